@@ -51,6 +51,7 @@ typedef struct Graphs {
     void (*free)(Graph *g); /* safe on { 0 } */
 } Graphs;
 
+/* backend_gpu is not here: gpu_exec_init alone gives an Exec that backend. */
 extern const Backend backend_cpu, backend_count;
 extern const Decorator backend_guard;
 
@@ -69,7 +70,8 @@ void exec_free(Exec *ex); /* of any backend; safe on { 0 } */
 Status exec_bus_id(const Exec *ex, char out[GPU_BUS_ID_MAX]);
 Status exec_used_bytes(const Exec *ex, size_t *out); /* in use now, by all processes */
 
-/* Add a decorator in front of the others; remove the front one. */
+/* Add a decorator in front of the others; remove the front one. The decorator must live until
+ * exec_pop. At most EXEC_FRONT_MAX at a time (asserted). */
 void exec_push(Exec *ex, const Decorator *decorator);
 void exec_pop(Exec *ex);
 

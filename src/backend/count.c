@@ -5,6 +5,7 @@
 #pragma GCC diagnostic ignored "-Wunused-parameter" /* which is what a stub is */
 /* NOLINTBEGIN(misc-unused-parameters) */
 
+/* The arguments were checked by op_run, so a plan finds wrong shapes like a run does. */
 static Status count_op(Exec *ex, const OpDesc *op, const void *args)
 {
     OpCost c = op->cost(args);
@@ -15,6 +16,7 @@ static Status count_op(Exec *ex, const OpDesc *op, const void *args)
     return OK;
 }
 
+/* Counting arenas reserve nothing, so nobody should ask for real memory. */
 static Status count_alloc(Exec *ex, MemKind kind, size_t bytes, void **out)
 {
     return FAIL(ERR_UNSUPPORTED, "count: %zu bytes wanted of a backend without memory", bytes);

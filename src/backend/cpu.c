@@ -9,6 +9,8 @@
 #include <stdlib.h>
 #include <string.h>
 
+/* The instruction set is chosen once, for the whole run, so all ops of a run give the bits of one
+ * set. */
 Status exec_init(Exec *ex, Arena *arena, Arena *scratch, int threads, CpuIsa isa)
 {
     *ex = (Exec){ .backend = &backend_cpu, .scratch = scratch, .threads = threads, .layer = -1 };
@@ -17,6 +19,8 @@ Status exec_init(Exec *ex, Arena *arena, Arena *scratch, int threads, CpuIsa isa
     return ex->set->gemm_make(arena, &cpu, &ex->gemm);
 }
 
+/* Here and not in a file of its own, because it serves all backends: each has a `close`, or
+ * none. */
 void exec_free(Exec *ex)
 {
     if (ex->backend != NULL && ex->backend->close != NULL) ex->backend->close(ex);
@@ -43,6 +47,7 @@ void exec_pop(Exec *ex)
 
 static Status cpu_run(Exec *ex, const OpDesc *op, const void *args) { return op->cpu(ex, args); }
 
+/* Pinned memory is ordinary memory here: no device reads it. */
 static Status cpu_alloc(Exec *ex, MemKind kind, size_t bytes, void **out)
 {
     if (kind != MEM_HOST && kind != MEM_PINNED) {
@@ -79,7 +84,8 @@ static bool all_finite(const float *x, int64_t n)
     return sum == 0;
 }
 
-/* Finds the first element that is not finite; *index is -1 if there is none. */
+/* Finds the first element that is not finite; *index is -1 if there is none. Widens a chunk to f32
+ * first, so that one test serves all floating types. The chunk stays in the first-level cache. */
 static Status cpu_find_bad(Exec *ex, const Tensor *t, int64_t *index, double *value)
 {
     *index = -1;

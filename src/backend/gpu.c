@@ -26,7 +26,8 @@ typedef struct EventNode {
     struct EventNode *next;
 } EventNode;
 
-/* The part of an Exec that only GPUs have. */
+/* The part of an Exec that only GPUs have. `pace` alternates, see pace_launches; `reached` is for
+ * waits of one lane. Both are events without time. */
 typedef struct Gpu {
     GpuExec own; /* first: Exec.gpu points to it */
     Arena *arena;
@@ -62,7 +63,8 @@ static Status stream_add(GpuExec *g, bool urgent, int *out)
     return OK;
 }
 
-/* Added streams carry transfers. They have high priority, because other ranks wait for them. */
+/* Added streams carry transfers. They have high priority, because other ranks wait for them. The
+ * Exec frees the stream in close_exec; callers only keep the handle. */
 static Status stream_new(Exec *ex, void **out)
 {
     int i = 0;
@@ -71,6 +73,8 @@ static Status stream_new(Exec *ex, void **out)
     return OK;
 }
 
+/* A capture begins on the compute lane. Other lanes join it when they wait for an event of that
+ * lane. */
 static Status capture_begin(Exec *ex)
 {
     TRY(gpu_capture_begin(compute_stream(ex)));
@@ -101,7 +105,8 @@ Status exec_used_bytes(const Exec *ex, size_t *out)
     return ex->gpu == NULL ? OK : gpu_used_bytes(out);
 }
 
-/* *busy: is work before `event` unfinished? Without an event: is any used stream busy? */
+/* *busy: is work before `event` unfinished? Without an event: is any used stream busy? Only streams
+ * with work since the Exec was made are asked: `used` never loses a bit. */
 static Status work_pending(Exec *ex, GpuEvent event, bool *busy)
 {
     const GpuExec *g = ex->gpu;
@@ -153,6 +158,7 @@ static Status wait_watched(Exec *ex, GpuEvent event)
     return FAIL(ERR_COMM, "%s", why);
 }
 
+/* Without other ranks no kernel waits for anybody, so the host may block in the driver. */
 static bool has_peers(const Exec *ex)
 {
     return ex->mesh != NULL && ex->mesh->group[GROUP_WORLD] != NULL && ex->mesh->ranks > 1;
@@ -228,6 +234,7 @@ static Status copy_on_lane(Exec *ex, void *dst, const void *src, size_t bytes)
     return gpu_copy(dst, src, bytes, lane_stream(ex));
 }
 
+/* The event marks the lane's work so far, so the wait polls this lane alone. */
 static Status wait_lane(Exec *ex)
 {
     const Gpu *g = gpu_of(ex);
@@ -271,6 +278,8 @@ static Status find_bad(Exec *ex, const Tensor *t, int64_t *index, double *value)
     return OK;
 }
 
+/* Events are kept in a list, because the runtime frees them one by one while the arena forgets them
+ * at once. */
 static Status event_add(Gpu *g, bool timed, GpuEvent *out)
 {
     EventNode *n = NULL;
@@ -315,6 +324,7 @@ static Status stamp_stream(Exec *ex, uint64_t *at, void *stream)
     return gpu_stamp(stream_or_lane(ex, stream), at);
 }
 
+/* The libraries go first: they may still hold the streams. */
 static void close_exec(Exec *ex)
 {
     Gpu *g = gpu_of(ex);
@@ -360,7 +370,8 @@ static const Backend backend_gpu = {
     .close = close_exec,
 };
 
-/* Makes the part of an Exec that only GPUs have, in `arena`. */
+/* Makes the part of an Exec that only GPUs have, in `arena`. Used for a real GPU and for plans.
+ * `threads` is 1, since the ops on a GPU use none of the host. */
 static Status exec_make(Exec *ex, Arena *arena, Arena *scratch, Gpu **out)
 {
     TRY(ARENA_ZEROED(arena, 1, out));
@@ -368,6 +379,8 @@ static Status exec_make(Exec *ex, Arena *arena, Arena *scratch, Gpu **out)
     return OK;
 }
 
+/* Lanes get streams in order, so that stream[LANE_...] is the lane's. The communication lane is
+ * urgent: other ranks wait for it. */
 Status gpu_exec_init(Exec *ex, int device, Arena *arena, Arena *scratch)
 {
     const size_t tickets = LANE_COUNT * sizeof(unsigned);
@@ -384,11 +397,14 @@ Status gpu_exec_init(Exec *ex, int device, Arena *arena, Arena *scratch)
     TRY(event_add(g, false, &g->reached));
     TRY(gpu_alloc(sizeof *g->bad, (void **)&g->bad));
     TRY(gpu_alloc(tickets, (void **)&g->own.tickets));
+    /* Kernels leave a ticket at zero again, so this is its only initialisation. */
     TRY(gpu_fill(g->own.tickets, 0, tickets, g->own.stream[LANE_COMPUTE]));
     TRY(gpu_stream_sync(g->own.stream[LANE_COMPUTE]));
     return libraries_open(ex, arena);
 }
 
+/* A copy of backend_count that says it is a GPU: callers then place memory and order lanes as they
+ * would on one. */
 Status gpu_exec_count(Exec *ex, Arena *arena, Arena *scratch)
 {
     Gpu *g = NULL;

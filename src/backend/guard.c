@@ -47,6 +47,7 @@ static Tensor searched_rows(const OpPort *p, const Tensor *t, const Live *live)
     return cut ? tensor_rows(t, 0, live->n) : *t;
 }
 
+/* The op runs first. An error of the op itself wins over what its outputs hold. */
 static Status guard_run(Exec *ex, int level, const OpDesc *op, const void *args)
 {
     TRY(op_next(ex, level, op, args));

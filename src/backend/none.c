@@ -24,6 +24,7 @@ static Status event_new(Exec *ex, bool timed, Event *out)
     return OK;
 }
 
+/* Ops run inside their call, so all work before this point is already done. */
 static Status record_time(Exec *ex, Event *event, void *stream)
 {
     event->ns = (uint64_t)(clock_s() * 1e9);
@@ -57,6 +58,7 @@ const Streams backend_no_streams = {
     .stamp = stamp_now,
 };
 
+/* Callers ask Backend.captures first; this is for those that do not. */
 static Status no_graph(void)
 {
     return FAIL(ERR_UNSUPPORTED, "ops run one by one on this backend: there are no graphs");

@@ -44,6 +44,7 @@ size_t arena_rounded(size_t bytes) { return (bytes + ARENA_ALIGN - 1) / ARENA_AL
 /* One unit more than the block, so that ARENA_SKEW can move it without leaving the mapping. */
 static size_t mapped_bytes(const Arena *a) { return a->cap_bytes + ARENA_ALIGN; }
 
+/* MAP_NORESERVE: a reservation of many GiB needs neither memory nor swap until it is touched. */
 Status arena_init(Arena *a, const char *name, MemKind kind, size_t cap_bytes)
 {
     *a = (Arena){ .name = name, .kind = kind, .cap_bytes = arena_rounded(cap_bytes) };
@@ -164,6 +165,7 @@ void arena_release(Arena *a, ArenaMark mark)
     a->used_bytes = mark.used_bytes;
 }
 
+/* n may be 0; s is then not read, but must not be NULL. */
 Status arena_text(Arena *a, const char *s, size_t n, const char **out)
 {
     void *at = NULL;

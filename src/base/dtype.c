@@ -82,6 +82,7 @@ static inline uint32_t narrow(float v, Format f)
     return sign | code;
 }
 
+/* bf16 has its own pair of functions: its exponent is that of f32, so a shift is enough. */
 static inline float widen_bf16(uint16_t v) { return f32_from_bits((uint32_t)v << 16); }
 
 static inline uint16_t narrow_bf16(float v)

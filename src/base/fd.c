@@ -4,6 +4,7 @@
 #include <errno.h>
 #include <unistd.h>
 
+/* write() may also return 0, which would loop forever; it counts as a refusal. */
 size_t fd_write(int fd, const void *data, size_t bytes)
 {
     size_t done = 0;

@@ -5,7 +5,8 @@
 
 #include <stddef.h>
 
-/* Writes all bytes and returns how many the system accepted. If that is fewer, errno says why. */
+/* Writes all bytes and returns how many the system accepted. If that is fewer, errno says why. Safe
+ * in any thread; never touches the status record. */
 size_t fd_write(int fd, const void *data, size_t bytes);
 
 #endif

@@ -46,7 +46,7 @@ static bool read_small(const char *folder, const char *name, char out[SMALL_BYTE
 }
 
 /* Finds the line that begins with `key` and reads the number after it. False for "max", which means
- * no limit. */
+ * no limit. With an empty key it reads the number at the start of the text. */
 static bool number_after_key(const char *text, const char *key, uint64_t *out)
 {
     size_t n = strlen(key);
@@ -67,6 +67,7 @@ static bool read_number(const char *folder, const char *name, uint64_t *out)
     return name != NULL && read_small(folder, name, text) && number_after_key(text, "", out);
 }
 
+/* The files are read one after the other, so use may exceed a limit that was read earlier. */
 static uint64_t subtract_to_zero(uint64_t a, uint64_t b) { return a > b ? a - b : 0; }
 
 static uint64_t reclaimable_bytes(const char *folder, const GroupFiles *f)
@@ -149,6 +150,7 @@ void host_memory(const char *proc, const char *cgroups, HostMemory *out)
     }
 }
 
+/* Values of /proc/self/status are in KiB, although the file writes "kB". */
 static size_t status_bytes(const char *key)
 {
     char text[SMALL_BYTES];

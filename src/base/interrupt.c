@@ -3,6 +3,7 @@
 
 #include <stddef.h>
 
+/* sig_atomic_t, because a signal handler writes it. */
 static volatile sig_atomic_t caught;
 
 /* Restores the default action, so that a second signal ends the process at once. */

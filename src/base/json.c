@@ -29,6 +29,7 @@ static void append_node(Json *list, Json *v)
     list->last = v;
 }
 
+/* Nodes come in batches, because an arena rounds each allocation up to 256 bytes. */
 static Status append_new(Reader *r, Json *list, const char *name, Json **out)
 {
     if (r->left == 0) {
@@ -42,6 +43,8 @@ static Status append_new(Reader *r, Json *list, const char *name, Json **out)
     return OK;
 }
 
+/* A list that is too deep makes the scan bad. Then every later call returns nothing, and the
+ * recursion unwinds. */
 static Status read_list(Reader *r, Json *list, int depth)
 {
     const bool object = list->type == JSON_OBJECT;
@@ -87,10 +90,13 @@ Status json_parse(const char *text, size_t n, Arena *a, Json **out, size_t *bad)
     Json *root = NULL;
     *out = NULL;
     TRY(arena_text(a, text, n, &copy));
+    /* Copies the pointer without its const: the scan decodes strings inside this copy of the
+     * text. */
     memcpy(&at, &copy, sizeof at);
     if (text_starts(at, BOM)) at += sizeof BOM - 1;
     Reader r = { .s = scan_begin(at), .arena = a };
     r.s.strict = true;
+    /* The root needs a list to be appended to; this temporary one is dropped. */
     TRY(append_new(&r, &(Json){ .type = JSON_ARRAY }, NULL, &root));
     TRY(read_value(&r, root, 0));
     /* A NUL inside the text also ends the scan, but not at byte n. */
@@ -135,6 +141,7 @@ Status json_add(Arena *a, Json *list, const char *name, Json value)
     return OK;
 }
 
+/* Takes all members off, appends those with other names again, then the new value at the end. */
 Status json_put(Arena *a, Json *object, const char *name, Json value)
 {
     Json *kept = object->child, *next = NULL;
@@ -161,6 +168,7 @@ static Status print_number(double x, Text *out)
 
 static Status print_value(const Json *v, bool lines, int depth, Text *out);
 
+/* Eight tabs are the deepest indentation; deeper members stay at that column. */
 static Status print_list(const Json *list, bool lines, int depth, Text *out)
 {
     static const char TABS[] = "\t\t\t\t\t\t\t\t";

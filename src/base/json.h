@@ -37,6 +37,7 @@ Status json_parse(const char *text, size_t n, Arena *a, Json **out, size_t *bad)
 
 /* These take NULL for a value that is not there. */
 static inline bool json_is(const Json *v, JsonType type) { return v != NULL && v->type == type; }
+/* Linear in the number of members, so walks over large objects use json_first and `next`. */
 Json *json_get(const Json *object, const char *name); /* NULL: no object, or no such member */
 const char *json_string(const Json *v);               /* NULL: no text */
 const Json *json_first(const Json *list);             /* for walks along `next` */

@@ -11,6 +11,8 @@
 #include <stdlib.h>
 #include <string.h>
 
+/* Patterns of glob(). The first match that is good is taken, so CUDA's own folder goes before the
+ * distribution's and Python's. */
 static const char *const FOLDERS[] = {
     "/usr/local/cuda/lib64",
     "/usr/local/cuda/lib",
@@ -65,7 +67,8 @@ static int version_in_name(void *file)
     return (int)(part[0] * 10000 + part[1] * 100 + part[2]);
 }
 
-/* Opens one candidate. On success s->file is set, otherwise s->why says what is wrong with it. */
+/* Opens one candidate. On success s->file is set, otherwise s->why says what is wrong with it. If
+ * dlopen refuses the file, s->why stays as it was. */
 static void try_file(Search *s, const char *path)
 {
     const Library *l = s->library;
@@ -102,6 +105,8 @@ static void try_folder(Search *s, const char *folder)
     globfree(&found);
 }
 
+/* The reason of the last candidate that was found, or else the list of places that were
+ * searched. */
 static Status not_found(const Search *s)
 {
     const Library *l = s->library;
@@ -117,6 +122,8 @@ static Status not_found(const Search *s)
                 l->what, places, l->advice);
 }
 
+/* The bare name comes first, so LD_LIBRARY_PATH and the loader's cache win over the list of
+ * folders. */
 Status library_open(const Library *l, void *table, void **out_file)
 {
     Search s = { .library = l, .table = table };

@@ -80,6 +80,8 @@ Status log_set_level_named(const char *name)
     return OK;
 }
 
+/* Nothing is formatted if the level is too low or nobody listens, so debug messages cost a
+ * comparison. */
 void log_message(LogLevel level, const char *fmt, ...)
 {
     static const char *const PREFIX[] = { "error: ", "warning: ", "", "debug: " };
@@ -101,6 +103,7 @@ void log_message(LogLevel level, const char *fmt, ...)
     if (speaker.has_file) fd_write(speaker.fd, l.text, l.used);
 }
 
+/* People need the sentence. The path through the source is for debugging. */
 void log_failure(LogLevel level, const char *fmt, ...)
 {
     char before[256];
@@ -124,6 +127,7 @@ static size_t terminal_columns(void)
 
 bool log_on_terminal(void) { return terminal_columns() > 0; }
 
+/* now_ms is at least 1, so that 0 can mean "never". */
 void log_progress(bool last, const char *fmt, ...)
 {
     if (atomic_load(&sink.least) < (int)LOG_INFO || speaker.rank > 0 || speaker.quiet) return;

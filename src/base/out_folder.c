@@ -8,6 +8,7 @@
 #include <string.h>
 #include <unistd.h>
 
+/* Reads three names at most, since a folder with more than "." and ".." is not empty. */
 static bool is_empty_folder(const char *path)
 {
     DIR *d = opendir(path);
@@ -35,6 +36,8 @@ Status out_folder(OutFolder *f, const char *path)
     return FAIL(ERR_ARG, "%.60s...: the path is longer than %d bytes", path, FILE_PATH_MAX - 5);
 }
 
+/* f->there is the length of the part of the path that exists now. out_folder_end removes only
+ * folders below it. */
 Status out_folder_begin(OutFolder *f)
 {
     char part[FILE_PATH_MAX];

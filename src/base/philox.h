@@ -35,7 +35,8 @@ PHILOX_FUNCTION void philox(const uint32_t key[2], const uint32_t counter[PHILOX
     out[3] = c3;
 }
 
-/* Block `block` of a stream. */
+/* Block `block` of a stream. The counter's upper half is the stream, so two streams never share a
+ * block. */
 PHILOX_FUNCTION void philox_at(uint64_t seed, uint64_t stream, uint64_t block,
                                uint32_t out[PHILOX_WORDS])
 {

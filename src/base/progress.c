@@ -21,7 +21,8 @@ void progress_begin(Progress *p)
     p->done = p->shown_ms = 0;
 }
 
-/* "1.20 GiB of 2.70 GiB", "12 of 80 tensors", "12 tensors". */
+/* "1.20 GiB of 2.70 GiB", "12 of 80 tensors", "12 tensors". Bytes have units that scale, other
+ * things are counted in thousands. */
 static void amount_text(char out[AMOUNT_BYTES], const Progress *p, int64_t done)
 {
     char a[32], b[32];
@@ -35,6 +36,8 @@ static void amount_text(char out[AMOUNT_BYTES], const Progress *p, int64_t done)
         (void)snprintf(out, AMOUNT_BYTES, "%s%s%s", a, gap, unit);
 }
 
+/* A total can be too small, for a file that grows. The line then stops at 100 %. The time left
+ * assumes that the rest goes as fast as all work so far. */
 static void draw_line(const Progress *p, int64_t done, bool last)
 {
     char amount[AMOUNT_BYTES], left[TIME_BYTES] = "", share[BAR_COLUMNS + 16] = "";

@@ -71,6 +71,7 @@ static double normal_middle(double q) /* |q| <= 0.425 */
     return q * polynomial_ratio(A, B, 0.180625 - q * q);
 }
 
+/* Tails, |q| > 0.425: the approximation is in the square root of -log of the tail's probability. */
 static double normal_side(double q)
 {
     static const double C[8] = { 1.42343711074968357734e0,  4.63033784615654529590e0,
@@ -89,6 +90,8 @@ static double normal_side(double q)
     return copysign(polynomial_ratio(C, D, r), q);
 }
 
+/* The half keeps u off 0 and 1. The final clamp removes a rounding error of the approximation at
+ * the ends. */
 static double normal_from_word(uint32_t word)
 {
     double u = (word + 0.5) * 0x1p-32;
@@ -97,6 +100,8 @@ static double normal_from_word(uint32_t word)
     return fmin(fmax(z, -3.0), 3.0);
 }
 
+/* A range may begin inside a block of four. Its first words are computed and dropped, so the values
+ * do not depend on how the tensor is cut. */
 void rng_fill_normal(float *out, int64_t n, uint64_t seed, uint64_t stream, uint64_t first,
                      double std)
 {

@@ -35,6 +35,8 @@ static bool take_word(Scan *s, const char *word)
     return true;
 }
 
+/* `fresh` says that the next member needs no comma before it. Only the innermost list can be fresh,
+ * so one flag is enough. */
 static void enter_brackets(Scan *s, char bracket)
 {
     if (!take_char(s, bracket)) s->bad = true;
@@ -142,6 +144,8 @@ static char *decode_unicode(Scan *s, char *out)
     return write_utf8(out, c);
 }
 
+/* s->at is just after the backslash. `out` never passes it, since an escape is longer than what it
+ * stands for. */
 static char *decode_escape(Scan *s, char *out)
 {
     static const char FROM[] = "\"\\/bfnrt", TO[] = "\"\\/\b\f\n\r\t";
@@ -227,6 +231,8 @@ char *scan_skip(Scan *s)
     return begin;
 }
 
+/* Through void *, because a field may have any of the four types. The caller's offsetof is aligned
+ * for it. */
 static void take_field(Scan *s, const ScanField *f, void *out)
 {
     char *at = (char *)out + f->offset;
@@ -242,6 +248,7 @@ static void take_field(Scan *s, const ScanField *f, void *out)
     }
 }
 
+/* Linear search of a few names. A key that occurs twice is stored twice: the last value stays. */
 void scan_fields(Scan *s, const ScanField *field, int n, void *out)
 {
     scan_object(s);

@@ -11,6 +11,7 @@ static _Thread_local struct {
     size_t used;
 } record;
 
+/* Keeps what fits and drops the rest: a failure must never cause another one. */
 __attribute__((format(printf, 1, 2))) static void append_to_record(const char *fmt, ...)
 {
     size_t room = sizeof record.text - record.used;
@@ -69,6 +70,7 @@ void status_sentence(char *out, int out_bytes)
     (void)snprintf(out, (size_t)out_bytes, "%.*s", n, record.text);
 }
 
+/* The text comes with its frames, so the record shows the path in the other thread too. */
 Status status_adopt(Status code, const char *text)
 {
     status_clear();

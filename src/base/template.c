@@ -93,6 +93,8 @@ static Status append_string(Text *t, const char *s, int most, Escape *escape)
     return text_append(t, quote, strlen(quote));
 }
 
+/* `spec` is one conversion with its percent sign. The argument's type follows from its last
+ * letters, as in printf. */
 static Status append_conversion(Text *t, const char *spec, va_list *ap, Escape *escape)
 {
     size_t n = strlen(spec);
@@ -121,6 +123,8 @@ static Status append_conversion(Text *t, const char *spec, va_list *ap, Escape *
     return OK;
 }
 
+/* Copies text up to the next percent sign, then one conversion. Flags, width and precision are
+ * copied to `spec` unread. */
 static Status append_template(Text *t, const char *fmt, va_list *ap, Escape *escape)
 {
     for (;;) {

@@ -42,6 +42,8 @@ void *tensor_at(const Tensor *t, int64_t i)
     return (char *)t->data + (size_t)i * dtype_bytes(t->dtype);
 }
 
+/* The bounds are checked even in release builds: a wrong window here would be a silent overlap on a
+ * GPU. */
 Tensor tensor_rows(const Tensor *t, int64_t first, int64_t n)
 {
     assert(first >= 0 && n >= 0 && first + n <= t->dim[0]);

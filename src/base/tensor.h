@@ -11,6 +11,7 @@
 
 enum { TENSOR_MAX_RANK = 4 };
 
+/* dim[0] is the slowest dimension. Entries from `rank` on are not used. */
 typedef struct Tensor {
     void *data; /* lives in the arena that it was made in; NULL: not set */
     Dtype dtype;
@@ -45,7 +46,8 @@ Status tensor_new1(Arena *a, Dtype dtype, int64_t n, Tensor *out);
 Status tensor_new2(Arena *a, Dtype dtype, int64_t rows, int64_t cols, Tensor *out);
 Status tensor_new(Arena *a, Dtype dtype, int rank, const int64_t *dim, Tensor *out);
 
-/* The same memory seen as (rows, cols); the element count must be equal (asserted). */
+/* The same memory seen as (rows, cols); the element count must be equal (asserted). These are
+ * views: they allocate nothing and stay valid as long as the memory of t. */
 Tensor tensor_as2(const Tensor *t, int64_t rows, int64_t cols);
 Tensor tensor_as4(const Tensor *t, int64_t a, int64_t b, int64_t c, int64_t d);
 

@@ -44,6 +44,8 @@ Status text_append(Text *t, const char *s, size_t n)
     return OK;
 }
 
+/* Tries with the room there is. If it was too small, the length is known and the second try
+ * fits. */
 Status text_printf(Text *t, const char *fmt, ...)
 {
     va_list ap, again;
@@ -87,6 +89,7 @@ static int edit_distance(const char *a, int a_len, const char *b, int b_len)
     return row[a_len % 3][b_len];
 }
 
+/* Of names at equal distance the first one wins, so hints do not depend on chance. */
 int text_nearest(const char *word, const char *const *names, int n)
 {
     size_t length = strlen(word);
@@ -103,6 +106,7 @@ int text_nearest(const char *word, const char *const *names, int n)
     return nearest;
 }
 
+/* Shows up to 60 bytes. If the mark lies far to the right, the text before it is left out. */
 const char *text_caret(char out[TEXT_CARET_BYTES], const char *text, int at)
 {
     enum { SHOWN = 60 };
@@ -145,6 +149,8 @@ int text_word_index(const char *words, const char *word)
     return -1;
 }
 
+/* `begins`: the line holds no word yet. A word that is too long stays on such a line, because a
+ * break would only add an empty one. */
 Status text_wrap(Text *t, const char *s, int at, int width, int indent)
 {
     bool begins = true;
@@ -206,6 +212,7 @@ const char *text_si(char out[32], double value)
     return out;
 }
 
+/* The magnitude is computed as unsigned, because -INT64_MIN does not fit into an int64_t. */
 const char *text_thousands(char out[32], int64_t value)
 {
     char digits[24];

@@ -9,6 +9,7 @@
 
 enum { REASON_BYTES = 128, STACK_BYTES = 1 << 20 };
 
+/* The status record is local to the thread, so a failure's text is copied out for worker_result. */
 static void run_job(Worker *w)
 {
     w->result = w->job(w->state);
@@ -50,6 +51,7 @@ static int start_thread(Worker *w)
     return rc;
 }
 
+/* strerror_r and not errno: pthread_create returns its error code. */
 Status worker_start(Worker *w, const char *name)
 {
     char why[REASON_BYTES];
@@ -63,6 +65,8 @@ Status worker_start(Worker *w, const char *name)
     return FAIL(ERR_MEMORY, "%s could not be started: %s", name, strerror_r(rc, why, sizeof why));
 }
 
+/* The flag changes under the lock, so the other side cannot miss it between its test and its
+ * wait. */
 static void set_flag(Worker *w, bool *flag)
 {
     pthread_mutex_lock(&w->lock);
@@ -89,6 +93,7 @@ void worker_begin(Worker *w)
         run_job(w);
 }
 
+/* With patience 0 it only looks: the loop is not entered, and the deadline is not used. */
 bool worker_wait(Worker *w, double patience_s)
 {
     if (!w->started) return true;

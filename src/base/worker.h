@@ -10,6 +10,8 @@
 #include <stdbool.h>
 #include <stddef.h>
 
+/* Zeroed, with job and state set, before worker_start. `busy`: a job was handed over and has not
+ * ended. `stop`: the thread is to end. */
 typedef struct Worker {
     Status (*job)(void *state); /* set by the owner, like its state */
     void *state;
@@ -19,6 +21,7 @@ typedef struct Worker {
     pthread_cond_t changed;
     bool started, busy, stop;
     Status result; /* of the last job, and its status_message */
+    /* As large as a status record, so no failure is cut on its way to the owner. */
     char message[2048];
 } Worker;
 

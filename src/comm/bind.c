@@ -29,7 +29,8 @@ static void close_host(Host *h)
     hwloc_bitmap_free(h->nodes);
 }
 
-/* Has the launcher already bound this process to fewer cores than the host has? */
+/* Has the launcher already bound this process to fewer cores than the host has? An allowed core
+ * that the process may not use: somebody has restricted it. */
 static bool was_bound(const Host *h)
 {
     return hwloc_bitmap_isincluded(hwloc_topology_get_allowed_cpuset(h->topology), h->may) == 0;
@@ -64,6 +65,7 @@ static void bind_to_share(Host *h, char where[BIND_TEXT_BYTES])
     (void)snprintf(where, BIND_TEXT_BYTES, "on cores %s, NUMA node %s", cores, nodes);
 }
 
+/* If something fails here, the rank runs unbound, with at least one thread. */
 void bind_share(int rank, int ranks, bool launched, bool bind, BindShare *out)
 {
     Host h;

@@ -8,6 +8,7 @@
 
 enum { SHAPE_BYTES = 64 };
 
+/* Types that all implementations can add. Other types can be moved, but not reduced. */
 static Status check_reducible(const Comm *c, const char *call, const Tensor *t)
 {
     if (t->dtype == DTYPE_F32 || t->dtype == DTYPE_BF16 || t->dtype == DTYPE_I32) return OK;
@@ -95,6 +96,7 @@ Status comm_test(Comm *c, CommRequest *r, bool *done) { return c->table->test(c,
 
 Status comm_wait(Comm *c, CommRequest *r) { return c->table->wait(c, r); }
 
+/* For groups whose transfers are ordered by a stream: the host has nothing to wait for. */
 Status comm_done_at_once(Comm *c, CommRequest *r, bool *done)
 {
     *r = (CommRequest){ 0 };
@@ -117,6 +119,7 @@ Status comm_watch(Comm *c, double waited_s) { return c->table->watch(c, waited_s
 
 void comm_set_stream(Comm *c, void *stream) { c->table->set_stream(c, stream); }
 
+/* *out is set only on success, so that closing a window that was not opened does nothing. */
 Status comm_window(Comm *c, void *base, size_t bytes, Arena *a, CommWindow *out)
 {
     CommWindow w = { .bytes = bytes, .timeout_s = c->world->timeout_s };
@@ -130,6 +133,7 @@ Status comm_window(Comm *c, void *base, size_t bytes, Arena *a, CommWindow *out)
     return OK;
 }
 
+/* A group of one has mapped nothing and has nobody to wait for. */
 void comm_window_close(Comm *c, CommWindow *w)
 {
     if (w->peer != NULL && c->size > 1) c->table->window_close(c, w);
@@ -222,6 +226,7 @@ int comm_launched(void)
     return n > 0 ? n : 1;
 }
 
+/* Known before MPI starts, so that the log can name the rank from its first line on. */
 int comm_launched_rank(void)
 {
     int n = env_count("OMPI_COMM_WORLD_RANK");

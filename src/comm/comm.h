@@ -67,7 +67,9 @@ typedef struct CommWindow {
     double timeout_s; /* after this time a waiting kernel gives up */
 } CommWindow;
 
-/* A transfer that was begun and is not yet known to be done; zeroed: none. */
+/* A transfer that was begun and is not yet known to be done; zeroed: none. A transfer belongs to
+ * the rank that began it. It must be tested or waited for until it is done, or its slot stays
+ * taken. */
 typedef struct CommRequest {
     int slot; /* number in the world's table, from 1 */
 } CommRequest;
@@ -93,7 +95,8 @@ int comm_launched_rank(void);
 int comm_local_rank(const Comm *world);
 int comm_local_ranks(const Comm *world);
 /* How many ranks each host has. Collective. ERR_ARG unless that is the same on all hosts and the ranks
- * of each host are consecutive. comm_hosts_of computes it from the host name of each rank. */
+ * of each host are consecutive. comm_hosts_of computes it from the host name of each rank.
+ * CommHostName travels as 32-bit numbers, so its size is a multiple of four. */
 typedef struct CommHostName {
     char text[64]; /* Linux limits host names to 64 characters; a longer one is cut */
 } CommHostName;

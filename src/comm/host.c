@@ -133,6 +133,7 @@ static Status check_wait(const CommWorld *w, const Pending *p, double waited_s, 
     return OK;
 }
 
+/* Waits in slices, because a signal sets only a flag: the loop must come back to look at it. */
 static Status wait_until_done(CommWorld *w, int slot)
 {
     double since = clock_s(), stop_seen = 0;
@@ -150,11 +151,14 @@ static Status wait_until_done(CommWorld *w, int slot)
     return OK;
 }
 
+/* After a failure every call returns it again, so a caller that drops one cannot go on with half a
+ * result. */
 static Status check_alive(const CommWorld *w)
 {
     return w->failed == OK ? OK : FAIL(w->failed, "%s", w->why);
 }
 
+/* Also counts the time, for the share of a step that a rank spends waiting for others. */
 static Status wait_slot(CommWorld *w, int slot)
 {
     TRY(check_alive(w));
@@ -185,6 +189,8 @@ static Status post_message(const Call *k, int member, bool sends, Span span, int
     return OK;
 }
 
+/* key = group's number * KEYS + COMM_TAGS + (n-th collective mod 32) * KINDS + kind, with 256 tags
+ * and 8 kinds. */
 static Call begin_call(Comm *c, const char *name, Kind kind)
 {
     unsigned *calls = c->own; /* collectives of this group so far */
@@ -224,6 +230,8 @@ static Span slice(Span s, size_t first, size_t bytes)
     return (Span){ s.at + first, s.bytes - first < bytes ? s.bytes - first : bytes };
 }
 
+/* acc = acc + v or max(acc, v), element by element. bf16 is widened before and rounded once at the
+ * end. */
 static void combine_f32(float *acc, const float *v, int64_t n, ReduceOp op)
 {
     if (op == REDUCE_SUM) {
@@ -330,6 +338,7 @@ static Status gather_parts(Comm *c, const char *name, const Tensor *t)
     return OK;
 }
 
+/* A reduce-scatter into this member's part of t itself, then an all-gather of the parts. */
 static Status host_all_reduce(Comm *c, const Tensor *t, ReduceOp op)
 {
     TRY(reduce_parts(c, "all_reduce", t, part(c, t, c->rank).at, op));
@@ -379,6 +388,7 @@ static Status host_barrier(Comm *c)
     return OK;
 }
 
+/* An empty tensor needs no message: both ends see that it is empty. Its request is done at once. */
 static Status begin_transfer(Call k, const Tensor *t, int peer, bool sends, CommRequest *out)
 {
     int slot = -1;
@@ -398,6 +408,7 @@ static Status host_recv(Comm *c, const Tensor *t, int peer, int tag, CommRequest
     return begin_transfer((Call){ c, "recv", c->number * KEYS + tag }, t, peer, false, out);
 }
 
+/* Unlike a wait it has no deadline of its own, but it notices that another rank has failed. */
 static Status host_test(Comm *c, CommRequest *r, bool *done)
 {
     CommWorld *w = c->world;
@@ -420,6 +431,8 @@ static Status host_wait(Comm *c, CommRequest *r)
     return OK;
 }
 
+/* The members and this rank's number are set by the caller. `own` counts the group's
+ * collectives. */
 static Status new_group(Comm *like, const char *name, int number, Arena *a, Comm **out)
 {
     unsigned *calls = NULL;
@@ -524,6 +537,8 @@ static void host_free(Comm *c)
     if (c == w->root) w->transport->close(w->self, w->failed != OK);
 }
 
+/* The transport tells the others first. Then this rank's own transfers are dropped, so its memory
+ * may be freed. */
 static void host_abort(Comm *c, const char *why)
 {
     CommWorld *w = c->world;
@@ -573,6 +588,7 @@ static const CommTable host_table = { .all_reduce = host_all_reduce,
                                       .free = host_free,
                                       .abort = host_abort };
 
+/* At least one aligned slice for each rank, so that reduce_parts always makes progress. */
 size_t host_staging_bytes(int size)
 {
     size_t least = (size_t)size * STAGING_ALIGN;

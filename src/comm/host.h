@@ -5,7 +5,8 @@
 
 #include "comm/comm_private.h"
 
-/* Messages with one key between two ranks arrive in the order in which they were posted. */
+/* One half of a transfer: what a rank sends or receives. Both halves have the same key and length.
+ * Messages with one key between two ranks arrive in the order in which they were posted. */
 typedef struct Message {
     void *data;
     size_t bytes; /* more than 0 */

@@ -39,6 +39,7 @@ static Status check_size(const char *name, int size, int least)
     return FAIL(ERR_ARG, "mesh.%s is %d, the least is %d", name, size, least);
 }
 
+/* The error names the nearest numbers of ranks that would fit, one below and one above. */
 static Status check_ranks(int ranks, int pp, int cp)
 {
     int64_t each = (int64_t)pp * cp, below = ranks / each * each;
@@ -51,6 +52,8 @@ static Status check_ranks(int ranks, int pp, int cp)
                 ranks, pp, cp, (long long)below, (long long)(below + each));
 }
 
+/* Sizes are checked before they divide anything. ep must divide the sharding ranks of a stage,
+ * because it is folded over them. */
 Status mesh_shape(int ranks, int pp, int ep, int cp, int shard, MeshShape *out)
 {
     char which[DIVISORS_BYTES];
@@ -75,6 +78,7 @@ Status mesh_shape(int ranks, int pp, int ep, int cp, int shard, MeshShape *out)
     return OK;
 }
 
+/* Hosts must be the same for all groups, so one of the two numbers divides the other. */
 Status mesh_inside(int ep, int per_host, int *out)
 {
     char which[DIVISORS_BYTES];
@@ -89,6 +93,7 @@ Status mesh_inside(int ep, int per_host, int *out)
     return OK;
 }
 
+/* cp varies fastest, then shard, then replica, then stage: the formula of mesh.h read backwards. */
 MeshPlace mesh_place(const MeshShape *s, int rank)
 {
     int inner = rank % (s->shard * s->cp), outer = rank / (s->shard * s->cp);
@@ -168,6 +173,7 @@ MeshGroup mesh_first(const MeshShape *s, MeshGroup g)
     return g;
 }
 
+/* Groups are made in one order on all ranks, because comm_split is collective. */
 Status mesh_make(Comm *world, const MeshShape *s, bool few, Arena *a, Mesh *out)
 {
     if (mesh_ranks(s) != world->size) {
@@ -185,6 +191,8 @@ Status mesh_make(Comm *world, const MeshShape *s, bool few, Arena *a, Mesh *out)
     return OK;
 }
 
+/* From the last group to the first: with `few` a later kind may share the communicator of an
+ * earlier one, which frees it. */
 void mesh_free(Mesh *m)
 {
     for (int g = GROUP_MADE - 1; g > GROUP_WORLD; g--) {
@@ -215,6 +223,7 @@ static Status print_places(const MeshShape *s, Text *out)
     return OK;
 }
 
+/* `stride`: how far apart two neighbours on this axis are in the numbering of ranks. */
 Status mesh_print(const MeshShape *s, Text *out)
 {
     const int inner = s->shard * s->cp;

@@ -51,6 +51,7 @@ typedef struct MeshPlace {
     int stage, replica, shard, cp, inner, ep, expert_shard;
 } MeshPlace;
 
+/* A rank's view of the mesh. It owns its groups, except the world, which the caller opened. */
 typedef struct Mesh {
     MeshShape shape;
     MeshPlace at;
@@ -75,6 +76,8 @@ static inline int mesh_data_rank(const Mesh *m)
     return m->at.replica * m->shape.shard + m->at.shard;
 }
 
+/* The inverse of the formula above. Needs no communication: every rank can compute the place of
+ * every other. */
 MeshPlace mesh_place(const MeshShape *s, int rank);
 
 /* color: which group of this kind a rank is in. key: its number in that group. */

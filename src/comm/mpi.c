@@ -71,6 +71,7 @@ static Status mpi_status(int rc, const char *what)
     return FAIL(ERR_COMM, "MPI, %s: %s", what, why);
 }
 
+/* Yields first, because a message inside a host takes microseconds. Then the pauses double. */
 static void back_off(int spins)
 {
     long ns = NAP_MIN_NS;
@@ -82,6 +83,7 @@ static void back_off(int spins)
     nanosleep(&(struct timespec){ .tv_nsec = ns < NAP_MAX_NS ? ns : NAP_MAX_NS }, NULL);
 }
 
+/* The key is MPI's tag, so messages of different groups and calls never match. */
 static int begin_message(const Mpi *b, const Message *m, char *at, int count, MPI_Datatype type,
                          MPI_Request *out)
 {
@@ -89,6 +91,7 @@ static int begin_message(const Mpi *b, const Message *m, char *at, int count, MP
     return MPI_Irecv(at, count, type, m->peer, m->key, b->messages, out);
 }
 
+/* The rest is always sent, even if it is empty: check_length looks at its length alone. */
 static Status mpi_post(void *self, int slot, const Message *m)
 {
     Mpi *b = self;
@@ -125,6 +128,8 @@ static void send_news(Mpi *b, NewsKind kind, int peer, size_t bytes)
     }
 }
 
+/* Called by every wait. News about waits are only hints for messages; the first abort ends the
+ * world. */
 static Status receive_news(Mpi *b)
 {
     for (;;) {
@@ -280,6 +285,8 @@ static Status open_channel(MPI_Comm *out, const char *what)
     return mpi_status(MPI_Comm_set_errhandler(*out, MPI_ERRORS_RETURN), what);
 }
 
+/* Each communicator is a duplicate, so that no library that uses MPI_COMM_WORLD can take our
+ * messages. */
 static Status open_channels(Mpi *b)
 {
     const int *tag_max = NULL;
@@ -305,6 +312,7 @@ static void on_late_start(int number)
     _exit(said < 0 ? EXIT_FAILURE : status_exit_code(ERR_COMM));
 }
 
+/* timeout_s 0 stops the timer and removes the handler. */
 static void watch_start(double timeout_s)
 {
     time_t s = (time_t)timeout_s;

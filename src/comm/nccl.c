@@ -37,7 +37,9 @@ enum {
     LEAVE_S = 10   /* how long comm_free waits for a group that was aborted */
 };
 
-/* overwrite 1: replaces a value that the user set. */
+/* NVLS would use NVLink multicast. ALGO and TUNER_PLUGIN could change the order of sums. Without
+ * GRAPH_REGISTER a captured call takes the same path as an eager one. overwrite 1: replaces a value
+ * that the user set. */
 static const struct {
     const char *name, *value;
     int overwrite;
@@ -167,6 +169,8 @@ static Status check_not_aborted(const Group *g, const char *call)
                 g->world->why);
 }
 
+/* Remembers the call for the message of a timeout, which is found long after the launch
+ * returned. */
 static Status begin_call(Group *g, const char *call)
 {
     TRY(check_not_aborted(g, call));
@@ -187,6 +191,7 @@ static Status copy_to_self(Group *g, const Tensor *in, const Tensor *out)
     return in->data == out->data ? OK : nccl_copy(&g->comm, out->data, in->data, tensor_bytes(in));
 }
 
+/* comm.c lets only these three types through to reductions. */
 static ncclDataType_t type_of(const Tensor *t)
 {
     if (t->dtype == DTYPE_F32) return ncclFloat32;
@@ -294,6 +299,8 @@ static Status share_id(const Group *g, ncclUniqueId *id)
     return comm_barrier(g->host);
 }
 
+/* minCTAs = maxCTAs: NCCL would otherwise choose the number of blocks by size, and with it the
+ * order of sums. */
 static Status connect_ring(Group *g)
 {
     ncclConfig_t config = NCCL_CONFIG_INITIALIZER;
@@ -364,6 +371,7 @@ Status comm_nccl(Comm *host, void *stream, Arena *a, Comm **out)
     w->host = host;
     if (host->size > 1) {
         TRY(open_library(&w->lib));
+        /* Two vectors of a number for each member, which connect_pairs exchanges, and one more. */
         size_t bytes = ((size_t)host->size * 2 + 1) * sizeof(int32_t);
         if (w->lib.MemAlloc(&w->page, bytes) != ncclSuccess)
             return FAIL(ERR_DEVICE, "no memory of the GPU for groups: %s",
@@ -384,6 +392,8 @@ static void *abort_group(void *group)
     return NULL;
 }
 
+/* Aborts all groups at once, because a kernel of one group may wait behind a kernel of another on
+ * the device. */
 static void give_up(GpuWorld *w, const char *why)
 {
     if (w->over) return;
@@ -395,6 +405,7 @@ static void give_up(GpuWorld *w, const char *why)
     }
 }
 
+/* Other ranks learn the reason through the host group, before this rank's kernels end. */
 static void abort_all(Comm *c, const char *why)
 {
     GpuWorld *w = group_of(c)->world;
@@ -411,6 +422,8 @@ static void await_leaver(Group *g)
     if (pthread_timedjoin_np(g->leaver, NULL, &until) != 0) (void)pthread_detach(g->leaver);
 }
 
+/* A group that was aborted but whose thread could not start is left alone: destroying it could wait
+ * forever. */
 static void group_free(Comm *c)
 {
     Group *g = group_of(c), **at = &g->world->first;
@@ -480,7 +493,8 @@ static Status make_offer(const Group *g, void *base, size_t bytes, Offer *out)
     return OK;
 }
 
-/* 0, or the runtime's error code. */
+/* 0, or the runtime's error code. Threads of one process share addresses and need only peer access.
+ * Processes open a handle. */
 static int map_block(const Group *g, const Offer *own, const Offer *peer, void **out)
 {
     *out = peer->base;
@@ -594,6 +608,7 @@ static Status check_spin(const Group *g)
                 host_place(host, place));
 }
 
+/* Errors that NCCL found by itself on the device or in the network, not in a call. */
 static Status check_groups(const GpuWorld *w)
 {
     for (const Group *g = w->first; g != NULL; g = g->next) {
@@ -606,6 +621,7 @@ static Status check_groups(const GpuWorld *w)
     return OK;
 }
 
+/* After a failure every later call of this world fails with the same reason. */
 static Status nccl_watch(Comm *c, double waited_s)
 {
     Group *g = group_of(c);

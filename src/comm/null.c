@@ -19,6 +19,8 @@ static const CommTable table;
 
 Comm *comm_real(Comm *c) { return c != NULL && c->table == &table ? c->own : c; }
 
+/* A copy of the group with another table. `own` points to the real group, which is freed with
+ * it. */
 Status comm_null(Comm *real, Arena *a, Comm **out)
 {
     Comm *c = NULL;
@@ -32,6 +34,7 @@ Status comm_null(Comm *real, Arena *a, Comm **out)
     return OK;
 }
 
+/* Uses the real group's copy, so that on a GPU the copy is in order with the other launches. */
 static Status copy_part(Comm *c, const Tensor *to, int64_t part, const void *from, size_t bytes)
 {
     Comm *real = c->own;
@@ -91,6 +94,7 @@ static Status null_watch(Comm *c, double waited_s) { return comm_watch(c->own, w
 
 static void null_set_stream(Comm *c, void *stream) { comm_set_stream(c->own, stream); }
 
+/* Splitting is not measured, so it really communicates; its result sends nothing again. */
 static Status null_split(Comm *c, int color, int key, const char *name, Arena *a, Comm **out)
 {
     Comm *real = NULL;

@@ -65,11 +65,14 @@ static Slot *find_mate(Threads *t, int rank, const Message *m)
     return mate;
 }
 
+/* Called without the lock, by the rank that posted second. Both memories stay valid until their
+ * transfers are done. */
 static void copy_message(const Message *a, const Message *b)
 {
     memcpy(a->sends ? b->data : a->data, a->sends ? a->data : b->data, a->bytes);
 }
 
+/* A length that differs is found here, before anything is copied, so the error names both ranks. */
 static Status thread_post(void *self, int slot, const Message *m)
 {
     const Seat *seat = self;
@@ -97,6 +100,8 @@ static Status thread_post(void *self, int slot, const Message *m)
     return OK;
 }
 
+/* waits_for tells other ranks whom this one waits for: culprit() in host.c follows these
+ * numbers. */
 static Status thread_test(void *self, int slot, double patience_s, bool *done)
 {
     const Seat *seat = self;
@@ -138,6 +143,7 @@ static int thread_aborted(void *self, char why[COMM_WHY_BYTES])
     return by;
 }
 
+/* Only the first reason is kept, because the failures that follow are its consequences. */
 static void thread_abort(void *self, const char *why)
 {
     const Seat *seat = self;
@@ -172,6 +178,7 @@ static void note_parted(Threads *t, int rank, int times)
     for (int r = 0; r < t->ranks; r++) pthread_cond_signal(&t->rank[r].changed);
 }
 
+/* The deadline covers all members together: after the first timeout the loop waits for nobody. */
 static void thread_part(void *self, const int *rank, int n, double patience_s)
 {
     const Seat *seat = self;
@@ -188,6 +195,7 @@ static void thread_part(void *self, const int *rank, int n, double patience_s)
     pthread_mutex_unlock(&t->lock);
 }
 
+/* A closed world counts as having parted any number of times, so nobody waits for it. */
 static void thread_close(void *self, bool failed)
 {
     const Seat *seat = self;
@@ -232,6 +240,8 @@ static Status open_seat(Threads *t, int rank, double timeout_s, Arena *a, Seat *
     return host_open(&thread_transport, seat, rank, t->ranks, timeout_s, a, &seat->world);
 }
 
+/* The body of a rank's thread. A failure is announced before the world is closed, so that other
+ * ranks' waits end with the reason. */
 static Status run_seat(void *arg)
 {
     Seat *seat = arg;
@@ -271,6 +281,8 @@ Status comm_threads(int ranks, double timeout_s, CommBody *body, void *state, in
     if (ranks < 1 || ranks > RANKS_MAX) {
         return FAIL(ERR_ARG, "%d ranks as threads: 1 to %d are possible", ranks, RANKS_MAX);
     }
+    /* What a rank takes from the arena. The last term is for rounding and the world's first
+     * group. */
     size_t each = sizeof(Seat) + sizeof(RankState) + sizeof(CommWorld) + host_staging_bytes(ranks) +
                   (size_t)ranks * sizeof(int) + (16 << 10);
     TRY(arena_init(&a, "ranks", MEM_HOST, (size_t)ranks * each));

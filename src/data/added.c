@@ -12,6 +12,8 @@ static int by_bytes(const void *x, const void *y)
     return order != 0 ? order : a->n - b->n;
 }
 
+/* first[b] is found for all 256 bytes in one pass over the sorted texts. A byte with no text has an
+ * empty range. */
 int32_t added_sort(AddedSet *s)
 {
     if (s->n > 0) qsort(s->at, (size_t)s->n, sizeof *s->at, by_bytes);
@@ -83,6 +85,8 @@ static size_t spaces_before(const char *text, size_t done, size_t end)
     return end;
 }
 
+/* Most bytes of a text begin no added token. The table of first bytes rejects them with one
+ * comparison. */
 bool added_find(const AddedSet *s, const char *text, size_t n, size_t from, size_t done,
                 AddedMatch *out)
 {

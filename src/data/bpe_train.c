@@ -35,6 +35,7 @@ typedef struct Corpus {
 
 /* ---- counting pieces ---- */
 
+/* Doubles the room for words, and hashes all words again into tables of the new size. */
 static Status corpus_grow(Corpus *c)
 {
     int64_t count_room = c->room;
@@ -47,6 +48,8 @@ static Status corpus_grow(Corpus *c)
     return OK;
 }
 
+/* Copies a word's bytes into a chunk: an arena block has 256 bytes, and most words are far
+ * shorter. */
 static Status corpus_keep(Corpus *c, const char *bytes, int32_t n, const char **out)
 {
     if ((size_t)n > c->chunk_left) {
@@ -60,6 +63,8 @@ static Status corpus_keep(Corpus *c, const char *bytes, int32_t n, const char **
     return OK;
 }
 
+/* Gets each piece of the text from the splitter. Its bytes live only as long as the document, so a
+ * new word is copied. */
 static Status count_piece(void *context, const char *bytes, int32_t n)
 {
     Corpus *c = context;
@@ -155,6 +160,8 @@ typedef struct Trainer {
     int64_t n_merges, merge_room;
 } Trainer;
 
+/* The slot of the pair, or the empty one where it belongs. Twice as many slots as pairs keep
+ * probing short. */
 static int64_t pair_slot(const Trainer *t, int32_t left, int32_t right)
 {
     uint64_t key = (uint64_t)(uint32_t)left << 32 | (uint32_t)right;
@@ -182,6 +189,8 @@ static Status grow_pairs(Trainer *t)
     return OK;
 }
 
+/* The pair's entries in the heap and in its list of positions become stale. They are checked when
+ * they are used. */
 static void lower_pair(Trainer *t, int32_t left, int32_t right, int64_t weight)
 {
     t->pair[t->slot[pair_slot(t, left, right)]].count -= weight;
@@ -247,6 +256,8 @@ static Candidate heap_pop(Trainer *t)
     return top;
 }
 
+/* Only a pair that gained occurrences needs a new heap entry. One that lost some keeps an entry
+ * with too high a count, which best_pair corrects. */
 static Status push_touched(Trainer *t)
 {
     for (int64_t i = 0; i < t->n_touched; i++) TRY(heap_push(t, t->touched[i]));

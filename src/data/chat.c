@@ -46,6 +46,8 @@ typedef struct Walk {
     Text *out;
 } Walk;
 
+/* Every error of a template names its line. The line is counted only here, so the walk keeps no
+ * number. */
 static Status fail_at(const Walk *w, const char *at, Status code, const char *what, size_t n)
 {
     int line = 1;
@@ -133,6 +135,8 @@ static Value text_value(const char *s)
     return (Value){ .kind = VALUE_TEXT, .s = s, .n = strlen(s) };
 }
 
+/* Values of different kinds are unequal: 1 is not '1'. Two lists are equal if they begin at the
+ * same message. */
 static bool values_equal(const Value *a, const Value *b)
 {
     if (a->kind != b->kind || a->number != b->number) return false;
@@ -141,12 +145,14 @@ static bool values_equal(const Value *a, const Value *b)
 
 static Status any_of(Walk *w, Value *out);
 
+/* Every string that a template builds is made here, so its length has one limit. */
 static Status new_bytes(Walk *w, size_t n, char **out)
 {
     if (n > TEXT_MAX) return syntax_error(w, "a text of more than 64 MiB");
     return ARENA_NEW(w->scratch, n + 1, out);
 }
 
+/* The result is never longer than the source, so its length there is enough memory. */
 static Status read_string(Walk *w, Value *out)
 {
     const char quote = *w->at++, *s = w->at;
@@ -185,6 +191,8 @@ static Status key_of(Walk *w, const char *start, Value *key)
     return take_sign(w, "]") ? OK : syntax_error(w, "a bracket that does not close");
 }
 
+/* Members of Jinja's variable `loop`. Counting starts at the loop's first message, not at message
+ * 0. */
 static Status of_loop(Walk *w, const char *start, Value *out)
 {
     Value key = { 0 };
@@ -211,6 +219,7 @@ static Status of_message(Walk *w, const char *start, int i, Value *out)
     return unsupported(w, start, (size_t)(w->at - start));
 }
 
+/* Whole numbers only. The limit keeps sums of indexes inside an int. */
 static Status read_number(Walk *w, Value *out)
 {
     *out = (Value){ .kind = VALUE_NUMBER };
@@ -237,6 +246,7 @@ static Status of_list(Walk *w, const char *start, Value *out)
     return OK;
 }
 
+/* NULL: no {% set %} has named it. */
 static Variable *variable_of(Walk *w, const char *s, size_t n)
 {
     for (int i = 0; i < w->variables; i++) {
@@ -259,6 +269,8 @@ static Status raise(Walk *w, const char *start)
                 (int)(why.n < 200 ? why.n : 200), why.s);
 }
 
+/* A missing token is an error only if the branch is taken: a template may name it under a
+ * condition. */
 static Status special_token(Walk *w, const char *name, const char *value, Value *out)
 {
     if (w->live && value == NULL)
@@ -269,6 +281,8 @@ static Status special_token(Walk *w, const char *name, const char *value, Value 
     return OK;
 }
 
+/* A variable wins over the built-in names, as in Jinja. An unknown name is an error, where Jinja
+ * would print nothing. */
 static Status primary(Walk *w, Value *out)
 {
     size_t n = 0;
@@ -307,6 +321,7 @@ static Status primary(Walk *w, Value *out)
     return unsupported(w, s, n);
 }
 
+/* trim moves the ends of the value inwards and copies nothing. */
 static Status filtered(Walk *w, Value *out)
 {
     TRY(primary(w, out));
@@ -322,6 +337,7 @@ static Status filtered(Walk *w, Value *out)
     return OK;
 }
 
+/* The loop stops at %}, which ends a tag, although it begins like the operator. */
 static Status rest(Walk *w, Value *out)
 {
     TRY(filtered(w, out));
@@ -336,6 +352,7 @@ static Status rest(Walk *w, Value *out)
     return OK;
 }
 
+/* + and ~ both join texts. Numbers are not added. */
 static Status sum(Walk *w, Value *out)
 {
     TRY(rest(w, out));
@@ -355,6 +372,7 @@ static Status sum(Walk *w, Value *out)
     return OK;
 }
 
+/* `not` binds looser than == and tighter than `and`, as in Python. */
 static Status comparison(Walk *w, Value *out)
 {
     bool no = false;
@@ -374,6 +392,8 @@ static Status comparison(Walk *w, Value *out)
     return OK;
 }
 
+/* As in Python the value is an operand, not a truth: 'a' and 'b' is 'b'. Both sides are always
+ * parsed, because parsing is how the cursor moves. */
 static Status all_of(Walk *w, Value *out)
 {
     TRY(comparison(w, out));
@@ -460,6 +480,7 @@ static Status skip_comment(Walk *w)
     return end_tag(w, "#}", true);
 }
 
+/* Truths are printed as Python prints them: True and False. */
 static Status print_value(Walk *w)
 {
     Value v;
@@ -473,6 +494,8 @@ static Status print_value(Walk *w)
     return append_output(w, v.s, v.n);
 }
 
+/* In a branch that is not taken the variable is declared, so that later uses of its name are
+ * accepted. */
 static Status run_set(Walk *w)
 {
     Value value = { 0 };
@@ -486,6 +509,7 @@ static Status run_set(Walk *w)
     if (v == NULL) {
         v = &w->variable[w->variables++];
         *v = (Variable){ name, n, { .kind = value.kind, .s = "" } };
+        /* Past the last message: an empty list. */
         if (value.kind == VALUE_LIST) v->value.number = NUMBER_MAX;
     }
     if (w->live) v->value = value;
@@ -494,6 +518,8 @@ static Status run_set(Walk *w)
 
 static Status run_block(Walk *w, Stop *stop);
 
+/* At most one branch is live. The others are walked with `live` false, which checks their
+ * syntax. */
 static Status run_branches(Walk *w)
 {
     bool live = w->live, taken = false;
@@ -513,6 +539,8 @@ static Status run_branches(Walk *w)
     return end_tag(w, "%}", true);
 }
 
+/* The cursor is set back to the start of the body for each message. Without messages the body is
+ * walked once, not live, so that it is checked and the cursor passes it. */
 static Status run_loop(Walk *w)
 {
     Stop stop = STOP_END;
@@ -577,6 +605,7 @@ static Status run_block(Walk *w, Stop *stop)
     }
 }
 
+/* An elif, else, endif or endfor that no tag opened ends the walk early, and is an error here. */
 static Status run_template(Walk *w)
 {
     Stop stop = STOP_END;
@@ -614,6 +643,7 @@ static Status text_of(const ChatTemplate *t, const ChatMessage *m, int n, bool p
     return OK;
 }
 
+/* Bytes that two renderings share at their beginning. */
 static size_t common_prefix(const ChatPart *a, const ChatPart *b)
 {
     size_t n = 0;
@@ -662,6 +692,8 @@ static Status check_roles(const ChatTemplate *t, const ChatMessage *m, int n, Ar
     return OK;
 }
 
+/* Walks over the answers in the order of the text. What lies between them becomes a part without
+ * loss, so the parts joined are the whole rendering. */
 Status chat_parts(const ChatTemplate *t, const ChatMessage *m, int n, Arena *a, Arena *scratch,
                   ChatPart **out, int *n_parts)
 {

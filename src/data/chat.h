@@ -30,6 +30,8 @@ typedef struct ChatTemplate {
     const char *bos, *eos; /* NULL: not known */
 } ChatTemplate;
 
+/* Roles go to the template unchanged. Only `assistant` has a meaning here: its messages are
+ * answers. */
 typedef struct ChatMessage {
     const char *role, *content; /* content: UTF-8 without NUL */
 } ChatMessage;

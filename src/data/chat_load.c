@@ -15,6 +15,7 @@ static const char *text_of(const Json *json, const char *key)
     return json_string(json_is(item, JSON_OBJECT) ? json_get(item, "content") : item);
 }
 
+/* tokenizer_config.json, as Hugging Face writes it. Members that are missing stay NULL. */
 static Status read_settings(const char *path, Arena *a, ChatTemplate *out)
 {
     char *text = NULL;
@@ -43,6 +44,8 @@ static Status beside(const char *tokenizer, const char *name, Arena *a, const ch
     return arena_text(a, text, (size_t)n, path);
 }
 
+/* A file chosen by the user wins over chat_template.jinja, which wins over the member of
+ * tokenizer_config.json. bos_token and eos_token come from that file in all three cases. */
 Status chat_load(const char *path, const char *tokenizer, Arena *a, ChatTemplate *out)
 {
     ChatTemplate t = { 0 };
@@ -58,6 +61,8 @@ Status chat_load(const char *path, const char *tokenizer, Arena *a, ChatTemplate
         size_t n = 0;
         t.name = chosen ? path : jinja;
         TRY(file_read_all(t.name, a, &text, &n));
+        /* The interpreter of templates stops at the first NUL, and would ignore what comes after
+         * it. */
         if (memchr(text, '\0', n) != NULL)
             return FAIL(ERR_FORMAT, "%s has a NUL character", t.name);
         TRY(arena_text(a, text, n, &t.text));

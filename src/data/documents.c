@@ -27,6 +27,7 @@ static bool is_blank(Span l)
     return true;
 }
 
+/* The name of a pipe (/dev/stdin) does not tell its format, so its first byte decides. */
 Status documents_open(Documents *d, const char *path, const DocumentOptions *o)
 {
     FileMap map = { 0 };
@@ -69,6 +70,8 @@ static Span take_line(Documents *d)
 
 /* ---- text files ---- */
 
+/* The next line that is not blank, without a carriage return. n = 0: no more. Windows files end
+ * lines with \r\n. */
 static Span take_text_line(Documents *d)
 {
     Span line = { 0 };
@@ -136,7 +139,8 @@ static const char *line_text(const Documents *d, Span line, Span *text, char roo
     return room;
 }
 
-/* Parses the line into d->json and sets *text. *wrong: NULL, or why the line is not a document. */
+/* Parses the line into d->json and sets *text. *wrong: NULL, or why the line is not a document. The
+ * tree of the line before is dropped first, so memory is bounded by the longest line. */
 static Status parse_line(Documents *d, Span line, Span *text, char room[WRONG_BYTES],
                          const char **wrong)
 {
@@ -163,6 +167,7 @@ Status documents_bad(Documents *d, const char *wrong)
     return OK;
 }
 
+/* With skip_bad it goes on to the next good line; otherwise the first bad line is the error. */
 static Status next_line(Documents *d, Span *text, bool *more)
 {
     char room[WRONG_BYTES];

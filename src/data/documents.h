@@ -9,6 +9,8 @@
 #include "base/file.h"
 #include "base/json.h"
 
+/* Where a document of a text file ends: at the end of the file, at a blank line, at the end of a
+ * line. */
 typedef enum DocumentSplit { SPLIT_FILE, SPLIT_BLANK, SPLIT_LINE } DocumentSplit;
 
 typedef struct DocumentOptions {

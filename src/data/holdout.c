@@ -21,6 +21,8 @@ static int64_t tail_of(const Shard *s, double share)
     return n < 2 || n >= s->tokens ? 0 : n;
 }
 
+/* Walks all documents once, at the start. Held-out loss needs two tokens, and training needs what
+ * is left. */
 HoldOut holdout_of(const Shard *s, const char *name, double share)
 {
     HoldOut h = { .name = name, .share = share };
@@ -32,6 +34,8 @@ HoldOut holdout_of(const Shard *s, const char *name, double share)
     return h;
 }
 
+/* Three cases: whole documents by their hash; before the cut of a tail; after it. A document across
+ * the cut is split between both sides. */
 int64_t holdout_part(const HoldOut *h, const Shard *s, int64_t d, bool held, int64_t *first)
 {
     int64_t start = shard_start(s, d), end = shard_start(s, d + 1), cut = s->tokens - h->tail;

@@ -18,6 +18,7 @@ static int compare_lengths(const void *a, const void *b)
     return (x > y) - (x < y);
 }
 
+/* floor(log2(length)), at most the last bin; 0 for lengths 0 and 1. */
 static int bin_of(int64_t length)
 {
     int b = 0;
@@ -25,6 +26,8 @@ static int bin_of(int64_t length)
     return b;
 }
 
+/* Sorting all lengths gives exact quantiles: position q (D - 1), rounded to the nearest
+ * document. */
 static Status scan_lengths(const Shard *s, Arena *a, Inspect *r)
 {
     int64_t *length = NULL;
@@ -76,6 +79,7 @@ static void insert_top(Inspect *r, InspectToken t)
     r->top[at] = t;
 }
 
+/* Two passes over the ids: the first finds how large the table of counts must be. */
 static Status scan_ids(const Shard *s, Arena *a, Inspect *r)
 {
     int64_t *count = NULL;
@@ -185,6 +189,7 @@ void inspect_bins(const Inspect *r, int *first, int *last)
     while (*last > *first && r->bin[*last] == 0) --*last;
 }
 
+/* Bars are scaled to the fullest bin. Rounding up shows even a single document as one mark. */
 static Status print_lengths(const Inspect *r, Text *out)
 {
     char number[32];

@@ -5,6 +5,7 @@
 #include "base/text.h"
 #include "data/tokenizer.h"
 
+/* The last bin has no upper end: documents of 2^32 tokens and more. */
 enum { INSPECT_TOP = 20, INSPECT_BINS = 33, INSPECT_QUANTILES = 5, INSPECT_FIRST = 256 };
 
 typedef struct InspectToken {

@@ -46,6 +46,8 @@ static Status check_sources(const LoaderConfig *c)
 
 /* ---- opening ---- */
 
+/* A training sequence needs T inputs and the target of the last one. So an epoch has (tokens - 1) /
+ * T sequences, and the rest of its stream is dropped. */
 static Status count_source(const LoaderConfig *c, Source *s)
 {
     int64_t first = 0;
@@ -75,6 +77,7 @@ static Status count_source(const LoaderConfig *c, Source *s)
     return OK;
 }
 
+/* l->n grows with each shard that is open, so close_sources can be called after any failure. */
 static Status open_sources(Loader *l, const LoaderConfig *c)
 {
     double weight[MIX_MAX];
@@ -133,6 +136,7 @@ static Status allocate_loader(Loader *l, Arena *a, Loader **self)
     return OK;
 }
 
+/* Fills the table of held-out documents, which allocate_loader sized from count_source's count. */
 static void list_held(Source *s)
 {
     int64_t n = 0, at = 0, first = 0;
@@ -148,12 +152,16 @@ static void list_held(Source *s)
 
 /* ---- the interface ---- */
 
+/* The worker's job. `given` changes only while the worker is idle, so reading it here needs no
+ * lock. */
 static Status fill_next(void *loader)
 {
     Loader *l = loader;
     return loader_fill(l, &l->slot[l->given % LOADER_SLOTS]);
 }
 
+/* Runs the same allocations on a counting arena, so the plan cannot differ from what loader_open
+ * takes. */
 Status loader_plan(const LoaderConfig *c, size_t *arena_bytes, size_t *mapped_bytes)
 {
     Loader l = { 0 };
@@ -178,6 +186,7 @@ Status loader_open(const LoaderConfig *c, Arena *a, Loader **out)
     for (int i = 0; i < l.n && s == OK; i++) list_held(&l.source[i]);
     if (s == OK) {
         memcpy(self, &l, sizeof l);
+        /* The worker gets the address in the arena. The copy on this stack dies with the call. */
         self->worker.job = fill_next;
         self->worker.state = self;
         s = worker_start(&self->worker, "the loader's thread");
@@ -196,6 +205,8 @@ void loader_close(Loader *l)
     close_sources(l);
 }
 
+/* The batch that the thread has read ahead belongs to the old position. It is dropped: the next job
+ * fills the same slot again. */
 Status loader_seek(Loader *l, uint64_t position)
 {
     if (position > INT64_MAX)

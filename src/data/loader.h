@@ -78,7 +78,8 @@ Status loader_next(Loader *l, const Batch **out);
 /* Reads held-out sequences [first, first + n) of one source, in document order, into the caller's
  * batch, whose tensors have at least n sequences. Past the last sequence targets are -1. Not
  * threaded. The documents are one stream that is cut like training's, so each token but the very
- * first is a target once. The last sequence is filled up with id 0 and target -1. */
+ * first is a target once. The last sequence is filled up with id 0 and target -1. ERR_ARG for a
+ * source that does not exist; ERR_SHAPE for a batch that is too small. */
 Status loader_held_sequences(const Loader *l, int source, int64_t *out_n);
 Status loader_held(Loader *l, int source, int64_t first, int64_t n, Batch *out);
 

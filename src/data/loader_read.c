@@ -22,6 +22,7 @@ size_t loader_resident_bytes(const Loader *l)
 
 /* ---- streams: documents end to end ---- */
 
+/* Document number k of the epoch's order. rng_permute computes it without a table of the order. */
 static int64_t epoch_document(const Loader *l, const Source *s, int64_t k)
 {
     if (!l->config.shuffle) return k;
@@ -77,6 +78,8 @@ static void count_touched(const Loader *l, Reader *r, int64_t bytes)
     r->touched_bytes += more;
 }
 
+/* One unsigned maximum over the piece finds negative and too large ids without a branch per id. The
+ * slow search for the position runs only after an error. */
 static Status check_ids(const Loader *l, const Source *s, const int32_t *ids, int64_t n,
                         int64_t token, int64_t document)
 {
@@ -95,7 +98,8 @@ static Status check_ids(const Loader *l, const Source *s, const int32_t *ids, in
                 (long long)document, s->shard.prefix, ids[i], (long long)l->config.vocab);
 }
 
-/* Ids [first, first + n) of the source's .bin, all of one document. */
+/* Ids [first, first + n) of the source's .bin, all of one document. Pieces bound how many pages can
+ * be touched between two calls of count_touched. */
 static Status read_ids(const Loader *l, Reader *r, const Source *s, int64_t document, int64_t first,
                        int64_t n, int32_t *out)
 {
@@ -156,6 +160,7 @@ static int32_t *row_of(const Tensor *t, int64_t row, int64_t T)
     return (int32_t *)t->data + row * T;
 }
 
+/* Bytes are counted for the rows of this rank only, unlike targets. */
 static void count_targets(const Loader *l, Batch *b, const int32_t *target, int64_t n)
 {
     for (int64_t t = 0; t < n; t++) {
@@ -172,6 +177,8 @@ static bool predicts(const Reader *r, int depth, int64_t t, int64_t have)
     return at < have && r->doc[at] <= t && r->learned[at];
 }
 
+/* Depth d reads the token d positions further on and predicts the one after it: DeepSeek-V3's
+ * multi-token prediction (arXiv:2412.19437, section 2.2). */
 static void fill_depth(const Reader *r, int depth, int64_t have, int64_t T, Batch *b, int64_t row)
 {
     int32_t *id = row_of(&b->next[depth - 1].id, row, T);
@@ -265,6 +272,8 @@ static void clear_counts(Batch *b)
     for (int i = 0; i < b->depths; i++) b->next[i].targets = 0;
 }
 
+/* Every rank walks all sequences of the step, so that the mix advances equally everywhere. It
+ * reads only its own rows, and those of others only where their targets must be counted. */
 Status loader_fill(Loader *l, Batch *out)
 {
     int64_t own = out->domain.dim[0];
@@ -278,8 +287,12 @@ Status loader_fill(Loader *l, Batch *out)
             out->targets += l->config.sequence;
             continue;
         }
+        /* mix_next has counted this sequence already, so its number within the source is one
+         * less. */
         int64_t sequence = mix_taken(&l->mix, i) - 1;
         int64_t epoch = sequence / s->sequences;
+        /* Sequences of a source come in rising order, so an epoch's table is built once. After a
+         * seek it may be another epoch. */
         if (s->epoch != epoch) build_epoch(l, s, epoch);
         int64_t token = sequence % s->sequences * l->config.sequence;
         if (mine)

@@ -3,6 +3,7 @@
 
 #include <assert.h>
 
+/* Steps of a share. Products k * total are about 2^52 at most, far from the limit of 64 bits. */
 static const int64_t RESOLUTION = (int64_t)1 << 26;
 
 static int64_t common_divisor(int64_t a, int64_t b)
@@ -23,6 +24,8 @@ static void set_window(const Mix *m, struct MixTask *t)
     t->deadline = ((t->k + 1) * m->total + t->rate - 1) / t->rate;
 }
 
+/* At the end of a period each source has exactly k = rate sequences, so all counts can start again
+ * at 0. */
 static void restart_period(Mix *m)
 {
     m->slot = 0;
@@ -61,6 +64,7 @@ Status mix_init(Mix *m, const double *weight, int n)
         sum += weight[i];
     }
     TRY(set_rates(m, weight, sum));
+    /* The smallest total gives the shortest period: 1:1 has two slots, not 2^26. */
     int64_t divisor = m->total;
     for (int i = 0; i < n; i++) divisor = common_divisor(divisor, m->task[i].rate);
     m->total /= divisor;
@@ -69,6 +73,8 @@ Status mix_init(Mix *m, const double *weight, int n)
     return OK;
 }
 
+/* Linear in the number of sources, which is at most 64. Of equal deadlines the first source
+ * wins. */
 int mix_next(Mix *m)
 {
     int chosen = -1;

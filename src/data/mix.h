@@ -20,18 +20,23 @@ enum { MIX_MAX = 64 };
 
 typedef struct Mix {
     int n;
+    /* Slots of a period: the common denominator of all rates. */
     int64_t total;
     int64_t period, slot; /* sequences so far: period * total + slot */
     struct MixTask {
         int64_t rate; /* of total */
         int64_t k;    /* sequences taken in this period */
+        /* Slots of this period. mix.c has their formula. */
         int64_t release, deadline;
     } task[MIX_MAX];
 } Mix;
 
 /* weight[i] > 0, finite. ERR_ARG for n out of range, or a share too small to be kept. */
 Status mix_init(Mix *m, const double *weight, int n);
+/* The source of the next sequence, as an index into mix_init's weights. */
 int mix_next(Mix *m);
+/* Continues as if mix_next had been called `slots` times. At most one period is replayed, 2^26
+ * slots. */
 void mix_seek(Mix *m, uint64_t slots);
 
 int64_t mix_taken(const Mix *m, int i); /* sequences of task i in the slots so far */

@@ -48,6 +48,7 @@ static NgramEdge *find_edge(const Ngram *g, uint32_t from, uint8_t byte)
     return &g->edge[i];
 }
 
+/* Called before the walk looks up its edges, because growing moves every edge. */
 static Status grow_edges(Ngram *g)
 {
     const NgramEdge *old = g->edge;
@@ -80,6 +81,7 @@ Status ngram_make(Arena *a, int order, Ngram **out)
     return OK;
 }
 
+/* The node is made with its edge: a context gets one when it first occurs. */
 static Status new_edge(Ngram *g, NgramEdge *edge, uint32_t from, uint8_t byte, bool with_node)
 {
     *edge = (NgramEdge){ .from = from, .count = 1, .to = NO_NODE, .byte = byte };
@@ -136,6 +138,8 @@ static double probability(const Ngram *g, NgramWalk *w, uint8_t byte)
         const NgramEdge *edge = find_edge(g, w->node[k], byte);
         p = (edge->count + h.kinds * p) / ((double)h.followed + h.kinds);
         bool goes_on = edge->count != EMPTY && edge->to != NO_NODE;
+        /* A longer context can have a node only if every shorter one has. So the next walk ends
+         * before the first that is missing. */
         if (goes_on && next.known == k + 1) next.node[next.known++] = edge->to;
     }
     *w = next;

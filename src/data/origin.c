@@ -4,6 +4,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 
+/* Room for the longest path and the two other lines, so that no line is ever cut. */
 enum { TEXT_BYTES = FILE_PATH_MAX + 128 };
 
 Status origin_of(const char *tokenizer, int vocab, Origin *out)
@@ -24,12 +25,15 @@ Status origin_write(const Origin *o, const char *prefix)
 
 Status origin_read(const char *prefix, Origin *out)
 {
+    /* Nine digits at most, so that strtol cannot overflow an int. sscanf limits each field to its
+     * array. */
     char path[FILE_PATH_MAX + 8], text[TEXT_BYTES] = "", vocab[10] = "";
     FileMap map = { 0 };
     *out = (Origin){ 0 };
     (void)snprintf(path, sizeof path, "%s.meta", prefix);
     if (!file_exists(path)) return OK;
     TRY(file_map(path, &map));
+    /* A mapped file has no NUL at its end, but sscanf needs one. */
     (void)snprintf(text, sizeof text, "%.*s",
                    map.bytes < TEXT_BYTES ? (int)map.bytes : TEXT_BYTES - 1,
                    (const char *)map.data);

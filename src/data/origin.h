@@ -15,7 +15,10 @@ typedef struct Origin {
     int vocab;                                          /* ids; 0: nothing is known */
 } Origin;
 
+/* The origin that this tokenizer gives to a shard. Reads the whole file for its hash. `vocab`: its
+ * number of ids. */
 Status origin_of(const char *tokenizer, int vocab, Origin *out);
+/* Writes PREFIX.meta through a temporary file. ShardWriter calls it before the .idx appears. */
 Status origin_write(const Origin *o, const char *prefix);
 /* { 0 } without PREFIX.meta. ERR_FORMAT: the file is damaged. */
 Status origin_read(const char *prefix, Origin *out);

@@ -10,6 +10,8 @@
  * costs nothing. */
 static const size_t RESERVE_BYTES = (size_t)64 << 30;
 
+/* One document is one sequence of the shard. The end-of-text id is its last token, so training
+ * learns where texts end. */
 static Status add_document(Preparer *p, const char *text, size_t bytes)
 {
     ArenaMark mark = arena_mark(&p->scratch);
@@ -26,6 +28,8 @@ static Status add_document(Preparer *p, const char *text, size_t bytes)
     return OK;
 }
 
+/* Progress is counted in bytes of the input, since the number of documents is known only at the
+ * end. */
 static Status add_documents(Preparer *p, Documents *d)
 {
     for (;;) {
@@ -47,6 +51,8 @@ static Status add_documents(Preparer *p, Documents *d)
     }
 }
 
+/* A line of a conversation has no text field: documents_next then only parses the line, and
+ * prepare_chat reads the tree (Documents.json). */
 static Status add_file(Preparer *p, const char *path)
 {
     Documents d = { 0 };
@@ -75,6 +81,7 @@ static Status measure_files(Preparer *p)
     return OK;
 }
 
+/* The loader finds the end of a document in the index, but a model must see an id there. */
 static Status open_tokenizer(Preparer *p)
 {
     TRY(tokenizer_load(p->config->tokenizer, &p->arena, &p->tokenizer));
@@ -95,6 +102,8 @@ static Status check_result(const Preparer *p)
                 (long long)p->stats.skipped);
 }
 
+/* Cheap checks come first. The origin is computed last, and shard_commit renames the files when
+ * nothing can fail any more but the disk. */
 static Status prepare_files(Preparer *p)
 {
     progress_begin(&p->bar);

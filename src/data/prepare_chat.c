@@ -5,8 +5,10 @@
 #include <stdio.h>
 #include <string.h>
 
+/* Of a sentence about a line. documents_bad adds FILE:LINE to it. */
 enum { WRONG_BYTES = 512 };
 
+/* NULL: there is no such member, or it is no text (a list of parts, for example). */
 static const char *text_of(const Json *object, const char *key)
 {
     return json_string(json_get(object, key));
@@ -63,6 +65,7 @@ static Status fill_pack(Preparer *p)
     return shard_end_document(&p->writer);
 }
 
+/* A part of a conversation as ids. loss: they are learned. */
 typedef struct ChatIds {
     int32_t *id;
     int64_t n;
@@ -103,6 +106,9 @@ static Status write_chat(Preparer *p, const ChatIds *ids, int n, int64_t total)
     return shard_end_document(&p->writer);
 }
 
+/* A chat that a template refuses, or that is too long, is a bad line: --on-bad-line decides what
+ * happens. Nothing of it was written yet, because all parts are encoded before the first is
+ * appended. */
 static Status add_chat(Preparer *p, Documents *d, const ChatMessage *m, int n)
 {
     ChatPart *part = NULL;
@@ -122,10 +128,13 @@ static Status add_chat(Preparer *p, Documents *d, const ChatMessage *m, int n)
                        (long long)total, (long long)p->config->sequence);
         return documents_bad(d, wrong);
     }
+    /* Counted only here, when the chat is certain to be written. */
     for (int i = 0; i < parts; i++) p->stats.text_bytes += (int64_t)part[i].n;
     return write_chat(p, ids, parts + 1, total);
 }
 
+/* The strings of a template need an arena of their own, because the rendered text grows at the end
+ * of `scratch`. */
 Status prepare_chat(Preparer *p, Documents *d)
 {
     ChatMessage *m = NULL;

@@ -13,6 +13,7 @@ typedef struct Preparer {
     Arena arena;   /* the tokenizer's, write buffers */
     Arena scratch; /* one document's ids, then reset */
     Arena strings; /* of a template, likewise */
+    /* In `arena`, but tokenizer_free must release its machine code. */
     Tokenizer *tokenizer;
     int32_t end_of_text;
     ChatTemplate chat;

@@ -8,7 +8,7 @@
 
 static const char MAGIC[9] = "MMIDIDX\0";
 
-/* How an .idx begins. */
+/* How an .idx begins. Packed, because nine bytes of magic leave all numbers after it unaligned. */
 typedef struct __attribute__((packed)) Header {
     char magic[sizeof MAGIC];
     uint64_t version;
@@ -75,6 +75,7 @@ static Status read_counts(Shard *s, uint64_t sequences, uint64_t entries)
     return OK;
 }
 
+/* Checks what the file is before any of its counts is believed. */
 static Status read_header(Shard *s)
 {
     Header h;
@@ -121,6 +122,8 @@ static Status check_sequences(Shard *s, const uint8_t *lengths)
     return OK;
 }
 
+/* The index of documents must rise from 0 to S. Then every document is a range of sequences,
+ * possibly empty. */
 static Status check_documents(const Shard *s)
 {
     int64_t before = 0;
@@ -139,6 +142,7 @@ static Status check_documents(const Shard *s)
     return OK;
 }
 
+/* Works on a copy, so *s is unchanged after an error. After an error the maps stay the caller's. */
 Status shard_from_maps(Shard *s, const char *prefix, FileMap bin, FileMap idx)
 {
     Shard new = { .prefix = prefix, .bin = bin, .idx = idx };
@@ -152,6 +156,8 @@ Status shard_from_maps(Shard *s, const char *prefix, FileMap bin, FileMap idx)
     return OK;
 }
 
+/* A mask must fit the .bin exactly, and every document must be a full pack, because the loader
+ * relies on cuts at packs. */
 Status shard_set_mask(Shard *s, FileMap mask)
 {
     MaskHeader h = { 0 };
@@ -183,6 +189,8 @@ bool shard_learns(const Shard *s, int64_t token)
     return s->learned == NULL || (s->learned[token / 8] >> (token % 8) & 1) != 0;
 }
 
+/* Binary search for the last sequence that starts at or before the token. It never returns an empty
+ * sequence before another one at the same start, because the later one wins. */
 int64_t shard_chat(const Shard *s, int64_t token, int64_t *end)
 {
     int64_t low = 0, high = s->sequences;
@@ -213,6 +221,7 @@ static Status map_part(const char *prefix, const char *suffix, FileMap *out)
     return file_map(path, out);
 }
 
+/* A shard without a .mask is the normal case, not an error. */
 static Status map_mask(Shard *s)
 {
     char path[FILE_PATH_MAX + SUFFIX_BYTES];
@@ -225,6 +234,7 @@ static Status map_mask(Shard *s)
     return status;
 }
 
+/* The .idx is opened first: without it there is no shard, however large the .bin is. */
 Status shard_open(Shard *s, const char *prefix)
 {
     FileMap bin = { 0 }, idx = { 0 };
@@ -248,6 +258,8 @@ void shard_close(Shard *s)
     *s = (Shard){ 0 };
 }
 
+/* The end of the last document, and empty documents before it, are at the end of the .bin. No
+ * sequence starts there, so there is no entry to read. */
 int64_t shard_start(const Shard *s, int64_t d)
 {
     int64_t sequence = i64_at(s->first_seq, d);
@@ -292,6 +304,8 @@ Status shard_create(ShardWriter *w, const char *prefix, int64_t vocab, Arena *ar
     return file_create_temp(&w->bin, path, arena);
 }
 
+/* Ids are checked as they are written, because a wrapped u16 would read back as another valid
+ * token. */
 static Status write_ids(ShardWriter *w, const int32_t *ids, int64_t n)
 {
     uint16_t narrow[PIECE];
@@ -315,6 +329,8 @@ Status shard_create_packs(ShardWriter *w, const char *prefix, int64_t vocab, int
     return text_init(&w->bits, &w->bits_arena);
 }
 
+/* Bits are appended a byte at a time as tokens reach it. The flag `pack` is cleared meanwhile, or
+ * shard_append would call back into this function. */
 Status shard_append_learned(ShardWriter *w, const int32_t *ids, int64_t n, bool learned)
 {
     for (int64_t i = w->tokens; i < w->tokens + n; i++) {
@@ -350,6 +366,8 @@ Status shard_end_document(ShardWriter *w)
     return OK;
 }
 
+/* With packs each chat stays a sequence, and a document begins wherever a pack does. Without packs
+ * documents and sequences are the same. */
 static Status write_index(const ShardWriter *w, File *idx)
 {
     int64_t packs = w->pack > 0 ? w->tokens / w->pack : w->documents;
@@ -374,6 +392,7 @@ static Status write_index(const ShardWriter *w, File *idx)
     return OK;
 }
 
+/* Also through a temporary file, so a crash leaves either no mask or a whole one. */
 static Status write_mask(const ShardWriter *w, const char *path)
 {
     MaskHeader h = { .tokens = w->tokens, .pack = w->pack };

@@ -53,6 +53,8 @@ static Status check_room(const Splitter *s)
     return FAIL(ERR_UNSUPPORTED, "more than %d patterns one after another", SPLIT_STAGES_MAX);
 }
 
+/* PCRE2_UCP makes \s, \p{L} and the like follow Unicode. The compiled pattern lies in the arena,
+ * but its machine code does not: splitter_free must be called. */
 Status splitter_add_rule(Splitter *s, const SplitRule *rule, Arena *a)
 {
     TRY(check_room(s));
@@ -135,6 +137,8 @@ static Status find_match(SplitCut *c, const SplitStage *stage, const char *text,
     return OK;
 }
 
+/* Text between matches and matches themselves are both pieces, unless the stage drops one of
+ * them. */
 static Status cut_by_pattern(SplitCut *c, int stage, const char *text, size_t n)
 {
     const SplitStage *s = &c->splitter->stage[stage];
@@ -165,6 +169,7 @@ static Status cut_with_prefix_space(SplitCut *c, int stage, const char *text, si
     return cut_stage(c, stage + 1, with_space, n + 1);
 }
 
+/* After the last stage a piece goes to the caller. Before that, the next stage cuts it further. */
 static Status cut_stage(SplitCut *c, int stage, const char *text, size_t n)
 {
     if (stage < c->splitter->n_stages) {
@@ -205,6 +210,8 @@ static void set_limit(SplitCut *c, size_t n)
     pcre2_set_match_limit(c->limits, steps < UINT32_MAX ? (uint32_t)steps : UINT32_MAX);
 }
 
+/* Valid stretches of UTF-8 go through the stages. Each byte between them goes straight to the
+ * caller. */
 Status split_text(SplitCut *c, const char *text, size_t n)
 {
     TRY(make_room_for_spaces(c, n));

@@ -42,6 +42,7 @@ typedef struct Encoder {
 
 /* ---- tables ---- */
 
+/* The least power of two that is at least n, and at least 16. So a mask replaces a division. */
 static uint64_t power_of_two_above(int64_t n)
 {
     uint64_t size = 16;
@@ -56,6 +57,7 @@ static uint64_t pair_hash(int32_t left, int32_t right)
     return pair ^ pair >> 32;
 }
 
+/* Tables have at least twice as many slots as entries, so that linear probing stays short. */
 Status tokenizer_tables(Tokenizer *t, int64_t n_tokens, int64_t n_merges, Arena *a)
 {
     uint64_t slots = power_of_two_above(2 * n_tokens), merges = power_of_two_above(2 * n_merges);
@@ -68,6 +70,7 @@ Status tokenizer_tables(Tokenizer *t, int64_t n_tokens, int64_t n_merges, Arena 
     return OK;
 }
 
+/* The tag rejects nearly all other tokens without a look at their bytes. */
 static int32_t find_hashed(const Tokenizer *t, const char *bytes, int32_t n, uint64_t hash)
 {
     uint32_t tag = (uint32_t)(hash >> 32);
@@ -154,6 +157,7 @@ typedef struct Merging { /* ids as a doubly linked list over the places of the b
     PairHeap heap;
 } Merging;
 
+/* Does nothing at the ends of a piece, or for a pair that no merge joins. */
 static void push_pair(Merging *p, int32_t left)
 {
     if (left < 0 || p->next[left] >= p->n) return;
@@ -161,6 +165,8 @@ static void push_pair(Merging *p, int32_t left)
     if (rank != NO_RANK) heap_push(&p->heap, (uint64_t)rank << 32 | (uint32_t)left);
 }
 
+/* The left place takes the result, the right one leaves the list. Both new neighbours become
+ * pairs. */
 static void merge_pair(Merging *p, int32_t left)
 {
     int32_t right = p->next[left], after = p->next[right];
@@ -201,6 +207,8 @@ static Status merge_piece(Encoder *e, const char *piece, int32_t n)
     return OK;
 }
 
+/* A token of the vocabulary is not always reached by its merges. Only those that are may take the
+ * shortcut of encode_piece, or ids would differ from Hugging Face's. */
 Status tokenizer_mark_whole(Tokenizer *t, bool all, Arena *scratch)
 {
     int32_t longest = 0;
@@ -234,6 +242,8 @@ static bool same_text(const Tokenizer *t, const int32_t *ids, int32_t n_ids, con
     return true;
 }
 
+/* Equal hashes are not trusted: same_text compares the bytes of the piece that was encoded
+ * before. */
 static Status encode_piece(void *context, const char *piece, int32_t n)
 {
     Encoder *e = context;
@@ -272,6 +282,7 @@ static Status encode_between(Encoder *e, SplitCut *cut, const char *text, size_t
     return encode_between(e, cut, text + done, n - done, set + 1);
 }
 
+/* The table of recent pieces grows with the text: a short prompt should not clear 8192 entries. */
 static Status encode_text(Encoder *e, const char *text, size_t n)
 {
     uint64_t recent = power_of_two_above((int64_t)(n / 16));

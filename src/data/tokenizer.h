@@ -33,6 +33,8 @@ typedef struct TokenizerTraining {
     const char *out_path;
 } TokenizerTraining;
 
+/* Learns a vocabulary from the files and writes it as a tokenizer.json. ERR_ARG: the text gives
+ * fewer merges than the vocabulary needs. `a` holds all working memory. */
 Status tokenizer_train(const TokenizerTraining *t, Arena *a);
 
 #endif

@@ -95,6 +95,7 @@ static bool get_flag(const Json *object, const char *key, bool fallback)
 /* `added` is an entry of added_tokens, or NULL. */
 static bool is_special(const Json *added) { return get_flag(added, "special", false); }
 
+/* Lengths of tokens are int32_t throughout, so a larger file is refused here once. */
 static Status parse_json(const char *name, const char *text, size_t n, Arena *a, Json **out)
 {
     size_t bad = 0;
@@ -140,6 +141,7 @@ static Status add_regex(const Reader *r, const char *pattern)
     return named_status(r, splitter_add_rule(&r->t->splitter, &rule, r->arena));
 }
 
+/* Hugging Face's defaults apply to absent members: a space before the text, and GPT-2's pattern. */
 static Status read_byte_level(const Reader *r, const Json *item)
 {
     if (get_flag(item, "add_prefix_space", true))
@@ -147,6 +149,7 @@ static Status read_byte_level(const Reader *r, const Json *item)
     return get_flag(item, "use_regex", true) ? add_regex(r, SPLIT_GPT2_PATTERN) : OK;
 }
 
+/* `invert` exchanges the matches and the text between them. For Isolated that changes nothing. */
 static Status read_split(const Reader *r, const Json *item)
 {
     const Json *pattern = json_get(item, "pattern");
@@ -304,6 +307,7 @@ static Status check_added_id(const Reader *r, const char *text, int32_t id)
     return OK;
 }
 
+/* A special token has no bytes here: it is matched as an added token and decodes to nothing. */
 static Status read_vocab_token(Reader *r, const Json *item)
 {
     Tokenizer *t = r->t;
@@ -371,6 +375,8 @@ static int32_t find_end_of_text(const Json *added)
     return TOKENIZER_NO_TOKEN;
 }
 
+/* Order matters. Added tokens come first, since the vocabulary is checked against them; tokens come
+ * before merges, which are looked up among them. The list `added` is only needed meanwhile. */
 static Status read_tokens(Reader *r, const Json *vocab, const Json *added, int64_t n_merges)
 {
     Tokenizer *t = r->t;
@@ -447,6 +453,8 @@ static Status read_merge(const Reader *r, const Json *item, int64_t at)
 
 /* ---- model ---- */
 
+/* What would change the ids and is not implemented must be refused, or a model would train on wrong
+ * ids without a sign. */
 static Status check_model(const Reader *r, const Json *model)
 {
     if (!json_is(model, JSON_OBJECT)) return FAIL(ERR_FORMAT, "%s has no model", r->name);
@@ -523,6 +531,7 @@ static char *write_token_text(char *out, const TokenText *token)
     return out;
 }
 
+/* Members at their defaults are written too, as Hugging Face's own writer does. */
 static Status write_file(Text *t, const TokenizerLearned *l, char *scratch)
 {
     static const char BYTE_LEVEL[] = "{\"type\":\"ByteLevel\",\"add_prefix_space\":false,"

@@ -62,10 +62,13 @@ void tokenizer_put_merge(Tokenizer *t, int32_t left, int32_t right, uint32_t ran
 /* Find the tokens that their own bytes are encoded to; `all`: every one that has bytes. */
 Status tokenizer_mark_whole(Tokenizer *t, bool all, Arena *scratch);
 
-/* What training learned: ids 0..n_tokens-1 are tokens of bytes, the separator comes after them. */
+/* The ids of the two tokens that a merge joins. */
 typedef struct TokenizerMerge {
     int32_t left, right;
 } TokenizerMerge;
+
+/* What training learned: ids 0..n_tokens-1 are tokens of bytes, the separator comes after them.
+ * Merges are in the order in which they were learned, which is their rank. */
 
 typedef struct TokenizerLearned {
     const TokenText *token;

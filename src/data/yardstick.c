@@ -10,6 +10,7 @@
 /* Address space of one model, and of one document; what is not touched costs nothing. */
 static const size_t RESERVE_BYTES = (size_t)64 << 30;
 
+/* The models are trained together, so each document is decoded once for all orders. */
 typedef struct Yardstick {
     const YardstickConfig *config;
     YardstickRow *rows;
@@ -56,6 +57,8 @@ static Status use_document(Yardstick *y, YardstickRow *row, bool held, const Tex
     return OK;
 }
 
+/* One walk over a source: it learns from its training part, or measures its held-out part. A
+ * document can be cut by the tail rule of holdout.h, so its part may begin in the middle. */
 static Status each_document(Yardstick *y, int source, const Shard *s, bool held)
 {
     const char *name = y->config->sources[source].name;
@@ -93,6 +96,8 @@ static Status each_source(Yardstick *y, bool held)
     return OK;
 }
 
+/* The last row is the sum of all sources. Bits add up too, because they are not yet divided by
+ * bytes. */
 static void add_up(const YardstickConfig *c, YardstickRow *rows)
 {
     YardstickRow *all = &rows[c->n_sources];
@@ -112,6 +117,7 @@ static Status run_models(Yardstick *y)
         TRY(arena_init(&y->model_arena[i], "ngram", MEM_HOST, RESERVE_BYTES));
         TRY(ngram_make(&y->model_arena[i], (int)y->config->orders[i], &y->model[i]));
     }
+    /* All sources are learned before any is measured: there is one model for the whole mix. */
     TRY(each_source(y, false));
     TRY(each_source(y, true));
     add_up(y->config, y->rows);

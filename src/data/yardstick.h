@@ -10,11 +10,14 @@
 
 enum { YARDSTICK_ORDERS = 8 };
 
+/* The caller owns everything that a configuration points to, until yardstick_run returns. */
 typedef struct YardstickConfig {
     const LoaderSource *sources; /* weight is not used */
     int n_sources;
     const Tokenizer *tokenizer;
+    /* Share of the documents that is held out, as in LoaderConfig. */
     double validation;
+    /* Lengths of n-grams in bytes, 1 to 8 each. Every order is a model of its own. */
     const int64_t *orders;
     int n_orders;
 } YardstickConfig;

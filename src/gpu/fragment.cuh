@@ -23,6 +23,7 @@ static __device__ __forceinline__ void fragment_product(const Bf16 *a, int lda, 
     typedef typename std::conditional<A_T, col_major, row_major>::type LayoutA;
     typedef typename std::conditional<B_T, col_major, row_major>::type LayoutB;
     constexpr int HALVES = STRIP / FRAGMENT;
+    /* The A tile is loaded once for both halves of the strip, so shared memory is read less. */
     fragment<matrix_a, FRAGMENT, FRAGMENT, FRAGMENT, Bf16, LayoutA> left;
     fragment<matrix_b, FRAGMENT, FRAGMENT, FRAGMENT, Bf16, LayoutB> right[HALVES];
     fragment<accumulator, FRAGMENT, FRAGMENT, FRAGMENT, float> sum[HALVES];

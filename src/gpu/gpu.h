@@ -16,9 +16,11 @@
 
 enum { GPU_NAME_MAX = 128, GPU_BUS_ID_MAX = 32 };
 
+/* Opaque handles of the vendor's runtime: a queue of work on the device, and a mark in one. */
 typedef void *GpuStream;
 typedef void *GpuEvent;
 
+/* Of a device when gpu_info was called; free_bytes changes with every process that uses the GPU. */
 typedef struct GpuInfo {
     char name[GPU_NAME_MAX];
     int driver, runtime; /* 13000: 13.0 */
@@ -60,6 +62,7 @@ extern const GpuLibraries gpu_libraries;
 
 /* Memory */
 
+/* ERR_DEVICE: the runtime refused, mostly for lack of memory. Frees report nothing. */
 Status gpu_alloc(size_t bytes, void **out);
 void gpu_free(void *at);
 Status gpu_alloc_pinned(size_t bytes, void **out); /* host memory, pinned for all GPUs */
@@ -108,6 +111,9 @@ typedef struct Graph {
     int64_t nodes, kernels; /* all of them; those that are kernels */
 } Graph;
 
+/* Between begin and end, launches on this stream, and on streams that wait for an event of it, are
+ * recorded and do not run. A call that the runtime forbids in a capture makes gpu_capture_end
+ * fail. */
 Status gpu_capture_begin(GpuStream s);
 Status gpu_capture_end(GpuStream s, Graph *out); /* a failed capture leaves none */
 Status gpu_graph_launch(const Graph *g, GpuStream s);
@@ -119,6 +125,8 @@ Status gpu_status(int code,
                   const char *what);        /* the vendor's code; OK or ERR_DEVICE with its words */
 Status gpu_launch_status(const char *what); /* of this thread's last launch */
 void gpu_error_clear(void);                 /* or the next launch's status would be this error */
+/* Allows a kernel this much dynamic shared memory a block. Needed once for each kernel and
+ * device. */
 Status gpu_kernel_shared(const void *kernel, size_t bytes, const char *what);
 
 /* Small kernels of the program's own (gpu_kernels.cu). */

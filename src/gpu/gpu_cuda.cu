@@ -43,6 +43,8 @@ int gpu_devices(void)
 
 Status gpu_current(int *device) { return gpu_status(cudaGetDevice(device), "current GPU"); }
 
+/* A driver runs programs of its own CUDA version and of older ones. Versions are 1000 * major + 10
+ * * minor. */
 static Status check_versions(GpuInfo *info)
 {
     TRY(gpu_status(cudaRuntimeGetVersion(&info->runtime), "CUDA runtime"));
@@ -57,6 +59,8 @@ static Status check_versions(GpuInfo *info)
                 info->runtime % 1000 / 10);
 }
 
+/* Versions are checked before anything else is asked, because an old driver fails with a sentence
+ * that helps nobody. */
 Status gpu_info(int device, GpuInfo *out)
 {
     GpuInfo info = {};
@@ -81,6 +85,8 @@ Status gpu_info(int device, GpuInfo *out)
     return OK;
 }
 
+/* One attribute is much cheaper to ask for than all properties. Rows are in the order of
+ * GpuLimit. */
 int gpu_limit(GpuLimit which)
 {
     static const cudaDeviceAttr attribute[] = {
@@ -117,6 +123,8 @@ Status gpu_alloc(size_t bytes, void **out)
 
 void gpu_free(void *at) { (void)cudaFree(at); }
 
+/* Portable: the memory is pinned for all devices of the process, since several ranks may be its
+ * threads. */
 Status gpu_alloc_pinned(size_t bytes, void **out)
 {
     return gpu_status(cudaHostAlloc(out, bytes, cudaHostAllocPortable), "pinned memory");
@@ -124,6 +132,7 @@ Status gpu_alloc_pinned(size_t bytes, void **out)
 
 void gpu_free_pinned(void *at) { (void)cudaFreeHost(at); }
 
+/* cudaMemcpyDefault: the runtime knows from the addresses which side is the device. */
 Status gpu_copy(void *dst, const void *src, size_t bytes, GpuStream s)
 {
     return gpu_status(cudaMemcpyAsync(dst, src, bytes, cudaMemcpyDefault, (cudaStream_t)s), "copy");
@@ -152,6 +161,7 @@ int gpu_share_make(void *base, GpuShare *out)
     return code_of(e);
 }
 
+/* Peer access is enabled at the first use of the memory, not here. */
 int gpu_share_open(const GpuShare *share, void **out)
 {
     cudaIpcMemHandle_t handle = {};
@@ -169,6 +179,8 @@ int gpu_peer_open(int device)
 
 /* Streams and events */
 
+/* Non-blocking: the stream does not wait for the legacy default stream, on which libraries may
+ * work. A smaller number is a higher priority. */
 Status gpu_stream_make(bool urgent, GpuStream *out)
 {
     int least = 0, greatest = 0;
@@ -207,6 +219,7 @@ Status gpu_stream_wait(GpuStream s, GpuEvent e)
     return gpu_status(cudaStreamWaitEvent((cudaStream_t)s, (cudaEvent_t)e, 0), "event wait");
 }
 
+/* Events without timing are cheaper to record and to wait for. */
 Status gpu_event_make(bool timed, GpuEvent *out)
 {
     cudaEvent_t e = NULL;
@@ -240,12 +253,14 @@ Status gpu_event_elapsed_s(GpuEvent from, GpuEvent to, double *out)
 
 /* Graphs */
 
+/* Thread-local: other ranks that are threads of this process may call the runtime meanwhile. */
 Status gpu_capture_begin(GpuStream s)
 {
     return gpu_status(cudaStreamBeginCapture((cudaStream_t)s, cudaStreamCaptureModeThreadLocal),
                       "start of a capture");
 }
 
+/* The first call gives the number of nodes, the second one the nodes. */
 static Status count_nodes(cudaGraph_t graph, Graph *out)
 {
     size_t n = 0;
@@ -263,6 +278,8 @@ static Status count_nodes(cudaGraph_t graph, Graph *out)
     return s;
 }
 
+/* The upload moves the graph's launch to the device now, so that the first step is not slower than
+ * the next ones. */
 Status gpu_capture_end(GpuStream stream, Graph *out)
 {
     Graph g = {};
@@ -306,6 +323,8 @@ static cudaError_t sort_call(const GpuSort *x, void *room, size_t *bytes, cudaSt
                                            x->value[1], x->n, 0, x->bits, s);
 }
 
+/* For keys of all 32 bits, which need the most. CUB only reads the sizes here, so pointers may be
+ * NULL. */
 size_t gpu_sort_bytes(int64_t n)
 {
     size_t bytes = 0;

@@ -8,6 +8,7 @@ extern "C" {
 
 enum { THREADS = 256, EACH = 16 }; /* threads of a block; elements per thread */
 
+/* One thread, so the rest of the GPU stays free. It sleeps between looks at the clock. */
 static __global__ void delay_kernel(uint64_t ns)
 {
     for (uint64_t start = now_ns(); now_ns() - start < ns;) pause_ns(1000);
@@ -19,6 +20,7 @@ extern "C" Status gpu_delay(GpuStream s, double seconds)
     return gpu_launch_status("delay");
 }
 
+/* The store goes to pinned host memory, which the host reads after a wait for the stream. */
 static __global__ void stamp_kernel(uint64_t *at) { *at = now_ns(); }
 
 extern "C" Status gpu_stamp(GpuStream s, uint64_t *at)
@@ -27,6 +29,8 @@ extern "C" Status gpu_stamp(GpuStream s, uint64_t *at)
     return gpu_launch_status("stamp");
 }
 
+/* The grid strides over the tensor. Nearly always no thread finds anything, so the atomic costs
+ * nothing. A minimum of indexes does not depend on the order of threads. */
 template <typename T>
 static __global__ void find_bad_kernel(const T *t, int64_t n, unsigned long long *first)
 {
@@ -43,6 +47,7 @@ template <typename T> static void find_bad(LaunchStream s, const Tensor *t, uint
                                                          (unsigned long long *)first);
 }
 
+/* 0xFF in all bytes is GPU_NONE_BAD, which every index is below. */
 extern "C" Status gpu_find_bad(GpuStream s, const Tensor *t, uint64_t *first)
 {
     TRY(gpu_fill(first, 0xFF, sizeof *first, s));

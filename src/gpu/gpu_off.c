@@ -8,6 +8,7 @@
 /* NOLINTBEGIN(readability-non-const-parameter,misc-unused-parameters): the prototypes of a build
  * with a GPU */
 
+/* The one sentence of this file. Callers pass it on to the user. */
 static Status no_gpu_built(void)
 {
     return FAIL(ERR_UNSUPPORTED,

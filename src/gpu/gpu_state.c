@@ -37,6 +37,7 @@ int gpu_throttle_words(uint64_t mask, const char *out[GPU_REASONS_MAX])
     return n;
 }
 
+/* The last four may be missing: a figure without its function stays unknown. */
 static const LibraryCall CALLS[] = {
     { "nvmlInit_v2", NULL, offsetof(Nvml, init), false },
     { "nvmlShutdown", NULL, offsetof(Nvml, shutdown), false },
@@ -61,6 +62,7 @@ Status nvml_load(const char *library, GpuState *g)
     return library_open(&l, &g->nvml, &g->library);
 }
 
+/* On failure NVML is shut down again, so that gpu_state_close need not know how far this came. */
 Status nvml_find(GpuState *g, const char *pci_bus_id)
 {
     int code = g->nvml.init();
@@ -105,6 +107,7 @@ static void store_figure(GpuReading *r, GpuFigure f, int code, const unsigned *v
     r->value[f] = *value / unit;
 }
 
+/* Power comes in milliwatts, clocks in MHz, temperature in degrees Celsius. */
 GpuReading gpu_state_read(const GpuState *g)
 {
     GpuReading r = { 0 };
@@ -123,6 +126,7 @@ GpuReading gpu_state_read(const GpuState *g)
     }
     if (n->throttle == NULL) return r;
     int code = n->throttle(g->device, &mask);
+    /* A mask has 64 bits and does not fit `value`, so store_figure only marks it as known. */
     if (code == 0) r.throttle = mask;
     store_figure(&r, GPU_THROTTLE, code, &(unsigned){ 0 }, 1);
     return r;

@@ -37,6 +37,7 @@ typedef struct Nvml {
     int (*throttle)(void *device, unsigned long long *out_mask);
 } Nvml;
 
+/* One GPU, from gpu_state_open to gpu_state_close. */
 typedef struct GpuState {
     void *library, *device; /* device NULL: nothing can be read */
     Nvml nvml;

@@ -58,6 +58,8 @@ template <typename T> static __device__ __forceinline__ T lane_get_lower(T v, in
     return __shfl_up_sync(ALL_LANES, v, (unsigned)distance);
 }
 
+/* The lanes for which the condition holds, as a mask; lanes_any: is there one? All lanes must call
+ * them. */
 static __device__ __forceinline__ LaneMask lanes_where(bool condition)
 {
     return __ballot_sync(ALL_LANES, condition);
@@ -83,6 +85,8 @@ static __device__ __forceinline__ uint32_t lanes_max(uint32_t v)
 static __device__ __forceinline__ void lanes_sync() { __syncwarp(); }
 static __device__ __forceinline__ void lanes_sync(LaneMask among) { __syncwarp(among); }
 
+/* The lanes with a lower number: with lanes_count it gives a lane its place among those in a
+ * mask. */
 static __device__ __forceinline__ LaneMask lanes_below(int lane)
 {
     return ((LaneMask)1 << lane) - 1;
@@ -105,6 +109,8 @@ static __device__ __forceinline__ int lanes_first(LaneMask m)
         return __ffs((int)m) - 1;
 }
 
+/* Butterfly over log2(WARP) steps. All lanes get the same bits, because both lanes of a pair add
+ * the same two numbers. */
 template <typename T> static __device__ __forceinline__ T warp_sum(T v)
 {
     for (int bits = WARP / 2; bits > 0; bits /= 2) v += lane_get_xor(v, bits);
@@ -200,6 +206,7 @@ static __device__ __forceinline__ void copy_chunk(uint32_t to, const void *from,
                  : "memory");
 }
 
+/* Closes a group: all copies of this thread since the last one. copies_wait counts groups. */
 static __device__ __forceinline__ void copies_close()
 {
     asm volatile("cp.async.commit_group;" ::: "memory");

@@ -100,6 +100,8 @@ Status attention_norm_backward(LayerRun *r, ParamRole role, int64_t col, const N
                                             .x_col = col });
 }
 
+/* With a cache the new keys and values are written behind those of earlier tokens, so no copy is
+ * needed. */
 Status attention_new_kv(LayerRun *r, Arena *arena, Tensor *k, Tensor *v)
 {
     const AttentionSpec *a = attention_spec(r);
@@ -163,6 +165,7 @@ static Status qkv_backward_input(LayerRun *r)
     return layer_norm_backward(r, &s->norm, dy);
 }
 
+/* The kind's backward has made da and dy; what is left are products with kept inputs. */
 static Status qkv_backward_weight(LayerRun *r)
 {
     const AttentionState *s = r->state;
@@ -275,6 +278,7 @@ static Status sinks_backward(LayerRun *r, Tensor d_o)
                                                          .dsinks = r->weights->dw[ROLE_SINKS] });
 }
 
+/* o and lse are kept: backward makes the probabilities again from q, k and lse. */
 static Status core_forward(LayerRun *r)
 {
     const AttentionSpec *a = attention_spec(r);

@@ -115,6 +115,7 @@ static Status own_latents(LayerRun *r, Arena *arena)
                                              .dims = key_dims(a) });
 }
 
+/* In place: this rank's part already lies at its own rows of the whole tensor. */
 static Status mla_gather(LayerRun *r)
 {
     const AttentionState *s = r->state;
@@ -156,6 +157,8 @@ static Status mla_forward(LayerRun *r)
     return project_up(r, layer_arena(r, RECOMPUTE_ATTN_UP));
 }
 
+/* Each piece only if forward put it into the ring. The order is forward's, because each reads what
+ * the one before made. */
 static Status mla_recompute(LayerRun *r)
 {
     if (layer_arena(r, RECOMPUTE_NORM) == r->ring) TRY(norm_latents(r, r->ring));
@@ -227,6 +230,8 @@ static Status mla_block_backward(LayerRun *r, int64_t block)
     return attention_project_weight(r, s->mla.dkv_raw, part.latent, ROLE_KV_B);
 }
 
+/* Sums the gradients that all ranks made of this rank's latents. The result overwrites this rank's
+ * own part. */
 static Status mla_gather_backward(LayerRun *r)
 {
     const AttentionState *s = r->state;
@@ -267,6 +272,8 @@ static Status project_up_backward(LayerRun *r, Tensor *dlatent)
     return attention_project_backward(r, s->mla.dkv_raw, ROLE_KV_B, (Tensor){ 0 }, *dlatent);
 }
 
+/* da collects the gradients of all parts of a: q_a and kv_a from their norms, k_rope from rope. One
+ * product then takes it to dy, which has q's part already if queries have no latent. */
 static Status mla_backward(LayerRun *r, Tensor dy)
 {
     const AttentionSpec *a = attention_spec(r);

@@ -19,6 +19,7 @@ static Status embed_forward(LayerRun *r)
         (EmbedFwd){ .id = r->batch->id, .table = r->weights->w[ROLE_TABLE].data, .h = r->h_out });
 }
 
+/* dtable[id[n]] += dh[n], in the order of tokens, so the sum has the same bits in every run. */
 static Status embed_backward_weight(LayerRun *r)
 {
     return embed_bwd(

@@ -69,6 +69,7 @@ static Status head_forward(LayerRun *r)
     return layer_loss(r, r->layer->depth, s->norm.y, &s->dy);
 }
 
+/* dy was made by the loss in forward, so only the norm is left. */
 static Status head_backward_input(LayerRun *r)
 {
     HeadState *s = r->state;

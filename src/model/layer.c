@@ -70,11 +70,13 @@ void pool_need_add(PoolNeed *sum, const PoolNeed *more)
     if (more->row_bytes > 0) sum->row_bytes = more->row_bytes;
 }
 
+/* Never more rows than can come, whatever the factor. */
 int64_t pool_need_rows(const PoolNeed *need, double factor)
 {
     return (int64_t)fmin(ceil(need->balanced * factor), need->most);
 }
 
+/* The rows need no contents: each layer writes its part before it reads it. */
 Status pool_make(Exec *ex, Arena *a, Dtype act, const PoolNeed *need, double factor, RowPool *out)
 {
     int64_t rows = pool_need_rows(need, factor);
@@ -99,6 +101,7 @@ Arena *layer_arena(const LayerRun *r, unsigned piece)
     return recomputes(r, piece) ? r->ring : r->keep;
 }
 
+/* Numbers go around: behind the last context rank comes rank 0. */
 int64_t layer_rank(const LayerRun *r, int64_t behind)
 {
     int64_t own = r->ex->mesh == NULL ? 0 : r->ex->mesh->at.cp;
@@ -123,6 +126,7 @@ static Status norm_into(LayerRun *r, NormState *n, Arena *y_arena)
                                             .eps = r->spec->eps });
 }
 
+/* rstd is kept in any case: it is one number a row, and backward needs it. */
 Status layer_norm_forward(LayerRun *r, NormState *n)
 {
     TRY(tensor_new2(r->keep, DTYPE_F32, r->rows, 1, &n->rstd));
@@ -148,6 +152,7 @@ Status layer_norm_backward(LayerRun *r, const NormState *n, Tensor dy)
 
 /* The SwiGLU MLP: (N, D) to (N, D). A dense layer and the shared experts use the same roles. */
 
+/* gu (tokens, 2F): gate in the first F columns, up in the others. */
 static Status mlp_pre_activation(LayerRun *r, MlpState *m, Tensor y, Arena *arena)
 {
     Operand w = r->weights->w[ROLE_GATE_UP];
@@ -192,6 +197,7 @@ Status layer_mlp_backward_input(LayerRun *r, MlpState *m, Tensor y, Tensor dout,
         (LinearBwdInput){ .dy = operand_plain(m->gu), .w = r->weights->w[ROLE_GATE_UP], .dx = dy });
 }
 
+/* dW_down += dout^T act,  dW_gate_up += dgu^T y. m->gu holds dgu since backward_input. */
 Status layer_mlp_backward_weight(LayerRun *r, const MlpState *m, Tensor y, Tensor dout)
 {
     TRY(linear_bwd_weight(r->ex, (LinearBwdWeight){ .dy = operand_plain(dout),

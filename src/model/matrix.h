@@ -20,21 +20,21 @@
 
 /* What a layer uses a matrix for. */
 typedef enum ParamRole {
-    ROLE_TABLE, /* embedding (V, D) */
-    ROLE_NORM,
-    ROLE_Q,      /* mla without q rank: (H*dqk, D) */
-    ROLE_A,      /* mla: [q_a |] kv_a down-projections; gqa: q, k, v */
-    ROLE_A_BIAS, /* one number for each row of ROLE_A */
-    ROLE_Q_NORM, /* mla: of the latent; gqa: of each head */
-    ROLE_KV_NORM,
-    ROLE_Q_B,
-    ROLE_KV_B,
-    ROLE_O,
-    ROLE_O_BIAS,
-    ROLE_SINKS,   /* (H) */
-    ROLE_GATE_UP, /* (2F, D) */
-    ROLE_DOWN,    /* (D, F) */
-    ROLE_ROUTER,
+    ROLE_TABLE,               /* embedding (V, D) */
+    ROLE_NORM,                /* (D): the norm that a layer begins with, or the last one */
+    ROLE_Q,                   /* mla without q rank: (H*dqk, D) */
+    ROLE_A,                   /* mla: [q_a |] kv_a down-projections; gqa: q, k, v */
+    ROLE_A_BIAS,              /* one number for each row of ROLE_A */
+    ROLE_Q_NORM,              /* mla: of the latent; gqa: of each head */
+    ROLE_KV_NORM,             /* mla: of the latent of keys and values; gqa: of k's heads */
+    ROLE_Q_B,                 /* mla: (H*dqk, q rank) */
+    ROLE_KV_B,                /* mla: (H*(nope+v), kv rank) */
+    ROLE_O,                   /* (D, H*dv) */
+    ROLE_O_BIAS,              /* (D) */
+    ROLE_SINKS,               /* (H) */
+    ROLE_GATE_UP,             /* (2F, D) */
+    ROLE_DOWN,                /* (D, F) */
+    ROLE_ROUTER,              /* (E, D): f32 */
     ROLE_ROUTER_BIAS,         /* steers the choice; not trained */
     ROLE_ROUTER_SHIFT,        /* trained: a bias of the logits */
     ROLE_SHARED_GATE,         /* (1, D) */
@@ -45,7 +45,7 @@ typedef enum ParamRole {
     ROLE_ENORM,               /* multi-token prediction: norm of the next token's embedding */
     ROLE_HNORM,               /* norm of the hidden state of the depth before */
     ROLE_EH_PROJ,             /* (D, 2D): projects both, side by side */
-    ROLE_HEAD,
+    ROLE_HEAD,                /* (V, D); a tied model has none */
     ROLE_COUNT
 } ParamRole;
 

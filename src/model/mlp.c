@@ -8,6 +8,7 @@ typedef struct MlpLayerState {
     MlpState mlp;
 } MlpLayerState;
 
+/* Gate before up, so that both are one fused matrix: gate | up. */
 static Status mlp_params(const ModelSpec *s, const LayerSpec *l, ParamList *out)
 {
     int64_t d = s->hidden, f = l->as.ffn;
@@ -28,6 +29,7 @@ static Status mlp_forward(LayerRun *r)
     return layer_mlp_forward(r, &s->mlp, s->norm.y, r->h, r->h_out, 0);
 }
 
+/* dy is needed only until the norm has read it, so it lies in scratch. */
 static Status mlp_backward_input(LayerRun *r)
 {
     MlpLayerState *s = r->state;
@@ -38,6 +40,7 @@ static Status mlp_backward_input(LayerRun *r)
     return layer_norm_backward(r, &s->norm, dy);
 }
 
+/* Runs after backward_input, which left the gradient of the pre-activation in s->mlp.gu. */
 static Status mlp_backward_weight(LayerRun *r)
 {
     MlpLayerState *s = r->state;

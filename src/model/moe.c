@@ -140,6 +140,8 @@ static Status prepare_relay(LayerRun *r)
     return tensor_new2(r->keep, DTYPE_I32, rows.bound, k, &s->travel.relay.offset);
 }
 
+/* Bounds of rows and tokens are known here, before routing: nothing of this depends on what the
+ * router will choose. */
 static Status prepare_moe(LayerRun *r)
 {
     const MoeSpec *m = &r->layer->as.moe;
@@ -270,6 +272,8 @@ static Tensor overflow_flag(const LayerRun *r, int which)
     return tensor_rows(&r->record->overflow, which, 1);
 }
 
+/* A block has an equal part of the bound. Compact exchanges have no blocks: only what a receiver
+ * gets in all is bounded, so a sender may place all its tokens. */
 static Status place_tokens(LayerRun *r)
 {
     MoeState *s = r->state;
@@ -319,6 +323,8 @@ static Status make_sent(LayerRun *r)
     return scale_fwd(r->ex, (ScaleFwd){ .x = s->norm.y, .w = s->route.score, .y = s->travel.sent });
 }
 
+/* Order matters: tokens are dropped before they are placed, and the routing travels before rows are
+ * sorted at the receiver. */
 static Status dispatch_forward(LayerRun *r)
 {
     MoeState *s = r->state;
@@ -344,6 +350,7 @@ static Status dispatch_forward(LayerRun *r)
                                       .elsewhere = is_spread(r) });
 }
 
+/* Reads y alone, so it may run while tokens travel (overlap_ok). */
 static Status shared_forward(LayerRun *r)
 {
     MoeState *s = r->state;
@@ -419,6 +426,8 @@ static Status sum_rows(LayerRun *r, Tensor rows, Tensor weight, Tensor *out)
                                             .rows = routed_rows(r) });
 }
 
+/* Over ranks a received token's rows are summed with their weights first, so that one row travels
+ * back. On one rank moe_combine reads the experts' rows directly. */
 static Status combine_forward(LayerRun *r)
 {
     MoeState *s = r->state;
@@ -515,6 +524,8 @@ static Status biases_backward(LayerRun *r, bool overwrite)
                                              .overwrite = overwrite });
 }
 
+/* The first micro-batch of a step overwrites dw and later ones add, which saves zeroing the largest
+ * buffer. */
 static Status experts_backward_weight(LayerRun *r)
 {
     MoeState *s = r->state;

@@ -3,6 +3,7 @@
  * fused matrix (matrix_grow). */
 #include "model/moe.h"
 
+/* The shared experts of a layer are one MLP, as wide as all of them together. */
 static Status shared_params(const MoeSpec *m, int64_t d, int i, ParamList *out)
 {
     ParamAdd half = { ROLE_GATE_UP, -1, m->shared_ffn, d, INIT_NORMAL, .decay = true };
@@ -15,6 +16,8 @@ static Status shared_params(const MoeSpec *m, int64_t d, int i, ParamList *out)
                       "model.layers.%d.mlp.shared_expert_gate.weight", i);
 }
 
+/* gate and up of an expert follow each other, like the rows of its matrix. Biases have no weight
+ * decay. */
 static Status expert_bias_params(const ModelSpec *s, const MoeSpec *m, int i, ParamList *out)
 {
     int here = (int)(m->experts / s->ranks.ep), first = (int)s->ranks.ep_rank * here;
@@ -49,6 +52,7 @@ static Status expert_params(const ModelSpec *s, const MoeSpec *m, int i, ParamLi
     return m->expert_bias ? expert_bias_params(s, m, i, out) : OK;
 }
 
+/* The router stays in f32: its logits decide, and small differences between them matter. */
 Status moe_params(const ModelSpec *s, const LayerSpec *l, ParamList *out)
 {
     const MoeSpec *m = &l->as.moe;

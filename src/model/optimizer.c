@@ -87,6 +87,7 @@ double optimizer_state_bytes(const OptimizerSpec *o)
     return o->rule[0]->n_states * (double)dtype_bytes(o->state);
 }
 
+/* Asks the op's own cost for an update of one element. */
 double optimizer_update_bytes(const OptimizerSpec *o, Dtype low)
 {
     float at = 0; /* costs look at whether there is data, and not at the data */

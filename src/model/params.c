@@ -36,12 +36,15 @@ BufferDesc buffer_desc(const OptimizerDesc *rule, ParamBuffer b)
     return rule->state[buffer_state(b)];
 }
 
+/* Weights 3, gradients 2, all else 1. BUF_STATE gets 4, which no setting reaches: every rank holds
+ * it whole. */
 int params_zero_stage(const ModelSpec *s, ParamBuffer b)
 {
     if (b == BUF_MAIN && s->weights.n == 0) b = BUF_WEIGHT;
     return b == BUF_WEIGHT ? 3 : b == BUF_GRAD ? 2 : b == BUF_STATE ? 4 : 1;
 }
 
+/* Elements on one rank: whole buckets, and its part of dense and of expert ones, rounded up. */
 static int64_t shard_size(const ParamSizes *z, const ParamShards *shards)
 {
     int64_t dense = shards->dense > 1 ? shards->dense : 1;
@@ -64,6 +67,7 @@ int64_t params_copy_bytes(const ModelSpec *s, const ParamTable *t, const ParamSh
     return shards->zero < params_zero_stage(s, BUF_WEIGHT) ? z->flat : shard_size(z, shards);
 }
 
+/* Twice a layer for weights and for gradients: the two halves of alloc_gathered. */
 size_t params_gathered_bytes(const ParamTable *t, const ParamShards *shards)
 {
     size_t bytes = 0, trained = (size_t)t->spaces.of[BUF_GRAD].layer;
@@ -90,6 +94,7 @@ static Status alloc_gathered(const ModelSpec *s, const ParamTable *t, bool train
     return tensor_new1(run, DTYPE_BF16, t->spaces.of[BUF_GRAD].layer, &out->low);
 }
 
+/* Without copies the weights are the main weights themselves: one buffer under two names. */
 Status params_alloc(const ModelSpec *s, const ParamTable *t, Arena *run, bool training,
                     ParamMemory *out)
 {
@@ -110,6 +115,7 @@ Status params_alloc(const ModelSpec *s, const ParamTable *t, Arena *run, bool tr
 
 /* Buckets. */
 
+/* Buckets stand in the order of layers, so those of a layer are a run. */
 int params_layer(const ParamTable *t, int layer, int *first)
 {
     int i = 0;
@@ -129,6 +135,8 @@ static Tensor gathered_bucket(const ParamTable *t, const ParamMemory *m, const P
     return tensor_rows(&m->gathered[b], at, k->n);
 }
 
+/* Three places: a buffer that is not sharded; a bucket of one rank, which is whole in the shard
+ * space; else the gathered copy. */
 Tensor bucket_whole(const ParamTable *t, const ParamMemory *m, const ParamBucket *k, ParamBuffer b)
 {
     if (!t->sharded[b]) return tensor_rows(&m->buffer[b], k->first, k->n);
@@ -166,6 +174,7 @@ ParamPiece param_piece(const ParamTable *t, const Param *p, const ParamMemory *m
                          tensor_rows(&m->buffer[b], local, end - first) };
 }
 
+/* Piece by run, because the elements of a run have neighbouring numbers and one call fills them. */
 void param_fill(const Param *p, uint64_t seed, const Piece *in, int64_t i, int64_t n, float *out)
 {
     for (int64_t end = i + n, run = 0; i < end; i += run, out += run) {

@@ -40,6 +40,7 @@ static Status table_grow(ParamTable *t, Arena *a)
     return OK;
 }
 
+/* A shell pattern, as in init.frozen=model.layers.0.*. */
 static bool name_matches(const char *pattern, const Param *p)
 {
     return fnmatch(pattern, p->name, 0) == 0;
@@ -126,6 +127,8 @@ Status params_add(ParamList *l, ParamAdd add, const char *name, ...)
     return OK;
 }
 
+/* Needs no table: with ParamList.table NULL, params_add only notes which roles have frozen and
+ * trained parameters. ep = 1 in `whole`, so all ranks see all experts. */
 Status params_freeze(ModelSpec *s, const ModelSpec *like)
 {
     ModelSpec whole = *s;
@@ -324,6 +327,8 @@ static Status place_layer(ParamTable *t, const ModelSpec *s, int first, int end,
     return OK;
 }
 
+/* The table has the parameters of a layer next to each other, because params_build adds them layer
+ * by layer. */
 static Status place_params(ParamTable *t, const ModelSpec *s, Arena *a)
 {
     TRY(ARENA_NEW(a, s->n_layers * BUCKET_RULES * SHARD_GROUPS, &t->bucket));
@@ -349,6 +354,8 @@ static void place_buckets(ParamTable *t, const OptimizerDesc *rule, int64_t *fla
     }
 }
 
+/* A rule's buckets lie together. After each rule the sizes so far are the lengths of the buffers
+ * that only rules up to here need. */
 static void shard_buffers(const ModelSpec *s, ParamTable *t)
 {
     const OptimizerDesc *rules[BUCKET_RULES];
@@ -372,6 +379,7 @@ static void shard_buffers(const ModelSpec *s, ParamTable *t)
     t->elems[BUF_STATE] = aligned(t->elems[BUF_STATE]);
 }
 
+/* The head's rank also holds the embedding's table if it reads it. */
 static bool rank_holds(const ModelSpec *s, int layer, int rank)
 {
     bool table = spec_shares_table(s) && layer_desc(s->layers[layer].kind)->begins;
@@ -402,7 +410,8 @@ Status params_build(const ModelSpec *s, int rank, const ParamShards *shards, Are
     return OK;
 }
 
-/* The whole matrix, as products read it or add to it. */
+/* The whole matrix, as products read it or add to it. State is never sharded and has no buckets, so
+ * its matrices lie in the buffer itself. */
 static Tensor matrix_view(const ParamTable *t, const Matrix *x, const ParamMemory *m, ParamBuffer b)
 {
     Tensor whole = m->buffer[b];

@@ -9,6 +9,7 @@ bool piece_fits(const Piece *p, int64_t elems)
     return sane && p->first <= elems - p->n && p->rows - 1 <= (elems - p->n - p->first) / p->stride;
 }
 
+/* Elements between two runs belong to the next run's start. */
 int64_t piece_seek(const Piece *p, int64_t element)
 {
     if (element <= p->first || p->rows == 0) return 0;

@@ -24,6 +24,7 @@ RotarySpec rotary_of(const Config *c)
 
 static double clamp(double x, double least, double most) { return fmin(fmax(x, least), most); }
 
+/* How often a pair of this frequency turns in `original` positions. */
 static double turns_of(const RotarySpec *r, double frequency)
 {
     return r->original * frequency / (2 * acos(-1));
@@ -42,10 +43,12 @@ static double yarn_keep(const RotarySpec *r, int64_t pair)
     double low = pair_of(r, r->beta_fast), high = pair_of(r, r->beta_slow);
     low = fmax(r->truncate ? floor(low) : low, 0);
     high = fmin(r->truncate ? ceil(high) : high, (double)r->dim - 1);
+    /* As in the published code, where it avoids a division by 0. */
     if (low == high) high += 0.001;
     return 1 - clamp(((double)pair - low) / (high - low), 0, 1);
 }
 
+/* keep_i of rotary.h, from 0 to 1: the share of its own frequency that a pair keeps. */
 static double keep_of(const RotarySpec *r, int64_t pair, double frequency)
 {
     switch (r->scaling) {
@@ -63,6 +66,7 @@ static double frequency_of(const RotarySpec *r, int64_t pair)
     return keep == 1 ? f : f * (keep + (1 - keep) / r->factor);
 }
 
+/* m(s) of rotary.h, which grows with the logarithm of the stretch. */
 static double sharpening(const RotarySpec *r, double s)
 {
     return r->scaling == SCALING_YARN ? 1 + 0.1 * s * log(r->factor) : 1;
@@ -74,6 +78,8 @@ double rotary_score_factor(const RotarySpec *r)
     return m * m;
 }
 
+/* The quotient is yarn's factor on rotated columns; scores get rotary_score_factor. All of it is in
+ * double, because positions times frequencies lose digits in f32. */
 void rotary_table(const RotarySpec *r, int64_t positions, float *cos_out, float *sin_out)
 {
     int64_t half = r->dim / 2;

@@ -38,6 +38,7 @@ static const struct {
     { "layer", RECOMPUTE_LAYER }, { "exchange", RECOMPUTE_EXCHANGE },
 };
 
+/* recompute.layers selects blocks, recompute.pieces what those blocks recompute. */
 static unsigned recompute_of(const Config *c, int block)
 {
     unsigned set = 0;
@@ -160,6 +161,7 @@ void spec_set_capacity(ModelSpec *s, const RowCapacity *capacity)
     }
 }
 
+/* The error of mesh_inside is dropped: an EP group that lies unevenly on hosts is a case here. */
 ExchangeKind spec_exchange(const Config *c, ExchangeShape *shape)
 {
     int inside = 1;
@@ -170,6 +172,8 @@ ExchangeKind spec_exchange(const Config *c, ExchangeShape *shape)
     return chosen ? (ExchangeKind)c->moe_exchange : exchange_choose(shape);
 }
 
+/* Blocks from s->blocks on are the modules of multi-token prediction. The head has the last depth,
+ * because its input comes out of the last module. */
 static LayerSpec *append_layer(ModelSpec *s, LayerKind kind, int block, unsigned recompute)
 {
     LayerSpec *l = &s->layers[s->n_layers++];
@@ -181,6 +185,8 @@ static LayerSpec *append_layer(ModelSpec *s, LayerKind kind, int block, unsigned
     return l;
 }
 
+/* A block is attention and an MLP or MoE. A module of multi-token prediction has LAYER_NEXT in
+ * front. */
 static void add_block(ModelSpec *s, const Config *c, int block)
 {
     unsigned recompute = recompute_of(c, block);
@@ -200,6 +206,7 @@ static void add_block(ModelSpec *s, const Config *c, int block)
     if (layers > s->block_layers) s->block_layers = layers;
 }
 
+/* The embedding is the first layer, the head the last one, and blocks lie between them. */
 Status spec_layers(const Config *c, Arena *a, ModelSpec *out)
 {
     /* run.compute sets both types: that of activations and that of the weights' copies. */

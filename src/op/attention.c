@@ -23,6 +23,7 @@ Shape attention_fwd_shape(const AttentionFwd *a)
                     .chunk = a->chunk };
 }
 
+/* Both directions have the same sizes, so there is one place that reads them from tensors. */
 Shape attention_bwd_shape(const AttentionBwd *a)
 {
     return attention_fwd_shape(&(AttentionFwd){ .q = a->q,

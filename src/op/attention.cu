@@ -8,8 +8,7 @@
  * forward   A block owns queries of one head. It walks the keys from the first that any of its rows sees
  *           to the last that its last row sees, with a running maximum for each row. A call over a later
  *           block of keys starts as if each row had seen one key with score lse and value o.
- * backward  The first kernel computes delta = rowsum(do * o). One for dq walks keys as forward
- * does. One
+ * backward  The first kernel computes delta = rowsum(do * o). One for dq walks keys as forward does. One
  *           for dk and dv owns keys of one key/value head and walks the queries of all heads that share
  *           it. Both compute the scores, so there are no atomics, and sums have one order.
  *
@@ -46,11 +45,15 @@ struct Tile {
     int at, ld;
 };
 
+/* Where the tiles of a block lie in its shared memory. Which of them exist depends on the kernel
+ * (space_of). */
 struct Space {
     Tile q, d_o, k, v, scores, grads, p, ds, sum, sum2;
     int rows, total; /* in bytes: the offset of RowCapacity; the size of all */
 };
 
+/* The argument of all four kernels. It is passed as __grid_constant__, so threads read it from
+ * constant memory and keep no copy. */
 template <typename T> struct Attention {
     Side<T> q, k, v, o, d_o, dq, dk, dv, dk_before, dv_before;
     Side<float> o_sum, dq_sum; /* o and dq where they are f32 and T is not */
@@ -130,6 +133,7 @@ struct RowCapacity {
     float max[BLOCK_MAX], sum[BLOCK_MAX], lse[BLOCK_MAX], delta[BLOCK_MAX];
 };
 
+/* Dynamic shared memory: its size depends on the widths of heads, and may be above 48 KB. */
 static __device__ __forceinline__ char *shared_memory(void)
 {
     extern __shared__ __align__(128) char shared[];

@@ -26,6 +26,8 @@ static StripKeys strip_keys(const QueryBlock *q, Word word, int64_t row)
                         .whole_end = (last_least + 1) / LANES };
 }
 
+/* Computes once what every strip asks for: the keys that each row sees, as indices among this
+ * call's keys. */
 void query_block(const Shape *s, int64_t b, int64_t i0, QueryBlock *out)
 {
     out->i0 = i0;
@@ -72,6 +74,7 @@ Panels pack_columns(float *to, const Tensor *t, Word word, int64_t b, int64_t he
     return (Panels){ to, words_of(o.word, o.elems) * LANES };
 }
 
+/* Rows of the tensor become steps of the sum, and its columns the columns of panels. */
 Panels pack_steps(float *to, const Tensor *t, Word word, int64_t b, int64_t head, int64_t first,
                   int64_t n)
 {
@@ -109,6 +112,7 @@ void span_by_keys(const Span *x, Panels rows, Panels keys, Panels c, int64_t wid
     strip_product(&t);
 }
 
+/* The sum ends at the last key that the strip's last row sees: no row sees a later one. */
 void span_by_steps(const Span *x, Panels p, Panels room, Panels steps, Panels c, int64_t width)
 {
     int64_t from = x->first * LANES, row = x->i * STRIP;

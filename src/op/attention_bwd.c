@@ -79,6 +79,7 @@ static Backward backward_make(const Exec *ex, const AttentionBwd *a, Space *spac
     return f;
 }
 
+/* Clears the panels that hold `cols` columns, with the rows between them. */
 static void panels_clear(Panels p, int64_t cols)
 {
     memset(p.at, 0, (size_t)(panels_of(cols) * p.stride) * sizeof *p.at);
@@ -94,6 +95,7 @@ static void strip_delta(Backward *f, int64_t i)
     for (int64_t r = 0; r < STRIP; r++) {
         int64_t row = i * STRIP + r;
         part[r] = (Vector){ 0 };
+        /* There is no such query: its delta stays 0, and block_load gives it p = 0. */
         if (row >= f->block.n) continue;
         const char *o = head_row(&a->o, f->b, f->block.i0 + row, f->h);
         const char *d_o = head_row(&a->d_o, f->b, f->block.i0 + row, f->h);
@@ -256,6 +258,7 @@ static void add_query_gradients(const Backward *f, int64_t i, int64_t block, int
     span_by_steps(&x, panels_at(f->ds, 0, i * STRIP), f->ds_words, f->k_rows, f->dq, f->s.dk);
 }
 
+/* Stores n rows of dq, dk or dv; x names the tensor, what it is added to, and the factor. */
 static void store_rows(const Backward *f, Sums x, Panels from, int64_t head, int64_t first,
                        int64_t n)
 {
@@ -263,6 +266,8 @@ static void store_rows(const Backward *f, Sums x, Panels from, int64_t head, int
         row_unload(&x, f->b, first + r, head, panels_at(from, 0, r), f->row);
 }
 
+/* One block of queries against all keys that it sees. Its dq is complete at the end and is stored
+ * here; dk and dv take terms from all blocks and heads, and head_run stores them. */
 static void block_run(Backward *f, int64_t i0)
 {
     const QueryBlock *q = &f->block;

@@ -38,6 +38,8 @@ typedef struct Forward {
     Vector max[STRIPS], sum[STRIPS]; /* row r of a strip at lane r * ROW_LANES; max of raw scores */
 } Forward;
 
+/* Lays out one thread's memory, or counts its bytes (Space). Panels have BLOCK_Q + 1 rows for the
+ * reason that attention_bwd.c gives. */
 static Forward forward_make(const Exec *ex, const AttentionFwd *a, Space *space)
 {
     Forward f = { .a = a, .s = attention_fwd_shape(a), .packed = -1 };
@@ -54,6 +56,7 @@ static Forward forward_make(const Exec *ex, const AttentionFwd *a, Space *space)
     return f;
 }
 
+/* The key/value head of the query head that runs: H / G neighbours share one. */
 static int64_t kv_head(const Forward *f) { return f->h * f->s.G / f->s.H; }
 
 /* Packs the keys and values of this query head, unless the head before it used the same ones: query
@@ -125,6 +128,7 @@ static void strip_softmax(Forward *f, const Span *x, bool begun)
     Vector shift = vector_choose(*max == -INFINITY, (Vector){ 0 }, *max * factor);
     Vector part[STRIP];
     for (int r = 0; r < STRIP; r++) part[r] = exponentials(f, x, r, factor, shift[r * ROW_LANES]);
+    /* 2^-inf = 0 for a row that had seen no key */
     Vector kept = vector_exp2(before * factor - shift);
     *sum = *sum * kept + rows_fold(part, true);
     if (begun) strip_rescale(f, x, kept);
@@ -187,6 +191,8 @@ static void span_run(Forward *f, const Span *x)
     if (keys) rows_fetch(&a->v, b, g, row, USE_READ);
 }
 
+/* All strips use one block of keys before any goes on to the next, so its packed keys and values
+ * are read while they are in a cache. */
 static void block_run(Forward *f, int64_t i0)
 {
     const Shape *s = &f->s;
@@ -208,6 +214,7 @@ static void block_run(Forward *f, int64_t i0)
 Status attention_fwd_cpu(Exec *ex, const AttentionFwd *a)
 {
     int64_t B = a->q.dim[0], H = a->q.dim[2];
+    /* A first layout without memory says how much each thread's layout needs. */
     Space size = { 0 };
     (void)forward_make(ex, a, &size);
 #pragma omp parallel num_threads(ex->threads)
@@ -215,6 +222,7 @@ Status attention_fwd_cpu(Exec *ex, const AttentionFwd *a)
         Space own = { .at = (char *)ex->workspace + (size_t)omp_get_thread_num() * size.used };
         Forward f = forward_make(ex, a, &own);
 #pragma omp for schedule(static)
+        /* Heads of a thread are neighbours, so pack_head often finds what it needs. */
         for (int64_t head = 0; head < B * H; head++) {
             f.b = head / H;
             f.h = head % H;

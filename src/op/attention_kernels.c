@@ -31,6 +31,7 @@ static AttentionCall fwd_call(const AttentionFwd *a)
     return (AttentionCall){ &a->q, &a->k, &a->v, &a->pieces, false };
 }
 
+/* Only a deterministic backward pass stores ds. */
 static AttentionCall bwd_call(const AttentionBwd *a)
 {
     return (AttentionCall){ &a->q, &a->k, &a->v, &a->pieces, !a->any_order };
@@ -46,6 +47,7 @@ static double score_bytes(const AttentionCall *c, const AttentionRect *r)
     return (double)(heads * round_up(r->Tq, tile)) * (double)(round_up(r->Tk, 128) * 2);
 }
 
+/* Keys and values may have different widths (MLA), so each is judged by itself. */
 static bool width_fits(const AttentionLimits *l, int64_t d)
 {
     return (l->width_most == 0 || d <= l->width_most) &&
@@ -87,6 +89,8 @@ static bool rect_fits(const AttentionLimits *l, const AttentionCall *c, KernelWh
                           scores / (1 << 30), (double)l->scores_most / (1 << 30));
 }
 
+/* Types and caches come first: such a call was never meant for the kernel, and the refusal is
+ * expected. */
 static bool limits_fit(const AttentionLimits *l, bool f32, const AttentionCall *c, KernelWhy *why)
 {
     int64_t queries = c->q->dim[1], keys = c->k->dim[1];
@@ -138,6 +142,8 @@ static void limits_text(const AttentionLimits *l, bool f32, char out[KERNEL_NEED
     OpRun attention_##name##_fwd, attention_##name##_bwd;
 #include "op/attention.def"
 
+/* The fields of KernelDesc in their order. No row limits the capability: cuDNN refuses GPUs itself,
+ * and the plain kernel runs on all. */
 #define ROW(name, way, vendor, library, work)                                                      \
     { #name,                                                                                       \
       vendor,                                                                                      \

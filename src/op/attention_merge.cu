@@ -14,6 +14,9 @@ static_assert((int)LANES_MAX <= WARP, "threads that share a row are of one warp"
 
 /* before */
 
+/* One thread for each row of each head. lse of rows without keys becomes 0, because -infinity would
+ * give e^(-infinity + infinity), a NaN. rect_doc has no heads, so only the first head's threads
+ * write it. */
 static __global__ void attention_rows_kernel(const __grid_constant__ AttentionRows x)
 {
     int64_t i = (int64_t)blockIdx.x * THREADS + threadIdx.x, rows = x.rect.Tq, row = i % rows;
@@ -40,6 +43,7 @@ Status attention_rows(struct Exec *ex, const AttentionRows *x)
 
 /* forward */
 
+/* o and lse are those of the call; part is the rectangle that cuDNN wrote. */
 template <typename T> struct Join {
     AttentionRect rect;
     const Bf16 *part;
@@ -139,6 +143,8 @@ Status attention_join(struct Exec *ex, const AttentionJoin *x)
 
 /* backward */
 
+/* One of up to three outputs of a backward call: dq, dk or dv. Widths are in packs of PART
+ * elements. */
 struct Sum {
     const Bf16 *part;
     int64_t first, rows, T, width; /* width of a token in packs */
@@ -181,6 +187,8 @@ __launch_bounds__(THREADS) void attention_sums_kernel(const __grid_constant__ Su
         sum_pack(x, part == NULL ? NULL : part + i * PART, (token * x.width + i) * PART);
 }
 
+/* One launch for all three: blockIdx.y says which, so that small sums do not wait for each
+ * other. */
 Status attention_sums(struct Exec *ex, const AttentionSum x[ATTENTION_SUMS])
 {
     Sums all = {};

@@ -30,6 +30,7 @@ static bool is_rect(const AttentionPieces *p, int i0, int i1, int j0, int j1, bo
 
 bool attention_rect(const AttentionPieces *p, int64_t Tq, int64_t Tk, AttentionRect *out)
 {
+    /* An empty box: if no pair has a score, i0 > i1 at the end. */
     int i0 = 2, i1 = 0, j0 = 2, j1 = 0;
     *out = (AttentionRect){ 0, Tq, 0, Tk, true };
     if (p->length == 0) return Tq == Tk;
@@ -41,6 +42,7 @@ bool attention_rect(const AttentionPieces *p, int64_t Tq, int64_t Tk, AttentionR
         j0 = j < j0 ? j : j0;
         j1 = j + 1 > j1 ? j + 1 : j1;
     }
+    /* Never both ways: on the diagonal of a causal square, pieces are not full. */
     bool causal = is_rect(p, i0, i1, j0, j1, true);
     if (i0 > i1 || (!causal && !is_rect(p, i0, i1, j0, j1, false))) return false;
     *out = (AttentionRect){ .q = i0 * p->length,

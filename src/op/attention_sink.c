@@ -60,6 +60,7 @@ static void sink_row(const AttentionSinkFwd *a, int64_t at, float *lse, float si
     *lse = m.lse;
 }
 
+/* A row is (sequence, token, head) in o, but (sequence, head, token) in lse. */
 Status attention_sink_fwd_cpu(Exec *ex, const AttentionSinkFwd *a)
 {
     int64_t T = a->o.dim[1], H = a->o.dim[2], width = a->o.dim[3];
@@ -72,6 +73,7 @@ Status attention_sink_fwd_cpu(Exec *ex, const AttentionSinkFwd *a)
     return OK;
 }
 
+/* do . o' of a row, in double, because the sum over a head's rows follows. */
 static double row_dot(const AttentionSinkBwd *a, int64_t at)
 {
     float buffer[PIECE], buffer2[PIECE];

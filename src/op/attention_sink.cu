@@ -90,6 +90,8 @@ template <typename T> static SinkRows<T> rows_of(const Tensor *o, const Tensor *
     return x;
 }
 
+/* As many threads share a row as it has packs, rounded up to a power of two, so that lane
+ * arithmetic needs no division. */
 template <typename T, bool WIDE> static void fwd_launch(struct Exec *ex, SinkRows<T> x)
 {
     int packs = x.width / (WIDE ? PACK<T> : 1);
@@ -110,6 +112,8 @@ template <typename T> static Status forward(struct Exec *ex, const AttentionSink
     return kernel_status("attention_sink_fwd");
 }
 
+/* The number of parts depends on the call alone, never on the GPU, so sums have the same bits on
+ * every GPU. */
 static int parts_of(const AttentionSinkBwd *a)
 {
     int64_t tokens = a->o.dim[0] * a->o.dim[1];

@@ -69,6 +69,8 @@ static inline __attribute__((always_inline)) void tile_run_form(const StripProdu
     }
 }
 
+/* Three panels at a time. The last one or two have code of their own, so no product is computed in
+ * vain. */
 static inline __attribute__((always_inline)) void tiles_run(const StripProduct *t, Form form)
 {
     for (int64_t p = 0; p < t->panels; p += WIDE) {
@@ -95,6 +97,7 @@ void strip_product_turned(const StripProduct *t)
              : tiles_run(t, (Form){ .turned = true, .pairs = false });
 }
 
+/* Rows up to a multiple of STRIP are written, since products read whole strips. */
 void rows_load(Panels to, const void *from, Word word, int64_t ld, int64_t rows, int64_t elems)
 {
     size_t each = word_elem_bytes(word);

@@ -21,6 +21,7 @@ _Static_assert(sizeof(ChoiceKey) == KEY_NUMBERS * sizeof(int64_t), "a key is rea
 /* Most bytes of the text's first words, and of its last line. */
 enum { FRAME_BYTES = 64 };
 
+/* The version is part of the first line, so a text of another version never parses. */
 static const char *text_head(char out[FRAME_BYTES])
 {
     (void)snprintf(out, FRAME_BYTES, "switchyard products %d\nmachine ", VERSION);
@@ -48,6 +49,7 @@ Status choices_make(Arena *a, const char *machine, Choices **out)
     return OK;
 }
 
+/* Linear: a model has some dozen shapes, and a search costs nothing next to a product. */
 Choice *choices_find(Choices *c, const ChoiceKey *key)
 {
     for (int i = 0; i < c->n; i++) {
@@ -76,6 +78,8 @@ ChoiceKey choices_grouped_key(const char *op, bool indexed, int64_t rows, int64_
     return (ChoiceKey){ rows, b_cols, a_cols, experts, 1, 1, (int64_t)product };
 }
 
+/* Words after the first must be 0. If they are not, the entry is not one of ours and the first
+ * shape runs. */
 int choices_shape(Choices *c, const ChoiceKey *key, const int *shape, int n)
 {
     const Choice *kept = choices_find(c, key);
@@ -114,6 +118,7 @@ static Status print_choice(const Choice *c, Text *out)
     return text_append(out, "\n", 1);
 }
 
+/* The checksum is over the bytes printed so far, so the last line comes last. */
 static Status choices_print(const Choices *c, bool only_timed, Text *out)
 {
     int n = 0;
@@ -227,6 +232,7 @@ void choices_clear(Choices *c) { c->n = 0; }
 
 /* The cache file. */
 
+/* One file for each machine: the hash of its name is in the file's name. */
 Status choices_path(const char *cache_dir, const char *machine, char out[])
 {
     char folder[FILE_PATH_MAX], name[64];
@@ -244,6 +250,7 @@ static Status cache_read(Choices *c, const char *path, Arena *scratch, int *take
     return choices_parse(c, path, text, taken);
 }
 
+/* The cache is only a convenience, so whatever fails is one warning. */
 static void cache_warn(const char *what)
 {
     char why[512];
@@ -251,6 +258,7 @@ static void cache_warn(const char *what)
     log_warn("the cache of matrix products %s: %s", what, why);
 }
 
+/* The scratch arena is given back in any case; choices themselves are copied into the table. */
 int choices_load(Choices *c, const char *cache_dir, Arena *scratch)
 {
     char path[FILE_PATH_MAX];

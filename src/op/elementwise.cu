@@ -92,6 +92,7 @@ template <bool ADD> static __global__ __launch_bounds__(THREADS) void elementwis
         pair_run<ADD, false, 1, 1>(p, i);
 }
 
+/* One flag for both sides, tested with the alignment that f32 needs. */
 static Pair pair_of(const Tensor *x, const Tensor *y)
 {
     Pair p = { x->data, y->data, x->dtype, y->dtype, tensor_elems(x), false };

@@ -13,6 +13,7 @@ Status embed_fwd_check(const EmbedFwd *a)
     return op_expect("embed_fwd", "h", &a->h, n, d, a->table.dtype);
 }
 
+/* The row of the table and the row of h, and no arithmetic. */
 OpCost embed_fwd_cost(const EmbedFwd *a)
 {
     return (OpCost){ .bytes = 2 * (double)tensor_bytes(&a->h) + (double)tensor_bytes(&a->id) };

@@ -27,6 +27,7 @@ double exchange_distinct(int64_t experts, int64_t top_k, int64_t groups)
     return (double)groups * (1 - none);
 }
 
+/* A rank is as likely a target as any other, so volumes follow from their numbers. */
 ExchangeVolume exchange_straight(const ExchangeShape *s)
 {
     double each = exchange_distinct(s->experts, s->top_k, s->ranks) / (double)s->ranks;
@@ -57,6 +58,7 @@ ExchangeKind exchange_choose(const ExchangeShape *s)
 
 static double bytes_of(const Tensor *t) { return t->data == NULL ? 0 : (double)tensor_bytes(t); }
 
+/* 0 for a tensor that does not travel. */
 static double row_bytes(const Tensor *t)
 {
     return t->data == NULL ? 0 : (double)(tensor_cols(t) * (int64_t)dtype_bytes(t->dtype));
@@ -289,6 +291,7 @@ static Status check_group_size(const Exec *ex, const char *op, int64_t ranks, Co
                 (long long)ranks, ex->mesh == NULL ? 0 : ex->mesh->rank, c == NULL ? 0 : c->size);
 }
 
+/* Without a mesh all groups are NULL, and check_group_size refuses the call. */
 static ExchangeGroups groups_of(const Exec *ex)
 {
     if (ex->mesh == NULL) return (ExchangeGroups){ 0 };
@@ -405,6 +408,7 @@ static Status ring_shift(Exec *ex, Comm *c, const Collective *a)
     return comm_wait(c, &to);
 }
 
+/* `group` decides, but GROUP_WORLD with an axis other than dp means the group of that axis. */
 Status exchange_collective_cpu(Exec *ex, const Collective *a)
 {
     bool by_axis = a->group == GROUP_WORLD && a->axis != AXIS_DP;

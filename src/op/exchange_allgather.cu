@@ -4,6 +4,7 @@
 
 #include "op/exchange.h"
 
+/* A thread for each index. exchange_local_expert is host code, so its rule is repeated here. */
 static __global__ void exchange_keep_own_kernel(int32_t *index, int64_t n, int64_t first,
                                                 int64_t here)
 {

@@ -20,6 +20,7 @@ template <typename T> struct Pack {
     int64_t N, K, D, here, room;
 };
 
+/* exchange_local_expert for the device: that one is host code. */
 static __device__ __forceinline__ int32_t local_expert(int64_t e, int64_t first, int64_t here)
 {
     return e >= first && e < first + here ? (int32_t)(e - first) : -1;

@@ -22,6 +22,8 @@ size_t exchange_blocks_back_bytes(const ExchangeCombine *a)
     return exchange_rows_bytes(&a->x, m) + exchange_rows_bytes(&a->rows_weight, m);
 }
 
+/* Block r of the packed rows has the tokens for rank r; `first` is the first expert of that
+ * rank. */
 Status exchange_pack(Exec *ex, const ExchangeDispatch *a, const ExchangeRows *out)
 {
     int64_t N = a->x.dim[0], D = tensor_cols(&a->x), K = tensor_cols(&a->offset);
@@ -68,6 +70,7 @@ Status exchange_blocks_out(Exec *ex, Comm *c, const ExchangeDispatch *a, const E
     return comm_all_to_all(c, &out.weight, &a->rows_weight);
 }
 
+/* The gradients of weights travel in the same way, as K numbers a row. */
 Status exchange_blocks_back(Exec *ex, Comm *c, const ExchangeCombine *a, const ExchangeLocal *l,
                             void *workspace)
 {

@@ -261,7 +261,7 @@ template <typename T> struct Load {
     int64_t N, K, D, M;
 };
 
-/* The sums of a lane: HELD packs of a token. */
+/* The sums of a lane: HELD packs of a token. Sums are f32 and rounded once, when y is stored. */
 template <typename T, bool WIDE> struct Sum {
     float v[HELD][Packed<T, WIDE>::P];
 };
@@ -373,6 +373,7 @@ static __global__ __launch_bounds__(THREADS,
 
 /* Launchers */
 
+/* Copied into the kernel's arguments, so a captured launch keeps the addresses of the window. */
 static Windows windows_of(const ExchangeRows *r)
 {
     Windows w = {};

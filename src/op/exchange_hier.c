@@ -21,6 +21,8 @@
 
 #include "op/op.h"
 
+/* Each of a token's hosts is this rank's own with probability 1 / hosts, and such a row does not
+ * leave the host. The same holds for ranks inside a host. */
 static ExchangeVolume hier_volume(const ExchangeShape *s)
 {
     double hosts = (double)exchange_hosts(s), inside = (double)s->inside;
@@ -46,6 +48,8 @@ static size_t larger(size_t a, size_t b) { return a > b ? a : b; }
 /* Each function gives one stage as the arguments of an exchange of its own. Rows between the stages
  * lie at *at, which moves past them. */
 
+/* From a token's rank to the relays. A "rank" of this exchange is a host, so the experts of a rank
+ * are all experts of a host. */
 static ExchangeDispatch to_hosts(const ExchangeDispatch *a, char **at)
 {
     int64_t rows = a->relay.offset.dim[0];
@@ -57,6 +61,8 @@ static ExchangeDispatch to_hosts(const ExchangeDispatch *a, char **at)
     return s;
 }
 
+/* From a relay to the ranks of its host. index already counts from the host's first expert, so
+ * `experts` is the number of experts of a host. */
 static ExchangeDispatch to_ranks(const ExchangeDispatch *a, const ExchangeDispatch *hosts)
 {
     ExchangeDispatch s = *a;
@@ -69,6 +75,8 @@ static ExchangeDispatch to_ranks(const ExchangeDispatch *a, const ExchangeDispat
     return s;
 }
 
+/* From the ranks of experts back to the relay, which sums them. shared and residual are left out:
+ * the last stage adds them, once. */
 static ExchangeCombine from_ranks(const ExchangeCombine *a, char **at)
 {
     int64_t rows = a->relay.offset.dim[0];
@@ -81,6 +89,7 @@ static ExchangeCombine from_ranks(const ExchangeCombine *a, char **at)
     return s;
 }
 
+/* From the relays back to the token's rank. offset, shared and residual are the op's own. */
 static ExchangeCombine from_hosts(const ExchangeCombine *a, const ExchangeCombine *ranks)
 {
     ExchangeCombine s = *a;
@@ -115,6 +124,7 @@ static size_t hier_dispatch_workspace(const ExchangeDispatch *a)
            exchange_rows_bytes(&a->weight, rows) + larger(stage, exchange_place_bytes(p.ranks));
 }
 
+/* As for dispatch: sums at the relay, then the scratch of one stage at a time. */
 static size_t hier_combine_workspace(const ExchangeCombine *a)
 {
     int64_t rows = a->relay.offset.dim[0];
@@ -124,6 +134,8 @@ static size_t hier_combine_workspace(const ExchangeCombine *a)
            larger(exchange_blocks_back_bytes(a), exchange_blocks_back_bytes(&hosts));
 }
 
+/* A plan made for other machines may expect other groups than the mesh has: then rows would go to
+ * wrong ranks, so the op refuses. */
 static Status check_groups(const char *op, const ExchangeGroups *g, int64_t ranks, int64_t inside)
 {
     int near = g->inside == NULL ? 0 : g->inside->size,
@@ -152,6 +164,7 @@ static Status hier_dispatch(Exec *ex, const ExchangeGroups *g, const ExchangeDis
     const ExchangeDispatch hosts = to_hosts(a, &at), ranks = to_ranks(a, &hosts);
     TRY(exchange_blocks_out(ex, g->across, &hosts, l, at));
     const ExchangePlace p = relay_offsets(a, &ranks);
+    /* Without an index these are gradients: they use the offsets that their forward pass left. */
     if (a->index.data != NULL) TRY(make_offsets(ex, &p, at));
     return exchange_blocks_out(ex, g->inside, &ranks, l, at);
 }

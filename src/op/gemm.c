@@ -63,6 +63,8 @@ static int64_t pieces(int64_t n, int64_t piece)
 
 /* A part of a product, as a product. */
 
+/* NULL stays NULL, so that sizes can be computed without memory. The union drops const, since
+ * operands and results share this function. */
 static void *moved(const void *data, Dtype type, int64_t elems)
 {
     union {
@@ -200,6 +202,8 @@ static int64_t part_size(int64_t n, int64_t parts, int64_t tile)
     return pieces(pieces(n, tile), parts) * tile;
 }
 
+/* First the cut with the most parts, then, among those, the one whose parts pack the fewest
+ * lines. */
 static Grid grid_of(const GemmArgs *g, Word word, int threads)
 {
     Grid best = { 0 };
@@ -249,7 +253,7 @@ static void parts_run(const GemmArgs *g, Word word, int threads, char *workspace
     }
 }
 
-/* The product with k = 0: C = beta C. */
+/* The product with k = 0: C = beta C. beta is 0 or 1, so there is nothing to multiply. */
 static void scale_by_beta(const GemmArgs *g)
 {
     size_t bytes = dtype_bytes(g->c.type);

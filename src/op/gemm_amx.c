@@ -151,6 +151,8 @@ static void amx_sums(const Tile *t, float *sums, int64_t ld)
     }
 }
 
+/* AMX stores whole squares of f32. Only a tile of such squares that is not added goes straight to
+ * C; others pass through the stack. */
 void amx_tile_run(const Tile *t)
 {
     assert(t->rows > 0 && t->rows <= AMX_TILE_ROWS);

@@ -173,6 +173,7 @@ void row_narrow(uint16_t *c, const float *from, int64_t n, bool add)
     for (; i < n; i++) c[i] = bf16_from_f32(add ? from[i] + f32_from_bf16(c[i]) : from[i]);
 }
 
+/* As row_narrow, for f32. C is not read unless the product is added. */
 static void row_copy(float *c, const float *from, int64_t n, bool add)
 {
     int64_t i = 0;
@@ -282,6 +283,7 @@ void tile_fetch(const Tile *t)
     }
 }
 
+/* Tiles at the right edge of C, and bf16 results, pass through the stack. */
 void tile_run(const Tile *t)
 {
     if (t->c_type == DTYPE_F32 && t->cols % VECTOR_LANES == 0) {

@@ -51,6 +51,7 @@ OpCost head_loss_cost(const HeadLoss *a)
                      .size = (double)(D < a->chunk ? D : a->chunk) };
 }
 
+/* The three products of a chunk. dw adds over chunks (beta 1), the others write their own rows. */
 HeadProducts head_products(const HeadLoss *a, void *logits, int64_t first, int64_t n)
 {
     Dtype act = a->x.dtype;
@@ -75,12 +76,14 @@ int64_t head_chunk(int64_t chosen, bool gpu, int64_t vocab, Dtype act)
     return tokens;
 }
 
+/* A call with fewer tokens than a chunk has one short chunk. */
 int64_t head_chunk_rows(const HeadLoss *a)
 {
     int64_t N = tensor_elems(&a->target);
     return a->chunk < N ? a->chunk : N;
 }
 
+/* Of one chunk. The products' scratch lies behind the logits. */
 size_t head_logits_bytes(const HeadLoss *a)
 {
     size_t V = (size_t)vocabulary(a);
@@ -160,6 +163,8 @@ static void loss_and_gradient(const HeadLoss *a, const Tensor *logits, int64_t f
     }
 }
 
+/* Before anything is computed: an id outside the vocabulary would read past a row of logits. A GPU
+ * cannot report it (head.cu). */
 static Status check_targets(const HeadLoss *a)
 {
     int64_t N = tensor_elems(&a->target), V = vocabulary(a);

@@ -19,17 +19,22 @@ Status jitter_check(const Jitter *a)
         (double)a->size, (long long)n, (long long)b);
 }
 
+/* Random numbers are integer work and count as no FLOPs. */
 OpCost jitter_cost(const Jitter *a)
 {
     return (OpCost){ .flops = (double)tensor_elems(&a->x),
                      .bytes = 2.0 * (double)tensor_bytes(&a->x) };
 }
 
+/* The layer's number is above the 32 bits to which the step is added, so no two layers ever share a
+ * stream. */
 uint64_t jitter_stream(const Jitter *a)
 {
     return rng_stream("moe.jitter") + ((uint64_t)a->layer << 32);
 }
 
+/* Threads may take any tokens, because a factor depends on numbers of the token and not on what was
+ * drawn before. */
 Status jitter_cpu(Exec *ex, const Jitter *a)
 {
     const int32_t *sequence = a->sequence.data, *pos = a->pos.data;

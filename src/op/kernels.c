@@ -20,6 +20,7 @@ bool kernel_refuses(KernelWhy *why, bool expected, const char *format, ...)
     return false;
 }
 
+/* VENDOR_ANY as the device's vendor means that there is no GPU at all. */
 static bool fits_device(const KernelDesc *k, const KernelDevice *d, KernelWhy *why)
 {
     if (d->vendor == VENDOR_ANY) return kernel_refuses(why, true, "there is no GPU");
@@ -37,6 +38,8 @@ static bool fits_device(const KernelDesc *k, const KernelDevice *d, KernelWhy *w
     return true;
 }
 
+/* The call is asked before the library: "your heads are too wide" helps more than "install
+ * cuDNN". */
 bool kernel_can(const KernelDesc *k, const KernelDevice *d, const void *call, KernelWhy *why)
 {
     *why = (KernelWhy){ .expected = true };
@@ -57,6 +60,8 @@ const KernelDesc *kernels_first(const KernelTable *t, const KernelDevice *d, int
     return NULL;
 }
 
+/* The largest, because a row may refuse when it runs, and the next one must then find enough
+ * room. */
 size_t kernels_workspace(const KernelTable *t, int asked, const void *call)
 {
     KernelWhy why;
@@ -77,6 +82,7 @@ typedef struct Refusals {
     KernelWhy why;            /* its reason; without such a row the last row's reason */
 } Refusals;
 
+/* Rows that were never meant for this device are no news. The first that a user could expect is. */
 static void refusal_add(Refusals *r, const KernelDesc *k, const KernelWhy *why)
 {
     if (r->missed != NULL) return;
@@ -100,6 +106,7 @@ static Status row_run(Exec *ex, const KernelDesc *k, const void *call, KernelWhy
     return OK;
 }
 
+/* Asks again in every call: `can` costs nothing next to a launch, and shapes may change. */
 Status kernels_run(Exec *ex, const KernelTable *t, const char *op, int asked, const void *call)
 {
     Refusals refused = { 0 };

@@ -8,6 +8,8 @@
 #include "op/op.h"
 #include "op/tuner.h"
 
+/* A library that is missing is not an error here: `lacks` says so, and rows that need it refuse
+ * calls. */
 Status libraries_open(Exec *ex, Arena *a)
 {
     KernelDevice *device = NULL;
@@ -23,6 +25,7 @@ Status libraries_open(Exec *ex, Arena *a)
     return OK;
 }
 
+/* In reverse order, since a later library may use an earlier one. */
 void libraries_close(Exec *ex)
 {
     for (int i = LIBRARY_COUNT - 1; i >= 0; i--) {
@@ -52,7 +55,7 @@ Status exec_tune(Exec *ex, bool on)
 
 GpuStream exec_gpu_stream(Exec *ex)
 {
-    ex->gpu->used |= 1u << ex->lane; /* lanes with work since the last sync */
+    ex->gpu->used |= 1u << ex->lane; /* waits skip lanes that never had work */
     return ex->gpu->stream[ex->lane];
 }
 

@@ -19,8 +19,10 @@ typedef struct Cut {
     size_t a_bytes, b_bytes;
 } Cut;
 
+/* gemm needs one type, so the narrower operand is then widened. */
 static bool types_differ(const GemmArgs *g) { return g->a.type != g->b.type; }
 
+/* Rows of N are rows of the result, or terms of the sum where the result is a weight's gradient. */
 Product product_rows(const Product *p, int64_t first, int64_t n)
 {
     Product part = *p;
@@ -32,6 +34,7 @@ Product product_rows(const Product *p, int64_t first, int64_t n)
 
 static size_t wide_bytes(int64_t elems) { return arena_rounded((size_t)elems * sizeof(float)); }
 
+/* Only the operand that is not f32 needs a copy, and only of the rows of one part. */
 static Cut cut_of(const Product *p)
 {
     GemmArgs g = p->g;
@@ -77,6 +80,7 @@ static void copy_residual(const Exec *ex, const Product *p)
     }
 }
 
+/* The widened weight is kept for all parts; widened rows are made anew for each. */
 Status linear_cpu(Exec *ex, const Linear *l)
 {
     Product p = linear_product(l);
@@ -115,6 +119,7 @@ static Status expect_weight(const char *op, const char *port, const Operand *wei
                 tensor_shape_text(w, shape, sizeof shape));
 }
 
+/* An optional tensor without data is none. */
 static const Tensor *or_null(const Tensor *r) { return r->data == NULL ? NULL : r; }
 
 /* forward: y = x W^T + r */

@@ -4,6 +4,7 @@
 #include "op/cpu_math.h"
 #include "op/moe_tiles.h"
 
+/* Without an index row r stands for itself. */
 static int64_t index_or_row(const Tensor *index, int64_t row)
 {
     return index->data == NULL ? row : ((const int32_t *)index->data)[row];
@@ -27,6 +28,7 @@ static Status bias_row_find(const MoeBiasBwd *a, int64_t row, int64_t *from, flo
     return OK;
 }
 
+/* Double sums keep an expert of many rows as accurate as one of few. */
 static Status bias_tile_run(Exec *ex, const void *args, const MoeTile *tile, char *space)
 {
     (void)ex;
@@ -46,6 +48,7 @@ static Status bias_tile_run(Exec *ex, const void *args, const MoeTile *tile, cha
     return OK;
 }
 
+/* A sum in double and a widened row in f32, of one tile's columns. */
 static size_t bias_space_bytes(const MoeBiasBwd *a)
 {
     size_t cols = (size_t)moe_tile_cols(tensor_cols(&a->dy));

@@ -11,6 +11,7 @@ static double bytes_of(const Tensor *t) { return t->data == NULL ? 0 : (double)t
 
 /* Combine: y_n = sum over k of weight[n][k] * out[slot_row[n][k]] + shared_n + residual_n */
 
+/* sum += weight * row, for columns [first, first + n), which begin anywhere in t. */
 static void add_weighted(const Tensor *t, int64_t first, int64_t n, float weight, float *sum)
 {
     float buffer[PIECE];
@@ -98,6 +99,7 @@ static int bias_step_sign(const int32_t *load, int64_t domains, int64_t E, int64
     return (under > 0) - (under < 0);
 }
 
+/* A gate that is not finite marks a skipped step (clip_scale). */
 Status moe_bias_update_cpu(Exec *ex, const MoeBiasUpdate *a)
 {
     (void)ex;

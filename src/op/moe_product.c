@@ -84,6 +84,7 @@ static Status product_tile_run(Exec *ex, const void *args, const MoeTile *tile, 
     GemmArgs g = tile_gemm(p, tile->n);
     MoeTile rows = *tile;
     int64_t first = moe_first(p->first), out = p->epilogue == MOE_STORE ? 0 : first;
+    /* With MOE_STORE it is the input whose rows begin at `first` of a pool, else the result. */
     rows.cols = g.k;
     if (p->epilogue == MOE_STORE) rows.first += first;
     MoeRead in;

@@ -17,12 +17,15 @@ static bool count_slots(const MoeSort *a, int64_t room, int32_t *next)
     const int32_t *index = a->index.data;
     int32_t *offsets = a->offsets.data;
     memset(next, 0, (size_t)E * sizeof *next);
+    /* First, next[e] is the number of expert e's slots. */
     for (int64_t s = 0; s < slots; s++) {
         if (index[s] >= 0) next[index[s]]++;
     }
     for (int64_t e = 0; e <= E; e++) {
         offsets[e] = (int32_t)(total < room ? total : room);
         if (e == E) break;
+        /* Counts become first rows. next[e] may lie above `room`: the caller drops rows from there
+         * on. */
         int32_t n = next[e];
         next[e] = (int32_t)total;
         total += n;
@@ -39,6 +42,8 @@ static int64_t pool_room(const MoeSort *a, int64_t room)
     return left < room ? left : room;
 }
 
+/* Runs in slot order on one thread, so next[e]++ gives an expert's rows to its slots in the order
+ * of tokens. A slot without an expert here, or without room, gets row -1, and no table names it. */
 Status moe_sort_cpu(Exec *ex, const MoeSort *a)
 {
     int64_t slots = tensor_elems(&a->index), K = tensor_cols(&a->index);
@@ -64,6 +69,7 @@ Status moe_sort_cpu(Exec *ex, const MoeSort *a)
     return OK;
 }
 
+/* next: one number for each offset, one more than there are experts. */
 size_t moe_sort_workspace(const Exec *ex, const MoeSort *a)
 {
     (void)ex;
@@ -80,6 +86,8 @@ Status moe_sort_check(const MoeSort *a)
     TRY(op_expect(op, "row_slot", &a->row_slot, -1, -1, DTYPE_I32));
     TRY(op_expect(op, "slot_row", &a->slot_row, K == 0 ? 0 : slots / K, K, DTYPE_I32));
     int64_t R = tensor_elems(&a->row_token), R_slot = tensor_elems(&a->row_slot);
+    /* With `elsewhere`, part of the slots needs no row here; whether the others fit is known only
+     * when the call runs. */
     if (!a->elsewhere && (R < slots || R_slot < slots)) {
         return FAIL(ERR_SHAPE,
                     "moe_sort: row_token has %lld rows and row_slot %lld for %lld slots of index",

@@ -44,6 +44,8 @@ static int64_t group_rows(const Groups *g, int64_t e)
     return group_first(g, e + 1) - group_first(g, e);
 }
 
+/* Offsets are another op's data, so they are checked: a wrong one would write over other experts'
+ * rows. */
 static Status groups_of(const MoeTiles *t, Groups *out)
 {
     Groups g = { .offsets = t->offsets->data, .live = t->rows->bound };
@@ -83,6 +85,7 @@ static bool tile_is_mine(Walk *w, int64_t work)
     return middle * w->threads / w->total == w->thread;
 }
 
+/* All threads walk the same list and agree on each tile's owner without a word to each other. */
 static Status run_tiles(Exec *ex, const MoeTiles *t, const Groups *g, Walk *w, char *space)
 {
     bool columns = t->width > 0;
@@ -127,6 +130,8 @@ Status moe_tiles_run(Exec *ex, const MoeTiles *t)
     return status == OK ? OK : status_adopt(status, text);
 }
 
+/* Copies only the tile's columns. Without an index it returns the tensor's own memory and no copy
+ * is made. */
 Status moe_gather(const char *op, const Tensor *t, const Tensor *row_token, const MoeTile *tile,
                   void *buffer, MoeRead *out)
 {

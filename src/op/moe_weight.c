@@ -51,6 +51,8 @@ static size_t space_bytes(const Exec *ex, const MoeSum *s)
     return gather_bytes(s) + arena_rounded(gemm_workspace(ex, &g));
 }
 
+/* A column range of D is rows of dW2 and columns of dW1. `column` is where it begins in both
+ * cases. */
 static Status sum_tile_run(Exec *ex, const void *args, const MoeTile *tile, char *space)
 {
     const MoeSum *s = args;
@@ -73,6 +75,8 @@ static Status sum_tile_run(Exec *ex, const void *args, const MoeTile *tile, char
     return OK;
 }
 
+/* Chunks add to dw (beta 1), so an overwriting call clears it first; experts without rows are then
+ * 0 as well. */
 Status moe_weight_cpu(Exec *ex, const MoeSum *s)
 {
     int64_t D = tensor_cols(&s->by_token->data);
@@ -89,6 +93,7 @@ size_t moe_weight_workspace(const Exec *ex, const MoeSum *s)
     return (size_t)ex->threads * space_bytes(ex, s);
 }
 
+/* The operand by token is counted once, whole: rows that experts share come from the cache. */
 OpCost moe_weight_cost(const MoeSum *s)
 {
     double rows = moe_rows_expected(s->rows);

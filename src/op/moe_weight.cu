@@ -14,7 +14,9 @@ template <int N> struct Old {
     float v[N];
 };
 
-/* A is the operand that gives the rows of the result, B its columns; the result is f32. */
+/* A is the operand that gives the rows of the result, B its columns; the result is f32. m and n are
+ * the sizes of one expert's dw. The depth of a tile is the number of the expert's rows, which
+ * differs from expert to expert. */
 template <typename Types, bool TOKEN_FIRST> struct WeightSum : Types {
     typedef typename Types::A A;
     typedef typename Types::B B;
@@ -144,6 +146,8 @@ template <Kernel KERNEL, bool TOKEN_FIRST> static Status sum_rows(struct Exec *e
     });
 }
 
+/* Experts without rows have no tile that would overwrite their gradient, so they are cleared
+ * first. */
 template <Kernel KERNEL> static Status weight(struct Exec *ex, const void *call)
 {
     const MoeSum &s = *(const MoeSum *)((const GroupedCall *)call)->product;

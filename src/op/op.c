@@ -8,6 +8,7 @@
 #include <stdio.h>
 #include <string.h>
 
+/* For these ports data NULL means: not given, or not wanted. */
 static bool port_is_optional(PortDir dir)
 {
     return dir == PORT_IN_OPT || dir == PORT_OUT_OPT || dir == PORT_ADD_OPT ||
@@ -19,6 +20,8 @@ static bool port_is_input(PortDir dir)
     return dir == PORT_IN || dir == PORT_IN_OPT || dir == PORT_IN_SCALE || dir == PORT_ROWS;
 }
 
+/* Checks come before anything is allocated. The workspace is at the top of scratch and is given
+ * back at once: on a GPU later launches of the lane come after this one. */
 Status op_run(Exec *ex, OpId id, const void *args)
 {
     const OpDesc *op = op_desc(id);
@@ -57,6 +60,7 @@ double op_port_bytes(OpId id, const void *args)
     return bytes;
 }
 
+/* level -1 starts at the outermost decorator. */
 Status op_next(Exec *ex, int level, const OpDesc *op, const void *args)
 {
     if (++level == ex->depth) return ex->backend->run(ex, op, args);
@@ -115,6 +119,7 @@ Status op_expect_act(const char *op, const char *port, const Tensor *t, int64_t 
     return OK;
 }
 
+/* The caller has checked the rows; a window limits columns alone. */
 Status op_expect_window(const char *op, const char *port, const Tensor *t, int64_t col, int64_t n)
 {
     if (col >= 0 && col + n <= tensor_row_elems(t)) return OK;

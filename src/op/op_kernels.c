@@ -14,6 +14,7 @@ const OpKernels op_kernels[OP_KERNELS] = {
     { "products of experts", &moe_product_kernels },
 };
 
+/* Any row may run a dense product: no setting names one. */
 static Status visit_dense(const char *what, GemmArgs g, KernelVisit *visit, void *self)
 {
     DenseCall call = { .g = &g };
@@ -32,6 +33,7 @@ static Status visit_linear(const Linear *l, KernelVisit *visit, void *self)
     return visit_dense("", g, visit, self);
 }
 
+/* The three products of one chunk; a call without gradients has the first alone. */
 static Status visit_head(const HeadLoss *a, KernelVisit *visit, void *self)
 {
     HeadProducts p = head_products(a, NULL, 0, head_chunk_rows(a));

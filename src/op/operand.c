@@ -13,6 +13,8 @@ static int64_t pieces(int64_t n, int64_t each) { return (n + each - 1) / each; }
 
 Operand operand_plain(Tensor t) { return (Operand){ .data = t }; }
 
+/* The kinds of operand.h as sizes of a block. A matrix without elements gets blocks of one, so that
+ * nothing divides by 0. */
 OperandGrid operand_grid(OperandKind kind, int64_t n, int64_t d)
 {
     OperandGrid g = { .n = n, .d = d, .height = 1, .width = d > 0 ? d : 1 };
@@ -36,6 +38,7 @@ static const char *const kind_names[OPERAND_KINDS] = {
     [OPERAND_1X128] = "1 x 128", [OPERAND_128X128] = "128 x 128",
 };
 
+/* `takes` is a set of bits, one for each kind. The error lists what the op would accept. */
 static Status refuse_kind(const char *op, const char *port, OperandKind kind, unsigned takes)
 {
     char list[96] = "";
@@ -50,6 +53,7 @@ static Status refuse_kind(const char *op, const char *port, OperandKind kind, un
                 known ? kind_names[kind] : "there is no such kind", list);
 }
 
+/* A scaled operand is right if its data is 8-bit and its scales have the shape of the grid. */
 static Status expect_scaled(const char *op, const char *port, const Operand *q, int64_t rows,
                             int64_t cols)
 {
@@ -81,6 +85,7 @@ Status operand_expect_type(const char *op, const char *port, const Operand *q, i
     return q->kind == OPERAND_PLAIN ? op_expect(op, port, &q->data, rows, cols, plain) : OK;
 }
 
+/* The share is exact for row scales, and a mean where a block of scales covers several rows. */
 double operand_rows_bytes(const Operand *q, double rows)
 {
     double bytes = rows * (double)tensor_cols(&q->data) * (double)dtype_bytes(q->data.dtype);

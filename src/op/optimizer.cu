@@ -63,6 +63,7 @@ static __global__ void square_sum_kernel(const float *x, int64_t n, bool wide, d
     if (threadIdx.x == 0) part[blockIdx.x] = sum;
 }
 
+/* One block. The order of the parts is fixed by their number alone. */
 static __global__ void square_sum_join_kernel(const double *part, int64_t blocks, float *sum)
 {
     __shared__ double room[BLOCK_WARPS];
@@ -129,6 +130,7 @@ template <typename M> struct Update {
     bool wide;
 };
 
+/* A thread reads clip and hyper itself: they are the same for all, so they come from the cache. */
 template <typename M> static __global__ void adamw_kernel(Update<M> a)
 {
     constexpr int N = PACK<M>;

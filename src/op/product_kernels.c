@@ -23,6 +23,7 @@ static void cublaslt_needs(char out[KERNEL_NEEDS_MAX])
     (void)snprintf(out, KERNEL_NEEDS_MAX, "f32, bf16, but no bf16 from f32; proposes an algorithm");
 }
 
+/* A constant, so that the plan needs no library to know it. */
 static size_t dense_workspace(const void *call)
 {
     (void)call;
@@ -119,6 +120,7 @@ const KernelTable moe_weight_kernels = { NULL, weight_rows, ROWS };
 
 static const void *data_or_null(const Tensor *t) { return t == NULL ? NULL : t->data; }
 
+/* All addresses that a kernel moves in packs, and the widths of the rows at them. */
 GroupedCall moe_product_call(const MoeProduct *p)
 {
     const MoeDownBwdInput *down = p->args;

@@ -79,6 +79,7 @@ static void set_scales(const OperandGrid *g, const float *amax, float largest, f
     }
 }
 
+/* A division and not a product with the inverse, so that the bits are those of the definition. */
 static void quantize_row(const Quantize *a, const OperandGrid *g, float largest, int64_t i)
 {
     const float *scales = (const float *)a->quant.scale.data + i / g->height * g->cols;
@@ -113,6 +114,7 @@ Status quantize_cpu(Exec *ex, const Quantize *a)
     return OK;
 }
 
+/* amax of each row of each block. */
 size_t quantize_workspace(const Exec *ex, const Quantize *a)
 {
     OperandGrid g = operand_grid_of(&a->quant);

@@ -126,6 +126,7 @@ static __global__ void quantize_amax_kernel(Blocks b, const void *x, uint32_t *a
     if (!b.narrow) amax_raise(amax + scale_of(b, row, 0), most);
 }
 
+/* One thread for each scale. As on the CPU: at least FLT_MIN, and 1 where all of a block is 0. */
 static __global__ void quantize_scale_kernel(const uint32_t *amax, int64_t n, float largest,
                                              float *scale)
 {
@@ -171,6 +172,7 @@ static __global__ void dequantize_kernel(Blocks b, const void *data, const float
     }
 }
 
+/* One integer for each scale: here a block's rows raise one maximum by atomics. */
 extern "C" size_t quantize_gpu_workspace(const struct Exec *, const void *args)
 {
     const Quantize *a = (const Quantize *)args;

@@ -63,6 +63,7 @@ static Status norm_check(const char *op, const RmsnormFwd *a, const char *y)
 
 Status rmsnorm_fwd_check(const RmsnormFwd *a) { return norm_check("rmsnorm_fwd", a, "y"); }
 
+/* FLOPs for each element: a square, a sum and two products. x is read once and y written once. */
 OpCost rmsnorm_fwd_cost(const RmsnormFwd *a)
 {
     double small = (double)tensor_bytes(&a->rstd);
@@ -93,6 +94,7 @@ static void rmsnorm_forward_row(const RmsnormFwd *a, const Shape *s, int64_t row
         int64_t n = piece_of(col, d);
         const float *x = row_load(&a->x, at + col, n, buffer);
         const float *w = load_weight(&a->w, col, n, w_buffer);
+        /* In bf16, x and y are one buffer: element i is read before it is written. */
         float *y = row_open(&a->y, row * d + col, buffer);
 #pragma omp simd
         for (int64_t i = 0; i < n; i++) y[i] = x[i] * rstd * w[i];
@@ -132,6 +134,8 @@ Status rmsnorm_bwd_check(const RmsnormBwd *a)
     return op_expect(op, "dres", &a->dres, n, width, a->x.dtype);
 }
 
+/* FLOPs for each element: three each for the sum and for dw, four for dx, one for the residual. dy,
+ * x and dres are read and dx is written; dw is read and written. */
 OpCost rmsnorm_bwd_cost(const RmsnormBwd *a)
 {
     double elems = (double)tensor_elems(&a->dy), bytes = (double)tensor_bytes(&a->dy);
@@ -145,7 +149,8 @@ OpCost rmsnorm_bwd_cost(const RmsnormBwd *a)
 
 static int64_t row_blocks(int64_t n) { return (n + ROW_BLOCK - 1) / ROW_BLOCK; }
 
-/* One partial sum of dw for each block of rows. */
+/* One partial sum of dw for each block of rows. They are computed even if dw is not wanted,
+ * so that there is only one loop. */
 size_t rmsnorm_bwd_workspace(const Exec *ex, const RmsnormBwd *a)
 {
     (void)ex;
@@ -186,6 +191,7 @@ static void backward_piece(const RmsnormBwd *a, const BackwardRow *r, int64_t co
             dx[i] = rstd * w[i] * dy[i] - shrink * x[i];
         }
     } else {
+        /* In bf16, dres and dx are one buffer, too. */
         const float *dres = row_load(&a->dres, r->dy_at + col, n, dx_buffer);
 #pragma omp simd
         for (int64_t i = 0; i < n; i++) {
@@ -210,6 +216,7 @@ static void rmsnorm_backward_row(const RmsnormBwd *a, const Shape *s, int64_t ro
     }
 }
 
+/* The rows of one block, in order, on one thread; dw is the block's own partial sum. */
 static void backward_block(const RmsnormBwd *a, const Shape *s, int64_t block, float *dw)
 {
     int64_t end = (block + 1) * ROW_BLOCK < s->rows ? (block + 1) * ROW_BLOCK : s->rows;

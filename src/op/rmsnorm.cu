@@ -114,6 +114,7 @@ static __global__ __launch_bounds__(ROWS_THREADS, 4) void rmsnorm_fwd_kernel(For
     float rstd = 1 / sqrtf(row_sum(sum, room) / (float)d + a.eps);
     if (end > 0 && threadIdx.x == 0) a.rstd[row] = rstd;
     for (int64_t first = 0; first < end; first += span) {
+        /* A row that its threads hold as a whole is still in their registers. */
         if (span < d) span_fetch(held, x, first, end);
 #pragma unroll
         for (int k = 0; k < V; k++) {
@@ -257,6 +258,9 @@ static __global__ __launch_bounds__(PACK_THREADS, 2) void rmsnorm_bwd_kernel(Bac
         for (int k = 0; k < PER; k++) pack_ask(a, packs + i * ROW_PACKS, k, r, col[k]);
         copies_close();
     }
+    /* The loop counts the block's first row, so all threads of a block take the same number of
+     * turns, as row_sum needs. Those whose row is past the end work on zeros. `turn` alternates two
+     * rooms for sums, so that no thread writes a sum that another still reads. */
     for (int turn = 0, place = 0; top < a.window.rows; top += step, row += step, turn ^= 1) {
         Packed<T, true> *mine = packs + place * ROW_PACKS;
         float sum = 0, rstd = next_rstd;
@@ -282,6 +286,7 @@ static __global__ __launch_bounds__(PACK_THREADS, 2) void rmsnorm_bwd_kernel(Bac
             widen(mine[pack_at(DY, k)], dy);
             widen(mine[pack_at(X, k)], x);
             if (a.dres != NULL) widen(mine[pack_at(DRES, k)], dx);
+            /* Values of this pack are in registers now, and no other thread reads its place. */
             pack_ask(a, mine, k, later, col[k]);
 #pragma unroll
             for (int p = 0; p < P; p++) dx[p] += rstd * w[k][p] * dy[p] - shrink * x[p];
@@ -321,6 +326,8 @@ static __global__ __launch_bounds__(ROWS_THREADS) void rmsnorm_bwd_span_kernel(B
             dx[0] += rstd * w[0] * dy[0] - shrink * x[0];
             store<false>(a.dx + r.x + col, dx);
             if (a.part == NULL) continue;
+            /* The block's first row overwrites what the workspace held. Each thread meets only its
+             * own columns. */
             float *part = a.part + blockIdx.x * d + col;
             *part = (row < gridDim.x ? 0 : *part) + dy[0] * x[0] * rstd;
         }
@@ -377,6 +384,7 @@ extern "C" Status rmsnorm_bwd_gpu(struct Exec *ex, const void *args)
     float *part = a->dw.data != NULL ? (float *)exec_workspace(ex) : NULL;
     Status launched = OK;
     unsigned blocks = 0;
+    /* A grid without blocks is an error in CUDA, and dw gets nothing from no rows. */
     if (window.rows == 0) return OK;
     Status s = launch_packed(ex, "rmsnorm_bwd", a->x.dtype, { dy, x, w, dres, dx, part },
                              { window.d, window.width }, [&](auto t, auto wide) {

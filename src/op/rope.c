@@ -25,6 +25,7 @@ static float temper_at(const Rope *r, int64_t pos)
     return 1 + r->gqa->temper_scale * log1pf((float)steps);
 }
 
+/* Zeros if there are no positions: then everything is copied. */
 static Angle angle_at(const Rope *r, int64_t row)
 {
     const int32_t *pos = r->pos->data;
@@ -77,6 +78,7 @@ static void rotate_columns(const Angle *t, const Tensor *from, int64_t at, const
     row_store(to, to_at, d, y);
 }
 
+/* In pieces, because a head without rotation may be wider than HEAD_MAX. */
 static void scale_columns(const Angle *t, const Tensor *from, int64_t at, const Tensor *to,
                           int64_t to_at, int64_t d)
 {
@@ -138,6 +140,7 @@ static Rope gqa_parts(const Tensor *qkv, const Tensor *q, const Tensor *k, const
     };
 }
 
+/* Adds what all four ops have in common to a list of parts. */
 static Rope with_angles(Rope r, const char *op, const Tensor *pos, const Tensor *cos,
                         const Tensor *sin, bool back)
 {
@@ -296,6 +299,8 @@ static void rope_part_run(const Rope *r, const RopePart *p, const Angle *t, int6
     }
 }
 
+/* Positions are checked against the tables before any row is touched: a thread cannot report an
+ * error. */
 Status rope_cpu(Exec *ex, const Rope *r)
 {
     int64_t n = rope_wide(r)->dim[0];

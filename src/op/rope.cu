@@ -48,6 +48,7 @@ static Rotation rotation_of(const Rope &r)
                      r.gqa == NULL ? 0 : r.gqa->temper_scale };
 }
 
+/* Positions are read by every thread of a token, mostly from the cache. */
 static __device__ __forceinline__ int32_t position_of(const Rotation &r, int64_t row)
 {
     return r.pos == NULL ? 0 : read_const(r.pos + row);
@@ -294,6 +295,8 @@ template <typename T> static bool rope_packs(const Rope &r)
     return fit;
 }
 
+/* `unit` is in elements: a pack, or the two packs that one rotation needs. Backward exchanges the
+ * two sides. */
 template <typename T> static Piece<T> piece_of(const Rope &r, const RopePart &p, int64_t unit)
 {
     Piece<T> out = {};

@@ -111,6 +111,7 @@ static void top_offer(Top *top, float key, int64_t id)
 {
     if (top->n == top->most && !(key > top->key[top->n - 1])) return;
     int64_t at = top->n < top->most ? top->n++ : top->n - 1;
+    /* Smaller entries move down by one. Lists have a few entries, so a heap would not be faster. */
     for (; at > 0 && key > top->key[at - 1]; at--) {
         top->key[at] = top->key[at - 1];
         top->id[at] = top->id[at - 1];
@@ -119,7 +120,9 @@ static void top_offer(Top *top, float key, int64_t id)
     top->id[at] = (int32_t)id;
 }
 
-/* open[g] = 1 for the top_groups groups with the largest sum of their best choices. */
+/* open[g] = 1 for the top_groups groups with the largest sum of their best choices. The list of a
+ * group's experts and the list of groups take turns in the same memory: only sums are kept from the
+ * first. */
 static void open_groups(const RouteRule *r, int64_t E, Scratch *s)
 {
     int64_t per = E / r->groups;
@@ -135,7 +138,8 @@ static void open_groups(const RouteRule *r, int64_t E, Scratch *s)
     for (int64_t i = 0; i < top.n; i++) s->open[top.id[i]] = 1;
 }
 
-/* Chooses a token's experts: `best` is empty and takes top_k. */
+/* Chooses a token's experts: `best` is empty and takes top_k. Its key may be s->key, because
+ * open_groups is done with that memory by then. */
 static void choose_experts(const RouteRule *r, int64_t E, const float *bias, Scratch *s, Top *best)
 {
     for (int64_t e = 0; e < E; e++) s->choice[e] = bias == NULL ? s->p[e] : s->p[e] + bias[e];
@@ -148,6 +152,7 @@ static void choose_experts(const RouteRule *r, int64_t E, const float *bias, Scr
     }
 }
 
+/* S, the sum of a token's chosen scores without bias. */
 static float chosen_sum(const RouteRule *r, const float *p, const int32_t *index)
 {
     float sum = TINY;
@@ -155,6 +160,8 @@ static float chosen_sum(const RouteRule *r, const float *p, const int32_t *index
     return sum;
 }
 
+/* The weights of the chosen experts, from p alone: bias decides which experts are chosen, never how
+ * much they count. */
 static void set_weights(const RouteRule *r, const float *p, const int32_t *index, float *weight)
 {
     float factor = r->normalise ? r->scaling / chosen_sum(r, p, index) : r->scaling;
@@ -214,6 +221,8 @@ static Partial partial_at(char *at, const Shape *s, const RouteRule *r)
     return p;
 }
 
+/* Routes token n: writes its rows of index, weight and score, and leaves p in the scratch for the
+ * auxiliary loss. */
 static void fwd_token(const RouteFwd *a, const Shape *s, int64_t n, Scratch *at)
 {
     int32_t *index = (int32_t *)a->index.data + n * s->K;
@@ -229,6 +238,9 @@ static void fwd_token(const RouteFwd *a, const Shape *s, int64_t n, Scratch *at)
     for (int64_t k = 0; k < s->K && score != weight; k++) weight[k] = 1;
 }
 
+/* Routes the tokens of a chunk and writes its partial sums. Padding is routed like other tokens,
+ * and its q and z are summed, too; only the counts leave it out. Chunks never cross a sequence, so
+ * each chunk belongs to one row of seq_count. */
 static void fwd_chunk(const RouteFwd *a, const Shape *s, int64_t chunk, const Partial *out,
                       Scratch *at)
 {
@@ -255,6 +267,7 @@ static void fwd_chunk(const RouteFwd *a, const Shape *s, int64_t chunk, const Pa
     if (out->z != NULL) out->z[chunk] = squares;
 }
 
+/* seq_count of each sequence. load is added to, not overwritten: several calls count in it. */
 static void count_experts(const RouteFwd *a, const Shape *s, const Partial *part)
 {
     const int32_t *domain = a->domain.data;
@@ -316,6 +329,8 @@ static void add_z_loss(const RouteFwd *a, const Shape *s, const Partial *part)
     *(float *)a->aux_loss.data += (float)((double)a->rule.z_scale * sum);
 }
 
+/* score_sum takes the place of the loss if a group's tokens lie on several ranks: n_ge is known
+ * only when the ranks' counts are summed. route_aux then computes the loss. */
 static void sum_scores(const RouteFwd *a, const Shape *s, const Partial *part)
 {
     float *sum = a->score_sum.data;
@@ -351,6 +366,7 @@ Status route_fwd_cpu(Exec *ex, const RouteFwd *a)
     return OK;
 }
 
+/* Partial sums of all chunks, then each thread's scratch. */
 size_t route_fwd_workspace(const Exec *ex, const RouteFwd *a)
 {
     Shape s = fwd_shape(a);
@@ -358,6 +374,7 @@ size_t route_fwd_workspace(const Exec *ex, const RouteFwd *a)
            (size_t)ex->threads * scratch_words(s.E, &a->rule) * sizeof(float);
 }
 
+/* score_sum is a partial sum with one chunk a sequence, so the code of forward does the rest. */
 Status route_aux_cpu(Exec *ex, const RouteAux *a)
 {
     Shape s = aux_shape(a);
@@ -439,6 +456,9 @@ static void sum_counts(const Shape *s, const int32_t *seq_count, int32_t *out)
     }
 }
 
+/* Scores are computed again from logits, because forward does not keep p. dp begins with the
+ * auxiliary loss, or 0, and takes the weights' gradient at the chosen experts. Each token writes
+ * only its own row, so threads share nothing but counts. */
 Status route_bwd_cpu(Exec *ex, const RouteBwd *a)
 {
     Shape s = shape_of(&a->logits, &a->rule, tensor_elems(&a->seq_count) / tensor_cols(&a->logits));
@@ -462,6 +482,7 @@ Status route_bwd_cpu(Exec *ex, const RouteBwd *a)
         }
         const float *dweight = (const float *)a->dweight.data + n * s.K;
         const float *weight = (const float *)a->weight.data + n * s.K;
+        /* Backward chooses nothing, so the memory of keys is free for this copy. */
         for (int64_t k = 0; a->weight.data != NULL && k < s.K; k++)
             at.key[k] = weight[k] == 0 ? 0 : dweight[k];
         add_weight_gradient(r, &at, (const int32_t *)a->index.data + n * s.K,
@@ -472,6 +493,7 @@ Status route_bwd_cpu(Exec *ex, const RouteBwd *a)
     return OK;
 }
 
+/* Counts of the batch, whether or not they are needed, then each thread's scratch. */
 size_t route_bwd_workspace(const Exec *ex, const RouteBwd *a)
 {
     int64_t E = tensor_cols(&a->logits);
@@ -481,6 +503,8 @@ size_t route_bwd_workspace(const Exec *ex, const RouteBwd *a)
 
 /* Checks, costs, descriptors */
 
+/* If top_k were larger than the number of experts that may be chosen, entries of index would stay
+ * unwritten. */
 static Status rule_check(const char *op, const RouteRule *r, int64_t E)
 {
     if (r->groups < 1 || E % r->groups != 0) {
@@ -574,6 +598,7 @@ OpCost route_fwd_cost(const RouteFwd *a)
                                        tensor_bytes(&a->weight) + score_bytes(&a->score)) };
 }
 
+/* seq_count and score_sum have the same size; a product and a sum for each entry. */
 OpCost route_aux_cost(const RouteAux *a)
 {
     return (OpCost){ .flops = 2 * (double)tensor_elems(&a->seq_count),

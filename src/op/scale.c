@@ -7,8 +7,10 @@
 
 enum { PIECE = 1024 }; /* columns that a thread works on at a time */
 
+/* Columns left in the row from `first` on, at most a piece. */
 static int64_t piece_of(int64_t first, int64_t d) { return d - first < PIECE ? d - first : PIECE; }
 
+/* s_n of scale.h. */
 static float factor_of(const Tensor *w, int64_t row, bool sigmoid)
 {
     float v = ((const float *)w->data)[row];
@@ -64,6 +66,7 @@ Status scale_bwd_check(const ScaleBwd *a)
     return op_expect("scale_bwd", "dw", &a->dw, n, 1, DTYPE_F32);
 }
 
+/* A product for dx, a product and a sum for dw, and a sum for r. */
 OpCost scale_bwd_cost(const ScaleBwd *a)
 {
     int adds = a->r.data == NULL ? 3 : 4;
@@ -86,6 +89,7 @@ static float scale_backward_piece(const ScaleBwd *a, int64_t at, int64_t n, floa
     return sum;
 }
 
+/* One thread has a whole row, so dw needs no sum over threads. */
 Status scale_bwd_cpu(Exec *ex, const ScaleBwd *a)
 {
     int64_t rows = a->x.dim[0], d = tensor_row_elems(&a->x);

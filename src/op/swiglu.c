@@ -14,12 +14,14 @@ Status swiglu_fwd_check(const SwigluFwd *a)
     return op_expect("swiglu_fwd", "y", &a->y, n, f, a->gu.dtype);
 }
 
+/* An exponential counts as one, with the sum, the division and two products. */
 OpCost swiglu_fwd_cost(const SwigluFwd *a)
 {
     return (OpCost){ .flops = 5 * (double)tensor_elems(&a->y),
                      .bytes = op_port_bytes(OP_SWIGLU_FWD, a) };
 }
 
+/* A row of gu is gate then up, so the pieces of both lie f columns apart. */
 static void swiglu_forward_piece(const SwigluFwd *a, int64_t row, int64_t f, int64_t col, int64_t n)
 {
     float g_buffer[PIECE], u_buffer[PIECE];
@@ -58,6 +60,8 @@ OpCost swiglu_bwd_cost(const SwigluBwd *a)
                      .bytes = (double)(tensor_bytes(&a->dy) + 2 * tensor_bytes(&a->gu)) };
 }
 
+/* dgu may be gu: both pieces are read into buffers, or read element by element, before they are
+ * written. */
 static void swiglu_backward_piece(const SwigluBwd *a, int64_t row, int64_t f, int64_t col,
                                   int64_t n)
 {

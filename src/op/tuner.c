@@ -22,6 +22,7 @@ Status tuner_switch(Tuner *t, bool on)
     return OK;
 }
 
+/* Sorts v. */
 static float median(float *v, int n)
 {
     for (int i = 1; i < n; i++) {
@@ -35,6 +36,8 @@ static float median(float *v, int n)
 
 Status tuner_time(const Tuner *t, GpuStream stream, int n, TunerRun *run, void *self, float *ms)
 {
+    /* Each event ends one launch and begins the next, so there is one more than launches. Launches
+     * are not waited for one by one, so the GPU does not idle between them. */
     const GpuEvent *last = t->event;
     TRY(gpu_event_record(*last, stream));
     for (int i = 0; i < TUNER_ROUNDS * n; i++) {
@@ -79,6 +82,7 @@ static Status launch_shape(void *self, int i)
     return g->launch[i](g->ex, g->op, g->product);
 }
 
+/* With one shape there is nothing to look up, and nothing to record. */
 Status tuner_run_grouped(struct Exec *ex, const char *op, const ChoiceKey *key, const int *shape,
                          GroupedLaunch *const *launch, int n, const void *product)
 {

@@ -31,7 +31,8 @@ typedef struct Tuner {
 extern "C" {
 #endif
 
-/* Switching off frees the events. It reports no failure. */
+/* Switching on twice makes the events anew. After a failure tuning is off; the next call frees the
+ * events made so far. Switching off reports no failure. */
 Status tuner_switch(Tuner *t, bool on);
 
 /* Launches a variant once. */

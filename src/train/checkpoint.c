@@ -24,7 +24,7 @@ enum {
 };
 
 typedef struct Loading {
-    Engine *e;
+    EngineParams *w;
     const char *folder;
     const CheckpointGate *gate; /* or NULL */
     bool moments;               /* else they stay as they are here */
@@ -42,9 +42,8 @@ typedef struct Loading {
 /* Does this rank load that buffer of the parameter? */
 static bool is_wanted(const Loading *l, const Param *p, ParamBuffer b)
 {
-    const Engine *e = l->e;
     if (!l->moments && buffer_is_optimizers(b)) return false;
-    return p->first[b] >= 0 && e->params.memory.buffer[b].data != NULL;
+    return p->first[b] >= 0 && l->w->memory.buffer[b].data != NULL;
 }
 
 static int compare_names(const void *a, const void *b)
@@ -60,7 +59,7 @@ static int compare_name(const void *name, const void *param)
 /* For find_param: entries of other ranks do not come in this rank's order. */
 static Status sort_names(Loading *l)
 {
-    const ParamTable *t = &l->e->params.table;
+    const ParamTable *t = &l->w->table;
     TRY(ARENA_NEW(l->scratch, t->n, &l->by_name));
     for (int i = 0; i < t->n; i++) l->by_name[i] = &t->at[i];
     qsort(l->by_name, (size_t)t->n, sizeof *l->by_name, compare_names);
@@ -71,7 +70,7 @@ static Status sort_names(Loading *l)
  * parameter is tried before the search. */
 static int find_param(Loading *l, const char *name)
 {
-    const ParamTable *t = &l->e->params.table;
+    const ParamTable *t = &l->w->table;
     const Param *const *found = NULL;
     if (l->next < t->n && strcmp(t->at[l->next].name, name) == 0) return l->next++;
     found = bsearch(name, l->by_name, (size_t)t->n, sizeof *l->by_name, compare_name);
@@ -94,7 +93,7 @@ static Status check_shape(const char *folder, const Param *p, const ManifestEntr
 /* Is it a buffer that the parameter has here? Another rule may have left other state there. */
 static bool same_buffer(const Loading *l, const Param *p, const ManifestEntry *entry)
 {
-    const OptimizerDesc *rule = param_bucket_rule(&l->e->params.table, p);
+    const OptimizerDesc *rule = param_bucket_rule(&l->w->table, p);
     if (!buffer_is_optimizers(entry->buffer)) return true;
     if (rule == NULL || buffer_state(entry->buffer) >= rule->n_states) return false;
     return strcmp(buffer_desc(rule, entry->buffer).name,
@@ -104,7 +103,7 @@ static bool same_buffer(const Loading *l, const Param *p, const ManifestEntry *e
 /* The part of a buffer of the parameter that this rank holds. */
 static ParamPiece piece_here(const Loading *l, const Param *p, ParamBuffer b)
 {
-    return param_piece(&l->e->params.table, p, &l->e->params.memory, b);
+    return param_piece(&l->w->table, p, &l->w->memory, b);
 }
 
 /* Which parameter an entry is of, and whether all of it is wanted here. */
@@ -116,7 +115,7 @@ static Status match_entry(Loading *l, int64_t at)
     l->param[at] = i;
     l->found[at] = i < 0 ? ENTRY_UNKNOWN : ENTRY_DONE;
     if (i < 0) return OK;
-    const Param *p = &l->e->params.table.at[i];
+    const Param *p = &l->w->table.at[i];
     TRY(check_shape(l->folder, p, entry));
     if (!piece_fits(in, param_elems(p))) {
         return FAIL(ERR_FORMAT,
@@ -143,7 +142,7 @@ static Status match_entries(Loading *l)
     TRY(sort_names(l));
     TRY(ARENA_NEW(l->scratch, l->n, &l->param));
     TRY(ARENA_NEW(l->scratch, l->n, &l->found));
-    TRY(ARENA_ZEROED(l->scratch, l->e->params.table.n * BUF_COUNT, &l->chain));
+    TRY(ARENA_ZEROED(l->scratch, l->w->table.n * BUF_COUNT, &l->chain));
     for (int64_t i = 0; i < l->n; i++) TRY(match_entry(l, i));
     return OK;
 }
@@ -151,16 +150,16 @@ static Status match_entries(Loading *l)
 /* Is it a parameter of the modules [first, end) of multi-token prediction? */
 static bool of_modules(const Loading *l, const char *name, int64_t first, int64_t end)
 {
-    int64_t module = param_block(name) - l->e->config->model_layers;
+    int64_t module = param_block(name) - l->w->config->model_layers;
     return module >= first && module < end;
 }
 
 /* Fails if the checkpoint has a parameter that no rank knows, or lacks elements that this rank wants. */
 static Status check_complete(const Loading *l)
 {
-    const ParamTable *t = &l->e->params.table;
+    const ParamTable *t = &l->w->table;
     /* generation and evaluation have no modules of multi-token prediction */
-    int64_t here = l->e->use == ENGINE_INFER ? 0 : l->e->config->mtp_layers;
+    int64_t here = l->w->training ? l->w->config->mtp_layers : 0;
     for (int64_t i = 0; i < l->n; i++) {
         bool left_out = of_modules(l, l->entry[i].param, here, l->info->modules);
         if (l->found[i] != ENTRY_UNKNOWN || left_out) continue;
@@ -193,13 +192,12 @@ static Status check_complete(const Loading *l)
 static Status load_entry(Loading *l, int64_t i)
 {
     const ManifestEntry *entry = &l->entry[i];
-    const Param *p = l->param[i] < 0 ? NULL : &l->e->params.table.at[l->param[i]];
+    const Param *p = l->param[i] < 0 ? NULL : &l->w->table.at[l->param[i]];
     if (p != NULL && is_wanted(l, p, entry->buffer)) {
         ParamPiece piece = piece_here(l, p, entry->buffer);
-        TRY(manifest_read_entry(l->e, l->folder, entry, &piece, l->scratch));
+        TRY(manifest_read_entry(l->w->arenas, l->folder, entry, &piece, l->scratch));
     }
-    if (l->found[i] == ENTRY_DONE || i % ranks_of(&l->e->params) != rank_of(&l->e->params))
-        return OK;
+    if (l->found[i] == ENTRY_DONE || i % ranks_of(l->w) != rank_of(l->w)) return OK;
     return manifest_read_entry(NULL, l->folder, entry, &(ParamPiece){ .in = entry->piece },
                                l->scratch);
 }
@@ -208,10 +206,10 @@ static Status load_entry(Loading *l, int64_t i)
 static Status read_header(const Loading *l)
 {
     char first[CHECKPOINT_SUM_BYTES] = "";
-    *l->info = (CheckpointInfo){ .modules = l->e->config->mtp_layers };
+    *l->info = (CheckpointInfo){ .modules = l->w->config->mtp_layers };
     Status s = checkpoint_info(l->folder, l->scratch, l->info);
     if (s == OK) memcpy(first, l->info->sum, sizeof first);
-    TRY(agree_first(host_of(&l->e->params), first, sizeof first));
+    TRY(agree_first(host_of(l->w), first, sizeof first));
     if (first[0] == '\0' || (s == OK && strcmp(first, l->info->sum) == 0)) return s;
     return FAIL(
         ERR_ARG,
@@ -223,36 +221,36 @@ static Status read_header(const Loading *l)
 static Status load_checkpoint(Loading *l)
 {
     ArenaMark mark = arena_mark(l->scratch);
-    TRY(agree_status(host_of(&l->e->params), read_header(l)));
+    TRY(agree_status(host_of(l->w), read_header(l)));
     const CheckpointGate *g = l->gate;
     Status s = g == NULL ? OK : g->may(g->self, l->folder, l->info, l->scratch);
-    TRY(agree_status(host_of(&l->e->params), s));
+    TRY(agree_status(host_of(l->w), s));
     arena_release(l->scratch, mark);
-    TRY(agree_status(host_of(&l->e->params), match_entries(l)));
-    TRY(agree_most(host_of(&l->e->params), l->found, l->n));
+    TRY(agree_status(host_of(l->w), match_entries(l)));
+    TRY(agree_most(host_of(l->w), l->found, l->n));
     s = check_complete(l);
     for (int64_t i = 0; i < l->n && s == OK; i++) s = load_entry(l, i);
-    return agree_status(host_of(&l->e->params), s);
+    return agree_status(host_of(l->w), s);
 }
 
-Status checkpoint_load_init(Engine *e, const char *path, const CheckpointGate *gate, bool moments,
-                            Arena *scratch, CheckpointInfo *info)
+Status checkpoint_load_init(EngineParams *w, const char *path, const CheckpointGate *gate,
+                            bool moments, Arena *scratch, CheckpointInfo *info)
 {
     ArenaMark mark = arena_mark(scratch);
     Loading l = {
-        .e = e, .folder = path, .gate = gate, .moments = moments, .info = info, .scratch = scratch
+        .w = w, .folder = path, .gate = gate, .moments = moments, .info = info, .scratch = scratch
     };
     Status s = load_checkpoint(&l);
     /* these texts lie in the scratch that is released here: checkpoint_info reads them again */
     info->config = info->products = NULL;
     arena_release(l.scratch, mark);
-    return s == OK ? copies_refresh(&l.e->params) : s;
+    return s == OK ? copies_refresh(l.w) : s;
 }
 
-/* A resume or an inference: no gate, and moments if the engine trains. */
-Status checkpoint_load(Engine *e, const char *path, Arena *scratch, CheckpointInfo *info)
+/* A resume or an inference: no gate, and moments in a training. */
+Status checkpoint_load(EngineParams *w, const char *path, Arena *scratch, CheckpointInfo *info)
 {
-    return checkpoint_load_init(e, path, NULL, true, scratch, info);
+    return checkpoint_load_init(w, path, NULL, true, scratch, info);
 }
 
 Status checkpoint_info(const char *path, Arena *a, CheckpointInfo *out)
@@ -283,22 +281,22 @@ static Status no_checkpoint(const char *run_dir, Status last)
 }
 
 /* Rank 0's list decides which step is tried next, so all ranks try the same one. */
-Status checkpoint_load_newest(Engine *e, const char *run_dir, const CheckpointGate *gate,
+Status checkpoint_load_newest(EngineParams *w, const char *run_dir, const CheckpointGate *gate,
                               Arena *scratch, CheckpointInfo *info)
 {
     char folder[FILE_PATH_MAX], path[FILE_PATH_MAX];
     int64_t steps[CHECKPOINT_STEPS_MAX];
     int n = 0;
     TRY(file_join(folder, run_dir, "checkpoints"));
-    TRY(agree_status(host_of(&e->params), folder_steps(folder, scratch, steps, &n)));
+    TRY(agree_status(host_of(w), folder_steps(folder, scratch, steps, &n)));
     for (Status s = OK;;) {
         int64_t step = n > 0 ? steps[--n] : -1;
-        TRY(agree_first(host_of(&e->params), &step, sizeof step));
+        TRY(agree_first(host_of(w), &step, sizeof step));
         if (step < 0) return no_checkpoint(run_dir, s);
         TRY(folder_of_step(path, folder, step, ""));
-        s = checkpoint_load_init(e, path, gate, true, scratch, info);
+        s = checkpoint_load_init(w, path, gate, true, scratch, info);
         if (s == OK) break;
-        if (!is_damaged(s, path, rank_of(&e->params))) return s;
+        if (!is_damaged(s, path, rank_of(w))) return s;
     }
     log_info("resumed from %s: step %" PRId64 ", %" PRIu64 " sequences read", path, info->step,
              info->position);

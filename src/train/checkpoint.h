@@ -34,7 +34,7 @@
 /* Saves into one run's folder and keeps the newest `keep`. All its memory is taken at open, so that
  * saving allocates nothing. */
 typedef struct Checkpointer {
-    Engine *engine;
+    EngineParams *params;
     const char *folder; /* RUN/checkpoints */
     const char *config; /* YAML of this run */
     int64_t *steps;     /* steps of the folder's checkpoints, rising */
@@ -56,10 +56,10 @@ typedef struct Checkpointer {
     Worker writer;
 } Checkpointer;
 
-/* Collective functions here are collective over the world of the engine's mesh; this is one of them.
+/* Collective functions here are collective over the world of the parameters' mesh; this is one of them.
  * `c` is the user's configuration, the same on all ranks. ERR_ARG: a rank sees another folder than
  * rank 0. */
-Status checkpointer_open(Checkpointer *k, const Config *c, Engine *e, Arena *a);
+Status checkpointer_open(Checkpointer *k, const Config *c, EngineParams *w, Arena *a);
 /* Waits for the writer. Finishes a pending save if this rank is alone; else drops it, because the other
  * ranks may not come. Safe on { 0 }. */
 void checkpointer_close(Checkpointer *k);
@@ -78,12 +78,12 @@ size_t checkpoint_plan_bytes(const EngineParams *w);
 /* Header only; texts in `a`. `path` is a checkpoint's folder. */
 Status checkpoint_info(const char *path, Arena *a, CheckpointInfo *out);
 
-/* Loads this rank's pieces of every parameter from the folder `path`; moments, too, if the engine
- * trains. Every byte of an entry is verified by some rank. ERR_FORMAT or ERR_IO: the checkpoint is
+/* Loads this rank's pieces of every parameter from the folder `path`; moments, too, in a
+ * training. Every byte of an entry is verified by some rank. ERR_FORMAT or ERR_IO: the checkpoint is
  * damaged; the sentence says where. ERR_NUMERIC: a number in it is not finite (numbers.h). ERR_ARG:
  * it is of another model (the sentence names the first parameter that differs), or not the one that
  * rank 0 sees. Collective. */
-Status checkpoint_load(Engine *e, const char *path, Arena *scratch, CheckpointInfo *info);
+Status checkpoint_load(EngineParams *w, const char *path, Arena *scratch, CheckpointInfo *info);
 
 /* May a checkpoint with this header be loaded? OK, or the reason why not. All ranks ask before anything
  * is read. The gate may set info->modules, the number of modules of multi-token prediction there. Modules
@@ -95,13 +95,13 @@ typedef struct CheckpointGate {
 
 /* Like checkpoint_load, for a new training. `gate` must allow the checkpoint. Moments are loaded only if
  * `moments`; else they keep their values. Collective. */
-Status checkpoint_load_init(Engine *e, const char *path, const CheckpointGate *gate, bool moments,
-                            Arena *scratch, CheckpointInfo *info);
+Status checkpoint_load_init(EngineParams *w, const char *path, const CheckpointGate *gate,
+                            bool moments, Arena *scratch, CheckpointInfo *info);
 
 /* Loads the newest usable checkpoint of a run's folder, as rank 0 lists it. Skips, with a warning, those
  * that are damaged or hold a number that is not finite. ERR_IO or ERR_NUMERIC: none is usable. `gate`
  * must allow the checkpoint; NULL: all are allowed. Collective. */
-Status checkpoint_load_newest(Engine *e, const char *run_dir, const CheckpointGate *gate,
+Status checkpoint_load_newest(EngineParams *w, const char *run_dir, const CheckpointGate *gate,
                               Arena *scratch, CheckpointInfo *info);
 
 /* A path given by a user: a checkpoint's folder, or a run's folder (its newest checkpoint with a

@@ -97,7 +97,8 @@ static ManifestEntry entry_of(const Saved *s, const char *file)
                             .piece = s->piece.in };
 }
 
-/* The writer's job: this rank's file, from the image or, without checkpoint.async, from the engine. */
+/* The writer's job: this rank's file, from the image or, without checkpoint.async, from the
+ * engine's memory. */
 static Status write_shard(void *checkpointer)
 {
     Checkpointer *k = checkpointer;
@@ -111,14 +112,14 @@ static Status write_shard(void *checkpointer)
             "share",
             folder);
     }
-    folder_shard_name(name, rank_of(&k->engine->params));
+    folder_shard_name(name, rank_of(k->params));
     TRY(file_join(path, folder, name));
-    ManifestShard w = { .engine = k->image == NULL ? k->engine : NULL,
+    ManifestShard w = { .arenas = k->image == NULL ? k->params->arenas : NULL,
                         .step = k->info.step,
                         .sum = k->sum,
                         .lines = &k->lines };
     Status s = file_create_temp_buffered(&w.file, path, k->buffer, BUFFER_BYTES);
-    for (Saved at = { 0 }; s == OK && next_saved(&k->engine->params, &at);) {
+    for (Saved at = { 0 }; s == OK && next_saved(k->params, &at);) {
         ManifestEntry entry = entry_of(&at, name);
         s = manifest_write_entry(&w, &entry, k->image ? k->image + at.offset : at.piece.at.data);
     }
@@ -134,7 +135,7 @@ static Status open_memory(Checkpointer *k, const Config *c, Arena *a)
 {
     char folder[FILE_PATH_MAX];
     Text yaml = { 0 };
-    size_t entries = count_entries(&k->engine->params, &k->bytes);
+    size_t entries = count_entries(k->params, &k->bytes);
     TRY(file_join(folder, c->run_dir, "checkpoints"));
     TRY(arena_text(a, folder, strlen(folder), &k->folder));
     TRY(ARENA_NEW(a, CHECKPOINT_STEPS_MAX + 1, &k->steps));
@@ -169,7 +170,7 @@ static Status check_same_folder(Checkpointer *k)
     Status s = folder_steps(k->folder, &k->arena, k->steps, &k->n_steps);
     int64_t mine[2] = { k->n_steps, k->n_steps > 0 ? k->steps[k->n_steps - 1] : 0 };
     int64_t theirs[2] = { mine[0], mine[1] };
-    TRY(agree_first(host_of(&k->engine->params), theirs, sizeof theirs));
+    TRY(agree_first(host_of(k->params), theirs, sizeof theirs));
     if (s != OK || (memcmp(mine, theirs, sizeof mine) == 0 && file_exists(k->folder))) return s;
     return FAIL(ERR_ARG,
                 "%s has %" PRId64 " checkpoints, the newest of step %" PRId64
@@ -179,14 +180,13 @@ static Status check_same_folder(Checkpointer *k)
 }
 
 /* Both agreements come even after a failure, so no rank waits for another. */
-Status checkpointer_open(Checkpointer *k, const Config *c, Engine *e, Arena *a)
+Status checkpointer_open(Checkpointer *k, const Config *c, EngineParams *w, Arena *a)
 {
-    *k = (Checkpointer){ .engine = e, .keep = (int)c->checkpoint_keep };
+    *k = (Checkpointer){ .params = w, .keep = (int)c->checkpoint_keep };
     TRY(open_memory(k, c, a));
     ArenaMark mark = arena_mark(&k->arena);
-    TRY(agree_status(host_of(&k->engine->params),
-                     rank_of(&k->engine->params) == 0 ? make_folder(k) : OK));
-    TRY(agree_status(host_of(&k->engine->params), check_same_folder(k)));
+    TRY(agree_status(host_of(k->params), rank_of(k->params) == 0 ? make_folder(k) : OK));
+    TRY(agree_status(host_of(k->params), check_same_folder(k)));
     arena_release(&k->arena, mark);
     return OK;
 }
@@ -202,7 +202,7 @@ static void finish_alone(Checkpointer *k)
 
 void checkpointer_close(Checkpointer *k)
 {
-    if (k->pending && ranks_of(&k->engine->params) == 1) finish_alone(k);
+    if (k->pending && ranks_of(k->params) == 1) finish_alone(k);
     worker_stop(&k->writer);
     arena_free(&k->copy);
     arena_free(&k->text);
@@ -218,7 +218,7 @@ static Status fail_save(Checkpointer *k, Status s)
     char message[1024], temp[FILE_PATH_MAX];
     status_sentence(message, sizeof message);
     arena_release(&k->arena, k->mark);
-    bool mine = rank_of(&k->engine->params) == 0;
+    bool mine = rank_of(k->params) == 0;
     if (!mine) log_quiet(); /* all ranks have the same failure: rank 0 logs it */
     if (mine && (folder_of_step(temp, k->folder, k->info.step, CHECKPOINT_TEMP) != OK ||
                  file_remove_tree(temp) != OK)) {
@@ -232,9 +232,9 @@ static Status fail_save(Checkpointer *k, Status s)
 static Status begin_folder(Checkpointer *k)
 {
     char temp[FILE_PATH_MAX];
-    Exec *ex = &k->engine->ex;
+    Exec *ex = k->params->ex;
     TRY(choices_text(exec_choices(ex), &k->arena, &k->info.products));
-    op_set_text(ex, k->engine->config->run_compute == COMPUTE_BF16, k->info.cpu);
+    op_set_text(ex, k->params->config->run_compute == COMPUTE_BF16, k->info.cpu);
     TRY(folder_of_step(temp, k->folder, k->info.step, CHECKPOINT_TEMP));
     TRY(file_remove_tree(temp));
     return file_make_folders(temp);
@@ -243,12 +243,12 @@ static Status begin_folder(Checkpointer *k)
 /* Copies this rank's elements to host memory, laid out as in the file. Training waits for this copy. */
 static Status copy_image(Checkpointer *k)
 {
-    const size_t most = engine_piece_bytes(&k->engine->arenas);
-    for (Saved s = { 0 }; next_saved(&k->engine->params, &s);) {
+    const size_t most = engine_piece_bytes(k->params->arenas);
+    for (Saved s = { 0 }; next_saved(k->params, &s);) {
         for (size_t at = 0, n = 0; s.offset + at < s.end; at += n) {
             const void *bytes = NULL;
             n = s.end - s.offset - at < most ? s.end - s.offset - at : most;
-            TRY(engine_get(&k->engine->arenas, (const char *)s.piece.at.data + at, n, &bytes));
+            TRY(engine_get(k->params->arenas, (const char *)s.piece.at.data + at, n, &bytes));
             memcpy(k->image + s.offset + at, bytes, n);
         }
     }
@@ -263,11 +263,11 @@ Status checkpoint_save(Checkpointer *k, int64_t step, uint64_t position)
     TRY(checkpoint_finish(k));
     k->mark = arena_mark(&k->arena);
     k->info = (CheckpointInfo){ .step = step, .position = position, .config = k->config };
-    memcpy(k->info.moment_steps, k->engine->params.moment_steps, sizeof k->info.moment_steps);
+    memcpy(k->info.moment_steps, k->params->moment_steps, sizeof k->info.moment_steps);
     k->lines.used = 0;
-    Status s = rank_of(&k->engine->params) == 0 ? begin_folder(k) : OK;
+    Status s = rank_of(k->params) == 0 ? begin_folder(k) : OK;
     if (s == OK && k->image != NULL) s = copy_image(k);
-    s = agree_status(host_of(&k->engine->params), s);
+    s = agree_status(host_of(k->params), s);
     if (s != OK) return fail_save(k, s);
     k->pending = true;
     worker_begin(&k->writer);
@@ -293,9 +293,9 @@ static Status receive_lines(Checkpointer *k, int rank, Manifest *m, Status s)
     size_t bytes = 0;
     void *lines = NULL;
     ArenaMark mark = arena_mark(&k->arena);
-    TRY(transfer_lines(host_of(&k->engine->params), &bytes, sizeof bytes, rank, false));
+    TRY(transfer_lines(host_of(k->params), &bytes, sizeof bytes, rank, false));
     TRY(arena_alloc(&k->arena, bytes, &lines));
-    if (bytes > 0) TRY(transfer_lines(host_of(&k->engine->params), lines, bytes, rank, false));
+    if (bytes > 0) TRY(transfer_lines(host_of(k->params), lines, bytes, rank, false));
     if (s == OK) s = manifest_lines(m, lines, bytes);
     arena_release(&k->arena, mark);
     return s;
@@ -305,19 +305,17 @@ static Status receive_lines(Checkpointer *k, int rank, Manifest *m, Status s)
 static Status send_lines(Checkpointer *k)
 {
     size_t bytes = k->lines.used;
-    TRY(transfer_lines(host_of(&k->engine->params), &bytes, sizeof bytes, 0, true));
-    return bytes == 0 ? OK
-                      : transfer_lines(host_of(&k->engine->params), k->lines.data, bytes, 0, true);
+    TRY(transfer_lines(host_of(k->params), &bytes, sizeof bytes, 0, true));
+    return bytes == 0 ? OK : transfer_lines(host_of(k->params), k->lines.data, bytes, 0, true);
 }
 
 /* Lines of all ranks follow in the order of ranks, so manifests of equal runs are equal. */
 static Status write_manifest(Checkpointer *k, const char *folder)
 {
     Manifest m = { 0 };
-    Status s = manifest_create(&m, folder, k->engine->spec.name, &k->info, &k->arena);
+    Status s = manifest_create(&m, folder, k->params->spec->name, &k->info, &k->arena);
     if (s == OK) s = manifest_lines(&m, k->lines.data, k->lines.used);
-    for (int rank = 1; rank < ranks_of(&k->engine->params); rank++)
-        s = receive_lines(k, rank, &m, s);
+    for (int rank = 1; rank < ranks_of(k->params); rank++) s = receive_lines(k, rank, &m, s);
     if (s == OK) s = manifest_commit(&m);
     file_close(&m.file);
     return s;
@@ -327,7 +325,7 @@ static Status write_manifest(Checkpointer *k, const char *folder)
 static Status commit_folder(Checkpointer *k)
 {
     char temp[FILE_PATH_MAX], folder[FILE_PATH_MAX];
-    if (rank_of(&k->engine->params) > 0) return send_lines(k);
+    if (rank_of(k->params) > 0) return send_lines(k);
     TRY(folder_of_step(temp, k->folder, k->info.step, CHECKPOINT_TEMP));
     TRY(folder_of_step(folder, k->folder, k->info.step, ""));
     TRY(write_manifest(k, temp));
@@ -343,9 +341,8 @@ static void remove_oldest(Checkpointer *k)
 {
     while (k->n_steps > k->keep) {
         char folder[FILE_PATH_MAX];
-        if (rank_of(&k->engine->params) == 0 &&
-            (folder_of_step(folder, k->folder, k->steps[0], "") != OK ||
-             folder_remove(folder, ranks_of(&k->engine->params)) != OK)) {
+        if (rank_of(k->params) == 0 && (folder_of_step(folder, k->folder, k->steps[0], "") != OK ||
+                                        folder_remove(folder, ranks_of(k->params)) != OK)) {
             log_failure(LOG_WARN, "an old checkpoint was not removed: ");
         }
         k->n_steps--;
@@ -366,8 +363,8 @@ static void note_step(Checkpointer *k, int64_t step)
 static Status finish_save(Checkpointer *k)
 {
     k->pending = false;
-    Status s = agree_status(host_of(&k->engine->params), worker_result(&k->writer));
-    if (s == OK) s = agree_status(host_of(&k->engine->params), commit_folder(k));
+    Status s = agree_status(host_of(k->params), worker_result(&k->writer));
+    if (s == OK) s = agree_status(host_of(k->params), commit_folder(k));
     if (s != OK) return fail_save(k, s);
     arena_release(&k->arena, k->mark);
     note_step(k, k->info.step);
@@ -380,7 +377,7 @@ static Status finish_save(Checkpointer *k)
 static Status finish_if_written(Checkpointer *k, double wait_s)
 {
     int32_t busy = !worker_wait(&k->writer, wait_s);
-    TRY(agree_most(host_of(&k->engine->params), &busy, 1));
+    TRY(agree_most(host_of(k->params), &busy, 1));
     return busy ? OK : finish_save(k);
 }
 

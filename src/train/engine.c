@@ -37,93 +37,88 @@ static const size_t TABLES_BYTES = (size_t)4 << 30; /* reserved; only what is wr
 
 /* Inputs come first, then the record, so that each travels in one copy (engine_copy_in and
  * engine_copy_record). */
-static Status make_step_tensors(Engine *e)
+static Status make_step_tensors(EngineArenas *m, const ModelSpec *spec, StepTensors *io)
 {
-    const EngineShape *s = &e->shape;
-    Arena *a = &e->arenas.at[ENGINE_STEP];
-    TRY(batch_make(a, &e->spec, s->batch, s->sequence, &e->io.batch));
-    TRY(tensor_new1(a, DTYPE_F32, 1 + e->spec.depths, &e->io.loss_scale));
-    TRY(tensor_new1(a, DTYPE_F32, UPDATE_SCALARS, &e->io.hyper));
-    e->arenas.inputs_end = arena_mark(a);
-    TRY(record_make(a, &e->spec, s->domains, &e->io.record));
-    e->arenas.record_end = arena_mark(a);
-    if (s->logit_rows > 0) {
-        TRY(tensor_new2(a, DTYPE_F32, s->logit_rows, e->spec.vocab, &e->io.logits));
-    }
-    return tensor_new1(a, DTYPE_F32, s->micro_batch * s->sequence, &e->io.token_loss);
+    const EngineShape *s = m->shape;
+    Arena *a = &m->at[ENGINE_STEP];
+    TRY(batch_make(a, spec, s->batch, s->sequence, &io->batch));
+    TRY(tensor_new1(a, DTYPE_F32, 1 + spec->depths, &io->loss_scale));
+    TRY(tensor_new1(a, DTYPE_F32, UPDATE_SCALARS, &io->hyper));
+    m->inputs_end = arena_mark(a);
+    TRY(record_make(a, spec, s->domains, &io->record));
+    m->record_end = arena_mark(a);
+    if (s->logit_rows > 0) TRY(tensor_new2(a, DTYPE_F32, s->logit_rows, spec->vocab, &io->logits));
+    return tensor_new1(a, DTYPE_F32, s->micro_batch * s->sequence, &io->token_loss);
 }
 
-/* An engine with a spec and a shape alone: make_step_tensors needs no more. */
 Status engine_step_bytes(const ModelSpec *s, const EngineShape *shape, size_t *out)
 {
-    Engine e = { .spec = *s, .shape = *shape };
-    TRY(arena_init(&e.arenas.at[ENGINE_STEP], "step", MEM_COUNT, (size_t)1 << 60));
-    TRY(make_step_tensors(&e));
-    *out = e.arenas.at[ENGINE_STEP].used_bytes;
+    EngineArenas m = { .shape = shape };
+    TRY(arena_init(&m.at[ENGINE_STEP], "step", MEM_COUNT, (size_t)1 << 60));
+    TRY(make_step_tensors(&m, s, &(StepTensors){ 0 }));
+    *out = m.at[ENGINE_STEP].used_bytes;
     return OK;
 }
 
 /* Tables of cosines and sines, (positions, half of the rotary width) each. */
-static Status make_rope(Engine *e)
+static Status make_rope(EngineArenas *m, const ModelSpec *s, RopeTable *out)
 {
-    int64_t p = e->shape.positions, half = e->spec.rotary.dim / 2;
-    Arena *run = &e->arenas.at[ENGINE_RUN];
-    TRY(tensor_new2(run, DTYPE_F32, p, half, &e->io.rope.cos));
-    TRY(tensor_new2(run, DTYPE_F32, p, half, &e->io.rope.sin));
+    int64_t p = m->shape->positions, half = s->rotary.dim / 2;
+    TRY(tensor_new2(&m->at[ENGINE_RUN], DTYPE_F32, p, half, &out->cos));
+    TRY(tensor_new2(&m->at[ENGINE_RUN], DTYPE_F32, p, half, &out->sin));
     return OK;
 }
 
 /* The host computes these tables also for a GPU, so all devices rotate by the same bits. */
-static Status fill_rope(Engine *e)
+static Status fill_rope(EngineArenas *m, const ModelSpec *s, const RopeTable *out)
 {
-    if (e->counting) return OK;
-    const Backend *b = e->ex.backend;
-    float *cos = e->io.rope.cos.data, *sin = e->io.rope.sin.data;
-    size_t bytes = tensor_bytes(&e->io.rope.cos);
-    ArenaMark mark = arena_mark(&e->tables);
+    if (m->counting) return OK;
+    const Backend *b = m->ex->backend;
+    float *cos = out->cos.data, *sin = out->sin.data;
+    size_t bytes = tensor_bytes(&out->cos);
+    ArenaMark mark = arena_mark(m->tables);
     if (b->apart) {
         void *memory = NULL;
-        TRY(arena_alloc(&e->tables, 2 * bytes, &memory));
-        cos = memory, sin = cos + tensor_elems(&e->io.rope.cos);
+        TRY(arena_alloc(m->tables, 2 * bytes, &memory));
+        cos = memory, sin = cos + tensor_elems(&out->cos);
     }
-    rotary_table(&e->spec.rotary, e->shape.positions, cos, sin);
+    rotary_table(&s->rotary, m->shape->positions, cos, sin);
     if (!b->apart) return OK;
-    TRY(b->copy(&e->ex, e->io.rope.cos.data, cos, bytes));
-    TRY(b->copy(&e->ex, e->io.rope.sin.data, sin, bytes));
-    TRY(b->sync(&e->ex));
-    arena_release(&e->tables, mark);
+    TRY(b->copy(m->ex, out->cos.data, cos, bytes));
+    TRY(b->copy(m->ex, out->sin.data, sin, bytes));
+    TRY(b->sync(m->ex));
+    arena_release(m->tables, mark);
     return OK;
 }
 
 /* The key/value cache: one sequence of `positions` tokens, for layers that have one. */
-static Status make_cache(Engine *e)
+static Status make_cache(EngineArenas *m, const ModelSpec *s, KvCache *out)
 {
-    if (!e->shape.cache) return OK;
-    Arena *run = &e->arenas.at[ENGINE_RUN];
-    int64_t rows = e->shape.positions, k = 0, v = 0;
-    TRY(ARENA_ZEROED(&e->tables, e->spec.n_layers, &e->io.kv.k));
-    TRY(ARENA_ZEROED(&e->tables, e->spec.n_layers, &e->io.kv.v));
-    for (int i = 0; i < e->spec.n_layers; i++) {
-        const LayerSpec *l = &e->spec.layers[i];
+    if (!m->shape->cache) return OK;
+    Arena *run = &m->at[ENGINE_RUN];
+    int64_t rows = m->shape->positions, k = 0, v = 0;
+    TRY(ARENA_ZEROED(m->tables, s->n_layers, &out->k));
+    TRY(ARENA_ZEROED(m->tables, s->n_layers, &out->v));
+    for (int i = 0; i < s->n_layers; i++) {
+        const LayerSpec *l = &s->layers[i];
         const LayerDesc *desc = layer_desc(l->kind);
         if (desc->cache == NULL) continue;
         desc->cache(l, &k, &v);
-        TRY(tensor_new2(run, e->spec.act, rows, k, &e->io.kv.k[i]));
-        TRY(tensor_new2(run, e->spec.act, rows, v, &e->io.kv.v[i]));
+        TRY(tensor_new2(run, s->act, rows, k, &out->k[i]));
+        TRY(tensor_new2(run, s->act, rows, v, &out->v[i]));
     }
     return OK;
 }
 
 /* Chooses the device. No other file does: what depends on the device asks the Exec.
  * A counting run of a GPU needs no GPU: it only takes the workspaces that a GPU would. */
-static Status make_exec(Engine *e)
+static Status make_exec(EngineArenas *m, const Config *c, Arena *scratch)
 {
-    Arena *scratch = &e->mode->arena[ENGINE_SCRATCH];
-    bool gpu = engine_wants_gpu(e->config);
-    if (gpu && e->counting) return gpu_exec_count(&e->ex, &e->tables, scratch);
-    if (gpu) return gpu_exec_init(&e->ex, (int)e->config->run_gpu, &e->tables, scratch);
-    TRY(exec_init(&e->ex, &e->tables, scratch, e->shape.threads, (CpuIsa)e->config->run_cpu_isa));
-    if (e->counting) e->ex.backend = &backend_count;
+    bool gpu = engine_wants_gpu(c);
+    if (gpu && m->counting) return gpu_exec_count(m->ex, m->tables, scratch);
+    if (gpu) return gpu_exec_init(m->ex, (int)c->run_gpu, m->tables, scratch);
+    TRY(exec_init(m->ex, m->tables, scratch, m->shape->threads, (CpuIsa)c->run_cpu_isa));
+    if (m->counting) m->ex->backend = &backend_count;
     return OK;
 }
 
@@ -135,7 +130,7 @@ static Status join_mesh(Engine *e)
     const Mesh *host = e->shape.mesh;
     bool stores = exchange_kinds[e->spec.ranks.exchange]->header_bytes > 0;
     Comm *world = NULL;
-    if (host == NULL || e->counting) return OK;
+    if (host == NULL || e->arenas.counting) return OK;
     e->ex.mesh = &e->mesh;
     if (!e->ex.backend->apart) {
         e->mesh = *host;
@@ -152,40 +147,39 @@ static Status join_mesh(Engine *e)
 }
 
 /* Frees the groups over GPUs. Groups of the host belong to the caller. */
-static void leave_mesh(Engine *e)
+static void leave_mesh(Mesh *mesh, const Mesh *host)
 {
-    Comm *world = e->mesh.group[GROUP_WORLD];
-    if (world == NULL || world == e->shape.mesh->group[GROUP_WORLD]) return;
-    null_undo(&e->mesh);
-    mesh_free(&e->mesh);
+    Comm *world = mesh->group[GROUP_WORLD];
+    if (world == NULL || world == host->group[GROUP_WORLD]) return;
+    null_undo(mesh);
+    mesh_free(mesh);
     comm_free(world);
 }
 
-/* Generation and evaluation have no use for multi-token prediction. */
-static Status build_spec(Engine *e)
+static Status check_attention_kernel(const Config *c)
+{
+    AttentionKernel kernel = (AttentionKernel)c->attention_kernel;
+    if (!attention_kernel_wants_gpu(kernel) || engine_wants_gpu(c)) return OK;
+    return FAIL(ERR_ARG, "attention.kernel=%s needs a GPU, and run.device=auto found none",
+                attention_words[kernel].name);
+}
+
+/* The spec on this rank. Generation and evaluation have no use for multi-token prediction. */
+static Status make_spec(Engine *e)
 {
     Config c = *e->config;
     if (e->use == ENGINE_INFER) c.mtp_layers = 0;
-    return spec_build(&c, &e->tables, &e->spec);
-}
-
-/* plan NULL: for counting. The order matters: programs need the spec, arenas need the Exec and the
- * programs, and parameters need the arenas. */
-static Status engine_setup(Engine *e, const EnginePlan *plan)
-{
-    e->counting = plan == NULL;
-    e->arenas = (EngineArenas){ .ex = &e->ex, .counting = e->counting };
-    AttentionKernel kernel = (AttentionKernel)e->config->attention_kernel;
-    if (attention_kernel_wants_gpu(kernel) && !engine_wants_gpu(e->config)) {
-        return FAIL(ERR_ARG, "attention.kernel=%s needs a GPU, and run.device=auto found none",
-                    attention_words[kernel].name);
-    }
-    TRY(arena_init(&e->tables, "tables", MEM_HOST, TABLES_BYTES));
-    TRY(build_spec(e));
+    TRY(spec_build(&c, &e->tables, &e->spec));
     if (e->shape.mesh != NULL) spec_place(&e->spec, e->shape.mesh);
     spec_set_capacity(&e->spec, &e->shape.capacity);
-    if (e->shape.all_rows) TRY(engine_retry_spec(&e->spec, &e->tables));
-    TRY(engine_make_program(e));
+    return e->shape.all_rows ? engine_retry_spec(&e->spec, &e->tables) : OK;
+}
+
+/* Lists the parameters of this rank. Their memory comes with make_params. */
+static Status list_params(Engine *e)
+{
+    const Mesh *host = e->shape.mesh;
+    ParamShards mine = { 0 };
     e->params = (EngineParams){ .ex = &e->ex,
                                 .config = e->config,
                                 .spec = &e->spec,
@@ -195,33 +189,56 @@ static Status engine_setup(Engine *e, const EnginePlan *plan)
                                 .tables = &e->tables,
                                 .training = e->use == ENGINE_TRAIN,
                                 .both_ways = e->modes[0].step.program.placement == PLACE_BOTH };
-    ParamShards mine = { 0 };
-    if (e->shape.mesh != NULL) mine = shards_of(e->config, e->shape.mesh);
-    TRY(params_build(&e->spec, e->shape.pp_rank, e->shape.shards != NULL ? e->shape.shards : &mine,
-                     &e->tables, &e->params.table));
-    TRY(make_exec(e));
+    if (host != NULL) mine = shards_of(e->config, host);
+    return params_build(&e->spec, e->shape.pp_rank,
+                        e->shape.shards != NULL ? e->shape.shards : &mine, &e->tables,
+                        &e->params.table);
+}
+
+static Status make_params(EngineParams *w)
+{
+    Arena *run = &w->arenas->at[ENGINE_RUN];
+    TRY(params_alloc(w->spec, &w->table, run, w->training, &w->memory));
+    TRY(params_bind(w->spec, &w->table, &w->memory, w->tables, &w->layer));
+    TRY(ARENA_ZEROED(w->tables, w->spec->n_layers, &w->written));
+    return shards_make(w);
+}
+
+static Status make_io(EngineArenas *m, const ModelSpec *s, StepTensors *io)
+{
+    TRY(make_rope(m, s, &io->rope));
+    TRY(make_cache(m, s, &io->kv));
+    TRY(make_step_tensors(m, s, io));
+    if (s->n_moe > 0) TRY(tensor_new(m->tables, DTYPE_I32, 3, io->record.load.dim, &io->load_host));
+    if (s->drops) TRY(tensor_new1(m->tables, DTYPE_I32, s->n_moe, &io->dropped_host));
+    return fill_rope(m, s, &io->rope);
+}
+
+/* plan NULL: for counting. The order matters: programs need the spec, arenas need the Exec and the
+ * programs, and parameters need the arenas. */
+static Status engine_setup(Engine *e, const EnginePlan *plan)
+{
+    EngineArenas *m = &e->arenas;
+    *m = (EngineArenas){
+        .ex = &e->ex, .shape = &e->shape, .tables = &e->tables, .counting = plan == NULL
+    };
+    TRY(check_attention_kernel(e->config));
+    TRY(arena_init(&e->tables, "tables", MEM_HOST, TABLES_BYTES));
+    TRY(make_spec(e));
+    TRY(engine_make_program(e));
+    TRY(list_params(e));
+    TRY(make_exec(m, e->config, &e->mode->arena[ENGINE_SCRATCH]));
     TRY(join_mesh(e));
-    TRY(engine_make_arenas(e, plan));
-    if (!e->counting)
-        TRY(exchange_open(&e->ex, e->spec.ranks.exchange, e->arenas.block.base,
-                          e->arenas.block.cap_bytes, &e->tables));
+    TRY(engine_make_arenas(m, e->modes, plan));
+    if (!m->counting)
+        TRY(exchange_open(&e->ex, e->spec.ranks.exchange, m->block.base, m->block.cap_bytes,
+                          &e->tables));
     TRY(engine_make_transfers(e));
-    bool training = e->use == ENGINE_TRAIN;
-    TRY(params_alloc(&e->spec, &e->params.table, &e->arenas.at[ENGINE_RUN], training,
-                     &e->params.memory));
-    TRY(params_bind(&e->spec, &e->params.table, &e->params.memory, &e->tables, &e->params.layer));
-    TRY(ARENA_ZEROED(&e->tables, e->spec.n_layers, &e->params.written));
-    TRY(shards_make(&e->params));
-    TRY(make_rope(e));
-    TRY(make_cache(e));
-    TRY(make_step_tensors(e));
-    TRY(null_fill(e));
+    TRY(make_params(&e->params));
+    TRY(make_io(m, &e->spec, &e->io));
+    TRY(null_fill(m, e->modes, e->n_modes));
     TRY(e->ex.backend->streams->event_new(&e->ex, true, &e->clock.begun));
-    TRY(e->ex.backend->streams->event_new(&e->ex, true, &e->clock.ended));
-    if (e->spec.n_moe > 0)
-        TRY(tensor_new(&e->tables, DTYPE_I32, 3, e->io.record.load.dim, &e->io.load_host));
-    if (e->spec.drops) TRY(tensor_new1(&e->tables, DTYPE_I32, e->spec.n_moe, &e->io.dropped_host));
-    return fill_rope(e);
+    return e->ex.backend->streams->event_new(&e->ex, true, &e->clock.ended);
 }
 
 /* On failure everything is freed, and the engine is { 0 } again. */
@@ -244,8 +261,8 @@ void engine_close(Engine *e)
     }
     engine_free_transfers(e);
     exchange_close(&e->ex);
-    leave_mesh(e);
-    engine_free_arenas(e);
+    leave_mesh(&e->mesh, e->shape.mesh);
+    engine_free_arenas(&e->arenas, e->modes);
     exec_free(&e->ex);
     arena_free(&e->tables);
     *e = (Engine){ 0 };
@@ -256,7 +273,7 @@ void engine_close(Engine *e)
 /* The first n sequences of the batch. */
 static Status run_losses(Engine *e, int64_t n)
 {
-    e->io.evaluated = run_part(e, 0, n);
+    e->io.evaluated = run_part(&e->io.batch, 0, n);
     return run_program(e, &e->mode->evaluation);
 }
 
@@ -274,10 +291,10 @@ static Status run_next_logits(Engine *e, int64_t n)
 /* Planning: everything the real engine will do, over arenas that only count. */
 
 /* Adds up the slots and their tables: the counting run had only one of them. */
-static Status count_slots(Engine *e, EnginePlan *out)
+static Status count_slots(const EngineMode *w, Arena *tables, EnginePlan *out)
 {
     SlotSizes sizes;
-    TRY(slot_sizes(&e->mode->step.program, out, &e->tables, &sizes));
+    TRY(slot_sizes(&w->step.program, out, tables, &sizes));
     out->bytes[ENGINE_SLOT] = 0;
     for (int part = 0; part < SLOT_PARTS; part++) {
         for (int i = 0; i < sizes.n[part]; i++) out->bytes[ENGINE_SLOT] += sizes.bytes[part][i];
@@ -285,7 +302,7 @@ static Status count_slots(Engine *e, EnginePlan *out)
     out->pool_bytes = 0;
     for (int i = 0; i < sizes.n[SLOT_KEEP]; i++) out->pool_bytes += arena_rounded(sizes.pool[i]);
     out->tables_bytes =
-        e->tables.peak_bytes + (size_t)(e->mode->step.program.slots - 1) * engine_slot_tables(e);
+        tables->peak_bytes + (size_t)(w->step.program.slots - 1) * engine_slot_tables(w);
     return OK;
 }
 
@@ -310,7 +327,7 @@ static Status count_run(Engine *e, EnginePlan *out)
     for (int i = 0; i < ENGINE_ARENAS; i++) out->bytes[i] = engine_peak_bytes(e, (EngineArena)i);
     out->comm_scratch_bytes = e->mode->comm_scratch.peak_bytes;
     out->bytes[ENGINE_SCRATCH] += arena_rounded(out->comm_scratch_bytes);
-    TRY(count_slots(e, out));
+    TRY(count_slots(e->mode, &e->tables, out));
     out->bytes[ENGINE_PINNED] = engine_pinned_bytes(&e->arenas);
     out->apart = e->ex.backend->apart;
     if (e->use == ENGINE_TRAIN) out->save_bytes = checkpoint_plan_bytes(&e->params);
@@ -348,22 +365,22 @@ Status engine_plan_retry(const Config *c, EngineShape *shape, EnginePlan *plan, 
 /* Running. */
 
 /* Writes to the host's view of a tensor; engine_copy_in brings it to the device. */
-static void write_tensor(Engine *e, const Tensor *t, const void *from)
+static void write_tensor(const EngineArenas *m, const Tensor *t, const void *from)
 {
-    memcpy(engine_host(&e->arenas, t), from, tensor_bytes(t));
+    memcpy(engine_host(m, t), from, tensor_bytes(t));
 }
 
 /* Writes this rank's tokens of n sequences. With context parallelism a sequence has 2 cp equal pieces,
  * and rank c takes piece c from either end. So all ranks have equally many pairs of query and key under
  * a causal mask. */
-static void write_own_tokens(Engine *e, const Tensor *t, const Tensor *from, int64_t n)
+static void write_own_tokens(const EngineArenas *m, const Tensor *t, const Tensor *from, int64_t n)
 {
-    const Mesh *m = e->shape.mesh;
-    int64_t cp = m != NULL ? m->shape.cp : 1, c = m != NULL ? m->at.cp : 0;
-    int64_t piece = e->shape.sequence / 2, rest = e->shape.sequence - piece;
-    int32_t *to = engine_host(&e->arenas, t);
+    const Mesh *mesh = m->shape->mesh;
+    int64_t cp = mesh != NULL ? mesh->shape.cp : 1, c = mesh != NULL ? mesh->at.cp : 0;
+    int64_t sequence = m->shape->sequence, piece = sequence / 2, rest = sequence - piece;
+    int32_t *to = engine_host(m, t);
     const int32_t *at = from->data;
-    for (int64_t i = 0; i < n; i++, to += e->shape.sequence, at += cp * e->shape.sequence) {
+    for (int64_t i = 0; i < n; i++, to += sequence, at += cp * sequence) {
         memcpy(to, at + c * piece, (size_t)piece * sizeof *to);
         memcpy(to + piece, at + (cp > 1 ? (2 * cp - 1 - c) * piece : piece),
                (size_t)rest * sizeof *to);
@@ -382,23 +399,23 @@ static void write_batch(Engine *e, const Batch *b)
 {
     int64_t n = b->domain.dim[0];
     Tensor domain = tensor_rows(&e->io.batch.domain, 0, n);
-    write_own_tokens(e, &e->io.batch.id, &b->id, n);
-    write_own_tokens(e, &e->io.batch.target, &b->target, n);
-    write_own_tokens(e, &e->io.batch.pos, &b->pos, n);
-    write_own_tokens(e, &e->io.batch.doc, &b->doc, n);
-    write_tensor(e, &domain, b->domain.data);
+    write_own_tokens(&e->arenas, &e->io.batch.id, &b->id, n);
+    write_own_tokens(&e->arenas, &e->io.batch.target, &b->target, n);
+    write_own_tokens(&e->arenas, &e->io.batch.pos, &b->pos, n);
+    write_own_tokens(&e->arenas, &e->io.batch.doc, &b->doc, n);
+    write_tensor(&e->arenas, &domain, b->domain.data);
     const Mesh *m = e->shape.mesh;
     int64_t first = m == NULL ? 0 : e->shape.batch * mesh_data_rank(m);
     int32_t *sequence = engine_host(&e->arenas, &e->io.batch.sequence), step = (int32_t)e->step;
     for (int64_t i = 0; i < n; i++) sequence[i] = (int32_t)(first + i);
-    write_tensor(e, &e->io.batch.step, &step);
+    write_tensor(&e->arenas, &e->io.batch.step, &step);
     float scale[1 + CONFIG_DEPTHS_MAX] = { loss_scale_of(1, b->targets) };
     for (int i = 0; i < b->depths && i < e->spec.depths; i++) {
-        write_own_tokens(e, &e->io.batch.next[i].id, &b->next[i].id, n);
-        write_own_tokens(e, &e->io.batch.next[i].target, &b->next[i].target, n);
+        write_own_tokens(&e->arenas, &e->io.batch.next[i].id, &b->next[i].id, n);
+        write_own_tokens(&e->arenas, &e->io.batch.next[i].target, &b->next[i].target, n);
         scale[i + 1] = loss_scale_of(e->spec.depth_weight, b->next[i].targets);
     }
-    write_tensor(e, &e->io.loss_scale, scale);
+    write_tensor(&e->arenas, &e->io.loss_scale, scale);
 }
 
 /* Enqueues a whole step: the batch to the device, the program, the record back. */
@@ -438,18 +455,17 @@ static Status rehearse_step(Engine *e, bool tune)
 /* Merges the choices of all ranks in the order of ranks: for each product the first rank that timed it
  * decides. So ranks that compute the same product get the same bits, and the list that rank 0 saves in a
  * checkpoint holds for all. */
-static Status share_choices(Engine *e, struct Choices *choices)
+static Status share_choices(struct Choices *choices, Comm *host, Arena *tables)
 {
     int taken = 0;
     const char *mine, *const *texts;
-    Comm *host = e->shape.mesh->group[GROUP_WORLD];
-    ArenaMark mark = arena_mark(&e->tables);
-    TRY(choices_text(choices, &e->tables, &mine));
-    TRY(agree_texts(host, mine, &e->tables, &texts));
+    ArenaMark mark = arena_mark(tables);
+    TRY(choices_text(choices, tables, &mine));
+    TRY(agree_texts(host, mine, tables, &texts));
     choices_clear(choices);
     for (int i = 0; i < host->size; i++) TRY(choices_take(choices, "a rank", texts[i], &taken));
-    arena_release(&e->tables, mark);
-    return rehearse_step(e, false);
+    arena_release(tables, mark);
+    return OK;
 }
 
 /* Runs steps to load kernels and time products. Their results are dropped. */
@@ -471,10 +487,13 @@ static Status rehearse(Engine *e, const char *products)
     int32_t *id = engine_host(&e->arenas, &e->io.batch.id);
     for (int64_t i = 0; i < tensor_elems(&e->io.batch.id); i++)
         id[i] = (int32_t)(i % e->spec.vocab);
-    TRY(null_entries(e));
+    TRY(null_entries(&e->arenas, e->modes, e->n_modes));
     TRY(rehearse_step(e, tune));
     if (tune) choices_save(choices, c->cache_dir, &e->tables);
-    if (tune && e->shape.mesh != NULL) TRY(share_choices(e, choices));
+    if (tune && e->shape.mesh != NULL) {
+        TRY(share_choices(choices, e->shape.mesh->group[GROUP_WORLD], &e->tables));
+        TRY(rehearse_step(e, false));
+    }
     if (e->mode->step.program.entries == 0) return OK;
     TRY(enqueue_step(e));
     return engine_wait(&e->arenas);
@@ -566,11 +585,30 @@ Status engine_resize(Engine *e, const EngineShape *shape, const EnginePlan *plan
     spec_set_capacity(&e->spec, &shape->capacity);
     e->modes[0].spec = e->spec;
     exchange_close(&e->ex);
-    TRY(engine_remake_modes(e, plan));
+    TRY(engine_remake_modes(&e->arenas, e->modes, plan));
     TRY(exchange_open(&e->ex, e->spec.ranks.exchange, e->arenas.block.base,
                       e->arenas.block.cap_bytes, &e->tables));
     use_mode(e, 0);
     return captured ? capture_step(e) : OK;
+}
+
+/* Reads what the step that has ended wrote into its record. */
+static void read_record(const EngineArenas *m, const ModelSpec *s, const StepTensors *io,
+                        StepResult *out)
+{
+    const Record *r = &io->record;
+    const float *loss = engine_host(m, &r->loss), *norm = engine_host(m, &r->norm);
+    const float *aux = engine_host(m, &r->aux_loss), *next = engine_host(m, &r->next_loss);
+    const Tensor *load = &io->load_host, *dropped = &io->dropped_host;
+    if (s->n_moe > 0) memcpy(load->data, engine_host(m, &r->load), tensor_bytes(load));
+    if (s->drops) memcpy(dropped->data, engine_host(m, &r->dropped), tensor_bytes(dropped));
+    for (int i = 0; i < s->depths; i++) out->next_loss[i] = (double)(next[i] / s->depth_weight);
+    out->loss = (double)*loss;
+    out->aux_loss = (double)*aux;
+    out->grad_norm = (double)*norm;
+    out->finite = isfinite(*loss) && isfinite(*norm);
+    out->load = load->data;
+    out->dropped = dropped->data;
 }
 
 /* The host's part: write inputs, launch, wait once, read the record. A second run overwrites the
@@ -584,7 +622,7 @@ Status engine_step(Engine *e, const Batch *batch, double lr, int64_t step, StepR
     e->step = e->ex.step = step;
     float hyper[UPDATE_SCALARS];
     update_scalars(&e->params, lr, step, hyper);
-    write_tensor(e, &e->io.hyper, hyper);
+    write_tensor(&e->arenas, &e->io.hyper, hyper);
     write_batch(e, batch);
     int64_t waits = e->ex.waits;
     TRY(run_step_once(e, step));
@@ -592,29 +630,9 @@ Status engine_step(Engine *e, const Batch *batch, double lr, int64_t step, StepR
     const float *overflow = engine_host(&e->arenas, &e->io.record.overflow);
     result.short_of = (Shortage){ overflow[OVERFLOW_BLOCKS] > 0, overflow[OVERFLOW_ROWS] > 0 };
     if (result.retried) TRY(run_retry(e, step, &result));
-
     TRY(e->ex.backend->streams->elapsed_s(&e->ex, &e->clock.begun, &e->clock.ended,
                                           &result.device_s));
-    const float *loss = engine_host(&e->arenas, &e->io.record.loss),
-                *aux = engine_host(&e->arenas, &e->io.record.aux_loss);
-    const float *norm = engine_host(&e->arenas, &e->io.record.norm);
-    const float *next = engine_host(&e->arenas, &e->io.record.next_loss);
-    for (int i = 0; i < e->spec.depths; i++)
-        result.next_loss[i] = (double)(next[i] / e->spec.depth_weight);
-    if (e->spec.n_moe > 0) {
-        memcpy(e->io.load_host.data, engine_host(&e->arenas, &e->io.record.load),
-               tensor_bytes(&e->io.load_host));
-    }
-    if (e->spec.drops) {
-        memcpy(e->io.dropped_host.data, engine_host(&e->arenas, &e->io.record.dropped),
-               tensor_bytes(&e->io.dropped_host));
-    }
-    result.dropped = e->io.dropped_host.data;
-    result.loss = (double)*loss;
-    result.aux_loss = (double)*aux;
-    result.grad_norm = (double)*norm;
-    result.finite = isfinite(*loss) && isfinite(*norm);
-    result.load = e->io.load_host.data;
+    read_record(&e->arenas, &e->spec, &e->io, &result);
     result.launches = e->clock.launches;
     result.kernels = e->mode->graph.kernels;
     result.waits = e->ex.waits - waits;
@@ -675,16 +693,16 @@ Status engine_losses(Engine *e, const Batch *batch, const float **losses)
 const int32_t *engine_load(const Engine *e) { return engine_host(&e->arenas, &e->io.record.load); }
 
 /* Fails at the first logit that is not finite. */
-static Status check_logits(const Engine *e, const float *logits, int64_t n)
+static Status check_logits(const StepTensors *io, const float *logits, int64_t n)
 {
-    int64_t v = e->config->model_vocab, rows = n < e->shape.logit_rows ? n : e->shape.logit_rows;
+    int64_t v = io->logits.dim[1], rows = n < io->logits.dim[0] ? n : io->logits.dim[0];
     int64_t i = numbers_bad(-FLT_MAX, (Numbers){ logits, DTYPE_F32, rows * v });
     if (i < 0) return OK;
     return FAIL(
         ERR_NUMERIC,
         "the logit of id %lld after token %lld is %g, though the weights are finite: take an "
         "earlier checkpoint",
-        (long long)(i % v), (long long)(e->io.kv.used - rows + i / v), (double)logits[i]);
+        (long long)(i % v), (long long)(io->kv.used - rows + i / v), (double)logits[i]);
 }
 
 /* Positions go on from the cache, whose length grows by n only after the device has finished. */
@@ -709,7 +727,7 @@ Status engine_next_logits(Engine *e, const int32_t *id, int64_t n, const float *
     TRY(engine_wait(&e->arenas));
     e->io.kv.used += n;
     *logits = engine_host(&e->arenas, &e->io.logits);
-    return check_logits(e, *logits, n);
+    return check_logits(&e->io, *logits, n);
 }
 
 void engine_guard(Engine *e) { exec_push(&e->ex, &backend_guard); }

@@ -64,48 +64,48 @@ static size_t layer_state_bytes(void)
 }
 
 /* Layers of the largest chunk: a slot is used by one chunk after the other. */
-static int most_layers(const Engine *e)
+static int most_layers(const EngineMode *w)
 {
     int most = 1;
-    for (int c = 0; c < e->modes[0].step.program.chunks; c++) {
-        int n = e->chunks[c].end - e->chunks[c].first;
+    for (int c = 0; c < w->step.program.chunks; c++) {
+        int n = w->chunks[c].end - w->chunks[c].first;
         if (n > most) most = n;
     }
     return most;
 }
 
-size_t engine_slot_tables(const Engine *e)
+size_t engine_slot_tables(const EngineMode *w)
 {
-    size_t n = (size_t)most_layers(e);
+    size_t n = (size_t)most_layers(w);
     return arena_rounded((n + 1) * sizeof(LayerSlot)) + n * layer_state_bytes();
 }
 
 /* The bookkeeping of one slot, large enough for any chunk. */
-static Status slot_tables(Engine *e, SlotState *s)
+static Status slot_tables(const EngineMode *w, Arena *tables, SlotState *s)
 {
-    size_t n = (size_t)most_layers(e);
+    size_t n = (size_t)most_layers(w);
     char *state = NULL;
-    TRY(ARENA_ZEROED(&e->tables, n + 1, &s->at));
-    TRY(ARENA_NEW(&e->tables, n * layer_state_bytes(), &state));
+    TRY(ARENA_ZEROED(tables, n + 1, &s->at));
+    TRY(ARENA_NEW(tables, n * layer_state_bytes(), &state));
     for (size_t i = 0; i < n; i++) s->at[i].state = state + i * layer_state_bytes();
     return OK;
 }
 
 /* Cuts the arenas of slots and of the gradient pool out of the mode's memory. A counting run has one of each.
  * After engine_resize arenas are cut anew, but their tables are made once. */
-static Status make_slots(Engine *e, EngineMode *w, const EnginePlan *plan)
+static Status make_slots(EngineMode *w, const EnginePlan *plan, Arena *tables)
 {
     size_t count = COUNT_BYTES / 4;
-    SlotSizes sizes = { .bytes = { &count, &count }, .n = { 1, e->split } };
+    SlotSizes sizes = { .bytes = { &count, &count }, .n = { 1, program_splits(&w->step.program) } };
     Arena *block = &w->arena[ENGINE_SLOT];
-    if (plan != NULL) TRY(slot_sizes(&w->step.program, plan, &e->tables, &sizes));
+    if (plan != NULL) TRY(slot_sizes(&w->step.program, plan, tables, &sizes));
     ArenaPool *pool = &w->grads;
     if (w->slots == NULL) {
         w->n_slots = sizes.n[SLOT_KEEP], pool->n = sizes.n[SLOT_GRADS];
-        TRY(ARENA_ZEROED(&e->tables, w->n_slots, &w->slots));
-        for (int i = 0; i < w->n_slots; i++) TRY(slot_tables(e, &w->slots[i]));
-        TRY(ARENA_ZEROED(&e->tables, pool->n, &pool->at));
-        TRY(ARENA_ZEROED(&e->tables, pool->n, &pool->taken));
+        TRY(ARENA_ZEROED(tables, w->n_slots, &w->slots));
+        for (int i = 0; i < w->n_slots; i++) TRY(slot_tables(w, tables, &w->slots[i]));
+        TRY(ARENA_ZEROED(tables, pool->n, &pool->at));
+        TRY(ARENA_ZEROED(tables, pool->n, &pool->taken));
     }
     for (int i = 0; i < w->n_slots; i++)
         TRY(carve_arena(block, "slot", sizes.bytes[SLOT_KEEP][i], &w->slots[i].arena));
@@ -116,14 +116,14 @@ static Status make_slots(Engine *e, EngineMode *w, const EnginePlan *plan)
 }
 
 /* The ring holds the entries of transfers, then the memory between phases. */
-static Status make_ring(Engine *e, EngineMode *w, const EnginePlan *plan)
+static Status make_ring(EngineArenas *m, EngineMode *w, const EnginePlan *plan)
 {
     static const char *const names[RINGS] = { "ring", "backward ring" };
     Arena *block = &w->arena[ENGINE_RING];
-    int64_t micro_tokens = e->shape.micro_batch * e->shape.sequence;
-    if (w->entries == NULL) TRY(ARENA_NEW(&e->tables, w->step.program.entries, &w->entries));
+    int64_t micro_tokens = m->shape->micro_batch * m->shape->sequence;
+    if (w->entries == NULL) TRY(ARENA_NEW(m->tables, w->step.program.entries, &w->entries));
     for (int i = 0; i < w->step.program.entries; i++) {
-        TRY(tensor_new2(block, e->spec.act, micro_tokens, e->spec.hidden, &w->entries[i]));
+        TRY(tensor_new2(block, w->spec.act, micro_tokens, w->spec.hidden, &w->entries[i]));
     }
     for (int i = 0; i < RINGS; i++) {
         size_t bytes = plan == NULL ? COUNT_BYTES / 4 : plan->ring_bytes[i];
@@ -133,29 +133,27 @@ static Status make_ring(Engine *e, EngineMode *w, const EnginePlan *plan)
 }
 
 /* Lanes run at the same time, so the comm lane has scratch of its own, at the front. */
-static Status make_comm_scratch(Engine *e, EngineMode *w, const EnginePlan *plan)
+static Status make_comm_scratch(const EngineArenas *m, EngineMode *w, const EnginePlan *plan)
 {
     static const char name[] = "scratch of the comm lane";
-    if (!e->lanes) return OK;
+    if (!m->lanes) return OK;
     if (plan == NULL) return arena_init(&w->comm_scratch, name, MEM_COUNT, COUNT_BYTES);
     return carve_arena(&w->arena[ENGINE_SCRATCH], name, plan->comm_scratch_bytes, &w->comm_scratch);
 }
 
 /* The order matters: the comm lane's scratch lies at the front of ENGINE_SCRATCH. */
-Status engine_lay_out(Engine *e, EngineMode *w, const EnginePlan *plan)
+Status engine_lay_out(EngineArenas *m, EngineMode *w, const EnginePlan *plan)
 {
-    TRY(make_comm_scratch(e, w, plan));
-    TRY(make_slots(e, w, plan));
-    return make_ring(e, w, plan);
+    TRY(make_comm_scratch(m, w, plan));
+    TRY(make_slots(w, plan, m->tables));
+    return make_ring(m, w, plan);
 }
 
 /* Only some kinds of exchange have a header in shared memory; a model without expert parallelism
  * has none. */
-size_t engine_header_bytes(const Engine *e)
+size_t engine_header_bytes(const ModelSpec *s)
 {
-    return e->spec.ranks.ep == 1
-               ? 0
-               : arena_rounded(exchange_kinds[e->spec.ranks.exchange]->header_bytes);
+    return s->ranks.ep == 1 ? 0 : arena_rounded(exchange_kinds[s->ranks.exchange]->header_bytes);
 }
 
 /* The arenas that each mode has of its own. */
@@ -179,63 +177,64 @@ size_t engine_work_bytes(const EnginePlan *plan)
 
 /* plan NULL: a counting run with arenas of unlimited size. With a block the modes' arenas are cut
  * out of it. */
-Status engine_make_arenas(Engine *e, const EnginePlan *plan)
+Status engine_make_arenas(EngineArenas *m, EngineMode modes[], const EnginePlan *plan)
 {
-    bool block = plan != NULL && (e->shape.retry != NULL || engine_header_bytes(e) > 0);
-    e->lanes = e->ex.backend->async && e->shape.mesh != NULL;
+    bool block =
+        plan != NULL && (m->shape->retry != NULL || engine_header_bytes(&modes[0].spec) > 0);
+    m->lanes = m->ex->backend->async && m->shape->mesh != NULL;
     for (int i = 0; i < ENGINE_ARENAS; i++) {
         if (block && is_work(i)) continue;
         size_t bytes = plan == NULL ? COUNT_BYTES : plan->bytes[i];
         MemKind kind = i == ENGINE_PINNED ? MEM_PINNED : MEM_DEVICE;
-        Arena *a = is_work(i) ? &e->modes[0].arena[i] : &e->arenas.at[i];
-        TRY(arena_make(&e->arenas, a, engine_arena_names[i], kind, bytes));
+        Arena *a = is_work(i) ? &modes[0].arena[i] : &m->at[i];
+        TRY(arena_make(m, a, engine_arena_names[i], kind, bytes));
     }
-    return block ? engine_remake_modes(e, plan) : engine_lay_out(e, &e->modes[0], plan);
+    return block ? engine_remake_modes(m, modes, plan) : engine_lay_out(m, &modes[0], plan);
 }
 
 /* Places a mode's three arenas after the exchange header, inside the block. Scratch gives the header's
  * bytes: it is counted as scratch. */
-static void place_arenas(Engine *e, EngineMode *w, const EnginePlan *plan)
+static void place_arenas(const Arena *block, EngineMode *w, const EnginePlan *plan)
 {
-    size_t header = engine_header_bytes(e), at = header;
+    size_t header = engine_header_bytes(&w->spec), at = header;
     for (int i = 0; i < WORK_ARENAS; i++) {
         size_t bytes = arena_rounded(plan->bytes[work[i]]);
         if (work[i] == ENGINE_SCRATCH) bytes -= header;
-        arena_over(&w->arena[work[i]], engine_arena_names[work[i]], e->arenas.block.kind,
-                   e->arenas.block.base + at, bytes);
+        arena_over(&w->arena[work[i]], engine_arena_names[work[i]], block->kind, block->base + at,
+                   bytes);
         at += bytes;
     }
 }
 
 /* Allocates the block for the larger mode: engine_plan_retry has raised the plan's scratch to it. */
-static Status make_block(Engine *e, const EnginePlan *plan)
+static Status make_block(EngineArenas *m, EngineMode modes[], const EnginePlan *plan)
 {
     void *memory = NULL;
-    TRY(arena_make(&e->arenas, &e->arenas.block, "work", MEM_DEVICE, engine_work_bytes(plan)));
-    TRY(arena_alloc(&e->arenas.block, e->arenas.block.cap_bytes, &memory));
-    if (e->shape.retry != NULL) place_arenas(e, &e->modes[1], e->shape.retry);
-    place_arenas(e, &e->modes[0], plan);
+    TRY(arena_make(m, &m->block, "work", MEM_DEVICE, engine_work_bytes(plan)));
+    TRY(arena_alloc(&m->block, m->block.cap_bytes, &memory));
+    if (m->shape->retry != NULL) place_arenas(&m->block, &modes[1], m->shape->retry);
+    place_arenas(&m->block, &modes[0], plan);
     return OK;
 }
 
 /* Also called by engine_resize. The old block is dropped first, because both may not fit at
  * once. */
-Status engine_remake_modes(Engine *e, const EnginePlan *plan)
+Status engine_remake_modes(EngineArenas *m, EngineMode modes[], const EnginePlan *plan)
 {
-    arena_drop(&e->arenas, &e->arenas.block);
-    TRY(make_block(e, plan));
-    if (e->shape.retry != NULL) TRY(engine_lay_out(e, &e->modes[1], e->shape.retry));
-    return engine_lay_out(e, &e->modes[0], plan);
+    arena_drop(m, &m->block);
+    TRY(make_block(m, modes, plan));
+    if (m->shape->retry != NULL) TRY(engine_lay_out(m, &modes[1], m->shape->retry));
+    return engine_lay_out(m, &modes[0], plan);
 }
 
 /* If there is a block, the arenas of modes lie in it and are freed with it. */
-void engine_free_arenas(Engine *e)
+void engine_free_arenas(EngineArenas *m, EngineMode modes[])
 {
-    bool block = e->arenas.block.base != NULL;
-    arena_drop(&e->arenas, &e->arenas.block);
+    bool block = m->block.base != NULL;
+    arena_drop(m, &m->block);
     for (int i = 0; i < ENGINE_ARENAS; i++) {
-        arena_drop(&e->arenas, &e->arenas.at[i]);
-        if (!block) arena_drop(&e->arenas, &e->modes[0].arena[i]);
+        arena_drop(m, &m->at[i]);
+        if (!block) arena_drop(m, &modes[0].arena[i]);
     }
 }
 
@@ -245,7 +244,7 @@ size_t engine_peak_bytes(const Engine *e, EngineArena which)
 {
     const EngineMode *w = e->mode;
     if (!is_work((int)which)) return e->arenas.at[which].peak_bytes;
-    if (which == ENGINE_SCRATCH) return w->arena[which].peak_bytes + engine_header_bytes(e);
+    if (which == ENGINE_SCRATCH) return w->arena[which].peak_bytes + engine_header_bytes(&w->spec);
     size_t sum = 0;
     if (which == ENGINE_RING) {
         for (int i = 0; i < w->step.program.entries; i++) {

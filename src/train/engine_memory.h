@@ -17,21 +17,22 @@ static const size_t ENGINE_STAGING_BYTES = (size_t)16 << 20;
 /* Does this configuration run on a GPU? The setting auto asks whether one is there. */
 bool engine_wants_gpu(const Config *c);
 
-/* All arenas but tables, of the plan's sizes; NULL: arenas that count. */
-Status engine_make_arenas(Engine *e, const EnginePlan *plan);
-void engine_free_arenas(Engine *e);
+/* All arenas but tables, of the plan's sizes; NULL: arenas that count. `modes` has the first mode and, if the
+ * shape has a plan for it, the second. */
+Status engine_make_arenas(EngineArenas *m, EngineMode modes[], const EnginePlan *plan);
+void engine_free_arenas(EngineArenas *m, EngineMode modes[]);
 
 /* Cuts the slots, the rings and the entries of a mode out of its arenas. plan NULL: a counting run. */
-Status engine_lay_out(Engine *e, EngineMode *w, const EnginePlan *plan);
+Status engine_lay_out(EngineArenas *m, EngineMode *w, const EnginePlan *plan);
 /* Lays out both modes in a new block, and frees the old one. */
-Status engine_remake_modes(Engine *e, const EnginePlan *plan);
+Status engine_remake_modes(EngineArenas *m, EngineMode modes[], const EnginePlan *plan);
 /* Bytes of a plan's slots, ring and scratch together: what each mode has of its own. */
 size_t engine_work_bytes(const EnginePlan *plan);
 /* Bytes at the front of the block for the exchange's header. They count as scratch. */
-size_t engine_header_bytes(const Engine *e);
+size_t engine_header_bytes(const ModelSpec *s);
 
-/* Bytes that one slot takes in Engine.tables. */
-size_t engine_slot_tables(const Engine *e);
+/* Bytes that one slot of a mode takes in EngineArenas.tables. */
+size_t engine_slot_tables(const EngineMode *w);
 
 /* Bytes of the arena that holds the mirror and the staging block; valid after a counted step. */
 size_t engine_pinned_bytes(const EngineArenas *m);

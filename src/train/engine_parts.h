@@ -110,7 +110,8 @@ typedef struct EngineList {
  * memory. A recomputed layer gives the same bits, and the order of rows does not depend on the capacity.
  * So the step's bits are those of a run that had the capacity all along. */
 typedef struct EngineMode {
-    ModelSpec spec; /* the engine's, with this mode's recomputation and capacity */
+    ModelSpec spec;           /* the engine's, with this mode's recomputation and capacity */
+    const LayerRange *chunks; /* of this rank, the same in all modes */
     EngineList step, evaluation;
     Arena arena[ENGINE_ARENAS]; /* of these slot, ring and scratch; the parts below lie in them */
     Arena ring[RINGS], comm_scratch;
@@ -150,10 +151,14 @@ typedef struct EngineObserver {
     void *self;
 } EngineObserver;
 
-/* The engine's memory that all modes share, and what the host needs to reach it (engine_memory.h). */
+/* The engine's memory that all modes share, what its sizes follow from, and what the host needs to reach it
+ * (engine_memory.h). */
 typedef struct EngineArenas {
     Exec *ex;
+    const EngineShape *shape;
+    Arena *tables; /* host bookkeeping: never counted away */
     bool counting;
+    bool lanes;              /* the comm lane is a stream of its own, and has scratch of its own */
     Arena at[ENGINE_ARENAS]; /* without those that each mode has */
     Arena block; /* memory that the modes share; not allocated with one mode that no peer maps */
     ArenaMark inputs_end, record_end; /* in the step arena: ends of the batch and of the record */
@@ -209,15 +214,11 @@ typedef struct Engine {
     ModelSpec spec;
     Exec ex;
     Mesh mesh;    /* whose groups carry tensors; ex.mesh points here if not alone */
-    Arena tables; /* host bookkeeping: never counted away */
-    bool counting;
-    bool lanes; /* the comm lane is a stream of its own */
+    Arena tables; /* host bookkeeping (EngineArenas.tables) */
     EngineArenas arenas;
     EngineParams params;
     EngineList *list;           /* the list that runs, or ran last */
     int at;                     /* the action of it that runs */
-    LayerRange *chunks;         /* of this rank */
-    bool split;                 /* weight gradients run apart, whole passes of them */
     EngineMode modes[2], *mode; /* mode: in use */
     int n_modes;
     StepTensors io;

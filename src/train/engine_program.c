@@ -26,20 +26,23 @@ static Status make_layout(const Config *c, int stages, Arena *a, Layout *out)
 
 /* Notes which layers each chunk of this rank has, and for all layers of the model which rank has them.
  * A chunk may be empty, but not all chunks of a rank: it would have no parameters. */
-static Status place_layers(Engine *e, const Layout *l, const Program *p)
+static Status place_layers(ModelSpec *s, const Layout *l, const Program *p, Arena *tables,
+                           LayerRange **chunks)
 {
-    TRY(ARENA_NEW(&e->tables, p->chunks, &e->chunks));
+    LayerRange *mine = NULL;
+    TRY(ARENA_NEW(tables, p->chunks, &mine));
     int held = 0;
     for (int c = 0; c < p->chunks; c++) {
-        e->chunks[c] = chunk_layers(&e->spec, &l->stage[hop_of(p, c, c)]);
-        held += e->chunks[c].end - e->chunks[c].first;
+        mine[c] = chunk_layers(s, &l->stage[hop_of(p, c, c)]);
+        held += mine[c].end - mine[c].first;
     }
+    *chunks = mine;
     for (int stage = 0; stage < l->stages; stage++) {
-        LayerRange range = chunk_layers(&e->spec, &l->stage[stage]);
+        LayerRange range = chunk_layers(s, &l->stage[stage]);
         StageAt at = hop_stage(p, 0, stage);
         int replica_rank = p->placement == PLACE_BOTH ? hop_stage(p, 1, stage).rank : at.rank;
         for (int i = range.first; i < range.end; i++) {
-            LayerSpec *layer = &e->spec.layers[i];
+            LayerSpec *layer = &s->layers[i];
             layer->rank = at.rank;
             layer->chunk = at.chunk;
             layer->replica_rank = replica_rank;
@@ -51,55 +54,53 @@ static Status place_layers(Engine *e, const Layout *l, const Program *p)
 
 /* How ranks share parameters, for the generator of programs. Gradients are summed at the end if replicas or
  * a second stage hold the same layers. */
-static ScheduleShards shards_shape(const Engine *e, const ScheduleDesc *d)
+static ScheduleShards shards_shape(const Config *c, const EngineShape *shape, bool two_stages)
 {
-    const Mesh *m = e->shape.mesh;
+    const Mesh *m = shape->mesh;
     ParamShards mine = { 0 };
-    if (m != NULL) mine = shards_of(e->config, m);
-    bool both =
-        d->placement == PLACE_BOTH || (spec_shares_table(&e->spec) && e->config->mesh_pp > 1);
+    if (m != NULL) mine = shards_of(c, m);
     bool replicas = m != NULL && m->shape.replicate > 1;
-    return shards_schedule(e->shape.shards != NULL ? e->shape.shards : &mine, both || replicas);
+    return shards_schedule(shape->shards != NULL ? shape->shards : &mine, two_stages || replicas);
 }
 
 /* Checks the programs of all ranks together, then copies this rank's to tables, with the rows of its
  * chunks. */
-static Status keep_program(Engine *e, const ModelSpec *spec, const Pipeline *all, Arena *scratch,
-                           Program *out)
+static Status keep_program(const EngineArenas *m, const EngineMode *w, const Pipeline *all,
+                           Arena *scratch, Program *out)
 {
-    const Program *p = &all->rank[e->shape.pp_rank];
+    const Program *p = &all->rank[m->shape->pp_rank];
     Chunk *chunk = NULL;
-    if (!e->counting || p->stages * p->chunks * p->micros <= CHECKED_PASSES) {
+    if (!m->counting || p->stages * p->chunks * p->micros <= CHECKED_PASSES) {
         TRY(schedule_check_all(all, scratch));
     }
     *out = *p;
-    TRY(ARENA_NEW(&e->tables, p->n, &out->at));
+    TRY(ARENA_NEW(m->tables, p->n, &out->at));
     memcpy(out->at, p->at, (size_t)p->n * sizeof(Action));
-    TRY(ARENA_NEW(&e->tables, p->chunks, &chunk));
+    TRY(ARENA_NEW(m->tables, p->chunks, &chunk));
     for (int c = 0; c < p->chunks; c++) {
-        TRY(chunk_build(spec, e->chunks[c], &p->shards, &e->tables, &chunk[c]));
+        TRY(chunk_build(&w->spec, w->chunks[c], &p->shards, m->tables, &chunk[c]));
     }
     out->chunk = chunk;
     return OK;
 }
 
 /* The programs of a mode: of a step and of an evaluation. */
-static Status make_mode_programs(Engine *e, EngineMode *w, const ScheduleDesc *d, ScheduleShape s,
-                                 const Layout *l, Arena *made, Arena *scratch)
+static Status make_mode_programs(const EngineArenas *m, EngineMode *w, const ScheduleDesc *d,
+                                 ScheduleShape s, const Layout *l, Arena *made, Arena *scratch)
 {
     Pipeline step, evaluation;
     Chunk *chunk = NULL;
     TRY(ARENA_NEW(made, l->stages, &chunk));
     for (int i = 0; i < l->stages; i++) {
-        TRY(chunk_build(&w->spec, chunk_layers(&e->spec, &l->stage[i]), &s.shards, made,
+        TRY(chunk_build(&w->spec, chunk_layers(&w->spec, &l->stage[i]), &s.shards, made,
                         &chunk[i]));
         if (chunk[i].blocks > s.blocks) s.blocks = chunk[i].blocks;
     }
     s.chunk = chunk;
     TRY(schedule_make(d, &s, made, scratch, &step));
     TRY(schedule_evaluation(d, &s, made, scratch, &evaluation));
-    TRY(keep_program(e, &w->spec, &step, scratch, &w->step.program));
-    TRY(keep_program(e, &w->spec, &evaluation, scratch, &w->evaluation.program));
+    TRY(keep_program(m, w, &step, scratch, &w->step.program));
+    TRY(keep_program(m, w, &evaluation, scratch, &w->evaluation.program));
     assert(w->evaluation.program.entries <= w->step.program.entries);
     return OK;
 }
@@ -140,16 +141,18 @@ static Status make_programs(Engine *e, Arena *made, Arena *scratch)
     Program like = {
         .stages = s.stages, .chunks = s.chunks, .placement = d->placement, .rank = e->shape.pp_rank
     };
-    TRY(place_layers(e, &layout, &like));
-    s.shards = shards_shape(e, d);
-    e->n_modes = e->shape.retry != NULL && !e->counting ? 2 : 1;
+    LayerRange *chunks = NULL;
+    TRY(place_layers(&e->spec, &layout, &like, &e->tables, &chunks));
+    bool two_stages = d->placement == PLACE_BOTH || (spec_shares_table(&e->spec) && c->mesh_pp > 1);
+    s.shards = shards_shape(c, &e->shape, two_stages);
+    e->n_modes = e->shape.retry != NULL && !e->arenas.counting ? 2 : 1;
     for (int i = 0; i < e->n_modes; i++) {
         EngineMode *w = &e->modes[i];
         w->spec = e->spec;
+        w->chunks = chunks;
         if (i == 1) TRY(engine_retry_spec(&w->spec, &e->tables));
-        TRY(make_mode_programs(e, w, d, s, &layout, made, scratch));
+        TRY(make_mode_programs(&e->arenas, w, d, s, &layout, made, scratch));
     }
-    e->split = program_splits(&e->modes[0].step.program);
     return OK;
 }
 
@@ -179,43 +182,44 @@ Status engine_make_program(Engine *e)
 
 /* The group of a rank and its replica stage: under DualPipe rank r and rank p-1-r, with a tied table the two
  * ends of the pipeline. Other ranks get none (color -1). */
-static Status make_replica_group(Engine *e, Comm *stages)
+static Status make_replica_group(const EngineMode *w, Comm *stages, Arena *tables, Comm **out)
 {
-    const ModelSpec *s = &e->spec;
-    const Program *p = &e->modes[0].step.program;
+    const ModelSpec *s = &w->spec;
+    const Program *p = &w->step.program;
     int first = s->layers[0].rank, last = s->layers[s->n_layers - 1].rank, pair = -1;
     if (p->placement == PLACE_BOTH)
         pair = p->rank < p->stages - 1 - p->rank ? p->rank : p->stages - 1 - p->rank;
     else if (spec_shares_table(s) && first != last && (p->rank == first || p->rank == last))
         pair = 0;
-    return comm_split(stages, pair, p->rank, "mirror", &e->tables,
-                      &e->mesh.group[GROUP_REPLICA_STAGE]);
+    return comm_split(stages, pair, p->rank, "mirror", tables, out);
 }
 
 /* All lists use the links that the first one opened. */
-static Status list_transfers(Engine *e, EngineList *l, const EngineMode *w, Comm *stages)
+static Status list_transfers(const EngineArenas *m, EngineList *l, const EngineList *first,
+                             const Tensor *entries, Comm *stages)
 {
-    const EngineList *first = &e->modes[0].step;
-    TRY(transfers_make(&e->ex, &l->program, w->entries, stages, &e->tables, &l->transfers));
-    if (!e->ex.backend->async || e->counting) return OK;
-    return transfers_open_gpu(&l->transfers, e->lanes, l == first ? NULL : &first->transfers,
-                              &e->tables);
+    TRY(transfers_make(m->ex, &l->program, entries, stages, m->tables, &l->transfers));
+    if (!m->ex->backend->async || m->counting) return OK;
+    return transfers_open_gpu(&l->transfers, m->lanes, l == first ? NULL : &first->transfers,
+                              m->tables);
 }
 
 /* From here on an error of a wait can name the action that runs (run_say_place). */
 Status engine_make_transfers(Engine *e)
 {
     Comm *stages = e->ex.mesh == NULL ? NULL : e->ex.mesh->group[GROUP_PP];
+    const EngineList *first = &e->modes[0].step;
     for (int i = 0; i < e->n_modes; i++) {
         EngineMode *w = &e->modes[i];
-        TRY(list_transfers(e, &w->step, w, stages));
-        TRY(list_transfers(e, &w->evaluation, w, stages));
+        TRY(list_transfers(&e->arenas, &w->step, first, w->entries, stages));
+        TRY(list_transfers(&e->arenas, &w->evaluation, first, w->entries, stages));
     }
     e->list = &e->mode->step;
     e->at = e->list->program.n;
     if (stages == NULL) return OK;
     comm_set_place(e->shape.mesh->group[GROUP_WORLD], (CommPlace){ run_say_place, e });
-    return make_replica_group(e, stages);
+    return make_replica_group(&e->modes[0], stages, &e->tables,
+                              &e->mesh.group[GROUP_REPLICA_STAGE]);
 }
 
 /* Other lists use the first one's links, so only these are freed. */

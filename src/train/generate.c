@@ -114,7 +114,7 @@ Status infer_open(Engine *e, const Config *c, const EngineShape *shape, const ch
     TRY(train_check_bytes("the model takes", train_host_bytes(&plan), &m,
                           "take a host with more memory"));
     TRY(engine_open(e, c, ENGINE_INFER, shape, &plan));
-    return checkpoint_load(e, path, a, info);
+    return checkpoint_load(&e->params, path, a, info);
 }
 
 static Status encode_prompt(Generator *g, const char *path)

@@ -79,15 +79,33 @@ static Status changes_parameters(const Config *then, const ParamTable *was, cons
     return OK;
 }
 
-/* Changes are tried one at a time on the checkpoint's own configuration, so the error names only
- * the settings that are to blame. Modules of multi-token prediction are compared as if both models
- * had the smaller number. */
+/* Fails if the checkpoint's model has parameters of other names or shapes. Changes are tried one at a time on
+ * the checkpoint's own configuration, so the error names only the settings that are to blame. */
+static Status check_parameters(const Config *then, const ParamTable *was,
+                               const ConfigChange *changes, int n, const char *path, Arena *a)
+{
+    enum { LIST_BYTES = 640 };
+    char list[LIST_BYTES] = "";
+    size_t used = 0;
+    for (int i = 0; i < n; i++) {
+        const ConfigChange *c = &changes[i];
+        bool other = false;
+        if (c->row->mark == CONFIG_MATH) TRY(changes_parameters(then, was, c, a, &other));
+        if (other && used < sizeof list)
+            used += (size_t)snprintf(list + used, sizeof list - used,
+                                     "%s %s is %.40s there, %.40s here", used > 0 ? "," : "",
+                                     c->row->name, c->then, c->now);
+    }
+    if (used == 0) return OK;
+    return FAIL(ERR_ARG, "%s has parameters of other names or shapes:%s; take its values", path,
+                list);
+}
+
+/* Parameters are compared as if both models had the smaller number of modules of multi-token prediction. */
 Status init_check(const Config *now, const char *path, CheckpointInfo *info, bool is_rank0,
                   Arena *a)
 {
-    enum { LIST_BYTES = 640 };
-    char list[LIST_BYTES] = "", count[32];
-    size_t used = 0;
+    char count[32];
     const ConfigChange *changes = NULL;
     Config then, both;
     ParamTable was, more;
@@ -100,18 +118,7 @@ Status init_check(const Config *now, const char *path, CheckpointInfo *info, boo
     both = then;
     both.mtp_layers = fewer ? now->mtp_layers : then.mtp_layers;
     TRY(table_of(&both, a, &was));
-    for (int i = 0; i < n; i++) {
-        const ConfigChange *c = &changes[i];
-        bool other = false;
-        if (c->row->mark == CONFIG_MATH) TRY(changes_parameters(&both, &was, c, a, &other));
-        if (other && used < sizeof list)
-            used += (size_t)snprintf(list + used, sizeof list - used,
-                                     "%s %s is %.40s there, %.40s here", used > 0 ? "," : "",
-                                     c->row->name, c->then, c->now);
-    }
-    if (used > 0)
-        return FAIL(ERR_ARG, "%s has parameters of other names or shapes:%s; take its values", path,
-                    list);
+    TRY(check_parameters(&both, &was, changes, n, path, a));
     if (now->mtp_layers == then.mtp_layers) return OK;
     if (now->init_moments && !fewer && then.mtp_layers > 0)
         return FAIL(ERR_ARG,

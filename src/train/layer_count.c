@@ -161,28 +161,34 @@ static Status borrow_weights(const ModelSpec *s, const LayerSpec *layer, Arena *
     return OK;
 }
 
-/* Builds a model of this layer alone, so that its parameters are counted once and nobody else's
- * are. Scratch keeps the tables until layer_count releases it. */
-static Status count_layer(Counter *c, const ModelSpec *s, const LayerSpec *layer, int64_t b,
-                          int64_t t, Arena *scratch)
+/* The weights of a layer, and those that it borrows. Builds a model of this layer alone, so that its parameters
+ * are counted once and nobody else's are. Scratch keeps the tables until layer_count releases it. */
+static Status make_weights(const ModelSpec *s, const LayerSpec *layer, Arena *nowhere,
+                           Arena *scratch, ParamTable *table, LayerWeights **out)
 {
     ModelSpec one = *s;
     LayerSpec alone = *layer;
-    one.layers = &alone, one.n_layers = 1;
-    ParamTable table;
     ParamMemory memory;
+    one.layers = &alone, one.n_layers = 1;
+    TRY(params_build(&one, alone.rank, NULL, scratch, table));
+    TRY(params_alloc(&one, table, nowhere, true, &memory));
+    TRY(params_bind(&one, table, &memory, scratch, out));
+    return borrow_weights(s, layer, nowhere, *out);
+}
+
+static Status count_layer(Counter *c, const ModelSpec *s, const LayerSpec *layer, int64_t b,
+                          int64_t t, Arena *scratch)
+{
+    ParamTable table;
     LayerWeights *weights;
     Arena nowhere = { 0 };
     MicroBatch m = { .b = b, .t = t };
     Record record = { 0 };
     TRY(arena_init(&nowhere, "count", MEM_COUNT, COUNT_BYTES));
-    TRY(params_build(&one, alone.rank, NULL, scratch, &table));
-    TRY(params_alloc(&one, &table, &nowhere, true, &memory));
-    TRY(params_bind(&one, &table, &memory, scratch, &weights));
-    TRY(borrow_weights(s, layer, &nowhere, weights));
+    TRY(make_weights(s, layer, &nowhere, scratch, &table, &weights));
+    const LayerDesc *desc = layer_desc(layer->kind);
     void *state = NULL;
-    size_t state_bytes = layer_desc(layer->kind)->state_bytes;
-    if (state_bytes > 0) TRY(arena_array_zero(scratch, state_bytes, 1, &state));
+    if (desc->state_bytes > 0) TRY(arena_array_zero(scratch, desc->state_bytes, 1, &state));
     c->run = (LayerRun){ .ex = &c->ex,
                          .spec = s,
                          .layer = layer,
@@ -196,7 +202,6 @@ static Status count_layer(Counter *c, const ModelSpec *s, const LayerSpec *layer
                          .scratch = &c->scratch,
                          .state = state,
                          .training = true };
-    const LayerDesc *desc = layer_desc(layer->kind);
     c->pooled = desc->pooled != NULL && s->capacity.pool > 0;
     if (c->pooled) {
         c->out->pool = desc->pooled(s, layer, b * t);

@@ -366,14 +366,14 @@ Status manifest_write_entry(ManifestShard *w, ManifestEntry *entry, const void *
     static const char zeros[CHECKPOINT_ALIGN];
     char who[NUMBERS_WHO_BYTES];
     const size_t each = dtype_bytes(entry->dtype), all = (size_t)piece_elems(&entry->piece) * each;
-    const size_t most = w->engine == NULL ? all : engine_piece_bytes(&w->engine->arenas);
+    const size_t most = w->arenas == NULL ? all : engine_piece_bytes(w->arenas);
     numbers_writer(who, entry->rule, entry->buffer, w->step);
     entry->offset = manifest_offset(w->file.written_bytes);
     TRY(file_write(&w->file, zeros, entry->offset - w->file.written_bytes));
     for (size_t done = 0, n = 0; done < all; done += n) {
         const void *x = (const char *)at + done;
         n = all - done < most ? all - done : most;
-        if (w->engine != NULL) TRY(engine_get(&w->engine->arenas, x, n, &x));
+        if (w->arenas != NULL) TRY(engine_get(w->arenas, x, n, &x));
         const Numbers part = { x, entry->dtype, (int64_t)(n / each) };
         TRY(numbers_check(who, entry->param, buffer_of(entry), &entry->piece,
                           (int64_t)(done / each), part));
@@ -385,7 +385,7 @@ Status manifest_write_entry(ManifestShard *w, ManifestEntry *entry, const void *
 }
 
 typedef struct Reading {
-    Engine *engine;
+    EngineArenas *arenas; /* NULL: `to` is in host memory */
     const ManifestEntry *entry;
     File file;
     Tensor to;      /* the piece's memory; data NULL: only check */
@@ -416,8 +416,8 @@ static Status read_span(Reading *r, const PieceSpan *span)
         n = span->n - i < r->most ? span->n - i : r->most;
         const size_t each = dtype_bytes(e->dtype), bytes = (size_t)n * each;
         void *at = r->to.data == NULL ? NULL : tensor_at(&r->to, span->b + i);
-        bool through_engine = at != NULL && r->engine != NULL;
-        void *to = through_engine ? engine_staging(&r->engine->arenas, at) : at;
+        bool staged = at != NULL && r->arenas != NULL;
+        void *to = staged ? engine_staging(r->arenas, at) : at;
         void *room = r->room == NULL ? to : r->room;
         TRY(file_read(&r->file, e->offset + (uint64_t)(span->a + i) * each, room, bytes));
         manifest_sum_add(r->sum, room, bytes);
@@ -427,8 +427,7 @@ static Status read_span(Reading *r, const PieceSpan *span)
             r->numbers =
                 numbers_check(r->who, e->param, buffer_of(e), &e->piece, span->a + i, part);
         }
-        if (through_engine)
-            TRY(engine_put(&r->engine->arenas, at, (size_t)n * dtype_bytes(part.type)));
+        if (staged) TRY(engine_put(r->arenas, at, (size_t)n * dtype_bytes(part.type)));
     }
     return OK;
 }
@@ -452,17 +451,17 @@ static Status read_spans(Reading *r, const Piece *to)
 
 /* An entry that does not meet this rank's piece is not opened. Without a tensor, elements go
  * through a small room. */
-Status manifest_read_entry(Engine *e, const char *folder, const ManifestEntry *entry,
+Status manifest_read_entry(EngineArenas *m, const char *folder, const ManifestEntry *entry,
                            const ParamPiece *to, Arena *scratch)
 {
     char path[FILE_PATH_MAX];
-    Reading r = { .engine = e, .entry = entry, .to = to->at, .most = INT64_MAX };
+    Reading r = { .arenas = m, .entry = entry, .to = to->at, .most = INT64_MAX };
     if (!piece_meet(&entry->piece, &to->in, &(PieceSpan){ 0 })) return OK;
     ArenaMark mark = arena_mark(scratch);
     TRY(file_join(path, folder, entry->file));
     TRY(manifest_sum_new(scratch, &r.sum));
     bool converts = r.to.data != NULL && r.to.dtype != entry->dtype;
-    if (e != NULL) r.most = (int64_t)(engine_piece_bytes(&e->arenas) / sizeof(float));
+    if (m != NULL) r.most = (int64_t)(engine_piece_bytes(m) / sizeof(float));
     if (r.to.data == NULL || converts) {
         r.most = ROOM_ELEMS;
         TRY(arena_alloc(scratch, ROOM_ELEMS * sizeof(float), &r.room));

@@ -82,7 +82,7 @@ Status manifest_check_cover(const char *folder, const ManifestEntry *chain, int6
 /* A shard file while it is written. */
 typedef struct ManifestShard {
     File file;
-    Engine *engine; /* whose memory has the elements; NULL: host memory */
+    EngineArenas *arenas; /* of the memory that has the elements; NULL: host memory */
     int64_t step;
     void *sum;
     Text *lines;
@@ -100,8 +100,8 @@ Status manifest_write_entry(ManifestShard *w, ManifestEntry *entry, const void *
 
 /* Reads the elements that an entry and a piece have in common into the piece. With data NULL it only checks
  * them. Verifies the sum if the piece covers the whole entry. State buffers are rounded or widened to the
- * piece's type. e NULL: `to` is in host memory. ERR_NUMERIC: numbers.h. */
-Status manifest_read_entry(Engine *e, const char *folder, const ManifestEntry *entry,
+ * piece's type. m NULL: `to` is in host memory. ERR_NUMERIC: numbers.h. */
+Status manifest_read_entry(EngineArenas *m, const char *folder, const ManifestEntry *entry,
                            const ParamPiece *to, Arena *scratch);
 
 #endif

@@ -67,20 +67,20 @@ static Status fill_entry(EngineArenas *m, const Tensor *t, uint64_t *at)
 }
 
 /* `at` runs on from entry to entry, so no two of them have the same rows. */
-Status null_entries(Engine *e)
+Status null_entries(EngineArenas *m, const EngineMode modes[], int n)
 {
     uint64_t at = 0;
-    for (int i = 0; i < e->n_modes; i++) {
-        EngineMode *w = &e->modes[i];
-        for (int k = 0; k < w->step.program.entries; k++)
-            TRY(fill_entry(&e->arenas, &w->entries[k], &at));
+    for (int i = 0; i < n; i++) {
+        const EngineMode *w = &modes[i];
+        for (int k = 0; k < w->step.program.entries; k++) TRY(fill_entry(m, &w->entries[k], &at));
     }
     return OK;
 }
 
 /* Only receives over the pipeline fill entries, so only silent pipeline traffic leaves them
  * empty. */
-Status null_fill(Engine *e)
+Status null_fill(EngineArenas *m, const EngineMode modes[], int n)
 {
-    return e->counting || !is_silent(e->shape.silent, TRAFFIC_PP) ? OK : null_entries(e);
+    bool sent = m->counting || !is_silent(m->shape->silent, TRAFFIC_PP);
+    return sent ? OK : null_entries(m, modes, n);
 }

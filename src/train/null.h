@@ -22,8 +22,8 @@ bool null_moves(const NullTraffic *t, const MeshShape *s);
 /* null_groups replaces the groups of `m` that carry silent traffic; null_undo restores the real ones. */
 Status null_groups(unsigned silent, Mesh *m, Arena *tables);
 void null_undo(Mesh *m);
-/* Fill the entries of transfers with random rows: always, or only if transfers are silent. */
-Status null_entries(Engine *e);
-Status null_fill(Engine *e);
+/* Fill the entries of n modes with random rows: always, or only if transfers are silent. */
+Status null_entries(EngineArenas *m, const EngineMode modes[], int n);
+Status null_fill(EngineArenas *m, const EngineMode modes[], int n);
 
 #endif

@@ -230,7 +230,7 @@ void recorder_end(Recorder *r)
     r->now = NULL;
 }
 
-bool recorder_traces(const Engine *e) { return e->recorder != NULL && e->recorder->traces; }
+bool recorder_traces(const Recorder *r) { return r != NULL && r->traces; }
 
 /* ---- ops of a traced step ---- */
 

@@ -79,7 +79,7 @@ void recorder_begin(Recorder *r);
 Status recorder_phase(Recorder *r, const LayerRun *run, const char *name, RecordPart part);
 void recorder_action(Recorder *r, int action, double flops_before);
 void recorder_end(Recorder *r);
-bool recorder_traces(const Engine *e);
+bool recorder_traces(const Recorder *r);
 
 /* ---- called by the trainer ---- */
 

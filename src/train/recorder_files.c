@@ -256,7 +256,7 @@ Status recorder_pipeline(Recorder *r, const char *folder)
     const Mesh *m = r->e->shape.mesh;
     char name[32];
     if (m == NULL || m->at.replica > 0 || m->at.inner > 0) return OK;
-    if (m->shape.pp == 1 && !r->e->lanes) return OK;
+    if (m->shape.pp == 1 && !r->e->arenas.lanes) return OK;
     (void)snprintf(name, sizeof name, "pp_rank_%d.json", last_program(r)->rank);
     TRY(file_make_folders(folder));
     TRY(write_json(r, folder, name, stage_text));

@@ -17,7 +17,7 @@
 #include "train/metrics.h"
 #include "train/peak.h"
 #include "train/ranks.h"
-#include "train/recorder.h"
+#include "train/run_traces.h"
 #include "train/update.h"
 
 #include <inttypes.h>
@@ -40,15 +40,9 @@ typedef struct RunRanks {
     MeshShape shape;
     Mesh mesh; /* of host memory */
     Ranks steps;
-    BindShare share; /* of its host */
+    BindShare share;     /* of its host */
+    bool failure_agreed; /* all ranks know of the failure with which this one ends */
 } RunRanks;
-
-/* Recordings of the last steps, and requests for them. */
-typedef struct RunTraces {
-    Recorder recorder;
-    int dumps;       /* requests so far */
-    bool trace_next; /* trace the next step op by op, for a request */
-} RunTraces;
 
 /* What the speed of a step is compared to, and the state of the GPU during the step. */
 typedef struct RunRates {
@@ -81,7 +75,6 @@ typedef struct Trainer {
     char cpu[OP_SET_TEXT_BYTES]; /* op_set_text; "" on a GPU */
     bool is_rank0;               /* it alone writes the run's folder, metrics and progress */
     bool holds_out;              /* there is text to evaluate */
-    bool failure_agreed;         /* all ranks know of the failure with which this one ends */
     int lock_fd;
     File log;    /* of a rank that is not rank 0 */
     Arena arena; /* loader, evaluation batch, checkpoint buffers, trace */
@@ -99,37 +92,37 @@ typedef struct Trainer {
 
 /* Opening. */
 
-static Status lock_folder(Trainer *t)
+static Status lock_folder(const char *run_dir, int *fd)
 {
     char path[FILE_PATH_MAX];
     bool held = false;
     long holder = 0;
-    TRY(file_make_folders(t->config.own.run_dir));
-    TRY(file_join(path, t->config.own.run_dir, "lock"));
-    TRY(file_lock(path, &t->lock_fd, &held, &holder));
+    TRY(file_make_folders(run_dir));
+    TRY(file_join(path, run_dir, "lock"));
+    TRY(file_lock(path, fd, &held, &holder));
     if (!held) {
         return FAIL(ERR_ARG, "run folder %s is in use by process %ld: wait for it, or set run.dir",
-                    t->config.own.run_dir, holder);
+                    run_dir, holder);
     }
     return OK;
 }
 
-static Status write_config(Trainer *t)
+static Status write_config(const RunConfig *c)
 {
     char path[FILE_PATH_MAX];
-    TRY(file_join(path, t->config.own.run_dir, "config.yaml"));
-    return file_write_whole(path, t->config.yaml.data, t->config.yaml.used);
+    TRY(file_join(path, c->own.run_dir, "config.yaml"));
+    return file_write_whole(path, c->yaml.data, c->yaml.used);
 }
 
-static const Mesh *mesh_of(const Trainer *t)
-{
-    return t->ranks.world == NULL ? NULL : &t->ranks.mesh;
-}
+static const Mesh *mesh_of(const RunRanks *r) { return r->world == NULL ? NULL : &r->mesh; }
+static int own_rank(const RunRanks *r) { return r->world == NULL ? 0 : r->world->rank; }
+static int rank_count(const RunRanks *r) { return r->world == NULL ? 1 : r->world->size; }
 
 static Status open_data(Trainer *t)
 {
     LoaderConfig loader;
-    TRY(train_loader_config(&t->config.own, mesh_of(t), t->token_bytes, &t->arena, &loader));
+    TRY(train_loader_config(&t->config.own, mesh_of(&t->ranks), t->token_bytes, &t->arena,
+                            &loader));
     TRY(loader_open(&loader, &t->arena, &t->loader));
     return eval_make(&t->evaluator, &t->engine, t->token_bytes, &t->arena);
 }
@@ -139,23 +132,23 @@ static Status open_data(Trainer *t)
 static Status check_settings(Trainer *t)
 {
     const Config *c = &t->config.own;
-    int ranks = t->ranks.world == NULL ? 1 : t->ranks.world->size;
+    int ranks = rank_count(&t->ranks);
     TRY(text_init(&t->config.yaml, &t->arena));
     TRY(config_print(t->config.asked, &t->config.yaml));
     TRY(config_check_ops(c, ranks));
     TRY(train_mesh(c, ranks, &t->ranks.shape));
-    t->ranks.mesh = mesh_alone(&t->ranks.shape, t->ranks.world == NULL ? 0 : t->ranks.world->rank);
+    t->ranks.mesh = mesh_alone(&t->ranks.shape, own_rank(&t->ranks));
     int here = t->ranks.world == NULL ? 1 : comm_local_ranks(t->ranks.world);
-    TRY(train_plan(c, mesh_of(t), here, &t->plan));
+    TRY(train_plan(c, mesh_of(&t->ranks), here, &t->plan));
     TRY(train_token_bytes(c, t->is_rank0, &t->arena, &t->token_bytes));
     return train_check_gpu(c, &t->plan.shape, &t->plan.engine, &t->plan.gpu);
 }
 
 /* A failure of one rank becomes the failure of all. ERR_COMM excepted, no rank is then left waiting. */
-static Status agree_failure(Trainer *t, Status s)
+static Status agree_failure(RunRanks *r, Status s)
 {
-    s = agree_status(t->ranks.world, s);
-    t->failure_agreed = s != OK && s != ERR_COMM && t->ranks.world != NULL;
+    s = agree_status(r->world, s);
+    r->failure_agreed = s != OK && s != ERR_COMM && r->world != NULL;
     return s;
 }
 
@@ -163,12 +156,13 @@ static Status agree_failure(Trainer *t, Status s)
 static Status check_ranks_agree(Trainer *t)
 {
     char build[96];
-    if (t->ranks.world == NULL) return OK;
-    TRY(agree_failure(t, ranks_build(build, sizeof build)));
-    TRY(agree_failure(t, ranks_agree(t->ranks.world, "the program", build)));
-    TRY(agree_failure(t, ranks_agree(t->ranks.world, "the configuration", t->config.yaml.data)));
-    TRY(agree_failure(t, train_agree_capacity(&t->config.own, t->ranks.world, &t->plan)));
-    return mesh_make(t->ranks.world, &t->ranks.shape, false, &t->arena, &t->ranks.mesh);
+    RunRanks *r = &t->ranks;
+    if (r->world == NULL) return OK;
+    TRY(agree_failure(r, ranks_build(build, sizeof build)));
+    TRY(agree_failure(r, ranks_agree(r->world, "the program", build)));
+    TRY(agree_failure(r, ranks_agree(r->world, "the configuration", t->config.yaml.data)));
+    TRY(agree_failure(r, train_agree_capacity(&t->config.own, r->world, &t->plan)));
+    return mesh_make(r->world, &r->shape, false, &t->arena, &r->mesh);
 }
 
 /* Checks the memory of all ranks of a host together. Each rank reads what is available before the ranks
@@ -199,20 +193,18 @@ static Status open_log(Trainer *t)
 }
 
 /* moe.aux_scope=global is the one setting with which the loss depends on the mesh, so log how. */
-static void log_aux_group(const Trainer *t)
+static void log_aux_group(const Config *c, const MeshShape *mesh)
 {
-    const Config *c = &t->config.own;
-    int64_t ranks = mesh_data_ranks(&t->ranks.shape), n = train_aux_sequences(c, ranks);
+    int64_t ranks = mesh_data_ranks(mesh), n = train_aux_sequences(c, ranks);
     if (c->moe_aux_scope != AUX_GLOBAL || c->moe_aux_loss == 0) return;
     log_info("moe.aux_scope=global: the auxiliary loss counts %" PRId64 " sequences (%" PRId64
              " tokens) together, train.micro_batch %" PRId64 " x %" PRId64 " data-parallel ranks",
              n, n * c->data_sequence, c->train_micro_batch, ranks);
 }
 
-static void log_frozen(const Trainer *t)
+static void log_frozen(const EnginePlan *p)
 {
     char frozen[32], total[32];
-    const EnginePlan *p = &t->plan.engine;
     if (p->params_frozen == 0) return;
     log_info("init.frozen: %s of %s parameters are not trained",
              text_thousands(frozen, p->params_frozen), text_thousands(total, p->params_total));
@@ -225,8 +217,8 @@ static Status log_layout(Trainer *t)
     TRY(text_init(&text, &t->arena));
     if (t->ranks.world != NULL && t->is_rank0) TRY(mesh_print(&t->ranks.shape, &text));
     if (text.used > 0) log_info("%s", text.data);
-    log_aux_group(t);
-    if (t->is_rank0) log_frozen(t);
+    log_aux_group(&t->config.own, &t->ranks.shape);
+    if (t->is_rank0) log_frozen(&t->plan.engine);
     text.used = 0;
     TRY(train_exchange_text(&t->config.own, &text));
     if (text.used > 0) log_info("%s", text.data);
@@ -272,10 +264,9 @@ static Status find_sheet_flops(Trainer *t)
 }
 
 /* Measures the peak once more. If that fails, no share of it is reported. */
-static void raise_peak(Trainer *t)
+static void raise_peak(const Config *c, int threads, MeasuredPeak *peak)
 {
-    if (peak_measure(&t->config.own, t->plan.shape.threads, false, &t->rates.peak) != OK)
-        status_clear();
+    if (peak_measure(c, threads, false, peak) != OK) status_clear();
 }
 
 static Status open_all(Trainer *t)
@@ -285,9 +276,9 @@ static Status open_all(Trainer *t)
     TRY(log_layout(t));
     if (t->ranks.share.where[0] != '\0')
         log_info("rank %d %s", t->ranks.world->rank, t->ranks.share.where);
-    if (t->is_rank0) TRY(lock_folder(t));
+    if (t->is_rank0) TRY(lock_folder(c->run_dir, &t->lock_fd));
     TRY(ranks_open(&t->ranks.steps, t->ranks.world, &t->arena));
-    raise_peak(t);
+    raise_peak(c, t->plan.shape.threads, &t->rates.peak);
     TRY(find_sheet_flops(t));
     TRY(engine_open(&t->engine, c, ENGINE_TRAIN, &t->plan.shape, &t->plan.engine));
     op_set_text(&t->engine.ex, c->run_compute == COMPUTE_BF16, t->cpu);
@@ -372,8 +363,8 @@ static Status start_fresh(Trainer *t)
     bool moments = t->config.own.init_moments;
     const CheckpointGate gate = { may_begin, t };
     CheckpointInfo info;
-    TRY(agree_failure(t, init_resolve(init, &t->saver.arena, path)));
-    TRY(checkpoint_load_init(&t->engine, path, &gate, moments, &t->saver.arena, &info));
+    TRY(agree_failure(&t->ranks, init_resolve(init, &t->saver.arena, path)));
+    TRY(checkpoint_load_init(&t->engine.params, path, &gate, moments, &t->saver.arena, &info));
     for (int i = 0; i < AGE_COUNT && moments; i++) {
         if (i == AGE_MODEL || info.modules > 0)
             t->engine.params.moment_steps[i] = info.step + info.moment_steps[i];
@@ -420,7 +411,8 @@ static Status start_resumed(Trainer *t)
                     "--resume=auto, which then begins anew",
                     t->saver.folder);
     }
-    TRY(checkpoint_load_newest(&t->engine, t->config.own.run_dir, &gate, &t->saver.arena, &info));
+    TRY(checkpoint_load_newest(&t->engine.params, t->config.own.run_dir, &gate, &t->saver.arena,
+                               &info));
     t->at.step = t->at.saved_step = info.step;
     t->at.position = info.position;
     memcpy(t->engine.params.moment_steps, info.moment_steps, sizeof info.moment_steps);
@@ -474,28 +466,24 @@ static Status next_batch(Trainer *t, const Batch **out)
     return status_adopt(s, why);
 }
 
-static double seconds_waited(const Trainer *t)
+static double seconds_waited(const RunRanks *r)
 {
-    return t->ranks.world == NULL ? 0 : comm_waited_s(t->ranks.world);
+    return r->world == NULL ? 0 : comm_waited_s(r->world);
 }
 
-static int stop_signal(const Trainer *t)
-{
-    return t->options->stop == NULL ? 0 : (int)*t->options->stop;
-}
+static int stop_signal(const TrainOptions *o) { return o->stop == NULL ? 0 : (int)*o->stop; }
 
 /* Rows that this rank's experts took. `load` is summed over all groups that have the same experts, so this
  * is their mean. */
-static double own_rows(const Trainer *t, const int32_t *load)
+static double own_rows(const ModelSpec *s, const EngineShape *shape, const int32_t *load)
 {
-    const ModelSpec *s = &t->engine.spec;
     int64_t here = s->ranks.ep > 0 ? s->experts / s->ranks.ep : 0, first = s->ranks.ep_rank * here,
             sum = 0;
     for (int i = 0; i < s->n_layers; i++) {
         const LayerSpec *l = &s->layers[i];
-        if (l->load < 0 || !layer_on(l, t->plan.shape.pp_rank)) continue;
-        for (int64_t d = 0; d < t->plan.shape.domains; d++) {
-            const int32_t *row = load + (l->load * t->plan.shape.domains + d) * s->experts;
+        if (l->load < 0 || !layer_on(l, shape->pp_rank)) continue;
+        for (int64_t d = 0; d < shape->domains; d++) {
+            const int32_t *row = load + (l->load * shape->domains + d) * s->experts;
             for (int64_t e = first; e < first + here; e++) sum += row[e];
         }
     }
@@ -506,82 +494,50 @@ static double own_rows(const Trainer *t, const int32_t *load)
 static Status exchange_steps(Trainer *t, const StepMetrics *m, double waited)
 {
     const float dumps = t->options->dumps == NULL ? 0 : (float)*t->options->dumps;
-    const RankStep lone = { { [RANK_STOP] = (float)stop_signal(t), [RANK_DUMPS] = dumps } };
+    const RankStep lone = {
+        { [RANK_STOP] = (float)stop_signal(t->options), [RANK_DUMPS] = dumps }
+    };
     if (t->ranks.world == NULL)
         return ranks_step(&t->ranks.steps, &lone); /* its other figures are not read */
     double gib = 1 << 30;
     size_t used = 0;
     TRY(exec_used_bytes(&t->engine.ex, &used));
     if (used == 0) used = process_now_bytes();
-    const RankStep mine = { { [RANK_STOP] = (float)stop_signal(t),
-                              [RANK_DUMPS] = dumps,
-                              [RANK_STEP_S] = (float)m->step_s,
-                              [RANK_OWN_S] = (float)(m->step_s - (seconds_waited(t) - waited)),
-                              [RANK_TOKENS_PER_S] = (float)m->tokens_per_s,
-                              [RANK_MEMORY_GIB] = (float)((double)used / gib),
-                              [RANK_EXPERT_ROWS] = (float)own_rows(t, m->result.load) } };
+    const RankStep mine = {
+        { [RANK_STOP] = (float)stop_signal(t->options),
+          [RANK_DUMPS] = dumps,
+          [RANK_STEP_S] = (float)m->step_s,
+          [RANK_OWN_S] = (float)(m->step_s - (seconds_waited(&t->ranks) - waited)),
+          [RANK_TOKENS_PER_S] = (float)m->tokens_per_s,
+          [RANK_MEMORY_GIB] = (float)((double)used / gib),
+          [RANK_EXPERT_ROWS] = (float)own_rows(&t->engine.spec, &t->plan.shape, m->result.load) }
+    };
     return ranks_step(&t->ranks.steps, &mine);
 }
 
-/* Writes this rank's recording of the last steps, for `switchyard trace report`. */
-static Status write_recording(Trainer *t)
+/* Who this rank is, for its recordings. */
+static RecorderMeta recording_meta(const Trainer *t)
 {
-    char folder[FILE_PATH_MAX];
-    Text meta = { 0 };
-    Recorder *r = &t->traces.recorder;
-    ArenaMark mark = arena_mark(&r->scratch);
-    TRY(text_init(&meta, &r->scratch));
-    TRY(recorder_meta(r,
-                      &(RecorderMeta){ .rank = t->ranks.world == NULL ? 0 : t->ranks.world->rank,
-                                       .ranks = t->ranks.world == NULL ? 1 : t->ranks.world->size,
-                                       .device = t->plan.gpu.gpu.name,
-                                       .flops = t->plan.model_flops,
-                                       .sheet_flops = t->rates.sheet_flops,
-                                       .roof_flops = t->rates.peak.flops },
-                      &meta));
-    TRY(file_join(folder, t->config.own.run_dir, "recording"));
-    TRY(recorder_dump(r, folder, t->ranks.world == NULL ? 0 : t->ranks.world->rank, meta.data));
-    arena_release(&r->scratch, mark);
-    return OK;
+    return (RecorderMeta){ .rank = own_rank(&t->ranks),
+                           .ranks = rank_count(&t->ranks),
+                           .device = t->plan.gpu.gpu.name,
+                           .flops = t->plan.model_flops,
+                           .sheet_flops = t->rates.sheet_flops,
+                           .roof_flops = t->rates.peak.flops };
 }
 
 static Status dump_recording(Trainer *t)
 {
-    const Config *c = &t->config.own;
-    if (c->run_trace_ring == 0) return OK;
-    TRY(write_recording(t));
-    if (t->is_rank0)
-        log_info("the last steps up to %" PRId64 " are in %s/recording", t->at.step, c->run_dir);
-    return OK;
+    const RecorderMeta meta = recording_meta(t);
+    return run_traces_dump(&t->traces, &t->config.own, &meta, t->at.step);
 }
 
-/* Writes the exports of a step that run.trace_steps lists: for Perfetto, for the run's report, and the
- * folder of a pipeline. The folder has the host's times, so a device that runs asynchronously has none. */
-static Status write_traced(Trainer *t)
-{
-    char path[FILE_PATH_MAX], folder[FILE_PATH_MAX], name[48] = "trace.json";
-    int rank = t->ranks.world == NULL ? 0 : t->ranks.world->rank;
-    if (!t->is_rank0) (void)snprintf(name, sizeof name, "trace-rank-%05d.json", rank);
-    TRY(file_join(path, t->config.own.run_dir, name));
-    TRY(write_recording(t));
-    TRY(file_join(folder, t->config.own.run_dir, "recording"));
-    TRY(recorder_trace_json(&t->traces.recorder, folder, rank, path));
-    if (t->engine.ex.backend->async) return OK;
-    (void)snprintf(name, sizeof name, "pipeline-%" PRId64, t->traces.recorder.e->step);
-    TRY(file_join(path, t->config.own.run_dir, name));
-    return recorder_pipeline(&t->traces.recorder, path);
-}
-
-/* Writes recordings every run.trace_every steps, and when a signal asked for one: then the next step is
- * traced op by op first. All ranks see the same number of requests, so all write the same steps. */
+/* Writes what run.trace_every or a signal asked for. */
 static Status dump_if_asked(Trainer *t)
 {
-    int64_t every = t->config.own.run_trace_every;
-    bool asked = t->traces.trace_next || (every > 0 && t->at.step % every == 0);
-    t->traces.trace_next = (int)t->ranks.steps.spread.most.of[RANK_DUMPS] > t->traces.dumps &&
-                           t->config.own.run_trace_ring > 0;
-    t->traces.dumps = (int)t->ranks.steps.spread.most.of[RANK_DUMPS];
-    return asked ? dump_recording(t) : OK;
+    int requests = (int)t->ranks.steps.spread.most.of[RANK_DUMPS];
+    return run_traces_due(&t->traces, &t->config.own, t->at.step, requests) ? dump_recording(t)
+                                                                            : OK;
 }
 
 /* A failed run leaves a recording of its last steps. The failure stays in the status record. */
@@ -598,7 +554,7 @@ static Status train_step(Trainer *t, StepMetrics *m)
 {
     const Config *c = &t->config.own;
     const Batch *batch = NULL;
-    double start = clock_s(), waited = seconds_waited(t);
+    double start = clock_s(), waited = seconds_waited(&t->ranks);
     TRY(next_batch(t, &batch));
     const bool listed = config_has_int(&c->run_trace_steps, m->step);
     const bool traced = listed || t->traces.trace_next;
@@ -609,7 +565,8 @@ static Status train_step(Trainer *t, StepMetrics *m)
                       process_now_bytes());
     recorder_trace(&t->traces.recorder, false);
     TRY(s);
-    if (listed) TRY(write_traced(t));
+    const RecorderMeta meta = recording_meta(t);
+    if (listed) TRY(run_traces_export(&t->traces, c, &meta));
     if (!m->result.finite) {
         TRY(checkpoint_finish(&t->saver)); /* while all ranks still run the same calls */
         TRY(engine_explain_nan(&t->engine, batch, m->step));
@@ -730,32 +687,35 @@ static Status run_steps(Trainer *t)
 /* Writes the first files. It comes last in a start: a refused start must not change the folder. */
 static Status begin_files(Trainer *t)
 {
-    TRY(write_config(t));
+    TRY(write_config(&t->config));
     return metrics_start(&t->metrics, &t->plan.engine, t->rates.peak.flops, t->rates.sheet_flops);
 }
 
 /* Everything up to the first step. The order is that of cost: settings, ranks, memory, then allocation. */
 static Status start_run(Trainer *t)
 {
+    Config *c = &t->config.own;
+    RunRanks *r = &t->ranks;
     TRY(arena_init(&t->arena, "trainer", MEM_HOST, (size_t)64 << 30));
-    if (t->ranks.world != NULL)
-        TRY(agree_failure(t, train_find_hosts(&t->config.own, t->ranks.world, &t->arena)));
-    TRY(agree_failure(t, check_settings(t)));
+    if (r->world != NULL) TRY(agree_failure(r, train_find_hosts(c, r->world, &t->arena)));
+    TRY(agree_failure(r, check_settings(t)));
     TRY(check_ranks_agree(t));
-    TRY(agree_failure(t, check_memory(t)));
-    TRY(agree_failure(t, open_all(t)));
+    TRY(agree_failure(r, check_memory(t)));
+    TRY(agree_failure(r, open_all(t)));
     /* ranks that round differently would update replicated weights to different bits */
-    if (t->ranks.world != NULL)
-        TRY(agree_failure(t, ranks_agree(t->ranks.world, "this processor's run.cpu_isa", t->cpu)));
-    TRY(agree_failure(t, checkpointer_open(&t->saver, t->config.asked, &t->engine, &t->arena)));
+    if (r->world != NULL)
+        TRY(agree_failure(r, ranks_agree(r->world, "this processor's run.cpu_isa", t->cpu)));
+    TRY(agree_failure(r,
+                      checkpointer_open(&t->saver, t->config.asked, &t->engine.params, &t->arena)));
     TRY(prepare_engine(t));
-    if (!t->engine.ex.backend->apart) raise_peak(t); /* while the weights take no memory yet */
+    if (!t->engine.ex.backend->apart) /* while the weights take no memory yet */
+        raise_peak(c, t->plan.shape.threads, &t->rates.peak);
     TRY(watch_gpu(t));
     bool none = t->options->or_begin && t->saver.n_steps == 0;
     if (none && t->is_rank0) log_info("%s has no checkpoint yet: training begins", t->saver.folder);
-    TRY(agree_failure(t, t->options->resume && !none ? start_resumed(t) : start_fresh(t)));
+    TRY(agree_failure(r, t->options->resume && !none ? start_resumed(t) : start_fresh(t)));
     t->at.first_step = t->at.step;
-    return agree_failure(t, t->is_rank0 ? begin_files(t) : OK);
+    return agree_failure(r, t->is_rank0 ? begin_files(t) : OK);
 }
 
 static Status run_to_end(Trainer *t)
@@ -770,16 +730,16 @@ static Status run_to_end(Trainer *t)
 
 /* Tells the other ranks to end, before this one frees memory that they may write to. Under a launcher it logs
  * at once, because the launcher soon kills all ranks. */
-static void end_others(Trainer *t)
+static void end_others(Comm *world)
 {
     char why[2048];
     status_sentence(why, sizeof why);
     if (comm_launched() > 1) {
         log_failure(LOG_ERROR, "%s", "");
-        log_rank(t->ranks.world->rank, -1);
+        log_rank(world->rank, -1);
         log_quiet();
     }
-    comm_abort(t->ranks.world, why);
+    comm_abort(world, why);
 }
 
 Status train_run(const Config *c, const TrainOptions *options)
@@ -792,9 +752,9 @@ Status train_run(const Config *c, const TrainOptions *options)
     if (t.ranks.world != NULL) train_take_share(&t.config.own, t.ranks.world, &t.ranks.share);
     Status s = run_to_end(&t);
     if (s != OK) s = dump_failed(&t, s);
-    if (s != OK && t.ranks.world != NULL && !t.failure_agreed) end_others(&t);
+    if (s != OK && t.ranks.world != NULL && !t.ranks.failure_agreed) end_others(t.ranks.world);
     if (options->last_step != NULL) *options->last_step = t.at.step;
-    if (options->failure_agreed != NULL) *options->failure_agreed = t.failure_agreed;
+    if (options->failure_agreed != NULL) *options->failure_agreed = t.ranks.failure_agreed;
     close_all(&t);
     return s;
 }

@@ -9,13 +9,14 @@
 #include <string.h>
 
 /* Runs one phase function, has the recorder stamp its end, and releases its scratch. */
-static Status run_phase(Engine *e, LayerRun *r, PhaseFn *fn, const char *name, RecordPart part)
+static Status run_phase(Recorder *recorder, LayerRun *r, PhaseFn *fn, const char *name,
+                        RecordPart part)
 {
     if (fn == NULL) return OK;
-    r->scratch = e->ex.scratch;
+    r->scratch = r->ex->scratch;
     ArenaMark mark = arena_mark(r->scratch);
     TRY(fn(r));
-    TRY(recorder_phase(e->recorder, r, name, part));
+    TRY(recorder_phase(recorder, r, name, part));
     arena_release(r->scratch, mark);
     return OK;
 }
@@ -57,9 +58,9 @@ typedef struct ChunkPass {
 static int64_t stream_rows(const MicroBatch *m) { return m->b * m->t; }
 
 /* (rows, D) in the type of activations. */
-static Status new_stream(const Engine *e, Arena *a, const MicroBatch *m, Tensor *out)
+static Status new_stream(const LayerRun *r, Arena *a, Tensor *out)
 {
-    return tensor_new2(a, e->spec.act, stream_rows(m), e->spec.hidden, out);
+    return tensor_new2(a, r->spec->act, r->rows, r->spec->hidden, out);
 }
 
 /* An entry has room for a whole micro-batch; an evaluation of fewer sequences uses its first
@@ -69,14 +70,13 @@ static Tensor entry_of(const ChunkPass *p, int i)
     return tensor_rows(&p->e->mode->entries[i], 0, p->r.rows);
 }
 
-static Status copy_stream(Engine *e, const Tensor *to, const Tensor *from)
+static Status copy_stream(Exec *ex, const Tensor *to, const Tensor *from)
 {
-    return e->ex.backend->copy(&e->ex, to->data, from->data, tensor_bytes(to));
+    return ex->backend->copy(ex, to->data, from->data, tensor_bytes(to));
 }
 
-MicroBatch run_part(const Engine *e, int64_t first, int64_t b)
+MicroBatch run_part(const MicroBatch *whole, int64_t first, int64_t b)
 {
-    const MicroBatch *whole = &e->io.batch;
     int64_t t = whole->t;
     MicroBatch m = { .b = b,
                      .t = t,
@@ -96,14 +96,14 @@ MicroBatch run_part(const Engine *e, int64_t first, int64_t b)
 }
 
 /* Outputs of the head: with a cache (generation) the logits of the last tokens, otherwise losses. */
-static HeadRun head_run(const Engine *e, int64_t tokens)
+static HeadRun head_run(const StepTensors *io, const EngineShape *shape, int64_t tokens)
 {
-    int64_t last = tokens < e->shape.logit_rows ? tokens : e->shape.logit_rows;
-    HeadRun head = { .scale = e->io.loss_scale };
-    if (e->shape.cache)
-        head.logits = tensor_rows(&e->io.logits, 0, last);
+    int64_t last = tokens < shape->logit_rows ? tokens : shape->logit_rows;
+    HeadRun head = { .scale = io->loss_scale };
+    if (shape->cache)
+        head.logits = tensor_rows(&io->logits, 0, last);
     else
-        head.loss = tensor_rows(&e->io.token_loss, 0, tokens);
+        head.loss = tensor_rows(&io->token_loss, 0, tokens);
     return head;
 }
 
@@ -118,7 +118,7 @@ static LayerRun layer_run(Engine *e, const MicroBatch *batch, SlotState *s)
                        .rows = stream_rows(batch),
                        .record = &e->io.record,
                        .rope = e->io.rope,
-                       .head = head_run(e, n),
+                       .head = head_run(&e->io, &e->shape, n),
                        .training = !e->list->program.evaluates,
                        .cache = e->shape.cache ? &e->io.kv : NULL,
                        .keep = &s->arena,
@@ -180,7 +180,7 @@ static bool begins_layer(const ChunkRow *row, int i)
 static Status new_input(ChunkPass *p, int i)
 {
     Tensor *h = &p->s->at[i].h;
-    if (p->r.training) return new_stream(p->e, &p->s->arena, p->r.batch, h);
+    if (p->r.training) return new_stream(&p->r, &p->s->arena, h);
     *h = p->e->mode->stream[i % p->e->spec.block_layers];
     return OK;
 }
@@ -217,7 +217,7 @@ static void close_forward(ChunkPass *p, int i)
 static Status new_streams(ChunkPass *p, Arena *a)
 {
     for (int i = 0; i < p->e->spec.block_layers; i++)
-        TRY(new_stream(p->e, a, p->r.batch, &p->e->mode->stream[i]));
+        TRY(new_stream(&p->r, a, &p->e->mode->stream[i]));
     return OK;
 }
 
@@ -246,7 +246,7 @@ static Status start_forward(ChunkPass *p)
         *h = entry_of(p, p->a->out);
     else
         TRY(new_input(p, 0));
-    return copy_stream(p->e, h, &in);
+    return copy_stream(p->r.ex, h, &in);
 }
 
 /* Runs the phases of one action. A pass may be several actions, so begin and end are found by the
@@ -259,7 +259,7 @@ static Status forward_pass(ChunkPass *p)
         if (begins_layer(p->row, i)) TRY(open_forward(p, x->layer));
         select_layer(p, x->layer);
         PhaseFn *fn = is_skipped(&p->r) ? NULL : phase_of(p, x)->forward;
-        TRY(run_phase(p->e, &p->r, fn, x->name, RECORD_FORWARD));
+        TRY(run_phase(p->e->recorder, &p->r, fn, x->name, RECORD_FORWARD));
         if (i + 1 == p->row->n || x[1].layer != x->layer) close_forward(p, x->layer);
     }
     bool ends = !p->r.training && p->a->end == p->row->n;
@@ -278,7 +278,7 @@ static Status new_gradient(ChunkPass *p, int i)
     if (i == 0 && p->a->out >= 0)
         *dh = entry_of(p, p->a->out);
     else if (p->mode->from_pool)
-        return new_stream(p->e, p->s->grads, p->r.batch, dh);
+        return new_stream(&p->r, p->s->grads, dh);
     else
         *dh = p->e->mode->stream[i % p->e->spec.block_layers];
     return OK;
@@ -299,7 +299,7 @@ static Status start_backward(ChunkPass *p)
     if (p->a->in < 0) return OK;
     TRY(new_gradient(p, n));
     Tensor in = entry_of(p, p->a->in);
-    return copy_stream(e, &p->s->at[n].dh, &in);
+    return copy_stream(p->r.ex, &p->s->at[n].dh, &in);
 }
 
 /* Runs a forward phase of a recomputed layer a second time, before its backward. What it makes is kept
@@ -312,7 +312,7 @@ static Status recompute_phase(ChunkPass *p, int i)
     r.recomputing = true;
     r.keep = p->second_keep;
     if (begins_layer(p->row, i)) at->ring = arena_mark(r.ring);
-    TRY(run_phase(p->e, &r, phase_of(p, x)->forward, x->name, RECORD_AGAIN));
+    TRY(run_phase(p->e->recorder, &r, phase_of(p, x)->forward, x->name, RECORD_AGAIN));
     if (!p->row->at[i + 1].recompute) arena_release(r.ring, at->ring);
     return OK;
 }
@@ -330,8 +330,9 @@ static Status backward_phase(ChunkPass *p, int i)
     }
     LayerRun r = p->r;
     r.ring = p->gradients;
-    if (p->input) TRY(run_phase(p->e, &r, f->backward_input, x->name, RECORD_INPUT));
-    return p->weight ? run_phase(p->e, &r, f->backward_weight, x->name, RECORD_WEIGHT) : OK;
+    if (p->input) TRY(run_phase(p->e->recorder, &r, f->backward_input, x->name, RECORD_INPUT));
+    return p->weight ? run_phase(p->e->recorder, &r, f->backward_weight, x->name, RECORD_WEIGHT)
+                     : OK;
 }
 
 /* Releases the memory above a layer: its part of the ring, and everything in the slot since its forward.
@@ -384,7 +385,7 @@ Status run_pass(Engine *e, const Action *a, const MicroBatch *m, SlotState *s)
                     .a = a,
                     .row = action_row(program, a),
                     .s = s,
-                    .range = e->chunks[a->chunk],
+                    .range = e->mode->chunks[a->chunk],
                     .input = a->kind != ACTION_BACKWARD_WEIGHT,
                     .weight = a->kind != ACTION_BACKWARD_INPUT };
     p.r = layer_run(e, m, s);

@@ -5,8 +5,8 @@
 
 #include "train/engine_parts.h"
 
-/* Sequences [first, first + b) of the step's batch. */
-MicroBatch run_part(const Engine *e, int64_t first, int64_t b);
+/* Sequences [first, first + b) of a step's batch. */
+MicroBatch run_part(const MicroBatch *whole, int64_t first, int64_t b);
 
 /* Runs an action of a pass: the phases [first, end) of its row, on the layers of its chunk. `s`: the slot of
  * the micro-batch. */

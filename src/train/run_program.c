@@ -7,6 +7,7 @@
 #include "train/recorder.h"
 #include "train/run_layers.h"
 #include "train/shards.h"
+#include "train/slots.h"
 #include "train/update.h"
 
 #include <stdio.h>
@@ -41,9 +42,9 @@ void run_say_place(void *engine, char *out, int out_bytes)
 static void take_lane(Engine *e, Lane lane)
 {
     e->ex.lane = lane;
-    if (!e->lanes) return;
+    if (!e->arenas.lanes) return;
     e->ex.scratch = lane == LANE_COMM ? &e->mode->comm_scratch : &e->mode->arena[ENGINE_SCRATCH];
-    if (e->counting) return;
+    if (e->arenas.counting) return;
     void *stream = e->ex.backend->streams->of_lane(&e->ex, lane);
     for (int g = 0; g < GROUP_COUNT; g++) {
         if (e->mesh.group[g] != NULL) comm_set_stream(e->mesh.group[g], stream);
@@ -58,8 +59,8 @@ static Status run_action(Engine *e, const Action *a)
     if (action_is_pass(a->kind)) {
         int64_t micro = e->shape.micro_batch;
         MicroBatch m = e->io.evaluated;
-        if (!e->list->program.evaluates) m = run_part(e, a->micro * micro, micro);
-        return run_pass(e, a, &m, &w->slots[e->counting ? 0 : a->slot]);
+        if (!e->list->program.evaluates) m = run_part(&e->io.batch, a->micro * micro, micro);
+        return run_pass(e, a, &m, &w->slots[e->arenas.counting ? 0 : a->slot]);
     }
     switch (a->kind) {
     case ACTION_ZERO_GRADS: return a->layer >= 0 ? shards_zero(&e->params, a->layer) : zero_sums(e);
@@ -97,7 +98,7 @@ static Status run_list(Engine *e)
 {
     const Program *p = &e->list->program;
     Transfers *t = &e->list->transfers;
-    if (recorder_traces(e) && t->comm != NULL) TRY(comm_barrier(t->comm));
+    if (recorder_traces(e->recorder) && t->comm != NULL) TRY(comm_barrier(t->comm));
     TRY(transfers_begin(t));
     recorder_begin(e->recorder);
     for (e->at = 0; e->at < p->n; e->at++) {
@@ -129,9 +130,9 @@ Status run_program(Engine *e, EngineList *l)
 {
     Transfers *t = &l->transfers;
     e->list = l;
-    Status s = e->counting ? count_list(e) : run_list(e);
+    Status s = e->arenas.counting ? count_list(e) : run_list(e);
     take_lane(e, LANE_COMPUTE);
-    if (s == OK && !e->counting) s = transfers_end(t);
+    if (s == OK && !e->arenas.counting) s = transfers_end(t);
     if (s != OK && t->comm != NULL) {
         char why[1024];
         status_sentence(why, sizeof why);
@@ -181,6 +182,7 @@ static Status count_alike(Engine *e, int chunk, ActionKind backward)
 Status run_count(Engine *e, EnginePlan *out)
 {
     const Program *p = &e->mode->step.program;
+    bool split = program_splits(p);
     e->list = &e->mode->step;
     for (int i = 0; i < p->n; i++) {
         if (p->at[i].micro < 0) TRY(count_action(e, &p->at[i]));
@@ -188,12 +190,12 @@ Status run_count(Engine *e, EnginePlan *out)
     for (int c = 0; c < p->chunks; c++) {
         Arena *slot = &e->mode->slots[0].arena, *grads = e->mode->grads.at;
         slot->peak_bytes = 0;
-        if (e->split) grads->peak_bytes = 0;
+        if (split) grads->peak_bytes = 0;
         TRY(count_alike(e, c, ACTION_BACKWARD));
         TRY(count_alike(e, c, ACTION_BACKWARD_INPUT));
         out->chunk_bytes[SLOT_KEEP][c] = slot->peak_bytes;
         out->pool_of_chunk[c] = tensor_bytes(&e->mode->slots[0].pool.rows);
-        if (e->split) out->chunk_bytes[SLOT_GRADS][c] = grads->peak_bytes;
+        if (split) out->chunk_bytes[SLOT_GRADS][c] = grads->peak_bytes;
     }
     take_lane(e, LANE_COMPUTE);
     out->step = e->ex.totals;

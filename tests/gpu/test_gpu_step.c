@@ -148,10 +148,10 @@ static void checkpoints_move(const char *from, const char *to)
     open_kind(&a, 2, TINY(from, dir));
     open_kind(&b, 2, TINY(to, dir));
     tiny_steps(&a, 0, 4);
-    CHECK_OK(checkpointer_open(&saver, &a.config, &a.engine, &a.arena));
+    CHECK_OK(checkpointer_open(&saver, &a.config, &a.engine.params, &a.arena));
     CHECK_OK(checkpoint_save(&saver, 4, 16));
     CHECK_OK(checkpoint_finish(&saver));
-    CHECK_OK(checkpoint_load_newest(&b.engine, folder, NULL, &scratch, &info));
+    CHECK_OK(checkpoint_load_newest(&b.engine.params, folder, NULL, &scratch, &info));
     CHECK_INT(info.step, 4);
     CHECK(same_state(&a, &b));
     double x = tiny_steps(&a, 4, 1).loss, y = tiny_steps(&b, 4, 1).loss;

@@ -138,7 +138,7 @@ static inline Status save_step(Rank *r, int64_t step)
 
 static inline Status save_two(Rank *r)
 {
-    TRY(checkpointer_open(&r->saver, &r->t->config, &r->t->engine, &r->t->arena));
+    TRY(checkpointer_open(&r->saver, &r->t->config, &r->t->engine.params, &r->t->arena));
     TRY(save_step(r, 1));
     return save_step(r, 2);
 }
@@ -147,7 +147,8 @@ static inline Status expect_loaded(Rank *r, int64_t step)
 {
     CheckpointInfo info;
     put_state(&r->t->engine, 100);
-    TRY(checkpoint_load_newest(&r->t->engine, r->t->config.run_dir, NULL, &r->scratch, &info));
+    TRY(checkpoint_load_newest(&r->t->engine.params, r->t->config.run_dir, NULL, &r->scratch,
+                               &info));
     EXPECT(info.step == step && info.position == (uint64_t)step * 4);
     return expect_state(&r->t->engine, step);
 }

@@ -4,6 +4,7 @@
 
 #include "model/params.h"
 
+/* first[b] is a place in the flat space, so this is right only for buffers that hold all of it. */
 static inline Tensor param_view(const Param *p, const ParamMemory *m, ParamBuffer b)
 {
     Tensor flat = tensor_rows(&m->buffer[b], p->first[b], param_elems(p));

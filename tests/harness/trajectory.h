@@ -157,7 +157,7 @@ static inline void trajectory_write_init(Trajectory *t)
         CHECK_INT(tensor_elems(&to), tensor_elems(&from));
         memcpy(to.data, from.data, tensor_bytes(&to));
     }
-    CHECK_OK(checkpointer_open(&saver, &t->config, e, &t->arena));
+    CHECK_OK(checkpointer_open(&saver, &t->config, &e->params, &t->arena));
     CHECK_OK(checkpoint_save(&saver, 0, 0));
     CHECK_OK(checkpoint_finish(&saver));
     checkpointer_close(&saver);
@@ -355,7 +355,7 @@ static inline void trajectory_checkpoint(Trajectory *t, int64_t step, int64_t ke
     CheckpointInfo info;
     snprintf(name, sizeof name, "checkpoints/step-%010lld", (long long)step);
     CHECK_OK(file_join(path, t->run, name));
-    CHECK_OK(checkpoint_load(&t->engine, path, &t->scratch, &info));
+    CHECK_OK(checkpoint_load(&t->engine.params, path, &t->scratch, &info));
     CHECK_INT(info.step, step);
     CHECK_INT(info.position, step * t->config.train_batch);
     for (int i = 0; i < t->engine.params.table.n; i++) {

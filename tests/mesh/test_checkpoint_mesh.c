@@ -245,7 +245,7 @@ static Status expect_begun(Rank *r)
     CheckpointInfo info;
     char path[FILE_PATH_MAX];
     TRY(init_resolve(r->dir, &r->scratch, path));
-    TRY(checkpoint_load_init(e, path, &gate, true, &r->scratch, &info));
+    TRY(checkpoint_load_init(&e->params, path, &gate, true, &r->scratch, &info));
     for (int k = 0; k < e->params.table.n * CHECKPOINT_BUFFERS; k++) {
         const Param *p = &e->params.table.at[k / CHECKPOINT_BUFFERS];
         ParamBuffer b = checkpoint_buffer(k % CHECKPOINT_BUFFERS);
@@ -396,7 +396,7 @@ static void a_save_without_a_thread_writes_the_same(void **state)
 static Status save_while_training(Rank *r)
 {
     const struct timespec step = { 0, 1000000 };
-    TRY(checkpointer_open(&r->saver, &r->t->config, &r->t->engine, &r->t->arena));
+    TRY(checkpointer_open(&r->saver, &r->t->config, &r->t->engine.params, &r->t->arena));
     put_state(&r->t->engine, 1);
     TRY(checkpoint_save(&r->saver, 1, 4));
     EXPECT(r->saver.stall_s > 0);
@@ -428,14 +428,14 @@ static Status train_to(Rank *r, int64_t first, int64_t end)
 
 static Status train_through(Rank *r)
 {
-    TRY(checkpointer_open(&r->saver, &r->t->config, &r->t->engine, &r->t->arena));
+    TRY(checkpointer_open(&r->saver, &r->t->config, &r->t->engine.params, &r->t->arena));
     return train_to(r, 0, 6);
 }
 
 static Status train_on(Rank *r)
 {
     CheckpointInfo info;
-    TRY(checkpoint_load_newest(&r->t->engine, r->dir, NULL, &r->scratch, &info));
+    TRY(checkpoint_load_newest(&r->t->engine.params, r->dir, NULL, &r->scratch, &info));
     return train_to(r, info.step, 6);
 }
 
@@ -469,7 +469,7 @@ static Status save_and_leave(Rank *r)
 
 static Status reopen(Rank *r)
 {
-    TRY(checkpointer_open(&r->saver, &r->t->config, &r->t->engine, &r->t->arena));
+    TRY(checkpointer_open(&r->saver, &r->t->config, &r->t->engine.params, &r->t->arena));
     EXPECT(r->saver.n_steps == 2);
     return expect_two(r);
 }
@@ -522,7 +522,7 @@ static Status missing_is_named(Rank *r)
     char path[256];
     (void)snprintf(path, sizeof path, "%s/checkpoints/step-0000000002", r->dir);
     CheckpointInfo info;
-    EXPECT(checkpoint_load(&r->t->engine, path, &r->scratch, &info) == ERR_IO);
+    EXPECT(checkpoint_load(&r->t->engine.params, path, &r->scratch, &info) == ERR_IO);
     EXPECT(strstr(status_message(), "rank-00002.bin cannot be read") != NULL);
     return expect_one(r);
 }
@@ -559,7 +559,8 @@ static void a_damaged_byte_is_found_by_every_mesh(void **state)
 
 static Status open_apart(Rank *r)
 {
-    EXPECT(checkpointer_open(&r->saver, &r->t->config, &r->t->engine, &r->t->arena) == ERR_ARG);
+    EXPECT(checkpointer_open(&r->saver, &r->t->config, &r->t->engine.params, &r->t->arena) ==
+           ERR_ARG);
     EXPECT(strstr(status_message(), "rank 1: ") != NULL);
     EXPECT(strstr(status_message(), "run.dir must be one folder that all ranks share") != NULL);
     return OK;
@@ -574,8 +575,8 @@ static void ranks_with_folders_of_their_own_are_refused(void **state)
 static Status load_apart(Rank *r)
 {
     CheckpointInfo info;
-    Status s =
-        checkpoint_load_newest(&r->t->engine, r->t->config.run_dir, NULL, &r->scratch, &info);
+    Status s = checkpoint_load_newest(&r->t->engine.params, r->t->config.run_dir, NULL, &r->scratch,
+                                      &info);
     EXPECT(s == ERR_ARG);
     EXPECT(strstr(status_message(), "rank 1: ") != NULL);
     EXPECT(strstr(status_message(), "/1/checkpoints/step-0000000002 is not there as") != NULL);
@@ -609,7 +610,7 @@ static float *own_moment(Engine *e)
 static Status save_spoiled(Rank *r)
 {
     Engine *e = &r->t->engine;
-    TRY(checkpointer_open(&r->saver, &r->t->config, e, &r->t->arena));
+    TRY(checkpointer_open(&r->saver, &r->t->config, &e->params, &r->t->arena));
     TRY(save_step(r, 1));
     put_state(e, 2);
     TRY(engine_check_numbers(&e->params, 2));

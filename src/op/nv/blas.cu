@@ -143,6 +143,7 @@ typedef struct Call {
     cublasLtMatrixLayoutOpaque_t left, right, c;
 } Call;
 
+/* Callers pass f32 or bf16 only (gemm.h). */
 static cudaDataType_t cuda_type(Dtype t) { return t == DTYPE_F32 ? CUDA_R_32F : CUDA_R_16BF; }
 
 /* op(X) is (rows, cols). */
@@ -151,6 +152,8 @@ static Status operand_make(Call *c, cublasLtMatrixLayoutOpaque_t *layout, const 
                            const char *what)
 {
     cublasOperation_t op = x.turned ? CUBLAS_OP_T : CUBLAS_OP_N;
+    /* Rows and columns of the matrix in memory as cuBLASLt counts them: our rows are its
+     * columns. */
     uint64_t high = (uint64_t)(x.turned ? rows : cols), wide = (uint64_t)(x.turned ? cols : rows);
     TRY(blas_status(c->lt, c->lt->MatmulDescSetAttribute(&c->op, transposes, &op, sizeof op),
                     what));
@@ -160,6 +163,8 @@ static Status operand_make(Call *c, cublasLtMatrixLayoutOpaque_t *layout, const 
                        what);
 }
 
+/* `r` is what beta C reads: it has the layout of C, but may be other memory. Descriptors are filled
+ * in place, so a call takes no memory from the heap. */
 static Status call_make(const CublasLt *lt, const GemmArgs *g, const void *r, Call *out)
 {
     Call c = {};
@@ -187,6 +192,8 @@ static uint32_t alignment(const void *at)
     return bytes;
 }
 
+/* Alignments are part of the key, because they decide which algorithms the library may propose.
+ * Bits of `kinds`: 0 and 1 transpositions, 2 beta, 3 and 4 types, from 8 on the four alignments. */
 static ChoiceKey key_of(const GemmArgs *g, const void *r)
 {
     int64_t kinds = (int64_t)g->a.turned | (int64_t)g->b.turned << 1 | (int64_t)(g->beta != 0) << 2;
@@ -196,6 +203,8 @@ static ChoiceKey key_of(const GemmArgs *g, const void *r)
     return ChoiceKey{ g->m, g->n, g->k, g->a.ld, g->b.ld, g->c.ld, kinds };
 }
 
+/* What the library may propose: algorithms that fit the workspace, sum k in one piece, and need no
+ * more alignment than these addresses have. A and B of the library are our B and A. */
 static Status limits_make(const CublasLt *lt, const GemmArgs *g, const void *r,
                           cublasLtMatmulPreferenceOpaque_t *out)
 {
@@ -251,6 +260,8 @@ static Status legal_find(struct Blas *b, Call *call, Legal *out)
     cublasStatus_t e =
         call->lt->MatmulAlgoGetHeuristic(b->handle, &call->op, &call->left, &call->right, &call->c,
                                          &call->c, &limits, PROPOSALS, proposal, &n);
+    /* Both say that the library has nothing for this product. That is no failure: our own kernel
+     * runs. */
     if (e == CUBLAS_STATUS_NOT_SUPPORTED || e == CUBLAS_STATUS_INVALID_VALUE) return OK;
     TRY(blas_status(call->lt, e, "choice of an algorithm"));
     for (int i = 0; i < n; i++) {
@@ -261,6 +272,7 @@ static Status legal_find(struct Blas *b, Call *call, Legal *out)
     return OK;
 }
 
+/* The only place that launches a dense product, for timing and for real. */
 static cublasStatus_t launch(struct Exec *ex, Call *call, const cublasLtMatmulAlgo_t *algo)
 {
     const float one = 1;
@@ -300,6 +312,8 @@ static Status launch_proposal(void *self, int i)
     return blas_status(t->call->lt, launch(t->ex, t->call, &t->legal->algo[i]), "timed product");
 }
 
+/* Sets the kind and the algorithm of *out, not its key. timed: launches the product several times,
+ * so a product that adds to C itself adds more than once. */
 static Status choose(struct Exec *ex, Call *call, bool timed, Choice *out)
 {
     struct Blas *b = blas_of(ex);
@@ -350,6 +364,7 @@ static Status choice_find(struct Exec *ex, Call *call, Choice *spare, Choice **o
         log_warn("the kept choice for a product of %lld x %lld x %lld does not fit it: another is "
                  "made",
                  (long long)key.m, (long long)key.n, (long long)key.k);
+        /* The one case in which an entry changes: in this run no product has used it. */
         TRY(choose(ex, call, b->tuner.on, c));
     }
     if (c == NULL) {

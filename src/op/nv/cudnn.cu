@@ -42,6 +42,7 @@ void cudnn_close(Cudnn *c)
     *c = {};
 }
 
+/* "Not supported" is no error of the device: the caller then tries another kernel. */
 static Status cudnn_status(const Cudnn *c, cudnnStatus_t e, const char *what)
 {
     char text[256] = "";
@@ -52,6 +53,7 @@ static Status cudnn_status(const Cudnn *c, cudnnStatus_t e, const char *what)
                 c->call.error_text(e), text[0] == 0 ? "" : ": ", text);
 }
 
+/* A handle takes time and device memory, so it is made only when a call of attention needs it. */
 Status cudnn_start(Cudnn *c, cudaStream_t stream)
 {
     if (c->handle != NULL) return OK;
@@ -61,11 +63,14 @@ Status cudnn_start(Cudnn *c, cudaStream_t stream)
 
 /* Graphs */
 
+/* Only the first failure counts: what follows it are calls on descriptors that were never
+ * finished. */
 static void status_keep(CudnnGraph *g, cudnnStatus_t e, const char *what)
 {
     if (g->status == OK) g->status = cudnn_status(g->cudnn, e, what);
 }
 
+/* NULL after a failure. Later calls pass NULL on, and part_set does nothing then. */
 static cudnnBackendDescriptor_t part_make(CudnnGraph *g, cudnnBackendDescriptorType_t type)
 {
     cudnnBackendDescriptor_t d = NULL;
@@ -89,6 +94,7 @@ static void part_set_part(CudnnGraph *g, cudnnBackendDescriptor_t d,
     part_set(g, d, name, CUDNN_TYPE_BACKEND_DESCRIPTOR, 1, &value);
 }
 
+/* NO_NODE leaves the attribute unset: the operation has no such argument. */
 static void part_set_node(CudnnGraph *g, cudnnBackendDescriptor_t d,
                           cudnnBackendAttributeName_t name, Node x)
 {
@@ -100,6 +106,7 @@ static void part_finish(CudnnGraph *g, cudnnBackendDescriptor_t d, const char *w
     if (g->status == OK) status_keep(g, g->cudnn->call.finalize(d), what);
 }
 
+/* Operations must be finished before the graph lists them. */
 static void finish_op(CudnnGraph *g, cudnnBackendDescriptor_t op, const char *what)
 {
     part_finish(g, op, what);
@@ -114,6 +121,8 @@ static int64_t id_of(Node x) { return x + 1; }
 /* Rows of bf16 are read 16 bytes at a time, other types by element. */
 static int64_t alignment(cudnnDataType_t type) { return type == CUDNN_DATA_BFLOAT16 ? 16 : 4; }
 
+/* Strides are cuDNN's idea of the layout: a transposed view is the same memory with exchanged
+ * strides. */
 Node graph_node(CudnnGraph *g, NodeShape shape, cudnnDataType_t type, NodeKind kind)
 {
     int64_t align = alignment(type), id = id_of(g->nodes);
@@ -154,6 +163,7 @@ NodeShape node_transposed(const NodeShape &s)
              { s.stride[0], s.stride[1], s.stride[3], s.stride[2] } };
 }
 
+/* Sums are f32, whatever the types of a and b are. */
 void graph_matmul(CudnnGraph *g, Node a, Node b, Node c)
 {
     cudnnDataType_t type = CUDNN_DATA_FLOAT;
@@ -205,6 +215,7 @@ Node graph_map(CudnnGraph *g, cudnnPointwiseMode_t op, Node x, Node b)
     return y;
 }
 
+/* Compares in cuDNN's boolean type, which graph_select reads. */
 Node graph_at_least(CudnnGraph *g, Node x, Node b)
 {
     Node y = graph_typed_like(g, x, CUDNN_DATA_BOOLEAN);
@@ -228,6 +239,7 @@ Node graph_select(CudnnGraph *g, Node where, Node x, Node other)
     return y;
 }
 
+/* GEN_INDEX has one input, which gives the shape alone; its values are not read. */
 Node graph_index(CudnnGraph *g, Node like, int64_t axis)
 {
     Node y = graph_typed_like(g, like, CUDNN_DATA_INT32);
@@ -268,6 +280,7 @@ typedef struct Search {
     CudnnPlan plan;
 } Search;
 
+/* If cuDNN does not answer, the engine counts as not deterministic, which is the safe side. */
 static bool in_any_order(const Cudnn *c, cudnnBackendDescriptor_t config)
 {
     cudnnBackendDescriptor_t engine = NULL;
@@ -314,7 +327,8 @@ static bool plan_try(const Cudnn *c, cudnnBackendDescriptor_t config, Search *s)
     return false;
 }
 
-/* Tries cuDNN's proposals for a finished graph, in its order. */
+/* Tries cuDNN's proposals for a finished graph, in its order. Mode A is cuDNN's fast heuristic,
+ * without measurements. All proposals but the chosen one are freed here. */
 static void plan_search(CudnnGraph *g, cudnnBackendDescriptor_t graph, Search *s)
 {
     const Cudnn *c = g->cudnn;
@@ -340,6 +354,8 @@ static void plan_search(CudnnGraph *g, cudnnBackendDescriptor_t graph, Search *s
     }
 }
 
+/* Parts are freed from the last to the first, because later ones refer to earlier ones. A finished
+ * plan needs none of them. */
 Status graph_plan(CudnnGraph *g, bool one_order, size_t workspace_bytes, CudnnPlan *out)
 {
     Search s = { one_order, workspace_bytes, 0, {} };
@@ -372,6 +388,8 @@ void cudnn_bind(CudnnBound *b, Node x, void *at)
     b->n++;
 }
 
+/* A variant pack is the list of arguments of one call. It is not needed once the launch has
+ * returned. */
 Status plan_run(const Cudnn *c, const CudnnPlan *p, const CudnnBound *bound, void *workspace)
 {
     cudnnBackendDescriptor_t pack = NULL;

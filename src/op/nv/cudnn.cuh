@@ -60,6 +60,8 @@ typedef struct NodeShape {
 /* MEMORY: the caller gives its address; VALUE: one number of the host, copied at the call. */
 typedef enum NodeKind { NODE_MEMORY, NODE_VIRTUAL, NODE_VALUE } NodeKind;
 
+/* `part` holds every descriptor in the order of creation, for freeing; node and op are two views of
+ * some of them. */
 typedef struct CudnnGraph {
     const Cudnn *cudnn;
     Status status;
@@ -68,6 +70,8 @@ typedef struct CudnnGraph {
     int nodes, ops, parts;
 } CudnnGraph;
 
+/* Owned by the caller until plan_free. The plan refers to its configuration, so both live equally
+ * long. */
 typedef struct CudnnPlan {
     cudnnBackendDescriptor_t config, plan; /* plan NULL: none */
     size_t workspace_bytes;
@@ -116,8 +120,11 @@ typedef struct CudnnBound {
     int n;
 } CudnnBound;
 
+/* At most BOUND_MAX for each call. `at` must stay valid until plan_run returns. */
 void cudnn_bind(CudnnBound *b, Node x, void *at);
 
+/* Launches on the stream of cudnn_start. `workspace` has at least p->workspace_bytes, on the
+ * device. */
 Status plan_run(const Cudnn *c, const CudnnPlan *p, const CudnnBound *bound, void *workspace);
 void plan_free(const Cudnn *c, CudnnPlan *p);
 

@@ -16,6 +16,9 @@ namespace grouped
  * the tile x 64 terms. */
 template <typename T, bool ALONG, int WIDTH> struct Gather;
 
+/* Rows of memory are rows of the tile. A thread copies the same chunk of MINE rows, DOWN rows
+ * apart. Bit q of `have` says that its q-th row exists; a row that does not exist becomes zeros.
+ * left: terms from this thread's chunk to the end of a row. */
 template <typename T, int WIDTH> struct Gather<T, true, WIDTH> {
     static constexpr int ACROSS = hopper::BLOCK / CHUNK, DOWN = hopper::WARPGROUP / ACROSS;
     static constexpr int MINE = WIDTH / DOWN;
@@ -45,6 +48,8 @@ template <typename T, int WIDTH> struct Gather<T, true, WIDTH> {
     __device__ __forceinline__ void step(uint32_t room)
     {
         int chunk = (int)threadIdx.x % ACROSS, row = (int)threadIdx.x / ACROSS;
+        /* Chunks are swizzled as TMA does it, so products read both kinds of stages in one way. A
+         * copy that is not inside reads nothing and writes zeros. */
         uint32_t to = room + row * hopper::ROW_BYTES + ((chunk ^ (row & 7)) << 4);
 #pragma unroll
         for (int q = 0; q < MINE; q++) {
@@ -66,6 +71,7 @@ template <typename T, int WIDTH> struct Gather<T, false, WIDTH> {
     static constexpr uint32_t NONE = ~0u;
     View<T> v;
     const T *column; /* of this thread, in the first row of memory */
+    /* The first term of the next stage. */
     int64_t k;
     uint32_t begin[AHEAD]; /* of the next stages */
     uint32_t next[AHEAD];  /* of the first stages of the next tile */
@@ -95,6 +101,8 @@ template <typename T, int WIDTH> struct Gather<T, false, WIDTH> {
     {
         int chunk = (int)threadIdx.x % ACROSS, term = (int)threadIdx.x / ACROSS;
         uint32_t block = room + chunk / 8 * hopper::BLOCK_BYTES + term * hopper::ROW_BYTES;
+        /* A thread's terms are DOWN apart, and 2 DOWN is a multiple of 8, so only two swizzles
+         * occur. */
         uint32_t even = block + ((chunk % 8 ^ (term & 7)) << 4);
         uint32_t odd = block + ((chunk % 8 ^ (term + DOWN & 7)) << 4);
 #pragma unroll
@@ -140,7 +148,8 @@ template <typename SIDE, bool SUMS, int WIDTH> struct Loader {
         if constexpr (SUMS || SIDE::GATHERS) gather.open(v, first_gathered(terms));
     }
 
-    /* Does the next stage come by TMA? */
+    /* Does the next stage come by TMA? The last terms of a sum over rows do not: a whole box would
+     * also read the next expert's rows. */
     __device__ __forceinline__ bool boxes() const
     {
         return !SIDE::GATHERS && (!SUMS || left >= hopper::BLOCK);

@@ -1,6 +1,8 @@
 /* hopper: the host's side of kernels for sm_90a (hopper.cuh): grids and tensor maps. */
 #include "op/nv/hopper.cuh"
 
+/* Persistent blocks: one for each multiprocessor, which takes tile after tile, or fewer if there
+ * are fewer tiles. */
 extern "C" unsigned hopper_blocks(const struct Exec *, int64_t tiles)
 {
     int64_t most = gpu_limit(GPU_PROCESSORS);
@@ -21,6 +23,8 @@ static Status encoder_find(const char *op, decltype(&cuTensorMapEncodeTiled) *ou
     return OK;
 }
 
+/* A map tells the TMA unit the shape of a matrix, so that one thread copies a whole box. Boxes are
+ * 128 bytes wide, the width of the swizzle. */
 Status tensor_map(const char *op, const grouped::TensorShape &t, int box_rows, bool pairs,
                   CUtensorMap *out)
 {
@@ -31,6 +35,8 @@ Status tensor_map(const char *op, const grouped::TensorShape &t, int box_rows, b
     cuuint64_t row = (cuuint64_t)t.cols * (f32 ? 4 : 2), matrix = row * (cuuint64_t)t.rows;
     cuuint64_t cols = (cuuint64_t)t.cols, rows = (cuuint64_t)t.rows, deep = (cuuint64_t)t.deep;
     cuuint64_t flat[RANK] = { cols, rows, deep };
+    /* `pairs`: gate rows and up rows of a weight lie rows / 2 apart. Eight rows of each alternate
+     * in shared memory, so that one thread gets both. */
     cuuint64_t paired[RANK] = { cols, PAIR, 2, rows / 2 / PAIR, deep };
     cuuint64_t flat_bytes[RANK - 1] = { row, matrix };
     cuuint64_t paired_bytes[RANK - 1] = { row, matrix / 2, row * PAIR, matrix };

@@ -31,7 +31,7 @@ static void place_open_in(RunPlace *p, const char *folder, const char *const *se
     all[n++] = "run.threads=1"; /* what is saved does not depend on it */
     tiny_open(&p->t, all);
     CHECK_OK(arena_init(&p->scratch, "scratch", MEM_HOST, (size_t)1 << 30));
-    CHECK_OK(checkpointer_open(&p->saver, &p->t.config, &p->t.engine, &p->t.arena));
+    CHECK_OK(checkpointer_open(&p->saver, &p->t.config, &p->t.engine.params, &p->t.arena));
 }
 
 static void place_open(RunPlace *p, const char *const *settings)
@@ -89,7 +89,7 @@ static void a_loaded_training_goes_on_with_the_same_bits(void **state)
         train_and_save(&a, 0, 3);
         place_open_in(&b, a.folder, models[m]);
         tiny_steps(&b.t, 100, 2); /* what is in memory before a load must not matter */
-        CHECK_OK(checkpoint_load(&b.t.engine, in_step(&a, 3, ""), &b.scratch, &info));
+        CHECK_OK(checkpoint_load(&b.t.engine.params, in_step(&a, 3, ""), &b.scratch, &info));
         CHECK_INT(info.step, 3);
         CHECK_INT(info.position, 12);
         CHECK(tiny_same_state(&a.t, &b.t));
@@ -110,7 +110,7 @@ static void a_save_under_way_is_finished_when_a_run_ends(void **state)
     tiny_steps(&p.t, 0, 1);
     CHECK_OK(checkpoint_save(&p.saver, 1, 4));
     checkpointer_close(&p.saver);
-    CHECK_OK(checkpoint_load_newest(&p.t.engine, p.folder, NULL, &p.scratch, &info));
+    CHECK_OK(checkpoint_load_newest(&p.t.engine.params, p.folder, NULL, &p.scratch, &info));
     CHECK_INT(info.step, 1);
     place_close(&p);
 }
@@ -126,7 +126,7 @@ static void weights_alone_are_loaded_for_inference(void **state)
     train_and_save(&p, 0, 2);
     CHECK_OK(engine_plan(&p.t.config, ENGINE_INFER, &p.t.shape, &plan));
     CHECK_OK(engine_open(&e, &p.t.config, ENGINE_INFER, &p.t.shape, &plan));
-    CHECK_OK(checkpoint_load(&e, in_step(&p, 2, ""), &p.scratch, &info));
+    CHECK_OK(checkpoint_load(&e.params, in_step(&p, 2, ""), &p.scratch, &info));
     for (int i = 0; i < e.params.table.n; i++) {
         Tensor a =
             param_view(&p.t.engine.params.table.at[i], &p.t.engine.params.memory, BUF_WEIGHT);
@@ -147,7 +147,7 @@ static void a_checkpoint_in_f32_goes_on_in_bf16(void **state)
     place_open(&a, TINY("run.compute=f32"));
     train_and_save(&a, 0, 2);
     place_open_in(&b, a.folder, TINY("run.compute=bf16"));
-    CHECK_OK(checkpoint_load(&b.t.engine, in_step(&a, 2, ""), &b.scratch, &info));
+    CHECK_OK(checkpoint_load(&b.t.engine.params, in_step(&a, 2, ""), &b.scratch, &info));
     CHECK(tiny_same_state(&a.t, &b.t));
     const uint16_t *low = b.t.engine.params.memory.buffer[BUF_WEIGHT].data;
     const float *main = b.t.engine.params.memory.buffer[BUF_MAIN].data;
@@ -183,11 +183,11 @@ static void moments_are_rounded_and_widened_between_runs(void **state)
     train_and_save(&a, 0, 2);
     place_open_in(&b, a.folder, TINY("optimizer.moments=bf16"));
     CHECK(b.saver.bytes < a.saver.bytes * 3 / 4);
-    CHECK_OK(checkpoint_load(&b.t.engine, in_step(&a, 2, ""), &b.scratch, &info));
+    CHECK_OK(checkpoint_load(&b.t.engine.params, in_step(&a, 2, ""), &b.scratch, &info));
     check_moments(&b.t, &a.t);
     train_and_save(&b, 2, 2);
     place_open_in(&c, a.folder, TINY("moe.shared=1"));
-    CHECK_OK(checkpoint_load(&c.t.engine, in_step(&a, 4, ""), &c.scratch, &info));
+    CHECK_OK(checkpoint_load(&c.t.engine.params, in_step(&a, 4, ""), &c.scratch, &info));
     check_moments(&b.t, &c.t);
     const uint16_t *low = b.t.engine.params.memory.buffer[BUF_OPTIMIZER].data;
     const float *wide = c.t.engine.params.memory.buffer[BUF_OPTIMIZER].data;
@@ -293,11 +293,11 @@ static void a_flipped_byte_of_any_entry_is_found_and_named(void **state)
     for (int i = 0; i < 7; i++) {
         long at = (long)(bytes - 4) * i / 6; /* the first and the last element, and between */
         flip(in_step(&p, 1, "rank-00000.bin"), at);
-        CHECK_FAILS(checkpoint_load(&p.t.engine, in_step(&p, 1, ""), &p.scratch, &info), ERR_FORMAT,
-                    "rank-00000.bin: the bytes of model.");
+        CHECK_FAILS(checkpoint_load(&p.t.engine.params, in_step(&p, 1, ""), &p.scratch, &info),
+                    ERR_FORMAT, "rank-00000.bin: the bytes of model.");
         flip(in_step(&p, 1, "rank-00000.bin"), at);
     }
-    CHECK_OK(checkpoint_load(&p.t.engine, in_step(&p, 1, ""), &p.scratch, &info));
+    CHECK_OK(checkpoint_load(&p.t.engine.params, in_step(&p, 1, ""), &p.scratch, &info));
     place_close(&p);
 }
 
@@ -310,11 +310,11 @@ static void the_newest_whole_one_is_loaded(void **state)
     for (int i = 0; i < 3; i++) train_and_save(&p, i, 1);
     flip(in_step(&p, 3, "rank-00000.bin"), 8);
     CHECK(unlink(in_step(&p, 2, MANIFEST_NAME)) == 0);
-    CHECK_OK(checkpoint_load_newest(&p.t.engine, p.folder, NULL, &p.scratch, &info));
+    CHECK_OK(checkpoint_load_newest(&p.t.engine.params, p.folder, NULL, &p.scratch, &info));
     CHECK_INT(info.step, 1);
     flip(in_step(&p, 1, MANIFEST_NAME), 3);
-    CHECK_FAILS(checkpoint_load_newest(&p.t.engine, p.folder, NULL, &p.scratch, &info), ERR_IO,
-                "there is no whole checkpoint");
+    CHECK_FAILS(checkpoint_load_newest(&p.t.engine.params, p.folder, NULL, &p.scratch, &info),
+                ERR_IO, "there is no whole checkpoint");
     place_close(&p);
 }
 
@@ -328,10 +328,10 @@ static void a_damaged_one_is_replaced_by_the_step_run_again(void **state)
     train_and_save(&p, 0, 1);
     train_and_save(&p, 1, 1);
     flip(in_step(&p, 2, "rank-00000.bin"), 8);
-    CHECK_OK(checkpoint_load_newest(&p.t.engine, p.folder, NULL, &p.scratch, &info));
+    CHECK_OK(checkpoint_load_newest(&p.t.engine.params, p.folder, NULL, &p.scratch, &info));
     CHECK_INT(info.step, 1);
     train_and_save(&p, 1, 1);
-    CHECK_OK(checkpoint_load_newest(&p.t.engine, p.folder, NULL, &p.scratch, &info));
+    CHECK_OK(checkpoint_load_newest(&p.t.engine.params, p.folder, NULL, &p.scratch, &info));
     CHECK_INT(info.step, 2);
     place_close(&p);
 }
@@ -389,7 +389,7 @@ static void check_not_saved(const char *async)
         CHECK_FAILS(saved, ERR_NUMERIC, s->buffer == BUF_STATE ? "moe_bias_update" : "adamw, in");
         CHECK_FAILS(saved, ERR_NUMERIC, "in step 2 or before");
         CHECK(has(&p, 1) && !has(&p, 2));
-        CHECK_OK(checkpoint_load_newest(&p.t.engine, p.folder, NULL, &p.scratch, &info));
+        CHECK_OK(checkpoint_load_newest(&p.t.engine.params, p.folder, NULL, &p.scratch, &info));
         CHECK_INT(info.step, 1);
         CHECK(*at == good);
         place_close(&p);
@@ -444,7 +444,8 @@ static void a_moment_that_bf16_cannot_hold_is_not_loaded(void **state)
     CHECK_OK(checkpoint_save(&a.saver, 1, 4));
     CHECK_OK(checkpoint_finish(&a.saver));
     place_open_in(&b, a.folder, TINY("optimizer.moments=bf16"));
-    CHECK_FAILS(checkpoint_load(&b.t.engine, in_step(&a, 1, ""), &b.scratch, &info), ERR_NUMERIC,
+    CHECK_FAILS(checkpoint_load(&b.t.engine.params, in_step(&a, 1, ""), &b.scratch, &info),
+                ERR_NUMERIC,
                 "read as bf16 holds model.embed_tokens.weight (moment1) with inf at element 3");
     place_leave(&b);
     place_close(&a);
@@ -477,14 +478,14 @@ static void a_checkpoint_that_is_not_finite_is_named_and_passed_over(void **stat
         train_and_save(&p, 0, 1);
         train_and_save(&p, 1, 1);
         forge_number(in_step(&p, 2, ""), s->param, s->buffer, s->at, s->value);
-        CHECK_FAILS(checkpoint_load(&p.t.engine, in_step(&p, 2, ""), &p.scratch, &info),
+        CHECK_FAILS(checkpoint_load(&p.t.engine.params, in_step(&p, 2, ""), &p.scratch, &info),
                     ERR_NUMERIC, s->says);
-        CHECK_FAILS(checkpoint_load(&p.t.engine, in_step(&p, 2, ""), &p.scratch, &info),
+        CHECK_FAILS(checkpoint_load(&p.t.engine.params, in_step(&p, 2, ""), &p.scratch, &info),
                     ERR_NUMERIC, "step-0000000002/ holds ");
-        CHECK_OK(checkpoint_load_newest(&p.t.engine, p.folder, NULL, &p.scratch, &info));
+        CHECK_OK(checkpoint_load_newest(&p.t.engine.params, p.folder, NULL, &p.scratch, &info));
         CHECK_INT(info.step, 1);
         forge_number(in_step(&p, 1, ""), s->param, s->buffer, s->at, s->value);
-        CHECK_FAILS(checkpoint_load_newest(&p.t.engine, p.folder, NULL, &p.scratch, &info),
+        CHECK_FAILS(checkpoint_load_newest(&p.t.engine.params, p.folder, NULL, &p.scratch, &info),
                     ERR_NUMERIC, s->says);
         place_close(&p);
     }
@@ -534,9 +535,9 @@ static void pieces_that_are_not_the_tensor_are_named_and_passed_over(void **stat
         train_and_save(&p, 0, 1);
         train_and_save(&p, 1, 1);
         change_pieces(in_step(&p, 2, ""), 0, bad[i].piece);
-        CHECK_FAILS(checkpoint_load(&p.t.engine, in_step(&p, 2, ""), &p.scratch, &info), ERR_FORMAT,
-                    bad[i].says);
-        CHECK_OK(checkpoint_load_newest(&p.t.engine, p.folder, NULL, &p.scratch, &info));
+        CHECK_FAILS(checkpoint_load(&p.t.engine.params, in_step(&p, 2, ""), &p.scratch, &info),
+                    ERR_FORMAT, bad[i].says);
+        CHECK_OK(checkpoint_load_newest(&p.t.engine.params, p.folder, NULL, &p.scratch, &info));
         CHECK_INT(info.step, 1);
         place_close(&p);
     }
@@ -571,8 +572,8 @@ static void check_other(const char *setting, const char *says)
     place_open(&a, TINY("moe.shared=1"));
     train_and_save(&a, 0, 1);
     place_open_in(&b, a.folder, TINY(setting));
-    CHECK_FAILS(checkpoint_load_newest(&b.t.engine, a.folder, NULL, &b.scratch, &info), ERR_ARG,
-                says);
+    CHECK_FAILS(checkpoint_load_newest(&b.t.engine.params, a.folder, NULL, &b.scratch, &info),
+                ERR_ARG, says);
     place_leave(&b);
     place_close(&a);
 }
@@ -600,7 +601,7 @@ static void the_newest_are_kept_also_by_the_next_process(void **state)
     for (int i = 0; i < 3; i++) train_and_save(&p, i, 1);
     CHECK(!has(&p, 1) && has(&p, 2) && has(&p, 3));
     checkpointer_close(&p.saver);
-    CHECK_OK(checkpointer_open(&p.saver, &p.t.config, &p.t.engine, &p.t.arena));
+    CHECK_OK(checkpointer_open(&p.saver, &p.t.config, &p.t.engine.params, &p.t.arena));
     CHECK_INT(p.saver.n_steps, 2);
     train_and_save(&p, 3, 1);
     CHECK(!has(&p, 2) && has(&p, 3) && has(&p, 4));
@@ -618,7 +619,7 @@ static void what_was_never_finished_is_removed_and_what_is_foreign_stays(void **
     CHECK_OK(file_make_folders(path));
     CHECK_OK(file_make_folders(in_step(&p, 1, "mine")));
     checkpointer_close(&p.saver);
-    CHECK_OK(checkpointer_open(&p.saver, &p.t.config, &p.t.engine, &p.t.arena));
+    CHECK_OK(checkpointer_open(&p.saver, &p.t.config, &p.t.engine.params, &p.t.arena));
     CHECK(!file_exists(path));
     CHECK(file_exists(in_step(&p, 1, "mine")));
     CHECK_INT(p.saver.n_steps, 1);

@@ -198,14 +198,15 @@ static void state_of_another_rule_is_not_taken(void **state)
     (void)snprintf(dir, sizeof dir, "run.dir=%s", folder);
     (void)snprintf(path, sizeof path, "%s/checkpoints/step-0000000001", folder);
     tiny_open(&t, TINY(dir, "checkpoint.async=false"));
-    CHECK_OK(checkpointer_open(&saver, &t.config, &t.engine, &t.arena));
+    CHECK_OK(checkpointer_open(&saver, &t.config, &t.engine.params, &t.arena));
     CHECK_OK(checkpoint_save(&saver, 1, 4));
     CHECK_OK(checkpoint_finish(&saver));
     checkpointer_close(&saver);
-    CHECK_OK(checkpoint_load(&t.engine, path, &t.arena, &info));
+    CHECK_OK(checkpoint_load(&t.engine.params, path, &t.arena, &info));
     follow_both(&t);
-    CHECK_FAILS(checkpoint_load(&t.engine, path, &t.arena, &info), ERR_ARG, "has no moments of ");
-    CHECK_OK(checkpoint_load_init(&t.engine, path, NULL, false, &t.arena, &info));
+    CHECK_FAILS(checkpoint_load(&t.engine.params, path, &t.arena, &info), ERR_ARG,
+                "has no moments of ");
+    CHECK_OK(checkpoint_load_init(&t.engine.params, path, NULL, false, &t.arena, &info));
     tiny_close(&t);
     CHECK_OK(file_remove_tree(folder));
 }
