@@ -2,7 +2,10 @@
  * `bench ops --why` and its tests. Ops that run do not come here. */
 #include "op/op_kernels.h"
 
+#include "op/attention.h"
 #include "op/attention_kernels.h"
+#include "op/head_private.h"
+#include "op/linear.h"
 #include "op/product_kernels.h"
 
 const OpKernels op_kernels[OP_KERNELS] = {

@@ -173,7 +173,7 @@ static __global__ void dequantize_kernel(Blocks b, const void *data, const float
 }
 
 /* One integer for each scale: here a block's rows raise one maximum by atomics. */
-extern "C" size_t quantize_cuda_workspace(const struct Exec *, const void *args)
+extern "C" size_t quantize_gpu_workspace(const struct Exec *, const void *args)
 {
     const Quantize *a = (const Quantize *)args;
     return (size_t)tensor_elems(&a->quant.scale) * sizeof(uint32_t);
@@ -198,7 +198,7 @@ template <typename A, typename F> static Status quantize_run(struct Exec *ex, co
     return kernel_status("quantize");
 }
 
-extern "C" Status quantize_cuda(struct Exec *ex, const void *args)
+extern "C" Status quantize_gpu(struct Exec *ex, const void *args)
 {
     const Quantize *a = (const Quantize *)args;
     bool wide = a->x.dtype == DTYPE_F32, e4m3 = a->quant.data.dtype == DTYPE_E4M3;
@@ -214,7 +214,7 @@ template <typename A, typename F> static Status dequantize_run(struct Exec *ex, 
     return kernel_status("dequantize");
 }
 
-extern "C" Status dequantize_cuda(struct Exec *ex, const void *args)
+extern "C" Status dequantize_gpu(struct Exec *ex, const void *args)
 {
     const Dequantize *a = (const Dequantize *)args;
     bool wide = a->y.dtype == DTYPE_F32, e4m3 = a->quant.data.dtype == DTYPE_E4M3;

@@ -10,6 +10,7 @@
 #include "model/recipe_text.h"
 #include "op/choices.h"
 #include "op/exchange.h"
+#include "op/libraries.h"
 #include "train/agree.h"
 #include "train/checkpoint.h"
 #include "train/copies.h"

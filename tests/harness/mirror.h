@@ -178,11 +178,11 @@ static inline Status mirror_both(Exec *ex, int level, const OpDesc *op, const vo
     _Alignas(16) char gpu_args[MIRROR_ARGS_MAX];
     TRY(mirror_args(op, args, gpu_args));
     TRY(op_next(ex, level, op, args));
-    if (op->cuda_workspace != NULL) {
-        TRY(arena_alloc(&mirror.scratch, op->cuda_workspace(&mirror.gpu, gpu_args),
+    if (op->gpu_workspace != NULL) {
+        TRY(arena_alloc(&mirror.scratch, op->gpu_workspace(&mirror.gpu, gpu_args),
                         &mirror.gpu.workspace));
     }
-    Status s = op->cuda(&mirror.gpu, gpu_args);
+    Status s = op->gpu(&mirror.gpu, gpu_args);
     /* Not every GPU has 8-bit products, and not every width a kernel: the CPU's result stands alone. */
     if (s == ERR_UNSUPPORTED && mirror_scaled(op, args)) return OK;
     if (s != OK) return s;
@@ -192,7 +192,7 @@ static inline Status mirror_both(Exec *ex, int level, const OpDesc *op, const vo
 
 static inline Status mirror_run(Exec *ex, int level, const OpDesc *op, const void *args)
 {
-    if (op->cuda == NULL || op->args_bytes > MIRROR_ARGS_MAX) return op_next(ex, level, op, args);
+    if (op->gpu == NULL || op->args_bytes > MIRROR_ARGS_MAX) return op_next(ex, level, op, args);
     ArenaMark device = arena_mark(&mirror.device), host = arena_mark(&mirror.host);
     ArenaMark scratch = arena_mark(&mirror.scratch);
     Status s = mirror_both(ex, level, op, args);

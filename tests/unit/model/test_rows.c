@@ -4,6 +4,7 @@
 
 #include "backend/backend.h"
 #include "model/attention.h"
+#include "model/mlp.h"
 
 #include <math.h>
 
