@@ -1,5 +1,6 @@
 /* Steps with 8-bit products: memory is as planned, bits depend neither on threads nor on recompute, an
  * infinity is named, and gradients point where those of f32 do. */
+#include "harness/param_view.h"
 #include "harness/tiny.h"
 
 #include <float.h>
