@@ -17,7 +17,8 @@ static const char *const models[][SETTINGS_MAX] = {
     { "fp8.recipe=row", "fp8.wgrad=bf16", "moe.shared_gate=true", "moe.every=2",
       "model.dense_layers=0" },
     { "fp8.recipe=tensor", "fp8.scales=pow2", "fp8.layers=[0, 2]", "run.compute=bf16" },
-    { "fp8.recipe=block", "mtp.layers=1", "attention.kind=gqa", "init.frozen=[\"*.o_proj.*\"]" },
+    { "fp8.recipe=block", "mtp.layers=1", "attention.kind=gqa",
+      "init.frozen=[\"*.o_proj.*\", \"*.experts.*.down_proj.*\"]" },
 };
 enum { MODELS = sizeof models / sizeof *models };
 
