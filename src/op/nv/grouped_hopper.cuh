@@ -378,6 +378,7 @@ static __device__ __forceinline__ void hopper_multiply(const HopperArgs<P> &args
         float sum[S::BLOCKS][S::COLS / 2];
         if constexpr (P::EIGHT) {
             scaled_sum<P, S>(p, sum, bar, ring, steps, first_row, &at);
+            if (S::TURNS && lane == 0) hopper::arrive(Barriers::at(bar.filled, turn % 2));
         } else {
             int last = hopper_sum<P, S>(sum, bar, ring, steps, blocks, &at);
             if (S::TURNS && lane == 0) hopper::arrive(Barriers::at(bar.filled, turn % 2));
