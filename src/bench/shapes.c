@@ -13,6 +13,7 @@
 #include "base/scan.h"
 #include "bench/bench.h"
 #include "bench/runner.h"
+#include "op/libraries.h"
 #include "op/moe.h"
 #include "train/engine_memory.h"
 
@@ -34,6 +35,7 @@ static const struct {
 enum {
     ALL,
     PRODUCTS,
+    EIGHT,
     LAYERS,
     ROUTING,
     NORM,
@@ -48,8 +50,8 @@ enum {
     ELEMENTWISE
 };
 
-const char bench_groups[] = "all|products|layers|routing|norm|swiglu|rope|attention|context|head|"
-                            "quant|adamw|linear|elementwise"; /* in their order */
+const char bench_groups[] = "all|products|products_8bit|layers|routing|norm|swiglu|rope|attention|"
+                            "context|head|quant|adamw|linear|elementwise"; /* in their order */
 
 typedef struct Shape {
     int group;
@@ -81,7 +83,7 @@ typedef struct Bench {
     Arena count_scratch, cpu_scratch; /* their scratch */
     Arena sample;                     /* tensors of a sample */
     float *pattern;                   /* (SHAPE_PATTERN) random numbers, which fill tensors */
-    Roof roof;
+    MeasuredPeak peak;
     Text *out;
 } Bench;
 
@@ -113,7 +115,7 @@ static Status open_shapes(Bench *b)
     }
     TRY(ARENA_NEW(tables, SHAPE_PATTERN, &b->pattern));
     rng_fill_normal(b->pattern, SHAPE_PATTERN, 1, rng_stream("bench shapes"), 0, 1);
-    return peak_measure(c, threads, true, &b->roof);
+    return peak_measure(c, threads, true, &b->peak);
 }
 
 static void close_shapes(Bench *b)
@@ -167,7 +169,7 @@ static Status count_case(Bench *b, ShapeSet set, Row *row, size_t *bytes)
         OpCost cost = op_desc(set.what->call[i].op)->cost(set.args[i]);
         row->flops += cost.flops;
         row->bytes += cost.bytes;
-        row->least_s += fmax(cost.flops / b->roof.flops, cost.bytes / b->roof.bytes);
+        row->least_s += fmax(cost.flops / b->peak.flops, cost.bytes / b->peak.bytes);
     }
     *bytes = counted.peak_bytes;
     return OK;
@@ -297,15 +299,16 @@ static void shrink_sizes(ShapeSizes *s, int64_t by)
 }
 
 /* Runs the cases of a shape's group. Most run with even routing, products also with a skewed one,
- * drawn shapes with all three. A products shape serves the layers group, too. */
+ * drawn shapes with all three. A products shape serves the groups of 8 bits and of layers, too. */
 static Status run_shape(Bench *b, Shape shape)
 {
     const BenchShapes *o = b->options;
     shrink_sizes(&shape.s, o->shrink);
     shape.s.r = shape.s.n * shape.s.k;
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
-        int of = cases[i].group, last = of == PRODUCTS ? DIRICHLET : EVEN;
-        if (of != shape.group && !(of == LAYERS && shape.group == PRODUCTS)) continue;
+        int of = cases[i].group, last = of == PRODUCTS || of == EIGHT ? DIRICHLET : EVEN;
+        bool serves = shape.group == PRODUCTS && (of == LAYERS || of == EIGHT);
+        if (of != shape.group && !serves) continue;
         if (o->group != ALL && o->group != of) continue;
         if (o->seed != NULL) last = ZIPF;
         for (int r = EVEN; r <= last; r++)
@@ -423,12 +426,12 @@ static Status run_all(Bench *b)
     if (b->options->json)
         TRY(text_json(
             b->out, "{\"kind\":\"machine\",\"name\":%s,\"compute\":%s,\"flops\":%g,\"bytes\":%g}\n",
-            machine, type, b->roof.flops, b->roof.bytes));
+            machine, type, b->peak.flops, b->peak.bytes));
     else
         TRY(text_printf(b->out,
                         "%s, %s; measured peak: %.3f TFLOP/s (large product), %.3f TB/s (copy)\n"
                         "%-14s %-24s %-9s %10s %8s %8s %7s %8s\n",
-                        machine, type, b->roof.flops / 1e12, b->roof.bytes / 1e12, "op", "shape",
+                        machine, type, b->peak.flops / 1e12, b->peak.bytes / 1e12, "op", "shape",
                         "routing", "us", "TFLOP/s", "TB/s", "peak %", "error"));
     if (b->options->list != NULL) return run_list(b);
     for (size_t i = 0; i < sizeof shapes / sizeof *shapes && b->options->seed == NULL; i++)

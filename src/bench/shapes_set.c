@@ -5,6 +5,7 @@
 #include "op/attention.h"
 #include "op/head.h"
 #include "op/moe.h"
+#include "op/operand.h"
 #include "op/optimizer.h"
 #include "op/quant.h"
 #include "op/rmsnorm.h"
@@ -179,7 +180,6 @@ static void set_options(const ShapeSet *set, OpId op, void *args)
     case OP_ROUTE_FWD: ((RouteFwd *)args)->rule = rule; break;
     case OP_ROUTE_BWD: ((RouteBwd *)args)->rule = rule; break;
     case OP_QUANTIZE: ((Quantize *)args)->quant.kind = OPERAND_1X128; break;
-    case OP_DEQUANTIZE: ((Dequantize *)args)->quant.kind = OPERAND_1X128; break;
     case OP_HEAD_LOSS:
         head->chunk = head_chunk(c->model_loss_chunk, set->ex->gpu != NULL, head->w.data.dim[0],
                                  head->x.dtype);
@@ -189,8 +189,24 @@ static void set_options(const ShapeSet *set, OpId op, void *args)
     }
 }
 
-/* Fills the argument struct of a call: the table's tensors go to the op's ports in order. Only
- * DEQUANTIZE names its scales in the table. */
+/* Does the table name scales for the operand of the port before? It does for 8-bit ones. */
+static bool names_scale(const OpPort *p, const void *args)
+{
+    Dtype type = op_port_tensor(p - 1, args)->dtype;
+    return op_port_tensor(p - 1, args)->data != NULL && dtype_bytes(type) == 1;
+}
+
+/* How a call's operand with scales lies: weights, which have three dimensions, by blocks, and
+ * transposed for the gradient of rows. Both operands of a weight's gradient are transposed. */
+static void set_scales(OpId op, Operand *q)
+{
+    bool sums = op == OP_MOE_UP_BWD_WEIGHT || op == OP_MOE_DOWN_BWD_WEIGHT;
+    bool input = op == OP_MOE_UP_BWD_INPUT || op == OP_MOE_DOWN_BWD_INPUT, weight = q->data.rank == 3;
+    q->kind = weight ? OPERAND_128X128 : OPERAND_1X128;
+    q->transposed = sums || (input && weight);
+}
+
+/* Fills the argument struct of a call: the table's tensors go to the op's ports in order. */
 static Status set_call(ShapeSet *set, int nth)
 {
     const OpDesc *op = op_desc(set->what->call[nth].op);
@@ -200,8 +216,10 @@ static Status set_call(ShapeSet *set, int nth)
         char *at = (char *)set->args[nth] + p->offset;
         if (p->dir == PORT_ROWS)
             *(Rows *)(void *)at = (Rows){ .bound = set->s.r, .expected = (double)set->s.r };
-        else if ((p->dir != PORT_IN_SCALE || op == op_desc(OP_DEQUANTIZE)) && *id++ != T_NONE)
+        else if ((p->dir != PORT_IN_SCALE || names_scale(p, set->args[nth])) && *id++ != T_NONE)
             TRY(make_tensor(set, id[-1], p->dir, (Tensor *)(void *)at));
+        if (p->dir == PORT_IN_SCALE && names_scale(p, set->args[nth]))
+            set_scales(set->what->call[nth].op, (Operand *)(void *)(at - offsetof(Operand, scale)));
     }
     set_options(set, set->what->call[nth].op, set->args[nth]);
     return OK;

@@ -62,7 +62,7 @@ static Rows received_tokens(const LayerRun *r)
     double mean = (double)n * exchange_of(r)->rows(m->experts, m->rule.top_k, ranks);
     const MoeState *s = r->state;
     Rows rows = bounded_rows(r, r->spec->capacity.blocks, mean, (double)(n * ranks),
-                             exchange_of(r)->gapless ? 1 : (double)ranks);
+                             exchange_of(r)->compact ? 1 : (double)ranks);
     if (s->travel.first.data != NULL) rows.device = tensor_at(&s->travel.first, ranks);
     return rows;
 }
@@ -138,7 +138,7 @@ static Status prepare_relay(LayerRun *r)
     int64_t k = tensor_cols(&s->route.index);
     s->travel.relay =
         (ExchangeRelay){ .inside = r->spec->ranks.ep_inside, .expected = rows.expected };
-    return tensor_new2(r->keep, DTYPE_I32, rows.bound, k, &s->travel.relay.place);
+    return tensor_new2(r->keep, DTYPE_I32, rows.bound, k, &s->travel.relay.offset);
 }
 
 /* Bounds of rows and tokens are known here, before routing: nothing of this depends on what the
@@ -159,12 +159,12 @@ static Status prepare_moe(LayerRun *r)
     if (is_spread(r)) {
         TRY(tensor_new2(r->keep, DTYPE_I32, tokens, k, &s->experts.index));
         TRY(tensor_new2(r->keep, DTYPE_F32, tokens, k, &s->experts.weight));
-        if (exchange_of(r)->places) TRY(tensor_new2(r->keep, DTYPE_I32, n, k, &s->travel.place));
-        if (exchange_of(r)->gapless) {
+        if (exchange_of(r)->offsets) TRY(tensor_new2(r->keep, DTYPE_I32, n, k, &s->travel.offset));
+        if (exchange_of(r)->compact) {
             TRY(tensor_new2(r->keep, DTYPE_I32, 1, r->spec->ranks.ep, &s->travel.count));
             TRY(tensor_new2(r->keep, DTYPE_I32, 1, r->spec->ranks.ep + 1, &s->travel.first));
         }
-        if (exchange_of(r)->relays) TRY(prepare_relay(r));
+        if (exchange_of(r)->hierarchical) TRY(prepare_relay(r));
     }
     if (is_pooled(r)) TRY(tensor_new1(r->keep, DTYPE_I32, 1, &s->order.begin));
     TRY(tensor_new2(r->keep, DTYPE_I32, 1, e / r->spec->ranks.ep + 1, &s->order.offsets));
@@ -278,10 +278,10 @@ static Tensor overflow_flag(const LayerRun *r, int which)
 static Status place_tokens(LayerRun *r)
 {
     MoeState *s = r->state;
-    const Rows rows = exchange_of(r)->relays ? relayed_rows(r) : received_tokens(r);
-    int64_t room = exchange_of(r)->gapless ? r->rows : rows.bound / exchange_blocks_of(r);
+    const Rows rows = exchange_of(r)->hierarchical ? relayed_rows(r) : received_tokens(r);
+    int64_t room = exchange_of(r)->compact ? r->rows : rows.bound / exchange_blocks_of(r);
     return exchange_place(r->ex, (ExchangePlace){ .index = s->route.index,
-                                                  .place = s->travel.place,
+                                                  .offset = s->travel.offset,
                                                   .overflow = overflow_flag(r, OVERFLOW_BLOCKS),
                                                   .count = s->travel.count,
                                                   .experts = r->layer->as.moe.experts,
@@ -300,7 +300,7 @@ static Status send_tokens(LayerRun *r, Tensor x, bool routing, Arena *arena, Ten
         r->ex, (ExchangeDispatch){ .x = x,
                                    .index = routing ? s->route.index : none,
                                    .weight = routing ? s->route.weight : none,
-                                   .place = s->travel.place,
+                                   .offset = s->travel.offset,
                                    .count = s->travel.count,
                                    .first = s->travel.first,
                                    .relay = s->travel.relay,
@@ -333,7 +333,7 @@ static Status dispatch_forward(LayerRun *r)
     s->experts.x = s->travel.sent;
     if (!r->recomputing && loss_parts(r) > 1) TRY(loss_of_counts(r));
     if (!r->recomputing && r->spec->ranks.cp > 1) TRY(drop_tokens(r));
-    if (!r->recomputing && s->travel.place.data != NULL) TRY(place_tokens(r));
+    if (!r->recomputing && s->travel.offset.data != NULL) TRY(place_tokens(r));
     if (is_spread(r))
         TRY(send_tokens(r, s->travel.sent, !r->recomputing, layer_arena(r, RECOMPUTE_EXCHANGE),
                         &s->experts.x));
@@ -360,8 +360,8 @@ static Status shared_forward(LayerRun *r)
     if (m->shared_ffn == 0) return OK;
     s->shared.mlp.limit = m->limit;
     TRY(tensor_new2(m->shared_gate ? r->keep : r->ring, r->spec->act, n, d, &s->shared.gated));
-    TRY(layer_mlp_forward(r, &s->shared.mlp, s->norm.y, (Tensor){ 0 }, s->shared.gated,
-                          RECOMPUTE_SHARED));
+    TRY(mlp_forward(r, &s->shared.mlp, s->norm.y, (Tensor){ 0 }, s->shared.gated,
+                    RECOMPUTE_SHARED));
     s->shared.out = s->shared.gated;
     if (!m->shared_gate) return OK;
     /* The recomputed MLP's output is needed only behind a gate. */
@@ -457,7 +457,7 @@ static Status combine_forward(LayerRun *r)
         Tensor back;
         TRY(sum_rows(r, s->experts.out, s->experts.weight, &back));
         return exchange_combine(r->ex, (ExchangeCombine){ .x = back,
-                                                          .place = s->travel.place,
+                                                          .offset = s->travel.offset,
                                                           .first = s->travel.first,
                                                           .relay = s->travel.relay,
                                                           .shared = s->shared.out,
@@ -606,8 +606,8 @@ static Status shared_backward_input(LayerRun *r)
                                          .dw = s->shared.dgate,
                                          .sigmoid = true }));
     }
-    TRY(layer_mlp_backward_input(r, &s->shared.mlp, s->norm.y, s->shared.dgated, s->shared.dy,
-                                 RECOMPUTE_SHARED));
+    TRY(mlp_backward_input(r, &s->shared.mlp, s->norm.y, s->shared.dgated, s->shared.dy,
+                           RECOMPUTE_SHARED));
     if (!m->shared_gate) return OK;
     Tensor w = r->weights->w[ROLE_SHARED_GATE].data, dy = s->shared.dy;
     return linear_bwd_input(r->ex, (LinearBwdInput){ .dy = operand_plain(s->shared.dgate),
@@ -620,7 +620,7 @@ static Status shared_backward_weight(LayerRun *r)
 {
     MoeState *s = r->state;
     if (r->layer->as.moe.shared_ffn == 0) return OK;
-    TRY(layer_mlp_backward_weight(r, &s->shared.mlp, s->norm.y, s->shared.dgated));
+    TRY(mlp_backward_weight(r, &s->shared.mlp, s->norm.y, s->shared.dgated));
     if (!r->layer->as.moe.shared_gate) return OK;
     return linear_bwd_weight(r->ex, (LinearBwdWeight){ .dy = operand_plain(s->shared.dgate),
                                                        .x = operand_plain(s->norm.y),
@@ -643,7 +643,7 @@ static Status dispatch_backward_input(LayerRun *r)
     TRY(tensor_new2(r->ring, DTYPE_F32, n, tensor_cols(&s->route.weight), &s->travel.dweight));
     return exchange_combine(r->ex,
                             (ExchangeCombine){ .x = back,
-                                               .place = s->travel.place,
+                                               .offset = s->travel.offset,
                                                .first = s->travel.first,
                                                .relay = s->travel.relay,
                                                .rows_weight = s->experts.dweight,

@@ -19,15 +19,16 @@
  * A grouped product (nv/grouped_hopper.cuh) has an entry, too. Its words are the number of a tile
  * shape, and zeros. Its key:
  *
- *     m = rows.bound,  n and k = the columns of operands B and A,  lda = experts,  ldb = ldc = 1
+ *     m = rows.bound,  n and k = the columns of operands B and A,  lda = experts,  ldb = 1
+ *     ldc: 8 if operands have 8 bits, else 1
  *     kinds: bit 62 (no dense product has it), the hash of the op's name, bit 0: an index names rows
  *
  * All tile shapes add terms in one order, so this choice changes no bits. If this program or
  * product lacks the recorded shape, the product's first one runs.
  *
- * This file knows no library; op/nv/blas.cu fills the table. choices_text,
- * choices_take, choices_load and choices_save accept NULL, the table of an Exec without one (the
- * CPU's), and then do nothing.
+ * This file knows no library; op/tuner.c and op/nv/blas.cu fill the table. choices_text, choices_take,
+ * choices_load and choices_save accept NULL, the table of an Exec without one (the CPU's), and then
+ * do nothing.
  */
 #ifndef OP_CHOICES_H
 #define OP_CHOICES_H

@@ -31,6 +31,10 @@
  *     AS_IS; C *place(tile, i, j)                       c is stored unchanged, there; NULL: nowhere
  *     UNIT; READS, c_shape()                            else: columns for store; what extra reads
  *
+ * 8-bit operands (EIGHT) have scales (op/operand.h), and both lie with k along rows of memory. Their
+ * sums are as on the CPU (op/scaled.h): 128 terms are summed, multiplied by their scales, and added
+ * to an f32 sum. A weight gradient finds the terms of group e from column `column` of its tile on.
+ *
  * Three kernels serve all policies. The plain one here uses multiply-adds, for f32 and for rows
  * that do not begin at multiples of 16 bytes. If all rows do, tensor cores are used:
  * grouped_mma.cuh, and for Hopper grouped_hopper.cuh. All keep sums in f32, in an order that
@@ -39,7 +43,7 @@
 #ifndef OP_GROUPED_CUH
 #define OP_GROUPED_CUH
 
-#include "op/pack.cuh"
+#include "op/dtype.cuh"
 
 #include "op/moe.h"
 
@@ -56,6 +60,17 @@ enum {
 /* The plain kernel, and two that a vendor may have (grouped_vendor.cuh). */
 typedef enum Kernel { KERNEL_PLAIN, KERNEL_VENDOR_1, KERNEL_VENDOR_2 } Kernel;
 
+/* An element of an 8-bit operand. EightBit: the operand says which of the two formats it has. */
+struct E4M3Bits {
+    uint8_t code;
+};
+struct E5M2Bits {
+    uint8_t code;
+};
+struct EightBit {
+    uint8_t code;
+};
+
 /* The types of a product's operands and of the rows that it writes, and which kernel multiplies.
  * INDEX: an operand's rows may be named by an index; on Hopper they are. */
 template <typename TypeA, typename TypeB, typename TypeC, Kernel WHICH, bool INDEX>
@@ -65,6 +80,7 @@ struct KernelTypes {
     typedef TypeC C;
     static constexpr Kernel KERNEL = WHICH;
     static constexpr bool WIDE = WHICH != KERNEL_PLAIN, INDEXED = INDEX;
+    static constexpr bool EIGHT = sizeof(TypeA) == 1;
 };
 
 /* An operand of a product. RUNS: memory runs along k. */
@@ -75,7 +91,7 @@ template <typename T, bool RUNS, bool INDEXED, bool PAIRED> struct Side {
     static constexpr bool PAIRS = PAIRED;    /* rows of two halves in turn: View.pair */
 };
 
-/* A tensor of bf16 or f32 as `deep` consecutive matrices of `rows` x `cols`: what a copy engine
+/* A tensor of f32, bf16 or 8-bit numbers as `deep` consecutive matrices of `rows` x `cols`: what a copy engine
  * needs to know of an operand. */
 typedef struct TensorShape {
     const void *data;
@@ -91,12 +107,29 @@ typedef enum TileShape { TILE_SHARED = 1, TILE_TALL = 2, TILE_IN_TURN = 3 } Tile
 template <TileShape... S> struct TileShapes {
 };
 
+/* Shapes for plain operands, or those for 8-bit ones, whose sums need twice the registers. FEW: only
+ * the shape with 128 rows. */
+template <bool EIGHT, bool FEW, typename PLAIN> struct ShapesOf {
+    typedef PLAIN Type;
+};
+template <bool FEW, typename PLAIN> struct ShapesOf<true, FEW, PLAIN> {
+    typedef typename std::conditional<FEW, TileShapes<TILE_SHARED>,
+                                      TileShapes<TILE_SHARED, TILE_TALL>>::type Type;
+};
+
 /* The Row or Extra of a policy that needs none. */
 struct Nothing {
 };
 
+/* n rounded up to whole blocks of scales. */
+static __device__ __forceinline__ int64_t whole_blocks(int64_t n)
+{
+    return (n + OPERAND_BLOCK - 1) / OPERAND_BLOCK * OPERAND_BLOCK;
+}
+
 typedef struct Groups {
-    const int32_t *offsets, *live; /* live: how many rows exist, or NULL */
+    const int32_t *offsets; /* NULL: one group of all rows */
+    const int32_t *live;    /* how many rows exist, or NULL */
     const int32_t *pool;           /* the first row in a pool, or NULL */
     int64_t bound, experts;
 
@@ -105,7 +138,15 @@ typedef struct Groups {
     __device__ __forceinline__ int64_t first(int64_t e) const
     {
         int64_t rows = live == NULL ? bound : min(bound, (int64_t)*live);
+        if (offsets == NULL) return e == 0 ? 0 : rows;
         return min((int64_t)offsets[e], rows);
+    }
+    /* The first column of group e in a transposed operand: operand_group_start. */
+    __device__ __forceinline__ int64_t column(int64_t e) const
+    {
+        int64_t sum = 0;
+        for (int64_t i = 0; i < e; i++) sum += whole_blocks(first(i + 1) - first(i));
+        return sum;
     }
     /* The row of the pool that is routed row r. */
     __device__ __forceinline__ int64_t pooled(int64_t r) const
@@ -127,10 +168,49 @@ static inline Groups groups_of(const Tensor *offsets, const Rows *rows, const in
 
 /* What a block works on: the routed rows [first, first + rows) of an expert, which begin at row
  * `pooled` of a pool; the columns of the result from `col` on; for sums also the rows of the result
- * from `row` on. */
+ * from `row` on, and the first column of the expert's terms in 8-bit operands. */
 typedef struct GroupTile {
-    int64_t expert, first, pooled, rows, row, col;
+    int64_t expert, first, pooled, rows, row, col, column;
 } GroupTile;
+
+/* The scales of an 8-bit operand. Those of a row of data lie one behind the other. */
+typedef struct Scales {
+    const float *at;          /* NULL: the operand is plain */
+    int64_t data_rows, rows;  /* of a matrix: rows of data, rows of scales */
+    int64_t cols, height;     /* columns of scales; rows of data that share one */
+    bool along;               /* each 128 terms have a scale of their own; else all have one */
+    bool by_group;            /* the columns are those of groups */
+
+    /* The first scale of a row of data, for terms of this group. */
+    __device__ __forceinline__ const float *of_row(int64_t row, int64_t group) const
+    {
+        int64_t matrix = row / data_rows, block = (row - matrix * data_rows) / height;
+        return at + (matrix * rows + block) * cols + (by_group ? group : 0);
+    }
+} Scales;
+
+static inline Scales scales_of(const Operand &q)
+{
+    Scales s = {};
+    if (q.kind == OPERAND_PLAIN) return s;
+    OperandGrid g = operand_grid_of(&q);
+    s.at = (const float *)q.scale.data;
+    s.data_rows = g.n > 0 ? g.n : 1;
+    s.rows = g.rows;
+    s.cols = tensor_cols(&q.scale);
+    s.height = g.height;
+    s.along = q.kind == OPERAND_1X128 || q.kind == OPERAND_128X128;
+    s.by_group = q.kind == OPERAND_ROW && s.cols > 1;
+    return s;
+}
+
+/* Where a View stands in an 8-bit operand: its first row, the block of scales of its first column,
+ * and the group of its terms. */
+typedef struct ScalesAt {
+    Scales scales;
+    int64_t row, block, group;
+    bool e5m2;
+} ScalesAt;
 
 /* An operand of a tile. Row i of memory is a row of the tile (ALONG) or a term of the sum. */
 template <typename T> struct View {
@@ -139,6 +219,7 @@ template <typename T> struct View {
     const int32_t *index; /* row i is row index[i] of data; NULL: i itself */
     int64_t rows, cols;   /* elements beyond them count as 0 */
     int64_t pair; /* nonzero: groups of 8 rows alternate between two halves, `pair` rows apart */
+    ScalesAt of;  /* 8-bit operands */
 
     /* The row of memory of row i; -1: none. */
     __device__ __forceinline__ int64_t row(int64_t i) const
@@ -150,20 +231,49 @@ template <typename T> struct View {
         if (i >= rows) return -1;
         return index != NULL ? (int64_t)index[i] : i;
     }
+    /* An element in f32, without its scale. */
+    __device__ __forceinline__ float value(int64_t row_of_memory, int64_t col) const
+    {
+        const T &v = data[row_of_memory * ld + col];
+        if constexpr (std::is_same<T, EightBit>::value)
+            return of.e5m2 ? E5M2::widen(v.code) : E4M3::widen(v.code);
+        else
+            return to_f32(v);
+    }
+    /* Where the scales of a row of memory begin, for the View's terms. */
+    __device__ __forceinline__ const float *scales(int64_t row_of_memory) const
+    {
+        const float *first = of.scales.of_row(of.row + row_of_memory, of.group);
+        return first + (of.scales.along ? of.block : 0);
+    }
+    /* The scale of row i for terms [k, k + 128); 0: there is no such row. */
+    __device__ __forceinline__ float scale(int64_t i, int64_t k) const
+    {
+        int64_t r = row(i);
+        return r < 0 ? 0.0f : scales(r)[of.scales.along ? k / OPERAND_BLOCK : 0];
+    }
 };
 
-/* An operand as kernels see it. Scales, once kernels take them, belong here and into View. */
+/* An operand as kernels see it. */
 template <typename T> struct Source {
     const T *data;
     int64_t ld;
+    Scales scales;
+    bool e5m2;
 
-    explicit Source(const Operand &q) : data((const T *)q.data.data), ld(tensor_cols(&q.data)) {}
-
-    /* The View from row `first` and column `col` on. */
-    __device__ __forceinline__ View<T> view(int64_t first, int64_t col, const int32_t *index,
-                                            int64_t rows, int64_t cols, int64_t pair) const
+    explicit Source(const Operand &q)
+        : data((const T *)q.data.data), ld(tensor_cols(&q.data)), scales(scales_of(q)),
+          e5m2(q.data.dtype == DTYPE_E5M2)
     {
-        return { data + first * ld + col, ld, index, rows, cols, pair };
+    }
+
+    /* The View from row `first` and column `col` on. group: of its terms, where scales need it. */
+    __device__ __forceinline__ View<T> view(int64_t first, int64_t col, const int32_t *index,
+                                            int64_t rows, int64_t cols, int64_t pair,
+                                            int64_t group = 0) const
+    {
+        return { data + first * ld + col, ld, index, rows, cols, pair,
+                 { scales, first, col / OPERAND_BLOCK, group, e5m2 } };
     }
 };
 
@@ -205,6 +315,7 @@ template <typename P> static __device__ bool find_tile(const P &p, GroupTile *t)
         t->first = p.groups.first(t->expert);
         t->pooled = p.groups.pooled(t->first);
         t->rows = p.groups.first(t->expert + 1) - t->first;
+        t->column = P::EIGHT ? p.groups.column(t->expert) : 0;
         return t->rows > 0;
     } else {
         return find_rows(p.groups, number, t);
@@ -330,7 +441,7 @@ static __device__ __forceinline__ void plain_fetch(const View<T> &v, int64_t k0,
     for (int q = 0; q < EACH; q++) {
         int2 at = plain_place<ALONG>(q);
         int64_t row = v.row(ALONG ? at.x : k0 + at.y), col = ALONG ? k0 + at.y : at.x;
-        out[q] = row >= 0 && col < v.cols ? to_f32(v.data[row * v.ld + col]) : 0.0f;
+        out[q] = row >= 0 && col < v.cols ? v.value(row, col) : 0.0f;
     }
 }
 
@@ -359,10 +470,14 @@ static __device__ __forceinline__ void plain_eight(const float *at, float (&v)[8
     v[7] = b.w;
 }
 
+/* The first row and column of a thread's sums; the others follow as in plain_eight. */
+static __device__ __forceinline__ int plain_row() { return (int)threadIdx.x / SIDE * 4; }
+static __device__ __forceinline__ int plain_col() { return (int)threadIdx.x % SIDE * 4; }
+
 static __device__ __forceinline__ void plain_step(const PlainTile &a, const PlainTile &b,
                                                   float (&sum)[8][8])
 {
-    int y = (int)threadIdx.x / SIDE * 4, x = (int)threadIdx.x % SIDE * 4;
+    int y = plain_row(), x = plain_col();
 #pragma unroll
     for (int k = 0; k < DEPTH; k++) {
         float left[8], right[8];
@@ -376,8 +491,48 @@ static __device__ __forceinline__ void plain_step(const PlainTile &a, const Plai
     }
 }
 
+/* A thread's sums of plain operands. */
+template <bool EIGHT> struct PlainSums {
+    float sum[8][8] = {};
+
+    template <typename VA, typename VB>
+    __device__ __forceinline__ void promote(const VA &, const VB &, int64_t, int64_t)
+    {
+    }
+    __device__ __forceinline__ const float *row(int i) const { return sum[i]; }
+};
+
+/* Those of 8-bit operands: of up to 128 terms, and of all terms before with their scales. */
+template <> struct PlainSums<true> {
+    float sum[8][8] = {}, total[8][8] = {};
+
+    /* After the terms up to `end`: if they complete a block of scales, adds them to the total. */
+    template <typename VA, typename VB>
+    __device__ __forceinline__ void promote(const VA &a, const VB &b, int64_t end, int64_t depth)
+    {
+        if (end % OPERAND_BLOCK != 0 && end < depth) return;
+        int64_t k = (min(end, depth) - 1) / OPERAND_BLOCK * OPERAND_BLOCK;
+        float left[8], right[8];
+#pragma unroll
+        for (int i = 0; i < 8; i++) {
+            left[i] = a.scale(plain_row() + i / 4 * HALF + i % 4, k);
+            right[i] = b.scale(plain_col() + i / 4 * HALF + i % 4, k);
+        }
+#pragma unroll
+        for (int i = 0; i < 8; i++) {
+#pragma unroll
+            for (int j = 0; j < 8; j++) {
+                total[i][j] += sum[i][j] * (left[i] * right[j]);
+                sum[i][j] = 0;
+            }
+        }
+    }
+    __device__ __forceinline__ const float *row(int i) const { return total[i]; }
+};
+
 template <typename P>
-static __global__ __launch_bounds__(PLAIN_THREADS, 2) void plain_kernel(const P p)
+static __global__
+__launch_bounds__(PLAIN_THREADS, P::EIGHT ? 1 : 2) void plain_kernel(const P p)
 {
     __shared__ union {
         PlainTile tile[2][2]; /* [step in turn][operand] */
@@ -388,7 +543,8 @@ static __global__ __launch_bounds__(PLAIN_THREADS, 2) void plain_kernel(const P 
     View<typename P::A> a = p.a(t);
     View<typename P::B> b = p.b(t);
     int64_t depth = p.depth(t);
-    float sum[8][8] = {}, next_a[EACH], next_b[EACH];
+    PlainSums<P::EIGHT> sums;
+    float next_a[EACH], next_b[EACH];
     plain_fetch<P::SideA::ALONG>(a, 0, next_a);
     plain_fetch<P::SideB::ALONG>(b, 0, next_b);
     for (int64_t k = 0, turn = 0; k < depth; k += DEPTH, turn ^= 1) {
@@ -399,15 +555,16 @@ static __global__ __launch_bounds__(PLAIN_THREADS, 2) void plain_kernel(const P 
             plain_fetch<P::SideA::ALONG>(a, k + DEPTH, next_a);
             plain_fetch<P::SideB::ALONG>(b, k + DEPTH, next_b);
         }
-        plain_step(room.tile[turn][0], room.tile[turn][1], sum);
+        plain_step(room.tile[turn][0], room.tile[turn][1], sums.sum);
+        sums.promote(a, b, k + DEPTH, depth);
     }
-    int y = (int)threadIdx.x / SIDE * 4, x = (int)threadIdx.x % SIDE * 4;
+    int y = plain_row(), x = plain_col();
 #pragma unroll
     for (int half = 0; half < 2; half++) {
         __syncthreads();
 #pragma unroll
         for (int i = 0; i < 4; i++) {
-            const float *v = sum[half * 4 + i];
+            const float *v = sums.row(half * 4 + i);
             float4 *row = room.result[y + i] + x / 4;
             row[0] = make_float4(v[0], v[1], v[2], v[3]);
             row[HALF / 4] = make_float4(v[4], v[5], v[6], v[7]);

@@ -260,12 +260,12 @@ Product linear_product(const Linear *l)
     return (Product){ g, l->r == NULL ? NULL : l->r->data, to_w };
 }
 
-/* Every operand is read once and every result written once; a residual is one more operand. */
+/* Every operand is read once and every result written once; a residual is one more operand. Both 8-bit
+ * types have one rate. */
 OpCost linear_cost(const Linear *l)
 {
     Product p = linear_product(l);
-    bool together =
-        product_mixed(&p.g) && !linear_is_scaled(l); /* both 8-bit types have one rate */
+    bool together = product_mixed(&p.g) && !linear_is_scaled(l);
     int64_t least = p.g.m < p.g.n ? p.g.m : p.g.n;
     const LinearDims d = dims_of(l);
     double w = operand_bytes(&l->w) / (double)d.w_cols * (double)d.i;

@@ -1,23 +1,11 @@
-/*
- * moe_weight: the weight gradients (moe_product.h) as a policy of grouped.cuh. One block sums a
- * tile over all rows of its expert, in order, and then adds it to dw or overwrites dw. So a
- * gradient is read and written once, and its bits depend on the groups alone.
- */
-#include "op/grouped_vendor.cuh"
-
-#include "op/moe_product.h"
-
-using namespace grouped;
-
-/* N neighbouring elements of dw. */
-template <int N> struct Old {
-    float v[N];
-};
+/* moe_weight: the weight gradients (moe_product.h) of plain operands, as a policy of
+ * grouped.cuh. */
+#include "op/moe_weight.cuh"
 
 /* A is the operand that gives the rows of the result, B its columns; the result is f32. m and n are
  * the sizes of one expert's dw. The depth of a tile is the number of the expert's rows, which
  * differs from expert to expert. */
-template <typename Types, bool TOKEN_FIRST> struct WeightSum : Types {
+template <typename Types, bool TOKEN_FIRST> struct WeightSum : SumResult<Types> {
     typedef typename Types::A A;
     typedef typename Types::B B;
     typedef typename std::conditional<TOKEN_FIRST, A, B>::type Token;
@@ -30,24 +18,18 @@ template <typename Types, bool TOKEN_FIRST> struct WeightSum : Types {
         !Types::INDEXED, TileShapes<TILE_SHARED, TILE_TALL>,
         typename std::conditional<TOKEN_FIRST, TileShapes<TILE_SHARED>,
                                   TileShapes<TILE_TALL, TILE_SHARED>>::type>::type Shapes;
-    typedef Nothing Row;
-    template <int N> using Extra = Old<N>;
-    static constexpr bool WIDE = Types::WIDE, SUMS = true, DOTS = false, READS = false;
-    Groups groups;
-    int64_t m, n, tokens, routed; /* rows of by_token and of by_row */
+    typedef SumResult<Types> Result;
+    int64_t tokens, routed; /* rows of by_token and of by_row */
     Source<Token> by_token;
     Source<Routed> by_row;
     const int32_t *row_token; /* or NULL */
-    float *dw;
-    bool overwrite;
 
     explicit WeightSum(const MoeSum &s)
-        : groups(groups_of(s.offsets, s.rows, s.first)), by_token(*s.by_token), by_row(*s.by_row),
-          row_token((const int32_t *)s.row_token->data), dw((float *)s.dw->data),
-          overwrite(s.overwrite)
+        : Result(groups_of(s.offsets, s.rows, s.first), s.dw, s.overwrite), by_token(*s.by_token),
+          by_row(*s.by_row), row_token((const int32_t *)s.row_token->data)
     {
-        m = TOKEN_FIRST ? by_token.ld : by_row.ld;
-        n = TOKEN_FIRST ? by_row.ld : by_token.ld;
+        this->m = TOKEN_FIRST ? by_token.ld : by_row.ld;
+        this->n = TOKEN_FIRST ? by_row.ld : by_token.ld;
         tokens = tensor_elems(&s.by_token->data) / by_token.ld;
         routed = tensor_elems(&s.by_row->data) / by_row.ld;
     }
@@ -77,14 +59,11 @@ template <typename Types, bool TOKEN_FIRST> struct WeightSum : Types {
         else
             return token_view(t, t.col);
     }
-    __device__ __forceinline__ int64_t depth(const GroupTile &t) const { return t.rows; }
-
     TensorShape token_shape() const
     {
         return { by_token.data, by_token.ld, tokens, 1, DTYPE_BF16 };
     }
     TensorShape row_shape() const { return { by_row.data, by_row.ld, routed, 1, DTYPE_BF16 }; }
-    TensorShape c_shape() const { return { dw, n, m, groups.experts, DTYPE_F32 }; }
     TensorShape a_shape() const { return TOKEN_FIRST ? token_shape() : row_shape(); }
     TensorShape b_shape() const { return TOKEN_FIRST ? row_shape() : token_shape(); }
     __device__ __forceinline__ int4 a_at(const GroupTile &t) const
@@ -95,48 +74,7 @@ template <typename Types, bool TOKEN_FIRST> struct WeightSum : Types {
     {
         return make_int4((int)t.col, (int)(TOKEN_FIRST ? t.pooled : t.first), 0, 0);
     }
-
-    __device__ __forceinline__ float *at(const GroupTile &t, int64_t i, int j) const
-    {
-        return dw + (t.expert * m + t.row + i) * n + t.col + j;
-    }
-    __device__ __forceinline__ Nothing row(const GroupTile &, int64_t) const { return {}; }
-    template <int N>
-    __device__ __forceinline__ Old<N> extra(const GroupTile &t, int64_t i, int j) const
-    {
-        Old<N> old = {};
-        if (!overwrite) get<WIDE>((const float *)at(t, i, j), n - t.col - j, old.v);
-        return old;
-    }
-    template <int N>
-    __device__ __forceinline__ float store(const GroupTile &t, int64_t i, int j,
-                                           const float (&v)[N], const Old<N> &old, Nothing) const
-    {
-        float sum[N];
-#pragma unroll
-        for (int k = 0; k < N; k++) sum[k] = old.v[k] + v[k];
-        put<WIDE>(at(t, i, j), n - t.col - j, sum);
-        return 0;
-    }
 };
-
-/* Clears dw of experts without rows, which have no tile. Each expert has a column of blocks. */
-static __global__ void clear_empty_kernel(Groups groups, float *dw, int64_t each)
-{
-    if (groups.first(blockIdx.x) < groups.first(blockIdx.x + 1)) return;
-    int64_t step = (int64_t)gridDim.y * blockDim.x;
-    for (int64_t i = (int64_t)blockIdx.y * blockDim.x + threadIdx.x; i < each; i += step)
-        dw[blockIdx.x * each + i] = 0;
-}
-
-static Status clear_empty(struct Exec *ex, const MoeSum *s)
-{
-    enum { BLOCKS = 32, THREADS = 256 };
-    unsigned experts = (unsigned)tensor_elems(s->offsets) - 1;
-    clear_empty_kernel<<<dim3(experts, BLOCKS), THREADS, 0, exec_stream(ex)>>>(
-        groups_of(s->offsets, s->rows, NULL), (float *)s->dw->data, tensor_elems(s->dw) / experts);
-    return kernel_status(s->op);
-}
 
 template <Kernel KERNEL, bool TOKEN_FIRST> static Status sum_rows(struct Exec *ex, const MoeSum &s)
 {
@@ -146,12 +84,10 @@ template <Kernel KERNEL, bool TOKEN_FIRST> static Status sum_rows(struct Exec *e
     });
 }
 
-/* Experts without rows have no tile that would overwrite their gradient, so they are cleared
- * first. */
 template <Kernel KERNEL> static Status weight(struct Exec *ex, const void *call)
 {
     const MoeSum &s = *(const MoeSum *)((const GroupedCall *)call)->product;
-    if (s.overwrite) TRY(clear_empty(ex, &s));
+    TRY(clear_empty(ex, &s));
     return s.token_first ? sum_rows<KERNEL, true>(ex, s) : sum_rows<KERNEL, false>(ex, s);
 }
 

@@ -2,14 +2,19 @@
  * `bench ops --why` and its tests. Ops that run do not come here. */
 #include "op/op_kernels.h"
 
+#include "op/attention.h"
 #include "op/attention_kernels.h"
+#include "op/head_private.h"
+#include "op/linear.h"
 #include "op/product_kernels.h"
 
 const OpKernels op_kernels[OP_KERNELS] = {
     { "attention", &attention_fwd_kernels },
     { "dense products", &dense_kernels },
-    { "dense products of 8-bit operands", &scaled_kernels },
+    { "8-bit dense products", &scaled_kernels },
     { "products of experts", &moe_product_kernels },
+    { "8-bit products of experts", &moe_scaled_product_kernels },
+    { "8-bit weight gradients of experts", &moe_scaled_weight_kernels },
 };
 
 /* Any row may run a dense product: no setting names one. */
@@ -48,13 +53,13 @@ static Status visit_head(const HeadLoss *a, KernelVisit *visit, void *self)
 static Status visit_experts(MoeProduct p, KernelVisit *visit, void *self)
 {
     GroupedCall call = moe_product_call(&p);
-    return visit(self, "", &moe_product_kernels, 0, &call);
+    return visit(self, "", grouped_kernels(&call, false), 0, &call);
 }
 
 static Status visit_sum(MoeSum s, KernelVisit *visit, void *self)
 {
     GroupedCall call = moe_sum_call(&s);
-    return visit(self, "", &moe_weight_kernels, 0, &call);
+    return visit(self, "", grouped_kernels(&call, true), 0, &call);
 }
 
 Status op_kernels_visit(OpId id, const void *args, KernelVisit *visit, void *self)

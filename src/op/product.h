@@ -1,6 +1,6 @@
 /*
- * product: the matrix products of linear and head_loss, as both backends run them. Grouped products
- * of experts are in moe_product.h.
+ * product: dense matrix products as both backends run them, and the view of linear's ops. Products
+ * of head_loss are in head_private.h, grouped products of experts in moe_product.h.
  *
  * Pointers are the tensors' own; nothing here reads through them. The operands of linear may differ
  * in type (gemm's A and B); each backend then converts one of them.
@@ -9,11 +9,12 @@
 #define OP_PRODUCT_H
 
 #include "op/gemm.h"
-#include "op/head.h"
-#include "op/linear.h"
+#include "op/operand.h"
 #include "op/scaled.h"
 
-/* Which of the three matrices a linear op writes. */
+#include <stdbool.h>
+
+/* Which of its three matrices a linear op writes. */
 typedef enum LinearKind { LINEAR_WRITES_Y, LINEAR_WRITES_X, LINEAR_ADDS_W } LinearKind;
 
 /* The three linear ops as one: x with I columns, y with O columns, and w between them. Two of the
@@ -39,12 +40,6 @@ typedef struct Product {
     const void *r; /* added if beta is 1, with c's layout; NULL: c itself */
     bool sum_over_rows;
 } Product;
-
-/* The three products of head_loss for tokens [first, first + n). Logits are rows of V elements of
- * x's type; their gradient replaces them. */
-typedef struct HeadProducts {
-    GemmArgs logits, dx, dw;
-} HeadProducts;
 
 /* A dense product on a GPU. r: the matrix that is added if g->beta is 1, of c's type and layout.
  * workspace: DENSE_WORKSPACE bytes. The types of a and b are equal. */
@@ -100,10 +95,6 @@ static inline int64_t product_row_count(const Product *p)
 {
     return p->sum_over_rows ? p->g.k : p->g.m;
 }
-
-HeadProducts head_products(const HeadLoss *a, void *logits, int64_t first, int64_t n);
-int64_t head_chunk_rows(const HeadLoss *a);
-size_t head_logits_bytes(const HeadLoss *a); /* of a chunk */
 
 #ifdef __cplusplus
 }

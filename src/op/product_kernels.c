@@ -1,7 +1,8 @@
 /*
  * product_kernels: which kernel runs a dense or a grouped product on a GPU. A library or a kernel
  * may have several algorithms for one product; these are timed once, and the choice is kept
- * (op/choices.h). The kernels are in gemm_plain.cu, moe_product.cu, moe_weight.cu and nv/.
+ * (op/choices.h). The kernels are in gemm_plain.cu, moe_product.cu, moe_weight.cu, moe_scaled.cu and
+ * nv/.
  */
 #include "op/product_kernels.h"
 
@@ -39,9 +40,9 @@ static const KernelDesc dense_rows[] = {
       .needs = cublaslt_needs,
       .can = cublaslt_can,
       .workspace = dense_workspace,
-      .run = CUDA_OP(dense_cublaslt),
+      .run = GPU_OP(dense_cublaslt),
       .work = WORK_GEMM },
-    { .name = "plain", .run = CUDA_OP(dense_plain), .work = WORK_GEMM },
+    { .name = "plain", .run = GPU_OP(dense_plain), .work = WORK_GEMM },
 };
 const KernelTable dense_kernels = { NULL, dense_rows, sizeof dense_rows / sizeof *dense_rows };
 
@@ -106,10 +107,10 @@ OpRun moe_weight_hopper, moe_weight_mma, moe_weight_plain;
 /* clang-format off */
 #define GROUPED_ROWS(family, rate)                                                                 \
     { .name = "hopper", .vendor = VENDOR_NVIDIA, .capability_least = 90, .capability_most = 90,    \
-      .needs = hopper_needs, .can = hopper_can, .run = CUDA_OP(family##_hopper), .work = (rate) }, \
+      .needs = hopper_needs, .can = hopper_can, .run = GPU_OP(family##_hopper), .work = (rate) },  \
     { .name = "mma", .vendor = VENDOR_NVIDIA, .capability_least = 80, .needs = mma_needs,          \
-      .can = mma_can, .run = CUDA_OP(family##_mma), .work = (rate) },                              \
-    { .name = "plain", .run = CUDA_OP(family##_plain), .work = (rate) },
+      .can = mma_can, .run = GPU_OP(family##_mma), .work = (rate) },                               \
+    { .name = "plain", .run = GPU_OP(family##_plain), .work = (rate) },
 /* clang-format on */
 
 static const KernelDesc grouped_rows[] = { GROUPED_ROWS(moe_product, WORK_GROUPED) };
@@ -117,6 +118,98 @@ static const KernelDesc weight_rows[] = { GROUPED_ROWS(moe_weight, WORK_GROUPED_
 enum { ROWS = sizeof grouped_rows / sizeof *grouped_rows };
 const KernelTable moe_product_kernels = { NULL, grouped_rows, ROWS };
 const KernelTable moe_weight_kernels = { NULL, weight_rows, ROWS };
+
+/* Grouped products of 8-bit operands. Rows of 16 elements are whole packs. */
+
+enum { SCALED_EXPERTS = 1024, PAIR_BLOCK = OPERAND_BLOCK / 2 };
+
+static bool aligned(const void *at) { return (uintptr_t)at % PACK_BYTES == 0; }
+
+/* Hopper's instructions take any pair of formats; kernels are compiled for these. */
+static bool formats_fit(const GroupedCall *c, bool gradient, KernelWhy *why)
+{
+    Dtype a = c->a->data.dtype, b = c->b->data.dtype;
+    if ((a == DTYPE_E4M3 || gradient) && b == DTYPE_E4M3) return true;
+    return kernel_refuses(why, true, "operands are %s and %s", dtype_name(a), dtype_name(b));
+}
+
+/* What all 8-bit products of Hopper need. columns: k of both operands. */
+static bool scaled_fits(const GroupedCall *c, int64_t columns, KernelWhy *why)
+{
+    bool fit = aligned(c->a->data.data) && aligned(c->b->data.data) && columns % PACK_BYTES == 0;
+    for (int i = 0; i < GROUPED_AT; i++) fit = fit && aligned(c->at[i]);
+    if (!fit) return kernel_refuses(why, false, "rows do not lie at multiples of 16 bytes");
+    return c->experts <= SCALED_EXPERTS ||
+           kernel_refuses(why, false, "over %d experts", SCALED_EXPERTS);
+}
+
+/* A tile has one scale of w for 128 columns, or for 64 gates and for their ups. */
+static bool scaled_product_can(const void *call, KernelWhy *why)
+{
+    const GroupedCall *c = call;
+    const MoeProduct *p = c->product;
+    int64_t width = tensor_cols(p->result);
+    bool forward = p->epilogue == MOE_SWIGLU || moe_product_biased(p);
+    if (p->result->dtype != DTYPE_BF16)
+        return kernel_refuses(why, true, "results are f32, it makes bf16");
+    if (!formats_fit(c, !forward, why) || !scaled_fits(c, p->I, why)) return false;
+    if (width % PACK != 0)
+        return kernel_refuses(why, false, "rows do not lie at multiples of 16 bytes");
+    if (p->w->kind == OPERAND_1X128)
+        return kernel_refuses(why, true, "w has a scale for each 1 x 128");
+    if (p->epilogue != MOE_SWIGLU || p->w->kind != OPERAND_128X128 || width % PAIR_BLOCK == 0)
+        return true;
+    return kernel_refuses(why, false, "gates and ups are %lld rows, no multiple of %d",
+                          (long long)width, PAIR_BLOCK);
+}
+
+static bool scaled_weight_can(const void *call, KernelWhy *why)
+{
+    enum { F32_PACK = PACK_BYTES / 4 };
+    const GroupedCall *c = call;
+    if (!formats_fit(c, true, why) || !scaled_fits(c, tensor_cols(&c->a->data), why)) return false;
+    return c->b->data.dim[0] % F32_PACK == 0 ||
+           kernel_refuses(why, false, "rows do not lie at multiples of 16 bytes");
+}
+
+static void scaled_product_needs(char out[KERNEL_NEEDS_MAX])
+{
+    (void)snprintf(
+        out, KERNEL_NEEDS_MAX,
+        "bf16 results; gradients e4m3 or e5m2, else e4m3; widths multiples of 16; weights "
+        "without 1 x 128 scales, in 128 x 128 gates multiples of %d; at most %d experts",
+        PAIR_BLOCK, SCALED_EXPERTS);
+}
+
+static void scaled_weight_needs(char out[KERNEL_NEEDS_MAX])
+{
+    (void)snprintf(out, KERNEL_NEEDS_MAX,
+                   "left operand e4m3 or e5m2, right e4m3; at most %d experts", SCALED_EXPERTS);
+}
+
+OpRun moe_scaled_product_hopper, moe_scaled_product_plain;
+OpRun moe_scaled_weight_hopper, moe_scaled_weight_plain;
+
+/* clang-format off */
+#define SCALED_ROWS(family, rate)                                                                  \
+    { .name = "hopper", .vendor = VENDOR_NVIDIA, .capability_least = 90, .capability_most = 90,    \
+      .needs = family##_needs, .can = family##_can, .run = GPU_OP(moe_##family##_hopper),         \
+      .work = (rate) },                                                                            \
+    { .name = "plain", .run = GPU_OP(moe_##family##_plain), .work = (rate) },
+/* clang-format on */
+
+static const KernelDesc scaled_rows[] = { SCALED_ROWS(scaled_product, WORK_GROUPED) };
+static const KernelDesc scaled_sum_rows[] = { SCALED_ROWS(scaled_weight, WORK_GROUPED_WEIGHT) };
+enum { SCALED = sizeof scaled_rows / sizeof *scaled_rows };
+const KernelTable moe_scaled_product_kernels = { NULL, scaled_rows, SCALED };
+const KernelTable moe_scaled_weight_kernels = { NULL, scaled_sum_rows, SCALED };
+
+const KernelTable *grouped_kernels(const GroupedCall *c, bool sums)
+{
+    bool scaled = c->a->kind != OPERAND_PLAIN;
+    if (sums) return scaled ? &moe_scaled_weight_kernels : &moe_weight_kernels;
+    return scaled ? &moe_scaled_product_kernels : &moe_product_kernels;
+}
 
 static const void *data_or_null(const Tensor *t) { return t == NULL ? NULL : t->data; }
 
@@ -150,14 +243,14 @@ GroupedCall moe_sum_call(const MoeSum *s)
     };
 }
 
-Status moe_product_cuda(Exec *ex, const MoeProduct *p)
+Status moe_product_gpu(Exec *ex, const MoeProduct *p)
 {
     GroupedCall call = moe_product_call(p);
-    return kernels_run(ex, &moe_product_kernels, p->op, 0, &call);
+    return kernels_run(ex, grouped_kernels(&call, false), p->op, 0, &call);
 }
 
-Status moe_weight_cuda(Exec *ex, const MoeSum *s)
+Status moe_weight_gpu(Exec *ex, const MoeSum *s)
 {
     GroupedCall call = moe_sum_call(s);
-    return kernels_run(ex, &moe_weight_kernels, s->op, 0, &call);
+    return kernels_run(ex, grouped_kernels(&call, true), s->op, 0, &call);
 }

@@ -26,7 +26,7 @@ static size_t amax_bytes(const Operand *q)
     return covers_tiles(q) ? arena_rounded((size_t)tensor_elems(&q->scale) * sizeof(uint32_t)) : 0;
 }
 
-extern "C" size_t quantize_cuda_workspace(const struct Exec *, const void *args)
+extern "C" size_t quantize_gpu_workspace(const struct Exec *, const void *args)
 {
     const Quantize *a = (const Quantize *)args;
     return amax_bytes(&a->quant) + amax_bytes(&a->transposed);
@@ -162,7 +162,7 @@ template <bool ROWS, bool COLUMNS> static Status sides_run(struct Exec *ex, cons
 
 /* Both operands come from one read unless their types or matrices differ, or blocks of 128 rows do
  * not begin where groups do. */
-extern "C" Status quantize_cuda(struct Exec *ex, const void *args)
+extern "C" Status quantize_gpu(struct Exec *ex, const void *args)
 {
     const Quantize *a = (const Quantize *)args;
     bool rows = given(&a->quant), columns = given(&a->transposed);
@@ -276,7 +276,7 @@ template <typename A, typename F> static Status dequantize_run(struct Exec *ex, 
     return kernel_status("dequantize");
 }
 
-extern "C" Status dequantize_cuda(struct Exec *ex, const void *args)
+extern "C" Status dequantize_gpu(struct Exec *ex, const void *args)
 {
     const Dequantize *a = (const Dequantize *)args;
     bool wide = a->y.dtype == DTYPE_F32, e4m3 = a->quant.data.dtype == DTYPE_E4M3;

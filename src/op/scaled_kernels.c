@@ -79,9 +79,9 @@ static const KernelDesc rows[] = {
       .needs = cublaslt_needs,
       .can = cublaslt_can,
       .workspace = cublaslt_workspace,
-      .run = CUDA_OP(scaled_cublaslt),
+      .run = GPU_OP(scaled_cublaslt),
       .work = WORK_GEMM },
-    { .name = "plain", .run = CUDA_OP(scaled_plain), .work = WORK_GEMM },
+    { .name = "plain", .run = GPU_OP(scaled_plain), .work = WORK_GEMM },
 };
 const KernelTable scaled_kernels = { NULL, rows, sizeof rows / sizeof *rows };
 

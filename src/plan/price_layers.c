@@ -179,9 +179,9 @@ static Status fill_entry(Planner *p, PriceEntry *e, const PriceEntry *plain)
                       &(RowCapacity){ .rows = e->key.rows_room, .blocks = e->key.block_room });
     if (plan_counts_rows(c)) e->spec.capacity.blocks = e->spec.capacity.rows = c->plan_imbalance;
     /* The heads of other stacks process all tokens at once. */
-    e->spec.loss_chunk = p->q.stack->has[STACK_keep_head]
+    e->spec.loss.chunk = p->q.stack->has[STACK_keep_head]
                              ? e->key.micro_batch * c->data_sequence
-                             : head_chunk(e->spec.loss_chunk, true, e->spec.vocab, e->spec.act);
+                             : head_chunk(e->spec.loss.chunk, true, e->spec.vocab, e->spec.act);
     e->spec.ranks.stage = e->key.group_ranks;
     e->spec.recipe.per_use = e->key.per_use != 0;
     ArenaMark mark = arena_mark(&p->scratch);

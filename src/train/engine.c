@@ -7,9 +7,10 @@
 
 #include "backend/backend.h"
 #include "base/clock.h"
-#include "op/choices.h"
 #include "model/recipe_text.h"
+#include "op/choices.h"
 #include "op/exchange.h"
+#include "op/libraries.h"
 #include "train/agree.h"
 #include "train/checkpoint.h"
 #include "train/copies.h"
@@ -428,7 +429,7 @@ static void write_batch(Engine *e, const Batch *b)
     for (int i = 0; i < b->depths && i < e->spec.depths; i++) {
         write_own_tokens(&e->arenas, &e->io.batch.next[i].id, &b->next[i].id, n);
         write_own_tokens(&e->arenas, &e->io.batch.next[i].target, &b->next[i].target, n);
-        scale[i + 1] = loss_scale_of(e->spec.depth_weight, b->next[i].targets);
+        scale[i + 1] = loss_scale_of(e->spec.loss.depth_weight, b->next[i].targets);
     }
     write_tensor(&e->arenas, &e->io.loss_scale, scale);
 }
@@ -617,7 +618,8 @@ static void read_record(const EngineArenas *m, const ModelSpec *s, const StepTen
     const Tensor *load = &io->load_host, *dropped = &io->dropped_host;
     if (s->n_moe > 0) memcpy(load->data, engine_host(m, &r->load), tensor_bytes(load));
     if (s->drops) memcpy(dropped->data, engine_host(m, &r->dropped), tensor_bytes(dropped));
-    for (int i = 0; i < s->depths; i++) out->next_loss[i] = (double)(next[i] / s->depth_weight);
+    for (int i = 0; i < s->depths; i++)
+        out->next_loss[i] = (double)(next[i] / s->loss.depth_weight);
     out->loss = (double)*loss;
     out->aux_loss = (double)*aux;
     out->grad_norm = (double)*norm;

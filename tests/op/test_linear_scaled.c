@@ -140,7 +140,8 @@ static void operands_that_lie_the_wrong_way_are_an_error(void **state)
     CHECK_FAILS(linear_fwd(&t->ex, f), ERR_SHAPE, "linear_fwd: y is (7, 6) f32");
 }
 
-/* 7 x 300 by 5 x 300 in bytes, with a scale for each row of both. */
+/* 7 x 300 by 5 x 300 in bytes, with a scale for each row of both. Gradients are e5m2 and weights e4m3: still
+ * no mixed product. */
 static void costs_are_of_the_narrow_type_and_count_scales(void **state)
 {
     OpTest *t = *state;
@@ -150,6 +151,9 @@ static void costs_are_of_the_narrow_type_and_count_scales(void **state)
     CHECK_INT(cost.dtype, DTYPE_E4M3);
     CHECK_INT(cost.work, WORK_GEMM);
     CHECK_NEAR(cost.flops, 2.0 * 7 * 300 * 5, 0);
+    LinearBwdInput b = { .dy = c.dy, .w = c.w_turned, .dx = c.dx };
+    CHECK_INT(c.dy.data.dtype, DTYPE_E5M2);
+    CHECK_INT(op_desc(OP_LINEAR_BWD_INPUT)->cost(&b).work, WORK_GEMM);
     CHECK_NEAR(cost.bytes, 7 * 300 + 7 * 4 + 5 * 300 + 5 * 4 + 7 * 5 * 4, 1e-9);
 }
 

@@ -1,6 +1,6 @@
 /*
- * grouped_hopper: the products of grouped.cuh in bf16 for sm_90a, with TMA, cp.async, and wgmma
- * with f32 sums in registers. Also the launchers of all kernels of NVIDIA (grouped_vendor.cuh).
+ * grouped_hopper: the products of grouped.cuh in bf16 and in 8 bits (grouped_scaled.cuh) for sm_90a,
+ * with TMA, cp.async, and wgmma with f32 sums in registers. Also the launchers of all kernels of NVIDIA (grouped_vendor.cuh).
  *
  * The kernel is persistent: one block on each multiprocessor takes tiles from a counter until none
  * is left (grouped_tiles.cuh). Of its three warpgroups the first fills a ring of stages, each with
@@ -39,19 +39,18 @@
 #ifndef OP_NV_GROUPED_HOPPER_CUH
 #define OP_NV_GROUPED_HOPPER_CUH
 
-#include "op/blas.cuh"
-#include "op/nv/grouped_load.cuh"
-#include "op/nv/grouped_tiles.cuh"
+#include "op/kernel.cuh"
+#include "op/nv/grouped_scaled.cuh"
 
 #include "op/moe_product.h"
+#include "op/tuner.h"
 
 namespace grouped
 {
 
 enum {
     HOPPER_THREADS = 3 * hopper::WARPGROUP,
-    GIVEN = 88,  /* registers of a thread that loads, */
-    TAKEN = 208, /* and of one that multiplies */
+    LAUNCHED = 168, /* registers of a thread at the start, as __launch_bounds__ makes it */
     READS_AHEAD =
         12, /* stages between reads_prefetch and the tile's end: longer than memory latency */
     HOPPER_EXPERTS_MAX = GROUPED_HOPPER_EXPERTS
@@ -66,46 +65,30 @@ template <typename P> struct HopperArgs {
     unsigned *counter;   /* exec_ticket: 0 at the start and at the end */
 };
 
-struct HopperShared {
-    uint64_t full[STAGES_MAX], empty[STAGES_MAX], ready[TICKETS], filled[2];
-    Ticket ticket[TICKETS];
-    int32_t before[]; /* (E+1) tiles of the experts before this one */
-};
+/* Registers of a thread that loads, and of one that multiplies. Three warpgroups may not ask for more
+ * than LAUNCHED each, or one would wait for registers for ever. */
+template <typename P> constexpr int GIVEN = !P::EIGHT ? 88 : P::SideA::GATHERS ? 72 : 40;
+template <typename P> constexpr int TAKEN = !P::EIGHT ? 208 : P::SideA::GATHERS ? 216 : 232;
 
-static inline size_t hopper_shared_bytes(int64_t experts)
+/* Where HopperShared stands, after the ring. */
+template <typename P>
+constexpr int SHARED_AT = ROOM_BYTES + 8 * WARP_ROOM + (P::EIGHT ? SCALES_BYTES : 0);
+
+template <typename P> static inline size_t hopper_shared_bytes(int64_t experts)
 {
-    return 1024 + ROOM_BYTES + 8 * WARP_ROOM + sizeof(HopperShared) +
-           (size_t)(experts + 1) * sizeof(int32_t);
+    constexpr int COUNTS = P::SUMS && P::EIGHT ? 2 : 1;
+    return 1024 + SHARED_AT<P> + sizeof(HopperShared) +
+           (size_t)(COUNTS * (experts + 1)) * sizeof(int32_t);
 }
+
+/* The last terms of a sum over rows are followed by another expert's rows. In 8-bit operands zeros
+ * follow them. */
+template <typename P> constexpr bool TAILS = P::SUMS && !P::EIGHT;
 
 /* Does the whole loading warpgroup copy data by cp.async? If not, one of its threads starts all TMA
  * copies. */
-template <typename P> constexpr bool COPIES = P::SUMS || P::SideA::GATHERS || P::SideB::GATHERS;
-
-/* A stage of the ring, and the parity of the number of times that the ring was used. */
-typedef struct RingPlace {
-    int stage, turn;
-
-    template <int STAGES> __device__ __forceinline__ void next()
-    {
-        if (++stage == STAGES) {
-            stage = 0;
-            turn ^= 1;
-        }
-    }
-} RingPlace;
-
-/* Barriers of the shared part, as addresses. */
-struct Barriers {
-    uint32_t full, empty, ready;
-    uint32_t filled; /* one for each warpgroup: it has seen all stages of its tile */
-    __device__ __forceinline__ explicit Barriers(const HopperShared *s)
-        : full(shared_address(s->full)), empty(shared_address(s->empty)),
-          ready(shared_address(s->ready)), filled(shared_address(s->filled))
-    {
-    }
-    static __device__ __forceinline__ uint32_t at(uint32_t first, int i) { return first + i * 8; }
-};
+template <typename P>
+constexpr bool COPIES = TAILS<P> || P::EIGHT || P::SideA::GATHERS || P::SideB::GATHERS;
 
 /* Waits for the ticket of this block's tile number `turn`. All threads that need the ticket call
  * it. */
@@ -144,8 +127,9 @@ static __device__ __forceinline__ void hopper_load(const HopperArgs<P> &args, Ho
         return; /* a thread that copies nothing must not wait at barriers */
     const P &p = args.p;
     Barriers bar(s);
-    Loader<typename P::SideA, P::SUMS, S::ROWS> a;
-    Loader<typename P::SideB, P::SUMS, S::COLS> b;
+    Loader<typename P::SideA, TAILS<P>, S::ROWS> a;
+    Loader<typename P::SideB, TAILS<P>, S::COLS> b;
+    ScalesLoader<P, S> scales;
     RingPlace at = { 0, 1 }; /* the first time around every stage counts as empty */
     int64_t number = blockIdx.x, expert = 0;
     for (int turn = -1;; turn++) {
@@ -161,11 +145,13 @@ static __device__ __forceinline__ void hopper_load(const HopperArgs<P> &args, Ho
             int terms = (int)p.depth(t->tile);
             a.open(&args.a, p.a(t->tile), p.a_at(t->tile), terms);
             b.open(&args.b, p.b(t->tile), p.b_at(t->tile), terms);
+            scales.open(p.a(t->tile), p.b(t->tile));
             steps = t->steps;
         }
         const Ticket *next = ticket_wait(s, bar, turn + 1);
         a.look_ahead(p.a(next->tile), (int)p.depth(next->tile));
         b.look_ahead(p.b(next->tile), (int)p.depth(next->tile));
+        scales.look_ahead(p.a(next->tile));
         for (int ask = min(steps, (int)READS_AHEAD); steps > 0; steps--) {
             if constexpr (P::READS) {
                 if (steps == ask && threadIdx.x == 0) reads_prefetch<P, S>(args, t->tile);
@@ -178,6 +164,7 @@ static __device__ __forceinline__ void hopper_load(const HopperArgs<P> &args, Ho
             }
             a.step(room, full);
             b.step(room + S::A_BYTES, full);
+            scales.step(scales_room<S>(ring, at.stage));
             if (COPIES<P>) hopper::arrive_after_copies(full);
             at.next<S::STAGES>();
         }
@@ -362,6 +349,7 @@ template <typename P, typename S>
 static __device__ __forceinline__ void hopper_multiply(const HopperArgs<P> &args,
                                                        const HopperShared *s, uint32_t ring)
 {
+    static_assert(GIVEN<P> + 2 * TAKEN<P> <= 3 * LAUNCHED, "registers for all warpgroups");
     const P &p = args.p;
     Barriers bar(s);
     RingPlace at = { 0, 0 };
@@ -389,10 +377,15 @@ static __device__ __forceinline__ void hopper_multiply(const HopperArgs<P> &args
         if (S::TURNS && turn > 0)
             hopper::wait(Barriers::at(bar.filled, (turn - 1) % 2), (turn - 1) / 2 & 1);
         float sum[S::BLOCKS][S::COLS / 2];
-        int last = hopper_sum<P, S>(sum, bar, ring, steps, blocks, &at);
-        if (S::TURNS && lane == 0) hopper::arrive(Barriers::at(bar.filled, turn % 2));
-        hopper::products_wait<0>();
-        if (lane == 0) hopper::arrive(Barriers::at(bar.empty, last));
+        if constexpr (P::EIGHT) {
+            scaled_sum<P, S>(p, sum, bar, ring, steps, first_row, &at);
+            if (S::TURNS && lane == 0) hopper::arrive(Barriers::at(bar.filled, turn % 2));
+        } else {
+            int last = hopper_sum<P, S>(sum, bar, ring, steps, blocks, &at);
+            if (S::TURNS && lane == 0) hopper::arrive(Barriers::at(bar.filled, turn % 2));
+            hopper::products_wait<0>();
+            if (lane == 0) hopper::arrive(Barriers::at(bar.empty, last));
+        }
 #pragma unroll
         for (int i = 0; i < S::BLOCKS; i++) {
             int first = first_row + i * hopper::BLOCK;
@@ -414,8 +407,8 @@ template <typename P, typename S>
 static __device__ __forceinline__ void hopper_run(const HopperArgs<P> &args, unsigned char *room)
 {
     uint32_t ring = (shared_address(room) + 1023) & ~1023u;
-    HopperShared *s = reinterpret_cast<HopperShared *>(room + (ring - shared_address(room)) +
-                                                       ROOM_BYTES + 8 * WARP_ROOM);
+    HopperShared *s =
+        reinterpret_cast<HopperShared *>(room + (ring - shared_address(room)) + SHARED_AT<P>);
     Barriers bar(s);
     if (threadIdx.x == 0) {
         for (int i = 0; i < S::STAGES; i++) {
@@ -430,10 +423,10 @@ static __device__ __forceinline__ void hopper_run(const HopperArgs<P> &args, uns
     if (threadIdx.x < 32) tiles_count<P, S>(args.p, s->before);
     __syncthreads();
     if (threadIdx.x < hopper::WARPGROUP) {
-        hopper::registers_give<GIVEN>();
+        hopper::registers_give<GIVEN<P>>();
         hopper_load<P, S>(args, s, ring);
     } else {
-        hopper::registers_take<TAKEN>();
+        hopper::registers_take<TAKEN<P>>();
         hopper_multiply<P, S>(args, s, ring);
     }
 }
@@ -462,7 +455,7 @@ static Status hopper_launch(struct Exec *ex, const char *op, const void *policy)
     const P &p = *(const P *)policy;
     HopperArgs<P> args = { p, {}, {}, {}, exec_ticket(ex) };
     unsigned blocks = hopper_blocks(ex, hopper_tiles<P, S>(p));
-    size_t bytes = hopper_shared_bytes(p.groups.experts);
+    size_t bytes = hopper_shared_bytes<P>(p.groups.experts);
     constexpr int A_BOX = P::SideA::ALONG ? S::ROWS : hopper::BLOCK;
     constexpr int B_BOX = P::SideB::ALONG ? S::COLS : hopper::BLOCK;
     if (!P::SideA::GATHERS) TRY(tensor_map(op, p.a_shape(), A_BOX, false, &args.a));
@@ -483,7 +476,8 @@ static Status hopper_product(struct Exec *ex, const char *op, const P &p, TileSh
     };
     ChoiceKey key = choices_grouped_key(op, P::INDEXED, p.groups.bound, p.groups.experts,
                                         p.a_shape().cols, p.n);
-    return grouped_run(ex, op, &key, shapes, launches, sizeof...(S), &p);
+    if (P::EIGHT) key.ldc = 8; /* choices.h: the bits of an element */
+    return tuner_run_grouped(ex, op, &key, shapes, launches, sizeof...(S), &p);
 }
 
 template <typename P> static Status launch(struct Exec *ex, const char *op, const P &p)
@@ -537,6 +531,30 @@ static inline Status by_types(bool f32, bool indexed, F run)
         return run(KernelTypes<Bf16, Bf16, Bf16, KERNEL, true>());
     }
 }
+
+/* The same for 8-bit operands. A is e5m2 only if it is a gradient, not with FORWARD; B is e4m3. */
+template <Kernel KERNEL, bool INDEXES, bool FORWARD, typename F>
+static inline Status scaled_types(bool e5m2, bool f32, bool indexed, F run)
+{
+    if constexpr (KERNEL == KERNEL_PLAIN) {
+        if (f32) return run(KernelTypes<EightBit, EightBit, float, KERNEL, true>());
+        return run(KernelTypes<EightBit, EightBit, Bf16, KERNEL, true>());
+    } else {
+        auto formats = [&](auto index) {
+            if constexpr (!FORWARD) {
+                if (e5m2) return run(KernelTypes<E5M2Bits, E4M3Bits, Bf16, KERNEL, index>());
+            }
+            return run(KernelTypes<E4M3Bits, E4M3Bits, Bf16, KERNEL, index>());
+        };
+        if constexpr (INDEXES) {
+            if (indexed) return formats(std::true_type());
+        }
+        return formats(std::false_type());
+    }
+}
+
+/* Those of them that take 8-bit operands. */
+#define GROUPED_VENDOR_SCALED_KERNELS(ENTRY) ENTRY(hopper, KERNEL_HOPPER)
 
 /* The kernels of this file, with their names in product_kernels.c. */
 #define GROUPED_VENDOR_KERNELS(ENTRY)                                                              \

@@ -7,20 +7,21 @@
 #define OP_NV_GROUPED_LOAD_CUH
 
 #include "op/nv/grouped_mma.cuh"
-#include "op/nv/hopper.cuh"
+#include "op/nv/grouped_tiles.cuh"
 
 namespace grouped
 {
 
 /* The part of a gathered operand that one thread of the loading warpgroup copies, of WIDTH rows of
- * the tile x 64 terms. */
+ * the tile x a stage's terms. */
 template <typename T, bool ALONG, int WIDTH> struct Gather;
 
 /* Rows of memory are rows of the tile. A thread copies the same chunk of MINE rows, DOWN rows
  * apart. Bit q of `have` says that its q-th row exists; a row that does not exist becomes zeros.
  * left: terms from this thread's chunk to the end of a row. */
 template <typename T, int WIDTH> struct Gather<T, true, WIDTH> {
-    static constexpr int ACROSS = hopper::BLOCK / CHUNK, DOWN = hopper::WARPGROUP / ACROSS;
+    static constexpr int CHUNK = PACK<T>, ACROSS = TERMS<T> / CHUNK;
+    static constexpr int DOWN = hopper::WARPGROUP / ACROSS;
     static constexpr int MINE = WIDTH / DOWN;
     const T *at[MINE];
     uint32_t have;
@@ -55,9 +56,9 @@ template <typename T, int WIDTH> struct Gather<T, true, WIDTH> {
         for (int q = 0; q < MINE; q++) {
             bool inside = (have >> q & 1) != 0 && left > 0;
             copy_chunk(to + q * DOWN * hopper::ROW_BYTES, inside ? at[q] : at[0], inside);
-            at[q] += hopper::BLOCK;
+            at[q] += TERMS<T>;
         }
-        left -= hopper::BLOCK;
+        left -= TERMS<T>;
     }
 };
 
@@ -120,9 +121,9 @@ template <typename T, int WIDTH> struct Gather<T, false, WIDTH> {
     }
 };
 
-/* Loads one operand of a tile into the ring; SIDE describes the operand. All threads of the loading
- * warpgroup call these functions. */
-template <typename SIDE, bool SUMS, int WIDTH> struct Loader {
+/* Loads one operand of a tile into the ring; SIDE describes the operand. TAILS: the last terms of a
+ * sum are copied by cp.async. All threads of the loading warpgroup call these functions. */
+template <typename SIDE, bool TAILS, int WIDTH> struct Loader {
     typedef typename SIDE::Type T;
     const CUtensorMap *map;
     Gather<T, SIDE::ALONG, WIDTH> gather;
@@ -136,7 +137,7 @@ template <typename SIDE, bool SUMS, int WIDTH> struct Loader {
     /* Loads the row numbers of the next tile, one tile before they are needed. */
     __device__ __forceinline__ void look_ahead(const View<T> &v, int terms)
     {
-        if constexpr (SUMS || SIDE::GATHERS) gather.look_ahead(v, first_gathered(terms));
+        if constexpr (TAILS || SIDE::GATHERS) gather.look_ahead(v, first_gathered(terms));
     }
     __device__ __forceinline__ void open(const CUtensorMap *m, const View<T> &v, int4 at, int terms)
     {
@@ -145,20 +146,20 @@ template <typename SIDE, bool SUMS, int WIDTH> struct Loader {
         y = at.y;
         z = at.z;
         left = terms;
-        if constexpr (SUMS || SIDE::GATHERS) gather.open(v, first_gathered(terms));
+        if constexpr (TAILS || SIDE::GATHERS) gather.open(v, first_gathered(terms));
     }
 
     /* Does the next stage come by TMA? The last terms of a sum over rows do not: a whole box would
      * also read the next expert's rows. */
     __device__ __forceinline__ bool boxes() const
     {
-        return !SIDE::GATHERS && (!SUMS || left >= hopper::BLOCK);
+        return !SIDE::GATHERS && (!TAILS || left >= hopper::BLOCK);
     }
 
     __device__ __forceinline__ void step(uint32_t room, uint32_t barrier)
     {
         if (!boxes()) {
-            if constexpr (SUMS || SIDE::GATHERS) gather.step(room);
+            if constexpr (TAILS || SIDE::GATHERS) gather.step(room);
         } else {
             if (threadIdx.x == 0) {
                 if constexpr (SIDE::PAIRS)
@@ -171,8 +172,8 @@ template <typename SIDE, bool SUMS, int WIDTH> struct Loader {
                                          y, z, barrier);
             }
         }
-        (SIDE::ALONG ? x : y) += hopper::BLOCK;
-        left -= hopper::BLOCK;
+        (SIDE::ALONG ? x : y) += TERMS<T>;
+        left -= TERMS<T>;
     }
 };
 

@@ -1,7 +1,7 @@
 /*
- * grouped_tiles: the shapes of tiles, and how persistent blocks find their tiles, for
- * grouped_hopper.cuh. A ticket describes one tile; the thread that takes it hands it to all warps
- * that work on the tile.
+ * grouped_tiles: the shapes of tiles, how persistent blocks find their tiles, and the ring of stages,
+ * for grouped_hopper.cuh. A ticket describes one tile; the thread that takes it hands it to all
+ * warps that work on the tile.
  */
 #ifndef OP_NV_GROUPED_TILES_CUH
 #define OP_NV_GROUPED_TILES_CUH
@@ -22,6 +22,9 @@ enum {
     TICKETS = 16, /* more than stages: a ticket is read before the ring comes around to it */
     RASTER = 16,  /* tiles of rows that run at the same time, so that they share weights in L2 */
 };
+
+/* Terms of a stage: a row of an operand in shared memory. */
+template <typename T> constexpr int TERMS = hopper::ROW_BYTES / (int)sizeof(T);
 
 /* BLOCKS: blocks of 64 rows for each warpgroup that multiplies. */
 template <bool IN_TURN, int BLOCKS_A, int COLUMNS> struct HopperShape {
@@ -51,6 +54,37 @@ typedef struct Ticket {
     int steps; /* 0: there are no more tiles */
 } Ticket;
 
+struct HopperShared {
+    uint64_t full[STAGES_MAX], empty[STAGES_MAX], ready[TICKETS], filled[2];
+    Ticket ticket[TICKETS];
+    int32_t before[]; /* (E+1) tiles of the experts before this one; twice for 8-bit sums */
+};
+
+/* A stage of the ring, and the parity of the number of times that the ring was used. */
+typedef struct RingPlace {
+    int stage, turn;
+
+    template <int STAGES> __device__ __forceinline__ void next()
+    {
+        if (++stage == STAGES) {
+            stage = 0;
+            turn ^= 1;
+        }
+    }
+} RingPlace;
+
+/* Barriers of the shared part, as addresses. */
+struct Barriers {
+    uint32_t full, empty, ready;
+    uint32_t filled; /* one for each warpgroup: it has seen all stages of its tile */
+    __device__ __forceinline__ explicit Barriers(const HopperShared *s)
+        : full(shared_address(s->full)), empty(shared_address(s->empty)),
+          ready(shared_address(s->ready)), filled(shared_address(s->filled))
+    {
+    }
+    static __device__ __forceinline__ uint32_t at(uint32_t first, int i) { return first + i * 8; }
+};
+
 static __host__ __device__ __forceinline__ int64_t tiles_of(int64_t n, int64_t tile)
 {
     return (n + tile - 1) / tile;
@@ -64,23 +98,37 @@ static __device__ __forceinline__ int32_t tiles_of_expert(const P &p, int64_t e)
     return (int32_t)(tiles_of(max(rows, (int64_t)0), S::ROWS) * across);
 }
 
-/* before[e] = tiles of the experts before e. One warp computes it, 32 experts at a time. */
-template <typename P, typename S>
-static __device__ __forceinline__ void tiles_count(const P &p, int32_t *before)
+/* before[e] = the sum of count(i) over all experts i before e. One warp computes it, 32 experts at a
+ * time. */
+template <typename F>
+static __device__ __forceinline__ void counts_add(int64_t experts, int32_t *before, F count)
 {
     int lane = (int)threadIdx.x % 32;
     int32_t sum = 0;
-    for (int64_t first = 0; first < p.groups.experts; first += 32) {
+    for (int64_t first = 0; first < experts; first += 32) {
         int64_t e = first + lane;
-        int32_t tiles = e < p.groups.experts ? tiles_of_expert<P, S>(p, e) : 0, up_to = tiles;
+        int32_t one = e < experts ? count(e) : 0, up_to = one;
         for (int d = 1; d < 32; d *= 2) {
             int32_t left = __shfl_up_sync(0xFFFFFFFFu, up_to, d);
             if (lane >= d) up_to += left;
         }
-        if (e < p.groups.experts) before[e] = sum + up_to - tiles;
+        if (e < experts) before[e] = sum + up_to - one;
         sum += __shfl_sync(0xFFFFFFFFu, up_to, 31);
     }
-    if (lane == 0) before[p.groups.experts] = sum;
+    if (lane == 0) before[experts] = sum;
+}
+
+/* before[e]: tiles of the experts before e. For 8-bit sums, the first column of each expert's terms
+ * follows (Groups::column). */
+template <typename P, typename S>
+static __device__ __forceinline__ void tiles_count(const P &p, int32_t *before)
+{
+    counts_add(p.groups.experts, before,
+               [&](int64_t e) { return tiles_of_expert<P, S>(p, e); });
+    if constexpr (P::SUMS && P::EIGHT)
+        counts_add(p.groups.experts, before + p.groups.experts + 1, [&](int64_t e) {
+            return (int32_t)whole_blocks(p.groups.first(e + 1) - p.groups.first(e));
+        });
 }
 
 /* Tile `number`. Its expert is *e or a later one, because a block's numbers only grow; *e is
@@ -103,7 +151,8 @@ static __device__ Ticket ticket_of(const P &p, const int32_t *before, int64_t nu
     t.tile.first = P::SUMS ? begin : begin + row;
     t.tile.pooled = p.groups.pooled(t.tile.first);
     t.tile.rows = P::SUMS ? rows : min((int64_t)S::ROWS, rows - row);
-    t.steps = (int)tiles_of(p.depth(t.tile), hopper::BLOCK);
+    if constexpr (P::SUMS && P::EIGHT) t.tile.column = before[p.groups.experts + 1 + *e];
+    t.steps = (int)tiles_of(p.depth(t.tile), TERMS<typename P::A>);
     return t;
 }
 

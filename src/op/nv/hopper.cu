@@ -31,8 +31,11 @@ Status tensor_map(const char *op, const grouped::TensorShape &t, int box_rows, b
     enum { PAIR = 8, RANK = 5 };
     decltype(&cuTensorMapEncodeTiled) encode = NULL;
     TRY(encoder_find(op, &encode));
-    bool f32 = t.dtype == DTYPE_F32;
-    cuuint64_t row = (cuuint64_t)t.cols * (f32 ? 4 : 2), matrix = row * (cuuint64_t)t.rows;
+    CUtensorMapDataType type = t.dtype == DTYPE_F32    ? CU_TENSOR_MAP_DATA_TYPE_FLOAT32
+                               : t.dtype == DTYPE_BF16 ? CU_TENSOR_MAP_DATA_TYPE_BFLOAT16
+                                                       : CU_TENSOR_MAP_DATA_TYPE_UINT8;
+    cuuint64_t each = dtype_bytes(t.dtype);
+    cuuint64_t row = (cuuint64_t)t.cols * each, matrix = row * (cuuint64_t)t.rows;
     cuuint64_t cols = (cuuint64_t)t.cols, rows = (cuuint64_t)t.rows, deep = (cuuint64_t)t.deep;
     cuuint64_t flat[RANK] = { cols, rows, deep };
     /* `pairs`: gate rows and up rows of a weight lie rows / 2 apart. Eight rows of each alternate
@@ -40,13 +43,12 @@ Status tensor_map(const char *op, const grouped::TensorShape &t, int box_rows, b
     cuuint64_t paired[RANK] = { cols, PAIR, 2, rows / 2 / PAIR, deep };
     cuuint64_t flat_bytes[RANK - 1] = { row, matrix };
     cuuint64_t paired_bytes[RANK - 1] = { row, matrix / 2, row * PAIR, matrix };
-    cuuint32_t across = hopper::ROW_BYTES / (f32 ? 4 : 2);
+    cuuint32_t across = hopper::ROW_BYTES / (cuuint32_t)each;
     cuuint32_t flat_box[RANK] = { across, (cuuint32_t)box_rows, 1 };
     cuuint32_t paired_box[RANK] = { across, PAIR, 2, (cuuint32_t)box_rows / 2 / PAIR, 1 };
     cuuint32_t every[RANK] = { 1, 1, 1, 1, 1 };
     CUresult r =
-        encode(out, f32 ? CU_TENSOR_MAP_DATA_TYPE_FLOAT32 : CU_TENSOR_MAP_DATA_TYPE_BFLOAT16,
-               pairs ? 5 : 3, (void *)(uintptr_t)t.data, pairs ? paired : flat,
+        encode(out, type, pairs ? 5 : 3, (void *)(uintptr_t)t.data, pairs ? paired : flat,
                pairs ? paired_bytes : flat_bytes, pairs ? paired_box : flat_box, every,
                CU_TENSOR_MAP_INTERLEAVE_NONE, CU_TENSOR_MAP_SWIZZLE_128B,
                CU_TENSOR_MAP_L2_PROMOTION_L2_256B, CU_TENSOR_MAP_FLOAT_OOB_FILL_NONE);

@@ -8,7 +8,8 @@
  * each group of 8 rows (1024 bytes), chunk c (16 bytes) of row i is stored at c ^ i. TMA writes and
  * wgmma reads this "128-byte swizzle", with which 8 rows use different banks. A block begins at a
  * multiple of 1024 bytes. Its rows are rows of the operand, and k runs along them (ALONG); or they
- * are terms of the sum, and wgmma transposes the operand.
+ * are terms of the sum, and wgmma transposes the operand. Blocks of 8-bit operands have 64 x 128
+ * elements, and k always runs along their rows.
  */
 #ifndef OP_NV_HOPPER_CUH
 #define OP_NV_HOPPER_CUH
@@ -148,6 +149,23 @@ static __device__ __forceinline__ uint4 shared_get(uint32_t at)
                  : "memory");
     return v;
 }
+static __device__ __forceinline__ float shared_float(uint32_t at)
+{
+    float v;
+    asm volatile("ld.shared.f32 %0, [%1];" : "=f"(v) : "r"(at) : "memory");
+    return v;
+}
+static __device__ __forceinline__ float2 shared_floats(uint32_t at)
+{
+    float2 v;
+    asm volatile("ld.shared.v2.f32 {%0, %1}, [%2];" : "=f"(v.x), "=f"(v.y) : "r"(at) : "memory");
+    return v;
+}
+/* Starts a copy of 4 bytes to shared memory. */
+static __device__ __forceinline__ void float_load(uint32_t to, const float *from)
+{
+    asm volatile("cp.async.ca.shared.global [%0], [%1], 4;" ::"r"(to), "l"(from) : "memory");
+}
 static __device__ __forceinline__ void shared_put(uint32_t at, float x, float y)
 {
     asm volatile("st.shared.v2.f32 [%0], {%1, %2};" ::"r"(at), "f"(x), "f"(y) : "memory");
@@ -255,6 +273,25 @@ static __device__ __forceinline__ void multiply_add(float (&c)[128], uint64_t a,
                  "%128, %129, p, 1, 1, %131, %132;\n}\n"
                  : SUMS_64(0), SUMS_64(64)
                  : "l"(a), "l"(b), "r"(add), "n"(TURN_A), "n"(TURN_B));
+}
+
+/* c = A B, or c += A B if `add`, for 64 rows, 128 columns, 32 terms of 8 bits; B is e4m3. */
+template <bool A_E5M2>
+static __device__ __forceinline__ void multiply_add_8(float (&c)[64], uint64_t a, uint64_t b,
+                                                      int add)
+{
+    if constexpr (A_E5M2)
+        asm volatile("{\n.reg .pred p;\nsetp.ne.b32 p, %66, 0;\n"
+                     "wgmma.mma_async.sync.aligned.m64n128k32.f32.e5m2.e4m3 "
+                     "{" SUMS_FIRST_64 "}, %64, %65, p, 1, 1;\n}\n"
+                     : SUMS_64(0)
+                     : "l"(a), "l"(b), "r"(add));
+    else
+        asm volatile("{\n.reg .pred p;\nsetp.ne.b32 p, %66, 0;\n"
+                     "wgmma.mma_async.sync.aligned.m64n128k32.f32.e4m3.e4m3 "
+                     "{" SUMS_FIRST_64 "}, %64, %65, p, 1, 1;\n}\n"
+                     : SUMS_64(0)
+                     : "l"(a), "l"(b), "r"(add));
 }
 
 } // namespace hopper

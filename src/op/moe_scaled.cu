@@ -1,0 +1,79 @@
+/*
+ * moe_scaled: products of routed rows and weight gradients of experts whose operands have 8 bits,
+ * and the dense products, which have one group. Products of rows are moe_product.cuh's, with other
+ * types. A weight gradient reads transposed operands (op/quant.h): the terms of an expert are columns
+ * of both.
+ */
+#include "op/moe_product.cuh"
+#include "op/moe_weight.cuh"
+
+/* dw_e[i][j] += sum over the columns c of group e of a[i][c] b[j][c] */
+template <typename Types> struct ScaledSum : SumResult<Types> {
+    typedef typename Types::A A;
+    typedef typename Types::B B;
+    typedef Side<A, true, false, false> SideA;
+    typedef Side<B, true, false, false> SideB;
+    typedef TileShapes<TILE_SHARED, TILE_TALL> Shapes;
+    Source<A> left;
+    Source<B> right;
+
+    ScaledSum(const Groups &g, const Operand &x, const Operand &y, const Tensor *result, bool over)
+        : SumResult<Types>(g, result, over), left(x), right(y)
+    {
+        this->m = x.data.dim[0];
+        this->n = y.data.dim[0];
+    }
+
+    template <typename T>
+    __device__ __forceinline__ View<T> view(const Source<T> &x, const GroupTile &t, int64_t first,
+                                            int64_t rows) const
+    {
+        return x.view(first, t.column, NULL, rows - first, t.rows, 0, t.expert);
+    }
+    __device__ __forceinline__ View<A> a(const GroupTile &t) const
+    {
+        return view(left, t, t.row, this->m);
+    }
+    __device__ __forceinline__ View<B> b(const GroupTile &t) const
+    {
+        return view(right, t, t.col, this->n);
+    }
+    __device__ __forceinline__ bool b_scales_along() const { return right.scales.along; }
+
+    TensorShape a_shape() const { return { left.data, left.ld, this->m, 1, DTYPE_E4M3 }; }
+    TensorShape b_shape() const { return { right.data, right.ld, this->n, 1, DTYPE_E4M3 }; }
+    __device__ __forceinline__ int4 a_at(const GroupTile &t) const
+    {
+        return make_int4((int)t.column, (int)t.row, 0, 0);
+    }
+    __device__ __forceinline__ int4 b_at(const GroupTile &t) const
+    {
+        return make_int4((int)t.column, (int)t.col, 0, 0);
+    }
+};
+
+template <Kernel KERNEL> static Status weight(struct Exec *ex, const void *call)
+{
+    const GroupedCall &c = *(const GroupedCall *)call;
+    const MoeSum &s = *(const MoeSum *)c.product;
+    TRY(clear_empty(ex, &s));
+    bool e5m2 = c.a->data.dtype == DTYPE_E5M2;
+    return scaled_types<KERNEL, false, false>(e5m2, true, false, [&](auto types) {
+        return launch(ex, s.op,
+                      ScaledSum<decltype(types)>(groups_of(s.offsets, s.rows, NULL), *c.a, *c.b,
+                                                 s.dw, s.overwrite));
+    });
+}
+
+/* Entries for each kernel, which product_kernels.c names. */
+#define ENTRY(name, KERNEL)                                                                        \
+    extern "C" Status moe_scaled_product_##name(struct Exec *ex, const void *call)                 \
+    {                                                                                              \
+        return product<KERNEL, true>(ex, call);                                                    \
+    }                                                                                              \
+    extern "C" Status moe_scaled_weight_##name(struct Exec *ex, const void *call)                  \
+    {                                                                                              \
+        return weight<KERNEL>(ex, call);                                                           \
+    }
+ENTRY(plain, KERNEL_PLAIN)
+GROUPED_VENDOR_SCALED_KERNELS(ENTRY)
