@@ -11,6 +11,10 @@
  */
 #include "op/quant_tile.cuh"
 
+extern "C" {
+#include "op/quant.h"
+}
+
 /* ---- quantize ---- */
 
 static bool given(const Operand *q) { return q->data.data != NULL; }

@@ -44,7 +44,7 @@
 #include "op/dtype.cuh"
 
 extern "C" {
-#include "op/quant.h"
+#include "op/operand.h"
 }
 
 #include <cfloat>
