@@ -57,7 +57,8 @@ enum {
     PACK_COLS = 8,  /* of a thread: 16 bytes of bf16 */
     ROWS_EACH = 16, /* of a thread: 16 bytes of a column in 8 bits */
     RESIDENT = 512, /* threads of a multiprocessor, each with 128 registers */
-    THREADS_MAX = 256
+    THREADS_MAX = 256,
+    TOGETHER_DOWN = 8 /* blocks that lie along columns and run at the same time */
 };
 
 /* How a block's threads lie over x. ACROSS lanes of a warp lie along a row. */
@@ -67,13 +68,14 @@ template <int ROWS_A, int COLS_A, int ACROSS_A> struct Shape {
     static constexpr int STRIPS = ROWS > TILE ? ROWS / TILE : 1; /* scales of a column */
     static constexpr int BLOCKS = COLS > TILE ? COLS / TILE : 1; /* scales of a row */
     static constexpr int HIGH = ROWS / STRIPS;                   /* rows of a strip */
+    static constexpr int TOGETHER = ROWS < TILE ? 1 : TOGETHER_DOWN;
     static_assert(THREADS <= THREADS_MAX && STRIPS <= THREADS / WARP, "a warp finds a strip");
 };
 
 typedef Shape<TILE, TILE, 8> Square;
 typedef Shape<2 * TILE, TILE, 8> Large;
 typedef Shape<TILE / 4, 4 * TILE, 16> Flat;
-typedef Shape<4 * TILE, TILE / 2, 8> Tall;
+typedef Shape<2 * TILE, TILE / 2, 8> Tall;
 
 enum { ROWS_MAX = 4 * TILE, STRIPS_MAX = 4 };
 
@@ -265,7 +267,7 @@ static __device__ __forceinline__ void most_clear(Shared &sh)
 }
 
 /* The largest magnitudes. A NaN does not enter. */
-template <typename T, typename S>
+template <typename T, typename S, bool ROWS, bool COLUMNS>
 static __device__ void plain_most(const Job &job, int64_t col, Shared &sh)
 {
     most_clear(sh);
@@ -279,10 +281,10 @@ static __device__ void plain_most(const Job &job, int64_t col, Shared &sh)
             float v = col + c < job.d ? number_at<T>(job, sh, i, col + c) : 0.0f;
             uint32_t bits = __float_as_uint(v) & 0x7FFFFFFFu;
             bits = bits > INFINITE ? 0 : bits;
-            atomicMax(&sh.column_most[c * S::STRIPS + i / S::HIGH], bits);
+            if (COLUMNS) atomicMax(&sh.column_most[c * S::STRIPS + i / S::HIGH], bits);
             bits = lanes_max(bits);
             if (threadIdx.x % WARP > 0) continue;
-            atomicMax(&sh.row_most[i * S::BLOCKS + c / TILE], bits);
+            if (ROWS) atomicMax(&sh.row_most[i * S::BLOCKS + c / TILE], bits);
             atomicMax(&sh.most, bits);
         }
     }
@@ -531,7 +533,11 @@ template <typename S>
 static __device__ __forceinline__ int64_t block_open(const Job &job, Shared &sh)
 {
     int warp = (int)threadIdx.x / WARP;
-    int64_t groups = (job.strips + S::STRIPS - 1) / S::STRIPS, unit = blockIdx.x / job.across;
+    int64_t groups = (job.strips + S::STRIPS - 1) / S::STRIPS, place = blockIdx.x;
+    int64_t begin = place / (job.across * S::TOGETHER) * S::TOGETHER;
+    int64_t down = min((int64_t)S::TOGETHER, job.matrices * groups - begin);
+    place -= begin * job.across;
+    int64_t unit = begin + place % down;
     int64_t first = job.first == NULL ? 0 : *job.first;
     if (warp < S::STRIPS) {
         int64_t at = unit % groups * S::STRIPS + warp, number = unit / groups * job.strips + at;
@@ -551,7 +557,7 @@ static __device__ __forceinline__ int64_t block_open(const Job &job, Shared &sh)
     }
     __syncthreads();
     bool none = sh.strip[0].n == 0 && sh.strip[0].column >= job.width;
-    return none ? -1 : blockIdx.x % job.across * S::COLS;
+    return none ? -1 : place / down * S::COLS;
 }
 
 /* The block's largest magnitudes. Returns: must it be written number by number? PACKED false: it
@@ -559,12 +565,14 @@ static __device__ __forceinline__ int64_t block_open(const Job &job, Shared &sh)
 template <typename T, typename S, bool PACKED, bool ROWS, bool COLUMNS>
 static __device__ __forceinline__ bool block_most(const Job &job, int64_t col, Shared &sh, Patch &p)
 {
+    static_assert(!ROWS || S::ROWS * S::BLOCKS == S::THREADS, "a thread has a scale of rows");
+    static_assert(!COLUMNS || S::COLS * S::STRIPS == S::THREADS, "a thread has a scale of columns");
     bool strange = true;
     if constexpr (PACKED) {
         patch_load<S>(job, col, sh, p);
         strange = __syncthreads_or(patch_most<S, ROWS, COLUMNS>(job, p, sh));
     }
-    if (strange) plain_most<T, S>(job, col, sh);
+    if (strange) plain_most<T, S, ROWS, COLUMNS>(job, col, sh);
     return strange;
 }
 
