@@ -59,8 +59,7 @@ static const Operand *second_operand(const Linear *l)
     return l->kind == LINEAR_ADDS_W ? &l->x : &l->w;
 }
 
-/* A linear op of 8-bit operands. */
-static ScaledArgs scaled_args(const Linear *l)
+ScaledArgs linear_scaled_args(const Linear *l)
 {
     Product p = linear_product(l);
     const void *r = p.g.beta == 0 ? NULL : p.r != NULL ? p.r : p.g.c.at;
@@ -76,7 +75,7 @@ static ScaledArgs scaled_args(const Linear *l)
 size_t linear_workspace(const Exec *ex, const Linear *l)
 {
     if (linear_is_scaled(l)) {
-        ScaledArgs s = scaled_args(l);
+        ScaledArgs s = linear_scaled_args(l);
         return scaled_workspace(ex, &s);
     }
     Product p = linear_product(l);
@@ -114,7 +113,7 @@ static void copy_residual(const Exec *ex, const Product *p)
 Status linear_cpu(Exec *ex, const Linear *l)
 {
     if (linear_is_scaled(l)) {
-        ScaledArgs s = scaled_args(l);
+        ScaledArgs s = linear_scaled_args(l);
         return scaled_run(ex, &s, ex->workspace);
     }
     Product p = linear_product(l);

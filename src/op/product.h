@@ -10,6 +10,7 @@
 
 #include "op/gemm.h"
 #include "op/operand.h"
+#include "op/scaled.h"
 
 #include <stdbool.h>
 
@@ -50,6 +51,13 @@ typedef struct DenseCall {
 
 #define DENSE_WORKSPACE ((size_t)32 << 20)
 
+/* A dense product of 8-bit operands on a GPU. Rows are data's own, from the first on. workspace:
+ * scaled_dense_workspace bytes. */
+typedef struct ScaledCall {
+    const ScaledArgs *s;
+    void *workspace;
+} ScaledCall;
+
 #ifdef __cplusplus
 extern "C" {
 #endif
@@ -57,7 +65,13 @@ extern "C" {
 /* Runs a dense product on a GPU by the first candidate that can. r NULL: c itself is added. */
 Status dense_run(struct Exec *ex, const GemmArgs *g, const void *r, void *workspace);
 
+/* The same for 8-bit operands. op: its name, for notes. */
+Status scaled_dense_run(struct Exec *ex, const char *op, const ScaledArgs *s, void *workspace);
+size_t scaled_dense_workspace(const ScaledArgs *s);
+size_t scaled_scales_bytes(const Operand *q); /* of a copy of the scales in another layout */
+
 Product linear_product(const Linear *l);
+ScaledArgs linear_scaled_args(const Linear *l); /* of linear_is_scaled */
 
 /* Does the product mix f32 and bf16, as the router's do? */
 static inline bool product_mixed(const GemmArgs *g)

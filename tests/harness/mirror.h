@@ -148,8 +148,9 @@ static inline bool mirror_scaled(const OpDesc *op, const void *args)
  * outlier the others lose more. Tests that know their operands are stricter. */
 static inline double mirror_limit(const OpDesc *op, const void *args, const Tensor *out)
 {
+    double plain = optest_limit(LIMIT_PLAIN, out->dtype);
     if (mirror_scaled(op, args)) return 1e-2;
-    if (strncmp(op->name, "attention", 9) != 0) return optest_limit(LIMIT_PLAIN, out->dtype);
+    if (strncmp(op->name, "attention", 9) != 0) return plain;
     Dtype act = op_port_tensor(op->ports, args)->dtype;
     return 2 * optest_limit(LIMIT_ATTENTION, out->rank == 4 ? act : out->dtype);
 }

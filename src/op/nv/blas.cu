@@ -139,12 +139,18 @@ typedef struct Call {
     const GemmArgs *g;
     const void *r;
     void *workspace;
+    int64_t kinds; /* of scales, for the key of a choice; 0: operands have none */
     cublasLtMatmulDescOpaque_t op;
     cublasLtMatrixLayoutOpaque_t left, right, c;
 } Call;
 
-/* Callers pass f32 or bf16 only (gemm.h). */
-static cudaDataType_t cuda_type(Dtype t) { return t == DTYPE_F32 ? CUDA_R_32F : CUDA_R_16BF; }
+/* Callers pass f32, bf16 and, with scales, e4m3 and e5m2. */
+static cudaDataType_t cuda_type(Dtype t)
+{
+    if (t == DTYPE_E4M3) return CUDA_R_8F_E4M3;
+    if (t == DTYPE_E5M2) return CUDA_R_8F_E5M2;
+    return t == DTYPE_F32 ? CUDA_R_32F : CUDA_R_16BF;
+}
 
 /* op(X) is (rows, cols). */
 static Status operand_make(Call *c, cublasLtMatrixLayoutOpaque_t *layout, const GemmOperand &x,
@@ -193,13 +199,17 @@ static uint32_t alignment(const void *at)
 }
 
 /* Alignments are part of the key, because they decide which algorithms the library may propose.
- * Bits of `kinds`: 0 and 1 transpositions, 2 beta, 3 and 4 types, from 8 on the four alignments. */
-static ChoiceKey key_of(const GemmArgs *g, const void *r)
+ * Bits of `kinds`: 0 and 1 transpositions, 2 beta, 3 and 4 types, from 8 on the four alignments, from
+ * 40 on scales and 8-bit types. */
+static ChoiceKey key_of(const Call *call)
 {
+    const GemmArgs *g = call->g;
+    const void *r = call->r;
     int64_t kinds = (int64_t)g->a.turned | (int64_t)g->b.turned << 1 | (int64_t)(g->beta != 0) << 2;
     kinds |= (int64_t)(g->a.type == DTYPE_F32) << 3 | (int64_t)(g->c.type == DTYPE_F32) << 4;
     const void *at[4] = { g->a.at, g->b.at, r, g->c.at };
     for (int i = 0; i < 4; i++) kinds |= (int64_t)alignment(at[i]) << (8 + 8 * i);
+    kinds |= call->kinds << 40;
     return ChoiceKey{ g->m, g->n, g->k, g->a.ld, g->b.ld, g->c.ld, kinds };
 }
 
@@ -358,7 +368,7 @@ static bool fits(struct Blas *b, Call *call, const Choice *c)
 static Status choice_find(struct Exec *ex, Call *call, Choice *spare, Choice **out)
 {
     struct Blas *b = blas_of(ex);
-    ChoiceKey key = key_of(call->g, call->r);
+    ChoiceKey key = key_of(call);
     Choice *c = choices_find(b->tuner.choices, &key), made = {};
     if (c != NULL && c->unchecked && !fits(b, call, c)) {
         log_warn("the kept choice for a product of %lld x %lld x %lld does not fit it: another is "
@@ -390,6 +400,133 @@ extern "C" Status dense_cublaslt(struct Exec *ex, const void *args)
     TRY(choice_find(ex, &call, &spare, &choice));
     if (choice->kind == CHOICE_PLAIN)
         return FAIL(ERR_UNSUPPORTED, "cuBLASLt proposes no algorithm for it");
+    cublasLtMatmulAlgo_t algo = algo_of(choice);
+    return blas_status(call.lt, launch(ex, &call, &algo), "product");
+}
+
+/* ---- 8-bit operands ---- */
+
+/* cuBLASLt reads scales of 1 x 128 as columns: those of all rows for one block of k lie together.
+ * Rows of scales of 128 x 128 begin at multiples of four. Ours are rows without gaps. */
+enum { SCALES = 4, TURN = 32 };
+
+/* to[c][r] = from[r][c] */
+static __global__ void scales_turn_kernel(const float *from, float *to, int64_t rows, int64_t cols)
+{
+    __shared__ float tile[TURN][TURN + 1];
+    int64_t across = (cols + TURN - 1) / TURN;
+    int64_t r0 = blockIdx.x / across * TURN, c0 = blockIdx.x % across * TURN;
+    int x = (int)threadIdx.x % TURN;
+    for (int y = (int)threadIdx.x / TURN; y < TURN; y += (int)blockDim.x / TURN)
+        if (r0 + y < rows && c0 + x < cols) tile[y][x] = from[(r0 + y) * cols + c0 + x];
+    __syncthreads();
+    for (int y = (int)threadIdx.x / TURN; y < TURN; y += (int)blockDim.x / TURN)
+        if (c0 + y < cols && r0 + x < rows) to[(c0 + y) * rows + r0 + x] = tile[x][y];
+}
+
+/* to[r][c] = from[r][c], where rows of `to` have `wide` elements. */
+static __global__ void scales_spread_kernel(const float *from, float *to, int64_t rows,
+                                            int64_t cols, int64_t wide)
+{
+    int64_t i = (int64_t)blockIdx.x * blockDim.x + threadIdx.x;
+    if (i < rows * wide) to[i] = i % wide < cols ? from[i / wide * cols + i % wide] : 0;
+}
+
+/* An operand's scales as the library reads them: where they are, and whether they are copied. */
+typedef struct Scales {
+    const float *from;
+    float *at;
+    int64_t rows, cols;
+    cublasLtMatmulMatrixScale_t mode;
+} Scales;
+
+static cublasLtMatmulMatrixScale_t mode_of(OperandKind kind)
+{
+    if (kind == OPERAND_ROW) return CUBLASLT_MATMUL_MATRIX_SCALE_OUTER_VEC_32F;
+    if (kind == OPERAND_1X128) return CUBLASLT_MATMUL_MATRIX_SCALE_VEC128_32F;
+    if (kind == OPERAND_128X128) return CUBLASLT_MATMUL_MATRIX_SCALE_BLK128x128_32F;
+    return CUBLASLT_MATMUL_MATRIX_SCALE_SCALAR_32F;
+}
+
+static Scales scales_of(const Operand *q, void *room)
+{
+    int64_t cols = tensor_cols(&q->scale), rows = tensor_elems(&q->scale) / cols;
+    Scales s = { (const float *)q->scale.data, (float *)room, rows, cols, mode_of(q->kind) };
+    bool as_is = scaled_scales_bytes(q) == 0 || (q->kind == OPERAND_1X128 && cols == 1) ||
+                 (q->kind == OPERAND_128X128 && cols % SCALES == 0);
+    if (as_is && (uintptr_t)s.from % ALIGN == 0) s.at = (float *)q->scale.data;
+    return s;
+}
+
+static Status scales_place(struct Exec *ex, const Scales *s)
+{
+    enum { THREADS = 256 };
+    const int64_t wide = (s->cols + SCALES - 1) / SCALES * SCALES;
+    if (s->at == s->from) return OK;
+    if (s->mode == CUBLASLT_MATMUL_MATRIX_SCALE_VEC128_32F) {
+        int64_t tiles = ((s->rows + TURN - 1) / TURN) * ((s->cols + TURN - 1) / TURN);
+        scales_turn_kernel<<<(unsigned)tiles, THREADS, 0, exec_stream(ex)>>>(s->from, s->at,
+                                                                             s->rows, s->cols);
+    } else {
+        scales_spread_kernel<<<grid_of(s->rows * wide, THREADS), THREADS, 0, exec_stream(ex)>>>(
+            s->from, s->at, s->rows, s->cols, wide);
+    }
+    return kernel_status("scales");
+}
+
+static Status scales_copy(struct Exec *ex, const Scales *a, const Scales *b)
+{
+    TRY(scales_place(ex, a));
+    return scales_place(ex, b);
+}
+
+static Status scales_set(Call *c, const Scales *s, cublasLtMatmulDescAttributes_t mode,
+                         cublasLtMatmulDescAttributes_t pointer)
+{
+    const int32_t which = s->mode;
+    TRY(blas_status(c->lt, c->lt->MatmulDescSetAttribute(&c->op, mode, &which, sizeof which),
+                    "kind of scales"));
+    return blas_status(c->lt, c->lt->MatmulDescSetAttribute(&c->op, pointer, &s->at, sizeof s->at),
+                       "scales");
+}
+
+/* A product of 8-bit operands as a product of gemm's. Both have k along their rows. */
+static GemmArgs scaled_gemm(const ScaledArgs *s)
+{
+    const Tensor *a = &s->a.q->data, *b = &s->b.q->data;
+    return GemmArgs{ s->m,
+                     s->n,
+                     s->k,
+                     { a->data, a->dtype, s->k, false },
+                     { b->data, b->dtype, s->k, true },
+                     s->c,
+                     s->r == NULL ? 0.0f : 1.0f };
+}
+
+/* The library's A is our B. The sums stay in f32 (FAST_ACCUM is off). While tuning, products run
+ * before their algorithm is chosen, so they need their scales before. */
+extern "C" Status scaled_cublaslt(struct Exec *ex, const void *args)
+{
+    const ScaledCall *d = (const ScaledCall *)args;
+    const ScaledArgs *s = d->s;
+    const GemmArgs g = scaled_gemm(s);
+    char *room = (char *)d->workspace + DENSE_WORKSPACE;
+    Scales a = scales_of(s->a.q, room), b = scales_of(s->b.q, room + scaled_scales_bytes(s->a.q));
+    Choice spare, *choice = NULL;
+    Call call;
+    TRY(call_make(&blas_of(ex)->lt, &g, s->r == NULL ? s->c.at : s->r, &call));
+    call.workspace = d->workspace;
+    call.kinds = s->a.q->kind | s->b.q->kind << 4 | (int64_t)(g.a.type == DTYPE_E5M2) << 8 |
+                 (int64_t)(g.b.type == DTYPE_E5M2) << 9;
+    TRY(scales_set(&call, &b, CUBLASLT_MATMUL_DESC_A_SCALE_MODE,
+                   CUBLASLT_MATMUL_DESC_A_SCALE_POINTER));
+    TRY(scales_set(&call, &a, CUBLASLT_MATMUL_DESC_B_SCALE_MODE,
+                   CUBLASLT_MATMUL_DESC_B_SCALE_POINTER));
+    if (blas_of(ex)->tuner.on) TRY(scales_copy(ex, &a, &b));
+    TRY(choice_find(ex, &call, &spare, &choice));
+    if (choice->kind == CHOICE_PLAIN)
+        return FAIL(ERR_UNSUPPORTED, "cuBLASLt proposes no algorithm for it");
+    if (!blas_of(ex)->tuner.on) TRY(scales_copy(ex, &a, &b));
     cublasLtMatmulAlgo_t algo = algo_of(choice);
     return blas_status(call.lt, launch(ex, &call, &algo), "product");
 }
