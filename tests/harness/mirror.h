@@ -144,10 +144,11 @@ static inline bool mirror_scaled(const OpDesc *op, const void *args)
 
 /* Attention's products round their operands to the type of the first of them, also where their sum
  * goes on in f32. Both sides round probabilities, each other ones, so each may be off by a limit.
- * Matrix units add 128 products of 8-bit numbers with 13 bits. */
+ * Matrix units add products of 8-bit numbers with 13 bits below the largest of 32, so beside an
+ * outlier the others lose more. Tests that know their operands are stricter. */
 static inline double mirror_limit(const OpDesc *op, const void *args, const Tensor *out)
 {
-    if (mirror_scaled(op, args) && out->dtype == DTYPE_F32) return 1e-3;
+    if (mirror_scaled(op, args)) return 1e-2;
     if (strncmp(op->name, "attention", 9) != 0) return optest_limit(LIMIT_PLAIN, out->dtype);
     Dtype act = op_port_tensor(op->ports, args)->dtype;
     return 2 * optest_limit(LIMIT_ATTENTION, out->rank == 4 ? act : out->dtype);

@@ -79,11 +79,10 @@ static Operand as_columns(OpTest *t, const Moe *m, OperandKind kind, Dtype type,
     return q;
 }
 
-/* Rows that no slot has stay NaN, which no quantisation may see. */
+/* Rows of which no slot has some: those hold numbers, too, so that they can be quantised. */
 static Tensor live_rows(OpTest *t, const Moe *m, int64_t cols, bool integers)
 {
-    Tensor rows = moe_values(t, m->act, m->rows.bound, cols, integers);
-    return rows;
+    return moe_values(t, m->act, m->rows.bound, cols, integers);
 }
 
 static Eight eight_make(OpTest *t, const ScaledCase *c, Moe *m, bool integers)
@@ -218,7 +217,7 @@ static MoeDownBwdWeight down_weight_of(const Moe *m, const Eight *q)
 
 static Tensor routed(const Moe *m, const Tensor *x) { return tensor_rows(x, 0, moe_slots(&m->s)); }
 
-static void check_forward(OpTest *t, const Moe *m, const Eight *q)
+static void check_forward(OpTest *t, const Moe *m, const Eight *q, double limit)
 {
     int64_t F = m->s.F, R = moe_slots(&m->s);
     double *pre = product_of(t, m, &q->x, &q->w1, true), *act = optest_doubles(t, R * F);
@@ -230,16 +229,16 @@ static void check_forward(OpTest *t, const Moe *m, const Eight *q)
     up.act = optest_poisoned(t, m->act, m->act_rows.dim);
     CHECK_OK(moe_up_fwd(&t->ex, up));
     Tensor got = routed(m, &up.pre), inner = routed(m, &up.act);
-    CHECK_TENSOR_WITHIN(&got, pre, 5e-3);
-    CHECK_TENSOR_WITHIN(&inner, act, 5e-3);
+    CHECK_TENSOR_WITHIN(&got, pre, limit);
+    CHECK_TENSOR_WITHIN(&inner, act, limit);
     CHECK_OK(moe_down_fwd(&t->ex, down_of(m, q)));
     got = routed(m, &m->out);
-    CHECK_TENSOR_WITHIN(&got, product_of(t, m, &q->act, &q->w2, false), 5e-3);
+    CHECK_TENSOR_WITHIN(&got, product_of(t, m, &q->act, &q->w2, false), limit);
     check_untouched("pre", &m->pre, R);
     check_untouched("out", &m->out, R);
 }
 
-static void check_input_gradients(OpTest *t, const Moe *m, const Eight *q)
+static void check_input_gradients(OpTest *t, const Moe *m, const Eight *q, double limit)
 {
     int64_t F = m->s.F, R = moe_slots(&m->s);
     MoeDownBwdInput down = down_input_of(t, m, q);
@@ -263,17 +262,17 @@ static void check_input_gradients(OpTest *t, const Moe *m, const Eight *q)
     CHECK_OK(moe_down_bwd_input(&t->ex, down));
     Tensor got = routed(m, &down.dpre), inner = routed(m, &down.wact), by_slot = down.dweight;
     by_slot.rank = 2, by_slot.dim[0] = 1, by_slot.dim[1] = R;
-    CHECK_TENSOR_WITHIN(&got, dpre, 5e-3);
-    CHECK_TENSOR_WITHIN(&inner, wact, 5e-3);
-    CHECK_TENSOR_WITHIN(&by_slot, dweight, 5e-3);
+    CHECK_TENSOR_WITHIN(&got, dpre, limit);
+    CHECK_TENSOR_WITHIN(&inner, wact, limit);
+    CHECK_TENSOR_WITHIN(&by_slot, dweight, limit);
     CHECK_OK(moe_up_bwd_input(&t->ex, up_input_of(m, q)));
     got = routed(m, &m->dx_rows);
-    CHECK_TENSOR_WITHIN(&got, product_of(t, m, &q->dpre, &q->w1_t, false), 5e-3);
+    CHECK_TENSOR_WITHIN(&got, product_of(t, m, &q->dpre, &q->w1_t, false), limit);
     check_untouched("dx_rows", &m->dx_rows, R);
 }
 
 /* dw goes on from what stands there; an overwriting call does not. */
-static void check_weight_gradients(OpTest *t, const Moe *m, const Eight *q)
+static void check_weight_gradients(OpTest *t, const Moe *m, const Eight *q, double limit)
 {
     MoeUpBwdWeight up = up_weight_of(m, q);
     MoeDownBwdWeight down = down_weight_of(m, q);
@@ -281,14 +280,14 @@ static void check_weight_gradients(OpTest *t, const Moe *m, const Eight *q)
     double *dw2 = sum_of(t, m, &q->dy_t, &q->wact_t, &m->dw2);
     CHECK_OK(moe_up_bwd_weight(&t->ex, up));
     CHECK_OK(moe_down_bwd_weight(&t->ex, down));
-    CHECK_TENSOR_WITHIN(&m->dw1, dw1, 1e-3);
-    CHECK_TENSOR_WITHIN(&m->dw2, dw2, 1e-3);
+    CHECK_TENSOR_WITHIN(&m->dw1, dw1, limit);
+    CHECK_TENSOR_WITHIN(&m->dw2, dw2, limit);
     up.dw = optest_poisoned(t, DTYPE_F32, m->dw1.dim);
     up.overwrite = true;
     Tensor zero = optest_copy(t, &m->dw1);
     memset(zero.data, 0, tensor_bytes(&zero));
     CHECK_OK(moe_up_bwd_weight(&t->ex, up));
-    CHECK_TENSOR_WITHIN(&up.dw, sum_of(t, m, &q->dpre_t, &q->x_t, &zero), 1e-3);
+    CHECK_TENSOR_WITHIN(&up.dw, sum_of(t, m, &q->dpre_t, &q->x_t, &zero), limit);
 }
 
 static void every_product_is_that_of_the_numbers_that_operands_stand_for(void **state)
@@ -301,9 +300,9 @@ static void every_product_is_that_of_the_numbers_that_operands_stand_for(void **
         mirror_gives();
         Moe m = deal_make(&t, c->act, &c->deal, false);
         Eight q = eight_make(&t, c, &m, false);
-        check_forward(&t, &m, &q);
-        check_input_gradients(&t, &m, &q);
-        check_weight_gradients(&t, &m, &q);
+        check_forward(&t, &m, &q, 5e-3);
+        check_input_gradients(&t, &m, &q, 5e-3);
+        check_weight_gradients(&t, &m, &q, 1e-3);
         optest_close(&t);
     }
 }
@@ -345,7 +344,9 @@ static void integers_come_out_exactly(void **state)
     }
 }
 
-/* A row, a column and a block with an entry of 1e4 times the others, a row of zeros, and a row of
+/* A GPU adds the products of a block with 13 bits below the largest: outliers have wider limits.
+ *
+ * A row, a column and a block with an entry of 1e4 times the others, a row of zeros, and a row of
  * numbers below the smallest normal one. */
 static void spoil(const Tensor *x)
 {
@@ -374,9 +375,9 @@ static void outliers_zeros_and_denormals_stay_where_they_are(void **state)
         Moe m = deal_make(&t, c->act, &c->deal, false);
         spoil(&m.x), spoil(&m.dy), spoil(&m.w1), spoil(&m.w2);
         Eight q = eight_make(&t, c, &m, false);
-        check_forward(&t, &m, &q);
-        check_input_gradients(&t, &m, &q);
-        check_weight_gradients(&t, &m, &q);
+        check_forward(&t, &m, &q, 1e-2);
+        check_input_gradients(&t, &m, &q, 1e-2);
+        check_weight_gradients(&t, &m, &q, 1e-2);
         optest_close(&t);
     }
 }

@@ -50,6 +50,7 @@ namespace grouped
 
 enum {
     HOPPER_THREADS = 3 * hopper::WARPGROUP,
+    LAUNCHED = 168, /* registers of a thread at the start, as __launch_bounds__ makes it */
     READS_AHEAD =
         12, /* stages between reads_prefetch and the tile's end: longer than memory latency */
     HOPPER_EXPERTS_MAX = GROUPED_HOPPER_EXPERTS
@@ -64,9 +65,10 @@ template <typename P> struct HopperArgs {
     unsigned *counter;   /* exec_ticket: 0 at the start and at the end */
 };
 
-/* Registers of a thread that loads, and of one that multiplies. */
-template <typename P> constexpr int GIVEN = P::EIGHT ? 64 : 88;
-template <typename P> constexpr int TAKEN = P::EIGHT ? 224 : 208;
+/* Registers of a thread that loads, and of one that multiplies. Three warpgroups may not ask for more
+ * than LAUNCHED each, or one would wait for registers for ever. */
+template <typename P> constexpr int GIVEN = !P::EIGHT ? 88 : P::SideA::GATHERS ? 72 : 40;
+template <typename P> constexpr int TAKEN = !P::EIGHT ? 208 : P::SideA::GATHERS ? 216 : 232;
 
 /* Where HopperShared stands, after the ring. */
 template <typename P>
@@ -347,6 +349,7 @@ template <typename P, typename S>
 static __device__ __forceinline__ void hopper_multiply(const HopperArgs<P> &args,
                                                        const HopperShared *s, uint32_t ring)
 {
+    static_assert(GIVEN<P> + 2 * TAKEN<P> <= 3 * LAUNCHED, "registers for all warpgroups");
     const P &p = args.p;
     Barriers bar(s);
     RingPlace at = { 0, 0 };
@@ -376,6 +379,7 @@ static __device__ __forceinline__ void hopper_multiply(const HopperArgs<P> &args
         float sum[S::BLOCKS][S::COLS / 2];
         if constexpr (P::EIGHT) {
             scaled_sum<P, S>(p, sum, bar, ring, steps, first_row, &at);
+            if (S::TURNS && lane == 0) hopper::arrive(Barriers::at(bar.filled, turn % 2));
         } else {
             int last = hopper_sum<P, S>(sum, bar, ring, steps, blocks, &at);
             if (S::TURNS && lane == 0) hopper::arrive(Barriers::at(bar.filled, turn % 2));

@@ -24,15 +24,15 @@ namespace grouped
 enum {
     WAVE = 128, /* columns that a warpgroup makes at a time */
     WAVE_SUMS = WAVE / 2,
-    SCALES_MOST = 128 + 256, /* of the rows and columns of a tile */
-    SCALES_BYTES = 4 * SCALES_MOST * (int)sizeof(float)
+    SCALES_BYTES = 6 * 1024 /* of all stages: each has those of a tile's rows and columns */
 };
 
 /* The scales of a stage: those of the tile's rows, then those of its columns. */
 template <typename S> static __device__ __forceinline__ uint32_t scales_room(uint32_t ring, int stage)
 {
-    static_assert(S::ROWS + S::COLS <= SCALES_MOST, "scales of a stage fit");
-    return ring + ROOM_BYTES + 8 * WARP_ROOM + stage * SCALES_MOST * (int)sizeof(float);
+    constexpr int BYTES = (S::ROWS + S::COLS) * (int)sizeof(float);
+    static_assert(S::STAGES * BYTES <= SCALES_BYTES, "scales of all stages fit");
+    return ring + ROOM_BYTES + 8 * WARP_ROOM + stage * BYTES;
 }
 
 /* The column of B whose scale is number i of a stage; -1: there is none. blocks: B's scales are of
