@@ -437,7 +437,7 @@ static void on_a_gpu_an_infinity_makes_its_block_nan(void **state)
     a.quant.scale = to_device(gpu, &mirror.device, &host.quant.scale);
     a.transposed.data = to_device(gpu, &mirror.device, &host.transposed.data);
     a.transposed.scale = to_device(gpu, &mirror.device, &host.transposed.scale);
-    CHECK_OK(op_desc(OP_QUANTIZE)->cuda(gpu, &a));
+    CHECK_OK(op_desc(OP_QUANTIZE)->gpu(gpu, &a));
     const Tensor *from[] = { &a.quant.data, &a.quant.scale, &a.transposed.scale };
     const Tensor *to[] = { &host.quant.data, &host.quant.scale, &host.transposed.scale };
     for (int i = 0; i < 3; i++)
