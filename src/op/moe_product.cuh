@@ -37,7 +37,8 @@ template <typename Types, bool TURNED, bool GATHERS, bool PAIRED> struct RowProd
     typedef Nothing Row;
     template <int N> using Extra = Nothing;
     static constexpr bool SUMS = false, DOTS = false, READS = false, AS_IS = true;
-    static constexpr Dtype MAPPED = Types::EIGHT ? DTYPE_E4M3 : DTYPE_BF16; /* for the copy engine */
+    static constexpr Dtype MAPPED =
+        Types::EIGHT ? DTYPE_E4M3 : DTYPE_BF16; /* for the copy engine */
     Groups groups;
     int64_t m, n, rows_in, rows_w; /* of in; of an expert's matrix */
     Source<A> in;
@@ -247,8 +248,8 @@ struct DownBackward : RowProduct<Types, Types::EIGHT, true, false> {
     float limit;
 
     DownBackward(const MoeProduct &p, const MoeDownBwdInput *a, float *shares)
-        : RowProduct<Types, Types::EIGHT, true, false>(p), row_slot((const int32_t *)a->row_slot.data),
-          weight((const float *)a->weight.data),
+        : RowProduct<Types, Types::EIGHT, true, false>(p),
+          row_slot((const int32_t *)a->row_slot.data), weight((const float *)a->weight.data),
           rows_pre(tensor_elems(&a->pre) / tensor_cols(&a->pre)), pre((const C *)a->pre.data),
           dpre((C *)a->dpre.data), wact((C *)a->wact.data), share(shares), limit(a->limit)
     {
@@ -462,9 +463,9 @@ template <Kernel KERNEL, bool EIGHT> static Status product(struct Exec *ex, cons
         return down->limit > 0 ? swiglu_backward<KERNEL, EIGHT, true>(ex, p, down)
                                : swiglu_backward<KERNEL, EIGHT, false>(ex, p, down);
     default:
-        return biased                ? store_biased<KERNEL, EIGHT>(ex, p)
+        return biased              ? store_biased<KERNEL, EIGHT>(ex, p)
                : EIGHT || p.turned ? store<KERNEL, EIGHT, true>(ex, p)
-                                     : store<KERNEL, EIGHT, EIGHT>(ex, p);
+                                   : store<KERNEL, EIGHT, EIGHT>(ex, p);
     }
 }
 

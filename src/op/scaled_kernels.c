@@ -48,11 +48,9 @@ static bool cublaslt_can(const void *call, KernelWhy *why)
 
 static void cublaslt_needs(char out[KERNEL_NEEDS_MAX])
 {
-    (void)snprintf(
-        out, KERNEL_NEEDS_MAX,
-        "one operand e4m3; scales of tensors, of rows, or of 1 x 128 with 1 x 128 or 128 "
-        "x 128; rows of whole packs of %d bytes; proposes an algorithm",
-        PACK_BYTES);
+    (void)snprintf(out, KERNEL_NEEDS_MAX,
+                   "one operand e4m3; rows of whole packs of %d bytes; proposes an algorithm",
+                   PACK_BYTES);
 }
 
 size_t scaled_scales_bytes(const Operand *q)
