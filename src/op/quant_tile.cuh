@@ -27,7 +27,7 @@
 #include "op/dtype.cuh"
 
 extern "C" {
-#include "op/quant.h"
+#include "op/operand.h"
 }
 
 #include <cfloat>
