@@ -11,7 +11,7 @@
 const OpKernels op_kernels[OP_KERNELS] = {
     { "attention", &attention_fwd_kernels },
     { "dense products", &dense_kernels },
-    { "dense products of 8-bit operands", &scaled_kernels },
+    { "8-bit dense products", &scaled_kernels },
     { "products of experts", &moe_product_kernels },
     { "8-bit products of experts", &moe_scaled_product_kernels },
     { "8-bit weight gradients of experts", &moe_scaled_weight_kernels },

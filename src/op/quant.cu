@@ -3,13 +3,17 @@
  * CPU, NaNs included. The device cannot report an infinity: the scale of its block and all bytes of
  * the block become NaN.
  *
- * quantize runs on tiles of 128 x 128 (quant_tile.cuh). Scales of 1 x 128 and 128 x 128 need no
- * more than a tile: x is read once, also for both operands. A scale for a whole row or tensor needs
- * a pass before, which finds the largest magnitudes, so x is read twice. That pass uses atomic
- * maxima of integers: magnitudes have the order of their bits, and a maximum is the same in any
- * order.
+ * Scales of 1 x 128 and 128 x 128 need no more of x than a block of threads holds
+ * (quant_tile.cuh), so x is read once, also for both operands. A scale for a whole row or tensor
+ * needs a pass before, which finds the largest magnitudes, so x is read twice. That pass uses
+ * atomic maxima of integers: magnitudes have the order of their bits, and a maximum is the same in
+ * any order.
  */
 #include "op/quant_tile.cuh"
+
+extern "C" {
+#include "op/quant.h"
+}
 
 /* ---- quantize ---- */
 
@@ -49,20 +53,16 @@ static quant::Side side_of(const Operand *q, int64_t groups, void *amax)
 
 static int64_t tiles_of(int64_t n) { return operand_whole_blocks(n) / OPERAND_BLOCK; }
 
-/* Longer runs write scales with fewer memory accesses. Shorter ones give work to more blocks. */
-static int run_for(int64_t tiles)
-{
-    const int64_t busy = 132 * 4 * 2;
-    return tiles >= quant::RUN * busy ? quant::RUN : tiles >= 2 * busy ? 2 : 1;
-}
+static int64_t matrices_of(const Tensor *t) { return t->rank == 3 ? t->dim[0] : 1; }
 
-/* The job of one or both operands of a call. */
+/* The job of one or both operands of a call, in blocks of shape S. */
+template <typename S>
 static quant::Job job_of(const Quantize *a, bool rows, bool columns, void *workspace)
 {
     const Operand none = {}, *q = rows ? &a->quant : &none, *t = columns ? &a->transposed : &none;
     bool groups = columns && a->offsets.data != NULL;
     quant::Job job = {};
-    job.matrices = a->x.rank == 3 ? a->x.dim[0] : 1;
+    job.matrices = matrices_of(columns ? &a->x : &q->data);
     job.x = a->x.data;
     job.row_token = (const int32_t *)a->row_token.data;
     job.device = a->rows.device;
@@ -75,18 +75,17 @@ static quant::Job job_of(const Quantize *a, bool rows, bool columns, void *works
     job.groups = groups ? tensor_elems(&a->offsets) - 1 : 0;
     job.width = columns ? tensor_cols(&t->data) : 0;
     /* Rows after the last group may fill one more strip than columns do. */
-    job.strips = groups ? tiles_of(job.width) + rows : tiles_of(job.n);
-    job.tiles = tiles_of(job.d);
-    job.run = run_for(job.matrices * job.strips * job.tiles);
+    job.strips = groups ? tiles_of(job.width) + rows : (job.n + S::HIGH - 1) / S::HIGH;
+    job.across = (job.d + S::COLS - 1) / S::COLS;
     job.rows = side_of(q, 0, workspace);
     job.columns = side_of(t, job.groups, (char *)workspace + amax_bytes(&a->quant));
     job.pow2 = a->pow2;
     return job;
 }
 
-template <bool ROWS> static int64_t blocks_of(const quant::Job &job)
+template <typename S> static int64_t blocks_of(const quant::Job &job)
 {
-    return job.matrices * (ROWS ? job.strips : job.tiles) * quant::runs_of<ROWS>(job);
+    return job.matrices * ((job.strips + S::STRIPS - 1) / S::STRIPS) * job.across;
 }
 
 /* One thread for each scale. */
@@ -107,8 +106,8 @@ static Status scales_run(struct Exec *ex, const Operand *q, const void *amax, bo
     return kernel_status("quantize");
 }
 
-/* The pass before, for scales that cover several tiles. */
-template <typename T, int ACROSS, bool ROWS, bool COLUMNS>
+/* The pass before, for scales that cover several blocks. */
+template <typename T, typename S, bool PACKED, bool ROWS, bool COLUMNS>
 static Status amax_run(struct Exec *ex, const Quantize *a, const quant::Job &job)
 {
     const Operand none = {};
@@ -116,44 +115,46 @@ static Status amax_run(struct Exec *ex, const Quantize *a, const quant::Job &job
     if (!covers_tiles(q) && !covers_tiles(t)) return OK;
     if (covers_tiles(q)) TRY(gpu_fill(job.rows.amax, 0, amax_bytes(q), exec_stream(ex)));
     if (covers_tiles(t)) TRY(gpu_fill(job.columns.amax, 0, amax_bytes(t), exec_stream(ex)));
-    int64_t blocks = blocks_of<ROWS>(job);
-    quant::amax_kernel<T, ACROSS, ROWS, COLUMNS>
-        <<<(unsigned)blocks, quant::THREADS, 0, exec_stream(ex)>>>(job);
+    quant::amax_kernel<T, S, PACKED, ROWS, COLUMNS>
+        <<<(unsigned)blocks_of<S>(job), S::THREADS, 0, exec_stream(ex)>>>(job);
     TRY(kernel_status("quantize"));
     TRY(scales_run(ex, q, job.rows.amax, a->pow2));
     return scales_run(ex, t, job.columns.amax, a->pow2);
 }
 
-template <typename T, typename F, int ACROSS, bool ROWS, bool COLUMNS>
-static Status tiles_run(struct Exec *ex, const Quantize *a)
+template <typename T, typename F, typename S, bool PACKED, bool ROWS, bool COLUMNS>
+static Status blocks_run(struct Exec *ex, const Quantize *a)
 {
-    quant::Job job = job_of(a, ROWS, COLUMNS, exec_workspace(ex));
-    int64_t blocks = blocks_of<ROWS>(job);
-    if (blocks == 0) return OK;
-    TRY((amax_run<T, ACROSS, ROWS, COLUMNS>(ex, a, job)));
+    quant::Job job = job_of<S>(a, ROWS, COLUMNS, exec_workspace(ex));
+    if (blocks_of<S>(job) == 0) return OK;
+    TRY((amax_run<T, S, PACKED, ROWS, COLUMNS>(ex, a, job)));
     /* What that pass measured is known now. */
     if (job.rows.amax != NULL) job.rows.lines = job.rows.whole = false;
     if (job.columns.amax != NULL) job.columns.lines = job.columns.whole = false;
-    quant::quantize_kernel<T, F, ACROSS, ROWS, COLUMNS>
-        <<<(unsigned)blocks, quant::THREADS, 0, exec_stream(ex)>>>(job);
+    quant::quantize_kernel<T, F, S, PACKED, ROWS, COLUMNS>
+        <<<(unsigned)blocks_of<S>(job), S::THREADS, 0, exec_stream(ex)>>>(job);
     return kernel_status("quantize");
 }
-
-/* Lanes along a row: measured, see quant_tile.cuh. */
-enum { ACROSS_ROWS = 16, ACROSS_COLUMNS = 4, ACROSS_BOTH = 8 };
 
 template <typename F, bool ROWS, bool COLUMNS>
 static Status format_run(struct Exec *ex, const Quantize *a)
 {
-    constexpr int ACROSS = !COLUMNS ? ACROSS_ROWS : !ROWS ? ACROSS_COLUMNS : ACROSS_BOTH;
+    typedef typename std::conditional<ROWS, quant::Flat, quant::Tall>::type Line;
+    typedef typename std::conditional<ROWS && COLUMNS, quant::Large, Line>::type Long;
     const void *rows = ROWS ? a->quant.data.data : NULL;
     const void *columns = COLUMNS ? a->transposed.data.data : NULL;
     int64_t d = tensor_cols(&a->x), width = COLUMNS ? tensor_cols(&a->transposed.data) : 0;
-    if (a->x.dtype == DTYPE_F32) return tiles_run<float, F, 0, ROWS, COLUMNS>(ex, a);
-    if (packs_fit<Bf16>({ a->x.data, rows, columns }, { d }) && width % 16 == 0)
-        return tiles_run<Bf16, F, ACROSS, ROWS, COLUMNS>(ex, a);
-    if (d >= OPERAND_BLOCK) exec_note_once(ex, "quantize", UNPACKED);
-    return tiles_run<Bf16, F, 0, ROWS, COLUMNS>(ex, a);
+    /* Rows behind the last group do not count for the one scale of all columns. */
+    bool apart = ROWS && a->offsets.data != NULL && a->transposed.kind == OPERAND_TENSOR;
+    bool square = apart || (ROWS && a->quant.kind == OPERAND_128X128) ||
+                  (COLUMNS && a->transposed.kind == OPERAND_128X128);
+    bool packed = packs_fit<Bf16>({ a->x.data, rows, columns }, { d }) && width % 16 == 0;
+    if (a->x.dtype == DTYPE_F32)
+        return blocks_run<float, F, quant::Square, false, ROWS, COLUMNS>(ex, a);
+    if (!packed && d >= OPERAND_BLOCK) exec_note_once(ex, "quantize", UNPACKED);
+    if (!packed) return blocks_run<Bf16, F, quant::Square, false, ROWS, COLUMNS>(ex, a);
+    if (square) return blocks_run<Bf16, F, quant::Square, true, ROWS, COLUMNS>(ex, a);
+    return blocks_run<Bf16, F, Long, true, ROWS, COLUMNS>(ex, a);
 }
 
 template <bool ROWS, bool COLUMNS> static Status sides_run(struct Exec *ex, const Quantize *a)
@@ -163,13 +164,14 @@ template <bool ROWS, bool COLUMNS> static Status sides_run(struct Exec *ex, cons
                                        : format_run<E5M2, ROWS, COLUMNS>(ex, a);
 }
 
-/* Both operands come from one read unless their types differ, or blocks of 128 rows do not begin
- * where groups do. */
+/* Both operands come from one read unless their types or matrices differ, or blocks of 128 rows do
+ * not begin where groups do. */
 extern "C" Status quantize_gpu(struct Exec *ex, const void *args)
 {
     const Quantize *a = (const Quantize *)args;
     bool rows = given(&a->quant), columns = given(&a->transposed);
     bool together = rows && columns && a->quant.data.dtype == a->transposed.data.dtype &&
+                    matrices_of(&a->quant.data) == matrices_of(&a->x) &&
                     (a->offsets.data == NULL || a->quant.kind != OPERAND_128X128);
     if (together) return sides_run<true, true>(ex, a);
     if (rows) TRY((sides_run<true, false>(ex, a)));
@@ -187,7 +189,8 @@ enum {
 
 /* The matrix and its scales. */
 typedef struct Blocks {
-    int64_t n, d, height; /* height: rows of a block */
+    int64_t n, d, height; /* n: rows of all matrices; height: rows of a block */
+    int64_t each;         /* rows of a matrix */
     int64_t rows, cols;   /* of the scales; a block is one PIECE wide, or as wide as the matrix */
     bool narrow;          /* the former */
     bool wide;            /* rows may be read in packs */
@@ -196,7 +199,7 @@ typedef struct Blocks {
 static Blocks grid_blocks(const Operand *q, const void *x)
 {
     OperandGrid g = operand_grid_of(q);
-    Blocks b = { g.n, g.d, g.height, g.rows, g.cols, g.cols > 1, false };
+    Blocks b = { g.matrices * g.n, g.d, g.height, g.n, g.rows, g.cols, g.cols > 1, false };
     b.wide = b.d % EACH == 0 && packs_fit<float>({ x, q->data.data }, {});
     return b;
 }
@@ -218,7 +221,8 @@ static __device__ __forceinline__ int64_t first_column(int64_t piece)
 
 static __device__ __forceinline__ int64_t scale_of(const Blocks &b, int64_t row, int64_t piece)
 {
-    return row / b.height * b.cols + (b.narrow ? piece : 0);
+    int64_t block = row / b.each * b.rows + row % b.each / b.height;
+    return block * b.cols + (b.narrow ? piece : 0);
 }
 
 /* EACH elements of format F from column `col` on, 0 after the row's end. */

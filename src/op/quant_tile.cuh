@@ -1,12 +1,29 @@
 /*
- * quant_tile: what a block of quantize does. It takes a tile of 128 rows x 128 columns of x: as
- * many as a block of scales covers. So it finds the largest magnitudes of rows, of columns and of
- * the tile alone, and writes both operands from one read of x.
+ * quant_tile: what a block of quantize does. A scale covers at most 128 rows x 128 columns of x,
+ * and a block of threads takes several of these. So it finds the largest magnitudes alone, and
+ * writes both operands from one read of x.
  *
  * A thread keeps 16 rows x 8 columns of bf16 in registers. It then holds 16 bytes of each of its
- * columns, and 8 bytes of each of its rows: no transpose through shared memory is needed.
- * ACROSS lanes of a warp lie along a row, the others lie along columns. More lanes along a row
- * make reads and rows of 8-bit numbers longer, fewer make columns longer.
+ * columns, and 8 bytes of each of its rows: no transpose through shared memory is needed. Shapes
+ * differ in how threads lie (Shape):
+ *
+ *     Square   128 x 128   a scale for each 128 x 128
+ *     Large    256 x 128   both operands
+ *     Flat      32 x 512   rows: long reads and writes, and four scales of a row lie together
+ *     Tall     512 x 64    columns: long writes, and four scales of a column lie together
+ *
+ * Bound by memory. Stores of scales count: one by one, those of 1 x 128 are as many memory accesses
+ * as half of the data's stores. Measured on an H100 that copies 2.97 TB/s, with x of 32,768 x 7168
+ * (128 x 128: 64 x 2816 x 2048), TB/s of all bytes:
+ *
+ *     rows 1 x 128       2.79   128 x 128 throughout 2.61
+ *     columns 1 x 128    2.67   128 x 128 throughout 2.33; 256 x 64 2.57; 1024 x 64 2.47
+ *     both 1 x 128       2.34   128 x 128 throughout 2.24; 256 x 256 2.38, but with one scale a row
+ *                               or tensor 8 % slower than 256 x 128
+ *     128 x 128          2.89   transposed 2.87, both 2.83
+ *
+ * Several tiles for each block, one after another, were slower: the loads of one do not overlap the
+ * stores of the one before.
  *
  * A quotient is x / scale rounded once, as on the CPU, from the reciprocal and one correction:
  *
@@ -37,16 +54,28 @@ namespace quant
 
 enum {
     TILE = OPERAND_BLOCK,
-    THREADS = TILE, /* plain code gives a column to each */
-    WARPS = THREADS / WARP,
     PACK_COLS = 8,  /* of a thread: 16 bytes of bf16 */
     ROWS_EACH = 16, /* of a thread: 16 bytes of a column in 8 bits */
-    PACKS = TILE / PACK_COLS,
-    RUN = WARPS, /* tiles that a block takes one after another, at most */
-    PAD = TILE / WARP * 2
+    RESIDENT = 512, /* threads of a multiprocessor, each with 128 registers */
+    THREADS_MAX = 256
 };
 
-static_assert(TILE / ROWS_EACH * PACKS == THREADS, "the threads of a block cover a tile");
+/* How a block's threads lie over x. ACROSS lanes of a warp lie along a row. */
+template <int ROWS_A, int COLS_A, int ACROSS_A> struct Shape {
+    static constexpr int ROWS = ROWS_A, COLS = COLS_A, ACROSS = ACROSS_A, PACKS = COLS / PACK_COLS;
+    static constexpr int THREADS = ROWS / ROWS_EACH * PACKS;
+    static constexpr int STRIPS = ROWS > TILE ? ROWS / TILE : 1; /* scales of a column */
+    static constexpr int BLOCKS = COLS > TILE ? COLS / TILE : 1; /* scales of a row */
+    static constexpr int HIGH = ROWS / STRIPS;                   /* rows of a strip */
+    static_assert(THREADS <= THREADS_MAX && STRIPS <= THREADS / WARP, "a warp finds a strip");
+};
+
+typedef Shape<TILE, TILE, 8> Square;
+typedef Shape<2 * TILE, TILE, 8> Large;
+typedef Shape<TILE / 4, 4 * TILE, 16> Flat;
+typedef Shape<4 * TILE, TILE / 2, 8> Tall;
+
+enum { ROWS_MAX = 4 * TILE, STRIPS_MAX = 4 };
 
 static const uint32_t INFINITE = 0x7F800000u, NOT_A_NUMBER = 0x7FC00000u;
 static const float LEAST_SCALE = 0x1p-60f;
@@ -68,10 +97,7 @@ typedef struct Job {
     const int32_t *row_token, *offsets, *device, *first; /* as in Quantize; NULL: none */
     int64_t n, d, groups;                                /* n: rows of a matrix, R */
     int64_t width;                                       /* columns of the transposed data */
-    int64_t matrices;
-    int64_t strips; /* of a matrix: tiles of rows */
-    int64_t tiles;  /* of a strip */
-    int run;        /* tiles that a block takes, 1 .. RUN */
+    int64_t matrices, strips, across; /* strips of a matrix; blocks that lie along a row of x */
     bool pow2;
 } Job;
 
@@ -83,14 +109,15 @@ typedef struct Strip {
     bool columns; /* false: rows alone are made of it */
 } Strip;
 
-/* What the threads of a block tell each other. */
+/* What the threads of a block tell each other. Scale k of rows is block k % BLOCKS of row k /
+ * BLOCKS; scale k of columns is strip k % STRIPS of column k / STRIPS. */
 typedef struct Shared {
-    Strip strip[RUN];
-    int64_t source[RUN][TILE];                  /* the row of x */
-    uint32_t row_most[TILE], column_most[TILE]; /* largest magnitudes, as bits of f32 */
+    Strip strip[STRIPS_MAX];
+    int64_t source[ROWS_MAX]; /* the row of x */
+    uint32_t row_most[THREADS_MAX],
+        column_most[THREADS_MAX]; /* largest magnitudes, as bits of f32 */
     uint32_t most;
-    float2 row_scale[TILE], column_scale[TILE]; /* and its reciprocal */
-    float kept[RUN][TILE + PAD];                /* scales of a run */
+    float2 row_scale[THREADS_MAX], column_scale[THREADS_MAX]; /* and its reciprocal */
 } Shared;
 
 static __device__ __forceinline__ int64_t live_rows(const Job &job)
@@ -98,18 +125,18 @@ static __device__ __forceinline__ int64_t live_rows(const Job &job)
     return job.device == NULL ? job.n : min(job.n, (int64_t)*job.device);
 }
 
-static __device__ __forceinline__ int clamp_rows(int64_t n)
+static __device__ __forceinline__ int clamp_rows(int64_t n, int most)
 {
-    return (int)max((int64_t)0, min((int64_t)TILE, n));
+    return (int)max((int64_t)0, min((int64_t)most, n));
 }
 
-static __device__ __forceinline__ Strip matrix_strip(const Job &job, int64_t number)
+static __device__ __forceinline__ Strip matrix_strip(const Job &job, int64_t number, int high)
 {
     Strip s = {};
     s.matrix = number / job.strips;
-    s.column = s.first = number % job.strips * TILE;
-    s.n = clamp_rows(job.n - s.first);
-    s.live = min(s.n, clamp_rows(live_rows(job) - s.first));
+    s.column = s.first = number % job.strips * high;
+    s.n = clamp_rows(job.n - s.first, high);
+    s.live = clamp_rows(live_rows(job) - s.first, s.n);
     s.columns = true;
     return s;
 }
@@ -138,9 +165,9 @@ static __device__ __forceinline__ Strip group_strip(const Job &job, int64_t numb
         if (hit < 0) continue;
         s.group = from + hit;
         s.first = lane_get(begin + place * TILE, hit);
-        s.n = clamp_rows(lane_get(end, hit) - s.first);
-        s.live = min(s.n, clamp_rows(live - s.first));
+        s.n = clamp_rows(lane_get(end, hit) - s.first, TILE);
         s.columns = s.group < job.groups;
+        if (s.columns || job.rows.data != NULL) s.live = clamp_rows(live - s.first, s.n);
         return s;
     }
     return s;
@@ -157,99 +184,78 @@ static __device__ __forceinline__ float scale_of(uint32_t amax, float largest, b
     return amax == 0 ? 1.0f : __uint_as_float(bits);
 }
 
-/* Where the scale of row or column i of the tile is. The scales of rows lie by rows of x, those of
- * columns by columns of x. */
-static __device__ __forceinline__ int64_t row_scale_at(const Job &job, const Strip &s, int64_t tile,
-                                                       int64_t i)
+/* Where the scale of a strip's row, in block `block` of columns, is; and that of a column. */
+static __device__ __forceinline__ int64_t row_scale_at(const Job &job, const Strip &s, int i,
+                                                       int64_t block)
 {
     const Side &q = job.rows;
     int64_t row = s.first + i;
     if (q.kind == OPERAND_TENSOR) return s.matrix;
     if (q.kind == OPERAND_ROW) return s.matrix * job.n + row;
-    if (q.kind == OPERAND_1X128) return (s.matrix * job.n + row) * q.cols + tile;
-    return (s.matrix * q.rows + row / TILE) * q.cols + tile;
+    if (q.kind == OPERAND_1X128) return (s.matrix * job.n + row) * q.cols + block;
+    return (s.matrix * q.rows + row / TILE) * q.cols + block;
 }
 
 static __device__ __forceinline__ int64_t column_scale_at(const Job &job, const Strip &s,
-                                                          int64_t tile, int64_t i)
+                                                          int64_t column)
 {
     const Side &q = job.columns;
-    int64_t column = tile * TILE + i, block = s.column / TILE;
+    int64_t block = s.column / TILE;
     if (q.kind == OPERAND_TENSOR) return s.matrix;
     if (q.kind == OPERAND_ROW) return (s.matrix * job.d + column) * q.cols + s.group;
     if (q.kind == OPERAND_1X128) return (s.matrix * job.d + column) * q.cols + block;
-    return (s.matrix * q.rows + tile) * q.cols + block;
+    return (s.matrix * q.rows + column / TILE) * q.cols + block;
 }
 
-/* The scale of this thread's row or column: `most` makes it if the tile decides it alone. Then it
- * is also stored at `to`, unless that is NULL. */
+/* The scale at index `at`: the largest magnitude makes it if the block decides it alone. Then it is
+ * also stored, by one of the threads that have it. */
 static __device__ __forceinline__ float2 scale_make(const Side &q, int64_t at, uint32_t most,
-                                                    float largest, bool pow2, float *to)
+                                                    float largest, bool pow2)
 {
+    bool stores = q.kind != OPERAND_128X128 || threadIdx.x == 0;
     float scale = q.amax != NULL ? q.scale[at] : scale_of(most, largest, pow2);
-    if (q.amax == NULL && to != NULL) *to = scale;
+    if (q.amax == NULL && stores) q.scale[at] = scale;
     return make_float2(scale, 1.0f / scale);
 }
 
-/* Thread i makes the scale of row i. Returns: is it too small for quotient()? */
-template <typename F>
-static __device__ __forceinline__ bool row_scale_make(const Job &job, const Strip &s, int64_t tile,
-                                                      Shared &sh, float *kept)
+/* Thread k makes scale k of rows. Returns: is it too small for quotient()? */
+template <typename F, typename S>
+static __device__ __forceinline__ bool row_scale_make(const Job &job, int64_t col, Shared &sh)
 {
-    int i = (int)threadIdx.x;
-    if (i >= s.n) return false;
-    bool block = job.rows.kind == OPERAND_128X128;
-    int64_t at = row_scale_at(job, s, tile, i);
-    float *to = !block ? kept + i : i == 0 ? job.rows.scale + at : NULL;
-    uint32_t most = block ? sh.most : sh.row_most[i];
-    sh.row_scale[i] = scale_make(job.rows, at, most, F::largest(), job.pow2, to);
-    return !(sh.row_scale[i].x >= LEAST_SCALE);
+    int k = (int)threadIdx.x, i = k / S::BLOCKS % S::HIGH;
+    const Strip &s = sh.strip[k / S::BLOCKS / S::HIGH];
+    int64_t block = col / TILE + k % S::BLOCKS;
+    if (i >= s.n || block * TILE >= job.d) return false;
+    uint32_t most = job.rows.kind == OPERAND_128X128 ? sh.most : sh.row_most[k];
+    sh.row_scale[k] =
+        scale_make(job.rows, row_scale_at(job, s, i, block), most, F::largest(), job.pow2);
+    return !(sh.row_scale[k].x >= LEAST_SCALE);
 }
 
-/* The same for column i. A strip that makes no columns may lie where columns without rows do: their
- * scale is 1. kept NULL: scales are stored at once. */
-template <typename F>
-static __device__ __forceinline__ bool column_scale_make(const Job &job, const Strip &s,
-                                                         int64_t tile, Shared &sh, float *kept)
+/* The same for columns. A strip that makes no columns may lie where columns without rows are: their
+ * scale is 1. */
+template <typename F, typename S>
+static __device__ __forceinline__ bool column_scale_make(const Job &job, int64_t col, Shared &sh)
 {
-    int i = (int)threadIdx.x;
-    if (tile * TILE + i >= job.d || s.column >= job.width) return false;
+    int k = (int)threadIdx.x;
+    const Strip &s = sh.strip[k % S::STRIPS];
+    int64_t column = col + k / S::STRIPS;
+    if (column >= job.d || s.column >= job.width) return false;
     if (!s.columns && job.columns.amax != NULL) return false;
     bool block = job.columns.kind == OPERAND_128X128;
-    int64_t at = column_scale_at(job, s, tile, i);
-    float *to = block || kept == NULL ? job.columns.scale + at : kept + i;
-    if (block && i > 0) to = NULL;
-    uint32_t most = !s.columns ? 0 : block ? sh.most : sh.column_most[i];
-    sh.column_scale[i] = scale_make(job.columns, at, most, F::largest(), job.pow2, to);
-    return !(sh.column_scale[i].x >= LEAST_SCALE);
+    uint32_t most = !s.columns ? 0 : block ? sh.most : sh.column_most[k];
+    sh.column_scale[k] =
+        scale_make(job.columns, column_scale_at(job, s, column), most, F::largest(), job.pow2);
+    return !(sh.column_scale[k].x >= LEAST_SCALE);
 }
 
-/* Writes the scales of a run. Those of a row (or column) of the run lie together, so they are
- * written by neighbouring threads: one by one they would be as many memory accesses as an eighth of
- * the data. */
-template <bool ROWS>
-static __device__ __forceinline__ void kept_write(const Job &job, int64_t tile, const Shared &sh)
-{
-    const Side &q = ROWS ? job.rows : job.columns;
-    if (q.kind != OPERAND_1X128) return;
-    for (int k = (int)threadIdx.x; k < TILE * RUN; k += THREADS) {
-        int i = k / RUN, t = k % RUN;
-        const Strip &s = sh.strip[ROWS ? 0 : t];
-        if (t >= job.run) continue;
-        if (ROWS && i < s.n && tile + t < job.tiles)
-            q.scale[row_scale_at(job, s, tile + t, i)] = sh.kept[t][i];
-        if (!ROWS && s.column < job.width && tile * TILE + i < job.d)
-            q.scale[column_scale_at(job, s, tile, i)] = sh.kept[t][i];
-    }
-}
-
-/* ---- number by number: a thread has a column ---- */
+/* ---- number by number: a thread has columns ---- */
 
 template <typename T>
-static __device__ __forceinline__ float number_at(const Job &job, const int64_t *source, int i,
+static __device__ __forceinline__ float number_at(const Job &job, const Shared &sh, int i,
                                                   int64_t col)
 {
-    return to_f32(((const T *)job.x)[source[i] * job.d + col]);
+    return to_f32(((const T *)job.x)[sh.source[i] * job.d + col]);
 }
 
 static __device__ __forceinline__ void most_clear(Shared &sh)
@@ -259,26 +265,27 @@ static __device__ __forceinline__ void most_clear(Shared &sh)
 }
 
 /* The largest magnitudes. A NaN does not enter. */
-template <typename T>
-static __device__ void plain_most(const Job &job, const Strip &s, int64_t tile,
-                                  const int64_t *source, Shared &sh)
+template <typename T, typename S>
+static __device__ void plain_most(const Job &job, int64_t col, Shared &sh)
 {
-    int64_t col = tile * TILE + threadIdx.x;
-    uint32_t column = 0;
     most_clear(sh);
     __syncthreads();
 #pragma unroll 1
-    for (int i = 0; i < s.live; i++) {
-        float v = col < job.d ? number_at<T>(job, source, i, col) : 0.0f;
-        uint32_t bits = __float_as_uint(v) & 0x7FFFFFFFu;
-        bits = bits > INFINITE ? 0 : bits;
-        column = max(column, bits);
-        uint32_t row = lanes_max(bits);
-        if (threadIdx.x % WARP == 0) atomicMax(&sh.row_most[i], row);
+    for (int c = (int)threadIdx.x; c < S::COLS; c += S::THREADS) {
+#pragma unroll 1
+        for (int i = 0; i < S::ROWS; i++) {
+            const Strip &s = sh.strip[i / S::HIGH];
+            if (i % S::HIGH >= s.live) continue;
+            float v = col + c < job.d ? number_at<T>(job, sh, i, col + c) : 0.0f;
+            uint32_t bits = __float_as_uint(v) & 0x7FFFFFFFu;
+            bits = bits > INFINITE ? 0 : bits;
+            atomicMax(&sh.column_most[c * S::STRIPS + i / S::HIGH], bits);
+            bits = lanes_max(bits);
+            if (threadIdx.x % WARP > 0) continue;
+            atomicMax(&sh.row_most[i * S::BLOCKS + c / TILE], bits);
+            atomicMax(&sh.most, bits);
+        }
     }
-    sh.column_most[threadIdx.x] = column;
-    column = lanes_max(column);
-    if (threadIdx.x % WARP == 0) atomicMax(&sh.most, column);
     __syncthreads();
 }
 
@@ -290,43 +297,41 @@ template <typename F> static __device__ __forceinline__ uint8_t plain_code(float
     return F::narrow(isnan(v) ? v : q); /* a NaN keeps its bits, as on the CPU */
 }
 
-template <typename T, typename F, bool ROWS, bool COLUMNS>
-static __device__ void plain_write(const Job &job, const Strip &s, int64_t tile,
-                                   const int64_t *source, const Shared &sh)
+/* Columns of rows that are not in use are 0, up to the end of a strip. */
+template <typename T, typename F, typename S, bool ROWS, bool COLUMNS>
+static __device__ void plain_write(const Job &job, int64_t col, const Shared &sh)
 {
-    int64_t col = tile * TILE + threadIdx.x;
-    if (col >= job.d) return;
-    uint8_t *row = ROWS ? job.rows.data + (s.matrix * job.n + s.first) * job.d + col : NULL;
-    uint8_t *column = NULL;
-    if (COLUMNS && s.columns)
-        column = job.columns.data + (s.matrix * job.d + col) * job.width + s.column;
-    float scale = COLUMNS ? sh.column_scale[threadIdx.x].x : 0;
 #pragma unroll 1
-    for (int i = 0; i < s.live; i++) {
-        float v = number_at<T>(job, source, i, col);
-        if (ROWS) row[i * job.d] = plain_code<F>(v, sh.row_scale[i].x);
-        if (COLUMNS && column != NULL) column[i] = plain_code<F>(v, scale);
-    }
-    if constexpr (COLUMNS) {
-        int64_t end = column == NULL || s.live == 0 ? 0 : min((int64_t)TILE, job.width - s.column);
-#pragma unroll 1
-        for (int64_t i = s.live; i < end; i++) column[i] = 0;
+    for (int k = (int)threadIdx.x; k < S::ROWS * S::COLS; k += S::THREADS) {
+        int i = k / S::COLS, c = k % S::COLS;
+        const Strip &s = sh.strip[i / S::HIGH];
+        int64_t column = col + c, row = i % S::HIGH;
+        if (column >= job.d) continue;
+        bool live = row < s.live;
+        float v = live ? number_at<T>(job, sh, i, column) : 0.0f;
+        if (ROWS && live)
+            job.rows.data[(s.matrix * job.n + s.first + row) * job.d + column] =
+                plain_code<F>(v, sh.row_scale[i * S::BLOCKS + c / TILE].x);
+        if (COLUMNS && s.columns && s.live > 0 && s.column + row < job.width)
+            job.columns.data[(s.matrix * job.d + column) * job.width + s.column + row] =
+                live ? plain_code<F>(v, sh.column_scale[c * S::STRIPS + i / S::HIGH].x) : 0;
     }
 }
 
 /* ---- bf16 in packs ---- */
 
-/* The thread's place in a tile: its first row, and its pack of columns. */
-template <int ACROSS> struct Place {
-    static constexpr int WIDE = PACKS / ACROSS; /* warps that lie along a row */
-    int lane, pack, row;
+/* The thread's place: its first row, the strip of it, and its pack of columns. */
+template <typename S> struct Place {
+    static constexpr int WIDE = S::PACKS / S::ACROSS; /* warps that lie along a row */
+    int lane, pack, row, strip;
 
     __device__ __forceinline__ Place()
     {
         int warp = (int)threadIdx.x / WARP;
         lane = (int)threadIdx.x % WARP;
-        pack = warp % WIDE * ACROSS + lane % ACROSS;
-        row = (warp / WIDE * (WARP / ACROSS) + lane / ACROSS) * ROWS_EACH;
+        pack = warp % WIDE * S::ACROSS + lane % S::ACROSS;
+        row = (warp / WIDE * (WARP / S::ACROSS) + lane / S::ACROSS) * ROWS_EACH;
+        strip = row / S::HIGH;
     }
 };
 
@@ -358,18 +363,18 @@ static __device__ __forceinline__ void patch_forget(Patch &p)
     }
 }
 
-template <int ACROSS>
-static __device__ __forceinline__ void patch_load(const Job &job, const Strip &s, int64_t tile,
-                                                  const int64_t *source, Patch &p)
+template <typename S>
+static __device__ __forceinline__ void patch_load(const Job &job, int64_t col, const Shared &sh,
+                                                  Patch &p)
 {
-    Place<ACROSS> at;
-    int64_t col = tile * TILE + at.pack * PACK_COLS;
-    const Bf16 *x = (const Bf16 *)job.x + col;
+    Place<S> at;
+    const Bf16 *x = (const Bf16 *)job.x + col + at.pack * PACK_COLS;
+    int live = sh.strip[at.strip].live - at.row % S::HIGH;
+    if (col + at.pack * PACK_COLS >= job.d) live = 0;
 #pragma unroll
     for (int i = 0; i < ROWS_EACH; i++) {
         p.word[i] = make_uint4(0, 0, 0, 0);
-        if (at.row + i < s.live && col < job.d)
-            p.word[i] = read_once((const uint4 *)(x + source[at.row + i] * job.d));
+        if (i < live) p.word[i] = read_once((const uint4 *)(x + sh.source[at.row + i] * job.d));
     }
 }
 
@@ -422,10 +427,11 @@ template <bool ROWS, bool COLUMNS> struct PatchMost {
 
 /* The largest magnitudes of the block's rows, columns or of all. Returns: does the thread have a
  * NaN or an infinity? */
-template <int ACROSS, bool ROWS, bool COLUMNS>
+template <typename S, bool ROWS, bool COLUMNS>
 static __device__ __forceinline__ bool patch_most(const Job &job, const Patch &p, Shared &sh)
 {
-    Place<ACROSS> at;
+    constexpr int ACROSS = S::ACROSS, DOWN = WARP / ACROSS;
+    Place<S> at;
     PatchMost<ROWS, COLUMNS> most(p);
     if ((ROWS && job.rows.whole) || (COLUMNS && job.columns.whole)) {
         uint32_t all = lanes_max(most.all);
@@ -436,8 +442,8 @@ static __device__ __forceinline__ bool patch_most(const Job &job, const Patch &p
         for (int k = 0; k < PACK_COLS / 2; k++) {
             if (!job.columns.lines) break;
             uint32_t pair = lanes_most<ACROSS, WARP>(most.column[k]);
-            uint32_t *to = sh.column_most + at.pack * PACK_COLS + 2 * k;
-            if (at.lane / ACROSS == k % (WARP / ACROSS)) most_raise(to, to + 1, pair);
+            uint32_t *to = sh.column_most + (at.pack * PACK_COLS + 2 * k) * S::STRIPS + at.strip;
+            if (at.lane / ACROSS == k % DOWN) most_raise(to, to + S::STRIPS, pair);
         }
     }
     if constexpr (ROWS) {
@@ -445,8 +451,8 @@ static __device__ __forceinline__ bool patch_most(const Job &job, const Patch &p
         for (int i = 0; i < ROWS_EACH; i += 2) {
             if (!job.rows.lines) break;
             uint32_t pair = lanes_most<1, ACROSS>(most.row[i / 2]);
-            uint32_t *to = sh.row_most + at.row + i;
-            if (at.lane % ACROSS == i / 2 % ACROSS) most_raise(to, to + 1, pair);
+            uint32_t *to = sh.row_most + (at.row + i) * S::BLOCKS + at.pack * PACK_COLS / TILE;
+            if (at.lane % ACROSS == i / 2 % ACROSS) most_raise(to, to + S::BLOCKS, pair);
         }
     }
     return most.all >= INFINITE;
@@ -467,16 +473,20 @@ static __device__ __forceinline__ float quotient(float v, float2 scale)
     return fmaf(-fmaf(q, scale.x, -v), scale.y, q);
 }
 
-template <typename F, int ACROSS>
-static __device__ __forceinline__ void rows_write(const Job &job, const Strip &s, int64_t tile,
-                                                  const Patch &p, const Shared &sh)
+template <typename F, typename S>
+static __device__ __forceinline__ void rows_write(const Job &job, int64_t col, const Patch &p,
+                                                  const Shared &sh)
 {
-    Place<ACROSS> at;
-    int64_t col = tile * TILE + at.pack * PACK_COLS;
-    uint8_t *to = job.rows.data + (s.matrix * job.n + s.first + at.row) * job.d + col;
+    Place<S> at;
+    const Strip &s = sh.strip[at.strip];
+    const float2 *scales = sh.row_scale + at.row * S::BLOCKS + at.pack * PACK_COLS / TILE;
+    int64_t column = col + at.pack * PACK_COLS;
+    int64_t row = s.matrix * job.n + s.first + at.row % S::HIGH;
+    uint8_t *to = job.rows.data + row * job.d + column;
+    int live = column < job.d ? s.live - at.row % S::HIGH : 0;
 #pragma unroll
     for (int i = 0; i < ROWS_EACH; i++) {
-        float2 scale = sh.row_scale[at.row + i];
+        float2 scale = scales[i * S::BLOCKS];
         uint32_t word[2] = {};
 #pragma unroll
         for (int k = 0; k < PACK_COLS; k += 2) {
@@ -484,23 +494,24 @@ static __device__ __forceinline__ void rows_write(const Job &job, const Strip &s
             float high = quotient(patch_at(p, i, k + 1), scale);
             word[k / 4] |= pair_to_code<F>(low, high) << (k % 4 * 8);
         }
-        if (at.row + i < s.live && col < job.d)
-            write_whole((uint2 *)(to + i * job.d), make_uint2(word[0], word[1]));
+        if (i < live) write_whole((uint2 *)(to + i * job.d), make_uint2(word[0], word[1]));
     }
 }
 
 /* Rows that are not in use are 0 in the patch, and so in the columns. */
-template <typename F, int ACROSS>
-static __device__ __forceinline__ void columns_write(const Job &job, const Strip &s, int64_t tile,
-                                                     const Patch &p, const Shared &sh)
+template <typename F, typename S>
+static __device__ __forceinline__ void columns_write(const Job &job, int64_t col, const Patch &p,
+                                                     const Shared &sh)
 {
-    Place<ACROSS> at;
-    int64_t col = tile * TILE + at.pack * PACK_COLS;
-    if (!s.columns || s.live == 0 || col >= job.d || s.column + at.row >= job.width) return;
-    uint8_t *to = job.columns.data + (s.matrix * job.d + col) * job.width + s.column + at.row;
+    Place<S> at;
+    const Strip &s = sh.strip[at.strip];
+    const float2 *scales = sh.column_scale + at.pack * PACK_COLS * S::STRIPS + at.strip;
+    int64_t column = col + at.pack * PACK_COLS, to_column = s.column + at.row % S::HIGH;
+    if (!s.columns || s.live == 0 || column >= job.d || to_column >= job.width) return;
+    uint8_t *to = job.columns.data + (s.matrix * job.d + column) * job.width + to_column;
 #pragma unroll
     for (int k = 0; k < PACK_COLS; k++) {
-        float2 scale = sh.column_scale[at.pack * PACK_COLS + k];
+        float2 scale = scales[k * S::STRIPS];
         uint32_t word[4] = {};
 #pragma unroll
         for (int i = 0; i < ROWS_EACH; i += 2) {
@@ -514,123 +525,91 @@ static __device__ __forceinline__ void columns_write(const Job &job, const Strip
 
 /* ---- the kernels ---- */
 
-/* A block takes a run of tiles of one strip or, if columns alone are made, of strips: those whose
- * scales lie together. */
-template <bool ROWS> static __host__ __device__ __forceinline__ int64_t runs_of(const Job &job)
+/* Finds the block's strips, one a warp, and the rows of x that they read. Returns its first
+ * column, or -1: there is nothing to do. */
+template <typename S>
+static __device__ __forceinline__ int64_t block_open(const Job &job, Shared &sh)
 {
-    return ((ROWS ? job.tiles : job.strips) + job.run - 1) / job.run;
-}
-
-/* Finds the block's strips, one a warp, and the rows of x that they read. Returns the block's first
- * tile. */
-template <bool ROWS> static __device__ __forceinline__ int64_t run_open(const Job &job, Shared &sh)
-{
-    int warp = (int)threadIdx.x / WARP, i = (int)threadIdx.x;
-    int64_t runs = runs_of<ROWS>(job), number = blockIdx.x / runs,
-            tile = blockIdx.x % runs * job.run;
+    int warp = (int)threadIdx.x / WARP;
+    int64_t groups = (job.strips + S::STRIPS - 1) / S::STRIPS, unit = blockIdx.x / job.across;
     int64_t first = job.first == NULL ? 0 : *job.first;
-    bool exists = warp == 0;
-    if (!ROWS) {
-        int64_t unit = blockIdx.x / job.tiles, begin = unit % runs * job.run + warp;
-        exists = warp < job.run && begin < job.strips;
-        number = unit / runs * job.strips + begin;
-        tile = blockIdx.x % job.tiles;
+    if (warp < S::STRIPS) {
+        int64_t at = unit % groups * S::STRIPS + warp, number = unit / groups * job.strips + at;
+        Strip s = {};
+        s.column = job.width;
+        if (at < job.strips)
+            s = job.offsets != NULL ? group_strip(job, number) : matrix_strip(job, number, S::HIGH);
+        if (threadIdx.x % WARP == 0) sh.strip[warp] = s;
     }
-    Strip s = {};
-    if (exists) s = job.offsets == NULL ? matrix_strip(job, number) : group_strip(job, number);
-    if (!exists) s.column = job.width;
-    if (i % WARP == 0) sh.strip[warp] = s;
-    __syncthreads();
-    for (int t = 0; t < job.run; t++) {
-        const Strip &at = sh.strip[t];
-        int64_t row = at.first + i;
-        if (i >= at.live)
-            sh.source[t][i] = 0;
-        else
-            sh.source[t][i] =
-                job.row_token != NULL ? job.row_token[row] : at.matrix * job.n + first + row;
-    }
-    return tile;
-}
-
-/* Calls run(strip, tile, step of the run) for the block's tiles. All threads do. */
-template <bool ROWS, typename F>
-static __device__ __forceinline__ void run_tiles(const Job &job, int64_t tile, const Shared &sh,
-                                                 F run)
-{
-    for (int step = 0; step < job.run; step++) {
-        const Strip s = sh.strip[ROWS ? 0 : step];
-        if ((s.n == 0 && s.column >= job.width) || tile + (ROWS ? step : 0) >= job.tiles) return;
-        run(s, tile + (ROWS ? step : 0), step);
-    }
-}
-
-/* The largest magnitudes of a tile. Returns: must it be written number by number? ACROSS 0: it
- * must always. */
-template <typename T, int ACROSS, bool ROWS, bool COLUMNS>
-static __device__ __forceinline__ bool tile_most(const Job &job, const Strip &s, int64_t tile,
-                                                 const int64_t *source, Shared &sh, Patch &p)
-{
-    __syncthreads(); /* the tile before is done */
     most_clear(sh);
     __syncthreads();
-    bool strange = true;
-    if constexpr (ACROSS > 0) {
-        patch_load<ACROSS>(job, s, tile, source, p);
-        strange = __syncthreads_or(patch_most<ACROSS, ROWS, COLUMNS>(job, p, sh));
+    for (int i = (int)threadIdx.x; i < S::ROWS; i += S::THREADS) {
+        const Strip &s = sh.strip[i / S::HIGH];
+        int64_t row = s.first + i % S::HIGH, plain = s.matrix * job.n + first + row;
+        bool gathers = job.row_token != NULL && i % S::HIGH < s.live;
+        sh.source[i] = gathers ? job.row_token[row] : plain;
     }
-    if (strange) plain_most<T>(job, s, tile, source, sh);
+    __syncthreads();
+    bool none = sh.strip[0].n == 0 && sh.strip[0].column >= job.width;
+    return none ? -1 : blockIdx.x % job.across * S::COLS;
+}
+
+/* The block's largest magnitudes. Returns: must it be written number by number? PACKED false: it
+ * must always. */
+template <typename T, typename S, bool PACKED, bool ROWS, bool COLUMNS>
+static __device__ __forceinline__ bool block_most(const Job &job, int64_t col, Shared &sh, Patch &p)
+{
+    bool strange = true;
+    if constexpr (PACKED) {
+        patch_load<S>(job, col, sh, p);
+        strange = __syncthreads_or(patch_most<S, ROWS, COLUMNS>(job, p, sh));
+    }
+    if (strange) plain_most<T, S>(job, col, sh);
     return strange;
 }
 
-template <typename T, typename F, int ACROSS, bool ROWS, bool COLUMNS>
-static __global__ __launch_bounds__(THREADS, 4) void quantize_kernel(const Job job)
+template <typename T, typename F, typename S, bool PACKED, bool ROWS, bool COLUMNS>
+static __global__ __launch_bounds__(S::THREADS,
+                                    RESIDENT / S::THREADS) void quantize_kernel(const Job job)
 {
     __shared__ Shared sh;
-    int64_t first = run_open<ROWS>(job, sh);
-    run_tiles<ROWS>(job, first, sh, [&](const Strip &s, int64_t tile, int step) {
-        const int64_t *source = sh.source[ROWS ? 0 : step];
-        Patch p;
-        bool strange = tile_most<T, ACROSS, ROWS, COLUMNS>(job, s, tile, source, sh, p);
-        if (ROWS) strange |= row_scale_make<F>(job, s, tile, sh, sh.kept[step]);
-        if (COLUMNS) strange |= column_scale_make<F>(job, s, tile, sh, ROWS ? NULL : sh.kept[step]);
-        strange = __syncthreads_or(strange);
-        if (strange) plain_write<T, F, ROWS, COLUMNS>(job, s, tile, source, sh);
-        if constexpr (ACROSS > 0) {
-            if (ROWS && !strange) rows_write<F, ACROSS>(job, s, tile, p, sh);
-            if (ROWS && COLUMNS) patch_forget(p);
-            if (COLUMNS && !strange) columns_write<F, ACROSS>(job, s, tile, p, sh);
-        }
-    });
-    kept_write<ROWS>(job, first, sh); /* all tiles had a barrier after their scales */
+    Patch p;
+    int64_t col = block_open<S>(job, sh);
+    if (col < 0) return;
+    bool strange = block_most<T, S, PACKED, ROWS, COLUMNS>(job, col, sh, p);
+    if (ROWS) strange |= row_scale_make<F, S>(job, col, sh);
+    if (COLUMNS) strange |= column_scale_make<F, S>(job, col, sh);
+    strange = __syncthreads_or(strange);
+    if (strange) plain_write<T, F, S, ROWS, COLUMNS>(job, col, sh);
+    if constexpr (PACKED) {
+        if (ROWS && !strange) rows_write<F, S>(job, col, p, sh);
+        if (ROWS && COLUMNS) patch_forget(p);
+        if (COLUMNS && !strange) columns_write<F, S>(job, col, p, sh);
+    }
 }
 
-static __device__ __forceinline__ void amax_raise(const Side &q, int64_t at, bool inside,
-                                                  uint32_t line, uint32_t whole)
-{
-    bool tensor = q.kind == OPERAND_TENSOR;
-    if (q.amax == NULL || !inside || (tensor && threadIdx.x > 0)) return;
-    atomicMax(&q.amax[at], tensor ? whole : line);
-}
-
-/* Raises the largest magnitudes of scales that cover several tiles. */
-template <typename T, int ACROSS, bool ROWS, bool COLUMNS>
-static __global__ __launch_bounds__(THREADS) void amax_kernel(const Job job)
+/* Raises the largest magnitudes of scales that cover several blocks. */
+template <typename T, typename S, bool PACKED, bool ROWS, bool COLUMNS>
+static __global__ __launch_bounds__(S::THREADS) void amax_kernel(const Job job)
 {
     __shared__ Shared sh;
-    int64_t first = run_open<ROWS>(job, sh);
-    run_tiles<ROWS>(job, first, sh, [&](const Strip &s, int64_t tile, int step) {
-        int i = (int)threadIdx.x;
-        Patch p;
-        tile_most<T, ACROSS, ROWS, COLUMNS>(job, s, tile, sh.source[ROWS ? 0 : step], sh, p);
-        __syncthreads();
-        if (ROWS)
-            amax_raise(job.rows, row_scale_at(job, s, tile, i), i < s.live, sh.row_most[i],
-                       sh.most);
-        if (COLUMNS)
-            amax_raise(job.columns, column_scale_at(job, s, tile, i),
-                       s.columns && tile * TILE + i < job.d, sh.column_most[i], sh.most);
-    });
+    Patch p;
+    int k = (int)threadIdx.x;
+    const Side &r = job.rows, &c = job.columns;
+    int64_t col = block_open<S>(job, sh);
+    if (col < 0) return;
+    block_most<T, S, PACKED, ROWS, COLUMNS>(job, col, sh, p);
+    __syncthreads();
+    int i = k / S::BLOCKS % S::HIGH;
+    const Strip &row = sh.strip[k / S::BLOCKS / S::HIGH], &column = sh.strip[k % S::STRIPS];
+    bool rows = ROWS && r.amax != NULL && i < row.live;
+    bool columns = COLUMNS && c.amax != NULL && column.columns && col + k / S::STRIPS < job.d;
+    if (rows && r.kind == OPERAND_ROW)
+        atomicMax(&r.amax[row_scale_at(job, row, i, 0)], sh.row_most[k]);
+    if (rows && r.kind == OPERAND_TENSOR && k == 0) atomicMax(&r.amax[row.matrix], sh.most);
+    if (columns && c.kind == OPERAND_ROW)
+        atomicMax(&c.amax[column_scale_at(job, column, col + k / S::STRIPS)], sh.column_most[k]);
+    if (columns && c.kind == OPERAND_TENSOR && k == 0) atomicMax(&c.amax[column.matrix], sh.most);
 }
 
 } // namespace quant

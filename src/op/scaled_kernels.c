@@ -49,7 +49,7 @@ static bool cublaslt_can(const void *call, KernelWhy *why)
 static void cublaslt_needs(char out[KERNEL_NEEDS_MAX])
 {
     (void)snprintf(out, KERNEL_NEEDS_MAX,
-                   "one operand e4m3; rows of packs of %d bytes; proposes an algorithm",
+                   "one side e4m3; scales paired as recipes do; rows of whole packs of %d bytes",
                    PACK_BYTES);
 }
 

@@ -265,6 +265,26 @@ static void matrices_of_three_dimensions_have_scales_of_their_own(void **state)
     }
 }
 
+static void matrices_of_three_dimensions_come_back(void **state)
+{
+    OpTest *t = *state;
+    for (int i = 0; i < KINDS * 2; i++) {
+        Tensor x = optest_normal(t, DTYPE_BF16, DIMS(3, 130, 264));
+        Tensor y = optest_poisoned(t, DTYPE_F32, DIMS(3, 130, 264));
+        Operand q;
+        for (int64_t k = 0; k < tensor_elems(&x); k++) /* so a scale of another matrix shows */
+            optest_set(&x, k, ldexp(optest_get(&x, k), 4 * (int)(k / (130 * 264))));
+        CHECK_OK(operand_new(&t->arena, kinds[i / 2].kind, types[i % 2].type, 3, x.dim, &q));
+        CHECK_OK(quantize(&t->ex, (Quantize){ .x = x, .quant = q, .pow2 = true }));
+        CHECK_OK(dequantize(&t->ex, (Dequantize){ .quant = q, .y = y }));
+        for (int64_t k = 0; k < tensor_elems(&x); k++) {
+            double v = optest_get(&x, k), unit = types[i % 2].unit;
+            double most = ldexp(8, 4 * (int)(k / (130 * 264))); /* no smaller than any of them */
+            CHECK_NEAR(optest_get(&y, k), v, unit * fabs(v) + most * unit / 128);
+        }
+    }
+}
+
 /* Rows of x come from a pool, or a table names them. Rows that are not in use are not read, and
  * nothing is written for them. */
 static void rows_may_be_few_pooled_or_gathered(void **state)
@@ -466,6 +486,7 @@ int main(void)
         OP_TEST(tensors_that_do_not_fit_are_an_error, 1),
         OP_TEST(both_operands_match_their_definition_for_all_pairs_of_kinds, 1),
         OP_TEST(matrices_of_three_dimensions_have_scales_of_their_own, 1),
+        OP_TEST(matrices_of_three_dimensions_come_back, 1),
         OP_TEST(rows_may_be_few_pooled_or_gathered, 1),
         OP_TEST(groups_begin_at_whole_blocks_and_gaps_are_zero, 2),
         OP_TEST(groups_end_at_the_rows_in_use, 1),

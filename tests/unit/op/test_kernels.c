@@ -266,6 +266,99 @@ static void dense_products_go_to_the_library_where_it_has_the_types(void **state
     check_row(t, d, &call, "plain", "there is nothing to multiply");
 }
 
+/* Products of 8-bit operands (m, n, k): which pairs of types and scales the library takes. */
+typedef struct EightBit {
+    Operand a, b;
+    ScaledArgs s;
+    ScaledCall call;
+} EightBit;
+
+static Operand eight_bit_operand(OperandKind kind, int64_t n, int64_t k)
+{
+    OperandGrid g = operand_grid(kind, n, k);
+    return (Operand){ .data = { (void *)64, DTYPE_E4M3, 2, { n, k } },
+                      .scale = { (void *)64, DTYPE_F32, 2, { g.rows, g.cols } },
+                      .kind = kind };
+}
+
+static void eight_bit_make(EightBit *e, OperandKind a, OperandKind b, int64_t m, int64_t n,
+                           int64_t k)
+{
+    e->a = eight_bit_operand(a, m, k), e->b = eight_bit_operand(b, n, k);
+    e->s = (ScaledArgs){
+        .m = m, .n = n, .k = k, .a.q = &e->a, .b.q = &e->b, .c = { (void *)64, DTYPE_BF16, n }
+    };
+    e->call = (ScaledCall){ .s = &e->s };
+}
+
+static void check_eight_bit(EightBit *e, const char *why)
+{
+    check_row(&scaled_kernels, &kernel_device_full, &e->call, why == NULL ? "cublaslt" : "plain",
+              why);
+}
+
+static void eight_bit_products_go_to_the_library_in_the_pairs_of_recipes(void **state)
+{
+    (void)state;
+    static const OperandKind pairs[][2] = { { OPERAND_TENSOR, OPERAND_TENSOR },
+                                            { OPERAND_ROW, OPERAND_ROW },
+                                            { OPERAND_1X128, OPERAND_128X128 },
+                                            { OPERAND_128X128, OPERAND_1X128 },
+                                            { OPERAND_1X128, OPERAND_1X128 } };
+    EightBit e;
+    for (int i = 0; i < 5; i++) {
+        eight_bit_make(&e, pairs[i][0], pairs[i][1], 64, 48, 256);
+        check_eight_bit(&e, NULL);
+    }
+    eight_bit_make(&e, OPERAND_128X128, OPERAND_128X128, 64, 48, 256);
+    check_eight_bit(&e, "operands of kinds 4 and 4");
+    eight_bit_make(&e, OPERAND_ROW, OPERAND_TENSOR, 64, 48, 256);
+    check_eight_bit(&e, "operands of kinds 2 and 1");
+    eight_bit_make(&e, OPERAND_ROW, OPERAND_ROW, 64, 48, 256);
+    e.a.data.dtype = DTYPE_E5M2;
+    check_eight_bit(&e, NULL);
+    e.b.data.dtype = DTYPE_E5M2;
+    check_eight_bit(&e, "both operands are e5m2");
+    KernelDevice ampere = { .vendor = VENDOR_NVIDIA, .capability = 80 };
+    check_row(&scaled_kernels, &ampere, &e.call, "plain",
+              "compute capability is 8.0, 8.9 is the least");
+}
+
+static void eight_bit_rows_begin_at_packs(void **state)
+{
+    (void)state;
+    const char *packs = "rows do not lie at multiples of 16 bytes";
+    EightBit e;
+    eight_bit_make(&e, OPERAND_TENSOR, OPERAND_TENSOR, 63, 48, 256);
+    check_eight_bit(&e, NULL); /* any number of rows */
+    eight_bit_make(&e, OPERAND_TENSOR, OPERAND_TENSOR, 64, 48, 248);
+    check_eight_bit(&e, packs);
+    eight_bit_make(&e, OPERAND_TENSOR, OPERAND_TENSOR, 64, 44, 256);
+    check_eight_bit(&e, packs);
+    e.s.c.type = DTYPE_F32; /* 44 of them are 11 packs */
+    check_eight_bit(&e, NULL);
+    e.s.r = (void *)72;
+    check_eight_bit(&e, packs);
+    eight_bit_make(&e, OPERAND_1X128, OPERAND_128X128, 63, 48, 256);
+    check_eight_bit(&e, "rows with scales of 1 x 128 are no multiple of 4");
+    eight_bit_make(&e, OPERAND_TENSOR, OPERAND_TENSOR, 64, 48, 0);
+    check_eight_bit(&e, "there is nothing to multiply");
+}
+
+/* Copies of scales: 64 rows of 2, and a row of 2 that becomes 4. */
+static void the_workspace_holds_copies_of_scales(void **state)
+{
+    (void)state;
+    EightBit e;
+    eight_bit_make(&e, OPERAND_1X128, OPERAND_128X128, 64, 48, 256);
+    CHECK_INT(scaled_scales_bytes(&e.a), arena_rounded(64 * 4 * 4));
+    CHECK_INT(scaled_scales_bytes(&e.b), arena_rounded(4 * 4));
+    CHECK_INT(scaled_dense_workspace(&e.s),
+              DENSE_WORKSPACE + arena_rounded(64 * 4 * 4) + arena_rounded(4 * 4));
+    eight_bit_make(&e, OPERAND_ROW, OPERAND_ROW, 64, 48, 256);
+    CHECK_INT(scaled_dense_workspace(&e.s), DENSE_WORKSPACE);
+}
+
 /* 8 experts of 24 x 16, rows of 16. */
 typedef struct Experts {
     Tensor offsets, out;
@@ -377,6 +470,9 @@ int main(void)
         TEST(limits_of_attention_are_exact),
         TEST(the_deterministic_backward_pass_has_a_longest_sequence),
         TEST(dense_products_go_to_the_library_where_it_has_the_types),
+        TEST(eight_bit_products_go_to_the_library_in_the_pairs_of_recipes),
+        TEST(eight_bit_rows_begin_at_packs),
+        TEST(the_workspace_holds_copies_of_scales),
         TEST(grouped_products_go_to_the_chips_own_kernel),
         TEST(rows_that_are_no_whole_packs_go_to_the_plain_kernel),
         TEST(many_experts_or_elements_go_to_the_kernel_of_every_chip),
