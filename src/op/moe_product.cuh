@@ -272,6 +272,15 @@ struct DownBackward : RowProduct<Types, Types::EIGHT, true, false> {
         return e;
     }
 
+    /* The same of 8 columns that a kernel has loaded itself. */
+    static __device__ __forceinline__ Extra<8> extra_of(uint4 gate, uint4 up)
+    {
+        Extra<8> e;
+        e.gate.v = gate;
+        e.up.v = up;
+        return e;
+    }
+
     /* Returns the columns' part of <da, act>. */
     template <int N>
     __device__ __forceinline__ float store(const GroupTile &t, int64_t i, int j,
