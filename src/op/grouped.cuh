@@ -175,7 +175,7 @@ typedef struct GroupTile {
 
 /* The scales of an 8-bit operand. Those of a row of data lie one behind the other. */
 typedef struct Scales {
-    const float *at;          /* NULL: the operand is plain */
+    const float *at, *end;    /* NULL: the operand is plain */
     int64_t data_rows, rows;  /* of a matrix: rows of data, rows of scales */
     int64_t cols, height;     /* columns of scales; rows of data that share one */
     bool along;               /* each 128 terms have a scale of their own; else all have one */
@@ -195,6 +195,7 @@ static inline Scales scales_of(const Operand &q)
     if (q.kind == OPERAND_PLAIN) return s;
     OperandGrid g = operand_grid_of(&q);
     s.at = (const float *)q.scale.data;
+    s.end = s.at + tensor_elems(&q.scale);
     s.data_rows = g.n > 0 ? g.n : 1;
     s.rows = g.rows;
     s.cols = tensor_cols(&q.scale);

@@ -71,7 +71,8 @@ template <typename Types, bool TURNED, bool GATHERS, bool PAIRED> struct RowProd
     }
     __device__ __forceinline__ int64_t depth(const GroupTile &) const { return in.ld; }
 
-    __device__ __forceinline__ bool b_scales_along() const { return w.scales.along; }
+    __device__ __forceinline__ const Scales &a_scales() const { return in.scales; }
+    __device__ __forceinline__ const Scales &b_scales() const { return w.scales; }
 
     TensorShape a_shape() const { return { in.data, in.ld, rows_in, 1, MAPPED }; }
     TensorShape b_shape() const { return { w.data, w.ld, rows_w, groups.experts, MAPPED }; }

@@ -38,7 +38,8 @@ template <typename Types> struct ScaledSum : SumResult<Types> {
     {
         return view(right, t, t.col, this->n);
     }
-    __device__ __forceinline__ bool b_scales_along() const { return right.scales.along; }
+    __device__ __forceinline__ const Scales &a_scales() const { return left.scales; }
+    __device__ __forceinline__ const Scales &b_scales() const { return right.scales; }
 
     TensorShape a_shape() const { return { left.data, left.ld, this->m, 1, DTYPE_E4M3 }; }
     TensorShape b_shape() const { return { right.data, right.ld, this->n, 1, DTYPE_E4M3 }; }

@@ -66,8 +66,8 @@ template <typename P> struct HopperArgs {
 
 /* Registers of a thread that loads, and of one that multiplies. Three warpgroups may not ask for more
  * than LAUNCHED each, or one would wait for registers for ever. */
-template <typename P> constexpr int GIVEN = !P::EIGHT ? 88 : P::SideA::GATHERS ? 72 : 40;
-template <typename P> constexpr int TAKEN = !P::EIGHT ? 208 : P::SideA::GATHERS ? 216 : 232;
+template <typename P> constexpr int GIVEN = !P::EIGHT ? 88 : P::SideA::GATHERS ? 72 : 56;
+template <typename P> constexpr int TAKEN = !P::EIGHT ? 208 : P::SideA::GATHERS ? 216 : 224;
 
 /* Where HopperShared stands, after the ring. */
 template <typename P>
@@ -85,9 +85,23 @@ template <typename P> static inline size_t hopper_shared_bytes(int64_t experts)
 template <typename P> constexpr bool TAILS = P::SUMS && !P::EIGHT;
 
 /* Does the whole loading warpgroup copy data by cp.async? If not, one of its threads starts all TMA
- * copies. */
+ * copies, and the others only store scales. */
+template <typename P> constexpr bool COPIES = TAILS<P> || P::SideA::GATHERS || P::SideB::GATHERS;
+
+/* Arrivals that complete a stage: of the thread that starts TMA copies, of each thread's own copies,
+ * and of each warp that has stored scales. */
 template <typename P>
-constexpr bool COPIES = TAILS<P> || P::EIGHT || P::SideA::GATHERS || P::SideB::GATHERS;
+constexpr int ARRIVALS = 1 + (COPIES<P> ? hopper::WARPGROUP : 0) +
+                         (P::EIGHT ? hopper::WARPGROUP / 32 : 0);
+
+template <typename P> static __device__ __forceinline__ void stage_close(uint32_t full)
+{
+    if (COPIES<P>) hopper::arrive_after_copies(full);
+    if (P::EIGHT) {
+        __syncwarp();
+        if (threadIdx.x % 32 == 0) hopper::arrive(full);
+    }
+}
 
 /* Waits for the ticket of this block's tile number `turn`. All threads that need the ticket call
  * it. */
@@ -124,7 +138,7 @@ static __device__ __forceinline__ void reads_load(const HopperArgs<P> &args, con
                 hopper::box_load(room + half * S::A_BYTES, &args.c,
                                  (int)(half * args.p.n + t.col) + col, (int)t.pooled, 0, full);
         }
-        hopper::arrive_after_copies(full);
+        stage_close<P>(full);
         at->template next<S::STAGES>();
     }
 }
@@ -143,7 +157,7 @@ template <typename P, typename S>
 static __device__ __forceinline__ void hopper_load(const HopperArgs<P> &args, HopperShared *s,
                                                    uint32_t ring)
 {
-    if (!COPIES<P> && threadIdx.x > 0)
+    if (!COPIES<P> && !P::EIGHT && threadIdx.x > 0)
         return; /* a thread that copies nothing must not wait at barriers */
     const P &p = args.p;
     Barriers bar(s);
@@ -184,8 +198,8 @@ static __device__ __forceinline__ void hopper_load(const HopperArgs<P> &args, Ho
             }
             a.step(room, full);
             b.step(room + S::A_BYTES, full);
-            scales.step(scales_room<S>(ring, at.stage));
-            if (COPIES<P>) hopper::arrive_after_copies(full);
+            scales.step(p, scales_room<S>(ring, at.stage));
+            stage_close<P>(full);
             at.next<S::STAGES>();
         }
         if constexpr (P::READS && P::EIGHT) {
@@ -492,8 +506,7 @@ static __device__ __forceinline__ void hopper_run(const HopperArgs<P> &args, uns
     Barriers bar(s);
     if (threadIdx.x == 0) {
         for (int i = 0; i < S::STAGES; i++) {
-            hopper::barrier_init(Barriers::at(bar.full, i),
-                                 1 + (COPIES<P> ? hopper::WARPGROUP : 0));
+            hopper::barrier_init(Barriers::at(bar.full, i), ARRIVALS<P>);
             hopper::barrier_init(Barriers::at(bar.empty, i), S::READERS);
         }
         for (int i = 0; i < TICKETS; i++) hopper::barrier_init(Barriers::at(bar.ready, i), 1);
