@@ -78,7 +78,7 @@ LDFLAGS := $(filter -fsanitize=address% -fsanitize=thread,$(CFLAGS)) -fopenmp
 # takes these instructions where they are called by name alone, behind a look at the processor.
 SETS := $(if $(filter release-x86_64,$(CONFIG)-$(shell uname -m)),v4)
 ARCH.v4 := -march=x86-64-v4 -mprefer-vector-width=512 -mavx512bf16 -mamx-tile -mamx-bf16
-SET_SRC := src/base/dtype.c $(filter-out %/op.c %/cpu_sets.c %/names.c %/choices.c %/kernels.c %_kernels.c %/libraries.c %_off.c src/op/exchange%,$(wildcard src/op/*.c))
+SET_SRC := src/base/dtype.c $(filter-out %/op.c %/op_table.c %/cpu_sets.c %/names.c %/choices.c %/tuner.c %/kernels.c %_kernels.c %/libraries.c %_off.c src/op/exchange%,$(wildcard src/op/*.c))
 
 # x_on.c / x_off.c: two files for one interface, a build takes one.
 SRC := $(filter-out src/main.c %_on.c %_off.c src/comm/mpi.c src/comm/nccl.c,$(wildcard src/*/*.c src/*/*/*.c))
@@ -96,7 +96,7 @@ CUDA_HOME ?= $(patsubst %/bin/nvcc,%,$(realpath $(shell command -v $(NVCC))))
 CU  := $(wildcard src/*/*.cu src/*/$(GPU_VENDOR)/*.cu)
 SRC += src/comm/nccl.c
 CUDA_CFLAGS := -isystem $(CUDA_HOME)/include
-OWN := src/op/op.c $(wildcard src/op/*_kernels.c) # tables that name CUDA's functions
+OWN := src/op/op_table.c $(wildcard src/op/*_kernels.c) # tables that name CUDA's functions
 $(OWN:%=$B/%.o): CFLAGS += -DHAVE_CUDA=1
 LDLIBS += -L$(CUDA_HOME)/lib64 -Wl,-rpath,$(CUDA_HOME)/lib64 -lcudart_static -ldl -lrt -lpthread -lstdc++
 else

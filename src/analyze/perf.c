@@ -1,6 +1,7 @@
 /* perf: see perf.h. A model is a function that reads the arguments of a call, lists its parameters
  * (perf_put) and counts its work (perf_set_work). MODELS says which operators have which model. The
  * models themselves are in perf_dense.c and perf_rows.c. */
+#include "analyze/perf.h"
 #include "analyze/perf_work.h"
 
 #include <math.h>

@@ -103,7 +103,7 @@ bool perf_model_reduction(PerfWork *c)
     double out = pairwise ? n : reduced_elements(&in->dims, dims);
     PERF_RULE(c, reduction, &out);
     perf_put(c, "#num_input_elems #num_output_elems 2dtype_in_out \"reduce_type", n, out, in->type,
-             NULL, norm ? "norm" : c->q->name + strlen("aten::"));
+             (const char *)NULL, norm ? "norm" : c->q->name + strlen("aten::"));
     perf_set_work(c, n, n * each + out * each, in->type);
     if (strcmp(c->q->name, "aten::mean") == 0 || strcmp(c->q->name, "aten::sum") == 0) {
         c->out->backward_sheet = "Reduce_bwd";
@@ -238,7 +238,8 @@ bool perf_model_norm(PerfWork *c)
     perf_put(c,
              "/op_shape 2dtype_in_out /stride_input /stride_output #num_channels ?has_bias "
              "?is_affine ?is_training",
-             &x->dims, x->type, NULL, &x->strides, NULL, m.channels, m.bias, m.affine, m.training);
+             &x->dims, x->type, (const char *)NULL, &x->strides, (const Shape *)NULL, m.channels,
+             m.bias, m.affine, m.training);
     if (f->backward) perf_put(c, "\"output_mask", *mask == '\0' ? "[True]" : mask);
     (f->backward ? norm_backward_work : norm_forward_work)(c, &m);
     return true;

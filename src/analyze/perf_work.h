@@ -4,7 +4,7 @@
 #define ANALYZE_PERF_WORK_H
 
 #include "analyze/op_args.h"
-#include "analyze/perf.h"
+#include "analyze/perf_query.h"
 
 #include <string.h>
 

@@ -204,9 +204,9 @@ static Status launch_failed(const Exec *ex, const OpDesc *op, const void *args)
 
 static Status run_op(Exec *ex, const OpDesc *op, const void *args)
 {
-    if (op->cuda == NULL) return FAIL(ERR_UNSUPPORTED, "%s: there is no CUDA version", op->name);
+    if (op->gpu == NULL) return FAIL(ERR_UNSUPPORTED, "%s: there is no CUDA version", op->name);
     TRY(pace_launches(ex));
-    Status s = op->cuda(ex, args);
+    Status s = op->gpu(ex, args);
     /* With a decorator, the host waits for each op, so that an error is reported for the op that caused
      * it. Decorators are slow anyway. A capture runs nothing yet: there is nothing to wait for. The
      * recorder counts FLOPs during the first walk of a mode, which is a capture if the step is a retry. */

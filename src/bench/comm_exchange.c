@@ -68,7 +68,7 @@ static int64_t capacity_for(const CommBench *b, double mean, int64_t most)
 
 /* Sets how many rows a rank has memory for. Kinds with blocks need equal ones: as long as the
  * longest block that a rank sends, or as training makes them if that is more. A compact kind needs
- * the most rows that arrive at one rank; all-gather (no places) needs the tokens of all ranks. */
+ * the most rows that arrive at one rank; all-gather (no offsets) needs the tokens of all ranks. */
 static void count_rows(const CommBench *b, Exchange *x)
 {
     const Shape *s = &x->shape;
@@ -89,27 +89,27 @@ static void count_rows(const CommBench *b, Exchange *x)
         for (int64_t r = 0; r < ranks; r++) {
             int64_t through = 0; /* rows to q through the relay with number r */
             here += tokens_to(x, ranks, r, q, 1);
-            for (int64_t h = r; h < ranks && x->kind->relays && r < inside; h += inside)
+            for (int64_t h = r; h < ranks && x->kind->hierarchical && r < inside; h += inside)
                 through += tokens_to(x, ranks, h, q, 1);
             passed = larger(passed, through);
         }
         arriving += (double)here;
         most = larger(most, here);
     }
-    x->arriving = x->kind->places ? arriving / (double)ranks : (double)(s->tokens * ranks);
+    x->arriving = x->kind->offsets ? arriving / (double)ranks : (double)(s->tokens * ranks);
     x->rows = s->tokens * ranks;
-    if (!x->kind->places) return;
+    if (!x->kind->offsets) return;
     double mean = (double)s->tokens * x->kind->rows(s->experts, s->top_k, ranks);
     double to_hosts = (double)s->tokens * exchange_distinct(s->experts, s->top_k, x->blocks);
-    int64_t last = x->kind->relays ? inside : ranks;
-    if (x->kind->gapless) {
+    int64_t last = x->kind->hierarchical ? inside : ranks;
+    if (x->kind->compact) {
         x->rows = larger(most, capacity_for(b, mean, s->tokens * ranks));
         return;
     }
     x->rows = larger(capacity_for(b, mean / (double)last, s->tokens * ranks / last),
-                     x->kind->relays ? passed : sent);
+                     x->kind->hierarchical ? passed : sent);
     x->rows *= last;
-    if (x->kind->relays)
+    if (x->kind->hierarchical)
         x->relayed =
             x->blocks * larger(capacity_for(b, to_hosts / (double)x->blocks, s->tokens), sent);
     while (x->rows % ranks != 0) x->rows += last; /* both `ranks` and `last` blocks must be equal */
@@ -131,12 +131,12 @@ static Status make_arguments(CommBench *b, Exchange *x, Arena *a)
     TRY(tensor_new2(a, b->type, n, s->hidden, &d.x));
     TRY(tensor_new2(a, DTYPE_I32, n, k, &d.index));
     TRY(tensor_new2(a, DTYPE_F32, n, k, &d.weight));
-    if (x->kind->places) TRY(tensor_new2(a, DTYPE_I32, n, k, &d.place));
-    if (x->kind->gapless) TRY(tensor_new2(a, DTYPE_I32, 1, ranks, &d.count));
-    if (x->kind->gapless) TRY(tensor_new2(a, DTYPE_I32, 1, ranks + 1, &d.first));
-    if (x->kind->relays) {
+    if (x->kind->offsets) TRY(tensor_new2(a, DTYPE_I32, n, k, &d.offset));
+    if (x->kind->compact) TRY(tensor_new2(a, DTYPE_I32, 1, ranks, &d.count));
+    if (x->kind->compact) TRY(tensor_new2(a, DTYPE_I32, 1, ranks + 1, &d.first));
+    if (x->kind->hierarchical) {
         d.relay = (ExchangeRelay){ .inside = b->mesh.shape.inside, .expected = x->passed };
-        TRY(tensor_new2(a, DTYPE_I32, x->relayed, k, &d.relay.place));
+        TRY(tensor_new2(a, DTYPE_I32, x->relayed, k, &d.relay.offset));
     }
     TRY(tensor_new1(a, DTYPE_F32, 1, &d.overflow));
     TRY(tensor_new2(a, b->type, m, s->hidden, &d.rows));
@@ -145,15 +145,15 @@ static Status make_arguments(CommBench *b, Exchange *x, Arena *a)
     TRY(tensor_new2(a, b->type, n, s->hidden, &y));
     x->dispatch = d;
     x->place = (ExchangePlace){ .index = d.index,
-                                .place = d.place,
+                                .offset = d.offset,
                                 .overflow = d.overflow,
                                 .count = d.count,
                                 .experts = s->experts,
                                 .ranks = x->blocks,
-                                .room = (x->kind->relays ? x->relayed : m) / x->blocks };
-    if (x->kind->gapless) x->place.room = n;
+                                .room = (x->kind->hierarchical ? x->relayed : m) / x->blocks };
+    if (x->kind->compact) x->place.room = n;
     x->combine = (ExchangeCombine){ .x = d.rows,
-                                    .place = d.place,
+                                    .offset = d.offset,
                                     .first = d.first,
                                     .relay = d.relay,
                                     .y = y,
@@ -167,7 +167,7 @@ static Status make_arguments(CommBench *b, Exchange *x, Arena *a)
 static size_t workspace_bytes(const Exec *ex, OpId id, const void *args)
 {
     const OpDesc *op = op_desc(id);
-    OpSpace *space = ex->gpu != NULL ? op->cuda_workspace : op->workspace;
+    OpSpace *space = ex->gpu != NULL ? op->gpu_workspace : op->workspace;
     return space == NULL ? 0 : space(ex, args);
 }
 
@@ -181,7 +181,7 @@ static Status alloc_exchange(CommBench *b, Exchange *x)
     size_t most = workspace_bytes(&b->r.ex, OP_EXCHANGE_DISPATCH, &x->dispatch);
     size_t other = workspace_bytes(&b->r.ex, OP_EXCHANGE_COMBINE, &x->combine);
     if (other > most) most = other;
-    if (x->kind->places) other = workspace_bytes(&b->r.ex, OP_EXCHANGE_PLACE, &x->place);
+    if (x->kind->offsets) other = workspace_bytes(&b->r.ex, OP_EXCHANGE_PLACE, &x->place);
     TRY(comm_bench_alloc(b, count.peak_bytes, other > most ? other : most));
     return make_arguments(b, x, &b->r.block);
 }
@@ -220,9 +220,9 @@ static Status check_rows_came_back(CommBench *b, const Exchange *x)
                     x->kind->name, b->host->rank, (long long)x->rows);
     for (int64_t t = 0; t < n && t < CHECKED; t++) {
         Exchange one = own;
-        int64_t want = x->kind->places ? 0 : ranks;
+        int64_t want = x->kind->offsets ? 0 : ranks;
         one.index = x->index + (b->host->rank * n + t) * x->shape.top_k;
-        for (int64_t q = 0; q < ranks && x->kind->places; q++)
+        for (int64_t q = 0; q < ranks && x->kind->offsets; q++)
             want += tokens_to(&one, ranks, 0, q, 1);
         TRY(b->r.ex.backend->read(&b->r.ex, raw, tensor_at(&x->combine.y, (t + 1) * d - 1),
                                   dtype_bytes(b->type)));
@@ -238,7 +238,7 @@ static Status check_rows_came_back(CommBench *b, const Exchange *x)
 static Status call_dispatch(CommBench *b, void *state)
 {
     const Exchange *x = state;
-    if (x->kind->places) TRY(exchange_place(&b->r.ex, x->place));
+    if (x->kind->offsets) TRY(exchange_place(&b->r.ex, x->place));
     return exchange_dispatch(&b->r.ex, x->dispatch);
 }
 
@@ -274,7 +274,7 @@ static Status can_exchange(CommBench *b, const Exchange *x)
     if (x->shape.experts % ranks != 0)
         return FAIL(ERR_UNSUPPORTED, "%lld experts do not divide over %lld ranks",
                     (long long)x->shape.experts, (long long)ranks);
-    if (x->kind->relays && (inside == 1 || inside == ranks))
+    if (x->kind->hierarchical && (inside == 1 || inside == ranks))
         return FAIL(ERR_UNSUPPORTED,
                     "%lld of %lld ranks are on each host: nothing is passed on "
                     "(mesh.ranks_per_host can be set)",

@@ -42,7 +42,7 @@ typedef struct OpRow {
     int64_t calls;
     double *seconds; /* of the first SAMPLES_MAX calls; seconds_of sorts them */
     double a_step;   /* calls in a step; 0: none in the steps that are compared with the peak */
-    double ms, roof_ms, left_ms; /* in a step: measured, at the measured peak, the difference */
+    double ms, peak_ms, left_ms; /* in a step: measured, at the measured peak, the difference */
 } OpRow;
 
 typedef struct OpTimer {
@@ -221,15 +221,15 @@ static double seconds_of(OpRow *r)
 
 /* The time of a call that reaches the measured peak: of FLOPs or of memory, whichever takes
  * longer. */
-static double roof_seconds(const OpRow *r, const Roof *roof)
+static double peak_seconds(const OpRow *r, const MeasuredPeak *peak)
 {
-    return fmax(r->cost.flops / roof->flops, r->cost.bytes / roof->bytes);
+    return fmax(r->cost.flops / peak->flops, r->cost.bytes / peak->bytes);
 }
 
 /* A row of the first table. `work` and `size` are what `plan calibrate` reads. */
-static Status print_row(OpRow *r, const Roof *roof, double total_s, Text *out)
+static Status print_row(OpRow *r, const MeasuredPeak *peak, double total_s, Text *out)
 {
-    double s = seconds_of(r), least = roof_seconds(r, roof);
+    double s = seconds_of(r), least = peak_seconds(r, peak);
     char work[48]; /* as hardware files call it */
     bool rate = work_has_rate(r->cost.work);
     (void)snprintf(work, sizeof work, "%s%s%s", op_work_names[r->cost.work], rate ? "." : "",
@@ -242,7 +242,7 @@ static Status print_row(OpRow *r, const Roof *roof, double total_s, Text *out)
 }
 
 /* Ops in the table's order, shapes of one in the order of their first call. */
-static Status print_ops(OpTimer *t, const Config *c, const Roof *roof, Text *out)
+static Status print_ops(OpTimer *t, const Config *c, const MeasuredPeak *peak, Text *out)
 {
     char name[GPU_NAME_MAX];
     double total_s = 0;
@@ -251,8 +251,8 @@ static Status print_ops(OpTimer *t, const Config *c, const Roof *roof, Text *out
                     "%s, %s, %" PRId64 " tokens; measured peak: %.4f TFLOP/s (large product), %.1f "
                     "GB/s (copy, read and written)\n",
                     name, c->run_compute == COMPUTE_BF16 ? "bf16" : "f32",
-                    c->train_micro_batch * c->data_sequence, roof->flops / 1e12,
-                    roof->bytes / 1e9));
+                    c->train_micro_batch * c->data_sequence, peak->flops / 1e12,
+                    peak->bytes / 1e9));
     TRY(text_printf(out, "%-20s %-*s %-7s %7s %6s %10s %9s %8s %7s %-24s %6s\n", "op",
                     BENCH_SHAPE_MAX - 16, "shape", "routing", "time %", "calls", "us/call",
                     "TFLOP/s", "GB/s", "peak %", "work", "size"));
@@ -262,7 +262,7 @@ static Status print_ops(OpTimer *t, const Config *c, const Roof *roof, Text *out
     for (int id = 0; id < OP_ID_COUNT; id++) {
         for (int i = 0; i < t->n_rows; i++) {
             OpRow *r = &t->rows[i];
-            if (r->op == op_desc((OpId)id) && r->calls > 0) TRY(print_row(r, roof, total_s, out));
+            if (r->op == op_desc((OpId)id) && r->calls > 0) TRY(print_row(r, peak, total_s, out));
         }
     }
     return OK;
@@ -272,14 +272,14 @@ static Status print_ops(OpTimer *t, const Config *c, const Roof *roof, Text *out
 
 /* Sets what a row takes of a step. MoE ops count with balanced routing only. Other ops ran in the
  * steps of both routings, so their calls are divided by twice as many steps. */
-static void set_step_share(OpTimer *t, OpRow *r, const Roof *roof)
+static void set_step_share(OpTimer *t, OpRow *r, const MeasuredPeak *peak)
 {
     bool both = t->index_bytes > 0 && r->routing == ROUTING_ANY;
     if (r->routing == ROUTING_ZIPF || r->calls == 0) return;
     r->a_step = (double)r->calls / (double)(both ? 2 * t->steps : t->steps);
     r->ms = 1e3 * r->a_step * seconds_of(r);
-    r->roof_ms = 1e3 * r->a_step * roof_seconds(r, roof);
-    r->left_ms = fmax(r->ms - r->roof_ms, 0);
+    r->peak_ms = 1e3 * r->a_step * peak_seconds(r, peak);
+    r->left_ms = fmax(r->ms - r->peak_ms, 0);
 }
 
 static int compare_left(const void *a, const void *b)
@@ -295,25 +295,25 @@ static Status print_left(const char *op, const OpRow *r, double step_ms, Text *o
     double percent = step_ms > 0 ? 100 / step_ms : 0;
     return text_printf(out, "%-20s %-*s %-7s %6.0f %9.3f %7.1f %9.3f %9.3f %7.1f\n", op,
                        BENCH_SHAPE_MAX - 16, r->shape, routing_names[r->routing], r->a_step, r->ms,
-                       percent * r->ms, r->roof_ms, r->left_ms, percent * r->left_ms);
+                       percent * r->ms, r->peak_ms, r->left_ms, percent * r->left_ms);
 }
 
 static void add_left(OpRow *sum, const OpRow *r)
 {
     sum->a_step += r->a_step;
     sum->ms += r->ms;
-    sum->roof_ms += r->roof_ms;
+    sum->peak_ms += r->peak_ms;
     sum->left_ms += r->left_ms;
 }
 
 /* Prints rows in order of what is left to gain, largest first. An op faster than the measured peak
  * has nothing to gain: its operands were in a cache. */
-static Status print_roof(OpTimer *t, const Roof *roof, const char *of, Text *out)
+static Status print_peak(OpTimer *t, const MeasuredPeak *peak, const char *of, Text *out)
 {
     const OpRow *order[ROWS_MAX] = { 0 };
     OpRow all = { .shape = "" }, small = { .shape = "" };
     for (int i = 0; i < t->n_rows; i++) {
-        set_step_share(t, &t->rows[i], roof);
+        set_step_share(t, &t->rows[i], peak);
         add_left(&all, &t->rows[i]);
         order[i] = &t->rows[i];
     }
@@ -373,7 +373,7 @@ static Status open_model(BenchModel *m, const Config *c, Config *timed, bool *wh
     return bench_open(m, timed, NULL, (BenchOpen){ 0 });
 }
 
-static Status run_and_print(const Config *c, OpTimer *t, const Roof *roof, Text *out)
+static Status run_and_print(const Config *c, OpTimer *t, const MeasuredPeak *peak, Text *out)
 {
     BenchModel m;
     Config timed;
@@ -383,12 +383,12 @@ static Status run_and_print(const Config *c, OpTimer *t, const Roof *roof, Text 
     Status s = time_ops(&m, t, t->steps);
     bench_close(&m);
     TRY(s);
-    TRY(print_ops(t, &timed, roof, out));
+    TRY(print_ops(t, &timed, peak, out));
     (void)snprintf(of, sizeof of, "a step of %" PRId64 " x %" PRId64 " tokens%s",
                    timed.train_batch / timed.train_micro_batch,
                    timed.train_micro_batch * timed.data_sequence,
                    whole ? "" : " with one layer of each kind: the whole model does not fit");
-    TRY(print_roof(t, roof, of, out));
+    TRY(print_peak(t, peak, of, out));
     return bench_print_notes(&t->notes, out);
 }
 
@@ -396,15 +396,15 @@ Status bench_ops(const Config *c, int64_t steps, Arena *a, Text *out)
 {
     Arena arena = { 0 };
     OpTimer *t = NULL;
-    Roof roof = { 0 };
+    MeasuredPeak peak = { 0 };
     (void)a;
-    TRY(peak_measure(c, train_threads(c), true, &roof));
+    TRY(peak_measure(c, train_threads(c), true, &peak));
     TRY(arena_init(&arena, "timer", MEM_HOST, (size_t)64 << 20));
     Status s = ARENA_ZEROED(&arena, 1, &t);
     if (s == OK) {
         t->arena = &arena;
         t->steps = steps;
-        s = run_and_print(c, t, &roof, out);
+        s = run_and_print(c, t, &peak, out);
     }
     arena_free(&arena);
     return s;

@@ -13,6 +13,7 @@
 #include "base/scan.h"
 #include "bench/bench.h"
 #include "bench/runner.h"
+#include "op/libraries.h"
 #include "op/moe.h"
 #include "train/engine_memory.h"
 
@@ -82,7 +83,7 @@ typedef struct Bench {
     Arena count_scratch, cpu_scratch; /* their scratch */
     Arena sample;                     /* tensors of a sample */
     float *pattern;                   /* (SHAPE_PATTERN) random numbers, which fill tensors */
-    Roof roof;
+    MeasuredPeak peak;
     Text *out;
 } Bench;
 
@@ -114,7 +115,7 @@ static Status open_shapes(Bench *b)
     }
     TRY(ARENA_NEW(tables, SHAPE_PATTERN, &b->pattern));
     rng_fill_normal(b->pattern, SHAPE_PATTERN, 1, rng_stream("bench shapes"), 0, 1);
-    return peak_measure(c, threads, true, &b->roof);
+    return peak_measure(c, threads, true, &b->peak);
 }
 
 static void close_shapes(Bench *b)
@@ -168,7 +169,7 @@ static Status count_case(Bench *b, ShapeSet set, Row *row, size_t *bytes)
         OpCost cost = op_desc(set.what->call[i].op)->cost(set.args[i]);
         row->flops += cost.flops;
         row->bytes += cost.bytes;
-        row->least_s += fmax(cost.flops / b->roof.flops, cost.bytes / b->roof.bytes);
+        row->least_s += fmax(cost.flops / b->peak.flops, cost.bytes / b->peak.bytes);
     }
     *bytes = counted.peak_bytes;
     return OK;
@@ -425,12 +426,12 @@ static Status run_all(Bench *b)
     if (b->options->json)
         TRY(text_json(
             b->out, "{\"kind\":\"machine\",\"name\":%s,\"compute\":%s,\"flops\":%g,\"bytes\":%g}\n",
-            machine, type, b->roof.flops, b->roof.bytes));
+            machine, type, b->peak.flops, b->peak.bytes));
     else
         TRY(text_printf(b->out,
                         "%s, %s; measured peak: %.3f TFLOP/s (large product), %.3f TB/s (copy)\n"
                         "%-14s %-24s %-9s %10s %8s %8s %7s %8s\n",
-                        machine, type, b->roof.flops / 1e12, b->roof.bytes / 1e12, "op", "shape",
+                        machine, type, b->peak.flops / 1e12, b->peak.bytes / 1e12, "op", "shape",
                         "routing", "us", "TFLOP/s", "TB/s", "peak %", "error"));
     if (b->options->list != NULL) return run_list(b);
     for (size_t i = 0; i < sizeof shapes / sizeof *shapes && b->options->seed == NULL; i++)

@@ -69,7 +69,7 @@ typedef struct Report {
     char machine[GPU_NAME_MAX];
     double p50, p99, tokens;
     double flops[FORMULAS]; /* of one step on one rank */
-    double roof, sheet;     /* peak FLOP/s: measured, and from the data sheet; sheet 0: unknown */
+    double peak, sheet;     /* peak FLOP/s: measured, and from the data sheet; sheet 0: unknown */
     size_t used_bytes, arena_bytes, peak_bytes;
 } Report;
 
@@ -106,19 +106,19 @@ static Status count_flops(const BenchModel *m, Report *r)
 static Status collect_report(BenchModel *m, const StepTimes *t, Watch *w, Report *r)
 {
     const Config *c = m->config;
-    Roof roof = { 0 };
+    MeasuredPeak peak = { 0 };
     *r = (Report){ .m = m, .times = t, .watch = w, .peak_bytes = process_peak_bytes() };
     TRY(exec_used_bytes(&m->engine.ex, &r->used_bytes));
     TRY(bench_machine(c, r->machine));
-    TRY(peak_measure(c, train_threads(c), false, &roof)); /* after exec_used_bytes: it allocates */
-    r->roof = roof.flops;
+    TRY(peak_measure(c, train_threads(c), false, &peak)); /* after exec_used_bytes: it allocates */
+    r->peak = peak.flops;
     r->p50 = percentile(t->step, t->n, 0.5);
     r->p99 = percentile(t->step, t->n, 0.99);
     r->tokens = (double)(c->train_batch * c->data_sequence);
     for (int i = 0; i < ENGINE_ARENAS; i++) r->arena_bytes += m->plan.bytes[i];
     bench_sort(w->clock, w->n);
     TRY(count_flops(m, r));
-    r->roof = fmax(r->roof, r->flops[BY_OURS] / r->p50); /* a step can beat a noisy measurement */
+    r->peak = fmax(r->peak, r->flops[BY_OURS] / r->p50); /* a step can beat a noisy measurement */
     return gather_ranks(m, r);
 }
 
@@ -133,7 +133,7 @@ static Status print_flops(const Report *r, Text *out)
     for (int i = 0; i < FORMULAS; i++) {
         double rate = r->flops[i] / r->p50;
         TRY(text_printf(out, "  %-13s%.1f GFLOP/s, %.1f %% of the measured peak %.1f",
-                        i == 0 ? "FLOP/s" : "", rate / 1e9, 100 * rate / r->roof, r->roof / 1e9));
+                        i == 0 ? "FLOP/s" : "", rate / 1e9, 100 * rate / r->peak, r->peak / 1e9));
         if (r->sheet > 0)
             TRY(text_printf(out, ", MFU %.1f %% of the data sheet's %.1f", 100 * rate / r->sheet,
                             r->sheet / 1e9));
@@ -268,13 +268,13 @@ static Status print_json(const Report *r, Text *out)
                   r->tokens / r->p50));
     TRY(text_json(out, ",\"step_p50_s\":%g,\"step_p99_s\":%g,\"again\":%lld", r->p50, r->p99,
                   (long long)r->times->twice));
-    TRY(text_json(out, ",\"roof_flops\":%g,\"sheet_flops\":%g", r->roof, r->sheet));
+    TRY(text_json(out, ",\"roof_flops\":%g,\"sheet_flops\":%g", r->peak, r->sheet));
     for (int i = 0; i < FORMULAS; i++) {
         const char *key = formulas[i].key;
         double flops = r->flops[i], rate = flops / r->p50;
         TRY(text_printf(out, ",\"%s\":", key));
         TRY(text_json(out, "{\"formula\":%s,\"flops\":%g,\"roof_share\":%g", formulas[i].says,
-                      flops, rate / r->roof));
+                      flops, rate / r->peak));
         if (r->sheet > 0) TRY(text_json(out, ",\"mfu\":%g", rate / r->sheet));
         TRY(text_json(out, "}"));
     }

@@ -6,6 +6,7 @@
 #include "cli/cli.h"
 #include "cli/options.h"
 
+#include <stddef.h>
 #include <string.h>
 
 typedef enum BenchKind { BENCH_OPS, BENCH_STEP, BENCH_LADDER, BENCH_SHAPES, BENCH_COMM } BenchKind;
@@ -171,85 +172,109 @@ static Status run_bench(void *state, int n, char **arguments, Arena *a, Text *ou
     return benches[all.kind].fn(&all, &c, NULL, a, out);
 }
 
-/* An option, and the benches that have it. */
+/* Bits of the benches that take an option. */
+enum {
+    OPS = 1 << BENCH_OPS,
+    STEP = 1 << BENCH_STEP,
+    LADDER = 1 << BENCH_LADDER,
+    SHAPES = 1 << BENCH_SHAPES,
+    COMM = 1 << BENCH_COMM
+};
+
+/* An option, the benches that take it, and the member of Bench that it sets: option.target of the
+ * row is NULL, because each call has a Bench of its own. */
 typedef struct BenchOption {
-    unsigned of; /* bit i: bench i */
+    unsigned of;
+    size_t at;
     Option option;
 } BenchOption;
+
+#define OF_CALL(member) offsetof(Bench, member)
+static const BenchOption bench_options[] = {
+    { OPS | STEP | LADDER,
+      OF_CALL(step.steps),
+      { "--steps", OPTION_INT, NULL, "N", "number of timed steps", .min = 1, .max = 1e6 } },
+    { OPS | STEP | LADDER,
+      OF_CALL(small),
+      { "--shrink", OPTION_FLAG, NULL,
+        .help = "shrink the model but keep its structure; settings are applied after that" } },
+    { STEP | LADDER | COMM,
+      OF_CALL(ranks),
+      { "--ranks", OPTION_INT, NULL, "N", "run N ranks on this host, each on its own GPU", .min = 1,
+        .max = 1024 } },
+    { SHAPES,
+      OF_CALL(shapes.group),
+      { "--only", OPTION_CHOICE, NULL, bench_groups, .help = "run only one group of ops" } },
+    { COMM,
+      OF_CALL(comm.only),
+      { "--only", OPTION_CHOICE, NULL, "all|collectives|exchange", .help = "run only one part" } },
+    { SHAPES,
+      OF_CALL(shapes.seed),
+      { "--seed", OPTION_TEXT, NULL, "TEXT",
+        .help = "run five MoE shapes drawn from TEXT instead, each routed in three ways" } },
+    { SHAPES,
+      OF_CALL(shapes.list),
+      { "--list", OPTION_TEXT, NULL, "FILE",
+        .help = "run the rows of FILE, from trace replay --bench, instead" } },
+    { SHAPES,
+      OF_CALL(shapes.shrink),
+      { "--shrink", OPTION_INT, NULL, "N", "divide all sizes by N", .min = 1, .max = 1e6 } },
+    { COMM,
+      OF_CALL(comm.shrink),
+      { "--shrink", OPTION_INT, NULL, "N", "divide all bytes and tokens by N", .min = 1,
+        .max = 1e6 } },
+    { STEP,
+      OF_CALL(step.timeline),
+      { "--timeline", OPTION_TEXT, NULL, "FOLDER",
+        .help = "write the last step for `switchyard viz`: passes by stage, or by lane" } },
+    { STEP, OF_CALL(step.json), { "--json", OPTION_FLAG, NULL, .help = "print one JSON object" } },
+    { SHAPES,
+      OF_CALL(shapes.json),
+      { "--json", OPTION_FLAG, NULL, .help = "print one JSON object per line" } },
+    { COMM,
+      OF_CALL(comm.json),
+      { "--json", OPTION_FLAG, NULL, .help = "print one JSON object per line" } },
+    { SHAPES,
+      OF_CALL(shapes.no_check),
+      { "--no-check", OPTION_FLAG, NULL, .help = "do not compare results with the CPU" } },
+    { OPS,
+      OF_CALL(why),
+      { "--why", OPTION_FLAG, NULL,
+        .help = "list which kernel runs each call on a GPU, and why others do not" } },
+    { OPS,
+      OF_CALL(device),
+      { "--device", OPTION_TEXT, NULL, "GPU",
+        .help = "for --why: a GPU of the hardware files, or a file of one" } },
+    { STEP,
+      OF_CALL(ops),
+      { "--ops", OPTION_FLAG, NULL, .help = "add the table of bench ops for the same model" } },
+    { STEP,
+      OF_CALL(step.data),
+      { "--data", OPTION_FLAG, NULL,
+        .help = "read tokens from data.sources as train does, so that routing is realistic" } },
+    { STEP,
+      OF_CALL(step.exposed),
+      { "--exposed", OPTION_FLAG, NULL,
+        .help = "repeat steps without each kind of traffic to measure what it adds" } },
+};
 
 /* Parses the options of the bench that argv[0] names, and runs it. */
 static Status parse_bench(int argc, char **argv)
 {
-    enum {
-        OPS = 1 << BENCH_OPS,
-        STEP = 1 << BENCH_STEP,
-        LADDER = 1 << BENCH_LADDER,
-        SHAPES = 1 << BENCH_SHAPES,
-        COMM = 1 << BENCH_COMM
-    };
+    enum { N = sizeof bench_options / sizeof *bench_options };
     int kind = BENCH_OPS;
     while (strcmp(benches[kind].command.name + sizeof "switchyard bench", argv[0]) != 0) kind++;
     Bench b = { .kind = (BenchKind)kind, .step.steps = 20, .shapes.shrink = 1, .comm.shrink = 1 };
-    const BenchOption all[] = {
-        { OPS | STEP | LADDER,
-          { "--steps", OPTION_INT, &b.step.steps, "N", "number of timed steps", .min = 1,
-            .max = 1e6 } },
-        { OPS | STEP | LADDER,
-          { "--shrink", OPTION_FLAG, &b.small,
-            .help = "shrink the model but keep its structure; settings are applied after that" } },
-        { STEP | LADDER | COMM,
-          { "--ranks", OPTION_INT, &b.ranks, "N", "run N ranks on this host, each on its own GPU",
-            .min = 1, .max = 1024 } },
-        { SHAPES,
-          { "--only", OPTION_CHOICE, &b.shapes.group, bench_groups,
-            .help = "run only one group of ops" } },
-        { COMM,
-          { "--only", OPTION_CHOICE, &b.comm.only, "all|collectives|exchange",
-            .help = "run only one part" } },
-        { SHAPES,
-          { "--seed", OPTION_TEXT, &b.shapes.seed, "TEXT",
-            .help = "run five MoE shapes drawn from TEXT instead, each routed in three ways" } },
-        { SHAPES,
-          { "--list", OPTION_TEXT, &b.shapes.list, "FILE",
-            .help = "run the rows of FILE, from trace replay --bench, instead" } },
-        { SHAPES,
-          { "--shrink", OPTION_INT, &b.shapes.shrink, "N", "divide all sizes by N", .min = 1,
-            .max = 1e6 } },
-        { COMM,
-          { "--shrink", OPTION_INT, &b.comm.shrink, "N", "divide all bytes and tokens by N",
-            .min = 1, .max = 1e6 } },
-        { STEP,
-          { "--timeline", OPTION_TEXT, &b.step.timeline, "FOLDER",
-            .help = "write the last step for `switchyard viz`: passes by stage, or by lane" } },
-        { STEP, { "--json", OPTION_FLAG, &b.step.json, .help = "print one JSON object" } },
-        { SHAPES,
-          { "--json", OPTION_FLAG, &b.shapes.json, .help = "print one JSON object per line" } },
-        { COMM, { "--json", OPTION_FLAG, &b.comm.json, .help = "print one JSON object per line" } },
-        { SHAPES,
-          { "--no-check", OPTION_FLAG, &b.shapes.no_check,
-            .help = "do not compare results with the CPU" } },
-        { OPS,
-          { "--why", OPTION_FLAG, &b.why,
-            .help = "list which kernel runs each call on a GPU, and why others do not" } },
-        { OPS,
-          { "--device", OPTION_TEXT, &b.device, "GPU",
-            .help = "for --why: a GPU of the hardware files, or a file of one" } },
-        { STEP,
-          { "--ops", OPTION_FLAG, &b.ops,
-            .help = "add the table of bench ops for the same model" } },
-        { STEP,
-          { "--data", OPTION_FLAG, &b.step.data,
-            .help = "read tokens from data.sources as train does, so that routing is realistic" } },
-        { STEP,
-          { "--exposed", OPTION_FLAG, &b.step.exposed,
-            .help = "repeat steps without each kind of traffic to measure what it adds" } },
-    };
-    Option own[sizeof all / sizeof *all];
+    Option own[N];
     Command command = benches[kind].command;
     command.options = own;
     command.max_positional = -1;
-    for (size_t i = 0; i < sizeof all / sizeof *all; i++)
-        if ((all[i].of >> kind & 1) != 0) own[command.n_options++] = all[i].option;
+    for (int i = 0; i < N; i++) {
+        if ((bench_options[i].of >> kind & 1) == 0) continue;
+        Option *o = &own[command.n_options++];
+        *o = bench_options[i].option;
+        o->target = (char *)&b + bench_options[i].at;
+    }
     return options_run(&command, argc, argv, run_bench, &b);
 }
 

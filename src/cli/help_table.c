@@ -3,6 +3,7 @@
 #include "cli/help_table.h"
 
 #include "base/out.h"
+#include "base/text.h"
 
 #include <stdio.h>
 #include <string.h>

@@ -13,7 +13,7 @@
 #ifndef CLI_HELP_TABLE_H
 #define CLI_HELP_TABLE_H
 
-#include "cli/options.h"
+#include "cli/command.h"
 
 /* Is `word` --help=table? */
 bool help_table_asked(const char *word);

@@ -9,6 +9,7 @@
 #include "cli/options.h"
 #include "config/config.h"
 #include "convert/convert.h"
+#include "model/recipe_text.h"
 #include "plan/hardware.h"
 #include "train/init.h"
 #include "viz/report.h"
@@ -54,7 +55,8 @@ static Status dry_run(const Config *c, int ranks, Arena *a, Text *out)
     TRY(config_print(c, out));
     TRY(text_append(out, "\n", 1));
     if (ranks > 1) TRY(mesh_print(&shape, out));
-    return train_plan_print(c, &plan, out);
+    TRY(train_plan_print(c, &plan, out));
+    return recipe_print(c, a, out);
 }
 
 /* Writes RUN/report.html and prints the figures that a user looks for first. */

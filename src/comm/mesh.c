@@ -154,10 +154,10 @@ int mesh_group_size(const MeshShape *s, MeshGroup g)
  * group. */
 bool mesh_exchanges(const MeshShape *s, MeshGroup g, bool stores)
 {
-    bool relays = s->inside > 0;
-    if (g == GROUP_EP) return !relays && !stores;
+    bool hierarchical = s->inside > 0;
+    if (g == GROUP_EP) return !hierarchical && !stores;
     return g == GROUP_CP || g == GROUP_PP ||
-           (relays && (g == GROUP_EP_INSIDE || g == GROUP_EP_ACROSS));
+           (hierarchical && (g == GROUP_EP_INSIDE || g == GROUP_EP_ACROSS));
 }
 
 /* Comparing the groups of rank 0 is enough: a mesh looks the same from every rank, and every group is

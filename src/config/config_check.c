@@ -154,6 +154,36 @@ static Status check_recompute(const Config *c)
     return OK;
 }
 
+/* Refuses what is set of a recipe without a recipe, and layers that are not there. */
+static Status check_fp8(const Config *c)
+{
+    const struct {
+        const char *name;
+        bool set;
+    } details[] = {
+        { "fp8.format", c->fp8_format != FORMAT_E4M3 },
+        { "fp8.scales", c->fp8_scales != SCALES_AUTO },
+        { "fp8.layers", c->fp8_layers.n > 0 },
+        { "fp8.wgrad", c->fp8_wgrad != WGRAD_FP8 },
+    };
+    for (size_t i = 0; c->fp8_recipe == RECIPE_NONE && i < sizeof details / sizeof *details; i++) {
+        if (!details[i].set) continue;
+        return FAIL(ERR_ARG,
+                    "%s is a detail of 8-bit products, and fp8.recipe=none has none: set "
+                    "fp8.recipe=block (or row, tensor), or leave %s out",
+                    details[i].name, details[i].name);
+    }
+    for (int i = 0; i < c->fp8_layers.n; i++) {
+        int64_t layers = c->model_layers + c->mtp_layers;
+        if (c->fp8_layers.at[i] < layers) continue;
+        return FAIL(ERR_ARG, "fp8.layers names layer %lld, %s is %lld (0 is the first)",
+                    (long long)c->fp8_layers.at[i],
+                    c->mtp_layers > 0 ? "model.layers + mtp.layers" : "model.layers",
+                    (long long)layers);
+    }
+    return OK;
+}
+
 /* A kernel that was chosen by name must not silently be replaced by another one. */
 static Status check_device(const Config *c)
 {
@@ -221,6 +251,7 @@ Status config_check(const Config *c)
     if (c->mesh_ep > 1) TRY(config_divides("mesh.ep", c->mesh_ep, "moe.experts", c->moe_experts));
     TRY(config_check_cp(c->mesh_cp, c->data_sequence));
     TRY(check_recompute(c));
+    TRY(check_fp8(c));
     TRY(check_device(c));
     return check_optimizer(c);
 }

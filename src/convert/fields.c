@@ -193,14 +193,6 @@ void field_translate(const char *words, bool to_ours, FieldValue text)
     }
 }
 
-bool field_same_value(const char *a, const char *b)
-{
-    char *end_a = NULL, *end_b = NULL;
-    double x = strtod(a, &end_a), y = strtod(b, &end_b);
-    bool numbers = end_a != a && end_b != b && *end_a == '\0' && *end_b == '\0';
-    return numbers ? x == y : strcmp(a, b) == 0;
-}
-
 /* ---- JSON ---- */
 
 /* The objects that hold the members of rotary positions. */

@@ -50,8 +50,6 @@ const ConfigRow *field_row(const char *setting);
 Status field_setting_text(const Config *c, const char *setting, Arena *a, FieldValue out);
 /* Replaces a text by the other side of its pair; a text without a pair is unchanged. */
 void field_translate(const char *words, bool to_ours, FieldValue text);
-/* Are two texts the same number, or if one is no number, the same word? */
-bool field_same_value(const char *a, const char *b);
 
 /* The i-th location that a key allows: the names of the object ("" is the whole file) and of the member.
  * False: there are no more. */

@@ -43,7 +43,7 @@ Status layer_loss(LayerRun *r, int depth, Tensor y, Tensor *dy)
                       .scale = tensor_rows(&r->head.scale, depth, 1),
                       .loss = r->head.loss,
                       .loss_sum = sum,
-                      .chunk = head_chunk(spec->loss_chunk, r->ex->gpu != NULL, spec->vocab,
+                      .chunk = head_chunk(spec->loss.chunk, r->ex->gpu != NULL, spec->vocab,
                                           spec->act) };
     if (r->training) {
         TRY(tensor_new2(r->keep, spec->act, r->tokens, spec->hidden, dy));

@@ -2,12 +2,9 @@
  * the SwiGLU MLP, the pool of rows. What one kind alone does is in its own file; the engine that
  * calls phases is train/run_layers.c. */
 #include "model/layer.h"
-#include "model/recipe.h"
 
 #include "op/exchange.h"
-#include "op/linear.h"
 #include "op/rmsnorm.h"
-#include "op/swiglu.h"
 
 #include <assert.h>
 #include <math.h>
@@ -149,51 +146,4 @@ Status layer_norm_backward(LayerRun *r, const NormState *n, Tensor dy)
                                             .dres = r->dh_out,
                                             .dx = r->dh,
                                             .dw = r->weights->dw[ROLE_NORM] });
-}
-
-/* The SwiGLU MLP: (N, D) to (N, D). A dense layer and the shared experts use the same roles. */
-
-/* gu (tokens, 2F): gate in the first F columns, up in the others. */
-static Status mlp_pre_activation(LayerRun *r, MlpState *m, Tensor y, Arena *arena)
-{
-    Operand w = r->weights->w[ROLE_GATE_UP];
-    TRY(tensor_new2(arena, r->spec->act, r->tokens, w.data.dim[0], &m->gu));
-    return recipe_forward(r, ROLE_GATE_UP, y, (Tensor){ 0 }, m->gu);
-}
-
-static Status mlp_activation(LayerRun *r, MlpState *m, Arena *arena)
-{
-    TRY(tensor_new2(arena, r->spec->act, m->gu.dim[0], m->gu.dim[1] / 2, &m->act));
-    return swiglu_fwd(r->ex, (SwigluFwd){ .gu = m->gu, .y = m->act, .limit = m->limit });
-}
-
-/* forward:  gu = W_gate_up y,  act = silu(gate) * up,  out = W_down act + residual
- * A second forward (recomputing) stops at act, because backward does not read out. */
-Status layer_mlp_forward(LayerRun *r, MlpState *m, Tensor y, Tensor residual, Tensor out,
-                         unsigned gu_piece)
-{
-    TRY(mlp_pre_activation(r, m, y, layer_arena(r, gu_piece)));
-    TRY(mlp_activation(r, m, layer_arena(r, gu_piece | RECOMPUTE_ACT)));
-    if (r->recomputing) return OK;
-    return recipe_forward(r, ROLE_DOWN, m->act, residual, out);
-}
-
-Status layer_mlp_backward_input(LayerRun *r, MlpState *m, Tensor y, Tensor dout, Tensor dy,
-                                unsigned gu_piece)
-{
-    if (recomputes(r, gu_piece)) TRY(mlp_pre_activation(r, m, y, r->ring));
-    if (recomputes(r, gu_piece | RECOMPUTE_ACT)) TRY(mlp_activation(r, m, r->ring));
-    Tensor dact;
-    TRY(tensor_new2(r->scratch, r->spec->act, m->act.dim[0], m->act.dim[1], &dact));
-    TRY(recipe_backward_input(r, ROLE_DOWN, dout, (Tensor){ 0 }, dact));
-    /* Nothing reads the pre-activation after this op, so its gradient overwrites it. */
-    TRY(swiglu_bwd(r->ex, (SwigluBwd){ .dy = dact, .gu = m->gu, .dgu = m->gu, .limit = m->limit }));
-    return recipe_backward_input(r, ROLE_GATE_UP, m->gu, (Tensor){ 0 }, dy);
-}
-
-/* dW_down += dout^T act,  dW_gate_up += dgu^T y. m->gu holds dgu since backward_input. */
-Status layer_mlp_backward_weight(LayerRun *r, const MlpState *m, Tensor y, Tensor dout)
-{
-    TRY(recipe_backward_weight(r, ROLE_DOWN, dout, m->act));
-    return recipe_backward_weight(r, ROLE_GATE_UP, m->gu, y);
 }

@@ -222,19 +222,4 @@ Status layer_last_norm(const ModelSpec *s, int depth, ParamList *out);
  * gradients. */
 Status layer_loss(LayerRun *r, int depth, Tensor y, Tensor *dy);
 
-/* A SwiGLU MLP on y (dense layers and shared experts). */
-typedef struct MlpState {
-    Tensor gu, act;
-    float limit; /* of the clamped form, set by the layer; 0: the plain one */
-} MlpState;
-/* out = mlp(y) + residual (optional). gu_piece: the recompute module of the pre-activation; 0:
- * none. */
-Status layer_mlp_forward(LayerRun *r, MlpState *m, Tensor y, Tensor residual, Tensor out,
-                         unsigned gu_piece);
-/* Makes dy from dout, and in m->gu the gradient of the pre-activation, which backward_weight
- * reads. */
-Status layer_mlp_backward_input(LayerRun *r, MlpState *m, Tensor y, Tensor dout, Tensor dy,
-                                unsigned gu_piece);
-Status layer_mlp_backward_weight(LayerRun *r, const MlpState *m, Tensor y, Tensor dout);
-
 #endif

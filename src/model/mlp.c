@@ -1,7 +1,58 @@
 /* mlp: h_out = h + W_down swiglu(W_gate_up norm(h)): the dense layer. Kept for backward: y, the
- * pre-activation, the activation. The MLP itself is layer.c's, which the shared experts of a MoE
- * layer use as well. */
-#include "model/layer.h"
+ * pre-activation, the activation. The shared experts of a MoE layer use the MLP itself, too. */
+#include "model/mlp.h"
+
+#include "model/recipe.h"
+#include "op/swiglu.h"
+
+/* ---- the MLP: (N, D) to (N, D) ---- */
+
+/* gu (tokens, 2F): gate in the first F columns, up in the others. */
+static Status mlp_pre_activation(LayerRun *r, MlpState *m, Tensor y, Arena *arena)
+{
+    Operand w = r->weights->w[ROLE_GATE_UP];
+    TRY(tensor_new2(arena, r->spec->act, r->tokens, w.data.dim[0], &m->gu));
+    return recipe_forward(r, ROLE_GATE_UP, y, (Tensor){ 0 }, m->gu);
+}
+
+static Status mlp_activation(LayerRun *r, MlpState *m, Arena *arena)
+{
+    TRY(tensor_new2(arena, r->spec->act, m->gu.dim[0], m->gu.dim[1] / 2, &m->act));
+    return swiglu_fwd(r->ex, (SwigluFwd){ .gu = m->gu, .y = m->act, .limit = m->limit });
+}
+
+/* forward:  gu = W_gate_up y,  act = silu(gate) * up,  out = W_down act + residual
+ * A second forward (recomputing) stops at act, because backward does not read out. */
+Status mlp_forward(LayerRun *r, MlpState *m, Tensor y, Tensor residual, Tensor out,
+                   unsigned gu_piece)
+{
+    TRY(mlp_pre_activation(r, m, y, layer_arena(r, gu_piece)));
+    TRY(mlp_activation(r, m, layer_arena(r, gu_piece | RECOMPUTE_ACT)));
+    if (r->recomputing) return OK;
+    return recipe_forward(r, ROLE_DOWN, m->act, residual, out);
+}
+
+Status mlp_backward_input(LayerRun *r, MlpState *m, Tensor y, Tensor dout, Tensor dy,
+                          unsigned gu_piece)
+{
+    if (layer_arena(r, gu_piece) == r->ring) TRY(mlp_pre_activation(r, m, y, r->ring));
+    if (layer_arena(r, gu_piece | RECOMPUTE_ACT) == r->ring) TRY(mlp_activation(r, m, r->ring));
+    Tensor dact;
+    TRY(tensor_new2(r->scratch, r->spec->act, m->act.dim[0], m->act.dim[1], &dact));
+    TRY(recipe_backward_input(r, ROLE_DOWN, dout, (Tensor){ 0 }, dact));
+    /* Nothing reads the pre-activation after this op, so its gradient overwrites it. */
+    TRY(swiglu_bwd(r->ex, (SwigluBwd){ .dy = dact, .gu = m->gu, .dgu = m->gu, .limit = m->limit }));
+    return recipe_backward_input(r, ROLE_GATE_UP, m->gu, (Tensor){ 0 }, dy);
+}
+
+/* dW_down += dout^T act,  dW_gate_up += dgu^T y. m->gu holds dgu since backward_input. */
+Status mlp_backward_weight(LayerRun *r, const MlpState *m, Tensor y, Tensor dout)
+{
+    TRY(recipe_backward_weight(r, ROLE_DOWN, dout, m->act));
+    return recipe_backward_weight(r, ROLE_GATE_UP, m->gu, y);
+}
+
+/* ---- the layer ---- */
 
 typedef struct MlpLayerState {
     NormState norm;
@@ -22,33 +73,33 @@ static Status mlp_params(const ModelSpec *s, const LayerSpec *l, ParamList *out)
                       "model.layers.%d.mlp.down_proj.weight", i);
 }
 
-static Status mlp_forward(LayerRun *r)
+static Status dense_forward(LayerRun *r)
 {
     MlpLayerState *s = r->state;
     TRY(layer_norm_forward(r, &s->norm));
-    return layer_mlp_forward(r, &s->mlp, s->norm.y, r->h, r->h_out, 0);
+    return mlp_forward(r, &s->mlp, s->norm.y, r->h, r->h_out, 0);
 }
 
 /* dy is needed only until the norm has read it, so it lies in scratch. */
-static Status mlp_backward_input(LayerRun *r)
+static Status dense_backward_input(LayerRun *r)
 {
     MlpLayerState *s = r->state;
     TRY(layer_norm_recompute(r, &s->norm));
     Tensor dy;
     TRY(tensor_new2(r->scratch, r->spec->act, r->tokens, r->spec->hidden, &dy));
-    TRY(layer_mlp_backward_input(r, &s->mlp, s->norm.y, r->dh_out, dy, 0));
+    TRY(mlp_backward_input(r, &s->mlp, s->norm.y, r->dh_out, dy, 0));
     return layer_norm_backward(r, &s->norm, dy);
 }
 
 /* Runs after backward_input, which left the gradient of the pre-activation in s->mlp.gu. */
-static Status mlp_backward_weight(LayerRun *r)
+static Status dense_backward_weight(LayerRun *r)
 {
     MlpLayerState *s = r->state;
-    return layer_mlp_backward_weight(r, &s->mlp, s->norm.y, r->dh_out);
+    return mlp_backward_weight(r, &s->mlp, s->norm.y, r->dh_out);
 }
 
 static const Phase phases[] = {
-    { "mlp", LANE_COMPUTE, mlp_forward, mlp_backward_input, mlp_backward_weight,
+    { "mlp", LANE_COMPUTE, dense_forward, dense_backward_input, dense_backward_weight,
       .part = PHASE_EXPERTS },
 };
 

@@ -62,7 +62,7 @@ static Rows received_tokens(const LayerRun *r)
     double mean = (double)n * exchange_of(r)->rows(m->experts, m->rule.top_k, ranks);
     const MoeState *s = r->state;
     Rows rows = bounded_rows(r, r->spec->capacity.blocks, mean, (double)(n * ranks),
-                             exchange_of(r)->gapless ? 1 : (double)ranks);
+                             exchange_of(r)->compact ? 1 : (double)ranks);
     if (s->travel.first.data != NULL) rows.device = tensor_at(&s->travel.first, ranks);
     return rows;
 }
@@ -138,7 +138,7 @@ static Status prepare_relay(LayerRun *r)
     int64_t k = tensor_cols(&s->route.index);
     s->travel.relay =
         (ExchangeRelay){ .inside = r->spec->ranks.ep_inside, .expected = rows.expected };
-    return tensor_new2(r->keep, DTYPE_I32, rows.bound, k, &s->travel.relay.place);
+    return tensor_new2(r->keep, DTYPE_I32, rows.bound, k, &s->travel.relay.offset);
 }
 
 /* Bounds of rows and tokens are known here, before routing: nothing of this depends on what the
@@ -159,12 +159,12 @@ static Status prepare_moe(LayerRun *r)
     if (is_spread(r)) {
         TRY(tensor_new2(r->keep, DTYPE_I32, tokens, k, &s->experts.index));
         TRY(tensor_new2(r->keep, DTYPE_F32, tokens, k, &s->experts.weight));
-        if (exchange_of(r)->places) TRY(tensor_new2(r->keep, DTYPE_I32, n, k, &s->travel.place));
-        if (exchange_of(r)->gapless) {
+        if (exchange_of(r)->offsets) TRY(tensor_new2(r->keep, DTYPE_I32, n, k, &s->travel.offset));
+        if (exchange_of(r)->compact) {
             TRY(tensor_new2(r->keep, DTYPE_I32, 1, r->spec->ranks.ep, &s->travel.count));
             TRY(tensor_new2(r->keep, DTYPE_I32, 1, r->spec->ranks.ep + 1, &s->travel.first));
         }
-        if (exchange_of(r)->relays) TRY(prepare_relay(r));
+        if (exchange_of(r)->hierarchical) TRY(prepare_relay(r));
     }
     if (is_pooled(r)) TRY(tensor_new1(r->keep, DTYPE_I32, 1, &s->order.begin));
     TRY(tensor_new2(r->keep, DTYPE_I32, 1, e / r->spec->ranks.ep + 1, &s->order.offsets));
@@ -278,10 +278,10 @@ static Tensor overflow_flag(const LayerRun *r, int which)
 static Status place_tokens(LayerRun *r)
 {
     MoeState *s = r->state;
-    const Rows rows = exchange_of(r)->relays ? relayed_rows(r) : received_tokens(r);
-    int64_t room = exchange_of(r)->gapless ? r->rows : rows.bound / exchange_blocks_of(r);
+    const Rows rows = exchange_of(r)->hierarchical ? relayed_rows(r) : received_tokens(r);
+    int64_t room = exchange_of(r)->compact ? r->rows : rows.bound / exchange_blocks_of(r);
     return exchange_place(r->ex, (ExchangePlace){ .index = s->route.index,
-                                                  .place = s->travel.place,
+                                                  .offset = s->travel.offset,
                                                   .overflow = overflow_flag(r, OVERFLOW_BLOCKS),
                                                   .count = s->travel.count,
                                                   .experts = r->layer->as.moe.experts,
@@ -300,7 +300,7 @@ static Status send_tokens(LayerRun *r, Tensor x, bool routing, Arena *arena, Ten
         r->ex, (ExchangeDispatch){ .x = x,
                                    .index = routing ? s->route.index : none,
                                    .weight = routing ? s->route.weight : none,
-                                   .place = s->travel.place,
+                                   .offset = s->travel.offset,
                                    .count = s->travel.count,
                                    .first = s->travel.first,
                                    .relay = s->travel.relay,
@@ -333,7 +333,7 @@ static Status dispatch_forward(LayerRun *r)
     s->experts.x = s->travel.sent;
     if (!r->recomputing && loss_parts(r) > 1) TRY(loss_of_counts(r));
     if (!r->recomputing && r->spec->ranks.cp > 1) TRY(drop_tokens(r));
-    if (!r->recomputing && s->travel.place.data != NULL) TRY(place_tokens(r));
+    if (!r->recomputing && s->travel.offset.data != NULL) TRY(place_tokens(r));
     if (is_spread(r))
         TRY(send_tokens(r, s->travel.sent, !r->recomputing, layer_arena(r, RECOMPUTE_EXCHANGE),
                         &s->experts.x));
@@ -360,8 +360,8 @@ static Status shared_forward(LayerRun *r)
     if (m->shared_ffn == 0) return OK;
     s->shared.mlp.limit = m->limit;
     TRY(tensor_new2(m->shared_gate ? r->keep : r->ring, r->spec->act, n, d, &s->shared.gated));
-    TRY(layer_mlp_forward(r, &s->shared.mlp, s->norm.y, (Tensor){ 0 }, s->shared.gated,
-                          RECOMPUTE_SHARED));
+    TRY(mlp_forward(r, &s->shared.mlp, s->norm.y, (Tensor){ 0 }, s->shared.gated,
+                    RECOMPUTE_SHARED));
     s->shared.out = s->shared.gated;
     if (!m->shared_gate) return OK;
     /* The recomputed MLP's output is needed only behind a gate. */
@@ -380,6 +380,20 @@ static Status shared_forward(LayerRun *r)
                                         .sigmoid = true });
 }
 
+/* What a product of experts reads: rows of x, and the row_token that says which. Blocks of received
+ * rows have gaps that hold no numbers. So an 8-bit operand of received rows has only those of this
+ * rank's experts, gathered: no scale depends on a gap. */
+static Status routed_operand(LayerRun *r, ParamRole role, RecipeSide side, Tensor x,
+                             Tensor *row_token, Operand *out)
+{
+    const MoeState *s = r->state;
+    RecipeGroups routed = { .row_token = s->order.row_token, .rows = routed_rows(r) };
+    bool gathers = is_spread(r) && recipe_quantises(r->spec, r->layer, role);
+    routed.rows.first = NULL; /* x lies in no pool */
+    *row_token = gathers ? (Tensor){ 0 } : s->order.row_token;
+    return recipe_rows(r, role, side, x, gathers ? &routed : NULL, out);
+}
+
 /* forward: pre = W_gate_up x,  act = swiglu(pre),  out = W_down act, rows grouped by expert. `act`
  * is scratch: backward makes it again from pre. */
 static Status experts_forward(LayerRun *r)
@@ -394,12 +408,13 @@ static Status experts_forward(LayerRun *r)
         TRY(tensor_new2(r->keep, r->spec->act, rows.bound, 2 * m->ffn, &s->experts.pre));
     TRY(tensor_new2(r->scratch, r->spec->act, rows.bound, m->ffn, &act));
     Operand x, w, down, a;
-    TRY(recipe_rows(r, ROLE_EXPERT_GATE_UP, SIDE_FORWARD, s->experts.x, NULL, &x));
+    Tensor row_token;
+    TRY(routed_operand(r, ROLE_EXPERT_GATE_UP, SIDE_FORWARD, s->experts.x, &row_token, &x));
     TRY(recipe_weight(r, ROLE_EXPERT_GATE_UP, false, &w));
     TRY(moe_up_fwd(r->ex, (MoeUpFwd){ .x = x,
                                       .w = w,
                                       .offsets = s->order.offsets,
-                                      .row_token = s->order.row_token,
+                                      .row_token = row_token,
                                       .pre = s->experts.pre,
                                       .act = act,
                                       .bias = r->weights->w[ROLE_EXPERT_GATE_UP_BIAS].data,
@@ -407,8 +422,8 @@ static Status experts_forward(LayerRun *r)
                                       .limit = m->limit }));
     if (r->recomputing) return OK;
     TRY(tensor_new2(r->ring, r->spec->act, rows.bound, r->spec->hidden, &s->experts.out));
-    Rows own = rows; /* act lies in no pool */
-    own.first = NULL;
+    RecipeGroups own = { .rows = rows };
+    own.rows.first = NULL; /* act lies in no pool */
     TRY(recipe_rows(r, ROLE_EXPERT_DOWN, SIDE_FORWARD, act, &own, &a));
     TRY(recipe_weight(r, ROLE_EXPERT_DOWN, false, &down));
     return moe_down_fwd(r->ex, (MoeDownFwd){ .act = a,
@@ -442,7 +457,7 @@ static Status combine_forward(LayerRun *r)
         Tensor back;
         TRY(sum_rows(r, s->experts.out, s->experts.weight, &back));
         return exchange_combine(r->ex, (ExchangeCombine){ .x = back,
-                                                          .place = s->travel.place,
+                                                          .offset = s->travel.offset,
                                                           .first = s->travel.first,
                                                           .relay = s->travel.relay,
                                                           .shared = s->shared.out,
@@ -488,14 +503,15 @@ static Status experts_backward_input(LayerRun *r)
     TRY(tensor_new2(r->ring, DTYPE_F32, s->experts.weight.dim[0], m->rule.top_k,
                     &s->experts.dweight));
     Operand dy, down, dpre, up;
-    TRY(recipe_rows(r, ROLE_EXPERT_DOWN, SIDE_GRADIENT, s->experts.dout, NULL, &dy));
+    Tensor row_token;
+    TRY(routed_operand(r, ROLE_EXPERT_DOWN, SIDE_GRADIENT, s->experts.dout, &row_token, &dy));
     TRY(recipe_weight(r, ROLE_EXPERT_DOWN, true, &down));
     TRY(moe_down_bwd_input(r->ex,
                            (MoeDownBwdInput){ .dy = dy,
                                               .w = down,
                                               .pre = s->experts.pre,
                                               .offsets = s->order.offsets,
-                                              .row_token = s->order.row_token,
+                                              .row_token = row_token,
                                               .row_slot = s->order.row_slot,
                                               .weight = s->experts.weight,
                                               .dpre = s->experts.pre,
@@ -505,7 +521,8 @@ static Status experts_backward_input(LayerRun *r)
                                               .rows = rows,
                                               .limit = m->limit }));
     TRY(tensor_new2(r->ring, r->spec->act, rows.bound, r->spec->hidden, &s->experts.dx));
-    TRY(recipe_rows(r, ROLE_EXPERT_GATE_UP, SIDE_GRADIENT, s->experts.pre, &rows, &dpre));
+    RecipeGroups own = { .rows = rows };
+    TRY(recipe_rows(r, ROLE_EXPERT_GATE_UP, SIDE_GRADIENT, s->experts.pre, &own, &dpre));
     TRY(recipe_weight(r, ROLE_EXPERT_GATE_UP, true, &up));
     if (dpre.kind != OPERAND_PLAIN) rows.first = NULL; /* its rows are no longer in the pool */
     return moe_up_bwd_input(r->ex, (MoeUpBwdInput){ .dpre = dpre,
@@ -589,8 +606,8 @@ static Status shared_backward_input(LayerRun *r)
                                          .dw = s->shared.dgate,
                                          .sigmoid = true }));
     }
-    TRY(layer_mlp_backward_input(r, &s->shared.mlp, s->norm.y, s->shared.dgated, s->shared.dy,
-                                 RECOMPUTE_SHARED));
+    TRY(mlp_backward_input(r, &s->shared.mlp, s->norm.y, s->shared.dgated, s->shared.dy,
+                           RECOMPUTE_SHARED));
     if (!m->shared_gate) return OK;
     Tensor w = r->weights->w[ROLE_SHARED_GATE].data, dy = s->shared.dy;
     return linear_bwd_input(r->ex, (LinearBwdInput){ .dy = operand_plain(s->shared.dgate),
@@ -603,7 +620,7 @@ static Status shared_backward_weight(LayerRun *r)
 {
     MoeState *s = r->state;
     if (r->layer->as.moe.shared_ffn == 0) return OK;
-    TRY(layer_mlp_backward_weight(r, &s->shared.mlp, s->norm.y, s->shared.dgated));
+    TRY(mlp_backward_weight(r, &s->shared.mlp, s->norm.y, s->shared.dgated));
     if (!r->layer->as.moe.shared_gate) return OK;
     return linear_bwd_weight(r->ex, (LinearBwdWeight){ .dy = operand_plain(s->shared.dgate),
                                                        .x = operand_plain(s->norm.y),
@@ -626,7 +643,7 @@ static Status dispatch_backward_input(LayerRun *r)
     TRY(tensor_new2(r->ring, DTYPE_F32, n, tensor_cols(&s->route.weight), &s->travel.dweight));
     return exchange_combine(r->ex,
                             (ExchangeCombine){ .x = back,
-                                               .place = s->travel.place,
+                                               .offset = s->travel.offset,
                                                .first = s->travel.first,
                                                .relay = s->travel.relay,
                                                .rows_weight = s->experts.dweight,

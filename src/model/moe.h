@@ -7,7 +7,7 @@
 #ifndef MODEL_MOE_H
 #define MODEL_MOE_H
 
-#include "model/layer.h"
+#include "model/mlp.h"
 #include "op/exchange.h"
 
 /* The choice of experts. All but score_sum is always kept: a second decision could differ, because
@@ -39,11 +39,11 @@ typedef struct MoeOrder {
 /* How tokens reach the ranks of their experts. */
 typedef struct MoeTravel {
     Tensor sent;         /* ring: what goes to experts: y, or y scaled by its weight */
-    Tensor place;        /* each token's row in the block for each rank or host: always kept */
+    Tensor offset;       /* each token's row in the block for each rank or host: always kept */
     Tensor count;        /* tokens that go to each rank, in compact exchanges: always kept */
     Tensor first;        /* compact: their first row at each receiver, then how many rows this
                           * rank received: always kept */
-    ExchangeRelay relay; /* hierarchical: `place` of rows that this rank passes on: always kept */
+    ExchangeRelay relay; /* hierarchical: `offset` of rows that this rank passes on: always kept */
     Tensor dy, dweight;  /* ring, backward: gradients that came back to the tokens' rank */
 } MoeTravel;
 

@@ -175,15 +175,6 @@ ParamPiece param_piece(const ParamTable *t, const Param *p, const ParamMemory *m
                          tensor_rows(&m->buffer[b], local, end - first) };
 }
 
-/* first[b] is a place in the flat space, so this is right only for buffers that hold all of it. */
-Tensor param_view(const Param *p, const ParamMemory *m, ParamBuffer b)
-{
-    Tensor flat = tensor_rows(&m->buffer[b], p->first[b], param_elems(p));
-    Tensor view = { flat.data, flat.dtype, p->rank, { 0 } };
-    for (int i = 0; i < p->rank; i++) view.dim[i] = p->dim[i];
-    return view;
-}
-
 /* Piece by run, because the elements of a run have neighbouring numbers and one call fills them. */
 void param_fill(const Param *p, uint64_t seed, const Piece *in, int64_t i, int64_t n, float *out)
 {

@@ -232,9 +232,6 @@ ParamPiece param_piece(const ParamTable *t, const Param *p, const ParamMemory *m
  * weights. */
 void param_fill(const Param *p, uint64_t seed, const Piece *in, int64_t i, int64_t n, float *out);
 
-/* A view of a parameter, with its shape, in a buffer that is not sharded. */
-Tensor param_view(const Param *p, const ParamMemory *m, ParamBuffer b);
-
 /* Layers add their parameters with this while params_build runs (layer.h: LayerDesc.params). */
 typedef struct ParamAdd {
     ParamRole role;

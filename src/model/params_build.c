@@ -285,10 +285,8 @@ static Status fill_bucket(ParamTable *t, const ModelSpec *spec, int first, int e
     for (; matrices < t->n_matrices; matrices++) {
         const Matrix *m = &t->matrix[matrices];
         int64_t n = matrix_elems(m), cols = m->dim[m->rank - 1];
-        int64_t experts = m->rank == 3 ? m->dim[0] : 1;
         bytes += (int64_t)copies_bytes(&spec->weights, n / cols, cols);
-        layer->scaled += experts * (int64_t)recipe_bytes(spec, &spec->layers[m->layer], m->role,
-                                                         n / cols / experts, cols);
+        layer->scaled += (int64_t)recipe_bytes(spec, &spec->layers[m->layer], m->role, m);
         at -= n;
     }
     bytes += (int64_t)copies_bytes(&spec->weights, 1, at); /* padding */

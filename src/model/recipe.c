@@ -8,6 +8,8 @@ typedef struct RecipeKinds {
     OperandKind rows, weight, columns;
 } RecipeKinds;
 
+enum { SIDE_WEIGHT = SIDE_GRADIENT + 1 }; /* the matrix itself, for names */
+
 static const RecipeKinds kinds[] = {
     [RECIPE_NONE] = { OPERAND_PLAIN, OPERAND_PLAIN, OPERAND_PLAIN },
     [RECIPE_TENSOR] = { OPERAND_TENSOR, OPERAND_TENSOR, OPERAND_TENSOR },
@@ -15,23 +17,28 @@ static const RecipeKinds kinds[] = {
     [RECIPE_BLOCK] = { OPERAND_1X128, OPERAND_128X128, OPERAND_1X128 },
 };
 
-/* Matrices that 8-bit recipes multiply by. */
-static bool role_fits(ParamRole role)
-{
-    static const ParamRole roles[] = { ROLE_Q,          ROLE_A,
-                                       ROLE_Q_B,        ROLE_KV_B,
-                                       ROLE_O,          ROLE_GATE_UP,
-                                       ROLE_DOWN,       ROLE_EXPERT_GATE_UP,
-                                       ROLE_EXPERT_DOWN };
-    for (size_t i = 0; i < sizeof roles / sizeof *roles; i++) {
-        if (roles[i] == role) return true;
+/* The matrices that 8-bit recipes multiply by, and what errors call the operands of their products:
+ * those of SIDE_FORWARD and SIDE_GRADIENT, and the matrix itself. */
+#define SIDES(matrix)                                                                              \
+    {                                                                                              \
+        "the input of " matrix, "the gradient of " matrix, matrix                                  \
     }
-    return false;
-}
+static const char *const operand_names[ROLE_COUNT][SIDE_WEIGHT + 1] = {
+    [ROLE_Q] = SIDES("attention's q projection"),
+    [ROLE_A] = SIDES("attention's first projection"),
+    [ROLE_Q_B] = SIDES("attention's q_b projection"),
+    [ROLE_KV_B] = SIDES("attention's kv_b projection"),
+    [ROLE_O] = SIDES("attention's output projection"),
+    [ROLE_GATE_UP] = SIDES("the MLP's gate and up projections"),
+    [ROLE_DOWN] = SIDES("the MLP's down projection"),
+    [ROLE_EXPERT_GATE_UP] = SIDES("the experts' gate and up projections"),
+    [ROLE_EXPERT_DOWN] = SIDES("the experts' down projections"),
+};
+#undef SIDES
 
 bool recipe_quantises(const ModelSpec *s, const LayerSpec *l, ParamRole role)
 {
-    return s->recipe.kind != RECIPE_NONE && l->eight_bit && role_fits(role);
+    return s->recipe.kind != RECIPE_NONE && l->eight_bit && operand_names[role][0] != NULL;
 }
 
 bool recipe_columns_quantised(const LayerRun *r, ParamRole role)
@@ -44,14 +51,14 @@ static Dtype type_of(const LayerRun *r, RecipeSide side)
     return side == SIDE_GRADIENT ? r->spec->recipe.gradient : r->spec->recipe.forward;
 }
 
-Status recipe_rows(LayerRun *r, ParamRole role, RecipeSide side, Tensor x, const Rows *rows,
-                   Operand *out)
+Status recipe_rows(LayerRun *r, ParamRole role, RecipeSide side, Tensor x,
+                   const RecipeGroups *routed, Operand *out)
 {
     *out = operand_plain(x);
     if (!recipe_quantises(r->spec, r->layer, role)) return OK;
-    Quantize q = { .x = x, .pow2 = r->spec->recipe.pow2 };
-    int64_t D = tensor_cols(&x), n = rows != NULL ? rows->bound : tensor_elems(&x) / D;
-    if (rows != NULL) q.rows = *rows;
+    Quantize q = { .x = x, .pow2 = r->spec->recipe.pow2, .of = operand_names[role][side] };
+    int64_t D = tensor_cols(&x), n = routed != NULL ? routed->rows.bound : tensor_elems(&x) / D;
+    if (routed != NULL) q.rows = routed->rows, q.row_token = routed->row_token;
     TRY(operand_new(r->scratch, kinds[r->spec->recipe.kind].rows, type_of(r, side), 2,
                     (const int64_t[]){ n, D }, &q.quant));
     *out = q.quant;
@@ -64,7 +71,7 @@ Status recipe_columns(LayerRun *r, ParamRole role, RecipeSide side, Tensor x,
     *out = operand_plain(x);
     if (!recipe_columns_quantised(r, role) || r->weights->dw[role].data == NULL) return OK;
     const OperandKind kind = kinds[r->spec->recipe.kind].columns;
-    Quantize q = { .x = x, .pow2 = r->spec->recipe.pow2 };
+    Quantize q = { .x = x, .pow2 = r->spec->recipe.pow2, .of = operand_names[role][side] };
     int64_t D = tensor_cols(&x), n = tensor_elems(&x) / D;
     if (groups == NULL) {
         TRY(operand_new(r->scratch, kind, type_of(r, side), 2, (const int64_t[]){ D, n },
@@ -102,14 +109,16 @@ Status recipe_alloc(const ModelSpec *s, const LayerSpec *l, Arena *a, LayerWeigh
     return OK;
 }
 
-double recipe_bytes(const ModelSpec *s, const LayerSpec *l, ParamRole role, int64_t rows,
-                    int64_t cols)
+size_t recipe_bytes(const ModelSpec *s, const LayerSpec *l, ParamRole role, const Matrix *m)
 {
     if (!recipe_quantises(s, l, role)) return 0;
-    OperandGrid g = operand_grid(kinds[s->recipe.kind].weight, rows, cols);
-    OperandGrid t = operand_grid(kinds[s->recipe.kind].weight, cols, rows);
-    return 2.0 * (double)rows * (double)cols +
-           4.0 * ((double)(g.rows * g.cols) + (double)(t.rows * t.cols));
+    int64_t cols = m->dim[m->rank - 1], matrices = m->rank == 3 ? m->dim[0] : 1;
+    int64_t elems = matrix_elems(m), rows = elems / cols / matrices;
+    OperandKind kind = kinds[s->recipe.kind].weight;
+    OperandGrid g = operand_grid(kind, rows, cols), t = operand_grid(kind, cols, rows);
+    return 2 * arena_rounded((size_t)elems) +
+           arena_rounded((size_t)(matrices * g.rows * g.cols) * sizeof(float)) +
+           arena_rounded((size_t)(matrices * t.rows * t.cols) * sizeof(float));
 }
 
 Status recipe_refresh(Exec *ex, const ModelSpec *s, const LayerWeights *w)
@@ -119,7 +128,8 @@ Status recipe_refresh(Exec *ex, const ModelSpec *s, const LayerWeights *w)
         TRY(quantize(ex, (Quantize){ .x = w->w[role].data,
                                      .quant = w->scaled[0][role],
                                      .transposed = w->scaled[1][role],
-                                     .pow2 = s->recipe.pow2 }));
+                                     .pow2 = s->recipe.pow2,
+                                     .of = operand_names[role][SIDE_WEIGHT] }));
     }
     return OK;
 }
@@ -132,7 +142,9 @@ Status recipe_weight(LayerRun *r, ParamRole role, bool transposed, Operand *out)
     *out = *copy;
     if (copy->data.data != NULL) return OK;
     TRY(new_weight(r->spec, r->scratch, &w->data, transposed, out));
-    Quantize q = { .x = w->data, .pow2 = r->spec->recipe.pow2 };
+    Quantize q = { .x = w->data,
+                   .pow2 = r->spec->recipe.pow2,
+                   .of = operand_names[role][SIDE_WEIGHT] };
     *(transposed ? &q.transposed : &q.quant) = *out;
     return quantize(r->ex, q);
 }

@@ -23,16 +23,16 @@ bool recipe_quantises(const ModelSpec *s, const LayerSpec *l, ParamRole role);
 
 typedef enum RecipeSide { SIDE_FORWARD, SIDE_GRADIENT } RecipeSide;
 
-/* The rows of x, for the product with the matrix of `role`. rows NULL: all of them. The operand is
- * in scratch. */
-Status recipe_rows(LayerRun *r, ParamRole role, RecipeSide side, Tensor x, const Rows *rows,
-                   Operand *out);
-
 /* The routed rows of each expert. row_token without data: x has a row for each. */
 typedef struct RecipeGroups {
     Tensor offsets, row_token;
     Rows rows;
 } RecipeGroups;
+
+/* The rows of x, for the product with the matrix of `role`. routed: the rows in use, gathered by
+ * row_token if it has data; NULL: all rows. The operand is in scratch. */
+Status recipe_rows(LayerRun *r, ParamRole role, RecipeSide side, Tensor x,
+                   const RecipeGroups *routed, Operand *out);
 
 /* The columns of x, for the weight gradient of `role`. groups NULL: all rows are one group. */
 Status recipe_columns(LayerRun *r, ParamRole role, RecipeSide side, Tensor x,
@@ -43,9 +43,9 @@ bool recipe_columns_quantised(const LayerRun *r, ParamRole role);
 
 /* Allocates the 8-bit copies of a layer's matrices, both orientations, in `a`. */
 Status recipe_alloc(const ModelSpec *s, const LayerSpec *l, Arena *a, LayerWeights *w);
-/* Bytes that recipe_alloc takes for a (rows, cols) matrix of `role`; 0: it is not quantised. */
-double recipe_bytes(const ModelSpec *s, const LayerSpec *l, ParamRole role, int64_t rows,
-                    int64_t cols);
+/* Bytes that recipe_alloc takes for a matrix of `role`, as arenas round them; 0: it is not
+ * quantised. */
+size_t recipe_bytes(const ModelSpec *s, const LayerSpec *l, ParamRole role, const Matrix *m);
 /* Quantises them from the weights that products would read otherwise: after a load, and once a
  * step. */
 Status recipe_refresh(Exec *ex, const ModelSpec *s, const LayerWeights *w);

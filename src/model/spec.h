@@ -109,10 +109,11 @@ typedef struct SpecRanks {
 
 /* What fp8.* says; model/recipe.h has the table. */
 typedef struct RecipeSpec {
-    enum { RECIPE_NONE, RECIPE_TENSOR, RECIPE_ROW, RECIPE_BLOCK } kind;
+    RecipeKind kind;
     bool pow2;               /* scales are powers of two */
     Dtype forward, gradient; /* of rows and weights; of gradients */
     bool weight_gradients;   /* products of weight gradients are 8-bit, too */
+    bool per_use;            /* planning: weights are quantised for each product (ZeRO-3) */
 } RecipeSpec;
 
 /* Memory for received rows, as multiples of the rows that balanced routing brings; 0: enough for
@@ -124,6 +125,11 @@ typedef struct RowCapacity {
     int fetching;  /* this many first MoE layers fetch received rows again (RECOMPUTE_EXCHANGE) */
 } RowCapacity;
 
+typedef struct LossSpec {
+    int64_t chunk;      /* what head_chunk is given */
+    float depth_weight; /* weight of each depth's mean loss */
+} LossSpec;
+
 typedef struct ModelSpec {
     const char *name;
     int64_t vocab, hidden, blocks;
@@ -131,7 +137,7 @@ typedef struct ModelSpec {
     bool tied;
     double init_std;
     RotarySpec rotary;
-    int64_t loss_chunk; /* what head_chunk is given */
+    LossSpec loss;
     /* patterns of parameters that are not trained */
     const ConfigTexts *frozen;
     Dtype act; /* type of activations: f32 or bf16 */
@@ -143,10 +149,9 @@ typedef struct ModelSpec {
      * block's end, so block i has layers [block_first[i], block_first[i + 1]). */
     int *block_first;
     int n_layers, n_moe;
-    int block_layers;   /* layers of the largest block */
-    int depths;         /* modules of multi-token prediction */
-    float depth_weight; /* weight of each depth's mean loss */
-    int64_t experts;    /* routed experts of a MoE layer; 0: no such layers */
+    int block_layers; /* layers of the largest block */
+    int depths;       /* modules of multi-token prediction */
+    int64_t experts;  /* routed experts of a MoE layer; 0: no such layers */
     SpecRanks ranks;
     RowCapacity capacity; /* with ranks.ep > 1 */
     bool drops;           /* layers may drop tokens (MoeSpec.capacity) */

@@ -20,7 +20,7 @@
 #include "gpu/fragment.cuh"
 
 extern "C" {
-#include "op/attention_pieces.h"
+#include "op/attention.h"
 }
 
 #include <limits.h>

@@ -29,16 +29,10 @@
 #define OP_ATTENTION_H
 
 #include "base/tensor.h"
+#include "op/attention_pieces.h"
 #include "op/kinds.h"
 
 #include <stdbool.h>
-
-/* Where a call's tokens stand in a sequence that is cut over ranks: rows of q are two pieces of it,
- * one after the other, and so are rows of k. A query sees keys at its position and before it. */
-typedef struct AttentionPieces {
-    int64_t length;     /* tokens of a piece; Tq = Tk = 2 length. 0: the sequence is not cut */
-    int64_t q[2], k[2]; /* where the pieces begin in the sequence, ascending */
-} AttentionPieces;
 
 typedef struct AttentionFwd {
     Tensor q;   /* in  (B, Tq, H, dk) act */

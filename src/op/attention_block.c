@@ -6,36 +6,6 @@
 #include "op/attention_cpu.h"
 #include "op/attention_pieces.h"
 
-Shape attention_fwd_shape(const AttentionFwd *a)
-{
-    return (Shape){ .B = a->q.dim[0],
-                    .H = a->q.dim[2],
-                    .G = a->k.dim[2],
-                    .Tq = a->q.dim[1],
-                    .Tk = a->k.dim[1],
-                    .dk = a->q.dim[3],
-                    .dv = a->v.dim[3],
-                    .act = a->q.dtype,
-                    .scale = a->scale,
-                    .doc = a->doc.data,
-                    .pieces = a->pieces,
-                    .window = a->window,
-                    .chunk = a->chunk };
-}
-
-/* Both directions have the same sizes, so there is one place that reads them from tensors. */
-Shape attention_bwd_shape(const AttentionBwd *a)
-{
-    return attention_fwd_shape(&(AttentionFwd){ .q = a->q,
-                                                .k = a->k,
-                                                .v = a->v,
-                                                .doc = a->doc,
-                                                .scale = a->scale,
-                                                .pieces = a->pieces,
-                                                .window = a->window,
-                                                .chunk = a->chunk });
-}
-
 /* The panels of keys that a strip needs: from the first key that any of its rows sees to the last.
  * If a word holds two keys, the first panel is even, so that both keys of a word are scored. */
 static StripKeys strip_keys(const QueryBlock *q, Word word, int64_t row)

@@ -1,6 +1,6 @@
 /*
- * attention_cpu: what forward and backward attention on the CPU share: the sizes of a call, a block
- * of its queries, and which keys they see. Nothing here is used on a GPU.
+ * attention_cpu: what forward and backward attention on the CPU share: a block of a call's queries,
+ * and which keys they see. Nothing here is used on a GPU.
  *
  * Work is cut into heads: forward by (sequence, head), backward by (sequence, key/value head), so
  * that one thread adds up dk and dv of the query heads that share them, always in the same order.
@@ -15,7 +15,7 @@
 #ifndef OP_ATTENTION_CPU_H
 #define OP_ATTENTION_CPU_H
 
-#include "op/attention.h"
+#include "op/attention_private.h"
 #include "op/attention_tile.h"
 #include "op/gemm.h"
 #include "op/op.h"
@@ -24,21 +24,6 @@
 
 enum { BLOCK_Q = 64, STRIPS = BLOCK_Q / STRIP };
 static const float log2_e = 1.44269504088896341f;
-
-/* The sizes of a call, for both directions. Tensors are contiguous: rows of q are H * dk elements
- * apart, rows of k G * dk, rows of v G * dv. */
-typedef struct Shape {
-    int64_t B, H, G, Tq, Tk, dk, dv;
-    Dtype act;
-    Word word; /* of q, k and v; set where they are multiplied */
-    float scale;
-    const int32_t *doc; /* (B, Tq) or NULL */
-    AttentionPieces pieces;
-    int64_t window, chunk;
-} Shape;
-
-Shape attention_fwd_shape(const AttentionFwd *a);
-Shape attention_bwd_shape(const AttentionBwd *a);
 
 /* Panels [first, end): at least one row of the strip sees a key in each. Panels [whole_first,
  * whole_end): all its rows see all keys, so nothing has to be hidden. */
@@ -127,7 +112,5 @@ static inline int64_t words_of(Word word, int64_t elems)
     return (elems + word_elems(word) - 1) / word_elems(word);
 }
 static inline int64_t panels_of(int64_t columns) { return (columns + LANES - 1) / LANES; }
-static inline int64_t least(int64_t a, int64_t b) { return a < b ? a : b; }
-static inline int64_t most(int64_t a, int64_t b) { return a > b ? a : b; }
 
 #endif

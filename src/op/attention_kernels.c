@@ -5,7 +5,7 @@
  */
 #include "op/attention_kernels.h"
 
-#include "op/attention_pieces.h"
+#include "op/attention.h"
 
 #include <stdio.h>
 
@@ -152,8 +152,8 @@ static void limits_text(const AttentionLimits *l, bool f32, char out[KERNEL_NEED
       library,                                                                                     \
       name##_needs,                                                                                \
       name##_##way##_can,                                                                          \
-      CUDA_OP(attention_##name##_##way##_workspace),                                               \
-      CUDA_OP(attention_##name##_##way),                                                           \
+      GPU_OP(attention_##name##_##way##_workspace),                                                \
+      GPU_OP(attention_##name##_##way),                                                            \
       work },
 
 static const KernelDesc fwd_rows[] = {
@@ -172,26 +172,26 @@ enum { ROWS = sizeof fwd_rows / sizeof *fwd_rows };
 const KernelTable attention_fwd_kernels = { "attention.kernel", fwd_rows, ROWS };
 const KernelTable attention_bwd_kernels = { "attention.kernel", bwd_rows, ROWS };
 
-Status attention_fwd_cuda(Exec *ex, const void *args)
+Status attention_fwd_gpu(Exec *ex, const void *args)
 {
     const AttentionFwd *a = args;
     return kernels_run(ex, &attention_fwd_kernels, "attention_fwd", (int)a->kernel, a);
 }
 
-Status attention_bwd_cuda(Exec *ex, const void *args)
+Status attention_bwd_gpu(Exec *ex, const void *args)
 {
     const AttentionBwd *a = args;
     return kernels_run(ex, &attention_bwd_kernels, "attention_bwd", (int)a->kernel, a);
 }
 
-size_t attention_fwd_cuda_workspace(const Exec *ex, const void *args)
+size_t attention_fwd_gpu_workspace(const Exec *ex, const void *args)
 {
     const AttentionFwd *a = args;
     (void)ex;
     return kernels_workspace(&attention_fwd_kernels, (int)a->kernel, a);
 }
 
-size_t attention_bwd_cuda_workspace(const Exec *ex, const void *args)
+size_t attention_bwd_gpu_workspace(const Exec *ex, const void *args)
 {
     const AttentionBwd *a = args;
     (void)ex;

@@ -12,7 +12,7 @@
 #include "op/kernel.cuh"
 
 extern "C" {
-#include "op/attention_pieces.h"
+#include "op/attention.h"
 }
 
 /* Computes what the fused kernel reads for the rectangle's rows. */

@@ -15,15 +15,22 @@
 #ifndef OP_ATTENTION_PIECES_H
 #define OP_ATTENTION_PIECES_H
 
-#include "op/attention.h"
-
 #include <math.h>
+#include <stdbool.h>
+#include <stdint.h>
 
 #ifdef __CUDACC__
 #define ATTENTION_SHARED static inline __host__ __device__
 #else
 #define ATTENTION_SHARED static inline
 #endif
+
+/* Where a call's tokens stand in a sequence that is cut over ranks: rows of q are two pieces of it,
+ * one after the other, and so are rows of k. A query sees keys at its position and before it. */
+typedef struct AttentionPieces {
+    int64_t length;     /* tokens of a piece; Tq = Tk = 2 length. 0: the sequence is not cut */
+    int64_t q[2], k[2]; /* where the pieces begin in the sequence, ascending */
+} AttentionPieces;
 
 /* Queries [q, q + Tq) and keys [k, k + Tk) of a call. Causal: Tq = Tk, and query q + i sees keys k
  * to k + i. Otherwise each query sees each key. All other pairs of the call are hidden. */

@@ -1,6 +1,6 @@
 /* attention_sink: checks, costs and CPU versions of sinks (attention.h). The op runs after
  * attention_fwd and before attention_bwd, so attention's kernels need not know sinks. */
-#include "op/attention_pieces.h"
+#include "op/attention.h"
 #include "op/cpu_math.h"
 #include "op/op.h"
 

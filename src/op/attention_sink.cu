@@ -6,7 +6,7 @@
 #include "op/pack.cuh"
 
 extern "C" {
-#include "op/attention_pieces.h"
+#include "op/attention.h"
 }
 
 static const int THREADS = 256, WARPS = THREADS / WARP, PARTS = 512;
@@ -133,19 +133,19 @@ template <typename T> static Status backward(struct Exec *ex, const AttentionSin
     return kernel_status("attention_sink_bwd");
 }
 
-extern "C" Status attention_sink_fwd_cuda(struct Exec *ex, const void *args)
+extern "C" Status attention_sink_fwd_gpu(struct Exec *ex, const void *args)
 {
     const AttentionSinkFwd *a = (const AttentionSinkFwd *)args;
     return a->o.dtype == DTYPE_F32 ? forward<float>(ex, a) : forward<Bf16>(ex, a);
 }
 
-extern "C" size_t attention_sink_bwd_cuda_workspace(const struct Exec *, const void *args)
+extern "C" size_t attention_sink_bwd_gpu_workspace(const struct Exec *, const void *args)
 {
     const AttentionSinkBwd *a = (const AttentionSinkBwd *)args;
     return (size_t)parts_of(a) * (size_t)a->o.dim[2] * sizeof(float);
 }
 
-extern "C" Status attention_sink_bwd_cuda(struct Exec *ex, const void *args)
+extern "C" Status attention_sink_bwd_gpu(struct Exec *ex, const void *args)
 {
     const AttentionSinkBwd *a = (const AttentionSinkBwd *)args;
     return a->o.dtype == DTYPE_F32 ? backward<float>(ex, a) : backward<Bf16>(ex, a);

@@ -44,7 +44,7 @@ static __global__ __launch_bounds__(ROWS_THREADS) void bias_fwd_kernel(const T *
     });
 }
 
-extern "C" Status bias_fwd_cuda(struct Exec *ex, const void *args)
+extern "C" Status bias_fwd_gpu(struct Exec *ex, const void *args)
 {
     const BiasFwd *a = (const BiasFwd *)args;
     int64_t n = a->x.dim[0], d = tensor_row_elems(&a->x);
@@ -95,13 +95,13 @@ static __global__ __launch_bounds__(LANES *DEEP) void bias_bwd_kernel(const T *d
 
 static int64_t blocks_of(const BiasBwd *a) { return grid_of(a->dy.dim[0], ROWS); }
 
-extern "C" size_t bias_bwd_cuda_workspace(const struct Exec *, const void *args)
+extern "C" size_t bias_bwd_gpu_workspace(const struct Exec *, const void *args)
 {
     const BiasBwd *a = (const BiasBwd *)args;
     return (size_t)(blocks_of(a) * tensor_row_elems(&a->dy)) * sizeof(float);
 }
 
-extern "C" Status bias_bwd_cuda(struct Exec *ex, const void *args)
+extern "C" Status bias_bwd_gpu(struct Exec *ex, const void *args)
 {
     const BiasBwd *a = (const BiasBwd *)args;
     int64_t n = a->dy.dim[0], d = tensor_row_elems(&a->dy), blocks = blocks_of(a);

@@ -26,9 +26,9 @@
  * All tile shapes add terms in one order, so this choice changes no bits. If this program or
  * product lacks the recorded shape, the product's first one runs.
  *
- * This file knows no library; op/nv/blas.cu fills the table. choices_text,
- * choices_take, choices_load and choices_save accept NULL, the table of an Exec without one (the
- * CPU's), and then do nothing.
+ * This file knows no library; op/tuner.c and op/nv/blas.cu fill the table. choices_text, choices_take,
+ * choices_load and choices_save accept NULL, the table of an Exec without one (the CPU's), and then
+ * do nothing.
  */
 #ifndef OP_CHOICES_H
 #define OP_CHOICES_H

@@ -19,7 +19,7 @@
 #define OP_CPU_MATH_H
 
 #include "base/tensor.h"
-#include "op/swiglu.h"
+#include "op/swiglu_slope.h"
 
 #include <math.h>
 #include <string.h>

@@ -14,16 +14,16 @@
     static inline size_t stem##_bytes_of(const Exec *ex, const void *args)                         \
     { typed; return of##_workspace(ex, a); }                                                       \
     static inline Status stem##_run_on(Exec *ex, const void *args) { typed; return of##_cpu(ex, a); }
-#define OP(ID, Args, stem, space, cuda_space) UNTYPED(stem, stem, const Args *a = args)
+#define OP(ID, Args, stem, space, gpu_space) UNTYPED(stem, stem, const Args *a = args)
 #define VIEWED(View, stem) View view = stem##_view(args); const View *a = &view
-#define OP_OF(family, View, ID, Args, stem, space, cuda_space)                                     \
+#define OP_OF(family, View, ID, Args, stem, space, gpu_space)                                      \
     UNTYPED(stem, family, VIEWED(View, stem))
 #include "op/ops.def"
 
 #define SPACE(stem) stem##_bytes_of
 #define NONE(stem)  NULL
 static const OpCpu table[OP_ID_COUNT] = {
-#define OP(ID, Args, stem, space, cuda_space) { space(stem), stem##_run_on },
+#define OP(ID, Args, stem, space, gpu_space) { space(stem), stem##_run_on },
 #include "op/ops.def"
 };
 /* clang-format on */

@@ -100,7 +100,7 @@ static Pair pair_of(const Tensor *x, const Tensor *y)
     return p;
 }
 
-extern "C" Status elementwise_cuda(struct Exec *ex, const Elementwise *e)
+extern "C" Status elementwise_gpu(struct Exec *ex, const Elementwise *e)
 {
     Pair p = pair_of(e->x, e->y);
     unsigned grid = grid_of(p.n, THREADS * EACH * GROUPS);

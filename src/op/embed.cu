@@ -55,7 +55,7 @@ __launch_bounds__(ROWS_THREADS) void embed_fwd_kernel(const int32_t *id, const T
     });
 }
 
-extern "C" Status embed_fwd_cuda(struct Exec *ex, const void *args)
+extern "C" Status embed_fwd_gpu(struct Exec *ex, const void *args)
 {
     const EmbedFwd *a = (const EmbedFwd *)args;
     const void *id = a->id.data, *table = a->table.data;
@@ -259,13 +259,13 @@ template <typename T, bool WIDE> static __global__ void embed_join_kernel(Runs<T
     row_add<WIDE>(a.dtable + key * a.d + col, sum);
 }
 
-extern "C" size_t embed_bwd_cuda_workspace(const struct Exec *, const void *args)
+extern "C" size_t embed_bwd_gpu_workspace(const struct Exec *, const void *args)
 {
     const EmbedBwd *a = (const EmbedBwd *)args;
     return space_of(NULL, a).bytes;
 }
 
-extern "C" Status embed_bwd_cuda(struct Exec *ex, const void *args)
+extern "C" Status embed_bwd_gpu(struct Exec *ex, const void *args)
 {
     const EmbedBwd *a = (const EmbedBwd *)args;
     int64_t n = tensor_elems(&a->id), d = tensor_cols(&a->dtable);

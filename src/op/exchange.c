@@ -49,7 +49,7 @@ ExchangeKind exchange_choose(const ExchangeShape *s)
     for (int kind = 0; kind < EXCHANGE_KINDS; kind++) {
         const ExchangeVolume v = exchange_kinds[kind]->volume(s);
         double takes = EXCHANGE_BETWEEN * v.between + v.inside;
-        bool idle = exchange_kinds[kind]->relays && alone;
+        bool idle = exchange_kinds[kind]->hierarchical && alone;
         if (idle || !exchange_reaches((ExchangeKind)kind, s) || !(takes < least)) continue;
         least = takes, best = (ExchangeKind)kind;
     }
@@ -86,7 +86,7 @@ Status exchange_place_check(const ExchangePlace *a)
 {
     int64_t n = a->index.dim[0], k = tensor_cols(&a->index);
     TRY(op_expect("exchange_place", "index", &a->index, n, k, DTYPE_I32));
-    TRY(op_expect("exchange_place", "place", &a->place, n, k, DTYPE_I32));
+    TRY(op_expect("exchange_place", "offset", &a->offset, n, k, DTYPE_I32));
     if (a->ranks < 1 || a->experts % a->ranks != 0 || a->room * a->ranks > INT32_MAX) {
         return FAIL(ERR_ARG,
                     "exchange_place: %lld experts over %lld ranks with room for %lld rows each: "
@@ -100,47 +100,47 @@ Status exchange_place_check(const ExchangePlace *a)
 
 OpCost exchange_place_cost(const ExchangePlace *a)
 {
-    return (OpCost){ .bytes = bytes_of(&a->index) + bytes_of(&a->place) };
+    return (OpCost){ .bytes = bytes_of(&a->index) + bytes_of(&a->offset) };
 }
 
 int64_t exchange_blocks(ExchangeKind kind, int64_t ranks, int64_t inside)
 {
-    return exchange_kinds[kind]->relays ? ranks / inside : ranks;
+    return exchange_kinds[kind]->hierarchical ? ranks / inside : ranks;
 }
 
 /* Checks a relay's tensors. Kinds without relays must not have them. */
 static Status relay_check(const char *op, ExchangeKind kind, int64_t ranks, const ExchangeRelay *r)
 {
-    const Tensor *place = &r->place;
-    if (!exchange_kinds[kind]->relays) {
-        if (r->place.data == NULL) return OK;
+    const Tensor *offset = &r->offset;
+    if (!exchange_kinds[kind]->hierarchical) {
+        if (r->offset.data == NULL) return OK;
         return FAIL(ERR_ARG, "%s: relay is set, but with %s nothing is passed on", op,
                     exchange_kinds[kind]->name);
     }
-    if (r->inside < 1 || ranks % r->inside != 0 || place->dim[0] % (ranks / r->inside) != 0) {
+    if (r->inside < 1 || ranks % r->inside != 0 || offset->dim[0] % (ranks / r->inside) != 0) {
         return FAIL(ERR_ARG,
                     "%s: %lld ranks, %lld on each host, with %lld rows to pass on: all hosts must "
                     "have equally many ranks and rows",
-                    op, (long long)ranks, (long long)r->inside, (long long)place->dim[0]);
+                    op, (long long)ranks, (long long)r->inside, (long long)offset->dim[0]);
     }
-    return op_expect(op, "relay.place", place, place->dim[0], -1, DTYPE_I32);
+    return op_expect(op, "relay.offset", offset, offset->dim[0], -1, DTYPE_I32);
 }
 
-/* Checks M, the number of received rows. Compact kinds: any number. Other kinds with places: a
- * multiple of ranks (equal blocks). Kinds without places: N rows from each rank. */
+/* Checks M, the number of received rows. Compact kinds: any number. Other kinds with offsets: a
+ * multiple of ranks (equal blocks). Kinds without offsets: N rows from each rank. */
 static Status rows_check(const char *op, ExchangeKind kind, int64_t m, int64_t n, int64_t ranks,
-                         const Tensor *place, const Tensor *first)
+                         const Tensor *offset, const Tensor *first)
 {
-    bool places = exchange_kinds[kind]->places, gapless = exchange_kinds[kind]->gapless;
-    if (gapless) TRY(op_expect(op, "first", first, 1, ranks + 1, DTYPE_I32));
-    if (places ? !gapless && m % ranks != 0 : m != n * ranks) {
+    bool offsets = exchange_kinds[kind]->offsets, compact = exchange_kinds[kind]->compact;
+    if (compact) TRY(op_expect(op, "first", first, 1, ranks + 1, DTYPE_I32));
+    if (offsets ? !compact && m % ranks != 0 : m != n * ranks) {
         return FAIL(ERR_SHAPE, "%s: %lld rows for %lld tokens over %lld ranks: wanted %s", op,
                     (long long)m, (long long)n, (long long)ranks,
-                    places ? "equal numbers from each rank" : "all tokens");
+                    offsets ? "equal numbers from each rank" : "all tokens");
     }
-    if (places) return op_expect(op, "place", place, n, -1, DTYPE_I32);
-    if (place->data == NULL) return OK;
-    return FAIL(ERR_ARG, "%s: place is set, but with %s every rank gets all tokens, in order", op,
+    if (offsets) return op_expect(op, "offset", offset, n, -1, DTYPE_I32);
+    if (offset->data == NULL) return OK;
+    return FAIL(ERR_ARG, "%s: offset is set, but with %s every rank gets all tokens, in order", op,
                 exchange_kinds[kind]->name);
 }
 
@@ -149,7 +149,7 @@ Status exchange_dispatch_check(const ExchangeDispatch *a)
     int64_t n = a->x.dim[0], m = a->rows.dim[0], d = tensor_cols(&a->x);
     TRY(op_expect_act("exchange_dispatch", "x", &a->x, n, d));
     TRY(op_expect("exchange_dispatch", "rows", &a->rows, m, d, a->x.dtype));
-    TRY(rows_check("exchange_dispatch", a->kind, m, n, a->ranks, &a->place, &a->first));
+    TRY(rows_check("exchange_dispatch", a->kind, m, n, a->ranks, &a->offset, &a->first));
     TRY(relay_check("exchange_dispatch", a->kind, a->ranks, &a->relay));
     TRY(count_check("exchange_dispatch", &a->count, a->ranks));
     if (a->index.data == NULL) return OK;
@@ -185,7 +185,7 @@ Status exchange_combine_check(const ExchangeCombine *a)
     int64_t m = a->x.dim[0];
     TRY(op_expect_act("exchange_combine", "y", &a->y, n, d));
     TRY(op_expect("exchange_combine", "x", &a->x, m, d, a->y.dtype));
-    TRY(rows_check("exchange_combine", a->kind, m, n, a->ranks, &a->place, &a->first));
+    TRY(rows_check("exchange_combine", a->kind, m, n, a->ranks, &a->offset, &a->first));
     TRY(relay_check("exchange_combine", a->kind, a->ranks, &a->relay));
     if (a->rows_weight.data == NULL) return OK;
     int64_t k = tensor_cols(&a->rows_weight);
@@ -254,19 +254,19 @@ Status exchange_place_cpu(Exec *ex, const ExchangePlace *a)
 {
     TRY(index_check_from("exchange_place", "index", &a->index, a->elsewhere ? -1 : 0, a->experts));
     int64_t N = a->index.dim[0], K = tensor_cols(&a->index);
-    int32_t *used = ex->workspace, *place = a->place.data;
+    int32_t *used = ex->workspace, *offset = a->offset.data;
     const int32_t *index = a->index.data;
     bool full = false;
     memset(used, 0, (size_t)a->ranks * sizeof *used);
-    for (int64_t n = 0; n < N; n++, place += K, index += K) {
-        int64_t ranks = token_ranks(index, K, a->experts / a->ranks, place);
+    for (int64_t n = 0; n < N; n++, offset += K, index += K) {
+        int64_t ranks = token_ranks(index, K, a->experts / a->ranks, offset);
         for (int64_t i = 0; i < ranks; i++) {
-            int32_t r = place[i];
+            int32_t r = offset[i];
             bool fits = used[r] < a->room;
-            place[i] = fits ? (int32_t)(r * a->room) + used[r]++ : -1;
+            offset[i] = fits ? (int32_t)(r * a->room) + used[r]++ : -1;
             full |= !fits;
         }
-        for (int64_t i = ranks; i < K; i++) place[i] = -1;
+        for (int64_t i = ranks; i < K; i++) offset[i] = -1;
     }
     if (a->count.data != NULL) memcpy(a->count.data, used, (size_t)a->ranks * sizeof *used);
     if (full && a->overflow.data != NULL) *(float *)a->overflow.data = 1;
@@ -320,11 +320,11 @@ Status exchange_unpack(Exec *ex, const ExchangeCombine *a, const ExchangeRows *b
 {
     const OpDesc *sum = op_desc(OP_MOE_COMBINE);
     const MoeCombine y = { .out = back->x,
-                           .slot_row = a->place,
+                           .slot_row = a->offset,
                            .shared = a->shared,
                            .residual = a->residual,
                            .y = a->y };
-    const MoeCombine weight = { .out = back->weight, .slot_row = a->place, .y = a->weight };
+    const MoeCombine weight = { .out = back->weight, .slot_row = a->offset, .y = a->weight };
     TRY(ex->backend->run(ex, sum, &y));
     return back->weight.data == NULL ? OK : ex->backend->run(ex, sum, &weight);
 }
@@ -423,19 +423,19 @@ Status exchange_collective_cpu(Exec *ex, const Collective *a)
     return ring_shift(ex, c, a);
 }
 
-OP_PORTS(exchange_place, IN(ExchangePlace, index), OUT(ExchangePlace, place),
+OP_PORTS(exchange_place, IN(ExchangePlace, index), OUT(ExchangePlace, offset),
          ADD_OPT(ExchangePlace, overflow), OUT_OPT(ExchangePlace, count));
 
 OP_PORTS(exchange_dispatch, IN(ExchangeDispatch, x), IN_OPT(ExchangeDispatch, index),
-         IN_OPT(ExchangeDispatch, weight), IN_OPT(ExchangeDispatch, place),
+         IN_OPT(ExchangeDispatch, weight), IN_OPT(ExchangeDispatch, offset),
          IN_OPT(ExchangeDispatch, count), ADD_OPT(ExchangeDispatch, first),
-         ADD_OPT(ExchangeDispatch, relay.place), ADD_OPT(ExchangeDispatch, overflow),
+         ADD_OPT(ExchangeDispatch, relay.offset), ADD_OPT(ExchangeDispatch, overflow),
          OUT_PART(ExchangeDispatch, rows), OUT_OPT(ExchangeDispatch, rows_index),
          OUT_OPT(ExchangeDispatch, rows_weight), ROWS(ExchangeDispatch, received));
 
 OP_PORTS(exchange_combine, IN(ExchangeCombine, x), IN_OPT(ExchangeCombine, rows_weight),
-         IN_OPT(ExchangeCombine, place), IN_OPT(ExchangeCombine, first),
-         IN_OPT(ExchangeCombine, relay.place), IN_OPT(ExchangeCombine, shared),
+         IN_OPT(ExchangeCombine, offset), IN_OPT(ExchangeCombine, first),
+         IN_OPT(ExchangeCombine, relay.offset), IN_OPT(ExchangeCombine, shared),
          IN_OPT(ExchangeCombine, residual), OUT(ExchangeCombine, y),
          OUT_OPT(ExchangeCombine, weight), ROWS(ExchangeCombine, received));
 

@@ -3,7 +3,7 @@
  * launched on the stream of comm's calls, so the host never waits.
  *
  * exchange_place has a block for each rank. The block walks the tokens, one for each thread, and
- * counts earlier tokens by ballots. So a token's place depends on positions alone, not on timing.
+ * counts earlier tokens by ballots. So a token's offset depends on positions alone, not on timing.
  * index is read once for each rank, but it is small and stays in L2.
  */
 #include "op/kernel.cuh"
@@ -12,11 +12,11 @@
 
 enum { PLACE_THREADS = 1024 };
 
-/* Places */
+/* Offsets */
 
 typedef struct Place {
     const int32_t *index;
-    int32_t *place;
+    int32_t *offset;
     float *overflow; /* or NULL */
     int32_t *count;  /* or NULL */
     int64_t N, K, here, room;
@@ -55,43 +55,43 @@ static __global__ __launch_bounds__(PLACE_THREADS) void exchange_place_kernel(Pl
             if (w < warp) at += warps[w];
             used += warps[w];
         }
-        if (i >= 0 && at < a.room) a.place[n * a.K + i] = (int32_t)(rank * a.room + at);
+        if (i >= 0 && at < a.room) a.offset[n * a.K + i] = (int32_t)(rank * a.room + at);
         __syncthreads(); /* all have read `warps` */
     }
     if (a.count != NULL && threadIdx.x == 0) a.count[rank] = (int32_t)min(used, a.room);
     if (used > a.room && a.overflow != NULL && threadIdx.x == 0) *a.overflow = 1;
 }
 
-extern "C" Status exchange_place_cuda(struct Exec *ex, const void *args)
+extern "C" Status exchange_place_gpu(struct Exec *ex, const void *args)
 {
     const ExchangePlace *a = (const ExchangePlace *)args;
     Place p = {};
     p.index = (const int32_t *)a->index.data;
-    p.place = (int32_t *)a->place.data;
+    p.offset = (int32_t *)a->offset.data;
     p.overflow = (float *)a->overflow.data;
     p.N = a->index.dim[0];
     p.K = tensor_cols(&a->index);
     p.count = (int32_t *)a->count.data;
     p.here = a->experts / a->ranks;
     p.room = a->room;
-    TRY(gpu_fill(a->place.data, 0xFF, tensor_bytes(&a->place), exec_stream(ex))); /* -1 */
+    TRY(gpu_fill(a->offset.data, 0xFF, tensor_bytes(&a->offset), exec_stream(ex))); /* -1 */
     exchange_place_kernel<<<(unsigned)a->ranks, PLACE_THREADS, 0, exec_stream(ex)>>>(p);
     return kernel_status("exchange_place");
 }
 
 static const ExchangeLocal *const on_gpu[EXCHANGE_KINDS] = {
-#define EXCHANGE(KIND, name) &exchange_##name##_cuda,
+#define EXCHANGE(KIND, name) &exchange_##name##_gpu,
 #include "op/exchange.def"
 #undef EXCHANGE
 };
 
-extern "C" Status exchange_dispatch_cuda(struct Exec *ex, const void *args)
+extern "C" Status exchange_dispatch_gpu(struct Exec *ex, const void *args)
 {
     const ExchangeDispatch *a = (const ExchangeDispatch *)args;
     return exchange_dispatch_run(ex, a, on_gpu[a->kind]);
 }
 
-extern "C" Status exchange_combine_cuda(struct Exec *ex, const void *args)
+extern "C" Status exchange_combine_gpu(struct Exec *ex, const void *args)
 {
     const ExchangeCombine *a = (const ExchangeCombine *)args;
     return exchange_combine_run(ex, a, on_gpu[a->kind]);

@@ -6,13 +6,12 @@
  * them. Rank i of n has the experts [i E / n, (i + 1) E / n). A kind of exchange is a way in which
  * rows travel: a line of exchange.def, and a file exchange_NAME.c whose header describes it.
  *
- * exchange_place decides once which row a token takes, for kinds that have places. The result is
- * kept, because gradients travel the same way. Sums are in f32, in the order of ranks.
+ * exchange_place decides once which row a token takes, for kinds that have offsets. These are kept,
+ * because gradients travel the same way. Sums are in f32, in the order of ranks.
  *
- * A hierarchical kind (relays) sends a token once to each host. It goes to the relay: the rank
- * there that has the sender's number inside its host. The relay passes the token on to the ranks of
- * its experts, and sums what comes back from them. Relays keep the places of what they pass on,
- * too.
+ * A hierarchical kind sends a token once to each host. It goes to the relay: the rank there that
+ * has the sender's number inside its host. The relay passes the token on to the ranks of its
+ * experts, and sums what comes back from them. Relays keep the offsets of what they pass on, too.
  *
  * Collectives work on rows. ALL_GATHER stacks the rows of all ranks, REDUCE_SCATTER is its reverse
  * with sums, SHIFT gets the next rank's rows (a ring), ALL_REDUCE sums and BROADCAST copies in
@@ -31,13 +30,13 @@
 struct Exec;
 struct OpCost;
 
-/* place[n][i]: the row in which token n goes to the i-th of its ranks, in the order of ranks. It is
- * rank * C + the number of earlier tokens that go to that rank. -1: the token has no i-th rank, or
- * its rank had no room (then overflow is set). For a compact kind C = N, because only the
+/* offset[n][i]: the row in which token n goes to the i-th of its ranks, in the order of ranks. It
+ * is rank * C + the number of earlier tokens that go to that rank. -1: the token has no i-th rank,
+ * or its rank had no room (then overflow is set). For a compact kind C = N, because only the
  * receiver's total is bounded. */
 typedef struct ExchangePlace {
     Tensor index;    /* in  (N, K) i32; with `elsewhere` -1 means no expert, and so no rank */
-    Tensor place;    /* out (N, K) i32 */
+    Tensor offset;   /* out (N, K) i32 */
     Tensor overflow; /* add (1) f32, optional: 1 if a row had no room, else left as it is */
     Tensor count;    /* out (1, ranks) i32, optional: rows that go to each rank */
     int64_t experts, ranks;
@@ -57,7 +56,7 @@ static inline int64_t exchange_hosts(const ExchangeShape *s) { return s->ranks /
 /* Hierarchical kinds only: where the L rows go that came to this relay, L / hosts from each
  * host. */
 typedef struct ExchangeRelay {
-    Tensor place;    /* (L, K) i32: as ExchangePlace.place, among the ranks of this host */
+    Tensor offset;   /* (L, K) i32: as ExchangePlace.offset, among the ranks of this host */
     int64_t inside;  /* ranks on each host */
     double expected; /* rows of L that are expected to be used, for costs */
 } ExchangeRelay;
@@ -65,8 +64,8 @@ typedef struct ExchangeRelay {
 typedef struct ExchangeDispatch {
     Tensor x;             /* in  (N, D) act */
     Tensor index, weight; /* in  (N, K) i32, f32: optional, with x's rows */
-    /* in  (N, K) i32: only for kinds with places; of a hierarchical kind among hosts */
-    Tensor place;
+    /* in  (N, K) i32: only for kinds with offsets; of a hierarchical kind among hosts */
+    Tensor offset;
     /* in  (1, ranks) i32: rows that go to each rank; compact kinds need it with index */
     Tensor count;
     /* add (1, ranks + 1) i32, compact kinds only: the row at each rank where this rank's tokens
@@ -89,7 +88,7 @@ typedef struct ExchangeCombine {
     Tensor x; /* in  (M, D) act: one row for each received one */
     /* in  (M, K) f32, optional: sent back with the rows; 0 for experts of other ranks */
     Tensor rows_weight;
-    Tensor place;            /* in  (N, K) i32: only for kinds with places */
+    Tensor offset;           /* in  (N, K) i32: only for kinds with offsets */
     Tensor first;            /* in  (1, ranks + 1) i32: as dispatch left it */
     ExchangeRelay relay;     /* in: as dispatch left it */
     Tensor shared, residual; /* in  (N, D) act, optional: also added to y */
@@ -146,12 +145,13 @@ typedef struct ExchangeVolume {
 
 typedef struct ExchangeDesc {
     const char *name;
-    /* True: a token has rows only at the ranks of its experts, at the places that exchange_place
+    /* True: a token has rows only at the ranks of its experts, at the offsets that exchange_place
      * gives. False: it has a row at every rank. */
-    bool places;
-    bool relays;  /* hierarchical: `place` is by host, relay.place by rank inside the host */
-    bool gapless; /* compact: a rank's rows are contiguous, by source rank and token, and only their
-                     total is bounded; needs places and `first`. Other kinds: blocks of one size */
+    bool offsets;
+    bool hierarchical; /* `offset` is by host, relay.offset by rank inside the host */
+    /* True: a rank's rows are contiguous, by source rank and token, and only their total is bounded.
+     * Needs offsets and `first`. False: blocks of one size. */
+    bool compact;
     /* Above 0: ranks store directly into each other's memory (exchange_open). The first
      * header_bytes of that memory hold the kind's own flags. */
     size_t header_bytes;
@@ -169,7 +169,7 @@ typedef struct ExchangeDesc {
                        const ExchangeLocal *l);
     Status (*combine)(struct Exec *ex, const ExchangeGroups *g, const ExchangeCombine *a,
                       const ExchangeLocal *l);
-    ExchangeLocal cpu; /* a GPU's is exchange_NAME_cuda, in exchange_NAME.cu */
+    ExchangeLocal cpu; /* a GPU's is exchange_NAME_gpu, in exchange_NAME.cu */
 } ExchangeDesc;
 
 #ifdef __cplusplus
@@ -181,7 +181,7 @@ extern const ExchangeDesc *const exchange_kinds[EXCHANGE_KINDS];
 
 #define EXCHANGE(KIND, name)                                                                       \
     extern const ExchangeDesc exchange_##name;                                                     \
-    extern const ExchangeLocal exchange_##name##_cuda;
+    extern const ExchangeLocal exchange_##name##_gpu;
 #include "op/exchange.def"
 #undef EXCHANGE
 
@@ -221,14 +221,14 @@ int64_t exchange_blocks(ExchangeKind kind, int64_t ranks, int64_t inside);
  *   exchange_copied    the cost if rows are written on both sides
  *   exchange_straight  the volume if a token goes directly to each rank of its experts
  *   exchange_no_rows   marks all rows as unused: experts -1, weights 0
- *   exchange_pack      copies tokens to their places, on the CPU (_cuda: on a GPU)
- *   exchange_unpack    makes y and weight from the rows at the tokens' places; without places a
+ *   exchange_pack      copies tokens to their offsets, on the CPU (_gpu: on a GPU)
+ *   exchange_unpack    makes y and weight from the rows at the tokens' offsets; without offsets a
  *                      token has one row */
 struct OpCost exchange_copied(const ExchangeLoad *load);
 ExchangeVolume exchange_straight(const ExchangeShape *s);
 Status exchange_no_rows(struct Exec *ex, const Tensor *index, const Tensor *weight);
 Status exchange_pack(struct Exec *ex, const ExchangeDispatch *a, const ExchangeRows *out);
-Status exchange_pack_cuda(struct Exec *ex, const ExchangeDispatch *a, const ExchangeRows *out);
+Status exchange_pack_gpu(struct Exec *ex, const ExchangeDispatch *a, const ExchangeRows *out);
 Status exchange_unpack(struct Exec *ex, const ExchangeCombine *a, const ExchangeRows *back);
 
 /* Send tokens to the members of c that have their experts, in blocks of one size, and bring results

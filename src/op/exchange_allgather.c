@@ -1,8 +1,8 @@
 /*
  * exchange_allgather: every token goes to every rank by all-gather, and sums of rows come back by
  * reduce-scatter. A rank ignores experts that it does not have (-1). So no size depends on the
- * routing: there are no places, and no bound that rows could exceed. It moves the most bytes of all
- * kinds, unless a token has experts on nearly every rank.
+ * routing: there are no offsets, and no bound that rows could exceed. It moves the most bytes of
+ * all kinds, unless a token has experts on nearly every rank.
  */
 #include "op/exchange.h"
 

@@ -26,7 +26,7 @@ static Status alltoall_combine(Exec *ex, const ExchangeGroups *g, const Exchange
 
 const ExchangeDesc exchange_alltoall = {
     .name = "alltoall",
-    .places = true,
+    .offsets = true,
     .rows = exchange_distinct,
     .volume = exchange_straight,
     .cost = exchange_copied,

@@ -13,7 +13,7 @@ template <typename T> struct Pack {
     const T *x;
     const int32_t *index; /* or NULL: rows go alone */
     const float *weight;
-    const int32_t *place;
+    const int32_t *offset;
     T *rows;
     int32_t *rows_index;
     float *rows_weight;
@@ -46,31 +46,31 @@ static __global__ __launch_bounds__(ROWS_THREADS) void exchange_pack_kernel(Pack
     constexpr int P = Packed<T, WIDE>::P;
     row_groups<EACH, P>(a.N * a.K, a.D, [&](int64_t col, int64_t at, int64_t step) {
         Packed<T, WIDE> v[EACH];
-        int32_t place[EACH];
+        int32_t offset[EACH];
         uint32_t token[EACH];
 #pragma unroll
         for (int j = 0; j < EACH; j++) {
             bool there = at + j * step < a.N * a.K;
-            place[j] = there ? read_const(a.place + at + j * step) : -1;
+            offset[j] = there ? read_const(a.offset + at + j * step) : -1;
             token[j] = (uint32_t)(at + j * step) / (uint32_t)a.K;
         }
 #pragma unroll
         for (int j = 0; j < EACH; j++) {
-            if (place[j] >= 0) fetch(v[j], a.x + token[j] * a.D + col);
+            if (offset[j] >= 0) fetch(v[j], a.x + token[j] * a.D + col);
         }
 #pragma unroll
         for (int j = 0; j < EACH; j++) {
-            if (place[j] < 0) continue;
-            put(v[j], a.rows + place[j] * a.D + col);
-            if (a.index != NULL) pack_slots(a, token[j], place[j], col / P, (a.D + P - 1) / P);
+            if (offset[j] < 0) continue;
+            put(v[j], a.rows + offset[j] * a.D + col);
+            if (a.index != NULL) pack_slots(a, token[j], offset[j], col / P, (a.D + P - 1) / P);
         }
     });
 }
 
-extern "C" Status exchange_pack_cuda(struct Exec *ex, const ExchangeDispatch *a,
-                                     const ExchangeRows *out)
+extern "C" Status exchange_pack_gpu(struct Exec *ex, const ExchangeDispatch *a,
+                                    const ExchangeRows *out)
 {
-    int64_t D = tensor_cols(&a->x), K = tensor_cols(&a->place), N = a->x.dim[0];
+    int64_t D = tensor_cols(&a->x), K = tensor_cols(&a->offset), N = a->x.dim[0];
     return launch_packed(ex, "exchange_dispatch", a->x.dtype, { a->x.data, out->x.data }, { D },
                          [&](auto t, auto wide) {
                              typedef decltype(t) T;
@@ -79,7 +79,7 @@ extern "C" Status exchange_pack_cuda(struct Exec *ex, const ExchangeDispatch *a,
                              p.rows = (T *)out->x.data;
                              p.index = (const int32_t *)a->index.data;
                              p.weight = (const float *)a->weight.data;
-                             p.place = (const int32_t *)a->place.data;
+                             p.offset = (const int32_t *)a->offset.data;
                              p.rows_index = (int32_t *)out->index.data;
                              p.rows_weight = (float *)out->weight.data;
                              p.N = N;
@@ -93,4 +93,4 @@ extern "C" Status exchange_pack_cuda(struct Exec *ex, const ExchangeDispatch *a,
                          });
 }
 
-const ExchangeLocal exchange_alltoall_cuda = { exchange_pack_cuda, exchange_unpack };
+const ExchangeLocal exchange_alltoall_gpu = { exchange_pack_gpu, exchange_unpack };

@@ -26,13 +26,13 @@ size_t exchange_blocks_back_bytes(const ExchangeCombine *a)
  * rank. */
 Status exchange_pack(Exec *ex, const ExchangeDispatch *a, const ExchangeRows *out)
 {
-    int64_t N = a->x.dim[0], D = tensor_cols(&a->x), K = tensor_cols(&a->place);
+    int64_t N = a->x.dim[0], D = tensor_cols(&a->x), K = tensor_cols(&a->offset);
     int64_t room = out->x.dim[0] / a->ranks, here = a->experts / a->ranks;
     size_t row = (size_t)D * dtype_bytes(a->x.dtype);
-    const int32_t *place = a->place.data, *index = a->index.data;
+    const int32_t *offset = a->offset.data, *index = a->index.data;
 #pragma omp parallel for schedule(static) num_threads(ex->threads)
     for (int64_t at = 0; at < N * K; at++) {
-        int64_t p = place[at], n = at / K;
+        int64_t p = offset[at], n = at / K;
         if (p < 0) continue;
         memcpy(tensor_at(&out->x, p * D), tensor_at(&a->x, n * D), row);
         if (index == NULL) continue;

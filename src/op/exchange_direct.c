@@ -91,10 +91,10 @@ typedef struct PeerRow {
     int64_t row;
 } PeerRow;
 
-/* place = rank * N + number among this rank's tokens for that rank. Rows from m on had no room. */
-static PeerRow peer_row_of(const Tensor *place, const Tensor *first, int64_t slot, int64_t m)
+/* offset = rank * N + number among this rank's tokens for that rank. Rows from m on had no room. */
+static PeerRow peer_row_of(const Tensor *offset, const Tensor *first, int64_t slot, int64_t m)
 {
-    int64_t p = ((const int32_t *)place->data)[slot], n = place->dim[0];
+    int64_t p = ((const int32_t *)offset->data)[slot], n = offset->dim[0];
     if (p < 0) return (PeerRow){ .rank = -1 };
     PeerRow f = { (int)(p / n), ((const int32_t *)first->data)[p / n] + p % n };
     if (f.row >= m) f.rank = -1;
@@ -103,14 +103,14 @@ static PeerRow peer_row_of(const Tensor *place, const Tensor *first, int64_t slo
 
 static Status store_rows(Exec *ex, const ExchangeDispatch *a, const ExchangeRows *r)
 {
-    int64_t N = a->x.dim[0], K = tensor_cols(&a->place), here = a->experts / a->ranks;
+    int64_t N = a->x.dim[0], K = tensor_cols(&a->offset), here = a->experts / a->ranks;
     size_t row = (size_t)tensor_cols(&a->x) * dtype_bytes(a->x.dtype);
     const int32_t *index = a->index.data;
     TRY(barrier_enter(r, index == NULL ? NULL : a->count.data));
     if (index != NULL) compute_first(a, r);
 #pragma omp parallel for schedule(static) num_threads(ex->threads)
     for (int64_t slot = 0; slot < N * K; slot++) {
-        const PeerRow f = peer_row_of(&a->place, &a->first, slot, a->rows.dim[0]);
+        const PeerRow f = peer_row_of(&a->offset, &a->first, slot, a->rows.dim[0]);
         int64_t n = slot / K;
         if (f.rank < 0) continue;
         memcpy(peer_buffer(r, f.rank, 0) + (size_t)f.row * row,
@@ -130,13 +130,13 @@ static Status store_rows(Exec *ex, const ExchangeDispatch *a, const ExchangeRows
 static void fetch_rows(Exec *ex, const ExchangeCombine *a, const ExchangeRows *r, int64_t first,
                        int64_t n, const ExchangeRows *to)
 {
-    int64_t K = tensor_cols(&a->place), M = a->x.dim[0];
+    int64_t K = tensor_cols(&a->offset), M = a->x.dim[0];
     size_t row = (size_t)tensor_cols(&a->x) * dtype_bytes(a->x.dtype);
     size_t weights = to->weight.data == NULL ? 0 : (size_t)K * sizeof(float);
     int32_t *at = to->index.data;
 #pragma omp parallel for schedule(static) num_threads(ex->threads)
     for (int64_t i = 0; i < n * K; i++) {
-        const PeerRow f = peer_row_of(&a->place, &a->first, first * K + i, M);
+        const PeerRow f = peer_row_of(&a->offset, &a->first, first * K + i, M);
         at[i] = f.rank < 0 ? -1 : (int32_t)i;
         if (f.rank < 0) continue;
         memcpy((char *)to->x.data + (size_t)i * row,
@@ -154,17 +154,17 @@ static Tensor rows_or_none(const Tensor *t, int64_t first, int64_t n)
 
 static Status load_rows(Exec *ex, const ExchangeCombine *a, const ExchangeRows *r)
 {
-    int64_t N = a->y.dim[0], K = tensor_cols(&a->place);
+    int64_t N = a->y.dim[0], K = tensor_cols(&a->offset);
     char *at = ex->workspace;
     ExchangeRows back = { .x = exchange_rows_at(&a->x, PIECE * K, &at) };
-    back.index = exchange_rows_at(&a->place, PIECE, &at);
+    back.index = exchange_rows_at(&a->offset, PIECE, &at);
     back.weight = exchange_rows_at(&a->rows_weight, PIECE * K, &at);
     TRY(barrier_enter(r, NULL));
     for (int64_t first = 0; first < N; first += PIECE) {
         int64_t n = N - first < PIECE ? N - first : PIECE;
         ExchangeCombine some = *a;
         fetch_rows(ex, a, r, first, n, &back);
-        some.place = tensor_rows(&back.index, 0, n);
+        some.offset = tensor_rows(&back.index, 0, n);
         some.shared = rows_or_none(&a->shared, first, n);
         some.residual = rows_or_none(&a->residual, first, n);
         some.y = rows_or_none(&a->y, first, n);
@@ -180,8 +180,8 @@ static size_t direct_dispatch_workspace(const ExchangeDispatch *a) { return (voi
 
 static size_t direct_combine_workspace(const ExchangeCombine *a)
 {
-    int64_t K = tensor_cols(&a->place);
-    return exchange_rows_bytes(&a->x, PIECE * K) + exchange_rows_bytes(&a->place, PIECE) +
+    int64_t K = tensor_cols(&a->offset);
+    return exchange_rows_bytes(&a->x, PIECE * K) + exchange_rows_bytes(&a->offset, PIECE) +
            exchange_rows_bytes(&a->rows_weight, PIECE * K);
 }
 
@@ -212,8 +212,8 @@ static Status direct_combine(Exec *ex, const ExchangeGroups *g, const ExchangeCo
 
 const ExchangeDesc exchange_direct = {
     .name = "direct",
-    .places = true,
-    .gapless = true,
+    .offsets = true,
+    .compact = true,
     .header_bytes = sizeof(DirectHeader),
     .ranks_most = DIRECT_RANKS,
     .rows = exchange_distinct,

@@ -132,10 +132,10 @@ struct PeerRow {
     int32_t row;
 };
 
-static __device__ __forceinline__ PeerRow peer_row_of(const Peers &r, const int32_t *place,
+static __device__ __forceinline__ PeerRow peer_row_of(const Peers &r, const int32_t *offset,
                                                       int64_t at, uint32_t n_tokens, int64_t m)
 {
-    int32_t p = read_const(place + at);
+    int32_t p = read_const(offset + at);
     if (p < 0) return PeerRow{ -1, 0 };
     uint32_t rank = (uint32_t)p / n_tokens, row = (uint32_t)p % n_tokens;
     row += (uint32_t)r.first[rank]; /* after a fault it may be anything */
@@ -144,13 +144,13 @@ static __device__ __forceinline__ PeerRow peer_row_of(const Peers &r, const int3
 
 /* Runs `with(rank, row)` for the ranks of token n, in their order. A whole warp must call it. */
 template <typename F>
-static __device__ __forceinline__ void each_peer_row(const Peers &r, const int32_t *place,
+static __device__ __forceinline__ void each_peer_row(const Peers &r, const int32_t *offset,
                                                      int64_t n, int64_t k, uint32_t n_tokens,
                                                      int64_t m, F with)
 {
     int lane = (int)threadIdx.x % WARP;
     for (int64_t base = 0; base < k; base += WARP) {
-        PeerRow f = base + lane < k ? peer_row_of(r, place, n * k + base + lane, n_tokens, m)
+        PeerRow f = base + lane < k ? peer_row_of(r, offset, n * k + base + lane, n_tokens, m)
                                     : PeerRow{ -1, 0 };
         for (LaneMask left = lanes_where(f.rank >= 0); left != 0; left &= left - 1) {
             int from = lanes_first(left);
@@ -166,7 +166,7 @@ template <typename T> struct Store {
     const T *x;
     const int32_t *index; /* or NULL: rows go alone, to where `first` says */
     const float *weight;
-    const int32_t *place, *count;
+    const int32_t *offset, *count;
     int32_t *first;
     float *overflow; /* or NULL */
     int64_t N, K, D, M, here;
@@ -205,7 +205,7 @@ static __device__ __forceinline__ void store_token(const Store<T> &a, const Peer
         for (int i = 0; i < PACKS; i++) {
             if (col + i * STEP < a.D) fetch_once(v[i], a.x + n * a.D + col + i * STEP);
         }
-        each_peer_row(r, a.place, n, a.K, (uint32_t)a.N, a.M, [&](int rank, int64_t row) {
+        each_peer_row(r, a.offset, n, a.K, (uint32_t)a.N, a.M, [&](int rank, int64_t row) {
             T *to = reinterpret_cast<T *>(r.at[ROWS][rank]) + row * a.D + col;
 #pragma unroll
             for (int i = 0; i < PACKS; i++) {
@@ -219,7 +219,7 @@ template <typename T>
 static __device__ __forceinline__ void store_routing(const Store<T> &a, const Peers &r, int64_t n)
 {
     int lane = (int)threadIdx.x % WARP;
-    each_peer_row(r, a.place, n, a.K, (uint32_t)a.N, a.M, [&](int rank, int64_t row) {
+    each_peer_row(r, a.offset, n, a.K, (uint32_t)a.N, a.M, [&](int rank, int64_t row) {
         int32_t *expert = reinterpret_cast<int32_t *>(r.at[EXPERTS][rank]) + row * a.K;
         float *weight = reinterpret_cast<float *>(r.at[WEIGHTS][rank]) + row * a.K;
         for (int64_t k = lane; k < a.K; k += WARP) {
@@ -254,7 +254,7 @@ __launch_bounds__(THREADS, 1) void exchange_store_kernel(const __grid_constant__
 
 template <typename T> struct Load {
     Windows w;
-    const int32_t *place, *first;
+    const int32_t *offset, *first;
     const T *shared, *residual; /* or NULL */
     T *y;
     float *weight; /* or NULL */
@@ -326,7 +326,7 @@ static __device__ __forceinline__ void load_token(const Load<T> &a, const Peers 
         for (int64_t base = 0; base < a.K; base += WARP) {
             PeerRow f = { -1, 0 };
             if (base + lane < a.K)
-                f = peer_row_of(r, a.place, n * a.K + base + lane, (uint32_t)a.N, a.M);
+                f = peer_row_of(r, a.offset, n * a.K + base + lane, (uint32_t)a.N, a.M);
             add_sources(a, r, f, col, sum);
         }
         if (a.shared != NULL) add_all(sum, shared);
@@ -344,7 +344,7 @@ static __device__ __forceinline__ void load_weights(const Load<T> &a, const Peer
     for (int64_t base = 0; base < a.K; base += WARP) {
         int64_t k = base + threadIdx.x % WARP;
         float sum = 0;
-        each_peer_row(r, a.place, n, a.K, (uint32_t)a.N, a.M, [&](int rank, int64_t row) {
+        each_peer_row(r, a.offset, n, a.K, (uint32_t)a.N, a.M, [&](int rank, int64_t row) {
             const float *from = reinterpret_cast<const float *>(r.at[EXPERTS][rank]) + row * a.K;
             if (k < a.K) sum += read_once(from + k);
         });
@@ -404,12 +404,12 @@ static Status store_rows(struct Exec *ex, const ExchangeDispatch *a, const Excha
                              s.x = (const T *)a->x.data;
                              s.index = (const int32_t *)a->index.data;
                              s.weight = (const float *)a->weight.data;
-                             s.place = (const int32_t *)a->place.data;
+                             s.offset = (const int32_t *)a->offset.data;
                              s.count = (const int32_t *)a->count.data;
                              s.first = (int32_t *)a->first.data;
                              s.overflow = (float *)a->overflow.data;
                              s.N = N;
-                             s.K = tensor_cols(&a->place);
+                             s.K = tensor_cols(&a->offset);
                              s.D = D;
                              s.M = a->rows.dim[0];
                              s.here = a->experts / a->ranks;
@@ -427,18 +427,18 @@ static Status load_rows(struct Exec *ex, const ExchangeCombine *a, const Exchang
             typedef decltype(t) T;
             Load<T> l = {};
             l.w = windows_of(r);
-            l.place = (const int32_t *)a->place.data;
+            l.offset = (const int32_t *)a->offset.data;
             l.first = (const int32_t *)a->first.data;
             l.shared = (const T *)a->shared.data;
             l.residual = (const T *)a->residual.data;
             l.y = (T *)a->y.data;
             l.weight = (float *)a->weight.data;
             l.N = N;
-            l.K = tensor_cols(&a->place);
+            l.K = tensor_cols(&a->offset);
             l.D = D;
             l.M = a->x.dim[0];
             exchange_load_kernel<T, wide><<<blocks_for(N), THREADS, 0, exec_stream(ex)>>>(l);
         });
 }
 
-const ExchangeLocal exchange_direct_cuda = { store_rows, load_rows };
+const ExchangeLocal exchange_direct_gpu = { store_rows, load_rows };

@@ -8,9 +8,9 @@
  *              rank sums the hosts' rows in the order of h'; each sum in f32, rounded to the rows' type
  *
  * Let g of n ranks share a host. Each stage is an alltoall of rows in blocks: n / g blocks across
- * hosts by `place`, then g blocks inside a host by `relay.place`. A relay knows of a row only what
- * came with it. So it computes relay.place itself, from the experts of all rows that came, and
- * raises the overflow flag if a row has no room. relay.place is kept, because gradients come
+ * hosts by `offset`, then g blocks inside a host by `relay.offset`. A relay knows of a row only
+ * what came with it. So it computes relay.offset itself, from the experts of all rows that came, and
+ * raises the overflow flag if a row has no room. relay.offset is kept, because gradients come
  * without routing and travel the same way.
  *
  * With k of E experts chosen uniformly, a token sends distinct(E, k, n / g) rows to hosts, where
@@ -52,7 +52,7 @@ static size_t larger(size_t a, size_t b) { return a > b ? a : b; }
  * are all experts of a host. */
 static ExchangeDispatch to_hosts(const ExchangeDispatch *a, char **at)
 {
-    int64_t rows = a->relay.place.dim[0];
+    int64_t rows = a->relay.offset.dim[0];
     ExchangeDispatch s = *a;
     s.rows = exchange_rows_at(&a->x, rows, at);
     s.rows_index = exchange_rows_at(&a->index, rows, at);
@@ -69,7 +69,7 @@ static ExchangeDispatch to_ranks(const ExchangeDispatch *a, const ExchangeDispat
     s.x = hosts->rows;
     s.index = hosts->rows_index;
     s.weight = hosts->rows_weight;
-    s.place = a->relay.place;
+    s.offset = a->relay.offset;
     s.ranks = a->relay.inside;
     s.experts = a->experts * a->relay.inside / a->ranks;
     return s;
@@ -79,17 +79,17 @@ static ExchangeDispatch to_ranks(const ExchangeDispatch *a, const ExchangeDispat
  * the last stage adds them, once. */
 static ExchangeCombine from_ranks(const ExchangeCombine *a, char **at)
 {
-    int64_t rows = a->relay.place.dim[0];
+    int64_t rows = a->relay.offset.dim[0];
     ExchangeCombine s = *a;
     s.shared = s.residual = (Tensor){ 0 };
-    s.place = a->relay.place;
+    s.offset = a->relay.offset;
     s.y = exchange_rows_at(&a->x, rows, at);
     s.weight = exchange_rows_at(&a->rows_weight, rows, at);
     s.ranks = a->relay.inside;
     return s;
 }
 
-/* From the relays back to the token's rank. place, shared and residual are the op's own. */
+/* From the relays back to the token's rank. offset, shared and residual are the op's own. */
 static ExchangeCombine from_hosts(const ExchangeCombine *a, const ExchangeCombine *ranks)
 {
     ExchangeCombine s = *a;
@@ -99,11 +99,11 @@ static ExchangeCombine from_hosts(const ExchangeCombine *a, const ExchangeCombin
     return s;
 }
 
-/* The call of exchange_place that computes relay.place. */
-static ExchangePlace relay_places(const ExchangeDispatch *a, const ExchangeDispatch *ranks)
+/* The call of exchange_place that computes relay.offset. */
+static ExchangePlace relay_offsets(const ExchangeDispatch *a, const ExchangeDispatch *ranks)
 {
     return (ExchangePlace){ .index = ranks->index,
-                            .place = a->relay.place,
+                            .offset = a->relay.offset,
                             .overflow = a->overflow,
                             .experts = ranks->experts,
                             .ranks = ranks->ranks,
@@ -114,11 +114,11 @@ static ExchangePlace relay_places(const ExchangeDispatch *a, const ExchangeDispa
 /* Rows between the stages, followed by the scratch of one stage at a time. */
 static size_t hier_dispatch_workspace(const ExchangeDispatch *a)
 {
-    int64_t rows = a->relay.place.dim[0];
+    int64_t rows = a->relay.offset.dim[0];
     ExchangeDispatch hosts = *a, ranks = *a;
     hosts.rows.dim[0] = rows;
     ranks.ranks = a->relay.inside;
-    const ExchangePlace p = relay_places(a, &ranks);
+    const ExchangePlace p = relay_offsets(a, &ranks);
     size_t stage = larger(exchange_blocks_out_bytes(&hosts), exchange_blocks_out_bytes(&ranks));
     return exchange_rows_bytes(&a->x, rows) + exchange_rows_bytes(&a->index, rows) +
            exchange_rows_bytes(&a->weight, rows) + larger(stage, exchange_place_bytes(p.ranks));
@@ -127,7 +127,7 @@ static size_t hier_dispatch_workspace(const ExchangeDispatch *a)
 /* As for dispatch: sums at the relay, then the scratch of one stage at a time. */
 static size_t hier_combine_workspace(const ExchangeCombine *a)
 {
-    int64_t rows = a->relay.place.dim[0];
+    int64_t rows = a->relay.offset.dim[0];
     ExchangeCombine hosts = *a;
     hosts.x.dim[0] = rows;
     return exchange_rows_bytes(&a->x, rows) + exchange_rows_bytes(&a->rows_weight, rows) +
@@ -147,7 +147,7 @@ static Status check_groups(const char *op, const ExchangeGroups *g, int64_t rank
 
 /* Runs exchange_place directly on the backend, as exchange_unpack does, with a workspace at
  * `at`. */
-static Status make_places(Exec *ex, const ExchangePlace *p, void *at)
+static Status make_offsets(Exec *ex, const ExchangePlace *p, void *at)
 {
     void *own = ex->workspace;
     ex->workspace = at;
@@ -163,9 +163,9 @@ static Status hier_dispatch(Exec *ex, const ExchangeGroups *g, const ExchangeDis
     TRY(check_groups("exchange_dispatch", g, a->ranks, a->relay.inside));
     const ExchangeDispatch hosts = to_hosts(a, &at), ranks = to_ranks(a, &hosts);
     TRY(exchange_blocks_out(ex, g->across, &hosts, l, at));
-    const ExchangePlace p = relay_places(a, &ranks);
-    /* Without an index these are gradients: they use the places that their forward pass left. */
-    if (a->index.data != NULL) TRY(make_places(ex, &p, at));
+    const ExchangePlace p = relay_offsets(a, &ranks);
+    /* Without an index these are gradients: they use the offsets that their forward pass left. */
+    if (a->index.data != NULL) TRY(make_offsets(ex, &p, at));
     return exchange_blocks_out(ex, g->inside, &ranks, l, at);
 }
 
@@ -181,8 +181,8 @@ static Status hier_combine(Exec *ex, const ExchangeGroups *g, const ExchangeComb
 
 const ExchangeDesc exchange_hier = {
     .name = "hier",
-    .places = true,
-    .relays = true,
+    .offsets = true,
+    .hierarchical = true,
     .rows = exchange_distinct,
     .volume = hier_volume,
     .cost = hier_cost,

@@ -3,4 +3,4 @@
 
 #include "op/exchange.h"
 
-const ExchangeLocal exchange_hier_cuda = { exchange_pack_cuda, exchange_unpack };
+const ExchangeLocal exchange_hier_gpu = { exchange_pack_gpu, exchange_unpack };

@@ -143,7 +143,7 @@ static void tiles_run(const GemmArgs *g, Word word, const float *a, const float 
             t.a = a + row * t.words;
             t.rows = least(tile_rows(word), g->m - row);
             t.c = moved(g->c.at, g->c.type, row * g->c.ld + col);
-            tile_run(&t);
+            word == WORD_BF16_AMX ? amx_tile_run(&t) : tile_run(&t);
         }
     }
 }

@@ -2,6 +2,8 @@
  * panels on it. Columns of B are packed as for vectors (gemm_tile.c). */
 #include "op/gemm_amx.h"
 
+#include <assert.h>
+
 #if VECTOR_AMX && defined(__linux__)
 
 #include <immintrin.h>
@@ -135,7 +137,9 @@ static inline __attribute__((always_inline)) void squares_run(const Tile *t, flo
     if (form.lower && form.right) _tile_stored(3, sums + SIDE * ld + SIDE, row_bytes);
 }
 
-void amx_sums(const Tile *t, float *sums, int64_t ld)
+/* Computes a tile of up to 32 x 32 sums; rows of `sums` are `ld` floats apart. Whole squares are
+ * written; only t->rows x t->cols of them are results. */
+static void amx_sums(const Tile *t, float *sums, int64_t ld)
 {
     bool right = t->cols > SIDE;
     if (t->rows > SIDE) {
@@ -147,9 +151,23 @@ void amx_sums(const Tile *t, float *sums, int64_t ld)
     }
 }
 
-#else
+/* AMX stores whole squares of f32. Only a tile of such squares that is not added goes straight to
+ * C; others pass through the stack. */
+void amx_tile_run(const Tile *t)
+{
+    assert(t->rows > 0 && t->rows <= AMX_TILE_ROWS);
+    tile_fetch(t);
+    bool whole = t->rows % AMX_PANEL_ROWS == 0 && t->cols % VECTOR_LANES == 0;
+    if (t->c_type == DTYPE_F32 && whole && !t->add) {
+        amx_sums(t, t->c, t->ldc);
+        return;
+    }
+    float sums[AMX_TILE_ROWS * TILE_COLS];
+    amx_sums(t, sums, TILE_COLS);
+    tile_store(t, sums);
+}
 
-#include <assert.h>
+#else
 
 /* Without AMX amx_ask returns false, so the other functions are never called. */
 bool amx_ask(void) { return false; }
@@ -163,10 +181,9 @@ void amx_rows_pack(float *to, const PackSource *from)
     assert(!"AMX was not lent");
 }
 
-/* NOLINTNEXTLINE(readability-non-const-parameter): the one above writes */
-void amx_sums(const Tile *t, float *sums, int64_t ld)
+void amx_tile_run(const Tile *t)
 {
-    (void)t, (void)sums, (void)ld;
+    (void)t;
     assert(!"AMX was not lent");
 }
 

@@ -32,8 +32,7 @@ void amx_end(void);
 /* Packs all panels of A, in the layout above. */
 void amx_rows_pack(float *to, const PackSource *from);
 
-/* Computes a tile of up to 32 x 32 sums; rows of `sums` are `ld` floats apart. Whole squares are
- * written; only t->rows x t->cols of them are results. */
-void amx_sums(const Tile *t, float *sums, int64_t ld);
+/* tile_run (gemm_tile.h) for tiles of WORD_BF16_AMX. */
+void amx_tile_run(const Tile *t);
 
 #endif

@@ -2,8 +2,6 @@
  * multiplied, and in which order, is decided in gemm.c. */
 #include "op/gemm_tile.h"
 
-#include "op/gemm_amx.h"
-
 #include <assert.h>
 #include <string.h>
 
@@ -264,9 +262,7 @@ static void vectors_run(const Tile *t, float *c, int64_t ldc, bool add)
     }
 }
 
-/* Stores sums, whose rows are TILE_COLS apart, to C: rounds to bf16, cuts off columns that C
- * lacks. */
-static void sums_store(const Tile *t, const float *from)
+void tile_store(const Tile *t, const float *from)
 {
     for (int64_t r = 0; r < t->rows; r++, from += TILE_COLS) {
         if (t->c_type == DTYPE_BF16) {
@@ -277,8 +273,7 @@ static void sums_store(const Tile *t, const float *from)
     }
 }
 
-/* Prefetches C, which is used only after the walk along k. */
-static void tile_fetch(const Tile *t)
+void tile_fetch(const Tile *t)
 {
     size_t each = dtype_bytes(t->c_type), width = (size_t)(t->cols - 1) * each;
     for (int64_t r = 0; r < t->rows; r++) {
@@ -288,29 +283,9 @@ static void tile_fetch(const Tile *t)
     }
 }
 
-/* AMX stores whole squares of f32. Only a tile of such squares that is not added goes straight to
- * C; others pass through the stack. */
-static void amx_run(const Tile *t)
-{
-    assert(t->rows > 0 && t->rows <= AMX_TILE_ROWS);
-    tile_fetch(t);
-    bool squares = t->rows % AMX_PANEL_ROWS == 0 && t->cols % VECTOR_LANES == 0;
-    if (t->c_type == DTYPE_F32 && squares && !t->add) {
-        amx_sums(t, t->c, t->ldc);
-        return;
-    }
-    float sums[AMX_TILE_ROWS * TILE_COLS];
-    amx_sums(t, sums, TILE_COLS);
-    sums_store(t, sums);
-}
-
-/* Tiles at the right edge of C, and bf16 results, pass through the stack too. */
+/* Tiles at the right edge of C, and bf16 results, pass through the stack. */
 void tile_run(const Tile *t)
 {
-    if (t->word == WORD_BF16_AMX) {
-        amx_run(t);
-        return;
-    }
     if (t->c_type == DTYPE_F32 && t->cols % VECTOR_LANES == 0) {
         vectors_run(t, t->c, t->ldc, t->add);
         return;
@@ -318,5 +293,5 @@ void tile_run(const Tile *t)
     assert(t->rows > 0 && t->rows <= TILE_ROWS);
     float sums[TILE_ROWS * TILE_COLS];
     vectors_run(t, sums, TILE_COLS, false);
-    sums_store(t, sums);
+    tile_store(t, sums);
 }

@@ -135,7 +135,14 @@ typedef struct Tile {
     bool add;     /* the product is added to C */
 } Tile;
 
+/* Multiplies on vectors; gemm_amx.h has tiles of WORD_BF16_AMX. */
 void tile_run(const Tile *t);
+
+/* Prefetches C, which is used only after the walk along k. */
+void tile_fetch(const Tile *t);
+/* Stores sums, whose rows are TILE_COLS apart, to C: rounds to bf16, cuts off columns that C
+ * lacks. */
+void tile_store(const Tile *t, const float *sums);
 
 /* c = from, or c += from if add; rounded once. */
 void row_narrow(uint16_t *c, const float *from, int64_t n, bool add);

@@ -5,7 +5,7 @@
 #define OP_GPU_EXEC_H
 
 #include "gpu/gpu.h"
-#include "op/libraries.h"
+#include "op/vendor.h"
 
 GpuStream exec_gpu_stream(struct Exec *ex); /* of ex->lane */
 void *exec_workspace(struct Exec *ex);
@@ -14,6 +14,8 @@ void *exec_workspace(struct Exec *ex);
  * it is. */
 unsigned *exec_ticket(struct Exec *ex);
 void *exec_library(struct Exec *ex, LibraryId id); /* NULL: not open */
+/* That of the library of products (op/tuner.h); NULL: it is not open. */
+struct Tuner *exec_tuner(const struct Exec *ex);
 /* op/op.h */
 void exec_note_once(struct Exec *ex, const char *op, const char *what);
 

@@ -1,6 +1,6 @@
 /* head_loss: check, cost and CPU version. head_products and the sizes of chunks serve the GPU,
  * too. */
-#include "op/head.h"
+#include "op/head_private.h"
 
 #include "op/cpu_math.h"
 #include "op/op.h"

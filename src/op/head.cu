@@ -1,7 +1,7 @@
 /*
- * head_loss: chunk by chunk, as on the CPU. The products run as dense candidates (cuBLASLt's,
- * blas.cuh) over logits in the workspace. The kernel between them turns a row of logits into its
- * loss and its gradient.
+ * head_loss: chunk by chunk, as on the CPU. The products run as dense candidates
+ * (product_kernels.c) over logits in the workspace. The kernel between them turns a row of logits
+ * into its loss and its gradient.
  *
  * That kernel is bound by memory: a row must be read once and written once. So a block keeps a row
  * in shared memory between the sum over it and the gradient: 205 KB for 102400 logits in bf16. What
@@ -20,6 +20,7 @@
 #include "op/rows.cuh"
 
 extern "C" {
+#include "op/head_private.h"
 #include "op/product.h"
 }
 
@@ -227,12 +228,12 @@ static Status rows_run(struct Exec *ex, const HeadLoss *a, void *logits, int64_t
     return wide ? rows_launch<T, true>(ex, rows) : rows_launch<T, false>(ex, rows);
 }
 
-extern "C" size_t head_loss_cuda_workspace(const struct Exec *, const void *args)
+extern "C" size_t head_loss_gpu_workspace(const struct Exec *, const void *args)
 {
     return head_logits_bytes((const HeadLoss *)args) + DENSE_WORKSPACE;
 }
 
-extern "C" Status head_loss_cuda(struct Exec *ex, const void *args)
+extern "C" Status head_loss_gpu(struct Exec *ex, const void *args)
 {
     const HeadLoss *a = (const HeadLoss *)args;
     int64_t N = tensor_elems(&a->target), rows = head_chunk_rows(a);

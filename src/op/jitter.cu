@@ -33,7 +33,7 @@ static __global__ void jitter_kernel(Jitter a, uint64_t stream, int64_t n, int64
     *x = __fmul_rn(*x, __fadd_rn(1, factor));
 }
 
-extern "C" Status jitter_cuda(struct Exec *ex, const void *args)
+extern "C" Status jitter_gpu(struct Exec *ex, const void *args)
 {
     const Jitter *a = (const Jitter *)args;
     int64_t n = tensor_elems(&a->pos), e = tensor_cols(&a->x);

@@ -22,9 +22,9 @@
 #include "op/op.h"
 
 #ifdef HAVE_CUDA
-#define CUDA_OP(function) function
+#define GPU_OP(function) function
 #else
-#define CUDA_OP(function) NULL
+#define GPU_OP(function) NULL
 #endif
 
 /* What a row may ask of a GPU. */

@@ -1,5 +1,6 @@
-/* kinds: the kinds that a setting chooses by name: kernels for attention, and exchanges. Settings and
- * specs include this file and not the ops' headers, so a change of an op does not rebuild them. */
+/* kinds: the kinds that a setting chooses by name: kernels for attention, exchanges, recipes of 8-bit
+ * products. Settings and specs include this file and not the ops' headers, so a change of an op does
+ * not rebuild them. */
 #ifndef OP_KINDS_H
 #define OP_KINDS_H
 
@@ -44,5 +45,10 @@ typedef enum ExchangeKind {
 
 /* "|alltoall|allgather...|auto": a bar before each name. */
 extern const char exchange_names[];
+
+/* 8-bit products */
+
+/* What a scale belongs to (model/recipe.h), in the order of fp8.recipe's words. */
+typedef enum RecipeKind { RECIPE_NONE, RECIPE_TENSOR, RECIPE_ROW, RECIPE_BLOCK } RecipeKind;
 
 #endif

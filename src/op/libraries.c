@@ -6,6 +6,7 @@
 #include "op/gpu_exec.h"
 #include "op/kernels.h"
 #include "op/op.h"
+#include "op/tuner.h"
 
 /* A library that is missing is not an error here: `lacks` says so, and rows that need it refuse
  * calls. */
@@ -34,16 +35,22 @@ void libraries_close(Exec *ex)
     }
 }
 
-struct Choices *exec_choices(const Exec *ex)
+struct Tuner *exec_tuner(const Exec *ex)
 {
     void *products = ex->library[LIBRARY_PRODUCTS];
-    return products == NULL ? NULL : op_library[LIBRARY_PRODUCTS].choices(products);
+    return products == NULL ? NULL : op_library[LIBRARY_PRODUCTS].tuner(products);
+}
+
+struct Choices *exec_choices(const Exec *ex)
+{
+    const Tuner *t = exec_tuner(ex);
+    return t == NULL ? NULL : t->choices;
 }
 
 Status exec_tune(Exec *ex, bool on)
 {
-    void *products = ex->library[LIBRARY_PRODUCTS];
-    return products == NULL ? OK : op_library[LIBRARY_PRODUCTS].tune(products, on);
+    Tuner *t = exec_tuner(ex);
+    return t == NULL ? OK : tuner_switch(t, on);
 }
 
 GpuStream exec_gpu_stream(Exec *ex)

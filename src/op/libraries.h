@@ -8,26 +8,22 @@
 #define OP_LIBRARIES_H
 
 #include "base/arena.h"
+#include "op/vendor.h"
 
 #include <stdbool.h>
 
 struct Exec;
 struct Choices;
+struct Tuner;
 
-/* A build is for one vendor's GPUs. VENDOR_ANY: of a kernel, any vendor; of a build, no GPU. */
-typedef enum GpuVendor { VENDOR_ANY, VENDOR_NVIDIA, VENDOR_OTHER } GpuVendor;
-extern const GpuVendor op_vendor;
-
-/* In the order in which they are opened. */
-typedef enum LibraryId { LIBRARY_ATTENTION, LIBRARY_PRODUCTS, LIBRARY_COUNT } LibraryId;
+extern const GpuVendor op_vendor; /* of this build */
 
 /* NULL entries mean that there is nothing to do. `library` is the handle that `open` returned. */
 typedef struct OpLibrary {
     const char *name;
     Status (*open)(struct Exec *ex, Arena *a, void **out);
     void (*close)(void *library);
-    struct Choices *(*choices)(void *library); /* which algorithm each shape takes (choices.h) */
-    Status (*tune)(void *library, bool on);
+    struct Tuner *(*tuner)(void *library);     /* of products: times and keeps choices (tuner.h) */
     const char *(*lacks)(const void *library); /* why it cannot be used; NULL: it can */
 } OpLibrary;
 

@@ -59,8 +59,7 @@ static const Operand *second_operand(const Linear *l)
     return l->kind == LINEAR_ADDS_W ? &l->x : &l->w;
 }
 
-/* A linear op of 8-bit operands. */
-static ScaledArgs scaled_args(const Linear *l)
+ScaledArgs linear_scaled_args(const Linear *l)
 {
     Product p = linear_product(l);
     const void *r = p.g.beta == 0 ? NULL : p.r != NULL ? p.r : p.g.c.at;
@@ -76,7 +75,7 @@ static ScaledArgs scaled_args(const Linear *l)
 size_t linear_workspace(const Exec *ex, const Linear *l)
 {
     if (linear_is_scaled(l)) {
-        ScaledArgs s = scaled_args(l);
+        ScaledArgs s = linear_scaled_args(l);
         return scaled_workspace(ex, &s);
     }
     Product p = linear_product(l);
@@ -114,7 +113,7 @@ static void copy_residual(const Exec *ex, const Product *p)
 Status linear_cpu(Exec *ex, const Linear *l)
 {
     if (linear_is_scaled(l)) {
-        ScaledArgs s = scaled_args(l);
+        ScaledArgs s = linear_scaled_args(l);
         return scaled_run(ex, &s, ex->workspace);
     }
     Product p = linear_product(l);
@@ -144,7 +143,6 @@ Status linear_cpu(Exec *ex, const Linear *l)
 typedef struct LinearDims {
     int64_t n, i, o, w_cols; /* w_cols: of all of w */
 } LinearDims;
-
 
 /* The other dimension of an operand's matrix, of which one is known. */
 static int64_t other_dim(const Operand *q, int64_t known)
@@ -262,11 +260,12 @@ Product linear_product(const Linear *l)
     return (Product){ g, l->r == NULL ? NULL : l->r->data, to_w };
 }
 
-/* Every operand is read once and every result written once; a residual is one more operand. */
+/* Every operand is read once and every result written once; a residual is one more operand. Both 8-bit
+ * types have one rate. */
 OpCost linear_cost(const Linear *l)
 {
     Product p = linear_product(l);
-    bool together = product_mixed(&p.g);
+    bool together = product_mixed(&p.g) && !linear_is_scaled(l);
     int64_t least = p.g.m < p.g.n ? p.g.m : p.g.n;
     const LinearDims d = dims_of(l);
     double w = operand_bytes(&l->w) / (double)d.w_cols * (double)d.i;

@@ -1,5 +1,6 @@
 /*
- * linear: the three ops on a GPU. The products run as dense candidates (cuBLASLt's, blas.cuh).
+ * linear: the three ops on a GPU. The products run as dense candidates (product_kernels.c), those of
+ * 8-bit operands as candidates of their own (scaled_kernels.c).
  *
  * If f32 and bf16 meet (the router's products), all is multiplied on tensor cores. An f32 operand
  * is written as a sum of bf16 parts, v = v0 + v1 + v2 to within 2^-24 of v: each rounding leaves a
@@ -58,8 +59,12 @@ static Split split_of(const Product *p)
     return s;
 }
 
-extern "C" size_t linear_cuda_workspace(const struct Exec *, const Linear *l)
+extern "C" size_t linear_gpu_workspace(const struct Exec *, const Linear *l)
 {
+    if (linear_is_scaled(l)) {
+        ScaledArgs scaled = linear_scaled_args(l);
+        return scaled_dense_workspace(&scaled);
+    }
     Product p = linear_product(l);
     Split s = split_of(&p);
     return DENSE_WORKSPACE + s.a_bytes + s.b_bytes + s.c_bytes;
@@ -195,8 +200,12 @@ static Status part_run(struct Exec *ex, const Product *p, const Split *s, int64_
     return join(ex, (const float *)(void *)c, &part, parts_of(part.g.m, part.g.n, s->b));
 }
 
-extern "C" Status linear_cuda(struct Exec *ex, const Linear *l)
+extern "C" Status linear_gpu(struct Exec *ex, const Linear *l)
 {
+    if (linear_is_scaled(l)) {
+        ScaledArgs scaled = linear_scaled_args(l);
+        return scaled_dense_run(ex, l->op, &scaled, exec_workspace(ex));
+    }
     Product p = linear_product(l);
     Split s = split_of(&p);
     for (int64_t first = 0, N = product_row_count(&p); first < N; first += s.rows)

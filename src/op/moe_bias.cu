@@ -75,13 +75,13 @@ static __global__ void moe_bias_add_kernel(Groups groups, const float *share, fl
     *to = overwrite ? sum : *to + sum;
 }
 
-extern "C" size_t moe_bias_bwd_cuda_workspace(const struct Exec *, const void *args)
+extern "C" size_t moe_bias_bwd_gpu_workspace(const struct Exec *, const void *args)
 {
     const MoeBiasBwd *a = (const MoeBiasBwd *)args;
     return (size_t)(tiles_most(a) * tensor_cols(&a->dy)) * sizeof(float);
 }
 
-extern "C" Status moe_bias_bwd_cuda(struct Exec *ex, const void *args)
+extern "C" Status moe_bias_bwd_gpu(struct Exec *ex, const void *args)
 {
     static const char op[] = "moe_bias_bwd";
     const MoeBiasBwd *a = (const MoeBiasBwd *)args;

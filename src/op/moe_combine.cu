@@ -162,7 +162,7 @@ static void combine_launch(LaunchStream stream, const Combine<T> &c)
     moe_combine_kernel<T, WIDE, SLOTS><<<g.grid, g.block, 0, stream>>>(c);
 }
 
-extern "C" Status moe_combine_cuda(struct Exec *ex, const void *args)
+extern "C" Status moe_combine_gpu(struct Exec *ex, const void *args)
 {
     const MoeCombine *a = (const MoeCombine *)args;
     int64_t d = tensor_cols(&a->y), n = tensor_elems(&a->y) / d, k = moe_combine_slots(a);
@@ -212,7 +212,7 @@ static __global__ __launch_bounds__(BIAS_THREADS) void moe_bias_update_kernel(
         bias[e] += rate * ((float)sign(e) - mean);
 }
 
-extern "C" Status moe_bias_update_cuda(struct Exec *ex, const void *args)
+extern "C" Status moe_bias_update_gpu(struct Exec *ex, const void *args)
 {
     const MoeBiasUpdate *a = (const MoeBiasUpdate *)args;
     int64_t experts = tensor_elems(&a->bias);

@@ -4,7 +4,7 @@
 
 /* Bytes for the largest number of shares that any kernel leaves; only the backward pass has
  * shares. */
-extern "C" size_t moe_product_cuda_workspace(const struct Exec *, const MoeProduct *p)
+extern "C" size_t moe_product_gpu_workspace(const struct Exec *, const MoeProduct *p)
 {
     int64_t parts = (p->O + TILE - 1) / TILE * PARTS<PLAIN_THREADS>;
     return (size_t)(parts * p->rows->bound) * sizeof(float);

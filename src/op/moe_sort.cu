@@ -178,7 +178,7 @@ static __global__ __launch_bounds__(THREADS, 1) void moe_sort_place_kernel(Sort 
     if (warp < warps) place(s, next + warp * s.experts, first, end);
 }
 
-extern "C" size_t moe_sort_cuda_workspace(const struct Exec *, const void *args)
+extern "C" size_t moe_sort_gpu_workspace(const struct Exec *, const void *args)
 {
     const MoeSort *a = (const MoeSort *)args;
     Sort s = {};
@@ -187,7 +187,7 @@ extern "C" size_t moe_sort_cuda_workspace(const struct Exec *, const void *args)
            sizeof(int32_t);
 }
 
-extern "C" Status moe_sort_cuda(struct Exec *ex, const void *args)
+extern "C" Status moe_sort_gpu(struct Exec *ex, const void *args)
 {
     const MoeSort *a = (const MoeSort *)args;
     Sort s = {};

@@ -1,62 +1,12 @@
-/* op: the table of ops, op_run with its checks, and the checks of shapes that ops share. */
+/* op: op_run with its checks, and the checks of shapes that ops share. The table of ops is in
+ * op_table.c. */
 #include "op/op.h"
 
 #include "base/log.h"
-#include "op/cpu_set.h"
-#include "op/kernels.h"
-#include "op/moe_product.h"
-#include "op/ops.h"
-#include "op/product.h"
-#include "op/rope_parts.h"
 
 #include <assert.h>
 #include <stdio.h>
 #include <string.h>
-
-/* The table holds wrappers of an op's functions that take untyped arguments; for an op of a family
- * they first make the view of its arguments. The compiler drops wrappers that the table does not
- * name. CPU functions are those of the Exec's instruction set. A GPU's Exec has no set: for ops
- * that run on the host there, it uses the base set. */
-static const OpCpu *cpu_op(const Exec *ex, OpId id)
-{
-    return &(ex->set != NULL ? ex->set : &op_set_base)->op[id];
-}
-
-/* clang-format off */
-#define UNTYPED(ID, stem, of, typed)                                                               \
-    static inline Status stem##_check_any(const void *args) { typed; return of##_check(a); }       \
-    static inline OpCost stem##_cost_any(const void *args) { typed; return of##_cost(a); }         \
-    static inline size_t stem##_workspace_any(const Exec *ex, const void *args)                    \
-    { return cpu_op(ex, OP_##ID)->workspace(ex, args); }                                           \
-    static inline Status stem##_cpu_any(Exec *ex, const void *args)                                \
-    { return cpu_op(ex, OP_##ID)->run(ex, args); }
-#define OP(ID, Args, stem, space, cuda_space) UNTYPED(ID, stem, stem, const Args *a = args)
-#define VIEWED(View, stem) View view = stem##_view(args); const View *a = &view
-#define OP_OF(family, View, ID, Args, stem, space, cuda_space)                                     \
-    UNTYPED(ID, stem, family, VIEWED(View, stem))                                                      \
-    static inline size_t stem##_cuda_workspace(const Exec *ex, const void *args)                   \
-    { VIEWED(View, stem); return family##_cuda_workspace(ex, a); }                                 \
-    static inline Status stem##_cuda(Exec *ex, const void *args)                                   \
-    { VIEWED(View, stem); return family##_cuda(ex, a); }
-#include "op/ops.def"
-
-/* The words of ops.def for workspaces: its own, the same as the CPU's, or none. */
-#define SPACE(own, cpu) own
-#define SAME(own, cpu)  cpu
-#define NONE(own, cpu)  NULL
-
-static const OpDesc table[OP_ID_COUNT] = {
-#define ENTRY(Args, stem, space, cuda, cuda_space)                                                 \
-    { #stem, sizeof(Args), stem##_ports, stem##_check_any, stem##_cost_any,                        \
-      space(stem##_workspace_any, NULL), stem##_cpu_any, CUDA_OP(cuda),                            \
-      CUDA_OP(cuda_space(stem##_cuda_workspace, stem##_workspace_any)) },
-#define OP(ID, Args, stem, space, cuda_space)      ENTRY(Args, stem, space, stem##_cuda, cuda_space)
-#define OP_HOST(ID, Args, stem, space, cuda_space) ENTRY(Args, stem, space, stem##_cpu_any, cuda_space)
-#include "op/ops.def"
-};
-/* clang-format on */
-
-const OpDesc *op_desc(OpId id) { return &table[id]; }
 
 /* For these ports data NULL means: not given, or not wanted. */
 static bool port_is_optional(PortDir dir)
@@ -74,7 +24,7 @@ static bool port_is_input(PortDir dir)
  * back at once: on a GPU later launches of the lane come after this one. */
 Status op_run(Exec *ex, OpId id, const void *args)
 {
-    const OpDesc *op = &table[id];
+    const OpDesc *op = op_desc(id);
     bool wanted = false;
     for (const OpPort *p = op->ports; p->dir != PORT_END; p++) {
         bool given = p->dir != PORT_ROWS && op_port_tensor(p, args)->data != NULL;
@@ -88,7 +38,7 @@ Status op_run(Exec *ex, OpId id, const void *args)
 
     ArenaMark mark = arena_mark(ex->scratch);
     void *outer = ex->workspace; /* a fused op may run other ops, on the CPU */
-    OpSpace *workspace = ex->gpu != NULL ? op->cuda_workspace : op->workspace;
+    OpSpace *workspace = ex->gpu != NULL ? op->gpu_workspace : op->workspace;
     if (workspace != NULL) {
         TRY(arena_alloc(ex->scratch, workspace(ex, args), &ex->workspace));
     }
@@ -102,7 +52,7 @@ Status op_run(Exec *ex, OpId id, const void *args)
 double op_port_bytes(OpId id, const void *args)
 {
     double bytes = 0;
-    for (const OpPort *p = table[id].ports; p->dir != PORT_END; p++) {
+    for (const OpPort *p = op_desc(id)->ports; p->dir != PORT_END; p++) {
         if (p->dir == PORT_ROWS || op_port_tensor(p, args)->data == NULL) continue;
         bool added = p->dir == PORT_ADD || p->dir == PORT_ADD_OPT;
         bytes += (added ? 2 : 1) * (double)tensor_bytes(op_port_tensor(p, args));

@@ -26,7 +26,7 @@
 #include "base/lane.h"
 #include "base/tensor.h"
 #include "comm/mesh.h"
-#include "op/libraries.h"
+#include "op/vendor.h"
 #include "op/work.h"
 
 #include <stdbool.h>
@@ -85,8 +85,8 @@ struct OpDesc {
      * only count and have no memory. */
     OpSpace *workspace;
     OpRun *cpu;
-    OpRun *cuda;             /* NULL in a build without CUDA */
-    OpSpace *cuda_workspace; /* bytes of device memory; NULL: none */
+    OpRun *gpu;             /* NULL in a build without CUDA */
+    OpSpace *gpu_workspace; /* bytes of device memory; NULL: none */
 };
 
 /* Where ops run and memory lives. */
@@ -125,7 +125,7 @@ typedef struct OpTotals {
 } OpTotals;
 
 typedef enum OpId {
-#define OP(ID, Args, stem, space, cuda_space) OP_##ID,
+#define OP(ID, Args, stem, space, gpu_space) OP_##ID,
 #include "op/ops.def"
     OP_ID_COUNT
 } OpId;

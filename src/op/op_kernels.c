@@ -2,12 +2,16 @@
  * `bench ops --why` and its tests. Ops that run do not come here. */
 #include "op/op_kernels.h"
 
+#include "op/attention.h"
 #include "op/attention_kernels.h"
+#include "op/head_private.h"
+#include "op/linear.h"
 #include "op/product_kernels.h"
 
 const OpKernels op_kernels[OP_KERNELS] = {
     { "attention", &attention_fwd_kernels },
     { "dense products", &dense_kernels },
+    { "dense products of 8-bit operands", &scaled_kernels },
     { "products of experts", &moe_product_kernels },
     { "8-bit products of experts", &moe_scaled_product_kernels },
     { "8-bit weight gradients of experts", &moe_scaled_weight_kernels },
@@ -24,6 +28,11 @@ static Status visit_dense(const char *what, GemmArgs g, KernelVisit *visit, void
  * (linear.cu). */
 static Status visit_linear(const Linear *l, KernelVisit *visit, void *self)
 {
+    if (linear_is_scaled(l)) {
+        ScaledArgs s = linear_scaled_args(l);
+        ScaledCall call = { .s = &s };
+        return visit(self, "", &scaled_kernels, 0, &call);
+    }
     GemmArgs g = linear_product(l).g;
     if (product_mixed(&g)) {
         g.a.type = g.b.type = DTYPE_BF16;

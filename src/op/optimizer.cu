@@ -73,13 +73,13 @@ static __global__ void square_sum_join_kernel(const double *part, int64_t blocks
     if (threadIdx.x == 0) *sum += (float)total;
 }
 
-extern "C" size_t square_sum_cuda_workspace(const struct Exec *, const void *args)
+extern "C" size_t square_sum_gpu_workspace(const struct Exec *, const void *args)
 {
     const SquareSum *a = (const SquareSum *)args;
     return grid_of(tensor_elems(&a->x), BLOCK) * sizeof(double);
 }
 
-extern "C" Status square_sum_cuda(struct Exec *ex, const void *args)
+extern "C" Status square_sum_gpu(struct Exec *ex, const void *args)
 {
     const SquareSum *a = (const SquareSum *)args;
     int64_t n = tensor_elems(&a->x);
@@ -107,7 +107,7 @@ static __global__ void clip_scale_kernel(const float *sum, float *norm_out, floa
     *clip_out = isfinite(norm) && fits ? clip : __uint_as_float(0x7FC00000u);
 }
 
-extern "C" Status clip_scale_cuda(struct Exec *ex, const void *args)
+extern "C" Status clip_scale_gpu(struct Exec *ex, const void *args)
 {
     const ClipScale *a = (const ClipScale *)args;
     clip_scale_kernel<<<1, 1, 0, exec_stream(ex)>>>(
@@ -175,7 +175,7 @@ template <typename M> static void adamw_launch(const Adamw *a, LaunchStream stre
     adamw_kernel<M><<<grid_of(u.n, THREADS * PACK<M>), THREADS, 0, stream>>>(u);
 }
 
-extern "C" Status adamw_cuda(struct Exec *ex, const void *args)
+extern "C" Status adamw_gpu(struct Exec *ex, const void *args)
 {
     const Adamw *a = (const Adamw *)args;
     return launch_typed("adamw", a->m.dtype,

@@ -1,6 +1,6 @@
 /*
- * product: the matrix products of linear and head_loss, as both backends run them. Grouped products
- * of experts are in moe_product.h.
+ * product: dense matrix products as both backends run them, and the view of linear's ops. Products
+ * of head_loss are in head_private.h, grouped products of experts in moe_product.h.
  *
  * Pointers are the tensors' own; nothing here reads through them. The operands of linear may differ
  * in type (gemm's A and B); each backend then converts one of them.
@@ -9,8 +9,10 @@
 #define OP_PRODUCT_H
 
 #include "op/gemm.h"
-#include "op/head.h"
-#include "op/linear.h"
+#include "op/operand.h"
+#include "op/scaled.h"
+
+#include <stdbool.h>
 
 /* Which of its three matrices a linear op writes. */
 typedef enum LinearKind { LINEAR_WRITES_Y, LINEAR_WRITES_X, LINEAR_ADDS_W } LinearKind;
@@ -39,12 +41,6 @@ typedef struct Product {
     bool sum_over_rows;
 } Product;
 
-/* The three products of head_loss for tokens [first, first + n). Logits are rows of V elements of
- * x's type; their gradient replaces them. */
-typedef struct HeadProducts {
-    GemmArgs logits, dx, dw;
-} HeadProducts;
-
 /* A dense product on a GPU. r: the matrix that is added if g->beta is 1, of c's type and layout.
  * workspace: DENSE_WORKSPACE bytes. The types of a and b are equal. */
 typedef struct DenseCall {
@@ -55,6 +51,13 @@ typedef struct DenseCall {
 
 #define DENSE_WORKSPACE ((size_t)32 << 20)
 
+/* A dense product of 8-bit operands on a GPU. Rows are data's own, from the first on. workspace:
+ * scaled_dense_workspace bytes. */
+typedef struct ScaledCall {
+    const ScaledArgs *s;
+    void *workspace;
+} ScaledCall;
+
 #ifdef __cplusplus
 extern "C" {
 #endif
@@ -62,7 +65,13 @@ extern "C" {
 /* Runs a dense product on a GPU by the first candidate that can. r NULL: c itself is added. */
 Status dense_run(struct Exec *ex, const GemmArgs *g, const void *r, void *workspace);
 
+/* The same for 8-bit operands. op: its name, for notes. */
+Status scaled_dense_run(struct Exec *ex, const char *op, const ScaledArgs *s, void *workspace);
+size_t scaled_dense_workspace(const ScaledArgs *s);
+size_t scaled_scales_bytes(const Operand *q); /* of a copy of the scales in another layout */
+
 Product linear_product(const Linear *l);
+ScaledArgs linear_scaled_args(const Linear *l); /* of linear_is_scaled */
 
 /* Does the product mix f32 and bf16, as the router's do? */
 static inline bool product_mixed(const GemmArgs *g)
@@ -86,10 +95,6 @@ static inline int64_t product_row_count(const Product *p)
 {
     return p->sum_over_rows ? p->g.k : p->g.m;
 }
-
-HeadProducts head_products(const HeadLoss *a, void *logits, int64_t first, int64_t n);
-int64_t head_chunk_rows(const HeadLoss *a);
-size_t head_logits_bytes(const HeadLoss *a); /* of a chunk */
 
 #ifdef __cplusplus
 }

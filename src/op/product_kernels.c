@@ -40,9 +40,9 @@ static const KernelDesc dense_rows[] = {
       .needs = cublaslt_needs,
       .can = cublaslt_can,
       .workspace = dense_workspace,
-      .run = CUDA_OP(dense_cublaslt),
+      .run = GPU_OP(dense_cublaslt),
       .work = WORK_GEMM },
-    { .name = "plain", .run = CUDA_OP(dense_plain), .work = WORK_GEMM },
+    { .name = "plain", .run = GPU_OP(dense_plain), .work = WORK_GEMM },
 };
 const KernelTable dense_kernels = { NULL, dense_rows, sizeof dense_rows / sizeof *dense_rows };
 
@@ -107,10 +107,10 @@ OpRun moe_weight_hopper, moe_weight_mma, moe_weight_plain;
 /* clang-format off */
 #define GROUPED_ROWS(family, rate)                                                                 \
     { .name = "hopper", .vendor = VENDOR_NVIDIA, .capability_least = 90, .capability_most = 90,    \
-      .needs = hopper_needs, .can = hopper_can, .run = CUDA_OP(family##_hopper), .work = (rate) }, \
+      .needs = hopper_needs, .can = hopper_can, .run = GPU_OP(family##_hopper), .work = (rate) },  \
     { .name = "mma", .vendor = VENDOR_NVIDIA, .capability_least = 80, .needs = mma_needs,          \
-      .can = mma_can, .run = CUDA_OP(family##_mma), .work = (rate) },                              \
-    { .name = "plain", .run = CUDA_OP(family##_plain), .work = (rate) },
+      .can = mma_can, .run = GPU_OP(family##_mma), .work = (rate) },                               \
+    { .name = "plain", .run = GPU_OP(family##_plain), .work = (rate) },
 /* clang-format on */
 
 static const KernelDesc grouped_rows[] = { GROUPED_ROWS(moe_product, WORK_GROUPED) };
@@ -174,16 +174,17 @@ static bool scaled_weight_can(const void *call, KernelWhy *why)
 
 static void scaled_product_needs(char out[KERNEL_NEEDS_MAX])
 {
-    (void)snprintf(out, KERNEL_NEEDS_MAX,
-                   "bf16 results; gradients e4m3 or e5m2, else e4m3; widths multiples of 16; weights "
-                   "without 1 x 128 scales, in 128 x 128 gates multiples of %d; at most %d experts",
-                   PAIR_BLOCK, SCALED_EXPERTS);
+    (void)snprintf(
+        out, KERNEL_NEEDS_MAX,
+        "bf16 results; gradients e4m3 or e5m2, else e4m3; widths multiples of 16; weights "
+        "without 1 x 128 scales, in 128 x 128 gates multiples of %d; at most %d experts",
+        PAIR_BLOCK, SCALED_EXPERTS);
 }
 
 static void scaled_weight_needs(char out[KERNEL_NEEDS_MAX])
 {
-    (void)snprintf(out, KERNEL_NEEDS_MAX, "left operand e4m3 or e5m2, right e4m3; at most %d experts",
-                   SCALED_EXPERTS);
+    (void)snprintf(out, KERNEL_NEEDS_MAX,
+                   "left operand e4m3 or e5m2, right e4m3; at most %d experts", SCALED_EXPERTS);
 }
 
 OpRun moe_scaled_product_hopper, moe_scaled_product_plain;
@@ -192,9 +193,9 @@ OpRun moe_scaled_weight_hopper, moe_scaled_weight_plain;
 /* clang-format off */
 #define SCALED_ROWS(family, rate)                                                                  \
     { .name = "hopper", .vendor = VENDOR_NVIDIA, .capability_least = 90, .capability_most = 90,    \
-      .needs = family##_needs, .can = family##_can, .run = CUDA_OP(moe_##family##_hopper),         \
+      .needs = family##_needs, .can = family##_can, .run = GPU_OP(moe_##family##_hopper),         \
       .work = (rate) },                                                                            \
-    { .name = "plain", .run = CUDA_OP(moe_##family##_plain), .work = (rate) },
+    { .name = "plain", .run = GPU_OP(moe_##family##_plain), .work = (rate) },
 /* clang-format on */
 
 static const KernelDesc scaled_rows[] = { SCALED_ROWS(scaled_product, WORK_GROUPED) };
@@ -242,13 +243,13 @@ GroupedCall moe_sum_call(const MoeSum *s)
     };
 }
 
-Status moe_product_cuda(Exec *ex, const MoeProduct *p)
+Status moe_product_gpu(Exec *ex, const MoeProduct *p)
 {
     GroupedCall call = moe_product_call(p);
     return kernels_run(ex, grouped_kernels(&call, false), p->op, 0, &call);
 }
 
-Status moe_weight_cuda(Exec *ex, const MoeSum *s)
+Status moe_weight_gpu(Exec *ex, const MoeSum *s)
 {
     GroupedCall call = moe_sum_call(s);
     return kernels_run(ex, grouped_kernels(&call, true), s->op, 0, &call);

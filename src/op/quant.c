@@ -119,16 +119,19 @@ static void divide(const float *x, float scale, float largest, int64_t n, float 
 }
 
 /* The first infinity of the rows in use. */
-static Status refuse_infinity(const Source *s)
+static Status refuse_infinity(const Exec *ex, const Source *s)
 {
+    const char *of = s->a->of;
     for (int64_t r = 0; r < s->live; r++) {
         for (int64_t j = 0; j < s->D; j++) {
             float v = 0;
             dtype_to_f32(&v, tensor_at(&s->a->x, source_row(s, r) * s->D + j), s->a->x.dtype, 1);
             if (!isinf(v)) continue;
             return FAIL(ERR_NUMERIC,
-                        "quantize: x is infinite at row %lld, column %lld: it has no scale",
-                        (long long)source_row(s, r), (long long)j);
+                        "step %lld, layer %d: quantize: x%s%s is infinite at row %lld, column "
+                        "%lld: it has no scale",
+                        (long long)ex->step, ex->layer, of == NULL ? "" : ", ",
+                        of == NULL ? "" : of, (long long)source_row(s, r), (long long)j);
         }
     }
     return OK;
@@ -190,7 +193,7 @@ static Status quantize_rows(Exec *ex, const Source *s, float *amax)
     float *scale = q->scale.data;
 #pragma omp parallel for schedule(static) num_threads(ex->threads)
     for (int64_t r = 0; r < s->live; r++) row_amax(s, &g, r, amax + r * g.cols);
-    if (!all_finite(amax, s->live * g.cols)) return refuse_infinity(s);
+    if (!all_finite(amax, s->live * g.cols)) return refuse_infinity(ex, s);
     for (int64_t m = 0; m < g.matrices; m++) {
         int64_t rows = least(g.n, s->live - m * g.n);
         set_scales(&g, rows > 0 ? rows : 0, amax + m * g.n * g.cols, largest, s->a->pow2,
@@ -333,7 +336,8 @@ static Status quantize_columns(Exec *ex, const Source *s, float *amax, Strip *st
     for (int64_t i = 0; i < n; i++) {
         for (int64_t d = 0; d < s->D; d++) {
             int64_t at = (strip[i].matrix * s->D + d) * column_blocks(s->a);
-            if (!isfinite(amax[at + strip[i].column / OPERAND_BLOCK])) return refuse_infinity(s);
+            if (!isfinite(amax[at + strip[i].column / OPERAND_BLOCK]))
+                return refuse_infinity(ex, s);
         }
     }
     set_column_scales(s, strip, n, amax);
@@ -411,7 +415,7 @@ static Status check_rows_in_use(const Quantize *a, int64_t N)
     if (groups) TRY(op_expect("quantize", "offsets", &a->offsets, 1, -1, DTYPE_I32));
     if (gathers) TRY(op_expect("quantize", "row_token", &a->row_token, -1, -1, DTYPE_I32));
     int64_t R = row_count(a), reads = gathers ? tensor_elems(&a->row_token) : N;
-    if (R <= reads) return OK;
+    if (R <= reads || a->rows.first != NULL) return OK; /* a pool may have fewer rows than R */
     return FAIL(ERR_SHAPE, "quantize: %lld rows, but %s has only %lld", (long long)R,
                 gathers ? "row_token" : "x", (long long)reads);
 }
@@ -477,8 +481,9 @@ OpCost dequantize_cost(const Dequantize *a)
                      .bytes = (double)tensor_bytes(&a->y) + operand_bytes(&a->quant) };
 }
 
+/* Columns of `transposed` behind the last group are not written. */
 OP_PORTS(quantize, IN(Quantize, x), OUT_OPERAND_OPT(Quantize, quant),
-         OUT_OPERAND_OPT(Quantize, transposed), IN_OPT(Quantize, offsets),
+         OPERAND(Quantize, transposed, PORT_OUT_PART_OPT, PORT_OUT_OPT), IN_OPT(Quantize, offsets),
          IN_OPT(Quantize, row_token), ROWS(Quantize, rows));
 
 OP_PORTS(dequantize, IN_OPERAND(Dequantize, quant), OUT(Dequantize, y));

@@ -1,33 +1,189 @@
 /*
- * quant: kernels that make 8-bit operands and convert them back. As on the CPU, all four kinds of
- * scales are one case: blocks of height x width elements with a scale each. A warp handles 128
- * columns of a row. The largest magnitude of a block is found with atomic maxima of integers:
- * magnitudes have the order of their bits, and a maximum is the same in any order. Then scales are
- * computed, then the 8-bit numbers. Bound by memory: x is read twice.
+ * quant: kernels that make 8-bit operands and convert them back. Bytes and scales are those of the
+ * CPU, NaNs included. The device cannot report an infinity: the scale of its block and all bytes of
+ * the block become NaN.
  *
- * Bytes and scales are those of the CPU, NaNs included. The device cannot report an infinity: the
- * scale of its block and all bytes of the block become NaN.
+ * quantize runs on tiles of 128 x 128 (quant_tile.cuh). Scales of 1 x 128 and 128 x 128 need no
+ * more than a tile: x is read once, also for both operands. A scale for a whole row or tensor needs
+ * a pass before, which finds the largest magnitudes, so x is read twice. That pass uses atomic
+ * maxima of integers: magnitudes have the order of their bits, and a maximum is the same in any
+ * order.
  */
-#include "op/dtype.cuh"
+#include "op/quant_tile.cuh"
 
-extern "C" {
-#include "op/quant.h"
+/* ---- quantize ---- */
+
+static bool given(const Operand *q) { return q->data.data != NULL; }
+
+/* Do the scales of an operand cover more than a tile? */
+static bool covers_tiles(const Operand *q)
+{
+    return given(q) && (q->kind == OPERAND_TENSOR || q->kind == OPERAND_ROW);
 }
 
-#include <cfloat>
+static size_t amax_bytes(const Operand *q)
+{
+    return covers_tiles(q) ? arena_rounded((size_t)tensor_elems(&q->scale) * sizeof(uint32_t)) : 0;
+}
+
+extern "C" size_t quantize_gpu_workspace(const struct Exec *, const void *args)
+{
+    const Quantize *a = (const Quantize *)args;
+    return amax_bytes(&a->quant) + amax_bytes(&a->transposed);
+}
+
+static quant::Side side_of(const Operand *q, int64_t groups, void *amax)
+{
+    if (!given(q)) return quant::Side{};
+    OperandGrid g = groups > 0 ? operand_grid_groups(q, groups) : operand_grid_of(q);
+    bool tile = q->kind == OPERAND_TENSOR || q->kind == OPERAND_128X128;
+    return quant::Side{ (uint8_t *)q->data.data,
+                        (float *)q->scale.data,
+                        covers_tiles(q) ? (uint32_t *)amax : NULL,
+                        q->kind,
+                        g.rows,
+                        g.cols,
+                        !tile,
+                        tile };
+}
+
+static int64_t tiles_of(int64_t n) { return operand_whole_blocks(n) / OPERAND_BLOCK; }
+
+/* Longer runs write scales with fewer memory accesses. Shorter ones give work to more blocks. */
+static int run_for(int64_t tiles)
+{
+    const int64_t busy = 132 * 4 * 2;
+    return tiles >= quant::RUN * busy ? quant::RUN : tiles >= 2 * busy ? 2 : 1;
+}
+
+/* The job of one or both operands of a call. */
+static quant::Job job_of(const Quantize *a, bool rows, bool columns, void *workspace)
+{
+    const Operand none = {}, *q = rows ? &a->quant : &none, *t = columns ? &a->transposed : &none;
+    bool groups = columns && a->offsets.data != NULL;
+    quant::Job job = {};
+    job.matrices = a->x.rank == 3 ? a->x.dim[0] : 1;
+    job.x = a->x.data;
+    job.row_token = (const int32_t *)a->row_token.data;
+    job.device = a->rows.device;
+    job.first = a->rows.first;
+    job.d = tensor_cols(&a->x);
+    job.n = a->rows.bound > 0 ? a->rows.bound
+            : job.d == 0      ? 0
+                              : tensor_elems(&a->x) / job.d / job.matrices;
+    job.offsets = groups ? (const int32_t *)a->offsets.data : NULL;
+    job.groups = groups ? tensor_elems(&a->offsets) - 1 : 0;
+    job.width = columns ? tensor_cols(&t->data) : 0;
+    /* Rows after the last group may fill one more strip than columns do. */
+    job.strips = groups ? tiles_of(job.width) + rows : tiles_of(job.n);
+    job.tiles = tiles_of(job.d);
+    job.run = run_for(job.matrices * job.strips * job.tiles);
+    job.rows = side_of(q, 0, workspace);
+    job.columns = side_of(t, job.groups, (char *)workspace + amax_bytes(&a->quant));
+    job.pow2 = a->pow2;
+    return job;
+}
+
+template <bool ROWS> static int64_t blocks_of(const quant::Job &job)
+{
+    return job.matrices * (ROWS ? job.strips : job.tiles) * quant::runs_of<ROWS>(job);
+}
+
+/* One thread for each scale. */
+static __global__ void scale_kernel(const uint32_t *amax, int64_t n, float largest, bool pow2,
+                                    float *scale)
+{
+    int64_t i = (int64_t)blockIdx.x * blockDim.x + threadIdx.x;
+    if (i < n) scale[i] = quant::scale_of(amax[i], largest, pow2);
+}
+
+static Status scales_run(struct Exec *ex, const Operand *q, const void *amax, bool pow2)
+{
+    if (!covers_tiles(q)) return OK;
+    int64_t n = tensor_elems(&q->scale);
+    float largest = q->data.dtype == DTYPE_E4M3 ? 448.0f : 57344.0f;
+    scale_kernel<<<grid_of(n, 256), 256, 0, exec_stream(ex)>>>((const uint32_t *)amax, n, largest,
+                                                               pow2, (float *)q->scale.data);
+    return kernel_status("quantize");
+}
+
+/* The pass before, for scales that cover several tiles. */
+template <typename T, int ACROSS, bool ROWS, bool COLUMNS>
+static Status amax_run(struct Exec *ex, const Quantize *a, const quant::Job &job)
+{
+    const Operand none = {};
+    const Operand *q = ROWS ? &a->quant : &none, *t = COLUMNS ? &a->transposed : &none;
+    if (!covers_tiles(q) && !covers_tiles(t)) return OK;
+    if (covers_tiles(q)) TRY(gpu_fill(job.rows.amax, 0, amax_bytes(q), exec_stream(ex)));
+    if (covers_tiles(t)) TRY(gpu_fill(job.columns.amax, 0, amax_bytes(t), exec_stream(ex)));
+    int64_t blocks = blocks_of<ROWS>(job);
+    quant::amax_kernel<T, ACROSS, ROWS, COLUMNS>
+        <<<(unsigned)blocks, quant::THREADS, 0, exec_stream(ex)>>>(job);
+    TRY(kernel_status("quantize"));
+    TRY(scales_run(ex, q, job.rows.amax, a->pow2));
+    return scales_run(ex, t, job.columns.amax, a->pow2);
+}
+
+template <typename T, typename F, int ACROSS, bool ROWS, bool COLUMNS>
+static Status tiles_run(struct Exec *ex, const Quantize *a)
+{
+    quant::Job job = job_of(a, ROWS, COLUMNS, exec_workspace(ex));
+    int64_t blocks = blocks_of<ROWS>(job);
+    if (blocks == 0) return OK;
+    TRY((amax_run<T, ACROSS, ROWS, COLUMNS>(ex, a, job)));
+    /* What that pass measured is known now. */
+    if (job.rows.amax != NULL) job.rows.lines = job.rows.whole = false;
+    if (job.columns.amax != NULL) job.columns.lines = job.columns.whole = false;
+    quant::quantize_kernel<T, F, ACROSS, ROWS, COLUMNS>
+        <<<(unsigned)blocks, quant::THREADS, 0, exec_stream(ex)>>>(job);
+    return kernel_status("quantize");
+}
+
+/* Lanes along a row: measured, see quant_tile.cuh. */
+enum { ACROSS_ROWS = 16, ACROSS_COLUMNS = 4, ACROSS_BOTH = 8 };
+
+template <typename F, bool ROWS, bool COLUMNS>
+static Status format_run(struct Exec *ex, const Quantize *a)
+{
+    constexpr int ACROSS = !COLUMNS ? ACROSS_ROWS : !ROWS ? ACROSS_COLUMNS : ACROSS_BOTH;
+    const void *rows = ROWS ? a->quant.data.data : NULL;
+    const void *columns = COLUMNS ? a->transposed.data.data : NULL;
+    int64_t d = tensor_cols(&a->x), width = COLUMNS ? tensor_cols(&a->transposed.data) : 0;
+    if (a->x.dtype == DTYPE_F32) return tiles_run<float, F, 0, ROWS, COLUMNS>(ex, a);
+    if (packs_fit<Bf16>({ a->x.data, rows, columns }, { d }) && width % 16 == 0)
+        return tiles_run<Bf16, F, ACROSS, ROWS, COLUMNS>(ex, a);
+    if (d >= OPERAND_BLOCK) exec_note_once(ex, "quantize", UNPACKED);
+    return tiles_run<Bf16, F, 0, ROWS, COLUMNS>(ex, a);
+}
+
+template <bool ROWS, bool COLUMNS> static Status sides_run(struct Exec *ex, const Quantize *a)
+{
+    const Operand *q = ROWS ? &a->quant : &a->transposed;
+    return q->data.dtype == DTYPE_E4M3 ? format_run<E4M3, ROWS, COLUMNS>(ex, a)
+                                       : format_run<E5M2, ROWS, COLUMNS>(ex, a);
+}
+
+/* Both operands come from one read unless their types differ, or blocks of 128 rows do not begin
+ * where groups do. */
+extern "C" Status quantize_gpu(struct Exec *ex, const void *args)
+{
+    const Quantize *a = (const Quantize *)args;
+    bool rows = given(&a->quant), columns = given(&a->transposed);
+    bool together = rows && columns && a->quant.data.dtype == a->transposed.data.dtype &&
+                    (a->offsets.data == NULL || a->quant.kind != OPERAND_128X128);
+    if (together) return sides_run<true, true>(ex, a);
+    if (rows) TRY((sides_run<true, false>(ex, a)));
+    return columns ? sides_run<false, true>(ex, a) : OK;
+}
+
+/* ---- dequantize ---- */
 
 enum {
     WARPS = 8,           /* rows of a block */
     PIECE = 128,         /* columns that a warp takes: as wide as a block of the scales */
     EACH = PIECE / WARP, /* elements of a lane */
-    THREADS = 256,
     GRID_Y_MAX = 65535,
 };
-
-static_assert(EACH * WARP == PIECE,
-              "a block of the scales is one warp's: it finds the largest alone");
-
-static const uint32_t INFINITE = 0x7F800000u, NOT_A_NUMBER = 0x7FC00000u;
 
 /* The matrix and its scales. */
 typedef struct Blocks {
@@ -37,7 +193,7 @@ typedef struct Blocks {
     bool wide;            /* rows may be read in packs */
 } Blocks;
 
-static Blocks blocks_of(const Operand *q, const void *x)
+static Blocks grid_blocks(const Operand *q, const void *x)
 {
     OperandGrid g = operand_grid_of(q);
     Blocks b = { g.n, g.d, g.height, g.rows, g.cols, g.cols > 1, false };
@@ -97,66 +253,6 @@ static __device__ __forceinline__ void row_store(const Blocks &b, void *t, int64
     }
 }
 
-/* Raises *amax to the largest value of the warp. *amax only grows, so a plain read first saves most
- * of the atomics. */
-static __device__ __forceinline__ void amax_raise(uint32_t *amax, uint32_t most)
-{
-    most = lanes_max(most);
-    if (threadIdx.x == 0 && most > *(volatile uint32_t *)amax) atomicMax(amax, most);
-}
-
-template <typename A>
-static __global__ void quantize_amax_kernel(Blocks b, const void *x, uint32_t *amax)
-{
-    int64_t row = (int64_t)blockIdx.x * WARPS + threadIdx.y, pieces = (b.d + PIECE - 1) / PIECE;
-    uint32_t most = 0;
-    if (row >= b.n) return;
-    for (int64_t piece = blockIdx.y; piece < pieces; piece += gridDim.y) {
-        float v[EACH];
-        row_load<A>(b, x, row, first_column(piece), v);
-#pragma unroll
-        for (int k = 0; k < EACH; k++) {
-            uint32_t bits = __float_as_uint(v[k]) & 0x7FFFFFFFu;
-            most = max(most, bits > INFINITE ? 0 : bits); /* a NaN does not enter */
-        }
-        if (!b.narrow) continue;
-        amax_raise(amax + scale_of(b, row, piece), most);
-        most = 0;
-    }
-    if (!b.narrow) amax_raise(amax + scale_of(b, row, 0), most);
-}
-
-/* One thread for each scale. As on the CPU: at least FLT_MIN, and 1 where all of a block is 0. */
-static __global__ void quantize_scale_kernel(const uint32_t *amax, int64_t n, float largest,
-                                             float *scale)
-{
-    int64_t i = (int64_t)blockIdx.x * THREADS + threadIdx.x;
-    if (i >= n) return;
-    float quotient = fmaxf(__uint_as_float(amax[i]) / largest, FLT_MIN);
-    quotient = amax[i] == INFINITE ? __uint_as_float(NOT_A_NUMBER) : quotient;
-    scale[i] = amax[i] == 0 ? 1 : quotient;
-}
-
-template <typename A, typename F>
-static __global__ void quantize_kernel(Blocks b, const void *x, const float *scale, void *data)
-{
-    int64_t row = (int64_t)blockIdx.x * WARPS + threadIdx.y, pieces = (b.d + PIECE - 1) / PIECE;
-    const float largest = F::largest();
-    if (row >= b.n) return;
-    for (int64_t piece = blockIdx.y; piece < pieces; piece += gridDim.y) {
-        int64_t col = first_column(piece);
-        float s = scale[scale_of(b, row, piece)], v[EACH];
-        row_load<A>(b, x, row, col, v);
-#pragma unroll
-        for (int k = 0; k < EACH; k++) {
-            float q = fminf(fmaxf(v[k] / s, -largest), largest);
-            q = isnan(s) ? s : q;
-            v[k] = isnan(v[k]) ? v[k] : q; /* a NaN keeps its bits, as on the CPU */
-        }
-        row_store<F>(b, data, row, col, v);
-    }
-}
-
 template <typename A, typename F>
 static __global__ void dequantize_kernel(Blocks b, const void *data, const float *scale, void *y)
 {
@@ -172,49 +268,15 @@ static __global__ void dequantize_kernel(Blocks b, const void *data, const float
     }
 }
 
-/* One integer for each scale: here a block's rows raise one maximum by atomics. */
-extern "C" size_t quantize_cuda_workspace(const struct Exec *, const void *args)
-{
-    const Quantize *a = (const Quantize *)args;
-    return (size_t)tensor_elems(&a->quant.scale) * sizeof(uint32_t);
-}
-
-template <typename A, typename F> static Status quantize_run(struct Exec *ex, const Quantize *a)
-{
-    Blocks b = blocks_of(&a->quant, a->x.data);
-    int64_t scales = b.rows * b.cols;
-    float largest = a->quant.data.dtype == DTYPE_E4M3 ? 448.0f : 57344.0f;
-    float *scale = (float *)a->quant.scale.data;
-    uint32_t *amax = (uint32_t *)exec_workspace(ex);
-    LaunchStream stream = exec_stream(ex);
-    dim3 grid = grid_over(b), block(WARP, WARPS);
-    TRY(gpu_fill(amax, 0, (size_t)scales * sizeof *amax, stream));
-    quantize_amax_kernel<A><<<grid, block, 0, stream>>>(b, a->x.data, amax);
-    TRY(kernel_status("quantize"));
-    quantize_scale_kernel<<<grid_of(scales, THREADS), THREADS, 0, stream>>>(amax, scales, largest,
-                                                                            scale);
-    TRY(kernel_status("quantize"));
-    quantize_kernel<A, F><<<grid, block, 0, stream>>>(b, a->x.data, scale, a->quant.data.data);
-    return kernel_status("quantize");
-}
-
-extern "C" Status quantize_cuda(struct Exec *ex, const void *args)
-{
-    const Quantize *a = (const Quantize *)args;
-    bool wide = a->x.dtype == DTYPE_F32, e4m3 = a->quant.data.dtype == DTYPE_E4M3;
-    if (e4m3) return wide ? quantize_run<F32, E4M3>(ex, a) : quantize_run<BF16, E4M3>(ex, a);
-    return wide ? quantize_run<F32, E5M2>(ex, a) : quantize_run<BF16, E5M2>(ex, a);
-}
-
 template <typename A, typename F> static Status dequantize_run(struct Exec *ex, const Dequantize *a)
 {
-    Blocks b = blocks_of(&a->quant, a->y.data);
+    Blocks b = grid_blocks(&a->quant, a->y.data);
     dequantize_kernel<A, F><<<grid_over(b), dim3(WARP, WARPS), 0, exec_stream(ex)>>>(
         b, a->quant.data.data, (const float *)a->quant.scale.data, a->y.data);
     return kernel_status("dequantize");
 }
 
-extern "C" Status dequantize_cuda(struct Exec *ex, const void *args)
+extern "C" Status dequantize_gpu(struct Exec *ex, const void *args)
 {
     const Dequantize *a = (const Dequantize *)args;
     bool wide = a->y.dtype == DTYPE_F32, e4m3 = a->quant.data.dtype == DTYPE_E4M3;

@@ -7,7 +7,8 @@
  *
  * Powers of two make the division and the product with a scale exact: only the 8-bit format rounds.
  *
- * NaN in x stays NaN in data and is ignored by amax. An infinity is an error (ERR_NUMERIC). A GPU
+ * NaN in x stays NaN in data and is ignored by amax. An infinity is an error (ERR_NUMERIC) that names
+ * step, layer, product and place. A GPU
  * cannot report it: there the scale and the data of its block become NaN.
  *
  * One call makes up to two operands from the same x. `quant` has the rows of x. `transposed` has
@@ -33,6 +34,7 @@ typedef struct Quantize {
     Tensor row_token;   /* in  (R) i32, optional: row r is x[row_token[r]] */
     Rows rows;          /* R, and which rows are in use; bound 0: R is N, all of them */
     bool pow2;
+    const char *of; /* for errors: the product whose operand x is; NULL: not known */
 } Quantize;
 
 typedef struct Dequantize {

@@ -151,7 +151,7 @@ static void forward_launch(LaunchStream stream, const Forward<T> &f)
         rmsnorm_fwd_kernel<T, WIDE, MANY><<<grid, block, 0, stream>>>(f);
 }
 
-extern "C" Status rmsnorm_fwd_cuda(struct Exec *ex, const void *args)
+extern "C" Status rmsnorm_fwd_gpu(struct Exec *ex, const void *args)
 {
     const RmsnormFwd *a = (const RmsnormFwd *)args;
     Window window = window_of(a->x, a->y, a->rstd);
@@ -236,7 +236,11 @@ static __device__ __forceinline__ void shares_join(float *shares, const float (&
     }
 }
 
-/* Rows of up to PER * PACK_THREADS packs. */
+/* Rows of up to PER * PACK_THREADS packs.
+ *
+ * The loop over rows counts the block's first row, so all threads of a block take the same number of
+ * turns, as row_sum needs. Those whose row is past the end work on zeros. `turn` alternates two
+ * rooms for sums, so that no thread writes a sum that another still reads. */
 template <typename T>
 static __global__ __launch_bounds__(PACK_THREADS, 2) void rmsnorm_bwd_kernel(Backward<T> a)
 {
@@ -258,9 +262,6 @@ static __global__ __launch_bounds__(PACK_THREADS, 2) void rmsnorm_bwd_kernel(Bac
         for (int k = 0; k < PER; k++) pack_ask(a, packs + i * ROW_PACKS, k, r, col[k]);
         copies_close();
     }
-    /* The loop counts the block's first row, so all threads of a block take the same number of
-     * turns, as row_sum needs. Those whose row is past the end work on zeros. `turn` alternates two
-     * rooms for sums, so that no thread writes a sum that another still reads. */
     for (int turn = 0, place = 0; top < a.window.rows; top += step, row += step, turn ^= 1) {
         Packed<T, true> *mine = packs + place * ROW_PACKS;
         float sum = 0, rstd = next_rstd;
@@ -340,7 +341,7 @@ static int64_t most_blocks(int64_t rows)
     return rows < SPAN_BLOCKS ? rows : (int64_t)SPAN_BLOCKS;
 }
 
-extern "C" size_t rmsnorm_bwd_cuda_workspace(const struct Exec *, const void *args)
+extern "C" size_t rmsnorm_bwd_gpu_workspace(const struct Exec *, const void *args)
 {
     const RmsnormBwd *a = (const RmsnormBwd *)args;
     if (a->dw.data == NULL) return 0;
@@ -374,7 +375,7 @@ static Status backward_launch(LaunchStream stream, const Backward<T> &b, unsigne
     return OK;
 }
 
-extern "C" Status rmsnorm_bwd_cuda(struct Exec *ex, const void *args)
+extern "C" Status rmsnorm_bwd_gpu(struct Exec *ex, const void *args)
 {
     const RmsnormBwd *a = (const RmsnormBwd *)args;
     Window window = window_of(a->x, a->dy, a->rstd);

@@ -1,6 +1,7 @@
 /* rope: check, cost and CPU version. Each of the four ops becomes a list of parts that are copied
  * or rotated (rope_parts.h), and one function runs any such list. The tables of angles are made in
  * model/rotary.c. */
+#include "op/rope.h"
 #include "op/cpu_math.h"
 #include "op/index_check.h"
 #include "op/op.h"

@@ -353,7 +353,7 @@ static void rope_launch(LaunchStream stream, const Rope &r, int64_t n)
         walk_launch<T, WIDE, false>(stream, r, n);
 }
 
-extern "C" Status rope_cuda(struct Exec *ex, const Rope *rope)
+extern "C" Status rope_gpu(struct Exec *ex, const Rope *rope)
 {
     const Rope &r = *rope;
     const RopePart *p = r.part;

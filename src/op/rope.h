@@ -29,14 +29,7 @@
 #define OP_ROPE_H
 
 #include "base/tensor.h"
-
-#include <stdbool.h>
-
-typedef struct RopeMlaDims {
-    int64_t heads, nope, rope, v; /* H, dn, dr, dv */
-    int64_t q_col, k_col;
-    bool interleaved;
-} RopeMlaDims;
+#include "op/rope_dims.h"
 
 typedef struct RopeMlaFwd {
     Tensor q;        /* in  (N, Wq) act, optional: window of H*(dn+dr) at q_col */
@@ -58,13 +51,6 @@ typedef struct RopeMlaBwd {
     Tensor dk_rope;                /* out (N, Wk) act: only the window is written; may be dq */
     RopeMlaDims dims;
 } RopeMlaBwd;
-
-typedef struct RopeGqaDims {
-    int64_t heads, kv_heads, head, rotary; /* H, G, width d of a head, dr columns of it */
-    bool interleaved;
-    int64_t temper_floor; /* 0: queries are not scaled */
-    float temper_scale;
-} RopeGqaDims;
 
 typedef struct RopeGqaFwd {
     Tensor qkv;      /* in  (N, (H+2G)*d) act */

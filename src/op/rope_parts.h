@@ -3,7 +3,8 @@
 #ifndef OP_ROPE_PARTS_H
 #define OP_ROPE_PARTS_H
 
-#include "op/rope.h"
+#include "base/tensor.h"
+#include "op/rope_dims.h"
 
 enum { ROPE_PARTS = 5 };
 

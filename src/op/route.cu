@@ -575,7 +575,7 @@ static size_t chunks_bytes(const RouteShape *s)
     return arena_rounded((size_t)(s->B * s->chunks * s->E) * sizeof(ChunkSum));
 }
 
-extern "C" size_t route_fwd_cuda_workspace(const struct Exec *, const void *args)
+extern "C" size_t route_fwd_gpu_workspace(const struct Exec *, const void *args)
 {
     const RouteFwd *a = (const RouteFwd *)args;
     RouteShape s = route_shape(&a->logits, &a->rule, tensor_elems(&a->domain));
@@ -583,7 +583,7 @@ extern "C" size_t route_fwd_cuda_workspace(const struct Exec *, const void *args
            (size_t)(s.B * s.chunks) * sizeof(float);
 }
 
-extern "C" Status route_fwd_cuda(struct Exec *ex, const void *args)
+extern "C" Status route_fwd_gpu(struct Exec *ex, const void *args)
 {
     const RouteFwd *a = (const RouteFwd *)args;
     char *workspace = (char *)exec_workspace(ex);
@@ -622,7 +622,7 @@ static __global__ __launch_bounds__(MOST_THREADS) void route_loss_kernel(RouteLo
     add_loss(a, room);
 }
 
-extern "C" Status route_aux_cuda(struct Exec *ex, const void *args)
+extern "C" Status route_aux_gpu(struct Exec *ex, const void *args)
 {
     const RouteAux *a = (const RouteAux *)args;
     RouteShape s = {};
@@ -757,7 +757,7 @@ static __global__ __launch_bounds__(THREADS<PER>, 1) void route_bwd_kernel(Route
         bwd_token<PER>(a, n, me, room.count, room.row_of(warp));
 }
 
-extern "C" Status route_bwd_cuda(struct Exec *ex, const void *args)
+extern "C" Status route_bwd_gpu(struct Exec *ex, const void *args)
 {
     const RouteBwd *a = (const RouteBwd *)args;
     RouteBackward f = {};

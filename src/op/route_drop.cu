@@ -43,14 +43,14 @@ static __global__ __launch_bounds__(DROP_THREADS) void route_drop_kernel(RouteDr
     if (threadIdx.x == 0) atomicAdd((int32_t *)a.dropped.data, (int32_t)dropped);
 }
 
-extern "C" size_t route_drop_cuda_workspace(const struct Exec *, const void *args)
+extern "C" size_t route_drop_gpu_workspace(const struct Exec *, const void *args)
 {
     const RouteDrop *a = (const RouteDrop *)args;
     int64_t tokens = tensor_elems(&a->index) / tensor_cols(&a->index);
     return (size_t)(a->experts * tokens) * sizeof(int32_t);
 }
 
-extern "C" Status route_drop_cuda(struct Exec *ex, const void *args)
+extern "C" Status route_drop_gpu(struct Exec *ex, const void *args)
 {
     const RouteDrop *a = (const RouteDrop *)args;
     int32_t *lists = (int32_t *)exec_workspace(ex);

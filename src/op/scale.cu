@@ -44,7 +44,7 @@ static __global__ __launch_bounds__(ROWS_THREADS) void scale_fwd_kernel(const T 
     });
 }
 
-extern "C" Status scale_fwd_cuda(struct Exec *ex, const void *args)
+extern "C" Status scale_fwd_gpu(struct Exec *ex, const void *args)
 {
     const ScaleFwd *a = (const ScaleFwd *)args;
     int64_t n = a->x.dim[0], d = tensor_row_elems(&a->x);
@@ -91,7 +91,7 @@ static __global__ __launch_bounds__(ROWS_THREADS) void scale_bwd_kernel(const T 
     if (row < n && threadIdx.x == 0) dw[row] = sigmoid ? s * (1 - s) * sum : sum;
 }
 
-extern "C" Status scale_bwd_cuda(struct Exec *ex, const void *args)
+extern "C" Status scale_bwd_gpu(struct Exec *ex, const void *args)
 {
     const ScaleBwd *a = (const ScaleBwd *)args;
     int64_t n = a->x.dim[0], d = tensor_row_elems(&a->x);

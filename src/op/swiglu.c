@@ -1,5 +1,7 @@
 /* swiglu: check, cost and CPU version of both directions, for MLPs. Experts have SwiGLU inside
  * their products (moe_up.c, moe_down.c). */
+#include "op/swiglu.h"
+
 #include "op/cpu_math.h"
 #include "op/op.h"
 

@@ -9,6 +9,7 @@
 #include "op/rows.cuh"
 
 #include "op/swiglu.cuh"
+#include "op/swiglu.h"
 
 enum { FORWARD_ROWS = 4, BACKWARD_ROWS = 2 }; /* 128 and 96 bytes on their way for each thread */
 
@@ -99,7 +100,7 @@ static __global__ __launch_bounds__(ROWS_THREADS) void swiglu_bwd_kernel(const T
     });
 }
 
-extern "C" Status swiglu_fwd_cuda(struct Exec *ex, const void *args)
+extern "C" Status swiglu_fwd_gpu(struct Exec *ex, const void *args)
 {
     const SwigluFwd *a = (const SwigluFwd *)args;
     const void *gu = a->gu.data;
@@ -114,7 +115,7 @@ extern "C" Status swiglu_fwd_cuda(struct Exec *ex, const void *args)
     });
 }
 
-extern "C" Status swiglu_bwd_cuda(struct Exec *ex, const void *args)
+extern "C" Status swiglu_bwd_gpu(struct Exec *ex, const void *args)
 {
     const SwigluBwd *a = (const SwigluBwd *)args;
     const void *dy = a->dy.data, *gu = a->gu.data;

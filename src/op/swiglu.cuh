@@ -5,7 +5,7 @@
 
 #include "gpu/lane.cuh"
 
-#include "op/swiglu.h"
+#include "op/swiglu_slope.h"
 
 struct Clamped {
     float act, by_gate,

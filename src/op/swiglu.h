@@ -15,8 +15,6 @@
 
 #include "base/tensor.h"
 
-#define SWIGLU_SLOPE 1.702f /* a of the clamped form */
-
 typedef struct SwigluFwd {
     Tensor gu;   /* in  (N, 2F) act */
     Tensor y;    /* out (N, F)  act */

@@ -32,7 +32,8 @@ typedef enum HardwareDtype { HARDWARE_F32, HARDWARE_BF16, HARDWARE_FP8 } Hardwar
 /* The column of rates for a type of products. */
 static inline HardwareDtype hardware_dtype(Dtype type)
 {
-    return type == DTYPE_F32 ? HARDWARE_F32 : type == DTYPE_E4M3 ? HARDWARE_FP8 : HARDWARE_BF16;
+    bool eight_bit = type == DTYPE_E4M3 || type == DTYPE_E5M2;
+    return type == DTYPE_F32 ? HARDWARE_F32 : eight_bit ? HARDWARE_FP8 : HARDWARE_BF16;
 }
 
 /* How GPUs of one domain are joined. In a mesh each pair has a link of its own; a switch gives any

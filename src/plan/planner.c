@@ -20,6 +20,20 @@ static Status count_model_flops(Planner *p)
     return OK;
 }
 
+/* A GPU without a rate for 8-bit products has no such products. */
+static Status check_recipe(const Config *c, const Hardware *h)
+{
+    double rate;
+    if (c->fp8_recipe == RECIPE_NONE) return OK;
+    if (hardware_rate(h, WORK_GEMM, HARDWARE_FP8, 1, &rate) == OK) return OK;
+    status_clear();
+    return FAIL(
+        ERR_ARG,
+        "fp8.recipe: %s has no 8-bit products, as its hardware file has neither peak.fp8 nor "
+        "gemm.fp8: set fp8.recipe=none",
+        h->name);
+}
+
 /* The planner's own configuration has one rank; layouts bring their mesh. */
 static Status planner_setup(Planner *p, const PlanRequest *q)
 {
@@ -32,6 +46,7 @@ static Status planner_setup(Planner *p, const PlanRequest *q)
     c->recompute_layers.n = 0;
     if (q->gpus < 1)
         return FAIL(ERR_ARG, "plan: %lld GPUs, at least 1 is needed", (long long)q->gpus);
+    TRY(check_recipe(c, q->hardware));
     TRY(arena_init(&p->scratch, "plan scratch", MEM_HOST, KEPT_BYTES));
     TRY(ARENA_ZEROED(&p->kept, PRICE_ENTRIES, &p->entry));
     TRY(ARENA_ZEROED(&p->kept, PRICE_PARTITIONS, &p->partition));

@@ -197,12 +197,21 @@ Status price_gradients(const Planner *p, const PlanLayout *l, const PriceEntry *
     return OK;
 }
 
+/* Bytes that the 8-bit copies of weights take to make, once a step: both orientations are written, from one
+ * read of what products would read otherwise. */
+static double copies_bytes_a_step(const PriceEntry *e, const RankPrice *r)
+{
+    double scaled = e->spec.recipe.per_use ? 0 : (double)r->sum.params.scaled;
+    return scaled + scaled / 2 * (double)dtype_bytes(e->spec.act);
+}
+
 /* The update is bound by memory: bytes of one parameter times the parameters of this rank. */
 static double rank_update_s(const Planner *p, const PriceEntry *e, const ParamShards *shards,
                             const RankPrice *r)
 {
     Roofline roof = { p->q.hardware, &e->stack, &e->spec, 0 };
-    return roofline_memory_s(&roof, updated_elems(shards, r) * update_bytes(&e->spec));
+    double bytes = updated_elems(shards, r) * update_bytes(&e->spec) + copies_bytes_a_step(e, r);
+    return roofline_memory_s(&roof, bytes);
 }
 
 /* ---- memory ---- */

@@ -17,6 +17,7 @@ static bool layers_alike(const ModelSpec *s, int i, int j)
     const LayerSpec *a = &s->layers[i], *b = &s->layers[j];
     const LayerDesc *desc = layer_desc(a->kind);
     if (a->kind != b->kind || spec_opens(s, i) != spec_opens(s, j)) return false;
+    if (a->eight_bit != b->eight_bit) return false;
     if (a->frozen != b->frozen || a->no_backward != b->no_backward) return false;
     return desc->alike == NULL || desc->alike(a, b);
 }
@@ -178,10 +179,11 @@ static Status fill_entry(Planner *p, PriceEntry *e, const PriceEntry *plain)
                       &(RowCapacity){ .rows = e->key.rows_room, .blocks = e->key.block_room });
     if (plan_counts_rows(c)) e->spec.capacity.blocks = e->spec.capacity.rows = c->plan_imbalance;
     /* The heads of other stacks process all tokens at once. */
-    e->spec.loss_chunk = p->q.stack->has[STACK_keep_head]
+    e->spec.loss.chunk = p->q.stack->has[STACK_keep_head]
                              ? e->key.micro_batch * c->data_sequence
-                             : head_chunk(e->spec.loss_chunk, true, e->spec.vocab, e->spec.act);
+                             : head_chunk(e->spec.loss.chunk, true, e->spec.vocab, e->spec.act);
     e->spec.ranks.stage = e->key.group_ranks;
+    e->spec.recipe.per_use = e->key.per_use != 0;
     ArenaMark mark = arena_mark(&p->scratch);
     PlanInputs in;
     Status s = price_inputs(p, e, &in);
@@ -243,6 +245,13 @@ static int64_t aux_group_ranks(const Planner *p, const PlanLayout *l)
     return ranks <= (int64_t)p->q.hardware->scale_up_gpus ? ranks : all;
 }
 
+/* Weights that are gathered for each use have no lasting 8-bit copies (copies_alloc). */
+static bool quantises_per_use(const Planner *p, const PlanLayout *l)
+{
+    int64_t shards = l->shard > 0 ? l->shard * l->cp : l->dp * l->cp;
+    return p->spec.recipe.kind != RECIPE_NONE && l->zero == 3 && shards > 1;
+}
+
 Status price_entry(Planner *p, const PlanLayout *l, const PriceEntry **out)
 {
     PriceKey key;
@@ -251,6 +260,7 @@ Status price_entry(Planner *p, const PlanLayout *l, const PriceEntry **out)
     key.group_ranks = aux_group_ranks(p, l);
     key.rows_room = l->room.rows, key.block_room = l->room.blocks;
     key.recompute = l->recompute_blocks != 0 ? l->recompute : 0;
+    key.per_use = quantises_per_use(p, l);
     void **at = find_place(p->entry, PRICE_ENTRIES, &key, sizeof key);
     if (*at == NULL) TRY(make_entry(p, l, &key)); /* may put its plain entry here: look up again */
     *out = *find_place(p->entry, PRICE_ENTRIES, &key, sizeof key);

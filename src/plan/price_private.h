@@ -47,6 +47,7 @@ typedef struct PriceKey {
     double rows_room, block_room;
     int ep, cp;
     unsigned recompute;
+    unsigned per_use; /* RecipeSpec.per_use */
 } PriceKey;
 
 /* Seconds of a micro-batch. compute: the compute lane's share of all passes. */

@@ -140,8 +140,8 @@ CapacityOutlook capacity_outlook(const Config *c, const RowCapacity *capacity,
             use->pools * layers * chance_beyond(mean, variance, capacity->rows * balanced, most);
     double blocks = capacity->blocks > 0 ? capacity->blocks : c->moe_buffer_factor;
     double comes = kind->rows(c->moe_experts, c->moe_top_k, use->ep) / ep;
-    double from = kind->gapless ? n * ep : n; /* a block has the tokens of one rank, or of all */
-    retry += use->pools * layers * (kind->gapless ? 1 : ep) *
+    double from = kind->compact ? n * ep : n; /* a block has the tokens of one rank, or of all */
+    retry += use->pools * layers * (kind->compact ? 1 : ep) *
              chance_beyond(fmin(from * comes * c->plan_imbalance, from), from * comes * (1 - comes),
                            from * comes * blocks, from);
     return (CapacityOutlook){ .rows = mean, .retry_chance = fmin(1, retry) };

@@ -4,6 +4,7 @@
 #include "base/clock.h"
 #include "base/log.h"
 #include "op/choices.h"
+#include "op/libraries.h"
 #include "train/agree.h"
 #include "train/checkpoint.h"
 #include "train/checkpoint_folder.h"

@@ -7,8 +7,10 @@
 
 #include "backend/backend.h"
 #include "base/clock.h"
+#include "model/recipe_text.h"
 #include "op/choices.h"
 #include "op/exchange.h"
+#include "op/libraries.h"
 #include "train/agree.h"
 #include "train/checkpoint.h"
 #include "train/copies.h"
@@ -195,6 +197,18 @@ static Status list_params(Engine *e)
                         &e->params.table);
 }
 
+/* The GPU of a counting run is asked, too, if there is one: so that a plan is refused for the reason
+ * that its run would be. */
+static Status check_recipe(const Engine *e)
+{
+    GpuInfo info;
+    const EngineShape *shape = &e->shape;
+    if (!engine_wants_gpu(e->config) || gpu_devices() == 0) return OK;
+    TRY(gpu_info((int)e->config->run_gpu, &info));
+    RecipeGpu gpu = { (int)e->config->run_gpu, info.name, 10 * info.major + info.minor };
+    return recipe_check_gpu(&e->spec, &e->params.table, &gpu, shape->micro_batch * shape->sequence);
+}
+
 static Status make_params(EngineParams *w)
 {
     Arena *run = &w->arenas->at[ENGINE_RUN];
@@ -228,6 +242,7 @@ static Status engine_setup(Engine *e, const EnginePlan *plan)
     TRY(make_spec(e));
     TRY(engine_make_program(e));
     TRY(list_params(e));
+    TRY(check_recipe(e));
     TRY(make_exec(m, e->config, &e->mode->arena[ENGINE_SCRATCH]));
     TRY(join_mesh(e));
     TRY(engine_make_arenas(m, e->modes, plan));
@@ -414,7 +429,7 @@ static void write_batch(Engine *e, const Batch *b)
     for (int i = 0; i < b->depths && i < e->spec.depths; i++) {
         write_own_tokens(&e->arenas, &e->io.batch.next[i].id, &b->next[i].id, n);
         write_own_tokens(&e->arenas, &e->io.batch.next[i].target, &b->next[i].target, n);
-        scale[i + 1] = loss_scale_of(e->spec.depth_weight, b->next[i].targets);
+        scale[i + 1] = loss_scale_of(e->spec.loss.depth_weight, b->next[i].targets);
     }
     write_tensor(&e->arenas, &e->io.loss_scale, scale);
 }
@@ -603,7 +618,8 @@ static void read_record(const EngineArenas *m, const ModelSpec *s, const StepTen
     const Tensor *load = &io->load_host, *dropped = &io->dropped_host;
     if (s->n_moe > 0) memcpy(load->data, engine_host(m, &r->load), tensor_bytes(load));
     if (s->drops) memcpy(dropped->data, engine_host(m, &r->dropped), tensor_bytes(dropped));
-    for (int i = 0; i < s->depths; i++) out->next_loss[i] = (double)(next[i] / s->depth_weight);
+    for (int i = 0; i < s->depths; i++)
+        out->next_loss[i] = (double)(next[i] / s->loss.depth_weight);
     out->loss = (double)*loss;
     out->aux_loss = (double)*aux;
     out->grad_norm = (double)*norm;

@@ -177,7 +177,7 @@ size_t engine_work_bytes(const EnginePlan *plan)
 
 /* plan NULL: a counting run with arenas of unlimited size. With a block the modes' arenas are cut
  * out of it. */
-Status engine_make_arenas(EngineArenas *m, EngineMode modes[], const EnginePlan *plan)
+Status engine_make_arenas(EngineArenas *m, EngineMode *modes, const EnginePlan *plan)
 {
     bool block =
         plan != NULL && (m->shape->retry != NULL || engine_header_bytes(&modes[0].spec) > 0);
@@ -207,7 +207,7 @@ static void place_arenas(const Arena *block, EngineMode *w, const EnginePlan *pl
 }
 
 /* Allocates the block for the larger mode: engine_plan_retry has raised the plan's scratch to it. */
-static Status make_block(EngineArenas *m, EngineMode modes[], const EnginePlan *plan)
+static Status make_block(EngineArenas *m, EngineMode *modes, const EnginePlan *plan)
 {
     void *memory = NULL;
     TRY(arena_make(m, &m->block, "work", MEM_DEVICE, engine_work_bytes(plan)));
@@ -219,7 +219,7 @@ static Status make_block(EngineArenas *m, EngineMode modes[], const EnginePlan *
 
 /* Also called by engine_resize. The old block is dropped first, because both may not fit at
  * once. */
-Status engine_remake_modes(EngineArenas *m, EngineMode modes[], const EnginePlan *plan)
+Status engine_remake_modes(EngineArenas *m, EngineMode *modes, const EnginePlan *plan)
 {
     arena_drop(m, &m->block);
     TRY(make_block(m, modes, plan));
@@ -228,7 +228,7 @@ Status engine_remake_modes(EngineArenas *m, EngineMode modes[], const EnginePlan
 }
 
 /* If there is a block, the arenas of modes lie in it and are freed with it. */
-void engine_free_arenas(EngineArenas *m, EngineMode modes[])
+void engine_free_arenas(EngineArenas *m, EngineMode *modes)
 {
     bool block = m->block.base != NULL;
     arena_drop(m, &m->block);

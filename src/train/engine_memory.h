@@ -19,13 +19,13 @@ bool engine_wants_gpu(const Config *c);
 
 /* All arenas but tables, of the plan's sizes; NULL: arenas that count. `modes` has the first mode and, if the
  * shape has a plan for it, the second. */
-Status engine_make_arenas(EngineArenas *m, EngineMode modes[], const EnginePlan *plan);
-void engine_free_arenas(EngineArenas *m, EngineMode modes[]);
+Status engine_make_arenas(EngineArenas *m, EngineMode *modes, const EnginePlan *plan);
+void engine_free_arenas(EngineArenas *m, EngineMode *modes);
 
 /* Cuts the slots, the rings and the entries of a mode out of its arenas. plan NULL: a counting run. */
 Status engine_lay_out(EngineArenas *m, EngineMode *w, const EnginePlan *plan);
 /* Lays out both modes in a new block, and frees the old one. */
-Status engine_remake_modes(EngineArenas *m, EngineMode modes[], const EnginePlan *plan);
+Status engine_remake_modes(EngineArenas *m, EngineMode *modes, const EnginePlan *plan);
 /* Bytes of a plan's slots, ring and scratch together: what each mode has of its own. */
 size_t engine_work_bytes(const EnginePlan *plan);
 /* Bytes at the front of the block for the exchange's header. They count as scratch. */

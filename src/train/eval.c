@@ -119,7 +119,7 @@ Status eval_run(Evaluator *v, Loader *l, int64_t sequences, int64_t step, EvalMe
     *out = (EvalMetrics){ .step = step, .n_domains = loader_sources(l), .load = v->load };
     memset(v->load, 0, (size_t)v->load_elems * sizeof *v->load);
     const Mesh *m = e->shape.mesh;
-    int64_t total = 0, held[CONFIG_SOURCES_MAX], micro = e->shape.micro_batch;
+    int64_t total = 0, held[CONFIG_SOURCES_MAX] = { 0 }, micro = e->shape.micro_batch;
     int64_t ranks = m == NULL ? 1 : mesh_data_ranks(&m->shape);
     int64_t mine = m == NULL ? 0 : mesh_data_rank(m) * micro;
     for (int d = 0; d < out->n_domains; d++) {

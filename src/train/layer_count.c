@@ -174,7 +174,7 @@ static Status make_weights(const ModelSpec *s, const LayerSpec *layer, Arena *no
     TRY(params_build(&one, alone.rank, NULL, scratch, table));
     TRY(params_alloc(&one, table, nowhere, true, &memory));
     TRY(params_bind(&one, table, &memory, scratch, out));
-    TRY(recipe_alloc(&one, &alone, nowhere, *out));
+    if (!s->recipe.per_use) TRY(recipe_alloc(&one, &alone, nowhere, *out));
     return borrow_weights(s, layer, nowhere, *out);
 }
 

@@ -67,7 +67,7 @@ static Status fill_entry(EngineArenas *m, const Tensor *t, uint64_t *at)
 }
 
 /* `at` runs on from entry to entry, so no two of them have the same rows. */
-Status null_entries(EngineArenas *m, const EngineMode modes[], int n)
+Status null_entries(EngineArenas *m, const EngineMode *modes, int n)
 {
     uint64_t at = 0;
     for (int i = 0; i < n; i++) {
@@ -79,7 +79,7 @@ Status null_entries(EngineArenas *m, const EngineMode modes[], int n)
 
 /* Only receives over the pipeline fill entries, so only silent pipeline traffic leaves them
  * empty. */
-Status null_fill(EngineArenas *m, const EngineMode modes[], int n)
+Status null_fill(EngineArenas *m, const EngineMode *modes, int n)
 {
     bool sent = m->counting || !is_silent(m->shape->silent, TRAFFIC_PP);
     return sent ? OK : null_entries(m, modes, n);

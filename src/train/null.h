@@ -23,7 +23,7 @@ bool null_moves(const NullTraffic *t, const MeshShape *s);
 Status null_groups(unsigned silent, Mesh *m, Arena *tables);
 void null_undo(Mesh *m);
 /* Fill the entries of n modes with random rows: always, or only if transfers are silent. */
-Status null_entries(EngineArenas *m, const EngineMode modes[], int n);
-Status null_fill(EngineArenas *m, const EngineMode modes[], int n);
+Status null_entries(EngineArenas *m, const EngineMode *modes, int n);
+Status null_fill(EngineArenas *m, const EngineMode *modes, int n);
 
 #endif

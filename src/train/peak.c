@@ -4,6 +4,7 @@
 #include "backend/backend.h"
 #include "base/clock.h"
 #include "base/rng.h"
+#include "op/libraries.h"
 #include "op/linear.h"
 #include "train/engine_memory.h"
 
@@ -169,15 +170,16 @@ static Status measure_copy(Peak *p, double *out)
 }
 
 /* Keeps the better of this and earlier measurements: a peak is a maximum. */
-Status peak_measure(const Config *c, int threads, bool with_copy, Roof *best)
+Status peak_measure(const Config *c, int threads, bool with_copy, MeasuredPeak *best)
 {
     Peak p;
-    Roof roof = { 0 };
+    MeasuredPeak peak = { 0 };
     Status s = peak_open(&p, c, threads, engine_wants_gpu(c) ? MEM_DEVICE : MEM_HOST);
-    if (s == OK) s = measure_product(&p, &roof.flops);
-    if (s == OK && with_copy) s = measure_copy(&p, &roof.bytes);
+    if (s == OK) s = measure_product(&p, &peak.flops);
+    if (s == OK && with_copy) s = measure_copy(&p, &peak.bytes);
     peak_close(&p);
-    if (s == OK) *best = (Roof){ fmax(roof.flops, best->flops), fmax(roof.bytes, best->bytes) };
+    if (s == OK)
+        *best = (MeasuredPeak){ fmax(peak.flops, best->flops), fmax(peak.bytes, best->bytes) };
     return s;
 }
 

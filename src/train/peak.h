@@ -12,14 +12,14 @@
 
 #include "config/config.h"
 
-typedef struct Roof {
+typedef struct MeasuredPeak {
     double flops; /* FLOP/s of the product */
     double bytes; /* read and written a second by the copy; 0 without one */
-} Roof;
+} MeasuredPeak;
 
 /* Measures, and raises *best to the result. *best begins as { 0 }. Several calls at different times make it
  * less likely that other processes disturb all of them. */
-Status peak_measure(const Config *c, int threads, bool with_copy, Roof *best);
+Status peak_measure(const Config *c, int threads, bool with_copy, MeasuredPeak *best);
 
 /* Bytes that a measurement takes on the CPU, without the copy. */
 Status peak_plan(const Config *c, int threads, size_t *out_bytes);

@@ -140,7 +140,7 @@ static Status set_inside(const Config *c, int ranks, MeshShape *out)
     if (ranks > 1 && per_host > 0 && ranks % per_host != 0)
         return FAIL(ERR_ARG, "mesh.ranks_per_host %d does not divide the %d ranks", per_host,
                     ranks);
-    if (!exchange_kinds[spec_exchange(c, &shape)]->relays) return OK;
+    if (!exchange_kinds[spec_exchange(c, &shape)]->hierarchical) return OK;
     return mesh_inside(out->ep, per_host, &out->inside);
 }
 
@@ -163,8 +163,8 @@ Status train_find_hosts(Config *own, Comm *world, Arena *a)
     ExchangeShape shape;
     int each = 1;
     bool asks = own->moe_exchange == EXCHANGE_AUTO;
-    bool relays = !asks && exchange_kinds[spec_exchange(own, &shape)]->relays;
-    if (own->mesh_ranks_per_host != 0 || own->mesh_ep == 1 || !(asks || relays)) return OK;
+    bool hierarchical = !asks && exchange_kinds[spec_exchange(own, &shape)]->hierarchical;
+    if (own->mesh_ranks_per_host != 0 || own->mesh_ep == 1 || !(asks || hierarchical)) return OK;
     Status s = comm_hosts(world, a, &each);
     if (s == ERR_ARG &&
         asks) { /* then each rank counts as a host, so no hierarchical kind is taken */
@@ -189,7 +189,7 @@ Status train_exchange_text(const Config *c, Text *out)
     for (int i = 0; i < EXCHANGE_KINDS; i++) {
         const ExchangeVolume v = exchange_kinds[i]->volume(&shape);
         if (!exchange_reaches((ExchangeKind)i, &shape)) continue;
-        if (exchange_kinds[i]->relays && shape.uneven) continue;
+        if (exchange_kinds[i]->hierarchical && shape.uneven) continue;
         TRY(text_printf(out, "%s %s %.2f and %.2f", i == 0 ? "" : ",", exchange_kinds[i]->name,
                         v.between, v.inside));
     }

@@ -8,6 +8,7 @@
 #include "base/file.h"
 #include "base/host_memory.h"
 #include "base/log.h"
+#include "op/libraries.h"
 #include "train/agree.h"
 #include "train/checkpoint.h"
 #include "train/eval.h"
@@ -47,7 +48,7 @@ typedef struct RunRanks {
 typedef struct RunRates {
     GpuState gpu;
     GpuReading reading; /* of the last step */
-    Roof peak;          /* flops 0: it could not be measured */
+    MeasuredPeak peak;  /* flops 0: it could not be measured */
     double sheet_flops; /* peak FLOP/s of the data sheet, 0: unknown */
 } RunRates;
 
@@ -263,7 +264,7 @@ static Status find_sheet_flops(Trainer *t)
 }
 
 /* Measures the peak once more. If that fails, no share of it is reported. */
-static void raise_peak(const Config *c, int threads, Roof *peak)
+static void raise_peak(const Config *c, int threads, MeasuredPeak *peak)
 {
     if (peak_measure(c, threads, false, peak) != OK) status_clear();
 }

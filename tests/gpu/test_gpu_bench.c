@@ -29,21 +29,21 @@ static const char *run(Arena *a, const char *more)
     return out.data;
 }
 
-/* Rows of one op; each ends with calls, us, TFLOP/s, GB/s and percent of the roof. */
+/* Rows of one op; each ends with calls, us, TFLOP/s, GB/s and percent of the peak. */
 static int rows_of(const char *table, const char *op, const char *routing)
 {
     int n = 0;
     for (const char *line = table; *line != '\n'; line = strchr(line, '\n') + 1) {
         size_t name = strlen(op), width = strcspn(line, "\n");
         char text[256];
-        double calls = 0, us = 0, flops = 0, bytes = 0, roof = 0;
+        double calls = 0, us = 0, flops = 0, bytes = 0, peak = 0;
         if (strncmp(line, op, name) != 0 || line[name] != ' ') continue;
         CHECK(width < sizeof text && width > 80);
         (void)snprintf(text, sizeof text, "%.*s", (int)width, line);
         char *tail = text + width - 45 - 32; /* work and size come last */
-        CHECK_INT(sscanf(tail, "%lf %lf %lf %lf %lf", &calls, &us, &flops, &bytes, &roof), 5);
+        CHECK_INT(sscanf(tail, "%lf %lf %lf %lf %lf", &calls, &us, &flops, &bytes, &peak), 5);
         CHECK(calls >= STEPS && us > 0.5 && us < 1e6 && flops >= 0 && bytes >= 0);
-        CHECK(roof >= 0 && roof < 200);
+        CHECK(peak >= 0 && peak < 200);
         if (*routing != '\0' && strstr(text, routing) == NULL) continue;
         n++;
     }
@@ -113,13 +113,13 @@ static void a_slower_kernel_is_said_once_by_op(void **state)
     arena_free(&a);
 }
 
-/* A step of the whole model is held against the roof: all four layers, not one of each kind. */
-static void the_roof_has_a_step_of_all_layers(void **state)
+/* A step of the whole model is held against the peak: all four layers, not one of each kind. */
+static void the_peak_has_a_step_of_all_layers(void **state)
 {
     NEEDS_GPU();
     Arena a = { 0 };
     char op[64];
-    double calls = 0, ms = 0, time = 0, roof = 0, left = 0, gain = 0;
+    double calls = 0, ms = 0, time = 0, peak = 0, left = 0, gain = 0;
     CHECK_OK(arena_init(&a, "test", MEM_HOST, (size_t)1 << 28));
     const char *table = run(&a, "model.dense_layers=1");
     const char *line =
@@ -128,12 +128,12 @@ static void the_roof_has_a_step_of_all_layers(void **state)
     for (line = strchr(line + 1, '\n'); line != NULL; line = strchr(line + 1, '\n')) {
         if (sscanf(line, "%63s", op) != 1 || strcmp(op, "attention_bwd") != 0) continue;
         CHECK_INT(
-            sscanf(line + 71, "%lf %lf %lf %lf %lf %lf", &calls, &ms, &time, &roof, &left, &gain),
+            sscanf(line + 71, "%lf %lf %lf %lf %lf %lf", &calls, &ms, &time, &peak, &left, &gain),
             6);
         CHECK_NEAR(calls, 4, 0);
-        CHECK_NEAR(left, fmax(ms - roof, 0), 2e-3);
+        CHECK_NEAR(left, fmax(ms - peak, 0), 2e-3);
     }
-    CHECK(calls > 0); /* it is far above the roof at this size */
+    CHECK(calls > 0); /* it is far above the peak at this size */
     arena_free(&a);
 }
 
@@ -225,7 +225,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         TEST(every_op_of_a_step_has_its_rows),     TEST(a_dense_model_has_no_rows_of_experts),
-        TEST(a_slower_kernel_is_said_once_by_op),  TEST(the_roof_has_a_step_of_all_layers),
+        TEST(a_slower_kernel_is_said_once_by_op),  TEST(the_peak_has_a_step_of_all_layers),
         TEST(every_call_between_gpus_has_its_row), TEST(steps_without_traffic_run_on_gpus),
     };
     return TEST_RUN(tests);

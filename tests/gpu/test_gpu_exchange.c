@@ -103,7 +103,7 @@ static Status gpu_traveller(Gpu *g, const Traveller *v)
     const struct {
         const Tensor *like;
         Tensor *out;
-    } made[] = { { &v->place, &u->place },
+    } made[] = { { &v->offset, &u->offset },
                  { &v->count, &u->count },
                  { &v->first, &u->first },
                  { &v->rows, &u->rows },
@@ -151,7 +151,7 @@ static Status same_rows(Gpu *g, Rank *r)
 static Status there(Gpu *g, Rank *r)
 {
     const Traveller *v = &r->traveller, *u = &g->v;
-    TRY(exchange_place(&g->ex, to_places(u, r->mesh.ranks)));
+    TRY(exchange_place(&g->ex, to_offsets(u, r->mesh.ranks)));
     TRY(exchange_dispatch(&g->ex, going_there(u, r->mesh.ranks)));
     TRY(same(g, r, "first", &u->first, &v->first));
     TRY(same(g, r, "the rows' experts", &u->rows_index, &v->rows_index));
@@ -170,7 +170,7 @@ static Status and_back(Gpu *g, Rank *r)
     return same(g, r, "the weights' gradients", &u->home, &v->home);
 }
 
-/* As gradients go: rows alone, to the same places. */
+/* As gradients go: rows alone, to the same offsets. */
 static Status there_alone(Gpu *g, Rank *r)
 {
     ExchangeDispatch d = going_there(&g->v, r->mesh.ranks);
@@ -189,7 +189,7 @@ static Status from_a_graph(Gpu *g, Rank *r)
     TRY(gpu_poison(g, &u->y));
     TRY(g->ex.backend->sync(&g->ex));
     TRY(graphs->begin(&g->ex));
-    Status s = exchange_place(&g->ex, to_places(u, r->mesh.ranks));
+    Status s = exchange_place(&g->ex, to_offsets(u, r->mesh.ranks));
     if (s == OK) s = exchange_dispatch(&g->ex, going_there(u, r->mesh.ranks));
     if (s == OK) s = exchange_combine(&g->ex, coming_back(u, r->mesh.ranks));
     Status end = graphs->end(&g->ex, &graph);
@@ -209,7 +209,7 @@ static Status on_cpu(Rank *r)
 {
     const Traveller *v = &r->traveller;
     TRY(exchange_open(&r->t.ex, v->kind, r->front, WINDOW, &r->t.scratch));
-    TRY(exchange_place(&r->t.ex, to_places(v, r->mesh.ranks)));
+    TRY(exchange_place(&r->t.ex, to_offsets(v, r->mesh.ranks)));
     TRY(exchange_dispatch(&r->t.ex, going_there(v, r->mesh.ranks)));
     act_as_experts(v, r->mesh.rank * v->experts / r->mesh.ranks);
     TRY(exchange_combine(&r->t.ex, coming_back(v, r->mesh.ranks)));
@@ -319,7 +319,7 @@ static Status wait_in_vain(Gpu *g, Rank *r)
     volatile CommSpin *spin = g->ex.peers->spin;
     g->ex.peers->timeout_s = SHORT_S;
     TRY(gpu_traveller(g, &r->traveller));
-    TRY(exchange_place(&g->ex, to_places(u, r->mesh.ranks)));
+    TRY(exchange_place(&g->ex, to_offsets(u, r->mesh.ranks)));
     TRY(g->ex.backend->sync(&g->ex));
     TRY(comm_barrier(r->mesh.group[GROUP_WORLD]));
     if (r->mesh.rank == 0) {

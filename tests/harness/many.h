@@ -7,6 +7,7 @@
 #ifndef TESTS_HARNESS_MANY_H
 #define TESTS_HARNESS_MANY_H
 
+#include "harness/param_view.h"
 #include "harness/tiny.h"
 
 #include "harness/ties.h"

@@ -4,6 +4,7 @@
 #ifndef TESTS_HARNESS_PIPELINE_H
 #define TESTS_HARNESS_PIPELINE_H
 
+#include "harness/param_view.h"
 #include "harness/tiny.h"
 
 enum { RANKS_MOST = 4, STEPS = 2, SETTINGS_MOST = 24, STAGES_MOST = 8 };

@@ -22,7 +22,7 @@ static inline SlopeLook slope_look(Tiny *t)
     CHECK_OK(engine_step(&t->engine, &t->batch, 0, 1, &r));
     out.loss = r.loss + r.aux_loss;
     for (int d = 0; d < t->engine.spec.depths; d++)
-        out.loss += (double)t->engine.spec.depth_weight * r.next_loss[d];
+        out.loss += (double)t->engine.spec.loss.depth_weight * r.next_loss[d];
     size_t bytes = tensor_bytes(&t->engine.io.load_host);
     CHECK(t->engine.spec.n_moe == 0 || bytes <= sizeof out.load);
     if (t->engine.spec.n_moe > 0) memcpy(out.load, r.load, bytes);

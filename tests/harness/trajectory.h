@@ -13,6 +13,7 @@
 #define TESTS_HARNESS_TRAJECTORY_H
 
 #include "golden/golden.h"
+#include "harness/param_view.h"
 
 #include "base/json.h"
 #include "base/log.h"
@@ -62,14 +63,14 @@ typedef struct TrajectoryCase {
     const char *settings[8];
 } TrajectoryCase;
 
-/* The linker takes these in place of train/peak.c: measuring a machine's roof, of which only the MFU
+/* The linker takes these in place of train/peak.c: measuring a machine's peak, of which only the MFU
  * is told, takes longer than ten steps. 0: not known. */
-Status peak_measure(const Config *c, int threads, bool with_copy, Roof *out)
+Status peak_measure(const Config *c, int threads, bool with_copy, MeasuredPeak *out)
 {
     (void)c;
     (void)threads;
     (void)with_copy;
-    *out = (Roof){ 0 };
+    *out = (MeasuredPeak){ 0 };
     return OK;
 }
 

@@ -1,6 +1,7 @@
 /* The groups of the auxiliary loss: the same sequences on any mesh, except where all data-parallel
  * ranks are asked for. A large coefficient, so that losses and gradients show it. */
 #include "harness/mesh_cases.h"
+#include "harness/param_view.h"
 #include "train/copies.h"
 
 #define PAIRS "moe.aux_loss=3", "moe.aux_scope=batch", "train.batch=8", "train.micro_batch=2"

@@ -1,6 +1,7 @@
 /* Context parallelism: one attention layer whose sequences are cut over ranks gives what it gives
  * on one rank: outputs, gradients of its input, and gradients of its weights summed over ranks. */
 #include "harness/optest.h"
+#include "harness/param_view.h"
 
 #include "comm/mesh.h"
 #include "model/layer.h"

@@ -2,6 +2,7 @@
  * where nothing is frozen and these parameters are put back after each step; and the gradient norm
  * is that of what is trained, wherever the shards' borders lie. */
 #include "harness/many.h"
+#include "harness/param_view.h"
 
 #include "train/copies.h"
 #include "train/layer_count.h"

@@ -4,6 +4,7 @@
  * of one rank once they are added over the ranks that have them.
  */
 #include "harness/optest.h"
+#include "harness/param_view.h"
 #include "op/exchange.h"
 
 #include "model/layer.h"

@@ -24,7 +24,7 @@ typedef struct Traveller {
     ExchangeKind kind;
     int64_t experts, inside;
     Tensor relay;
-    Tensor x, index, weight, place, overflow, count, first, shared, residual;
+    Tensor x, index, weight, offset, overflow, count, first, shared, residual;
     Tensor rows, rows_index, rows_weight, sums, dweight;
     Tensor y, home;
 } Traveller;
@@ -136,10 +136,10 @@ static inline bool border_is_whole(const Tensor *t)
 static inline Traveller traveller(OpTest *t, ExchangeKind kind, Dtype act, Deal how, Sizes s,
                                   int64_t room)
 {
-    bool gapless = exchange_kinds[kind]->gapless;
-    int64_t m = s.ranks * (exchange_kinds[kind]->places ? room : s.n);
+    bool compact = exchange_kinds[kind]->compact;
+    int64_t m = s.ranks * (exchange_kinds[kind]->offsets ? room : s.n);
     Traveller v = { .kind = kind, .experts = s.experts, .inside = s.inside };
-    if (exchange_kinds[kind]->relays)
+    if (exchange_kinds[kind]->hierarchical)
         v.relay =
             optest_poisoned(t, DTYPE_I32, DIMS(s.ranks / s.inside * host_room(s.n, room), s.k));
     v.x = optest_normal(t, act, DIMS(s.n, s.d));
@@ -147,9 +147,9 @@ static inline Traveller traveller(OpTest *t, ExchangeKind kind, Dtype act, Deal 
     v.weight = optest_normal(t, DTYPE_F32, DIMS(s.n, s.k));
     for (int64_t i = 0; i < s.n * s.k; i++) /* nothing cancels */
         optest_set(&v.weight, i, 0.1 + fabs(optest_get(&v.weight, i)));
-    if (exchange_kinds[kind]->places) v.place = optest_poisoned(t, DTYPE_I32, DIMS(s.n, s.k));
-    if (gapless) v.count = optest_poisoned(t, DTYPE_I32, DIMS(1, s.ranks));
-    if (gapless) v.first = optest_poisoned(t, DTYPE_I32, DIMS(1, s.ranks + 1));
+    if (exchange_kinds[kind]->offsets) v.offset = optest_poisoned(t, DTYPE_I32, DIMS(s.n, s.k));
+    if (compact) v.count = optest_poisoned(t, DTYPE_I32, DIMS(1, s.ranks));
+    if (compact) v.first = optest_poisoned(t, DTYPE_I32, DIMS(1, s.ranks + 1));
     v.overflow = optest_poisoned(t, DTYPE_F32, DIMS(1));
     optest_set(&v.overflow, 0, 0);
     if (how != DEAL_SAME) v.residual = optest_normal(t, act, DIMS(s.n, s.d));
@@ -171,7 +171,7 @@ static inline void act_as_experts(const Traveller *v, int64_t first)
     int64_t m = v->rows.dim[0], d = tensor_cols(&v->rows), k = tensor_cols(&v->rows_index);
     for (int64_t r = 0; r < m; r++) {
         double sum = 0;
-        bool came = !exchange_kinds[v->kind]->places;
+        bool came = !exchange_kinds[v->kind]->offsets;
         for (int64_t i = r * k; i < (r + 1) * k; i++) {
             double e = optest_get(&v->rows_index, i), w = optest_get(&v->rows_weight, i);
             if (e >= 0) came = true, sum += w * (e + (double)first + 1);
@@ -189,18 +189,18 @@ static inline ExchangeRelay relay_of(const Traveller *v)
     return (ExchangeRelay){ v->relay, v->inside, 0 };
 }
 
-static inline ExchangePlace to_places(const Traveller *v, int64_t ranks)
+static inline ExchangePlace to_offsets(const Traveller *v, int64_t ranks)
 {
     const ExchangeDesc *kind = exchange_kinds[v->kind];
-    int64_t blocks = kind->relays ? ranks / v->inside : ranks;
-    int64_t rows = kind->relays ? v->relay.dim[0] : v->rows.dim[0];
+    int64_t blocks = kind->hierarchical ? ranks / v->inside : ranks;
+    int64_t rows = kind->hierarchical ? v->relay.dim[0] : v->rows.dim[0];
     return (ExchangePlace){ .index = v->index,
-                            .place = v->place,
+                            .offset = v->offset,
                             .overflow = v->overflow,
                             .count = v->count,
                             .experts = v->experts,
                             .ranks = blocks,
-                            .room = kind->gapless ? v->x.dim[0] : rows / blocks };
+                            .room = kind->compact ? v->x.dim[0] : rows / blocks };
 }
 
 static inline ExchangeDispatch going_there(const Traveller *v, int64_t ranks)
@@ -209,12 +209,12 @@ static inline ExchangeDispatch going_there(const Traveller *v, int64_t ranks)
     return (ExchangeDispatch){ .x = v->x,
                                .index = v->index,
                                .weight = v->weight,
-                               .place = v->place,
+                               .offset = v->offset,
                                .count = v->count,
                                .first = v->first,
                                .relay = relay_of(v),
-                               .overflow =
-                                   kind->relays || kind->gapless ? v->overflow : (Tensor){ 0 },
+                               .overflow = kind->hierarchical || kind->compact ? v->overflow
+                                                                               : (Tensor){ 0 },
                                .rows = v->rows,
                                .rows_index = v->rows_index,
                                .rows_weight = v->rows_weight,
@@ -227,7 +227,7 @@ static inline ExchangeCombine coming_back(const Traveller *v, int64_t ranks)
 {
     return (ExchangeCombine){ .x = v->sums,
                               .rows_weight = v->dweight,
-                              .place = v->place,
+                              .offset = v->offset,
                               .first = v->first,
                               .relay = relay_of(v),
                               .shared = v->shared,

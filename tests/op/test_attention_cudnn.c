@@ -226,13 +226,13 @@ static void check_margin(const OpDesc *op, const void *args)
     _Alignas(16) char device[MIRROR_ARGS_MAX];
     ArenaMark mark = arena_mark(&mirror.scratch);
     Exec *gpu = &mirror.gpu;
-    size_t bytes = op->cuda_workspace(gpu, args);
+    size_t bytes = op->gpu_workspace(gpu, args);
     void *workspace = NULL;
     CHECK_OK(mirror_args(op, args, device));
     CHECK_OK(arena_alloc(&mirror.scratch, bytes + MARGIN, &workspace));
     CHECK_OK(gpu->backend->fill(gpu, workspace, MARK, bytes + MARGIN));
     gpu->workspace = workspace;
-    CHECK_OK(op->cuda(gpu, device));
+    CHECK_OK(op->gpu(gpu, device));
     CHECK_OK(gpu->backend->copy(gpu, behind, (char *)workspace + bytes, MARGIN));
     CHECK_OK(gpu->backend->sync(gpu));
     for (int i = 0; i < MARGIN; i++) CHECK(behind[i] == MARK);

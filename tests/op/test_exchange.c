@@ -16,7 +16,7 @@ static ExchangeDispatch dispatch_args(OpTest *t)
                                .rows = optest_normal(t, DTYPE_BF16, DIMS(M, D)),
                                .rows_index = optest_normal(t, DTYPE_I32, DIMS(M, K)),
                                .rows_weight = optest_normal(t, DTYPE_F32, DIMS(M, K)),
-                               .place = optest_normal(t, DTYPE_I32, DIMS(N, K)),
+                               .offset = optest_normal(t, DTYPE_I32, DIMS(N, K)),
                                .received = COMING,
                                .ranks = RANKS,
                                .experts = 2 * RANKS };
@@ -27,7 +27,7 @@ static ExchangeCombine combine_args(OpTest *t)
     return (ExchangeCombine){ .x = optest_normal(t, DTYPE_BF16, DIMS(M, D)),
                               .residual = optest_normal(t, DTYPE_BF16, DIMS(N, D)),
                               .y = optest_normal(t, DTYPE_BF16, DIMS(N, D)),
-                              .place = optest_normal(t, DTYPE_I32, DIMS(N, K)),
+                              .offset = optest_normal(t, DTYPE_I32, DIMS(N, K)),
                               .received = COMING,
                               .ranks = RANKS };
 }
@@ -94,11 +94,11 @@ static void wrong_shapes_are_errors_with_a_message(void **state)
     CHECK_FAILS(exchange_dispatch(&t->ex, d), ERR_SHAPE, "20 rows for 8 tokens over 4 ranks");
     d.kind = EXCHANGE_ALLTOALL, d.count = d.index;
     CHECK_FAILS(exchange_dispatch(&t->ex, d), ERR_SHAPE, "exchange_dispatch: count");
-    c.place = (Tensor){ 0 };
-    CHECK_FAILS(exchange_combine(&t->ex, c), ERR_SHAPE, "exchange_combine: place");
+    c.offset = (Tensor){ 0 };
+    CHECK_FAILS(exchange_combine(&t->ex, c), ERR_SHAPE, "exchange_combine: offset");
     c.x = optest_normal(t, DTYPE_BF16, DIMS(M, D + 1));
     CHECK_FAILS(exchange_combine(&t->ex, c), ERR_SHAPE, "exchange_combine: x");
-    d = dispatch_args(t), d.relay.place = d.index;
+    d = dispatch_args(t), d.relay.offset = d.index;
     CHECK_FAILS(exchange_dispatch(&t->ex, d), ERR_ARG, "relay is set, but with alltoall nothing");
     d.kind = EXCHANGE_HIER, d.relay.inside = 3;
     CHECK_FAILS(
@@ -109,7 +109,7 @@ static void wrong_shapes_are_errors_with_a_message(void **state)
     CHECK_FAILS(exchange_combine(&t->ex, c), ERR_SHAPE, "exchange_combine: relay");
     c = combine_args(t), c.kind = EXCHANGE_ALLGATHER;
     c.x = optest_normal(t, DTYPE_BF16, DIMS(RANKS * N, D));
-    CHECK_FAILS(exchange_combine(&t->ex, c), ERR_ARG, "place is set, but with allgather every");
+    CHECK_FAILS(exchange_combine(&t->ex, c), ERR_ARG, "offset is set, but with allgather every");
     g.kind = COMM_ALL_REDUCE;
     CHECK_FAILS(exchange_collective(&t->ex, g), ERR_ARG, "in place");
     g.kind = COMM_BROADCAST;
@@ -185,7 +185,7 @@ static void a_token_has_one_place_for_each_rank_in_order(void **state)
     static const int32_t index[] = { 3, 0, 2, 3, 1, 0, 2, 1 };
     static const int32_t want[] = { 0, 2, 3, -1, 1, -1, -1, -1 };
     ExchangePlace a = { .index = optest_poisoned(t, DTYPE_I32, DIMS(4, 2)),
-                        .place = optest_poisoned(t, DTYPE_I32, DIMS(4, 2)),
+                        .offset = optest_poisoned(t, DTYPE_I32, DIMS(4, 2)),
                         .overflow = optest_poisoned(t, DTYPE_F32, DIMS(1)),
                         .count = optest_poisoned(t, DTYPE_I32, DIMS(1, 2)),
                         .experts = 4,
@@ -193,15 +193,15 @@ static void a_token_has_one_place_for_each_rank_in_order(void **state)
                         .room = 3 };
     memcpy(a.index.data, index, sizeof index);
     optest_set(&a.overflow, 0, 0);
-    CHECK_OK(exchange_place(&t->ex, a)); /* the last token has a place with both */
+    CHECK_OK(exchange_place(&t->ex, a)); /* the last token has an offset with both */
     CHECK_NEAR(optest_get(&a.overflow, 0), 0, 0);
-    CHECK_INT(optest_get(&a.place, 6), 2);
-    CHECK_INT(optest_get(&a.place, 7), 5);
+    CHECK_INT(optest_get(&a.offset, 6), 2);
+    CHECK_INT(optest_get(&a.offset, 7), 5);
     for (int i = 0; i < 2; i++) CHECK_INT(optest_get(&a.count, i), 3);
     a.room = 2;
     CHECK_OK(exchange_place(&t->ex, a));
     CHECK_NEAR(optest_get(&a.overflow, 0), 1, 0);
-    for (int i = 0; i < 8; i++) CHECK_INT(optest_get(&a.place, i), want[i]);
+    for (int i = 0; i < 8; i++) CHECK_INT(optest_get(&a.offset, i), want[i]);
     for (int i = 0; i < 2; i++) CHECK_INT(optest_get(&a.count, i), 2);
     optest_set(&a.index, 5, 4);
     CHECK_FAILS(exchange_place(&t->ex, a), ERR_ARG, "element 5 of index is 4, outside 0 .. 3");
@@ -217,7 +217,7 @@ static void places_count_the_tokens_before(void **state)
     Tensor index = deal(t, DEAL_RANDOM, MANY, TOP, EXPERTS, PEERS);
     for (int64_t room = 900; room <= MANY; room += 1600) {
         ExchangePlace a = { .index = index,
-                            .place = optest_poisoned(t, DTYPE_I32, DIMS(MANY, TOP)),
+                            .offset = optest_poisoned(t, DTYPE_I32, DIMS(MANY, TOP)),
                             .experts = EXPERTS,
                             .ranks = PEERS,
                             .room = room };
@@ -227,10 +227,10 @@ static void places_count_the_tokens_before(void **state)
             int64_t i = n * TOP;
             for (int64_t r = 0; r < PEERS; r++) {
                 if (!wants(&index, n, r, EXPERTS / PEERS)) continue;
-                CHECK_INT(optest_get(&a.place, i), used[r] < room ? r * room + used[r] : -1);
+                CHECK_INT(optest_get(&a.offset, i), used[r] < room ? r * room + used[r] : -1);
                 i++, used[r]++;
             }
-            for (; i < (n + 1) * TOP; i++) CHECK_INT(optest_get(&a.place, i), -1);
+            for (; i < (n + 1) * TOP; i++) CHECK_INT(optest_get(&a.offset, i), -1);
         }
     }
 }
@@ -242,7 +242,7 @@ static Status there_and_back(Rank *r)
     const Traveller *v = &r->traveller;
     int64_t ranks = r->mesh.ranks;
     TRY(exchange_open(&r->t.ex, v->kind, r->front, WINDOW, &r->t.scratch));
-    if (exchange_kinds[v->kind]->places) TRY(exchange_place(&r->t.ex, to_places(v, ranks)));
+    if (exchange_kinds[v->kind]->offsets) TRY(exchange_place(&r->t.ex, to_offsets(v, ranks)));
     TRY(exchange_dispatch(&r->t.ex, going_there(v, ranks)));
     act_as_experts(v, r->mesh.rank * v->experts / ranks);
     TRY(exchange_combine(&r->t.ex, coming_back(v, ranks)));
@@ -266,7 +266,7 @@ static void routes_by_pair(const World *w, int64_t room, Routes *out)
     for (int from = 0; from < w->ranks; from++) {
         const Traveller *v = &w->rank[from].traveller;
         int64_t used[RANKS_MAX] = { 0 };
-        if (!exchange_kinds[v->kind]->places) room = TOKENS;
+        if (!exchange_kinds[v->kind]->offsets) room = TOKENS;
         for (int64_t n = 0; n < TOKENS; n++) {
             for (int to = 0; to < w->ranks; to++)
                 out->goes[from][n][to] = wants(&v->index, n, to, v->experts / w->ranks) &&
@@ -349,9 +349,9 @@ static void travel(ExchangeKind kind, Dtype act, Deal how, int ranks, int inside
     memset(&routes, 0, sizeof routes);
     open_travel(&w, kind, act, how, room);
     world_run(&w);
-    (exchange_kinds[kind]->relays    ? relayed_routes
-     : exchange_kinds[kind]->gapless ? routes_by_sum
-                                     : routes_by_pair)(&w, room, &routes);
+    (exchange_kinds[kind]->hierarchical ? relayed_routes
+     : exchange_kinds[kind]->compact    ? routes_by_sum
+                                        : routes_by_pair)(&w, room, &routes);
     for (int i = 0; i < ranks; i++) check_home(&w, i, &routes);
     world_close(&w);
 }
@@ -382,7 +382,7 @@ static void what_has_no_room_is_absent_and_flagged(void **state)
     (void)state;
     for (int i = 0; i < DEALS * EXCHANGE_KINDS; i++) {
         const ExchangeKind kind = (ExchangeKind)(i / DEALS);
-        for (int64_t room = 1; exchange_kinds[kind]->places && room <= 22; room += 7) {
+        for (int64_t room = 1; exchange_kinds[kind]->offsets && room <= 22; room += 7) {
             travel(kind, DTYPE_F32, (Deal)(i % DEALS), 2, 0, room);
             travel(kind, DTYPE_F32, (Deal)(i % DEALS), 3, 0, room);
         }
@@ -394,12 +394,13 @@ static void what_has_no_room_is_absent_and_flagged(void **state)
     }
 }
 
-/* Rows that have a place, in blocks of rank `from`: one for each `step`-th rank, from `first` on. */
-static void count_placed(const Tensor *place, int64_t room, int from, int first, int step,
-                         int inside, double *between, double *near)
+/* Counts rows with an offset, in blocks of rank `from`: one for each `step`-th rank, from `first`
+ * on. */
+static void count_offset_rows(const Tensor *offset, int64_t room, int from, int first, int step,
+                              int inside, double *between, double *near)
 {
-    for (int64_t i = 0; i < tensor_elems(place); i++) {
-        int64_t row = (int64_t)optest_get(place, i), to = first + row / room * step;
+    for (int64_t i = 0; i < tensor_elems(offset); i++) {
+        int64_t row = (int64_t)optest_get(offset, i), to = first + row / room * step;
         if (row < 0 || to == from) continue;
         *(to / inside != from / inside ? between : near) += 1;
     }
@@ -410,7 +411,7 @@ static void count_placed(const Tensor *place, int64_t room, int from, int first,
 static void measure(ExchangeKind kind, int ranks, int inside, double *between, double *near,
                     World *w)
 {
-    bool relays = exchange_kinds[kind]->relays;
+    bool hierarchical = exchange_kinds[kind]->hierarchical;
     *w = (World){ .ranks = ranks,
                   .run = there_and_back,
                   .shape = { 1, 1, ranks, ranks, 1, inside } };
@@ -419,12 +420,12 @@ static void measure(ExchangeKind kind, int ranks, int inside, double *between, d
     *between = *near = 0;
     for (int i = 0; i < ranks; i++) {
         const Traveller *v = &w->rank[i].traveller;
-        int64_t room = relays ? v->relay.dim[0] / (ranks / inside) : v->rows.dim[0] / ranks;
-        count_placed(&v->place, room, i, relays ? i % inside : 0, relays ? inside : 1, inside,
-                     between, near);
-        if (relays)
-            count_placed(&v->relay, v->rows.dim[0] / inside, i, i / inside * inside, 1, inside,
-                         between, near);
+        int64_t room = hierarchical ? v->relay.dim[0] / (ranks / inside) : v->rows.dim[0] / ranks;
+        count_offset_rows(&v->offset, room, i, hierarchical ? i % inside : 0,
+                          hierarchical ? inside : 1, inside, between, near);
+        if (hierarchical)
+            count_offset_rows(&v->relay, v->rows.dim[0] / inside, i, i / inside * inside, 1, inside,
+                              between, near);
     }
 }
 
@@ -487,8 +488,8 @@ static void check_echo(OpTest *t, ExchangeKind kind, Dtype act, int64_t d, int64
 {
     enum { ROWS = 70 };
     static const MeshGroup groups[] = { GROUP_EP, GROUP_EP_INSIDE, GROUP_EP_ACROSS };
-    bool relays = exchange_kinds[kind]->relays;
-    int64_t peers = relays ? 4 : 3, here = 12 / peers;
+    bool hierarchical = exchange_kinds[kind]->hierarchical;
+    int64_t peers = hierarchical ? 4 : 3, here = 12 / peers;
     Mesh cpu = { .ranks = (int)peers }, gpu = cpu;
     Comm on_cpu[3], on_gpu[3];
     Rank r;
@@ -502,12 +503,12 @@ static void check_echo(OpTest *t, ExchangeKind kind, Dtype act, int64_t d, int64
     }
     t->ex.mesh = &cpu, mirror.gpu.mesh = &gpu;
     Traveller v = traveller(t, kind, act, DEAL_RANDOM,
-                            (Sizes){ ROWS, peers, 12, d, peers, relays ? 2 : peers }, room);
+                            (Sizes){ ROWS, peers, 12, d, peers, hierarchical ? 2 : peers }, room);
     for (int64_t i = 0; i < ROWS * peers; i++)
         optest_set(&v.index, i, (double)((i + i / peers) % peers * here + i % here));
     r = (Rank){ .t = *t, .mesh = cpu, .traveller = v };
     CHECK_OK(there_and_back(&r));
-    CHECK_NEAR(optest_get(&v.overflow, 0), exchange_kinds[kind]->places && room < ROWS, 0);
+    CHECK_NEAR(optest_get(&v.overflow, 0), exchange_kinds[kind]->offsets && room < ROWS, 0);
 }
 
 static void what_comes_back_at_once_is_the_same_on_a_gpu(void **state)

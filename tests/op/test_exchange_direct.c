@@ -45,7 +45,7 @@ static Status break_off(Rank *r, Arena *block)
     TRY(tensor_new2(&r->t.arena, DTYPE_F32, LONG, WIDTH, &v.x));
     TRY(tensor_new2(&r->t.arena, DTYPE_I32, LONG, 3, &v.index));
     TRY(tensor_new2(&r->t.arena, DTYPE_F32, LONG, 3, &v.weight));
-    TRY(tensor_new2(&r->t.arena, DTYPE_I32, LONG, 3, &v.place));
+    TRY(tensor_new2(&r->t.arena, DTYPE_I32, LONG, 3, &v.offset));
     TRY(tensor_new2(&r->t.arena, DTYPE_I32, 1, 3, &v.count));
     TRY(tensor_new2(&r->t.arena, DTYPE_I32, 1, 4, &v.first));
     TRY(tensor_new2(block, DTYPE_F32, 3 * LONG, WIDTH, &v.rows));
@@ -57,7 +57,7 @@ static Status break_off(Rank *r, Arena *block)
     for (int64_t i = 0; i < 3 * LONG; i++)
         ((int32_t *)v.index.data)[i] = r->mesh.rank == 1 && i > 9 ? 4 : (int32_t)(4 * (i % 3));
     TRY(exchange_open(&r->t.ex, v.kind, front, block->cap_bytes, &r->t.scratch));
-    TRY(exchange_place(&r->t.ex, to_places(&v, 3)));
+    TRY(exchange_place(&r->t.ex, to_offsets(&v, 3)));
     return exchange_dispatch(&r->t.ex, going_there(&v, 3));
 }
 
@@ -105,7 +105,7 @@ static Status stray(Rank *r)
         return FAIL(ERR_ARG, "no word of 65 ranks");
     r->mesh.group[GROUP_EP] = c;
     TRY(exchange_open(&r->t.ex, v->kind, r->front, WINDOW, &r->t.scratch));
-    TRY(exchange_place(&r->t.ex, to_places(v, r->mesh.ranks)));
+    TRY(exchange_place(&r->t.ex, to_offsets(v, r->mesh.ranks)));
     ExchangeDispatch d = going_there(v, r->mesh.ranks);
     TRY(tensor_new2(&r->t.scratch, DTYPE_I32, d.rows.dim[0], 3, &d.rows_index));
     Status s = exchange_dispatch(&r->t.ex, d);

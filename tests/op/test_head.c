@@ -1,7 +1,7 @@
 /* head_loss against the definition in double. */
 #include "harness/optest.h"
 
-#include "op/product.h"
+#include "op/head_private.h"
 #include "operand_case.h"
 
 typedef struct Sizes {

@@ -600,7 +600,7 @@ static void tensors_that_do_not_fit_are_an_error(void **state)
 
 /* Operands with scales. */
 
-static void operands_with_scales_are_refused_by_name(void **state)
+static void operands_are_refused_if_only_one_has_scales(void **state)
 {
     OpTest *t = *state;
     Moe m = deal_make(t, DTYPE_BF16, &deals[0], false);
@@ -669,7 +669,7 @@ int main(void)
         MOE_TEST(operations_are_counted_by_the_rows_that_are_expected, 1),
         MOE_TEST(places_that_are_not_there_are_an_error, 2),
         MOE_TEST(tensors_that_do_not_fit_are_an_error, 1),
-        MOE_TEST(operands_with_scales_are_refused_by_name, 1),
+        MOE_TEST(operands_are_refused_if_only_one_has_scales, 1),
         MOE_TEST(costs_count_operands_in_their_own_types, 1),
     };
     return TEST_RUN(tests);

@@ -1,8 +1,10 @@
 /* Quantisation to 8 bits: exact bytes and scales from tools/make_quant_golden.py, which looks for
  * the nearest code, and what the definition promises about the way there and back. */
 #include "golden/golden.h"
+#include "harness/gpu.h"
 #include "harness/optest.h"
 #include "op/quant.h"
+#include "quant_case.h"
 
 #include <float.h>
 
@@ -223,6 +225,233 @@ static void tensors_that_do_not_fit_are_an_error(void **state)
     CHECK_FAILS(dequantize(&t->ex, b), ERR_SHAPE, "dequantize: y is (2, 131) f32");
 }
 
+/* ---- both operands, groups, rows in use: against the definition in quant_case.h ---- */
+
+/* 1, primes, one past a tile; and sizes that are read 16 bytes at a time. */
+static const int64_t shapes[][2] = { { 1, 1 },    { 7, 5 },     { 129, 131 }, { 131, 257 },
+                                     { 16, 264 }, { 144, 136 }, { 272, 8 },   { 300, 144 } };
+enum { SHAPES = sizeof shapes / sizeof *shapes };
+
+static void both_operands_match_their_definition_for_all_pairs_of_kinds(void **state)
+{
+    OpTest *t = *state;
+    optest_unguard(t);
+    for (int i = 0; i < SHAPES * (KINDS + 1) * (KINDS + 1); i++) {
+        const int64_t *shape = shapes[i / (KINDS + 1) / (KINDS + 1)];
+        QuantCase c = { .M = 1, .N = shape[0], .D = shape[1], .live = (int32_t)shape[0] };
+        c.rows = (OperandKind)(i % (KINDS + 1));
+        c.columns = (OperandKind)(i / (KINDS + 1) % (KINDS + 1));
+        c.act = i % 3 == 0 ? DTYPE_F32 : DTYPE_BF16;
+        c.type = types[i % TYPES].type;
+        c.pow2 = i % 5 < 2;
+        if (c.rows != OPERAND_PLAIN || c.columns != OPERAND_PLAIN) quant_check(t, &c);
+    }
+}
+
+/* The experts' weights: no block reaches into the next matrix. */
+static void matrices_of_three_dimensions_have_scales_of_their_own(void **state)
+{
+    OpTest *t = *state;
+    optest_unguard(t);
+    const int64_t sizes[][2] = { { 130, 129 }, { 144, 136 }, { 5, 3 } };
+    for (int i = 0; i < 3 * KINDS * KINDS; i++) {
+        QuantCase c = { .M = 3, .N = sizes[i % 3][0], .D = sizes[i % 3][1], .pow2 = i % 2 == 0 };
+        c.live = (int32_t)c.N;
+        c.rows = kinds[i / 3 % KINDS].kind;
+        c.columns = kinds[i / 3 / KINDS].kind;
+        c.act = i % 4 == 0 ? DTYPE_F32 : DTYPE_BF16;
+        c.type = types[i / 2 % TYPES].type;
+        quant_check(t, &c);
+    }
+}
+
+/* Rows of x come from a pool, or a table names them. Rows that are not in use are not read, and
+ * nothing is written for them. */
+static void rows_may_be_few_pooled_or_gathered(void **state)
+{
+    OpTest *t = *state;
+    optest_unguard(t);
+    const int32_t live[] = { 0, 1, 127, 128, 129, 160 };
+    for (int i = 0; i < 6 * 2 * KINDS; i++) {
+        QuantCase c = { .M = 1, .N = 160, .D = i % 4 < 2 ? 136 : 131, .live = live[i % 6] };
+        c.gathers = i / 6 % 2 == 1;
+        c.pool = c.gathers ? 0 : 5;
+        c.rows = c.columns = kinds[i / 12].kind;
+        c.act = i % 5 == 0 ? DTYPE_F32 : DTYPE_BF16;
+        c.type = types[i % TYPES].type;
+        quant_check(t, &c);
+    }
+}
+
+static const int64_t ragged[] = { 0, 1, 63, 64, 0, 65, 127, 128, 129, 0 };
+static const int64_t one_group[] = { 300 };
+static const int64_t at_the_end[] = { 0, 0, 0, 70 };
+static const int64_t none_at_all[] = { 0, 0 };
+
+/* More groups than a warp has lanes, most of them empty or of one row. */
+enum { MANY = 75 };
+
+static void groups_begin_at_whole_blocks_and_gaps_are_zero(void **state)
+{
+    OpTest *t = *state;
+    int64_t many[MANY], rows_of_many = 0;
+    optest_unguard(t);
+    for (int e = 0; e < MANY; e++) {
+        many[e] = e % 7 == 3 ? 130 : e % 3;
+        rows_of_many += many[e];
+    }
+    const struct {
+        const int64_t *group;
+        int64_t groups, rows;
+    } sets[] = { { ragged, 10, 577 },
+                 { one_group, 1, 300 },
+                 { at_the_end, 4, 70 },
+                 { none_at_all, 2, 0 },
+                 { many, MANY, rows_of_many } };
+    const OperandKind column_kinds[] = { OPERAND_TENSOR, OPERAND_ROW, OPERAND_1X128 };
+    for (int i = 0; i < 5 * 3 * 4; i++) {
+        QuantCase c = { .M = 1, .group = sets[i % 5].group, .groups = sets[i % 5].groups };
+        c.live = (int32_t)sets[i % 5].rows;
+        c.N = c.live + (i / 15 % 2 == 0 ? 0 : 40) + (c.live == 0);
+        c.D = i % 4 < 2 ? 136 : 19;
+        c.gathers = i / 30 == 0;
+        c.columns = column_kinds[i / 5 % 3];
+        c.rows = (OperandKind)(i * 7 % (KINDS + 1));
+        c.act = i % 7 == 0 ? DTYPE_F32 : DTYPE_BF16;
+        c.type = types[i % TYPES].type;
+        c.pow2 = i % 2 == 0;
+        quant_check(t, &c);
+    }
+}
+
+/* Groups beyond the rows in use are cut off, as experts' are when a buffer overflows. */
+static void groups_end_at_the_rows_in_use(void **state)
+{
+    OpTest *t = *state;
+    optest_unguard(t);
+    for (int i = 0; i < 6; i++) {
+        QuantCase c = { .M = 1, .group = ragged, .groups = 10, .N = 577, .D = 136 };
+        c.live = i < 3 ? 200 : 320;
+        c.columns = i % 3 == 0 ? OPERAND_TENSOR : i % 3 == 1 ? OPERAND_ROW : OPERAND_1X128;
+        c.rows = OPERAND_1X128;
+        c.act = DTYPE_BF16;
+        c.type = types[i % TYPES].type;
+        quant_check(t, &c);
+    }
+}
+
+/* Quotients must be rounded as a division rounds them, for scales from the smallest to the
+ * largest. */
+static void numbers_of_all_sizes_are_divided_exactly(void **state)
+{
+    OpTest *t = *state;
+    optest_unguard(t);
+    const int exponents[] = { -130, -124, -100, -62, -56, -50, -20, 0, 60, 120 };
+    for (int i = 0; i < 10 * TYPES * 2; i++) {
+        QuantCase c = { .M = 1, .N = 160, .D = 136, .live = 160, .act = DTYPE_BF16 };
+        c.type = types[i % TYPES].type;
+        c.rows = i / TYPES % 2 == 0 ? OPERAND_1X128 : OPERAND_PLAIN;
+        c.columns = OPERAND_1X128;
+        QuantRun run;
+        ArenaMark mark = arena_mark(&t->arena);
+        quant_draw(t, &c, &run);
+        for (int64_t k = 0; k < tensor_elems(&run.a.x); k++) {
+            double v = ldexp(optest_get(&run.a.x, k), exponents[i / 4]);
+            if (k % 11 == 0) v = ldexp(v, -8);
+            if (k % 13 == 0) v = k % 2 == 0 ? 0.0 : -0.0;
+            optest_set(&run.a.x, k, v);
+        }
+        CHECK_OK(quantize(&t->ex, run.a));
+        quant_compare_all(t, &run);
+        arena_release(&t->arena, mark);
+    }
+}
+
+/* An outlier takes the scale of its row, column or block alone. */
+static void an_outlier_moves_its_own_scale_alone(void **state)
+{
+    OpTest *t = *state;
+    optest_unguard(t);
+    QuantCase c = { .M = 1, .N = 272, .D = 264, .live = 272, .act = DTYPE_BF16 };
+    c.type = DTYPE_E4M3;
+    c.rows = c.columns = OPERAND_1X128;
+    QuantRun run;
+    quant_draw(t, &c, &run);
+    optest_set(&run.a.x, (130 + c.pool) * c.D + 140, 1e4);
+    CHECK_OK(quantize(&t->ex, run.a));
+    quant_compare_all(t, &run);
+    for (int64_t i = 0; i < tensor_elems(&run.a.quant.scale); i++)
+        CHECK((optest_get(&run.a.quant.scale, i) > 1) == (i == 130 * 3 + 1));
+    for (int64_t i = 0; i < tensor_elems(&run.a.transposed.scale); i++)
+        CHECK((optest_get(&run.a.transposed.scale, i) > 1) == (i == 140 * 3 + 1));
+}
+
+/* A NaN keeps its bits in both operands, and its neighbours their scales. */
+static void a_nan_stays_in_the_transposed_operand(void **state)
+{
+    OpTest *t = *state;
+    optest_unguard(t);
+    for (int i = 0; i < TYPES * 2; i++) {
+        QuantCase c = { .M = 1, .N = 144, .D = 136, .live = 144, .act = DTYPE_BF16 };
+        c.type = types[i % TYPES].type;
+        c.rows = c.columns = i / TYPES == 0 ? OPERAND_1X128 : OPERAND_128X128;
+        QuantRun run;
+        quant_draw(t, &c, &run);
+        ((uint16_t *)run.a.x.data)[3 * 136 + 7] = i % 2 == 0 ? 0xFFC1 : 0x7FE0;
+        CHECK_OK(quantize(&t->ex, run.a));
+        uint8_t code = (uint8_t)byte_at(&run.a.quant.data, 3 * 136 + 7);
+        CHECK_INT(byte_at(&run.a.transposed.data, 7 * 144 + 3), code);
+        float v = 0;
+        dtype_to_f32(&v, &code, c.type, 1);
+        CHECK(isnan(v));
+        CHECK((signbit(v) != 0) == (i % 2 == 0));
+        for (int64_t k = 0; k < tensor_elems(&run.a.quant.scale); k++)
+            CHECK(optest_get(&run.a.quant.scale, k) > 0);
+    }
+}
+
+static Tensor to_device(Exec *gpu, Arena *a, const Tensor *from)
+{
+    Tensor out = *from;
+    CHECK_OK(arena_alloc(a, tensor_bytes(from), &out.data));
+    CHECK_OK(gpu->backend->copy(gpu, out.data, from->data, tensor_bytes(from)));
+    return out;
+}
+
+/* A GPU cannot stop. So the infinity must reach the loss, where the step is skipped. */
+static void on_a_gpu_an_infinity_makes_its_block_nan(void **state)
+{
+    OpTest *t = *state;
+    NEEDS_GPU();
+    QuantCase c = { .M = 1, .N = 144, .D = 272, .live = 144, .act = DTYPE_BF16 };
+    c.type = DTYPE_E4M3;
+    c.rows = c.columns = OPERAND_1X128;
+    QuantRun run;
+    quant_draw(t, &c, &run);
+    optest_set(&run.a.x, 2 * 272 + 3, -INFINITY);
+    Quantize host = run.a, a = run.a;
+    Exec *gpu = &mirror.gpu;
+    ArenaMark mark = arena_mark(&mirror.device);
+    a.x = to_device(gpu, &mirror.device, &host.x);
+    a.quant.data = to_device(gpu, &mirror.device, &host.quant.data);
+    a.quant.scale = to_device(gpu, &mirror.device, &host.quant.scale);
+    a.transposed.data = to_device(gpu, &mirror.device, &host.transposed.data);
+    a.transposed.scale = to_device(gpu, &mirror.device, &host.transposed.scale);
+    CHECK_OK(op_desc(OP_QUANTIZE)->gpu(gpu, &a));
+    const Tensor *from[] = { &a.quant.data, &a.quant.scale, &a.transposed.scale };
+    const Tensor *to[] = { &host.quant.data, &host.quant.scale, &host.transposed.scale };
+    for (int i = 0; i < 3; i++)
+        CHECK_OK(gpu->backend->copy(gpu, to[i]->data, from[i]->data, tensor_bytes(from[i])));
+    CHECK_OK(gpu->backend->sync(gpu));
+    for (int64_t i = 0; i < 144 * 272; i++)
+        CHECK(((byte_at(&host.quant.data, i) & 0x7F) == 0x7F) == (i / 272 == 2 && i % 272 < 128));
+    for (int64_t i = 0; i < 144 * 3; i++)
+        CHECK(isnan(optest_get(&host.quant.scale, i)) == (i == 2 * 3));
+    for (int64_t i = 0; i < 272 * 2; i++)
+        CHECK(isnan(optest_get(&host.transposed.scale, i)) == (i == 3 * 2));
+    arena_release(&mirror.device, mark);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -235,6 +464,15 @@ int main(void)
         OP_TEST(an_infinity_is_an_error_that_says_where, 2),
         TEST(any_number_of_threads_gives_the_same_bits),
         OP_TEST(tensors_that_do_not_fit_are_an_error, 1),
+        OP_TEST(both_operands_match_their_definition_for_all_pairs_of_kinds, 1),
+        OP_TEST(matrices_of_three_dimensions_have_scales_of_their_own, 1),
+        OP_TEST(rows_may_be_few_pooled_or_gathered, 1),
+        OP_TEST(groups_begin_at_whole_blocks_and_gaps_are_zero, 2),
+        OP_TEST(groups_end_at_the_rows_in_use, 1),
+        OP_TEST(numbers_of_all_sizes_are_divided_exactly, 1),
+        OP_TEST(an_outlier_moves_its_own_scale_alone, 1),
+        OP_TEST(a_nan_stays_in_the_transposed_operand, 1),
+        OP_TEST(on_a_gpu_an_infinity_makes_its_block_nan, 1),
     };
     return TEST_RUN(tests);
 }

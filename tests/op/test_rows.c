@@ -341,11 +341,11 @@ static void check_twice(OpTest *t, OpId id, const void *args)
     _Alignas(16) char runs[2][ARGS_MAX];
     for (int i = 0; i < 2; i++) {
         CHECK_OK(mirror_args(op, args, runs[i]));
-        if (op->cuda_workspace != NULL) {
-            CHECK_OK(arena_alloc(&mirror.scratch, op->cuda_workspace(&mirror.gpu, runs[i]),
+        if (op->gpu_workspace != NULL) {
+            CHECK_OK(arena_alloc(&mirror.scratch, op->gpu_workspace(&mirror.gpu, runs[i]),
                                  &mirror.gpu.workspace));
         }
-        CHECK_OK(op->cuda(&mirror.gpu, runs[i]));
+        CHECK_OK(op->gpu(&mirror.gpu, runs[i]));
     }
     for (const OpPort *p = op->ports; p->dir != PORT_END; p++) {
         if (!is_output(p->dir) || op_port_tensor(p, args)->data == NULL) continue;
@@ -429,13 +429,13 @@ static void check_far_rows(OpTest *t, const Far *f)
         far_put(f, (int64_t)at[i] * FAR_COLS, &row);
     }
     EmbedFwd look = { id_device, far_tensor(f, DTYPE_BF16, FAR_ROWS, FAR_COLS), out };
-    CHECK_OK(op_desc(OP_EMBED_FWD)->cuda(&mirror.gpu, &look));
+    CHECK_OK(op_desc(OP_EMBED_FWD)->gpu(&mirror.gpu, &look));
     Tensor got = far_get(t, out.data, &rows);
     CHECK_SAME(&got, &rows);
     MoeCombine sum = { .out = look.table, .slot_row = id_device, .y = out };
     sum.slot_row.rank = 2, sum.slot_row.dim[0] = 1, sum.slot_row.dim[1] = 3;
     sum.y = tensor_rows(&out, 0, 1);
-    CHECK_OK(op_desc(OP_MOE_COMBINE)->cuda(&mirror.gpu, &sum));
+    CHECK_OK(op_desc(OP_MOE_COMBINE)->gpu(&mirror.gpu, &sum));
     for (int64_t i = 0; i < FAR_COLS; i++) {
         float a = (float)optest_get(&rows, i), b = (float)optest_get(&rows, FAR_COLS + i);
         optest_set(&want, i, (double)(a + b + (float)optest_get(&rows, 2 * FAR_COLS + i)));
@@ -457,9 +457,9 @@ static void check_far_gradient(OpTest *t, const Far *f)
         Tensor row = tensor_rows(&before, i, 1);
         far_put(f, (int64_t)at[i] * FAR_COLS, &row);
     }
-    CHECK_OK(arena_alloc(&mirror.scratch, op_desc(OP_EMBED_BWD)->cuda_workspace(&mirror.gpu, &a),
+    CHECK_OK(arena_alloc(&mirror.scratch, op_desc(OP_EMBED_BWD)->gpu_workspace(&mirror.gpu, &a),
                          &mirror.gpu.workspace));
-    CHECK_OK(op_desc(OP_EMBED_BWD)->cuda(&mirror.gpu, &a));
+    CHECK_OK(op_desc(OP_EMBED_BWD)->gpu(&mirror.gpu, &a));
     for (int i = 0; i < 2; i++) {
         Tensor want = tensor_rows(&before, i, 1);
         for (int64_t c = 0; c < FAR_COLS; c++) {
@@ -495,8 +495,8 @@ static void check_far_window(OpTest *t, const Far *f)
     turned.q_out = on_device(&b.q_out);
     CHECK_OK(rmsnorm_fwd(&t->ex, a));
     CHECK_OK(rope_mla_fwd(&t->ex, b));
-    CHECK_OK(op_desc(OP_RMSNORM_FWD)->cuda(&mirror.gpu, &far));
-    CHECK_OK(op_desc(OP_ROPE_MLA_FWD)->cuda(&mirror.gpu, &turned));
+    CHECK_OK(op_desc(OP_RMSNORM_FWD)->gpu(&mirror.gpu, &far));
+    CHECK_OK(op_desc(OP_ROPE_MLA_FWD)->gpu(&mirror.gpu, &turned));
     Tensor y = far_get(t, far.y.data, &a.y), q = far_get(t, turned.q_out.data, &b.q_out);
     CHECK_TENSOR(&y, optest_read(t, &a.y));
     CHECK_TENSOR(&q, optest_read(t, &b.q_out));

@@ -2,6 +2,7 @@
 #include "moe_case.h"
 
 #include "op/choices.h"
+#include "op/libraries.h"
 #include "op/linear.h"
 
 typedef struct Sizes {

@@ -36,6 +36,29 @@ static void more_steps_keep_the_rate_curve_or_stretch_it(void **state)
     CHECK(rate_of(lab, "eight", 5) > rate_of(lab, "keep", 5));
 }
 
+/* 8-bit copies of weights are in no checkpoint: they are made again, with the same bits. */
+static void a_recipe_goes_on_bitwise_and_cannot_be_changed_on_the_way(void **state)
+{
+    static const char *const recipes[] = { "fp8.recipe=block", "fp8.recipe=row",
+                                           "fp8.recipe=tensor" };
+    static const char until[] = "optimizer.decay_steps=4";
+    Lab *lab = *state;
+    for (int i = 0; i < 3; i++) {
+        char whole[16], parts[16];
+        (void)snprintf(whole, sizeof whole, "whole%d", i);
+        (void)snprintf(parts, sizeof parts, "parts%d", i);
+        CHECK_EXIT(RUN(lab, whole, "train", "../tiny.yaml", recipes[i], until, "train.steps=4"), 0);
+        CHECK_EXIT(RUN(lab, parts, "train", "../tiny.yaml", recipes[i], until, "train.steps=2"), 0);
+        Outcome o = RUN(lab, parts, "train", "../tiny.yaml", recipes[(i + 1) % 3], until,
+                        "train.steps=4", "--resume");
+        CHECK_REFUSED(o, 2, "fp8.recipe");
+        o = RUN(lab, parts, "train", "../tiny.yaml", recipes[i], until, "train.steps=4", "--resume",
+                "--change", "train.steps");
+        CHECK_EXIT(o, 0);
+        check_same_checkpoint(lab, whole, parts, 4);
+    }
+}
+
 /* One command for all starts: a folder without a checkpoint, one with what a killed run was writing,
  * one with a checkpoint. */
 static void resume_auto_begins_anew_where_there_is_no_checkpoint(void **state)
@@ -88,6 +111,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         LAB_TEST(more_steps_keep_the_rate_curve_or_stretch_it),
+        LAB_TEST(a_recipe_goes_on_bitwise_and_cannot_be_changed_on_the_way),
         LAB_TEST(resume_auto_begins_anew_where_there_is_no_checkpoint),
         LAB_TEST(resume_auto_does_not_begin_anew_beside_a_damaged_checkpoint),
         LAB_TEST(resume_auto_and_init_stand_in_one_command),

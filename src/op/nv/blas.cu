@@ -1,13 +1,24 @@
-/* blas: dense matrix products on a GPU by cuBLASLt, each with the algorithm that was recorded or
- * timed (op/choices.h). Also runs and times the tile shapes of grouped products, because it has the
- * events. */
-#include "op/blas.cuh"
-
+/*
+ * blas: C = op(A) op(B) + beta C on the GPU by cuBLASLt, row-major, in f32 or bf16 with f32 sums (no
+ * TF32). Used inside ops only.
+ *
+ * The algorithm of a shape is chosen once and kept (op/choices.h). So a shape has one order of sums
+ * for the life of the process, and of the run if its choices go into the checkpoint. Candidates are
+ * the library's proposals that neither split k nor use atomics. Normally the first one is used;
+ * while tuning (op/tuner.h), the fastest. If the library has no proposal, it refuses the product,
+ * and the next kernel runs (product_kernels.c).
+ *
+ * Without tuning a call waits for nothing and allocates nothing: its descriptors are on the stack,
+ * its scratch is the caller's DENSE_WORKSPACE bytes.
+ */
+#include "op/kernel.cuh"
 #include "op/nv/libraries.cuh"
 
 extern "C" {
 #include "base/library.h"
 #include "base/log.h"
+#include "op/product.h"
+#include "op/tuner.h"
 }
 
 #include <cublasLt.h>
@@ -17,14 +28,9 @@ extern "C" {
 #include <string.h>
 
 enum {
-    PROPOSALS = 16,
-    WARM_UP = 2, /* the first launch loads the kernel */
-    ROUNDS = 5,
+    PROPOSALS = TUNER_VARIANTS,
     ALIGN = 16 /* bytes of the widest access: a larger alignment makes no kernel better */
 };
-
-/* Proposals within this factor of the fastest count as equal; the library's order then decides. */
-static const float TIE = 1.01f;
 
 /* The functions of cuBLASLt that are called here. Each rank has its own table; the library is
  * loaded once a process. */
@@ -53,9 +59,7 @@ struct CublasLt {
 struct Blas {
     CublasLt lt;
     cublasLtHandle_t handle;
-    Choices *choices;
-    bool tuning;
-    GpuEvent event[PROPOSALS * ROUNDS + 1]; /* made while tuning is on */
+    Tuner tuner;
 };
 
 static Blas *blas_of(struct Exec *ex) { return (Blas *)exec_library(ex, LIBRARY_PRODUCTS); }
@@ -113,41 +117,20 @@ extern "C" Status blas_open(struct Exec *ex, Arena *a, void **out)
     TRY(cublaslt_open(&b->lt));
     const void *attention = exec_library(ex, LIBRARY_ATTENTION);
     TRY(machine_name(&b->lt, attention_cudnn_version(attention), machine));
-    TRY(choices_make(a, machine, &b->choices));
+    TRY(choices_make(a, machine, &b->tuner.choices));
     TRY(blas_status(&b->lt, b->lt.Create(&b->handle), "start"));
     *out = b;
     return OK;
 }
 
-static void events_free(struct Blas *b)
-{
-    for (GpuEvent &e : b->event) {
-        if (e != NULL) gpu_event_free(e);
-        e = NULL;
-    }
-}
-
 extern "C" void blas_close(void *blas)
 {
     Blas *b = (Blas *)blas;
-    events_free(b);
+    (void)tuner_switch(&b->tuner, false);
     b->lt.Destroy(b->handle);
 }
 
-/* Turning tuning on twice makes the events anew. After a failure tuning is off; the events made so
- * far are freed by the next call or by blas_close. */
-extern "C" Status blas_tune(void *blas, bool on)
-{
-    Blas *b = (Blas *)blas;
-    b->tuning = false;
-    events_free(b);
-    if (!on) return OK;
-    for (GpuEvent &e : b->event) TRY(gpu_event_make(true, &e));
-    b->tuning = true;
-    return OK;
-}
-
-extern "C" struct Choices *blas_choices(void *blas) { return ((Blas *)blas)->choices; }
+extern "C" struct Tuner *blas_tuner(void *blas) { return &((Blas *)blas)->tuner; }
 
 /* A product as cuBLASLt's arguments. cuBLASLt is column-major, and a row-major matrix read by
  * columns is its transpose. So the call is C^T = op(B)^T op(A)^T, and `left` is our B. */
@@ -156,12 +139,18 @@ typedef struct Call {
     const GemmArgs *g;
     const void *r;
     void *workspace;
+    int64_t kinds; /* of scales, for the key of a choice; 0: operands have none */
     cublasLtMatmulDescOpaque_t op;
     cublasLtMatrixLayoutOpaque_t left, right, c;
 } Call;
 
-/* Callers pass f32 or bf16 only (gemm.h). */
-static cudaDataType_t cuda_type(Dtype t) { return t == DTYPE_F32 ? CUDA_R_32F : CUDA_R_16BF; }
+/* Callers pass f32, bf16 and, with scales, e4m3 and e5m2. */
+static cudaDataType_t cuda_type(Dtype t)
+{
+    if (t == DTYPE_E4M3) return CUDA_R_8F_E4M3;
+    if (t == DTYPE_E5M2) return CUDA_R_8F_E5M2;
+    return t == DTYPE_F32 ? CUDA_R_32F : CUDA_R_16BF;
+}
 
 /* op(X) is (rows, cols). */
 static Status operand_make(Call *c, cublasLtMatrixLayoutOpaque_t *layout, const GemmOperand &x,
@@ -210,13 +199,17 @@ static uint32_t alignment(const void *at)
 }
 
 /* Alignments are part of the key, because they decide which algorithms the library may propose.
- * Bits of `kinds`: 0 and 1 transpositions, 2 beta, 3 and 4 types, from 8 on the four alignments. */
-static ChoiceKey key_of(const GemmArgs *g, const void *r)
+ * Bits of `kinds`: 0 and 1 transpositions, 2 beta, 3 and 4 types, from 8 on the four alignments, from
+ * 40 on scales and 8-bit types. */
+static ChoiceKey key_of(const Call *call)
 {
+    const GemmArgs *g = call->g;
+    const void *r = call->r;
     int64_t kinds = (int64_t)g->a.turned | (int64_t)g->b.turned << 1 | (int64_t)(g->beta != 0) << 2;
     kinds |= (int64_t)(g->a.type == DTYPE_F32) << 3 | (int64_t)(g->c.type == DTYPE_F32) << 4;
     const void *at[4] = { g->a.at, g->b.at, r, g->c.at };
     for (int i = 0; i < 4; i++) kinds |= (int64_t)alignment(at[i]) << (8 + 8 * i);
+    kinds |= call->kinds << 40;
     return ChoiceKey{ g->m, g->n, g->k, g->a.ld, g->b.ld, g->c.ld, kinds };
 }
 
@@ -306,7 +299,7 @@ static void legal_launchable(struct Exec *ex, Call *call, Legal *legal)
     int kept = 0;
     for (int i = 0; i < legal->n; i++) {
         cublasStatus_t e = CUBLAS_STATUS_SUCCESS;
-        for (int w = 0; w < WARM_UP && e == CUBLAS_STATUS_SUCCESS; w++)
+        for (int w = 0; w < TUNER_WARM_UP && e == CUBLAS_STATUS_SUCCESS; w++)
             e = launch(ex, call, &legal->algo[i]);
         if (e == CUBLAS_STATUS_SUCCESS)
             legal->algo[kept++] = legal->algo[i];
@@ -316,53 +309,17 @@ static void legal_launchable(struct Exec *ex, Call *call, Legal *legal)
     legal->n = kept;
 }
 
-/* Sorts v. */
-static float median(float *v, int n)
-{
-    for (int i = 1; i < n; i++) {
-        float x = v[i];
-        int at = i;
-        for (; at > 0 && v[at - 1] > x; at--) v[at] = v[at - 1];
-        v[at] = x;
-    }
-    return v[n / 2];
-}
+/* A product that is timed with its legal proposals. */
+typedef struct Timed {
+    struct Exec *ex;
+    Call *call;
+    const Legal *legal;
+} Timed;
 
-/* Times n variants in rounds, each variant once a round, and takes medians. So a GPU clock that
- * falls meanwhile slows all variants equally. */
-template <typename F> static Status time_each(struct Exec *ex, int n, F run, float *ms)
+static Status launch_proposal(void *self, int i)
 {
-    struct Blas *b = blas_of(ex);
-    /* Each event ends one launch and begins the next, so there is one more than launches. Launches
-     * are not waited for one by one, so the GPU does not idle between them. */
-    GpuEvent *last = b->event;
-    TRY(gpu_event_record(*last, exec_stream(ex)));
-    for (int i = 0; i < ROUNDS * n; i++) {
-        TRY(run(i % n));
-        TRY(gpu_event_record(*++last, exec_stream(ex)));
-    }
-    TRY(gpu_event_sync(*last));
-    for (int i = 0; i < n; i++) {
-        float each[ROUNDS];
-        for (int r = 0; r < ROUNDS; r++) {
-            const GpuEvent *from = &b->event[r * n + i];
-            double s = 0;
-            TRY(gpu_event_elapsed_s(from[0], from[1], &s));
-            each[r] = (float)(s * 1e3);
-        }
-        ms[i] = median(each, ROUNDS);
-    }
-    return OK;
-}
-
-/* Index of the first variant that is as fast as the fastest, within TIE. */
-static int fastest(const float *ms, int n)
-{
-    float best = ms[0];
-    int i = 0;
-    for (int j = 1; j < n; j++) best = ms[j] < best ? ms[j] : best;
-    while (ms[i] > TIE * best) i++;
-    return i;
+    const Timed *t = (const Timed *)self;
+    return blas_status(t->call->lt, launch(t->ex, t->call, &t->legal->algo[i]), "timed product");
 }
 
 /* Sets the kind and the algorithm of *out, not its key. timed: launches the product several times,
@@ -378,12 +335,10 @@ static Status choose(struct Exec *ex, Call *call, bool timed, Choice *out)
     out->kind = legal.n == 0 ? CHOICE_PLAIN : timed ? CHOICE_TIMED : CHOICE_FIRST;
     if (out->kind == CHOICE_PLAIN) return OK;
     if (out->kind == CHOICE_TIMED) {
-        auto run = [&](int i) {
-            return blas_status(call->lt, launch(ex, call, &legal.algo[i]), "timed product");
-        };
-        TRY(time_each(ex, legal.n, run, ms));
-        best = fastest(ms, legal.n);
-        b->choices->unsaved = true;
+        Timed t = { ex, call, &legal };
+        TRY(tuner_time(&b->tuner, exec_stream(ex), legal.n, launch_proposal, &t, ms));
+        best = tuner_fastest(ms, legal.n);
+        b->tuner.choices->unsaved = true;
     }
     memcpy(out->algo, legal.algo[best].data, sizeof out->algo);
     return OK;
@@ -413,19 +368,19 @@ static bool fits(struct Blas *b, Call *call, const Choice *c)
 static Status choice_find(struct Exec *ex, Call *call, Choice *spare, Choice **out)
 {
     struct Blas *b = blas_of(ex);
-    ChoiceKey key = key_of(call->g, call->r);
-    Choice *c = choices_find(b->choices, &key), made = {};
+    ChoiceKey key = key_of(call);
+    Choice *c = choices_find(b->tuner.choices, &key), made = {};
     if (c != NULL && c->unchecked && !fits(b, call, c)) {
         log_warn("the kept choice for a product of %lld x %lld x %lld does not fit it: another is "
                  "made",
                  (long long)key.m, (long long)key.n, (long long)key.k);
         /* The one case in which an entry changes: in this run no product has used it. */
-        TRY(choose(ex, call, b->tuning, c));
+        TRY(choose(ex, call, b->tuner.on, c));
     }
     if (c == NULL) {
         made.key = key;
-        TRY(choose(ex, call, b->tuning && b->choices->n < CHOICES_MAX, &made));
-        c = choices_add(b->choices, &key);
+        TRY(choose(ex, call, b->tuner.on && b->tuner.choices->n < CHOICES_MAX, &made));
+        c = choices_add(b->tuner.choices, &key);
         if (c == NULL) c = spare;
         *c = made;
     }
@@ -449,19 +404,129 @@ extern "C" Status dense_cublaslt(struct Exec *ex, const void *args)
     return blas_status(call.lt, launch(ex, &call, &algo), "product");
 }
 
-/* With one shape there is nothing to look up, and nothing to record. */
-extern "C" Status grouped_run(struct Exec *ex, const char *op, const ChoiceKey *key,
-                              const int *shape, GroupedLaunch *const *launch, int n,
-                              const void *product)
+/* ---- 8-bit operands ---- */
+
+/* cuBLASLt reads scales of 1 x 128 as columns: those of all rows for one block of k lie together.
+ * Rows of scales of 128 x 128 begin at multiples of four. Ours are rows without gaps. */
+enum { SCALES = 4, TURN = 32 };
+
+/* to[c][r] = from[r][c] */
+static __global__ void scales_turn_kernel(const float *from, float *to, int64_t rows, int64_t cols)
 {
-    const struct Blas *b = blas_of(ex);
-    auto run = [&](int i) { return launch[i](ex, op, product); };
-    float ms[PROPOSALS];
-    int at = n == 1 ? 0 : choices_shape(b->choices, key, shape, n);
-    if (at < 0 && b->tuning && b->choices->n < CHOICES_MAX) {
-        for (int i = 0; i < n * WARM_UP; i++) TRY(run(i % n));
-        TRY(time_each(ex, n, run, ms));
-        at = choices_shape_timed(b->choices, key, shape, n, ms);
+    __shared__ float tile[TURN][TURN + 1];
+    int64_t across = (cols + TURN - 1) / TURN;
+    int64_t r0 = blockIdx.x / across * TURN, c0 = blockIdx.x % across * TURN;
+    int x = (int)threadIdx.x % TURN;
+    for (int y = (int)threadIdx.x / TURN; y < TURN; y += (int)blockDim.x / TURN)
+        if (r0 + y < rows && c0 + x < cols) tile[y][x] = from[(r0 + y) * cols + c0 + x];
+    __syncthreads();
+    for (int y = (int)threadIdx.x / TURN; y < TURN; y += (int)blockDim.x / TURN)
+        if (c0 + y < cols && r0 + x < rows) to[(c0 + y) * rows + r0 + x] = tile[x][y];
+}
+
+/* to[r][c] = from[r][c], where rows of `to` have `wide` elements. */
+static __global__ void scales_spread_kernel(const float *from, float *to, int64_t rows,
+                                            int64_t cols, int64_t wide)
+{
+    int64_t i = (int64_t)blockIdx.x * blockDim.x + threadIdx.x;
+    if (i < rows * wide) to[i] = i % wide < cols ? from[i / wide * cols + i % wide] : 0;
+}
+
+/* An operand's scales as the library reads them: where they are, and whether they are copied. */
+typedef struct Scales {
+    const float *from;
+    float *at;
+    int64_t rows, cols;
+    cublasLtMatmulMatrixScale_t mode;
+} Scales;
+
+static cublasLtMatmulMatrixScale_t mode_of(OperandKind kind)
+{
+    if (kind == OPERAND_ROW) return CUBLASLT_MATMUL_MATRIX_SCALE_OUTER_VEC_32F;
+    if (kind == OPERAND_1X128) return CUBLASLT_MATMUL_MATRIX_SCALE_VEC128_32F;
+    if (kind == OPERAND_128X128) return CUBLASLT_MATMUL_MATRIX_SCALE_BLK128x128_32F;
+    return CUBLASLT_MATMUL_MATRIX_SCALE_SCALAR_32F;
+}
+
+static Scales scales_of(const Operand *q, void *room)
+{
+    int64_t cols = tensor_cols(&q->scale), rows = tensor_elems(&q->scale) / cols;
+    Scales s = { (const float *)q->scale.data, (float *)room, rows, cols, mode_of(q->kind) };
+    bool as_is = scaled_scales_bytes(q) == 0 || (q->kind == OPERAND_1X128 && cols == 1) ||
+                 (q->kind == OPERAND_128X128 && cols % SCALES == 0);
+    if (as_is && (uintptr_t)s.from % ALIGN == 0) s.at = (float *)q->scale.data;
+    return s;
+}
+
+static Status scales_place(struct Exec *ex, const Scales *s)
+{
+    enum { THREADS = 256 };
+    const int64_t wide = (s->cols + SCALES - 1) / SCALES * SCALES;
+    if (s->at == s->from) return OK;
+    if (s->mode == CUBLASLT_MATMUL_MATRIX_SCALE_VEC128_32F) {
+        int64_t tiles = ((s->rows + TURN - 1) / TURN) * ((s->cols + TURN - 1) / TURN);
+        scales_turn_kernel<<<(unsigned)tiles, THREADS, 0, exec_stream(ex)>>>(s->from, s->at,
+                                                                             s->rows, s->cols);
+    } else {
+        scales_spread_kernel<<<grid_of(s->rows * wide, THREADS), THREADS, 0, exec_stream(ex)>>>(
+            s->from, s->at, s->rows, s->cols, wide);
     }
-    return run(at < 0 ? 0 : at);
+    return kernel_status("scales");
+}
+
+static Status scales_copy(struct Exec *ex, const Scales *a, const Scales *b)
+{
+    TRY(scales_place(ex, a));
+    return scales_place(ex, b);
+}
+
+static Status scales_set(Call *c, const Scales *s, cublasLtMatmulDescAttributes_t mode,
+                         cublasLtMatmulDescAttributes_t pointer)
+{
+    const int32_t which = s->mode;
+    TRY(blas_status(c->lt, c->lt->MatmulDescSetAttribute(&c->op, mode, &which, sizeof which),
+                    "kind of scales"));
+    return blas_status(c->lt, c->lt->MatmulDescSetAttribute(&c->op, pointer, &s->at, sizeof s->at),
+                       "scales");
+}
+
+/* A product of 8-bit operands as a product of gemm's. Both have k along their rows. */
+static GemmArgs scaled_gemm(const ScaledArgs *s)
+{
+    const Tensor *a = &s->a.q->data, *b = &s->b.q->data;
+    return GemmArgs{ s->m,
+                     s->n,
+                     s->k,
+                     { a->data, a->dtype, s->k, false },
+                     { b->data, b->dtype, s->k, true },
+                     s->c,
+                     s->r == NULL ? 0.0f : 1.0f };
+}
+
+/* The library's A is our B. The sums stay in f32 (FAST_ACCUM is off). While tuning, products run
+ * before their algorithm is chosen, so they need their scales before. */
+extern "C" Status scaled_cublaslt(struct Exec *ex, const void *args)
+{
+    const ScaledCall *d = (const ScaledCall *)args;
+    const ScaledArgs *s = d->s;
+    const GemmArgs g = scaled_gemm(s);
+    char *room = (char *)d->workspace + DENSE_WORKSPACE;
+    Scales a = scales_of(s->a.q, room), b = scales_of(s->b.q, room + scaled_scales_bytes(s->a.q));
+    Choice spare, *choice = NULL;
+    Call call;
+    TRY(call_make(&blas_of(ex)->lt, &g, s->r == NULL ? s->c.at : s->r, &call));
+    call.workspace = d->workspace;
+    call.kinds = s->a.q->kind | s->b.q->kind << 4 | (int64_t)(g.a.type == DTYPE_E5M2) << 8 |
+                 (int64_t)(g.b.type == DTYPE_E5M2) << 9;
+    TRY(scales_set(&call, &b, CUBLASLT_MATMUL_DESC_A_SCALE_MODE,
+                   CUBLASLT_MATMUL_DESC_A_SCALE_POINTER));
+    TRY(scales_set(&call, &a, CUBLASLT_MATMUL_DESC_B_SCALE_MODE,
+                   CUBLASLT_MATMUL_DESC_B_SCALE_POINTER));
+    if (blas_of(ex)->tuner.on) TRY(scales_copy(ex, &a, &b));
+    TRY(choice_find(ex, &call, &spare, &choice));
+    if (choice->kind == CHOICE_PLAIN)
+        return FAIL(ERR_UNSUPPORTED, "cuBLASLt proposes no algorithm for it");
+    if (!blas_of(ex)->tuner.on) TRY(scales_copy(ex, &a, &b));
+    cublasLtMatmulAlgo_t algo = algo_of(choice);
+    return blas_status(call.lt, launch(ex, &call, &algo), "product");
 }

@@ -39,10 +39,11 @@
 #ifndef OP_NV_GROUPED_HOPPER_CUH
 #define OP_NV_GROUPED_HOPPER_CUH
 
-#include "op/blas.cuh"
+#include "op/kernel.cuh"
 #include "op/nv/grouped_scaled.cuh"
 
 #include "op/moe_product.h"
+#include "op/tuner.h"
 
 namespace grouped
 {
@@ -570,7 +571,7 @@ static Status hopper_product(struct Exec *ex, const char *op, const P &p, TileSh
     ChoiceKey key = choices_grouped_key(op, P::INDEXED, p.groups.bound, p.groups.experts,
                                         p.a_shape().cols, p.n);
     if (P::EIGHT) key.ldc = 8; /* choices.h: the bits of an element */
-    return grouped_run(ex, op, &key, shapes, launches, sizeof...(S), &p);
+    return tuner_run_grouped(ex, op, &key, shapes, launches, sizeof...(S), &p);
 }
 
 template <typename P> static Status launch(struct Exec *ex, const char *op, const P &p)

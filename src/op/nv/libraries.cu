@@ -8,16 +8,14 @@ const OpLibrary op_library[LIBRARY_COUNT] = {
         .name = "cuDNN",
         .open = attention_cudnn_open,
         .close = attention_cudnn_close,
-        .choices = NULL,
-        .tune = NULL,
+        .tuner = NULL,
         .lacks = attention_cudnn_lacks,
     },
     {
         .name = "cuBLASLt",
         .open = blas_open,
         .close = blas_close,
-        .choices = blas_choices,
-        .tune = blas_tune,
+        .tuner = blas_tuner,
         .lacks = NULL,
     },
 };

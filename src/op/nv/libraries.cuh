@@ -16,8 +16,7 @@ size_t attention_cudnn_version(const void *attention); /* 91900 for 9.19.0; 0: t
 /* cuBLASLt */
 Status blas_open(struct Exec *ex, Arena *a, void **out);
 void blas_close(void *blas);
-struct Choices *blas_choices(void *blas);
-Status blas_tune(void *blas, bool on);
+struct Tuner *blas_tuner(void *blas);
 }
 
 #endif

@@ -1,5 +1,6 @@
 #include "harness/optest.h"
 #include "op/elementwise.h"
+#include "op/libraries.h"
 #include "op/optimizer.h"
 
 #include "base/clock.h"

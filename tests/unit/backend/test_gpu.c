@@ -7,13 +7,15 @@
 #include "comm/comm_private.h"
 #include "op/gpu_exec.h"
 #include "op/kernels.h"
+#include "op/libraries.h"
+#include "op/tuner.h"
 
 #include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
-enum { NOTES = 8192, DEVICE_BYTES = 4096, MADE_UP = 5 };
+enum { NOTES = 8192, DEVICE_BYTES = 4096, MADE_UP = 5, EVENTS = 1024 };
 
 /* What the made-up GPU was asked, in order, as words; and what it answers. */
 static struct {
@@ -22,6 +24,8 @@ static struct {
     Status launch;                        /* of the next launch */
     uint64_t bad;                         /* what a search finds */
     double watched_s;
+    double now_s,
+        recorded_s[EVENTS]; /* a clock that launches of a test move, and events by number */
     bool lost;
 } fake;
 
@@ -142,6 +146,8 @@ void gpu_event_free(GpuEvent e) { fake.events -= e != NULL; }
 Status gpu_event_record(GpuEvent e, GpuStream s)
 {
     said("record%td@%td ", number(e), number(s));
+    CHECK(number(e) < EVENTS);
+    fake.recorded_s[number(e)] = fake.now_s;
     return OK;
 }
 Status gpu_event_sync(GpuEvent e) { return e == NULL ? FAIL(ERR_ARG, "no event") : OK; }
@@ -153,6 +159,7 @@ Status gpu_event_busy(GpuEvent e, bool *out)
 Status gpu_event_elapsed_s(GpuEvent from, GpuEvent to, double *out)
 {
     *out = (double)(number(to) - number(from));
+    *out += fake.recorded_s[number(to)] - fake.recorded_s[number(from)];
     return OK;
 }
 Status gpu_capture_begin(GpuStream s)
@@ -236,13 +243,13 @@ static void close_attention(void *library)
     said("close-attention ");
 }
 
-static struct Choices *choices_of(void *library) { return library; }
+static Choices choices;
+static Tuner tuner = { .choices = &choices };
 
-static Status tune_products(void *library, bool on)
+static Tuner *tuner_of(void *library)
 {
     CHECK(library != NULL);
-    said(on ? "tune " : "rest ");
-    return OK;
+    return &tuner;
 }
 
 static const char *says_lacks(const void *library) { return library == NULL ? "made up" : NULL; }
@@ -250,10 +257,7 @@ static const char *says_lacks(const void *library) { return library == NULL ? "m
 const GpuVendor op_vendor = VENDOR_NVIDIA;
 const OpLibrary op_library[LIBRARY_COUNT] = {
     [LIBRARY_ATTENTION] = { .open = lacks, .close = close_attention, .lacks = says_lacks },
-    [LIBRARY_PRODUCTS] = { .open = open_products,
-                           .close = close_products,
-                           .choices = choices_of,
-                           .tune = tune_products },
+    [LIBRARY_PRODUCTS] = { .open = open_products, .close = close_products, .tuner = tuner_of },
 };
 
 /* ops */
@@ -271,7 +275,7 @@ static Status probe_gpu(Exec *ex, const void *args)
     return fake.launch == OK ? OK : FAIL(fake.launch, "launch refused");
 }
 
-static const OpDesc probe_desc = { .name = "probe", .ports = probe_ports, .cuda = probe_gpu };
+static const OpDesc probe_desc = { .name = "probe", .ports = probe_ports, .gpu = probe_gpu };
 static const OpDesc lacking_desc = { .name = "lacking", .ports = probe_ports };
 
 /* peers */
@@ -341,16 +345,79 @@ static void libraries_answer_for_their_exec(void **state)
 {
     (void)state;
     fake.said[0] = '\0';
-    CHECK(exec_choices(&g.ex) == (void *)g.ex.gpu);
+    int events = fake.events;
+    CHECK(exec_choices(&g.ex) == &choices);
     CHECK_OK(exec_tune(&g.ex, true));
+    CHECK(tuner.on);
+    CHECK_INT(fake.events, events + TUNER_EVENTS);
     CHECK_OK(exec_tune(&g.ex, false));
-    heard("tune rest ");
+    CHECK(!tuner.on);
+    CHECK_INT(fake.events, events);
+    fake.said[0] = '\0';
     CHECK_TEXT(g.ex.device->lacks[LIBRARY_ATTENTION], "made up");
     CHECK(g.ex.device->lacks[LIBRARY_PRODUCTS] == NULL);
     CHECK_INT(g.ex.device->capability, 10 * GPU_CAPABILITY_MAJOR + GPU_CAPABILITY_MINOR);
     g.ex.library[LIBRARY_ATTENTION] = &fake;
     exec_free(&g.ex);
     heard("close-products close-attention "); /* the last one first */
+}
+
+/* Grouped products of three shapes. The second one is the fastest, though it is disturbed once. */
+static int launched[3];
+static Status launch_of(int shape, double s)
+{
+    fake.now_s += launched[shape]++ == 3 && shape == 1 ? 100 : s;
+    return OK;
+}
+static Status launch_slow(Exec *ex, const char *op, const void *product)
+{
+    CHECK(product == launched && strcmp(op, "made_up") == 0 && ex == &g.ex);
+    return launch_of(0, 3);
+}
+static Status launch_fast(Exec *ex, const char *op, const void *product)
+{
+    (void)ex, (void)op, (void)product;
+    return launch_of(1, 1);
+}
+static Status launch_slowest(Exec *ex, const char *op, const void *product)
+{
+    (void)ex, (void)op, (void)product;
+    return launch_of(2, 4);
+}
+
+static void check_launched(int first, int second, int third)
+{
+    static GroupedLaunch *const launch[] = { launch_slow, launch_fast, launch_slowest };
+    const int shape[] = { 7, 8, 9 };
+    ChoiceKey key = choices_grouped_key("made_up", false, 64, 8, 16, 32);
+    memset(launched, 0, sizeof launched);
+    CHECK_OK(tuner_run_grouped(&g.ex, "made_up", &key, shape, launch, 3, launched));
+    CHECK_INT(launched[0], first);
+    CHECK_INT(launched[1], second);
+    CHECK_INT(launched[2], third);
+}
+
+static void a_grouped_product_is_timed_once_and_then_runs_the_fastest_shape(void **state)
+{
+    (void)state;
+    enum { TIMED = TUNER_WARM_UP + TUNER_ROUNDS };
+    choices_clear(&choices);
+    check_launched(1, 0, 0); /* nothing is recorded, and tuning is off: the first shape */
+    CHECK_INT(choices.n, 0);
+    CHECK_OK(exec_tune(&g.ex, true));
+    check_launched(TIMED, TIMED + 1, TIMED);
+    check_launched(0, 1, 0);
+    CHECK_OK(exec_tune(&g.ex, false));
+    check_launched(0, 1, 0);
+    CHECK_INT(choices.n, 1);
+    CHECK(choices.unsaved);
+}
+
+static void the_first_of_equal_times_is_the_fastest(void **state)
+{
+    (void)state;
+    CHECK_INT(tuner_fastest((const float[]){ 2, 1.005f, 1, 1.02f }, 4), 1);
+    CHECK_INT(tuner_fastest((const float[]){ 1 }, 1), 0);
 }
 
 static void work_goes_to_the_stream_of_its_lane(void **state)
@@ -570,6 +637,8 @@ int main(void)
     const struct CMUnitTest tests[] = {
         GPU_TEST(an_exec_has_a_stream_a_lane_and_its_libraries),
         GPU_TEST(libraries_answer_for_their_exec),
+        GPU_TEST(a_grouped_product_is_timed_once_and_then_runs_the_fastest_shape),
+        GPU_TEST(the_first_of_equal_times_is_the_fastest),
         GPU_TEST(work_goes_to_the_stream_of_its_lane),
         GPU_TEST(one_more_stream_is_urgent_and_they_are_counted),
         GPU_TEST(a_wait_is_for_streams_that_are_used),

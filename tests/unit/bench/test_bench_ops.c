@@ -16,30 +16,30 @@ static const char *const small[] = {
 
 typedef struct Row {
     int rows, calls;
-    double time, roof;
+    double time, peak;
 } Row;
 
 /* What the table says of one op, or (NULL) of all: sums over its rows. A row ends in time %, calls,
- * us, TFLOP/s, GB/s, percent of the roof, work and size. */
+ * us, TFLOP/s, GB/s, percent of the peak, work and size. */
 static Row row_of(const char *table, const char *op)
 {
     Row sum = { 0 };
-    const char *line = strchr(strchr(table, '\n') + 1, '\n') + 1; /* behind roof and names */
-    for (; *line != '\n'; line = strchr(line, '\n') + 1) { /* behind an empty one: the roof's */
+    const char *line = strchr(strchr(table, '\n') + 1, '\n') + 1; /* behind peak and names */
+    for (; *line != '\n'; line = strchr(line, '\n') + 1) { /* behind an empty one: the peak's */
         char name[64], last[256];
-        double time = 0, us = 0, flops = 0, bytes = 0, roof = 0;
+        double time = 0, us = 0, flops = 0, bytes = 0, peak = 0;
         int calls = 0;
         CHECK_INT(sscanf(line, "%63s", name), 1);
         if (op != NULL && strcmp(name, op) != 0) continue;
         CHECK(strcspn(line, "\n") > 70 && strcspn(line, "\n") < sizeof last);
         CHECK_INT(
-            sscanf(line + 70, "%lf %d %lf %lf %lf %lf", &time, &calls, &us, &flops, &bytes, &roof),
+            sscanf(line + 70, "%lf %d %lf %lf %lf %lf", &time, &calls, &us, &flops, &bytes, &peak),
             6);
-        CHECK(calls >= STEPS && us >= 0 && flops >= 0 && bytes >= 0 && roof >= 0);
+        CHECK(calls >= STEPS && us >= 0 && flops >= 0 && bytes >= 0 && peak >= 0);
         sum.rows++;
         sum.calls += calls;
         sum.time += time;
-        sum.roof += roof;
+        sum.peak += peak;
     }
     return sum;
 }
@@ -76,14 +76,14 @@ static void every_op_has_its_rows_and_its_share_of_the_time(void **state)
     CHECK_INT(row_of(out.data, "moe_combine").rows, 2);
     CHECK_INT(row_of(out.data, "moe_combine").calls, 2 * STEPS * MICROS);
     CHECK_NEAR(row_of(out.data, NULL).time, 100, 3); /* each row is rounded to a tenth */
-    CHECK(row_of(out.data, "attention_fwd").roof > 0);
+    CHECK(row_of(out.data, "attention_fwd").peak > 0);
     arena_free(&a);
 }
 
-/* A line of the roof's table: what stands behind shape and routing. */
+/* A line of the peak's table: what stands behind shape and routing. */
 typedef struct Left {
     char op[64], shape[64];
-    double calls, ms, time, at_roof, left, gain;
+    double calls, ms, time, at_peak, left, gain;
 } Left;
 
 static const char *next_left(const char *line, Left *out)
@@ -92,7 +92,7 @@ static const char *next_left(const char *line, Left *out)
     CHECK_INT(sscanf(line, "%63s", out->op), 1);
     CHECK(snprintf(out->shape, sizeof out->shape, "%.40s", line + 21) > 0);
     CHECK_INT(sscanf(line + 70, "%lf %lf %lf %lf %lf %lf", &out->calls, &out->ms, &out->time,
-                     &out->at_roof, &out->left, &out->gain),
+                     &out->at_peak, &out->left, &out->gain),
               6);
     return strchr(line, '\n') + 1;
 }
@@ -100,44 +100,44 @@ static const char *next_left(const char *line, Left *out)
 /* The op's row of the first table with the same shape says the same of a call. */
 static void check_call(const char *table, const Left *l)
 {
-    double us = 0, roof = 0;
+    double us = 0, peak = 0;
     int calls = 0;
     bool found = false;
     for (const char *line = table; *line != '\n'; line = strchr(line, '\n') + 1) {
         if (strncmp(line, l->op, strlen(l->op)) != 0 || strncmp(line + 21, l->shape, 40) != 0)
             continue;
-        CHECK_INT(sscanf(line + 70, "%*f %d %lf %*f %*f %lf", &calls, &us, &roof), 3);
+        CHECK_INT(sscanf(line + 70, "%*f %d %lf %*f %*f %lf", &calls, &us, &peak), 3);
         found |= fabs(calls / (double)STEPS - l->calls) < 0.5 &&
                  fabs(l->calls * us * 1e-3 - l->ms) <= 1e-3 + 1e-4 * l->calls &&
-                 fabs(l->ms * roof / 100 - l->at_roof) <= 1e-3 + 1e-3 * l->ms;
+                 fabs(l->ms * peak / 100 - l->at_peak) <= 1e-3 + 1e-3 * l->ms;
     }
     if (!found)
         fail_msg("no row of %s %s with %g calls of %g ms", l->op, l->shape, l->calls, l->ms);
 }
 
-/* The ms that the rows of the first table leave, those faster than the roof nothing. Each row's share
- * of the roof is that of the nearer one, products or memory. */
+/* The ms that the rows of the first table leave, those faster than the peak nothing. Each row's share
+ * of the peak is that of the nearer one, products or memory. */
 static double left_of_rows(const char *table)
 {
-    double flops_roof = 0, bytes_roof = 0, left = 0;
+    double flops_peak = 0, bytes_peak = 0, left = 0;
     CHECK_INT(sscanf(strstr(table, "measured peak: "),
-                     "measured peak: %lf TFLOP/s (large product), %lf", &flops_roof, &bytes_roof),
+                     "measured peak: %lf TFLOP/s (large product), %lf", &flops_peak, &bytes_peak),
               2);
     const char *line = strchr(strchr(table, '\n') + 1, '\n') + 1;
     for (; *line != '\n'; line = strchr(line, '\n') + 1) {
-        double calls = 0, us = 0, flops = 0, bytes = 0, roof = 0;
-        CHECK_INT(sscanf(line + 70, "%*f %lf %lf %lf %lf %lf", &calls, &us, &flops, &bytes, &roof),
+        double calls = 0, us = 0, flops = 0, bytes = 0, peak = 0;
+        CHECK_INT(sscanf(line + 70, "%*f %lf %lf %lf %lf %lf", &calls, &us, &flops, &bytes, &peak),
                   5);
-        double nearer = 100 * fmax(flops / flops_roof, bytes / bytes_roof);
-        double rounded = 100 * (0.1 / bytes_roof + 1e-4 / flops_roof); /* as they are printed */
-        if (us > 1) CHECK_NEAR(roof, nearer, 0.5 + rounded + 0.03 * nearer);
-        left += calls / STEPS * us * 1e-3 * fmax(1 - roof / 100, 0);
+        double nearer = 100 * fmax(flops / flops_peak, bytes / bytes_peak);
+        double rounded = 100 * (0.1 / bytes_peak + 1e-4 / flops_peak); /* as they are printed */
+        if (us > 1) CHECK_NEAR(peak, nearer, 0.5 + rounded + 0.03 * nearer);
+        left += calls / STEPS * us * 1e-3 * fmax(1 - peak / 100, 0);
     }
     return left;
 }
 
 /* The largest gain stands first, rows add up, and a row is its calls of a step. */
-static void what_the_roof_leaves_is_told_op_by_op(void **state)
+static void what_the_peak_leaves_is_told_op_by_op(void **state)
 {
     (void)state;
     Arena a = { 0 };
@@ -152,11 +152,11 @@ static void what_the_roof_leaves_is_told_op_by_op(void **state)
     double before = 1e30;
     int rows = 0;
     for (line = next_left(line, &l); strcmp(l.op, "all") != 0; line = next_left(line, &l)) {
-        sum.calls += l.calls, sum.ms += l.ms, sum.at_roof += l.at_roof, sum.left += l.left;
+        sum.calls += l.calls, sum.ms += l.ms, sum.at_peak += l.at_peak, sum.left += l.left;
         sum.time += l.time, sum.gain += l.gain;
         if (strcmp(l.op, "others") == 0) continue;
         CHECK(l.left <= before);
-        CHECK_NEAR(l.left, fmax(l.ms - l.at_roof, 0), 2e-3);
+        CHECK_NEAR(l.left, fmax(l.ms - l.at_peak, 0), 2e-3);
         check_call(out.data, &l);
         before = l.left;
         rows++;
@@ -164,7 +164,7 @@ static void what_the_roof_leaves_is_told_op_by_op(void **state)
     CHECK(rows > 0 && *line == '\0');
     CHECK_NEAR(l.calls, sum.calls, 0);
     CHECK_NEAR(l.ms, sum.ms, 0.1);
-    CHECK_NEAR(l.at_roof, sum.at_roof, 0.1);
+    CHECK_NEAR(l.at_peak, sum.at_peak, 0.1);
     CHECK_NEAR(l.left, sum.left, 0.1);
     CHECK_NEAR(l.left, left_of_rows(out.data), 0.05 + 0.01 * l.left);
     CHECK_NEAR(l.time, 100, 0.1);
@@ -232,7 +232,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         TEST(every_op_has_its_rows_and_its_share_of_the_time),
-        TEST(what_the_roof_leaves_is_told_op_by_op),
+        TEST(what_the_peak_leaves_is_told_op_by_op),
         TEST(the_table_is_a_calibration),
         TEST(what_ops_had_to_say_is_told_once),
     };

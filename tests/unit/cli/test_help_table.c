@@ -1,4 +1,5 @@
 #include "cli/help_table.h"
+#include "cli/options.h"
 #include "harness/test.h"
 
 #include <unistd.h>

@@ -47,6 +47,9 @@ static void other_mathematics_and_other_data_are_not_free(void **state)
         "data.validation=0", "data.sources=[{name: b, path: b}]",
         "mesh.reduce=bf16",  "train.clip_norm=0",
         "train.steps=7",     "optimizer.decay_steps=7",
+        "fp8.recipe=row",    "fp8.format=hybrid",
+        "fp8.scales=pow2",   "fp8.layers=[1]",
+        "fp8.wgrad=bf16",
     };
     static const char *const taken[] = {
         "run.dir=x",          "run.threads=3",

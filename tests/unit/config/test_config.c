@@ -443,6 +443,14 @@ static void settings_that_do_not_fit_each_other_are_refused(void **state)
           "moe.top_k 5 is more than the 4 experts" },
         { { "moe.top_k=9" }, "moe.top_k 9 is more than the 8 experts" },
         { { "recompute.layers=[0, 6]" }, "recompute.layers names layer 6, model.layers is 6" },
+        { { "fp8.recipe=row", "fp8.layers=[0, 6]" },
+          "fp8.layers names layer 6, model.layers is 6" },
+        { { "fp8.recipe=row", "fp8.layers=[8]", "mtp.layers=2" },
+          "fp8.layers names layer 8, model.layers + mtp.layers is 8" },
+        { { "fp8.layers=[0]" }, "fp8.layers is a detail of 8-bit products, and fp8.recipe=none" },
+        { { "fp8.wgrad=bf16" }, "fp8.wgrad is a detail of 8-bit products" },
+        { { "fp8.format=hybrid" }, "fp8.format is a detail of 8-bit products" },
+        { { "fp8.scales=exact" }, "fp8.scales is a detail of 8-bit products" },
         { { "attention.kernel=cudnn", "run.compute=bf16", "run.device=cpu" },
           "attention.kernel=cudnn needs a GPU, run.device is cpu" },
         { { "attention.kernel=cudnn" }, "attention.kernel=cudnn takes bf16, run.compute is f32" },
@@ -509,7 +517,8 @@ static void limits_that_are_met_exactly_pass(void **state)
     const char *overrides[] = { "moe.groups=4",          "moe.top_groups=2",
                                 "moe.top_k=4",           "optimizer.lr=1",
                                 "optimizer.min_lr=1",    "model.dense_layers=5",
-                                "moe.group_score_top=2", "recompute.layers=[5]" };
+                                "moe.group_score_top=2", "recompute.layers=[5]",
+                                "fp8.recipe=tensor",     "fp8.layers=[5]" };
     Config c;
     CHECK_OK(config_load(&c, &arena, NULL, overrides, sizeof overrides / sizeof *overrides));
 }

@@ -7,6 +7,7 @@
  * batch is two sequences, one of them of three documents, one sequence a micro-batch.
  */
 #include "golden/golden.h"
+#include "harness/param_view.h"
 
 #include "train/copies.h"
 #include "train/engine.h"

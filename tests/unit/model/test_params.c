@@ -1,4 +1,5 @@
 /* The parameter table: totals, names, how parameters of a role lie, initial values. */
+#include "harness/param_view.h"
 #include "harness/tiny.h"
 
 #include <stdlib.h>

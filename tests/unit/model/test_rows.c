@@ -4,6 +4,7 @@
 
 #include "backend/backend.h"
 #include "model/attention.h"
+#include "model/mlp.h"
 
 #include <math.h>
 
@@ -82,7 +83,7 @@ static void a_product_is_of_all_tokens(void **state)
     MlpState m = { 0 };
     held_open(&h, &arena);
     Tensor y = ones(&h, TOKENS, WIDTH), out = ones(&h, TOKENS, WIDTH);
-    CHECK_OK(layer_mlp_forward(&h.run, &m, y, (Tensor){ 0 }, out, 0));
+    CHECK_OK(mlp_forward(&h.run, &m, y, (Tensor){ 0 }, out, 0));
     CHECK_INT(m.gu.dim[0], TOKENS);
     double want = FFN * WIDTH * WIDTH / (1 + exp(-WIDTH));
     for (int64_t i = 0; i < TOKENS * WIDTH; i++)

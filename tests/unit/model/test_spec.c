@@ -48,7 +48,7 @@ static void every_number_of_the_model_arrives(void **state)
     CHECK_NEAR(s.init_std, 0.5, 0);
     CHECK_NEAR(s.rotary.theta, 123, 0);
     CHECK_INT(s.rotary.dim, 6);
-    CHECK_INT(s.loss_chunk, 19);
+    CHECK_INT(s.loss.chunk, 19);
     CHECK_INT(s.act, DTYPE_BF16);
     CHECK(s.tied);
     const AttentionSpec *t = &s.layers[7].as.attention;
@@ -114,7 +114,7 @@ static void depths_stand_before_the_head(void **state)
     CHECK_INT(s.block_first[2], 5);
     CHECK(spec_opens(&s, 5) && !spec_opens(&s, 6));
     CHECK_INT(s.block_layers, 3);
-    CHECK_NEAR(s.depth_weight, 0.25, 0);
+    CHECK_NEAR(s.loss.depth_weight, 0.25, 0);
     arena_free(&a);
     build(&a, SETTINGS("model.layers=2", "model.dense_layers=2", "mtp.layers=1"), &s);
     CHECK_INT(s.n_moe, 0);

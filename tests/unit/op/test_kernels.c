@@ -1,6 +1,7 @@
 /* Which row of a table of kernels takes a call, what is said about it, and what attention's rows take. */
 #include "harness/test.h"
 
+#include "op/attention.h"
 #include "op/attention_kernels.h"
 #include "op/product_kernels.h"
 

@@ -52,6 +52,12 @@ static void one_rank_takes_what_the_engine_counts(void **state)
         { "train.batch=4", "train.micro_batch=2", "run.device=cpu", "run.threads=1", "mtp.layers=1",
           "model.tied=true" },
         { "train.batch=4", "train.micro_batch=2", "run.device=cpu", "run.threads=1", some_frozen },
+        { "train.batch=4", "train.micro_batch=2", "run.device=cpu", "run.threads=1",
+          "fp8.recipe=block", "run.compute=bf16" },
+        { "train.batch=4", "train.micro_batch=2", "run.device=cpu", "run.threads=1",
+          "fp8.recipe=row", "fp8.layers=[1,3]" },
+        { "train.batch=4", "train.micro_batch=2", "run.device=cpu", "run.threads=1",
+          "fp8.recipe=tensor", "recompute.layers=[0,1,2,3]" },
     };
     for (size_t i = 0; i < sizeof sets / sizeof *sets; i++) {
         int n = 0;
@@ -114,6 +120,69 @@ static void bf16_moments_cost_less_memory_and_time(void **state)
     CHECK_NEAR(p[1].part_s[PLAN_CHECKPOINT] / p[0].part_s[PLAN_CHECKPOINT], 8.0 / 12, 1e-9);
     CHECK_NEAR(p[1].memory[PLAN_OPTIMIZER] / p[0].memory[PLAN_OPTIMIZER], 0.5, 1e-3);
     CHECK_NEAR(p[1].memory[PLAN_MAIN], p[0].memory[PLAN_MAIN], 0);
+}
+
+/* Copies of weights are made behind the update, once a step, and a rank holds both orientations. With
+ * ZeRO-3 they are made for each use, and nothing is held. */
+static void eight_bit_products_are_faster_and_their_copies_are_counted(void **state)
+{
+    (void)state;
+    static const char *const recipes[] = { "fp8.recipe=none", "fp8.recipe=block" };
+    PlanPrice p[2];
+    for (int zero = 1; zero <= 3; zero += 2) {
+        for (int i = 0; i < 2; i++) {
+            const char *const set[] = { "run.compute=bf16", "mesh.ep=32",          "mesh.pp=8",
+                                        "train.batch=2048", "train.micro_batch=1", recipes[i] };
+            Question q;
+            open_plan(&q, "deepseek-v3", "h200", 512, "switchyard", set, 6);
+            q.layout.zero = zero;
+            CHECK_OK(planner_price(q.planner, &q.layout, &p[i]));
+            question_close(&q);
+        }
+        CHECK(p[1].part_s[PLAN_COMPUTE] < 0.85 * p[0].part_s[PLAN_COMPUTE]);
+        CHECK(p[1].step_s < 0.95 * p[0].step_s);
+        CHECK(zero == 3 ? p[1].part_s[PLAN_UPDATE] == p[0].part_s[PLAN_UPDATE]
+                        : p[1].part_s[PLAN_UPDATE] > p[0].part_s[PLAN_UPDATE]);
+        double more = p[1].memory[PLAN_WEIGHTS] / p[0].memory[PLAN_WEIGHTS];
+        CHECK(zero == 3 ? more == 1 : more > 1.75 && more < 2);
+    }
+}
+
+/* Layers that follow the recipe and others are classes of their own. */
+static void layers_that_follow_a_recipe_are_priced_apart(void **state)
+{
+    (void)state;
+    static const char *const layers[] = { "fp8.layers=[2, 3]", "fp8.layers=[1, 2, 3]",
+                                          "fp8.layers=[]" };
+    double s[3];
+    int classes[3];
+    for (int i = 0; i < 3; i++) {
+        const char *const set[] = { "run.compute=bf16", "fp8.recipe=row", layers[i],
+                                    "model.layers=6" };
+        Question q;
+        PlanPrice p;
+        open_plan(&q, "deepseek-v3", "h200", 64, "switchyard", set, 4);
+        CHECK_OK(planner_price(q.planner, &q.layout, &p));
+        s[i] = p.step_s, classes[i] = q.planner->classes;
+        question_close(&q);
+    }
+    CHECK(s[0] > s[1] && s[1] > s[2]);
+    CHECK(classes[0] > classes[2] && classes[1] > classes[2]);
+}
+
+static void a_recipe_needs_hardware_with_8_bit_products(void **state)
+{
+    (void)state;
+    static const char *const set[] = { "fp8.recipe=row" };
+    Question q;
+    question_load(&q, "quickstart", "h200", 1, "switchyard", set, 1);
+    q.hardware.peak_fp8 = 0;
+    hardware_curve(&q.hardware, WORK_GEMM, HARDWARE_FP8)->n = 0;
+    CHECK_FAILS(planner_make(&q.request, &q.planner), ERR_ARG,
+                "fp8.recipe: h200 has no 8-bit products");
+    q.config.fp8_recipe = 0;
+    question_open(&q);
+    question_close(&q);
 }
 
 /* Norms alone are trained: hardly anything is reduced, and weights are gathered with ZeRO-3 alone. */
@@ -649,6 +718,9 @@ int main(void)
         TEST(counted_rows_take_less_than_all_that_could_come),
         TEST(parts_add_up_to_the_step),
         TEST(bf16_moments_cost_less_memory_and_time),
+        TEST(eight_bit_products_are_faster_and_their_copies_are_counted),
+        TEST(layers_that_follow_a_recipe_are_priced_apart),
+        TEST(a_recipe_needs_hardware_with_8_bit_products),
         TEST(what_is_frozen_costs_no_gradients_and_no_update),
         TEST(the_ladder_of_deepseek_v2_lite_comes_out),
         TEST(prices_are_those_of_the_counting_run_and_the_simulator),

@@ -3,6 +3,7 @@
 #include "base/file.h"
 #include "base/log.h"
 #include "harness/forge.h"
+#include "harness/param_view.h"
 #include "harness/tiny.h"
 #include "train/checkpoint.h"
 #include "train/manifest.h"

@@ -59,6 +59,7 @@ static const Feature features[] = {
     { "run.compute=f32", "compute", { "run.compute=f32" } },
     { "run.compute=bf16", "compute", { "run.compute=bf16" } },
     { "optimizer.moments=bf16", "moments", { "optimizer.moments=bf16" } },
+    { "fp8.recipe=block", "recipe", { "fp8.recipe=block" } },
     { "CPU", "device", { "run.device=cpu" } },
     { "GPU", "device", { "run.device=cuda" } },
 };

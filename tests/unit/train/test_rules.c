@@ -1,5 +1,6 @@
 /* A model under two rules: one that needs whole matrices, for those of hidden layers, and AdamW for all
  * else. Where buckets and buffers lie, who owns what, and what an update is given. */
+#include "harness/param_view.h"
 #include "harness/tiny.h"
 
 #include "base/file.h"

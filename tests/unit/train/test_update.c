@@ -1,4 +1,5 @@
 /* update: the learning rate over the steps, which parameters decay, what clipping does. */
+#include "harness/param_view.h"
 #include "harness/tiny.h"
 #include "train/update.h"
 

@@ -1,0 +1,41 @@
+/*
+ * eight_bit: hardware conversions of pairs of f32 numbers to 8-bit numbers, and maxima of pairs of
+ * bf16 numbers. lane.cuh explains what these names are for. GPUs before compute capability 8.9
+ * convert by instructions that all GPUs have.
+ *
+ * Conversions round to nearest even and saturate. A NaN becomes some NaN: who must keep its bits
+ * uses op/dtype.cuh.
+ */
+#ifndef GPU_EIGHT_BIT_CUH
+#define GPU_EIGHT_BIT_CUH
+
+#include "gpu/lane.cuh"
+
+#include <cuda_fp8.h>
+
+/* Two bytes; `low` is the first in memory. */
+static __device__ __forceinline__ uint32_t pair_to_e4m3(float low, float high)
+{
+    return __nv_cvt_float2_to_fp8x2(make_float2(low, high), __NV_SATFINITE, __NV_E4M3);
+}
+
+static __device__ __forceinline__ uint32_t pair_to_e5m2(float low, float high)
+{
+    return __nv_cvt_float2_to_fp8x2(make_float2(low, high), __NV_SATFINITE, __NV_E5M2);
+}
+
+/* The larger of two magnitudes, for both numbers of a pair. A NaN wins. */
+static __device__ __forceinline__ uint32_t pair_most(uint32_t a, uint32_t b)
+{
+    Bf16Pair x, y, most;
+    memcpy(&x, &a, sizeof x);
+    memcpy(&y, &b, sizeof y);
+    most = __hmax2_nan(__habs2(x), __habs2(y));
+    memcpy(&a, &most, sizeof a);
+    return a;
+}
+
+/* The compiler no longer knows what v holds, so it computes anew what it needs of it. */
+static __device__ __forceinline__ void value_forget(uint32_t &v) { asm volatile("" : "+r"(v)); }
+
+#endif

@@ -1,0 +1,180 @@
+/* recipe_text: see the header. The list of parameters is short however many experts and layers there
+ * are: numbers in a name become stars, and names that are then equal are one line. */
+#include "model/recipe_text.h"
+
+#include "model/recipe.h"
+
+#include <ctype.h>
+#include <inttypes.h>
+#include <string.h>
+
+enum {
+    WIDTH_STEP = 16,      /* elements, of one byte: what GPUs read at once */
+    CAPABILITY_LEAST = 89 /* NVIDIA Ada: the first with 8-bit products */
+};
+
+/* Names that differ only in numbers. */
+typedef struct Pattern {
+    char name[PARAM_NAME_MAX];
+    int64_t n, elems;
+} Pattern;
+
+static bool is_quantised(const ModelSpec *s, const Param *p)
+{
+    return recipe_quantises(s, &s->layers[p->layer], p->role);
+}
+
+/* Every run of digits between two dots becomes a star. */
+static void pattern_of(const char *name, char out[PARAM_NAME_MAX])
+{
+    size_t n = 0;
+    for (const char *at = name; *at != '\0'; at++) {
+        bool number = isdigit((unsigned char)*at) && at > name && at[-1] == '.';
+        out[n++] = *at;
+        if (number) out[n - 1] = '*';
+        while (number && isdigit((unsigned char)at[1])) at++;
+    }
+    out[n] = '\0';
+}
+
+/* The patterns of all quantised parameters, in the order of the table. */
+static Status find_patterns(const ModelSpec *s, const ParamTable *t, Arena *a, Pattern **out,
+                            int *n_out)
+{
+    Pattern *found = NULL;
+    int n = 0, at = 0;
+    TRY(ARENA_NEW(a, t->n, &found));
+    for (int i = 0; i < t->n; i++) {
+        Pattern one = { .n = 1, .elems = param_elems(&t->at[i]) };
+        if (!is_quantised(s, &t->at[i])) continue;
+        pattern_of(t->at[i].name, one.name);
+        for (at = 0; at < n && strcmp(found[at].name, one.name) != 0;) at++;
+        if (at == n) {
+            found[n++] = one;
+        } else {
+            found[at].n++;
+            found[at].elems += one.elems;
+        }
+    }
+    *out = found, *n_out = n;
+    return OK;
+}
+
+/* What a scale belongs to, as words. */
+typedef struct ScaleWords {
+    const char *rows, *weight, *columns;
+} ScaleWords;
+
+static const char *recipe_names[] = { "none", "tensor", "row", "block" };
+
+static const ScaleWords scale_words[] = {
+    [RECIPE_TENSOR] = { "the tensor", "a matrix", "the tensor" },
+    [RECIPE_ROW] = { "a row", "a row", "a column of a group" },
+    [RECIPE_BLOCK] = { "1 x 128", "128 x 128", "128 x 1" },
+};
+
+static Status print_row(Text *out, const char *what, const char *along, const char *scale,
+                        Dtype from, Dtype type, const char *kept)
+{
+    return text_printf(out, "            %-31s  %-7s  %-19s  %-4s  %-4s  %s\n", what, along, scale,
+                       dtype_name(from), dtype_name(type), kept);
+}
+
+/* A product sums along the rows of both operands' data. Weights are read in both orientations. */
+static Status print_table(const Config *c, const ModelSpec *s, Text *out)
+{
+    const RecipeSpec *r = &s->recipe;
+    const ScaleWords *w = &scale_words[r->kind];
+    const char *weights = c->mesh_zero == 3 ? "one product" : "a step";
+    TRY(text_printf(out, "8-bit       fp8.recipe=%s, scales are %s\n", recipe_names[r->kind],
+                    r->pow2 ? "powers of two" : "exact (amax / largest)"));
+    TRY(text_printf(out, "            %-31s  %-7s  %-19s  %-4s  %-4s  %s\n", "operand", "along",
+                    "a scale for", "from", "to", "kept for"));
+    TRY(print_row(out, "inputs", "width", w->rows, s->act, r->forward, "one product"));
+    TRY(print_row(out, "weights", "inputs", w->weight, s->act, r->forward, weights));
+    TRY(print_row(out, "weights, transposed", "outputs", w->weight, s->act, r->forward, weights));
+    TRY(print_row(out, "gradients", "width", w->rows, s->act, r->gradient, "one product"));
+    if (!r->weight_gradients)
+        return text_printf(out, "            weight gradients are products in %s (fp8.wgrad)\n",
+                           dtype_name(s->act));
+    TRY(print_row(out, "inputs, for weight gradients", "tokens", w->columns, s->act, r->forward,
+                  "one product"));
+    return print_row(out, "gradients, for weight gradients", "tokens", w->columns, s->act,
+                     r->gradient, "one product");
+}
+
+static Status print_patterns(const ModelSpec *s, const ParamTable *t, Arena *a, Text *out)
+{
+    Pattern *found = NULL;
+    int n = 0;
+    int64_t elems = 0;
+    char share[32], total[32];
+    TRY(find_patterns(s, t, a, &found, &n));
+    for (int i = 0; i < n; i++) elems += found[i].elems;
+    TRY(text_printf(out,
+                    "            not quantised: embedding, head, router, norms, biases, attention "
+                    "itself, main weights, sums of gradients\n"
+                    "            quantised: %s parameters of %s\n",
+                    text_thousands(share, elems), text_thousands(total, t->total)));
+    for (int i = 0; i < n; i++)
+        TRY(text_printf(out, "            %7" PRId64 "  %s\n", found[i].n, found[i].name));
+    return OK;
+}
+
+/* Of the whole model: what one rank has of it does not matter here. */
+Status recipe_print(const Config *c, Arena *a, Text *out)
+{
+    Config whole = *c;
+    ModelSpec spec;
+    ParamTable table;
+    if (c->fp8_recipe == RECIPE_NONE) return OK;
+    config_alone(&whole);
+    TRY(spec_build(&whole, a, &spec));
+    TRY(params_build(&spec, 0, NULL, a, &table));
+    TRY(print_table(c, &spec, out));
+    return print_patterns(&spec, &table, a, out);
+}
+
+/* The first parameter of the matrix. */
+static const char *name_of(const ParamTable *t, const Matrix *m)
+{
+    for (int i = 0; i < t->n; i++) {
+        if (t->at[i].layer == m->layer && t->at[i].role == m->role) return t->at[i].name;
+    }
+    return "?";
+}
+
+static Status check_widths(const ModelSpec *s, const ParamTable *t)
+{
+    for (int i = 0; i < t->n_matrices; i++) {
+        const Matrix *m = &t->matrix[i];
+        int64_t rows = m->dim[m->rank - 2], cols = m->dim[m->rank - 1];
+        if (!recipe_quantises(s, &s->layers[m->layer], m->role)) continue;
+        if (rows % WIDTH_STEP == 0 && cols % WIDTH_STEP == 0) continue;
+        return FAIL(ERR_ARG,
+                    "%s is in a matrix of %lld x %lld: 8-bit products on a GPU need multiples of "
+                    "%d on both sides; change the width, leave its layer out of fp8.layers, or set "
+                    "run.device=cpu",
+                    name_of(t, m), (long long)rows, (long long)cols, WIDTH_STEP);
+    }
+    return OK;
+}
+
+Status recipe_check_gpu(const ModelSpec *s, const ParamTable *t, const RecipeGpu *gpu,
+                        int64_t tokens)
+{
+    if (s->recipe.kind == RECIPE_NONE) return OK;
+    if (gpu->capability < CAPABILITY_LEAST)
+        return FAIL(ERR_UNSUPPORTED,
+                    "fp8.recipe=%s: GPU %d (%s) has compute capability %d.%d, 8-bit products need "
+                    "%d.%d; run.device=cpu emulates them, fp8.recipe=none does without",
+                    recipe_names[s->recipe.kind], gpu->number, gpu->name, gpu->capability / 10,
+                    gpu->capability % 10, CAPABILITY_LEAST / 10, CAPABILITY_LEAST % 10);
+    TRY(check_widths(s, t));
+    if (!s->recipe.weight_gradients || tokens % WIDTH_STEP == 0) return OK;
+    return FAIL(ERR_ARG,
+                "a micro-batch has %lld tokens on a rank (train.micro_batch x data.sequence / "
+                "mesh.cp): 8-bit weight gradients on a GPU need a multiple of %d; or set "
+                "fp8.wgrad=bf16",
+                (long long)tokens, WIDTH_STEP);
+}

@@ -1,0 +1,27 @@
+/* attention_private: the sizes of a call of attention, for its checks, its costs and its CPU
+ * implementations. */
+#ifndef OP_ATTENTION_PRIVATE_H
+#define OP_ATTENTION_PRIVATE_H
+
+#include "op/attention.h"
+#include "op/gemm_tile.h"
+
+/* The sizes of a call, for both directions. Tensors are contiguous: rows of q are H * dk elements
+ * apart, rows of k G * dk, rows of v G * dv. */
+typedef struct Shape {
+    int64_t B, H, G, Tq, Tk, dk, dv;
+    Dtype act;
+    Word word; /* of q, k and v; set where they are multiplied */
+    float scale;
+    const int32_t *doc; /* (B, Tq) or NULL */
+    AttentionPieces pieces;
+    int64_t window, chunk;
+} Shape;
+
+Shape attention_fwd_shape(const AttentionFwd *a);
+Shape attention_bwd_shape(const AttentionBwd *a);
+
+static inline int64_t least(int64_t a, int64_t b) { return a < b ? a : b; }
+static inline int64_t most(int64_t a, int64_t b) { return a > b ? a : b; }
+
+#endif

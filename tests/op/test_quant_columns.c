@@ -1,0 +1,216 @@
+/* The transposed operand of quantize: as the rows of a matrix that was turned first, group by group. */
+#include "op/quant.h"
+
+#include "scaled_case.h"
+
+static const OperandKind kinds[] = { OPERAND_TENSOR, OPERAND_ROW, OPERAND_1X128, OPERAND_128X128 };
+enum { KINDS = sizeof kinds / sizeof *kinds };
+
+/* Rows [first, first + n) of x, gathered, as columns. */
+static Tensor turned(OpTest *t, const Tensor *x, const int32_t *row_token, int64_t first, int64_t n)
+{
+    int64_t D = tensor_cols(x);
+    Tensor out = optest_poisoned(t, x->dtype, DIMS(D, n));
+    for (int64_t i = 0; i < n; i++) {
+        int64_t row = row_token == NULL ? first + i : row_token[first + i];
+        for (int64_t d = 0; d < D; d++) optest_set(&out, d * n + i, optest_get(x, row * D + d));
+    }
+    return out;
+}
+
+static int byte_at(const Tensor *t, int64_t i) { return ((const uint8_t *)t->data)[i]; }
+
+static void columns_are_the_rows_of_the_turned_matrix(void **state)
+{
+    OpTest *t = *state;
+    static const int64_t shapes[][2] = { { 1, 1 }, { 131, 7 }, { 130, 259 }, { 384, 16 } };
+    for (int i = 0; i < 4 * KINDS * 4; i++) {
+        ArenaMark mark = arena_mark(&t->arena);
+        const int64_t *s = shapes[i / 16];
+        OperandKind kind = kinds[i / 4 % KINDS];
+        Dtype type = i % 2 == 0 ? DTYPE_E4M3 : DTYPE_E5M2;
+        Tensor x = optest_normal(t, i / 2 % 2 == 0 ? DTYPE_F32 : DTYPE_BF16, DIMS(s[0], s[1]));
+        Operand have = scaled_columns(t, kind, type, (Quantize){ .x = x, .pow2 = i % 3 == 0 });
+        Tensor turn = turned(t, &x, NULL, 0, s[0]);
+        Operand want = scaled_rows(t, kind, type, i % 3 == 0, turn, (Rows){ 0 });
+        CHECK_SAME(&have.scale, &want.scale);
+        CHECK(memcmp(have.data.data, want.data.data, tensor_bytes(&want.data)) == 0);
+        arena_release(&t->arena, mark);
+    }
+}
+
+/* Both operands of one call, and matrices side by side. */
+static void each_matrix_has_scales_of_its_own(void **state)
+{
+    OpTest *t = *state;
+    enum { M = 3, N = 130, D = 70 };
+    for (int k = 0; k < KINDS; k++) {
+        ArenaMark mark = arena_mark(&t->arena);
+        Tensor x = optest_normal(t, DTYPE_F32, DIMS(M, N, D));
+        Quantize a = { .x = x };
+        for (int64_t i = 0; i < N * D; i++) optest_set(&x, i, 64 * optest_get(&x, i));
+        CHECK_OK(operand_new(&t->arena, kinds[k], DTYPE_E4M3, 3, DIMS(M, N, D), &a.quant));
+        CHECK_OK(operand_new(&t->arena, kinds[k], DTYPE_E5M2, 3, DIMS(M, D, N), &a.transposed));
+        a.transposed.transposed = true;
+        scaled_poison(&a.quant), scaled_poison(&a.transposed);
+        CHECK_OK(quantize(&t->ex, a));
+        for (int64_t m = 0; m < M; m++) {
+            Tensor one = tensor_rows(&x, m, 1), flat = tensor_as2(&one, N, D);
+            Operand rows = scaled_rows(t, kinds[k], DTYPE_E4M3, false, flat, (Rows){ 0 });
+            Operand columns = scaled_columns(t, kinds[k], DTYPE_E5M2, (Quantize){ .x = flat });
+            size_t each = (size_t)tensor_bytes(&rows.scale);
+            CHECK(memcmp((char *)a.quant.scale.data + m * (int64_t)each, rows.scale.data, each) ==
+                  0);
+            CHECK(memcmp(tensor_at(&a.quant.data, m * N * D), rows.data.data, N * D) == 0);
+            each = tensor_bytes(&columns.scale);
+            CHECK(memcmp((char *)a.transposed.scale.data + m * (int64_t)each, columns.scale.data,
+                         each) == 0);
+            CHECK(memcmp(tensor_at(&a.transposed.data, m * N * D), columns.data.data, N * D) == 0);
+        }
+        arena_release(&t->arena, mark);
+    }
+}
+
+enum { E = 6, R = 400, D = 70 };
+
+/* Routed rows: x of their tokens, or rows of a pool; some of R are in use. */
+typedef struct Routed {
+    Tensor x, offsets, row_token;
+    Rows rows;
+    int32_t live, first;
+} Routed;
+
+static void routed_make(OpTest *t, Routed *r, bool gathered)
+{
+    static const int32_t ends[E + 1] = { 0, 0, 1, 129, 257, 320, 400 };
+    *r = (Routed){ .rows = { .bound = R }, .live = 300, .first = 9 };
+    r->offsets = optest_poisoned(t, DTYPE_I32, DIMS(1, E + 1));
+    memcpy(r->offsets.data, ends, sizeof ends);
+    r->x = optest_normal(t, DTYPE_BF16, DIMS(gathered ? 90 : R + 9, D));
+    r->rows.device = &r->live;
+    if (!gathered) {
+        r->rows.first = &r->first;
+        return;
+    }
+    r->row_token = optest_integers(t, DTYPE_I32, DIMS(R), 0, 90);
+    for (int64_t i = r->live; i < R; i++) optest_set(&r->row_token, i, -1);
+}
+
+/* Group e's columns, which begin at `start`; the columns up to the next group are 0. */
+static void check_group(OpTest *t, const Routed *r, const Operand *have, int64_t e, int64_t start)
+{
+    const int32_t *offsets = r->offsets.data, *token = r->row_token.data;
+    int64_t first = offsets[e], end = offsets[e + 1] < r->live ? offsets[e + 1] : r->live;
+    int64_t n = end - first, columns = tensor_cols(&have->data),
+            base = token == NULL ? r->first : 0;
+    Tensor turn = turned(t, &r->x, token, base + first, n);
+    Operand want = scaled_rows(t, have->kind, have->data.dtype, false, turn, (Rows){ 0 });
+    const OperandGrid g = operand_grid_of(&want);
+    for (int64_t i = 0; i < D * n; i++)
+        CHECK_INT(byte_at(&have->data, i / n * columns + start + i % n), byte_at(&want.data, i));
+    for (int64_t d = 0; d < D; d++)
+        for (int64_t k = n; k < operand_whole_blocks(n); k++)
+            CHECK_INT(byte_at(&have->data, d * columns + start + k), 0);
+    for (int64_t i = 0; i < D * g.cols; i++) {
+        int64_t column = have->kind == OPERAND_ROW ? e : start / OPERAND_BLOCK + i % g.cols;
+        int64_t at = i / g.cols * tensor_cols(&have->scale) + column;
+        CHECK_NEAR(optest_get(&have->scale, at), optest_get(&want.scale, i), 0);
+    }
+}
+
+static void groups_are_quantised_one_by_one(void **state)
+{
+    OpTest *t = *state;
+    static const OperandKind grouped[] = { OPERAND_ROW, OPERAND_1X128 };
+    for (int i = 0; i < 4; i++) {
+        Routed r;
+        routed_make(t, &r, i / 2 == 0);
+        Operand q = scaled_columns(
+            t, grouped[i % 2], i % 2 == 0 ? DTYPE_E5M2 : DTYPE_E4M3,
+            (Quantize){ .x = r.x, .offsets = r.offsets, .row_token = r.row_token, .rows = r.rows });
+        int64_t start = 0;
+        CHECK_INT(q.data.dim[1], operand_group_columns(R, E));
+        for (int64_t e = 0; e < E; e++) {
+            const int32_t *offsets = r.offsets.data;
+            int64_t end = offsets[e + 1] < r.live ? offsets[e + 1] : r.live;
+            CHECK_INT(operand_group_start(offsets, e, r.live), start);
+            if (end <= offsets[e]) continue;
+            check_group(t, &r, &q, e, start);
+            start += operand_whole_blocks(end - offsets[e]);
+        }
+        CHECK(start <= q.data.dim[1]);
+    }
+}
+
+/* One scale for all groups is that of the rows in use, whatever the others hold. */
+static void one_scale_of_groups_is_that_of_the_rows_in_use(void **state)
+{
+    OpTest *t = *state;
+    Routed r;
+    routed_make(t, &r, false);
+    for (int64_t i = (r.first + r.live) * D; i < tensor_elems(&r.x); i++)
+        optest_set(&r.x, i, i % 2 == 0 ? (double)INFINITY : 1e30);
+    for (int64_t i = 0; i < r.first * D; i++) optest_set(&r.x, i, (double)INFINITY);
+    double most = 0;
+    for (int64_t i = r.first * D; i < (r.first + r.live) * D; i++)
+        most = fmax(most, fabs(optest_get(&r.x, i)));
+    Quantize a = { .x = r.x, .offsets = r.offsets, .rows = r.rows };
+    Operand q = scaled_columns(t, OPERAND_TENSOR, DTYPE_E4M3, a);
+    CHECK_INT(tensor_elems(&q.scale), 1);
+    CHECK_NEAR(optest_get(&q.scale, 0), (float)most / 448, 1e-7 * most);
+    Operand rows = scaled_rows(t, OPERAND_TENSOR, DTYPE_E4M3, false, r.x, r.rows);
+    CHECK_SAME(&rows.scale, &q.scale);
+}
+
+/* Every number of rows in every number of groups fits into the columns that are always enough. */
+static void the_columns_of_groups_always_suffice(void **state)
+{
+    (void)state;
+    for (int64_t rows = 0; rows < 700; rows += 7) {
+        for (int64_t groups = 1; groups < 9; groups++) {
+            int64_t filled = rows < groups ? rows : groups,
+                    used = 0; /* one row each, then the rest */
+            for (int64_t e = 0; e < filled; e++) {
+                int64_t n = e + 1 < filled ? 1 : rows - filled + 1;
+                used += operand_whole_blocks(n);
+            }
+            CHECK(used <= operand_group_columns(rows, groups));
+        }
+    }
+}
+
+static void tensors_that_do_not_fit_are_an_error(void **state)
+{
+    OpTest *t = *state;
+    Routed r;
+    routed_make(t, &r, true);
+    Quantize a = { .x = r.x, .row_token = r.row_token, .rows = r.rows, .offsets = r.offsets };
+    CHECK_OK(operand_new_groups(&t->arena, OPERAND_ROW, DTYPE_E4M3, D, R, E, &a.transposed));
+    Quantize b = a;
+    b.transposed.transposed = false;
+    CHECK_FAILS(quantize(&t->ex, b), ERR_ARG, "transposed is not marked as transposed");
+    b = a, b.transposed.kind = OPERAND_128X128;
+    CHECK_FAILS(quantize(&t->ex, b), ERR_UNSUPPORTED, "groups have no scales of 128 x 128");
+    b = a, b.rows.bound = R + 1;
+    CHECK_FAILS(quantize(&t->ex, b), ERR_SHAPE, "401 rows, but row_token has only 400");
+    b.rows.first = &r.first, b.row_token = (Tensor){ 0 }, b.rows.bound = R;
+    b.x = tensor_rows(&r.x, 0, 80);
+    CHECK_OK(op_desc(OP_QUANTIZE)->check(&b)); /* a pool may have fewer rows than can come */
+    b = a, b.transposed.scale.dim[1] = E + 1;
+    CHECK_FAILS(quantize(&t->ex, b), ERR_SHAPE, "quantize: transposed.scale is");
+    b = a, b.x.rank = 3, b.x.dim[0] = 9, b.x.dim[1] = 10, b.x.dim[2] = D;
+    CHECK_FAILS(quantize(&t->ex, b), ERR_SHAPE, "x has three dimensions: its rows are not routed");
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        OP_TEST(columns_are_the_rows_of_the_turned_matrix, 2),
+        OP_TEST(each_matrix_has_scales_of_its_own, 2),
+        OP_TEST(groups_are_quantised_one_by_one, 2),
+        OP_TEST(one_scale_of_groups_is_that_of_the_rows_in_use, 2),
+        TEST(the_columns_of_groups_always_suffice),
+        OP_TEST(tensors_that_do_not_fit_are_an_error, 1),
+    };
+    return TEST_RUN(tests);
+}

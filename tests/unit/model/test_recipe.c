@@ -1,0 +1,139 @@
+/* Recipes of 8-bit products: which matrices they quantise, what --dry-run prints of them, and which GPUs and
+ * widths are refused. */
+#include "harness/arena.h"
+
+#include "model/recipe.h"
+#include "model/recipe_text.h"
+
+#include <string.h>
+
+typedef struct Model {
+    Config c;
+    ModelSpec spec;
+    ParamTable table;
+} Model;
+
+static void build(const char *preset, const char *const *set, int n, Model *m)
+{
+    CHECK_OK(config_load(&m->c, &arena, preset, set, n));
+    CHECK_OK(spec_build(&m->c, &arena, &m->spec));
+    CHECK_OK(params_build(&m->spec, 0, NULL, &arena, &m->table));
+}
+
+static int64_t quantised(const Model *m)
+{
+    int64_t n = 0;
+    for (int i = 0; i < m->table.n; i++) {
+        const Param *p = &m->table.at[i];
+        if (recipe_quantises(&m->spec, &m->spec.layers[p->layer], p->role)) n += param_elems(p);
+    }
+    return n;
+}
+
+/* Of DeepSeek-V3 all but embedding, head, routers and norms: 99.7 %. */
+static void a_recipe_quantises_the_products_of_its_layers(void **state)
+{
+    (void)state;
+    const char *all[] = { "fp8.recipe=block" }, *some[] = { "fp8.recipe=row", "fp8.layers=[0, 2]" };
+    Model m, two;
+    build("deepseek-v3", all, 1, &m);
+    int64_t vectors = 2 * 129280 * 7168;
+    for (int i = 0; i < m.table.n; i++) {
+        const Param *p = &m.table.at[i];
+        bool router = p->role == ROLE_ROUTER || p->role == ROLE_ROUTER_BIAS;
+        if (p->rank == 1 || router) vectors += p->bucket < 0 ? 0 : param_elems(p);
+    }
+    CHECK_INT(quantised(&m), m.table.total - vectors);
+    build("quickstart", some, 2, &two);
+    for (int i = 0; i < two.table.n; i++) {
+        const Param *p = &two.table.at[i];
+        const LayerSpec *l = &two.spec.layers[p->layer];
+        bool fits = l->block == 0 || l->block == 2;
+        CHECK(fits || !recipe_quantises(&two.spec, l, p->role));
+        if (p->role == ROLE_O) CHECK_INT(recipe_quantises(&two.spec, l, p->role), fits);
+    }
+    build("quickstart", NULL, 0, &two);
+    CHECK_INT(quantised(&two), 0);
+}
+
+/* What --dry-run prints; valid until the next call. */
+static const char *printed(const char *preset, const char *const *set, int n)
+{
+    static Arena texts;
+    Config c;
+    Text out;
+    arena_free(&texts);
+    CHECK_OK(arena_init(&texts, "texts", MEM_HOST, (size_t)1 << 20));
+    CHECK_OK(config_load(&c, &arena, preset, set, n));
+    CHECK_OK(text_init(&out, &texts));
+    CHECK_OK(text_append(&out, "", 0));
+    CHECK_OK(recipe_print(&c, &arena, &out));
+    return out.data;
+}
+
+/* However many experts and layers there are, each kind of parameter is one line. */
+static void a_dry_run_shows_the_table_and_each_kind_of_parameter_once(void **state)
+{
+    (void)state;
+    const char *set[] = { "fp8.recipe=block", "fp8.format=hybrid", "fp8.layers=[3, 4]" };
+    const char *wide[] = { "fp8.recipe=row", "fp8.wgrad=bf16" };
+    const char *text = printed("deepseek-v3", set, 3);
+    CHECK(strstr(text, "fp8.recipe=block, scales are powers of two") != NULL);
+    CHECK(strstr(text, "gradients, for weight gradients  tokens   128 x 1") != NULL);
+    CHECK(strstr(text, "e5m2") != NULL);
+    CHECK(strstr(text, "    512  model.layers.*.mlp.experts.*.gate_proj.weight\n") != NULL);
+    CHECK(strstr(text, "      2  model.layers.*.self_attn.q_b_proj.weight\n") != NULL);
+    CHECK(strstr(text, "experts.0") == NULL && strstr(text, "embed_tokens") == NULL);
+    CHECK(strlen(text) < 3000);
+    text = printed("quickstart", wide, 2);
+    CHECK(strstr(text, "weight gradients are products in f32 (fp8.wgrad)") != NULL);
+    CHECK(strstr(text, "tokens ") == NULL);
+    CHECK_TEXT(printed("quickstart", NULL, 0), "");
+}
+
+static void a_gpu_without_8_bit_products_is_refused_with_what_it_has_and_needs(void **state)
+{
+    (void)state;
+    const char *set[] = { "fp8.recipe=tensor" };
+    Model m;
+    RecipeGpu old = { 1, "NVIDIA A100", 80 }, ada = { 0, "NVIDIA L40S", 89 };
+    build("quickstart", set, 1, &m);
+    CHECK_FAILS(recipe_check_gpu(&m.spec, &m.table, &old, 2048), ERR_UNSUPPORTED,
+                "fp8.recipe=tensor: GPU 1 (NVIDIA A100) has compute capability 8.0, 8-bit products "
+                "need 8.9; run.device=cpu emulates them");
+    CHECK_OK(recipe_check_gpu(&m.spec, &m.table, &ada, 2048));
+    build("quickstart", NULL, 0, &m);
+    CHECK_OK(recipe_check_gpu(&m.spec, &m.table, &old, 2048));
+}
+
+static void a_width_that_no_kernel_takes_names_the_parameter(void **state)
+{
+    (void)state;
+    const char *odd[] = { "fp8.recipe=row", "moe.ffn=200" };
+    const char *head[] = { "fp8.recipe=row", "attention.v_dim=33", "fp8.layers=[2]" };
+    const char *wide[] = { "fp8.recipe=row", "fp8.wgrad=bf16" };
+    Model m;
+    RecipeGpu gpu = { 0, "NVIDIA H200", 90 };
+    build("quickstart", odd, 2, &m);
+    CHECK_FAILS(recipe_check_gpu(&m.spec, &m.table, &gpu, 2048), ERR_ARG,
+                "mlp.shared_experts.down_proj.weight is in a matrix of 256 x 200: 8-bit products");
+    build("quickstart", head, 3, &m);
+    CHECK_FAILS(recipe_check_gpu(&m.spec, &m.table, &gpu, 2048), ERR_ARG,
+                "model.layers.2.self_attn");
+    build("quickstart", wide, 1, &m);
+    CHECK_FAILS(recipe_check_gpu(&m.spec, &m.table, &gpu, 2040), ERR_ARG,
+                "a micro-batch has 2040 tokens on a rank");
+    build("quickstart", wide, 2, &m);
+    CHECK_OK(recipe_check_gpu(&m.spec, &m.table, &gpu, 2040));
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        TEST(a_recipe_quantises_the_products_of_its_layers),
+        TEST(a_dry_run_shows_the_table_and_each_kind_of_parameter_once),
+        TEST(a_gpu_without_8_bit_products_is_refused_with_what_it_has_and_needs),
+        TEST(a_width_that_no_kernel_takes_names_the_parameter),
+    };
+    return ARENA_RUN(tests);
+}
