@@ -72,7 +72,8 @@ template <typename Types, bool TURNED, bool GATHERS, bool PAIRED> struct RowProd
     }
     __device__ __forceinline__ int64_t depth(const GroupTile &) const { return in.ld; }
 
-    __device__ __forceinline__ bool b_scales_along() const { return w.scales.along; }
+    __device__ __forceinline__ const Scales &a_scales() const { return in.scales; }
+    __device__ __forceinline__ const Scales &b_scales() const { return w.scales; }
 
     TensorShape a_shape() const { return { in.data, in.ld, rows_in, 1, MAPPED }; }
     TensorShape b_shape() const { return { w.data, w.ld, rows_w, groups.experts, MAPPED }; }
@@ -270,6 +271,15 @@ struct DownBackward : RowProduct<Types, Types::EIGHT, true, false> {
         Extra<N> e;
         e.gate.ask(at, n - f);
         e.up.ask(at + n, n - f);
+        return e;
+    }
+
+    /* The same of 8 columns that a kernel has loaded itself. */
+    static __device__ __forceinline__ Extra<8> extra_of(uint4 gate, uint4 up)
+    {
+        Extra<8> e;
+        e.gate.v = gate;
+        e.up.v = up;
         return e;
     }
 

@@ -439,6 +439,80 @@ static void many_experts_or_elements_go_to_the_kernel_of_every_chip(void **state
     check_experts(&e, 90, "mma", why);
 }
 
+/* 8 bits: rows of in and of w have I = 256 elements; results have 128 columns. */
+static void eight_bit_make(Experts *e)
+{
+    experts_make(e, DTYPE_BF16);
+    e->in.kind = OPERAND_1X128, e->in.data.dtype = DTYPE_E4M3;
+    e->w.kind = OPERAND_128X128, e->w.data.dtype = DTYPE_E4M3;
+    e->product.I = 256;
+    e->out.dim[1] = 128;
+}
+
+static void check_eight_bit(const Experts *e, int capability, const char *why)
+{
+    KernelDevice d = { .vendor = VENDOR_NVIDIA, .capability = capability };
+    GroupedCall call = moe_product_call(&e->product);
+    const KernelTable *t = grouped_kernels(&call, false);
+    CHECK(t == &moe_scaled_product_kernels);
+    check_row(t, &d, &call, why == NULL ? "hopper" : "plain", why);
+}
+
+static void grouped_products_of_8_bits_have_kernels_of_their_own(void **state)
+{
+    (void)state;
+    Experts e;
+    eight_bit_make(&e);
+    check_eight_bit(&e, 90, NULL);
+    check_eight_bit(&e, 100, "compute capability is 10.0, 9.0 is the most");
+    e.in.data.dtype = DTYPE_E5M2;
+    check_eight_bit(&e, 90, NULL);
+    e.product.epilogue = MOE_SWIGLU;
+    check_eight_bit(&e, 90, "operands are e5m2 and e4m3");
+    e.in.data.dtype = DTYPE_E4M3;
+    check_eight_bit(&e, 90, NULL);
+    e.out.dim[1] = 96; /* gates of two blocks in one tile */
+    check_eight_bit(&e, 90, "gates and ups are 96 rows, no multiple of 64");
+    e.w.kind = OPERAND_ROW;
+    check_eight_bit(&e, 90, NULL);
+    e.w.kind = OPERAND_1X128;
+    check_eight_bit(&e, 90, "w has a scale for each 1 x 128");
+    eight_bit_make(&e);
+    e.product.I = 264;
+    check_eight_bit(&e, 90, "rows do not lie at multiples of 16 bytes");
+    eight_bit_make(&e);
+    e.out.dim[1] = 124;
+    check_eight_bit(&e, 90, "rows do not lie at multiples of 16 bytes");
+    eight_bit_make(&e);
+    e.out.dtype = DTYPE_F32;
+    check_eight_bit(&e, 90, "results are f32, it makes bf16");
+    eight_bit_make(&e);
+    e.offsets.dim[1] = 1026;
+    check_eight_bit(&e, 90, "over 1024 experts");
+}
+
+/* Transposed operands of 24 and 16 rows. */
+static void weight_gradients_of_8_bits_have_kernels_of_their_own(void **state)
+{
+    (void)state;
+    KernelDevice d = { .vendor = VENDOR_NVIDIA, .capability = 90 };
+    Experts e;
+    eight_bit_make(&e);
+    e.in.data.dim[0] = 24, e.in.data.dim[1] = 1024;
+    e.w = e.in, e.w.data.dim[0] = 16;
+    MoeSum sum = { .by_token = &e.in, .by_row = &e.w, .offsets = &e.offsets, .dw = &e.out };
+    GroupedCall call = moe_sum_call(&sum);
+    const KernelTable *t = grouped_kernels(&call, true);
+    CHECK(t == &moe_scaled_weight_kernels);
+    check_row(t, &d, &call, "hopper", NULL);
+    e.w.data.dtype = DTYPE_E5M2;
+    check_row(t, &d, &call, "hopper", NULL);
+    e.in.data.dim[0] = 23;
+    check_row(t, &d, &call, "plain", "rows do not lie at multiples of 16 bytes");
+    e.in.data.dtype = DTYPE_E5M2;
+    check_row(t, &d, &call, "plain", "operands are e5m2 and e5m2");
+}
+
 /* The operand that is read by token gives the result's rows or its columns. */
 static void a_sum_over_rows_is_a_product_of_its_two_operands(void **state)
 {
@@ -476,6 +550,8 @@ int main(void)
         TEST(grouped_products_go_to_the_chips_own_kernel),
         TEST(rows_that_are_no_whole_packs_go_to_the_plain_kernel),
         TEST(many_experts_or_elements_go_to_the_kernel_of_every_chip),
+        TEST(grouped_products_of_8_bits_have_kernels_of_their_own),
+        TEST(weight_gradients_of_8_bits_have_kernels_of_their_own),
         TEST(a_sum_over_rows_is_a_product_of_its_two_operands),
     };
     return TEST_RUN(tests);
