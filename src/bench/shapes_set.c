@@ -201,7 +201,8 @@ static bool names_scale(const OpPort *p, const void *args)
 static void set_scales(OpId op, Operand *q)
 {
     bool sums = op == OP_MOE_UP_BWD_WEIGHT || op == OP_MOE_DOWN_BWD_WEIGHT;
-    bool input = op == OP_MOE_UP_BWD_INPUT || op == OP_MOE_DOWN_BWD_INPUT, weight = q->data.rank == 3;
+    bool input = op == OP_MOE_UP_BWD_INPUT || op == OP_MOE_DOWN_BWD_INPUT,
+         weight = q->data.rank == 3;
     q->kind = weight ? OPERAND_128X128 : OPERAND_1X128;
     q->transposed = sums || (input && weight);
 }

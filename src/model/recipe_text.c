@@ -30,7 +30,8 @@ static void pattern_of(const char *name, char out[PARAM_NAME_MAX])
     size_t n = 0;
     for (const char *at = name; *at != '\0'; at++) {
         bool number = isdigit((unsigned char)*at) && at > name && at[-1] == '.';
-        out[n++] = number ? '*' : *at;
+        out[n++] = *at;
+        if (number) out[n - 1] = '*';
         while (number && isdigit((unsigned char)at[1])) at++;
     }
     out[n] = '\0';

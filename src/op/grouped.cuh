@@ -130,7 +130,7 @@ static __device__ __forceinline__ int64_t whole_blocks(int64_t n)
 typedef struct Groups {
     const int32_t *offsets; /* NULL: one group of all rows */
     const int32_t *live;    /* how many rows exist, or NULL */
-    const int32_t *pool;           /* the first row in a pool, or NULL */
+    const int32_t *pool;    /* the first row in a pool, or NULL */
     int64_t bound, experts;
 
     /* The first row of group e; for e == experts the end of the last group. Rows from `live` on do
@@ -175,11 +175,11 @@ typedef struct GroupTile {
 
 /* The scales of an 8-bit operand. Those of a row of data lie one behind the other. */
 typedef struct Scales {
-    const float *at;          /* NULL: the operand is plain */
-    int64_t data_rows, rows;  /* of a matrix: rows of data, rows of scales */
-    int64_t cols, height;     /* columns of scales; rows of data that share one */
-    bool along;               /* each 128 terms have a scale of their own; else all have one */
-    bool by_group;            /* the columns are those of groups */
+    const float *at, *end;   /* NULL: the operand is plain */
+    int64_t data_rows, rows; /* of a matrix: rows of data, rows of scales */
+    int64_t cols, height;    /* columns of scales; rows of data that share one */
+    bool along;              /* each 128 terms have a scale of their own; else all have one */
+    bool by_group;           /* the columns are those of groups */
 
     /* The first scale of a row of data, for terms of this group. */
     __device__ __forceinline__ const float *of_row(int64_t row, int64_t group) const
@@ -195,6 +195,7 @@ static inline Scales scales_of(const Operand &q)
     if (q.kind == OPERAND_PLAIN) return s;
     OperandGrid g = operand_grid_of(&q);
     s.at = (const float *)q.scale.data;
+    s.end = s.at + tensor_elems(&q.scale);
     s.data_rows = g.n > 0 ? g.n : 1;
     s.rows = g.rows;
     s.cols = tensor_cols(&q.scale);
@@ -272,7 +273,12 @@ template <typename T> struct Source {
                                             int64_t rows, int64_t cols, int64_t pair,
                                             int64_t group = 0) const
     {
-        return { data + first * ld + col, ld, index, rows, cols, pair,
+        return { data + first * ld + col,
+                 ld,
+                 index,
+                 rows,
+                 cols,
+                 pair,
                  { scales, first, col / OPERAND_BLOCK, group, e5m2 } };
     }
 };
@@ -531,8 +537,7 @@ template <> struct PlainSums<true> {
 };
 
 template <typename P>
-static __global__
-__launch_bounds__(PLAIN_THREADS, P::EIGHT ? 1 : 2) void plain_kernel(const P p)
+static __global__ __launch_bounds__(PLAIN_THREADS, P::EIGHT ? 1 : 2) void plain_kernel(const P p)
 {
     __shared__ union {
         PlainTile tile[2][2]; /* [step in turn][operand] */

@@ -37,7 +37,8 @@ template <typename Types, bool TURNED, bool GATHERS, bool PAIRED> struct RowProd
     typedef Nothing Row;
     template <int N> using Extra = Nothing;
     static constexpr bool SUMS = false, DOTS = false, READS = false, AS_IS = true;
-    static constexpr Dtype MAPPED = Types::EIGHT ? DTYPE_E4M3 : DTYPE_BF16; /* for the copy engine */
+    static constexpr Dtype MAPPED =
+        Types::EIGHT ? DTYPE_E4M3 : DTYPE_BF16; /* for the copy engine */
     Groups groups;
     int64_t m, n, rows_in, rows_w; /* of in; of an expert's matrix */
     Source<A> in;
@@ -71,7 +72,8 @@ template <typename Types, bool TURNED, bool GATHERS, bool PAIRED> struct RowProd
     }
     __device__ __forceinline__ int64_t depth(const GroupTile &) const { return in.ld; }
 
-    __device__ __forceinline__ bool b_scales_along() const { return w.scales.along; }
+    __device__ __forceinline__ const Scales &a_scales() const { return in.scales; }
+    __device__ __forceinline__ const Scales &b_scales() const { return w.scales; }
 
     TensorShape a_shape() const { return { in.data, in.ld, rows_in, 1, MAPPED }; }
     TensorShape b_shape() const { return { w.data, w.ld, rows_w, groups.experts, MAPPED }; }
@@ -247,8 +249,8 @@ struct DownBackward : RowProduct<Types, Types::EIGHT, true, false> {
     float limit;
 
     DownBackward(const MoeProduct &p, const MoeDownBwdInput *a, float *shares)
-        : RowProduct<Types, Types::EIGHT, true, false>(p), row_slot((const int32_t *)a->row_slot.data),
-          weight((const float *)a->weight.data),
+        : RowProduct<Types, Types::EIGHT, true, false>(p),
+          row_slot((const int32_t *)a->row_slot.data), weight((const float *)a->weight.data),
           rows_pre(tensor_elems(&a->pre) / tensor_cols(&a->pre)), pre((const C *)a->pre.data),
           dpre((C *)a->dpre.data), wact((C *)a->wact.data), share(shares), limit(a->limit)
     {
@@ -269,6 +271,15 @@ struct DownBackward : RowProduct<Types, Types::EIGHT, true, false> {
         Extra<N> e;
         e.gate.ask(at, n - f);
         e.up.ask(at + n, n - f);
+        return e;
+    }
+
+    /* The same of 8 columns that a kernel has loaded itself. */
+    static __device__ __forceinline__ Extra<8> extra_of(uint4 gate, uint4 up)
+    {
+        Extra<8> e;
+        e.gate.v = gate;
+        e.up.v = up;
         return e;
     }
 
@@ -462,9 +473,9 @@ template <Kernel KERNEL, bool EIGHT> static Status product(struct Exec *ex, cons
         return down->limit > 0 ? swiglu_backward<KERNEL, EIGHT, true>(ex, p, down)
                                : swiglu_backward<KERNEL, EIGHT, false>(ex, p, down);
     default:
-        return biased                ? store_biased<KERNEL, EIGHT>(ex, p)
+        return biased              ? store_biased<KERNEL, EIGHT>(ex, p)
                : EIGHT || p.turned ? store<KERNEL, EIGHT, true>(ex, p)
-                                     : store<KERNEL, EIGHT, EIGHT>(ex, p);
+                                   : store<KERNEL, EIGHT, EIGHT>(ex, p);
     }
 }
 

@@ -67,7 +67,36 @@ static size_t cublaslt_workspace(const void *call)
     return DENSE_WORKSPACE + scaled_scales_bytes(s->a.q) + scaled_scales_bytes(s->b.q);
 }
 
-OpRun scaled_cublaslt, scaled_plain;
+/* Our own kernel (moe_scaled.cu). Rows of the result have no gaps; what is added to an f32 result is
+ * the result itself. A tile has one scale of b for 128 columns. */
+static bool hopper_can(const void *call, KernelWhy *why)
+{
+    const ScaledArgs *s = ((const ScaledCall *)call)->s;
+    const Operand *a = s->a.q, *b = s->b.q;
+    bool f32 = s->c.type == DTYPE_F32;
+    if (s->k == 0) return kernel_refuses(why, true, "there is nothing to multiply");
+    if (b->data.dtype != DTYPE_E4M3)
+        return kernel_refuses(why, true, "the second operand is %s", dtype_name(b->data.dtype));
+    if (!f32 && b->kind == OPERAND_1X128)
+        return kernel_refuses(why, true, "b has a scale for each 1 x 128");
+    if (a->data.rank == 3 || b->data.rank == 3)
+        return kernel_refuses(why, true, "an operand has several matrices of scales");
+    bool apart = s->c.ld != s->n || (f32 && s->r != NULL && s->r != s->c.at);
+    if (apart) return kernel_refuses(why, true, "the result is a window, or is added to another");
+    bool fit = s->k % PACK_BYTES == 0 && (size_t)s->n * dtype_bytes(s->c.type) % PACK_BYTES == 0;
+    fit = fit && at_packs(s->c.at) && at_packs(s->r) && at_packs(a->data.data);
+    return (fit && at_packs(b->data.data)) ||
+           kernel_refuses(why, false, "rows do not lie at multiples of 16 bytes");
+}
+
+static void hopper_needs(char out[KERNEL_NEEDS_MAX])
+{
+    (void)snprintf(out, KERNEL_NEEDS_MAX,
+                   "right side e4m3, not 1 x 128 for bf16 results; rows of packs of %d bytes",
+                   PACK_BYTES);
+}
+
+OpRun scaled_cublaslt, scaled_hopper, scaled_plain;
 
 static const KernelDesc rows[] = {
     { .name = "cublaslt",
@@ -78,6 +107,14 @@ static const KernelDesc rows[] = {
       .can = cublaslt_can,
       .workspace = cublaslt_workspace,
       .run = GPU_OP(scaled_cublaslt),
+      .work = WORK_GEMM },
+    { .name = "hopper",
+      .vendor = VENDOR_NVIDIA,
+      .capability_least = 90,
+      .capability_most = 90,
+      .needs = hopper_needs,
+      .can = hopper_can,
+      .run = GPU_OP(scaled_hopper),
       .work = WORK_GEMM },
     { .name = "plain", .run = GPU_OP(scaled_plain), .work = WORK_GEMM },
 };

@@ -67,8 +67,8 @@ template <typename P> struct HopperArgs {
 
 /* Registers of a thread that loads, and of one that multiplies. Three warpgroups may not ask for more
  * than LAUNCHED each, or one would wait for registers for ever. */
-template <typename P> constexpr int GIVEN = !P::EIGHT ? 88 : P::SideA::GATHERS ? 72 : 40;
-template <typename P> constexpr int TAKEN = !P::EIGHT ? 208 : P::SideA::GATHERS ? 216 : 232;
+template <typename P> constexpr int GIVEN = !P::EIGHT ? 88 : P::SideA::GATHERS ? 72 : 56;
+template <typename P> constexpr int TAKEN = !P::EIGHT ? 208 : P::SideA::GATHERS ? 216 : 224;
 
 /* Where HopperShared stands, after the ring. */
 template <typename P>
@@ -86,9 +86,23 @@ template <typename P> static inline size_t hopper_shared_bytes(int64_t experts)
 template <typename P> constexpr bool TAILS = P::SUMS && !P::EIGHT;
 
 /* Does the whole loading warpgroup copy data by cp.async? If not, one of its threads starts all TMA
- * copies. */
+ * copies, and the others only store scales. */
+template <typename P> constexpr bool COPIES = TAILS<P> || P::SideA::GATHERS || P::SideB::GATHERS;
+
+/* Arrivals that complete a stage: of the thread that starts TMA copies, of each thread's own copies,
+ * and of each warp that has stored scales. */
 template <typename P>
-constexpr bool COPIES = TAILS<P> || P::EIGHT || P::SideA::GATHERS || P::SideB::GATHERS;
+constexpr int ARRIVALS = 1 + (COPIES<P> ? hopper::WARPGROUP : 0) +
+                         (P::EIGHT ? hopper::WARPGROUP / 32 : 0);
+
+template <typename P> static __device__ __forceinline__ void stage_close(uint32_t full)
+{
+    if (COPIES<P>) hopper::arrive_after_copies(full);
+    if (P::EIGHT) {
+        __syncwarp();
+        if (threadIdx.x % 32 == 0) hopper::arrive(full);
+    }
+}
 
 /* Waits for the ticket of this block's tile number `turn`. All threads that need the ticket call
  * it. */
@@ -109,6 +123,27 @@ static __device__ __forceinline__ void reads_prefetch(const HopperArgs<P> &args,
             hopper::box_prefetch(&args.c, (int)(half * args.p.n + t.col) + col, (int)t.pooled, 0);
 }
 
+/* Loads what `store` reads for a tile into the ring, after the tile's terms: 64 columns of gates and
+ * ups a stage. */
+template <typename P, typename S>
+static __device__ __forceinline__ void reads_load(const HopperArgs<P> &args, const GroupTile &t,
+                                                  const Barriers &bar, uint32_t ring, RingPlace *at)
+{
+    static_assert(2 * S::A_BYTES <= S::STAGE, "rows of gates and ups fit into a stage");
+    for (int col = 0; col < S::COLS; col += hopper::BLOCK) {
+        uint32_t full = Barriers::at(bar.full, at->stage), room = ring + at->stage * S::STAGE;
+        hopper::wait(Barriers::at(bar.empty, at->stage), at->turn);
+        if (threadIdx.x == 0) {
+            hopper::arrive_expect(full, 2 * S::A_BYTES);
+            for (int half = 0; half < 2; half++)
+                hopper::box_load(room + half * S::A_BYTES, &args.c,
+                                 (int)(half * args.p.n + t.col) + col, (int)t.pooled, 0, full);
+        }
+        stage_close<P>(full);
+        at->template next<S::STAGES>();
+    }
+}
+
 /* Takes the next number from the counter. Every block takes one number for each of its tiles and
  * two beyond the last tile. So the block that takes the very last number knows it, and resets the
  * counter to 0. */
@@ -123,7 +158,7 @@ template <typename P, typename S>
 static __device__ __forceinline__ void hopper_load(const HopperArgs<P> &args, HopperShared *s,
                                                    uint32_t ring)
 {
-    if (!COPIES<P> && threadIdx.x > 0)
+    if (!COPIES<P> && !P::EIGHT && threadIdx.x > 0)
         return; /* a thread that copies nothing must not wait at barriers */
     const P &p = args.p;
     Barriers bar(s);
@@ -153,7 +188,7 @@ static __device__ __forceinline__ void hopper_load(const HopperArgs<P> &args, Ho
         b.look_ahead(p.b(next->tile), (int)p.depth(next->tile));
         scales.look_ahead(p.a(next->tile));
         for (int ask = min(steps, (int)READS_AHEAD); steps > 0; steps--) {
-            if constexpr (P::READS) {
+            if constexpr (P::READS && !P::EIGHT) {
                 if (steps == ask && threadIdx.x == 0) reads_prefetch<P, S>(args, t->tile);
             }
             uint32_t full = Barriers::at(bar.full, at.stage), room = ring + at.stage * S::STAGE;
@@ -164,9 +199,12 @@ static __device__ __forceinline__ void hopper_load(const HopperArgs<P> &args, Ho
             }
             a.step(room, full);
             b.step(room + S::A_BYTES, full);
-            scales.step(scales_room<S>(ring, at.stage));
-            if (COPIES<P>) hopper::arrive_after_copies(full);
+            scales.step(p, scales_room<S>(ring, at.stage));
+            stage_close<P>(full);
             at.next<S::STAGES>();
+        }
+        if constexpr (P::READS && P::EIGHT) {
+            if (turn >= 0) reads_load<P, S>(args, t->tile, bar, ring, &at);
         }
     }
 }
@@ -288,6 +326,47 @@ static __device__ __forceinline__ void row_finish(const P &p, const GroupTile &t
     }
 }
 
+/* The same for all rows of a lane, where `store` reads what reads_load has loaded. */
+template <typename P, typename S>
+static __device__ __forceinline__ void
+rows_finish(const P &p, const GroupTile &t, int first_row, const float (&sum)[S::BLOCKS][S::COLS / 2],
+            const typename P::Row (&row)[S::BLOCKS * 2], const Barriers &bar, uint32_t ring,
+            RingPlace *at)
+{
+    constexpr int N = P::UNIT, LINE = hopper::BLOCK / 4 / N;
+    int lane = (int)threadIdx.x % 32, q = lane % 4;
+    float dot[S::BLOCKS * 2] = {};
+#pragma unroll
+    for (int part = 0; part < S::COLS / hopper::BLOCK; part++) {
+        uint32_t room = ring + at->stage * S::STAGE;
+        hopper::wait(Barriers::at(bar.full, at->stage), at->turn);
+#pragma unroll
+        for (int r = 0; r < S::BLOCKS * 2; r++) {
+            int i = first_row + r / 2 * hopper::BLOCK + r % 2 * 8 + lane / 4;
+            uint32_t from = room + i * hopper::ROW_BYTES;
+#pragma unroll
+            for (int k = 0; k < LINE; k++) {
+                float v[N];
+                int u = part * LINE + k, chunk = k * 4 + q ^ i & 7;
+                auto extra = P::extra_of(hopper::shared_get(from + (chunk << 4)),
+                                         hopper::shared_get(from + S::A_BYTES + (chunk << 4)));
+                unit_take<N>(sum[r / 2], r % 2, u, v);
+                if (i < t.rows) dot[r] += p.store(t, i, (u * 4 + q) * N, v, extra, row[r]);
+            }
+        }
+        __syncwarp(); /* all lanes have read the stage */
+        if (lane == 0) hopper::arrive(Barriers::at(bar.empty, at->stage));
+        at->template next<S::STAGES>();
+    }
+#pragma unroll
+    for (int r = 0; r < S::BLOCKS * 2; r++) {
+        int i = first_row + r / 2 * hopper::BLOCK + r % 2 * 8 + lane / 4;
+        dot[r] += __shfl_xor_sync(0xFFFFFFFFu, dot[r], 1);
+        dot[r] += __shfl_xor_sync(0xFFFFFFFFu, dot[r], 2);
+        if (i < t.rows && q == 0) p.dot(t, i, t.col / S::COLS, dot[r]);
+    }
+}
+
 /* Stores a warp's 16 rows unchanged, 64 columns at a time, through 2 KB of shared memory. */
 template <typename P, typename S>
 static __device__ __forceinline__ void rows_store(const P &p, const GroupTile &t, int first_row,
@@ -345,6 +424,34 @@ static __device__ __forceinline__ void rows_add(const HopperArgs<P> &args, const
     }
 }
 
+/* Stores this warp's sums of a tile, or what the policy makes of them. */
+template <typename P, typename S>
+static __device__ __forceinline__ void
+tile_finish(const HopperArgs<P> &args, const GroupTile &t, int first_row,
+            const float (&sum)[S::BLOCKS][S::COLS / 2],
+            const typename P::Row (&row)[S::BLOCKS * 2], uint32_t mine, const Barriers &bar,
+            uint32_t ring, RingPlace *at)
+{
+    if constexpr (P::READS && P::EIGHT) {
+        rows_finish<P, S>(args.p, t, first_row, sum, row, bar, ring, at);
+    } else {
+#pragma unroll
+        for (int i = 0; i < S::BLOCKS; i++) {
+            int first = first_row + i * hopper::BLOCK;
+            if constexpr (P::SUMS) {
+                rows_add<P, S>(args, t, first, sum[i], mine);
+            } else if constexpr (P::AS_IS) {
+                rows_store<P, S>(args.p, t, first, sum[i], mine);
+            } else {
+#pragma unroll
+                for (int h = 0; h < 2; h++)
+                    row_finish<P, S>(args.p, t, first + h * 8 + (int)threadIdx.x % 32 / 4, h,
+                                     sum[i], row[i * 2 + h]);
+            }
+        }
+    }
+}
+
 template <typename P, typename S>
 static __device__ __forceinline__ void hopper_multiply(const HopperArgs<P> &args,
                                                        const HopperShared *s, uint32_t ring)
@@ -386,19 +493,7 @@ static __device__ __forceinline__ void hopper_multiply(const HopperArgs<P> &args
             hopper::products_wait<0>();
             if (lane == 0) hopper::arrive(Barriers::at(bar.empty, last));
         }
-#pragma unroll
-        for (int i = 0; i < S::BLOCKS; i++) {
-            int first = first_row + i * hopper::BLOCK;
-            if constexpr (P::SUMS) {
-                rows_add<P, S>(args, t, first, sum[i], mine);
-            } else if constexpr (P::AS_IS) {
-                rows_store<P, S>(p, t, first, sum[i], mine);
-            } else {
-#pragma unroll
-                for (int h = 0; h < 2; h++)
-                    row_finish<P, S>(p, t, first + h * 8 + lane / 4, h, sum[i], row[i * 2 + h]);
-            }
-        }
+        tile_finish<P, S>(args, t, first_row, sum, row, mine, bar, ring, &at);
     }
     if (P::SUMS && lane == 0) hopper::boxes_wait<0>();
 }
@@ -412,8 +507,7 @@ static __device__ __forceinline__ void hopper_run(const HopperArgs<P> &args, uns
     Barriers bar(s);
     if (threadIdx.x == 0) {
         for (int i = 0; i < S::STAGES; i++) {
-            hopper::barrier_init(Barriers::at(bar.full, i),
-                                 1 + (COPIES<P> ? hopper::WARPGROUP : 0));
+            hopper::barrier_init(Barriers::at(bar.full, i), ARRIVALS<P>);
             hopper::barrier_init(Barriers::at(bar.empty, i), S::READERS);
         }
         for (int i = 0; i < TICKETS; i++) hopper::barrier_init(Barriers::at(bar.ready, i), 1);
@@ -461,7 +555,7 @@ static Status hopper_launch(struct Exec *ex, const char *op, const void *policy)
     if (!P::SideA::GATHERS) TRY(tensor_map(op, p.a_shape(), A_BOX, false, &args.a));
     if (!P::SideB::GATHERS) TRY(tensor_map(op, p.b_shape(), B_BOX, P::SideB::PAIRS, &args.b));
     if (P::SUMS || P::READS)
-        TRY(tensor_map(op, p.c_shape(), P::SUMS ? 8 : S::ROWS, false, &args.c));
+        TRY(tensor_map(op, p.c_shape(), P::SUMS ? ADD_ROWS : S::ROWS, false, &args.c));
     TRY(kernel_shared(op, hopper_kernel<P, S>, bytes));
     hopper_kernel<P, S><<<blocks, HOPPER_THREADS, bytes, exec_stream(ex)>>>(args);
     return kernel_status(op);

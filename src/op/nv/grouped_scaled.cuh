@@ -7,7 +7,7 @@
  * tile at a time, so that 64 registers suffice for the sum of a stage. While it adds them, the other
  * warpgroup multiplies.
  *
- * Scales come with the stage, by cp.async: one for each row of the tile, and for each column. In
+ * Scales come with the stage: one for each row of the tile, and for each column. In
  * products of rows, B's blocks are 128 x 128. Then 128 columns share one scale, or two if the columns
  * are gates and ups by turns. If B's scales do not change along k, they are applied after all terms.
  *
@@ -43,22 +43,74 @@ template <typename S> static __device__ __forceinline__ int scaled_column(int i,
     return i < S::COLS / WAVE * 2 ? i / 2 * WAVE + i % 2 * 8 : -1;
 }
 
-/* Copies a stage's scales. Thread i has row i of the tile, the row WARPGROUP further, and columns in
- * the same way. EIGHT false: there is nothing to copy. */
+/* The scales of a row of the tile, stage by stage. Those of four stages are loaded at a time, because
+ * a load of 4 bytes costs as much as one of 16. They are loaded when the last of the four before is
+ * taken, long before the ring has room for the next stage. */
+struct RowScales {
+    const float4 *next; /* NULL: there is no such row */
+    float4 four;
+    int place; /* in `four`, of the next stage; below 0: all stages have four.x */
+
+    __device__ __forceinline__ void open(const float *first, bool along)
+    {
+        next = NULL;
+        if (first == NULL) return;
+        uintptr_t at = (uintptr_t)first;
+        place = along ? (int)(at / sizeof(float) % 4) : -1;
+        if (along) at -= at % sizeof(float4);
+        next = (const float4 *)at;
+        if (along)
+            four = __ldg(next++);
+        else
+            four.x = __ldg(first);
+    }
+
+    __device__ __forceinline__ void step(uint32_t to, const Scales &s)
+    {
+        if (next == NULL) return;
+        float low = place <= 0 ? four.x : four.y, high = place == 2 ? four.z : four.w;
+        hopper::float_put(to, place < 2 ? low : high);
+        if (place < 0 || ++place < 4) return;
+        place = 0;
+        if ((const float *)next < s.end) four = __ldg(next++);
+    }
+};
+
+/* The scale of a column of B in products of rows, loaded one stage ahead. It belongs to a block, so
+ * few threads have one, or it is the same in all stages. */
+struct ColumnScale {
+    const float *next; /* NULL: there is no such column */
+    float one;
+
+    __device__ __forceinline__ void open(const float *first, bool)
+    {
+        next = first;
+        if (first != NULL) one = __ldg(first);
+    }
+    __device__ __forceinline__ void step(uint32_t to, const Scales &s)
+    {
+        if (next == NULL) return;
+        hopper::float_put(to, one);
+        if (s.along && ++next < s.end) one = __ldg(next);
+    }
+};
+
+/* Stores a stage's scales. Thread i has row i of the tile, the row WARPGROUP further, and columns in
+ * the same way. EIGHT false: there is nothing to store. */
 template <typename P, typename S, bool EIGHT = P::EIGHT> struct ScalesLoader {
     template <typename VA, typename VB>
     __device__ __forceinline__ void open(const VA &, const VB &)
     {
     }
     template <typename VA> __device__ __forceinline__ void look_ahead(const VA &) {}
-    __device__ __forceinline__ void step(uint32_t) {}
+    __device__ __forceinline__ void step(const P &, uint32_t) {}
 };
 
 template <typename P, typename S> struct ScalesLoader<P, S, true> {
     static constexpr int DOWN = S::ROWS / hopper::WARPGROUP, ACROSS = S::COLS / hopper::WARPGROUP;
-    const float *row[DOWN], *col[ACROSS]; /* of the next stage; NULL: none */
-    int row_step, col_step;               /* from a stage to the next */
-    int32_t next[DOWN];                   /* rows of memory of the next tile */
+    RowScales row[DOWN];
+    typename std::conditional<P::SUMS, RowScales, ColumnScale>::type col[ACROSS];
+    int32_t next[DOWN]; /* rows of memory of the next tile */
 
     template <typename VA> __device__ __forceinline__ void look_ahead(const VA &a)
     {
@@ -70,36 +122,27 @@ template <typename P, typename S> struct ScalesLoader<P, S, true> {
     template <typename VA, typename VB>
     __device__ __forceinline__ void open(const VA &a, const VB &b)
     {
-        row_step = a.of.scales.along ? 1 : 0;
-        col_step = b.of.scales.along ? 1 : 0;
+        bool blocks = !P::SUMS && b.of.scales.along;
 #pragma unroll
-        for (int q = 0; q < DOWN; q++) row[q] = next[q] >= 0 ? a.scales(next[q]) : NULL;
+        for (int q = 0; q < DOWN; q++)
+            row[q].open(next[q] >= 0 ? a.scales(next[q]) : NULL, a.of.scales.along);
 #pragma unroll
         for (int q = 0; q < ACROSS; q++) {
-            int i = scaled_column<S>((int)threadIdx.x + q * hopper::WARPGROUP,
-                                     !P::SUMS && b.of.scales.along);
+            int i = scaled_column<S>((int)threadIdx.x + q * hopper::WARPGROUP, blocks);
             int64_t r = i >= 0 ? b.row(i) : -1;
-            col[q] = r >= 0 ? b.scales(r) : NULL;
+            col[q].open(r >= 0 ? b.scales(r) : NULL, b.of.scales.along);
         }
     }
 
-    __device__ __forceinline__ void step(uint32_t room)
+    __device__ __forceinline__ void step(const P &p, uint32_t room)
     {
-        uint32_t to = room + threadIdx.x * (uint32_t)sizeof(float);
         constexpr int APART = hopper::WARPGROUP * (int)sizeof(float);
+        uint32_t to = room + threadIdx.x * (uint32_t)sizeof(float);
 #pragma unroll
-        for (int q = 0; q < DOWN; q++) {
-            if (row[q] == NULL) continue;
-            hopper::float_load(to + q * APART, row[q]);
-            row[q] += row_step;
-        }
+        for (int q = 0; q < DOWN; q++) row[q].step(to + q * APART, p.a_scales());
         to += S::ROWS * (uint32_t)sizeof(float);
 #pragma unroll
-        for (int q = 0; q < ACROSS; q++) {
-            if (col[q] == NULL) continue;
-            hopper::float_load(to + q * APART, col[q]);
-            col[q] += col_step;
-        }
+        for (int q = 0; q < ACROSS; q++) col[q].step(to + q * APART, p.b_scales());
     }
 };
 
@@ -167,7 +210,7 @@ scaled_sum(const P &p, float (&sum)[S::BLOCKS][S::COLS / 2], const Barriers &bar
     constexpr int ACROSS = S::COLS / WAVE, FLOAT = (int)sizeof(float);
     constexpr int EACH = P::SUMS ? WAVE : 2; /* scales of a WAVE's columns */
     int lane = (int)threadIdx.x % 32, block = first_row / hopper::BLOCK, last = 0;
-    bool at_end = !P::SUMS && !p.b_scales_along();
+    bool at_end = !P::SUMS && !p.b_scales().along;
 #pragma unroll
     for (int i = 0; i < S::BLOCKS * S::COLS / 2; i++) sum[i / (S::COLS / 2)][i % (S::COLS / 2)] = 0;
     for (int step = 0; step < steps; step++) {

@@ -15,6 +15,7 @@ namespace grouped
 enum {
     ROOM_BYTES = 192 * 1024, /* bytes of the ring */
     ADD_BYTES = 1024,        /* a buffer of 8 rows x 32 sums for the copy engine */
+    ADD_ROWS = 8,
     ADD_COLS = 32,
     ADDS = 2,                     /* such buffers of a warp */
     WARP_ROOM = ADDS * ADD_BYTES, /* for each of 8 warps; also holds 16 rows x 64 results in bf16 */

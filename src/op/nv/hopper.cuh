@@ -161,10 +161,9 @@ static __device__ __forceinline__ float2 shared_floats(uint32_t at)
     asm volatile("ld.shared.v2.f32 {%0, %1}, [%2];" : "=f"(v.x), "=f"(v.y) : "r"(at) : "memory");
     return v;
 }
-/* Starts a copy of 4 bytes to shared memory. */
-static __device__ __forceinline__ void float_load(uint32_t to, const float *from)
+static __device__ __forceinline__ void float_put(uint32_t at, float v)
 {
-    asm volatile("cp.async.ca.shared.global [%0], [%1], 4;" ::"r"(to), "l"(from) : "memory");
+    asm volatile("st.shared.f32 [%0], %1;" ::"r"(at), "f"(v) : "memory");
 }
 static __device__ __forceinline__ void shared_put(uint32_t at, float x, float y)
 {
