@@ -291,10 +291,9 @@ static void eight_bit_make(EightBit *e, OperandKind a, OperandKind b, int64_t m,
     e->call = (ScaledCall){ .s = &e->s };
 }
 
-static void check_eight_bit(EightBit *e, const char *why)
+static void check_eight_bit(EightBit *e, const char *name, const char *why)
 {
-    check_row(&scaled_kernels, &kernel_device_full, &e->call, why == NULL ? "cublaslt" : "plain",
-              why);
+    check_row(&scaled_kernels, &kernel_device_full, &e->call, name, why);
 }
 
 static void eight_bit_products_go_to_the_library_in_the_pairs_of_recipes(void **state)
@@ -308,17 +307,17 @@ static void eight_bit_products_go_to_the_library_in_the_pairs_of_recipes(void **
     EightBit e;
     for (int i = 0; i < 5; i++) {
         eight_bit_make(&e, pairs[i][0], pairs[i][1], 64, 48, 256);
-        check_eight_bit(&e, NULL);
+        check_eight_bit(&e, "cublaslt", NULL);
     }
     eight_bit_make(&e, OPERAND_128X128, OPERAND_128X128, 64, 48, 256);
-    check_eight_bit(&e, "operands of kinds 4 and 4");
+    check_eight_bit(&e, "hopper", "operands of kinds 4 and 4");
     eight_bit_make(&e, OPERAND_ROW, OPERAND_TENSOR, 64, 48, 256);
-    check_eight_bit(&e, "operands of kinds 2 and 1");
+    check_eight_bit(&e, "hopper", "operands of kinds 2 and 1");
     eight_bit_make(&e, OPERAND_ROW, OPERAND_ROW, 64, 48, 256);
     e.a.data.dtype = DTYPE_E5M2;
-    check_eight_bit(&e, NULL);
+    check_eight_bit(&e, "cublaslt", NULL);
     e.b.data.dtype = DTYPE_E5M2;
-    check_eight_bit(&e, "both operands are e5m2");
+    check_eight_bit(&e, "plain", "both operands are e5m2");
     KernelDevice ampere = { .vendor = VENDOR_NVIDIA, .capability = 80 };
     check_row(&scaled_kernels, &ampere, &e.call, "plain",
               "compute capability is 8.0, 8.9 is the least");
@@ -330,19 +329,19 @@ static void eight_bit_rows_begin_at_packs(void **state)
     const char *packs = "rows do not lie at multiples of 16 bytes";
     EightBit e;
     eight_bit_make(&e, OPERAND_TENSOR, OPERAND_TENSOR, 63, 48, 256);
-    check_eight_bit(&e, NULL); /* any number of rows */
+    check_eight_bit(&e, "cublaslt", NULL); /* any number of rows */
     eight_bit_make(&e, OPERAND_TENSOR, OPERAND_TENSOR, 64, 48, 248);
-    check_eight_bit(&e, packs);
+    check_eight_bit(&e, "plain", packs);
     eight_bit_make(&e, OPERAND_TENSOR, OPERAND_TENSOR, 64, 44, 256);
-    check_eight_bit(&e, packs);
+    check_eight_bit(&e, "plain", packs);
     e.s.c.type = DTYPE_F32; /* 44 of them are 11 packs */
-    check_eight_bit(&e, NULL);
+    check_eight_bit(&e, "cublaslt", NULL);
     e.s.r = (void *)72;
-    check_eight_bit(&e, packs);
+    check_eight_bit(&e, "plain", packs);
     eight_bit_make(&e, OPERAND_1X128, OPERAND_128X128, 63, 48, 256);
-    check_eight_bit(&e, "rows with scales of 1 x 128 are no multiple of 4");
+    check_eight_bit(&e, "hopper", "rows with scales of 1 x 128 are no multiple of 4");
     eight_bit_make(&e, OPERAND_TENSOR, OPERAND_TENSOR, 64, 48, 0);
-    check_eight_bit(&e, "there is nothing to multiply");
+    check_eight_bit(&e, "plain", "there is nothing to multiply");
 }
 
 /* Copies of scales: 64 rows of 2, and a row of 2 that becomes 4. */
@@ -357,6 +356,25 @@ static void the_workspace_holds_copies_of_scales(void **state)
               DENSE_WORKSPACE + arena_rounded(64 * 4 * 4) + arena_rounded(4 * 4));
     eight_bit_make(&e, OPERAND_ROW, OPERAND_ROW, 64, 48, 256);
     CHECK_INT(scaled_dense_workspace(&e.s), DENSE_WORKSPACE);
+}
+
+/* Our own kernel multiplies other pairs, but not into windows, and into f32 only by adding there. */
+static void eight_bit_products_that_the_library_lacks_run_on_ours(void **state)
+{
+    (void)state;
+    const char *why = "operands of kinds 2 and 1";
+    EightBit e;
+    eight_bit_make(&e, OPERAND_ROW, OPERAND_TENSOR, 64, 48, 256);
+    e.s.c.ld = 64;
+    check_eight_bit(&e, "plain", why);
+    e.s.c.ld = 48, e.s.r = (void *)128;
+    check_eight_bit(&e, "hopper", why);
+    e.s.c.type = DTYPE_F32;
+    check_eight_bit(&e, "plain", why);
+    e.s.r = e.s.c.at;
+    check_eight_bit(&e, "hopper", why);
+    eight_bit_make(&e, OPERAND_ROW, OPERAND_1X128, 64, 48, 256);
+    check_eight_bit(&e, "plain", "operands of kinds 2 and 3");
 }
 
 /* 8 experts of 24 x 16, rows of 16. */
@@ -440,7 +458,7 @@ static void many_experts_or_elements_go_to_the_kernel_of_every_chip(void **state
 }
 
 /* 8 bits: rows of in and of w have I = 256 elements; results have 128 columns. */
-static void eight_bit_make(Experts *e)
+static void eight_bit_experts_make(Experts *e)
 {
     experts_make(e, DTYPE_BF16);
     e->in.kind = OPERAND_1X128, e->in.data.dtype = DTYPE_E4M3;
@@ -449,7 +467,7 @@ static void eight_bit_make(Experts *e)
     e->out.dim[1] = 128;
 }
 
-static void check_eight_bit(const Experts *e, int capability, const char *why)
+static void check_eight_bit_experts(const Experts *e, int capability, const char *why)
 {
     KernelDevice d = { .vendor = VENDOR_NVIDIA, .capability = capability };
     GroupedCall call = moe_product_call(&e->product);
@@ -462,33 +480,33 @@ static void grouped_products_of_8_bits_have_kernels_of_their_own(void **state)
 {
     (void)state;
     Experts e;
-    eight_bit_make(&e);
-    check_eight_bit(&e, 90, NULL);
-    check_eight_bit(&e, 100, "compute capability is 10.0, 9.0 is the most");
+    eight_bit_experts_make(&e);
+    check_eight_bit_experts(&e, 90, NULL);
+    check_eight_bit_experts(&e, 100, "compute capability is 10.0, 9.0 is the most");
     e.in.data.dtype = DTYPE_E5M2;
-    check_eight_bit(&e, 90, NULL);
+    check_eight_bit_experts(&e, 90, NULL);
     e.product.epilogue = MOE_SWIGLU;
-    check_eight_bit(&e, 90, "operands are e5m2 and e4m3");
+    check_eight_bit_experts(&e, 90, "operands are e5m2 and e4m3");
     e.in.data.dtype = DTYPE_E4M3;
-    check_eight_bit(&e, 90, NULL);
+    check_eight_bit_experts(&e, 90, NULL);
     e.out.dim[1] = 96; /* gates of two blocks in one tile */
-    check_eight_bit(&e, 90, "gates and ups are 96 rows, no multiple of 64");
+    check_eight_bit_experts(&e, 90, "gates and ups are 96 rows, no multiple of 64");
     e.w.kind = OPERAND_ROW;
-    check_eight_bit(&e, 90, NULL);
+    check_eight_bit_experts(&e, 90, NULL);
     e.w.kind = OPERAND_1X128;
-    check_eight_bit(&e, 90, "w has a scale for each 1 x 128");
-    eight_bit_make(&e);
+    check_eight_bit_experts(&e, 90, "w has a scale for each 1 x 128");
+    eight_bit_experts_make(&e);
     e.product.I = 264;
-    check_eight_bit(&e, 90, "rows do not lie at multiples of 16 bytes");
-    eight_bit_make(&e);
+    check_eight_bit_experts(&e, 90, "rows do not lie at multiples of 16 bytes");
+    eight_bit_experts_make(&e);
     e.out.dim[1] = 124;
-    check_eight_bit(&e, 90, "rows do not lie at multiples of 16 bytes");
-    eight_bit_make(&e);
+    check_eight_bit_experts(&e, 90, "rows do not lie at multiples of 16 bytes");
+    eight_bit_experts_make(&e);
     e.out.dtype = DTYPE_F32;
-    check_eight_bit(&e, 90, "results are f32, it makes bf16");
-    eight_bit_make(&e);
+    check_eight_bit_experts(&e, 90, "results are f32, it makes bf16");
+    eight_bit_experts_make(&e);
     e.offsets.dim[1] = 1026;
-    check_eight_bit(&e, 90, "over 1024 experts");
+    check_eight_bit_experts(&e, 90, "over 1024 experts");
 }
 
 /* Transposed operands of 24 and 16 rows. */
@@ -497,7 +515,7 @@ static void weight_gradients_of_8_bits_have_kernels_of_their_own(void **state)
     (void)state;
     KernelDevice d = { .vendor = VENDOR_NVIDIA, .capability = 90 };
     Experts e;
-    eight_bit_make(&e);
+    eight_bit_experts_make(&e);
     e.in.data.dim[0] = 24, e.in.data.dim[1] = 1024;
     e.w = e.in, e.w.data.dim[0] = 16;
     MoeSum sum = { .by_token = &e.in, .by_row = &e.w, .offsets = &e.offsets, .dw = &e.out };
@@ -550,6 +568,7 @@ int main(void)
         TEST(grouped_products_go_to_the_chips_own_kernel),
         TEST(rows_that_are_no_whole_packs_go_to_the_plain_kernel),
         TEST(many_experts_or_elements_go_to_the_kernel_of_every_chip),
+        TEST(eight_bit_products_that_the_library_lacks_run_on_ours),
         TEST(grouped_products_of_8_bits_have_kernels_of_their_own),
         TEST(weight_gradients_of_8_bits_have_kernels_of_their_own),
         TEST(a_sum_over_rows_is_a_product_of_its_two_operands),
