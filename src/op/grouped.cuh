@@ -175,19 +175,11 @@ typedef struct GroupTile {
 
 /* The scales of an 8-bit operand. Those of a row of data lie one behind the other. */
 typedef struct Scales {
-<<<<<<< HEAD
-    const float *at;         /* NULL: the operand is plain */
-    int64_t data_rows, rows; /* of a matrix: rows of data, rows of scales */
-    int64_t cols, height;    /* columns of scales; rows of data that share one */
-    bool along;              /* each 128 terms have a scale of their own; else all have one */
-    bool by_group;           /* the columns are those of groups */
-=======
     const float *at, *end;   /* NULL: the operand is plain */
     int64_t data_rows, rows; /* of a matrix: rows of data, rows of scales */
     int64_t cols, height;    /* columns of scales; rows of data that share one */
     bool along;              /* each 128 terms have a scale of their own; else all have one */
     bool by_group;           /* the columns are those of groups */
->>>>>>> gk
 
     /* The first scale of a row of data, for terms of this group. */
     __device__ __forceinline__ const float *of_row(int64_t row, int64_t group) const
