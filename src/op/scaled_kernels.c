@@ -92,7 +92,7 @@ static bool hopper_can(const void *call, KernelWhy *why)
 static void hopper_needs(char out[KERNEL_NEEDS_MAX])
 {
     (void)snprintf(out, KERNEL_NEEDS_MAX,
-                   "right side e4m3, without 1 x 128 if it makes bf16; whole packs of %d bytes",
+                   "right side e4m3, not 1 x 128 for bf16 results; rows of packs of %d bytes",
                    PACK_BYTES);
 }
 
