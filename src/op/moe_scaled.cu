@@ -116,15 +116,16 @@ template <Kernel KERNEL> static Status dense(struct Exec *ex, const char *op, co
     MoeProduct p = {};
     p.op = op, p.in = s.a.q, p.w = s.b.q, p.offsets = &ONE_GROUP, p.rows = &rows;
     p.I = s.k, p.O = s.n, p.turned = true, p.result = p.out = &c;
-    return scaled_types<KERNEL, false, false>(s.a.q->data.dtype == DTYPE_E5M2, f32, false,
-                                              [&](auto types) {
-        typedef decltype(types) Types;
-        if (f32)
-            return launch(ex, op, ScaledSum<Types>(groups_of(&ONE_GROUP, &rows, NULL), *s.a.q,
-                                                   *s.b.q, &c, s.r == NULL));
-        if (s.r != NULL) return launch(ex, op, ResidualStore<Types>(p, s.r));
-        return launch(ex, op, RowProduct<Types, true, false, false>(p));
-    });
+    return scaled_types<KERNEL, false, false>(
+        s.a.q->data.dtype == DTYPE_E5M2, f32, false, [&](auto types) {
+            typedef decltype(types) Types;
+            if (f32)
+                return launch(ex, op,
+                              ScaledSum<Types>(groups_of(&ONE_GROUP, &rows, NULL), *s.a.q, *s.b.q,
+                                               &c, s.r == NULL));
+            if (s.r != NULL) return launch(ex, op, ResidualStore<Types>(p, s.r));
+            return launch(ex, op, RowProduct<Types, true, false, false>(p));
+        });
 }
 
 /* Entries for each kernel, which product_kernels.c names. */

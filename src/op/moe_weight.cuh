@@ -59,7 +59,6 @@ template <typename Types> struct SumResult : Types {
     }
 };
 
-
 /* Clears dw of experts without rows, which have no tile. Each expert has a column of blocks. */
 static __global__ void clear_empty_kernel(Groups groups, float *dw, int64_t each)
 {

@@ -139,8 +139,9 @@ static bool scaled_fits(const GroupedCall *c, int64_t columns, KernelWhy *why)
     bool fit = aligned(c->a->data.data) && aligned(c->b->data.data) && columns % PACK_BYTES == 0;
     for (int i = 0; i < GROUPED_AT; i++) fit = fit && aligned(c->at[i]);
     if (!fit) return kernel_refuses(why, false, "rows do not lie at multiples of 16 bytes");
-    return c->experts <= SCALED_EXPERTS ||
-           kernel_refuses(why, false, "over %d experts", SCALED_EXPERTS);
+    if (c->experts <= SCALED_EXPERTS && tensor_elems(&c->a->data) / PACK_BYTES < UINT32_MAX)
+        return true;
+    return kernel_refuses(why, false, "over %d experts or 2^36 elements", SCALED_EXPERTS);
 }
 
 /* A tile has one scale of w for 128 columns, or for 64 gates and for their ups. */
@@ -174,9 +175,11 @@ static bool scaled_weight_can(const void *call, KernelWhy *why)
 
 static void scaled_product_needs(char out[KERNEL_NEEDS_MAX])
 {
-    (void)snprintf(out, KERNEL_NEEDS_MAX,
-                   "widths multiples of 16, gates of %d with 128 x 128; at most %d experts",
-                   PAIR_BLOCK, SCALED_EXPERTS);
+    (void)snprintf(
+        out, KERNEL_NEEDS_MAX,
+        "widths multiples of 16, gates of %d with 128 x 128; at most %d experts and 2^36 "
+        "elements",
+        PAIR_BLOCK, SCALED_EXPERTS);
 }
 
 static void scaled_weight_needs(char out[KERNEL_NEEDS_MAX])

@@ -2,6 +2,7 @@
  * operands stand for, in double. Where there is a GPU, its kernels run, too, and are compared with
  * the CPU. Operands are made on the CPU alone: what they hold is tested in test_quant.c. */
 #include "moe_case.h"
+#include "op/linear.h"
 #include "op/quant.h"
 
 typedef struct ScaledCase {
@@ -13,10 +14,14 @@ typedef struct ScaledCase {
 
 /* Groups of all sizes, and one past a tile. Widths: whole packs for a GPU's own kernel, also with a
  * last piece of k that is no whole block; then widths that only the plain kernel takes. */
-#define ALL_SIZES { 226, 2, 8, 272, 192, 5 }, { 0, 1, 63, 64, 65, 127, 129, 3 }
-#define ONE_EACH  { 4, 2, 8, 256, 64, 1 }, { 1, 1, 1, 1, 1, 1, 1, 1 }
-#define ONE_GROUP { 700, 1, 4, 528, 128, 0 }, { 0, 0, 700, 0 }
-#define NO_PACKS  { 226, 2, 8, 33, 17, 5 }, { 0, 1, 63, 64, 65, 127, 129, 3 }
+#define ALL_SIZES                                                                                  \
+    { 226, 2, 8, 272, 192, 5 }, { 0, 1, 63, 64, 65, 127, 129, 3 }
+#define ONE_EACH                                                                                   \
+    { 4, 2, 8, 256, 64, 1 }, { 1, 1, 1, 1, 1, 1, 1, 1 }
+#define ONE_GROUP                                                                                  \
+    { 700, 1, 4, 528, 128, 0 }, { 0, 0, 700, 0 }
+#define NO_PACKS                                                                                   \
+    { 226, 2, 8, 33, 17, 5 }, { 0, 1, 63, 64, 65, 127, 129, 3 }
 
 static const ScaledCase scaled_cases[] = {
     { { ALL_SIZES }, OPERAND_1X128, OPERAND_128X128, DTYPE_E4M3, DTYPE_BF16 },
@@ -35,8 +40,8 @@ enum { SCALED_CASES = sizeof scaled_cases / sizeof *scaled_cases };
 
 /* The operands of all six products. */
 typedef struct Eight {
-    Operand x, w1, w2, act;           /* forward */
-    Operand dy, dpre, w1_t, w2_t;     /* gradients of rows */
+    Operand x, w1, w2, act;            /* forward */
+    Operand dy, dpre, w1_t, w2_t;      /* gradients of rows */
     Operand x_t, dy_t, dpre_t, wact_t; /* gradients of weights */
 } Eight;
 
@@ -116,7 +121,8 @@ static double value_at(const Operand *q, int64_t row, int64_t col, int64_t group
     int64_t cols = tensor_cols(&q->scale), at = col / g.width;
     if (q->kind == OPERAND_ROW && group >= 0) at = group;
     return (double)v *
-           (double)((const float *)q->scale.data)[(row / g.n * g.rows + row % g.n / g.height) * cols + at];
+           (double)((const float *)
+                        q->scale.data)[(row / g.n * g.rows + row % g.n / g.height) * cols + at];
 }
 
 static double *values_of(OpTest *t, const Operand *q)
@@ -463,6 +469,60 @@ static void rows_past_the_live_ones_are_neither_read_nor_written(void **state)
     }
 }
 
+/* Dense products, with pairs of scales for which a library has no kernel: on Hopper ours runs. */
+
+/* r + a b^T, where (rows, k) and (cols, k) lie in a and b. */
+static double *dense_of(OpTest *t, const Operand *a, const Operand *b, const Tensor *r)
+{
+    int64_t k = tensor_cols(&a->data), rows = a->data.dim[0], cols = b->data.dim[0];
+    double *x = values_of(t, a), *y = values_of(t, b), *c = optest_read(t, r);
+    for (int64_t i = 0; i < rows * cols; i++) {
+        const double *left = x + i / cols * k, *right = y + i % cols * k;
+        for (int64_t j = 0; j < k; j++) c[i] += left[j] * right[j];
+    }
+    return c;
+}
+
+static Operand flat_turned(OpTest *t, OperandKind kind, Dtype type, Tensor x)
+{
+    Operand q;
+    CHECK_OK(operand_new(&t->arena, kind, type, 2, DIMS(x.dim[1], x.dim[0]), &q));
+    q.transposed = true;
+    make_operand(t, (Quantize){ .x = x, .transposed = q });
+    return q;
+}
+
+static void dense_products_run_with_any_pair_of_scales(void **state)
+{
+    OpTest *t = *state;
+    const int64_t N = 304, I = 272, O = 392;
+    mirror_gives();
+    Tensor x = optest_normal(t, DTYPE_BF16, DIMS(N, I)),
+           w = optest_normal(t, DTYPE_BF16, DIMS(O, I));
+    Tensor dy = optest_normal(t, DTYPE_BF16, DIMS(N, O)),
+           r = optest_normal(t, DTYPE_BF16, DIMS(N, O));
+    Tensor none = optest_poisoned(t, DTYPE_BF16, DIMS(N, I));
+    memset(none.data, 0, tensor_bytes(&none));
+    LinearFwd f = { .x = as_rows(t, OPERAND_ROW, DTYPE_E4M3, x),
+                    .w = as_rows(t, OPERAND_TENSOR, DTYPE_E4M3, w),
+                    .r = r,
+                    .y = r };
+    double *want = dense_of(t, &f.x, &f.w, &r);
+    CHECK_OK(linear_fwd(&t->ex, f));
+    CHECK_TENSOR_WITHIN(&r, want, 5e-3);
+    LinearBwdInput b = { .dy = as_rows(t, OPERAND_128X128, DTYPE_E5M2, dy),
+                         .w = flat_turned(t, OPERAND_128X128, DTYPE_E4M3, w),
+                         .dx = optest_poisoned(t, DTYPE_BF16, DIMS(N, I)) };
+    CHECK_OK(linear_bwd_input(&t->ex, b));
+    CHECK_TENSOR_WITHIN(&b.dx, dense_of(t, &b.dy, &b.w, &none), 5e-3);
+    LinearBwdWeight g = { .dy = flat_turned(t, OPERAND_ROW, DTYPE_E5M2, dy),
+                          .x = flat_turned(t, OPERAND_1X128, DTYPE_E4M3, x),
+                          .dw = optest_normal(t, DTYPE_F32, DIMS(O, I)) };
+    want = dense_of(t, &g.dy, &g.x, &g.dw);
+    CHECK_OK(linear_bwd_weight(&t->ex, g));
+    CHECK_TENSOR_WITHIN(&g.dw, want, 1e-3);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -471,6 +531,7 @@ int main(void)
         TEST(outliers_zeros_and_denormals_stay_where_they_are),
         TEST(products_are_as_precise_as_their_formats),
         TEST(rows_past_the_live_ones_are_neither_read_nor_written),
+        MOE_TEST(dense_products_run_with_any_pair_of_scales, 2),
     };
     return TEST_RUN(tests);
 }

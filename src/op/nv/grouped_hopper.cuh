@@ -329,9 +329,9 @@ static __device__ __forceinline__ void row_finish(const P &p, const GroupTile &t
 /* The same for all rows of a lane, where `store` reads what reads_load has loaded. */
 template <typename P, typename S>
 static __device__ __forceinline__ void
-rows_finish(const P &p, const GroupTile &t, int first_row, const float (&sum)[S::BLOCKS][S::COLS / 2],
-            const typename P::Row (&row)[S::BLOCKS * 2], const Barriers &bar, uint32_t ring,
-            RingPlace *at)
+rows_finish(const P &p, const GroupTile &t, int first_row,
+            const float (&sum)[S::BLOCKS][S::COLS / 2], const typename P::Row (&row)[S::BLOCKS * 2],
+            const Barriers &bar, uint32_t ring, RingPlace *at)
 {
     constexpr int N = P::UNIT, LINE = hopper::BLOCK / 4 / N;
     int lane = (int)threadIdx.x % 32, q = lane % 4;
@@ -428,9 +428,8 @@ static __device__ __forceinline__ void rows_add(const HopperArgs<P> &args, const
 template <typename P, typename S>
 static __device__ __forceinline__ void
 tile_finish(const HopperArgs<P> &args, const GroupTile &t, int first_row,
-            const float (&sum)[S::BLOCKS][S::COLS / 2],
-            const typename P::Row (&row)[S::BLOCKS * 2], uint32_t mine, const Barriers &bar,
-            uint32_t ring, RingPlace *at)
+            const float (&sum)[S::BLOCKS][S::COLS / 2], const typename P::Row (&row)[S::BLOCKS * 2],
+            uint32_t mine, const Barriers &bar, uint32_t ring, RingPlace *at)
 {
     if constexpr (P::READS && P::EIGHT) {
         rows_finish<P, S>(args.p, t, first_row, sum, row, bar, ring, at);

@@ -16,6 +16,33 @@ namespace grouped
  * the tile x a stage's terms. */
 template <typename T, bool ALONG, int WIDTH> struct Gather;
 
+/* Where a thread copies one row of the tile from. 8-bit kernels have few registers for it, so there a
+ * row is the number of its first chunk, and all rows have one moving column. */
+template <typename T, bool SHORT = sizeof(T) == 1> struct GatherRow {
+    const T *at;
+
+    __device__ __forceinline__ void open(const View<T> &v, int64_t row, const T *column)
+    {
+        at = column + row * v.ld;
+    }
+    __device__ __forceinline__ const T *from(const T *) const { return at; }
+    __device__ __forceinline__ void next() { at += TERMS<T>; }
+};
+
+template <typename T> struct GatherRow<T, true> {
+    uint32_t begin;
+
+    __device__ __forceinline__ void open(const View<T> &v, int64_t row, const T *)
+    {
+        begin = (uint32_t)(row * v.ld / PACK<T>);
+    }
+    __device__ __forceinline__ const T *from(const T *column) const
+    {
+        return column + (uint64_t)begin * PACK<T>;
+    }
+    __device__ __forceinline__ void next() {}
+};
+
 /* Rows of memory are rows of the tile. A thread copies the same chunk of MINE rows, DOWN rows
  * apart. Bit q of `have` says that its q-th row exists; a row that does not exist becomes zeros.
  * left: terms from this thread's chunk to the end of a row. */
@@ -23,7 +50,8 @@ template <typename T, int WIDTH> struct Gather<T, true, WIDTH> {
     static constexpr int CHUNK = PACK<T>, ACROSS = TERMS<T> / CHUNK;
     static constexpr int DOWN = hopper::WARPGROUP / ACROSS;
     static constexpr int MINE = WIDTH / DOWN;
-    const T *at[MINE];
+    GatherRow<T> at[MINE];
+    const T *column; /* of this thread's next chunk, in the first row of memory */
     uint32_t have;
     int64_t left;
     int32_t next[MINE]; /* rows of memory of the next tile */
@@ -38,11 +66,12 @@ template <typename T, int WIDTH> struct Gather<T, true, WIDTH> {
     {
         int chunk = (int)threadIdx.x % ACROSS;
         left = v.cols - chunk * CHUNK;
+        column = v.data + chunk * CHUNK;
         have = 0;
 #pragma unroll
         for (int q = 0; q < MINE; q++) {
             have |= next[q] >= 0 ? 1u << q : 0;
-            at[q] = v.data + (int64_t)max(next[q], 0) * v.ld + chunk * CHUNK;
+            at[q].open(v, max(next[q], 0), column);
         }
     }
 
@@ -55,9 +84,11 @@ template <typename T, int WIDTH> struct Gather<T, true, WIDTH> {
 #pragma unroll
         for (int q = 0; q < MINE; q++) {
             bool inside = (have >> q & 1) != 0 && left > 0;
-            copy_chunk(to + q * DOWN * hopper::ROW_BYTES, inside ? at[q] : at[0], inside);
-            at[q] += TERMS<T>;
+            const T *from = at[q].from(column), *somewhere = at[0].from(column);
+            copy_chunk(to + q * DOWN * hopper::ROW_BYTES, inside ? from : somewhere, inside);
+            at[q].next();
         }
+        column += TERMS<T>;
         left -= TERMS<T>;
     }
 };

@@ -28,7 +28,8 @@ enum {
 };
 
 /* The scales of a stage: those of the tile's rows, then those of its columns. */
-template <typename S> static __device__ __forceinline__ uint32_t scales_room(uint32_t ring, int stage)
+template <typename S>
+static __device__ __forceinline__ uint32_t scales_room(uint32_t ring, int stage)
 {
     constexpr int BYTES = (S::ROWS + S::COLS) * (int)sizeof(float);
     static_assert(S::STAGES * BYTES <= SCALES_BYTES, "scales of all stages fit");
@@ -98,8 +99,7 @@ struct ColumnScale {
 /* Stores a stage's scales. Thread i has row i of the tile, the row WARPGROUP further, and columns in
  * the same way. EIGHT false: there is nothing to store. */
 template <typename P, typename S, bool EIGHT = P::EIGHT> struct ScalesLoader {
-    template <typename VA, typename VB>
-    __device__ __forceinline__ void open(const VA &, const VB &)
+    template <typename VA, typename VB> __device__ __forceinline__ void open(const VA &, const VB &)
     {
     }
     template <typename VA> __device__ __forceinline__ void look_ahead(const VA &) {}
@@ -202,9 +202,9 @@ static __device__ __forceinline__ void wave_multiply(float (&part)[WAVE_SUMS], u
 
 /* Sums all terms of a tile, of which this warp has rows from first_row on, with their scales. */
 template <typename P, typename S>
-static __device__ __forceinline__ void
-scaled_sum(const P &p, float (&sum)[S::BLOCKS][S::COLS / 2], const Barriers &bar, uint32_t ring,
-           int steps, int first_row, RingPlace *at)
+static __device__ __forceinline__ void scaled_sum(const P &p, float (&sum)[S::BLOCKS][S::COLS / 2],
+                                                  const Barriers &bar, uint32_t ring, int steps,
+                                                  int first_row, RingPlace *at)
 {
     constexpr bool A_E5M2 = std::is_same<typename P::A, E5M2Bits>::value;
     constexpr int ACROSS = S::COLS / WAVE, FLOAT = (int)sizeof(float);
@@ -224,9 +224,9 @@ scaled_sum(const P &p, float (&sum)[S::BLOCKS][S::COLS / 2], const Barriers &bar
             uint32_t rows = scales + (first_row + i * hopper::BLOCK + lane / 4) * FLOAT;
             uint32_t cols = scales + (S::ROWS + across * EACH) * FLOAT;
             float part[WAVE_SUMS];
-            wave_multiply<A_E5M2>(
-                part, hopper::operand_at(room + (block + i) * hopper::BLOCK_BYTES),
-                hopper::operand_at(b_room));
+            wave_multiply<A_E5M2>(part,
+                                  hopper::operand_at(room + (block + i) * hopper::BLOCK_BYTES),
+                                  hopper::operand_at(b_room));
             float left[2] = { hopper::shared_float(rows), hopper::shared_float(rows + 8 * FLOAT) };
             hopper::products_wait<0>();
             promote<P::SUMS>(part, &sum[i][across * WAVE_SUMS], left, at_end ? 0 : cols);

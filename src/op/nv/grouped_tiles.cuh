@@ -124,8 +124,7 @@ static __device__ __forceinline__ void counts_add(int64_t experts, int32_t *befo
 template <typename P, typename S>
 static __device__ __forceinline__ void tiles_count(const P &p, int32_t *before)
 {
-    counts_add(p.groups.experts, before,
-               [&](int64_t e) { return tiles_of_expert<P, S>(p, e); });
+    counts_add(p.groups.experts, before, [&](int64_t e) { return tiles_of_expert<P, S>(p, e); });
     if constexpr (P::SUMS && P::EIGHT)
         counts_add(p.groups.experts, before + p.groups.experts + 1, [&](int64_t e) {
             return (int32_t)whole_blocks(p.groups.first(e + 1) - p.groups.first(e));

@@ -47,11 +47,10 @@ Status tensor_map(const char *op, const grouped::TensorShape &t, int box_rows, b
     cuuint32_t flat_box[RANK] = { across, (cuuint32_t)box_rows, 1 };
     cuuint32_t paired_box[RANK] = { across, PAIR, 2, (cuuint32_t)box_rows / 2 / PAIR, 1 };
     cuuint32_t every[RANK] = { 1, 1, 1, 1, 1 };
-    CUresult r =
-        encode(out, type, pairs ? 5 : 3, (void *)(uintptr_t)t.data, pairs ? paired : flat,
-               pairs ? paired_bytes : flat_bytes, pairs ? paired_box : flat_box, every,
-               CU_TENSOR_MAP_INTERLEAVE_NONE, CU_TENSOR_MAP_SWIZZLE_128B,
-               CU_TENSOR_MAP_L2_PROMOTION_L2_256B, CU_TENSOR_MAP_FLOAT_OOB_FILL_NONE);
+    CUresult r = encode(out, type, pairs ? 5 : 3, (void *)(uintptr_t)t.data, pairs ? paired : flat,
+                        pairs ? paired_bytes : flat_bytes, pairs ? paired_box : flat_box, every,
+                        CU_TENSOR_MAP_INTERLEAVE_NONE, CU_TENSOR_MAP_SWIZZLE_128B,
+                        CU_TENSOR_MAP_L2_PROMOTION_L2_256B, CU_TENSOR_MAP_FLOAT_OOB_FILL_NONE);
     if (r == CUDA_SUCCESS) return OK;
     return FAIL(ERR_DEVICE,
                 "%s: the driver refuses a map of %lld x %lld x %lld elements (error %d)", op,
