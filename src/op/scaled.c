@@ -86,13 +86,18 @@ static void widen(const struct Exec *ex, const ScaledSide *s, int64_t first, int
     }
 }
 
+/* Rows [first, first + n) of c, and the first of the terms that were just summed. */
+typedef struct Part {
+    int64_t first, n, k;
+} Part;
+
 /* sum += product * scales of its rows and columns. */
-static void add_scaled(const struct Exec *ex, const ScaledArgs *s, int64_t first, int64_t n,
-                       int64_t k, const float *product, const float *column_scale, float *sum)
+static void add_scaled(const struct Exec *ex, const ScaledArgs *s, const Part *p,
+                       const float *product, const float *column_scale, float *sum)
 {
 #pragma omp parallel for schedule(static) num_threads(ex->threads)
-    for (int64_t i = 0; i < n; i++) {
-        float scale = scale_at(&s->a, first + i, k);
+    for (int64_t i = 0; i < p->n; i++) {
+        float scale = scale_at(&s->a, p->first + i, p->k);
         const float *from = product + i * s->n;
         float *to = sum + i * s->n;
 #pragma omp simd
@@ -100,11 +105,10 @@ static void add_scaled(const struct Exec *ex, const ScaledArgs *s, int64_t first
     }
 }
 
-/* A row of c, or of r, which has its layout. */
-static Tensor row_tensor(const void *at, const GemmResult *c, int64_t row, int64_t n)
+/* Bytes from the first row of c, or of r, which has its layout. */
+static size_t row_offset(const GemmResult *c, int64_t row)
 {
-    char *data = (char *)(uintptr_t)at + (size_t)(row * c->ld) * dtype_bytes(c->type);
-    return (Tensor){ data, c->type, 1, { n } };
+    return (size_t)(row * c->ld) * dtype_bytes(c->type);
 }
 
 static void load_sums(const struct Exec *ex, const ScaledArgs *s, int64_t first, int64_t n,
@@ -116,7 +120,7 @@ static void load_sums(const struct Exec *ex, const ScaledArgs *s, int64_t first,
         if (s->r == NULL)
             memset(to, 0, (size_t)s->n * sizeof *to);
         else
-            dtype_to_f32(to, row_tensor(s->r, &s->c, first + i, s->n).data, s->c.type, s->n);
+            dtype_to_f32(to, (const char *)s->r + row_offset(&s->c, first + i), s->c.type, s->n);
     }
 }
 
@@ -125,8 +129,8 @@ static void store_sums(const struct Exec *ex, const ScaledArgs *s, int64_t first
 {
 #pragma omp parallel for schedule(static) num_threads(ex->threads)
     for (int64_t i = 0; i < n; i++) {
-        Tensor row = row_tensor(s->c.at, &s->c, first + i, s->n);
-        dtype_from_f32(row.data, row.dtype, sum + i * s->n, s->n);
+        char *row = (char *)s->c.at + row_offset(&s->c, first + i);
+        dtype_from_f32(row, s->c.type, sum + i * s->n, s->n);
     }
 }
 
@@ -149,7 +153,7 @@ Status scaled_run(struct Exec *ex, const ScaledArgs *s, void *workspace)
             for (int64_t j = 0; j < s->n; j++) column_scale[j] = scale_at(&s->b, j, k);
             g.a.at = a, g.b.at = b, g.c.at = product;
             TRY(gemm_run(ex, &g, base + at.gemm));
-            add_scaled(ex, s, first, rows, k, product, column_scale, sum);
+            add_scaled(ex, s, &(Part){ first, rows, k }, product, column_scale, sum);
         }
         store_sums(ex, s, first, rows, sum);
     }
