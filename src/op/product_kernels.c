@@ -176,7 +176,8 @@ static bool scaled_weight_can(const void *call, KernelWhy *why)
 static void scaled_product_needs(char out[KERNEL_NEEDS_MAX])
 {
     (void)snprintf(out, KERNEL_NEEDS_MAX,
-                   "widths multiples of 16, gates of %d with 128 x 128; at most %d experts",
+                   "widths multiples of 16, gates of %d; at most %d experts and 2^36 "
+                   "elements",
                    PAIR_BLOCK, SCALED_EXPERTS);
 }
 

@@ -76,17 +76,15 @@ static quant::Job job_of(const Quantize *a, bool rows, bool columns, void *works
     job.width = columns ? tensor_cols(&t->data) : 0;
     /* Rows after the last group may fill one more strip than columns do. */
     job.strips = groups ? tiles_of(job.width) + rows : (job.n + S::HIGH - 1) / S::HIGH;
-    job.across = (job.d + S::COLS - 1) / S::COLS;
+    job.across = (uint32_t)((job.d + S::COLS - 1) / S::COLS);
+    job.down = (uint32_t)((job.strips + S::STRIPS - 1) / S::STRIPS);
     job.rows = side_of(q, 0, workspace);
     job.columns = side_of(t, job.groups, (char *)workspace + amax_bytes(&a->quant));
     job.pow2 = a->pow2;
     return job;
 }
 
-template <typename S> static int64_t blocks_of(const quant::Job &job)
-{
-    return job.matrices * ((job.strips + S::STRIPS - 1) / S::STRIPS) * job.across;
-}
+static int64_t blocks_of(const quant::Job &job) { return job.matrices * job.down * job.across; }
 
 /* One thread for each scale. */
 static __global__ void scale_kernel(const uint32_t *amax, int64_t n, float largest, bool pow2,
@@ -116,7 +114,7 @@ static Status amax_run(struct Exec *ex, const Quantize *a, const quant::Job &job
     if (covers_tiles(q)) TRY(gpu_fill(job.rows.amax, 0, amax_bytes(q), exec_stream(ex)));
     if (covers_tiles(t)) TRY(gpu_fill(job.columns.amax, 0, amax_bytes(t), exec_stream(ex)));
     quant::amax_kernel<T, S, PACKED, ROWS, COLUMNS>
-        <<<(unsigned)blocks_of<S>(job), S::THREADS, 0, exec_stream(ex)>>>(job);
+        <<<(unsigned)blocks_of(job), S::THREADS, 0, exec_stream(ex)>>>(job);
     TRY(kernel_status("quantize"));
     TRY(scales_run(ex, q, job.rows.amax, a->pow2));
     return scales_run(ex, t, job.columns.amax, a->pow2);
@@ -126,13 +124,13 @@ template <typename T, typename F, typename S, bool PACKED, bool ROWS, bool COLUM
 static Status blocks_run(struct Exec *ex, const Quantize *a)
 {
     quant::Job job = job_of<S>(a, ROWS, COLUMNS, exec_workspace(ex));
-    if (blocks_of<S>(job) == 0) return OK;
+    if (blocks_of(job) == 0) return OK;
     TRY((amax_run<T, S, PACKED, ROWS, COLUMNS>(ex, a, job)));
     /* What that pass measured is known now. */
     if (job.rows.amax != NULL) job.rows.lines = job.rows.whole = false;
     if (job.columns.amax != NULL) job.columns.lines = job.columns.whole = false;
     quant::quantize_kernel<T, F, S, PACKED, ROWS, COLUMNS>
-        <<<(unsigned)blocks_of<S>(job), S::THREADS, 0, exec_stream(ex)>>>(job);
+        <<<(unsigned)blocks_of(job), S::THREADS, 0, exec_stream(ex)>>>(job);
     return kernel_status("quantize");
 }
 

@@ -10,20 +10,25 @@
  *     Square   128 x 128   a scale for each 128 x 128
  *     Large    256 x 128   both operands
  *     Flat      32 x 512   rows: long reads and writes, and four scales of a row lie together
- *     Tall     512 x 64    columns: long writes, and four scales of a column lie together
+ *     Tall     256 x 64    columns: long writes, and two scales of a column lie together
  *
- * Bound by memory. Stores of scales count: one by one, those of 1 x 128 are as many memory accesses
- * as half of the data's stores. Measured on an H100 that copies 2.97 TB/s, with x of 32,768 x 7168
- * (128 x 128: 64 x 2816 x 2048), TB/s of all bytes:
+ * Bound by memory. Measured with x of 32,768 x 7168 (128 x 128: 64 x 2816 x 2048), TB/s of all bytes:
  *
- *     rows 1 x 128       2.79   128 x 128 throughout 2.61
- *     columns 1 x 128    2.67   128 x 128 throughout 2.33; 256 x 64 2.57; 1024 x 64 2.47
- *     both 1 x 128       2.34   128 x 128 throughout 2.24; 256 x 256 2.38, but with one scale a row
- *                               or tensor 8 % slower than 256 x 128
- *     128 x 128          2.89   transposed 2.87, both 2.83
+ *                                     H200    H100
+ *     copy                            4.19    2.97
+ *     rows 1 x 128                    3.85    2.79
+ *     columns 1 x 128                 3.53    2.57
+ *     both 1 x 128                    3.18    2.34
+ *     128 x 128                       4.03    2.89
+ *     128 x 128 transposed            3.97    2.87
+ *     128 x 128 both                  3.83    2.83
  *
- * Several tiles for each block, one after another, were slower: the loads of one do not overlap the
- * stores of the one before.
+ * Stores of scales are what columns lose: one by one, those of 1 x 128 are as many memory accesses
+ * as half of the data's stores. Squares throughout made 2.61 of rows and 2.33 of columns (H100). For
+ * columns 512 x 64 made 2.67 there but 3.24 on an H200, where large blocks hide less latency.
+ * Several tiles for each block, one after another, were slower as well: loads of one do not overlap
+ * stores of the one before. The H200's figures came from shorter ways to the first load
+ * (block_open); the H100's are from before that.
  *
  * A quotient is x / scale rounded once, as on the CPU, from the reciprocal and one correction:
  *
@@ -67,15 +72,16 @@ template <int ROWS_A, int COLS_A, int ACROSS_A> struct Shape {
     static constexpr int STRIPS = ROWS > TILE ? ROWS / TILE : 1; /* scales of a column */
     static constexpr int BLOCKS = COLS > TILE ? COLS / TILE : 1; /* scales of a row */
     static constexpr int HIGH = ROWS / STRIPS;                   /* rows of a strip */
+    static_assert(WARP / ACROSS * ROWS_EACH <= HIGH, "a warp has rows of one strip");
     static_assert(THREADS <= THREADS_MAX && STRIPS <= THREADS / WARP, "a warp finds a strip");
 };
 
 typedef Shape<TILE, TILE, 8> Square;
 typedef Shape<2 * TILE, TILE, 8> Large;
-typedef Shape<TILE / 4, 4 * TILE, 16> Flat;
-typedef Shape<4 * TILE, TILE / 2, 8> Tall;
+typedef Shape<WARP, 4 * TILE, 16> Flat;
+typedef Shape<2 * TILE, TILE / 2, 8> Tall;
 
-enum { ROWS_MAX = 4 * TILE, STRIPS_MAX = 4 };
+enum { STRIPS_MAX = 2 };
 
 static const uint32_t INFINITE = 0x7F800000u, NOT_A_NUMBER = 0x7FC00000u;
 static const float LEAST_SCALE = 0x1p-60f;
@@ -97,7 +103,8 @@ typedef struct Job {
     const int32_t *row_token, *offsets, *device, *first; /* as in Quantize; NULL: none */
     int64_t n, d, groups;                                /* n: rows of a matrix, R */
     int64_t width;                                       /* columns of the transposed data */
-    int64_t matrices, strips, across; /* strips of a matrix; blocks that lie along a row of x */
+    int64_t matrices, strips;                            /* strips of a matrix */
+    uint32_t across, down; /* blocks along a row of x, and along a column of a matrix */
     bool pow2;
 } Job;
 
@@ -113,7 +120,6 @@ typedef struct Strip {
  * BLOCKS; scale k of columns is strip k % STRIPS of column k / STRIPS. */
 typedef struct Shared {
     Strip strip[STRIPS_MAX];
-    int64_t source[ROWS_MAX]; /* the row of x */
     uint32_t row_most[THREADS_MAX],
         column_most[THREADS_MAX]; /* largest magnitudes, as bits of f32 */
     uint32_t most;
@@ -130,11 +136,12 @@ static __device__ __forceinline__ int clamp_rows(int64_t n, int most)
     return (int)max((int64_t)0, min((int64_t)most, n));
 }
 
-static __device__ __forceinline__ Strip matrix_strip(const Job &job, int64_t number, int high)
+static __device__ __forceinline__ Strip matrix_strip(const Job &job, int64_t matrix, int64_t number,
+                                                     int high)
 {
     Strip s = {};
-    s.matrix = number / job.strips;
-    s.column = s.first = number % job.strips * high;
+    s.matrix = matrix;
+    s.column = s.first = number * high;
     s.n = clamp_rows(job.n - s.first, high);
     s.live = clamp_rows(live_rows(job) - s.first, s.n);
     s.columns = true;
@@ -251,11 +258,18 @@ static __device__ __forceinline__ bool column_scale_make(const Job &job, int64_t
 
 /* ---- number by number: a thread has columns ---- */
 
+/* The row of x that a strip's row r, which is in use, is. */
+static __device__ __forceinline__ int64_t source_row(const Job &job, const Strip &s, int r)
+{
+    if (job.row_token != NULL) return job.row_token[s.first + r];
+    return s.matrix * job.n + (job.first == NULL ? 0 : *job.first) + s.first + r;
+}
+
 template <typename T>
-static __device__ __forceinline__ float number_at(const Job &job, const Shared &sh, int i,
+static __device__ __forceinline__ float number_at(const Job &job, const Strip &s, int r,
                                                   int64_t col)
 {
-    return to_f32(((const T *)job.x)[sh.source[i] * job.d + col]);
+    return to_f32(((const T *)job.x)[source_row(job, s, r) * job.d + col]);
 }
 
 static __device__ __forceinline__ void most_clear(Shared &sh)
@@ -265,7 +279,7 @@ static __device__ __forceinline__ void most_clear(Shared &sh)
 }
 
 /* The largest magnitudes. A NaN does not enter. */
-template <typename T, typename S>
+template <typename T, typename S, bool ROWS, bool COLUMNS>
 static __device__ void plain_most(const Job &job, int64_t col, Shared &sh)
 {
     most_clear(sh);
@@ -276,13 +290,13 @@ static __device__ void plain_most(const Job &job, int64_t col, Shared &sh)
         for (int i = 0; i < S::ROWS; i++) {
             const Strip &s = sh.strip[i / S::HIGH];
             if (i % S::HIGH >= s.live) continue;
-            float v = col + c < job.d ? number_at<T>(job, sh, i, col + c) : 0.0f;
+            float v = col + c < job.d ? number_at<T>(job, s, i % S::HIGH, col + c) : 0.0f;
             uint32_t bits = __float_as_uint(v) & 0x7FFFFFFFu;
             bits = bits > INFINITE ? 0 : bits;
-            atomicMax(&sh.column_most[c * S::STRIPS + i / S::HIGH], bits);
+            if (COLUMNS) atomicMax(&sh.column_most[c * S::STRIPS + i / S::HIGH], bits);
             bits = lanes_max(bits);
             if (threadIdx.x % WARP > 0) continue;
-            atomicMax(&sh.row_most[i * S::BLOCKS + c / TILE], bits);
+            if (ROWS) atomicMax(&sh.row_most[i * S::BLOCKS + c / TILE], bits);
             atomicMax(&sh.most, bits);
         }
     }
@@ -305,10 +319,11 @@ static __device__ void plain_write(const Job &job, int64_t col, const Shared &sh
     for (int k = (int)threadIdx.x; k < S::ROWS * S::COLS; k += S::THREADS) {
         int i = k / S::COLS, c = k % S::COLS;
         const Strip &s = sh.strip[i / S::HIGH];
-        int64_t column = col + c, row = i % S::HIGH;
+        int row = i % S::HIGH;
+        int64_t column = col + c;
         if (column >= job.d) continue;
         bool live = row < s.live;
-        float v = live ? number_at<T>(job, sh, i, column) : 0.0f;
+        float v = live ? number_at<T>(job, s, row, column) : 0.0f;
         if (ROWS && live)
             job.rows.data[(s.matrix * job.n + s.first + row) * job.d + column] =
                 plain_code<F>(v, sh.row_scale[i * S::BLOCKS + c / TILE].x);
@@ -363,19 +378,49 @@ static __device__ __forceinline__ void patch_forget(Patch &p)
     }
 }
 
+/* Lanes along a row have the same rows. Each reads the tokens of some of them, and the others get
+ * them from it. */
 template <typename S>
-static __device__ __forceinline__ void patch_load(const Job &job, int64_t col, const Shared &sh,
-                                                  Patch &p)
+static __device__ __forceinline__ void
+patch_gather(const Job &job, const Strip &s, const Place<S> &at, const Bf16 *x, int live, Patch &p)
 {
-    Place<S> at;
-    const Bf16 *x = (const Bf16 *)job.x + col + at.pack * PACK_COLS;
-    int live = sh.strip[at.strip].live - at.row % S::HIGH;
-    if (col + at.pack * PACK_COLS >= job.d) live = 0;
+    constexpr int ACROSS = S::ACROSS, EACH = ROWS_EACH / ACROSS;
+    static_assert(EACH * ACROSS == ROWS_EACH, "a lane reads whole tokens");
+    int begin = at.lane / ACROSS * ACROSS, mine = at.lane % ACROSS;
+    int32_t token[EACH];
 #pragma unroll
-    for (int i = 0; i < ROWS_EACH; i++) {
-        p.word[i] = make_uint4(0, 0, 0, 0);
-        if (i < live) p.word[i] = read_once((const uint4 *)(x + sh.source[at.row + i] * job.d));
+    for (int k = 0; k < EACH; k++) {
+        int i = k * ACROSS + mine;
+        token[k] = i < live ? job.row_token[s.first + at.row % S::HIGH + i] : 0;
     }
+    int32_t row[ROWS_EACH];
+#pragma unroll
+    for (int i = 0; i < ROWS_EACH; i++) row[i] = lane_get(token[i / ACROSS], begin + i % ACROSS);
+#pragma unroll
+    for (int i = 0; i < ROWS_EACH; i++)
+        if (i < live) p.word[i] = read_once((const uint4 *)(x + row[i] * job.d));
+}
+
+template <typename S>
+static __device__ __forceinline__ void patch_load(const Job &job, const Strip &s,
+                                                  const Place<S> &at, int64_t col, Patch &p)
+{
+    int first = at.row % S::HIGH, live = s.live - first;
+    bool inside = col + at.pack * PACK_COLS < job.d;
+    const Bf16 *x = (const Bf16 *)job.x + (inside ? col + at.pack * PACK_COLS : 0);
+#pragma unroll
+    for (int i = 0; i < ROWS_EACH; i++) p.word[i] = make_uint4(0, 0, 0, 0);
+    if (job.row_token != NULL) {
+        patch_gather(job, s, at, x, live, p);
+    } else {
+        x += source_row(job, s, first) * job.d;
+#pragma unroll
+        for (int i = 0; i < ROWS_EACH; i++)
+            if (inside && i < live) p.word[i] = read_once((const uint4 *)(x + i * job.d));
+    }
+#pragma unroll
+    for (int i = 0; i < ROWS_EACH; i++)
+        if (!inside) p.word[i] = make_uint4(0, 0, 0, 0);
 }
 
 /* Lanes whose numbers differ in bits [FROM, TO) have the same rows, or the same columns. */
@@ -525,46 +570,44 @@ static __device__ __forceinline__ void columns_write(const Job &job, int64_t col
 
 /* ---- the kernels ---- */
 
-/* Finds the block's strips, one a warp, and the rows of x that they read. Returns its first
- * column, or -1: there is nothing to do. */
-template <typename S>
-static __device__ __forceinline__ int64_t block_open(const Job &job, Shared &sh)
+/* Where a block is, and the strip of this thread's rows: a warp has rows of one strip. Blocks are
+ * short, so what stands before their first load counts: 64-bit divisions and a barrier cost 15 % on
+ * an H200. */
+typedef struct Begin {
+    int64_t col;
+    Strip strip;
+} Begin;
+
+template <typename S> static __device__ __forceinline__ Begin block_open(const Job &job, Shared &sh)
 {
-    int warp = (int)threadIdx.x / WARP;
-    int64_t groups = (job.strips + S::STRIPS - 1) / S::STRIPS, unit = blockIdx.x / job.across;
-    int64_t first = job.first == NULL ? 0 : *job.first;
-    if (warp < S::STRIPS) {
-        int64_t at = unit % groups * S::STRIPS + warp, number = unit / groups * job.strips + at;
-        Strip s = {};
-        s.column = job.width;
-        if (at < job.strips)
-            s = job.offsets != NULL ? group_strip(job, number) : matrix_strip(job, number, S::HIGH);
-        if (threadIdx.x % WARP == 0) sh.strip[warp] = s;
+    Place<S> at;
+    uint32_t unit = blockIdx.x / job.across, matrix = job.matrices == 1 ? 0 : unit / job.down;
+    int64_t number = (int64_t)(unit - matrix * job.down) * S::STRIPS + at.strip;
+    Begin b = {};
+    b.col = (int64_t)(blockIdx.x - unit * job.across) * S::COLS;
+    b.strip.column = job.width;
+    if (number < job.strips) {
+        b.strip = job.offsets != NULL ? group_strip(job, number)
+                                      : matrix_strip(job, matrix, number, S::HIGH);
     }
+    if (at.lane == 0) sh.strip[at.strip] = b.strip; /* its warps all write the same */
     most_clear(sh);
-    __syncthreads();
-    for (int i = (int)threadIdx.x; i < S::ROWS; i += S::THREADS) {
-        const Strip &s = sh.strip[i / S::HIGH];
-        int64_t row = s.first + i % S::HIGH, plain = s.matrix * job.n + first + row;
-        bool gathers = job.row_token != NULL && i % S::HIGH < s.live;
-        sh.source[i] = gathers ? job.row_token[row] : plain;
-    }
-    __syncthreads();
-    bool none = sh.strip[0].n == 0 && sh.strip[0].column >= job.width;
-    return none ? -1 : blockIdx.x % job.across * S::COLS;
+    return b;
 }
 
 /* The block's largest magnitudes. Returns: must it be written number by number? PACKED false: it
  * must always. */
 template <typename T, typename S, bool PACKED, bool ROWS, bool COLUMNS>
-static __device__ __forceinline__ bool block_most(const Job &job, int64_t col, Shared &sh, Patch &p)
+static __device__ __forceinline__ bool block_most(const Job &job, const Begin &b, Shared &sh,
+                                                  Patch &p)
 {
+    static_assert(!ROWS || S::ROWS * S::BLOCKS == S::THREADS, "a thread has a scale of rows");
+    static_assert(!COLUMNS || S::COLS * S::STRIPS == S::THREADS, "a thread has a scale of columns");
     bool strange = true;
-    if constexpr (PACKED) {
-        patch_load<S>(job, col, sh, p);
-        strange = __syncthreads_or(patch_most<S, ROWS, COLUMNS>(job, p, sh));
-    }
-    if (strange) plain_most<T, S>(job, col, sh);
+    if constexpr (PACKED) patch_load(job, b.strip, Place<S>(), b.col, p);
+    __syncthreads();
+    if constexpr (PACKED) strange = __syncthreads_or(patch_most<S, ROWS, COLUMNS>(job, p, sh));
+    if (strange) plain_most<T, S, ROWS, COLUMNS>(job, b.col, sh);
     return strange;
 }
 
@@ -574,17 +617,16 @@ static __global__ __launch_bounds__(S::THREADS,
 {
     __shared__ Shared sh;
     Patch p;
-    int64_t col = block_open<S>(job, sh);
-    if (col < 0) return;
-    bool strange = block_most<T, S, PACKED, ROWS, COLUMNS>(job, col, sh, p);
-    if (ROWS) strange |= row_scale_make<F, S>(job, col, sh);
-    if (COLUMNS) strange |= column_scale_make<F, S>(job, col, sh);
+    Begin b = block_open<S>(job, sh);
+    bool strange = block_most<T, S, PACKED, ROWS, COLUMNS>(job, b, sh, p);
+    if (ROWS) strange |= row_scale_make<F, S>(job, b.col, sh);
+    if (COLUMNS) strange |= column_scale_make<F, S>(job, b.col, sh);
     strange = __syncthreads_or(strange);
-    if (strange) plain_write<T, F, S, ROWS, COLUMNS>(job, col, sh);
+    if (strange) plain_write<T, F, S, ROWS, COLUMNS>(job, b.col, sh);
     if constexpr (PACKED) {
-        if (ROWS && !strange) rows_write<F, S>(job, col, p, sh);
+        if (ROWS && !strange) rows_write<F, S>(job, b.col, p, sh);
         if (ROWS && COLUMNS) patch_forget(p);
-        if (COLUMNS && !strange) columns_write<F, S>(job, col, p, sh);
+        if (COLUMNS && !strange) columns_write<F, S>(job, b.col, p, sh);
     }
 }
 
@@ -594,21 +636,21 @@ static __global__ __launch_bounds__(S::THREADS) void amax_kernel(const Job job)
 {
     __shared__ Shared sh;
     Patch p;
-    int k = (int)threadIdx.x;
+    int k = (int)threadIdx.x, i = k / S::BLOCKS % S::HIGH;
     const Side &r = job.rows, &c = job.columns;
-    int64_t col = block_open<S>(job, sh);
-    if (col < 0) return;
-    block_most<T, S, PACKED, ROWS, COLUMNS>(job, col, sh, p);
+    Begin b = block_open<S>(job, sh);
+    block_most<T, S, PACKED, ROWS, COLUMNS>(job, b, sh, p);
     __syncthreads();
-    int i = k / S::BLOCKS % S::HIGH;
-    const Strip &row = sh.strip[k / S::BLOCKS / S::HIGH], &column = sh.strip[k % S::STRIPS];
+    const Strip &row = sh.strip[k / S::BLOCKS / S::HIGH % S::STRIPS];
+    const Strip &column = sh.strip[k % S::STRIPS];
+    int64_t at = b.col + k / S::STRIPS;
     bool rows = ROWS && r.amax != NULL && i < row.live;
-    bool columns = COLUMNS && c.amax != NULL && column.columns && col + k / S::STRIPS < job.d;
+    bool columns = COLUMNS && c.amax != NULL && column.columns && at < job.d;
     if (rows && r.kind == OPERAND_ROW)
         atomicMax(&r.amax[row_scale_at(job, row, i, 0)], sh.row_most[k]);
     if (rows && r.kind == OPERAND_TENSOR && k == 0) atomicMax(&r.amax[row.matrix], sh.most);
     if (columns && c.kind == OPERAND_ROW)
-        atomicMax(&c.amax[column_scale_at(job, column, col + k / S::STRIPS)], sh.column_most[k]);
+        atomicMax(&c.amax[column_scale_at(job, column, at)], sh.column_most[k]);
     if (columns && c.kind == OPERAND_TENSOR && k == 0) atomicMax(&c.amax[column.matrix], sh.most);
 }
 

@@ -430,6 +430,26 @@ static void a_nan_stays_in_the_transposed_operand(void **state)
     }
 }
 
+/* One operand alone, in several blocks of threads, some of which have a NaN. */
+static void a_nan_moves_no_other_row_or_column(void **state)
+{
+    OpTest *t = *state;
+    optest_unguard(t);
+    for (int i = 0; i < KINDS * 2 * TYPES; i++) {
+        QuantCase c = { .M = 1, .N = 320, .D = 544, .live = 320, .act = DTYPE_BF16 };
+        OperandKind kind = kinds[i / 2 / TYPES].kind;
+        *(i / TYPES % 2 == 0 ? &c.rows : &c.columns) = kind;
+        c.type = types[i % TYPES].type;
+        QuantRun run;
+        ArenaMark mark = arena_mark(&t->arena);
+        quant_draw(t, &c, &run);
+        for (int64_t j = 0; j < c.D; j += 7) optest_set(&run.a.x, 200 * c.D + j, NAN);
+        CHECK_OK(quantize(&t->ex, run.a));
+        quant_compare_all(t, &run);
+        arena_release(&t->arena, mark);
+    }
+}
+
 static Tensor to_device(Exec *gpu, Arena *a, const Tensor *from)
 {
     Tensor out = *from;
@@ -493,6 +513,7 @@ int main(void)
         OP_TEST(numbers_of_all_sizes_are_divided_exactly, 1),
         OP_TEST(an_outlier_moves_its_own_scale_alone, 1),
         OP_TEST(a_nan_stays_in_the_transposed_operand, 1),
+        OP_TEST(a_nan_moves_no_other_row_or_column, 2),
         OP_TEST(on_a_gpu_an_infinity_makes_its_block_nan, 1),
     };
     return TEST_RUN(tests);

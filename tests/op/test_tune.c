@@ -4,6 +4,7 @@
 #include "op/choices.h"
 #include "op/libraries.h"
 #include "op/linear.h"
+#include "op/quant.h"
 
 typedef struct Sizes {
     int64_t N, O, I;
@@ -73,6 +74,38 @@ static void timed_products_match_the_cpu(void **state)
     }
     CHECK(count(exec_choices(&mirror.gpu), CHOICE_TIMED) >= 3 * SIZES);
     CHECK_INT(count(exec_choices(&mirror.gpu), CHOICE_FIRST), 0);
+    optest_close(&t);
+}
+
+/* One product for each pair of scales; all have the same shape, so only their kinds tell their
+ * choices apart. */
+static void timed_products_of_8_bit_operands_match_the_cpu(void **state)
+{
+    (void)state;
+    static const OperandKind pairs[][2] = { { OPERAND_TENSOR, OPERAND_TENSOR },
+                                            { OPERAND_ROW, OPERAND_ROW },
+                                            { OPERAND_1X128, OPERAND_128X128 },
+                                            { OPERAND_1X128, OPERAND_1X128 } };
+    OpTest t;
+    open_on_gpu(&t);
+    int before = count(exec_choices(&mirror.gpu), CHOICE_TIMED);
+    Tensor x = optest_normal(&t, DTYPE_BF16, DIMS(272, 400)), w;
+    Tensor y = optest_poisoned(&t, DTYPE_BF16, DIMS(272, 144));
+    w = optest_normal(&t, DTYPE_BF16, DIMS(144, 400));
+    for (int i = 0; i < 8; i++) {
+        Dtype type = i < 4 ? DTYPE_E4M3 : DTYPE_E5M2;
+        LinearFwd a = { .y = y };
+        CHECK_OK(operand_new(&t.arena, pairs[i % 4][0], type, 2, x.dim, &a.x));
+        CHECK_OK(operand_new(&t.arena, pairs[i % 4][1], DTYPE_E4M3, 2, w.dim, &a.w));
+        CHECK_OK(quantize(&t.ex, (Quantize){ .x = x, .quant = a.x }));
+        CHECK_OK(quantize(&t.ex, (Quantize){ .x = w, .quant = a.w }));
+        CHECK_OK(exec_tune(&mirror.gpu, true));
+        CHECK_OK(linear_fwd(&t.ex, a));
+        CHECK_OK(exec_tune(&mirror.gpu, false));
+        CHECK_OK(linear_fwd(&t.ex, a));
+    }
+    if (gpu_limit(GPU_CAPABILITY_MAJOR) == 9)
+        CHECK_INT(count(exec_choices(&mirror.gpu), CHOICE_TIMED) - before, 8);
     optest_close(&t);
 }
 
@@ -289,6 +322,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         TEST(timed_products_match_the_cpu),
+        TEST(timed_products_of_8_bit_operands_match_the_cpu),
         TEST(a_text_of_choices_gives_the_same_bits),
         TEST(without_tuning_the_first_proposal_is_taken_every_time),
         TEST(an_algorithm_that_does_not_fit_is_replaced),

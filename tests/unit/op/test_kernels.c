@@ -267,13 +267,13 @@ static void dense_products_go_to_the_library_where_it_has_the_types(void **state
 }
 
 /* Products of 8-bit operands (m, n, k): which pairs of types and scales the library takes. */
-typedef struct EightBit {
+typedef struct Dense8Bit {
     Operand a, b;
     ScaledArgs s;
     ScaledCall call;
-} EightBit;
+} Dense8Bit;
 
-static Operand eight_bit_operand(OperandKind kind, int64_t n, int64_t k)
+static Operand dense_8bit_operand(OperandKind kind, int64_t n, int64_t k)
 {
     OperandGrid g = operand_grid(kind, n, k);
     return (Operand){ .data = { (void *)64, DTYPE_E4M3, 2, { n, k } },
@@ -281,22 +281,24 @@ static Operand eight_bit_operand(OperandKind kind, int64_t n, int64_t k)
                       .kind = kind };
 }
 
-static void eight_bit_make(EightBit *e, OperandKind a, OperandKind b, int64_t m, int64_t n,
-                           int64_t k)
+static void dense_8bit_make(Dense8Bit *e, OperandKind a, OperandKind b, int64_t m, int64_t n,
+                            int64_t k)
 {
-    e->a = eight_bit_operand(a, m, k), e->b = eight_bit_operand(b, n, k);
+    e->a = dense_8bit_operand(a, m, k), e->b = dense_8bit_operand(b, n, k);
     e->s = (ScaledArgs){
         .m = m, .n = n, .k = k, .a.q = &e->a, .b.q = &e->b, .c = { (void *)64, DTYPE_BF16, n }
     };
     e->call = (ScaledCall){ .s = &e->s };
 }
 
-static void check_eight_bit(EightBit *e, const char *name, const char *why)
+/* On a device without a kernel of our own for them. */
+static void check_dense_8bit(Dense8Bit *e, const char *why)
 {
-    check_row(&scaled_kernels, &kernel_device_full, &e->call, name, why);
+    KernelDevice ada = { .vendor = VENDOR_NVIDIA, .capability = 89 };
+    check_row(&scaled_kernels, &ada, &e->call, why == NULL ? "cublaslt" : "plain", why);
 }
 
-static void eight_bit_products_go_to_the_library_in_the_pairs_of_recipes(void **state)
+static void dense_8bit_products_go_to_the_library_in_the_pairs_of_recipes(void **state)
 {
     (void)state;
     static const OperandKind pairs[][2] = { { OPERAND_TENSOR, OPERAND_TENSOR },
@@ -304,77 +306,59 @@ static void eight_bit_products_go_to_the_library_in_the_pairs_of_recipes(void **
                                             { OPERAND_1X128, OPERAND_128X128 },
                                             { OPERAND_128X128, OPERAND_1X128 },
                                             { OPERAND_1X128, OPERAND_1X128 } };
-    EightBit e;
+    Dense8Bit e;
     for (int i = 0; i < 5; i++) {
-        eight_bit_make(&e, pairs[i][0], pairs[i][1], 64, 48, 256);
-        check_eight_bit(&e, "cublaslt", NULL);
+        dense_8bit_make(&e, pairs[i][0], pairs[i][1], 64, 48, 256);
+        check_dense_8bit(&e, NULL);
     }
-    eight_bit_make(&e, OPERAND_128X128, OPERAND_128X128, 64, 48, 256);
-    check_eight_bit(&e, "hopper", "operands of kinds 4 and 4");
-    eight_bit_make(&e, OPERAND_ROW, OPERAND_TENSOR, 64, 48, 256);
-    check_eight_bit(&e, "hopper", "operands of kinds 2 and 1");
-    eight_bit_make(&e, OPERAND_ROW, OPERAND_ROW, 64, 48, 256);
+    dense_8bit_make(&e, OPERAND_128X128, OPERAND_128X128, 64, 48, 256);
+    check_dense_8bit(&e, "operands of kinds 4 and 4");
+    check_row(&scaled_kernels, &kernel_device_full, &e.call, "hopper", "operands of kinds 4 and 4");
+    dense_8bit_make(&e, OPERAND_ROW, OPERAND_TENSOR, 64, 48, 256);
+    check_dense_8bit(&e, "operands of kinds 2 and 1");
+    dense_8bit_make(&e, OPERAND_ROW, OPERAND_ROW, 64, 48, 256);
     e.a.data.dtype = DTYPE_E5M2;
-    check_eight_bit(&e, "cublaslt", NULL);
+    check_dense_8bit(&e, NULL);
     e.b.data.dtype = DTYPE_E5M2;
-    check_eight_bit(&e, "plain", "both operands are e5m2");
+    check_dense_8bit(&e, "both operands are e5m2");
     KernelDevice ampere = { .vendor = VENDOR_NVIDIA, .capability = 80 };
     check_row(&scaled_kernels, &ampere, &e.call, "plain",
               "compute capability is 8.0, 8.9 is the least");
 }
 
-static void eight_bit_rows_begin_at_packs(void **state)
+static void dense_8bit_rows_begin_at_packs(void **state)
 {
     (void)state;
     const char *packs = "rows do not lie at multiples of 16 bytes";
-    EightBit e;
-    eight_bit_make(&e, OPERAND_TENSOR, OPERAND_TENSOR, 63, 48, 256);
-    check_eight_bit(&e, "cublaslt", NULL); /* any number of rows */
-    eight_bit_make(&e, OPERAND_TENSOR, OPERAND_TENSOR, 64, 48, 248);
-    check_eight_bit(&e, "plain", packs);
-    eight_bit_make(&e, OPERAND_TENSOR, OPERAND_TENSOR, 64, 44, 256);
-    check_eight_bit(&e, "plain", packs);
+    Dense8Bit e;
+    dense_8bit_make(&e, OPERAND_TENSOR, OPERAND_TENSOR, 63, 48, 256);
+    check_dense_8bit(&e, NULL); /* any number of rows */
+    dense_8bit_make(&e, OPERAND_TENSOR, OPERAND_TENSOR, 64, 48, 248);
+    check_dense_8bit(&e, packs);
+    dense_8bit_make(&e, OPERAND_TENSOR, OPERAND_TENSOR, 64, 44, 256);
+    check_dense_8bit(&e, packs);
     e.s.c.type = DTYPE_F32; /* 44 of them are 11 packs */
-    check_eight_bit(&e, "cublaslt", NULL);
+    check_dense_8bit(&e, NULL);
     e.s.r = (void *)72;
-    check_eight_bit(&e, "plain", packs);
-    eight_bit_make(&e, OPERAND_1X128, OPERAND_128X128, 63, 48, 256);
-    check_eight_bit(&e, "hopper", "rows with scales of 1 x 128 are no multiple of 4");
-    eight_bit_make(&e, OPERAND_TENSOR, OPERAND_TENSOR, 64, 48, 0);
-    check_eight_bit(&e, "plain", "there is nothing to multiply");
+    check_dense_8bit(&e, packs);
+    dense_8bit_make(&e, OPERAND_1X128, OPERAND_128X128, 63, 48, 256);
+    check_dense_8bit(&e, "rows with scales of 1 x 128 are no multiple of 4");
+    dense_8bit_make(&e, OPERAND_TENSOR, OPERAND_TENSOR, 64, 48, 0);
+    check_dense_8bit(&e, "there is nothing to multiply");
 }
 
 /* Copies of scales: 64 rows of 2, and a row of 2 that becomes 4. */
 static void the_workspace_holds_copies_of_scales(void **state)
 {
     (void)state;
-    EightBit e;
-    eight_bit_make(&e, OPERAND_1X128, OPERAND_128X128, 64, 48, 256);
+    Dense8Bit e;
+    dense_8bit_make(&e, OPERAND_1X128, OPERAND_128X128, 64, 48, 256);
     CHECK_INT(scaled_scales_bytes(&e.a), arena_rounded(64 * 4 * 4));
     CHECK_INT(scaled_scales_bytes(&e.b), arena_rounded(4 * 4));
     CHECK_INT(scaled_dense_workspace(&e.s),
               DENSE_WORKSPACE + arena_rounded(64 * 4 * 4) + arena_rounded(4 * 4));
-    eight_bit_make(&e, OPERAND_ROW, OPERAND_ROW, 64, 48, 256);
+    dense_8bit_make(&e, OPERAND_ROW, OPERAND_ROW, 64, 48, 256);
     CHECK_INT(scaled_dense_workspace(&e.s), DENSE_WORKSPACE);
-}
-
-/* Our own kernel multiplies other pairs, but not into windows, and into f32 only by adding there. */
-static void eight_bit_products_that_the_library_lacks_run_on_ours(void **state)
-{
-    (void)state;
-    const char *why = "operands of kinds 2 and 1";
-    EightBit e;
-    eight_bit_make(&e, OPERAND_ROW, OPERAND_TENSOR, 64, 48, 256);
-    e.s.c.ld = 64;
-    check_eight_bit(&e, "plain", why);
-    e.s.c.ld = 48, e.s.r = (void *)128;
-    check_eight_bit(&e, "hopper", why);
-    e.s.c.type = DTYPE_F32;
-    check_eight_bit(&e, "plain", why);
-    e.s.r = e.s.c.at;
-    check_eight_bit(&e, "hopper", why);
-    eight_bit_make(&e, OPERAND_ROW, OPERAND_1X128, 64, 48, 256);
-    check_eight_bit(&e, "plain", "operands of kinds 2 and 3");
 }
 
 /* 8 experts of 24 x 16, rows of 16. */
@@ -458,7 +442,7 @@ static void many_experts_or_elements_go_to_the_kernel_of_every_chip(void **state
 }
 
 /* 8 bits: rows of in and of w have I = 256 elements; results have 128 columns. */
-static void eight_bit_experts_make(Experts *e)
+static void eight_bit_make(Experts *e)
 {
     experts_make(e, DTYPE_BF16);
     e->in.kind = OPERAND_1X128, e->in.data.dtype = DTYPE_E4M3;
@@ -467,7 +451,7 @@ static void eight_bit_experts_make(Experts *e)
     e->out.dim[1] = 128;
 }
 
-static void check_eight_bit_experts(const Experts *e, int capability, const char *why)
+static void check_eight_bit(const Experts *e, int capability, const char *why)
 {
     KernelDevice d = { .vendor = VENDOR_NVIDIA, .capability = capability };
     GroupedCall call = moe_product_call(&e->product);
@@ -480,33 +464,33 @@ static void grouped_products_of_8_bits_have_kernels_of_their_own(void **state)
 {
     (void)state;
     Experts e;
-    eight_bit_experts_make(&e);
-    check_eight_bit_experts(&e, 90, NULL);
-    check_eight_bit_experts(&e, 100, "compute capability is 10.0, 9.0 is the most");
+    eight_bit_make(&e);
+    check_eight_bit(&e, 90, NULL);
+    check_eight_bit(&e, 100, "compute capability is 10.0, 9.0 is the most");
     e.in.data.dtype = DTYPE_E5M2;
-    check_eight_bit_experts(&e, 90, NULL);
+    check_eight_bit(&e, 90, NULL);
     e.product.epilogue = MOE_SWIGLU;
-    check_eight_bit_experts(&e, 90, "operands are e5m2 and e4m3");
+    check_eight_bit(&e, 90, "operands are e5m2 and e4m3");
     e.in.data.dtype = DTYPE_E4M3;
-    check_eight_bit_experts(&e, 90, NULL);
+    check_eight_bit(&e, 90, NULL);
     e.out.dim[1] = 96; /* gates of two blocks in one tile */
-    check_eight_bit_experts(&e, 90, "gates and ups are 96 rows, no multiple of 64");
+    check_eight_bit(&e, 90, "gates and ups are 96 rows, no multiple of 64");
     e.w.kind = OPERAND_ROW;
-    check_eight_bit_experts(&e, 90, NULL);
+    check_eight_bit(&e, 90, NULL);
     e.w.kind = OPERAND_1X128;
-    check_eight_bit_experts(&e, 90, "w has a scale for each 1 x 128");
-    eight_bit_experts_make(&e);
+    check_eight_bit(&e, 90, "w has a scale for each 1 x 128");
+    eight_bit_make(&e);
     e.product.I = 264;
-    check_eight_bit_experts(&e, 90, "rows do not lie at multiples of 16 bytes");
-    eight_bit_experts_make(&e);
+    check_eight_bit(&e, 90, "rows do not lie at multiples of 16 bytes");
+    eight_bit_make(&e);
     e.out.dim[1] = 124;
-    check_eight_bit_experts(&e, 90, "rows do not lie at multiples of 16 bytes");
-    eight_bit_experts_make(&e);
+    check_eight_bit(&e, 90, "rows do not lie at multiples of 16 bytes");
+    eight_bit_make(&e);
     e.out.dtype = DTYPE_F32;
-    check_eight_bit_experts(&e, 90, "results are f32, it makes bf16");
-    eight_bit_experts_make(&e);
+    check_eight_bit(&e, 90, "results are f32, it makes bf16");
+    eight_bit_make(&e);
     e.offsets.dim[1] = 1026;
-    check_eight_bit_experts(&e, 90, "over 1024 experts or 2^36 elements");
+    check_eight_bit(&e, 90, "over 1024 experts or 2^36 elements");
 }
 
 /* Transposed operands of 24 and 16 rows. */
@@ -515,7 +499,7 @@ static void weight_gradients_of_8_bits_have_kernels_of_their_own(void **state)
     (void)state;
     KernelDevice d = { .vendor = VENDOR_NVIDIA, .capability = 90 };
     Experts e;
-    eight_bit_experts_make(&e);
+    eight_bit_make(&e);
     e.in.data.dim[0] = 24, e.in.data.dim[1] = 1024;
     e.w = e.in, e.w.data.dim[0] = 16;
     MoeSum sum = { .by_token = &e.in, .by_row = &e.w, .offsets = &e.offsets, .dw = &e.out };
@@ -562,13 +546,12 @@ int main(void)
         TEST(limits_of_attention_are_exact),
         TEST(the_deterministic_backward_pass_has_a_longest_sequence),
         TEST(dense_products_go_to_the_library_where_it_has_the_types),
-        TEST(eight_bit_products_go_to_the_library_in_the_pairs_of_recipes),
-        TEST(eight_bit_rows_begin_at_packs),
+        TEST(dense_8bit_products_go_to_the_library_in_the_pairs_of_recipes),
+        TEST(dense_8bit_rows_begin_at_packs),
         TEST(the_workspace_holds_copies_of_scales),
         TEST(grouped_products_go_to_the_chips_own_kernel),
         TEST(rows_that_are_no_whole_packs_go_to_the_plain_kernel),
         TEST(many_experts_or_elements_go_to_the_kernel_of_every_chip),
-        TEST(eight_bit_products_that_the_library_lacks_run_on_ours),
         TEST(grouped_products_of_8_bits_have_kernels_of_their_own),
         TEST(weight_gradients_of_8_bits_have_kernels_of_their_own),
         TEST(a_sum_over_rows_is_a_product_of_its_two_operands),
