@@ -22,7 +22,8 @@
  *     weight gradients with an index in B    TILE_TALL    462   TILE_SHARED 422
  *
  * What a policy reads when it stores (READS) is prefetched into L2, and loaded into registers ahead
- * of use.
+ * of use. With 8-bit operands it comes through the ring, after the tile's terms: 640 TFLOP/s instead
+ * of 460 for Qwen3's gradient of SwiGLU on an H100.
  *
  * A barrier distinguishes two phases, not three. So with TILE_IN_TURN, a warpgroup waits for its
  * first stage only after the other one has seen its last stage.
@@ -351,7 +352,9 @@ rows_finish(const P &p, const GroupTile &t, int first_row,
                 auto extra = P::extra_of(hopper::shared_get(from + (chunk << 4)),
                                          hopper::shared_get(from + S::A_BYTES + (chunk << 4)));
                 unit_take<N>(sum[r / 2], r % 2, u, v);
-                if (i < t.rows) dot[r] += p.store(t, i, (u * 4 + q) * N, v, extra, row[r]);
+                /* past the last column there are other numbers, or none */
+                bool have = i < t.rows && t.col + (u * 4 + q) * N < p.n;
+                if (have) dot[r] += p.store(t, i, (u * 4 + q) * N, v, extra, row[r]);
             }
         }
         __syncwarp(); /* all lanes have read the stage */

@@ -12,6 +12,13 @@
  * are gates and ups by turns. If B's scales do not change along k, they are applied after all terms.
  *
  * TILE_IN_TURN is not used: one warpgroup alone would leave the matrix units idle while it adds.
+ * Measured on an H100, in TFLOP/s: x W1^T with SwiGLU, D 2048, 990 with TILE_SHARED, 674 in turn.
+ *
+ * Weight gradients are bound by their additions to memory, 0.4 to 0.5 ms a GB. What did not help:
+ * prefetching dw into L2 during a tile's stages, adding from registers (red.v2) instead of by the
+ * copy engine, blocks that begin at different times, one warpgroup some stages ahead of the other.
+ * What helped: loading scales four stages at a time. Loads of 4 bytes had kept L1 busy (V3's W1: 625
+ * TFLOP/s, then 710).
  */
 #ifndef OP_NV_GROUPED_SCALED_CUH
 #define OP_NV_GROUPED_SCALED_CUH

@@ -361,6 +361,27 @@ static void the_workspace_holds_copies_of_scales(void **state)
     CHECK_INT(scaled_dense_workspace(&e.s), DENSE_WORKSPACE);
 }
 
+/* Our own kernel multiplies other pairs, but not into windows, and into f32 only by adding there. */
+static void dense_8bit_products_that_the_library_lacks_run_on_ours(void **state)
+{
+    (void)state;
+    const KernelTable *t = &scaled_kernels;
+    const KernelDevice *d = &kernel_device_full;
+    const char *why = "operands of kinds 2 and 1";
+    Dense8Bit e;
+    dense_8bit_make(&e, OPERAND_ROW, OPERAND_TENSOR, 64, 48, 256);
+    e.s.c.ld = 64;
+    check_row(t, d, &e.call, "plain", why);
+    e.s.c.ld = 48, e.s.r = (void *)128;
+    check_row(t, d, &e.call, "hopper", why);
+    e.s.c.type = DTYPE_F32;
+    check_row(t, d, &e.call, "plain", why);
+    e.s.r = e.s.c.at;
+    check_row(t, d, &e.call, "hopper", why);
+    dense_8bit_make(&e, OPERAND_ROW, OPERAND_1X128, 64, 48, 256);
+    check_row(t, d, &e.call, "plain", "operands of kinds 2 and 3");
+}
+
 /* 8 experts of 24 x 16, rows of 16. */
 typedef struct Experts {
     Tensor offsets, out;
@@ -552,6 +573,7 @@ int main(void)
         TEST(grouped_products_go_to_the_chips_own_kernel),
         TEST(rows_that_are_no_whole_packs_go_to_the_plain_kernel),
         TEST(many_experts_or_elements_go_to_the_kernel_of_every_chip),
+        TEST(dense_8bit_products_that_the_library_lacks_run_on_ours),
         TEST(grouped_products_of_8_bits_have_kernels_of_their_own),
         TEST(weight_gradients_of_8_bits_have_kernels_of_their_own),
         TEST(a_sum_over_rows_is_a_product_of_its_two_operands),
