@@ -449,7 +449,7 @@ static void check_parts(const PlanPrice *p)
 static void prices_are_those_of_the_counting_run_and_the_simulator(void **state)
 {
     (void)state;
-    enum { GPUS = 120, PRICED = RUNS(12, 2) };
+    enum { GPUS = 120, PRICED = RUNS(8, 2) };
     static const char *const sets[][8] = {
         { "train.batch=960", "model.layers=24", "moe.experts=16", "train.micro_batch=1" },
         { "train.batch=960", "model.layers=25", "moe.experts=8", "train.micro_batch=1",
