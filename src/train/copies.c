@@ -34,6 +34,7 @@ Status copies_quantise(EngineParams *w)
         TRY(recipe_refresh(w->ex, w->spec, &w->layer[i]));
     }
     w->ex->layer = -1;
+    w->copies_old = false;
     return OK;
 }
 

@@ -643,6 +643,7 @@ Status engine_step(Engine *e, const Batch *batch, double lr, int64_t step, StepR
     write_batch(e, batch);
     int64_t waits = e->ex.waits;
     TRY(run_step_once(e, step));
+    e->params.copies_old = true;
     StepResult result = { .retried = retry_needed(e) };
     const float *overflow = engine_host(&e->arenas, &e->io.record.overflow);
     result.short_of = (Shortage){ overflow[OVERFLOW_BLOCKS] > 0, overflow[OVERFLOW_ROWS] > 0 };

@@ -179,6 +179,7 @@ typedef struct EngineParams {
     ParamTable table;
     ParamMemory memory;
     LayerWeights *layer; /* by layer of the spec */
+    bool copies_old;     /* an update ran since the 8-bit copies were made */
     bool *written;       /* by layer: do its experts' gradients hold sums yet? (shards_begin) */
     UpdateRange *ranges;
     Tensor *norms; /* gradients that this rank adds to the norm */

@@ -18,8 +18,9 @@ static Status zero_sums(Engine *e)
 {
     TRY(engine_zero(&e->arenas, &e->io.record.sums));
     TRY(engine_zero(&e->arenas, &e->io.record.counts));
-    if (e->params.training) TRY(copies_quantise(&e->params));
-    return e->list->program.evaluates ? OK : shards_begin(&e->params);
+    bool evaluates = e->list->program.evaluates;
+    if (!evaluates || e->params.copies_old) TRY(copies_quantise(&e->params));
+    return evaluates ? OK : shards_begin(&e->params);
 }
 
 /* Called by a wait that failed, on the thread that runs the list: "step 7: backward of micro-batch

@@ -2,6 +2,7 @@
  * infinity is named, and gradients point where those of f32 do. */
 #include "harness/param_view.h"
 #include "harness/tiny.h"
+#include "train/copies.h"
 
 #include <float.h>
 
@@ -124,6 +125,27 @@ static void copies_follow_the_update(void **state)
         tiny_close(&one);
         tiny_close(&two);
     }
+}
+
+/* An evaluation behind a step reads copies of the weights that the step left. */
+static void an_evaluation_reads_copies_of_the_last_weights(void **state)
+{
+    (void)state;
+    enum { TOKENS = 16 }; /* of those of a micro-batch */
+    Tiny t;
+    const float *losses = NULL;
+    float before[TOKENS];
+    open_with(&t, 0, "run.threads=1", NULL);
+    tiny_steps(&t, 0, 1);
+    t.batch.domain.dim[0] = t.shape.micro_batch;
+    for (int i = 0; i < 2; i++) { /* the second finds copies that are new */
+        CHECK_OK(engine_losses(&t.engine, &t.batch, &losses));
+        memcpy(before, losses, sizeof before);
+        CHECK_OK(copies_quantise(&t.engine.params));
+        CHECK_OK(engine_losses(&t.engine, &t.batch, &losses));
+        CHECK(memcmp(before, losses, sizeof before) == 0 && isfinite(before[0]));
+    }
+    tiny_close(&t);
 }
 
 /* The product of kv_b overflows, and attention's output with it. */
@@ -294,6 +316,7 @@ int main(void)
         TEST(recompute_does_not_change_a_bit),
         TEST(every_setting_of_a_recipe_changes_the_step),
         TEST(copies_follow_the_update),
+        TEST(an_evaluation_reads_copies_of_the_last_weights),
         TEST(an_infinity_is_named_by_step_layer_product_and_place),
         TEST(fifty_steps_learn_as_much_as_without_a_recipe),
         TEST(gradients_of_the_first_step_are_close_to_those_without_a_recipe),
