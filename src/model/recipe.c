@@ -41,9 +41,11 @@ bool recipe_quantises(const ModelSpec *s, const LayerSpec *l, ParamRole role)
     return s->recipe.kind != RECIPE_NONE && l->eight_bit && operand_names[role][0] != NULL;
 }
 
-bool recipe_columns_quantised(const LayerRun *r, ParamRole role)
+/* Does the weight gradient of `role` read 8-bit columns? A frozen matrix has none. */
+static bool quantises_columns(const LayerRun *r, ParamRole role)
 {
-    return r->spec->recipe.weight_gradients && recipe_quantises(r->spec, r->layer, role);
+    return r->spec->recipe.weight_gradients && r->weights->dw[role].data != NULL &&
+           recipe_quantises(r->spec, r->layer, role);
 }
 
 static Dtype type_of(const LayerRun *r, RecipeSide side)
@@ -69,7 +71,7 @@ Status recipe_columns(LayerRun *r, ParamRole role, RecipeSide side, Tensor x,
                       const RecipeGroups *groups, Operand *out)
 {
     *out = operand_plain(x);
-    if (!recipe_columns_quantised(r, role) || r->weights->dw[role].data == NULL) return OK;
+    if (!quantises_columns(r, role)) return OK;
     const OperandKind kind = kinds[r->spec->recipe.kind].columns;
     Quantize q = { .x = x, .pow2 = r->spec->recipe.pow2, .of = operand_names[role][side] };
     int64_t D = tensor_cols(&x), n = tensor_elems(&x) / D;
@@ -175,7 +177,6 @@ Status recipe_backward_weight(LayerRun *r, ParamRole role, Tensor dy, Tensor x)
 {
     LinearBwdWeight a = { .dw = r->weights->dw[role] };
     ArenaMark mark = arena_mark(r->scratch);
-    if (a.dw.data == NULL) return OK; /* the matrix is frozen */
     TRY(recipe_columns(r, role, SIDE_GRADIENT, dy, NULL, &a.dy));
     TRY(recipe_columns(r, role, SIDE_FORWARD, x, NULL, &a.x));
     TRY(linear_bwd_weight(r->ex, a));

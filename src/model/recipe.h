@@ -38,9 +38,6 @@ Status recipe_rows(LayerRun *r, ParamRole role, RecipeSide side, Tensor x,
 Status recipe_columns(LayerRun *r, ParamRole role, RecipeSide side, Tensor x,
                       const RecipeGroups *groups, Operand *out);
 
-/* Does the weight gradient of `role` read 8-bit columns (fp8.wgrad)? */
-bool recipe_columns_quantised(const LayerRun *r, ParamRole role);
-
 /* Allocates the 8-bit copies of a layer's matrices, both orientations, in `a`. */
 Status recipe_alloc(const ModelSpec *s, const LayerSpec *l, Arena *a, LayerWeights *w);
 /* Bytes that recipe_alloc takes for a matrix of `role`, as arenas round them; 0: it is not
