@@ -58,7 +58,9 @@ Status recipe_rows(LayerRun *r, ParamRole role, RecipeSide side, Tensor x,
 {
     *out = operand_plain(x);
     if (!recipe_quantises(r->spec, r->layer, role)) return OK;
-    Quantize q = { .x = x, .pow2 = r->spec->recipe.pow2, .of = operand_names[role][side] };
+    Quantize q = { .x = operand_plain(x),
+                   .pow2 = r->spec->recipe.pow2,
+                   .of = operand_names[role][side] };
     int64_t D = tensor_cols(&x), n = routed != NULL ? routed->rows.bound : tensor_elems(&x) / D;
     if (routed != NULL) q.rows = routed->rows, q.row_token = routed->row_token;
     TRY(operand_new(r->scratch, kinds[r->spec->recipe.kind].rows, type_of(r, side), 2,
@@ -73,7 +75,9 @@ Status recipe_columns(LayerRun *r, ParamRole role, RecipeSide side, Tensor x,
     *out = operand_plain(x);
     if (!quantises_columns(r, role)) return OK;
     const OperandKind kind = kinds[r->spec->recipe.kind].columns;
-    Quantize q = { .x = x, .pow2 = r->spec->recipe.pow2, .of = operand_names[role][side] };
+    Quantize q = { .x = operand_plain(x),
+                   .pow2 = r->spec->recipe.pow2,
+                   .of = operand_names[role][side] };
     int64_t D = tensor_cols(&x), n = tensor_elems(&x) / D;
     if (groups == NULL) {
         TRY(operand_new(r->scratch, kind, type_of(r, side), 2, (const int64_t[]){ D, n },
@@ -127,7 +131,7 @@ Status recipe_refresh(Exec *ex, const ModelSpec *s, const LayerWeights *w)
 {
     for (int role = 0; role < ROLE_COUNT; role++) {
         if (w->scaled[0][role].data.data == NULL) continue;
-        TRY(quantize(ex, (Quantize){ .x = w->w[role].data,
+        TRY(quantize(ex, (Quantize){ .x = w->w[role],
                                      .quant = w->scaled[0][role],
                                      .transposed = w->scaled[1][role],
                                      .pow2 = s->recipe.pow2,
@@ -144,9 +148,7 @@ Status recipe_weight(LayerRun *r, ParamRole role, bool transposed, Operand *out)
     *out = *copy;
     if (copy->data.data != NULL) return OK;
     TRY(new_weight(r->spec, r->scratch, &w->data, transposed, out));
-    Quantize q = { .x = w->data,
-                   .pow2 = r->spec->recipe.pow2,
-                   .of = operand_names[role][SIDE_WEIGHT] };
+    Quantize q = { .x = *w, .pow2 = r->spec->recipe.pow2, .of = operand_names[role][SIDE_WEIGHT] };
     *(transposed ? &q.transposed : &q.quant) = *out;
     return quantize(r->ex, q);
 }
