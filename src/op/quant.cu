@@ -12,12 +12,43 @@
 #include "op/quant_codes.cuh"
 #include "op/quant_run.cuh"
 
+extern "C" {
+#include "op/quant.h"
+}
+
 /* ---- quantize ---- */
+
+using quant::amax_bytes;
+using quant::covers_tiles;
 
 extern "C" size_t quantize_gpu_workspace(const struct Exec *, const void *args)
 {
     const Quantize *a = (const Quantize *)args;
     return amax_bytes(&a->quant) + amax_bytes(&a->transposed);
+}
+
+static int64_t matrices_of(const Tensor *t) { return t->rank == 3 ? t->dim[0] : 1; }
+
+/* The job of one or both operands of a call, in blocks of shape S. `space` begins with the amax of
+ * quant. */
+template <typename S>
+static quant::Job job_of(const Quantize *a, bool rows, bool columns, void *space)
+{
+    const Operand none = {}, *q = rows ? &a->quant : &none, *t = columns ? &a->transposed : &none;
+    bool groups = columns && a->offsets.data != NULL;
+    quant::Job job = {};
+    job.matrices = matrices_of(columns ? &a->x.data : &q->data);
+    job.row_token = (const int32_t *)a->row_token.data;
+    job.device = a->rows.device;
+    job.first = a->rows.first;
+    job.d = tensor_cols(&a->x.data);
+    job.n = a->rows.bound > 0 ? a->rows.bound
+            : job.d == 0      ? 0
+                              : tensor_elems(&a->x.data) / job.d / job.matrices;
+    job.offsets = groups ? (const int32_t *)a->offsets.data : NULL;
+    job.groups = groups ? tensor_elems(&a->offsets) - 1 : 0;
+    job.pow2 = a->pow2;
+    return quant::job_for<S>(job, q, t, rows ? space : (char *)space + amax_bytes(&a->quant));
 }
 
 /* One thread for each scale. */
@@ -48,7 +79,7 @@ static Status amax_run(struct Exec *ex, const Quantize *a, const quant::Job &job
     if (covers_tiles(q)) TRY(gpu_fill(job.rows.amax, 0, amax_bytes(q), exec_stream(ex)));
     if (covers_tiles(t)) TRY(gpu_fill(job.columns.amax, 0, amax_bytes(t), exec_stream(ex)));
     quant::amax_kernel<X, S, ROWS, COLUMNS>
-        <<<(unsigned)blocks_of(job), S::THREADS, 0, exec_stream(ex)>>>(job, x);
+        <<<(unsigned)quant::blocks_of(job), S::THREADS, 0, exec_stream(ex)>>>(job, x);
     TRY(kernel_status("quantize"));
     TRY(scales_run(ex, q, job.rows.amax, a->pow2));
     return scales_run(ex, t, job.columns.amax, a->pow2);
@@ -58,13 +89,13 @@ template <typename F, typename S, bool ROWS, bool COLUMNS, typename X>
 static Status blocks_run(struct Exec *ex, const Quantize *a, void *space, const X &x)
 {
     quant::Job job = job_of<S>(a, ROWS, COLUMNS, space);
-    if (blocks_of(job) == 0) return OK;
+    if (quant::blocks_of(job) == 0) return OK;
     TRY((amax_run<S, ROWS, COLUMNS>(ex, a, job, x)));
     /* What that pass measured is known now. */
     if (job.rows.amax != NULL) job.rows.lines = job.rows.whole = false;
     if (job.columns.amax != NULL) job.columns.lines = job.columns.whole = false;
     quant::quantize_kernel<X, F, S, ROWS, COLUMNS>
-        <<<(unsigned)blocks_of(job), S::THREADS, 0, exec_stream(ex)>>>(job, x);
+        <<<(unsigned)quant::blocks_of(job), S::THREADS, 0, exec_stream(ex)>>>(job, x);
     return kernel_status("quantize");
 }
 
@@ -133,7 +164,7 @@ static Status sides_run(struct Exec *ex, const Quantize *a, void *space)
  * not begin where groups do. */
 static Status quantize_run(struct Exec *ex, const Quantize *a, void *space)
 {
-    bool rows = given(&a->quant), columns = given(&a->transposed);
+    bool rows = quant::given(&a->quant), columns = quant::given(&a->transposed);
     bool together = rows && columns && a->quant.data.dtype == a->transposed.data.dtype &&
                     matrices_of(&a->quant.data) == matrices_of(&a->x.data) &&
                     (a->offsets.data == NULL || a->quant.kind != OPERAND_128X128);
