@@ -14,9 +14,12 @@
 #ifndef OP_QUANT_MADE_CUH
 #define OP_QUANT_MADE_CUH
 
-#include "op/quant.h"
 #include "op/quant_run.cuh"
 #include "op/rows.cuh"
+
+extern "C" {
+#include "op/quant.h"
+}
 
 namespace quant
 {
