@@ -128,7 +128,7 @@ static Status make_arguments(CommBench *b, Exchange *x, Arena *a)
     Tensor y,
         header; /* the flag area comes first in a rank's block: other ranks look for it there */
     TRY(tensor_new1(a, DTYPE_I32, (int64_t)(x->kind->header_bytes / sizeof(int32_t)), &header));
-    TRY(tensor_new2(a, b->type, n, s->hidden, &d.x));
+    TRY(tensor_new2(a, b->type, n, s->hidden, &d.x.data));
     TRY(tensor_new2(a, DTYPE_I32, n, k, &d.index));
     TRY(tensor_new2(a, DTYPE_F32, n, k, &d.weight));
     if (x->kind->offsets) TRY(tensor_new2(a, DTYPE_I32, n, k, &d.offset));
@@ -139,7 +139,7 @@ static Status make_arguments(CommBench *b, Exchange *x, Arena *a)
         TRY(tensor_new2(a, DTYPE_I32, x->relayed, k, &d.relay.offset));
     }
     TRY(tensor_new1(a, DTYPE_F32, 1, &d.overflow));
-    TRY(tensor_new2(a, b->type, m, s->hidden, &d.rows));
+    TRY(tensor_new2(a, b->type, m, s->hidden, &d.rows.data));
     TRY(tensor_new2(a, DTYPE_I32, m, k, &d.rows_index));
     TRY(tensor_new2(a, DTYPE_F32, m, k, &d.rows_weight));
     TRY(tensor_new2(a, b->type, n, s->hidden, &y));
@@ -152,7 +152,7 @@ static Status make_arguments(CommBench *b, Exchange *x, Arena *a)
                                 .ranks = x->blocks,
                                 .room = (x->kind->hierarchical ? x->relayed : m) / x->blocks };
     if (x->kind->compact) x->place.room = n;
-    x->combine = (ExchangeCombine){ .x = d.rows,
+    x->combine = (ExchangeCombine){ .x = d.rows.data,
                                     .offset = d.offset,
                                     .first = d.first,
                                     .relay = d.relay,
@@ -190,7 +190,7 @@ static Status alloc_exchange(CommBench *b, Exchange *x)
 static Status fill_inputs(CommBench *b, const Exchange *x)
 {
     const Backend *k = b->r.ex.backend;
-    const Tensor *h = &x->dispatch.x, *index = &x->dispatch.index;
+    const Tensor *h = &x->dispatch.x.data, *index = &x->dispatch.index;
     size_t bytes = tensor_bytes(h), own = tensor_bytes(index);
     char *ones = NULL;
     const float one = 1;

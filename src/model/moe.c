@@ -297,7 +297,7 @@ static Status send_tokens(LayerRun *r, Tensor x, bool routing, Arena *arena, Ten
     Tensor none = { 0 };
     TRY(tensor_new2(arena, r->spec->act, received_tokens(r).bound, r->spec->hidden, rows));
     return exchange_dispatch(
-        r->ex, (ExchangeDispatch){ .x = x,
+        r->ex, (ExchangeDispatch){ .x = operand_plain(x),
                                    .index = routing ? s->route.index : none,
                                    .weight = routing ? s->route.weight : none,
                                    .offset = s->travel.offset,
@@ -305,7 +305,7 @@ static Status send_tokens(LayerRun *r, Tensor x, bool routing, Arena *arena, Ten
                                    .first = s->travel.first,
                                    .relay = s->travel.relay,
                                    .overflow = routing ? overflow_flag(r, OVERFLOW_BLOCKS) : none,
-                                   .rows = *rows,
+                                   .rows = operand_plain(*rows),
                                    .rows_index = routing ? s->experts.index : none,
                                    .rows_weight = routing ? s->experts.weight : none,
                                    .received = received_tokens(r),
