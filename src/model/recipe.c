@@ -38,7 +38,10 @@ static const char *const operand_names[ROLE_COUNT][SIDE_WEIGHT + 1] = {
 
 bool recipe_quantises(const ModelSpec *s, const LayerSpec *l, ParamRole role)
 {
-    return s->recipe.kind != RECIPE_NONE && l->eight_bit && operand_names[role][0] != NULL;
+    bool routed = role == ROLE_EXPERT_GATE_UP || role == ROLE_EXPERT_DOWN;
+    bool wanted = routed ? s->recipe.grouped : s->recipe.dense;
+    return s->recipe.kind != RECIPE_NONE && wanted && l->eight_bit &&
+           operand_names[role][0] != NULL;
 }
 
 /* Does the weight gradient of `role` read 8-bit columns? A frozen matrix has none. */
