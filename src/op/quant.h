@@ -39,7 +39,7 @@ typedef struct Quantize {
 
 typedef struct Dequantize {
     Operand quant; /* data, scale: in (N, D) */
-    Tensor y;      /* out (N, D) act */
+    Tensor y;      /* out (N, D) act; rows that hold no numbers give none */
 } Dequantize;
 
 #define OPS_QUANT
