@@ -1,7 +1,8 @@
 /*
  * comm_exchange: how long tokens take to the ranks of their experts and back, for every kind of
  * exchange. dispatch finds offsets and sends rows, experts and weights; combine sends one row back
- * for each received row, and adds them up.
+ * for each received row, and adds them up. `dispatch 8-bit` sends rows of 8-bit numbers with their
+ * scales (fp8.dispatch).
  *
  * Memory for rows is as in training, moe.buffer_factor times the balanced rows, or as much as the
  * routing needs if that is more. It matters, because blocks with gaps travel whole. Each rank draws
@@ -247,23 +248,40 @@ static Status call_combine(CommBench *b, void *state)
     return exchange_combine(&b->r.ex, ((Exchange *)state)->combine);
 }
 
+/* 8-bit rows and their scales, in the memory of as many plain ones. */
+static Operand in_8_bits(Operand q)
+{
+    q.kind = OPERAND_1X128, q.data.dtype = DTYPE_E4M3;
+    const OperandGrid g = operand_grid_of(&q);
+    q.scale = (Tensor){ tensor_at(&q.data, g.n * g.d), DTYPE_F32, 2, { g.rows, g.cols } };
+    return q;
+}
+
 /* Times dispatch and combine. Bytes are those of the rows that arrive at a rank; bus bytes only
  * those of rows that crossed a link, as the op's cost counts them. */
 static Status time_both(CommBench *b, Exchange *x, const char *routing)
 {
     double row = (double)x->shape.hidden * (double)dtype_bytes(b->type);
+    double choices = (double)x->shape.top_k * (sizeof(int32_t) + sizeof(float));
     char call[48], size[32];
+    Exchange narrow = *x;
     CommRow r = { .call = call, .shape = size, .routing = routing };
     r.room = (double)x->rows / x->arriving;
     (void)snprintf(size, sizeof size, "%s %lld", x->shape.name, (long long)x->shape.tokens);
     (void)snprintf(call, sizeof call, "%s dispatch", x->kind->name);
-    r.bytes = x->arriving * (row + (double)x->shape.top_k * (sizeof(int32_t) + sizeof(float)));
+    r.bytes = x->arriving * (row + choices);
     r.bus_bytes = op_desc(OP_EXCHANGE_DISPATCH)->cost(&x->dispatch).comm_bytes;
     TRY(comm_bench_row(b, call_dispatch, x, r));
     (void)snprintf(call, sizeof call, "%s combine", x->kind->name);
     r.bytes = x->arriving * row;
     r.bus_bytes = op_desc(OP_EXCHANGE_COMBINE)->cost(&x->combine).comm_bytes;
     TRY(comm_bench_row(b, call_combine, x, r));
+    narrow.dispatch.x = in_8_bits(x->dispatch.x);
+    narrow.dispatch.rows = in_8_bits(x->dispatch.rows);
+    (void)snprintf(call, sizeof call, "%s dispatch 8-bit", x->kind->name);
+    r.bytes = x->arriving * (operand_rows_bytes(&narrow.dispatch.x, 1) + choices);
+    r.bus_bytes = op_desc(OP_EXCHANGE_DISPATCH)->cost(&narrow.dispatch).comm_bytes;
+    TRY(comm_bench_row(b, call_dispatch, &narrow, r));
     return agree_status(b->host, check_rows_came_back(b, x));
 }
 
