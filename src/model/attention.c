@@ -61,19 +61,22 @@ Status attention_project_weight(LayerRun *r, Tensor dy, Operand dy_columns, Oper
 {
     ParamRole bias = bias_of(role);
     Tensor db = bias == ROLE_COUNT ? (Tensor){ 0 } : r->weights->dw[bias];
-    TRY(bias_bwd(r->ex, (BiasBwd){ .dy = dy, .db = db }));
+    if (dy.data != NULL) TRY(bias_bwd(r->ex, (BiasBwd){ .dy = dy, .db = db }));
     return recipe_backward_weight(r, role, dy_columns, x);
 }
 
 Status attention_norm(LayerRun *r, ParamRole role, int64_t col, const NormState *n)
 {
     const AttentionState *s = r->state;
-    return rmsnorm_fwd(r->ex, (RmsnormFwd){ .x = s->a,
-                                            .w = r->weights->w[role].data,
-                                            .y = n->y.x,
-                                            .rstd = n->rstd,
-                                            .x_col = col,
-                                            .eps = attention_spec(r)->norm_eps });
+    const ParamRole reader = role == ROLE_Q_NORM ? ROLE_Q_B : ROLE_KV_B;
+    return rmsnorm_fwd(r->ex,
+                       (RmsnormFwd){ .x = s->a,
+                                     .w = r->weights->w[role].data,
+                                     .y = n->y.x,
+                                     .rstd = n->rstd,
+                                     .x_col = col,
+                                     .eps = attention_spec(r)->norm_eps,
+                                     .quant = recipe_output(r, reader, SIDE_FORWARD, &n->y) });
 }
 
 Status attention_norm_backward(LayerRun *r, ParamRole role, int64_t col, const NormState *n,

@@ -179,14 +179,20 @@ static Status gqa_backward(LayerRun *r, Tensor dy)
                         .cos = r->rope.cos,
                         .sin = r->rope.sin,
                         .dims = rope_dims(a) };
-    TRY(tensor_new2(r->ring, r->spec->act, n, q + 2 * k, &rope.dqkv));
-    s->da.x = rope.dqkv;
+    const bool bias = r->weights->w[ROLE_A_BIAS].data.data != NULL;
+    TRY(recipe_new(
+        r, ROLE_A, SIDE_GRADIENT, n, q + 2 * k,
+        (ActivationArenas){
+            .x = r->ring, .rows = r->scratch, .columns = r->ring, .plain = norm || bias },
+        &s->da));
+    rope.dqkv = s->da.x;
+    if (!norm) rope.quant = recipe_output(r, ROLE_A, SIDE_GRADIENT, &s->da);
     if (norm) TRY(tensor_new2(r->scratch, r->spec->act, n, q, &rope.dq));
     if (norm) TRY(tensor_new2(r->scratch, r->spec->act, n, k, &rope.dk));
     TRY(rope_gqa_bwd(r->ex, rope));
     if (norm) TRY(attention_norm_backward(r, ROLE_Q_NORM, 0, &s->q_norm, rope.dq));
     if (norm) TRY(attention_norm_backward(r, ROLE_KV_NORM, q, &s->kv_norm, rope.dk));
-    TRY(recipe_operands(r, ROLE_A, SIDE_GRADIENT, s->da.x, r->scratch, r->ring, &s->da));
+    if (norm) TRY(recipe_quantise(r, ROLE_A, SIDE_GRADIENT, &s->da));
     return recipe_backward_input(r, ROLE_A, s->da.rows, (Tensor){ 0 }, dy);
 }
 

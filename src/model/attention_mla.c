@@ -38,6 +38,11 @@ static Status mla_params(const ModelSpec *s, const LayerSpec *l, ParamList *out)
     return attention_param(out, l, ROLE_KV_B, a->heads * (a->nope + a->v), a->kv_rank, "kv_b_proj");
 }
 
+static ParamRole query_role(const LayerRun *r)
+{
+    return attention_spec(r)->q_rank > 0 ? ROLE_Q_B : ROLE_Q;
+}
+
 /* Columns of a = [q_a |] kv_a | k_rope. */
 static int64_t kv_col(const AttentionSpec *a) { return a->q_rank; }
 static int64_t rope_col(const AttentionSpec *a) { return a->q_rank + a->kv_rank; }
@@ -86,8 +91,7 @@ static Status norm_latent(LayerRun *r, ParamRole norm, ParamRole role, int64_t c
                           ActivationArenas at, NormState *n)
 {
     TRY(recipe_new(r, role, SIDE_FORWARD, r->tokens, cols, at, &n->y));
-    TRY(attention_norm(r, norm, col, n));
-    return recipe_quantise(r, role, SIDE_FORWARD, &n->y);
+    return attention_norm(r, norm, col, n);
 }
 
 /* Normalises the query's latent, and that of keys and values. Where ranks share the latter,
@@ -139,7 +143,7 @@ static Status project_up(LayerRun *r, Operand q_in, Operand kv_in, Arena *arena)
                         .sin = r->rope.sin,
                         .q_out = s->q,
                         .dims = rope_dims(a, rope_col(a)) };
-    TRY(attention_project(r, q_in, a->q_rank > 0 ? ROLE_Q_B : ROLE_Q, r->scratch, &rope.q));
+    TRY(attention_project(r, q_in, query_role(r), r->scratch, &rope.q));
     if (attention_over_ranks(r)) return rope_mla_fwd(r->ex, rope);
     TRY(attention_new_kv(r, arena, &s->k, &s->v));
     TRY(attention_project(r, kv_in, ROLE_KV_B, r->scratch, &rope.kv));
@@ -160,7 +164,7 @@ static const NormState *query_input(const LayerRun *r)
 static Status project_up_again(LayerRun *r)
 {
     const AttentionState *s = r->state;
-    ParamRole role = attention_spec(r)->q_rank > 0 ? ROLE_Q_B : ROLE_Q;
+    ParamRole role = query_role(r);
     Activation q, kv = { 0 };
     TRY(recipe_operands(r, role, SIDE_FORWARD, query_input(r)->y.x, r->scratch, NULL, &q));
     if (!attention_over_ranks(r))
@@ -285,6 +289,7 @@ static Status project_up_backward(LayerRun *r, ActivationArenas at, Tensor *dlat
                         .cos = r->rope.cos,
                         .sin = r->rope.sin,
                         .dq = s->mla.dq_raw.x,
+                        .dq_quant = recipe_output(r, query_role(r), SIDE_GRADIENT, &s->mla.dq_raw),
                         .dims = rope_dims(a, rope_col(a)) };
     if (attention_over_ranks(r)) {
         Part own = part_of(r, &s->mla.dlatents, 0);
@@ -292,6 +297,7 @@ static Status project_up_backward(LayerRun *r, ActivationArenas at, Tensor *dlat
         TRY(rope_mla_bwd(r->ex, rope));
         rope.dq_out = own.key;
         rope.dq = s->da.x;
+        rope.dq_quant = (QuantOut){ 0 };
         rope.dims = key_dims(a);
         return rope_mla_bwd(r->ex, rope);
     }
@@ -300,9 +306,9 @@ static Status project_up_backward(LayerRun *r, ActivationArenas at, Tensor *dlat
     rope.dk_out = s->dk;
     rope.dv_out = s->dv;
     rope.dkv = dkv->x;
+    rope.dkv_quant = recipe_output(r, ROLE_KV_B, SIDE_GRADIENT, dkv);
     rope.dk_rope = s->da.x;
     TRY(rope_mla_bwd(r->ex, rope));
-    TRY(recipe_quantise(r, ROLE_KV_B, SIDE_GRADIENT, dkv));
     TRY(tensor_new2(r->scratch, r->spec->act, n, a->kv_rank, dlatent));
     return recipe_backward_input(r, ROLE_KV_B, dkv->rows, (Tensor){ 0 }, *dlatent);
 }
@@ -317,13 +323,12 @@ static Status mla_backward(LayerRun *r, Tensor dy)
     const Tensor none = { 0 };
     int64_t n = r->tokens;
     bool latent = a->q_rank > 0;
-    ParamRole role = latent ? ROLE_Q_B : ROLE_Q;
+    ParamRole role = query_role(r);
     Activation *dq = &s->mla.dq_raw;
     Tensor dlatent;
     TRY(recipe_new(r, role, SIDE_GRADIENT, n, tensor_cols(&s->q), at, dq));
     TRY(tensor_new2(r->ring, r->spec->act, n, tensor_cols(&s->a), &s->da.x));
     TRY(project_up_backward(r, at, &dlatent));
-    TRY(recipe_quantise(r, role, SIDE_GRADIENT, dq));
     TRY(attention_norm_backward(r, ROLE_KV_NORM, kv_col(a), &s->kv_norm, dlatent));
     if (latent) TRY(tensor_new2(r->scratch, r->spec->act, n, a->q_rank, &dlatent));
     TRY(recipe_backward_input(r, role, dq->rows, none, latent ? dlatent : dy));
@@ -335,7 +340,7 @@ static Status mla_backward(LayerRun *r, Tensor dy)
 static Status mla_backward_weight(LayerRun *r)
 {
     const AttentionState *s = r->state;
-    ParamRole role = attention_spec(r)->q_rank > 0 ? ROLE_Q_B : ROLE_Q;
+    ParamRole role = query_role(r);
     Activation kv = s->kv_norm.y;
     if (attention_over_ranks(r))
         TRY(recipe_operands(r, ROLE_KV_B, SIDE_FORWARD, kv.x, NULL, r->scratch, &kv));

@@ -17,8 +17,11 @@ static Status mlp_pre_activation(LayerRun *r, MlpState *m, Operand y, Arena *are
 static Status mlp_activation(LayerRun *r, MlpState *m, ActivationArenas at)
 {
     TRY(recipe_new(r, ROLE_DOWN, SIDE_FORWARD, m->gu.dim[0], m->gu.dim[1] / 2, at, &m->act));
-    TRY(swiglu_fwd(r->ex, (SwigluFwd){ .gu = m->gu, .y = m->act.x, .limit = m->limit }));
-    return recipe_quantise(r, ROLE_DOWN, SIDE_FORWARD, &m->act);
+    return swiglu_fwd(r->ex,
+                      (SwigluFwd){ .gu = m->gu,
+                                   .y = m->act.x,
+                                   .limit = m->limit,
+                                   .quant = recipe_output(r, ROLE_DOWN, SIDE_FORWARD, &m->act) });
 }
 
 /* forward:  gu = W_gate_up y,  act = silu(gate) * up,  out = W_down act + residual
@@ -48,9 +51,16 @@ Status mlp_backward_input(LayerRun *r, MlpState *m, Operand y, Tensor dout, Tens
     TRY(recipe_operands(r, ROLE_DOWN, SIDE_GRADIENT, dout, r->scratch, r->ring, &out));
     TRY(tensor_new2(r->scratch, r->spec->act, n, f, &dact));
     TRY(recipe_backward_input(r, ROLE_DOWN, out.rows, (Tensor){ 0 }, dact));
-    /* Nothing reads the pre-activation after this op, so its gradient overwrites it. */
-    TRY(swiglu_bwd(r->ex, (SwigluBwd){ .dy = dact, .gu = m->gu, .dgu = m->gu, .limit = m->limit }));
-    TRY(recipe_operands(r, ROLE_GATE_UP, SIDE_GRADIENT, m->gu, r->scratch, r->ring, &dgu));
+    /* Nothing reads the pre-activation after this op, so its gradient may overwrite it. */
+    TRY(recipe_new(r, ROLE_GATE_UP, SIDE_GRADIENT, n, 2 * f,
+                   (ActivationArenas){ .rows = r->scratch, .columns = r->ring, .over = m->gu },
+                   &dgu));
+    TRY(swiglu_bwd(r->ex,
+                   (SwigluBwd){ .dy = dact,
+                                .gu = m->gu,
+                                .dgu = dgu.x,
+                                .limit = m->limit,
+                                .quant = recipe_output(r, ROLE_GATE_UP, SIDE_GRADIENT, &dgu) }));
     m->dout = out.columns, m->dgu = dgu.columns;
     return recipe_backward_input(r, ROLE_GATE_UP, dgu.rows, (Tensor){ 0 }, dy);
 }

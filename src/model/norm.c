@@ -6,12 +6,12 @@
 static Status norm_into(LayerRun *r, NormState *n, ParamRole role, ActivationArenas at)
 {
     TRY(recipe_new(r, role, SIDE_FORWARD, r->rows, r->spec->hidden, at, &n->y));
-    TRY(rmsnorm_fwd(r->ex, (RmsnormFwd){ .x = r->h,
-                                         .w = r->weights->w[ROLE_NORM].data,
-                                         .y = n->y.x,
-                                         .rstd = n->rstd,
-                                         .eps = r->spec->eps }));
-    return recipe_quantise(r, role, SIDE_FORWARD, &n->y);
+    return rmsnorm_fwd(r->ex, (RmsnormFwd){ .x = r->h,
+                                            .w = r->weights->w[ROLE_NORM].data,
+                                            .y = n->y.x,
+                                            .rstd = n->rstd,
+                                            .eps = r->spec->eps,
+                                            .quant = recipe_output(r, role, SIDE_FORWARD, &n->y) });
 }
 
 /* rstd is kept in any case: it is one number a row, and backward needs it. */

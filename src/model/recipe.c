@@ -87,20 +87,27 @@ Status recipe_new(LayerRun *r, ParamRole role, RecipeSide side, int64_t n, int64
 {
     bool read = at.plain || !recipe_quantises(r->spec, r->layer, role) ||
                 (at.columns != NULL && !quantises_columns(r, role));
-    TRY(tensor_new2(read ? at.x : r->scratch, r->spec->act, n, cols, &out->x));
+    out->x = (Tensor){ .dtype = r->spec->act, .rank = 2, .dim = { n, cols } };
+    if (read && at.over.data != NULL)
+        out->x = at.over;
+    else if (read)
+        TRY(tensor_new2(at.x, r->spec->act, n, cols, &out->x));
     return new_operands(r, role, side, at.rows, at.columns, out);
+}
+
+QuantOut recipe_output(const LayerRun *r, ParamRole role, RecipeSide side, const Activation *a)
+{
+    const Operand none = { 0 };
+    return (QuantOut){ .rows = a->rows.kind == OPERAND_PLAIN ? none : a->rows,
+                       .columns = a->columns.kind == OPERAND_PLAIN ? none : a->columns,
+                       .pow2 = r->spec->recipe.pow2,
+                       .of = operand_names[role][side] };
 }
 
 Status recipe_quantise(LayerRun *r, ParamRole role, RecipeSide side, const Activation *a)
 {
-    const Operand none = { 0 };
-    Quantize q = { .x = a->x,
-                   .quant = a->rows.kind == OPERAND_PLAIN ? none : a->rows,
-                   .transposed = a->columns.kind == OPERAND_PLAIN ? none : a->columns,
-                   .pow2 = r->spec->recipe.pow2,
-                   .of = operand_names[role][side] };
-    bool nothing = q.quant.data.data == NULL && q.transposed.data.data == NULL;
-    return nothing ? OK : quantize(r->ex, q);
+    QuantOut q = recipe_output(r, role, side, a);
+    return quant_out_wanted(&q) ? quantize(r->ex, quant_out_call(&q, a->x)) : OK;
 }
 
 Status recipe_operands(LayerRun *r, ParamRole role, RecipeSide side, Tensor x, Arena *rows,

@@ -17,6 +17,7 @@
 
 #include "model/layer.h"
 #include "op/moe.h"
+#include "op/quant.h"
 
 /* Does this layer multiply by the matrix of this role in 8 bits? */
 bool recipe_quantises(const ModelSpec *s, const LayerSpec *l, ParamRole role);
@@ -40,16 +41,19 @@ typedef struct Activation {
  * operand is plain. rows, columns NULL: no product will read these. */
 typedef struct ActivationArenas {
     Arena *x, *rows, *columns;
+    Tensor over; /* with data: x overwrites it, instead of memory in an arena */
     bool plain;
 } ActivationArenas;
 
-/* Allocates an output (n, cols) of an op that products with `role` will read. A tensor that nothing
- * keeps but that operands are made from lies in scratch. */
+/* Allocates an output (n, cols) of an op that products with `role` will read. The op makes the operands
+ * (recipe_output). If nothing else reads the plain tensor, it has a shape but no data. */
 Status recipe_new(LayerRun *r, ParamRole role, RecipeSide side, int64_t n, int64_t cols,
                   ActivationArenas at, Activation *out);
-/* Quantises both operands in one read of a->x. */
+/* The 8-bit operands of `a`, for the op that makes it. */
+QuantOut recipe_output(const LayerRun *r, ParamRole role, RecipeSide side, const Activation *a);
+/* Quantises what an op wrote into a->x. */
 Status recipe_quantise(LayerRun *r, ParamRole role, RecipeSide side, const Activation *a);
-/* The operands of a tensor that is already there. */
+/* The operands of a tensor that is already there, both from one read. */
 Status recipe_operands(LayerRun *r, ParamRole role, RecipeSide side, Tensor x, Arena *rows,
                        Arena *columns, Activation *out);
 /* The arena for columns that forward makes of a tensor that `piece` would recompute; NULL: backward
