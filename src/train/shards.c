@@ -304,8 +304,7 @@ Status shards_quantise(EngineParams *w, int bucket)
     w->ex->layer = w->spec->layers[t->bucket[bucket].layer].block;
     for (int i = 0; i < t->n_matrices; i++) {
         const Matrix *m = &t->matrix[i];
-        if (m->bucket == bucket)
-            TRY(recipe_refresh(w->ex, w->spec, &w->layer[m->layer], m->role));
+        if (m->bucket == bucket) TRY(recipe_refresh(w->ex, w->spec, &w->layer[m->layer], m->role));
     }
     return OK;
 }
