@@ -179,7 +179,9 @@ static RecipeSpec recipe_of(const Config *c)
                          .pow2 = auto_pow2 || c->fp8_scales == SCALES_POW2,
                          .forward = DTYPE_E4M3,
                          .gradient = c->fp8_format == FORMAT_HYBRID ? DTYPE_E5M2 : DTYPE_E4M3,
-                         .weight_gradients = c->fp8_wgrad == WGRAD_FP8 };
+                         .weight_gradients = c->fp8_wgrad == WGRAD_FP8,
+                         .dense = c->fp8_products != PRODUCTS_GROUPED,
+                         .grouped = c->fp8_products != PRODUCTS_DENSE };
 }
 
 /* Do the products of a block follow the recipe? */

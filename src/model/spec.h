@@ -113,6 +113,7 @@ typedef struct RecipeSpec {
     bool pow2;               /* scales are powers of two */
     Dtype forward, gradient; /* of rows and weights; of gradients */
     bool weight_gradients;   /* products of weight gradients are 8-bit, too */
+    bool dense, grouped;     /* which products: all but routed experts'; routed experts' */
     bool per_use;            /* planning: weights are quantised for each product (ZeRO-3) */
 } RecipeSpec;
 

@@ -481,6 +481,60 @@ OpCost dequantize_cost(const Dequantize *a)
                      .bytes = (double)tensor_bytes(&a->y) + operand_bytes(&a->quant) };
 }
 
+/* ---- outputs of other ops ---- */
+
+Quantize quant_out_call(const QuantOut *q, Tensor plain)
+{
+    return (Quantize){
+        .x = plain, .quant = q->rows, .transposed = q->columns, .pow2 = q->pow2, .of = q->of
+    };
+}
+
+Status quant_out_check(const char *op, const char *port, const QuantOut *q, const Tensor *plain)
+{
+    int64_t D = tensor_cols(plain), N = D == 0 ? 0 : tensor_elems(plain) / D;
+    bool rows = q->rows.data.data != NULL, columns = q->columns.data.data != NULL;
+    if (plain->data == NULL && !quant_out_wanted(q))
+        return FAIL(ERR_ARG, "%s: neither %s nor an 8-bit copy of it is given", op, port);
+    if ((rows && q->rows.transposed) || (columns && !q->columns.transposed))
+        return FAIL(ERR_ARG, "%s: 8-bit columns of %s must be transposed, rows must not", op, port);
+    if (rows) TRY(operand_expect(op, port, &q->rows, N, D, OPERANDS_SCALED));
+    return columns ? operand_expect(op, port, &q->columns, D, N, OPERANDS_SCALED) : OK;
+}
+
+/* Scales of 1 x 128 can be made where the output is made. Others need the largest magnitudes first,
+ * so the plain output is written, and read again. */
+void quant_out_cost(OpCost *cost, const QuantOut *q, const Tensor *plain)
+{
+    const Operand *both[] = { &q->rows, &q->columns };
+    bool again = false;
+    for (int i = 0; i < 2; i++) {
+        if (both[i]->data.data == NULL) continue;
+        cost->flops += (double)tensor_elems(plain);
+        cost->bytes += operand_bytes(both[i]);
+        again |= both[i]->kind != OPERAND_1X128;
+    }
+    int times = again ? 2 : plain->data != NULL;
+    cost->bytes += times * (double)tensor_bytes(plain);
+}
+
+size_t quant_out_workspace(const Exec *ex, const QuantOut *q, const Tensor *plain)
+{
+    Quantize a = quant_out_call(q, *plain);
+    return quant_out_wanted(q) ? quant_out_plain_bytes(q, plain) + quantize_workspace(ex, &a) : 0;
+}
+
+Status quant_out_cpu(Exec *ex, const QuantOut *q, const Tensor *plain, void *space)
+{
+    if (!quant_out_wanted(q)) return OK;
+    Quantize a = quant_out_call(q, *plain);
+    void *outer = ex->workspace;
+    ex->workspace = (char *)space + (plain->data == space ? arena_rounded(tensor_bytes(plain)) : 0);
+    Status s = quantize_cpu(ex, &a);
+    ex->workspace = outer;
+    return s;
+}
+
 /* Columns of `transposed` behind the last group are not written. */
 OP_PORTS(quantize, IN(Quantize, x), OUT_OPERAND_OPT(Quantize, quant),
          OPERAND(Quantize, transposed, PORT_OUT_PART_OPT, PORT_OUT_OPT), IN_OPT(Quantize, offsets),

@@ -76,9 +76,10 @@ static void recompute_does_not_change_a_bit(void **state)
 {
     (void)state;
     static const char *const pieces[] = { "recompute.pieces=[layer]",
-                                          "recompute.pieces=[norm, attn_up, act, shared]" };
-    for (int i = 0; i < 2 * MODELS; i += MANY_EVERY)
-        check_same(i / 2, "recompute.layers=[]", "recompute.layers=[0, 1, 2]", pieces[i % 2]);
+                                          "recompute.pieces=[norm, attn_up, act, shared]",
+                                          "recompute.pieces=[attn_up]", "recompute.pieces=[norm]" };
+    for (int i = 0; i < 4 * MODELS; i += MANY_EVERY)
+        check_same(i / 4, "recompute.layers=[]", "recompute.layers=[0, 1, 2]", pieces[i % 4]);
 }
 
 static void every_setting_of_a_recipe_changes_the_step(void **state)
@@ -87,7 +88,7 @@ static void every_setting_of_a_recipe_changes_the_step(void **state)
     static const char *const change[] = { "fp8.recipe=none",   "fp8.recipe=row",
                                           "fp8.recipe=tensor", "fp8.format=hybrid",
                                           "fp8.scales=exact",  "fp8.layers=[1]",
-                                          "fp8.wgrad=bf16" };
+                                          "fp8.wgrad=bf16",    "fp8.products=grouped" };
     Tiny plain;
     tiny_open(&plain, TINY("fp8.recipe=block"));
     tiny_steps(&plain, 0, 1);
