@@ -719,6 +719,7 @@ static Status route_backward_input(LayerRun *r)
                                      .seq_count = s->route.seq_count,
                                      .dweight = s->travel.dweight,
                                      .weight = m->capacity > 0 ? s->route.weight : (Tensor){ 0 },
+                                     .scale = r->grad_scale,
                                      .dlogits = s->route.logits,
                                      .parts = loss_parts(r),
                                      .rule = route_rule(r) }));
