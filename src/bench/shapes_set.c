@@ -117,7 +117,7 @@ static Status make_tensor(ShapeSet *set, int id, PortDir dir, Tensor *out)
 {
     Tensor *t = &set->tensor[id];
     const Backend *b = set->ex->backend;
-    Dtype act = set->config->run_compute == COMPUTE_BF16 ? DTYPE_BF16 : DTYPE_F32;
+    Dtype act = config_type(set->config);
     bool input = dir == PORT_IN || dir == PORT_IN_OPT || dir == PORT_IN_SCALE;
     bool full = input || dir == PORT_ADD || dir == PORT_ADD_OPT, made = t->data != NULL;
     set->written[id] |= !input;

@@ -12,6 +12,7 @@
 #define CONFIG_CONFIG_H
 
 #include "base/arena.h"
+#include "base/dtype.h"
 #include "base/text.h"
 
 #include <stdbool.h>
@@ -92,7 +93,7 @@ extern const int config_row_count;
 /* The values of CHOICE rows: indexes into their words, in the order of rows.def. */
 enum { BIND_AUTO, BIND_NONE };
 /* run.cpu_isa: CpuIsa (base/cpu.h) */
-enum { COMPUTE_F32, COMPUTE_BF16 };
+enum { COMPUTE_F32, COMPUTE_BF16, COMPUTE_F16 };
 enum { DEVICE_AUTO, DEVICE_CPU, DEVICE_CUDA };
 /* attention.kernel: AttentionKernel (op/attention.h) */
 enum { EXECUTOR_CAPTURED, EXECUTOR_EAGER };
@@ -137,6 +138,13 @@ Status config_override(Config *c, Arena *a, const char *assignment);
 
 /* Checks rules that involve several rows: sizes that must divide, top_k against experts, and so on. */
 Status config_check(const Config *c);
+
+/* run.compute as a type. */
+static inline Dtype config_type(const Config *c)
+{
+    static const Dtype types[] = { DTYPE_F32, DTYPE_BF16, DTYPE_F16 };
+    return types[c->run_compute];
+}
 
 /* Columns of a head that rotary position embedding rotates. */
 int64_t config_rotated(const Config *c);

@@ -3,6 +3,8 @@
 #include "config/config.h"
 #include "op/kinds.h"
 
+#include <math.h>
+
 /* Searches downward and upward for the nearest divisors, which always exist: 1 and the whole
  * itself. */
 Status config_divides(const char *part_name, int64_t part, const char *whole_name, int64_t whole)
@@ -193,6 +195,23 @@ static Status check_fp8(const Config *c)
     return OK;
 }
 
+/* An overflow of f16 gradients is an infinity, which skips the step. 8-bit operands have none. */
+static Status check_loss_scale(const Config *c)
+{
+    if (c->run_compute == COMPUTE_F16 && c->fp8_recipe != RECIPE_NONE)
+        return FAIL(ERR_ARG,
+                    "run.compute=f16 skips steps by the infinities in their gradients, and "
+                    "8-bit operands hold none: set run.compute=bf16, or fp8.recipe=none");
+    if (c->run_loss_scale > 0 && c->run_compute != COMPUTE_F16)
+        return FAIL(ERR_ARG, "run.loss_scale is for run.compute=f16: leave it 0");
+    int exponent = 0;
+    if (c->run_loss_scale == 0 || frexp(c->run_loss_scale, &exponent) == 0.5) return OK;
+    return FAIL(ERR_ARG,
+                "run.loss_scale %.15g is not a power of two, as %g is: it would round "
+                "gradients",
+                c->run_loss_scale, ldexp(1, exponent - 1));
+}
+
 /* A kernel that was chosen by name must not silently be replaced by another one. */
 static Status check_device(const Config *c)
 {
@@ -261,6 +280,7 @@ Status config_check(const Config *c)
     TRY(config_check_cp(c->mesh_cp, c->data_sequence));
     TRY(check_recompute(c));
     TRY(check_fp8(c));
+    TRY(check_loss_scale(c));
     TRY(check_device(c));
     return check_optimizer(c);
 }

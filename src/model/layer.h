@@ -112,6 +112,7 @@ typedef struct LayerRun {
     Tensor h_out;  /* out (rows, D), allocated by the engine; none if the layer ends it */
     Tensor dh_out; /* backward: in  (rows, D): gradient of h_out; none if the layer ends it */
     Tensor dh;     /* backward: out (rows, D): gradient of h; none if the layer begins it */
+    Tensor grad_scale; /* in  (1) f32: what gradients are multiplied by; not set: nothing */
     bool *written; /* Do the experts' weight gradients hold sums? If not, backward overwrites them
                     * instead of adding, and sets it: they need no zeroing. NULL: they do. */
     bool training; /* gradients are wanted */

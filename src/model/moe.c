@@ -28,14 +28,27 @@
 
 #include <math.h>
 
-/* Router and shared gate read y itself. */
-static const NormUse norm_use = { ROLE_NORM, true };
-
 static bool is_spread(const LayerRun *r) { return r->spec->ranks.ep > 1; }
 
 static const ExchangeDesc *exchange_of(const LayerRun *r)
 {
     return exchange_kinds[r->spec->ranks.exchange];
+}
+
+/* Does what experts read of y come from their tokens' ranks in 8 bits? */
+static bool sends_rows(const LayerRun *r)
+{
+    return r->spec->recipe.dispatch && !r->layer->as.moe.score_input &&
+           recipe_quantises(r->spec, r->layer, ROLE_EXPERT_GATE_UP);
+}
+
+/* Router and shared gate read y itself, shared and routed experts the same rows. */
+static NormUse norm_use(const LayerRun *r)
+{
+    ParamRole role = sends_rows(r)                     ? ROLE_EXPERT_GATE_UP
+                     : r->layer->as.moe.shared_ffn > 0 ? ROLE_GATE_UP
+                                                       : ROLE_NORM;
+    return (NormUse){ .role = role, .plain = true, .rows_later = true, .columns_later = true };
 }
 
 /* Does the layer keep its pre-activations in the pool of its slot? */
@@ -223,7 +236,7 @@ static Status route_forward(LayerRun *r)
 {
     const MoeSpec *m = &r->layer->as.moe;
     MoeState *s = r->state;
-    TRY(layer_norm_forward(r, &s->norm, norm_use));
+    TRY(layer_norm_forward(r, &s->norm, norm_use(r)));
     if (r->recomputing) return OK;
     TRY(linear_fwd(r->ex, (LinearFwd){ .x = operand_plain(s->norm.y.x),
                                        .w = r->weights->w[ROLE_ROUTER],
@@ -320,11 +333,13 @@ static Status send_tokens(LayerRun *r, Operand x, bool routing, Arena *arena, Op
 /* Where 8-bit rows lie before they are sent. Experts read them there if they stay. */
 static Arena *sent_arena(const LayerRun *r) { return is_spread(r) ? r->scratch : r->ring; }
 
-/* Makes the rows that go to the experts. */
-static Status make_sent(LayerRun *r)
+/* Makes the rows that go to the experts. In forward the norm has made those of y. */
+static Status make_sent(LayerRun *r, bool forward)
 {
     MoeState *s = r->state;
     Tensor y = s->norm.y.x;
+    s->travel.sent = s->norm.y.rows;
+    if (forward && sends_rows(r)) return OK;
     if (r->layer->as.moe.score_input) {
         TRY(tensor_new2(r->ring, r->spec->act, r->rows, r->spec->hidden, &y));
         TRY(scale_fwd(r->ex, (ScaleFwd){ .x = s->norm.y.x, .w = s->route.score, .y = y }));
@@ -338,7 +353,7 @@ static Status make_sent(LayerRun *r)
 static Status dispatch_forward(LayerRun *r)
 {
     MoeState *s = r->state;
-    TRY(make_sent(r));
+    TRY(make_sent(r, true));
     s->experts.x = s->travel.sent;
     if (!r->recomputing && loss_parts(r) > 1) TRY(loss_of_counts(r));
     if (!r->recomputing && r->spec->ranks.cp > 1) TRY(drop_tokens(r));
@@ -369,9 +384,9 @@ static Status shared_forward(LayerRun *r)
     if (m->shared_ffn == 0) return OK;
     s->shared.mlp.limit = m->limit;
     TRY(tensor_new2(m->shared_gate ? r->keep : r->ring, r->spec->act, n, d, &s->shared.gated));
-    Activation y;
-    TRY(recipe_operands(r, ROLE_GATE_UP, SIDE_FORWARD, s->norm.y.x, r->scratch, NULL, &y));
-    TRY(mlp_forward(r, &s->shared.mlp, y.rows, (Tensor){ 0 }, s->shared.gated, RECOMPUTE_SHARED));
+    Operand y = s->norm.y.rows;
+    if (!recipe_quantises(r->spec, r->layer, ROLE_GATE_UP)) y = operand_plain(s->norm.y.x);
+    TRY(mlp_forward(r, &s->shared.mlp, y, (Tensor){ 0 }, s->shared.gated, RECOMPUTE_SHARED));
     s->shared.out = s->shared.gated;
     if (!m->shared_gate) return OK;
     /* The recomputed MLP's output is needed only behind a gate. */
@@ -494,10 +509,10 @@ static Status combine_backward_input(LayerRun *r)
     MoeState *s = r->state;
     bool fetches = is_spread(r) && layer_arena(r, RECOMPUTE_EXCHANGE) == r->ring;
     Operand dout;
-    TRY(layer_norm_recompute(r, &s->norm, norm_use));
+    TRY(layer_norm_recompute(r, &s->norm, norm_use(r)));
     TRY(recipe_dispatched(r, ROLE_EXPERT_DOWN, SIDE_GRADIENT, r->dh_out, sent_arena(r), &dout));
     s->experts.dout = dout;
-    if (fetches || !is_spread(r)) TRY(make_sent(r));
+    if (fetches || !is_spread(r)) TRY(make_sent(r, false));
     if (!is_spread(r)) {
         s->experts.x = s->travel.sent;
         return OK;
@@ -704,6 +719,7 @@ static Status route_backward_input(LayerRun *r)
                                      .seq_count = s->route.seq_count,
                                      .dweight = s->travel.dweight,
                                      .weight = m->capacity > 0 ? s->route.weight : (Tensor){ 0 },
+                                     .scale = r->grad_scale,
                                      .dlogits = s->route.logits,
                                      .parts = loss_parts(r),
                                      .rule = route_rule(r) }));

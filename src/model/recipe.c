@@ -216,17 +216,16 @@ size_t recipe_bytes(const ModelSpec *s, const LayerSpec *l, ParamRole role, cons
            arena_rounded((size_t)(matrices * t.rows * t.cols) * sizeof(float));
 }
 
-Status recipe_refresh(Exec *ex, const ModelSpec *s, const LayerWeights *w)
+/* Main weights are rounded as a copy of them would be: where it lies does not change the bits. */
+Status recipe_refresh(Exec *ex, const ModelSpec *s, const LayerWeights *w, ParamRole role)
 {
-    for (int role = 0; role < ROLE_COUNT; role++) {
-        if (w->scaled[0][role].data.data == NULL) continue;
-        TRY(quantize(ex, (Quantize){ .x = w->w[role].data,
-                                     .quant = w->scaled[0][role],
-                                     .transposed = w->scaled[1][role],
-                                     .pow2 = s->recipe.pow2,
-                                     .of = operand_names[role][SIDE_WEIGHT] }));
-    }
-    return OK;
+    if (w->scaled[0][role].data.data == NULL) return OK;
+    return quantize(ex, (Quantize){ .x = w->w[role].data,
+                                    .round = copies_type(&s->weights),
+                                    .quant = w->scaled[0][role],
+                                    .transposed = w->scaled[1][role],
+                                    .pow2 = s->recipe.pow2,
+                                    .of = operand_names[role][SIDE_WEIGHT] });
 }
 
 Status recipe_weight(LayerRun *r, ParamRole role, bool transposed, Operand *out)

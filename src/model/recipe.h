@@ -86,9 +86,8 @@ Status recipe_alloc(const ModelSpec *s, const LayerSpec *l, Arena *a, LayerWeigh
 /* Bytes that recipe_alloc takes for a matrix of `role`, as arenas round them; 0: it is not
  * quantised. */
 size_t recipe_bytes(const ModelSpec *s, const LayerSpec *l, ParamRole role, const Matrix *m);
-/* Quantises them from the weights that products would read otherwise: after a load, and once a
- * step. */
-Status recipe_refresh(Exec *ex, const ModelSpec *s, const LayerWeights *w);
+/* Quantises the matrix of `role`, if it has such copies: after a load, and once a step. */
+Status recipe_refresh(Exec *ex, const ModelSpec *s, const LayerWeights *w, ParamRole role);
 
 /* The matrix of `role`, for the product of forward (transposed false) or of backward to the input. */
 Status recipe_weight(LayerRun *r, ParamRole role, bool transposed, Operand *out);

@@ -233,7 +233,7 @@ static void add_block(ModelSpec *s, const Config *c, int block)
 Status spec_layers(const Config *c, Arena *a, ModelSpec *out)
 {
     /* run.compute sets both types: that of activations and that of the weights' copies. */
-    Dtype type = c->run_compute == COMPUTE_BF16 ? DTYPE_BF16 : DTYPE_F32;
+    Dtype type = config_type(c);
     ModelSpec s = {
         .name = c->model_name,
         .vocab = c->model_vocab,

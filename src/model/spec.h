@@ -142,7 +142,7 @@ typedef struct ModelSpec {
     LossSpec loss;
     /* patterns of parameters that are not trained */
     const ConfigTexts *frozen;
-    Dtype act; /* type of activations: f32 or bf16 */
+    Dtype act; /* type of activations: f32, bf16 or f16 */
     RecipeSpec recipe;
     CopySet weights; /* what products read of the weights */
     OptimizerSpec optimizer;

@@ -147,9 +147,13 @@ static Status format_run(struct Exec *ex, const Quantize *a, void *space)
     bool square = apart || (ROWS && a->quant.kind == OPERAND_128X128) ||
                   (COLUMNS && a->transposed.kind == OPERAND_128X128);
     bool packed = packs_fit<Bf16>({ a->x.data, rows, columns }, { d }) && width % 16 == 0;
-    if (a->x.dtype == DTYPE_F32)
+    bool wide = a->x.dtype == DTYPE_F32, rounded = wide && a->round == DTYPE_BF16;
+    if (wide && !rounded)
         return blocks_run<float, F, quant::Square, false, ROWS, COLUMNS>(ex, a, space);
     if (!packed && d >= OPERAND_BLOCK) exec_note_once(ex, "quantize", UNPACKED);
+    if (rounded)
+        return packed ? blocks_run<Rounded, F, quant::Square, true, ROWS, COLUMNS>(ex, a, space)
+                      : blocks_run<Rounded, F, quant::Square, false, ROWS, COLUMNS>(ex, a, space);
     if (!packed) return blocks_run<Bf16, F, quant::Square, false, ROWS, COLUMNS>(ex, a, space);
     if (square) return blocks_run<Bf16, F, quant::Square, true, ROWS, COLUMNS>(ex, a, space);
     return blocks_run<Bf16, F, Long, true, ROWS, COLUMNS>(ex, a, space);

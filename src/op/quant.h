@@ -28,6 +28,7 @@
 
 typedef struct Quantize {
     Tensor x;           /* in  (N, D) act, or (M, N, D): M matrices; a pool with rows.first */
+    Dtype round;        /* f32 or bf16: x in f32 is rounded to it first, as a cast would */
     Operand quant;      /* out (R, D), or (M, N, D), optional; any kind but OPERAND_PLAIN */
     Operand transposed; /* out (D, R), or (M, D, N); of groups (D, operand_group_columns) */
     Tensor offsets;     /* in  (1, E+1) i32, optional: groups of `transposed` */

@@ -119,6 +119,7 @@ static LayerRun layer_run(Engine *e, const MicroBatch *batch, SlotState *s)
                        .record = &e->io.record,
                        .rope = e->io.rope,
                        .head = head_run(&e->io, &e->shape, n),
+                       .grad_scale = e->io.grad_scale,
                        .training = !e->list->program.evaluates,
                        .cache = e->shape.cache ? &e->io.kv : NULL,
                        .keep = &s->arena,
