@@ -165,6 +165,7 @@ static Status check_fp8(const Config *c)
     } details[] = {
         { "fp8.format", c->fp8_format != FORMAT_E4M3 },
         { "fp8.scales", c->fp8_scales != SCALES_AUTO },
+        { "fp8.kept", c->fp8_kept != KEPT_FP8 },
         { "fp8.products", c->fp8_products != PRODUCTS_ALL },
         { "fp8.dispatch", c->fp8_dispatch != DISPATCH_AUTO },
         { "fp8.layers", c->fp8_layers.n > 0 },

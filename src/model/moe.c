@@ -54,7 +54,7 @@ static NormUse norm_use(const LayerRun *r)
 /* Does the layer keep its pre-activations in the pool of its slot? */
 static bool is_pooled(const LayerRun *r)
 {
-    return r->pool != NULL && r->pool->rows.data != NULL &&
+    return r->pool != NULL && r->pool->rows.data.data != NULL &&
            (r->layer->recompute & RECOMPUTE_LAYER) == 0;
 }
 
@@ -117,7 +117,9 @@ static PoolNeed pool_need(const ModelSpec *s, const LayerSpec *l, int64_t tokens
     if (s->ranks.ep == 1 || (l->recompute & RECOMPUTE_LAYER) != 0) return (PoolNeed){ 0 };
     return (PoolNeed){ .balanced = (double)(tokens * k),
                        .most = (double)(tokens * s->ranks.ep * most),
-                       .row_bytes = (size_t)(2 * m->ffn) * dtype_bytes(s->act) };
+                       .cols = 2 * m->ffn,
+                       .kind = recipe_narrow(s, l) ? OPERAND_1X128 : OPERAND_PLAIN,
+                       .type = recipe_narrow(s, l) ? s->recipe.forward : s->act };
 }
 
 /* Number of ranks that hold tokens of one group of the auxiliary loss. */
@@ -371,7 +373,7 @@ static Status dispatch_forward(LayerRun *r)
                                       .overflow = overflow_flag(r, OVERFLOW_ROWS),
                                       .top = pool->top,
                                       .first = s->order.begin,
-                                      .pool = pool->rows.dim[0],
+                                      .pool = pool->rows.data.dim[0],
                                       .elsewhere = is_spread(r) });
 }
 
@@ -421,6 +423,26 @@ static Status routed_operand(LayerRun *r, ParamRole role, RecipeSide side, Opera
     return came_so ? OK : recipe_rows(r, role, side, x.data, gathers ? &routed : NULL, out);
 }
 
+static bool is_narrow(const LayerRun *r) { return recipe_narrow(r->spec, r->layer); }
+
+/* Rows of `cols` columns that an expert's product makes and the next one reads. */
+static Status new_rows(LayerRun *r, Arena *a, int64_t cols, Operand *out)
+{
+    bool narrow = is_narrow(r);
+    const int64_t dim[] = { routed_rows(r).bound, cols };
+    return operand_new(a, narrow ? OPERAND_1X128 : OPERAND_PLAIN,
+                       narrow ? r->spec->recipe.forward : r->spec->act, 2, dim, out);
+}
+
+/* What a weight gradient reads of such rows: in 8 bits their columns. */
+static Status new_columns(LayerRun *r, int64_t cols, Operand *out)
+{
+    const MoeState *s = r->state;
+    if (!is_narrow(r)) return new_rows(r, r->ring, cols, out);
+    return operand_new_groups(r->ring, OPERAND_1X128, r->spec->recipe.forward, cols,
+                              routed_rows(r).bound, tensor_elems(&s->order.offsets) - 1, out);
+}
+
 /* forward: pre = W_gate_up x,  act = swiglu(pre),  out = W_down act, rows grouped by expert. `act`
  * is scratch: backward makes it again from pre. */
 static Status experts_forward(LayerRun *r)
@@ -428,13 +450,12 @@ static Status experts_forward(LayerRun *r)
     const MoeSpec *m = &r->layer->as.moe;
     MoeState *s = r->state;
     Rows rows = routed_rows(r);
-    Tensor act;
+    Operand x, w, down, act;
     if (is_pooled(r))
         s->experts.pre = r->pool->rows;
     else
-        TRY(tensor_new2(r->keep, r->spec->act, rows.bound, 2 * m->ffn, &s->experts.pre));
-    TRY(tensor_new2(r->scratch, r->spec->act, rows.bound, m->ffn, &act));
-    Operand x, w, down, a;
+        TRY(new_rows(r, r->keep, 2 * m->ffn, &s->experts.pre));
+    TRY(new_rows(r, r->scratch, m->ffn, &act));
     Tensor row_token;
     TRY(routed_operand(r, ROLE_EXPERT_GATE_UP, SIDE_FORWARD, s->experts.x, &row_token, &x));
     TRY(recipe_weight(r, ROLE_EXPERT_GATE_UP, false, &w));
@@ -442,18 +463,20 @@ static Status experts_forward(LayerRun *r)
                                       .w = w,
                                       .offsets = s->order.offsets,
                                       .row_token = row_token,
-                                      .pre = operand_plain(s->experts.pre),
-                                      .act = operand_plain(act),
+                                      .pre = s->experts.pre,
+                                      .act = act,
                                       .bias = r->weights->w[ROLE_EXPERT_GATE_UP_BIAS].data,
                                       .rows = rows,
-                                      .limit = m->limit }));
+                                      .limit = m->limit,
+                                      .pow2 = r->spec->recipe.pow2,
+                                      .f32 = r->spec->act == DTYPE_F32 }));
     if (r->recomputing) return OK;
     TRY(tensor_new2(r->ring, r->spec->act, rows.bound, r->spec->hidden, &s->experts.out));
     RecipeGroups own = { .rows = rows };
     own.rows.first = NULL; /* act lies in no pool */
-    TRY(recipe_rows(r, ROLE_EXPERT_DOWN, SIDE_FORWARD, act, &own, &a));
+    if (!is_narrow(r)) TRY(recipe_rows(r, ROLE_EXPERT_DOWN, SIDE_FORWARD, act.data, &own, &act));
     TRY(recipe_weight(r, ROLE_EXPERT_DOWN, false, &down));
-    return moe_down_fwd(r->ex, (MoeDownFwd){ .act = a,
+    return moe_down_fwd(r->ex, (MoeDownFwd){ .act = act,
                                              .w = down,
                                              .offsets = s->order.offsets,
                                              .out = s->experts.out,
@@ -528,32 +551,39 @@ static Status experts_backward_input(LayerRun *r)
     const MoeSpec *m = &r->layer->as.moe;
     MoeState *s = r->state;
     Rows rows = routed_rows(r);
-    TRY(tensor_new2(r->ring, r->spec->act, rows.bound, m->ffn, &s->experts.wact));
+    TRY(new_columns(r, m->ffn, &s->experts.wact));
+    s->experts.dpre = s->experts.pre;
+    if (is_narrow(r)) TRY(new_columns(r, 2 * m->ffn, &s->experts.dpre));
     TRY(tensor_new2(r->ring, DTYPE_F32, s->experts.weight.dim[0], m->rule.top_k,
                     &s->experts.dweight));
-    Operand dy, down, dpre, up;
+    Operand dy, down, dpre, up, none = { 0 };
     Tensor row_token;
     TRY(routed_operand(r, ROLE_EXPERT_DOWN, SIDE_GRADIENT, s->experts.dout, &row_token, &dy));
     TRY(recipe_weight(r, ROLE_EXPERT_DOWN, true, &down));
     TRY(moe_down_bwd_input(r->ex,
                            (MoeDownBwdInput){ .dy = dy,
                                               .w = down,
-                                              .pre = operand_plain(s->experts.pre),
+                                              .pre = s->experts.pre,
                                               .offsets = s->order.offsets,
                                               .row_token = row_token,
                                               .row_slot = s->order.row_slot,
                                               .weight = s->experts.weight,
-                                              .dpre = operand_plain(s->experts.pre),
-                                              .wact = operand_plain(s->experts.wact),
+                                              .dpre = s->experts.pre,
+                                              .wact = s->experts.wact,
                                               .dweight = s->experts.dweight,
                                               .bias = r->weights->w[ROLE_EXPERT_DOWN_BIAS].data,
+                                              .dpre_columns = is_narrow(r) ? s->experts.dpre : none,
                                               .rows = rows,
-                                              .limit = m->limit }));
+                                              .limit = m->limit,
+                                              .pow2 = r->spec->recipe.pow2,
+                                              .f32 = r->spec->act == DTYPE_F32 }));
     TRY(tensor_new2(r->ring, r->spec->act, rows.bound, r->spec->hidden, &s->experts.dx));
     RecipeGroups own = { .rows = rows };
-    TRY(recipe_rows(r, ROLE_EXPERT_GATE_UP, SIDE_GRADIENT, s->experts.pre, &own, &dpre));
+    dpre = s->experts.pre;
+    if (!is_narrow(r))
+        TRY(recipe_rows(r, ROLE_EXPERT_GATE_UP, SIDE_GRADIENT, dpre.data, &own, &dpre));
     TRY(recipe_weight(r, ROLE_EXPERT_GATE_UP, true, &up));
-    if (dpre.kind != OPERAND_PLAIN) rows.first = NULL; /* its rows are no longer in the pool */
+    if (dpre.data.data != s->experts.pre.data.data) rows.first = NULL; /* no longer in the pool */
     return moe_up_bwd_input(r->ex, (MoeUpBwdInput){ .dpre = dpre,
                                                     .w = up,
                                                     .offsets = s->order.offsets,
@@ -577,7 +607,7 @@ static Status biases_backward(LayerRun *r, bool overwrite)
                                           .db = r->weights->dw[ROLE_EXPERT_DOWN_BIAS],
                                           .rows = gathered,
                                           .overwrite = overwrite }));
-    return moe_bias_bwd(r->ex, (MoeBiasBwd){ .dy = s->experts.pre,
+    return moe_bias_bwd(r->ex, (MoeBiasBwd){ .dy = s->experts.dpre.data,
                                              .offsets = s->order.offsets,
                                              .db = r->weights->dw[ROLE_EXPERT_GATE_UP_BIAS],
                                              .rows = rows,
@@ -598,8 +628,8 @@ static Status experts_backward_weight(LayerRun *r)
     Operand dy, wact, dpre, x;
     by_token.rows.first = by_row.rows.first = NULL;
     TRY(recipe_columns(r, ROLE_EXPERT_DOWN, SIDE_GRADIENT, s->experts.dout, &by_token, &dy));
-    TRY(recipe_columns(r, ROLE_EXPERT_DOWN, SIDE_FORWARD, operand_plain(s->experts.wact), &by_row,
-                       &wact));
+    wact = s->experts.wact, dpre = s->experts.dpre;
+    if (!is_narrow(r)) TRY(recipe_columns(r, ROLE_EXPERT_DOWN, SIDE_FORWARD, wact, &by_row, &wact));
     TRY(moe_down_bwd_weight(r->ex, (MoeDownBwdWeight){ .dy = dy,
                                                        .wact = wact,
                                                        .offsets = s->order.offsets,
@@ -608,8 +638,8 @@ static Status experts_backward_weight(LayerRun *r)
                                                        .rows = rows,
                                                        .overwrite = first }));
     by_row.rows.first = rows.first;
-    TRY(recipe_columns(r, ROLE_EXPERT_GATE_UP, SIDE_GRADIENT, operand_plain(s->experts.pre),
-                       &by_row, &dpre));
+    if (!is_narrow(r))
+        TRY(recipe_columns(r, ROLE_EXPERT_GATE_UP, SIDE_GRADIENT, dpre, &by_row, &dpre));
     TRY(recipe_columns(r, ROLE_EXPERT_GATE_UP, SIDE_FORWARD, s->experts.x, &by_token, &x));
     if (dpre.kind != OPERAND_PLAIN) rows.first = NULL;
     return moe_up_bwd_weight(r->ex, (MoeUpBwdWeight){ .dpre = dpre,

@@ -54,10 +54,11 @@ typedef struct MoeExperts {
     Operand x;            /* the rows they read: this rank's tokens if there is one EP rank, else
                                * received ones */
     Tensor index, weight; /* their routing */
-    Tensor pre;           /* (R, 2F) pre-activations; with a pool: the whole pool */
+    Operand pre;          /* (R, 2F) pre-activations; with a pool: the whole pool */
     Tensor out;           /* ring: (R, D) */
     Operand dout;         /* backward: the gradient of h_out for each row of x */
-    Tensor wact, dweight, dx; /* ring, backward */
+    Operand wact, dpre;   /* ring, backward: for weight gradients; 8-bit ones are columns */
+    Tensor dweight, dx;   /* ring, backward */
 } MoeExperts;
 
 typedef struct MoeState {

@@ -44,6 +44,17 @@ bool recipe_quantises(const ModelSpec *s, const LayerSpec *l, ParamRole role)
            operand_names[role][0] != NULL;
 }
 
+/* Only scales of 1 x 128 are known where a tile is. A pool has rows of one kind, so all layers must
+ * agree. A bias needs gradients that no product has rounded. */
+bool recipe_narrow(const ModelSpec *s, const LayerSpec *l)
+{
+    const RecipeSpec *r = &s->recipe;
+    const MoeSpec *m = &l->as.moe;
+    return r->kind == RECIPE_BLOCK && r->keep && r->weight_gradients && !r->some_layers &&
+           r->forward == r->gradient && recipe_quantises(s, l, ROLE_EXPERT_GATE_UP) &&
+           m->ffn % OPERAND_BLOCK == 0 && !m->expert_bias;
+}
+
 /* Does the weight gradient of `role` read 8-bit columns? */
 static bool quantises_columns(const LayerRun *r, ParamRole role)
 {

@@ -40,6 +40,10 @@ typedef struct Activation {
     Operand rows, columns;
 } Activation;
 
+/* Do the products of routed experts write the 8-bit operands of the next ones themselves, and keep
+ * pre-activations in 8 bits? */
+bool recipe_narrow(const ModelSpec *s, const LayerSpec *l);
+
 /* Where the parts of an activation lie. `x`: the plain tensor; it is made if `plain` is set or an
  * operand is plain. rows, columns NULL: no product will read these. */
 typedef struct ActivationArenas {

@@ -182,6 +182,8 @@ static RecipeSpec recipe_of(const Config *c)
                          .gradient = c->fp8_format == FORMAT_HYBRID ? DTYPE_E5M2 : DTYPE_E4M3,
                          .weight_gradients = c->fp8_wgrad == WGRAD_FP8,
                          .dispatch = block && pow2 && c->fp8_dispatch != DISPATCH_BF16,
+                         .keep = c->fp8_kept == KEPT_FP8,
+                         .some_layers = c->fp8_layers.n > 0,
                          .dense = c->fp8_products != PRODUCTS_GROUPED,
                          .grouped = c->fp8_products != PRODUCTS_DENSE };
 }

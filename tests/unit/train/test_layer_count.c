@@ -35,10 +35,13 @@ static void compare(const char *name, const char *const *set, int n)
         elems += l.params.of[BUF_MAIN].flat;
     }
     ring[1] += 2 * stream;
-    CHECK((pool.row_bytes > 0) == (c.mesh_ep > 1));
+    CHECK((pool.cols > 0) == (c.mesh_ep > 1));
     if (c.mesh_ep > 1) {
         size_t rows = (size_t)pool_need_rows(&pool, spec.capacity.pool);
-        peak += arena_rounded(rows * pool.row_bytes) + arena_rounded(sizeof(int32_t));
+        size_t row = (size_t)pool.cols * (pool.kind == OPERAND_PLAIN ? dtype_bytes(spec.act) : 1);
+        peak += arena_rounded(rows * row) + arena_rounded(sizeof(int32_t));
+        if (pool.kind != OPERAND_PLAIN)
+            peak += arena_rounded(rows * ((size_t)pool.cols + 127) / 128 * sizeof(float));
     }
     assert_int_equal(plan.bytes[ENGINE_SLOT], peak);
     assert_int_equal(plan.bytes[ENGINE_RING], ring[0] > ring[1] ? ring[0] : ring[1]);

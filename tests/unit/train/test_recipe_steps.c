@@ -13,6 +13,7 @@ enum { SETTINGS_MAX = 8 };
 /* Models that differ in what is quantised, and how: each option of a recipe at least once. */
 static const char *const models[][SETTINGS_MAX] = {
     { "fp8.recipe=block", "moe.shared=1", "attention.q_rank=9" },
+    { "fp8.recipe=block", "moe.ffn=128", "run.compute=bf16" },
     { "fp8.recipe=row", "fp8.format=hybrid", "moe.shared=2", "run.compute=bf16" },
     { "fp8.recipe=tensor", "attention.kind=gqa", "attention.bias=true", "moe.shared=0" },
     { "fp8.recipe=block", "fp8.scales=exact", "attention.kind=gqa", "moe.expert_bias=true",
@@ -94,13 +95,13 @@ static void every_setting_of_a_recipe_changes_the_step(void **state)
                                           "fp8.recipe=tensor", "fp8.format=hybrid",
                                           "fp8.scales=exact",  "fp8.layers=[1]",
                                           "fp8.wgrad=bf16",    "fp8.products=grouped",
-                                          "fp8.dispatch=bf16" };
+                                          "fp8.kept=plain",    "fp8.dispatch=bf16" };
     Tiny plain;
-    tiny_open(&plain, TINY("fp8.recipe=block"));
+    tiny_open(&plain, TINY("fp8.recipe=block", "moe.ffn=128"));
     tiny_steps(&plain, 0, 1);
     for (size_t i = 0; i < sizeof change / sizeof *change; i++) {
         Tiny t;
-        tiny_open(&t, TINY("fp8.recipe=block", change[i]));
+        tiny_open(&t, TINY("fp8.recipe=block", "moe.ffn=128", change[i]));
         tiny_steps(&t, 0, 1);
         CHECK(!tiny_same_state(&plain, &t));
         tiny_close(&t);
