@@ -615,7 +615,7 @@ static Status biases_backward(LayerRun *r, bool overwrite)
 }
 
 /* The first micro-batch of a step overwrites dw and later ones add, which saves zeroing the largest
- * buffer. */
+ * buffer. Columns of the first product give their memory to those of the second. */
 static Status experts_backward_weight(LayerRun *r)
 {
     MoeState *s = r->state;
@@ -626,6 +626,7 @@ static Status experts_backward_weight(LayerRun *r)
     RecipeGroups by_token = { s->order.offsets, s->order.row_token, rows };
     RecipeGroups by_row = { .offsets = s->order.offsets, .rows = rows };
     Operand dy, wact, dpre, x;
+    ArenaMark mark = arena_mark(r->scratch);
     by_token.rows.first = by_row.rows.first = NULL;
     TRY(recipe_columns(r, ROLE_EXPERT_DOWN, SIDE_GRADIENT, s->experts.dout, &by_token, &dy));
     wact = s->experts.wact, dpre = s->experts.dpre;
@@ -637,6 +638,7 @@ static Status experts_backward_weight(LayerRun *r)
                                                        .dw = r->weights->dw[ROLE_EXPERT_DOWN],
                                                        .rows = rows,
                                                        .overwrite = first }));
+    arena_release(r->scratch, mark);
     by_row.rows.first = rows.first;
     if (!is_narrow(r))
         TRY(recipe_columns(r, ROLE_EXPERT_GATE_UP, SIDE_GRADIENT, dpre, &by_row, &dpre));
