@@ -28,7 +28,7 @@
 
 #include <math.h>
 
-static bool is_spread(const LayerRun *r) { return r->spec->ranks.ep > 1; }
+bool moe_spread(const LayerRun *r) { return r->spec->ranks.ep > 1; }
 
 static const ExchangeDesc *exchange_of(const LayerRun *r)
 {
@@ -52,7 +52,7 @@ static NormUse norm_use(const LayerRun *r)
 }
 
 /* Does the layer keep its pre-activations in the pool of its slot? */
-static bool is_pooled(const LayerRun *r)
+bool moe_pooled(const LayerRun *r)
 {
     return r->pool != NULL && r->pool->rows.data.data != NULL &&
            (r->layer->recompute & RECOMPUTE_LAYER) == 0;
@@ -73,7 +73,7 @@ static Rows received_tokens(const LayerRun *r)
 {
     const MoeSpec *m = &r->layer->as.moe;
     int64_t n = r->rows, ranks = r->spec->ranks.ep;
-    if (!is_spread(r)) return (Rows){ .bound = n, .expected = (double)n };
+    if (!moe_spread(r)) return (Rows){ .bound = n, .expected = (double)n };
     double mean = (double)n * exchange_of(r)->rows(m->experts, m->rule.top_k, ranks);
     const MoeState *s = r->state;
     Rows rows = bounded_rows(r, r->spec->capacity.blocks, mean, (double)(n * ranks),
@@ -94,12 +94,12 @@ static Rows relayed_rows(const LayerRun *r)
 
 /* The routed rows of this rank's experts. The last offset is their number, which only the device
  * knows. With one EP rank it is tokens x top-k, exactly. */
-static Rows routed_rows(const LayerRun *r)
+Rows moe_routed_rows(const LayerRun *r)
 {
     const MoeSpec *m = &r->layer->as.moe;
     int64_t k = m->rule.top_k, here = m->experts / r->spec->ranks.ep, most = k < here ? k : here;
     int64_t n = r->rows;
-    if (!is_spread(r)) return (Rows){ .bound = n * k, .expected = (double)(n * k) };
+    if (!moe_spread(r)) return (Rows){ .bound = n * k, .expected = (double)(n * k) };
     const MoeState *s = r->state;
     double all = (double)(n * r->spec->ranks.ep * most);
     Rows rows = bounded_rows(r, r->spec->capacity.rows, (double)(n * k), all, 1);
@@ -170,10 +170,10 @@ static Status prepare_moe(LayerRun *r)
     TRY(tensor_new2(r->keep, DTYPE_F32, n, k, &s->route.weight));
     if (m->score_input) TRY(tensor_new2(r->keep, DTYPE_F32, n, k, &s->route.score));
     TRY(tensor_new2(r->keep, DTYPE_I32, r->batch->b, e, &s->route.seq_count));
-    int64_t rows = routed_rows(r).bound, tokens = received_tokens(r).bound;
+    int64_t rows = moe_routed_rows(r).bound, tokens = received_tokens(r).bound;
     s->experts.index = s->route.index;
     s->experts.weight = s->route.weight;
-    if (is_spread(r)) {
+    if (moe_spread(r)) {
         TRY(tensor_new2(r->keep, DTYPE_I32, tokens, k, &s->experts.index));
         TRY(tensor_new2(r->keep, DTYPE_F32, tokens, k, &s->experts.weight));
         if (exchange_of(r)->offsets) TRY(tensor_new2(r->keep, DTYPE_I32, n, k, &s->travel.offset));
@@ -183,7 +183,7 @@ static Status prepare_moe(LayerRun *r)
         }
         if (exchange_of(r)->hierarchical) TRY(prepare_relay(r));
     }
-    if (is_pooled(r)) TRY(tensor_new1(r->keep, DTYPE_I32, 1, &s->order.begin));
+    if (moe_pooled(r)) TRY(tensor_new1(r->keep, DTYPE_I32, 1, &s->order.begin));
     TRY(tensor_new2(r->keep, DTYPE_I32, 1, e / r->spec->ranks.ep + 1, &s->order.offsets));
     TRY(tensor_new1(r->keep, DTYPE_I32, rows, &s->order.row_token));
     TRY(tensor_new1(r->keep, DTYPE_I32, rows, &s->order.row_slot));
@@ -333,7 +333,7 @@ static Status send_tokens(LayerRun *r, Operand x, bool routing, Arena *arena, Op
 }
 
 /* Where 8-bit rows lie before they are sent. Experts read them there if they stay. */
-static Arena *sent_arena(const LayerRun *r) { return is_spread(r) ? r->scratch : r->ring; }
+static Arena *sent_arena(const LayerRun *r) { return moe_spread(r) ? r->scratch : r->ring; }
 
 /* Makes the rows that go to the experts. In forward the norm has made those of y. */
 static Status make_sent(LayerRun *r, bool forward)
@@ -360,11 +360,11 @@ static Status dispatch_forward(LayerRun *r)
     if (!r->recomputing && loss_parts(r) > 1) TRY(loss_of_counts(r));
     if (!r->recomputing && r->spec->ranks.cp > 1) TRY(drop_tokens(r));
     if (!r->recomputing && s->travel.offset.data != NULL) TRY(place_tokens(r));
-    if (is_spread(r))
+    if (moe_spread(r))
         TRY(send_tokens(r, s->travel.sent, !r->recomputing, layer_arena(r, RECOMPUTE_EXCHANGE),
                         &s->experts.x));
     if (r->recomputing) return OK;
-    const RowPool none = { 0 }, *pool = is_pooled(r) ? r->pool : &none;
+    const RowPool none = { 0 }, *pool = moe_pooled(r) ? r->pool : &none;
     return moe_sort(r->ex, (MoeSort){ .index = s->experts.index,
                                       .offsets = s->order.offsets,
                                       .row_token = s->order.row_token,
@@ -374,7 +374,7 @@ static Status dispatch_forward(LayerRun *r)
                                       .top = pool->top,
                                       .first = s->order.begin,
                                       .pool = pool->rows.data.dim[0],
-                                      .elsewhere = is_spread(r) });
+                                      .elsewhere = moe_spread(r) });
 }
 
 /* Reads y alone, so it may run while tokens travel (overlap_ok). */
@@ -407,83 +407,6 @@ static Status shared_forward(LayerRun *r)
                                         .sigmoid = true });
 }
 
-/* What a product of experts reads: rows of x, and the row_token that says which. Blocks of received
- * rows have gaps that hold no numbers. So what is quantised here of received rows are only those of
- * this rank's experts, gathered: no scale depends on a gap. */
-static Status routed_operand(LayerRun *r, ParamRole role, RecipeSide side, Operand x,
-                             Tensor *row_token, Operand *out)
-{
-    const MoeState *s = r->state;
-    RecipeGroups routed = { .row_token = s->order.row_token, .rows = routed_rows(r) };
-    bool came_so = x.kind != OPERAND_PLAIN;
-    bool gathers = is_spread(r) && recipe_quantises(r->spec, r->layer, role) && !came_so;
-    routed.rows.first = NULL; /* x lies in no pool */
-    *row_token = gathers ? (Tensor){ 0 } : s->order.row_token;
-    *out = x;
-    return came_so ? OK : recipe_rows(r, role, side, x.data, gathers ? &routed : NULL, out);
-}
-
-static bool is_narrow(const LayerRun *r) { return recipe_narrow(r->spec, r->layer); }
-
-/* Rows of `cols` columns that an expert's product makes and the next one reads. */
-static Status new_rows(LayerRun *r, Arena *a, int64_t cols, Operand *out)
-{
-    bool narrow = is_narrow(r);
-    const int64_t dim[] = { routed_rows(r).bound, cols };
-    return operand_new(a, narrow ? OPERAND_1X128 : OPERAND_PLAIN,
-                       narrow ? r->spec->recipe.forward : r->spec->act, 2, dim, out);
-}
-
-/* What a weight gradient reads of such rows: in 8 bits their columns. */
-static Status new_columns(LayerRun *r, int64_t cols, Operand *out)
-{
-    const MoeState *s = r->state;
-    if (!is_narrow(r)) return new_rows(r, r->ring, cols, out);
-    return operand_new_groups(r->ring, OPERAND_1X128, r->spec->recipe.forward, cols,
-                              routed_rows(r).bound, tensor_elems(&s->order.offsets) - 1, out);
-}
-
-/* forward: pre = W_gate_up x,  act = swiglu(pre),  out = W_down act, rows grouped by expert. `act`
- * is scratch: backward makes it again from pre. */
-static Status experts_forward(LayerRun *r)
-{
-    const MoeSpec *m = &r->layer->as.moe;
-    MoeState *s = r->state;
-    Rows rows = routed_rows(r);
-    Operand x, w, down, act;
-    if (is_pooled(r))
-        s->experts.pre = r->pool->rows;
-    else
-        TRY(new_rows(r, r->keep, 2 * m->ffn, &s->experts.pre));
-    TRY(new_rows(r, r->scratch, m->ffn, &act));
-    Tensor row_token;
-    TRY(routed_operand(r, ROLE_EXPERT_GATE_UP, SIDE_FORWARD, s->experts.x, &row_token, &x));
-    TRY(recipe_weight(r, ROLE_EXPERT_GATE_UP, false, &w));
-    TRY(moe_up_fwd(r->ex, (MoeUpFwd){ .x = x,
-                                      .w = w,
-                                      .offsets = s->order.offsets,
-                                      .row_token = row_token,
-                                      .pre = s->experts.pre,
-                                      .act = act,
-                                      .bias = r->weights->w[ROLE_EXPERT_GATE_UP_BIAS].data,
-                                      .rows = rows,
-                                      .limit = m->limit,
-                                      .pow2 = r->spec->recipe.pow2,
-                                      .f32 = r->spec->act == DTYPE_F32 }));
-    if (r->recomputing) return OK;
-    TRY(tensor_new2(r->ring, r->spec->act, rows.bound, r->spec->hidden, &s->experts.out));
-    RecipeGroups own = { .rows = rows };
-    own.rows.first = NULL; /* act lies in no pool */
-    if (!is_narrow(r)) TRY(recipe_rows(r, ROLE_EXPERT_DOWN, SIDE_FORWARD, act.data, &own, &act));
-    TRY(recipe_weight(r, ROLE_EXPERT_DOWN, false, &down));
-    return moe_down_fwd(r->ex, (MoeDownFwd){ .act = act,
-                                             .w = down,
-                                             .offsets = s->order.offsets,
-                                             .out = s->experts.out,
-                                             .bias = r->weights->w[ROLE_EXPERT_DOWN_BIAS].data,
-                                             .rows = rows });
-}
-
 /* out (M, D): for each received token the sum of its rows here, so that one row a token travels
  * back. */
 static Status sum_rows(LayerRun *r, Tensor rows, Tensor weight, Tensor *out)
@@ -494,7 +417,7 @@ static Status sum_rows(LayerRun *r, Tensor rows, Tensor weight, Tensor *out)
                                             .slot_row = s->order.slot_row,
                                             .weight = weight,
                                             .y = *out,
-                                            .rows = routed_rows(r) });
+                                            .rows = moe_routed_rows(r) });
 }
 
 /* Over ranks a received token's rows are summed with their weights first, so that one row travels
@@ -503,7 +426,7 @@ static Status combine_forward(LayerRun *r)
 {
     MoeState *s = r->state;
     if (r->recomputing) return OK;
-    if (is_spread(r)) {
+    if (moe_spread(r)) {
         Tensor back;
         TRY(sum_rows(r, s->experts.out, s->experts.weight, &back));
         return exchange_combine(r->ex, (ExchangeCombine){ .x = back,
@@ -530,127 +453,18 @@ static Status combine_forward(LayerRun *r)
 static Status combine_backward_input(LayerRun *r)
 {
     MoeState *s = r->state;
-    bool fetches = is_spread(r) && layer_arena(r, RECOMPUTE_EXCHANGE) == r->ring;
+    bool fetches = moe_spread(r) && layer_arena(r, RECOMPUTE_EXCHANGE) == r->ring;
     Operand dout;
     TRY(layer_norm_recompute(r, &s->norm, norm_use(r)));
     TRY(recipe_dispatched(r, ROLE_EXPERT_DOWN, SIDE_GRADIENT, r->dh_out, sent_arena(r), &dout));
     s->experts.dout = dout;
-    if (fetches || !is_spread(r)) TRY(make_sent(r, false));
-    if (!is_spread(r)) {
+    if (fetches || !moe_spread(r)) TRY(make_sent(r, false));
+    if (!moe_spread(r)) {
         s->experts.x = s->travel.sent;
         return OK;
     }
     if (fetches) TRY(send_tokens(r, s->travel.sent, false, r->ring, &s->experts.x));
     return send_tokens(r, dout, false, r->ring, &s->experts.dout);
-}
-
-/* The gradient of pre overwrites pre, which nothing reads afterwards. wact is weight * act, which
- * the weight gradient of W_down needs, and dweight the gradient of the routing weight. */
-static Status experts_backward_input(LayerRun *r)
-{
-    const MoeSpec *m = &r->layer->as.moe;
-    MoeState *s = r->state;
-    Rows rows = routed_rows(r);
-    TRY(new_columns(r, m->ffn, &s->experts.wact));
-    s->experts.dpre = s->experts.pre;
-    if (is_narrow(r)) TRY(new_columns(r, 2 * m->ffn, &s->experts.dpre));
-    TRY(tensor_new2(r->ring, DTYPE_F32, s->experts.weight.dim[0], m->rule.top_k,
-                    &s->experts.dweight));
-    Operand dy, down, dpre, up, none = { 0 };
-    Tensor row_token;
-    TRY(routed_operand(r, ROLE_EXPERT_DOWN, SIDE_GRADIENT, s->experts.dout, &row_token, &dy));
-    TRY(recipe_weight(r, ROLE_EXPERT_DOWN, true, &down));
-    TRY(moe_down_bwd_input(r->ex,
-                           (MoeDownBwdInput){ .dy = dy,
-                                              .w = down,
-                                              .pre = s->experts.pre,
-                                              .offsets = s->order.offsets,
-                                              .row_token = row_token,
-                                              .row_slot = s->order.row_slot,
-                                              .weight = s->experts.weight,
-                                              .dpre = s->experts.pre,
-                                              .wact = s->experts.wact,
-                                              .dweight = s->experts.dweight,
-                                              .bias = r->weights->w[ROLE_EXPERT_DOWN_BIAS].data,
-                                              .dpre_columns = is_narrow(r) ? s->experts.dpre : none,
-                                              .rows = rows,
-                                              .limit = m->limit,
-                                              .pow2 = r->spec->recipe.pow2,
-                                              .f32 = r->spec->act == DTYPE_F32 }));
-    TRY(tensor_new2(r->ring, r->spec->act, rows.bound, r->spec->hidden, &s->experts.dx));
-    RecipeGroups own = { .rows = rows };
-    dpre = s->experts.pre;
-    if (!is_narrow(r))
-        TRY(recipe_rows(r, ROLE_EXPERT_GATE_UP, SIDE_GRADIENT, dpre.data, &own, &dpre));
-    TRY(recipe_weight(r, ROLE_EXPERT_GATE_UP, true, &up));
-    if (dpre.data.data != s->experts.pre.data.data) rows.first = NULL; /* no longer in the pool */
-    return moe_up_bwd_input(r->ex, (MoeUpBwdInput){ .dpre = dpre,
-                                                    .w = up,
-                                                    .offsets = s->order.offsets,
-                                                    .dx = s->experts.dx,
-                                                    .rows = rows });
-}
-
-/* Rows of experts.dout lie in the order of tokens, never in a pool. */
-static Status biases_backward(LayerRun *r, bool overwrite)
-{
-    MoeState *s = r->state;
-    Rows rows = routed_rows(r), gathered = rows;
-    Tensor dout;
-    gathered.first = NULL;
-    TRY(recipe_undispatched(r, s->experts.dout, &dout));
-    TRY(moe_bias_bwd(r->ex, (MoeBiasBwd){ .dy = dout,
-                                          .offsets = s->order.offsets,
-                                          .row_token = s->order.row_token,
-                                          .row_slot = s->order.row_slot,
-                                          .weight = s->experts.weight,
-                                          .db = r->weights->dw[ROLE_EXPERT_DOWN_BIAS],
-                                          .rows = gathered,
-                                          .overwrite = overwrite }));
-    return moe_bias_bwd(r->ex, (MoeBiasBwd){ .dy = s->experts.dpre.data,
-                                             .offsets = s->order.offsets,
-                                             .db = r->weights->dw[ROLE_EXPERT_GATE_UP_BIAS],
-                                             .rows = rows,
-                                             .overwrite = overwrite });
-}
-
-/* The first micro-batch of a step overwrites dw and later ones add, which saves zeroing the largest
- * buffer. Columns of the first product give their memory to those of the second. */
-static Status experts_backward_weight(LayerRun *r)
-{
-    MoeState *s = r->state;
-    Rows rows = routed_rows(r);
-    bool first = r->written != NULL && !*r->written;
-    if (first) *r->written = true;
-    if (r->layer->as.moe.expert_bias) TRY(biases_backward(r, first));
-    RecipeGroups by_token = { s->order.offsets, s->order.row_token, rows };
-    RecipeGroups by_row = { .offsets = s->order.offsets, .rows = rows };
-    Operand dy, wact, dpre, x;
-    ArenaMark mark = arena_mark(r->scratch);
-    by_token.rows.first = by_row.rows.first = NULL;
-    TRY(recipe_columns(r, ROLE_EXPERT_DOWN, SIDE_GRADIENT, s->experts.dout, &by_token, &dy));
-    wact = s->experts.wact, dpre = s->experts.dpre;
-    if (!is_narrow(r)) TRY(recipe_columns(r, ROLE_EXPERT_DOWN, SIDE_FORWARD, wact, &by_row, &wact));
-    TRY(moe_down_bwd_weight(r->ex, (MoeDownBwdWeight){ .dy = dy,
-                                                       .wact = wact,
-                                                       .offsets = s->order.offsets,
-                                                       .row_token = s->order.row_token,
-                                                       .dw = r->weights->dw[ROLE_EXPERT_DOWN],
-                                                       .rows = rows,
-                                                       .overwrite = first }));
-    arena_release(r->scratch, mark);
-    by_row.rows.first = rows.first;
-    if (!is_narrow(r))
-        TRY(recipe_columns(r, ROLE_EXPERT_GATE_UP, SIDE_GRADIENT, dpre, &by_row, &dpre));
-    TRY(recipe_columns(r, ROLE_EXPERT_GATE_UP, SIDE_FORWARD, s->experts.x, &by_token, &x));
-    if (dpre.kind != OPERAND_PLAIN) rows.first = NULL;
-    return moe_up_bwd_weight(r->ex, (MoeUpBwdWeight){ .dpre = dpre,
-                                                      .x = x,
-                                                      .offsets = s->order.offsets,
-                                                      .row_token = s->order.row_token,
-                                                      .dw = r->weights->dw[ROLE_EXPERT_GATE_UP],
-                                                      .rows = rows,
-                                                      .overwrite = first });
 }
 
 static Status shared_backward_input(LayerRun *r)
@@ -705,7 +519,7 @@ static Status dispatch_backward_input(LayerRun *r)
     const Tensor none = { 0 };
     int64_t n = r->rows;
     s->travel.dweight = s->experts.dweight;
-    if (!is_spread(r)) return OK;
+    if (!moe_spread(r)) return OK;
     Tensor back;
     TRY(sum_rows(r, s->experts.dx, (Tensor){ 0 }, &back));
     TRY(tensor_new2(r->ring, r->spec->act, n, r->spec->hidden, &s->travel.dy));
@@ -731,7 +545,7 @@ static Status route_backward_input(LayerRun *r)
     MoeState *s = r->state;
     const Tensor none = { 0 };
     Tensor dy = s->travel.dy;
-    if (!is_spread(r)) {
+    if (!moe_spread(r)) {
         TRY(tensor_new2(r->scratch, r->spec->act, r->rows, r->spec->hidden, &dy));
         TRY(moe_combine(r->ex, (MoeCombine){ .out = s->experts.dx,
                                              .slot_row = s->order.slot_row,
@@ -782,8 +596,8 @@ static const Phase phases[] = {
                    .part = PHASE_DISPATCH },
     [SHARED] = { "shared", LANE_COMPUTE, shared_forward, shared_backward_input,
                  shared_backward_weight, .overlap_ok = true, .part = PHASE_EXPERTS },
-    [EXPERTS] = { "experts", LANE_COMPUTE, experts_forward, experts_backward_input,
-                  experts_backward_weight, .part = PHASE_EXPERTS },
+    [EXPERTS] = { "experts", LANE_COMPUTE, moe_experts_forward, moe_experts_backward_input,
+                  moe_experts_backward_weight, .part = PHASE_EXPERTS },
     [COMBINE] = { "combine", LANE_COMM, combine_forward, combine_backward_input, NULL,
                   .part = PHASE_COMBINE },
 };

@@ -1,6 +1,6 @@
-/* moe: the tensors of a MoE layer for one micro-batch, grouped by purpose, for moe.c; and its
- * parameters (moe_params.c). Private to these two files: no other layer and no engine reads this
- * state.
+/* moe: the tensors of a MoE layer for one micro-batch, grouped by purpose, for moe.c and
+ * moe_experts.c; and its parameters (moe_params.c). Private to these files: no other layer and no
+ * engine reads this state.
  *
  * N tokens, K experts a token, E experts, R routed rows, D and F widths (docs/glossary.md). "Always
  * kept" means in `keep` even under RECOMPUTE_LAYER. */
@@ -69,6 +69,13 @@ typedef struct MoeState {
     MoeExperts experts;
     MoeShared shared;
 } MoeState;
+
+/* moe.c, for moe_experts.c. Are the experts spread over ranks? Does the layer keep its pre-activations in
+ * the pool of its slot? The routed rows of this rank's experts. */
+bool moe_spread(const LayerRun *r);
+bool moe_pooled(const LayerRun *r);
+Rows moe_routed_rows(const LayerRun *r);
+PhaseFn moe_experts_forward, moe_experts_backward_input, moe_experts_backward_weight;
 
 /* LayerDesc.params of a MoE layer. */
 Status moe_params(const ModelSpec *s, const LayerSpec *l, ParamList *out);
