@@ -113,10 +113,10 @@ typedef struct Side {
 typedef struct Job {
     const void *x;
     Side rows, columns;
-    const int32_t *row_token, *offsets, *device, *first; /* as in Quantize; NULL: none */
-    int64_t n, d, groups;                                /* n: rows of a matrix, R */
-    int64_t width;                                       /* columns of the transposed data */
-    int64_t matrices, strips;                            /* strips of a matrix */
+    const int32_t *row_token, *offsets, *device, *first, *to; /* as in Quantize; NULL: none */
+    int64_t n, d, groups;                                     /* n: rows of a matrix, R */
+    int64_t width;                                            /* columns of the transposed data */
+    int64_t matrices, strips;                                 /* strips of a matrix */
     uint32_t across, down; /* blocks along a row of x, and along a column of a matrix */
     bool pow2;
 } Job;
@@ -209,7 +209,7 @@ static __device__ __forceinline__ int64_t row_scale_at(const Job &job, const Str
                                                        int64_t block)
 {
     const Side &q = job.rows;
-    int64_t row = s.first + i;
+    int64_t row = s.first + i + (job.to == NULL ? 0 : *job.to);
     if (q.kind == OPERAND_TENSOR) return s.matrix;
     if (q.kind == OPERAND_ROW) return s.matrix * job.n + row;
     if (q.kind == OPERAND_1X128) return (s.matrix * job.n + row) * q.cols + block;
@@ -245,7 +245,7 @@ static __device__ __forceinline__ bool row_scale_make(const Job &job, int64_t co
     int k = (int)threadIdx.x, i = k / S::BLOCKS % S::HIGH;
     const Strip &s = sh.strip[k / S::BLOCKS / S::HIGH];
     int64_t block = col / TILE + k % S::BLOCKS;
-    if (i >= s.n || block * TILE >= job.d) return false;
+    if (i >= (job.to == NULL ? s.n : s.live) || block * TILE >= job.d) return false;
     uint32_t most = job.rows.kind == OPERAND_128X128 ? sh.most : sh.row_most[k];
     sh.row_scale[k] =
         scale_make(job.rows, row_scale_at(job, s, i, block), most, F::largest(), job.pow2);
@@ -338,8 +338,9 @@ static __device__ void plain_write(const Job &job, int64_t col, const Shared &sh
         bool live = row < s.live;
         float v = live ? number_at<T>(job, s, row, column) : 0.0f;
         if (ROWS && live)
-            job.rows.data[(s.matrix * job.n + s.first + row) * job.d + column] =
-                plain_code<F>(v, sh.row_scale[i * S::BLOCKS + c / TILE].x);
+            job.rows
+                .data[(s.matrix * job.n + s.first + row + (job.to == NULL ? 0 : *job.to)) * job.d +
+                      column] = plain_code<F>(v, sh.row_scale[i * S::BLOCKS + c / TILE].x);
         if (COLUMNS && s.columns && s.live > 0 && s.column + row < job.width)
             job.columns.data[(s.matrix * job.d + column) * job.width + s.column + row] =
                 live ? plain_code<F>(v, sh.column_scale[c * S::STRIPS + i / S::HIGH].x) : 0;
@@ -554,7 +555,7 @@ static __device__ __forceinline__ void rows_write(const Job &job, int64_t col, c
     const Strip &s = sh.strip[at.strip];
     const float2 *scales = sh.row_scale + at.row * S::BLOCKS + at.pack * PACK_COLS / TILE;
     int64_t column = col + at.pack * PACK_COLS;
-    int64_t row = s.matrix * job.n + s.first + at.row % S::HIGH;
+    int64_t row = s.matrix * job.n + s.first + at.row % S::HIGH + (job.to == NULL ? 0 : *job.to);
     uint8_t *to = job.rows.data + row * job.d + column;
     int live = column < job.d ? s.live - at.row % S::HIGH : 0;
 #pragma unroll
