@@ -5,7 +5,8 @@
  * Names and shapes are those of Hugging Face's files (DeepSeek's for MLA and MoE), (out, in). All
  * parameters lie one after the other in a flat space, at the same offset in each buffer: weights as
  * products read them, f32 gradients, f32 main weights, and the optimizer's state buffers (f32 or
- * bf16). With f32 compute the weight buffer *is* the main buffer. Parameters of one role in one
+ * bf16). With f32 compute the weight buffer *is* the main buffer. With an 8-bit recipe it lacks the
+ * buckets that products read in 8 bits alone (ParamBucket.weight). Parameters of one role in one
  * layer (gate and up; q_a and kv_a; the experts) lie without a gap, so that a layer sees them as
  * one fused matrix. Each role starts at a multiple of PARAM_ALIGN elements, and the padding stays
  * zero.

@@ -200,8 +200,7 @@ static void add_bucket_sizes(ParamSpaces *layer, const ParamBucket *k, int64_t c
 }
 
 /* Do products read nothing of these matrices but 8-bit copies that last? Weights that are gathered
- * for each use are quantised for each. In f32 there is no place to save: products could read the
- * main weights. */
+ * for each use are quantised for each. In f32 there is nothing to save: BUF_WEIGHT is the main buffer. */
 static bool all_quantised(const ModelSpec *s, const ParamShards *shards, const Matrix *m,
                           const Matrix *end)
 {
