@@ -166,6 +166,7 @@ static void set_options(const ShapeSet *set, OpId op, void *args)
         forward->kernel = kernel;
         forward->pieces = sequence_pieces(s);
         forward->window = s->window;
+        forward->e4m3 = c->fp8_attention;
         break;
     case OP_ATTENTION_BWD:
         backward->scale = scale;

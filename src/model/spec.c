@@ -179,7 +179,8 @@ static RecipeSpec recipe_of(const Config *c)
                          .pow2 = auto_pow2 || c->fp8_scales == SCALES_POW2,
                          .forward = DTYPE_E4M3,
                          .gradient = c->fp8_format == FORMAT_HYBRID ? DTYPE_E5M2 : DTYPE_E4M3,
-                         .weight_gradients = c->fp8_wgrad == WGRAD_FP8 };
+                         .weight_gradients = c->fp8_wgrad == WGRAD_FP8,
+                         .attention = c->fp8_attention };
 }
 
 /* Do the products of a block follow the recipe? */

@@ -113,6 +113,7 @@ typedef struct RecipeSpec {
     bool pow2;               /* scales are powers of two */
     Dtype forward, gradient; /* of rows and weights; of gradients */
     bool weight_gradients;   /* products of weight gradients are 8-bit, too */
+    bool attention;          /* attention's forward is 8-bit; also without a recipe */
     bool per_use;            /* planning: weights are quantised for each product (ZeRO-3) */
 } RecipeSpec;
 

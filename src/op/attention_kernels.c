@@ -175,6 +175,7 @@ const KernelTable attention_bwd_kernels = { "attention.kernel", bwd_rows, ROWS }
 Status attention_fwd_gpu(Exec *ex, const void *args)
 {
     const AttentionFwd *a = args;
+    if (a->e4m3) return FAIL(ERR_UNSUPPORTED, "attention_fwd: no 8-bit kernel");
     return kernels_run(ex, &attention_fwd_kernels, "attention_fwd", (int)a->kernel, a);
 }
 

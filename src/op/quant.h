@@ -42,6 +42,9 @@ typedef struct Dequantize {
     Tensor y;      /* out (N, D) act */
 } Dequantize;
 
+/* The scale of numbers of which amax is the largest magnitude and `largest` becomes the largest. */
+float quantize_scale(float amax, float largest, bool pow2);
+
 #define OPS_QUANT
 #include "op/declare.h"
 #undef OPS_QUANT

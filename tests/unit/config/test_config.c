@@ -451,6 +451,8 @@ static void settings_that_do_not_fit_each_other_are_refused(void **state)
         { { "fp8.wgrad=bf16" }, "fp8.wgrad is a detail of 8-bit products" },
         { { "fp8.format=hybrid" }, "fp8.format is a detail of 8-bit products" },
         { { "fp8.scales=exact" }, "fp8.scales is a detail of 8-bit products" },
+        { { "fp8.attention=true", "mesh.cp=2" },
+          "fp8.attention works on whole sequences, and mesh.cp 2 cuts them" },
         { { "attention.kernel=cudnn", "run.compute=bf16", "run.device=cpu" },
           "attention.kernel=cudnn needs a GPU, run.device is cpu" },
         { { "attention.kernel=cudnn" }, "attention.kernel=cudnn takes bf16, run.compute is f32" },

@@ -89,6 +89,11 @@ static void a_dry_run_shows_the_table_and_each_kind_of_parameter_once(void **sta
     CHECK(strstr(text, "weight gradients are products in f32 (fp8.wgrad)") != NULL);
     CHECK(strstr(text, "tokens ") == NULL);
     CHECK_TEXT(printed("quickstart", NULL, 0), "");
+    const char *attention[] = { "fp8.attention=true", "fp8.recipe=row" };
+    CHECK(strstr(printed("quickstart", attention, 2), "attention itself") == NULL);
+    text = printed("quickstart", attention, 1);
+    CHECK(strstr(text, "8-bit       fp8.attention: forward multiplies in e4m3") == text);
+    CHECK(strstr(text, "fp8.recipe") == NULL);
 }
 
 static void a_gpu_without_8_bit_products_is_refused_with_what_it_has_and_needs(void **state)

@@ -20,6 +20,8 @@ static const char *const models[][SETTINGS_MAX] = {
     { "fp8.recipe=tensor", "fp8.scales=pow2", "fp8.layers=[0, 2]", "run.compute=bf16" },
     { "fp8.recipe=block", "mtp.layers=1", "attention.kind=gqa",
       "init.frozen=[\"*.o_proj.*\", \"*.experts.*.down_proj.*\"]" },
+    { "fp8.attention=true", "fp8.recipe=block" },
+    { "fp8.attention=true", "attention.kind=gqa", "attention.sinks=true", "run.compute=bf16" },
 };
 enum { MODELS = sizeof models / sizeof *models };
 
@@ -87,7 +89,7 @@ static void every_setting_of_a_recipe_changes_the_step(void **state)
     static const char *const change[] = { "fp8.recipe=none",   "fp8.recipe=row",
                                           "fp8.recipe=tensor", "fp8.format=hybrid",
                                           "fp8.scales=exact",  "fp8.layers=[1]",
-                                          "fp8.wgrad=bf16" };
+                                          "fp8.wgrad=bf16",    "fp8.attention=true" };
     Tiny plain;
     tiny_open(&plain, TINY("fp8.recipe=block"));
     tiny_steps(&plain, 0, 1);
