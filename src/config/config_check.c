@@ -163,6 +163,7 @@ static Status check_fp8(const Config *c)
     } details[] = {
         { "fp8.format", c->fp8_format != FORMAT_E4M3 },
         { "fp8.scales", c->fp8_scales != SCALES_AUTO },
+        { "fp8.products", c->fp8_products != PRODUCTS_ALL },
         { "fp8.layers", c->fp8_layers.n > 0 },
         { "fp8.wgrad", c->fp8_wgrad != WGRAD_FP8 },
     };

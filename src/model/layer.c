@@ -1,10 +1,8 @@
-/* layer: the table of layers, the step's inputs and record, and what several kinds share: the norm,
- * the SwiGLU MLP, the pool of rows. What one kind alone does is in its own file; the engine that
- * calls phases is train/run_layers.c. */
+/* layer: the table of layers, the step's inputs and record, and the pool of rows. What one kind
+ * alone does is in its own file; the engine that calls phases is train/run_layers.c. */
 #include "model/layer.h"
 
 #include "op/exchange.h"
-#include "op/rmsnorm.h"
 
 #include <assert.h>
 #include <math.h>
@@ -112,38 +110,4 @@ Status layer_collect(LayerRun *r, OpComm kind, Tensor in, Tensor out)
         r->ex,
         (Collective){
             .in = in, .out = out, .kind = kind, .axis = AXIS_CP, .ranks = r->spec->ranks.cp });
-}
-
-static Status norm_into(LayerRun *r, NormState *n, Arena *y_arena)
-{
-    TRY(tensor_new2(y_arena, r->spec->act, r->rows, r->spec->hidden, &n->y));
-    return rmsnorm_fwd(r->ex, (RmsnormFwd){ .x = r->h,
-                                            .w = r->weights->w[ROLE_NORM].data,
-                                            .y = n->y,
-                                            .rstd = n->rstd,
-                                            .eps = r->spec->eps });
-}
-
-/* rstd is kept in any case: it is one number a row, and backward needs it. */
-Status layer_norm_forward(LayerRun *r, NormState *n)
-{
-    TRY(tensor_new2(r->keep, DTYPE_F32, r->rows, 1, &n->rstd));
-    return norm_into(r, n, layer_arena(r, RECOMPUTE_NORM));
-}
-
-Status layer_norm_recompute(LayerRun *r, NormState *n)
-{
-    return recomputes(r, RECOMPUTE_NORM) ? norm_into(r, n, r->ring) : OK;
-}
-
-/* forward: y = norm(h) w, and h is also passed on to h_out, so dh = dh_out + d norm. */
-Status layer_norm_backward(LayerRun *r, const NormState *n, Tensor dy)
-{
-    return rmsnorm_bwd(r->ex, (RmsnormBwd){ .dy = dy,
-                                            .x = r->h,
-                                            .w = r->weights->w[ROLE_NORM].data,
-                                            .rstd = n->rstd,
-                                            .dres = r->dh_out,
-                                            .dx = r->dh,
-                                            .dw = r->weights->dw[ROLE_NORM] });
 }

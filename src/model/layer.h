@@ -206,16 +206,6 @@ int64_t layer_rank(const LayerRun *r, int64_t behind);
 /* COMM_ALL_GATHER, COMM_REDUCE_SCATTER or COMM_SHIFT over the context ranks. */
 Status layer_collect(LayerRun *r, OpComm kind, Tensor in, Tensor out);
 
-/* Shared by layers: y = norm(h) in layer_arena(RECOMPUTE_NORM). _recompute makes it in backward if
- * it was not kept. */
-typedef struct NormState {
-    Tensor y, rstd;
-} NormState;
-Status layer_norm_forward(LayerRun *r, NormState *n);
-Status layer_norm_recompute(LayerRun *r, NormState *n);
-/* r->dh = r->dh_out + (gradient of h through the norm, from dy), dw += */
-Status layer_norm_backward(LayerRun *r, const NormState *n, Tensor dy);
-
 /* The norm before the loss of a depth (0: of the model proper). */
 Status layer_last_norm(const ModelSpec *s, int depth, ParamList *out);
 /* The loss of the predictions of `depth` from y. In training also dy, in keep, and the head's

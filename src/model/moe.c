@@ -19,7 +19,6 @@
  * over them before the loss is made of them; each rank adds its own tokens' part of the loss.
  */
 #include "model/moe.h"
-#include "model/recipe.h"
 #include "op/bias.h"
 #include "op/exchange.h"
 #include "op/jitter.h"
@@ -28,6 +27,9 @@
 #include "op/scale.h"
 
 #include <math.h>
+
+/* Router and shared gate read y itself. */
+static const NormUse norm_use = { ROLE_NORM, true };
 
 static bool is_spread(const LayerRun *r) { return r->spec->ranks.ep > 1; }
 
@@ -221,9 +223,9 @@ static Status route_forward(LayerRun *r)
 {
     const MoeSpec *m = &r->layer->as.moe;
     MoeState *s = r->state;
-    TRY(layer_norm_forward(r, &s->norm));
+    TRY(layer_norm_forward(r, &s->norm, norm_use));
     if (r->recomputing) return OK;
-    TRY(linear_fwd(r->ex, (LinearFwd){ .x = operand_plain(s->norm.y),
+    TRY(linear_fwd(r->ex, (LinearFwd){ .x = operand_plain(s->norm.y.x),
                                        .w = r->weights->w[ROLE_ROUTER],
                                        .y = s->route.logits }));
     if (m->shift)
@@ -318,10 +320,11 @@ static Status send_tokens(LayerRun *r, Tensor x, bool routing, Arena *arena, Ten
 static Status make_sent(LayerRun *r)
 {
     MoeState *s = r->state;
-    s->travel.sent = s->norm.y;
+    s->travel.sent = s->norm.y.x;
     if (!r->layer->as.moe.score_input) return OK;
     TRY(tensor_new2(r->ring, r->spec->act, r->rows, r->spec->hidden, &s->travel.sent));
-    return scale_fwd(r->ex, (ScaleFwd){ .x = s->norm.y, .w = s->route.score, .y = s->travel.sent });
+    return scale_fwd(r->ex,
+                     (ScaleFwd){ .x = s->norm.y.x, .w = s->route.score, .y = s->travel.sent });
 }
 
 /* Order matters: tokens are dropped before they are placed, and the routing travels before rows are
@@ -360,18 +363,19 @@ static Status shared_forward(LayerRun *r)
     if (m->shared_ffn == 0) return OK;
     s->shared.mlp.limit = m->limit;
     TRY(tensor_new2(m->shared_gate ? r->keep : r->ring, r->spec->act, n, d, &s->shared.gated));
-    TRY(mlp_forward(r, &s->shared.mlp, s->norm.y, (Tensor){ 0 }, s->shared.gated,
-                    RECOMPUTE_SHARED));
+    Activation y;
+    TRY(recipe_operands(r, ROLE_GATE_UP, SIDE_FORWARD, s->norm.y.x, r->scratch, NULL, &y));
+    TRY(mlp_forward(r, &s->shared.mlp, y.rows, (Tensor){ 0 }, s->shared.gated, RECOMPUTE_SHARED));
     s->shared.out = s->shared.gated;
     if (!m->shared_gate) return OK;
     /* The recomputed MLP's output is needed only behind a gate. */
     if (r->recomputing)
-        TRY(recipe_forward(r, ROLE_DOWN, s->shared.mlp.act, (Tensor){ 0 }, s->shared.gated));
+        TRY(recipe_forward(r, ROLE_DOWN, s->shared.mlp.act.rows, (Tensor){ 0 }, s->shared.gated));
     TRY(tensor_new2(r->keep, DTYPE_F32, n, 1, &s->shared.gate));
     Tensor w = r->weights->w[ROLE_SHARED_GATE].data;
-    TRY(linear_fwd(
-        r->ex,
-        (LinearFwd){ .x = operand_plain(s->norm.y), .w = operand_plain(w), .y = s->shared.gate }));
+    TRY(linear_fwd(r->ex, (LinearFwd){ .x = operand_plain(s->norm.y.x),
+                                       .w = operand_plain(w),
+                                       .y = s->shared.gate }));
     if (r->recomputing) return OK;
     TRY(tensor_new2(r->ring, r->spec->act, n, d, &s->shared.out));
     return scale_fwd(r->ex, (ScaleFwd){ .x = s->shared.gated,
@@ -481,7 +485,7 @@ static Status combine_backward_input(LayerRun *r)
 {
     MoeState *s = r->state;
     bool fetches = is_spread(r) && layer_arena(r, RECOMPUTE_EXCHANGE) == r->ring;
-    TRY(layer_norm_recompute(r, &s->norm));
+    TRY(layer_norm_recompute(r, &s->norm, norm_use));
     s->experts.dout = r->dh_out;
     if (fetches || !is_spread(r)) TRY(make_sent(r));
     if (!is_spread(r)) {
@@ -606,7 +610,11 @@ static Status shared_backward_input(LayerRun *r)
                                          .dw = s->shared.dgate,
                                          .sigmoid = true }));
     }
-    TRY(mlp_backward_input(r, &s->shared.mlp, s->norm.y, s->shared.dgated, s->shared.dy,
+    Activation y;
+    Arena *rows = layer_arena(r, RECOMPUTE_SHARED) == r->ring ? r->scratch : NULL;
+    TRY(recipe_operands(r, ROLE_GATE_UP, SIDE_FORWARD, s->norm.y.x, rows, r->ring, &y));
+    s->shared.y = y.columns;
+    TRY(mlp_backward_input(r, &s->shared.mlp, y.rows, s->shared.dgated, s->shared.dy,
                            RECOMPUTE_SHARED));
     if (!m->shared_gate) return OK;
     Tensor w = r->weights->w[ROLE_SHARED_GATE].data, dy = s->shared.dy;
@@ -620,10 +628,10 @@ static Status shared_backward_weight(LayerRun *r)
 {
     MoeState *s = r->state;
     if (r->layer->as.moe.shared_ffn == 0) return OK;
-    TRY(mlp_backward_weight(r, &s->shared.mlp, s->norm.y, s->shared.dgated));
+    TRY(mlp_backward_weight(r, &s->shared.mlp, s->shared.y));
     if (!r->layer->as.moe.shared_gate) return OK;
     return linear_bwd_weight(r->ex, (LinearBwdWeight){ .dy = operand_plain(s->shared.dgate),
-                                                       .x = operand_plain(s->norm.y),
+                                                       .x = operand_plain(s->norm.y.x),
                                                        .dw = r->weights->dw[ROLE_SHARED_GATE] });
 }
 
@@ -671,7 +679,7 @@ static Status route_backward_input(LayerRun *r)
     }
     if (scales_inputs(r))
         TRY(scale_bwd(r->ex, (ScaleBwd){ .dy = dy,
-                                         .x = s->norm.y,
+                                         .x = s->norm.y.x,
                                          .w = s->route.score,
                                          .r = s->shared.dy,
                                          .dx = dy,
@@ -699,7 +707,7 @@ static Status route_backward_weight(LayerRun *r)
     if (r->layer->as.moe.shift)
         TRY(bias_bwd(r->ex, (BiasBwd){ s->route.logits, r->weights->dw[ROLE_ROUTER_SHIFT] }));
     return linear_bwd_weight(r->ex, (LinearBwdWeight){ .dy = operand_plain(s->route.logits),
-                                                       .x = operand_plain(s->norm.y),
+                                                       .x = operand_plain(s->norm.y.x),
                                                        .dw = r->weights->dw[ROLE_ROUTER] });
 }
 

@@ -26,6 +26,7 @@ typedef struct MoeShared {
     Tensor out;           /* ring: (N, D) */
     Tensor dgate, dgated; /* backward: gradients of gate and gated */
     Tensor dy;            /* ring, backward */
+    Operand y;            /* ring, backward: columns of y */
 } MoeShared;
 
 /* The order of the routed rows: always kept. */

@@ -180,6 +180,8 @@ static RecipeSpec recipe_of(const Config *c)
                          .forward = DTYPE_E4M3,
                          .gradient = c->fp8_format == FORMAT_HYBRID ? DTYPE_E5M2 : DTYPE_E4M3,
                          .weight_gradients = c->fp8_wgrad == WGRAD_FP8,
+                         .dense = c->fp8_products != PRODUCTS_GROUPED,
+                         .grouped = c->fp8_products != PRODUCTS_DENSE,
                          .attention = c->fp8_attention };
 }
 

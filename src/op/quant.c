@@ -63,6 +63,17 @@ static int64_t source_row(const Source *s, int64_t r)
     return s->row_token != NULL ? s->row_token[r] : s->pool_first + r;
 }
 
+/* n <= PIECE elements of x as f32, rounded. */
+static const float *source_load(const Source *s, int64_t first, int64_t n, float *buffer)
+{
+    uint16_t low[PIECE];
+    const float *x = row_load(&s->a->x, first, n, buffer);
+    if (s->a->round == DTYPE_F32 || s->a->x.dtype != DTYPE_F32) return x;
+    dtype_from_f32(low, s->a->round, x, n);
+    dtype_to_f32(buffer, low, s->a->round, n);
+    return buffer;
+}
+
 /* ---- scales ---- */
 
 /* The largest magnitude, as bits: magnitudes have the order of their bits. The bits of NaNs are
@@ -124,9 +135,8 @@ static Status refuse_infinity(const Exec *ex, const Source *s)
     const char *of = s->a->of;
     for (int64_t r = 0; r < s->live; r++) {
         for (int64_t j = 0; j < s->D; j++) {
-            float v = 0;
-            dtype_to_f32(&v, tensor_at(&s->a->x, source_row(s, r) * s->D + j), s->a->x.dtype, 1);
-            if (!isinf(v)) continue;
+            float buffer;
+            if (!isinf(*source_load(s, source_row(s, r) * s->D + j, 1, &buffer))) continue;
             return FAIL(ERR_NUMERIC,
                         "step %lld, layer %d: quantize: x%s%s is infinite at row %lld, column "
                         "%lld: it has no scale",
@@ -156,7 +166,7 @@ static void row_amax(const Source *s, const OperandGrid *g, int64_t r, float *am
         int64_t end = least((c + 1) * g->width, g->d);
         for (int64_t j = c * g->width; j < end; j += PIECE) {
             int64_t n = least(PIECE, end - j);
-            uint32_t bits = max_bits(row_load(&s->a->x, row * g->d + j, n, buffer), n);
+            uint32_t bits = max_bits(source_load(s, row * g->d + j, n, buffer), n);
             most = bits > most ? bits : most;
         }
         amax[c] = f32_from_bits(most);
@@ -179,7 +189,7 @@ static void quantize_row(const Source *s, const OperandGrid *g, float largest, i
     int64_t step = least(g->width, PIECE); /* pieces never straddle two blocks of 128 */
     for (int64_t j = 0; j < g->d; j += step) {
         int64_t n = least(step, g->d - j);
-        const float *x = row_load(&s->a->x, row * g->d + j, n, buffer);
+        const float *x = source_load(s, row * g->d + j, n, buffer);
         divide(x, scales[j / g->width], largest, n, scaled);
         row_store(&q->data, r * g->d + j, n, scaled);
     }
@@ -248,7 +258,7 @@ static void load_tile(const Source *s, const Strip *strip, int64_t j, int64_t n,
 {
     float buffer[TILE];
     for (int64_t i = 0; i < strip->n; i++) {
-        const float *x = row_load(&s->a->x, source_row(s, strip->first + i) * s->D + j, n, buffer);
+        const float *x = source_load(s, source_row(s, strip->first + i) * s->D + j, n, buffer);
         for (int64_t k = 0; k < n; k++) tile[k][i] = x[k];
     }
     for (int64_t k = 0; k < n; k++)
@@ -441,6 +451,9 @@ Status quantize_check(const Quantize *a)
 {
     int64_t D = tensor_cols(&a->x), N = D == 0 ? 0 : tensor_elems(&a->x) / D;
     TRY(op_expect_act("quantize", "x", &a->x, N, D));
+    if (a->round != DTYPE_F32 && a->round != DTYPE_BF16)
+        return FAIL(ERR_UNSUPPORTED, "quantize: x is rounded to bf16 or not at all, not to %s",
+                    dtype_name(a->round));
     TRY(check_rows_in_use(a, N));
     if (!has_rows(a) && !has_columns(a))
         return FAIL(ERR_ARG, "quantize: neither quant nor transposed is given");
@@ -479,6 +492,60 @@ OpCost dequantize_cost(const Dequantize *a)
 {
     return (OpCost){ .flops = (double)tensor_elems(&a->y),
                      .bytes = (double)tensor_bytes(&a->y) + operand_bytes(&a->quant) };
+}
+
+/* ---- outputs of other ops ---- */
+
+Quantize quant_out_call(const QuantOut *q, Tensor plain)
+{
+    return (Quantize){
+        .x = plain, .quant = q->rows, .transposed = q->columns, .pow2 = q->pow2, .of = q->of
+    };
+}
+
+Status quant_out_check(const char *op, const char *port, const QuantOut *q, const Tensor *plain)
+{
+    int64_t D = tensor_cols(plain), N = D == 0 ? 0 : tensor_elems(plain) / D;
+    bool rows = q->rows.data.data != NULL, columns = q->columns.data.data != NULL;
+    if (plain->data == NULL && !quant_out_wanted(q))
+        return FAIL(ERR_ARG, "%s: neither %s nor an 8-bit copy of it is given", op, port);
+    if ((rows && q->rows.transposed) || (columns && !q->columns.transposed))
+        return FAIL(ERR_ARG, "%s: 8-bit columns of %s must be transposed, rows must not", op, port);
+    if (rows) TRY(operand_expect(op, port, &q->rows, N, D, OPERANDS_SCALED));
+    return columns ? operand_expect(op, port, &q->columns, D, N, OPERANDS_SCALED) : OK;
+}
+
+/* Scales of 1 x 128 can be made where the output is made. Others need the largest magnitudes first,
+ * so the plain output is written, and read again. */
+void quant_out_cost(OpCost *cost, const QuantOut *q, const Tensor *plain)
+{
+    const Operand *both[] = { &q->rows, &q->columns };
+    bool again = false;
+    for (int i = 0; i < 2; i++) {
+        if (both[i]->data.data == NULL) continue;
+        cost->flops += (double)tensor_elems(plain);
+        cost->bytes += operand_bytes(both[i]);
+        again |= both[i]->kind != OPERAND_1X128;
+    }
+    int times = again ? 2 : plain->data != NULL;
+    cost->bytes += times * (double)tensor_bytes(plain);
+}
+
+size_t quant_out_workspace(const Exec *ex, const QuantOut *q, const Tensor *plain)
+{
+    Quantize a = quant_out_call(q, *plain);
+    return quant_out_wanted(q) ? quant_out_plain_bytes(q, plain) + quantize_workspace(ex, &a) : 0;
+}
+
+Status quant_out_cpu(Exec *ex, const QuantOut *q, const Tensor *plain, void *space)
+{
+    if (!quant_out_wanted(q)) return OK;
+    Quantize a = quant_out_call(q, *plain);
+    void *outer = ex->workspace;
+    ex->workspace = (char *)space + (plain->data == space ? arena_rounded(tensor_bytes(plain)) : 0);
+    Status s = quantize_cpu(ex, &a);
+    ex->workspace = outer;
+    return s;
 }
 
 /* Columns of `transposed` behind the last group are not written. */

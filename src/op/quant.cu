@@ -121,9 +121,9 @@ static Status amax_run(struct Exec *ex, const Quantize *a, const quant::Job &job
 }
 
 template <typename T, typename F, typename S, bool PACKED, bool ROWS, bool COLUMNS>
-static Status blocks_run(struct Exec *ex, const Quantize *a)
+static Status blocks_run(struct Exec *ex, const Quantize *a, void *space)
 {
-    quant::Job job = job_of<S>(a, ROWS, COLUMNS, exec_workspace(ex));
+    quant::Job job = job_of<S>(a, ROWS, COLUMNS, space);
     if (blocks_of(job) == 0) return OK;
     TRY((amax_run<T, S, PACKED, ROWS, COLUMNS>(ex, a, job)));
     /* What that pass measured is known now. */
@@ -135,7 +135,7 @@ static Status blocks_run(struct Exec *ex, const Quantize *a)
 }
 
 template <typename F, bool ROWS, bool COLUMNS>
-static Status format_run(struct Exec *ex, const Quantize *a)
+static Status format_run(struct Exec *ex, const Quantize *a, void *space)
 {
     typedef typename std::conditional<ROWS, quant::Flat, quant::Tall>::type Line;
     typedef typename std::conditional<ROWS && COLUMNS, quant::Large, Line>::type Long;
@@ -147,33 +147,59 @@ static Status format_run(struct Exec *ex, const Quantize *a)
     bool square = apart || (ROWS && a->quant.kind == OPERAND_128X128) ||
                   (COLUMNS && a->transposed.kind == OPERAND_128X128);
     bool packed = packs_fit<Bf16>({ a->x.data, rows, columns }, { d }) && width % 16 == 0;
-    if (a->x.dtype == DTYPE_F32)
-        return blocks_run<float, F, quant::Square, false, ROWS, COLUMNS>(ex, a);
+    bool rounded = a->x.dtype == DTYPE_F32 && a->round == DTYPE_BF16;
+    if (a->x.dtype == DTYPE_F32 && !rounded)
+        return blocks_run<float, F, quant::Square, false, ROWS, COLUMNS>(ex, a, space);
     if (!packed && d >= OPERAND_BLOCK) exec_note_once(ex, "quantize", UNPACKED);
-    if (!packed) return blocks_run<Bf16, F, quant::Square, false, ROWS, COLUMNS>(ex, a);
-    if (square) return blocks_run<Bf16, F, quant::Square, true, ROWS, COLUMNS>(ex, a);
-    return blocks_run<Bf16, F, Long, true, ROWS, COLUMNS>(ex, a);
+    if (rounded && !packed)
+        return blocks_run<Rounded, F, quant::Square, false, ROWS, COLUMNS>(ex, a, space);
+    if (rounded) return blocks_run<Rounded, F, quant::Square, true, ROWS, COLUMNS>(ex, a, space);
+    if (!packed) return blocks_run<Bf16, F, quant::Square, false, ROWS, COLUMNS>(ex, a, space);
+    if (square) return blocks_run<Bf16, F, quant::Square, true, ROWS, COLUMNS>(ex, a, space);
+    return blocks_run<Bf16, F, Long, true, ROWS, COLUMNS>(ex, a, space);
 }
 
-template <bool ROWS, bool COLUMNS> static Status sides_run(struct Exec *ex, const Quantize *a)
+template <bool ROWS, bool COLUMNS>
+static Status sides_run(struct Exec *ex, const Quantize *a, void *space)
 {
     const Operand *q = ROWS ? &a->quant : &a->transposed;
-    return q->data.dtype == DTYPE_E4M3 ? format_run<E4M3, ROWS, COLUMNS>(ex, a)
-                                       : format_run<E5M2, ROWS, COLUMNS>(ex, a);
+    return q->data.dtype == DTYPE_E4M3 ? format_run<E4M3, ROWS, COLUMNS>(ex, a, space)
+                                       : format_run<E5M2, ROWS, COLUMNS>(ex, a, space);
 }
 
 /* Both operands come from one read unless their types or matrices differ, or blocks of 128 rows do
  * not begin where groups do. */
-extern "C" Status quantize_gpu(struct Exec *ex, const void *args)
+static Status quantize_run(struct Exec *ex, const Quantize *a, void *space)
 {
-    const Quantize *a = (const Quantize *)args;
     bool rows = given(&a->quant), columns = given(&a->transposed);
     bool together = rows && columns && a->quant.data.dtype == a->transposed.data.dtype &&
                     matrices_of(&a->quant.data) == matrices_of(&a->x) &&
                     (a->offsets.data == NULL || a->quant.kind != OPERAND_128X128);
-    if (together) return sides_run<true, true>(ex, a);
-    if (rows) TRY((sides_run<true, false>(ex, a)));
-    return columns ? sides_run<false, true>(ex, a) : OK;
+    if (together) return sides_run<true, true>(ex, a, space);
+    if (rows) TRY((sides_run<true, false>(ex, a, space)));
+    return columns ? sides_run<false, true>(ex, a, space) : OK;
+}
+
+extern "C" Status quantize_gpu(struct Exec *ex, const void *args)
+{
+    return quantize_run(ex, (const Quantize *)args, exec_workspace(ex));
+}
+
+/* ---- outputs of other ops ---- */
+
+extern "C" size_t quant_out_gpu_workspace(const struct Exec *ex, const QuantOut *q,
+                                          const Tensor *plain)
+{
+    Quantize a = quant_out_call(q, *plain);
+    return quant_out_plain_bytes(q, plain) + quantize_gpu_workspace(ex, &a);
+}
+
+extern "C" Status quant_out_gpu(struct Exec *ex, const QuantOut *q, const Tensor *plain,
+                                void *space)
+{
+    Quantize a = quant_out_call(q, *plain);
+    char *behind = (char *)space + (plain->data == space ? arena_rounded(tensor_bytes(plain)) : 0);
+    return quant_out_wanted(q) ? quantize_run(ex, &a, behind) : OK;
 }
 
 /* ---- dequantize ---- */

@@ -28,6 +28,7 @@
 
 typedef struct Quantize {
     Tensor x;           /* in  (N, D) act, or (M, N, D): M matrices; a pool with rows.first */
+    Dtype round;        /* f32 or bf16: x in f32 is rounded to it first, as a cast would */
     Operand quant;      /* out (R, D), or (M, N, D), optional; any kind but OPERAND_PLAIN */
     Operand transposed; /* out (D, R), or (M, D, N); of groups (D, operand_group_columns) */
     Tensor offsets;     /* in  (1, E+1) i32, optional: groups of `transposed` */
@@ -37,13 +38,64 @@ typedef struct Quantize {
     const char *of; /* for errors: the product whose operand x is; NULL: not known */
 } Quantize;
 
+/* 8-bit copies of an output, for ops that make what products read: what quantize makes of the plain
+ * output (N, D) in its type, bit by bit. The plain output may then be absent: it has a shape and a
+ * type, but no data. */
+typedef struct QuantOut {
+    Operand rows, columns; /* out (N, D) and (D, N), each optional, as in Quantize */
+    bool pow2;
+    const char *of; /* as in Quantize */
+} QuantOut;
+
 typedef struct Dequantize {
     Operand quant; /* data, scale: in (N, D) */
     Tensor y;      /* out (N, D) act */
 } Dequantize;
 
+/* For ops that have a QuantOut. The workspace of an output begins with the plain one, if that is
+ * absent; behind it is quantize's. */
+#define OUT_QUANT(Args, field)                                                                     \
+    OUT_OPERAND_OPT(Args, field.rows), OUT_OPERAND_OPT(Args, field.columns)
+
+static inline bool quant_out_wanted(const QuantOut *q)
+{
+    return q->rows.data.data != NULL || q->columns.data.data != NULL;
+}
+
+/* Bytes of the plain output in the workspace. */
+static inline size_t quant_out_plain_bytes(const QuantOut *q, const Tensor *plain)
+{
+    return plain->data != NULL || !quant_out_wanted(q) ? 0 : arena_rounded(tensor_bytes(plain));
+}
+
+/* The plain output with a place in the workspace, if it needs one. */
+static inline Tensor quant_out_open(const QuantOut *q, Tensor plain, void *space)
+{
+    if (quant_out_plain_bytes(q, &plain) > 0) plain.data = space;
+    return plain;
+}
+
+struct Exec;
+struct OpCost;
+#ifdef __cplusplus
+extern "C" {
+#endif
 /* The scale of numbers of which amax is the largest magnitude and `largest` becomes the largest. */
 float quantize_scale(float amax, float largest, bool pow2);
+
+Quantize quant_out_call(const QuantOut *q, Tensor plain);
+/* port: the plain output's name. */
+Status quant_out_check(const char *op, const char *port, const QuantOut *q, const Tensor *plain);
+/* Adds what the output costs, the plain one included if it is given. */
+void quant_out_cost(struct OpCost *cost, const QuantOut *q, const Tensor *plain);
+size_t quant_out_workspace(const struct Exec *ex, const QuantOut *q, const Tensor *plain);
+size_t quant_out_gpu_workspace(const struct Exec *ex, const QuantOut *q, const Tensor *plain);
+/* Make the copies from what quant_out_open returned. `space`: the workspace of this output. */
+Status quant_out_cpu(struct Exec *ex, const QuantOut *q, const Tensor *plain, void *space);
+Status quant_out_gpu(struct Exec *ex, const QuantOut *q, const Tensor *plain, void *space);
+#ifdef __cplusplus
+}
+#endif
 
 #define OPS_QUANT
 #include "op/declare.h"

@@ -3,7 +3,8 @@
  * and a block of threads takes several of these. So it finds the largest magnitudes alone, and
  * writes both operands from one read of x.
  *
- * A thread keeps 16 rows x 8 columns of bf16 in registers. It then holds 16 bytes of each of its
+ * A thread keeps 16 rows x 8 columns of bf16 in registers. x in f32 is rounded as it is loaded, if that
+ * is asked for (Rounded). The thread then holds 16 bytes of each of its
  * columns, and 8 bytes of each of its rows: no transpose through shared memory is needed. Shapes
  * differ in how threads lie (Shape):
  *
@@ -53,6 +54,15 @@ extern "C" {
 }
 
 #include <cfloat>
+
+/* An element of f32 that counts as rounded to bf16. */
+struct Rounded {
+    float v;
+};
+template <> __device__ __forceinline__ float to_f32<Rounded>(Rounded r)
+{
+    return BF16::widen(BF16::narrow(r.v));
+}
 
 namespace quant
 {
@@ -378,11 +388,26 @@ static __device__ __forceinline__ void patch_forget(Patch &p)
     }
 }
 
+/* A pack of x in bf16. */
+static __device__ __forceinline__ uint4 pack_read(const Bf16 *x)
+{
+    return read_once((const uint4 *)x);
+}
+static __device__ __forceinline__ uint4 pack_read(const Rounded *x)
+{
+    float4 a = read_once((const float4 *)x), b = read_once((const float4 *)x + 1);
+    Bf16Pair pairs[4] = { pair_from_f32(a.x, a.y), pair_from_f32(a.z, a.w), pair_from_f32(b.x, b.y),
+                          pair_from_f32(b.z, b.w) };
+    uint4 word;
+    memcpy(&word, pairs, sizeof word);
+    return word;
+}
+
 /* Lanes along a row have the same rows. Each reads the tokens of some of them, and the others get
  * them from it. */
-template <typename S>
+template <typename T, typename S>
 static __device__ __forceinline__ void
-patch_gather(const Job &job, const Strip &s, const Place<S> &at, const Bf16 *x, int live, Patch &p)
+patch_gather(const Job &job, const Strip &s, const Place<S> &at, const T *x, int live, Patch &p)
 {
     constexpr int ACROSS = S::ACROSS, EACH = ROWS_EACH / ACROSS;
     static_assert(EACH * ACROSS == ROWS_EACH, "a lane reads whole tokens");
@@ -398,16 +423,16 @@ patch_gather(const Job &job, const Strip &s, const Place<S> &at, const Bf16 *x, 
     for (int i = 0; i < ROWS_EACH; i++) row[i] = lane_get(token[i / ACROSS], begin + i % ACROSS);
 #pragma unroll
     for (int i = 0; i < ROWS_EACH; i++)
-        if (i < live) p.word[i] = read_once((const uint4 *)(x + row[i] * job.d));
+        if (i < live) p.word[i] = pack_read(x + row[i] * job.d);
 }
 
-template <typename S>
+template <typename T, typename S>
 static __device__ __forceinline__ void patch_load(const Job &job, const Strip &s,
                                                   const Place<S> &at, int64_t col, Patch &p)
 {
     int first = at.row % S::HIGH, live = s.live - first;
     bool inside = col + at.pack * PACK_COLS < job.d;
-    const Bf16 *x = (const Bf16 *)job.x + (inside ? col + at.pack * PACK_COLS : 0);
+    const T *x = (const T *)job.x + (inside ? col + at.pack * PACK_COLS : 0);
 #pragma unroll
     for (int i = 0; i < ROWS_EACH; i++) p.word[i] = make_uint4(0, 0, 0, 0);
     if (job.row_token != NULL) {
@@ -416,7 +441,7 @@ static __device__ __forceinline__ void patch_load(const Job &job, const Strip &s
         x += source_row(job, s, first) * job.d;
 #pragma unroll
         for (int i = 0; i < ROWS_EACH; i++)
-            if (inside && i < live) p.word[i] = read_once((const uint4 *)(x + i * job.d));
+            if (inside && i < live) p.word[i] = pack_read(x + i * job.d);
     }
 #pragma unroll
     for (int i = 0; i < ROWS_EACH; i++)
@@ -604,7 +629,7 @@ static __device__ __forceinline__ bool block_most(const Job &job, const Begin &b
     static_assert(!ROWS || S::ROWS * S::BLOCKS == S::THREADS, "a thread has a scale of rows");
     static_assert(!COLUMNS || S::COLS * S::STRIPS == S::THREADS, "a thread has a scale of columns");
     bool strange = true;
-    if constexpr (PACKED) patch_load(job, b.strip, Place<S>(), b.col, p);
+    if constexpr (PACKED) patch_load<T>(job, b.strip, Place<S>(), b.col, p);
     __syncthreads();
     if constexpr (PACKED) strange = __syncthreads_or(patch_most<S, ROWS, COLUMNS>(job, p, sh));
     if (strange) plain_most<T, S, ROWS, COLUMNS>(job, b.col, sh);

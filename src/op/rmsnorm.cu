@@ -151,12 +151,16 @@ static void forward_launch(LaunchStream stream, const Forward<T> &f)
         rmsnorm_fwd_kernel<T, WIDE, MANY><<<grid, block, 0, stream>>>(f);
 }
 
-extern "C" Status rmsnorm_fwd_gpu(struct Exec *ex, const void *args)
+extern "C" size_t rmsnorm_fwd_gpu_workspace(const struct Exec *ex, const void *args)
 {
     const RmsnormFwd *a = (const RmsnormFwd *)args;
+    return quant_out_gpu_workspace(ex, &a->quant, &a->y);
+}
+
+static Status forward_run(struct Exec *ex, const RmsnormFwd *a, void *y)
+{
     Window window = window_of(a->x, a->y, a->rstd);
     const void *x = tensor_at(&a->x, a->x_col), *w = a->w.data;
-    void *y = a->y.data;
     return launch_packed(ex, "rmsnorm_fwd", a->x.dtype, { x, w, y }, { window.d, window.width },
                          [&](auto t, auto wide) {
                              typedef decltype(t) T;
@@ -169,6 +173,15 @@ extern "C" Status rmsnorm_fwd_gpu(struct Exec *ex, const void *args)
                              f.eps = a->eps;
                              forward_launch<T, wide>(exec_stream(ex), f);
                          });
+}
+
+extern "C" Status rmsnorm_fwd_gpu(struct Exec *ex, const void *args)
+{
+    const RmsnormFwd *a = (const RmsnormFwd *)args;
+    void *space = exec_workspace(ex);
+    Tensor y = quant_out_open(&a->quant, a->y, space);
+    TRY(forward_run(ex, a, y.data));
+    return quant_out_gpu(ex, &a->quant, &y, space);
 }
 
 /* backward, g = dy w   dx = dres + rstd (g - x rstd^2 mean(g x)),  dw += sum of dy x rstd */

@@ -353,9 +353,8 @@ static void rope_launch(LaunchStream stream, const Rope &r, int64_t n)
         walk_launch<T, WIDE, false>(stream, r, n);
 }
 
-extern "C" Status rope_gpu(struct Exec *ex, const Rope *rope)
+static Status plain_run(struct Exec *ex, const Rope &r)
 {
-    const Rope &r = *rope;
     const RopePart *p = r.part;
     while (p < r.part + ROPE_PARTS - 1 && !has_work(*p)) p++;
     if (!has_work(*p) || p->wide->dim[0] == 0) return OK;
@@ -368,4 +367,25 @@ extern "C" Status rope_gpu(struct Exec *ex, const Rope *rope)
         else
             rope_launch<T, false>(exec_stream(ex), r, p->wide->dim[0]);
     });
+}
+
+extern "C" size_t rope_gpu_workspace(const struct Exec *ex, const Rope *r)
+{
+    size_t bytes = 0;
+    for (const RopeQuant *q = r->out; q < r->out + ROPE_QUANTS; q++)
+        if (q->quant != NULL) bytes += quant_out_gpu_workspace(ex, q->quant, q->plain);
+    return bytes;
+}
+
+extern "C" Status rope_gpu(struct Exec *ex, const Rope *rope)
+{
+    Rope r = *rope;
+    Tensor plain[ROPE_QUANTS];
+    char *space[ROPE_QUANTS];
+    rope_open(ex, &r, (char *)exec_workspace(ex), plain, space, quant_out_gpu_workspace);
+    TRY(plain_run(ex, r));
+    for (int i = 0; i < ROPE_QUANTS; i++)
+        if (r.out[i].quant != NULL)
+            TRY(quant_out_gpu(ex, r.out[i].quant, r.out[i].plain, space[i]));
+    return OK;
 }

@@ -100,34 +100,50 @@ static __global__ __launch_bounds__(ROWS_THREADS) void swiglu_bwd_kernel(const T
     });
 }
 
+extern "C" size_t swiglu_fwd_gpu_workspace(const struct Exec *ex, const void *args)
+{
+    const SwigluFwd *a = (const SwigluFwd *)args;
+    return quant_out_gpu_workspace(ex, &a->quant, &a->y);
+}
+
+extern "C" size_t swiglu_bwd_gpu_workspace(const struct Exec *ex, const void *args)
+{
+    const SwigluBwd *a = (const SwigluBwd *)args;
+    return quant_out_gpu_workspace(ex, &a->quant, &a->dgu);
+}
+
 extern "C" Status swiglu_fwd_gpu(struct Exec *ex, const void *args)
 {
     const SwigluFwd *a = (const SwigluFwd *)args;
     const void *gu = a->gu.data;
-    void *y = a->y.data;
+    void *space = exec_workspace(ex);
+    Tensor y = quant_out_open(&a->quant, a->y, space);
     int64_t n = a->gu.dim[0], f = tensor_row_elems(&a->gu) / 2;
-    return launch_packed(ex, "swiglu_fwd", a->gu.dtype, { gu, y }, { f }, [&](auto t, auto wide) {
+    TRY(launch_packed(ex, "swiglu_fwd", y.dtype, { gu, y.data }, { f }, [&](auto t, auto wide) {
         typedef decltype(t) T;
         RowGrid g = row_grid(n, f / (wide ? PACK<T> : 1), FORWARD_ROWS);
         auto *kernel =
             a->limit > 0 ? swiglu_fwd_kernel<T, wide, true> : swiglu_fwd_kernel<T, wide, false>;
-        kernel<<<g.grid, g.block, 0, exec_stream(ex)>>>((const T *)gu, (T *)y, n, f, a->limit);
-    });
+        kernel<<<g.grid, g.block, 0, exec_stream(ex)>>>((const T *)gu, (T *)y.data, n, f, a->limit);
+    }));
+    return quant_out_gpu(ex, &a->quant, &y, space);
 }
 
 extern "C" Status swiglu_bwd_gpu(struct Exec *ex, const void *args)
 {
     const SwigluBwd *a = (const SwigluBwd *)args;
     const void *dy = a->dy.data, *gu = a->gu.data;
-    void *dgu = a->dgu.data;
+    void *space = exec_workspace(ex);
+    Tensor dgu = quant_out_open(&a->quant, a->dgu, space);
     int64_t n = a->gu.dim[0], f = tensor_row_elems(&a->gu) / 2;
-    return launch_packed(
-        ex, "swiglu_bwd", a->gu.dtype, { dy, gu, dgu }, { f }, [&](auto t, auto wide) {
+    TRY(launch_packed(
+        ex, "swiglu_bwd", dgu.dtype, { dy, gu, dgu.data }, { f }, [&](auto t, auto wide) {
             typedef decltype(t) T;
             RowGrid g = row_grid(n, f / (wide ? PACK<T> : 1), BACKWARD_ROWS);
             auto *kernel =
                 a->limit > 0 ? swiglu_bwd_kernel<T, wide, true> : swiglu_bwd_kernel<T, wide, false>;
-            kernel<<<g.grid, g.block, 0, exec_stream(ex)>>>((const T *)dy, (const T *)gu, (T *)dgu,
-                                                            n, f, a->limit);
-        });
+            kernel<<<g.grid, g.block, 0, exec_stream(ex)>>>((const T *)dy, (const T *)gu,
+                                                            (T *)dgu.data, n, f, a->limit);
+        }));
+    return quant_out_gpu(ex, &a->quant, &dgu, space);
 }

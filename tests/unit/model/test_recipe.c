@@ -56,6 +56,22 @@ static void a_recipe_quantises_the_products_of_its_layers(void **state)
     CHECK_INT(quantised(&two), 0);
 }
 
+/* Routed experts' matrices or all others; together they are what `all` has. */
+static void products_of_one_kind_can_be_chosen(void **state)
+{
+    (void)state;
+    const char *set[3][2] = { { "fp8.recipe=block", "fp8.products=all" },
+                              { "fp8.recipe=block", "fp8.products=dense" },
+                              { "fp8.recipe=block", "fp8.products=grouped" } };
+    Model m[3];
+    int64_t routed = 0;
+    for (int i = 0; i < 3; i++) build("deepseek-v3", set[i], 2, &m[i]);
+    for (int i = 0; i < m[0].table.n; i++)
+        routed += m[0].table.at[i].expert >= 0 ? param_elems(&m[0].table.at[i]) : 0;
+    CHECK_INT(quantised(&m[2]), routed);
+    CHECK_INT(quantised(&m[1]), quantised(&m[0]) - routed);
+}
+
 /* What --dry-run prints; valid until the next call. */
 static const char *printed(const char *preset, const char *const *set, int n)
 {
@@ -136,6 +152,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         TEST(a_recipe_quantises_the_products_of_its_layers),
+        TEST(products_of_one_kind_can_be_chosen),
         TEST(a_dry_run_shows_the_table_and_each_kind_of_parameter_once),
         TEST(a_gpu_without_8_bit_products_is_refused_with_what_it_has_and_needs),
         TEST(a_width_that_no_kernel_takes_names_the_parameter),
