@@ -164,6 +164,7 @@ static Status check_fp8(const Config *c)
         { "fp8.format", c->fp8_format != FORMAT_E4M3 },
         { "fp8.scales", c->fp8_scales != SCALES_AUTO },
         { "fp8.products", c->fp8_products != PRODUCTS_ALL },
+        { "fp8.dispatch", c->fp8_dispatch != DISPATCH_AUTO },
         { "fp8.layers", c->fp8_layers.n > 0 },
         { "fp8.wgrad", c->fp8_wgrad != WGRAD_FP8 },
     };
@@ -174,6 +175,13 @@ static Status check_fp8(const Config *c)
                     "fp8.recipe=block (or row, tensor), or leave %s out",
                     details[i].name, details[i].name);
     }
+    bool shifts = c->fp8_recipe == RECIPE_BLOCK && c->fp8_scales != SCALES_EXACT;
+    if (c->fp8_dispatch == DISPATCH_FP8 && (!shifts || c->fp8_products == PRODUCTS_DENSE))
+        return FAIL(
+            ERR_ARG,
+            "fp8.dispatch=fp8 makes columns from rows that are already 8-bit, which only "
+            "scales of blocks that are powers of two allow: set fp8.recipe=block with "
+            "fp8.scales=auto and fp8.products=all (or grouped), or leave fp8.dispatch auto");
     for (int i = 0; i < c->fp8_layers.n; i++) {
         int64_t layers = c->model_layers + c->mtp_layers;
         if (c->fp8_layers.at[i] < layers) continue;

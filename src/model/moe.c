@@ -293,11 +293,12 @@ static Status place_tokens(LayerRun *r)
 
 /* Sends the rows of x (N, D) to the ranks of their experts; *rows: what this rank receives. In
  * forward the routing goes along; backward still has it. */
-static Status send_tokens(LayerRun *r, Tensor x, bool routing, Arena *arena, Tensor *rows)
+static Status send_tokens(LayerRun *r, Operand x, bool routing, Arena *arena, Operand *rows)
 {
     MoeState *s = r->state;
     Tensor none = { 0 };
-    TRY(tensor_new2(arena, r->spec->act, received_tokens(r).bound, r->spec->hidden, rows));
+    const int64_t dim[] = { received_tokens(r).bound, r->spec->hidden };
+    TRY(operand_new(arena, x.kind, x.data.dtype, 2, dim, rows));
     return exchange_dispatch(
         r->ex, (ExchangeDispatch){ .x = x,
                                    .index = routing ? s->route.index : none,
@@ -316,15 +317,20 @@ static Status send_tokens(LayerRun *r, Tensor x, bool routing, Arena *arena, Ten
                                    .kind = r->spec->ranks.exchange });
 }
 
+/* Where 8-bit rows lie before they are sent. Experts read them there if they stay. */
+static Arena *sent_arena(const LayerRun *r) { return is_spread(r) ? r->scratch : r->ring; }
+
 /* Makes the rows that go to the experts. */
 static Status make_sent(LayerRun *r)
 {
     MoeState *s = r->state;
-    s->travel.sent = s->norm.y.x;
-    if (!r->layer->as.moe.score_input) return OK;
-    TRY(tensor_new2(r->ring, r->spec->act, r->rows, r->spec->hidden, &s->travel.sent));
-    return scale_fwd(r->ex,
-                     (ScaleFwd){ .x = s->norm.y.x, .w = s->route.score, .y = s->travel.sent });
+    Tensor y = s->norm.y.x;
+    if (r->layer->as.moe.score_input) {
+        TRY(tensor_new2(r->ring, r->spec->act, r->rows, r->spec->hidden, &y));
+        TRY(scale_fwd(r->ex, (ScaleFwd){ .x = s->norm.y.x, .w = s->route.score, .y = y }));
+    }
+    return recipe_dispatched(r, ROLE_EXPERT_GATE_UP, SIDE_FORWARD, y, sent_arena(r),
+                             &s->travel.sent);
 }
 
 /* Order matters: tokens are dropped before they are placed, and the routing travels before rows are
@@ -385,17 +391,19 @@ static Status shared_forward(LayerRun *r)
 }
 
 /* What a product of experts reads: rows of x, and the row_token that says which. Blocks of received
- * rows have gaps that hold no numbers. So an 8-bit operand of received rows has only those of this
- * rank's experts, gathered: no scale depends on a gap. */
-static Status routed_operand(LayerRun *r, ParamRole role, RecipeSide side, Tensor x,
+ * rows have gaps that hold no numbers. So what is quantised here of received rows are only those of
+ * this rank's experts, gathered: no scale depends on a gap. */
+static Status routed_operand(LayerRun *r, ParamRole role, RecipeSide side, Operand x,
                              Tensor *row_token, Operand *out)
 {
     const MoeState *s = r->state;
     RecipeGroups routed = { .row_token = s->order.row_token, .rows = routed_rows(r) };
-    bool gathers = is_spread(r) && recipe_quantises(r->spec, r->layer, role);
+    bool came_so = x.kind != OPERAND_PLAIN;
+    bool gathers = is_spread(r) && recipe_quantises(r->spec, r->layer, role) && !came_so;
     routed.rows.first = NULL; /* x lies in no pool */
     *row_token = gathers ? (Tensor){ 0 } : s->order.row_token;
-    return recipe_rows(r, role, side, x, gathers ? &routed : NULL, out);
+    *out = x;
+    return came_so ? OK : recipe_rows(r, role, side, x.data, gathers ? &routed : NULL, out);
 }
 
 /* forward: pre = W_gate_up x,  act = swiglu(pre),  out = W_down act, rows grouped by expert. `act`
@@ -485,15 +493,17 @@ static Status combine_backward_input(LayerRun *r)
 {
     MoeState *s = r->state;
     bool fetches = is_spread(r) && layer_arena(r, RECOMPUTE_EXCHANGE) == r->ring;
+    Operand dout;
     TRY(layer_norm_recompute(r, &s->norm, norm_use));
-    s->experts.dout = r->dh_out;
+    TRY(recipe_dispatched(r, ROLE_EXPERT_DOWN, SIDE_GRADIENT, r->dh_out, sent_arena(r), &dout));
+    s->experts.dout = dout;
     if (fetches || !is_spread(r)) TRY(make_sent(r));
     if (!is_spread(r)) {
         s->experts.x = s->travel.sent;
         return OK;
     }
     if (fetches) TRY(send_tokens(r, s->travel.sent, false, r->ring, &s->experts.x));
-    return send_tokens(r, r->dh_out, false, r->ring, &s->experts.dout);
+    return send_tokens(r, dout, false, r->ring, &s->experts.dout);
 }
 
 /* The gradient of pre overwrites pre, which nothing reads afterwards. wact is weight * act, which
@@ -541,8 +551,10 @@ static Status biases_backward(LayerRun *r, bool overwrite)
 {
     MoeState *s = r->state;
     Rows rows = routed_rows(r), gathered = rows;
+    Tensor dout;
     gathered.first = NULL;
-    TRY(moe_bias_bwd(r->ex, (MoeBiasBwd){ .dy = s->experts.dout,
+    TRY(recipe_undispatched(r, s->experts.dout, &dout));
+    TRY(moe_bias_bwd(r->ex, (MoeBiasBwd){ .dy = dout,
                                           .offsets = s->order.offsets,
                                           .row_token = s->order.row_token,
                                           .row_slot = s->order.row_slot,
@@ -571,7 +583,8 @@ static Status experts_backward_weight(LayerRun *r)
     Operand dy, wact, dpre, x;
     by_token.rows.first = by_row.rows.first = NULL;
     TRY(recipe_columns(r, ROLE_EXPERT_DOWN, SIDE_GRADIENT, s->experts.dout, &by_token, &dy));
-    TRY(recipe_columns(r, ROLE_EXPERT_DOWN, SIDE_FORWARD, s->experts.wact, &by_row, &wact));
+    TRY(recipe_columns(r, ROLE_EXPERT_DOWN, SIDE_FORWARD, operand_plain(s->experts.wact), &by_row,
+                       &wact));
     TRY(moe_down_bwd_weight(r->ex, (MoeDownBwdWeight){ .dy = dy,
                                                        .wact = wact,
                                                        .offsets = s->order.offsets,
@@ -580,7 +593,8 @@ static Status experts_backward_weight(LayerRun *r)
                                                        .rows = rows,
                                                        .overwrite = first }));
     by_row.rows.first = rows.first;
-    TRY(recipe_columns(r, ROLE_EXPERT_GATE_UP, SIDE_GRADIENT, s->experts.pre, &by_row, &dpre));
+    TRY(recipe_columns(r, ROLE_EXPERT_GATE_UP, SIDE_GRADIENT, operand_plain(s->experts.pre),
+                       &by_row, &dpre));
     TRY(recipe_columns(r, ROLE_EXPERT_GATE_UP, SIDE_FORWARD, s->experts.x, &by_token, &x));
     if (dpre.kind != OPERAND_PLAIN) rows.first = NULL;
     return moe_up_bwd_weight(r->ex, (MoeUpBwdWeight){ .dpre = dpre,

@@ -39,7 +39,8 @@ typedef struct MoeOrder {
 
 /* How tokens reach the ranks of their experts. */
 typedef struct MoeTravel {
-    Tensor sent;         /* ring: what goes to experts: y, or y scaled by its weight */
+    Operand sent;        /* what goes to experts: y, or y scaled by its weight; 8-bit in ring or, if
+                          * it travels, in scratch */
     Tensor offset;       /* each token's row in the block for each rank or host: always kept */
     Tensor count;        /* tokens that go to each rank, in compact exchanges: always kept */
     Tensor first;        /* compact: their first row at each receiver, then how many rows this
@@ -50,11 +51,12 @@ typedef struct MoeTravel {
 
 /* The routed experts of this rank. */
 typedef struct MoeExperts {
-    Tensor x, index, weight;  /* the rows they read, with their routing: this rank's tokens if there
-                               * is one EP rank, else received ones */
-    Tensor pre;               /* (R, 2F) pre-activations; with a pool: the whole pool */
-    Tensor out;               /* ring: (R, D) */
-    Tensor dout;              /* backward: the gradient of h_out for each row of x */
+    Operand x;            /* the rows they read: this rank's tokens if there is one EP rank, else
+                               * received ones */
+    Tensor index, weight; /* their routing */
+    Tensor pre;           /* (R, 2F) pre-activations; with a pool: the whole pool */
+    Tensor out;           /* ring: (R, D) */
+    Operand dout;         /* backward: the gradient of h_out for each row of x */
     Tensor wact, dweight, dx; /* ring, backward */
 } MoeExperts;
 

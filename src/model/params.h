@@ -78,9 +78,9 @@ typedef struct ParamBucket {
     const OptimizerDesc *rule; /* NULL: frozen roles */
     int64_t first, n;          /* in the flat space */
     int64_t weight; /* first element in BUF_WEIGHT; -1: products read lasting 8-bit copies alone */
-    int64_t ranks, own;        /* parts of the bucket; the number of this rank's part */
-    int64_t shard;             /* first element of this rank's part in the shard space */
-    const int64_t *cuts;       /* CUT_MATRICES: (ranks + 1) first elements of parts; else NULL */
+    int64_t ranks, own;  /* parts of the bucket; the number of this rank's part */
+    int64_t shard;       /* first element of this rank's part in the shard space */
+    const int64_t *cuts; /* CUT_MATRICES: (ranks + 1) first elements of parts; else NULL */
 } ParamBucket;
 
 /* The part of a rank: elements [bucket_cut(k, rank), bucket_cut(k, rank + 1)) of the bucket. */

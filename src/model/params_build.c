@@ -400,7 +400,8 @@ static void shard_buffers(const ModelSpec *s, ParamTable *t)
         if (r == 0 || rules[r] != rules[r - 1]) place_buckets(t, rules[r], &end);
     }
     for (int b = 0; b < BUF_STATE; b++) {
-        t->sharded[b] = end.shard < end.flat && t->shards.zero >= params_zero_stage(s, (ParamBuffer)b);
+        t->sharded[b] =
+            end.shard < end.flat && t->shards.zero >= params_zero_stage(s, (ParamBuffer)b);
         if (!t->sharded[b]) t->elems[b] = t->spaces.of[b].flat;
     }
     for (int i = 0; i < t->n; i++) {

@@ -139,9 +139,33 @@ Status recipe_rows(LayerRun *r, ParamRole role, RecipeSide side, Tensor x,
     return quantize(r->ex, q);
 }
 
-Status recipe_columns(LayerRun *r, ParamRole role, RecipeSide side, Tensor x,
+Status recipe_dispatched(LayerRun *r, ParamRole role, RecipeSide side, Tensor x, Arena *a,
+                         Operand *out)
+{
+    *out = operand_plain(x);
+    if (!r->spec->recipe.dispatch || !recipe_quantises(r->spec, r->layer, role)) return OK;
+    Quantize q = { .x = x, .pow2 = r->spec->recipe.pow2, .of = operand_names[role][side] };
+    TRY(operand_new(a, kinds[r->spec->recipe.kind].rows, type_of(r, side), x.rank, x.dim,
+                    &q.quant));
+    *out = q.quant;
+    return quantize(r->ex, q);
+}
+
+Status recipe_undispatched(LayerRun *r, Operand x, Tensor *out)
+{
+    *out = x.data;
+    if (x.kind == OPERAND_PLAIN) return OK;
+    TRY(tensor_new(r->scratch, r->spec->act, x.data.rank, x.data.dim, out));
+    return dequantize(r->ex, (Dequantize){ .quant = x, .y = *out });
+}
+
+Status recipe_columns(LayerRun *r, ParamRole role, RecipeSide side, Operand from,
                       const RecipeGroups *groups, Operand *out)
 {
+    Tensor x;
+    *out = from;
+    if (r->weights->dw[role].data == NULL) return OK;
+    TRY(recipe_undispatched(r, from, &x));
     *out = operand_plain(x);
     if (!quantises_columns(r, role) || !trains(r, role)) return OK;
     const OperandKind kind = kinds[r->spec->recipe.kind].columns;

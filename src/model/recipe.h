@@ -9,6 +9,9 @@
  *
  * block is DeepSeek-V3's (arXiv:2412.19437, section 3.3). Every operand is quantised from the
  * tensor in run.compute's type, never from another 8-bit operand, with scales of the call at hand.
+ * With recipe.dispatch the rows that go to routed experts are quantised once, at their token's rank.
+ * These 8-bit rows travel, products read them, and columns are made from them. Scales are powers of
+ * two, so a column's code is the row's but for numbers that are subnormal in the column's block.
  * Not quantised: embedding, head, router, norms, attention itself, the projection of multi-token
  * prediction, main weights, sums of gradients.
  */
@@ -65,8 +68,17 @@ Arena *recipe_keeps(const LayerRun *r, unsigned piece);
 Status recipe_rows(LayerRun *r, ParamRole role, RecipeSide side, Tensor x,
                    const RecipeGroups *routed, Operand *out);
 
-/* The columns of x, for the weight gradient of `role`. groups NULL: all rows are one group. */
-Status recipe_columns(LayerRun *r, ParamRole role, RecipeSide side, Tensor x,
+/* x as it goes to routed experts, for the product with the matrix of `role`: 8-bit rows in `a` with
+ * recipe.dispatch, else x itself. */
+Status recipe_dispatched(LayerRun *r, ParamRole role, RecipeSide side, Tensor x, Arena *a,
+                         Operand *out);
+
+/* x in the type of run.compute: x itself, or, if it was dispatched in 8 bits, a copy in scratch. */
+Status recipe_undispatched(LayerRun *r, Operand x, Tensor *out);
+
+/* The columns of `from`, plain or dispatched, for the weight gradient of `role`. groups NULL: all
+ * rows are one group. */
+Status recipe_columns(LayerRun *r, ParamRole role, RecipeSide side, Operand from,
                       const RecipeGroups *groups, Operand *out);
 
 /* Allocates the 8-bit copies of a layer's matrices, both orientations, in `a`. */

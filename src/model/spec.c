@@ -174,12 +174,14 @@ ExchangeKind spec_exchange(const Config *c, ExchangeShape *shape)
 
 static RecipeSpec recipe_of(const Config *c)
 {
-    bool auto_pow2 = c->fp8_scales == SCALES_AUTO && c->fp8_recipe == RECIPE_BLOCK;
+    bool block = c->fp8_recipe == RECIPE_BLOCK, auto_pow2 = c->fp8_scales == SCALES_AUTO && block;
+    bool pow2 = auto_pow2 || c->fp8_scales == SCALES_POW2;
     return (RecipeSpec){ .kind = c->fp8_recipe, /* the setting's words are in enum order */
-                         .pow2 = auto_pow2 || c->fp8_scales == SCALES_POW2,
+                         .pow2 = pow2,
                          .forward = DTYPE_E4M3,
                          .gradient = c->fp8_format == FORMAT_HYBRID ? DTYPE_E5M2 : DTYPE_E4M3,
                          .weight_gradients = c->fp8_wgrad == WGRAD_FP8,
+                         .dispatch = block && pow2 && c->fp8_dispatch != DISPATCH_BF16,
                          .dense = c->fp8_products != PRODUCTS_GROUPED,
                          .grouped = c->fp8_products != PRODUCTS_DENSE,
                          .attention = c->fp8_attention };

@@ -114,6 +114,7 @@ typedef struct RecipeSpec {
     Dtype forward, gradient; /* of rows and weights; of gradients */
     bool weight_gradients;   /* products of weight gradients are 8-bit, too */
     bool attention;          /* attention's forward is 8-bit; also without a recipe */
+    bool dispatch;           /* rows go to routed experts in 8 bits */
     bool dense, grouped;     /* which products: all but routed experts'; routed experts' */
     bool per_use;            /* planning: weights are quantised for each product (ZeRO-3) */
 } RecipeSpec;

@@ -553,4 +553,5 @@ OP_PORTS(quantize, IN(Quantize, x), OUT_OPERAND_OPT(Quantize, quant),
          OPERAND(Quantize, transposed, PORT_OUT_PART_OPT, PORT_OUT_OPT), IN_OPT(Quantize, offsets),
          IN_OPT(Quantize, row_token), ROWS(Quantize, rows));
 
-OP_PORTS(dequantize, IN_OPERAND(Dequantize, quant), OUT(Dequantize, y));
+/* Rows of quant may be gaps between received ones (op/exchange.h), so y is not searched for NaN. */
+OP_PORTS(dequantize, IN_OPERAND(Dequantize, quant), OUT_PART(Dequantize, y));

@@ -49,7 +49,7 @@ typedef struct QuantOut {
 
 typedef struct Dequantize {
     Operand quant; /* data, scale: in (N, D) */
-    Tensor y;      /* out (N, D) act */
+    Tensor y;      /* out (N, D) act; rows that hold no numbers give none */
 } Dequantize;
 
 /* For ops that have a QuantOut. The workspace of an output begins with the plain one, if that is

@@ -66,6 +66,19 @@ static const RecipeCase cases[] = {
         { MLA, BATCH, POOLED, "mesh.pp=2", "mesh.vpp=2", "mesh.ep=2", "mesh.schedule=1f1b-overlap",
           "fp8.recipe=block" } } },
     { TURNED,
+      { "ep 2, hybrid, bf16 weight gradients",
+        2,
+        { MLA, BATCH, WORST, "mesh.ep=2", "moe.exchange=alltoall", "moe.expert_bias=true",
+          "fp8.recipe=block", "fp8.format=hybrid", "fp8.wgrad=bf16" } } },
+    { TURNED,
+      { "ep 4, inputs scaled, some layers",
+        4,
+        { GQA, BATCH, POOLED, SCORED, "mesh.ep=4", "fp8.recipe=block", "fp8.layers=[1,3]" } } },
+    { TURNED,
+      { "ep 2, bf16 rows",
+        2,
+        { MLA, BATCH, WORST, "mesh.ep=2", "fp8.recipe=block", "fp8.dispatch=bf16" } } },
+    { TURNED,
       { "ep 2, rows alone",
         2,
         { MLA, BATCH, WORST, "mesh.ep=2", "fp8.recipe=row", "fp8.wgrad=bf16" } } },
@@ -247,12 +260,16 @@ static Status run_dirty(void *state, Comm *world)
 static void gaps_between_received_rows_move_no_scale(void **state)
 {
     (void)state;
-    static const char *const recipes[] = { "fp8.recipe=tensor", "fp8.recipe=row",
-                                           "fp8.recipe=block" };
-    for (int i = 0; i < 3; i++) {
+    static const char *const recipes[][3] = { { "fp8.recipe=tensor" },
+                                              { "fp8.recipe=row" },
+                                              { "fp8.recipe=block" },
+                                              { "fp8.recipe=block", "fp8.wgrad=bf16" },
+                                              { "fp8.recipe=block", "fp8.dispatch=bf16" } };
+    for (size_t i = 0; i < sizeof recipes / sizeof *recipes; i++) {
         ManyCase c = { "gaps",
                        2,
-                       { MLA, BATCH, WORST, "mesh.ep=2", "moe.exchange=alltoall", recipes[i] } };
+                       { MLA, BATCH, WORST, "mesh.ep=2", "moe.exchange=alltoall", recipes[i][0],
+                         recipes[i][1] } };
         int failed = -1;
         CHECK_OK(comm_threads(c.ranks, 60, run_dirty, &c, &failed));
     }
