@@ -3,6 +3,7 @@
 #include "model/recipe_text.h"
 
 #include "model/recipe.h"
+#include "op/attention_kernels.h"
 
 #include <ctype.h>
 #include <inttypes.h>
@@ -177,11 +178,25 @@ static Status check_widths(const ModelSpec *s, const ParamTable *t)
 
 static Status check_attention(const ModelSpec *s, const RecipeGpu *gpu)
 {
-    if (!s->recipe.attention) return OK;
-    return FAIL(ERR_UNSUPPORTED,
-                "fp8.attention: there is no kernel for GPU %d (%s); run.device=cpu emulates it, "
-                "fp8.attention=false does without",
-                gpu->number, gpu->name);
+    KernelDevice device = { .vendor = VENDOR_NVIDIA, .capability = gpu->capability };
+    KernelWhy why;
+    for (int i = 0; s->recipe.attention && i < s->n_layers; i++) {
+        const LayerSpec *l = &s->layers[i];
+        if (l->kind != LAYER_ATTENTION) continue;
+        const AttentionSpec *a = &l->as.attention;
+        int64_t qk = attention_qk_dim(a), v = attention_v_dim(a);
+        AttentionFwd call = { .q = { NULL, s->act, 4, { 1, 1, a->heads, qk } },
+                              .k = { NULL, s->act, 4, { 1, 1, a->kv_heads, qk } },
+                              .v = { NULL, s->act, 4, { 1, 1, a->kv_heads, v } },
+                              .o.dtype = s->act };
+        if (kernel_can(&attention_e4m3_kernels.row[0], &device, &call, &why)) continue;
+        return FAIL(ERR_UNSUPPORTED,
+                    "fp8.attention: GPU %d (%s) has no kernel for attention of layer %d (%s): %s; "
+                    "run.device=cpu emulates it, fp8.attention=false does without",
+                    gpu->number, gpu->name, l->block, a->kind == ATTENTION_MLA ? "mla" : "gqa",
+                    why.text);
+    }
+    return OK;
 }
 
 Status recipe_check_gpu(const ModelSpec *s, const ParamTable *t, const RecipeGpu *gpu,

@@ -244,6 +244,96 @@ static void a_cost_counts_8_bit_products(void **state)
     CHECK_NEAR(cost.flops, op_desc(OP_ATTENTION_FWD)->cost(&plain).flops, 0);
 }
 
+/* ---- a GPU ---- */
+
+/* Of the kernel: one token, whole tiles, a few more, shared keys, a cache. */
+static const Sizes fused[] = {
+    { 1, 1, 1, 1, 1, 192, 128 },     { 2, 128, 128, 2, 2, 192, 128 },
+    { 1, 129, 129, 4, 2, 128, 128 }, { 2, 517, 517, 2, 1, 192, 128 },
+    { 1, 640, 640, 2, 2, 128, 128 }, { 1, 70, 450, 2, 2, 192, 128 },
+};
+
+static bool has_kernel(void)
+{
+    GpuInfo info;
+    return mirror.device_memory != NULL && gpu_info(0, &info) == OK && info.major == 9;
+}
+
+/* The mirror compares rows, which a single code may turn; a tensor is compared here. */
+static void a_gpu_agrees_with_the_cpu(void **state)
+{
+    OpTest *t = *state;
+    if (!has_kernel()) skip();
+    mirror_gives();
+    for (size_t i = 0; i < sizeof fused / sizeof *fused * MASKS; i++) {
+        ArenaMark mark = arena_mark(&t->arena);
+        AttentionFwd a = make_args(t, &fused[i / MASKS], DTYPE_BF16, (Mask)(i % MASKS));
+        Problem p = defined(t, &a);
+        double norm[2];
+        OpPart all = { 0, 0, tensor_elems(&a.o) / a.o.dim[3], a.o.dim[3] };
+        CHECK_OK(attention_fwd(&t->ex, a));
+        optest_norms(&a.o, p.o, a.o.dim[3], all, norm);
+        if (!(norm[0] <= 1e-2 * norm[1])) fail_msg("o is off by %.3g", norm[0] / norm[1]);
+        arena_release(&t->arena, mark);
+    }
+}
+
+/* The keys beside an outlier lose bits in the matrix units; what must hold is where rows, columns and
+ * scales belong. */
+static void a_gpu_agrees_about_outliers(void **state)
+{
+    OpTest *t = *state;
+    if (!has_kernel()) skip();
+    for (int i = 3; i < 5; i++) {
+        AttentionFwd a = make_args(t, &fused[i], DTYPE_BF16, DOCUMENTS);
+        add_outliers(&a);
+        CHECK_OK(attention_fwd(&t->ex, a));
+    }
+}
+
+/* Scores of one key lie far above the others, so that p is 1 and 0, and a sum has one term: bits
+ * agree. Key and query i have 16 at column hash(i), so that queries see keys in all places. */
+static void exact_cases_agree_to_the_bit(void **state)
+{
+    OpTest *t = *state;
+    if (!has_kernel()) skip();
+    mirror_gives();
+    for (int n = 0; n < 2; n++) {
+        Sizes s = { 1, 300, 300, 2, 1, n ? 128 : 192, 128 };
+        AttentionFwd a = make_args(t, &s, DTYPE_BF16, CAUSAL), b = a;
+        a.scale = b.scale = 1;
+        for (int64_t i = 0; i < tensor_elems(&a.q); i++) optest_set(&a.q, i, 0);
+        for (int64_t i = 0; i < tensor_elems(&a.k); i++) optest_set(&a.k, i, 0);
+        for (int64_t i = 0; i < 300; i++) {
+            int64_t key = (int64_t)rng_below(5, 1, (uint64_t)i, (uint64_t)i + 1);
+            optest_set(&a.k, i * s.dk + i % 100, 16);
+            optest_set(&a.k, i * s.dk + 100 + i / 100, 16);
+            for (int64_t h = 0; h < 2; h++) {
+                optest_set(&a.q, (i * 2 + h) * s.dk + key % 100, 16);
+                optest_set(&a.q, (i * 2 + h) * s.dk + 100 + key / 100, 16);
+            }
+        }
+        b.o = poisoned_like(t, &a.o), b.lse = optest_poisoned(t, DTYPE_F32, DIMS(1, 2, 300));
+        CHECK_OK(attention_fwd(&t->ex, a));
+        cpu_alone(t);
+        CHECK_OK(attention_fwd(&t->ex, b));
+        CHECK_SAME(&a.o, &b.o);
+        CHECK_OK(mirror_push(&t->ex));
+        mirror_gives();
+    }
+}
+
+static void a_gpu_refuses_what_its_kernel_does_not_take(void **state)
+{
+    OpTest *t = *state;
+    if (!has_kernel()) skip();
+    AttentionFwd a = make_args(t, &sizes[1], DTYPE_BF16, CAUSAL);
+    CHECK_FAILS(attention_fwd(&t->ex, a), ERR_UNSUPPORTED,
+                "heads are 19 and 13 wide, it takes 192");
+    a = make_args(t, &fused[2], DTYPE_F32, CAUSAL);
+    CHECK_FAILS(attention_fwd(&t->ex, a), ERR_UNSUPPORTED, "tensors are f32, it takes bf16");
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -254,6 +344,10 @@ int main(void)
         OP_TEST(an_infinity_makes_its_block_nan, 2),
         OP_TEST(any_number_of_threads_gives_the_same_bits, 4),
         OP_TEST(a_cost_counts_8_bit_products, 1),
+        OP_TEST(a_gpu_agrees_with_the_cpu, 2),
+        OP_TEST(a_gpu_agrees_about_outliers, 2),
+        OP_TEST(exact_cases_agree_to_the_bit, 2),
+        OP_TEST(a_gpu_refuses_what_its_kernel_does_not_take, 2),
     };
     return TEST_RUN(tests);
 }
