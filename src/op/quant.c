@@ -92,7 +92,7 @@ static uint32_t max_bits(const float *x, int64_t n)
     return most;
 }
 
-static float scale_of(float amax, float largest, bool pow2)
+float quantize_scale(float amax, float largest, bool pow2)
 {
     float quotient = amax / largest;
     if (amax == 0) return 1;
@@ -114,7 +114,7 @@ static void set_scales(const OperandGrid *g, int64_t n, const float *amax, float
                 float row = amax[i * g->cols + c];
                 most = row > most ? row : most;
             }
-            scale[b * g->cols + c] = scale_of(most, largest, pow2);
+            scale[b * g->cols + c] = quantize_scale(most, largest, pow2);
         }
     }
 }
@@ -318,7 +318,7 @@ static void set_column_scales(const Source *s, const Strip *strip, int64_t n, co
             *to = most > *to ? most : *to;
         }
     }
-    for (int64_t i = 0; i < all; i++) scale[i] = scale_of(scale[i], largest, a->pow2);
+    for (int64_t i = 0; i < all; i++) scale[i] = quantize_scale(scale[i], largest, a->pow2);
 }
 
 /* Whole blocks are written, so the columns between two groups become 0. */

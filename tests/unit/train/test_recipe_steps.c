@@ -23,6 +23,8 @@ static const char *const models[][SETTINGS_MAX] = {
     { "fp8.recipe=tensor", "fp8.scales=pow2", "fp8.layers=[0, 2]", "run.compute=bf16" },
     { "fp8.recipe=block", "mtp.layers=1", "attention.kind=gqa",
       "init.frozen=[\"*.o_proj.*\", \"*.experts.*.down_proj.*\"]" },
+    { "fp8.attention=true", "fp8.recipe=block" },
+    { "fp8.attention=true", "attention.kind=gqa", "attention.sinks=true", "run.compute=bf16" },
     { "fp8.recipe=block", "fp8.format=hybrid", "fp8.wgrad=bf16", "run.compute=bf16",
       "moe.expert_bias=true", "moe.score_input=true", "moe.top_k=1", "moe.score=sigmoid" },
     { "fp8.recipe=block", "fp8.dispatch=bf16", "moe.shared=1" },
@@ -91,11 +93,11 @@ static void recompute_does_not_change_a_bit(void **state)
 static void every_setting_of_a_recipe_changes_the_step(void **state)
 {
     (void)state;
-    static const char *const change[] = { "fp8.recipe=none",   "fp8.recipe=row",
-                                          "fp8.recipe=tensor", "fp8.format=hybrid",
-                                          "fp8.scales=exact",  "fp8.layers=[1]",
-                                          "fp8.wgrad=bf16",    "fp8.products=grouped",
-                                          "fp8.kept=plain",    "fp8.dispatch=bf16" };
+    static const char *const change[] = {
+        "fp8.recipe=none",  "fp8.recipe=row",    "fp8.recipe=tensor", "fp8.format=hybrid",
+        "fp8.scales=exact", "fp8.layers=[1]",    "fp8.wgrad=bf16",    "fp8.products=grouped",
+        "fp8.kept=plain",   "fp8.dispatch=bf16", "fp8.attention=true"
+    };
     Tiny plain;
     tiny_open(&plain, TINY("fp8.recipe=block", "moe.ffn=128"));
     tiny_steps(&plain, 0, 1);
