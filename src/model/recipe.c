@@ -38,19 +38,102 @@ static const char *const operand_names[ROLE_COUNT][SIDE_WEIGHT + 1] = {
 
 bool recipe_quantises(const ModelSpec *s, const LayerSpec *l, ParamRole role)
 {
-    return s->recipe.kind != RECIPE_NONE && l->eight_bit && operand_names[role][0] != NULL;
+    bool routed = role == ROLE_EXPERT_GATE_UP || role == ROLE_EXPERT_DOWN;
+    bool wanted = routed ? s->recipe.grouped : s->recipe.dense;
+    return s->recipe.kind != RECIPE_NONE && wanted && l->eight_bit &&
+           operand_names[role][0] != NULL;
 }
 
-/* Does the weight gradient of `role` read 8-bit columns? A frozen matrix has none. */
+/* Only scales of 1 x 128 are known where a tile is. A pool has rows of one kind, so all layers must
+ * agree. A bias needs gradients that no product has rounded. */
+bool recipe_narrow(const ModelSpec *s, const LayerSpec *l)
+{
+    const RecipeSpec *r = &s->recipe;
+    const MoeSpec *m = &l->as.moe;
+    return r->kind == RECIPE_BLOCK && r->keep && r->weight_gradients && !r->some_layers &&
+           r->forward == r->gradient && recipe_quantises(s, l, ROLE_EXPERT_GATE_UP) &&
+           m->ffn % OPERAND_BLOCK == 0 && !m->expert_bias;
+}
+
+/* Does the weight gradient of `role` read 8-bit columns? */
 static bool quantises_columns(const LayerRun *r, ParamRole role)
 {
-    return r->spec->recipe.weight_gradients && r->weights->dw[role].data != NULL &&
-           recipe_quantises(r->spec, r->layer, role);
+    return r->spec->recipe.weight_gradients && recipe_quantises(r->spec, r->layer, role);
 }
+
+/* A frozen matrix has no weight gradient. */
+static bool trains(const LayerRun *r, ParamRole role) { return r->weights->dw[role].data != NULL; }
 
 static Dtype type_of(const LayerRun *r, RecipeSide side)
 {
     return side == SIDE_GRADIENT ? r->spec->recipe.gradient : r->spec->recipe.forward;
+}
+
+/* The columns of an (n, cols) tensor as one group. */
+static Status new_columns(LayerRun *r, Arena *a, RecipeSide side, int64_t n, int64_t cols,
+                          Operand *out)
+{
+    TRY(operand_new(a, kinds[r->spec->recipe.kind].columns, type_of(r, side), 2,
+                    (const int64_t[]){ cols, n }, out));
+    out->transposed = true;
+    return OK;
+}
+
+/* Operands that no product will read have no arena; those of a plain tensor need none. */
+static Status new_operands(LayerRun *r, ParamRole role, RecipeSide side, Arena *rows,
+                           Arena *columns, Activation *a)
+{
+    int64_t cols = tensor_cols(&a->x), n = tensor_elems(&a->x) / cols;
+    a->rows = a->columns = operand_plain(a->x);
+    if (rows != NULL && recipe_quantises(r->spec, r->layer, role))
+        TRY(operand_new(rows, kinds[r->spec->recipe.kind].rows, type_of(r, side), 2,
+                        (const int64_t[]){ n, cols }, &a->rows));
+    if (columns != NULL && quantises_columns(r, role))
+        TRY(new_columns(r, columns, side, n, cols, &a->columns));
+    return OK;
+}
+
+Status recipe_new(LayerRun *r, ParamRole role, RecipeSide side, int64_t n, int64_t cols,
+                  ActivationArenas at, Activation *out)
+{
+    bool read = at.plain || !recipe_quantises(r->spec, r->layer, role) ||
+                (at.columns != NULL && !quantises_columns(r, role));
+    out->x = (Tensor){ .dtype = r->spec->act, .rank = 2, .dim = { n, cols } };
+    if (read && at.over.data != NULL)
+        out->x = at.over;
+    else if (read)
+        TRY(tensor_new2(at.x, r->spec->act, n, cols, &out->x));
+    return new_operands(r, role, side, at.rows, at.columns, out);
+}
+
+QuantOut recipe_output(const LayerRun *r, ParamRole role, RecipeSide side, const Activation *a)
+{
+    const Operand none = { 0 };
+    return (QuantOut){ .rows = a->rows.kind == OPERAND_PLAIN ? none : a->rows,
+                       .columns = a->columns.kind == OPERAND_PLAIN ? none : a->columns,
+                       .pow2 = r->spec->recipe.pow2,
+                       .of = operand_names[role][side] };
+}
+
+Status recipe_quantise(LayerRun *r, ParamRole role, RecipeSide side, const Activation *a)
+{
+    QuantOut q = recipe_output(r, role, side, a);
+    return quant_out_wanted(&q) ? quantize(r->ex, quant_out_call(&q, a->x)) : OK;
+}
+
+Status recipe_operands(LayerRun *r, ParamRole role, RecipeSide side, Tensor x, Arena *rows,
+                       Arena *columns, Activation *out)
+{
+    out->x = x;
+    TRY(new_operands(r, role, side, rows, trains(r, role) ? columns : NULL, out));
+    return recipe_quantise(r, role, side, out);
+}
+
+/* A first forward of a layer that is recomputed as a whole keeps nothing. */
+Arena *recipe_keeps(const LayerRun *r, unsigned piece)
+{
+    bool again = (r->layer->recompute & RECOMPUTE_LAYER) != 0 && !r->recomputing;
+    return r->training && !again && layer_arena(r, piece) == r->keep ? r->keep : NULL;
 }
 
 Status recipe_rows(LayerRun *r, ParamRole role, RecipeSide side, Tensor x,
@@ -69,9 +152,30 @@ Status recipe_rows(LayerRun *r, ParamRole role, RecipeSide side, Tensor x,
     return quantize(r->ex, q);
 }
 
-Status recipe_columns(LayerRun *r, ParamRole role, RecipeSide side, Tensor x,
+Status recipe_dispatched(LayerRun *r, ParamRole role, RecipeSide side, Tensor x, Arena *a,
+                         Operand *out)
+{
+    Activation y = { 0 };
+    TRY(recipe_operands(r, role, side, x, r->spec->recipe.dispatch ? a : NULL, NULL, &y));
+    *out = y.rows;
+    return OK;
+}
+
+Status recipe_undispatched(LayerRun *r, Operand x, Tensor *out)
+{
+    *out = x.data;
+    if (x.kind == OPERAND_PLAIN) return OK;
+    TRY(tensor_new(r->scratch, r->spec->act, x.data.rank, x.data.dim, out));
+    return dequantize(r->ex, (Dequantize){ .quant = x, .y = *out });
+}
+
+Status recipe_columns(LayerRun *r, ParamRole role, RecipeSide side, Operand from,
                       const RecipeGroups *groups, Operand *out)
 {
+    Tensor x;
+    *out = from;
+    if (!trains(r, role)) return OK;
+    TRY(recipe_undispatched(r, from, &x));
     *out = operand_plain(x);
     if (!quantises_columns(r, role)) return OK;
     const OperandKind kind = kinds[r->spec->recipe.kind].columns;
@@ -127,17 +231,16 @@ size_t recipe_bytes(const ModelSpec *s, const LayerSpec *l, ParamRole role, cons
            arena_rounded((size_t)(matrices * t.rows * t.cols) * sizeof(float));
 }
 
-Status recipe_refresh(Exec *ex, const ModelSpec *s, const LayerWeights *w)
+/* Main weights are rounded as a copy of them would be: where it lies does not change the bits. */
+Status recipe_refresh(Exec *ex, const ModelSpec *s, const LayerWeights *w, ParamRole role)
 {
-    for (int role = 0; role < ROLE_COUNT; role++) {
-        if (w->scaled[0][role].data.data == NULL) continue;
-        TRY(quantize(ex, (Quantize){ .x = w->w[role],
-                                     .quant = w->scaled[0][role],
-                                     .transposed = w->scaled[1][role],
-                                     .pow2 = s->recipe.pow2,
-                                     .of = operand_names[role][SIDE_WEIGHT] }));
-    }
-    return OK;
+    if (w->scaled[0][role].data.data == NULL) return OK;
+    return quantize(ex, (Quantize){ .x = w->w[role],
+                                    .round = copies_type(&s->weights),
+                                    .quant = w->scaled[0][role],
+                                    .transposed = w->scaled[1][role],
+                                    .pow2 = s->recipe.pow2,
+                                    .of = operand_names[role][SIDE_WEIGHT] });
 }
 
 Status recipe_weight(LayerRun *r, ParamRole role, bool transposed, Operand *out)
@@ -153,35 +256,28 @@ Status recipe_weight(LayerRun *r, ParamRole role, bool transposed, Operand *out)
     return quantize(r->ex, q);
 }
 
-Status recipe_forward(LayerRun *r, ParamRole role, Tensor x, Tensor residual, Tensor y)
+Status recipe_forward(LayerRun *r, ParamRole role, Operand x, Tensor residual, Tensor y)
 {
-    LinearFwd a = { .r = residual, .y = y };
+    LinearFwd a = { .x = x, .r = residual, .y = y };
     ArenaMark mark = arena_mark(r->scratch);
-    TRY(recipe_rows(r, role, SIDE_FORWARD, x, NULL, &a.x));
     TRY(recipe_weight(r, role, false, &a.w));
     TRY(linear_fwd(r->ex, a));
     arena_release(r->scratch, mark);
     return OK;
 }
 
-Status recipe_backward_input(LayerRun *r, ParamRole role, Tensor dy, Tensor residual, Tensor dx)
+Status recipe_backward_input(LayerRun *r, ParamRole role, Operand dy, Tensor residual, Tensor dx)
 {
-    LinearBwdInput a = { .r = residual, .dx = dx };
+    LinearBwdInput a = { .dy = dy, .r = residual, .dx = dx };
     ArenaMark mark = arena_mark(r->scratch);
-    TRY(recipe_rows(r, role, SIDE_GRADIENT, dy, NULL, &a.dy));
     TRY(recipe_weight(r, role, true, &a.w));
     TRY(linear_bwd_input(r->ex, a));
     arena_release(r->scratch, mark);
     return OK;
 }
 
-Status recipe_backward_weight(LayerRun *r, ParamRole role, Tensor dy, Tensor x)
+Status recipe_backward_weight(LayerRun *r, ParamRole role, Operand dy, Operand x)
 {
-    LinearBwdWeight a = { .dw = r->weights->dw[role] };
-    ArenaMark mark = arena_mark(r->scratch);
-    TRY(recipe_columns(r, role, SIDE_GRADIENT, dy, NULL, &a.dy));
-    TRY(recipe_columns(r, role, SIDE_FORWARD, x, NULL, &a.x));
-    TRY(linear_bwd_weight(r->ex, a));
-    arena_release(r->scratch, mark);
-    return OK;
+    LinearBwdWeight a = { .dy = dy, .x = x, .dw = r->weights->dw[role] };
+    return linear_bwd_weight(r->ex, a);
 }

@@ -37,7 +37,8 @@ enum {
 };
 
 typedef struct Operand {
-    Tensor data;  /* must be first: ports rely on it. Plain: f32 or bf16; scaled: e4m3 or e5m2 */
+    Tensor
+        data; /* must be first: ports rely on it. Plain: f32, bf16 or f16; scaled: e4m3 or e5m2 */
     Tensor scale; /* f32, (rows, cols) of operand_grid; plain: absent */
     OperandKind kind;
     bool transposed; /* data is (cols, rows) of the matrix that the op speaks of */
@@ -90,7 +91,7 @@ OperandGrid operand_grid_groups(const Operand *q, int64_t groups);
 int64_t operand_group_start(const int32_t *offsets, int64_t e, int64_t live);
 
 /* For check functions: fails unless the kind is in the set `takes`, data is (rows, cols) (-1: any),
- * and the scales fit. A plain operand must be f32 or bf16. */
+ * and the scales fit. A plain operand must be f32, bf16 or f16. */
 Status operand_expect(const char *op, const char *port, const Operand *q, int64_t rows,
                       int64_t cols, unsigned takes);
 /* The same, and a plain operand must have the type `plain`. */

@@ -31,6 +31,7 @@ typedef struct Source {
     const Quantize *a;
     const int32_t *row_token;    /* NULL: row r is row pool_first + r of x */
     int64_t D, pool_first, live; /* live: rows in use, of all matrices */
+    int64_t to;                  /* the row of quant that row 0 is */
 } Source;
 
 static bool has_rows(const Quantize *a) { return a->quant.data.data != NULL; }
@@ -53,6 +54,7 @@ static Source source_of(const Quantize *a)
 {
     Source s = { .a = a, .row_token = a->row_token.data, .D = tensor_cols(&a->x.data) };
     s.pool_first = moe_first(a->rows.first);
+    s.to = moe_first(a->to);
     s.live = row_count(a);
     if (a->rows.device != NULL) s.live = least(s.live, *a->rows.device);
     return s;
@@ -63,15 +65,23 @@ static int64_t source_row(const Source *s, int64_t r)
     return s->row_token != NULL ? s->row_token[r] : s->pool_first + r;
 }
 
-/* n numbers of a row of x from column j on; of 8-bit rows they lie in one block. */
+/* n numbers of a row of x from column j on, at most PIECE. Those of 8-bit rows lie in one block of
+ * scales; others are rounded. */
 static const float *source_load(const Source *s, int64_t row, int64_t j, int64_t n, float *buffer)
 {
     const Operand *x = &s->a->x;
     const float *v = row_load(&x->data, row * s->D + j, n, buffer);
-    if (x->kind == OPERAND_PLAIN) return v;
-    float scale = row_load(&x->scale, row * tensor_cols(&x->scale) + j / OPERAND_BLOCK, 1, NULL)[0];
+    uint16_t low[PIECE];
+    if (x->kind != OPERAND_PLAIN) {
+        float scale =
+            ((const float *)x->scale.data)[row * tensor_cols(&x->scale) + j / OPERAND_BLOCK];
 #pragma omp simd
-    for (int64_t k = 0; k < n; k++) buffer[k] *= scale;
+        for (int64_t k = 0; k < n; k++) buffer[k] *= scale;
+        return buffer;
+    }
+    if (s->a->round == DTYPE_F32 || x->data.dtype != DTYPE_F32) return v;
+    dtype_from_f32(low, s->a->round, v, n);
+    dtype_to_f32(buffer, low, s->a->round, n);
     return buffer;
 }
 
@@ -91,7 +101,7 @@ static uint32_t max_bits(const float *x, int64_t n)
     return most;
 }
 
-static float scale_of(float amax, float largest, bool pow2)
+float quantize_scale(float amax, float largest, bool pow2)
 {
     float quotient = amax / largest;
     if (amax == 0) return 1;
@@ -113,7 +123,7 @@ static void set_scales(const OperandGrid *g, int64_t n, const float *amax, float
                 float row = amax[i * g->cols + c];
                 most = row > most ? row : most;
             }
-            scale[b * g->cols + c] = scale_of(most, largest, pow2);
+            scale[b * g->cols + c] = quantize_scale(most, largest, pow2);
         }
     }
 }
@@ -136,8 +146,8 @@ static Status refuse_infinity(const Exec *ex, const Source *s)
     const char *of = s->a->of;
     for (int64_t r = 0; r < s->live; r++) {
         for (int64_t j = 0; j < s->D; j++) {
-            float buffer = 0, v = source_load(s, source_row(s, r), j, 1, &buffer)[0];
-            if (!isinf(v)) continue;
+            float buffer = 0;
+            if (!isinf(*source_load(s, source_row(s, r), j, 1, &buffer))) continue;
             return FAIL(ERR_NUMERIC,
                         "step %lld, layer %d: quantize: x%s%s is infinite at row %lld, column "
                         "%lld: it has no scale",
@@ -184,7 +194,7 @@ static const float *row_scales(const Operand *q, const OperandGrid *g, int64_t i
 static void quantize_row(const Source *s, const OperandGrid *g, float largest, int64_t r)
 {
     const Operand *q = &s->a->quant;
-    const float *scales = row_scales(q, g, r);
+    const float *scales = row_scales(q, g, s->to + r);
     float buffer[PIECE], scaled[PIECE];
     int64_t row = source_row(s, r);
     int64_t step = least(g->width, PIECE); /* pieces never straddle two blocks of 128 */
@@ -192,23 +202,24 @@ static void quantize_row(const Source *s, const OperandGrid *g, float largest, i
         int64_t n = least(step, g->d - j);
         const float *x = source_load(s, row, j, n, buffer);
         divide(x, scales[j / g->width], largest, n, scaled);
-        row_store(&q->data, r * g->d + j, n, scaled);
+        row_store(&q->data, (s->to + r) * g->d + j, n, scaled);
     }
 }
 
 static Status quantize_rows(Exec *ex, const Source *s, float *amax)
 {
     const Operand *q = &s->a->quant;
-    const OperandGrid g = operand_grid_of(q);
+    OperandGrid g = operand_grid_of(q);
     const float largest = largest_of(q->data.dtype);
     float *scale = q->scale.data;
+    if (s->a->to != NULL) g.rows = s->live; /* the others belong to other calls */
 #pragma omp parallel for schedule(static) num_threads(ex->threads)
     for (int64_t r = 0; r < s->live; r++) row_amax(s, &g, r, amax + r * g.cols);
     if (!all_finite(amax, s->live * g.cols)) return refuse_infinity(ex, s);
     for (int64_t m = 0; m < g.matrices; m++) {
         int64_t rows = least(g.n, s->live - m * g.n);
         set_scales(&g, rows > 0 ? rows : 0, amax + m * g.n * g.cols, largest, s->a->pow2,
-                   scale + m * g.rows * g.cols);
+                   scale + (m * g.rows + s->to) * g.cols);
     }
 #pragma omp parallel for schedule(static) num_threads(ex->threads)
     for (int64_t r = 0; r < s->live; r++) quantize_row(s, &g, largest, r);
@@ -317,7 +328,7 @@ static void set_column_scales(const Source *s, const Strip *strip, int64_t n, co
             *to = most > *to ? most : *to;
         }
     }
-    for (int64_t i = 0; i < all; i++) scale[i] = scale_of(scale[i], largest, a->pow2);
+    for (int64_t i = 0; i < all; i++) scale[i] = quantize_scale(scale[i], largest, a->pow2);
 }
 
 /* Whole blocks are written, so the columns between two groups become 0. */
@@ -392,15 +403,16 @@ Status quantize_cpu(Exec *ex, const Quantize *a)
                             (Strip *)(void *)(space + amax_space(a)));
 }
 
-static void dequantize_row(const Dequantize *a, const OperandGrid *g, int64_t i)
+/* Row i of y, which is row `from` of the operand. */
+static void dequantize_row(const Dequantize *a, const OperandGrid *g, int64_t i, int64_t from)
 {
-    const float *scales = row_scales(&a->quant, g, i);
+    const float *scales = row_scales(&a->quant, g, from);
     float buffer[PIECE], wide[PIECE];
     int64_t step = least(g->width, PIECE);
     for (int64_t j = 0; j < g->d; j += step) {
         int64_t n = least(step, g->d - j), at = i * g->d + j;
         float scale = scales[j / g->width];
-        const float *data = row_load(&a->quant.data, at, n, wide);
+        const float *data = row_load(&a->quant.data, from * g->d + j, n, wide);
         float *y = row_open(&a->y, at, buffer);
 #pragma omp simd
         for (int64_t k = 0; k < n; k++) y[k] = data[k] * scale;
@@ -411,8 +423,11 @@ static void dequantize_row(const Dequantize *a, const OperandGrid *g, int64_t i)
 Status dequantize_cpu(Exec *ex, const Dequantize *a)
 {
     OperandGrid g = operand_grid_of(&a->quant);
+    int64_t n = a->rows.bound > 0 ? a->rows.bound : g.matrices * g.n;
+    int64_t first = moe_first(a->rows.first);
+    if (a->rows.device != NULL) n = least(n, *a->rows.device);
 #pragma omp parallel for schedule(static) num_threads(ex->threads)
-    for (int64_t i = 0; i < g.matrices * g.n; i++) dequantize_row(a, &g, i);
+    for (int64_t i = 0; i < n; i++) dequantize_row(a, &g, i, first + i);
     return OK;
 }
 
@@ -455,12 +470,16 @@ Status quantize_check(const Quantize *a)
     TRY(operand_expect("quantize", "x", &a->x, N, D, OPERANDS_PLAIN | 1 << OPERAND_1X128));
     if (a->x.kind != OPERAND_PLAIN && (has_rows(a) || a->x.transposed))
         return FAIL(ERR_ARG, "quantize: 8-bit x must be rows, and only its columns can be made");
+    if (a->round != DTYPE_F32 && a->round != DTYPE_BF16)
+        return FAIL(ERR_UNSUPPORTED, "quantize: x is rounded to bf16 or not at all, not to %s",
+                    dtype_name(a->round));
     TRY(check_rows_in_use(a, N));
     if (!has_rows(a) && !has_columns(a))
         return FAIL(ERR_ARG, "quantize: neither quant nor transposed is given");
     if (has_rows(a)) {
         if (a->quant.transposed) return FAIL(ERR_ARG, "quantize: quant is marked as transposed");
-        TRY(operand_expect("quantize", "quant", &a->quant, row_count(a), D, OPERANDS_SCALED));
+        TRY(operand_expect("quantize", "quant", &a->quant, a->to != NULL ? -1 : row_count(a), D,
+                           a->to != NULL ? 1 << OPERAND_1X128 : OPERANDS_SCALED));
     }
     return has_columns(a) ? check_columns(a) : OK;
 }
@@ -469,7 +488,11 @@ Status dequantize_check(const Dequantize *a)
 {
     TRY(operand_expect("dequantize", "quant", &a->quant, -1, -1, OPERANDS_SCALED));
     OperandGrid g = operand_grid_of(&a->quant);
-    return op_expect_act("dequantize", "y", &a->y, g.matrices * g.n, g.d);
+    int64_t n = a->rows.bound > 0 ? a->rows.bound : g.matrices * g.n;
+    if (a->rows.first == NULL && n > g.matrices * g.n)
+        return FAIL(ERR_SHAPE, "dequantize: rows.bound is %lld, quant has %lld rows", (long long)n,
+                    (long long)(g.matrices * g.n));
+    return op_expect_act("dequantize", "y", &a->y, n, g.d);
 }
 
 /* One quotient an element; the wide side is read once, however many operands are made of it. */
@@ -553,7 +576,9 @@ Status quant_out_cpu(Exec *ex, const QuantOut *q, const Tensor *plain, void *spa
 
 /* Columns of `transposed` behind the last group are not written. */
 OP_PORTS(quantize, IN_OPERAND(Quantize, x), OUT_OPERAND_OPT(Quantize, quant),
-         OPERAND(Quantize, transposed, PORT_OUT_PART_OPT, PORT_OUT_OPT), IN_OPT(Quantize, offsets),
+         OUT_OPERAND_PART_OPT(Quantize, transposed), IN_OPT(Quantize, offsets),
          IN_OPT(Quantize, row_token), ROWS(Quantize, rows));
 
-OP_PORTS(dequantize, IN_OPERAND(Dequantize, quant), OUT(Dequantize, y));
+/* Rows of quant may be gaps between received ones (op/exchange.h), so y is not searched for NaN. */
+OP_PORTS(dequantize, IN_OPERAND(Dequantize, quant), OUT_PART(Dequantize, y),
+         ROWS(Dequantize, rows));

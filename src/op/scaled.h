@@ -30,7 +30,7 @@ typedef struct ScaledSide {
 typedef struct ScaledArgs {
     int64_t m, n, k;
     ScaledSide a, b;
-    GemmResult c;  /* (m, n) f32 or bf16 */
+    GemmResult c;  /* (m, n) f32, bf16 or f16 */
     const void *r; /* added, with c's type and layout; NULL: nothing. May be c itself */
 } ScaledArgs;
 

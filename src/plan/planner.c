@@ -24,14 +24,13 @@ static Status count_model_flops(Planner *p)
 static Status check_recipe(const Config *c, const Hardware *h)
 {
     double rate;
-    if (c->fp8_recipe == RECIPE_NONE) return OK;
+    if (c->fp8_recipe == RECIPE_NONE && !c->fp8_attention) return OK;
     if (hardware_rate(h, WORK_GEMM, HARDWARE_FP8, 1, &rate) == OK) return OK;
     status_clear();
-    return FAIL(
-        ERR_ARG,
-        "fp8.recipe: %s has no 8-bit products, as its hardware file has neither peak.fp8 nor "
-        "gemm.fp8: set fp8.recipe=none",
-        h->name);
+    return FAIL(ERR_ARG,
+                "%s: %s has no 8-bit products, as its hardware file has neither peak.fp8 nor "
+                "gemm.fp8: leave it out",
+                c->fp8_attention ? "fp8.attention" : "fp8.recipe", h->name);
 }
 
 /* The planner's own configuration has one rank; layouts bring their mesh. */
