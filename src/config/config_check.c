@@ -176,6 +176,14 @@ static Status check_fp8(const Config *c)
                     "fp8.recipe=block (or row, tensor), or leave %s out",
                     details[i].name, details[i].name);
     }
+    if (c->fp8_format >= FORMAT_E2M1 && c->fp8_recipe != RECIPE_MX)
+        return FAIL(ERR_ARG,
+                    "fp8.format: 4 and 6 bits need scales of 1 x 32, set fp8.recipe=mx, or "
+                    "fp8.format=e4m3");
+    if (c->fp8_scales == SCALES_EXACT && c->fp8_recipe == RECIPE_MX)
+        return FAIL(ERR_ARG,
+                    "fp8.scales=exact: scales of fp8.recipe=mx are powers of two, leave it "
+                    "auto");
     for (int i = 0; i < c->fp8_layers.n; i++) {
         int64_t layers = c->model_layers + c->mtp_layers;
         if (c->fp8_layers.at[i] < layers) continue;
