@@ -78,9 +78,24 @@ static void scales_of_1x32_need_hardware_that_has_them(void **state)
     }
 }
 
+static void each_width_has_its_peak(void **state)
+{
+    (void)state;
+    static const Dtype types[] = { DTYPE_E4M3, DTYPE_E5M2, DTYPE_E2M3, DTYPE_E3M2, DTYPE_E2M1 };
+    static const double tflops[] = { 4500, 4500, 4500, 4500, 9000 };
+    for (int i = 0; i < 5; i++) {
+        double have = 0;
+        CHECK_OK(hardware_sheet_flops("NVIDIA B200", types[i], &have));
+        CHECK_NEAR(have, tflops[i] * 1e12, 1);
+        CHECK_OK(hardware_sheet_flops("NVIDIA H200", types[i], &have));
+        CHECK_NEAR(have, i < 2 ? 1978.9e12 : 0, 1);
+    }
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
+        TEST(each_width_has_its_peak),
         TEST(narrow_formats_take_less_memory_and_time),
         TEST(f16_costs_what_bf16_does),
         TEST(scales_of_1x32_need_hardware_that_has_them),
