@@ -7,7 +7,6 @@
 #include "op/moe.h"
 #include "op/operand.h"
 #include "op/optimizer.h"
-#include "op/quant.h"
 #include "op/rmsnorm.h"
 #include "op/rope.h"
 #include "op/route.h"
@@ -15,6 +14,7 @@
 #include "base/rng.h"
 
 #include <math.h>
+#include <string.h>
 
 static const struct {
     ShapeAxis axis;
@@ -179,7 +179,6 @@ static void set_options(const ShapeSet *set, OpId op, void *args)
     case OP_ROPE_MLA_BWD: ((RopeMlaBwd *)args)->dims = turn; break;
     case OP_ROUTE_FWD: ((RouteFwd *)args)->rule = rule; break;
     case OP_ROUTE_BWD: ((RouteBwd *)args)->rule = rule; break;
-    case OP_QUANTIZE: ((Quantize *)args)->quant.kind = OPERAND_1X128; break;
     case OP_HEAD_LOSS:
         head->chunk = head_chunk(c->model_loss_chunk, set->ex->gpu != NULL, head->w.data.dim[0],
                                  head->x.dtype);
@@ -189,6 +188,8 @@ static void set_options(const ShapeSet *set, OpId op, void *args)
     }
 }
 
+static bool is_scale(const OpPort *p) { return strstr(p->name, ".scale") != NULL; }
+
 /* Does the table name scales for the operand of the port before? It does for 8-bit ones. */
 static bool names_scale(const OpPort *p, const void *args)
 {
@@ -197,14 +198,13 @@ static bool names_scale(const OpPort *p, const void *args)
 }
 
 /* How a call's operand with scales lies: weights, which have three dimensions, by blocks, and
- * transposed for the gradient of rows. Both operands of a weight's gradient are transposed. */
-static void set_scales(OpId op, Operand *q)
+ * transposed for the gradient of rows. Columns of groups are transposed, too. */
+static void set_scales(OpId op, ShapeAxis axis, Operand *q)
 {
-    bool sums = op == OP_MOE_UP_BWD_WEIGHT || op == OP_MOE_DOWN_BWD_WEIGHT;
     bool input = op == OP_MOE_UP_BWD_INPUT || op == OP_MOE_DOWN_BWD_INPUT,
          weight = q->data.rank == 3;
     q->kind = weight ? OPERAND_128X128 : OPERAND_1X128;
-    q->transposed = sums || (input && weight);
+    q->transposed = axis == OVER_WHOLE || (input && weight);
 }
 
 /* Fills the argument struct of a call: the table's tensors go to the op's ports in order. */
@@ -217,10 +217,11 @@ static Status set_call(ShapeSet *set, int nth)
         char *at = (char *)set->args[nth] + p->offset;
         if (p->dir == PORT_ROWS)
             *(Rows *)(void *)at = (Rows){ .bound = set->s.r, .expected = (double)set->s.r };
-        else if ((p->dir != PORT_IN_SCALE || names_scale(p, set->args[nth])) && *id++ != T_NONE)
+        else if ((!is_scale(p) || names_scale(p, set->args[nth])) && *id++ != T_NONE)
             TRY(make_tensor(set, id[-1], p->dir, (Tensor *)(void *)at));
-        if (p->dir == PORT_IN_SCALE && names_scale(p, set->args[nth]))
-            set_scales(set->what->call[nth].op, (Operand *)(void *)(at - offsetof(Operand, scale)));
+        if (is_scale(p) && names_scale(p, set->args[nth]))
+            set_scales(set->what->call[nth].op, shape_axis(id[-1]),
+                       (Operand *)(void *)(at - offsetof(Operand, scale)));
     }
     set_options(set, set->what->call[nth].op, set->args[nth]);
     return OK;

@@ -165,7 +165,9 @@ static Status check_fp8(const Config *c)
     } details[] = {
         { "fp8.format", c->fp8_format != FORMAT_E4M3 },
         { "fp8.scales", c->fp8_scales != SCALES_AUTO },
+        { "fp8.kept", c->fp8_kept != KEPT_FP8 },
         { "fp8.products", c->fp8_products != PRODUCTS_ALL },
+        { "fp8.dispatch", c->fp8_dispatch != DISPATCH_AUTO },
         { "fp8.layers", c->fp8_layers.n > 0 },
         { "fp8.wgrad", c->fp8_wgrad != WGRAD_FP8 },
     };
@@ -184,6 +186,13 @@ static Status check_fp8(const Config *c)
         return FAIL(ERR_ARG,
                     "fp8.scales=exact: scales of fp8.recipe=mx are powers of two, leave it "
                     "auto");
+    bool shifts = c->fp8_recipe == RECIPE_BLOCK && c->fp8_scales != SCALES_EXACT;
+    if (c->fp8_dispatch == DISPATCH_FP8 && (!shifts || c->fp8_products == PRODUCTS_DENSE))
+        return FAIL(
+            ERR_ARG,
+            "fp8.dispatch=fp8 makes columns from rows that are already 8-bit, which only "
+            "scales of blocks that are powers of two allow: set fp8.recipe=block with "
+            "fp8.scales=auto and fp8.products=all (or grouped), or leave fp8.dispatch auto");
     for (int i = 0; i < c->fp8_layers.n; i++) {
         int64_t layers = c->model_layers + c->mtp_layers;
         if (c->fp8_layers.at[i] < layers) continue;

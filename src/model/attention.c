@@ -144,7 +144,7 @@ static Status attention_params(const ModelSpec *s, const LayerSpec *l, ParamList
 /* Projections that backward makes a second time read rows of y again. */
 static NormUse norm_use(const LayerRun *r)
 {
-    return (NormUse){ ROLE_A, layer_arena(r, RECOMPUTE_ATTN_UP) == r->ring };
+    return (NormUse){ .role = ROLE_A, .plain = layer_arena(r, RECOMPUTE_ATTN_UP) == r->ring };
 }
 
 static Status qkv_forward(LayerRun *r)

@@ -58,7 +58,7 @@ static Status head_forward(LayerRun *r)
 {
     HeadState *s = r->state;
     int64_t n = r->tokens;
-    TRY(layer_norm_forward(r, &s->norm, (NormUse){ ROLE_NORM, true }));
+    TRY(layer_norm_forward(r, &s->norm, (NormUse){ .role = ROLE_NORM, .plain = true }));
     if (r->head.logits.data != NULL) {
         int64_t rows = r->head.logits.dim[0];
         return linear_fwd(

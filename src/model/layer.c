@@ -60,10 +60,11 @@ Status record_make(Arena *a, const ModelSpec *s, int64_t domains, Record *out)
 
 void pool_need_add(PoolNeed *sum, const PoolNeed *more)
 {
-    assert(sum->row_bytes == 0 || more->row_bytes == 0 || sum->row_bytes == more->row_bytes);
-    sum->balanced += more->balanced;
-    sum->most += more->most;
-    if (more->row_bytes > 0) sum->row_bytes = more->row_bytes;
+    double balanced = sum->balanced + more->balanced, most = sum->most + more->most;
+    assert(sum->cols == 0 || more->cols == 0 ||
+           (sum->cols == more->cols && sum->kind == more->kind && sum->type == more->type));
+    if (more->cols > 0) *sum = *more;
+    sum->balanced = balanced, sum->most = most;
 }
 
 /* Never more rows than can come, whatever the factor. */
@@ -72,14 +73,24 @@ int64_t pool_need_rows(const PoolNeed *need, double factor)
     return (int64_t)fmin(ceil(need->balanced * factor), need->most);
 }
 
+size_t pool_need_bytes(const PoolNeed *need, double factor)
+{
+    int64_t rows = pool_need_rows(need, factor);
+    if (rows == 0) return 0;
+    OperandGrid g = operand_grid(need->kind, rows, need->cols);
+    return arena_rounded((size_t)(rows * need->cols) * dtype_bytes(need->type)) +
+           arena_rounded((size_t)(g.rows * g.cols) * sizeof(float)) +
+           arena_rounded(sizeof(int32_t));
+}
+
 /* The rows need no contents: each layer writes its part before it reads it. */
-Status pool_make(Exec *ex, Arena *a, Dtype act, const PoolNeed *need, double factor, RowPool *out)
+Status pool_make(Exec *ex, Arena *a, const PoolNeed *need, double factor, RowPool *out)
 {
     int64_t rows = pool_need_rows(need, factor);
     *out = (RowPool){ 0 };
     if (rows == 0) return OK;
-    int64_t cols = (int64_t)(need->row_bytes / dtype_bytes(act));
-    TRY(tensor_new2(a, act, rows, cols, &out->rows));
+    TRY(operand_new(a, need->kind, need->type, 2, (const int64_t[]){ rows, need->cols },
+                    &out->rows));
     TRY(tensor_new1(a, DTYPE_I32, 1, &out->top));
     return ex->backend->fill(ex, out->top.data, 0, tensor_bytes(&out->top));
 }

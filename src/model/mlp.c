@@ -93,7 +93,7 @@ static Status mlp_params(const ModelSpec *s, const LayerSpec *l, ParamList *out)
                       "model.layers.%d.mlp.down_proj.weight", i);
 }
 
-static const NormUse norm_use = { ROLE_GATE_UP, false };
+static const NormUse norm_use = { .role = ROLE_GATE_UP };
 
 static Status dense_forward(LayerRun *r)
 {

@@ -43,7 +43,7 @@ static Status new_rows(LayerRun *r, Arena *a, Tensor *out)
 static Status predict_loss(LayerRun *r)
 {
     NextState *s = r->state;
-    TRY(layer_norm_forward(r, &s->norm, (NormUse){ ROLE_NORM, true }));
+    TRY(layer_norm_forward(r, &s->norm, (NormUse){ .role = ROLE_NORM, .plain = true }));
     return layer_loss(r, r->layer->depth - 1, s->norm.y.x, &s->dy);
 }
 

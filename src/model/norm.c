@@ -17,17 +17,20 @@ static Status norm_into(LayerRun *r, NormState *n, ParamRole role, ActivationAre
 /* rstd is kept in any case: it is one number a row, and backward needs it. */
 Status layer_norm_forward(LayerRun *r, NormState *n, NormUse use)
 {
+    Arena *columns = use.columns_later ? NULL : recipe_keeps(r, RECOMPUTE_NORM);
     TRY(tensor_new2(r->keep, DTYPE_F32, r->rows, 1, &n->rstd));
     return norm_into(r, n, use.role,
                      (ActivationArenas){ .x = layer_arena(r, RECOMPUTE_NORM),
-                                         .rows = r->scratch,
-                                         .columns = recipe_keeps(r, RECOMPUTE_NORM),
+                                         .rows = use.rows_later ? r->ring : r->scratch,
+                                         .columns = columns,
                                          .plain = use.plain });
 }
 
 Status layer_norm_recompute(LayerRun *r, NormState *n, NormUse use)
 {
-    const ActivationArenas at = { .x = r->ring, .columns = r->ring, .plain = use.plain };
+    const ActivationArenas at = { .x = r->ring,
+                                  .columns = use.columns_later ? NULL : r->ring,
+                                  .plain = use.plain };
     return layer_arena(r, RECOMPUTE_NORM) == r->ring ? norm_into(r, n, use.role, at) : OK;
 }
 

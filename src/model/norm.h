@@ -10,11 +10,12 @@ typedef struct NormState {
     Activation y;
     Tensor rstd;
 } NormState;
-/* What products read of y beside the plain tensor: forward leaves rows in scratch, and what
- * backward reads in the norm's arena. role ROLE_NORM: no product in 8 bits reads it. */
+/* Who reads y. Forward leaves rows in `rows`; columns lie in the norm's arena. */
 typedef struct NormUse {
-    ParamRole role;
-    bool plain; /* the plain tensor is read, too */
+    ParamRole role;  /* of the matrix whose products read y in 8 bits; ROLE_NORM: none */
+    bool plain;      /* the plain tensor is read, too */
+    bool rows_later; /* later phases of this pass read the rows: they lie in ring, not in scratch */
+    bool columns_later; /* backward makes the columns, from the plain tensor */
 } NormUse;
 Status layer_norm_forward(LayerRun *r, NormState *n, NormUse use);
 Status layer_norm_recompute(LayerRun *r, NormState *n, NormUse use);

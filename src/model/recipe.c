@@ -45,6 +45,17 @@ bool recipe_quantises(const ModelSpec *s, const LayerSpec *l, ParamRole role)
            operand_names[role][0] != NULL;
 }
 
+/* Only scales of 1 x 128 are known where a tile is. A pool has rows of one kind, so all layers must
+ * agree. A bias needs gradients that no product has rounded. */
+bool recipe_narrow(const ModelSpec *s, const LayerSpec *l)
+{
+    const RecipeSpec *r = &s->recipe;
+    const MoeSpec *m = &l->as.moe;
+    return r->kind == RECIPE_BLOCK && r->keep && r->weight_gradients && !r->some_layers &&
+           r->forward == r->gradient && recipe_quantises(s, l, ROLE_EXPERT_GATE_UP) &&
+           m->ffn % OPERAND_BLOCK == 0 && !m->expert_bias;
+}
+
 /* Does the weight gradient of `role` read 8-bit columns? */
 static bool quantises_columns(const LayerRun *r, ParamRole role)
 {
@@ -161,11 +172,32 @@ Status recipe_rows(LayerRun *r, ParamRole role, RecipeSide side, Tensor x,
     return quantize(r->ex, q);
 }
 
-Status recipe_columns(LayerRun *r, ParamRole role, RecipeSide side, Tensor x,
+Status recipe_dispatched(LayerRun *r, ParamRole role, RecipeSide side, Tensor x, Arena *a,
+                         Operand *out)
+{
+    Activation y = { 0 };
+    TRY(recipe_operands(r, role, side, x, r->spec->recipe.dispatch ? a : NULL, NULL, &y));
+    *out = y.rows;
+    return OK;
+}
+
+Status recipe_undispatched(LayerRun *r, Operand x, Tensor *out)
+{
+    *out = x.data;
+    if (x.kind == OPERAND_PLAIN) return OK;
+    TRY(tensor_new(r->scratch, r->spec->act, x.data.rank, x.data.dim, out));
+    return dequantize(r->ex, (Dequantize){ .quant = x, .y = *out });
+}
+
+Status recipe_columns(LayerRun *r, ParamRole role, RecipeSide side, Operand from,
                       const RecipeGroups *groups, Operand *out)
 {
+    Tensor x;
+    *out = from;
+    if (!trains(r, role)) return OK;
+    TRY(recipe_undispatched(r, from, &x));
     *out = operand_plain(x);
-    if (!quantises_columns(r, role) || !trains(r, role)) return OK;
+    if (!quantises_columns(r, role)) return OK;
     const OperandKind kind = kinds[r->spec->recipe.kind].columns;
     Quantize q = { .x = x, .pow2 = r->spec->recipe.pow2, .of = operand_names[role][side] };
     int64_t D = tensor_cols(&x), n = tensor_elems(&x) / D;
@@ -221,17 +253,16 @@ size_t recipe_bytes(const ModelSpec *s, const LayerSpec *l, ParamRole role, cons
            arena_rounded((size_t)(matrices * t.rows * t.cols) * sizeof(float));
 }
 
-Status recipe_refresh(Exec *ex, const ModelSpec *s, const LayerWeights *w)
+/* Main weights are rounded as a copy of them would be: where it lies does not change the bits. */
+Status recipe_refresh(Exec *ex, const ModelSpec *s, const LayerWeights *w, ParamRole role)
 {
-    for (int role = 0; role < ROLE_COUNT; role++) {
-        if (w->scaled[0][role].data.data == NULL) continue;
-        TRY(quantize(ex, (Quantize){ .x = w->w[role].data,
-                                     .quant = w->scaled[0][role],
-                                     .transposed = w->scaled[1][role],
-                                     .pow2 = s->recipe.pow2,
-                                     .of = operand_names[role][SIDE_WEIGHT] }));
-    }
-    return OK;
+    if (w->scaled[0][role].data.data == NULL) return OK;
+    return quantize(ex, (Quantize){ .x = w->w[role].data,
+                                    .round = copies_type(&s->weights),
+                                    .quant = w->scaled[0][role],
+                                    .transposed = w->scaled[1][role],
+                                    .pow2 = s->recipe.pow2,
+                                    .of = operand_names[role][SIDE_WEIGHT] });
 }
 
 Status recipe_weight(LayerRun *r, ParamRole role, bool transposed, Operand *out)

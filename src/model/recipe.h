@@ -10,6 +10,9 @@
  *
  * block is DeepSeek-V3's (arXiv:2412.19437, section 3.3), mx that of OCP Microscaling (MX) v1.0. Every operand is quantised from the
  * tensor in run.compute's type, never from another 8-bit operand, with scales of the call at hand.
+ * With recipe.dispatch the rows that go to routed experts are quantised once, at their token's rank.
+ * These 8-bit rows travel, products read them, and columns are made from them. Scales are powers of
+ * two, so a column's code is the row's but for numbers that are subnormal in the column's block.
  * Not quantised: embedding, head, router, norms, attention itself, the projection of multi-token
  * prediction, main weights, sums of gradients.
  */
@@ -37,6 +40,10 @@ typedef struct Activation {
     Tensor x; /* no data: nothing reads it but products in 8 bits */
     Operand rows, columns;
 } Activation;
+
+/* Do the products of routed experts write the 8-bit operands of the next ones themselves, and keep
+ * pre-activations in 8 bits? */
+bool recipe_narrow(const ModelSpec *s, const LayerSpec *l);
 
 /* Where the parts of an activation lie. `x`: the plain tensor; it is made if `plain` is set or an
  * operand is plain. rows, columns NULL: no product will read these. */
@@ -66,8 +73,17 @@ Arena *recipe_keeps(const LayerRun *r, unsigned piece);
 Status recipe_rows(LayerRun *r, ParamRole role, RecipeSide side, Tensor x,
                    const RecipeGroups *routed, Operand *out);
 
-/* The columns of x, for the weight gradient of `role`. groups NULL: all rows are one group. */
-Status recipe_columns(LayerRun *r, ParamRole role, RecipeSide side, Tensor x,
+/* x as it goes to routed experts, for the product with the matrix of `role`: 8-bit rows in `a` with
+ * recipe.dispatch, else x itself. */
+Status recipe_dispatched(LayerRun *r, ParamRole role, RecipeSide side, Tensor x, Arena *a,
+                         Operand *out);
+
+/* x in the type of run.compute: x itself, or, if it was dispatched in 8 bits, a copy in scratch. */
+Status recipe_undispatched(LayerRun *r, Operand x, Tensor *out);
+
+/* The columns of `from`, plain or dispatched, for the weight gradient of `role`. groups NULL: all
+ * rows are one group. */
+Status recipe_columns(LayerRun *r, ParamRole role, RecipeSide side, Operand from,
                       const RecipeGroups *groups, Operand *out);
 
 /* Allocates the 8-bit copies of a layer's matrices, both orientations, in `a`. */
@@ -75,9 +91,8 @@ Status recipe_alloc(const ModelSpec *s, const LayerSpec *l, Arena *a, LayerWeigh
 /* Bytes that recipe_alloc takes for a matrix of `role`, as arenas round them; 0: it is not
  * quantised. */
 size_t recipe_bytes(const ModelSpec *s, const LayerSpec *l, ParamRole role, const Matrix *m);
-/* Quantises them from the weights that products would read otherwise: after a load, and once a
- * step. */
-Status recipe_refresh(Exec *ex, const ModelSpec *s, const LayerWeights *w);
+/* Quantises the matrix of `role`, if it has such copies: after a load, and once a step. */
+Status recipe_refresh(Exec *ex, const ModelSpec *s, const LayerWeights *w, ParamRole role);
 
 /* The matrix of `role`, for the product of forward (transposed false) or of backward to the input. */
 Status recipe_weight(LayerRun *r, ParamRole role, bool transposed, Operand *out);

@@ -96,6 +96,9 @@ static Status print_table(const Config *c, const ModelSpec *s, Text *out)
     TRY(print_row(out, "weights", "inputs", w->weight, s->act, r->forward, weights));
     TRY(print_row(out, "weights, transposed", "outputs", w->weight, s->act, r->forward, weights));
     TRY(print_row(out, "gradients", "width", w->rows, s->act, r->gradient, "one product"));
+    if (r->dispatch)
+        TRY(text_printf(out, "            rows go to experts in 8 bits, and columns are made from "
+                             "them (fp8.dispatch)\n"));
     if (!r->weight_gradients)
         return text_printf(out, "            weight gradients are products in %s (fp8.wgrad)\n",
                            dtype_name(s->act));

@@ -113,6 +113,9 @@ typedef struct RecipeSpec {
     bool pow2;               /* scales are powers of two */
     Dtype forward, gradient; /* of rows and weights; of gradients */
     bool weight_gradients;   /* products of weight gradients are 8-bit, too */
+    bool dispatch;           /* rows go to routed experts in 8 bits */
+    bool keep;               /* activations that wait for backward may have 8 bits */
+    bool some_layers;        /* not all layers follow the recipe */
     bool dense, grouped;     /* which products: all but routed experts'; routed experts' */
     bool per_use;            /* planning: weights are quantised for each product (ZeRO-3) */
     bool packed;             /* planning: memory as hardware would hold operands (operand_bytes) */

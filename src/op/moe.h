@@ -27,7 +27,12 @@
  *
  * Operands of products are Operands (op/operand.h): all plain and of one type, or all 8-bit with
  * scales. 8-bit weights of backward are transposed. 8-bit operands of weight gradients are
- * transposed and gathered (op/quant.h): then row_token is not read. None lies in a pool.
+ * transposed and gathered (op/quant.h): then row_token is not read.
+ *
+ * A result may have 8 bits if the product's operands have. It holds what quantize makes of the value
+ * rounded to act's type: the next product's operand is written while the value is in registers. A
+ * scale covers 128 columns of a row, or with transposed results 128 rows of a column. An 8-bit pre
+ * is dequantised and rounded to act's type before it is used.
  *
  * Groups may have any size, also 0. Rows from *rows.device (or rows.bound) on affect no result and
  * are not written.
@@ -81,11 +86,13 @@ typedef struct MoeUpFwd {
     Operand w;        /* in  (E, 2F, D) act: gate rows, then up rows */
     Tensor offsets;   /* in  (1, E+1) i32 */
     Tensor row_token; /* in  (R) i32, optional: row r reads x[r] */
-    Tensor pre;       /* out (R, 2F) act; or of a pool */
-    Tensor act;       /* out (R, F) act */
+    Operand pre;      /* out (R, 2F) act, or 8-bit; or of a pool */
+    Operand act;      /* out (R, F) act, or 8-bit */
     Tensor bias;      /* in  (E, 2F) act, optional */
     Rows rows;
     float limit; /* of the clamped SwiGLU; 0: the plain one */
+    bool pow2;   /* scales of 8-bit results are powers of two */
+    bool f32;    /* act's type if pre and act have 8 bits: f32 instead of bf16 */
 } MoeUpFwd;
 
 typedef struct MoeDownFwd {
@@ -116,17 +123,19 @@ static inline int64_t moe_combine_slots(const MoeCombine *a)
 typedef struct MoeDownBwdInput {
     Operand dy;       /* in  (N, D) act */
     Operand w;        /* in  (E, D, F) act */
-    Tensor pre;       /* in  (R, 2F) act; or of a pool */
+    Operand pre;      /* in  (R, 2F) act, or 8-bit; or of a pool */
     Tensor offsets;   /* in  (1, E+1) i32 */
     Tensor row_token; /* in  (R) i32, optional: row r reads dy[r] */
     Tensor row_slot;  /* in  (R) i32, optional: row r has weight[r] */
     Tensor weight;    /* in  (N, K) f32 */
-    Tensor dpre;      /* out (R, 2F) act; may be pre; of a pool if pre is */
-    Tensor wact;      /* out (R, F) act */
+    Operand dpre;     /* out (R, 2F) act, or 8-bit; may be pre; of a pool if pre is */
+    Operand wact;     /* out (R, F) act, or 8-bit and transposed: (F, columns of groups) */
     Tensor dweight;   /* out (N, K) f32; with rows.device and row_slot, 0 for slots without a row */
     Tensor bias;      /* in  (E, D) act, optional: what moe_down_fwd added */
+    Operand dpre_columns; /* out (2F, columns of groups), optional: dpre, 8-bit and transposed */
     Rows rows;
-    float limit; /* as in moe_up_fwd */
+    float limit;    /* as in moe_up_fwd, */
+    bool pow2, f32; /* as are these; f32: if pre, dpre and wact have 8 bits */
 } MoeDownBwdInput;
 
 typedef struct MoeDownBwdWeight {

@@ -20,18 +20,20 @@ enum { PIECE = 256 }; /* columns that a thread holds on the stack */
  * The clamped form has the slopes of op/swiglu.h.
  */
 
+static int64_t width_of(const MoeDownBwdInput *a) { return tensor_cols(&a->pre.data) / 2; }
+
 /* Columns [f, f + n) of one row; returns their part of <da, act>. dpre may be pre: every element of
  * pre is read before dpre is written over it. */
 static float bwd_piece(const MoeDownBwdInput *a, int64_t row, int64_t f, int64_t n, const float *da,
                        float weight)
 {
-    int64_t F = tensor_cols(&a->wact), at = (row + moe_first(a->rows.first)) * 2 * F + f;
+    int64_t F = width_of(a), at = (row + moe_first(a->rows.first)) * 2 * F + f;
     float gate_buffer[PIECE], up_buffer[PIECE], wact_buffer[PIECE], dot = 0;
-    const float *gate = row_load(&a->pre, at, n, gate_buffer);
-    const float *up = row_load(&a->pre, at + F, n, up_buffer);
-    float *dgate = row_open(&a->dpre, at, gate_buffer);
-    float *dup = row_open(&a->dpre, at + F, up_buffer);
-    float *wact = row_open(&a->wact, row * F + f, wact_buffer);
+    const float *gate = row_load(&a->pre.data, at, n, gate_buffer);
+    const float *up = row_load(&a->pre.data, at + F, n, up_buffer);
+    float *dgate = row_open(&a->dpre.data, at, gate_buffer);
+    float *dup = row_open(&a->dpre.data, at + F, up_buffer);
+    float *wact = row_open(&a->wact.data, row * F + f, wact_buffer);
     if (a->limit > 0) {
 #pragma omp simd reduction(+ : dot)
         for (int64_t i = 0; i < n; i++) {
@@ -53,9 +55,9 @@ static float bwd_piece(const MoeDownBwdInput *a, int64_t row, int64_t f, int64_t
             dup[i] = wda * silu;
         }
     }
-    row_store(&a->dpre, at, n, dgate);
-    row_store(&a->dpre, at + F, n, dup);
-    row_store(&a->wact, row * F + f, n, wact);
+    row_store(&a->dpre.data, at, n, dgate);
+    row_store(&a->dpre.data, at + F, n, dup);
+    row_store(&a->wact.data, row * F + f, n, wact);
     return dot;
 }
 
@@ -95,7 +97,7 @@ static double bias_dot(const MoeDownBwdInput *a, int64_t expert, int64_t row)
 static Status down_backward_finish(const void *args, int64_t expert, int64_t row, const float *da)
 {
     const MoeDownBwdInput *a = args;
-    int64_t F = tensor_cols(&a->wact), slots = tensor_elems(&a->weight);
+    int64_t F = width_of(a), slots = tensor_elems(&a->weight);
     int64_t slot = a->row_slot.data == NULL ? row : ((const int32_t *)a->row_slot.data)[row];
     if (slot < 0 || slot >= slots) {
         return FAIL(ERR_ARG, "moe_down_bwd_input: row %lld has the weight %lld, outside 0 .. %lld",
@@ -127,18 +129,34 @@ static Status weight_check(const MoeDownBwdInput *a)
                 a->row_slot.data == NULL ? "weight" : "row_slot", (long long)slots);
 }
 
+/* In a pool pre and dpre are rows of one tensor, so they have one form. */
+static Status forms_check(const MoeDownBwdInput *a)
+{
+    if (a->rows.first == NULL || (a->pre.kind == OPERAND_PLAIN) == (a->dpre.kind == OPERAND_PLAIN))
+        return OK;
+    return FAIL(ERR_ARG,
+                "moe_down_bwd_input: in a pool pre and dpre are both plain, or both 8-bit");
+}
+
 static Status down_backward_check(const void *args, int64_t R)
 {
     const MoeDownBwdInput *a = args;
     const char *op = "moe_down_bwd_input";
-    int64_t F = tensor_cols(&a->wact), kept = a->rows.first == NULL ? R : -1;
-    TRY(op_expect(op, "pre", &a->pre, kept, 2 * F, a->wact.dtype));
-    if (kept < 0) kept = tensor_elems(&a->pre) / (2 * F);
-    TRY(op_expect(op, "dpre", &a->dpre, kept, 2 * F, a->wact.dtype));
-    TRY(op_expect_act(op, "wact", &a->wact, R, F));
+    int64_t F = width_of(a), kept = a->rows.first == NULL ? R : -1;
+    int64_t E = tensor_elems(&a->offsets) - 1;
+    Dtype act = moe_act_type(&a->wact, &a->pre, &a->dpre, a->f32);
+    TRY(moe_result_check(op, "pre", &a->pre, kept, 2 * F, act));
+    if (kept < 0) kept = tensor_elems(&a->pre.data) / (2 * F);
+    TRY(moe_result_check(op, "dpre", &a->dpre, kept, 2 * F, act));
+    TRY(forms_check(a));
+    if (a->dpre_columns.data.data != NULL)
+        TRY(moe_columns_check(op, "dpre_columns", &a->dpre_columns, &a->rows, E, 2 * F));
+    if (a->wact.kind != OPERAND_PLAIN)
+        TRY(moe_columns_check(op, "wact", &a->wact, &a->rows, E, F));
+    else
+        TRY(operand_expect_type(op, "wact", &a->wact, R, F, act, OPERANDS_PLAIN));
     if (a->bias.data != NULL)
-        TRY(op_expect(op, "bias", &a->bias, tensor_elems(&a->offsets) - 1, tensor_cols(&a->dy.data),
-                      a->wact.dtype));
+        TRY(op_expect(op, "bias", &a->bias, E, tensor_cols(&a->dy.data), act));
     return weight_check(a);
 }
 
@@ -148,19 +166,27 @@ static Status down_backward_check(const void *args, int64_t R)
 MoeProduct moe_down_bwd_input_view(const MoeDownBwdInput *a)
 {
     bool some_without = a->rows.device != NULL && a->row_slot.data != NULL;
-    double row_bytes = 2 * moe_rows_bytes(&a->pre, 1) + moe_rows_bytes(&a->wact, 1);
-    row_bytes += 2 * (double)sizeof(float);
+    bool columns = a->dpre_columns.data.data != NULL, rows = a->wact.kind == OPERAND_PLAIN;
+    bool narrow = columns || !rows || a->pre.kind != OPERAND_PLAIN || a->dpre.kind != OPERAND_PLAIN;
+    int64_t F = width_of(a);
+    double row_bytes = moe_result_bytes(&a->pre, 2 * F) + moe_result_bytes(&a->dpre, 2 * F);
+    row_bytes += moe_result_bytes(&a->wact, F) + 2 * (double)sizeof(float);
+    if (columns) row_bytes += moe_result_bytes(&a->dpre_columns, 2 * F);
     return (MoeProduct){
         { "moe_down_bwd_input", "dy", &a->dy, &a->w, &a->offsets, &a->row_token, &a->rows,
           a->rows.first },
-        { tensor_cols(&a->dy.data), tensor_cols(&a->wact), false, NULL },
-        { &a->wact, NULL, some_without ? &a->dweight : NULL, &a->pre, row_bytes },
+        { tensor_cols(&a->dy.data), F, false, NULL },
+        { &a->wact.data, moe_act_type(&a->wact, &a->pre, &a->dpre, a->f32),
+          rows && F > 0 ? tensor_elems(&a->wact.data) / F : a->rows.bound, F, narrow, NULL,
+          some_without ? &a->dweight : NULL, &a->pre.data, row_bytes },
         { MOE_SWIGLU_BACKWARD, a, down_backward_check, down_backward_finish },
     };
 }
 
 OP_PORTS(moe_down_bwd_input, IN_OPERAND(MoeDownBwdInput, dy), IN_OPERAND(MoeDownBwdInput, w),
-         IN(MoeDownBwdInput, pre), IN(MoeDownBwdInput, offsets), IN_OPT(MoeDownBwdInput, row_token),
-         IN_OPT(MoeDownBwdInput, row_slot), IN(MoeDownBwdInput, weight),
-         OUT_POOL(MoeDownBwdInput, dpre), OUT(MoeDownBwdInput, wact), OUT(MoeDownBwdInput, dweight),
-         IN_OPT(MoeDownBwdInput, bias), ROWS(MoeDownBwdInput, rows));
+         IN_OPERAND(MoeDownBwdInput, pre), IN(MoeDownBwdInput, offsets),
+         IN_OPT(MoeDownBwdInput, row_token), IN_OPT(MoeDownBwdInput, row_slot),
+         IN(MoeDownBwdInput, weight), OUT_OPERAND_POOL(MoeDownBwdInput, dpre),
+         OUT_OPERAND(MoeDownBwdInput, wact), OUT(MoeDownBwdInput, dweight),
+         IN_OPT(MoeDownBwdInput, bias), OUT_OPERAND_PART_OPT(MoeDownBwdInput, dpre_columns),
+         ROWS(MoeDownBwdInput, rows));

@@ -20,7 +20,7 @@ enum { PIECE = 256 }; /* columns that a thread holds on the stack */
 static GemmArgs tile_gemm(const MoeProduct *p, int64_t rows)
 {
     bool stored = p->epilogue == MOE_STORE && !moe_product_biased(p);
-    Dtype c = stored ? p->out->dtype : DTYPE_F32;
+    Dtype c = stored ? p->act : DTYPE_F32;
     int64_t ldb = p->turned ? p->I : p->O;
     return (GemmArgs){ .m = rows,
                        .n = p->O,
@@ -37,7 +37,8 @@ static bool gathers(const MoeProduct *p)
     return p->row_token != NULL && p->row_token->data != NULL;
 }
 
-/* The product of a tile of 8-bit rows; c as tile_gemm has it. */
+/* The product of a tile of 8-bit rows; c as tile_gemm has it. Only a stored product reads rows of a
+ * pool. */
 static ScaledArgs tile_scaled(const MoeProduct *p, const MoeTile *tile, const GemmArgs *g)
 {
     const int32_t *index = gathers(p) ? p->row_token->data : NULL;
@@ -45,7 +46,8 @@ static ScaledArgs tile_scaled(const MoeProduct *p, const MoeTile *tile, const Ge
                          .n = p->O,
                          .k = p->I,
                          .a = { .q = p->in,
-                                .first = tile->first,
+                                .first = tile->first +
+                                         (p->epilogue == MOE_STORE ? moe_first(p->first) : 0),
                                 .index = index == NULL ? NULL : index + tile->first },
                          .b = { .q = p->w, .first = tile->expert * p->O },
                          .c = g->c };
@@ -66,7 +68,9 @@ static Space space_of(const Exec *ex, const MoeProduct *p)
     s.c = gathers(p) && !is_scaled(p) ? arena_rounded(gathered) : 0;
     s.gemm = s.c + (s.in_place ? 0 : arena_rounded(sums));
     MoeTile tile = { .n = g.m };
-    ScaledArgs scaled = tile_scaled(p, &tile, &g);
+    MoeProduct sized = *p;
+    sized.first = NULL; /* not known where only sizes are counted */
+    ScaledArgs scaled = tile_scaled(&sized, &tile, &g);
     s.total = s.gemm +
               arena_rounded(is_scaled(p) ? scaled_workspace(ex, &scaled) : gemm_workspace(ex, &g));
     return s;
@@ -130,6 +134,7 @@ static Status product_tile_run(Exec *ex, const void *args, const MoeTile *tile, 
 
 Status moe_product_cpu(Exec *ex, const MoeProduct *p)
 {
+    if (p->narrow) return moe_apart_run(ex, p);
     const Tensor *pool = p->epilogue == MOE_STORE ? &p->in->data : p->pool;
     MoeTiles t = { p->op,    p,   p->offsets, p->rows, 0, product_tile_run, space_of(ex, p).total,
                    p->first, pool };
@@ -139,17 +144,48 @@ Status moe_product_cpu(Exec *ex, const MoeProduct *p)
 
 size_t moe_product_workspace(const Exec *ex, const MoeProduct *p)
 {
+    if (p->narrow) return moe_apart_workspace(ex, p);
     return (size_t)ex->threads * space_of(ex, p).total;
+}
+
+Dtype moe_act_type(const Operand *a, const Operand *b, const Operand *c, bool f32)
+{
+    if (a->kind == OPERAND_PLAIN) return a->data.dtype;
+    if (b->kind == OPERAND_PLAIN) return b->data.dtype;
+    if (c != NULL && c->kind == OPERAND_PLAIN) return c->data.dtype;
+    return f32 ? DTYPE_F32 : DTYPE_BF16;
+}
+
+Status moe_result_check(const char *op, const char *port, const Operand *q, int64_t rows,
+                        int64_t cols, Dtype act)
+{
+    if (q->transposed) return FAIL(ERR_ARG, "%s: %s is marked as transposed", op, port);
+    return operand_expect_type(op, port, q, rows, cols, act, OPERANDS_PLAIN | 1 << OPERAND_1X128);
+}
+
+Status moe_columns_check(const char *op, const char *port, const Operand *q, const Rows *rows,
+                         int64_t experts, int64_t cols)
+{
+    if (!q->transposed || q->kind != OPERAND_1X128)
+        return FAIL(ERR_ARG, "%s: %s must be transposed, with scales of 1 x 128", op, port);
+    return operand_expect(op, port, q, cols, operand_group_columns(rows->bound, experts),
+                          1 << OPERAND_1X128);
+}
+
+double moe_result_bytes(const Operand *q, int64_t cols)
+{
+    double bytes = (double)cols * (double)dtype_bytes(q->data.dtype);
+    return q->kind == OPERAND_PLAIN ? bytes
+                                    : bytes + (double)cols / OPERAND_BLOCK * (double)sizeof(float);
 }
 
 Status moe_product_check(const MoeProduct *p)
 {
     const Tensor *in = &p->in->data;
     int64_t E = tensor_elems(p->offsets) - 1, I = p->I, O = p->O;
-    int64_t columns = tensor_cols(p->result);
     TRY(moe_dims_check(p->op, E, I, O));
-    int64_t R = tensor_elems(p->result) / columns;
-    Dtype act = p->result->dtype;
+    int64_t R = p->R;
+    Dtype act = p->act;
     unsigned takes = is_scaled(p) ? OPERANDS_SCALED : OPERANDS_PLAIN;
     bool k_last = p->turned || is_scaled(p); /* each row of w has the terms of one column of c */
     if (is_scaled(p) && p->w->transposed == p->turned)
@@ -159,10 +195,14 @@ Status moe_product_check(const MoeProduct *p)
                             p->row_token == NULL && p->first == NULL ? R : -1, I, act, takes));
     TRY(operand_expect_type(p->op, "w", p->w, E * (k_last ? O : I), k_last ? I : O, act, takes));
     if (moe_product_biased(p)) TRY(op_expect(p->op, "bias", p->bias, E, O, act));
+    bool blocks = p->in->kind == OPERAND_1X128 && p->w->kind == OPERAND_128X128;
+    if (p->narrow && (!blocks || p->width % OPERAND_BLOCK != 0))
+        return FAIL(ERR_ARG,
+                    "%s: 8-bit results need %s with scales of 1 x 128, w with scales of 128 x 128, "
+                    "and experts whose width is a multiple of 128, not %lld",
+                    p->op, p->in_port, (long long)p->width);
     if (p->check != NULL) TRY(p->check(p->args, R));
     bool pooled = p->epilogue == MOE_STORE && p->first != NULL;
-    if (pooled && is_scaled(p))
-        return FAIL(ERR_ARG, "%s: %s with scales cannot lie in a pool", p->op, p->in_port);
     return moe_rows_check(p->op, p->offsets, p->row_token, p->rows, R,
                           pooled ? R : tensor_elems(in) / I);
 }
@@ -179,12 +219,19 @@ OpCost moe_product_cost(const MoeProduct *p)
                          in + operand_bytes(p->w) + rows * p->row_bytes);
 }
 
+static int64_t rows_of(const Tensor *t)
+{
+    int64_t columns = tensor_cols(t);
+    return columns == 0 ? 0 : tensor_elems(t) / columns;
+}
+
 MoeProduct moe_down_fwd_view(const MoeDownFwd *a)
 {
     return (MoeProduct){
         { "moe_down_fwd", "act", &a->act, &a->w, &a->offsets, NULL, &a->rows, NULL },
         { tensor_cols(&a->act.data), tensor_cols(&a->out), true, &a->bias },
-        { &a->out, &a->out, NULL, NULL, moe_rows_bytes(&a->out, 1) },
+        { &a->out, a->out.dtype, rows_of(&a->out), tensor_cols(&a->out), false, &a->out, NULL, NULL,
+          moe_rows_bytes(&a->out, 1) },
         { .epilogue = MOE_STORE },
     };
 }
@@ -194,7 +241,8 @@ MoeProduct moe_up_bwd_input_view(const MoeUpBwdInput *a)
     return (MoeProduct){
         { "moe_up_bwd_input", "dpre", &a->dpre, &a->w, &a->offsets, NULL, &a->rows, a->rows.first },
         { tensor_cols(&a->dpre.data), tensor_cols(&a->dx), false, NULL },
-        { &a->dx, &a->dx, NULL, NULL, moe_rows_bytes(&a->dx, 1) },
+        { &a->dx, a->dx.dtype, rows_of(&a->dx), tensor_cols(&a->dx), false, &a->dx, NULL, NULL,
+          moe_rows_bytes(&a->dx, 1) },
         { .epilogue = MOE_STORE },
     };
 }

@@ -4,10 +4,10 @@
 
 /* Bytes for the largest number of shares that any kernel leaves; only the backward pass has
  * shares. */
-extern "C" size_t moe_product_gpu_workspace(const struct Exec *, const MoeProduct *p)
+extern "C" size_t moe_product_gpu_workspace(const struct Exec *ex, const MoeProduct *p)
 {
     int64_t parts = (p->O + TILE - 1) / TILE * PARTS<PLAIN_THREADS>;
-    return (size_t)(parts * p->rows->bound) * sizeof(float);
+    return moe_narrow_workspace(ex, p, (size_t)(parts * p->rows->bound) * sizeof(float));
 }
 
 /* An entry for each kernel, which product_kernels.c names. */

@@ -171,8 +171,8 @@ template <typename Types, bool PLAIN> struct UpForward : RowProduct<Types, true,
     float limit;   /* or 0 */
 
     UpForward(const MoeProduct &p, const MoeUpFwd *a)
-        : RowProduct<Types, true, true, true>(p), act((C *)p.result->data),
-          F(tensor_cols(p.result)), bias((const C *)a->bias.data), limit(a->limit)
+        : RowProduct<Types, true, true, true>(p), act((C *)p.result->data), F(p.width),
+          bias((const C *)a->bias.data), limit(a->limit)
     {
         this->n = (F + 7) / 8 * 16; /* 2F rounded up to whole pairs of 8 */
     }
@@ -251,8 +251,8 @@ struct DownBackward : RowProduct<Types, Types::EIGHT, true, false> {
     DownBackward(const MoeProduct &p, const MoeDownBwdInput *a, float *shares)
         : RowProduct<Types, Types::EIGHT, true, false>(p),
           row_slot((const int32_t *)a->row_slot.data), weight((const float *)a->weight.data),
-          rows_pre(tensor_elems(&a->pre) / tensor_cols(&a->pre)), pre((const C *)a->pre.data),
-          dpre((C *)a->dpre.data), wact((C *)a->wact.data), share(shares), limit(a->limit)
+          rows_pre(tensor_elems(&a->pre.data) / (2 * p.O)), pre((const C *)a->pre.data.data),
+          dpre((C *)a->dpre.data.data), wact((C *)a->wact.data.data), share(shares), limit(a->limit)
     {
     }
 
@@ -409,7 +409,7 @@ template <Kernel KERNEL, bool EIGHT, bool INDEXES, bool FORWARD, typename F>
 static Status product_types(const MoeProduct &p, F run)
 {
     bool indexed = p.row_token != NULL && p.row_token->data != NULL;
-    bool f32 = p.result->dtype == DTYPE_F32;
+    bool f32 = p.act == DTYPE_F32;
     if constexpr (EIGHT) {
         bool e5m2 = p.in->data.dtype == DTYPE_E5M2;
         return scaled_types<KERNEL, INDEXES, FORWARD>(e5m2, f32, indexed, run);

@@ -31,7 +31,10 @@ typedef struct MoeProduct {
         const Tensor *bias; /* (E, O), added to c; without data, or NULL: none */
     };
     struct {                  /* what is written */
-        const Tensor *result; /* an output of type act with a row for each routed row */
+        const Tensor *result; /* the last output; plain, it has a row for each routed row */
+        Dtype act;
+        int64_t R, width;     /* rows and columns of the result, as a plain one has them */
+        bool narrow;          /* results have 8 bits, or pre has */
         const Tensor *out;    /* c is stored here; NULL: only the epilogue's results are */
         const Tensor *zeroed; /* cleared first, since rows need not write all of it; NULL: none */
         const Tensor *pool;   /* with `first`: the pooled tensor of the epilogue */
@@ -52,6 +55,18 @@ static inline bool moe_product_biased(const MoeProduct *p)
     return p->bias != NULL && p->bias->data != NULL;
 }
 
+/* The type of values whose 8-bit form is stored: that of a plain one among these, or what f32 says.
+ * c may be NULL. */
+Dtype moe_act_type(const Operand *a, const Operand *b, const Operand *c, bool f32);
+/* For checks: q, what an epilogue reads or writes, is (rows, cols), plain of type act or 8-bit. */
+Status moe_result_check(const char *op, const char *port, const Operand *q, int64_t rows,
+                        int64_t cols, Dtype act);
+/* The same of the 8-bit columns of `cols` values of each routed row. */
+Status moe_columns_check(const char *op, const char *port, const Operand *q, const Rows *rows,
+                         int64_t experts, int64_t cols);
+/* For costs: bytes of a routed row with this many columns. */
+double moe_result_bytes(const Operand *q, int64_t cols);
+
 /* The two weight gradients as one kind of sum. One operand has width D and is read by token (x for
  * dW1, dy for dW2); the other has a row for each routed row (dpre, wact):
  *
@@ -66,6 +81,13 @@ typedef struct MoeSum {
     bool token_first;
     bool overwrite; /* = instead of += */
 } MoeSum;
+
+/* A call with 8-bit results as several ops (moe_apart.c). CPUs run this, and GPUs where no kernel makes
+ * all results at once. */
+size_t moe_apart_workspace(const struct Exec *ex, const MoeProduct *p);
+Status moe_apart_run(struct Exec *ex, const MoeProduct *p);
+/* Bytes of workspace on a GPU, where kernels need `shares` if they make all results themselves. */
+size_t moe_narrow_workspace(const struct Exec *ex, const MoeProduct *p, size_t shares);
 
 /* A grouped product as candidates see it: everything that decides which kernel runs it
  * (product_kernels.c). */

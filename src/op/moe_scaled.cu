@@ -116,6 +116,7 @@ template <Kernel KERNEL> static Status dense(struct Exec *ex, const char *op, co
     MoeProduct p = {};
     p.op = op, p.in = s.a.q, p.w = s.b.q, p.offsets = &ONE_GROUP, p.rows = &rows;
     p.I = s.k, p.O = s.n, p.turned = true, p.result = p.out = &c;
+    p.act = c.dtype, p.R = s.m, p.width = s.n;
     return scaled_types<KERNEL, false, false>(
         s.a.q->data.dtype == DTYPE_E5M2, f32, false, [&](auto types) {
             typedef decltype(types) Types;

@@ -210,7 +210,9 @@ static inline const Tensor *op_port_tensor(const OpPort *p, const void *args)
     PORT(Args, field, dir_),                                                                       \
     { #field ".scale", offsetof(Args, field) + offsetof(Operand, scale), scale_dir }
 #define IN_OPERAND(Args, field)   OPERAND(Args, field, PORT_IN, PORT_IN_SCALE)
-#define OUT_OPERAND(Args, field)  OPERAND(Args, field, PORT_OUT, PORT_OUT)
+#define OUT_OPERAND(Args, field)  OPERAND(Args, field, PORT_OUT, PORT_OUT_PART_OPT)
+#define OUT_OPERAND_POOL(Args, f) OPERAND(Args, f, PORT_OUT_POOL, PORT_OUT_PART_OPT)
+#define OUT_OPERAND_PART_OPT(Args, f) OPERAND(Args, f, PORT_OUT_PART_OPT, PORT_OUT_OPT)
 #define OUT_OPERAND_OPT(Args, f)  OPERAND(Args, f, PORT_OUT_OPT, PORT_OUT_OPT)
 /* clang-format on */
 

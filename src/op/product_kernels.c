@@ -149,10 +149,9 @@ static bool scaled_product_can(const void *call, KernelWhy *why)
 {
     const GroupedCall *c = call;
     const MoeProduct *p = c->product;
-    int64_t width = tensor_cols(p->result);
+    int64_t width = p->width;
     bool forward = p->epilogue == MOE_SWIGLU || moe_product_biased(p);
-    if (p->result->dtype != DTYPE_BF16)
-        return kernel_refuses(why, true, "results are f32, it makes bf16");
+    if (p->act != DTYPE_BF16) return kernel_refuses(why, true, "results are f32, it makes bf16");
     if (!formats_fit(c, !forward, why) || !scaled_fits(c, p->I, why)) return false;
     if (width % PACK != 0)
         return kernel_refuses(why, false, "rows do not lie at multiples of 16 bytes");
@@ -204,9 +203,31 @@ enum { SCALED = sizeof scaled_rows / sizeof *scaled_rows };
 const KernelTable moe_scaled_product_kernels = { NULL, scaled_rows, SCALED };
 const KernelTable moe_scaled_weight_kernels = { NULL, scaled_sum_rows, SCALED };
 
+/* Products with 8-bit results. */
+static Status product_apart(Exec *ex, const void *call)
+{
+    return moe_apart_run(ex, ((const GroupedCall *)call)->product);
+}
+
+static const KernelDesc narrow_rows[] = {
+    { .name = "apart", .run = product_apart, .work = WORK_GROUPED }
+};
+enum { NARROW = sizeof narrow_rows / sizeof *narrow_rows };
+const KernelTable moe_narrow_product_kernels = { NULL, narrow_rows, NARROW };
+
+size_t moe_narrow_workspace(const Exec *ex, const MoeProduct *p, size_t shares)
+{
+    GroupedCall call = moe_product_call(p);
+    const KernelTable *t = grouped_kernels(&call, false);
+    if (!p->narrow || kernels_first(t, ex->device, 0, &call) != &narrow_rows[NARROW - 1])
+        return shares;
+    return moe_apart_workspace(ex, p);
+}
+
 const KernelTable *grouped_kernels(const GroupedCall *c, bool sums)
 {
     bool scaled = c->a->kind != OPERAND_PLAIN;
+    if (!sums && ((const MoeProduct *)c->product)->narrow) return &moe_narrow_product_kernels;
     if (sums) return scaled ? &moe_scaled_weight_kernels : &moe_weight_kernels;
     return scaled ? &moe_scaled_product_kernels : &moe_product_kernels;
 }
@@ -217,14 +238,14 @@ static const void *data_or_null(const Tensor *t) { return t == NULL ? NULL : t->
 GroupedCall moe_product_call(const MoeProduct *p)
 {
     const MoeDownBwdInput *down = p->args;
-    const void *dpre = p->epilogue == MOE_SWIGLU_BACKWARD ? down->dpre.data : NULL;
+    const void *dpre = p->epilogue == MOE_SWIGLU_BACKWARD ? down->dpre.data.data : NULL;
     return (GroupedCall){
         .a = p->in,
         .b = p->w,
         .experts = tensor_elems(p->offsets) - 1,
         .at = { data_or_null(p->out), data_or_null(p->result), data_or_null(p->bias),
                 data_or_null(p->pool), dpre },
-        .width = { p->I, tensor_cols(p->result) },
+        .width = { p->I, p->width },
         .product = p,
     };
 }

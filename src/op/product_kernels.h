@@ -10,6 +10,7 @@
 extern const KernelTable dense_kernels, moe_product_kernels, moe_weight_kernels;
 extern const KernelTable scaled_kernels; /* dense, of 8-bit operands: calls are ScaledCalls */
 extern const KernelTable moe_scaled_product_kernels, moe_scaled_weight_kernels; /* 8-bit */
+extern const KernelTable moe_narrow_product_kernels; /* 8-bit results, too */
 
 GroupedCall moe_product_call(const MoeProduct *p);
 GroupedCall moe_sum_call(const MoeSum *s);

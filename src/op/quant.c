@@ -32,6 +32,7 @@ typedef struct Source {
     const Quantize *a;
     const int32_t *row_token;    /* NULL: row r is row pool_first + r of x */
     int64_t D, pool_first, live; /* live: rows in use, of all matrices */
+    int64_t to;                  /* the row of quant that row 0 is */
 } Source;
 
 static bool has_rows(const Quantize *a) { return a->quant.data.data != NULL; }
@@ -54,6 +55,7 @@ static Source source_of(const Quantize *a)
 {
     Source s = { .a = a, .row_token = a->row_token.data, .D = tensor_cols(&a->x) };
     s.pool_first = moe_first(a->rows.first);
+    s.to = moe_first(a->to);
     s.live = row_count(a);
     if (a->rows.device != NULL) s.live = least(s.live, *a->rows.device);
     return s;
@@ -62,6 +64,17 @@ static Source source_of(const Quantize *a)
 static int64_t source_row(const Source *s, int64_t r)
 {
     return s->row_token != NULL ? s->row_token[r] : s->pool_first + r;
+}
+
+/* n <= PIECE elements of x as f32, rounded. */
+static const float *source_load(const Source *s, int64_t first, int64_t n, float *buffer)
+{
+    uint16_t low[PIECE];
+    const float *x = row_load(&s->a->x, first, n, buffer);
+    if (s->a->round == DTYPE_F32 || s->a->x.dtype != DTYPE_F32) return x;
+    dtype_from_f32(low, s->a->round, x, n);
+    dtype_to_f32(buffer, low, s->a->round, n);
+    return buffer;
 }
 
 /* ---- scales ---- */
@@ -137,9 +150,8 @@ static Status refuse_infinity(const Exec *ex, const Source *s)
     const char *of = s->a->of;
     for (int64_t r = 0; r < s->live; r++) {
         for (int64_t j = 0; j < s->D; j++) {
-            float v = 0;
-            dtype_to_f32(&v, tensor_at(&s->a->x, source_row(s, r) * s->D + j), s->a->x.dtype, 1);
-            if (!isinf(v)) continue;
+            float buffer;
+            if (!isinf(*source_load(s, source_row(s, r) * s->D + j, 1, &buffer))) continue;
             return FAIL(ERR_NUMERIC,
                         "step %lld, layer %d: quantize: x%s%s is infinite at row %lld, column "
                         "%lld: it has no scale",
@@ -169,7 +181,7 @@ static void row_amax(const Source *s, const OperandGrid *g, int64_t r, float *am
         int64_t end = least((c + 1) * g->width, g->d);
         for (int64_t j = c * g->width; j < end; j += PIECE) {
             int64_t n = least(PIECE, end - j);
-            uint32_t bits = max_bits(row_load(&s->a->x, row * g->d + j, n, buffer), n);
+            uint32_t bits = max_bits(source_load(s, row * g->d + j, n, buffer), n);
             most = bits > most ? bits : most;
         }
         amax[c] = f32_from_bits(most);
@@ -186,31 +198,32 @@ static const float *row_scales(const Operand *q, const OperandGrid *g, int64_t i
 static void quantize_row(const Source *s, const OperandGrid *g, float largest, int64_t r)
 {
     const Operand *q = &s->a->quant;
-    const float *scales = row_scales(q, g, r);
+    const float *scales = row_scales(q, g, s->to + r);
     float buffer[PIECE], scaled[PIECE];
     int64_t row = source_row(s, r);
     int64_t step = least(g->width, PIECE); /* pieces never straddle two blocks */
     for (int64_t j = 0; j < g->d; j += step) {
         int64_t n = least(step, g->d - j);
-        const float *x = row_load(&s->a->x, row * g->d + j, n, buffer);
+        const float *x = source_load(s, row * g->d + j, n, buffer);
         divide(x, scales[j / g->width], largest, n, scaled);
-        row_store(&q->data, r * g->d + j, n, scaled);
+        row_store(&q->data, (s->to + r) * g->d + j, n, scaled);
     }
 }
 
 static Status quantize_rows(Exec *ex, const Source *s, float *amax)
 {
     const Operand *q = &s->a->quant;
-    const OperandGrid g = operand_grid_of(q);
+    OperandGrid g = operand_grid_of(q);
     const ScaleRule rule = rule_of(q, s->a->pow2);
     float *scale = q->scale.data;
+    if (s->a->to != NULL) g.rows = s->live; /* the others belong to other calls */
 #pragma omp parallel for schedule(static) num_threads(ex->threads)
     for (int64_t r = 0; r < s->live; r++) row_amax(s, &g, r, amax + r * g.cols);
     if (!all_finite(amax, s->live * g.cols)) return refuse_infinity(ex, s);
     for (int64_t m = 0; m < g.matrices; m++) {
         int64_t rows = least(g.n, s->live - m * g.n);
         set_scales(&g, rows > 0 ? rows : 0, amax + m * g.n * g.cols, rule,
-                   scale + m * g.rows * g.cols);
+                   scale + (m * g.rows + s->to) * g.cols);
     }
 #pragma omp parallel for schedule(static) num_threads(ex->threads)
     for (int64_t r = 0; r < s->live; r++) quantize_row(s, &g, rule.largest, r);
@@ -274,7 +287,7 @@ static void load_tile(const Source *s, const Strip *strip, int64_t j, int64_t n,
 {
     float buffer[TILE];
     for (int64_t i = 0; i < strip->n; i++) {
-        const float *x = row_load(&s->a->x, source_row(s, strip->first + i) * s->D + j, n, buffer);
+        const float *x = source_load(s, source_row(s, strip->first + i) * s->D + j, n, buffer);
         for (int64_t k = 0; k < n; k++) tile[k][i] = x[k];
     }
     for (int64_t k = 0; k < n; k++)
@@ -400,15 +413,16 @@ Status quantize_cpu(Exec *ex, const Quantize *a)
                             (Strip *)(void *)(space + amax_space(a)));
 }
 
-static void dequantize_row(const Dequantize *a, const OperandGrid *g, int64_t i)
+/* Row i of y, which is row `from` of the operand. */
+static void dequantize_row(const Dequantize *a, const OperandGrid *g, int64_t i, int64_t from)
 {
-    const float *scales = row_scales(&a->quant, g, i);
+    const float *scales = row_scales(&a->quant, g, from);
     float buffer[PIECE], wide[PIECE];
     int64_t step = least(g->width, PIECE);
     for (int64_t j = 0; j < g->d; j += step) {
         int64_t n = least(step, g->d - j), at = i * g->d + j;
         float scale = scales[j / g->width];
-        const float *data = row_load(&a->quant.data, at, n, wide);
+        const float *data = row_load(&a->quant.data, from * g->d + j, n, wide);
         float *y = row_open(&a->y, at, buffer);
 #pragma omp simd
         for (int64_t k = 0; k < n; k++) y[k] = data[k] * scale;
@@ -419,8 +433,11 @@ static void dequantize_row(const Dequantize *a, const OperandGrid *g, int64_t i)
 Status dequantize_cpu(Exec *ex, const Dequantize *a)
 {
     OperandGrid g = operand_grid_of(&a->quant);
+    int64_t n = a->rows.bound > 0 ? a->rows.bound : g.matrices * g.n;
+    int64_t first = moe_first(a->rows.first);
+    if (a->rows.device != NULL) n = least(n, *a->rows.device);
 #pragma omp parallel for schedule(static) num_threads(ex->threads)
-    for (int64_t i = 0; i < g.matrices * g.n; i++) dequantize_row(a, &g, i);
+    for (int64_t i = 0; i < n; i++) dequantize_row(a, &g, i, first + i);
     return OK;
 }
 
@@ -461,12 +478,16 @@ Status quantize_check(const Quantize *a)
 {
     int64_t D = tensor_cols(&a->x), N = D == 0 ? 0 : tensor_elems(&a->x) / D;
     TRY(op_expect_act("quantize", "x", &a->x, N, D));
+    if (a->round != DTYPE_F32 && a->round != DTYPE_BF16)
+        return FAIL(ERR_UNSUPPORTED, "quantize: x is rounded to bf16 or not at all, not to %s",
+                    dtype_name(a->round));
     TRY(check_rows_in_use(a, N));
     if (!has_rows(a) && !has_columns(a))
         return FAIL(ERR_ARG, "quantize: neither quant nor transposed is given");
     if (has_rows(a)) {
         if (a->quant.transposed) return FAIL(ERR_ARG, "quantize: quant is marked as transposed");
-        TRY(operand_expect("quantize", "quant", &a->quant, row_count(a), D, OPERANDS_SCALED));
+        TRY(operand_expect("quantize", "quant", &a->quant, a->to != NULL ? -1 : row_count(a), D,
+                           a->to != NULL ? 1 << OPERAND_1X128 : OPERANDS_SCALED));
     }
     return has_columns(a) ? check_columns(a) : OK;
 }
@@ -475,7 +496,11 @@ Status dequantize_check(const Dequantize *a)
 {
     TRY(operand_expect("dequantize", "quant", &a->quant, -1, -1, OPERANDS_SCALED));
     OperandGrid g = operand_grid_of(&a->quant);
-    return op_expect_act("dequantize", "y", &a->y, g.matrices * g.n, g.d);
+    int64_t n = a->rows.bound > 0 ? a->rows.bound : g.matrices * g.n;
+    if (a->rows.first == NULL && n > g.matrices * g.n)
+        return FAIL(ERR_SHAPE, "dequantize: rows.bound is %lld, quant has %lld rows", (long long)n,
+                    (long long)(g.matrices * g.n));
+    return op_expect_act("dequantize", "y", &a->y, n, g.d);
 }
 
 /* One quotient an element; the wide side is read once, however many operands are made of it. */
@@ -558,7 +583,9 @@ Status quant_out_cpu(Exec *ex, const QuantOut *q, const Tensor *plain, void *spa
 
 /* Columns of `transposed` behind the last group are not written. */
 OP_PORTS(quantize, IN(Quantize, x), OUT_OPERAND_OPT(Quantize, quant),
-         OPERAND(Quantize, transposed, PORT_OUT_PART_OPT, PORT_OUT_OPT), IN_OPT(Quantize, offsets),
+         OUT_OPERAND_PART_OPT(Quantize, transposed), IN_OPT(Quantize, offsets),
          IN_OPT(Quantize, row_token), ROWS(Quantize, rows));
 
-OP_PORTS(dequantize, IN_OPERAND(Dequantize, quant), OUT(Dequantize, y));
+/* Rows of quant may be gaps between received ones (op/exchange.h), so y is not searched for NaN. */
+OP_PORTS(dequantize, IN_OPERAND(Dequantize, quant), OUT_PART(Dequantize, y),
+         ROWS(Dequantize, rows));

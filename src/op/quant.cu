@@ -67,6 +67,7 @@ static quant::Job job_of(const Quantize *a, bool rows, bool columns, void *works
     job.row_token = (const int32_t *)a->row_token.data;
     job.device = a->rows.device;
     job.first = a->rows.first;
+    job.to = rows ? a->to : NULL;
     job.d = tensor_cols(&a->x);
     job.n = a->rows.bound > 0 ? a->rows.bound
             : job.d == 0      ? 0
@@ -147,9 +148,13 @@ static Status format_run(struct Exec *ex, const Quantize *a, void *space)
     bool square = apart || (ROWS && a->quant.kind == OPERAND_128X128) ||
                   (COLUMNS && a->transposed.kind == OPERAND_128X128);
     bool packed = packs_fit<Bf16>({ a->x.data, rows, columns }, { d }) && width % 16 == 0;
-    if (a->x.dtype == DTYPE_F32)
+    bool wide = a->x.dtype == DTYPE_F32, rounded = wide && a->round == DTYPE_BF16;
+    if (wide && !rounded)
         return blocks_run<float, F, quant::Square, false, ROWS, COLUMNS>(ex, a, space);
     if (!packed && d >= OPERAND_BLOCK) exec_note_once(ex, "quantize", UNPACKED);
+    if (rounded)
+        return packed ? blocks_run<Rounded, F, quant::Square, true, ROWS, COLUMNS>(ex, a, space)
+                      : blocks_run<Rounded, F, quant::Square, false, ROWS, COLUMNS>(ex, a, space);
     if (!packed) return blocks_run<Bf16, F, quant::Square, false, ROWS, COLUMNS>(ex, a, space);
     if (square) return blocks_run<Bf16, F, quant::Square, true, ROWS, COLUMNS>(ex, a, space);
     return blocks_run<Bf16, F, Long, true, ROWS, COLUMNS>(ex, a, space);
@@ -216,13 +221,16 @@ typedef struct Blocks {
     int64_t rows, cols;   /* of the scales; a block is one PIECE wide, or as wide as the matrix */
     bool narrow;          /* the former */
     bool wide;            /* rows may be read in packs */
+    const int32_t *live, *first; /* rows in use, and the first in a pool; NULL: none */
 } Blocks;
 
-static Blocks grid_blocks(const Operand *q, const void *x)
+static Blocks grid_blocks(const Dequantize *a)
 {
-    OperandGrid g = operand_grid_of(q);
-    Blocks b = { g.matrices * g.n, g.d, g.height, g.n, g.rows, g.cols, g.cols > 1, false };
-    b.wide = b.d % EACH == 0 && packs_fit<float>({ x, q->data.data }, {});
+    OperandGrid g = operand_grid_of(&a->quant);
+    Blocks b = { g.matrices * g.n, g.d,   g.height,       g.n,          g.rows, g.cols,
+                 g.cols > 1,       false, a->rows.device, a->rows.first };
+    b.wide = b.d % EACH == 0 && packs_fit<float>({ a->y.data, a->quant.data.data }, {});
+    if (a->rows.bound > 0) b.n = a->rows.bound;
     return b;
 }
 
@@ -283,11 +291,12 @@ template <typename A, typename F>
 static __global__ void dequantize_kernel(Blocks b, const void *data, const float *scale, void *y)
 {
     int64_t row = (int64_t)blockIdx.x * WARPS + threadIdx.y, pieces = (b.d + PIECE - 1) / PIECE;
-    if (row >= b.n) return;
+    if (row >= (b.live == NULL ? b.n : min(b.n, (int64_t)*b.live))) return;
+    int64_t from = row + (b.first == NULL ? 0 : *b.first);
     for (int64_t piece = blockIdx.y; piece < pieces; piece += gridDim.y) {
         int64_t col = first_column(piece);
-        float s = scale[scale_of(b, row, piece)], v[EACH];
-        row_load<F>(b, data, row, col, v);
+        float s = scale[scale_of(b, from, piece)], v[EACH];
+        row_load<F>(b, data, from, col, v);
 #pragma unroll
         for (int k = 0; k < EACH; k++) v[k] = isnan(v[k]) ? v[k] : v[k] * s;
         row_store<A>(b, y, row, col, v);
@@ -296,7 +305,7 @@ static __global__ void dequantize_kernel(Blocks b, const void *data, const float
 
 template <typename A, typename F> static Status dequantize_run(struct Exec *ex, const Dequantize *a)
 {
-    Blocks b = grid_blocks(&a->quant, a->y.data);
+    Blocks b = grid_blocks(a);
     dequantize_kernel<A, F><<<grid_over(b), dim3(WARP, WARPS), 0, exec_stream(ex)>>>(
         b, a->quant.data.data, (const float *)a->quant.scale.data, a->y.data);
     return kernel_status("dequantize");

@@ -30,11 +30,14 @@
 
 typedef struct Quantize {
     Tensor x;           /* in  (N, D) act, or (M, N, D): M matrices; a pool with rows.first */
+    Dtype round;        /* f32 or bf16: x in f32 is rounded to it first, as a cast would */
     Operand quant;      /* out (R, D), or (M, N, D), optional; any kind but OPERAND_PLAIN */
     Operand transposed; /* out (D, R), or (M, D, N); of groups (D, operand_group_columns) */
     Tensor offsets;     /* in  (1, E+1) i32, optional: groups of `transposed` */
     Tensor row_token;   /* in  (R) i32, optional: row r is x[row_token[r]] */
     Rows rows;          /* R, and which rows are in use; bound 0: R is N, all of them */
+    const int32_t *to;  /* row r of quant (1 x 128) is row *to + r of a pool, of which only rows in
+                         * use are written; NULL: there is no pool */
     bool pow2;
     const char *of; /* for errors: the product whose operand x is; NULL: not known */
 } Quantize;
@@ -50,7 +53,8 @@ typedef struct QuantOut {
 
 typedef struct Dequantize {
     Operand quant; /* data, scale: in (N, D) */
-    Tensor y;      /* out (N, D) act */
+    Tensor y;      /* out (N, D) act, or (R, D); rows that hold no numbers give none */
+    Rows rows;     /* R, and which rows are in use, of a pool with rows.first; bound 0: R is N */
 } Dequantize;
 
 /* For ops that have a QuantOut. The workspace of an output begins with the plain one, if that is

@@ -4,8 +4,9 @@
  * writes both operands from one read of x.
  *
  * A thread keeps 16 rows x 8 columns of bf16 in registers. It then holds 16 bytes of each of its
- * columns, and 8 bytes of each of its rows: no transpose through shared memory is needed. Shapes
- * differ in how threads lie (Shape):
+ * columns, and 8 bytes of each of its rows: no transpose through shared memory is needed. x in f32
+ * that counts as rounded to bf16 is rounded as it is loaded (Rounded). Shapes differ in how threads
+ * lie (Shape):
  *
  *     Square   128 x 128   a scale for each 128 x 128
  *     Large    256 x 128   both operands
@@ -22,6 +23,9 @@
  *     128 x 128                       4.03    2.89
  *     128 x 128 transposed            3.97    2.87
  *     128 x 128 both                  3.83    2.83
+ *
+ * x of 16 x 2816 x 2048, 128 x 128 both, H200: 3.39 from Rounded, 3.61 from bf16. A lane reads the two halves
+ * of 32 bytes one after the other.
  *
  * Stores of scales are what columns lose: one by one, those of 1 x 128 are as many memory accesses
  * as half of the data's stores. Squares throughout made 2.61 of rows and 2.33 of columns (H100). For
@@ -40,7 +44,7 @@
  * keeps the sign of a zero.
  *
  * A tile with a NaN, an infinity or a tiny scale is done again number by number (plain_*), as is x
- * in f32 and all whose rows are not aligned.
+ * in f32 that is not rounded, and all whose rows are not aligned.
  */
 #ifndef OP_QUANT_TILE_CUH
 #define OP_QUANT_TILE_CUH
@@ -53,6 +57,15 @@ extern "C" {
 }
 
 #include <cfloat>
+
+/* An element of f32 that counts as rounded to bf16. */
+struct Rounded {
+    float v;
+};
+template <> __device__ __forceinline__ float to_f32<Rounded>(Rounded r)
+{
+    return BF16::widen(BF16::narrow(r.v));
+}
 
 namespace quant
 {
@@ -100,10 +113,10 @@ typedef struct Side {
 typedef struct Job {
     const void *x;
     Side rows, columns;
-    const int32_t *row_token, *offsets, *device, *first; /* as in Quantize; NULL: none */
-    int64_t n, d, groups;                                /* n: rows of a matrix, R */
-    int64_t width;                                       /* columns of the transposed data */
-    int64_t matrices, strips;                            /* strips of a matrix */
+    const int32_t *row_token, *offsets, *device, *first, *to; /* as in Quantize; NULL: none */
+    int64_t n, d, groups;                                     /* n: rows of a matrix, R */
+    int64_t width;                                            /* columns of the transposed data */
+    int64_t matrices, strips;                                 /* strips of a matrix */
     uint32_t across, down; /* blocks along a row of x, and along a column of a matrix */
     bool pow2;
 } Job;
@@ -196,7 +209,7 @@ static __device__ __forceinline__ int64_t row_scale_at(const Job &job, const Str
                                                        int64_t block)
 {
     const Side &q = job.rows;
-    int64_t row = s.first + i;
+    int64_t row = s.first + i + (job.to == NULL ? 0 : *job.to);
     if (q.kind == OPERAND_TENSOR) return s.matrix;
     if (q.kind == OPERAND_ROW) return s.matrix * job.n + row;
     if (q.kind == OPERAND_1X128) return (s.matrix * job.n + row) * q.cols + block;
@@ -232,7 +245,7 @@ static __device__ __forceinline__ bool row_scale_make(const Job &job, int64_t co
     int k = (int)threadIdx.x, i = k / S::BLOCKS % S::HIGH;
     const Strip &s = sh.strip[k / S::BLOCKS / S::HIGH];
     int64_t block = col / TILE + k % S::BLOCKS;
-    if (i >= s.n || block * TILE >= job.d) return false;
+    if (i >= (job.to == NULL ? s.n : s.live) || block * TILE >= job.d) return false;
     uint32_t most = job.rows.kind == OPERAND_128X128 ? sh.most : sh.row_most[k];
     sh.row_scale[k] =
         scale_make(job.rows, row_scale_at(job, s, i, block), most, F::largest(), job.pow2);
@@ -325,8 +338,9 @@ static __device__ void plain_write(const Job &job, int64_t col, const Shared &sh
         bool live = row < s.live;
         float v = live ? number_at<T>(job, s, row, column) : 0.0f;
         if (ROWS && live)
-            job.rows.data[(s.matrix * job.n + s.first + row) * job.d + column] =
-                plain_code<F>(v, sh.row_scale[i * S::BLOCKS + c / TILE].x);
+            job.rows
+                .data[(s.matrix * job.n + s.first + row + (job.to == NULL ? 0 : *job.to)) * job.d +
+                      column] = plain_code<F>(v, sh.row_scale[i * S::BLOCKS + c / TILE].x);
         if (COLUMNS && s.columns && s.live > 0 && s.column + row < job.width)
             job.columns.data[(s.matrix * job.d + column) * job.width + s.column + row] =
                 live ? plain_code<F>(v, sh.column_scale[c * S::STRIPS + i / S::HIGH].x) : 0;
@@ -378,11 +392,26 @@ static __device__ __forceinline__ void patch_forget(Patch &p)
     }
 }
 
+/* A pack of x in bf16. */
+static __device__ __forceinline__ uint4 pack_read(const Bf16 *x)
+{
+    return read_once((const uint4 *)x);
+}
+static __device__ __forceinline__ uint4 pack_read(const Rounded *x)
+{
+    float4 a = read_once((const float4 *)x), b = read_once((const float4 *)x + 1);
+    Bf16Pair pairs[4] = { pair_from_f32(a.x, a.y), pair_from_f32(a.z, a.w), pair_from_f32(b.x, b.y),
+                          pair_from_f32(b.z, b.w) };
+    uint4 word;
+    memcpy(&word, pairs, sizeof word);
+    return word;
+}
+
 /* Lanes along a row have the same rows. Each reads the tokens of some of them, and the others get
  * them from it. */
-template <typename S>
+template <typename T, typename S>
 static __device__ __forceinline__ void
-patch_gather(const Job &job, const Strip &s, const Place<S> &at, const Bf16 *x, int live, Patch &p)
+patch_gather(const Job &job, const Strip &s, const Place<S> &at, const T *x, int live, Patch &p)
 {
     constexpr int ACROSS = S::ACROSS, EACH = ROWS_EACH / ACROSS;
     static_assert(EACH * ACROSS == ROWS_EACH, "a lane reads whole tokens");
@@ -398,16 +427,16 @@ patch_gather(const Job &job, const Strip &s, const Place<S> &at, const Bf16 *x, 
     for (int i = 0; i < ROWS_EACH; i++) row[i] = lane_get(token[i / ACROSS], begin + i % ACROSS);
 #pragma unroll
     for (int i = 0; i < ROWS_EACH; i++)
-        if (i < live) p.word[i] = read_once((const uint4 *)(x + row[i] * job.d));
+        if (i < live) p.word[i] = pack_read(x + row[i] * job.d);
 }
 
-template <typename S>
+template <typename T, typename S>
 static __device__ __forceinline__ void patch_load(const Job &job, const Strip &s,
                                                   const Place<S> &at, int64_t col, Patch &p)
 {
     int first = at.row % S::HIGH, live = s.live - first;
     bool inside = col + at.pack * PACK_COLS < job.d;
-    const Bf16 *x = (const Bf16 *)job.x + (inside ? col + at.pack * PACK_COLS : 0);
+    const T *x = (const T *)job.x + (inside ? col + at.pack * PACK_COLS : 0);
 #pragma unroll
     for (int i = 0; i < ROWS_EACH; i++) p.word[i] = make_uint4(0, 0, 0, 0);
     if (job.row_token != NULL) {
@@ -416,7 +445,7 @@ static __device__ __forceinline__ void patch_load(const Job &job, const Strip &s
         x += source_row(job, s, first) * job.d;
 #pragma unroll
         for (int i = 0; i < ROWS_EACH; i++)
-            if (inside && i < live) p.word[i] = read_once((const uint4 *)(x + i * job.d));
+            if (inside && i < live) p.word[i] = pack_read(x + i * job.d);
     }
 #pragma unroll
     for (int i = 0; i < ROWS_EACH; i++)
@@ -526,7 +555,7 @@ static __device__ __forceinline__ void rows_write(const Job &job, int64_t col, c
     const Strip &s = sh.strip[at.strip];
     const float2 *scales = sh.row_scale + at.row * S::BLOCKS + at.pack * PACK_COLS / TILE;
     int64_t column = col + at.pack * PACK_COLS;
-    int64_t row = s.matrix * job.n + s.first + at.row % S::HIGH;
+    int64_t row = s.matrix * job.n + s.first + at.row % S::HIGH + (job.to == NULL ? 0 : *job.to);
     uint8_t *to = job.rows.data + row * job.d + column;
     int live = column < job.d ? s.live - at.row % S::HIGH : 0;
 #pragma unroll
@@ -604,7 +633,7 @@ static __device__ __forceinline__ bool block_most(const Job &job, const Begin &b
     static_assert(!ROWS || S::ROWS * S::BLOCKS == S::THREADS, "a thread has a scale of rows");
     static_assert(!COLUMNS || S::COLS * S::STRIPS == S::THREADS, "a thread has a scale of columns");
     bool strange = true;
-    if constexpr (PACKED) patch_load(job, b.strip, Place<S>(), b.col, p);
+    if constexpr (PACKED) patch_load<T>(job, b.strip, Place<S>(), b.col, p);
     __syncthreads();
     if constexpr (PACKED) strange = __syncthreads_or(patch_most<S, ROWS, COLUMNS>(job, p, sh));
     if (strange) plain_most<T, S, ROWS, COLUMNS>(job, b.col, sh);

@@ -197,8 +197,9 @@ Status price_gradients(const Planner *p, const PlanLayout *l, const PriceEntry *
     return OK;
 }
 
-/* Bytes that the 8-bit copies of weights take to make, once a step: both orientations are written, from one
- * read of what products would read otherwise. */
+/* Bytes that the 8-bit copies of weights take to make, once a step: both orientations are written. What they
+ * are made of is read once: main weights, or a bf16 copy. Main weights are twice as long, but the update
+ * writes no copy of them, which update_bytes counts. */
 static double copies_bytes_a_step(const PriceEntry *e, const RankPrice *r)
 {
     const RecipeSpec *q = &e->spec.recipe;
@@ -244,7 +245,8 @@ static void param_bytes(const PriceEntry *e, const ParamShards *shards, const Ra
         elems[b] = (double)params_shard_elems(&e->spec, &t, (ParamBuffer)b, shards);
     double copies = (double)params_copy_bytes(&e->spec, &t, shards);
     if (e->stack.at[STACK_weight_size] >= 0)
-        copies = elems[BUF_WEIGHT] * e->stack.at[STACK_weight_size];
+        copies = (shards->zero < 3 ? (double)t.spaces.of[BUF_MAIN].flat : elems[BUF_MAIN]) *
+                 e->stack.at[STACK_weight_size];
     memory[PLAN_WEIGHTS] = round_bytes(copies);
     const double main = e->spec.weights.n > 0 ? 4 : 0; /* in f32 products read the main weights */
     memory[PLAN_GRADS] = round_bytes(elems[BUF_GRAD] * e->stack.at[STACK_grad_size]);

@@ -233,7 +233,7 @@ static Status new_pool(ChunkPass *p)
         PoolNeed one = desc->pooled(s, &s->layers[i], p->r.rows);
         pool_need_add(&need, &one);
     }
-    return pool_make(&p->e->ex, &p->s->arena, s->act, &need, s->capacity.pool, &p->s->pool);
+    return pool_make(&p->e->ex, &p->s->arena, &need, s->capacity.pool, &p->s->pool);
 }
 
 /* Makes the chunk's input. A chunk without layers copies its input entry to its output entry. */

@@ -194,9 +194,9 @@ static MoeDownBwdInput down_input_of(OpTest *t, const Moe *m, const Eight *q)
 {
     MoeDownBwdInput a = moe_down_bwd_input_of(m);
     a.dy = q->dy, a.w = q->w2_t;
-    a.pre = moe_values(t, m->act, m->rows.bound, 2 * m->s.F, false);
-    a.dpre = optest_poisoned(t, m->act, DIMS(m->rows.bound, 2 * m->s.F));
-    a.wact = optest_poisoned(t, m->act, DIMS(m->rows.bound, m->s.F));
+    a.pre = operand_plain(moe_values(t, m->act, m->rows.bound, 2 * m->s.F, false));
+    a.dpre = operand_plain(optest_poisoned(t, m->act, DIMS(m->rows.bound, 2 * m->s.F)));
+    a.wact = operand_plain(optest_poisoned(t, m->act, DIMS(m->rows.bound, m->s.F)));
     return a;
 }
 
@@ -232,9 +232,9 @@ static void check_forward(OpTest *t, const Moe *m, const Eight *q, double limit)
         act[i] = activation(0, gate[0], gate[F], NULL);
     }
     MoeUpFwd up = up_of(m, q);
-    up.act = optest_poisoned(t, m->act, m->act_rows.dim);
+    up.act = operand_plain(optest_poisoned(t, m->act, m->act_rows.dim));
     CHECK_OK(moe_up_fwd(&t->ex, up));
-    Tensor got = routed(m, &up.pre), inner = routed(m, &up.act);
+    Tensor got = routed(m, &up.pre.data), inner = routed(m, &up.act.data);
     CHECK_TENSOR_WITHIN(&got, pre, limit);
     CHECK_TENSOR_WITHIN(&inner, act, limit);
     CHECK_OK(moe_down_fwd(&t->ex, down_of(m, q)));
@@ -256,8 +256,8 @@ static void check_input_gradients(OpTest *t, const Moe *m, const Eight *q, doubl
         double w = optest_get(&m->weight, slot);
         dweight[slot] = 0;
         for (int64_t f = 0; f < F; f++) {
-            double gate = optest_get(&down.pre, r * 2 * F + f);
-            double up = optest_get(&down.pre, r * 2 * F + F + f), slope[2];
+            double gate = optest_get(&down.pre.data, r * 2 * F + f);
+            double up = optest_get(&down.pre.data, r * 2 * F + F + f), slope[2];
             double act = activation(0, gate, up, slope);
             wact[r * F + f] = w * act;
             dpre[r * 2 * F + f] = w * da[r * F + f] * slope[0];
@@ -266,7 +266,8 @@ static void check_input_gradients(OpTest *t, const Moe *m, const Eight *q, doubl
         }
     }
     CHECK_OK(moe_down_bwd_input(&t->ex, down));
-    Tensor got = routed(m, &down.dpre), inner = routed(m, &down.wact), by_slot = down.dweight;
+    Tensor got = routed(m, &down.dpre.data), inner = routed(m, &down.wact.data),
+           by_slot = down.dweight;
     by_slot.rank = 2, by_slot.dim[0] = 1, by_slot.dim[1] = R;
     CHECK_TENSOR_WITHIN(&got, dpre, limit);
     CHECK_TENSOR_WITHIN(&inner, wact, limit);
@@ -334,7 +335,7 @@ static void integers_come_out_exactly(void **state)
         double *dw1 = sum_of(&t, &m, &q.dpre_t, &q.x_t, &m.dw1);
         double *dw2 = sum_of(&t, &m, &q.dy_t, &q.wact_t, &m.dw2);
         MoeUpFwd up = up_of(&m, &q);
-        up.act = optest_poisoned(&t, m.act, m.act_rows.dim);
+        up.act = operand_plain(optest_poisoned(&t, m.act, m.act_rows.dim));
         CHECK_OK(moe_up_fwd(&t.ex, up));
         CHECK_OK(moe_down_fwd(&t.ex, down_of(&m, &q)));
         CHECK_OK(moe_up_bwd_input(&t.ex, up_input_of(&m, &q)));
@@ -412,11 +413,11 @@ static void products_are_as_precise_as_their_formats(void **state)
         Moe m = deal_make(&t, c->act, &c->deal, false);
         Eight q = eight_make(&t, c, &m, false);
         MoeUpFwd up = up_of(&m, &q), plain = moe_up_fwd_of(&m);
-        up.act = plain.act = optest_poisoned(&t, m.act, m.act_rows.dim);
-        plain.pre = optest_poisoned(&t, m.act, m.pre.dim);
+        up.act = plain.act = operand_plain(optest_poisoned(&t, m.act, m.act_rows.dim));
+        plain.pre = operand_plain(optest_poisoned(&t, m.act, m.pre.dim));
         CHECK_OK(moe_up_fwd(&t.ex, up));
         CHECK_OK(moe_up_fwd(&t.ex, plain));
-        Tensor got = routed(&m, &up.pre), want = routed(&m, &plain.pre);
+        Tensor got = routed(&m, &up.pre.data), want = routed(&m, &plain.pre.data);
         CHECK(noise_db(&t, &got, &want) >= 25);
         MoeUpBwdInput back = up_input_of(&m, &q), plain_back = moe_up_bwd_input_of(&m);
         plain_back.dx = optest_poisoned(&t, m.act, m.dx_rows.dim);
@@ -436,13 +437,13 @@ static void check_live(OpTest *t, const ScaledCase *c, int32_t live)
     Eight q = eight_make(t, c, &m, false);
     Tensor before = optest_copy(t, &m.dw2);
     MoeUpFwd up = up_of(&m, &q);
-    up.act = optest_poisoned(t, m.act, m.act_rows.dim);
+    up.act = operand_plain(optest_poisoned(t, m.act, m.act_rows.dim));
     CHECK_OK(moe_up_fwd(&t->ex, up));
     CHECK_OK(moe_down_fwd(&t->ex, down_of(&m, &q)));
     CHECK_OK(moe_up_bwd_input(&t->ex, up_input_of(&m, &q)));
     CHECK_OK(moe_down_bwd_weight(&t->ex, down_weight_of(&m, &q)));
-    check_untouched("pre", &up.pre, live);
-    check_untouched("act", &up.act, live);
+    check_untouched("pre", &up.pre.data, live);
+    check_untouched("act", &up.act.data, live);
     check_untouched("out", &m.out, live);
     check_untouched("dx_rows", &m.dx_rows, live);
     const int32_t *offsets = m.offsets.data;

@@ -187,6 +187,48 @@ static void an_infinity_is_an_error_that_says_where(void **state)
     }
 }
 
+/* 1, primes, one past a tile; and sizes that are read 16 bytes at a time. */
+static const int64_t shapes[][2] = { { 1, 1 },    { 7, 5 },     { 129, 131 }, { 131, 257 },
+                                     { 16, 264 }, { 144, 136 }, { 272, 8 },   { 300, 144 } };
+enum { SHAPES = sizeof shapes / sizeof *shapes };
+
+/* The bits of a cast to bf16 before the call. Numbers that rounding makes infinite have no scale. */
+static void f32_is_rounded_as_a_cast_would(void **state)
+{
+    OpTest *t = *state;
+    static const float odd[] = { 1.99999f, 0x1.01p0f, 0x1.03p0f, -0x1p-130f, NAN, -0.0f, 3e-8f };
+    optest_unguard(t);
+    for (int i = 0; i < SHAPES * KINDS; i++) {
+        QuantCase c = { .M = i % 3 == 0 ? 3 : 1, .N = shapes[i / KINDS][0], .pow2 = i % 2 == 0 };
+        c.D = shapes[i / KINDS][1], c.live = (int32_t)c.N, c.gathers = c.M == 1 && i % 4 == 1;
+        c.rows = kinds[i % KINDS].kind, c.columns = kinds[(i + i / KINDS) % KINDS].kind;
+        c.type = types[i / 2 % TYPES].type;
+        QuantRun run;
+        quant_draw(t, &c, &run);
+        for (int k = 0; k < 7; k++)
+            optest_set(&run.a.x, 37 * k % tensor_elems(&run.a.x), (double)odd[k]);
+        Quantize wide = run.a, low = run.a;
+        wide.round = DTYPE_BF16;
+        low.x = optest_poisoned(t, DTYPE_BF16, run.a.x.dim);
+        low.x.rank = run.a.x.rank;
+        dtype_from_f32(low.x.data, DTYPE_BF16, run.a.x.data, tensor_elems(&run.a.x));
+        quant_outputs(t, &c, &low);
+        CHECK_OK(quantize(&t->ex, wide));
+        CHECK_OK(quantize(&t->ex, low));
+        CHECK_SAME(&wide.quant.scale, &low.quant.scale);
+        CHECK_SAME(&wide.transposed.scale, &low.transposed.scale);
+        size_t bytes = tensor_bytes(&wide.quant.data);
+        CHECK(memcmp(wide.quant.data.data, low.quant.data.data, bytes) == 0);
+        CHECK(memcmp(wide.transposed.data.data, low.transposed.data.data, bytes) == 0);
+    }
+    Quantize a = { .x = optest_normal(t, DTYPE_F32, DIMS(2, 130)), .round = DTYPE_BF16 };
+    a.quant = quant_make(t, 2, 0, 2, 130);
+    optest_set(&a.x, 131, (double)FLT_MAX);
+    CHECK_FAILS(quantize(&t->ex, a), ERR_NUMERIC, "x is infinite at row 1, column 1");
+    a.round = DTYPE_E4M3;
+    CHECK_FAILS(quantize(&t->ex, a), ERR_UNSUPPORTED, "rounded to bf16 or not at all, not to e4m3");
+}
+
 static void any_number_of_threads_gives_the_same_bits(void **state)
 {
     (void)state;
@@ -226,11 +268,6 @@ static void tensors_that_do_not_fit_are_an_error(void **state)
 }
 
 /* ---- both operands, groups, rows in use: against the definition in quant_case.h ---- */
-
-/* 1, primes, one past a tile; and sizes that are read 16 bytes at a time. */
-static const int64_t shapes[][2] = { { 1, 1 },    { 7, 5 },     { 129, 131 }, { 131, 257 },
-                                     { 16, 264 }, { 144, 136 }, { 272, 8 },   { 300, 144 } };
-enum { SHAPES = sizeof shapes / sizeof *shapes };
 
 static void both_operands_match_their_definition_for_all_pairs_of_kinds(void **state)
 {
@@ -502,6 +539,7 @@ int main(void)
         OP_TEST(tiny_numbers_have_the_smallest_normal_scale, 1),
         OP_TEST(a_nan_stays_and_moves_no_scale, 2),
         OP_TEST(an_infinity_is_an_error_that_says_where, 2),
+        OP_TEST(f32_is_rounded_as_a_cast_would, 2),
         TEST(any_number_of_threads_gives_the_same_bits),
         OP_TEST(tensors_that_do_not_fit_are_an_error, 1),
         OP_TEST(both_operands_match_their_definition_for_all_pairs_of_kinds, 1),

@@ -49,7 +49,8 @@ static void other_mathematics_and_other_data_are_not_free(void **state)
         "train.steps=7",     "optimizer.decay_steps=7",
         "fp8.recipe=row",    "fp8.format=hybrid",
         "fp8.scales=pow2",   "fp8.layers=[1]",
-        "fp8.wgrad=bf16",    "fp8.products=dense",
+        "fp8.wgrad=bf16",    "fp8.products=dense", "fp8.kept=plain",
+        "fp8.dispatch=bf16",
     };
     static const char *const taken[] = {
         "run.dir=x",          "run.threads=3",

@@ -93,7 +93,8 @@ static void a_dry_run_shows_the_table_and_each_kind_of_parameter_once(void **sta
     (void)state;
     const char *set[] = { "fp8.recipe=block", "fp8.format=hybrid", "fp8.layers=[3, 4]" };
     const char *wide[] = { "fp8.recipe=row", "fp8.wgrad=bf16" };
-    const char *text = printed("deepseek-v3", set, 3);
+    const char *text = printed("deepseek-v3", set, 3), travel[] = "rows go to experts in 8 bits";
+    CHECK(strstr(text, travel) != NULL);
     CHECK(strstr(text, "fp8.recipe=block, scales are powers of two") != NULL);
     CHECK(strstr(text, "gradients, for weight gradients  tokens   128 x 1") != NULL);
     CHECK(strstr(text, "e5m2") != NULL);
@@ -103,7 +104,7 @@ static void a_dry_run_shows_the_table_and_each_kind_of_parameter_once(void **sta
     CHECK(strlen(text) < 3000);
     text = printed("quickstart", wide, 2);
     CHECK(strstr(text, "weight gradients are products in f32 (fp8.wgrad)") != NULL);
-    CHECK(strstr(text, "tokens ") == NULL);
+    CHECK(strstr(text, "tokens ") == NULL && strstr(text, travel) == NULL);
     CHECK_TEXT(printed("quickstart", NULL, 0), "");
 }
 
@@ -160,12 +161,35 @@ static void a_width_that_no_kernel_takes_names_the_parameter(void **state)
     CHECK_OK(recipe_check_gpu(&m.spec, &m.table, &gpu, 2040));
 }
 
+/* Columns are made from rows that were rounded once. With exact scales they would be rounded twice. */
+static void rows_go_to_experts_in_8_bits_if_a_power_of_two_moves_them(void **state)
+{
+    (void)state;
+    static const struct {
+        const char *set[3];
+        bool dispatch;
+    } cases[] = {
+        { { "fp8.recipe=block", "fp8.dispatch=auto", "fp8.scales=auto" }, true },
+        { { "fp8.recipe=block", "fp8.dispatch=fp8", "fp8.scales=pow2" }, true },
+        { { "fp8.recipe=block", "fp8.dispatch=bf16", "fp8.scales=auto" }, false },
+        { { "fp8.recipe=block", "fp8.dispatch=auto", "fp8.scales=exact" }, false },
+        { { "fp8.recipe=row", "fp8.dispatch=auto", "fp8.scales=pow2" }, false },
+        { { "fp8.recipe=none", "fp8.dispatch=auto", "fp8.scales=auto" }, false },
+    };
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        Model m;
+        build("quickstart", cases[i].set, 3, &m);
+        CHECK_INT(m.spec.recipe.dispatch, cases[i].dispatch);
+    }
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         TEST(a_recipe_quantises_the_products_of_its_layers),
         TEST(products_of_one_kind_can_be_chosen),
         TEST(a_dry_run_shows_the_table_and_each_kind_of_parameter_once),
+        TEST(rows_go_to_experts_in_8_bits_if_a_power_of_two_moves_them),
         TEST(a_gpu_without_8_bit_products_is_refused_with_what_it_has_and_needs),
         TEST(scales_of_1x32_are_refused_on_every_gpu),
         TEST(a_width_that_no_kernel_takes_names_the_parameter),

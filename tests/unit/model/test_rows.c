@@ -68,7 +68,7 @@ static void a_norm_is_of_the_rows_that_are_held(void **state)
     Held h;
     NormState n = { 0 };
     held_open(&h, &arena);
-    CHECK_OK(layer_norm_forward(&h.run, &n, (NormUse){ ROLE_NORM, true }));
+    CHECK_OK(layer_norm_forward(&h.run, &n, (NormUse){ .role = ROLE_NORM, .plain = true }));
     CHECK_INT(n.y.x.dim[0], HELD);
     CHECK_INT(n.rstd.dim[0], HELD);
     for (int64_t i = 0; i < HELD * WIDTH; i++) CHECK_NEAR(((float *)n.y.x.data)[i], 1, 1e-5);

@@ -398,14 +398,22 @@ static void experts_make(Experts *e, Dtype type)
     e->w = operand_plain((Tensor){ aligned, type, 3, { 8, 24, 16 } });
     e->product = (MoeProduct){ { "up", "in", &e->in, &e->w, &e->offsets, NULL, NULL, NULL },
                                { 16, 24, true, NULL },
-                               { &e->out, &e->out, NULL, NULL, 0 },
+                               { .result = &e->out, .out = &e->out },
                                { .epilogue = MOE_STORE } };
+}
+
+static MoeProduct product_of(const Experts *e)
+{
+    MoeProduct p = e->product;
+    p.act = e->out.dtype, p.width = e->out.dim[1];
+    return p;
 }
 
 static void check_experts(const Experts *e, int capability, const char *name, const char *why)
 {
     KernelDevice d = { .vendor = VENDOR_NVIDIA, .capability = capability };
-    GroupedCall call = moe_product_call(&e->product);
+    MoeProduct p = product_of(e);
+    GroupedCall call = moe_product_call(&p);
     check_row(&moe_product_kernels, &d, &call, name, why);
 }
 
@@ -438,7 +446,7 @@ static void rows_that_are_no_whole_packs_go_to_the_plain_kernel(void **state)
     experts_make(&e, DTYPE_BF16);
     e.w.data.data = (void *)(uintptr_t)4098;
     check_experts(&e, 90, "plain", why);
-    MoeDownBwdInput a = { .dpre.data = (void *)(uintptr_t)4100 };
+    MoeDownBwdInput a = { .dpre.data.data = (void *)(uintptr_t)4100 };
     experts_make(&e, DTYPE_BF16);
     e.product.epilogue = MOE_SWIGLU_BACKWARD;
     e.product.args = &a;
@@ -475,7 +483,8 @@ static void eight_bit_make(Experts *e)
 static void check_eight_bit(const Experts *e, int capability, const char *why)
 {
     KernelDevice d = { .vendor = VENDOR_NVIDIA, .capability = capability };
-    GroupedCall call = moe_product_call(&e->product);
+    MoeProduct p = product_of(e);
+    GroupedCall call = moe_product_call(&p);
     const KernelTable *t = grouped_kernels(&call, false);
     CHECK(t == &moe_scaled_product_kernels);
     check_row(t, &d, &call, why == NULL ? "hopper" : "plain", why);
