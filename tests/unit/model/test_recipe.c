@@ -148,6 +148,23 @@ static void a_gpu_without_a_kernel_for_8_bit_attention_is_refused(void **state)
                 "tensors are f32, it takes bf16");
 }
 
+static void scales_of_1x32_are_refused_on_every_gpu(void **state)
+{
+    (void)state;
+    const char *set[] = { "fp8.recipe=mx", "fp8.format=e2m1" };
+    Model m;
+    RecipeGpu old = { 0, "NVIDIA H200", 90 }, new = { 2, "NVIDIA B200", 100 };
+    build("quickstart", set, 2, &m);
+    CHECK_FAILS(
+        recipe_check_gpu(&m.spec, &m.table, &old, 2048), ERR_UNSUPPORTED,
+        "fp8.recipe=mx (e2m1) has no kernel on a GPU: hardware has it from compute capability "
+        "10.0 on, GPU 0 (NVIDIA H200) has 9.0; run.device=cpu emulates it");
+    CHECK_FAILS(recipe_check_gpu(&m.spec, &m.table, &new, 2048), ERR_UNSUPPORTED, "no kernel");
+    const char *text = printed("quickstart", set, 2);
+    CHECK(strstr(text, "4-bit       fp8.recipe=mx, scales are powers of two") != NULL);
+    CHECK(strstr(text, "inputs, for weight gradients     tokens   32 x 1") != NULL);
+}
+
 static void a_width_that_no_kernel_takes_names_the_parameter(void **state)
 {
     (void)state;
@@ -200,6 +217,7 @@ int main(void)
         TEST(rows_go_to_experts_in_8_bits_if_a_power_of_two_moves_them),
         TEST(a_gpu_without_8_bit_products_is_refused_with_what_it_has_and_needs),
         TEST(a_gpu_without_a_kernel_for_8_bit_attention_is_refused),
+        TEST(scales_of_1x32_are_refused_on_every_gpu),
         TEST(a_width_that_no_kernel_takes_names_the_parameter),
     };
     return ARENA_RUN(tests);
