@@ -93,10 +93,17 @@ static Status print_table(const Config *c, const ModelSpec *s, Text *out)
                     recipe_names[r->kind], r->pow2 ? "powers of two" : "exact (amax / largest)"));
     TRY(text_printf(out, "            %-31s  %-7s  %-19s  %-4s  %-4s  %s\n", "operand", "along",
                     "a scale for", "from", "to", "kept for"));
-    TRY(print_row(out, "inputs", "width", w->rows, s->act, r->forward, "one product"));
+    TRY(print_row(out, "inputs", "width", w->rows, s->act, r->forward, "its products"));
     TRY(print_row(out, "weights", "inputs", w->weight, s->act, r->forward, weights));
     TRY(print_row(out, "weights, transposed", "outputs", w->weight, s->act, r->forward, weights));
-    TRY(print_row(out, "gradients", "width", w->rows, s->act, r->gradient, "one product"));
+    TRY(print_row(out, "gradients", "width", w->rows, s->act, r->gradient, "its products"));
+    bool narrow = false;
+    for (int i = 0; i < s->n_layers; i++)
+        narrow |= s->layers[i].kind == LAYER_MOE && recipe_narrow(s, &s->layers[i]);
+    if (narrow)
+        TRY(text_printf(out,
+                        "            experts' pre-activations wait for backward in 8 bits, a scale "
+                        "for 1 x 128 (fp8.kept)\n"));
     if (r->dispatch)
         TRY(text_printf(out, "            rows go to experts in 8 bits, and columns are made from "
                              "them (fp8.dispatch)\n"));
@@ -104,9 +111,9 @@ static Status print_table(const Config *c, const ModelSpec *s, Text *out)
         return text_printf(out, "            weight gradients are products in %s (fp8.wgrad)\n",
                            dtype_name(s->act));
     TRY(print_row(out, "inputs, for weight gradients", "tokens", w->columns, s->act, r->forward,
-                  "one product"));
+                  "until backward"));
     return print_row(out, "gradients, for weight gradients", "tokens", w->columns, s->act,
-                     r->gradient, "one product");
+                     r->gradient, "backward");
 }
 
 static Status print_patterns(const ModelSpec *s, const ParamTable *t, bool attention, Arena *a,
