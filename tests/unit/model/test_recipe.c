@@ -105,7 +105,7 @@ static void a_dry_run_shows_the_table_and_each_kind_of_parameter_once(void **sta
     CHECK(strstr(text, "pre-activations") == NULL); /* some layers, two types */
     text = printed("deepseek-v3", set, 1);
     CHECK(strstr(text, "experts' pre-activations wait for backward in 8 bits") != NULL);
-    CHECK(strstr(text, "128 x 1              f32   e4m3  until backward") != NULL);
+    CHECK(strstr(text, "e4m3  until backward\n") != NULL);
     text = printed("quickstart", wide, 2);
     CHECK(strstr(text, "weight gradients are products in f32 (fp8.wgrad)") != NULL);
     CHECK(strstr(text, "tokens ") == NULL && strstr(text, travel) == NULL);
