@@ -107,7 +107,7 @@ static void check_rows(OpTest *t, const Run *r, const Operand *q, Tensor x, int3
 
 static void check_columns(OpTest *t, const Run *r, const Operand *q, Tensor x)
 {
-    Quantize a = { .x = x, .offsets = r->m.offsets, .rows = r->m.rows, .pow2 = r->c->pow2 };
+    Quantize a = { .x.data = x, .offsets = r->m.offsets, .rows = r->m.rows, .pow2 = r->c->pow2 };
     a.rows.first = NULL;
     Operand want = scaled_columns(t, OPERAND_1X128, q->data.dtype, a);
     CHECK_SAME(&q->data, &want.data);
@@ -227,10 +227,11 @@ static void gradients_of_a_pool_are_read_where_they_lie(void **state)
         pooled.dpre = rows_new(&t, &r, r.c->gradient, 2 * r.m.s.F, true);
         pooled.rows.first = &r.first;
         pooled.dx = optest_poisoned(&t, r.c->act, own.dx.dim);
-        CHECK_OK(quantize(
-            &t.ex,
-            (Quantize){
-                .x = dpre, .quant = pooled.dpre, .rows = r.m.rows, .to = &r.first, .pow2 = true }));
+        CHECK_OK(quantize(&t.ex, (Quantize){ .x.data = dpre,
+                                             .quant = pooled.dpre,
+                                             .rows = r.m.rows,
+                                             .to = &r.first,
+                                             .pow2 = true }));
         CHECK_OK(moe_up_bwd_input(&t.ex, own));
         CHECK_OK(moe_up_bwd_input(&t.ex, pooled));
         CHECK_SAME(&pooled.dx, &own.dx);
