@@ -109,9 +109,9 @@ typedef struct Side {
     bool lines, whole;  /* a pass needs the largest of each row (or column), and of the tile */
 } Side;
 
-/* A call as blocks see it. rows: data lies as x does; columns: data is transposed. */
+/* A call as blocks see it. rows: data lies as x does; columns: data is transposed. The numbers
+ * themselves come from a source, such as Values below. */
 typedef struct Job {
-    const void *x;
     Side rows, columns;
     const int32_t *row_token, *offsets, *device, *first, *to; /* as in Quantize; NULL: none */
     int64_t n, d, groups;                                     /* n: rows of a matrix, R */
@@ -278,13 +278,6 @@ static __device__ __forceinline__ int64_t source_row(const Job &job, const Strip
     return s.matrix * job.n + (job.first == NULL ? 0 : *job.first) + s.first + r;
 }
 
-template <typename T>
-static __device__ __forceinline__ float number_at(const Job &job, const Strip &s, int r,
-                                                  int64_t col)
-{
-    return to_f32(((const T *)job.x)[source_row(job, s, r) * job.d + col]);
-}
-
 static __device__ __forceinline__ void most_clear(Shared &sh)
 {
     sh.row_most[threadIdx.x] = sh.column_most[threadIdx.x] = 0;
@@ -292,8 +285,8 @@ static __device__ __forceinline__ void most_clear(Shared &sh)
 }
 
 /* The largest magnitudes. A NaN does not enter. */
-template <typename T, typename S, bool ROWS, bool COLUMNS>
-static __device__ void plain_most(const Job &job, int64_t col, Shared &sh)
+template <typename X, typename S, bool ROWS, bool COLUMNS>
+static __device__ void plain_most(const Job &job, const X &x, int64_t col, Shared &sh)
 {
     most_clear(sh);
     __syncthreads();
@@ -303,7 +296,7 @@ static __device__ void plain_most(const Job &job, int64_t col, Shared &sh)
         for (int i = 0; i < S::ROWS; i++) {
             const Strip &s = sh.strip[i / S::HIGH];
             if (i % S::HIGH >= s.live) continue;
-            float v = col + c < job.d ? number_at<T>(job, s, i % S::HIGH, col + c) : 0.0f;
+            float v = col + c < job.d ? x.number(job, s, i % S::HIGH, col + c) : 0.0f;
             uint32_t bits = __float_as_uint(v) & 0x7FFFFFFFu;
             bits = bits > INFINITE ? 0 : bits;
             if (COLUMNS) atomicMax(&sh.column_most[c * S::STRIPS + i / S::HIGH], bits);
@@ -325,8 +318,8 @@ template <typename F> static __device__ __forceinline__ uint8_t plain_code(float
 }
 
 /* Columns of rows that are not in use are 0, up to the end of a strip. */
-template <typename T, typename F, typename S, bool ROWS, bool COLUMNS>
-static __device__ void plain_write(const Job &job, int64_t col, const Shared &sh)
+template <typename X, typename F, typename S, bool ROWS, bool COLUMNS>
+static __device__ void plain_write(const Job &job, const X &x, int64_t col, const Shared &sh)
 {
 #pragma unroll 1
     for (int k = (int)threadIdx.x; k < S::ROWS * S::COLS; k += S::THREADS) {
@@ -336,7 +329,7 @@ static __device__ void plain_write(const Job &job, int64_t col, const Shared &sh
         int64_t column = col + c;
         if (column >= job.d) continue;
         bool live = row < s.live;
-        float v = live ? number_at<T>(job, s, row, column) : 0.0f;
+        float v = live ? x.number(job, s, row, column) : 0.0f;
         if (ROWS && live)
             job.rows
                 .data[(s.matrix * job.n + s.first + row + (job.to == NULL ? 0 : *job.to)) * job.d +
@@ -431,12 +424,12 @@ patch_gather(const Job &job, const Strip &s, const Place<S> &at, const T *x, int
 }
 
 template <typename T, typename S>
-static __device__ __forceinline__ void patch_load(const Job &job, const Strip &s,
+static __device__ __forceinline__ void patch_load(const Job &job, const T *x, const Strip &s,
                                                   const Place<S> &at, int64_t col, Patch &p)
 {
     int first = at.row % S::HIGH, live = s.live - first;
     bool inside = col + at.pack * PACK_COLS < job.d;
-    const T *x = (const T *)job.x + (inside ? col + at.pack * PACK_COLS : 0);
+    x += inside ? col + at.pack * PACK_COLS : 0;
 #pragma unroll
     for (int i = 0; i < ROWS_EACH; i++) p.word[i] = make_uint4(0, 0, 0, 0);
     if (job.row_token != NULL) {
@@ -451,6 +444,27 @@ static __device__ __forceinline__ void patch_load(const Job &job, const Strip &s
     for (int i = 0; i < ROWS_EACH; i++)
         if (!inside) p.word[i] = make_uint4(0, 0, 0, 0);
 }
+
+/* A source of numbers: a tensor. number() is that of a strip's row r; with PACKED a thread can load
+ * its patch. */
+template <typename T, bool PACKED_A> struct Values {
+    typedef quant::Patch Patch;
+    static constexpr bool PACKED = PACKED_A;
+    const T *x;
+
+    __device__ __forceinline__ float number(const Job &job, const Strip &s, int r,
+                                            int64_t col) const
+    {
+        return to_f32(x[source_row(job, s, r) * job.d + col]);
+    }
+
+    template <typename S>
+    __device__ __forceinline__ void load(const Job &job, const Strip &s, const Place<S> &at,
+                                         int64_t col, Patch &p) const
+    {
+        patch_load(job, x, s, at, col, p);
+    }
+};
 
 /* Lanes whose numbers differ in bits [FROM, TO) have the same rows, or the same columns. */
 template <int FROM, int TO> static __device__ __forceinline__ uint32_t lanes_most(uint32_t v)
@@ -624,51 +638,53 @@ template <typename S> static __device__ __forceinline__ Begin block_open(const J
     return b;
 }
 
-/* The block's largest magnitudes. Returns: must it be written number by number? PACKED false: it
- * must always. */
-template <typename T, typename S, bool PACKED, bool ROWS, bool COLUMNS>
-static __device__ __forceinline__ bool block_most(const Job &job, const Begin &b, Shared &sh,
-                                                  Patch &p)
+/* The block's largest magnitudes. Returns: must it be written number by number? Without
+ * X::PACKED it must always. */
+template <typename X, typename S, bool ROWS, bool COLUMNS>
+static __device__ __forceinline__ bool block_most(const Job &job, const X &x, const Begin &b,
+                                                  Shared &sh, typename X::Patch &p)
 {
     static_assert(!ROWS || S::ROWS * S::BLOCKS == S::THREADS, "a thread has a scale of rows");
     static_assert(!COLUMNS || S::COLS * S::STRIPS == S::THREADS, "a thread has a scale of columns");
     bool strange = true;
-    if constexpr (PACKED) patch_load<T>(job, b.strip, Place<S>(), b.col, p);
+    if constexpr (X::PACKED) x.load(job, b.strip, Place<S>(), b.col, p);
     __syncthreads();
-    if constexpr (PACKED) strange = __syncthreads_or(patch_most<S, ROWS, COLUMNS>(job, p, sh));
-    if (strange) plain_most<T, S, ROWS, COLUMNS>(job, b.col, sh);
+    if constexpr (X::PACKED) strange = __syncthreads_or(patch_most<S, ROWS, COLUMNS>(job, p, sh));
+    if (strange) plain_most<X, S, ROWS, COLUMNS>(job, x, b.col, sh);
     return strange;
 }
 
-template <typename T, typename F, typename S, bool PACKED, bool ROWS, bool COLUMNS>
-static __global__ __launch_bounds__(S::THREADS,
-                                    RESIDENT / S::THREADS) void quantize_kernel(const Job job)
+template <typename X, typename F, typename S, bool ROWS, bool COLUMNS>
+static __global__
+__launch_bounds__(S::THREADS, RESIDENT / S::THREADS) void quantize_kernel(const Job job, const X x)
 {
     __shared__ Shared sh;
-    Patch p;
+    typename X::Patch p;
     Begin b = block_open<S>(job, sh);
-    bool strange = block_most<T, S, PACKED, ROWS, COLUMNS>(job, b, sh, p);
+    bool strange = block_most<X, S, ROWS, COLUMNS>(job, x, b, sh, p);
     if (ROWS) strange |= row_scale_make<F, S>(job, b.col, sh);
     if (COLUMNS) strange |= column_scale_make<F, S>(job, b.col, sh);
     strange = __syncthreads_or(strange);
-    if (strange) plain_write<T, F, S, ROWS, COLUMNS>(job, b.col, sh);
-    if constexpr (PACKED) {
-        if (ROWS && !strange) rows_write<F, S>(job, b.col, p, sh);
-        if (ROWS && COLUMNS) patch_forget(p);
+    if (strange) plain_write<X, F, S, ROWS, COLUMNS>(job, x, b.col, sh);
+    if constexpr (X::PACKED) {
+        if constexpr (ROWS) {
+            if (!strange) rows_write<F, S>(job, b.col, p, sh);
+            if (COLUMNS) patch_forget(p);
+        }
         if (COLUMNS && !strange) columns_write<F, S>(job, b.col, p, sh);
     }
 }
 
 /* Raises the largest magnitudes of scales that cover several blocks. */
-template <typename T, typename S, bool PACKED, bool ROWS, bool COLUMNS>
-static __global__ __launch_bounds__(S::THREADS) void amax_kernel(const Job job)
+template <typename X, typename S, bool ROWS, bool COLUMNS>
+static __global__ __launch_bounds__(S::THREADS) void amax_kernel(const Job job, const X x)
 {
     __shared__ Shared sh;
-    Patch p;
+    typename X::Patch p;
     int k = (int)threadIdx.x, i = k / S::BLOCKS % S::HIGH;
     const Side &r = job.rows, &c = job.columns;
     Begin b = block_open<S>(job, sh);
-    block_most<T, S, PACKED, ROWS, COLUMNS>(job, b, sh, p);
+    block_most<X, S, ROWS, COLUMNS>(job, x, b, sh, p);
     __syncthreads();
     const Strip &row = sh.strip[k / S::BLOCKS / S::HIGH % S::STRIPS];
     const Strip &column = sh.strip[k % S::STRIPS];

@@ -6,7 +6,7 @@
  * the result. With expf and a division, arithmetic took as long as memory (20 of 28 instructions an
  * element). f32 moves twice the bytes and uses the exact functions.
  */
-#include "op/rows.cuh"
+#include "op/quant_made.cuh"
 
 #include "op/swiglu.cuh"
 #include "op/swiglu.h"
@@ -23,7 +23,26 @@ template <typename T> static __device__ __forceinline__ float sigmoid(float g)
     }
 }
 
-/* y = g s u, s = 1 / (1 + e^-g); CLAMPED: the other form */
+/* act = g s u, s = 1 / (1 + e^-g); CLAMPED: the other form */
+template <typename T, bool CLAMPED>
+static __device__ __forceinline__ float act_of(float g, float u, float limit)
+{
+    if constexpr (CLAMPED) return swiglu_clamped(g, u, limit, sigmoid<T>).act;
+    return u * (g * sigmoid<T>(g));
+}
+
+/* dg = dy u s (1 + g (1 - s)),   du = dy g s, in x and y */
+template <typename T, bool CLAMPED>
+static __device__ __forceinline__ float2 slopes_of(float dy, float g, float u, float limit)
+{
+    if constexpr (CLAMPED) {
+        Clamped c = swiglu_clamped(g, u, limit, sigmoid<T>);
+        return make_float2(dy * c.by_gate, dy * c.by_up);
+    }
+    float s = sigmoid<T>(g);
+    return make_float2(dy * u * s * (1 + g * (1 - s)), dy * g * s);
+}
+
 template <typename T, bool WIDE, bool CLAMPED>
 static __global__ __launch_bounds__(ROWS_THREADS) void swiglu_fwd_kernel(const T *gu, T *y,
                                                                          int64_t n, int64_t f,
@@ -46,18 +65,12 @@ static __global__ __launch_bounds__(ROWS_THREADS) void swiglu_fwd_kernel(const T
             widen(gate[j], g);
             widen(up[j], u);
 #pragma unroll
-            for (int k = 0; k < P; k++) {
-                if constexpr (CLAMPED)
-                    u[k] = swiglu_clamped(g[k], u[k], limit, sigmoid<T>).act;
-                else
-                    u[k] *= g[k] * sigmoid<T>(g[k]);
-            }
+            for (int k = 0; k < P; k++) u[k] = act_of<T, CLAMPED>(g[k], u[k], limit);
             store<WIDE>(y + (row + j * step) * f + col, u);
         }
     });
 }
 
-/* dg = dy u s (1 + g (1 - s)),   du = dy g s */
 template <typename T, bool WIDE, bool CLAMPED>
 static __global__ __launch_bounds__(ROWS_THREADS) void swiglu_bwd_kernel(const T *dy, const T *gu,
                                                                          T *dgu, int64_t n,
@@ -84,15 +97,8 @@ static __global__ __launch_bounds__(ROWS_THREADS) void swiglu_bwd_kernel(const T
             widen(up[j], u);
 #pragma unroll
             for (int k = 0; k < P; k++) {
-                if constexpr (CLAMPED) {
-                    Clamped c = swiglu_clamped(g[k], u[k], limit, sigmoid<T>);
-                    g[k] = d[k] * c.by_gate;
-                    u[k] = d[k] * c.by_up;
-                } else {
-                    float s = sigmoid<T>(g[k]), dg = d[k] * u[k] * s * (1 + g[k] * (1 - s));
-                    u[k] = d[k] * g[k] * s;
-                    g[k] = dg;
-                }
+                float2 slopes = slopes_of<T, CLAMPED>(d[k], g[k], u[k], limit);
+                g[k] = slopes.x, u[k] = slopes.y;
             }
             store<WIDE>(at, g);
             store<WIDE>(at + f, u);
@@ -100,16 +106,90 @@ static __global__ __launch_bounds__(ROWS_THREADS) void swiglu_bwd_kernel(const T
     });
 }
 
+/* Makers of y and dgu, for copies of 1 x 128 (quant_made.cuh). A pack of dgu lies in one of its
+ * halves. Its tiles that lie F columns apart read the same, mostly from the L2 cache. */
+template <bool CLAMPED> struct MakeForward {
+    static constexpr int INPUTS = 2, EACH = 4;
+    const Bf16 *gu;
+    int64_t f;
+    float limit;
+
+    template <bool WIDE>
+    __device__ __forceinline__ void fetch(Packed<Bf16, WIDE> (&in)[INPUTS], int64_t row,
+                                          int64_t col) const
+    {
+        fetch_once(in[0], gu + row * 2 * f + col);
+        fetch_once(in[1], gu + row * 2 * f + f + col);
+    }
+
+    template <bool WIDE, int P>
+    __device__ __forceinline__ void compute(const Packed<Bf16, WIDE> (&in)[INPUTS], int64_t,
+                                            int64_t, float (&v)[P]) const
+    {
+        float g[P];
+        widen(in[0], g);
+        widen(in[1], v);
+#pragma unroll
+        for (int k = 0; k < P; k++) v[k] = act_of<Bf16, CLAMPED>(g[k], v[k], limit);
+    }
+};
+
+template <bool CLAMPED> struct MakeBackward {
+    static constexpr int INPUTS = 3, EACH = 2;
+    const Bf16 *dy, *gu;
+    int64_t f;
+    float limit;
+
+    template <bool WIDE>
+    __device__ __forceinline__ void fetch(Packed<Bf16, WIDE> (&in)[INPUTS], int64_t row,
+                                          int64_t col) const
+    {
+        const Bf16 *g = gu + row * 2 * f + (col < f ? col : col - f);
+        ::fetch(in[0], dy + row * f + (col < f ? col : col - f));
+        ::fetch(in[1], g);
+        clear(in[2]);
+        if (CLAMPED || col < f) ::fetch(in[2], g + f);
+    }
+
+    template <bool WIDE, int P>
+    __device__ __forceinline__ void compute(const Packed<Bf16, WIDE> (&in)[INPUTS], int64_t,
+                                            int64_t col, float (&v)[P]) const
+    {
+        float g[P], u[P];
+        widen(in[0], v);
+        widen(in[1], g);
+        widen(in[2], u);
+#pragma unroll
+        for (int k = 0; k < P; k++) {
+            float2 slopes = slopes_of<Bf16, CLAMPED>(v[k], g[k], u[k], limit);
+            v[k] = col < f ? slopes.x : slopes.y;
+        }
+    }
+};
+
+static bool forward_made(const SwigluFwd *a)
+{
+    return quant::made_fits(a->quant, &a->y) && packs_fit<Bf16>({ a->gu.data }, {});
+}
+
+/* Tiles of one half read what tiles of the other half would overwrite. */
+static bool backward_made(const SwigluBwd *a)
+{
+    int64_t f = tensor_row_elems(&a->dy);
+    return quant::made_fits(a->quant, &a->dgu) && a->dgu.data != a->gu.data &&
+           packs_fit<Bf16>({ a->dy.data, a->gu.data }, { f });
+}
+
 extern "C" size_t swiglu_fwd_gpu_workspace(const struct Exec *ex, const void *args)
 {
     const SwigluFwd *a = (const SwigluFwd *)args;
-    return quant_out_gpu_workspace(ex, &a->quant, &a->y);
+    return forward_made(a) ? 0 : quant_out_gpu_workspace(ex, &a->quant, &a->y);
 }
 
 extern "C" size_t swiglu_bwd_gpu_workspace(const struct Exec *ex, const void *args)
 {
     const SwigluBwd *a = (const SwigluBwd *)args;
-    return quant_out_gpu_workspace(ex, &a->quant, &a->dgu);
+    return backward_made(a) ? 0 : quant_out_gpu_workspace(ex, &a->quant, &a->dgu);
 }
 
 extern "C" Status swiglu_fwd_gpu(struct Exec *ex, const void *args)
@@ -119,6 +199,13 @@ extern "C" Status swiglu_fwd_gpu(struct Exec *ex, const void *args)
     void *space = exec_workspace(ex);
     Tensor y = quant_out_open(&a->quant, a->y, space);
     int64_t n = a->gu.dim[0], f = tensor_row_elems(&a->gu) / 2;
+    if (forward_made(a)) {
+        if (a->limit > 0)
+            return quant::made_run(ex, "swiglu_fwd", a->quant, &a->y,
+                                   MakeForward<true>{ (const Bf16 *)gu, f, a->limit });
+        return quant::made_run(ex, "swiglu_fwd", a->quant, &a->y,
+                               MakeForward<false>{ (const Bf16 *)gu, f, 0 });
+    }
     TRY(launch_packed(ex, "swiglu_fwd", y.dtype, { gu, y.data }, { f }, [&](auto t, auto wide) {
         typedef decltype(t) T;
         RowGrid g = row_grid(n, f / (wide ? PACK<T> : 1), FORWARD_ROWS);
@@ -136,6 +223,14 @@ extern "C" Status swiglu_bwd_gpu(struct Exec *ex, const void *args)
     void *space = exec_workspace(ex);
     Tensor dgu = quant_out_open(&a->quant, a->dgu, space);
     int64_t n = a->gu.dim[0], f = tensor_row_elems(&a->gu) / 2;
+    if (backward_made(a)) {
+        const Bf16 *d = (const Bf16 *)dy, *g = (const Bf16 *)gu;
+        if (a->limit > 0)
+            return quant::made_run(ex, "swiglu_bwd", a->quant, &a->dgu,
+                                   MakeBackward<true>{ d, g, f, a->limit });
+        return quant::made_run(ex, "swiglu_bwd", a->quant, &a->dgu,
+                               MakeBackward<false>{ d, g, f, 0 });
+    }
     TRY(launch_packed(
         ex, "swiglu_bwd", dgu.dtype, { dy, gu, dgu.data }, { f }, [&](auto t, auto wide) {
             typedef decltype(t) T;

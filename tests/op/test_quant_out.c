@@ -90,7 +90,7 @@ static void check_way(OpTest *t, const Producer *p, int i)
     CHECK_OK(op_run(&t->ex, p->id, args));
     Tensor want = *plain, want_second = second == NULL ? (Tensor){ 0 } : *second;
     int64_t D = tensor_cols(&want), N = tensor_elems(&want) / D;
-    Quantize a = { .x = want, .pow2 = w.pow2 };
+    Quantize a = { .x.data = want, .pow2 = w.pow2 };
     operands_new(t, &w, N, D, &a.quant, &a.transposed);
     CHECK_OK(quantize(&t->ex, a));
 
