@@ -109,7 +109,7 @@ enum { REDUCE_F32, REDUCE_BF16 };
 enum { MOMENTS_F32, MOMENTS_BF16 };
 enum { KEPT_FP8, KEPT_PLAIN };
 enum { PRODUCTS_ALL, PRODUCTS_DENSE, PRODUCTS_GROUPED };
-enum { FORMAT_E4M3, FORMAT_HYBRID };
+enum { FORMAT_E4M3, FORMAT_HYBRID, FORMAT_E2M1, FORMAT_E2M3, FORMAT_E3M2 };
 enum { SCALES_AUTO, SCALES_EXACT, SCALES_POW2 };
 enum { DISPATCH_AUTO, DISPATCH_BF16, DISPATCH_FP8 };
 enum { WGRAD_FP8, WGRAD_BF16 };
@@ -158,7 +158,7 @@ int64_t config_moe_layers(const Config *c);
 Status config_divides(const char *part_name, int64_t part, const char *whole_name, int64_t whole);
 
 /* ERR_ARG unless a sequence can be cut into two pieces for each of cp ranks. */
-Status config_check_cp(int64_t cp, int64_t sequence);
+Status config_check_cp(const Config *c, int64_t cp);
 
 /* ERR_UNSUPPORTED if an axis of the mesh is larger than the number of ranks. Such settings can be
  * planned but not run. */

@@ -3,6 +3,8 @@
  *
  *   scale = amax / largest finite value (448 for e4m3, 57344 for e5m2), at least 2^-126;
  *           with `pow2` the next power of two that is not smaller; 1 where amax is 0
+ *           of OPERAND_1X32 2^(floor(log2 amax) - floor(log2 largest)), as MX has it: what is then above
+ *           the largest value becomes that
  *   data  = round_to_nearest_even_saturating(x / scale),   x' = data * scale
  *
  * Powers of two make the division and the product with a scale exact: only the 8-bit format rounds.
@@ -87,6 +89,9 @@ struct OpCost;
 #ifdef __cplusplus
 extern "C" {
 #endif
+/* The scale of numbers of which amax is the largest magnitude and `largest` becomes the largest. */
+float quantize_scale(float amax, float largest, bool pow2);
+
 Quantize quant_out_call(const QuantOut *q, Tensor plain);
 /* port: the plain output's name. */
 Status quant_out_check(const char *op, const char *port, const QuantOut *q, const Tensor *plain);

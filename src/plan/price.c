@@ -202,8 +202,10 @@ Status price_gradients(const Planner *p, const PlanLayout *l, const PriceEntry *
  * writes no copy of them, which update_bytes counts. */
 static double copies_bytes_a_step(const PriceEntry *e, const RankPrice *r)
 {
-    double scaled = e->spec.recipe.per_use ? 0 : (double)r->sum.params.scaled;
-    return scaled + scaled / 2 * (double)dtype_bytes(e->spec.act);
+    const RecipeSpec *q = &e->spec.recipe;
+    double scaled = q->per_use ? 0 : (double)r->sum.params.scaled;
+    double each = q->packed ? operand_element_bytes(OPERAND_1X32, q->forward) : 1;
+    return scaled + scaled / (2 * each) * (double)dtype_bytes(e->spec.act);
 }
 
 /* The update is bound by memory: bytes of one parameter times the parameters of this rank. */
@@ -593,7 +595,7 @@ Status planner_legal(const Planner *p, const PlanLayout *l)
     TRY(config_divides("mesh.pp", l->pp, "the number of GPUs,", p->q.gpus));
     TRY(config_divides("mesh.pp x mesh.cp", (int64_t)l->pp * l->cp, "the number of GPUs,",
                        p->q.gpus));
-    TRY(config_check_cp(l->cp, c->data_sequence));
+    TRY(config_check_cp(c, l->cp));
     if (p->spec.experts > 0) TRY(config_divides("mesh.ep", l->ep, "moe.experts", c->moe_experts));
     TRY(config_divides("mesh.ep", l->ep, "the ranks of a pipeline stage,", l->dp * l->cp));
     if (!plan_reaches(&p->q, l->ep))

@@ -161,6 +161,22 @@ static __device__ __forceinline__ float2 shared_floats(uint32_t at)
     asm volatile("ld.shared.v2.f32 {%0, %1}, [%2];" : "=f"(v.x), "=f"(v.y) : "r"(at) : "memory");
     return v;
 }
+static __device__ __forceinline__ uint32_t shared_word(uint32_t at)
+{
+    uint32_t v;
+    asm volatile("ld.shared.u32 %0, [%1];" : "=r"(v) : "r"(at) : "memory");
+    return v;
+}
+static __device__ __forceinline__ uint32_t shared_short(uint32_t at)
+{
+    uint16_t v;
+    asm volatile("ld.shared.u16 %0, [%1];" : "=h"(v) : "r"(at) : "memory");
+    return v;
+}
+static __device__ __forceinline__ void word_put(uint32_t at, uint32_t v)
+{
+    asm volatile("st.shared.u32 [%0], %1;" ::"r"(at), "r"(v) : "memory");
+}
 static __device__ __forceinline__ void float_put(uint32_t at, float v)
 {
     asm volatile("st.shared.f32 [%0], %1;" ::"r"(at), "f"(v) : "memory");
@@ -188,6 +204,21 @@ static __device__ __forceinline__ void results_put(uint32_t room, int k, const f
                      room + row * ROW_BYTES + ((chunk ^ (row & 7)) << 4)),
                  "r"(v[0]), "r"(v[1]), "r"(v[2]), "r"(v[3])
                  : "memory");
+}
+
+/* Transposes four matrices of 8 x 8 words of 16 bits: lane l has words 2 (l % 4) and the next of row
+ * l / 4 of each. Lane l gives the address of the 16 bytes for column l % 8 of matrix l / 8. */
+static __device__ __forceinline__ void matrices_turn(uint32_t to, const uint32_t (&v)[4])
+{
+    asm volatile("stmatrix.sync.aligned.m8n8.x4.trans.shared.b16 [%0], {%1, %2, %3, %4};" ::"r"(to),
+                 "r"(v[0]), "r"(v[1]), "r"(v[2]), "r"(v[3])
+                 : "memory");
+}
+
+/* N threads of a block wait for each other. */
+template <int BARRIER, int N> static __device__ __forceinline__ void threads_meet()
+{
+    asm volatile("bar.sync %0, %1;" ::"n"(BARRIER), "n"(N) : "memory");
 }
 
 /* A warpgroup releases registers or gets more, so that a thread has N. */
@@ -291,6 +322,24 @@ static __device__ __forceinline__ void multiply_add_8(float (&c)[64], uint64_t a
                      "{" SUMS_FIRST_64 "}, %64, %65, p, 1, 1;\n}\n"
                      : SUMS_64(0)
                      : "l"(a), "l"(b), "r"(add));
+}
+
+/* The same in e4m3 with A in registers: of rows l / 4 and l / 4 + 8 of lane l's warp, terms 4 (l % 4)
+ * to 4 (l % 4) + 3, then those of both rows 16 terms later. */
+static __device__ __forceinline__ void multiply_add_8(float (&c)[64], const uint32_t *a, uint64_t b,
+                                                      int add)
+{
+    asm volatile("{\n.reg .pred p;\nsetp.ne.b32 p, %69, 0;\n"
+                 "wgmma.mma_async.sync.aligned.m64n128k32.f32.e4m3.e4m3 "
+                 "{" SUMS_FIRST_64 "}, {%64, %65, %66, %67}, %68, p, 1, 1;\n}\n"
+                 : SUMS_64(0)
+                 : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "l"(b), "r"(add));
+}
+
+/* After a wait: keeps the compiler from reading sums before it. */
+static __device__ __forceinline__ void sums_ready(float (&c)[64])
+{
+    asm volatile("" : SUMS_64(0)::"memory");
 }
 
 } // namespace hopper
