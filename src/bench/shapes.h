@@ -7,7 +7,7 @@
 #include "backend/backend.h"
 #include "config/config.h"
 
-enum { SHAPE_CALLS_MAX = 8, SHAPE_PORTS_MAX = 16, SHAPE_PATTERN = 1048573 };
+enum { SHAPE_CALLS_MAX = 8, SHAPE_PORTS_MAX = 20, SHAPE_PATTERN = 1048573 };
 
 enum ShapeTensor {
     T_NONE,

@@ -6,8 +6,9 @@
  *   tensor   one scale           one a matrix     one scale
  *   row      one a row           one a row        one a column (of each expert's rows)
  *   block    1 x 128             128 x 128        128 x 1
+ *   mx       1 x 32              1 x 32           32 x 1
  *
- * block is DeepSeek-V3's (arXiv:2412.19437, section 3.3). Every operand is quantised from the
+ * block is DeepSeek-V3's (arXiv:2412.19437, section 3.3), mx that of OCP Microscaling (MX) v1.0. Every operand is quantised from the
  * tensor in run.compute's type, never from another 8-bit operand, with scales of the call at hand.
  * With recipe.dispatch the rows that go to routed experts are quantised once, at their token's rank.
  * These 8-bit rows travel, products read them, and columns are made from them. Scales are powers of

@@ -173,6 +173,8 @@ static Status sides_run(struct Exec *ex, const Quantize *a, void *space)
 static Status quantize_run(struct Exec *ex, const Quantize *a, void *space)
 {
     bool rows = given(&a->quant), columns = given(&a->transposed);
+    if (a->quant.kind == OPERAND_1X32 || a->transposed.kind == OPERAND_1X32)
+        return FAIL(ERR_UNSUPPORTED, "quantize: no kernel makes scales of 1 x 32");
     bool together = rows && columns && a->quant.data.dtype == a->transposed.data.dtype &&
                     matrices_of(&a->quant.data) == matrices_of(&a->x) &&
                     (a->offsets.data == NULL || a->quant.kind != OPERAND_128X128);
