@@ -185,6 +185,10 @@ static __device__ __forceinline__ void shared_put(uint32_t at, float x, float y)
 {
     asm volatile("st.shared.v2.f32 [%0], {%1, %2};" ::"r"(at), "f"(x), "f"(y) : "memory");
 }
+static __device__ __forceinline__ void shared_put(uint32_t at, uint2 v)
+{
+    asm volatile("st.shared.v2.u32 [%0], {%1, %2};" ::"r"(at), "r"(v.x), "r"(v.y) : "memory");
+}
 
 /* Writes 16 rows x 16 results of a product, as bf16, to columns from 16 k on of a warp's buffer of
  * 16 rows x 128 bytes, swizzled as above. left: this lane's results of two rows in the first 8
