@@ -23,7 +23,8 @@ typedef struct Rung {
 
 /* The settings of the first rung, whatever the user's configuration says. */
 static const char *const plain_settings[] = { "run.executor=eager", "run.tune=false",
-                                              "attention.kernel=plain", "fp8.recipe=none" };
+                                              "attention.kernel=plain", "fp8.attention=false",
+                                              "fp8.recipe=none" };
 
 static const Rung rungs[] = {
     { "no host wait", { NULL }, true, true },
@@ -31,8 +32,10 @@ static const Rung rungs[] = {
     { "timed products", { "run.tune=true" }, true, false },
     { "cuDNN attention", { "attention.kernel=auto" }, true, false },
     { "one graph", { "run.executor=captured" }, true, false },
+    { "8-bit attention", { "fp8.attention=true" }, true, false },
     { "8-bit dense products", { "fp8.recipe=block", "fp8.products=dense" }, true, false },
-    { "8-bit grouped products", { "fp8.products=all" }, true, false },
+    { "8-bit grouped products", { "fp8.products=all", "fp8.dispatch=bf16" }, true, false },
+    { "8-bit dispatch", { "fp8.dispatch=fp8" }, true, false },
 };
 
 typedef struct Row {

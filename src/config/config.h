@@ -158,7 +158,7 @@ int64_t config_moe_layers(const Config *c);
 Status config_divides(const char *part_name, int64_t part, const char *whole_name, int64_t whole);
 
 /* ERR_ARG unless a sequence can be cut into two pieces for each of cp ranks. */
-Status config_check_cp(int64_t cp, int64_t sequence);
+Status config_check_cp(const Config *c, int64_t cp);
 
 /* ERR_UNSUPPORTED if an axis of the mesh is larger than the number of ranks. Such settings can be
  * planned but not run. */

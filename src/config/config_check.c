@@ -256,9 +256,15 @@ static Status check_optimizer(const Config *c)
 
 /* Each rank gets one piece from the front and one from the back of the sequence, because under a causal
  * mask later pieces cost more. Hence 2 * cp pieces. */
-Status config_check_cp(int64_t cp, int64_t sequence)
+Status config_check_cp(const Config *c, int64_t cp)
 {
-    int64_t pieces = 2 * cp, below = sequence / pieces * pieces, above = below + pieces;
+    if (cp > 1 && c->fp8_attention)
+        return FAIL(ERR_ARG,
+                    "fp8.attention works on whole sequences, and mesh.cp %lld cuts them: set "
+                    "mesh.cp=1 or fp8.attention=false",
+                    (long long)cp);
+    int64_t sequence = c->data_sequence, pieces = 2 * cp, below = sequence / pieces * pieces,
+            above = below + pieces;
     if (cp == 1 || below == sequence) return OK;
     return FAIL(ERR_ARG,
                 "data.sequence %lld is not a multiple of %lld, two pieces for each rank of mesh.cp "
@@ -286,7 +292,7 @@ Status config_check(const Config *c)
     TRY(check_attention(c));
     if (config_moe_layers(c) > 0) TRY(check_moe(c));
     if (c->mesh_ep > 1) TRY(config_divides("mesh.ep", c->mesh_ep, "moe.experts", c->moe_experts));
-    TRY(config_check_cp(c->mesh_cp, c->data_sequence));
+    TRY(config_check_cp(c, c->mesh_cp));
     TRY(check_recompute(c));
     TRY(check_fp8(c));
     TRY(check_loss_scale(c));

@@ -246,6 +246,7 @@ static Status attend_block(LayerRun *r, int64_t block, Tensor sum)
                           .scale = a->scale,
                           .pieces = sequence_pieces(r, block),
                           .kernel = a->kernel,
+                          .e4m3 = r->spec->recipe.attention,
                           .window = a->window,
                           .chunk = a->chunk };
     if (block > 0) {

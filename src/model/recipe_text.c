@@ -3,6 +3,7 @@
 #include "model/recipe_text.h"
 
 #include "model/recipe.h"
+#include "op/attention_kernels.h"
 
 #include <ctype.h>
 #include <inttypes.h>
@@ -108,7 +109,8 @@ static Status print_table(const Config *c, const ModelSpec *s, Text *out)
                      r->gradient, "one product");
 }
 
-static Status print_patterns(const ModelSpec *s, const ParamTable *t, Arena *a, Text *out)
+static Status print_patterns(const ModelSpec *s, const ParamTable *t, bool attention, Arena *a,
+                             Text *out)
 {
     Pattern *found = NULL;
     int n = 0;
@@ -117,13 +119,23 @@ static Status print_patterns(const ModelSpec *s, const ParamTable *t, Arena *a, 
     TRY(find_patterns(s, t, a, &found, &n));
     for (int i = 0; i < n; i++) elems += found[i].elems;
     TRY(text_printf(out,
-                    "            not quantised: embedding, head, router, norms, biases, attention "
-                    "itself, main weights, sums of gradients\n"
+                    "            not quantised: embedding, head, router, norms, biases, %smain "
+                    "weights, sums of gradients\n"
                     "            quantised: %s parameters of %s\n",
-                    text_thousands(share, elems), text_thousands(total, t->total)));
+                    attention ? "" : "attention itself, ", text_thousands(share, elems),
+                    text_thousands(total, t->total)));
     for (int i = 0; i < n; i++)
         TRY(text_printf(out, "            %7" PRId64 "  %s\n", found[i].n, found[i].name));
     return OK;
+}
+
+static Status print_attention(const Config *c, Text *out)
+{
+    const char *act = c->run_compute == COMPUTE_BF16 ? "bf16" : "f32";
+    return text_printf(out,
+                       "8-bit       fp8.attention: forward multiplies in e4m3, with a scale (a "
+                       "power of two) for a row of q, for 128 keys of k and of v; backward in %s\n",
+                       act);
 }
 
 /* Of the whole model: what one rank has of it does not matter here. */
@@ -132,12 +144,13 @@ Status recipe_print(const Config *c, Arena *a, Text *out)
     Config whole = *c;
     ModelSpec spec;
     ParamTable table;
+    if (c->fp8_attention) TRY(print_attention(c, out));
     if (c->fp8_recipe == RECIPE_NONE) return OK;
     config_alone(&whole);
     TRY(spec_build(&whole, a, &spec));
     TRY(params_build(&spec, 0, NULL, a, &table));
     TRY(print_table(c, &spec, out));
-    return print_patterns(&spec, &table, a, out);
+    return print_patterns(&spec, &table, c->fp8_attention, a, out);
 }
 
 /* The first parameter of the matrix. */
@@ -165,9 +178,33 @@ static Status check_widths(const ModelSpec *s, const ParamTable *t)
     return OK;
 }
 
+static Status check_attention(const ModelSpec *s, const RecipeGpu *gpu)
+{
+    KernelDevice device = { .vendor = VENDOR_NVIDIA, .capability = gpu->capability };
+    KernelWhy why;
+    for (int i = 0; s->recipe.attention && i < s->n_layers; i++) {
+        const LayerSpec *l = &s->layers[i];
+        if (l->kind != LAYER_ATTENTION) continue;
+        const AttentionSpec *a = &l->as.attention;
+        int64_t qk = attention_qk_dim(a), v = attention_v_dim(a);
+        AttentionFwd call = { .q = { NULL, s->act, 4, { 1, 1, a->heads, qk } },
+                              .k = { NULL, s->act, 4, { 1, 1, a->kv_heads, qk } },
+                              .v = { NULL, s->act, 4, { 1, 1, a->kv_heads, v } },
+                              .o.dtype = s->act };
+        if (kernel_can(&attention_e4m3_kernels.row[0], &device, &call, &why)) continue;
+        return FAIL(ERR_UNSUPPORTED,
+                    "fp8.attention: GPU %d (%s) has no kernel for attention of layer %d (%s): %s; "
+                    "run.device=cpu emulates it, fp8.attention=false does without",
+                    gpu->number, gpu->name, l->block, a->kind == ATTENTION_MLA ? "mla" : "gqa",
+                    why.text);
+    }
+    return OK;
+}
+
 Status recipe_check_gpu(const ModelSpec *s, const ParamTable *t, const RecipeGpu *gpu,
                         int64_t tokens)
 {
+    TRY(check_attention(s, gpu));
     if (s->recipe.kind == RECIPE_NONE) return OK;
     if (s->recipe.kind == RECIPE_MX)
         return FAIL(ERR_UNSUPPORTED,

@@ -188,7 +188,8 @@ static RecipeSpec recipe_of(const Config *c)
                          .keep = c->fp8_kept == KEPT_FP8,
                          .some_layers = c->fp8_layers.n > 0,
                          .dense = c->fp8_products != PRODUCTS_GROUPED,
-                         .grouped = c->fp8_products != PRODUCTS_DENSE };
+                         .grouped = c->fp8_products != PRODUCTS_DENSE,
+                         .attention = c->fp8_attention };
 }
 
 /* Do the products of a block follow the recipe? */

@@ -113,6 +113,7 @@ typedef struct RecipeSpec {
     bool pow2;               /* scales are powers of two */
     Dtype forward, gradient; /* of rows and weights; of gradients */
     bool weight_gradients;   /* products of weight gradients are 8-bit, too */
+    bool attention;          /* attention's forward is 8-bit; also without a recipe */
     bool dispatch;           /* rows go to routed experts in 8 bits */
     bool keep;               /* activations that wait for backward may have 8 bits */
     bool some_layers;        /* not all layers follow the recipe */

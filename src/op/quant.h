@@ -85,6 +85,9 @@ struct OpCost;
 #ifdef __cplusplus
 extern "C" {
 #endif
+/* The scale of numbers of which amax is the largest magnitude and `largest` becomes the largest. */
+float quantize_scale(float amax, float largest, bool pow2);
+
 Quantize quant_out_call(const QuantOut *q, Tensor plain);
 /* port: the plain output's name. */
 Status quant_out_check(const char *op, const char *port, const QuantOut *q, const Tensor *plain);

@@ -595,7 +595,7 @@ Status planner_legal(const Planner *p, const PlanLayout *l)
     TRY(config_divides("mesh.pp", l->pp, "the number of GPUs,", p->q.gpus));
     TRY(config_divides("mesh.pp x mesh.cp", (int64_t)l->pp * l->cp, "the number of GPUs,",
                        p->q.gpus));
-    TRY(config_check_cp(l->cp, c->data_sequence));
+    TRY(config_check_cp(c, l->cp));
     if (p->spec.experts > 0) TRY(config_divides("mesh.ep", l->ep, "moe.experts", c->moe_experts));
     TRY(config_divides("mesh.ep", l->ep, "the ranks of a pipeline stage,", l->dp * l->cp));
     if (!plan_reaches(&p->q, l->ep))

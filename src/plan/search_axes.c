@@ -157,7 +157,8 @@ static void decode_axes(const SearchAxes *axes, int first, int end, int64_t id, 
 static bool sizes_divide(const PlanRequest *q, const PlanLayout *l)
 {
     const Config *c = q->config;
-    int64_t pieces = l->cp > 1 ? 2 * l->cp : 1; /* of a sequence: config_check_cp */
+    if (l->cp > 1 && c->fp8_attention) return false; /* config_check_cp has both reasons */
+    int64_t pieces = l->cp > 1 ? 2 * l->cp : 1;
     if (q->gpus % ((int64_t)l->pp * l->cp) != 0 || c->data_sequence % pieces != 0) return false;
     int64_t wide = q->gpus / l->pp, dp = wide / l->cp;
     if (wide % l->ep != 0 || (l->ep > 1 && (!has_experts(c) || c->moe_experts % l->ep != 0)))

@@ -11,6 +11,7 @@
 #include "op/libraries.h"
 #include "train/agree.h"
 #include "train/checkpoint.h"
+#include "train/code_report.h"
 #include "train/eval.h"
 #include "train/fits.h"
 #include "train/init.h"
@@ -85,6 +86,7 @@ typedef struct Trainer {
     Checkpointer saver;
     Metrics metrics;
     RunTraces traces;
+    CodeReport codes;
     RunRates rates;
     RunProgress at;
     RunGrowth growth;
@@ -284,6 +286,7 @@ static Status open_all(Trainer *t)
     if (t->is_rank0 && t->cpu[0] != '\0') log_info("ops run on the CPU, in %s", t->cpu);
     int recorded = c->run_trace_ring > 0 ? (int)c->run_trace_ring : c->run_trace_steps.n > 0;
     TRY(recorder_open(&t->traces.recorder, &t->engine, t->ranks.world, recorded));
+    if (c->fp8_report_steps.n > 0) TRY(code_report_open(&t->codes));
     TRY(open_data(t));
     report_held_out(t);
     if (t->is_rank0) TRY(metrics_open_log(&t->metrics, &t->engine, t->loader, c->run_dir));
@@ -292,6 +295,7 @@ static Status open_all(Trainer *t)
 
 static void close_all(Trainer *t)
 {
+    code_report_close(&t->codes);
     gpu_state_close(&t->rates.gpu);
     metrics_close(&t->metrics);
     checkpointer_close(&t->saver);
@@ -559,8 +563,12 @@ static Status train_step(Trainer *t, StepMetrics *m)
     TRY(next_batch(t, &batch));
     const bool listed = config_has_int(&c->run_trace_steps, m->step);
     const bool traced = listed || t->traces.trace_next;
+    const bool looks = config_has_int(&c->fp8_report_steps, m->step);
     if (traced) recorder_trace(&t->traces.recorder, true);
+    if (looks) code_report_begin(&t->codes, &t->engine.ex);
     Status s = engine_step(&t->engine, batch, m->lr, m->step, &m->result);
+    if (looks) code_report_end(&t->engine.ex);
+    if (looks && t->is_rank0) code_report_print(&t->codes, m->step);
     if (s == OK)
         recorder_take(&t->traces.recorder, &m->result, clock_s() - start, (double)m->tokens,
                       process_now_bytes());

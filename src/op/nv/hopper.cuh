@@ -293,6 +293,24 @@ static __device__ __forceinline__ void multiply_add_8(float (&c)[64], uint64_t a
                      : "l"(a), "l"(b), "r"(add));
 }
 
+/* The same in e4m3 with A in registers: of rows l / 4 and l / 4 + 8 of lane l's warp, terms 4 (l % 4)
+ * to 4 (l % 4) + 3, then those of both rows 16 terms later. */
+static __device__ __forceinline__ void multiply_add_8(float (&c)[64], const uint32_t *a, uint64_t b,
+                                                      int add)
+{
+    asm volatile("{\n.reg .pred p;\nsetp.ne.b32 p, %69, 0;\n"
+                 "wgmma.mma_async.sync.aligned.m64n128k32.f32.e4m3.e4m3 "
+                 "{" SUMS_FIRST_64 "}, {%64, %65, %66, %67}, %68, p, 1, 1;\n}\n"
+                 : SUMS_64(0)
+                 : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "l"(b), "r"(add));
+}
+
+/* After a wait: keeps the compiler from reading sums before it. */
+static __device__ __forceinline__ void sums_ready(float (&c)[64])
+{
+    asm volatile("" : SUMS_64(0)::"memory");
+}
+
 } // namespace hopper
 
 /* Host */

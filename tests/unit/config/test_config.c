@@ -467,6 +467,8 @@ static void settings_that_do_not_fit_each_other_are_refused(void **state)
         { { "run.compute=bf16", "run.loss_scale=8" }, "run.loss_scale is for run.compute=f16" },
         { { "run.compute=f16", "run.loss_scale=1000" },
           "run.loss_scale 1000 is not a power of two, as 512 is" },
+        { { "fp8.attention=true", "mesh.cp=2" },
+          "fp8.attention works on whole sequences, and mesh.cp 2 cuts them" },
         { { "attention.kernel=cudnn", "run.compute=bf16", "run.device=cpu" },
           "attention.kernel=cudnn needs a GPU, run.device is cpu" },
         { { "attention.kernel=cudnn" }, "attention.kernel=cudnn takes bf16, run.compute is f32" },

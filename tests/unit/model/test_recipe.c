@@ -106,6 +106,11 @@ static void a_dry_run_shows_the_table_and_each_kind_of_parameter_once(void **sta
     CHECK(strstr(text, "weight gradients are products in f32 (fp8.wgrad)") != NULL);
     CHECK(strstr(text, "tokens ") == NULL && strstr(text, travel) == NULL);
     CHECK_TEXT(printed("quickstart", NULL, 0), "");
+    const char *attention[] = { "fp8.attention=true", "fp8.recipe=row" };
+    CHECK(strstr(printed("quickstart", attention, 2), "attention itself") == NULL);
+    text = printed("quickstart", attention, 1);
+    CHECK(strstr(text, "8-bit       fp8.attention: forward multiplies in e4m3") == text);
+    CHECK(strstr(text, "fp8.recipe") == NULL);
 }
 
 static void a_gpu_without_8_bit_products_is_refused_with_what_it_has_and_needs(void **state)
@@ -138,6 +143,26 @@ static void scales_of_1x32_are_refused_on_every_gpu(void **state)
     const char *text = printed("quickstart", set, 2);
     CHECK(strstr(text, "4-bit       fp8.recipe=mx, scales are powers of two") != NULL);
     CHECK(strstr(text, "inputs, for weight gradients     tokens   32 x 1") != NULL);
+}
+
+static void a_gpu_without_a_kernel_for_8_bit_attention_is_refused(void **state)
+{
+    (void)state;
+    const char *set[] = { "fp8.attention=true", "run.compute=bf16" };
+    Model m;
+    RecipeGpu ada = { 0, "NVIDIA L40S", 89 }, hopper = { 0, "NVIDIA H200", 90 };
+    build("deepseek-v2-lite", set, 2, &m);
+    CHECK_OK(recipe_check_gpu(&m.spec, &m.table, &hopper, 2048));
+    CHECK_FAILS(recipe_check_gpu(&m.spec, &m.table, &ada, 2048), ERR_UNSUPPORTED,
+                "fp8.attention: GPU 0 (NVIDIA L40S) has no kernel for attention of layer 0 (mla): "
+                "compute capability is 8.9, 9.0 is the least; run.device=cpu emulates it");
+    build("quickstart", set, 2, &m);
+    CHECK_FAILS(recipe_check_gpu(&m.spec, &m.table, &hopper, 2048), ERR_UNSUPPORTED,
+                "(mla): heads are 48 and 32 wide, it takes 192 or 128 and 128");
+    const char *wide[] = { "fp8.attention=true", "run.compute=f32" };
+    build("deepseek-v2-lite", wide, 2, &m);
+    CHECK_FAILS(recipe_check_gpu(&m.spec, &m.table, &hopper, 2048), ERR_UNSUPPORTED,
+                "tensors are f32, it takes bf16");
 }
 
 static void a_width_that_no_kernel_takes_names_the_parameter(void **state)
@@ -192,6 +217,7 @@ int main(void)
         TEST(rows_go_to_experts_in_8_bits_if_a_power_of_two_moves_them),
         TEST(a_gpu_without_8_bit_products_is_refused_with_what_it_has_and_needs),
         TEST(scales_of_1x32_are_refused_on_every_gpu),
+        TEST(a_gpu_without_a_kernel_for_8_bit_attention_is_refused),
         TEST(a_width_that_no_kernel_takes_names_the_parameter),
     };
     return ARENA_RUN(tests);

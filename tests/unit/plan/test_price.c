@@ -180,7 +180,10 @@ static void a_recipe_needs_hardware_with_8_bit_products(void **state)
     hardware_curve(&q.hardware, WORK_GEMM, HARDWARE_FP8)->n = 0;
     CHECK_FAILS(planner_make(&q.request, &q.planner), ERR_ARG,
                 "fp8.recipe: h200 has no 8-bit products");
-    q.config.fp8_recipe = 0;
+    q.config.fp8_recipe = 0, q.config.fp8_attention = true;
+    CHECK_FAILS(planner_make(&q.request, &q.planner), ERR_ARG,
+                "fp8.attention: h200 has no 8-bit products");
+    q.config.fp8_attention = false;
     question_open(&q);
     question_close(&q);
 }

@@ -25,6 +25,8 @@ static const char *const models[][SETTINGS_MAX] = {
       "init.frozen=[\"*.o_proj.*\", \"*.experts.*.down_proj.*\"]" },
     { "fp8.recipe=mx", "fp8.format=e2m1", "moe.shared=1", "run.compute=bf16" },
     { "fp8.recipe=mx", "fp8.format=hybrid", "attention.kind=gqa", "mtp.layers=1" },
+    { "fp8.attention=true", "fp8.recipe=block" },
+    { "fp8.attention=true", "attention.kind=gqa", "attention.sinks=true", "run.compute=bf16" },
     { "fp8.recipe=block", "fp8.format=hybrid", "fp8.wgrad=bf16", "run.compute=bf16",
       "moe.expert_bias=true", "moe.score_input=true", "moe.top_k=1", "moe.score=sigmoid" },
     { "fp8.recipe=block", "fp8.dispatch=bf16", "moe.shared=1" },
@@ -94,9 +96,9 @@ static void every_setting_of_a_recipe_changes_the_step(void **state)
 {
     (void)state;
     static const char *const change[] = {
-        "fp8.recipe=none",  "fp8.recipe=row",    "fp8.recipe=tensor", "fp8.format=hybrid",
-        "fp8.scales=exact", "fp8.layers=[1]",    "fp8.wgrad=bf16",    "fp8.products=grouped",
-        "fp8.kept=plain",   "fp8.dispatch=bf16", "fp8.recipe=mx"
+        "fp8.recipe=none",  "fp8.recipe=row",    "fp8.recipe=tensor",  "fp8.format=hybrid",
+        "fp8.scales=exact", "fp8.layers=[1]",    "fp8.wgrad=bf16",     "fp8.products=grouped",
+        "fp8.kept=plain",   "fp8.dispatch=bf16", "fp8.attention=true", "fp8.recipe=mx"
     };
     Tiny plain;
     tiny_open(&plain, TINY("fp8.recipe=block", "moe.ffn=128"));
