@@ -101,6 +101,16 @@ static uint32_t max_bits(const float *x, int64_t n)
     return most;
 }
 
+float quantize_scale(float amax, float largest, bool pow2)
+{
+    float quotient = amax / largest;
+    if (amax == 0) return 1;
+    if (quotient < FLT_MIN) return FLT_MIN; /* a subnormal scale could round to 0 */
+    uint32_t bits = f32_bits(quotient), mantissa = bits & 0x007FFFFFu;
+    if (pow2 && mantissa != 0) bits = (bits & 0x7F800000u) + 0x00800000u;
+    return f32_from_bits(bits);
+}
+
 /* How the scales of an operand follow from its largest magnitudes. */
 typedef struct ScaleRule {
     float largest;
@@ -117,17 +127,8 @@ static float power_below(float v) { return f32_from_bits(f32_bits(v) & 0x7F80000
 
 static float scale_of(float amax, ScaleRule rule)
 {
-    float quotient = rule.mx ? power_below(amax) / power_below(rule.largest) : amax / rule.largest;
-    if (amax == 0) return 1;
-    if (quotient < FLT_MIN) return FLT_MIN; /* a subnormal scale could round to 0 */
-    uint32_t bits = f32_bits(quotient), mantissa = bits & 0x007FFFFFu;
-    if (rule.pow2 && mantissa != 0) bits = (bits & 0x7F800000u) + 0x00800000u;
-    return f32_from_bits(bits);
-}
-
-float quantize_scale(float amax, float largest, bool pow2)
-{
-    return scale_of(amax, (ScaleRule){ largest, pow2, false });
+    if (!rule.mx || amax < FLT_MIN) return quantize_scale(amax, rule.largest, rule.pow2);
+    return quantize_scale(power_below(amax), power_below(rule.largest), false);
 }
 
 /* The scales of one matrix of n rows; amax has one for each row and column of blocks. */

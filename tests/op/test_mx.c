@@ -52,6 +52,21 @@ static void each_format_has_its_exponent(void **state)
     }
 }
 
+/* Their exponents have no place in an f32 scale: the smallest normal one takes them. */
+static void tiny_numbers_have_the_smallest_scale(void **state)
+{
+    OpTest *t = on_cpu(state);
+    Operand q;
+    Tensor x = optest_poisoned(t, DTYPE_F32, DIMS(1, 3));
+    static const double values[] = { 0x1p-127, -0x1p-130, 0x1p-149 };
+    for (int i = 0; i < 3; i++) optest_set(&x, i, values[i]);
+    CHECK_OK(operand_new(&t->arena, OPERAND_1X32, DTYPE_E2M3, 2, DIMS(1, 3), &q));
+    CHECK_OK(quantize(&t->ex, (Quantize){ .x = x, .quant = q }));
+    CHECK_NEAR(optest_get(&q.scale, 0), (double)FLT_MIN, 0);
+    CHECK_NEAR(optest_get(&q.data, 0), 0.5, 0);
+    CHECK_NEAR(optest_get(&q.data, 1), 0, 0); /* half of the smallest: to even */
+}
+
 /* Rows, matrices of three dimensions, pools, gathered rows, groups whose last block is short. */
 static void operands_match_their_definition(void **state)
 {
@@ -138,6 +153,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         OP_TEST(scales_are_those_of_the_specification, 1),
         OP_TEST(each_format_has_its_exponent, 1),
+        OP_TEST(tiny_numbers_have_the_smallest_scale, 1),
         OP_TEST(operands_match_their_definition, 2),
         OP_TEST(products_are_those_of_the_numbers, 2),
         OP_TEST(formats_are_as_precise_as_their_bits, 2),
