@@ -32,6 +32,7 @@ template <typename C> struct CodePatch {
 template <typename C, bool PACKED_A> struct Codes {
     typedef CodePatch<C> Patch;
     static constexpr bool PACKED = PACKED_A;
+    static constexpr int RESIDENT = 768;
     const uint8_t *x;
     const float *scale;
     int64_t cols; /* scales of a row */
@@ -56,6 +57,7 @@ template <typename C, bool PACKED_A> struct Codes {
         int first = at.row % S::HIGH, live = s.live - first, mine = at.lane % ACROSS;
         int begin = at.lane - mine;
         int64_t column = col + at.pack * PACK_COLS, row[EACH];
+        int64_t block = (column - mine * PACK_COLS) / TILE; /* of all lanes along a row */
         bool inside = column < job.d;
         float by[EACH];
 #pragma unroll
@@ -65,8 +67,8 @@ template <typename C, bool PACKED_A> struct Codes {
         }
 #pragma unroll
         for (int k = 0; k < EACH; k++) {
-            bool known = k * ACROSS + mine < live && inside;
-            by[k] = known ? scale[row[k] * cols + column / TILE] : 0;
+            bool known = k * ACROSS + mine < live && block * TILE < job.d;
+            by[k] = known ? scale[row[k] * cols + block] : 0;
         }
 #pragma unroll
         for (int i = 0; i < ROWS_EACH; i++) {
@@ -146,7 +148,7 @@ static __device__ __forceinline__ void codes_write(const Job &job, const CodePat
 }
 
 /* As columns_write of quant_tile.cuh. */
-template <typename F, typename S, typename C>
+template <typename F, typename S, bool POW2, typename C>
 static __device__ __forceinline__ void columns_write(const Job &job, int64_t col, CodePatch<C> &p,
                                                      const Shared &sh)
 {
@@ -158,10 +160,7 @@ static __device__ __forceinline__ void columns_write(const Job &job, int64_t col
     uint8_t *to = job.columns.data + (s.matrix * job.d + column) * job.width + to_column;
 #pragma unroll
     for (int i = 0; i < ROWS_EACH; i++) value_forget(p.word[i].x), value_forget(p.word[i].y);
-    if (job.pow2)
-        codes_write<F, S, true>(job, p, scales, to);
-    else
-        codes_write<F, S, false>(job, p, scales, to);
+    codes_write<F, S, POW2>(job, p, scales, to);
 }
 
 } // namespace quant

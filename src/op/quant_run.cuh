@@ -49,7 +49,7 @@ static Job job_for(Job job, const Operand *rows, const Operand *columns, void *w
     /* Rows after the last group may fill one more strip than columns do. */
     job.strips =
         job.groups > 0 ? tiles_of(job.width) + given(rows) : (job.n + S::HIGH - 1) / S::HIGH;
-    job.across = (uint32_t)((job.d + S::COLS - 1) / S::COLS);
+    job.across = (uint32_t)(S::FOLDED ? job.fold / TILE : (job.d + S::COLS - 1) / S::COLS);
     job.down = (uint32_t)((job.strips + S::STRIPS - 1) / S::STRIPS);
     job.rows = side_of(rows, 0, workspace);
     job.columns = side_of(columns, job.groups, (char *)workspace + amax_bytes(rows));

@@ -106,64 +106,126 @@ static __global__ __launch_bounds__(ROWS_THREADS) void swiglu_bwd_kernel(const T
     });
 }
 
-/* Makers of y and dgu, for copies of 1 x 128 (quant_made.cuh). A pack of dgu lies in one of its
- * halves. Its tiles that lie F columns apart read the same, mostly from the L2 cache. */
+/* A maker of y, for copies of 1 x 128 (quant_made.cuh). */
 template <bool CLAMPED> struct MakeForward {
-    static constexpr int INPUTS = 2, EACH = 4;
+    static constexpr int EACH = 4;
     const Bf16 *gu;
     int64_t f;
     float limit;
 
-    template <bool WIDE>
-    __device__ __forceinline__ void fetch(Packed<Bf16, WIDE> (&in)[INPUTS], int64_t row,
-                                          int64_t col) const
+    template <bool WIDE> struct Rest {
+        Packed<Bf16, WIDE> up;
+    };
+
+    template <bool WIDE> __device__ __forceinline__ const Bf16 *place(int64_t col) const
     {
-        fetch_once(in[0], gu + row * 2 * f + col);
-        fetch_once(in[1], gu + row * 2 * f + f + col);
+        return gu + col;
+    }
+    __device__ __forceinline__ const Bf16 *first(const Bf16 *at, int64_t row) const
+    {
+        return at + row * 2 * f;
+    }
+    __device__ __forceinline__ int note(const Bf16 *, int64_t) const { return 0; }
+
+    template <bool WIDE>
+    __device__ __forceinline__ void fetch(Rest<WIDE> &in, int, const Bf16 *at, int64_t row) const
+    {
+        fetch_once(in.up, at + row * 2 * f + f);
     }
 
     template <bool WIDE, int P>
-    __device__ __forceinline__ void compute(const Packed<Bf16, WIDE> (&in)[INPUTS], int64_t,
-                                            int64_t, float (&v)[P]) const
+    __device__ __forceinline__ void compute(float (&v)[P], const Rest<WIDE> &in, int,
+                                            const Bf16 *) const
     {
-        float g[P];
-        widen(in[0], g);
-        widen(in[1], v);
+        float u[P];
+        widen(in.up, u);
 #pragma unroll
-        for (int k = 0; k < P; k++) v[k] = act_of<Bf16, CLAMPED>(g[k], v[k], limit);
+        for (int k = 0; k < P; k++) v[k] = act_of<Bf16, CLAMPED>(v[k], u[k], limit);
     }
 };
 
-template <bool CLAMPED> struct MakeBackward {
-    static constexpr int INPUTS = 3, EACH = 2;
+/* A source of dgu in blocks that have the same columns of both halves. The threads of a pack of gate
+ * and of that of up share the work: each makes both gradients of half of the 16 rows, and they
+ * exchange what the other keeps. So all is read once, and a sigmoid is made once. */
+template <bool CLAMPED> struct Slopes {
+    typedef quant::Patch Patch;
+    static constexpr bool PACKED = true, FOLDED = true;
+    static constexpr int RESIDENT = quant::WIDE_PATCH, HALF = quant::ROWS_EACH / 2;
     const Bf16 *dy, *gu;
+    Bf16 *dgu; /* or NULL; may be gu */
     int64_t f;
     float limit;
 
-    template <bool WIDE>
-    __device__ __forceinline__ void fetch(Packed<Bf16, WIDE> (&in)[INPUTS], int64_t row,
-                                          int64_t col) const
+    /* The gradients of a block are written when another thread of it asks for one. */
+    __device__ __forceinline__ float number(const quant::Job &job, const quant::Strip &s, int r,
+                                            int64_t col) const
     {
-        const Bf16 *g = gu + row * 2 * f + (col < f ? col : col - f);
-        ::fetch(in[0], dy + row * f + (col < f ? col : col - f));
-        ::fetch(in[1], g);
-        clear(in[2]);
-        if (CLAMPED || col < f) ::fetch(in[2], g + f);
+        int64_t row = s.first + r, c = col < f ? col : col - f;
+        if (dgu != NULL) return to_f32(dgu[row * job.d + col]);
+        const Bf16 *gate = gu + row * job.d + c;
+        float2 slopes = slopes_of<Bf16, CLAMPED>(to_f32(dy[row * f + c]), to_f32(*gate),
+                                                 to_f32(gate[f]), limit);
+        return to_f32(from_f32<Bf16>(col < f ? slopes.x : slopes.y));
     }
 
-    template <bool WIDE, int P>
-    __device__ __forceinline__ void compute(const Packed<Bf16, WIDE> (&in)[INPUTS], int64_t,
-                                            int64_t col, float (&v)[P]) const
+    template <typename S>
+    __device__ __forceinline__ void load(const quant::Job &job, const quant::Strip &s,
+                                         const quant::Place<S> &at, int64_t col, Patch &p) const
     {
-        float g[P], u[P];
-        widen(in[0], v);
-        widen(in[1], g);
-        widen(in[2], u);
+        constexpr int PACKS = S::PACKS / 2, APART = PACKS / S::ACROSS * WARP;
+        __shared__ uint4 given[HALF * S::THREADS];
+        bool up = at.pack >= PACKS;
+        int64_t c = col + at.pack % PACKS * quant::PACK_COLS, row = s.first + at.row;
+        int mine = up ? HALF : 0, live = s.live - at.row;
+        Packed<Bf16, true> out[HALF], gate[HALF], more[HALF];
+#pragma unroll
+        for (int i = 0; i < HALF; i++) {
+            clear(out[i]), clear(gate[i]), clear(more[i]);
+            if (mine + i >= live) continue;
+            const Bf16 *g = gu + (row + mine + i) * job.d + c;
+            fetch_once(out[i], dy + (row + mine + i) * f + c);
+            fetch_once(gate[i], g);
+            fetch_once(more[i], g + f);
+        }
+        uint4 kept[HALF];
+#pragma unroll
+        for (int i = 0; i < HALF; i++) {
+            uint4 by_gate, by_up;
+            pack_slopes(out[i], gate[i], more[i], by_gate, by_up);
+            kept[i] = up ? by_up : by_gate;
+            given[i * S::THREADS + threadIdx.x] = up ? by_gate : by_up;
+        }
+        __syncthreads();
+#pragma unroll
+        for (int i = 0; i < HALF; i++) {
+            uint4 got = given[i * S::THREADS + (threadIdx.x + (up ? -APART : APART))];
+            p.word[i] = up ? got : kept[i];
+            p.word[HALF + i] = up ? kept[i] : got;
+        }
+        if (dgu == NULL) return;
+#pragma unroll
+        for (int i = 0; i < quant::ROWS_EACH; i++)
+            if (i < live)
+                write_whole((uint4 *)(dgu + (row + i) * job.d + c + (up ? f : 0)), p.word[i]);
+    }
+
+    __device__ __forceinline__ void pack_slopes(const Packed<Bf16, true> &out,
+                                                const Packed<Bf16, true> &gate,
+                                                const Packed<Bf16, true> &up, uint4 &by_gate,
+                                                uint4 &by_up) const
+    {
+        constexpr int P = PACK<Bf16>;
+        float d[P], g[P], u[P];
+        widen(out, d);
+        widen(gate, g);
+        widen(up, u);
 #pragma unroll
         for (int k = 0; k < P; k++) {
-            float2 slopes = slopes_of<Bf16, CLAMPED>(v[k], g[k], u[k], limit);
-            v[k] = col < f ? slopes.x : slopes.y;
+            float2 slopes = slopes_of<Bf16, CLAMPED>(d[k], g[k], u[k], limit);
+            g[k] = slopes.x, u[k] = slopes.y;
         }
+        by_gate = quant::pack_of(g);
+        by_up = quant::pack_of(u);
     }
 };
 
@@ -172,12 +234,12 @@ static bool forward_made(const SwigluFwd *a)
     return quant::made_fits(a->quant, &a->y) && packs_fit<Bf16>({ a->gu.data }, {});
 }
 
-/* Tiles of one half read what tiles of the other half would overwrite. */
+/* Blocks of scales must not lie in both halves. */
 static bool backward_made(const SwigluBwd *a)
 {
     int64_t f = tensor_row_elems(&a->dy);
-    return quant::made_fits(a->quant, &a->dgu) && a->dgu.data != a->gu.data &&
-           packs_fit<Bf16>({ a->dy.data, a->gu.data }, { f });
+    return quant::made_fits(a->quant, &a->dgu) && f % OPERAND_BLOCK == 0 &&
+           packs_fit<Bf16>({ a->dy.data, a->gu.data }, {});
 }
 
 extern "C" size_t swiglu_fwd_gpu_workspace(const struct Exec *ex, const void *args)
@@ -225,11 +287,12 @@ extern "C" Status swiglu_bwd_gpu(struct Exec *ex, const void *args)
     int64_t n = a->gu.dim[0], f = tensor_row_elems(&a->gu) / 2;
     if (backward_made(a)) {
         const Bf16 *d = (const Bf16 *)dy, *g = (const Bf16 *)gu;
+        Bf16 *to = (Bf16 *)a->dgu.data;
         if (a->limit > 0)
-            return quant::made_run(ex, "swiglu_bwd", a->quant, &a->dgu,
-                                   MakeBackward<true>{ d, g, f, a->limit });
-        return quant::made_run(ex, "swiglu_bwd", a->quant, &a->dgu,
-                               MakeBackward<false>{ d, g, f, 0 });
+            return quant::source_run(ex, "swiglu_bwd", a->quant, &a->dgu,
+                                     Slopes<true>{ d, g, to, f, a->limit });
+        return quant::source_run(ex, "swiglu_bwd", a->quant, &a->dgu,
+                                 Slopes<false>{ d, g, to, f, 0 });
     }
     TRY(launch_packed(
         ex, "swiglu_bwd", dgu.dtype, { dy, gu, dgu.data }, { f }, [&](auto t, auto wide) {
