@@ -122,7 +122,7 @@ static Status open_ranks(CommBench *b, const Config *c)
     bool gpu = engine_wants_gpu(c);
     GpuInfo info;
     TRY(bench_runner_open(&b->r, c));
-    b->type = c->run_compute == COMPUTE_BF16 ? DTYPE_BF16 : DTYPE_F32;
+    b->type = config_type(c);
     b->r.ex.mesh = &b->mesh;
     TRY(join_ranks(b));
     if (!gpu) return OK;

@@ -1,7 +1,8 @@
 /*
  * comm_exchange: how long tokens take to the ranks of their experts and back, for every kind of
  * exchange. dispatch finds offsets and sends rows, experts and weights; combine sends one row back
- * for each received row, and adds them up.
+ * for each received row, and adds them up. `dispatch 8-bit` sends rows of 8-bit numbers with their
+ * scales (fp8.dispatch).
  *
  * Memory for rows is as in training, moe.buffer_factor times the balanced rows, or as much as the
  * routing needs if that is more. It matters, because blocks with gaps travel whole. Each rank draws
@@ -128,7 +129,7 @@ static Status make_arguments(CommBench *b, Exchange *x, Arena *a)
     Tensor y,
         header; /* the flag area comes first in a rank's block: other ranks look for it there */
     TRY(tensor_new1(a, DTYPE_I32, (int64_t)(x->kind->header_bytes / sizeof(int32_t)), &header));
-    TRY(tensor_new2(a, b->type, n, s->hidden, &d.x));
+    TRY(tensor_new2(a, b->type, n, s->hidden, &d.x.data));
     TRY(tensor_new2(a, DTYPE_I32, n, k, &d.index));
     TRY(tensor_new2(a, DTYPE_F32, n, k, &d.weight));
     if (x->kind->offsets) TRY(tensor_new2(a, DTYPE_I32, n, k, &d.offset));
@@ -139,7 +140,7 @@ static Status make_arguments(CommBench *b, Exchange *x, Arena *a)
         TRY(tensor_new2(a, DTYPE_I32, x->relayed, k, &d.relay.offset));
     }
     TRY(tensor_new1(a, DTYPE_F32, 1, &d.overflow));
-    TRY(tensor_new2(a, b->type, m, s->hidden, &d.rows));
+    TRY(tensor_new2(a, b->type, m, s->hidden, &d.rows.data));
     TRY(tensor_new2(a, DTYPE_I32, m, k, &d.rows_index));
     TRY(tensor_new2(a, DTYPE_F32, m, k, &d.rows_weight));
     TRY(tensor_new2(a, b->type, n, s->hidden, &y));
@@ -152,7 +153,7 @@ static Status make_arguments(CommBench *b, Exchange *x, Arena *a)
                                 .ranks = x->blocks,
                                 .room = (x->kind->hierarchical ? x->relayed : m) / x->blocks };
     if (x->kind->compact) x->place.room = n;
-    x->combine = (ExchangeCombine){ .x = d.rows,
+    x->combine = (ExchangeCombine){ .x = d.rows.data,
                                     .offset = d.offset,
                                     .first = d.first,
                                     .relay = d.relay,
@@ -190,7 +191,7 @@ static Status alloc_exchange(CommBench *b, Exchange *x)
 static Status fill_inputs(CommBench *b, const Exchange *x)
 {
     const Backend *k = b->r.ex.backend;
-    const Tensor *h = &x->dispatch.x, *index = &x->dispatch.index;
+    const Tensor *h = &x->dispatch.x.data, *index = &x->dispatch.index;
     size_t bytes = tensor_bytes(h), own = tensor_bytes(index);
     char *ones = NULL;
     const float one = 1;
@@ -247,23 +248,40 @@ static Status call_combine(CommBench *b, void *state)
     return exchange_combine(&b->r.ex, ((Exchange *)state)->combine);
 }
 
+/* 8-bit rows and their scales, in the memory of as many plain ones. */
+static Operand in_8_bits(Operand q)
+{
+    q.kind = OPERAND_1X128, q.data.dtype = DTYPE_E4M3;
+    const OperandGrid g = operand_grid_of(&q);
+    q.scale = (Tensor){ tensor_at(&q.data, g.n * g.d), DTYPE_F32, 2, { g.rows, g.cols } };
+    return q;
+}
+
 /* Times dispatch and combine. Bytes are those of the rows that arrive at a rank; bus bytes only
  * those of rows that crossed a link, as the op's cost counts them. */
 static Status time_both(CommBench *b, Exchange *x, const char *routing)
 {
     double row = (double)x->shape.hidden * (double)dtype_bytes(b->type);
+    double choices = (double)x->shape.top_k * (sizeof(int32_t) + sizeof(float));
     char call[48], size[32];
+    Exchange narrow = *x;
     CommRow r = { .call = call, .shape = size, .routing = routing };
     r.room = (double)x->rows / x->arriving;
     (void)snprintf(size, sizeof size, "%s %lld", x->shape.name, (long long)x->shape.tokens);
     (void)snprintf(call, sizeof call, "%s dispatch", x->kind->name);
-    r.bytes = x->arriving * (row + (double)x->shape.top_k * (sizeof(int32_t) + sizeof(float)));
+    r.bytes = x->arriving * (row + choices);
     r.bus_bytes = op_desc(OP_EXCHANGE_DISPATCH)->cost(&x->dispatch).comm_bytes;
     TRY(comm_bench_row(b, call_dispatch, x, r));
     (void)snprintf(call, sizeof call, "%s combine", x->kind->name);
     r.bytes = x->arriving * row;
     r.bus_bytes = op_desc(OP_EXCHANGE_COMBINE)->cost(&x->combine).comm_bytes;
     TRY(comm_bench_row(b, call_combine, x, r));
+    narrow.dispatch.x = in_8_bits(x->dispatch.x);
+    narrow.dispatch.rows = in_8_bits(x->dispatch.rows);
+    (void)snprintf(call, sizeof call, "%s dispatch 8-bit", x->kind->name);
+    r.bytes = x->arriving * (operand_rows_bytes(&narrow.dispatch.x, 1) + choices);
+    r.bus_bytes = op_desc(OP_EXCHANGE_DISPATCH)->cost(&narrow.dispatch).comm_bytes;
+    TRY(comm_bench_row(b, call_dispatch, &narrow, r));
     return agree_status(b->host, check_rows_came_back(b, x));
 }
 

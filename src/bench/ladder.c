@@ -12,23 +12,30 @@
 #include <stdio.h>
 #include <string.h>
 
+enum { RUNG_SETTINGS = 2 };
+
 typedef struct Rung {
     const char *name;
-    const char *setting; /* set on this rung and kept; NULL: none */
+    const char *settings[RUNG_SETTINGS]; /* set on this rung and kept; NULL: none */
     bool gpu_only;
     bool no_waits; /* from here on the host does not wait after each op */
 } Rung;
 
 /* The settings of the first rung, whatever the user's configuration says. */
 static const char *const plain_settings[] = { "run.executor=eager", "run.tune=false",
-                                              "attention.kernel=plain_settings" };
+                                              "attention.kernel=plain", "fp8.attention=false",
+                                              "fp8.recipe=none" };
 
 static const Rung rungs[] = {
-    { "no host wait", NULL, true, true },
-    { "chunked loss", "model.loss_chunk=0", false, false },
-    { "timed products", "run.tune=true", true, false },
-    { "cuDNN attention", "attention.kernel=auto", true, false },
-    { "one graph", "run.executor=captured", true, false },
+    { "no host wait", { NULL }, true, true },
+    { "chunked loss", { "model.loss_chunk=0" }, false, false },
+    { "timed products", { "run.tune=true" }, true, false },
+    { "cuDNN attention", { "attention.kernel=auto" }, true, false },
+    { "one graph", { "run.executor=captured" }, true, false },
+    { "8-bit attention", { "fp8.attention=true" }, true, false },
+    { "8-bit dense products", { "fp8.recipe=block", "fp8.products=dense" }, true, false },
+    { "8-bit grouped products", { "fp8.products=all", "fp8.dispatch=bf16" }, true, false },
+    { "8-bit dispatch", { "fp8.dispatch=fp8" }, true, false },
 };
 
 typedef struct Row {
@@ -135,7 +142,8 @@ Status bench_ladder(const Config *config, int64_t steps, Arena *a, Text *out)
         const Rung *r = &rungs[i];
         char name[64];
         if (r->gpu_only && !gpu) continue;
-        if (r->setting != NULL) TRY(config_override(&c, a, r->setting));
+        for (int k = 0; k < RUNG_SETTINGS && r->settings[k] != NULL; k++)
+            TRY(config_override(&c, a, r->settings[k]));
         waits = waits && !r->no_waits;
         (void)snprintf(name, sizeof name, "+ %s", r->name);
         TRY(run_row(&c, name, steps, waits, out));

@@ -250,9 +250,8 @@ static Status print_ops(OpTimer *t, const Config *c, const MeasuredPeak *peak, T
     TRY(text_printf(out,
                     "%s, %s, %" PRId64 " tokens; measured peak: %.4f TFLOP/s (large product), %.1f "
                     "GB/s (copy, read and written)\n",
-                    name, c->run_compute == COMPUTE_BF16 ? "bf16" : "f32",
-                    c->train_micro_batch * c->data_sequence, peak->flops / 1e12,
-                    peak->bytes / 1e9));
+                    name, dtype_name(config_type(c)), c->train_micro_batch * c->data_sequence,
+                    peak->flops / 1e12, peak->bytes / 1e9));
     TRY(text_printf(out, "%-20s %-*s %-7s %7s %6s %10s %9s %8s %7s %-24s %6s\n", "op",
                     BENCH_SHAPE_MAX - 16, "shape", "routing", "time %", "calls", "us/call",
                     "TFLOP/s", "GB/s", "peak %", "work", "size"));

@@ -221,7 +221,9 @@ static Status time_and_check(Bench *b, const ShapeSet *like, int n, Row *row)
 static const char *verdict(const Bench *b, const Row *r)
 {
     if (!r->checked) return "unchecked";
-    return r->error <= (b->config->run_compute == COMPUTE_BF16 ? 2e-2 : 1e-4) ? "right" : "WRONG";
+    const Config *c = b->config;
+    double limit = c->fp8_attention ? 5e-2 : c->run_compute == COMPUTE_F32 ? 1e-4 : 2e-2;
+    return r->error <= limit ? "right" : "WRONG";
 }
 
 /* rows: the number of rows of each expert, from which a peer library can rebuild the routing. */
@@ -423,7 +425,7 @@ static Status run_list(Bench *b)
 static Status run_all(Bench *b)
 {
     char machine[GPU_NAME_MAX], name[32];
-    const char *type = b->config->run_compute == COMPUTE_BF16 ? "bf16" : "f32";
+    const char *type = dtype_name(config_type(b->config));
     TRY(bench_machine(b->config, machine));
     if (b->options->json)
         TRY(text_json(

@@ -2,7 +2,7 @@
  * Which tensors a call has is in the table; what is no tensor (scales, dims, rules) is set here by
  * op. */
 #include "bench/shapes.h"
-#include "op/attention.h"
+#include "op/attention_kernels.h"
 #include "op/head.h"
 #include "op/moe.h"
 #include "op/operand.h"
@@ -117,7 +117,7 @@ static Status make_tensor(ShapeSet *set, int id, PortDir dir, Tensor *out)
 {
     Tensor *t = &set->tensor[id];
     const Backend *b = set->ex->backend;
-    Dtype act = set->config->run_compute == COMPUTE_BF16 ? DTYPE_BF16 : DTYPE_F32;
+    Dtype act = config_type(set->config);
     bool input = dir == PORT_IN || dir == PORT_IN_OPT || dir == PORT_IN_SCALE;
     bool full = input || dir == PORT_ADD || dir == PORT_ADD_OPT, made = t->data != NULL;
     set->written[id] |= !input;
@@ -147,6 +147,12 @@ static AttentionPieces sequence_pieces(const ShapeSizes *s)
                               { n * s->keys, n * (last - s->keys) } };
 }
 
+/* Shapes that the 8-bit kernel does not take are timed without, on a CPU, too, which checks. */
+static bool takes_e4m3(const AttentionFwd *a)
+{
+    return kernels_first(&attention_e4m3_kernels, &kernel_device_full, 0, a) != NULL;
+}
+
 /* Sets those of an op's arguments that are no tensors. */
 static void set_options(const ShapeSet *set, OpId op, void *args)
 {
@@ -166,6 +172,7 @@ static void set_options(const ShapeSet *set, OpId op, void *args)
         forward->kernel = kernel;
         forward->pieces = sequence_pieces(s);
         forward->window = s->window;
+        forward->e4m3 = c->fp8_attention && takes_e4m3(forward);
         break;
     case OP_ATTENTION_BWD:
         backward->scale = scale;

@@ -190,8 +190,7 @@ static Status list_calls(const Config *c, const char *sheet, Why *w, Text *out)
     TRY(sheet != NULL ? device_of_sheet(sheet, w, name) : device_here(c, w, name));
     TRY(count_layers(w, c));
     TRY(text_printf(out, "%s, %s, %" PRId64 " tokens: which kernel takes each call of a step\n",
-                    name, c->run_compute == COMPUTE_BF16 ? "bf16" : "f32",
-                    c->train_micro_batch * c->data_sequence));
+                    name, dtype_name(config_type(c)), c->train_micro_batch * c->data_sequence));
     return print_calls(w, out);
 }
 

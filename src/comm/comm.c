@@ -11,9 +11,10 @@ enum { SHAPE_BYTES = 64 };
 /* Types that all implementations can add. Other types can be moved, but not reduced. */
 static Status check_reducible(const Comm *c, const char *call, const Tensor *t)
 {
-    if (t->dtype == DTYPE_F32 || t->dtype == DTYPE_BF16 || t->dtype == DTYPE_I32) return OK;
-    return FAIL(ERR_UNSUPPORTED, "%s of group %s: %s cannot be added up; f32, bf16 and i32 can",
-                call, c->name, dtype_name(t->dtype));
+    if (t->dtype <= DTYPE_F16 || t->dtype == DTYPE_I32) return OK;
+    return FAIL(ERR_UNSUPPORTED,
+                "%s of group %s: %s cannot be added up; f32, bf16, f16 and i32 can", call, c->name,
+                dtype_name(t->dtype));
 }
 
 /* Checks that `whole` has `parts` times the elements of `part`, and the same type. */

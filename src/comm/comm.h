@@ -128,7 +128,7 @@ Status comm_duplicate(Comm *c, void *stream, const char *name, Arena *a, Comm **
 Status comm_null(Comm *real, Arena *a, Comm **out);
 Comm *comm_real(Comm *c);
 
-/* t = op over the members' t. f32, bf16, i32. */
+/* t = op over the members' t. f32, bf16, f16, i32. */
 Status comm_all_reduce(Comm *c, const Tensor *t, ReduceOp op);
 /* out = this member's part (one of `size` equal parts) of the sum of all members' in. out may alias
  * that part of in. */

@@ -230,8 +230,8 @@ static Span slice(Span s, size_t first, size_t bytes)
     return (Span){ s.at + first, s.bytes - first < bytes ? s.bytes - first : bytes };
 }
 
-/* acc = acc + v or max(acc, v), element by element. bf16 is widened before and rounded once at the
- * end. */
+/* acc = acc + v or max(acc, v), element by element. Narrow types are widened before and rounded
+ * once at the end. */
 static void combine_f32(float *acc, const float *v, int64_t n, ReduceOp op)
 {
     if (op == REDUCE_SUM) {

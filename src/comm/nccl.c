@@ -191,10 +191,11 @@ static Status copy_to_self(Group *g, const Tensor *in, const Tensor *out)
     return in->data == out->data ? OK : nccl_copy(&g->comm, out->data, in->data, tensor_bytes(in));
 }
 
-/* comm.c lets only these three types through to reductions. */
+/* comm.c lets only these four types through to reductions. */
 static ncclDataType_t type_of(const Tensor *t)
 {
     if (t->dtype == DTYPE_F32) return ncclFloat32;
+    if (t->dtype == DTYPE_F16) return ncclFloat16;
     return t->dtype == DTYPE_BF16 ? ncclBfloat16 : ncclInt32;
 }
 

@@ -12,6 +12,7 @@
 #define CONFIG_CONFIG_H
 
 #include "base/arena.h"
+#include "base/dtype.h"
 #include "base/text.h"
 
 #include <stdbool.h>
@@ -92,7 +93,7 @@ extern const int config_row_count;
 /* The values of CHOICE rows: indexes into their words, in the order of rows.def. */
 enum { BIND_AUTO, BIND_NONE };
 /* run.cpu_isa: CpuIsa (base/cpu.h) */
-enum { COMPUTE_F32, COMPUTE_BF16 };
+enum { COMPUTE_F32, COMPUTE_BF16, COMPUTE_F16 };
 enum { DEVICE_AUTO, DEVICE_CPU, DEVICE_CUDA };
 /* attention.kernel: AttentionKernel (op/attention.h) */
 enum { EXECUTOR_CAPTURED, EXECUTOR_EAGER };
@@ -106,8 +107,11 @@ enum { AUX_SEQUENCE, AUX_BATCH, AUX_GLOBAL };
 enum { BUFFERS_POOLED, BUFFERS_WORST };
 enum { REDUCE_F32, REDUCE_BF16 };
 enum { MOMENTS_F32, MOMENTS_BF16 };
-enum { FORMAT_E4M3, FORMAT_HYBRID };
+enum { KEPT_FP8, KEPT_PLAIN };
+enum { PRODUCTS_ALL, PRODUCTS_DENSE, PRODUCTS_GROUPED };
+enum { FORMAT_E4M3, FORMAT_HYBRID, FORMAT_E2M1, FORMAT_E2M3, FORMAT_E3M2 };
 enum { SCALES_AUTO, SCALES_EXACT, SCALES_POW2 };
+enum { DISPATCH_AUTO, DISPATCH_BF16, DISPATCH_FP8 };
 enum { WGRAD_FP8, WGRAD_BF16 };
 enum { BAD_LINE_FAIL, BAD_LINE_SKIP };
 
@@ -136,6 +140,13 @@ Status config_override(Config *c, Arena *a, const char *assignment);
 /* Checks rules that involve several rows: sizes that must divide, top_k against experts, and so on. */
 Status config_check(const Config *c);
 
+/* run.compute as a type. */
+static inline Dtype config_type(const Config *c)
+{
+    static const Dtype types[] = { DTYPE_F32, DTYPE_BF16, DTYPE_F16 };
+    return types[c->run_compute];
+}
+
 /* Columns of a head that rotary position embedding rotates. */
 int64_t config_rotated(const Config *c);
 
@@ -147,7 +158,7 @@ int64_t config_moe_layers(const Config *c);
 Status config_divides(const char *part_name, int64_t part, const char *whole_name, int64_t whole);
 
 /* ERR_ARG unless a sequence can be cut into two pieces for each of cp ranks. */
-Status config_check_cp(int64_t cp, int64_t sequence);
+Status config_check_cp(const Config *c, int64_t cp);
 
 /* ERR_UNSUPPORTED if an axis of the mesh is larger than the number of ranks. Such settings can be
  * planned but not run. */

@@ -3,6 +3,8 @@
 #include "config/config.h"
 #include "op/kinds.h"
 
+#include <math.h>
+
 /* Searches downward and upward for the nearest divisors, which always exist: 1 and the whole
  * itself. */
 Status config_divides(const char *part_name, int64_t part, const char *whole_name, int64_t whole)
@@ -163,6 +165,9 @@ static Status check_fp8(const Config *c)
     } details[] = {
         { "fp8.format", c->fp8_format != FORMAT_E4M3 },
         { "fp8.scales", c->fp8_scales != SCALES_AUTO },
+        { "fp8.kept", c->fp8_kept != KEPT_FP8 },
+        { "fp8.products", c->fp8_products != PRODUCTS_ALL },
+        { "fp8.dispatch", c->fp8_dispatch != DISPATCH_AUTO },
         { "fp8.layers", c->fp8_layers.n > 0 },
         { "fp8.wgrad", c->fp8_wgrad != WGRAD_FP8 },
     };
@@ -173,6 +178,21 @@ static Status check_fp8(const Config *c)
                     "fp8.recipe=block (or row, tensor), or leave %s out",
                     details[i].name, details[i].name);
     }
+    if (c->fp8_format >= FORMAT_E2M1 && c->fp8_recipe != RECIPE_MX)
+        return FAIL(ERR_ARG,
+                    "fp8.format: 4 and 6 bits need scales of 1 x 32, set fp8.recipe=mx, or "
+                    "fp8.format=e4m3");
+    if (c->fp8_scales == SCALES_EXACT && c->fp8_recipe == RECIPE_MX)
+        return FAIL(ERR_ARG,
+                    "fp8.scales=exact: scales of fp8.recipe=mx are powers of two, leave it "
+                    "auto");
+    bool shifts = c->fp8_recipe == RECIPE_BLOCK && c->fp8_scales != SCALES_EXACT;
+    if (c->fp8_dispatch == DISPATCH_FP8 && (!shifts || c->fp8_products == PRODUCTS_DENSE))
+        return FAIL(
+            ERR_ARG,
+            "fp8.dispatch=fp8 makes columns from rows that are already 8-bit, which only "
+            "scales of blocks that are powers of two allow: set fp8.recipe=block with "
+            "fp8.scales=auto and fp8.products=all (or grouped), or leave fp8.dispatch auto");
     for (int i = 0; i < c->fp8_layers.n; i++) {
         int64_t layers = c->model_layers + c->mtp_layers;
         if (c->fp8_layers.at[i] < layers) continue;
@@ -182,6 +202,23 @@ static Status check_fp8(const Config *c)
                     (long long)layers);
     }
     return OK;
+}
+
+/* An overflow of f16 gradients is an infinity, which skips the step. 8-bit operands have none. */
+static Status check_loss_scale(const Config *c)
+{
+    if (c->run_compute == COMPUTE_F16 && c->fp8_recipe != RECIPE_NONE)
+        return FAIL(ERR_ARG,
+                    "run.compute=f16 skips steps by the infinities in their gradients, and "
+                    "8-bit operands hold none: set run.compute=bf16, or fp8.recipe=none");
+    if (c->run_loss_scale > 0 && c->run_compute != COMPUTE_F16)
+        return FAIL(ERR_ARG, "run.loss_scale is for run.compute=f16: leave it 0");
+    int exponent = 0;
+    if (c->run_loss_scale == 0 || frexp(c->run_loss_scale, &exponent) == 0.5) return OK;
+    return FAIL(ERR_ARG,
+                "run.loss_scale %.15g is not a power of two, as %g is: it would round "
+                "gradients",
+                c->run_loss_scale, ldexp(1, exponent - 1));
 }
 
 /* A kernel that was chosen by name must not silently be replaced by another one. */
@@ -219,9 +256,15 @@ static Status check_optimizer(const Config *c)
 
 /* Each rank gets one piece from the front and one from the back of the sequence, because under a causal
  * mask later pieces cost more. Hence 2 * cp pieces. */
-Status config_check_cp(int64_t cp, int64_t sequence)
+Status config_check_cp(const Config *c, int64_t cp)
 {
-    int64_t pieces = 2 * cp, below = sequence / pieces * pieces, above = below + pieces;
+    if (cp > 1 && c->fp8_attention)
+        return FAIL(ERR_ARG,
+                    "fp8.attention works on whole sequences, and mesh.cp %lld cuts them: set "
+                    "mesh.cp=1 or fp8.attention=false",
+                    (long long)cp);
+    int64_t sequence = c->data_sequence, pieces = 2 * cp, below = sequence / pieces * pieces,
+            above = below + pieces;
     if (cp == 1 || below == sequence) return OK;
     return FAIL(ERR_ARG,
                 "data.sequence %lld is not a multiple of %lld, two pieces for each rank of mesh.cp "
@@ -249,9 +292,10 @@ Status config_check(const Config *c)
     TRY(check_attention(c));
     if (config_moe_layers(c) > 0) TRY(check_moe(c));
     if (c->mesh_ep > 1) TRY(config_divides("mesh.ep", c->mesh_ep, "moe.experts", c->moe_experts));
-    TRY(config_check_cp(c->mesh_cp, c->data_sequence));
+    TRY(config_check_cp(c, c->mesh_cp));
     TRY(check_recompute(c));
     TRY(check_fp8(c));
+    TRY(check_loss_scale(c));
     TRY(check_device(c));
     return check_optimizer(c);
 }

@@ -81,7 +81,9 @@ static Status put_run_members(ToHf *h)
     if (length == NULL) n = stretched_positions(h->json, n);
     TRY(family_put(h->arena, h->json, "max_position_embeddings", json_of_number(n)));
     TRY(family_put(h->arena, h->json, "torch_dtype",
-                   json_of_text(h->dtype == DTYPE_BF16 ? "bfloat16" : "float32")));
+                   json_of_text(h->dtype == DTYPE_BF16  ? "bfloat16"
+                                : h->dtype == DTYPE_F16 ? "float16"
+                                                        : "float32")));
     return put_end_tokens(h);
 }
 
@@ -525,7 +527,7 @@ Status convert_to_hf(const ConvertToHf *o, Arena *a, Text *said)
     ToHf h = { .o = o, .arena = a, .dtype = o->dtype };
     TRY(out_folder(&h.out, o->out));
     Status s = read_run_config(&h);
-    if (o->dtype < 0) h.dtype = h.config.run_compute == COMPUTE_BF16 ? DTYPE_BF16 : DTYPE_F32;
+    if (o->dtype < 0) h.dtype = config_type(&h.config);
     if (s == OK) s = write_hf_folder(&h);
     if (s != OK) return s;
     TRY(text_printf(said, "%s: %s, %" PRId64 " tensors in %d files\n", o->out, h.family->type,

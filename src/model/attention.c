@@ -12,7 +12,6 @@
  * block costs what a rank's own causal half does. The sums o and dq over blocks are f32.
  */
 #include "model/attention.h"
-#include "model/recipe.h"
 
 #include "op/attention.h"
 #include "op/bias.h"
@@ -43,7 +42,7 @@ static ParamRole bias_of(ParamRole role)
 }
 
 /* y = W x + b + residual (optional) */
-static Status project_plus_bias(LayerRun *r, Tensor x, ParamRole role, Tensor residual, Tensor y)
+static Status project_plus_bias(LayerRun *r, Operand x, ParamRole role, Tensor residual, Tensor y)
 {
     ParamRole bias = bias_of(role);
     Tensor b = bias == ROLE_COUNT ? (Tensor){ 0 } : r->weights->w[bias].data;
@@ -51,35 +50,33 @@ static Status project_plus_bias(LayerRun *r, Tensor x, ParamRole role, Tensor re
     return b.data == NULL ? OK : bias_fwd(r->ex, (BiasFwd){ .x = y, .b = b, .y = y });
 }
 
-Status attention_project(LayerRun *r, Tensor x, ParamRole role, Arena *arena, Tensor *out)
+Status attention_project(LayerRun *r, Operand x, ParamRole role, Arena *arena, Tensor *out)
 {
-    TRY(tensor_new2(arena, r->spec->act, x.dim[0], r->weights->w[role].data.dim[0], out));
+    TRY(tensor_new2(arena, r->spec->act, x.data.dim[0], r->weights->w[role].data.dim[0], out));
     return project_plus_bias(r, x, role, (Tensor){ 0 }, *out);
 }
 
-Status attention_project_backward(LayerRun *r, Tensor dy, ParamRole role, Tensor residual,
-                                  Tensor dx)
-{
-    return recipe_backward_input(r, role, dy, residual, dx);
-}
-
-Status attention_project_weight(LayerRun *r, Tensor dy, Tensor x, ParamRole role)
+Status attention_project_weight(LayerRun *r, Tensor dy, Operand dy_columns, Operand x,
+                                ParamRole role)
 {
     ParamRole bias = bias_of(role);
     Tensor db = bias == ROLE_COUNT ? (Tensor){ 0 } : r->weights->dw[bias];
-    TRY(bias_bwd(r->ex, (BiasBwd){ .dy = dy, .db = db }));
-    return recipe_backward_weight(r, role, dy, x);
+    if (dy.data != NULL) TRY(bias_bwd(r->ex, (BiasBwd){ .dy = dy, .db = db }));
+    return recipe_backward_weight(r, role, dy_columns, x);
 }
 
 Status attention_norm(LayerRun *r, ParamRole role, int64_t col, const NormState *n)
 {
     const AttentionState *s = r->state;
-    return rmsnorm_fwd(r->ex, (RmsnormFwd){ .x = s->a,
-                                            .w = r->weights->w[role].data,
-                                            .y = n->y,
-                                            .rstd = n->rstd,
-                                            .x_col = col,
-                                            .eps = attention_spec(r)->norm_eps });
+    const ParamRole reader = role == ROLE_Q_NORM ? ROLE_Q_B : ROLE_KV_B;
+    return rmsnorm_fwd(r->ex,
+                       (RmsnormFwd){ .x = s->a,
+                                     .w = r->weights->w[role].data,
+                                     .y = n->y.x,
+                                     .rstd = n->rstd,
+                                     .x_col = col,
+                                     .eps = attention_spec(r)->norm_eps,
+                                     .quant = recipe_output(r, reader, SIDE_FORWARD, &n->y) });
 }
 
 Status attention_norm_backward(LayerRun *r, ParamRole role, int64_t col, const NormState *n,
@@ -90,7 +87,7 @@ Status attention_norm_backward(LayerRun *r, ParamRole role, int64_t col, const N
                                             .x = s->a,
                                             .w = r->weights->w[role].data,
                                             .rstd = n->rstd,
-                                            .dx = s->da,
+                                            .dx = s->da.x,
                                             .dw = r->weights->dw[role],
                                             .x_col = col });
 }
@@ -144,10 +141,16 @@ static Status attention_params(const ModelSpec *s, const LayerSpec *l, ParamList
 
 /* Queries, keys and values. */
 
+/* Projections that backward makes a second time read rows of y again. */
+static NormUse norm_use(const LayerRun *r)
+{
+    return (NormUse){ .role = ROLE_A, .plain = layer_arena(r, RECOMPUTE_ATTN_UP) == r->ring };
+}
+
 static Status qkv_forward(LayerRun *r)
 {
     AttentionState *s = r->state;
-    TRY(layer_norm_forward(r, &s->norm));
+    TRY(layer_norm_forward(r, &s->norm, norm_use(r)));
     return kind_of(attention_spec(r))->forward(r);
 }
 
@@ -164,7 +167,7 @@ static Status qkv_backward_input(LayerRun *r)
 static Status qkv_backward_weight(LayerRun *r)
 {
     const AttentionState *s = r->state;
-    TRY(attention_project_weight(r, s->da, s->norm.y, ROLE_A));
+    TRY(attention_project_weight(r, s->da.x, s->da.columns, s->norm.y.columns, ROLE_A));
     return kind_of(attention_spec(r))->backward_weight(r);
 }
 
@@ -243,6 +246,7 @@ static Status attend_block(LayerRun *r, int64_t block, Tensor sum)
                           .scale = a->scale,
                           .pieces = sequence_pieces(r, block),
                           .kernel = a->kernel,
+                          .e4m3 = r->spec->recipe.attention,
                           .window = a->window,
                           .chunk = a->chunk };
     if (block > 0) {
@@ -287,7 +291,9 @@ static Status core_forward(LayerRun *r)
     for (int64_t block = 0; block < blocks_of(r); block++) TRY(attend_block(r, block, sum));
     if (a->sinks) TRY(sinks_forward(r));
     if (r->recomputing) return OK;
-    return project_plus_bias(r, s->o, ROLE_O, r->h, r->h_out);
+    Activation o;
+    TRY(recipe_operands(r, ROLE_O, SIDE_FORWARD, s->o, r->scratch, NULL, &o));
+    return project_plus_bias(r, o.rows, ROLE_O, r->h, r->h_out);
 }
 
 /* Makes a block's dk and dv from this rank's queries, and adds the block's part to dq_sum. With the
@@ -331,10 +337,13 @@ static Status core_backward_input(LayerRun *r)
     bool over_ranks = attention_over_ranks(r);
     int64_t n = r->tokens, blocks = blocks_of(r);
     Tensor d_o, dq_sum;
-    TRY(layer_norm_recompute(r, &s->norm));
+    Activation dout;
+    TRY(layer_norm_recompute(r, &s->norm, norm_use(r)));
     TRY(kind->recompute(r));
     TRY(tensor_new2(r->scratch, r->spec->act, n, tensor_cols(&s->o), &d_o));
-    TRY(attention_project_backward(r, r->dh_out, ROLE_O, (Tensor){ 0 }, d_o));
+    TRY(recipe_operands(r, ROLE_O, SIDE_GRADIENT, r->dh_out, r->scratch, r->ring, &dout));
+    s->dout = dout.columns;
+    TRY(recipe_backward_input(r, ROLE_O, dout.rows, (Tensor){ 0 }, d_o));
     if (attention_spec(r)->sinks) TRY(sinks_backward(r, d_o));
     TRY(tensor_new2(r->ring, r->spec->act, n, tensor_cols(&s->q), &s->dq));
     TRY(over_ranks ? kind->open_backward(r) : attention_new_kv(r, r->ring, &s->dk, &s->dv));
@@ -349,7 +358,9 @@ static Status core_backward_input(LayerRun *r)
 static Status core_backward_weight(LayerRun *r)
 {
     const AttentionState *s = r->state;
-    return attention_project_weight(r, r->dh_out, s->o, ROLE_O);
+    Activation o;
+    TRY(recipe_operands(r, ROLE_O, SIDE_FORWARD, s->o, NULL, r->scratch, &o));
+    return attention_project_weight(r, r->dh_out, s->dout, o.columns, ROLE_O);
 }
 
 static const Phase phases[] = {

@@ -9,7 +9,7 @@
 #ifndef MODEL_ATTENTION_H
 #define MODEL_ATTENTION_H
 
-#include "model/layer.h"
+#include "model/norm.h"
 
 /* Forward's tensors live in keep, or in ring where backward recomputes them. Gradients live in
  * ring. */
@@ -20,11 +20,12 @@ typedef struct AttentionState {
     Tensor q, k, v; /* (N, heads * width); k, v of block 0, or of mla's current block over ranks */
     Tensor o, lse;  /* lse: (B, H, T, 1) */
     Tensor dq, dk, dv; /* core makes them, qkv reads them; dk, dv of the current block */
-    Tensor da; /* gradient of a: qkv's backward_input makes it, its backward_weight reads it */
+    Activation da; /* gradient of a: qkv's backward_input makes it, its backward_weight reads it */
+    Operand dout;  /* ring, backward: columns of dh_out */
     union {
         struct {
-            Tensor dq_raw, dkv_raw; /* gradients before rope, like da */
-            Tensor kv;              /* over ranks: a block's W_KVB product, before rope splits it */
+            Activation dq_raw, dkv_raw; /* gradients before rope, like da */
+            Tensor kv; /* over ranks: a block's W_KVB product, before rope splits it */
             /* For each context rank (N, kv_rank) normalised latents, then (N, rope) rotated keys.
              * dlatents has the same layout. After kv_gather's backward this rank's part of it is
              * the sum over all ranks. */
@@ -42,7 +43,7 @@ typedef struct AttentionState {
 /* A kind of attention: how it makes q, k and v from y, and takes their gradients back to y. */
 typedef struct AttentionKindDesc {
     Status (*params)(const ModelSpec *s, const LayerSpec *l, ParamList *out);
-    /* Makes q, k and v from s->norm.y. Over ranks mla makes k and v later, block by block. */
+    /* Makes q, k and v from the rows of s->norm.y. Over ranks mla makes k and v later, block by block. */
     PhaseFn *forward;
     /* In backward: makes in the ring what forward did not keep. */
     PhaseFn *recompute;
@@ -83,12 +84,11 @@ Status attention_param(ParamList *out, const LayerSpec *l, ParamRole role, int64
 Status attention_bias(ParamList *out, const LayerSpec *l, ParamRole role, int64_t n,
                       const char *name);
 
-/* out = W x + b in `arena`;  dx = W^T dy + residual (optional);  dW += dy^T x, db += dy summed up.
- * b: if the model has one. */
-Status attention_project(LayerRun *r, Tensor x, ParamRole role, Arena *arena, Tensor *out);
-Status attention_project_backward(LayerRun *r, Tensor dy, ParamRole role, Tensor residual,
-                                  Tensor dx);
-Status attention_project_weight(LayerRun *r, Tensor dy, Tensor x, ParamRole role);
+/* out = W x + b in `arena`, from rows of x;  dW += dy^T x from columns, db += dy summed up. b: if the
+ * model has one; only then dy is read. */
+Status attention_project(LayerRun *r, Operand x, ParamRole role, Arena *arena, Tensor *out);
+Status attention_project_weight(LayerRun *r, Tensor dy, Operand dy_columns, Operand x,
+                                ParamRole role);
 
 /* n->y = the norm of a window of s->a that begins at column col, head by head (op/rmsnorm.h). The
  * backward writes the gradient into the same window of s->da. */

@@ -82,27 +82,27 @@ static Status norm_heads(LayerRun *r, ParamRole role, int64_t col, int64_t heads
     const AttentionSpec *a = attention_spec(r);
     int64_t n = r->tokens, rows = a->qk_norm == QK_NORM_WIDTH ? 1 : heads;
     TRY(tensor_new2(arena, DTYPE_F32, n, rows, &norm->rstd));
-    TRY(tensor_new2(r->scratch, r->spec->act, n, heads * a->head, &norm->y));
+    TRY(tensor_new2(r->scratch, r->spec->act, n, heads * a->head, &norm->y.x));
     return attention_norm(r, role, col, norm);
 }
 
 /* Makes q, k and v in `arena`, from normalised heads if the spec has a norm. Backward of the norm
  * reads s->a, so s->a then lives in `arena`, too. */
-static Status make_qkv(LayerRun *r, Arena *arena)
+static Status make_qkv(LayerRun *r, Operand y, Arena *arena)
 {
     const AttentionSpec *a = attention_spec(r);
     AttentionState *s = r->state;
     bool norm = a->qk_norm != QK_NORM_NONE;
     TRY(alloc_qkv(r, arena));
-    TRY(attention_project(r, s->norm.y, ROLE_A, norm ? arena : r->scratch, &s->a));
+    TRY(attention_project(r, y, ROLE_A, norm ? arena : r->scratch, &s->a));
     if (norm) {
         int64_t k_col = a->heads * a->head;
         TRY(norm_heads(r, ROLE_Q_NORM, 0, a->heads, arena, &s->q_norm));
         TRY(norm_heads(r, ROLE_KV_NORM, k_col, a->kv_heads, arena, &s->kv_norm));
     }
     return rope_gqa_fwd(r->ex, (RopeGqaFwd){ .qkv = s->a,
-                                             .q = s->q_norm.y,
-                                             .k = s->kv_norm.y,
+                                             .q = s->q_norm.y.x,
+                                             .k = s->kv_norm.y.x,
                                              .pos = r->batch->pos,
                                              .cos = r->rope.cos,
                                              .sin = r->rope.sin,
@@ -112,11 +112,19 @@ static Status make_qkv(LayerRun *r, Arena *arena)
                                              .dims = rope_dims(a) });
 }
 
-static Status gqa_forward(LayerRun *r) { return make_qkv(r, layer_arena(r, RECOMPUTE_ATTN_UP)); }
+static Status gqa_forward(LayerRun *r)
+{
+    const AttentionState *s = r->state;
+    return make_qkv(r, s->norm.y.rows, layer_arena(r, RECOMPUTE_ATTN_UP));
+}
 
 static Status gqa_recompute(LayerRun *r)
 {
-    return layer_arena(r, RECOMPUTE_ATTN_UP) == r->ring ? make_qkv(r, r->ring) : OK;
+    const AttentionState *s = r->state;
+    Activation y;
+    if (layer_arena(r, RECOMPUTE_ATTN_UP) != r->ring) return OK;
+    TRY(recipe_operands(r, ROLE_A, SIDE_FORWARD, s->norm.y.x, r->scratch, NULL, &y));
+    return make_qkv(r, y.rows, r->ring);
 }
 
 /* Blocks alternate between two buffers: one receives while the other's block is sent on. */
@@ -171,14 +179,21 @@ static Status gqa_backward(LayerRun *r, Tensor dy)
                         .cos = r->rope.cos,
                         .sin = r->rope.sin,
                         .dims = rope_dims(a) };
-    TRY(tensor_new2(r->ring, r->spec->act, n, q + 2 * k, &s->da));
-    rope.dqkv = s->da;
+    const bool bias = r->weights->w[ROLE_A_BIAS].data.data != NULL;
+    TRY(recipe_new(
+        r, ROLE_A, SIDE_GRADIENT, n, q + 2 * k,
+        (ActivationArenas){
+            .x = r->ring, .rows = r->scratch, .columns = r->ring, .plain = norm || bias },
+        &s->da));
+    rope.dqkv = s->da.x;
+    if (!norm) rope.quant = recipe_output(r, ROLE_A, SIDE_GRADIENT, &s->da);
     if (norm) TRY(tensor_new2(r->scratch, r->spec->act, n, q, &rope.dq));
     if (norm) TRY(tensor_new2(r->scratch, r->spec->act, n, k, &rope.dk));
     TRY(rope_gqa_bwd(r->ex, rope));
     if (norm) TRY(attention_norm_backward(r, ROLE_Q_NORM, 0, &s->q_norm, rope.dq));
     if (norm) TRY(attention_norm_backward(r, ROLE_KV_NORM, q, &s->kv_norm, rope.dk));
-    return attention_project_backward(r, s->da, ROLE_A, (Tensor){ 0 }, dy);
+    if (norm) TRY(recipe_quantise(r, ROLE_A, SIDE_GRADIENT, &s->da));
+    return recipe_backward_input(r, ROLE_A, s->da.rows, (Tensor){ 0 }, dy);
 }
 
 const AttentionKindDesc attention_gqa = {

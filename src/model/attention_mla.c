@@ -18,8 +18,6 @@
  * are scattered.
  */
 #include "model/attention.h"
-#include "model/recipe.h"
-#include "op/linear.h"
 #include "op/rope.h"
 
 static Status mla_params(const ModelSpec *s, const LayerSpec *l, ParamList *out)
@@ -38,6 +36,11 @@ static Status mla_params(const ModelSpec *s, const LayerSpec *l, ParamList *out)
     }
     TRY(attention_param(out, l, ROLE_KV_NORM, 0, a->kv_rank, "kv_a_layernorm"));
     return attention_param(out, l, ROLE_KV_B, a->heads * (a->nope + a->v), a->kv_rank, "kv_b_proj");
+}
+
+static ParamRole query_role(const LayerRun *r)
+{
+    return attention_spec(r)->q_rank > 0 ? ROLE_Q_B : ROLE_Q;
 }
 
 /* Columns of a = [q_a |] kv_a | k_rope. */
@@ -82,20 +85,24 @@ static Part part_of(const LayerRun *r, const Tensor *all, int64_t block)
 
 /* Forward. */
 
+/* One latent of `cols` columns, which the product with `role` reads. Over ranks the latent of keys
+ * and values is not made here. */
+static Status norm_latent(LayerRun *r, ParamRole norm, ParamRole role, int64_t col, int64_t cols,
+                          ActivationArenas at, NormState *n)
+{
+    TRY(recipe_new(r, role, SIDE_FORWARD, r->tokens, cols, at, &n->y));
+    return attention_norm(r, norm, col, n);
+}
+
 /* Normalises the query's latent, and that of keys and values. Where ranks share the latter,
  * own_latents normalises it. */
-static Status norm_latents(LayerRun *r, Arena *arena)
+static Status norm_latents(LayerRun *r, ActivationArenas at)
 {
     const AttentionSpec *a = attention_spec(r);
     AttentionState *s = r->state;
-    int64_t n = r->tokens;
-    if (a->q_rank > 0) {
-        TRY(tensor_new2(arena, r->spec->act, n, a->q_rank, &s->q_norm.y));
-        TRY(attention_norm(r, ROLE_Q_NORM, 0, &s->q_norm));
-    }
+    if (a->q_rank > 0) TRY(norm_latent(r, ROLE_Q_NORM, ROLE_Q_B, 0, a->q_rank, at, &s->q_norm));
     if (attention_over_ranks(r)) return OK;
-    TRY(tensor_new2(arena, r->spec->act, n, a->kv_rank, &s->kv_norm.y));
-    return attention_norm(r, ROLE_KV_NORM, kv_col(a), &s->kv_norm);
+    return norm_latent(r, ROLE_KV_NORM, ROLE_KV_B, kv_col(a), a->kv_rank, at, &s->kv_norm);
 }
 
 /* Takes memory for all ranks' latents and writes this rank's. */
@@ -106,7 +113,7 @@ static Status own_latents(LayerRun *r, Arena *arena)
     int64_t rows = r->spec->ranks.cp * r->tokens;
     TRY(tensor_new2(arena, r->spec->act, rows, a->kv_rank + a->rope, &s->mla.latents));
     Part own = part_of(r, &s->mla.latents, 0);
-    s->kv_norm.y = own.latent;
+    s->kv_norm.y.x = own.latent;
     TRY(attention_norm(r, ROLE_KV_NORM, kv_col(a), &s->kv_norm));
     return rope_mla_fwd(r->ex, (RopeMlaFwd){ .q = s->a,
                                              .pos = r->batch->pos,
@@ -124,8 +131,9 @@ static Status mla_gather(LayerRun *r)
     return layer_collect(r, COMM_ALL_GATHER, own.whole, s->mla.latents);
 }
 
-/* Makes q, k and v of the latents; over ranks q alone. */
-static Status project_up(LayerRun *r, Arena *arena)
+/* Makes q, k and v of the latents; over ranks q alone. q_in, kv_in: rows of what they are projected
+ * from. */
+static Status project_up(LayerRun *r, Operand q_in, Operand kv_in, Arena *arena)
 {
     const AttentionSpec *a = attention_spec(r);
     AttentionState *s = r->state;
@@ -135,39 +143,63 @@ static Status project_up(LayerRun *r, Arena *arena)
                         .sin = r->rope.sin,
                         .q_out = s->q,
                         .dims = rope_dims(a, rope_col(a)) };
-    TRY(a->q_rank > 0 ? attention_project(r, s->q_norm.y, ROLE_Q_B, r->scratch, &rope.q)
-                      : attention_project(r, s->norm.y, ROLE_Q, r->scratch, &rope.q));
+    TRY(attention_project(r, q_in, query_role(r), r->scratch, &rope.q));
     if (attention_over_ranks(r)) return rope_mla_fwd(r->ex, rope);
     TRY(attention_new_kv(r, arena, &s->k, &s->v));
-    TRY(attention_project(r, s->kv_norm.y, ROLE_KV_B, r->scratch, &rope.kv));
+    TRY(attention_project(r, kv_in, ROLE_KV_B, r->scratch, &rope.kv));
     rope.k_rope = s->a;
     rope.k_out = s->k;
     rope.v_out = s->v;
     return rope_mla_fwd(r->ex, rope);
 }
 
+/* What queries are projected from: their latent, or y. */
+static const NormState *query_input(const LayerRun *r)
+{
+    const AttentionState *s = r->state;
+    return attention_spec(r)->q_rank > 0 ? &s->q_norm : &s->norm;
+}
+
+/* The rows were in scratch in forward. */
+static Status project_up_again(LayerRun *r)
+{
+    const AttentionState *s = r->state;
+    ParamRole role = query_role(r);
+    Activation q, kv = { 0 };
+    TRY(recipe_operands(r, role, SIDE_FORWARD, query_input(r)->y.x, r->scratch, NULL, &q));
+    if (!attention_over_ranks(r))
+        TRY(recipe_operands(r, ROLE_KV_B, SIDE_FORWARD, s->kv_norm.y.x, r->scratch, NULL, &kv));
+    return project_up(r, q.rows, kv.rows, r->ring);
+}
+
 static Status mla_forward(LayerRun *r)
 {
     AttentionState *s = r->state;
     int64_t n = r->tokens;
-    TRY(attention_project(r, s->norm.y, ROLE_A, r->keep, &s->a));
+    Arena *up = layer_arena(r, RECOMPUTE_ATTN_UP);
+    TRY(attention_project(r, s->norm.y.rows, ROLE_A, r->keep, &s->a));
     TRY(tensor_new2(r->keep, DTYPE_F32, n, 1, &s->kv_norm.rstd));
     TRY(tensor_new2(r->keep, DTYPE_F32, n, 1, &s->q_norm.rstd));
-    TRY(norm_latents(r, layer_arena(r, RECOMPUTE_NORM)));
+    TRY(norm_latents(r, (ActivationArenas){ .x = layer_arena(r, RECOMPUTE_NORM),
+                                            .rows = r->scratch,
+                                            .columns = recipe_keeps(r, RECOMPUTE_NORM),
+                                            .plain = up == r->ring }));
     if (attention_over_ranks(r)) TRY(own_latents(r, layer_arena(r, RECOMPUTE_EXCHANGE)));
-    return project_up(r, layer_arena(r, RECOMPUTE_ATTN_UP));
+    return project_up(r, query_input(r)->y.rows, s->kv_norm.y.rows, up);
 }
 
 /* Each piece only if forward put it into the ring. The order is forward's, because each reads what
  * the one before made. */
 static Status mla_recompute(LayerRun *r)
 {
-    if (layer_arena(r, RECOMPUTE_NORM) == r->ring) TRY(norm_latents(r, r->ring));
+    bool up = layer_arena(r, RECOMPUTE_ATTN_UP) == r->ring;
+    if (layer_arena(r, RECOMPUTE_NORM) == r->ring)
+        TRY(norm_latents(r, (ActivationArenas){ .x = r->ring, .columns = r->ring, .plain = up }));
     if (attention_over_ranks(r) && layer_arena(r, RECOMPUTE_EXCHANGE) == r->ring) {
         TRY(own_latents(r, r->ring));
         TRY(mla_gather(r));
     }
-    return layer_arena(r, RECOMPUTE_ATTN_UP) == r->ring ? project_up(r, r->ring) : OK;
+    return up ? project_up_again(r) : OK;
 }
 
 /* Takes memory for one block's keys and values. All blocks use it, one after the other. */
@@ -186,9 +218,11 @@ static Status mla_block(LayerRun *r, int64_t block, Tensor *k, Tensor *v)
 {
     const AttentionState *s = r->state;
     Part part = part_of(r, &s->mla.latents, block);
+    Activation latent;
     *k = s->k;
     *v = s->v;
-    TRY(recipe_forward(r, ROLE_KV_B, part.latent, (Tensor){ 0 }, s->mla.kv));
+    TRY(recipe_operands(r, ROLE_KV_B, SIDE_FORWARD, part.latent, r->scratch, NULL, &latent));
+    TRY(recipe_forward(r, ROLE_KV_B, latent.rows, (Tensor){ 0 }, s->mla.kv));
     return rope_mla_fwd(r->ex, (RopeMlaFwd){ .kv = s->mla.kv,
                                              .k_rope = part.key,
                                              .cos = r->rope.cos,
@@ -207,7 +241,7 @@ static Status mla_open_backward(LayerRun *r)
     int64_t rows = r->spec->ranks.cp * r->tokens;
     TRY(attention_new_kv(r, r->ring, &s->dk, &s->dv));
     TRY(alloc_block(r, r->ring));
-    s->mla.dkv_raw = s->mla.kv; /* kv is read before its gradient overwrites it */
+    s->mla.dkv_raw.x = s->mla.kv; /* kv is read before its gradient overwrites it */
     return tensor_new2(r->ring, r->spec->act, rows, a->kv_rank + a->rope, &s->mla.dlatents);
 }
 
@@ -215,18 +249,22 @@ static Status mla_open_backward(LayerRun *r)
  * the weights is made now, too, because the block is gone later. */
 static Status mla_block_backward(LayerRun *r, int64_t block)
 {
-    const AttentionState *s = r->state;
+    AttentionState *s = r->state;
     Part part = part_of(r, &s->mla.latents, block), gradient = part_of(r, &s->mla.dlatents, block);
+    Activation *dkv = &s->mla.dkv_raw, latent;
     TRY(rope_mla_bwd(r->ex, (RopeMlaBwd){ .dk_out = s->dk,
                                           .dv_out = s->dv,
                                           .cos = r->rope.cos,
                                           .sin = r->rope.sin,
-                                          .dkv = s->mla.dkv_raw,
+                                          .dkv = dkv->x,
                                           .dk_rope = gradient.key,
                                           .dims = rope_dims(attention_spec(r), 0) }));
-    TRY(attention_project_backward(r, s->mla.dkv_raw, ROLE_KV_B, (Tensor){ 0 }, gradient.latent));
+    TRY(recipe_operands(r, ROLE_KV_B, SIDE_GRADIENT, dkv->x, r->scratch,
+                        block == 0 ? r->ring : r->scratch, dkv));
+    TRY(recipe_backward_input(r, ROLE_KV_B, dkv->rows, (Tensor){ 0 }, gradient.latent));
     if (block == 0) return OK;
-    return attention_project_weight(r, s->mla.dkv_raw, part.latent, ROLE_KV_B);
+    TRY(recipe_operands(r, ROLE_KV_B, SIDE_FORWARD, part.latent, NULL, r->scratch, &latent));
+    return recipe_backward_weight(r, ROLE_KV_B, dkv->columns, latent.columns);
 }
 
 /* Sums the gradients that all ranks made of this rank's latents. The result overwrites this rank's
@@ -241,7 +279,7 @@ static Status mla_gather_backward(LayerRun *r)
 /* The backward of project_up: gradients of q and kv before rope, of the shared key (into da) and of
  * the latent. Over ranks mla_block_backward did kv; q and the shared key, which was rotated by
  * itself, remain. */
-static Status project_up_backward(LayerRun *r, Tensor *dlatent)
+static Status project_up_backward(LayerRun *r, ActivationArenas at, Tensor *dlatent)
 {
     const AttentionSpec *a = attention_spec(r);
     AttentionState *s = r->state;
@@ -250,25 +288,29 @@ static Status project_up_backward(LayerRun *r, Tensor *dlatent)
                         .pos = r->batch->pos,
                         .cos = r->rope.cos,
                         .sin = r->rope.sin,
-                        .dq = s->mla.dq_raw,
+                        .dq = s->mla.dq_raw.x,
+                        .dq_quant = recipe_output(r, query_role(r), SIDE_GRADIENT, &s->mla.dq_raw),
                         .dims = rope_dims(a, rope_col(a)) };
     if (attention_over_ranks(r)) {
         Part own = part_of(r, &s->mla.dlatents, 0);
         *dlatent = own.latent;
         TRY(rope_mla_bwd(r->ex, rope));
         rope.dq_out = own.key;
-        rope.dq = s->da;
+        rope.dq = s->da.x;
+        rope.dq_quant = (QuantOut){ 0 };
         rope.dims = key_dims(a);
         return rope_mla_bwd(r->ex, rope);
     }
-    TRY(tensor_new2(r->ring, r->spec->act, n, a->heads * (a->nope + a->v), &s->mla.dkv_raw));
+    Activation *dkv = &s->mla.dkv_raw;
+    TRY(recipe_new(r, ROLE_KV_B, SIDE_GRADIENT, n, a->heads * (a->nope + a->v), at, dkv));
     rope.dk_out = s->dk;
     rope.dv_out = s->dv;
-    rope.dkv = s->mla.dkv_raw;
-    rope.dk_rope = s->da;
+    rope.dkv = dkv->x;
+    rope.dkv_quant = recipe_output(r, ROLE_KV_B, SIDE_GRADIENT, dkv);
+    rope.dk_rope = s->da.x;
     TRY(rope_mla_bwd(r->ex, rope));
     TRY(tensor_new2(r->scratch, r->spec->act, n, a->kv_rank, dlatent));
-    return attention_project_backward(r, s->mla.dkv_raw, ROLE_KV_B, (Tensor){ 0 }, *dlatent);
+    return recipe_backward_input(r, ROLE_KV_B, dkv->rows, (Tensor){ 0 }, *dlatent);
 }
 
 /* da collects the gradients of all parts of a: q_a and kv_a from their norms, k_rope from rope. One
@@ -277,29 +319,33 @@ static Status mla_backward(LayerRun *r, Tensor dy)
 {
     const AttentionSpec *a = attention_spec(r);
     AttentionState *s = r->state;
+    const ActivationArenas at = { .x = r->ring, .rows = r->scratch, .columns = r->ring };
+    const Tensor none = { 0 };
     int64_t n = r->tokens;
-    Tensor none = { 0 }, dlatent;
-    TRY(tensor_new2(r->ring, r->spec->act, n, tensor_cols(&s->q), &s->mla.dq_raw));
-    TRY(tensor_new2(r->ring, r->spec->act, n, tensor_cols(&s->a), &s->da));
-    TRY(project_up_backward(r, &dlatent));
+    bool latent = a->q_rank > 0;
+    ParamRole role = query_role(r);
+    Activation *dq = &s->mla.dq_raw;
+    Tensor dlatent;
+    TRY(recipe_new(r, role, SIDE_GRADIENT, n, tensor_cols(&s->q), at, dq));
+    TRY(tensor_new2(r->ring, r->spec->act, n, tensor_cols(&s->a), &s->da.x));
+    TRY(project_up_backward(r, at, &dlatent));
     TRY(attention_norm_backward(r, ROLE_KV_NORM, kv_col(a), &s->kv_norm, dlatent));
-    if (a->q_rank > 0) {
-        TRY(tensor_new2(r->scratch, r->spec->act, n, a->q_rank, &dlatent));
-        TRY(attention_project_backward(r, s->mla.dq_raw, ROLE_Q_B, none, dlatent));
-        TRY(attention_norm_backward(r, ROLE_Q_NORM, 0, &s->q_norm, dlatent));
-        return attention_project_backward(r, s->da, ROLE_A, none, dy);
-    }
-    TRY(attention_project_backward(r, s->mla.dq_raw, ROLE_Q, none, dy));
-    return attention_project_backward(r, s->da, ROLE_A, dy, dy);
+    if (latent) TRY(tensor_new2(r->scratch, r->spec->act, n, a->q_rank, &dlatent));
+    TRY(recipe_backward_input(r, role, dq->rows, none, latent ? dlatent : dy));
+    if (latent) TRY(attention_norm_backward(r, ROLE_Q_NORM, 0, &s->q_norm, dlatent));
+    TRY(recipe_operands(r, ROLE_A, SIDE_GRADIENT, s->da.x, r->scratch, r->ring, &s->da));
+    return recipe_backward_input(r, ROLE_A, s->da.rows, latent ? none : dy, dy);
 }
 
 static Status mla_backward_weight(LayerRun *r)
 {
     const AttentionState *s = r->state;
-    bool latent = attention_spec(r)->q_rank > 0;
-    TRY(attention_project_weight(r, s->mla.dkv_raw, s->kv_norm.y, ROLE_KV_B));
-    return latent ? attention_project_weight(r, s->mla.dq_raw, s->q_norm.y, ROLE_Q_B)
-                  : attention_project_weight(r, s->mla.dq_raw, s->norm.y, ROLE_Q);
+    ParamRole role = query_role(r);
+    Activation kv = s->kv_norm.y;
+    if (attention_over_ranks(r))
+        TRY(recipe_operands(r, ROLE_KV_B, SIDE_FORWARD, kv.x, NULL, r->scratch, &kv));
+    TRY(recipe_backward_weight(r, ROLE_KV_B, s->mla.dkv_raw.columns, kv.columns));
+    return recipe_backward_weight(r, role, s->mla.dq_raw.columns, query_input(r)->y.columns);
 }
 
 const AttentionKindDesc attention_mla = {

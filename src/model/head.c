@@ -7,7 +7,7 @@
  * serves the modules of multi-token prediction (next.c).
  */
 #include "op/head.h"
-#include "model/layer.h"
+#include "model/norm.h"
 #include "op/linear.h"
 
 typedef struct HeadState {
@@ -58,15 +58,15 @@ static Status head_forward(LayerRun *r)
 {
     HeadState *s = r->state;
     int64_t n = r->tokens;
-    TRY(layer_norm_forward(r, &s->norm));
+    TRY(layer_norm_forward(r, &s->norm, (NormUse){ .role = ROLE_NORM, .plain = true }));
     if (r->head.logits.data != NULL) {
         int64_t rows = r->head.logits.dim[0];
-        return linear_fwd(r->ex,
-                          (LinearFwd){ .x = operand_plain(tensor_rows(&s->norm.y, n - rows, rows)),
-                                       .w = r->weights->w[ROLE_HEAD],
-                                       .y = r->head.logits });
+        return linear_fwd(
+            r->ex, (LinearFwd){ .x = operand_plain(tensor_rows(&s->norm.y.x, n - rows, rows)),
+                                .w = r->weights->w[ROLE_HEAD],
+                                .y = r->head.logits });
     }
-    return layer_loss(r, r->layer->depth, s->norm.y, &s->dy);
+    return layer_loss(r, r->layer->depth, s->norm.y.x, &s->dy);
 }
 
 /* dy was made by the loss in forward, so only the norm is left. */

@@ -1,10 +1,8 @@
-/* layer: the table of layers, the step's inputs and record, and what several kinds share: the norm,
- * the SwiGLU MLP, the pool of rows. What one kind alone does is in its own file; the engine that
- * calls phases is train/run_layers.c. */
+/* layer: the table of layers, the step's inputs and record, and the pool of rows. What one kind
+ * alone does is in its own file; the engine that calls phases is train/run_layers.c. */
 #include "model/layer.h"
 
 #include "op/exchange.h"
-#include "op/rmsnorm.h"
 
 #include <assert.h>
 #include <math.h>
@@ -62,10 +60,11 @@ Status record_make(Arena *a, const ModelSpec *s, int64_t domains, Record *out)
 
 void pool_need_add(PoolNeed *sum, const PoolNeed *more)
 {
-    assert(sum->row_bytes == 0 || more->row_bytes == 0 || sum->row_bytes == more->row_bytes);
-    sum->balanced += more->balanced;
-    sum->most += more->most;
-    if (more->row_bytes > 0) sum->row_bytes = more->row_bytes;
+    double balanced = sum->balanced + more->balanced, most = sum->most + more->most;
+    assert(sum->cols == 0 || more->cols == 0 ||
+           (sum->cols == more->cols && sum->kind == more->kind && sum->type == more->type));
+    if (more->cols > 0) *sum = *more;
+    sum->balanced = balanced, sum->most = most;
 }
 
 /* Never more rows than can come, whatever the factor. */
@@ -74,14 +73,24 @@ int64_t pool_need_rows(const PoolNeed *need, double factor)
     return (int64_t)fmin(ceil(need->balanced * factor), need->most);
 }
 
+size_t pool_need_bytes(const PoolNeed *need, double factor)
+{
+    int64_t rows = pool_need_rows(need, factor);
+    if (rows == 0) return 0;
+    OperandGrid g = operand_grid(need->kind, rows, need->cols);
+    return arena_rounded((size_t)(rows * need->cols) * dtype_bytes(need->type)) +
+           arena_rounded((size_t)(g.rows * g.cols) * sizeof(float)) +
+           arena_rounded(sizeof(int32_t));
+}
+
 /* The rows need no contents: each layer writes its part before it reads it. */
-Status pool_make(Exec *ex, Arena *a, Dtype act, const PoolNeed *need, double factor, RowPool *out)
+Status pool_make(Exec *ex, Arena *a, const PoolNeed *need, double factor, RowPool *out)
 {
     int64_t rows = pool_need_rows(need, factor);
     *out = (RowPool){ 0 };
     if (rows == 0) return OK;
-    int64_t cols = (int64_t)(need->row_bytes / dtype_bytes(act));
-    TRY(tensor_new2(a, act, rows, cols, &out->rows));
+    TRY(operand_new(a, need->kind, need->type, 2, (const int64_t[]){ rows, need->cols },
+                    &out->rows));
     TRY(tensor_new1(a, DTYPE_I32, 1, &out->top));
     return ex->backend->fill(ex, out->top.data, 0, tensor_bytes(&out->top));
 }
@@ -112,38 +121,4 @@ Status layer_collect(LayerRun *r, OpComm kind, Tensor in, Tensor out)
         r->ex,
         (Collective){
             .in = in, .out = out, .kind = kind, .axis = AXIS_CP, .ranks = r->spec->ranks.cp });
-}
-
-static Status norm_into(LayerRun *r, NormState *n, Arena *y_arena)
-{
-    TRY(tensor_new2(y_arena, r->spec->act, r->rows, r->spec->hidden, &n->y));
-    return rmsnorm_fwd(r->ex, (RmsnormFwd){ .x = r->h,
-                                            .w = r->weights->w[ROLE_NORM].data,
-                                            .y = n->y,
-                                            .rstd = n->rstd,
-                                            .eps = r->spec->eps });
-}
-
-/* rstd is kept in any case: it is one number a row, and backward needs it. */
-Status layer_norm_forward(LayerRun *r, NormState *n)
-{
-    TRY(tensor_new2(r->keep, DTYPE_F32, r->rows, 1, &n->rstd));
-    return norm_into(r, n, layer_arena(r, RECOMPUTE_NORM));
-}
-
-Status layer_norm_recompute(LayerRun *r, NormState *n)
-{
-    return recomputes(r, RECOMPUTE_NORM) ? norm_into(r, n, r->ring) : OK;
-}
-
-/* forward: y = norm(h) w, and h is also passed on to h_out, so dh = dh_out + d norm. */
-Status layer_norm_backward(LayerRun *r, const NormState *n, Tensor dy)
-{
-    return rmsnorm_bwd(r->ex, (RmsnormBwd){ .dy = dy,
-                                            .x = r->h,
-                                            .w = r->weights->w[ROLE_NORM].data,
-                                            .rstd = n->rstd,
-                                            .dres = r->dh_out,
-                                            .dx = r->dh,
-                                            .dw = r->weights->dw[ROLE_NORM] });
 }

@@ -66,15 +66,16 @@ typedef struct KvCache {
 
 /* Routed rows that all layers of a slot keep, one layer's after the other. */
 typedef struct RowPool {
-    Tensor rows; /* (pool rows, columns of a layer) act; no data: there is no pool */
-    Tensor top;  /* (1) i32, on the device: rows that are taken */
+    Operand rows; /* (pool rows, columns of a layer); no data: there is no pool */
+    Tensor top;   /* (1) i32, on the device: rows that are taken */
 } RowPool;
 
-/* What layers need of a pool: the balanced rows, the most rows that can come, and the bytes of a
- * row. */
+/* What layers need of a pool: the balanced rows, the most rows that can come, and what a row is. */
 typedef struct PoolNeed {
     double balanced, most;
-    size_t row_bytes;
+    int64_t cols;
+    OperandKind kind;
+    Dtype type;
 } PoolNeed;
 
 /* Cosines and sines of the rotary positions: (P, d/2) f32. */
@@ -112,6 +113,7 @@ typedef struct LayerRun {
     Tensor h_out;  /* out (rows, D), allocated by the engine; none if the layer ends it */
     Tensor dh_out; /* backward: in  (rows, D): gradient of h_out; none if the layer ends it */
     Tensor dh;     /* backward: out (rows, D): gradient of h; none if the layer begins it */
+    Tensor grad_scale; /* in  (1) f32: what gradients are multiplied by; not set: nothing */
     bool *written; /* Do the experts' weight gradients hold sums? If not, backward overwrites them
                     * instead of adding, and sets it: they need no zeroing. NULL: they do. */
     bool training; /* gradients are wanted */
@@ -192,12 +194,14 @@ static inline unsigned layer_recompute(const LayerSpec *l, unsigned set)
     return l->block < 0 || layer_desc(l->kind)->once ? 0 : set;
 }
 
-/* Adds up what layers need. All rows of a pool have one width. */
+/* Adds up what layers need. All rows of a pool are of one kind and width. */
 void pool_need_add(PoolNeed *sum, const PoolNeed *more);
 /* Rows of a pool of `factor` times the balanced rows; 0: no layer needs one. */
 int64_t pool_need_rows(const PoolNeed *need, double factor);
-/* Allocates that pool in `a`, with no row taken. */
-Status pool_make(Exec *ex, Arena *a, Dtype act, const PoolNeed *need, double factor, RowPool *out);
+/* The bytes of that pool in an arena. */
+size_t pool_need_bytes(const PoolNeed *need, double factor);
+/* Allocates it in `a`, with no row taken. */
+Status pool_make(Exec *ex, Arena *a, const PoolNeed *need, double factor, RowPool *out);
 
 /* The arena for something that backward needs unless `piece` is recomputed: keep or ring. */
 Arena *layer_arena(const LayerRun *r, unsigned piece);
@@ -205,16 +209,6 @@ Arena *layer_arena(const LayerRun *r, unsigned piece);
 int64_t layer_rank(const LayerRun *r, int64_t behind);
 /* COMM_ALL_GATHER, COMM_REDUCE_SCATTER or COMM_SHIFT over the context ranks. */
 Status layer_collect(LayerRun *r, OpComm kind, Tensor in, Tensor out);
-
-/* Shared by layers: y = norm(h) in layer_arena(RECOMPUTE_NORM). _recompute makes it in backward if
- * it was not kept. */
-typedef struct NormState {
-    Tensor y, rstd;
-} NormState;
-Status layer_norm_forward(LayerRun *r, NormState *n);
-Status layer_norm_recompute(LayerRun *r, NormState *n);
-/* r->dh = r->dh_out + (gradient of h through the norm, from dy), dw += */
-Status layer_norm_backward(LayerRun *r, const NormState *n, Tensor dy);
 
 /* The norm before the loss of a depth (0: of the model proper). */
 Status layer_last_norm(const ModelSpec *s, int depth, ParamList *out);

@@ -2,54 +2,74 @@
  * pre-activation, the activation. The shared experts of a MoE layer use the MLP itself, too. */
 #include "model/mlp.h"
 
-#include "model/recipe.h"
 #include "op/swiglu.h"
 
 /* ---- the MLP: (N, D) to (N, D) ---- */
 
 /* gu (tokens, 2F): gate in the first F columns, up in the others. */
-static Status mlp_pre_activation(LayerRun *r, MlpState *m, Tensor y, Arena *arena)
+static Status mlp_pre_activation(LayerRun *r, MlpState *m, Operand y, Arena *arena)
 {
     Operand w = r->weights->w[ROLE_GATE_UP];
     TRY(tensor_new2(arena, r->spec->act, r->tokens, w.data.dim[0], &m->gu));
     return recipe_forward(r, ROLE_GATE_UP, y, (Tensor){ 0 }, m->gu);
 }
 
-static Status mlp_activation(LayerRun *r, MlpState *m, Arena *arena)
+static Status mlp_activation(LayerRun *r, MlpState *m, ActivationArenas at)
 {
-    TRY(tensor_new2(arena, r->spec->act, m->gu.dim[0], m->gu.dim[1] / 2, &m->act));
-    return swiglu_fwd(r->ex, (SwigluFwd){ .gu = m->gu, .y = m->act, .limit = m->limit });
+    TRY(recipe_new(r, ROLE_DOWN, SIDE_FORWARD, m->gu.dim[0], m->gu.dim[1] / 2, at, &m->act));
+    return swiglu_fwd(r->ex,
+                      (SwigluFwd){ .gu = m->gu,
+                                   .y = m->act.x,
+                                   .limit = m->limit,
+                                   .quant = recipe_output(r, ROLE_DOWN, SIDE_FORWARD, &m->act) });
 }
 
 /* forward:  gu = W_gate_up y,  act = silu(gate) * up,  out = W_down act + residual
  * A second forward (recomputing) stops at act, because backward does not read out. */
-Status mlp_forward(LayerRun *r, MlpState *m, Tensor y, Tensor residual, Tensor out,
+Status mlp_forward(LayerRun *r, MlpState *m, Operand y, Tensor residual, Tensor out,
                    unsigned gu_piece)
 {
+    unsigned piece = gu_piece | RECOMPUTE_ACT;
     TRY(mlp_pre_activation(r, m, y, layer_arena(r, gu_piece)));
-    TRY(mlp_activation(r, m, layer_arena(r, gu_piece | RECOMPUTE_ACT)));
+    TRY(mlp_activation(r, m,
+                       (ActivationArenas){ .x = layer_arena(r, piece),
+                                           .rows = r->scratch,
+                                           .columns = recipe_keeps(r, piece) }));
     if (r->recomputing) return OK;
-    return recipe_forward(r, ROLE_DOWN, m->act, residual, out);
+    return recipe_forward(r, ROLE_DOWN, m->act.rows, residual, out);
 }
 
-Status mlp_backward_input(LayerRun *r, MlpState *m, Tensor y, Tensor dout, Tensor dy,
+Status mlp_backward_input(LayerRun *r, MlpState *m, Operand y, Tensor dout, Tensor dy,
                           unsigned gu_piece)
 {
+    const ActivationArenas ring = { .x = r->ring, .columns = r->ring };
     if (layer_arena(r, gu_piece) == r->ring) TRY(mlp_pre_activation(r, m, y, r->ring));
-    if (layer_arena(r, gu_piece | RECOMPUTE_ACT) == r->ring) TRY(mlp_activation(r, m, r->ring));
+    if (layer_arena(r, gu_piece | RECOMPUTE_ACT) == r->ring) TRY(mlp_activation(r, m, ring));
+    Activation out, dgu;
     Tensor dact;
-    TRY(tensor_new2(r->scratch, r->spec->act, m->act.dim[0], m->act.dim[1], &dact));
-    TRY(recipe_backward_input(r, ROLE_DOWN, dout, (Tensor){ 0 }, dact));
-    /* Nothing reads the pre-activation after this op, so its gradient overwrites it. */
-    TRY(swiglu_bwd(r->ex, (SwigluBwd){ .dy = dact, .gu = m->gu, .dgu = m->gu, .limit = m->limit }));
-    return recipe_backward_input(r, ROLE_GATE_UP, m->gu, (Tensor){ 0 }, dy);
+    int64_t n = m->gu.dim[0], f = m->gu.dim[1] / 2;
+    TRY(recipe_operands(r, ROLE_DOWN, SIDE_GRADIENT, dout, r->scratch, r->ring, &out));
+    TRY(tensor_new2(r->scratch, r->spec->act, n, f, &dact));
+    TRY(recipe_backward_input(r, ROLE_DOWN, out.rows, (Tensor){ 0 }, dact));
+    /* Nothing reads the pre-activation after this op, so its gradient may overwrite it. */
+    TRY(recipe_new(r, ROLE_GATE_UP, SIDE_GRADIENT, n, 2 * f,
+                   (ActivationArenas){ .rows = r->scratch, .columns = r->ring, .over = m->gu },
+                   &dgu));
+    TRY(swiglu_bwd(r->ex,
+                   (SwigluBwd){ .dy = dact,
+                                .gu = m->gu,
+                                .dgu = dgu.x,
+                                .limit = m->limit,
+                                .quant = recipe_output(r, ROLE_GATE_UP, SIDE_GRADIENT, &dgu) }));
+    m->dout = out.columns, m->dgu = dgu.columns;
+    return recipe_backward_input(r, ROLE_GATE_UP, dgu.rows, (Tensor){ 0 }, dy);
 }
 
-/* dW_down += dout^T act,  dW_gate_up += dgu^T y. m->gu holds dgu since backward_input. */
-Status mlp_backward_weight(LayerRun *r, const MlpState *m, Tensor y, Tensor dout)
+/* dW_down += dout^T act,  dW_gate_up += dgu^T y. */
+Status mlp_backward_weight(LayerRun *r, const MlpState *m, Operand y)
 {
-    TRY(recipe_backward_weight(r, ROLE_DOWN, dout, m->act));
-    return recipe_backward_weight(r, ROLE_GATE_UP, m->gu, y);
+    TRY(recipe_backward_weight(r, ROLE_DOWN, m->dout, m->act.columns));
+    return recipe_backward_weight(r, ROLE_GATE_UP, m->dgu, y);
 }
 
 /* ---- the layer ---- */
@@ -73,29 +93,31 @@ static Status mlp_params(const ModelSpec *s, const LayerSpec *l, ParamList *out)
                       "model.layers.%d.mlp.down_proj.weight", i);
 }
 
+static const NormUse norm_use = { .role = ROLE_GATE_UP };
+
 static Status dense_forward(LayerRun *r)
 {
     MlpLayerState *s = r->state;
-    TRY(layer_norm_forward(r, &s->norm));
-    return mlp_forward(r, &s->mlp, s->norm.y, r->h, r->h_out, 0);
+    TRY(layer_norm_forward(r, &s->norm, norm_use));
+    return mlp_forward(r, &s->mlp, s->norm.y.rows, r->h, r->h_out, 0);
 }
 
 /* dy is needed only until the norm has read it, so it lies in scratch. */
 static Status dense_backward_input(LayerRun *r)
 {
     MlpLayerState *s = r->state;
-    TRY(layer_norm_recompute(r, &s->norm));
+    TRY(layer_norm_recompute(r, &s->norm, norm_use));
     Tensor dy;
     TRY(tensor_new2(r->scratch, r->spec->act, r->tokens, r->spec->hidden, &dy));
-    TRY(mlp_backward_input(r, &s->mlp, s->norm.y, r->dh_out, dy, 0));
+    TRY(mlp_backward_input(r, &s->mlp, s->norm.y.rows, r->dh_out, dy, 0));
     return layer_norm_backward(r, &s->norm, dy);
 }
 
-/* Runs after backward_input, which left the gradient of the pre-activation in s->mlp.gu. */
+/* Runs after backward_input, which left columns of gradients in s->mlp. */
 static Status dense_backward_weight(LayerRun *r)
 {
     MlpLayerState *s = r->state;
-    return mlp_backward_weight(r, &s->mlp, s->norm.y, r->dh_out);
+    return mlp_backward_weight(r, &s->mlp, s->norm.y.columns);
 }
 
 static const Phase phases[] = {

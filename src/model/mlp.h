@@ -3,21 +3,24 @@
 #ifndef MODEL_MLP_H
 #define MODEL_MLP_H
 
-#include "model/layer.h"
+#include "model/norm.h"
 
 /* A SwiGLU MLP on y (dense layers and shared experts). */
 typedef struct MlpState {
-    Tensor gu, act;
-    float limit; /* of the clamped form, set by the layer; 0: the plain one */
+    Tensor gu;
+    Activation act;
+    Operand dout, dgu; /* ring, backward: columns for backward_weight */
+    float limit;       /* of the clamped form, set by the layer; 0: the plain one */
 } MlpState;
-/* out = mlp(y) + residual (optional). gu_piece: the recompute module of the pre-activation; 0:
- * none. */
-Status mlp_forward(LayerRun *r, MlpState *m, Tensor y, Tensor residual, Tensor out,
+/* out = mlp(y) + residual (optional), from the rows of y. gu_piece: the recompute module of the
+ * pre-activation; 0: none. */
+Status mlp_forward(LayerRun *r, MlpState *m, Operand y, Tensor residual, Tensor out,
                    unsigned gu_piece);
-/* Makes dy from dout, and in m->gu the gradient of the pre-activation, which backward_weight
- * reads. */
-Status mlp_backward_input(LayerRun *r, MlpState *m, Tensor y, Tensor dout, Tensor dy,
+/* Makes dy from dout, and what backward_weight reads. y: rows, if the pre-activation is
+ * recomputed. */
+Status mlp_backward_input(LayerRun *r, MlpState *m, Operand y, Tensor dout, Tensor dy,
                           unsigned gu_piece);
-Status mlp_backward_weight(LayerRun *r, const MlpState *m, Tensor y, Tensor dout);
+/* y: columns. */
+Status mlp_backward_weight(LayerRun *r, const MlpState *m, Operand y);
 
 #endif

@@ -19,7 +19,6 @@
  * over them before the loss is made of them; each rank adds its own tokens' part of the loss.
  */
 #include "model/moe.h"
-#include "model/recipe.h"
 #include "op/bias.h"
 #include "op/exchange.h"
 #include "op/jitter.h"
@@ -29,17 +28,33 @@
 
 #include <math.h>
 
-static bool is_spread(const LayerRun *r) { return r->spec->ranks.ep > 1; }
+bool moe_spread(const LayerRun *r) { return r->spec->ranks.ep > 1; }
 
 static const ExchangeDesc *exchange_of(const LayerRun *r)
 {
     return exchange_kinds[r->spec->ranks.exchange];
 }
 
-/* Does the layer keep its pre-activations in the pool of its slot? */
-static bool is_pooled(const LayerRun *r)
+/* Does what experts read of y come from their tokens' ranks in 8 bits? */
+static bool sends_rows(const LayerRun *r)
 {
-    return r->pool != NULL && r->pool->rows.data != NULL &&
+    return r->spec->recipe.dispatch && !r->layer->as.moe.score_input &&
+           recipe_quantises(r->spec, r->layer, ROLE_EXPERT_GATE_UP);
+}
+
+/* Router and shared gate read y itself, shared and routed experts the same rows. */
+static NormUse norm_use(const LayerRun *r)
+{
+    ParamRole role = sends_rows(r)                     ? ROLE_EXPERT_GATE_UP
+                     : r->layer->as.moe.shared_ffn > 0 ? ROLE_GATE_UP
+                                                       : ROLE_NORM;
+    return (NormUse){ .role = role, .plain = true, .rows_later = true, .columns_later = true };
+}
+
+/* Does the layer keep its pre-activations in the pool of its slot? */
+bool moe_pooled(const LayerRun *r)
+{
+    return r->pool != NULL && r->pool->rows.data.data != NULL &&
            (r->layer->recompute & RECOMPUTE_LAYER) == 0;
 }
 
@@ -58,7 +73,7 @@ static Rows received_tokens(const LayerRun *r)
 {
     const MoeSpec *m = &r->layer->as.moe;
     int64_t n = r->rows, ranks = r->spec->ranks.ep;
-    if (!is_spread(r)) return (Rows){ .bound = n, .expected = (double)n };
+    if (!moe_spread(r)) return (Rows){ .bound = n, .expected = (double)n };
     double mean = (double)n * exchange_of(r)->rows(m->experts, m->rule.top_k, ranks);
     const MoeState *s = r->state;
     Rows rows = bounded_rows(r, r->spec->capacity.blocks, mean, (double)(n * ranks),
@@ -79,12 +94,12 @@ static Rows relayed_rows(const LayerRun *r)
 
 /* The routed rows of this rank's experts. The last offset is their number, which only the device
  * knows. With one EP rank it is tokens x top-k, exactly. */
-static Rows routed_rows(const LayerRun *r)
+Rows moe_routed_rows(const LayerRun *r)
 {
     const MoeSpec *m = &r->layer->as.moe;
     int64_t k = m->rule.top_k, here = m->experts / r->spec->ranks.ep, most = k < here ? k : here;
     int64_t n = r->rows;
-    if (!is_spread(r)) return (Rows){ .bound = n * k, .expected = (double)(n * k) };
+    if (!moe_spread(r)) return (Rows){ .bound = n * k, .expected = (double)(n * k) };
     const MoeState *s = r->state;
     double all = (double)(n * r->spec->ranks.ep * most);
     Rows rows = bounded_rows(r, r->spec->capacity.rows, (double)(n * k), all, 1);
@@ -102,7 +117,9 @@ static PoolNeed pool_need(const ModelSpec *s, const LayerSpec *l, int64_t tokens
     if (s->ranks.ep == 1 || (l->recompute & RECOMPUTE_LAYER) != 0) return (PoolNeed){ 0 };
     return (PoolNeed){ .balanced = (double)(tokens * k),
                        .most = (double)(tokens * s->ranks.ep * most),
-                       .row_bytes = (size_t)(2 * m->ffn) * dtype_bytes(s->act) };
+                       .cols = 2 * m->ffn,
+                       .kind = recipe_narrow(s, l) ? OPERAND_1X128 : OPERAND_PLAIN,
+                       .type = recipe_narrow(s, l) ? s->recipe.forward : s->act };
 }
 
 /* Number of ranks that hold tokens of one group of the auxiliary loss. */
@@ -153,10 +170,10 @@ static Status prepare_moe(LayerRun *r)
     TRY(tensor_new2(r->keep, DTYPE_F32, n, k, &s->route.weight));
     if (m->score_input) TRY(tensor_new2(r->keep, DTYPE_F32, n, k, &s->route.score));
     TRY(tensor_new2(r->keep, DTYPE_I32, r->batch->b, e, &s->route.seq_count));
-    int64_t rows = routed_rows(r).bound, tokens = received_tokens(r).bound;
+    int64_t rows = moe_routed_rows(r).bound, tokens = received_tokens(r).bound;
     s->experts.index = s->route.index;
     s->experts.weight = s->route.weight;
-    if (is_spread(r)) {
+    if (moe_spread(r)) {
         TRY(tensor_new2(r->keep, DTYPE_I32, tokens, k, &s->experts.index));
         TRY(tensor_new2(r->keep, DTYPE_F32, tokens, k, &s->experts.weight));
         if (exchange_of(r)->offsets) TRY(tensor_new2(r->keep, DTYPE_I32, n, k, &s->travel.offset));
@@ -166,7 +183,7 @@ static Status prepare_moe(LayerRun *r)
         }
         if (exchange_of(r)->hierarchical) TRY(prepare_relay(r));
     }
-    if (is_pooled(r)) TRY(tensor_new1(r->keep, DTYPE_I32, 1, &s->order.begin));
+    if (moe_pooled(r)) TRY(tensor_new1(r->keep, DTYPE_I32, 1, &s->order.begin));
     TRY(tensor_new2(r->keep, DTYPE_I32, 1, e / r->spec->ranks.ep + 1, &s->order.offsets));
     TRY(tensor_new1(r->keep, DTYPE_I32, rows, &s->order.row_token));
     TRY(tensor_new1(r->keep, DTYPE_I32, rows, &s->order.row_slot));
@@ -221,9 +238,9 @@ static Status route_forward(LayerRun *r)
 {
     const MoeSpec *m = &r->layer->as.moe;
     MoeState *s = r->state;
-    TRY(layer_norm_forward(r, &s->norm));
+    TRY(layer_norm_forward(r, &s->norm, norm_use(r)));
     if (r->recomputing) return OK;
-    TRY(linear_fwd(r->ex, (LinearFwd){ .x = operand_plain(s->norm.y),
+    TRY(linear_fwd(r->ex, (LinearFwd){ .x = operand_plain(s->norm.y.x),
                                        .w = r->weights->w[ROLE_ROUTER],
                                        .y = s->route.logits }));
     if (m->shift)
@@ -291,11 +308,12 @@ static Status place_tokens(LayerRun *r)
 
 /* Sends the rows of x (N, D) to the ranks of their experts; *rows: what this rank receives. In
  * forward the routing goes along; backward still has it. */
-static Status send_tokens(LayerRun *r, Tensor x, bool routing, Arena *arena, Tensor *rows)
+static Status send_tokens(LayerRun *r, Operand x, bool routing, Arena *arena, Operand *rows)
 {
     MoeState *s = r->state;
     Tensor none = { 0 };
-    TRY(tensor_new2(arena, r->spec->act, received_tokens(r).bound, r->spec->hidden, rows));
+    const int64_t dim[] = { received_tokens(r).bound, r->spec->hidden };
+    TRY(operand_new(arena, x.kind, x.data.dtype, 2, dim, rows));
     return exchange_dispatch(
         r->ex, (ExchangeDispatch){ .x = x,
                                    .index = routing ? s->route.index : none,
@@ -314,14 +332,22 @@ static Status send_tokens(LayerRun *r, Tensor x, bool routing, Arena *arena, Ten
                                    .kind = r->spec->ranks.exchange });
 }
 
-/* Makes the rows that go to the experts. */
-static Status make_sent(LayerRun *r)
+/* Where 8-bit rows lie before they are sent. Experts read them there if they stay. */
+static Arena *sent_arena(const LayerRun *r) { return moe_spread(r) ? r->scratch : r->ring; }
+
+/* Makes the rows that go to the experts. In forward the norm has made those of y. */
+static Status make_sent(LayerRun *r, bool forward)
 {
     MoeState *s = r->state;
-    s->travel.sent = s->norm.y;
-    if (!r->layer->as.moe.score_input) return OK;
-    TRY(tensor_new2(r->ring, r->spec->act, r->rows, r->spec->hidden, &s->travel.sent));
-    return scale_fwd(r->ex, (ScaleFwd){ .x = s->norm.y, .w = s->route.score, .y = s->travel.sent });
+    Tensor y = s->norm.y.x;
+    s->travel.sent = s->norm.y.rows;
+    if (forward && sends_rows(r)) return OK;
+    if (r->layer->as.moe.score_input) {
+        TRY(tensor_new2(r->ring, r->spec->act, r->rows, r->spec->hidden, &y));
+        TRY(scale_fwd(r->ex, (ScaleFwd){ .x = s->norm.y.x, .w = s->route.score, .y = y }));
+    }
+    return recipe_dispatched(r, ROLE_EXPERT_GATE_UP, SIDE_FORWARD, y, sent_arena(r),
+                             &s->travel.sent);
 }
 
 /* Order matters: tokens are dropped before they are placed, and the routing travels before rows are
@@ -329,16 +355,16 @@ static Status make_sent(LayerRun *r)
 static Status dispatch_forward(LayerRun *r)
 {
     MoeState *s = r->state;
-    TRY(make_sent(r));
+    TRY(make_sent(r, true));
     s->experts.x = s->travel.sent;
     if (!r->recomputing && loss_parts(r) > 1) TRY(loss_of_counts(r));
     if (!r->recomputing && r->spec->ranks.cp > 1) TRY(drop_tokens(r));
     if (!r->recomputing && s->travel.offset.data != NULL) TRY(place_tokens(r));
-    if (is_spread(r))
+    if (moe_spread(r))
         TRY(send_tokens(r, s->travel.sent, !r->recomputing, layer_arena(r, RECOMPUTE_EXCHANGE),
                         &s->experts.x));
     if (r->recomputing) return OK;
-    const RowPool none = { 0 }, *pool = is_pooled(r) ? r->pool : &none;
+    const RowPool none = { 0 }, *pool = moe_pooled(r) ? r->pool : &none;
     return moe_sort(r->ex, (MoeSort){ .index = s->experts.index,
                                       .offsets = s->order.offsets,
                                       .row_token = s->order.row_token,
@@ -347,8 +373,8 @@ static Status dispatch_forward(LayerRun *r)
                                       .overflow = overflow_flag(r, OVERFLOW_ROWS),
                                       .top = pool->top,
                                       .first = s->order.begin,
-                                      .pool = pool->rows.dim[0],
-                                      .elsewhere = is_spread(r) });
+                                      .pool = pool->rows.data.dim[0],
+                                      .elsewhere = moe_spread(r) });
 }
 
 /* Reads y alone, so it may run while tokens travel (overlap_ok). */
@@ -360,78 +386,25 @@ static Status shared_forward(LayerRun *r)
     if (m->shared_ffn == 0) return OK;
     s->shared.mlp.limit = m->limit;
     TRY(tensor_new2(m->shared_gate ? r->keep : r->ring, r->spec->act, n, d, &s->shared.gated));
-    TRY(mlp_forward(r, &s->shared.mlp, s->norm.y, (Tensor){ 0 }, s->shared.gated,
-                    RECOMPUTE_SHARED));
+    Operand y = s->norm.y.rows;
+    if (!recipe_quantises(r->spec, r->layer, ROLE_GATE_UP)) y = operand_plain(s->norm.y.x);
+    TRY(mlp_forward(r, &s->shared.mlp, y, (Tensor){ 0 }, s->shared.gated, RECOMPUTE_SHARED));
     s->shared.out = s->shared.gated;
     if (!m->shared_gate) return OK;
     /* The recomputed MLP's output is needed only behind a gate. */
     if (r->recomputing)
-        TRY(recipe_forward(r, ROLE_DOWN, s->shared.mlp.act, (Tensor){ 0 }, s->shared.gated));
+        TRY(recipe_forward(r, ROLE_DOWN, s->shared.mlp.act.rows, (Tensor){ 0 }, s->shared.gated));
     TRY(tensor_new2(r->keep, DTYPE_F32, n, 1, &s->shared.gate));
     Tensor w = r->weights->w[ROLE_SHARED_GATE].data;
-    TRY(linear_fwd(
-        r->ex,
-        (LinearFwd){ .x = operand_plain(s->norm.y), .w = operand_plain(w), .y = s->shared.gate }));
+    TRY(linear_fwd(r->ex, (LinearFwd){ .x = operand_plain(s->norm.y.x),
+                                       .w = operand_plain(w),
+                                       .y = s->shared.gate }));
     if (r->recomputing) return OK;
     TRY(tensor_new2(r->ring, r->spec->act, n, d, &s->shared.out));
     return scale_fwd(r->ex, (ScaleFwd){ .x = s->shared.gated,
                                         .w = s->shared.gate,
                                         .y = s->shared.out,
                                         .sigmoid = true });
-}
-
-/* What a product of experts reads: rows of x, and the row_token that says which. Blocks of received
- * rows have gaps that hold no numbers. So an 8-bit operand of received rows has only those of this
- * rank's experts, gathered: no scale depends on a gap. */
-static Status routed_operand(LayerRun *r, ParamRole role, RecipeSide side, Tensor x,
-                             Tensor *row_token, Operand *out)
-{
-    const MoeState *s = r->state;
-    RecipeGroups routed = { .row_token = s->order.row_token, .rows = routed_rows(r) };
-    bool gathers = is_spread(r) && recipe_quantises(r->spec, r->layer, role);
-    routed.rows.first = NULL; /* x lies in no pool */
-    *row_token = gathers ? (Tensor){ 0 } : s->order.row_token;
-    return recipe_rows(r, role, side, x, gathers ? &routed : NULL, out);
-}
-
-/* forward: pre = W_gate_up x,  act = swiglu(pre),  out = W_down act, rows grouped by expert. `act`
- * is scratch: backward makes it again from pre. */
-static Status experts_forward(LayerRun *r)
-{
-    const MoeSpec *m = &r->layer->as.moe;
-    MoeState *s = r->state;
-    Rows rows = routed_rows(r);
-    Tensor act;
-    if (is_pooled(r))
-        s->experts.pre = r->pool->rows;
-    else
-        TRY(tensor_new2(r->keep, r->spec->act, rows.bound, 2 * m->ffn, &s->experts.pre));
-    TRY(tensor_new2(r->scratch, r->spec->act, rows.bound, m->ffn, &act));
-    Operand x, w, down, a;
-    Tensor row_token;
-    TRY(routed_operand(r, ROLE_EXPERT_GATE_UP, SIDE_FORWARD, s->experts.x, &row_token, &x));
-    TRY(recipe_weight(r, ROLE_EXPERT_GATE_UP, false, &w));
-    TRY(moe_up_fwd(r->ex, (MoeUpFwd){ .x = x,
-                                      .w = w,
-                                      .offsets = s->order.offsets,
-                                      .row_token = row_token,
-                                      .pre = operand_plain(s->experts.pre),
-                                      .act = operand_plain(act),
-                                      .bias = r->weights->w[ROLE_EXPERT_GATE_UP_BIAS].data,
-                                      .rows = rows,
-                                      .limit = m->limit }));
-    if (r->recomputing) return OK;
-    TRY(tensor_new2(r->ring, r->spec->act, rows.bound, r->spec->hidden, &s->experts.out));
-    RecipeGroups own = { .rows = rows };
-    own.rows.first = NULL; /* act lies in no pool */
-    TRY(recipe_rows(r, ROLE_EXPERT_DOWN, SIDE_FORWARD, act, &own, &a));
-    TRY(recipe_weight(r, ROLE_EXPERT_DOWN, false, &down));
-    return moe_down_fwd(r->ex, (MoeDownFwd){ .act = a,
-                                             .w = down,
-                                             .offsets = s->order.offsets,
-                                             .out = s->experts.out,
-                                             .bias = r->weights->w[ROLE_EXPERT_DOWN_BIAS].data,
-                                             .rows = rows });
 }
 
 /* out (M, D): for each received token the sum of its rows here, so that one row a token travels
@@ -444,7 +417,7 @@ static Status sum_rows(LayerRun *r, Tensor rows, Tensor weight, Tensor *out)
                                             .slot_row = s->order.slot_row,
                                             .weight = weight,
                                             .y = *out,
-                                            .rows = routed_rows(r) });
+                                            .rows = moe_routed_rows(r) });
 }
 
 /* Over ranks a received token's rows are summed with their weights first, so that one row travels
@@ -453,7 +426,7 @@ static Status combine_forward(LayerRun *r)
 {
     MoeState *s = r->state;
     if (r->recomputing) return OK;
-    if (is_spread(r)) {
+    if (moe_spread(r)) {
         Tensor back;
         TRY(sum_rows(r, s->experts.out, s->experts.weight, &back));
         return exchange_combine(r->ex, (ExchangeCombine){ .x = back,
@@ -480,112 +453,18 @@ static Status combine_forward(LayerRun *r)
 static Status combine_backward_input(LayerRun *r)
 {
     MoeState *s = r->state;
-    bool fetches = is_spread(r) && layer_arena(r, RECOMPUTE_EXCHANGE) == r->ring;
-    TRY(layer_norm_recompute(r, &s->norm));
-    s->experts.dout = r->dh_out;
-    if (fetches || !is_spread(r)) TRY(make_sent(r));
-    if (!is_spread(r)) {
+    bool fetches = moe_spread(r) && layer_arena(r, RECOMPUTE_EXCHANGE) == r->ring;
+    Operand dout;
+    TRY(layer_norm_recompute(r, &s->norm, norm_use(r)));
+    TRY(recipe_dispatched(r, ROLE_EXPERT_DOWN, SIDE_GRADIENT, r->dh_out, sent_arena(r), &dout));
+    s->experts.dout = dout;
+    if (fetches || !moe_spread(r)) TRY(make_sent(r, false));
+    if (!moe_spread(r)) {
         s->experts.x = s->travel.sent;
         return OK;
     }
     if (fetches) TRY(send_tokens(r, s->travel.sent, false, r->ring, &s->experts.x));
-    return send_tokens(r, r->dh_out, false, r->ring, &s->experts.dout);
-}
-
-/* The gradient of pre overwrites pre, which nothing reads afterwards. wact is weight * act, which
- * the weight gradient of W_down needs, and dweight the gradient of the routing weight. */
-static Status experts_backward_input(LayerRun *r)
-{
-    const MoeSpec *m = &r->layer->as.moe;
-    MoeState *s = r->state;
-    Rows rows = routed_rows(r);
-    TRY(tensor_new2(r->ring, r->spec->act, rows.bound, m->ffn, &s->experts.wact));
-    TRY(tensor_new2(r->ring, DTYPE_F32, s->experts.weight.dim[0], m->rule.top_k,
-                    &s->experts.dweight));
-    Operand dy, down, dpre, up;
-    Tensor row_token;
-    TRY(routed_operand(r, ROLE_EXPERT_DOWN, SIDE_GRADIENT, s->experts.dout, &row_token, &dy));
-    TRY(recipe_weight(r, ROLE_EXPERT_DOWN, true, &down));
-    TRY(moe_down_bwd_input(r->ex,
-                           (MoeDownBwdInput){ .dy = dy,
-                                              .w = down,
-                                              .pre = operand_plain(s->experts.pre),
-                                              .offsets = s->order.offsets,
-                                              .row_token = row_token,
-                                              .row_slot = s->order.row_slot,
-                                              .weight = s->experts.weight,
-                                              .dpre = operand_plain(s->experts.pre),
-                                              .wact = operand_plain(s->experts.wact),
-                                              .dweight = s->experts.dweight,
-                                              .bias = r->weights->w[ROLE_EXPERT_DOWN_BIAS].data,
-                                              .rows = rows,
-                                              .limit = m->limit }));
-    TRY(tensor_new2(r->ring, r->spec->act, rows.bound, r->spec->hidden, &s->experts.dx));
-    RecipeGroups own = { .rows = rows };
-    TRY(recipe_rows(r, ROLE_EXPERT_GATE_UP, SIDE_GRADIENT, s->experts.pre, &own, &dpre));
-    TRY(recipe_weight(r, ROLE_EXPERT_GATE_UP, true, &up));
-    if (dpre.kind != OPERAND_PLAIN) rows.first = NULL; /* its rows are no longer in the pool */
-    return moe_up_bwd_input(r->ex, (MoeUpBwdInput){ .dpre = dpre,
-                                                    .w = up,
-                                                    .offsets = s->order.offsets,
-                                                    .dx = s->experts.dx,
-                                                    .rows = rows });
-}
-
-/* Rows of experts.dout lie in the order of tokens, never in a pool. */
-static Status biases_backward(LayerRun *r, bool overwrite)
-{
-    MoeState *s = r->state;
-    Rows rows = routed_rows(r), gathered = rows;
-    gathered.first = NULL;
-    TRY(moe_bias_bwd(r->ex, (MoeBiasBwd){ .dy = s->experts.dout,
-                                          .offsets = s->order.offsets,
-                                          .row_token = s->order.row_token,
-                                          .row_slot = s->order.row_slot,
-                                          .weight = s->experts.weight,
-                                          .db = r->weights->dw[ROLE_EXPERT_DOWN_BIAS],
-                                          .rows = gathered,
-                                          .overwrite = overwrite }));
-    return moe_bias_bwd(r->ex, (MoeBiasBwd){ .dy = s->experts.pre,
-                                             .offsets = s->order.offsets,
-                                             .db = r->weights->dw[ROLE_EXPERT_GATE_UP_BIAS],
-                                             .rows = rows,
-                                             .overwrite = overwrite });
-}
-
-/* The first micro-batch of a step overwrites dw and later ones add, which saves zeroing the largest
- * buffer. */
-static Status experts_backward_weight(LayerRun *r)
-{
-    MoeState *s = r->state;
-    Rows rows = routed_rows(r);
-    bool first = r->written != NULL && !*r->written;
-    if (first) *r->written = true;
-    if (r->layer->as.moe.expert_bias) TRY(biases_backward(r, first));
-    RecipeGroups by_token = { s->order.offsets, s->order.row_token, rows };
-    RecipeGroups by_row = { .offsets = s->order.offsets, .rows = rows };
-    Operand dy, wact, dpre, x;
-    by_token.rows.first = by_row.rows.first = NULL;
-    TRY(recipe_columns(r, ROLE_EXPERT_DOWN, SIDE_GRADIENT, s->experts.dout, &by_token, &dy));
-    TRY(recipe_columns(r, ROLE_EXPERT_DOWN, SIDE_FORWARD, s->experts.wact, &by_row, &wact));
-    TRY(moe_down_bwd_weight(r->ex, (MoeDownBwdWeight){ .dy = dy,
-                                                       .wact = wact,
-                                                       .offsets = s->order.offsets,
-                                                       .row_token = s->order.row_token,
-                                                       .dw = r->weights->dw[ROLE_EXPERT_DOWN],
-                                                       .rows = rows,
-                                                       .overwrite = first }));
-    by_row.rows.first = rows.first;
-    TRY(recipe_columns(r, ROLE_EXPERT_GATE_UP, SIDE_GRADIENT, s->experts.pre, &by_row, &dpre));
-    TRY(recipe_columns(r, ROLE_EXPERT_GATE_UP, SIDE_FORWARD, s->experts.x, &by_token, &x));
-    if (dpre.kind != OPERAND_PLAIN) rows.first = NULL;
-    return moe_up_bwd_weight(r->ex, (MoeUpBwdWeight){ .dpre = dpre,
-                                                      .x = x,
-                                                      .offsets = s->order.offsets,
-                                                      .row_token = s->order.row_token,
-                                                      .dw = r->weights->dw[ROLE_EXPERT_GATE_UP],
-                                                      .rows = rows,
-                                                      .overwrite = first });
+    return send_tokens(r, dout, false, r->ring, &s->experts.dout);
 }
 
 static Status shared_backward_input(LayerRun *r)
@@ -606,7 +485,11 @@ static Status shared_backward_input(LayerRun *r)
                                          .dw = s->shared.dgate,
                                          .sigmoid = true }));
     }
-    TRY(mlp_backward_input(r, &s->shared.mlp, s->norm.y, s->shared.dgated, s->shared.dy,
+    Activation y;
+    Arena *rows = layer_arena(r, RECOMPUTE_SHARED) == r->ring ? r->scratch : NULL;
+    TRY(recipe_operands(r, ROLE_GATE_UP, SIDE_FORWARD, s->norm.y.x, rows, r->ring, &y));
+    s->shared.y = y.columns;
+    TRY(mlp_backward_input(r, &s->shared.mlp, y.rows, s->shared.dgated, s->shared.dy,
                            RECOMPUTE_SHARED));
     if (!m->shared_gate) return OK;
     Tensor w = r->weights->w[ROLE_SHARED_GATE].data, dy = s->shared.dy;
@@ -620,10 +503,10 @@ static Status shared_backward_weight(LayerRun *r)
 {
     MoeState *s = r->state;
     if (r->layer->as.moe.shared_ffn == 0) return OK;
-    TRY(mlp_backward_weight(r, &s->shared.mlp, s->norm.y, s->shared.dgated));
+    TRY(mlp_backward_weight(r, &s->shared.mlp, s->shared.y));
     if (!r->layer->as.moe.shared_gate) return OK;
     return linear_bwd_weight(r->ex, (LinearBwdWeight){ .dy = operand_plain(s->shared.dgate),
-                                                       .x = operand_plain(s->norm.y),
+                                                       .x = operand_plain(s->norm.y.x),
                                                        .dw = r->weights->dw[ROLE_SHARED_GATE] });
 }
 
@@ -636,7 +519,7 @@ static Status dispatch_backward_input(LayerRun *r)
     const Tensor none = { 0 };
     int64_t n = r->rows;
     s->travel.dweight = s->experts.dweight;
-    if (!is_spread(r)) return OK;
+    if (!moe_spread(r)) return OK;
     Tensor back;
     TRY(sum_rows(r, s->experts.dx, (Tensor){ 0 }, &back));
     TRY(tensor_new2(r->ring, r->spec->act, n, r->spec->hidden, &s->travel.dy));
@@ -662,7 +545,7 @@ static Status route_backward_input(LayerRun *r)
     MoeState *s = r->state;
     const Tensor none = { 0 };
     Tensor dy = s->travel.dy;
-    if (!is_spread(r)) {
+    if (!moe_spread(r)) {
         TRY(tensor_new2(r->scratch, r->spec->act, r->rows, r->spec->hidden, &dy));
         TRY(moe_combine(r->ex, (MoeCombine){ .out = s->experts.dx,
                                              .slot_row = s->order.slot_row,
@@ -671,7 +554,7 @@ static Status route_backward_input(LayerRun *r)
     }
     if (scales_inputs(r))
         TRY(scale_bwd(r->ex, (ScaleBwd){ .dy = dy,
-                                         .x = s->norm.y,
+                                         .x = s->norm.y.x,
                                          .w = s->route.score,
                                          .r = s->shared.dy,
                                          .dx = dy,
@@ -682,6 +565,7 @@ static Status route_backward_input(LayerRun *r)
                                      .seq_count = s->route.seq_count,
                                      .dweight = s->travel.dweight,
                                      .weight = m->capacity > 0 ? s->route.weight : (Tensor){ 0 },
+                                     .scale = r->grad_scale,
                                      .dlogits = s->route.logits,
                                      .parts = loss_parts(r),
                                      .rule = route_rule(r) }));
@@ -699,7 +583,7 @@ static Status route_backward_weight(LayerRun *r)
     if (r->layer->as.moe.shift)
         TRY(bias_bwd(r->ex, (BiasBwd){ s->route.logits, r->weights->dw[ROLE_ROUTER_SHIFT] }));
     return linear_bwd_weight(r->ex, (LinearBwdWeight){ .dy = operand_plain(s->route.logits),
-                                                       .x = operand_plain(s->norm.y),
+                                                       .x = operand_plain(s->norm.y.x),
                                                        .dw = r->weights->dw[ROLE_ROUTER] });
 }
 
@@ -712,8 +596,8 @@ static const Phase phases[] = {
                    .part = PHASE_DISPATCH },
     [SHARED] = { "shared", LANE_COMPUTE, shared_forward, shared_backward_input,
                  shared_backward_weight, .overlap_ok = true, .part = PHASE_EXPERTS },
-    [EXPERTS] = { "experts", LANE_COMPUTE, experts_forward, experts_backward_input,
-                  experts_backward_weight, .part = PHASE_EXPERTS },
+    [EXPERTS] = { "experts", LANE_COMPUTE, moe_experts_forward, moe_experts_backward_input,
+                  moe_experts_backward_weight, .part = PHASE_EXPERTS },
     [COMBINE] = { "combine", LANE_COMM, combine_forward, combine_backward_input, NULL,
                   .part = PHASE_COMBINE },
 };

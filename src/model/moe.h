@@ -1,6 +1,6 @@
-/* moe: the tensors of a MoE layer for one micro-batch, grouped by purpose, for moe.c; and its
- * parameters (moe_params.c). Private to these two files: no other layer and no engine reads this
- * state.
+/* moe: the tensors of a MoE layer for one micro-batch, grouped by purpose, for moe.c and
+ * moe_experts.c; and its parameters (moe_params.c). Private to these files: no other layer and no
+ * engine reads this state.
  *
  * N tokens, K experts a token, E experts, R routed rows, D and F widths (docs/glossary.md). "Always
  * kept" means in `keep` even under RECOMPUTE_LAYER. */
@@ -26,6 +26,7 @@ typedef struct MoeShared {
     Tensor out;           /* ring: (N, D) */
     Tensor dgate, dgated; /* backward: gradients of gate and gated */
     Tensor dy;            /* ring, backward */
+    Operand y;            /* ring, backward: columns of y */
 } MoeShared;
 
 /* The order of the routed rows: always kept. */
@@ -38,7 +39,8 @@ typedef struct MoeOrder {
 
 /* How tokens reach the ranks of their experts. */
 typedef struct MoeTravel {
-    Tensor sent;         /* ring: what goes to experts: y, or y scaled by its weight */
+    Operand sent;        /* what goes to experts: y, or y scaled by its weight; 8-bit in ring or, if
+                          * it travels, in scratch */
     Tensor offset;       /* each token's row in the block for each rank or host: always kept */
     Tensor count;        /* tokens that go to each rank, in compact exchanges: always kept */
     Tensor first;        /* compact: their first row at each receiver, then how many rows this
@@ -49,12 +51,14 @@ typedef struct MoeTravel {
 
 /* The routed experts of this rank. */
 typedef struct MoeExperts {
-    Tensor x, index, weight;  /* the rows they read, with their routing: this rank's tokens if there
-                               * is one EP rank, else received ones */
-    Tensor pre;               /* (R, 2F) pre-activations; with a pool: the whole pool */
-    Tensor out;               /* ring: (R, D) */
-    Tensor dout;              /* backward: the gradient of h_out for each row of x */
-    Tensor wact, dweight, dx; /* ring, backward */
+    Operand x;            /* the rows they read: this rank's tokens if there is one EP rank, else
+                               * received ones */
+    Tensor index, weight; /* their routing */
+    Operand pre;          /* (R, 2F) pre-activations; with a pool: the whole pool */
+    Tensor out;           /* ring: (R, D) */
+    Operand dout;         /* backward: the gradient of h_out for each row of x */
+    Operand wact, dpre;   /* ring, backward: for weight gradients; 8-bit ones are columns */
+    Tensor dweight, dx;   /* ring, backward */
 } MoeExperts;
 
 typedef struct MoeState {
@@ -65,6 +69,13 @@ typedef struct MoeState {
     MoeExperts experts;
     MoeShared shared;
 } MoeState;
+
+/* moe.c, for moe_experts.c. Are the experts spread over ranks? Does the layer keep its pre-activations in
+ * the pool of its slot? The routed rows of this rank's experts. */
+bool moe_spread(const LayerRun *r);
+bool moe_pooled(const LayerRun *r);
+Rows moe_routed_rows(const LayerRun *r);
+PhaseFn moe_experts_forward, moe_experts_backward_input, moe_experts_backward_weight;
 
 /* LayerDesc.params of a MoE layer. */
 Status moe_params(const ModelSpec *s, const LayerSpec *l, ParamList *out);

@@ -12,7 +12,7 @@
  *
  * Evaluations stop at the loss of the model proper. The loss itself is head.c's.
  */
-#include "model/layer.h"
+#include "model/norm.h"
 #include "op/embed.h"
 #include "op/linear.h"
 #include "op/rmsnorm.h"
@@ -43,8 +43,8 @@ static Status new_rows(LayerRun *r, Arena *a, Tensor *out)
 static Status predict_loss(LayerRun *r)
 {
     NextState *s = r->state;
-    TRY(layer_norm_forward(r, &s->norm));
-    return layer_loss(r, r->layer->depth - 1, s->norm.y, &s->dy);
+    TRY(layer_norm_forward(r, &s->norm, (NormUse){ .role = ROLE_NORM, .plain = true }));
+    return layer_loss(r, r->layer->depth - 1, s->norm.y.x, &s->dy);
 }
 
 /* The residual stream ends here and h' begins a new one, so dh is only the norm's gradient. */
@@ -77,12 +77,13 @@ static Status look_up_token_backward_weight(LayerRun *r)
 
 static Status normalise_rows(LayerRun *r, Tensor x, ParamRole w, NormState *n)
 {
-    TRY(new_rows(r, r->keep, &n->y));
+    TRY(new_rows(r, r->keep, &n->y.x));
     TRY(tensor_new2(r->keep, DTYPE_F32, r->rows, 1, &n->rstd));
-    return rmsnorm_fwd(
-        r->ex,
-        (RmsnormFwd){
-            .x = x, .w = r->weights->w[w].data, .y = n->y, .rstd = n->rstd, .eps = r->spec->eps });
+    return rmsnorm_fwd(r->ex, (RmsnormFwd){ .x = x,
+                                            .w = r->weights->w[w].data,
+                                            .y = n->y.x,
+                                            .rstd = n->rstd,
+                                            .eps = r->spec->eps });
 }
 
 static Status project_next(LayerRun *r)
@@ -92,10 +93,10 @@ static Status project_next(LayerRun *r)
     LinearFwd half = { .w = r->weights->w[ROLE_EH_PROJ], .y = r->h_out, .w_cols = d };
     if (!r->training) return OK;
     TRY(normalise_rows(r, s->row, ROLE_ENORM, &s->token));
-    TRY(normalise_rows(r, s->norm.y, ROLE_HNORM, &s->hidden));
-    half.x = operand_plain(s->token.y);
+    TRY(normalise_rows(r, s->norm.y.x, ROLE_HNORM, &s->hidden));
+    half.x = operand_plain(s->token.y.x);
     TRY(linear_fwd(r->ex, half));
-    half.x = operand_plain(s->hidden.y);
+    half.x = operand_plain(s->hidden.y.x);
     half.r = r->h_out;
     half.w_col = d;
     return linear_fwd(r->ex, half);
@@ -128,7 +129,7 @@ static Status project_next_backward(LayerRun *r)
     NextState *s = r->state;
     TRY(new_rows(r, r->ring, &s->drow));
     TRY(half_backward(r, 0, ROLE_ENORM, &s->token, s->row, (Tensor){ 0 }, s->drow));
-    return half_backward(r, r->spec->hidden, ROLE_HNORM, &s->hidden, s->norm.y, s->dy, s->dy);
+    return half_backward(r, r->spec->hidden, ROLE_HNORM, &s->hidden, s->norm.y.x, s->dy, s->dy);
 }
 
 static Status project_next_backward_weight(LayerRun *r)
@@ -138,9 +139,9 @@ static Status project_next_backward_weight(LayerRun *r)
     LinearBwdWeight half = { .dy = operand_plain(r->dh_out),
                              .dw = r->weights->dw[ROLE_EH_PROJ],
                              .w_cols = d };
-    half.x = operand_plain(s->token.y);
+    half.x = operand_plain(s->token.y.x);
     TRY(linear_bwd_weight(r->ex, half));
-    half.x = operand_plain(s->hidden.y);
+    half.x = operand_plain(s->hidden.y.x);
     half.w_col = d;
     return linear_bwd_weight(r->ex, half);
 }

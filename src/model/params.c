@@ -68,10 +68,21 @@ int64_t params_copy_bytes(const ModelSpec *s, const ParamTable *t, const ParamSh
     return shard_size(z, shards);
 }
 
+/* The largest bucket that is staged. With ZeRO-3 all buckets have a place in BUF_WEIGHT. */
+static int64_t stage_elems(const ParamTable *t, const ParamShards *shards)
+{
+    const int64_t *n = t->spaces.unread;
+    int64_t dense = shards->dense > 1 ? n[SHARD_DENSE] : 0;
+    int64_t expert = shards->expert > 1 ? n[SHARD_EXPERT] : 0;
+    if (shards->zero == 0) return 0;
+    return dense > expert ? dense : expert;
+}
+
 /* Twice a layer for weights and for gradients: the two halves of alloc_gathered. */
 size_t params_gathered_bytes(const ParamTable *t, const ParamShards *shards)
 {
-    size_t bytes = 0, trained = (size_t)t->spaces.of[BUF_GRAD].layer;
+    size_t trained = (size_t)t->spaces.of[BUF_GRAD].layer;
+    size_t bytes = (size_t)stage_elems(t, shards) * dtype_bytes(DTYPE_BF16);
     if (shards->dense <= 1 && shards->expert <= 1) return 0;
     if (shards->low_reduce) bytes += trained * dtype_bytes(DTYPE_BF16);
     if (shards->zero >= 3) bytes += 2 * (size_t)t->spaces.copies.layer;
@@ -110,6 +121,8 @@ Status params_alloc(const ModelSpec *s, const ParamTable *t, Arena *run, bool tr
     if (s->weights.n > 0) {
         Dtype type = copies_type(&s->weights);
         TRY(tensor_new1(run, type, t->elems[BUF_WEIGHT], &out->buffer[BUF_WEIGHT]));
+        int64_t stage = stage_elems(t, &t->shards);
+        if (stage > 0) TRY(tensor_new1(run, type, stage, &out->stage));
     }
     return alloc_gathered(s, t, training, run, out);
 }
@@ -136,11 +149,19 @@ static Tensor gathered_bucket(const ParamTable *t, const ParamMemory *m, const P
     return tensor_rows(&m->gathered[b], at, k->n);
 }
 
+/* The bucket's first element in a buffer that is not sharded. */
+static int64_t bucket_first(const ParamBucket *k, ParamBuffer b)
+{
+    return b == BUF_WEIGHT ? k->weight : k->first;
+}
+
 /* Three places: a buffer that is not sharded; a bucket of one rank, which is whole in the shard
  * space; else the gathered copy. */
 Tensor bucket_whole(const ParamTable *t, const ParamMemory *m, const ParamBucket *k, ParamBuffer b)
 {
-    if (!t->sharded[b]) return tensor_rows(&m->buffer[b], k->first, k->n);
+    if (b == BUF_WEIGHT && bucket_staged(k)) return tensor_rows(&m->stage, 0, k->n);
+    if (b == BUF_WEIGHT && k->weight < 0) b = BUF_MAIN;
+    if (!t->sharded[b]) return tensor_rows(&m->buffer[b], bucket_first(k, b), k->n);
     if (k->ranks == 1) return tensor_rows(&m->buffer[b], k->shard, k->n);
     return gathered_bucket(t, m, k, b);
 }
@@ -153,7 +174,7 @@ Tensor bucket_part(const ParamBucket *k, Tensor whole)
 Tensor bucket_own(const ParamTable *t, const ParamMemory *m, const ParamBucket *k, ParamBuffer b)
 {
     if (t->sharded[b]) return tensor_rows(&m->buffer[b], k->shard, bucket_own_elems(k));
-    return bucket_part(k, tensor_rows(&m->buffer[b], k->first, k->n));
+    return bucket_part(k, bucket_whole(t, m, k, b));
 }
 
 /* Intersects the parameter [at, at + n) with this rank's part [own, own + part), both counted from
@@ -167,10 +188,11 @@ ParamPiece param_piece(const ParamTable *t, const Param *p, const ParamMemory *m
         return (ParamPiece){ piece_range(0, n), tensor_rows(&m->buffer[b], p->first[b], n) };
     const ParamBucket *k = &t->bucket[p->bucket];
     int64_t part = t->sharded[b] ? bucket_own_elems(k) : k->n;
-    int64_t own = t->sharded[b] ? bucket_cut(k, k->own) : 0, at = p->first[b] - k->first;
+    int64_t own = t->sharded[b] ? bucket_cut(k, k->own) : 0;
+    int64_t at = p->first[BUF_MAIN] - k->first;
     int64_t first = at > own ? at : own, end = at + n < own + part ? at + n : own + part;
     if (first >= end) return none;
-    int64_t local = (t->sharded[b] ? k->shard : k->first) + first - own;
+    int64_t local = (t->sharded[b] ? k->shard : bucket_first(k, b)) + first - own;
     return (ParamPiece){ piece_range(first - at, end - first),
                          tensor_rows(&m->buffer[b], local, end - first) };
 }

@@ -5,7 +5,8 @@
  * Names and shapes are those of Hugging Face's files (DeepSeek's for MLA and MoE), (out, in). All
  * parameters lie one after the other in a flat space, at the same offset in each buffer: weights as
  * products read them, f32 gradients, f32 main weights, and the optimizer's state buffers (f32 or
- * bf16). With f32 compute the weight buffer *is* the main buffer. Parameters of one role in one
+ * bf16). With f32 compute the weight buffer *is* the main buffer. With an 8-bit recipe it lacks the
+ * buckets that products read in 8 bits alone (ParamBucket.weight). Parameters of one role in one
  * layer (gate and up; q_a and kv_a; the experts) lie without a gap, so that a layer sees them as
  * one fused matrix. Each role starts at a multiple of PARAM_ALIGN elements, and the padding stays
  * zero.
@@ -77,9 +78,10 @@ typedef struct ParamBucket {
     ShardGroup shard_group;
     const OptimizerDesc *rule; /* NULL: frozen roles */
     int64_t first, n;          /* in the flat space */
-    int64_t ranks, own;        /* parts of the bucket; the number of this rank's part */
-    int64_t shard;             /* first element of this rank's part in the shard space */
-    const int64_t *cuts;       /* CUT_MATRICES: (ranks + 1) first elements of parts; else NULL */
+    int64_t weight; /* first element in BUF_WEIGHT; -1: products read lasting 8-bit copies alone */
+    int64_t ranks, own;  /* parts of the bucket; the number of this rank's part */
+    int64_t shard;       /* first element of this rank's part in the shard space */
+    const int64_t *cuts; /* CUT_MATRICES: (ranks + 1) first elements of parts; else NULL */
 } ParamBucket;
 
 /* The part of a rank: elements [bucket_cut(k, rank), bucket_cut(k, rank + 1)) of the bucket. */
@@ -91,6 +93,9 @@ static inline int64_t bucket_own_elems(const ParamBucket *k)
 {
     return bucket_cut(k, k->own + 1) - bucket_cut(k, k->own);
 }
+/* Are the weights gathered in ParamMemory.stage, and only there, before they are quantised? Ranks
+ * that hold a bucket's main weights whole quantise those. */
+static inline bool bucket_staged(const ParamBucket *k) { return k->weight < 0 && k->ranks > 1; }
 
 typedef enum ParamInit { INIT_NORMAL, INIT_ONE, INIT_ZERO } ParamInit;
 
@@ -122,6 +127,7 @@ typedef struct ParamSpaces {
     ParamSizes of[BUF_STATE];
     ParamSizes copies; /* in bytes: what products read (copies_bytes), padding included */
     int64_t scaled;    /* bytes of 8-bit copies, which only weights that are not sharded have */
+    int64_t unread[SHARD_GROUPS]; /* elements of the largest bucket without a place in BUF_WEIGHT */
 } ParamSpaces;
 
 typedef struct ParamTable {
@@ -159,6 +165,7 @@ typedef struct ParamMemory {
                                  buffers have ModelSpec.optimizer.state, all others f32 */
     Tensor gathered[2];       /* BUF_WEIGHT, BUF_GRAD; data NULL: not sharded */
     Tensor low;
+    Tensor stage; /* one bucket, while it is gathered and quantised (bucket_staged) */
 } ParamMemory;
 
 /* Makes the table of the layers that pipeline rank `rank` holds. The head's rank holds the
@@ -191,7 +198,7 @@ int64_t params_shard_elems(const ModelSpec *s, const ParamTable *t, ParamBuffer 
                            const ParamShards *shards);
 /* The same for the bytes of the weights that products read, 8-bit copies included. */
 int64_t params_copy_bytes(const ModelSpec *s, const ParamTable *t, const ParamShards *shards);
-/* Bytes of ParamMemory.gathered and .low. */
+/* Bytes of ParamMemory.gathered, .low and .stage. */
 size_t params_gathered_bytes(const ParamTable *t, const ParamShards *shards);
 void spaces_add(ParamSpaces *sum, const ParamSpaces *more);
 /* Allocates buffers in `run`: all of them if `training`, else weights and state only. */
@@ -208,7 +215,8 @@ static inline int params_half(int layer) { return layer % 2; }
 /* The buckets of a layer: [*first, return value), frozen ones last. */
 int params_layer(const ParamTable *t, int layer, int *first);
 /* bucket_whole: all of a bucket; for a sharded buffer (BUF_WEIGHT or BUF_GRAD) it lies in
- * `gathered`. bucket_own: this rank's part, in either layout. */
+ * `gathered`. Weights that only 8-bit copies are made of are the main weights, or the stage.
+ * bucket_own: this rank's part, in either layout. */
 Tensor bucket_whole(const ParamTable *t, const ParamMemory *m, const ParamBucket *k, ParamBuffer b);
 Tensor bucket_own(const ParamTable *t, const ParamMemory *m, const ParamBucket *k, ParamBuffer b);
 /* This rank's part of a whole bucket. */

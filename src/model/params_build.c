@@ -181,13 +181,33 @@ static void add_size(ParamSizes *z, const ParamBucket *k, int64_t n)
     if (k->shard_group == SHARD_EXPERT) z->expert += n;
 }
 
+/* Is the bucket in the buffer? */
+static bool bucket_has(const ParamBucket *k, ParamBuffer b)
+{
+    return rule_has(k->rule, b) && (b != BUF_WEIGHT || k->weight >= 0);
+}
+
 /* copies: the bytes that products read of the bucket. */
 static void add_bucket_sizes(ParamSpaces *layer, const ParamBucket *k, int64_t copies)
 {
     for (int b = 0; b < BUF_STATE; b++) {
-        if (rule_has(k->rule, (ParamBuffer)b)) add_size(&layer->of[b], k, k->n);
+        if (bucket_has(k, (ParamBuffer)b)) add_size(&layer->of[b], k, k->n);
     }
-    add_size(&layer->copies, k, copies);
+    if (k->weight >= 0)
+        add_size(&layer->copies, k, copies);
+    else if (k->n > layer->unread[k->shard_group])
+        layer->unread[k->shard_group] = k->n;
+}
+
+/* Do products read nothing of these matrices but 8-bit copies that last? Weights that are gathered
+ * for each use are quantised for each. In f32 there is nothing to save: BUF_WEIGHT is the main buffer. */
+static bool all_quantised(const ModelSpec *s, const ParamShards *shards, const Matrix *m,
+                          const Matrix *end)
+{
+    bool gathered = shards->zero >= 3 && (shards->dense > 1 || shards->expert > 1);
+    bool all = s->weights.n > 0 && !gathered && !s->recipe.per_use;
+    for (; m < end; m++) all = all && recipe_quantises(s, &s->layers[m->layer], m->role);
+    return all;
 }
 
 /* Is the parameter in this bucket of its layer? Where only some parameters of a role are frozen,
@@ -282,6 +302,7 @@ static Status fill_bucket(ParamTable *t, const ModelSpec *spec, int first, int e
     k.n = (at + unit - 1) / unit * unit;
     if (whole && k.ranks > 1) TRY(cut_matrices(t, first, end, &k, a));
     at = k.n;
+    if (all_quantised(spec, s, &t->matrix[matrices], &t->matrix[t->n_matrices])) k.weight = -1;
     for (; matrices < t->n_matrices; matrices++) {
         const Matrix *m = &t->matrix[matrices];
         int64_t n = matrix_elems(m), cols = m->dim[m->rank - 1];
@@ -306,6 +327,9 @@ void spaces_add(ParamSpaces *sum, const ParamSpaces *more)
     for (int b = 0; b < BUF_STATE; b++) add_sizes(&sum->of[b], &more->of[b]);
     add_sizes(&sum->copies, &more->copies);
     sum->scaled += more->scaled;
+    for (int g = 0; g < SHARD_GROUPS; g++) {
+        if (more->unread[g] > sum->unread[g]) sum->unread[g] = more->unread[g];
+    }
 }
 
 /* Makes the buckets of a layer, whose parameters are [first, end) of the table. */
@@ -342,17 +366,25 @@ static Status place_params(ParamTable *t, const ModelSpec *s, Arena *a)
     return OK;
 }
 
-/* Sets the positions of one rule's buckets in both spaces, after the buckets placed before. */
-static void place_buckets(ParamTable *t, const OptimizerDesc *rule, int64_t *flat, int64_t *shard)
+/* Where the next bucket begins. BUF_WEIGHT has the flat space without the buckets that it lacks. */
+typedef struct BucketPlace {
+    int64_t flat, weight, shard;
+} BucketPlace;
+
+/* Sets the positions of one rule's buckets, after the buckets placed before. */
+static void place_buckets(ParamTable *t, const OptimizerDesc *rule, BucketPlace *at)
 {
     for (int i = 0; i < t->n_buckets; i++) {
         ParamBucket *k = &t->bucket[i];
         if (k->rule != rule) continue;
-        k->first = *flat, k->shard = *shard;
-        *flat += k->n, *shard += aligned(bucket_own_elems(k));
+        k->first = at->flat, k->shard = at->shard;
+        at->flat += k->n, at->shard += aligned(bucket_own_elems(k));
+        if (k->weight < 0) continue;
+        k->weight = at->weight;
+        at->weight += k->n;
     }
     for (int b = 0; b < BUF_STATE; b++) {
-        if (rule_has(rule, (ParamBuffer)b)) t->elems[b] = *shard;
+        if (rule_has(rule, (ParamBuffer)b)) t->elems[b] = at->shard;
     }
 }
 
@@ -361,22 +393,24 @@ static void place_buckets(ParamTable *t, const OptimizerDesc *rule, int64_t *fla
 static void shard_buffers(const ModelSpec *s, ParamTable *t)
 {
     const OptimizerDesc *rules[BUCKET_RULES];
-    int64_t flat = 0, shard = 0;
+    BucketPlace end = { 0 };
     rules_in_order(s, rules);
     for (int r = 0; r < BUCKET_RULES; r++) {
-        if (r == 0 || rules[r] != rules[r - 1]) place_buckets(t, rules[r], &flat, &shard);
+        if (r == 0 || rules[r] != rules[r - 1]) place_buckets(t, rules[r], &end);
     }
     for (int b = 0; b < BUF_STATE; b++) {
-        t->sharded[b] = shard < flat && t->shards.zero >= params_zero_stage(s, (ParamBuffer)b);
+        t->sharded[b] =
+            end.shard < end.flat && t->shards.zero >= params_zero_stage(s, (ParamBuffer)b);
         if (!t->sharded[b]) t->elems[b] = t->spaces.of[b].flat;
     }
     for (int i = 0; i < t->n; i++) {
         Param *p = &t->at[i];
         if (p->bucket < 0) continue;
         const ParamBucket *k = &t->bucket[p->bucket];
-        int64_t at = k->first + p->first[BUF_MAIN];
+        int64_t at = p->first[BUF_MAIN];
         for (int b = 0; b < BUF_STATE; b++)
-            p->first[b] = rule_has(k->rule, (ParamBuffer)b) ? at : -1;
+            p->first[b] = bucket_has(k, (ParamBuffer)b) ? k->first + at : -1;
+        if (k->weight >= 0) p->first[BUF_WEIGHT] = k->weight + at;
     }
     t->elems[BUF_STATE] = aligned(t->elems[BUF_STATE]);
 }

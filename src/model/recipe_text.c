@@ -3,14 +3,16 @@
 #include "model/recipe_text.h"
 
 #include "model/recipe.h"
+#include "op/attention_kernels.h"
 
 #include <ctype.h>
 #include <inttypes.h>
 #include <string.h>
 
 enum {
-    WIDTH_STEP = 16,      /* elements, of one byte: what GPUs read at once */
-    CAPABILITY_LEAST = 89 /* NVIDIA Ada: the first with 8-bit products */
+    WIDTH_STEP = 16,       /* elements, of one byte: what GPUs read at once */
+    CAPABILITY_LEAST = 89, /* NVIDIA Ada: the first with 8-bit products */
+    CAPABILITY_MX = 100    /* Blackwell: the first with scales of 1 x 32, and with 4 and 6 bits */
 };
 
 /* Names that differ only in numbers. */
@@ -65,12 +67,13 @@ typedef struct ScaleWords {
     const char *rows, *weight, *columns;
 } ScaleWords;
 
-static const char *recipe_names[] = { "none", "tensor", "row", "block" };
+static const char *recipe_names[] = { "none", "tensor", "row", "block", "mx" };
 
 static const ScaleWords scale_words[] = {
     [RECIPE_TENSOR] = { "the tensor", "a matrix", "the tensor" },
     [RECIPE_ROW] = { "a row", "a row", "a column of a group" },
     [RECIPE_BLOCK] = { "1 x 128", "128 x 128", "128 x 1" },
+    [RECIPE_MX] = { "1 x 32", "1 x 32", "32 x 1" },
 };
 
 static Status print_row(Text *out, const char *what, const char *along, const char *scale,
@@ -86,24 +89,35 @@ static Status print_table(const Config *c, const ModelSpec *s, Text *out)
     const RecipeSpec *r = &s->recipe;
     const ScaleWords *w = &scale_words[r->kind];
     const char *weights = c->mesh_zero == 3 ? "one product" : "a step";
-    TRY(text_printf(out, "8-bit       fp8.recipe=%s, scales are %s\n", recipe_names[r->kind],
-                    r->pow2 ? "powers of two" : "exact (amax / largest)"));
+    TRY(text_printf(out, "%d-bit       fp8.recipe=%s, scales are %s\n", dtype_bits(r->forward),
+                    recipe_names[r->kind], r->pow2 ? "powers of two" : "exact (amax / largest)"));
     TRY(text_printf(out, "            %-31s  %-7s  %-19s  %-4s  %-4s  %s\n", "operand", "along",
                     "a scale for", "from", "to", "kept for"));
-    TRY(print_row(out, "inputs", "width", w->rows, s->act, r->forward, "one product"));
+    TRY(print_row(out, "inputs", "width", w->rows, s->act, r->forward, "its products"));
     TRY(print_row(out, "weights", "inputs", w->weight, s->act, r->forward, weights));
     TRY(print_row(out, "weights, transposed", "outputs", w->weight, s->act, r->forward, weights));
-    TRY(print_row(out, "gradients", "width", w->rows, s->act, r->gradient, "one product"));
+    TRY(print_row(out, "gradients", "width", w->rows, s->act, r->gradient, "its products"));
+    bool narrow = false;
+    for (int i = 0; i < s->n_layers; i++)
+        narrow |= s->layers[i].kind == LAYER_MOE && recipe_narrow(s, &s->layers[i]);
+    if (narrow)
+        TRY(text_printf(out,
+                        "            experts' pre-activations wait for backward in 8 bits, a scale "
+                        "for 1 x 128 (fp8.kept)\n"));
+    if (r->dispatch)
+        TRY(text_printf(out, "            rows go to experts in 8 bits, and columns are made from "
+                             "them (fp8.dispatch)\n"));
     if (!r->weight_gradients)
         return text_printf(out, "            weight gradients are products in %s (fp8.wgrad)\n",
                            dtype_name(s->act));
     TRY(print_row(out, "inputs, for weight gradients", "tokens", w->columns, s->act, r->forward,
-                  "one product"));
+                  "until backward"));
     return print_row(out, "gradients, for weight gradients", "tokens", w->columns, s->act,
-                     r->gradient, "one product");
+                     r->gradient, "backward");
 }
 
-static Status print_patterns(const ModelSpec *s, const ParamTable *t, Arena *a, Text *out)
+static Status print_patterns(const ModelSpec *s, const ParamTable *t, bool attention, Arena *a,
+                             Text *out)
 {
     Pattern *found = NULL;
     int n = 0;
@@ -112,13 +126,23 @@ static Status print_patterns(const ModelSpec *s, const ParamTable *t, Arena *a, 
     TRY(find_patterns(s, t, a, &found, &n));
     for (int i = 0; i < n; i++) elems += found[i].elems;
     TRY(text_printf(out,
-                    "            not quantised: embedding, head, router, norms, biases, attention "
-                    "itself, main weights, sums of gradients\n"
+                    "            not quantised: embedding, head, router, norms, biases, %smain "
+                    "weights, sums of gradients\n"
                     "            quantised: %s parameters of %s\n",
-                    text_thousands(share, elems), text_thousands(total, t->total)));
+                    attention ? "" : "attention itself, ", text_thousands(share, elems),
+                    text_thousands(total, t->total)));
     for (int i = 0; i < n; i++)
         TRY(text_printf(out, "            %7" PRId64 "  %s\n", found[i].n, found[i].name));
     return OK;
+}
+
+static Status print_attention(const Config *c, Text *out)
+{
+    const char *act = c->run_compute == COMPUTE_BF16 ? "bf16" : "f32";
+    return text_printf(out,
+                       "8-bit       fp8.attention: forward multiplies in e4m3, with a scale (a "
+                       "power of two) for a row of q, for 128 keys of k and of v; backward in %s\n",
+                       act);
 }
 
 /* Of the whole model: what one rank has of it does not matter here. */
@@ -127,12 +151,13 @@ Status recipe_print(const Config *c, Arena *a, Text *out)
     Config whole = *c;
     ModelSpec spec;
     ParamTable table;
+    if (c->fp8_attention) TRY(print_attention(c, out));
     if (c->fp8_recipe == RECIPE_NONE) return OK;
     config_alone(&whole);
     TRY(spec_build(&whole, a, &spec));
     TRY(params_build(&spec, 0, NULL, a, &table));
     TRY(print_table(c, &spec, out));
-    return print_patterns(&spec, &table, a, out);
+    return print_patterns(&spec, &table, c->fp8_attention, a, out);
 }
 
 /* The first parameter of the matrix. */
@@ -160,10 +185,41 @@ static Status check_widths(const ModelSpec *s, const ParamTable *t)
     return OK;
 }
 
+static Status check_attention(const ModelSpec *s, const RecipeGpu *gpu)
+{
+    KernelDevice device = { .vendor = VENDOR_NVIDIA, .capability = gpu->capability };
+    KernelWhy why;
+    for (int i = 0; s->recipe.attention && i < s->n_layers; i++) {
+        const LayerSpec *l = &s->layers[i];
+        if (l->kind != LAYER_ATTENTION) continue;
+        const AttentionSpec *a = &l->as.attention;
+        int64_t qk = attention_qk_dim(a), v = attention_v_dim(a);
+        AttentionFwd call = { .q = { NULL, s->act, 4, { 1, 1, a->heads, qk } },
+                              .k = { NULL, s->act, 4, { 1, 1, a->kv_heads, qk } },
+                              .v = { NULL, s->act, 4, { 1, 1, a->kv_heads, v } },
+                              .o.dtype = s->act };
+        if (kernel_can(&attention_e4m3_kernels.row[0], &device, &call, &why)) continue;
+        return FAIL(ERR_UNSUPPORTED,
+                    "fp8.attention: GPU %d (%s) has no kernel for attention of layer %d (%s): %s; "
+                    "run.device=cpu emulates it, fp8.attention=false does without",
+                    gpu->number, gpu->name, l->block, a->kind == ATTENTION_MLA ? "mla" : "gqa",
+                    why.text);
+    }
+    return OK;
+}
+
 Status recipe_check_gpu(const ModelSpec *s, const ParamTable *t, const RecipeGpu *gpu,
                         int64_t tokens)
 {
+    TRY(check_attention(s, gpu));
     if (s->recipe.kind == RECIPE_NONE) return OK;
+    if (s->recipe.kind == RECIPE_MX)
+        return FAIL(ERR_UNSUPPORTED,
+                    "fp8.recipe=mx (%s) has no kernel on a GPU: hardware has it from compute "
+                    "capability %d.%d on, GPU %d (%s) has %d.%d; run.device=cpu emulates it, "
+                    "fp8.recipe=block is 8-bit",
+                    dtype_name(s->recipe.forward), CAPABILITY_MX / 10, CAPABILITY_MX % 10,
+                    gpu->number, gpu->name, gpu->capability / 10, gpu->capability % 10);
     if (gpu->capability < CAPABILITY_LEAST)
         return FAIL(ERR_UNSUPPORTED,
                     "fp8.recipe=%s: GPU %d (%s) has compute capability %d.%d, 8-bit products need "

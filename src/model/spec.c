@@ -174,12 +174,22 @@ ExchangeKind spec_exchange(const Config *c, ExchangeShape *shape)
 
 static RecipeSpec recipe_of(const Config *c)
 {
-    bool auto_pow2 = c->fp8_scales == SCALES_AUTO && c->fp8_recipe == RECIPE_BLOCK;
+    static const Dtype formats[] = { DTYPE_E4M3, DTYPE_E4M3, DTYPE_E2M1, DTYPE_E2M3, DTYPE_E3M2 };
+    const Dtype forward = formats[c->fp8_format];
+    bool block = c->fp8_recipe == RECIPE_BLOCK;
+    bool auto_pow2 = c->fp8_scales == SCALES_AUTO && c->fp8_recipe >= RECIPE_BLOCK;
+    bool pow2 = auto_pow2 || c->fp8_scales == SCALES_POW2;
     return (RecipeSpec){ .kind = c->fp8_recipe, /* the setting's words are in enum order */
-                         .pow2 = auto_pow2 || c->fp8_scales == SCALES_POW2,
-                         .forward = DTYPE_E4M3,
-                         .gradient = c->fp8_format == FORMAT_HYBRID ? DTYPE_E5M2 : DTYPE_E4M3,
-                         .weight_gradients = c->fp8_wgrad == WGRAD_FP8 };
+                         .pow2 = pow2,
+                         .forward = forward,
+                         .gradient = c->fp8_format == FORMAT_HYBRID ? DTYPE_E5M2 : forward,
+                         .weight_gradients = c->fp8_wgrad == WGRAD_FP8,
+                         .dispatch = block && pow2 && c->fp8_dispatch != DISPATCH_BF16,
+                         .keep = c->fp8_kept == KEPT_FP8,
+                         .some_layers = c->fp8_layers.n > 0,
+                         .dense = c->fp8_products != PRODUCTS_GROUPED,
+                         .grouped = c->fp8_products != PRODUCTS_DENSE,
+                         .attention = c->fp8_attention };
 }
 
 /* Do the products of a block follow the recipe? */
@@ -229,7 +239,7 @@ static void add_block(ModelSpec *s, const Config *c, int block)
 Status spec_layers(const Config *c, Arena *a, ModelSpec *out)
 {
     /* run.compute sets both types: that of activations and that of the weights' copies. */
-    Dtype type = c->run_compute == COMPUTE_BF16 ? DTYPE_BF16 : DTYPE_F32;
+    Dtype type = config_type(c);
     ModelSpec s = {
         .name = c->model_name,
         .vocab = c->model_vocab,

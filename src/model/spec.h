@@ -113,7 +113,13 @@ typedef struct RecipeSpec {
     bool pow2;               /* scales are powers of two */
     Dtype forward, gradient; /* of rows and weights; of gradients */
     bool weight_gradients;   /* products of weight gradients are 8-bit, too */
+    bool attention;          /* attention's forward is 8-bit; also without a recipe */
+    bool dispatch;           /* rows go to routed experts in 8 bits */
+    bool keep;               /* activations that wait for backward may have 8 bits */
+    bool some_layers;        /* not all layers follow the recipe */
+    bool dense, grouped;     /* which products: all but routed experts'; routed experts' */
     bool per_use;            /* planning: weights are quantised for each product (ZeRO-3) */
+    bool packed;             /* planning: memory as hardware would hold operands (operand_bytes) */
 } RecipeSpec;
 
 /* Memory for received rows, as multiples of the rows that balanced routing brings; 0: enough for
@@ -140,7 +146,7 @@ typedef struct ModelSpec {
     LossSpec loss;
     /* patterns of parameters that are not trained */
     const ConfigTexts *frozen;
-    Dtype act; /* type of activations: f32 or bf16 */
+    Dtype act; /* type of activations: f32, bf16 or f16 */
     RecipeSpec recipe;
     CopySet weights; /* what products read of the weights */
     OptimizerSpec optimizer;

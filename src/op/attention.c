@@ -84,8 +84,8 @@ static Status check_shape(const char *op, const Tensor *q, const Tensor *k, cons
                           const Tensor *doc, const Shape *s)
 {
     char shape[96];
-    if (q->rank != 4 || (q->dtype != DTYPE_F32 && q->dtype != DTYPE_BF16)) {
-        return FAIL(ERR_SHAPE, "%s: q is %s, wanted (B, Tq, H, dk) f32 or bf16", op,
+    if (q->rank != 4 || q->dtype > DTYPE_F16) {
+        return FAIL(ERR_SHAPE, "%s: q is %s, wanted (B, Tq, H, dk) f32, bf16 or f16", op,
                     tensor_shape_text(q, shape, sizeof shape));
     }
     if (k->rank != 4 || v->rank != 4) {

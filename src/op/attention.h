@@ -22,6 +22,14 @@
  *     dv = p^T do,   ds = p * (do v^T - delta),   dq = scale * ds k,   dk = scale * ds^T q
  * dk and dv are summed over the H / G heads that share them.
  *
+ * 8-bit forward (e4m3): both products read e4m3 numbers and add in f32. Scales are powers of two
+ * that map the largest magnitude below 448, as in quant.h: one for a row of q, one for a head's 128
+ * keys (from a multiple of 128 on) of k, one for those of v. Keys are walked in these blocks.
+ * p = exp(s - running max) is rounded as 2^8 p; its sum, and so lse, takes p before that. One scale
+ * for 128 keys costs nothing next to one for each: e4m3 has 18 binades. It depends on keys that a
+ * query may not see, by which only numbers below 2^-14 of the largest change. Backward is the
+ * same with and without: it reads q, k and v as they are, and o and lse of this forward pass.
+ *
  * Not here: positions (rope.h), projections (linear.h), the exchange of keys between ranks
  * (model/attention.c).
  */
@@ -47,6 +55,7 @@ typedef struct AttentionFwd {
     AttentionPieces pieces;
     AttentionKernel kernel;
     int64_t window, chunk; /* tokens; 0: none */
+    bool e4m3;             /* the 8-bit forward; on a GPU by a kernel of its own */
 } AttentionFwd;
 
 typedef struct AttentionBwd {

@@ -138,7 +138,7 @@ void row_unload(const Sums *x, int64_t b, int64_t row, int64_t head, Panels from
     for (int64_t d = 0; d < n; d += LANES, from.at += from.stride) {
         Vector v = vector_load(from.at);
         if (before != NULL && before->data != NULL) {
-            Word word = before->dtype == DTYPE_F32 ? WORD_F32 : WORD_BF16_WIDENED;
+            Word word = word_of(before->dtype, false);
             const char *at = head_row(before, b, row, head);
             v = line_words(at + d * (int64_t)dtype_bytes(before->dtype), word, n - d) +
                 v * x->factor;

@@ -89,7 +89,7 @@ static void panels_clear(Panels p, int64_t cols)
 static void strip_delta(Backward *f, int64_t i)
 {
     const AttentionBwd *a = f->a;
-    Word word = f->word == WORD_F32 ? WORD_F32 : WORD_BF16_WIDENED;
+    Word word = word_of(a->o.dtype, false);
     int64_t each = (int64_t)word_elem_bytes(word), width = f->s.dv;
     Vector part[STRIP];
     for (int64_t r = 0; r < STRIP; r++) {

@@ -71,8 +71,10 @@ OpCost attention_fwd_cost(const AttentionFwd *a)
 {
     Shape s = attention_fwd_shape(a);
     double bytes = op_port_bytes(OP_ATTENTION_FWD, a);
-    return attention_cost(&s, s.dk + s.dv, bytes,
-                          kernel_work(&attention_fwd_kernels, a->kernel, s.act, a));
+    OpCost c = attention_cost(&s, s.dk + s.dv, bytes,
+                              kernel_work(&attention_fwd_kernels, a->kernel, s.act, a));
+    if (a->e4m3) c.dtype = DTYPE_E4M3, c.work = WORK_ATTENTION;
+    return c;
 }
 
 OpCost attention_bwd_cost(const AttentionBwd *a)

@@ -101,6 +101,10 @@ typedef struct Sums {
 /* Stores one row of a head from panels; `room` is scratch for a row of whole panels. */
 void row_unload(const Sums *x, int64_t b, int64_t row, int64_t head, Panels from, float *room);
 
+/* Replaces q, k and v of a call by copies in `room` that are rounded to e4m3. Returns the bytes of
+ * the copies; room NULL: no more than that. */
+size_t attention_e4m3_round(const Exec *ex, AttentionFwd *a, char *room);
+
 /* Prefetches rows that will soon be read, or written. A head's part of a row is short and rows are
  * far apart, a walk that the hardware does not predict. So a strip prefetches the next head's part
  * of its own rows. */

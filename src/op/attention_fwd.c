@@ -5,10 +5,14 @@
  *
  *     m' = max(m, max of new scores),  sum' = sum 2^(m - m') + sum of p,  o' = o 2^(m - m') + p v
  *
+ * 8-bit attention rounds q, k and v first (attention_e4m3.c), and p between the products. Its blocks
+ * are those of its scales, so that running maxima are a GPU's.
+ *
  * bf16 operands are multiplied without conversion. Where the CPU multiplies bf16 in pairs,
  * probabilities are rounded to bf16 for p v, as FlashAttention does on a GPU. All sums are f32.
  */
 #include "op/attention_cpu.h"
+#include "op/operand.h"
 
 #include <math.h>
 #include <omp.h>
@@ -19,7 +23,6 @@ enum { BLOCK_K = 2 * LANES };
 #else
 enum { BLOCK_K = 512 };
 #endif
-enum { BLOCK_PANELS = BLOCK_K / LANES };
 
 /* One thread's memory, in the op's workspace, and the head and block it works on. */
 typedef struct Forward {
@@ -34,6 +37,7 @@ typedef struct Forward {
     Panels o;          /* (BLOCK_Q, dv) */
     float *row;        /* (dv), whole panels */
     int64_t b, h;
+    int64_t panels; /* of a block of keys */
     QueryBlock block;
     Vector max[STRIPS], sum[STRIPS]; /* row r of a strip at lane r * ROW_LANES; max of raw scores */
 } Forward;
@@ -45,7 +49,8 @@ static Forward forward_make(const Exec *ex, const AttentionFwd *a, Space *space)
     Forward f = { .a = a, .s = attention_fwd_shape(a), .packed = -1 };
     const Shape *s = &f.s;
     f.s.word = f.word = word_of(s->act, ex->gemm->pairs);
-    int64_t keys = least(BLOCK_K, panels_of(s->Tk) * LANES);
+    f.panels = (a->e4m3 ? (int64_t)OPERAND_BLOCK : BLOCK_K) / LANES;
+    int64_t keys = least(f.panels, panels_of(s->Tk)) * LANES;
     f.packed_k = space_take(space, panels_of(s->Tk) * LANES * words_of(f.word, s->dk));
     f.packed_v = space_take(space, panels_of(s->dv) * LANES * words_of(f.word, s->Tk));
     f.q = space_panels(space, BLOCK_Q + 1, words_of(f.word, s->dk));
@@ -99,7 +104,7 @@ static inline Vector exponentials(const Forward *f, const Span *x, int r, float 
     Vector sum = { 0 };
     for (int64_t panel = x->first; panel < x->end; panel++, at += f->p.stride) {
         Vector p = vector_exp2(vector_load(at) * factor - shift);
-        vector_store(at, p);
+        vector_store(at, f->a->e4m3 ? vector_e4m3(p) : p);
         sum += p;
     }
     return sum;
@@ -200,26 +205,30 @@ static void block_run(Forward *f, int64_t i0)
     query_block(s, f->b, i0, q);
     rows_load(f->q, head_row(&f->a->q, f->b, i0, f->h), f->word, row_stride(&f->a->q), q->n, s->dk);
     begin_rows(f);
-    for (int64_t block = q->panel_first; block < q->panel_end; block += BLOCK_PANELS) {
+    int64_t begin = f->a->e4m3 ? q->panel_first / f->panels * f->panels : q->panel_first;
+    for (int64_t block = begin; block < q->panel_end; block += f->panels) {
         for (int64_t i = 0; i < q->strips; i++) {
             Span x = { .queries = q, .word = f->word, .i = i, .block = block };
             x.first = most(block, q->keys[i].first);
-            x.end = least(block + BLOCK_PANELS, q->keys[i].end);
+            x.end = least(block + f->panels, q->keys[i].end);
             if (x.first < x.end) span_run(f, &x);
         }
     }
     store_rows(f);
 }
 
-Status attention_fwd_cpu(Exec *ex, const AttentionFwd *a)
+Status attention_fwd_cpu(Exec *ex, const AttentionFwd *given)
 {
+    AttentionFwd rounded = *given, *a = &rounded;
+    char *room = ex->workspace;
+    if (a->e4m3) room += attention_e4m3_round(ex, a, room);
     int64_t B = a->q.dim[0], H = a->q.dim[2];
     /* A first layout without memory says how much each thread's layout needs. */
     Space size = { 0 };
     (void)forward_make(ex, a, &size);
 #pragma omp parallel num_threads(ex->threads)
     {
-        Space own = { .at = (char *)ex->workspace + (size_t)omp_get_thread_num() * size.used };
+        Space own = { .at = room + (size_t)omp_get_thread_num() * size.used };
         Forward f = forward_make(ex, a, &own);
 #pragma omp for schedule(static)
         /* Heads of a thread are neighbours, so pack_head often finds what it needs. */
@@ -237,5 +246,7 @@ size_t attention_fwd_workspace(const Exec *ex, const AttentionFwd *a)
 {
     Space size = { 0 };
     (void)forward_make(ex, a, &size);
-    return (size_t)ex->threads * size.used;
+    AttentionFwd copies = *a;
+    size_t bytes = a->e4m3 ? attention_e4m3_round(ex, &copies, NULL) : 0;
+    return bytes + (size_t)ex->threads * size.used;
 }

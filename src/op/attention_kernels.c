@@ -1,11 +1,12 @@
 /*
  * attention_kernels: which kernel runs a call of attention on a GPU. The candidates are the rows of
- * attention.def. Their limits are checked here and nowhere else, for runs and plans alike. The
- * kernels themselves are in attention.cu and nv/attention_cudnn.cu.
+ * attention.def, and one row for the 8-bit forward. Their limits are checked here and nowhere else,
+ * for runs and plans alike. The kernels themselves are in attention.cu, nv/attention_cudnn.cu and
+ * nv/attention_e4m3.cu.
  */
 #include "op/attention_kernels.h"
 
-#include "op/attention.h"
+#include "op/operand.h"
 
 #include <stdio.h>
 
@@ -172,10 +173,51 @@ enum { ROWS = sizeof fwd_rows / sizeof *fwd_rows };
 const KernelTable attention_fwd_kernels = { "attention.kernel", fwd_rows, ROWS };
 const KernelTable attention_bwd_kernels = { "attention.kernel", bwd_rows, ROWS };
 
+/* The 8-bit forward: one kernel. There is no slower one for all GPUs: it would win nothing over
+ * bf16. */
+static bool e4m3_can(const void *call, KernelWhy *why)
+{
+    const AttentionFwd *a = call;
+    int64_t dk = a->q.dim[3], dv = a->v.dim[3];
+    if (a->q.dtype != DTYPE_BF16 || a->o.dtype != DTYPE_BF16)
+        return kernel_refuses(why, false, "tensors are %s, it takes bf16",
+                              dtype_name(a->q.dtype != DTYPE_BF16 ? a->q.dtype : a->o.dtype));
+    if (a->pieces.length > 0 || a->o_before.data != NULL)
+        return kernel_refuses(why, false, "it takes whole sequences, not blocks of keys");
+    if ((dk == 128 || dk == 192) && dv == 128 && a->k.dim[1] <= INT32_MAX - OPERAND_BLOCK)
+        return true;
+    return kernel_refuses(why, false,
+                          "heads are %lld and %lld wide, it takes 192 or 128 and 128, and keys "
+                          "below 2^31",
+                          (long long)dk, (long long)dv);
+}
+
+static void e4m3_needs(char out[KERNEL_NEEDS_MAX])
+{
+    (void)snprintf(out, KERNEL_NEEDS_MAX, "bf16; q and k 192 or 128 wide, v 128; whole sequences");
+}
+
+size_t attention_e4m3_fwd_workspace(const void *call);
+OpRun attention_e4m3_fwd;
+
+static const KernelDesc e4m3_rows[] = {
+    { .name = "hopper",
+      .vendor = VENDOR_NVIDIA,
+      .capability_least = 90,
+      .capability_most = 90,
+      .needs = e4m3_needs,
+      .can = e4m3_can,
+      .workspace = GPU_OP(attention_e4m3_fwd_workspace),
+      .run = GPU_OP(attention_e4m3_fwd),
+      .work = WORK_ATTENTION },
+};
+const KernelTable attention_e4m3_kernels = { NULL, e4m3_rows, 1 };
+
 Status attention_fwd_gpu(Exec *ex, const void *args)
 {
-    const AttentionFwd *a = args;
-    return kernels_run(ex, &attention_fwd_kernels, "attention_fwd", (int)a->kernel, a);
+    int asked;
+    const KernelTable *t = attention_fwd_table(args, &asked);
+    return kernels_run(ex, t, "attention_fwd", asked, args);
 }
 
 Status attention_bwd_gpu(Exec *ex, const void *args)
@@ -186,9 +228,10 @@ Status attention_bwd_gpu(Exec *ex, const void *args)
 
 size_t attention_fwd_gpu_workspace(const Exec *ex, const void *args)
 {
-    const AttentionFwd *a = args;
+    int asked;
     (void)ex;
-    return kernels_workspace(&attention_fwd_kernels, (int)a->kernel, a);
+    const KernelTable *t = attention_fwd_table(args, &asked);
+    return kernels_workspace(t, asked, args);
 }
 
 size_t attention_bwd_gpu_workspace(const Exec *ex, const void *args)

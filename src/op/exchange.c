@@ -58,12 +58,6 @@ ExchangeKind exchange_choose(const ExchangeShape *s)
 
 static double bytes_of(const Tensor *t) { return t->data == NULL ? 0 : (double)tensor_bytes(t); }
 
-/* 0 for a tensor that does not travel. */
-static double row_bytes(const Tensor *t)
-{
-    return t->data == NULL ? 0 : (double)(tensor_cols(t) * (int64_t)dtype_bytes(t->dtype));
-}
-
 /* A fraction (ranks - 1) / ranks of the rows crosses links. Memory traffic counts rows on both
  * sides. */
 OpCost exchange_copied(const ExchangeLoad *load)
@@ -146,9 +140,14 @@ static Status rows_check(const char *op, ExchangeKind kind, int64_t m, int64_t n
 
 Status exchange_dispatch_check(const ExchangeDispatch *a)
 {
-    int64_t n = a->x.dim[0], m = a->rows.dim[0], d = tensor_cols(&a->x);
-    TRY(op_expect_act("exchange_dispatch", "x", &a->x, n, d));
-    TRY(op_expect("exchange_dispatch", "rows", &a->rows, m, d, a->x.dtype));
+    const unsigned travel = OPERANDS_PLAIN | 1 << OPERAND_ROW | 1 << OPERAND_1X128;
+    const Tensor *x = &a->x.data;
+    int64_t n = x->dim[0], m = a->rows.data.dim[0], d = tensor_cols(x);
+    if (a->x.transposed || a->rows.transposed)
+        return FAIL(ERR_ARG, "exchange_dispatch: x and rows must not be transposed");
+    TRY(operand_expect("exchange_dispatch", "x", &a->x, n, d, travel));
+    TRY(operand_expect("exchange_dispatch", "rows", &a->rows, m, d, 1U << a->x.kind));
+    TRY(op_expect("exchange_dispatch", "rows", &a->rows.data, m, d, x->dtype));
     TRY(rows_check("exchange_dispatch", a->kind, m, n, a->ranks, &a->offset, &a->first));
     TRY(relay_check("exchange_dispatch", a->kind, a->ranks, &a->relay));
     TRY(count_check("exchange_dispatch", &a->count, a->ranks));
@@ -175,8 +174,10 @@ static OpCost exchange_cost(ExchangeKind kind, const Rows *received, const Excha
 
 OpCost exchange_dispatch_cost(const ExchangeDispatch *a)
 {
-    double row = row_bytes(&a->x) + row_bytes(&a->index) + row_bytes(&a->weight);
-    return exchange_cost(a->kind, &a->received, &a->relay, a->ranks, row, bytes_of(&a->x));
+    size_t row = exchange_row_bytes(&a->x.data) + exchange_row_bytes(&a->x.scale) +
+                 exchange_row_bytes(&a->index) + exchange_row_bytes(&a->weight);
+    return exchange_cost(a->kind, &a->received, &a->relay, a->ranks, (double)row,
+                         operand_bytes(&a->x));
 }
 
 Status exchange_combine_check(const ExchangeCombine *a)
@@ -196,8 +197,8 @@ Status exchange_combine_check(const ExchangeCombine *a)
 OpCost exchange_combine_cost(const ExchangeCombine *a)
 {
     double home = bytes_of(&a->y) + bytes_of(&a->shared) + bytes_of(&a->residual);
-    double row = row_bytes(&a->x) + row_bytes(&a->rows_weight);
-    return exchange_cost(a->kind, &a->received, &a->relay, a->ranks, row, home);
+    size_t row = exchange_row_bytes(&a->x) + exchange_row_bytes(&a->rows_weight);
+    return exchange_cost(a->kind, &a->received, &a->relay, a->ranks, (double)row, home);
 }
 
 Status exchange_collective_check(const Collective *a)
@@ -301,8 +302,7 @@ static ExchangeGroups groups_of(const Exec *ex)
 
 size_t exchange_rows_bytes(const Tensor *t, int64_t rows)
 {
-    if (t->data == NULL) return 0;
-    return arena_rounded((size_t)(rows * tensor_cols(t)) * dtype_bytes(t->dtype));
+    return arena_rounded((size_t)rows * exchange_row_bytes(t));
 }
 
 Tensor exchange_rows_at(const Tensor *t, int64_t rows, char **at)
@@ -314,12 +314,25 @@ Tensor exchange_rows_at(const Tensor *t, int64_t rows, char **at)
     return out;
 }
 
+size_t exchange_operand_bytes(const Operand *q, int64_t rows)
+{
+    return exchange_rows_bytes(&q->data, rows) + exchange_rows_bytes(&q->scale, rows);
+}
+
+Operand exchange_operand_at(const Operand *q, int64_t rows, char **at)
+{
+    Operand out = *q;
+    out.data = exchange_rows_at(&q->data, rows, at);
+    out.scale = exchange_rows_at(&q->scale, rows, at);
+    return out;
+}
+
 /* Runs directly on the backend, below all decorators: the guard would look at rows that no rank
  * sent, which are not outputs of this op. */
 Status exchange_unpack(Exec *ex, const ExchangeCombine *a, const ExchangeRows *back)
 {
     const OpDesc *sum = op_desc(OP_MOE_COMBINE);
-    const MoeCombine y = { .out = back->x,
+    const MoeCombine y = { .out = back->x.data,
                            .slot_row = a->offset,
                            .shared = a->shared,
                            .residual = a->residual,
@@ -426,12 +439,13 @@ Status exchange_collective_cpu(Exec *ex, const Collective *a)
 OP_PORTS(exchange_place, IN(ExchangePlace, index), OUT(ExchangePlace, offset),
          ADD_OPT(ExchangePlace, overflow), OUT_OPT(ExchangePlace, count));
 
-OP_PORTS(exchange_dispatch, IN(ExchangeDispatch, x), IN_OPT(ExchangeDispatch, index),
+OP_PORTS(exchange_dispatch, IN_OPERAND(ExchangeDispatch, x), IN_OPT(ExchangeDispatch, index),
          IN_OPT(ExchangeDispatch, weight), IN_OPT(ExchangeDispatch, offset),
          IN_OPT(ExchangeDispatch, count), ADD_OPT(ExchangeDispatch, first),
          ADD_OPT(ExchangeDispatch, relay.offset), ADD_OPT(ExchangeDispatch, overflow),
-         OUT_PART(ExchangeDispatch, rows), OUT_OPT(ExchangeDispatch, rows_index),
-         OUT_OPT(ExchangeDispatch, rows_weight), ROWS(ExchangeDispatch, received));
+         OPERAND(ExchangeDispatch, rows, PORT_OUT_PART, PORT_OUT_PART_OPT),
+         OUT_OPT(ExchangeDispatch, rows_index), OUT_OPT(ExchangeDispatch, rows_weight),
+         ROWS(ExchangeDispatch, received));
 
 OP_PORTS(exchange_combine, IN(ExchangeCombine, x), IN_OPT(ExchangeCombine, rows_weight),
          IN_OPT(ExchangeCombine, offset), IN_OPT(ExchangeCombine, first),

@@ -13,6 +13,9 @@
  * has the sender's number inside its host. The relay passes the token on to the ranks of its
  * experts, and sums what comes back from them. Relays keep the offsets of what they pass on, too.
  *
+ * Dispatched rows are plain or 8-bit. With 8-bit rows their scales travel like the routing, as one
+ * more tensor of rows. Rows that come back are plain, because they are sums.
+ *
  * Collectives work on rows. ALL_GATHER stacks the rows of all ranks, REDUCE_SCATTER is its reverse
  * with sums, SHIFT gets the next rank's rows (a ring), ALL_REDUCE sums and BROADCAST copies in
  * place.
@@ -62,7 +65,7 @@ typedef struct ExchangeRelay {
 } ExchangeRelay;
 
 typedef struct ExchangeDispatch {
-    Tensor x;             /* in  (N, D) act */
+    Operand x;            /* in  (N, D): act, or 8-bit with scales of rows or 1 x 128 */
     Tensor index, weight; /* in  (N, K) i32, f32: optional, with x's rows */
     /* in  (N, K) i32: only for kinds with offsets; of a hierarchical kind among hosts */
     Tensor offset;
@@ -75,7 +78,7 @@ typedef struct ExchangeDispatch {
     /* add (1) f32, optional, with index: 1 if a relay, or the receiver of a compact kind, had no
      * room for a row */
     Tensor overflow;
-    Tensor rows; /* out (M, D) act */
+    Operand rows; /* out (M, D), as x */
     /* out (M, K) i32, optional: index among this rank's experts; -1: on another rank */
     Tensor rows_index;
     Tensor rows_weight; /* out (M, K) f32, optional */
@@ -109,12 +112,16 @@ typedef struct Collective {
     int64_t ranks;
 } Collective;
 
+/* The buffers of a rank that others access: rows, and what travels with them. */
+enum { PEER_ROWS, PEER_SCALES, PEER_EXPERTS, PEER_WEIGHTS, PEER_BUFFERS };
+
 /* What a kind's steps and kernels need in addition to the op's arguments. Valid for one call. */
 typedef struct ExchangeRows {
-    Comm *all;               /* the ranks that exchange */
-    const CommWindow *peers; /* their memory; NULL: none is open */
-    uint64_t at[3];          /* offsets, in this rank's window, of buffers that peers access */
-    Tensor x, index, weight; /* rows in the workspace; data NULL: they do not travel */
+    Comm *all;                 /* the ranks that exchange */
+    const CommWindow *peers;   /* their memory; NULL: none is open */
+    uint64_t at[PEER_BUFFERS]; /* offsets, in this rank's window, of buffers that peers access */
+    Operand x;                 /* rows in the workspace; data NULL: they do not travel */
+    Tensor index, weight;
 } ExchangeRows;
 
 /* The kernels of a kind on one backend. They run between calls of comm, or replace these. */
@@ -240,10 +247,18 @@ Status exchange_blocks_out(struct Exec *ex, Comm *c, const ExchangeDispatch *a,
 Status exchange_blocks_back(struct Exec *ex, Comm *c, const ExchangeCombine *a,
                             const ExchangeLocal *l, void *at);
 
+/* Bytes of a row of t; 0 if t has no data. */
+static inline size_t exchange_row_bytes(const Tensor *t)
+{
+    return t->data == NULL ? 0 : (size_t)tensor_cols(t) * dtype_bytes(t->dtype);
+}
+
 /* exchange_rows_bytes: bytes of `rows` rows like those of t; 0 if t has no data. exchange_rows_at:
- * a tensor of these rows at *at; moves *at past them. */
+ * a tensor of these rows at *at; moves *at past them. _operand_: of data and scales. */
 size_t exchange_rows_bytes(const Tensor *t, int64_t rows);
 Tensor exchange_rows_at(const Tensor *t, int64_t rows, char **at);
+size_t exchange_operand_bytes(const Operand *q, int64_t rows);
+Operand exchange_operand_at(const Operand *q, int64_t rows, char **at);
 /* Workspace of exchange_place over `ranks` ranks: a counter for each. */
 size_t exchange_place_bytes(int64_t ranks);
 

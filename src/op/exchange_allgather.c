@@ -49,7 +49,8 @@ static Status allgather_dispatch(Exec *ex, const ExchangeGroups *g, const Exchan
                                  const ExchangeLocal *l)
 {
     Comm *c = g->all;
-    TRY(comm_all_gather(c, &a->x, &a->rows));
+    TRY(comm_all_gather(c, &a->x.data, &a->rows.data));
+    if (a->x.scale.data != NULL) TRY(comm_all_gather(c, &a->x.scale, &a->rows.scale));
     if (a->index.data == NULL) return OK;
     TRY(comm_all_gather(c, &a->weight, &a->rows_weight));
     TRY(comm_all_gather(c, &a->index, &a->rows_index));
@@ -63,8 +64,8 @@ static Status allgather_combine(Exec *ex, const ExchangeGroups *g, const Exchang
     if (a->rows_weight.data != NULL) TRY(comm_reduce_scatter(c, &a->rows_weight, &a->weight));
     if (!combine_adds(a)) return comm_reduce_scatter(c, &a->x, &a->y);
     char *at = ex->workspace;
-    ExchangeRows back = { .x = exchange_rows_at(&a->x, a->y.dim[0], &at) };
-    TRY(comm_reduce_scatter(c, &a->x, &back.x));
+    ExchangeRows back = { .x.data = exchange_rows_at(&a->x, a->y.dim[0], &at) };
+    TRY(comm_reduce_scatter(c, &a->x, &back.x.data));
     return l->combine_rows(ex, a, &back);
 }
 

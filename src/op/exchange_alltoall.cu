@@ -5,19 +5,21 @@
 #include "op/exchange.h"
 
 /* Dispatch: a row of threads handles EACH pairs (token, rank). A token's row is read from memory
- * once; for further ranks it comes from the caches. */
+ * once; for further ranks it comes from the caches. Rows are bytes here, whatever their type. */
 
 enum { EACH = 4 };
 
-template <typename T> struct Pack {
-    const T *x;
-    const int32_t *index; /* or NULL: rows go alone */
+struct Pack {
+    const uint8_t *x;
+    const float *scale;   /* or NULL: rows are plain */
+    const int32_t *index; /* or NULL: rows go without routing */
     const float *weight;
     const int32_t *offset;
-    T *rows;
+    uint8_t *rows;
+    float *rows_scale;
     int32_t *rows_index;
     float *rows_weight;
-    int64_t N, K, D, here, room;
+    int64_t N, K, bytes, scales, here, room; /* bytes and scales of a row */
 };
 
 /* exchange_local_expert for the device: that one is host code. */
@@ -28,9 +30,8 @@ static __device__ __forceinline__ int32_t local_expert(int64_t e, int64_t first,
 
 /* Copies the routing of token n to offset p. `lanes` threads hold the token's row, and thread
  * `lane` copies its share of the slots. */
-template <typename T>
-static __device__ __forceinline__ void pack_slots(const Pack<T> &a, int64_t n, int64_t p,
-                                                  int64_t lane, int64_t lanes)
+static __device__ __forceinline__ void pack_slots(const Pack &a, int64_t n, int64_t p, int64_t lane,
+                                                  int64_t lanes)
 {
     for (int64_t k = lane; k < a.K; k += lanes) {
         int64_t first = p / a.room * a.here, at = p * a.K + k;
@@ -39,13 +40,21 @@ static __device__ __forceinline__ void pack_slots(const Pack<T> &a, int64_t n, i
     }
 }
 
-/* There are fewer than 2^31 slots, so the token of a slot is a 32-bit division. */
-template <typename T, bool WIDE>
-static __global__ __launch_bounds__(ROWS_THREADS) void exchange_pack_kernel(Pack<T> a)
+static __device__ __forceinline__ void pack_scales(const Pack &a, int64_t n, int64_t p,
+                                                   int64_t lane, int64_t lanes)
 {
-    constexpr int P = Packed<T, WIDE>::P;
-    row_groups<EACH, P>(a.N * a.K, a.D, [&](int64_t col, int64_t at, int64_t step) {
-        Packed<T, WIDE> v[EACH];
+    for (int64_t s = lane; s < a.scales; s += lanes)
+        a.rows_scale[p * a.scales + s] = read_const(a.scale + n * a.scales + s);
+}
+
+/* There are fewer than 2^31 slots, so the token of a slot is a 32-bit division. */
+template <bool WIDE>
+static __global__ __launch_bounds__(ROWS_THREADS) void exchange_pack_kernel(Pack a)
+{
+    constexpr int P = Packed<uint8_t, WIDE>::P;
+    row_groups<EACH, P>(a.N * a.K, a.bytes, [&](int64_t col, int64_t at, int64_t step) {
+        int64_t lane = col / P, lanes = (a.bytes + P - 1) / P;
+        Packed<uint8_t, WIDE> v[EACH];
         int32_t offset[EACH];
         uint32_t token[EACH];
 #pragma unroll
@@ -56,13 +65,14 @@ static __global__ __launch_bounds__(ROWS_THREADS) void exchange_pack_kernel(Pack
         }
 #pragma unroll
         for (int j = 0; j < EACH; j++) {
-            if (offset[j] >= 0) fetch(v[j], a.x + token[j] * a.D + col);
+            if (offset[j] >= 0) fetch(v[j], a.x + token[j] * a.bytes + col);
         }
 #pragma unroll
         for (int j = 0; j < EACH; j++) {
             if (offset[j] < 0) continue;
-            put(v[j], a.rows + offset[j] * a.D + col);
-            if (a.index != NULL) pack_slots(a, token[j], offset[j], col / P, (a.D + P - 1) / P);
+            put(v[j], a.rows + offset[j] * a.bytes + col);
+            if (a.scale != NULL) pack_scales(a, token[j], offset[j], lane, lanes);
+            if (a.index != NULL) pack_slots(a, token[j], offset[j], lane, lanes);
         }
     });
 }
@@ -70,27 +80,29 @@ static __global__ __launch_bounds__(ROWS_THREADS) void exchange_pack_kernel(Pack
 extern "C" Status exchange_pack_gpu(struct Exec *ex, const ExchangeDispatch *a,
                                     const ExchangeRows *out)
 {
-    int64_t D = tensor_cols(&a->x), K = tensor_cols(&a->offset), N = a->x.dim[0];
-    return launch_packed(ex, "exchange_dispatch", a->x.dtype, { a->x.data, out->x.data }, { D },
-                         [&](auto t, auto wide) {
-                             typedef decltype(t) T;
-                             Pack<T> p = {};
-                             p.x = (const T *)a->x.data;
-                             p.rows = (T *)out->x.data;
-                             p.index = (const int32_t *)a->index.data;
-                             p.weight = (const float *)a->weight.data;
-                             p.offset = (const int32_t *)a->offset.data;
-                             p.rows_index = (int32_t *)out->index.data;
-                             p.rows_weight = (float *)out->weight.data;
-                             p.N = N;
-                             p.K = K;
-                             p.D = D;
-                             p.here = a->experts / a->ranks;
-                             p.room = out->x.dim[0] / a->ranks;
-                             RowGrid g = row_grid(N * K, D / (wide ? PACK<T> : 1), EACH);
-                             exchange_pack_kernel<T, wide>
-                                 <<<g.grid, g.block, 0, exec_stream(ex)>>>(p);
-                         });
+    static const char op[] = "exchange_dispatch";
+    const Tensor *x = &a->x.data;
+    Pack p = {};
+    p.x = (const uint8_t *)x->data;
+    p.scale = (const float *)a->x.scale.data;
+    p.index = (const int32_t *)a->index.data;
+    p.weight = (const float *)a->weight.data;
+    p.offset = (const int32_t *)a->offset.data;
+    p.rows = (uint8_t *)out->x.data.data;
+    p.rows_scale = (float *)out->x.scale.data;
+    p.rows_index = (int32_t *)out->index.data;
+    p.rows_weight = (float *)out->weight.data;
+    p.N = x->dim[0];
+    p.K = tensor_cols(&a->offset);
+    p.bytes = (int64_t)exchange_row_bytes(x);
+    p.scales = p.scale == NULL ? 0 : tensor_cols(&a->x.scale);
+    p.here = a->experts / a->ranks;
+    p.room = out->x.data.dim[0] / a->ranks;
+    bool wide = packs_chosen<uint8_t>(ex, op, { x->data, out->x.data.data }, { p.bytes });
+    RowGrid g = row_grid(p.N * p.K, p.bytes / (wide ? PACK<uint8_t> : 1), EACH);
+    auto *kernel = wide ? exchange_pack_kernel<true> : exchange_pack_kernel<false>;
+    kernel<<<g.grid, g.block, 0, exec_stream(ex)>>>(p);
+    return kernel_status(op);
 }
 
 const ExchangeLocal exchange_alltoall_gpu = { exchange_pack_gpu, exchange_unpack };

@@ -11,8 +11,8 @@
 
 size_t exchange_blocks_out_bytes(const ExchangeDispatch *a)
 {
-    int64_t m = a->rows.dim[0];
-    return exchange_rows_bytes(&a->x, m) + exchange_rows_bytes(&a->index, m) +
+    int64_t m = a->rows.data.dim[0];
+    return exchange_operand_bytes(&a->x, m) + exchange_rows_bytes(&a->index, m) +
            exchange_rows_bytes(&a->weight, m);
 }
 
@@ -22,24 +22,32 @@ size_t exchange_blocks_back_bytes(const ExchangeCombine *a)
     return exchange_rows_bytes(&a->x, m) + exchange_rows_bytes(&a->rows_weight, m);
 }
 
+/* Copies row `from` of x to row `to`, unless there are no such rows. */
+static void copy_row(const Tensor *rows, int64_t to, const Tensor *x, int64_t from)
+{
+    size_t row = exchange_row_bytes(x);
+    if (row > 0)
+        memcpy((char *)rows->data + (size_t)to * row, (const char *)x->data + (size_t)from * row,
+               row);
+}
+
 /* Block r of the packed rows has the tokens for rank r; `first` is the first expert of that
  * rank. */
 Status exchange_pack(Exec *ex, const ExchangeDispatch *a, const ExchangeRows *out)
 {
-    int64_t N = a->x.dim[0], D = tensor_cols(&a->x), K = tensor_cols(&a->offset);
-    int64_t room = out->x.dim[0] / a->ranks, here = a->experts / a->ranks;
-    size_t row = (size_t)D * dtype_bytes(a->x.dtype);
+    int64_t N = a->x.data.dim[0], K = tensor_cols(&a->offset);
+    int64_t room = out->x.data.dim[0] / a->ranks, here = a->experts / a->ranks;
     const int32_t *offset = a->offset.data, *index = a->index.data;
 #pragma omp parallel for schedule(static) num_threads(ex->threads)
     for (int64_t at = 0; at < N * K; at++) {
         int64_t p = offset[at], n = at / K;
         if (p < 0) continue;
-        memcpy(tensor_at(&out->x, p * D), tensor_at(&a->x, n * D), row);
+        copy_row(&out->x.data, p, &a->x.data, n);
+        copy_row(&out->x.scale, p, &a->x.scale, n);
+        copy_row(&out->weight, p, &a->weight, n);
         if (index == NULL) continue;
         int32_t *local = (int32_t *)out->index.data + p * K;
         int64_t first = p / room * here;
-        memcpy(tensor_at(&out->weight, p * K), tensor_at(&a->weight, n * K),
-               (size_t)K * sizeof(float));
         for (int64_t k = 0; k < K; k++)
             local[k] = exchange_local_expert(index[n * K + k], first, here);
     }
@@ -58,13 +66,14 @@ Status exchange_blocks_out(Exec *ex, Comm *c, const ExchangeDispatch *a, const E
                            void *workspace)
 {
     char *at = workspace;
-    int64_t m = a->rows.dim[0];
-    ExchangeRows out = { .x = exchange_rows_at(&a->x, m, &at) };
+    int64_t m = a->rows.data.dim[0];
+    ExchangeRows out = { .x = exchange_operand_at(&a->x, m, &at) };
     out.index = exchange_rows_at(&a->index, m, &at);
     out.weight = exchange_rows_at(&a->weight, m, &at);
     TRY(exchange_no_rows(ex, &out.index, &out.weight));
     TRY(l->dispatch_rows(ex, a, &out));
-    TRY(comm_all_to_all(c, &out.x, &a->rows));
+    TRY(comm_all_to_all(c, &out.x.data, &a->rows.data));
+    if (out.x.scale.data != NULL) TRY(comm_all_to_all(c, &out.x.scale, &a->rows.scale));
     if (a->index.data == NULL) return OK;
     TRY(comm_all_to_all(c, &out.index, &a->rows_index));
     return comm_all_to_all(c, &out.weight, &a->rows_weight);
@@ -75,9 +84,9 @@ Status exchange_blocks_back(Exec *ex, Comm *c, const ExchangeCombine *a, const E
                             void *workspace)
 {
     char *at = workspace;
-    ExchangeRows back = { .x = exchange_rows_at(&a->x, a->x.dim[0], &at) };
+    ExchangeRows back = { .x.data = exchange_rows_at(&a->x, a->x.dim[0], &at) };
     back.weight = exchange_rows_at(&a->rows_weight, a->x.dim[0], &at);
-    TRY(comm_all_to_all(c, &a->x, &back.x));
+    TRY(comm_all_to_all(c, &a->x, &back.x.data));
     if (back.weight.data != NULL) TRY(comm_all_to_all(c, &a->rows_weight, &back.weight));
     return l->combine_rows(ex, a, &back);
 }

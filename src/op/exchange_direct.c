@@ -75,7 +75,7 @@ static void compute_first(const ExchangeDispatch *a, const ExchangeRows *r)
 {
     int me = r->all->rank, ranks = r->all->size;
     const DirectPost *post = header_of(r, me)->post;
-    int32_t *first = a->first.data, m = (int32_t)a->rows.dim[0], all = 0;
+    int32_t *first = a->first.data, m = (int32_t)a->rows.data.dim[0], all = 0;
     memset(first, 0, (size_t)ranks * sizeof *first);
     for (int from = 0; from < ranks; from++) {
         for (int to = 0; to < ranks && from < me; to++) first[to] += post[from].count[to];
@@ -101,24 +101,31 @@ static PeerRow peer_row_of(const Tensor *offset, const Tensor *first, int64_t sl
     return f;
 }
 
+/* Stores row n of x into row f of the peers' i-th buffer, if such rows travel. */
+static void store_row(const ExchangeRows *r, PeerRow f, int i, const Tensor *x, int64_t n)
+{
+    size_t row = exchange_row_bytes(x);
+    if (row > 0)
+        memcpy(peer_buffer(r, f.rank, i) + (size_t)f.row * row,
+               (const char *)x->data + (size_t)n * row, row);
+}
+
 static Status store_rows(Exec *ex, const ExchangeDispatch *a, const ExchangeRows *r)
 {
-    int64_t N = a->x.dim[0], K = tensor_cols(&a->offset), here = a->experts / a->ranks;
-    size_t row = (size_t)tensor_cols(&a->x) * dtype_bytes(a->x.dtype);
+    int64_t N = a->x.data.dim[0], K = tensor_cols(&a->offset), here = a->experts / a->ranks;
     const int32_t *index = a->index.data;
     TRY(barrier_enter(r, index == NULL ? NULL : a->count.data));
     if (index != NULL) compute_first(a, r);
 #pragma omp parallel for schedule(static) num_threads(ex->threads)
     for (int64_t slot = 0; slot < N * K; slot++) {
-        const PeerRow f = peer_row_of(&a->offset, &a->first, slot, a->rows.dim[0]);
+        const PeerRow f = peer_row_of(&a->offset, &a->first, slot, a->rows.data.dim[0]);
         int64_t n = slot / K;
         if (f.rank < 0) continue;
-        memcpy(peer_buffer(r, f.rank, 0) + (size_t)f.row * row,
-               (const char *)a->x.data + (size_t)n * row, row);
+        store_row(r, f, PEER_ROWS, &a->x.data, n);
+        store_row(r, f, PEER_SCALES, &a->x.scale, n);
+        store_row(r, f, PEER_WEIGHTS, &a->weight, n);
         if (index == NULL) continue;
-        int32_t *local = (int32_t *)(void *)peer_buffer(r, f.rank, 1) + f.row * K;
-        float *weight = (float *)(void *)peer_buffer(r, f.rank, 2) + f.row * K;
-        memcpy(weight, tensor_at(&a->weight, n * K), (size_t)K * sizeof *weight);
+        int32_t *local = (int32_t *)(void *)peer_buffer(r, f.rank, PEER_EXPERTS) + f.row * K;
         for (int64_t k = 0; k < K; k++)
             local[k] = exchange_local_expert(index[n * K + k], f.rank * here, here);
     }
@@ -139,11 +146,11 @@ static void fetch_rows(Exec *ex, const ExchangeCombine *a, const ExchangeRows *r
         const PeerRow f = peer_row_of(&a->offset, &a->first, first * K + i, M);
         at[i] = f.rank < 0 ? -1 : (int32_t)i;
         if (f.rank < 0) continue;
-        memcpy((char *)to->x.data + (size_t)i * row,
-               peer_buffer(r, f.rank, 0) + (size_t)f.row * row, row);
+        memcpy((char *)to->x.data.data + (size_t)i * row,
+               peer_buffer(r, f.rank, PEER_ROWS) + (size_t)f.row * row, row);
         if (weights > 0)
             memcpy(tensor_at(&to->weight, i * K),
-                   peer_buffer(r, f.rank, 1) + (size_t)f.row * weights, weights);
+                   peer_buffer(r, f.rank, PEER_WEIGHTS) + (size_t)f.row * weights, weights);
     }
 }
 
@@ -156,7 +163,7 @@ static Status load_rows(Exec *ex, const ExchangeCombine *a, const ExchangeRows *
 {
     int64_t N = a->y.dim[0], K = tensor_cols(&a->offset);
     char *at = ex->workspace;
-    ExchangeRows back = { .x = exchange_rows_at(&a->x, PIECE * K, &at) };
+    ExchangeRows back = { .x.data = exchange_rows_at(&a->x, PIECE * K, &at) };
     back.index = exchange_rows_at(&a->offset, PIECE, &at);
     back.weight = exchange_rows_at(&a->rows_weight, PIECE * K, &at);
     TRY(barrier_enter(r, NULL));
@@ -193,9 +200,10 @@ static Status direct_dispatch(Exec *ex, const ExchangeGroups *g, const ExchangeD
     bool routed = a->index.data != NULL;
     if (routed && a->count.data == NULL)
         return FAIL(ERR_ARG, "%s: count is not set, but direct needs it with index", op);
-    TRY(window_offset(op, "rows", &r, &a->rows, &r.at[0]));
-    if (routed) TRY(window_offset(op, "rows_index", &r, &a->rows_index, &r.at[1]));
-    if (routed) TRY(window_offset(op, "rows_weight", &r, &a->rows_weight, &r.at[2]));
+    TRY(window_offset(op, "rows", &r, &a->rows.data, &r.at[PEER_ROWS]));
+    TRY(window_offset(op, "rows.scale", &r, &a->rows.scale, &r.at[PEER_SCALES]));
+    TRY(window_offset(op, "rows_index", &r, &a->rows_index, &r.at[PEER_EXPERTS]));
+    TRY(window_offset(op, "rows_weight", &r, &a->rows_weight, &r.at[PEER_WEIGHTS]));
     if (routed) TRY(exchange_no_rows(ex, &a->rows_index, &a->rows_weight));
     return l->dispatch_rows(ex, a, &r);
 }
@@ -205,8 +213,8 @@ static Status direct_combine(Exec *ex, const ExchangeGroups *g, const ExchangeCo
 {
     static const char op[] = "exchange_combine";
     ExchangeRows r = { .all = g->all, .peers = ex->peers };
-    TRY(window_offset(op, "x", &r, &a->x, &r.at[0]));
-    TRY(window_offset(op, "rows_weight", &r, &a->rows_weight, &r.at[1]));
+    TRY(window_offset(op, "x", &r, &a->x, &r.at[PEER_ROWS]));
+    TRY(window_offset(op, "rows_weight", &r, &a->rows_weight, &r.at[PEER_WEIGHTS]));
     return l->combine_rows(ex, a, &r);
 }
 

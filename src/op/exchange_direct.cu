@@ -24,7 +24,6 @@
 
 enum { BLOCKS = 24, THREADS = 640, WARPS = THREADS / WARP, PACKS = 8, HELD = 2, SOURCES = 4 };
 enum { LOOK = 128 }; /* polls between two checks of the clock */
-enum { ROWS, EXPERTS, WEIGHTS, BUFFERS };
 
 static_assert(THREADS % WARP == 0 && (int)THREADS <= BLOCK_THREADS_MAX, "a token has a whole warp");
 
@@ -33,7 +32,7 @@ static_assert(THREADS % WARP == 0 && (int)THREADS <= BLOCK_THREADS_MAX, "a token
 typedef struct Windows {
     char *window[DIRECT_RANKS]; /* each rank's, as this GPU sees it */
     CommSpin *spin;
-    uint64_t limit_ns, at[BUFFERS];
+    uint64_t limit_ns, at[PEER_BUFFERS];
     int me, ranks;
 } Windows;
 
@@ -75,7 +74,7 @@ static __device__ bool barrier_enter(const Windows &w, const int32_t *count, uin
     if (blockIdx.x == 0 && mine) {
         DirectHeader *header = header_of(w, rank);
         DirectPost *post = &header->post[w.me];
-        for (int i = 0; i < BUFFERS; i++) post->at[i] = w.at[i];
+        for (int i = 0; i < PEER_BUFFERS; i++) post->at[i] = w.at[i];
         for (int to = 0; count != NULL && to < w.ranks; to++) post->count[to] = count[to];
         store_release(&header->entered[w.me], epoch);
     }
@@ -109,7 +108,7 @@ static __device__ void barrier_leave(const Windows &w, uint32_t epoch, bool ok)
 
 /* Addresses of the peers' buffers, and their first rows for tokens of this rank. */
 typedef struct Peers {
-    char *at[BUFFERS][DIRECT_RANKS];
+    char *at[PEER_BUFFERS][DIRECT_RANKS];
     int32_t first[DIRECT_RANKS];
 } Peers;
 
@@ -121,7 +120,7 @@ static __device__ __forceinline__ void resolve_peers(const Windows &w, const int
     int rank = (int)threadIdx.x;
     if (rank >= w.ranks) return;
     const DirectPost *post = &header_of(w, w.me)->post[rank];
-    for (int i = 0; i < BUFFERS; i++)
+    for (int i = 0; i < PEER_BUFFERS; i++)
         out->at[i][rank] = w.window[rank] + load_volatile(&post->at[i]);
     if (first != NULL) out->first[rank] = first[rank];
 }
@@ -159,22 +158,23 @@ static __device__ __forceinline__ void each_peer_row(const Peers &r, const int32
     }
 }
 
-/* Dispatch */
+/* Dispatch: rows are bytes here, whatever their type. */
 
-template <typename T> struct Store {
+struct Store {
     Windows w;
-    const T *x;
-    const int32_t *index; /* or NULL: rows go alone, to where `first` says */
+    const uint8_t *x;
+    const float *scale;   /* or NULL: rows are plain */
+    const int32_t *index; /* or NULL: rows go without routing, to where `first` says */
     const float *weight;
     const int32_t *offset, *count;
     int32_t *first;
-    float *overflow; /* or NULL */
-    int64_t N, K, D, M, here;
+    float *overflow;                      /* or NULL */
+    int64_t N, K, bytes, scales, M, here; /* bytes and scales of a row */
 };
 
 /* Computes from the posted counts where this rank's tokens begin at each rank, and how many rows
  * come here. One thread for each rank; the first block also stores the result for combine. */
-template <typename T> static __device__ __forceinline__ void layout(const Store<T> &a, Peers *out)
+static __device__ __forceinline__ void layout(const Store &a, Peers *out)
 {
     int rank = (int)threadIdx.x;
     int32_t before = 0, all = 0;
@@ -193,35 +193,44 @@ template <typename T> static __device__ __forceinline__ void layout(const Store<
 }
 
 /* A warp stores token n to its ranks. */
-template <typename T, bool WIDE>
-static __device__ __forceinline__ void store_token(const Store<T> &a, const Peers &r, int64_t n)
+template <bool WIDE>
+static __device__ __forceinline__ void store_token(const Store &a, const Peers &r, int64_t n)
 {
-    constexpr int P = Packed<T, WIDE>::P;
+    constexpr int P = Packed<uint8_t, WIDE>::P;
     constexpr int64_t STEP = (int64_t)WARP * P, SPAN = STEP * PACKS;
     int lane = (int)threadIdx.x % WARP;
-    for (int64_t col = lane * P; col - lane * P < a.D; col += SPAN) {
-        Packed<T, WIDE> v[PACKS];
+    for (int64_t col = lane * P; col - lane * P < a.bytes; col += SPAN) {
+        Packed<uint8_t, WIDE> v[PACKS];
 #pragma unroll
         for (int i = 0; i < PACKS; i++) {
-            if (col + i * STEP < a.D) fetch_once(v[i], a.x + n * a.D + col + i * STEP);
+            if (col + i * STEP < a.bytes) fetch_once(v[i], a.x + n * a.bytes + col + i * STEP);
         }
         each_peer_row(r, a.offset, n, a.K, (uint32_t)a.N, a.M, [&](int rank, int64_t row) {
-            T *to = reinterpret_cast<T *>(r.at[ROWS][rank]) + row * a.D + col;
+            uint8_t *to = reinterpret_cast<uint8_t *>(r.at[PEER_ROWS][rank]) + row * a.bytes + col;
 #pragma unroll
             for (int i = 0; i < PACKS; i++) {
-                if (col + i * STEP < a.D) put(v[i], to + i * STEP);
+                if (col + i * STEP < a.bytes) put(v[i], to + i * STEP);
             }
         });
     }
 }
 
-template <typename T>
-static __device__ __forceinline__ void store_routing(const Store<T> &a, const Peers &r, int64_t n)
+static __device__ __forceinline__ void store_scales(const Store &a, const Peers &r, int64_t n)
 {
     int lane = (int)threadIdx.x % WARP;
     each_peer_row(r, a.offset, n, a.K, (uint32_t)a.N, a.M, [&](int rank, int64_t row) {
-        int32_t *expert = reinterpret_cast<int32_t *>(r.at[EXPERTS][rank]) + row * a.K;
-        float *weight = reinterpret_cast<float *>(r.at[WEIGHTS][rank]) + row * a.K;
+        float *to = reinterpret_cast<float *>(r.at[PEER_SCALES][rank]) + row * a.scales;
+        for (int64_t s = lane; s < a.scales; s += WARP)
+            to[s] = read_const(a.scale + n * a.scales + s);
+    });
+}
+
+static __device__ __forceinline__ void store_routing(const Store &a, const Peers &r, int64_t n)
+{
+    int lane = (int)threadIdx.x % WARP;
+    each_peer_row(r, a.offset, n, a.K, (uint32_t)a.N, a.M, [&](int rank, int64_t row) {
+        int32_t *expert = reinterpret_cast<int32_t *>(r.at[PEER_EXPERTS][rank]) + row * a.K;
+        float *weight = reinterpret_cast<float *>(r.at[PEER_WEIGHTS][rank]) + row * a.K;
         for (int64_t k = lane; k < a.K; k += WARP) {
             int64_t e = read_const(a.index + n * a.K + k) - rank * a.here;
             expert[k] = e >= 0 && e < a.here ? (int32_t)e : -1;
@@ -230,9 +239,9 @@ static __device__ __forceinline__ void store_routing(const Store<T> &a, const Pe
     });
 }
 
-template <typename T, bool WIDE>
-static __global__
-__launch_bounds__(THREADS, 1) void exchange_store_kernel(const __grid_constant__ Store<T> a)
+template <bool WIDE>
+static __global__ __launch_bounds__(THREADS,
+                                    1) void exchange_store_kernel(const __grid_constant__ Store a)
 {
     __shared__ Peers r;
     uint32_t epoch = load_volatile(&header_of(a.w, a.w.me)->epoch) + 1;
@@ -243,7 +252,8 @@ __launch_bounds__(THREADS, 1) void exchange_store_kernel(const __grid_constant__
         __syncthreads();
         int64_t warp = (int64_t)blockIdx.x * WARPS + threadIdx.x / WARP;
         for (int64_t n = warp; n < a.N; n += (int64_t)gridDim.x * WARPS) {
-            store_token<T, WIDE>(a, r, n);
+            store_token<WIDE>(a, r, n);
+            if (a.scale != NULL) store_scales(a, r, n);
             if (routed) store_routing(a, r, n);
         }
     }
@@ -300,7 +310,8 @@ static __device__ __forceinline__ void add_sources(const Load<T> &a, const Peers
             if (left == 0) break;
             int from = lanes_first(left), rank = lane_get(f.rank, from);
             int64_t row = lane_get(f.row, from);
-            ask(v[s], reinterpret_cast<const T *>(r.at[ROWS][rank]) + row * a.D + col, a.D - col);
+            ask(v[s], reinterpret_cast<const T *>(r.at[PEER_ROWS][rank]) + row * a.D + col,
+                a.D - col);
             left &= left - 1;
             n++;
         }
@@ -345,7 +356,8 @@ static __device__ __forceinline__ void load_weights(const Load<T> &a, const Peer
         int64_t k = base + threadIdx.x % WARP;
         float sum = 0;
         each_peer_row(r, a.offset, n, a.K, (uint32_t)a.N, a.M, [&](int rank, int64_t row) {
-            const float *from = reinterpret_cast<const float *>(r.at[EXPERTS][rank]) + row * a.K;
+            const float *from =
+                reinterpret_cast<const float *>(r.at[PEER_WEIGHTS][rank]) + row * a.K;
             if (k < a.K) sum += read_once(from + k);
         });
         if (k < a.K) a.weight[n * a.K + k] = sum;
@@ -378,7 +390,7 @@ static Windows windows_of(const ExchangeRows *r)
 {
     Windows w = {};
     for (int i = 0; i < r->all->size; i++) w.window[i] = (char *)r->peers->peer[i];
-    for (int i = 0; i < BUFFERS; i++) w.at[i] = r->at[i];
+    for (int i = 0; i < PEER_BUFFERS; i++) w.at[i] = r->at[i];
     w.spin = r->peers->spin;
     w.limit_ns = (uint64_t)(r->peers->timeout_s * 1e9);
     w.me = r->all->rank;
@@ -395,27 +407,28 @@ static unsigned blocks_for(int64_t n)
 
 static Status store_rows(struct Exec *ex, const ExchangeDispatch *a, const ExchangeRows *r)
 {
-    int64_t D = tensor_cols(&a->x), N = a->x.dim[0];
-    return launch_packed(ex, "exchange_dispatch", a->x.dtype, { a->x.data, a->rows.data }, { D },
-                         [&](auto t, auto wide) {
-                             typedef decltype(t) T;
-                             Store<T> s = {};
-                             s.w = windows_of(r);
-                             s.x = (const T *)a->x.data;
-                             s.index = (const int32_t *)a->index.data;
-                             s.weight = (const float *)a->weight.data;
-                             s.offset = (const int32_t *)a->offset.data;
-                             s.count = (const int32_t *)a->count.data;
-                             s.first = (int32_t *)a->first.data;
-                             s.overflow = (float *)a->overflow.data;
-                             s.N = N;
-                             s.K = tensor_cols(&a->offset);
-                             s.D = D;
-                             s.M = a->rows.dim[0];
-                             s.here = a->experts / a->ranks;
-                             exchange_store_kernel<T, wide>
-                                 <<<blocks_for(N), THREADS, 0, exec_stream(ex)>>>(s);
-                         });
+    static const char op[] = "exchange_dispatch";
+    const Tensor *x = &a->x.data;
+    Store s = {};
+    s.w = windows_of(r);
+    s.x = (const uint8_t *)x->data;
+    s.scale = (const float *)a->x.scale.data;
+    s.index = (const int32_t *)a->index.data;
+    s.weight = (const float *)a->weight.data;
+    s.offset = (const int32_t *)a->offset.data;
+    s.count = (const int32_t *)a->count.data;
+    s.first = (int32_t *)a->first.data;
+    s.overflow = (float *)a->overflow.data;
+    s.N = x->dim[0];
+    s.K = tensor_cols(&a->offset);
+    s.bytes = (int64_t)exchange_row_bytes(x);
+    s.scales = s.scale == NULL ? 0 : tensor_cols(&a->x.scale);
+    s.M = a->rows.data.dim[0];
+    s.here = a->experts / a->ranks;
+    bool wide = packs_chosen<uint8_t>(ex, op, { x->data, a->rows.data.data }, { s.bytes });
+    auto *kernel = wide ? exchange_store_kernel<true> : exchange_store_kernel<false>;
+    kernel<<<blocks_for(s.N), THREADS, 0, exec_stream(ex)>>>(s);
+    return kernel_status(op);
 }
 
 static Status load_rows(struct Exec *ex, const ExchangeCombine *a, const ExchangeRows *r)

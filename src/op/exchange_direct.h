@@ -6,13 +6,13 @@
 #ifndef OP_EXCHANGE_DIRECT_H
 #define OP_EXCHANGE_DIRECT_H
 
-#include <stdint.h>
+#include "op/exchange.h"
 
 enum { DIRECT_RANKS = 64 }; /* at most */
 
 /* What a rank posts to another at the start of an exchange. */
 typedef struct DirectPost {
-    uint64_t at[3]; /* offsets in its window of the rows, their experts, their weights */
+    uint64_t at[PEER_BUFFERS];   /* offsets in its window */
     int32_t count[DIRECT_RANKS]; /* tokens that it sends to each rank; only with routing */
 } DirectPost;
 

@@ -54,7 +54,7 @@ static ExchangeDispatch to_hosts(const ExchangeDispatch *a, char **at)
 {
     int64_t rows = a->relay.offset.dim[0];
     ExchangeDispatch s = *a;
-    s.rows = exchange_rows_at(&a->x, rows, at);
+    s.rows = exchange_operand_at(&a->x, rows, at);
     s.rows_index = exchange_rows_at(&a->index, rows, at);
     s.rows_weight = exchange_rows_at(&a->weight, rows, at);
     s.ranks = a->ranks / a->relay.inside;
@@ -107,7 +107,7 @@ static ExchangePlace relay_offsets(const ExchangeDispatch *a, const ExchangeDisp
                             .overflow = a->overflow,
                             .experts = ranks->experts,
                             .ranks = ranks->ranks,
-                            .room = a->rows.dim[0] / ranks->ranks,
+                            .room = a->rows.data.dim[0] / ranks->ranks,
                             .elsewhere = true };
 }
 
@@ -116,11 +116,11 @@ static size_t hier_dispatch_workspace(const ExchangeDispatch *a)
 {
     int64_t rows = a->relay.offset.dim[0];
     ExchangeDispatch hosts = *a, ranks = *a;
-    hosts.rows.dim[0] = rows;
+    hosts.rows.data.dim[0] = rows;
     ranks.ranks = a->relay.inside;
     const ExchangePlace p = relay_offsets(a, &ranks);
     size_t stage = larger(exchange_blocks_out_bytes(&hosts), exchange_blocks_out_bytes(&ranks));
-    return exchange_rows_bytes(&a->x, rows) + exchange_rows_bytes(&a->index, rows) +
+    return exchange_operand_bytes(&a->x, rows) + exchange_rows_bytes(&a->index, rows) +
            exchange_rows_bytes(&a->weight, rows) + larger(stage, exchange_place_bytes(p.ranks));
 }
 

@@ -104,7 +104,8 @@ typedef struct Walk {
     Word word;
     int64_t rows;  /* rows of C at a time: all of them, unless `sums` */
     int64_t terms; /* elements along k of a block */
-    bool sums; /* C is bf16 and k has several blocks: sums stay in f32 and are rounded at the end */
+    bool
+        sums; /* C is not f32 and k has several blocks: sums stay in f32 and are rounded at the end */
     size_t a_bytes, b_bytes, total_bytes; /* packed A, packed B, all with the sums */
 } Walk;
 
@@ -180,8 +181,8 @@ static void part_run(const GemmArgs *g, Word word, char *space)
                 terms_run(&block, word, a, b);
             }
             for (int64_t r = 0; w.sums && r < part.m; r++) {
-                row_narrow((uint16_t *)part.c.at + r * part.c.ld, sums + r * part.n, part.n,
-                           part.beta != 0);
+                row_narrow((uint16_t *)part.c.at + r * part.c.ld, part.c.type, sums + r * part.n,
+                           part.n, part.beta != 0);
             }
         }
     }
@@ -264,8 +265,7 @@ static void scale_by_beta(const GemmArgs *g)
 
 Status gemm_run(Exec *ex, const GemmArgs *g, void *workspace)
 {
-    assert(g->a.type == g->b.type && (g->a.type == DTYPE_F32 || g->a.type == DTYPE_BF16));
-    assert(g->c.type == DTYPE_F32 || g->c.type == DTYPE_BF16);
+    assert(g->a.type == g->b.type && g->a.type <= DTYPE_F16 && g->c.type <= DTYPE_F16);
     assert(g->beta == 0 || g->beta == 1);
     if (g->m == 0 || g->n == 0) return OK;
     if (g->k == 0) {

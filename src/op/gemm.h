@@ -1,5 +1,5 @@
 /*
- * gemm: C = op(A) op(B) + beta C on the CPU, row-major, in f32 or bf16 with f32 sums. It is the one
+ * gemm: C = op(A) op(B) + beta C on the CPU, row-major, in f32, bf16 or f16 with f32 sums. It is the one
  * place where large matrix products are computed, and is used inside ops only. Attention has small
  * products of its own (attention_tile.h).
  *
@@ -23,7 +23,7 @@ typedef struct Gemm {
     bool amx, pairs; /* the bf16 instructions that are used */
 } Gemm;
 
-/* A matrix in memory: ld elements between its rows; f32 or bf16. */
+/* A matrix in memory: ld elements between its rows; f32, bf16 or f16. */
 typedef struct GemmOperand {
     const void *at;
     Dtype type;

@@ -13,6 +13,7 @@ enum {
 Word word_of(Dtype type, bool pairs)
 {
     if (type == DTYPE_F32) return WORD_F32;
+    if (type == DTYPE_F16) return WORD_F16_WIDENED;
     return pairs ? WORD_BF16_PAIR : WORD_BF16_WIDENED;
 }
 
@@ -46,7 +47,7 @@ static inline __attribute__((always_inline)) void pack_along(float *to, const Pa
 {
     int64_t per_word = word_elems(o->word), words = panel_words(o->word, o->elems);
     for (int64_t line = 0; line < width; line += VECTOR_LANES) {
-        bool lines = first + line + VECTOR_LANES <= o->lines && o->word != WORD_BF16_WIDENED;
+        bool lines = first + line + VECTOR_LANES <= o->lines && !word_widens(o->word);
         for (int64_t k = 0; k < words; k += VECTOR_LANES) {
             float *at = to + k * width + line;
             Vector v[VECTOR_LANES];
@@ -74,10 +75,12 @@ static inline __attribute__((always_inline)) void step_pack(float *to, const Pac
         return;
     }
     const uint16_t *even = (const uint16_t *)o->data + k * o->ld + at;
-    if (o->word == WORD_BF16_WIDENED) {
+    if (word_widens(o->word)) {
+        bool bf16 = o->word == WORD_BF16_WIDENED;
         int64_t i = 0;
-        for (; i + VECTOR_LANES <= n; i += VECTOR_LANES) *(VectorAt *)(to + i) = widened(even + i);
-        dtype_to_f32(to + i, even + i, DTYPE_BF16, n - i);
+        for (; bf16 && i + VECTOR_LANES <= n; i += VECTOR_LANES)
+            *(VectorAt *)(to + i) = widened(even + i);
+        dtype_to_f32(to + i, even + i, word_type(o->word), n - i);
         return;
     }
     bool paired = k + 1 < o->elems;
@@ -163,14 +166,20 @@ void panels_pack(float *to, const PackSource *from, int64_t width)
 
 /* the tile */
 
-void row_narrow(uint16_t *c, const float *from, int64_t n, bool add)
+void row_narrow(uint16_t *c, Dtype type, const float *from, int64_t n, bool add)
 {
     int64_t i = 0;
-    for (; i + VECTOR_LANES <= n; i += VECTOR_LANES) {
+    for (; type == DTYPE_BF16 && i + VECTOR_LANES <= n; i += VECTOR_LANES) {
         Vector v = *(const VectorAt *)(from + i);
         narrowed_store(c + i, add ? v + widened(c + i) : v);
     }
-    for (; i < n; i++) c[i] = bf16_from_f32(add ? from[i] + f32_from_bf16(c[i]) : from[i]);
+    for (int64_t part = 0; i < n; i += part) {
+        float old[TILE_COLS] = { 0 };
+        part = n - i < TILE_COLS ? n - i : TILE_COLS;
+        if (add) dtype_to_f32(old, c + i, type, part);
+        for (int64_t k = 0; k < part; k++) old[k] = add ? from[i + k] + old[k] : from[i + k];
+        dtype_from_f32(c + i, type, old, part);
+    }
 }
 
 /* As row_narrow, for f32. C is not read unless the product is added. */
@@ -265,8 +274,8 @@ static void vectors_run(const Tile *t, float *c, int64_t ldc, bool add)
 void tile_store(const Tile *t, const float *from)
 {
     for (int64_t r = 0; r < t->rows; r++, from += TILE_COLS) {
-        if (t->c_type == DTYPE_BF16) {
-            row_narrow((uint16_t *)t->c + r * t->ldc, from, t->cols, t->add);
+        if (t->c_type != DTYPE_F32) {
+            row_narrow((uint16_t *)t->c + r * t->ldc, t->c_type, from, t->cols, t->add);
             continue;
         }
         row_copy((float *)t->c + r * t->ldc, from, t->cols, t->add);
@@ -283,7 +292,7 @@ void tile_fetch(const Tile *t)
     }
 }
 
-/* Tiles at the right edge of C, and bf16 results, pass through the stack. */
+/* Tiles at the right edge of C, and narrow results, pass through the stack. */
 void tile_run(const Tile *t)
 {
     if (t->c_type == DTYPE_F32 && t->cols % VECTOR_LANES == 0) {

@@ -21,9 +21,10 @@
 
 typedef enum Word {
     WORD_F32,
-    WORD_BF16_PAIR,   /* two bf16 that are neighbours along k */
-    WORD_BF16_AMX,    /* pairs for gemm_amx.h: panels are whole squares */
-    WORD_BF16_WIDENED /* bf16 in memory, f32 in panels */
+    WORD_BF16_PAIR,    /* two bf16 that are neighbours along k */
+    WORD_BF16_AMX,     /* pairs for gemm_amx.h: panels are whole squares */
+    WORD_BF16_WIDENED, /* bf16 in memory, f32 in panels */
+    WORD_F16_WIDENED   /* f16 in memory, f32 in panels */
 } Word;
 
 enum { AMX_PANEL_ROWS = 16, AMX_TILE_ROWS = 2 * AMX_PANEL_ROWS };
@@ -51,6 +52,14 @@ static inline int64_t tile_rows(Word w) { return w == WORD_BF16_AMX ? AMX_TILE_R
 static inline size_t word_elem_bytes(Word w)
 {
     return w == WORD_F32 ? sizeof(float) : sizeof(uint16_t);
+}
+
+/* Are elements converted to f32 when they are packed? */
+static inline bool word_widens(Word w) { return w >= WORD_BF16_WIDENED; }
+
+static inline Dtype word_type(Word w)
+{
+    return w == WORD_F32 ? DTYPE_F32 : w == WORD_F16_WIDENED ? DTYPE_F16 : DTYPE_BF16;
 }
 
 typedef uint16_t VectorHalves __attribute__((vector_size(VECTOR_LANES * sizeof(uint16_t))));
@@ -81,9 +90,9 @@ static inline Vector line_words(const char *at, Word word, int64_t elems)
     int64_t most = VECTOR_LANES * word_elems(word);
     if (word == WORD_BF16_WIDENED && elems >= most) {
         v = widened(at);
-    } else if (word == WORD_BF16_WIDENED) {
+    } else if (word_widens(word)) {
         float wide[VECTOR_LANES] = { 0 };
-        dtype_to_f32(wide, at, DTYPE_BF16, elems);
+        dtype_to_f32(wide, at, word_type(word), elems < most ? elems : most);
         memcpy(&v, wide, sizeof v);
     } else if (elems >= most) {
         memcpy(&v, at, sizeof v);
@@ -131,7 +140,7 @@ typedef struct Tile {
     Word word;
     void *c;
     int64_t ldc;
-    Dtype c_type; /* f32, or bf16 rounded once */
+    Dtype c_type; /* f32, or bf16 or f16 rounded once */
     bool add;     /* the product is added to C */
 } Tile;
 
@@ -140,11 +149,11 @@ void tile_run(const Tile *t);
 
 /* Prefetches C, which is used only after the walk along k. */
 void tile_fetch(const Tile *t);
-/* Stores sums, whose rows are TILE_COLS apart, to C: rounds to bf16, cuts off columns that C
+/* Stores sums, whose rows are TILE_COLS apart, to C: rounds to its type, cuts off columns that C
  * lacks. */
 void tile_store(const Tile *t, const float *sums);
 
-/* c = from, or c += from if add; rounded once. */
-void row_narrow(uint16_t *c, const float *from, int64_t n, bool add);
+/* c = from, or c += from if add; rounded once to `type`, bf16 or f16. */
+void row_narrow(uint16_t *c, Dtype type, const float *from, int64_t n, bool add);
 
 #endif

@@ -7,8 +7,8 @@
  *   backward  dx = dy W + r          r optional, may be dx itself
  *             dW += dy^T x           f32
  *
- * Types: each of x, w, y is f32 or bf16 on its own; sums are f32. If x and w have one type, nothing
- * is converted. In a mixed call (the router: bf16 rows, f32 weights) a CPU widens the bf16 side to
+ * Types: each of x, w, y is f32, bf16 or f16 on its own; sums are f32. If x and w have one type, nothing
+ * is converted. In a mixed call (the router: bf16 rows, f32 weights) a CPU widens the other side to
  * f32 in the workspace. A GPU splits the f32 side into three bf16 parts, which together hold all
  * its bits.
  *

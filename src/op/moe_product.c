@@ -68,7 +68,9 @@ static Space space_of(const Exec *ex, const MoeProduct *p)
     s.c = gathers(p) && !is_scaled(p) ? arena_rounded(gathered) : 0;
     s.gemm = s.c + (s.in_place ? 0 : arena_rounded(sums));
     MoeTile tile = { .n = g.m };
-    ScaledArgs scaled = tile_scaled(p, &tile, &g);
+    MoeProduct sized = *p;
+    sized.first = NULL; /* not known where only sizes are counted */
+    ScaledArgs scaled = tile_scaled(&sized, &tile, &g);
     s.total = s.gemm +
               arena_rounded(is_scaled(p) ? scaled_workspace(ex, &scaled) : gemm_workspace(ex, &g));
     return s;

@@ -113,8 +113,8 @@ Status op_expect(const char *op, const char *port, const Tensor *t, int64_t rows
 
 Status op_expect_act(const char *op, const char *port, const Tensor *t, int64_t rows, int64_t cols)
 {
-    if ((t->dtype != DTYPE_F32 && t->dtype != DTYPE_BF16) || !shape_fits(t, rows, cols)) {
-        return fail_shape(op, port, t, rows, cols, "f32 or bf16");
+    if (t->dtype > DTYPE_F16 || !shape_fits(t, rows, cols)) {
+        return fail_shape(op, port, t, rows, cols, "f32, bf16 or f16");
     }
     return OK;
 }

@@ -14,7 +14,7 @@
  * Gradient rule of the whole program: gradients of parameters are f32 and accumulate (PORT_ADD);
  * gradients of activations are written (PORT_OUT), in the activations' type.
  *
- * Types: "act" below is f32 or bf16, the same in all tensors of a call that say so.
+ * Types: "act" below is f32, bf16 or f16 (CPU only), the same in all tensors of a call that say so.
  *
  * This header knows every op's id and no op's arguments: it includes no header of an op, and
  * tools/check_layers holds it to that. A file that calls an op includes that op's header, whose
@@ -223,7 +223,7 @@ double op_port_bytes(OpId id, const void *args);
  * and can be viewed as (rows, cols). rows or cols -1: any. */
 Status op_expect(const char *op, const char *port, const Tensor *t, int64_t rows, int64_t cols,
                  Dtype dtype);
-/* The same for "act": f32 or bf16. */
+/* The same for "act": f32, bf16 or f16. */
 Status op_expect_act(const char *op, const char *port, const Tensor *t, int64_t rows, int64_t cols);
 /* Fails unless t has the columns [col, col + n). */
 Status op_expect_window(const char *op, const char *port, const Tensor *t, int64_t col, int64_t n);

@@ -2,7 +2,6 @@
  * `bench ops --why` and its tests. Ops that run do not come here. */
 #include "op/op_kernels.h"
 
-#include "op/attention.h"
 #include "op/attention_kernels.h"
 #include "op/head_private.h"
 #include "op/linear.h"
@@ -10,6 +9,7 @@
 
 const OpKernels op_kernels[OP_KERNELS] = {
     { "attention", &attention_fwd_kernels },
+    { "8-bit attention, forward", &attention_e4m3_kernels },
     { "dense products", &dense_kernels },
     { "8-bit dense products", &scaled_kernels },
     { "products of experts", &moe_product_kernels },
@@ -65,6 +65,8 @@ static Status visit_sum(MoeSum s, KernelVisit *visit, void *self)
 Status op_kernels_visit(OpId id, const void *args, KernelVisit *visit, void *self)
 {
     Linear l;
+    const KernelTable *table;
+    int asked;
     switch (id) {
     case OP_LINEAR_FWD: l = linear_fwd_view(args); return visit_linear(&l, visit, self);
     case OP_LINEAR_BWD_INPUT: l = linear_bwd_input_view(args); return visit_linear(&l, visit, self);
@@ -73,8 +75,8 @@ Status op_kernels_visit(OpId id, const void *args, KernelVisit *visit, void *sel
         return visit_linear(&l, visit, self);
     case OP_HEAD_LOSS: return visit_head(args, visit, self);
     case OP_ATTENTION_FWD:
-        return visit(self, "", &attention_fwd_kernels, (int)((const AttentionFwd *)args)->kernel,
-                     args);
+        table = attention_fwd_table(args, &asked);
+        return visit(self, "", table, asked, args);
     case OP_ATTENTION_BWD:
         return visit(self, "", &attention_bwd_kernels, (int)((const AttentionBwd *)args)->kernel,
                      args);

@@ -19,7 +19,7 @@ typedef struct OpKernels {
     const KernelTable *table;
 } OpKernels;
 
-enum { OP_KERNELS = 6 };
+enum { OP_KERNELS = 7 };
 extern const OpKernels op_kernels[OP_KERNELS];
 
 #endif

@@ -57,6 +57,7 @@ Status clip_scale_check(const ClipScale *a)
     TRY(op_expect("clip_scale", "sum", &a->sum, 1, 1, DTYPE_F32));
     TRY(op_expect("clip_scale", "norm", &a->norm, 1, 1, DTYPE_F32));
     TRY(op_expect("clip_scale", "clip", &a->clip, 1, 1, DTYPE_F32));
+    if (a->scale.data != NULL) TRY(op_expect("clip_scale", "scale", &a->scale, 1, 1, DTYPE_F32));
     if (a->overflow.data == NULL) return OK;
     return op_expect("clip_scale", "overflow", &a->overflow, -1, -1, DTYPE_F32);
 }
@@ -70,21 +71,22 @@ OpCost clip_scale_cost(const ClipScale *a)
 Status clip_scale_cpu(Exec *ex, const ClipScale *a)
 {
     (void)ex;
-    float norm = sqrtf(*(const float *)a->sum.data), clip = 1;
+    const float scale = a->scale.data != NULL ? *(const float *)a->scale.data : 1;
+    float norm = sqrtf(*(const float *)a->sum.data) / scale, clip = 1;
     if (a->max_norm > 0) clip = fminf(1, a->max_norm / (norm + 1e-6f));
     *(float *)a->norm.data = norm;
     bool fits = true;
     const float *overflow = a->overflow.data;
     for (int64_t i = 0; overflow != NULL && i < tensor_elems(&a->overflow); i++)
         fits &= overflow[i] == 0;
-    *(float *)a->clip.data = isfinite(norm) && fits ? clip : NAN;
+    *(float *)a->clip.data = isfinite(norm) && fits ? clip / scale : NAN;
     return OK;
 }
 
 /* clip is declared as partly written, so that the guard ignores it: NaN there means a skipped
  * step. */
 OP_PORTS(clip_scale, IN(ClipScale, sum), OUT(ClipScale, norm), OUT_PART(ClipScale, clip),
-         IN_OPT(ClipScale, overflow));
+         IN_OPT(ClipScale, overflow), IN_OPT(ClipScale, scale));
 
 /* adamw */
 
@@ -94,7 +96,8 @@ Status adamw_check(const Adamw *a)
     TRY(op_expect("adamw", "g", &a->g, n, 1, DTYPE_F32));
     TRY(op_expect_act("adamw", "m", &a->m, n, 1));
     TRY(op_expect("adamw", "v", &a->v, n, 1, a->m.dtype));
-    if (a->w_low.data != NULL) TRY(op_expect("adamw", "w_low", &a->w_low, n, 1, DTYPE_BF16));
+    Dtype low = a->w_low.dtype == DTYPE_F16 ? DTYPE_F16 : DTYPE_BF16;
+    if (a->w_low.data != NULL) TRY(op_expect("adamw", "w_low", &a->w_low, n, 1, low));
     TRY(op_expect("adamw", "clip", &a->clip, 1, 1, DTYPE_F32));
     TRY(op_expect("adamw", "hyper", &a->hyper, 3, 1, DTYPE_F32));
     return op_expect("adamw", "w", &a->w, n, 1, DTYPE_F32);

@@ -110,6 +110,7 @@ static __global__ void clip_scale_kernel(const float *sum, float *norm_out, floa
 extern "C" Status clip_scale_gpu(struct Exec *ex, const void *args)
 {
     const ClipScale *a = (const ClipScale *)args;
+    if (a->scale.data != NULL) return FAIL(ERR_UNSUPPORTED, "clip_scale: no kernel takes a scale");
     clip_scale_kernel<<<1, 1, 0, exec_stream(ex)>>>(
         (const float *)a->sum.data, (float *)a->norm.data, (float *)a->clip.data,
         (const float *)a->overflow.data, a->overflow.data == NULL ? 0 : tensor_elems(&a->overflow),

@@ -6,6 +6,7 @@
  * each buffer.
  *
  * clip_scale: norm = sqrt(sum), clip = min(1, max_norm / (norm + 1e-6)); clip = 1 if max_norm is 0.
+ * Gradients may have been multiplied by a scale: norm and clip are then divided by it.
  * clip is NaN if norm is not finite, or if an overflow flag is set (op/exchange.h). Then the step
  * is skipped: adamw and moe_bias_update change nothing.
  *
@@ -34,6 +35,7 @@ typedef struct ClipScale {
     Tensor norm;     /* out (1) f32 */
     Tensor clip;     /* out (1) f32 */
     Tensor overflow; /* in (n) f32, optional */
+    Tensor scale;    /* in  (1) f32, optional: of the gradients; a CPU takes it */
     float max_norm;
 } ClipScale;
 
@@ -41,7 +43,7 @@ typedef struct Adamw {
     Tensor w;     /* add (n) f32 */
     Tensor g;     /* in  (n) f32 */
     Tensor m, v;  /* add (n) f32, or both bf16 */
-    Tensor w_low; /* out (n) bf16, optional: the rounded weights that compute reads */
+    Tensor w_low; /* out (n) bf16 or f16, optional: the rounded weights that compute reads */
     Tensor clip;  /* in  (1) f32 */
     Tensor hyper; /* in  (3) f32: lr, 1/c1, 1/c2 */
     float beta1, beta2, eps, decay;

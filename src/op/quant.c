@@ -4,7 +4,8 @@
  * first taken for each row of a block, so that rows can be spread over threads for every kind. A
  * maximum does not depend on its order, so bits do not depend on threads.
  *
- * A transposed operand is made in strips: up to 128 rows of x, which become 128 columns of data.
+ * A transposed operand is made in strips: up to 128 rows of x (32 of OPERAND_1X32), which become as many
+ * columns of data. A strip has one scale for each row of data.
  */
 #include "op/quant.h"
 
@@ -46,13 +47,13 @@ static int64_t groups_of(const Quantize *a)
 /* R: the rows of the operands, of all matrices. */
 static int64_t row_count(const Quantize *a)
 {
-    int64_t d = tensor_cols(&a->x);
-    return a->rows.bound > 0 ? a->rows.bound : d == 0 ? 0 : tensor_elems(&a->x) / d;
+    int64_t d = tensor_cols(&a->x.data);
+    return a->rows.bound > 0 ? a->rows.bound : d == 0 ? 0 : tensor_elems(&a->x.data) / d;
 }
 
 static Source source_of(const Quantize *a)
 {
-    Source s = { .a = a, .row_token = a->row_token.data, .D = tensor_cols(&a->x) };
+    Source s = { .a = a, .row_token = a->row_token.data, .D = tensor_cols(&a->x.data) };
     s.pool_first = moe_first(a->rows.first);
     s.to = moe_first(a->to);
     s.live = row_count(a);
@@ -63,6 +64,25 @@ static Source source_of(const Quantize *a)
 static int64_t source_row(const Source *s, int64_t r)
 {
     return s->row_token != NULL ? s->row_token[r] : s->pool_first + r;
+}
+
+/* n <= PIECE numbers of a row of x from column j on, rounded; of 8-bit rows they lie in one block. */
+static const float *source_load(const Source *s, int64_t row, int64_t j, int64_t n, float *buffer)
+{
+    uint16_t low[PIECE];
+    const Operand *x = &s->a->x;
+    const float *v = row_load(&x->data, row * s->D + j, n, buffer);
+    if (x->kind != OPERAND_PLAIN) {
+        const float *scale = x->scale.data;
+        float of_block = scale[row * tensor_cols(&x->scale) + j / OPERAND_BLOCK];
+#pragma omp simd
+        for (int64_t k = 0; k < n; k++) buffer[k] *= of_block;
+        return buffer;
+    }
+    if (s->a->round == DTYPE_F32 || x->data.dtype != DTYPE_F32) return v;
+    dtype_from_f32(low, s->a->round, v, n);
+    dtype_to_f32(buffer, low, s->a->round, n);
+    return buffer;
 }
 
 /* ---- scales ---- */
@@ -81,7 +101,7 @@ static uint32_t max_bits(const float *x, int64_t n)
     return most;
 }
 
-static float scale_of(float amax, float largest, bool pow2)
+float quantize_scale(float amax, float largest, bool pow2)
 {
     float quotient = amax / largest;
     if (amax == 0) return 1;
@@ -91,8 +111,28 @@ static float scale_of(float amax, float largest, bool pow2)
     return f32_from_bits(bits);
 }
 
+/* How the scales of an operand follow from its largest magnitudes. */
+typedef struct ScaleRule {
+    float largest;
+    bool pow2, mx;
+} ScaleRule;
+
+static ScaleRule rule_of(const Operand *q, bool pow2)
+{
+    return (ScaleRule){ dtype_largest(q->data.dtype), pow2, q->kind == OPERAND_1X32 };
+}
+
+/* A normal f32 rounded down to a power of two. */
+static float power_below(float v) { return f32_from_bits(f32_bits(v) & 0x7F800000u); }
+
+static float scale_of(float amax, ScaleRule rule)
+{
+    if (!rule.mx || amax < FLT_MIN) return quantize_scale(amax, rule.largest, rule.pow2);
+    return quantize_scale(power_below(amax), power_below(rule.largest), false);
+}
+
 /* The scales of one matrix of n rows; amax has one for each row and column of blocks. */
-static void set_scales(const OperandGrid *g, int64_t n, const float *amax, float largest, bool pow2,
+static void set_scales(const OperandGrid *g, int64_t n, const float *amax, ScaleRule rule,
                        float *scale)
 {
     for (int64_t b = 0; b < g->rows; b++) {
@@ -103,12 +143,10 @@ static void set_scales(const OperandGrid *g, int64_t n, const float *amax, float
                 float row = amax[i * g->cols + c];
                 most = row > most ? row : most;
             }
-            scale[b * g->cols + c] = scale_of(most, largest, pow2);
+            scale[b * g->cols + c] = scale_of(most, rule);
         }
     }
 }
-
-static float largest_of(Dtype type) { return type == DTYPE_E4M3 ? 448.0f : 57344.0f; }
 
 static void divide(const float *x, float scale, float largest, int64_t n, float *out)
 {
@@ -126,9 +164,8 @@ static Status refuse_infinity(const Exec *ex, const Source *s)
     const char *of = s->a->of;
     for (int64_t r = 0; r < s->live; r++) {
         for (int64_t j = 0; j < s->D; j++) {
-            float v = 0;
-            dtype_to_f32(&v, tensor_at(&s->a->x, source_row(s, r) * s->D + j), s->a->x.dtype, 1);
-            if (!isinf(v)) continue;
+            float buffer;
+            if (!isinf(*source_load(s, source_row(s, r), j, 1, &buffer))) continue;
             return FAIL(ERR_NUMERIC,
                         "step %lld, layer %d: quantize: x%s%s is infinite at row %lld, column "
                         "%lld: it has no scale",
@@ -158,7 +195,7 @@ static void row_amax(const Source *s, const OperandGrid *g, int64_t r, float *am
         int64_t end = least((c + 1) * g->width, g->d);
         for (int64_t j = c * g->width; j < end; j += PIECE) {
             int64_t n = least(PIECE, end - j);
-            uint32_t bits = max_bits(row_load(&s->a->x, row * g->d + j, n, buffer), n);
+            uint32_t bits = max_bits(source_load(s, row, j, n, buffer), n);
             most = bits > most ? bits : most;
         }
         amax[c] = f32_from_bits(most);
@@ -178,10 +215,10 @@ static void quantize_row(const Source *s, const OperandGrid *g, float largest, i
     const float *scales = row_scales(q, g, s->to + r);
     float buffer[PIECE], scaled[PIECE];
     int64_t row = source_row(s, r);
-    int64_t step = least(g->width, PIECE); /* pieces never straddle two blocks of 128 */
+    int64_t step = least(g->width, PIECE); /* pieces never straddle two blocks */
     for (int64_t j = 0; j < g->d; j += step) {
         int64_t n = least(step, g->d - j);
-        const float *x = row_load(&s->a->x, row * g->d + j, n, buffer);
+        const float *x = source_load(s, row, j, n, buffer);
         divide(x, scales[j / g->width], largest, n, scaled);
         row_store(&q->data, (s->to + r) * g->d + j, n, scaled);
     }
@@ -191,7 +228,7 @@ static Status quantize_rows(Exec *ex, const Source *s, float *amax)
 {
     const Operand *q = &s->a->quant;
     OperandGrid g = operand_grid_of(q);
-    const float largest = largest_of(q->data.dtype);
+    const ScaleRule rule = rule_of(q, s->a->pow2);
     float *scale = q->scale.data;
     if (s->a->to != NULL) g.rows = s->live; /* the others belong to other calls */
 #pragma omp parallel for schedule(static) num_threads(ex->threads)
@@ -199,29 +236,42 @@ static Status quantize_rows(Exec *ex, const Source *s, float *amax)
     if (!all_finite(amax, s->live * g.cols)) return refuse_infinity(ex, s);
     for (int64_t m = 0; m < g.matrices; m++) {
         int64_t rows = least(g.n, s->live - m * g.n);
-        set_scales(&g, rows > 0 ? rows : 0, amax + m * g.n * g.cols, largest, s->a->pow2,
+        set_scales(&g, rows > 0 ? rows : 0, amax + m * g.n * g.cols, rule,
                    scale + (m * g.rows + s->to) * g.cols);
     }
 #pragma omp parallel for schedule(static) num_threads(ex->threads)
-    for (int64_t r = 0; r < s->live; r++) quantize_row(s, &g, largest, r);
+    for (int64_t r = 0; r < s->live; r++) quantize_row(s, &g, rule.largest, r);
     return OK;
 }
 
 /* ---- columns ---- */
 
+/* The most rows of a strip. */
+static int64_t strip_rows(const Quantize *a)
+{
+    return a->transposed.kind == OPERAND_1X32 ? OPERAND_BLOCK_MX : OPERAND_BLOCK;
+}
+
+/* Strips of all columns of data: each row of data has an amax for each. */
+static int64_t column_blocks(const Quantize *a)
+{
+    return operand_whole_blocks(tensor_cols(&a->transposed.data)) / strip_rows(a);
+}
+
 /* The most strips of a call. */
 static int64_t strips_most(const Quantize *a)
 {
-    int64_t columns = tensor_cols(&a->transposed.data), matrices = a->x.rank == 3 ? a->x.dim[0] : 1;
-    return matrices * (operand_whole_blocks(columns) / OPERAND_BLOCK);
+    return (a->x.data.rank == 3 ? a->x.data.dim[0] : 1) * column_blocks(a);
 }
 
-/* Cuts rows [first, end) into strips whose columns begin at `column`. */
-static int64_t cut_rows(Strip *out, Strip at, int64_t end)
+/* Cuts rows [first, end) into strips whose columns begin at `column`. The last ones may have no rows:
+ * they make zeros up to the end of the block of 128 columns. */
+static int64_t cut_rows(const Quantize *a, Strip *out, Strip at, int64_t end)
 {
-    int64_t n = 0;
-    for (; at.first < end; at.first += OPERAND_BLOCK, at.column += OPERAND_BLOCK) {
-        at.n = least(OPERAND_BLOCK, end - at.first);
+    int64_t n = 0, each = strip_rows(a), last = at.first + operand_whole_blocks(end - at.first);
+    int64_t columns = tensor_cols(&a->transposed.data);
+    for (; at.first < last && at.column < columns; at.first += each, at.column += each) {
+        at.n = end > at.first ? least(each, end - at.first) : 0;
         out[n++] = at;
     }
     return n;
@@ -230,16 +280,16 @@ static int64_t cut_rows(Strip *out, Strip at, int64_t end)
 static int64_t make_strips(const Source *s, Strip *out)
 {
     const int32_t *offsets = s->a->offsets.data;
-    int64_t n = 0, column = 0, matrices = s->a->x.rank == 3 ? s->a->x.dim[0] : 1;
+    int64_t n = 0, column = 0, matrices = s->a->x.data.rank == 3 ? s->a->x.data.dim[0] : 1;
     if (!has_groups(s->a)) {
-        int64_t each = matrices == 1 ? s->live : s->a->x.dim[1];
+        int64_t each = matrices == 1 ? s->live : s->a->x.data.dim[1];
         for (int64_t m = 0; m < matrices; m++)
-            n += cut_rows(out + n, (Strip){ .matrix = m, .first = m * each }, (m + 1) * each);
+            n += cut_rows(s->a, out + n, (Strip){ .matrix = m, .first = m * each }, (m + 1) * each);
         return n;
     }
     for (int64_t e = 0; e < groups_of(s->a); e++) {
         int64_t first = least(offsets[e], s->live), end = least(offsets[e + 1], s->live);
-        n += cut_rows(out + n, (Strip){ .group = e, .first = first, .column = column }, end);
+        n += cut_rows(s->a, out + n, (Strip){ .group = e, .first = first, .column = column }, end);
         column += operand_whole_blocks(end - first);
     }
     return n;
@@ -251,23 +301,17 @@ static void load_tile(const Source *s, const Strip *strip, int64_t j, int64_t n,
 {
     float buffer[TILE];
     for (int64_t i = 0; i < strip->n; i++) {
-        const float *x = row_load(&s->a->x, source_row(s, strip->first + i) * s->D + j, n, buffer);
+        const float *x = source_load(s, source_row(s, strip->first + i), j, n, buffer);
         for (int64_t k = 0; k < n; k++) tile[k][i] = x[k];
     }
     for (int64_t k = 0; k < n; k++)
         for (int64_t i = strip->n; i < OPERAND_BLOCK; i++) tile[k][i] = 0;
 }
 
-/* Blocks of 128 columns of all of data: each row has an amax for each. */
-static int64_t column_blocks(const Quantize *a)
-{
-    return operand_whole_blocks(tensor_cols(&a->transposed.data)) / OPERAND_BLOCK;
-}
-
 static void strip_amax(const Source *s, const Strip *strip, float *amax)
 {
     float tile[TILE][OPERAND_BLOCK];
-    int64_t blocks = column_blocks(s->a), block = strip->column / OPERAND_BLOCK;
+    int64_t blocks = column_blocks(s->a), block = strip->column / strip_rows(s->a);
     for (int64_t j = 0; j < s->D; j += TILE) {
         int64_t n = least(TILE, s->D - j);
         load_tile(s, strip, j, n, tile);
@@ -282,7 +326,7 @@ static int64_t strip_scale(const Quantize *a, const Strip *strip)
 {
     OperandKind kind = a->transposed.kind;
     if (kind == OPERAND_TENSOR) return 0;
-    return kind == OPERAND_ROW ? strip->group : strip->column / OPERAND_BLOCK;
+    return kind == OPERAND_ROW ? strip->group : strip->column / strip_rows(a);
 }
 
 static OperandGrid columns_grid(const Quantize *a)
@@ -296,27 +340,27 @@ static void set_column_scales(const Source *s, const Strip *strip, int64_t n, co
 {
     const Quantize *a = s->a;
     const OperandGrid g = columns_grid(a);
-    const float largest = largest_of(a->transposed.data.dtype);
+    const ScaleRule rule = rule_of(&a->transposed, a->pow2);
     float *scale = a->transposed.scale.data;
     int64_t blocks = column_blocks(a), all = g.matrices * g.rows * g.cols;
     for (int64_t i = 0; i < all; i++) scale[i] = 0;
     for (int64_t i = 0; i < n; i++) {
         const Strip *t = &strip[i];
         for (int64_t d = 0; d < s->D; d++) {
-            float most = amax[(t->matrix * s->D + d) * blocks + t->column / OPERAND_BLOCK];
+            float most = amax[(t->matrix * s->D + d) * blocks + t->column / strip_rows(a)];
             float *to = &scale[(t->matrix * g.rows + d / g.height) * g.cols + strip_scale(a, t)];
             *to = most > *to ? most : *to;
         }
     }
-    for (int64_t i = 0; i < all; i++) scale[i] = scale_of(scale[i], largest, a->pow2);
+    for (int64_t i = 0; i < all; i++) scale[i] = scale_of(scale[i], rule);
 }
 
 /* Whole blocks are written, so the columns between two groups become 0. */
 static void quantize_strip(const Source *s, const OperandGrid *g, const Strip *strip)
 {
     const Operand *q = &s->a->transposed;
-    const float largest = largest_of(q->data.dtype), *scale = q->scale.data;
-    int64_t columns = tensor_cols(&q->data), n = least(OPERAND_BLOCK, columns - strip->column);
+    const float largest = dtype_largest(q->data.dtype), *scale = q->scale.data;
+    int64_t columns = tensor_cols(&q->data), n = least(strip_rows(s->a), columns - strip->column);
     float tile[TILE][OPERAND_BLOCK], scaled[OPERAND_BLOCK];
     for (int64_t j = 0; j < s->D; j += TILE) {
         int64_t width = least(TILE, s->D - j);
@@ -339,7 +383,7 @@ static Status quantize_columns(Exec *ex, const Source *s, float *amax, Strip *st
     for (int64_t i = 0; i < n; i++) {
         for (int64_t d = 0; d < s->D; d++) {
             int64_t at = (strip[i].matrix * s->D + d) * column_blocks(s->a);
-            if (!isfinite(amax[at + strip[i].column / OPERAND_BLOCK]))
+            if (!isfinite(amax[at + strip[i].column / strip_rows(s->a)]))
                 return refuse_infinity(ex, s);
         }
     }
@@ -360,8 +404,8 @@ static size_t rows_space(const Quantize *a)
 
 static size_t amax_space(const Quantize *a)
 {
-    int64_t matrices = a->x.rank == 3 ? a->x.dim[0] : 1;
-    return arena_rounded((size_t)(matrices * tensor_cols(&a->x) * column_blocks(a)) *
+    int64_t matrices = a->x.data.rank == 3 ? a->x.data.dim[0] : 1;
+    return arena_rounded((size_t)(matrices * tensor_cols(&a->x.data) * column_blocks(a)) *
                          sizeof(float));
 }
 
@@ -417,7 +461,7 @@ static Status check_rows_in_use(const Quantize *a, int64_t N)
 {
     bool gathers = a->row_token.data != NULL, groups = has_groups(a);
     if (a->rows.bound == 0 && !gathers && !groups) return OK;
-    if (a->x.rank == 3)
+    if (a->x.data.rank == 3)
         return FAIL(ERR_SHAPE, "quantize: x has three dimensions: its rows are not routed");
     if (groups) TRY(op_expect("quantize", "offsets", &a->offsets, 1, -1, DTYPE_I32));
     if (gathers) TRY(op_expect("quantize", "row_token", &a->row_token, -1, -1, DTYPE_I32));
@@ -431,7 +475,7 @@ static Status check_rows_in_use(const Quantize *a, int64_t N)
 static Status check_columns(const Quantize *a)
 {
     const Operand *q = &a->transposed;
-    int64_t matrices = a->x.rank == 3 ? a->x.dim[0] : 1, D = tensor_cols(&a->x);
+    int64_t matrices = a->x.data.rank == 3 ? a->x.data.dim[0] : 1, D = tensor_cols(&a->x.data);
     int64_t R = row_count(a), E = groups_of(a);
     int64_t columns = has_groups(a) ? operand_group_columns(R, E) : R / matrices;
     if (!q->transposed) return FAIL(ERR_ARG, "quantize: transposed is not marked as transposed");
@@ -446,8 +490,13 @@ static Status check_columns(const Quantize *a)
 
 Status quantize_check(const Quantize *a)
 {
-    int64_t D = tensor_cols(&a->x), N = D == 0 ? 0 : tensor_elems(&a->x) / D;
-    TRY(op_expect_act("quantize", "x", &a->x, N, D));
+    int64_t D = tensor_cols(&a->x.data), N = D == 0 ? 0 : tensor_elems(&a->x.data) / D;
+    TRY(operand_expect("quantize", "x", &a->x, N, D, OPERANDS_PLAIN | 1 << OPERAND_1X128));
+    if (a->x.kind != OPERAND_PLAIN && (has_rows(a) || a->x.transposed))
+        return FAIL(ERR_ARG, "quantize: 8-bit x must be rows, and only its columns can be made");
+    if (a->round != DTYPE_F32 && a->round != DTYPE_BF16)
+        return FAIL(ERR_UNSUPPORTED, "quantize: x is rounded to bf16 or not at all, not to %s",
+                    dtype_name(a->round));
     TRY(check_rows_in_use(a, N));
     if (!has_rows(a) && !has_columns(a))
         return FAIL(ERR_ARG, "quantize: neither quant nor transposed is given");
@@ -474,15 +523,16 @@ Status dequantize_check(const Dequantize *a)
 OpCost quantize_cost(const Quantize *a)
 {
     double rows = a->rows.expected > 0 ? a->rows.expected : (double)row_count(a);
-    double row = (double)tensor_cols(&a->x), wide = (double)dtype_bytes(a->x.dtype);
-    OpCost cost = { .bytes = rows * row * wide };
+    double row = (double)tensor_cols(&a->x.data);
+    OpCost cost = { .bytes = operand_rows_bytes(&a->x, rows) };
     if (has_rows(a)) {
         cost.flops += rows * row;
         cost.bytes += operand_rows_bytes(&a->quant, rows);
     }
     if (has_columns(a)) {
         cost.flops += rows * row;
-        cost.bytes += rows * row + (double)tensor_bytes(&a->transposed.scale);
+        cost.bytes += rows * row * dtype_bits(a->transposed.data.dtype) / 8 +
+                      operand_scale_bytes(&a->transposed);
     }
     return cost;
 }
@@ -493,9 +543,67 @@ OpCost dequantize_cost(const Dequantize *a)
                      .bytes = (double)tensor_bytes(&a->y) + operand_bytes(&a->quant) };
 }
 
+/* ---- outputs of other ops ---- */
+
+Quantize quant_out_call(const QuantOut *q, Tensor plain)
+{
+    return (Quantize){ .x = operand_plain(plain),
+                       .quant = q->rows,
+                       .transposed = q->columns,
+                       .pow2 = q->pow2,
+                       .of = q->of };
+}
+
+Status quant_out_check(const char *op, const char *port, const QuantOut *q, const Tensor *plain)
+{
+    int64_t D = tensor_cols(plain), N = D == 0 ? 0 : tensor_elems(plain) / D;
+    bool rows = q->rows.data.data != NULL, columns = q->columns.data.data != NULL;
+    if (plain->data == NULL && !quant_out_wanted(q))
+        return FAIL(ERR_ARG, "%s: neither %s nor an 8-bit copy of it is given", op, port);
+    if ((rows && q->rows.transposed) || (columns && !q->columns.transposed))
+        return FAIL(ERR_ARG, "%s: 8-bit columns of %s must be transposed, rows must not", op, port);
+    if (rows) TRY(operand_expect(op, port, &q->rows, N, D, OPERANDS_SCALED));
+    return columns ? operand_expect(op, port, &q->columns, D, N, OPERANDS_SCALED) : OK;
+}
+
+/* Scales of 1 x 128 or 1 x 32 can be made where the output is made. Others need the largest magnitudes first,
+ * so the plain output is written, and read again. */
+void quant_out_cost(OpCost *cost, const QuantOut *q, const Tensor *plain)
+{
+    const Operand *both[] = { &q->rows, &q->columns };
+    bool again = false;
+    for (int i = 0; i < 2; i++) {
+        if (both[i]->data.data == NULL) continue;
+        cost->flops += (double)tensor_elems(plain);
+        cost->bytes += operand_bytes(both[i]);
+        again |= both[i]->kind != OPERAND_1X128 && both[i]->kind != OPERAND_1X32;
+    }
+    int times = again ? 2 : plain->data != NULL;
+    cost->bytes += times * (double)tensor_bytes(plain);
+}
+
+size_t quant_out_workspace(const Exec *ex, const QuantOut *q, const Tensor *plain)
+{
+    Quantize a = quant_out_call(q, *plain);
+    return quant_out_wanted(q) ? quant_out_plain_bytes(q, plain) + quantize_workspace(ex, &a) : 0;
+}
+
+Status quant_out_cpu(Exec *ex, const QuantOut *q, const Tensor *plain, void *space)
+{
+    if (!quant_out_wanted(q)) return OK;
+    Quantize a = quant_out_call(q, *plain);
+    void *outer = ex->workspace;
+    ex->workspace = (char *)space + (plain->data == space ? arena_rounded(tensor_bytes(plain)) : 0);
+    Status s = quantize_cpu(ex, &a);
+    ex->workspace = outer;
+    return s;
+}
+
 /* Columns of `transposed` behind the last group are not written. */
-OP_PORTS(quantize, IN(Quantize, x), OUT_OPERAND_OPT(Quantize, quant),
+OP_PORTS(quantize, IN_OPERAND(Quantize, x), OUT_OPERAND_OPT(Quantize, quant),
          OUT_OPERAND_PART_OPT(Quantize, transposed), IN_OPT(Quantize, offsets),
          IN_OPT(Quantize, row_token), ROWS(Quantize, rows));
 
-OP_PORTS(dequantize, IN_OPERAND(Dequantize, quant), OUT(Dequantize, y), ROWS(Dequantize, rows));
+/* Rows of quant may be gaps between received ones (op/exchange.h), so y is not searched for NaN. */
+OP_PORTS(dequantize, IN_OPERAND(Dequantize, quant), OUT_PART(Dequantize, y),
+         ROWS(Dequantize, rows));

@@ -61,15 +61,26 @@ static Status norm_check(const char *op, const RmsnormFwd *a, const char *y)
 
 /* Forward. */
 
-Status rmsnorm_fwd_check(const RmsnormFwd *a) { return norm_check("rmsnorm_fwd", a, "y"); }
+Status rmsnorm_fwd_check(const RmsnormFwd *a)
+{
+    TRY(norm_check("rmsnorm_fwd", a, "y"));
+    return quant_out_check("rmsnorm_fwd", "y", &a->quant, &a->y);
+}
 
-/* FLOPs for each element: a square, a sum and two products. x is read once and y written once. */
+/* FLOPs for each element: a square, a sum and two products. x is read once. */
 OpCost rmsnorm_fwd_cost(const RmsnormFwd *a)
 {
     double small = (double)tensor_bytes(&a->rstd);
     if (a->w.data != NULL) small += (double)tensor_bytes(&a->w);
-    return (OpCost){ .flops = 4 * (double)tensor_elems(&a->y),
-                     .bytes = 2 * (double)tensor_bytes(&a->y) + small };
+    OpCost cost = { .flops = 4 * (double)tensor_elems(&a->y),
+                    .bytes = (double)tensor_bytes(&a->y) + small };
+    quant_out_cost(&cost, &a->quant, &a->y);
+    return cost;
+}
+
+size_t rmsnorm_fwd_workspace(const Exec *ex, const RmsnormFwd *a)
+{
+    return quant_out_workspace(ex, &a->quant, &a->y);
 }
 
 static float sum_of_squares(const Tensor *t, int64_t at, int64_t n)
@@ -105,13 +116,15 @@ static void rmsnorm_forward_row(const RmsnormFwd *a, const Shape *s, int64_t row
 Status rmsnorm_fwd_cpu(Exec *ex, const RmsnormFwd *a)
 {
     Shape s = shape_of(&a->x, a->x_col, &a->y, &a->rstd);
+    RmsnormFwd open = *a;
+    open.y = quant_out_open(&a->quant, a->y, ex->workspace);
 #pragma omp parallel for num_threads(ex->threads) schedule(static)
-    for (int64_t row = 0; row < s.rows; row++) rmsnorm_forward_row(a, &s, row);
-    return OK;
+    for (int64_t row = 0; row < s.rows; row++) rmsnorm_forward_row(&open, &s, row);
+    return quant_out_cpu(ex, &a->quant, &open.y, ex->workspace);
 }
 
-OP_PORTS(rmsnorm_fwd, IN(RmsnormFwd, x), IN_OPT(RmsnormFwd, w), OUT(RmsnormFwd, y),
-         OUT(RmsnormFwd, rstd));
+OP_PORTS(rmsnorm_fwd, IN(RmsnormFwd, x), IN_OPT(RmsnormFwd, w), OUT_OPT(RmsnormFwd, y),
+         OUT(RmsnormFwd, rstd), OUT_QUANT(RmsnormFwd, quant));
 
 /* Backward. */
 

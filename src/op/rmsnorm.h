@@ -16,15 +16,16 @@
 #ifndef OP_RMSNORM_H
 #define OP_RMSNORM_H
 
-#include "base/tensor.h"
+#include "op/quant.h"
 
 typedef struct RmsnormFwd {
     Tensor x;      /* in  (N, W) act */
     Tensor w;      /* in  (1, D) f32, optional */
-    Tensor y;      /* out (N, H*D) act */
+    Tensor y;      /* out (N, H*D) act; optional with `quant` */
     Tensor rstd;   /* out (N, H) f32 */
     int64_t x_col; /* first column of the window */
     float eps;
+    QuantOut quant; /* of y */
 } RmsnormFwd;
 
 typedef struct RmsnormBwd {

@@ -161,9 +161,12 @@ Rope rope_mla_fwd_view(const RopeMlaFwd *a)
 
 Rope rope_mla_bwd_view(const RopeMlaBwd *a)
 {
-    return with_angles(
+    Rope r = with_angles(
         mla_parts(&a->dq, &a->dkv, &a->dk_rope, &a->dq_out, &a->dk_out, &a->dv_out, &a->dims),
         "rope_mla_bwd", &a->pos, &a->cos, &a->sin, true);
+    r.out[0] = (RopeQuant){ &a->dq, &a->dq_quant, "dq" };
+    r.out[1] = (RopeQuant){ &a->dkv, &a->dkv_quant, "dkv" };
+    return r;
 }
 
 Rope rope_gqa_fwd_view(const RopeGqaFwd *a)
@@ -174,9 +177,11 @@ Rope rope_gqa_fwd_view(const RopeGqaFwd *a)
 
 Rope rope_gqa_bwd_view(const RopeGqaBwd *a)
 {
-    return with_angles(
+    Rope r = with_angles(
         gqa_parts(&a->dqkv, &a->dq, &a->dk, &a->dq_out, &a->dk_out, &a->dv_out, &a->dims),
         "rope_gqa_bwd", &a->pos, &a->cos, &a->sin, true);
+    r.out[0] = (RopeQuant){ &a->dqkv, &a->quant, "dqkv" };
+    return r;
 }
 
 /* A port's name: "dq" in backward, "q" in forward. */
@@ -188,7 +193,7 @@ static const char *port_of(const Rope *r, const char *gradient)
 /* The tensor that gives the number of rows and the type: MLA's q, or kv if there is no q. */
 static const Tensor *rope_wide(const Rope *r)
 {
-    return r->part[0].wide->data != NULL ? r->part[0].wide : r->part[2].wide;
+    return rope_wants(r, r->part[0].wide) ? r->part[0].wide : r->part[2].wide;
 }
 
 static Status check_heads(const Rope *r, const char *gradient, const Tensor *t, int64_t cols)
@@ -203,12 +208,12 @@ static Status check_mla(const Rope *r)
     const Tensor *q = r->part[0].wide, *kv = r->part[2].wide, *k_rope = r->part[3].wide;
     int64_t n = rope_wide(r)->dim[0], qk = m->heads * (m->nope + m->rope);
     TRY(check_tables(r->op, r, n, m->rope));
-    if (q->data != NULL) {
+    if (rope_wants(r, q)) {
         TRY(op_expect_act(r->op, port_of(r, "dq"), q, n, -1));
         TRY(op_expect_window(r->op, port_of(r, "dq"), q, m->q_col, qk));
         TRY(check_heads(r, "dq_out", r->part[0].heads, qk));
     }
-    if (q->data != NULL && kv->data == NULL && k_rope->data == NULL) return OK;
+    if (rope_wants(r, q) && !rope_wants(r, kv) && k_rope->data == NULL) return OK;
     TRY(op_expect_act(r->op, port_of(r, "dkv"), kv, n, m->heads * (m->nope + m->v)));
     TRY(check_heads(r, "dkv", kv, -1));
     TRY(check_heads(r, "dk_rope", k_rope, -1));
@@ -222,6 +227,7 @@ static Status check_gqa(const Rope *r)
     const RopeGqaDims *m = r->gqa;
     const Tensor *q = r->part[0].wide, *k = r->part[2].wide, *qkv = r->part[4].wide;
     int64_t n = qkv->dim[0], d = m->head;
+    if (!rope_wants(r, qkv)) return FAIL(ERR_ARG, "%s: dqkv is not set", r->op);
     TRY(op_expect_act(r->op, port_of(r, "dqkv"), qkv, n, (m->heads + 2 * m->kv_heads) * d));
     if (q != qkv) TRY(op_expect(r->op, port_of(r, "dq"), q, n, m->heads * d, qkv->dtype));
     if (k != qkv) TRY(op_expect(r->op, port_of(r, "dk"), k, n, m->kv_heads * d, qkv->dtype));
@@ -242,7 +248,29 @@ static Status check_gqa(const Rope *r)
     return check_tables(r->op, r, n, m->rotary);
 }
 
-Status rope_check(const Rope *r) { return r->mla != NULL ? check_mla(r) : check_gqa(r); }
+/* Copies are of a whole tensor, so all of its columns must be written here. */
+static Status check_quants(const Rope *r)
+{
+    int64_t cols[ROPE_QUANTS] = { 0 };
+    for (const RopePart *p = r->part; p < r->part + ROPE_PARTS; p++)
+        for (int i = 0; i < ROPE_QUANTS; i++)
+            cols[i] += p->wide == r->out[i].plain ? p->count * p->n : 0;
+    for (int i = 0; i < ROPE_QUANTS; i++) {
+        const RopeQuant *q = &r->out[i];
+        if (q->quant == NULL || !quant_out_wanted(q->quant)) continue;
+        if (cols[i] != tensor_row_elems(q->plain))
+            return FAIL(ERR_ARG, "%s: 8-bit copies of %s: %lld of its %lld columns are written",
+                        r->op, q->port, (long long)cols[i], (long long)tensor_row_elems(q->plain));
+        TRY(quant_out_check(r->op, q->port, q->quant, q->plain));
+    }
+    return OK;
+}
+
+Status rope_check(const Rope *r)
+{
+    TRY(r->mla != NULL ? check_mla(r) : check_gqa(r));
+    return check_quants(r);
+}
 
 /* Bytes: every column of both sides once, and a position (4 bytes) for each token; the tables stay
  * in the cache. FLOPs: four products and two sums a pair; backward also sums what heads share. */
@@ -250,15 +278,21 @@ OpCost rope_cost(const Rope *r)
 {
     double n = (double)rope_wide(r)->dim[0], moved = 0, flops = 0;
     for (const RopePart *p = r->part; p < r->part + ROPE_PARTS; p++) {
-        if (p->wide->data == NULL) continue;
+        if (!rope_wants(r, p->wide)) continue;
         double heads = (double)(p->count * p->n), wide = p->wide_step == 0 ? (double)p->n : heads;
         moved += heads + wide;
         if (p->turned) flops += 3 * wide;
         if (p->tempered) flops += wide;
         if (r->back && p->wide_step == 0) flops += heads;
     }
-    return (OpCost){ .flops = n * flops,
-                     .bytes = n * (moved * (double)dtype_bytes(rope_wide(r)->dtype) + 4) };
+    OpCost cost = { .flops = n * flops,
+                    .bytes = n * (moved * (double)dtype_bytes(rope_wide(r)->dtype) + 4) };
+    for (const RopeQuant *q = r->out; q < r->out + ROPE_QUANTS; q++) {
+        if (q->quant == NULL || !quant_out_wanted(q->quant)) continue;
+        cost.bytes -= (double)tensor_bytes(q->plain); /* which the output's own cost has */
+        quant_out_cost(&cost, q->quant, q->plain);
+    }
+    return cost;
 }
 
 /* The gradient of a key that all heads share: the sum over heads, rotated back. */
@@ -299,10 +333,22 @@ static void rope_part_run(const Rope *r, const RopePart *p, const Angle *t, int6
     }
 }
 
+size_t rope_workspace(const Exec *ex, const Rope *r)
+{
+    size_t bytes = 0;
+    for (const RopeQuant *q = r->out; q < r->out + ROPE_QUANTS; q++)
+        if (q->quant != NULL) bytes += quant_out_workspace(ex, q->quant, q->plain);
+    return bytes;
+}
+
 /* Positions are checked against the tables before any row is touched: a thread cannot report an
  * error. */
-Status rope_cpu(Exec *ex, const Rope *r)
+Status rope_cpu(Exec *ex, const Rope *rope)
 {
+    Rope open = *rope, *r = &open;
+    Tensor plain[ROPE_QUANTS];
+    char *space[ROPE_QUANTS];
+    rope_open(ex, r, ex->workspace, plain, space, quant_out_workspace);
     int64_t n = rope_wide(r)->dim[0];
     if (r->pos->data != NULL) TRY(index_check(r->op, "pos", r->pos, r->cos->dim[0]));
 #pragma omp parallel for num_threads(ex->threads) schedule(static)
@@ -313,6 +359,9 @@ Status rope_cpu(Exec *ex, const Rope *r)
             if (p->wide->data != NULL && p->n > 0) rope_part_run(r, p, &t, row);
         }
     }
+    for (int i = 0; i < ROPE_QUANTS; i++)
+        if (r->out[i].quant != NULL)
+            TRY(quant_out_cpu(ex, r->out[i].quant, r->out[i].plain, space[i]));
     return OK;
 }
 
@@ -322,10 +371,12 @@ OP_PORTS(rope_mla_fwd, IN_OPT(RopeMlaFwd, q), IN_OPT(RopeMlaFwd, kv), IN_OPT(Rop
 OP_PORTS(rope_mla_bwd, IN_OPT(RopeMlaBwd, dq_out), IN_OPT(RopeMlaBwd, dk_out),
          IN_OPT(RopeMlaBwd, dv_out), IN_OPT(RopeMlaBwd, pos), IN(RopeMlaBwd, cos),
          IN(RopeMlaBwd, sin), OUT_PART_OPT(RopeMlaBwd, dq), OUT_OPT(RopeMlaBwd, dkv),
-         OUT_PART_OPT(RopeMlaBwd, dk_rope));
+         OUT_PART_OPT(RopeMlaBwd, dk_rope), OUT_QUANT(RopeMlaBwd, dq_quant),
+         OUT_QUANT(RopeMlaBwd, dkv_quant));
 OP_PORTS(rope_gqa_fwd, IN(RopeGqaFwd, qkv), IN_OPT(RopeGqaFwd, q), IN_OPT(RopeGqaFwd, k),
          IN(RopeGqaFwd, pos), IN(RopeGqaFwd, cos), IN(RopeGqaFwd, sin), OUT(RopeGqaFwd, q_out),
          OUT(RopeGqaFwd, k_out), OUT(RopeGqaFwd, v_out));
 OP_PORTS(rope_gqa_bwd, IN(RopeGqaBwd, dq_out), IN(RopeGqaBwd, dk_out), IN(RopeGqaBwd, dv_out),
-         IN(RopeGqaBwd, pos), IN(RopeGqaBwd, cos), IN(RopeGqaBwd, sin), OUT_PART(RopeGqaBwd, dqkv),
-         OUT_OPT(RopeGqaBwd, dq), OUT_OPT(RopeGqaBwd, dk));
+         IN(RopeGqaBwd, pos), IN(RopeGqaBwd, cos), IN(RopeGqaBwd, sin),
+         OUT_PART_OPT(RopeGqaBwd, dqkv), OUT_OPT(RopeGqaBwd, dq), OUT_OPT(RopeGqaBwd, dk),
+         OUT_QUANT(RopeGqaBwd, quant));

@@ -28,7 +28,7 @@
 #ifndef OP_ROPE_H
 #define OP_ROPE_H
 
-#include "base/tensor.h"
+#include "op/quant.h"
 #include "op/rope_dims.h"
 
 typedef struct RopeMlaFwd {
@@ -49,6 +49,7 @@ typedef struct RopeMlaBwd {
     Tensor dq;                     /* out (N, Wq) act: only the window is written */
     Tensor dkv;                    /* out (N, H*(dn+dv)) act */
     Tensor dk_rope;                /* out (N, Wk) act: only the window is written; may be dq */
+    QuantOut dq_quant, dkv_quant;  /* of dq, if its window is all of it, and of dkv */
     RopeMlaDims dims;
 } RopeMlaBwd;
 
@@ -68,6 +69,7 @@ typedef struct RopeGqaBwd {
     Tensor pos, cos, sin;          /* in */
     Tensor dqkv;                   /* out (N, (H+2G)*d) act */
     Tensor dq, dk;                 /* out (N, H*d), (N, G*d) act, each optional */
+    QuantOut quant;                /* of dqkv; only without dq and dk */
     RopeGqaDims dims;
 } RopeGqaBwd;
 

@@ -463,7 +463,10 @@ Status route_bwd_cpu(Exec *ex, const RouteBwd *a)
 {
     Shape s = shape_of(&a->logits, &a->rule, tensor_elems(&a->seq_count) / tensor_cols(&a->logits));
     TRY(index_check("route_bwd", "index", &a->index, s.E));
-    const RouteRule *r = &a->rule;
+    RouteRule scaled = a->rule;
+    const RouteRule *r = &scaled;
+    const float *scale = a->scale.data;
+    if (scale != NULL) scaled.aux_scale *= *scale, scaled.z_scale *= *scale;
     const int32_t *seq_count = a->seq_count.data;
     int32_t *batch_count = ex->workspace;
     size_t counts = arena_rounded((size_t)s.E * sizeof(int32_t)), each = scratch_words(s.E, r);
@@ -582,6 +585,7 @@ Status route_bwd_check(const RouteBwd *a)
     TRY(op_expect(op, "index", &a->index, N, K, DTYPE_I32));
     TRY(op_expect(op, "dweight", &a->dweight, N, K, DTYPE_F32));
     if (a->weight.data != NULL) TRY(op_expect(op, "weight", &a->weight, N, K, DTYPE_F32));
+    if (a->scale.data != NULL) TRY(op_expect(op, "scale", &a->scale, 1, 1, DTYPE_F32));
     return op_expect(op, "dlogits", &a->dlogits, N, E, DTYPE_F32);
 }
 
@@ -622,4 +626,5 @@ OP_PORTS(route_fwd, IN(RouteFwd, logits), IN_OPT(RouteFwd, bias), IN(RouteFwd, d
 OP_PORTS(route_aux, IN(RouteAux, seq_count), IN(RouteAux, score_sum), ADD(RouteAux, aux_loss));
 
 OP_PORTS(route_bwd, IN(RouteBwd, logits), IN(RouteBwd, index), IN(RouteBwd, seq_count),
-         IN(RouteBwd, dweight), IN_OPT(RouteBwd, weight), OUT(RouteBwd, dlogits));
+         IN(RouteBwd, dweight), IN_OPT(RouteBwd, weight), IN_OPT(RouteBwd, scale),
+         OUT(RouteBwd, dlogits));

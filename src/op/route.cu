@@ -760,6 +760,7 @@ static __global__ __launch_bounds__(THREADS<PER>, 1) void route_bwd_kernel(Route
 extern "C" Status route_bwd_gpu(struct Exec *ex, const void *args)
 {
     const RouteBwd *a = (const RouteBwd *)args;
+    if (a->scale.data != NULL) return FAIL(ERR_UNSUPPORTED, "route_bwd: no kernel takes a scale");
     RouteBackward f = {};
     f.s = route_shape(&a->logits, &a->rule, tensor_elems(&a->seq_count) / tensor_cols(&a->logits));
     f.s.wide = f.s.wide && packs_fit<float>({ a->dlogits.data }, {});

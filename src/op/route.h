@@ -84,8 +84,9 @@ typedef struct RouteBwd {
     Tensor seq_count; /* in  (B, E) i32 */
     Tensor dweight;   /* in  (N, K) f32 */
     Tensor weight;    /* in  (N, K) f32, optional: where it is 0, dweight counts as 0 (dropped) */
-    Tensor dlogits;   /* out (N, E) f32 */
-    int64_t parts;    /* as in RouteAux; 0 means 1 */
+    Tensor scale;   /* in  (1) f32, optional: of the auxiliary losses' gradients; a CPU takes it */
+    Tensor dlogits; /* out (N, E) f32 */
+    int64_t parts;  /* as in RouteAux; 0 means 1 */
     RouteRule rule;
 } RouteBwd;
 

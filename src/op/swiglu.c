@@ -11,14 +11,22 @@ Status swiglu_fwd_check(const SwigluFwd *a)
 {
     int64_t n = a->gu.dim[0], f = tensor_row_elems(&a->gu) / 2;
     TRY(op_expect_act("swiglu_fwd", "gu", &a->gu, n, 2 * f));
-    return op_expect("swiglu_fwd", "y", &a->y, n, f, a->gu.dtype);
+    TRY(op_expect("swiglu_fwd", "y", &a->y, n, f, a->gu.dtype));
+    return quant_out_check("swiglu_fwd", "y", &a->quant, &a->y);
 }
 
 /* An exponential counts as one, with the sum, the division and two products. */
 OpCost swiglu_fwd_cost(const SwigluFwd *a)
 {
-    return (OpCost){ .flops = 5 * (double)tensor_elems(&a->y),
-                     .bytes = op_port_bytes(OP_SWIGLU_FWD, a) };
+    OpCost cost = { .flops = 5 * (double)tensor_elems(&a->y),
+                    .bytes = (double)tensor_bytes(&a->gu) };
+    quant_out_cost(&cost, &a->quant, &a->y);
+    return cost;
+}
+
+size_t swiglu_fwd_workspace(const Exec *ex, const SwigluFwd *a)
+{
+    return quant_out_workspace(ex, &a->quant, &a->y);
 }
 
 /* A row of gu is gate then up, so the pieces of both lie f columns apart. */
@@ -34,30 +42,40 @@ static void swiglu_forward_piece(const SwigluFwd *a, int64_t row, int64_t f, int
 
 Status swiglu_fwd_cpu(Exec *ex, const SwigluFwd *a)
 {
+    SwigluFwd open = *a;
+    open.y = quant_out_open(&a->quant, a->y, ex->workspace);
     int64_t n = a->gu.dim[0], f = tensor_row_elems(&a->gu) / 2;
 #pragma omp parallel for num_threads(ex->threads) schedule(static)
     for (int64_t row = 0; row < n; row++) {
         for (int64_t col = 0; col < f; col += PIECE) {
-            swiglu_forward_piece(a, row, f, col, f - col < PIECE ? f - col : PIECE);
+            swiglu_forward_piece(&open, row, f, col, f - col < PIECE ? f - col : PIECE);
         }
     }
-    return OK;
+    return quant_out_cpu(ex, &a->quant, &open.y, ex->workspace);
 }
 
-OP_PORTS(swiglu_fwd, IN(SwigluFwd, gu), OUT(SwigluFwd, y));
+OP_PORTS(swiglu_fwd, IN(SwigluFwd, gu), OUT_OPT(SwigluFwd, y), OUT_QUANT(SwigluFwd, quant));
 
 Status swiglu_bwd_check(const SwigluBwd *a)
 {
     int64_t n = a->gu.dim[0], f = tensor_row_elems(&a->gu) / 2;
     TRY(op_expect_act("swiglu_bwd", "gu", &a->gu, n, 2 * f));
     TRY(op_expect("swiglu_bwd", "dy", &a->dy, n, f, a->gu.dtype));
-    return op_expect("swiglu_bwd", "dgu", &a->dgu, n, 2 * f, a->gu.dtype);
+    TRY(op_expect("swiglu_bwd", "dgu", &a->dgu, n, 2 * f, a->gu.dtype));
+    return quant_out_check("swiglu_bwd", "dgu", &a->quant, &a->dgu);
 }
 
 OpCost swiglu_bwd_cost(const SwigluBwd *a)
 {
-    return (OpCost){ .flops = 12 * (double)tensor_elems(&a->dy),
-                     .bytes = (double)(tensor_bytes(&a->dy) + 2 * tensor_bytes(&a->gu)) };
+    OpCost cost = { .flops = 12 * (double)tensor_elems(&a->dy),
+                    .bytes = (double)(tensor_bytes(&a->dy) + tensor_bytes(&a->gu)) };
+    quant_out_cost(&cost, &a->quant, &a->dgu);
+    return cost;
+}
+
+size_t swiglu_bwd_workspace(const Exec *ex, const SwigluBwd *a)
+{
+    return quant_out_workspace(ex, &a->quant, &a->dgu);
 }
 
 /* dgu may be gu: both pieces are read into buffers, or read element by element, before they are
@@ -93,14 +111,17 @@ static void swiglu_backward_piece(const SwigluBwd *a, int64_t row, int64_t f, in
 
 Status swiglu_bwd_cpu(Exec *ex, const SwigluBwd *a)
 {
+    SwigluBwd open = *a;
+    open.dgu = quant_out_open(&a->quant, a->dgu, ex->workspace);
     int64_t n = a->gu.dim[0], f = tensor_row_elems(&a->gu) / 2;
 #pragma omp parallel for num_threads(ex->threads) schedule(static)
     for (int64_t row = 0; row < n; row++) {
         for (int64_t col = 0; col < f; col += PIECE) {
-            swiglu_backward_piece(a, row, f, col, f - col < PIECE ? f - col : PIECE);
+            swiglu_backward_piece(&open, row, f, col, f - col < PIECE ? f - col : PIECE);
         }
     }
-    return OK;
+    return quant_out_cpu(ex, &a->quant, &open.dgu, ex->workspace);
 }
 
-OP_PORTS(swiglu_bwd, IN(SwigluBwd, dy), IN(SwigluBwd, gu), OUT(SwigluBwd, dgu));
+OP_PORTS(swiglu_bwd, IN(SwigluBwd, dy), IN(SwigluBwd, gu), OUT_OPT(SwigluBwd, dgu),
+         OUT_QUANT(SwigluBwd, quant));

@@ -13,19 +13,21 @@
 #ifndef OP_SWIGLU_H
 #define OP_SWIGLU_H
 
-#include "base/tensor.h"
+#include "op/quant.h"
 
 typedef struct SwigluFwd {
-    Tensor gu;   /* in  (N, 2F) act */
-    Tensor y;    /* out (N, F)  act */
-    float limit; /* of the clamped form; 0: the plain form */
+    Tensor gu;      /* in  (N, 2F) act */
+    Tensor y;       /* out (N, F)  act; optional with `quant` */
+    float limit;    /* of the clamped form; 0: the plain form */
+    QuantOut quant; /* of y */
 } SwigluFwd;
 
 typedef struct SwigluBwd {
-    Tensor dy;   /* in  (N, F)  act */
-    Tensor gu;   /* in  (N, 2F) act */
-    Tensor dgu;  /* out (N, 2F) act; may be gu itself */
-    float limit; /* as in forward */
+    Tensor dy;      /* in  (N, F)  act */
+    Tensor gu;      /* in  (N, 2F) act */
+    Tensor dgu;     /* out (N, 2F) act; may be gu itself; optional with `quant` */
+    float limit;    /* as in forward */
+    QuantOut quant; /* of dgu */
 } SwigluBwd;
 
 #define OPS_SWIGLU

@@ -49,7 +49,8 @@ static Status explain_stack_value(const Explained *x, StackName name)
  * stage replicates. Bytes a parameter are the total over the parameters. */
 static Status explain_state(Explained *x, const ParamShards *s)
 {
-    static const ParamBuffer buffer[] = { BUF_WEIGHT, BUF_GRAD, BUF_MAIN, BUF_OPTIMIZER };
+    /* The main weights are all parameters; some have no other weights than 8-bit copies. */
+    static const ParamBuffer buffer[] = { BUF_MAIN, BUF_GRAD, BUF_MAIN, BUF_OPTIMIZER };
     static const int shared_from[] = { 3, 2, 1, 1 }; /* the ZeRO stage that shares a kind out */
     const PlanPrice *price = x->r->price;
     const ChunkPrice *sum = &x->ranks.rank[price->worst_rank].sum;

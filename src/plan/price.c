@@ -197,12 +197,15 @@ Status price_gradients(const Planner *p, const PlanLayout *l, const PriceEntry *
     return OK;
 }
 
-/* Bytes that the 8-bit copies of weights take to make, once a step: both orientations are written, from one
- * read of what products would read otherwise. */
+/* Bytes that the 8-bit copies of weights take to make, once a step: both orientations are written. What they
+ * are made of is read once: main weights, or a bf16 copy. Main weights are twice as long, but the update
+ * writes no copy of them, which update_bytes counts. */
 static double copies_bytes_a_step(const PriceEntry *e, const RankPrice *r)
 {
-    double scaled = e->spec.recipe.per_use ? 0 : (double)r->sum.params.scaled;
-    return scaled + scaled / 2 * (double)dtype_bytes(e->spec.act);
+    const RecipeSpec *q = &e->spec.recipe;
+    double scaled = q->per_use ? 0 : (double)r->sum.params.scaled;
+    double each = q->packed ? operand_element_bytes(OPERAND_1X32, q->forward) : 1;
+    return scaled + scaled / (2 * each) * (double)dtype_bytes(e->spec.act);
 }
 
 /* The update is bound by memory: bytes of one parameter times the parameters of this rank. */
@@ -242,7 +245,8 @@ static void param_bytes(const PriceEntry *e, const ParamShards *shards, const Ra
         elems[b] = (double)params_shard_elems(&e->spec, &t, (ParamBuffer)b, shards);
     double copies = (double)params_copy_bytes(&e->spec, &t, shards);
     if (e->stack.at[STACK_weight_size] >= 0)
-        copies = elems[BUF_WEIGHT] * e->stack.at[STACK_weight_size];
+        copies = (shards->zero < 3 ? (double)t.spaces.of[BUF_MAIN].flat : elems[BUF_MAIN]) *
+                 e->stack.at[STACK_weight_size];
     memory[PLAN_WEIGHTS] = round_bytes(copies);
     const double main = e->spec.weights.n > 0 ? 4 : 0; /* in f32 products read the main weights */
     memory[PLAN_GRADS] = round_bytes(elems[BUF_GRAD] * e->stack.at[STACK_grad_size]);
@@ -591,7 +595,7 @@ Status planner_legal(const Planner *p, const PlanLayout *l)
     TRY(config_divides("mesh.pp", l->pp, "the number of GPUs,", p->q.gpus));
     TRY(config_divides("mesh.pp x mesh.cp", (int64_t)l->pp * l->cp, "the number of GPUs,",
                        p->q.gpus));
-    TRY(config_check_cp(l->cp, c->data_sequence));
+    TRY(config_check_cp(c, l->cp));
     if (p->spec.experts > 0) TRY(config_divides("mesh.ep", l->ep, "moe.experts", c->moe_experts));
     TRY(config_divides("mesh.ep", l->ep, "the ranks of a pipeline stage,", l->dp * l->cp));
     if (!plan_reaches(&p->q, l->ep))

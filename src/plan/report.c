@@ -12,7 +12,7 @@
 
 enum { ALL_BLOCKS = 1000 }; /* this number of blocks of a chunk, or more, means all of them */
 
-static const char *const compute_names[] = { [COMPUTE_F32] = "f32", [COMPUTE_BF16] = "bf16" };
+static const char *const compute_names[] = { "f32", "bf16", "f16" };
 static const char *const buffers_names[] = {
     [BUFFERS_POOLED] = "pooled", [BUFFERS_WORST] = "worst", [PLAN_COUNTED_ROWS] = "exact"
 };

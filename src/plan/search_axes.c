@@ -121,9 +121,9 @@ Status search_axes(const Config *c, SearchAxes *out)
             add_value(&out->axis[SEARCH_RECOMPUTE], k);
     }
     static const char *const buffers[] = { "pooled", "worst" };
-    static const char *const compute[] = { "f32", "bf16" };
+    static const char *const compute[] = { "f32", "bf16", "f16" };
     if (c->search_buffers.n + c->search_compute.n == 0) return OK;
-    for (int type = COMPUTE_F32; type <= COMPUTE_BF16; type++) {
+    for (int type = COMPUTE_F32; type <= COMPUTE_F16; type++) {
         if (!is_wanted(&c->search_compute, compute[type], type == c->run_compute)) continue;
         for (int k = 0; k < SEARCH_BUFFER_KINDS; k++) {
             if (is_wanted(&c->search_buffers, buffers[k], k == c->moe_buffers))
@@ -157,7 +157,8 @@ static void decode_axes(const SearchAxes *axes, int first, int end, int64_t id, 
 static bool sizes_divide(const PlanRequest *q, const PlanLayout *l)
 {
     const Config *c = q->config;
-    int64_t pieces = l->cp > 1 ? 2 * l->cp : 1; /* of a sequence: config_check_cp */
+    if (l->cp > 1 && c->fp8_attention) return false; /* config_check_cp has both reasons */
+    int64_t pieces = l->cp > 1 ? 2 * l->cp : 1;
     if (q->gpus % ((int64_t)l->pp * l->cp) != 0 || c->data_sequence % pieces != 0) return false;
     int64_t wide = q->gpus / l->pp, dp = wide / l->cp;
     if (wide % l->ep != 0 || (l->ep > 1 && (!has_experts(c) || c->moe_experts % l->ep != 0)))

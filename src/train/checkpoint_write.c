@@ -264,6 +264,8 @@ Status checkpoint_save(Checkpointer *k, int64_t step, uint64_t position)
     k->mark = arena_mark(&k->arena);
     k->info = (CheckpointInfo){ .step = step, .position = position, .config = k->config };
     memcpy(k->info.moment_steps, k->params->moment_steps, sizeof k->info.moment_steps);
+    k->info.loss_scale = k->params->loss_scale;
+    if (k->params->spec->act != DTYPE_F16) k->info.loss_scale.now = 0;
     k->lines.used = 0;
     Status s = rank_of(k->params) == 0 ? begin_folder(k) : OK;
     if (s == OK && k->image != NULL) s = copy_image(k);

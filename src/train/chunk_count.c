@@ -43,8 +43,7 @@ static size_t pool_bytes(const LayerCount *const *layer, int n, double factor)
 {
     PoolNeed need = { 0 };
     for (int i = 0; i < n; i++) pool_need_add(&need, &layer[i]->pool);
-    size_t rows = (size_t)pool_need_rows(&need, factor);
-    return rows == 0 ? 0 : arena_rounded(rows * need.row_bytes) + arena_rounded(sizeof(int32_t));
+    return pool_need_bytes(&need, factor);
 }
 
 /* Forward keeps adding (`at`). A whole backward needs the same slot at each layer, with that

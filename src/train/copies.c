@@ -6,11 +6,13 @@
 #include "train/engine_memory.h"
 #include "train/shards.h"
 
-/* Casts this rank's shard if main weights are sharded, else the whole bucket. */
+/* Casts this rank's shard if main weights are sharded, else the whole bucket. Buckets without a place in
+ * BUF_WEIGHT are quantised from the main weights, or cast when they are gathered. */
 static Status copy_bucket(EngineParams *w, const ParamBucket *k)
 {
     const ParamTable *t = &w->table;
     bool part = t->sharded[BUF_MAIN];
+    if (k->weight < 0) return OK;
     Tensor main =
         part ? bucket_own(t, &w->memory, k, BUF_MAIN) : bucket_whole(t, &w->memory, k, BUF_MAIN);
     Tensor copy = part ? bucket_own(t, &w->memory, k, BUF_WEIGHT)
@@ -29,9 +31,8 @@ Status copies_alloc(EngineParams *w)
 
 Status copies_quantise(EngineParams *w)
 {
-    for (int i = 0; i < w->spec->n_layers; i++) {
-        w->ex->layer = w->spec->layers[i].block;
-        TRY(recipe_refresh(w->ex, w->spec, &w->layer[i]));
+    for (int i = 0; i < w->table.n_buckets; i++) {
+        if (!bucket_staged(&w->table.bucket[i])) TRY(shards_quantise(w, i));
     }
     w->ex->layer = -1;
     w->copies_old = false;

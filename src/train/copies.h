@@ -12,9 +12,9 @@
 
 /* Allocates the 8-bit copies of matrices (model/recipe.h). */
 Status copies_alloc(EngineParams *w);
-/* Makes them from the weights that products would read otherwise. Called at the beginning of each
- * step, because the update and the gathers after it change the weights, and of the first evaluation
- * after a step. */
+/* Makes them from this rank's weights. Called at the beginning of each step, because the update and the
+ * gathers after it change the weights, and of the first evaluation after a step. What is staged was
+ * quantised behind its gather (shards_gather). */
 Status copies_quantise(EngineParams *w);
 
 /* Makes the copies of this rank's main weights, and gathers those that every rank holds whole.

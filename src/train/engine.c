@@ -46,6 +46,7 @@ static Status make_step_tensors(EngineArenas *m, const ModelSpec *spec, StepTens
     TRY(batch_make(a, spec, s->batch, s->sequence, &io->batch));
     TRY(tensor_new1(a, DTYPE_F32, 1 + spec->depths, &io->loss_scale));
     TRY(tensor_new1(a, DTYPE_F32, UPDATE_SCALARS, &io->hyper));
+    if (spec->act == DTYPE_F16) TRY(tensor_new1(a, DTYPE_F32, 1, &io->grad_scale));
     m->inputs_end = arena_mark(a);
     TRY(record_make(a, spec, s->domains, &io->record));
     m->record_end = arena_mark(a);
@@ -190,11 +191,20 @@ static Status list_params(Engine *e)
                                 .arenas = &e->arenas,
                                 .tables = &e->tables,
                                 .training = e->use == ENGINE_TRAIN,
+                                .loss_scale = loss_scale_start(e->config),
                                 .both_ways = e->modes[0].step.program.placement == PLACE_BOTH };
     if (host != NULL) mine = shards_of(e->config, host);
     return params_build(&e->spec, e->shape.pp_rank,
                         e->shape.shards != NULL ? e->shape.shards : &mine, &e->tables,
                         &e->params.table);
+}
+
+/* The types of run.compute that GPUs have kernels for. */
+static Status check_type(const Config *c)
+{
+    if (c->run_compute != COMPUTE_F16 || !engine_wants_gpu(c)) return OK;
+    return FAIL(ERR_UNSUPPORTED, "run.compute=f16 has no kernels on a GPU: set run.compute=bf16, "
+                                 "whose range needs no scale of the loss, or run.device=cpu");
 }
 
 /* The GPU of a counting run is asked, too, if there is one: so that a plan is refused for the reason
@@ -238,6 +248,7 @@ static Status engine_setup(Engine *e, const EnginePlan *plan)
         .ex = &e->ex, .shape = &e->shape, .tables = &e->tables, .counting = plan == NULL
     };
     TRY(check_attention_kernel(e->config));
+    TRY(check_type(e->config));
     TRY(arena_init(&e->tables, "tables", MEM_HOST, TABLES_BYTES));
     TRY(make_spec(e));
     TRY(engine_make_program(e));
@@ -409,6 +420,16 @@ static float loss_scale_of(float weight, int64_t targets)
     return targets > 0 ? weight / (float)targets : 0;
 }
 
+/* The scales of the losses, times that of gradients: so it need not be applied anywhere but in the
+ * gradients of the auxiliary losses, and read_record divides by it. */
+static void write_scales(Engine *e, float scale[1 + CONFIG_DEPTHS_MAX])
+{
+    const float all = (float)e->params.loss_scale.now;
+    for (int i = 0; i <= CONFIG_DEPTHS_MAX; i++) scale[i] *= all;
+    write_tensor(&e->arenas, &e->io.loss_scale, scale);
+    if (e->io.grad_scale.data != NULL) write_tensor(&e->arenas, &e->io.grad_scale, &all);
+}
+
 /* Everything that changes from step to step goes through the mirror, so a captured graph reads new
  * values from the same addresses. */
 static void write_batch(Engine *e, const Batch *b)
@@ -431,7 +452,7 @@ static void write_batch(Engine *e, const Batch *b)
         write_own_tokens(&e->arenas, &e->io.batch.next[i].target, &b->next[i].target, n);
         scale[i + 1] = loss_scale_of(e->spec.loss.depth_weight, b->next[i].targets);
     }
-    write_tensor(&e->arenas, &e->io.loss_scale, scale);
+    write_scales(e, scale);
 }
 
 /* Enqueues a whole step: the batch to the device, the program, the record back. */
@@ -610,7 +631,7 @@ Status engine_resize(Engine *e, const EngineShape *shape, const EnginePlan *plan
 
 /* Reads what the step that has ended wrote into its record. */
 static void read_record(const EngineArenas *m, const ModelSpec *s, const StepTensors *io,
-                        StepResult *out)
+                        double loss_scale, StepResult *out)
 {
     const Record *r = &io->record;
     const float *loss = engine_host(m, &r->loss), *norm = engine_host(m, &r->norm);
@@ -619,8 +640,9 @@ static void read_record(const EngineArenas *m, const ModelSpec *s, const StepTen
     if (s->n_moe > 0) memcpy(load->data, engine_host(m, &r->load), tensor_bytes(load));
     if (s->drops) memcpy(dropped->data, engine_host(m, &r->dropped), tensor_bytes(dropped));
     for (int i = 0; i < s->depths; i++)
-        out->next_loss[i] = (double)(next[i] / s->loss.depth_weight);
-    out->loss = (double)*loss;
+        out->next_loss[i] = (double)(next[i] / s->loss.depth_weight) / loss_scale;
+    out->loss = (double)*loss / loss_scale;
+    out->loss_scale = loss_scale;
     out->aux_loss = (double)*aux;
     out->grad_norm = (double)*norm;
     out->finite = isfinite(*loss) && isfinite(*norm);
@@ -650,7 +672,10 @@ Status engine_step(Engine *e, const Batch *batch, double lr, int64_t step, StepR
     if (result.retried) TRY(run_retry(e, step, &result));
     TRY(e->ex.backend->streams->elapsed_s(&e->ex, &e->clock.begun, &e->clock.ended,
                                           &result.device_s));
-    read_record(&e->arenas, &e->spec, &e->io, &result);
+    LossScale *scale = &e->params.loss_scale;
+    read_record(&e->arenas, &e->spec, &e->io, scale->now, &result);
+    if (isfinite(result.loss))
+        result.skipped = loss_scale_follow(e->config, scale, result.finite) && !result.finite;
     result.launches = e->clock.launches;
     result.kernels = e->mode->graph.kernels;
     result.waits = e->ex.waits - waits;

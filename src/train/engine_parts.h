@@ -132,6 +132,8 @@ typedef struct StepResult {
     double next_loss[CONFIG_DEPTHS_MAX]; /* of each depth of multi-token prediction */
     const int32_t *dropped;              /* (MoE layers) tokens x experts; NULL: none can be */
     bool finite;
+    bool skipped;        /* gradients are not finite, and a smaller loss_scale may help */
+    double loss_scale;   /* of this step */
     bool retried;        /* rows did not fit: this is the step's second run */
     Shortage short_of;   /* what was too small */
     double retry_s;      /* the host's time for the second run */
@@ -164,6 +166,14 @@ typedef struct EngineArenas {
     ArenaMark inputs_end, record_end; /* in the step arena: ends of the batch and of the record */
 } EngineArenas;
 
+/* What the loss of a step is multiplied by, so that f16 holds the gradients of small activations: a
+ * power of two (Micikevicius et al., arXiv:1710.03740, section 3.2). 1 with other types. */
+typedef struct LossScale {
+    double now;
+    int64_t good;    /* steps without infinities since it changed */
+    int64_t skipped; /* steps since the start that it was too large for: they updated nothing */
+} LossScale;
+
 /* The parameters of this rank, which part of them it updates, and what that takes: for shards.c, copies.c,
  * engine_weights.c and checkpoints. Passes read `layer` alone. */
 typedef struct EngineParams {
@@ -187,6 +197,7 @@ typedef struct EngineParams {
     /* Updates that moments of an age had before step 1: those of the checkpoint that a training
      * began with, if it took them over (init.moments). */
     int64_t moment_steps[AGE_COUNT];
+    LossScale loss_scale;
 } EngineParams;
 
 /* What a step reads and reports; in the step arena, unless said otherwise. */
@@ -195,6 +206,7 @@ typedef struct StepTensors {
     MicroBatch evaluated; /* what an evaluation reads of it, or new tokens after the cache */
     Record record;
     Tensor loss_scale, hyper, token_loss; /* (1 + depths), (UPDATE_SCALARS), (N) */
+    Tensor grad_scale;                    /* (1), with run.compute=f16 alone: LossScale.now */
     RopeTable rope;                       /* in the run arena, like the cache */
     KvCache kv;
     Tensor logits;

@@ -207,7 +207,7 @@ static Status count_layer(Counter *c, const ModelSpec *s, const LayerSpec *layer
     c->pooled = desc->pooled != NULL && s->capacity.pool > 0;
     if (c->pooled) {
         c->out->pool = desc->pooled(s, layer, b * t);
-        TRY(pool_make(&c->ex, &nowhere, s->act, &c->out->pool, 1, &c->pool));
+        TRY(pool_make(&c->ex, &nowhere, &c->out->pool, 1, &c->pool));
     }
     c->out->params = table.spaces;
     c->out->state_elems = table.elems[BUF_STATE];

@@ -108,6 +108,10 @@ Status manifest_create(Manifest *m, const char *folder, const char *model,
         TRY(text_json(&header, ",\"moment_steps\":%lld,\"module_moment_steps\":%lld",
                       (long long)steps[AGE_MODEL], (long long)steps[AGE_MODULES]));
     if (info->cpu[0] != '\0') TRY(text_json(&header, ",\"cpu\":%s", info->cpu));
+    const LossScale *scale = &info->loss_scale;
+    if (scale->now > 0 || scale->skipped > 0)
+        TRY(text_json(&header, ",\"loss_scale\":%lld,\"good_steps\":%lld,\"skipped_steps\":%lld",
+                      (long long)scale->now, (long long)scale->good, (long long)scale->skipped));
     TRY(text_append(&header, "}\n", 2));
     TRY(file_create_temp_buffered(&m->file, path, buffer, BUFFER_BYTES));
     return write_text(m, header.data, header.used);
@@ -163,6 +167,7 @@ static Status verify_end(const char *path, const char *text, size_t bytes, size_
 typedef struct Line {
     char *config, *products, *cpu, *param, *buffer, *dtype, *file, *sum, *shape;
     int64_t version, step, position, moment_steps, module_moment_steps;
+    int64_t loss_scale, good_steps, skipped_steps;
     int64_t first, count, stride, rows, offset;
 } Line;
 
@@ -176,7 +181,10 @@ static const ScanField HEADER[] = {
     { "products", SCAN_TEXT, offsetof(Line, products) },
     { "moment_steps", SCAN_WHOLE, offsetof(Line, moment_steps) },               /* missing: 0 */
     { "module_moment_steps", SCAN_WHOLE, offsetof(Line, module_moment_steps) }, /* these */
-    { "cpu", SCAN_TEXT, offsetof(Line, cpu) },                                  /* may be missing */
+    { "loss_scale", SCAN_WHOLE, offsetof(Line, loss_scale) },                   /* these, */
+    { "good_steps", SCAN_WHOLE, offsetof(Line, good_steps) },                   /* too */
+    { "skipped_steps", SCAN_WHOLE, offsetof(Line, skipped_steps) },
+    { "cpu", SCAN_TEXT, offsetof(Line, cpu) }, /* may be missing */
 };
 
 static const ScanField ENTRY[] = {
@@ -238,12 +246,17 @@ static Status read_header(const char *path, char *text, CheckpointInfo *out)
         return FAIL(ERR_UNSUPPORTED, "%s has version %" PRId64 ", this program reads %d", path,
                     l.version, VERSION);
     }
-    TRY(check_fields(path, HEADER, HEADERS - 3, &l));
+    TRY(check_fields(path, HEADER, HEADERS - 6, &l));
     out->step = l.step;
     out->position = (uint64_t)l.position;
     int64_t *steps = out->moment_steps;
     steps[AGE_MODEL] = l.moment_steps > 0 ? l.moment_steps : 0;
     steps[AGE_MODULES] = l.module_moment_steps >= 0 ? l.module_moment_steps : steps[AGE_MODEL];
+    if (l.loss_scale >= 0) {
+        out->loss_scale.now = (double)l.loss_scale;
+        out->loss_scale.good = l.good_steps > 0 ? l.good_steps : 0;
+        out->loss_scale.skipped = l.skipped_steps > 0 ? l.skipped_steps : 0;
+    }
     out->config = l.config;
     out->products = l.products;
     (void)snprintf(out->cpu, sizeof out->cpu, "%s", l.cpu != NULL ? l.cpu : "");

@@ -217,7 +217,7 @@ static Status put_dropped(Metrics *m, const StepResult *r)
     return text_append(t, "]", 1);
 }
 
-/* Fields that are mostly empty (dropped, again, capture, stall) appear only in steps that have
+/* Fields that are mostly empty (dropped, skipped, again, capture, stall) appear only in steps that have
  * them. Readers must take a missing field for 0. */
 Status metrics_step(Metrics *m, const StepMetrics *s)
 {
@@ -232,6 +232,8 @@ Status metrics_step(Metrics *m, const StepMetrics *s)
                   s->tokens, s->step_s, s->tokens_per_s, s->roof_share, s->roof_flops));
     for (int i = 0; i < m->spec->depths; i++)
         TRY(text_json(t, ",\"mtp_%d\":%g", i + 1, s->result.next_loss[i]));
+    if (m->spec->act == DTYPE_F16) TRY(text_json(t, ",\"loss_scale\":%g", s->result.loss_scale));
+    if (s->result.skipped) TRY(text_json(t, ",\"skipped\":true"));
     if (s->mfu > 0) TRY(text_json(t, ",\"mfu\":%g", s->mfu));
     TRY(put_dropped(m, &s->result));
     TRY(put_gpu_fields(t, s));

@@ -53,10 +53,10 @@ static Status open_arena(Peak *p, Arena *a, const char *name, MemKind kind, size
 /* Both operands are the same matrix: it takes as long, and half the memory. */
 static Status peak_open(Peak *p, const Config *c, int threads, MemKind kind)
 {
-    bool bf16 = c->run_compute == COMPUTE_BF16, gpu = kind == MEM_DEVICE;
+    const Dtype act = config_type(c);
+    const bool gpu = kind == MEM_DEVICE;
     *p = (Peak){ .threads = threads, .size = gpu ? &ON_GPU : &ON_CPU };
-    int64_t side = bf16 ? p->size->side_bf16 : p->size->side_f32;
-    Dtype act = bf16 ? DTYPE_BF16 : DTYPE_F32;
+    int64_t side = act == DTYPE_BF16 ? p->size->side_bf16 : p->size->side_f32;
     TRY(arena_init(&p->tables, "peak tables", MEM_HOST, (size_t)1 << 30));
     TRY(gpu ? gpu_exec_init(&p->ex, (int)c->run_gpu, &p->tables, &p->scratch)
             : exec_init(&p->ex, &p->tables, &p->scratch, threads, (CpuIsa)c->run_cpu_isa));

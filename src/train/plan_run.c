@@ -480,11 +480,10 @@ static Status print_arithmetic(const Config *c, const TrainPlan *p, Text *out)
     char tokens[32];
     const Mesh *m = p->shape.mesh;
     int64_t n = train_aux_sequences(c, m == NULL ? 1 : mesh_data_ranks(&m->shape));
-    bool low = c->run_compute == COMPUTE_BF16, low_moments = c->optimizer_moments == MOMENTS_BF16;
+    bool low = c->run_compute != COMPUTE_F32, low_moments = c->optimizer_moments == MOMENTS_BF16;
     const char *moments = low_moments ? "; bf16 moments" : low ? ", moments" : "";
-    TRY(text_printf(out, "precision   %s%s\n",
-                    low ? "bf16 products and activations; f32 main weights, gradients" : "f32",
-                    moments));
+    TRY(text_printf(out, "precision   %s%s%s\n", dtype_name(config_type(c)),
+                    low ? " products and activations; f32 main weights, gradients" : "", moments));
     if (c->moe_exchange == EXCHANGE_AUTO && c->mesh_ep > 1) {
         TRY(text_printf(out, "exchange    "));
         TRY(train_exchange_text(c, out));

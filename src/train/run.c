@@ -11,6 +11,7 @@
 #include "op/libraries.h"
 #include "train/agree.h"
 #include "train/checkpoint.h"
+#include "train/code_report.h"
 #include "train/eval.h"
 #include "train/fits.h"
 #include "train/init.h"
@@ -85,6 +86,7 @@ typedef struct Trainer {
     Checkpointer saver;
     Metrics metrics;
     RunTraces traces;
+    CodeReport codes;
     RunRates rates;
     RunProgress at;
     RunGrowth growth;
@@ -254,8 +256,7 @@ static Status find_sheet_flops(Trainer *t)
     const Config *c = &t->config.own;
     const char *gpu = t->plan.gpu.gpu.name;
     if (gpu[0] == '\0' || t->options->sheet_flops == NULL) return OK;
-    TRY(t->options->sheet_flops(gpu, c->run_compute == COMPUTE_BF16 ? DTYPE_BF16 : DTYPE_F32,
-                                &t->rates.sheet_flops));
+    TRY(t->options->sheet_flops(gpu, config_type(c), &t->rates.sheet_flops));
     if (t->rates.sheet_flops == 0)
         log_info("no data sheet of \"%s\" is known: there is no MFU, only the share of the "
                  "measured peak",
@@ -285,6 +286,7 @@ static Status open_all(Trainer *t)
     if (t->is_rank0 && t->cpu[0] != '\0') log_info("ops run on the CPU, in %s", t->cpu);
     int recorded = c->run_trace_ring > 0 ? (int)c->run_trace_ring : c->run_trace_steps.n > 0;
     TRY(recorder_open(&t->traces.recorder, &t->engine, t->ranks.world, recorded));
+    if (c->fp8_report_steps.n > 0) TRY(code_report_open(&t->codes));
     TRY(open_data(t));
     report_held_out(t);
     if (t->is_rank0) TRY(metrics_open_log(&t->metrics, &t->engine, t->loader, c->run_dir));
@@ -293,6 +295,7 @@ static Status open_all(Trainer *t)
 
 static void close_all(Trainer *t)
 {
+    code_report_close(&t->codes);
     gpu_state_close(&t->rates.gpu);
     metrics_close(&t->metrics);
     checkpointer_close(&t->saver);
@@ -367,7 +370,8 @@ static Status start_fresh(Trainer *t)
     TRY(checkpoint_load_init(&t->engine.params, path, &gate, moments, &t->saver.arena, &info));
     for (int i = 0; i < AGE_COUNT && moments; i++) {
         if (i == AGE_MODEL || info.modules > 0)
-            t->engine.params.moment_steps[i] = info.step + info.moment_steps[i];
+            t->engine.params.moment_steps[i] =
+                info.step + info.moment_steps[i] - info.loss_scale.skipped;
     }
     if (t->is_rank0)
         log_info("init: weights%s of %s, step %" PRId64, moments ? " and moments" : "", path,
@@ -416,6 +420,7 @@ static Status start_resumed(Trainer *t)
     t->at.step = t->at.saved_step = info.step;
     t->at.position = info.position;
     memcpy(t->engine.params.moment_steps, info.moment_steps, sizeof info.moment_steps);
+    t->engine.params.loss_scale = loss_scale_resume(&t->config.own, &info.loss_scale);
     return loader_seek(t->loader, info.position);
 }
 
@@ -558,8 +563,12 @@ static Status train_step(Trainer *t, StepMetrics *m)
     TRY(next_batch(t, &batch));
     const bool listed = config_has_int(&c->run_trace_steps, m->step);
     const bool traced = listed || t->traces.trace_next;
+    const bool looks = config_has_int(&c->fp8_report_steps, m->step);
     if (traced) recorder_trace(&t->traces.recorder, true);
+    if (looks) code_report_begin(&t->codes, &t->engine.ex);
     Status s = engine_step(&t->engine, batch, m->lr, m->step, &m->result);
+    if (looks) code_report_end(&t->engine.ex);
+    if (looks && t->is_rank0) code_report_print(&t->codes, m->step);
     if (s == OK)
         recorder_take(&t->traces.recorder, &m->result, clock_s() - start, (double)m->tokens,
                       process_now_bytes());
@@ -567,7 +576,7 @@ static Status train_step(Trainer *t, StepMetrics *m)
     TRY(s);
     const RecorderMeta meta = recording_meta(t);
     if (listed) TRY(run_traces_export(&t->traces, c, &meta));
-    if (!m->result.finite) {
+    if (!m->result.finite && !m->result.skipped) {
         TRY(checkpoint_finish(&t->saver)); /* while all ranks still run the same calls */
         TRY(engine_explain_nan(&t->engine, batch, m->step));
     }
@@ -580,13 +589,24 @@ static Status train_step(Trainer *t, StepMetrics *m)
     return OK;
 }
 
+/* "  scale 32768  3 skipped"; nothing without a scale of the loss. */
+static const char *scale_text(const Trainer *t, const StepMetrics *m, char out[64])
+{
+    int64_t skipped = t->engine.params.loss_scale.skipped;
+    out[0] = '\0';
+    if (t->engine.spec.act != DTYPE_F16) return out;
+    int n = snprintf(out, 64, "  scale %g", m->result.loss_scale);
+    if (skipped > 0) (void)snprintf(out + n, 64 - (size_t)n, "  %" PRId64 " skipped", skipped);
+    return out;
+}
+
 static void log_step(const Trainer *t, const StepMetrics *m)
 {
     const Config *c = &t->config.own;
     bool last = m->step == c->train_steps;
     if (m->step % c->train_log_every != 0 && !last) return;
     double mean = (clock_s() - t->at.started_s) / (double)(m->step - t->at.first_step);
-    char speed[32], share[40] = "", twice[48] = "", drops[48] = "",
+    char speed[32], share[40] = "", twice[48] = "", drops[48] = "", scale[64],
                     next[32 * CONFIG_DEPTHS_MAX] = "";
     for (int i = 0, n = 0; i < t->engine.spec.depths; i++)
         n += snprintf(next + n, sizeof next - (size_t)n, "  mtp_%d %.4f", i + 1,
@@ -601,10 +621,10 @@ static void log_step(const Trainer *t, const StepMetrics *m)
         (void)snprintf(twice, sizeof twice, "  %" PRId64 " ran twice", t->at.retried);
     log_progress(last,
                  "step %" PRId64 "/%" PRId64 "  loss %.4f%s  lr %.2e  norm %.2f  %s tokens/s  "
-                 "%s%.0f s left%s%s%s",
+                 "%s%.0f s left%s%s%s%s",
                  m->step, c->train_steps, m->result.loss, next, m->lr, m->result.grad_norm,
                  text_thousands(speed, (int64_t)m->tokens_per_s), share,
-                 mean * (double)(c->train_steps - m->step), twice, drops,
+                 mean * (double)(c->train_steps - m->step), twice, drops, scale_text(t, m, scale),
                  c->moe_forced_balance ? "  forced balance" : "");
 }
 

@@ -119,6 +119,7 @@ static LayerRun layer_run(Engine *e, const MicroBatch *batch, SlotState *s)
                        .record = &e->io.record,
                        .rope = e->io.rope,
                        .head = head_run(&e->io, &e->shape, n),
+                       .grad_scale = e->io.grad_scale,
                        .training = !e->list->program.evaluates,
                        .cache = e->shape.cache ? &e->io.kv : NULL,
                        .keep = &s->arena,
@@ -232,7 +233,7 @@ static Status new_pool(ChunkPass *p)
         PoolNeed one = desc->pooled(s, &s->layers[i], p->r.rows);
         pool_need_add(&need, &one);
     }
-    return pool_make(&p->e->ex, &p->s->arena, s->act, &need, s->capacity.pool, &p->s->pool);
+    return pool_make(&p->e->ex, &p->s->arena, &need, s->capacity.pool, &p->s->pool);
 }
 
 /* Makes the chunk's input. A chunk without layers copies its input entry to its output entry. */

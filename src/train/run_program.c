@@ -197,7 +197,7 @@ Status run_count(Engine *e, EnginePlan *out)
         TRY(count_alike(e, c, ACTION_BACKWARD));
         TRY(count_alike(e, c, ACTION_BACKWARD_INPUT));
         out->chunk_bytes[SLOT_KEEP][c] = slot->peak_bytes;
-        out->pool_of_chunk[c] = tensor_bytes(&e->mode->slots[0].pool.rows);
+        out->pool_of_chunk[c] = (size_t)operand_bytes(&e->mode->slots[0].pool.rows);
         if (split) out->chunk_bytes[SLOT_GRADS][c] = grads->peak_bytes;
     }
     take_lane(e, LANE_COMPUTE);

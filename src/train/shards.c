@@ -2,6 +2,7 @@
  * All communication goes through ops (exchange_collective), so tracing and costs see it. */
 #include "train/shards.h"
 
+#include "model/recipe.h"
 #include "op/elementwise.h"
 #include "op/exchange.h"
 #include "train/engine_memory.h"
@@ -122,7 +123,7 @@ static UpdateRange update_of(const EngineParams *w, const ParamBucket *k)
     }
     UpdateRange r = { .rule = k->rule, .w = part[BUF_MAIN], .g = part[BUF_GRAD] };
     for (int i = 0; i < OPTIMIZER_STATES; i++) r.state[i] = part[BUF_OPTIMIZER + i];
-    if (w->spec->weights.n > 0) r.low = part[BUF_WEIGHT];
+    if (w->spec->weights.n > 0 && k->weight >= 0) r.low = part[BUF_WEIGHT];
     return r;
 }
 
@@ -297,14 +298,34 @@ static int trained_buckets(const EngineParams *w, int layer, int *first)
     return end;
 }
 
+Status shards_quantise(EngineParams *w, int bucket)
+{
+    const ParamTable *t = &w->table;
+    w->ex->layer = w->spec->layers[t->bucket[bucket].layer].block;
+    for (int i = 0; i < t->n_matrices; i++) {
+        const Matrix *m = &t->matrix[i];
+        if (m->bucket == bucket) TRY(recipe_refresh(w->ex, w->spec, &w->layer[m->layer], m->role));
+    }
+    return OK;
+}
+
+/* A staged bucket: the update wrote only this rank's main weights, which are cast now. The next bucket
+ * overwrites the stage, so this one is quantised at once. */
+static Status gather_bucket(EngineParams *w, int bucket)
+{
+    const ParamBucket *k = &w->table.bucket[bucket];
+    Tensor own = bucket_own(&w->table, &w->memory, k, BUF_WEIGHT);
+    Tensor whole = bucket_whole(&w->table, &w->memory, k, BUF_WEIGHT);
+    Tensor main = bucket_own(&w->table, &w->memory, k, BUF_MAIN);
+    if (bucket_staged(k) && tensor_elems(&own) > 0) TRY(cast(w->ex, (Cast){ main, own }));
+    TRY(gather_parts(w, k, own, whole));
+    return bucket_staged(k) ? shards_quantise(w, bucket) : OK;
+}
+
 static Status gather_buckets(EngineParams *w, int first, int end)
 {
     for (int i = first; i < end; i++) {
-        const ParamBucket *k = &w->table.bucket[i];
-        if (k->ranks == 1) continue;
-        Tensor own = bucket_own(&w->table, &w->memory, k, BUF_WEIGHT);
-        Tensor whole = bucket_whole(&w->table, &w->memory, k, BUF_WEIGHT);
-        TRY(gather_parts(w, k, own, whole));
+        if (w->table.bucket[i].ranks > 1) TRY(gather_bucket(w, i));
     }
     return OK;
 }

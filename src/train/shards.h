@@ -28,7 +28,9 @@ ScheduleShards shards_schedule(const ParamShards *s, bool sums);
 /* Lists the ranges that this rank updates and those that it counts in the norm, in w->tables. */
 Status shards_make(EngineParams *w);
 
-/* Gathers the weights of a layer from the ranks of their group. */
+/* Makes the lasting 8-bit copies of a bucket's matrices (model/recipe.h). */
+Status shards_quantise(EngineParams *w, int bucket);
+/* Gathers the weights of a layer from the ranks of their group, and quantises what is staged. */
 Status shards_gather(EngineParams *w, int layer);
 /* Before a step: sets gradients to zero. Expert weight gradients, which are most of them, stay as they
  * are: the first pass over their layer overwrites them, and later ones add (EngineParams.written). */

@@ -16,7 +16,7 @@ void update_scalars(const EngineParams *w, double lr, int64_t step, float out[UP
     memset(out, 0, UPDATE_SCALARS * sizeof *out);
     for (int i = 0; i < OPTIMIZER_RULES && w->spec->optimizer.rule[i] != NULL; i++) {
         for (int age = 0; age < AGE_COUNT; age++) {
-            const double updates = (double)(step + w->moment_steps[age]);
+            const double updates = (double)(step + w->moment_steps[age] - w->loss_scale.skipped);
             w->spec->optimizer.rule[i]->scalars(w->config, lr, updates, out + scalars_at(i, age));
         }
     }
@@ -64,6 +64,7 @@ Status update_run(EngineParams *w, const StepTensors *io)
                                        .norm = r->norm,
                                        .clip = r->clip,
                                        .overflow = r->overflow,
+                                       .scale = io->grad_scale,
                                        .max_norm = (float)w->config->train_clip_norm }));
     for (int i = 0; i < w->n_ranges; i++) TRY(update_range(w, io, &w->ranges[i]));
     for (int i = 0; i < w->spec->n_layers; i++) {
@@ -75,6 +76,40 @@ Status update_run(EngineParams *w, const StepTensors *io)
         TRY(desc->after_step(w->ex, l, &w->layer[i], r));
     }
     return OK;
+}
+
+/* With 2^16 the gradients of most models overflow in a few first steps and fit from then on. 2^24 is
+ * far above what helps, and keeps squares of gradients far below f32's largest number. */
+static const double SCALE_START = 65536, SCALE_MOST = 1 << 24;
+enum { SCALE_GROWS = 2000 };
+
+LossScale loss_scale_start(const Config *c)
+{
+    if (c->run_compute != COMPUTE_F16) return (LossScale){ .now = 1 };
+    return (LossScale){ .now = c->run_loss_scale > 0 ? c->run_loss_scale : SCALE_START };
+}
+
+LossScale loss_scale_resume(const Config *c, const LossScale *saved)
+{
+    LossScale s = loss_scale_start(c);
+    if (c->run_compute == COMPUTE_F16 && c->run_loss_scale == 0 && saved->now > 0) s = *saved;
+    s.skipped = saved->skipped;
+    return s;
+}
+
+bool loss_scale_follow(const Config *c, LossScale *s, bool finite)
+{
+    if (c->run_compute != COMPUTE_F16 || c->run_loss_scale > 0 || (!finite && s->now <= 1))
+        return finite;
+    if (!finite) {
+        s->now /= 2;
+        s->good = 0;
+        s->skipped++;
+    } else if (++s->good == SCALE_GROWS) {
+        s->now = fmin(2 * s->now, SCALE_MOST);
+        s->good = 0;
+    }
+    return true;
 }
 
 /* The cost is linear in the number of elements, so a tensor of one element gives the bytes for one

@@ -14,6 +14,17 @@ enum { UPDATE_SCALARS = OPTIMIZER_RULES * AGE_COUNT * OPTIMIZER_SCALARS };
 /* The scalars that the rules read in a step, such as the learning rate and bias corrections. */
 void update_scalars(const EngineParams *w, double lr, int64_t step, float out[UPDATE_SCALARS]);
 
+/* The scale of the loss in the first step of a training. */
+LossScale loss_scale_start(const Config *c);
+
+/* The same for a training that goes on from a checkpoint. What is fixed is not taken from there. */
+LossScale loss_scale_resume(const Config *c, const LossScale *saved);
+
+/* Takes note of a step whose loss is finite: after one whose gradients are not, the scale is halved;
+ * after many good ones it is doubled. False: the scale is fixed, or as small as it may be, and cannot
+ * explain the step. */
+bool loss_scale_follow(const Config *c, LossScale *s, bool finite);
+
 /* Enqueues the whole update. */
 Status update_run(EngineParams *w, const StepTensors *io);
 

@@ -95,7 +95,8 @@ static Status gpu_traveller(Gpu *g, const Traveller *v)
 {
     Traveller *u = &g->v;
     *u = *v;
-    TRY(gpu_tensor(g, &v->x, &v->x, &u->x));
+    TRY(gpu_tensor(g, &v->x.data, &v->x.data, &u->x.data));
+    TRY(gpu_tensor(g, &v->x.scale, &v->x.scale, &u->x.scale));
     TRY(gpu_tensor(g, &v->index, &v->index, &u->index));
     TRY(gpu_tensor(g, &v->weight, &v->weight, &u->weight));
     TRY(gpu_tensor(g, &v->shared, &v->shared, &u->shared));
@@ -106,7 +107,8 @@ static Status gpu_traveller(Gpu *g, const Traveller *v)
     } made[] = { { &v->offset, &u->offset },
                  { &v->count, &u->count },
                  { &v->first, &u->first },
-                 { &v->rows, &u->rows },
+                 { &v->rows.data, &u->rows.data },
+                 { &v->rows.scale, &u->rows.scale },
                  { &v->rows_index, &u->rows_index },
                  { &v->rows_weight, &u->rows_weight },
                  { &v->sums, &u->sums },
@@ -142,8 +144,14 @@ static Status same_rows(Gpu *g, Rank *r)
 {
     const Traveller *v = &r->traveller;
     int64_t n = (int64_t)optest_get(&v->first, r->mesh.ranks);
-    const Tensor have = tensor_rows(&g->v.rows, 0, n), want = tensor_rows(&v->rows, 0, n);
-    return n == 0 ? OK : same(g, r, "rows", &have, &want);
+    const Operand *have = &g->v.rows, *want = &v->rows;
+    if (n == 0) return OK;
+    for (int i = 0; i < (v->rows.kind == OPERAND_PLAIN ? 1 : 2); i++) {
+        const Tensor of = tensor_rows(i == 0 ? &have->data : &have->scale, 0, n);
+        const Tensor as = tensor_rows(i == 0 ? &want->data : &want->scale, 0, n);
+        TRY(same(g, r, i == 0 ? "rows" : "the rows' scales", &of, &as));
+    }
+    return OK;
 }
 
 /* Trips. What the CPU has made of them lies in the rank's traveller. */
@@ -175,7 +183,8 @@ static Status there_alone(Gpu *g, Rank *r)
 {
     ExchangeDispatch d = going_there(&g->v, r->mesh.ranks);
     d.index = d.weight = d.rows_index = d.rows_weight = d.overflow = (Tensor){ 0 };
-    TRY(gpu_poison(g, &d.rows));
+    TRY(gpu_poison(g, &d.rows.data));
+    if (d.rows.scale.data != NULL) TRY(gpu_poison(g, &d.rows.scale));
     TRY(exchange_dispatch(&g->ex, d));
     return same_rows(g, r);
 }
@@ -185,7 +194,7 @@ static Status from_a_graph(Gpu *g, Rank *r)
     const Traveller *u = &g->v;
     const Graphs *graphs = g->ex.backend->graphs;
     Graph graph = { 0 };
-    TRY(gpu_poison(g, &u->rows));
+    TRY(gpu_poison(g, &u->rows.data));
     TRY(gpu_poison(g, &u->y));
     TRY(g->ex.backend->sync(&g->ex));
     TRY(graphs->begin(&g->ex));
@@ -243,10 +252,11 @@ static Status travel_case(Gpu *g, Rank *r, int i, int how)
 {
     const Sizes s = { cases[i].n, cases[i].k,    cases[i].experts,
                       cases[i].d, r->mesh.ranks, r->mesh.ranks };
-    Dtype act = how < DEALS ? DTYPE_F32 : DTYPE_BF16;
+    static const Dtype rows[] = { DTYPE_F32, DTYPE_BF16, DTYPE_E4M3 };
     ArenaMark here = arena_mark(&r->t.arena), there = arena_mark(&g->device);
     if (how % DEALS == DEAL_ONE_RANK && s.k > s.experts / s.ranks) return OK;
-    r->traveller = traveller(&r->t, EXCHANGE_DIRECT, act, (Deal)(how % DEALS), s, cases[i].room);
+    r->traveller =
+        traveller(&r->t, EXCHANGE_DIRECT, rows[how / DEALS], (Deal)(how % DEALS), s, cases[i].room);
     TRY(on_cpu(r));
     Status status = trips(g, r);
     arena_release(&r->t.arena, here);
@@ -260,8 +270,8 @@ static Status travel_rank(Rank *r)
 {
     Gpu g = { 0 };
     Status s = gpu_open(&g, r);
-    for (int i = 0; s == OK && i < CASES * 2 * DEALS; i++)
-        s = travel_case(&g, r, i / (2 * DEALS), i % (2 * DEALS));
+    for (int i = 0; s == OK && i < CASES * 3 * DEALS; i++)
+        s = travel_case(&g, r, i / (3 * DEALS), i % (3 * DEALS));
     if (s != OK) { /* the others end, too */
         char why[512];
         status_sentence(why, sizeof why);

@@ -127,12 +127,46 @@ static void context_ranks_attend_through_cudnn(void **state)
               BF16_STEPS, 2e-2, 0.999);
 }
 
+/* A row has two scales. A last bit of a sum may turn a code, which is as much as a rounding to bf16:
+ * see tests/mesh/test_recipe. */
+#define EXPERTS_8_BIT                                                                              \
+    GQA, BATCH, "mesh.ep=2", "model.hidden=256", "moe.ffn=128", "data.sequence=32",                \
+        "fp8.recipe=block", "fp8.products=grouped"
+
+static void experts_read_8_bit_rows_of_other_gpus(void **state)
+{
+    (void)state;
+    static const ManyCase cases[] = {
+        { "alltoall", 2, { EXPERTS_8_BIT, POOLED, "moe.exchange=alltoall" } },
+        { "direct, hybrid", 2, { EXPERTS_8_BIT, WORST, DIRECT, "fp8.format=hybrid" } },
+        { "allgather, bf16 weight gradients",
+          2,
+          { EXPERTS_8_BIT, WORST, "moe.exchange=allgather", "fp8.wgrad=bf16",
+            "moe.expert_bias=true" } },
+        { "hier over 2 hosts",
+          2,
+          { EXPERTS_8_BIT, WORST, HIER, "mesh.ranks_per_host=1", "recompute.layers=[0,1,2,3]" } },
+    };
+    int wrong = 0;
+    if (!gpu_built() || gpu_devices() < 2) skip();
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        Many m = {
+            .what = &cases[i], .steps = 1, .limit = 2e-2, .cosine = 0.999, .also = TINY(ON_GPU)
+        };
+        int failed = -1;
+        Status s = comm_threads(2, 60, many_run, &m, &failed);
+        if (s != OK) print_error("%s, rank %d: %s\n", cases[i].name, failed, status_message());
+        wrong += s != OK;
+    }
+    CHECK_INT(wrong, 0);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         TEST(meshes_of_gpus_have_the_loss_of_one),      TEST(so_they_have_launched_op_by_op),
         TEST(larger_pools_are_taken_between_two_steps), TEST(in_bf16_gradients_point_the_same_way),
-        TEST(context_ranks_attend_through_cudnn),
+        TEST(context_ranks_attend_through_cudnn),       TEST(experts_read_8_bit_rows_of_other_gpus),
     };
     return TEST_RUN(tests);
 }

@@ -10,6 +10,7 @@
 #define TESTS_HARNESS_MIRROR_H
 
 #include "backend/backend.h"
+#include "op/attention.h"
 #include "op/moe.h"
 
 enum { MIRROR_PORTS_MAX = 24, MIRROR_ARGS_MAX = 2048 };
@@ -102,6 +103,7 @@ static inline Status mirror_compare(const OpDesc *op, const OpPort *p, Tensor *c
 {
     int64_t n = tensor_elems(cpu);
     size_t each = dtype_bytes(cpu->dtype);
+    if (mirror.finite_only && each == 1) return OK;
     if (!mirror_floating(cpu->dtype) || each == 1 || cpu->dtype == DTYPE_F16) {
         for (int64_t i = 0; i < n; i++) {
             if (memcmp(tensor_at(cpu, i), tensor_at(gpu, i), each) == 0) continue;
@@ -137,7 +139,7 @@ static inline Status mirror_compare(const OpDesc *op, const OpPort *p, Tensor *c
 /* Does the op multiply 8-bit operands? */
 static inline bool mirror_scaled(const OpDesc *op, const void *args)
 {
-    if (strcmp(op->name, "dequantize") == 0) return false;
+    if (strstr(op->name, "quantize") != NULL) return false;
     for (const OpPort *p = op->ports; p->dir != PORT_END; p++) {
         if (p->dir == PORT_IN_SCALE && op_port_tensor(p, args)->data != NULL) return true;
     }
@@ -147,11 +149,14 @@ static inline bool mirror_scaled(const OpDesc *op, const void *args)
 /* Attention's products round their operands to the type of the first of them, also where their sum
  * goes on in f32. Both sides round probabilities, each other ones, so each may be off by a limit.
  * Matrix units add products of 8-bit numbers with 13 bits below the largest of 32, so beside an
- * outlier the others lose more. Tests that know their operands are stricter. */
+ * outlier the others lose more. Scores that differ so turn the codes of some p, each by 6 or 12 %,
+ * and a query that sees two keys has no other. Tests that know their operands are stricter. */
 static inline double mirror_limit(const OpDesc *op, const void *args, const Tensor *out)
 {
     if (mirror_scaled(op, args)) return 1e-2;
     if (strncmp(op->name, "attention", 9) != 0) return optest_limit(LIMIT_PLAIN, out->dtype);
+    if (strcmp(op->name, "attention_fwd") == 0 && ((const AttentionFwd *)args)->e4m3)
+        return out->rank == 4 ? 0.1 : 1e-3;
     Dtype act = op_port_tensor(op->ports, args)->dtype;
     return 2 * optest_limit(LIMIT_ATTENTION, out->rank == 4 ? act : out->dtype);
 }

@@ -81,22 +81,24 @@ static inline int optest_tear_down(void **state)
     cmocka_unit_test_prestate_setup_teardown(name, optest_set_up, optest_tear_down,                \
                                              &(int){ threads })
 
-/* Elements as doubles: f32, bf16 and i32; setting rounds to nearest. */
+/* Elements as doubles: floats and i32; setting rounds to nearest. */
 
 static inline double optest_get(const Tensor *t, int64_t i)
 {
+    float v = 0;
     if (t->dtype == DTYPE_I32) return ((const int32_t *)t->data)[i];
-    if (t->dtype == DTYPE_BF16) return (double)f32_from_bf16(((const uint16_t *)t->data)[i]);
-    assert(t->dtype == DTYPE_F32);
-    return (double)((const float *)t->data)[i];
+    if (t->dtype == DTYPE_F32) return (double)((const float *)t->data)[i];
+    dtype_to_f32(&v, tensor_at(t, i), t->dtype, 1);
+    return (double)v;
 }
 
 static inline void optest_set(const Tensor *t, int64_t i, double value)
 {
-    assert(t->dtype == DTYPE_I32 || t->dtype == DTYPE_BF16 || t->dtype == DTYPE_F32);
-    if (t->dtype == DTYPE_I32) ((int32_t *)t->data)[i] = (int32_t)value;
-    if (t->dtype == DTYPE_BF16) ((uint16_t *)t->data)[i] = bf16_from_f32((float)value);
-    if (t->dtype == DTYPE_F32) ((float *)t->data)[i] = (float)value;
+    float v = (float)value;
+    if (t->dtype == DTYPE_I32)
+        ((int32_t *)t->data)[i] = (int32_t)value;
+    else
+        dtype_from_f32(tensor_at(t, i), t->dtype, &v, 1);
 }
 
 /* n doubles, each NaN: a reference that leaves one out fails. */

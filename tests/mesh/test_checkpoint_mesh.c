@@ -442,10 +442,11 @@ static Status train_on(Rank *r)
 static void a_resumed_run_goes_on_with_the_same_bits(void **state)
 {
     (void)state;
-    static const char *const all[] = { "optimizer.moments=f32", "optimizer.moments=bf16", FROZEN };
-    for (int k = 0; k < 3 * LAYOUTS; k += RESUMED) {
-        const int i = k / 3;
-        const char *more = all[k % 3];
+    static const char *const all[] = { "optimizer.moments=f32", "optimizer.moments=bf16", FROZEN,
+                                       "fp8.recipe=block" };
+    for (int k = 0; k < 4 * LAYOUTS; k += RESUMED) {
+        const int i = k / 4;
+        const char *more = all[k % 4];
         StepResult whole[4] = { 0 }, resumed[4] = { 0 };
         RUN_CASE(.layout = &layouts[i], .dir = place, .more = more, .body = train_through,
                  .last = whole);

@@ -108,7 +108,7 @@ static Status open_pool(Rank *r)
     PoolNeed need = layer_moe.pooled(&r->spec, run->layer, r->batch.b * r->batch.t);
     if (r->spec.capacity.pool == 0 || need.most == 0) return OK;
     need.balanced = BEFORE / r->spec.capacity.pool + need.balanced, need.most += BEFORE;
-    TRY(pool_make(&r->ex, &r->arena, DTYPE_F32, &need, r->spec.capacity.pool, &r->pool));
+    TRY(pool_make(&r->ex, &r->arena, &need, r->spec.capacity.pool, &r->pool));
     *(int32_t *)r->pool.top.data = BEFORE;
     run->pool = &r->pool;
     return OK;

@@ -34,6 +34,11 @@ static const RecipeCase cases[] = {
       { "dp 2, zero 3, recompute",
         2,
         { MLA, BATCH, "mesh.zero=3", "recompute.layers=[0,1,2,3]", "fp8.recipe=block" } } },
+    { TURNED,
+      { "dp 2, zero 3, bf16",
+        2,
+        { MLA, BATCH, "mesh.zero=3", "run.compute=bf16", "moe.bias_rate=0",
+          "fp8.recipe=block" } } },
     { SAME,
       { "dp 2, zero 1, bf16 weight gradients",
         2,
@@ -48,7 +53,15 @@ static const RecipeCase cases[] = {
         2,
         { GQA, BATCH, "mesh.pp=2", "mesh.schedule=zb1p", "fp8.recipe=tensor",
           "fp8.layers=[1,2]" } } },
+    { SAME,
+      { "dp 2, zero 3, 1 x 32",
+        2,
+        { MLA, BATCH, "mesh.zero=3", "fp8.recipe=mx", "fp8.format=e2m3" } } },
     { TURNED, { "ep 2, a pool", 2, { MLA, BATCH, POOLED, "mesh.ep=2", "fp8.recipe=block" } } },
+    { TURNED,
+      { "ep 2, a pool of 8-bit rows",
+        2,
+        { MLA, BATCH, POOLED, "mesh.ep=2", "moe.ffn=128", "fp8.recipe=block" } } },
     { TURNED,
       { "ep 2, direct", 2, { MLA, BATCH, WORST, "mesh.ep=2", DIRECT, "fp8.recipe=block" } } },
     { TURNED,
@@ -65,6 +78,19 @@ static const RecipeCase cases[] = {
         4,
         { MLA, BATCH, POOLED, "mesh.pp=2", "mesh.vpp=2", "mesh.ep=2", "mesh.schedule=1f1b-overlap",
           "fp8.recipe=block" } } },
+    { TURNED,
+      { "ep 2, hybrid, bf16 weight gradients",
+        2,
+        { MLA, BATCH, WORST, "mesh.ep=2", "moe.exchange=alltoall", "moe.expert_bias=true",
+          "fp8.recipe=block", "fp8.format=hybrid", "fp8.wgrad=bf16" } } },
+    { TURNED,
+      { "ep 4, inputs scaled, some layers",
+        4,
+        { GQA, BATCH, POOLED, SCORED, "mesh.ep=4", "fp8.recipe=block", "fp8.layers=[1,3]" } } },
+    { TURNED,
+      { "ep 2, bf16 rows",
+        2,
+        { MLA, BATCH, WORST, "mesh.ep=2", "fp8.recipe=block", "fp8.dispatch=bf16" } } },
     { TURNED,
       { "ep 2, rows alone",
         2,
@@ -107,6 +133,113 @@ static void exact_scales_of_columns_depend_on_the_mesh(void **state)
     CHECK_OK(comm_threads(c.ranks, 60, many_run, &m, &failed));
 }
 
+/* ---- weights that are staged ---- */
+
+/* Every 8-bit copy of both engines has the same bytes. */
+static Status same_copies(const EngineParams *a, const EngineParams *b)
+{
+    for (int i = 0; i < a->spec->n_layers * 2 * ROLE_COUNT; i++) {
+        const int layer = i / (2 * ROLE_COUNT), turned = i / ROLE_COUNT % 2, role = i % ROLE_COUNT;
+        const Operand *x = &a->layer[layer].scaled[turned][role];
+        const Operand *y = &b->layer[layer].scaled[turned][role];
+        if (x->data.data == NULL && y->data.data == NULL) continue;
+        if (memcmp(x->data.data, y->data.data, tensor_bytes(&x->data)) != 0 ||
+            memcmp(x->scale.data, y->scale.data, tensor_bytes(&x->scale)) != 0)
+            return FAIL(ERR_NUMERIC, "layer %d has other copies of role %d", layer, role);
+    }
+    return OK;
+}
+
+static Status forget_copies(EngineParams *w)
+{
+    for (int i = 0; i < w->spec->n_layers * ROLE_COUNT; i++) {
+        const Operand *q = &w->layer[i / ROLE_COUNT].scaled[0][i % ROLE_COUNT];
+        if (q->data.data != NULL) memset(q->data.data, 0x7F, tensor_bytes(&q->data));
+    }
+    return copies_refresh(w); /* as after a load */
+}
+
+typedef struct Staged {
+    const char *name;
+    int64_t stage; /* elements of the largest bucket of which a rank has a part */
+    const char *settings[8];
+} Staged;
+
+/* Where a rank has main weights: all of them, and parts of two kinds. */
+enum { WAYS = 4 };
+static const char *const staged_zero[WAYS] = { "mesh.zero=0", "mesh.zero=1", "mesh.zero=2",
+                                               "mesh.zero=1" };
+
+static Status staged_open(ManyRank *r, const Staged *x, int way, Comm *world)
+{
+    ManyCase c = { x->name, 2, { MLA, "train.batch=4", "train.micro_batch=2" } };
+    const char *also[] = { "run.compute=bf16", "train.clip_norm=0", staged_zero[way], NULL };
+    int n = 0;
+    while (c.settings[n] != NULL) n++;
+    for (int i = 0; i < 8; i++) c.settings[n++] = x->settings[i];
+    r->also = also;
+    r->cut = way == 3 ? CUT_MATRICES : CUT_ELEMENTS;
+    TRY(many_open(r, &c, world));
+    const Tensor *stage = &r->t.engine.params.memory.stage;
+    int64_t have = stage->data == NULL ? 0 : tensor_elems(stage), want = way == 0 ? 0 : x->stage;
+    if (way == 3 || have == want) return OK;
+    return FAIL(ERR_SHAPE, "a stage of %lld elements", (long long)have);
+}
+
+/* Three steps and an evaluation. Before the last step copies are made as after a load. */
+static Status staged_run(ManyRank *r, StepResult *out)
+{
+    const float *losses = NULL;
+    for (int64_t k = 0; k < 3; k++) {
+        if (k == 2) TRY(forget_copies(&r->t.engine.params));
+        TRY(many_step(r, k, out));
+    }
+    Batch some = many_rows(&r->own, 0, r->t.shape.micro_batch, r->t.config.data_sequence);
+    TRY(engine_losses(&r->t.engine, &some, &losses));
+    for (int a = 0; a < ENGINE_ARENAS; a++) {
+        if (engine_peak_bytes(&r->t.engine, (EngineArena)a) != r->t.plan.bytes[a])
+            return FAIL(ERR_SHAPE, "arena %s is not as planned", engine_arena_names[a]);
+    }
+    return OK;
+}
+
+static Status run_staged(void *state, Comm *world)
+{
+    ManyRank r[WAYS] = { 0 };
+    StepResult last[WAYS] = { 0 };
+    Status s = OK;
+    for (int i = 0; s == OK && i < WAYS; i++) {
+        s = staged_open(&r[i], state, i, world);
+        if (s == OK) s = staged_run(&r[i], &last[i]);
+        if (s == OK) s = same_copies(&r[0].t.engine.params, &r[i].t.engine.params);
+        if (s == OK && last[i].loss != last[0].loss) s = FAIL(ERR_NUMERIC, "another loss");
+        if (s != OK) print_error("way %d: %s\n", i, status_message());
+    }
+    for (int i = 0; i < WAYS; i++) many_close(&r[i]);
+    return s;
+}
+
+/* One micro-batch a rank, and no clipping: so sums of gradients have one order. Experts: 8 x 3 x 20 x 32
+ * elements; with mesh.ep=2 a rank has its experts whole, and the MLP's 3 x 40 x 32 are the most. */
+static void staged_weights_are_quantised_as_whole_ones(void **state)
+{
+    (void)state;
+    static const Staged all[] = {
+        { "block", 15360, { "fp8.recipe=block", "moe.shared=1" } },
+        { "row",
+          15360,
+          { "fp8.recipe=row", "moe.shared=1", "moe.shared_gate=true",
+            "init.frozen=[\"model.layers.2.*\"]" } },
+        { "ep 2", 3840, { "fp8.recipe=tensor", WORST, "mesh.ep=2" } },
+    };
+    for (int i = 0; i < 3; i++) {
+        Staged x = all[i];
+        int failed = -1;
+        Status s = comm_threads(2, 60, run_staged, &x, &failed);
+        if (s != OK) fail_msg("%s, rank %d: %s", x.name, failed, status_message());
+    }
+}
+
 /* In front of the CPU: the memory in which an exchange packs its rows holds 3.4e38 before. */
 static Status dirty_run(Exec *ex, int level, const OpDesc *op, const void *args)
 {
@@ -140,12 +273,16 @@ static Status run_dirty(void *state, Comm *world)
 static void gaps_between_received_rows_move_no_scale(void **state)
 {
     (void)state;
-    static const char *const recipes[] = { "fp8.recipe=tensor", "fp8.recipe=row",
-                                           "fp8.recipe=block" };
-    for (int i = 0; i < 3; i++) {
+    static const char *const recipes[][3] = { { "fp8.recipe=tensor" },
+                                              { "fp8.recipe=row" },
+                                              { "fp8.recipe=block" },
+                                              { "fp8.recipe=block", "fp8.wgrad=bf16" },
+                                              { "fp8.recipe=block", "fp8.dispatch=bf16" } };
+    for (size_t i = 0; i < sizeof recipes / sizeof *recipes; i++) {
         ManyCase c = { "gaps",
                        2,
-                       { MLA, BATCH, WORST, "mesh.ep=2", "moe.exchange=alltoall", recipes[i] } };
+                       { MLA, BATCH, WORST, "mesh.ep=2", "moe.exchange=alltoall", recipes[i][0],
+                         recipes[i][1] } };
         int failed = -1;
         CHECK_OK(comm_threads(c.ranks, 60, run_dirty, &c, &failed));
     }
@@ -156,6 +293,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         TEST(a_mesh_is_as_close_to_one_rank_as_its_recipe_lets_it_be),
         TEST(exact_scales_of_columns_depend_on_the_mesh),
+        TEST(staged_weights_are_quantised_as_whole_ones),
         TEST(gaps_between_received_rows_move_no_scale),
     };
     return TEST_RUN(tests);

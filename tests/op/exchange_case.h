@@ -24,8 +24,9 @@ typedef struct Traveller {
     ExchangeKind kind;
     int64_t experts, inside;
     Tensor relay;
-    Tensor x, index, weight, offset, overflow, count, first, shared, residual;
-    Tensor rows, rows_index, rows_weight, sums, dweight;
+    Operand x, rows;
+    Tensor index, weight, offset, overflow, count, first, shared, residual;
+    Tensor rows_index, rows_weight, sums, dweight;
     Tensor y, home;
 } Traveller;
 
@@ -133,16 +134,48 @@ static inline bool border_is_whole(const Tensor *t)
     return whole == bytes;
 }
 
-static inline Traveller traveller(OpTest *t, ExchangeKind kind, Dtype act, Deal how, Sizes s,
+/* Rows of act; or of e4m3 with 1 x 128 scales, or of e5m2 with a scale a row. Poisoned ones have a
+ * row behind them. */
+static inline Operand travelling(OpTest *t, Dtype type, int64_t n, int64_t d, bool poisoned)
+{
+    bool scaled = type == DTYPE_E4M3 || type == DTYPE_E5M2;
+    Operand q = { .kind = type == DTYPE_E4M3 ? OPERAND_1X128 : OPERAND_ROW };
+    int64_t scales = operand_grid(q.kind, n, d).cols;
+    if (!scaled)
+        return operand_plain(poisoned ? bordered(t, type, n, d)
+                                      : optest_normal(t, type, DIMS(n, d)));
+    q.data = bordered(t, type, n, d);
+    q.scale = bordered(t, DTYPE_F32, n, scales);
+    if (poisoned) return q;
+    const Tensor from = optest_normal(t, DTYPE_F32, DIMS(n, d));
+    dtype_from_f32(q.data.data, type, from.data, n * d);
+    for (int64_t i = 0; i < n * scales; i++)
+        optest_set(&q.scale, i, ldexp(1, (int)(i * 5 % 7) - 3));
+    return q;
+}
+
+/* Element i as a value. */
+static inline double travelling_get(const Operand *q, int64_t i)
+{
+    float value;
+    if (q->kind == OPERAND_PLAIN) return optest_get(&q->data, i);
+    const OperandGrid g = operand_grid_of(q);
+    dtype_to_f32(&value, tensor_at(&q->data, i), q->data.dtype, 1);
+    return (double)value * optest_get(&q->scale, i / g.d * g.cols + i % g.d / g.width);
+}
+
+/* The type of `row` is that of the rows that go there. */
+static inline Traveller traveller(OpTest *t, ExchangeKind kind, Dtype row, Deal how, Sizes s,
                                   int64_t room)
 {
+    Dtype act = row == DTYPE_BF16 ? row : DTYPE_F32;
     bool compact = exchange_kinds[kind]->compact;
     int64_t m = s.ranks * (exchange_kinds[kind]->offsets ? room : s.n);
     Traveller v = { .kind = kind, .experts = s.experts, .inside = s.inside };
     if (exchange_kinds[kind]->hierarchical)
         v.relay =
             optest_poisoned(t, DTYPE_I32, DIMS(s.ranks / s.inside * host_room(s.n, room), s.k));
-    v.x = optest_normal(t, act, DIMS(s.n, s.d));
+    v.x = travelling(t, row, s.n, s.d, false);
     v.index = deal(t, how, s.n, s.k, s.experts, s.ranks);
     v.weight = optest_normal(t, DTYPE_F32, DIMS(s.n, s.k));
     for (int64_t i = 0; i < s.n * s.k; i++) /* nothing cancels */
@@ -154,7 +187,7 @@ static inline Traveller traveller(OpTest *t, ExchangeKind kind, Dtype act, Deal 
     optest_set(&v.overflow, 0, 0);
     if (how != DEAL_SAME) v.residual = optest_normal(t, act, DIMS(s.n, s.d));
     if (how == DEAL_RANDOM) v.shared = optest_normal(t, act, DIMS(s.n, s.d));
-    v.rows = bordered(t, act, m, s.d);
+    v.rows = travelling(t, row, m, s.d, true);
     v.rows_index = bordered(t, DTYPE_I32, m, s.k);
     v.rows_weight = bordered(t, DTYPE_F32, m, s.k);
     v.sums = bordered(t, act, m, s.d);
@@ -168,7 +201,8 @@ static inline Traveller traveller(OpTest *t, ExchangeKind kind, Dtype act, Deal 
  * the weight's gradient. Rows that did not come stay NaN. */
 static inline void act_as_experts(const Traveller *v, int64_t first)
 {
-    int64_t m = v->rows.dim[0], d = tensor_cols(&v->rows), k = tensor_cols(&v->rows_index);
+    int64_t m = v->rows.data.dim[0], d = tensor_cols(&v->rows.data),
+            k = tensor_cols(&v->rows_index);
     for (int64_t r = 0; r < m; r++) {
         double sum = 0;
         bool came = !exchange_kinds[v->kind]->offsets;
@@ -178,7 +212,7 @@ static inline void act_as_experts(const Traveller *v, int64_t first)
             optest_set(&v->dweight, i, e >= 0 ? 10 * w * (e + (double)first + 1) : 0);
         }
         for (int64_t i = r * d; i < (r + 1) * d; i++)
-            optest_set(&v->sums, i, came ? sum * optest_get(&v->rows, i) : (double)NAN);
+            optest_set(&v->sums, i, came ? sum * travelling_get(&v->rows, i) : (double)NAN);
         for (int64_t i = r * k; !came && i < (r + 1) * k; i++)
             optest_set(&v->dweight, i, (double)NAN);
     }
@@ -193,14 +227,14 @@ static inline ExchangePlace to_offsets(const Traveller *v, int64_t ranks)
 {
     const ExchangeDesc *kind = exchange_kinds[v->kind];
     int64_t blocks = kind->hierarchical ? ranks / v->inside : ranks;
-    int64_t rows = kind->hierarchical ? v->relay.dim[0] : v->rows.dim[0];
+    int64_t rows = kind->hierarchical ? v->relay.dim[0] : v->rows.data.dim[0];
     return (ExchangePlace){ .index = v->index,
                             .offset = v->offset,
                             .overflow = v->overflow,
                             .count = v->count,
                             .experts = v->experts,
                             .ranks = blocks,
-                            .room = kind->compact ? v->x.dim[0] : rows / blocks };
+                            .room = kind->compact ? v->x.data.dim[0] : rows / blocks };
 }
 
 static inline ExchangeDispatch going_there(const Traveller *v, int64_t ranks)
@@ -238,13 +272,14 @@ static inline ExchangeCombine coming_back(const Traveller *v, int64_t ranks)
                               .kind = v->kind };
 }
 
-static inline void open_travel(World *w, ExchangeKind kind, Dtype act, Deal how, int64_t room)
+static inline void open_travel(World *w, ExchangeKind kind, Dtype row, Deal how, int64_t room)
 {
+    int64_t width = dtype_bytes(row) == 1 ? 140 : 9; /* two scales of 1 x 128 */
     int64_t inside = w->shape.inside > 0 ? w->shape.inside : w->ranks;
     world_open(w);
     for (int i = 0; i < w->ranks; i++) {
-        w->rank[i].traveller = traveller(&w->rank[i].t, kind, act, how,
-                                         (Sizes){ TOKENS, 3, 24, 9, w->ranks, inside }, room);
+        w->rank[i].traveller = traveller(&w->rank[i].t, kind, row, how,
+                                         (Sizes){ TOKENS, 3, 24, width, w->ranks, inside }, room);
     }
 }
 

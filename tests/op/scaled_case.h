@@ -40,7 +40,7 @@ static inline Operand scaled_rows(OpTest *t, OperandKind kind, Dtype type, bool 
     int64_t D = tensor_cols(&x), n = rows.bound > 0 ? rows.bound : tensor_elems(&x) / D;
     CHECK_OK(operand_new(&t->arena, kind, type, 2, DIMS(n, D), &q));
     scaled_poison(&q);
-    CHECK_OK(quantize(&t->ex, (Quantize){ .x = x, .quant = q, .rows = rows, .pow2 = pow2 }));
+    CHECK_OK(quantize(&t->ex, (Quantize){ .x.data = x, .quant = q, .rows = rows, .pow2 = pow2 }));
     return q;
 }
 
@@ -54,7 +54,7 @@ static inline Operand scaled_weight(OpTest *t, const ScaledForm *f, Tensor w, bo
     CHECK_OK(operand_new(&t->arena, f->weight, DTYPE_E4M3, w.rank, dim, &q));
     scaled_poison(&q);
     q.transposed = transposed;
-    Quantize a = { .x = w, .pow2 = f->pow2 };
+    Quantize a = { .x.data = w, .pow2 = f->pow2 };
     *(transposed ? &a.transposed : &a.quant) = q;
     CHECK_OK(quantize(&t->ex, a));
     return q;
@@ -63,7 +63,7 @@ static inline Operand scaled_weight(OpTest *t, const ScaledForm *f, Tensor w, bo
 /* The columns of x: of all rows together, or of each group of a's offsets, row_token and rows. */
 static inline Operand scaled_columns(OpTest *t, OperandKind kind, Dtype type, Quantize a)
 {
-    int64_t D = tensor_cols(&a.x), n = tensor_elems(&a.x) / D;
+    int64_t D = tensor_cols(&a.x.data), n = tensor_elems(&a.x.data) / D;
     if (a.offsets.data == NULL) {
         CHECK_OK(operand_new(&t->arena, kind, type, 2, DIMS(D, n), &a.transposed));
         a.transposed.transposed = true;
@@ -98,7 +98,7 @@ static inline Tensor scaled_plain(OpTest *t, const Operand *q, int64_t live)
         int64_t r = q->transposed ? column : row % g.n, c = q->transposed ? row % g.n : column;
         if (live > 0 && r >= live) continue;
         optest_set(&out, (m * rows + r) * cols + c,
-                   scaled_value(q, row, column, g.cols == 1 ? 0 : column / OPERAND_BLOCK));
+                   scaled_value(q, row, column, g.cols == 1 ? 0 : column / g.width));
     }
     if (q->data.rank == 2) return out;
     out.rank = 3, out.dim[0] = g.matrices, out.dim[1] = rows, out.dim[2] = cols;

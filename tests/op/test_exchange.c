@@ -10,10 +10,10 @@ static const Rows COMING = { .bound = M, .expected = 12 };
 
 static ExchangeDispatch dispatch_args(OpTest *t)
 {
-    return (ExchangeDispatch){ .x = optest_normal(t, DTYPE_BF16, DIMS(N, D)),
+    return (ExchangeDispatch){ .x = operand_plain(optest_normal(t, DTYPE_BF16, DIMS(N, D))),
                                .index = optest_normal(t, DTYPE_I32, DIMS(N, K)),
                                .weight = optest_normal(t, DTYPE_F32, DIMS(N, K)),
-                               .rows = optest_normal(t, DTYPE_BF16, DIMS(M, D)),
+                               .rows = operand_plain(optest_normal(t, DTYPE_BF16, DIMS(M, D))),
                                .rows_index = optest_normal(t, DTYPE_I32, DIMS(M, K)),
                                .rows_weight = optest_normal(t, DTYPE_F32, DIMS(M, K)),
                                .offset = optest_normal(t, DTYPE_I32, DIMS(N, K)),
@@ -80,6 +80,36 @@ static void a_relay_sends_twice(void **state)
     CHECK_NEAR(c.comm_bytes, (5 + 6) * 28, 1e-9);
     CHECK_NEAR(c.bytes, 8 * 12 + (3 * 10 + 2 * 12) * 28, 1e-9);
     CHECK_NEAR(c.size, 28, 0);
+}
+
+/* A row of 6 bytes and a scale. The row and both routings of a bf16 row took 28. */
+static void eight_bit_rows_are_fewer_bytes(void **state)
+{
+    OpTest *t = *state;
+    ExchangeDispatch d = dispatch_args(t);
+    d.x = travelling(t, DTYPE_E4M3, N, D, false), d.rows = travelling(t, DTYPE_E4M3, M, D, true);
+    OpCost c = op_desc(OP_EXCHANGE_DISPATCH)->cost(&d);
+    CHECK_NEAR(c.size, 6 + 4 + 16, 0);
+    CHECK_NEAR(c.comm_bytes, 12 * 26 * 0.75, 1e-9);
+    CHECK_NEAR(c.bytes, 8 * 10 + 2 * 12 * 26, 1e-9);
+    d.index = d.weight = (Tensor){ 0 };
+    CHECK_NEAR(op_desc(OP_EXCHANGE_DISPATCH)->cost(&d).size, 6 + 4, 0);
+}
+
+static void rows_of_another_kind_are_errors_with_a_message(void **state)
+{
+    OpTest *t = *state;
+    ExchangeDispatch d = dispatch_args(t);
+    d.x = travelling(t, DTYPE_E4M3, N, D, false);
+    CHECK_FAILS(exchange_dispatch(&t->ex, d), ERR_UNSUPPORTED,
+                "exchange_dispatch: rows is of kind 0 (plain), the op takes: 1 x 128");
+    d.rows = travelling(t, DTYPE_E4M3, M, D, true), d.rows.data.dtype = DTYPE_E5M2;
+    CHECK_FAILS(exchange_dispatch(&t->ex, d), ERR_SHAPE, "exchange_dispatch: rows is");
+    d.rows.transposed = true;
+    CHECK_FAILS(exchange_dispatch(&t->ex, d), ERR_ARG, "must not be transposed");
+    d = dispatch_args(t), d.x = travelling(t, DTYPE_E4M3, N, D, false), d.x.kind = OPERAND_128X128;
+    CHECK_FAILS(exchange_dispatch(&t->ex, d), ERR_UNSUPPORTED,
+                "x is of kind 4 (128 x 128), the op takes: plain, a scale a row, 1 x 128");
 }
 
 static void wrong_shapes_are_errors_with_a_message(void **state)
@@ -237,6 +267,21 @@ static void places_count_the_tokens_before(void **state)
 
 /* There and back */
 
+/* As gradients go: without routing, to the same rows. What experts make of them does not change. */
+static Status there_alone(Rank *r)
+{
+    const Traveller *v = &r->traveller;
+    ExchangeDispatch d = going_there(v, r->mesh.ranks);
+    const Tensor sums = optest_copy(&r->t, &v->sums);
+    d.index = d.weight = d.rows_index = d.rows_weight = d.overflow = (Tensor){ 0 };
+    memset(d.rows.data.data, 0xFF, tensor_bytes(&d.rows.data));
+    if (d.rows.scale.data != NULL) memset(d.rows.scale.data, 0xFF, tensor_bytes(&d.rows.scale));
+    TRY(exchange_dispatch(&r->t.ex, d));
+    act_as_experts(v, r->mesh.rank * v->experts / r->mesh.ranks);
+    return optest_first_difference(&v->sums, &sums) < 0 ? OK
+                                                        : FAIL(ERR_NUMERIC, "rows alone differ");
+}
+
 static Status there_and_back(Rank *r)
 {
     const Traveller *v = &r->traveller;
@@ -246,6 +291,7 @@ static Status there_and_back(Rank *r)
     TRY(exchange_dispatch(&r->t.ex, going_there(v, ranks)));
     act_as_experts(v, r->mesh.rank * v->experts / ranks);
     TRY(exchange_combine(&r->t.ex, coming_back(v, ranks)));
+    TRY(there_alone(r));
     exchange_close(&r->t.ex);
     return OK;
 }
@@ -316,7 +362,7 @@ static void check_home(World *w, int rank, const Routes *routes)
 {
     Rank *r = &w->rank[rank];
     const Traveller *v = &r->traveller;
-    int64_t n = v->x.dim[0], d = tensor_cols(&v->x), k = tensor_cols(&v->index);
+    int64_t n = v->x.data.dim[0], d = tensor_cols(&v->x.data), k = tensor_cols(&v->index);
     int64_t here = v->experts / w->ranks;
     double *y = optest_doubles(&r->t, n * d);
     for (int64_t token = 0; token < n; token++) {
@@ -330,24 +376,25 @@ static void check_home(World *w, int rank, const Routes *routes)
             CHECK_NEAR(optest_get(&v->home, i), (double)(float)(10 * p * (double)(e + 1)), 0);
         }
         for (int64_t i = token * d; i < (token + 1) * d; i++) {
-            y[i] = sum * optest_get(&v->x, i);
+            y[i] = sum * travelling_get(&v->x, i);
             if (v->shared.data != NULL) y[i] += optest_get(&v->shared, i);
             if (v->residual.data != NULL) y[i] += optest_get(&v->residual, i);
         }
     }
     CHECK_TENSOR_WITHIN(&v->y, y, v->y.dtype == DTYPE_F32 ? 1e-5 : 1e-2); /* rounded thrice */
     CHECK_NEAR(optest_get(&v->overflow, 0), routes->full[rank] ? 1 : 0, 0);
-    CHECK(border_is_whole(&v->rows) && border_is_whole(&v->rows_index));
+    CHECK(border_is_whole(&v->rows.data) && border_is_whole(&v->rows_index));
+    CHECK(v->rows.kind == OPERAND_PLAIN || border_is_whole(&v->rows.scale));
     CHECK(border_is_whole(&v->rows_weight));
 }
 
 /* inside 0: all on one host. */
-static void travel(ExchangeKind kind, Dtype act, Deal how, int ranks, int inside, int64_t room)
+static void travel(ExchangeKind kind, Dtype row, Deal how, int ranks, int inside, int64_t room)
 {
     World w = { .ranks = ranks, .run = there_and_back, .shape = { 1, 1, ranks, ranks, 1, inside } };
     static Routes routes;
     memset(&routes, 0, sizeof routes);
-    open_travel(&w, kind, act, how, room);
+    open_travel(&w, kind, row, how, room);
     world_run(&w);
     (exchange_kinds[kind]->hierarchical ? relayed_routes
      : exchange_kinds[kind]->compact    ? routes_by_sum
@@ -375,6 +422,17 @@ static void tokens_go_to_their_experts_and_sums_come_home(void **state)
     for (int kind = 0; kind < EXCHANGE_KINDS; kind++)
         travel((ExchangeKind)kind, DTYPE_BF16, DEAL_RANDOM, 4, 2, TOKENS);
     for (int i = 0; i < DEALS; i++) travel(EXCHANGE_DIRECT, DTYPE_BF16, (Deal)i, 8, 0, TOKENS);
+}
+
+/* Codes and scales come as they are, also to ranks to which nothing comes. */
+static void eight_bit_rows_travel_with_their_scales(void **state)
+{
+    (void)state;
+    for (int i = 0; i < DEALS * EXCHANGE_KINDS; i++) {
+        const Dtype type = i % 2 == 0 ? DTYPE_E4M3 : DTYPE_E5M2;
+        travel((ExchangeKind)(i / DEALS), type, (Deal)(i % DEALS), 2, 0, TOKENS);
+        travel((ExchangeKind)(i / DEALS), type, (Deal)(i % DEALS), 4, 2, 9);
+    }
 }
 
 static void what_has_no_room_is_absent_and_flagged(void **state)
@@ -420,12 +478,13 @@ static void measure(ExchangeKind kind, int ranks, int inside, double *between, d
     *between = *near = 0;
     for (int i = 0; i < ranks; i++) {
         const Traveller *v = &w->rank[i].traveller;
-        int64_t room = hierarchical ? v->relay.dim[0] / (ranks / inside) : v->rows.dim[0] / ranks;
+        int64_t rows = v->rows.data.dim[0];
+        int64_t room = hierarchical ? v->relay.dim[0] / (ranks / inside) : rows / ranks;
         count_offset_rows(&v->offset, room, i, hierarchical ? i % inside : 0,
                           hierarchical ? inside : 1, inside, between, near);
         if (hierarchical)
-            count_offset_rows(&v->relay, v->rows.dim[0] / inside, i, i / inside * inside, 1, inside,
-                              between, near);
+            count_offset_rows(&v->relay, rows / inside, i, i / inside * inside, 1, inside, between,
+                              near);
     }
 }
 
@@ -484,7 +543,7 @@ static const CommTable echoing = { .all_to_all = echo_all,
                                    .reduce_scatter = echo };
 
 /* The ranks of hier are 2 x 2. */
-static void check_echo(OpTest *t, ExchangeKind kind, Dtype act, int64_t d, int64_t room)
+static void check_echo(OpTest *t, ExchangeKind kind, Dtype row, int64_t d, int64_t room)
 {
     enum { ROWS = 70 };
     static const MeshGroup groups[] = { GROUP_EP, GROUP_EP_INSIDE, GROUP_EP_ACROSS };
@@ -502,7 +561,7 @@ static void check_echo(OpTest *t, ExchangeKind kind, Dtype act, int64_t d, int64
         cpu.group[groups[i]] = &on_cpu[i], gpu.group[groups[i]] = &on_gpu[i];
     }
     t->ex.mesh = &cpu, mirror.gpu.mesh = &gpu;
-    Traveller v = traveller(t, kind, act, DEAL_RANDOM,
+    Traveller v = traveller(t, kind, row, DEAL_RANDOM,
                             (Sizes){ ROWS, peers, 12, d, peers, hierarchical ? 2 : peers }, room);
     for (int64_t i = 0; i < ROWS * peers; i++)
         optest_set(&v.index, i, (double)((i + i / peers) % peers * here + i % here));
@@ -514,12 +573,14 @@ static void check_echo(OpTest *t, ExchangeKind kind, Dtype act, int64_t d, int64
 static void what_comes_back_at_once_is_the_same_on_a_gpu(void **state)
 {
     OpTest *t = *state;
-    const Dtype types[] = { DTYPE_F32, DTYPE_BF16 };
-    const int64_t widths[] = { 9, 1032, 8 }; /* the last: a row has fewer packs than slots */
-    for (int i = 0; i < 12; i++) {
-        check_echo(t, EXCHANGE_ALLTOALL, types[i % 2], widths[i / 4], i % 4 < 2 ? 70 : 61);
-        check_echo(t, EXCHANGE_ALLGATHER, types[i % 2], widths[i / 4], 70);
-        check_echo(t, EXCHANGE_HIER, types[i % 2], widths[i / 4], i % 4 < 2 ? 70 : 61);
+    const Dtype types[] = { DTYPE_F32, DTYPE_BF16, DTYPE_E4M3, DTYPE_E5M2 };
+    const int64_t widths[] = { 9, 1032, 8, 2064 }; /* 8: a row has fewer packs than slots */
+    for (int i = 0; i < 32; i++) {
+        const Dtype type = types[i % 4];
+        const int64_t width = widths[i / 4 % 4], room = i < 16 ? 70 : 61;
+        check_echo(t, EXCHANGE_ALLTOALL, type, width, room);
+        check_echo(t, EXCHANGE_ALLGATHER, type, width, 70);
+        check_echo(t, EXCHANGE_HIER, type, width, room);
     }
 }
 
@@ -585,6 +646,8 @@ int main(void)
     const struct CMUnitTest tests[] = {
         OP_TEST(what_is_sent_is_what_others_need, 1),
         OP_TEST(a_relay_sends_twice, 1),
+        OP_TEST(eight_bit_rows_are_fewer_bytes, 1),
+        OP_TEST(rows_of_another_kind_are_errors_with_a_message, 1),
         OP_TEST(wrong_shapes_are_errors_with_a_message, 1),
         TEST(a_kind_knows_how_many_rows_come),
         TEST(a_kind_knows_what_goes_between_hosts),
@@ -593,6 +656,7 @@ int main(void)
         OP_TEST(a_token_has_one_place_for_each_rank_in_order, 1),
         OP_TEST(places_count_the_tokens_before, 1),
         TEST(tokens_go_to_their_experts_and_sums_come_home),
+        TEST(eight_bit_rows_travel_with_their_scales),
         TEST(what_has_no_room_is_absent_and_flagged),
         TEST(hosts_get_one_row_of_a_token),
         OP_TEST(what_comes_back_at_once_is_the_same_on_a_gpu, 2),

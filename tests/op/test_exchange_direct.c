@@ -42,16 +42,16 @@ static Status break_off(Rank *r, Arena *block)
     void *front = NULL;
     TRY(arena_init(block, "block", MEM_HOST, (size_t)1 << 28));
     TRY(arena_alloc(block, BOARD_MOST, &front));
-    TRY(tensor_new2(&r->t.arena, DTYPE_F32, LONG, WIDTH, &v.x));
+    TRY(tensor_new2(&r->t.arena, DTYPE_F32, LONG, WIDTH, &v.x.data));
     TRY(tensor_new2(&r->t.arena, DTYPE_I32, LONG, 3, &v.index));
     TRY(tensor_new2(&r->t.arena, DTYPE_F32, LONG, 3, &v.weight));
     TRY(tensor_new2(&r->t.arena, DTYPE_I32, LONG, 3, &v.offset));
     TRY(tensor_new2(&r->t.arena, DTYPE_I32, 1, 3, &v.count));
     TRY(tensor_new2(&r->t.arena, DTYPE_I32, 1, 4, &v.first));
-    TRY(tensor_new2(block, DTYPE_F32, 3 * LONG, WIDTH, &v.rows));
+    TRY(tensor_new2(block, DTYPE_F32, 3 * LONG, WIDTH, &v.rows.data));
     TRY(tensor_new2(block, DTYPE_I32, 3 * LONG, 3, &v.rows_index));
     TRY(tensor_new2(block, DTYPE_F32, 3 * LONG, 3, &v.rows_weight));
-    memset(v.x.data, 0, tensor_bytes(&v.x));
+    memset(v.x.data.data, 0, tensor_bytes(&v.x.data));
     memset(v.weight.data, 0, tensor_bytes(&v.weight));
     /* rank 1 has little to send, and is the first to be done */
     for (int64_t i = 0; i < 3 * LONG; i++)
@@ -107,7 +107,7 @@ static Status stray(Rank *r)
     TRY(exchange_open(&r->t.ex, v->kind, r->front, WINDOW, &r->t.scratch));
     TRY(exchange_place(&r->t.ex, to_offsets(v, r->mesh.ranks)));
     ExchangeDispatch d = going_there(v, r->mesh.ranks);
-    TRY(tensor_new2(&r->t.scratch, DTYPE_I32, d.rows.dim[0], 3, &d.rows_index));
+    TRY(tensor_new2(&r->t.scratch, DTYPE_I32, d.rows.data.dim[0], 3, &d.rows_index));
     Status s = exchange_dispatch(&r->t.ex, d);
     exchange_close(&r->t.ex);
     return s;

@@ -107,7 +107,7 @@ static void check_rows(OpTest *t, const Run *r, const Operand *q, Tensor x, int3
 
 static void check_columns(OpTest *t, const Run *r, const Operand *q, Tensor x)
 {
-    Quantize a = { .x = x, .offsets = r->m.offsets, .rows = r->m.rows, .pow2 = r->c->pow2 };
+    Quantize a = { .x.data = x, .offsets = r->m.offsets, .rows = r->m.rows, .pow2 = r->c->pow2 };
     a.rows.first = NULL;
     Operand want = scaled_columns(t, OPERAND_1X128, q->data.dtype, a);
     CHECK_SAME(&q->data, &want.data);
@@ -228,7 +228,7 @@ static void gradients_of_a_pool_are_read_where_they_lie(void **state)
         pooled.rows.first = &r.first;
         pooled.dx = optest_poisoned(&t, r.c->act, own.dx.dim);
         int depth = t.ex.depth; /* no port tells the mirror of `to` */
-        Quantize q = { .x = dpre, .quant = pooled.dpre, .rows = r.m.rows, .pow2 = true };
+        Quantize q = { .x.data = dpre, .quant = pooled.dpre, .rows = r.m.rows, .pow2 = true };
         q.to = &r.first;
         t.ex.depth = 0;
         CHECK_OK(quantize(&t.ex, q));

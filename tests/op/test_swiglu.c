@@ -54,8 +54,9 @@ static Tensor gates(OpTest *t, Dtype dtype, const Sizes *s)
 
 static SwigluFwd forward_args(OpTest *t, const Sizes *s, Dtype dtype)
 {
-    return (SwigluFwd){ gates(t, dtype, s), optest_poisoned(t, dtype, DIMS(s->N, s->F)),
-                        (float)s->limit };
+    return (SwigluFwd){ .gu = gates(t, dtype, s),
+                        .y = optest_poisoned(t, dtype, DIMS(s->N, s->F)),
+                        .limit = (float)s->limit };
 }
 
 static SwigluBwd backward_args(OpTest *t, const Sizes *s, Dtype dtype)
@@ -202,13 +203,18 @@ static void wrong_shapes_are_errors_with_a_message(void **state)
            y = optest_normal(t, DTYPE_F32, DIMS(4, 3));
     Tensor odd = optest_normal(t, DTYPE_F32, DIMS(4, 7));
     Tensor half = optest_normal(t, DTYPE_BF16, DIMS(4, 3));
-    CHECK_FAILS(swiglu_fwd(&t->ex, (SwigluFwd){ odd, y, 0 }), ERR_SHAPE,
+    CHECK_FAILS(swiglu_fwd(&t->ex, (SwigluFwd){ .gu = odd, .y = y }), ERR_SHAPE,
                 "swiglu_fwd: gu is (4, 7)");
-    CHECK_FAILS(swiglu_fwd(&t->ex, (SwigluFwd){ gu, gu, 0 }), ERR_SHAPE, "swiglu_fwd: y is (4, 6)");
-    CHECK_FAILS(swiglu_fwd(&t->ex, (SwigluFwd){ gu, half, 0 }), ERR_SHAPE, "y is (4, 3) bf16");
-    CHECK_FAILS(swiglu_bwd(&t->ex, (SwigluBwd){ y, odd, odd, 0 }), ERR_SHAPE, "gu is (4, 7)");
-    CHECK_FAILS(swiglu_bwd(&t->ex, (SwigluBwd){ half, gu, gu, 0 }), ERR_SHAPE, "dy is (4, 3) bf16");
-    CHECK_FAILS(swiglu_bwd(&t->ex, (SwigluBwd){ y, gu, y, 0 }), ERR_SHAPE, "dgu is (4, 3)");
+    CHECK_FAILS(swiglu_fwd(&t->ex, (SwigluFwd){ .gu = gu, .y = gu }), ERR_SHAPE,
+                "swiglu_fwd: y is (4, 6)");
+    CHECK_FAILS(swiglu_fwd(&t->ex, (SwigluFwd){ .gu = gu, .y = half }), ERR_SHAPE,
+                "y is (4, 3) bf16");
+    CHECK_FAILS(swiglu_bwd(&t->ex, (SwigluBwd){ .dy = y, .gu = odd, .dgu = odd }), ERR_SHAPE,
+                "gu is (4, 7)");
+    CHECK_FAILS(swiglu_bwd(&t->ex, (SwigluBwd){ .dy = half, .gu = gu, .dgu = gu }), ERR_SHAPE,
+                "dy is (4, 3) bf16");
+    CHECK_FAILS(swiglu_bwd(&t->ex, (SwigluBwd){ .dy = y, .gu = gu, .dgu = y }), ERR_SHAPE,
+                "dgu is (4, 3)");
 }
 
 static void costs_are_every_tensor_once(void **state)

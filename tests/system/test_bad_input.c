@@ -91,6 +91,8 @@ static void sizes_that_do_not_fit_each_other_are_refused_with_both(void **state)
         { { "train", "../tiny.yaml", "fp8.recipe=block", "fp8.layers=[3]" },
           { "fp8.layers names layer 3", "model.layers is 3" } },
         { { "train", "../tiny.yaml", "fp8.wgrad=bf16" }, { "fp8.wgrad", "fp8.recipe=none" } },
+        { { "train", "../tiny.yaml", "fp8.recipe=tensor", "fp8.dispatch=fp8" },
+          { "fp8.dispatch=fp8", "powers of two", "set fp8.recipe=block" } },
         { { "train", "../tiny.yaml", "optimizer.min_lr=1" },
           { "optimizer.min_lr 1", "optimizer.lr 0.001" } },
         { { "train", "../tiny.yaml", "optimizer.moments=bf16", "optimizer.beta2=0.999" },

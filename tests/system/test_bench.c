@@ -141,6 +141,19 @@ static void a_ladder_goes_up_to_all_ranks(void **state)
     CHECK(strstr(o.out, "train.batch") == NULL);
 }
 
+/* On a CPU: the batches, then the rungs that need no GPU. */
+static void a_ladder_of_features_has_its_rungs(void **state)
+{
+    Lab *lab = *state;
+    Outcome o = RUN(lab, "features", "bench", "ladder", "../tiny.yaml", "--steps=1",
+                    "train.batch=2", "train.micro_batch=2", "fp8.recipe=row", "fp8.layers=[0]");
+    CHECK_EXIT(o, 0);
+    CHECK_SAYS(o.out, "\nbatch 1 ");
+    CHECK_SAYS(o.out, "\nbatch 2 ");
+    CHECK_SAYS(o.out, "\n+ chunked loss ");
+    CHECK(strstr(o.out, "8-bit") == NULL);
+}
+
 static void communication_is_measured(void **state)
 {
     Lab *lab = *state;
@@ -190,6 +203,7 @@ int main(void)
         LAB_TEST(exposed_time_is_told_by_kind_of_traffic),
         LAB_TEST(forced_balance_is_said),
         LAB_TEST(a_ladder_goes_up_to_all_ranks),
+        LAB_TEST(a_ladder_of_features_has_its_rungs),
         LAB_TEST(communication_is_measured),
         LAB_TEST(what_cannot_be_measured_is_refused),
     };

@@ -59,6 +59,27 @@ static void a_recipe_goes_on_bitwise_and_cannot_be_changed_on_the_way(void **sta
     }
 }
 
+/* A large loss of a far prediction overflows f16 under the first scales: the checkpoint lies behind
+ * skipped steps, and has the scale, its age and the number of skipped steps. */
+static void a_scale_of_the_loss_goes_on_bitwise(void **state)
+{
+    static const char *const steps[] = { "train.steps=9", "train.steps=5" };
+    static const char half[] = "run.compute=f16", far[] = "mtp.layers=1", large[] = "mtp.loss=100";
+    static const char curve[] = "optimizer.decay_steps=9";
+    Lab *lab = *state;
+    for (int i = 0; i < 2; i++) {
+        Outcome o = RUN(lab, i == 0 ? "whole" : "parts", "train", "../tiny.yaml", half, far, large,
+                        curve, steps[i]);
+        CHECK_EXIT(o, 0);
+        CHECK_SAYS(o.err, " skipped");
+    }
+    Outcome o = RUN(lab, "parts", "train", "../tiny.yaml", half, far, large, curve, steps[0],
+                    "--resume", "--change", "train.steps");
+    CHECK_EXIT(o, 0);
+    check_same_checkpoint(lab, "whole", "parts", 9);
+    CHECK_SAYS(run_metrics(lab, "parts"), "\"loss_scale\":65536,\"skipped\":true");
+}
+
 /* One command for all starts: a folder without a checkpoint, one with what a killed run was writing,
  * one with a checkpoint. */
 static void resume_auto_begins_anew_where_there_is_no_checkpoint(void **state)
@@ -112,6 +133,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         LAB_TEST(more_steps_keep_the_rate_curve_or_stretch_it),
         LAB_TEST(a_recipe_goes_on_bitwise_and_cannot_be_changed_on_the_way),
+        LAB_TEST(a_scale_of_the_loss_goes_on_bitwise),
         LAB_TEST(resume_auto_begins_anew_where_there_is_no_checkpoint),
         LAB_TEST(resume_auto_does_not_begin_anew_beside_a_damaged_checkpoint),
         LAB_TEST(resume_auto_and_init_stand_in_one_command),

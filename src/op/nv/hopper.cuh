@@ -185,6 +185,10 @@ static __device__ __forceinline__ void shared_put(uint32_t at, float x, float y)
 {
     asm volatile("st.shared.v2.f32 [%0], {%1, %2};" ::"r"(at), "f"(x), "f"(y) : "memory");
 }
+static __device__ __forceinline__ void shared_put(uint32_t at, uint2 v)
+{
+    asm volatile("st.shared.v2.u32 [%0], {%1, %2};" ::"r"(at), "r"(v.x), "r"(v.y) : "memory");
+}
 
 /* Writes 16 rows x 16 results of a product, as bf16, to columns from 16 k on of a warp's buffer of
  * 16 rows x 128 bytes, swizzled as above. left: this lane's results of two rows in the first 8
@@ -322,6 +326,24 @@ static __device__ __forceinline__ void multiply_add_8(float (&c)[64], uint64_t a
                      "{" SUMS_FIRST_64 "}, %64, %65, p, 1, 1;\n}\n"
                      : SUMS_64(0)
                      : "l"(a), "l"(b), "r"(add));
+}
+
+/* The same in e4m3 with A in registers: of rows l / 4 and l / 4 + 8 of lane l's warp, terms 4 (l % 4)
+ * to 4 (l % 4) + 3, then those of both rows 16 terms later. */
+static __device__ __forceinline__ void multiply_add_8(float (&c)[64], const uint32_t *a, uint64_t b,
+                                                      int add)
+{
+    asm volatile("{\n.reg .pred p;\nsetp.ne.b32 p, %69, 0;\n"
+                 "wgmma.mma_async.sync.aligned.m64n128k32.f32.e4m3.e4m3 "
+                 "{" SUMS_FIRST_64 "}, {%64, %65, %66, %67}, %68, p, 1, 1;\n}\n"
+                 : SUMS_64(0)
+                 : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "l"(b), "r"(add));
+}
+
+/* After a wait: keeps the compiler from reading sums before it. */
+static __device__ __forceinline__ void sums_ready(float (&c)[64])
+{
+    asm volatile("" : SUMS_64(0)::"memory");
 }
 
 } // namespace hopper

@@ -38,18 +38,20 @@ static void other_mathematics_and_other_data_are_not_free(void **state)
 {
     (void)state;
     static const char *const refused[] = {
-        "moe.top_k=1",       "moe.score=sigmoid",
-        "moe.scaling=5",     "attention.rope_theta=1e6",
-        "model.norm_eps=.1", "attention.document_mask=false",
-        "run.compute=bf16",  "run.seed=99",
-        "data.sequence=16",  "data.shuffle=false",
-        "train.batch=8",     "optimizer.lr=0.5",
-        "data.validation=0", "data.sources=[{name: b, path: b}]",
-        "mesh.reduce=bf16",  "train.clip_norm=0",
-        "train.steps=7",     "optimizer.decay_steps=7",
-        "fp8.recipe=row",    "fp8.format=hybrid",
-        "fp8.scales=pow2",   "fp8.layers=[1]",
-        "fp8.wgrad=bf16",
+        "moe.top_k=1",        "moe.score=sigmoid",
+        "moe.scaling=5",      "attention.rope_theta=1e6",
+        "model.norm_eps=.1",  "attention.document_mask=false",
+        "run.compute=bf16",   "run.seed=99",
+        "data.sequence=16",   "data.shuffle=false",
+        "train.batch=8",      "optimizer.lr=0.5",
+        "data.validation=0",  "data.sources=[{name: b, path: b}]",
+        "mesh.reduce=bf16",   "train.clip_norm=0",
+        "train.steps=7",      "optimizer.decay_steps=7",
+        "fp8.recipe=row",     "fp8.format=hybrid",
+        "fp8.scales=pow2",    "fp8.layers=[1]",
+        "fp8.wgrad=bf16",     "fp8.products=dense",
+        "fp8.kept=plain",     "fp8.dispatch=bf16",
+        "fp8.attention=true",
     };
     static const char *const taken[] = {
         "run.dir=x",          "run.threads=3",

@@ -56,6 +56,22 @@ static void a_recipe_quantises_the_products_of_its_layers(void **state)
     CHECK_INT(quantised(&two), 0);
 }
 
+/* Routed experts' matrices or all others; together they are what `all` has. */
+static void products_of_one_kind_can_be_chosen(void **state)
+{
+    (void)state;
+    const char *set[3][2] = { { "fp8.recipe=block", "fp8.products=all" },
+                              { "fp8.recipe=block", "fp8.products=dense" },
+                              { "fp8.recipe=block", "fp8.products=grouped" } };
+    Model m[3];
+    int64_t routed = 0;
+    for (int i = 0; i < 3; i++) build("deepseek-v3", set[i], 2, &m[i]);
+    for (int i = 0; i < m[0].table.n; i++)
+        routed += m[0].table.at[i].expert >= 0 ? param_elems(&m[0].table.at[i]) : 0;
+    CHECK_INT(quantised(&m[2]), routed);
+    CHECK_INT(quantised(&m[1]), quantised(&m[0]) - routed);
+}
+
 /* What --dry-run prints; valid until the next call. */
 static const char *printed(const char *preset, const char *const *set, int n)
 {
@@ -77,7 +93,8 @@ static void a_dry_run_shows_the_table_and_each_kind_of_parameter_once(void **sta
     (void)state;
     const char *set[] = { "fp8.recipe=block", "fp8.format=hybrid", "fp8.layers=[3, 4]" };
     const char *wide[] = { "fp8.recipe=row", "fp8.wgrad=bf16" };
-    const char *text = printed("deepseek-v3", set, 3);
+    const char *text = printed("deepseek-v3", set, 3), travel[] = "rows go to experts in 8 bits";
+    CHECK(strstr(text, travel) != NULL);
     CHECK(strstr(text, "fp8.recipe=block, scales are powers of two") != NULL);
     CHECK(strstr(text, "gradients, for weight gradients  tokens   128 x 1") != NULL);
     CHECK(strstr(text, "e5m2") != NULL);
@@ -85,10 +102,19 @@ static void a_dry_run_shows_the_table_and_each_kind_of_parameter_once(void **sta
     CHECK(strstr(text, "      2  model.layers.*.self_attn.q_b_proj.weight\n") != NULL);
     CHECK(strstr(text, "experts.0") == NULL && strstr(text, "embed_tokens") == NULL);
     CHECK(strlen(text) < 3000);
+    CHECK(strstr(text, "pre-activations") == NULL); /* some layers, two types */
+    text = printed("deepseek-v3", set, 1);
+    CHECK(strstr(text, "experts' pre-activations wait for backward in 8 bits") != NULL);
+    CHECK(strstr(text, "e4m3  until backward\n") != NULL);
     text = printed("quickstart", wide, 2);
     CHECK(strstr(text, "weight gradients are products in f32 (fp8.wgrad)") != NULL);
-    CHECK(strstr(text, "tokens ") == NULL);
+    CHECK(strstr(text, "tokens ") == NULL && strstr(text, travel) == NULL);
     CHECK_TEXT(printed("quickstart", NULL, 0), "");
+    const char *attention[] = { "fp8.attention=true", "fp8.recipe=row" };
+    CHECK(strstr(printed("quickstart", attention, 2), "attention itself") == NULL);
+    text = printed("quickstart", attention, 1);
+    CHECK(strstr(text, "8-bit       fp8.attention: forward multiplies in e4m3") == text);
+    CHECK(strstr(text, "fp8.recipe") == NULL);
 }
 
 static void a_gpu_without_8_bit_products_is_refused_with_what_it_has_and_needs(void **state)
@@ -104,6 +130,43 @@ static void a_gpu_without_8_bit_products_is_refused_with_what_it_has_and_needs(v
     CHECK_OK(recipe_check_gpu(&m.spec, &m.table, &ada, 2048));
     build("quickstart", NULL, 0, &m);
     CHECK_OK(recipe_check_gpu(&m.spec, &m.table, &old, 2048));
+}
+
+static void a_gpu_without_a_kernel_for_8_bit_attention_is_refused(void **state)
+{
+    (void)state;
+    const char *set[] = { "fp8.attention=true", "run.compute=bf16" };
+    Model m;
+    RecipeGpu ada = { 0, "NVIDIA L40S", 89 }, hopper = { 0, "NVIDIA H200", 90 };
+    build("deepseek-v2-lite", set, 2, &m);
+    CHECK_OK(recipe_check_gpu(&m.spec, &m.table, &hopper, 2048));
+    CHECK_FAILS(recipe_check_gpu(&m.spec, &m.table, &ada, 2048), ERR_UNSUPPORTED,
+                "fp8.attention: GPU 0 (NVIDIA L40S) has no kernel for attention of layer 0 (mla): "
+                "compute capability is 8.9, 9.0 is the least; run.device=cpu emulates it");
+    build("quickstart", set, 2, &m);
+    CHECK_FAILS(recipe_check_gpu(&m.spec, &m.table, &hopper, 2048), ERR_UNSUPPORTED,
+                "(mla): heads are 48 and 32 wide, it takes 192 or 128 and 128");
+    const char *wide[] = { "fp8.attention=true", "run.compute=f32" };
+    build("deepseek-v2-lite", wide, 2, &m);
+    CHECK_FAILS(recipe_check_gpu(&m.spec, &m.table, &hopper, 2048), ERR_UNSUPPORTED,
+                "tensors are f32, it takes bf16");
+}
+
+static void scales_of_1x32_are_refused_on_every_gpu(void **state)
+{
+    (void)state;
+    const char *set[] = { "fp8.recipe=mx", "fp8.format=e2m1" };
+    Model m;
+    RecipeGpu old = { 0, "NVIDIA H200", 90 }, new = { 2, "NVIDIA B200", 100 };
+    build("quickstart", set, 2, &m);
+    CHECK_FAILS(
+        recipe_check_gpu(&m.spec, &m.table, &old, 2048), ERR_UNSUPPORTED,
+        "fp8.recipe=mx (e2m1) has no kernel on a GPU: hardware has it from compute capability "
+        "10.0 on, GPU 0 (NVIDIA H200) has 9.0; run.device=cpu emulates it");
+    CHECK_FAILS(recipe_check_gpu(&m.spec, &m.table, &new, 2048), ERR_UNSUPPORTED, "no kernel");
+    const char *text = printed("quickstart", set, 2);
+    CHECK(strstr(text, "4-bit       fp8.recipe=mx, scales are powers of two") != NULL);
+    CHECK(strstr(text, "inputs, for weight gradients     tokens   32 x 1") != NULL);
 }
 
 static void a_width_that_no_kernel_takes_names_the_parameter(void **state)
@@ -127,12 +190,38 @@ static void a_width_that_no_kernel_takes_names_the_parameter(void **state)
     CHECK_OK(recipe_check_gpu(&m.spec, &m.table, &gpu, 2040));
 }
 
+/* Columns are made from rows that were rounded once. With exact scales they would be rounded twice. */
+static void rows_go_to_experts_in_8_bits_if_a_power_of_two_moves_them(void **state)
+{
+    (void)state;
+    static const struct {
+        const char *set[3];
+        bool dispatch;
+    } cases[] = {
+        { { "fp8.recipe=block", "fp8.dispatch=auto", "fp8.scales=auto" }, true },
+        { { "fp8.recipe=block", "fp8.dispatch=fp8", "fp8.scales=pow2" }, true },
+        { { "fp8.recipe=block", "fp8.dispatch=bf16", "fp8.scales=auto" }, false },
+        { { "fp8.recipe=block", "fp8.dispatch=auto", "fp8.scales=exact" }, false },
+        { { "fp8.recipe=row", "fp8.dispatch=auto", "fp8.scales=pow2" }, false },
+        { { "fp8.recipe=none", "fp8.dispatch=auto", "fp8.scales=auto" }, false },
+    };
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        Model m;
+        build("quickstart", cases[i].set, 3, &m);
+        CHECK_INT(m.spec.recipe.dispatch, cases[i].dispatch);
+    }
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         TEST(a_recipe_quantises_the_products_of_its_layers),
+        TEST(products_of_one_kind_can_be_chosen),
         TEST(a_dry_run_shows_the_table_and_each_kind_of_parameter_once),
+        TEST(rows_go_to_experts_in_8_bits_if_a_power_of_two_moves_them),
         TEST(a_gpu_without_8_bit_products_is_refused_with_what_it_has_and_needs),
+        TEST(a_gpu_without_a_kernel_for_8_bit_attention_is_refused),
+        TEST(scales_of_1x32_are_refused_on_every_gpu),
         TEST(a_width_that_no_kernel_takes_names_the_parameter),
     };
     return ARENA_RUN(tests);

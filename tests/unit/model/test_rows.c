@@ -68,10 +68,10 @@ static void a_norm_is_of_the_rows_that_are_held(void **state)
     Held h;
     NormState n = { 0 };
     held_open(&h, &arena);
-    CHECK_OK(layer_norm_forward(&h.run, &n));
-    CHECK_INT(n.y.dim[0], HELD);
+    CHECK_OK(layer_norm_forward(&h.run, &n, (NormUse){ .role = ROLE_NORM, .plain = true }));
+    CHECK_INT(n.y.x.dim[0], HELD);
     CHECK_INT(n.rstd.dim[0], HELD);
-    for (int64_t i = 0; i < HELD * WIDTH; i++) CHECK_NEAR(((float *)n.y.data)[i], 1, 1e-5);
+    for (int64_t i = 0; i < HELD * WIDTH; i++) CHECK_NEAR(((float *)n.y.x.data)[i], 1, 1e-5);
     held_close(&h);
 }
 
@@ -83,7 +83,7 @@ static void a_product_is_of_all_tokens(void **state)
     MlpState m = { 0 };
     held_open(&h, &arena);
     Tensor y = ones(&h, TOKENS, WIDTH), out = ones(&h, TOKENS, WIDTH);
-    CHECK_OK(mlp_forward(&h.run, &m, y, (Tensor){ 0 }, out, 0));
+    CHECK_OK(mlp_forward(&h.run, &m, operand_plain(y), (Tensor){ 0 }, out, 0));
     CHECK_INT(m.gu.dim[0], TOKENS);
     double want = FFN * WIDTH * WIDTH / (1 + exp(-WIDTH));
     for (int64_t i = 0; i < TOKENS * WIDTH; i++)

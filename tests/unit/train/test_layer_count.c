@@ -35,10 +35,13 @@ static void compare(const char *name, const char *const *set, int n)
         elems += l.params.of[BUF_MAIN].flat;
     }
     ring[1] += 2 * stream;
-    CHECK((pool.row_bytes > 0) == (c.mesh_ep > 1));
+    CHECK((pool.cols > 0) == (c.mesh_ep > 1));
     if (c.mesh_ep > 1) {
         size_t rows = (size_t)pool_need_rows(&pool, spec.capacity.pool);
-        peak += arena_rounded(rows * pool.row_bytes) + arena_rounded(sizeof(int32_t));
+        size_t row = (size_t)pool.cols * (pool.kind == OPERAND_PLAIN ? dtype_bytes(spec.act) : 1);
+        peak += arena_rounded(rows * row) + arena_rounded(sizeof(int32_t));
+        if (pool.kind != OPERAND_PLAIN)
+            peak += arena_rounded(rows * ((size_t)pool.cols + 127) / 128 * sizeof(float));
     }
     assert_int_equal(plan.bytes[ENGINE_SLOT], peak);
     assert_int_equal(plan.bytes[ENGINE_RING], ring[0] > ring[1] ? ring[0] : ring[1]);
@@ -155,12 +158,72 @@ static void a_moe_layer_keeps_its_input_and_pre_activations(void **state)
     }
 }
 
+/* What a layer of experts sends, by pass: bytes of a row, and of all rows over links. */
+typedef struct Sent {
+    double row[LAYER_PASSES], all[LAYER_PASSES];
+    size_t keep;
+} Sent;
+
+static Status note_sent(void *self, LayerPass pass, int phase, const OpDesc *op, const void *args,
+                        const OpCost *cost)
+{
+    Sent *sent = self;
+    (void)phase, (void)args;
+    if (strcmp(op->name, "exchange_dispatch") != 0) return OK;
+    sent->row[pass] += cost->size;
+    sent->all[pass] += cost->comm_bytes;
+    return OK;
+}
+
+static Sent what_is_sent(const char *rows, const char *kind, int64_t *hidden, int64_t *top_k)
+{
+    const char *const set[] = { "run.compute=bf16",    "mesh.ep=4", "mesh.ranks_per_host=2",
+                                "moe.buffers=worst",   kind,        "fp8.recipe=block",
+                                "recompute.layers=[]", rows };
+    Sent sent = { 0 };
+    Config c;
+    ModelSpec spec;
+    LayerCount l;
+    CHECK_OK(config_load(&c, &arena, "quickstart", set, sizeof set / sizeof *set));
+    CHECK_OK(spec_build(&c, &arena, &spec));
+    const LayerCountObserver observer = { note_sent, &sent };
+    int i = 0;
+    while (spec.layers[i].kind != LAYER_MOE) i++;
+    CHECK_OK(layer_count(&spec, i, 1, c.data_sequence, &observer, &arena, &l));
+    *hidden = c.model_hidden, *top_k = c.moe_top_k;
+    sent.keep = l.keep;
+    return sent;
+}
+
+/* Rows of tokens and gradients take half their bytes and a scale for every 128 numbers. Routing, 8
+ * bytes a choice, goes with tokens alone. Received rows are kept in 8 bits, too. */
+static void eight_bit_rows_halve_what_is_sent(void **state)
+{
+    (void)state;
+    static const char *const kinds[] = { "moe.exchange=alltoall", "moe.exchange=hier",
+                                         "moe.exchange=direct", "moe.exchange=allgather" };
+    for (size_t i = 0; i < sizeof kinds / sizeof *kinds; i++) {
+        int64_t d = 0, k = 0;
+        Sent wide = what_is_sent("fp8.dispatch=bf16", kinds[i], &d, &k);
+        Sent narrow = what_is_sent("fp8.dispatch=fp8", kinds[i], &d, &k);
+        double routing = 8.0 * (double)k, row = (double)d * (1 + 4.0 / 128);
+        CHECK_NEAR(wide.row[PASS_FORWARD], 2 * (double)d + routing, 0);
+        CHECK_NEAR(wide.row[PASS_INPUT], 2 * (double)d, 0);
+        CHECK_NEAR(narrow.row[PASS_FORWARD], row + routing, 0);
+        CHECK_NEAR(narrow.row[PASS_INPUT], row, 0);
+        for (int p = PASS_FORWARD; p <= PASS_INPUT; p++)
+            CHECK_NEAR(narrow.all[p] / wide.all[p], narrow.row[p] / wide.row[p], 1e-9);
+        CHECK(narrow.all[PASS_FORWARD] > 0 && narrow.keep < wide.keep);
+    }
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         TEST(layers_alone_add_up_to_the_counting_run),
         TEST(logits_of_512_tokens_exist_at_a_time_on_a_cpu),
         TEST(a_moe_layer_keeps_its_input_and_pre_activations),
+        TEST(eight_bit_rows_halve_what_is_sent),
     };
     return ARENA_RUN(tests);
 }

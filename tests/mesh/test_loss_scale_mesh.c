@@ -1,0 +1,69 @@
+/* run.compute=f16 over ranks: the loss of one rank, and all ranks skip the same steps. */
+#include "harness/many.h"
+
+#include <math.h>
+
+#define MODEL "moe.experts=8", "train.batch=8", "train.micro_batch=2", "run.compute=f16"
+
+/* A rounding may send a token to another expert; with balance by position none is sent elsewhere. */
+static const ManyCase cases[] = {
+    { "data", 2, { MODEL, "moe.forced_balance=true", "mesh.zero=1" } },
+    { "gathered weights", 2, { MODEL, "moe.forced_balance=true", "mesh.zero=3" } },
+    { "experts", 2, { MODEL, "moe.forced_balance=true", "mesh.ep=2", "moe.aux_loss=0.5" } },
+    { "context", 2, { MODEL, "moe.forced_balance=true", "mesh.cp=2", "attention.kind=gqa" } },
+    { "stages", 2, { MODEL, "moe.forced_balance=true", "mesh.pp=2", "mtp.layers=1" } },
+};
+enum { CASES = sizeof cases / sizeof *cases };
+
+/* Sums over ranks, and over keys of other ranks, are rounded to f16 in another order. */
+static void the_step_is_that_of_one_rank(void **state)
+{
+    (void)state;
+    for (int i = 0; i < CASES; i++) {
+        Many m = { .what = &cases[i], .steps = 1, .limit = 4e-3 };
+        int failed = -1;
+        CHECK_OK(comm_threads(2, 60, many_run, &m, &failed));
+    }
+}
+
+/* Of two ranks one alone has targets whose gradients overflow. */
+static Status overflow_on_one(void *state, Comm *world)
+{
+    LossScale *out = state;
+    ManyRank r = { 0 };
+    StepResult x = { .skipped = true };
+    Status s = many_open(&r, &cases[0], world);
+    int32_t *target = r.own.target.data;
+    r.t.engine.params.loss_scale.now = 0x1p30;
+    for (int64_t step = 1; s == OK && x.skipped && step < 40; step++) {
+        many_batch(&r, 0);
+        r.own.targets = 24;
+        for (int64_t i = world->rank == 0 ? 24 : 0; i < tensor_elems(&r.own.target); i++)
+            target[i] = -1;
+        s = engine_step(&r.t.engine, &r.own, 1e-2, step, &x);
+    }
+    out[world->rank] = r.t.engine.params.loss_scale;
+    if (s == OK && !x.finite) s = FAIL(ERR_NUMERIC, "no step succeeded");
+    many_close(&r);
+    return s;
+}
+
+static void all_ranks_skip_what_one_cannot_hold(void **state)
+{
+    (void)state;
+    LossScale end[2];
+    int failed = -1;
+    CHECK_OK(comm_threads(2, 60, overflow_on_one, end, &failed));
+    CHECK(end[0].skipped > 0);
+    CHECK_INT(end[1].skipped, end[0].skipped);
+    CHECK_NEAR(end[1].now, end[0].now, 0);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        TEST(the_step_is_that_of_one_rank),
+        TEST(all_ranks_skip_what_one_cannot_hold),
+    };
+    return TEST_RUN(tests);
+}
