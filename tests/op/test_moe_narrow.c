@@ -240,6 +240,23 @@ static void gradients_of_a_pool_are_read_where_they_lie(void **state)
     }
 }
 
+/* They are not written, and so poison may stand there. */
+static void the_guard_leaves_columns_past_the_last_group_alone(void **state)
+{
+    (void)state;
+    const Case c = { .deal = { { 226, 2, 8, 16, 128, 0 }, ALL_SIZES },
+                     .act = DTYPE_BF16,
+                     .gradient = DTYPE_E4M3,
+                     .pow2 = true };
+    OpTest t;
+    Run r;
+    optest_open(&t, 2);
+    mirror_gives();
+    run_make(&t, &c, &r);
+    check_backward(&t, &r, check_forward(&t, &r));
+    optest_close(&t);
+}
+
 static void what_cannot_have_8_bits_is_refused(void **state)
 {
     OpTest *t = *state;
@@ -274,6 +291,7 @@ int main(void)
         TEST(results_have_the_bits_of_the_plain_op_and_quantize),
         TEST(every_result_may_have_8_bits_alone),
         TEST(gradients_of_a_pool_are_read_where_they_lie),
+        TEST(the_guard_leaves_columns_past_the_last_group_alone),
         MOE_TEST(what_cannot_have_8_bits_is_refused, 2),
     };
     return TEST_RUN(tests);
