@@ -1,6 +1,6 @@
 /*
- * eight_bit: hardware conversions of pairs of f32 numbers to 8-bit numbers, and maxima of pairs of
- * bf16 numbers. lane.cuh explains what these names are for. GPUs before compute capability 8.9
+ * eight_bit: hardware conversions of pairs of f32 numbers to 8-bit numbers and back, and maxima of
+ * pairs of bf16 numbers. lane.cuh explains what these names are for. GPUs before compute capability 8.9
  * convert by instructions that all GPUs have.
  *
  * Conversions round to nearest even and saturate. A NaN becomes some NaN: who must keep its bits
@@ -24,23 +24,29 @@ static __device__ __forceinline__ uint32_t pair_to_e5m2(float low, float high)
     return __nv_cvt_float2_to_fp8x2(make_float2(low, high), __NV_SATFINITE, __NV_E5M2);
 }
 
+/* The two numbers of two bytes, x is the first in memory; higher bytes of `codes` do not matter. */
 static __device__ __forceinline__ float2 pair_from_e4m3(uint32_t codes)
 {
     return __half22float2(__nv_cvt_fp8x2_to_halfraw2((__nv_fp8x2_storage_t)codes, __NV_E4M3));
 }
 
-/* The larger of two magnitudes, for both numbers of a pair. A NaN loses. */
+static __device__ __forceinline__ float2 pair_from_e5m2(uint32_t codes)
+{
+    return __half22float2(__nv_cvt_fp8x2_to_halfraw2((__nv_fp8x2_storage_t)codes, __NV_E5M2));
+}
+
+/* The larger of two numbers, for both of a pair. A NaN loses. */
 static __device__ __forceinline__ uint32_t pair_number_most(uint32_t a, uint32_t b)
 {
     Bf16Pair x, y, most;
     memcpy(&x, &a, sizeof x);
     memcpy(&y, &b, sizeof y);
-    most = __hmax2(__habs2(x), __habs2(y));
+    most = __hmax2(x, y);
     memcpy(&a, &most, sizeof a);
     return a;
 }
 
-/* The same, but a NaN wins. */
+/* The larger of two magnitudes. A NaN wins. */
 static __device__ __forceinline__ uint32_t pair_most(uint32_t a, uint32_t b)
 {
     Bf16Pair x, y, most;

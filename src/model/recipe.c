@@ -163,7 +163,9 @@ Status recipe_rows(LayerRun *r, ParamRole role, RecipeSide side, Tensor x,
 {
     *out = operand_plain(x);
     if (!recipe_quantises(r->spec, r->layer, role)) return OK;
-    Quantize q = { .x = x, .pow2 = r->spec->recipe.pow2, .of = operand_names[role][side] };
+    Quantize q = { .x = operand_plain(x),
+                   .pow2 = r->spec->recipe.pow2,
+                   .of = operand_names[role][side] };
     int64_t D = tensor_cols(&x), n = routed != NULL ? routed->rows.bound : tensor_elems(&x) / D;
     if (routed != NULL) q.rows = routed->rows, q.row_token = routed->row_token;
     TRY(new_operand(r->spec, r->scratch, kinds[r->spec->recipe.kind].rows, type_of(r, side), 2,
@@ -195,24 +197,23 @@ Status recipe_columns(LayerRun *r, ParamRole role, RecipeSide side, Operand from
     Tensor x;
     *out = from;
     if (!trains(r, role)) return OK;
-    TRY(recipe_undispatched(r, from, &x));
-    *out = operand_plain(x);
-    if (!quantises_columns(r, role)) return OK;
-    const OperandKind kind = kinds[r->spec->recipe.kind].columns;
-    Quantize q = { .x = x, .pow2 = r->spec->recipe.pow2, .of = operand_names[role][side] };
-    int64_t D = tensor_cols(&x), n = tensor_elems(&x) / D;
-    if (groups == NULL) {
-        TRY(new_columns(r, r->scratch, side, n, D, &q.transposed));
-    } else {
-        const ArenaMark before = arena_mark(r->scratch);
-        const size_t peak = r->scratch->peak_bytes;
-        q.offsets = groups->offsets;
-        q.row_token = groups->row_token;
-        q.rows = groups->rows;
-        TRY(operand_new_groups(r->scratch, kind, type_of(r, side), D, groups->rows.bound,
-                               tensor_elems(&groups->offsets) - 1, &q.transposed));
-        TRY(take_packed(r->spec, r->scratch, before, peak, &q.transposed));
+    if (!quantises_columns(r, role)) {
+        TRY(recipe_undispatched(r, from, &x));
+        *out = operand_plain(x);
+        return OK;
     }
+    const ArenaMark before = arena_mark(r->scratch);
+    const size_t peak = r->scratch->peak_bytes;
+    Quantize q = { .x = from,
+                   .offsets = groups->offsets,
+                   .row_token = groups->row_token,
+                   .rows = groups->rows,
+                   .pow2 = r->spec->recipe.pow2,
+                   .of = operand_names[role][side] };
+    TRY(operand_new_groups(r->scratch, kinds[r->spec->recipe.kind].columns, type_of(r, side),
+                           tensor_cols(&from.data), groups->rows.bound,
+                           tensor_elems(&groups->offsets) - 1, &q.transposed));
+    TRY(take_packed(r->spec, r->scratch, before, peak, &q.transposed));
     *out = q.transposed;
     return quantize(r->ex, q);
 }
@@ -257,7 +258,7 @@ size_t recipe_bytes(const ModelSpec *s, const LayerSpec *l, ParamRole role, cons
 Status recipe_refresh(Exec *ex, const ModelSpec *s, const LayerWeights *w, ParamRole role)
 {
     if (w->scaled[0][role].data.data == NULL) return OK;
-    return quantize(ex, (Quantize){ .x = w->w[role].data,
+    return quantize(ex, (Quantize){ .x = w->w[role],
                                     .round = copies_type(&s->weights),
                                     .quant = w->scaled[0][role],
                                     .transposed = w->scaled[1][role],
@@ -273,9 +274,7 @@ Status recipe_weight(LayerRun *r, ParamRole role, bool transposed, Operand *out)
     *out = *copy;
     if (copy->data.data != NULL) return OK;
     TRY(new_weight(r->spec, r->scratch, &w->data, transposed, out));
-    Quantize q = { .x = w->data,
-                   .pow2 = r->spec->recipe.pow2,
-                   .of = operand_names[role][SIDE_WEIGHT] };
+    Quantize q = { .x = *w, .pow2 = r->spec->recipe.pow2, .of = operand_names[role][SIDE_WEIGHT] };
     *(transposed ? &q.transposed : &q.quant) = *out;
     return quantize(r->ex, q);
 }

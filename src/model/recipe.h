@@ -81,8 +81,7 @@ Status recipe_dispatched(LayerRun *r, ParamRole role, RecipeSide side, Tensor x,
 /* x in the type of run.compute: x itself, or, if it was dispatched in 8 bits, a copy in scratch. */
 Status recipe_undispatched(LayerRun *r, Operand x, Tensor *out);
 
-/* The columns of `from`, plain or dispatched, for the weight gradient of `role`. groups NULL: all
- * rows are one group. */
+/* The columns of `from`, plain or dispatched, for the weight gradient of `role`. */
 Status recipe_columns(LayerRun *r, ParamRole role, RecipeSide side, Operand from,
                       const RecipeGroups *groups, Operand *out);
 

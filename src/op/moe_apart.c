@@ -35,7 +35,7 @@ static Tensor space_tensor(Apart *a, Dtype type, int64_t rows, int64_t cols)
 static Quantize *narrow_add(Apart *a, Tensor x, const Rows *rows, const Tensor *offsets, bool pow2)
 {
     Quantize *q = &a->narrow[a->n++];
-    *q = (Quantize){ .x = x, .rows = *rows, .pow2 = pow2 };
+    *q = (Quantize){ .x = operand_plain(x), .rows = *rows, .pow2 = pow2 };
     q->rows.first = NULL;
     if (q->rows.device == NULL)
         q->rows.device = (const int32_t *)offsets->data + tensor_elems(offsets) - 1;

@@ -47,13 +47,13 @@ static int64_t groups_of(const Quantize *a)
 /* R: the rows of the operands, of all matrices. */
 static int64_t row_count(const Quantize *a)
 {
-    int64_t d = tensor_cols(&a->x);
-    return a->rows.bound > 0 ? a->rows.bound : d == 0 ? 0 : tensor_elems(&a->x) / d;
+    int64_t d = tensor_cols(&a->x.data);
+    return a->rows.bound > 0 ? a->rows.bound : d == 0 ? 0 : tensor_elems(&a->x.data) / d;
 }
 
 static Source source_of(const Quantize *a)
 {
-    Source s = { .a = a, .row_token = a->row_token.data, .D = tensor_cols(&a->x) };
+    Source s = { .a = a, .row_token = a->row_token.data, .D = tensor_cols(&a->x.data) };
     s.pool_first = moe_first(a->rows.first);
     s.to = moe_first(a->to);
     s.live = row_count(a);
@@ -66,13 +66,22 @@ static int64_t source_row(const Source *s, int64_t r)
     return s->row_token != NULL ? s->row_token[r] : s->pool_first + r;
 }
 
-/* n <= PIECE elements of x as f32, rounded. */
-static const float *source_load(const Source *s, int64_t first, int64_t n, float *buffer)
+/* n numbers of a row of x from column j on, at most PIECE. Those of 8-bit rows lie in one block of
+ * scales; others are rounded. */
+static const float *source_load(const Source *s, int64_t row, int64_t j, int64_t n, float *buffer)
 {
     uint16_t low[PIECE];
-    const float *x = row_load(&s->a->x, first, n, buffer);
-    if (s->a->round == DTYPE_F32 || s->a->x.dtype != DTYPE_F32) return x;
-    dtype_from_f32(low, s->a->round, x, n);
+    const Operand *x = &s->a->x;
+    const float *v = row_load(&x->data, row * s->D + j, n, buffer);
+    if (x->kind != OPERAND_PLAIN) {
+        const float *scale = x->scale.data;
+        float of_block = scale[row * tensor_cols(&x->scale) + j / OPERAND_BLOCK];
+#pragma omp simd
+        for (int64_t k = 0; k < n; k++) buffer[k] *= of_block;
+        return buffer;
+    }
+    if (s->a->round == DTYPE_F32 || x->data.dtype != DTYPE_F32) return v;
+    dtype_from_f32(low, s->a->round, v, n);
     dtype_to_f32(buffer, low, s->a->round, n);
     return buffer;
 }
@@ -93,6 +102,16 @@ static uint32_t max_bits(const float *x, int64_t n)
     return most;
 }
 
+float quantize_scale(float amax, float largest, bool pow2)
+{
+    float quotient = amax / largest;
+    if (amax == 0) return 1;
+    if (quotient < FLT_MIN) return FLT_MIN; /* a subnormal scale could round to 0 */
+    uint32_t bits = f32_bits(quotient), mantissa = bits & 0x007FFFFFu;
+    if (pow2 && mantissa != 0) bits = (bits & 0x7F800000u) + 0x00800000u;
+    return f32_from_bits(bits);
+}
+
 /* How the scales of an operand follow from its largest magnitudes. */
 typedef struct ScaleRule {
     float largest;
@@ -109,17 +128,8 @@ static float power_below(float v) { return f32_from_bits(f32_bits(v) & 0x7F80000
 
 static float scale_of(float amax, ScaleRule rule)
 {
-    float quotient = rule.mx ? power_below(amax) / power_below(rule.largest) : amax / rule.largest;
-    if (amax == 0) return 1;
-    if (quotient < FLT_MIN) return FLT_MIN; /* a subnormal scale could round to 0 */
-    uint32_t bits = f32_bits(quotient), mantissa = bits & 0x007FFFFFu;
-    if (rule.pow2 && mantissa != 0) bits = (bits & 0x7F800000u) + 0x00800000u;
-    return f32_from_bits(bits);
-}
-
-float quantize_scale(float amax, float largest, bool pow2)
-{
-    return scale_of(amax, (ScaleRule){ largest, pow2, false });
+    if (!rule.mx || amax < FLT_MIN) return quantize_scale(amax, rule.largest, rule.pow2);
+    return quantize_scale(power_below(amax), power_below(rule.largest), false);
 }
 
 /* The scales of one matrix of n rows; amax has one for each row and column of blocks. */
@@ -155,8 +165,8 @@ static Status refuse_infinity(const Exec *ex, const Source *s)
     const char *of = s->a->of;
     for (int64_t r = 0; r < s->live; r++) {
         for (int64_t j = 0; j < s->D; j++) {
-            float buffer;
-            if (!isinf(*source_load(s, source_row(s, r) * s->D + j, 1, &buffer))) continue;
+            float buffer = 0;
+            if (!isinf(*source_load(s, source_row(s, r), j, 1, &buffer))) continue;
             return FAIL(ERR_NUMERIC,
                         "step %lld, layer %d: quantize: x%s%s is infinite at row %lld, column "
                         "%lld: it has no scale",
@@ -186,7 +196,7 @@ static void row_amax(const Source *s, const OperandGrid *g, int64_t r, float *am
         int64_t end = least((c + 1) * g->width, g->d);
         for (int64_t j = c * g->width; j < end; j += PIECE) {
             int64_t n = least(PIECE, end - j);
-            uint32_t bits = max_bits(source_load(s, row * g->d + j, n, buffer), n);
+            uint32_t bits = max_bits(source_load(s, row, j, n, buffer), n);
             most = bits > most ? bits : most;
         }
         amax[c] = f32_from_bits(most);
@@ -209,7 +219,7 @@ static void quantize_row(const Source *s, const OperandGrid *g, float largest, i
     int64_t step = least(g->width, PIECE); /* pieces never straddle two blocks */
     for (int64_t j = 0; j < g->d; j += step) {
         int64_t n = least(step, g->d - j);
-        const float *x = source_load(s, row * g->d + j, n, buffer);
+        const float *x = source_load(s, row, j, n, buffer);
         divide(x, scales[j / g->width], largest, n, scaled);
         row_store(&q->data, (s->to + r) * g->d + j, n, scaled);
     }
@@ -252,7 +262,7 @@ static int64_t column_blocks(const Quantize *a)
 /* The most strips of a call. */
 static int64_t strips_most(const Quantize *a)
 {
-    return (a->x.rank == 3 ? a->x.dim[0] : 1) * column_blocks(a);
+    return (a->x.data.rank == 3 ? a->x.data.dim[0] : 1) * column_blocks(a);
 }
 
 /* Cuts rows [first, end) into strips whose columns begin at `column`. The last ones may have no rows:
@@ -271,9 +281,9 @@ static int64_t cut_rows(const Quantize *a, Strip *out, Strip at, int64_t end)
 static int64_t make_strips(const Source *s, Strip *out)
 {
     const int32_t *offsets = s->a->offsets.data;
-    int64_t n = 0, column = 0, matrices = s->a->x.rank == 3 ? s->a->x.dim[0] : 1;
+    int64_t n = 0, column = 0, matrices = s->a->x.data.rank == 3 ? s->a->x.data.dim[0] : 1;
     if (!has_groups(s->a)) {
-        int64_t each = matrices == 1 ? s->live : s->a->x.dim[1];
+        int64_t each = matrices == 1 ? s->live : s->a->x.data.dim[1];
         for (int64_t m = 0; m < matrices; m++)
             n += cut_rows(s->a, out + n, (Strip){ .matrix = m, .first = m * each }, (m + 1) * each);
         return n;
@@ -292,7 +302,7 @@ static void load_tile(const Source *s, const Strip *strip, int64_t j, int64_t n,
 {
     float buffer[TILE];
     for (int64_t i = 0; i < strip->n; i++) {
-        const float *x = source_load(s, source_row(s, strip->first + i) * s->D + j, n, buffer);
+        const float *x = source_load(s, source_row(s, strip->first + i), j, n, buffer);
         for (int64_t k = 0; k < n; k++) tile[k][i] = x[k];
     }
     for (int64_t k = 0; k < n; k++)
@@ -395,8 +405,8 @@ static size_t rows_space(const Quantize *a)
 
 static size_t amax_space(const Quantize *a)
 {
-    int64_t matrices = a->x.rank == 3 ? a->x.dim[0] : 1;
-    return arena_rounded((size_t)(matrices * tensor_cols(&a->x) * column_blocks(a)) *
+    int64_t matrices = a->x.data.rank == 3 ? a->x.data.dim[0] : 1;
+    return arena_rounded((size_t)(matrices * tensor_cols(&a->x.data) * column_blocks(a)) *
                          sizeof(float));
 }
 
@@ -452,7 +462,7 @@ static Status check_rows_in_use(const Quantize *a, int64_t N)
 {
     bool gathers = a->row_token.data != NULL, groups = has_groups(a);
     if (a->rows.bound == 0 && !gathers && !groups) return OK;
-    if (a->x.rank == 3)
+    if (a->x.data.rank == 3)
         return FAIL(ERR_SHAPE, "quantize: x has three dimensions: its rows are not routed");
     if (groups) TRY(op_expect("quantize", "offsets", &a->offsets, 1, -1, DTYPE_I32));
     if (gathers) TRY(op_expect("quantize", "row_token", &a->row_token, -1, -1, DTYPE_I32));
@@ -466,7 +476,7 @@ static Status check_rows_in_use(const Quantize *a, int64_t N)
 static Status check_columns(const Quantize *a)
 {
     const Operand *q = &a->transposed;
-    int64_t matrices = a->x.rank == 3 ? a->x.dim[0] : 1, D = tensor_cols(&a->x);
+    int64_t matrices = a->x.data.rank == 3 ? a->x.data.dim[0] : 1, D = tensor_cols(&a->x.data);
     int64_t R = row_count(a), E = groups_of(a);
     int64_t columns = has_groups(a) ? operand_group_columns(R, E) : R / matrices;
     if (!q->transposed) return FAIL(ERR_ARG, "quantize: transposed is not marked as transposed");
@@ -481,8 +491,10 @@ static Status check_columns(const Quantize *a)
 
 Status quantize_check(const Quantize *a)
 {
-    int64_t D = tensor_cols(&a->x), N = D == 0 ? 0 : tensor_elems(&a->x) / D;
-    TRY(op_expect_act("quantize", "x", &a->x, N, D));
+    int64_t D = tensor_cols(&a->x.data), N = D == 0 ? 0 : tensor_elems(&a->x.data) / D;
+    TRY(operand_expect("quantize", "x", &a->x, N, D, OPERANDS_PLAIN | 1 << OPERAND_1X128));
+    if (a->x.kind != OPERAND_PLAIN && (has_rows(a) || a->x.transposed))
+        return FAIL(ERR_ARG, "quantize: 8-bit x must be rows, and only its columns can be made");
     if (a->round != DTYPE_F32 && a->round != DTYPE_BF16)
         return FAIL(ERR_UNSUPPORTED, "quantize: x is rounded to bf16 or not at all, not to %s",
                     dtype_name(a->round));
@@ -512,8 +524,8 @@ Status dequantize_check(const Dequantize *a)
 OpCost quantize_cost(const Quantize *a)
 {
     double rows = a->rows.expected > 0 ? a->rows.expected : (double)row_count(a);
-    double row = (double)tensor_cols(&a->x), wide = (double)dtype_bytes(a->x.dtype);
-    OpCost cost = { .bytes = rows * row * wide };
+    double row = (double)tensor_cols(&a->x.data);
+    OpCost cost = { .bytes = operand_rows_bytes(&a->x, rows) };
     if (has_rows(a)) {
         cost.flops += rows * row;
         cost.bytes += operand_rows_bytes(&a->quant, rows);
@@ -536,9 +548,11 @@ OpCost dequantize_cost(const Dequantize *a)
 
 Quantize quant_out_call(const QuantOut *q, Tensor plain)
 {
-    return (Quantize){
-        .x = plain, .quant = q->rows, .transposed = q->columns, .pow2 = q->pow2, .of = q->of
-    };
+    return (Quantize){ .x = operand_plain(plain),
+                       .quant = q->rows,
+                       .transposed = q->columns,
+                       .pow2 = q->pow2,
+                       .of = q->of };
 }
 
 Status quant_out_check(const char *op, const char *port, const QuantOut *q, const Tensor *plain)
@@ -587,7 +601,7 @@ Status quant_out_cpu(Exec *ex, const QuantOut *q, const Tensor *plain, void *spa
 }
 
 /* Columns of `transposed` behind the last group are not written. */
-OP_PORTS(quantize, IN(Quantize, x), OUT_OPERAND_OPT(Quantize, quant),
+OP_PORTS(quantize, IN_OPERAND(Quantize, x), OUT_OPERAND_OPT(Quantize, quant),
          OUT_OPERAND_PART_OPT(Quantize, transposed), IN_OPT(Quantize, offsets),
          IN_OPT(Quantize, row_token), ROWS(Quantize, rows));
 

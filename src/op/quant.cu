@@ -9,7 +9,8 @@
  * atomic maxima of integers: magnitudes have the order of their bits, and a maximum is the same in
  * any order.
  */
-#include "op/quant_tile.cuh"
+#include "op/quant_codes.cuh"
+#include "op/quant_run.cuh"
 
 extern "C" {
 #include "op/quant.h"
@@ -17,18 +18,8 @@ extern "C" {
 
 /* ---- quantize ---- */
 
-static bool given(const Operand *q) { return q->data.data != NULL; }
-
-/* Do the scales of an operand cover more than a tile? */
-static bool covers_tiles(const Operand *q)
-{
-    return given(q) && (q->kind == OPERAND_TENSOR || q->kind == OPERAND_ROW);
-}
-
-static size_t amax_bytes(const Operand *q)
-{
-    return covers_tiles(q) ? arena_rounded((size_t)tensor_elems(&q->scale) * sizeof(uint32_t)) : 0;
-}
+using quant::amax_bytes;
+using quant::covers_tiles;
 
 extern "C" size_t quantize_gpu_workspace(const struct Exec *, const void *args)
 {
@@ -36,56 +27,30 @@ extern "C" size_t quantize_gpu_workspace(const struct Exec *, const void *args)
     return amax_bytes(&a->quant) + amax_bytes(&a->transposed);
 }
 
-static quant::Side side_of(const Operand *q, int64_t groups, void *amax)
-{
-    if (!given(q)) return quant::Side{};
-    OperandGrid g = groups > 0 ? operand_grid_groups(q, groups) : operand_grid_of(q);
-    bool tile = q->kind == OPERAND_TENSOR || q->kind == OPERAND_128X128;
-    return quant::Side{ (uint8_t *)q->data.data,
-                        (float *)q->scale.data,
-                        covers_tiles(q) ? (uint32_t *)amax : NULL,
-                        q->kind,
-                        g.rows,
-                        g.cols,
-                        !tile,
-                        tile };
-}
-
-static int64_t tiles_of(int64_t n) { return operand_whole_blocks(n) / OPERAND_BLOCK; }
-
 static int64_t matrices_of(const Tensor *t) { return t->rank == 3 ? t->dim[0] : 1; }
 
-/* The job of one or both operands of a call, in blocks of shape S. */
+/* The job of one or both operands of a call, in blocks of shape S. `space` begins with the amax of
+ * quant. */
 template <typename S>
-static quant::Job job_of(const Quantize *a, bool rows, bool columns, void *workspace)
+static quant::Job job_of(const Quantize *a, bool rows, bool columns, void *space)
 {
     const Operand none = {}, *q = rows ? &a->quant : &none, *t = columns ? &a->transposed : &none;
     bool groups = columns && a->offsets.data != NULL;
     quant::Job job = {};
-    job.matrices = matrices_of(columns ? &a->x : &q->data);
-    job.x = a->x.data;
+    job.matrices = matrices_of(columns ? &a->x.data : &q->data);
     job.row_token = (const int32_t *)a->row_token.data;
     job.device = a->rows.device;
     job.first = a->rows.first;
     job.to = rows ? a->to : NULL;
-    job.d = tensor_cols(&a->x);
+    job.d = tensor_cols(&a->x.data);
     job.n = a->rows.bound > 0 ? a->rows.bound
             : job.d == 0      ? 0
-                              : tensor_elems(&a->x) / job.d / job.matrices;
+                              : tensor_elems(&a->x.data) / job.d / job.matrices;
     job.offsets = groups ? (const int32_t *)a->offsets.data : NULL;
     job.groups = groups ? tensor_elems(&a->offsets) - 1 : 0;
-    job.width = columns ? tensor_cols(&t->data) : 0;
-    /* Rows after the last group may fill one more strip than columns do. */
-    job.strips = groups ? tiles_of(job.width) + rows : (job.n + S::HIGH - 1) / S::HIGH;
-    job.across = (uint32_t)((job.d + S::COLS - 1) / S::COLS);
-    job.down = (uint32_t)((job.strips + S::STRIPS - 1) / S::STRIPS);
-    job.rows = side_of(q, 0, workspace);
-    job.columns = side_of(t, job.groups, (char *)workspace + amax_bytes(&a->quant));
     job.pow2 = a->pow2;
-    return job;
+    return quant::job_for<S>(job, q, t, rows ? space : (char *)space + amax_bytes(&a->quant));
 }
-
-static int64_t blocks_of(const quant::Job &job) { return job.matrices * job.down * job.across; }
 
 /* One thread for each scale. */
 static __global__ void scale_kernel(const uint32_t *amax, int64_t n, float largest, bool pow2,
@@ -106,32 +71,32 @@ static Status scales_run(struct Exec *ex, const Operand *q, const void *amax, bo
 }
 
 /* The pass before, for scales that cover several blocks. */
-template <typename T, typename S, bool PACKED, bool ROWS, bool COLUMNS>
-static Status amax_run(struct Exec *ex, const Quantize *a, const quant::Job &job)
+template <typename S, bool ROWS, bool COLUMNS, typename X>
+static Status amax_run(struct Exec *ex, const Quantize *a, const quant::Job &job, const X &x)
 {
     const Operand none = {};
     const Operand *q = ROWS ? &a->quant : &none, *t = COLUMNS ? &a->transposed : &none;
     if (!covers_tiles(q) && !covers_tiles(t)) return OK;
     if (covers_tiles(q)) TRY(gpu_fill(job.rows.amax, 0, amax_bytes(q), exec_stream(ex)));
     if (covers_tiles(t)) TRY(gpu_fill(job.columns.amax, 0, amax_bytes(t), exec_stream(ex)));
-    quant::amax_kernel<T, S, PACKED, ROWS, COLUMNS>
-        <<<(unsigned)blocks_of(job), S::THREADS, 0, exec_stream(ex)>>>(job);
+    quant::amax_kernel<X, S, ROWS, COLUMNS>
+        <<<(unsigned)quant::blocks_of(job), S::THREADS, 0, exec_stream(ex)>>>(job, x);
     TRY(kernel_status("quantize"));
     TRY(scales_run(ex, q, job.rows.amax, a->pow2));
     return scales_run(ex, t, job.columns.amax, a->pow2);
 }
 
-template <typename T, typename F, typename S, bool PACKED, bool ROWS, bool COLUMNS>
-static Status blocks_run(struct Exec *ex, const Quantize *a, void *space)
+template <typename F, typename S, bool ROWS, bool COLUMNS, typename X>
+static Status blocks_run(struct Exec *ex, const Quantize *a, void *space, const X &x)
 {
     quant::Job job = job_of<S>(a, ROWS, COLUMNS, space);
-    if (blocks_of(job) == 0) return OK;
-    TRY((amax_run<T, S, PACKED, ROWS, COLUMNS>(ex, a, job)));
+    if (quant::blocks_of(job) == 0) return OK;
+    TRY((amax_run<S, ROWS, COLUMNS>(ex, a, job, x)));
     /* What that pass measured is known now. */
     if (job.rows.amax != NULL) job.rows.lines = job.rows.whole = false;
     if (job.columns.amax != NULL) job.columns.lines = job.columns.whole = false;
-    quant::quantize_kernel<T, F, S, PACKED, ROWS, COLUMNS>
-        <<<(unsigned)blocks_of(job), S::THREADS, 0, exec_stream(ex)>>>(job);
+    quant::quantize_kernel<X, F, S, ROWS, COLUMNS>
+        <<<(unsigned)quant::blocks_of(job), S::THREADS, 0, exec_stream(ex)>>>(job, x);
     return kernel_status("quantize");
 }
 
@@ -140,43 +105,78 @@ static Status format_run(struct Exec *ex, const Quantize *a, void *space)
 {
     typedef typename std::conditional<ROWS, quant::Flat, quant::Tall>::type Line;
     typedef typename std::conditional<ROWS && COLUMNS, quant::Large, Line>::type Long;
+    const void *x = a->x.data.data;
     const void *rows = ROWS ? a->quant.data.data : NULL;
     const void *columns = COLUMNS ? a->transposed.data.data : NULL;
-    int64_t d = tensor_cols(&a->x), width = COLUMNS ? tensor_cols(&a->transposed.data) : 0;
+    int64_t d = tensor_cols(&a->x.data), width = COLUMNS ? tensor_cols(&a->transposed.data) : 0;
     /* Rows behind the last group do not count for the one scale of all columns. */
     bool apart = ROWS && a->offsets.data != NULL && a->transposed.kind == OPERAND_TENSOR;
     bool square = apart || (ROWS && a->quant.kind == OPERAND_128X128) ||
                   (COLUMNS && a->transposed.kind == OPERAND_128X128);
-    bool packed = packs_fit<Bf16>({ a->x.data, rows, columns }, { d }) && width % 16 == 0;
-    bool wide = a->x.dtype == DTYPE_F32, rounded = wide && a->round == DTYPE_BF16;
+    bool packed = packs_fit<Bf16>({ x, rows, columns }, { d }) && width % 16 == 0;
+    bool wide = a->x.data.dtype == DTYPE_F32, rounded = wide && a->round == DTYPE_BF16;
     if (wide && !rounded)
-        return blocks_run<float, F, quant::Square, false, ROWS, COLUMNS>(ex, a, space);
+        return blocks_run<F, quant::Square, ROWS, COLUMNS>(
+            ex, a, space, quant::Values<float, false>{ (const float *)x });
     if (!packed && d >= OPERAND_BLOCK) exec_note_once(ex, "quantize", UNPACKED);
+    if (rounded && packed)
+        return blocks_run<F, quant::Square, ROWS, COLUMNS>(
+            ex, a, space, quant::Values<Rounded, true>{ (const Rounded *)x });
     if (rounded)
-        return packed ? blocks_run<Rounded, F, quant::Square, true, ROWS, COLUMNS>(ex, a, space)
-                      : blocks_run<Rounded, F, quant::Square, false, ROWS, COLUMNS>(ex, a, space);
-    if (!packed) return blocks_run<Bf16, F, quant::Square, false, ROWS, COLUMNS>(ex, a, space);
-    if (square) return blocks_run<Bf16, F, quant::Square, true, ROWS, COLUMNS>(ex, a, space);
-    return blocks_run<Bf16, F, Long, true, ROWS, COLUMNS>(ex, a, space);
+        return blocks_run<F, quant::Square, ROWS, COLUMNS>(
+            ex, a, space, quant::Values<Rounded, false>{ (const Rounded *)x });
+    if (!packed)
+        return blocks_run<F, quant::Square, ROWS, COLUMNS>(
+            ex, a, space, quant::Values<Bf16, false>{ (const Bf16 *)x });
+    const quant::Values<Bf16, true> packs = { (const Bf16 *)x };
+    if (square) return blocks_run<F, quant::Square, ROWS, COLUMNS>(ex, a, space, packs);
+    return blocks_run<F, Long, ROWS, COLUMNS>(ex, a, space, packs);
+}
+
+/* Columns of 8-bit rows in format C. */
+template <typename F, typename C>
+static Status codes_run(struct Exec *ex, const Quantize *a, void *space)
+{
+    const uint8_t *x = (const uint8_t *)a->x.data.data;
+    const float *scale = (const float *)a->x.scale.data;
+    int64_t d = tensor_cols(&a->x.data), cols = tensor_cols(&a->x.scale);
+    bool packed = packs_fit<Bf16>({ x, a->transposed.data.data }, { d }) &&
+                  tensor_cols(&a->transposed.data) % 16 == 0;
+    if (!packed && d >= OPERAND_BLOCK) exec_note_once(ex, "quantize", UNPACKED);
+    if (!packed || a->transposed.kind == OPERAND_128X128)
+        return blocks_run<F, quant::Square, false, true>(ex, a, space,
+                                                         quant::Codes<C, false>{ x, scale, cols });
+    return blocks_run<F, quant::Tall, false, true>(ex, a, space,
+                                                   quant::Codes<C, true>{ x, scale, cols });
+}
+
+template <typename F, bool ROWS, bool COLUMNS>
+static Status source_run(struct Exec *ex, const Quantize *a, void *space)
+{
+    if constexpr (!ROWS) {
+        if (a->x.data.dtype == DTYPE_E4M3) return codes_run<F, E4M3>(ex, a, space);
+        if (a->x.data.dtype == DTYPE_E5M2) return codes_run<F, E5M2>(ex, a, space);
+    }
+    return format_run<F, ROWS, COLUMNS>(ex, a, space);
 }
 
 template <bool ROWS, bool COLUMNS>
 static Status sides_run(struct Exec *ex, const Quantize *a, void *space)
 {
     const Operand *q = ROWS ? &a->quant : &a->transposed;
-    return q->data.dtype == DTYPE_E4M3 ? format_run<E4M3, ROWS, COLUMNS>(ex, a, space)
-                                       : format_run<E5M2, ROWS, COLUMNS>(ex, a, space);
+    return q->data.dtype == DTYPE_E4M3 ? source_run<E4M3, ROWS, COLUMNS>(ex, a, space)
+                                       : source_run<E5M2, ROWS, COLUMNS>(ex, a, space);
 }
 
 /* Both operands come from one read unless their types or matrices differ, or blocks of 128 rows do
  * not begin where groups do. */
 static Status quantize_run(struct Exec *ex, const Quantize *a, void *space)
 {
-    bool rows = given(&a->quant), columns = given(&a->transposed);
+    bool rows = quant::given(&a->quant), columns = quant::given(&a->transposed);
     if (a->quant.kind == OPERAND_1X32 || a->transposed.kind == OPERAND_1X32)
         return FAIL(ERR_UNSUPPORTED, "quantize: no kernel makes scales of 1 x 32");
     bool together = rows && columns && a->quant.data.dtype == a->transposed.data.dtype &&
-                    matrices_of(&a->quant.data) == matrices_of(&a->x) &&
+                    matrices_of(&a->quant.data) == matrices_of(&a->x.data) &&
                     (a->offsets.data == NULL || a->quant.kind != OPERAND_128X128);
     if (together) return sides_run<true, true>(ex, a, space);
     if (rows) TRY((sides_run<true, false>(ex, a, space)));

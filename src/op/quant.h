@@ -17,6 +17,10 @@
  * its columns as rows, with scales along x's rows: the weight gradient sums over rows. Both are
  * quantised from x itself, so nothing is rounded twice.
  *
+ * x may itself be 8-bit rows with scales of 1 x 128: rows that travelled in 8 bits. Then `transposed`
+ * alone can be made of it. Where all scales are powers of two, only exponents change: a number is
+ * rounded again only if it leaves the normal numbers of the format. Other scales round twice.
+ *
  * Groups (op/moe.h): with `offsets`, `transposed` has the routed rows of each expert side by side.
  * The columns of group e begin at a multiple of 128, operand_group_start. So no block of scales
  * reaches into the next group, and rows of data lie at multiples of 16 bytes. Columns between two
@@ -29,7 +33,7 @@
 #include "op/operand.h"
 
 typedef struct Quantize {
-    Tensor x;           /* in  (N, D) act, or (M, N, D): M matrices; a pool with rows.first */
+    Operand x;          /* in  (N, D) act, or (M, N, D): M matrices; a pool with rows.first */
     Dtype round;        /* f32 or bf16: x in f32 is rounded to it first, as a cast would */
     Operand quant;      /* out (R, D), or (M, N, D), optional; any kind but OPERAND_PLAIN */
     Operand transposed; /* out (D, R), or (M, D, N); of groups (D, operand_group_columns) */

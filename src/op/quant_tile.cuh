@@ -12,6 +12,7 @@
  *     Large    256 x 128   both operands
  *     Flat      32 x 512   rows: long reads and writes, and four scales of a row lie together
  *     Tall     256 x 64    columns: long writes, and two scales of a column lie together
+ *     Folded   128 x 256   128 columns of each half of a row: halves that are made together
  *
  * Bound by memory. Measured with x of 32,768 x 7168 (128 x 128: 64 x 2816 x 2048), TB/s of all bytes:
  *
@@ -72,14 +73,16 @@ namespace quant
 
 enum {
     TILE = OPERAND_BLOCK,
-    PACK_COLS = 8,  /* of a thread: 16 bytes of bf16 */
-    ROWS_EACH = 16, /* of a thread: 16 bytes of a column in 8 bits */
-    RESIDENT = 512, /* threads of a multiprocessor, each with 128 registers */
+    PACK_COLS = 8,    /* of a thread: 16 bytes of bf16 */
+    ROWS_EACH = 16,   /* of a thread: 16 bytes of a column in 8 bits */
+    WIDE_PATCH = 512, /* threads of a multiprocessor, if each has 128 registers */
     THREADS_MAX = 256
 };
 
 /* How a block's threads lie over x. ACROSS lanes of a warp lie along a row. */
-template <int ROWS_A, int COLS_A, int ACROSS_A> struct Shape {
+template <int ROWS_A, int COLS_A, int ACROSS_A, bool FOLDED_A = false> struct Shape {
+    static constexpr bool FOLDED =
+        FOLDED_A; /* the second half of its columns is job.fold further */
     static constexpr int ROWS = ROWS_A, COLS = COLS_A, ACROSS = ACROSS_A, PACKS = COLS / PACK_COLS;
     static constexpr int THREADS = ROWS / ROWS_EACH * PACKS;
     static constexpr int STRIPS = ROWS > TILE ? ROWS / TILE : 1; /* scales of a column */
@@ -93,6 +96,7 @@ typedef Shape<TILE, TILE, 8> Square;
 typedef Shape<2 * TILE, TILE, 8> Large;
 typedef Shape<WARP, 4 * TILE, 16> Flat;
 typedef Shape<2 * TILE, TILE / 2, 8> Tall;
+typedef Shape<TILE, 2 * TILE, 8, true> Folded;
 
 enum { STRIPS_MAX = 2 };
 
@@ -109,14 +113,15 @@ typedef struct Side {
     bool lines, whole;  /* a pass needs the largest of each row (or column), and of the tile */
 } Side;
 
-/* A call as blocks see it. rows: data lies as x does; columns: data is transposed. */
+/* A call as blocks see it. rows: data lies as x does; columns: data is transposed. The numbers
+ * themselves come from a source, such as Values below. */
 typedef struct Job {
-    const void *x;
     Side rows, columns;
     const int32_t *row_token, *offsets, *device, *first, *to; /* as in Quantize; NULL: none */
     int64_t n, d, groups;                                     /* n: rows of a matrix, R */
     int64_t width;                                            /* columns of the transposed data */
     int64_t matrices, strips;                                 /* strips of a matrix */
+    int64_t fold;                                             /* columns of half a row */
     uint32_t across, down; /* blocks along a row of x, and along a column of a matrix */
     bool pow2;
 } Job;
@@ -142,6 +147,13 @@ typedef struct Shared {
 static __device__ __forceinline__ int64_t live_rows(const Job &job)
 {
     return job.device == NULL ? job.n : min(job.n, (int64_t)*job.device);
+}
+
+/* Column c of the block that begins at column `col`. */
+template <typename S>
+static __device__ __forceinline__ int64_t column_of(const Job &job, int64_t col, int c)
+{
+    return col + c + (S::FOLDED && c >= S::COLS / 2 ? job.fold - S::COLS / 2 : 0);
 }
 
 static __device__ __forceinline__ int clamp_rows(int64_t n, int most)
@@ -244,7 +256,7 @@ static __device__ __forceinline__ bool row_scale_make(const Job &job, int64_t co
 {
     int k = (int)threadIdx.x, i = k / S::BLOCKS % S::HIGH;
     const Strip &s = sh.strip[k / S::BLOCKS / S::HIGH];
-    int64_t block = col / TILE + k % S::BLOCKS;
+    int64_t block = column_of<S>(job, col, k % S::BLOCKS * TILE) / TILE;
     if (i >= (job.to == NULL ? s.n : s.live) || block * TILE >= job.d) return false;
     uint32_t most = job.rows.kind == OPERAND_128X128 ? sh.most : sh.row_most[k];
     sh.row_scale[k] =
@@ -259,7 +271,7 @@ static __device__ __forceinline__ bool column_scale_make(const Job &job, int64_t
 {
     int k = (int)threadIdx.x;
     const Strip &s = sh.strip[k % S::STRIPS];
-    int64_t column = col + k / S::STRIPS;
+    int64_t column = column_of<S>(job, col, k / S::STRIPS);
     if (column >= job.d || s.column >= job.width) return false;
     if (!s.columns && job.columns.amax != NULL) return false;
     bool block = job.columns.kind == OPERAND_128X128;
@@ -278,13 +290,6 @@ static __device__ __forceinline__ int64_t source_row(const Job &job, const Strip
     return s.matrix * job.n + (job.first == NULL ? 0 : *job.first) + s.first + r;
 }
 
-template <typename T>
-static __device__ __forceinline__ float number_at(const Job &job, const Strip &s, int r,
-                                                  int64_t col)
-{
-    return to_f32(((const T *)job.x)[source_row(job, s, r) * job.d + col]);
-}
-
 static __device__ __forceinline__ void most_clear(Shared &sh)
 {
     sh.row_most[threadIdx.x] = sh.column_most[threadIdx.x] = 0;
@@ -292,8 +297,8 @@ static __device__ __forceinline__ void most_clear(Shared &sh)
 }
 
 /* The largest magnitudes. A NaN does not enter. */
-template <typename T, typename S, bool ROWS, bool COLUMNS>
-static __device__ void plain_most(const Job &job, int64_t col, Shared &sh)
+template <typename X, typename S, bool ROWS, bool COLUMNS>
+static __device__ void plain_most(const Job &job, const X &x, int64_t col, Shared &sh)
 {
     most_clear(sh);
     __syncthreads();
@@ -303,7 +308,8 @@ static __device__ void plain_most(const Job &job, int64_t col, Shared &sh)
         for (int i = 0; i < S::ROWS; i++) {
             const Strip &s = sh.strip[i / S::HIGH];
             if (i % S::HIGH >= s.live) continue;
-            float v = col + c < job.d ? number_at<T>(job, s, i % S::HIGH, col + c) : 0.0f;
+            int64_t column = column_of<S>(job, col, c);
+            float v = column < job.d ? x.number(job, s, i % S::HIGH, column) : 0.0f;
             uint32_t bits = __float_as_uint(v) & 0x7FFFFFFFu;
             bits = bits > INFINITE ? 0 : bits;
             if (COLUMNS) atomicMax(&sh.column_most[c * S::STRIPS + i / S::HIGH], bits);
@@ -325,18 +331,18 @@ template <typename F> static __device__ __forceinline__ uint8_t plain_code(float
 }
 
 /* Columns of rows that are not in use are 0, up to the end of a strip. */
-template <typename T, typename F, typename S, bool ROWS, bool COLUMNS>
-static __device__ void plain_write(const Job &job, int64_t col, const Shared &sh)
+template <typename X, typename F, typename S, bool ROWS, bool COLUMNS>
+static __device__ void plain_write(const Job &job, const X &x, int64_t col, const Shared &sh)
 {
 #pragma unroll 1
     for (int k = (int)threadIdx.x; k < S::ROWS * S::COLS; k += S::THREADS) {
         int i = k / S::COLS, c = k % S::COLS;
         const Strip &s = sh.strip[i / S::HIGH];
         int row = i % S::HIGH;
-        int64_t column = col + c;
+        int64_t column = column_of<S>(job, col, c);
         if (column >= job.d) continue;
         bool live = row < s.live;
-        float v = live ? number_at<T>(job, s, row, column) : 0.0f;
+        float v = live ? x.number(job, s, row, column) : 0.0f;
         if (ROWS && live)
             job.rows
                 .data[(s.matrix * job.n + s.first + row + (job.to == NULL ? 0 : *job.to)) * job.d +
@@ -431,12 +437,12 @@ patch_gather(const Job &job, const Strip &s, const Place<S> &at, const T *x, int
 }
 
 template <typename T, typename S>
-static __device__ __forceinline__ void patch_load(const Job &job, const Strip &s,
+static __device__ __forceinline__ void patch_load(const Job &job, const T *x, const Strip &s,
                                                   const Place<S> &at, int64_t col, Patch &p)
 {
     int first = at.row % S::HIGH, live = s.live - first;
     bool inside = col + at.pack * PACK_COLS < job.d;
-    const T *x = (const T *)job.x + (inside ? col + at.pack * PACK_COLS : 0);
+    x += inside ? col + at.pack * PACK_COLS : 0;
 #pragma unroll
     for (int i = 0; i < ROWS_EACH; i++) p.word[i] = make_uint4(0, 0, 0, 0);
     if (job.row_token != NULL) {
@@ -451,6 +457,28 @@ static __device__ __forceinline__ void patch_load(const Job &job, const Strip &s
     for (int i = 0; i < ROWS_EACH; i++)
         if (!inside) p.word[i] = make_uint4(0, 0, 0, 0);
 }
+
+/* A source of numbers: a tensor. number() is that of a strip's row r; with PACKED a thread can load
+ * its patch. */
+template <typename T, bool PACKED_A> struct Values {
+    typedef quant::Patch Patch;
+    static constexpr bool PACKED = PACKED_A;
+    static constexpr int RESIDENT = WIDE_PATCH;
+    const T *x;
+
+    __device__ __forceinline__ float number(const Job &job, const Strip &s, int r,
+                                            int64_t col) const
+    {
+        return to_f32(x[source_row(job, s, r) * job.d + col]);
+    }
+
+    template <typename S>
+    __device__ __forceinline__ void load(const Job &job, const Strip &s, const Place<S> &at,
+                                         int64_t col, Patch &p) const
+    {
+        patch_load(job, x, s, at, col, p);
+    }
+};
 
 /* Lanes whose numbers differ in bits [FROM, TO) have the same rows, or the same columns. */
 template <int FROM, int TO> static __device__ __forceinline__ uint32_t lanes_most(uint32_t v)
@@ -540,21 +568,21 @@ template <typename F> static __device__ __forceinline__ uint32_t pair_to_code(fl
         return pair_to_e5m2(low, high);
 }
 
-/* v / scale.x, rounded once: the file's comment explains it. */
-static __device__ __forceinline__ float quotient(float v, float2 scale)
+/* v / scale.x, rounded once: the file's comment explains it. POW2: the product is exact. */
+template <bool POW2> static __device__ __forceinline__ float quotient(float v, float2 scale)
 {
     float q = v * scale.y;
-    return fmaf(-fmaf(q, scale.x, -v), scale.y, q);
+    return POW2 ? q : fmaf(-fmaf(q, scale.x, -v), scale.y, q);
 }
 
-template <typename F, typename S>
+template <typename F, typename S, bool POW2>
 static __device__ __forceinline__ void rows_write(const Job &job, int64_t col, const Patch &p,
                                                   const Shared &sh)
 {
     Place<S> at;
     const Strip &s = sh.strip[at.strip];
     const float2 *scales = sh.row_scale + at.row * S::BLOCKS + at.pack * PACK_COLS / TILE;
-    int64_t column = col + at.pack * PACK_COLS;
+    int64_t column = column_of<S>(job, col, at.pack * PACK_COLS);
     int64_t row = s.matrix * job.n + s.first + at.row % S::HIGH + (job.to == NULL ? 0 : *job.to);
     uint8_t *to = job.rows.data + row * job.d + column;
     int live = column < job.d ? s.live - at.row % S::HIGH : 0;
@@ -564,8 +592,8 @@ static __device__ __forceinline__ void rows_write(const Job &job, int64_t col, c
         uint32_t word[2] = {};
 #pragma unroll
         for (int k = 0; k < PACK_COLS; k += 2) {
-            float low = quotient(patch_at(p, i, k), scale);
-            float high = quotient(patch_at(p, i, k + 1), scale);
+            float low = quotient<POW2>(patch_at(p, i, k), scale);
+            float high = quotient<POW2>(patch_at(p, i, k + 1), scale);
             word[k / 4] |= pair_to_code<F>(low, high) << (k % 4 * 8);
         }
         if (i < live) write_whole((uint2 *)(to + i * job.d), make_uint2(word[0], word[1]));
@@ -573,14 +601,15 @@ static __device__ __forceinline__ void rows_write(const Job &job, int64_t col, c
 }
 
 /* Rows that are not in use are 0 in the patch, and so in the columns. */
-template <typename F, typename S>
+template <typename F, typename S, bool POW2>
 static __device__ __forceinline__ void columns_write(const Job &job, int64_t col, const Patch &p,
                                                      const Shared &sh)
 {
     Place<S> at;
     const Strip &s = sh.strip[at.strip];
     const float2 *scales = sh.column_scale + at.pack * PACK_COLS * S::STRIPS + at.strip;
-    int64_t column = col + at.pack * PACK_COLS, to_column = s.column + at.row % S::HIGH;
+    int64_t column = column_of<S>(job, col, at.pack * PACK_COLS),
+            to_column = s.column + at.row % S::HIGH;
     if (!s.columns || s.live == 0 || column >= job.d || to_column >= job.width) return;
     uint8_t *to = job.columns.data + (s.matrix * job.d + column) * job.width + to_column;
 #pragma unroll
@@ -589,8 +618,8 @@ static __device__ __forceinline__ void columns_write(const Job &job, int64_t col
         uint32_t word[4] = {};
 #pragma unroll
         for (int i = 0; i < ROWS_EACH; i += 2) {
-            float low = quotient(patch_at(p, i, k), scale);
-            float high = quotient(patch_at(p, i + 1, k), scale);
+            float low = quotient<POW2>(patch_at(p, i, k), scale);
+            float high = quotient<POW2>(patch_at(p, i + 1, k), scale);
             word[i / 4] |= pair_to_code<F>(low, high) << (i % 4 * 8);
         }
         write_whole((uint4 *)(to + k * job.width), make_uint4(word[0], word[1], word[2], word[3]));
@@ -613,7 +642,7 @@ template <typename S> static __device__ __forceinline__ Begin block_open(const J
     uint32_t unit = blockIdx.x / job.across, matrix = job.matrices == 1 ? 0 : unit / job.down;
     int64_t number = (int64_t)(unit - matrix * job.down) * S::STRIPS + at.strip;
     Begin b = {};
-    b.col = (int64_t)(blockIdx.x - unit * job.across) * S::COLS;
+    b.col = (int64_t)(blockIdx.x - unit * job.across) * (S::FOLDED ? S::COLS / 2 : S::COLS);
     b.strip.column = job.width;
     if (number < job.strips) {
         b.strip = job.offsets != NULL ? group_strip(job, number)
@@ -624,51 +653,65 @@ template <typename S> static __device__ __forceinline__ Begin block_open(const J
     return b;
 }
 
-/* The block's largest magnitudes. Returns: must it be written number by number? PACKED false: it
- * must always. */
-template <typename T, typename S, bool PACKED, bool ROWS, bool COLUMNS>
-static __device__ __forceinline__ bool block_most(const Job &job, const Begin &b, Shared &sh,
-                                                  Patch &p)
+/* The block's largest magnitudes. Returns: must it be written number by number? Without
+ * X::PACKED it must always. */
+template <typename X, typename S, bool ROWS, bool COLUMNS>
+static __device__ __forceinline__ bool block_most(const Job &job, const X &x, const Begin &b,
+                                                  Shared &sh, typename X::Patch &p)
 {
     static_assert(!ROWS || S::ROWS * S::BLOCKS == S::THREADS, "a thread has a scale of rows");
     static_assert(!COLUMNS || S::COLS * S::STRIPS == S::THREADS, "a thread has a scale of columns");
     bool strange = true;
-    if constexpr (PACKED) patch_load<T>(job, b.strip, Place<S>(), b.col, p);
+    if constexpr (X::PACKED) x.load(job, b.strip, Place<S>(), b.col, p);
     __syncthreads();
-    if constexpr (PACKED) strange = __syncthreads_or(patch_most<S, ROWS, COLUMNS>(job, p, sh));
-    if (strange) plain_most<T, S, ROWS, COLUMNS>(job, b.col, sh);
+    if constexpr (X::PACKED) strange = __syncthreads_or(patch_most<S, ROWS, COLUMNS>(job, p, sh));
+    if (strange) plain_most<X, S, ROWS, COLUMNS>(job, x, b.col, sh);
     return strange;
 }
 
-template <typename T, typename F, typename S, bool PACKED, bool ROWS, bool COLUMNS>
+template <typename F, typename S, bool POW2, bool ROWS, bool COLUMNS, typename P>
+static __device__ __forceinline__ void packs_write(const Job &job, int64_t col, P &p,
+                                                   const Shared &sh)
+{
+    if constexpr (ROWS) {
+        rows_write<F, S, POW2>(job, col, p, sh);
+        if (COLUMNS) patch_forget(p);
+    }
+    if (COLUMNS) columns_write<F, S, POW2>(job, col, p, sh);
+}
+
+template <typename X, typename F, typename S, bool ROWS, bool COLUMNS>
 static __global__ __launch_bounds__(S::THREADS,
-                                    RESIDENT / S::THREADS) void quantize_kernel(const Job job)
+                                    X::RESIDENT / S::THREADS) void quantize_kernel(const Job job,
+                                                                                   const X x)
 {
     __shared__ Shared sh;
-    Patch p;
+    typename X::Patch p;
     Begin b = block_open<S>(job, sh);
-    bool strange = block_most<T, S, PACKED, ROWS, COLUMNS>(job, b, sh, p);
+    bool strange = block_most<X, S, ROWS, COLUMNS>(job, x, b, sh, p);
     if (ROWS) strange |= row_scale_make<F, S>(job, b.col, sh);
     if (COLUMNS) strange |= column_scale_make<F, S>(job, b.col, sh);
     strange = __syncthreads_or(strange);
-    if (strange) plain_write<T, F, S, ROWS, COLUMNS>(job, b.col, sh);
-    if constexpr (PACKED) {
-        if (ROWS && !strange) rows_write<F, S>(job, b.col, p, sh);
-        if (ROWS && COLUMNS) patch_forget(p);
-        if (COLUMNS && !strange) columns_write<F, S>(job, b.col, p, sh);
+    if (strange) plain_write<X, F, S, ROWS, COLUMNS>(job, x, b.col, sh);
+    if constexpr (X::PACKED) {
+        if (strange) return;
+        if (job.pow2)
+            packs_write<F, S, true, ROWS, COLUMNS>(job, b.col, p, sh);
+        else
+            packs_write<F, S, false, ROWS, COLUMNS>(job, b.col, p, sh);
     }
 }
 
 /* Raises the largest magnitudes of scales that cover several blocks. */
-template <typename T, typename S, bool PACKED, bool ROWS, bool COLUMNS>
-static __global__ __launch_bounds__(S::THREADS) void amax_kernel(const Job job)
+template <typename X, typename S, bool ROWS, bool COLUMNS>
+static __global__ __launch_bounds__(S::THREADS) void amax_kernel(const Job job, const X x)
 {
     __shared__ Shared sh;
-    Patch p;
+    typename X::Patch p;
     int k = (int)threadIdx.x, i = k / S::BLOCKS % S::HIGH;
     const Side &r = job.rows, &c = job.columns;
     Begin b = block_open<S>(job, sh);
-    block_most<T, S, PACKED, ROWS, COLUMNS>(job, b, sh, p);
+    block_most<X, S, ROWS, COLUMNS>(job, x, b, sh, p);
     __syncthreads();
     const Strip &row = sh.strip[k / S::BLOCKS / S::HIGH % S::STRIPS];
     const Strip &column = sh.strip[k % S::STRIPS];

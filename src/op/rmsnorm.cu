@@ -22,6 +22,7 @@
  * twice. In backward so is a row that is not aligned, and dw is then kept in the workspace. Both
  * are correct, and slower.
  */
+#include "op/quant_made.cuh"
 #include "op/rows_add.cuh"
 
 #include "op/rmsnorm.h"
@@ -85,11 +86,16 @@ static __device__ __forceinline__ void span_fetch(Packed<T, WIDE> (&v)[V], const
 template <typename T> struct Forward {
     const T *x; /* first column of the window */
     const float *w;
-    T *y;
+    T *y; /* NULL: only rstd is wanted */
     float *rstd;
     Window window;
     float eps;
 };
+
+static __device__ __forceinline__ float normed(float x, float rstd, float w)
+{
+    return x * (rstd * w);
+}
 
 template <typename T, bool WIDE, int V>
 static __global__ __launch_bounds__(ROWS_THREADS, 4) void rmsnorm_fwd_kernel(Forward<T> a)
@@ -113,6 +119,7 @@ static __global__ __launch_bounds__(ROWS_THREADS, 4) void rmsnorm_fwd_kernel(For
     }
     float rstd = 1 / sqrtf(row_sum(sum, room) / (float)d + a.eps);
     if (end > 0 && threadIdx.x == 0) a.rstd[row] = rstd;
+    if (a.y == NULL) return;
     for (int64_t first = 0; first < end; first += span) {
         /* A row that its threads hold as a whole is still in their registers. */
         if (span < d) span_fetch(held, x, first, end);
@@ -124,7 +131,7 @@ static __global__ __launch_bounds__(ROWS_THREADS, 4) void rmsnorm_fwd_kernel(For
             widen(held[k], v);
             load_weight<WIDE>(a.w, col, w);
 #pragma unroll
-            for (int p = 0; p < P; p++) v[p] *= rstd * w[p];
+            for (int p = 0; p < P; p++) v[p] = normed(v[p], rstd, w[p]);
             store<WIDE>(a.y + row * d + col, v);
         }
     }
@@ -151,10 +158,69 @@ static void forward_launch(LaunchStream stream, const Forward<T> &f)
         rmsnorm_fwd_kernel<T, WIDE, MANY><<<grid, block, 0, stream>>>(f);
 }
 
+/* A maker of y (quant_made.cuh), for which rstd is known. */
+struct MakeNormed {
+    static constexpr int EACH = 4;
+    const Bf16 *x; /* first column of the window */
+    const float *w, *rstd;
+    Window window;
+
+    template <bool WIDE> struct Rest {
+    };
+
+    template <int P> struct Place {
+        const Bf16 *x;
+        const float *rstd;
+        float w[P];
+    };
+
+    template <bool WIDE>
+    __device__ __forceinline__ Place<Packed<Bf16, WIDE>::P> place(int64_t col) const
+    {
+        Place<Packed<Bf16, WIDE>::P> at;
+        int64_t head = window.heads == 1 ? 0 : col / window.d;
+        at.x = x + col;
+        at.rstd = rstd + head;
+        load_weight<WIDE>(w, col - head * window.d, at.w);
+        return at;
+    }
+
+    template <int P>
+    __device__ __forceinline__ const Bf16 *first(const Place<P> &at, int64_t row) const
+    {
+        return at.x + row * window.width;
+    }
+    template <int P> __device__ __forceinline__ float note(const Place<P> &at, int64_t row) const
+    {
+        return at.rstd[row * window.heads];
+    }
+
+    template <bool WIDE, int P>
+    __device__ __forceinline__ void fetch(Rest<WIDE> &, float, const Place<P> &, int64_t) const
+    {
+    }
+
+    template <bool WIDE, int P>
+    __device__ __forceinline__ void compute(float (&v)[P], const Rest<WIDE> &, float rstd_of,
+                                            const Place<P> &at) const
+    {
+#pragma unroll
+        for (int k = 0; k < P; k++) v[k] = normed(v[k], rstd_of, at.w[k]);
+    }
+};
+
+/* x is read again for it, which is what an absent y saves. */
+static bool forward_made(const RmsnormFwd *a)
+{
+    Window w = window_of(a->x, a->y, a->rstd);
+    return a->y.data == NULL && quant::made_fits(a->quant, &a->y) &&
+           packs_fit<Bf16>({ tensor_at(&a->x, a->x_col), a->w.data }, { w.d, w.width });
+}
+
 extern "C" size_t rmsnorm_fwd_gpu_workspace(const struct Exec *ex, const void *args)
 {
     const RmsnormFwd *a = (const RmsnormFwd *)args;
-    return quant_out_gpu_workspace(ex, &a->quant, &a->y);
+    return forward_made(a) ? 0 : quant_out_gpu_workspace(ex, &a->quant, &a->y);
 }
 
 static Status forward_run(struct Exec *ex, const RmsnormFwd *a, void *y)
@@ -180,6 +246,13 @@ extern "C" Status rmsnorm_fwd_gpu(struct Exec *ex, const void *args)
     const RmsnormFwd *a = (const RmsnormFwd *)args;
     void *space = exec_workspace(ex);
     Tensor y = quant_out_open(&a->quant, a->y, space);
+    if (forward_made(a)) {
+        TRY(forward_run(ex, a, NULL));
+        return quant::made_run(ex, "rmsnorm_fwd", a->quant, &a->y,
+                               MakeNormed{ (const Bf16 *)tensor_at(&a->x, a->x_col),
+                                           (const float *)a->w.data, (const float *)a->rstd.data,
+                                           window_of(a->x, a->y, a->rstd) });
+    }
     TRY(forward_run(ex, a, y.data));
     return quant_out_gpu(ex, &a->quant, &y, space);
 }

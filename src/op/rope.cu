@@ -11,9 +11,12 @@
  * If heads share a key, its gradient is a sum over heads, in order. A thread sums one item of one
  * token. The first blocks do that while the other blocks copy.
  *
+ * 8-bit copies of 1 x 128 are made in tiles of the wide side (quant_made.cuh). These parts are then
+ * left out here.
+ *
  * The device cannot report a position outside the tables. What it would have rotated becomes NaN.
  */
-#include "op/rows.cuh"
+#include "op/quant_made.cuh"
 
 #include "op/rope_parts.h"
 
@@ -369,11 +372,129 @@ static Status plain_run(struct Exec *ex, const Rope &r)
     });
 }
 
+/* Copies of a tensor of the wide side. */
+
+/* A maker of one tensor of the wide side, backward. Pairs that turn are neighbours. TURNS: some do. */
+template <bool TURNS> struct MakeWide {
+    static constexpr int EACH = TURNS ? 1 : 4; /* angles take many registers */
+    struct Part {
+        const Bf16 *from; /* of the heads' side */
+        int64_t row, step, col, wide_step;
+        uint32_t count, n;
+        bool turned;
+    };
+    Part part[ROPE_PARTS];
+    int parts;
+    Rotation rotation;
+
+    template <bool WIDE> struct Rest {
+        Angles<WIDE ? PACK<Bf16> / 2 : 1> angles;
+        Packed<Bf16, WIDE> other; /* of the pair, if there is no pack */
+    };
+
+    struct Place {
+        const Bf16 *from;
+        int64_t row, pair;
+        bool turned, second; /* second: of its pair */
+    };
+
+    template <bool WIDE> __device__ __forceinline__ Place place(int64_t col) const
+    {
+        Place at = {};
+#pragma unroll
+        for (int i = 0; i < ROPE_PARTS; i++) {
+            const Part &p = part[i];
+            if (i >= parts || col < p.col) continue;
+            uint32_t c = (uint32_t)(col - p.col), step = (uint32_t)p.wide_step;
+            uint32_t head = c / step, k = c - head * step;
+            if (head >= p.count || k >= p.n) continue;
+            at = Place{ p.from + head * p.step + k, p.row, k / 2, p.turned, k % 2 == 1 };
+        }
+        return at;
+    }
+    __device__ __forceinline__ const Bf16 *first(const Place &at, int64_t row) const
+    {
+        return at.from + row * at.row;
+    }
+    __device__ __forceinline__ int32_t note(const Place &at, int64_t row) const
+    {
+        return TURNS && at.turned ? position_of(rotation, row) : 0;
+    }
+
+    template <bool WIDE>
+    __device__ __forceinline__ void fetch(Rest<WIDE> &in, int32_t pos, const Place &at,
+                                          int64_t row) const
+    {
+        if (!TURNS || !at.turned) return;
+        angles_fetch<WIDE>(in.angles, rotation, pos, at.pair);
+        if constexpr (!WIDE) fetch_once(in.other, first(at, row) + (at.second ? -1 : 1));
+    }
+
+    template <bool WIDE, int P>
+    __device__ __forceinline__ void compute(float (&v)[P], const Rest<WIDE> &in, int32_t,
+                                            const Place &at) const
+    {
+        if (!TURNS || !at.turned) return;
+        if constexpr (WIDE) {
+#pragma unroll
+            for (int k = 0; k < P; k += 2)
+                turn_pair(v[k], v[k + 1], in.angles.c[k / 2], in.angles.sign * in.angles.s[k / 2]);
+        } else {
+            float w[1];
+            widen(in.other, w);
+            float &one = at.second ? w[0] : v[0], &two = at.second ? v[0] : w[0];
+            turn_pair(one, two, in.angles.c[0], in.angles.sign * in.angles.s[0]);
+        }
+    }
+};
+
+/* Can the copies of out[i] be made in one kernel? */
+static bool is_made(const Rope *r, int i)
+{
+    const RopeQuant *q = &r->out[i];
+    if (q->quant == NULL || !quant::made_fits(*q->quant, q->plain)) return false;
+    for (const RopePart *p = r->part; p < r->part + ROPE_PARTS; p++) {
+        if (p->wide != q->plain || p->n == 0) continue;
+        if (p->tempered || (p->turned && !r->interleaved)) return false;
+        if (!packs_fit<Bf16>({ heads_at<Bf16>(*p) }, { tensor_row_elems(p->heads), p->wide_col,
+                                                       p->wide_step, p->heads_step, p->n }))
+            return false;
+    }
+    return packs_fit<Bf16>({ r->cos->data, r->sin->data }, { 2 * tensor_cols(r->cos) });
+}
+
+/* Makes the copies of out[i], and takes its parts off the list. */
+template <bool TURNS> static Status made_run(struct Exec *ex, Rope &r, int i)
+{
+    static const Tensor none = {};
+    MakeWide<TURNS> make = {};
+    make.rotation = rotation_of(r);
+    for (RopePart *p = r.part; p < r.part + ROPE_PARTS; p++) {
+        if (p->wide != r.out[i].plain) continue;
+        if (p->n > 0)
+            make.part[make.parts++] = { heads_at<Bf16>(*p), tensor_row_elems(p->heads),
+                                        p->heads_step,      p->wide_col,
+                                        p->wide_step,       (uint32_t)p->count,
+                                        (uint32_t)p->n,     p->turned };
+        p->wide = &none;
+    }
+    return quant::made_run(ex, r.op, *r.out[i].quant, r.out[i].plain, make);
+}
+
+static bool turns(const Rope &r, int i)
+{
+    bool any = false;
+    for (const RopePart &p : r.part) any = any || (p.wide == r.out[i].plain && p.turned);
+    return any;
+}
+
+/* As quant_out_gpu_workspace: but what is made in one kernel needs none. */
 extern "C" size_t rope_gpu_workspace(const struct Exec *ex, const Rope *r)
 {
     size_t bytes = 0;
-    for (const RopeQuant *q = r->out; q < r->out + ROPE_QUANTS; q++)
-        if (q->quant != NULL) bytes += quant_out_gpu_workspace(ex, q->quant, q->plain);
+    for (int i = 0; i < ROPE_QUANTS; i++)
+        if (r->out[i].quant != NULL && !is_made(r, i))
+            bytes += quant_out_gpu_workspace(ex, r->out[i].quant, r->out[i].plain);
     return bytes;
 }
 
@@ -382,6 +503,11 @@ extern "C" Status rope_gpu(struct Exec *ex, const Rope *rope)
     Rope r = *rope;
     Tensor plain[ROPE_QUANTS];
     char *space[ROPE_QUANTS];
+    for (int i = 0; i < ROPE_QUANTS; i++) {
+        if (!is_made(&r, i)) continue;
+        TRY(turns(r, i) ? made_run<true>(ex, r, i) : made_run<false>(ex, r, i));
+        r.out[i].quant = NULL;
+    }
     rope_open(ex, &r, (char *)exec_workspace(ex), plain, space, quant_out_gpu_workspace);
     TRY(plain_run(ex, r));
     for (int i = 0; i < ROPE_QUANTS; i++)

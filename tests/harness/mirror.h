@@ -139,7 +139,7 @@ static inline Status mirror_compare(const OpDesc *op, const OpPort *p, Tensor *c
 /* Does the op multiply 8-bit operands? */
 static inline bool mirror_scaled(const OpDesc *op, const void *args)
 {
-    if (strcmp(op->name, "dequantize") == 0) return false;
+    if (strstr(op->name, "quantize") != NULL) return false;
     for (const OpPort *p = op->ports; p->dir != PORT_END; p++) {
         if (p->dir == PORT_IN_SCALE && op_port_tensor(p, args)->data != NULL) return true;
     }

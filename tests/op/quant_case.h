@@ -73,7 +73,7 @@ static inline void quant_draw(OpTest *t, const QuantCase *c, QuantRun *run)
     int64_t sources = c->M > 1 ? c->N : c->N + c->pool + 3;
     Quantize *a = &run->a;
     *run = (QuantRun){ .c = c, .live = c->live, .first = (int32_t)c->pool };
-    a->x = optest_normal(t, c->act, c->M > 1 ? DIMS(c->M, c->N, c->D) : DIMS(sources, c->D));
+    a->x.data = optest_normal(t, c->act, c->M > 1 ? DIMS(c->M, c->N, c->D) : DIMS(sources, c->D));
     a->pow2 = c->pow2;
     quant_outputs(t, c, a);
     if (c->M > 1) return;
@@ -90,7 +90,7 @@ static inline double quant_x(const QuantRun *run, int64_t m, int64_t r, int64_t 
 {
     const QuantCase *c = run->c;
     int64_t row = c->gathers ? ((const int32_t *)run->a.row_token.data)[r] : r + c->pool;
-    return optest_get(&run->a.x, (m * c->N + row) * c->D + j);
+    return optest_get(&run->a.x.data, (m * c->N + row) * c->D + j);
 }
 
 /* The row that column k of a transposed matrix comes from, and its group. */

@@ -40,7 +40,7 @@ static inline Operand scaled_rows(OpTest *t, OperandKind kind, Dtype type, bool 
     int64_t D = tensor_cols(&x), n = rows.bound > 0 ? rows.bound : tensor_elems(&x) / D;
     CHECK_OK(operand_new(&t->arena, kind, type, 2, DIMS(n, D), &q));
     scaled_poison(&q);
-    CHECK_OK(quantize(&t->ex, (Quantize){ .x = x, .quant = q, .rows = rows, .pow2 = pow2 }));
+    CHECK_OK(quantize(&t->ex, (Quantize){ .x.data = x, .quant = q, .rows = rows, .pow2 = pow2 }));
     return q;
 }
 
@@ -54,7 +54,7 @@ static inline Operand scaled_weight(OpTest *t, const ScaledForm *f, Tensor w, bo
     CHECK_OK(operand_new(&t->arena, f->weight, DTYPE_E4M3, w.rank, dim, &q));
     scaled_poison(&q);
     q.transposed = transposed;
-    Quantize a = { .x = w, .pow2 = f->pow2 };
+    Quantize a = { .x.data = w, .pow2 = f->pow2 };
     *(transposed ? &a.transposed : &a.quant) = q;
     CHECK_OK(quantize(&t->ex, a));
     return q;
@@ -63,7 +63,7 @@ static inline Operand scaled_weight(OpTest *t, const ScaledForm *f, Tensor w, bo
 /* The columns of x: of all rows together, or of each group of a's offsets, row_token and rows. */
 static inline Operand scaled_columns(OpTest *t, OperandKind kind, Dtype type, Quantize a)
 {
-    int64_t D = tensor_cols(&a.x), n = tensor_elems(&a.x) / D;
+    int64_t D = tensor_cols(&a.x.data), n = tensor_elems(&a.x.data) / D;
     if (a.offsets.data == NULL) {
         CHECK_OK(operand_new(&t->arena, kind, type, 2, DIMS(D, n), &a.transposed));
         a.transposed.transposed = true;

@@ -35,9 +35,9 @@ static Case case_make(OpTest *t, const Shape *s, const ScaledForm *f, Dtype act,
         .w = scaled_weight(t, f, w, false),
         .w_turned = scaled_weight(t, f, w, true),
         .x_columns =
-            scaled_columns(t, f->columns, DTYPE_E4M3, (Quantize){ .x = x, .pow2 = f->pow2 }),
+            scaled_columns(t, f->columns, DTYPE_E4M3, (Quantize){ .x.data = x, .pow2 = f->pow2 }),
         .dy_columns =
-            scaled_columns(t, f->columns, f->gradient, (Quantize){ .x = dy, .pow2 = f->pow2 }),
+            scaled_columns(t, f->columns, f->gradient, (Quantize){ .x.data = dy, .pow2 = f->pow2 }),
         .y = optest_poisoned(t, act, DIMS(s->N, s->O)),
         .dx = optest_poisoned(t, act, DIMS(s->N, s->I)),
         .dw = optest_signs(t, DTYPE_F32, DIMS(s->O, s->I)),

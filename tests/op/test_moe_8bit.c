@@ -59,7 +59,7 @@ static Operand as_rows(OpTest *t, OperandKind kind, Dtype type, Tensor x)
 {
     Operand q;
     CHECK_OK(operand_new(&t->arena, kind, type, x.rank, x.dim, &q));
-    make_operand(t, (Quantize){ .x = x, .quant = q });
+    make_operand(t, (Quantize){ .x.data = x, .quant = q });
     return q;
 }
 
@@ -69,7 +69,7 @@ static Operand turned(OpTest *t, OperandKind kind, Tensor w)
     const int64_t dim[] = { w.dim[0], w.dim[2], w.dim[1] };
     CHECK_OK(operand_new(&t->arena, kind, DTYPE_E4M3, 3, dim, &q));
     q.transposed = true;
-    make_operand(t, (Quantize){ .x = w, .transposed = q });
+    make_operand(t, (Quantize){ .x.data = w, .transposed = q });
     return q;
 }
 
@@ -78,7 +78,7 @@ static Operand as_columns(OpTest *t, const Moe *m, OperandKind kind, Dtype type,
 {
     Operand q;
     CHECK_OK(operand_new_groups(&t->arena, kind, type, tensor_cols(&x), m->rows.bound, m->s.E, &q));
-    Quantize a = { .x = x, .transposed = q, .offsets = m->offsets, .rows = m->rows };
+    Quantize a = { .x.data = x, .transposed = q, .offsets = m->offsets, .rows = m->rows };
     if (gathers) a.row_token = m->row_token;
     make_operand(t, a);
     return q;
@@ -489,7 +489,7 @@ static Operand flat_turned(OpTest *t, OperandKind kind, Dtype type, Tensor x)
     Operand q;
     CHECK_OK(operand_new(&t->arena, kind, type, 2, DIMS(x.dim[1], x.dim[0]), &q));
     q.transposed = true;
-    make_operand(t, (Quantize){ .x = x, .transposed = q });
+    make_operand(t, (Quantize){ .x.data = x, .transposed = q });
     return q;
 }
 

@@ -107,7 +107,7 @@ static void check_rows(OpTest *t, const Run *r, const Operand *q, Tensor x, int3
 
 static void check_columns(OpTest *t, const Run *r, const Operand *q, Tensor x)
 {
-    Quantize a = { .x = x, .offsets = r->m.offsets, .rows = r->m.rows, .pow2 = r->c->pow2 };
+    Quantize a = { .x.data = x, .offsets = r->m.offsets, .rows = r->m.rows, .pow2 = r->c->pow2 };
     a.rows.first = NULL;
     Operand want = scaled_columns(t, OPERAND_1X128, q->data.dtype, a);
     CHECK_SAME(&q->data, &want.data);
@@ -228,7 +228,7 @@ static void gradients_of_a_pool_are_read_where_they_lie(void **state)
         pooled.rows.first = &r.first;
         pooled.dx = optest_poisoned(&t, r.c->act, own.dx.dim);
         int depth = t.ex.depth; /* no port tells the mirror of `to` */
-        Quantize q = { .x = dpre, .quant = pooled.dpre, .rows = r.m.rows, .pow2 = true };
+        Quantize q = { .x.data = dpre, .quant = pooled.dpre, .rows = r.m.rows, .pow2 = true };
         q.to = &r.first;
         t.ex.depth = 0;
         CHECK_OK(quantize(&t.ex, q));
@@ -238,6 +238,23 @@ static void gradients_of_a_pool_are_read_where_they_lie(void **state)
         CHECK_SAME(&pooled.dx, &own.dx);
         optest_close(&t);
     }
+}
+
+/* They are not written, and so poison may stand there. */
+static void the_guard_leaves_columns_past_the_last_group_alone(void **state)
+{
+    (void)state;
+    const Case c = { .deal = { { 226, 2, 8, 16, 128, 0 }, ALL_SIZES },
+                     .act = DTYPE_BF16,
+                     .gradient = DTYPE_E4M3,
+                     .pow2 = true };
+    OpTest t;
+    Run r;
+    optest_open(&t, 2);
+    mirror_gives();
+    run_make(&t, &c, &r);
+    check_backward(&t, &r, check_forward(&t, &r));
+    optest_close(&t);
 }
 
 static void what_cannot_have_8_bits_is_refused(void **state)
@@ -274,6 +291,7 @@ int main(void)
         TEST(results_have_the_bits_of_the_plain_op_and_quantize),
         TEST(every_result_may_have_8_bits_alone),
         TEST(gradients_of_a_pool_are_read_where_they_lie),
+        TEST(the_guard_leaves_columns_past_the_last_group_alone),
         MOE_TEST(what_cannot_have_8_bits_is_refused, 2),
     };
     return TEST_RUN(tests);

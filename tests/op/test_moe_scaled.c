@@ -87,7 +87,7 @@ static Operand by_row_of(OpTest *t, const Run *r, const Moe *m, Dtype type, Tens
 static Operand columns_of(OpTest *t, const Run *r, const Moe *m, Dtype type, Tensor x,
                           Tensor row_token)
 {
-    Quantize a = { .x = x,
+    Quantize a = { .x.data = x,
                    .offsets = m->offsets,
                    .row_token = row_token,
                    .rows = m->rows,
@@ -284,7 +284,7 @@ static void rows_may_be_gathered_before_they_are_quantised(void **state)
         CHECK_OK(operand_new(&t->arena, r.form->rows, DTYPE_E4M3, 2, DIMS(m.rows.bound, m.s.D),
                              &gathered.x));
         scaled_poison(&gathered.x);
-        CHECK_OK(quantize(&t->ex, (Quantize){ .x = m.x,
+        CHECK_OK(quantize(&t->ex, (Quantize){ .x.data = m.x,
                                               .quant = gathered.x,
                                               .row_token = m.row_token,
                                               .rows = m.rows,

@@ -26,7 +26,7 @@ static void scales_are_those_of_the_specification(void **state)
     CHECK_OK(operand_new(&t->arena, OPERAND_1X32, DTYPE_E2M1, 2, DIMS(1, 135), &q));
     for (int64_t i = 0; i < 135; i++)
         optest_set(&x, i, i % 32 == 3 ? amax[i / 32] : amax[i / 32] / 64);
-    CHECK_OK(quantize(&t->ex, (Quantize){ .x = x, .quant = q }));
+    CHECK_OK(quantize(&t->ex, (Quantize){ .x.data = x, .quant = q }));
     CHECK_INT(tensor_elems(&q.scale), 5);
     for (int64_t b = 0; b < 5; b++) {
         CHECK_NEAR(optest_get(&q.scale, b), scale[b], 0);
@@ -45,11 +45,26 @@ static void each_format_has_its_exponent(void **state)
         Tensor x = optest_signs(t, DTYPE_F32, DIMS(2, 32));
         for (int row = 0; row < 2; row++) optest_set(&x, 32 * row, 1);
         CHECK_OK(operand_new(&t->arena, OPERAND_1X32, formats[f], 2, DIMS(2, 32), &q));
-        CHECK_OK(quantize(&t->ex, (Quantize){ .x = x, .quant = q }));
+        CHECK_OK(quantize(&t->ex, (Quantize){ .x.data = x, .quant = q }));
         for (int row = 0; row < 2; row++) CHECK_NEAR(optest_get(&q.scale, row), scale[f], 0);
         for (int64_t i = 0; i < 64; i++)
             CHECK_NEAR(optest_get(&q.data, i) * scale[f], optest_get(&x, i), 0);
     }
+}
+
+/* Their exponents have no place in an f32 scale: the smallest normal one takes them. */
+static void tiny_numbers_have_the_smallest_scale(void **state)
+{
+    OpTest *t = on_cpu(state);
+    Operand q;
+    Tensor x = optest_poisoned(t, DTYPE_F32, DIMS(1, 3));
+    static const double values[] = { 0x1p-127, -0x1p-130, 0x1p-149 };
+    for (int i = 0; i < 3; i++) optest_set(&x, i, values[i]);
+    CHECK_OK(operand_new(&t->arena, OPERAND_1X32, DTYPE_E2M3, 2, DIMS(1, 3), &q));
+    CHECK_OK(quantize(&t->ex, (Quantize){ .x = operand_plain(x), .quant = q }));
+    CHECK_NEAR(optest_get(&q.scale, 0), (double)FLT_MIN, 0);
+    CHECK_NEAR(optest_get(&q.data, 0), 0.5, 0);
+    CHECK_NEAR(optest_get(&q.data, 1), 0, 0); /* half of the smallest: to even */
 }
 
 /* Rows, matrices of three dimensions, pools, gathered rows, groups whose last block is short. */
@@ -88,8 +103,8 @@ static void products_are_those_of_the_numbers(void **state)
                b = optest_normal(t, DTYPE_BF16, DIMS(O, I));
         CHECK_OK(operand_new(&t->arena, OPERAND_1X32, formats[f], 2, DIMS(N, I), &x));
         CHECK_OK(operand_new(&t->arena, OPERAND_1X32, formats[f], 2, DIMS(O, I), &w));
-        CHECK_OK(quantize(&t->ex, (Quantize){ .x = a, .quant = x }));
-        CHECK_OK(quantize(&t->ex, (Quantize){ .x = b, .quant = w }));
+        CHECK_OK(quantize(&t->ex, (Quantize){ .x.data = a, .quant = x }));
+        CHECK_OK(quantize(&t->ex, (Quantize){ .x.data = b, .quant = w }));
         CHECK_OK(linear_fwd(&t->ex, (LinearFwd){ .x = x, .w = w, .y = have }));
         CHECK_OK(linear_fwd(&t->ex, (LinearFwd){ .x = operand_plain(scaled_plain(t, &x, 0)),
                                                  .w = operand_plain(scaled_plain(t, &w, 0)),
@@ -109,7 +124,7 @@ static void formats_are_as_precise_as_their_bits(void **state)
         Tensor x = optest_normal(t, DTYPE_F32, DIMS(64, 256)),
                y = optest_poisoned(t, DTYPE_F32, DIMS(64, 256));
         CHECK_OK(operand_new(&t->arena, OPERAND_1X32, formats[f], 2, DIMS(64, 256), &q));
-        CHECK_OK(quantize(&t->ex, (Quantize){ .x = x, .quant = q }));
+        CHECK_OK(quantize(&t->ex, (Quantize){ .x.data = x, .quant = q }));
         CHECK_OK(dequantize(&t->ex, (Dequantize){ .quant = q, .y = y }));
         double norm[2], *want = optest_read(t, &x);
         optest_norms(&y, want, 256, (OpPart){ 0, 0, 64, 256 }, norm);
@@ -138,6 +153,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         OP_TEST(scales_are_those_of_the_specification, 1),
         OP_TEST(each_format_has_its_exponent, 1),
+        OP_TEST(tiny_numbers_have_the_smallest_scale, 1),
         OP_TEST(operands_match_their_definition, 2),
         OP_TEST(products_are_those_of_the_numbers, 2),
         OP_TEST(formats_are_as_precise_as_their_bits, 2),

@@ -48,7 +48,7 @@ static void check_golden(OpTest *t, const Golden *g, const char *shape, int kind
     Tensor x = golden_get(g, shape, "x"), data = golden_get(g, group, "data");
     Tensor scale = golden_get(g, group, "scale");
     Operand q = quant_make(t, kind, type, x.dim[0], x.dim[1]);
-    CHECK_OK(quantize(&t->ex, (Quantize){ .x = x, .quant = q }));
+    CHECK_OK(quantize(&t->ex, (Quantize){ .x.data = x, .quant = q }));
     CHECK_INT(tensor_elems(&q.scale), tensor_elems(&scale));
     CHECK_SAME(&q.scale, &scale);
     for (int64_t i = 0; i < tensor_elems(&x); i++) {
@@ -101,7 +101,7 @@ static void check_way_back(OpTest *t, int kind, int type, Dtype act, const int64
 {
     Tensor x = optest_normal(t, act, shape), y = optest_poisoned(t, act, shape);
     Operand q = quant_make(t, kind, type, shape[0], shape[1]);
-    CHECK_OK(quantize(&t->ex, (Quantize){ .x = x, .quant = q }));
+    CHECK_OK(quantize(&t->ex, (Quantize){ .x.data = x, .quant = q }));
     CHECK_OK(dequantize(&t->ex, (Dequantize){ .quant = q, .y = y }));
     double act_unit = act == DTYPE_BF16 ? 1.0 / 256 : 0x1p-23;
     for (int64_t i = 0; i < tensor_elems(&x); i += 1 + i / 64) {
@@ -130,7 +130,7 @@ static void a_block_of_zeros_has_the_scale_one(void **state)
     Tensor x = optest_normal(t, DTYPE_F32, DIMS(2, 130));
     Operand q = quant_make(t, 2, 0, 2, 130);
     for (int64_t i = 0; i < 128; i++) optest_set(&x, i, 0);
-    CHECK_OK(quantize(&t->ex, (Quantize){ .x = x, .quant = q }));
+    CHECK_OK(quantize(&t->ex, (Quantize){ .x.data = x, .quant = q }));
     CHECK_NEAR(optest_get(&q.scale, 0), 1, 0);
     for (int64_t i = 0; i < 128; i++) CHECK_INT(byte_at(&q.data, i), 0);
     for (int64_t i = 1; i < 4; i++) CHECK(optest_get(&q.scale, i) < 0.1);
@@ -146,7 +146,7 @@ static void tiny_numbers_have_the_smallest_normal_scale(void **state)
         Tensor y = optest_poisoned(t, DTYPE_F32, DIMS(1, 3));
         Operand q = quant_make(t, 1, type, 1, 3);
         for (int i = 0; i < 3; i++) optest_set(&x, i, values[i]);
-        CHECK_OK(quantize(&t->ex, (Quantize){ .x = x, .quant = q }));
+        CHECK_OK(quantize(&t->ex, (Quantize){ .x.data = x, .quant = q }));
         CHECK_OK(dequantize(&t->ex, (Dequantize){ .quant = q, .y = y }));
         CHECK_NEAR(optest_get(&q.scale, 0), (double)FLT_MIN, 0);
         double limit = types[type].least * (double)FLT_MIN;
@@ -164,7 +164,7 @@ static void a_nan_stays_and_moves_no_scale(void **state)
         for (int64_t k = 5; k < 10; k++) optest_set(&x, k, NAN); /* a whole row too */
         optest_set(&x, 2, NAN);
         Operand q = quant_make(t, i / TYPES, i % TYPES, 3, 5);
-        CHECK_OK(quantize(&t->ex, (Quantize){ .x = x, .quant = q }));
+        CHECK_OK(quantize(&t->ex, (Quantize){ .x.data = x, .quant = q }));
         CHECK_OK(dequantize(&t->ex, (Dequantize){ .quant = q, .y = y }));
         for (int64_t k = 0; k < 15; k++) {
             CHECK(isnan(optest_get(&y, k)) == (k == 2 || (k >= 5 && k < 10)));
@@ -182,7 +182,7 @@ static void an_infinity_is_an_error_that_says_where(void **state)
         Tensor x = optest_normal(t, i % 2 == 0 ? DTYPE_F32 : DTYPE_BF16, DIMS(130, 131));
         Operand q = quant_make(t, i / TYPES, i % TYPES, 130, 131);
         optest_set(&x, 129 * 131 + 129, -INFINITY);
-        CHECK_FAILS(quantize(&t->ex, (Quantize){ .x = x, .quant = q }), ERR_NUMERIC,
+        CHECK_FAILS(quantize(&t->ex, (Quantize){ .x.data = x, .quant = q }), ERR_NUMERIC,
                     "x is infinite at row 129, column 129");
     }
 }
@@ -206,12 +206,12 @@ static void f32_is_rounded_as_a_cast_would(void **state)
         QuantRun run;
         quant_draw(t, &c, &run);
         for (int k = 0; k < 7; k++)
-            optest_set(&run.a.x, 37 * k % tensor_elems(&run.a.x), (double)odd[k]);
+            optest_set(&run.a.x.data, 37 * k % tensor_elems(&run.a.x.data), (double)odd[k]);
         Quantize wide = run.a, low = run.a;
         wide.round = DTYPE_BF16;
-        low.x = optest_poisoned(t, DTYPE_BF16, run.a.x.dim);
-        low.x.rank = run.a.x.rank;
-        dtype_from_f32(low.x.data, DTYPE_BF16, run.a.x.data, tensor_elems(&run.a.x));
+        low.x.data = optest_poisoned(t, DTYPE_BF16, run.a.x.data.dim);
+        low.x.data.rank = run.a.x.data.rank;
+        dtype_from_f32(low.x.data.data, DTYPE_BF16, run.a.x.data.data, tensor_elems(&run.a.x.data));
         quant_outputs(t, &c, &low);
         CHECK_OK(quantize(&t->ex, wide));
         CHECK_OK(quantize(&t->ex, low));
@@ -221,9 +221,9 @@ static void f32_is_rounded_as_a_cast_would(void **state)
         CHECK(memcmp(wide.quant.data.data, low.quant.data.data, bytes) == 0);
         CHECK(memcmp(wide.transposed.data.data, low.transposed.data.data, bytes) == 0);
     }
-    Quantize a = { .x = optest_normal(t, DTYPE_F32, DIMS(2, 130)), .round = DTYPE_BF16 };
+    Quantize a = { .x.data = optest_normal(t, DTYPE_F32, DIMS(2, 130)), .round = DTYPE_BF16 };
     a.quant = quant_make(t, 2, 0, 2, 130);
-    optest_set(&a.x, 131, (double)FLT_MAX);
+    optest_set(&a.x.data, 131, (double)FLT_MAX);
     CHECK_FAILS(quantize(&t->ex, a), ERR_NUMERIC, "x is infinite at row 1, column 1");
     a.round = DTYPE_E4M3;
     CHECK_FAILS(quantize(&t->ex, a), ERR_UNSUPPORTED, "rounded to bf16 or not at all, not to e4m3");
@@ -239,7 +239,7 @@ static void any_number_of_threads_gives_the_same_bits(void **state)
             optest_open(&t[i], 1 + 2 * i);
             Tensor x = optest_normal(&t[i], DTYPE_F32, DIMS(131, 137));
             q[i] = quant_make(&t[i], k, 0, 131, 137);
-            CHECK_OK(quantize(&t[i].ex, (Quantize){ .x = x, .quant = q[i] }));
+            CHECK_OK(quantize(&t[i].ex, (Quantize){ .x.data = x, .quant = q[i] }));
         }
         CHECK_SAME(&q[0].scale, &q[1].scale);
         CHECK(memcmp(q[0].data.data, q[1].data.data, tensor_bytes(&q[0].data)) == 0);
@@ -250,7 +250,7 @@ static void any_number_of_threads_gives_the_same_bits(void **state)
 static void tensors_that_do_not_fit_are_an_error(void **state)
 {
     OpTest *t = *state;
-    Quantize a = { .x = optest_normal(t, DTYPE_F32, DIMS(2, 130)),
+    Quantize a = { .x.data = optest_normal(t, DTYPE_F32, DIMS(2, 130)),
                    .quant = quant_make(t, 2, 0, 2, 130) };
     a.quant.kind = OPERAND_128X128;
     CHECK_FAILS(quantize(&t->ex, a), ERR_SHAPE, "quantize: quant.scale is (2, 2) f32");
@@ -312,7 +312,7 @@ static void matrices_of_three_dimensions_come_back(void **state)
         for (int64_t k = 0; k < tensor_elems(&x); k++) /* so a scale of another matrix shows */
             optest_set(&x, k, ldexp(optest_get(&x, k), 4 * (int)(k / (130 * 264))));
         CHECK_OK(operand_new(&t->arena, kinds[i / 2].kind, types[i % 2].type, 3, x.dim, &q));
-        CHECK_OK(quantize(&t->ex, (Quantize){ .x = x, .quant = q, .pow2 = true }));
+        CHECK_OK(quantize(&t->ex, (Quantize){ .x.data = x, .quant = q, .pow2 = true }));
         CHECK_OK(dequantize(&t->ex, (Dequantize){ .quant = q, .y = y }));
         for (int64_t k = 0; k < tensor_elems(&x); k++) {
             double v = optest_get(&x, k), unit = types[i % 2].unit;
@@ -412,11 +412,11 @@ static void numbers_of_all_sizes_are_divided_exactly(void **state)
         QuantRun run;
         ArenaMark mark = arena_mark(&t->arena);
         quant_draw(t, &c, &run);
-        for (int64_t k = 0; k < tensor_elems(&run.a.x); k++) {
-            double v = ldexp(optest_get(&run.a.x, k), exponents[i / 4]);
+        for (int64_t k = 0; k < tensor_elems(&run.a.x.data); k++) {
+            double v = ldexp(optest_get(&run.a.x.data, k), exponents[i / 4]);
             if (k % 11 == 0) v = ldexp(v, -8);
             if (k % 13 == 0) v = k % 2 == 0 ? 0.0 : -0.0;
-            optest_set(&run.a.x, k, v);
+            optest_set(&run.a.x.data, k, v);
         }
         CHECK_OK(quantize(&t->ex, run.a));
         quant_compare_all(t, &run);
@@ -434,7 +434,7 @@ static void an_outlier_moves_its_own_scale_alone(void **state)
     c.rows = c.columns = OPERAND_1X128;
     QuantRun run;
     quant_draw(t, &c, &run);
-    optest_set(&run.a.x, (130 + c.pool) * c.D + 140, 1e4);
+    optest_set(&run.a.x.data, (130 + c.pool) * c.D + 140, 1e4);
     CHECK_OK(quantize(&t->ex, run.a));
     quant_compare_all(t, &run);
     for (int64_t i = 0; i < tensor_elems(&run.a.quant.scale); i++)
@@ -454,7 +454,7 @@ static void a_nan_stays_in_the_transposed_operand(void **state)
         c.rows = c.columns = i / TYPES == 0 ? OPERAND_1X128 : OPERAND_128X128;
         QuantRun run;
         quant_draw(t, &c, &run);
-        ((uint16_t *)run.a.x.data)[3 * 136 + 7] = i % 2 == 0 ? 0xFFC1 : 0x7FE0;
+        ((uint16_t *)run.a.x.data.data)[3 * 136 + 7] = i % 2 == 0 ? 0xFFC1 : 0x7FE0;
         CHECK_OK(quantize(&t->ex, run.a));
         uint8_t code = (uint8_t)byte_at(&run.a.quant.data, 3 * 136 + 7);
         CHECK_INT(byte_at(&run.a.transposed.data, 7 * 144 + 3), code);
@@ -480,7 +480,7 @@ static void a_nan_moves_no_other_row_or_column(void **state)
         QuantRun run;
         ArenaMark mark = arena_mark(&t->arena);
         quant_draw(t, &c, &run);
-        for (int64_t j = 0; j < c.D; j += 7) optest_set(&run.a.x, 200 * c.D + j, NAN);
+        for (int64_t j = 0; j < c.D; j += 7) optest_set(&run.a.x.data, 200 * c.D + j, NAN);
         CHECK_OK(quantize(&t->ex, run.a));
         quant_compare_all(t, &run);
         arena_release(&t->arena, mark);
@@ -505,11 +505,11 @@ static void on_a_gpu_an_infinity_makes_its_block_nan(void **state)
     c.rows = c.columns = OPERAND_1X128;
     QuantRun run;
     quant_draw(t, &c, &run);
-    optest_set(&run.a.x, 2 * 272 + 3, -INFINITY);
+    optest_set(&run.a.x.data, 2 * 272 + 3, -INFINITY);
     Quantize host = run.a, a = run.a;
     Exec *gpu = &mirror.gpu;
     ArenaMark mark = arena_mark(&mirror.device);
-    a.x = to_device(gpu, &mirror.device, &host.x);
+    a.x.data = to_device(gpu, &mirror.device, &host.x.data);
     a.quant.data = to_device(gpu, &mirror.device, &host.quant.data);
     a.quant.scale = to_device(gpu, &mirror.device, &host.quant.scale);
     a.transposed.data = to_device(gpu, &mirror.device, &host.transposed.data);

@@ -97,8 +97,8 @@ static void timed_products_of_8_bit_operands_match_the_cpu(void **state)
         LinearFwd a = { .y = y };
         CHECK_OK(operand_new(&t.arena, pairs[i % 4][0], type, 2, x.dim, &a.x));
         CHECK_OK(operand_new(&t.arena, pairs[i % 4][1], DTYPE_E4M3, 2, w.dim, &a.w));
-        CHECK_OK(quantize(&t.ex, (Quantize){ .x = x, .quant = a.x }));
-        CHECK_OK(quantize(&t.ex, (Quantize){ .x = w, .quant = a.w }));
+        CHECK_OK(quantize(&t.ex, (Quantize){ .x.data = x, .quant = a.x }));
+        CHECK_OK(quantize(&t.ex, (Quantize){ .x.data = w, .quant = a.w }));
         CHECK_OK(exec_tune(&mirror.gpu, true));
         CHECK_OK(linear_fwd(&t.ex, a));
         CHECK_OK(exec_tune(&mirror.gpu, false));

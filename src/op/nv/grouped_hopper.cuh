@@ -134,6 +134,8 @@ static __device__ __forceinline__ void reads_load(const HopperArgs<P> &args, con
     static_assert(2 * S::A_BYTES <= S::STAGE, "rows of gates and ups fit into a stage");
     for (int col = 0; col < S::COLS && (!P::NARROW || t.col + col < args.p.n); col += STEP) {
         uint32_t full = Barriers::at(bar.full, at->stage), room = ring + at->stage * S::STAGE;
+        float2 scales;
+        if constexpr (P::NARROW) scales = pre_scales(args.p, t, col);
         hopper::wait(Barriers::at(bar.empty, at->stage), at->turn);
         if (threadIdx.x == 0) {
             hopper::arrive_expect(full, 2 * S::A_BYTES);
@@ -141,8 +143,7 @@ static __device__ __forceinline__ void reads_load(const HopperArgs<P> &args, con
                 hopper::box_load(room + half * S::A_BYTES, &args.c,
                                  (int)(half * args.p.n + t.col) + col, (int)t.pooled, 0, full);
         }
-        if constexpr (P::NARROW)
-            pre_scales_load<P, S>(args.p, t, (t.col + col) / STEP, scales_room<S>(ring, at->stage));
+        if constexpr (P::NARROW) pre_scales_put<S>(scales_room<S>(ring, at->stage), scales);
         stage_close<P>(full);
         at->template next<S::STAGES>();
     }

@@ -7,12 +7,20 @@
  * as pairs. A row's scale needs two exchanges between these lanes. Then each lane collects the codes of
  * four pieces and writes 32 bytes.
  *
- * Columns (down_narrow) go through shared memory, in the stage of the ring that pre came with:
+ * Columns (down_narrow) go through shared memory, in the stage of the ring that pre came with. wact
+ * takes the place of pre as soon as a warp has read its rows of pre: registers are short.
  *
  *   1  Each warp writes the largest magnitudes of its 16 rows, for each column.
  *   2  Threads make scales of columns.
  *   3  Codes of rows r and r + 8 of a column are 16 bits. The transposing matrix store puts those of a
  *      warp's rows side by side. Then whole lines of 128 rows are read and written.
+ *
+ * What counted on an H200, V2-Lite's moe_down_bwd_input in us; 1,311 with kernels that quantise:
+ *
+ *     700 bytes of registers spilled for each thread                1,784
+ *     wact in shared memory instead of registers                    1,201
+ *     no arrays that the compiler keeps in local memory             1,140
+ *     the same with both blocks of a tile unrolled: 156 KB of code  1,292
  *
  * Division by a power of two is exact, so it is a product with the reciprocal. largest(format) is
  * 1.75 * 2^n, so the next power of two of amax / largest follows from the bits of amax.
@@ -35,7 +43,7 @@ enum {
     NARROW_ARRAY_BYTES = OPERAND_BLOCK * hopper::ROW_BYTES,        /* codes of a block's columns */
     NARROW_MEET = 1, /* the barrier of the warps that multiply */
 };
-static_assert(NARROW_MOST + NARROW_ARRAYS * NARROW_PAIRS * 8 <= NARROW_WARPS * WARP_ROOM,
+static_assert(NARROW_MOST + NARROW_ARRAYS * NARROW_PAIRS * 4 <= NARROW_WARPS * WARP_ROOM,
               "maxima and reciprocals fit into the buffers of warps");
 
 /* Two columns of a row. */
@@ -64,6 +72,8 @@ static __device__ __forceinline__ void pairs_forget(NarrowPairs &v)
     for (int k = 0; k < NARROW_PIECES; k++) value_forget(v[k]);
 }
 
+static __device__ __forceinline__ uint32_t magnitudes(uint32_t pair) { return pair & 0x7FFF7FFFu; }
+
 /* The scale of a block whose largest magnitude has these bits of f32, which are those of a bf16:
  * quant::scale_of for powers of two. */
 template <typename F> static __device__ __forceinline__ float narrow_scale(uint32_t most)
@@ -75,10 +85,22 @@ template <typename F> static __device__ __forceinline__ float narrow_scale(uint3
     return __uint_as_float(most == INFINITE ? 0x7FC00000u : above);
 }
 
-/* 1 / scale; NaN stays NaN. */
-static __device__ __forceinline__ float narrow_reciprocal(float scale)
+/* 1 / scale in bf16, as bits; NaN stays NaN. */
+static __device__ __forceinline__ uint32_t narrow_reciprocal(float scale)
 {
-    return scale == scale ? __uint_as_float(0x7F000000u - __float_as_uint(scale)) : scale;
+    uint32_t bits = __float_as_uint(scale);
+    return (scale == scale ? 0x7F000000u - bits : bits) >> 16;
+}
+
+/* The products of two pairs. */
+static __device__ __forceinline__ uint32_t pair_times(uint32_t a, uint32_t b)
+{
+    __nv_bfloat162 x, y;
+    memcpy(&x, &a, sizeof x);
+    memcpy(&y, &b, sizeof y);
+    x = __hmul2(x, y);
+    memcpy(&a, &x, sizeof a);
+    return a;
 }
 
 /* Two codes, `low` first. */
@@ -90,18 +112,32 @@ template <typename F> static __device__ __forceinline__ uint32_t narrow_codes(fl
         return pair_to_e5m2(low, high);
 }
 
-/* Before, each of four lanes l has columns 2 l and 2 l + 1 of four pieces, two bytes of code[piece].
- * After, lane l has all 8 bytes of piece l. */
-static __device__ __forceinline__ uint2 codes_turn(const uint32_t (&code)[4])
+/* Before, each of four lanes l has columns 2 l and 2 l + 1 of all pieces, two bytes of code[piece].
+ * After, lane l has all 32 bytes of pieces 4 l to 4 l + 3. Pieces i, 4 + i, 8 + i and 12 + i change
+ * places together. Exchanges that do not wait for each other are neighbours. */
+static __device__ __forceinline__ void codes_turn(const NarrowPairs &code, uint32_t (&out)[8])
 {
     bool upper = (threadIdx.x & 2) != 0, odd = (threadIdx.x & 1) != 0;
-    uint32_t first = code[0] | code[1] << 16, second = code[2] | code[3] << 16;
-    uint32_t got = __shfl_xor_sync(0xFFFFFFFFu, upper ? first : second, 2);
-    uint32_t a = upper ? got : first, b = upper ? second : got;
-    uint32_t even_piece = __byte_perm(a, b, 0x5410), odd_piece = __byte_perm(a, b, 0x7632);
-    got = __shfl_xor_sync(0xFFFFFFFFu, odd ? even_piece : odd_piece, 1);
-    a = odd ? got : even_piece, b = odd ? odd_piece : got;
-    return make_uint2(__byte_perm(a, b, 0x5410), __byte_perm(a, b, 0x7632));
+    uint32_t keep[4], got[4];
+#pragma unroll
+    for (int i = 0; i < 4; i++) {
+        uint32_t first = code[i] | code[4 + i] << 16, second = code[8 + i] | code[12 + i] << 16;
+        keep[i] = upper ? second : first;
+        got[i] = __shfl_xor_sync(0xFFFFFFFFu, upper ? first : second, 2);
+    }
+#pragma unroll
+    for (int i = 0; i < 4; i++) {
+        uint32_t a = upper ? got[i] : keep[i], b = upper ? keep[i] : got[i];
+        uint32_t even_piece = __byte_perm(a, b, 0x5410), odd_piece = __byte_perm(a, b, 0x7632);
+        keep[i] = odd ? odd_piece : even_piece;
+        got[i] = __shfl_xor_sync(0xFFFFFFFFu, odd ? even_piece : odd_piece, 1);
+    }
+#pragma unroll
+    for (int i = 0; i < 4; i++) {
+        uint32_t a = odd ? got[i] : keep[i], b = odd ? keep[i] : got[i];
+        out[i * 2] = __byte_perm(a, b, 0x5410);
+        out[i * 2 + 1] = __byte_perm(a, b, 0x7632);
+    }
 }
 
 /* Writes a block of a row, of which four lanes have v. have: the row exists. */
@@ -110,25 +146,25 @@ static __device__ __forceinline__ void row_narrow(const NarrowRows &to, int64_t 
                                                   NarrowPairs &v, bool have)
 {
     int q = (int)threadIdx.x % 4;
-    uint32_t part[4] = {}, out[8];
+    uint32_t part[4] = {};
 #pragma unroll
-    for (int k = 0; k < NARROW_PIECES; k++) part[k % 4] = pair_number_most(part[k % 4], v[k]);
+    for (int k = 0; k < NARROW_PIECES; k++)
+        part[k % 4] = pair_number_most(part[k % 4], magnitudes(v[k]));
     uint32_t most =
         pair_number_most(pair_number_most(part[0], part[1]), pair_number_most(part[2], part[3]));
     most = max(most << 16, most & 0xFFFF0000u);
     most = max(most, __shfl_xor_sync(0xFFFFFFFFu, most, 1));
     most = max(most, __shfl_xor_sync(0xFFFFFFFFu, most, 2));
-    float scale = narrow_scale<F>(most), by = narrow_reciprocal(scale);
+    float scale = narrow_scale<F>(most);
+    uint32_t by = narrow_reciprocal(scale) * 0x10001u, out[8];
+    NarrowPairs code;
     pairs_forget(v);
 #pragma unroll
-    for (int i = 0; i < 4; i++) {
-        uint32_t code[4];
-#pragma unroll
-        for (int k = 0; k < 4; k++)
-            code[k] = narrow_codes<F>(low_of(v[k * 4 + i]) * by, high_of(v[k * 4 + i]) * by);
-        uint2 eight = codes_turn(code);
-        out[i * 2] = eight.x, out[i * 2 + 1] = eight.y;
+    for (int k = 0; k < NARROW_PIECES; k++) {
+        uint32_t pair = pair_times(v[k], by);
+        code[k] = narrow_codes<F>(low_of(pair), high_of(pair));
     }
+    codes_turn(code, out);
     if (!have) return;
     if (q == 0) to.scale[row * to.blocks + block] = scale;
     uint4 *at =
@@ -171,17 +207,23 @@ static __device__ __forceinline__ void up_narrow(const P &p, const GroupTile &t,
 
 /* ---- moe_down_bwd_input ---- */
 
-/* Loads the scales of a block of pre into a stage: gates' for each row, then ups'. Rows that do not
- * exist have the scale 0, so what comes of them is 0 or NaN, which no scale sees. */
-template <typename P, typename S>
-static __device__ __forceinline__ void pre_scales_load(const P &p, const GroupTile &t,
-                                                       int64_t block, uint32_t room)
+/* The scales of this thread's row of a block of pre: the gates' and the ups'. Rows that do not exist
+ * have the scale 0, so what comes of them is 0 or NaN, which no scale sees. */
+template <typename P>
+static __device__ __forceinline__ float2 pre_scales(const P &p, const GroupTile &t, int64_t col)
 {
     int i = (int)threadIdx.x;
+    if (i >= t.rows) return make_float2(0, 0);
+    const float *at = p.kept.scale_at(t.pooled + i, t.col + col);
+    return make_float2(at[0], at[p.kept.blocks / 2]);
+}
+
+template <typename S>
+static __device__ __forceinline__ void pre_scales_put(uint32_t room, float2 scales)
+{
     static_assert(S::ROWS == hopper::WARPGROUP && S::COLS >= S::ROWS, "a thread has a row");
-    const float *at = p.kept.scale + (t.pooled + i) * p.kept.blocks + block;
-    hopper::float_put(room + i * 4, i < t.rows ? at[0] : 0.0f);
-    hopper::float_put(room + (S::ROWS + i) * 4, i < t.rows ? at[p.kept.blocks / 2] : 0.0f);
+    hopper::float_put(room + threadIdx.x * 4, scales.x);
+    hopper::float_put(room + (S::ROWS + threadIdx.x) * 4, scales.y);
 }
 
 /* The codes of this lane's columns of row i: those of gates, then those of ups. */
@@ -251,29 +293,35 @@ static __device__ __forceinline__ uint32_t most_at(uint32_t room, int array, int
     return room + ((array * NARROW_WARPS + warp) * NARROW_PAIRS + pair) * 4;
 }
 
-/* Writes the largest magnitudes of the columns of a warp's 16 rows. Lanes with the same columns halve
- * their pieces in each step; at the end each has two. */
+/* Lanes that differ in BIT alone keep N of 2 N pieces each, with the larger of both. Returns the first
+ * piece that this lane keeps. */
+template <int N, int BIT> static __device__ __forceinline__ int pieces_halve(NarrowPairs &most)
+{
+    bool upper = (threadIdx.x & BIT) != 0;
+#pragma unroll
+    for (int k = 0; k < N; k++) {
+        uint32_t got = __shfl_xor_sync(0xFFFFFFFFu, upper ? most[k] : most[k + N], BIT);
+        most[k] = pair_number_most(upper ? most[k + N] : most[k], got);
+    }
+    return upper ? N : 0;
+}
+
+/* Writes the largest magnitudes of the columns of a warp's 16 rows. Eight lanes have the same columns;
+ * at the end each has two of their pieces. */
 static __device__ __forceinline__ void columns_most(const NarrowPairs &low, const NarrowPairs &high,
                                                     uint32_t room, int array, int warp)
 {
     NarrowPairs most;
-    int lane = (int)threadIdx.x % 32, piece = 0;
 #pragma unroll
     for (int k = 0; k < NARROW_PIECES; k++)
-        most[k] = pair_number_most(pair_number_most(0, low[k]), high[k]);
-#pragma unroll
-    for (int n = NARROW_PIECES / 2, bit = 16; bit >= 4; n /= 2, bit /= 2) {
-        bool upper = (lane & bit) != 0;
-        piece += upper ? n : 0;
-#pragma unroll
-        for (int k = 0; k < n; k++) {
-            uint32_t got = __shfl_xor_sync(0xFFFFFFFFu, upper ? most[k] : most[k + n], bit);
-            most[k] = pair_number_most(upper ? most[k + n] : most[k], got);
-        }
-    }
+        most[k] = pair_number_most(pair_number_most(0, magnitudes(low[k])), magnitudes(high[k]));
+    int piece = pieces_halve<8, 16>(most);
+    piece += pieces_halve<4, 8>(most);
+    piece += pieces_halve<2, 4>(most);
 #pragma unroll
     for (int k = 0; k < 2; k++)
-        hopper::word_put(most_at(room, array, warp, (piece + k) * 4 + lane % 4), most[k]);
+        hopper::word_put(most_at(room, array, warp, (piece + k) * 4 + (int)threadIdx.x % 4),
+                         most[k]);
 }
 
 /* Makes the scales of columns of one array, from the largest magnitudes of all warps, for two columns:
@@ -288,8 +336,8 @@ static __device__ __forceinline__ void column_scales(uint32_t room, int array, i
         most = pair_number_most(most, hopper::shared_word(most_at(room, array, warp, pair)));
     float low = narrow_scale<F>(most << 16), high = narrow_scale<F>(most & 0xFFFF0000u);
     scale[0] = low, scale[apart] = high;
-    hopper::shared_put(room + NARROW_MOST + (array * NARROW_PAIRS + pair) * 8,
-                       narrow_reciprocal(low), narrow_reciprocal(high));
+    hopper::word_put(room + NARROW_MOST + (array * NARROW_PAIRS + pair) * 4,
+                     narrow_reciprocal(low) | narrow_reciprocal(high) << 16);
 }
 
 /* The codes of the columns of a warp's 16 rows, to shared memory: 128 columns of 128 rows, and chunk
@@ -300,30 +348,31 @@ static __device__ __forceinline__ void columns_put(const NarrowPairs &low, const
                                                    uint32_t mask)
 {
     int lane = (int)threadIdx.x % 32;
-    uint32_t chunk = to + lane / 8 * 8 * hopper::ROW_BYTES + lane % 8 * hopper::ROW_BYTES +
-                     ((warp ^ lane % 8) << 4);
+    uint32_t chunk = to + lane * hopper::ROW_BYTES + ((warp ^ lane % 8) << 4);
+    NarrowPairs by;
+#pragma unroll
+    for (int k = 0; k < NARROW_PIECES; k++)
+        by[k] = hopper::shared_word(reciprocals + (k * 4 + lane % 4) * 4);
 #pragma unroll
     for (int four = 0; four < NARROW_PIECES; four += 4) {
         uint32_t code[4];
 #pragma unroll
         for (int j = 0; j < 4; j++) {
             int k = four + j;
-            float2 by = hopper::shared_floats(reciprocals + (k * 4 + lane % 4) * 8);
-            uint32_t one = narrow_codes<F>(low_of(low[k]) * by.x, low_of(high[k]) * by.x);
-            uint32_t two = narrow_codes<F>(high_of(low[k]) * by.y, high_of(high[k]) * by.y);
-            code[j] = (one | two << 16) & mask;
+            uint32_t a = pair_times(low[k], by[k]), b = pair_times(high[k], by[k]);
+            code[j] = narrow_codes<F>(low_of(a), low_of(b)) |
+                      narrow_codes<F>(high_of(a), high_of(b)) << 16;
+            code[j] &= mask;
         }
         hopper::matrices_turn(chunk + four * 8 * hopper::ROW_BYTES, code);
     }
 }
 
-/* Writes 16 rows of a column, whose bytes lie as rows 0, 8, 1, 9, ... */
-static __device__ __forceinline__ void chunk_write(uint8_t *to, uint32_t from)
+/* 16 rows of a column; `v` has them as rows 0, 8, 1, 9, ... */
+static __device__ __forceinline__ uint4 chunk_of(const uint4 &v)
 {
-    uint4 v = hopper::shared_get(from);
-    *reinterpret_cast<uint4 *>(to) =
-        make_uint4(__byte_perm(v.x, v.y, 0x6420), __byte_perm(v.z, v.w, 0x6420),
-                   __byte_perm(v.x, v.y, 0x7531), __byte_perm(v.z, v.w, 0x7531));
+    return make_uint4(__byte_perm(v.x, v.y, 0x6420), __byte_perm(v.z, v.w, 0x6420),
+                      __byte_perm(v.x, v.y, 0x7531), __byte_perm(v.z, v.w, 0x7531));
 }
 
 /* All warps' maxima are there: the threads make the scales of a block's columns. */
@@ -354,10 +403,13 @@ static __device__ __forceinline__ void columns_write(const P &p, const GroupTile
     for (int a = 0; a < NARROW_ARRAYS; a++) {
         const NarrowRows &to = a < 2 ? p.columns : p.inner;
         uint8_t *at = to.data + ((a == 1 ? p.n : 0) + f + c) * to.width + t.column + chunk * 16;
+        uint4 v[OPERAND_BLOCK / 32];
 #pragma unroll
         for (int j = 0; j < OPERAND_BLOCK / 32; j++)
-            chunk_write(at + j * 32 * to.width,
-                        from + a * NARROW_ARRAY_BYTES + j * 32 * hopper::ROW_BYTES);
+            v[j] = hopper::shared_get(from + a * NARROW_ARRAY_BYTES + j * 32 * hopper::ROW_BYTES);
+#pragma unroll
+        for (int j = 0; j < OPERAND_BLOCK / 32; j++)
+            *reinterpret_cast<uint4 *>(at + j * 32 * to.width) = chunk_of(v[j]);
     }
 }
 
@@ -394,12 +446,12 @@ columns_narrow(const P &p, const GroupTile &t, int64_t f, int first_row, NarrowP
     warps_meet();
     inner_load<S>(stage, first_row, 0, one);
     inner_load<S>(stage, first_row, 1, two);
-    columns_put<E4M3>(one, two, reciprocals + 2 * NARROW_PAIRS * 8, stage + 2 * NARROW_ARRAY_BYTES,
+    columns_put<E4M3>(one, two, reciprocals + 2 * NARROW_PAIRS * 4, stage + 2 * NARROW_ARRAY_BYTES,
                       warp, mask);
     warps_meet(); /* nothing of pre or wact is needed any more */
 #pragma unroll
     for (int a = 0; a < 2; a++)
-        columns_put<F>(low[a], high[a], reciprocals + a * NARROW_PAIRS * 8,
+        columns_put<F>(low[a], high[a], reciprocals + a * NARROW_PAIRS * 4,
                        stage + a * NARROW_ARRAY_BYTES, warp, mask);
     warps_meet();
     columns_write(p, t, f, stage);

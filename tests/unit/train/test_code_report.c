@@ -61,7 +61,7 @@ static void zeros_and_largest_codes_are_counted_by_tensor(void **state)
     (void)state;
     Bench b;
     open_bench(&b);
-    Quantize q = { .x = b.x, .quant = b.rows, .transposed = b.columns, .of = "x" };
+    Quantize q = { .x.data = b.x, .quant = b.rows, .transposed = b.columns, .of = "x" };
     fill(b.x.data);
     CHECK_OK(quantize(&b.ex, q));
     CHECK_INT(b.report.n, 0); /* not before it begins */

@@ -192,8 +192,8 @@ static void check_copies(Tiny *t, const Matrix *m)
     uint16_t *low = malloc((size_t)n * sizeof *low);
     dtype_from_f32(low, DTYPE_BF16, tensor_at(&main, m->first), n);
     LayerWeights want = { 0 };
-    Quantize q = { .x = matrix_at(m, low, DTYPE_BF16), .pow2 = t->engine.spec.recipe.pow2 };
-    want.w[m->role].data = q.x;
+    Quantize q = { .x.data = matrix_at(m, low, DTYPE_BF16), .pow2 = t->engine.spec.recipe.pow2 };
+    want.w[m->role] = q.x;
     CHECK_OK(recipe_alloc(&t->engine.spec, &t->engine.spec.layers[m->layer], &t->arena, &want));
     q.quant = want.scaled[0][m->role], q.transposed = want.scaled[1][m->role];
     CHECK_OK(quantize(&t->engine.ex, q));
