@@ -66,7 +66,8 @@ static int64_t source_row(const Source *s, int64_t r)
     return s->row_token != NULL ? s->row_token[r] : s->pool_first + r;
 }
 
-/* n <= PIECE numbers of a row of x from column j on, rounded; of 8-bit rows they lie in one block. */
+/* n numbers of a row of x from column j on, at most PIECE. Those of 8-bit rows lie in one block of
+ * scales; others are rounded. */
 static const float *source_load(const Source *s, int64_t row, int64_t j, int64_t n, float *buffer)
 {
     uint16_t low[PIECE];
@@ -164,7 +165,7 @@ static Status refuse_infinity(const Exec *ex, const Source *s)
     const char *of = s->a->of;
     for (int64_t r = 0; r < s->live; r++) {
         for (int64_t j = 0; j < s->D; j++) {
-            float buffer;
+            float buffer = 0;
             if (!isinf(*source_load(s, source_row(s, r), j, 1, &buffer))) continue;
             return FAIL(ERR_NUMERIC,
                         "step %lld, layer %d: quantize: x%s%s is infinite at row %lld, column "
