@@ -202,14 +202,15 @@ static Status launch_failed(const Exec *ex, const OpDesc *op, const void *args)
                 op->name, shapes, why);
 }
 
-/* Kernels take "act" that is not f32 for bf16. Conversions alone know f16. */
-static Status refuse_f16(const OpDesc *op, const void *args)
+/* Kernels take "act" that is not f32 for bf16, and operands that are not e5m2 for e4m3. Conversions
+ * alone know f16. */
+static Status refuse_types(const OpDesc *op, const void *args)
 {
     for (const OpPort *p = op->ports; op != op_desc(OP_CAST) && p->dir != PORT_END; p++) {
         const Tensor *t = p->dir == PORT_ROWS ? NULL : op_port_tensor(p, args);
-        if (t != NULL && t->data != NULL && t->dtype == DTYPE_F16)
-            return FAIL(ERR_UNSUPPORTED, "%s: %s is f16, which kernels do not take", op->name,
-                        p->name);
+        if (t != NULL && t->data != NULL && (t->dtype == DTYPE_F16 || dtype_is_emulated(t->dtype)))
+            return FAIL(ERR_UNSUPPORTED, "%s: %s is %s, which kernels do not take", op->name,
+                        p->name, dtype_name(t->dtype));
     }
     return OK;
 }
@@ -217,7 +218,7 @@ static Status refuse_f16(const OpDesc *op, const void *args)
 static Status run_op(Exec *ex, const OpDesc *op, const void *args)
 {
     if (op->gpu == NULL) return FAIL(ERR_UNSUPPORTED, "%s: there is no CUDA version", op->name);
-    TRY(refuse_f16(op, args));
+    TRY(refuse_types(op, args));
     TRY(pace_launches(ex));
     Status s = op->gpu(ex, args);
     /* With a decorator, the host waits for each op, so that an error is reported for the op that caused

@@ -4,7 +4,7 @@
 #include <assert.h>
 #include <string.h>
 
-/* The three small formats differ in a few numbers. Each function below gets them as a constant, so
+/* The small formats differ in a few numbers. Each function below gets them as a constant, so
  * that inlining removes them and the loops vectorise. Only integer arithmetic and exact products of
  * normal numbers are used. So the results are right in every rounding mode and with subnormals
  * flushed to zero. */
@@ -19,20 +19,41 @@ typedef struct Format {
 static const Format F16 = { 10, 15, 0x7BFF, 0x7C00, 0x7E00, 16 };
 static const Format E4M3 = { 3, 7, 0x7E, 0x7F, 0x7F, 8 };
 static const Format E5M2 = { 2, 15, 0x7B, 0x7C, 0x7E, 8 };
+/* These have neither infinity nor NaN: what is larger becomes the largest. */
+static const Format E2M1 = { 1, 1, 0x07, 0x07, 0x07, 4 };
+static const Format E2M3 = { 3, 1, 0x1F, 0x1F, 0x1F, 6 };
+static const Format E3M2 = { 2, 3, 0x1F, 0x1F, 0x1F, 6 };
 
 static const struct {
     const char *name;
     size_t bytes;
+    int bits;
+    float largest;
 } TYPE[DTYPE_COUNT] = {
-    [DTYPE_F32] = { "f32", 4 },   [DTYPE_BF16] = { "bf16", 2 }, [DTYPE_F16] = { "f16", 2 },
-    [DTYPE_E4M3] = { "e4m3", 1 }, [DTYPE_E5M2] = { "e5m2", 1 }, [DTYPE_I32] = { "i32", 4 },
-    [DTYPE_I64] = { "i64", 8 },   [DTYPE_U8] = { "u8", 1 },
+    [DTYPE_F32] = { "f32", 4, 32, 0 },      [DTYPE_BF16] = { "bf16", 2, 16, 0 },
+    [DTYPE_F16] = { "f16", 2, 16, 65504 },  [DTYPE_E4M3] = { "e4m3", 1, 8, 448 },
+    [DTYPE_E5M2] = { "e5m2", 1, 8, 57344 }, [DTYPE_E2M1] = { "e2m1", 1, 4, 6 },
+    [DTYPE_E2M3] = { "e2m3", 1, 6, 7.5f },  [DTYPE_E3M2] = { "e3m2", 1, 6, 28 },
+    [DTYPE_I32] = { "i32", 4, 32, 0 },      [DTYPE_I64] = { "i64", 8, 64, 0 },
+    [DTYPE_U8] = { "u8", 1, 8, 0 },
 };
 
 size_t dtype_bytes(Dtype t)
 {
     assert((unsigned)t < DTYPE_COUNT);
     return TYPE[t].bytes;
+}
+
+int dtype_bits(Dtype t)
+{
+    assert((unsigned)t < DTYPE_COUNT);
+    return TYPE[t].bits;
+}
+
+float dtype_largest(Dtype t)
+{
+    assert(dtype_is_narrow(t));
+    return TYPE[t].largest;
 }
 
 const char *dtype_name(Dtype t)
@@ -45,7 +66,7 @@ const char *dtype_name(Dtype t)
 static inline float power_of_two(int e) { return f32_from_bits((uint32_t)(e + 127) << 23); }
 
 /* normal:     the same exponent and mantissa fields, moved, with the bias changed
- * subnormal:  mantissa * 2^(1 - bias - mantissa_bits), a normal f32 in all three formats */
+ * subnormal:  mantissa * 2^(1 - bias - mantissa_bits), a normal f32 in all small formats */
 static inline float widen(uint32_t code, Format f)
 {
     uint32_t sign = code >> (f.bits - 1) << 31;
@@ -82,6 +103,13 @@ static inline uint32_t narrow(float v, Format f)
     return sign | code;
 }
 
+/* The E4M3 code of v rounded to a format whose numbers E4M3 has, too; NaN stays NaN. */
+static inline uint32_t narrow_to(float v, Format f)
+{
+    uint32_t magnitude = f32_bits(v) & 0x7FFFFFFFu;
+    return narrow(magnitude > 0x7F800000u ? v : widen(narrow(v, f), f), E4M3);
+}
+
 /* bf16 has its own pair of functions: its exponent is that of f32, so a shift is enough. */
 static inline float widen_bf16(uint16_t v) { return f32_from_bits((uint32_t)v << 16); }
 
@@ -112,6 +140,9 @@ LOOP(bf16_from_f32_n, float, uint16_t, narrow_bf16(src[i]))
 LOOP(f16_from_f32_n, float, uint16_t, narrow(src[i], F16))
 LOOP(e4m3_from_f32_n, float, uint8_t, narrow(src[i], E4M3))
 LOOP(e5m2_from_f32_n, float, uint8_t, narrow(src[i], E5M2))
+LOOP(e2m1_from_f32_n, float, uint8_t, narrow_to(src[i], E2M1))
+LOOP(e2m3_from_f32_n, float, uint8_t, narrow_to(src[i], E2M3))
+LOOP(e3m2_from_f32_n, float, uint8_t, narrow_to(src[i], E3M2))
 /* NOLINTEND(bugprone-macro-parentheses) */
 
 void dtype_to_f32(float *dst, const void *src, Dtype src_type, int64_t n)
@@ -121,6 +152,9 @@ void dtype_to_f32(float *dst, const void *src, Dtype src_type, int64_t n)
     case DTYPE_F32: memcpy(dst, src, (size_t)n * sizeof(float)); return;
     case DTYPE_BF16: f32_from_bf16_n(dst, src, n); return;
     case DTYPE_F16: f32_from_f16_n(dst, src, n); return;
+    case DTYPE_E2M1:
+    case DTYPE_E2M3:
+    case DTYPE_E3M2:
     case DTYPE_E4M3: f32_from_e4m3_n(dst, src, n); return;
     case DTYPE_E5M2: f32_from_e5m2_n(dst, src, n); return;
     default: assert(!"dtype_to_f32 of an integer type");
@@ -136,6 +170,9 @@ void dtype_from_f32(void *dst, Dtype dst_type, const float *src, int64_t n)
     case DTYPE_F16: f16_from_f32_n(dst, src, n); return;
     case DTYPE_E4M3: e4m3_from_f32_n(dst, src, n); return;
     case DTYPE_E5M2: e5m2_from_f32_n(dst, src, n); return;
+    case DTYPE_E2M1: e2m1_from_f32_n(dst, src, n); return;
+    case DTYPE_E2M3: e2m3_from_f32_n(dst, src, n); return;
+    case DTYPE_E3M2: e3m2_from_f32_n(dst, src, n); return;
     default: assert(!"dtype_from_f32 to an integer type");
     }
 }

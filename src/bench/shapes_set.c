@@ -186,6 +186,8 @@ static void set_options(const ShapeSet *set, OpId op, void *args)
     case OP_ROPE_MLA_BWD: ((RopeMlaBwd *)args)->dims = turn; break;
     case OP_ROUTE_FWD: ((RouteFwd *)args)->rule = rule; break;
     case OP_ROUTE_BWD: ((RouteBwd *)args)->rule = rule; break;
+    case OP_MOE_UP_FWD: ((MoeUpFwd *)args)->pow2 = true; break;
+    case OP_MOE_DOWN_BWD_INPUT: ((MoeDownBwdInput *)args)->pow2 = true; break;
     case OP_HEAD_LOSS:
         head->chunk = head_chunk(c->model_loss_chunk, set->ex->gpu != NULL, head->w.data.dim[0],
                                  head->x.dtype);

@@ -178,6 +178,14 @@ static Status check_fp8(const Config *c)
                     "fp8.recipe=block (or row, tensor), or leave %s out",
                     details[i].name, details[i].name);
     }
+    if (c->fp8_format >= FORMAT_E2M1 && c->fp8_recipe != RECIPE_MX)
+        return FAIL(ERR_ARG,
+                    "fp8.format: 4 and 6 bits need scales of 1 x 32, set fp8.recipe=mx, or "
+                    "fp8.format=e4m3");
+    if (c->fp8_scales == SCALES_EXACT && c->fp8_recipe == RECIPE_MX)
+        return FAIL(ERR_ARG,
+                    "fp8.scales=exact: scales of fp8.recipe=mx are powers of two, leave it "
+                    "auto");
     bool shifts = c->fp8_recipe == RECIPE_BLOCK && c->fp8_scales != SCALES_EXACT;
     if (c->fp8_dispatch == DISPATCH_FP8 && (!shifts || c->fp8_products == PRODUCTS_DENSE))
         return FAIL(

@@ -35,7 +35,18 @@ static __device__ __forceinline__ float2 pair_from_e5m2(uint32_t codes)
     return __half22float2(__nv_cvt_fp8x2_to_halfraw2((__nv_fp8x2_storage_t)codes, __NV_E5M2));
 }
 
-/* The larger of two magnitudes, for both numbers of a pair. A NaN wins. */
+/* The larger of two numbers, for both of a pair. A NaN loses. */
+static __device__ __forceinline__ uint32_t pair_number_most(uint32_t a, uint32_t b)
+{
+    Bf16Pair x, y, most;
+    memcpy(&x, &a, sizeof x);
+    memcpy(&y, &b, sizeof y);
+    most = __hmax2(x, y);
+    memcpy(&a, &most, sizeof a);
+    return a;
+}
+
+/* The larger of two magnitudes. A NaN wins. */
 static __device__ __forceinline__ uint32_t pair_most(uint32_t a, uint32_t b)
 {
     Bf16Pair x, y, most;

@@ -15,6 +15,7 @@ static const RecipeKinds kinds[] = {
     [RECIPE_TENSOR] = { OPERAND_TENSOR, OPERAND_TENSOR, OPERAND_TENSOR },
     [RECIPE_ROW] = { OPERAND_ROW, OPERAND_ROW, OPERAND_ROW },
     [RECIPE_BLOCK] = { OPERAND_1X128, OPERAND_128X128, OPERAND_1X128 },
+    [RECIPE_MX] = { OPERAND_1X32, OPERAND_1X32, OPERAND_1X32 },
 };
 
 /* The matrices that 8-bit recipes multiply by, and what errors call the operands of their products:
@@ -64,6 +65,27 @@ static bool quantises_columns(const LayerRun *r, ParamRole role)
 /* A frozen matrix has no weight gradient. */
 static bool trains(const LayerRun *r, ParamRole role) { return r->weights->dw[role].data != NULL; }
 
+/* A planned operand takes the memory that hardware would need: where elements are emulated in more,
+ * nothing is ever stored. */
+static Status take_packed(const ModelSpec *s, Arena *a, ArenaMark before, size_t peak,
+                          const Operand *q)
+{
+    void *unused = NULL;
+    if (!s->recipe.packed) return OK;
+    arena_release(a, before);
+    a->peak_bytes = peak;
+    return arena_alloc(a, (size_t)operand_bytes(q), &unused);
+}
+
+static Status new_operand(const ModelSpec *s, Arena *a, OperandKind kind, Dtype type, int rank,
+                          const int64_t *dim, Operand *out)
+{
+    const ArenaMark before = arena_mark(a);
+    const size_t peak = a->peak_bytes;
+    TRY(operand_new(a, kind, type, rank, dim, out));
+    return take_packed(s, a, before, peak, out);
+}
+
 static Dtype type_of(const LayerRun *r, RecipeSide side)
 {
     return side == SIDE_GRADIENT ? r->spec->recipe.gradient : r->spec->recipe.forward;
@@ -73,7 +95,7 @@ static Dtype type_of(const LayerRun *r, RecipeSide side)
 static Status new_columns(LayerRun *r, Arena *a, RecipeSide side, int64_t n, int64_t cols,
                           Operand *out)
 {
-    TRY(operand_new(a, kinds[r->spec->recipe.kind].columns, type_of(r, side), 2,
+    TRY(new_operand(r->spec, a, kinds[r->spec->recipe.kind].columns, type_of(r, side), 2,
                     (const int64_t[]){ cols, n }, out));
     out->transposed = true;
     return OK;
@@ -86,7 +108,7 @@ static Status new_operands(LayerRun *r, ParamRole role, RecipeSide side, Arena *
     int64_t cols = tensor_cols(&a->x), n = tensor_elems(&a->x) / cols;
     a->rows = a->columns = operand_plain(a->x);
     if (rows != NULL && recipe_quantises(r->spec, r->layer, role))
-        TRY(operand_new(rows, kinds[r->spec->recipe.kind].rows, type_of(r, side), 2,
+        TRY(new_operand(r->spec, rows, kinds[r->spec->recipe.kind].rows, type_of(r, side), 2,
                         (const int64_t[]){ n, cols }, &a->rows));
     if (columns != NULL && quantises_columns(r, role))
         TRY(new_columns(r, columns, side, n, cols, &a->columns));
@@ -146,7 +168,7 @@ Status recipe_rows(LayerRun *r, ParamRole role, RecipeSide side, Tensor x,
                    .of = operand_names[role][side] };
     int64_t D = tensor_cols(&x), n = routed != NULL ? routed->rows.bound : tensor_elems(&x) / D;
     if (routed != NULL) q.rows = routed->rows, q.row_token = routed->row_token;
-    TRY(operand_new(r->scratch, kinds[r->spec->recipe.kind].rows, type_of(r, side), 2,
+    TRY(new_operand(r->spec, r->scratch, kinds[r->spec->recipe.kind].rows, type_of(r, side), 2,
                     (const int64_t[]){ n, D }, &q.quant));
     *out = q.quant;
     return quantize(r->ex, q);
@@ -175,25 +197,23 @@ Status recipe_columns(LayerRun *r, ParamRole role, RecipeSide side, Operand from
     Tensor x;
     *out = from;
     if (!trains(r, role)) return OK;
-    TRY(recipe_undispatched(r, from, &x));
-    *out = operand_plain(x);
-    if (!quantises_columns(r, role)) return OK;
-    const OperandKind kind = kinds[r->spec->recipe.kind].columns;
-    Quantize q = { .x = operand_plain(x),
+    if (!quantises_columns(r, role)) {
+        TRY(recipe_undispatched(r, from, &x));
+        *out = operand_plain(x);
+        return OK;
+    }
+    const ArenaMark before = arena_mark(r->scratch);
+    const size_t peak = r->scratch->peak_bytes;
+    Quantize q = { .x = from,
+                   .offsets = groups->offsets,
+                   .row_token = groups->row_token,
+                   .rows = groups->rows,
                    .pow2 = r->spec->recipe.pow2,
                    .of = operand_names[role][side] };
-    int64_t D = tensor_cols(&x), n = tensor_elems(&x) / D;
-    if (groups == NULL) {
-        TRY(operand_new(r->scratch, kind, type_of(r, side), 2, (const int64_t[]){ D, n },
-                        &q.transposed));
-        q.transposed.transposed = true;
-    } else {
-        q.offsets = groups->offsets;
-        q.row_token = groups->row_token;
-        q.rows = groups->rows;
-        TRY(operand_new_groups(r->scratch, kind, type_of(r, side), D, groups->rows.bound,
-                               tensor_elems(&groups->offsets) - 1, &q.transposed));
-    }
+    TRY(operand_new_groups(r->scratch, kinds[r->spec->recipe.kind].columns, type_of(r, side),
+                           tensor_cols(&from.data), groups->rows.bound,
+                           tensor_elems(&groups->offsets) - 1, &q.transposed));
+    TRY(take_packed(r->spec, r->scratch, before, peak, &q.transposed));
     *out = q.transposed;
     return quantize(r->ex, q);
 }
@@ -204,7 +224,7 @@ static Status new_weight(const ModelSpec *s, Arena *a, const Tensor *w, bool tra
 {
     int64_t dim[3] = { w->dim[0], w->dim[1], w->dim[2] };
     if (transposed) dim[w->rank - 1] = w->dim[w->rank - 2], dim[w->rank - 2] = tensor_cols(w);
-    TRY(operand_new(a, kinds[s->recipe.kind].weight, s->recipe.forward, w->rank, dim, out));
+    TRY(new_operand(s, a, kinds[s->recipe.kind].weight, s->recipe.forward, w->rank, dim, out));
     out->transposed = transposed;
     return OK;
 }
@@ -226,6 +246,9 @@ size_t recipe_bytes(const ModelSpec *s, const LayerSpec *l, ParamRole role, cons
     int64_t elems = matrix_elems(m), rows = elems / cols / matrices;
     OperandKind kind = kinds[s->recipe.kind].weight;
     OperandGrid g = operand_grid(kind, rows, cols), t = operand_grid(kind, cols, rows);
+    if (s->recipe.packed)
+        return 2 * arena_rounded(
+                       (size_t)((double)elems * operand_element_bytes(kind, s->recipe.forward)));
     return 2 * arena_rounded((size_t)elems) +
            arena_rounded((size_t)(matrices * g.rows * g.cols) * sizeof(float)) +
            arena_rounded((size_t)(matrices * t.rows * t.cols) * sizeof(float));

@@ -6,8 +6,9 @@
  *   tensor   one scale           one a matrix     one scale
  *   row      one a row           one a row        one a column (of each expert's rows)
  *   block    1 x 128             128 x 128        128 x 1
+ *   mx       1 x 32              1 x 32           32 x 1
  *
- * block is DeepSeek-V3's (arXiv:2412.19437, section 3.3). Every operand is quantised from the
+ * block is DeepSeek-V3's (arXiv:2412.19437, section 3.3), mx that of OCP Microscaling (MX) v1.0. Every operand is quantised from the
  * tensor in run.compute's type, never from another 8-bit operand, with scales of the call at hand.
  * With recipe.dispatch the rows that go to routed experts are quantised once, at their token's rank.
  * These 8-bit rows travel, products read them, and columns are made from them. Scales are powers of
@@ -80,8 +81,7 @@ Status recipe_dispatched(LayerRun *r, ParamRole role, RecipeSide side, Tensor x,
 /* x in the type of run.compute: x itself, or, if it was dispatched in 8 bits, a copy in scratch. */
 Status recipe_undispatched(LayerRun *r, Operand x, Tensor *out);
 
-/* The columns of `from`, plain or dispatched, for the weight gradient of `role`. groups NULL: all
- * rows are one group. */
+/* The columns of `from`, plain or dispatched, for the weight gradient of `role`. */
 Status recipe_columns(LayerRun *r, ParamRole role, RecipeSide side, Operand from,
                       const RecipeGroups *groups, Operand *out);
 

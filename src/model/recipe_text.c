@@ -10,8 +10,9 @@
 #include <string.h>
 
 enum {
-    WIDTH_STEP = 16,      /* elements, of one byte: what GPUs read at once */
-    CAPABILITY_LEAST = 89 /* NVIDIA Ada: the first with 8-bit products */
+    WIDTH_STEP = 16,       /* elements, of one byte: what GPUs read at once */
+    CAPABILITY_LEAST = 89, /* NVIDIA Ada: the first with 8-bit products */
+    CAPABILITY_MX = 100    /* Blackwell: the first with scales of 1 x 32, and with 4 and 6 bits */
 };
 
 /* Names that differ only in numbers. */
@@ -66,12 +67,13 @@ typedef struct ScaleWords {
     const char *rows, *weight, *columns;
 } ScaleWords;
 
-static const char *recipe_names[] = { "none", "tensor", "row", "block" };
+static const char *recipe_names[] = { "none", "tensor", "row", "block", "mx" };
 
 static const ScaleWords scale_words[] = {
     [RECIPE_TENSOR] = { "the tensor", "a matrix", "the tensor" },
     [RECIPE_ROW] = { "a row", "a row", "a column of a group" },
     [RECIPE_BLOCK] = { "1 x 128", "128 x 128", "128 x 1" },
+    [RECIPE_MX] = { "1 x 32", "1 x 32", "32 x 1" },
 };
 
 static Status print_row(Text *out, const char *what, const char *along, const char *scale,
@@ -87,14 +89,21 @@ static Status print_table(const Config *c, const ModelSpec *s, Text *out)
     const RecipeSpec *r = &s->recipe;
     const ScaleWords *w = &scale_words[r->kind];
     const char *weights = c->mesh_zero == 3 ? "one product" : "a step";
-    TRY(text_printf(out, "8-bit       fp8.recipe=%s, scales are %s\n", recipe_names[r->kind],
-                    r->pow2 ? "powers of two" : "exact (amax / largest)"));
+    TRY(text_printf(out, "%d-bit       fp8.recipe=%s, scales are %s\n", dtype_bits(r->forward),
+                    recipe_names[r->kind], r->pow2 ? "powers of two" : "exact (amax / largest)"));
     TRY(text_printf(out, "            %-31s  %-7s  %-19s  %-4s  %-4s  %s\n", "operand", "along",
                     "a scale for", "from", "to", "kept for"));
-    TRY(print_row(out, "inputs", "width", w->rows, s->act, r->forward, "one product"));
+    TRY(print_row(out, "inputs", "width", w->rows, s->act, r->forward, "its products"));
     TRY(print_row(out, "weights", "inputs", w->weight, s->act, r->forward, weights));
     TRY(print_row(out, "weights, transposed", "outputs", w->weight, s->act, r->forward, weights));
-    TRY(print_row(out, "gradients", "width", w->rows, s->act, r->gradient, "one product"));
+    TRY(print_row(out, "gradients", "width", w->rows, s->act, r->gradient, "its products"));
+    bool narrow = false;
+    for (int i = 0; i < s->n_layers; i++)
+        narrow |= s->layers[i].kind == LAYER_MOE && recipe_narrow(s, &s->layers[i]);
+    if (narrow)
+        TRY(text_printf(out,
+                        "            experts' pre-activations wait for backward in 8 bits, a scale "
+                        "for 1 x 128 (fp8.kept)\n"));
     if (r->dispatch)
         TRY(text_printf(out, "            rows go to experts in 8 bits, and columns are made from "
                              "them (fp8.dispatch)\n"));
@@ -102,9 +111,9 @@ static Status print_table(const Config *c, const ModelSpec *s, Text *out)
         return text_printf(out, "            weight gradients are products in %s (fp8.wgrad)\n",
                            dtype_name(s->act));
     TRY(print_row(out, "inputs, for weight gradients", "tokens", w->columns, s->act, r->forward,
-                  "one product"));
+                  "until backward"));
     return print_row(out, "gradients, for weight gradients", "tokens", w->columns, s->act,
-                     r->gradient, "one product");
+                     r->gradient, "backward");
 }
 
 static Status print_patterns(const ModelSpec *s, const ParamTable *t, bool attention, Arena *a,
@@ -204,6 +213,13 @@ Status recipe_check_gpu(const ModelSpec *s, const ParamTable *t, const RecipeGpu
 {
     TRY(check_attention(s, gpu));
     if (s->recipe.kind == RECIPE_NONE) return OK;
+    if (s->recipe.kind == RECIPE_MX)
+        return FAIL(ERR_UNSUPPORTED,
+                    "fp8.recipe=mx (%s) has no kernel on a GPU: hardware has it from compute "
+                    "capability %d.%d on, GPU %d (%s) has %d.%d; run.device=cpu emulates it, "
+                    "fp8.recipe=block is 8-bit",
+                    dtype_name(s->recipe.forward), CAPABILITY_MX / 10, CAPABILITY_MX % 10,
+                    gpu->number, gpu->name, gpu->capability / 10, gpu->capability % 10);
     if (gpu->capability < CAPABILITY_LEAST)
         return FAIL(ERR_UNSUPPORTED,
                     "fp8.recipe=%s: GPU %d (%s) has compute capability %d.%d, 8-bit products need "

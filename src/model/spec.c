@@ -174,12 +174,15 @@ ExchangeKind spec_exchange(const Config *c, ExchangeShape *shape)
 
 static RecipeSpec recipe_of(const Config *c)
 {
-    bool block = c->fp8_recipe == RECIPE_BLOCK, auto_pow2 = c->fp8_scales == SCALES_AUTO && block;
+    static const Dtype formats[] = { DTYPE_E4M3, DTYPE_E4M3, DTYPE_E2M1, DTYPE_E2M3, DTYPE_E3M2 };
+    const Dtype forward = formats[c->fp8_format];
+    bool block = c->fp8_recipe == RECIPE_BLOCK;
+    bool auto_pow2 = c->fp8_scales == SCALES_AUTO && c->fp8_recipe >= RECIPE_BLOCK;
     bool pow2 = auto_pow2 || c->fp8_scales == SCALES_POW2;
     return (RecipeSpec){ .kind = c->fp8_recipe, /* the setting's words are in enum order */
                          .pow2 = pow2,
-                         .forward = DTYPE_E4M3,
-                         .gradient = c->fp8_format == FORMAT_HYBRID ? DTYPE_E5M2 : DTYPE_E4M3,
+                         .forward = forward,
+                         .gradient = c->fp8_format == FORMAT_HYBRID ? DTYPE_E5M2 : forward,
                          .weight_gradients = c->fp8_wgrad == WGRAD_FP8,
                          .dispatch = block && pow2 && c->fp8_dispatch != DISPATCH_BF16,
                          .keep = c->fp8_kept == KEPT_FP8,

@@ -119,6 +119,7 @@ typedef struct RecipeSpec {
     bool some_layers;        /* not all layers follow the recipe */
     bool dense, grouped;     /* which products: all but routed experts'; routed experts' */
     bool per_use;            /* planning: weights are quantised for each product (ZeRO-3) */
+    bool packed;             /* planning: memory as hardware would hold operands (operand_bytes) */
 } RecipeSpec;
 
 /* Memory for received rows, as multiples of the rows that balanced routing brings; 0: enough for

@@ -92,14 +92,14 @@ static inline __attribute__((always_inline)) Vector vector_exp2(Vector x)
 
 /* p, from 0 to 1, as 8-bit attention multiplies it: 2^8 p rounded to e4m3, over 2^8. Its subnormals
  * are multiples of 2^-17, which are the steps of f32 between 2^6 and 2^7. Other numbers keep three
- * bits behind the first. NaN stays NaN. */
+ * bits behind the first. NaN stays NaN: it counts as small. */
 static inline __attribute__((always_inline)) Vector vector_e4m3(Vector p)
 {
     const float shift = 96.0f;
     VectorBits bits = (VectorBits)p, odd = bits >> 20 & 1;
     Vector normal = (Vector)((bits + (0x7FFFFu + odd)) & 0xFFF00000u);
     Vector small = p + shift - shift;
-    return vector_choose(p == p, vector_choose(p < 0x1p-14f, small, normal), p);
+    return vector_choose(p >= 0x1p-14f, normal, small);
 }
 
 enum { ROW_LANES = LANES / STRIP };

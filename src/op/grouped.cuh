@@ -31,6 +31,8 @@
  *     AS_IS; C *place(tile, i, j)                       c is stored unchanged, there; NULL: nowhere
  *     UNIT; READS, c_shape()                            else: columns for store; what extra reads
  *
+ *     NARROW                                            c's 8-bit forms are stored: NarrowRows
+ *
  * 8-bit operands (EIGHT) have scales (op/operand.h), and both lie with k along rows of memory. Their
  * sums are as on the CPU (op/scaled.h): 128 terms are summed, multiplied by their scales, and added
  * to an f32 sum. A weight gradient finds the terms of group e from column `column` of its tile on.
@@ -81,6 +83,7 @@ struct KernelTypes {
     static constexpr Kernel KERNEL = WHICH;
     static constexpr bool WIDE = WHICH != KERNEL_PLAIN, INDEXED = INDEX;
     static constexpr bool EIGHT = sizeof(TypeA) == 1;
+    static constexpr bool NARROW = false; /* results have 8 bits: a policy may say so */
 };
 
 /* An operand of a product. RUNS: memory runs along k. */
@@ -203,6 +206,25 @@ static inline Scales scales_of(const Operand &q)
     s.along = q.kind == OPERAND_1X128 || q.kind == OPERAND_128X128;
     s.by_group = q.kind == OPERAND_ROW && s.cols > 1;
     return s;
+}
+
+/* An 8-bit operand that is written, with scales of 1 x 128. */
+typedef struct NarrowRows {
+    uint8_t *data;
+    float *scale;
+    int64_t width, blocks; /* of a row, in elements and in scales */
+
+    /* The scale of the block that begins at this column. */
+    __device__ __forceinline__ float *scale_at(int64_t row, int64_t column) const
+    {
+        return scale + row * blocks + column / OPERAND_BLOCK;
+    }
+} NarrowRows;
+
+static inline NarrowRows narrow_rows(const Operand &q)
+{
+    return { (uint8_t *)q.data.data, (float *)q.scale.data, tensor_cols(&q.data),
+             tensor_cols(&q.scale) };
 }
 
 /* Where a View stands in an 8-bit operand: its first row, the block of scales of its first column,

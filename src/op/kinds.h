@@ -49,6 +49,12 @@ extern const char exchange_names[];
 /* 8-bit products */
 
 /* What a scale belongs to (model/recipe.h), in the order of fp8.recipe's words. */
-typedef enum RecipeKind { RECIPE_NONE, RECIPE_TENSOR, RECIPE_ROW, RECIPE_BLOCK } RecipeKind;
+typedef enum RecipeKind {
+    RECIPE_NONE,
+    RECIPE_TENSOR,
+    RECIPE_ROW,
+    RECIPE_BLOCK,
+    RECIPE_MX
+} RecipeKind;
 
 #endif

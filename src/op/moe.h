@@ -91,7 +91,7 @@ typedef struct MoeUpFwd {
     Tensor bias;      /* in  (E, 2F) act, optional */
     Rows rows;
     float limit; /* of the clamped SwiGLU; 0: the plain one */
-    bool pow2;   /* scales of 8-bit results are powers of two */
+    bool pow2;   /* scales of pre and act, if they have 8 bits, are powers of two */
     bool f32;    /* act's type if pre and act have 8 bits: f32 instead of bf16 */
 } MoeUpFwd;
 

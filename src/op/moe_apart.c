@@ -19,13 +19,13 @@ typedef struct Apart {
     Dequantize wide; /* not given: pre is plain */
     Quantize narrow[NARROW_MOST];
     int n;
-    char *space;
+    char *space;  /* NULL: only sizes are asked for */
     size_t bytes; /* of the tensors */
 } Apart;
 
 static Tensor space_tensor(Apart *a, Dtype type, int64_t rows, int64_t cols)
 {
-    Tensor t = { (void *)((uintptr_t)a->space + a->bytes), type, 2, { rows, cols } };
+    Tensor t = { a->space == NULL ? NULL : a->space + a->bytes, type, 2, { rows, cols } };
     a->bytes += arena_rounded(tensor_bytes(&t));
     return t;
 }
@@ -35,7 +35,7 @@ static Tensor space_tensor(Apart *a, Dtype type, int64_t rows, int64_t cols)
 static Quantize *narrow_add(Apart *a, Tensor x, const Rows *rows, const Tensor *offsets, bool pow2)
 {
     Quantize *q = &a->narrow[a->n++];
-    *q = (Quantize){ .x.data = x, .rows = *rows, .pow2 = pow2 };
+    *q = (Quantize){ .x = operand_plain(x), .rows = *rows, .pow2 = pow2 };
     q->rows.first = NULL;
     if (q->rows.device == NULL)
         q->rows.device = (const int32_t *)offsets->data + tensor_elems(offsets) - 1;

@@ -16,6 +16,7 @@
 #ifndef OP_MOE_PRODUCT_CUH
 #define OP_MOE_PRODUCT_CUH
 
+#include "gpu/fast_math.cuh"
 #include "op/grouped_vendor.cuh"
 
 #include "op/moe_product.h"
@@ -106,11 +107,10 @@ template <typename Types, bool TURNED, bool GATHERS, bool PAIRED> struct RowProd
     }
 };
 
-/* 1 / (1 + e^-x). Results in bf16 are rounded to 8 bits, so the chip's own functions, whose errors
- * are in the last two of 24 bits, are accurate enough. */
+/* 1 / (1 + e^-x). Results in bf16 are rounded to 8 bits. */
 template <typename C> static __device__ __forceinline__ float sigmoid(float x)
 {
-    if constexpr (sizeof(C) == 2) return __fdividef(1.0f, 1.0f + __expf(-x));
+    if constexpr (sizeof(C) == 2) return sigmoid_fast(x);
     return 1 / (1 + expf(-x));
 }
 
@@ -196,6 +196,12 @@ template <typename Types, bool PLAIN> struct UpForward : RowProduct<Types, true,
         return e;
     }
 
+    __device__ __forceinline__ float act_of(float gate, float up) const
+    {
+        if (!PLAIN && limit > 0) return swiglu_clamped(gate, up, limit, sigmoid<C>).act;
+        return gate * sigmoid<C>(gate) * up;
+    }
+
     __device__ __forceinline__ float store(const GroupTile &t, int64_t i, int j,
                                            const float (&v)[16], const Extra<16> &e, Nothing) const
     {
@@ -209,10 +215,7 @@ template <typename Types, bool PLAIN> struct UpForward : RowProduct<Types, true,
                 gate[k] += e.gate[k];
                 up[k] += e.up[k];
             }
-            if (!PLAIN && limit > 0)
-                y[k] = swiglu_clamped(gate[k], up[k], limit, sigmoid<C>).act;
-            else
-                y[k] = gate[k] * sigmoid<C>(gate[k]) * up[k];
+            y[k] = act_of(gate[k], up[k]);
         }
         put<Types::WIDE>(this->out + kept * 2 * F + f, F - f, gate);
         put<Types::WIDE>(this->out + kept * 2 * F + F + f, F - f, up);
@@ -283,6 +286,26 @@ struct DownBackward : RowProduct<Types, Types::EIGHT, true, false> {
         return e;
     }
 
+    /* Of one element: its act, and the gradients of its gate and up and its weighted act. */
+    __device__ __forceinline__ float gradients(float g, float u, float da, float scale,
+                                               float (&out)[3]) const
+    {
+        float wda = scale * da;
+        if constexpr (CLAMPED) {
+            Clamped c = swiglu_clamped(g, u, limit, sigmoid<C>);
+            out[0] = wda * c.by_gate;
+            out[1] = wda * c.by_up;
+            out[2] = scale * c.act;
+            return c.act;
+        } else {
+            float s = sigmoid<C>(g), silu = g * s, act = silu * u;
+            out[0] = wda * u * s * (1 + g * (1 - s));
+            out[1] = wda * silu;
+            out[2] = scale * act;
+            return act;
+        }
+    }
+
     /* Returns the columns' part of <da, act>. */
     template <int N>
     __device__ __forceinline__ float store(const GroupTile &t, int64_t i, int j,
@@ -293,20 +316,9 @@ struct DownBackward : RowProduct<Types, Types::EIGHT, true, false> {
         float dg[N], du[N], y[N], dot = 0;
 #pragma unroll
         for (int k = 0; k < N; k++) {
-            float g = e.gate[k], u = e.up[k], wda = scale * da[k];
-            if constexpr (CLAMPED) {
-                Clamped c = swiglu_clamped(g, u, limit, sigmoid<C>);
-                dot += da[k] * c.act;
-                y[k] = scale * c.act;
-                dg[k] = wda * c.by_gate;
-                du[k] = wda * c.by_up;
-            } else {
-                float s = sigmoid<C>(g), silu = g * s, act = silu * u;
-                dot += da[k] * act;
-                y[k] = scale * act;
-                dg[k] = wda * u * s * (1 + g * (1 - s));
-                du[k] = wda * silu;
-            }
+            float out[3];
+            dot += da[k] * gradients(e.gate[k], e.up[k], da[k], scale, out);
+            dg[k] = out[0], du[k] = out[1], y[k] = out[2];
         }
         put<WIDE>(dpre + at, n - f, dg);
         put<WIDE>(dpre + at + n, n - f, du);
@@ -433,14 +445,15 @@ static Status store_biased(struct Exec *ex, const MoeProduct &p)
         p, [&](auto types) { return launch(ex, p.op, BiasedStore<decltype(types)>(p)); });
 }
 
-template <Kernel KERNEL, bool EIGHT, bool PLAIN>
+template <Kernel KERNEL, bool EIGHT, bool PLAIN, template <typename, bool> class Policy = UpForward>
 static Status swiglu(struct Exec *ex, const MoeProduct &p, const MoeUpFwd *a)
 {
     return product_types<KERNEL, EIGHT, true, true>(
-        p, [&](auto types) { return launch(ex, p.op, UpForward<decltype(types), PLAIN>(p, a)); });
+        p, [&](auto types) { return launch(ex, p.op, Policy<decltype(types), PLAIN>(p, a)); });
 }
 
-template <Kernel KERNEL, bool EIGHT, bool CLAMPED>
+template <Kernel KERNEL, bool EIGHT, bool CLAMPED,
+          template <typename, bool> class Policy = DownBackward>
 static Status swiglu_backward(struct Exec *ex, const MoeProduct &p, const MoeDownBwdInput *a)
 {
     if (p.zeroed != NULL) {
@@ -448,7 +461,7 @@ static Status swiglu_backward(struct Exec *ex, const MoeProduct &p, const MoeDow
     }
     if (p.rows->bound == 0) return OK;
     return product_types<KERNEL, EIGHT, true, false>(p, [&](auto types) {
-        DownBackward<decltype(types), CLAMPED> kernel(p, a, (float *)exec_workspace(ex));
+        Policy<decltype(types), CLAMPED> kernel(p, a, (float *)exec_workspace(ex));
         TRY(launch(ex, p.op, kernel));
         moe_dweight_kernel<<<grid_of(p.rows->bound, 256), 256, 0, exec_stream(ex)>>>(
             kernel.groups, kernel.share, dot_parts(kernel), kernel.row_slot,

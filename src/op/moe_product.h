@@ -86,8 +86,14 @@ typedef struct MoeSum {
  * all results at once. */
 size_t moe_apart_workspace(const struct Exec *ex, const MoeProduct *p);
 Status moe_apart_run(struct Exec *ex, const MoeProduct *p);
+#ifdef __cplusplus
+extern "C" {
+#endif
 /* Bytes of workspace on a GPU, where kernels need `shares` if they make all results themselves. */
 size_t moe_narrow_workspace(const struct Exec *ex, const MoeProduct *p, size_t shares);
+#ifdef __cplusplus
+}
+#endif
 
 /* A grouped product as candidates see it: everything that decides which kernel runs it
  * (product_kernels.c). */

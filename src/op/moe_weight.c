@@ -148,7 +148,8 @@ OpCost moe_weight_cost(const MoeSum *s)
 {
     double rows = moe_rows_expected(s->rows);
     double D = (double)token_width(s), F = (double)row_width(s);
-    double read = is_scaled(s) ? rows * (D + F)
+    double read = is_scaled(s) ? rows * (D + F) *
+                                     operand_element_bytes(s->by_row->kind, s->by_row->data.dtype)
                                : operand_rows_bytes(s->by_row, rows) + operand_bytes(s->by_token);
     return moe_rows_cost(WORK_GROUPED_WEIGHT, rows, s->by_row, D, F,
                          read + (s->overwrite ? 1 : 2) * (double)tensor_bytes(s->dw));

@@ -16,7 +16,7 @@ Operand operand_plain(Tensor t) { return (Operand){ .data = t }; }
 OperandGrid operand_grid(OperandKind kind, int64_t n, int64_t d)
 {
     OperandGrid g = { .matrices = 1, .n = n, .d = d, .height = 1, .width = d > 0 ? d : 1 };
-    if (kind == OPERAND_1X128 || kind == OPERAND_128X128) g.width = OPERAND_BLOCK;
+    if (operand_step(kind) > 0) g.width = operand_step(kind);
     if (kind == OPERAND_128X128) g.height = OPERAND_BLOCK;
     if (kind == OPERAND_TENSOR) g.height = n > 0 ? n : 1;
     g.rows = kind == OPERAND_TENSOR ? 1 : pieces(n, g.height);
@@ -73,13 +73,13 @@ int64_t operand_group_start(const int32_t *offsets, int64_t e, int64_t live)
 
 static const char *const kind_names[OPERAND_KINDS] = {
     [OPERAND_PLAIN] = "plain",   [OPERAND_TENSOR] = "one scale",  [OPERAND_ROW] = "a scale a row",
-    [OPERAND_1X128] = "1 x 128", [OPERAND_128X128] = "128 x 128",
+    [OPERAND_1X128] = "1 x 128", [OPERAND_128X128] = "128 x 128", [OPERAND_1X32] = "1 x 32",
 };
 
 /* `takes` is a set of bits, one for each kind. The error lists what the op would accept. */
 static Status refuse_kind(const char *op, const char *port, OperandKind kind, unsigned takes)
 {
-    char list[96] = "";
+    char list[128] = "";
     size_t used = 0;
     for (int k = 0; k < OPERAND_KINDS; k++) {
         if ((takes >> k & 1) == 0) continue;
@@ -95,8 +95,8 @@ static Status refuse_kind(const char *op, const char *port, OperandKind kind, un
 static Status expect_scaled(const char *op, const char *port, const Operand *q, int64_t rows,
                             int64_t cols)
 {
-    if (q->data.dtype != DTYPE_E4M3 && q->data.dtype != DTYPE_E5M2) {
-        return FAIL(ERR_SHAPE, "%s: %s is %s, wanted e4m3 or e5m2", op, port,
+    if (!dtype_is_narrow(q->data.dtype)) {
+        return FAIL(ERR_SHAPE, "%s: %s is %s, wanted e4m3 or e5m2 or an MX type", op, port,
                     dtype_name(q->data.dtype));
     }
     TRY(op_expect(op, port, &q->data, rows, cols, q->data.dtype));
@@ -127,14 +127,19 @@ Status operand_expect_type(const char *op, const char *port, const Operand *q, i
 /* The share is exact for row scales, and a mean where a block of scales covers several rows. */
 double operand_rows_bytes(const Operand *q, double rows)
 {
-    double bytes = rows * (double)tensor_cols(&q->data) * (double)dtype_bytes(q->data.dtype);
+    double bytes = rows * (double)tensor_cols(&q->data) * dtype_bits(q->data.dtype) / 8;
     if (q->kind == OPERAND_PLAIN) return bytes;
     OperandGrid g = operand_grid_of(q);
-    return bytes + rows / (double)(g.matrices * g.n) * (double)tensor_bytes(&q->scale);
+    return bytes + rows / (double)(g.matrices * g.n) * operand_scale_bytes(q);
+}
+
+double operand_scale_bytes(const Operand *q)
+{
+    if (q->kind == OPERAND_PLAIN) return 0;
+    return (double)tensor_elems(&q->scale) * (q->kind == OPERAND_1X32 ? 1 : sizeof(float));
 }
 
 double operand_bytes(const Operand *q)
 {
-    return (double)tensor_bytes(&q->data) +
-           (q->kind == OPERAND_PLAIN ? 0 : (double)tensor_bytes(&q->scale));
+    return (double)tensor_elems(&q->data) * dtype_bits(q->data.dtype) / 8 + operand_scale_bytes(q);
 }

@@ -11,7 +11,8 @@
  * its scales are those of data as it lies.
  *
  * A scale belongs to the whole tensor, to a row, to each 1 x 128 piece of a row (activations), or
- * to each 128 x 128 block (weights): DeepSeek-V3, arXiv:2412.19437 section 3.3. The last pieces of
+ * to each 128 x 128 block (weights): DeepSeek-V3, arXiv:2412.19437 section 3.3. Or it belongs to each
+ * 1 x 32 piece of a row: OCP Microscaling formats (MX) v1.0, on a CPU alone. The last pieces of
  * a row or column may be smaller. op/quant.h converts plain tensors to scaled operands and back.
  */
 #ifndef OP_OPERAND_H
@@ -27,6 +28,7 @@ typedef enum OperandKind {
     OPERAND_ROW,    /* one scale a row */
     OPERAND_1X128,
     OPERAND_128X128,
+    OPERAND_1X32,
     OPERAND_KINDS
 } OperandKind;
 
@@ -38,7 +40,7 @@ enum {
 
 typedef struct Operand {
     Tensor
-        data; /* must be first: ports rely on it. Plain: f32, bf16 or f16; scaled: e4m3 or e5m2 */
+        data; /* must be first: ports rely on it. Plain: f32, bf16 or f16; scaled: of 8 bits, or emulated in them */
     Tensor scale; /* f32, (rows, cols) of operand_grid; plain: absent */
     OperandKind kind;
     bool transposed; /* data is (cols, rows) of the matrix that the op speaks of */
@@ -53,7 +55,14 @@ typedef struct OperandGrid {
     int64_t rows, cols;    /* scales of one matrix; 0 and 0 if the operand is plain */
 } OperandGrid;
 
-enum { OPERAND_BLOCK = 128 };
+enum { OPERAND_BLOCK = 128, OPERAND_BLOCK_MX = 32 };
+
+/* Elements of a row that share a scale, where a row has several; else 0. */
+static inline int64_t operand_step(OperandKind kind)
+{
+    if (kind == OPERAND_1X32) return OPERAND_BLOCK_MX;
+    return kind == OPERAND_1X128 || kind == OPERAND_128X128 ? OPERAND_BLOCK : 0;
+}
 
 /* n rounded up to whole blocks. */
 static inline int64_t operand_whole_blocks(int64_t n)
@@ -98,9 +107,16 @@ Status operand_expect(const char *op, const char *port, const Operand *q, int64_
 Status operand_expect_type(const char *op, const char *port, const Operand *q, int64_t rows,
                            int64_t cols, Dtype plain, unsigned takes);
 
-/* For costs: bytes of `rows` rows of data, and their share of the scales. */
+/* For costs: bytes of `rows` rows of data, and their share of the scales, as hardware would hold them:
+ * elements of 4 or 6 bits are packed, and a scale of 1 x 32 is an exponent of 8 bits (E8M0). */
 double operand_rows_bytes(const Operand *q, double rows);
 double operand_bytes(const Operand *q); /* of all rows */
+/* Of an element, with its share of the scales of 1 x 32. */
+static inline double operand_element_bytes(OperandKind kind, Dtype type)
+{
+    return dtype_bits(type) / 8.0 + (kind == OPERAND_1X32 ? 1.0 / OPERAND_BLOCK_MX : 0);
+}
+double operand_scale_bytes(const Operand *q);
 
 #ifdef __cplusplus
 }

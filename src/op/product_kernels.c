@@ -203,13 +203,50 @@ enum { SCALED = sizeof scaled_rows / sizeof *scaled_rows };
 const KernelTable moe_scaled_product_kernels = { NULL, scaled_rows, SCALED };
 const KernelTable moe_scaled_weight_kernels = { NULL, scaled_sum_rows, SCALED };
 
-/* Products with 8-bit results. */
+/* Products with 8-bit results. Hopper's kernel makes all of them or none. */
+
+static bool is_8_bit(const Operand *q, Dtype type)
+{
+    return q->kind == OPERAND_1X128 && q->data.dtype == type && aligned(q->data.data);
+}
+
+static bool narrow_product_can(const void *call, KernelWhy *why)
+{
+    const MoeProduct *p = ((const GroupedCall *)call)->product;
+    const MoeUpFwd *up = p->args;
+    const MoeDownBwdInput *down = p->args;
+    bool forward = p->epilogue == MOE_SWIGLU;
+    if (!scaled_product_can(call, why)) return false;
+    if (!(forward ? up->pow2 : down->pow2))
+        return kernel_refuses(why, true, "scales are no powers of two");
+    bool all = forward ? is_8_bit(&up->pre, DTYPE_E4M3) && is_8_bit(&up->act, DTYPE_E4M3)
+                       : is_8_bit(&down->pre, DTYPE_E4M3) && is_8_bit(&down->wact, DTYPE_E4M3) &&
+                             is_8_bit(&down->dpre, p->in->data.dtype) &&
+                             is_8_bit(&down->dpre_columns, p->in->data.dtype);
+    return all || kernel_refuses(why, true, "it makes all results in 8 bits, in e4m3 or dy's type");
+}
+
+static void narrow_product_needs(char out[KERNEL_NEEDS_MAX])
+{
+    (void)snprintf(out, KERNEL_NEEDS_MAX, "all results in 8 bits, scales that are powers of two");
+}
+
+OpRun moe_narrow_product_hopper;
+
 static Status product_apart(Exec *ex, const void *call)
 {
     return moe_apart_run(ex, ((const GroupedCall *)call)->product);
 }
 
 static const KernelDesc narrow_rows[] = {
+    { .name = "hopper",
+      .vendor = VENDOR_NVIDIA,
+      .capability_least = 90,
+      .capability_most = 90,
+      .needs = narrow_product_needs,
+      .can = narrow_product_can,
+      .run = GPU_OP(moe_narrow_product_hopper),
+      .work = WORK_GROUPED },
     { .name = "apart", .run = product_apart, .work = WORK_GROUPED }
 };
 enum { NARROW = sizeof narrow_rows / sizeof *narrow_rows };

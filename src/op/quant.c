@@ -4,7 +4,8 @@
  * first taken for each row of a block, so that rows can be spread over threads for every kind. A
  * maximum does not depend on its order, so bits do not depend on threads.
  *
- * A transposed operand is made in strips: up to 128 rows of x, which become 128 columns of data.
+ * A transposed operand is made in strips: up to 128 rows of x (32 of OPERAND_1X32), which become as many
+ * columns of data. A strip has one scale for each row of data.
  */
 #include "op/quant.h"
 
@@ -69,14 +70,14 @@ static int64_t source_row(const Source *s, int64_t r)
  * scales; others are rounded. */
 static const float *source_load(const Source *s, int64_t row, int64_t j, int64_t n, float *buffer)
 {
+    uint16_t low[PIECE];
     const Operand *x = &s->a->x;
     const float *v = row_load(&x->data, row * s->D + j, n, buffer);
-    uint16_t low[PIECE];
     if (x->kind != OPERAND_PLAIN) {
-        float scale =
-            ((const float *)x->scale.data)[row * tensor_cols(&x->scale) + j / OPERAND_BLOCK];
+        const float *scale = x->scale.data;
+        float of_block = scale[row * tensor_cols(&x->scale) + j / OPERAND_BLOCK];
 #pragma omp simd
-        for (int64_t k = 0; k < n; k++) buffer[k] *= scale;
+        for (int64_t k = 0; k < n; k++) buffer[k] *= of_block;
         return buffer;
     }
     if (s->a->round == DTYPE_F32 || x->data.dtype != DTYPE_F32) return v;
@@ -111,8 +112,28 @@ float quantize_scale(float amax, float largest, bool pow2)
     return f32_from_bits(bits);
 }
 
+/* How the scales of an operand follow from its largest magnitudes. */
+typedef struct ScaleRule {
+    float largest;
+    bool pow2, mx;
+} ScaleRule;
+
+static ScaleRule rule_of(const Operand *q, bool pow2)
+{
+    return (ScaleRule){ dtype_largest(q->data.dtype), pow2, q->kind == OPERAND_1X32 };
+}
+
+/* A normal f32 rounded down to a power of two. */
+static float power_below(float v) { return f32_from_bits(f32_bits(v) & 0x7F800000u); }
+
+static float scale_of(float amax, ScaleRule rule)
+{
+    if (!rule.mx || amax < FLT_MIN) return quantize_scale(amax, rule.largest, rule.pow2);
+    return quantize_scale(power_below(amax), power_below(rule.largest), false);
+}
+
 /* The scales of one matrix of n rows; amax has one for each row and column of blocks. */
-static void set_scales(const OperandGrid *g, int64_t n, const float *amax, float largest, bool pow2,
+static void set_scales(const OperandGrid *g, int64_t n, const float *amax, ScaleRule rule,
                        float *scale)
 {
     for (int64_t b = 0; b < g->rows; b++) {
@@ -123,12 +144,10 @@ static void set_scales(const OperandGrid *g, int64_t n, const float *amax, float
                 float row = amax[i * g->cols + c];
                 most = row > most ? row : most;
             }
-            scale[b * g->cols + c] = quantize_scale(most, largest, pow2);
+            scale[b * g->cols + c] = scale_of(most, rule);
         }
     }
 }
-
-static float largest_of(Dtype type) { return type == DTYPE_E4M3 ? 448.0f : 57344.0f; }
 
 static void divide(const float *x, float scale, float largest, int64_t n, float *out)
 {
@@ -197,7 +216,7 @@ static void quantize_row(const Source *s, const OperandGrid *g, float largest, i
     const float *scales = row_scales(q, g, s->to + r);
     float buffer[PIECE], scaled[PIECE];
     int64_t row = source_row(s, r);
-    int64_t step = least(g->width, PIECE); /* pieces never straddle two blocks of 128 */
+    int64_t step = least(g->width, PIECE); /* pieces never straddle two blocks */
     for (int64_t j = 0; j < g->d; j += step) {
         int64_t n = least(step, g->d - j);
         const float *x = source_load(s, row, j, n, buffer);
@@ -210,7 +229,7 @@ static Status quantize_rows(Exec *ex, const Source *s, float *amax)
 {
     const Operand *q = &s->a->quant;
     OperandGrid g = operand_grid_of(q);
-    const float largest = largest_of(q->data.dtype);
+    const ScaleRule rule = rule_of(q, s->a->pow2);
     float *scale = q->scale.data;
     if (s->a->to != NULL) g.rows = s->live; /* the others belong to other calls */
 #pragma omp parallel for schedule(static) num_threads(ex->threads)
@@ -218,30 +237,42 @@ static Status quantize_rows(Exec *ex, const Source *s, float *amax)
     if (!all_finite(amax, s->live * g.cols)) return refuse_infinity(ex, s);
     for (int64_t m = 0; m < g.matrices; m++) {
         int64_t rows = least(g.n, s->live - m * g.n);
-        set_scales(&g, rows > 0 ? rows : 0, amax + m * g.n * g.cols, largest, s->a->pow2,
+        set_scales(&g, rows > 0 ? rows : 0, amax + m * g.n * g.cols, rule,
                    scale + (m * g.rows + s->to) * g.cols);
     }
 #pragma omp parallel for schedule(static) num_threads(ex->threads)
-    for (int64_t r = 0; r < s->live; r++) quantize_row(s, &g, largest, r);
+    for (int64_t r = 0; r < s->live; r++) quantize_row(s, &g, rule.largest, r);
     return OK;
 }
 
 /* ---- columns ---- */
 
+/* The most rows of a strip. */
+static int64_t strip_rows(const Quantize *a)
+{
+    return a->transposed.kind == OPERAND_1X32 ? OPERAND_BLOCK_MX : OPERAND_BLOCK;
+}
+
+/* Strips of all columns of data: each row of data has an amax for each. */
+static int64_t column_blocks(const Quantize *a)
+{
+    return operand_whole_blocks(tensor_cols(&a->transposed.data)) / strip_rows(a);
+}
+
 /* The most strips of a call. */
 static int64_t strips_most(const Quantize *a)
 {
-    int64_t columns = tensor_cols(&a->transposed.data),
-            matrices = a->x.data.rank == 3 ? a->x.data.dim[0] : 1;
-    return matrices * (operand_whole_blocks(columns) / OPERAND_BLOCK);
+    return (a->x.data.rank == 3 ? a->x.data.dim[0] : 1) * column_blocks(a);
 }
 
-/* Cuts rows [first, end) into strips whose columns begin at `column`. */
-static int64_t cut_rows(Strip *out, Strip at, int64_t end)
+/* Cuts rows [first, end) into strips whose columns begin at `column`. The last ones may have no rows:
+ * they make zeros up to the end of the block of 128 columns. */
+static int64_t cut_rows(const Quantize *a, Strip *out, Strip at, int64_t end)
 {
-    int64_t n = 0;
-    for (; at.first < end; at.first += OPERAND_BLOCK, at.column += OPERAND_BLOCK) {
-        at.n = least(OPERAND_BLOCK, end - at.first);
+    int64_t n = 0, each = strip_rows(a), last = at.first + operand_whole_blocks(end - at.first);
+    int64_t columns = tensor_cols(&a->transposed.data);
+    for (; at.first < last && at.column < columns; at.first += each, at.column += each) {
+        at.n = end > at.first ? least(each, end - at.first) : 0;
         out[n++] = at;
     }
     return n;
@@ -254,12 +285,12 @@ static int64_t make_strips(const Source *s, Strip *out)
     if (!has_groups(s->a)) {
         int64_t each = matrices == 1 ? s->live : s->a->x.data.dim[1];
         for (int64_t m = 0; m < matrices; m++)
-            n += cut_rows(out + n, (Strip){ .matrix = m, .first = m * each }, (m + 1) * each);
+            n += cut_rows(s->a, out + n, (Strip){ .matrix = m, .first = m * each }, (m + 1) * each);
         return n;
     }
     for (int64_t e = 0; e < groups_of(s->a); e++) {
         int64_t first = least(offsets[e], s->live), end = least(offsets[e + 1], s->live);
-        n += cut_rows(out + n, (Strip){ .group = e, .first = first, .column = column }, end);
+        n += cut_rows(s->a, out + n, (Strip){ .group = e, .first = first, .column = column }, end);
         column += operand_whole_blocks(end - first);
     }
     return n;
@@ -278,16 +309,10 @@ static void load_tile(const Source *s, const Strip *strip, int64_t j, int64_t n,
         for (int64_t i = strip->n; i < OPERAND_BLOCK; i++) tile[k][i] = 0;
 }
 
-/* Blocks of 128 columns of all of data: each row has an amax for each. */
-static int64_t column_blocks(const Quantize *a)
-{
-    return operand_whole_blocks(tensor_cols(&a->transposed.data)) / OPERAND_BLOCK;
-}
-
 static void strip_amax(const Source *s, const Strip *strip, float *amax)
 {
     float tile[TILE][OPERAND_BLOCK];
-    int64_t blocks = column_blocks(s->a), block = strip->column / OPERAND_BLOCK;
+    int64_t blocks = column_blocks(s->a), block = strip->column / strip_rows(s->a);
     for (int64_t j = 0; j < s->D; j += TILE) {
         int64_t n = least(TILE, s->D - j);
         load_tile(s, strip, j, n, tile);
@@ -302,7 +327,7 @@ static int64_t strip_scale(const Quantize *a, const Strip *strip)
 {
     OperandKind kind = a->transposed.kind;
     if (kind == OPERAND_TENSOR) return 0;
-    return kind == OPERAND_ROW ? strip->group : strip->column / OPERAND_BLOCK;
+    return kind == OPERAND_ROW ? strip->group : strip->column / strip_rows(a);
 }
 
 static OperandGrid columns_grid(const Quantize *a)
@@ -316,27 +341,27 @@ static void set_column_scales(const Source *s, const Strip *strip, int64_t n, co
 {
     const Quantize *a = s->a;
     const OperandGrid g = columns_grid(a);
-    const float largest = largest_of(a->transposed.data.dtype);
+    const ScaleRule rule = rule_of(&a->transposed, a->pow2);
     float *scale = a->transposed.scale.data;
     int64_t blocks = column_blocks(a), all = g.matrices * g.rows * g.cols;
     for (int64_t i = 0; i < all; i++) scale[i] = 0;
     for (int64_t i = 0; i < n; i++) {
         const Strip *t = &strip[i];
         for (int64_t d = 0; d < s->D; d++) {
-            float most = amax[(t->matrix * s->D + d) * blocks + t->column / OPERAND_BLOCK];
+            float most = amax[(t->matrix * s->D + d) * blocks + t->column / strip_rows(a)];
             float *to = &scale[(t->matrix * g.rows + d / g.height) * g.cols + strip_scale(a, t)];
             *to = most > *to ? most : *to;
         }
     }
-    for (int64_t i = 0; i < all; i++) scale[i] = quantize_scale(scale[i], largest, a->pow2);
+    for (int64_t i = 0; i < all; i++) scale[i] = scale_of(scale[i], rule);
 }
 
 /* Whole blocks are written, so the columns between two groups become 0. */
 static void quantize_strip(const Source *s, const OperandGrid *g, const Strip *strip)
 {
     const Operand *q = &s->a->transposed;
-    const float largest = largest_of(q->data.dtype), *scale = q->scale.data;
-    int64_t columns = tensor_cols(&q->data), n = least(OPERAND_BLOCK, columns - strip->column);
+    const float largest = dtype_largest(q->data.dtype), *scale = q->scale.data;
+    int64_t columns = tensor_cols(&q->data), n = least(strip_rows(s->a), columns - strip->column);
     float tile[TILE][OPERAND_BLOCK], scaled[OPERAND_BLOCK];
     for (int64_t j = 0; j < s->D; j += TILE) {
         int64_t width = least(TILE, s->D - j);
@@ -359,7 +384,7 @@ static Status quantize_columns(Exec *ex, const Source *s, float *amax, Strip *st
     for (int64_t i = 0; i < n; i++) {
         for (int64_t d = 0; d < s->D; d++) {
             int64_t at = (strip[i].matrix * s->D + d) * column_blocks(s->a);
-            if (!isfinite(amax[at + strip[i].column / OPERAND_BLOCK]))
+            if (!isfinite(amax[at + strip[i].column / strip_rows(s->a)]))
                 return refuse_infinity(ex, s);
         }
     }
@@ -507,7 +532,8 @@ OpCost quantize_cost(const Quantize *a)
     }
     if (has_columns(a)) {
         cost.flops += rows * row;
-        cost.bytes += rows * row + (double)tensor_bytes(&a->transposed.scale);
+        cost.bytes += rows * row * dtype_bits(a->transposed.data.dtype) / 8 +
+                      operand_scale_bytes(&a->transposed);
     }
     return cost;
 }
@@ -541,7 +567,7 @@ Status quant_out_check(const char *op, const char *port, const QuantOut *q, cons
     return columns ? operand_expect(op, port, &q->columns, D, N, OPERANDS_SCALED) : OK;
 }
 
-/* Scales of 1 x 128 can be made where the output is made. Others need the largest magnitudes first,
+/* Scales of 1 x 128 or 1 x 32 can be made where the output is made. Others need the largest magnitudes first,
  * so the plain output is written, and read again. */
 void quant_out_cost(OpCost *cost, const QuantOut *q, const Tensor *plain)
 {
@@ -551,7 +577,7 @@ void quant_out_cost(OpCost *cost, const QuantOut *q, const Tensor *plain)
         if (both[i]->data.data == NULL) continue;
         cost->flops += (double)tensor_elems(plain);
         cost->bytes += operand_bytes(both[i]);
-        again |= both[i]->kind != OPERAND_1X128;
+        again |= both[i]->kind != OPERAND_1X128 && both[i]->kind != OPERAND_1X32;
     }
     int times = again ? 2 : plain->data != NULL;
     cost->bytes += times * (double)tensor_bytes(plain);

@@ -119,14 +119,12 @@ static Status format_run(struct Exec *ex, const Quantize *a, void *space)
         return blocks_run<F, quant::Square, ROWS, COLUMNS>(
             ex, a, space, quant::Values<float, false>{ (const float *)x });
     if (!packed && d >= OPERAND_BLOCK) exec_note_once(ex, "quantize", UNPACKED);
-    if (rounded) {
-        const Rounded *r = (const Rounded *)x;
-        if (!packed)
-            return blocks_run<F, quant::Square, ROWS, COLUMNS>(ex, a, space,
-                                                               quant::Values<Rounded, false>{ r });
-        return blocks_run<F, quant::Square, ROWS, COLUMNS>(ex, a, space,
-                                                           quant::Values<Rounded, true>{ r });
-    }
+    if (rounded && packed)
+        return blocks_run<F, quant::Square, ROWS, COLUMNS>(
+            ex, a, space, quant::Values<Rounded, true>{ (const Rounded *)x });
+    if (rounded)
+        return blocks_run<F, quant::Square, ROWS, COLUMNS>(
+            ex, a, space, quant::Values<Rounded, false>{ (const Rounded *)x });
     if (!packed)
         return blocks_run<F, quant::Square, ROWS, COLUMNS>(
             ex, a, space, quant::Values<Bf16, false>{ (const Bf16 *)x });
@@ -175,6 +173,8 @@ static Status sides_run(struct Exec *ex, const Quantize *a, void *space)
 static Status quantize_run(struct Exec *ex, const Quantize *a, void *space)
 {
     bool rows = quant::given(&a->quant), columns = quant::given(&a->transposed);
+    if (a->quant.kind == OPERAND_1X32 || a->transposed.kind == OPERAND_1X32)
+        return FAIL(ERR_UNSUPPORTED, "quantize: no kernel makes scales of 1 x 32");
     bool together = rows && columns && a->quant.data.dtype == a->transposed.data.dtype &&
                     matrices_of(&a->quant.data) == matrices_of(&a->x.data) &&
                     (a->offsets.data == NULL || a->quant.kind != OPERAND_128X128);

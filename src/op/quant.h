@@ -3,6 +3,8 @@
  *
  *   scale = amax / largest finite value (448 for e4m3, 57344 for e5m2), at least 2^-126;
  *           with `pow2` the next power of two that is not smaller; 1 where amax is 0
+ *           of OPERAND_1X32 2^(floor(log2 amax) - floor(log2 largest)), as MX has it: what is then above
+ *           the largest value becomes that
  *   data  = round_to_nearest_even_saturating(x / scale),   x' = data * scale
  *
  * Powers of two make the division and the product with a scale exact: only the 8-bit format rounds.

@@ -8,16 +8,12 @@ enum { ROWS = 256 }; /* of c at a time: their sums stay in the cache */
 
 static int64_t least(int64_t a, int64_t b) { return a < b ? a : b; }
 
-static bool changes_along_k(const ScaledSide *s)
-{
-    return s->q->kind == OPERAND_1X128 || s->q->kind == OPERAND_128X128;
-}
-
-/* Terms that are summed before their scales are applied. */
+/* Terms that are summed before their scales are applied: those that share scales on both sides. */
 static int64_t terms_of(const ScaledArgs *s)
 {
-    bool blocks = changes_along_k(&s->a) || changes_along_k(&s->b);
-    return blocks ? least(OPERAND_BLOCK, s->k) : s->k;
+    int64_t terms = s->k, step[] = { operand_step(s->a.q->kind), operand_step(s->b.q->kind) };
+    for (int i = 0; i < 2; i++) terms = step[i] > 0 ? least(step[i], terms) : terms;
+    return terms;
 }
 
 /* Where a call's numbers lie in its workspace, as f32. */
@@ -68,9 +64,8 @@ static float scale_at(const ScaledSide *s, int64_t i, int64_t k)
     const OperandGrid g = operand_grid_of(q);
     int64_t row = row_of(s, i), block = row / g.n * g.rows + row % g.n / g.height;
     int64_t cols = tensor_cols(&q->scale); /* of OPERAND_ROW one for each group */
-    int64_t col = changes_along_k(s)       ? (s->column + k) / OPERAND_BLOCK
-                  : q->kind == OPERAND_ROW ? s->group
-                                           : 0;
+    int64_t step = operand_step(q->kind);
+    int64_t col = step > 0 ? (s->column + k) / step : q->kind == OPERAND_ROW ? s->group : 0;
     return ((const float *)q->scale.data)[block * cols + col];
 }
 

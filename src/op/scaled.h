@@ -5,7 +5,7 @@
  *   c[i][j] = r[i][j] + sum over k of a[i][k] b[j][k] * scale_a * scale_b
  *
  * Both operands lie with k along their rows (op/operand.h). Where scales change along k, every 128
- * terms are summed in f32, multiplied by the scales of that block, and added to an f32 sum. This is
+ * terms (32 of OPERAND_1X32) are summed in f32, multiplied by the scales of that block, and added to an f32 sum. This is
  * the promotion of DeepSeek-V3 (arXiv:2412.19437, section 3.3.2). Else all terms are summed first.
  * Products of two 8-bit numbers are exact in f32.
  *

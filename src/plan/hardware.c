@@ -9,20 +9,21 @@
 #include <stdio.h>
 #include <string.h>
 
-static const char *const dtype_names[] = { "f32", "bf16", "fp8" };
+static const char *const dtype_names[] = { "f32", "bf16", "fp8", "fp6", "fp4" };
 
-enum { DTYPES = sizeof dtype_names / sizeof *dtype_names };
+enum { DTYPES = sizeof dtype_names / sizeof *dtype_names, CURVES = HARDWARE_FP8 + 1 };
 
 /* ---- rates ---- */
 
 double hardware_peak(const Hardware *h, HardwareDtype dtype)
 {
-    const double peak[DTYPES] = { h->peak_f32, h->peak_bf16, h->peak_fp8 };
+    const double peak[DTYPES] = { h->peak_f32, h->peak_bf16, h->peak_fp8, h->peak_fp6,
+                                  h->peak_fp4 };
     return peak[dtype] * 1e12;
 }
 
 /* Where each kind of work has its three curves in Hardware, so that lookups need no switch. */
-static const size_t curves[WORK_COUNT][DTYPES] = {
+static const size_t curves[WORK_COUNT][CURVES] = {
 #define RATE(ID, name)                                                                             \
     [WORK_##ID] = { offsetof(Hardware, name##_f32), offsetof(Hardware, name##_bf16),               \
                     offsetof(Hardware, name##_fp8) },
@@ -43,6 +44,8 @@ HardwareCurve *hardware_curve(Hardware *h, OpWork work, HardwareDtype dtype)
 
 static const HardwareCurve *curve_of(const Hardware *h, OpWork work, HardwareDtype dtype)
 {
+    static const HardwareCurve none;
+    if ((int)dtype >= CURVES) return &none;
     return (const HardwareCurve *)(const void *)((const char *)h + curves[work][dtype]);
 }
 
@@ -100,6 +103,9 @@ Status hardware_rate(const Hardware *h, OpWork work, HardwareDtype dtype, double
         *flop_s = 1e12 * curve_at(c, size) * ratio;
         return OK;
     }
+    if ((int)dtype >= CURVES)
+        return FAIL(ERR_ARG, "%s has no rate for %s in %s: give peak.%s", h->name,
+                    op_work_names[work], dtype_names[dtype], dtype_names[dtype]);
     return FAIL(ERR_ARG, "%s has no rate for %s in %s: give %s.%s or peak.%s", h->name,
                 op_work_names[work], dtype_names[dtype], op_work_names[work], dtype_names[dtype],
                 dtype_names[dtype]);
@@ -158,7 +164,7 @@ static Status check_hardware(const Hardware *h)
                     rate[i].name, rate[i].achieved, rate[i].link, rate[i].sheet);
     }
     for (int w = 0; w < WORK_COUNT; w++) {
-        for (int d = 0; d < DTYPES && work_has_rate((OpWork)w); d++)
+        for (int d = 0; d < CURVES && work_has_rate((OpWork)w); d++)
             TRY(check_curve(h, (OpWork)w, (HardwareDtype)d));
     }
     return check_tiers(h);

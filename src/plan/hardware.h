@@ -27,13 +27,21 @@
 
 enum { HARDWARE_POINTS_MAX = 32, HARDWARE_TIERS_MAX = 8 };
 
-typedef enum HardwareDtype { HARDWARE_F32, HARDWARE_BF16, HARDWARE_FP8 } HardwareDtype;
+typedef enum HardwareDtype {
+    HARDWARE_F32,
+    HARDWARE_BF16,
+    HARDWARE_FP8,
+    HARDWARE_FP6, /* these have peaks, but no curves of their own */
+    HARDWARE_FP4
+} HardwareDtype;
 
 /* The column of rates for a type of products. */
 static inline HardwareDtype hardware_dtype(Dtype type)
 {
-    bool eight_bit = type == DTYPE_E4M3 || type == DTYPE_E5M2;
-    return type == DTYPE_F32 ? HARDWARE_F32 : eight_bit ? HARDWARE_FP8 : HARDWARE_BF16;
+    if (!dtype_is_narrow(type)) return type == DTYPE_F32 ? HARDWARE_F32 : HARDWARE_BF16;
+    return dtype_bits(type) == 4   ? HARDWARE_FP4
+           : dtype_bits(type) == 6 ? HARDWARE_FP6
+                                   : HARDWARE_FP8;
 }
 
 /* How GPUs of one domain are joined. In a mesh each pair has a link of its own; a switch gives any

@@ -20,13 +20,26 @@ static Status count_model_flops(Planner *p)
     return OK;
 }
 
-/* A GPU without a rate for 8-bit products has no such products. */
-static Status check_recipe(const Config *c, const Hardware *h)
+/* A GPU without a rate for 8-bit products has no such products. Scales of 1 x 32 are in the hardware that
+ * has products of 6 or 4 bits. */
+static Status check_recipe(const Config *c, const RecipeSpec *r, const Hardware *h)
 {
     double rate;
-    if (c->fp8_recipe == RECIPE_NONE && !c->fp8_attention) return OK;
-    if (hardware_rate(h, WORK_GEMM, HARDWARE_FP8, 1, &rate) == OK) return OK;
+    const Dtype type = r->kind != RECIPE_NONE ? r->forward : DTYPE_E4M3;
+    const int bits = dtype_bits(type);
+    if (r->kind == RECIPE_NONE && !c->fp8_attention) return OK;
+    if (r->kind == RECIPE_MX && h->peak_fp6 == 0 && h->peak_fp4 == 0)
+        return FAIL(ERR_ARG,
+                    "fp8.recipe=mx: %s has no products with scales of 1 x 32, as its hardware file "
+                    "has neither peak.fp6 nor peak.fp4: set fp8.recipe=block",
+                    h->name);
+    if (hardware_rate(h, WORK_GEMM, hardware_dtype(type), 1, &rate) == OK) return OK;
     status_clear();
+    if (bits < 8)
+        return FAIL(ERR_ARG,
+                    "fp8.format=%s: %s has no %d-bit products, as its hardware file has no "
+                    "peak.fp%d: set fp8.format=e4m3",
+                    dtype_name(type), h->name, bits, bits);
     return FAIL(ERR_ARG,
                 "%s: %s has no 8-bit products, as its hardware file has neither peak.fp8 nor "
                 "gemm.fp8: leave it out",
@@ -45,12 +58,12 @@ static Status planner_setup(Planner *p, const PlanRequest *q)
     c->recompute_layers.n = 0;
     if (q->gpus < 1)
         return FAIL(ERR_ARG, "plan: %lld GPUs, at least 1 is needed", (long long)q->gpus);
-    TRY(check_recipe(c, q->hardware));
     TRY(arena_init(&p->scratch, "plan scratch", MEM_HOST, KEPT_BYTES));
     TRY(ARENA_ZEROED(&p->kept, PRICE_ENTRIES, &p->entry));
     TRY(ARENA_ZEROED(&p->kept, PRICE_PARTITIONS, &p->partition));
     TRY(estimator_init(&p->estimator, ESTIMATE_BYTES));
     TRY(price_classes(p));
+    TRY(check_recipe(c, &p->spec.recipe, q->hardware));
     return count_model_flops(p);
 }
 

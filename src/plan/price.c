@@ -202,8 +202,10 @@ Status price_gradients(const Planner *p, const PlanLayout *l, const PriceEntry *
  * writes no copy of them, which update_bytes counts. */
 static double copies_bytes_a_step(const PriceEntry *e, const RankPrice *r)
 {
-    double scaled = e->spec.recipe.per_use ? 0 : (double)r->sum.params.scaled;
-    return scaled + scaled / 2 * (double)dtype_bytes(e->spec.act);
+    const RecipeSpec *q = &e->spec.recipe;
+    double scaled = q->per_use ? 0 : (double)r->sum.params.scaled;
+    double each = q->packed ? operand_element_bytes(OPERAND_1X32, q->forward) : 1;
+    return scaled + scaled / (2 * each) * (double)dtype_bytes(e->spec.act);
 }
 
 /* The update is bound by memory: bytes of one parameter times the parameters of this rank. */

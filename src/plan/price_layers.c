@@ -184,6 +184,7 @@ static Status fill_entry(Planner *p, PriceEntry *e, const PriceEntry *plain)
                              : head_chunk(e->spec.loss.chunk, true, e->spec.vocab, e->spec.act);
     e->spec.ranks.stage = e->key.group_ranks;
     e->spec.recipe.per_use = e->key.per_use != 0;
+    e->spec.recipe.packed = e->spec.recipe.kind == RECIPE_MX;
     ArenaMark mark = arena_mark(&p->scratch);
     PlanInputs in;
     Status s = price_inputs(p, e, &in);

@@ -128,15 +128,27 @@ static inline QuantElement quant_element(const QuantRun *run, bool transposed, i
     if (q->kind == OPERAND_ROW)
         e.scale = line * (c->groups > 0 && transposed ? c->groups : 1) + group;
     if (q->kind == OPERAND_1X128) e.scale = line * wide + x / 128;
+    if (q->kind == OPERAND_1X32) e.scale = line * ((across + 31) / 32) + x / 32;
     if (q->kind == OPERAND_128X128) e.scale = (m * tall + y / 128) * wide + x / 128;
     return e;
 }
 
-static inline float quant_scale(double amax, Dtype type, bool pow2)
+static inline float quant_largest(Dtype type)
 {
-    float quotient = (float)amax / (type == DTYPE_E4M3 ? 448.0f : 57344.0f);
+    const float largest[] = { 448, 57344, 6, 7.5f, 28 };
+    return largest[type - DTYPE_E4M3];
+}
+
+/* mx: the difference of two exponents, which is never rounded up. */
+static inline float quant_scale(double amax, Dtype type, bool pow2, bool mx)
+{
+    float quotient = (float)amax / quant_largest(type);
     int exponent = 0;
     if (amax == 0) return 1;
+    if (mx) {
+        exponent = ilogb(amax) - ilogbf(quant_largest(type));
+        return exponent < -126 ? FLT_MIN : ldexpf(1, exponent);
+    }
     if (quotient < FLT_MIN) return FLT_MIN;
     if (!pow2) return quotient;
     float part = frexpf(quotient, &exponent); /* 0.5 <= part < 1 */
@@ -145,7 +157,7 @@ static inline float quant_scale(double amax, Dtype type, bool pow2)
 
 static inline int quant_code(double x, float scale, Dtype type)
 {
-    float largest = type == DTYPE_E4M3 ? 448.0f : 57344.0f, v = (float)x / scale;
+    float largest = quant_largest(type), v = (float)x / scale;
     uint8_t code = 0;
     v = v > largest ? largest : v < -largest ? -largest : v;
     dtype_from_f32(&code, type, &v, 1);
@@ -166,7 +178,7 @@ static inline void quant_compare(OpTest *t, const QuantRun *run, bool transposed
         amax[e.scale] = fmax(amax[e.scale], fabs(quant_x(run, e.m, e.row, e.j)));
     }
     for (int64_t i = 0; i < scales; i++) {
-        double want = (double)quant_scale(amax[i], c->type, c->pow2);
+        double want = (double)quant_scale(amax[i], c->type, c->pow2, q->kind == OPERAND_1X32);
         if (optest_get(&q->scale, i) == want) continue;
         fail_msg("%s scale %lld is %.9g, want %.9g", transposed ? "transposed" : "quant",
                  (long long)i, optest_get(&q->scale, i), want);

@@ -98,7 +98,7 @@ static inline Tensor scaled_plain(OpTest *t, const Operand *q, int64_t live)
         int64_t r = q->transposed ? column : row % g.n, c = q->transposed ? row % g.n : column;
         if (live > 0 && r >= live) continue;
         optest_set(&out, (m * rows + r) * cols + c,
-                   scaled_value(q, row, column, g.cols == 1 ? 0 : column / OPERAND_BLOCK));
+                   scaled_value(q, row, column, g.cols == 1 ? 0 : column / g.width));
     }
     if (q->data.rank == 2) return out;
     out.rank = 3, out.dim[0] = g.matrices, out.dim[1] = rows, out.dim[2] = cols;

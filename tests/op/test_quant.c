@@ -255,7 +255,7 @@ static void tensors_that_do_not_fit_are_an_error(void **state)
     a.quant.kind = OPERAND_128X128;
     CHECK_FAILS(quantize(&t->ex, a), ERR_SHAPE, "quantize: quant.scale is (2, 2) f32");
     a.quant.kind = (OperandKind)OPERAND_KINDS;
-    CHECK_FAILS(quantize(&t->ex, a), ERR_UNSUPPORTED, "quant is of kind 5 (there is no such kind)");
+    CHECK_FAILS(quantize(&t->ex, a), ERR_UNSUPPORTED, "quant is of kind 6 (there is no such kind)");
     a.quant.kind = OPERAND_PLAIN;
     CHECK_FAILS(quantize(&t->ex, a), ERR_UNSUPPORTED,
                 "quant is of kind 0 (plain), the op takes: one scale, a scale a row, 1 x 128, "

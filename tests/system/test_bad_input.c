@@ -57,7 +57,7 @@ static void a_wrong_setting_names_file_line_value_and_limits(void **state)
         { "model:\n  hidden: 4.5\n", { "a.yaml:2:11", "4.5", "whole number from 1 to 1000000" } },
         { "model:\n  hidden: [3]\n", { "a.yaml:2:11", "model.hidden" } },
         { "optimizer: {lr: 1e5}\n", { "a.yaml:1:17", "1e5", "from 0 to 100" } },
-        { "run:\n  compute: f16\n", { "a.yaml:2:12", "f16", "f32|bf16" } },
+        { "run:\n  compute: f64\n", { "a.yaml:2:12", "f64", "f32|bf16" } },
         { "run:\n  guard: maybe\n", { "a.yaml:2:10", "maybe" } },
         { "model:\n  hidden: 32\n  hidden: 64\n", { "a.yaml:3:3", "second time" } },
         { "model:\n  hidden: [3\n", { "a.yaml:3:1", "not YAML" } },

@@ -1,8 +1,8 @@
 /*
- * attention_e4m3_cast: what attention_e4m3.cu reads: q, k and v as e4m3 with scales, a matrix for
- * each head. The rows of q and k are tokens. Those of v are columns: 8-bit products sum along rows
- * of both operands, and p v sums over keys. Rows, or keys, are filled up with zeros to a multiple of
- * 128. A block of threads has 128 tokens of one head. It reads them once, coalesced, into registers.
+ * attention_e4m3_cast: makes what attention_e4m3.cuh reads: k and v as e4m3 with a scale for 128 keys,
+ * a matrix for each head. k has keys as rows, v has columns: 8-bit products sum along rows of both
+ * operands, and p v sums over keys. Keys are filled up with zeros to a multiple of 128. A block of
+ * threads has 128 keys of one head. It reads them once, coalesced, into registers.
  */
 #ifndef OP_NV_ATTENTION_E4M3_CAST_CUH
 #define OP_NV_ATTENTION_E4M3_CAST_CUH
@@ -14,33 +14,72 @@ namespace e4m3
 
 enum {
     TILE = 128, /* tokens */
-    THREADS = 256,
+    CAST_THREADS = 256,
     LANES = 8, /* that share a row: 16 bytes each, every 128 bytes */
-    ROWS = THREADS / LANES,
-    PASSES = TILE / ROWS,
-    PITCH = TILE / 4 + 1 /* words from row to row of the transposed tile */
+    ROWS = CAST_THREADS / LANES,
+    PASSES = TILE / ROWS
 };
 
-/* One of q, k and v. tokens: of a sequence; padded: the same in whole tiles. */
+/* k or v. tokens: of a sequence; padded: the same in whole tiles. */
 typedef struct Cast {
     const Bf16 *x;
     uint8_t *data;
-    float *scale; /* (B * heads, padded), or of each tile */
+    float *scale; /* of each tile; those of k and v alternate */
     int64_t tokens, padded, heads;
 } Cast;
 
-/* A head's tokens [first, first + 128). PACKS: of 8 numbers, for each thread and row. TURNED: as v's
+/* The largest magnitude of eight numbers, as bits. NaNs are left out. */
+static __device__ __forceinline__ uint32_t pack_most(const uint4 &pack)
+{
+    uint32_t word[4] = { pack.x, pack.y, pack.z, pack.w }, most = 0;
+#pragma unroll
+    for (int i = 0; i < 8; i++) {
+        uint32_t bits = (i % 2 ? word[i / 2] : word[i / 2] << 16) & 0x7FFF0000u;
+        most = max(most, bits > quant::INFINITE ? 0 : bits);
+    }
+    return most;
+}
+
+/* That of the lanes that share a row. */
+static __device__ __forceinline__ uint32_t row_lanes_most(uint32_t most)
+{
+#pragma unroll
+    for (int bit = 1; bit < LANES; bit *= 2) most = max(most, lane_get_xor(most, bit));
+    return most;
+}
+
+/* quant::scale_of for the largest of bf16 numbers, as bits, without divisions: 448 is 1.75 x 2^8, and
+ * a magnitude above 1.75 x 2^n needs the next power of two. */
+static __device__ __forceinline__ float scale_of(uint32_t most)
+{
+    int bits = (int)((most + 0x1FFFFFu) & quant::INFINITE) - (8 << 23);
+    bits = most >= quant::INFINITE ? (int)quant::NOT_A_NUMBER : max(bits, 1 << 23);
+    return most == 0 ? 1.0f : __int_as_float(bits);
+}
+
+static __device__ __forceinline__ uint2 pack_codes(const uint4 &pack, float inverse)
+{
+    uint32_t word[4] = { pack.x, pack.y, pack.z, pack.w }, two[4];
+#pragma unroll
+    for (int i = 0; i < 4; i++)
+        two[i] = pair_to_e4m3(__uint_as_float(word[i] << 16) * inverse,
+                              __uint_as_float(word[i] & 0xFFFF0000u) * inverse);
+    return make_uint2(two[0] | two[1] << 16, two[2] | two[3] << 16);
+}
+
+/* A head's keys [first, first + 128). PACKS: of 8 numbers, for each thread and row. TURNED: as v's
  * rows need them. The results of q k^T that a thread has are to be its operands of p v. They are of
  * keys 8 j + 2 t and the next one, t = 0 .. 3, which are operands t of 16 keys in runs of four. */
 template <int PACKS, bool TURNED> struct CastTile {
     static constexpr int D = PACKS * LANES * 8;
     int64_t matrix, first; /* b * heads + head */
+    float scale;           /* a power of two */
     uint4 pack[PASSES][PACKS];
 
-    __device__ __forceinline__ explicit CastTile(const Cast &c)
+    __device__ __forceinline__ CastTile(const Cast &c, unsigned number)
     {
-        int64_t tiles = c.padded / TILE;
-        matrix = blockIdx.x / tiles, first = blockIdx.x % tiles * TILE;
+        unsigned tiles = (unsigned)(c.padded / TILE);
+        matrix = number / tiles, first = (int64_t)(number % tiles) * TILE;
         int64_t b = matrix / c.heads, head = matrix % c.heads;
 #pragma unroll
         for (int i = 0; i < PASSES * PACKS; i++) {
@@ -49,6 +88,7 @@ template <int PACKS, bool TURNED> struct CastTile {
             pack[i / PACKS][i % PACKS] =
                 t < c.tokens ? read_once((const uint4 *)from) : make_uint4(0, 0, 0, 0);
         }
+        find_scale(c, number);
     }
 
     static __device__ __forceinline__ int row(int pass)
@@ -61,68 +101,33 @@ template <int PACKS, bool TURNED> struct CastTile {
         return (k * LANES + (int)threadIdx.x % LANES) * 8;
     }
 
-    /* The largest magnitude of a row, as bits, in all lanes that share it. NaNs are left out. */
-    __device__ __forceinline__ uint32_t row_most(int pass) const
+    /* Sets the tile's scale, the same in all threads; one of them stores it. */
+    __device__ __forceinline__ void find_scale(const Cast &c, unsigned number)
     {
-        uint32_t most = 0;
+        __shared__ uint32_t most;
+        uint32_t own = 0;
+        if (threadIdx.x == 0) most = 0;
+        __syncthreads();
 #pragma unroll
-        for (int k = 0; k < PACKS; k++) {
-            uint32_t word[4] = { pack[pass][k].x, pack[pass][k].y, pack[pass][k].z,
-                                 pack[pass][k].w };
-#pragma unroll
-            for (int i = 0; i < 8; i++) {
-                uint32_t bits = (i % 2 ? word[i / 2] : word[i / 2] << 16) & 0x7FFF0000u;
-                most = max(most, bits > quant::INFINITE ? 0 : bits);
-            }
-        }
-#pragma unroll
-        for (int bit = 1; bit < LANES; bit *= 2) most = max(most, lane_get_xor(most, bit));
-        return most;
-    }
-
-    __device__ __forceinline__ uint2 codes(int pass, int k, float inverse) const
-    {
-        uint32_t word[4] = { pack[pass][k].x, pack[pass][k].y, pack[pass][k].z, pack[pass][k].w };
-        uint32_t two[4];
-#pragma unroll
-        for (int i = 0; i < 4; i++)
-            two[i] = pair_to_e4m3(__uint_as_float(word[i] << 16) * inverse,
-                                  __uint_as_float(word[i] & 0xFFFF0000u) * inverse);
-        return make_uint2(two[0] | two[1] << 16, two[2] | two[3] << 16);
+        for (int i = 0; i < PASSES * PACKS; i++)
+            own = max(own, pack_most(pack[i / PACKS][i % PACKS]));
+        own = lanes_max(own);
+        if (threadIdx.x % WARP == 0) atomicMax(&most, own);
+        __syncthreads();
+        scale = scale_of(most);
+        if (threadIdx.x == 0) c.scale[2 * number] = scale;
     }
 };
 
-/* The tile's scale, the same in all threads; one of them stores it. */
-template <int PACKS, bool TURNED>
-static __device__ __forceinline__ float tile_scale(const Cast &c, const CastTile<PACKS, TURNED> &t)
+template <int PACKS>
+static __device__ __forceinline__ void cast_rows(const Cast &c, unsigned number)
 {
-    __shared__ uint32_t most;
-    uint32_t own = 0;
-    if (threadIdx.x == 0) most = 0;
-    __syncthreads();
+    CastTile<PACKS, false> t(c, number);
 #pragma unroll
-    for (int pass = 0; pass < PASSES; pass++) own = max(own, t.row_most(pass));
-    own = lanes_max(own);
-    if (threadIdx.x % WARP == 0) atomicMax(&most, own);
-    __syncthreads();
-    float scale = quant::scale_of(most, 448, true);
-    if (threadIdx.x == 0) c.scale[blockIdx.x] = scale;
-    return scale;
-}
-
-/* EACH: a scale for each row, as q has; otherwise for the tile. */
-template <int PACKS, bool EACH> static __global__ __launch_bounds__(THREADS) void cast_rows(Cast c)
-{
-    CastTile<PACKS, false> t(c);
-    float scale = EACH ? 0 : tile_scale(c, t);
-#pragma unroll
-    for (int pass = 0; pass < PASSES; pass++) {
-        int64_t row = t.matrix * c.padded + t.first + t.row(pass);
-        if (EACH) scale = quant::scale_of(t.row_most(pass), 448, true);
-        if (EACH && threadIdx.x % LANES == 0) c.scale[row] = scale;
-#pragma unroll
-        for (int k = 0; k < PACKS; k++)
-            *(uint2 *)(c.data + row * t.D + t.column(k)) = t.codes(pass, k, 1 / scale);
+    for (int i = 0; i < PASSES * PACKS; i++) {
+        int64_t row = t.matrix * c.padded + t.first + t.row(i / PACKS);
+        *(uint2 *)(c.data + row * t.D + t.column(i % PACKS)) =
+            pack_codes(t.pack[i / PACKS][i % PACKS], fast_reciprocal(t.scale));
     }
 }
 
@@ -133,31 +138,44 @@ static __device__ __forceinline__ uint32_t bytes_of(const uint32_t (&w)[4], int 
     return __byte_perm(__byte_perm(w[0], w[1], pair), __byte_perm(w[2], w[3], pair), 0x5410);
 }
 
-/* A thread's four keys lie side by side in a row of v, so it writes words. */
-template <int PACKS> static __global__ __launch_bounds__(THREADS) void cast_columns(Cast c)
+/* A thread's four keys lie side by side in a row of v, so it writes words. Chunk k of 16 bytes of row i
+ * of `turned` is stored at k ^ (i / 8 % 8), so that the lanes of a warp use all banks. */
+template <int PACKS>
+static __device__ __forceinline__ void cast_columns(const Cast &c, unsigned number)
 {
-    __shared__ uint32_t turned[CastTile<PACKS, true>::D * PITCH];
-    CastTile<PACKS, true> t(c);
-    float inverse = 1 / tile_scale(c, t);
-    uint32_t *word = turned + threadIdx.x / LANES;
+    __shared__ uint4 turned[CastTile<PACKS, true>::D * 8];
+    CastTile<PACKS, true> t(c, number);
+    int lane = (int)threadIdx.x % LANES, word = (int)threadIdx.x / LANES;
+    uint32_t *to = (uint32_t *)turned + ((word / 4 ^ lane) * 4 + word % 4);
 #pragma unroll
     for (int k = 0; k < PACKS; k++) {
         uint32_t low[4], high[4];
 #pragma unroll
         for (int pass = 0; pass < PASSES; pass++) {
-            uint2 eight = t.codes(pass, k, inverse);
+            uint2 eight = pack_codes(t.pack[pass][k], fast_reciprocal(t.scale));
             low[pass] = eight.x, high[pass] = eight.y;
         }
 #pragma unroll
         for (int i = 0; i < 4; i++) {
-            word[(t.column(k) + i) * PITCH] = bytes_of(low, i);
-            word[(t.column(k) + i + 4) * PITCH] = bytes_of(high, i);
+            to[(t.column(k) + i) * 32] = bytes_of(low, i);
+            to[(t.column(k) + i + 4) * 32] = bytes_of(high, i);
         }
     }
     __syncthreads();
-    uint8_t *to = c.data + t.matrix * t.D * c.padded + t.first;
-    for (int i = (int)threadIdx.x; i < t.D * TILE / 4; i += THREADS)
-        *(uint32_t *)(to + i / 32 * c.padded + i % 32 * 4) = turned[i / 32 * PITCH + i % 32];
+    uint8_t *out = c.data + t.matrix * t.D * c.padded + t.first;
+#pragma unroll
+    for (int i = (int)threadIdx.x; i < t.D * 8; i += CAST_THREADS)
+        *(uint4 *)(out + i / 8 * c.padded + i % 8 * 16) = turned[i / 8 * 8 + (i % 8 ^ i / 64 % 8)];
+}
+
+/* Two blocks for each tile. PACKS: of k; v is 128 wide. */
+template <int PACKS>
+static __global__ __launch_bounds__(CAST_THREADS) void cast_kernel(const Cast k, const Cast v)
+{
+    if (blockIdx.x % 2 == 0)
+        cast_rows<PACKS>(k, blockIdx.x / 2);
+    else
+        cast_columns<2>(v, blockIdx.x / 2);
 }
 
 } // namespace e4m3

@@ -41,7 +41,7 @@
 #define OP_NV_GROUPED_HOPPER_CUH
 
 #include "op/kernel.cuh"
-#include "op/nv/grouped_scaled.cuh"
+#include "op/nv/grouped_narrow.cuh"
 
 #include "op/moe_product.h"
 #include "op/tuner.h"
@@ -124,15 +124,18 @@ static __device__ __forceinline__ void reads_prefetch(const HopperArgs<P> &args,
             hopper::box_prefetch(&args.c, (int)(half * args.p.n + t.col) + col, (int)t.pooled, 0);
 }
 
-/* Loads what `store` reads for a tile into the ring, after the tile's terms: 64 columns of gates and
- * ups a stage. */
+/* Loads what `store` reads for a tile into the ring, after the tile's terms: 128 bytes of gates and ups
+ * a stage, and with 8 bits their scales. */
 template <typename P, typename S>
 static __device__ __forceinline__ void reads_load(const HopperArgs<P> &args, const GroupTile &t,
                                                   const Barriers &bar, uint32_t ring, RingPlace *at)
 {
+    constexpr int STEP = P::NARROW ? OPERAND_BLOCK : hopper::BLOCK;
     static_assert(2 * S::A_BYTES <= S::STAGE, "rows of gates and ups fit into a stage");
-    for (int col = 0; col < S::COLS; col += hopper::BLOCK) {
+    for (int col = 0; col < S::COLS && (!P::NARROW || t.col + col < args.p.n); col += STEP) {
         uint32_t full = Barriers::at(bar.full, at->stage), room = ring + at->stage * S::STAGE;
+        float2 scales;
+        if constexpr (P::NARROW) scales = pre_scales(args.p, t, col);
         hopper::wait(Barriers::at(bar.empty, at->stage), at->turn);
         if (threadIdx.x == 0) {
             hopper::arrive_expect(full, 2 * S::A_BYTES);
@@ -140,6 +143,7 @@ static __device__ __forceinline__ void reads_load(const HopperArgs<P> &args, con
                 hopper::box_load(room + half * S::A_BYTES, &args.c,
                                  (int)(half * args.p.n + t.col) + col, (int)t.pooled, 0, full);
         }
+        if constexpr (P::NARROW) pre_scales_put<S>(scales_room<S>(ring, at->stage), scales);
         stage_close<P>(full);
         at->template next<S::STAGES>();
     }
@@ -434,7 +438,11 @@ tile_finish(const HopperArgs<P> &args, const GroupTile &t, int first_row,
             const float (&sum)[S::BLOCKS][S::COLS / 2], const typename P::Row (&row)[S::BLOCKS * 2],
             uint32_t mine, const Barriers &bar, uint32_t ring, RingPlace *at)
 {
-    if constexpr (P::READS && P::EIGHT) {
+    if constexpr (P::NARROW && P::READS) {
+        down_narrow<P, S>(args.p, t, first_row, sum[0], row, bar, ring, at);
+    } else if constexpr (P::NARROW) {
+        up_narrow<P, S>(args.p, t, first_row, sum[0]);
+    } else if constexpr (P::READS && P::EIGHT) {
         rows_finish<P, S>(args.p, t, first_row, sum, row, bar, ring, at);
     } else {
 #pragma unroll

@@ -152,6 +152,7 @@ static __device__ Ticket ticket_of(const P &p, const int32_t *before, int64_t nu
     t.tile.pooled = p.groups.pooled(t.tile.first);
     t.tile.rows = P::SUMS ? rows : min((int64_t)S::ROWS, rows - row);
     if constexpr (P::SUMS && P::EIGHT) t.tile.column = before[p.groups.experts + 1 + *e];
+    if constexpr (P::NARROW) t.tile.column = before[*e] / across * S::ROWS + row;
     t.steps = (int)tiles_of(p.depth(t.tile), TERMS<typename P::A>);
     return t;
 }

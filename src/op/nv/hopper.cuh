@@ -161,6 +161,22 @@ static __device__ __forceinline__ float2 shared_floats(uint32_t at)
     asm volatile("ld.shared.v2.f32 {%0, %1}, [%2];" : "=f"(v.x), "=f"(v.y) : "r"(at) : "memory");
     return v;
 }
+static __device__ __forceinline__ uint32_t shared_word(uint32_t at)
+{
+    uint32_t v;
+    asm volatile("ld.shared.u32 %0, [%1];" : "=r"(v) : "r"(at) : "memory");
+    return v;
+}
+static __device__ __forceinline__ uint32_t shared_short(uint32_t at)
+{
+    uint16_t v;
+    asm volatile("ld.shared.u16 %0, [%1];" : "=h"(v) : "r"(at) : "memory");
+    return v;
+}
+static __device__ __forceinline__ void word_put(uint32_t at, uint32_t v)
+{
+    asm volatile("st.shared.u32 [%0], %1;" ::"r"(at), "r"(v) : "memory");
+}
 static __device__ __forceinline__ void float_put(uint32_t at, float v)
 {
     asm volatile("st.shared.f32 [%0], %1;" ::"r"(at), "f"(v) : "memory");
@@ -168,6 +184,10 @@ static __device__ __forceinline__ void float_put(uint32_t at, float v)
 static __device__ __forceinline__ void shared_put(uint32_t at, float x, float y)
 {
     asm volatile("st.shared.v2.f32 [%0], {%1, %2};" ::"r"(at), "f"(x), "f"(y) : "memory");
+}
+static __device__ __forceinline__ void shared_put(uint32_t at, uint2 v)
+{
+    asm volatile("st.shared.v2.u32 [%0], {%1, %2};" ::"r"(at), "r"(v.x), "r"(v.y) : "memory");
 }
 
 /* Writes 16 rows x 16 results of a product, as bf16, to columns from 16 k on of a warp's buffer of
@@ -188,6 +208,21 @@ static __device__ __forceinline__ void results_put(uint32_t room, int k, const f
                      room + row * ROW_BYTES + ((chunk ^ (row & 7)) << 4)),
                  "r"(v[0]), "r"(v[1]), "r"(v[2]), "r"(v[3])
                  : "memory");
+}
+
+/* Transposes four matrices of 8 x 8 words of 16 bits: lane l has words 2 (l % 4) and the next of row
+ * l / 4 of each. Lane l gives the address of the 16 bytes for column l % 8 of matrix l / 8. */
+static __device__ __forceinline__ void matrices_turn(uint32_t to, const uint32_t (&v)[4])
+{
+    asm volatile("stmatrix.sync.aligned.m8n8.x4.trans.shared.b16 [%0], {%1, %2, %3, %4};" ::"r"(to),
+                 "r"(v[0]), "r"(v[1]), "r"(v[2]), "r"(v[3])
+                 : "memory");
+}
+
+/* N threads of a block wait for each other. */
+template <int BARRIER, int N> static __device__ __forceinline__ void threads_meet()
+{
+    asm volatile("bar.sync %0, %1;" ::"n"(BARRIER), "n"(N) : "memory");
 }
 
 /* A warpgroup releases registers or gets more, so that a thread has N. */

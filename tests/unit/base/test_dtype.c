@@ -303,14 +303,65 @@ static void f32_arrays_are_copied_bit_by_bit(void **state)
     for (int k = 0; k < 100; k++) CHECK_INT(bits_of(back[k]), bits_of(in[k]));
 }
 
+static const Case MX[] = {
+    { DTYPE_E2M1, 4, 1, 1, 0x07, 0x07 },
+    { DTYPE_E2M3, 6, 3, 1, 0x1F, 0x1F },
+    { DTYPE_E3M2, 6, 2, 3, 0x1F, 0x1F },
+};
+
+static double rounded(Dtype t, double v) { return (double)widen(t, narrow(t, (float)v)); }
+
+/* Elements are E4M3 codes, so what is stored is looked at by its value. Between two neighbours the
+ * middle goes to the even code, and what is off the middle by the last bit of an f32 to the nearer. */
+static void mx_types_round_to_each_number_of_their_grid(void **state)
+{
+    (void)state;
+    for (int i = 0; i < 3; i++) {
+        const Case *c = &MX[i];
+        Dtype t = c->type;
+        for (uint32_t code = 0; code <= c->largest; code++) {
+            double v = value_of(c, code), next = value_of(c, code + 1), middle = (v + next) / 2;
+            CHECK_NEAR(rounded(t, v), v, 0);
+            CHECK_NEAR(rounded(t, -v), -v, 0);
+            CHECK_INT(narrow(t, (float)v), narrow(DTYPE_E4M3, (float)v));
+            if (code == c->largest) break;
+            CHECK_NEAR(rounded(t, middle), code % 2 == 0 ? v : next, 0);
+            CHECK_NEAR(rounded(t, -middle), code % 2 == 0 ? -v : -next, 0);
+            CHECK_NEAR(rounded(t, (double)nextafterf((float)middle, 0)), v, 0);
+            CHECK_NEAR(rounded(t, (double)nextafterf((float)middle, 1000)), next, 0);
+        }
+        double most = value_of(c, c->largest);
+        CHECK_NEAR((double)dtype_largest(t), most, 0);
+        CHECK_NEAR(rounded(t, 1e30), most, 0);
+        CHECK_NEAR(rounded(t, -1.01 * most), -most, 0);
+        CHECK(isnan(rounded(t, NAN)));
+    }
+}
+
+/* The whole grid of e2m1, by hand. */
+static void e2m1_has_eight_magnitudes(void **state)
+{
+    (void)state;
+    static const double grid[] = { 0, 0.5, 1, 1.5, 2, 3, 4, 6 };
+    for (uint32_t code = 0; code < 8; code++) CHECK_NEAR(value_of(&MX[0], code), grid[code], 0);
+    CHECK_NEAR(rounded(DTYPE_E2M1, 2.5), 2, 0);
+    CHECK_NEAR(rounded(DTYPE_E2M1, 3.5), 4, 0);
+    CHECK_NEAR(rounded(DTYPE_E2M1, 5), 4, 0);
+    CHECK_NEAR(rounded(DTYPE_E2M1, 0.25), 0, 0);
+    CHECK_NEAR(rounded(DTYPE_E2M1, 0.75), 1, 0);
+}
+
 static void types_have_names_and_sizes(void **state)
 {
     (void)state;
-    static const char *const NAME[] = { "f32", "bf16", "f16", "e4m3", "e5m2", "i32", "i64", "u8" };
-    static const int BYTES[] = { 4, 2, 2, 1, 1, 4, 8, 1 };
+    static const char *const NAME[] = { "f32",  "bf16", "f16", "e4m3", "e5m2", "e2m1",
+                                        "e2m3", "e3m2", "i32", "i64",  "u8" };
+    static const int BYTES[] = { 4, 2, 2, 1, 1, 1, 1, 1, 4, 8, 1 };
+    static const int BITS[] = { 32, 16, 16, 8, 8, 4, 6, 6, 32, 64, 8 };
     for (int t = 0; t < DTYPE_COUNT; t++) {
         CHECK_TEXT(dtype_name((Dtype)t), NAME[t]);
         CHECK_INT(dtype_bytes((Dtype)t), BYTES[t]);
+        CHECK_INT(dtype_bits((Dtype)t), BITS[t]);
     }
 }
 
@@ -318,6 +369,8 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         TEST(every_code_widens_to_its_definition),
+        TEST(mx_types_round_to_each_number_of_their_grid),
+        TEST(e2m1_has_eight_magnitudes),
         TEST(every_finite_code_survives_the_round_trip),
         TEST(infinities_widen_and_come_back),
         TEST(every_code_above_the_overflow_is_nan_and_stays_so),

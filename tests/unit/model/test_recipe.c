@@ -102,6 +102,10 @@ static void a_dry_run_shows_the_table_and_each_kind_of_parameter_once(void **sta
     CHECK(strstr(text, "      2  model.layers.*.self_attn.q_b_proj.weight\n") != NULL);
     CHECK(strstr(text, "experts.0") == NULL && strstr(text, "embed_tokens") == NULL);
     CHECK(strlen(text) < 3000);
+    CHECK(strstr(text, "pre-activations") == NULL); /* some layers, two types */
+    text = printed("deepseek-v3", set, 1);
+    CHECK(strstr(text, "experts' pre-activations wait for backward in 8 bits") != NULL);
+    CHECK(strstr(text, "e4m3  until backward\n") != NULL);
     text = printed("quickstart", wide, 2);
     CHECK(strstr(text, "weight gradients are products in f32 (fp8.wgrad)") != NULL);
     CHECK(strstr(text, "tokens ") == NULL && strstr(text, travel) == NULL);
@@ -146,6 +150,23 @@ static void a_gpu_without_a_kernel_for_8_bit_attention_is_refused(void **state)
     build("deepseek-v2-lite", wide, 2, &m);
     CHECK_FAILS(recipe_check_gpu(&m.spec, &m.table, &hopper, 2048), ERR_UNSUPPORTED,
                 "tensors are f32, it takes bf16");
+}
+
+static void scales_of_1x32_are_refused_on_every_gpu(void **state)
+{
+    (void)state;
+    const char *set[] = { "fp8.recipe=mx", "fp8.format=e2m1" };
+    Model m;
+    RecipeGpu old = { 0, "NVIDIA H200", 90 }, new = { 2, "NVIDIA B200", 100 };
+    build("quickstart", set, 2, &m);
+    CHECK_FAILS(
+        recipe_check_gpu(&m.spec, &m.table, &old, 2048), ERR_UNSUPPORTED,
+        "fp8.recipe=mx (e2m1) has no kernel on a GPU: hardware has it from compute capability "
+        "10.0 on, GPU 0 (NVIDIA H200) has 9.0; run.device=cpu emulates it");
+    CHECK_FAILS(recipe_check_gpu(&m.spec, &m.table, &new, 2048), ERR_UNSUPPORTED, "no kernel");
+    const char *text = printed("quickstart", set, 2);
+    CHECK(strstr(text, "4-bit       fp8.recipe=mx, scales are powers of two") != NULL);
+    CHECK(strstr(text, "inputs, for weight gradients     tokens   32 x 1") != NULL);
 }
 
 static void a_width_that_no_kernel_takes_names_the_parameter(void **state)
@@ -200,6 +221,7 @@ int main(void)
         TEST(rows_go_to_experts_in_8_bits_if_a_power_of_two_moves_them),
         TEST(a_gpu_without_8_bit_products_is_refused_with_what_it_has_and_needs),
         TEST(a_gpu_without_a_kernel_for_8_bit_attention_is_refused),
+        TEST(scales_of_1x32_are_refused_on_every_gpu),
         TEST(a_width_that_no_kernel_takes_names_the_parameter),
     };
     return ARENA_RUN(tests);

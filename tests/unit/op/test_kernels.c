@@ -523,6 +523,46 @@ static void grouped_products_of_8_bits_have_kernels_of_their_own(void **state)
     check_eight_bit(&e, 90, "over 1024 experts or 2^36 elements");
 }
 
+static void check_narrow(const Experts *e, const char *why)
+{
+    KernelDevice d = { .vendor = VENDOR_NVIDIA, .capability = 90 };
+    MoeProduct p = product_of(e);
+    p.narrow = true;
+    GroupedCall call = moe_product_call(&p);
+    const KernelTable *t = grouped_kernels(&call, false);
+    CHECK(t == &moe_narrow_product_kernels);
+    check_row(t, &d, &call, why == NULL ? "hopper" : "apart", why);
+}
+
+static void results_of_8_bits_are_made_at_once_or_apart(void **state)
+{
+    (void)state;
+    Experts e;
+    eight_bit_make(&e);
+    Operand eight = { .data = { (void *)(uintptr_t)4096, DTYPE_E4M3, 2, { 40, 128 } },
+                      .kind = OPERAND_1X128 };
+    MoeUpFwd up = { .pre = eight, .act = eight, .pow2 = true };
+    e.product.epilogue = MOE_SWIGLU, e.product.args = &up;
+    check_narrow(&e, NULL);
+    up.pow2 = false;
+    check_narrow(&e, "scales are no powers of two");
+    up.pow2 = true, up.act = operand_plain(eight.data);
+    check_narrow(&e, "it makes all results in 8 bits, in e4m3 or dy's type");
+    MoeDownBwdInput down = {
+        .pre = eight, .dpre = eight, .dpre_columns = eight, .wact = eight, .pow2 = true
+    };
+    e.product.epilogue = MOE_SWIGLU_BACKWARD, e.product.args = &down;
+    check_narrow(&e, NULL);
+    down.dpre.data.dtype = down.dpre_columns.data.dtype = e.in.data.dtype = DTYPE_E5M2;
+    check_narrow(&e, NULL);
+    e.in.data.dtype = DTYPE_E4M3;
+    check_narrow(&e, "it makes all results in 8 bits, in e4m3 or dy's type");
+    down.dpre = eight, down.dpre_columns = (Operand){ 0 };
+    check_narrow(&e, "it makes all results in 8 bits, in e4m3 or dy's type");
+    down.dpre_columns = eight, e.out.dtype = DTYPE_F32;
+    check_narrow(&e, "results are f32, it makes bf16");
+}
+
 /* Transposed operands of 24 and 16 rows. */
 static void weight_gradients_of_8_bits_have_kernels_of_their_own(void **state)
 {
@@ -584,6 +624,7 @@ int main(void)
         TEST(many_experts_or_elements_go_to_the_kernel_of_every_chip),
         TEST(dense_8bit_products_that_the_library_lacks_run_on_ours),
         TEST(grouped_products_of_8_bits_have_kernels_of_their_own),
+        TEST(results_of_8_bits_are_made_at_once_or_apart),
         TEST(weight_gradients_of_8_bits_have_kernels_of_their_own),
         TEST(a_sum_over_rows_is_a_product_of_its_two_operands),
     };
