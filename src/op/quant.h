@@ -61,10 +61,10 @@ typedef struct Dequantize {
     Rows rows;     /* R, and which rows are in use, of a pool with rows.first; bound 0: R is N */
 } Dequantize;
 
-/* For ops that have a QuantOut. The workspace of an output begins with the plain one, if that is
- * absent; behind it is quantize's. */
-#define OUT_QUANT(Args, field)                                                                     \
-    OUT_OPERAND_OPT(Args, field.rows), OUT_OPERAND_OPT(Args, field.columns)
+/* For ops that have a QuantOut. Its ports are two OUT_OPERAND_OPT: ports of the rows, and of the
+ * columns.
+ *
+ * The workspace of an output begins with the plain one, if that is absent; behind it is quantize's. */
 
 static inline bool quant_out_wanted(const QuantOut *q)
 {

@@ -124,7 +124,8 @@ Status rmsnorm_fwd_cpu(Exec *ex, const RmsnormFwd *a)
 }
 
 OP_PORTS(rmsnorm_fwd, IN(RmsnormFwd, x), IN_OPT(RmsnormFwd, w), OUT_OPT(RmsnormFwd, y),
-         OUT(RmsnormFwd, rstd), OUT_QUANT(RmsnormFwd, quant));
+         OUT(RmsnormFwd, rstd), OUT_OPERAND_OPT(RmsnormFwd, quant.rows),
+         OUT_OPERAND_OPT(RmsnormFwd, quant.columns));
 
 /* Backward. */
 

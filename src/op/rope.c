@@ -371,12 +371,13 @@ OP_PORTS(rope_mla_fwd, IN_OPT(RopeMlaFwd, q), IN_OPT(RopeMlaFwd, kv), IN_OPT(Rop
 OP_PORTS(rope_mla_bwd, IN_OPT(RopeMlaBwd, dq_out), IN_OPT(RopeMlaBwd, dk_out),
          IN_OPT(RopeMlaBwd, dv_out), IN_OPT(RopeMlaBwd, pos), IN(RopeMlaBwd, cos),
          IN(RopeMlaBwd, sin), OUT_PART_OPT(RopeMlaBwd, dq), OUT_OPT(RopeMlaBwd, dkv),
-         OUT_PART_OPT(RopeMlaBwd, dk_rope), OUT_QUANT(RopeMlaBwd, dq_quant),
-         OUT_QUANT(RopeMlaBwd, dkv_quant));
+         OUT_PART_OPT(RopeMlaBwd, dk_rope), OUT_OPERAND_OPT(RopeMlaBwd, dq_quant.rows),
+         OUT_OPERAND_OPT(RopeMlaBwd, dq_quant.columns), OUT_OPERAND_OPT(RopeMlaBwd, dkv_quant.rows),
+         OUT_OPERAND_OPT(RopeMlaBwd, dkv_quant.columns));
 OP_PORTS(rope_gqa_fwd, IN(RopeGqaFwd, qkv), IN_OPT(RopeGqaFwd, q), IN_OPT(RopeGqaFwd, k),
          IN(RopeGqaFwd, pos), IN(RopeGqaFwd, cos), IN(RopeGqaFwd, sin), OUT(RopeGqaFwd, q_out),
          OUT(RopeGqaFwd, k_out), OUT(RopeGqaFwd, v_out));
 OP_PORTS(rope_gqa_bwd, IN(RopeGqaBwd, dq_out), IN(RopeGqaBwd, dk_out), IN(RopeGqaBwd, dv_out),
          IN(RopeGqaBwd, pos), IN(RopeGqaBwd, cos), IN(RopeGqaBwd, sin),
          OUT_PART_OPT(RopeGqaBwd, dqkv), OUT_OPT(RopeGqaBwd, dq), OUT_OPT(RopeGqaBwd, dk),
-         OUT_QUANT(RopeGqaBwd, quant));
+         OUT_OPERAND_OPT(RopeGqaBwd, quant.rows), OUT_OPERAND_OPT(RopeGqaBwd, quant.columns));

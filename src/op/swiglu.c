@@ -54,7 +54,8 @@ Status swiglu_fwd_cpu(Exec *ex, const SwigluFwd *a)
     return quant_out_cpu(ex, &a->quant, &open.y, ex->workspace);
 }
 
-OP_PORTS(swiglu_fwd, IN(SwigluFwd, gu), OUT_OPT(SwigluFwd, y), OUT_QUANT(SwigluFwd, quant));
+OP_PORTS(swiglu_fwd, IN(SwigluFwd, gu), OUT_OPT(SwigluFwd, y),
+         OUT_OPERAND_OPT(SwigluFwd, quant.rows), OUT_OPERAND_OPT(SwigluFwd, quant.columns));
 
 Status swiglu_bwd_check(const SwigluBwd *a)
 {
@@ -124,4 +125,4 @@ Status swiglu_bwd_cpu(Exec *ex, const SwigluBwd *a)
 }
 
 OP_PORTS(swiglu_bwd, IN(SwigluBwd, dy), IN(SwigluBwd, gu), OUT_OPT(SwigluBwd, dgu),
-         OUT_QUANT(SwigluBwd, quant));
+         OUT_OPERAND_OPT(SwigluBwd, quant.rows), OUT_OPERAND_OPT(SwigluBwd, quant.columns));

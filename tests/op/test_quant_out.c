@@ -232,6 +232,37 @@ static void rope_makes_copies_of_gradients_of_latents(void **state)
     }
 }
 
+/* Neither is given in plain form, and neither is made in tiles: scales belong to rows. */
+static void both_gradients_of_rope_may_lie_in_the_workspace(void **state)
+{
+    OpTest *t = *state;
+    mirror_finite_only();
+    mirror_gives();
+    enum { N = 48, H = 2, QK = 96, KV = 112 };
+    const Way w = { OPERAND_ROW, DTYPE_E4M3, .rows = true };
+    RopeMlaBwd a = { .dq_out = outliers(t, DTYPE_BF16, DIMS(N, H * QK)),
+                     .dk_out = outliers(t, DTYPE_BF16, DIMS(N, H * QK)),
+                     .dv_out = outliers(t, DTYPE_BF16, DIMS(N, H * (KV - 64))),
+                     .pos = positions(t, N),
+                     .cos = optest_normal(t, DTYPE_F32, DIMS(9, 16)),
+                     .sin = optest_normal(t, DTYPE_F32, DIMS(9, 16)),
+                     .dq = optest_poisoned(t, DTYPE_BF16, DIMS(N, H * QK)),
+                     .dkv = optest_poisoned(t, DTYPE_BF16, DIMS(N, H * KV)),
+                     .dk_rope = optest_poisoned(t, DTYPE_BF16, DIMS(N, 32)),
+                     .dims = { H, 64, 32, KV - 64, 0, 0, true } };
+    RopeMlaBwd b = a;
+    Operand none;
+    operands_new(t, &w, N, H * QK, &a.dq_quant.rows, &none);
+    operands_new(t, &w, N, H * KV, &a.dkv_quant.rows, &none);
+    operands_new(t, &w, N, H * QK, &b.dq_quant.rows, &none);
+    operands_new(t, &w, N, H * KV, &b.dkv_quant.rows, &none);
+    CHECK_OK(rope_mla_bwd(&t->ex, a));
+    b.dq.data = b.dkv.data = NULL;
+    CHECK_OK(rope_mla_bwd(&t->ex, b));
+    check_same(&b.dq_quant.rows, &a.dq_quant.rows);
+    check_same(&b.dkv_quant.rows, &a.dkv_quant.rows);
+}
+
 static void rope_makes_copies_of_gradients_of_a_fused_projection(void **state)
 {
     OpTest *t = *state;
@@ -314,6 +345,7 @@ int main(void)
         OP_TEST(swiglu_makes_copies_of_its_gradient, 2),
         OP_TEST(the_gradient_may_overwrite_its_input, 2),
         OP_TEST(rope_makes_copies_of_gradients_of_latents, 2),
+        OP_TEST(both_gradients_of_rope_may_lie_in_the_workspace, 2),
         OP_TEST(rope_makes_copies_of_gradients_of_a_fused_projection, 2),
         OP_TEST(copies_that_do_not_fit_are_an_error, 1),
         OP_TEST(a_cost_has_the_bytes_that_are_moved, 1),
