@@ -9,7 +9,7 @@
 static OpTest *on_cpu(void **state)
 {
     OpTest *t = *state;
-    t->ex.depth = 1;
+    if (t->ex.front[0] == &backend_mirror) exec_pop(&t->ex);
     return t;
 }
 

@@ -502,6 +502,32 @@ static void check_far_window(OpTest *t, const Far *f)
     CHECK_TENSOR(&q, optest_read(t, &b.q_out));
 }
 
+/* 8-bit rows of x[row_token], the last of which begins past 2^31 elements. */
+static void check_far_quantise(OpTest *t, const Far *f)
+{
+    static const int32_t at[] = { FAR_ROWS - 1, 0, FAR_ROWS - 3 };
+    Tensor rows = optest_normal(t, DTYPE_BF16, DIMS(3, FAR_COLS));
+    Tensor token = optest_poisoned(t, DTYPE_I32, DIMS(3));
+    Quantize near = { .x = operand_plain(rows), .pow2 = true };
+    CHECK_OK(operand_new(&t->arena, OPERAND_1X128, DTYPE_E4M3, 2, DIMS(3, FAR_COLS), &near.quant));
+    memcpy(token.data, at, sizeof at);
+    for (int i = 0; i < 3; i++) {
+        Tensor row = tensor_rows(&rows, i, 1);
+        far_put(f, (int64_t)at[i] * FAR_COLS, &row);
+    }
+    Quantize far = near;
+    far.x = operand_plain(far_tensor(f, DTYPE_BF16, FAR_ROWS, FAR_COLS));
+    far.row_token = on_device(&token);
+    far.rows.bound = 3;
+    far.quant.data = on_device(&near.quant.data), far.quant.scale = on_device(&near.quant.scale);
+    CHECK_OK(quantize(&t->ex, near));
+    CHECK_OK(op_desc(OP_QUANTIZE)->gpu(&mirror.gpu, &far));
+    Tensor data = far_get(t, far.quant.data.data, &near.quant.data);
+    Tensor scale = far_get(t, far.quant.scale.data, &near.quant.scale);
+    CHECK_SAME(&data, &near.quant.data);
+    CHECK_SAME(&scale, &near.quant.scale);
+}
+
 static void rows_past_2_to_31_elements_are_found(void **state)
 {
     OpTest *t = *state;
@@ -512,6 +538,7 @@ static void rows_past_2_to_31_elements_are_found(void **state)
     check_far_rows(t, &f);
     check_far_gradient(t, &f);
     check_far_window(t, &f);
+    check_far_quantise(t, &f);
     mirror.gpu.backend->free(&mirror.gpu, mirror.device.kind, f.memory, f.bytes);
     arena_release(&mirror.device, device);
     arena_release(&mirror.scratch, scratch);
