@@ -9,6 +9,7 @@
 # make lint         format, layers, sizes, globals, dropped Statuses, clang-tidy, cppcheck
 # make fuzz         fuzzers over their committed corpora
 # make mutants      plants the bugs of tools/mutants.txt one by one: N killed, M alive
+# make gfxrun       build/release/gfxrun.a and its tests: runs kernels for AMD's gfx942 without a GPU (tools/gfxrun)
 # make lib          build/libswitchyard_trace.a and .so: traces for other programs (include/switchyard_trace.h)
 # make install      program, library, man pages, completions to PREFIX=/usr/local under DESTDIR; make uninstall
 # make deb          build/switchyard_VERSION_ARCH.deb for any x86-64 processor since 2015 (packaging/)
@@ -229,6 +230,18 @@ lib: $(TRACE_LIB) $(EXAMPLES)
 $B/tests/system/test_trace_library: | $(TRACE_LIB) $(EXAMPLES)
 $B/tests/system/test_install: | build-install
 
+# Kernels are run with the rounding that the instructions have: no product is fused that is not in the text.
+GFXRUN := $(patsubst %,$O/%.o,$(wildcard tools/gfxrun/*.c))
+GFXRUN_TESTS := $(call test_of,tests/unit/gfxrun/test_*.c)
+$(GFXRUN) $(GFXRUN_TESTS:$B/%=$O/%.c.o): CFLAGS += -Itools -ffp-contract=off
+$O/gfxrun.a: $(GFXRUN)
+	@rm -f $@
+	ar rcs $@ $^
+$(GFXRUN_TESTS): $B/tests/%: $O/tests/%.c.o $O/gfxrun.a $(LIB)
+	@mkdir -p $(@D)
+	$(CC) $(LDFLAGS) $^ $(LDLIBS) -lcmocka -o $@
+gfxrun: $O/gfxrun.a $(GFXRUN_TESTS)
+
 # under CONFIG=fuzz with libFuzzer, else with a main that replays a corpus
 $B/tests/fuzz/%: $O/tests/fuzz/%.c.o $(if $(filter fuzz,$(CONFIG)),,$O/tests/harness/replay.c.o) $(LIB)
 	@mkdir -p $(@D)
@@ -316,7 +329,7 @@ always:
 
 clean:
 	rm -rf $(BUILD)
-.PHONY: always all build-unit build-op build-schedule build-gpu build-test-mesh build-test-fast build-test build-test-fuzz \
+.PHONY: always all gfxrun build-unit build-op build-schedule build-gpu build-test-mesh build-test-fast build-test build-test-fuzz \
         build-test-mpi build-test-lowest test test-fast test-lowest test-mesh test-fuzz test-mpi asan tsan hostile fuzz debug bench docs reproduce flags lib library lint test-long mutants clean
 -include $(OBJ:.o=.d) $(foreach s,$(SETS),$(SET_SRC:%=$O/$s/%.d)) $(PIC:.o=.d) $O/src/main.c.d
--include $(wildcard $O/tests/*/*.d $O/tests/*/*/*.d)
+-include $(wildcard $O/tests/*/*.d $O/tests/*/*/*.d) $(GFXRUN:.o=.d)

@@ -1,0 +1,92 @@
+// Small kernels for the tests of gfxrun, compiled by test_kernels.c for gfx942. OpenCL C, since clang
+// compiles it without any header or library.
+typedef float f4 __attribute__((ext_vector_type(4)));
+typedef float f16v __attribute__((ext_vector_type(16)));
+typedef short s4 __attribute__((ext_vector_type(4)));
+
+#define LANE __builtin_amdgcn_workitem_id_x()
+
+static void block_sync(void)
+{
+    __builtin_amdgcn_fence(__ATOMIC_RELEASE, "workgroup");
+    __builtin_amdgcn_s_barrier();
+    __builtin_amdgcn_fence(__ATOMIC_ACQUIRE, "workgroup");
+}
+
+kernel void saxpy(global float *y, global const float *x, float a, int n)
+{
+    int i = __builtin_amdgcn_workgroup_id_x() * 256 + LANE;
+    if (i < n) y[i] = a * x[i] + y[i];
+}
+
+// As saxpy, without the test for the end.
+kernel void saxpy_past_end(global float *y, global const float *x, float a, int n)
+{
+    int i = __builtin_amdgcn_workgroup_id_x() * 256 + LANE;
+    y[i] = a * x[i] + y[i];
+}
+
+static float add_lanes(float s)
+{
+    // within a row of 16 by DPP: quad_perm 1032, quad_perm 2301, row_half_mirror, row_mirror
+    s += as_float(__builtin_amdgcn_update_dpp(0, as_int(s), 0xb1, 15, 15, true));
+    s += as_float(__builtin_amdgcn_update_dpp(0, as_int(s), 0x4e, 15, 15, true));
+    s += as_float(__builtin_amdgcn_update_dpp(0, as_int(s), 0x141, 15, 15, true));
+    s += as_float(__builtin_amdgcn_update_dpp(0, as_int(s), 0x140, 15, 15, true));
+    int lane = LANE & 63;
+    s += as_float(__builtin_amdgcn_ds_bpermute((lane ^ 16) * 4, as_int(s)));
+    s += as_float(__builtin_amdgcn_ds_bpermute((lane ^ 32) * 4, as_int(s)));
+    return s;
+}
+
+kernel void block_sum(global float *out, global const float *x, int n)
+{
+    local float part[4];
+    float s = 0;
+    for (int i = LANE; i < n; i += 256) s += x[i];
+    s = add_lanes(s);
+    if (LANE % 64 == 0) part[LANE / 64] = s;
+    block_sync();
+    if (LANE == 0) out[0] = part[0] + part[1] + part[2] + part[3];
+}
+
+// As block_sum, without its barrier: a race.
+kernel void block_sum_race(global float *out, global const float *x, int n)
+{
+    local float part[4];
+    float s = 0;
+    for (int i = LANE; i < n; i += 256) s += x[i];
+    s = add_lanes(s);
+    if (LANE % 64 == 0) *(volatile local float *)&part[LANE / 64] = s;
+    if (LANE == 0) {
+        volatile local float *p = part;
+        out[0] = p[0] + p[1] + p[2] + p[3];
+    }
+}
+
+// c = a b^T for 32 x 32 tiles of bf16, one wave.
+kernel void product(global float *c, global const short *a, global const short *b, int k_end)
+{
+    int l = LANE;
+    f16v acc = 0;
+    for (int k = 0; k < k_end; k += 8) {
+        s4 x = *(global const s4 *)(a + (l & 31) * k_end + k + (l >> 5) * 4);
+        s4 y = *(global const s4 *)(b + (l & 31) * k_end + k + (l >> 5) * 4);
+        acc = __builtin_amdgcn_mfma_f32_32x32x8bf16_1k(x, y, acc, 0, 0, 0);
+    }
+    for (int i = 0; i < 16; i++) c[(i / 4 * 8 + (l >> 5) * 4 + i % 4) * 32 + (l & 31)] = acc[i];
+}
+
+// All that an optimizer's update has of arithmetic: division, square root, integers of 64 bits.
+kernel void update(global float *w, global const float *g, long n, float eps)
+{
+    for (long i = __builtin_amdgcn_workgroup_id_x() * 64 + LANE; i < n; i += 128)
+        w[i] -= g[i] / (__builtin_sqrtf(g[i] * g[i]) + eps);
+}
+
+kernel void count_bytes(global int *bins, global const uchar *x, int n)
+{
+    for (int i = LANE; i < n; i += 64)
+        __opencl_atomic_fetch_add((global atomic_int *)&bins[x[i] & 15], 1, __ATOMIC_RELAXED,
+                                  __OPENCL_MEMORY_SCOPE_DEVICE);
+}

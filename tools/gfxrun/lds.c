@@ -1,0 +1,315 @@
+/*
+ * lds: the memory of a workgroup, and the exchanges between lanes that use its wires.
+ *
+ * Races. Wave A's access is before wave B's only if A waited for it (lgkmcnt) and both then passed a
+ * barrier. So a wave remembers, when it leaves a barrier, which of its own accesses had finished. A word
+ * of LDS remembers its last writer and its last two readers with the serial number of the access. An
+ * access of another wave is a race if that number is later than what the first wave had finished at its
+ * last barrier. A missing barrier and a missing wait before a barrier are found by the same test, in
+ * whatever order the waves happened to run.
+ */
+#include "gfxrun/machine.h"
+
+#include <string.h>
+
+static bool unordered(const Wave *w, uint8_t other, uint32_t serial)
+{
+    return serial > 0 && other != w->number && serial > w->group->waves[other].lgkm_at_barrier;
+}
+
+static bool check_word(Wave *w, int lane, const LdsWord *word, uint32_t at, uint8_t bytes,
+                       LdsAccess access)
+{
+    if (access != LDS_WRITE && (bytes & ~word->defined) != 0)
+        return fault(w, lane, "LDS is read at %u before it was written", at);
+    bool both_atomic = access == LDS_ATOMIC && word->atomic;
+    if ((word->written & bytes) != 0 && !both_atomic &&
+        unordered(w, word->writer, word->write_serial))
+        return fault(w, lane,
+                     "race: LDS at %u was written by wave %d with no wait and barrier since", at,
+                     word->writer);
+    for (int i = 0; i < 2 && access != LDS_READ; i++)
+        if ((word->read[i] & bytes) != 0 && unordered(w, word->reader[i], word->read_serial[i]))
+            return fault(w, lane,
+                         "race: LDS at %u was read by wave %d with no wait and barrier since", at,
+                         word->reader[i]);
+    return true;
+}
+
+static void note_word(const Wave *w, LdsWord *word, uint8_t bytes, LdsAccess access)
+{
+    uint8_t me = (uint8_t)w->number;
+    uint32_t serial = w->lgkm.issued;
+    if (access == LDS_READ) {
+        if (word->reader[0] != me || word->read_serial[0] == 0) {
+            word->reader[1] = word->reader[0];
+            word->read_serial[1] = word->read_serial[0];
+            word->read[1] = word->read[0];
+            word->read[0] = 0;
+        }
+        word->reader[0] = me;
+        word->read_serial[0] = serial;
+        word->read[0] |= bytes;
+        return;
+    }
+    if (word->writer != me || word->write_serial == 0) word->written = 0;
+    word->writer = me;
+    word->write_serial = serial;
+    word->written |= bytes;
+    word->defined |= bytes;
+    word->atomic = access == LDS_ATOMIC;
+}
+
+bool lds_at(Wave *w, int lane, uint64_t address, int bytes, LdsAccess access, uint8_t **out)
+{
+    Group *g = w->group;
+    if (address + (uint64_t)bytes > g->lds_bytes)
+        return fault(w, lane, "LDS at %llu of %u bytes", (unsigned long long)address, g->lds_bytes);
+    for (uint32_t at = (uint32_t)address, end = at + (uint32_t)bytes; at < end; at = (at | 3) + 1) {
+        uint32_t n = 4 - at % 4 < end - at ? 4 - at % 4 : end - at;
+        uint8_t mask = (uint8_t)(((1u << n) - 1) << at % 4);
+        LdsWord *word = &g->lds_words[at / 4];
+        if (!check_word(w, lane, word, at, mask, access)) return false;
+        note_word(w, word, mask, access);
+    }
+    *out = g->lds + address;
+    return true;
+}
+
+static void issue(Wave *w)
+{
+    w->lgkm.issued++;
+    w->group->launch->counts.lds_instructions++;
+}
+
+static bool expect(Wave *w, const Operand *to, int words)
+{
+    if (to->kind != OPERAND_VECTOR || to->words < words)
+        return fault(w, -1, "a result of %d vector registers is expected", words);
+    for (int i = 0; i < words; i++)
+        if (!vector_unused(w, to->reg + i)) return false;
+    return true;
+}
+
+static void arrive(Wave *w, int reg, int words, uint64_t lanes)
+{
+    for (int i = 0; i < words; i++) {
+        w->v_defined[reg + i] |= lanes;
+        w->v_lgkm[reg + i] = w->lgkm.issued;
+    }
+}
+
+/* Row.a: bytes of a piece; b: flags; c: 0 for one piece at `offset`, else two at offset and offset1
+ * times c pieces. */
+static bool run_read(Wave *w, const Op *o)
+{
+    uint64_t lanes = exec_mask(w);
+    const Operand *to = &o->dst[0], *address = &o->src[0];
+    int bytes = o->row->a, pieces = o->row->c == 0 ? 1 : 2, words = bytes < 4 ? 1 : bytes / 4;
+    int64_t step = o->row->c == 0 ? 1 : (int64_t)bytes * o->row->c;
+    uint8_t *from = NULL;
+    if (!vector_words(w, address, 1, lanes)) return false;
+    uint32_t base[LANES];
+    memcpy(base, w->v[address->reg], sizeof base); /* the result may take its place */
+    if (!expect(w, to, pieces * words)) return false;
+    issue(w);
+    for (int l = 0; l < LANES; l++) {
+        if (!(lanes >> l & 1)) continue;
+        for (int i = 0; i < pieces; i++) {
+            uint64_t at = base[l] + (uint64_t)((i == 0 ? o->with.offset : o->with.offset1) * step);
+            if (!lds_at(w, l, at, bytes, LDS_READ, &from)) return false;
+            load_into(w, to->reg + i * words, bytes, o->row->b, l, from);
+        }
+    }
+    arrive(w, to->reg, pieces * words, lanes);
+    return true;
+}
+
+static bool run_write(Wave *w, const Op *o)
+{
+    uint64_t lanes = exec_mask(w);
+    const Operand *address = &o->src[0];
+    int bytes = o->row->a, pieces = o->row->c == 0 ? 1 : 2, words = bytes < 4 ? 1 : bytes / 4;
+    int64_t step = o->row->c == 0 ? 1 : (int64_t)bytes * o->row->c;
+    uint8_t *to = NULL;
+    if (!vector_words(w, address, 1, lanes)) return false;
+    for (int i = 0; i < pieces; i++)
+        if (!vector_words(w, &o->src[1 + i], words, lanes)) return false;
+    issue(w);
+    for (int l = 0; l < LANES; l++) {
+        if (!(lanes >> l & 1)) continue;
+        for (int i = 0; i < pieces; i++) {
+            int reg = o->src[1 + i].reg;
+            uint64_t at = w->v[address->reg][l] +
+                          (uint64_t)((i == 0 ? o->with.offset : o->with.offset1) * step);
+            if (!lds_at(w, l, at, bytes, LDS_WRITE, &to)) return false;
+            uint32_t part = w->v[reg][l] >> (o->row->b & HALF_HIGH ? 16 : 0);
+            if (bytes < 4) memcpy(to, &part, (size_t)bytes);
+            for (int k = 0; k < bytes / 4; k++) memcpy(to + 4 * k, &w->v[reg + k][l], 4);
+        }
+    }
+    return true;
+}
+
+/* Row.b: 1 if the old value is returned. */
+static bool run_lds_atomic(Wave *w, const Op *o)
+{
+    uint64_t lanes = exec_mask(w);
+    bool returns = o->row->b != 0, compare = o->row->c == ATOMIC_CMPSWAP;
+    int bytes = o->row->a, words = bytes / 4;
+    const Operand *address = &o->src[0], *data = &o->src[1];
+    uint8_t *to = NULL;
+    if (!vector_words(w, address, 1, lanes)) return false;
+    for (int i = 0; i < (compare ? 2 : 1); i++)
+        if (!vector_words(w, &data[i], words, lanes)) return false;
+    if (returns && !expect(w, &o->dst[0], words)) return false;
+    issue(w);
+    for (int l = 0; l < LANES; l++) {
+        uint64_t old = 0, v[2] = { 0, 0 };
+        if (!(lanes >> l & 1)) continue;
+        if (!lds_at(w, l, w->v[address->reg][l] + (uint64_t)o->with.offset, bytes, LDS_ATOMIC, &to))
+            return false;
+        memcpy(&old, to, (size_t)bytes);
+        for (int i = 0; i < (compare ? 2 : 1); i++)
+            for (int k = 0; k < words; k++) v[i] |= (uint64_t)w->v[data[i].reg + k][l] << 32 * k;
+        /* ds_cmpst compares with the first and stores the second */
+        uint64_t d = compare ? atomic_result(ATOMIC_CMPSWAP, bytes, old, v[1], v[0])
+                             : atomic_result((Atomic)o->row->c, bytes, old, v[0], 0);
+        memcpy(to, &d, (size_t)bytes);
+        for (int k = 0; returns && k < words; k++)
+            w->v[o->dst[0].reg + k][l] = (uint32_t)(old >> 32 * k);
+    }
+    if (returns) arrive(w, o->dst[0].reg, words, lanes);
+    return true;
+}
+
+/* ds_bpermute: lane l reads the lane that its address names, which must be on: else it gets 0. */
+static bool run_bpermute(Wave *w, const Op *o)
+{
+    uint64_t lanes = exec_mask(w), sources = 0;
+    const Operand *address = &o->src[0], *data = &o->src[1];
+    uint64_t d[LANES];
+    if (!vector_words(w, address, 1, lanes)) return false;
+    for (int l = 0; l < LANES; l++) {
+        int from = (int)((w->v[address->reg][l] + (uint64_t)o->with.offset) / 4 % LANES);
+        if (!(lanes >> l & 1)) continue;
+        d[l] = lanes >> from & 1 ? w->v[data->reg][from] : 0;
+        if (lanes >> from & 1) sources |= (uint64_t)1 << from;
+    }
+    if (!vector_words(w, data, 1, sources) || !expect(w, &o->dst[0], 1)) return false;
+    issue(w);
+    store_lanes(w, o->dst[0].reg, 1, lanes, d);
+    arrive(w, o->dst[0].reg, 1, lanes);
+    return true;
+}
+
+/* ds_permute: lane l sends to the lane that its address names; the highest sender wins. */
+static bool run_permute(Wave *w, const Op *o)
+{
+    uint64_t lanes = exec_mask(w), d[LANES] = { 0 };
+    const Operand *address = &o->src[0], *data = &o->src[1];
+    if (!vector_words(w, address, 1, lanes) || !vector_words(w, data, 1, lanes)) return false;
+    if (!expect(w, &o->dst[0], 1)) return false;
+    for (int l = 0; l < LANES; l++)
+        if (lanes >> l & 1)
+            d[(w->v[address->reg][l] + (uint64_t)o->with.offset) / 4 % LANES] = w->v[data->reg][l];
+    issue(w);
+    store_lanes(w, o->dst[0].reg, 1, lanes, d);
+    arrive(w, o->dst[0].reg, 1, lanes);
+    return true;
+}
+
+/* ds_swizzle: with bit 15 four lanes by two bits each, else within 32 lanes and, or, xor masks. */
+static int swizzled(int pattern, int l)
+{
+    if (pattern & 0x8000) return (l & ~3) | (pattern >> 2 * (l & 3) & 3);
+    int at = l & 31;
+    at = ((at & (pattern & 31)) | (pattern >> 5 & 31)) ^ (pattern >> 10 & 31);
+    return (l & 32) | at;
+}
+
+static bool run_swizzle(Wave *w, const Op *o)
+{
+    uint64_t lanes = exec_mask(w), sources = 0, d[LANES];
+    const Operand *data = &o->src[0];
+    for (int l = 0; l < LANES; l++) {
+        int from = swizzled((int)o->with.offset, l);
+        if (!(lanes >> l & 1)) continue;
+        d[l] = lanes >> from & 1 ? w->v[data->reg][from] : 0;
+        if (lanes >> from & 1) sources |= (uint64_t)1 << from;
+    }
+    if (!vector_words(w, data, 1, sources) || !expect(w, &o->dst[0], 1)) return false;
+    issue(w);
+    store_lanes(w, o->dst[0].reg, 1, lanes, d);
+    arrive(w, o->dst[0].reg, 1, lanes);
+    return true;
+}
+
+#define READ(name, bytes, flags)                                                                   \
+    {                                                                                              \
+        "ds_read_" name, "x=x", run_read, .a = (bytes), .b = (flags)                               \
+    }
+#define WRITE(name, bytes, flags)                                                                  \
+    {                                                                                              \
+        "ds_write_" name, "=xx", run_write, .a = (bytes), .b = (flags)                             \
+    }
+#define TWO(name, bytes, step)                                                                     \
+    { "ds_read" name, "x=x", run_read, .a = (bytes), .c = (step) },                                \
+    {                                                                                              \
+        "ds_write" name, "=xxx", run_write, .a = (bytes), .c = (step)                              \
+    }
+#define ATOMIC_ONE(name, type, bytes, what)                                                        \
+    { "ds_" name "_" type, "=xx", run_lds_atomic, .a = (bytes), .c = (what) },                     \
+    {                                                                                              \
+        "ds_" name "_rtn_" type, "x=xx", run_lds_atomic, .a = (bytes), .b = 1, .c = (what)         \
+    }
+#define ATOMIC_BITS(name, letter, what)                                                            \
+    ATOMIC_ONE(name, letter "32", 4, what), ATOMIC_ONE(name, letter "64", 8, what)
+
+const Row lds_rows[] = {
+    READ("b32", 4, 0),
+    READ("b64", 8, 0),
+    READ("b96", 12, 0),
+    READ("b128", 16, 0),
+    READ("u8", 1, 0),
+    READ("i8", 1, WIDEN_SIGN),
+    READ("u16", 2, 0),
+    READ("i16", 2, WIDEN_SIGN),
+    READ("u8_d16", 1, HALF_LOW),
+    READ("u8_d16_hi", 1, HALF_HIGH),
+    READ("u16_d16", 2, HALF_LOW),
+    READ("u16_d16_hi", 2, HALF_HIGH),
+    WRITE("b8", 1, 0),
+    WRITE("b16", 2, 0),
+    WRITE("b8_d16_hi", 1, HALF_HIGH),
+    WRITE("b16_d16_hi", 2, HALF_HIGH),
+    WRITE("b32", 4, 0),
+    WRITE("b64", 8, 0),
+    WRITE("b96", 12, 0),
+    WRITE("b128", 16, 0),
+    TWO("2_b32", 4, 1),
+    TWO("2_b64", 8, 1),
+    TWO("2st64_b32", 4, 64),
+    TWO("2st64_b64", 8, 64),
+    ATOMIC_BITS("add", "u", ATOMIC_ADD),
+    ATOMIC_BITS("sub", "u", ATOMIC_SUB),
+    ATOMIC_BITS("min", "u", ATOMIC_UMIN),
+    ATOMIC_BITS("max", "u", ATOMIC_UMAX),
+    ATOMIC_BITS("min", "i", ATOMIC_SMIN),
+    ATOMIC_BITS("max", "i", ATOMIC_SMAX),
+    ATOMIC_BITS("and", "b", ATOMIC_AND),
+    ATOMIC_BITS("or", "b", ATOMIC_OR),
+    ATOMIC_BITS("xor", "b", ATOMIC_XOR),
+    ATOMIC_BITS("add", "f", ATOMIC_ADD_F),
+    ATOMIC_BITS("min", "f", ATOMIC_MIN_F),
+    ATOMIC_BITS("max", "f", ATOMIC_MAX_F),
+    { "ds_wrxchg_rtn_b32", "x=xx", .run = run_lds_atomic, .a = 4, .b = 1, .c = ATOMIC_SWAP },
+    { "ds_wrxchg_rtn_b64", "x=xx", .run = run_lds_atomic, .a = 8, .b = 1, .c = ATOMIC_SWAP },
+    { "ds_cmpst_b32", "=xxx", .run = run_lds_atomic, .a = 4, .c = ATOMIC_CMPSWAP },
+    { "ds_cmpst_rtn_b32", "x=xxx", .run = run_lds_atomic, .a = 4, .b = 1, .c = ATOMIC_CMPSWAP },
+    { "ds_cmpst_rtn_b64", "x=xxx", .run = run_lds_atomic, .a = 8, .b = 1, .c = ATOMIC_CMPSWAP },
+    { "ds_bpermute_b32", "x=xx", .run = run_bpermute },
+    { "ds_permute_b32", "x=xx", .run = run_permute },
+    { "ds_swizzle_b32", "x=x", .run = run_swizzle },
+    { 0 },
+};

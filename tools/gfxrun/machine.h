@@ -1,0 +1,256 @@
+/* machine: what the files of gfxrun share: a decoded instruction, the state of a wave, and how
+ * operands are read and written. */
+#ifndef GFXRUN_MACHINE_H
+#define GFXRUN_MACHINE_H
+
+#include "gfxrun/gfxrun.h"
+
+#include <stdbool.h>
+
+enum {
+    LANES = 64,
+    AGPR = 256, /* accumulation registers follow the vector registers */
+    VECTOR_REGS = 512,
+    SCALAR_REGS = 128,
+    VCC = 106,
+    M0 = 124,
+    EXEC = 126,
+    SOURCES = 4,
+    WAVES_MAX = 16, /* 1024 work-items */
+    LDS_BYTES = 65536,
+};
+
+/* High halves of the addresses at which flat instructions see LDS and scratch memory. No address of
+ * the host's programs has them. */
+static const uint32_t LDS_APERTURE = 0x00100000, SCRATCH_APERTURE = 0x00200000;
+
+typedef enum OperandKind {
+    OPERAND_NONE,
+    OPERAND_VECTOR,
+    OPERAND_SCALAR,
+    OPERAND_CONST,
+    OPERAND_SCC,
+    OPERAND_OFF, /* `off`: no register */
+} OperandKind;
+
+/* Which part of a register SDWA or op_sel selects. */
+typedef enum Part { PART_ALL, PART_BYTE, PART_WORD } Part;
+
+typedef struct Operand {
+    OperandKind kind;
+    char type; /* a letter of Row.types */
+    bool negate, absolute, sign_extend;
+    uint8_t part, part_index;
+    int16_t reg, words;
+    uint64_t value; /* of a constant, as this instruction sees it */
+} Operand;
+
+typedef enum DppKind {
+    DPP_NONE,
+    DPP_QUAD_PERM,
+    DPP_ROW_SHL,
+    DPP_ROW_SHR,
+    DPP_ROW_ROR,
+    DPP_WAVE_SHL,
+    DPP_WAVE_SHR,
+    DPP_WAVE_ROL,
+    DPP_WAVE_ROR,
+    DPP_ROW_MIRROR,
+    DPP_ROW_HALF_MIRROR,
+    DPP_ROW_BCAST,
+    DPP_ROW_NEWBCAST,
+} DppKind;
+
+typedef struct Modifiers {
+    int64_t offset, offset1;
+    int dpp, dpp_by, row_mask, bank_mask;  /* dpp_by: the distance, or four lanes of two bits */
+    int op_sel, op_sel_hi, neg_lo, neg_hi; /* a bit an operand */
+    int dst_part, dst_index;
+    int omod; /* 2, 4: times; -2: half */
+    bool bound_ctrl, clamp, sc0, sc1, offen, idxen, dst_preserve, dst_sign_extend, lds;
+    int vmcnt, lgkmcnt; /* of s_waitcnt; -1: any */
+} Modifiers;
+
+typedef struct Wave Wave;
+typedef struct Op Op;
+
+typedef bool Run(Wave *w, const Op *o);
+
+/* 64 lanes at once: results in d, and in d2 a 0 or 1 of instructions with a second result. */
+typedef void LaneFn(uint64_t *d, uint64_t *d2, const uint64_t *a, const uint64_t *b,
+                    const uint64_t *c);
+typedef uint64_t ScalarFn(uint64_t a, uint64_t b, bool *scc);
+
+/*
+ * One instruction of the tables. `types` has a letter an operand in the order of the text, results
+ * before `=`:
+ *   u q   integers of 32 and 64 bits              f d h   floats of 32, 64 and 16 bits
+ *   w     an integer of 16 bits                   m       a mask with a bit a lane
+ *   p P   pairs of 16 and of 32 bits              x       registers, as many as the text says
+ *   i     a number, such as s_nop's
+ *   D V   not in the text: the result's old value, vcc
+ */
+typedef struct Row {
+    const char *name, *types;
+    Run *run;
+    LaneFn *lane;
+    ScalarFn *scalar;
+    int a, b, c; /* what run needs to know: bytes, flags, a shape */
+} Row;
+
+enum {
+    KEEPS_REST = 1
+}; /* Row.c: a result of 16 bits leaves the other half of the register alone */
+
+struct Op {
+    const Row *row;
+    const char *text;
+    int line;
+    uint64_t address;
+    int target; /* of a branch: an index */
+    int n_dst, n_src;
+    Operand dst[2], src[SOURCES];
+    Modifiers with;
+};
+
+/* A word of LDS. Serials are those of the accessing wave's instructions that lgkmcnt counts. */
+typedef struct LdsWord {
+    uint32_t write_serial, read_serial[2];
+    uint8_t writer, reader[2];
+    uint8_t defined, written, read[2]; /* a bit a byte */
+    bool atomic;                       /* the write was one */
+} LdsWord;
+
+/* Instructions that a counter counts, by serial number from 1. Those up to `done` have finished.
+ * `unordered` is the last that may finish out of order: then only a wait for 0 says anything. */
+typedef struct Counter {
+    uint32_t issued, done, unordered;
+} Counter;
+
+typedef struct Launch Launch;
+
+typedef struct Group {
+    Launch *launch;
+    int n_waves;
+    unsigned id[3];
+    uint8_t *lds;
+    LdsWord *lds_words;
+    unsigned lds_bytes;
+    Wave *waves;
+} Group;
+
+typedef enum WaveState { WAVE_RUNS, WAVE_AT_BARRIER, WAVE_ENDED } WaveState;
+
+struct Wave {
+    uint64_t v_defined[VECTOR_REGS];
+    uint32_t v_vm[VECTOR_REGS], v_lgkm[VECTOR_REGS]; /* serials of the loads that fill them */
+    uint32_t s[SCALAR_REGS];
+    bool s_defined[SCALAR_REGS];
+    uint32_t s_lgkm[SCALAR_REGS];
+    bool scc;
+    WaveState state;
+    int at, number;
+    Counter vm, lgkm;
+    uint32_t lgkm_at_barrier; /* lgkm.done when this wave last left one */
+    uint8_t *scratch;         /* private memory: lane by lane */
+    Group *group;
+    int fault_lane; /* -1: of the whole wave */
+    char fault[256];
+    uint32_t v[VECTOR_REGS][LANES]; /* last: what is before is cleared for a new wave */
+};
+
+typedef struct Kernel {
+    const char *name;
+    uint64_t entry; /* address in the ELF file */
+    int first;      /* instruction */
+    unsigned lds_bytes, scratch_bytes, args_bytes;
+    uint32_t rsrc1, rsrc2, properties, preload;
+    int hidden_first, n_hidden;
+} Kernel;
+
+typedef struct Hidden {
+    const char *what;
+    unsigned offset, bytes;
+} Hidden;
+
+struct CodeObject {
+    Arena *arena;
+    uint8_t *image; /* as loaded: address 0 of the file is image[0] */
+    size_t image_bytes;
+    Kernel *kernels;
+    int64_t n_kernels, kernel_room;
+    Hidden *hidden;
+    int64_t n_hidden, hidden_room;
+    Op *ops;
+    int64_t n_ops, op_room;
+};
+
+struct Launch {
+    const CodeObject *code;
+    const Kernel *kernel;
+    const GfxLaunch *request;
+    uint8_t *args;
+    const GfxBuffer *last_buffer; /* the one of the last access, tried first */
+    GfxBuffer own[2];             /* code object and arguments */
+    GfxCounts counts;
+};
+
+/* decode.c */
+Status decode_text(CodeObject *c, char *text);
+const Row *find_row(const char *name);
+
+/* load.c */
+const Kernel *find_kernel(const CodeObject *c, const char *name);
+
+/* operand.c. What returns bool has said why in w->fault when it is false. */
+bool fault(Wave *w, int lane, const char *fmt, ...) __attribute__((format(printf, 3, 4)));
+static inline uint64_t exec_mask(const Wave *w)
+{
+    return w->s[EXEC] | (uint64_t)w->s[EXEC + 1] << 32;
+}
+bool vector_ready(Wave *w, int reg, uint64_t lanes);
+bool vector_unused(Wave *w, int reg);
+bool read_scalar(Wave *w, const Operand *o, uint64_t *out);
+bool scalar_word(Wave *w, int reg, uint32_t *out);
+void write_scalar_reg(Wave *w, int reg, int words, uint64_t v);
+bool write_scalar(Wave *w, const Operand *o, uint64_t v);
+bool fetch(Wave *w, const Op *o, int i, uint64_t lanes, uint64_t out[LANES]);
+void store_lanes(Wave *w, int reg, int words, uint64_t lanes, const uint64_t v[LANES]);
+bool dpp_lanes(const Wave *w, const Op *o, int from[LANES], uint64_t *write, uint64_t *zero);
+
+/* memory.c. Loads: flags of Row.b; see there. */
+typedef enum Atomic {
+    ATOMIC_ADD,
+    ATOMIC_SUB,
+    ATOMIC_SWAP,
+    ATOMIC_CMPSWAP,
+    ATOMIC_UMIN,
+    ATOMIC_UMAX,
+    ATOMIC_SMIN,
+    ATOMIC_SMAX,
+    ATOMIC_AND,
+    ATOMIC_OR,
+    ATOMIC_XOR,
+    ATOMIC_ADD_F,
+    ATOMIC_MIN_F,
+    ATOMIC_MAX_F,
+    ATOMIC_PK_ADD_F16,
+    ATOMIC_PK_ADD_BF16,
+} Atomic;
+uint64_t atomic_result(Atomic what, int bytes, uint64_t old, uint64_t data, uint64_t compare);
+enum { WIDEN_SIGN = 1, HALF_LOW = 2, HALF_HIGH = 4 }; /* of loads and stores of 8 and 16 bits */
+bool load_into(Wave *w, int reg, int bytes, int flags, int lane, const uint8_t *from);
+bool vector_words(Wave *w, const Operand *o, int words, uint64_t lanes);
+
+/* lds.c: the place of bytes in LDS, if this access is right. */
+typedef enum LdsAccess { LDS_READ, LDS_WRITE, LDS_ATOMIC } LdsAccess;
+bool lds_at(Wave *w, int lane, uint64_t address, int bytes, LdsAccess access, uint8_t **out);
+
+/* Tables end with a row without a name. */
+extern const Row control_rows[], scalar_rows[], integer_rows[], float_rows[], compare_rows[],
+    lane_rows[], memory_rows[], lds_rows[], matrix_rows[];
+
+bool run_lanes(Wave *w, const Op *o);   /* LaneFn */
+bool run_compare(Wave *w, const Op *o); /* LaneFn into a mask */
+
+#endif
