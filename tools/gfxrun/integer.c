@@ -117,10 +117,18 @@ LANE_FN(max_i16, (int16_t)a > (int16_t)b ? a : b)
 LANE_FN(mad_u32_u16, a *b + c)
 
 /* Pairs of 16 bits, halves apart. */
+#define LARGER(x, y)      ((x) > (y) ? (x) : (y))
+#define SMALLER(x, y)     ((x) < (y) ? (x) : (y))
 #define HALVES(low, high) (((low)&0xffff) | ((high)&0xffff) << 16)
 LANE_FN(pk_add_u16, HALVES(a + b, (a >> 16) + (b >> 16)))
 LANE_FN(pk_sub_i16, HALVES(a - b, (a >> 16) - (b >> 16)))
 LANE_FN(pk_mul_lo_u16, HALVES(a *b, (a >> 16) * (b >> 16)))
+LANE_FN(pk_max_u16, HALVES(LARGER(a & 0xffff, b & 0xffff), LARGER(a >> 16, b >> 16)))
+LANE_FN(pk_min_u16, HALVES(SMALLER(a & 0xffff, b & 0xffff), SMALLER(a >> 16, b >> 16)))
+LANE_FN(pk_max_i16, HALVES((uint64_t)LARGER((int16_t)a, (int16_t)b),
+                           (uint64_t)LARGER((int16_t)(a >> 16), (int16_t)(b >> 16))))
+LANE_FN(pk_min_i16, HALVES((uint64_t)SMALLER((int16_t)a, (int16_t)b),
+                           (uint64_t)SMALLER((int16_t)(a >> 16), (int16_t)(b >> 16))))
 LANE_FN(pk_lshlrev_b16, HALVES(b << (a & 15), (b >> 16) << (a >> 16 & 15)))
 LANE_FN(pk_lshrrev_b16, HALVES((b & 0xffff) >> (a & 15), (b >> 16) >> (a >> 16 & 15)))
 
@@ -228,6 +236,10 @@ const Row integer_rows[] = {
     ROW("v_pk_add_u16", "p=pp", pk_add_u16),
     ROW("v_pk_sub_i16", "p=pp", pk_sub_i16),
     ROW("v_pk_mul_lo_u16", "p=pp", pk_mul_lo_u16),
+    ROW("v_pk_max_u16", "p=pp", pk_max_u16),
+    ROW("v_pk_min_u16", "p=pp", pk_min_u16),
+    ROW("v_pk_max_i16", "p=pp", pk_max_i16),
+    ROW("v_pk_min_i16", "p=pp", pk_min_i16),
     ROW("v_pk_lshlrev_b16", "p=pp", pk_lshlrev_b16),
     ROW("v_pk_lshrrev_b16", "p=pp", pk_lshrrev_b16),
     { 0 },

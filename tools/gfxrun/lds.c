@@ -297,6 +297,8 @@ const Row lds_rows[] = {
     ATOMIC_BITS("max", "u", ATOMIC_UMAX),
     ATOMIC_BITS("min", "i", ATOMIC_SMIN),
     ATOMIC_BITS("max", "i", ATOMIC_SMAX),
+    ATOMIC_BITS("inc", "u", ATOMIC_INC),
+    ATOMIC_BITS("dec", "u", ATOMIC_DEC),
     ATOMIC_BITS("and", "b", ATOMIC_AND),
     ATOMIC_BITS("or", "b", ATOMIC_OR),
     ATOMIC_BITS("xor", "b", ATOMIC_XOR),

@@ -231,6 +231,8 @@ typedef enum Atomic {
     ATOMIC_AND,
     ATOMIC_OR,
     ATOMIC_XOR,
+    ATOMIC_INC, /* wraps to 0 at the operand */
+    ATOMIC_DEC,
     ATOMIC_ADD_F,
     ATOMIC_MIN_F,
     ATOMIC_MAX_F,

@@ -49,6 +49,8 @@ uint64_t atomic_result(Atomic what, int bytes, uint64_t old, uint64_t data, uint
     case ATOMIC_AND: return old & data;
     case ATOMIC_OR: return old | data;
     case ATOMIC_XOR: return old ^ data;
+    case ATOMIC_INC: return old >= data ? 0 : old + 1;
+    case ATOMIC_DEC: return old == 0 || old > data ? data : old - 1;
     case ATOMIC_ADD_F: return bytes == 8 ? bits_f64(as_f64(old) + as_f64(data)) : bits_f32(f + g);
     case ATOMIC_MIN_F:
         return bytes == 8 ? bits_f64(fmin(as_f64(old), as_f64(data))) : bits_f32(fminf(f, g));
@@ -369,6 +371,8 @@ static bool run_time(Wave *w, const Op *o)
         ATOMIC_BOTH(prefix "_atomic_and", space, ATOMIC_AND),                                      \
         ATOMIC_BOTH(prefix "_atomic_or", space, ATOMIC_OR),                                        \
         ATOMIC_BOTH(prefix "_atomic_xor", space, ATOMIC_XOR),                                      \
+        ATOMIC_BOTH(prefix "_atomic_inc", space, ATOMIC_INC),                                      \
+        ATOMIC_BOTH(prefix "_atomic_dec", space, ATOMIC_DEC),                                      \
         ATOMIC_ROW(prefix "_atomic_add_f32", space, 4, ATOMIC_ADD_F),                              \
         ATOMIC_ROW(prefix "_atomic_add_f64", space, 8, ATOMIC_ADD_F),                              \
         ATOMIC_ROW(prefix "_atomic_min_f64", space, 8, ATOMIC_MIN_F),                              \

@@ -97,10 +97,11 @@ bool read_scalar(Wave *w, const Operand *o, uint64_t *out)
 
 void write_scalar_reg(Wave *w, int reg, int words, uint64_t v)
 {
-    for (int i = 0; i < words; i++, v >>= 32) {
-        w->s[reg + i] = (uint32_t)v;
-        w->s_defined[reg + i] = true;
-    }
+    w->s[reg] = (uint32_t)v;
+    w->s_defined[reg] = true;
+    if (words == 1) return;
+    w->s[reg + 1] = (uint32_t)(v >> 32);
+    w->s_defined[reg + 1] = true;
 }
 
 bool write_scalar(Wave *w, const Operand *o, uint64_t v)

@@ -83,6 +83,14 @@ FN(bfe_i32, U(field(U(a), b, 32, true)), d != 0)
 FN(bfe_u64, field(a, b, 64, false), d != 0)
 FN(bfe_i64, field(a, b, 64, true), d != 0)
 
+/* How many bits below the sign are like it, the sign with them. */
+static uint64_t sign_bits(uint64_t a)
+{
+    uint32_t v = U(a) ^ U(S(a) >> 31);
+    return v == 0 ? UINT32_MAX : (uint64_t)__builtin_clz(v);
+}
+FN(flbit_i32, sign_bits(a), *scc)
+
 static uint64_t reversed(uint64_t a)
 {
     uint64_t r = 0;
@@ -224,6 +232,7 @@ const Row scalar_rows[] = {
     ROW("s_ff1_i32_b64", "u=q", ff1_64),
     ROW("s_flbit_i32_b32", "u=u", flbit_32),
     ROW("s_flbit_i32_b64", "u=q", flbit_64),
+    ROW("s_flbit_i32", "u=u", flbit_i32),
     ROW("s_brev_b32", "u=u", brev32),
     COMPARE("eq_u32", eq),
     COMPARE("eq_i32", eq),
