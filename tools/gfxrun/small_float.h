@@ -29,6 +29,7 @@ static inline uint64_t bits_fnuz(float f, int fraction_bits, int bias)
 {
     int exponent;
     if (!isfinite(f)) return 0x80;
+    if (f == 0) return 0;
     (void)frexpf(f, &exponent); /* f = m * 2^exponent, m in [0.5, 1) */
     if (exponent < 2 - bias) exponent = 2 - bias;
     int64_t steps = (int64_t)nearbyintf(ldexpf(fabsf(f), fraction_bits + 1 - exponent));
