@@ -288,9 +288,9 @@ static bool parse_operands(Op *o, char *s, uint32_t encoding)
 static void parse_waits(Op *o, const char *s)
 {
     const char *vm = strstr(s, "vmcnt("), *lgkm = strstr(s, "lgkmcnt(");
-    if (vm != NULL) o->with.vmcnt = atoi(vm + 6);
-    if (lgkm != NULL) o->with.lgkmcnt = atoi(lgkm + 8);
-    if (isdigit((unsigned char)*s)) o->with.vmcnt = o->with.lgkmcnt = atoi(s); /* s_waitcnt 0 */
+    if (vm != NULL) o->with.vmcnt = (int)strtol(vm + 6, NULL, 10);
+    if (lgkm != NULL) o->with.lgkmcnt = (int)strtol(lgkm + 8, NULL, 10);
+    if (strcmp(s, "0") == 0) o->with.vmcnt = o->with.lgkmcnt = 0;
 }
 
 /* "\tv_mov_b32_e32 v1, 0   // 000000001C00: 7E020280 <name+0x8>" */

@@ -88,13 +88,13 @@ static float div_scaled(float a, float b, float c, bool *flag)
     return biased(c) <= 23 ? ldexpf(a, 64) : a;
 }
 
-static void div_scale(uint64_t *d, uint64_t *d2, const uint64_t *a, const uint64_t *b,
-                      const uint64_t *c)
+static void div_scale(Results *restrict r, const uint64_t *restrict a, const uint64_t *restrict b,
+                      const uint64_t *restrict c)
 {
     for (int l = 0; l < LANES; l++) {
         bool flag;
-        d[l] = R(div_scaled(F(a[l]), F(b[l]), F(c[l]), &flag));
-        d2[l] = flag;
+        r->d[l] = R(div_scaled(F(a[l]), F(b[l]), F(c[l]), &flag));
+        r->d2[l] = flag;
     }
 }
 

@@ -61,28 +61,27 @@ static inline uint64_t bits_f16(float f)
 }
 
 #define LANE_FN(name, expr)                                                                        \
-    static void name(uint64_t *restrict d, uint64_t *restrict d2, const uint64_t *restrict a_,     \
+    static void name(Results *restrict r_, const uint64_t *restrict a_,                            \
                      const uint64_t *restrict b_, const uint64_t *restrict c_)                     \
     {                                                                                              \
-        (void)d2;                                                                                  \
         for (int l = 0; l < LANES; l++) {                                                          \
             uint64_t a = a_[l], b = b_[l], c = c_[l];                                              \
             (void)b;                                                                               \
             (void)c;                                                                               \
-            d[l] = (expr);                                                                         \
+            r_->d[l] = (expr);                                                                     \
         }                                                                                          \
     }
 
 /* With a carry or another second result. */
 #define LANE_FN2(name, expr, expr2)                                                                \
-    static void name(uint64_t *restrict d, uint64_t *restrict d2, const uint64_t *restrict a_,     \
+    static void name(Results *restrict r_, const uint64_t *restrict a_,                            \
                      const uint64_t *restrict b_, const uint64_t *restrict c_)                     \
     {                                                                                              \
         for (int l = 0; l < LANES; l++) {                                                          \
             uint64_t a = a_[l], b = b_[l], c = c_[l];                                              \
             (void)c;                                                                               \
-            d[l] = (expr);                                                                         \
-            d2[l] = (expr2);                                                                       \
+            r_->d[l] = (expr);                                                                     \
+            r_->d2[l] = (expr2);                                                                   \
         }                                                                                          \
     }
 

@@ -43,25 +43,23 @@ static bool run_writelane(Wave *w, const Op *o)
 }
 
 /* v_mbcnt: b + how many bits of a stand below the lane; the low 32 lanes, then the high ones. */
-static void mbcnt_lo(uint64_t *d, uint64_t *d2, const uint64_t *a, const uint64_t *b,
-                     const uint64_t *c)
+static void mbcnt_lo(Results *restrict r, const uint64_t *restrict a, const uint64_t *restrict b,
+                     const uint64_t *restrict c)
 {
-    (void)d2;
     (void)c;
     for (int l = 0; l < LANES; l++) {
         uint64_t below = l >= 32 ? 0xffffffff : ((uint64_t)1 << l) - 1;
-        d[l] = (uint64_t)__builtin_popcountll(a[l] & 0xffffffff & below) + b[l];
+        r->d[l] = (uint64_t)__builtin_popcountll(a[l] & 0xffffffff & below) + b[l];
     }
 }
 
-static void mbcnt_hi(uint64_t *d, uint64_t *d2, const uint64_t *a, const uint64_t *b,
-                     const uint64_t *c)
+static void mbcnt_hi(Results *restrict r, const uint64_t *restrict a, const uint64_t *restrict b,
+                     const uint64_t *restrict c)
 {
-    (void)d2;
     (void)c;
     for (int l = 0; l < LANES; l++) {
         uint64_t below = l <= 32 ? 0 : ((uint64_t)1 << (l - 32)) - 1;
-        d[l] = (uint64_t)__builtin_popcountll(a[l] & 0xffffffff & below) + b[l];
+        r->d[l] = (uint64_t)__builtin_popcountll(a[l] & 0xffffffff & below) + b[l];
     }
 }
 

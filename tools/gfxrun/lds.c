@@ -145,7 +145,7 @@ static bool run_write(Wave *w, const Op *o)
             if (!lds_at(w, l, at, bytes, LDS_WRITE, &to)) return false;
             uint32_t part = w->v[reg][l] >> (o->row->b & HALF_HIGH ? 16 : 0);
             if (bytes < 4) memcpy(to, &part, (size_t)bytes);
-            for (int k = 0; k < bytes / 4; k++) memcpy(to + 4 * k, &w->v[reg + k][l], 4);
+            for (int k = 0; k < bytes / 4; k++) memcpy(to + 4 * (size_t)k, &w->v[reg + k][l], 4);
         }
     }
     return true;

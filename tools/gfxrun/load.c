@@ -156,13 +156,20 @@ typedef struct NoteState {
     int first; /* hidden argument of this kernel */
 } NoteState;
 
+static bool note_number(const char *s, const char *name, unsigned *out)
+{
+    size_t n = strlen(name);
+    if (strncmp(s, name, n) != 0) return false;
+    *out = (unsigned)strtoul(s + n, NULL, 10);
+    return true;
+}
+
 /* "        .offset:         16", one fact a line; .name of the kernel follows its arguments. */
 static Status read_note(CodeObject *c, NoteState *n, const char *line)
 {
     char what[64];
     const char *s = line + strspn(line, " -");
-    if (sscanf(s, ".offset: %u", &n->offset) == 1 || sscanf(s, ".size: %u", &n->bytes) == 1)
-        return OK;
+    if (note_number(s, ".offset:", &n->offset) || note_number(s, ".size:", &n->bytes)) return OK;
     if (sscanf(s, ".value_kind: hidden_%63s", what) == 1) {
         TRY(ARENA_GROW(c->arena, c->n_hidden + 1, &c->hidden_room, &c->hidden));
         Hidden *h = &c->hidden[c->n_hidden++];

@@ -80,7 +80,7 @@ bool load_into(Wave *w, int reg, int bytes, int flags, int lane, const uint8_t *
 {
     uint32_t v = 0;
     if (bytes >= 4) {
-        for (int i = 0; i < bytes / 4; i++) memcpy(&w->v[reg + i][lane], from + 4 * i, 4);
+        for (int i = 0; i < bytes / 4; i++) memcpy(&w->v[reg + i][lane], from + 4 * (size_t)i, 4);
         return true;
     }
     memcpy(&v, from, (size_t)bytes);
@@ -243,7 +243,8 @@ static bool run_store(Wave *w, const Op *o)
             uint32_t v = w->v[data->reg][l] >> (o->row->b & HALF_HIGH ? 16 : 0);
             memcpy(to, &v, (size_t)bytes);
         } else
-            for (int i = 0; i < bytes / 4; i++) memcpy(to + 4 * i, &w->v[data->reg + i][l], 4);
+            for (int i = 0; i < bytes / 4; i++)
+                memcpy(to + 4 * (size_t)i, &w->v[data->reg + i][l], 4);
     }
     return true;
 }
@@ -288,7 +289,7 @@ static bool store_scalars(Wave *w, const Operand *to, int words, const uint8_t *
         if (w->s_lgkm[to->reg + i] > w->lgkm.done)
             return fault(w, -1,
                          "a scalar is loaded again before s_waitcnt has covered the first load");
-        memcpy(&w->s[to->reg + i], from + 4 * i, 4);
+        memcpy(&w->s[to->reg + i], from + 4 * (size_t)i, 4);
         w->s_defined[to->reg + i] = true;
         w->s_lgkm[to->reg + i] = w->lgkm.issued;
     }

@@ -6,7 +6,7 @@
 #include <stdio.h>
 #include <string.h>
 
-bool fault(Wave *w, int lane, const char *fmt, ...)
+bool(fault)(Wave *w, int lane, const char *fmt, ...)
 {
     va_list args;
     va_start(args, fmt);
@@ -208,7 +208,7 @@ static int dpp_lane(int kind, int by, int l)
 
 /* Which lane each lane reads, which lanes get a result and which of them read 0 (CDNA3 ISA, "Data
  * Parallel Processing"): a lane without a source keeps its register, or with bound_ctrl reads 0. */
-bool dpp_lanes(const Wave *w, const Op *o, int from[LANES], uint64_t *write, uint64_t *zero)
+static void dpp_lanes(const Wave *w, const Op *o, int from[LANES], uint64_t *write, uint64_t *zero)
 {
     const Modifiers *m = &o->with;
     uint64_t exec = exec_mask(w);
@@ -221,7 +221,6 @@ bool dpp_lanes(const Wave *w, const Op *o, int from[LANES], uint64_t *write, uin
         *write |= (uint64_t)1 << l;
         if (!valid) *zero |= (uint64_t)1 << l;
     }
-    return true;
 }
 
 static bool fetch_dpp(Wave *w, const Op *o, uint64_t out[LANES])
@@ -229,7 +228,7 @@ static bool fetch_dpp(Wave *w, const Op *o, uint64_t out[LANES])
     const Operand *s = &o->src[0];
     int from[LANES], words = words_of(s);
     uint64_t write, zero, sources = 0, v[LANES];
-    (void)dpp_lanes(w, o, from, &write, &zero);
+    dpp_lanes(w, o, from, &write, &zero);
     for (int l = 0; l < LANES; l++)
         if ((write & ~zero) >> l & 1) sources |= (uint64_t)1 << from[l];
     for (int i = 0; i < words; i++)
@@ -332,21 +331,23 @@ static uint64_t mask_of(const uint64_t v[LANES], uint64_t lanes)
 
 bool run_lanes(Wave *w, const Op *o)
 {
-    uint64_t in[3][LANES], d[LANES], d2[LANES], lanes = exec_mask(w), zero;
+    uint64_t in[3][LANES], lanes = exec_mask(w), zero;
+    Results r;
     int from[LANES];
     for (int i = 0; i < o->n_src; i++)
         if (!fetch(w, o, i, lanes, in[i])) return false;
-    o->row->lane(d, d2, in[0], o->n_src > 1 ? in[1] : in[0], o->n_src > 2 ? in[2] : in[0]);
-    if (o->n_dst > 1 && !write_scalar(w, &o->dst[1], mask_of(d2, lanes))) return false;
-    if (o->with.dpp != DPP_NONE) (void)dpp_lanes(w, o, from, &lanes, &zero);
-    return store_result(w, o, lanes, d);
+    o->row->lane(&r, in[0], in[o->n_src > 1 ? 1 : 0], in[o->n_src > 2 ? 2 : 0]);
+    if (o->n_dst > 1 && !write_scalar(w, &o->dst[1], mask_of(r.d2, lanes))) return false;
+    if (o->with.dpp != DPP_NONE) dpp_lanes(w, o, from, &lanes, &zero);
+    return store_result(w, o, lanes, r.d);
 }
 
 bool run_compare(Wave *w, const Op *o)
 {
-    uint64_t in[2][LANES], d[LANES], lanes = exec_mask(w);
+    uint64_t in[2][LANES], lanes = exec_mask(w);
+    Results r;
     for (int i = 0; i < o->n_src; i++)
         if (!fetch(w, o, i, lanes, in[i])) return false;
-    o->row->lane(d, d, in[0], in[1], in[1]);
-    return write_scalar(w, &o->dst[0], mask_of(d, lanes));
+    o->row->lane(&r, in[0], in[1], in[1]);
+    return write_scalar(w, &o->dst[0], mask_of(r.d, lanes));
 }
