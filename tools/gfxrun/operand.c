@@ -6,6 +6,7 @@
 #include <stdio.h>
 #include <string.h>
 
+/* In brackets, so that it is not the macro of the analyzer. */
 bool(fault)(Wave *w, int lane, const char *fmt, ...)
 {
     va_list args;
