@@ -59,6 +59,10 @@ Status gfx_load_text(Arena *a, const char *text, CodeObject **out);
 int gfx_kernels(const CodeObject *c);
 const char *gfx_kernel_name(const CodeObject *c, int i);
 
+/* ERR_UNSUPPORTED if an instruction of the code object, also one that no run would reach, is not in the
+ * tables. The message names the first and counts them. */
+Status gfx_check(const CodeObject *c);
+
 /* ERR_DEVICE: the kernel did one of the things above. `scratch` holds what the run needs and is
  * released. counts may be NULL. */
 Status gfx_run(const CodeObject *c, const GfxLaunch *launch, Arena *scratch, GfxCounts *counts);

@@ -10,6 +10,19 @@
 int gfx_kernels(const CodeObject *c) { return (int)c->n_kernels; }
 const char *gfx_kernel_name(const CodeObject *c, int i) { return c->kernels[i].name; }
 
+Status gfx_check(const CodeObject *c)
+{
+    const Op *first = NULL;
+    int64_t n = 0;
+    for (int64_t i = 0; i < c->n_ops; i++) {
+        if (c->ops[i].row != NULL) continue;
+        if (n++ == 0) first = &c->ops[i];
+    }
+    if (first == NULL) return OK;
+    return FAIL(ERR_UNSUPPORTED, "`%s` in line %d is not known, nor are %lld more instructions",
+                first->text, first->line, (long long)(n - 1));
+}
+
 const Kernel *find_kernel(const CodeObject *c, const char *name)
 {
     for (int64_t k = 0; k < c->n_kernels; k++)

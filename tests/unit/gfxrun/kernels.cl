@@ -90,3 +90,30 @@ kernel void count_bytes(global int *bins, global const uchar *x, int n)
         __opencl_atomic_fetch_add((global atomic_int *)&bins[x[i] & 15], 1, __ATOMIC_RELAXED,
                                   __OPENCL_MEMORY_SCOPE_DEVICE);
 }
+
+// c = a b^T in f32 for bf16 operands whose sizes are multiples of the tile of 64 x 64. Four waves hold
+// 32 x 32 each. Two buffers of LDS: while one is multiplied, the other is filled.
+#define DEPTH 32
+#define LINE (DEPTH + 8) // elements from row to row
+kernel void tiled_product(global float *c, global const short *a, global const short *b, int n, int k_end)
+{
+    local short tiles[2][2][64 * LINE];
+    int t = LANE, l = t & 63, wave = t >> 6, row = t >> 2, part = t & 3;
+    int i0 = __builtin_amdgcn_workgroup_id_y() * 64, j0 = __builtin_amdgcn_workgroup_id_x() * 64;
+    f16v acc = 0;
+    global const uint4 *from_a = (global const uint4 *)(a + (i0 + row) * k_end + part * 8);
+    global const uint4 *from_b = (global const uint4 *)(b + (j0 + row) * k_end + part * 8);
+    for (int k = 0, turn = 0; k < k_end; k += DEPTH, turn ^= 1) {
+        *(local uint4 *)&tiles[turn][0][row * LINE + part * 8] = from_a[k / 8];
+        *(local uint4 *)&tiles[turn][1][row * LINE + part * 8] = from_b[k / 8];
+        block_sync();
+        local short *x = &tiles[turn][0][((wave >> 1) * 32 + (l & 31)) * LINE + (l >> 5) * 4];
+        local short *y = &tiles[turn][1][((wave & 1) * 32 + (l & 31)) * LINE + (l >> 5) * 4];
+        for (int q = 0; q < DEPTH; q += 8)
+            acc = __builtin_amdgcn_mfma_f32_32x32x8bf16_1k(*(local s4 *)(x + q), *(local s4 *)(y + q), acc, 0, 0, 0);
+    }
+    for (int i = 0; i < 16; i++) {
+        int at = i0 + (wave >> 1) * 32 + i / 4 * 8 + (l >> 5) * 4 + i % 4;
+        c[at * n + j0 + (wave & 1) * 32 + (l & 31)] = acc[i];
+    }
+}

@@ -247,6 +247,10 @@ static void unknown_instruction_is_named(void **state)
 {
     (void)state;
     uint32_t out[128];
+    CodeObject *code;
+    CHECK_OK(gfx_load_text(&arena, "  s_nop 0\n  v_frobnicate_b32 v2, v0\n  s_endpgm\n", &code));
+    CHECK_FAILS(gfx_check(code), ERR_UNSUPPORTED,
+                "`v_frobnicate_b32 v2, v0` in line 2 is not known, nor are 0 more");
     CHECK_FAILS(run_text("  v_frobnicate_b32 v2, v0", 64, 0, out), ERR_DEVICE,
                 "is not known (`v_frobnicate_b32 v2, v0`, line 4,");
 }

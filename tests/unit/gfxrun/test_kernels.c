@@ -180,6 +180,39 @@ static void product_of_bf16_tiles(void **state)
         }
 }
 
+enum { TILED_M = 128, TILED_N = 192, TILED_K = 96 };
+
+static void product_through_two_buffers_of_lds(void **state)
+{
+    (void)state;
+    NEEDS_CODE();
+    static float c[TILED_M * TILED_N];
+    static uint16_t a[TILED_M * TILED_K], b[TILED_N * TILED_K];
+    struct {
+        float *c;
+        const uint16_t *a, *b;
+        int n, k;
+    } args = { c, a, b, TILED_N, TILED_K };
+    GfxBuffer buffers[] = { { "c", c, sizeof c }, { "a", a, sizeof a }, { "b", b, sizeof b } };
+    for (int i = 0; i < TILED_M * TILED_K; i++) a[i] = bf16_from_f32(value(i));
+    for (int i = 0; i < TILED_N * TILED_K; i++) b[i] = bf16_from_f32(value(i + 5000));
+    GfxLaunch l = launch_of("tiled_product", &args, sizeof args, buffers, 3);
+    l.grid[0] = TILED_N / 64;
+    l.grid[1] = TILED_M / 64;
+    for (l.seed = 0; l.seed < 4; l.seed++) {
+        memset(c, 0xff, sizeof c);
+        CHECK_OK(gfx_run(code, &l, &arena, NULL));
+        for (int i = 0; i < TILED_M; i++)
+            for (int j = 0; j < TILED_N; j++) {
+                double want = 0;
+                for (int k = 0; k < TILED_K; k++)
+                    want += (double)f32_from_bf16(a[i * TILED_K + k]) *
+                            (double)f32_from_bf16(b[j * TILED_K + k]);
+                CHECK_NEAR(c[i * TILED_N + j], want, 2e-5);
+            }
+    }
+}
+
 static void division_and_root_of_an_update(void **state)
 {
     (void)state;
@@ -223,6 +256,13 @@ static void atomics_count_every_lane(void **state)
     for (int i = 0; i < 16; i++) CHECK_INT(bins[i], want[i]);
 }
 
+static void every_instruction_is_known(void **state)
+{
+    (void)state;
+    NEEDS_CODE();
+    CHECK_OK(gfx_check(code));
+}
+
 static void unknown_kernel_is_an_error(void **state)
 {
     (void)state;
@@ -239,8 +279,10 @@ int main(void)
         TEST(sum_through_lds_in_any_order_of_waves),
         TEST(missing_barrier_is_found_in_any_order_of_waves),
         TEST(product_of_bf16_tiles),
+        TEST(product_through_two_buffers_of_lds),
         TEST(division_and_root_of_an_update),
         TEST(atomics_count_every_lane),
+        TEST(every_instruction_is_known),
         TEST(unknown_kernel_is_an_error),
     };
     return cmocka_run_group_tests(tests, open_code, close_arena);
