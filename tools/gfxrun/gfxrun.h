@@ -46,6 +46,7 @@ typedef struct GfxLaunch {
 typedef struct GfxCounts {
     int64_t instructions; /* of waves */
     int64_t matrix_instructions, lds_instructions;
+    int64_t conflict_cycles;           /* of loads from LDS and stores to it; see banks.c */
     int64_t read_bytes, written_bytes; /* global memory, by active lanes */
 } GfxCounts;
 

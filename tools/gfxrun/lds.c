@@ -99,25 +99,37 @@ static void arrive(Wave *w, int reg, int words, uint64_t lanes)
     }
 }
 
+/* Where the lanes' pieces number i lie. */
+static void piece_places(const Wave *w, const Op *o, int i, uint32_t at[LANES])
+{
+    int64_t step = o->row->c == 0 ? 1 : (int64_t)o->row->a * o->row->c;
+    int64_t offset = (i == 0 ? o->with.offset : o->with.offset1) * step;
+    for (int l = 0; l < LANES; l++) at[l] = w->v[o->src[0].reg][l] + (uint32_t)offset;
+}
+
+static void count_conflicts(const Wave *w, const uint32_t at[LANES], int bytes, LdsAccess access)
+{
+    w->group->launch->counts.conflict_cycles +=
+        bank_conflicts(at, exec_mask(w), bytes, access == LDS_READ);
+}
+
 /* Row.a: bytes of a piece; b: flags; c: 0 for one piece at `offset`, else two at offset and offset1
  * times c pieces. */
 static bool run_read(Wave *w, const Op *o)
 {
     uint64_t lanes = exec_mask(w);
-    const Operand *to = &o->dst[0], *address = &o->src[0];
+    const Operand *to = &o->dst[0];
     int bytes = o->row->a, pieces = o->row->c == 0 ? 1 : 2, words = bytes < 4 ? 1 : bytes / 4;
-    int64_t step = o->row->c == 0 ? 1 : (int64_t)bytes * o->row->c;
+    uint32_t at[2][LANES]; /* the result may take the address' place */
     uint8_t *from = NULL;
-    if (!vector_words(w, address, 1, lanes)) return false;
-    uint32_t base[LANES];
-    memcpy(base, w->v[address->reg], sizeof base); /* the result may take its place */
-    if (!expect(w, to, pieces * words)) return false;
+    if (!vector_words(w, &o->src[0], 1, lanes) || !expect(w, to, pieces * words)) return false;
+    for (int i = 0; i < pieces; i++) piece_places(w, o, i, at[i]);
     issue(w);
-    for (int l = 0; l < LANES; l++) {
-        if (!(lanes >> l & 1)) continue;
-        for (int i = 0; i < pieces; i++) {
-            uint64_t at = base[l] + (uint64_t)((i == 0 ? o->with.offset : o->with.offset1) * step);
-            if (!lds_at(w, l, at, bytes, LDS_READ, &from)) return false;
+    for (int i = 0; i < pieces; i++) {
+        count_conflicts(w, at[i], bytes, LDS_READ);
+        for (int l = 0; l < LANES; l++) {
+            if (!(lanes >> l & 1)) continue;
+            if (!lds_at(w, l, at[i][l], bytes, LDS_READ, &from)) return false;
             load_into(w, to->reg + i * words, bytes, o->row->b, l, from);
         }
     }
@@ -125,27 +137,30 @@ static bool run_read(Wave *w, const Op *o)
     return true;
 }
 
+static void store_from(const Wave *w, int reg, int bytes, int flags, int lane, uint8_t *to)
+{
+    uint32_t part = w->v[reg][lane] >> (flags & HALF_HIGH ? 16 : 0);
+    if (bytes < 4) memcpy(to, &part, (size_t)bytes);
+    for (int k = 0; k < bytes / 4; k++) memcpy(to + 4 * (size_t)k, &w->v[reg + k][lane], 4);
+}
+
 static bool run_write(Wave *w, const Op *o)
 {
     uint64_t lanes = exec_mask(w);
-    const Operand *address = &o->src[0];
     int bytes = o->row->a, pieces = o->row->c == 0 ? 1 : 2, words = bytes < 4 ? 1 : bytes / 4;
-    int64_t step = o->row->c == 0 ? 1 : (int64_t)bytes * o->row->c;
+    uint32_t at[LANES];
     uint8_t *to = NULL;
-    if (!vector_words(w, address, 1, lanes)) return false;
+    if (!vector_words(w, &o->src[0], 1, lanes)) return false;
     for (int i = 0; i < pieces; i++)
         if (!vector_words(w, &o->src[1 + i], words, lanes)) return false;
     issue(w);
-    for (int l = 0; l < LANES; l++) {
-        if (!(lanes >> l & 1)) continue;
-        for (int i = 0; i < pieces; i++) {
-            int reg = o->src[1 + i].reg;
-            uint64_t at = w->v[address->reg][l] +
-                          (uint64_t)((i == 0 ? o->with.offset : o->with.offset1) * step);
-            if (!lds_at(w, l, at, bytes, LDS_WRITE, &to)) return false;
-            uint32_t part = w->v[reg][l] >> (o->row->b & HALF_HIGH ? 16 : 0);
-            if (bytes < 4) memcpy(to, &part, (size_t)bytes);
-            for (int k = 0; k < bytes / 4; k++) memcpy(to + 4 * (size_t)k, &w->v[reg + k][l], 4);
+    for (int i = 0; i < pieces; i++) {
+        piece_places(w, o, i, at);
+        count_conflicts(w, at, bytes, LDS_WRITE);
+        for (int l = 0; l < LANES; l++) {
+            if (!(lanes >> l & 1)) continue;
+            if (!lds_at(w, l, at[l], bytes, LDS_WRITE, &to)) return false;
+            store_from(w, o->src[1 + i].reg, bytes, o->row->b, l, to);
         }
     }
     return true;

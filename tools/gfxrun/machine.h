@@ -254,6 +254,9 @@ bool vector_words(Wave *w, const Operand *o, int words, uint64_t lanes);
 typedef enum LdsAccess { LDS_READ, LDS_WRITE, LDS_ATOMIC } LdsAccess;
 bool lds_at(Wave *w, int lane, uint64_t address, int bytes, LdsAccess access, uint8_t **out);
 
+/* banks.c: cycles that the bank conflicts of an access cost. */
+int bank_conflicts(const uint32_t at[LANES], uint64_t lanes, int bytes, bool read);
+
 /* Tables end with a row without a name. */
 extern const Row control_rows[], scalar_rows[], integer_rows[], float_rows[], compare_rows[],
     lane_rows[], memory_rows[], lds_rows[], matrix_rows[];

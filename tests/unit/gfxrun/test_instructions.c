@@ -4,6 +4,8 @@
 
 #include "gfxrun/gfxrun.h"
 
+static GfxCounts counts; /* of the last run */
+
 /* The text of a kernel around a few instructions: v0 is the lane, v1 four times the lane; v2 is the
  * result. Two waves where `items` is 128. */
 static Status run_text(const char *body, unsigned items, uint64_t seed, uint32_t *out)
@@ -27,7 +29,7 @@ static Status run_text(const char *body, unsigned items, uint64_t seed, uint32_t
                     .seed = seed };
     CHECK((size_t)snprintf(text, sizeof text, "%s%s%s", head, body, tail) < sizeof text);
     CHECK_OK(gfx_load_text(&arena, text, &code));
-    Status s = gfx_run(code, &l, &arena, NULL);
+    Status s = gfx_run(code, &l, &arena, &counts);
     arena_release(&arena, mark);
     return s;
 }
@@ -340,6 +342,43 @@ static void write_after_read_without_a_barrier_is_a_race(void **state)
     }
 }
 
+static int64_t conflicts(const char *body)
+{
+    uint32_t out[128];
+    CHECK_OK(run_text(body, 64, 0, out));
+    return counts.conflict_cycles;
+}
+
+static void bank_conflicts_are_counted(void **state)
+{
+    (void)state;
+    CHECK_INT(conflicts("  v_mov_b32_e32 v2, 0\n  ds_write_b32 v1, v2"), 0);
+    /* every other bank: each half of the wave has two words a bank */
+    CHECK_INT(
+        conflicts("  v_mov_b32_e32 v2, 0\n  v_lshlrev_b32_e32 v3, 3, v0\n  ds_write_b32 v3, v2"),
+        2);
+    /* one word for all lanes */
+    CHECK_INT(conflicts("  v_mov_b32_e32 v2, 0\n  v_mov_b32_e32 v3, 0\n  ds_write_b32 v3, v2\n"
+                        "  ds_read_b32 v4, v3"),
+              0);
+    /* 16 bytes a lane, one behind the other */
+    CHECK_INT(
+        conflicts(
+            "  v_mov_b32_e32 v2, 0\n  v_mov_b32_e32 v4, 0\n  v_mov_b32_e32 v5, 0\n"
+            "  v_mov_b32_e32 v3, 0\n  v_lshlrev_b32_e32 v6, 4, v0\n  ds_write_b128 v6, v[2:5]\n"
+            "  ds_read_b128 v[8:11], v6"),
+        0);
+    /* 8 rows of 128 bytes: 8 lanes of a phase write to the same four banks, 7 * 8 cycles. Reads take 4
+     * lanes from one column and 4 from another, 3 * 8 cycles. */
+    CHECK_INT(
+        conflicts(
+            "  v_mov_b32_e32 v2, 0\n  v_mov_b32_e32 v4, 0\n  v_mov_b32_e32 v5, 0\n"
+            "  v_mov_b32_e32 v3, 0\n  v_and_b32_e32 v6, 7, v0\n  v_lshlrev_b32_e32 v6, 7, v6\n"
+            "  v_lshrrev_b32_e32 v7, 3, v0\n  v_lshl_add_u32 v6, v7, 4, v6\n"
+            "  ds_write_b128 v6, v[2:5]\n  ds_read_b128 v[8:11], v6"),
+        56 + 24);
+}
+
 static void memory_outside_is_an_error(void **state)
 {
     (void)state;
@@ -367,6 +406,7 @@ int main(void)
         TEST(use_before_its_wait_is_an_error),
         TEST(races_are_found_in_any_order_of_waves),
         TEST(write_after_read_without_a_barrier_is_a_race),
+        TEST(bank_conflicts_are_counted),
         TEST(memory_outside_is_an_error),
     };
     return ARENA_RUN(tests);
