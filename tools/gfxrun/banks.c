@@ -18,40 +18,54 @@ static int lane_of(int i, int bytes, bool read)
     return (i & 32) | quads[i / 4 % 8] * 4 | (i & 3);
 }
 
-/* The words of one bank that a phase asks for. */
-typedef struct Bank {
-    int n;
-    uint32_t words[BANKS];
-} Bank;
+/* The lanes of a phase that are on, as first words; n of them. */
+typedef struct Phase {
+    int n, words;
+    uint32_t first[BANKS];
+} Phase;
 
-static void ask(Bank *b, uint32_t word)
+/* Whether every bank is asked for one word at most: what the inner loop of a good kernel has. */
+static bool without_conflict(const Phase *p)
 {
-    for (int i = 0; i < b->n; i++)
-        if (b->words[i] == word) return;
-    b->words[b->n++] = word;
+    uint32_t seen = 0, held[BANKS];
+    for (int i = 0; i < p->n; i++)
+        for (int k = 0; k < p->words; k++) {
+            uint32_t word = p->first[i] + (uint32_t)k, bank = word % BANKS;
+            if (seen >> bank & 1 && held[bank] != word) return false;
+            seen |= 1u << bank;
+            held[bank] = word;
+        }
+    return true;
+}
+
+static int cycles_of(const Phase *p)
+{
+    uint32_t held[BANKS][BANKS];
+    int n[BANKS] = { 0 }, most = 1;
+    if (without_conflict(p)) return 1;
+    for (int i = 0; i < p->n; i++)
+        for (int k = 0; k < p->words; k++) {
+            uint32_t word = p->first[i] + (uint32_t)k, bank = word % BANKS;
+            int at = 0;
+            while (at < n[bank] && held[bank][at] != word) at++;
+            if (at < n[bank]) continue;
+            held[bank][n[bank]++] = word;
+            if (n[bank] > most) most = n[bank];
+        }
+    return most;
 }
 
 int bank_conflicts(const uint32_t at[LANES], uint64_t lanes, int bytes, bool read)
 {
-    int words = bytes <= 4 ? 1 : bytes / 4,
-        phase = words == 1   ? 32
-                : words == 2 ? 16
-                             : 8,
-        cycles = 0;
-    Bank banks[BANKS];
+    int words = bytes <= 4 ? 1 : bytes / 4, cycles = 0;
+    int phase = words == 1 ? 32 : words == 2 ? 16 : 8;
     for (int first = 0; first < LANES; first += phase) {
-        int most = 1;
-        for (int b = 0; b < BANKS; b++) banks[b].n = 0;
+        Phase p = { .words = words };
         for (int i = first; i < first + phase; i++) {
             int l = lane_of(i, bytes, read);
-            if (!(lanes >> l & 1)) continue;
-            for (int k = 0; k < words; k++) {
-                uint32_t word = at[l] / 4 + (uint32_t)k;
-                ask(&banks[word % BANKS], word);
-                if (banks[word % BANKS].n > most) most = banks[word % BANKS].n;
-            }
+            if (lanes >> l & 1) p.first[p.n++] = at[l] / 4;
         }
-        cycles += most - 1;
+        cycles += cycles_of(&p) - 1;
     }
     return cycles;
 }

@@ -6,6 +6,7 @@
 #include "gfxrun/gfxrun.h"
 
 #include <stdbool.h>
+#include <string.h>
 
 enum {
     LANES = 64,
@@ -247,7 +248,13 @@ typedef enum Atomic {
 } Atomic;
 uint64_t atomic_result(Atomic what, int bytes, uint64_t old, uint64_t data, uint64_t compare);
 enum { WIDEN_SIGN = 1, HALF_LOW = 2, HALF_HIGH = 4 }; /* of loads and stores of 8 and 16 bits */
-bool load_into(Wave *w, int reg, int bytes, int flags, int lane, const uint8_t *from);
+void load_part(Wave *w, int reg, int bytes, int flags, int lane, const uint8_t *from);
+/* Puts a lane's bytes into its registers. Less than a word is widened, or becomes one half. */
+static inline void load_into(Wave *w, int reg, int bytes, int flags, int lane, const uint8_t *from)
+{
+    if (bytes < 4) load_part(w, reg, bytes, flags, lane, from);
+    for (int i = 0; i < bytes / 4; i++) memcpy(&w->v[reg + i][lane], from + 4 * (size_t)i, 4);
+}
 bool vector_words(Wave *w, const Operand *o, int words, uint64_t lanes);
 
 /* lds.c: the place of bytes in LDS, if this access is right. */

@@ -30,21 +30,36 @@ static float element(Element e, uint64_t v)
 
 enum { M_MAX = 32, K_MAX = 32 };
 
-/* Unpacks an operand: to[k][i] is column k of row i. */
+/* Unpacks an operand: to[k][i] is column k of row i. The types are constants where it is inlined. */
+static inline __attribute__((always_inline)) void
+unpack_as(Element e, const uint32_t (*from)[LANES], int M, int per_lane, float to[K_MAX][M_MAX])
+{
+    int bits = bits_of(e), a_word = 32 / bits;
+    for (int j = 0; j < per_lane; j++)
+        for (int first = 0; first < LANES; first += M)
+            for (int i = 0; i < M; i++)
+                to[first / M * per_lane + j][i] =
+                    element(e, from[j / a_word][first + i] >> j % a_word * bits);
+}
+
 static bool unpack(Wave *w, const Op *o, int which, Element e, float to[K_MAX][M_MAX])
 {
     const Operand *from = &o->src[which];
-    int M = o->row->a, per_lane = o->row->b * M / LANES, bits = bits_of(e), a_word = 32 / bits;
-    if (!vector_words(w, from, per_lane / a_word, ~(uint64_t)0)) return false;
-    for (int l = 0; l < LANES; l++)
-        for (int j = 0; j < per_lane; j++) {
-            uint32_t word = w->v[from->reg + j / a_word][l];
-            to[l / M * per_lane + j][l % M] = element(e, word >> j % a_word * bits);
-        }
+    int M = o->row->a, per_lane = o->row->b * M / LANES;
+    if (!vector_words(w, from, per_lane * bits_of(e) / 32, ~(uint64_t)0)) return false;
+    const uint32_t(*regs)[LANES] = (const uint32_t(*)[LANES])w->v[from->reg];
+    switch (e) {
+    case F32: unpack_as(F32, regs, M, per_lane, to); break;
+    case F16: unpack_as(F16, regs, M, per_lane, to); break;
+    case BF16: unpack_as(BF16, regs, M, per_lane, to); break;
+    case FP8: unpack_as(FP8, regs, M, per_lane, to); break;
+    case BF8: unpack_as(BF8, regs, M, per_lane, to); break;
+    }
     return true;
 }
 
-static int row_of(int M, int l, int r) { return r % 4 + 4 * (l / M) + 256 / M * (r / 4); }
+/* Register r of the lanes from `first` on holds a part of this row. */
+static int row_of(int M, int first, int r) { return r % 4 + 4 * (first / M) + 256 / M * (r / 4); }
 
 /* C: registers, or one number. */
 static bool read_addend(Wave *w, const Op *o, uint32_t c[16][LANES])
@@ -61,12 +76,17 @@ static bool read_addend(Wave *w, const Op *o, uint32_t c[16][LANES])
     return true;
 }
 
-static void multiply(int M, int K, float a[K_MAX][M_MAX], float b[K_MAX][M_MAX],
-                     float d[M_MAX][M_MAX])
+/* A row of D stays in registers while k runs; M is a constant where this is inlined. */
+static inline __attribute__((always_inline)) void
+multiply(int M, int K, float a[K_MAX][M_MAX], float b[K_MAX][M_MAX], float d[M_MAX][M_MAX])
 {
-    for (int i = 0; i < M; i++)
+    for (int i = 0; i < M; i++) {
+        float row[M_MAX];
+        for (int j = 0; j < M; j++) row[j] = d[i][j];
         for (int k = 0; k < K; k++)
-            for (int j = 0; j < M; j++) d[i][j] = fmaf(a[k][i], b[k][j], d[i][j]);
+            for (int j = 0; j < M; j++) row[j] = fmaf(a[k][i], b[k][j], row[j]);
+        for (int j = 0; j < M; j++) d[i][j] = row[j];
+    }
 }
 
 static bool run_matrix(Wave *w, const Op *o)
@@ -80,11 +100,16 @@ static bool run_matrix(Wave *w, const Op *o)
     for (int i = 0; i < words; i++)
         if (!vector_unused(w, o->dst[0].reg + i)) return false;
     for (int r = 0; r < words; r++)
-        for (int l = 0; l < LANES; l++) d[row_of(M, l, r)][l % M] = as_f32(c[r][l]);
-    multiply(M, K, a, b, d);
+        for (int first = 0; first < LANES; first += M)
+            memcpy(d[row_of(M, first, r)], &c[r][first], (size_t)M * sizeof(float));
+    if (M == 32)
+        multiply(32, K, a, b, d);
+    else
+        multiply(16, K, a, b, d);
     for (int r = 0; r < words; r++) {
-        for (int l = 0; l < LANES; l++)
-            w->v[o->dst[0].reg + r][l] = (uint32_t)bits_f32(d[row_of(M, l, r)][l % M]);
+        for (int first = 0; first < LANES; first += M)
+            memcpy(&w->v[o->dst[0].reg + r][first], d[row_of(M, first, r)],
+                   (size_t)M * sizeof(float));
         w->v_defined[o->dst[0].reg + r] = ~(uint64_t)0;
     }
     w->group->launch->counts.matrix_instructions++;

@@ -75,20 +75,14 @@ bool vector_words(Wave *w, const Operand *o, int words, uint64_t lanes)
     return true;
 }
 
-/* Puts a lane's bytes into its registers. Less than a word is widened, or becomes one half. */
-bool load_into(Wave *w, int reg, int bytes, int flags, int lane, const uint8_t *from)
+void load_part(Wave *w, int reg, int bytes, int flags, int lane, const uint8_t *from)
 {
     uint32_t v = 0;
-    if (bytes >= 4) {
-        for (int i = 0; i < bytes / 4; i++) memcpy(&w->v[reg + i][lane], from + 4 * (size_t)i, 4);
-        return true;
-    }
     memcpy(&v, from, (size_t)bytes);
     if (flags & WIDEN_SIGN) v = (uint32_t)((int32_t)(v << (32 - 8 * bytes)) >> (32 - 8 * bytes));
     if (flags & HALF_LOW) v = (w->v[reg][lane] & 0xffff0000) | (v & 0xffff);
     if (flags & HALF_HIGH) v = (w->v[reg][lane] & 0xffff) | v << 16;
     w->v[reg][lane] = v;
-    return true;
 }
 
 typedef enum Space { GLOBAL, FLAT, SCRATCH, BUFFER } Space;
