@@ -136,6 +136,9 @@ static Status read_section(CodeObject *c, const char *file, const Elf64_Shdr *se
     return OK;
 }
 
+/* The low byte of e_flags names the GPU. gfx950 has another kind of 8-bit floats. */
+enum { EF_GFX942 = 0x4c };
+
 static Status read_elf(CodeObject *c, const char *path)
 {
     char *file;
@@ -150,6 +153,9 @@ static Status read_elf(CodeObject *c, const char *path)
         head->e_machine != EM_AMDGPU ||
         head->e_shoff + (size_t)head->e_shnum * sizeof(Elf64_Shdr) > bytes)
         return FAIL(ERR_FORMAT, "%s is no code object of an AMD GPU", path);
+    if ((head->e_flags & 0xff) != EF_GFX942)
+        return FAIL(ERR_UNSUPPORTED, "%s is for another GPU than gfx942 (number 0x%x)", path,
+                    head->e_flags & 0xff);
     TRY(load_image(c, file, head));
     const Elf64_Shdr *sections = (const void *)(file + head->e_shoff);
     for (int i = 0; i < head->e_shnum; i++) TRY(read_section(c, file, sections, i));

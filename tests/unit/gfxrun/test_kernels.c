@@ -10,29 +10,41 @@
 static CodeObject *code; /* NULL: no clang 19 */
 static char folder[] = "/tmp/gfxrun.XXXXXX";
 
-static int open_code(void **state)
+static void compile(const char *gpu, const char *path)
 {
-    char command[512], path[64];
-    (void)open_arena(state);
-    if (system("command -v clang-19 ld.lld-19 llvm-objdump-19 llvm-readelf-19 >/dev/null") != 0)
-        return 0;
-    CHECK(mkdtemp(folder) != NULL);
-    (void)snprintf(path, sizeof path, "%s/kernels.co", folder);
+    char command[512];
     (void)snprintf(command, sizeof command,
                    "clang-19 -x cl -cl-std=CL2.0 -Xclang -finclude-default-header -O2 -target "
-                   "amdgcn-amd-amdhsa -mcpu=gfx942 -nogpulib tests/unit/gfxrun/kernels.cl -o %s",
-                   path);
+                   "amdgcn-amd-amdhsa -mcpu=%s -nogpulib tests/unit/gfxrun/kernels.cl -o %s",
+                   gpu, path);
     CHECK_INT(system(command), 0);
+}
+
+static int open_code(void **state)
+{
+    static const char tools[] = "for t in clang-19 ld.lld-19 llvm-objdump-19 llvm-readelf-19; do "
+                                "command -v $t >/dev/null || exit 1; done";
+    char path[64];
+    (void)open_arena(state);
+    CHECK(mkdtemp(folder) != NULL);
+    if (system(tools) != 0) return 0;
+    (void)snprintf(path, sizeof path, "%s/kernels.co", folder);
+    compile("gfx942", path);
     CHECK_OK(gfx_load(&arena, path, &code));
     (void)unlink(path);
-    (void)rmdir(folder);
     return 0;
+}
+
+static int close_code(void **state)
+{
+    (void)rmdir(folder);
+    return close_arena(state);
 }
 
 #define NEEDS_CODE()                                                                               \
     do {                                                                                           \
         if (code == NULL) {                                                                        \
-            printf("skip: kernels for gfx942: there is no clang-19\n");                            \
+            printf("skip: kernels for gfx942: clang-19, lld-19 or llvm-19 is missing\n");          \
             skip();                                                                                \
         }                                                                                          \
     } while (0)
@@ -263,6 +275,21 @@ static void every_instruction_is_known(void **state)
     CHECK_OK(gfx_check(code));
 }
 
+static void other_files_are_refused(void **state)
+{
+    (void)state;
+    NEEDS_CODE();
+    char path[64];
+    CodeObject *other;
+    (void)snprintf(path, sizeof path, "%s/other.co", folder);
+    CHECK_FAILS(gfx_load(&arena, path, &other), ERR_IO, "cannot open");
+    CHECK_FAILS(gfx_load(&arena, "tests/unit/gfxrun/kernels.cl", &other), ERR_FORMAT,
+                "no code object");
+    compile("gfx90a", path);
+    CHECK_FAILS(gfx_load(&arena, path, &other), ERR_UNSUPPORTED, "another GPU than gfx942");
+    (void)unlink(path);
+}
+
 static void unknown_kernel_is_an_error(void **state)
 {
     (void)state;
@@ -283,7 +310,8 @@ int main(void)
         TEST(division_and_root_of_an_update),
         TEST(atomics_count_every_lane),
         TEST(every_instruction_is_known),
+        TEST(other_files_are_refused),
         TEST(unknown_kernel_is_an_error),
     };
-    return cmocka_run_group_tests(tests, open_code, close_arena);
+    return cmocka_run_group_tests(tests, open_code, close_code);
 }
