@@ -271,6 +271,9 @@ static void use_of_what_was_not_written_is_an_error(void **state)
                 ERR_DEVICE, "lane 8");
     CHECK_FAILS(run_text("  ds_read_b32 v2, v1\n  s_waitcnt lgkmcnt(0)", 64, 0, out), ERR_DEVICE,
                 "LDS is read at 0 before it was written");
+    CHECK_FAILS(
+        run_text("  ds_write_b16 v1, v0\n  ds_read_b32 v2, v1\n  s_waitcnt lgkmcnt(0)", 64, 0, out),
+        ERR_DEVICE, "LDS is read at 0 before it was written");
     CHECK_FAILS(run_text("  v_mov_b32_e32 v2, v7", 64, 0, out), ERR_DEVICE,
                 "v2 is read"); /* by the store */
 }
@@ -327,17 +330,19 @@ static void races_are_found_in_any_order_of_waves(void **state)
     }
 }
 
-/* The second round's write overtakes the first round's read. */
+/* The first wave writes again what the second one reads, before or after. */
 static void write_after_read_without_a_barrier_is_a_race(void **state)
 {
     (void)state;
+    static const char write[] = "  v_cmp_gt_u32_e32 vcc, 64, v0\n  s_and_saveexec_b64 s[4:5], vcc\n"
+                                "  ds_write_b32 v1, v2\n  s_mov_b64 exec, s[4:5]";
     uint32_t out[128];
-    char body[512], again[640];
+    char body[512], again[800];
     exchange_of_two_waves("  s_waitcnt lgkmcnt(0)\n  s_barrier\n", body);
     for (uint64_t seed = 0; seed < 16; seed++) {
-        (void)snprintf(again, sizeof again, "%s\n  ds_write_b32 v1, v2", body);
+        (void)snprintf(again, sizeof again, "%s\n%s", body, write);
         CHECK_FAILS(run_text(again, 128, seed, out), ERR_DEVICE, "race: LDS");
-        (void)snprintf(again, sizeof again, "%s\n  s_barrier\n  ds_write_b32 v1, v2", body);
+        (void)snprintf(again, sizeof again, "%s\n  s_barrier\n%s", body, write);
         CHECK_OK(run_text(again, 128, seed, out));
     }
 }
