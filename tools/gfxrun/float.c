@@ -1,5 +1,6 @@
 /* float: vector arithmetic on floats. Reciprocals, roots, exponentials and logarithms are rounded
- * correctly or nearly so; the hardware may be off by one unit in the last place. */
+ * correctly or nearly so; the hardware may be off by one unit in the last place. They take subnormal
+ * numbers for 0, as clang assumes. */
 #include "gfxrun/small_float.h"
 
 #include <float.h>
@@ -34,9 +35,9 @@ LANE_FN(max_, R(max_f32(F(a), F(b))))
 LANE_FN(min3, R(min_f32(min_f32(F(a), F(b)), F(c))))
 LANE_FN(max3, R(max_f32(max_f32(F(a), F(b)), F(c))))
 LANE_FN(med3_, R(med3(F(a), F(b), F(c))))
-LANE_FN(rcp, R(1 / F(a)))
-LANE_FN(rsq, R((float)(1 / sqrt((double)F(a)))))
-LANE_FN(sqrt_, R(sqrtf(F(a))))
+LANE_FN(rcp, R(flushed(1 / flushed(F(a)))))
+LANE_FN(rsq, R((float)(1 / sqrt((double)flushed(F(a))))))
+LANE_FN(sqrt_, R(sqrtf(flushed(F(a)))))
 LANE_FN(exp_, R(flushed(exp2f(flushed(F(a))))))
 LANE_FN(log_, R(log2f(flushed(F(a)))))
 LANE_FN(sin_, R((float)sin(2 * M_PI * (double)F(a))))

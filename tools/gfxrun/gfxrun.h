@@ -40,7 +40,8 @@ typedef struct GfxLaunch {
     int n_buffers;
     unsigned grid[3], block[3]; /* workgroups; work-items of one */
     unsigned dynamic_lds_bytes;
-    uint64_t seed; /* of the order in which waves run */
+    uint64_t seed;          /* of the order in which waves run */
+    int64_t n_instructions; /* a kernel that runs more of them does not end; 0: 2^31 */
 } GfxLaunch;
 
 typedef struct GfxCounts {

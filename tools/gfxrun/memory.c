@@ -13,11 +13,11 @@ static bool memory_at(Wave *w, int lane, uint64_t address, size_t bytes, bool wr
 {
     Launch *l = w->group->launch;
     const GfxBuffer *b = l->last_buffer;
-    if (b == NULL || !inside(b, address, bytes)) {
+    if (b == NULL || !inside(b, address, bytes) || (write && b == &l->own[1])) {
         b = NULL;
         for (int i = 0; i < l->request->n_buffers && b == NULL; i++)
             if (inside(&l->request->buffers[i], address, bytes)) b = &l->request->buffers[i];
-        for (int i = 0; i < 2 && b == NULL; i++)
+        for (int i = 0; i < (write ? 1 : 2) && b == NULL; i++) /* arguments are only read */
             if (inside(&l->own[i], address, bytes)) b = &l->own[i];
         if (b == NULL)
             return fault(w, lane, "%zu bytes at 0x%llx are %s, in no buffer", bytes,

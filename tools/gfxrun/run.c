@@ -150,8 +150,18 @@ static Status failed(const Wave *w, int at)
                 w->group->id[2], w->number, lane);
 }
 
+static int64_t limit_of(const Launch *l)
+{
+    return l->request->n_instructions > 0 ? l->request->n_instructions : (int64_t)1 << 31;
+}
+
 static Status run_some(Wave *w, uint64_t steps)
 {
+    const Launch *l = w->group->launch;
+    if (l->counts.instructions > limit_of(l))
+        return FAIL(ERR_DEVICE, "%s: no end after %lld instructions, wave %d is at `%s`",
+                    l->kernel->name, (long long)l->counts.instructions, w->number,
+                    l->code->ops[w->at].text);
     while (steps-- > 0 && w->state == WAVE_RUNS) {
         int at = w->at;
         if (at < 0 || at >= w->group->launch->code->n_ops)

@@ -26,6 +26,7 @@ static Status run_text(const char *body, unsigned items, uint64_t seed, uint32_t
                     .grid = { 1, 1, 1 },
                     .block = { items, 1, 1 },
                     .dynamic_lds_bytes = 1024,
+                    .n_instructions = 10000,
                     .seed = seed };
     CHECK((size_t)snprintf(text, sizeof text, "%s%s%s", head, body, tail) < sizeof text);
     CHECK_OK(gfx_load_text(&arena, text, &code));
@@ -384,6 +385,14 @@ static void bank_conflicts_are_counted(void **state)
         56 + 24);
 }
 
+static void a_loop_without_an_end_is_an_error(void **state)
+{
+    (void)state;
+    uint32_t out[128];
+    CHECK_FAILS(run_text("  s_branch 65535", 128, 0, out), ERR_DEVICE, "no end after");
+    CHECK(strstr(status_message(), "`s_branch 65535`") != NULL);
+}
+
 static void memory_outside_is_an_error(void **state)
 {
     (void)state;
@@ -391,6 +400,11 @@ static void memory_outside_is_an_error(void **state)
     CHECK_FAILS(run_text("  v_mov_b32_e32 v2, 0\n  global_store_dword v1, v2, s[2:3] offset:512",
                          64, 0, out),
                 ERR_DEVICE, "in no buffer");
+    CHECK_FAILS(
+        run_text(
+            "  v_mov_b32_e32 v2, 0\n  v_mov_b32_e32 v3, 0\n  global_store_dword v3, v2, s[0:1]", 64,
+            0, out),
+        ERR_DEVICE, "in no buffer"); /* the arguments */
     CHECK_FAILS(run_text("  v_mov_b32_e32 v2, 0\n  ds_write_b32 v1, v2 offset:1020", 64, 0, out),
                 ERR_DEVICE, "LDS at 1024 of 1024 bytes");
 }
@@ -412,6 +426,7 @@ int main(void)
         TEST(races_are_found_in_any_order_of_waves),
         TEST(write_after_read_without_a_barrier_is_a_race),
         TEST(bank_conflicts_are_counted),
+        TEST(a_loop_without_an_end_is_an_error),
         TEST(memory_outside_is_an_error),
     };
     return ARENA_RUN(tests);
