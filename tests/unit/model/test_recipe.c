@@ -128,6 +128,13 @@ static void a_gpu_without_8_bit_products_is_refused_with_what_it_has_and_needs(v
                 "fp8.recipe=tensor: GPU 1 (NVIDIA A100) has compute capability 8.0, 8-bit products "
                 "need 8.9; run.device=cpu emulates them");
     CHECK_OK(recipe_check_gpu(&m.spec, &m.table, &ada, 2048));
+    const char *block[] = { "fp8.recipe=block", "fp8.kept=fp8" };
+    build("quickstart", block, 2, &m);
+    CHECK_FAILS(recipe_check_gpu(&m.spec, &m.table, &ada, 2048), ERR_UNSUPPORTED,
+                "fp8.kept=fp8: GPU 0 (NVIDIA L40S) has compute capability 8.9");
+    block[1] = "fp8.kept=plain";
+    build("quickstart", block, 2, &m);
+    CHECK_OK(recipe_check_gpu(&m.spec, &m.table, &ada, 2048));
     build("quickstart", NULL, 0, &m);
     CHECK_OK(recipe_check_gpu(&m.spec, &m.table, &old, 2048));
 }
