@@ -10,10 +10,10 @@
 #include <string.h>
 
 enum {
-    WIDTH_STEP = 16,       /* elements, of one byte: what GPUs read at once */
-    CAPABILITY_LEAST = 89, /* NVIDIA Ada: the first with 8-bit products */
-    CAPABILITY_MX = 100,
-    CAPABILITY_NARROW = 90 /* Blackwell: the first with scales of 1 x 32, and with 4 and 6 bits */
+    WIDTH_STEP = 16,        /* elements, of one byte: what GPUs read at once */
+    CAPABILITY_LEAST = 89,  /* NVIDIA Ada: the first with 8-bit products */
+    CAPABILITY_NARROW = 90, /* Hopper: alone has kernels that keep pre-activations in 8 bits */
+    CAPABILITY_MX = 100,    /* Blackwell: the first with scales of 1 x 32, and with 4 and 6 bits */
 };
 
 /* Names that differ only in numbers. */
