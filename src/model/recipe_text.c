@@ -10,9 +10,10 @@
 #include <string.h>
 
 enum {
-    WIDTH_STEP = 16,       /* elements, of one byte: what GPUs read at once */
-    CAPABILITY_LEAST = 89, /* NVIDIA Ada: the first with 8-bit products */
-    CAPABILITY_MX = 100    /* Blackwell: the first with scales of 1 x 32, and with 4 and 6 bits */
+    WIDTH_STEP = 16,        /* elements, of one byte: what GPUs read at once */
+    CAPABILITY_LEAST = 89,  /* NVIDIA Ada: the first with 8-bit products */
+    CAPABILITY_NARROW = 90, /* Hopper: alone has kernels that keep pre-activations in 8 bits */
+    CAPABILITY_MX = 100,    /* Blackwell: the first with scales of 1 x 32, and with 4 and 6 bits */
 };
 
 /* Names that differ only in numbers. */
@@ -208,6 +209,20 @@ static Status check_attention(const ModelSpec *s, const RecipeGpu *gpu)
     return OK;
 }
 
+/* Plans count memory for Hopper's kernels. A GPU without them would need more for the same call. */
+static Status check_kept(const ModelSpec *s, const RecipeGpu *gpu)
+{
+    for (int i = 0; i < s->n_layers && gpu->capability != CAPABILITY_NARROW; i++) {
+        if (s->layers[i].kind != LAYER_MOE || !recipe_narrow(s, &s->layers[i])) continue;
+        return FAIL(ERR_UNSUPPORTED,
+                    "fp8.kept=fp8: GPU %d (%s) has compute capability %d.%d, the kernels that keep "
+                    "experts' pre-activations in 8 bits are for %d.%d alone: set fp8.kept=plain",
+                    gpu->number, gpu->name, gpu->capability / 10, gpu->capability % 10,
+                    CAPABILITY_NARROW / 10, CAPABILITY_NARROW % 10);
+    }
+    return OK;
+}
+
 Status recipe_check_gpu(const ModelSpec *s, const ParamTable *t, const RecipeGpu *gpu,
                         int64_t tokens)
 {
@@ -226,6 +241,7 @@ Status recipe_check_gpu(const ModelSpec *s, const ParamTable *t, const RecipeGpu
                     "%d.%d; run.device=cpu emulates them, fp8.recipe=none does without",
                     recipe_names[s->recipe.kind], gpu->number, gpu->name, gpu->capability / 10,
                     gpu->capability % 10, CAPABILITY_LEAST / 10, CAPABILITY_LEAST % 10);
+    TRY(check_kept(s, gpu));
     TRY(check_widths(s, t));
     if (!s->recipe.weight_gradients || tokens % WIDTH_STEP == 0) return OK;
     return FAIL(ERR_ARG,

@@ -14,6 +14,7 @@ const OpKernels op_kernels[OP_KERNELS] = {
     { "8-bit dense products", &scaled_kernels },
     { "products of experts", &moe_product_kernels },
     { "8-bit products of experts", &moe_scaled_product_kernels },
+    { "products of experts, 8-bit results", &moe_narrow_product_kernels },
     { "8-bit weight gradients of experts", &moe_scaled_weight_kernels },
 };
 

@@ -19,7 +19,7 @@ typedef struct OpKernels {
     const KernelTable *table;
 } OpKernels;
 
-enum { OP_KERNELS = 7 };
+enum { OP_KERNELS = 8 };
 extern const OpKernels op_kernels[OP_KERNELS];
 
 #endif

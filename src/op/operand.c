@@ -136,7 +136,8 @@ double operand_rows_bytes(const Operand *q, double rows)
 double operand_scale_bytes(const Operand *q)
 {
     if (q->kind == OPERAND_PLAIN) return 0;
-    return (double)tensor_elems(&q->scale) * (q->kind == OPERAND_1X32 ? 1 : sizeof(float));
+    return (double)tensor_elems(&q->scale) *
+           (q->kind == OPERAND_1X32 ? 1.0 : (double)sizeof(float));
 }
 
 double operand_bytes(const Operand *q)

@@ -72,6 +72,34 @@ static void products_of_one_kind_can_be_chosen(void **state)
     CHECK_INT(quantised(&m[1]), quantised(&m[0]) - routed);
 }
 
+/* Pre-activations wait in 8 bits if each condition holds. */
+static void pre_activations_wait_in_8_bits_under_conditions(void **state)
+{
+    (void)state;
+    static const struct {
+        const char *set[3];
+        bool narrow;
+    } cases[] = {
+        { { "fp8.recipe=block", "moe.ffn=256", "fp8.scales=exact" }, true },
+        { { "fp8.recipe=row", "moe.ffn=256", "fp8.kept=fp8" }, false },
+        { { "fp8.recipe=block", "moe.ffn=192", "fp8.kept=fp8" }, false },
+        { { "fp8.recipe=block", "moe.ffn=256", "fp8.kept=plain" }, false },
+        { { "fp8.recipe=block", "moe.ffn=256", "fp8.wgrad=bf16" }, false },
+        { { "fp8.recipe=block", "moe.ffn=256", "fp8.format=hybrid" }, false },
+        { { "fp8.recipe=block", "moe.ffn=256", "fp8.layers=[1, 2]" }, false },
+        { { "fp8.recipe=block", "moe.ffn=256", "fp8.products=dense" }, false },
+        { { "fp8.recipe=block", "moe.ffn=256", "moe.expert_bias=true" }, false },
+    };
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        Model m;
+        build("quickstart", cases[i].set, 3, &m);
+        for (int l = 0; l < m.spec.n_layers; l++) {
+            if (m.spec.layers[l].kind == LAYER_MOE)
+                CHECK_INT(recipe_narrow(&m.spec, &m.spec.layers[l]), cases[i].narrow);
+        }
+    }
+}
+
 /* What --dry-run prints; valid until the next call. */
 static const char *printed(const char *preset, const char *const *set, int n)
 {
@@ -127,6 +155,13 @@ static void a_gpu_without_8_bit_products_is_refused_with_what_it_has_and_needs(v
     CHECK_FAILS(recipe_check_gpu(&m.spec, &m.table, &old, 2048), ERR_UNSUPPORTED,
                 "fp8.recipe=tensor: GPU 1 (NVIDIA A100) has compute capability 8.0, 8-bit products "
                 "need 8.9; run.device=cpu emulates them");
+    CHECK_OK(recipe_check_gpu(&m.spec, &m.table, &ada, 2048));
+    const char *block[] = { "fp8.recipe=block", "fp8.kept=fp8" };
+    build("quickstart", block, 2, &m);
+    CHECK_FAILS(recipe_check_gpu(&m.spec, &m.table, &ada, 2048), ERR_UNSUPPORTED,
+                "fp8.kept=fp8: GPU 0 (NVIDIA L40S) has compute capability 8.9");
+    block[1] = "fp8.kept=plain";
+    build("quickstart", block, 2, &m);
     CHECK_OK(recipe_check_gpu(&m.spec, &m.table, &ada, 2048));
     build("quickstart", NULL, 0, &m);
     CHECK_OK(recipe_check_gpu(&m.spec, &m.table, &old, 2048));
@@ -217,6 +252,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         TEST(a_recipe_quantises_the_products_of_its_layers),
         TEST(products_of_one_kind_can_be_chosen),
+        TEST(pre_activations_wait_in_8_bits_under_conditions),
         TEST(a_dry_run_shows_the_table_and_each_kind_of_parameter_once),
         TEST(rows_go_to_experts_in_8_bits_if_a_power_of_two_moves_them),
         TEST(a_gpu_without_8_bit_products_is_refused_with_what_it_has_and_needs),
