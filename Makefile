@@ -13,6 +13,7 @@
 # make lib          build/libswitchyard_trace.a and .so: traces for other programs (include/switchyard_trace.h)
 # make install      program, library, man pages, completions to PREFIX=/usr/local under DESTDIR; make uninstall
 # make deb          build/switchyard_VERSION_ARCH.deb for any x86-64 processor since 2015 (packaging/)
+# make gfx          kernels for AMD's GPUs as code objects, by clang 19 alone (docs/amd.md)
 # make docs         docs/reference/ and docs/explain/: the pages that the program writes
 # make reproduce    docs/reference/planning.md: the planner beside published figures
 # make bench        switchyard bench ops and bench step quickstart
@@ -179,6 +180,26 @@ $B/%.cu.o: %.cu
 	@mkdir -p $(@D)
 	$(NVCC) -std=c++17 -O3 $(GPU_ARCH) -Isrc $(CU_WARN) -MMD -MP -MF $(@:.o=.d) -c $< -o $@
 
+# Kernels for AMD's GPUs as code objects, build/gfx942/src/op/NAME.cu.o; gpu_cuda.cu is CUDA's runtime.
+HIPCC    ?= clang-19
+HIP_ARCH ?= gfx942
+HIP_CU   := $(filter-out src/gpu/gpu_cuda.cu,$(wildcard src/gpu/*.cu src/op/*.cu))
+HIP_OBJ  := $(foreach a,$(HIP_ARCH),$(HIP_CU:%=$(BUILD)/$a/%.o))
+# gcc checks the rest in the CUDA build. A loop that is not unrolled, or fewer waves than hoped for, is no error.
+HIP_WARN := -Wall -Wextra -Werror -Wcast-qual -Wpointer-arith -Wdouble-promotion -Wimplicit-fallthrough \
+            -Wno-missing-field-initializers -Wno-return-type-c-linkage -Wno-unused-function \
+            -Wno-unneeded-internal-declaration -Wno-pass-failed
+HIP_FLAGS := -x hip -std=c++17 -O3 -nogpuinc -nogpulib --cuda-device-only --no-gpu-bundle-output -Isrc \
+             -include gpu/hip.cuh $(HIP_WARN)
+# -MMD is not for device code alone in newer versions
+define gfx_rule
+$(BUILD)/$1/%.cu.o: %.cu
+	@mkdir -p $$(@D)
+	$(HIPCC) $(HIP_FLAGS) --offload-arch=$1 $$(addprefix -Xclang ,-dependency-file $$(@:.o=.d) -MT $$@ -MP) -c $$< -o $$@
+endef
+$(foreach a,$(HIP_ARCH),$(eval $(call gfx_rule,$a)))
+gfx: $(HIP_OBJ)
+
 $(LIB): $(OBJ)
 	@mkdir -p $(@D)
 	@rm -f $@
@@ -330,6 +351,6 @@ always:
 clean:
 	rm -rf $(BUILD)
 .PHONY: always all gfxrun build-unit build-op build-schedule build-gpu build-test-mesh build-test-fast build-test build-test-fuzz \
-        build-test-mpi build-test-lowest test test-fast test-lowest test-mesh test-fuzz test-mpi asan tsan hostile fuzz debug bench docs reproduce flags lib library lint test-long mutants clean
--include $(OBJ:.o=.d) $(foreach s,$(SETS),$(SET_SRC:%=$O/$s/%.d)) $(PIC:.o=.d) $O/src/main.c.d
+        build-test-mpi build-test-lowest test test-fast test-lowest test-mesh test-fuzz test-mpi asan tsan hostile fuzz debug bench docs reproduce flags lib library lint test-long mutants gfx clean
+-include $(OBJ:.o=.d) $(HIP_OBJ:.o=.d) $(foreach s,$(SETS),$(SET_SRC:%=$O/$s/%.d)) $(PIC:.o=.d) $O/src/main.c.d
 -include $(wildcard $O/tests/*/*.d $O/tests/*/*/*.d) $(GFXRUN:.o=.d)

@@ -11,6 +11,7 @@
 cd "$(dirname "$0")" || exit 1
 tools/packages test || exit 1
 tools/packages browser || echo "test.sh: without Chromium the page of a trace is not looked at in a browser"
+tools/packages gfx || echo "test.sh: without clang 19 no kernel is compiled for AMD's GPUs"
 
 log=$(mktemp)
 trap 'rm -f "$log" "$log".*' EXIT
@@ -93,7 +94,7 @@ else
     begin lints tools/lint quick
     stage 'MPI: ranks as processes, of srun, on two hosts' in_config release test-mpi
     begin mutants tools/mutants --draw 3 # the hash of the commit chooses them
-    stage 'CUDA: everything compiles and links, begun beside MPI' ended kernels
+    stage 'kernels: everything compiles and links, begun beside MPI' ended kernels
     stage 'lints, begun beside MPI' ended lints
     stage 'three planted bugs, begun beside the lints' ended_mutants
 fi

@@ -9,10 +9,7 @@
  * instructions on subnormal numbers than on others. */
 static __device__ __forceinline__ float sigmoid_fast(float x)
 {
-    float power, result;
-    asm("ex2.approx.ftz.f32 %0, %1;" : "=f"(power) : "f"(-x * 1.4426950408889634f));
-    asm("rcp.approx.ftz.f32 %0, %1;" : "=f"(result) : "f"(1.0f + power));
-    return result;
+    return fast_reciprocal(1.0f + fast_exp2(-x * 1.4426950408889634f));
 }
 
 #endif

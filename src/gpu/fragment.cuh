@@ -1,51 +1,20 @@
 /*
  * fragment: one warp's part of the product of two bf16 tiles in shared memory, on matrix units.
- * attention.cu is built from it; products of whole matrices are in op/nv/. It uses wmma. Another
- * vendor's library (rocWMMA) has the same functions in its own namespace.
+ * attention.cu is built from it; products of whole matrices are in op/nv/. fragment_cuda.cuh says
+ * what it computes.
  */
 #ifndef GPU_FRAGMENT_CUH
 #define GPU_FRAGMENT_CUH
 
 #include "gpu/lane.cuh"
 
-#include <mma.h>
-
 /* Rows and columns of the result; k must be a multiple of FRAGMENT. */
 static constexpr int FRAGMENT = 16, STRIP = 32;
 
-/* C (FRAGMENT, STRIP) f32 = A (FRAGMENT, k) B (k, STRIP), or += with ADD, by one warp. A_T: A is stored
- * as (k, FRAGMENT). B_T: B is stored as (STRIP, k). lda, ldb and ldc are row strides in elements. */
-template <bool A_T, bool B_T, bool ADD>
-static __device__ __forceinline__ void fragment_product(const Bf16 *a, int lda, const Bf16 *b,
-                                                        int ldb, float *c, int ldc, int k)
-{
-    using namespace nvcuda::wmma;
-    typedef typename std::conditional<A_T, col_major, row_major>::type LayoutA;
-    typedef typename std::conditional<B_T, col_major, row_major>::type LayoutB;
-    constexpr int HALVES = STRIP / FRAGMENT;
-    /* The A tile is loaded once for both halves of the strip, so shared memory is read less. */
-    fragment<matrix_a, FRAGMENT, FRAGMENT, FRAGMENT, Bf16, LayoutA> left;
-    fragment<matrix_b, FRAGMENT, FRAGMENT, FRAGMENT, Bf16, LayoutB> right[HALVES];
-    fragment<accumulator, FRAGMENT, FRAGMENT, FRAGMENT, float> sum[HALVES];
-#pragma unroll
-    for (int h = 0; h < HALVES; h++) {
-        if (ADD)
-            load_matrix_sync(sum[h], c + h * FRAGMENT, (unsigned)ldc, mem_row_major);
-        else
-            fill_fragment(sum[h], 0.0f);
-    }
-    for (int l = 0; l < k; l += FRAGMENT) {
-        load_matrix_sync(left, A_T ? a + l * lda : a + l, (unsigned)lda);
-#pragma unroll
-        for (int h = 0; h < HALVES; h++) {
-            int col = h * FRAGMENT;
-            load_matrix_sync(right[h], B_T ? b + col * ldb + l : b + l * ldb + col, (unsigned)ldb);
-            mma_sync(sum[h], left, right[h], sum[h]);
-        }
-    }
-#pragma unroll
-    for (int h = 0; h < HALVES; h++)
-        store_matrix_sync(c + h * FRAGMENT, sum[h], (unsigned)ldc, mem_row_major);
-}
+#ifdef __HIP__
+#include "gpu/fragment_hip.cuh"
+#else
+#include "gpu/fragment_cuda.cuh"
+#endif
 
 #endif

@@ -19,7 +19,7 @@
 #include <stdbool.h>
 #include <stdint.h>
 
-#ifdef __CUDACC__
+#if defined(__CUDACC__) || defined(__HIP__)
 #define ATTENTION_SHARED static inline __host__ __device__
 #else
 #define ATTENTION_SHARED static inline

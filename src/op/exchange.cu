@@ -79,8 +79,9 @@ extern "C" Status exchange_place_gpu(struct Exec *ex, const void *args)
     return kernel_status("exchange_place");
 }
 
-static const ExchangeLocal *const on_gpu[EXCHANGE_KINDS] = {
-#define EXCHANGE(KIND, name) &exchange_##name##_gpu,
+/* Functions, because a constant that holds host functions would become one of HIP's device code. */
+static ExchangeLocal (*const on_gpu[EXCHANGE_KINDS])(void) = {
+#define EXCHANGE(KIND, name) exchange_##name##_gpu,
 #include "op/exchange.def"
 #undef EXCHANGE
 };
@@ -88,11 +89,13 @@ static const ExchangeLocal *const on_gpu[EXCHANGE_KINDS] = {
 extern "C" Status exchange_dispatch_gpu(struct Exec *ex, const void *args)
 {
     const ExchangeDispatch *a = (const ExchangeDispatch *)args;
-    return exchange_dispatch_run(ex, a, on_gpu[a->kind]);
+    ExchangeLocal local = on_gpu[a->kind]();
+    return exchange_dispatch_run(ex, a, &local);
 }
 
 extern "C" Status exchange_combine_gpu(struct Exec *ex, const void *args)
 {
     const ExchangeCombine *a = (const ExchangeCombine *)args;
-    return exchange_combine_run(ex, a, on_gpu[a->kind]);
+    ExchangeLocal local = on_gpu[a->kind]();
+    return exchange_combine_run(ex, a, &local);
 }

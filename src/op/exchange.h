@@ -188,7 +188,7 @@ extern const ExchangeDesc *const exchange_kinds[EXCHANGE_KINDS];
 
 #define EXCHANGE(KIND, name)                                                                       \
     extern const ExchangeDesc exchange_##name;                                                     \
-    extern const ExchangeLocal exchange_##name##_gpu;
+    ExchangeLocal exchange_##name##_gpu(void);
 #include "op/exchange.def"
 #undef EXCHANGE
 

@@ -105,4 +105,7 @@ extern "C" Status exchange_pack_gpu(struct Exec *ex, const ExchangeDispatch *a,
     return kernel_status(op);
 }
 
-const ExchangeLocal exchange_alltoall_gpu = { exchange_pack_gpu, exchange_unpack };
+extern "C" ExchangeLocal exchange_alltoall_gpu(void)
+{
+    return { exchange_pack_gpu, exchange_unpack };
+}

@@ -454,4 +454,4 @@ static Status load_rows(struct Exec *ex, const ExchangeCombine *a, const Exchang
         });
 }
 
-const ExchangeLocal exchange_direct_gpu = { store_rows, load_rows };
+extern "C" ExchangeLocal exchange_direct_gpu(void) { return { store_rows, load_rows }; }

@@ -3,4 +3,4 @@
 
 #include "op/exchange.h"
 
-const ExchangeLocal exchange_hier_gpu = { exchange_pack_gpu, exchange_unpack };
+extern "C" ExchangeLocal exchange_hier_gpu(void) { return { exchange_pack_gpu, exchange_unpack }; }

@@ -601,6 +601,26 @@ static __global__ __launch_bounds__(PLAIN_THREADS, P::EIGHT ? 1 : 2) void plain_
     }
 }
 
+/* The grid of a kernel that has a block for each tile. */
+template <typename P> static inline Status tiles_grid(const char *op, const P &p, unsigned *out)
+{
+    int64_t blocks = blocks_of(p);
+    if (blocks > INT32_MAX) {
+        return FAIL(ERR_UNSUPPORTED, "%s: %lld tiles, a GPU takes %d at a time", op,
+                    (long long)blocks, INT32_MAX);
+    }
+    *out = (unsigned)blocks;
+    return OK;
+}
+
+template <typename P> static Status plain_launch(struct Exec *ex, const char *op, const P &p)
+{
+    unsigned blocks = 0;
+    TRY(tiles_grid(op, p, &blocks));
+    plain_kernel<P><<<blocks, PLAIN_THREADS, 0, exec_stream(ex)>>>(p);
+    return kernel_status(op);
+}
+
 } // namespace grouped
 
 #endif

@@ -9,12 +9,15 @@
  *
  * Which kernel runs a product is decided by the rows of product_kernels.c.
  *
- * The plain kernel of grouped.cuh runs on any GPU, so a new vendor can start with it alone. The
- * folder of a second vendor would be chosen here.
+ * The plain kernel of grouped.cuh runs on any GPU, so a new vendor can start with it alone.
  */
 #ifndef OP_GROUPED_VENDOR_CUH
 #define OP_GROUPED_VENDOR_CUH
 
+#ifdef __HIP__
+#include "op/amd/grouped.cuh"
+#else
 #include "op/nv/grouped_hopper.cuh"
+#endif
 
 #endif

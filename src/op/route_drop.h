@@ -20,7 +20,7 @@
 
 #include <string.h>
 
-#ifdef __CUDACC__
+#if defined(__CUDACC__) || defined(__HIP__)
 #define ROUTE_SHARED static inline __host__ __device__
 #else
 #define ROUTE_SHARED static inline

@@ -589,19 +589,14 @@ template <typename P> static Status launch(struct Exec *ex, const char *op, cons
     if (p.groups.bound == 0) return OK;
     if constexpr (P::KERNEL == KERNEL_HOPPER) {
         return hopper_product(ex, op, p, typename P::Shapes());
-    } else {
-        int64_t blocks = blocks_of(p);
-        if (blocks > INT32_MAX) {
-            return FAIL(ERR_UNSUPPORTED, "%s: %lld tiles, a GPU takes %d at a time", op,
-                        (long long)blocks, INT32_MAX);
-        }
-        if constexpr (P::KERNEL == KERNEL_MMA) {
-            TRY(kernel_shared(op, mma_kernel<P>, MMA_SHARED));
-            mma_kernel<P><<<(unsigned)blocks, MMA_THREADS, MMA_SHARED, exec_stream(ex)>>>(p);
-        } else {
-            plain_kernel<P><<<(unsigned)blocks, PLAIN_THREADS, 0, exec_stream(ex)>>>(p);
-        }
+    } else if constexpr (P::KERNEL == KERNEL_MMA) {
+        unsigned blocks = 0;
+        TRY(tiles_grid(op, p, &blocks));
+        TRY(kernel_shared(op, mma_kernel<P>, MMA_SHARED));
+        mma_kernel<P><<<blocks, MMA_THREADS, MMA_SHARED, exec_stream(ex)>>>(p);
         return kernel_status(op);
+    } else {
+        return plain_launch(ex, op, p);
     }
 }
 

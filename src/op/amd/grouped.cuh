@@ -1,0 +1,40 @@
+/* grouped: the grouped products of AMD's GPUs (grouped_vendor.cuh), by the plain kernel. */
+#ifndef OP_AMD_GROUPED_CUH
+#define OP_AMD_GROUPED_CUH
+
+#include "op/grouped.cuh"
+
+namespace grouped
+{
+
+template <typename P> static Status launch(struct Exec *ex, const char *op, const P &p)
+{
+    if (p.groups.bound == 0) return OK;
+    return plain_launch(ex, op, p);
+}
+
+template <typename P> static int64_t dot_parts(const P &p)
+{
+    return (p.n + TILE - 1) / TILE * PARTS<PLAIN_THREADS>;
+}
+
+template <Kernel KERNEL, bool INDEXES, typename F>
+static inline Status by_types(bool f32, bool, F run)
+{
+    if (f32) return run(KernelTypes<float, float, float, KERNEL, true>());
+    return run(KernelTypes<Bf16, Bf16, Bf16, KERNEL, true>());
+}
+
+template <Kernel KERNEL, bool INDEXES, bool FORWARD, typename F>
+static inline Status scaled_types(bool, bool f32, bool, F run)
+{
+    if (f32) return run(KernelTypes<EightBit, EightBit, float, KERNEL, true>());
+    return run(KernelTypes<EightBit, EightBit, Bf16, KERNEL, true>());
+}
+
+#define GROUPED_VENDOR_SCALED_KERNELS(ENTRY)
+#define GROUPED_VENDOR_KERNELS(ENTRY)
+
+} // namespace grouped
+
+#endif
