@@ -55,6 +55,16 @@ typedef struct Graphs {
 extern const Backend backend_cpu, backend_count;
 extern const Decorator backend_guard;
 
+/* The rows of a call's MoE buffers that are in use, for decorators that look at outputs. */
+typedef struct LiveRows {
+    const struct Rows *rows; /* NULL: the op has no such buffer */
+    int32_t n, first;        /* first: offset of the rows in a pool */
+} LiveRows;
+/* How many are in use is known only on the device, so this reads it back. */
+Status live_rows_read(Exec *ex, const OpDesc *op, const void *args, LiveRows *out);
+/* The rows of an output that the call has written. */
+Tensor live_rows_of(const OpPort *p, const Tensor *t, const LiveRows *live);
+
 /* Makes an Exec that runs on the CPU. Ops take workspace from `scratch`; `arena` holds the tables of the
  * matrix library. Both must outlive the Exec. */
 Status exec_init(Exec *ex, Arena *arena, Arena *scratch, int threads, CpuIsa isa);

@@ -20,20 +20,13 @@ static bool written_whole(const OpPort *p, const Tensor *t)
            p->dir == PORT_ADD || p->dir == PORT_ADD_OPT;
 }
 
-/* The rows of a MoE buffer that are in use. */
-typedef struct Live {
-    const Rows *rows; /* NULL: the op has no such buffer */
-    int32_t n, first; /* first: offset of the rows in a pool */
-} Live;
-
-/* How many rows are in use is known only on the device, so this reads it back. */
-static Status live_rows(Exec *ex, const OpDesc *op, const void *args, Live *out)
+Status live_rows_read(Exec *ex, const OpDesc *op, const void *args, LiveRows *out)
 {
-    *out = (Live){ 0 };
+    *out = (LiveRows){ 0 };
     for (const OpPort *p = op->ports; p->dir != PORT_END; p++) {
         const Rows *rows = (const Rows *)(const void *)op_port_tensor(p, args);
         if (p->dir != PORT_ROWS || (rows->device == NULL && rows->first == NULL)) continue;
-        *out = (Live){ .rows = rows, .n = (int32_t)rows->bound };
+        *out = (LiveRows){ .rows = rows, .n = (int32_t)rows->bound };
         if (rows->device != NULL) TRY(ex->backend->copy(ex, &out->n, rows->device, sizeof out->n));
         if (rows->first != NULL)
             TRY(ex->backend->copy(ex, &out->first, rows->first, sizeof out->first));
@@ -42,8 +35,7 @@ static Status live_rows(Exec *ex, const OpDesc *op, const void *args, Live *out)
     return OK;
 }
 
-/* The part of an output that is searched. */
-static Tensor searched_rows(const OpPort *p, const Tensor *t, const Live *live)
+Tensor live_rows_of(const OpPort *p, const Tensor *t, const LiveRows *live)
 {
     if (live->rows == NULL) return *t;
     if (p->dir == PORT_OUT_POOL && live->rows->first != NULL)
@@ -56,14 +48,14 @@ static Tensor searched_rows(const OpPort *p, const Tensor *t, const Live *live)
 static Status guard_run(Exec *ex, int level, const OpDesc *op, const void *args)
 {
     TRY(op_next(ex, level, op, args));
-    Live live;
-    TRY(live_rows(ex, op, args, &live));
+    LiveRows live;
+    TRY(live_rows_read(ex, op, args, &live));
     for (const OpPort *p = op->ports; p->dir != PORT_END; p++) {
         const Tensor *t = op_port_tensor(p, args);
         if (!written_whole(p, t) || t->data == NULL || !dtype_is_float(t->dtype)) continue;
         double value = 0;
         int64_t i = -1;
-        const Tensor looked_at = searched_rows(p, t, &live);
+        const Tensor looked_at = live_rows_of(p, t, &live);
         TRY(ex->backend->find_bad(ex, &looked_at, &i, &value));
         if (i < 0) continue;
         char shape[96];

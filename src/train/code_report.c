@@ -3,7 +3,6 @@
 
 #include "backend/backend.h"
 #include "base/log.h"
-#include "op/moe.h"
 #include "op/quant.h"
 
 #include <inttypes.h>
@@ -28,27 +27,11 @@ static CodeShares *shares_of(CodeReport *r, const Exec *ex, const OpDesc *op, co
     return &r->at[r->n++];
 }
 
-/* The codes of rows that this call has written. In a pool the rows before belong to other layers. */
-static Status read_sample(Exec *ex, const OpDesc *op, const void *args, const Operand *q,
-                          uint8_t *sample, size_t *n)
-{
-    int32_t first = 0;
-    for (const OpPort *p = op->ports; p->dir != PORT_END; p++) {
-        const Rows *rows = (const Rows *)(const void *)op_port_tensor(p, args);
-        if (p->dir != PORT_ROWS || rows->first == NULL) continue;
-        TRY(ex->backend->copy(ex, &first, rows->first, sizeof first));
-        TRY(ex->backend->sync(ex));
-    }
-    size_t skip = (size_t)first * (size_t)tensor_cols(&q->data), all = tensor_bytes(&q->data);
-    if (skip >= all) skip = 0; /* this output is not in the pool */
-    *n = all - skip < SAMPLE ? all - skip : SAMPLE;
-    TRY(ex->backend->copy(ex, sample, (const uint8_t *)q->data.data + skip, *n));
-    return ex->backend->sync(ex);
-}
-
 static void count_codes(CodeShares *s, const uint8_t *code, size_t n, Dtype type)
 {
-    const uint8_t largest = type == DTYPE_E4M3 ? 0x7e : 0x7b;
+    const float most_of_type = dtype_largest(type);
+    uint8_t largest = 0;
+    dtype_from_f32(&largest, type, &most_of_type, 1);
     int64_t zeros = 0, most = 0;
     for (size_t i = 0; i < n; i++) {
         uint8_t magnitude = code[i] & 0x7f;
@@ -67,24 +50,26 @@ static const char *operand_of(const OpDesc *op, const OpPort *p, const void *arg
     return out ? ((const QuantOut *)(const void *)t)->of : NULL;
 }
 
-static bool is_eight_bit(Dtype t) { return t == DTYPE_E4M3 || t == DTYPE_E5M2; }
-
 /* An operand's data and scales are two ports; the first stands for both. */
 static Status look_at_op(Exec *ex, int level, const OpDesc *op, const void *args)
 {
     CodeReport *r = ex->front[level]->self;
     TRY(op_next(ex, level, op, args));
+    LiveRows live;
+    TRY(live_rows_read(ex, op, args, &live));
     for (const OpPort *p = op->ports; p->dir != PORT_END; p++) {
         const Tensor *t = op_port_tensor(p, args);
         bool in = p->dir == PORT_IN || p->dir == PORT_IN_OPT || p->dir == PORT_IN_SCALE ||
                   p->dir == PORT_ROWS;
-        if (in || t->data == NULL || !is_eight_bit(t->dtype)) continue;
+        if (in || t->data == NULL || !dtype_is_narrow(t->dtype)) continue;
         const Operand *q = (const Operand *)(const void *)t;
-        const char *of = operand_of(op, p, args, t);
-        CodeShares *s = q->transposed ? NULL : shares_of(r, ex, op, p->name, of);
-        size_t n = 0;
+        const Tensor written = live_rows_of(p, t, &live);
+        size_t n = tensor_bytes(&written) < SAMPLE ? tensor_bytes(&written) : SAMPLE;
+        if (q->transposed || n == 0) continue;
+        CodeShares *s = shares_of(r, ex, op, p->name, operand_of(op, p, args, t));
         if (s == NULL) continue;
-        TRY(read_sample(ex, op, args, q, r->sample, &n));
+        TRY(ex->backend->copy(ex, r->sample, written.data, n));
+        TRY(ex->backend->sync(ex));
         count_codes(s, r->sample, n, t->dtype);
     }
     return OK;

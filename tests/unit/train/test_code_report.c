@@ -84,6 +84,25 @@ static void zeros_and_largest_codes_are_counted_by_tensor(void **state)
     close_bench(&b);
 }
 
+/* Behind the rows in use there may be anything. */
+static void rows_in_use_alone_are_counted(void **state)
+{
+    (void)state;
+    Bench b;
+    const int32_t live = 3;
+    open_bench(&b);
+    Quantize q = { .x = operand_plain(b.x), .quant = b.rows, .of = "x" };
+    q.rows = (Rows){ .bound = N, .device = &live };
+    for (int i = 0; i < N * D; i++) ((float *)b.x.data)[i] = 1;
+    memset(b.rows.data.data, 0, tensor_bytes(&b.rows.data));
+    code_report_begin(&b.report, &b.ex);
+    CHECK_OK(quantize(&b.ex, q));
+    CHECK_INT((int64_t)shares(&b, b.ex.layer, "x")->n, 3 * D);
+    CHECK_INT((int64_t)shares(&b, b.ex.layer, "x")->zero, 0);
+    code_report_end(&b.ex);
+    close_bench(&b);
+}
+
 /* An op that writes 8-bit copies of its output says what they are for, too. */
 static void outputs_of_other_ops_are_counted(void **state)
 {
@@ -106,6 +125,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         TEST(zeros_and_largest_codes_are_counted_by_tensor),
+        TEST(rows_in_use_alone_are_counted),
         TEST(outputs_of_other_ops_are_counted),
     };
     return TEST_RUN(tests);
