@@ -67,23 +67,14 @@ static bool trains(const LayerRun *r, ParamRole role) { return r->weights->dw[ro
 
 /* A planned operand takes the memory that hardware would need: where elements are emulated in more,
  * nothing is ever stored. */
-static Status take_packed(const ModelSpec *s, Arena *a, ArenaMark before, size_t peak,
-                          const Operand *q)
+static Status place(const ModelSpec *s, Arena *a, Operand shape, Operand *out)
 {
-    void *unused = NULL;
-    if (!s->recipe.packed) return OK;
-    arena_release(a, before);
-    a->peak_bytes = peak;
-    return arena_alloc(a, (size_t)operand_bytes(q), &unused);
-}
-
-static Status new_operand(const ModelSpec *s, Arena *a, OperandKind kind, Dtype type, int rank,
-                          const int64_t *dim, Operand *out)
-{
-    const ArenaMark before = arena_mark(a);
-    const size_t peak = a->peak_bytes;
-    TRY(operand_new(a, kind, type, rank, dim, out));
-    return take_packed(s, a, before, peak, out);
+    void *at = NULL;
+    *out = shape;
+    if (!s->recipe.packed) return operand_alloc(a, out);
+    TRY(arena_alloc(a, (size_t)operand_bytes(out), &at));
+    out->data.data = out->scale.data = at;
+    return OK;
 }
 
 static Dtype type_of(const LayerRun *r, RecipeSide side)
@@ -95,10 +86,18 @@ static Dtype type_of(const LayerRun *r, RecipeSide side)
 static Status new_columns(LayerRun *r, Arena *a, RecipeSide side, int64_t n, int64_t cols,
                           Operand *out)
 {
-    TRY(new_operand(r->spec, a, kinds[r->spec->recipe.kind].columns, type_of(r, side), 2,
-                    (const int64_t[]){ cols, n }, out));
-    out->transposed = true;
-    return OK;
+    Operand q = operand_shape(kinds[r->spec->recipe.kind].columns, type_of(r, side), 2,
+                              (const int64_t[]){ cols, n });
+    q.transposed = true;
+    return place(r->spec, a, q, out);
+}
+
+static Status new_rows(LayerRun *r, Arena *a, RecipeSide side, int64_t n, int64_t cols,
+                       Operand *out)
+{
+    const Operand q = operand_shape(kinds[r->spec->recipe.kind].rows, type_of(r, side), 2,
+                                    (const int64_t[]){ n, cols });
+    return place(r->spec, a, q, out);
 }
 
 /* Operands that no product will read have no arena; those of a plain tensor need none. */
@@ -108,8 +107,7 @@ static Status new_operands(LayerRun *r, ParamRole role, RecipeSide side, Arena *
     int64_t cols = tensor_cols(&a->x), n = tensor_elems(&a->x) / cols;
     a->rows = a->columns = operand_plain(a->x);
     if (rows != NULL && recipe_quantises(r->spec, r->layer, role))
-        TRY(new_operand(r->spec, rows, kinds[r->spec->recipe.kind].rows, type_of(r, side), 2,
-                        (const int64_t[]){ n, cols }, &a->rows));
+        TRY(new_rows(r, rows, side, n, cols, &a->rows));
     if (columns != NULL && quantises_columns(r, role))
         TRY(new_columns(r, columns, side, n, cols, &a->columns));
     return OK;
@@ -168,8 +166,7 @@ Status recipe_rows(LayerRun *r, ParamRole role, RecipeSide side, Tensor x,
                    .of = operand_names[role][side] };
     int64_t D = tensor_cols(&x), n = routed != NULL ? routed->rows.bound : tensor_elems(&x) / D;
     if (routed != NULL) q.rows = routed->rows, q.row_token = routed->row_token;
-    TRY(new_operand(r->spec, r->scratch, kinds[r->spec->recipe.kind].rows, type_of(r, side), 2,
-                    (const int64_t[]){ n, D }, &q.quant));
+    TRY(new_rows(r, r->scratch, side, n, D, &q.quant));
     *out = q.quant;
     return quantize(r->ex, q);
 }
@@ -202,18 +199,16 @@ Status recipe_columns(LayerRun *r, ParamRole role, RecipeSide side, Operand from
         *out = operand_plain(x);
         return OK;
     }
-    const ArenaMark before = arena_mark(r->scratch);
-    const size_t peak = r->scratch->peak_bytes;
     Quantize q = { .x = from,
                    .offsets = groups->offsets,
                    .row_token = groups->row_token,
                    .rows = groups->rows,
                    .pow2 = r->spec->recipe.pow2,
                    .of = operand_names[role][side] };
-    TRY(operand_new_groups(r->scratch, kinds[r->spec->recipe.kind].columns, type_of(r, side),
-                           tensor_cols(&from.data), groups->rows.bound,
-                           tensor_elems(&groups->offsets) - 1, &q.transposed));
-    TRY(take_packed(r->spec, r->scratch, before, peak, &q.transposed));
+    const Operand shape = operand_shape_groups(
+        kinds[r->spec->recipe.kind].columns, type_of(r, side), tensor_cols(&from.data),
+        groups->rows.bound, tensor_elems(&groups->offsets) - 1);
+    TRY(place(r->spec, r->scratch, shape, &q.transposed));
     *out = q.transposed;
     return quantize(r->ex, q);
 }
@@ -224,9 +219,9 @@ static Status new_weight(const ModelSpec *s, Arena *a, const Tensor *w, bool tra
 {
     int64_t dim[3] = { w->dim[0], w->dim[1], w->dim[2] };
     if (transposed) dim[w->rank - 1] = w->dim[w->rank - 2], dim[w->rank - 2] = tensor_cols(w);
-    TRY(new_operand(s, a, kinds[s->recipe.kind].weight, s->recipe.forward, w->rank, dim, out));
-    out->transposed = transposed;
-    return OK;
+    Operand q = operand_shape(kinds[s->recipe.kind].weight, s->recipe.forward, w->rank, dim);
+    q.transposed = transposed;
+    return place(s, a, q, out);
 }
 
 Status recipe_alloc(const ModelSpec *s, const LayerSpec *l, Arena *a, LayerWeights *w)

@@ -34,16 +34,6 @@ OperandGrid operand_grid_of(const Operand *q)
     return g;
 }
 
-Status operand_new(Arena *a, OperandKind kind, Dtype type, int rank, const int64_t *dim,
-                   Operand *out)
-{
-    *out = (Operand){ .kind = kind };
-    TRY(tensor_new(a, type, rank, dim, &out->data));
-    OperandGrid g = operand_grid_of(out);
-    if (kind == OPERAND_PLAIN) return OK;
-    return tensor_new2(a, DTYPE_F32, g.matrices * g.rows, g.cols, &out->scale);
-}
-
 OperandGrid operand_grid_groups(const Operand *q, int64_t groups)
 {
     OperandGrid g = operand_grid_of(q);
@@ -51,13 +41,48 @@ OperandGrid operand_grid_groups(const Operand *q, int64_t groups)
     return g;
 }
 
+static Tensor scale_shape(const OperandGrid *g)
+{
+    return (Tensor){ .dtype = DTYPE_F32, .rank = 2, .dim = { g->matrices * g->rows, g->cols } };
+}
+
+Operand operand_shape(OperandKind kind, Dtype type, int rank, const int64_t *dim)
+{
+    Operand q = { .data = { .dtype = type, .rank = rank }, .kind = kind };
+    for (int i = 0; i < rank; i++) q.data.dim[i] = dim[i];
+    OperandGrid g = operand_grid_of(&q);
+    if (kind != OPERAND_PLAIN) q.scale = scale_shape(&g);
+    return q;
+}
+
+Operand operand_shape_groups(OperandKind kind, Dtype type, int64_t d, int64_t rows, int64_t groups)
+{
+    const int64_t dim[] = { d, operand_group_columns(rows, groups) };
+    Operand q = operand_shape(kind, type, 2, dim);
+    OperandGrid g = operand_grid_groups(&q, groups);
+    q.scale = scale_shape(&g);
+    q.transposed = true;
+    return q;
+}
+
+Status operand_alloc(Arena *a, Operand *q)
+{
+    TRY(arena_alloc(a, tensor_bytes(&q->data), &q->data.data));
+    return q->kind == OPERAND_PLAIN ? OK : arena_alloc(a, tensor_bytes(&q->scale), &q->scale.data);
+}
+
+Status operand_new(Arena *a, OperandKind kind, Dtype type, int rank, const int64_t *dim,
+                   Operand *out)
+{
+    *out = operand_shape(kind, type, rank, dim);
+    return operand_alloc(a, out);
+}
+
 Status operand_new_groups(Arena *a, OperandKind kind, Dtype type, int64_t d, int64_t rows,
                           int64_t groups, Operand *out)
 {
-    *out = (Operand){ .kind = kind, .transposed = true };
-    TRY(tensor_new2(a, type, d, operand_group_columns(rows, groups), &out->data));
-    OperandGrid g = operand_grid_groups(out, groups);
-    return tensor_new2(a, DTYPE_F32, g.rows, g.cols, &out->scale);
+    *out = operand_shape_groups(kind, type, d, rows, groups);
+    return operand_alloc(a, out);
 }
 
 int64_t operand_group_start(const int32_t *offsets, int64_t e, int64_t live)

@@ -86,12 +86,16 @@ Operand operand_plain(Tensor t); /* without scales */
 
 OperandGrid operand_grid(OperandKind kind, int64_t n, int64_t d); /* of an (n, d) matrix */
 OperandGrid operand_grid_of(const Operand *q);
-/* Allocates data of this type and shape (rank 2 or 3), and its scales, which may be left
- * uninitialised. */
-Status operand_new(Arena *a, OperandKind kind, Dtype type, int rank, const int64_t *dim,
-                   Operand *out);
+/* Data of this type and shape (rank 2 or 3), and its scales, without memory. */
+Operand operand_shape(OperandKind kind, Dtype type, int rank, const int64_t *dim);
 /* The transposed operand of `groups` groups: (d, operand_group_columns(rows, groups)). With
  * OPERAND_ROW each row has a scale for each group. */
+Operand operand_shape_groups(OperandKind kind, Dtype type, int64_t d, int64_t rows, int64_t groups);
+/* Allocates data and scales of this shape, uninitialised. */
+Status operand_alloc(Arena *a, Operand *q);
+/* Both at once. */
+Status operand_new(Arena *a, OperandKind kind, Dtype type, int rank, const int64_t *dim,
+                   Operand *out);
 Status operand_new_groups(Arena *a, OperandKind kind, Dtype type, int64_t d, int64_t rows,
                           int64_t groups, Operand *out);
 OperandGrid operand_grid_groups(const Operand *q, int64_t groups);

@@ -10,8 +10,8 @@
  * Powers of two make the division and the product with a scale exact: only the 8-bit format rounds.
  *
  * NaN in x stays NaN in data and is ignored by amax. An infinity is an error (ERR_NUMERIC) that names
- * step, layer, product and place. A GPU
- * cannot report it: there the scale and the data of its block become NaN.
+ * step, layer, product and place. A GPU cannot report it: there the scale and the data of its block
+ * become NaN.
  *
  * One call makes up to two operands from the same x. `quant` has the rows of x. `transposed` has
  * its columns as rows, with scales along x's rows: the weight gradient sums over rows. Both are

@@ -324,21 +324,25 @@ static Status decode_line(CodeObject *c, char *s, int line, uint64_t *address)
     return OK;
 }
 
+int op_at(const CodeObject *c, uint64_t address)
+{
+    int64_t low = 0, high = c->n_ops;
+    while (low < high) {
+        int64_t mid = (low + high) / 2;
+        if (c->ops[mid].address < address)
+            low = mid + 1;
+        else
+            high = mid;
+    }
+    return low < c->n_ops && c->ops[low].address == address ? (int)low : -1;
+}
+
 static void find_targets(CodeObject *c)
 {
     for (int64_t i = 0; i < c->n_ops; i++) {
         Op *o = &c->ops[i];
         if (o->row == NULL || strcmp(o->row->types, "=j") != 0) continue;
-        uint64_t to = o->address + 4 + (uint64_t)((int64_t)(int16_t)o->src[0].value * 4);
-        int64_t low = 0, high = c->n_ops;
-        while (low < high) {
-            int64_t mid = (low + high) / 2;
-            if (c->ops[mid].address < to)
-                low = mid + 1;
-            else
-                high = mid;
-        }
-        if (low < c->n_ops && c->ops[low].address == to) o->target = (int)low;
+        o->target = op_at(c, o->address + 4 + (uint64_t)((int64_t)(int16_t)o->src[0].value * 4));
     }
 }
 

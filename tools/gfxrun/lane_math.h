@@ -3,25 +3,14 @@
 #ifndef GFXRUN_LANE_MATH_H
 #define GFXRUN_LANE_MATH_H
 
+#include "base/dtype.h"
 #include "gfxrun/machine.h"
 
 #include <math.h>
 #include <string.h>
 
-static inline float as_f32(uint64_t v)
-{
-    uint32_t u = (uint32_t)v;
-    float f;
-    memcpy(&f, &u, sizeof f);
-    return f;
-}
-
-static inline uint64_t bits_f32(float f)
-{
-    uint32_t u;
-    memcpy(&u, &f, sizeof u);
-    return u;
-}
+static inline float as_f32(uint64_t v) { return f32_from_bits((uint32_t)v); }
+static inline uint64_t bits_f32(float f) { return f32_bits(f); }
 
 static inline double as_f64(uint64_t v)
 {

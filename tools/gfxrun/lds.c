@@ -198,24 +198,31 @@ static bool run_lds_atomic(Wave *w, const Op *o)
     return true;
 }
 
-/* ds_bpermute: lane l reads the lane that its address names, which must be on: else it gets 0. */
-static bool run_bpermute(Wave *w, const Op *o)
+/* Lane l gets what data holds in lane from[l], which must be on: else it gets 0. */
+static bool pull_lanes(Wave *w, const Op *o, const Operand *data, const int from[LANES])
 {
-    uint64_t lanes = exec_mask(w), sources = 0;
-    const Operand *address = &o->src[0], *data = &o->src[1];
-    uint64_t d[LANES];
-    if (!vector_words(w, address, 1, lanes)) return false;
+    uint64_t lanes = exec_mask(w), sources = 0, d[LANES];
     for (int l = 0; l < LANES; l++) {
-        int from = (int)((w->v[address->reg][l] + (uint64_t)o->with.offset) / 4 % LANES);
         if (!(lanes >> l & 1)) continue;
-        d[l] = lanes >> from & 1 ? w->v[data->reg][from] : 0;
-        if (lanes >> from & 1) sources |= (uint64_t)1 << from;
+        d[l] = lanes >> from[l] & 1 ? w->v[data->reg][from[l]] : 0;
+        if (lanes >> from[l] & 1) sources |= (uint64_t)1 << from[l];
     }
     if (!vector_words(w, data, 1, sources) || !expect(w, &o->dst[0], 1)) return false;
     issue(w);
     store_lanes(w, o->dst[0].reg, 1, lanes, d);
     arrive(w, o->dst[0].reg, 1, lanes);
     return true;
+}
+
+/* ds_bpermute: lane l reads the lane that its address names. */
+static bool run_bpermute(Wave *w, const Op *o)
+{
+    const Operand *address = &o->src[0];
+    int from[LANES];
+    if (!vector_words(w, address, 1, exec_mask(w))) return false;
+    for (int l = 0; l < LANES; l++)
+        from[l] = (int)((w->v[address->reg][l] + (uint64_t)o->with.offset) / 4 % LANES);
+    return pull_lanes(w, o, &o->src[1], from);
 }
 
 /* ds_permute: lane l sends to the lane that its address names; the highest sender wins. */
@@ -245,19 +252,9 @@ static int swizzled(int pattern, int l)
 
 static bool run_swizzle(Wave *w, const Op *o)
 {
-    uint64_t lanes = exec_mask(w), sources = 0, d[LANES];
-    const Operand *data = &o->src[0];
-    for (int l = 0; l < LANES; l++) {
-        int from = swizzled((int)o->with.offset, l);
-        if (!(lanes >> l & 1)) continue;
-        d[l] = lanes >> from & 1 ? w->v[data->reg][from] : 0;
-        if (lanes >> from & 1) sources |= (uint64_t)1 << from;
-    }
-    if (!vector_words(w, data, 1, sources) || !expect(w, &o->dst[0], 1)) return false;
-    issue(w);
-    store_lanes(w, o->dst[0].reg, 1, lanes, d);
-    arrive(w, o->dst[0].reg, 1, lanes);
-    return true;
+    int from[LANES];
+    for (int l = 0; l < LANES; l++) from[l] = swizzled((int)o->with.offset, l);
+    return pull_lanes(w, o, &o->src[0], from);
 }
 
 #define READ(name, bytes, flags)                                                                   \

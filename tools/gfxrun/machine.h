@@ -202,6 +202,8 @@ struct Launch {
 
 /* decode.c */
 Status decode_text(CodeObject *c, char *text);
+/* The instruction at an address; -1: there is none. */
+int op_at(const CodeObject *c, uint64_t address);
 const Row *find_row(const char *name);
 
 /* load.c */

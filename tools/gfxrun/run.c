@@ -68,19 +68,6 @@ static bool run_branch(Wave *w, const Op *o)
     return true;
 }
 
-static int index_of(const CodeObject *c, uint64_t address)
-{
-    int64_t low = 0, high = c->n_ops;
-    while (low < high) {
-        int64_t mid = (low + high) / 2;
-        if (c->ops[mid].address < address)
-            low = mid + 1;
-        else
-            high = mid;
-    }
-    return low < c->n_ops && c->ops[low].address == address ? (int)low : -1;
-}
-
 static uint64_t image_address(const Wave *w)
 {
     return (uint64_t)(uintptr_t)w->group->launch->code->image;
@@ -96,7 +83,7 @@ static bool run_setpc(Wave *w, const Op *o)
 {
     uint64_t to;
     if (!read_scalar(w, &o->src[0], &to)) return false;
-    int index = index_of(w->group->launch->code, to - image_address(w));
+    int index = op_at(w->group->launch->code, to - image_address(w));
     if (index < 0) return fault(w, -1, "the jump leads to no instruction");
     w->at = index;
     return o->n_dst == 0 || write_scalar(w, &o->dst[0], image_address(w) + o->address + 4);
