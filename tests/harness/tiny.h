@@ -140,6 +140,16 @@ static inline StepResult tiny_steps(Tiny *t, int64_t first, int64_t n)
     return r;
 }
 
+/* After steps, and an evaluation here, each arena has used what was planned. */
+static inline void tiny_check_planned(Tiny *t)
+{
+    const float *losses = NULL;
+    t->batch.domain.dim[0] = t->shape.micro_batch;
+    CHECK_OK(engine_losses(&t->engine, &t->batch, &losses));
+    for (int a = 0; a < ENGINE_ARENAS; a++)
+        CHECK_INT(engine_peak_bytes(&t->engine, (EngineArena)a), t->plan.bytes[a]);
+}
+
 /* Bitwise equality of all weights and moments. */
 static inline bool tiny_same_state(const Tiny *a, const Tiny *b)
 {

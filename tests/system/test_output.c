@@ -211,9 +211,26 @@ static void every_wrong_word_names_the_nearest_right_one(void **state)
     if (tried < 150) fail_msg("only %d words were tried", tried);
 }
 
+/* Behind the steps that are listed, and no others. */
+static void steps_that_are_listed_report_their_8_bit_numbers(void **state)
+{
+    Lab *lab = *state;
+    Outcome o = RUN(lab, "codes", "train", "../tiny.yaml", "train.steps=3", "fp8.recipe=block",
+                    "fp8.report_steps=[2]");
+    CHECK_EXIT(o, 0);
+    const char *line = strstr(o.err, ": codes of ");
+    int tensors = 0;
+    CHECK_SAYS(o.err, "step 2: codes of ");
+    CHECK_INT(sscanf(line, ": codes of %d 8-bit tensors", &tensors), 1);
+    CHECK(tensors > 10);
+    CHECK_SAYS(line, " are 0, ");
+    CHECK(strstr(line + 1, ": codes of ") == NULL);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
+        LAB_TEST(steps_that_are_listed_report_their_8_bit_numbers),
         LAB_TEST(output_that_is_lost_is_a_failure),
         LAB_TEST(files_are_whole_when_stdout_is_closed),
         LAB_TEST(a_reader_that_leaves_ends_the_program_quietly),

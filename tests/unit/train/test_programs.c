@@ -55,16 +55,6 @@ static double furthest(const Tiny *a, const Tiny *b)
     return most;
 }
 
-static void check_planned(Tiny *t)
-{
-    const float *losses = NULL;
-    t->batch.domain.dim[0] = t->shape.micro_batch;
-    CHECK_OK(engine_losses(&t->engine, &t->batch, &losses));
-    for (int a = 0; a < ENGINE_ARENAS; a++) {
-        CHECK_INT(engine_peak_bytes(&t->engine, (EngineArena)a), t->plan.bytes[a]);
-    }
-}
-
 static void all_schedules_train_alike(const char *more)
 {
     for (int m = 0; m < MODELS; m++) {
@@ -81,7 +71,7 @@ static void all_schedules_train_alike(const char *more)
             CHECK_NEAR(furthest(&plain, &t), 0, limit);
             if (m < TIED) CHECK(tiny_same_state(&plain, &t));
             CHECK_INT(t.plan.step.ops, plain.plan.step.ops);
-            check_planned(&t);
+            tiny_check_planned(&t);
             tiny_close(&t);
         }
         tiny_close(&plain);
@@ -145,7 +135,7 @@ static void pieces_are_recomputed_under_every_schedule(void **state)
         tiny_steps(&plain, 0, 2);
         tiny_steps(&t, 0, 2);
         CHECK(tiny_same_state(&plain, &t));
-        check_planned(&t);
+        tiny_check_planned(&t);
         tiny_close(&t);
         tiny_close(&plain);
     }
