@@ -33,16 +33,6 @@ static Status read_text(Timed *t)
     return status;
 }
 
-static Status read_events(Timed *t)
-{
-    Events e = { 0 };
-    TRY(events_read(t->path, &(EventsOptions){ .threads = t->threads }, &e));
-    t->events = e.n;
-    t->cut = e.counts.truncated;
-    events_free(&e);
-    return OK;
-}
-
 /* Writes the tables as CSV to /dev/null, so that the disk's speed does not count. */
 static Status make_report(const Events *e, Arena *a)
 {
@@ -67,15 +57,20 @@ static Status make_report(const Events *e, Arena *a)
     return s;
 }
 
-/* What `trace report` does, from the file to its tables. */
-static Status whole_report(Timed *t)
+/* report: what `trace report` does, from the file to its tables; else only the reading. */
+static Status time_events(Timed *t, bool report)
 {
     Events e = { 0 };
     TRY(events_read(t->path, &(EventsOptions){ .threads = t->threads }, &e));
-    Status s = make_report(&e, t->arena);
+    t->events = e.n;
+    t->cut = e.counts.truncated;
+    Status s = report ? make_report(&e, t->arena) : OK;
     events_free(&e);
     return s;
 }
+
+static Status read_events(Timed *t) { return time_events(t, false); }
+static Status whole_report(Timed *t) { return time_events(t, true); }
 
 static const struct {
     const char *name;

@@ -141,11 +141,13 @@ Status config_override(Config *c, Arena *a, const char *assignment);
 Status config_check(const Config *c);
 
 /* run.compute as a type. */
-static inline Dtype config_type(const Config *c)
+static inline Dtype compute_type(int64_t compute)
 {
     static const Dtype types[] = { DTYPE_F32, DTYPE_BF16, DTYPE_F16 };
-    return types[c->run_compute];
+    return types[compute];
 }
+
+static inline Dtype config_type(const Config *c) { return compute_type(c->run_compute); }
 
 /* Columns of a head that rotary position embedding rotates. */
 int64_t config_rotated(const Config *c);

@@ -201,10 +201,9 @@ static Status check_attention(const ModelSpec *s, const RecipeGpu *gpu)
                               .o.dtype = s->act };
         if (kernel_can(&attention_e4m3_kernels.row[0], &device, &call, &why)) continue;
         return FAIL(ERR_UNSUPPORTED,
-                    "fp8.attention: GPU %d (%s) has no kernel for attention of layer %d (%s): %s; "
+                    "fp8.attention: %s has no kernel for attention of layer %d (%s): %s; "
                     "run.device=cpu emulates it, fp8.attention=false does without",
-                    gpu->number, gpu->name, l->block, a->kind == ATTENTION_MLA ? "mla" : "gqa",
-                    why.text);
+                    gpu->name, l->block, a->kind == ATTENTION_MLA ? "mla" : "gqa", why.text);
     }
     return OK;
 }
@@ -215,38 +214,54 @@ static Status check_kept(const ModelSpec *s, const RecipeGpu *gpu)
     for (int i = 0; i < s->n_layers && gpu->capability != CAPABILITY_NARROW; i++) {
         if (s->layers[i].kind != LAYER_MOE || !recipe_narrow(s, &s->layers[i])) continue;
         return FAIL(ERR_UNSUPPORTED,
-                    "fp8.kept=fp8: GPU %d (%s) has compute capability %d.%d, the kernels that keep "
+                    "fp8.kept=fp8: %s has compute capability %d.%d, the kernels that keep "
                     "experts' pre-activations in 8 bits are for %d.%d alone: set fp8.kept=plain",
-                    gpu->number, gpu->name, gpu->capability / 10, gpu->capability % 10,
-                    CAPABILITY_NARROW / 10, CAPABILITY_NARROW % 10);
+                    gpu->name, gpu->capability / 10, gpu->capability % 10, CAPABILITY_NARROW / 10,
+                    CAPABILITY_NARROW % 10);
     }
     return OK;
 }
 
-Status recipe_check_gpu(const ModelSpec *s, const ParamTable *t, const RecipeGpu *gpu,
-                        int64_t tokens)
+static Status check_capability(const ModelSpec *s, const RecipeGpu *gpu)
 {
-    TRY(check_attention(s, gpu));
     if (s->recipe.kind == RECIPE_NONE) return OK;
     if (s->recipe.kind == RECIPE_MX)
         return FAIL(ERR_UNSUPPORTED,
                     "fp8.recipe=mx (%s) has no kernel on a GPU: hardware has it from compute "
-                    "capability %d.%d on, GPU %d (%s) has %d.%d; run.device=cpu emulates it, "
+                    "capability %d.%d on, %s has %d.%d; run.device=cpu emulates it, "
                     "fp8.recipe=block is 8-bit",
                     dtype_name(s->recipe.forward), CAPABILITY_MX / 10, CAPABILITY_MX % 10,
-                    gpu->number, gpu->name, gpu->capability / 10, gpu->capability % 10);
+                    gpu->name, gpu->capability / 10, gpu->capability % 10);
     if (gpu->capability < CAPABILITY_LEAST)
         return FAIL(ERR_UNSUPPORTED,
-                    "fp8.recipe=%s: GPU %d (%s) has compute capability %d.%d, 8-bit products need "
+                    "fp8.recipe=%s: %s has compute capability %d.%d, 8-bit products need "
                     "%d.%d; run.device=cpu emulates them, fp8.recipe=none does without",
-                    recipe_names[s->recipe.kind], gpu->number, gpu->name, gpu->capability / 10,
+                    recipe_names[s->recipe.kind], gpu->name, gpu->capability / 10,
                     gpu->capability % 10, CAPABILITY_LEAST / 10, CAPABILITY_LEAST % 10);
-    TRY(check_kept(s, gpu));
-    TRY(check_widths(s, t));
-    if (!s->recipe.weight_gradients || tokens % WIDTH_STEP == 0) return OK;
+    return check_kept(s, gpu);
+}
+
+Status recipe_check_shapes(const ModelSpec *s, const ParamTable *t, const RecipeGpu *gpu)
+{
+    TRY(check_attention(s, gpu));
+    return s->recipe.kind == RECIPE_NONE ? OK : check_widths(s, t);
+}
+
+Status recipe_check_tokens(const ModelSpec *s, int64_t tokens)
+{
+    const RecipeSpec *r = &s->recipe;
+    if (r->kind == RECIPE_NONE || !r->weight_gradients || tokens % WIDTH_STEP == 0) return OK;
     return FAIL(ERR_ARG,
                 "a micro-batch has %lld tokens on a rank (train.micro_batch x data.sequence / "
                 "mesh.cp): 8-bit weight gradients on a GPU need a multiple of %d; or set "
                 "fp8.wgrad=bf16",
                 (long long)tokens, WIDTH_STEP);
+}
+
+Status recipe_check_gpu(const ModelSpec *s, const ParamTable *t, const RecipeGpu *gpu,
+                        int64_t tokens)
+{
+    TRY(check_capability(s, gpu));
+    TRY(recipe_check_shapes(s, t, gpu));
+    return recipe_check_tokens(s, tokens);
 }

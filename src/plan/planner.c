@@ -1,6 +1,9 @@
 /* planner: opens a planner for a question, and makes a layout from a configuration. Prices are price.c's. */
 #include "plan/price_private.h"
 
+#include "model/recipe_text.h"
+#include "op/kernels.h"
+
 static const size_t KEPT_BYTES = (size_t)64 << 30; /* reserved; only what is written counts */
 static const size_t ESTIMATE_BYTES = (size_t)4 << 30;
 
@@ -21,19 +24,26 @@ static Status count_model_flops(Planner *p)
 }
 
 /* A GPU without a rate for 8-bit products has no such products. Scales of 1 x 32 are in the hardware that
- * has products of 6 or 4 bits. */
-static Status check_recipe(const Config *c, const RecipeSpec *r, const Hardware *h)
+ * has products of 6 or 4 bits. Shapes that a run on a GPU refuses are refused here. */
+static Status check_recipe(Planner *p)
 {
-    double rate;
+    const RecipeSpec *r = &p->spec.recipe;
+    const Hardware *h = p->q.hardware;
+    const RecipeGpu gpu = { h->name, kernel_device_full.capability };
     const Dtype type = r->kind != RECIPE_NONE ? r->forward : DTYPE_E4M3;
     const int bits = dtype_bits(type);
-    if (r->kind == RECIPE_NONE && !c->fp8_attention) return OK;
+    ParamTable whole;
+    double rate;
+    if (r->kind == RECIPE_NONE && !r->attention) return OK;
     if (r->kind == RECIPE_MX && h->peak_fp6 == 0 && h->peak_fp4 == 0)
         return FAIL(ERR_ARG,
                     "fp8.recipe=mx: %s has no products with scales of 1 x 32, as its hardware file "
                     "has neither peak.fp6 nor peak.fp4: set fp8.recipe=block",
                     h->name);
-    if (hardware_rate(h, WORK_GEMM, hardware_dtype(type), 1, &rate) == OK) return OK;
+    if (hardware_rate(h, WORK_GEMM, hardware_dtype(type), 1, &rate) == OK) {
+        TRY(params_build(&p->spec, 0, NULL, &p->kept, &whole));
+        return recipe_check_shapes(&p->spec, &whole, &gpu);
+    }
     status_clear();
     if (bits < 8)
         return FAIL(ERR_ARG,
@@ -43,7 +53,7 @@ static Status check_recipe(const Config *c, const RecipeSpec *r, const Hardware 
     return FAIL(ERR_ARG,
                 "%s: %s has no 8-bit products, as its hardware file has neither peak.fp8 nor "
                 "gemm.fp8: leave it out",
-                c->fp8_attention ? "fp8.attention" : "fp8.recipe", h->name);
+                r->attention ? "fp8.attention" : "fp8.recipe", h->name);
 }
 
 /* The planner's own configuration has one rank; layouts bring their mesh. */
@@ -63,7 +73,7 @@ static Status planner_setup(Planner *p, const PlanRequest *q)
     TRY(ARENA_ZEROED(&p->kept, PRICE_PARTITIONS, &p->partition));
     TRY(estimator_init(&p->estimator, ESTIMATE_BYTES));
     TRY(price_classes(p));
-    TRY(check_recipe(c, &p->spec.recipe, q->hardware));
+    TRY(check_recipe(p));
     return count_model_flops(p);
 }
 
@@ -76,15 +86,11 @@ Status planner_make(const PlanRequest *q, Planner **out)
     TRY(ARENA_ZEROED(&kept, 1, &p));
     p->kept = kept;
     Status s = planner_setup(p, q);
-    if (s != OK) {
-        planner_free(p);
-        return s;
-    }
-    *out = p;
-    return OK;
+    *out = s == OK ? p : NULL;
+    if (s != OK) planner_free(p);
+    return s;
 }
 
-/* The Planner is in `kept`, so the arena is copied out before it is freed. */
 void planner_free(Planner *p)
 {
     if (p == NULL) return;

@@ -4,6 +4,7 @@
  * Not here: lower bounds (price_bound.c), simulated steps (price_program.c). */
 #include "plan/price_private.h"
 
+#include "model/recipe_text.h"
 #include "op/exchange.h"
 #include "train/capacity.h"
 #include "train/engine.h"
@@ -607,6 +608,7 @@ Status planner_legal(const Planner *p, const PlanLayout *l)
     TRY(config_divides("the number of data-parallel ranks,", l->dp, "train.batch", c->train_batch));
     TRY(config_divides("train.micro_batch", l->micro_batch,
                        "the sequences of a data-parallel rank,", c->train_batch / l->dp));
+    TRY(recipe_check_tokens(&p->spec, l->micro_batch * c->data_sequence / l->cp));
     if (l->shard > 0)
         TRY(config_divides("mesh.shard", l->shard, "the data-parallel ranks,", l->dp));
     TRY(check_stack_can(p->limits->at, l));

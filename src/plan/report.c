@@ -12,7 +12,6 @@
 
 enum { ALL_BLOCKS = 1000 }; /* this number of blocks of a chunk, or more, means all of them */
 
-static const char *const compute_names[] = { "f32", "bf16", "f16" };
 static const char *const buffers_names[] = {
     [BUFFERS_POOLED] = "pooled", [BUFFERS_WORST] = "worst", [PLAN_COUNTED_ROWS] = "exact"
 };
@@ -59,12 +58,12 @@ const char *plan_layout_text(char out[PLAN_LAYOUT_BYTES], const PlanLayout *l, c
     if (l->shard > 0) (void)snprintf(shard, sizeof shard, " over %" PRId64, l->shard);
     if (p->buffers != BUFFERS_POOLED)
         (void)snprintf(buffers, sizeof buffers, ", %s buffers", buffers_names[p->buffers]);
-    (void)snprintf(out, PLAN_LAYOUT_BYTES,
-                   "PP%d VPP%d EP%d CP%d DP%" PRId64 " ZeRO-%d%s %s%s MBS%" PRId64
-                   " %s recompute %s%s%s",
-                   l->pp, l->vpp, l->ep, l->cp, l->dp, l->zero, shard, l->schedule->name,
-                   p->in_series ? " in series" : "", l->micro_batch, compute_names[p->compute],
-                   recompute_text(again, l), buffers, exchange);
+    (void)snprintf(
+        out, PLAN_LAYOUT_BYTES,
+        "PP%d VPP%d EP%d CP%d DP%" PRId64 " ZeRO-%d%s %s%s MBS%" PRId64 " %s recompute %s%s%s",
+        l->pp, l->vpp, l->ep, l->cp, l->dp, l->zero, shard, l->schedule->name,
+        p->in_series ? " in series" : "", l->micro_batch, dtype_name(compute_type(p->compute)),
+        recompute_text(again, l), buffers, exchange);
     return out;
 }
 
@@ -200,7 +199,7 @@ Status plan_report_text(const PlanReport *r, Text *out)
                     "  %-12s %10.3f s; compute lanes idle %.1f %% of the pipeline's %.3f s\n"
                     "speed       %.1f tokens/s/GPU in %s, %.1f %% of the bf16 peak (MFU)\n",
                     "all", p->step_s, 100 * p->bubble, p->schedule_s, p->tokens_per_s_per_gpu,
-                    compute_names[p->compute], 100 * p->mfu));
+                    dtype_name(compute_type(p->compute)), 100 * p->mfu));
     if (r->tokens > 0)
         TRY(text_printf(out, "duration    %.1f days for %s tokens\n", training_days(r, p),
                         text_si(tokens, r->tokens)));
@@ -233,9 +232,9 @@ static Status json_layout(const PlanLayout *l, const PlanPrice *p, const char *p
                     "\"exchange_in_series\":%s,"
                     "\"fits\":%s,\"peak_bytes\":%.0f,\"pool_factor\":%g,\"pool_bytes\":%.0f,"
                     "\"rows_room\":%g,\"rows_expected\":%.15g,\"second_run_chance\":%.6g,",
-                    compute_names[p->compute], buffers_names[p->buffers], exchange_word(p),
-                    p->in_series ? "true" : "false", p->fits ? "true" : "false", p->peak_bytes,
-                    p->room.pool, p->pool_bytes, p->room.rows, p->rows, p->again));
+                    dtype_name(compute_type(p->compute)), buffers_names[p->buffers],
+                    exchange_word(p), p->in_series ? "true" : "false", p->fits ? "true" : "false",
+                    p->peak_bytes, p->room.pool, p->pool_bytes, p->room.rows, p->rows, p->again));
     TRY(json_parts(out, "memory", plan_kind_names, p->memory, PLAN_KINDS));
     TRY(text_printf(out, ",\"step_s\":%.15g,", p->step_s));
     TRY(json_parts(out, "time", plan_part_names, p->part_s, PLAN_PARTS));
@@ -318,9 +317,9 @@ static Status csv_row(const PlanLayout *l, const PlanPrice *p, unsigned also, Te
                     p->tokens_per_s_per_gpu, p->mfu));
     for (int i = 0; i < PLAN_KINDS; i++) TRY(text_printf(out, ",%.0f", p->memory[i]));
     for (int i = 0; i < PLAN_PARTS; i++) TRY(text_printf(out, ",%.9g", p->part_s[i]));
-    return text_printf(out, ",%" PRId64 ",%s,%s,%d,%s,%s\n", l->shard, compute_names[p->compute],
-                       buffers_names[p->buffers], p->in_series, exchange_word(p),
-                       plan_also_text(names, also, "", "+"));
+    return text_printf(out, ",%" PRId64 ",%s,%s,%d,%s,%s\n", l->shard,
+                       dtype_name(compute_type(p->compute)), buffers_names[p->buffers],
+                       p->in_series, exchange_word(p), plan_also_text(names, also, "", "+"));
 }
 
 /* A search writes its best layouts, a single plan its one line. */

@@ -121,10 +121,10 @@ Status search_axes(const Config *c, SearchAxes *out)
             add_value(&out->axis[SEARCH_RECOMPUTE], k);
     }
     static const char *const buffers[] = { "pooled", "worst" };
-    static const char *const compute[] = { "f32", "bf16", "f16" };
     if (c->search_buffers.n + c->search_compute.n == 0) return OK;
     for (int type = COMPUTE_F32; type <= COMPUTE_F16; type++) {
-        if (!is_wanted(&c->search_compute, compute[type], type == c->run_compute)) continue;
+        const char *name = dtype_name(compute_type(type));
+        if (!is_wanted(&c->search_compute, name, type == c->run_compute)) continue;
         for (int k = 0; k < SEARCH_BUFFER_KINDS; k++) {
             if (is_wanted(&c->search_buffers, buffers[k], k == c->moe_buffers))
                 add_value(&out->axis[SEARCH_BUFFERS], k + SEARCH_BUFFER_KINDS * type);

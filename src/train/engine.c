@@ -215,7 +215,9 @@ static Status check_recipe(const Engine *e)
     const EngineShape *shape = &e->shape;
     if (!engine_wants_gpu(e->config) || gpu_devices() == 0) return OK;
     TRY(gpu_info((int)e->config->run_gpu, &info));
-    RecipeGpu gpu = { (int)e->config->run_gpu, info.name, 10 * info.major + info.minor };
+    char name[sizeof info.name + 16];
+    (void)snprintf(name, sizeof name, "GPU %d (%s)", (int)e->config->run_gpu, info.name);
+    RecipeGpu gpu = { name, 10 * info.major + info.minor };
     return recipe_check_gpu(&e->spec, &e->params.table, &gpu, shape->micro_batch * shape->sequence);
 }
 

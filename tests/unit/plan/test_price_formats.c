@@ -78,6 +78,56 @@ static void scales_of_1x32_need_hardware_that_has_them(void **state)
     }
 }
 
+static void shapes_that_no_kernel_takes_are_refused_as_a_run_refuses_them(void **state)
+{
+    (void)state;
+    static const struct {
+        const char *model, *set[3], *part;
+        Status code;
+    } cases[] = {
+        { "gpt-oss-20b",
+          { "fp8.attention=true", "run.compute=bf16", "mesh.ep=1" },
+          "fp8.attention: h200 has no kernel for attention of layer 0 (gqa): heads are 64 and 64 "
+          "wide",
+          ERR_UNSUPPORTED },
+        { "deepseek-v2-lite",
+          { "fp8.attention=true", "run.compute=f32", "mesh.ep=1" },
+          "tensors are f32, it takes bf16",
+          ERR_UNSUPPORTED },
+        { "quickstart",
+          { "fp8.recipe=row", "moe.ffn=200", "mesh.ep=1" },
+          "is in a matrix of 256 x 200: 8-bit products",
+          ERR_ARG },
+    };
+    for (int i = 0; i < 3; i++) {
+        Question q;
+        question_load(&q, cases[i].model, "h200", 1, "switchyard", cases[i].set, 3);
+        CHECK_FAILS(planner_make(&q.request, &q.planner), cases[i].code, cases[i].part);
+        q.config.fp8_attention = false, q.config.fp8_recipe = RECIPE_NONE;
+        question_open(&q);
+        question_close(&q);
+    }
+}
+
+static void tokens_that_no_kernel_takes_are_refused_as_a_run_refuses_them(void **state)
+{
+    (void)state;
+    static const char *const of[] = { "fp8.wgrad=fp8", "fp8.wgrad=bf16" };
+    for (int i = 0; i < 2; i++) {
+        const char *const set[] = { "fp8.recipe=row", "data.sequence=250", "train.micro_batch=2",
+                                    "train.batch=16", of[i] };
+        Question q;
+        PlanPrice price;
+        question_load(&q, "quickstart", "h200", 1, "switchyard", set, 5);
+        question_open(&q);
+        if (i == 1) CHECK_OK(planner_price(q.planner, &q.layout, &price));
+        if (i == 0)
+            CHECK_FAILS(planner_price(q.planner, &q.layout, &price), ERR_ARG,
+                        "a micro-batch has 500 tokens on a rank");
+        question_close(&q);
+    }
+}
+
 static void each_width_has_its_peak(void **state)
 {
     (void)state;
@@ -95,6 +145,8 @@ static void each_width_has_its_peak(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
+        TEST(shapes_that_no_kernel_takes_are_refused_as_a_run_refuses_them),
+        TEST(tokens_that_no_kernel_takes_are_refused_as_a_run_refuses_them),
         TEST(each_width_has_its_peak),
         TEST(narrow_formats_take_less_memory_and_time),
         TEST(f16_costs_what_bf16_does),
