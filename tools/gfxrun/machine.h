@@ -170,13 +170,13 @@ typedef struct Kernel {
     int first;      /* instruction */
     unsigned lds_bytes, scratch_bytes, args_bytes;
     uint32_t rsrc1, rsrc2, properties, preload;
-    int hidden_first, n_hidden;
+    int first_argument, n_arguments;
 } Kernel;
 
-typedef struct Hidden {
-    const char *what;
+typedef struct Argument {
+    const char *hidden; /* what the runtime adds; NULL: an argument of the launch */
     unsigned offset, bytes;
-} Hidden;
+} Argument;
 
 struct CodeObject {
     Arena *arena;
@@ -184,8 +184,8 @@ struct CodeObject {
     size_t image_bytes;
     Kernel *kernels;
     int64_t n_kernels, kernel_room;
-    Hidden *hidden;
-    int64_t n_hidden, hidden_room;
+    Argument *arguments;
+    int64_t n_arguments, argument_room;
     Op *ops;
     int64_t n_ops, op_room;
 };
