@@ -137,6 +137,15 @@ typedef struct Counter {
     uint32_t issued, done, unordered;
 } Counter;
 
+/* The addresses of an instruction's last access to LDS, and what it cost. */
+typedef struct Pattern {
+    uint32_t at[LANES];
+    uint64_t lanes;
+    int bytes, cycles;
+    bool read;
+} Pattern;
+enum { PATTERNS = 64 };
+
 typedef struct Launch Launch;
 
 typedef struct Group {
@@ -148,6 +157,7 @@ typedef struct Group {
     bool has_undefined;
     LdsWord *lds_words;
     unsigned lds_bytes;
+    uint32_t lgkm_at_barrier[WAVES_MAX]; /* each wave's lgkm.done when it last left one */
     Wave *waves;
 } Group;
 
@@ -177,7 +187,6 @@ struct Wave {
     WaveState state;
     int at, number;
     Counter vm, lgkm;
-    uint32_t lgkm_at_barrier; /* lgkm.done when this wave last left one */
     uint8_t *scratch;         /* private memory: lane by lane */
     uint8_t *scratch_undefined;
     Group *group;
@@ -220,6 +229,7 @@ struct Launch {
     uint8_t *args;
     const GfxBuffer *last_buffer; /* the one of the last access, tried first */
     GfxBuffer own[2];             /* code object and arguments */
+    Pattern patterns[PATTERNS];   /* of instructions whose numbers end in the same bits */
     GfxCounts counts;
 };
 
@@ -330,7 +340,7 @@ typedef enum LdsAccess { LDS_READ, LDS_WRITE, LDS_ATOMIC } LdsAccess;
 bool lds_at(Wave *w, int lane, uint64_t address, int bytes, LdsAccess access, uint8_t **out);
 
 /* banks.c: cycles that the bank conflicts of an access cost. */
-int bank_conflicts(const uint32_t at[LANES], uint64_t lanes, int bytes, bool read);
+int bank_conflicts(Pattern *last, const uint32_t at[LANES], uint64_t lanes, int bytes, bool read);
 
 /* Tables end with a row without a name. */
 extern const Row control_rows[], scalar_rows[], integer_rows[], float_rows[], compare_rows[],

@@ -169,7 +169,7 @@ static void release_barrier(Group *g)
         Wave *w = &g->waves[i];
         if (w->state != WAVE_AT_BARRIER) continue;
         w->state = WAVE_RUNS;
-        w->lgkm_at_barrier = w->lgkm.done;
+        g->lgkm_at_barrier[i] = w->lgkm.done;
     }
 }
 
@@ -331,6 +331,7 @@ static Status run_all(Launch *l, Arena *scratch)
         g.id[0] = i % r->grid[0];
         g.id[1] = i / r->grid[0] % r->grid[1];
         g.id[2] = i / r->grid[0] / r->grid[1];
+        memset(g.lgkm_at_barrier, 0, sizeof g.lgkm_at_barrier);
         memset(g.lds_words, 0, (g.lds_bytes / 4 + 1) * sizeof *g.lds_words);
         for (int k = 0; k < g.n_waves; k++) start_wave(&g, k, items);
         TRY(run_group(&g, &draws));
