@@ -257,7 +257,6 @@ Status gfx_load_text(Arena *a, const char *text, CodeObject **out)
 {
     enum { KERNARG_POINTER = 8, GROUP_ID_X = 1 << 7, NEAREST_WITH_SUBNORMALS = 15 << 16 };
     CodeObject *c;
-    const char *copy;
     char *lines;
     TRY(ARENA_ZEROED(a, 1, &c));
     c->arena = a;
@@ -268,9 +267,8 @@ Status gfx_load_text(Arena *a, const char *text, CodeObject **out)
                             .rsrc1 = NEAREST_WITH_SUBNORMALS,
                             .rsrc2 = GROUP_ID_X,
                             .lds_bytes = 0 };
-    TRY(arena_text(a, text, strlen(text), &copy));
-    TRY(ARENA_NEW(a, strlen(copy) + 1, &lines));
-    memcpy(lines, copy, strlen(copy) + 1);
+    TRY(ARENA_NEW(a, strlen(text) + 1, &lines));
+    memcpy(lines, text, strlen(text) + 1);
     TRY(decode_text(c, lines));
     *out = c;
     return OK;
