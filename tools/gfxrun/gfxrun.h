@@ -36,7 +36,7 @@ typedef struct GfxLaunch {
     const char *kernel;
     const void *args; /* the explicit arguments, laid out as the kernel's struct */
     size_t args_bytes;
-    const GfxBuffer *buffers;
+    const GfxBuffer *buffers; /* in any order; by their addresses costs least when there are many */
     int n_buffers;
     unsigned grid[3], block[3]; /* workgroups; work-items of one */
     unsigned dynamic_lds_bytes;

@@ -326,6 +326,7 @@ static Status run_all(Launch *l, Arena *scratch)
     Group g;
     uint64_t draws = 0;
     TRY(make_args(l, scratch));
+    TRY(order_buffers(l, scratch));
     TRY(make_group(l, &g, scratch));
     for (unsigned i = 0; i < r->grid[0] * r->grid[1] * r->grid[2]; i++) {
         g.id[0] = i % r->grid[0];

@@ -112,6 +112,26 @@ static void memory_past_the_buffers_is_an_error(void **state)
     CHECK(strstr(status_message(), "wave 3, lane 40") != NULL);
 }
 
+/* Unsorted and one over the other: the second half of y comes first, then x, then the first of y. */
+static void buffers_in_any_order(void **state)
+{
+    (void)state;
+    NEEDS_CODE();
+    Vectors v;
+    GfxBuffer whole[2], buffers[300];
+    vectors_make(&v, 1000, whole);
+    buffers[0] = (GfxBuffer){ "the end of y", v.y + 500, 2000 };
+    buffers[1] = whole[1];
+    buffers[2] = (GfxBuffer){ "the begin of y", v.y, 2400 };
+    for (int i = 3; i < 300; i++) buffers[i] = (GfxBuffer){ "others", (char *)0x1000 + 16 * i, 8 };
+    GfxLaunch l = launch_of("saxpy", &v, sizeof v, buffers, 300);
+    l.grid[0] = 4;
+    CHECK_OK(gfx_run(code, &l, &arena, NULL));
+    CHECK_NEAR(v.y[999], fmaf(v.a, v.x[999], value(1999)), 0);
+    buffers[0].bytes = 1992;
+    CHECK_FAILS(gfx_run(code, &l, &arena, NULL), ERR_DEVICE, "the begin of y begins 3992 bytes before and has 3992");
+}
+
 typedef struct SumArgs {
     float *out;
     const float *x;
@@ -303,6 +323,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         TEST(saxpy_in_blocks_with_a_tail),
         TEST(memory_past_the_buffers_is_an_error),
+        TEST(buffers_in_any_order),
         TEST(sum_through_lds_in_any_order_of_waves),
         TEST(missing_barrier_is_found_in_any_order_of_waves),
         TEST(product_of_bf16_tiles),
