@@ -111,6 +111,9 @@ enum {
     KEEPS_REST = 1
 }; /* Row.c: a result of 16 bits leaves the other half of the register alone */
 
+/* Registers of s_getreg that are modelled: rounding of floats, the wave's number, the chip's part (0). */
+enum { HWREG_MODE = 1, HWREG_ID = 4, HWREG_XCC = 20 };
+
 struct Op {
     const Row *row;
     const char *text;
