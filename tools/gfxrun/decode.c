@@ -13,9 +13,9 @@ static const struct {
     const Row *rows;
     bool visible;
 } TABLES[] = {
-    { control_rows, true },  { scalar_rows, false }, { integer_rows, false },
-    { float_rows, false },   { compare_rows, false }, { lane_rows, false },
-    { exchange_rows, false }, { memory_rows, true },  { lds_rows, true },
+    { control_rows, true },   { scalar_rows, false },  { integer_rows, false },
+    { float_rows, false },    { compare_rows, false }, { lane_rows, false },
+    { exchange_rows, false }, { memory_rows, true },   { lds_rows, true },
     { matrix_rows, false },
 };
 
@@ -57,7 +57,8 @@ static void find_row(const Names *names, const char *name, Op *o)
         if (n > m && strncmp(name + n - m, forms[i], m) == 0) n -= m;
     }
     for (uint32_t at = hash_of(name, n) % PLACES; names->row[at] != NULL; at = (at + 1) % PLACES) {
-        if (strncmp(names->row[at]->name, name, n) != 0 || names->row[at]->name[n] != '\0') continue;
+        if (strncmp(names->row[at]->name, name, n) != 0 || names->row[at]->name[n] != '\0')
+            continue;
         o->row = names->row[at];
         o->visible = names->visible[at];
         return;

@@ -190,7 +190,7 @@ struct Wave {
     WaveState state;
     int at, number;
     Counter vm, lgkm;
-    uint8_t *scratch;         /* private memory: lane by lane */
+    uint8_t *scratch; /* private memory: lane by lane */
     uint8_t *scratch_undefined;
     Group *group;
     int fault_lane; /* -1: of the whole wave */
@@ -225,16 +225,26 @@ struct CodeObject {
     int64_t n_ops;
 };
 
+/* What a queue holds of a launch, as kernels may read it (the HSA standard's AQL packet). */
+typedef struct DispatchPacket {
+    uint16_t header, setup, block[3], zero;
+    uint32_t grid[3]; /* work-items */
+    uint32_t scratch_bytes, lds_bytes;
+    uint64_t rest[4];
+} DispatchPacket;
+_Static_assert(sizeof(DispatchPacket) == 64, "as the standard has it");
+
 struct Launch {
     const CodeObject *code;
     const Kernel *kernel;
     const GfxLaunch *request;
     uint8_t *args;
-    const GfxBuffer *buffers;     /* by their addresses, none over another */
+    const GfxBuffer *buffers; /* by their addresses, none over another */
     int n_buffers;
     const GfxBuffer *last_buffer; /* the one of the last access, tried first */
-    GfxBuffer own[2];             /* code object and arguments */
-    Pattern patterns[PATTERNS];   /* of instructions whose numbers end in the same bits */
+    GfxBuffer own[3];             /* code object, arguments, packet */
+    DispatchPacket packet;
+    Pattern patterns[PATTERNS]; /* of instructions whose numbers end in the same bits */
     GfxCounts counts;
 };
 
@@ -261,6 +271,7 @@ const char *scalar_name(char *to, size_t bytes, int reg);
 /* vector_ready: waited for and defined. False without a fault: undefined, see undefined.c. */
 bool vector_ready(Wave *w, int reg, uint64_t lanes);
 bool vector_unused(Wave *w, int reg);
+bool vector_loadable(Wave *w, int reg, bool lds); /* by LDS, or by other memory */
 static inline bool scc_ready(Wave *w)
 {
     return !w->scc_undefined || w->turn != TURN_ONLY || note_undefined(w, REG_SCC, -1);

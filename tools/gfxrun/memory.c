@@ -68,7 +68,7 @@ static const GfxBuffer *find_buffer(Wave *w, int lane, uint64_t address, size_t 
     const Launch *l = w->group->launch;
     const GfxBuffer *b = buffer_below(l, address);
     if (b != NULL && inside(b, address, bytes)) return b;
-    for (int i = 0; i < (write ? 1 : 2); i++) /* arguments are only read */
+    for (int i = 0; i < (write ? 1 : 3); i++) /* the others are only read */
         if (inside(&l->own[i], address, bytes)) return &l->own[i];
     char before[96] = "";
     if (b != NULL)
@@ -296,7 +296,9 @@ static bool run_load(Wave *w, const Op *o)
     if (to->kind != OPERAND_VECTOR) return fault(w, -1, "the result is no vector register");
     if (!addresses(w, o, &o->src[0], &o->src[1], &lanes, at)) return false;
     for (int i = 0; i < words_of_bytes(bytes); i++)
-        if (!vector_unused(w, to->reg + i)) return false;
+        if (!(space_of(o) == FLAT ? vector_unused(w, to->reg + i)
+                                  : vector_loadable(w, to->reg + i, false)))
+            return false;
     issue(w, o);
     static const uint8_t zeros[16];
     for (int l = 0; l < LANES; l++) {

@@ -33,6 +33,16 @@ bool vector_unused(Wave *w, int reg)
                  w->v_vm[reg] > w->vm.done ? "vmcnt" : "lgkmcnt");
 }
 
+/* Loads of one counter end in order, but for those that may be of two kinds. So the later of two into
+ * one register wins without a wait. */
+bool vector_loadable(Wave *w, int reg, bool lds)
+{
+    const Counter *own = lds ? &w->lgkm : &w->vm, *other = lds ? &w->vm : &w->lgkm;
+    const uint32_t *waits = lds ? w->v_vm : w->v_lgkm;
+    if (own->unordered <= own->done && waits[reg] <= other->done) return true;
+    return vector_unused(w, reg);
+}
+
 bool vector_ready(Wave *w, int reg, uint64_t lanes)
 {
     uint64_t missing = lanes & ~w->v_defined[reg];

@@ -227,7 +227,10 @@ static void first_scalars(Wave *w)
     const Kernel *k = l->kernel;
     int s = 0;
     if (k->properties & HAS_PRIVATE_BUFFER) s += 4;
-    if (k->properties & HAS_DISPATCH) s += 2;
+    if (k->properties & HAS_DISPATCH) {
+        write_scalar_reg(w, s, 2, (uint64_t)(uintptr_t)&l->packet);
+        s += 2;
+    }
     if (k->properties & HAS_QUEUE) s += 2;
     if (k->properties & HAS_KERNARG) {
         write_scalar_reg(w, s, 2, (uint64_t)(uintptr_t)l->args);
@@ -300,6 +303,14 @@ static Status make_args(Launch *l, Arena *scratch)
     }
     l->own[0] = (GfxBuffer){ "the code object", l->code->image, l->code->image_bytes };
     l->own[1] = (GfxBuffer){ "the arguments", l->args, bytes };
+    l->own[2] = (GfxBuffer){ "the packet", &l->packet, sizeof l->packet };
+    l->packet.setup = 3;
+    l->packet.scratch_bytes = l->kernel->scratch_bytes;
+    l->packet.lds_bytes = l->kernel->lds_bytes + r->dynamic_lds_bytes;
+    for (int i = 0; i < 3; i++) {
+        l->packet.block[i] = (uint16_t)r->block[i];
+        l->packet.grid[i] = r->grid[i] * r->block[i];
+    }
     return OK;
 }
 
