@@ -78,8 +78,7 @@ bool lds_at(Wave *w, int lane, uint64_t address, int bytes, LdsAccess access, ui
         uint32_t n = 4 - at % 4 < end - at ? 4 - at % 4 : end - at;
         uint8_t mask = (uint8_t)(((1u << n) - 1) << at % 4);
         LdsWord *word = &g->lds_words[at / 4];
-        if (!surely_right(w, word, mask, access) &&
-            !check_word(w, lane, word, at, mask, access))
+        if (!surely_right(w, word, mask, access) && !check_word(w, lane, word, at, mask, access))
             return false;
         note_word(w, word, mask, access);
     }
@@ -125,8 +124,8 @@ static void piece_places(const Wave *w, const Op *o, int i, uint32_t at[LANES])
 static void count_conflicts(const Wave *w, const uint32_t at[LANES], int bytes, LdsAccess access)
 {
     Launch *l = w->group->launch;
-    l->counts.conflict_cycles += bank_conflicts(&l->patterns[w->at % PATTERNS], at, exec_mask(w),
-                                                bytes, access == LDS_READ);
+    l->counts.conflict_cycles +=
+        bank_conflicts(&l->patterns[w->at % PATTERNS], at, exec_mask(w), bytes, access == LDS_READ);
 }
 
 /* Row.a: bytes of a piece; b: flags; c: 0 for one piece at `offset`, else two at offset and offset1

@@ -52,7 +52,8 @@ static void floats(void **state)
         { "  v_mov_b32_e32 v3, 0x477ff000\n  v_cvt_f16_f32_e32 v2, v3", 0, 0x7c00 }, /* 65520 */
         { "  v_mov_b32_e32 v3, 0x33c00000\n  v_cvt_f16_f32_e32 v2, v3", 0, 2 }, /* 1.5 * 2^-24 */
         { "  v_mov_b32_e32 v3, 0x3c00\n  v_cvt_f32_f16_e32 v2, v3", 0, 0x3f800000 },
-        { "  v_mov_b32_e32 v3, 0x3c004000\n  v_pack_b32_f16 v2, v3, v3 op_sel:[1,0,0]", 0, 0x40003c00 },
+        { "  v_mov_b32_e32 v3, 0x3c004000\n  v_pack_b32_f16 v2, v3, v3 op_sel:[1,0,0]", 0,
+          0x40003c00 },
         { "  v_mov_b32_e32 v3, 0xc0000000\n  v_cmp_class_f32_e64 vcc, v3, 8\n"
           "  v_cndmask_b32_e64 v2, 0, 1, vcc",
           0, 1 },
