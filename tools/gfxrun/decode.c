@@ -129,12 +129,20 @@ static bool hwreg_of(const char *s, Operand *o)
     static const struct {
         const char *name;
         int id;
-    } known[] = { { "MODE", HWREG_MODE }, { "HW_ID", HWREG_ID }, { "XCC_ID", HWREG_XCC } };
-    char name[32] = "";
-    unsigned first = 0, bits = 32;
-    (void)sscanf(s, "hwreg(HW_REG_%31[A-Z_], %u, %u)", name, &first, &bits);
+    } known[] = {
+        { "hwreg(HW_REG_MODE", HWREG_MODE },
+        { "hwreg(HW_REG_HW_ID", HWREG_ID },
+        { "hwreg(HW_REG_XCC_ID", HWREG_XCC },
+    };
+    size_t n = strcspn(s, ",)");
+    char *end;
+    uint64_t first = 0, bits = 32;
+    if (s[n] == ',') {
+        first = strtoul(s + n + 1, &end, 10);
+        bits = strtoul(end + strspn(end, ", "), NULL, 10);
+    }
     for (size_t i = 0; i < sizeof known / sizeof *known; i++) {
-        if (strcmp(name, known[i].name) != 0) continue;
+        if (strlen(known[i].name) != n || strncmp(s, known[i].name, n) != 0) continue;
         o->value = (uint64_t)known[i].id | first << 6 | (bits - 1) << 11;
         return true;
     }
@@ -274,7 +282,7 @@ static bool parse_modifier(const char *s, Op *o, uint32_t encoding)
                   { "op_sel_hi:", &m->op_sel_hi },
                   { "neg_lo:", &m->neg_lo },
                   { "neg_hi:", &m->neg_hi } };
-    if (starts(s, "offset:swizzle(")) return m->offset = encoding & 0xffff, true;
+    if (starts(s, "offset:swizzle(")) return m->offset = (int32_t)(encoding & 0xffff), true;
     if (starts(s, "offset:") || starts(s, "offset0:")) return m->offset = number_of(s), true;
     if (starts(s, "offset1:")) return m->offset1 = number_of(s), true;
     if (starts(s, "row_mask:")) return m->row_mask = (uint8_t)number_of(s), true;
