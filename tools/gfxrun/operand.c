@@ -265,7 +265,7 @@ static bool fetch_dpp(Wave *w, const Op *o, uint64_t out[LANES])
 bool fetch(Wave *w, const Op *o, int i, uint64_t lanes, uint64_t out[LANES])
 {
     const Operand *s = &o->src[i];
-    uint64_t v;
+    uint64_t v = 0;
     if (i == 0 && o->with.dpp != DPP_NONE) return fetch_dpp(w, o, out);
     if (s->kind == OPERAND_VECTOR) {
         int words = words_of(s);
@@ -372,7 +372,7 @@ bool run_compare(Wave *w, const Op *o)
 {
     uint64_t in[2][LANES], lanes = exec_mask(w);
     Results r;
-    for (int i = 0; i < o->n_src; i++)
+    for (int i = 0; i < 2; i++)
         if (!fetch(w, o, i, lanes, in[i])) return false;
     if (w->turn == TURN_TRIAL)
         for (int l = 0; l < LANES; l++) r.d[l] = compared_in_trial(in[0][l], in[1][l]);
