@@ -336,6 +336,13 @@ static void implicit_operands(Op *o, const char *types)
     }
 }
 
+static void note_type(Operand *o)
+{
+    o->type_words = strchr("qdPm", o->type) != NULL ? 2 : 1;
+    o->modified =
+        o->negate || o->absolute || o->part != PART_ALL || strchr("hwpP", o->type) != NULL;
+}
+
 static bool parse_operands(Op *o, char *s, uint32_t encoding)
 {
     const char *types = o->row->types;
@@ -347,6 +354,8 @@ static bool parse_operands(Op *o, char *s, uint32_t encoding)
     }
     /* an atomic without a returned value, or a store: the table says how many there may be */
     implicit_operands(o, types);
+    for (int i = 0; i < o->n_dst; i++) note_type(&o->dst[i]);
+    for (int i = 0; i < o->n_src; i++) note_type(&o->src[i]);
     return true;
 }
 

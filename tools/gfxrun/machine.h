@@ -47,9 +47,11 @@ typedef struct Operand {
     uint8_t kind; /* OperandKind */
     char type;    /* a letter of Row.types */
     bool negate : 1, absolute : 1, sign_extend : 1;
+    bool modified : 1; /* by these, or because of its type */
     uint8_t part : 2, part_index : 2;
     uint8_t words;
     int16_t reg;
+    uint8_t type_words; /* registers that the type needs; x: 1 */
     uint64_t value; /* of a constant, as this instruction sees it */
 } Operand;
 

@@ -65,7 +65,7 @@ static bool run_branch(Wave *w, const Op *o)
 {
     uint64_t vcc = 0;
     static const Operand vcc_operand = {
-        .kind = OPERAND_SCALAR, .type = 'm', .reg = VCC, .words = 2
+        .kind = OPERAND_SCALAR, .type = 'm', .type_words = 2, .reg = VCC, .words = 2
     };
     bool taken = true;
     if ((o->row->a == IF_SCC0 || o->row->a == IF_SCC1) && !scc_ready(w)) return false;
