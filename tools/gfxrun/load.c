@@ -17,6 +17,26 @@ Kernel *find_kernel(const CodeObject *c, const char *name)
     return NULL;
 }
 
+Status gfx_pack(const CodeObject *c, const char *kernel, void *const *arguments, Arena *a,
+                void **out, size_t *out_bytes)
+{
+    const Kernel *k = find_kernel(c, kernel);
+    char *packed;
+    int given = 0;
+    if (k == NULL) return FAIL(ERR_ARG, "the code object has no kernel %s", kernel);
+    TRY(ARENA_ZEROED(a, k->args_bytes + 1, &packed));
+    for (int i = 0; i < k->n_arguments; i++) {
+        const Argument *v = &c->arguments[k->first_argument + i];
+        if (v->hidden != NULL) continue;
+        if (v->offset + v->bytes > k->args_bytes)
+            return FAIL(ERR_FORMAT, "%s: an argument lies outside", kernel);
+        memcpy(packed + v->offset, arguments[given++], v->bytes);
+    }
+    *out = packed;
+    *out_bytes = k->args_bytes;
+    return OK;
+}
+
 Status read_all(Arena *a, FILE *f, char **out, size_t *bytes)
 {
     int64_t room = 0, n = 0;

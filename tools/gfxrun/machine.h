@@ -52,7 +52,7 @@ typedef struct Operand {
     uint8_t words;
     int16_t reg;
     uint8_t type_words; /* registers that the type needs; x: 1 */
-    uint64_t value; /* of a constant, as this instruction sees it */
+    uint64_t value;     /* of a constant, as this instruction sees it */
 } Operand;
 
 typedef enum DppKind {
@@ -215,13 +215,13 @@ typedef struct Kernel {
     Program program;     /* from the kernel's first run on; before there is only room */
     unsigned lds_bytes, scratch_bytes, args_bytes;
     uint32_t rsrc1, rsrc2, properties, preload;
-    int hidden_first, n_hidden;
+    int first_argument, n_arguments;
 } Kernel;
 
-typedef struct Hidden {
-    const char *what;
+typedef struct Argument {
+    const char *hidden; /* what the runtime adds; NULL: an argument of the launch */
     unsigned offset, bytes;
-} Hidden;
+} Argument;
 
 typedef struct Names Names;
 struct CodeObject {
@@ -237,8 +237,8 @@ struct CodeObject {
     size_t image_bytes;
     Kernel *kernels;
     int64_t n_kernels, kernel_room;
-    Hidden *hidden;
-    int64_t n_hidden, hidden_room;
+    Argument *arguments;
+    int64_t n_arguments, argument_room;
 };
 
 struct Launch {

@@ -1,5 +1,5 @@
 /*
- * notes: the hidden arguments of kernels, from the note in which the compiler describes them.
+ * notes: the arguments of kernels, from the note in which the compiler describes them.
  *
  * The note is a map in the format MessagePack: amdhsa.kernels holds a map a kernel with .symbol and
  * .args, whose maps have .offset, .size and .value_kind (LLVM's AMDGPU usage guide, "Code Object V3
@@ -100,28 +100,27 @@ static bool is(Value v, const char *text)
 static Status read_argument(CodeObject *c, Pack *p, Value map)
 {
     static const char hidden[] = "hidden_";
-    Hidden h = { 0 };
+    Argument a = { 0 };
     if (map.kind != PACK_MAP) return skip_members(p, map), OK;
     for (uint64_t i = 0; i < map.n && !p->broken; i++) {
         Value key = next_value(p), v = next_value(p);
-        if (is(key, ".offset")) h.offset = (unsigned)v.n;
-        if (is(key, ".size")) h.bytes = (unsigned)v.n;
+        if (is(key, ".offset")) a.offset = (unsigned)v.n;
+        if (is(key, ".size")) a.bytes = (unsigned)v.n;
         if (is(key, ".value_kind") && v.kind == PACK_STRING && v.n > sizeof hidden - 1 &&
             memcmp(v.text, hidden, sizeof hidden - 1) == 0)
             TRY(arena_text(c->arena, v.text + sizeof hidden - 1, v.n - (sizeof hidden - 1),
-                           &h.what));
+                           &a.hidden));
         skip_members(p, v);
     }
-    if (h.what == NULL) return OK;
-    TRY(ARENA_GROW(c->arena, c->n_hidden + 1, &c->hidden_room, &c->hidden));
-    c->hidden[c->n_hidden++] = h;
+    TRY(ARENA_GROW(c->arena, c->n_arguments + 1, &c->argument_room, &c->arguments));
+    c->arguments[c->n_arguments++] = a;
     return OK;
 }
 
 static Status read_kernel(CodeObject *c, Pack *p, Value map)
 {
     Value symbol = { 0 };
-    int64_t first = c->n_hidden;
+    int64_t first = c->n_arguments;
     if (map.kind != PACK_MAP) return skip_members(p, map), OK;
     for (uint64_t i = 0; i < map.n && !p->broken; i++) {
         Value key = next_value(p), v = next_value(p);
@@ -136,8 +135,8 @@ static Status read_kernel(CodeObject *c, Pack *p, Value map)
         Kernel *to = &c->kernels[k];
         size_t n = strlen(to->name);
         if (symbol.n != n + 3 || memcmp(symbol.text, to->name, n) != 0) continue; /* and ".kd" */
-        to->hidden_first = (int)first;
-        to->n_hidden = (int)(c->n_hidden - first);
+        to->first_argument = (int)first;
+        to->n_arguments = (int)(c->n_arguments - first);
     }
     return OK;
 }

@@ -294,12 +294,12 @@ static Status make_args(Launch *l, Arena *scratch)
     const GfxLaunch *r = l->request;
     size_t bytes = l->kernel->args_bytes > r->args_bytes ? l->kernel->args_bytes : r->args_bytes;
     TRY(ARENA_ZEROED(scratch, bytes + 1, &l->args));
-    memcpy(l->args, r->args, r->args_bytes);
-    for (int i = 0; i < l->kernel->n_hidden; i++) {
-        const Hidden *h = &l->code->hidden[l->kernel->hidden_first + i];
-        uint64_t v = hidden_value(r, h->what);
-        if (h->offset + h->bytes <= bytes && h->bytes <= sizeof v)
-            memcpy(l->args + h->offset, &v, h->bytes);
+    if (r->args_bytes > 0) memcpy(l->args, r->args, r->args_bytes);
+    for (int i = 0; i < l->kernel->n_arguments; i++) {
+        const Argument *v = &l->code->arguments[l->kernel->first_argument + i];
+        uint64_t hidden = v->hidden == NULL ? 0 : hidden_value(r, v->hidden);
+        if (v->hidden != NULL && v->offset + v->bytes <= bytes && v->bytes <= sizeof hidden)
+            memcpy(l->args + v->offset, &hidden, v->bytes);
     }
     l->own[0] = (GfxBuffer){ "the code object", l->code->image, l->code->image_bytes };
     l->own[1] = (GfxBuffer){ "the arguments", l->args, bytes };
