@@ -88,6 +88,7 @@ multiply(int M, int K, float a[K_MAX][M_MAX], float b[K_MAX][M_MAX], int r, uint
     for (int k = 0; k < K; k++)
 #pragma GCC unroll 4
         for (int first = 0; first < LANES; first += M) {
+            /* NOLINTNEXTLINE(clang-analyzer-core.uninitialized.Assign): unpack fills K rows */
             float x = a[k][row_of(M, first, r)];
             for (int j = 0; j < M; j++) sums[first + j] = fmaf(x, b[k][j], sums[first + j]);
         }

@@ -250,7 +250,7 @@ static void bytes_of(const Wave *w, int reg, int bytes, int flags, int lane, uin
 bool store_undefined(Wave *w, const Op *o, int reg, int lane, uint8_t *to)
 {
     int bytes = o->row->a;
-    uint8_t bits[16];
+    uint8_t bits[16] = { 0 };
     bytes_of(w, reg, bytes, o->row->b, lane, bits);
     if (to != NULL) return memcpy(to, bits, (size_t)bytes), true;
     for (int i = 0; i < bytes; i++)
