@@ -312,6 +312,14 @@ static uint8_t *undefined_at(const Wave *w, const Op *o, const uint8_t *at)
     return lds_undefined_at(g, at);
 }
 
+/* Whether a load may write this register. Loads from memory return in order unless a flat one is among
+ * them, so the later of two to one register wins. */
+static bool load_target(Wave *w, const Op *o, int reg)
+{
+    bool ordered = space_of(o) != FLAT && w->vm.unordered <= w->vm.done;
+    return (ordered && w->v_lgkm[reg] <= w->lgkm.done) || vector_unused(w, reg);
+}
+
 static int words_of_bytes(int bytes) { return bytes < 4 ? 1 : bytes / 4; }
 
 static bool run_load(Wave *w, const Op *o)
@@ -325,7 +333,7 @@ static bool run_load(Wave *w, const Op *o)
     if (to->kind != OPERAND_VECTOR) return fault(w, -1, "the result is no vector register");
     if (!addresses(w, o, &o->src[0], &o->src[1], &lanes, at)) return false;
     for (int i = 0; i < words_of_bytes(bytes); i++)
-        if (!vector_unused(w, to->reg + i)) return false;
+        if (!load_target(w, o, to->reg + i)) return false;
     issue(w, o);
     static const uint8_t zeros[16];
     const GfxBuffer *b = buffer_of_all(w->group->launch, o, at, lanes, false);
