@@ -52,6 +52,7 @@ typedef struct Operand {
     uint8_t words;
     int16_t reg;
     uint8_t type_words; /* registers that the type needs; x: 1 */
+    uint8_t read_words; /* a bit for each of them that is read: of pairs, op_sel may choose one */
     uint64_t value;     /* of a constant, as this instruction sees it */
 } Operand;
 
@@ -241,6 +242,14 @@ struct CodeObject {
     int64_t n_arguments, argument_room;
 };
 
+/* What a kernel may ask about its launch (HSA's hsa_kernel_dispatch_packet_t). */
+typedef struct Packet {
+    uint16_t header, dimensions, block[3], reserved;
+    uint32_t items[3]; /* work-items of the grid */
+    uint32_t scratch_bytes, lds_bytes;
+    uint64_t kernel, args, reserved2, signal;
+} Packet;
+
 struct Launch {
     const CodeObject *code;
     const Kernel *kernel;
@@ -250,8 +259,9 @@ struct Launch {
     const GfxBuffer *buffers; /* by their addresses, none over another */
     int n_buffers;
     const GfxBuffer *last_buffer; /* the one of the last access, tried first */
-    GfxBuffer own[2];             /* code object and arguments */
-    Pattern patterns[PATTERNS];   /* of instructions whose numbers end in the same bits */
+    Packet packet;
+    GfxBuffer own[3];           /* code object, arguments, packet: only the first is written */
+    Pattern patterns[PATTERNS]; /* of instructions whose numbers end in the same bits */
     GfxCounts counts;
 };
 

@@ -68,7 +68,7 @@ static const GfxBuffer *find_buffer(Wave *w, int lane, uint64_t address, size_t 
     const Launch *l = w->group->launch;
     const GfxBuffer *b = buffer_below(l, address);
     if (b != NULL && inside(b, address, bytes)) return b;
-    for (int i = 0; i < (write ? 1 : 2); i++) /* arguments are only read */
+    for (int i = 0; i < (write ? 1 : 3); i++)
         if (inside(&l->own[i], address, bytes)) return &l->own[i];
     char before[96] = "";
     if (b != NULL)
@@ -84,7 +84,8 @@ static bool memory_at(Wave *w, int lane, uint64_t address, size_t bytes, bool wr
 {
     Launch *l = w->group->launch;
     const GfxBuffer *b = l->last_buffer;
-    if (b == NULL || !inside(b, address, bytes) || (write && b == &l->own[1])) {
+    if (b == NULL || !inside(b, address, bytes) ||
+        (write && (b == &l->own[1] || b == &l->own[2]))) {
         b = find_buffer(w, lane, address, bytes, write);
         if (b == NULL) return false;
         l->last_buffer = b;
@@ -271,7 +272,9 @@ static const GfxBuffer *buffer_of_all(Launch *l, const Op *o, const uint64_t at[
     }
     const GfxBuffer *b = l->last_buffer;
     if (b == NULL || !inside(b, low, high - low + bytes)) b = buffer_below(l, low);
-    if (b == NULL || !inside(b, low, high - low + bytes) || (write && b == &l->own[1])) return NULL;
+    if (b == NULL || !inside(b, low, high - low + bytes) ||
+        (write && (b == &l->own[1] || b == &l->own[2])))
+        return NULL;
     l->last_buffer = b;
     *(write ? &l->counts.written_bytes : &l->counts.read_bytes) +=
         (int64_t)bytes * __builtin_popcountll(lanes);

@@ -99,8 +99,8 @@ bool read_scalar(Wave *w, const Operand *o, uint64_t *out)
     case OPERAND_CONST: *out = o->value; return true;
     case OPERAND_SCC: return read_scc(w, out);
     case OPERAND_SCALAR:
-        if (!scalar_word(w, o->reg, &low)) return false;
-        if (o->type_words > 1 && o->words > 1 && !scalar_word(w, o->reg + 1, &high)) return false;
+        if (o->read_words & 1 && !scalar_word(w, o->reg, &low)) return false;
+        if (o->read_words & 2 && o->words > 1 && !scalar_word(w, o->reg + 1, &high)) return false;
         *out = low | (uint64_t)high << 32;
         return true;
     default: return fault(w, -1, "a scalar operand is missing");
@@ -259,7 +259,7 @@ bool fetch(Wave *w, const Op *o, int i, uint64_t lanes, uint64_t out[LANES])
     if (s->kind == OPERAND_VECTOR) {
         int words = s->type_words;
         for (int k = 0; k < words; k++)
-            if (!vector_ready(w, s->reg + k, lanes)) return false;
+            if (s->read_words >> k & 1 && !vector_ready(w, s->reg + k, lanes)) return false;
         load_lanes(w, s->reg, words, out);
     } else {
         bool mask = s->type == 'm';

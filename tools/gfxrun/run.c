@@ -64,9 +64,12 @@ enum { ALWAYS, IF_SCC0, IF_SCC1, IF_VCCZ, IF_VCCNZ, IF_EXECZ, IF_EXECNZ };
 static bool run_branch(Wave *w, const Op *o)
 {
     uint64_t vcc = 0;
-    static const Operand vcc_operand = {
-        .kind = OPERAND_SCALAR, .type = 'm', .type_words = 2, .reg = VCC, .words = 2
-    };
+    static const Operand vcc_operand = { .kind = OPERAND_SCALAR,
+                                         .type = 'm',
+                                         .type_words = 2,
+                                         .read_words = 3,
+                                         .reg = VCC,
+                                         .words = 2 };
     bool taken = true;
     if ((o->row->a == IF_SCC0 || o->row->a == IF_SCC1) && !scc_ready(w)) return false;
     if ((o->row->a == IF_VCCZ || o->row->a == IF_VCCNZ) && !read_scalar(w, &vcc_operand, &vcc))
@@ -230,7 +233,10 @@ static void first_scalars(Wave *w)
     const Kernel *k = l->kernel;
     int s = 0;
     if (k->properties & HAS_PRIVATE_BUFFER) s += 4;
-    if (k->properties & HAS_DISPATCH) s += 2;
+    if (k->properties & HAS_DISPATCH) {
+        write_scalar_reg(w, s, 2, (uint64_t)(uintptr_t)&l->packet);
+        s += 2;
+    }
     if (k->properties & HAS_QUEUE) s += 2;
     if (k->properties & HAS_KERNARG) {
         write_scalar_reg(w, s, 2, (uint64_t)(uintptr_t)l->args);
@@ -301,8 +307,16 @@ static Status make_args(Launch *l, Arena *scratch)
         if (v->hidden != NULL && v->offset + v->bytes <= bytes && v->bytes <= sizeof hidden)
             memcpy(l->args + v->offset, &hidden, v->bytes);
     }
+    l->packet = (Packet){ .dimensions = 3, .scratch_bytes = l->kernel->scratch_bytes };
+    l->packet.lds_bytes = l->kernel->lds_bytes + r->dynamic_lds_bytes;
+    l->packet.args = (uint64_t)(uintptr_t)l->args;
+    for (int i = 0; i < 3; i++) {
+        l->packet.block[i] = (uint16_t)r->block[i];
+        l->packet.items[i] = r->grid[i] * r->block[i];
+    }
     l->own[0] = (GfxBuffer){ "the code object", l->code->image, l->code->image_bytes };
     l->own[1] = (GfxBuffer){ "the arguments", l->args, bytes };
+    l->own[2] = (GfxBuffer){ "the packet", &l->packet, sizeof l->packet };
     return OK;
 }
 
