@@ -295,10 +295,14 @@ static uint64_t hidden_value(const GfxLaunch *r, const char *what)
     return 0; /* remainders and global offsets: a grid of whole workgroups that begins at 0 */
 }
 
+/* Compilers load up to 16 scalars from an aligned address though there are fewer arguments. */
+enum { SCALARS_MOST = 64 };
+
 static Status make_args(Launch *l, Arena *scratch)
 {
     const GfxLaunch *r = l->request;
     size_t bytes = l->kernel->args_bytes > r->args_bytes ? l->kernel->args_bytes : r->args_bytes;
+    bytes = (bytes + SCALARS_MOST - 1) / SCALARS_MOST * SCALARS_MOST;
     TRY(ARENA_ZEROED(scratch, bytes + 1, &l->args));
     if (r->args_bytes > 0) memcpy(l->args, r->args, r->args_bytes);
     for (int i = 0; i < l->kernel->n_arguments; i++) {
