@@ -1,27 +1,36 @@
-/* grouped: the grouped products of AMD's GPUs (grouped_vendor.cuh), by the plain kernel. */
+/* grouped: the grouped products of AMD's GPUs (grouped_vendor.cuh): on matrix cores in bf16, else by
+ * the plain kernel. */
 #ifndef OP_AMD_GROUPED_CUH
 #define OP_AMD_GROUPED_CUH
 
-#include "op/grouped.cuh"
+#include "op/amd/grouped_matrix.cuh"
 
 namespace grouped
 {
 
+constexpr Kernel KERNEL_MATRIX = KERNEL_VENDOR_1;
+
 template <typename P> static Status launch(struct Exec *ex, const char *op, const P &p)
 {
     if (p.groups.bound == 0) return OK;
-    return plain_launch(ex, op, p);
+    if constexpr (P::KERNEL == KERNEL_MATRIX)
+        return matrix_launch(ex, op, p);
+    else
+        return plain_launch(ex, op, p);
 }
 
 template <typename P> static int64_t dot_parts(const P &p)
 {
+    static_assert((int)MATRIX_PARTS == PARTS<PLAIN_THREADS>, "both kernels leave as many parts");
     return (p.n + TILE - 1) / TILE * PARTS<PLAIN_THREADS>;
 }
 
 template <Kernel KERNEL, bool INDEXES, typename F>
 static inline Status by_types(bool f32, bool, F run)
 {
-    if (f32) return run(KernelTypes<float, float, float, KERNEL, true>());
+    if constexpr (KERNEL == KERNEL_PLAIN) {
+        if (f32) return run(KernelTypes<float, float, float, KERNEL, true>());
+    }
     return run(KernelTypes<Bf16, Bf16, Bf16, KERNEL, true>());
 }
 
@@ -33,7 +42,7 @@ static inline Status scaled_types(bool, bool f32, bool, F run)
 }
 
 #define GROUPED_VENDOR_SCALED_KERNELS(ENTRY)
-#define GROUPED_VENDOR_KERNELS(ENTRY)
+#define GROUPED_VENDOR_KERNELS(ENTRY) ENTRY(matrix, KERNEL_MATRIX)
 
 } // namespace grouped
 
