@@ -26,12 +26,16 @@ template <typename P> static int64_t dot_parts(const P &p)
 }
 
 template <Kernel KERNEL, bool INDEXES, typename F>
-static inline Status by_types(bool f32, bool, F run)
+static inline Status by_types(bool f32, bool indexed, F run)
 {
     if constexpr (KERNEL == KERNEL_PLAIN) {
         if (f32) return run(KernelTypes<float, float, float, KERNEL, true>());
     }
-    return run(KernelTypes<Bf16, Bf16, Bf16, KERNEL, true>());
+    if constexpr (KERNEL == KERNEL_MATRIX) {
+        if (!INDEXES || !indexed) return run(KernelTypes<Bf16, Bf16, Bf16, KERNEL, false>());
+    }
+    if constexpr (KERNEL == KERNEL_PLAIN || INDEXES)
+        return run(KernelTypes<Bf16, Bf16, Bf16, KERNEL, true>());
 }
 
 template <Kernel KERNEL, bool INDEXES, bool FORWARD, typename F>

@@ -56,15 +56,27 @@ template <typename P> static __device__ __forceinline__ bool matrix_tile(const P
     }
 }
 
-/* Where the four columns with number `four` of a row of LDS begin, in floats. */
-static __device__ __forceinline__ int result_at(int row, int four)
+/* Columns that `store` gets at a time. A pack of them is wholly inside or outside. */
+template <typename P, typename = void> struct ResultColumns {
+    static constexpr int N = PACK<Bf16>;
+};
+template <typename P> struct ResultColumns<P, std::void_t<decltype(P::UNIT)>> {
+    static constexpr int N = P::UNIT;
+};
+
+/* Where the four columns with number `four` of a row of LDS begin, in floats. N: columns that a thread
+ * reads side by side. */
+template <int N> static __device__ __forceinline__ int result_at(int row, int four)
 {
-    int turned = (four & ~15) | (four & 3) << 2 | (four >> 2 & 3);
+    constexpr int WORDS = N / 4;
+    int part = four / WORDS % MATRIX_PARTS, word = four % WORDS;
+    int turned = (four / (WORDS * MATRIX_PARTS) * WORDS + word) * MATRIX_PARTS + part;
     int permuted = (row & 1) << 2 | (row >> 1 & 3);
     return row * TILE + (turned ^ permuted) * 4;
 }
 
 /* Writes a row of squares of each wave to LDS. */
+template <int N>
 static __device__ __forceinline__ void matrix_results(const matrix::Sums &sum, int i, float *room)
 {
     int lane = (int)threadIdx.x % WARP, wave = (int)threadIdx.x / WARP;
@@ -77,7 +89,7 @@ static __device__ __forceinline__ void matrix_results(const matrix::Sums &sum, i
                       lane / matrix::SQUARE * 4;
             float4 v = make_float4(sum[i][j][four * 4], sum[i][j][four * 4 + 1],
                                    sum[i][j][four * 4 + 2], sum[i][j][four * 4 + 3]);
-            *reinterpret_cast<float4 *>(room + result_at(row, col / 4)) = v;
+            *reinterpret_cast<float4 *>(room + result_at<N>(row, col / 4)) = v;
         }
     }
 }
@@ -87,24 +99,25 @@ template <typename P>
 static __device__ __forceinline__ void matrix_store(const P &p, const GroupTile &t,
                                                     const float *room, int square)
 {
+    constexpr int N = ResultColumns<P>::N;
     int in_room = (int)threadIdx.x / MATRIX_PARTS, part = (int)threadIdx.x % MATRIX_PARTS;
     int64_t i = in_room / matrix::SQUARE * matrix::WAVE_TILE + square * matrix::SQUARE +
                 in_room % matrix::SQUARE;
     if (i >= (P::SUMS ? p.m - t.row : t.rows)) return;
     typename P::Row row = p.row(t, i);
     float dot = 0;
-    for (int j = part * COLUMNS; j < TILE; j += MATRIX_PARTS * COLUMNS) {
-        float v[COLUMNS];
+    for (int j = part * N; j < TILE; j += MATRIX_PARTS * N) {
+        float v[N];
 #pragma unroll
-        for (int k = 0; k < COLUMNS; k += 4) {
-            const float *at = room + result_at(in_room, (j + k) / 4);
+        for (int k = 0; k < N; k += 4) {
+            const float *at = room + result_at<N>(in_room, (j + k) / 4);
             float4 four = *reinterpret_cast<const float4 *>(at);
             v[k] = four.x;
             v[k + 1] = four.y;
             v[k + 2] = four.z;
             v[k + 3] = four.w;
         }
-        dot += p.store(t, i, j, v, p.template extra<COLUMNS>(t, i, j), row);
+        dot += p.store(t, i, j, v, p.template extra<N>(t, i, j), row);
     }
     if constexpr (P::DOTS) p.dot(t, i, t.col / TILE * MATRIX_PARTS + part, dot);
 }
@@ -120,18 +133,14 @@ static __global__ __launch_bounds__(matrix::THREADS, 2) void matrix_kernel(const
     typedef typename P::SideB B;
     matrix::Multiplier<matrix::Feed<typename P::A, A::ALONG, A::GATHERS>,
                        matrix::Feed<typename P::B, B::ALONG, B::GATHERS>>
-        product;
-    product.room = room;
-    product.depth = p.depth(t);
-    product.a.open(p.a(t));
-    product.b.open(p.b(t));
+        product(p.a(t), p.b(t), p.depth(t), room);
     matrix::Sums sum = {};
     product.run(sum);
     float *out = reinterpret_cast<float *>(room);
 #pragma unroll
     for (int i = 0; i < matrix::SQUARES; i++) {
         __syncthreads(); /* all threads are done with the memory's old contents */
-        matrix_results(sum, i, out);
+        matrix_results<ResultColumns<P>::N>(sum, i, out);
         __syncthreads();
         matrix_store(p, t, out, i);
     }

@@ -86,48 +86,61 @@ static __device__ __forceinline__ int chunk_at(int i, int c)
     return pair * 2 * STEP_BYTES + (((i & 1) * CHUNKS + c) ^ permuted) * CHUNK_BYTES;
 }
 
-/* The part of an operand that a thread brings: loads it into registers, and puts it to LDS a step
- * later. Rows outside of the tile repeat one that is inside, as their sums are not stored; terms
- * past the end are zeros. */
+/* The terms of a tile. The first step has `first` of them, all others are whole. So only the first one
+ * needs checks, and the loop has the same loads in each turn. */
+struct Steps {
+    int n, first;
+
+    explicit __device__ __forceinline__ Steps(int64_t depth)
+        : n((int)((depth + STEP - 1) / STEP)), first((int)(depth - (int64_t)(n - 1) * STEP))
+    {
+    }
+    /* The number of a whole step, from 0 on. Past the last one it is repeated. */
+    __device__ __forceinline__ int whole(int step) const { return max(min(step, n - 1) - 1, 0); }
+};
+
+/* The part of an operand that a thread brings: `open` loads the first step into registers, `fetch` a whole
+ * one, and `put` writes it to LDS. Rows outside of the tile repeat one that is inside, as their sums
+ * are not stored. Terms outside are zeros. If the first step is the only one, `fetch` loads
+ * something that is inside, and nobody uses it. */
 template <typename T, bool ALONG, bool GATHERS> struct Feed;
 
 /* ALONG: a thread has one chunk of two rows. */
 template <typename T, bool GATHERS> struct Feed<T, true, GATHERS> {
     static constexpr int ROWS = TILE * CHUNKS / THREADS, APART = TILE / ROWS;
-    const T *at[ROWS];
+    const T *at[ROWS]; /* in the first whole step */
     Chunk chunk[2][ROWS];
 
-    static __device__ __forceinline__ int column() { return (int)threadIdx.x % CHUNKS; }
+    static __device__ __forceinline__ int column() { return (int)threadIdx.x % CHUNKS * CHUNK; }
 
-    __device__ __forceinline__ void open(const View<T> &v)
+    __device__ __forceinline__ void open(const View<T> &v, const Steps &steps)
     {
+        bool inside = column() < steps.first;
 #pragma unroll
         for (int q = 0; q < ROWS; q++) {
             int64_t row = v.row((int)threadIdx.x / CHUNKS + q * APART);
             if (row < 0) row = v.row(0);
-            at[q] = v.data + row * v.ld + column() * CHUNK;
+            at[q] = v.data + row * v.ld;
+            chunk[0][q] = 0;
+            if (inside) chunk[0][q] = *reinterpret_cast<const Chunk *>(at[q] + column());
+            if (steps.n > 1) at[q] += steps.first + column();
         }
     }
 
-    /* left: terms from the first of this step to the end. WHOLE: at least STEP. */
-    template <bool WHOLE> __device__ __forceinline__ void fetch(int64_t left, int set)
+    __device__ __forceinline__ void fetch(const Steps &steps, int step, int set)
     {
-        bool inside = WHOLE || column() * CHUNK < left;
+        int64_t term = (int64_t)steps.whole(step) * STEP;
 #pragma unroll
-        for (int q = 0; q < ROWS; q++) {
-            chunk[set][q] = 0;
-            if (inside) chunk[set][q] = *reinterpret_cast<const Chunk *>(at[q]);
-            at[q] += STEP;
-        }
+        for (int q = 0; q < ROWS; q++)
+            chunk[set][q] = *reinterpret_cast<const Chunk *>(at[q] + term);
     }
 
     __device__ __forceinline__ void put(unsigned char *room, int set) const
     {
-        unsigned char *to = room + chunk_at((int)threadIdx.x / CHUNKS, column());
+        unsigned char *to = room + chunk_at((int)threadIdx.x / CHUNKS, column() / CHUNK);
 #pragma unroll
-        for (int q = 0; q < ROWS; q++) {
+        for (int q = 0; q < ROWS; q++)
             *reinterpret_cast<Chunk *>(to + q * APART * STEP_BYTES) = chunk[set][q];
-        }
     }
 };
 
@@ -167,80 +180,99 @@ struct Turned {
     }
 };
 
-/* Terms lie one behind the other: only the address that all threads share moves. */
+/* Global memory, as bytes. */
+typedef const __attribute__((address_space(1))) unsigned char *Bytes;
+
+template <typename U> static __device__ __forceinline__ U read_at(Bytes at)
+{
+    return *(const __attribute__((address_space(1))) U *)at;
+}
+
+/* Reads at a base that all threads share and an offset of the thread's own. The instruction adds
+ * them, if the compiler sees in the loop that the offset has 32 bits. */
+template <typename U> static __device__ __forceinline__ U read_at(Bytes base, uint32_t &offset)
+{
+    value_forget(offset);
+    return read_at<U>(base + offset);
+}
+
+/* Terms lie one behind the other: only the base moves. */
 template <typename T> struct Feed<T, false, false> : Turned {
-    const unsigned char *base;
-    int64_t step;
+    Bytes base; /* of the first whole step */
+    int64_t pitch;
     uint32_t offset[FOUR];
 
-    __device__ __forceinline__ void open(const View<T> &v)
+    __device__ __forceinline__ void open(const View<T> &v, const Steps &steps)
     {
-        base = reinterpret_cast<const unsigned char *>(v.data);
-        step = STEP * v.ld * (int64_t)sizeof(T);
+        uint32_t col = first_row() < v.cols ? (uint32_t)first_row() * (uint32_t)sizeof(T) : 0;
+        base = (Bytes)v.data;
+        pitch = v.ld * (int64_t)sizeof(T);
 #pragma unroll
         for (int k = 0; k < FOUR; k++) {
-            uint32_t col = first_row() < v.cols ? (uint32_t)first_row() : 0;
-            offset[k] = ((uint32_t)(first_term() + k) * (uint32_t)v.ld + col) * sizeof(T);
+            int term = first_term() + k;
+            bool inside = term < steps.first;
+            offset[k] = (uint32_t)term * (uint32_t)pitch + col;
+            four[0][k] = 0;
+            if (inside) four[0][k] = read_at<Four>(base, offset[k]);
+            if (steps.n == 1) offset[k] = col;
         }
+        if (steps.n > 1) base += steps.first * pitch;
     }
 
-    template <bool WHOLE> __device__ __forceinline__ void fetch(int64_t left, int set)
+    __device__ __forceinline__ void fetch(const Steps &steps, int step, int set)
     {
+        Bytes from = base + steps.whole(step) * STEP * pitch;
 #pragma unroll
-        for (int k = 0; k < FOUR; k++) {
-            four[set][k] = 0;
-            if (WHOLE || first_term() + k < left)
-                four[set][k] = *reinterpret_cast<const Four *>(base + offset[k]);
-        }
-        base += step;
+        for (int k = 0; k < FOUR; k++) four[set][k] = read_at<Four>(from, offset[k]);
     }
 };
 
-/* An index may name the terms' rows. They are looked up a step ahead. */
+/* An index names the terms' rows. They are looked up one step ahead. */
 template <typename T> struct Feed<T, false, true> : Turned {
-    const T *data;
-    const int32_t *index; /* or NULL */
-    uint32_t pitch, row[FOUR];
-    int64_t term, terms; /* the first of the rows; how many there are */
+    Bytes data, index; /* index: of the first whole step */
+    uint32_t pitch, entry[FOUR], row[FOUR];
 
-    __device__ __forceinline__ void look_up()
+    __device__ __forceinline__ void open(const View<T> &v, const Steps &steps)
     {
-        if (index == NULL) {
-#pragma unroll
-            for (int k = 0; k < FOUR; k++) row[k] = (uint32_t)(term + first_term() + k);
-        } else if (term + STEP <= terms) {
-#pragma unroll
-            for (int k = 0; k < FOUR; k++) row[k] = (uint32_t)index[term + first_term() + k];
-        } else {
-#pragma unroll
-            for (int k = 0; k < FOUR; k++) {
-                int64_t i = term + first_term() + k;
-                row[k] = i < terms ? (uint32_t)index[i] : 0;
-            }
-        }
-    }
-
-    __device__ __forceinline__ void open(const View<T> &v)
-    {
-        data = v.data + (first_row() < v.cols ? first_row() : 0);
-        index = v.index;
-        pitch = (uint32_t)v.ld;
-        term = 0;
-        terms = v.rows;
-        look_up();
-    }
-
-    template <bool WHOLE> __device__ __forceinline__ void fetch(int64_t left, int set)
-    {
+        constexpr uint32_t ENTRY = sizeof(int32_t);
+        data = (Bytes)(v.data + (first_row() < v.cols ? first_row() : 0));
+        index = (Bytes)v.index;
+        pitch = (uint32_t)v.ld * (uint32_t)sizeof(T);
 #pragma unroll
         for (int k = 0; k < FOUR; k++) {
-            const T *from = data + (uint64_t)row[k] * pitch;
-            four[set][k] = 0;
-            if (WHOLE || first_term() + k < left)
-                four[set][k] = *reinterpret_cast<const Four *>(from);
+            int term = first_term() + k;
+            bool inside = term < steps.first;
+            entry[k] = inside ? (uint32_t)term * ENTRY : 0;
+            row[k] = read_at<uint32_t>(index, entry[k]);
+            four[0][k] = 0;
+            if (inside) load(0, k);
+            if (steps.n > 1) entry[k] = (uint32_t)term * ENTRY;
         }
-        term += STEP;
-        look_up();
+        if (steps.n > 1) index += steps.first * (int)ENTRY;
+        look_up(steps, 1, row);
+    }
+
+    __device__ __forceinline__ void load(int set, int k)
+    {
+        value_forget(pitch);
+        four[set][k] = read_at<Four>(data + (uint64_t)row[k] * pitch);
+    }
+
+    __device__ __forceinline__ void look_up(const Steps &steps, int step, uint32_t (&out)[FOUR])
+    {
+        Bytes from = index + (int64_t)steps.whole(step) * STEP * (int)sizeof(int32_t);
+#pragma unroll
+        for (int k = 0; k < FOUR; k++) out[k] = read_at<uint32_t>(from, entry[k]);
+    }
+
+    /* Loads return in order. So the next rows are asked for first: nobody waits for the data. */
+    __device__ __forceinline__ void fetch(const Steps &steps, int step, int set)
+    {
+        uint32_t next[FOUR];
+        look_up(steps, step + 1, next);
+#pragma unroll
+        for (int k = 0; k < FOUR; k++) load(set, k);
+        memcpy(row, next, sizeof row);
     }
 };
 
@@ -249,18 +281,21 @@ template <typename FeedA, typename FeedB> struct Multiplier {
     FeedA a;
     FeedB b;
     unsigned char *room; /* ROOM_BYTES of LDS */
-    int64_t depth;       /* terms */
+    Steps steps;
 
-    __device__ __forceinline__ void fetch(int64_t step, int set)
+    template <typename A, typename B>
+    __device__ __forceinline__ Multiplier(const View<A> &left, const View<B> &right, int64_t depth,
+                                          unsigned char *lds)
+        : room(lds), steps(depth)
     {
-        int64_t left = depth - step * STEP;
-        if (left >= STEP) {
-            a.template fetch<true>(left, set);
-            b.template fetch<true>(left, set);
-        } else {
-            a.template fetch<false>(left, set);
-            b.template fetch<false>(left, set);
-        }
+        a.open(left, steps);
+        b.open(right, steps);
+    }
+
+    __device__ __forceinline__ void fetch(int step, int set)
+    {
+        a.fetch(steps, step, set);
+        b.fetch(steps, step, set);
     }
 
     __device__ __forceinline__ void put(int set) const
@@ -292,7 +327,7 @@ template <typename FeedA, typename FeedB> struct Multiplier {
     }
 
     /* Multiplies step s, which has this turn in LDS and in registers. */
-    __device__ __forceinline__ void step(int64_t s, int turn, Sums &sum)
+    __device__ __forceinline__ void step(int s, int turn, Sums &sum)
     {
         __syncthreads(); /* this step is in LDS, and no wave reads the one before any more */
         multiply_half(turn, 0, sum);
@@ -301,13 +336,23 @@ template <typename FeedA, typename FeedB> struct Multiplier {
         multiply_half(turn, 1, sum);
     }
 
+    /* The loop does two steps a turn, so an odd one is done before it. */
     __device__ __forceinline__ void run(Sums &sum)
     {
-        fetch(0, 0);
-        fetch(1, 1);
+        int s = 0;
+        if (steps.n % 2 != 0) {
+            put(0);
+            fetch(1, 0);
+            __syncthreads();
+            multiply_half(0, 0, sum);
+            multiply_half(0, 1, sum);
+            __syncthreads();
+            s = 1;
+        }
+        fetch(s + 1, 1);
         put(0);
-        fetch(2, 0);
-        for (int64_t s = 0; s * STEP < depth; s += 2) {
+        fetch(s + 2, 0);
+        for (; s < steps.n; s += 2) {
             step(s, 0, sum);
             step(s + 1, 1, sum);
         }
