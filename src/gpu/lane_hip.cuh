@@ -131,9 +131,6 @@ static __device__ __forceinline__ int __syncthreads_and(int condition)
 
 static __device__ __forceinline__ void compiler_fence() { asm volatile("" ::: "memory"); }
 
-/* Makes the compiler forget what it knows of v, so it cannot move what depends on v out of a loop. */
-static __device__ __forceinline__ void value_forget(uint32_t &v) { asm volatile("" : "+v"(v)); }
-
 static __device__ __forceinline__ void device_fence()
 {
     __builtin_amdgcn_fence(__ATOMIC_SEQ_CST, "agent");

@@ -26,6 +26,7 @@
 #ifndef OP_AMD_MATRIX_CORE_CUH
 #define OP_AMD_MATRIX_CORE_CUH
 
+#include "gpu/eight_bit.cuh"
 #include "op/grouped.cuh"
 
 namespace matrix
