@@ -214,14 +214,16 @@ static void scaled_weight_needs(char out[KERNEL_NEEDS_MAX])
                    "left operand e4m3 or e5m2, right e4m3; at most %d experts", SCALED_EXPERTS);
 }
 
-OpRun moe_scaled_product_hopper, moe_scaled_product_plain;
-OpRun moe_scaled_weight_hopper, moe_scaled_weight_plain;
+OpRun moe_scaled_product_hopper, moe_scaled_product_matrix, moe_scaled_product_plain;
+OpRun moe_scaled_weight_hopper, moe_scaled_weight_matrix, moe_scaled_weight_plain;
 
 /* clang-format off */
 #define SCALED_ROWS(family, rate)                                                                  \
     { .name = "hopper", .vendor = VENDOR_NVIDIA, .capability_least = 90, .capability_most = 90,    \
       .needs = family##_needs, .can = family##_can, .run = VENDOR_NVIDIA_OP(moe_##family##_hopper),         \
       .work = (rate) },                                                                            \
+    { .name = "matrix", .vendor = VENDOR_AMD, .needs = family##_needs, .can = family##_can,        \
+      .run = VENDOR_AMD_OP(moe_##family##_matrix), .work = (rate) },                               \
     { .name = "plain", .run = GPU_OP(moe_##family##_plain), .work = (rate) },
 /* clang-format on */
 

@@ -1,5 +1,6 @@
 /*
- * grouped_matrix: the products of grouped.cuh in bf16 on AMD's matrix cores (matrix_core.cuh).
+ * grouped_matrix: the products of grouped.cuh in bf16 (matrix_core.cuh) and 8 bits (matrix_eight.cuh) on
+ * AMD's matrix cores.
  *
  * Every row of operands and results must begin at a multiple of 16 bytes, and widths must be
  * multiples of 8 (product_kernels.c checks it). Then a chunk is wholly inside or outside.
@@ -11,7 +12,7 @@
 #ifndef OP_AMD_GROUPED_MATRIX_CUH
 #define OP_AMD_GROUPED_MATRIX_CUH
 
-#include "op/amd/matrix_core.cuh"
+#include "op/amd/matrix_eight.cuh"
 
 namespace grouped
 {
@@ -122,6 +123,19 @@ static __device__ __forceinline__ void matrix_store(const P &p, const GroupTile 
     if constexpr (P::DOTS) p.dot(t, i, t.col / TILE * MATRIX_PARTS + part, dot);
 }
 
+/* What multiplies the operands of a policy. */
+template <typename P, bool EIGHT = sizeof(typename P::A) == 1> struct MatrixProduct {
+    typedef typename P::SideA A;
+    typedef typename P::SideB B;
+    typedef matrix::Multiplier<matrix::Feed<typename P::A, A::ALONG, A::GATHERS>,
+                               matrix::Feed<typename P::B, B::ALONG, B::GATHERS>, matrix::Bf16Core>
+        Type;
+};
+template <typename P> struct MatrixProduct<P, true> {
+    static_assert(P::SideA::ALONG && P::SideB::ALONG, "8-bit operands lie with k along rows");
+    typedef matrix::EightMultiplier<typename P::A, typename P::B, P::SUMS> Type;
+};
+
 template <typename P>
 static __global__ __launch_bounds__(matrix::THREADS, 2) void matrix_kernel(const P p)
 {
@@ -129,12 +143,8 @@ static __global__ __launch_bounds__(matrix::THREADS, 2) void matrix_kernel(const
     static_assert(matrix::ROOM_BYTES >= HALF * TILE * (int)sizeof(float), "results fit");
     GroupTile t;
     if (!matrix_tile(p, &t)) return;
-    typedef typename P::SideA A;
-    typedef typename P::SideB B;
-    matrix::Multiplier<matrix::Feed<typename P::A, A::ALONG, A::GATHERS>,
-                       matrix::Feed<typename P::B, B::ALONG, B::GATHERS>>
-        product(p.a(t), p.b(t), p.depth(t), room);
     matrix::Sums sum = {};
+    typename MatrixProduct<P>::Type product(p.a(t), p.b(t), p.depth(t), room);
     product.run(sum);
     float *out = reinterpret_cast<float *>(room);
 #pragma unroll

@@ -60,14 +60,14 @@ typedef SquareSums Sums[SQUARES][SQUARES];
 /* Adds the products of 16 terms to a square: lanes 0 to 31 have the first eight of a row or column, the
  * others the rest. */
 #ifdef __gfx950__
-static __device__ __forceinline__ SquareSums multiply(Chunk left, Chunk right, SquareSums sum)
+static __device__ __forceinline__ SquareSums bf16_product(Chunk left, Chunk right, SquareSums sum)
 {
     typedef __bf16 Terms __attribute__((ext_vector_type(8)));
     return __builtin_amdgcn_mfma_f32_32x32x16_bf16(__builtin_bit_cast(Terms, left),
                                                    __builtin_bit_cast(Terms, right), sum, 0, 0, 0);
 }
 #else
-static __device__ __forceinline__ SquareSums multiply(Chunk left, Chunk right, SquareSums sum)
+static __device__ __forceinline__ SquareSums bf16_product(Chunk left, Chunk right, SquareSums sum)
 {
     typedef short Terms __attribute__((ext_vector_type(4)));
     Words<8>::type a[2] = { left.xy, left.zw }, b[2] = { right.xy, right.zw };
@@ -98,6 +98,17 @@ struct Steps {
     }
     /* The number of a whole step, from 0 on. Past the last one it is repeated. */
     __device__ __forceinline__ int whole(int step) const { return max(min(step, n - 1) - 1, 0); }
+};
+
+/* What a Multiplier needs to know of the operands' type. */
+struct Bf16Core {
+    typedef matrix::Steps Steps;
+    typedef Chunk Operand;
+
+    static __device__ __forceinline__ SquareSums multiply(Chunk b, Chunk a, SquareSums sum)
+    {
+        return bf16_product(b, a, sum);
+    }
 };
 
 /* The part of an operand that a thread brings: `open` loads the first step into registers, `fetch` a whole
@@ -278,11 +289,11 @@ template <typename T> struct Feed<T, false, true> : Turned {
 };
 
 /* The sums of a tile. */
-template <typename FeedA, typename FeedB> struct Multiplier {
+template <typename FeedA, typename FeedB, typename Core> struct Multiplier {
     FeedA a;
     FeedB b;
     unsigned char *room; /* ROOM_BYTES of LDS */
-    Steps steps;
+    typename Core::Steps steps;
 
     template <typename A, typename B>
     __device__ __forceinline__ Multiplier(const View<A> &left, const View<B> &right, int64_t depth,
@@ -299,7 +310,7 @@ template <typename FeedA, typename FeedB> struct Multiplier {
         b.fetch(steps, step, set);
     }
 
-    __device__ __forceinline__ void put(int set) const
+    __device__ __forceinline__ void put(int set)
     {
         a.put(room + set * STAGE_BYTES, set);
         b.put(room + set * STAGE_BYTES + OPERAND_BYTES, set);
@@ -314,16 +325,18 @@ template <typename FeedA, typename FeedB> struct Multiplier {
         const unsigned char *left = room + turn * STAGE_BYTES + chunk_at(row, chunk);
         const unsigned char *right =
             room + turn * STAGE_BYTES + OPERAND_BYTES + chunk_at(col, chunk);
-        Chunk x[SQUARES], y[SQUARES];
+        typedef typename Core::Operand Operand;
+        Operand x[SQUARES], y[SQUARES];
 #pragma unroll
         for (int i = 0; i < SQUARES; i++) {
-            x[i] = *reinterpret_cast<const Chunk *>(left + i * SQUARE_BYTES);
-            y[i] = *reinterpret_cast<const Chunk *>(right + i * SQUARE_BYTES);
+            x[i] = *reinterpret_cast<const Operand *>(left + i * SQUARE_BYTES);
+            y[i] = *reinterpret_cast<const Operand *>(right + i * SQUARE_BYTES);
         }
 #pragma unroll
         for (int i = 0; i < SQUARES; i++) {
 #pragma unroll
-            for (int j = 0; j < SQUARES; j++) sum[i][j] = multiply(y[j], x[i], sum[i][j]);
+            for (int j = 0; j < SQUARES; j++)
+                sum[i][j] = Core::multiply(y[j], x[i], sum[i][j]);
         }
     }
 
