@@ -145,29 +145,46 @@ static void count_conflicts(const Wave *w, const uint32_t at[LANES], int bytes, 
         bank_conflicts(&l->patterns[w->at % PATTERNS], at, exec_mask(w), bytes, access == LDS_READ);
 }
 
+/* One piece of each lane; `bytes` is a constant where this is inlined. */
+static inline __attribute__((always_inline)) bool read_pieces(Wave *w, const Op *o, int reg,
+                                                              int bytes, const uint32_t at[LANES])
+{
+    uint64_t lanes = exec_mask(w), defined = lanes;
+    uint8_t *from = NULL;
+    bool plain = bytes >= 4 && !w->group->has_undefined;
+    for (uint64_t left = lanes; left != 0; left &= left - 1) {
+        int l = __builtin_ctzll(left);
+        if (!touch(w, l, at[l], bytes, LDS_READ, &from)) return false;
+        if (plain)
+            for (int i = 0; i < bytes / 4; i++) memcpy(&w->v[reg + i][l], from + 4 * i, 4);
+        else if (!load_lane(w, o, reg, l, from, lds_undefined_at(w->group, from)))
+            defined &= ~((uint64_t)1 << l);
+    }
+    arrive(w, reg, (bytes + 3) / 4, defined);
+    return true;
+}
+
 /* Row.a: bytes of a piece; b: flags; c: 0 for one piece at `offset`, else two at offset and offset1
  * times c pieces. */
 static bool run_read(Wave *w, const Op *o)
 {
-    uint64_t lanes = exec_mask(w);
     const Operand *to = &o->dst[0];
     int bytes = o->row->a, pieces = o->row->c == 0 ? 1 : 2, words = bytes < 4 ? 1 : bytes / 4;
-    uint64_t defined;
     uint32_t at[2][LANES]; /* the result may take the address' place */
-    uint8_t *from = NULL;
-    if (!vector_words(w, &o->src[0], 1, lanes) || !expect(w, to, pieces * words)) return false;
+    if (!vector_words(w, &o->src[0], 1, exec_mask(w)) || !expect(w, to, pieces * words))
+        return false;
     for (int i = 0; i < pieces; i++) piece_places(w, o, i, at[i]);
     issue(w);
     for (int i = 0; i < pieces; i++) {
-        defined = lanes;
+        bool done;
         count_conflicts(w, at[i], bytes, LDS_READ);
-        for (int l = 0; l < LANES; l++) {
-            if (!(lanes >> l & 1)) continue;
-            if (!touch(w, l, at[i][l], bytes, LDS_READ, &from)) return false;
-            if (!load_lane(w, o, to->reg + i * words, l, from, lds_undefined_at(w->group, from)))
-                defined &= ~((uint64_t)1 << l);
+        switch (bytes) {
+        case 4: done = read_pieces(w, o, to->reg + i, 4, at[i]); break;
+        case 8: done = read_pieces(w, o, to->reg + i * 2, 8, at[i]); break;
+        case 16: done = read_pieces(w, o, to->reg, 16, at[i]); break;
+        default: done = read_pieces(w, o, to->reg, bytes, at[i]); break;
         }
-        arrive(w, to->reg + i * words, words, defined);
+        if (!done) return false;
     }
     return true;
 }
