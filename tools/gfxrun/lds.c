@@ -156,7 +156,7 @@ static inline __attribute__((always_inline)) bool read_pieces(Wave *w, const Op 
         int l = __builtin_ctzll(left);
         if (!touch(w, l, at[l], bytes, LDS_READ, &from)) return false;
         if (plain)
-            for (int i = 0; i < bytes / 4; i++) memcpy(&w->v[reg + i][l], from + 4 * i, 4);
+            for (int i = 0; i < bytes / 4; i++) memcpy(&w->v[reg + i][l], from + 4 * (size_t)i, 4);
         else if (!load_lane(w, o, reg, l, from, lds_undefined_at(w->group, from)))
             defined &= ~((uint64_t)1 << l);
     }
