@@ -56,10 +56,16 @@ template <typename T>
 static __device__ __forceinline__ CoreCodes core_codes(OcpCodes from, uint32_t &special)
 {
     constexpr uint32_t MAGNITUDE = 0x7F7F7F7Fu;
-    Chunk magnitude = from.bits & MAGNITUDE, nonzero = magnitude + MAGNITUDE;
-    Chunk bad = magnitude + NOT_FINITE<T>;
-    special |= bad.x | bad.y | bad.z | bad.w;
-    return { (from.bits & nonzero) | magnitude };
+    Chunk out;
+#pragma unroll
+    for (int w = 0; w < 4; w++) {
+        uint32_t magnitude = from.bits[w] & MAGNITUDE;
+        value_forget(magnitude); /* else the compiler makes two instructions of the last line's one */
+        special |= magnitude + NOT_FINITE<T>;
+        uint32_t nonzero = magnitude + MAGNITUDE;
+        out[w] = (from.bits[w] & nonzero) | magnitude;
+    }
+    return { out };
 }
 #endif
 
@@ -222,13 +228,14 @@ template <bool COLUMNS> struct BlockScales {
         int four = (int)threadIdx.x % WARP / SQUARE * 4;
 #pragma unroll
         for (int j = 0; j < SQUARES; j++) {
+            SquareSums c;
 #pragma unroll
             for (int r = 0; r < 16; r++) {
                 int column = j * SQUARE + r / 4 * 8 + four + r % 4;
-                float c = COLUMNS ? lane_get(col[0], column) : col[r / 4 % 2];
-#pragma unroll
-                for (int i = 0; i < SQUARES; i++) total[i][j][r] += sum[i][j][r] * (row[i] * c);
+                c[r] = COLUMNS ? lane_get(col[0], column) : col[r / 4 % 2];
             }
+#pragma unroll
+            for (int i = 0; i < SQUARES; i++) total[i][j] += sum[i][j] * (row[i] * c);
         }
     }
 };
