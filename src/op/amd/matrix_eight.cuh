@@ -26,7 +26,11 @@ namespace matrix
 using grouped::E4M3Bits;
 using grouped::E5M2Bits;
 
-enum { EIGHT_STEP = STEP_BYTES, EIGHT_CHUNK = CHUNK_BYTES, BLOCK_STEPS = OPERAND_BLOCK / EIGHT_STEP };
+enum {
+    EIGHT_STEP = STEP_BYTES,
+    EIGHT_CHUNK = CHUNK_BYTES,
+    BLOCK_STEPS = OPERAND_BLOCK / EIGHT_STEP
+};
 
 /* 16 numbers as tensors hold them, and as the matrix cores read them. */
 struct OcpCodes {
@@ -60,7 +64,8 @@ static __device__ __forceinline__ CoreCodes core_codes(OcpCodes from, uint32_t &
 #pragma unroll
     for (int w = 0; w < 4; w++) {
         uint32_t magnitude = from.bits[w] & MAGNITUDE;
-        value_forget(magnitude); /* else the compiler makes two instructions of the last line's one */
+        value_forget(
+            magnitude); /* else the compiler makes two instructions of the last line's one */
         special |= magnitude + NOT_FINITE<T>;
         uint32_t nonzero = magnitude + MAGNITUDE;
         out[w] = (from.bits[w] & nonzero) | magnitude;
@@ -70,7 +75,8 @@ static __device__ __forceinline__ CoreCodes core_codes(OcpCodes from, uint32_t &
 #endif
 
 /* The instructions' names of the formats: A's rows may be e5m2, B's are e4m3. */
-template <typename A> static __device__ __forceinline__ SquareSums eight_product(long b, long a, SquareSums sum)
+template <typename A>
+static __device__ __forceinline__ SquareSums eight_product(long b, long a, SquareSums sum)
 {
     if constexpr (std::is_same<A, E5M2Bits>::value)
         return __builtin_amdgcn_mfma_f32_32x32x16_fp8_bf8(b, a, sum, 0, 0, 0);
@@ -110,7 +116,8 @@ template <typename A> struct EightCore {
     static __device__ __forceinline__ SquareSums multiply(CoreCodes b, CoreCodes a, SquareSums sum)
     {
         typedef long Halves __attribute__((ext_vector_type(2)));
-        Halves left = __builtin_bit_cast(Halves, b.bits), right = __builtin_bit_cast(Halves, a.bits);
+        Halves left = __builtin_bit_cast(Halves, b.bits),
+               right = __builtin_bit_cast(Halves, a.bits);
         sum = eight_product<A>(left.x, right.x, sum);
         return eight_product<A>(left.y, right.y, sum);
     }
@@ -123,7 +130,10 @@ template <typename T> struct EightFeed {
     OcpCodes chunk[2][ROWS];
     uint32_t special[ROWS]; /* an upper bit: the row has a number that is not finite */
 
-    static __device__ __forceinline__ int column() { return (int)threadIdx.x % CHUNKS * EIGHT_CHUNK; }
+    static __device__ __forceinline__ int column()
+    {
+        return (int)threadIdx.x % CHUNKS * EIGHT_CHUNK;
+    }
     static __device__ __forceinline__ int row() { return (int)threadIdx.x / CHUNKS; }
 
     /* The first n of 16 codes, the others 0. */
