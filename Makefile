@@ -183,7 +183,7 @@ $B/%.cu.o: %.cu
 # Kernels for AMD's GPUs as code objects, build/gfx942/src/op/NAME.cu.o; gpu_cuda.cu is CUDA's runtime.
 HIPCC    ?= clang-19
 HIP_ARCH ?= gfx942
-HIP_CU   := $(filter-out src/gpu/gpu_cuda.cu,$(wildcard src/gpu/*.cu src/op/*.cu))
+HIP_CU   := $(filter-out src/gpu/gpu_cuda.cu,$(wildcard src/gpu/*.cu src/op/*.cu src/op/amd/*.cu))
 HIP_OBJ  := $(foreach a,$(HIP_ARCH),$(HIP_CU:%=$(BUILD)/$a/%.o))
 # gcc checks the rest in the CUDA build. A loop that is not unrolled, or fewer waves than hoped for, is no error.
 HIP_WARN := -Wall -Wextra -Werror -Wcast-qual -Wpointer-arith -Wdouble-promotion -Wimplicit-fallthrough \

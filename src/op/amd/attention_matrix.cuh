@@ -1,0 +1,224 @@
+/*
+ * attention_matrix: what the kernels of attention on AMD's matrix cores share. A wave owns 32 rows
+ * (queries, or keys for dk and dv), a block 128 of one head. The other side is walked in tiles.
+ *
+ * All products are computed transposed, so that a lane has one owned row: with it, the row's maximum,
+ * sum, lse and delta are numbers of a lane. The results are then operands of the next product as they
+ * lie (attention_tile.cuh), and neither scores nor probabilities are ever in LDS.
+ *
+ *   forward    S' = k q',  P' = e^(S' - max),  o' += v' P'
+ *   dq         S' = k q',  dP' = v do',  dS' = P' (dP' - delta),  dq' += k' dS'
+ *   dk, dv     S = q k',  dP = do v',  dS = P (dP - delta),  dv' += do' P,  dk' += q' dS
+ *
+ * The owned rows are operands B in registers, the walked tiles operands A in LDS. A tile whose rows are
+ * also summed over (v in forward, k, q and do in backward) is there transposed.
+ */
+#ifndef OP_AMD_ATTENTION_MATRIX_CUH
+#define OP_AMD_ATTENTION_MATRIX_CUH
+
+#include "gpu/fast_math.cuh"
+#include "op/amd/attention_tile.cuh"
+#include "op/pack.cuh"
+
+extern "C" {
+#include "op/attention.h"
+}
+
+#include <float.h>
+
+namespace attention_matrix
+{
+
+static constexpr float LOG2_E = 1.44269504088896341f, LN_2 = 0.693147180559945309f;
+
+/* A (B, length, heads, d) tensor. */
+template <typename T> struct Side {
+    T *at;
+    int64_t length;
+    int heads, d;
+
+    __device__ __forceinline__ T *row(int64_t b, int64_t i, int64_t head) const
+    {
+        return at + ((b * length + i) * heads + head) * d;
+    }
+    __device__ __forceinline__ int64_t stride() const { return (int64_t)heads * d; }
+};
+
+/* The argument of all kernels. Either o or o_sum is there, and either dq or dq_sum. */
+struct Attention {
+    Side<const Bf16> q, k, v, d_o, dk_before, dv_before;
+    Side<Bf16> o, dq, dk, dv;
+    Side<float> o_sum, dq_sum;
+    Side<const float> o_before, dq_before;
+    const int32_t *doc; /* NULL: every row sees the first key */
+    float *lse, *delta; /* (B, H, Tq) */
+    const float *lse_before;
+    AttentionPieces pieces;
+    int64_t window, chunk, B;
+    float scale;
+};
+
+/* The keys that a query sees. */
+struct Seen {
+    int first, count;
+
+    __device__ __forceinline__ bool key(int j) const { return (unsigned)(j - first) < (unsigned)count; }
+
+    /* Any or all of n keys from j on. */
+    __device__ __forceinline__ bool any(int j, int n) const
+    {
+        return first < j + n && first + count > j && count > 0;
+    }
+    __device__ __forceinline__ bool all(int j, int n) const
+    {
+        return first <= j && first + count >= j + n;
+    }
+};
+
+static __device__ __forceinline__ Seen keys_seen(const Attention &a, int64_t b, int64_t i)
+{
+    int64_t stands = attention_position(&a.pieces, a.q.length, a.k.length, i);
+    int64_t doc = a.doc != NULL ? a.doc[b * a.q.length + i] : 0;
+    int64_t from = attention_first_seen(a.window, a.chunk, doc, stands);
+    int64_t first = attention_keys_before(&a.pieces, a.k.length, from);
+    int64_t end = attention_keys_before(&a.pieces, a.k.length, stands + 1);
+    return { (int)first, (int)max(end - first, (int64_t)0) };
+}
+
+/* The same in all lanes, which the compiler cannot know. */
+static __device__ __forceinline__ int uniform(int v) { return __builtin_amdgcn_readfirstlane(v); }
+
+/* Queries of a block and of this lane. A lane whose query does not exist repeats the last one, and
+ * stores nothing. */
+struct Queries {
+    int64_t b, h, g, first, row;
+    bool exists;
+    Seen seen;
+};
+
+/* Blocks that see the most keys come first, so that the last blocks to end are short ones. */
+static __device__ __forceinline__ Queries queries_of_block(const Attention &a)
+{
+    int64_t heads = a.B * a.q.heads, tiles = (a.q.length + ROWS - 1) / ROWS;
+    int64_t head = (int64_t)blockIdx.x % heads, i = tiles - 1 - (int64_t)blockIdx.x / heads;
+    Queries x;
+    x.b = head / a.q.heads;
+    x.h = head % a.q.heads;
+    x.g = x.h * a.k.heads / a.q.heads;
+    x.first = i * ROWS;
+    int64_t row = x.first + uniform((int)threadIdx.x / WARP) * SIDE + lane_line();
+    x.exists = row < a.q.length;
+    x.row = min(row, a.q.length - 1);
+    x.seen = keys_seen(a, x.b, x.row);
+    return x;
+}
+
+/* The keys [begin, end) that the block's queries see. No query sees further than those after it. */
+struct Keys {
+    int begin, end;
+};
+
+/* Writes to a tile, which the caller may write behind the next barrier. */
+static __device__ __forceinline__ Keys keys_of_block(const Attention &a, const Queries &x,
+                                                     char *tile)
+{
+    int *first = reinterpret_cast<int *>(tile);
+    Seen last = keys_seen(a, x.b, min(x.first + ROWS, a.q.length) - 1);
+    int begin = x.seen.first;
+    for (int bits = WARP / 2; bits > 0; bits /= 2) begin = min(begin, lane_get_xor(begin, bits));
+    if (lane_number() == 0) first[threadIdx.x / WARP] = begin;
+    __syncthreads();
+    for (int w = 0; w < WAVES; w++) begin = min(begin, first[w]);
+    return { uniform(begin), uniform(last.first + last.count) };
+}
+
+/* What this wave's queries see of n keys from j on. */
+struct Sight {
+    bool any, all;
+};
+
+static __device__ __forceinline__ Sight sight_of(const Seen &s, int j, int n)
+{
+    return { lanes_any(s.any(j, n)), !lanes_any(!s.all(j, n)) };
+}
+
+/* S' of N keys, which are rows of `tile`, or dP'. */
+template <int N, int D>
+static __device__ __forceinline__ void rows_multiply(const char *tile, const Fixed<D> &fixed,
+                                                     Sums (&s)[N / SIDE])
+{
+#pragma unroll
+    for (int t = 0; t < N / SIDE; t++) s[t] = no_sums();
+#pragma unroll
+    for (int m = 0; m < D / 16; m++) {
+#pragma unroll
+        for (int t = 0; t < N / SIDE; t++)
+            s[t] = multiply_add(Along<N, D>::get(tile, t, m), fixed.step[m], s[t]);
+    }
+}
+
+/* sum (D x 32) += tile' p, where p has the terms of 32 of the tile's N rows. */
+template <int N, int D>
+static __device__ __forceinline__ void columns_add(const char *tile, int group,
+                                                   const Terms (&p)[STEPS], Sums (&sum)[D / SIDE])
+{
+#pragma unroll
+    for (int m = 0; m < STEPS; m++) {
+#pragma unroll
+        for (int t = 0; t < D / SIDE; t++)
+            sum[t] = multiply_add(Across<N, D>::get(tile, t, group * STEPS + m), p[m], sum[t]);
+    }
+}
+
+/* Scores of keys that the query does not see become -infinity. The lane has scores of the keys from
+ * j on. */
+static __device__ __forceinline__ void hide_keys(const Seen &seen, int j, Sums &s)
+{
+    int base = j + 4 * lane_half() - seen.first;
+#pragma unroll
+    for (int r = 0; r < 16; r++)
+        s[r] = (unsigned)(base + sums_row(r)) < (unsigned)seen.count ? s[r] : -INFINITY;
+}
+
+/* A column of sums begins with a row of D numbers (NULL: zeros). */
+template <int D>
+static __device__ __forceinline__ void sums_begin(const float *row, Sums (&sum)[D / SIDE])
+{
+#pragma unroll
+    for (int t = 0; t < D / SIDE; t++) sum[t] = no_sums();
+    if (row == NULL) return;
+#pragma unroll
+    for (int t = 0; t < D / SIDE; t++) {
+#pragma unroll
+        for (int r = 0; r < 16; r += 4) {
+            float v[4];
+            load_const<true>(row + t * SIDE + sums_row(r) + 4 * lane_half(), v);
+#pragma unroll
+            for (int i = 0; i < 4; i++) sum[t][r + i] = v[i];
+        }
+    }
+}
+
+/* Stores a column of sums as a row of D numbers: factor * sums, plus `before` (NULL: nothing). */
+template <int D, typename T, typename U>
+static __device__ __forceinline__ void row_store(const Sums (&sum)[D / SIDE], T *to, const U *before,
+                                                 float factor)
+{
+    int offset = 4 * lane_half();
+#pragma unroll
+    for (int t = 0; t < D / SIDE; t++) {
+#pragma unroll
+        for (int r = 0; r < 16; r += 4) {
+            int d = t * SIDE + sums_row(r) + offset;
+            float v[4], given[4] = {};
+            if (before != NULL) load_const<true>(before + d, given);
+#pragma unroll
+            for (int i = 0; i < 4; i++) v[i] = fmaf(sum[t][r + i], factor, given[i]);
+            store<true>(to + d, v);
+        }
+    }
+}
+
+} // namespace attention_matrix
+
+#endif

@@ -1,0 +1,290 @@
+/*
+ * attention_tile: products of 32 x 32 scores on CDNA's matrix cores, and the tiles of LDS that they
+ * read. attention_matrix.cuh says what is computed with them.
+ *
+ * v_mfma_f32_32x32x8_bf16 adds A (32 x 8) B (8 x 32) to C (32 x 32). With h = lane / 32 a lane gives
+ *
+ *   A, B   row or column lane % 32, terms 4 h to 4 h + 3
+ *   C      column lane % 32, rows 8 j + 4 h to + 3 in registers 4 j to 4 j + 3
+ *
+ * A sum may run over its terms in any order, if A and B have the same. So a lane always reads 16
+ * bytes, which serve two instructions (one on gfx950, which multiplies 16 terms at a time). And C,
+ * rounded to bf16, is B of the next product as it lies: its rows are then the terms. Rows 16 m + 4 h
+ * to + 3 and those 8 after them are the eight terms of step m. This is the order of Across.
+ *
+ * Along    rows as in memory, for products over their columns
+ * Across   a row for each column, for products over the rows
+ *
+ * LDS has 32 banks of 4 bytes, and 16-byte pieces of a row stand at places that are turned by the
+ * row's number: by exclusive or, linear in its bits. Lanes that are served together differ in bits 0,
+ * 1 and either 2 or both 2 and 4 of the row they read (tools/gfxrun/banks.c), and in other bits where
+ * they write. Each turn maps both sets to all eight places, so no access waits for another.
+ */
+#ifndef OP_AMD_ATTENTION_TILE_CUH
+#define OP_AMD_ATTENTION_TILE_CUH
+
+#include "op/kernel.cuh"
+
+namespace attention_matrix
+{
+
+static constexpr int SIDE = 32; /* rows and columns of a product */
+static constexpr int THREADS = 256, WAVES = THREADS / WARP;
+static constexpr int ROWS = WAVES * SIDE; /* that a block owns */
+static constexpr int PIECE = 16;          /* bytes */
+static constexpr int LINE = 128;          /* bytes: once around the banks */
+
+typedef float Sums __attribute__((ext_vector_type(16)));  /* a lane's part of C */
+typedef uint32_t Terms __attribute__((ext_vector_type(4))); /* eight in bf16 */
+
+#ifdef __gfx950__
+
+typedef __bf16 EightTerms __attribute__((ext_vector_type(8)));
+typedef __bf16 TwoTerms __attribute__((ext_vector_type(2)));
+typedef float TwoFloats __attribute__((ext_vector_type(2)));
+
+static __device__ __forceinline__ Sums multiply_add(Terms a, Terms b, Sums c)
+{
+    return __builtin_amdgcn_mfma_f32_32x32x16_bf16(__builtin_bit_cast(EightTerms, a),
+                                                   __builtin_bit_cast(EightTerms, b), c, 0, 0, 0);
+}
+
+static __device__ __forceinline__ uint32_t terms_pair(float low, float high)
+{
+    TwoFloats v = { low, high };
+    return __builtin_bit_cast(uint32_t, __builtin_convertvector(v, TwoTerms));
+}
+
+#else
+
+typedef short FourShorts __attribute__((ext_vector_type(4)));
+typedef uint32_t TwoWords __attribute__((ext_vector_type(2)));
+
+static __device__ __forceinline__ Sums multiply_add(Terms a, Terms b, Sums c)
+{
+    FourShorts a0 = __builtin_bit_cast(FourShorts, (TwoWords){ a[0], a[1] });
+    FourShorts a1 = __builtin_bit_cast(FourShorts, (TwoWords){ a[2], a[3] });
+    FourShorts b0 = __builtin_bit_cast(FourShorts, (TwoWords){ b[0], b[1] });
+    FourShorts b1 = __builtin_bit_cast(FourShorts, (TwoWords){ b[2], b[3] });
+    c = __builtin_amdgcn_mfma_f32_32x32x8bf16_1k(a0, b0, c, 0, 0, 0);
+    return __builtin_amdgcn_mfma_f32_32x32x8bf16_1k(a1, b1, c, 0, 0, 0);
+}
+
+/* To nearest, ties away from zero: three instructions, where ties to even take five and the chip has
+ * none. A tie is one number in 65,536. */
+static __device__ __forceinline__ uint32_t terms_pair(float low, float high)
+{
+    const uint32_t half = 0x8000u, upper = 0x07060302u;
+    return __builtin_amdgcn_perm(__float_as_uint(high) + half, __float_as_uint(low) + half, upper);
+}
+
+#endif
+
+/* The place of a lane in a product: its row or column, and which terms it holds. */
+static __device__ __forceinline__ int lane_line() { return lane_number() % SIDE; }
+static __device__ __forceinline__ int lane_half() { return lane_number() / SIDE; }
+
+/* The row of C in register r, less 4 h. */
+static constexpr __host__ __device__ __forceinline__ int sums_row(int r)
+{
+    return r % 4 + r / 4 * 8;
+}
+
+static __device__ __forceinline__ Sums no_sums()
+{
+    Sums s = {};
+    return s;
+}
+
+/* Steps of 16 terms: C as an operand B. */
+static constexpr int STEPS = SIDE / 16;
+
+static __device__ __forceinline__ void terms_of(const Sums &c, Terms (&out)[STEPS])
+{
+#pragma unroll
+    for (int m = 0; m < STEPS; m++) {
+#pragma unroll
+        for (int i = 0; i < 4; i++)
+            out[m][i] = terms_pair(c[8 * m + 2 * i], c[8 * m + 2 * i + 1]);
+    }
+}
+
+/* The operands B of a row of D columns in memory, which stays in registers. */
+template <int D> struct Fixed {
+    Terms step[D / 16];
+
+    __device__ __forceinline__ void load(const Bf16 *row)
+    {
+        const Terms *from = reinterpret_cast<const Terms *>(row) + lane_half();
+#pragma unroll
+        for (int m = 0; m < D / 16; m++) step[m] = from[2 * m];
+    }
+};
+
+static __device__ __forceinline__ int bit(int v, int i) { return v >> i & 1; }
+
+/* N rows of D columns on their way from memory to LDS, 16 bytes a piece: eight neighbouring threads
+ * take a line. */
+template <int N, int D> struct Along {
+    static constexpr int BYTES = N * D * 2;
+    Terms held[N / SIDE][D / 64];
+
+    static __device__ __forceinline__ int turn(int row) { return (row & 7) ^ bit(row, 3) << 2; }
+
+    static __device__ __forceinline__ int place(int row, int piece)
+    {
+        return row * D * 2 + (piece ^ turn(row)) * PIECE;
+    }
+
+    template <bool WHOLE>
+    __device__ __forceinline__ void load_rows(const Bf16 *from, int64_t stride, int n)
+    {
+        int row = (int)threadIdx.x / 8, piece = (int)threadIdx.x % 8;
+        uint32_t at = (uint32_t)row * (uint32_t)stride * 2 + (uint32_t)piece * PIECE;
+#pragma unroll
+        for (int r = 0; r < N / SIDE; r++) {
+            const char *here = reinterpret_cast<const char *>(from + r * SIDE * stride) + at;
+            bool exists = WHOLE || row + r * SIDE < n;
+#pragma unroll
+            for (int c = 0; c < D / 64; c++)
+                held[r][c] = exists ? reinterpret_cast<const Terms *>(here)[c * 8] : (Terms){};
+        }
+    }
+
+    /* Rows from n on are zeros. */
+    __device__ __forceinline__ void load(const Bf16 *from, int64_t stride, int n)
+    {
+        if (n >= N)
+            load_rows<true>(from, stride, n);
+        else
+            load_rows<false>(from, stride, n);
+    }
+
+    __device__ __forceinline__ void store(char *tile) const
+    {
+        int at = place((int)threadIdx.x / 8, (int)threadIdx.x % 8);
+#pragma unroll
+        for (int r = 0; r < N / SIDE; r++) {
+#pragma unroll
+            for (int c = 0; c < D / 64; c++)
+                *reinterpret_cast<Terms *>(tile + at + r * SIDE * D * 2 + c * LINE) = held[r][c];
+        }
+    }
+
+    /* A of step m: eight columns of the lane's row in the t-th group of 32. */
+    static __device__ __forceinline__ Terms get(const char *tile, int t, int m)
+    {
+        int at = place(lane_line(), lane_half()) ^ (2 * m & 6) * PIECE;
+        return *reinterpret_cast<const Terms *>(tile + at + t * SIDE * D * 2 + m / 4 * LINE);
+    }
+};
+
+/* The same rows, of which LDS gets the transpose. A unit is four rows of four columns. Its threads are
+ * numbered so that 16 of them read a line of memory, and write to all banks. */
+template <int N, int D> struct Across {
+    static_assert(N == 32 || N == 64, "turns are made for these");
+    static constexpr int BYTES = N * D * 2;
+    static constexpr int STRIPS = D / 64;                       /* of 64 columns */
+    static constexpr int TEAMS = THREADS / (N * 4);             /* each takes a strip at a time */
+    static constexpr int UNITS = (STRIPS + TEAMS - 1) / TEAMS; /* of a thread */
+    uint2 held[UNITS][4];
+
+    /* A column's pieces: eight with 64 rows, so it fills a line; or four. */
+    static __device__ __forceinline__ int place(int column, int piece)
+    {
+        int c = column, turn64 = (c & 7) ^ bit(c, 4) ^ bit(c, 3) << 1;
+        if (N == 64) return c * LINE + (piece ^ turn64) * PIECE;
+        int turn32 = (bit(c, 1) ^ bit(c, 3)) | bit(c, 2) << 1 | bit(c, 4) << 2;
+        return c / 2 * LINE + ((bit(c, 0) << 2 | piece) ^ turn32) * PIECE;
+    }
+
+    /* The place of the column i after one that is a multiple of four. */
+    static __device__ __forceinline__ int place_after(int at, int i)
+    {
+        if (N == 64) return (at ^ i * PIECE) + i * LINE;
+        return (at ^ ((i & 1) << 2 ^ i >> 1) * PIECE) + i / 2 * LINE;
+    }
+
+    static __device__ __forceinline__ int column() /* a quarter of it, within a strip */
+    {
+        return ((int)threadIdx.x & 7) | bit((int)threadIdx.x, 4) << 3;
+    }
+    static __device__ __forceinline__ int row() /* a quarter of it */
+    {
+        int t = (int)threadIdx.x;
+        return (bit(t, 5) | bit(t, 3) << 1 | t >> 6 << 2) % (N / 4);
+    }
+    static __device__ __forceinline__ int team() { return (int)threadIdx.x / (N * 4); }
+
+    static __device__ __forceinline__ bool has(int u)
+    {
+        return (u + 1) * TEAMS <= STRIPS || u * TEAMS + team() < STRIPS;
+    }
+
+    template <bool WHOLE>
+    __device__ __forceinline__ void load_rows(const Bf16 *from, int64_t stride, int n)
+    {
+        uint32_t at = (uint32_t)(row() * 4) * (uint32_t)stride * 2 + (uint32_t)column() * 8 +
+                      (uint32_t)team() * LINE;
+#pragma unroll
+        for (int u = 0; u < UNITS; u++) {
+            if (!has(u)) continue;
+#pragma unroll
+            for (int i = 0; i < 4; i++) {
+                const char *here = reinterpret_cast<const char *>(from + i * stride) + at;
+                bool exists = WHOLE || row() * 4 + i < n;
+                held[u][i] = exists ? *reinterpret_cast<const uint2 *>(here + u * TEAMS * LINE)
+                                    : make_uint2(0, 0);
+            }
+        }
+    }
+
+    __device__ __forceinline__ void load(const Bf16 *from, int64_t stride, int n)
+    {
+        if (n >= N)
+            load_rows<true>(from, stride, n);
+        else
+            load_rows<false>(from, stride, n);
+    }
+
+    static __device__ __forceinline__ uint32_t lows(uint32_t a, uint32_t b)
+    {
+        return __builtin_amdgcn_perm(b, a, 0x05040100u);
+    }
+    static __device__ __forceinline__ uint32_t highs(uint32_t a, uint32_t b)
+    {
+        return __builtin_amdgcn_perm(b, a, 0x07060302u);
+    }
+
+    /* Rows 16 n + 8 x + 4 y to + 3 are half x of piece 2 n + y. */
+    __device__ __forceinline__ void store(char *tile) const
+    {
+        int r = row(), at = place(column() * 4, r / 4 * 2 + bit(r, 0)) + bit(r, 1) * 8;
+        at += team() * 64 * N * 2;
+#pragma unroll
+        for (int u = 0; u < UNITS; u++) {
+            if (!has(u)) continue;
+            const uint2(&h)[4] = held[u];
+            char *to = tile + u * TEAMS * 64 * N * 2;
+            *reinterpret_cast<uint2 *>(to + place_after(at, 0)) =
+                make_uint2(lows(h[0].x, h[1].x), lows(h[2].x, h[3].x));
+            *reinterpret_cast<uint2 *>(to + place_after(at, 1)) =
+                make_uint2(highs(h[0].x, h[1].x), highs(h[2].x, h[3].x));
+            *reinterpret_cast<uint2 *>(to + place_after(at, 2)) =
+                make_uint2(lows(h[0].y, h[1].y), lows(h[2].y, h[3].y));
+            *reinterpret_cast<uint2 *>(to + place_after(at, 3)) =
+                make_uint2(highs(h[0].y, h[1].y), highs(h[2].y, h[3].y));
+        }
+    }
+
+    /* A of step m: eight rows of the lane's column in the t-th group of 32. */
+    static __device__ __forceinline__ Terms get(const char *tile, int t, int m)
+    {
+        int at = place(lane_line(), lane_half()) ^ 2 * m * PIECE;
+        return *reinterpret_cast<const Terms *>(tile + at + t * SIDE * N * 2);
+    }
+};
+
+} // namespace attention_matrix
+
+#endif
