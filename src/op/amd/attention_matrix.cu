@@ -3,7 +3,7 @@
  * 128 and 128, 192 and 128. attention_matrix.cuh says how it is computed, attention_matrix_bwd.cuh has
  * the kernels of backward.
  */
-#include "op/amd/attention_matrix.cuh"
+#include "op/amd/attention_matrix_bwd.cuh"
 
 namespace attention_matrix
 {
@@ -180,7 +180,7 @@ template <typename Args> static Attention attention_of(const Args *f)
     a.chunk = f->chunk;
     a.doc = (const int32_t *)f->doc.data;
     a.lse = (float *)f->lse.data;
-    a.B = f->q.dim[0];
+    a.B = (int)f->q.dim[0];
     a.scale = f->scale;
     return a;
 }
@@ -220,12 +220,43 @@ static Status forward(struct Exec *ex, const AttentionFwd *f)
     else
         a.o = side_of<Bf16>(&f->o);
     TRY(check_rows(a));
-    int64_t blocks = blocks_of(a.q.length, a.B * a.q.heads);
+    int64_t blocks = blocks_of(a.q.length, (int64_t)a.B * a.q.heads);
     if (blocks == 0) return OK;
     return by_widths(a, [&](auto dk, auto dv) {
         attention_matrix_fwd_kernel<dk(), dv()>
             <<<(unsigned)blocks, THREADS, 0, exec_stream(ex)>>>(a);
         return kernel_status("attention");
+    });
+}
+
+static Status backward(struct Exec *ex, const AttentionBwd *f)
+{
+    Attention a = attention_of(f);
+    a.o = side_of<Bf16>(&f->o);
+    a.d_o = side_of<const Bf16>(&f->d_o);
+    a.dk = side_of<Bf16>(&f->dk);
+    a.dv = side_of<Bf16>(&f->dv);
+    a.dk_before = side_of<const Bf16>(&f->dk_before);
+    a.dv_before = side_of<const Bf16>(&f->dv_before);
+    a.dq_before = side_of<const float>(&f->dq_before);
+    if (f->dq.dtype == DTYPE_F32)
+        a.dq_sum = side_of<float>(&f->dq);
+    else
+        a.dq = side_of<Bf16>(&f->dq);
+    a.delta = (float *)exec_workspace(ex);
+    TRY(check_rows(a));
+    int64_t queries = blocks_of(a.q.length, (int64_t)a.B * a.q.heads);
+    int64_t keys = blocks_of(a.k.length, (int64_t)a.B * a.k.heads);
+    if (queries == 0) return OK;
+    return by_widths(a, [&](auto dk, auto dv) {
+        unsigned rows = grid_of((int64_t)a.B * a.q.heads * a.q.length, THREADS / (dv() / 8));
+        LaunchStream stream = exec_stream(ex);
+        attention_matrix_delta_kernel<dv()><<<rows, THREADS, 0, stream>>>(a);
+        TRY(kernel_status("attention_bwd"));
+        attention_matrix_dq_kernel<dk(), dv()><<<(unsigned)queries, THREADS, 0, stream>>>(a);
+        TRY(kernel_status("attention_bwd"));
+        attention_matrix_dkv_kernel<dk(), dv()><<<(unsigned)keys, THREADS, 0, stream>>>(a);
+        return kernel_status("attention_bwd");
     });
 }
 
@@ -237,3 +268,14 @@ extern "C" Status attention_matrix_fwd(struct Exec *ex, const void *args)
 }
 
 extern "C" size_t attention_matrix_fwd_workspace(const void *) { return 0; }
+
+extern "C" Status attention_matrix_bwd(struct Exec *ex, const void *args)
+{
+    return attention_matrix::backward(ex, (const AttentionBwd *)args);
+}
+
+/* The workspace holds delta. */
+extern "C" size_t attention_matrix_bwd_workspace(const void *args)
+{
+    return (size_t)tensor_elems(&((const AttentionBwd *)args)->lse) * sizeof(float);
+}

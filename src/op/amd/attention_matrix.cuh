@@ -25,6 +25,7 @@ extern "C" {
 }
 
 #include <float.h>
+#include <limits.h>
 
 namespace attention_matrix
 {
@@ -54,7 +55,8 @@ struct Attention {
     float *lse, *delta; /* (B, H, Tq) */
     const float *lse_before;
     AttentionPieces pieces;
-    int64_t window, chunk, B;
+    int64_t window, chunk;
+    int B;
     float scale;
 };
 
@@ -99,12 +101,12 @@ struct Queries {
 /* Blocks that see the most keys come first, so that the last blocks to end are short ones. */
 static __device__ __forceinline__ Queries queries_of_block(const Attention &a)
 {
-    int64_t heads = a.B * a.q.heads, tiles = (a.q.length + ROWS - 1) / ROWS;
-    int64_t head = (int64_t)blockIdx.x % heads, i = tiles - 1 - (int64_t)blockIdx.x / heads;
+    unsigned H = (unsigned)a.q.heads, heads = (unsigned)a.B * H, head = blockIdx.x % heads;
+    int64_t tiles = (a.q.length + ROWS - 1) / ROWS, i = tiles - 1 - blockIdx.x / heads;
     Queries x;
-    x.b = head / a.q.heads;
-    x.h = head % a.q.heads;
-    x.g = x.h * a.k.heads / a.q.heads;
+    x.b = head / H;
+    x.h = head % H;
+    x.g = head % H / (H / (unsigned)a.k.heads);
     x.first = i * ROWS;
     int64_t row = x.first + uniform((int)threadIdx.x / WARP) * SIDE + lane_line();
     x.exists = row < a.q.length;

@@ -277,6 +277,21 @@ template <int N, int D> struct Across {
         }
     }
 
+    /* The rows as they are, for Along<N, D>::get. Lanes that are served together have half a line of two
+     * rows that are eight apart, which turn differently. */
+    __device__ __forceinline__ void store_along(char *tile) const
+    {
+        int at = Along<N, D>::place(row() * 4, column() / 2) + bit(column(), 0) * 8 + team() * LINE;
+#pragma unroll
+        for (int u = 0; u < UNITS; u++) {
+            if (!has(u)) continue;
+#pragma unroll
+            for (int i = 0; i < 4; i++)
+                *reinterpret_cast<uint2 *>(tile + (at ^ i * PIECE) + i * D * 2 + u * TEAMS * LINE) =
+                    held[u][i];
+        }
+    }
+
     /* A of step m: eight rows of the lane's column in the t-th group of 32. */
     static __device__ __forceinline__ Terms get(const char *tile, int t, int m)
     {
