@@ -155,7 +155,7 @@ attention_matrix_fwd_kernel(const __grid_constant__ Attention a)
         __syncthreads();
         k.store(k_tile);
         k.load(k_from += N * k_stride, k_stride, left - 2 * N);
-        if (sight.any) f.values(v_tile);
+        if (asked_again(sight.any)) f.values(v_tile);
     }
     f.end(a, x);
 }

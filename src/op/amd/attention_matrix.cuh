@@ -134,6 +134,15 @@ static __device__ __forceinline__ Keys keys_of_block(const Attention &a, const Q
     return { uniform(begin), uniform(last.first + last.count) };
 }
 
+/* The same value, of which the compiler knows nothing. A condition that is asked twice in a loop would
+ * otherwise become two loops, with copies of all sums from one to the other. */
+static __device__ __forceinline__ bool asked_again(bool condition)
+{
+    int v = uniform(condition);
+    asm volatile("" : "+s"(v));
+    return v != 0;
+}
+
 /* What this wave's queries see of n keys from j on. */
 struct Sight {
     bool any, all;
@@ -144,18 +153,29 @@ static __device__ __forceinline__ Sight sight_of(const Seen &s, int j, int n)
     return { lanes_any(s.any(j, n)), !lanes_any(!s.all(j, n)) };
 }
 
+/* Operands A are read one step ahead of the products that use them. The compiler alone reads all of a tile
+ * at once, for which it has too few registers. */
+static __device__ __forceinline__ void keep_order() { __builtin_amdgcn_sched_barrier(0); }
+
 /* S' of N keys, which are rows of `tile`, or dP'. */
 template <int N, int D>
 static __device__ __forceinline__ void rows_multiply(const char *tile, const Fixed<D> &fixed,
                                                      Sums (&s)[N / SIDE])
 {
+    constexpr int T = N / SIDE, M = D / 16;
+    Terms a[2][T];
 #pragma unroll
-    for (int t = 0; t < N / SIDE; t++) s[t] = no_sums();
+    for (int t = 0; t < T; t++) {
+        s[t] = no_sums();
+        a[0][t] = Along<N, D>::get(tile, t, 0);
+    }
 #pragma unroll
-    for (int m = 0; m < D / 16; m++) {
+    for (int m = 0; m < M; m++) {
+        keep_order();
 #pragma unroll
-        for (int t = 0; t < N / SIDE; t++)
-            s[t] = multiply_add(Along<N, D>::get(tile, t, m), fixed.step[m], s[t]);
+        for (int t = 0; t < T && m + 1 < M; t++) a[(m + 1) % 2][t] = Along<N, D>::get(tile, t, m + 1);
+#pragma unroll
+        for (int t = 0; t < T; t++) s[t] = multiply_add(a[m % 2][t], fixed.step[m], s[t]);
     }
 }
 
@@ -164,11 +184,21 @@ template <int N, int D>
 static __device__ __forceinline__ void columns_add(const char *tile, int group,
                                                    const Terms (&p)[STEPS], Sums (&sum)[D / SIDE])
 {
+    constexpr int T = D / SIDE, ALL = T * STEPS, PAIR = 2;
+    Terms a[2][PAIR];
 #pragma unroll
-    for (int m = 0; m < STEPS; m++) {
+    for (int i = 0; i < PAIR; i++) a[0][i] = Across<N, D>::get(tile, i, group * STEPS);
 #pragma unroll
-        for (int t = 0; t < D / SIDE; t++)
-            sum[t] = multiply_add(Across<N, D>::get(tile, t, group * STEPS + m), p[m], sum[t]);
+    for (int n = 0; n < ALL; n += PAIR) {
+        keep_order();
+        int next = n + PAIR;
+#pragma unroll
+        for (int i = 0; i < PAIR && next < ALL; i++)
+            a[next / PAIR % 2][i] =
+                Across<N, D>::get(tile, (next + i) % T, group * STEPS + (next + i) / T);
+#pragma unroll
+        for (int i = 0; i < PAIR; i++)
+            sum[(n + i) % T] = multiply_add(a[n / PAIR % 2][i], p[(n + i) / T], sum[(n + i) % T]);
     }
 }
 

@@ -130,12 +130,12 @@ attention_matrix_dq_kernel(const __grid_constant__ Attention a)
         __syncthreads();
         k.store(k_across);
         k.load(k_from += N * k_stride, k_stride, left);
-        if (sight.any) f.scores(k_tile, v_tile, x.seen, j, sight.all, scale);
+        f.scores(k_tile, v_tile, x.seen, j, sight.all, scale);
         __syncthreads();
         k.store_along(k_tile);
         v.store(v_tile);
         v.load(v_from += N * v_stride, v_stride, left - N);
-        if (sight.any) f.sums(k_across);
+        f.sums(k_across);
     }
     f.end(a, x);
 }
@@ -355,12 +355,12 @@ attention_matrix_dkv_kernel(const __grid_constant__ Attention a)
         at.next(walk);
         tiles.load(a, b, at, at.h < end);
         Sight sight = sight_of({ rows.first[lane_line()], rows.count[lane_line()] }, wave_key, SIDE);
-        if (sight.any) f.scores(q_tile, d_o_tile, rows, key, sight.all, scale);
+        f.scores(q_tile, d_o_tile, rows, key, sight.all, scale);
         __syncthreads();
         tiles.q.store_along(q_tile);
         tiles.d_o.store_along(d_o_tile);
         tiles.row.store(rows);
-        if (sight.any) f.sums(q_across, d_o_across);
+        f.sums(q_across, d_o_across);
     }
     f.end(a, b, g, key);
 }
