@@ -9,7 +9,7 @@
 # make lint         format, layers, sizes, globals, dropped Statuses, clang-tidy, cppcheck
 # make fuzz         fuzzers over their committed corpora
 # make mutants      plants the bugs of tools/mutants.txt one by one: N killed, M alive
-# make gfxrun       build/release/gfxrun.a and its tests: runs kernels for AMD's gfx942 without a GPU (tools/gfxrun)
+# make gfxrun       runs kernels for AMD's gfx942 without a GPU (tools/gfxrun), and HIP's runtime over it
 # make lib          build/libswitchyard_trace.a and .so: traces for other programs (include/switchyard_trace.h)
 # make install      program, library, man pages, completions to PREFIX=/usr/local under DESTDIR; make uninstall
 # make deb          build/switchyard_VERSION_ARCH.deb for any x86-64 processor since 2015 (packaging/)
@@ -17,16 +17,17 @@
 # make docs         docs/reference/ and docs/explain/: the pages that the program writes
 # make reproduce    docs/reference/planning.md: the planner beside published figures
 # make bench        switchyard bench ops and bench step quickstart
-# CUDA=1 and MPI=1 switch files in and out. Configurations share no objects; of one configuration the
+# CUDA=1 (NVIDIA's GPUs), HIP=1 (AMD's) and MPI=1 switch files in and out. Configurations share no objects; of one configuration the
 # builds with CUDA and MPI take those of the plain one ($O), but for what they change ($B).
 
 CONFIG ?= release
 CUDA   ?= 0
+HIP    ?= 0
 MPI    ?= 0
 LONG   ?= 0
 BUILD  ?= build
 O      := $(BUILD)/$(CONFIG)$(if $(filter 1-asan 1-tsan,$(LONG)-$(CONFIG)),-long)
-B      := $O$(if $(filter 1,$(CUDA)),-cuda)$(if $(filter 1,$(MPI)),-mpi)
+B      := $O$(if $(filter 1,$(CUDA)),-cuda)$(if $(filter 1,$(HIP)),-hip)$(if $(filter 1,$(MPI)),-mpi)
 PROGRAM := $(if $(filter release,$(CONFIG)),$(BUILD)/switchyard,$B/switchyard)
 
 CC.release := gcc
@@ -39,7 +40,6 @@ ifeq ($(origin CC),default)
 CC     := $(CC.$(CONFIG))
 endif
 NVCC   ?= nvcc
-GPU_VENDOR ?= nv
 GPU_ARCH ?= -gencode=arch=compute_80,code=sm_80 -gencode=arch=compute_90a,code=sm_90a
 # What one compilation is for: the release's runs on processors with AVX2 or more, and takes more from
 # its SETS; sanitizers run where they were made, and one set is enough to look at memory and threads.
@@ -92,18 +92,25 @@ LDLIBS += $(shell pkg-config --libs ompi-c)
 else
 SRC += src/comm/mpi_off.c
 endif
-# cuBLASLt, cuDNN and the driver are found when the program starts; rpath is where dlopen looks
+# A vendor's libraries are found when the program starts; rpath is where dlopen looks.
+OWN := src/op/op_table.c $(wildcard src/op/*_kernels.c) # tables that name the functions of GPUs
 ifeq ($(CUDA),1)
 CUDA_HOME ?= $(patsubst %/bin/nvcc,%,$(realpath $(shell command -v $(NVCC))))
-CU  := $(wildcard src/*/*.cu src/*/$(GPU_VENDOR)/*.cu)
+CU  := $(wildcard src/*/*.cu src/*/nv/*.cu)
 SRC += src/comm/nccl.c
-CUDA_CFLAGS := -isystem $(CUDA_HOME)/include
-OWN := src/op/op_table.c $(wildcard src/op/*_kernels.c) # tables that name CUDA's functions
-$(OWN:%=$B/%.o): CFLAGS += -DHAVE_CUDA=1
+NCCL_CFLAGS := -isystem $(CUDA_HOME)/include
 LDLIBS += -L$(CUDA_HOME)/lib64 -Wl,-rpath,$(CUDA_HOME)/lib64 -lcudart_static -ldl -lrt -lpthread -lstdc++
+else ifeq ($(HIP),1)
+CU  := $(wildcard src/*/*.cu src/*/amd/*.cu)
+SRC += src/comm/nccl.c
+NCCL_CFLAGS := -Isrc/comm/amd
+LDLIBS += -lpthread -lstdc++
 else
+OWN :=
 SRC += src/gpu/gpu_off.c src/op/libraries_off.c src/comm/nccl_off.c
 endif
+$(OWN:%=$B/%.o): CFLAGS += -DHAVE_$(if $(filter 1,$(HIP)),HIP,CUDA)=1
+OWN += $(filter src/comm/nccl.c,$(SRC)) # its header is the vendor's
 OBJ := $(OWN:%=$B/%.o) $(SETS:%=$O/set_%.o) $(patsubst %,$O/%.o,$(filter-out $(OWN),$(SRC))) $(CU:%=$B/%.o) \
        $O/gen/presets.c.o $O/gen/hardware.c.o $O/gen/page.c.o
 LIB := $B/libswitchyard.a
@@ -159,7 +166,7 @@ $O/set_v4.o: $(SET_SRC:%=$O/v4/%.o)
 	ld -r -o $@ $^
 	objcopy --keep-global-symbol=op_set_v4 $@
 
-$O/src/comm/nccl.c.o: CFLAGS += $(CUDA_CFLAGS)
+$B/src/comm/nccl.c.o: CFLAGS += $(NCCL_CFLAGS)
 
 $O/gen/presets.c: tools/embed_presets Makefile $(PRESETS)
 	@mkdir -p $(@D)
@@ -176,29 +183,47 @@ $O/gen/page.c: tools/embed_presets Makefile $(PAGE)
 $O/gen/%.c.o: $O/gen/%.c
 	$(CC) $(CFLAGS) -c $< -o $@
 
-$B/%.cu.o: %.cu
-	@mkdir -p $(@D)
-	$(NVCC) -std=c++17 -O3 $(GPU_ARCH) -Isrc $(CU_WARN) -MMD -MP -MF $(@:.o=.d) -c $< -o $@
-
-# Kernels for AMD's GPUs as code objects, build/gfx942/src/op/NAME.cu.o; gpu_cuda.cu is CUDA's runtime.
+# Kernels for AMD's GPUs as code objects, build/gfx942/src/op/NAME.cu.o, for each of HIP_ARCH.
 HIPCC    ?= clang-19
 HIP_ARCH ?= gfx942
-HIP_CU   := $(filter-out src/gpu/gpu_cuda.cu,$(wildcard src/gpu/*.cu src/op/*.cu src/op/amd/*.cu))
+HIP_BUNDLER ?= $(patsubst clang%,clang-offload-bundler%,$(HIPCC))
+HIP_HOST := src/gpu/gpu_runtime.cu src/gpu/amd/hip.cu src/op/amd/libraries.cu # without kernels
+HIP_CU   := $(filter-out $(HIP_HOST),$(wildcard src/gpu/*.cu src/op/*.cu src/*/amd/*.cu))
 HIP_OBJ  := $(foreach a,$(HIP_ARCH),$(HIP_CU:%=$(BUILD)/$a/%.o))
 # gcc checks the rest in the CUDA build. A loop that is not unrolled, or fewer waves than hoped for, is no error.
 HIP_WARN := -Wall -Wextra -Werror -Wcast-qual -Wpointer-arith -Wdouble-promotion -Wimplicit-fallthrough \
             -Wno-missing-field-initializers -Wno-return-type-c-linkage -Wno-unused-function \
             -Wno-unneeded-internal-declaration -Wno-pass-failed
-HIP_FLAGS := -x hip -std=c++17 -O3 -nogpuinc -nogpulib --cuda-device-only --no-gpu-bundle-output -Isrc \
-             -include gpu/hip.cuh $(HIP_WARN)
+HIP_FLAGS := -x hip -std=c++17 -O3 -nogpuinc -nogpulib -Isrc -include gpu/hip.cuh $(HIP_WARN)
 # -MMD is not for device code alone in newer versions
 define gfx_rule
 $(BUILD)/$1/%.cu.o: %.cu
 	@mkdir -p $$(@D)
-	$(HIPCC) $(HIP_FLAGS) --offload-arch=$1 $$(addprefix -Xclang ,-dependency-file $$(@:.o=.d) -MT $$@ -MP) -c $$< -o $$@
+	$(HIPCC) $(HIP_FLAGS) --cuda-device-only --no-gpu-bundle-output --offload-arch=$1 \
+	    $$(addprefix -Xclang ,-dependency-file $$(@:.o=.d) -MT $$@ -MP) -c $$< -o $$@
 endef
 $(foreach a,$(HIP_ARCH),$(eval $(call gfx_rule,$a)))
 gfx: $(HIP_OBJ)
+
+ifeq ($(HIP),1)
+# Launchers, with the code objects of all chips beside them.
+$B/%.cu.bundle: $(foreach a,$(HIP_ARCH),$(BUILD)/$a/%.cu.o)
+	@mkdir -p $(@D)
+	$(HIP_BUNDLER) -type=o -bundle-align=4096 -input=/dev/null $(^:%=-input=%) -output=$@ \
+	    -targets=host-x86_64-unknown-linux-gnu$(subst $(eval) ,,$(HIP_ARCH:%=,hipv4-amdgcn-amd-amdhsa--%))
+
+HIP_HOST_FLAGS = $(HIP_FLAGS) --cuda-host-only -Xclang -cuid=$(subst /,_,$(basename $<)) -DHIP_ARCHES='" $(HIP_ARCH)"' -MMD -MP -MF $(@:.o=.d)
+$(HIP_HOST:%=$B/%.o): $B/%.o: %
+	@mkdir -p $(@D)
+	$(HIPCC) $(HIP_HOST_FLAGS) -c $< -o $@
+
+$B/%.cu.o: %.cu $B/%.cu.bundle
+	$(HIPCC) $(HIP_HOST_FLAGS) -Xclang -fcuda-include-gpubinary -Xclang $B/$*.cu.bundle -c $< -o $@
+else
+$B/%.cu.o: %.cu
+	@mkdir -p $(@D)
+	$(NVCC) -std=c++17 -O3 $(GPU_ARCH) -Isrc $(CU_WARN) -MMD -MP -MF $(@:.o=.d) -c $< -o $@
+endif
 
 $(LIB): $(OBJ)
 	@mkdir -p $(@D)
@@ -261,7 +286,14 @@ $O/gfxrun.a: $(GFXRUN)
 $(GFXRUN_TESTS): $B/tests/%: $O/tests/%.c.o $O/gfxrun.a $(LIB)
 	@mkdir -p $(@D)
 	$(CC) $(LDFLAGS) $^ $(LDLIBS) -lcmocka -o $@
-gfxrun: $O/gfxrun.a $(GFXRUN_TESTS)
+# HIP's runtime over it, under the name of AMD's: LD_LIBRARY_PATH=build/release/gfxrun
+GFXRUN_PIC := $(patsubst %,$O/pic/%.o,$(wildcard tools/gfxrun/*.c tools/gfxrun/hip/*.c))
+$(GFXRUN_PIC): CFLAGS += -Itools -ffp-contract=off
+GFXRUN_HIP := $O/gfxrun/libamdhip64.so.6
+$(GFXRUN_HIP): $(GFXRUN_PIC) $(patsubst %,$O/pic/%.o,$(wildcard src/base/*.c))
+	@mkdir -p $(@D)
+	$(CC) -shared $(LDFLAGS) -Wl,-z,defs -Wl,-soname,$(@F) $^ $(TRACE_LDLIBS) -ldl -o $@
+gfxrun: $O/gfxrun.a $(GFXRUN_TESTS) $(GFXRUN_HIP)
 
 # under CONFIG=fuzz with libFuzzer, else with a main that replays a corpus
 $B/tests/fuzz/%: $O/tests/fuzz/%.c.o $(if $(filter fuzz,$(CONFIG)),,$O/tests/harness/replay.c.o) $(LIB)

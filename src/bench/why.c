@@ -177,7 +177,7 @@ static Status device_of_sheet(const char *sheet, Why *w, char name[GPU_NAME_MAX]
     Hardware h;
     TRY(hardware_load(&h, &w->arena, sheet));
     (void)snprintf(name, GPU_NAME_MAX, "%s", h.gpu_title);
-    w->device.vendor = h.gpu_capability > 0 ? VENDOR_NVIDIA : VENDOR_OTHER;
+    w->device.vendor = h.gpu_capability > 0 ? VENDOR_NVIDIA : VENDOR_AMD;
     w->device.capability = (int)h.gpu_capability;
     return OK;
 }

@@ -32,10 +32,7 @@
 #include <time.h>
 #include <unistd.h>
 
-enum {
-    LEAST = 22800, /* the first version that has all settings used here */
-    LEAVE_S = 10   /* how long comm_free waits for a group that was aborted */
-};
+enum { LEAVE_S = 10 }; /* how long comm_free waits for a group that was aborted */
 
 /* NVLS would use NVLink multicast. ALGO and TUNER_PLUGIN could change the order of sums. Without
  * GRAPH_REGISTER a captured call takes the same path as an eager one. overwrite 1: replaces a value
@@ -50,29 +47,30 @@ static const struct {
     { "NCCL_GRAPH_REGISTER", "0", 0 },
 };
 
+/* The second name is the one in RCCL. */
 #define NCCL_CALLS(CALL)                                                                           \
-    CALL(GetVersion)                                                                               \
-    CALL(GetUniqueId)                                                                              \
-    CALL(GetErrorString)                                                                           \
-    CALL(GetLastError)                                                                             \
-    CALL(CommInitRankConfig)                                                                       \
-    CALL(CommDestroy)                                                                              \
-    CALL(CommAbort)                                                                                \
-    CALL(CommGetAsyncError)                                                                        \
-    CALL(MemAlloc)                                                                                 \
-    CALL(MemFree)                                                                                  \
-    CALL(GroupStart)                                                                               \
-    CALL(GroupEnd)                                                                                 \
-    CALL(AllReduce)                                                                                \
-    CALL(ReduceScatter)                                                                            \
-    CALL(AllGather)                                                                                \
-    CALL(AlltoAll)                                                                                 \
-    CALL(Broadcast)                                                                                \
-    CALL(Send)                                                                                     \
-    CALL(Recv)
+    CALL(GetVersion, NULL)                                                                         \
+    CALL(GetUniqueId, NULL)                                                                        \
+    CALL(GetErrorString, NULL)                                                                     \
+    CALL(GetLastError, NULL)                                                                       \
+    CALL(CommInitRankConfig, NULL)                                                                 \
+    CALL(CommDestroy, NULL)                                                                        \
+    CALL(CommAbort, NULL)                                                                          \
+    CALL(CommGetAsyncError, NULL)                                                                  \
+    CALL(MemAlloc, NULL)                                                                           \
+    CALL(MemFree, NULL)                                                                            \
+    CALL(GroupStart, NULL)                                                                         \
+    CALL(GroupEnd, NULL)                                                                           \
+    CALL(AllReduce, NULL)                                                                          \
+    CALL(ReduceScatter, NULL)                                                                      \
+    CALL(AllGather, NULL)                                                                          \
+    CALL(AlltoAll, "ncclAllToAll")                                                                 \
+    CALL(Broadcast, NULL)                                                                          \
+    CALL(Send, NULL)                                                                               \
+    CALL(Recv, NULL)
 
 typedef struct Nccl {
-#define CALL(name) __typeof__ (&nccl##name)(name);
+#define CALL(name, older) __typeof__ (&nccl##name)(name);
     NCCL_CALLS(CALL)
 #undef CALL
 } Nccl;
@@ -94,7 +92,7 @@ static int ask_version(const void *nccl)
 static Status open_library(Nccl *nccl)
 {
     static const LibraryCall calls[] = {
-#define CALL(name) { "nccl" #name, NULL, offsetof(Nccl, name), false },
+#define CALL(name, older) { "nccl" #name, older, offsetof(Nccl, name), false },
         NCCL_CALLS(CALL)
 #undef CALL
     };
@@ -104,7 +102,7 @@ static Status open_library(Nccl *nccl)
         .advice = gpu_libraries.collectives_advice,
         .call = calls,
         .calls = sizeof calls / sizeof calls[0],
-        .least = LEAST,
+        .least = gpu_libraries.collectives_least,
         .version = ask_version,
     };
     static pthread_once_t once = PTHREAD_ONCE_INIT;

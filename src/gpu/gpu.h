@@ -1,5 +1,5 @@
 /* gpu: the program's interface to a GPU's runtime: devices, memory, streams, events, graphs.
- * gpu_cuda.cu implements it for CUDA; a second vendor needs one more such file. Lanes, decorators and
+ * gpu_runtime.cu implements it for CUDA and HIP. Lanes, decorators and
  * waits with a deadline are in backend/gpu.c, which is the same for all vendors. What kernels need from
  * the hardware is in lane.cuh.
  *
@@ -57,6 +57,7 @@ Status gpu_used_bytes(size_t *out); /* in use now, by all processes */
 /* File names of libraries that other vendors offer with the same functions under another name. */
 typedef struct GpuLibraries {
     const char *collectives, *collectives_advice; /* NCCL's functions */
+    int collectives_least;                        /* the first version that has all that is used */
 } GpuLibraries;
 extern const GpuLibraries gpu_libraries;
 

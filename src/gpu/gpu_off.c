@@ -1,4 +1,4 @@
-/* gpu_off: gpu.h for a build without a GPU. It is linked instead of gpu_cuda.cu, so that no caller needs
+/* gpu_off: gpu.h for a build without a GPU. It is linked instead of gpu_runtime.cu, so that no caller needs
  * an #ifdef. Each function that can fail says how to build with a GPU. */
 #include "gpu/gpu.h"
 

@@ -67,12 +67,14 @@ struct dim3 {
     }
 };
 
-/* What <<<>>> calls. */
+/* What <<<>>> calls (gpu/amd/hip.cu). */
 typedef struct ihipStream_t *hipStream_t;
 typedef int hipError_t;
 
 extern "C" hipError_t __hipPushCallConfiguration(dim3 grid, dim3 block, size_t shared_bytes = 0,
                                                  hipStream_t stream = NULL);
+extern "C" hipError_t hipLaunchKernel(const void *stub, dim3 grid, dim3 block, void **arguments,
+                                      size_t shared_bytes, hipStream_t stream);
 
 /* Coordinates. The numbers of blocks are the first three words of a kernel's hidden arguments, which is
  * the interface from code object version 5 on. */

@@ -153,8 +153,8 @@ static void limits_text(const AttentionLimits *l, bool f32, char out[KERNEL_NEED
       library,                                                                                     \
       name##_needs,                                                                                \
       name##_##way##_can,                                                                          \
-      GPU_OP(attention_##name##_##way##_workspace),                                                \
-      GPU_OP(attention_##name##_##way),                                                            \
+      OP_OF_VENDOR(vendor, attention_##name##_##way##_workspace),                                  \
+      OP_OF_VENDOR(vendor, attention_##name##_##way),                                              \
       work },
 
 static const KernelDesc fwd_rows[] = {
@@ -207,8 +207,8 @@ static const KernelDesc e4m3_rows[] = {
       .capability_most = 90,
       .needs = e4m3_needs,
       .can = e4m3_can,
-      .workspace = GPU_OP(attention_e4m3_fwd_workspace),
-      .run = GPU_OP(attention_e4m3_fwd),
+      .workspace = VENDOR_NVIDIA_OP(attention_e4m3_fwd_workspace),
+      .run = VENDOR_NVIDIA_OP(attention_e4m3_fwd),
       .work = WORK_ATTENTION },
 };
 const KernelTable attention_e4m3_kernels = { NULL, e4m3_rows, 1 };

@@ -9,6 +9,7 @@
 #include <stdio.h>
 
 const KernelDevice kernel_device_full = { .vendor = VENDOR_NVIDIA, .capability = 90 };
+static const KernelDevice amd_device_full = { .vendor = VENDOR_AMD, .capability = 94 };
 
 bool kernel_refuses(KernelWhy *why, bool expected, const char *format, ...)
 {
@@ -68,8 +69,9 @@ size_t kernels_workspace(const KernelTable *t, int asked, const void *call)
     size_t most = 0;
     for (int i = 0; i < t->n; i++) {
         const KernelDesc *k = &t->row[i];
+        const KernelDevice *full = k->vendor == VENDOR_AMD ? &amd_device_full : &kernel_device_full;
         if (asked > 0 && asked != i + 1) continue;
-        if (k->workspace == NULL || !kernel_can(k, &kernel_device_full, call, &why)) continue;
+        if (k->workspace == NULL || !kernel_can(k, full, call, &why)) continue;
         size_t bytes = k->workspace(call);
         most = bytes > most ? bytes : most;
     }

@@ -21,16 +21,27 @@
 
 #include "op/op.h"
 
-#ifdef HAVE_CUDA
-#define GPU_OP(function) function
+/* A function of all vendors' builds, or of one vendor's. Other builds lack it: NULL. */
+#if defined HAVE_CUDA
+#define VENDOR_ANY_OP(function)    function
+#define VENDOR_NVIDIA_OP(function) function
+#define VENDOR_AMD_OP(function)    NULL
+#elif defined HAVE_HIP
+#define VENDOR_ANY_OP(function)    function
+#define VENDOR_NVIDIA_OP(function) NULL
+#define VENDOR_AMD_OP(function)    function
 #else
-#define GPU_OP(function) NULL
+#define VENDOR_ANY_OP(function)    NULL
+#define VENDOR_NVIDIA_OP(function) NULL
+#define VENDOR_AMD_OP(function)    NULL
 #endif
+#define OP_OF_VENDOR(vendor, function) vendor##_OP(function)
+#define GPU_OP(function)               VENDOR_ANY_OP(function)
 
 /* What a row may ask of a GPU. */
 typedef struct KernelDevice {
     GpuVendor vendor;                 /* VENDOR_ANY: there is no GPU */
-    int capability;                   /* NVIDIA: 10 * major + minor, 90 for Hopper */
+    int capability;                   /* 10 * major + minor: 90 for Hopper, 94 for gfx942 */
     const char *lacks[LIBRARY_COUNT]; /* why a library cannot be used; NULL: it can */
 } KernelDevice;
 
@@ -58,7 +69,7 @@ typedef struct KernelDesc {
     void (*needs)(char out[KERNEL_NEEDS_MAX]);     /* when it runs, for people; NULL: always */
     bool (*can)(const void *call, KernelWhy *why); /* NULL: any call */
     size_t (*workspace)(const void *call); /* on the device; NULL: none, or a build without it */
-    Status (*run)(Exec *ex, const void *call); /* NULL in a build without CUDA */
+    Status (*run)(Exec *ex, const void *call); /* NULL in a build without a GPU */
     OpWork work;
 } KernelDesc;
 
@@ -83,7 +94,7 @@ bool kernel_can(const KernelDesc *k, const KernelDevice *d, const void *call, Ke
 const KernelDesc *kernels_first(const KernelTable *t, const KernelDevice *d, int asked,
                                 const void *call);
 
-/* The largest workspace of the rows that can run the call on kernel_device_full. */
+/* The largest workspace of the rows that can run the call on a full device of their vendor. */
 size_t kernels_workspace(const KernelTable *t, int asked, const void *call);
 
 /* Runs the first row that can. If a faster row was expected, it logs that once for each `op` (a

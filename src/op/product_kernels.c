@@ -40,7 +40,7 @@ static const KernelDesc dense_rows[] = {
       .needs = cublaslt_needs,
       .can = cublaslt_can,
       .workspace = dense_workspace,
-      .run = GPU_OP(dense_cublaslt),
+      .run = VENDOR_NVIDIA_OP(dense_cublaslt),
       .work = WORK_GEMM },
     { .name = "plain", .run = GPU_OP(dense_plain), .work = WORK_GEMM },
 };
@@ -107,9 +107,9 @@ OpRun moe_weight_hopper, moe_weight_mma, moe_weight_plain;
 /* clang-format off */
 #define GROUPED_ROWS(family, rate)                                                                 \
     { .name = "hopper", .vendor = VENDOR_NVIDIA, .capability_least = 90, .capability_most = 90,    \
-      .needs = hopper_needs, .can = hopper_can, .run = GPU_OP(family##_hopper), .work = (rate) },  \
+      .needs = hopper_needs, .can = hopper_can, .run = VENDOR_NVIDIA_OP(family##_hopper), .work = (rate) },  \
     { .name = "mma", .vendor = VENDOR_NVIDIA, .capability_least = 80, .needs = mma_needs,          \
-      .can = mma_can, .run = GPU_OP(family##_mma), .work = (rate) },                               \
+      .can = mma_can, .run = VENDOR_NVIDIA_OP(family##_mma), .work = (rate) },                               \
     { .name = "plain", .run = GPU_OP(family##_plain), .work = (rate) },
 /* clang-format on */
 
@@ -192,7 +192,7 @@ OpRun moe_scaled_weight_hopper, moe_scaled_weight_plain;
 /* clang-format off */
 #define SCALED_ROWS(family, rate)                                                                  \
     { .name = "hopper", .vendor = VENDOR_NVIDIA, .capability_least = 90, .capability_most = 90,    \
-      .needs = family##_needs, .can = family##_can, .run = GPU_OP(moe_##family##_hopper),         \
+      .needs = family##_needs, .can = family##_can, .run = VENDOR_NVIDIA_OP(moe_##family##_hopper),         \
       .work = (rate) },                                                                            \
     { .name = "plain", .run = GPU_OP(moe_##family##_plain), .work = (rate) },
 /* clang-format on */
@@ -245,7 +245,7 @@ static const KernelDesc narrow_rows[] = {
       .capability_most = 90,
       .needs = narrow_product_needs,
       .can = narrow_product_can,
-      .run = GPU_OP(moe_narrow_product_hopper),
+      .run = VENDOR_NVIDIA_OP(moe_narrow_product_hopper),
       .work = WORK_GROUPED },
     { .name = "apart", .run = product_apart, .work = WORK_GROUPED }
 };

@@ -106,7 +106,7 @@ static const KernelDesc rows[] = {
       .needs = cublaslt_needs,
       .can = cublaslt_can,
       .workspace = cublaslt_workspace,
-      .run = GPU_OP(scaled_cublaslt),
+      .run = VENDOR_NVIDIA_OP(scaled_cublaslt),
       .work = WORK_GEMM },
     { .name = "hopper",
       .vendor = VENDOR_NVIDIA,
@@ -114,7 +114,7 @@ static const KernelDesc rows[] = {
       .capability_most = 90,
       .needs = hopper_needs,
       .can = hopper_can,
-      .run = GPU_OP(scaled_hopper),
+      .run = VENDOR_NVIDIA_OP(scaled_hopper),
       .work = WORK_GEMM },
     { .name = "plain", .run = GPU_OP(scaled_plain), .work = WORK_GEMM },
 };

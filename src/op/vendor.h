@@ -4,7 +4,7 @@
 #define OP_VENDOR_H
 
 /* A build is for one vendor's GPUs. VENDOR_ANY: of a kernel, any vendor; of a build, no GPU. */
-typedef enum GpuVendor { VENDOR_ANY, VENDOR_NVIDIA, VENDOR_OTHER } GpuVendor;
+typedef enum GpuVendor { VENDOR_ANY, VENDOR_NVIDIA, VENDOR_AMD } GpuVendor;
 
 /* In the order in which they are opened. */
 typedef enum LibraryId { LIBRARY_ATTENTION, LIBRARY_PRODUCTS, LIBRARY_COUNT } LibraryId;

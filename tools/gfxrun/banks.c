@@ -55,7 +55,7 @@ static int cycles_of(const Phase *p)
     return most;
 }
 
-int bank_conflicts(const uint32_t at[LANES], uint64_t lanes, int bytes, bool read)
+static int count(const uint32_t at[LANES], uint64_t lanes, int bytes, bool read)
 {
     int words = bytes <= 4 ? 1 : bytes / 4, cycles = 0;
     int phase = words == 1 ? 32 : words == 2 ? 16 : 8;
@@ -68,4 +68,27 @@ int bank_conflicts(const uint32_t at[LANES], uint64_t lanes, int bytes, bool rea
         cycles += cycles_of(&p) - 1;
     }
     return cycles;
+}
+
+/* Whether all lanes that are on have moved by the same number of words: then the banks only change
+ * names. */
+static bool moved(const Pattern *p, const uint32_t at[LANES], uint64_t lanes)
+{
+    uint32_t by = lanes == 0 ? 0 : at[__builtin_ctzll(lanes)] - p->at[__builtin_ctzll(lanes)];
+    uint32_t differs = by % 4;
+    for (int l = 0; l < LANES; l++) differs |= lanes >> l & 1 ? at[l] - p->at[l] - by : 0;
+    return differs == 0;
+}
+
+int bank_conflicts(Pattern *last, const uint32_t at[LANES], uint64_t lanes, int bytes, bool read)
+{
+    bool known = last->bytes == bytes && last->read == read && last->lanes == lanes;
+    if (!known || !moved(last, at, lanes)) {
+        memcpy(last->at, at, sizeof last->at);
+        last->lanes = lanes;
+        last->bytes = bytes;
+        last->read = read;
+        last->cycles = count(at, lanes, bytes, read);
+    }
+    return last->cycles;
 }

@@ -2,29 +2,66 @@
  * registers or constants, modifiers as numbers. */
 #include "gfxrun/machine.h"
 
+#include <assert.h>
 #include <ctype.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
-static const Row *const TABLES[] = {
-    control_rows, scalar_rows, integer_rows, float_rows,  compare_rows,
-    lane_rows,    memory_rows, lds_rows,     matrix_rows,
+/* Rows that must not read what is undefined are `visible`; see undefined.c. */
+static const struct {
+    const Row *rows;
+    bool visible;
+} TABLES[] = {
+    { control_rows, true },  { scalar_rows, false }, { integer_rows, false },
+    { float_rows, false },   { compare_rows, false }, { lane_rows, false },
+    { exchange_rows, false }, { memory_rows, true },  { lds_rows, true },
+    { matrix_rows, false },
 };
 
-const Row *find_row(const char *name)
+/* Names of all rows by their hash. A place that is taken sends to the next. */
+enum { PLACES = 4096 };
+typedef struct Names {
+    const Row *row[PLACES];
+    bool visible[PLACES];
+} Names;
+
+static uint32_t hash_of(const char *name, size_t n)
+{
+    uint32_t h = 2166136261u;
+    for (size_t i = 0; i < n; i++) h = (h ^ (uint8_t)name[i]) * 16777619u;
+    return h;
+}
+
+static Status make_names(Arena *a, Names **out)
+{
+    int64_t n = 0;
+    TRY(ARENA_ZEROED(a, 1, out));
+    for (size_t t = 0; t < sizeof TABLES / sizeof *TABLES; t++)
+        for (const Row *r = TABLES[t].rows; r->name != NULL; r++) {
+            uint32_t at = hash_of(r->name, strlen(r->name)) % PLACES;
+            while ((*out)->row[at] != NULL) at = (at + 1) % PLACES;
+            (*out)->row[at] = r;
+            (*out)->visible[at] = TABLES[t].visible;
+            assert(++n < PLACES / 2);
+        }
+    return OK;
+}
+
+static void find_row(const Names *names, const char *name, Op *o)
 {
     static const char *const forms[] = { "_e32", "_e64", "_dpp", "_sdwa", "_e64_dpp" };
-    char bare[64];
-    (void)snprintf(bare, sizeof bare, "%s", name);
+    size_t n = strlen(name);
     for (size_t i = 0; i < sizeof forms / sizeof *forms; i++) {
-        size_t n = strlen(bare), m = strlen(forms[i]);
-        if (n > m && strcmp(bare + n - m, forms[i]) == 0) bare[n - m] = '\0';
+        size_t m = strlen(forms[i]);
+        if (n > m && strncmp(name + n - m, forms[i], m) == 0) n -= m;
     }
-    for (size_t t = 0; t < sizeof TABLES / sizeof *TABLES; t++)
-        for (const Row *r = TABLES[t]; r->name != NULL; r++)
-            if (strcmp(r->name, bare) == 0) return r;
-    return NULL;
+    for (uint32_t at = hash_of(name, n) % PLACES; names->row[at] != NULL; at = (at + 1) % PLACES) {
+        if (strncmp(names->row[at]->name, name, n) != 0 || names->row[at]->name[n] != '\0') continue;
+        o->row = names->row[at];
+        o->visible = names->visible[at];
+        return;
+    }
 }
 
 static bool starts(const char *s, const char *with) { return strncmp(s, with, strlen(with)) == 0; }
@@ -293,10 +330,11 @@ static void parse_waits(Op *o, const char *s)
     if (strcmp(s, "0") == 0) o->with.vmcnt = o->with.lgkmcnt = 0;
 }
 
-/* "\tv_mov_b32_e32 v1, 0   // 000000001C00: 7E020280 <name+0x8>" */
-static Status decode_line(CodeObject *c, char *s, int line, uint64_t *address)
+/* "\tv_mov_b32_e32 v1, 0   // 000000001C00: 7E020280 <name+0x8>". The part before the comment stays
+ * as the instruction's text; a copy of it is cut into pieces. */
+static void decode_line(CodeObject *c, const Names *names, char *s, int line, uint64_t *address)
 {
-    TRY(ARENA_GROW(c->arena, c->n_ops + 1, &c->op_room, &c->ops));
+    char copy[512];
     Op *o = &c->ops[c->n_ops++];
     uint32_t encoding = 0;
     char *note = strstr(s, "//");
@@ -313,15 +351,18 @@ static Status decode_line(CodeObject *c, char *s, int line, uint64_t *address)
                .target = -1,
                .with = {
                    .op_sel_hi = 7, .row_mask = 15, .bank_mask = 15, .vmcnt = -1, .lgkmcnt = -1 } };
-    TRY(arena_text(c->arena, s, strlen(s), &o->text));
+    o->text = s;
     *address += 4;
-    char *operands = s + strcspn(s, " \t");
+    if (strlen(s) >= sizeof copy) return;
+    memcpy(copy, s, strlen(s) + 1);
+    char *operands = copy + strcspn(copy, " \t");
     if (*operands != '\0') *operands++ = '\0';
-    o->row = find_row(s);
-    if (o->row == NULL) return OK; /* an error when it is reached, not before */
-    if (strcmp(s, "s_waitcnt") == 0) return parse_waits(o, operands), OK;
-    if (!parse_operands(o, operands, encoding)) o->row = NULL;
-    return OK;
+    find_row(names, copy, o);
+    if (o->row == NULL) return; /* an error when it is reached, not before */
+    if (strcmp(copy, "s_waitcnt") == 0)
+        parse_waits(o, operands);
+    else if (!parse_operands(o, operands, encoding))
+        o->row = NULL;
 }
 
 int op_at(const CodeObject *c, uint64_t address)
@@ -357,6 +398,11 @@ Status decode_text(CodeObject *c, char *text)
 {
     uint64_t address = 0;
     int number = 0;
+    int64_t lines = 1;
+    Names *names;
+    for (const char *s = text; (s = strchr(s, '\n')) != NULL; s++) lines++;
+    TRY(make_names(c->arena, &names));
+    TRY(ARENA_NEW(c->arena, lines, &c->ops));
     for (char *next, *s = text; s != NULL; s = next) {
         next = strchr(s, '\n');
         if (next != NULL) *next++ = '\0';
@@ -364,7 +410,7 @@ Status decode_text(CodeObject *c, char *text)
         if (isxdigit((unsigned char)*s) && strstr(s, ">:") != NULL)
             note_entry(c, address = strtoull(s, NULL, 16));
         else if ((*s == '\t' || *s == ' ') && isalpha((unsigned char)s[strspn(s, " \t")]))
-            TRY(decode_line(c, s, number, &address));
+            decode_line(c, names, s, number, &address);
     }
     find_targets(c);
     return OK;

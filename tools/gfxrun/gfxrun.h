@@ -65,6 +65,10 @@ const char *gfx_kernel_name(const CodeObject *c, int i);
  * tables. The message names the first and counts them. */
 Status gfx_check(const CodeObject *c);
 
+/* Lays out a kernel's explicit arguments, given one by one, as GfxLaunch.args. */
+Status gfx_pack(const CodeObject *c, const char *kernel, void *const *arguments, Arena *a,
+                void **out, size_t *out_bytes);
+
 /* ERR_DEVICE: the kernel did one of the things above. `scratch` holds what the run needs and is
  * released. counts may be NULL. */
 Status gfx_run(const CodeObject *c, const GfxLaunch *launch, Arena *scratch, GfxCounts *counts);

@@ -132,7 +132,7 @@ LANE_FN(pk_min_i16, HALVES((uint64_t)SMALLER((int16_t)a, (int16_t)b),
 LANE_FN(pk_lshlrev_b16, HALVES(b << (a & 15), (b >> 16) << (a >> 16 & 15)))
 LANE_FN(pk_lshrrev_b16, HALVES((b & 0xffff) >> (a & 15), (b >> 16) >> (a >> 16 & 15)))
 
-/* A copy takes along that a lane was never written: the compiler moves whole vectors. */
+/* The most frequent instruction, without the way through 64 bits. */
 static bool run_copy(Wave *w, const Op *o)
 {
     const Operand *from = &o->src[0], *to = &o->dst[0];
@@ -142,10 +142,10 @@ static bool run_copy(Wave *w, const Op *o)
         return run_lanes(w, o);
     for (int i = 0; i < o->row->a; i++) {
         int source = from->reg + i, target = to->reg + i;
-        if (!vector_unused(w, source) || !vector_unused(w, target)) return false;
+        if (!vector_ready(w, source, lanes) || !vector_unused(w, target)) return false;
         for (int l = 0; l < LANES; l++)
             w->v[target][l] = lanes >> l & 1 ? w->v[source][l] : w->v[target][l];
-        w->v_defined[target] = (w->v_defined[target] & ~lanes) | (w->v_defined[source] & lanes);
+        w->v_defined[target] |= lanes;
     }
     return true;
 }

@@ -14,7 +14,16 @@
 
 static bool unordered(const Wave *w, uint8_t other, uint32_t serial)
 {
-    return serial > 0 && other != w->number && serial > w->group->waves[other].lgkm_at_barrier;
+    return other != w->number && serial > w->group->lgkm_at_barrier[other];
+}
+
+/* Most accesses come after all others to the word, of whichever bytes. */
+static inline bool surely_right(const Wave *w, const LdsWord *word, uint8_t bytes, LdsAccess access)
+{
+    if (unordered(w, word->writer, word->write_serial)) return false;
+    if (access == LDS_READ) return (bytes & ~word->defined) == 0;
+    return access == LDS_WRITE && !unordered(w, word->reader[0], word->read_serial[0]) &&
+           !unordered(w, word->reader[1], word->read_serial[1]);
 }
 
 static bool check_word(Wave *w, int lane, const LdsWord *word, uint32_t at, uint8_t bytes,
@@ -36,7 +45,7 @@ static bool check_word(Wave *w, int lane, const LdsWord *word, uint32_t at, uint
     return true;
 }
 
-static void note_word(const Wave *w, LdsWord *word, uint8_t bytes, LdsAccess access)
+static inline void note_word(const Wave *w, LdsWord *word, uint8_t bytes, LdsAccess access)
 {
     uint8_t me = (uint8_t)w->number;
     uint32_t serial = w->lgkm.issued;
@@ -69,10 +78,16 @@ bool lds_at(Wave *w, int lane, uint64_t address, int bytes, LdsAccess access, ui
         uint32_t n = 4 - at % 4 < end - at ? 4 - at % 4 : end - at;
         uint8_t mask = (uint8_t)(((1u << n) - 1) << at % 4);
         LdsWord *word = &g->lds_words[at / 4];
-        if (!check_word(w, lane, word, at, mask, access)) return false;
+        if (!surely_right(w, word, mask, access) &&
+            !check_word(w, lane, word, at, mask, access))
+            return false;
         note_word(w, word, mask, access);
     }
     *out = g->lds + address;
+    for (int i = 0; g->has_undefined && access == LDS_ATOMIC && i < bytes; i++)
+        if (g->lds_undefined[address + (uint64_t)i] != 0)
+            return fault(w, lane, "an atomic reads undefined LDS at %llu",
+                         (unsigned long long)address);
     return true;
 }
 
@@ -109,8 +124,9 @@ static void piece_places(const Wave *w, const Op *o, int i, uint32_t at[LANES])
 
 static void count_conflicts(const Wave *w, const uint32_t at[LANES], int bytes, LdsAccess access)
 {
-    w->group->launch->counts.conflict_cycles +=
-        bank_conflicts(at, exec_mask(w), bytes, access == LDS_READ);
+    Launch *l = w->group->launch;
+    l->counts.conflict_cycles += bank_conflicts(&l->patterns[w->at % PATTERNS], at, exec_mask(w),
+                                                bytes, access == LDS_READ);
 }
 
 /* Row.a: bytes of a piece; b: flags; c: 0 for one piece at `offset`, else two at offset and offset1
@@ -120,28 +136,24 @@ static bool run_read(Wave *w, const Op *o)
     uint64_t lanes = exec_mask(w);
     const Operand *to = &o->dst[0];
     int bytes = o->row->a, pieces = o->row->c == 0 ? 1 : 2, words = bytes < 4 ? 1 : bytes / 4;
+    uint64_t defined;
     uint32_t at[2][LANES]; /* the result may take the address' place */
     uint8_t *from = NULL;
     if (!vector_words(w, &o->src[0], 1, lanes) || !expect(w, to, pieces * words)) return false;
     for (int i = 0; i < pieces; i++) piece_places(w, o, i, at[i]);
     issue(w);
     for (int i = 0; i < pieces; i++) {
+        defined = lanes;
         count_conflicts(w, at[i], bytes, LDS_READ);
         for (int l = 0; l < LANES; l++) {
             if (!(lanes >> l & 1)) continue;
             if (!lds_at(w, l, at[i][l], bytes, LDS_READ, &from)) return false;
-            load_into(w, to->reg + i * words, bytes, o->row->b, l, from);
+            if (!load_lane(w, o, to->reg + i * words, l, from, lds_undefined_at(w->group, from)))
+                defined &= ~((uint64_t)1 << l);
         }
+        arrive(w, to->reg + i * words, words, defined);
     }
-    arrive(w, to->reg, pieces * words, lanes);
     return true;
-}
-
-static void store_from(const Wave *w, int reg, int bytes, int flags, int lane, uint8_t *to)
-{
-    uint32_t part = w->v[reg][lane] >> (flags & HALF_HIGH ? 16 : 0);
-    if (bytes < 4) memcpy(to, &part, (size_t)bytes);
-    for (int k = 0; k < bytes / 4; k++) memcpy(to + 4 * (size_t)k, &w->v[reg + k][lane], 4);
 }
 
 static bool run_write(Wave *w, const Op *o)
@@ -149,10 +161,13 @@ static bool run_write(Wave *w, const Op *o)
     uint64_t lanes = exec_mask(w);
     int bytes = o->row->a, pieces = o->row->c == 0 ? 1 : 2, words = bytes < 4 ? 1 : bytes / 4;
     uint32_t at[LANES];
+    uint64_t undefined;
     uint8_t *to = NULL;
     if (!vector_words(w, &o->src[0], 1, lanes)) return false;
-    for (int i = 0; i < pieces; i++)
-        if (!vector_words(w, &o->src[1 + i], words, lanes)) return false;
+    for (int i = 0; i < pieces; i++) {
+        if (!vector_data(w, &o->src[1 + i], words, lanes, &undefined)) return false;
+        if (undefined != 0) begin_undefined(w->group);
+    }
     issue(w);
     for (int i = 0; i < pieces; i++) {
         piece_places(w, o, i, at);
@@ -160,7 +175,10 @@ static bool run_write(Wave *w, const Op *o)
         for (int l = 0; l < LANES; l++) {
             if (!(lanes >> l & 1)) continue;
             if (!lds_at(w, l, at[l], bytes, LDS_WRITE, &to)) return false;
-            store_from(w, o->src[1 + i].reg, bytes, o->row->b, l, to);
+            store_lane(w, o, o->src[1 + i].reg, l, to);
+            if (w->group->has_undefined &&
+                !store_undefined(w, o, o->src[1 + i].reg, l, lds_undefined_at(w->group, to)))
+                return false;
         }
     }
     return true;
@@ -322,6 +340,10 @@ const Row lds_rows[] = {
     { "ds_cmpst_b32", "=xxx", .run = run_lds_atomic, .a = 4, .c = ATOMIC_CMPSWAP },
     { "ds_cmpst_rtn_b32", "x=xxx", .run = run_lds_atomic, .a = 4, .b = 1, .c = ATOMIC_CMPSWAP },
     { "ds_cmpst_rtn_b64", "x=xxx", .run = run_lds_atomic, .a = 8, .b = 1, .c = ATOMIC_CMPSWAP },
+    { 0 },
+};
+
+const Row exchange_rows[] = {
     { "ds_bpermute_b32", "x=xx", .run = run_bpermute },
     { "ds_permute_b32", "x=xx", .run = run_permute },
     { "ds_swizzle_b32", "x=x", .run = run_swizzle },

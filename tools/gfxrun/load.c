@@ -30,6 +30,26 @@ const Kernel *find_kernel(const CodeObject *c, const char *name)
     return NULL;
 }
 
+Status gfx_pack(const CodeObject *c, const char *kernel, void *const *arguments, Arena *a,
+                void **out, size_t *out_bytes)
+{
+    const Kernel *k = find_kernel(c, kernel);
+    char *packed;
+    int given = 0;
+    if (k == NULL) return FAIL(ERR_ARG, "the code object has no kernel %s", kernel);
+    TRY(ARENA_ZEROED(a, k->args_bytes + 1, &packed));
+    for (int i = 0; i < k->n_arguments; i++) {
+        const Argument *v = &c->arguments[k->first_argument + i];
+        if (v->hidden != NULL) continue;
+        if (v->offset + v->bytes > k->args_bytes)
+            return FAIL(ERR_FORMAT, "%s: an argument lies outside", kernel);
+        memcpy(packed + v->offset, arguments[given++], v->bytes);
+    }
+    *out = packed;
+    *out_bytes = k->args_bytes;
+    return OK;
+}
+
 static Status read_all(Arena *a, FILE *f, char **out, size_t *bytes)
 {
     int64_t room = 0, n = 0;
@@ -172,7 +192,7 @@ static Kernel *kernel_named(CodeObject *c, const char *name)
 /* What one kernel's list of arguments says so far. */
 typedef struct NoteState {
     unsigned offset, bytes;
-    int first; /* hidden argument of this kernel */
+    int first; /* argument of this kernel */
 } NoteState;
 
 static bool note_number(const char *s, const char *name, unsigned *out)
@@ -189,11 +209,12 @@ static Status read_note(CodeObject *c, NoteState *n, const char *line)
     char what[64];
     const char *s = line + strspn(line, " -");
     if (note_number(s, ".offset:", &n->offset) || note_number(s, ".size:", &n->bytes)) return OK;
-    if (sscanf(s, ".value_kind: hidden_%63s", what) == 1) {
-        TRY(ARENA_GROW(c->arena, c->n_hidden + 1, &c->hidden_room, &c->hidden));
-        Hidden *h = &c->hidden[c->n_hidden++];
-        *h = (Hidden){ .offset = n->offset, .bytes = n->bytes };
-        return arena_text(c->arena, what, strlen(what), &h->what);
+    if (sscanf(s, ".value_kind: %63s", what) == 1) {
+        TRY(ARENA_GROW(c->arena, c->n_arguments + 1, &c->argument_room, &c->arguments));
+        Argument *v = &c->arguments[c->n_arguments++];
+        *v = (Argument){ .offset = n->offset, .bytes = n->bytes };
+        if (strncmp(what, "hidden_", 7) != 0) return OK;
+        return arena_text(c->arena, what + 7, strlen(what) - 7, &v->hidden);
     }
     if (strncmp(line, "    .symbol:", 12) != 0) return OK;
     char name[1024] = "";
@@ -201,8 +222,8 @@ static Status read_note(CodeObject *c, NoteState *n, const char *line)
     char *end = strstr(name, ".kd");
     if (end != NULL) *end = '\0';
     Kernel *k = kernel_named(c, name + (*name == '\''));
-    if (k != NULL) k->hidden_first = n->first, k->n_hidden = (int)c->n_hidden - n->first;
-    n->first = (int)c->n_hidden;
+    if (k != NULL) k->first_argument = n->first, k->n_arguments = (int)c->n_arguments - n->first;
+    n->first = (int)c->n_arguments;
     return OK;
 }
 
@@ -236,7 +257,6 @@ Status gfx_load_text(Arena *a, const char *text, CodeObject **out)
 {
     enum { KERNARG_POINTER = 8, GROUP_ID_X = 1 << 7, NEAREST_WITH_SUBNORMALS = 15 << 16 };
     CodeObject *c;
-    const char *copy;
     char *lines;
     TRY(ARENA_ZEROED(a, 1, &c));
     c->arena = a;
@@ -247,9 +267,8 @@ Status gfx_load_text(Arena *a, const char *text, CodeObject **out)
                             .rsrc1 = NEAREST_WITH_SUBNORMALS,
                             .rsrc2 = GROUP_ID_X,
                             .lds_bytes = 0 };
-    TRY(arena_text(a, text, strlen(text), &copy));
-    TRY(ARENA_NEW(a, strlen(copy) + 1, &lines));
-    memcpy(lines, copy, strlen(copy) + 1);
+    TRY(ARENA_NEW(a, strlen(text) + 1, &lines));
+    memcpy(lines, text, strlen(text) + 1);
     TRY(decode_text(c, lines));
     *out = c;
     return OK;

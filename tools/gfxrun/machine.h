@@ -13,6 +13,10 @@ enum {
     AGPR = 256, /* accumulation registers follow the vector registers */
     VECTOR_REGS = 512,
     SCALAR_REGS = 128,
+    FIRST_SCALAR = VECTOR_REGS, /* in a numbering of all registers, with two more */
+    REG_SCC = VECTOR_REGS + SCALAR_REGS,
+    ALL_REGS,
+    REG_MEMORY, /* LDS or scratch memory: only as an origin */
     VCC = 106,
     M0 = 124,
     EXEC = 126,
@@ -114,6 +118,7 @@ struct Op {
     uint64_t address;
     int target; /* of a branch: an index */
     int n_dst, n_src;
+    bool visible; /* what it reads acts on more than registers: it must be defined */
     Operand dst[2], src[SOURCES];
     Modifiers with;
 };
@@ -122,7 +127,7 @@ struct Op {
 typedef struct LdsWord {
     uint32_t write_serial, read_serial[2];
     uint8_t writer, reader[2];
-    uint8_t defined, written, read[2]; /* a bit a byte */
+    uint8_t defined, written, read[2]; /* a bit a byte; defined: ever written */
     bool atomic;                       /* the write was one */
 } LdsWord;
 
@@ -132,6 +137,15 @@ typedef struct Counter {
     uint32_t issued, done, unordered;
 } Counter;
 
+/* The addresses of an instruction's last access to LDS, and what it cost. */
+typedef struct Pattern {
+    uint32_t at[LANES];
+    uint64_t lanes;
+    int bytes, cycles;
+    bool read;
+} Pattern;
+enum { PATTERNS = 64 };
+
 typedef struct Launch Launch;
 
 typedef struct Group {
@@ -139,29 +153,47 @@ typedef struct Group {
     int n_waves;
     unsigned id[3];
     uint8_t *lds;
+    uint8_t *lds_undefined; /* a bit for each of LDS, from the first such store on */
+    bool has_undefined;
     LdsWord *lds_words;
     unsigned lds_bytes;
+    uint32_t lgkm_at_barrier[WAVES_MAX]; /* each wave's lgkm.done when it last left one */
     Wave *waves;
 } Group;
 
 typedef enum WaveState { WAVE_RUNS, WAVE_AT_BARRIER, WAVE_ENDED } WaveState;
 
+/* Where undefined bits of a register come from: the instruction that first read them, of which
+ * register. Line 0: from this register itself, which was not written. */
+typedef struct Origin {
+    int line;
+    int16_t reg;
+} Origin;
+
+/* How often the instruction runs: see undefined.c. In trials undefined sources are let through. */
+typedef enum Turn { TURN_ONLY, TURN_TRIAL, TURN_LAST } Turn;
+
 struct Wave {
-    uint64_t v_defined[VECTOR_REGS];
+    uint64_t v_defined[VECTOR_REGS]; /* lanes of which all bits are */
+    uint64_t v_partly[VECTOR_REGS];  /* of the others: those with v_undefined; else no bit is */
     uint32_t v_vm[VECTOR_REGS], v_lgkm[VECTOR_REGS]; /* serials of the loads that fill them */
     uint32_t s[SCALAR_REGS];
-    bool s_defined[SCALAR_REGS];
+    uint32_t s_undefined[SCALAR_REGS]; /* bits */
     uint32_t s_lgkm[SCALAR_REGS];
-    bool scc;
+    Origin from[ALL_REGS];
+    bool scc, scc_undefined;
+    Turn turn;
+    int undefined_reg, undefined_lane; /* an instruction has read this; -1: all was defined */
     WaveState state;
     int at, number;
     Counter vm, lgkm;
-    uint32_t lgkm_at_barrier; /* lgkm.done when this wave last left one */
     uint8_t *scratch;         /* private memory: lane by lane */
+    uint8_t *scratch_undefined;
     Group *group;
     int fault_lane; /* -1: of the whole wave */
     char fault[256];
     uint32_t v[VECTOR_REGS][LANES]; /* last: what is before is cleared for a new wave */
+    uint32_t v_undefined[VECTOR_REGS][LANES];
 };
 
 typedef struct Kernel {
@@ -170,13 +202,13 @@ typedef struct Kernel {
     int first;      /* instruction */
     unsigned lds_bytes, scratch_bytes, args_bytes;
     uint32_t rsrc1, rsrc2, properties, preload;
-    int hidden_first, n_hidden;
+    int first_argument, n_arguments;
 } Kernel;
 
-typedef struct Hidden {
-    const char *what;
+typedef struct Argument {
+    const char *hidden; /* what the runtime adds; NULL: an argument of the launch */
     unsigned offset, bytes;
-} Hidden;
+} Argument;
 
 struct CodeObject {
     Arena *arena;
@@ -184,10 +216,10 @@ struct CodeObject {
     size_t image_bytes;
     Kernel *kernels;
     int64_t n_kernels, kernel_room;
-    Hidden *hidden;
-    int64_t n_hidden, hidden_room;
+    Argument *arguments;
+    int64_t n_arguments, argument_room;
     Op *ops;
-    int64_t n_ops, op_room;
+    int64_t n_ops;
 };
 
 struct Launch {
@@ -197,14 +229,14 @@ struct Launch {
     uint8_t *args;
     const GfxBuffer *last_buffer; /* the one of the last access, tried first */
     GfxBuffer own[2];             /* code object and arguments */
+    Pattern patterns[PATTERNS];   /* of instructions whose numbers end in the same bits */
     GfxCounts counts;
 };
 
 /* decode.c */
-Status decode_text(CodeObject *c, char *text);
+Status decode_text(CodeObject *c, char *text); /* keeps the text, as lines */
 /* The instruction at an address; -1: there is none. */
 int op_at(const CodeObject *c, uint64_t address);
-const Row *find_row(const char *name);
 
 /* load.c */
 const Kernel *find_kernel(const CodeObject *c, const char *name);
@@ -218,8 +250,21 @@ static inline uint64_t exec_mask(const Wave *w)
 {
     return w->s[EXEC] | (uint64_t)w->s[EXEC + 1] << 32;
 }
+bool note_undefined(Wave *w, int reg, int lane); /* false; undefined.c */
+const char *vector_name(char *to, size_t bytes, int reg);
+const char *scalar_name(char *to, size_t bytes, int reg);
+/* vector_ready: waited for and defined. False without a fault: undefined, see undefined.c. */
 bool vector_ready(Wave *w, int reg, uint64_t lanes);
 bool vector_unused(Wave *w, int reg);
+static inline bool scc_ready(Wave *w)
+{
+    return !w->scc_undefined || w->turn != TURN_ONLY || note_undefined(w, REG_SCC, -1);
+}
+/* See undefined.c: what a comparison gives in a trial depends on every bit. */
+static inline bool compared_in_trial(uint64_t a, uint64_t b)
+{
+    return (a * 0x9e3779b97f4a7c15 + (b ^ b >> 29) * 0xbf58476d1ce4e5b9) >> 63;
+}
 bool read_scalar(Wave *w, const Operand *o, uint64_t *out);
 bool scalar_word(Wave *w, int reg, uint32_t *out);
 void write_scalar_reg(Wave *w, int reg, int words, uint64_t v);
@@ -251,24 +296,55 @@ typedef enum Atomic {
 uint64_t atomic_result(Atomic what, int bytes, uint64_t old, uint64_t data, uint64_t compare);
 enum { WIDEN_SIGN = 1, HALF_LOW = 2, HALF_HIGH = 4 }; /* of loads and stores of 8 and 16 bits */
 void load_part(Wave *w, int reg, int bytes, int flags, int lane, const uint8_t *from);
-/* Puts a lane's bytes into its registers. Less than a word is widened, or becomes one half. */
-static inline void load_into(Wave *w, int reg, int bytes, int flags, int lane, const uint8_t *from)
+void store_lane(const Wave *w, const Op *o, int reg, int lane, uint8_t *to);
+bool vector_words(Wave *w, const Operand *o, int words, uint64_t lanes);
+/* Without the test that they are defined; `undefined` are the lanes that are not. */
+bool vector_data(Wave *w, const Operand *o, int words, uint64_t lanes, uint64_t *undefined);
+static inline uint32_t sign_extended(uint32_t v, int bits)
 {
+    return (uint32_t)((int32_t)(v << (32 - bits)) >> (32 - bits));
+}
+
+/* undefined.c */
+uint32_t undefined_bits(const Wave *w, int reg, int lane);
+void set_undefined(Wave *w, int reg, int lane, uint32_t bits);
+/* What to do about an instruction after note_undefined: find which bits of its results are undefined, or
+ * an error if it is visible. */
+bool run_undefined(Wave *w, const Op *o);
+bool undefined_fault(Wave *w);
+void begin_undefined(Group *g); /* LDS may hold undefined bits from now on */
+static inline uint8_t *lds_undefined_at(const Group *g, const uint8_t *at)
+{
+    return g->has_undefined ? g->lds_undefined + (at - g->lds) : NULL;
+}
+/* A lane's bits to memory and from it, with those that are undefined. NULL: memory that has none. */
+bool store_undefined(Wave *w, const Op *o, int reg, int lane, uint8_t *to);
+void load_undefined(Wave *w, const Op *o, int reg, int lane, const uint8_t *from);
+
+/* Puts a lane's bytes into its registers. Less than a word is widened, or becomes one half. True: all
+ * bits there are defined now; false: load_undefined has noted which. */
+static inline bool load_lane(Wave *w, const Op *o, int reg, int lane, const uint8_t *from,
+                             const uint8_t *undefined)
+{
+    int bytes = o->row->a, flags = o->row->b;
     if (bytes < 4) load_part(w, reg, bytes, flags, lane, from);
     for (int i = 0; i < bytes / 4; i++) memcpy(&w->v[reg + i][lane], from + 4 * (size_t)i, 4);
+    bool whole = !(flags & (HALF_LOW | HALF_HIGH)) || (w->v_defined[reg] >> lane & 1);
+    if (undefined == NULL && whole) return true;
+    load_undefined(w, o, reg, lane, undefined);
+    return false;
 }
-bool vector_words(Wave *w, const Operand *o, int words, uint64_t lanes);
 
 /* lds.c: the place of bytes in LDS, if this access is right. */
 typedef enum LdsAccess { LDS_READ, LDS_WRITE, LDS_ATOMIC } LdsAccess;
 bool lds_at(Wave *w, int lane, uint64_t address, int bytes, LdsAccess access, uint8_t **out);
 
 /* banks.c: cycles that the bank conflicts of an access cost. */
-int bank_conflicts(const uint32_t at[LANES], uint64_t lanes, int bytes, bool read);
+int bank_conflicts(Pattern *last, const uint32_t at[LANES], uint64_t lanes, int bytes, bool read);
 
 /* Tables end with a row without a name. */
 extern const Row control_rows[], scalar_rows[], integer_rows[], float_rows[], compare_rows[],
-    lane_rows[], memory_rows[], lds_rows[], matrix_rows[];
+    lane_rows[], exchange_rows[], memory_rows[], lds_rows[], matrix_rows[];
 
 bool run_lanes(Wave *w, const Op *o);   /* LaneFn */
 bool run_compare(Wave *w, const Op *o); /* LaneFn into a mask */

@@ -61,56 +61,52 @@ static bool unpack(Wave *w, const Op *o, int which, Element e, float to[K_MAX][M
 /* Register r of the lanes from `first` on holds a part of this row. */
 static int row_of(int M, int first, int r) { return r % 4 + 4 * (first / M) + 256 / M * (r / 4); }
 
-/* C: registers, or one number. */
-static bool read_addend(Wave *w, const Op *o, uint32_t c[16][LANES])
+/* C, registers or one number, to where D will be. */
+static bool place_addend(Wave *w, const Op *o, int words)
 {
     const Operand *from = &o->src[2];
-    int words = o->row->a * o->row->a / LANES;
-    if (from->kind == OPERAND_CONST) {
-        for (int r = 0; r < words; r++)
-            for (int l = 0; l < LANES; l++) c[r][l] = (uint32_t)from->value;
+    int to = o->dst[0].reg;
+    if (from->kind != OPERAND_CONST && !vector_words(w, from, words, ~(uint64_t)0)) return false;
+    for (int i = 0; i < words; i++)
+        if (!vector_unused(w, to + i)) return false;
+    if (from->kind == OPERAND_VECTOR) {
+        memmove(w->v[to], w->v[from->reg], (size_t)words * sizeof *w->v);
         return true;
     }
-    if (!vector_words(w, from, words, ~(uint64_t)0)) return false;
-    memcpy(c, w->v[from->reg], (size_t)words * sizeof *c);
+    for (int r = 0; r < words; r++)
+        for (int l = 0; l < LANES; l++) w->v[to + r][l] = (uint32_t)from->value;
     return true;
 }
 
-/* A row of D stays in registers while k runs; M is a constant where this is inlined. */
+/* One register of D, 64 / M rows, stays in the processor's registers while k runs. M is a constant where
+ * this is inlined. */
 static inline __attribute__((always_inline)) void
-multiply(int M, int K, float a[K_MAX][M_MAX], float b[K_MAX][M_MAX], float d[M_MAX][M_MAX])
+multiply(int M, int K, float a[K_MAX][M_MAX], float b[K_MAX][M_MAX], int r, uint32_t d[LANES])
 {
-    for (int i = 0; i < M; i++) {
-        float row[M_MAX];
-        for (int j = 0; j < M; j++) row[j] = d[i][j];
-        for (int k = 0; k < K; k++)
-            for (int j = 0; j < M; j++) row[j] = fmaf(a[k][i], b[k][j], row[j]);
-        for (int j = 0; j < M; j++) d[i][j] = row[j];
-    }
+    float sums[LANES];
+    memcpy(sums, d, sizeof sums);
+    for (int k = 0; k < K; k++)
+#pragma GCC unroll 4
+        for (int first = 0; first < LANES; first += M) {
+            float x = a[k][row_of(M, first, r)];
+            for (int j = 0; j < M; j++) sums[first + j] = fmaf(x, b[k][j], sums[first + j]);
+        }
+    memcpy(d, sums, sizeof sums);
 }
 
 static bool run_matrix(Wave *w, const Op *o)
 {
-    int M = o->row->a, K = o->row->b, words = M * M / LANES;
-    float a[K_MAX][M_MAX], b[K_MAX][M_MAX], d[M_MAX][M_MAX];
-    uint32_t c[16][LANES];
+    int M = o->row->a, K = o->row->b, words = M * M / LANES, to = o->dst[0].reg;
+    float a[K_MAX][M_MAX], b[K_MAX][M_MAX];
     if (!unpack(w, o, 0, (Element)(o->row->c / 16), a) ||
-        !unpack(w, o, 1, (Element)(o->row->c % 16), b) || !read_addend(w, o, c))
+        !unpack(w, o, 1, (Element)(o->row->c % 16), b) || !place_addend(w, o, words))
         return false;
-    for (int i = 0; i < words; i++)
-        if (!vector_unused(w, o->dst[0].reg + i)) return false;
-    for (int r = 0; r < words; r++)
-        for (int first = 0; first < LANES; first += M)
-            memcpy(d[row_of(M, first, r)], &c[r][first], (size_t)M * sizeof(float));
-    if (M == 32)
-        multiply(32, K, a, b, d);
-    else
-        multiply(16, K, a, b, d);
     for (int r = 0; r < words; r++) {
-        for (int first = 0; first < LANES; first += M)
-            memcpy(&w->v[o->dst[0].reg + r][first], d[row_of(M, first, r)],
-                   (size_t)M * sizeof(float));
-        w->v_defined[o->dst[0].reg + r] = ~(uint64_t)0;
+        if (M == 32)
+            multiply(32, K, a, b, r, w->v[to + r]);
+        else
+            multiply(16, K, a, b, r, w->v[to + r]);
+        w->v_defined[to + r] = ~(uint64_t)0;
     }
     w->group->launch->counts.matrix_instructions++;
     return true;
@@ -125,8 +121,9 @@ const Row matrix_rows[] = {
     ROW("32x32x2_f32", 32, 2, F32, F32),       ROW("16x16x4_f32", 16, 4, F32, F32),
     ROW("32x32x8_f16", 32, 8, F16, F16),       ROW("16x16x16_f16", 16, 16, F16, F16),
     ROW("32x32x8_bf16", 32, 8, BF16, BF16),    ROW("16x16x16_bf16", 16, 16, BF16, BF16),
-    ROW("32x32x16_fp8_bf8", 32, 16, FP8, BF8), ROW("32x32x16_bf8_fp8", 32, 16, BF8, FP8),
-    ROW("32x32x16_bf8_bf8", 32, 16, BF8, BF8), ROW("16x16x32_fp8_fp8", 16, 32, FP8, FP8),
-    ROW("16x16x32_fp8_bf8", 16, 32, FP8, BF8), ROW("16x16x32_bf8_fp8", 16, 32, BF8, FP8),
-    ROW("16x16x32_bf8_bf8", 16, 32, BF8, BF8), { 0 },
+    ROW("32x32x16_fp8_fp8", 32, 16, FP8, FP8), ROW("16x16x32_fp8_fp8", 16, 32, FP8, FP8),
+    ROW("32x32x16_fp8_bf8", 32, 16, FP8, BF8), ROW("16x16x32_fp8_bf8", 16, 32, FP8, BF8),
+    ROW("32x32x16_bf8_fp8", 32, 16, BF8, FP8), ROW("16x16x32_bf8_fp8", 16, 32, BF8, FP8),
+    ROW("32x32x16_bf8_bf8", 32, 16, BF8, BF8), ROW("16x16x32_bf8_bf8", 16, 32, BF8, BF8),
+    { 0 },
 };

@@ -66,11 +66,23 @@ uint64_t atomic_result(Atomic what, int bytes, uint64_t old, uint64_t data, uint
     }
 }
 
-bool vector_words(Wave *w, const Operand *o, int words, uint64_t lanes)
+bool vector_data(Wave *w, const Operand *o, int words, uint64_t lanes, uint64_t *undefined)
 {
+    *undefined = 0;
     if (o->kind != OPERAND_VECTOR || o->words < words)
         return fault(w, -1, "an operand of %d vector registers is expected", words);
-    for (int i = 0; i < words; i++)
+    for (int i = 0; i < words; i++) {
+        if (!vector_unused(w, o->reg + i)) return false;
+        *undefined |= lanes & ~w->v_defined[o->reg + i];
+    }
+    return true;
+}
+
+bool vector_words(Wave *w, const Operand *o, int words, uint64_t lanes)
+{
+    uint64_t undefined;
+    if (!vector_data(w, o, words, lanes, &undefined)) return false;
+    for (int i = 0; undefined != 0 && i < words; i++)
         if (!vector_ready(w, o->reg + i, lanes)) return false;
     return true;
 }
@@ -79,10 +91,18 @@ void load_part(Wave *w, int reg, int bytes, int flags, int lane, const uint8_t *
 {
     uint32_t v = 0;
     memcpy(&v, from, (size_t)bytes);
-    if (flags & WIDEN_SIGN) v = (uint32_t)((int32_t)(v << (32 - 8 * bytes)) >> (32 - 8 * bytes));
+    if (flags & WIDEN_SIGN) v = sign_extended(v, 8 * bytes);
     if (flags & HALF_LOW) v = (w->v[reg][lane] & 0xffff0000) | (v & 0xffff);
     if (flags & HALF_HIGH) v = (w->v[reg][lane] & 0xffff) | v << 16;
     w->v[reg][lane] = v;
+}
+
+void store_lane(const Wave *w, const Op *o, int reg, int lane, uint8_t *to)
+{
+    int bytes = o->row->a;
+    uint32_t part = w->v[reg][lane] >> (o->row->b & HALF_HIGH ? 16 : 0);
+    if (bytes < 4) memcpy(to, &part, (size_t)bytes);
+    for (int i = 0; i < bytes / 4; i++) memcpy(to + 4 * (size_t)i, &w->v[reg + i][lane], 4);
 }
 
 typedef enum Space { GLOBAL, FLAT, SCRATCH, BUFFER } Space;
@@ -189,14 +209,24 @@ static void await(Wave *w, const Op *o, int reg)
     if (space_of(o) == FLAT) w->v_lgkm[reg] = w->lgkm.issued;
 }
 
+/* The undefined bits of what `place` gave; NULL: such memory has none. */
+static uint8_t *undefined_at(const Wave *w, const Op *o, const uint8_t *at)
+{
+    const Group *g = w->group;
+    if (space_of(o) == SCRATCH) return w->scratch_undefined + (at - w->scratch);
+    if (space_of(o) != FLAT || at < g->lds || at >= g->lds + g->lds_bytes) return NULL;
+    return lds_undefined_at(g, at);
+}
+
 static int words_of_bytes(int bytes) { return bytes < 4 ? 1 : bytes / 4; }
 
 static bool run_load(Wave *w, const Op *o)
 {
-    uint64_t at[LANES], exec = exec_mask(w), lanes = exec;
+    uint64_t at[LANES], exec = exec_mask(w), lanes = exec, defined = exec;
     const Operand *to = &o->dst[0];
     int bytes = o->row->a;
-    uint8_t *from = NULL;
+    const uint8_t *from;
+    uint8_t *out = NULL;
     if (o->with.lds) return fault(w, -1, "loads from memory to LDS are not modelled");
     if (to->kind != OPERAND_VECTOR) return fault(w, -1, "the result is no vector register");
     if (!addresses(w, o, &o->src[0], &o->src[1], &lanes, at)) return false;
@@ -206,15 +236,19 @@ static bool run_load(Wave *w, const Op *o)
     static const uint8_t zeros[16];
     for (int l = 0; l < LANES; l++) {
         if (!(exec >> l & 1)) continue;
+        const uint8_t *undefined = NULL;
         if (!(lanes >> l & 1))
-            load_into(w, to->reg, bytes, o->row->b, l, zeros);
-        else if (!place(w, o, l, at[l], LDS_READ, &from))
+            from = zeros;
+        else if (!place(w, o, l, at[l], LDS_READ, &out))
             return false;
-        else
-            load_into(w, to->reg, bytes, o->row->b, l, from);
+        else {
+            from = out;
+            undefined = undefined_at(w, o, out);
+        }
+        if (!load_lane(w, o, to->reg, l, from, undefined)) defined &= ~((uint64_t)1 << l);
     }
     for (int i = 0; i < words_of_bytes(bytes); i++) {
-        w->v_defined[to->reg + i] |= exec;
+        w->v_defined[to->reg + i] |= defined;
         await(w, o, to->reg + i);
     }
     return true;
@@ -222,23 +256,22 @@ static bool run_load(Wave *w, const Op *o)
 
 static bool run_store(Wave *w, const Op *o)
 {
-    uint64_t at[LANES], lanes = exec_mask(w);
+    uint64_t at[LANES], lanes = exec_mask(w), undefined;
     bool buffer = space_of(o) == BUFFER;
     const Operand *data = &o->src[buffer ? 0 : 1];
     int bytes = o->row->a;
     uint8_t *to = NULL;
-    if (!vector_words(w, data, words_of_bytes(bytes), lanes)) return false;
+    if (!vector_data(w, data, words_of_bytes(bytes), lanes, &undefined)) return false;
     if (!addresses(w, o, &o->src[buffer ? 1 : 0], &o->src[2], &lanes, at)) return false;
     issue(w, o);
+    if (undefined != 0) begin_undefined(w->group);
     for (int l = 0; l < LANES; l++) {
         if (!(lanes >> l & 1)) continue;
         if (!place(w, o, l, at[l], LDS_WRITE, &to)) return false;
-        if (bytes < 4) {
-            uint32_t v = w->v[data->reg][l] >> (o->row->b & HALF_HIGH ? 16 : 0);
-            memcpy(to, &v, (size_t)bytes);
-        } else
-            for (int i = 0; i < bytes / 4; i++)
-                memcpy(to + 4 * (size_t)i, &w->v[data->reg + i][l], 4);
+        uint8_t *bits = undefined_at(w, o, to);
+        if ((undefined >> l & 1 || bits != NULL) && !store_undefined(w, o, data->reg, l, bits))
+            return false;
+        store_lane(w, o, data->reg, l, to);
     }
     return true;
 }
@@ -284,7 +317,7 @@ static bool store_scalars(Wave *w, const Operand *to, int words, const uint8_t *
             return fault(w, -1,
                          "a scalar is loaded again before s_waitcnt has covered the first load");
         memcpy(&w->s[to->reg + i], from + 4 * (size_t)i, 4);
-        w->s_defined[to->reg + i] = true;
+        w->s_undefined[to->reg + i] = 0;
         w->s_lgkm[to->reg + i] = w->lgkm.issued;
     }
     return true;

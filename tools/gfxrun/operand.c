@@ -17,7 +17,7 @@ bool(fault)(Wave *w, int lane, const char *fmt, ...)
     return false;
 }
 
-static const char *vector_name(char *to, size_t bytes, int reg)
+const char *vector_name(char *to, size_t bytes, int reg)
 {
     (void)snprintf(to, bytes, "%c%d", reg >= AGPR ? 'a' : 'v', reg % AGPR);
     return to;
@@ -35,15 +35,13 @@ bool vector_unused(Wave *w, int reg)
 
 bool vector_ready(Wave *w, int reg, uint64_t lanes)
 {
-    char name[16];
     uint64_t missing = lanes & ~w->v_defined[reg];
     if (!vector_unused(w, reg)) return false;
-    if (missing == 0) return true;
-    return fault(w, __builtin_ctzll(missing), "%s is read before it was written",
-                 vector_name(name, sizeof name, reg));
+    if (missing == 0 || w->turn != TURN_ONLY) return true;
+    return note_undefined(w, reg, __builtin_ctzll(missing));
 }
 
-static const char *scalar_name(char *to, size_t bytes, int reg)
+const char *scalar_name(char *to, size_t bytes, int reg)
 {
     const char *name = reg == VCC        ? "vcc_lo"
                        : reg == VCC + 1  ? "vcc_hi"
@@ -56,17 +54,35 @@ static const char *scalar_name(char *to, size_t bytes, int reg)
     return to;
 }
 
-bool scalar_word(Wave *w, int reg, uint32_t *out)
+static bool scalar_arrived(Wave *w, int reg)
 {
     char name[16];
-    if (w->s_lgkm[reg] > w->lgkm.done)
-        return fault(w, -1,
-                     "%s is used before s_waitcnt has covered the load that fills it (lgkmcnt)",
-                     scalar_name(name, sizeof name, reg));
-    if (!w->s_defined[reg])
-        return fault(w, -1, "%s is read before it was written",
-                     scalar_name(name, sizeof name, reg));
+    if (w->s_lgkm[reg] <= w->lgkm.done) return true;
+    return fault(w, -1, "%s is used before s_waitcnt has covered the load that fills it (lgkmcnt)",
+                 scalar_name(name, sizeof name, reg));
+}
+
+bool scalar_word(Wave *w, int reg, uint32_t *out)
+{
+    if (!scalar_arrived(w, reg)) return false;
+    if (w->s_undefined[reg] != 0 && w->turn == TURN_ONLY)
+        return note_undefined(w, FIRST_SCALAR + reg, -1);
     *out = w->s[reg];
+    return true;
+}
+
+/* Of a mask only the bits of these lanes must be defined. */
+static bool read_mask(Wave *w, const Operand *o, uint64_t lanes, uint64_t *out)
+{
+    if (o->kind != OPERAND_SCALAR || o->words < 2) return read_scalar(w, o, out);
+    const uint32_t *undefined = &w->s_undefined[o->reg];
+    uint64_t missing = lanes & (undefined[0] | (uint64_t)undefined[1] << 32);
+    if (!scalar_arrived(w, o->reg) || !scalar_arrived(w, o->reg + 1)) return false;
+    if (missing != 0 && w->turn == TURN_ONLY) {
+        int lane = __builtin_ctzll(missing);
+        return note_undefined(w, FIRST_SCALAR + o->reg + lane / 32, lane);
+    }
+    *out = w->s[o->reg] | (uint64_t)w->s[o->reg + 1] << 32;
     return true;
 }
 
@@ -81,12 +97,18 @@ static int words_of(const Operand *o)
     }
 }
 
+static bool read_scc(Wave *w, uint64_t *out)
+{
+    *out = w->scc;
+    return scc_ready(w);
+}
+
 bool read_scalar(Wave *w, const Operand *o, uint64_t *out)
 {
     uint32_t low = 0, high = 0;
     switch (o->kind) {
     case OPERAND_CONST: *out = o->value; return true;
-    case OPERAND_SCC: *out = w->scc; return true;
+    case OPERAND_SCC: return read_scc(w, out);
     case OPERAND_SCALAR:
         if (!scalar_word(w, o->reg, &low)) return false;
         if (words_of(o) > 1 && o->words > 1 && !scalar_word(w, o->reg + 1, &high)) return false;
@@ -99,10 +121,10 @@ bool read_scalar(Wave *w, const Operand *o, uint64_t *out)
 void write_scalar_reg(Wave *w, int reg, int words, uint64_t v)
 {
     w->s[reg] = (uint32_t)v;
-    w->s_defined[reg] = true;
+    w->s_undefined[reg] = 0;
     if (words == 1) return;
     w->s[reg + 1] = (uint32_t)(v >> 32);
-    w->s_defined[reg + 1] = true;
+    w->s_undefined[reg + 1] = 0;
 }
 
 bool write_scalar(Wave *w, const Operand *o, uint64_t v)
@@ -251,8 +273,9 @@ bool fetch(Wave *w, const Op *o, int i, uint64_t lanes, uint64_t out[LANES])
             if (!vector_ready(w, s->reg + k, lanes)) return false;
         load_lanes(w, s->reg, words, out);
     } else {
-        if (!read_scalar(w, s, &v)) return false;
-        for (int l = 0; l < LANES; l++) out[l] = s->type == 'm' ? v >> l & 1 : v;
+        bool mask = s->type == 'm';
+        if (!(mask ? read_mask(w, s, lanes, &v) : read_scalar(w, s, &v))) return false;
+        for (int l = 0; l < LANES; l++) out[l] = mask ? v >> l & 1 : v;
     }
     if (s->negate || s->absolute || s->part != PART_ALL || strchr("hwpP", s->type) != NULL)
         modify(o, i, out);
@@ -311,14 +334,16 @@ static bool store_result(Wave *w, const Op *o, uint64_t lanes, uint64_t d[LANES]
     int words = words_of(to);
     if (to->kind != OPERAND_VECTOR) return fault(w, -1, "the result is no vector register");
     if ((o->with.omod != 0 || o->with.clamp) && !modify_result(w, o, d)) return false;
-    if (o->with.dst_part != PART_ALL) place_part(w, o, d);
     bool half = to->type == 'h' || to->type == 'w';
-    if (half && o->with.op_sel >> o->n_src & 1)
-        place_high(w, o, d);
-    else if (half && o->row->c == KEEPS_REST)
-        place_low(w, o, d);
+    bool high = half && o->with.op_sel >> o->n_src & 1, low = half && o->row->c == KEEPS_REST;
     for (int i = 0; i < words; i++)
         if (!vector_unused(w, to->reg + i)) return false;
+    if ((high || low || o->with.dst_preserve) && !vector_ready(w, to->reg, lanes)) return false;
+    if (o->with.dst_part != PART_ALL) place_part(w, o, d);
+    if (high)
+        place_high(w, o, d);
+    else if (low)
+        place_low(w, o, d);
     store_lanes(w, to->reg, words, lanes, d);
     return true;
 }
@@ -349,6 +374,9 @@ bool run_compare(Wave *w, const Op *o)
     Results r;
     for (int i = 0; i < o->n_src; i++)
         if (!fetch(w, o, i, lanes, in[i])) return false;
-    o->row->lane(&r, in[0], in[1], in[1]);
+    if (w->turn == TURN_TRIAL)
+        for (int l = 0; l < LANES; l++) r.d[l] = compared_in_trial(in[0][l], in[1][l]);
+    else
+        o->row->lane(&r, in[0], in[1], in[1]);
     return write_scalar(w, &o->dst[0], mask_of(r.d, lanes));
 }

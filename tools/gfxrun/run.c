@@ -51,6 +51,7 @@ static bool run_branch(Wave *w, const Op *o)
         .kind = OPERAND_SCALAR, .type = 'm', .reg = VCC, .words = 2
     };
     bool taken = true;
+    if ((o->row->a == IF_SCC0 || o->row->a == IF_SCC1) && !scc_ready(w)) return false;
     if ((o->row->a == IF_VCCZ || o->row->a == IF_VCCNZ) && !read_scalar(w, &vcc_operand, &vcc))
         return false;
     switch (o->row->a) {
@@ -123,7 +124,9 @@ static bool step(Wave *w)
     const Op *o = &c->ops[w->at++];
     w->group->launch->counts.instructions++;
     if (o->row == NULL) return fault(w, -1, "this instruction or form is not known");
-    return o->row->run(w, o);
+    if (o->row->run(w, o)) return true;
+    if (w->undefined_reg < 0) return false;
+    return o->visible ? undefined_fault(w) : run_undefined(w, o);
 }
 
 static Status failed(const Wave *w, int at)
@@ -166,7 +169,7 @@ static void release_barrier(Group *g)
         Wave *w = &g->waves[i];
         if (w->state != WAVE_AT_BARRIER) continue;
         w->state = WAVE_RUNS;
-        w->lgkm_at_barrier = w->lgkm.done;
+        g->lgkm_at_barrier[i] = w->lgkm.done;
     }
 }
 
@@ -236,12 +239,16 @@ static void start_wave(Group *g, int number, unsigned items)
     Wave *w = &g->waves[number];
     unsigned mine = items - (unsigned)number * LANES;
     uint64_t lanes = mine >= LANES ? ~(uint64_t)0 : ((uint64_t)1 << mine) - 1;
-    uint8_t *scratch = w->scratch;
-    memset(w, 0, offsetof(Wave, v)); /* the vector registers' values stay: nobody may read them */
+    uint8_t *scratch = w->scratch, *scratch_undefined = w->scratch_undefined;
+    memset(w, 0, offsetof(Wave, v)); /* the vector registers' values stay: they are undefined */
+    memset(w->s_undefined, 0xff, sizeof w->s_undefined);
+    memset(scratch_undefined, 0xff, g->launch->kernel->scratch_bytes * (size_t)LANES);
     w->group = g;
     w->number = number;
     w->at = g->launch->kernel->first;
     w->scratch = scratch;
+    w->scratch_undefined = scratch_undefined;
+    w->undefined_reg = -1;
     write_scalar_reg(w, EXEC, 2, lanes);
     first_scalars(w);
     first_vector(w, lanes);
@@ -265,12 +272,12 @@ static Status make_args(Launch *l, Arena *scratch)
     const GfxLaunch *r = l->request;
     size_t bytes = l->kernel->args_bytes > r->args_bytes ? l->kernel->args_bytes : r->args_bytes;
     TRY(ARENA_ZEROED(scratch, bytes + 1, &l->args));
-    memcpy(l->args, r->args, r->args_bytes);
-    for (int i = 0; i < l->kernel->n_hidden; i++) {
-        const Hidden *h = &l->code->hidden[l->kernel->hidden_first + i];
-        uint64_t v = hidden_value(r, h->what);
-        if (h->offset + h->bytes <= bytes && h->bytes <= sizeof v)
-            memcpy(l->args + h->offset, &v, h->bytes);
+    if (r->args_bytes > 0) memcpy(l->args, r->args, r->args_bytes);
+    for (int i = 0; i < l->kernel->n_arguments; i++) {
+        const Argument *v = &l->code->arguments[l->kernel->first_argument + i];
+        uint64_t hidden = v->hidden == NULL ? 0 : hidden_value(r, v->hidden);
+        if (v->hidden != NULL && v->offset + v->bytes <= bytes && v->bytes <= sizeof hidden)
+            memcpy(l->args + v->offset, &hidden, v->bytes);
     }
     l->own[0] = (GfxBuffer){ "the code object", l->code->image, l->code->image_bytes };
     l->own[1] = (GfxBuffer){ "the arguments", l->args, bytes };
@@ -302,9 +309,13 @@ static Status make_group(Launch *l, Group *g, Arena *scratch)
     TRY(check_launch(l, items, g->lds_bytes));
     TRY(ARENA_NEW(scratch, g->n_waves, &g->waves));
     TRY(ARENA_NEW(scratch, g->lds_bytes + 16, &g->lds));
+    TRY(ARENA_NEW(scratch, g->lds_bytes + 16, &g->lds_undefined));
     TRY(ARENA_NEW(scratch, g->lds_bytes / 4 + 1, &g->lds_words));
-    for (int i = 0; i < g->n_waves; i++)
-        TRY(ARENA_NEW(scratch, l->kernel->scratch_bytes * LANES + 1, &g->waves[i].scratch));
+    for (int i = 0; i < g->n_waves; i++) {
+        Wave *w = &g->waves[i];
+        TRY(ARENA_NEW(scratch, l->kernel->scratch_bytes * LANES + 1, &w->scratch));
+        TRY(ARENA_NEW(scratch, l->kernel->scratch_bytes * LANES + 1, &w->scratch_undefined));
+    }
     return OK;
 }
 
@@ -320,6 +331,7 @@ static Status run_all(Launch *l, Arena *scratch)
         g.id[0] = i % r->grid[0];
         g.id[1] = i / r->grid[0] % r->grid[1];
         g.id[2] = i / r->grid[0] / r->grid[1];
+        memset(g.lgkm_at_barrier, 0, sizeof g.lgkm_at_barrier);
         memset(g.lds_words, 0, (g.lds_bytes / 4 + 1) * sizeof *g.lds_words);
         for (int k = 0; k < g.n_waves; k++) start_wave(&g, k, items);
         TRY(run_group(&g, &draws));

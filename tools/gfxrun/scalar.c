@@ -112,12 +112,22 @@ FN(ge_i, 0, S(a) >= S(b))
 FN(bit0, 0, !(a >> (b & 31) & 1))
 FN(bit1, 0, a >> (b & 31) & 1)
 
+static uint64_t apply(Wave *w, const Op *o, uint64_t a, uint64_t b)
+{
+    ScalarFn *fn = o->row->scalar;
+    uint64_t d = fn(a, b, &w->scc);
+    if (w->turn == TURN_TRIAL && o->n_dst == 0 && fn != bit0 && fn != bit1)
+        w->scc = compared_in_trial(a, b);
+    return d;
+}
+
 static bool run_scalar(Wave *w, const Op *o)
 {
     uint64_t a = 0, b = 0;
     if (o->n_src > 0 && !read_scalar(w, &o->src[0], &a)) return false;
     if (o->n_src > 1 && !read_scalar(w, &o->src[1], &b)) return false;
-    uint64_t d = o->row->scalar(a, b, &w->scc);
+    if (!scc_ready(w)) return false;
+    uint64_t d = apply(w, o, a, b);
     return o->n_dst == 0 || write_scalar(w, &o->dst[0], d);
 }
 
@@ -125,7 +135,8 @@ static bool run_scalar(Wave *w, const Op *o)
 static bool run_saveexec(Wave *w, const Op *o)
 {
     uint64_t a, exec = exec_mask(w);
-    if (!read_scalar(w, &o->src[0], &a) || !write_scalar(w, &o->dst[0], exec)) return false;
+    if (!read_scalar(w, &o->src[0], &a) || !scc_ready(w)) return false;
+    if (!write_scalar(w, &o->dst[0], exec)) return false;
     write_scalar_reg(w, EXEC, 2, o->row->scalar(a, exec, &w->scc));
     return true;
 }
@@ -135,6 +146,7 @@ FN(orn1, b | ~a, d != 0)
 static bool run_cmov(Wave *w, const Op *o)
 {
     uint64_t a;
+    if (!scc_ready(w)) return false;
     if (!w->scc) return true;
     return read_scalar(w, &o->src[0], &a) && write_scalar(w, &o->dst[0], a);
 }
@@ -145,9 +157,9 @@ static bool run_short(Wave *w, const Op *o)
     Operand self = o->n_dst > 0 ? o->dst[0] : o->src[0];
     uint64_t a = 0, k = o->src[o->n_src - 1].value & 0xffff;
     bool reads = o->row->a != 0;
-    if (reads && !read_scalar(w, &self, &a)) return false;
+    if (reads && (!read_scalar(w, &self, &a) || !scc_ready(w))) return false;
     if (o->row->b == 0) k = U((int16_t)k);
-    uint64_t d = reads ? o->row->scalar(a, k, &w->scc) : k;
+    uint64_t d = reads ? apply(w, o, a, k) : k;
     return o->n_dst == 0 || write_scalar(w, &self, d);
 }
 

@@ -14,13 +14,12 @@ static inline uint64_t bits_bf16(float f)
     return (u + 0x7fff + (u >> 16 & 1)) >> 16;
 }
 
+/* As an f32 the bits have the same fraction and the smallest exponents, which the factor 2^(127 - bias)
+ * moves. That holds for subnormal numbers, too. */
 static inline float as_fnuz(uint64_t v, int fraction_bits, int bias)
 {
-    int fraction = (int)(v & ((1u << fraction_bits) - 1));
-    int exponent = (int)(v >> fraction_bits & ((1u << (7 - fraction_bits)) - 1));
+    float f = as_f32((v & 127) << (23 - fraction_bits)) * as_f32((uint64_t)(254 - bias) << 23);
     if ((v & 255) == 0x80) return NAN;
-    float m = (float)(exponent == 0 ? fraction : fraction + (1 << fraction_bits));
-    float f = ldexpf(m, (exponent == 0 ? 1 : exponent) - bias - fraction_bits);
     return v & 0x80 ? -f : f;
 }
 

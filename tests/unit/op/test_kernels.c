@@ -95,7 +95,7 @@ static void the_first_row_that_can_runs_the_call(void **state)
     CHECK_INT(row_of(&ex, 10, OK), 2);
     d.capability = 75;
     CHECK_INT(row_of(&ex, 9, OK), 2);
-    d.vendor = VENDOR_OTHER;
+    d.vendor = VENDOR_AMD;
     CHECK_INT(row_of(&ex, 9, OK), 3);
 }
 

@@ -1,0 +1,86 @@
+/* runtime_hip: what gpu_runtime.cu takes of HIP's runtime, and what is HIP's alone. */
+#ifndef GPU_RUNTIME_HIP_CUH
+#define GPU_RUNTIME_HIP_CUH
+
+extern "C" {
+#include "gpu/amd/hip_table.h"
+#include "gpu/gpu.h"
+}
+
+#include <cstdio>
+#include <cstring>
+
+#define RT(name)   hip##name
+#define CALL(name) hip_table()->name
+typedef hipError_t Error;
+typedef hipStream_t Stream;
+typedef hipEvent_t Event;
+
+/* In the order of GpuLimit. All of a processor's shared memory can be asked for. */
+static const int LIMITS[] = {
+    hipDeviceAttributeComputeCapabilityMajor, /* GPU_CAPABILITY_MAJOR */
+    hipDeviceAttributeComputeCapabilityMinor,
+    hipDeviceAttributeMultiprocessorCount,
+    hipDeviceAttributeMaxSharedMemoryPerBlock,
+};
+
+extern "C" const GpuLibraries gpu_libraries = {
+    .collectives = "librccl.so.1",
+    .collectives_advice = "install RCCL of ROCm 6.2 or later, or set LD_LIBRARY_PATH",
+    .collectives_least = 22200,
+};
+
+static bool runtime_there()
+{
+    if (hip_open() == OK) return true;
+    status_clear();
+    return false;
+}
+
+static int runtime_version()
+{
+    int version = 0;
+    if (runtime_there()) (void)CALL(RuntimeGetVersion)(&version);
+    return version;
+}
+
+static Status runtime_check(GpuInfo *info)
+{
+    TRY(hip_open());
+    TRY(gpu_status(CALL(RuntimeGetVersion)(&info->runtime), "HIP runtime"));
+    return gpu_status(CALL(DriverGetVersion)(&info->driver), "AMD driver");
+}
+
+/* HIP_ARCHES lists what the program was built for, " gfx942 gfx950". A chip's compute capability are
+ * the first two digits of its name: 9.4 and 9.5. */
+static Status device_check(int device, GpuInfo *info)
+{
+    char chip[16];
+    TRY(gpu_status(CALL(DeviceGetName)(info->name, GPU_NAME_MAX, device), "GPU properties"));
+    TRY(gpu_status(CALL(DeviceGetAttribute)(&info->major, LIMITS[GPU_CAPABILITY_MAJOR], device),
+                   "GPU properties"));
+    TRY(gpu_status(CALL(DeviceGetAttribute)(&info->minor, LIMITS[GPU_CAPABILITY_MINOR], device),
+                   "GPU properties"));
+    TRY(gpu_status(CALL(DeviceGetAttribute)(&info->sms, LIMITS[GPU_PROCESSORS], device),
+                   "GPU properties"));
+    snprintf(chip, sizeof chip, " gfx%d%d", info->major, info->minor);
+    if (strstr(HIP_ARCHES, chip) != NULL) return OK;
+    return FAIL(
+        ERR_UNSUPPORTED,
+        "GPU %d (%s) is a%sx, and this program has kernels for%s: build it with `make HIP=1 "
+        "HIP_ARCH=...`, or set run.device=cpu",
+        device, info->name, chip, HIP_ARCHES);
+}
+
+static Status device_open(int device) { return hip_kernels_load(device); }
+
+/* A block may use all of the shared memory that there is without asking. */
+extern "C" Status gpu_kernel_shared(const void *, size_t bytes, const char *what)
+{
+    size_t most = (size_t)gpu_limit(GPU_BLOCK_SHARED_BYTES);
+    if (bytes <= most) return OK;
+    return FAIL(ERR_DEVICE, "%s: a block needs %zu bytes of shared memory, this GPU has %zu", what,
+                bytes, most);
+}
+
+#endif
