@@ -35,8 +35,7 @@ template <int N> static __device__ __forceinline__ float largest(const Sums (&s)
 
 /* Raises the maxima that were exceeded. A row's bits depend on no other row: one that keeps its maximum
  * has factor 1. */
-template <int DV>
-static __device__ void raise_max(Running &run, float most, Sums (&o)[DV / SIDE])
+template <int DV> static __device__ void raise_max(Running &run, float most, Sums (&o)[DV / SIDE])
 {
     most = fmaxf(most, lane_get_xor(most, SIDE));
     float next = most > run.max + SLACK ? most : run.max;
@@ -125,9 +124,9 @@ template <int DK, int DV> struct Forward {
 /* k and v are each other's second buffer: while one is read, the other is written from registers, into
  * which it was loaded a whole tile before. */
 template <int DK, int DV>
-static __global__ __attribute__((amdgpu_flat_work_group_size(THREADS, THREADS),
-                                 amdgpu_waves_per_eu(2))) void
-attention_matrix_fwd_kernel(const __grid_constant__ Attention a)
+static __global__
+    __attribute__((amdgpu_flat_work_group_size(THREADS, THREADS), amdgpu_waves_per_eu(2))) void
+    attention_matrix_fwd_kernel(const __grid_constant__ Attention a)
 {
     typedef Forward<DK, DV> F;
     constexpr int N = F::N;
@@ -197,7 +196,8 @@ template <typename F> static Status by_widths(const Attention &a, F run)
     if (dk == 64 && dv == 64) return run(W64(), W64());
     if (dk == 128 && dv == 128) return run(W128(), W128());
     if (dk == 192 && dv == 128) return run(W192(), W128());
-    return FAIL(ERR_UNSUPPORTED, "heads are %d and %d wide, which the kernel is not made for", dk, dv);
+    return FAIL(ERR_UNSUPPORTED, "heads are %d and %d wide, which the kernel is not made for", dk,
+                dv);
 }
 
 /* Lanes add offsets of 32 bits to a tile's address, and 64 rows are the most. */

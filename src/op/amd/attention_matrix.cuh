@@ -64,7 +64,10 @@ struct Attention {
 struct Seen {
     int first, count;
 
-    __device__ __forceinline__ bool key(int j) const { return (unsigned)(j - first) < (unsigned)count; }
+    __device__ __forceinline__ bool key(int j) const
+    {
+        return (unsigned)(j - first) < (unsigned)count;
+    }
 
     /* Any or all of n keys from j on. */
     __device__ __forceinline__ bool any(int j, int n) const
@@ -173,7 +176,8 @@ static __device__ __forceinline__ void rows_multiply(const char *tile, const Fix
     for (int m = 0; m < M; m++) {
         keep_order();
 #pragma unroll
-        for (int t = 0; t < T && m + 1 < M; t++) a[(m + 1) % 2][t] = Along<N, D>::get(tile, t, m + 1);
+        for (int t = 0; t < T && m + 1 < M; t++)
+            a[(m + 1) % 2][t] = Along<N, D>::get(tile, t, m + 1);
 #pragma unroll
         for (int t = 0; t < T; t++) s[t] = multiply_add(a[m % 2][t], fixed.step[m], s[t]);
     }
@@ -233,8 +237,8 @@ static __device__ __forceinline__ void sums_begin(const float *row, Sums (&sum)[
 
 /* Stores a column of sums as a row of D numbers: factor * sums, plus `before` (NULL: nothing). */
 template <int D, typename T, typename U>
-static __device__ __forceinline__ void row_store(const Sums (&sum)[D / SIDE], T *to, const U *before,
-                                                 float factor)
+static __device__ __forceinline__ void row_store(const Sums (&sum)[D / SIDE], T *to,
+                                                 const U *before, float factor)
 {
     int offset = 4 * lane_half();
 #pragma unroll

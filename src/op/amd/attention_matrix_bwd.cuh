@@ -17,8 +17,8 @@ namespace attention_matrix
 
 /* delta of every row of every head, with lse's layout. A lane has eight columns. */
 template <int DV>
-static __global__ __launch_bounds__(THREADS) void
-attention_matrix_delta_kernel(const __grid_constant__ Attention a)
+static __global__
+__launch_bounds__(THREADS) void attention_matrix_delta_kernel(const __grid_constant__ Attention a)
 {
     constexpr int LANES = DV / 8;
     int64_t row = (int64_t)blockIdx.x * (THREADS / LANES) + threadIdx.x / LANES;
@@ -91,8 +91,7 @@ template <int DK, int DV> struct QueryGrads {
     __device__ __forceinline__ void end(const Attention &a, const Queries &x)
     {
         if (!x.exists) return;
-        const float *before =
-            a.dq_before.at == NULL ? NULL : a.dq_before.row(x.b, x.row, x.h);
+        const float *before = a.dq_before.at == NULL ? NULL : a.dq_before.row(x.b, x.row, x.h);
         if (a.dq_sum.at != NULL)
             row_store<DK>(dq, a.dq_sum.row(x.b, x.row, x.h), before, a.scale);
         else
@@ -177,7 +176,8 @@ struct QueryRow {
 };
 
 /* The numbers of the four rows that a lane has in registers r to r + 3. */
-template <typename T> static __device__ __forceinline__ void four_rows(const T *of, int r, T (&v)[4])
+template <typename T>
+static __device__ __forceinline__ void four_rows(const T *of, int r, T (&v)[4])
 {
     typedef typename Words<16>::type Word;
     Word word = *reinterpret_cast<const Word *>(of + sums_row(r) + 4 * lane_half());
@@ -354,7 +354,8 @@ attention_matrix_dkv_kernel(const __grid_constant__ Attention a)
         tiles.d_o.store(d_o_across);
         at.next(walk);
         tiles.load(a, b, at, at.h < end);
-        Sight sight = sight_of({ rows.first[lane_line()], rows.count[lane_line()] }, wave_key, SIDE);
+        Sight sight =
+            sight_of({ rows.first[lane_line()], rows.count[lane_line()] }, wave_key, SIDE);
         f.scores(q_tile, d_o_tile, rows, key, sight.all, scale);
         __syncthreads();
         tiles.q.store_along(q_tile);

@@ -34,7 +34,7 @@ static constexpr int ROWS = WAVES * SIDE; /* that a block owns */
 static constexpr int PIECE = 16;          /* bytes */
 static constexpr int LINE = 128;          /* bytes: once around the banks */
 
-typedef float Sums __attribute__((ext_vector_type(16)));  /* a lane's part of C */
+typedef float Sums __attribute__((ext_vector_type(16)));    /* a lane's part of C */
 typedef uint32_t Terms __attribute__((ext_vector_type(4))); /* eight in bf16 */
 
 #ifdef __gfx950__
@@ -104,8 +104,7 @@ static __device__ __forceinline__ void terms_of(const Sums &c, Terms (&out)[STEP
 #pragma unroll
     for (int m = 0; m < STEPS; m++) {
 #pragma unroll
-        for (int i = 0; i < 4; i++)
-            out[m][i] = terms_pair(c[8 * m + 2 * i], c[8 * m + 2 * i + 1]);
+        for (int i = 0; i < 4; i++) out[m][i] = terms_pair(c[8 * m + 2 * i], c[8 * m + 2 * i + 1]);
     }
 }
 
@@ -184,8 +183,8 @@ template <int N, int D> struct Along {
 template <int N, int D> struct Across {
     static_assert(N == 32 || N == 64, "turns are made for these");
     static constexpr int BYTES = N * D * 2;
-    static constexpr int STRIPS = D / 64;                       /* of 64 columns */
-    static constexpr int TEAMS = THREADS / (N * 4);             /* each takes a strip at a time */
+    static constexpr int STRIPS = D / 64;                      /* of 64 columns */
+    static constexpr int TEAMS = THREADS / (N * 4);            /* each takes a strip at a time */
     static constexpr int UNITS = (STRIPS + TEAMS - 1) / TEAMS; /* of a thread */
     uint2 held[UNITS][4];
 
