@@ -201,6 +201,18 @@ template <int DK, int DV> struct KeyGrads {
         for (int t = 0; t < DV / SIDE; t++) dv[t] = no_sums();
     }
 
+    /* One wave on a SIMD has 256 accumulation registers, which is enough for all sums. But the compiler
+     * moves some to other registers while scores are computed, unless they are said to be used. */
+    __device__ __forceinline__ void sums_stay()
+    {
+        if constexpr (DK > 64) {
+#pragma unroll
+            for (int t = 0; t < DK / SIDE; t++) asm volatile("" : "+a"(dk[t]));
+#pragma unroll
+            for (int t = 0; t < DV / SIDE; t++) asm volatile("" : "+a"(dv[t]));
+        }
+    }
+
     static __device__ __forceinline__ void hide(const QueryRows &rows, int key, Sums &s)
     {
 #pragma unroll
@@ -220,8 +232,10 @@ template <int DK, int DV> struct KeyGrads {
                                            int key, bool all, float scale)
     {
         Sums s[1], dp[1], e, lse, delta;
+        sums_stay();
         rows_multiply<SIDE, DK>(q, k, s);
         rows_multiply<SIDE, DV>(d_o, v, dp);
+        sums_stay();
         if (!all) hide(rows, key, s[0]);
 #pragma unroll
         for (int r = 0; r < 16; r += 4) {
