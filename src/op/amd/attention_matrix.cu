@@ -17,9 +17,11 @@ template <int DK> constexpr int FWD_KEYS = DK > 128 ? 32 : 64;
  * room for that without loss. */
 static constexpr float SLACK = 8;
 
-/* The running maximum of a query in units of log2, and this lane's part of the sum. */
+/* The running maximum of a query in units of log2, and two parts of the sum. Both halves of a wave have
+ * such parts of the same queries. */
 struct Running {
-    float max, sum;
+    float max;
+    Pair sum;
 };
 
 template <int N> static __device__ __forceinline__ float largest(const Sums (&s)[N])
@@ -51,19 +53,18 @@ template <int N>
 static __device__ __forceinline__ void probabilities(const Sums (&s)[N], float scale, Running &run,
                                                      Terms (&p)[N][STEPS])
 {
-    Sums part = no_sums();
 #pragma unroll
     for (int t = 0; t < N; t++) {
         Sums e = s[t] * scale - run.max;
 #pragma unroll
-        for (int r = 0; r < 16; r++) e[r] = fast_exp2(e[r]);
-        part += e;
+        for (int r = 0; r < 16; r += 2) {
+            Pair two = pair_exp2(pair_of(e, r));
+            run.sum += two;
+            e[r] = two[0];
+            e[r + 1] = two[1];
+        }
         terms_of(e, p[t]);
     }
-    float sum = 0;
-#pragma unroll
-    for (int r = 0; r < 16; r++) sum += part[r];
-    run.sum += sum;
 }
 
 template <int DK, int DV> struct Forward {
@@ -77,20 +78,21 @@ template <int DK, int DV> struct Forward {
 
     __device__ __forceinline__ void begin(const Attention &a, const Queries &x)
     {
-        int64_t at = (x.b * a.q.heads + x.h) * a.q.length + x.row;
-        float lse = a.lse_before == NULL ? -INFINITY : a.lse_before[at];
+        float lse = -INFINITY;
+        if (a.lse_before != NULL) lse = a.lse_before[query_number(a, x.b, x.h, x.row)];
         bool given = lse > -INFINITY;
         run.max = given ? lse * LOG2_E : -FLT_MAX;
-        run.sum = given && lane_half() == 0 ? 1.0f : 0.0f;
-        q.load(a.q.row(x.b, x.row, x.h));
-        sums_begin<DV>(a.o_before.at == NULL ? NULL : a.o_before.row(x.b, x.row, x.h), o);
+        run.sum = { given && lane_half() == 0 ? 1.0f : 0.0f, 0 };
+        q.load(query_row<DK>(a, a.q, x.b, x.h, x.row));
+        sums_clear<DV>(o);
+        if (a.o_before != NULL) row_add<DV>(query_row<DV>(a, a.o_before, x.b, x.h, x.row), o, 1.0f);
     }
 
     __device__ __forceinline__ void scores(const char *k, const Seen &seen, int j, bool all,
                                            float scale)
     {
         Sums s[N / SIDE];
-        rows_multiply<N, DK>(k, q, s);
+        rows_multiply<N, DK>(k, q, s, nothing_beside);
         if (!all) {
 #pragma unroll
             for (int t = 0; t < N / SIDE; t++) hide_keys(seen, j + t * SIDE, s[t]);
@@ -103,21 +105,22 @@ template <int DK, int DV> struct Forward {
     __device__ __forceinline__ void values(const char *v)
     {
 #pragma unroll
-        for (int t = 0; t < N / SIDE; t++) columns_add<N, DV>(v, t, p[t], o);
+        for (int t = 0; t < N / SIDE; t++) columns_add<N, DV>(v, t, p[t], o, nothing_beside);
     }
 
     __device__ __forceinline__ void end(const Attention &a, const Queries &x)
     {
-        float sum = run.sum + lane_get_xor(run.sum, SIDE);
+        float sum = run.sum[0] + run.sum[1];
+        sum += lane_get_xor(sum, SIDE);
         float factor = sum > 0 ? 1 / sum : 0.0f; /* no key at all: 0 */
         if (!x.exists) return;
-        int64_t at = (x.b * a.q.heads + x.h) * a.q.length + x.row;
-        if (lane_half() == 0) a.lse[at] = sum > 0 ? run.max * LN_2 + logf(sum) : -INFINITY;
-        const float *none = NULL;
-        if (a.o_sum.at != NULL)
-            row_store<DV>(o, a.o_sum.row(x.b, x.row, x.h), none, factor);
+        if (lane_half() == 0)
+            a.lse[query_number(a, x.b, x.h, x.row)] =
+                sum > 0 ? run.max * LN_2 + logf(sum) : -INFINITY;
+        if (a.o_sum != NULL)
+            row_store<DV>(o, query_row<DV>(a, a.o_sum, x.b, x.h, x.row), factor);
         else
-            row_store<DV>(o, a.o.row(x.b, x.row, x.h), none, factor);
+            row_store<DV>(o, query_row<DV>(a, a.o, x.b, x.h, x.row), factor);
     }
 };
 
@@ -136,8 +139,9 @@ static __global__
     F f;
     Queries x = queries_of_block(a);
     Keys keys = keys_of_block(a, x, v_tile);
-    const Bf16 *k_from = a.k.row(x.b, keys.begin, x.g), *v_from = a.v.row(x.b, keys.begin, x.g);
-    int64_t k_stride = a.k.stride(), v_stride = a.v.stride();
+    const Bf16 *k_from = key_row<DK>(a, a.k, x.b, x.g, keys.begin);
+    const Bf16 *v_from = key_row<DV>(a, a.v, x.b, x.g, keys.begin);
+    int k_stride = a.G * DK, v_stride = a.G * DV; /* below 2^24: check_rows */
     float scale = a.scale * LOG2_E;
     int left = keys.end - keys.begin;
     k.load(k_from, k_stride, left);
@@ -161,25 +165,29 @@ static __global__
 
 /* launch */
 
-template <typename T> static Side<T> side_of(const Tensor *t)
+template <typename T> static T *if_type(const Tensor *t, Dtype type)
 {
-    if (t->data == NULL) return {};
-    return { (T *)t->data, t->dim[1], (int)t->dim[2], (int)t->dim[3] };
+    return t->dtype == type ? (T *)t->data : NULL;
 }
 
 /* The arguments that both directions have. */
 template <typename Args> static Attention attention_of(const Args *f)
 {
     Attention a = {};
-    a.q = side_of<const Bf16>(&f->q);
-    a.k = side_of<const Bf16>(&f->k);
-    a.v = side_of<const Bf16>(&f->v);
+    a.q = (const Bf16 *)f->q.data;
+    a.k = (const Bf16 *)f->k.data;
+    a.v = (const Bf16 *)f->v.data;
+    a.o = if_type<Bf16>(&f->o, DTYPE_BF16);
     a.pieces = f->pieces;
     a.window = f->window;
     a.chunk = f->chunk;
     a.doc = (const int32_t *)f->doc.data;
     a.lse = (float *)f->lse.data;
     a.B = (int)f->q.dim[0];
+    a.H = (int)f->q.dim[2];
+    a.G = (int)f->k.dim[2];
+    a.Tq = (int)f->q.dim[1];
+    a.Tk = (int)f->k.dim[1];
     a.scale = f->scale;
     return a;
 }
@@ -187,69 +195,65 @@ template <typename Args> static Attention attention_of(const Args *f)
 static int64_t blocks_of(int64_t rows, int64_t heads) { return (rows + ROWS - 1) / ROWS * heads; }
 
 /* Calls run with the widths of heads as constants. */
-template <typename F> static Status by_widths(const Attention &a, F run)
+template <typename F> static Status by_widths(int64_t dk, int64_t dv, F run)
 {
     typedef std::integral_constant<int, 64> W64;
     typedef std::integral_constant<int, 128> W128;
     typedef std::integral_constant<int, 192> W192;
-    int dk = a.q.d, dv = a.v.d;
     if (dk == 64 && dv == 64) return run(W64(), W64());
     if (dk == 128 && dv == 128) return run(W128(), W128());
     if (dk == 192 && dv == 128) return run(W192(), W128());
-    return FAIL(ERR_UNSUPPORTED, "heads are %d and %d wide, which the kernel is not made for", dk,
-                dv);
+    return FAIL(ERR_UNSUPPORTED, "heads are %lld and %lld wide, which the kernel is not made for",
+                (long long)dk, (long long)dv);
 }
 
-/* Lanes add offsets of 32 bits to a tile's address, and 64 rows are the most. */
+/* Rows are read 16 bytes at a time. Lanes add offsets of 32 bits to a tile's address, and 64 rows are the
+ * most. */
 static Status check_rows(const Attention &a)
 {
-    const int most = 1 << 24; /* elements */
-    if (!packs_fit<Bf16>({ a.q.at, a.k.at, a.v.at, a.d_o.at }, {}))
+    const int most = (1 << 24) / 192; /* heads */
+    if (!packs_fit<Bf16>(
+            { a.q, a.k, a.v, a.d_o, a.dk_before, a.dv_before, a.o_before, a.dq_before }, {}) ||
+        !packs_fit<Bf16>({ a.o, a.dq, a.dk, a.dv, a.o_sum, a.dq_sum }, {}))
         return FAIL(ERR_UNSUPPORTED, "rows do not lie at multiples of 16 bytes");
-    if (a.q.heads <= most / a.q.d && a.k.heads <= most / a.k.d) return OK;
-    return FAIL(ERR_UNSUPPORTED, "rows of %d heads are too long", max(a.q.heads, a.k.heads));
+    if (a.H <= most) return OK;
+    return FAIL(ERR_UNSUPPORTED, "%d heads, %d is the most", a.H, most);
 }
 
 static Status forward(struct Exec *ex, const AttentionFwd *f)
 {
     Attention a = attention_of(f);
-    a.o_before = side_of<const float>(&f->o_before);
+    a.o_sum = if_type<float>(&f->o, DTYPE_F32);
+    a.o_before = (const float *)f->o_before.data;
     a.lse_before = (const float *)f->lse_before.data;
-    if (f->o.dtype == DTYPE_F32)
-        a.o_sum = side_of<float>(&f->o);
-    else
-        a.o = side_of<Bf16>(&f->o);
     TRY(check_rows(a));
-    int64_t blocks = blocks_of(a.q.length, (int64_t)a.B * a.q.heads);
+    int64_t blocks = blocks_of(a.Tq, (int64_t)a.B * a.H);
     if (blocks == 0) return OK;
-    return by_widths(a, [&](auto dk, auto dv) {
+    return by_widths(f->q.dim[3], f->v.dim[3], [&](auto dk, auto dv) {
         attention_matrix_fwd_kernel<dk(), dv()>
             <<<(unsigned)blocks, THREADS, 0, exec_stream(ex)>>>(a);
-        return kernel_status("attention");
+        return kernel_status("attention_fwd");
     });
 }
 
 static Status backward(struct Exec *ex, const AttentionBwd *f)
 {
     Attention a = attention_of(f);
-    a.o = side_of<Bf16>(&f->o);
-    a.d_o = side_of<const Bf16>(&f->d_o);
-    a.dk = side_of<Bf16>(&f->dk);
-    a.dv = side_of<Bf16>(&f->dv);
-    a.dk_before = side_of<const Bf16>(&f->dk_before);
-    a.dv_before = side_of<const Bf16>(&f->dv_before);
-    a.dq_before = side_of<const float>(&f->dq_before);
-    if (f->dq.dtype == DTYPE_F32)
-        a.dq_sum = side_of<float>(&f->dq);
-    else
-        a.dq = side_of<Bf16>(&f->dq);
+    a.d_o = (const Bf16 *)f->d_o.data;
+    a.dq = if_type<Bf16>(&f->dq, DTYPE_BF16);
+    a.dq_sum = if_type<float>(&f->dq, DTYPE_F32);
+    a.dk = (Bf16 *)f->dk.data;
+    a.dv = (Bf16 *)f->dv.data;
+    a.dq_before = (const float *)f->dq_before.data;
+    a.dk_before = (const Bf16 *)f->dk_before.data;
+    a.dv_before = (const Bf16 *)f->dv_before.data;
     a.delta = (float *)exec_workspace(ex);
     TRY(check_rows(a));
-    int64_t queries = blocks_of(a.q.length, (int64_t)a.B * a.q.heads);
-    int64_t keys = blocks_of(a.k.length, (int64_t)a.B * a.k.heads);
+    int64_t heads = (int64_t)a.B * a.H, queries = blocks_of(a.Tq, heads);
+    int64_t keys = blocks_of(a.Tk, (int64_t)a.B * a.G);
     if (queries == 0) return OK;
-    return by_widths(a, [&](auto dk, auto dv) {
-        unsigned rows = grid_of((int64_t)a.B * a.q.heads * a.q.length, THREADS / (dv() / 8));
+    return by_widths(f->q.dim[3], f->v.dim[3], [&](auto dk, auto dv) {
+        unsigned rows = grid_of(heads * a.Tq, THREADS / (dv() / 8));
         LaunchStream stream = exec_stream(ex);
         attention_matrix_delta_kernel<dv()><<<rows, THREADS, 0, stream>>>(a);
         TRY(kernel_status("attention_bwd"));

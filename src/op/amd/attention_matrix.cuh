@@ -32,33 +32,40 @@ namespace attention_matrix
 
 static constexpr float LOG2_E = 1.44269504088896341f, LN_2 = 0.693147180559945309f;
 
-/* A (B, length, heads, d) tensor. */
-template <typename T> struct Side {
-    T *at;
-    int64_t length;
-    int heads, d;
-
-    __device__ __forceinline__ T *row(int64_t b, int64_t i, int64_t head) const
-    {
-        return at + ((b * length + i) * heads + head) * d;
-    }
-    __device__ __forceinline__ int64_t stride() const { return (int64_t)heads * d; }
-};
-
-/* The argument of all kernels. Either o or o_sum is there, and either dq or dq_sum. */
+/* The argument of all kernels. Tensors are (B, Tq, H, d) and (B, Tk, G, d). Either o or o_sum is there,
+ * and either dq or dq_sum. */
 struct Attention {
-    Side<const Bf16> q, k, v, d_o, dk_before, dv_before;
-    Side<Bf16> o, dq, dk, dv;
-    Side<float> o_sum, dq_sum;
-    Side<const float> o_before, dq_before;
+    const Bf16 *q, *k, *v, *d_o, *dk_before, *dv_before;
+    Bf16 *o, *dq, *dk, *dv;
+    float *o_sum, *dq_sum;
+    const float *o_before, *dq_before;
     const int32_t *doc; /* NULL: every row sees the first key */
     float *lse, *delta; /* (B, H, Tq) */
     const float *lse_before;
     AttentionPieces pieces;
     int64_t window, chunk;
-    int B;
+    int B, H, G, Tq, Tk;
     float scale;
 };
+
+/* Row i of a head, of a tensor over queries or over keys; D: the width of heads. */
+template <int D, typename T>
+static __device__ __forceinline__ T *query_row(const Attention &a, T *of, int b, int h, int i)
+{
+    return of + (((int64_t)b * a.Tq + i) * a.H + h) * D;
+}
+
+template <int D, typename T>
+static __device__ __forceinline__ T *key_row(const Attention &a, T *of, int b, int g, int j)
+{
+    return of + (((int64_t)b * a.Tk + j) * a.G + g) * D;
+}
+
+/* A number of each query, with lse's layout. */
+static __device__ __forceinline__ int64_t query_number(const Attention &a, int b, int h, int i)
+{
+    return ((int64_t)b * a.H + h) * a.Tq + i;
+}
 
 /* The keys that a query sees. */
 struct Seen {
@@ -80,23 +87,25 @@ struct Seen {
     }
 };
 
-static __device__ __forceinline__ Seen keys_seen(const Attention &a, int64_t b, int64_t i)
+static __device__ __forceinline__ Seen keys_seen(const Attention &a, int b, int i)
 {
-    int64_t stands = attention_position(&a.pieces, a.q.length, a.k.length, i);
-    int64_t doc = a.doc != NULL ? a.doc[b * a.q.length + i] : 0;
+    int64_t stands = attention_position(&a.pieces, a.Tq, a.Tk, i);
+    int64_t doc = a.doc != NULL ? a.doc[(int64_t)b * a.Tq + i] : 0;
     int64_t from = attention_first_seen(a.window, a.chunk, doc, stands);
-    int64_t first = attention_keys_before(&a.pieces, a.k.length, from);
-    int64_t end = attention_keys_before(&a.pieces, a.k.length, stands + 1);
-    return { (int)first, (int)max(end - first, (int64_t)0) };
+    int first = (int)attention_keys_before(&a.pieces, a.Tk, from);
+    int end = (int)attention_keys_before(&a.pieces, a.Tk, stands + 1);
+    return { first, max(end - first, 0) };
 }
 
 /* The same in all lanes, which the compiler cannot know. */
 static __device__ __forceinline__ int uniform(int v) { return __builtin_amdgcn_readfirstlane(v); }
 
+static __device__ __forceinline__ int wave_number() { return uniform((int)threadIdx.x / WARP); }
+
 /* Queries of a block and of this lane. A lane whose query does not exist repeats the last one, and
  * stores nothing. */
 struct Queries {
-    int64_t b, h, g, first, row;
+    int b, h, g, first, row;
     bool exists;
     Seen seen;
 };
@@ -104,16 +113,16 @@ struct Queries {
 /* Blocks that see the most keys come first, so that the last blocks to end are short ones. */
 static __device__ __forceinline__ Queries queries_of_block(const Attention &a)
 {
-    unsigned H = (unsigned)a.q.heads, heads = (unsigned)a.B * H, head = blockIdx.x % heads;
-    int64_t tiles = (a.q.length + ROWS - 1) / ROWS, i = tiles - 1 - blockIdx.x / heads;
+    unsigned heads = (unsigned)(a.B * a.H), head = blockIdx.x % heads;
+    unsigned tiles = ((unsigned)a.Tq + ROWS - 1) / ROWS;
     Queries x;
-    x.b = head / H;
-    x.h = head % H;
-    x.g = head % H / (H / (unsigned)a.k.heads);
-    x.first = i * ROWS;
-    int64_t row = x.first + uniform((int)threadIdx.x / WARP) * SIDE + lane_line();
-    x.exists = row < a.q.length;
-    x.row = min(row, a.q.length - 1);
+    x.b = (int)head / a.H;
+    x.h = (int)head % a.H;
+    x.g = x.h / (a.H / a.G);
+    x.first = (int)(tiles - 1 - blockIdx.x / heads) * ROWS;
+    int row = x.first + wave_number() * SIDE + lane_line();
+    x.exists = row < a.Tq;
+    x.row = min(row, a.Tq - 1);
     x.seen = keys_seen(a, x.b, x.row);
     return x;
 }
@@ -128,7 +137,7 @@ static __device__ __forceinline__ Keys keys_of_block(const Attention &a, const Q
                                                      char *tile)
 {
     int *first = reinterpret_cast<int *>(tile);
-    Seen last = keys_seen(a, x.b, min(x.first + ROWS, a.q.length) - 1);
+    Seen last = keys_seen(a, x.b, min(x.first + ROWS, a.Tq) - 1);
     int begin = x.seen.first;
     for (int bits = WARP / 2; bits > 0; bits /= 2) begin = min(begin, lane_get_xor(begin, bits));
     if (lane_number() == 0) first[threadIdx.x / WARP] = begin;
@@ -160,10 +169,19 @@ static __device__ __forceinline__ Sight sight_of(const Seen &s, int j, int n)
  * at once, for which it has too few registers. */
 static __device__ __forceinline__ void keep_order() { __builtin_amdgcn_sched_barrier(0); }
 
-/* S' of N keys, which are rows of `tile`, or dP'. */
-template <int N, int D>
+/* One wave on a SIMD has 256 accumulation registers, which is enough for all sums. But the compiler moves
+ * some to other registers while scores are computed, unless they are said to be used. */
+template <int D> static __device__ __forceinline__ void sums_stay(Sums (&sum)[D / SIDE])
+{
+#pragma unroll
+    for (int t = 0; t < D / SIDE; t++) asm volatile("" : "+a"(sum[t]));
+}
+
+/* S' of N keys, which are rows of `tile`, or dP'. beside(m) is other work of step m of D / 16: vector
+ * instructions run while the matrix core multiplies. */
+template <int N, int D, typename F>
 static __device__ __forceinline__ void rows_multiply(const char *tile, const Fixed<D> &fixed,
-                                                     Sums (&s)[N / SIDE])
+                                                     Sums (&s)[N / SIDE], F beside)
 {
     constexpr int T = N / SIDE, M = D / 16;
     Terms a[2][T];
@@ -180,13 +198,18 @@ static __device__ __forceinline__ void rows_multiply(const char *tile, const Fix
             a[(m + 1) % 2][t] = Along<N, D>::get(tile, t, m + 1);
 #pragma unroll
         for (int t = 0; t < T; t++) s[t] = multiply_add(a[m % 2][t], fixed.step[m], s[t]);
+        beside(m);
     }
+    keep_order();
 }
 
-/* sum (D x 32) += tile' p, where p has the terms of 32 of the tile's N rows. */
-template <int N, int D>
-static __device__ __forceinline__ void columns_add(const char *tile, int group,
-                                                   const Terms (&p)[STEPS], Sums (&sum)[D / SIDE])
+static __device__ __forceinline__ void nothing_beside(int) {}
+
+/* sum (D x 32) += tile' p, where p has the terms of 32 of the tile's N rows. beside(n) is other work of
+ * step n of D / 32. */
+template <int N, int D, typename F>
+static __device__ __forceinline__ void
+columns_add(const char *tile, int group, const Terms (&p)[STEPS], Sums (&sum)[D / SIDE], F beside)
 {
     constexpr int T = D / SIDE, ALL = T * STEPS, PAIR = 2;
     Terms a[2][PAIR];
@@ -203,7 +226,9 @@ static __device__ __forceinline__ void columns_add(const char *tile, int group,
 #pragma unroll
         for (int i = 0; i < PAIR; i++)
             sum[(n + i) % T] = multiply_add(a[n / PAIR % 2][i], p[(n + i) / T], sum[(n + i) % T]);
+        beside(n / PAIR);
     }
+    keep_order();
 }
 
 /* Scores of keys that the query does not see become -infinity. The lane has scores of the keys from
@@ -216,41 +241,45 @@ static __device__ __forceinline__ void hide_keys(const Seen &seen, int j, Sums &
         s[r] = (unsigned)(base + sums_row(r)) < (unsigned)seen.count ? s[r] : -INFINITY;
 }
 
-/* A column of sums begins with a row of D numbers (NULL: zeros). */
-template <int D>
-static __device__ __forceinline__ void sums_begin(const float *row, Sums (&sum)[D / SIDE])
+/* The columns of a row that a lane has in registers r to r + 3 of part t. */
+static __device__ __forceinline__ int columns_at(int t, int r)
+{
+    return t * SIDE + sums_row(r) + 4 * lane_half();
+}
+
+template <int D> static __device__ __forceinline__ void sums_clear(Sums (&sum)[D / SIDE])
 {
 #pragma unroll
     for (int t = 0; t < D / SIDE; t++) sum[t] = no_sums();
-    if (row == NULL) return;
+}
+
+/* sums = factor * sums + row, of D numbers. */
+template <int D, typename T>
+static __device__ __forceinline__ void row_add(const T *row, Sums (&sum)[D / SIDE], float factor)
+{
 #pragma unroll
     for (int t = 0; t < D / SIDE; t++) {
 #pragma unroll
         for (int r = 0; r < 16; r += 4) {
             float v[4];
-            load_const<true>(row + t * SIDE + sums_row(r) + 4 * lane_half(), v);
+            load_const<true>(row + columns_at(t, r), v);
 #pragma unroll
-            for (int i = 0; i < 4; i++) sum[t][r + i] = v[i];
+            for (int i = 0; i < 4; i++) sum[t][r + i] = fmaf(sum[t][r + i], factor, v[i]);
         }
     }
 }
 
-/* Stores a column of sums as a row of D numbers: factor * sums, plus `before` (NULL: nothing). */
-template <int D, typename T, typename U>
-static __device__ __forceinline__ void row_store(const Sums (&sum)[D / SIDE], T *to,
-                                                 const U *before, float factor)
+template <int D, typename T>
+static __device__ __forceinline__ void row_store(const Sums (&sum)[D / SIDE], T *row, float factor)
 {
-    int offset = 4 * lane_half();
 #pragma unroll
     for (int t = 0; t < D / SIDE; t++) {
 #pragma unroll
         for (int r = 0; r < 16; r += 4) {
-            int d = t * SIDE + sums_row(r) + offset;
-            float v[4], given[4] = {};
-            if (before != NULL) load_const<true>(before + d, given);
+            float v[4];
 #pragma unroll
-            for (int i = 0; i < 4; i++) v[i] = fmaf(sum[t][r + i], factor, given[i]);
-            store<true>(to + d, v);
+            for (int i = 0; i < 4; i++) v[i] = sum[t][r + i] * factor;
+            store<true>(row + columns_at(t, r), v);
         }
     }
 }

@@ -21,18 +21,18 @@ static __global__
 __launch_bounds__(THREADS) void attention_matrix_delta_kernel(const __grid_constant__ Attention a)
 {
     constexpr int LANES = DV / 8;
-    int64_t row = (int64_t)blockIdx.x * (THREADS / LANES) + threadIdx.x / LANES;
-    int64_t T = a.q.length, H = a.q.heads;
-    if (row >= a.B * H * T) return;
+    int64_t number = (int64_t)blockIdx.x * (THREADS / LANES) + threadIdx.x / LANES;
+    if (number >= (int64_t)a.B * a.H * a.Tq) return;
+    int head = (int)(number / a.Tq), i = (int)(number % a.Tq), b = head / a.H, h = head % a.H;
     int column = (int)threadIdx.x % LANES * 8;
     float o[8], d_o[8], sum = 0;
-    load_const<true>(a.o.row(row / T / H, row % T, row / T % H) + column, o);
-    load_const<true>(a.d_o.row(row / T / H, row % T, row / T % H) + column, d_o);
+    load_const<true>(query_row<DV>(a, a.o, b, h, i) + column, o);
+    load_const<true>(query_row<DV>(a, a.d_o, b, h, i) + column, d_o);
 #pragma unroll
-    for (int i = 0; i < 8; i++) sum = fmaf(o[i], d_o[i], sum);
+    for (int k = 0; k < 8; k++) sum = fmaf(o[k], d_o[k], sum);
 #pragma unroll
     for (int bits = LANES / 2; bits > 0; bits /= 2) sum += lane_get_xor(sum, bits);
-    if (column == 0) a.delta[row] = sum;
+    if (column == 0) a.delta[number] = sum;
 }
 
 /* lse in units of log2, for e^(s - lse) of rows that see a key. Of others no score counts. */
@@ -57,45 +57,63 @@ template <int DK, int DV> struct QueryGrads {
 
     __device__ __forceinline__ void begin(const Attention &a, const Queries &x)
     {
-        int64_t at = (x.b * a.q.heads + x.h) * a.q.length + x.row;
-        lse = lse_log2(a.lse[at]);
-        delta = a.delta[at];
-        q.load(a.q.row(x.b, x.row, x.h));
-        d_o.load(a.d_o.row(x.b, x.row, x.h));
-#pragma unroll
-        for (int t = 0; t < DK / SIDE; t++) dq[t] = no_sums();
+        int64_t number = query_number(a, x.b, x.h, x.row);
+        lse = lse_log2(a.lse[number]);
+        delta = a.delta[number];
+        q.load(query_row<DK>(a, a.q, x.b, x.h, x.row));
+        d_o.load(query_row<DV>(a, a.d_o, x.b, x.h, x.row));
+        sums_clear<DK>(dq);
+    }
+
+    __device__ __forceinline__ void stay()
+    {
+        if constexpr (DK > 128) sums_stay<DK>(dq);
     }
 
     __device__ __forceinline__ void scores(const char *k, const char *v, const Seen &seen, int j,
                                            bool all, float scale)
     {
-        Sums s[N / SIDE], dp[N / SIDE];
-        rows_multiply<N, DK>(k, q, s);
-        rows_multiply<N, DV>(v, d_o, dp);
+        constexpr int T = N / SIDE, EACH = 16 / (DV / 16);
+        Sums s[T], dp[T];
+        stay();
+        rows_multiply<N, DK>(k, q, s, nothing_beside);
 #pragma unroll
-        for (int t = 0; t < N / SIDE; t++) {
-            if (!all) hide_keys(seen, j + t * SIDE, s[t]);
-            s[t] = s[t] * scale - lse;
+        for (int t = 0; t < T && !all; t++) hide_keys(seen, j + t * SIDE, s[t]);
+        rows_multiply<N, DV>(v, d_o, dp, [&](int m) {
 #pragma unroll
-            for (int r = 0; r < 16; r++) s[t][r] = fast_exp2(s[t][r]);
-            terms_of(s[t] * (dp[t] - delta), ds[t]);
-        }
+            for (int t = 0; t < T; t++) {
+#pragma unroll
+                for (int r = m * EACH; r < (m + 1) * EACH; r += 2) {
+                    Pair two = pair_exp2(pair_of(s[t], r) * scale - lse);
+                    s[t][r] = two[0];
+                    s[t][r + 1] = two[1];
+                }
+            }
+        });
+        stay();
+#pragma unroll
+        for (int t = 0; t < T; t++) terms_of(s[t] * (dp[t] - delta), ds[t]);
     }
 
     __device__ __forceinline__ void sums(const char *k_across)
     {
 #pragma unroll
-        for (int t = 0; t < N / SIDE; t++) columns_add<N, DK>(k_across, t, ds[t], dq);
+        for (int t = 0; t < N / SIDE; t++)
+            columns_add<N, DK>(k_across, t, ds[t], dq, nothing_beside);
     }
 
     __device__ __forceinline__ void end(const Attention &a, const Queries &x)
     {
         if (!x.exists) return;
-        const float *before = a.dq_before.at == NULL ? NULL : a.dq_before.row(x.b, x.row, x.h);
-        if (a.dq_sum.at != NULL)
-            row_store<DK>(dq, a.dq_sum.row(x.b, x.row, x.h), before, a.scale);
+        float factor = a.scale;
+        if (a.dq_before != NULL) {
+            row_add<DK>(query_row<DK>(a, a.dq_before, x.b, x.h, x.row), dq, factor);
+            factor = 1;
+        }
+        if (a.dq_sum != NULL)
+            row_store<DK>(dq, query_row<DK>(a, a.dq_sum, x.b, x.h, x.row), factor);
         else
-            row_store<DK>(dq, a.dq.row(x.b, x.row, x.h), before, a.scale);
+            row_store<DK>(dq, query_row<DK>(a, a.dq, x.b, x.h, x.row), factor);
     }
 };
 
@@ -113,10 +131,10 @@ attention_matrix_dq_kernel(const __grid_constant__ Attention a)
     F f;
     Queries x = queries_of_block(a);
     Keys keys = keys_of_block(a, x, k_across);
-    const Bf16 *k_from = a.k.row(x.b, keys.begin, x.g), *v_from = a.v.row(x.b, keys.begin, x.g);
-    int64_t k_stride = a.k.stride(), v_stride = a.v.stride();
+    const Bf16 *k_from = key_row<DK>(a, a.k, x.b, x.g, keys.begin);
+    const Bf16 *v_from = key_row<DV>(a, a.v, x.b, x.g, keys.begin);
+    int k_stride = a.G * DK, v_stride = a.G * DV, left = keys.end - keys.begin;
     float scale = a.scale * LOG2_E;
-    int left = keys.end - keys.begin;
     k.load(k_from, k_stride, left);
     v.load(v_from, v_stride, left);
     f.begin(a, x);
@@ -124,12 +142,11 @@ attention_matrix_dq_kernel(const __grid_constant__ Attention a)
     v.store(v_tile);
     v.load(v_from += N * v_stride, v_stride, left - N);
     for (int j = keys.begin; j < keys.end; j += N) {
-        Sight sight = sight_of(x.seen, j, N);
         left -= N;
         __syncthreads();
         k.store(k_across);
         k.load(k_from += N * k_stride, k_stride, left);
-        f.scores(k_tile, v_tile, x.seen, j, sight.all, scale);
+        f.scores(k_tile, v_tile, x.seen, j, sight_of(x.seen, j, N).all, scale);
         __syncthreads();
         k.store_along(k_tile);
         v.store(v_tile);
@@ -152,17 +169,16 @@ struct QueryRow {
     Seen seen;
     float lse, delta;
 
-    __device__ __forceinline__ void load(const Attention &a, int64_t b, int64_t h, int64_t first)
+    __device__ __forceinline__ void load(const Attention &a, int b, int h, int first)
     {
-        int64_t i = first + threadIdx.x;
-        if (threadIdx.x >= SIDE) return;
+        int i = first + (int)threadIdx.x;
         seen = { INT_MAX, 0 };
         lse = delta = 0;
-        if (i >= a.q.length) return;
-        int64_t at = (b * a.q.heads + h) * a.q.length + i;
+        if (threadIdx.x >= SIDE || i >= a.Tq) return;
+        int64_t number = query_number(a, b, h, i);
         seen = keys_seen(a, b, i);
-        lse = a.lse[at];
-        delta = a.delta[at];
+        lse = a.lse[number];
+        delta = a.delta[number];
     }
 
     __device__ __forceinline__ void store(QueryRows &rows) const
@@ -175,96 +191,106 @@ struct QueryRow {
     }
 };
 
-/* The numbers of the four rows that a lane has in registers r to r + 3. */
-template <typename T>
-static __device__ __forceinline__ void four_rows(const T *of, int r, T (&v)[4])
+/* The numbers of the rows that a lane has in its sixteen registers. */
+template <typename T> static __device__ __forceinline__ void rows_get(const T *of, T (&v)[16])
 {
     typedef typename Words<16>::type Word;
-    Word word = *reinterpret_cast<const Word *>(of + sums_row(r) + 4 * lane_half());
-    memcpy(v, &word, sizeof v);
+#pragma unroll
+    for (int r = 0; r < 16; r += 4) {
+        Word word = *reinterpret_cast<const Word *>(of + sums_row(r) + 4 * lane_half());
+        memcpy(v + r, &word, sizeof word);
+    }
 }
 
 template <int DK, int DV> struct KeyGrads {
     Fixed<DK> k;
     Fixed<DV> v;
-    Sums dk[DK / SIDE], dv[DV / SIDE];
-    Terms p[STEPS], ds[STEPS];
+    Sums dk[DK / SIDE], dv[DV / SIDE], p, dp;
 
-    __device__ __forceinline__ void begin(const Attention &a, int64_t b, int64_t g, int64_t key)
+    __device__ __forceinline__ void begin(const Attention &a, int b, int g, int key)
     {
-        int64_t row = min(key, a.k.length - 1);
-        k.load(a.k.row(b, row, g));
-        v.load(a.v.row(b, row, g));
-#pragma unroll
-        for (int t = 0; t < DK / SIDE; t++) dk[t] = no_sums();
-#pragma unroll
-        for (int t = 0; t < DV / SIDE; t++) dv[t] = no_sums();
+        int row = min(key, a.Tk - 1);
+        k.load(key_row<DK>(a, a.k, b, g, row));
+        v.load(key_row<DV>(a, a.v, b, g, row));
+        sums_clear<DK>(dk);
+        sums_clear<DV>(dv);
     }
 
-    /* One wave on a SIMD has 256 accumulation registers, which is enough for all sums. But the compiler
-     * moves some to other registers while scores are computed, unless they are said to be used. */
-    __device__ __forceinline__ void sums_stay()
+    __device__ __forceinline__ void stay()
     {
         if constexpr (DK > 64) {
-#pragma unroll
-            for (int t = 0; t < DK / SIDE; t++) asm volatile("" : "+a"(dk[t]));
-#pragma unroll
-            for (int t = 0; t < DV / SIDE; t++) asm volatile("" : "+a"(dv[t]));
+            sums_stay<DK>(dk);
+            sums_stay<DV>(dv);
         }
     }
 
     static __device__ __forceinline__ void hide(const QueryRows &rows, int key, Sums &s)
     {
+        int first[16], count[16];
+        rows_get(rows.first, first);
+        rows_get(rows.count, count);
 #pragma unroll
-        for (int r = 0; r < 16; r += 4) {
-            int first[4], count[4];
-            four_rows(rows.first, r, first);
-            four_rows(rows.count, r, count);
-#pragma unroll
-            for (int i = 0; i < 4; i++) {
-                Seen seen = { first[i], count[i] };
-                s[r + i] = seen.key(key) ? s[r + i] : -INFINITY;
-            }
+        for (int r = 0; r < 16; r++) {
+            Seen seen = { first[r], count[r] };
+            s[r] = seen.key(key) ? s[r] : -INFINITY;
         }
     }
 
+    /* p, and dp - delta. */
     __device__ __forceinline__ void scores(const char *q, const char *d_o, const QueryRows &rows,
                                            int key, bool all, float scale)
     {
-        Sums s[1], dp[1], e, lse, delta;
-        sums_stay();
-        rows_multiply<SIDE, DK>(q, k, s);
-        rows_multiply<SIDE, DV>(d_o, v, dp);
-        sums_stay();
+        constexpr int EACH = 16 / (DV / 16);
+        Sums s[1], product[1];
+        float lse[16], delta[16];
+        rows_get(rows.lse, lse);
+        rows_get(rows.delta, delta);
+        stay();
+        rows_multiply<SIDE, DK>(q, k, s, nothing_beside);
         if (!all) hide(rows, key, s[0]);
+        rows_multiply<SIDE, DV>(d_o, v, product, [&](int m) {
 #pragma unroll
-        for (int r = 0; r < 16; r += 4) {
-            float l[4], d[4];
-            four_rows(rows.lse, r, l);
-            four_rows(rows.delta, r, d);
+            for (int r = m * EACH; r < (m + 1) * EACH; r += 2) {
+                Pair two = pair_exp2(pair_of(s[0], r) * scale - pair_of(lse, r));
+                p[r] = two[0];
+                p[r + 1] = two[1];
+            }
+        });
+        stay();
 #pragma unroll
-            for (int i = 0; i < 4; i++) lse[r + i] = l[i], delta[r + i] = d[i];
+        for (int r = 0; r < 16; r += 2) {
+            Pair two = pair_of(product[0], r) - pair_of(delta, r);
+            dp[r] = two[0];
+            dp[r + 1] = two[1];
         }
-        e = s[0] * scale - lse;
-#pragma unroll
-        for (int r = 0; r < 16; r++) e[r] = fast_exp2(e[r]);
-        terms_of(e, p);
-        terms_of(e * (dp[0] - delta), ds);
     }
 
     __device__ __forceinline__ void sums(const char *q_across, const char *d_o_across)
     {
-        columns_add<SIDE, DV>(d_o_across, 0, p, dv);
-        columns_add<SIDE, DK>(q_across, 0, ds, dk);
+        constexpr int EACH = 16 / (DV / SIDE);
+        Terms terms[STEPS], ds[STEPS];
+        terms_of(p, terms);
+        columns_add<SIDE, DV>(d_o_across, 0, terms, dv, [&](int n) {
+#pragma unroll
+            for (int r = n * EACH; r < (n + 1) * EACH; r += 2) {
+                Pair two = pair_of(p, r) * pair_of(dp, r);
+                ds[r / 8][r / 2 % 4] = terms_pair(two[0], two[1]);
+            }
+        });
+        columns_add<SIDE, DK>(q_across, 0, ds, dk, nothing_beside);
     }
 
-    __device__ __forceinline__ void end(const Attention &a, int64_t b, int64_t g, int64_t key)
+    __device__ __forceinline__ void end(const Attention &a, int b, int g, int key)
     {
-        if (key >= a.k.length) return;
-        const Bf16 *dk_before = a.dk_before.at == NULL ? NULL : a.dk_before.row(b, key, g);
-        const Bf16 *dv_before = a.dv_before.at == NULL ? NULL : a.dv_before.row(b, key, g);
-        row_store<DK>(dk, a.dk.row(b, key, g), dk_before, a.scale);
-        row_store<DV>(dv, a.dv.row(b, key, g), dv_before, 1.0f);
+        if (key >= a.Tk) return;
+        float factor = a.scale;
+        if (a.dk_before != NULL) {
+            row_add<DK>(key_row<DK>(a, a.dk_before, b, g, key), dk, factor);
+            factor = 1;
+        }
+        row_store<DK>(dk, key_row<DK>(a, a.dk, b, g, key), factor);
+        if (a.dv_before != NULL) row_add<DV>(key_row<DV>(a, a.dv_before, b, g, key), dv, 1.0f);
+        row_store<DV>(dv, key_row<DV>(a, a.dv, b, g, key), 1.0f);
     }
 };
 
@@ -274,26 +300,25 @@ struct Walk {
 };
 
 /* Position j is that of key j, unless there are pieces. */
-static __device__ __forceinline__ Walk queries_by_masks(const Attention &a, int64_t j, int64_t n)
+static __device__ __forceinline__ Walk queries_by_masks(const Attention &a, int j, int n)
 {
-    int64_t last = min(j + n, a.k.length) - 1, end = a.q.length;
+    int64_t last = min(j + n, a.Tk) - 1, end = a.Tq;
     if (a.window > 0) end = min(end, last + a.window);
     if (a.chunk > 0) end = min(end, last - last % a.chunk + a.chunk);
-    return { (int)j, (int)end };
+    return { j, (int)end };
 }
 
 /* Documents and pieces have no formula, so all queries are looked at. The first words of the tile are
  * written; the caller may write it behind the next barrier. */
-static __device__ __forceinline__ Walk queries_of_keys(const Attention &a, int64_t b, int64_t j,
-                                                       char *tile)
+static __device__ __forceinline__ Walk queries_of_keys(const Attention &a, int b, int j, char *tile)
 {
     if (a.doc == NULL && a.pieces.length == 0) return queries_by_masks(a, j, ROWS);
     int *found = reinterpret_cast<int *>(tile);
     int begin = INT_MAX, end = 0, warp = (int)threadIdx.x / WARP;
-    for (int64_t i = threadIdx.x; i < a.q.length; i += THREADS) {
-        if (!keys_seen(a, b, i).any((int)j, ROWS)) continue;
-        begin = min(begin, (int)i);
-        end = max(end, (int)i + 1);
+    for (int i = (int)threadIdx.x; i < a.Tq; i += THREADS) {
+        if (!keys_seen(a, b, i).any(j, ROWS)) continue;
+        begin = min(begin, i);
+        end = max(end, i + 1);
     }
     for (int bits = WARP / 2; bits > 0; bits /= 2) {
         begin = min(begin, lane_get_xor(begin, bits));
@@ -330,11 +355,11 @@ template <int DK, int DV> struct QueryTiles {
     Across<SIDE, DV> d_o;
     QueryRow row;
 
-    __device__ __forceinline__ void load(const Attention &a, int64_t b, const Place &at, bool there)
+    __device__ __forceinline__ void load(const Attention &a, int b, const Place &at, bool there)
     {
-        int n = there ? (int)min((int64_t)SIDE, a.q.length - at.first) : 0;
-        q.load(a.q.row(b, at.first, at.h), a.q.stride(), n);
-        d_o.load(a.d_o.row(b, at.first, at.h), a.d_o.stride(), n);
+        int n = there ? a.Tq - at.first : 0;
+        q.load(query_row<DK>(a, a.q, b, at.h, at.first), a.H * DK, n);
+        d_o.load(query_row<DV>(a, a.d_o, b, at.h, at.first), a.H * DV, n);
         if (there) row.load(a, b, at.h, at.first);
     }
 };
@@ -350,9 +375,9 @@ attention_matrix_dkv_kernel(const __grid_constant__ Attention a)
     __shared__ QueryRows rows;
     QueryTiles<DK, DV> tiles;
     KeyGrads<DK, DV> f;
-    unsigned G = (unsigned)a.k.heads, heads = (unsigned)a.B * G, head = blockIdx.x % heads;
-    int b = (int)(head / G), g = (int)(head % G), j0 = (int)(blockIdx.x / heads) * ROWS;
-    int share = a.q.heads / a.k.heads, wave_key = j0 + uniform((int)threadIdx.x / WARP) * SIDE;
+    unsigned heads = (unsigned)(a.B * a.G), head = blockIdx.x % heads;
+    int b = (int)head / a.G, g = (int)head % a.G, j0 = (int)(blockIdx.x / heads) * ROWS;
+    int share = a.H / a.G, wave_key = j0 + wave_number() * SIDE;
     int key = wave_key + lane_line(), end = (g + 1) * share;
     Walk walk = queries_of_keys(a, b, j0, q_across);
     Place at = { walk.begin < walk.end ? g * share : end, walk.begin };
@@ -368,9 +393,8 @@ attention_matrix_dkv_kernel(const __grid_constant__ Attention a)
         tiles.d_o.store(d_o_across);
         at.next(walk);
         tiles.load(a, b, at, at.h < end);
-        Sight sight =
-            sight_of({ rows.first[lane_line()], rows.count[lane_line()] }, wave_key, SIDE);
-        f.scores(q_tile, d_o_tile, rows, key, sight.all, scale);
+        Seen seen = { rows.first[lane_line()], rows.count[lane_line()] };
+        f.scores(q_tile, d_o_tile, rows, key, sight_of(seen, wave_key, SIDE).all, scale);
         __syncthreads();
         tiles.q.store_along(q_tile);
         tiles.d_o.store_along(d_o_tile);

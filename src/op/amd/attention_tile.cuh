@@ -36,12 +36,12 @@ static constexpr int LINE = 128;          /* bytes: once around the banks */
 
 typedef float Sums __attribute__((ext_vector_type(16)));    /* a lane's part of C */
 typedef uint32_t Terms __attribute__((ext_vector_type(4))); /* eight in bf16 */
+typedef float Pair __attribute__((ext_vector_type(2)));
 
 #ifdef __gfx950__
 
 typedef __bf16 EightTerms __attribute__((ext_vector_type(8)));
 typedef __bf16 TwoTerms __attribute__((ext_vector_type(2)));
-typedef float TwoFloats __attribute__((ext_vector_type(2)));
 
 static __device__ __forceinline__ Sums multiply_add(Terms a, Terms b, Sums c)
 {
@@ -51,7 +51,7 @@ static __device__ __forceinline__ Sums multiply_add(Terms a, Terms b, Sums c)
 
 static __device__ __forceinline__ uint32_t terms_pair(float low, float high)
 {
-    TwoFloats v = { low, high };
+    Pair v = { low, high };
     return __builtin_bit_cast(uint32_t, __builtin_convertvector(v, TwoTerms));
 }
 
@@ -96,6 +96,17 @@ static __device__ __forceinline__ Sums no_sums()
     return s;
 }
 
+/* Two registers, for instructions that compute two numbers at a time. */
+template <typename V> static __device__ __forceinline__ Pair pair_of(const V &v, int r)
+{
+    return { v[r], v[r + 1] };
+}
+
+static __device__ __forceinline__ Pair pair_exp2(Pair v)
+{
+    return { fast_exp2(v[0]), fast_exp2(v[1]) };
+}
+
 /* Steps of 16 terms: C as an operand B. */
 static constexpr int STEPS = SIDE / 16;
 
@@ -136,7 +147,7 @@ template <int N, int D> struct Along {
     }
 
     template <bool WHOLE>
-    __device__ __forceinline__ void load_rows(const Bf16 *from, int64_t stride, int n)
+    __device__ __forceinline__ void load_rows(const Bf16 *from, int stride, int n)
     {
         int row = (int)threadIdx.x / 8, piece = (int)threadIdx.x % 8;
         uint32_t at = (uint32_t)row * (uint32_t)stride * 2 + (uint32_t)piece * PIECE;
@@ -151,7 +162,7 @@ template <int N, int D> struct Along {
     }
 
     /* Rows from n on are zeros. */
-    __device__ __forceinline__ void load(const Bf16 *from, int64_t stride, int n)
+    __device__ __forceinline__ void load(const Bf16 *from, int stride, int n)
     {
         if (n >= N)
             load_rows<true>(from, stride, n);
@@ -221,7 +232,7 @@ template <int N, int D> struct Across {
     }
 
     template <bool WHOLE>
-    __device__ __forceinline__ void load_rows(const Bf16 *from, int64_t stride, int n)
+    __device__ __forceinline__ void load_rows(const Bf16 *from, int stride, int n)
     {
         uint32_t at = (uint32_t)(row() * 4) * (uint32_t)stride * 2 + (uint32_t)column() * 8 +
                       (uint32_t)team() * LINE;
@@ -238,7 +249,7 @@ template <int N, int D> struct Across {
         }
     }
 
-    __device__ __forceinline__ void load(const Bf16 *from, int64_t stride, int n)
+    __device__ __forceinline__ void load(const Bf16 *from, int stride, int n)
     {
         if (n >= N)
             load_rows<true>(from, stride, n);
