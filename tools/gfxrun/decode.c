@@ -122,10 +122,29 @@ static uint64_t float_constant(double v, char type)
     return u >> 63 << 15 | (uint64_t)exponent << 10 | (u >> 42 & 1023);
 }
 
+/* hwreg(HW_REG_MODE, 0, 4): a register, the first bit, how many; as the machine code has them. */
+static bool hwreg_of(const char *s, Operand *o)
+{
+    static const struct {
+        const char *name;
+        int id;
+    } known[] = { { "MODE", HWREG_MODE }, { "HW_ID", HWREG_ID }, { "XCC_ID", HWREG_XCC } };
+    char name[32] = "";
+    unsigned first = 0, bits = 32;
+    (void)sscanf(s, "hwreg(HW_REG_%31[A-Z_], %u, %u)", name, &first, &bits);
+    for (size_t i = 0; i < sizeof known / sizeof *known; i++) {
+        if (strcmp(name, known[i].name) != 0) continue;
+        o->value = (uint64_t)known[i].id | first << 6 | (bits - 1) << 11;
+        return true;
+    }
+    return false;
+}
+
 static bool parse_constant(const char *s, Operand *o)
 {
     char *end;
     o->kind = OPERAND_CONST;
+    if (starts(s, "hwreg(")) return hwreg_of(s, o);
     if (strcmp(s, "src_shared_base") == 0 || strcmp(s, "src_private_base") == 0) {
         o->value = (uint64_t)(s[4] == 's' ? LDS_APERTURE : SCRATCH_APERTURE) << 32;
         return true;

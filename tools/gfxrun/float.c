@@ -154,6 +154,7 @@ LANE_FN(pk_add_f16, HALVES(RH(H(a) + H(b)), RH(H(a >> 16) + H(b >> 16))))
 LANE_FN(pk_mul_f16, HALVES(RH(H(a) * H(b)), RH(H(a >> 16) * H(b >> 16))))
 LANE_FN(pk_fma_f16,
         HALVES(RH(fmaf(H(a), H(b), H(c))), RH(fmaf(H(a >> 16), H(b >> 16), H(c >> 16)))))
+LANE_FN(pack_f16, HALVES(a, b))
 
 #define PAIR(low, high) ((low) | (high) << 32)
 LANE_FN(pk_add_f32, PAIR(R(F(a) + F(b)), R(F(a >> 32) + F(b >> 32))))
@@ -260,6 +261,7 @@ const Row float_rows[] = {
     ROW("v_pk_add_f16", "p=pp", pk_add_f16),
     ROW("v_pk_mul_f16", "p=pp", pk_mul_f16),
     ROW("v_pk_fma_f16", "p=ppp", pk_fma_f16),
+    ROW("v_pack_b32_f16", "u=hh", pack_f16),
     ROW("v_pk_add_f32", "P=PP", pk_add_f32),
     ROW("v_pk_mul_f32", "P=PP", pk_mul_f32),
     ROW("v_pk_fma_f32", "P=PPP", pk_fma_f32),

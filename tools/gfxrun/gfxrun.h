@@ -36,7 +36,7 @@ typedef struct GfxLaunch {
     const char *kernel;
     const void *args; /* the explicit arguments, laid out as the kernel's struct */
     size_t args_bytes;
-    const GfxBuffer *buffers;
+    const GfxBuffer *buffers; /* in any order; by their addresses costs least when there are many */
     int n_buffers;
     unsigned grid[3], block[3]; /* workgroups; work-items of one */
     unsigned dynamic_lds_bytes;
@@ -55,7 +55,8 @@ typedef struct GfxCounts {
 Status gfx_load(Arena *a, const char *path, CodeObject **out);
 
 /* Instructions of one kernel from text, as llvm-objdump prints them, for tests of single ones. The
- * text is copied. The kernel is called `text`; s[0:1] hold the address of its arguments. */
+ * text is copied. The kernel is called `text`; s[0:1] hold the address of its arguments. A lane has 16
+ * bytes of scratch memory. */
 Status gfx_load_text(Arena *a, const char *text, CodeObject **out);
 
 int gfx_kernels(const CodeObject *c);

@@ -255,7 +255,12 @@ Status gfx_load(Arena *a, const char *path, CodeObject **out)
 
 Status gfx_load_text(Arena *a, const char *text, CodeObject **out)
 {
-    enum { KERNARG_POINTER = 8, GROUP_ID_X = 1 << 7, NEAREST_WITH_SUBNORMALS = 15 << 16 };
+    enum {
+        KERNARG_POINTER = 8,
+        GROUP_ID_X = 1 << 7,
+        NEAREST_WITH_SUBNORMALS = 15 << 16,
+        TEXT_SCRATCH = 16
+    };
     CodeObject *c;
     char *lines;
     TRY(ARENA_ZEROED(a, 1, &c));
@@ -266,7 +271,7 @@ Status gfx_load_text(Arena *a, const char *text, CodeObject **out)
                             .properties = KERNARG_POINTER,
                             .rsrc1 = NEAREST_WITH_SUBNORMALS,
                             .rsrc2 = GROUP_ID_X,
-                            .lds_bytes = 0 };
+                            .scratch_bytes = TEXT_SCRATCH };
     TRY(ARENA_NEW(a, strlen(text) + 1, &lines));
     memcpy(lines, text, strlen(text) + 1);
     TRY(decode_text(c, lines));

@@ -111,6 +111,9 @@ enum {
     KEEPS_REST = 1
 }; /* Row.c: a result of 16 bits leaves the other half of the register alone */
 
+/* Registers of s_getreg that are modelled: rounding of floats, the wave's number, the chip's part (0). */
+enum { HWREG_MODE = 1, HWREG_ID = 4, HWREG_XCC = 20 };
+
 struct Op {
     const Row *row;
     const char *text;
@@ -227,6 +230,8 @@ struct Launch {
     const Kernel *kernel;
     const GfxLaunch *request;
     uint8_t *args;
+    const GfxBuffer *buffers;     /* by their addresses, none over another */
+    int n_buffers;
     const GfxBuffer *last_buffer; /* the one of the last access, tried first */
     GfxBuffer own[2];             /* code object and arguments */
     Pattern patterns[PATTERNS];   /* of instructions whose numbers end in the same bits */
@@ -272,7 +277,10 @@ bool write_scalar(Wave *w, const Operand *o, uint64_t v);
 bool fetch(Wave *w, const Op *o, int i, uint64_t lanes, uint64_t out[LANES]);
 void store_lanes(Wave *w, int reg, int words, uint64_t lanes, const uint64_t v[LANES]);
 
-/* memory.c. Loads: flags of Row.b; see there. */
+/* memory.c */
+Status order_buffers(Launch *l, Arena *scratch);
+
+/* Loads: flags of Row.b; see there. */
 typedef enum Atomic {
     ATOMIC_ADD,
     ATOMIC_SUB,

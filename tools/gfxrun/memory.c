@@ -3,10 +3,81 @@
  * found by the counters. */
 #include "gfxrun/small_float.h"
 
+#include "base/clock.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+
 static bool inside(const GfxBuffer *b, uint64_t address, size_t bytes)
 {
     uint64_t from = (uint64_t)(uintptr_t)b->data;
     return address >= from && bytes <= b->bytes && address - from <= b->bytes - bytes;
+}
+
+static int by_address(const void *a, const void *b)
+{
+    const GfxBuffer *x = a, *y = b;
+    return (x->data > y->data) - (x->data < y->data);
+}
+
+static char *end_of(const GfxBuffer *b) { return (char *)b->data + b->bytes; }
+
+/* Sorts the buffers. Those that lie over each other become one. */
+Status order_buffers(Launch *l, Arena *scratch)
+{
+    const GfxLaunch *r = l->request;
+    GfxBuffer *to;
+    bool sorted = true;
+    l->buffers = r->buffers;
+    l->n_buffers = r->n_buffers;
+    for (int i = 1; i < r->n_buffers && sorted; i++)
+        sorted = (char *)r->buffers[i].data >= end_of(&r->buffers[i - 1]);
+    if (sorted) return OK;
+    TRY(ARENA_NEW(scratch, r->n_buffers, &to));
+    memcpy(to, r->buffers, (size_t)r->n_buffers * sizeof *to);
+    qsort(to, (size_t)r->n_buffers, sizeof *to, by_address);
+    int n = 1;
+    for (int i = 1; i < r->n_buffers; i++) {
+        GfxBuffer *last = &to[n - 1];
+        if ((char *)to[i].data >= end_of(last))
+            to[n++] = to[i];
+        else if (end_of(&to[i]) > end_of(last))
+            last->bytes = (size_t)(end_of(&to[i]) - (char *)last->data);
+    }
+    l->buffers = to;
+    l->n_buffers = n;
+    return OK;
+}
+
+/* The last buffer that begins at the address or before it. */
+static const GfxBuffer *buffer_below(const Launch *l, uint64_t address)
+{
+    int low = 0, high = l->n_buffers;
+    while (low < high) {
+        int mid = (low + high) / 2;
+        if ((uint64_t)(uintptr_t)l->buffers[mid].data <= address)
+            low = mid + 1;
+        else
+            high = mid;
+    }
+    return low == 0 ? NULL : &l->buffers[low - 1];
+}
+
+static const GfxBuffer *find_buffer(Wave *w, int lane, uint64_t address, size_t bytes, bool write)
+{
+    const Launch *l = w->group->launch;
+    const GfxBuffer *b = buffer_below(l, address);
+    if (b != NULL && inside(b, address, bytes)) return b;
+    for (int i = 0; i < (write ? 1 : 2); i++) /* arguments are only read */
+        if (inside(&l->own[i], address, bytes)) return &l->own[i];
+    char before[96] = "";
+    if (b != NULL)
+        (void)snprintf(before, sizeof before, "; %.32s begins %llu bytes before and has %zu",
+                       b->name, (unsigned long long)(address - (uint64_t)(uintptr_t)b->data),
+                       b->bytes);
+    (void)fault(w, lane, "%zu bytes at 0x%llx are %s, in no buffer%s", bytes,
+                (unsigned long long)address, write ? "written" : "read", before);
+    return NULL;
 }
 
 static bool memory_at(Wave *w, int lane, uint64_t address, size_t bytes, bool write, uint8_t **out)
@@ -14,14 +85,8 @@ static bool memory_at(Wave *w, int lane, uint64_t address, size_t bytes, bool wr
     Launch *l = w->group->launch;
     const GfxBuffer *b = l->last_buffer;
     if (b == NULL || !inside(b, address, bytes) || (write && b == &l->own[1])) {
-        b = NULL;
-        for (int i = 0; i < l->request->n_buffers && b == NULL; i++)
-            if (inside(&l->request->buffers[i], address, bytes)) b = &l->request->buffers[i];
-        for (int i = 0; i < (write ? 1 : 2) && b == NULL; i++) /* arguments are only read */
-            if (inside(&l->own[i], address, bytes)) b = &l->own[i];
-        if (b == NULL)
-            return fault(w, lane, "%zu bytes at 0x%llx are %s, in no buffer", bytes,
-                         (unsigned long long)address, write ? "written" : "read");
+        b = find_buffer(w, lane, address, bytes, write);
+        if (b == NULL) return false;
         l->last_buffer = b;
     }
     if (write)
@@ -338,10 +403,11 @@ static bool run_scalar_load(Wave *w, const Op *o)
            store_scalars(w, &o->dst[0], (int)bytes / 4, from);
 }
 
-/* A clock: the instructions of the launch so far. */
+/* Row.a: what one second has of the clock; 0: it counts the launch's instructions. */
 static bool run_time(Wave *w, const Op *o)
 {
     uint64_t now = (uint64_t)w->group->launch->counts.instructions;
+    if (o->row->a != 0) now = (uint64_t)(clock_s() * o->row->a);
     return store_scalars(w, &o->dst[0], 2, (const uint8_t *)&now);
 }
 
@@ -431,6 +497,6 @@ const Row memory_rows[] = {
     SCALAR_LOAD("dwordx8", 32),
     SCALAR_LOAD("dwordx16", 64),
     { "s_memtime", "q=", .run = run_time },
-    { "s_memrealtime", "q=", .run = run_time },
+    { "s_memrealtime", "q=", .run = run_time, .a = 100000000 },
     { 0 },
 };

@@ -20,6 +20,23 @@ static bool run_barrier(Wave *w, const Op *o)
     return true;
 }
 
+static bool run_trap(Wave *w, const Op *o)
+{
+    (void)o;
+    return fault(w, -1, "the kernel stops itself");
+}
+
+/* Fields of the registers that describe the wave; hwreg_of has left id, first bit and bits - 1. */
+static bool run_getreg(Wave *w, const Op *o)
+{
+    uint64_t field = o->src[0].value;
+    unsigned first = field >> 6 & 31, bits = (field >> 11 & 31) + 1;
+    uint64_t v = 0;
+    if ((field & 63) == HWREG_MODE) v = w->group->launch->kernel->rsrc1 >> 12 & 255;
+    if ((field & 63) == HWREG_ID) v = (uint64_t)w->number;
+    return write_scalar(w, &o->dst[0], v >> first & (((uint64_t)1 << bits) - 1));
+}
+
 static bool run_nothing(Wave *w, const Op *o)
 {
     (void)w;
@@ -94,6 +111,8 @@ const Row control_rows[] = {
     { "s_endpgm", "=", .run = run_end },
     { "s_barrier", "=", .run = run_barrier },
     { "s_waitcnt", "=", .run = run_wait },
+    { "s_trap", "=i", .run = run_trap },
+    { "s_getreg_b32", "u=i", .run = run_getreg },
     { "s_nop", "=i", .run = run_nothing },
     { "v_nop", "=", .run = run_nothing },
     { "s_sleep", "=i", .run = run_nothing },
@@ -326,6 +345,7 @@ static Status run_all(Launch *l, Arena *scratch)
     Group g;
     uint64_t draws = 0;
     TRY(make_args(l, scratch));
+    TRY(order_buffers(l, scratch));
     TRY(make_group(l, &g, scratch));
     for (unsigned i = 0; i < r->grid[0] * r->grid[1] * r->grid[2]; i++) {
         g.id[0] = i % r->grid[0];

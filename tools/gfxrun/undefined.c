@@ -267,10 +267,10 @@ void load_undefined(Wave *w, const Op *o, int reg, int lane, const uint8_t *from
     for (int i = 0; i < (bytes + 3) / 4; i++) {
         uint32_t bits = 0, old = undefined_bits(w, reg + i, lane);
         memcpy(&bits, from + 4 * (size_t)i, bytes < 4 ? (size_t)bytes : 4);
+        if (bits != 0) w->from[reg + i] = (Origin){ o->line, REG_MEMORY };
         if (flags & WIDEN_SIGN) bits = sign_extended(bits, 8 * bytes);
         if (flags & HALF_LOW) bits = (old & 0xffff0000) | (bits & 0xffff);
         if (flags & HALF_HIGH) bits = (old & 0xffff) | bits << 16;
-        if (bits != 0 && old == 0) w->from[reg + i] = (Origin){ o->line, REG_MEMORY };
         set_undefined(w, reg + i, lane, bits);
     }
 }

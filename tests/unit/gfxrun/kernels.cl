@@ -117,3 +117,52 @@ kernel void tiled_product(global float *c, global const short *a, global const s
         c[at * n + j0 + (wave & 1) * 32 + (l & 31)] = acc[i];
     }
 }
+
+// The names of the next two begin alike. 1024 work-items and all of LDS: each turns the order of its words.
+kernel __attribute__((reqd_work_group_size(1024, 1, 1))) void reverse(global int *out)
+{
+    local int words[16384];
+    for (int i = LANE; i < 16384; i += 1024) words[i] = i * 3;
+    block_sync();
+    for (int i = LANE; i < 16384; i += 1024) out[i] = words[16383 - i];
+}
+
+// As reverse, in LDS whose size the launch says: n words.
+kernel void reverse_dynamic(global int *out, local int *words, int n)
+{
+    for (int i = LANE; i < n; i += 256) words[i] = i * 3;
+    block_sync();
+    for (int i = LANE; i < n; i += 256) out[i] = words[n - 1 - i];
+}
+
+// An array of each work-item, read where the data says: it is in scratch memory.
+kernel void choose(global int *out, global const int *which)
+{
+    int i = LANE, mine[20];
+    for (int k = 0; k < 20; k++) mine[k] = i * 100 + which[k];
+    for (int k = 0; k < 8; k++) mine[(which[k] + i) % 20] += 7;
+    out[i] = mine[which[i % 20] % 20];
+}
+
+// As choose; the array is written only in part.
+kernel void choose_unwritten(global int *out, global const int *which)
+{
+    int i = LANE, mine[20];
+    for (int k = 0; k < 8; k++) mine[which[k] % 20] = i;
+    out[i] = mine[which[i % 20] % 20];
+}
+
+kernel void clocks(global ulong *out)
+{
+    out[0] = __builtin_amdgcn_s_memrealtime();
+    __builtin_amdgcn_s_sleep(10);
+    __builtin_amdgcn_s_setprio(1);
+    __builtin_amdgcn_fence(__ATOMIC_SEQ_CST, "");
+    out[1] = __builtin_amdgcn_s_memrealtime();
+    out[2] = __builtin_amdgcn_s_getreg(20 | 31 << 11); // the number of the chip's part
+}
+
+kernel void trap(global int *out)
+{
+    if (out[0] != 0) __builtin_trap();
+}

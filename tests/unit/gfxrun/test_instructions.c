@@ -1,57 +1,6 @@
 /* Single instructions of gfx942 in gfxrun, with values worked out by hand from AMD's CDNA3 ISA
  * document, and what it must refuse. */
-#include "harness/arena.h"
-
-#include "gfxrun/gfxrun.h"
-
-static GfxCounts counts; /* of the last run */
-
-/* The text of a kernel around a few instructions: v0 is the lane, v1 four times the lane; v2 is the
- * result. Two waves where `items` is 128. */
-static Status run_text(const char *body, unsigned items, uint64_t seed, uint32_t *out)
-{
-    static const char head[] = "  s_load_dwordx2 s[2:3], s[0:1], 0x0\n  s_waitcnt lgkmcnt(0)\n"
-                               "  v_lshlrev_b32_e32 v1, 2, v0\n";
-    static const char tail[] = "\n  global_store_dword v1, v2, s[2:3]\n  s_endpgm\n";
-    char text[4096];
-    CodeObject *code;
-    ArenaMark mark = arena_mark(&arena);
-    memset(out, 0xee, 128 * sizeof *out);
-    GfxBuffer buffer = { "out", out, 128 * sizeof *out };
-    GfxLaunch l = { .kernel = "text",
-                    .args = &out,
-                    .args_bytes = sizeof out,
-                    .buffers = &buffer,
-                    .n_buffers = 1,
-                    .grid = { 1, 1, 1 },
-                    .block = { items, 1, 1 },
-                    .dynamic_lds_bytes = 1024,
-                    .n_instructions = 10000,
-                    .seed = seed };
-    CHECK((size_t)snprintf(text, sizeof text, "%s%s%s", head, body, tail) < sizeof text);
-    CHECK_OK(gfx_load_text(&arena, text, &code));
-    Status s = gfx_run(code, &l, &arena, &counts);
-    arena_release(&arena, mark);
-    return s;
-}
-
-typedef struct Case {
-    const char *body;
-    int lane;
-    uint32_t want;
-} Case;
-
-static void check_cases(const Case *c, size_t n)
-{
-    uint32_t out[128];
-    for (size_t i = 0; i < n; i++) {
-        CHECK_OK(run_text(c[i].body, 64, 0, out));
-        if (out[c[i].lane] != c[i].want)
-            fail_msg("%s: lane %d has 0x%x, want 0x%x", c[i].body, c[i].lane, out[c[i].lane],
-                     c[i].want);
-    }
-}
-#define CHECK_CASES(cases) check_cases(cases, sizeof(cases) / sizeof *(cases))
+#include "text_kernel.h"
 
 static void integers(void **state)
 {
@@ -103,6 +52,7 @@ static void floats(void **state)
         { "  v_mov_b32_e32 v3, 0x477ff000\n  v_cvt_f16_f32_e32 v2, v3", 0, 0x7c00 }, /* 65520 */
         { "  v_mov_b32_e32 v3, 0x33c00000\n  v_cvt_f16_f32_e32 v2, v3", 0, 2 }, /* 1.5 * 2^-24 */
         { "  v_mov_b32_e32 v3, 0x3c00\n  v_cvt_f32_f16_e32 v2, v3", 0, 0x3f800000 },
+        { "  v_mov_b32_e32 v3, 0x3c004000\n  v_pack_b32_f16 v2, v3, v3 op_sel:[1,0,0]", 0, 0x40003c00 },
         { "  v_mov_b32_e32 v3, 0xc0000000\n  v_cmp_class_f32_e64 vcc, v3, 8\n"
           "  v_cndmask_b32_e64 v2, 0, 1, vcc",
           0, 1 },
@@ -276,7 +226,7 @@ static void use_of_what_was_not_written_is_an_error(void **state)
         run_text("  ds_write_b16 v1, v0\n  ds_read_b32 v2, v1\n  s_waitcnt lgkmcnt(0)", 64, 0, out),
         ERR_DEVICE, "LDS is read at 0 before it was written");
     CHECK_FAILS(run_text("  v_mov_b32_e32 v2, v7", 64, 0, out), ERR_DEVICE,
-                "v2 is read"); /* by the store */
+                "v7 is read before it was written in line 4 (`global_store_dword v1, v2");
 }
 
 static void use_before_its_wait_is_an_error(void **state)

@@ -112,6 +112,26 @@ static void memory_past_the_buffers_is_an_error(void **state)
     CHECK(strstr(status_message(), "wave 3, lane 40") != NULL);
 }
 
+/* Unsorted and one over the other: the second half of y comes first, then x, then the first of y. */
+static void buffers_in_any_order(void **state)
+{
+    (void)state;
+    NEEDS_CODE();
+    Vectors v;
+    GfxBuffer whole[2], buffers[300];
+    vectors_make(&v, 1000, whole);
+    buffers[0] = (GfxBuffer){ "the end of y", v.y + 500, 2000 };
+    buffers[1] = whole[1];
+    buffers[2] = (GfxBuffer){ "the begin of y", v.y, 2400 };
+    for (int i = 3; i < 300; i++) buffers[i] = (GfxBuffer){ "others", (char *)0x1000 + 16 * i, 8 };
+    GfxLaunch l = launch_of("saxpy", &v, sizeof v, buffers, 300);
+    l.grid[0] = 4;
+    CHECK_OK(gfx_run(code, &l, &arena, NULL));
+    CHECK_NEAR(v.y[999], fmaf(v.a, v.x[999], value(1999)), 0);
+    buffers[0].bytes = 1992;
+    CHECK_FAILS(gfx_run(code, &l, &arena, NULL), ERR_DEVICE, "the begin of y begins 3992 bytes before and has 3992");
+}
+
 typedef struct SumArgs {
     float *out;
     const float *x;
@@ -268,6 +288,103 @@ static void atomics_count_every_lane(void **state)
     for (int i = 0; i < 16; i++) CHECK_INT(bins[i], want[i]);
 }
 
+static void all_of_lds_and_1024_work_items(void **state)
+{
+    (void)state;
+    NEEDS_CODE();
+    static int out[16384];
+    int *args = out;
+    GfxBuffer buffer = { "out", out, sizeof out };
+    GfxLaunch l = launch_of("reverse", &args, sizeof args, &buffer, 1);
+    l.block[0] = 1024;
+    CHECK_OK(gfx_run(code, &l, &arena, NULL));
+    for (int i = 0; i < 16384; i++) CHECK_INT(out[i], 3 * (16383 - i));
+    l.block[0] = 1025;
+    CHECK_FAILS(gfx_run(code, &l, &arena, NULL), ERR_ARG, "1025 work-items");
+    l.block[0] = 1024;
+    l.dynamic_lds_bytes = 4;
+    CHECK_FAILS(gfx_run(code, &l, &arena, NULL), ERR_ARG, "65540 bytes of LDS");
+}
+
+static void lds_of_a_size_that_the_launch_says(void **state)
+{
+    (void)state;
+    NEEDS_CODE();
+    static int out[500];
+    struct {
+        int *out;
+        unsigned words; /* an address in LDS */
+        int n;
+    } args = { out, 0, 500 };
+    GfxBuffer buffer = { "out", out, sizeof out };
+    GfxLaunch l = launch_of("reverse_dynamic", &args, sizeof args, &buffer, 1);
+    l.dynamic_lds_bytes = 2000;
+    CHECK_OK(gfx_run(code, &l, &arena, NULL));
+    for (int i = 0; i < 500; i++) CHECK_INT(out[i], 3 * (499 - i));
+    l.dynamic_lds_bytes = 1996;
+    CHECK_FAILS(gfx_run(code, &l, &arena, NULL), ERR_DEVICE, "LDS at 1996 of 1996 bytes");
+    l.dynamic_lds_bytes = 0;
+    CHECK_FAILS(gfx_run(code, &l, &arena, NULL), ERR_DEVICE, "of 0 bytes");
+}
+
+static Status run_choose(const char *kernel, int out[256])
+{
+    static int which[20];
+    struct {
+        int *out;
+        const int *which;
+    } args = { out, which };
+    GfxBuffer buffers[] = { { "out", out, 256 * sizeof(int) }, { "which", which, sizeof which } };
+    for (int i = 0; i < 20; i++) which[i] = i * 7 % 23;
+    GfxLaunch l = launch_of(kernel, &args, sizeof args, buffers, 2);
+    return gfx_run(code, &l, &arena, NULL);
+}
+
+static void arrays_in_scratch_memory(void **state)
+{
+    (void)state;
+    NEEDS_CODE();
+    int out[256], which[20];
+    CHECK_OK(run_choose("choose", out));
+    for (int i = 0; i < 20; i++) which[i] = i * 7 % 23;
+    for (int i = 0; i < 256; i++) {
+        int at = which[i % 20] % 20, want = i * 100 + which[at];
+        for (int k = 0; k < 8; k++) want += (which[k] + i) % 20 == at ? 7 : 0;
+        CHECK_INT(out[i], want);
+    }
+    CHECK_FAILS(run_choose("choose_unwritten", out), ERR_DEVICE, "loaded from undefined bytes");
+}
+
+static void clocks_advance(void **state)
+{
+    (void)state;
+    NEEDS_CODE();
+    uint64_t out[3] = { 0, 0, 77 };
+    uint64_t *args = out;
+    GfxBuffer buffer = { "out", out, sizeof out };
+    GfxLaunch l = launch_of("clocks", &args, sizeof args, &buffer, 1);
+    l.block[0] = 1;
+    for (int i = 0; i < 2; i++) { /* nor do they begin again */
+        uint64_t before = out[1];
+        CHECK_OK(gfx_run(code, &l, &arena, NULL));
+        CHECK(out[0] >= before && out[1] >= out[0] && out[0] > 0);
+        CHECK_INT(out[2], 0);
+    }
+}
+
+static void a_trap_is_an_error(void **state)
+{
+    (void)state;
+    NEEDS_CODE();
+    int out[1] = { 0 };
+    int *args = out;
+    GfxBuffer buffer = { "out", out, sizeof out };
+    GfxLaunch l = launch_of("trap", &args, sizeof args, &buffer, 1);
+    CHECK_OK(gfx_run(code, &l, &arena, NULL));
+    out[0] = 1;
+    CHECK_FAILS(gfx_run(code, &l, &arena, NULL), ERR_DEVICE, "the kernel stops itself");
+}
+
 static void every_instruction_is_known(void **state)
 {
     (void)state;
@@ -303,12 +420,18 @@ int main(void)
     const struct CMUnitTest tests[] = {
         TEST(saxpy_in_blocks_with_a_tail),
         TEST(memory_past_the_buffers_is_an_error),
+        TEST(buffers_in_any_order),
         TEST(sum_through_lds_in_any_order_of_waves),
         TEST(missing_barrier_is_found_in_any_order_of_waves),
         TEST(product_of_bf16_tiles),
         TEST(product_through_two_buffers_of_lds),
         TEST(division_and_root_of_an_update),
         TEST(atomics_count_every_lane),
+        TEST(all_of_lds_and_1024_work_items),
+        TEST(lds_of_a_size_that_the_launch_says),
+        TEST(arrays_in_scratch_memory),
+        TEST(clocks_advance),
+        TEST(a_trap_is_an_error),
         TEST(every_instruction_is_known),
         TEST(other_files_are_refused),
         TEST(unknown_kernel_is_an_error),
