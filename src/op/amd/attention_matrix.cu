@@ -139,27 +139,27 @@ static __global__
     F f;
     Queries x = queries_of_block(a);
     Keys keys = keys_of_block(a, x, v_tile);
-    const Bf16 *k_from = key_row<DK>(a, a.k, x.b, x.g, keys.begin);
-    const Bf16 *v_from = key_row<DV>(a, a.v, x.b, x.g, keys.begin);
-    int k_stride = a.G * DK, v_stride = a.G * DV; /* below 2^24: check_rows */
+    int last = max(keys.end, 1) - 1;
+    Rows k_rows = { key_row<DK>(a, a.k, x.b, x.g, 0), a.G * DK * 2, last };
+    Rows v_rows = { key_row<DV>(a, a.v, x.b, x.g, 0), a.G * DV * 2, last };
     float scale = a.scale * LOG2_E;
-    int left = keys.end - keys.begin;
-    k.load(k_from, k_stride, left);
-    v.load(v_from, v_stride, left);
+    k.load(k_rows, keys.begin);
+    v.load(v_rows, keys.begin);
     f.begin(a, x);
     k.store(k_tile);
-    k.load(k_from += N * k_stride, k_stride, left - N);
-    for (int j = keys.begin; j < keys.end; j += N, left -= N) {
+    k.load(k_rows, keys.begin + N);
+    for (int j = keys.begin; j < keys.end; j += N) {
         Sight sight = sight_of(x.seen, j, N);
         __syncthreads();
         v.store(v_tile);
-        v.load(v_from += N * v_stride, v_stride, left - N);
+        v.load(v_rows, j + N);
         if (sight.any) f.scores(k_tile, x.seen, j, sight.all, scale);
         __syncthreads();
         k.store(k_tile);
-        k.load(k_from += N * k_stride, k_stride, left - 2 * N);
+        k.load(k_rows, j + 2 * N);
         if (asked_again(sight.any)) f.values(v_tile);
     }
+    all_arrived();
     f.end(a, x);
 }
 
@@ -207,11 +207,10 @@ template <typename F> static Status by_widths(int64_t dk, int64_t dv, F run)
                 (long long)dk, (long long)dv);
 }
 
-/* Rows are read 16 bytes at a time. Lanes add offsets of 32 bits to a tile's address, and 64 rows are the
- * most. */
+/* Rows are read 16 bytes at a time, and those of all heads are shorter than 2^24 bytes (Rows). */
 static Status check_rows(const Attention &a)
 {
-    const int most = (1 << 24) / 192; /* heads */
+    const int most = (1 << 23) / 192; /* heads */
     if (!packs_fit<Bf16>(
             { a.q, a.k, a.v, a.d_o, a.dk_before, a.dv_before, a.o_before, a.dq_before }, {}) ||
         !packs_fit<Bf16>({ a.o, a.dq, a.dk, a.dv, a.o_sum, a.dq_sum }, {}))

@@ -60,6 +60,8 @@ template <int DK, int DV> struct QueryGrads {
         int64_t number = query_number(a, x.b, x.h, x.row);
         lse = lse_log2(a.lse[number]);
         delta = a.delta[number];
+        arrived(lse);
+        arrived(delta);
         q.load(query_row<DK>(a, a.q, x.b, x.h, x.row));
         d_o.load(query_row<DV>(a, a.d_o, x.b, x.h, x.row));
         sums_clear<DK>(dq);
@@ -131,28 +133,28 @@ attention_matrix_dq_kernel(const __grid_constant__ Attention a)
     F f;
     Queries x = queries_of_block(a);
     Keys keys = keys_of_block(a, x, k_across);
-    const Bf16 *k_from = key_row<DK>(a, a.k, x.b, x.g, keys.begin);
-    const Bf16 *v_from = key_row<DV>(a, a.v, x.b, x.g, keys.begin);
-    int k_stride = a.G * DK, v_stride = a.G * DV, left = keys.end - keys.begin;
+    int last = max(keys.end, 1) - 1;
+    Rows k_rows = { key_row<DK>(a, a.k, x.b, x.g, 0), a.G * DK * 2, last };
+    Rows v_rows = { key_row<DV>(a, a.v, x.b, x.g, 0), a.G * DV * 2, last };
     float scale = a.scale * LOG2_E;
-    k.load(k_from, k_stride, left);
-    v.load(v_from, v_stride, left);
+    k.load(k_rows, keys.begin);
+    v.load(v_rows, keys.begin);
     f.begin(a, x);
     k.store_along(k_tile);
     v.store(v_tile);
-    v.load(v_from += N * v_stride, v_stride, left - N);
+    v.load(v_rows, keys.begin + N);
     for (int j = keys.begin; j < keys.end; j += N) {
-        left -= N;
         __syncthreads();
         k.store(k_across);
-        k.load(k_from += N * k_stride, k_stride, left);
+        k.load(k_rows, j + N);
         f.scores(k_tile, v_tile, x.seen, j, sight_of(x.seen, j, N).all, scale);
         __syncthreads();
         k.store_along(k_tile);
         v.store(v_tile);
-        v.load(v_from += N * v_stride, v_stride, left - N);
+        v.load(v_rows, j + 2 * N);
         f.sums(k_across);
     }
+    all_arrived();
     f.end(a, x);
 }
 
@@ -164,25 +166,25 @@ struct alignas(128) QueryRows {
     int first[SIDE], count[SIDE];
 };
 
-/* A query of a tile on its way to LDS, in the first 32 threads. */
+/* A query of a tile on its way to LDS. All threads load one, as all waves wait for it, and 32 store it. */
 struct QueryRow {
     Seen seen;
     float lse, delta;
 
     __device__ __forceinline__ void load(const Attention &a, int b, int h, int first)
     {
-        int i = first + (int)threadIdx.x;
-        seen = { INT_MAX, 0 };
-        lse = delta = 0;
-        if (threadIdx.x >= SIDE || i >= a.Tq) return;
-        int64_t number = query_number(a, b, h, i);
-        seen = keys_seen(a, b, i);
+        int i = first + lane_line(), row = min(i, a.Tq - 1);
+        int64_t number = query_number(a, b, h, row);
         lse = a.lse[number];
         delta = a.delta[number];
+        seen = keys_seen(a, b, row);
+        if (i != row) seen = { INT_MAX, 0 };
     }
 
-    __device__ __forceinline__ void store(QueryRows &rows) const
+    __device__ __forceinline__ void store(QueryRows &rows)
     {
+        arrived(lse);
+        arrived(delta);
         if (threadIdx.x >= SIDE) return;
         rows.lse[threadIdx.x] = lse_log2(lse);
         rows.delta[threadIdx.x] = delta;
@@ -333,7 +335,7 @@ static __device__ __forceinline__ Walk queries_of_keys(const Attention &a, int b
         begin = min(begin, found[w]);
         end = max(end, found[WAVES + w]);
     }
-    return { uniform(begin), uniform(end) };
+    return { uniform(min(begin, end)), uniform(end) };
 }
 
 /* Where a walk over the queries of several heads is. */
@@ -355,12 +357,11 @@ template <int DK, int DV> struct QueryTiles {
     Across<SIDE, DV> d_o;
     QueryRow row;
 
-    __device__ __forceinline__ void load(const Attention &a, int b, const Place &at, bool there)
+    __device__ __forceinline__ void load(const Attention &a, int b, int h, int first)
     {
-        int n = there ? a.Tq - at.first : 0;
-        q.load(query_row<DK>(a, a.q, b, at.h, at.first), a.H * DK, n);
-        d_o.load(query_row<DV>(a, a.d_o, b, at.h, at.first), a.H * DV, n);
-        if (there) row.load(a, b, at.h, at.first);
+        q.load({ query_row<DK>(a, a.q, b, h, 0), a.H * DK * 2, a.Tq - 1 }, first);
+        d_o.load({ query_row<DV>(a, a.d_o, b, h, 0), a.H * DV * 2, a.Tq - 1 }, first);
+        row.load(a, b, h, first);
     }
 };
 
@@ -382,7 +383,7 @@ attention_matrix_dkv_kernel(const __grid_constant__ Attention a)
     Walk walk = queries_of_keys(a, b, j0, q_across);
     Place at = { walk.begin < walk.end ? g * share : end, walk.begin };
     float scale = a.scale * LOG2_E;
-    tiles.load(a, b, at, at.h < end);
+    tiles.load(a, b, min(at.h, end - 1), at.first);
     f.begin(a, b, g, key);
     tiles.q.store_along(q_tile);
     tiles.d_o.store_along(d_o_tile);
@@ -392,7 +393,7 @@ attention_matrix_dkv_kernel(const __grid_constant__ Attention a)
         tiles.q.store(q_across);
         tiles.d_o.store(d_o_across);
         at.next(walk);
-        tiles.load(a, b, at, at.h < end);
+        tiles.load(a, b, min(at.h, end - 1), at.first);
         Seen seen = { rows.first[lane_line()], rows.count[lane_line()] };
         f.scores(q_tile, d_o_tile, rows, key, sight_of(seen, wave_key, SIDE).all, scale);
         __syncthreads();
@@ -401,6 +402,7 @@ attention_matrix_dkv_kernel(const __grid_constant__ Attention a)
         tiles.row.store(rows);
         f.sums(q_across, d_o_across);
     }
+    all_arrived();
     f.end(a, b, g, key);
 }
 

@@ -36,6 +36,7 @@ static constexpr int LINE = 128;          /* bytes: once around the banks */
 
 typedef float Sums __attribute__((ext_vector_type(16)));    /* a lane's part of C */
 typedef uint32_t Terms __attribute__((ext_vector_type(4))); /* eight in bf16 */
+typedef uint32_t HalfTerms __attribute__((ext_vector_type(2)));
 typedef float Pair __attribute__((ext_vector_type(2)));
 
 #ifdef __gfx950__
@@ -58,14 +59,13 @@ static __device__ __forceinline__ uint32_t terms_pair(float low, float high)
 #else
 
 typedef short FourShorts __attribute__((ext_vector_type(4)));
-typedef uint32_t TwoWords __attribute__((ext_vector_type(2)));
 
 static __device__ __forceinline__ Sums multiply_add(Terms a, Terms b, Sums c)
 {
-    FourShorts a0 = __builtin_bit_cast(FourShorts, (TwoWords){ a[0], a[1] });
-    FourShorts a1 = __builtin_bit_cast(FourShorts, (TwoWords){ a[2], a[3] });
-    FourShorts b0 = __builtin_bit_cast(FourShorts, (TwoWords){ b[0], b[1] });
-    FourShorts b1 = __builtin_bit_cast(FourShorts, (TwoWords){ b[2], b[3] });
+    FourShorts a0 = __builtin_bit_cast(FourShorts, (HalfTerms){ a[0], a[1] });
+    FourShorts a1 = __builtin_bit_cast(FourShorts, (HalfTerms){ a[2], a[3] });
+    FourShorts b0 = __builtin_bit_cast(FourShorts, (HalfTerms){ b[0], b[1] });
+    FourShorts b1 = __builtin_bit_cast(FourShorts, (HalfTerms){ b[2], b[3] });
     c = __builtin_amdgcn_mfma_f32_32x32x8bf16_1k(a0, b0, c, 0, 0, 0);
     return __builtin_amdgcn_mfma_f32_32x32x8bf16_1k(a1, b1, c, 0, 0, 0);
 }
@@ -94,6 +94,20 @@ static __device__ __forceinline__ Sums no_sums()
 {
     Sums s = {};
     return s;
+}
+
+/* Waits for a value that was loaded. Without it the compiler waits in a loop that uses the value, in each
+ * turn, and with it for the loads of the next tile. */
+template <typename T> static __device__ __forceinline__ void arrived(T &v)
+{
+    asm volatile("" : "+v"(v));
+}
+
+/* Waits for all loads: after a walk the tile that would come next is still on its way. */
+static __device__ __forceinline__ void all_arrived()
+{
+    const int loads = 0, exports = 7, lds = 15; /* 7 and 15: any number may be open */
+    __builtin_amdgcn_s_waitcnt(loads | exports << 4 | lds << 8);
 }
 
 /* Two registers, for instructions that compute two numbers at a time. */
@@ -128,6 +142,26 @@ template <int D> struct Fixed {
         const Terms *from = reinterpret_cast<const Terms *>(row) + lane_half();
 #pragma unroll
         for (int m = 0; m < D / 16; m++) step[m] = from[2 * m];
+#pragma unroll
+        for (int m = 0; m < D / 16; m++) arrived(step[m]);
+    }
+};
+
+/* The rows of a head, from which tiles are loaded. Rows after the last one repeat it: nothing that is
+ * computed of them counts, and a load without conditions can be waited for alone. */
+struct Rows {
+    const Bf16 *head;
+    int stride; /* bytes, below 2^24 */
+    int last;
+
+    __device__ __forceinline__ const char *from(int first) const
+    {
+        return reinterpret_cast<const char *>(head) + (int64_t)min(first, last) * stride;
+    }
+    __device__ __forceinline__ uint32_t offset(int first, int row) const
+    {
+        uint32_t there = (uint32_t)min(row, last - min(first, last));
+        return (there & 0xFFu) * ((uint32_t)stride & 0xFFFFFFu);
     }
 };
 
@@ -146,28 +180,18 @@ template <int N, int D> struct Along {
         return row * D * 2 + (piece ^ turn(row)) * PIECE;
     }
 
-    template <bool WHOLE>
-    __device__ __forceinline__ void load_rows(const Bf16 *from, int stride, int n)
+    __device__ __forceinline__ void load(const Rows &rows, int first)
     {
-        int row = (int)threadIdx.x / 8, piece = (int)threadIdx.x % 8;
-        uint32_t at = (uint32_t)row * (uint32_t)stride * 2 + (uint32_t)piece * PIECE;
+        int row = (int)threadIdx.x / 8;
+        uint32_t piece = threadIdx.x % 8 * PIECE;
+        const char *from = rows.from(first);
 #pragma unroll
         for (int r = 0; r < N / SIDE; r++) {
-            const char *here = reinterpret_cast<const char *>(from + r * SIDE * stride) + at;
-            bool exists = WHOLE || row + r * SIDE < n;
+            uint32_t at = rows.offset(first, row + r * SIDE) + piece;
 #pragma unroll
             for (int c = 0; c < D / 64; c++)
-                held[r][c] = exists ? reinterpret_cast<const Terms *>(here)[c * 8] : (Terms){};
+                held[r][c] = *reinterpret_cast<const Terms *>(from + at + c * LINE);
         }
-    }
-
-    /* Rows from n on are zeros. */
-    __device__ __forceinline__ void load(const Bf16 *from, int stride, int n)
-    {
-        if (n >= N)
-            load_rows<true>(from, stride, n);
-        else
-            load_rows<false>(from, stride, n);
     }
 
     __device__ __forceinline__ void store(char *tile) const
@@ -197,7 +221,7 @@ template <int N, int D> struct Across {
     static constexpr int STRIPS = D / 64;                      /* of 64 columns */
     static constexpr int TEAMS = THREADS / (N * 4);            /* each takes a strip at a time */
     static constexpr int UNITS = (STRIPS + TEAMS - 1) / TEAMS; /* of a thread */
-    uint2 held[UNITS][4];
+    HalfTerms held[UNITS][4];
 
     /* A column's pieces: eight with 64 rows, so it fills a line; or four. */
     static __device__ __forceinline__ int place(int column, int piece)
@@ -226,79 +250,68 @@ template <int N, int D> struct Across {
     }
     static __device__ __forceinline__ int team() { return (int)threadIdx.x / (N * 4); }
 
-    static __device__ __forceinline__ bool has(int u)
+    /* A team without a strip repeats the last one, so that all threads have loaded as much. */
+    __device__ __forceinline__ void load(const Rows &rows, int first)
     {
-        return (u + 1) * TEAMS <= STRIPS || u * TEAMS + team() < STRIPS;
-    }
-
-    template <bool WHOLE>
-    __device__ __forceinline__ void load_rows(const Bf16 *from, int stride, int n)
-    {
-        uint32_t at = (uint32_t)(row() * 4) * (uint32_t)stride * 2 + (uint32_t)column() * 8 +
-                      (uint32_t)team() * LINE;
+        const char *from = rows.from(first);
+        uint32_t at[4];
+#pragma unroll
+        for (int i = 0; i < 4; i++)
+            at[i] = rows.offset(first, row() * 4 + i) + (uint32_t)column() * 8;
 #pragma unroll
         for (int u = 0; u < UNITS; u++) {
-            if (!has(u)) continue;
+            int strip = (u + 1) * TEAMS <= STRIPS ? u * TEAMS + team() : STRIPS - 1;
 #pragma unroll
-            for (int i = 0; i < 4; i++) {
-                const char *here = reinterpret_cast<const char *>(from + i * stride) + at;
-                bool exists = WHOLE || row() * 4 + i < n;
-                held[u][i] = exists ? *reinterpret_cast<const uint2 *>(here + u * TEAMS * LINE)
-                                    : make_uint2(0, 0);
-            }
+            for (int i = 0; i < 4; i++)
+                held[u][i] =
+                    *reinterpret_cast<const HalfTerms *>(from + (at[i] + (uint32_t)strip * LINE));
         }
     }
 
-    __device__ __forceinline__ void load(const Bf16 *from, int stride, int n)
+    /* Column i of a unit. */
+    static __device__ __forceinline__ HalfTerms column_of(const HalfTerms (&unit)[4], int i)
     {
-        if (n >= N)
-            load_rows<true>(from, stride, n);
-        else
-            load_rows<false>(from, stride, n);
+        uint32_t which = i % 2 == 0 ? 0x05040100u : 0x07060302u; /* lower or upper halves */
+        return { __builtin_amdgcn_perm(unit[1][i / 2], unit[0][i / 2], which),
+                 __builtin_amdgcn_perm(unit[3][i / 2], unit[2][i / 2], which) };
     }
 
-    static __device__ __forceinline__ uint32_t lows(uint32_t a, uint32_t b)
+    /* A unit that no strip is left for is waited for, but not stored. */
+    __device__ __forceinline__ bool stores(int u)
     {
-        return __builtin_amdgcn_perm(b, a, 0x05040100u);
-    }
-    static __device__ __forceinline__ uint32_t highs(uint32_t a, uint32_t b)
-    {
-        return __builtin_amdgcn_perm(b, a, 0x07060302u);
+        bool always = (u + 1) * TEAMS <= STRIPS;
+#pragma unroll
+        for (int i = 0; i < 4 && !always; i++) arrived(held[u][i]);
+        return always || u * TEAMS + team() < STRIPS;
     }
 
     /* Rows 16 n + 8 x + 4 y to + 3 are half x of piece 2 n + y. */
-    __device__ __forceinline__ void store(char *tile) const
+    __device__ __forceinline__ void store(char *tile)
     {
         int r = row(), at = place(column() * 4, r / 4 * 2 + bit(r, 0)) + bit(r, 1) * 8;
         at += team() * 64 * N * 2;
 #pragma unroll
         for (int u = 0; u < UNITS; u++) {
-            if (!has(u)) continue;
-            const uint2(&h)[4] = held[u];
-            char *to = tile + u * TEAMS * 64 * N * 2;
-            *reinterpret_cast<uint2 *>(to + place_after(at, 0)) =
-                make_uint2(lows(h[0].x, h[1].x), lows(h[2].x, h[3].x));
-            *reinterpret_cast<uint2 *>(to + place_after(at, 1)) =
-                make_uint2(highs(h[0].x, h[1].x), highs(h[2].x, h[3].x));
-            *reinterpret_cast<uint2 *>(to + place_after(at, 2)) =
-                make_uint2(lows(h[0].y, h[1].y), lows(h[2].y, h[3].y));
-            *reinterpret_cast<uint2 *>(to + place_after(at, 3)) =
-                make_uint2(highs(h[0].y, h[1].y), highs(h[2].y, h[3].y));
+            if (!stores(u)) continue;
+#pragma unroll
+            for (int i = 0; i < 4; i++)
+                *reinterpret_cast<HalfTerms *>(tile + place_after(at, i) + u * TEAMS * 64 * N * 2) =
+                    column_of(held[u], i);
         }
     }
 
     /* The rows as they are, for Along<N, D>::get. Lanes that are served together have half a line of two
      * rows that are eight apart, which turn differently. */
-    __device__ __forceinline__ void store_along(char *tile) const
+    __device__ __forceinline__ void store_along(char *tile)
     {
         int at = Along<N, D>::place(row() * 4, column() / 2) + bit(column(), 0) * 8 + team() * LINE;
 #pragma unroll
         for (int u = 0; u < UNITS; u++) {
-            if (!has(u)) continue;
+            if (!stores(u)) continue;
 #pragma unroll
             for (int i = 0; i < 4; i++)
-                *reinterpret_cast<uint2 *>(tile + (at ^ i * PIECE) + i * D * 2 + u * TEAMS * LINE) =
-                    held[u][i];
+                *reinterpret_cast<HalfTerms *>(tile + (at ^ i * PIECE) + i * D * 2 +
+                                               u * TEAMS * LINE) = held[u][i];
         }
     }
 
