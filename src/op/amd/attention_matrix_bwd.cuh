@@ -87,6 +87,7 @@ template <int DK, int DV> struct QueryGrads {
 #pragma unroll
                 for (int r = m * EACH; r < (m + 1) * EACH; r += 2) {
                     Pair two = pair_exp2(pair_of(s[t], r) * scale - lse);
+                    arrived(two);
                     s[t][r] = two[0];
                     s[t][r + 1] = two[1];
                 }
@@ -254,6 +255,7 @@ template <int DK, int DV> struct KeyGrads {
 #pragma unroll
             for (int r = m * EACH; r < (m + 1) * EACH; r += 2) {
                 Pair two = pair_exp2(pair_of(s[0], r) * scale - pair_of(lse, r));
+                arrived(two);
                 p[r] = two[0];
                 p[r + 1] = two[1];
             }

@@ -96,8 +96,8 @@ static __device__ __forceinline__ Sums no_sums()
     return s;
 }
 
-/* Waits for a value that was loaded. Without it the compiler waits in a loop that uses the value, in each
- * turn, and with it for the loads of the next tile. */
+/* The value is there from here on. The compiler would wait for a load, or compute, where the value is
+ * used: in each turn of a loop, or after the products beside which there is time. */
 template <typename T> static __device__ __forceinline__ void arrived(T &v)
 {
     asm volatile("" : "+v"(v));
