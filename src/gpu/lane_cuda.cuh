@@ -132,7 +132,9 @@ template <typename T> static __device__ __forceinline__ void write_whole(T *at, 
     __stwb(at, v);
 }
 
-/* Asynchronous copies to shared memory. */
+/* Copies to shared memory. COPIES_ASYNC: they run while the thread goes on. */
+
+static constexpr bool COPIES_ASYNC = true;
 
 static __device__ __forceinline__ uint32_t shared_address(const void *at)
 {

@@ -205,6 +205,8 @@ template <typename T> static __device__ __forceinline__ void write_whole(T *at, 
 
 /* Copies to shared memory */
 
+static constexpr bool COPIES_ASYNC = false;
+
 static __device__ __forceinline__ uint32_t shared_address(const void *at)
 {
     return (uint32_t)(uintptr_t)(const __attribute__((address_space(3))) void *)at;

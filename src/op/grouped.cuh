@@ -310,7 +310,7 @@ template <typename T> struct Source {
 static __device__ bool find_rows(const Groups &g, int64_t number, GroupTile *t)
 {
     __shared__ GroupTile found;
-    if (threadIdx.x == 0) found.rows = 0;
+    if (threadIdx.x == 0) found = {};
     __syncthreads();
     for (int64_t e = threadIdx.x; e < g.experts; e += blockDim.x) {
         int64_t begin = g.first(e), end = g.first(e + 1);

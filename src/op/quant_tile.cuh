@@ -91,6 +91,7 @@ template <int ROWS_A, int COLS_A, int ACROSS_A, bool FOLDED_A = false> struct Sh
     static constexpr int HIGH = ROWS / STRIPS;                   /* rows of a strip */
     static_assert(WARP / ACROSS * ROWS_EACH <= HIGH, "a warp has rows of one strip");
     static_assert(THREADS <= THREADS_MAX && STRIPS <= THREADS / WARP, "a warp finds a strip");
+    static_assert(THREADS / STRIPS * ROWS_EACH == HIGH * PACKS, "threads of a strip are neighbours");
 };
 
 typedef Shape<TILE, TILE, 8> Square;
@@ -657,7 +658,7 @@ template <typename S> static __device__ __forceinline__ Begin block_open(const J
         b.strip = job.offsets != NULL ? group_strip(job, number)
                                       : matrix_strip(job, matrix, number, S::HIGH);
     }
-    if (at.lane == 0) sh.strip[at.strip] = b.strip; /* its warps all write the same */
+    if (threadIdx.x % (S::THREADS / S::STRIPS) == 0) sh.strip[at.strip] = b.strip;
     most_clear(sh);
     return b;
 }

@@ -28,13 +28,13 @@
 #include "op/rmsnorm.h"
 
 enum {
-    FEW = 2,            /* packs of a row that a thread holds, forward: of a short row */
-    MANY = 8,           /* of others */
-    PER = 4,            /* backward: packs of a row that a thread holds */
-    AHEAD = 2,          /* rows on their way for each thread */
-    PACK_THREADS = 256, /* of a block, the most */
-    PACK_BLOCKS = 264,  /* two for each multiprocessor */
-    SPAN_BLOCKS = 528,  /* of rows that are read twice: four */
+    FEW = 2,                      /* packs of a row that a thread holds, forward: of a short row */
+    MANY = 8,                     /* of others */
+    PER = 4,                      /* backward: packs of a row that a thread holds */
+    AHEAD = COPIES_ASYNC ? 2 : 1, /* rows on their way for each thread */
+    PACK_THREADS = 256,           /* of a block, the most */
+    PACK_BLOCKS = 264,            /* two for each multiprocessor */
+    SPAN_BLOCKS = 528,            /* of rows that are read twice: four */
 };
 
 /* Where the rows of a window of x lie: row i is head i % heads of token i / heads. */

@@ -3,6 +3,8 @@
 #include "harness/gpu.h"
 #include "harness/mesh_cases.h"
 
+#include "op/libraries.h"
+
 enum { BF16_STEPS = 3, ALIKE = 4 };
 
 /* What bf16's roundings decide, so that gradients of two meshes differ by more: which one expert a
@@ -116,7 +118,8 @@ static void context_ranks_attend_through_cudnn(void **state)
 {
     (void)state;
     GpuInfo info;
-    if (!gpu_built() || gpu_devices() < 2 || gpu_info(0, &info) != OK || info.major != 9) {
+    if (!gpu_built() || gpu_devices() < 2 || gpu_info(0, &info) != OK || info.major != 9 ||
+        op_vendor != VENDOR_NVIDIA) {
         printf("skip: needs two Hopper GPUs and a build with CUDA=1\n");
         skip();
     }

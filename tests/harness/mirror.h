@@ -11,6 +11,8 @@
 
 #include "backend/backend.h"
 #include "op/attention.h"
+#include "op/head.h"
+#include "op/libraries.h"
 #include "op/moe.h"
 
 enum { MIRROR_PORTS_MAX = 24, MIRROR_ARGS_MAX = 2048 };
@@ -154,6 +156,10 @@ static inline bool mirror_scaled(const OpDesc *op, const void *args)
 static inline double mirror_limit(const OpDesc *op, const void *args, const Tensor *out)
 {
     if (mirror_scaled(op, args)) return 1e-2;
+    /* dx sums a term for each row of w, which test_head.c explains */
+    if (strcmp(op->name, "head_loss") == 0 && out->dtype == DTYPE_F32)
+        return optest_limit(LIMIT_PLAIN, DTYPE_F32) +
+               2 * 0x1p-24 * sqrt((double)((const HeadLoss *)args)->w.data.dim[0]);
     if (strncmp(op->name, "attention", 9) != 0) return optest_limit(LIMIT_PLAIN, out->dtype);
     if (strcmp(op->name, "attention_fwd") == 0 && ((const AttentionFwd *)args)->e4m3)
         return out->rank == 4 ? 0.1 : 1e-3;
@@ -190,7 +196,12 @@ static inline Status mirror_both(Exec *ex, int level, const OpDesc *op, const vo
         TRY(arena_alloc(&mirror.scratch, op->gpu_workspace(&mirror.gpu, gpu_args),
                         &mirror.gpu.workspace));
     }
-    TRY(op->gpu(&mirror.gpu, gpu_args));
+    Status s = op->gpu(&mirror.gpu, gpu_args);
+    if (s == ERR_UNSUPPORTED && strstr(status_message(), "bytes of shared memory that") != NULL) {
+        status_clear(); /* the plain attention's f32 tiles of wide heads, which no other kernel takes */
+        return OK;
+    }
+    TRY(s);
     TRY(mirror.gpu.backend->sync(&mirror.gpu));
     return mirror_outputs(op, args, gpu_args);
 }
@@ -224,6 +235,14 @@ static inline Status mirror_open(void)
     arena_over(&mirror.device, "mirror device", MEM_DEVICE, mirror.device_memory, BYTES);
     arena_over(&mirror.scratch, "mirror scratch", MEM_DEVICE, mirror.scratch_memory, BYTES);
     return OK;
+}
+
+/* Is the GPU of the mirror an NVIDIA Hopper? AMD's gfx942 has compute capability 9.4. */
+static inline bool mirror_hopper(void)
+{
+    GpuInfo info;
+    return mirror.device_memory != NULL && op_vendor == VENDOR_NVIDIA && gpu_info(0, &info) == OK &&
+           info.major == 9;
 }
 
 /* Put the mirror in front if there is a GPU; made on first use, kept for the process. */

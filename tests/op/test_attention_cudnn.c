@@ -11,9 +11,7 @@ typedef struct Sizes {
 
 static bool hopper_with_cudnn(void)
 {
-    GpuInfo info;
-    if (mirror.device_memory == NULL || gpu_info(0, &info) != OK || info.major != 9) return false;
-    return mirror.gpu.device->lacks[LIBRARY_ATTENTION] == NULL;
+    return mirror_hopper() && mirror.gpu.device->lacks[LIBRARY_ATTENTION] == NULL;
 }
 
 /* Documents of 1 to 300 tokens. */

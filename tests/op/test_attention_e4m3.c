@@ -253,17 +253,11 @@ static const Sizes fused[] = {
     { 1, 640, 640, 2, 2, 128, 128 }, { 1, 70, 450, 2, 2, 192, 128 },
 };
 
-static bool has_kernel(void)
-{
-    GpuInfo info;
-    return mirror.device_memory != NULL && gpu_info(0, &info) == OK && info.major == 9;
-}
-
 /* The mirror compares rows, which a single code may turn; a tensor is compared here. */
 static void a_gpu_agrees_with_the_cpu(void **state)
 {
     OpTest *t = *state;
-    if (!has_kernel()) skip();
+    if (!mirror_hopper()) skip();
     mirror_gives();
     for (size_t i = 0; i < sizeof fused / sizeof *fused * MASKS; i++) {
         ArenaMark mark = arena_mark(&t->arena);
@@ -283,7 +277,7 @@ static void a_gpu_agrees_with_the_cpu(void **state)
 static void a_gpu_agrees_about_outliers(void **state)
 {
     OpTest *t = *state;
-    if (!has_kernel()) skip();
+    if (!mirror_hopper()) skip();
     for (int i = 3; i < 5; i++) {
         AttentionFwd a = make_args(t, &fused[i], DTYPE_BF16, DOCUMENTS);
         add_outliers(&a);
@@ -296,7 +290,7 @@ static void a_gpu_agrees_about_outliers(void **state)
 static void exact_cases_agree_to_the_bit(void **state)
 {
     OpTest *t = *state;
-    if (!has_kernel()) skip();
+    if (!mirror_hopper()) skip();
     mirror_gives();
     for (int n = 0; n < 2; n++) {
         Sizes s = { 1, 300, 300, 2, 1, n ? 128 : 192, 128 };
@@ -326,7 +320,7 @@ static void exact_cases_agree_to_the_bit(void **state)
 static void a_gpu_refuses_what_its_kernel_does_not_take(void **state)
 {
     OpTest *t = *state;
-    if (!has_kernel()) skip();
+    if (!mirror_hopper()) skip();
     AttentionFwd a = make_args(t, &sizes[1], DTYPE_BF16, CAUSAL);
     CHECK_FAILS(attention_fwd(&t->ex, a), ERR_UNSUPPORTED,
                 "heads are 19 and 13 wide, it takes 192");

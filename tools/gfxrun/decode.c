@@ -13,18 +13,18 @@ static const struct {
     const Row *rows;
     bool visible;
 } TABLES[] = {
-    { control_rows, true },  { scalar_rows, false }, { integer_rows, false },
-    { float_rows, false },   { compare_rows, false }, { lane_rows, false },
-    { exchange_rows, false }, { memory_rows, true },  { lds_rows, true },
+    { control_rows, true },   { scalar_rows, false },  { integer_rows, false },
+    { float_rows, false },    { compare_rows, false }, { lane_rows, false },
+    { exchange_rows, false }, { memory_rows, true },   { lds_rows, true },
     { matrix_rows, false },
 };
 
 /* Names of all rows by their hash. A place that is taken sends to the next. */
 enum { PLACES = 4096 };
-typedef struct Names {
+struct Names {
     const Row *row[PLACES];
     bool visible[PLACES];
-} Names;
+};
 
 static uint32_t hash_of(const char *name, size_t n)
 {
@@ -33,7 +33,7 @@ static uint32_t hash_of(const char *name, size_t n)
     return h;
 }
 
-static Status make_names(Arena *a, Names **out)
+Status make_names(Arena *a, Names **out)
 {
     int64_t n = 0;
     TRY(ARENA_ZEROED(a, 1, out));
@@ -57,7 +57,8 @@ static void find_row(const Names *names, const char *name, Op *o)
         if (n > m && strncmp(name + n - m, forms[i], m) == 0) n -= m;
     }
     for (uint32_t at = hash_of(name, n) % PLACES; names->row[at] != NULL; at = (at + 1) % PLACES) {
-        if (strncmp(names->row[at]->name, name, n) != 0 || names->row[at]->name[n] != '\0') continue;
+        if (strncmp(names->row[at]->name, name, n) != 0 || names->row[at]->name[n] != '\0')
+            continue;
         o->row = names->row[at];
         o->visible = names->visible[at];
         return;
@@ -76,7 +77,7 @@ static bool parse_numbered(const char *s, Operand *o)
     if (*end == ':') last = strtol(end + 1, &end, 10);
     o->kind = vector ? OPERAND_VECTOR : OPERAND_SCALAR;
     o->reg = (int16_t)(first + (*s == 'a' ? AGPR : 0));
-    o->words = (int16_t)(last - first + 1);
+    o->words = (uint8_t)(last - first + 1);
     return first >= 0 && last >= first && o->reg + o->words <= (vector ? VECTOR_REGS : VCC);
 }
 
@@ -94,7 +95,7 @@ static bool parse_named(const char *s, Operand *o)
         if (strcmp(s, named[i].name) != 0) continue;
         o->kind = OPERAND_SCALAR;
         o->reg = (int16_t)named[i].reg;
-        o->words = (int16_t)named[i].words;
+        o->words = (uint8_t)named[i].words;
         return true;
     }
     if (strcmp(s, "off") == 0) return o->kind = OPERAND_OFF, true;
@@ -128,12 +129,20 @@ static bool hwreg_of(const char *s, Operand *o)
     static const struct {
         const char *name;
         int id;
-    } known[] = { { "MODE", HWREG_MODE }, { "HW_ID", HWREG_ID }, { "XCC_ID", HWREG_XCC } };
-    char name[32] = "";
-    unsigned first = 0, bits = 32;
-    (void)sscanf(s, "hwreg(HW_REG_%31[A-Z_], %u, %u)", name, &first, &bits);
+    } known[] = {
+        { "hwreg(HW_REG_MODE", HWREG_MODE },
+        { "hwreg(HW_REG_HW_ID", HWREG_ID },
+        { "hwreg(HW_REG_XCC_ID", HWREG_XCC },
+    };
+    size_t n = strcspn(s, ",)");
+    char *end;
+    uint64_t first = 0, bits = 32;
+    if (s[n] == ',') {
+        first = strtoul(s + n + 1, &end, 10);
+        bits = strtoul(end + strspn(end, ", "), NULL, 10);
+    }
     for (size_t i = 0; i < sizeof known / sizeof *known; i++) {
-        if (strcmp(name, known[i].name) != 0) continue;
+        if (strlen(known[i].name) != n || strncmp(s, known[i].name, n) != 0) continue;
         o->value = (uint64_t)known[i].id | first << 6 | (bits - 1) << 11;
         return true;
     }
@@ -183,9 +192,9 @@ static bool parse_operand(char *s, Operand *o)
 }
 
 /* offset:16 and the like: the number behind the colon. Rows of [1,0,1] become bits. */
-static int64_t number_of(const char *s) { return strtoll(strchr(s, ':') + 1, NULL, 0); }
+static int number_of(const char *s) { return (int)strtol(strchr(s, ':') + 1, NULL, 0); }
 
-static int list_of(const char *s, int bits)
+static uint8_t list_of(const char *s, int bits)
 {
     int v = 0, at = 0;
     for (s = strchr(s, '[') + 1; *s != '\0' && *s != ']'; s++) {
@@ -193,14 +202,14 @@ static int list_of(const char *s, int bits)
         v |= (*s - '0') << at;
         at += bits;
     }
-    return v;
+    return (uint8_t)v;
 }
 
-static void part_of(const char *s, int *part, int *index)
+static void part_of(const char *s, uint8_t *part, uint8_t *index)
 {
     s = strchr(s, ':') + 1;
     *part = starts(s, "BYTE_") ? PART_BYTE : starts(s, "WORD_") ? PART_WORD : PART_ALL;
-    *index = *part == PART_ALL ? 0 : s[5] - '0';
+    *index = (uint8_t)(*part == PART_ALL ? 0 : s[5] - '0');
 }
 
 static bool parse_dpp(const char *s, Modifiers *m)
@@ -225,7 +234,7 @@ static bool parse_dpp(const char *s, Modifiers *m)
     for (size_t i = 0; i < sizeof kinds / sizeof *kinds; i++) {
         if (!starts(s, kinds[i].name)) continue;
         m->dpp = kinds[i].kind;
-        m->dpp_by = (int)number_of(s);
+        m->dpp_by = (uint8_t)number_of(s);
         return true;
     }
     return false;
@@ -251,15 +260,15 @@ static bool parse_flag(const char *s, Modifiers *m)
 static bool parse_sdwa(const char *s, Op *o)
 {
     Modifiers *m = &o->with;
-    int part, index;
+    uint8_t part, index;
     if (starts(s, "dst_sel:")) return part_of(s, &m->dst_part, &m->dst_index), true;
     if (strcmp(s, "dst_unused:UNUSED_PAD") == 0) return true;
     if (strcmp(s, "dst_unused:UNUSED_PRESERVE") == 0) return m->dst_preserve = true;
     if (strcmp(s, "dst_unused:UNUSED_SEXT") == 0) return m->dst_sign_extend = true;
     if (!starts(s, "src0_sel:") && !starts(s, "src1_sel:")) return false;
     part_of(s, &part, &index);
-    o->src[s[3] - '0'].part = (uint8_t)part;
-    o->src[s[3] - '0'].part_index = (uint8_t)index;
+    o->src[s[3] - '0'].part = part & 3;
+    o->src[s[3] - '0'].part_index = index & 3;
     return true;
 }
 
@@ -268,17 +277,17 @@ static bool parse_modifier(const char *s, Op *o, uint32_t encoding)
     Modifiers *m = &o->with;
     const struct {
         const char *name;
-        int *to;
+        uint8_t *to;
     } lists[] = { { "op_sel:", &m->op_sel },
                   { "op_sel_hi:", &m->op_sel_hi },
                   { "neg_lo:", &m->neg_lo },
                   { "neg_hi:", &m->neg_hi } };
-    if (starts(s, "offset:swizzle(")) return m->offset = encoding & 0xffff, true;
+    if (starts(s, "offset:swizzle(")) return m->offset = (int32_t)(encoding & 0xffff), true;
     if (starts(s, "offset:") || starts(s, "offset0:")) return m->offset = number_of(s), true;
     if (starts(s, "offset1:")) return m->offset1 = number_of(s), true;
-    if (starts(s, "row_mask:")) return m->row_mask = (int)number_of(s), true;
-    if (starts(s, "bank_mask:")) return m->bank_mask = (int)number_of(s), true;
-    if (starts(s, "mul:")) return m->omod = (int)number_of(s), true;
+    if (starts(s, "row_mask:")) return m->row_mask = (uint8_t)number_of(s), true;
+    if (starts(s, "bank_mask:")) return m->bank_mask = (uint8_t)number_of(s), true;
+    if (starts(s, "mul:")) return m->omod = (int8_t)number_of(s), true;
     if (strcmp(s, "div:2") == 0) return m->omod = -2, true;
     for (size_t i = 0; i < sizeof lists / sizeof *lists; i++)
         if (starts(s, lists[i].name)) return *lists[i].to = list_of(s, 1), true;
@@ -327,6 +336,13 @@ static void implicit_operands(Op *o, const char *types)
     }
 }
 
+static void note_type(Operand *o)
+{
+    o->type_words = strchr("qdPm", o->type) != NULL ? 2 : 1;
+    o->modified =
+        o->negate || o->absolute || o->part != PART_ALL || strchr("hwpP", o->type) != NULL;
+}
+
 static bool parse_operands(Op *o, char *s, uint32_t encoding)
 {
     const char *types = o->row->types;
@@ -338,23 +354,22 @@ static bool parse_operands(Op *o, char *s, uint32_t encoding)
     }
     /* an atomic without a returned value, or a store: the table says how many there may be */
     implicit_operands(o, types);
+    for (int i = 0; i < o->n_dst; i++) note_type(&o->dst[i]);
+    for (int i = 0; i < o->n_src; i++) note_type(&o->src[i]);
     return true;
 }
 
 static void parse_waits(Op *o, const char *s)
 {
     const char *vm = strstr(s, "vmcnt("), *lgkm = strstr(s, "lgkmcnt(");
-    if (vm != NULL) o->with.vmcnt = (int)strtol(vm + 6, NULL, 10);
-    if (lgkm != NULL) o->with.lgkmcnt = (int)strtol(lgkm + 8, NULL, 10);
+    if (vm != NULL) o->with.vmcnt = (int8_t)strtol(vm + 6, NULL, 10);
+    if (lgkm != NULL) o->with.lgkmcnt = (int8_t)strtol(lgkm + 8, NULL, 10);
     if (strcmp(s, "0") == 0) o->with.vmcnt = o->with.lgkmcnt = 0;
 }
 
-/* "\tv_mov_b32_e32 v1, 0   // 000000001C00: 7E020280 <name+0x8>". The part before the comment stays
- * as the instruction's text; a copy of it is cut into pieces. */
-static void decode_line(CodeObject *c, const Names *names, char *s, int line, uint64_t *address)
+/* "v_mov_b32_e32 v1, 0   // 000000001C00: 7E020280 <name+0x8>" */
+static void decode_line(Op *o, const Names *names, char *s, int line, uint64_t *address)
 {
-    char copy[512];
-    Op *o = &c->ops[c->n_ops++];
     uint32_t encoding = 0;
     char *note = strstr(s, "//");
     if (note != NULL) {
@@ -364,73 +379,68 @@ static void decode_line(CodeObject *c, const Names *names, char *s, int line, ui
         *note = '\0';
     }
     for (size_t n = strlen(s); n > 0 && isspace((unsigned char)s[n - 1]); n--) s[n - 1] = '\0';
-    while (isspace((unsigned char)*s)) s++;
     *o = (Op){ .line = line,
                .address = *address,
                .target = -1,
                .with = {
                    .op_sel_hi = 7, .row_mask = 15, .bank_mask = 15, .vmcnt = -1, .lgkmcnt = -1 } };
-    o->text = s;
     *address += 4;
-    if (strlen(s) >= sizeof copy) return;
-    memcpy(copy, s, strlen(s) + 1);
-    char *operands = copy + strcspn(copy, " \t");
+    char *operands = s + strcspn(s, " \t");
     if (*operands != '\0') *operands++ = '\0';
-    find_row(names, copy, o);
+    find_row(names, s, o);
     if (o->row == NULL) return; /* an error when it is reached, not before */
-    if (strcmp(copy, "s_waitcnt") == 0)
+    if (strcmp(s, "s_waitcnt") == 0)
         parse_waits(o, operands);
     else if (!parse_operands(o, operands, encoding))
         o->row = NULL;
 }
 
-int op_at(const CodeObject *c, uint64_t address)
+int op_at(const Program *p, uint64_t address)
 {
-    int64_t low = 0, high = c->n_ops;
+    int low = 0, high = p->n;
     while (low < high) {
-        int64_t mid = (low + high) / 2;
-        if (c->ops[mid].address < address)
+        int mid = (low + high) / 2;
+        if (p->ops[mid].address < address)
             low = mid + 1;
         else
             high = mid;
     }
-    return low < c->n_ops && c->ops[low].address == address ? (int)low : -1;
+    return low < p->n && p->ops[low].address == address ? low : -1;
 }
 
-static void find_targets(CodeObject *c)
+static void find_targets(Program *p)
 {
-    for (int64_t i = 0; i < c->n_ops; i++) {
-        Op *o = &c->ops[i];
+    for (int i = 0; i < p->n; i++) {
+        Op *o = &p->ops[i];
         if (o->row == NULL || strcmp(o->row->types, "=j") != 0) continue;
-        o->target = op_at(c, o->address + 4 + (uint64_t)((int64_t)(int16_t)o->src[0].value * 4));
+        o->target = op_at(p, o->address + 4 + (uint64_t)((int64_t)(int16_t)o->src[0].value * 4));
     }
 }
 
-/* Kernels whose code begins at `address` begin with the next instruction. */
-static void note_entry(CodeObject *c, uint64_t address)
-{
-    for (int64_t k = 0; k < c->n_kernels; k++)
-        if (c->kernels[k].entry == address) c->kernels[k].first = (int)c->n_ops;
-}
-
-Status decode_text(CodeObject *c, char *text)
+Status decode_text(const Names *names, const char *text, Program *p)
 {
     uint64_t address = 0;
     int number = 0;
-    int64_t lines = 1;
-    Names *names;
-    for (const char *s = text; (s = strchr(s, '\n')) != NULL; s++) lines++;
-    TRY(make_names(c->arena, &names));
-    TRY(ARENA_NEW(c->arena, lines, &c->ops));
-    for (char *next, *s = text; s != NULL; s = next) {
+    p->n = 0;
+    for (const char *next, *s = text; s != NULL; s = next) {
+        char line[512];
         next = strchr(s, '\n');
-        if (next != NULL) *next++ = '\0';
+        size_t n = next != NULL ? (size_t)(next - s) : strlen(s);
+        if (next != NULL) next++;
         number++;
-        if (isxdigit((unsigned char)*s) && strstr(s, ">:") != NULL)
-            note_entry(c, address = strtoull(s, NULL, 16));
-        else if ((*s == '\t' || *s == ' ') && isalpha((unsigned char)s[strspn(s, " \t")]))
-            decode_line(c, names, s, number, &address);
+        if (n >= sizeof line) n = sizeof line - 1; /* a long name behind a branch */
+        memcpy(line, s, n);
+        line[n] = '\0';
+        if (isxdigit((unsigned char)*line) && strstr(line, ">:") != NULL) {
+            address = strtoull(line, NULL, 16);
+            continue;
+        }
+        char *start = line + strspn(line, " \t");
+        if (start == line || !isalpha((unsigned char)*start)) continue;
+        if (p->n == p->room)
+            return FAIL(ERR_FORMAT, "the text has more than the %d instructions expected", p->room);
+        decode_line(&p->ops[p->n++], names, start, number, &address);
     }
-    find_targets(c);
+    find_targets(p);
     return OK;
 }

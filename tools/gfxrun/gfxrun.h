@@ -3,14 +3,21 @@
  *
  * A code object is read twice: the ELF file gives constants and what a kernel's registers hold at its
  * start, and the text of llvm-objdump gives the instructions. So there is no decoder of machine code
- * here to get wrong, and an error names a line that a reader can look up.
+ * here to get wrong. The text is read when a kernel runs for the first time.
  *
  * It does what a GPU does not. These are errors, with kernel, instruction, line and lane:
  *   - an instruction that is not in the tables
  *   - memory outside the buffers, the arguments and the code object
- *   - a register or a byte of LDS that is read before it was written
+ *   - a byte of LDS that is read before it was written
+ *   - a bit of a register that was never written and becomes visible: in an address, a branch, exec,
+ *     an atomic, or in what is stored to global memory
  *   - a register that is used before s_waitcnt has covered the load that fills it
  *   - two waves at the same byte of LDS with no barrier between them, or with one that did not wait
+ * Lines are those of `llvm-objdump-19 -d --mcpu=gfx942 --disassemble-symbols=KERNEL FILE`.
+ *
+ * Compilers copy and combine undefined bits whose value does not matter. They are followed through
+ * registers, LDS and scratch memory; see undefined.c. The error also names the line that first read
+ * the register that was not written.
  *
  * Waves of a workgroup are interleaved at random by a seed; workgroups run one after another.
  *
@@ -51,7 +58,8 @@ typedef struct GfxCounts {
     int64_t read_bytes, written_bytes; /* global memory, by active lanes */
 } GfxCounts;
 
-/* Reads the file with the tools of LLVM 19. Everything it makes lives in `a`. */
+/* Reads the file; later calls use llvm-objdump-19, but not the file again. Everything it makes lives in
+ * `a`: up to 50 times the bytes of the file, of which only those of kernels that run are touched. */
 Status gfx_load(Arena *a, const char *path, CodeObject **out);
 
 /* Instructions of one kernel from text, as llvm-objdump prints them, for tests of single ones. The
@@ -71,7 +79,8 @@ Status gfx_pack(const CodeObject *c, const char *kernel, void *const *arguments,
                 void **out, size_t *out_bytes);
 
 /* ERR_DEVICE: the kernel did one of the things above. `scratch` holds what the run needs and is
- * released. counts may be NULL. */
+ * released. counts may be NULL. Several threads may run kernels of one code object, each with a
+ * scratch of its own. */
 Status gfx_run(const CodeObject *c, const GfxLaunch *launch, Arena *scratch, GfxCounts *counts);
 
 #endif

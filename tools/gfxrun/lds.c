@@ -69,19 +69,28 @@ static inline void note_word(const Wave *w, LdsWord *word, uint8_t bytes, LdsAcc
     word->atomic = access == LDS_ATOMIC;
 }
 
+static inline bool touch_word(Wave *w, int lane, uint32_t at, uint8_t bytes, LdsAccess access)
+{
+    LdsWord *word = &w->group->lds_words[at / 4];
+    if (!surely_right(w, word, bytes, access) && !check_word(w, lane, word, at, bytes, access))
+        return false;
+    note_word(w, word, bytes, access);
+    return true;
+}
+
 bool lds_at(Wave *w, int lane, uint64_t address, int bytes, LdsAccess access, uint8_t **out)
 {
     Group *g = w->group;
     if (address + (uint64_t)bytes > g->lds_bytes)
         return fault(w, lane, "LDS at %llu of %u bytes", (unsigned long long)address, g->lds_bytes);
-    for (uint32_t at = (uint32_t)address, end = at + (uint32_t)bytes; at < end; at = (at | 3) + 1) {
+    uint32_t at = (uint32_t)address, end = at + (uint32_t)bytes;
+    if ((at | end) % 4 == 0)
+        for (; at < end; at += 4) {
+            if (!touch_word(w, lane, at, 15, access)) return false;
+        }
+    for (; at < end; at = (at | 3) + 1) {
         uint32_t n = 4 - at % 4 < end - at ? 4 - at % 4 : end - at;
-        uint8_t mask = (uint8_t)(((1u << n) - 1) << at % 4);
-        LdsWord *word = &g->lds_words[at / 4];
-        if (!surely_right(w, word, mask, access) &&
-            !check_word(w, lane, word, at, mask, access))
-            return false;
-        note_word(w, word, mask, access);
+        if (!touch_word(w, lane, at, (uint8_t)(((1u << n) - 1) << at % 4), access)) return false;
     }
     *out = g->lds + address;
     for (int i = 0; g->has_undefined && access == LDS_ATOMIC && i < bytes; i++)
@@ -102,7 +111,7 @@ static bool expect(Wave *w, const Operand *to, int words)
     if (to->kind != OPERAND_VECTOR || to->words < words)
         return fault(w, -1, "a result of %d vector registers is expected", words);
     for (int i = 0; i < words; i++)
-        if (!vector_unused(w, to->reg + i)) return false;
+        if (!vector_loadable(w, to->reg + i, true)) return false;
     return true;
 }
 
@@ -125,8 +134,8 @@ static void piece_places(const Wave *w, const Op *o, int i, uint32_t at[LANES])
 static void count_conflicts(const Wave *w, const uint32_t at[LANES], int bytes, LdsAccess access)
 {
     Launch *l = w->group->launch;
-    l->counts.conflict_cycles += bank_conflicts(&l->patterns[w->at % PATTERNS], at, exec_mask(w),
-                                                bytes, access == LDS_READ);
+    l->counts.conflict_cycles +=
+        bank_conflicts(&l->patterns[w->at % PATTERNS], at, exec_mask(w), bytes, access == LDS_READ);
 }
 
 /* Row.a: bytes of a piece; b: flags; c: 0 for one piece at `offset`, else two at offset and offset1

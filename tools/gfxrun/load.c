@@ -1,5 +1,5 @@
-/* load: a code object's constants and kernel descriptors from its ELF file, its instructions and its
- * hidden arguments from the tools of LLVM. */
+/* load: a code object's constants and kernel descriptors from its ELF file. disassemble.c gets the
+ * instructions, notes.c the hidden arguments. */
 #include "gfxrun/machine.h"
 
 #include <elf.h>
@@ -10,20 +10,7 @@
 int gfx_kernels(const CodeObject *c) { return (int)c->n_kernels; }
 const char *gfx_kernel_name(const CodeObject *c, int i) { return c->kernels[i].name; }
 
-Status gfx_check(const CodeObject *c)
-{
-    const Op *first = NULL;
-    int64_t n = 0;
-    for (int64_t i = 0; i < c->n_ops; i++) {
-        if (c->ops[i].row != NULL) continue;
-        if (n++ == 0) first = &c->ops[i];
-    }
-    if (first == NULL) return OK;
-    return FAIL(ERR_UNSUPPORTED, "`%s` in line %d is not known, nor are %lld more instructions",
-                first->text, first->line, (long long)(n - 1));
-}
-
-const Kernel *find_kernel(const CodeObject *c, const char *name)
+Kernel *find_kernel(const CodeObject *c, const char *name)
 {
     for (int64_t k = 0; k < c->n_kernels; k++)
         if (strcmp(c->kernels[k].name, name) == 0) return &c->kernels[k];
@@ -50,7 +37,7 @@ Status gfx_pack(const CodeObject *c, const char *kernel, void *const *arguments,
     return OK;
 }
 
-static Status read_all(Arena *a, FILE *f, char **out, size_t *bytes)
+Status read_all(Arena *a, FILE *f, char **out, size_t *bytes)
 {
     int64_t room = 0, n = 0;
     char *text = NULL;
@@ -61,20 +48,6 @@ static Status read_all(Arena *a, FILE *f, char **out, size_t *bytes)
     text[n] = '\0';
     *out = text;
     *bytes = (size_t)n;
-    return OK;
-}
-
-static Status output_of(Arena *a, const char *command, const char *path, char **out)
-{
-    char line[4200];
-    size_t bytes;
-    (void)snprintf(line, sizeof line, "%s '%s' 2>/dev/null", command, path);
-    FILE *f = popen(line, "r");
-    if (f == NULL) return FAIL(ERR_IO, "cannot run %s", command);
-    Status s = read_all(a, f, out, &bytes);
-    int rc = pclose(f);
-    TRY(s);
-    if (rc != 0) return FAIL(ERR_IO, "%s failed on %s", command, path);
     return OK;
 }
 
@@ -129,7 +102,6 @@ static Status add_kernel(CodeObject *c, const char *name, uint64_t at)
     TRY(ARENA_GROW(c->arena, c->n_kernels + 1, &c->kernel_room, &c->kernels));
     Kernel *k = &c->kernels[c->n_kernels++];
     *k = (Kernel){ .entry = at + (uint64_t)d.entry,
-                   .first = -1,
                    .lds_bytes = d.lds,
                    .scratch_bytes = d.scratch,
                    .args_bytes = d.args,
@@ -140,20 +112,66 @@ static Status add_kernel(CodeObject *c, const char *name, uint64_t at)
     return arena_text(c->arena, name, strlen(name) - 3, &k->name);
 }
 
-static Status read_section(CodeObject *c, const char *file, const Elf64_Shdr *sections, int i)
+static Status find_kernels(CodeObject *c, const char *file, const Elf64_Shdr *sections, int i)
 {
-    const Elf64_Shdr *section = &sections[i];
-    if (section->sh_type == SHT_RELA) return relocate(c, file, section);
-    if (section->sh_type != SHT_DYNSYM) return OK;
-    const Elf64_Sym *symbols = (const void *)(file + section->sh_offset);
-    const char *names = file + sections[section->sh_link].sh_offset;
-    for (size_t k = 0; k < section->sh_size / sizeof *symbols; k++) {
+    const Elf64_Sym *symbols = (const void *)(file + sections[i].sh_offset);
+    const char *names = file + sections[sections[i].sh_link].sh_offset;
+    for (size_t k = 0; k < sections[i].sh_size / sizeof *symbols; k++) {
         const char *name = names + symbols[k].st_name;
         size_t n = strlen(name);
         if (n > 3 && strcmp(name + n - 3, ".kd") == 0)
             TRY(add_kernel(c, name, symbols[k].st_value));
     }
     return OK;
+}
+
+/* Where kernels end, and whether there is code besides theirs. */
+static void find_functions(CodeObject *c, const char *file, const Elf64_Shdr *section)
+{
+    const Elf64_Sym *symbols = (const void *)(file + section->sh_offset);
+    for (size_t i = 0; i < section->sh_size / sizeof *symbols; i++) {
+        bool is_kernel = false;
+        if (ELF64_ST_TYPE(symbols[i].st_info) != STT_FUNC) continue;
+        for (int64_t k = 0; k < c->n_kernels; k++) {
+            if (c->kernels[k].entry != symbols[i].st_value) continue;
+            c->kernels[k].end = symbols[i].st_value + symbols[i].st_size;
+            is_kernel = true;
+        }
+        c->has_functions |= !is_kernel;
+    }
+}
+
+/* The notes of a section, one behind the other: the lengths of name and text, a type, the name. */
+static Status find_notes(CodeObject *c, const char *file, const Elf64_Shdr *section)
+{
+    enum { METADATA = 32 };
+    for (size_t at = 0; at + 12 <= section->sh_size;) {
+        uint32_t head[3];
+        memcpy(head, file + section->sh_offset + at, sizeof head);
+        size_t text = at + 12 + ((head[0] + 3) & ~(size_t)3), end = text + head[1];
+        if (end > section->sh_size) return FAIL(ERR_FORMAT, "a note is longer than its section");
+        if (head[2] == METADATA && strcmp(file + section->sh_offset + at + 12, "AMDGPU") == 0)
+            TRY(read_notes(c, (const uint8_t *)file + section->sh_offset + text, head[1]));
+        at = (end + 3) & ~(size_t)3;
+    }
+    return OK;
+}
+
+/* What is found in one pass is needed in the next. */
+static Status read_section(CodeObject *c, const char *file, const Elf64_Shdr *sections, int i,
+                           int pass)
+{
+    const Elf64_Shdr *s = &sections[i];
+    if (pass == 0) {
+        if (s->sh_flags & SHF_EXECINSTR) {
+            c->text_from = s->sh_addr;
+            c->text_to = s->sh_addr + s->sh_size;
+        }
+        if (s->sh_type == SHT_RELA) return relocate(c, file, s);
+        return s->sh_type == SHT_DYNSYM ? find_kernels(c, file, sections, i) : OK;
+    }
+    if (s->sh_type == SHT_DYNSYM || s->sh_type == SHT_SYMTAB) find_functions(c, file, s);
+    return s->sh_type == SHT_NOTE ? find_notes(c, file, s) : OK;
 }
 
 /* The low byte of e_flags names the GPU. gfx950 has another kind of 8-bit floats. */
@@ -178,77 +196,47 @@ static Status read_elf(CodeObject *c, const char *path)
                     head->e_flags & 0xff);
     TRY(load_image(c, file, head));
     const Elf64_Shdr *sections = (const void *)(file + head->e_shoff);
-    for (int i = 0; i < head->e_shnum; i++) TRY(read_section(c, file, sections, i));
+    for (int i = 0; i < 2 * head->e_shnum; i++)
+        TRY(read_section(c, file, sections, i % head->e_shnum, i / head->e_shnum));
+    c->file = file;
+    c->file_bytes = bytes;
     return OK;
 }
 
-static Kernel *kernel_named(CodeObject *c, const char *name)
+/* Room for instructions of four bytes, the shortest. It stays untouched until the kernel runs. */
+static Status make_rooms(CodeObject *c)
 {
-    for (int64_t k = 0; k < c->n_kernels; k++)
-        if (strcmp(c->kernels[k].name, name) == 0) return &c->kernels[k];
-    return NULL;
-}
-
-/* What one kernel's list of arguments says so far. */
-typedef struct NoteState {
-    unsigned offset, bytes;
-    int first; /* argument of this kernel */
-} NoteState;
-
-static bool note_number(const char *s, const char *name, unsigned *out)
-{
-    size_t n = strlen(name);
-    if (strncmp(s, name, n) != 0) return false;
-    *out = (unsigned)strtoul(s + n, NULL, 10);
-    return true;
-}
-
-/* "        .offset:         16", one fact a line; .name of the kernel follows its arguments. */
-static Status read_note(CodeObject *c, NoteState *n, const char *line)
-{
-    char what[64];
-    const char *s = line + strspn(line, " -");
-    if (note_number(s, ".offset:", &n->offset) || note_number(s, ".size:", &n->bytes)) return OK;
-    if (sscanf(s, ".value_kind: %63s", what) == 1) {
-        TRY(ARENA_GROW(c->arena, c->n_arguments + 1, &c->argument_room, &c->arguments));
-        Argument *v = &c->arguments[c->n_arguments++];
-        *v = (Argument){ .offset = n->offset, .bytes = n->bytes };
-        if (strncmp(what, "hidden_", 7) != 0) return OK;
-        return arena_text(c->arena, what + 7, strlen(what) - 7, &v->hidden);
+    for (int64_t k = 0; k < c->n_kernels; k++) {
+        Kernel *to = &c->kernels[k];
+        if (c->has_functions || to->end == 0) {
+            to->end = c->text_to;
+            to->program.room = (int)((c->text_to - c->text_from) / 4);
+        } else
+            to->program.room = (int)((to->end - to->entry) / 4);
+        TRY(ARENA_NEW(c->arena, to->program.room, &to->program.ops));
     }
-    if (strncmp(line, "    .symbol:", 12) != 0) return OK;
-    char name[1024] = "";
-    (void)sscanf(s, ".symbol: %1023s", name);
-    char *end = strstr(name, ".kd");
-    if (end != NULL) *end = '\0';
-    Kernel *k = kernel_named(c, name + (*name == '\''));
-    if (k != NULL) k->first_argument = n->first, k->n_arguments = (int)c->n_arguments - n->first;
-    n->first = (int)c->n_arguments;
     return OK;
 }
 
-static Status read_notes(CodeObject *c, char *text)
+static Status begin_code(Arena *a, CodeObject **out)
 {
-    NoteState n = { 0 };
-    for (char *next, *s = text; s != NULL; s = next) {
-        next = strchr(s, '\n');
-        if (next != NULL) *next++ = '\0';
-        TRY(read_note(c, &n, s));
-    }
+    CodeObject *c;
+    TRY(ARENA_ZEROED(a, 1, &c));
+    c->arena = a;
+    TRY(make_names(a, &c->names));
+    TRY(ARENA_NEW(a, 1, &c->lock));
+    if (pthread_mutex_init(c->lock, NULL) != 0)
+        return FAIL(ERR_MEMORY, "no lock for a code object");
+    *out = c;
     return OK;
 }
 
 Status gfx_load(Arena *a, const char *path, CodeObject **out)
 {
     CodeObject *c;
-    char *text;
-    TRY(ARENA_ZEROED(a, 1, &c));
-    c->arena = a;
+    TRY(begin_code(a, &c));
     TRY(read_elf(c, path));
-    TRY(output_of(a, "llvm-readelf-19 --notes", path, &text));
-    TRY(read_notes(c, text));
-    TRY(output_of(a, "llvm-objdump-19 -d --mcpu=gfx942", path, &text));
-    TRY(decode_text(c, text));
+    TRY(make_rooms(c));
     *out = c;
     return OK;
 }
@@ -262,9 +250,8 @@ Status gfx_load_text(Arena *a, const char *text, CodeObject **out)
         TEXT_SCRATCH = 16
     };
     CodeObject *c;
-    char *lines;
-    TRY(ARENA_ZEROED(a, 1, &c));
-    c->arena = a;
+    TRY(begin_code(a, &c));
+    TRY(arena_text(a, text, strlen(text), &c->text));
     TRY(ARENA_NEW(a, 1, &c->kernels));
     c->n_kernels = c->kernel_room = 1;
     *c->kernels = (Kernel){ .name = "text",
@@ -272,9 +259,11 @@ Status gfx_load_text(Arena *a, const char *text, CodeObject **out)
                             .rsrc1 = NEAREST_WITH_SUBNORMALS,
                             .rsrc2 = GROUP_ID_X,
                             .scratch_bytes = TEXT_SCRATCH };
-    TRY(ARENA_NEW(a, strlen(text) + 1, &lines));
-    memcpy(lines, text, strlen(text) + 1);
-    TRY(decode_text(c, lines));
+    Program *p = &c->kernels->program;
+    p->room = 1;
+    for (const char *s = text; *s != '\0'; s++) p->room += *s == '\n';
+    TRY(ARENA_NEW(a, p->room, &p->ops));
+    TRY(decode_text(c->names, c->text, p));
     *out = c;
     return OK;
 }

@@ -5,7 +5,9 @@
 
 #include "gfxrun/gfxrun.h"
 
+#include <pthread.h>
 #include <stdbool.h>
+#include <stdio.h>
 #include <string.h>
 
 enum {
@@ -42,12 +44,15 @@ typedef enum OperandKind {
 typedef enum Part { PART_ALL, PART_BYTE, PART_WORD } Part;
 
 typedef struct Operand {
-    OperandKind kind;
-    char type; /* a letter of Row.types */
-    bool negate, absolute, sign_extend;
-    uint8_t part, part_index;
-    int16_t reg, words;
-    uint64_t value; /* of a constant, as this instruction sees it */
+    uint8_t kind; /* OperandKind */
+    char type;    /* a letter of Row.types */
+    bool negate : 1, absolute : 1, sign_extend : 1;
+    bool modified : 1; /* by these, or because of its type */
+    uint8_t part : 2, part_index : 2;
+    uint8_t words;
+    int16_t reg;
+    uint8_t type_words; /* registers that the type needs; x: 1 */
+    uint64_t value;     /* of a constant, as this instruction sees it */
 } Operand;
 
 typedef enum DppKind {
@@ -67,13 +72,13 @@ typedef enum DppKind {
 } DppKind;
 
 typedef struct Modifiers {
-    int64_t offset, offset1;
-    int dpp, dpp_by, row_mask, bank_mask;  /* dpp_by: the distance, or four lanes of two bits */
-    int op_sel, op_sel_hi, neg_lo, neg_hi; /* a bit an operand */
-    int dst_part, dst_index;
-    int omod; /* 2, 4: times; -2: half */
+    int32_t offset, offset1;
+    uint8_t dpp, dpp_by, row_mask, bank_mask;  /* dpp_by: the distance, or four lanes of two bits */
+    uint8_t op_sel, op_sel_hi, neg_lo, neg_hi; /* a bit an operand */
+    uint8_t dst_part, dst_index;
+    int8_t omod; /* 2, 4: times; -2: half */
     bool bound_ctrl, clamp, sc0, sc1, offen, idxen, dst_preserve, dst_sign_extend, lds;
-    int vmcnt, lgkmcnt; /* of s_waitcnt; -1: any */
+    int8_t vmcnt, lgkmcnt; /* of s_waitcnt; -1: any */
 } Modifiers;
 
 typedef struct Wave Wave;
@@ -116,11 +121,10 @@ enum { HWREG_MODE = 1, HWREG_ID = 4, HWREG_XCC = 20 };
 
 struct Op {
     const Row *row;
-    const char *text;
-    int line;
     uint64_t address;
+    int line;
     int target; /* of a branch: an index */
-    int n_dst, n_src;
+    uint8_t n_dst, n_src;
     bool visible; /* what it reads acts on more than registers: it must be defined */
     Operand dst[2], src[SOURCES];
     Modifiers with;
@@ -190,7 +194,7 @@ struct Wave {
     WaveState state;
     int at, number;
     Counter vm, lgkm;
-    uint8_t *scratch;         /* private memory: lane by lane */
+    uint8_t *scratch; /* private memory: lane by lane */
     uint8_t *scratch_undefined;
     Group *group;
     int fault_lane; /* -1: of the whole wave */
@@ -199,10 +203,16 @@ struct Wave {
     uint32_t v_undefined[VECTOR_REGS][LANES];
 };
 
+/* Decoded instructions, by their addresses. */
+typedef struct Program {
+    Op *ops;
+    int n, room;
+} Program;
+
 typedef struct Kernel {
     const char *name;
-    uint64_t entry; /* address in the ELF file */
-    int first;      /* instruction */
+    uint64_t entry, end; /* addresses in the ELF file */
+    Program program;     /* from the kernel's first run on; before there is only room */
     unsigned lds_bytes, scratch_bytes, args_bytes;
     uint32_t rsrc1, rsrc2, properties, preload;
     int first_argument, n_arguments;
@@ -213,38 +223,65 @@ typedef struct Argument {
     unsigned offset, bytes;
 } Argument;
 
+typedef struct Names Names;
 struct CodeObject {
     Arena *arena;
+    const char *text; /* of gfx_load_text; NULL: the file's */
+    const char *file;
+    size_t file_bytes;
+    uint64_t text_from, text_to; /* addresses of all instructions */
+    bool has_functions;          /* other than kernels: each kernel's program is all of the text */
+    pthread_mutex_t *lock;       /* of the programs */
+    Names *names;
     uint8_t *image; /* as loaded: address 0 of the file is image[0] */
     size_t image_bytes;
     Kernel *kernels;
     int64_t n_kernels, kernel_room;
     Argument *arguments;
     int64_t n_arguments, argument_room;
-    Op *ops;
-    int64_t n_ops;
 };
+
+/* What a queue holds of a launch, as kernels may read it (the HSA standard's AQL packet). */
+typedef struct DispatchPacket {
+    uint16_t header, setup, block[3], zero;
+    uint32_t grid[3]; /* work-items */
+    uint32_t scratch_bytes, lds_bytes;
+    uint64_t rest[4];
+} DispatchPacket;
+_Static_assert(sizeof(DispatchPacket) == 64, "as the standard has it");
 
 struct Launch {
     const CodeObject *code;
     const Kernel *kernel;
     const GfxLaunch *request;
+    Arena *scratch;
     uint8_t *args;
-    const GfxBuffer *buffers;     /* by their addresses, none over another */
+    const GfxBuffer *buffers; /* by their addresses, none over another */
     int n_buffers;
     const GfxBuffer *last_buffer; /* the one of the last access, tried first */
-    GfxBuffer own[2];             /* code object and arguments */
-    Pattern patterns[PATTERNS];   /* of instructions whose numbers end in the same bits */
+    GfxBuffer own[3];             /* code object, arguments, packet */
+    DispatchPacket packet;
+    Pattern patterns[PATTERNS]; /* of instructions whose numbers end in the same bits */
     GfxCounts counts;
 };
 
 /* decode.c */
-Status decode_text(CodeObject *c, char *text); /* keeps the text, as lines */
+Status make_names(Arena *a, Names **out);
+Status decode_text(const Names *names, const char *text, Program *p);
 /* The instruction at an address; -1: there is none. */
-int op_at(const CodeObject *c, uint64_t address);
+int op_at(const Program *p, uint64_t address);
+
+/* notes.c */
+Status read_notes(CodeObject *c, const uint8_t *note, size_t bytes);
+
+/* disassemble.c */
+Status decode_kernel(const CodeObject *c, Kernel *k, Arena *scratch);
+/* The instruction's text, for messages. */
+void text_of(const Launch *l, const Op *o, char *to, size_t bytes);
 
 /* load.c */
-const Kernel *find_kernel(const CodeObject *c, const char *name);
+Status read_all(Arena *a, FILE *f, char **out, size_t *bytes);
+Kernel *find_kernel(const CodeObject *c, const char *name);
 
 /* operand.c. What returns bool has said why in w->fault when it is false. */
 bool fault(Wave *w, int lane, const char *fmt, ...) __attribute__((format(printf, 3, 4)));
@@ -261,6 +298,7 @@ const char *scalar_name(char *to, size_t bytes, int reg);
 /* vector_ready: waited for and defined. False without a fault: undefined, see undefined.c. */
 bool vector_ready(Wave *w, int reg, uint64_t lanes);
 bool vector_unused(Wave *w, int reg);
+bool vector_loadable(Wave *w, int reg, bool lds); /* by LDS, or by other memory */
 static inline bool scc_ready(Wave *w)
 {
     return !w->scc_undefined || w->turn != TURN_ONLY || note_undefined(w, REG_SCC, -1);

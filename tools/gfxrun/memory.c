@@ -68,7 +68,7 @@ static const GfxBuffer *find_buffer(Wave *w, int lane, uint64_t address, size_t 
     const Launch *l = w->group->launch;
     const GfxBuffer *b = buffer_below(l, address);
     if (b != NULL && inside(b, address, bytes)) return b;
-    for (int i = 0; i < (write ? 1 : 2); i++) /* arguments are only read */
+    for (int i = 0; i < (write ? 1 : 3); i++) /* the others are only read */
         if (inside(&l->own[i], address, bytes)) return &l->own[i];
     char before[96] = "";
     if (b != NULL)
@@ -257,6 +257,35 @@ static bool place(Wave *w, const Op *o, int lane, uint64_t address, LdsAccess ac
     return true;
 }
 
+/* The buffer in which the bytes of all lanes lie, so that they need not be looked for one by one; NULL:
+ * there is none, or it is not that simple. */
+static const GfxBuffer *buffer_of_all(Launch *l, const Op *o, const uint64_t at[LANES],
+                                      uint64_t lanes, bool write)
+{
+    uint64_t low = UINT64_MAX, high = 0, bytes = (uint64_t)o->row->a;
+    if ((space_of(o) != GLOBAL && space_of(o) != BUFFER) || lanes == 0) return NULL;
+    for (int i = 0; i < LANES; i++) {
+        uint64_t off = (lanes >> i & 1) - 1; /* all ones in a lane that is off */
+        low = (at[i] | off) < low ? at[i] | off : low;
+        high = (at[i] & ~off) > high ? at[i] & ~off : high;
+    }
+    const GfxBuffer *b = l->last_buffer;
+    if (b == NULL || !inside(b, low, high - low + bytes)) b = buffer_below(l, low);
+    if (b == NULL || !inside(b, low, high - low + bytes) || (write && b == &l->own[1])) return NULL;
+    l->last_buffer = b;
+    *(write ? &l->counts.written_bytes : &l->counts.read_bytes) +=
+        (int64_t)bytes * __builtin_popcountll(lanes);
+    return b;
+}
+
+static inline bool place_in(Wave *w, const Op *o, const GfxBuffer *b, int lane, uint64_t address,
+                            LdsAccess access, uint8_t **out)
+{
+    if (b == NULL) return place(w, o, lane, address, access, out);
+    *out = (uint8_t *)b->data + (address - (uint64_t)(uintptr_t)b->data);
+    return true;
+}
+
 /* The counters of one access. Flat ones may be of LDS or of memory, so they count in both and may end
  * in any order. */
 static void issue(Wave *w, const Op *o)
@@ -296,15 +325,18 @@ static bool run_load(Wave *w, const Op *o)
     if (to->kind != OPERAND_VECTOR) return fault(w, -1, "the result is no vector register");
     if (!addresses(w, o, &o->src[0], &o->src[1], &lanes, at)) return false;
     for (int i = 0; i < words_of_bytes(bytes); i++)
-        if (!vector_unused(w, to->reg + i)) return false;
+        if (!(space_of(o) == FLAT ? vector_unused(w, to->reg + i)
+                                  : vector_loadable(w, to->reg + i, false)))
+            return false;
     issue(w, o);
     static const uint8_t zeros[16];
+    const GfxBuffer *b = buffer_of_all(w->group->launch, o, at, lanes, false);
     for (int l = 0; l < LANES; l++) {
         if (!(exec >> l & 1)) continue;
         const uint8_t *undefined = NULL;
         if (!(lanes >> l & 1))
             from = zeros;
-        else if (!place(w, o, l, at[l], LDS_READ, &out))
+        else if (!place_in(w, o, b, l, at[l], LDS_READ, &out))
             return false;
         else {
             from = out;
@@ -330,9 +362,10 @@ static bool run_store(Wave *w, const Op *o)
     if (!addresses(w, o, &o->src[buffer ? 1 : 0], &o->src[2], &lanes, at)) return false;
     issue(w, o);
     if (undefined != 0) begin_undefined(w->group);
+    const GfxBuffer *b = buffer_of_all(w->group->launch, o, at, lanes, true);
     for (int l = 0; l < LANES; l++) {
         if (!(lanes >> l & 1)) continue;
-        if (!place(w, o, l, at[l], LDS_WRITE, &to)) return false;
+        if (!place_in(w, o, b, l, at[l], LDS_WRITE, &to)) return false;
         uint8_t *bits = undefined_at(w, o, to);
         if ((undefined >> l & 1 || bits != NULL) && !store_undefined(w, o, data->reg, l, bits))
             return false;

@@ -33,6 +33,16 @@ bool vector_unused(Wave *w, int reg)
                  w->v_vm[reg] > w->vm.done ? "vmcnt" : "lgkmcnt");
 }
 
+/* Loads of one counter end in order, but for those that may be of two kinds. So the later of two into
+ * one register wins without a wait. */
+bool vector_loadable(Wave *w, int reg, bool lds)
+{
+    const Counter *own = lds ? &w->lgkm : &w->vm, *other = lds ? &w->vm : &w->lgkm;
+    const uint32_t *waits = lds ? w->v_vm : w->v_lgkm;
+    if (own->unordered <= own->done && waits[reg] <= other->done) return true;
+    return vector_unused(w, reg);
+}
+
 bool vector_ready(Wave *w, int reg, uint64_t lanes)
 {
     uint64_t missing = lanes & ~w->v_defined[reg];
@@ -86,17 +96,6 @@ static bool read_mask(Wave *w, const Operand *o, uint64_t lanes, uint64_t *out)
     return true;
 }
 
-static int words_of(const Operand *o)
-{
-    switch (o->type) {
-    case 'q':
-    case 'd':
-    case 'P':
-    case 'm': return 2;
-    default: return 1;
-    }
-}
-
 static bool read_scc(Wave *w, uint64_t *out)
 {
     *out = w->scc;
@@ -111,7 +110,7 @@ bool read_scalar(Wave *w, const Operand *o, uint64_t *out)
     case OPERAND_SCC: return read_scc(w, out);
     case OPERAND_SCALAR:
         if (!scalar_word(w, o->reg, &low)) return false;
-        if (words_of(o) > 1 && o->words > 1 && !scalar_word(w, o->reg + 1, &high)) return false;
+        if (o->type_words > 1 && o->words > 1 && !scalar_word(w, o->reg + 1, &high)) return false;
         *out = low | (uint64_t)high << 32;
         return true;
     default: return fault(w, -1, "a scalar operand is missing");
@@ -130,7 +129,7 @@ void write_scalar_reg(Wave *w, int reg, int words, uint64_t v)
 bool write_scalar(Wave *w, const Operand *o, uint64_t v)
 {
     char name[16];
-    int words = words_of(o);
+    int words = o->type_words;
     if (o->kind != OPERAND_SCALAR) return fault(w, -1, "the result is no scalar register");
     for (int i = 0; i < words; i++)
         if (w->s_lgkm[o->reg + i] > w->lgkm.done)
@@ -249,7 +248,7 @@ static void dpp_lanes(const Wave *w, const Op *o, int from[LANES], uint64_t *wri
 static bool fetch_dpp(Wave *w, const Op *o, uint64_t out[LANES])
 {
     const Operand *s = &o->src[0];
-    int from[LANES], words = words_of(s);
+    int from[LANES], words = s->type_words;
     uint64_t write, zero, sources = 0, v[LANES];
     dpp_lanes(w, o, from, &write, &zero);
     for (int l = 0; l < LANES; l++)
@@ -265,10 +264,10 @@ static bool fetch_dpp(Wave *w, const Op *o, uint64_t out[LANES])
 bool fetch(Wave *w, const Op *o, int i, uint64_t lanes, uint64_t out[LANES])
 {
     const Operand *s = &o->src[i];
-    uint64_t v;
+    uint64_t v = 0;
     if (i == 0 && o->with.dpp != DPP_NONE) return fetch_dpp(w, o, out);
     if (s->kind == OPERAND_VECTOR) {
-        int words = words_of(s);
+        int words = s->type_words;
         for (int k = 0; k < words; k++)
             if (!vector_ready(w, s->reg + k, lanes)) return false;
         load_lanes(w, s->reg, words, out);
@@ -277,8 +276,7 @@ bool fetch(Wave *w, const Op *o, int i, uint64_t lanes, uint64_t out[LANES])
         if (!(mask ? read_mask(w, s, lanes, &v) : read_scalar(w, s, &v))) return false;
         for (int l = 0; l < LANES; l++) out[l] = mask ? v >> l & 1 : v;
     }
-    if (s->negate || s->absolute || s->part != PART_ALL || strchr("hwpP", s->type) != NULL)
-        modify(o, i, out);
+    if (s->modified) modify(o, i, out);
     return true;
 }
 
@@ -331,7 +329,7 @@ static void place_low(const Wave *w, const Op *o, uint64_t d[LANES])
 static bool store_result(Wave *w, const Op *o, uint64_t lanes, uint64_t d[LANES])
 {
     const Operand *to = &o->dst[0];
-    int words = words_of(to);
+    int words = to->type_words;
     if (to->kind != OPERAND_VECTOR) return fault(w, -1, "the result is no vector register");
     if ((o->with.omod != 0 || o->with.clamp) && !modify_result(w, o, d)) return false;
     bool half = to->type == 'h' || to->type == 'w';
@@ -372,7 +370,7 @@ bool run_compare(Wave *w, const Op *o)
 {
     uint64_t in[2][LANES], lanes = exec_mask(w);
     Results r;
-    for (int i = 0; i < o->n_src; i++)
+    for (int i = 0; i < 2; i++)
         if (!fetch(w, o, i, lanes, in[i])) return false;
     if (w->turn == TURN_TRIAL)
         for (int l = 0; l < LANES; l++) r.d[l] = compared_in_trial(in[0][l], in[1][l]);

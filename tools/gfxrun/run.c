@@ -65,7 +65,7 @@ static bool run_branch(Wave *w, const Op *o)
 {
     uint64_t vcc = 0;
     static const Operand vcc_operand = {
-        .kind = OPERAND_SCALAR, .type = 'm', .reg = VCC, .words = 2
+        .kind = OPERAND_SCALAR, .type = 'm', .type_words = 2, .reg = VCC, .words = 2
     };
     bool taken = true;
     if ((o->row->a == IF_SCC0 || o->row->a == IF_SCC1) && !scc_ready(w)) return false;
@@ -101,7 +101,7 @@ static bool run_setpc(Wave *w, const Op *o)
 {
     uint64_t to;
     if (!read_scalar(w, &o->src[0], &to)) return false;
-    int index = op_at(w->group->launch->code, to - image_address(w));
+    int index = op_at(&w->group->launch->kernel->program, to - image_address(w));
     if (index < 0) return fault(w, -1, "the jump leads to no instruction");
     w->at = index;
     return o->n_dst == 0 || write_scalar(w, &o->dst[0], image_address(w) + o->address + 4);
@@ -139,9 +139,9 @@ const Row control_rows[] = {
 /* One instruction. A branch has set `at` already when it is taken. */
 static bool step(Wave *w)
 {
-    const CodeObject *c = w->group->launch->code;
-    const Op *o = &c->ops[w->at++];
-    w->group->launch->counts.instructions++;
+    Launch *l = w->group->launch;
+    const Op *o = &l->kernel->program.ops[w->at++];
+    l->counts.instructions++;
     if (o->row == NULL) return fault(w, -1, "this instruction or form is not known");
     if (o->row->run(w, o)) return true;
     if (w->undefined_reg < 0) return false;
@@ -151,11 +151,12 @@ static bool step(Wave *w)
 static Status failed(const Wave *w, int at)
 {
     const Launch *l = w->group->launch;
-    const Op *o = &l->code->ops[at];
-    char lane[32] = "";
+    const Op *o = &l->kernel->program.ops[at];
+    char lane[32] = "", text[160];
+    text_of(l, o, text, sizeof text);
     if (w->fault_lane >= 0) (void)snprintf(lane, sizeof lane, ", lane %d", w->fault_lane);
     return FAIL(ERR_DEVICE, "%s: %s (`%s`, line %d, workgroup %u %u %u, wave %d%s)",
-                l->kernel->name, w->fault, o->text, o->line, w->group->id[0], w->group->id[1],
+                l->kernel->name, w->fault, text, o->line, w->group->id[0], w->group->id[1],
                 w->group->id[2], w->number, lane);
 }
 
@@ -167,15 +168,17 @@ static int64_t limit_of(const Launch *l)
 static Status run_some(Wave *w, uint64_t steps)
 {
     const Launch *l = w->group->launch;
-    if (l->counts.instructions > limit_of(l))
+    const Program *p = &l->kernel->program;
+    char text[160];
+    if (l->counts.instructions > limit_of(l)) {
+        text_of(l, &p->ops[w->at], text, sizeof text);
         return FAIL(ERR_DEVICE, "%s: no end after %lld instructions, wave %d is at `%s`",
-                    l->kernel->name, (long long)l->counts.instructions, w->number,
-                    l->code->ops[w->at].text);
+                    l->kernel->name, (long long)l->counts.instructions, w->number, text);
+    }
     while (steps-- > 0 && w->state == WAVE_RUNS) {
         int at = w->at;
-        if (at < 0 || at >= w->group->launch->code->n_ops)
-            return FAIL(ERR_DEVICE, "%s: wave %d left the code", w->group->launch->kernel->name,
-                        w->number);
+        if (at < 0 || at >= p->n)
+            return FAIL(ERR_DEVICE, "%s: wave %d left the code", l->kernel->name, w->number);
         if (!step(w)) return failed(w, at);
     }
     return OK;
@@ -227,7 +230,10 @@ static void first_scalars(Wave *w)
     const Kernel *k = l->kernel;
     int s = 0;
     if (k->properties & HAS_PRIVATE_BUFFER) s += 4;
-    if (k->properties & HAS_DISPATCH) s += 2;
+    if (k->properties & HAS_DISPATCH) {
+        write_scalar_reg(w, s, 2, (uint64_t)(uintptr_t)&l->packet);
+        s += 2;
+    }
     if (k->properties & HAS_QUEUE) s += 2;
     if (k->properties & HAS_KERNARG) {
         write_scalar_reg(w, s, 2, (uint64_t)(uintptr_t)l->args);
@@ -264,7 +270,7 @@ static void start_wave(Group *g, int number, unsigned items)
     memset(scratch_undefined, 0xff, g->launch->kernel->scratch_bytes * (size_t)LANES);
     w->group = g;
     w->number = number;
-    w->at = g->launch->kernel->first;
+    w->at = op_at(&g->launch->kernel->program, g->launch->kernel->entry);
     w->scratch = scratch;
     w->scratch_undefined = scratch_undefined;
     w->undefined_reg = -1;
@@ -290,6 +296,8 @@ static Status make_args(Launch *l, Arena *scratch)
 {
     const GfxLaunch *r = l->request;
     size_t bytes = l->kernel->args_bytes > r->args_bytes ? l->kernel->args_bytes : r->args_bytes;
+    /* whole lines of memory: the compiler loads more words than a kernel has arguments */
+    bytes = (bytes + 63) / 64 * 64;
     TRY(ARENA_ZEROED(scratch, bytes + 1, &l->args));
     if (r->args_bytes > 0) memcpy(l->args, r->args, r->args_bytes);
     for (int i = 0; i < l->kernel->n_arguments; i++) {
@@ -300,6 +308,14 @@ static Status make_args(Launch *l, Arena *scratch)
     }
     l->own[0] = (GfxBuffer){ "the code object", l->code->image, l->code->image_bytes };
     l->own[1] = (GfxBuffer){ "the arguments", l->args, bytes };
+    l->own[2] = (GfxBuffer){ "the packet", &l->packet, sizeof l->packet };
+    l->packet.setup = 3;
+    l->packet.scratch_bytes = l->kernel->scratch_bytes;
+    l->packet.lds_bytes = l->kernel->lds_bytes + r->dynamic_lds_bytes;
+    for (int i = 0; i < 3; i++) {
+        l->packet.block[i] = (uint16_t)r->block[i];
+        l->packet.grid[i] = r->grid[i] * r->block[i];
+    }
     return OK;
 }
 
@@ -361,11 +377,12 @@ static Status run_all(Launch *l, Arena *scratch)
 
 Status gfx_run(const CodeObject *c, const GfxLaunch *launch, Arena *scratch, GfxCounts *counts)
 {
-    Launch l = { .code = c, .request = launch, .kernel = find_kernel(c, launch->kernel) };
-    if (l.kernel == NULL || l.kernel->first < 0)
-        return FAIL(ERR_ARG, "the code object has no kernel %s", launch->kernel);
+    Kernel *kernel = find_kernel(c, launch->kernel);
+    Launch l = { .code = c, .request = launch, .kernel = kernel, .scratch = scratch };
+    if (kernel == NULL) return FAIL(ERR_ARG, "the code object has no kernel %s", launch->kernel);
     ArenaMark mark = arena_mark(scratch);
-    Status s = run_all(&l, scratch);
+    Status s = decode_kernel(c, kernel, scratch);
+    if (s == OK) s = run_all(&l, scratch);
     arena_release(scratch, mark);
     if (counts != NULL) *counts = l.counts;
     return s;

@@ -77,8 +77,8 @@ bool undefined_fault(Wave *w)
     const char *what = name_of(name, sizeof name, reg);
     if (from.line == 0) return fault(w, lane, "%s is read before it was written", what);
     if (from.reg == REG_MEMORY)
-        return fault(w, lane, "%s is undefined: in line %d it was loaded from undefined bytes", what,
-                     from.line);
+        return fault(w, lane, "%s is undefined: in line %d it was loaded from undefined bytes",
+                     what, from.line);
     return fault(w, lane, "%s is undefined: %s is read before it was written in line %d", what,
                  name_of(cause, sizeof cause, from.reg), from.line);
 }
@@ -145,15 +145,14 @@ static void begin_trial(Wave *w, const Trials *t, int trial)
         const Cell *c = &t->cells[i];
         uint32_t place = (uint32_t)c->reg * LANES;
         if (c->reg >= FIRST_SCALAR) {
-            w->s[c->reg - FIRST_SCALAR] =
-                c->before[0] | (c->undefined[0] & filling(trial, place));
+            w->s[c->reg - FIRST_SCALAR] = c->before[0] | (c->undefined[0] & filling(trial, place));
             continue;
         }
         w->v_lgkm[c->reg] = c->lgkm;
         for (uint32_t l = 0; l < LANES; l++)
             w->v[c->reg][l] =
-                c->before[l] | (c->undefined[l] == 0 ? 0
-                                                     : c->undefined[l] & filling(trial, place + l));
+                c->before[l] |
+                (c->undefined[l] == 0 ? 0 : c->undefined[l] & filling(trial, place + l));
     }
     w->s[EXEC] = (uint32_t)t->exec;
     w->s[EXEC + 1] = (uint32_t)(t->exec >> 32);
@@ -251,7 +250,7 @@ static void bytes_of(const Wave *w, int reg, int bytes, int flags, int lane, uin
 bool store_undefined(Wave *w, const Op *o, int reg, int lane, uint8_t *to)
 {
     int bytes = o->row->a;
-    uint8_t bits[16];
+    uint8_t bits[16] = { 0 };
     bytes_of(w, reg, bytes, o->row->b, lane, bits);
     if (to != NULL) return memcpy(to, bits, (size_t)bytes), true;
     for (int i = 0; i < bytes; i++)

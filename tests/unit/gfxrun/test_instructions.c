@@ -52,7 +52,8 @@ static void floats(void **state)
         { "  v_mov_b32_e32 v3, 0x477ff000\n  v_cvt_f16_f32_e32 v2, v3", 0, 0x7c00 }, /* 65520 */
         { "  v_mov_b32_e32 v3, 0x33c00000\n  v_cvt_f16_f32_e32 v2, v3", 0, 2 }, /* 1.5 * 2^-24 */
         { "  v_mov_b32_e32 v3, 0x3c00\n  v_cvt_f32_f16_e32 v2, v3", 0, 0x3f800000 },
-        { "  v_mov_b32_e32 v3, 0x3c004000\n  v_pack_b32_f16 v2, v3, v3 op_sel:[1,0,0]", 0, 0x40003c00 },
+        { "  v_mov_b32_e32 v3, 0x3c004000\n  v_pack_b32_f16 v2, v3, v3 op_sel:[1,0,0]", 0,
+          0x40003c00 },
         { "  v_mov_b32_e32 v3, 0xc0000000\n  v_cmp_class_f32_e64 vcc, v3, 8\n"
           "  v_cndmask_b32_e64 v2, 0, 1, vcc",
           0, 1 },
@@ -142,6 +143,8 @@ static void scalars_and_branches(void **state)
           "v2, s5",
           0, 1 },
         { "  v_mov_b32_e32 v2, 1\n  s_branch 1\n  v_mov_b32_e32 v2, 2\n  s_nop 0", 0, 1 },
+        /* rounding to nearest is 0, the subnormal numbers of f32 and f16 are 3 each */
+        { "  s_getreg_b32 s4, hwreg(HW_REG_MODE, 2, 6)\n  v_mov_b32_e32 v2, s4", 0, 0x3c },
         /* five rounds */
         { "  v_mov_b32_e32 v2, 0\n  s_mov_b32 s4, 5\n  v_add_u32_e32 v2, 3, v2\n  s_sub_u32 s4, "
           "s4, 1\n"
@@ -313,6 +316,11 @@ static void bank_conflicts_are_counted(void **state)
     CHECK_INT(
         conflicts("  v_mov_b32_e32 v2, 0\n  v_lshlrev_b32_e32 v3, 3, v0\n  ds_write_b32 v3, v2"),
         2);
+    /* the same instruction three times: each lane's, every other and every fourth word */
+    CHECK_INT(conflicts("  v_mov_b32_e32 v2, 0\n  v_mov_b32_e32 v3, v1\n  s_mov_b32 s4, 3\n"
+                        "  ds_write_b32 v3, v2\n  v_lshlrev_b32_e32 v3, 1, v3\n"
+                        "  s_sub_u32 s4, s4, 1\n  s_cmp_lg_u32 s4, 0\n  s_cbranch_scc1 65531"),
+              0 + 2 + 6);
     /* one word for all lanes */
     CHECK_INT(conflicts("  v_mov_b32_e32 v2, 0\n  v_mov_b32_e32 v3, 0\n  ds_write_b32 v3, v2\n"
                         "  ds_read_b32 v4, v3"),

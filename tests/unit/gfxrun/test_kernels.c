@@ -129,7 +129,8 @@ static void buffers_in_any_order(void **state)
     CHECK_OK(gfx_run(code, &l, &arena, NULL));
     CHECK_NEAR(v.y[999], fmaf(v.a, v.x[999], value(1999)), 0);
     buffers[0].bytes = 1992;
-    CHECK_FAILS(gfx_run(code, &l, &arena, NULL), ERR_DEVICE, "the begin of y begins 3992 bytes before and has 3992");
+    CHECK_FAILS(gfx_run(code, &l, &arena, NULL), ERR_DEVICE,
+                "the begin of y begins 3992 bytes before and has 3992");
 }
 
 typedef struct SumArgs {

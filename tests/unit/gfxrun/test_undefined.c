@@ -13,10 +13,12 @@ static void bits_that_no_result_depends_on(void **state)
         { "  v_mov_b32_e32 v6, 5\n  v_lshl_add_u64 v[4:5], v[6:7], 2, v[6:7]\n"
           "  v_mov_b32_e32 v2, v4",
           0, 25 },
-        { "  v_mov_b32_e32 v6, 5\n  v_lshlrev_b64 v[4:5], 32, v[6:7]\n  v_mov_b32_e32 v2, v5", 0, 5 },
-        { "  v_mov_b32_e32 v6, 5\n  v_lshrrev_b64 v[4:5], 32, v[7:8]\n  v_mov_b32_e32 v2, v6", 0, 5 },
-        { "  v_mov_b32_e32 v6, 1.0\n  v_pk_add_f32 v[4:5], v[6:7], v[6:7]\n  v_mov_b32_e32 v2, v4", 0,
-          0x40000000 },
+        { "  v_mov_b32_e32 v6, 5\n  v_lshlrev_b64 v[4:5], 32, v[6:7]\n  v_mov_b32_e32 v2, v5", 0,
+          5 },
+        { "  v_mov_b32_e32 v6, 5\n  v_lshrrev_b64 v[4:5], 32, v[7:8]\n  v_mov_b32_e32 v2, v6", 0,
+          5 },
+        { "  v_mov_b32_e32 v6, 1.0\n  v_pk_add_f32 v[4:5], v[6:7], v[6:7]\n  v_mov_b32_e32 v2, v4",
+          0, 0x40000000 },
         /* copies that nobody uses */
         { "  v_mov_b32_e32 v4, v7\n  v_mov_b64_e32 v[4:5], v[8:9]\n  v_accvgpr_write_b32 a0, v4\n"
           "  s_mov_b64 s[4:5], s[8:9]\n  v_readlane_b32 s6, v7, 3\n  v_readfirstlane_b32 s7, v7\n"
@@ -27,8 +29,10 @@ static void bits_that_no_result_depends_on(void **state)
           "  v_mov_b32_e32 v4, 3\n  s_mov_b64 exec, -1\n  v_cndmask_b32_e32 v2, v3, v4, vcc",
           7, 3 },
         { "  s_cmp_eq_u32 0, 0\n  s_cselect_b32 s4, 6, s8\n  v_mov_b32_e32 v2, s4", 0, 6 },
-        { "  v_mov_b32_e32 v3, 0xff\n  v_bfi_b32 v4, v3, 7, v8\n  v_and_b32_e32 v2, 0xf, v4", 0, 7 },
-        { "  v_mov_b32_e32 v3, 0x0c0c0004\n  v_perm_b32 v2, v0, v7, v3\n  v_and_b32_e32 v2, 0xff, v2",
+        { "  v_mov_b32_e32 v3, 0xff\n  v_bfi_b32 v4, v3, 7, v8\n  v_and_b32_e32 v2, 0xf, v4", 0,
+          7 },
+        { "  v_mov_b32_e32 v3, 0x0c0c0004\n  v_perm_b32 v2, v0, v7, v3\n  v_and_b32_e32 v2, 0xff, "
+          "v2",
           9, 9 },
         { "  v_and_or_b32 v3, v7, 0, 6\n  v_lshl_or_b32 v3, v8, 16, v3\n"
           "  v_and_b32_e32 v2, 0xffff, v3",
@@ -65,11 +69,13 @@ static void matrices_with_undefined_rows(void **state)
         "  s_mov_b64 exec, s[4:5]\n  v_mov_b32_e32 v3, 2.0\n  s_mov_b64 exec, -1\n"
         "  v_mfma_f32_16x16x4_f32 v[8:11], v3, v4, 0\n";
     char text[512];
-    (void)snprintf(text, sizeof text, "%s  s_mov_b64 exec, 0xffff\n  v_mov_b32_e32 v2, v9", product);
+    (void)snprintf(text, sizeof text, "%s  s_mov_b64 exec, 0xffff\n  v_mov_b32_e32 v2, v9",
+                   product);
     CHECK_OK(run_text(text, 64, 0, out)); /* row 1 */
     CHECK_INT(out[15], 0x41000000);
     (void)snprintf(text, sizeof text, "%s  v_mov_b32_e32 v2, v9", product);
-    CHECK_FAILS(run_text(text, 64, 0, out), ERR_DEVICE, "v3 is read before it was written in line 10");
+    CHECK_FAILS(run_text(text, 64, 0, out), ERR_DEVICE,
+                "v3 is read before it was written in line 10");
     CHECK(strstr(status_message(), "lane 16)") != NULL); /* row 5 */
 }
 
@@ -83,7 +89,8 @@ static void undefined_bits_in_lds_and_scratch(void **state)
         { "  ds_write_b32 v1, v7\n  ds_write_b32 v1, v0\n  ds_read_b32 v2, v1\n"
           "  s_waitcnt lgkmcnt(0)",
           5, 5 },
-        { "  ds_write_b32 v1, v7\n  ds_write_b8 v1, v0\n  ds_read_u8 v2, v1\n  s_waitcnt lgkmcnt(0)",
+        { "  ds_write_b32 v1, v7\n  ds_write_b8 v1, v0\n  ds_read_u8 v2, v1\n  s_waitcnt "
+          "lgkmcnt(0)",
           5, 5 },
         { "  v_mov_b32_e32 v6, 3\n  scratch_store_dwordx2 off, v[6:7], off\n"
           "  scratch_load_dwordx2 v[4:5], off, off\n  s_waitcnt vmcnt(0)\n  v_mov_b32_e32 v2, v4",
@@ -91,14 +98,14 @@ static void undefined_bits_in_lds_and_scratch(void **state)
     };
     CHECK_CASES(cases);
     uint32_t out[128];
-    CHECK_FAILS(run_text("  ds_write_b32 v1, v7\n  ds_read_b32 v2, v1\n  s_waitcnt lgkmcnt(0)", 64, 0,
-                         out),
-                ERR_DEVICE, "v2 is undefined: in line 5 it was loaded from undefined bytes");
+    CHECK_FAILS(
+        run_text("  ds_write_b32 v1, v7\n  ds_read_b32 v2, v1\n  s_waitcnt lgkmcnt(0)", 64, 0, out),
+        ERR_DEVICE, "v2 is undefined: in line 5 it was loaded from undefined bytes");
     CHECK_FAILS(run_text("  scratch_load_dword v2, off, off\n  s_waitcnt vmcnt(0)", 64, 0, out),
                 ERR_DEVICE, "v2 is undefined: in line 4 it was loaded from undefined bytes");
-    CHECK_FAILS(run_text("  v_mov_b32_e32 v2, 0\n  ds_write_b32 v1, v7\n  ds_add_u32 v1, v2", 64, 0,
-                         out),
-                ERR_DEVICE, "an atomic reads undefined LDS at 0");
+    CHECK_FAILS(
+        run_text("  v_mov_b32_e32 v2, 0\n  ds_write_b32 v1, v7\n  ds_add_u32 v1, v2", 64, 0, out),
+        ERR_DEVICE, "an atomic reads undefined LDS at 0");
 }
 
 static void fails(const char *body, const char *why)
@@ -126,7 +133,8 @@ static void undefined_bits_are_an_error_where_they_are_seen(void **state)
           "v7 is read before it was written (`global_atomic_add");
     fails("  v_mov_b32_e32 v2, 0\n  ds_add_u32 v1, v7",
           "v7 is read before it was written (`ds_add_u32");
-    fails("  v_mov_b32_e32 v2, 0\n  s_load_dword s4, s[8:9], 0x0", "s8 is read before it was written");
+    fails("  v_mov_b32_e32 v2, 0\n  s_load_dword s4, s[8:9], 0x0",
+          "s8 is read before it was written");
     /* branches and exec */
     fails("  v_mov_b32_e32 v2, 0\n  s_cmp_eq_u32 s9, 77\n  s_cbranch_scc1 0",
           "scc is undefined: s9 is read before it was written in line 5");
