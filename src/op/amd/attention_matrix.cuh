@@ -169,13 +169,17 @@ static __device__ __forceinline__ Sight sight_of(const Seen &s, int j, int n)
  * at once, for which it has too few registers. */
 static __device__ __forceinline__ void keep_order() { __builtin_amdgcn_sched_barrier(0); }
 
-/* One wave on a SIMD has 256 accumulation registers, which is enough for all sums. But the compiler moves
- * some to other registers while scores are computed, unless they are said to be used. */
+/* One wave on a SIMD has 256 accumulation registers, which is enough for all sums. But clang 19 moves some
+ * to other registers while scores are computed, unless they are said to be used. clang 22 chooses well. */
+#if __clang_major__ < 22
 template <int D> static __device__ __forceinline__ void sums_stay(Sums (&sum)[D / SIDE])
 {
 #pragma unroll
     for (int t = 0; t < D / SIDE; t++) asm volatile("" : "+a"(sum[t]));
 }
+#else
+template <int D> static __device__ __forceinline__ void sums_stay(Sums (&)[D / SIDE]) {}
+#endif
 
 /* S' of N keys, which are rows of `tile`, or dP'. beside(m) is other work of step m of D / 16: vector
  * instructions run while the matrix core multiplies. */
