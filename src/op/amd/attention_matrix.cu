@@ -85,7 +85,7 @@ template <int DK, int DV> struct Forward {
         run.sum = { given && lane_half() == 0 ? 1.0f : 0.0f, 0 };
         q.load(query_row<DK>(a, a.q, x.b, x.h, x.row));
         sums_clear<DV>(o);
-        if (a.o_before != NULL) row_add<DV>(query_row<DV>(a, a.o_before, x.b, x.h, x.row), o, 1.0f);
+        if (a.before != NULL) row_add<DV>(query_row<DV>(a, a.before, x.b, x.h, x.row), o, 1.0f);
     }
 
     __device__ __forceinline__ void scores(const char *k, const Seen &seen, int j, bool all,
@@ -117,8 +117,8 @@ template <int DK, int DV> struct Forward {
         if (lane_half() == 0)
             a.lse[query_number(a, x.b, x.h, x.row)] =
                 sum > 0 ? run.max * LN_2 + logf(sum) : -INFINITY;
-        if (a.o_sum != NULL)
-            row_store<DV>(o, query_row<DV>(a, a.o_sum, x.b, x.h, x.row), factor);
+        if (a.sum != NULL)
+            row_store<DV>(o, query_row<DV>(a, a.sum, x.b, x.h, x.row), factor);
         else
             row_store<DV>(o, query_row<DV>(a, a.o, x.b, x.h, x.row), factor);
     }
@@ -138,25 +138,22 @@ static __global__
     typename F::ValueTile v;
     F f;
     Queries x = queries_of_block(a);
-    Keys keys = keys_of_block(a, x, v_tile);
-    int last = max(keys.end, 1) - 1;
-    Rows k_rows = { key_row<DK>(a, a.k, x.b, x.g, 0), a.G * DK * 2, last };
-    Rows v_rows = { key_row<DV>(a, a.v, x.b, x.g, 0), a.G * DV * 2, last };
+    Keys keys = keys_of_block<DK, DV>(a, x, v_tile);
     float scale = a.scale * LOG2_E;
-    k.load(k_rows, keys.begin);
-    v.load(v_rows, keys.begin);
+    k.load(keys.k, keys.begin);
+    v.load(keys.v, keys.begin);
     f.begin(a, x);
     k.store(k_tile);
-    k.load(k_rows, keys.begin + N);
+    k.load(keys.k, keys.begin + N);
     for (int j = keys.begin; j < keys.end; j += N) {
         Sight sight = sight_of(x.seen, j, N);
         __syncthreads();
         v.store(v_tile);
-        v.load(v_rows, j + N);
+        v.load(keys.v, j + N);
         if (sight.any) f.scores(k_tile, x.seen, j, sight.all, scale);
         __syncthreads();
         k.store(k_tile);
-        k.load(k_rows, j + 2 * N);
+        k.load(keys.k, j + 2 * N);
         if (asked_again(sight.any)) f.values(v_tile);
     }
     all_arrived();
@@ -178,10 +175,7 @@ template <typename Args> static Attention attention_of(const Args *f)
     a.k = (const Bf16 *)f->k.data;
     a.v = (const Bf16 *)f->v.data;
     a.o = if_type<Bf16>(&f->o, DTYPE_BF16);
-    a.pieces = f->pieces;
-    a.window = f->window;
-    a.chunk = f->chunk;
-    a.doc = (const int32_t *)f->doc.data;
+    a.masks = { (const int32_t *)f->doc.data, f->pieces, f->window, f->chunk };
     a.lse = (float *)f->lse.data;
     a.B = (int)f->q.dim[0];
     a.H = (int)f->q.dim[2];
@@ -211,9 +205,8 @@ template <typename F> static Status by_widths(int64_t dk, int64_t dv, F run)
 static Status check_rows(const Attention &a)
 {
     const int most = (1 << 23) / 192; /* heads */
-    if (!packs_fit<Bf16>(
-            { a.q, a.k, a.v, a.d_o, a.dk_before, a.dv_before, a.o_before, a.dq_before }, {}) ||
-        !packs_fit<Bf16>({ a.o, a.dq, a.dk, a.dv, a.o_sum, a.dq_sum }, {}))
+    if (!packs_fit<Bf16>({ a.q, a.k, a.v, a.d_o, a.dk_before, a.dv_before, a.before }, {}) ||
+        !packs_fit<Bf16>({ a.o, a.dq, a.dk, a.dv, a.sum }, {}))
         return FAIL(ERR_UNSUPPORTED, "rows do not lie at multiples of 16 bytes");
     if (a.H <= most) return OK;
     return FAIL(ERR_UNSUPPORTED, "%d heads, %d is the most", a.H, most);
@@ -222,8 +215,8 @@ static Status check_rows(const Attention &a)
 static Status forward(struct Exec *ex, const AttentionFwd *f)
 {
     Attention a = attention_of(f);
-    a.o_sum = if_type<float>(&f->o, DTYPE_F32);
-    a.o_before = (const float *)f->o_before.data;
+    a.sum = if_type<float>(&f->o, DTYPE_F32);
+    a.before = (const float *)f->o_before.data;
     a.lse_before = (const float *)f->lse_before.data;
     TRY(check_rows(a));
     int64_t blocks = blocks_of(a.Tq, (int64_t)a.B * a.H);
@@ -240,10 +233,10 @@ static Status backward(struct Exec *ex, const AttentionBwd *f)
     Attention a = attention_of(f);
     a.d_o = (const Bf16 *)f->d_o.data;
     a.dq = if_type<Bf16>(&f->dq, DTYPE_BF16);
-    a.dq_sum = if_type<float>(&f->dq, DTYPE_F32);
+    a.sum = if_type<float>(&f->dq, DTYPE_F32);
     a.dk = (Bf16 *)f->dk.data;
     a.dv = (Bf16 *)f->dv.data;
-    a.dq_before = (const float *)f->dq_before.data;
+    a.before = (const float *)f->dq_before.data;
     a.dk_before = (const Bf16 *)f->dk_before.data;
     a.dv_before = (const Bf16 *)f->dv_before.data;
     a.delta = (float *)exec_workspace(ex);

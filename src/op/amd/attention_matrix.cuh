@@ -32,18 +32,22 @@ namespace attention_matrix
 
 static constexpr float LOG2_E = 1.44269504088896341f, LN_2 = 0.693147180559945309f;
 
-/* The argument of all kernels. Tensors are (B, Tq, H, d) and (B, Tk, G, d). Either o or o_sum is there,
- * and either dq or dq_sum. */
+/* Which keys a query sees. */
+struct Masks {
+    const int32_t *doc; /* NULL: every row sees the first key */
+    AttentionPieces pieces;
+    int64_t window, chunk;
+};
+
+/* The argument of all kernels. Tensors are (B, Tq, H, d) and (B, Tk, G, d). The result of forward and dq
+ * may be in f32, and then it is `sum`; `before` is what it is added to, or continued from. */
 struct Attention {
     const Bf16 *q, *k, *v, *d_o, *dk_before, *dv_before;
     Bf16 *o, *dq, *dk, *dv;
-    float *o_sum, *dq_sum;
-    const float *o_before, *dq_before;
-    const int32_t *doc; /* NULL: every row sees the first key */
+    float *sum;
+    const float *before, *lse_before;
     float *lse, *delta; /* (B, H, Tq) */
-    const float *lse_before;
-    AttentionPieces pieces;
-    int64_t window, chunk;
+    Masks masks;
     int B, H, G, Tq, Tk;
     float scale;
 };
@@ -89,11 +93,12 @@ struct Seen {
 
 static __device__ __forceinline__ Seen keys_seen(const Attention &a, int b, int i)
 {
-    int64_t stands = attention_position(&a.pieces, a.Tq, a.Tk, i);
-    int64_t doc = a.doc != NULL ? a.doc[(int64_t)b * a.Tq + i] : 0;
-    int64_t from = attention_first_seen(a.window, a.chunk, doc, stands);
-    int first = (int)attention_keys_before(&a.pieces, a.Tk, from);
-    int end = (int)attention_keys_before(&a.pieces, a.Tk, stands + 1);
+    const Masks &m = a.masks;
+    int64_t stands = attention_position(&m.pieces, a.Tq, a.Tk, i);
+    int64_t doc = m.doc != NULL ? m.doc[(int64_t)b * a.Tq + i] : 0;
+    int64_t from = attention_first_seen(m.window, m.chunk, doc, stands);
+    int first = (int)attention_keys_before(&m.pieces, a.Tk, from);
+    int end = (int)attention_keys_before(&m.pieces, a.Tk, stands + 1);
     return { first, max(end - first, 0) };
 }
 
@@ -127,23 +132,31 @@ static __device__ __forceinline__ Queries queries_of_block(const Attention &a)
     return x;
 }
 
-/* The keys [begin, end) that the block's queries see. No query sees further than those after it. */
+/* The keys [begin, end) that the block's queries see, and where their rows are. No query sees further than
+ * those after it. */
 struct Keys {
     int begin, end;
+    Rows k, v;
 };
 
 /* Writes to a tile, which the caller may write behind the next barrier. */
+template <int DK, int DV>
 static __device__ __forceinline__ Keys keys_of_block(const Attention &a, const Queries &x,
                                                      char *tile)
 {
     int *first = reinterpret_cast<int *>(tile);
     Seen last = keys_seen(a, x.b, min(x.first + ROWS, a.Tq) - 1);
-    int begin = x.seen.first;
+    int begin = x.seen.first, end = uniform(last.first + last.count), row = max(end, 1) - 1;
     for (int bits = WARP / 2; bits > 0; bits /= 2) begin = min(begin, lane_get_xor(begin, bits));
     if (lane_number() == 0) first[threadIdx.x / WARP] = begin;
     __syncthreads();
     for (int w = 0; w < WAVES; w++) begin = min(begin, first[w]);
-    return { uniform(begin), uniform(last.first + last.count) };
+    Keys keys;
+    keys.begin = uniform(begin);
+    keys.end = end;
+    keys.k = { key_row<DK>(a, a.k, x.b, x.g, 0), a.G * DK * 2, row };
+    keys.v = { key_row<DV>(a, a.v, x.b, x.g, 0), a.G * DV * 2, row };
+    return keys;
 }
 
 /* The same value, of which the compiler knows nothing. A condition that is asked twice in a loop would

@@ -109,12 +109,12 @@ template <int DK, int DV> struct QueryGrads {
     {
         if (!x.exists) return;
         float factor = a.scale;
-        if (a.dq_before != NULL) {
-            row_add<DK>(query_row<DK>(a, a.dq_before, x.b, x.h, x.row), dq, factor);
+        if (a.before != NULL) {
+            row_add<DK>(query_row<DK>(a, a.before, x.b, x.h, x.row), dq, factor);
             factor = 1;
         }
-        if (a.dq_sum != NULL)
-            row_store<DK>(dq, query_row<DK>(a, a.dq_sum, x.b, x.h, x.row), factor);
+        if (a.sum != NULL)
+            row_store<DK>(dq, query_row<DK>(a, a.sum, x.b, x.h, x.row), factor);
         else
             row_store<DK>(dq, query_row<DK>(a, a.dq, x.b, x.h, x.row), factor);
     }
@@ -133,26 +133,23 @@ attention_matrix_dq_kernel(const __grid_constant__ Attention a)
     typename F::ValueTile v;
     F f;
     Queries x = queries_of_block(a);
-    Keys keys = keys_of_block(a, x, k_across);
-    int last = max(keys.end, 1) - 1;
-    Rows k_rows = { key_row<DK>(a, a.k, x.b, x.g, 0), a.G * DK * 2, last };
-    Rows v_rows = { key_row<DV>(a, a.v, x.b, x.g, 0), a.G * DV * 2, last };
+    Keys keys = keys_of_block<DK, DV>(a, x, k_across);
     float scale = a.scale * LOG2_E;
-    k.load(k_rows, keys.begin);
-    v.load(v_rows, keys.begin);
+    k.load(keys.k, keys.begin);
+    v.load(keys.v, keys.begin);
     f.begin(a, x);
     k.store_along(k_tile);
     v.store(v_tile);
-    v.load(v_rows, keys.begin + N);
+    v.load(keys.v, keys.begin + N);
     for (int j = keys.begin; j < keys.end; j += N) {
         __syncthreads();
         k.store(k_across);
-        k.load(k_rows, j + N);
+        k.load(keys.k, j + N);
         f.scores(k_tile, v_tile, x.seen, j, sight_of(x.seen, j, N).all, scale);
         __syncthreads();
         k.store_along(k_tile);
         v.store(v_tile);
-        v.load(v_rows, j + 2 * N);
+        v.load(keys.v, j + 2 * N);
         f.sums(k_across);
     }
     all_arrived();
@@ -307,8 +304,8 @@ struct Walk {
 static __device__ __forceinline__ Walk queries_by_masks(const Attention &a, int j, int n)
 {
     int64_t last = min(j + n, a.Tk) - 1, end = a.Tq;
-    if (a.window > 0) end = min(end, last + a.window);
-    if (a.chunk > 0) end = min(end, last - last % a.chunk + a.chunk);
+    if (a.masks.window > 0) end = min(end, last + a.masks.window);
+    if (a.masks.chunk > 0) end = min(end, last - last % a.masks.chunk + a.masks.chunk);
     return { j, (int)end };
 }
 
@@ -316,7 +313,7 @@ static __device__ __forceinline__ Walk queries_by_masks(const Attention &a, int 
  * written; the caller may write it behind the next barrier. */
 static __device__ __forceinline__ Walk queries_of_keys(const Attention &a, int b, int j, char *tile)
 {
-    if (a.doc == NULL && a.pieces.length == 0) return queries_by_masks(a, j, ROWS);
+    if (a.masks.doc == NULL && a.masks.pieces.length == 0) return queries_by_masks(a, j, ROWS);
     int *found = reinterpret_cast<int *>(tile);
     int begin = INT_MAX, end = 0, warp = (int)threadIdx.x / WARP;
     for (int i = (int)threadIdx.x; i < a.Tq; i += THREADS) {
