@@ -68,13 +68,17 @@ static void pairs_text(const AttentionLimits *l, char out[PAIRS_TEXT])
                          l->pairs[i][0], l->pairs[i][1]);
 }
 
+/* Heads narrower than all that it takes are those of a toy: no user expects it there. */
 static bool pairs_fit(const AttentionLimits *l, int64_t dk, int64_t dv, KernelWhy *why)
 {
     char pairs[PAIRS_TEXT];
-    for (int i = 0; i < PAIRS_MOST && l->pairs[i][0] > 0; i++)
+    bool narrow = true;
+    for (int i = 0; i < PAIRS_MOST && l->pairs[i][0] > 0; i++) {
         if (l->pairs[i][0] == dk && l->pairs[i][1] == dv) return true;
+        narrow = narrow && (dk < l->pairs[i][0] || dv < l->pairs[i][1]);
+    }
     pairs_text(l, pairs);
-    return kernel_refuses(why, false, "heads are %lld and %lld wide, it takes %s", (long long)dk,
+    return kernel_refuses(why, narrow, "heads are %lld and %lld wide, it takes %s", (long long)dk,
                           (long long)dv, pairs);
 }
 

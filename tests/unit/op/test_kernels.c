@@ -223,7 +223,7 @@ static void limits_of_attention_are_exact(void **state)
                     false, NULL);
 }
 
-static void check_matrix(AttentionBwd a, int64_t dv, const char *want)
+static void check_matrix(AttentionBwd a, int64_t dv, bool expected, const char *want)
 {
     const KernelDevice amd = { .vendor = VENDOR_AMD };
     KernelWhy why;
@@ -231,20 +231,21 @@ static void check_matrix(AttentionBwd a, int64_t dv, const char *want)
     CHECK_TEXT(attention_bwd_kernels.row[1].name, "matrix");
     CHECK_INT(kernel_can(&attention_bwd_kernels.row[1], &amd, &a, &why), want == NULL);
     if (want != NULL) CHECK_TEXT(why.text, want);
+    if (want != NULL) CHECK_INT(why.expected, expected);
 }
 
 /* It takes caches and pieces as they come. */
 static void amds_matrix_kernel_takes_pairs_of_widths(void **state)
 {
     (void)state;
-    check_matrix(call_of(DTYPE_BF16, 1, 64, 64), 64, NULL);
-    check_matrix(call_of(DTYPE_BF16, 64, 64, 128), 128, NULL);
-    check_matrix(call_of(DTYPE_BF16, 64, 64, 192), 128, NULL);
-    check_matrix(call_of(DTYPE_BF16, 64, 64, 192), 192,
+    check_matrix(call_of(DTYPE_BF16, 1, 64, 64), 64, false, NULL);
+    check_matrix(call_of(DTYPE_BF16, 64, 64, 128), 128, false, NULL);
+    check_matrix(call_of(DTYPE_BF16, 64, 64, 192), 128, false, NULL);
+    check_matrix(call_of(DTYPE_BF16, 64, 64, 192), 192, false,
                  "heads are 192 and 192 wide, it takes 64 and 64, 128 and 128, 192 and 128");
-    check_matrix(call_of(DTYPE_BF16, 64, 64, 0), 0,
+    check_matrix(call_of(DTYPE_BF16, 64, 64, 0), 0, true,
                  "heads are 0 and 0 wide, it takes 64 and 64, 128 and 128, 192 and 128");
-    check_matrix(call_of(DTYPE_F32, 64, 64, 64), 64, "tensors are f32, it takes bf16");
+    check_matrix(call_of(DTYPE_F32, 64, 64, 64), 64, true, "tensors are f32, it takes bf16");
     AttentionBwd a = call_of(DTYPE_BF16, 64, 64, 64);
     KernelWhy why;
     CHECK(!kernel_can(&attention_bwd_kernels.row[1], &kernel_device_full, &a, &why));
