@@ -25,22 +25,24 @@ static const char *cpu_instructions(void)
     return cpu_isa_names[set->isa];
 }
 
-/* The version of a library that a build with CUDA opens at run time: NCCL's if `nccl`, else
- * cuDNN's. A build without CUDA: "". */
-static void library_text(bool nccl, char out[WORDS_BYTES])
+/* The version of a library that a build for `runtime` opens at run time: its collectives if `nccl`, else
+ * cuDNN. Another build: "". */
+static void library_text(GpuRuntime runtime, bool nccl, char out[WORDS_BYTES])
 {
     const LibraryCall call = { .name = nccl ? "ncclGetVersion" : "cudnnGetVersion" };
-    const Library library = { .file = nccl ? "libnccl.so.2" : "libcudnn.so.9",
-                              .call = &call,
-                              .calls = 1 };
+    const char *file = !nccl                          ? "libcudnn.so.9"
+                       : runtime == GPU_RUNTIME_HIP ? "librccl.so.1"
+                                                      : "libnccl.so.2";
+    const Library library = { .file = file, .call = &call, .calls = 1 };
     union {
         int (*nccl)(int *);
         size_t (*cudnn)(void);
     } ask = { 0 };
     void *opened = NULL;
     int v = 0;
-    (void)snprintf(out, WORDS_BYTES, "%s", gpu_built() ? "not found" : "");
-    if (!gpu_built() || library_open(&library, &ask, &opened) != OK) return;
+    bool built = gpu_runtime == runtime;
+    (void)snprintf(out, WORDS_BYTES, "%s", built ? "not found" : "");
+    if (!built || library_open(&library, &ask, &opened) != OK) return;
     if (nccl)
         (void)ask.nccl(&v);
     else
@@ -49,19 +51,29 @@ static void library_text(bool nccl, char out[WORDS_BYTES])
     (void)dlclose(opened);
 }
 
+/* The version of the runtime of GPUs that this build uses. Another build: "". */
+static void runtime_text(GpuRuntime runtime, char out[WORDS_BYTES])
+{
+    int v = gpu_runtime == runtime ? gpu_runtime_version() : 0;
+    (void)snprintf(out, WORDS_BYTES, "%s", gpu_runtime == runtime ? "not found" : "");
+    if (v > 0) (void)snprintf(out, WORDS_BYTES, "%d.%d", v / 1000, v % 1000 / 10);
+}
+
 /* The first row is the program's version, which text has in its title. An empty value: not in this
  * build. */
 static Status print_version(void *state, int n, char **arguments, Arena *a, Text *out)
 {
     const bool *json = state;
-    char cuda[WORDS_BYTES] = "", nccl[WORDS_BYTES], cudnn[WORDS_BYTES];
+    char cuda[WORDS_BYTES], nccl[WORDS_BYTES], cudnn[WORDS_BYTES];
+    char hip[WORDS_BYTES], rccl[WORDS_BYTES];
     char pcre2[WORDS_BYTES] = "", hwloc[WORDS_BYTES];
     unsigned h = hwloc_get_api_version();
-    int v = gpu_runtime_version();
     (void)n, (void)arguments, (void)a;
-    if (v > 0) (void)snprintf(cuda, sizeof cuda, "%d.%d", v / 1000, v % 1000 / 10);
-    library_text(true, nccl);
-    library_text(false, cudnn);
+    runtime_text(GPU_RUNTIME_CUDA, cuda);
+    runtime_text(GPU_RUNTIME_HIP, hip);
+    library_text(GPU_RUNTIME_CUDA, true, nccl);
+    library_text(GPU_RUNTIME_CUDA, false, cudnn);
+    library_text(GPU_RUNTIME_HIP, true, rccl);
     (void)pcre2_config(PCRE2_CONFIG_VERSION, pcre2);
     (void)snprintf(hwloc, sizeof hwloc, "%u.%u.%u", h >> 16, h >> 8 & 0xFF, h & 0xFF);
     const char *const row[][2] = {
@@ -70,6 +82,9 @@ static Status print_version(void *state, int n, char **arguments, Arena *a, Text
         { "cuda", cuda },
         { "nccl", nccl },
         { "cudnn", cudnn },
+        { "hip", hip },
+        { "rccl", rccl },
+        { "kernels", gpu_kernels_note },
         { "mpi", comm_mpi_built() ? "built in" : "" },
         { "isa", cpu_instructions() },
         { "compiler", __VERSION__ },

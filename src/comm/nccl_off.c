@@ -8,5 +8,5 @@ Status comm_nccl(Comm *host, void *stream, Arena *a, Comm **out)
     (void)stream;
     (void)a;
     (void)out;
-    return FAIL(ERR_UNSUPPORTED, "this build has no GPU ranks: build with CUDA=1");
+    return FAIL(ERR_UNSUPPORTED, "this build has no GPU ranks: build with CUDA=1 or HIP=1");
 }

@@ -94,7 +94,7 @@ extern const int config_row_count;
 enum { BIND_AUTO, BIND_NONE };
 /* run.cpu_isa: CpuIsa (base/cpu.h) */
 enum { COMPUTE_F32, COMPUTE_BF16, COMPUTE_F16 };
-enum { DEVICE_AUTO, DEVICE_CPU, DEVICE_CUDA };
+enum { DEVICE_AUTO, DEVICE_CPU, DEVICE_GPU, DEVICE_CUDA, DEVICE_HIP };
 /* attention.kernel: AttentionKernel (op/attention.h) */
 enum { EXECUTOR_CAPTURED, EXECUTOR_EAGER };
 enum { ATTENTION_MLA, ATTENTION_GQA };

@@ -36,9 +36,9 @@ int gpu_runtime_version(void); /* 13000: 13.0; 0: not built in */
 int gpu_devices(void);         /* 0: none, or no driver */
 Status gpu_current(int *device);
 
-/* Makes the device current for this thread. ERR_UNSUPPORTED: not built in, no GPU, a driver older
- * than the program's runtime, or a GPU below compute capability 8.0; each says what was found and
- * what is needed. */
+/* Makes the device current for this thread. ERR_UNSUPPORTED: not built in. ERR_DEVICE: no runtime, no
+ * GPU, a driver older than the program's runtime, or a GPU that the program has no kernels for; each
+ * says what was found and what is needed. */
 Status gpu_info(int device, GpuInfo *out);
 
 /* A property of the current device; 0: unknown. */
@@ -53,6 +53,11 @@ int gpu_limit(GpuLimit which);
 /* The PCI address, "0000:19:00.0". It identifies the device even if only some GPUs are visible. */
 Status gpu_bus_id(int device, char out[GPU_BUS_ID_MAX]);
 Status gpu_used_bytes(size_t *out); /* in use now, by all processes */
+
+/* What a build is for: GPU_RUNTIME_NONE has no GPU. */
+typedef enum GpuRuntime { GPU_RUNTIME_NONE, GPU_RUNTIME_CUDA, GPU_RUNTIME_HIP } GpuRuntime;
+extern const GpuRuntime gpu_runtime;
+extern const char gpu_kernels_note[]; /* what users must know of its kernels; "": nothing */
 
 /* File names of libraries that other vendors offer with the same functions under another name. */
 typedef struct GpuLibraries {

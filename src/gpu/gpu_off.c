@@ -8,11 +8,15 @@
 /* NOLINTBEGIN(readability-non-const-parameter,misc-unused-parameters): the prototypes of a build
  * with a GPU */
 
+const GpuRuntime gpu_runtime = GPU_RUNTIME_NONE;
+const char gpu_kernels_note[] = "";
+
 /* The one sentence of this file. Callers pass it on to the user. */
 static Status no_gpu_built(void)
 {
     return FAIL(ERR_UNSUPPORTED,
-                "this program was built without CUDA: build it with `make CUDA=1`");
+                "this program was built without a GPU: build it with `make CUDA=1` for NVIDIA's, "
+                "or with `make HIP=1` for AMD's");
 }
 
 bool gpu_built(void) { return false; }

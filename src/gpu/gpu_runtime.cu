@@ -45,7 +45,7 @@ Status gpu_info(int device, GpuInfo *out)
     TRY(runtime_check(&info));
     int n = gpu_devices();
     if (device >= n) {
-        return FAIL(ERR_UNSUPPORTED, "GPU %d was asked for, %d found", device, n);
+        return FAIL(ERR_DEVICE, "GPU %d was asked for, %d found", device, n);
     }
     TRY(device_check(device, &info));
     TRY(gpu_status(CALL(SetDevice)(device), "GPU selection"));

@@ -26,6 +26,8 @@ static const cudaDeviceAttr LIMITS[] = {
     cudaDevAttrMaxSharedMemoryPerBlockOptin,
 };
 
+extern "C" const GpuRuntime gpu_runtime = GPU_RUNTIME_CUDA;
+extern "C" const char gpu_kernels_note[] = "";
 extern "C" const GpuLibraries gpu_libraries = {
     .collectives = "libnccl.so.2",
     .collectives_advice = "install NCCL 2.28 or later (libnccl2), or set LD_LIBRARY_PATH",
@@ -42,12 +44,12 @@ static Status runtime_check(GpuInfo *info)
 {
     TRY(gpu_status(cudaRuntimeGetVersion(&info->runtime), "CUDA runtime"));
     if (cudaDriverGetVersion(&info->driver) != cudaSuccess || info->driver == 0) {
-        return FAIL(ERR_UNSUPPORTED,
+        return FAIL(ERR_DEVICE,
                     "no NVIDIA driver was found; this program needs one for CUDA %d.%d",
                     info->runtime / 1000, info->runtime % 1000 / 10);
     }
     if (info->driver >= info->runtime) return OK;
-    return FAIL(ERR_UNSUPPORTED, "the NVIDIA driver is for CUDA %d.%d, this program needs %d.%d",
+    return FAIL(ERR_DEVICE, "the NVIDIA driver is for CUDA %d.%d, this program needs %d.%d",
                 info->driver / 1000, info->driver % 1000 / 10, info->runtime / 1000,
                 info->runtime % 1000 / 10);
 }
@@ -57,7 +59,7 @@ static Status device_check(int device, GpuInfo *info)
     cudaDeviceProp p;
     TRY(gpu_status(cudaGetDeviceProperties(&p, device), "GPU properties"));
     if (p.major < LEAST_MAJOR) {
-        return FAIL(ERR_UNSUPPORTED, "GPU %d (%s) has compute capability %d.%d, %d.0 is needed",
+        return FAIL(ERR_DEVICE, "GPU %d (%s) has compute capability %d.%d, %d.0 is needed",
                     device, p.name, p.major, p.minor, LEAST_MAJOR);
     }
     snprintf(info->name, sizeof info->name, "%.*s", GPU_NAME_MAX - 1, p.name);

@@ -24,6 +24,9 @@ static const int LIMITS[] = {
     hipDeviceAttributeMaxSharedMemoryPerBlock,
 };
 
+extern "C" const GpuRuntime gpu_runtime = GPU_RUNTIME_HIP;
+extern "C" const char gpu_kernels_note[] =
+    "built for" HIP_ARCHES "; these kernels ran in an interpreter, never on a GPU";
 extern "C" const GpuLibraries gpu_libraries = {
     .collectives = "librccl.so.1",
     .collectives_advice = "install RCCL of ROCm 6.2 or later, or set LD_LIBRARY_PATH",
@@ -37,18 +40,24 @@ static bool runtime_there()
     return false;
 }
 
+/* HIP's versions are 10^7 * major + 10^5 * minor + patch, those of gpu.h 1000 * major + 10 * minor. */
+static int version_of(int hip) { return hip / 10000000 * 1000 + hip / 100000 % 100 * 10; }
+
 static int runtime_version()
 {
     int version = 0;
     if (runtime_there()) (void)CALL(RuntimeGetVersion)(&version);
-    return version;
+    return version_of(version);
 }
 
 static Status runtime_check(GpuInfo *info)
 {
     TRY(hip_open());
     TRY(gpu_status(CALL(RuntimeGetVersion)(&info->runtime), "HIP runtime"));
-    return gpu_status(CALL(DriverGetVersion)(&info->driver), "AMD driver");
+    TRY(gpu_status(CALL(DriverGetVersion)(&info->driver), "AMD driver"));
+    info->runtime = version_of(info->runtime);
+    info->driver = version_of(info->driver);
+    return OK;
 }
 
 /* HIP_ARCHES lists what the program was built for, " gfx942 gfx950". A chip's compute capability are
@@ -66,7 +75,7 @@ static Status device_check(int device, GpuInfo *info)
     snprintf(chip, sizeof chip, " gfx%d%d", info->major, info->minor);
     if (strstr(HIP_ARCHES, chip) != NULL) return OK;
     return FAIL(
-        ERR_UNSUPPORTED,
+        ERR_DEVICE,
         "GPU %d (%s) is a%sx, and this program has kernels for%s: build it with `make HIP=1 "
         "HIP_ARCH=...`, or set run.device=cpu",
         device, info->name, chip, HIP_ARCHES);

@@ -188,7 +188,7 @@ static Status check_widths(const ModelSpec *s, const ParamTable *t)
 
 static Status check_attention(const ModelSpec *s, const RecipeGpu *gpu)
 {
-    KernelDevice device = { .vendor = VENDOR_NVIDIA, .capability = gpu->capability };
+    KernelDevice device = { .vendor = gpu->vendor, .capability = gpu->capability };
     KernelWhy why;
     for (int i = 0; s->recipe.attention && i < s->n_layers; i++) {
         const LayerSpec *l = &s->layers[i];
@@ -211,7 +211,8 @@ static Status check_attention(const ModelSpec *s, const RecipeGpu *gpu)
 /* Plans count memory for Hopper's kernels. A GPU without them would need more for the same call. */
 static Status check_kept(const ModelSpec *s, const RecipeGpu *gpu)
 {
-    for (int i = 0; i < s->n_layers && gpu->capability != CAPABILITY_NARROW; i++) {
+    for (int i = 0; i < s->n_layers && (gpu->vendor != VENDOR_NVIDIA || gpu->capability != CAPABILITY_NARROW);
+         i++) {
         if (s->layers[i].kind != LAYER_MOE || !recipe_narrow(s, &s->layers[i])) continue;
         return FAIL(ERR_UNSUPPORTED,
                     "fp8.kept=fp8: %s has compute capability %d.%d, the kernels that keep "

@@ -5,6 +5,7 @@
 
 #include "base/text.h"
 #include "model/params.h"
+#include "op/vendor.h"
 
 /* For --dry-run: the table, and the quantised parameters by the pattern of their names. Appends
  * nothing without a recipe. Scratch tables lie in `a`. */
@@ -14,6 +15,7 @@ Status recipe_print(const Config *c, Arena *a, Text *out);
 typedef struct RecipeGpu {
     const char *name; /* in sentences, as in "GPU 0 (NVIDIA H200)" */
     int capability;   /* 10 * major + minor */
+    GpuVendor vendor;
 } RecipeGpu;
 
 /* What the GPU has no kernel for: ERR_UNSUPPORTED, heads of 8-bit attention; ERR_ARG, a matrix of a recipe,

@@ -29,7 +29,7 @@ static Status check_recipe(Planner *p)
 {
     const RecipeSpec *r = &p->spec.recipe;
     const Hardware *h = p->q.hardware;
-    const RecipeGpu gpu = { h->name, kernel_device_full.capability };
+    const RecipeGpu gpu = { h->name, kernel_device_full.capability, VENDOR_NVIDIA };
     const Dtype type = r->kind != RECIPE_NONE ? r->forward : DTYPE_E4M3;
     const int bits = dtype_bits(type);
     ParamTable whole;

@@ -14,6 +14,7 @@
 #include "train/agree.h"
 #include "train/checkpoint.h"
 #include "train/copies.h"
+#include "train/engine_device.h"
 #include "train/engine_program.h"
 #include "train/null.h"
 #include "train/numbers.h"
@@ -159,14 +160,6 @@ static void leave_mesh(Mesh *mesh, const Mesh *host)
     comm_free(world);
 }
 
-static Status check_attention_kernel(const Config *c)
-{
-    AttentionKernel kernel = (AttentionKernel)c->attention_kernel;
-    if (!attention_kernel_wants_gpu(kernel) || engine_wants_gpu(c)) return OK;
-    return FAIL(ERR_ARG, "attention.kernel=%s needs a GPU, and run.device=auto found none",
-                attention_words[kernel].name);
-}
-
 /* The spec on this rank. Generation and evaluation have no use for multi-token prediction. */
 static Status make_spec(Engine *e)
 {
@@ -199,14 +192,6 @@ static Status list_params(Engine *e)
                         &e->params.table);
 }
 
-/* The types of run.compute that GPUs have kernels for. */
-static Status check_type(const Config *c)
-{
-    if (c->run_compute != COMPUTE_F16 || !engine_wants_gpu(c)) return OK;
-    return FAIL(ERR_UNSUPPORTED, "run.compute=f16 has no kernels on a GPU: set run.compute=bf16, "
-                                 "whose range needs no scale of the loss, or run.device=cpu");
-}
-
 /* The GPU of a counting run is asked, too, if there is one: so that a plan is refused for the reason
  * that its run would be. */
 static Status check_recipe(const Engine *e)
@@ -217,7 +202,7 @@ static Status check_recipe(const Engine *e)
     TRY(gpu_info((int)e->config->run_gpu, &info));
     char name[sizeof info.name + 16];
     (void)snprintf(name, sizeof name, "GPU %d (%s)", (int)e->config->run_gpu, info.name);
-    RecipeGpu gpu = { name, 10 * info.major + info.minor };
+    RecipeGpu gpu = { name, 10 * info.major + info.minor, op_vendor };
     return recipe_check_gpu(&e->spec, &e->params.table, &gpu, shape->micro_batch * shape->sequence);
 }
 
@@ -249,8 +234,7 @@ static Status engine_setup(Engine *e, const EnginePlan *plan)
     *m = (EngineArenas){
         .ex = &e->ex, .shape = &e->shape, .tables = &e->tables, .counting = plan == NULL
     };
-    TRY(check_attention_kernel(e->config));
-    TRY(check_type(e->config));
+    TRY(engine_check_device(e->config));
     TRY(arena_init(&e->tables, "tables", MEM_HOST, TABLES_BYTES));
     TRY(make_spec(e));
     TRY(engine_make_program(e));

@@ -16,7 +16,7 @@ static const size_t COUNT_BYTES = (size_t)1 << 60;
 bool engine_wants_gpu(const Config *c)
 {
     if (c->run_device == DEVICE_AUTO) return gpu_built() && gpu_devices() > 0;
-    return c->run_device == DEVICE_CUDA;
+    return c->run_device != DEVICE_CPU;
 }
 
 /* An arena in the memory that ops use: counted, mapped on the host, or allocated on the GPU. */

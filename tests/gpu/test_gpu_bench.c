@@ -10,7 +10,7 @@ enum { STEPS = 3 };
 
 static const char *const small[] = {
     "model.vocab=1031", "model.hidden=256", "model.layers=4",      "data.sequence=128",
-    "train.batch=8",    "moe.experts=8",    "train.micro_batch=2", "run.device=cuda",
+    "train.batch=8",    "moe.experts=8",    "train.micro_batch=2", "run.device=gpu",
     "run.tune=false",   "moe.top_k=2",      "run.compute=bf16",
 };
 

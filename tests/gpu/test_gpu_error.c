@@ -10,7 +10,7 @@
 
 /* Large enough for arenas in pieces of memory of their own, which are gone once they are freed. */
 #define LARGE                                                                                      \
-    "run.device=cuda", "model.hidden=512", "model.vocab=8192", "moe.ffn=256", "data.sequence=64"
+    "run.device=gpu", "model.hidden=512", "model.vocab=8192", "moe.ffn=256", "data.sequence=64"
 
 static int take_memory_away(const char *guard, const char *const *want)
 {

@@ -15,6 +15,6 @@
 #define NEEDS_GPU() NEEDS_GPUS(1)
 
 #define ON_CPU "run.device=cpu"
-#define ON_GPU "run.device=cuda"
+#define ON_GPU "run.device=gpu"
 
 #endif

@@ -184,7 +184,7 @@ static const Runtime &runtime()
 extern "C" Status hip_open(void)
 {
     const Runtime &r = runtime();
-    return r.status == OK ? OK : FAIL(ERR_UNSUPPORTED, "%s", r.why);
+    return r.status == OK ? OK : FAIL(ERR_DEVICE, "%s", r.why);
 }
 
 extern "C" const HipTable *hip_table(void) { return &runtime().table; }

@@ -111,7 +111,7 @@ typedef struct HipTable {
 extern "C" {
 #endif
 
-/* Opens the runtime at the first call. ERR_UNSUPPORTED: where it was looked for, and what to install. */
+/* Opens the runtime at the first call. ERR_DEVICE: where it was looked for, and what to install. */
 Status hip_open(void);
 /* Only after hip_open succeeded. */
 const HipTable *hip_table(void);
