@@ -254,17 +254,18 @@ template <int N, int D> struct Across {
     __device__ __forceinline__ void load(const Rows &rows, int first)
     {
         const char *from = rows.from(first);
-        uint32_t at[4];
+        uint32_t at[4], own = (uint32_t)team() * LINE;
 #pragma unroll
         for (int i = 0; i < 4; i++)
             at[i] = rows.offset(first, row() * 4 + i) + (uint32_t)column() * 8;
 #pragma unroll
         for (int u = 0; u < UNITS; u++) {
-            int strip = (u + 1) * TEAMS <= STRIPS ? u * TEAMS + team() : STRIPS - 1;
+            bool all = (u + 1) * TEAMS <= STRIPS;
+            const char *strip = from + (all ? u * TEAMS : STRIPS - 1) * LINE;
 #pragma unroll
             for (int i = 0; i < 4; i++)
                 held[u][i] =
-                    *reinterpret_cast<const HalfTerms *>(from + (at[i] + (uint32_t)strip * LINE));
+                    *reinterpret_cast<const HalfTerms *>(strip + (at[i] + (all ? own : 0)));
         }
     }
 
