@@ -8,6 +8,8 @@
 
 #include <stdio.h>
 
+enum { PACK_BYTES = 16, PACK = PACK_BYTES / 2 }; /* what kernels move at a time */
+
 /* Dense products */
 
 /* cuBLASLt does not support f32 operands with a bf16 result. */
@@ -31,7 +33,27 @@ static size_t dense_workspace(const void *call)
     return DENSE_WORKSPACE;
 }
 
-OpRun dense_cublaslt, dense_plain;
+/* Matrix cores read and write packs of 16 bytes. Along k, and along the result, packs are whole. */
+static bool dense_matrix_can(const void *call, KernelWhy *why)
+{
+    const DenseCall *d = call;
+    const GemmArgs *g = d->g;
+    if (g->a.type != DTYPE_BF16 || g->b.type != DTYPE_BF16)
+        return kernel_refuses(why, true, "tensors are %s, it takes bf16", dtype_name(g->a.type));
+    bool along = !g->a.turned || g->b.turned, fit = g->n % PACK == 0;
+    fit = fit && (!along || g->k % PACK == 0);
+    fit = fit && g->a.ld % PACK == 0 && g->b.ld % PACK == 0 && g->c.ld % PACK == 0;
+    const void *at[] = { g->a.at, g->b.at, g->c.at, d->r };
+    for (int i = 0; i < 4; i++) fit = fit && (uintptr_t)at[i] % PACK_BYTES == 0;
+    return fit || kernel_refuses(why, false, "rows do not lie at multiples of 16 bytes");
+}
+
+static void dense_matrix_needs(char out[KERNEL_NEEDS_MAX])
+{
+    (void)snprintf(out, KERNEL_NEEDS_MAX, "bf16; rows of whole packs of %d bytes", PACK_BYTES);
+}
+
+OpRun dense_cublaslt, dense_matrix, dense_plain;
 
 static const KernelDesc dense_rows[] = {
     { .name = "cublaslt",
@@ -41,6 +63,12 @@ static const KernelDesc dense_rows[] = {
       .can = cublaslt_can,
       .workspace = dense_workspace,
       .run = VENDOR_NVIDIA_OP(dense_cublaslt),
+      .work = WORK_GEMM },
+    { .name = "matrix",
+      .vendor = VENDOR_AMD,
+      .needs = dense_matrix_needs,
+      .can = dense_matrix_can,
+      .run = VENDOR_AMD_OP(dense_matrix),
       .work = WORK_GEMM },
     { .name = "plain", .run = GPU_OP(dense_plain), .work = WORK_GEMM },
 };
@@ -54,8 +82,6 @@ Status dense_run(Exec *ex, const GemmArgs *g, const void *r, void *workspace)
 }
 
 /* Grouped products */
-
-enum { PACK_BYTES = 16, PACK = PACK_BYTES / 2 };
 
 /* Kernels on tensor cores read and write packs of 16 bytes: rows must begin at multiples of
  * them. */
@@ -99,10 +125,10 @@ static void hopper_needs(char out[KERNEL_NEEDS_MAX])
                    PACK_BYTES, GROUPED_HOPPER_EXPERTS);
 }
 
-OpRun moe_product_hopper, moe_product_mma, moe_product_plain;
-OpRun moe_weight_hopper, moe_weight_mma, moe_weight_plain;
+OpRun moe_product_hopper, moe_product_mma, moe_product_matrix, moe_product_plain;
+OpRun moe_weight_hopper, moe_weight_mma, moe_weight_matrix, moe_weight_plain;
 
-/* The candidates of a family of grouped products: the same three kernels, each with the family's
+/* The candidates of a family of grouped products: the same kernels, each with the family's
  * epilogue. */
 /* clang-format off */
 #define GROUPED_ROWS(family, rate)                                                                 \
@@ -110,6 +136,8 @@ OpRun moe_weight_hopper, moe_weight_mma, moe_weight_plain;
       .needs = hopper_needs, .can = hopper_can, .run = VENDOR_NVIDIA_OP(family##_hopper), .work = (rate) },  \
     { .name = "mma", .vendor = VENDOR_NVIDIA, .capability_least = 80, .needs = mma_needs,          \
       .can = mma_can, .run = VENDOR_NVIDIA_OP(family##_mma), .work = (rate) },                               \
+    { .name = "matrix", .vendor = VENDOR_AMD, .needs = mma_needs, .can = mma_can,                  \
+      .run = VENDOR_AMD_OP(family##_matrix), .work = (rate) },                                     \
     { .name = "plain", .run = GPU_OP(family##_plain), .work = (rate) },
 /* clang-format on */
 
@@ -186,14 +214,16 @@ static void scaled_weight_needs(char out[KERNEL_NEEDS_MAX])
                    "left operand e4m3 or e5m2, right e4m3; at most %d experts", SCALED_EXPERTS);
 }
 
-OpRun moe_scaled_product_hopper, moe_scaled_product_plain;
-OpRun moe_scaled_weight_hopper, moe_scaled_weight_plain;
+OpRun moe_scaled_product_hopper, moe_scaled_product_matrix, moe_scaled_product_plain;
+OpRun moe_scaled_weight_hopper, moe_scaled_weight_matrix, moe_scaled_weight_plain;
 
 /* clang-format off */
 #define SCALED_ROWS(family, rate)                                                                  \
     { .name = "hopper", .vendor = VENDOR_NVIDIA, .capability_least = 90, .capability_most = 90,    \
       .needs = family##_needs, .can = family##_can, .run = VENDOR_NVIDIA_OP(moe_##family##_hopper),         \
       .work = (rate) },                                                                            \
+    { .name = "matrix", .vendor = VENDOR_AMD, .needs = family##_needs, .can = family##_can,        \
+      .run = VENDOR_AMD_OP(moe_##family##_matrix), .work = (rate) },                               \
     { .name = "plain", .run = GPU_OP(moe_##family##_plain), .work = (rate) },
 /* clang-format on */
 

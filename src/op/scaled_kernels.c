@@ -96,7 +96,7 @@ static void hopper_needs(char out[KERNEL_NEEDS_MAX])
                    PACK_BYTES);
 }
 
-OpRun scaled_cublaslt, scaled_hopper, scaled_plain;
+OpRun scaled_cublaslt, scaled_hopper, scaled_matrix, scaled_plain;
 
 static const KernelDesc rows[] = {
     { .name = "cublaslt",
@@ -115,6 +115,12 @@ static const KernelDesc rows[] = {
       .needs = hopper_needs,
       .can = hopper_can,
       .run = VENDOR_NVIDIA_OP(scaled_hopper),
+      .work = WORK_GEMM },
+    { .name = "matrix",
+      .vendor = VENDOR_AMD,
+      .needs = hopper_needs,
+      .can = hopper_can,
+      .run = VENDOR_AMD_OP(scaled_matrix),
       .work = WORK_GEMM },
     { .name = "plain", .run = GPU_OP(scaled_plain), .work = WORK_GEMM },
 };

@@ -7,9 +7,10 @@ typedef struct Sizes {
     int64_t N, O, I;
 } Sizes;
 
-/* 1, primes, one past a tile, and more rows than a call of mixed types widens at a time. */
+/* 1, primes, one past a tile, more rows than a call of mixed types widens at a time, and whole packs of
+ * 16 bytes, as kernels on matrix cores want them. */
 static const Sizes sizes[] = {
-    { 1, 1, 1 }, { 7, 13, 5 }, { 129, 65, 31 }, { 64, 16, 127 }, { 1031, 8, 33 },
+    { 1, 1, 1 }, { 7, 13, 5 }, { 129, 65, 31 }, { 64, 16, 127 }, { 1031, 8, 33 }, { 136, 200, 88 },
 };
 
 enum { SIZES = sizeof sizes / sizeof *sizes };

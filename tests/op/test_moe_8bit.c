@@ -389,6 +389,38 @@ static void outliers_zeros_and_denormals_stay_where_they_are(void **state)
     }
 }
 
+static void put_code(const Operand *q, int64_t row, int64_t col, uint8_t code)
+{
+    memset(tensor_at(&q->data, row * tensor_cols(&q->data) + col), code, 1);
+}
+
+static void check_nan_in(const Tensor *x, int64_t bad)
+{
+    int64_t d = tensor_cols(x);
+    for (int64_t i = 0; i < tensor_elems(x); i++)
+        CHECK_INT(isnan(optest_get(x, i)) != 0, i / d == bad);
+}
+
+/* Some matrix cores read 0x80 as NaN, and these NaNs as numbers. */
+static void a_nan_stays_in_its_row_and_minus_zero_is_none(void **state)
+{
+    (void)state;
+    const ScaledCase *c = &scaled_cases[1];
+    OpTest t;
+    moe_open(&t, 2);
+    mirror_gives();
+    Moe m = deal_make(&t, c->act, &c->deal, false);
+    Eight q = eight_make(&t, c, &m, false);
+    put_code(&q.act, 70, 33, 0x7F), put_code(&q.act, 71, 34, 0x80);
+    put_code(&q.dpre, 3, 300, 0xFE), put_code(&q.dpre, 4, 301, 0x80);
+    CHECK_OK(moe_down_fwd(&t.ex, down_of(&m, &q)));
+    CHECK_OK(moe_up_bwd_input(&t.ex, up_input_of(&m, &q)));
+    Tensor out = routed(&m, &m.out), dx = routed(&m, &m.dx_rows);
+    check_nan_in(&out, 70);
+    check_nan_in(&dx, 3);
+    optest_close(&t);
+}
+
 /* Signal to noise in dB of an 8-bit product against the same product of the plain operands. */
 static double noise_db(OpTest *t, const Tensor *got, const Tensor *want)
 {
@@ -530,6 +562,7 @@ int main(void)
         TEST(every_product_is_that_of_the_numbers_that_operands_stand_for),
         TEST(integers_come_out_exactly),
         TEST(outliers_zeros_and_denormals_stay_where_they_are),
+        TEST(a_nan_stays_in_its_row_and_minus_zero_is_none),
         TEST(products_are_as_precise_as_their_formats),
         TEST(rows_past_the_live_ones_are_neither_read_nor_written),
         MOE_TEST(dense_products_run_with_any_pair_of_scales, 2),

@@ -336,11 +336,13 @@ static void implicit_operands(Op *o, const char *types)
     }
 }
 
-static void note_type(Operand *o)
+static void note_type(Operand *o, int op_sel, int op_sel_hi)
 {
     o->type_words = strchr("qdPm", o->type) != NULL ? 2 : 1;
     o->modified =
         o->negate || o->absolute || o->part != PART_ALL || strchr("hwpP", o->type) != NULL;
+    o->read_words = o->type_words == 2 ? 3 : 1;
+    if (o->type == 'P') o->read_words = (uint8_t)(1 << (op_sel & 1) | 1 << (op_sel_hi & 1));
 }
 
 static bool parse_operands(Op *o, char *s, uint32_t encoding)
@@ -354,8 +356,9 @@ static bool parse_operands(Op *o, char *s, uint32_t encoding)
     }
     /* an atomic without a returned value, or a store: the table says how many there may be */
     implicit_operands(o, types);
-    for (int i = 0; i < o->n_dst; i++) note_type(&o->dst[i]);
-    for (int i = 0; i < o->n_src; i++) note_type(&o->src[i]);
+    for (int i = 0; i < o->n_dst; i++) note_type(&o->dst[i], 0, 1);
+    for (int i = 0; i < o->n_src; i++)
+        note_type(&o->src[i], o->with.op_sel >> i, o->with.op_sel_hi >> i);
     return true;
 }
 

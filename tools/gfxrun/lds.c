@@ -111,7 +111,7 @@ static bool expect(Wave *w, const Operand *to, int words)
     if (to->kind != OPERAND_VECTOR || to->words < words)
         return fault(w, -1, "a result of %d vector registers is expected", words);
     for (int i = 0; i < words; i++)
-        if (!vector_loadable(w, to->reg + i, true)) return false;
+        if (!vector_unused(w, to->reg + i)) return false;
     return true;
 }
 

@@ -52,6 +52,7 @@ typedef struct Operand {
     uint8_t words;
     int16_t reg;
     uint8_t type_words; /* registers that the type needs; x: 1 */
+    uint8_t read_words; /* a bit for each of them that is read: of pairs, op_sel may choose one */
     uint64_t value;     /* of a constant, as this instruction sees it */
 } Operand;
 
@@ -241,14 +242,13 @@ struct CodeObject {
     int64_t n_arguments, argument_room;
 };
 
-/* What a queue holds of a launch, as kernels may read it (the HSA standard's AQL packet). */
-typedef struct DispatchPacket {
-    uint16_t header, setup, block[3], zero;
-    uint32_t grid[3]; /* work-items */
+/* What a kernel may ask about its launch (HSA's hsa_kernel_dispatch_packet_t). */
+typedef struct Packet {
+    uint16_t header, dimensions, block[3], reserved;
+    uint32_t items[3]; /* work-items of the grid */
     uint32_t scratch_bytes, lds_bytes;
-    uint64_t rest[4];
-} DispatchPacket;
-_Static_assert(sizeof(DispatchPacket) == 64, "as the standard has it");
+    uint64_t kernel, args, reserved2, signal;
+} Packet;
 
 struct Launch {
     const CodeObject *code;
@@ -259,8 +259,8 @@ struct Launch {
     const GfxBuffer *buffers; /* by their addresses, none over another */
     int n_buffers;
     const GfxBuffer *last_buffer; /* the one of the last access, tried first */
-    GfxBuffer own[3];             /* code object, arguments, packet */
-    DispatchPacket packet;
+    Packet packet;
+    GfxBuffer own[3];           /* code object, arguments, packet: only the first is written */
     Pattern patterns[PATTERNS]; /* of instructions whose numbers end in the same bits */
     GfxCounts counts;
 };
@@ -298,7 +298,6 @@ const char *scalar_name(char *to, size_t bytes, int reg);
 /* vector_ready: waited for and defined. False without a fault: undefined, see undefined.c. */
 bool vector_ready(Wave *w, int reg, uint64_t lanes);
 bool vector_unused(Wave *w, int reg);
-bool vector_loadable(Wave *w, int reg, bool lds); /* by LDS, or by other memory */
 static inline bool scc_ready(Wave *w)
 {
     return !w->scc_undefined || w->turn != TURN_ONLY || note_undefined(w, REG_SCC, -1);

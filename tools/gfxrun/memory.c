@@ -68,7 +68,7 @@ static const GfxBuffer *find_buffer(Wave *w, int lane, uint64_t address, size_t 
     const Launch *l = w->group->launch;
     const GfxBuffer *b = buffer_below(l, address);
     if (b != NULL && inside(b, address, bytes)) return b;
-    for (int i = 0; i < (write ? 1 : 3); i++) /* the others are only read */
+    for (int i = 0; i < (write ? 1 : 3); i++)
         if (inside(&l->own[i], address, bytes)) return &l->own[i];
     char before[96] = "";
     if (b != NULL)
@@ -84,7 +84,8 @@ static bool memory_at(Wave *w, int lane, uint64_t address, size_t bytes, bool wr
 {
     Launch *l = w->group->launch;
     const GfxBuffer *b = l->last_buffer;
-    if (b == NULL || !inside(b, address, bytes) || (write && b == &l->own[1])) {
+    if (b == NULL || !inside(b, address, bytes) ||
+        (write && (b == &l->own[1] || b == &l->own[2]))) {
         b = find_buffer(w, lane, address, bytes, write);
         if (b == NULL) return false;
         l->last_buffer = b;
@@ -271,7 +272,9 @@ static const GfxBuffer *buffer_of_all(Launch *l, const Op *o, const uint64_t at[
     }
     const GfxBuffer *b = l->last_buffer;
     if (b == NULL || !inside(b, low, high - low + bytes)) b = buffer_below(l, low);
-    if (b == NULL || !inside(b, low, high - low + bytes) || (write && b == &l->own[1])) return NULL;
+    if (b == NULL || !inside(b, low, high - low + bytes) ||
+        (write && (b == &l->own[1] || b == &l->own[2])))
+        return NULL;
     l->last_buffer = b;
     *(write ? &l->counts.written_bytes : &l->counts.read_bytes) +=
         (int64_t)bytes * __builtin_popcountll(lanes);
@@ -312,6 +315,14 @@ static uint8_t *undefined_at(const Wave *w, const Op *o, const uint8_t *at)
     return lds_undefined_at(g, at);
 }
 
+/* Whether a load may write this register. Loads from memory return in order unless a flat one is among
+ * them, so the later of two to one register wins. */
+static bool load_target(Wave *w, const Op *o, int reg)
+{
+    bool ordered = space_of(o) != FLAT && w->vm.unordered <= w->vm.done;
+    return (ordered && w->v_lgkm[reg] <= w->lgkm.done) || vector_unused(w, reg);
+}
+
 static int words_of_bytes(int bytes) { return bytes < 4 ? 1 : bytes / 4; }
 
 static bool run_load(Wave *w, const Op *o)
@@ -325,9 +336,7 @@ static bool run_load(Wave *w, const Op *o)
     if (to->kind != OPERAND_VECTOR) return fault(w, -1, "the result is no vector register");
     if (!addresses(w, o, &o->src[0], &o->src[1], &lanes, at)) return false;
     for (int i = 0; i < words_of_bytes(bytes); i++)
-        if (!(space_of(o) == FLAT ? vector_unused(w, to->reg + i)
-                                  : vector_loadable(w, to->reg + i, false)))
-            return false;
+        if (!load_target(w, o, to->reg + i)) return false;
     issue(w, o);
     static const uint8_t zeros[16];
     const GfxBuffer *b = buffer_of_all(w->group->launch, o, at, lanes, false);

@@ -33,16 +33,6 @@ bool vector_unused(Wave *w, int reg)
                  w->v_vm[reg] > w->vm.done ? "vmcnt" : "lgkmcnt");
 }
 
-/* Loads of one counter end in order, but for those that may be of two kinds. So the later of two into
- * one register wins without a wait. */
-bool vector_loadable(Wave *w, int reg, bool lds)
-{
-    const Counter *own = lds ? &w->lgkm : &w->vm, *other = lds ? &w->vm : &w->lgkm;
-    const uint32_t *waits = lds ? w->v_vm : w->v_lgkm;
-    if (own->unordered <= own->done && waits[reg] <= other->done) return true;
-    return vector_unused(w, reg);
-}
-
 bool vector_ready(Wave *w, int reg, uint64_t lanes)
 {
     uint64_t missing = lanes & ~w->v_defined[reg];
@@ -109,8 +99,8 @@ bool read_scalar(Wave *w, const Operand *o, uint64_t *out)
     case OPERAND_CONST: *out = o->value; return true;
     case OPERAND_SCC: return read_scc(w, out);
     case OPERAND_SCALAR:
-        if (!scalar_word(w, o->reg, &low)) return false;
-        if (o->type_words > 1 && o->words > 1 && !scalar_word(w, o->reg + 1, &high)) return false;
+        if (o->read_words & 1 && !scalar_word(w, o->reg, &low)) return false;
+        if (o->read_words & 2 && o->words > 1 && !scalar_word(w, o->reg + 1, &high)) return false;
         *out = low | (uint64_t)high << 32;
         return true;
     default: return fault(w, -1, "a scalar operand is missing");
@@ -269,7 +259,7 @@ bool fetch(Wave *w, const Op *o, int i, uint64_t lanes, uint64_t out[LANES])
     if (s->kind == OPERAND_VECTOR) {
         int words = s->type_words;
         for (int k = 0; k < words; k++)
-            if (!vector_ready(w, s->reg + k, lanes)) return false;
+            if (s->read_words >> k & 1 && !vector_ready(w, s->reg + k, lanes)) return false;
         load_lanes(w, s->reg, words, out);
     } else {
         bool mask = s->type == 'm';

@@ -64,9 +64,12 @@ enum { ALWAYS, IF_SCC0, IF_SCC1, IF_VCCZ, IF_VCCNZ, IF_EXECZ, IF_EXECNZ };
 static bool run_branch(Wave *w, const Op *o)
 {
     uint64_t vcc = 0;
-    static const Operand vcc_operand = {
-        .kind = OPERAND_SCALAR, .type = 'm', .type_words = 2, .reg = VCC, .words = 2
-    };
+    static const Operand vcc_operand = { .kind = OPERAND_SCALAR,
+                                         .type = 'm',
+                                         .type_words = 2,
+                                         .read_words = 3,
+                                         .reg = VCC,
+                                         .words = 2 };
     bool taken = true;
     if ((o->row->a == IF_SCC0 || o->row->a == IF_SCC1) && !scc_ready(w)) return false;
     if ((o->row->a == IF_VCCZ || o->row->a == IF_VCCNZ) && !read_scalar(w, &vcc_operand, &vcc))
@@ -292,12 +295,14 @@ static uint64_t hidden_value(const GfxLaunch *r, const char *what)
     return 0; /* remainders and global offsets: a grid of whole workgroups that begins at 0 */
 }
 
+/* Compilers load up to 16 scalars from an aligned address though there are fewer arguments. */
+enum { SCALARS_MOST = 64 };
+
 static Status make_args(Launch *l, Arena *scratch)
 {
     const GfxLaunch *r = l->request;
     size_t bytes = l->kernel->args_bytes > r->args_bytes ? l->kernel->args_bytes : r->args_bytes;
-    /* whole lines of memory: the compiler loads more words than a kernel has arguments */
-    bytes = (bytes + 63) / 64 * 64;
+    bytes = (bytes + SCALARS_MOST - 1) / SCALARS_MOST * SCALARS_MOST;
     TRY(ARENA_ZEROED(scratch, bytes + 1, &l->args));
     if (r->args_bytes > 0) memcpy(l->args, r->args, r->args_bytes);
     for (int i = 0; i < l->kernel->n_arguments; i++) {
@@ -306,16 +311,16 @@ static Status make_args(Launch *l, Arena *scratch)
         if (v->hidden != NULL && v->offset + v->bytes <= bytes && v->bytes <= sizeof hidden)
             memcpy(l->args + v->offset, &hidden, v->bytes);
     }
+    l->packet = (Packet){ .dimensions = 3, .scratch_bytes = l->kernel->scratch_bytes };
+    l->packet.lds_bytes = l->kernel->lds_bytes + r->dynamic_lds_bytes;
+    l->packet.args = (uint64_t)(uintptr_t)l->args;
+    for (int i = 0; i < 3; i++) {
+        l->packet.block[i] = (uint16_t)r->block[i];
+        l->packet.items[i] = r->grid[i] * r->block[i];
+    }
     l->own[0] = (GfxBuffer){ "the code object", l->code->image, l->code->image_bytes };
     l->own[1] = (GfxBuffer){ "the arguments", l->args, bytes };
     l->own[2] = (GfxBuffer){ "the packet", &l->packet, sizeof l->packet };
-    l->packet.setup = 3;
-    l->packet.scratch_bytes = l->kernel->scratch_bytes;
-    l->packet.lds_bytes = l->kernel->lds_bytes + r->dynamic_lds_bytes;
-    for (int i = 0; i < 3; i++) {
-        l->packet.block[i] = (uint16_t)r->block[i];
-        l->packet.grid[i] = r->grid[i] * r->block[i];
-    }
     return OK;
 }
 

@@ -166,3 +166,14 @@ kernel void trap(global int *out)
 {
     if (out[0] != 0) __builtin_trap();
 }
+
+kernel void sizes(global uint *out)
+{
+    constant ushort *packet = (constant ushort *)__builtin_amdgcn_dispatch_ptr();
+    constant uint *items = (constant uint *)(packet + 6);
+    if (LANE > 0) return;
+    for (int i = 0; i < 3; i++) {
+        out[i] = packet[2 + i];
+        out[3 + i] = items[i];
+    }
+}

@@ -249,6 +249,11 @@ static void use_before_its_wait_is_an_error(void **state)
     (void)snprintf(text, sizeof text, "%s  v_mov_b32_e32 v4, 0\n  s_waitcnt vmcnt(0)", load);
     CHECK_FAILS(run_text(text, 64, 0, out), ERR_DEVICE,
                 "v4 is used before s_waitcnt"); /* overwritten */
+    (void)snprintf(text, sizeof text, "%s  global_load_dword v4, v1, s[2:3]\n  s_waitcnt vmcnt(0)",
+                   load);
+    CHECK_OK(run_text(text, 64, 0, out)); /* by a load, which comes later */
+    (void)snprintf(text, sizeof text, "%s  ds_read_b32 v4, v1\n  s_waitcnt vmcnt(0)", load);
+    CHECK_FAILS(run_text(text, 64, 0, out), ERR_DEVICE, "v4 is used before s_waitcnt");
     CHECK_FAILS(run_text("  s_load_dword s4, s[0:1], 0x0\n  v_mov_b32_e32 v2, s4", 64, 0, out),
                 ERR_DEVICE, "s4 is used before s_waitcnt");
     /* scalar loads may overtake each other: a wait for all but one says nothing */
@@ -363,6 +368,12 @@ static void memory_outside_is_an_error(void **state)
             "  v_mov_b32_e32 v2, 0\n  v_mov_b32_e32 v3, 0\n  global_store_dword v3, v2, s[0:1]", 64,
             0, out),
         ERR_DEVICE, "in no buffer"); /* the arguments */
+    /* these may be read up to a multiple of 64 bytes */
+    CHECK_OK(run_text("  s_load_dwordx16 s[4:19], s[0:1], 0x0\n  s_waitcnt lgkmcnt(0)\n"
+                      "  v_mov_b32_e32 v2, s19",
+                      64, 0, out));
+    CHECK_FAILS(run_text("  v_mov_b32_e32 v2, 0\n  s_load_dword s4, s[0:1], 0x40", 64, 0, out),
+                ERR_DEVICE, "in no buffer");
     CHECK_FAILS(run_text("  v_mov_b32_e32 v2, 0\n  ds_write_b32 v1, v2 offset:1020", 64, 0, out),
                 ERR_DEVICE, "LDS at 1024 of 1024 bytes");
 }

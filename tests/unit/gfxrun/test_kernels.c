@@ -373,6 +373,22 @@ static void clocks_advance(void **state)
     }
 }
 
+static void kernels_see_the_sizes_of_their_launch(void **state)
+{
+    (void)state;
+    NEEDS_CODE();
+    static const uint32_t want[6] = { 8, 4, 2, 24, 4, 10 };
+    uint32_t out[6], *args = out;
+    GfxBuffer buffer = { "out", out, sizeof out };
+    GfxLaunch l = launch_of("sizes", &args, sizeof args, &buffer, 1);
+    for (int i = 0; i < 3; i++) {
+        l.block[i] = want[i];
+        l.grid[i] = want[3 + i] / want[i];
+    }
+    CHECK_OK(gfx_run(code, &l, &arena, NULL));
+    for (int i = 0; i < 6; i++) CHECK_INT(out[i], want[i]);
+}
+
 static void a_trap_is_an_error(void **state)
 {
     (void)state;
@@ -432,6 +448,7 @@ int main(void)
         TEST(lds_of_a_size_that_the_launch_says),
         TEST(arrays_in_scratch_memory),
         TEST(clocks_advance),
+        TEST(kernels_see_the_sizes_of_their_launch),
         TEST(a_trap_is_an_error),
         TEST(every_instruction_is_known),
         TEST(other_files_are_refused),

@@ -19,6 +19,9 @@ static void bits_that_no_result_depends_on(void **state)
           5 },
         { "  v_mov_b32_e32 v6, 1.0\n  v_pk_add_f32 v[4:5], v[6:7], v[6:7]\n  v_mov_b32_e32 v2, v4",
           0, 0x40000000 },
+        { "  v_mov_b32_e32 v6, 1.0\n  v_pk_add_f32 v[4:5], v[6:7], v[6:7] op_sel_hi:[0,0]\n"
+          "  v_mov_b32_e32 v2, v5",
+          0, 0x40000000 },
         /* copies that nobody uses */
         { "  v_mov_b32_e32 v4, v7\n  v_mov_b64_e32 v[4:5], v[8:9]\n  v_accvgpr_write_b32 a0, v4\n"
           "  s_mov_b64 s[4:5], s[8:9]\n  v_readlane_b32 s6, v7, 3\n  v_readfirstlane_b32 s7, v7\n"
