@@ -156,7 +156,6 @@ static __global__
         k.load(keys.k, j + 2 * N);
         if (asked_again(sight.any)) f.values(v_tile);
     }
-    all_arrived();
     f.end(a, x);
 }
 

@@ -152,7 +152,6 @@ attention_matrix_dq_kernel(const __grid_constant__ Attention a)
         v.load(keys.v, j + 2 * N);
         f.sums(k_across);
     }
-    all_arrived();
     f.end(a, x);
 }
 
@@ -179,10 +178,8 @@ struct QueryRow {
         if (i != row) seen = { INT_MAX, 0 };
     }
 
-    __device__ __forceinline__ void store(QueryRows &rows)
+    __device__ __forceinline__ void store(QueryRows &rows) const
     {
-        arrived(lse);
-        arrived(delta);
         if (threadIdx.x >= SIDE) return;
         rows.lse[threadIdx.x] = lse_log2(lse);
         rows.delta[threadIdx.x] = delta;
@@ -401,7 +398,6 @@ attention_matrix_dkv_kernel(const __grid_constant__ Attention a)
         tiles.row.store(rows);
         f.sums(q_across, d_o_across);
     }
-    all_arrived();
     f.end(a, b, g, key);
 }
 

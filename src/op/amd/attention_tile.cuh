@@ -70,8 +70,9 @@ static __device__ __forceinline__ Sums multiply_add(Terms a, Terms b, Sums c)
     return __builtin_amdgcn_mfma_f32_32x32x8bf16_1k(a1, b1, c, 0, 0, 0);
 }
 
-/* To nearest, ties away from zero: three instructions, where ties to even take five and the chip has
- * none. A tie is one number in 65,536. */
+/* To nearest, ties away from zero: three instructions for two numbers. Ties to even take five, as the chip
+ * has no instruction for it, and one number in 65,536 is a tie. NaNs that come from bf16 have no lower bits,
+ * so they stay NaNs. */
 static __device__ __forceinline__ uint32_t terms_pair(float low, float high)
 {
     const uint32_t half = 0x8000u, upper = 0x07060302u;
@@ -101,13 +102,6 @@ static __device__ __forceinline__ Sums no_sums()
 template <typename T> static __device__ __forceinline__ void arrived(T &v)
 {
     asm volatile("" : "+v"(v));
-}
-
-/* Waits for all loads: after a walk the tile that would come next is still on its way. */
-static __device__ __forceinline__ void all_arrived()
-{
-    const int loads = 0, exports = 7, lds = 15; /* 7 and 15: any number may be open */
-    __builtin_amdgcn_s_waitcnt(loads | exports << 4 | lds << 8);
 }
 
 /* Two registers, for instructions that compute two numbers at a time. */
@@ -277,23 +271,20 @@ template <int N, int D> struct Across {
                  __builtin_amdgcn_perm(unit[3][i / 2], unit[2][i / 2], which) };
     }
 
-    /* A unit that no strip is left for is waited for, but not stored. */
-    __device__ __forceinline__ bool stores(int u)
+    /* Is there a strip for unit u of this thread? */
+    static __device__ __forceinline__ bool has(int u)
     {
-        bool always = (u + 1) * TEAMS <= STRIPS;
-#pragma unroll
-        for (int i = 0; i < 4 && !always; i++) arrived(held[u][i]);
-        return always || u * TEAMS + team() < STRIPS;
+        return (u + 1) * TEAMS <= STRIPS || u * TEAMS + team() < STRIPS;
     }
 
     /* Rows 16 n + 8 x + 4 y to + 3 are half x of piece 2 n + y. */
-    __device__ __forceinline__ void store(char *tile)
+    __device__ __forceinline__ void store(char *tile) const
     {
         int r = row(), at = place(column() * 4, r / 4 * 2 + bit(r, 0)) + bit(r, 1) * 8;
         at += team() * 64 * N * 2;
 #pragma unroll
         for (int u = 0; u < UNITS; u++) {
-            if (!stores(u)) continue;
+            if (!has(u)) continue;
 #pragma unroll
             for (int i = 0; i < 4; i++)
                 *reinterpret_cast<HalfTerms *>(tile + place_after(at, i) + u * TEAMS * 64 * N * 2) =
@@ -303,12 +294,12 @@ template <int N, int D> struct Across {
 
     /* The rows as they are, for Along<N, D>::get. Lanes that are served together have half a line of two
      * rows that are eight apart, which turn differently. */
-    __device__ __forceinline__ void store_along(char *tile)
+    __device__ __forceinline__ void store_along(char *tile) const
     {
         int at = Along<N, D>::place(row() * 4, column() / 2) + bit(column(), 0) * 8 + team() * LINE;
 #pragma unroll
         for (int u = 0; u < UNITS; u++) {
-            if (!stores(u)) continue;
+            if (!has(u)) continue;
 #pragma unroll
             for (int i = 0; i < 4; i++)
                 *reinterpret_cast<HalfTerms *>(tile + (at ^ i * PIECE) + i * D * 2 +
