@@ -13,9 +13,9 @@ namespace attention_matrix
 /* Keys of a tile: k and v of a tile take 16 to 32 KB, so two blocks fit into a processor's 64 KB. */
 template <int DK> constexpr int FWD_KEYS = DK > 128 ? 32 : 64;
 
-/* A new maximum rescales all sums. So the one in use may be exceeded by 2^SLACK. bf16 and f32 have
- * room for that without loss. */
-static constexpr float SLACK = 8;
+/* A new maximum rescales all sums. So probabilities are computed with the one in use, until those of a
+ * tile in a lane sum up to more than this. bf16 and f32 have room for that without loss. */
+static constexpr float SUM_MOST = 1024;
 
 /* The running maximum of a query in units of log2, and two parts of the sum. Both halves of a wave have
  * such parts of the same queries. */
@@ -35,12 +35,14 @@ template <int N> static __device__ __forceinline__ float largest(const Sums (&s)
     return most;
 }
 
-/* Raises the maxima that were exceeded. A row's bits depend on no other row: one that keeps its maximum
- * has factor 1. */
-template <int DV> static __device__ void raise_max(Running &run, float most, Sums (&o)[DV / SIDE])
+/* Raises the maximum where `sum`, of this tile, is too large in either half. A row's bits depend on no
+ * other row: one that keeps its maximum has factor 1. */
+template <int DV>
+static __device__ void raise_max(Running &run, float sum, float most, Sums (&o)[DV / SIDE])
 {
     most = fmaxf(most, lane_get_xor(most, SIDE));
-    float next = most > run.max + SLACK ? most : run.max;
+    bool raise = fmaxf(sum, lane_get_xor(sum, SIDE)) > SUM_MOST;
+    float next = raise ? fmaxf(most, run.max) : run.max;
     float factor = fast_exp2(run.max - next);
     run.max = next;
     run.sum *= factor;
@@ -48,22 +50,18 @@ template <int DV> static __device__ void raise_max(Running &run, float most, Sum
     for (int t = 0; t < DV / SIDE; t++) o[t] *= factor;
 }
 
-/* Turns scores into the terms e^(score - max). */
-template <int N>
-static __device__ __forceinline__ void probabilities(const Sums (&s)[N], float scale, Running &run,
-                                                     Terms (&p)[N][STEPS])
+/* Turns n scores of a lane, from r on, into the terms e^(score - max), and adds them to *sum. */
+static __device__ __forceinline__ void probabilities(const Sums &s, int r, int n, float scale,
+                                                     float max, Terms (&p)[STEPS], Pair &sum)
 {
 #pragma unroll
-    for (int t = 0; t < N; t++) {
-        Sums e = s[t] * scale - run.max;
-#pragma unroll
-        for (int r = 0; r < 16; r += 2) {
-            Pair two = pair_exp2(pair_of(e, r));
-            run.sum += two;
-            e[r] = two[0];
-            e[r + 1] = two[1];
-        }
-        terms_of(e, p[t]);
+    for (int end = r + n; r < end; r += 2) {
+        Pair two = pair_exp2(pair_of(s, r) * scale - max);
+        uint32_t terms = terms_pair(two[0], two[1]);
+        sum += two;
+        arrived(terms);
+        arrived(sum);
+        p[r / 8][r / 2 % 4] = terms;
     }
 }
 
@@ -91,15 +89,26 @@ template <int DK, int DV> struct Forward {
     __device__ __forceinline__ void scores(const char *k, const Seen &seen, int j, bool all,
                                            float scale)
     {
-        Sums s[N / SIDE];
-        rows_multiply<N, DK>(k, q, s, nothing_beside);
-        if (!all) {
+        constexpr int T = N / SIDE, EACH = (16 * 16 / DK + 1) / 2 * 2;
+        Sums s[T];
+        Pair sum = {};
 #pragma unroll
-            for (int t = 0; t < N / SIDE; t++) hide_keys(seen, j + t * SIDE, s[t]);
+        for (int t = 0; t < T; t++) {
+            rows_multiply<N, DK>(k, t, q, s[t], [&](int m) {
+                int n = min(EACH, 16 - m * EACH);
+                if (t > 0 && n > 0)
+                    probabilities(s[t - 1], m * EACH, n, scale, run.max, p[t - 1], sum);
+            });
+            if (!all) hide_keys(seen, j + t * SIDE, s[t]);
         }
-        float most = largest(s) * scale;
-        if (lanes_any(most > run.max + SLACK)) raise_max<DV>(run, most, o);
-        probabilities(s, scale, run, p);
+        probabilities(s[T - 1], 0, 16, scale, run.max, p[T - 1], sum);
+        if (lanes_any(sum[0] + sum[1] > SUM_MOST)) {
+            raise_max<DV>(run, sum[0] + sum[1], largest(s) * scale, o);
+            sum = {};
+#pragma unroll
+            for (int t = 0; t < T; t++) probabilities(s[t], 0, 16, scale, run.max, p[t], sum);
+        }
+        run.sum += sum;
     }
 
     __device__ __forceinline__ void values(const char *v)

@@ -18,15 +18,16 @@
  *
  *   heads        share of matrix cycles      waves on a SIMD
  *                forward   dq     dk, dv     forward   dq   dk, dv
- *   64, 64         60 %   69 %     63 %         3       2      2
- *   128, 128       74 %   79 %     72 %         2       2      1
- *   192, 128       75 %   79 %     75 %         2       1      1
+ *   64, 64         63 %   69 %     63 %         3       2      2
+ *   128, 128       76 %   79 %     72 %         2       2      1
+ *   192, 128       77 %   79 %     75 %         2       1      1
  *
  * LDS reads take half of the matrix cycles, and no access waits for another. With heads of 64, the
  * exponentials (16 cycles each) make vector instructions the bound.
  *
  * Waves that skip tiles which none of their rows sees cost more in backward than they save: the compiler
- * then copies sums from one path of the loop to the other. A tile's loads without conditions let
+ * then copies sums from one path of the loop to the other. Exponentials stand between the products that do
+ * not need them, by hand: the compiler moves them behind. A tile's loads without conditions let
  * s_waitcnt count them, so that k is not waited for together with v.
  */
 #ifndef OP_AMD_ATTENTION_MATRIX_CUH
@@ -210,27 +211,20 @@ template <int D> static __device__ __forceinline__ void sums_stay(Sums (&sum)[D 
 template <int D> static __device__ __forceinline__ void sums_stay(Sums (&)[D / SIDE]) {}
 #endif
 
-/* S' of N keys, which are rows of `tile`, or dP'. beside(m) is other work of step m of D / 16: vector
+/* S' of 32 of a tile's N keys, the t-th, or dP'. beside(m) is other work of step m of D / 16: vector
  * instructions run while the matrix core multiplies. */
 template <int N, int D, typename F>
-static __device__ __forceinline__ void rows_multiply(const char *tile, const Fixed<D> &fixed,
-                                                     Sums (&s)[N / SIDE], F beside)
+static __device__ __forceinline__ void rows_multiply(const char *tile, int t, const Fixed<D> &fixed,
+                                                     Sums &s, F beside)
 {
-    constexpr int T = N / SIDE, M = D / 16;
-    Terms a[2][T];
-#pragma unroll
-    for (int t = 0; t < T; t++) {
-        s[t] = no_sums();
-        a[0][t] = Along<N, D>::get(tile, t, 0);
-    }
+    constexpr int M = D / 16;
+    Terms a[2] = { Along<N, D>::get(tile, t, 0) };
+    s = no_sums();
 #pragma unroll
     for (int m = 0; m < M; m++) {
         keep_order();
-#pragma unroll
-        for (int t = 0; t < T && m + 1 < M; t++)
-            a[(m + 1) % 2][t] = Along<N, D>::get(tile, t, m + 1);
-#pragma unroll
-        for (int t = 0; t < T; t++) s[t] = multiply_add(a[m % 2][t], fixed.step[m], s[t]);
+        if (m + 1 < M) a[(m + 1) % 2] = Along<N, D>::get(tile, t, m + 1);
+        s = multiply_add(a[m % 2], fixed.step[m], s);
         beside(m);
     }
     keep_order();

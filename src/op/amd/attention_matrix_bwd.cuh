@@ -78,12 +78,14 @@ template <int DK, int DV> struct QueryGrads {
         constexpr int T = N / SIDE, EACH = 16 / (DV / 16);
         Sums s[T], dp[T];
         stay();
-        rows_multiply<N, DK>(k, q, s, nothing_beside);
 #pragma unroll
-        for (int t = 0; t < T && !all; t++) hide_keys(seen, j + t * SIDE, s[t]);
-        rows_multiply<N, DV>(v, d_o, dp, [&](int m) {
+        for (int t = 0; t < T; t++) {
+            rows_multiply<N, DK>(k, t, q, s[t], nothing_beside);
+            if (!all) hide_keys(seen, j + t * SIDE, s[t]);
+        }
 #pragma unroll
-            for (int t = 0; t < T; t++) {
+        for (int t = 0; t < T; t++) {
+            rows_multiply<N, DV>(v, t, d_o, dp[t], [&](int m) {
 #pragma unroll
                 for (int r = m * EACH; r < (m + 1) * EACH; r += 2) {
                     Pair two = pair_exp2(pair_of(s[t], r) * scale - lse);
@@ -91,8 +93,8 @@ template <int DK, int DV> struct QueryGrads {
                     s[t][r] = two[0];
                     s[t][r + 1] = two[1];
                 }
-            }
-        });
+            });
+        }
         stay();
 #pragma unroll
         for (int t = 0; t < T; t++) terms_of(s[t] * (dp[t] - delta), ds[t]);
@@ -238,17 +240,17 @@ template <int DK, int DV> struct KeyGrads {
                                            int key, bool all, float scale)
     {
         constexpr int EACH = 16 / (DV / 16);
-        Sums s[1], product[1];
+        Sums s, product;
         float lse[16], delta[16];
         rows_get(rows.lse, lse);
         rows_get(rows.delta, delta);
         stay();
-        rows_multiply<SIDE, DK>(q, k, s, nothing_beside);
-        if (!all) hide(rows, key, s[0]);
-        rows_multiply<SIDE, DV>(d_o, v, product, [&](int m) {
+        rows_multiply<SIDE, DK>(q, 0, k, s, nothing_beside);
+        if (!all) hide(rows, key, s);
+        rows_multiply<SIDE, DV>(d_o, 0, v, product, [&](int m) {
 #pragma unroll
             for (int r = m * EACH; r < (m + 1) * EACH; r += 2) {
-                Pair two = pair_exp2(pair_of(s[0], r) * scale - pair_of(lse, r));
+                Pair two = pair_exp2(pair_of(s, r) * scale - pair_of(lse, r));
                 arrived(two);
                 p[r] = two[0];
                 p[r + 1] = two[1];
@@ -257,7 +259,7 @@ template <int DK, int DV> struct KeyGrads {
         stay();
 #pragma unroll
         for (int r = 0; r < 16; r += 2) {
-            Pair two = pair_of(product[0], r) - pair_of(delta, r);
+            Pair two = pair_of(product, r) - pair_of(delta, r);
             dp[r] = two[0];
             dp[r + 1] = two[1];
         }
