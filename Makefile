@@ -81,7 +81,7 @@ LDFLAGS := $(filter -fsanitize=address% -fsanitize=thread,$(CFLAGS)) -fopenmp
 # takes these instructions where they are called by name alone, behind a look at the processor.
 SETS := $(if $(filter release-x86_64,$(CONFIG)-$(shell uname -m)),v4)
 ARCH.v4 := -march=x86-64-v4 -mprefer-vector-width=512 -mavx512bf16 -mamx-tile -mamx-bf16
-SET_SRC := src/base/dtype.c $(filter-out %/op.c %/op_table.c %/cpu_sets.c %/names.c %/choices.c %/tuner.c %/kernels.c %_kernels.c %/libraries.c %_off.c src/op/exchange%,$(wildcard src/op/*.c))
+SET_SRC := src/base/dtype.c $(filter-out %/op.c %/op_table.c %/cpu_sets.c %/names.c %/choices.c %/tuner.c %/product_algo.c %/kernels.c %_kernels.c %/libraries.c %_off.c src/op/exchange%,$(wildcard src/op/*.c))
 
 # x_on.c / x_off.c: two files for one interface, a build takes one.
 SRC := $(filter-out src/main.c %_on.c %_off.c src/comm/mpi.c src/comm/nccl.c,$(wildcard src/*/*.c src/*/*/*.c))
@@ -188,7 +188,7 @@ $O/gen/%.c.o: $O/gen/%.c
 HIPCC    ?= clang-19
 HIP_ARCH ?= gfx942
 HIP_BUNDLER ?= $(patsubst clang%,clang-offload-bundler%,$(HIPCC))
-HIP_HOST := src/gpu/gpu_runtime.cu src/gpu/amd/hip.cu src/op/amd/libraries.cu # without kernels
+HIP_HOST := src/gpu/gpu_runtime.cu src/gpu/amd/hip.cu src/op/amd/libraries.cu src/op/amd/blas.cu # without kernels
 HIP_CU   := $(filter-out $(HIP_HOST),$(wildcard src/gpu/*.cu src/op/*.cu src/*/amd/*.cu))
 HIP_OBJ  := $(foreach a,$(HIP_ARCH),$(HIP_CU:%=$(BUILD)/$a/%.o))
 # gcc checks the rest in the CUDA build. A loop that is not unrolled, or fewer waves than hoped for, is no error.
@@ -288,13 +288,19 @@ $(GFXRUN_TESTS): $B/tests/%: $O/tests/%.c.o $O/gfxrun.a $(LIB)
 	@mkdir -p $(@D)
 	$(CC) $(LDFLAGS) $^ $(LDLIBS) -lcmocka -o $@
 # HIP's runtime over it, under the name of AMD's: LD_LIBRARY_PATH=build/release/gfxrun
-GFXRUN_PIC := $(patsubst %,$O/pic/%.o,$(wildcard tools/gfxrun/*.c tools/gfxrun/hip/*.c))
-$(GFXRUN_PIC): CFLAGS += -Itools -ffp-contract=off
+GFXRUN_PIC := $(patsubst %,$O/pic/%.o,$(wildcard tools/gfxrun/*.c) tools/gfxrun/hip/runtime.c)
+GFXRUN_BLAS_PIC := $O/pic/tools/gfxrun/hip/blaslt.c.o
+$(GFXRUN_PIC) $(GFXRUN_BLAS_PIC): CFLAGS += -Itools -ffp-contract=off
 GFXRUN_HIP := $O/gfxrun/libamdhip64.so.6
 $(GFXRUN_HIP): $(GFXRUN_PIC) $(patsubst %,$O/pic/%.o,$(wildcard src/base/*.c))
 	@mkdir -p $(@D)
 	$(CC) -shared $(LDFLAGS) -Wl,-z,defs -Wl,-soname,$(@F) $^ $(TRACE_LDLIBS) -ldl -o $@
-gfxrun: $O/gfxrun.a $(GFXRUN_TESTS) $(GFXRUN_HIP)
+# In a folder of its own, so that a run chooses between the library of products and our own kernels.
+GFXRUN_BLAS := $O/gfxrun-blas/libhipblaslt.so.0
+$(GFXRUN_BLAS): $(GFXRUN_BLAS_PIC) $O/pic/src/base/dtype.c.o $(GFXRUN_HIP)
+	@mkdir -p $(@D)
+	$(CC) -shared $(LDFLAGS) -Wl,-z,defs -Wl,-soname,$(@F) $^ -lm -o $@
+gfxrun: $O/gfxrun.a $(GFXRUN_TESTS) $(GFXRUN_HIP) $(GFXRUN_BLAS)
 
 # under CONFIG=fuzz with libFuzzer, else with a main that replays a corpus
 $B/tests/fuzz/%: $O/tests/fuzz/%.c.o $(if $(filter fuzz,$(CONFIG)),,$O/tests/harness/replay.c.o) $(LIB)
@@ -335,11 +341,17 @@ test-mpi: build-test-mpi
 # kernels for AMD's gfx942, interpreted: ops beside the CPU's, and a training step
 GFXRUN_RUNS := $(patsubst tests/%.c,$(BUILD)/release-hip/tests/%,$(wildcard tests/op/test_*.c) tests/gpu/test_gpu_one_step.c \
                $(if $(filter 1,$(LONG)),$(wildcard tests/gpu/test_gpu_st*.c tests/gpu/test_gpu_launches.c)))
-build-test-gfxrun: gfxrun
+# once more with hipBLASLt: scripts that find it and run the test of the same name
+GFXRUN_BLAS_RUNS := $(addprefix $O/gfxrun-blas/,test_gemm test_head test_linear test_tune)
+$(GFXRUN_BLAS_RUNS): Makefile $(GFXRUN_BLAS)
+	@printf '#!/bin/sh\nLD_LIBRARY_PATH=%s:$$LD_LIBRARY_PATH exec %s "$$@"\n' \
+	    $(@D) $(BUILD)/release-hip/tests/op/$(@F) >$@
+	@chmod +x $@
+build-test-gfxrun: gfxrun $(GFXRUN_BLAS_RUNS)
 	$(MAKE) HIP=1 $(GFXRUN_RUNS)
 test-gfxrun: build-test-gfxrun
 	LD_LIBRARY_PATH=$O/gfxrun$${LD_LIBRARY_PATH:+:$$LD_LIBRARY_PATH} $(if $(filter 1,$(LONG)),,TEST_WORK=$(GFXRUN_WORK)) \
-	    tools/run_tests $(GFXRUN_RUNS)
+	    tools/run_tests $(GFXRUN_RUNS) $(GFXRUN_BLAS_RUNS)
 GFXRUN_WORK := 1e7 # of each test, for two minutes in all
 
 asan hostile:
@@ -396,4 +408,4 @@ clean:
 .PHONY: always all gfxrun build-unit build-op build-schedule build-gpu build-test-mesh build-test-fast build-test build-test-fuzz \
         build-test-mpi build-test-lowest build-test-gfxrun test-gfxrun test test-fast test-lowest test-mesh test-fuzz test-mpi asan tsan hostile fuzz debug bench docs reproduce flags lib library lint test-long mutants gfx clean
 -include $(OBJ:.o=.d) $(HIP_OBJ:.o=.d) $(foreach s,$(SETS),$(SET_SRC:%=$O/$s/%.d)) $(PIC:.o=.d) $O/src/main.c.d
--include $(wildcard $O/tests/*/*.d $O/tests/*/*/*.d) $(GFXRUN:.o=.d) $(GFXRUN_PIC:.o=.d)
+-include $(wildcard $O/tests/*/*.d $O/tests/*/*/*.d) $(GFXRUN:.o=.d) $(GFXRUN_PIC:.o=.d) $(GFXRUN_BLAS_PIC:.o=.d)

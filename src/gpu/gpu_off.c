@@ -51,6 +51,7 @@ Status gpu_capture_end(GpuStream s, Graph *out) { return no_gpu_built(); }
 Status gpu_graph_launch(const Graph *g, GpuStream s) { return no_gpu_built(); }
 void gpu_graph_free(Graph *g) { memset(g, 0, sizeof *g); }
 
+void gpu_error_clear(void) {}
 Status gpu_delay(GpuStream s, double seconds) { return no_gpu_built(); }
 Status gpu_stamp(GpuStream s, uint64_t *at) { return no_gpu_built(); }
 Status gpu_find_bad(GpuStream s, const Tensor *t, uint64_t *first) { return no_gpu_built(); }

@@ -12,8 +12,8 @@ enum { PACK_BYTES = 16, PACK = PACK_BYTES / 2 }; /* what kernels move at a time 
 
 /* Dense products */
 
-/* cuBLASLt does not support f32 operands with a bf16 result. */
-static bool cublaslt_can(const void *call, KernelWhy *why)
+/* Neither cuBLASLt nor hipBLASLt supports f32 operands with a bf16 result. */
+static bool dense_library_can(const void *call, KernelWhy *why)
 {
     const GemmArgs *g = ((const DenseCall *)call)->g;
     if (g->k == 0) return kernel_refuses(why, true, "there is nothing to multiply");
@@ -21,7 +21,7 @@ static bool cublaslt_can(const void *call, KernelWhy *why)
     return kernel_refuses(why, true, "it makes no bf16 from f32");
 }
 
-static void cublaslt_needs(char out[KERNEL_NEEDS_MAX])
+static void dense_library_needs(char out[KERNEL_NEEDS_MAX])
 {
     (void)snprintf(out, KERNEL_NEEDS_MAX, "f32, bf16, but no bf16 from f32; proposes an algorithm");
 }
@@ -53,16 +53,24 @@ static void dense_matrix_needs(char out[KERNEL_NEEDS_MAX])
     (void)snprintf(out, KERNEL_NEEDS_MAX, "bf16; rows of whole packs of %d bytes", PACK_BYTES);
 }
 
-OpRun dense_cublaslt, dense_matrix, dense_plain;
+OpRun dense_cublaslt, dense_hipblaslt, dense_matrix, dense_plain;
 
 static const KernelDesc dense_rows[] = {
     { .name = "cublaslt",
       .vendor = VENDOR_NVIDIA,
       .library = NEEDS(LIBRARY_PRODUCTS),
-      .needs = cublaslt_needs,
-      .can = cublaslt_can,
+      .needs = dense_library_needs,
+      .can = dense_library_can,
       .workspace = dense_workspace,
       .run = VENDOR_NVIDIA_OP(dense_cublaslt),
+      .work = WORK_GEMM },
+    { .name = "hipblaslt",
+      .vendor = VENDOR_AMD,
+      .library = NEEDS(LIBRARY_PRODUCTS),
+      .needs = dense_library_needs,
+      .can = dense_library_can,
+      .workspace = dense_workspace,
+      .run = VENDOR_AMD_OP(dense_hipblaslt),
       .work = WORK_GEMM },
     { .name = "matrix",
       .vendor = VENDOR_AMD,

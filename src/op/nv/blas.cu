@@ -2,11 +2,8 @@
  * blas: C = op(A) op(B) + beta C on the GPU by cuBLASLt, row-major, in f32 or bf16 with f32 sums (no
  * TF32). Used inside ops only.
  *
- * The algorithm of a shape is chosen once and kept (op/choices.h). So a shape has one order of sums
- * for the life of the process, and of the run if its choices go into the checkpoint. Candidates are
- * the library's proposals that neither split k nor use atomics. Normally the first one is used;
- * while tuning (op/tuner.h), the fastest. If the library has no proposal, it refuses the product,
- * and the next kernel runs (product_kernels.c).
+ * The algorithm of a shape is chosen once and kept (op/product_algo.h). Candidates are the library's
+ * proposals that neither split k nor use atomics.
  *
  * Without tuning a call waits for nothing and allocates nothing: its descriptors are on the stack,
  * its scratch is the caller's DENSE_WORKSPACE bytes.
@@ -16,9 +13,7 @@
 
 extern "C" {
 #include "base/library.h"
-#include "base/log.h"
-#include "op/product.h"
-#include "op/tuner.h"
+#include "op/product_algo.h"
 }
 
 #include <cublasLt.h>
@@ -26,11 +21,6 @@ extern "C" {
 #include <stddef.h>
 #include <stdio.h>
 #include <string.h>
-
-enum {
-    PROPOSALS = TUNER_VARIANTS,
-    ALIGN = 16 /* bytes of the widest access: a larger alignment makes no kernel better */
-};
 
 /* The functions of cuBLASLt that are called here. Each rank has its own table; the library is
  * loaded once a process. */
@@ -134,15 +124,13 @@ extern "C" struct Tuner *blas_tuner(void *blas) { return &((Blas *)blas)->tuner;
 
 /* A product as cuBLASLt's arguments. cuBLASLt is column-major, and a row-major matrix read by
  * columns is its transpose. So the call is C^T = op(B)^T op(A)^T, and `left` is our B. */
-typedef struct Call {
+typedef struct Call : ProductCall {
     const CublasLt *lt;
-    const GemmArgs *g;
-    const void *r;
-    void *workspace;
-    int64_t kinds; /* of scales, for the key of a choice; 0: operands have none */
     cublasLtMatmulDescOpaque_t op;
     cublasLtMatrixLayoutOpaque_t left, right, c;
 } Call;
+
+static Call *call_of(ProductCall *call) { return static_cast<Call *>(call); }
 
 /* Callers pass f32, bf16 and, with scales, e4m3 and e5m2. */
 static cudaDataType_t cuda_type(Dtype t)
@@ -169,58 +157,31 @@ static Status operand_make(Call *c, cublasLtMatrixLayoutOpaque_t *layout, const 
                        what);
 }
 
-/* `r` is what beta C reads: it has the layout of C, but may be other memory. Descriptors are filled
- * in place, so a call takes no memory from the heap. */
-static Status call_make(const CublasLt *lt, const GemmArgs *g, const void *r, Call *out)
+/* Descriptors are filled in place, so a call takes no memory from the heap. */
+static Status call_make(Call *c)
 {
-    Call c = {};
-    c.lt = lt;
-    c.g = g;
-    c.r = r;
-    TRY(blas_status(lt,
-                    lt->MatmulDescInit_internal(&c.op, sizeof c.op, CUBLAS_COMPUTE_32F, CUDA_R_32F),
-                    "product"));
-    TRY(operand_make(&c, &c.left, g->b, g->k, g->n, CUBLASLT_MATMUL_DESC_TRANSA, "left side"));
-    TRY(operand_make(&c, &c.right, g->a, g->m, g->k, CUBLASLT_MATMUL_DESC_TRANSB, "right side"));
-    TRY(blas_status(lt,
-                    lt->MatrixLayoutInit_internal(&c.c, sizeof c.c, cuda_type(g->c.type),
-                                                  (uint64_t)g->n, (uint64_t)g->m, g->c.ld),
-                    "layout of the result"));
-    *out = c;
-    return OK;
-}
-
-/* The largest power of two up to ALIGN that divides an address. */
-static uint32_t alignment(const void *at)
-{
-    uint32_t bytes = ALIGN;
-    while ((uintptr_t)at % bytes != 0) bytes /= 2;
-    return bytes;
-}
-
-/* Alignments are part of the key, because they decide which algorithms the library may propose.
- * Bits of `kinds`: 0 and 1 transpositions, 2 beta, 3 and 4 types, from 8 on the four alignments, from
- * 40 on scales and 8-bit types. */
-static ChoiceKey key_of(const Call *call)
-{
-    const GemmArgs *g = call->g;
-    const void *r = call->r;
-    int64_t kinds = (int64_t)g->a.turned | (int64_t)g->b.turned << 1 | (int64_t)(g->beta != 0) << 2;
-    kinds |= (int64_t)(g->a.type == DTYPE_F32) << 3 | (int64_t)(g->c.type == DTYPE_F32) << 4;
-    const void *at[4] = { g->a.at, g->b.at, r, g->c.at };
-    for (int i = 0; i < 4; i++) kinds |= (int64_t)alignment(at[i]) << (8 + 8 * i);
-    kinds |= call->kinds << 40;
-    return ChoiceKey{ g->m, g->n, g->k, g->a.ld, g->b.ld, g->c.ld, kinds };
+    const GemmArgs *g = c->g;
+    TRY(blas_status(
+        c->lt, c->lt->MatmulDescInit_internal(&c->op, sizeof c->op, CUBLAS_COMPUTE_32F, CUDA_R_32F),
+        "product"));
+    TRY(operand_make(c, &c->left, g->b, g->k, g->n, CUBLASLT_MATMUL_DESC_TRANSA, "left side"));
+    TRY(operand_make(c, &c->right, g->a, g->m, g->k, CUBLASLT_MATMUL_DESC_TRANSB, "right side"));
+    return blas_status(c->lt,
+                       c->lt->MatrixLayoutInit_internal(&c->c, sizeof c->c, cuda_type(g->c.type),
+                                                        (uint64_t)g->n, (uint64_t)g->m, g->c.ld),
+                       "layout of the result");
 }
 
 /* What the library may propose: algorithms that fit the workspace, sum k in one piece, and need no
  * more alignment than these addresses have. A and B of the library are our B and A. */
-static Status limits_make(const CublasLt *lt, const GemmArgs *g, const void *r,
-                          cublasLtMatmulPreferenceOpaque_t *out)
+static Status limits_make(const Call *call, cublasLtMatmulPreferenceOpaque_t *out)
 {
+    const CublasLt *lt = call->lt;
+    const GemmArgs *g = call->g;
     const size_t space = DENSE_WORKSPACE;
-    const uint32_t schemes = CUBLASLT_REDUCTION_SCHEME_NONE, left = alignment(g->b.at),
-                   right = alignment(g->a.at), c = alignment(r), d = alignment(g->c.at);
+    const uint32_t schemes = CUBLASLT_REDUCTION_SCHEME_NONE, left = product_alignment(g->b.at),
+                   right = product_alignment(g->a.at), c = product_alignment(call->r),
+                   d = product_alignment(g->c.at);
     const struct {
         cublasLtMatmulPreferenceAttributes_t name;
         const void *value;
@@ -254,154 +215,83 @@ static bool whole_sums(const CublasLt *lt, const cublasLtMatmulAlgo_t *algo)
     return (parts == 0 || parts == 1) && scheme == CUBLASLT_REDUCTION_SCHEME_NONE;
 }
 
-/* The proposals that may be chosen, the library's best guess first. */
-typedef struct Legal {
-    cublasLtMatmulAlgo_t algo[PROPOSALS];
-    int n;
-} Legal;
-
-static Status legal_find(struct Blas *b, Call *call, Legal *out)
+static cublasLtMatmulAlgo_t algo_of(const uint64_t *words)
 {
-    cublasLtMatmulHeuristicResult_t proposal[PROPOSALS];
+    cublasLtMatmulAlgo_t algo;
+    memcpy(algo.data, words, sizeof algo.data);
+    return algo;
+}
+
+static Status cublaslt_propose(ProductCall *product, ProductAlgos *out)
+{
+    Call *call = call_of(product);
+    cublasLtMatmulHeuristicResult_t proposal[TUNER_VARIANTS];
     cublasLtMatmulPreferenceOpaque_t limits;
     int n = 0;
-    out->n = 0;
-    TRY(limits_make(call->lt, call->g, call->r, &limits));
-    cublasStatus_t e =
-        call->lt->MatmulAlgoGetHeuristic(b->handle, &call->op, &call->left, &call->right, &call->c,
-                                         &call->c, &limits, PROPOSALS, proposal, &n);
+    TRY(limits_make(call, &limits));
+    cublasStatus_t e = call->lt->MatmulAlgoGetHeuristic(
+        blas_of(call->ex)->handle, &call->op, &call->left, &call->right, &call->c, &call->c,
+        &limits, TUNER_VARIANTS, proposal, &n);
     /* Both say that the library has nothing for this product. That is no failure: our own kernel
      * runs. */
     if (e == CUBLAS_STATUS_NOT_SUPPORTED || e == CUBLAS_STATUS_INVALID_VALUE) return OK;
     TRY(blas_status(call->lt, e, "choice of an algorithm"));
     for (int i = 0; i < n; i++) {
-        if (proposal[i].state != CUBLAS_STATUS_SUCCESS || !whole_sums(call->lt, &proposal[i].algo))
-            continue;
-        out->algo[out->n++] = proposal[i].algo;
+        const cublasLtMatmulAlgo_t *algo = &proposal[i].algo;
+        if (proposal[i].state != CUBLAS_STATUS_SUCCESS || !whole_sums(call->lt, algo)) continue;
+        memcpy(out->algo[out->n++], algo->data, sizeof algo->data);
     }
     return OK;
 }
 
-/* The only place that launches a dense product, for timing and for real. */
-static cublasStatus_t launch(struct Exec *ex, Call *call, const cublasLtMatmulAlgo_t *algo)
+static bool cublaslt_fits(ProductCall *product, const uint64_t *words)
 {
-    const float one = 1;
-    const GemmArgs *g = call->g;
-    return call->lt->Matmul(blas_of(ex)->handle, &call->op, &one, g->b.at, &call->left, g->a.at,
-                            &call->right, &g->beta, call->r, &call->c, g->c.at, &call->c, algo,
-                            call->workspace, DENSE_WORKSPACE, exec_stream(ex));
-}
-
-/* Keeps the proposals that can be launched. A failed launch leaves an error in the runtime, which
- * is cleared. */
-static void legal_launchable(struct Exec *ex, Call *call, Legal *legal)
-{
-    int kept = 0;
-    for (int i = 0; i < legal->n; i++) {
-        cublasStatus_t e = CUBLAS_STATUS_SUCCESS;
-        for (int w = 0; w < TUNER_WARM_UP && e == CUBLAS_STATUS_SUCCESS; w++)
-            e = launch(ex, call, &legal->algo[i]);
-        if (e == CUBLAS_STATUS_SUCCESS)
-            legal->algo[kept++] = legal->algo[i];
-        else
-            gpu_error_clear();
-    }
-    legal->n = kept;
-}
-
-/* A product that is timed with its legal proposals. */
-typedef struct Timed {
-    struct Exec *ex;
-    Call *call;
-    const Legal *legal;
-} Timed;
-
-static Status launch_proposal(void *self, int i)
-{
-    const Timed *t = (const Timed *)self;
-    return blas_status(t->call->lt, launch(t->ex, t->call, &t->legal->algo[i]), "timed product");
-}
-
-/* Sets the kind and the algorithm of *out, not its key. timed: launches the product several times,
- * so a product that adds to C itself adds more than once. */
-static Status choose(struct Exec *ex, Call *call, bool timed, Choice *out)
-{
-    struct Blas *b = blas_of(ex);
-    float ms[PROPOSALS] = {};
-    int best = 0;
-    Legal legal;
-    TRY(legal_find(b, call, &legal));
-    if (timed) legal_launchable(ex, call, &legal);
-    out->kind = legal.n == 0 ? CHOICE_PLAIN : timed ? CHOICE_TIMED : CHOICE_FIRST;
-    if (out->kind == CHOICE_PLAIN) return OK;
-    if (out->kind == CHOICE_TIMED) {
-        Timed t = { ex, call, &legal };
-        TRY(tuner_time(&b->tuner, exec_stream(ex), legal.n, launch_proposal, &t, ms));
-        best = tuner_fastest(ms, legal.n);
-        b->tuner.choices->unsaved = true;
-    }
-    memcpy(out->algo, legal.algo[best].data, sizeof out->algo);
-    return OK;
-}
-
-static cublasLtMatmulAlgo_t algo_of(const Choice *c)
-{
-    cublasLtMatmulAlgo_t algo;
-    memcpy(algo.data, c->algo, sizeof algo.data);
-    return algo;
-}
-
-/* Can this product run the algorithm that came from a text? */
-static bool fits(struct Blas *b, Call *call, const Choice *c)
-{
+    Call *call = call_of(product);
     cublasLtMatmulHeuristicResult_t result = {};
-    cublasLtMatmulAlgo_t algo = algo_of(c);
-    if (c->kind == CHOICE_PLAIN) return true;
+    cublasLtMatmulAlgo_t algo = algo_of(words);
     if (!whole_sums(call->lt, &algo)) return false;
-    cublasStatus_t e = call->lt->MatmulAlgoCheck(b->handle, &call->op, &call->left, &call->right,
-                                                 &call->c, &call->c, &algo, &result);
+    cublasStatus_t e = call->lt->MatmulAlgoCheck(blas_of(call->ex)->handle, &call->op, &call->left,
+                                                 &call->right, &call->c, &call->c, &algo, &result);
     return e == CUBLAS_STATUS_SUCCESS && result.workspaceSize <= DENSE_WORKSPACE;
 }
 
-/* Finds the table's choice for a product, or makes one. If the table is full, *out is `spare` with
- * the library's first proposal, which is the same every time. */
-static Status choice_find(struct Exec *ex, Call *call, Choice *spare, Choice **out)
+/* The only place that launches a dense product, for timing and for real. */
+static Status cublaslt_launch(ProductCall *product, const uint64_t *words)
 {
-    struct Blas *b = blas_of(ex);
-    ChoiceKey key = key_of(call);
-    Choice *c = choices_find(b->tuner.choices, &key), made = {};
-    if (c != NULL && c->unchecked && !fits(b, call, c)) {
-        log_warn("the kept choice for a product of %lld x %lld x %lld does not fit it: another is "
-                 "made",
-                 (long long)key.m, (long long)key.n, (long long)key.k);
-        /* The one case in which an entry changes: in this run no product has used it. */
-        TRY(choose(ex, call, b->tuner.on, c));
-    }
-    if (c == NULL) {
-        made.key = key;
-        TRY(choose(ex, call, b->tuner.on && b->tuner.choices->n < CHOICES_MAX, &made));
-        c = choices_add(b->tuner.choices, &key);
-        if (c == NULL) c = spare;
-        *c = made;
-    }
-    c->unchecked = false;
-    *out = c;
-    return OK;
+    const float one = 1;
+    Call *call = call_of(product);
+    const GemmArgs *g = call->g;
+    cublasLtMatmulAlgo_t algo = algo_of(words);
+    return blas_status(call->lt,
+                       call->lt->Matmul(blas_of(call->ex)->handle, &call->op, &one, g->b.at,
+                                        &call->left, g->a.at, &call->right, &g->beta, call->r,
+                                        &call->c, g->c.at, &call->c, &algo, call->workspace,
+                                        DENSE_WORKSPACE, exec_stream(call->ex)),
+                       "product");
+}
+
+static const ProductLibrary cublaslt = { "cuBLASLt", cublaslt_propose, cublaslt_fits,
+                                         cublaslt_launch };
+
+static Call call_of_args(struct Exec *ex, const GemmArgs *g, const void *r, void *workspace)
+{
+    Call c = {};
+    c.library = &cublaslt;
+    c.ex = ex;
+    c.g = g;
+    c.r = r;
+    c.workspace = workspace;
+    c.lt = &blas_of(ex)->lt;
+    return c;
 }
 
 /* ERR_UNSUPPORTED: cuBLASLt has no algorithm for the product. */
 extern "C" Status dense_cublaslt(struct Exec *ex, const void *args)
 {
     const DenseCall *d = (const DenseCall *)args;
-    Choice spare, *choice = NULL;
-    Call call;
-    TRY(call_make(&blas_of(ex)->lt, d->g, d->r, &call));
-    call.workspace = d->workspace;
-    TRY(choice_find(ex, &call, &spare, &choice));
-    if (choice->kind == CHOICE_PLAIN)
-        return FAIL(ERR_UNSUPPORTED, "cuBLASLt proposes no algorithm for it");
-    cublasLtMatmulAlgo_t algo = algo_of(choice);
-    return blas_status(call.lt, launch(ex, &call, &algo), "product");
+    Call call = call_of_args(ex, d->g, d->r, d->workspace);
+    TRY(call_make(&call));
+    return product_algo_run(&call);
 }
 
 /* ---- 8-bit operands ---- */
@@ -454,7 +344,7 @@ static Scales scales_of(const Operand *q, void *room)
     Scales s = { (const float *)q->scale.data, (float *)room, rows, cols, mode_of(q->kind) };
     bool as_is = scaled_scales_bytes(q) == 0 || (q->kind == OPERAND_1X128 && cols == 1) ||
                  (q->kind == OPERAND_128X128 && cols % SCALES == 0);
-    if (as_is && (uintptr_t)s.from % ALIGN == 0) s.at = (float *)q->scale.data;
+    if (as_is && (uintptr_t)s.from % PRODUCT_ALIGN == 0) s.at = (float *)q->scale.data;
     return s;
 }
 
@@ -512,10 +402,9 @@ extern "C" Status scaled_cublaslt(struct Exec *ex, const void *args)
     const GemmArgs g = scaled_gemm(s);
     char *room = (char *)d->workspace + DENSE_WORKSPACE;
     Scales a = scales_of(s->a.q, room), b = scales_of(s->b.q, room + scaled_scales_bytes(s->a.q));
-    Choice spare, *choice = NULL;
-    Call call;
-    TRY(call_make(&blas_of(ex)->lt, &g, s->r == NULL ? s->c.at : s->r, &call));
-    call.workspace = d->workspace;
+    uint64_t algo[CHOICE_WORDS];
+    Call call = call_of_args(ex, &g, s->r == NULL ? s->c.at : s->r, d->workspace);
+    TRY(call_make(&call));
     call.kinds = s->a.q->kind | s->b.q->kind << 4 | (int64_t)(g.a.type == DTYPE_E5M2) << 8 |
                  (int64_t)(g.b.type == DTYPE_E5M2) << 9;
     TRY(scales_set(&call, &b, CUBLASLT_MATMUL_DESC_A_SCALE_MODE,
@@ -523,10 +412,7 @@ extern "C" Status scaled_cublaslt(struct Exec *ex, const void *args)
     TRY(scales_set(&call, &a, CUBLASLT_MATMUL_DESC_B_SCALE_MODE,
                    CUBLASLT_MATMUL_DESC_B_SCALE_POINTER));
     if (blas_of(ex)->tuner.on) TRY(scales_copy(ex, &a, &b));
-    TRY(choice_find(ex, &call, &spare, &choice));
-    if (choice->kind == CHOICE_PLAIN)
-        return FAIL(ERR_UNSUPPORTED, "cuBLASLt proposes no algorithm for it");
+    TRY(product_algo_find(&call, algo));
     if (!blas_of(ex)->tuner.on) TRY(scales_copy(ex, &a, &b));
-    cublasLtMatmulAlgo_t algo = algo_of(choice);
-    return blas_status(call.lt, launch(ex, &call, &algo), "product");
+    return cublaslt_launch(&call, algo);
 }

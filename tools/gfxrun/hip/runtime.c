@@ -44,9 +44,10 @@ struct ihipEvent_t {
     double at_s;
 };
 
-/* A launch, a copy (src) or a fill. */
+/* A launch, a function of the host, a copy (src) or a fill. */
 struct hipGraphNode {
     hipFunction_t function;
+    hipHostFn_t host;
     unsigned grid[3], block[3], shared_bytes;
     void *args;
     size_t bytes;
@@ -350,7 +351,9 @@ static Status launch(const struct hipGraphNode *n)
 static Status node_run(const struct hipGraphNode *n)
 {
     if (n->function != NULL) return launch(n);
-    if (n->src != NULL)
+    if (n->host != NULL)
+        n->host(n->dst);
+    else if (n->src != NULL)
         memmove(n->dst, n->src, n->bytes);
     else
         memset(n->dst, n->byte, n->bytes);
@@ -414,6 +417,12 @@ hipError_t hipMemsetAsync(void *dst, int byte, size_t bytes, hipStream_t stream)
 {
     return of_status(
         submit(stream, (struct hipGraphNode){ .dst = dst, .byte = byte, .bytes = bytes }));
+}
+
+/* For libraries that stand on this runtime. `data` must live as long as a graph that recorded it. */
+hipError_t hipLaunchHostFunc(hipStream_t stream, hipHostFn_t host, void *data)
+{
+    return of_status(submit(stream, (struct hipGraphNode){ .host = host, .dst = data }));
 }
 
 /* Streams and events */

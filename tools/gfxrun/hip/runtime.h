@@ -1,4 +1,5 @@
-/* runtime: the functions of HIP's runtime that gfxrun offers, with the types of gpu/amd/hip_table.h. */
+/* runtime: the functions of HIP's runtime that gfxrun offers, with the types of gpu/amd/hip_table.h. The
+ * program calls those of the table; the last one is for libraries. */
 #ifndef GFXRUN_HIP_RUNTIME_H
 #define GFXRUN_HIP_RUNTIME_H
 
@@ -12,5 +13,9 @@ HIP_CALLS(CALL)
 #define CALL(field, name) __attribute__((visibility("default"))) const char *name(hipError_t);
 HIP_TEXTS(CALL)
 #undef CALL
+
+typedef void (*hipHostFn_t)(void *data);
+__attribute__((visibility("default"))) hipError_t hipLaunchHostFunc(hipStream_t stream,
+                                                                    hipHostFn_t host, void *data);
 
 #endif
