@@ -342,7 +342,7 @@ test-mpi: build-test-mpi
 GFXRUN_RUNS := $(patsubst tests/%.c,$(BUILD)/release-hip/tests/%,$(wildcard tests/op/test_*.c) tests/gpu/test_gpu_one_step.c \
                $(if $(filter 1,$(LONG)),$(wildcard tests/gpu/test_gpu_st*.c tests/gpu/test_gpu_launches.c)))
 # once more with hipBLASLt: scripts that find it and run the test of the same name
-GFXRUN_BLAS_RUNS := $(addprefix $O/gfxrun-blas/,test_gemm test_head test_linear test_tune)
+GFXRUN_BLAS_RUNS := $(addprefix $O/gfxrun-blas/,test_head test_linear test_tune)
 $(GFXRUN_BLAS_RUNS): Makefile $(GFXRUN_BLAS)
 	@printf '#!/bin/sh\nLD_LIBRARY_PATH=%s:$$LD_LIBRARY_PATH exec %s "$$@"\n' \
 	    $(@D) $(BUILD)/release-hip/tests/op/$(@F) >$@

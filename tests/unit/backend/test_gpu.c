@@ -8,6 +8,7 @@
 #include "op/gpu_exec.h"
 #include "op/kernels.h"
 #include "op/libraries.h"
+#include "op/product_algo.h"
 #include "op/tuner.h"
 
 #include <stdarg.h>
@@ -413,6 +414,91 @@ static void a_grouped_product_is_timed_once_and_then_runs_the_fastest_shape(void
     CHECK(choices.unsaved);
 }
 
+/* A library with algorithms 10, 11 and on, of which 11 fails when it is launched. Later ones are faster. */
+static int offered, ran[4];
+static Status made_up_propose(ProductCall *call, ProductAlgos *out)
+{
+    CHECK(call->ex == &g.ex && out->n == 0);
+    for (int i = 0; i < offered; i++) out->algo[out->n++][0] = 10 + (uint64_t)i;
+    return OK;
+}
+static bool made_up_fits(ProductCall *call, const uint64_t *algo)
+{
+    return call->ex == &g.ex && algo[0] < 10 + (uint64_t)offered;
+}
+static Status made_up_launch(ProductCall *call, const uint64_t *algo)
+{
+    int i = (int)algo[0] - 10;
+    CHECK(call->ex == &g.ex && i >= 0 && i < offered);
+    ran[i]++;
+    fake.now_s += 9 - i;
+    return i == 1 ? FAIL(ERR_DEVICE, "algorithm %d is broken", i) : OK;
+}
+
+/* A product of m rows; returns what running it returned. */
+static Status multiply(int64_t m, int n_offered)
+{
+    static const ProductLibrary library = { "made up", made_up_propose, made_up_fits,
+                                            made_up_launch };
+    const GemmArgs args = { .m = m, .n = 3, .k = 5, .a.ld = 5, .b.ld = 3, .c.ld = 3 };
+    ProductCall call = { .library = &library, .ex = &g.ex, .g = &args };
+    memset(ran, 0, sizeof ran);
+    offered = n_offered;
+    return product_algo_run(&call);
+}
+
+static void check_ran(int first, int second, int third)
+{
+    CHECK_INT(ran[0], first);
+    CHECK_INT(ran[1], second);
+    CHECK_INT(ran[2], third);
+}
+
+static void a_dense_product_keeps_the_fastest_algorithm_that_can_be_launched(void **state)
+{
+    (void)state;
+    enum { TIMED = TUNER_WARM_UP + TUNER_ROUNDS };
+    choices_clear(&choices);
+    CHECK_OK(multiply(1, 3));
+    check_ran(1, 0, 0); /* not tuned: the first proposal */
+    CHECK_OK(exec_tune(&g.ex, true));
+    CHECK_OK(multiply(2, 3));
+    check_ran(TIMED, 1, TIMED + 1);
+    CHECK_TEXT(status_message(), ""); /* of the one that failed */
+    CHECK_OK(multiply(1, 3));
+    check_ran(1, 0, 0); /* a shape keeps its choice */
+    CHECK_OK(exec_tune(&g.ex, false));
+    CHECK_OK(multiply(2, 3));
+    check_ran(0, 0, 1);
+    CHECK_INT(choices.at[0].kind, CHOICE_FIRST);
+    CHECK_INT(choices.at[1].kind, CHOICE_TIMED);
+    CHECK_INT(choices.n, 2);
+}
+
+static void a_dense_product_that_the_library_lacks_is_refused(void **state)
+{
+    (void)state;
+    choices_clear(&choices);
+    CHECK_FAILS(multiply(1, 0), ERR_UNSUPPORTED, "made up proposes no algorithm for it");
+    CHECK_FAILS(multiply(1, 3), ERR_UNSUPPORTED, "made up proposes no algorithm for it");
+    CHECK_INT(choices.at[0].kind, CHOICE_PLAIN);
+}
+
+static void a_choice_of_a_text_is_replaced_if_it_does_not_fit(void **state)
+{
+    (void)state;
+    choices_clear(&choices);
+    CHECK_OK(multiply(1, 3));
+    Choice *kept = &choices.at[0];
+    kept->algo[0] = 12, kept->unchecked = true;
+    CHECK_OK(multiply(1, 3));
+    check_ran(0, 0, 1);
+    kept->unchecked = true;
+    CHECK_OK(multiply(1, 1)); /* another version of the library, without that one */
+    check_ran(1, 0, 0);
+    CHECK(!kept->unchecked && choices.n == 1);
+}
+
 static void the_first_of_equal_times_is_the_fastest(void **state)
 {
     (void)state;
@@ -638,6 +724,9 @@ int main(void)
         GPU_TEST(an_exec_has_a_stream_a_lane_and_its_libraries),
         GPU_TEST(libraries_answer_for_their_exec),
         GPU_TEST(a_grouped_product_is_timed_once_and_then_runs_the_fastest_shape),
+        GPU_TEST(a_dense_product_keeps_the_fastest_algorithm_that_can_be_launched),
+        GPU_TEST(a_dense_product_that_the_library_lacks_is_refused),
+        GPU_TEST(a_choice_of_a_text_is_replaced_if_it_does_not_fit),
         GPU_TEST(the_first_of_equal_times_is_the_fastest),
         GPU_TEST(work_goes_to_the_stream_of_its_lane),
         GPU_TEST(one_more_stream_is_urgent_and_they_are_counted),

@@ -295,6 +295,34 @@ static void dense_products_go_to_the_library_where_it_has_the_types(void **state
     check_row(t, d, &call, "plain", "there is nothing to multiply");
 }
 
+/* Row 1 is hipBLASLt's. */
+static void check_on_amd(const KernelDevice *d, const DenseCall *call, const char *name,
+                         const char *why_not_the_library)
+{
+    KernelWhy why;
+    CHECK_TEXT(kernels_first(&dense_kernels, d, 0, call)->name, name);
+    CHECK_INT(kernel_can(&dense_kernels.row[1], d, call, &why), why_not_the_library == NULL);
+    CHECK_TEXT(why.text, why_not_the_library == NULL ? "" : why_not_the_library);
+}
+
+static void dense_products_on_amd_go_to_the_library_if_it_is_there(void **state)
+{
+    (void)state;
+    KernelDevice d = { .vendor = VENDOR_AMD, .capability = 94 };
+    GemmArgs g = { .m = 16, .n = 16, .k = 16, .a.type = DTYPE_BF16, .b.type = DTYPE_BF16 };
+    g.a.ld = g.b.ld = g.c.ld = 16;
+    DenseCall call = { .g = &g };
+    check_on_amd(&d, &call, "hipblaslt", NULL);
+    d.lacks[LIBRARY_PRODUCTS] = "libhipblaslt.so.0 was not found";
+    check_on_amd(&d, &call, "matrix", "libhipblaslt.so.0 was not found");
+    g.a.ld = 15;
+    check_on_amd(&d, &call, "plain", "libhipblaslt.so.0 was not found");
+    d.lacks[LIBRARY_PRODUCTS] = NULL;
+    check_on_amd(&d, &call, "hipblaslt", NULL);
+    g.a.type = g.b.type = DTYPE_F32, g.c.type = DTYPE_BF16;
+    check_on_amd(&d, &call, "plain", "it makes no bf16 from f32");
+}
+
 /* Products of 8-bit operands (m, n, k): which pairs of types and scales the library takes. */
 typedef struct Dense8Bit {
     Operand a, b;
@@ -646,6 +674,7 @@ int main(void)
         TEST(amds_matrix_kernel_takes_pairs_of_widths),
         TEST(the_deterministic_backward_pass_has_a_longest_sequence),
         TEST(dense_products_go_to_the_library_where_it_has_the_types),
+        TEST(dense_products_on_amd_go_to_the_library_if_it_is_there),
         TEST(dense_8bit_products_go_to_the_library_in_the_pairs_of_recipes),
         TEST(dense_8bit_rows_begin_at_packs),
         TEST(the_workspace_holds_copies_of_scales),

@@ -13,7 +13,7 @@
  *     BROKEN   fails when it is launched
  *     BACKWARD the same, from the last term on
  *
- * It proposes nothing if k is less than 16.
+ * It proposes nothing for sums of one term.
  */
 #include "base/dtype.h"
 #include "gfxrun/hip/runtime.h"
@@ -29,7 +29,7 @@ HIPBLASLT_CALLS(CALL)
 #undef CALL
 
 enum { PARTS, FORWARD, UNSAID, BROKEN, BACKWARD, PROPOSALS };
-enum { VERSION = 1000 /* 0.10.0 */, DEPTH_LEAST = 16, ROWS = 256, K_PARTS = 3 };
+enum { VERSION = 1000 /* 0.10.0 */, DEPTH_LEAST = 2, ROWS = 256, K_PARTS = 3 };
 static const size_t PARTS_BYTES = 4096;
 
 typedef struct Handle {
