@@ -27,8 +27,8 @@
  * product lacks the recorded shape, the product's first one runs.
  *
  * This file knows no library; op/tuner.c and op/product_algo.c fill the table. choices_text,
- * choices_take, choices_load and choices_save accept NULL, the table of an Exec without one (the CPU's), and then
- * do nothing.
+ * choices_take, choices_load and choices_save accept NULL, the table of an Exec without one (the
+ * CPU's), and then do nothing.
  */
 #ifndef OP_CHOICES_H
 #define OP_CHOICES_H

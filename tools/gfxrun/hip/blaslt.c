@@ -246,30 +246,35 @@ static double *operand_copy(const Layout *x, const void *at, bool turned)
     return to;
 }
 
-/* sum[i] += the terms first, first + step, ... of column j, for `rows` rows from i0 on. */
-static void add_terms(const Product *p, const double *a, const double *b, int64_t i0, int64_t rows,
-                      int64_t j, int64_t first, int64_t n, int64_t step, double *sum)
+/* Rows [first, first + rows) of column `col` of the product, from copies of op(A) and op(B). */
+typedef struct Strip {
+    const Product *p;
+    const double *a, *b;
+    int64_t first, rows, col;
+    double sum[ROWS];
+} Strip;
+
+/* sum += the terms from k on, n of them in steps. */
+static void add_terms(Strip *s, int64_t k, int64_t n, int64_t step)
 {
-    for (int64_t t = 0; t < n; t++) {
-        int64_t k = first + t * step;
-        const double *column = a + i0 + k * p->m, factor = b[k + j * p->k];
-        for (int64_t i = 0; i < rows; i++) sum[i] += column[i] * factor;
+    for (int64_t t = 0; t < n; t++, k += step) {
+        const double *column = s->a + s->first + k * s->p->m, factor = s->b[k + s->col * s->p->k];
+        for (int64_t i = 0; i < s->rows; i++) s->sum[i] += column[i] * factor;
     }
 }
 
 /* Parts are rounded before they are joined, and the first one is another one each time. */
-static void add_parts(const Product *p, const double *a, const double *b, int64_t i0, int64_t rows,
-                      int64_t j, double *sum)
+static void add_parts(Strip *s)
 {
     float joined[ROWS] = { 0 };
     for (int part = 0; part < K_PARTS; part++) {
-        int which = (int)((p->turn + (unsigned)part) % K_PARTS);
-        int64_t first = p->k * which / K_PARTS, end = p->k * (which + 1) / K_PARTS;
-        memset(sum, 0, ROWS * sizeof *sum);
-        add_terms(p, a, b, i0, rows, j, first, end - first, 1, sum);
-        for (int64_t i = 0; i < rows; i++) joined[i] += (float)sum[i];
+        int which = (int)((s->p->turn + (unsigned)part) % K_PARTS);
+        int64_t k = s->p->k * which / K_PARTS, end = s->p->k * (which + 1) / K_PARTS;
+        memset(s->sum, 0, sizeof s->sum);
+        add_terms(s, k, end - k, 1);
+        for (int64_t i = 0; i < s->rows; i++) joined[i] += (float)s->sum[i];
     }
-    for (int64_t i = 0; i < rows; i++) sum[i] = (double)joined[i];
+    for (int64_t i = 0; i < s->rows; i++) s->sum[i] = (double)joined[i];
 }
 
 /* C is not read if beta is 0. */
@@ -289,17 +294,17 @@ static void multiply(void *data)
     Product *p = data;
     double *a = operand_copy(&p->a, p->at_a, p->a_turned);
     double *b = operand_copy(&p->b, p->at_b, p->b_turned);
-    for (int64_t i0 = 0; i0 < p->m; i0 += ROWS) {
-        int64_t rows = p->m - i0 < ROWS ? p->m - i0 : ROWS;
+    for (int64_t first = 0; first < p->m; first += ROWS) {
         for (int64_t j = 0; j < p->n; j++) {
-            double sum[ROWS] = { 0 };
+            int64_t rows = p->m - first < ROWS ? p->m - first : ROWS;
+            Strip s = { .p = p, .a = a, .b = b, .first = first, .rows = rows, .col = j };
             if (p->algo == PARTS)
-                add_parts(p, a, b, i0, rows, j, sum);
+                add_parts(&s);
             else if (p->algo == BACKWARD)
-                add_terms(p, a, b, i0, rows, j, p->k - 1, p->k, -1, sum);
+                add_terms(&s, p->k - 1, p->k, -1);
             else
-                add_terms(p, a, b, i0, rows, j, 0, p->k, 1, sum);
-            for (int64_t i = 0; i < rows; i++) store(p, i0 + i, j, sum[i]);
+                add_terms(&s, 0, p->k, 1);
+            for (int64_t i = 0; i < rows; i++) store(p, first + i, j, s.sum[i]);
         }
     }
     p->done = true;
@@ -318,6 +323,7 @@ static hipblasStatus_t submit_product(const Product *p, hipStream_t stream)
     return e == hipSuccess ? HIPBLAS_STATUS_SUCCESS : HIPBLAS_STATUS_EXECUTION_FAILED;
 }
 
+/* NOLINTNEXTLINE(readability-function-size): AMD's interface has so many parameters */
 hipblasStatus_t hipblasLtMatmul(hipblasLtHandle_t handle, hipblasLtMatmulDesc_t op,
                                 const void *alpha, const void *a, hipblasLtMatrixLayout_t a_layout,
                                 const void *b, hipblasLtMatrixLayout_t b_layout, const void *beta,
