@@ -9,6 +9,7 @@
 
 struct ihipStream_t;
 
+/* NOLINTBEGIN(readability-identifier-naming): the names are AMD's */
 typedef enum hipblasStatus_t {
     HIPBLAS_STATUS_SUCCESS = 0,
     HIPBLAS_STATUS_NOT_INITIALIZED = 1,
@@ -58,6 +59,8 @@ typedef struct hipblasLtMatmulHeuristicResult_t {
     float wavesCount;
     int reserved[4];
 } hipblasLtMatmulHeuristicResult_t;
+
+/* NOLINTEND(readability-identifier-naming) */
 
 /* Function without hipblasLt, its arguments. All return a hipblasStatus_t. */
 #define HIPBLASLT_CALLS(CALL)                                                                      \
