@@ -211,7 +211,7 @@ static void row_gpus(const KernelDesc *k, char out[64])
     if (k->vendor == VENDOR_ANY)
         (void)snprintf(out, 64, "all");
     else if (least == 0)
-        (void)snprintf(out, 64, "NVIDIA");
+        (void)snprintf(out, 64, k->vendor == VENDOR_AMD ? "AMD" : "NVIDIA");
     else
         (void)snprintf(out, 64, least == most ? "NVIDIA, sm_%d alone" : "NVIDIA, from sm_%d on",
                        least);

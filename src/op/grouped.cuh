@@ -37,10 +37,10 @@
  * sums are as on the CPU (op/scaled.h): 128 terms are summed, multiplied by their scales, and added
  * to an f32 sum. A weight gradient finds the terms of group e from column `column` of its tile on.
  *
- * Three kernels serve all policies. The plain one here uses multiply-adds, for f32 and for rows
+ * Several kernels serve all policies. The plain one here uses multiply-adds, for f32 and for rows
  * that do not begin at multiples of 16 bytes. If all rows do, tensor cores are used:
- * grouped_mma.cuh, and for Hopper grouped_hopper.cuh. All keep sums in f32, in an order that
- * depends on shapes alone.
+ * nv/grouped_mma.cuh, for Hopper nv/grouped_hopper.cuh, and on AMD's GPUs amd/grouped_matrix.cuh.
+ * All keep sums in f32, in an order that depends on shapes alone.
  */
 #ifndef OP_GROUPED_CUH
 #define OP_GROUPED_CUH

@@ -99,4 +99,4 @@ template <Kernel KERNEL> static Status narrow(struct Exec *ex, const void *call)
     {                                                                                              \
         return narrow<KERNEL>(ex, call);                                                           \
     }
-GROUPED_VENDOR_SCALED_KERNELS(ENTRY)
+GROUPED_VENDOR_NARROW_KERNELS(ENTRY)

@@ -1,8 +1,8 @@
 /*
  * product_kernels: which kernel runs a dense or a grouped product on a GPU. A library or a kernel
  * may have several algorithms for one product; these are timed once, and the choice is kept
- * (op/choices.h). The kernels are in gemm_plain.cu, moe_product.cu, moe_weight.cu, moe_scaled.cu and
- * nv/.
+ * (op/choices.h). The kernels are in gemm_plain.cu, moe_product.cu, moe_weight.cu, moe_scaled.cu,
+ * nv/ and amd/.
  */
 #include "op/product_kernels.h"
 

@@ -54,6 +54,7 @@ static inline Status scaled_types(bool e5m2, bool f32, bool, F run)
 }
 
 #define GROUPED_VENDOR_SCALED_KERNELS(ENTRY) ENTRY(matrix, KERNEL_MATRIX)
+#define GROUPED_VENDOR_NARROW_KERNELS(ENTRY)
 #define GROUPED_VENDOR_KERNELS(ENTRY) ENTRY(matrix, KERNEL_MATRIX)
 
 } // namespace grouped

@@ -137,7 +137,8 @@ template <typename P> struct MatrixProduct<P, true> {
 };
 
 template <typename P>
-static __global__ __launch_bounds__(matrix::THREADS, 2) void matrix_kernel(const P p)
+static __global__ __launch_bounds__(matrix::THREADS)
+    __attribute__((amdgpu_waves_per_eu(2))) void matrix_kernel(const P p)
 {
     __shared__ __align__(16) unsigned char room[matrix::ROOM_BYTES];
     static_assert(matrix::ROOM_BYTES >= HALF * TILE * (int)sizeof(float), "results fit");

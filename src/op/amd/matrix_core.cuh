@@ -37,16 +37,16 @@ using grouped::View;
 enum {
     THREADS = 256,
     TILE = grouped::TILE,
-    SQUARE = 32,                      /* rows and columns of an instruction's result */
-    WAVE_TILE = TILE / 2,             /* rows and columns of a wave's part */
-    SQUARES = WAVE_TILE / SQUARE,     /* of a wave, in either direction */
-    STEP_BYTES = 64,                  /* of a row of an operand */
-    CHUNK_BYTES = 16,                 /* what a lane reads from LDS at a time */
+    SQUARE = 32,                  /* rows and columns of an instruction's result */
+    WAVE_TILE = TILE / 2,         /* rows and columns of a wave's part */
+    SQUARES = WAVE_TILE / SQUARE, /* of a wave, in either direction */
+    STEP_BYTES = 64,              /* of a row of an operand */
+    CHUNK_BYTES = 16,             /* what a lane reads from LDS at a time */
     CHUNKS = STEP_BYTES / CHUNK_BYTES,
-    STEP = STEP_BYTES / 2,            /* terms */
+    STEP = STEP_BYTES / 2, /* terms */
     CHUNK = CHUNK_BYTES / 2,
     OPERAND_BYTES = TILE * STEP_BYTES,
-    STAGE_BYTES = 2 * OPERAND_BYTES,  /* A, then B */
+    STAGE_BYTES = 2 * OPERAND_BYTES, /* A, then B */
     ROOM_BYTES = 2 * STAGE_BYTES,
     SQUARE_BYTES = SQUARE * STEP_BYTES,
 };
@@ -335,8 +335,7 @@ template <typename FeedA, typename FeedB, typename Core> struct Multiplier {
 #pragma unroll
         for (int i = 0; i < SQUARES; i++) {
 #pragma unroll
-            for (int j = 0; j < SQUARES; j++)
-                sum[i][j] = Core::multiply(y[j], x[i], sum[i][j]);
+            for (int j = 0; j < SQUARES; j++) sum[i][j] = Core::multiply(y[j], x[i], sum[i][j]);
         }
     }
 

@@ -26,7 +26,11 @@ namespace matrix
 using grouped::E4M3Bits;
 using grouped::E5M2Bits;
 
-enum { EIGHT_STEP = STEP_BYTES, EIGHT_CHUNK = CHUNK_BYTES, BLOCK_STEPS = OPERAND_BLOCK / EIGHT_STEP };
+enum {
+    EIGHT_STEP = STEP_BYTES,
+    EIGHT_CHUNK = CHUNK_BYTES,
+    BLOCK_STEPS = OPERAND_BLOCK / EIGHT_STEP
+};
 
 /* 16 numbers as tensors hold them, and as the matrix cores read them. */
 struct OcpCodes {
@@ -56,15 +60,23 @@ template <typename T>
 static __device__ __forceinline__ CoreCodes core_codes(OcpCodes from, uint32_t &special)
 {
     constexpr uint32_t MAGNITUDE = 0x7F7F7F7Fu;
-    Chunk magnitude = from.bits & MAGNITUDE, nonzero = magnitude + MAGNITUDE;
-    Chunk bad = magnitude + NOT_FINITE<T>;
-    special |= bad.x | bad.y | bad.z | bad.w;
-    return { (from.bits & nonzero) | magnitude };
+    Chunk out;
+#pragma unroll
+    for (int w = 0; w < 4; w++) {
+        uint32_t magnitude = from.bits[w] & MAGNITUDE;
+        value_forget(
+            magnitude); /* else the compiler makes two instructions of the last line's one */
+        special |= magnitude + NOT_FINITE<T>;
+        uint32_t nonzero = magnitude + MAGNITUDE;
+        out[w] = (from.bits[w] & nonzero) | magnitude;
+    }
+    return { out };
 }
 #endif
 
 /* The instructions' names of the formats: A's rows may be e5m2, B's are e4m3. */
-template <typename A> static __device__ __forceinline__ SquareSums eight_product(long b, long a, SquareSums sum)
+template <typename A>
+static __device__ __forceinline__ SquareSums eight_product(long b, long a, SquareSums sum)
 {
     if constexpr (std::is_same<A, E5M2Bits>::value)
         return __builtin_amdgcn_mfma_f32_32x32x16_fp8_bf8(b, a, sum, 0, 0, 0);
@@ -104,7 +116,8 @@ template <typename A> struct EightCore {
     static __device__ __forceinline__ SquareSums multiply(CoreCodes b, CoreCodes a, SquareSums sum)
     {
         typedef long Halves __attribute__((ext_vector_type(2)));
-        Halves left = __builtin_bit_cast(Halves, b.bits), right = __builtin_bit_cast(Halves, a.bits);
+        Halves left = __builtin_bit_cast(Halves, b.bits),
+               right = __builtin_bit_cast(Halves, a.bits);
         sum = eight_product<A>(left.x, right.x, sum);
         return eight_product<A>(left.y, right.y, sum);
     }
@@ -117,7 +130,10 @@ template <typename T> struct EightFeed {
     OcpCodes chunk[2][ROWS];
     uint32_t special[ROWS]; /* an upper bit: the row has a number that is not finite */
 
-    static __device__ __forceinline__ int column() { return (int)threadIdx.x % CHUNKS * EIGHT_CHUNK; }
+    static __device__ __forceinline__ int column()
+    {
+        return (int)threadIdx.x % CHUNKS * EIGHT_CHUNK;
+    }
     static __device__ __forceinline__ int row() { return (int)threadIdx.x / CHUNKS; }
 
     /* The first n of 16 codes, the others 0. */
@@ -222,13 +238,14 @@ template <bool COLUMNS> struct BlockScales {
         int four = (int)threadIdx.x % WARP / SQUARE * 4;
 #pragma unroll
         for (int j = 0; j < SQUARES; j++) {
+            SquareSums c;
 #pragma unroll
             for (int r = 0; r < 16; r++) {
                 int column = j * SQUARE + r / 4 * 8 + four + r % 4;
-                float c = COLUMNS ? lane_get(col[0], column) : col[r / 4 % 2];
-#pragma unroll
-                for (int i = 0; i < SQUARES; i++) total[i][j][r] += sum[i][j][r] * (row[i] * c);
+                c[r] = COLUMNS ? lane_get(col[0], column) : col[r / 4 % 2];
             }
+#pragma unroll
+            for (int i = 0; i < SQUARES; i++) total[i][j] += sum[i][j] * (row[i] * c);
         }
     }
 };

@@ -655,6 +655,9 @@ static inline Status scaled_types(bool e5m2, bool f32, bool indexed, F run)
 /* Those of them that take 8-bit operands. */
 #define GROUPED_VENDOR_SCALED_KERNELS(ENTRY) ENTRY(hopper, KERNEL_HOPPER)
 
+/* Those that make 8-bit results, too. */
+#define GROUPED_VENDOR_NARROW_KERNELS(ENTRY) ENTRY(hopper, KERNEL_HOPPER)
+
 /* The kernels of this file, with their names in product_kernels.c. */
 #define GROUPED_VENDOR_KERNELS(ENTRY)                                                              \
     ENTRY(mma, KERNEL_MMA)                                                                         \
