@@ -13,6 +13,7 @@
 # make lib          build/libswitchyard_trace.a and .so: traces for other programs (include/switchyard_trace.h)
 # make install      program, library, man pages, completions to PREFIX=/usr/local under DESTDIR; make uninstall
 # make deb          build/switchyard_VERSION_ARCH.deb for any x86-64 processor since 2015 (packaging/)
+# make test-gfxrun  tests of ops and of a step with kernels for gfx942, interpreted; LONG=1: all of their cases
 # make gfx          kernels for AMD's GPUs as code objects, by clang 19 alone (docs/amd.md)
 # make docs         docs/reference/ and docs/explain/: the pages that the program writes
 # make reproduce    docs/reference/planning.md: the planner beside published figures
@@ -331,6 +332,16 @@ test-lowest: build-test-lowest
 test-mpi: build-test-mpi
 	tools/run_mpi $(BUILD)/$(CONFIG)-mpi
 
+# kernels for AMD's gfx942, interpreted: ops beside the CPU's, and a training step
+GFXRUN_RUNS := $(patsubst tests/%.c,$(BUILD)/release-hip/tests/%,$(wildcard tests/op/test_*.c) tests/gpu/test_gpu_one_step.c \
+               $(if $(filter 1,$(LONG)),$(wildcard tests/gpu/test_gpu_st*.c tests/gpu/test_gpu_launches.c)))
+build-test-gfxrun: gfxrun
+	$(MAKE) HIP=1 $(GFXRUN_RUNS)
+test-gfxrun: build-test-gfxrun
+	LD_LIBRARY_PATH=$O/gfxrun$${LD_LIBRARY_PATH:+:$$LD_LIBRARY_PATH} $(if $(filter 1,$(LONG)),,TEST_WORK=$(GFXRUN_WORK)) \
+	    tools/run_tests $(GFXRUN_RUNS)
+GFXRUN_WORK := 1e7 # of each test, for two minutes in all
+
 asan hostile:
 	$(MAKE) CONFIG=$@ test-fast
 tsan:
@@ -383,6 +394,6 @@ always:
 clean:
 	rm -rf $(BUILD)
 .PHONY: always all gfxrun build-unit build-op build-schedule build-gpu build-test-mesh build-test-fast build-test build-test-fuzz \
-        build-test-mpi build-test-lowest test test-fast test-lowest test-mesh test-fuzz test-mpi asan tsan hostile fuzz debug bench docs reproduce flags lib library lint test-long mutants gfx clean
+        build-test-mpi build-test-lowest build-test-gfxrun test-gfxrun test test-fast test-lowest test-mesh test-fuzz test-mpi asan tsan hostile fuzz debug bench docs reproduce flags lib library lint test-long mutants gfx clean
 -include $(OBJ:.o=.d) $(HIP_OBJ:.o=.d) $(foreach s,$(SETS),$(SET_SRC:%=$O/$s/%.d)) $(PIC:.o=.d) $O/src/main.c.d
 -include $(wildcard $O/tests/*/*.d $O/tests/*/*/*.d) $(GFXRUN:.o=.d) $(GFXRUN_PIC:.o=.d)

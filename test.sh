@@ -58,6 +58,8 @@ release() {
     in_config release test
 }
 
+amd() { make -s -j "$(nproc)" build-test-gfxrun && make -s test-gfxrun; }
+
 # begin NAME COMMAND...: runs it in the background with the lowest priority. ended NAME waits for its end
 # and prints what it said.
 begin() {
@@ -82,6 +84,7 @@ if [ "${1:-}" = long ]; then
     stage 'thread: comm and mesh tests, all steps' in_config tsan test-mesh
     stage 'small limits, failing allocations: unit, op, schedule and mesh tests' in_config hostile test-fast
     stage 'fifty steps of the quickstart with each recipe' tools/check_recipes
+    command -v clang-19 >/dev/null && stage 'kernels for AMD, interpreted: all cases, whole trainings' amd
     stage 'lints, the analyzer on every path' tools/lint
 else
     stage 'release: unit, op, schedule, mesh and system tests' release
@@ -95,6 +98,7 @@ else
     stage 'MPI: ranks as processes, of srun, on two hosts' in_config release test-mpi
     begin mutants tools/mutants --draw 3 # the hash of the commit chooses them
     stage 'kernels: everything compiles and links, begun beside MPI' ended kernels
+    command -v clang-19 >/dev/null && stage 'kernels for AMD, interpreted: ops and a training step' amd
     stage 'lints, begun beside MPI' ended lints
     stage 'three planted bugs, begun beside the lints' ended_mutants
 fi

@@ -1,8 +1,8 @@
 /*
  * attention_kernels: which kernel runs a call of attention on a GPU. The candidates are the rows of
  * attention.def, and one row for the 8-bit forward. Their limits are checked here and nowhere else,
- * for runs and plans alike. The kernels themselves are in attention.cu, nv/attention_cudnn.cu and
- * nv/attention_e4m3.cu.
+ * for runs and plans alike. The kernels themselves are in attention.cu, amd/attention_matrix.cu,
+ * nv/attention_cudnn.cu and nv/attention_e4m3.cu.
  */
 #include "op/attention_kernels.h"
 
@@ -10,12 +10,15 @@
 
 #include <stdio.h>
 
+enum { PAIRS_MOST = 4, PAIRS_TEXT = 96 };
+
 /* Which calls a kernel supports; 0 and false: no limit. */
 typedef struct AttentionLimits {
     bool all_new;         /* Tq = Tk (no cache), and pieces that form one rectangle of scores */
     int64_t tokens_least; /* fewest queries, and fewest keys */
     int64_t keys_most;
     int64_t width_step, width_most; /* of heads */
+    int pairs[PAIRS_MOST][2];       /* the only widths of q and k, and of v */
     int64_t scores_most; /* bytes of one key/value head's scores, which the deterministic backward
                             pass keeps */
 } AttentionLimits;
@@ -55,9 +58,34 @@ static bool width_fits(const AttentionLimits *l, int64_t d)
            (l->width_step == 0 || d % l->width_step == 0);
 }
 
+/* "64 and 64, 128 and 128" */
+static void pairs_text(const AttentionLimits *l, char out[PAIRS_TEXT])
+{
+    int used = 0;
+    out[0] = 0;
+    for (int i = 0; i < PAIRS_MOST && l->pairs[i][0] > 0; i++)
+        used += snprintf(out + used, (size_t)(PAIRS_TEXT - used), "%s%d and %d", i > 0 ? ", " : "",
+                         l->pairs[i][0], l->pairs[i][1]);
+}
+
+/* Heads narrower than all that it takes are those of a toy: no user expects it there. */
+static bool pairs_fit(const AttentionLimits *l, int64_t dk, int64_t dv, KernelWhy *why)
+{
+    char pairs[PAIRS_TEXT];
+    bool narrow = true;
+    for (int i = 0; i < PAIRS_MOST && l->pairs[i][0] > 0; i++) {
+        if (l->pairs[i][0] == dk && l->pairs[i][1] == dv) return true;
+        narrow = narrow && (dk < l->pairs[i][0] || dv < l->pairs[i][1]);
+    }
+    pairs_text(l, pairs);
+    return kernel_refuses(why, narrow, "heads are %lld and %lld wide, it takes %s", (long long)dk,
+                          (long long)dv, pairs);
+}
+
 static bool widths_fit(const AttentionLimits *l, const AttentionCall *c, KernelWhy *why)
 {
     int64_t dk = c->q->dim[3], dv = c->v->dim[3];
+    if (l->pairs[0][0] > 0) return pairs_fit(l, dk, dv, why);
     if (width_fits(l, dk) && width_fits(l, dv)) return true;
     if (l->width_step > 1)
         return kernel_refuses(
@@ -109,7 +137,13 @@ static bool limits_fit(const AttentionLimits *l, bool f32, const AttentionCall *
 /* The limits as text, for `bench ops --why`. */
 static void limits_text(const AttentionLimits *l, bool f32, char out[KERNEL_NEEDS_MAX])
 {
-    char step[48] = "", least[48] = "", scores[96] = "";
+    char step[48] = "", least[48] = "", scores[96] = "", pairs[PAIRS_TEXT];
+    const char *types = f32 ? "f32, bf16" : "bf16";
+    pairs_text(l, pairs);
+    if (pairs[0] != 0) {
+        (void)snprintf(out, KERNEL_NEEDS_MAX, "%s; q and k, and v, %s wide", types, pairs);
+        return;
+    }
     if (l->width_step > 0)
         (void)snprintf(step, sizeof step, "multiples of %d, ", (int)l->width_step);
     if (l->tokens_least > 0)
@@ -117,9 +151,8 @@ static void limits_text(const AttentionLimits *l, bool f32, char out[KERNEL_NEED
     if (l->scores_most > 0)
         (void)snprintf(scores, sizeof scores, "; %d GiB of scores a head",
                        (int)(l->scores_most >> 30));
-    (void)snprintf(out, KERNEL_NEEDS_MAX, "%s; heads %sup to %d wide%s%s%s",
-                   f32 ? "f32, bf16" : "bf16", step, (int)l->width_most,
-                   l->all_new ? "; no cache" : "", least, scores);
+    (void)snprintf(out, KERNEL_NEEDS_MAX, "%s; heads %sup to %d wide%s%s%s", types, step,
+                   (int)l->width_most, l->all_new ? "; no cache" : "", least, scores);
 }
 
 #define KERNEL(ID, name, f32, vendor, library, work, ...)                                          \

@@ -31,6 +31,7 @@ typedef struct Mirror {
     bool finite_only; /* for inputs at which rounding decides: only look for what is no number */
     bool gives;       /* the GPU's results take the place of the CPU's, once they are compared */
     bool unlike;      /* they are not compared: a test compares the GPU's with each other */
+    double left;      /* work that the GPU may still do in this test: affords */
 } Mirror;
 
 static Mirror mirror;
@@ -206,9 +207,21 @@ static inline Status mirror_both(Exec *ex, int level, const OpDesc *op, const vo
     return mirror_outputs(op, args, gpu_args);
 }
 
+/* TEST_WORK in the environment: flops and bytes of a test that an interpreter of kernels has time for.
+ * What is more runs on the CPU alone, but where a test compares the GPU's results with each other. */
+static inline bool mirror_affords(const OpDesc *op, const void *args)
+{
+    OpCost cost = op->cost(args);
+    double work = cost.flops + cost.bytes;
+    if (work > mirror.left && !mirror.gives && !mirror.unlike) return false;
+    mirror.left -= work;
+    return true;
+}
+
 static inline Status mirror_run(Exec *ex, int level, const OpDesc *op, const void *args)
 {
-    if (op->gpu == NULL || op->args_bytes > MIRROR_ARGS_MAX) return op_next(ex, level, op, args);
+    if (op->gpu == NULL || op->args_bytes > MIRROR_ARGS_MAX || !mirror_affords(op, args))
+        return op_next(ex, level, op, args);
     ArenaMark device = arena_mark(&mirror.device), host = arena_mark(&mirror.host);
     ArenaMark scratch = arena_mark(&mirror.scratch);
     Status s = mirror_both(ex, level, op, args);
@@ -250,7 +263,9 @@ static inline Status mirror_push(Exec *ex)
 {
     if (!gpu_built() || gpu_devices() == 0) return OK;
     if (mirror.device_memory == NULL) TRY(mirror_open());
+    const char *work = getenv("TEST_WORK");
     mirror.finite_only = mirror.gives = mirror.unlike = false;
+    mirror.left = work == NULL ? (double)INFINITY : strtod(work, NULL);
     exec_push(ex, &backend_mirror);
     return OK;
 }

@@ -336,13 +336,15 @@ static void implicit_operands(Op *o, const char *types)
     }
 }
 
-static void note_type(Operand *o, int op_sel, int op_sel_hi)
+static void note_type(Operand *o, int op_sel, int op_sel_hi, int neg)
 {
+    bool pair = o->type == 'p' || o->type == 'P';
+    bool moved = pair && (op_sel != 0 || op_sel_hi == 0);
     o->type_words = strchr("qdPm", o->type) != NULL ? 2 : 1;
-    o->modified =
-        o->negate || o->absolute || o->part != PART_ALL || strchr("hwpP", o->type) != NULL;
+    o->modified = o->negate || o->absolute || o->part != PART_ALL || neg != 0 || moved ||
+                  o->type == 'h' || o->type == 'w';
     o->read_words = o->type_words == 2 ? 3 : 1;
-    if (o->type == 'P') o->read_words = (uint8_t)(1 << (op_sel & 1) | 1 << (op_sel_hi & 1));
+    if (o->type == 'P') o->read_words = (uint8_t)(1 << op_sel | 1 << op_sel_hi);
 }
 
 static bool parse_operands(Op *o, char *s, uint32_t encoding)
@@ -356,9 +358,11 @@ static bool parse_operands(Op *o, char *s, uint32_t encoding)
     }
     /* an atomic without a returned value, or a store: the table says how many there may be */
     implicit_operands(o, types);
-    for (int i = 0; i < o->n_dst; i++) note_type(&o->dst[i], 0, 1);
+    const Modifiers *m = &o->with;
+    for (int i = 0; i < o->n_dst; i++) note_type(&o->dst[i], 0, 1, 0);
     for (int i = 0; i < o->n_src; i++)
-        note_type(&o->src[i], o->with.op_sel >> i, o->with.op_sel_hi >> i);
+        note_type(&o->src[i], m->op_sel >> i & 1, m->op_sel_hi >> i & 1,
+                  (m->neg_lo | m->neg_hi) >> i & 1);
     return true;
 }
 

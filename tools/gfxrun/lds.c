@@ -2,7 +2,7 @@
  * lds: the memory of a workgroup, and the exchanges between lanes that use its wires.
  *
  * Races. Wave A's access is before wave B's only if A waited for it (lgkmcnt) and both then passed a
- * barrier. So a wave remembers, when it leaves a barrier, which of its own accesses had finished. A word
+ * barrier. So at a barrier all waves learn which of each other's accesses had finished. A word
  * of LDS remembers its last writer and its last two readers with the serial number of the access. An
  * access of another wave is a race if that number is later than what the first wave had finished at its
  * last barrier. A missing barrier and a missing wait before a barrier are found by the same test, in
@@ -12,9 +12,9 @@
 
 #include <string.h>
 
-static bool unordered(const Wave *w, uint8_t other, uint32_t serial)
+static inline bool unordered(const Wave *w, uint8_t other, uint32_t serial)
 {
-    return other != w->number && serial > w->group->lgkm_at_barrier[other];
+    return serial > w->before[other];
 }
 
 /* Most accesses come after all others to the word, of whichever bytes. */
@@ -50,7 +50,7 @@ static inline void note_word(const Wave *w, LdsWord *word, uint8_t bytes, LdsAcc
     uint8_t me = (uint8_t)w->number;
     uint32_t serial = w->lgkm.issued;
     if (access == LDS_READ) {
-        if (word->reader[0] != me || word->read_serial[0] == 0) {
+        if (word->reader[0] != me) {
             word->reader[1] = word->reader[0];
             word->read_serial[1] = word->read_serial[0];
             word->read[1] = word->read[0];
@@ -61,7 +61,7 @@ static inline void note_word(const Wave *w, LdsWord *word, uint8_t bytes, LdsAcc
         word->read[0] |= bytes;
         return;
     }
-    if (word->writer != me || word->write_serial == 0) word->written = 0;
+    if (word->writer != me) word->written = 0;
     word->writer = me;
     word->write_serial = serial;
     word->written |= bytes;
@@ -78,7 +78,9 @@ static inline bool touch_word(Wave *w, int lane, uint32_t at, uint8_t bytes, Lds
     return true;
 }
 
-bool lds_at(Wave *w, int lane, uint64_t address, int bytes, LdsAccess access, uint8_t **out)
+/* The access is a constant where this is inlined. */
+static inline __attribute__((always_inline)) bool touch(Wave *w, int lane, uint64_t address,
+                                                        int bytes, LdsAccess access, uint8_t **out)
 {
     Group *g = w->group;
     if (address + (uint64_t)bytes > g->lds_bytes)
@@ -98,6 +100,11 @@ bool lds_at(Wave *w, int lane, uint64_t address, int bytes, LdsAccess access, ui
             return fault(w, lane, "an atomic reads undefined LDS at %llu",
                          (unsigned long long)address);
     return true;
+}
+
+bool lds_at(Wave *w, int lane, uint64_t address, int bytes, LdsAccess access, uint8_t **out)
+{
+    return touch(w, lane, address, bytes, access, out);
 }
 
 static void issue(Wave *w)
@@ -138,29 +145,46 @@ static void count_conflicts(const Wave *w, const uint32_t at[LANES], int bytes, 
         bank_conflicts(&l->patterns[w->at % PATTERNS], at, exec_mask(w), bytes, access == LDS_READ);
 }
 
+/* One piece of each lane; `bytes` is a constant where this is inlined. */
+static inline __attribute__((always_inline)) bool read_pieces(Wave *w, const Op *o, int reg,
+                                                              int bytes, const uint32_t at[LANES])
+{
+    uint64_t lanes = exec_mask(w), defined = lanes;
+    uint8_t *from = NULL;
+    bool plain = bytes >= 4 && !w->group->has_undefined;
+    for (uint64_t left = lanes; left != 0; left &= left - 1) {
+        int l = __builtin_ctzll(left);
+        if (!touch(w, l, at[l], bytes, LDS_READ, &from)) return false;
+        if (plain)
+            for (int i = 0; i < bytes / 4; i++) memcpy(&w->v[reg + i][l], from + 4 * (size_t)i, 4);
+        else if (!load_lane(w, o, reg, l, from, lds_undefined_at(w->group, from)))
+            defined &= ~((uint64_t)1 << l);
+    }
+    arrive(w, reg, (bytes + 3) / 4, defined);
+    return true;
+}
+
 /* Row.a: bytes of a piece; b: flags; c: 0 for one piece at `offset`, else two at offset and offset1
  * times c pieces. */
 static bool run_read(Wave *w, const Op *o)
 {
-    uint64_t lanes = exec_mask(w);
     const Operand *to = &o->dst[0];
     int bytes = o->row->a, pieces = o->row->c == 0 ? 1 : 2, words = bytes < 4 ? 1 : bytes / 4;
-    uint64_t defined;
     uint32_t at[2][LANES]; /* the result may take the address' place */
-    uint8_t *from = NULL;
-    if (!vector_words(w, &o->src[0], 1, lanes) || !expect(w, to, pieces * words)) return false;
+    if (!vector_words(w, &o->src[0], 1, exec_mask(w)) || !expect(w, to, pieces * words))
+        return false;
     for (int i = 0; i < pieces; i++) piece_places(w, o, i, at[i]);
     issue(w);
     for (int i = 0; i < pieces; i++) {
-        defined = lanes;
+        bool done;
         count_conflicts(w, at[i], bytes, LDS_READ);
-        for (int l = 0; l < LANES; l++) {
-            if (!(lanes >> l & 1)) continue;
-            if (!lds_at(w, l, at[i][l], bytes, LDS_READ, &from)) return false;
-            if (!load_lane(w, o, to->reg + i * words, l, from, lds_undefined_at(w->group, from)))
-                defined &= ~((uint64_t)1 << l);
+        switch (bytes) {
+        case 4: done = read_pieces(w, o, to->reg + i, 4, at[i]); break;
+        case 8: done = read_pieces(w, o, to->reg + i * 2, 8, at[i]); break;
+        case 16: done = read_pieces(w, o, to->reg, 16, at[i]); break;
+        default: done = read_pieces(w, o, to->reg, bytes, at[i]); break;
         }
-        arrive(w, to->reg + i * words, words, defined);
+        if (!done) return false;
     }
     return true;
 }
@@ -183,7 +207,7 @@ static bool run_write(Wave *w, const Op *o)
         count_conflicts(w, at, bytes, LDS_WRITE);
         for (int l = 0; l < LANES; l++) {
             if (!(lanes >> l & 1)) continue;
-            if (!lds_at(w, l, at[l], bytes, LDS_WRITE, &to)) return false;
+            if (!touch(w, l, at[l], bytes, LDS_WRITE, &to)) return false;
             store_lane(w, o, o->src[1 + i].reg, l, to);
             if (w->group->has_undefined &&
                 !store_undefined(w, o, o->src[1 + i].reg, l, lds_undefined_at(w->group, to)))

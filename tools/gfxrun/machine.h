@@ -165,7 +165,6 @@ typedef struct Group {
     bool has_undefined;
     LdsWord *lds_words;
     unsigned lds_bytes;
-    uint32_t lgkm_at_barrier[WAVES_MAX]; /* each wave's lgkm.done when it last left one */
     Wave *waves;
 } Group;
 
@@ -195,7 +194,9 @@ struct Wave {
     WaveState state;
     int at, number;
     Counter vm, lgkm;
-    uint8_t *scratch; /* private memory: lane by lane */
+    uint32_t
+        before[WAVES_MAX]; /* each wave's last access to LDS that surely came before this wave's */
+    uint8_t *scratch;      /* private memory: lane by lane */
     uint8_t *scratch_undefined;
     Group *group;
     int fault_lane; /* -1: of the whole wave */

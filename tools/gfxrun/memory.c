@@ -249,7 +249,10 @@ static bool place(Wave *w, const Op *o, int lane, uint64_t address, LdsAccess ac
     size_t bytes = (size_t)o->row->a;
     if (space_of(o) == FLAT && address >> 32 == LDS_APERTURE)
         return lds_at(w, lane, (uint32_t)address, (int)bytes, access, out);
-    if (space_of(o) != SCRATCH) return memory_at(w, lane, address, bytes, access != LDS_READ, out);
+    if (space_of(o) == FLAT && address >> 32 == SCRATCH_APERTURE)
+        address = (uint32_t)address;
+    else if (space_of(o) != SCRATCH)
+        return memory_at(w, lane, address, bytes, access != LDS_READ, out);
     size_t room = w->group->launch->kernel->scratch_bytes;
     if (address > room || bytes > room - address)
         return fault(w, lane, "scratch memory at %llu of %zu bytes", (unsigned long long)address,
@@ -310,9 +313,10 @@ static void await(Wave *w, const Op *o, int reg)
 static uint8_t *undefined_at(const Wave *w, const Op *o, const uint8_t *at)
 {
     const Group *g = w->group;
-    if (space_of(o) == SCRATCH) return w->scratch_undefined + (at - w->scratch);
-    if (space_of(o) != FLAT || at < g->lds || at >= g->lds + g->lds_bytes) return NULL;
-    return lds_undefined_at(g, at);
+    size_t room = g->launch->kernel->scratch_bytes * (size_t)LANES;
+    if (space_of(o) != SCRATCH && space_of(o) != FLAT) return NULL;
+    if (at >= w->scratch && at < w->scratch + room) return w->scratch_undefined + (at - w->scratch);
+    return at >= g->lds && at < g->lds + g->lds_bytes ? lds_undefined_at(g, at) : NULL;
 }
 
 /* Whether a load may write this register. Loads from memory return in order unless a flat one is among

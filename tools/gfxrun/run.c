@@ -187,14 +187,16 @@ static Status run_some(Wave *w, uint64_t steps)
     return OK;
 }
 
-/* What a wave has waited for before a barrier, the others may rely on after it. */
+/* What a wave has waited for before a barrier, the others may rely on after it. Its own accesses are in
+ * their order anyway. */
 static void release_barrier(Group *g)
 {
     for (int i = 0; i < g->n_waves; i++) {
         Wave *w = &g->waves[i];
         if (w->state != WAVE_AT_BARRIER) continue;
         w->state = WAVE_RUNS;
-        g->lgkm_at_barrier[i] = w->lgkm.done;
+        for (int k = 0; k < g->n_waves; k++)
+            if (k != i) g->waves[k].before[i] = w->lgkm.done;
     }
 }
 
@@ -277,6 +279,7 @@ static void start_wave(Group *g, int number, unsigned items)
     w->scratch = scratch;
     w->scratch_undefined = scratch_undefined;
     w->undefined_reg = -1;
+    w->before[number] = UINT32_MAX;
     write_scalar_reg(w, EXEC, 2, lanes);
     first_scalars(w);
     first_vector(w, lanes);
@@ -372,7 +375,6 @@ static Status run_all(Launch *l, Arena *scratch)
         g.id[0] = i % r->grid[0];
         g.id[1] = i / r->grid[0] % r->grid[1];
         g.id[2] = i / r->grid[0] / r->grid[1];
-        memset(g.lgkm_at_barrier, 0, sizeof g.lgkm_at_barrier);
         memset(g.lds_words, 0, (g.lds_bytes / 4 + 1) * sizeof *g.lds_words);
         for (int k = 0; k < g.n_waves; k++) start_wave(&g, k, items);
         TRY(run_group(&g, &draws));

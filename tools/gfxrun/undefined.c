@@ -9,8 +9,9 @@
  * does not depend on the addend's high half, nor v_cndmask on the side that it does not choose.
  *
  * A bit that could change may stay the same by chance in all trials. That is rare: one of the trials
- * flips all undefined bits, and the others draw numbers for each lane. Comparisons would often stay
- * the same. In a trial they give a hash of what they compare, so that any undefined bit counts.
+ * flips all undefined bits, four have the extremes, and others draw numbers for each lane. Comparisons
+ * would often stay the same. In a trial they give a hash of what they compare, so that any undefined
+ * bit counts.
  *
  * Undefined bits are an error where they become visible: in an address, a branch, exec, an atomic or
  * memory outside the workgroup. LDS and scratch memory keep which of their bits are undefined.
@@ -20,7 +21,7 @@
 #include <stdio.h>
 
 enum {
-    TRIALS = 12,
+    TRIALS = 16,
     CELLS = 48, /* a matrix instruction has up to 40 registers */
 };
 
@@ -121,8 +122,8 @@ static bool keep_operands(Wave *w, Trials *t, const Operand *o, int n, bool resu
     return true;
 }
 
-/* What stands in the undefined bits in a trial: zeros, ones, small integers, floats near 1, then any
- * numbers. */
+/* What stands in the undefined bits in a trial: zeros, ones, the extremes of floats and of integers,
+ * small integers, floats near 1, then any numbers. */
 static uint32_t filling(int trial, uint32_t place)
 {
     uint32_t r = place * 0x9e3779b1 + (uint32_t)trial * 0x85ebca6b;
@@ -132,8 +133,12 @@ static uint32_t filling(int trial, uint32_t place)
     switch (trial) {
     case 0: return 0;
     case 1: return UINT32_MAX;
-    case 2: return r & 15;
-    case 3: return (r & 0x80ffffff) + 0x3f800000;
+    case 2: return 0x7f7fffff;
+    case 3: return 0xff7fffff;
+    case 4: return 0x7fffffff;
+    case 5: return 0x80000000;
+    case 6: return r & 15;
+    case 7: return (r & 0x80ffffff) + 0x3f800000;
     default: return r;
     }
 }

@@ -42,6 +42,8 @@ static void each_gpu_has_the_kernels_that_are_made_for_it(void **state)
     check_says(&out, "moe_up_fwd", "mma", "runs");
     why_of("mi300x", NULL, &out);
     check_says(&out, "attention_bwd", "cudnn", "it is made for another vendor's GPUs");
+    check_says(&out, "attention_bwd", "matrix",
+               "heads are 48 and 32 wide, it takes 64 and 64, 128 and 128, 192 and 128");
     check_says(&out, "attention_bwd", "plain", "runs");
 }
 

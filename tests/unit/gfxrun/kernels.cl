@@ -152,6 +152,27 @@ kernel void choose_unwritten(global int *out, global const int *which)
     out[i] = mine[which[i % 20] % 20];
 }
 
+// Addresses of any memory, in flat instructions: an item's own, the group's or the GPU's.
+kernel void choose_memory(global int *out, global const int *which)
+{
+    local int shared[64];
+    int i = LANE, mine[400]; // too many for LDS, where the compiler would put them
+    for (int k = 0; k < 4; k++) mine[k] = i * 10 + which[k];
+    shared[i] = i;
+    out[i] = 1000;
+    block_sync();
+    int *p = i % 3 == 0 ? (int *)&mine[which[i % 4] % 4] : i % 3 == 1 ? (int *)&shared[i] : (int *)&out[i];
+    *p += 5;
+    block_sync();
+    out[64 + i] = *p;
+}
+
+#ifdef FUNCTIONS
+static __attribute__((noinline)) int seventh(int x) { return x / 7 + 1; }
+
+kernel void calls(global int *out) { out[LANE] = seventh(LANE * 100) + seventh(LANE); }
+#endif
+
 kernel void clocks(global ulong *out)
 {
     out[0] = __builtin_amdgcn_s_memrealtime();

@@ -199,6 +199,20 @@ static void matrix_product_of_16(void **state)
     CHECK_CASES(cases);
 }
 
+/* A and B hold ones of 8 bits, A's row 5 has twos in columns 8 to 15: 8 + 16, in register 1 of the upper
+ * lanes. Row 1 is in the lower ones. */
+static void matrix_product_of_8_bits(void **state)
+{
+    (void)state;
+#define PRODUCT                                                                                    \
+    "  v_mov_b32_e32 v4, 0x40404040\n  v_mov_b32_e32 v5, v4\n  v_mov_b32_e32 v6, v4\n"             \
+    "  v_mov_b32_e32 v7, v4\n  v_mov_b32_e32 v3, 0x48484848\n  v_cmp_eq_u32_e32 vcc, 37, v0\n"     \
+    "  v_cndmask_b32_e32 v4, v4, v3, vcc\n  v_cndmask_b32_e32 v5, v5, v3, vcc\n"                   \
+    "  v_mfma_f32_32x32x16_fp8_fp8 a[0:15], v[4:5], v[6:7], 0\n  v_accvgpr_read_b32 v2, a1"
+    static const Case cases[] = { { PRODUCT, 40, 0x41c00000 }, { PRODUCT, 8, 0x41800000 } };
+    CHECK_CASES(cases);
+}
+
 static void unknown_instruction_is_named(void **state)
 {
     (void)state;
@@ -389,6 +403,7 @@ int main(void)
         TEST(scalars_and_branches),
         TEST(memory_of_the_workgroup),
         TEST(matrix_product_of_16),
+        TEST(matrix_product_of_8_bits),
         TEST(unknown_instruction_is_named),
         TEST(use_of_what_was_not_written_is_an_error),
         TEST(use_before_its_wait_is_an_error),

@@ -10,13 +10,13 @@
 static CodeObject *code; /* NULL: no clang 19 */
 static char folder[] = "/tmp/gfxrun.XXXXXX";
 
-static void compile(const char *gpu, const char *path)
+static void compile(const char *gpu, const char *options, const char *path)
 {
     char command[512];
     (void)snprintf(command, sizeof command,
                    "clang-19 -x cl -cl-std=CL2.0 -Xclang -finclude-default-header -O2 -target "
-                   "amdgcn-amd-amdhsa -mcpu=%s -nogpulib tests/unit/gfxrun/kernels.cl -o %s",
-                   gpu, path);
+                   "amdgcn-amd-amdhsa -mcpu=%s -nogpulib %s tests/unit/gfxrun/kernels.cl -o %s",
+                   gpu, options, path);
     CHECK_INT(system(command), 0);
 }
 
@@ -29,7 +29,7 @@ static int open_code(void **state)
     CHECK(mkdtemp(folder) != NULL);
     if (system(tools) != 0) return 0;
     (void)snprintf(path, sizeof path, "%s/kernels.co", folder);
-    compile("gfx942", path);
+    compile("gfx942", "", path);
     CHECK_OK(gfx_load(&arena, path, &code));
     (void)unlink(path);
     return 0;
@@ -356,6 +356,42 @@ static void arrays_in_scratch_memory(void **state)
     CHECK_FAILS(run_choose("choose_unwritten", out), ERR_DEVICE, "loaded from undefined bytes");
 }
 
+static void addresses_of_any_memory(void **state)
+{
+    (void)state;
+    NEEDS_CODE();
+    static int out[128], which[4] = { 2, 7, 5, 1 };
+    struct {
+        int *out, *which;
+    } args = { out, which };
+    GfxBuffer buffers[] = { { "out", out, sizeof out }, { "which", which, sizeof which } };
+    GfxLaunch l = launch_of("choose_memory", &args, sizeof args, buffers, 2);
+    l.block[0] = 64;
+    CHECK_OK(gfx_run(code, &l, &arena, NULL));
+    for (int i = 0; i < 64; i++)
+        CHECK_INT(out[64 + i], 5 + (i % 3 == 0   ? i * 10 + which[which[i % 4] % 4]
+                                    : i % 3 == 1 ? i
+                                                 : 1000));
+}
+
+static void calls_of_functions(void **state)
+{
+    (void)state;
+    NEEDS_CODE();
+    char path[64];
+    CodeObject *other;
+    int out[256];
+    int *args = out;
+    GfxBuffer buffer = { "out", out, sizeof out };
+    GfxLaunch l = launch_of("calls", &args, sizeof args, &buffer, 1);
+    (void)snprintf(path, sizeof path, "%s/functions.co", folder);
+    compile("gfx942", "-DFUNCTIONS", path);
+    CHECK_OK(gfx_load(&arena, path, &other));
+    (void)unlink(path);
+    CHECK_OK(gfx_run(other, &l, &arena, NULL));
+    for (int i = 0; i < 256; i++) CHECK_INT(out[i], i * 100 / 7 + i / 7 + 2);
+}
+
 static void clocks_advance(void **state)
 {
     (void)state;
@@ -419,7 +455,7 @@ static void other_files_are_refused(void **state)
     CHECK_FAILS(gfx_load(&arena, path, &other), ERR_IO, "cannot open");
     CHECK_FAILS(gfx_load(&arena, "tests/unit/gfxrun/kernels.cl", &other), ERR_FORMAT,
                 "no code object");
-    compile("gfx90a", path);
+    compile("gfx90a", "", path);
     CHECK_FAILS(gfx_load(&arena, path, &other), ERR_UNSUPPORTED, "another GPU than gfx942");
     (void)unlink(path);
 }
@@ -447,6 +483,8 @@ int main(void)
         TEST(all_of_lds_and_1024_work_items),
         TEST(lds_of_a_size_that_the_launch_says),
         TEST(arrays_in_scratch_memory),
+        TEST(addresses_of_any_memory),
+        TEST(calls_of_functions),
         TEST(clocks_advance),
         TEST(kernels_see_the_sizes_of_their_launch),
         TEST(a_trap_is_an_error),

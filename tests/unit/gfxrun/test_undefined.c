@@ -124,6 +124,9 @@ static void undefined_bits_are_an_error_where_they_are_seen(void **state)
     /* memory */
     fails("  v_add_f32_e32 v3, v7, v0\n  v_exp_f32_e32 v3, v3\n  v_min_f32_e32 v2, 1.0, v3",
           "v2 is undefined: v7 is read before it was written in line 4 (`global_store_dword");
+    fails("  v_max_f32_e32 v2, 0x7e000000, v7", "v7 is read before it was written in line 4");
+    fails("  v_min_i32_e32 v2, 0x81000000, v7", "v7 is read before it was written in line 4");
+    fails("  v_cvt_u32_f32_e32 v2, v7", "v7 is read before it was written in line 4");
     fails("  v_mov_b32_e32 v2, s9", "s9 is read before it was written in line 4");
     fails("  v_mov_b32_e32 v2, 0\n  s_mov_b32 s4, s9\n  v_readfirstlane_b32 s5, v7\n"
           "  s_add_u32 s4, s4, s5\n  v_mov_b32_e32 v2, s4",

@@ -193,11 +193,11 @@ static void check_attention(AttentionBwd a, const char *cudnn, bool expected, co
     const KernelDesc *row = attention_bwd_kernels.row;
     KernelWhy why;
     CHECK_TEXT(row[0].name, "cudnn");
-    CHECK_TEXT(row[1].name, "plain");
+    CHECK_TEXT(row[2].name, "plain");
     CHECK_INT(kernel_can(&row[0], &kernel_device_full, &a, &why), cudnn == NULL);
     if (cudnn != NULL) CHECK_TEXT(why.text, cudnn);
     if (cudnn != NULL) CHECK_INT(why.expected, expected);
-    CHECK_INT(kernel_can(&row[1], &kernel_device_full, &a, &why), plain == NULL);
+    CHECK_INT(kernel_can(&row[2], &kernel_device_full, &a, &why), plain == NULL);
     if (plain != NULL) CHECK_TEXT(why.text, plain);
 }
 
@@ -221,6 +221,35 @@ static void limits_of_attention_are_exact(void **state)
     cut.pieces.q[0]--;
     check_attention(cut, "pieces of queries and keys lie as no two ranks of mesh.cp have them",
                     false, NULL);
+}
+
+static void check_matrix(AttentionBwd a, int64_t dv, bool expected, const char *want)
+{
+    const KernelDevice amd = { .vendor = VENDOR_AMD };
+    KernelWhy why;
+    a.v.dim[3] = dv;
+    CHECK_TEXT(attention_bwd_kernels.row[1].name, "matrix");
+    CHECK_INT(kernel_can(&attention_bwd_kernels.row[1], &amd, &a, &why), want == NULL);
+    if (want != NULL) CHECK_TEXT(why.text, want);
+    if (want != NULL) CHECK_INT(why.expected, expected);
+}
+
+/* It takes caches and pieces as they come. */
+static void amds_matrix_kernel_takes_pairs_of_widths(void **state)
+{
+    (void)state;
+    check_matrix(call_of(DTYPE_BF16, 1, 64, 64), 64, false, NULL);
+    check_matrix(call_of(DTYPE_BF16, 64, 64, 128), 128, false, NULL);
+    check_matrix(call_of(DTYPE_BF16, 64, 64, 192), 128, false, NULL);
+    check_matrix(call_of(DTYPE_BF16, 64, 64, 192), 192, false,
+                 "heads are 192 and 192 wide, it takes 64 and 64, 128 and 128, 192 and 128");
+    check_matrix(call_of(DTYPE_BF16, 64, 64, 0), 0, true,
+                 "heads are 0 and 0 wide, it takes 64 and 64, 128 and 128, 192 and 128");
+    check_matrix(call_of(DTYPE_F32, 64, 64, 64), 64, true, "tensors are f32, it takes bf16");
+    AttentionBwd a = call_of(DTYPE_BF16, 64, 64, 64);
+    KernelWhy why;
+    CHECK(!kernel_can(&attention_bwd_kernels.row[1], &kernel_device_full, &a, &why));
+    CHECK_TEXT(why.text, "it is made for another vendor's GPUs");
 }
 
 /* 2 x 46,336 x 46,336 scores in bf16 are below 8 GiB, the next tiles are not. */
@@ -614,6 +643,7 @@ int main(void)
         TEST(workspace_is_the_most_of_all_rows_that_can),
         TEST(a_device_is_refused_with_the_reason),
         TEST(limits_of_attention_are_exact),
+        TEST(amds_matrix_kernel_takes_pairs_of_widths),
         TEST(the_deterministic_backward_pass_has_a_longest_sequence),
         TEST(dense_products_go_to_the_library_where_it_has_the_types),
         TEST(dense_8bit_products_go_to_the_library_in_the_pairs_of_recipes),
