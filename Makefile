@@ -373,7 +373,7 @@ reproduce: $(PROGRAM)
 
 # what tools/lint gives to clang
 flags:
-	@echo $(filter-out -M% $(CFLAGS.$(CONFIG)),$(CFLAGS)) $(CLANG_WARN) $(MPI_CFLAGS) $(CUDA_CFLAGS)
+	@echo $(filter-out -M% $(CFLAGS.$(CONFIG)),$(CFLAGS)) $(CLANG_WARN) $(MPI_CFLAGS) $(NCCL_CFLAGS)
 
 # what tools/check_globals reads
 library:
