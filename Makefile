@@ -333,10 +333,10 @@ test-mpi: build-test-mpi
 	tools/run_mpi $(BUILD)/$(CONFIG)-mpi
 
 # kernels for AMD's gfx942, interpreted: ops beside the CPU's, and a training step
-GFXRUN_RUNS := $(patsubst tests/%.c,$(BUILD)/release-hip/tests/%,$(wildcard tests/op/test_*.c) tests/gpu/test_gpu_one_step.c \
+GFXRUN_RUNS := $(patsubst tests/%.c,$(BUILD)/release-hip/tests/%,$(wildcard tests/op/test_*.c) tests/gpu/test_gpu_one_step.c tests/gpu/test_gpu_refused.c \
                $(if $(filter 1,$(LONG)),$(wildcard tests/gpu/test_gpu_st*.c tests/gpu/test_gpu_launches.c)))
 build-test-gfxrun: gfxrun
-	$(MAKE) HIP=1 $(GFXRUN_RUNS)
+	$(MAKE) HIP=1 $(BUILD)/release-hip/switchyard $(GFXRUN_RUNS)
 test-gfxrun: build-test-gfxrun
 	LD_LIBRARY_PATH=$O/gfxrun$${LD_LIBRARY_PATH:+:$$LD_LIBRARY_PATH} $(if $(filter 1,$(LONG)),,TEST_WORK=$(GFXRUN_WORK)) \
 	    tools/run_tests $(GFXRUN_RUNS)
