@@ -339,7 +339,7 @@ test-mpi: build-test-mpi
 	tools/run_mpi $(BUILD)/$(CONFIG)-mpi
 
 # kernels for AMD's gfx942, interpreted: ops beside the CPU's, and a training step
-GFXRUN_RUNS := $(patsubst tests/%.c,$(BUILD)/release-hip/tests/%,$(wildcard tests/op/test_*.c) tests/gpu/test_gpu_one_step.c \
+GFXRUN_RUNS := $(patsubst tests/%.c,$(BUILD)/release-hip/tests/%,$(wildcard tests/op/test_*.c) tests/gpu/test_gpu_one_step.c tests/gpu/test_gpu_refused.c \
                $(if $(filter 1,$(LONG)),$(wildcard tests/gpu/test_gpu_st*.c tests/gpu/test_gpu_launches.c)))
 # once more with hipBLASLt: scripts that find it and run the test of the same name
 GFXRUN_BLAS_RUNS := $(addprefix $O/gfxrun-blas/,test_head test_linear test_tune)
@@ -348,7 +348,7 @@ $(GFXRUN_BLAS_RUNS): Makefile $(GFXRUN_BLAS)
 	    $(@D) $(BUILD)/release-hip/tests/op/$(@F) >$@
 	@chmod +x $@
 build-test-gfxrun: gfxrun $(GFXRUN_BLAS_RUNS)
-	$(MAKE) HIP=1 $(GFXRUN_RUNS)
+	$(MAKE) HIP=1 $(BUILD)/release-hip/switchyard $(GFXRUN_RUNS)
 test-gfxrun: build-test-gfxrun
 	LD_LIBRARY_PATH=$O/gfxrun$${LD_LIBRARY_PATH:+:$$LD_LIBRARY_PATH} $(if $(filter 1,$(LONG)),,TEST_WORK=$(GFXRUN_WORK)) \
 	    tools/run_tests $(GFXRUN_RUNS) $(GFXRUN_BLAS_RUNS)
@@ -385,7 +385,7 @@ reproduce: $(PROGRAM)
 
 # what tools/lint gives to clang
 flags:
-	@echo $(filter-out -M% $(CFLAGS.$(CONFIG)),$(CFLAGS)) $(CLANG_WARN) $(MPI_CFLAGS) $(CUDA_CFLAGS)
+	@echo $(filter-out -M% $(CFLAGS.$(CONFIG)),$(CFLAGS)) $(CLANG_WARN) $(MPI_CFLAGS) $(NCCL_CFLAGS)
 
 # what tools/check_globals reads
 library:

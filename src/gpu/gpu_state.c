@@ -4,6 +4,7 @@
 
 #include "base/library.h"
 #include "base/log.h"
+#include "gpu/gpu.h"
 
 #include <dlfcn.h>
 #include <stddef.h>
@@ -83,6 +84,8 @@ Status nvml_find(GpuState *g, const char *pci_bus_id)
 void gpu_state_open(GpuState *g, const char *pci_bus_id)
 {
     char why[800];
+    *g = (GpuState){ 0 };
+    if (gpu_runtime == GPU_RUNTIME_HIP) return;
     Status s = nvml_load(LIBRARY, g);
     if (s == OK) s = nvml_find(g, pci_bus_id);
     if (s == OK) return;

@@ -44,7 +44,7 @@ typedef struct GpuState {
 } GpuState;
 
 /* Opens NVML for the GPU at a PCI bus id ("0000:19:00.0"). If that fails, one warning says why, and
- * readings contain nothing. */
+ * readings contain nothing. Of AMD's GPUs nothing is read. */
 void gpu_state_open(GpuState *g, const char *pci_bus_id);
 GpuReading gpu_state_read(const GpuState *g);
 void gpu_state_close(GpuState *g); /* safe on { 0 } */

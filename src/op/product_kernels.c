@@ -40,6 +40,7 @@ static bool dense_matrix_can(const void *call, KernelWhy *why)
     const GemmArgs *g = d->g;
     if (g->a.type != DTYPE_BF16 || g->b.type != DTYPE_BF16)
         return kernel_refuses(why, true, "tensors are %s, it takes bf16", dtype_name(g->a.type));
+    if (g->k == 0) return kernel_refuses(why, true, "there is nothing to multiply");
     bool along = !g->a.turned || g->b.turned, fit = g->n % PACK == 0;
     fit = fit && (!along || g->k % PACK == 0);
     fit = fit && g->a.ld % PACK == 0 && g->b.ld % PACK == 0 && g->c.ld % PACK == 0;

@@ -77,6 +77,7 @@ typedef struct PlanPrice {
     int compute, buffers; /* run.compute and moe.buffers that it is for */
     int exchange;         /* ExchangeKind; -1: EP1, or the stack's own way */
     bool fits;            /* peak_bytes within the GPU's memory less plan.margin */
+    bool bounded;         /* rates are upper bounds (stack.def, bound) */
     bool in_series;       /* the schedule overlaps exchanges and compute, the stack does not */
     int worst_rank;       /* of the pipeline: whose memory this is */
     RowCapacity room;     /* for received rows: the most that fits, or the least */

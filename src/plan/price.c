@@ -499,6 +499,7 @@ static Status price_with(Planner *p, const PlanLayout *l, PlanPrice *out)
                                                                 : p->config.moe_buffers,
                         .exchange = exchange_of(e, l),
                         .in_series = price_in_series(e, l),
+                        .bounded = e->stack.at[STACK_bound] != 0,
                         .room = l->room,
                         .bubble = fmax(0, t.bubble) };
     price_parts(l, &n, in.micros, t.step_s, out);
@@ -611,6 +612,11 @@ Status planner_legal(const Planner *p, const PlanLayout *l)
     TRY(recipe_check_tokens(&p->spec, l->micro_batch * c->data_sequence / l->cp));
     if (l->shard > 0)
         TRY(config_divides("mesh.shard", l->shard, "the data-parallel ranks,", l->dp));
+    if (p->limits->at[STACK_bound] != 0 && p->q.hardware->bound_products == 0)
+        return FAIL(ERR_ARG,
+                    "--stack switchyard,bound=1: the file of %s has no section bound; leave "
+                    "bound=1 out",
+                    p->q.hardware->name);
     TRY(check_stack_can(p->limits->at, l));
     int stages = price_stage_count(l), micros = (int)fmin((double)price_micros(p, l), INT_MAX);
     if (l->partition == NULL && stages > p->spec.blocks)

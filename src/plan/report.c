@@ -185,6 +185,10 @@ Status plan_report_text(const PlanReport *r, Text *out)
                         "note        %s is priced with its exchanges in series with compute, as "
                         "stack %s runs it today\n",
                         l->schedule->name, r->stack));
+    if (p->bounded)
+        TRY(text_printf(out,
+                        "note        products and attention have upper bounds for rates, from the "
+                        "instructions of our kernels: nothing was measured\n"));
     char title[96];
     (void)snprintf(title, sizeof title, "memory      of pipeline rank %d, the fullest",
                    p->worst_rank);
@@ -229,12 +233,13 @@ static Status json_layout(const PlanLayout *l, const PlanPrice *p, const char *p
     char again[RECOMPUTE_BYTES];
     TRY(text_printf(out,
                     "\"compute\":\"%s\",\"buffers\":\"%s\",\"exchange\":\"%s\","
-                    "\"exchange_in_series\":%s,"
+                    "\"exchange_in_series\":%s,\"bounded\":%s,"
                     "\"fits\":%s,\"peak_bytes\":%.0f,\"pool_factor\":%g,\"pool_bytes\":%.0f,"
                     "\"rows_room\":%g,\"rows_expected\":%.15g,\"second_run_chance\":%.6g,",
                     dtype_name(compute_type(p->compute)), buffers_names[p->buffers],
-                    exchange_word(p), p->in_series ? "true" : "false", p->fits ? "true" : "false",
-                    p->peak_bytes, p->room.pool, p->pool_bytes, p->room.rows, p->rows, p->again));
+                    exchange_word(p), p->in_series ? "true" : "false",
+                    p->bounded ? "true" : "false", p->fits ? "true" : "false", p->peak_bytes,
+                    p->room.pool, p->pool_bytes, p->room.rows, p->rows, p->again));
     TRY(json_parts(out, "memory", plan_kind_names, p->memory, PLAN_KINDS));
     TRY(text_printf(out, ",\"step_s\":%.15g,", p->step_s));
     TRY(json_parts(out, "time", plan_part_names, p->part_s, PLAN_PARTS));

@@ -72,6 +72,23 @@ static double tile_share(const Roofline *r, const MoeSpec *m)
     return rows / (rows + TILE_ROWS / 2.0);
 }
 
+/* The share of the peak that instructions allow (stack.def, bound); 0: the file has no such share. */
+static double bound_share(const Hardware *h, const OpCost *c)
+{
+    if (c->dtype == DTYPE_F32) return 0;
+    if (dtype_bits(c->dtype) == 8) return h->bound_products_fp8;
+    switch (c->work) {
+    case WORK_GEMM:
+    case WORK_HEAD:
+    case WORK_GROUPED:
+    case WORK_GROUPED_INPUT: return h->bound_products;
+    case WORK_GROUPED_WEIGHT: return h->bound_sums;
+    case WORK_ATTENTION: return h->bound_attention;
+    case WORK_ATTENTION_BACKWARD: return h->bound_attention_backward;
+    default: return 0;
+    }
+}
+
 /* Work without a rate is bound by memory. */
 Status roofline_op(const Roofline *r, const LayerSpec *layer, const OpCost *c, RooflineTime *out)
 {
@@ -91,6 +108,9 @@ Status roofline_op(const Roofline *r, const LayerSpec *layer, const OpCost *c, R
         if (r->stack->at[STACK_list] == 0 && work == WORK_ATTENTION_PLAIN_BACKWARD)
             work = WORK_ATTENTION_BACKWARD;
         TRY(hardware_rate(r->hardware, work, hardware_dtype(c->dtype), c->size, &rate));
+        double share = bound_share(r->hardware, c);
+        if (r->stack->at[STACK_bound] != 0 && share > 0)
+            rate = share * hardware_peak(r->hardware, hardware_dtype(c->dtype));
         double grouped = r->stack->at[STACK_share_grouped];
         bool own = work_is_grouped(c->work) && grouped >= 0;
         rate *= own ? grouped : r->stack->at[STACK_share_compute];

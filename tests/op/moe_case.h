@@ -381,7 +381,7 @@ static inline double *by_row(OpTest *t, const Moe *m, const double *slots, int64
     return out;
 }
 
-enum { GROUPS_MAX = 8 };
+enum { GROUPS_MAX = 70 };
 
 typedef struct Deal {
     MoeSizes s;
@@ -400,6 +400,8 @@ static const Deal deals[] = {
     { { 226, 2, 8, 264, 136, 5 }, { 0, 1, 63, 64, 65, 127, 129, 3 } },
     { { 700, 1, 4, 520, 72, 0 }, { 0, 0, 700, 0 } },
     { { 205, 3, 7, 8, 16, 1 }, { 237, 119, 79, 60, 47, 40, 33 } },
+    { { 71, 1, 70, 8, 16, 1 },
+      { [0] = 1, [63] = 30, [64] = 33, [69] = 7 } }, /* over a warp of experts */
 };
 
 enum { DEALS = sizeof deals / sizeof *deals, WIDE = 5 };

@@ -556,6 +556,22 @@ static void dense_products_run_with_any_pair_of_scales(void **state)
     CHECK_TENSOR_WITHIN(&g.dw, want, 1e-3);
 }
 
+/* Rows of f32 are whole packs of four, not of eight. */
+static void weight_gradients_may_have_rows_of_four_columns(void **state)
+{
+    OpTest *t = *state;
+    const int64_t N = 160, I = 132, O = 16;
+    mirror_gives();
+    Tensor x = optest_normal(t, DTYPE_BF16, DIMS(N, I)),
+           dy = optest_normal(t, DTYPE_BF16, DIMS(N, O));
+    LinearBwdWeight g = { .dy = flat_turned(t, OPERAND_1X128, DTYPE_E4M3, dy),
+                          .x = flat_turned(t, OPERAND_1X128, DTYPE_E4M3, x),
+                          .dw = optest_normal(t, DTYPE_F32, DIMS(O, I)) };
+    double *want = dense_of(t, &g.dy, &g.x, &g.dw);
+    CHECK_OK(linear_bwd_weight(&t->ex, g));
+    CHECK_TENSOR_WITHIN(&g.dw, want, 1e-3);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -566,6 +582,7 @@ int main(void)
         TEST(products_are_as_precise_as_their_formats),
         TEST(rows_past_the_live_ones_are_neither_read_nor_written),
         MOE_TEST(dense_products_run_with_any_pair_of_scales, 2),
+        MOE_TEST(weight_gradients_may_have_rows_of_four_columns, 2),
     };
     return TEST_RUN(tests);
 }

@@ -39,10 +39,44 @@ static void packed_tests_find_their_golden_files(void **state)
     CHECK(strstr(out, "FAILED") == NULL && strstr(out, "cannot be read") == NULL);
 }
 
+/* Without nvidia-smi the GPUs are those that AMD's driver lists; here a folder stands for it. */
+static void a_machine_with_amds_gpus_is_told_by_its_driver(void **state)
+{
+    Lab *lab = *state;
+    if (!file_exists("build/release/tests/op/test_scale") ||
+        system("command -v nvidia-smi >/dev/null") == 0) {
+        printf("skip: needs build/release/tests/op/test_scale, and a machine without nvidia-smi\n");
+        skip();
+    }
+    CHECK_INT(run_script(lab,
+                         "mkdir -p $LAB/top/tools $LAB/built/op $LAB/kfd/topology/nodes/0"
+                         " $LAB/kfd/topology/nodes/1;"
+                         "cp tools/gpu_report tools/run_tests tools/checks.sh $LAB/top/tools;"
+                         "cp build/release/tests/op/test_scale $LAB/built/op;"
+                         "echo simd_count 0 >$LAB/kfd/topology/nodes/0/properties;"
+                         "echo simd_count 1216 >$LAB/kfd/topology/nodes/1/properties;"
+                         "tools/gpu_report pack_built build/switchyard $LAB/built $LAB/pack"),
+              0);
+    CHECK_INT(run_script(lab, "unset MAKEFLAGS; export KFD=$LAB/kfd;"
+                              "$LAB/top/tools/gpu_report run $LAB/pack $LAB/out 100 machine ops comm"
+                              " >/dev/null"),
+              0);
+    const char *out = lab_read(lab, lab_path(lab, "there/out"), NULL);
+    CHECK_SAYS(out, "switchyard ");
+    CHECK_SAYS(out, "no rocm-smi: product, driver and memory are not known");
+    CHECK_SAYS(out, "/op/test_scale  (");
+    CHECK_SAYS(out, "skip   comm: 1 GPU");
+    CHECK_INT(run_script(lab, "export KFD=$LAB/none;"
+                              "$LAB/top/tools/gpu_report run $LAB/pack $LAB/out 2>$LAB/why"),
+              2);
+    CHECK_SAYS(lab_read(lab, lab_path(lab, "there/why"), NULL), "neither nvidia-smi nor AMD's");
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         LAB_TEST(packed_tests_find_their_golden_files),
+        LAB_TEST(a_machine_with_amds_gpus_is_told_by_its_driver),
     };
     return LAB_RUN_ALL(tests);
 }

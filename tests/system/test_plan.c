@@ -95,6 +95,23 @@ static void forced_balance_is_said(void **state)
     CHECK_SAYS(o.out, "{\"forced_balance\":true,");
 }
 
+/* Upper bounds of kernels that nobody measured: only when asked, and it is said. */
+static void bounds_are_said_and_only_where_there_are_some(void **state)
+{
+    static const char said[] = "nothing was measured";
+    Outcome plain = RUN(*state, "plain", LAYOUT, "--cluster", "mi300x:8", "mesh.ep=8");
+    Outcome o = RUN(*state, "bounds", LAYOUT, "--cluster", "mi300x:8", "mesh.ep=8", "--stack",
+                    "switchyard,bound=1");
+    CHECK_EXIT(plain, 0);
+    CHECK_EXIT(o, 0);
+    CHECK_SAYS(o.out, said);
+    CHECK(strstr(plain.out, said) == NULL);
+    o = RUN(*state, "none", LAYOUT, "--cluster", "h200:8", "mesh.ep=8", "--stack",
+            "switchyard,bound=1");
+    CHECK_EXIT(o, 2);
+    CHECK_SAYS(o.err, "the file of h200 has no section bound");
+}
+
 static void a_screen_says_model_memory_time_and_why(void **state)
 {
     static const char *const why[][2] = { { "peak", "slots, each as large as" },
@@ -406,6 +423,7 @@ int main(void)
         LAB_TEST(schedules_that_cost_the_same_share_a_row),
         LAB_TEST(a_search_lists_the_best_and_the_front),
         LAB_TEST(forced_balance_is_said),
+        LAB_TEST(bounds_are_said_and_only_where_there_are_some),
         LAB_TEST(a_screen_says_model_memory_time_and_why),
         LAB_TEST(the_step_is_printed_action_by_action),
         LAB_TEST(blocks_lie_as_the_stack_lays_them),

@@ -142,10 +142,12 @@ static bool run_copy(Wave *w, const Op *o)
         return run_lanes(w, o);
     for (int i = 0; i < o->row->a; i++) {
         int source = from->reg + i, target = to->reg + i;
-        if (!vector_ready(w, source, lanes) || !vector_unused(w, target)) return false;
+        uint64_t undefined = lanes & ~w->v_defined[source];
+        if (!vector_unused(w, source) || !vector_unused(w, target)) return false;
         for (int l = 0; l < LANES; l++)
             w->v[target][l] = lanes >> l & 1 ? w->v[source][l] : w->v[target][l];
-        w->v_defined[target] |= lanes;
+        w->v_defined[target] |= lanes & ~undefined;
+        if (undefined != 0) copy_undefined(w, o, source, target, undefined);
     }
     return true;
 }

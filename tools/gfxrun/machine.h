@@ -358,6 +358,7 @@ void set_undefined(Wave *w, int reg, int lane, uint32_t bits);
  * an error if it is visible. */
 bool run_undefined(Wave *w, const Op *o);
 bool undefined_fault(Wave *w);
+void copy_undefined(Wave *w, const Op *o, int from, int to, uint64_t lanes);
 void begin_undefined(Group *g); /* LDS may hold undefined bits from now on */
 static inline uint8_t *lds_undefined_at(const Group *g, const uint8_t *at)
 {

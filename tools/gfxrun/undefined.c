@@ -7,6 +7,7 @@
  * and again with other numbers in the undefined places. A bit of a result that changes is undefined.
  * So every instruction has its own rule without a table of rules: the low half of a product and sum
  * does not depend on the addend's high half, nor v_cndmask on the side that it does not choose.
+ * Copies alone have one that is written down, since they are so frequent.
  *
  * A bit that could change may stay the same by chance in all trials. That is rare: one of the trials
  * flips all undefined bits, four have the extremes, and others draw numbers for each lane. Comparisons
@@ -235,6 +236,15 @@ bool run_undefined(Wave *w, const Op *o)
     mark_results(w, &t, from);
     w->undefined_reg = -1;
     return true;
+}
+
+void copy_undefined(Wave *w, const Op *o, int from, int to, uint64_t lanes)
+{
+    w->from[to] = w->from[from].line == 0 ? (Origin){ o->line, (int16_t)from } : w->from[from];
+    for (; lanes != 0; lanes &= lanes - 1) {
+        int l = __builtin_ctzll(lanes);
+        set_undefined(w, to, l, undefined_bits(w, from, l));
+    }
 }
 
 void begin_undefined(Group *g)

@@ -57,9 +57,10 @@ template <typename P> static __device__ __forceinline__ bool matrix_tile(const P
     }
 }
 
-/* Columns that `store` gets at a time. A pack of them is wholly inside or outside. */
+/* Columns that `store` gets at a time: as many as are wholly inside or outside. Rows of f32 sums are
+ * whole packs of f32, all others of bf16. */
 template <typename P, typename = void> struct ResultColumns {
-    static constexpr int N = PACK<Bf16>;
+    static constexpr int N = P::SUMS ? PACK<float> : PACK<Bf16>;
 };
 template <typename P> struct ResultColumns<P, std::void_t<decltype(P::UNIT)>> {
     static constexpr int N = P::UNIT;

@@ -4,13 +4,15 @@
  *
  * A block has four waves, 2 x 2, each with 64 x 64 of the tile as 2 x 2 squares of 32 x 32. A step
  * is 64 bytes of each row of both operands: 32 terms. Two steps share LDS, 32 KB, so two blocks share
- * a processor. While one step is multiplied, the next one goes from registers to LDS, and the one
- * after it is being loaded.
+ * a processor. While one step is multiplied, the next one goes from registers to LDS, and the two
+ * after it are being loaded. All loads of the loop are unconditional. Else the compiler cannot count
+ * those that are under way, and waits for all of them.
  *
  * The order of the terms of a sum does not matter, as long as both operands have the same. So a lane
  * reads 16 bytes of a row, eight terms side by side, and gives them to two instructions of gfx942 or
  * to one of gfx950. For 16 terms a wave reads 4 KB and multiplies for 256 cycles. Four waves then
- * need LDS for 128 cycles, and for 64 more to write their share of the next step.
+ * need LDS for 128 cycles, and for 64 more to write their share of the next step. docs/amd.md has the
+ * numbers of instructions, counted by tools/gfx_loops.
  *
  * In LDS a pair of rows takes 128 bytes, all 32 banks, as eight chunks of 16 bytes. They are permuted
  * in a different way in each of 8 pairs (chunk_at), so no access waits for a bank:

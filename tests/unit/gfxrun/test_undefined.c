@@ -45,7 +45,7 @@ static void bits_that_no_result_depends_on(void **state)
           "  v_pack_b32_f16 v2, v3, v3",
           0, 0x3c003c00 },
         { "  v_mov_b32_e32 v4, 0x1234\n  ds_write_b32 v1, v4\n  ds_read_u16_d16 v7, v1\n"
-          "  s_waitcnt lgkmcnt(0)\n  v_and_b32_e32 v2, 0xffff, v7",
+          "  s_waitcnt lgkmcnt(0)\n  v_mov_b32_e32 v8, v7\n  v_and_b32_e32 v2, 0xffff, v8",
           0, 0x1234 },
         { "  v_mov_b32_e32 v4, 0x12\n  v_mov_b32_sdwa v7, v4 dst_sel:BYTE_1 "
           "dst_unused:UNUSED_PRESERVE src0_sel:DWORD\n  v_bfe_u32 v2, v7, 8, 8",

@@ -73,6 +73,42 @@ static void the_slower_of_compute_and_memory_counts(void **state)
 
 /* 64 tokens of 8 experts each from 8 ranks are 64 rows an expert: of tiles of 128 rows the last is
  * half empty on average, so half of the work is of rows that count. */
+/* With bound=1 rates are shares of the peak, each work's own; f32 keeps its rates. */
+static void bounds_take_the_place_of_rates(void **state)
+{
+    (void)state;
+    Bench b;
+    open_bench(&b);
+    CHECK_OK(hardware_load(&b.hardware, &b.arena, "mi300x"));
+    b.stack.at[STACK_bound] = 1;
+    const Hardware *h = &b.hardware;
+    const struct {
+        OpWork work;
+        Dtype type;
+        double share, peak;
+    } want[] = {
+        { WORK_GEMM, DTYPE_BF16, h->bound_products, h->peak_bf16 },
+        { WORK_HEAD, DTYPE_BF16, h->bound_products, h->peak_bf16 },
+        { WORK_ATTENTION, DTYPE_BF16, h->bound_attention, h->peak_bf16 },
+        { WORK_ATTENTION_BACKWARD, DTYPE_BF16, h->bound_attention_backward, h->peak_bf16 },
+        { WORK_GEMM, DTYPE_E4M3, h->bound_products_fp8, h->peak_fp8 },
+    };
+    for (size_t i = 0; i < sizeof want / sizeof *want; i++) {
+        OpCost c = { .flops = 1e13, .work = want[i].work, .dtype = want[i].type, .size = 2048 };
+        CHECK(want[i].share > 0.5 && want[i].share < 1);
+        CHECK_NEAR(time_of(&b, c).rate / (0.8e12 * want[i].share * want[i].peak), 1, 1e-9);
+    }
+    OpCost sums = { .flops = 1e13, .work = WORK_GROUPED_WEIGHT, .dtype = DTYPE_BF16, .size = 2048 };
+    OpCost rows = { .flops = 1e13, .work = WORK_GROUPED, .dtype = DTYPE_BF16, .size = 2048 };
+    CHECK_NEAR(time_of(&b, sums).rate / time_of(&b, rows).rate, h->bound_sums / h->bound_products,
+               1e-9);
+    OpCost wide = { .flops = 1e13, .work = WORK_GEMM, .dtype = DTYPE_F32, .size = 2048 };
+    double bounded = time_of(&b, wide).rate;
+    b.stack.at[STACK_bound] = 0;
+    CHECK_NEAR(time_of(&b, wide).rate / bounded, 1, 1e-9);
+    arena_free(&b.arena);
+}
+
 static void grouped_products_pay_for_their_tiles(void **state)
 {
     (void)state;
@@ -146,6 +182,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         TEST(the_slower_of_compute_and_memory_counts),
+        TEST(bounds_take_the_place_of_rates),
         TEST(grouped_products_pay_for_their_tiles),
         TEST(an_exchange_takes_as_long_as_its_busiest_rank),
         TEST(an_exchange_is_that_of_the_configuration),

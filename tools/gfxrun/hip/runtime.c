@@ -5,7 +5,8 @@
  * work is recorded instead, and a graph does it in that order.
  *
  * Environment: GFXRUN_SEED, of the order of waves; GFXRUN_TRACE=1 prints each launch to stderr, with
- * what it executed.
+ * what it executed. For tests of what is refused: GFXRUN_DEVICES=0, no GPU; GFXRUN_CHIP=90, a chip with
+ * this compute capability.
  */
 #include "gfxrun/hip/runtime.h"
 
@@ -116,9 +117,18 @@ hipError_t hipGetLastError(void)
     return e;
 }
 
+static uint64_t number_of(const char *variable, uint64_t otherwise)
+{
+    const char *text = getenv(variable); /* NOLINT(concurrency-mt-unsafe): nobody sets them */
+    return text == NULL ? otherwise : strtoull(text, NULL, 10);
+}
+
 /* Devices: one */
 
-hipError_t hipGetDeviceCount(int *n) { return *n = 1, hipSuccess; }
+hipError_t hipGetDeviceCount(int *n)
+{
+    return *n = (int)number_of("GFXRUN_DEVICES", 1), hipSuccess;
+}
 hipError_t hipGetDevice(int *device) { return *device = 0, hipSuccess; }
 hipError_t hipSetDevice(int device) { return device == 0 ? hipSuccess : failed(hipErrorNoDevice); }
 hipError_t hipDriverGetVersion(int *version) { return *version = 60300000, hipSuccess; }
@@ -126,10 +136,11 @@ hipError_t hipRuntimeGetVersion(int *version) { return *version = 60300000, hipS
 
 hipError_t hipDeviceGetAttribute(int *value, int which, int device)
 {
+    const int chip = (int)number_of("GFXRUN_CHIP", 94);
     (void)device;
     switch (which) {
-    case hipDeviceAttributeComputeCapabilityMajor: *value = 9; return hipSuccess;
-    case hipDeviceAttributeComputeCapabilityMinor: *value = 4; return hipSuccess;
+    case hipDeviceAttributeComputeCapabilityMajor: *value = chip / 10; return hipSuccess;
+    case hipDeviceAttributeComputeCapabilityMinor: *value = chip % 10; return hipSuccess;
     case hipDeviceAttributeMultiprocessorCount: *value = PROCESSORS; return hipSuccess;
     case hipDeviceAttributeMaxSharedMemoryPerBlock: *value = SHARED_BYTES; return hipSuccess;
     default: return failed(ERROR_UNSUPPORTED);
@@ -321,12 +332,6 @@ hipError_t hipModuleGetFunction(hipFunction_t *out, hipModule_t module, const ch
     return hipSuccess;
 }
 
-static uint64_t number_of(const char *variable)
-{
-    const char *text = getenv(variable);
-    return text == NULL ? 0 : strtoull(text, NULL, 10);
-}
-
 static Status launch(const struct hipGraphNode *n)
 {
     GfxCounts counts;
@@ -338,9 +343,9 @@ static Status launch(const struct hipGraphNode *n)
                           .grid = { n->grid[0], n->grid[1], n->grid[2] },
                           .block = { n->block[0], n->block[1], n->block[2] },
                           .dynamic_lds_bytes = n->shared_bytes,
-                          .seed = number_of("GFXRUN_SEED") };
+                          .seed = number_of("GFXRUN_SEED", 0) };
     TRY(gfx_run(n->function->module->code, &l, &shared.scratch, &counts));
-    if (number_of("GFXRUN_TRACE") == 0) return OK;
+    if (number_of("GFXRUN_TRACE", 0) == 0) return OK;
     (void)fprintf(
         stderr, "gfxrun: %lld instructions, %lld matrix, %lld LDS, %lld conflict cycles: %s\n",
         (long long)counts.instructions, (long long)counts.matrix_instructions,
