@@ -15,7 +15,7 @@
 #include "op/libraries.h"
 #include "op/moe.h"
 
-enum { MIRROR_PORTS_MAX = 24, MIRROR_ARGS_MAX = 2048 };
+enum { MIRROR_PORTS_MAX = 24, MIRROR_ARGS_MAX = 2048, MIRROR_KINDS_MAX = 256 };
 
 /* A block of host memory that ports lie in, and its copy on the device. */
 typedef struct MirrorBlock {
@@ -31,7 +31,10 @@ typedef struct Mirror {
     bool finite_only; /* for inputs at which rounding decides: only look for what is no number */
     bool gives;       /* the GPU's results take the place of the CPU's, once they are compared */
     bool unlike;      /* they are not compared: a test compares the GPU's with each other */
-    double left;      /* work that the GPU may still do in this test: affords */
+    double work;      /* TEST_WORK; 0: any */
+    uint64_t seen[MIRROR_KINDS_MAX]; /* kinds of calls of this test, and what each may still do */
+    double left[MIRROR_KINDS_MAX];
+    int kinds;
 } Mirror;
 
 static Mirror mirror;
@@ -207,14 +210,42 @@ static inline Status mirror_both(Exec *ex, int level, const OpDesc *op, const vo
     return mirror_outputs(op, args, gpu_args);
 }
 
-/* TEST_WORK in the environment: flops and bytes of a test that an interpreter of kernels has time for.
- * What is more runs on the CPU alone, but where a test compares the GPU's results with each other. */
+/* What decides which kernel runs a call: the op, the types of its tensors, and which of their rows are
+ * whole packs. */
+static inline uint64_t mirror_kind(const OpDesc *op, const void *args)
+{
+    uint64_t kind = (uint64_t)(uintptr_t)op;
+    for (const OpPort *p = op->ports; p->dir != PORT_END; p++) {
+        if (p->dir == PORT_ROWS) continue;
+        const Tensor *t = op_port_tensor(p, args);
+        uint64_t port =
+            t->data == NULL ? 0 : 1 + 2 * (uint64_t)t->dtype + 64 * (tensor_cols(t) % 16 == 0);
+        kind = (kind ^ port) * 0x9E3779B97F4A7C15u;
+    }
+    return kind;
+}
+
+/* TEST_WORK in the environment: flops and bytes that an interpreter of kernels has time for, of each kind
+ * of call in a test. What is more runs on the CPU alone, but for the first call of a kind, and where a
+ * test compares the GPU's results with each other. */
 static inline bool mirror_affords(const OpDesc *op, const void *args)
 {
+    const double FIRST = 100;
+    if (mirror.work == 0 || mirror.gives || mirror.unlike) return true;
+    uint64_t kind = mirror_kind(op, args);
     OpCost cost = op->cost(args);
     double work = cost.flops + cost.bytes;
-    if (work > mirror.left && !mirror.gives && !mirror.unlike) return false;
-    mirror.left -= work;
+    int i = 0;
+    while (i < mirror.kinds && mirror.seen[i] != kind) i++;
+    if (i == MIRROR_KINDS_MAX) return false;
+    if (i == mirror.kinds) {
+        if (work > FIRST * mirror.work) return false;
+        mirror.seen[i] = kind;
+        mirror.left[i] = work > mirror.work ? work : mirror.work;
+        mirror.kinds++;
+    }
+    if (work > mirror.left[i]) return false;
+    mirror.left[i] -= work;
     return true;
 }
 
@@ -265,7 +296,8 @@ static inline Status mirror_push(Exec *ex)
     if (mirror.device_memory == NULL) TRY(mirror_open());
     const char *work = getenv("TEST_WORK");
     mirror.finite_only = mirror.gives = mirror.unlike = false;
-    mirror.left = work == NULL ? (double)INFINITY : strtod(work, NULL);
+    mirror.work = work == NULL ? 0 : strtod(work, NULL);
+    mirror.kinds = 0;
     exec_push(ex, &backend_mirror);
     return OK;
 }
