@@ -30,9 +30,9 @@ static const char *cpu_instructions(void)
 static void library_text(GpuRuntime runtime, bool nccl, char out[WORDS_BYTES])
 {
     const LibraryCall call = { .name = nccl ? "ncclGetVersion" : "cudnnGetVersion" };
-    const char *file = !nccl                          ? "libcudnn.so.9"
+    const char *file = !nccl                        ? "libcudnn.so.9"
                        : runtime == GPU_RUNTIME_HIP ? "librccl.so.1"
-                                                      : "libnccl.so.2";
+                                                    : "libnccl.so.2";
     const Library library = { .file = file, .call = &call, .calls = 1 };
     union {
         int (*nccl)(int *);

@@ -44,8 +44,7 @@ static Status runtime_check(GpuInfo *info)
 {
     TRY(gpu_status(cudaRuntimeGetVersion(&info->runtime), "CUDA runtime"));
     if (cudaDriverGetVersion(&info->driver) != cudaSuccess || info->driver == 0) {
-        return FAIL(ERR_DEVICE,
-                    "no NVIDIA driver was found; this program needs one for CUDA %d.%d",
+        return FAIL(ERR_DEVICE, "no NVIDIA driver was found; this program needs one for CUDA %d.%d",
                     info->runtime / 1000, info->runtime % 1000 / 10);
     }
     if (info->driver >= info->runtime) return OK;
@@ -59,8 +58,8 @@ static Status device_check(int device, GpuInfo *info)
     cudaDeviceProp p;
     TRY(gpu_status(cudaGetDeviceProperties(&p, device), "GPU properties"));
     if (p.major < LEAST_MAJOR) {
-        return FAIL(ERR_DEVICE, "GPU %d (%s) has compute capability %d.%d, %d.0 is needed",
-                    device, p.name, p.major, p.minor, LEAST_MAJOR);
+        return FAIL(ERR_DEVICE, "GPU %d (%s) has compute capability %d.%d, %d.0 is needed", device,
+                    p.name, p.major, p.minor, LEAST_MAJOR);
     }
     snprintf(info->name, sizeof info->name, "%.*s", GPU_NAME_MAX - 1, p.name);
     info->major = p.major;

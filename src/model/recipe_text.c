@@ -211,7 +211,8 @@ static Status check_attention(const ModelSpec *s, const RecipeGpu *gpu)
 /* Plans count memory for Hopper's kernels. A GPU without them would need more for the same call. */
 static Status check_kept(const ModelSpec *s, const RecipeGpu *gpu)
 {
-    for (int i = 0; i < s->n_layers && (gpu->vendor != VENDOR_NVIDIA || gpu->capability != CAPABILITY_NARROW);
+    for (int i = 0;
+         i < s->n_layers && (gpu->vendor != VENDOR_NVIDIA || gpu->capability != CAPABILITY_NARROW);
          i++) {
         if (s->layers[i].kind != LAYER_MOE || !recipe_narrow(s, &s->layers[i])) continue;
         return FAIL(ERR_UNSUPPORTED,

@@ -91,7 +91,8 @@ template <int ROWS_A, int COLS_A, int ACROSS_A, bool FOLDED_A = false> struct Sh
     static constexpr int HIGH = ROWS / STRIPS;                   /* rows of a strip */
     static_assert(WARP / ACROSS * ROWS_EACH <= HIGH, "a warp has rows of one strip");
     static_assert(THREADS <= THREADS_MAX && STRIPS <= THREADS / WARP, "a warp finds a strip");
-    static_assert(THREADS / STRIPS * ROWS_EACH == HIGH * PACKS, "threads of a strip are neighbours");
+    static_assert(THREADS / STRIPS * ROWS_EACH == HIGH * PACKS,
+                  "threads of a strip are neighbours");
 };
 
 typedef Shape<TILE, TILE, 8> Square;

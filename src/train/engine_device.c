@@ -27,13 +27,14 @@ static Status check_attention_kernel(const Config *c)
     const char *name = attention_words[kernel].name;
     if (!attention_kernel_wants_gpu(kernel)) return OK;
     if (!engine_wants_gpu(c))
-        return FAIL(ERR_ARG, "attention.kernel=%s needs a GPU, and run.device=auto found none", name);
+        return FAIL(ERR_ARG, "attention.kernel=%s needs a GPU, and run.device=auto found none",
+                    name);
     if (kernel == ATTENTION_AUTO) return OK;
     GpuVendor vendor = attention_fwd_kernels.row[kernel - 1].vendor;
     if (vendor == VENDOR_ANY || op_vendor == VENDOR_ANY || vendor == op_vendor) return OK;
     return FAIL(ERR_DEVICE,
-                "attention.kernel=%s is for %s, and this program was built for %s: leave it auto", name,
-                vendors[vendor == VENDOR_AMD ? GPU_RUNTIME_HIP : GPU_RUNTIME_CUDA],
+                "attention.kernel=%s is for %s, and this program was built for %s: leave it auto",
+                name, vendors[vendor == VENDOR_AMD ? GPU_RUNTIME_HIP : GPU_RUNTIME_CUDA],
                 vendors[gpu_runtime]);
 }
 

@@ -48,18 +48,18 @@ static void a_machine_with_amds_gpus_is_told_by_its_driver(void **state)
         printf("skip: needs build/release/tests/op/test_scale, and a machine without nvidia-smi\n");
         skip();
     }
-    CHECK_INT(run_script(lab,
-                         "mkdir -p $LAB/top/tools $LAB/built/op $LAB/kfd/topology/nodes/0"
-                         " $LAB/kfd/topology/nodes/1;"
-                         "cp tools/gpu_report tools/run_tests tools/checks.sh $LAB/top/tools;"
-                         "cp build/release/tests/op/test_scale $LAB/built/op;"
-                         "echo simd_count 0 >$LAB/kfd/topology/nodes/0/properties;"
-                         "echo simd_count 1216 >$LAB/kfd/topology/nodes/1/properties;"
-                         "tools/gpu_report pack_built build/switchyard $LAB/built $LAB/pack"),
+    CHECK_INT(run_script(lab, "mkdir -p $LAB/top/tools $LAB/built/op $LAB/kfd/topology/nodes/0"
+                              " $LAB/kfd/topology/nodes/1;"
+                              "cp tools/gpu_report tools/run_tests tools/checks.sh $LAB/top/tools;"
+                              "cp build/release/tests/op/test_scale $LAB/built/op;"
+                              "echo simd_count 0 >$LAB/kfd/topology/nodes/0/properties;"
+                              "echo simd_count 1216 >$LAB/kfd/topology/nodes/1/properties;"
+                              "tools/gpu_report pack_built build/switchyard $LAB/built $LAB/pack"),
               0);
-    CHECK_INT(run_script(lab, "unset MAKEFLAGS; export KFD=$LAB/kfd;"
-                              "$LAB/top/tools/gpu_report run $LAB/pack $LAB/out 100 machine ops comm"
-                              " >/dev/null"),
+    CHECK_INT(run_script(lab,
+                         "unset MAKEFLAGS; export KFD=$LAB/kfd;"
+                         "$LAB/top/tools/gpu_report run $LAB/pack $LAB/out 100 machine ops comm"
+                         " >/dev/null"),
               0);
     const char *out = lab_read(lab, lab_path(lab, "there/out"), NULL);
     CHECK_SAYS(out, "switchyard ");

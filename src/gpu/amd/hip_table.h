@@ -8,6 +8,7 @@
 
 #include <stddef.h>
 
+/* NOLINTBEGIN(readability-identifier-naming,bugprone-macro-parentheses): names of HIP */
 typedef struct ihipStream_t *hipStream_t;
 typedef int hipError_t;
 typedef struct ihipEvent_t *hipEvent_t;
@@ -106,6 +107,7 @@ typedef struct HipTable {
     HIP_TEXTS(CALL)
 #undef CALL
 } HipTable;
+/* NOLINTEND(readability-identifier-naming,bugprone-macro-parentheses) */
 
 #ifdef __cplusplus
 extern "C" {

@@ -150,7 +150,8 @@ static void a_gpu_without_8_bit_products_is_refused_with_what_it_has_and_needs(v
     (void)state;
     const char *set[] = { "fp8.recipe=tensor" };
     Model m;
-    RecipeGpu old = { "GPU 1 (NVIDIA A100)", 80, VENDOR_NVIDIA }, ada = { "GPU 0 (NVIDIA L40S)", 89, VENDOR_NVIDIA };
+    RecipeGpu old = { "GPU 1 (NVIDIA A100)", 80, VENDOR_NVIDIA },
+              ada = { "GPU 0 (NVIDIA L40S)", 89, VENDOR_NVIDIA };
     build("quickstart", set, 1, &m);
     CHECK_FAILS(recipe_check_gpu(&m.spec, &m.table, &old, 2048), ERR_UNSUPPORTED,
                 "fp8.recipe=tensor: GPU 1 (NVIDIA A100) has compute capability 8.0, 8-bit products "
@@ -172,7 +173,8 @@ static void a_gpu_without_a_kernel_for_8_bit_attention_is_refused(void **state)
     (void)state;
     const char *set[] = { "fp8.attention=true", "run.compute=bf16" };
     Model m;
-    RecipeGpu ada = { "GPU 0 (NVIDIA L40S)", 89, VENDOR_NVIDIA }, hopper = { "GPU 0 (NVIDIA H200)", 90, VENDOR_NVIDIA };
+    RecipeGpu ada = { "GPU 0 (NVIDIA L40S)", 89, VENDOR_NVIDIA },
+              hopper = { "GPU 0 (NVIDIA H200)", 90, VENDOR_NVIDIA };
     build("deepseek-v2-lite", set, 2, &m);
     CHECK_OK(recipe_check_gpu(&m.spec, &m.table, &hopper, 2048));
     CHECK_FAILS(recipe_check_gpu(&m.spec, &m.table, &ada, 2048), ERR_UNSUPPORTED,
@@ -192,7 +194,8 @@ static void scales_of_1x32_are_refused_on_every_gpu(void **state)
     (void)state;
     const char *set[] = { "fp8.recipe=mx", "fp8.format=e2m1" };
     Model m;
-    RecipeGpu old = { "GPU 0 (NVIDIA H200)", 90, VENDOR_NVIDIA }, new = { "GPU 2 (NVIDIA B200)", 100, VENDOR_NVIDIA };
+    RecipeGpu old = { "GPU 0 (NVIDIA H200)", 90, VENDOR_NVIDIA },
+              new = { "GPU 2 (NVIDIA B200)", 100, VENDOR_NVIDIA };
     build("quickstart", set, 2, &m);
     CHECK_FAILS(
         recipe_check_gpu(&m.spec, &m.table, &old, 2048), ERR_UNSUPPORTED,

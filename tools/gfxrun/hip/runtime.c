@@ -394,6 +394,7 @@ static Status launch_submit(hipStream_t s, struct hipGraphNode *n, void **argume
     return submit(s, *n);
 }
 
+/* NOLINTNEXTLINE(readability-function-size): HIP has it so */
 hipError_t hipModuleLaunchKernel(hipFunction_t function, unsigned gx, unsigned gy, unsigned gz,
                                  unsigned bx, unsigned by, unsigned bz, unsigned shared_bytes,
                                  hipStream_t stream, void **arguments, void **extra)
