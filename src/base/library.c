@@ -22,6 +22,7 @@ static const char *const FOLDERS[] = {
     "/usr/lib/python3*/*-packages/nvidia/*/lib",
     "/opt/*/lib/python3*/*-packages/nvidia/*/lib",
     "/opt/*/.venv/lib/python3*/*-packages/nvidia/*/lib",
+    "/opt/rocm*/lib",
 };
 
 enum { N_FOLDERS = sizeof FOLDERS / sizeof *FOLDERS, WHY_BYTES = 800 };

@@ -2,8 +2,8 @@
  * missing, and the error says which file it wanted, where it looked and what to do.
  *
  * The search covers the loader's path, then the folders where CUDA, the distribution and Python
- * packages put NVIDIA's libraries. It ends at the first library that is new enough and has every
- * function. The version comes from the file's name if it is there; otherwise the library is asked.
+ * packages put NVIDIA's libraries, and ROCm its own. It ends at the first library that is new enough
+ * and has every function. The version comes from the file's name if it is there; otherwise the library is asked.
  * Asking loads further libraries that stay loaded, and a second copy would wrongly bind to them. So a
  * library that had to be asked is the last candidate. */
 #ifndef BASE_LIBRARY_H

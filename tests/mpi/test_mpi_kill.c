@@ -132,7 +132,11 @@ static void a_rank_that_never_starts_ends_the_others_at_the_deadline(void **stat
     Child c = begin(lab);
     kill(rank_pid(&c, 1), SIGSTOP);
     Outcome o = lab_wait(lab, &c);
-    CHECK_EXIT(o, 3);
+    /* mpirun may end by SIGPIPE itself, when it has named the first rank that ended and clears up */
+    if (o.code == 128 + SIGPIPE)
+        CHECK_SAYS(o.err, "Exit code:    3");
+    else
+        CHECK_EXIT(o, 3);
     CHECK_SAYS(o.err, "a rank has not come");
 }
 
