@@ -3,7 +3,9 @@
  * kernels before main; hip_kernels_load gives them to a device. */
 extern "C" {
 #include "base/library.h"
+#include "base/log.h"
 #include "gpu/amd/hip_table.h"
+#include "gpu/gpu.h"
 }
 
 #include <algorithm>
@@ -86,6 +88,7 @@ extern "C" Status hip_kernels_load(int device)
     std::sort(p.kernels.begin(), p.kernels.end(), by_stub);
     for (Kernel &k : p.kernels) TRY(kernel_load(&k, device));
     p.loaded[device] = true;
+    log_warn("%s", gpu_kernels_note);
     return OK;
 }
 
