@@ -525,6 +525,13 @@ static Operand flat_turned(OpTest *t, OperandKind kind, Dtype type, Tensor x)
     return q;
 }
 
+static void check_weight_gradient(OpTest *t, LinearBwdWeight g)
+{
+    double *want = dense_of(t, &g.dy, &g.x, &g.dw);
+    CHECK_OK(linear_bwd_weight(&t->ex, g));
+    CHECK_TENSOR_WITHIN(&g.dw, want, 1e-3);
+}
+
 static void dense_products_run_with_any_pair_of_scales(void **state)
 {
     OpTest *t = *state;
@@ -548,12 +555,9 @@ static void dense_products_run_with_any_pair_of_scales(void **state)
                          .dx = optest_poisoned(t, DTYPE_BF16, DIMS(N, I)) };
     CHECK_OK(linear_bwd_input(&t->ex, b));
     CHECK_TENSOR_WITHIN(&b.dx, dense_of(t, &b.dy, &b.w, &none), 5e-3);
-    LinearBwdWeight g = { .dy = flat_turned(t, OPERAND_ROW, DTYPE_E5M2, dy),
-                          .x = flat_turned(t, OPERAND_1X128, DTYPE_E4M3, x),
-                          .dw = optest_normal(t, DTYPE_F32, DIMS(O, I)) };
-    want = dense_of(t, &g.dy, &g.x, &g.dw);
-    CHECK_OK(linear_bwd_weight(&t->ex, g));
-    CHECK_TENSOR_WITHIN(&g.dw, want, 1e-3);
+    check_weight_gradient(t, (LinearBwdWeight){ .dy = flat_turned(t, OPERAND_ROW, DTYPE_E5M2, dy),
+                                                .x = flat_turned(t, OPERAND_1X128, DTYPE_E4M3, x),
+                                                .dw = optest_normal(t, DTYPE_F32, DIMS(O, I)) });
 }
 
 /* Rows of f32 are whole packs of four, not of eight. */
@@ -564,12 +568,9 @@ static void weight_gradients_may_have_rows_of_four_columns(void **state)
     mirror_gives();
     Tensor x = optest_normal(t, DTYPE_BF16, DIMS(N, I)),
            dy = optest_normal(t, DTYPE_BF16, DIMS(N, O));
-    LinearBwdWeight g = { .dy = flat_turned(t, OPERAND_1X128, DTYPE_E4M3, dy),
-                          .x = flat_turned(t, OPERAND_1X128, DTYPE_E4M3, x),
-                          .dw = optest_normal(t, DTYPE_F32, DIMS(O, I)) };
-    double *want = dense_of(t, &g.dy, &g.x, &g.dw);
-    CHECK_OK(linear_bwd_weight(&t->ex, g));
-    CHECK_TENSOR_WITHIN(&g.dw, want, 1e-3);
+    check_weight_gradient(t, (LinearBwdWeight){ .dy = flat_turned(t, OPERAND_1X128, DTYPE_E4M3, dy),
+                                                .x = flat_turned(t, OPERAND_1X128, DTYPE_E4M3, x),
+                                                .dw = optest_normal(t, DTYPE_F32, DIMS(O, I)) });
 }
 
 int main(void)

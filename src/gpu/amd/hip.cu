@@ -9,6 +9,7 @@ extern "C" {
 }
 
 #include <algorithm>
+#include <cassert>
 #include <mutex>
 #include <vector>
 
@@ -32,9 +33,8 @@ struct Kernel {
 
 struct Program {
     std::mutex lock;
-    std::vector<Binary *> binaries;
-    std::vector<Kernel> kernels; /* by stub, once one was loaded */
-    bool loaded[DEVICES_MAX];
+    std::vector<Kernel> kernels; /* by stub, once a device has them: then launches search them */
+    bool sorted, loaded[DEVICES_MAX];
 };
 
 /* Made at first use: objects announce themselves in any order. */
@@ -52,9 +52,7 @@ struct FatBinary {
 
 extern "C" void **__hipRegisterFatBinary(const void *wrapper)
 {
-    Binary *b = new Binary{ ((const FatBinary *)wrapper)->bundle, {} };
-    program().binaries.push_back(b);
-    return (void **)b;
+    return (void **)new Binary{ ((const FatBinary *)wrapper)->bundle, {} };
 }
 
 extern "C" void __hipUnregisterFatBinary(void **) {}
@@ -85,10 +83,13 @@ extern "C" Status hip_kernels_load(int device)
     if (device >= DEVICES_MAX)
         return FAIL(ERR_UNSUPPORTED, "GPU %d is too many, the last is %d", device, DEVICES_MAX - 1);
     if (p.loaded[device]) return OK;
-    std::sort(p.kernels.begin(), p.kernels.end(), by_stub);
+    if (!p.sorted) {
+        std::sort(p.kernels.begin(), p.kernels.end(), by_stub);
+        p.sorted = true;
+        log_warn("%s", gpu_kernels_note);
+    }
     for (Kernel &k : p.kernels) TRY(kernel_load(&k, device));
     p.loaded[device] = true;
-    log_warn("%s", gpu_kernels_note);
     return OK;
 }
 
@@ -135,6 +136,7 @@ extern "C" hipError_t hipLaunchKernel(const void *stub, dim3 grid, dim3 block, v
     Kernel wanted = { stub, NULL, NULL, {} };
     auto k = std::lower_bound(kernels.begin(), kernels.end(), wanted, by_stub);
     int device = 0;
+    assert(k != kernels.end() && k->stub == stub);
     hipError_t e = hip->GetDevice(&device);
     if (e != hipSuccess) return e;
     return hip->ModuleLaunchKernel(k->function[device], grid.x, grid.y, grid.z, block.x, block.y,

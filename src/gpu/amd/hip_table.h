@@ -24,7 +24,6 @@ typedef struct hipIpcMemHandle_t {
 
 enum {
     hipSuccess = 0,
-    hipErrorInvalidDeviceFunction = 98,
     hipErrorNoDevice = 100,
     hipErrorNotReady = 600,
     hipErrorPeerAccessAlreadyEnabled = 704,
