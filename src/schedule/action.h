@@ -56,6 +56,8 @@ typedef struct Action {
     Lane lane;
     short chunk, first, end, peer; /* -1: none, as in the fields below; peer: a pipeline rank */
     short layer, half;             /* of gathers and reductions: number in the model; its half */
+    int apart; /* 1: of a backward whose input and weight gradients are passes of their own (an int: lists are
+                  compared by bytes) */
     int micro, slot, in, out;
     int wait[ACTION_WAITS], signal;
 } Action;

@@ -79,8 +79,7 @@ void schedule_zbv(const ScheduleShape *s, int rank, Hand *h)
  * - 3W) with B the whole backward, for two copies of the parameters and p+1 slots.
  *
  * Two streams of micro-batches meet on each rank. In the middle of the step a forward of one runs with a
- * backward of the other: the pair F&B, in which each exchange of experts hides behind the other's compute.
- * Here a forward is followed by a backward, without overlap. */
+ * backward of the other: the pair F&B, in which each exchange of experts hides behind the other's compute. */
 
 /* The eight steps of the paper. The sixth defers weight gradients from its middle on. */
 void dualpipe_steps(Hand *h, int outer, int inner, int middle)
@@ -88,8 +87,8 @@ void dualpipe_steps(Hand *h, int outer, int inner, int middle)
     order_play(h, 2 * outer, "f0");
     order_play(h, inner, "f0f1");
     order_play(h, outer, "i1w.f1");
-    order_play(h, middle, "f0b1f1b0");
-    order_play(h, outer, "b1f1b0");
+    order_play(h, middle, "F0b1F1b0");
+    order_play(h, outer, "b1F1b0");
     order_play(h, inner / 2, "b1b0");
     order_play(h, 1, inner % 2 == 0 ? "i1i0" : "b1i0");
     order_play(h, inner - inner / 2 - 1, "i1i0");

@@ -124,10 +124,8 @@ static void use_slot(const ScheduleDesc *d, SlotState *of, const Pass *x, int sl
     uint64_t chunk = 1ULL << x->chunk;
     unsigned char *passes = &out->passes[x->chunk];
     of[slot].chunks |= chunk;
-    if (d->phases) {
-        *passes = CHUNK_PHASED;
-    } else if (x->kind == ACTION_BACKWARD) {
-        *passes |= CHUNK_WHOLE;
+    if (x->kind == ACTION_BACKWARD) {
+        *passes |= d->phases ? CHUNK_PHASED : CHUNK_WHOLE;
     } else if (x->kind == ACTION_BACKWARD_WEIGHT) {
         of[of[slot].mine].taken = false;
     } else if (x->kind == ACTION_BACKWARD_INPUT) {
@@ -323,13 +321,16 @@ static double input_arrives(const Walk *w, const ListedPass *x)
     return *way;
 }
 
-/* Passes [i, i + n): a forward, a backward or a pair of both, phase by phase on two lanes. */
+/* Passes [i, i + n): a forward, a backward, a half of a backward, or a pair, phase by phase on two lanes. */
 static void walk_phases(const Walk *w, const ListedPass *x, int n, double *end)
 {
     const ChunkTimes *time[2] = { NULL, NULL };
     double at[2] = { 0 }, *lane = w->lane[x->rank];
+    bool left_out[] = { false, false }; /* input or weight gradients */
     for (int k = 0; k < n; k++) {
         int back = x[k].cost != COST_FORWARD;
+        left_out[0] |= x[k].cost == COST_WEIGHT;
+        left_out[1] |= x[k].cost == COST_INPUT;
         time[back] = &w->in->time[cost_of(w, &x[k]) / COSTS];
         at[back] = input_arrives(w, &x[k]);
     }
@@ -337,7 +338,7 @@ static void walk_phases(const Walk *w, const ListedPass *x, int n, double *end)
     for (int i = 0; i < w->in->blocks * BLOCK_PHASES; i++) {
         const BlockPhase *p = &block_phases[i % BLOCK_PHASES];
         bool back = p->kind != ACTION_FORWARD, weight = p->kind == ACTION_BACKWARD_WEIGHT;
-        if (time[back] == NULL) continue;
+        if (time[back] == NULL || (back && left_out[weight])) continue;
         const double *of = !back ? time[0]->forward : weight ? time[1]->weight : time[1]->input;
         double *free = &lane[p->phase % 2], start = weight ? *free : later_of(*free, at[back]);
         /* it reuses the memory of the weight gradients of the block before it */

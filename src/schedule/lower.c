@@ -235,6 +235,7 @@ static void append_range(Lowering *l, Part *t, ActionKind kind, int first, int e
     a.chunk = (short)t->pass->chunk;
     a.micro = t->pass->micro;
     a.slot = t->slot;
+    a.apart = t->pass->kind != ACTION_FORWARD && t->pass->kind != ACTION_BACKWARD;
     a.first = (short)first;
     a.end = (short)end;
     a.lane = weight ? LANE_COMPUTE : (Lane)phase->lane;
@@ -287,11 +288,15 @@ const BlockPhase block_phases[BLOCK_PHASES] = {
     { ACTION_BACKWARD_INPUT, PHASE_ATTENTION }, { ACTION_BACKWARD_WEIGHT, PHASE_ATTENTION },
 };
 
+bool pass_has(const Pass *p, ActionKind kind)
+{
+    return p != NULL && (p->kind == kind || (p->kind == ACTION_BACKWARD && kind != ACTION_FORWARD));
+}
+
 /* Appends the phases of one part of one block, from where the pass is. Weight gradients also take the parts
  * before it, which have none of their own. */
 static void append_part(Lowering *l, Part *t, ActionKind kind, int block, int part)
 {
-    if (t->pass == NULL) return;
     bool weight = kind == ACTION_BACKWARD_WEIGHT;
     int *next = weight ? &t->next_weight : &t->next, first = *next, end = first;
     const ChunkPhase *at = t->row->at;
@@ -319,6 +324,7 @@ static int lower_parts(Lowering *l, const Pass *pass)
         for (int k = 0; k < BLOCK_PHASES; k++) {
             const BlockPhase *x = &block_phases[k];
             int back = x->kind != ACTION_FORWARD;
+            if (!pass_has(part[back].pass, x->kind)) continue;
             append_part(l, &part[back], x->kind, back ? of[1] - 1 - i : i, x->phase);
         }
     }

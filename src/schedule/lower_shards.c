@@ -159,7 +159,7 @@ static void open_gradients(Sharing *l, const Action *a)
  * of a whole pass run apart, the gradients have already been sent. */
 static bool gradients_awaited(const Sharing *l, const Action *a)
 {
-    bool gone = a->kind == ACTION_BACKWARD_WEIGHT && !l->from->phased;
+    bool gone = a->kind == ACTION_BACKWARD_WEIGHT && a->apart;
     return !gone && !l->s->gradients && hop_of(l->from, a->chunk, a->micro) > 0;
 }
 

@@ -58,7 +58,7 @@ static Status check_sizes(const ScheduleDesc *d, const ScheduleShape *s)
         return FAIL(ERR_ARG, "schedule %s: %d blocks a chunk to take apart, legal are 1 to %d",
                     d->name, s->blocks, SCHEDULE_BLOCKS_MAX);
     }
-    if (d->phases && s->chunks > 1 && s->stages == 1)
+    if (d->phases && d->placement == PLACE_LOOP && s->chunks > 1 && s->stages == 1)
         return FAIL(ERR_ARG, "schedule %s: %d chunks on one stage, it takes 1", d->name, s->chunks);
     if (round && s->chunks > 1 && s->micros % s->stages != 0) {
         return FAIL(ERR_ARG,

@@ -29,7 +29,7 @@ typedef enum GiveBack { GIVE_BACK_LAYER, GIVE_BACK_BLOCK, GIVE_BACK_PASS } GiveB
  * phased   part by part while a forward runs, so in a ring of its own; the weight gradients of a block
  *          may still read what its other layers left
  * split    input gradients now, weight gradients in a later pass: what waits for them lies in an arena
- *          of the pool */
+ *          of the pool; in a phased program a forward may run beside them, so the ring is the second one */
 typedef struct BackwardMode {
     int ring; /* of RINGS */
     bool from_pool;
@@ -38,7 +38,8 @@ typedef struct BackwardMode {
 
 static const BackwardMode WHOLE = { RING_FORWARD, false, GIVE_BACK_LAYER },
                           PHASED = { RING_BACKWARD, false, GIVE_BACK_BLOCK },
-                          SPLIT = { RING_FORWARD, true, GIVE_BACK_PASS };
+                          SPLIT = { RING_FORWARD, true, GIVE_BACK_PASS },
+                          SPLIT_PHASED = { RING_BACKWARD, true, GIVE_BACK_PASS };
 
 /* One action over the layers of its chunk. */
 typedef struct ChunkPass {
@@ -391,7 +392,10 @@ Status run_pass(Engine *e, const Action *a, const MicroBatch *m, SlotState *s)
                     .weight = a->kind != ACTION_BACKWARD_INPUT };
     p.r = layer_run(e, m, s);
     if (a->kind == ACTION_FORWARD) return forward_pass(&p);
-    p.mode = program->phased ? &PHASED : a->kind == ACTION_BACKWARD ? &WHOLE : &SPLIT;
+    if (a->apart)
+        p.mode = program->phased ? &SPLIT_PHASED : &SPLIT;
+    else
+        p.mode = program->phased ? &PHASED : &WHOLE;
     p.r.ring = &e->mode->ring[p.mode->ring];
     return backward_pass(&p);
 }

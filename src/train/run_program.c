@@ -161,8 +161,8 @@ static void add_repeats(OpTotals *t, const OpTotals *first, int n)
     t->ops += (t->ops - first->ops) * (n - 1);
 }
 
-/* Counts the micro-batches whose backward on a chunk has this kind: all passes of one of them, n times. */
-static Status count_alike(Engine *e, int chunk, ActionKind backward)
+/* Counts the micro-batches whose backward on a chunk begins so: all passes of one of them, n times. */
+static Status count_alike(Engine *e, int chunk, ActionKind backward, bool apart)
 {
     const Program *p = &e->list->program;
     OpTotals before = e->ex.totals;
@@ -170,6 +170,7 @@ static Status count_alike(Engine *e, int chunk, ActionKind backward)
     for (int i = 0; i < p->n; i++) {
         const Action *a = &p->at[i];
         if (!is_pass_on(a, chunk) || a->kind != backward || a->first > 0) continue;
+        if (a->apart != apart) continue;
         if (n++ == 0) micro = a->micro;
     }
     for (int i = 0; n > 0 && i < p->n; i++) {
@@ -194,8 +195,9 @@ Status run_count(Engine *e, EnginePlan *out)
         Arena *slot = &e->mode->slots[0].arena, *grads = e->mode->grads.at;
         slot->peak_bytes = 0;
         if (split) grads->peak_bytes = 0;
-        TRY(count_alike(e, c, ACTION_BACKWARD));
-        TRY(count_alike(e, c, ACTION_BACKWARD_INPUT));
+        TRY(count_alike(e, c, ACTION_BACKWARD, false));
+        TRY(count_alike(e, c, ACTION_BACKWARD_INPUT, false));
+        TRY(count_alike(e, c, ACTION_BACKWARD_INPUT, true));
         out->chunk_bytes[SLOT_KEEP][c] = slot->peak_bytes;
         out->pool_of_chunk[c] = (size_t)operand_bytes(&e->mode->slots[0].pool.rows);
         if (split) out->chunk_bytes[SLOT_GRADS][c] = grads->peak_bytes;

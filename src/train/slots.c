@@ -1,12 +1,10 @@
 /* slots: walks a program to find the slots, and hands out arenas of a pool. */
 #include "train/slots.h"
 
-/* A phased program has weight gradients of its own, but they run within the same pass and need no
- * arena apart. */
 bool program_splits(const Program *p)
 {
     for (int i = 0; i < p->n; i++) {
-        if (p->at[i].kind == ACTION_BACKWARD_WEIGHT) return !p->phased;
+        if (p->at[i].apart) return true;
     }
     return false;
 }
@@ -42,7 +40,6 @@ Status slot_sizes(const Program *p, const EnginePlan *plan, Arena *a, SlotSizes 
     TRY(ARENA_ZEROED(a, p->slots, &pool.at));
     TRY(ARENA_ZEROED(a, p->slots, &pool.taken));
     TRY(ARENA_NEW(a, p->slots, &mine));
-    bool split = program_splits(p);
     s.bytes[SLOT_KEEP][0] = plan->eval_bytes;
     for (int i = 0; i < p->n; i++) {
         const Action *at = &p->at[i];
@@ -50,13 +47,13 @@ Status slot_sizes(const Program *p, const EnginePlan *plan, Arena *a, SlotSizes 
         raise_bytes(&s.bytes[SLOT_KEEP][at->slot], plan->chunk_bytes[SLOT_KEEP][at->chunk]);
         raise_bytes(&s.pool[at->slot], plan->pool_of_chunk[at->chunk]);
         /* The same take and give as run_layers.c does, so the numbers of arenas are the same. */
-        if (split && at->kind == ACTION_BACKWARD_INPUT && at->first == 0) {
+        if (at->apart && at->kind == ACTION_BACKWARD_INPUT && at->first == 0) {
             mine[at->slot] = pool_take(&pool);
             int taken = (int)(mine[at->slot] - pool.at);
             if (taken >= s.n[SLOT_GRADS]) s.n[SLOT_GRADS] = taken + 1;
             raise_bytes(&s.bytes[SLOT_GRADS][taken], plan->chunk_bytes[SLOT_GRADS][at->chunk]);
         }
-        if (split && at->kind == ACTION_BACKWARD_WEIGHT && at->end == action_row(p, at)->n)
+        if (at->apart && at->kind == ACTION_BACKWARD_WEIGHT && at->end == action_row(p, at)->n)
             pool_give(&pool, mine[at->slot]);
     }
     *out = s;

@@ -155,7 +155,7 @@ static void passes_at_the_wrong_place_are_found(void **state)
     p = two_stages();
     p.rank[0].at[F0].signal = 1000;
     CHECK_FAILS(schedule_check_all(&p, &scratch), ERR_ARG, "event 1000 of");
-    ScheduleShape s = { 2, 2, 4, 1, 1, 1, .blocks = 0 };
+    ScheduleShape s = { 2, 2, 4, 1, 1, 1, .blocks = 1 };
     pipeline_forget();
     p = pipeline_of("dualpipe", &s);
     nth(&p, 0, ACTION_FORWARD, 0)->chunk = 1;

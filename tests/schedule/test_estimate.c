@@ -81,8 +81,9 @@ static double arena_of(const EstimateInput *in, const Program *p, double *first)
         if (a->slot < 0) continue;
         SlotBytes b = in->slot[p->rank * in->chunks + a->chunk];
         of[a->slot].slot = fmax(of[a->slot].slot, b.input + b.weight);
-        bool takes = a->kind == ACTION_BACKWARD_INPUT, gives = a->kind == ACTION_BACKWARD_WEIGHT;
-        if (p->phased || !(takes || gives)) continue;
+        bool takes = a->kind == ACTION_BACKWARD_INPUT && a->first == 0;
+        bool gives = a->kind == ACTION_BACKWARD_WEIGHT && a->end == action_row(p, a)->n;
+        if (!a->apart || !(takes || gives)) continue;
         int k = 0;
         while (of[k].user != (takes ? 0 : a->slot + 1)) k++;
         of[k].user = takes ? a->slot + 1 : 0;
@@ -101,7 +102,7 @@ static void check_passes(const Program *p, const unsigned *of)
         const Action *a = &p->at[i];
         if (a->kind == ACTION_BACKWARD) want[a->chunk] |= CHUNK_WHOLE;
         if (a->kind == ACTION_BACKWARD_INPUT)
-            want[a->chunk] |= p->phased ? CHUNK_PHASED : CHUNK_SPLIT;
+            want[a->chunk] |= a->apart ? CHUNK_SPLIT : CHUNK_PHASED;
     }
     for (int c = 0; c < p->chunks; c++) CHECK_INT(of[c], want[c]);
 }

@@ -233,11 +233,11 @@ static void wrong_shapes_are_errors_with_the_limit(void **state)
     CHECK_FAILS(schedule_make(d, &s, &made, &scratch, &p), ERR_ARG,
                 "3 chunks a rank, this one takes 2");
     CHECK_OK(schedule_find("dualpipe", &d));
-    s = (ScheduleShape){ 5, 2, 20, 1, 1, 1, .blocks = 0 };
+    s = (ScheduleShape){ 5, 2, 20, 1, 1, 1, .blocks = 1 };
     CHECK_FAILS(schedule_make(d, &s, &made, &scratch, &p), ERR_ARG,
                 "5 stages and 20 micro-batches");
     CHECK_OK(schedule_find("dualpipe-v", &d));
-    s = (ScheduleShape){ 5, 2, 9, 1, 1, 1, .blocks = 0 };
+    s = (ScheduleShape){ 5, 2, 9, 1, 1, 1, .blocks = 1 };
     CHECK_FAILS(schedule_make(d, &s, &made, &scratch, &p), ERR_ARG, "at least 10");
 }
 

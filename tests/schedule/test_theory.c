@@ -151,7 +151,7 @@ static void dualpipe_is_within_its_theory(void **state)
     static const double input[] = { 1, 1.25 };
     for (int pp = 4; pp <= 16; pp += 2) {
         for (int i = 0; i < 2; i++) {
-            ScheduleShape s = { pp, 2, 4 * pp, 1, input[i], 2 - input[i], .blocks = 0 }, half = s;
+            ScheduleShape s = { pp, 2, 4 * pp, 1, input[i], 2 - input[i], .blocks = 1 }, half = s;
             half.stages = pp / 2;
             Pipeline two = pipeline_of("dualpipe", &s), one = pipeline_of("dualpipe-v", &half);
             double published = (pp / 2.0 - 1) * (s.forward + 2 * s.input - s.weight);
@@ -173,6 +173,28 @@ static double block_cost(void *ctx, int rank, const Action *a)
     (void)rank;
     if (!action_is_pass(a->kind)) return 0;
     return a->lane == LANE_COMM ? *(const double *)ctx : 1;
+}
+
+/* In the middle of a step of DualPipe, too, 64 more micro-batches take their compute alone: half of them on each
+ * chunk of a rank, or all of them on both. */
+static void dualpipe_hides_exchanges(void **state)
+{
+    (void)state;
+    static const char *const names[] = { "dualpipe", "dualpipe-v" };
+    double exchange = 0.5;
+    for (int i = 0; i < 2; i++) {
+        double step[2];
+        for (int k = 0; k < 2; k++) {
+            ScheduleShape s = { 4, 2, k == 0 ? 32 : 96, 4, 4, 4, .blocks = 2 };
+            Pipeline p = pipeline_of(names[i], &s);
+            Simulation sim;
+            SimCost cost = { .ctx = &exchange, .duration = block_cost };
+            CHECK_OK(simulate_run(&p, &cost, &made, &sim));
+            step[k] = sim.step;
+            pipeline_forget();
+        }
+        CHECK_NEAR(step[1] - step[0], 64 * 12 * (i + 1), 1e-9);
+    }
 }
 
 static double exchange_step(int stages, int chunks, int micros, double exchange)
@@ -214,6 +236,7 @@ static const struct CMUnitTest tests[] = {
     TEST(zero_bubble_closed_forms_hold_for_other_sizes),
     TEST(controlled_memory_is_kept),
     TEST(dualpipe_is_within_its_theory),
+    TEST(dualpipe_hides_exchanges),
     TEST(exchanges_hide_behind_the_other_micro_batch),
 };
 PIPELINE_TESTS(tests)
