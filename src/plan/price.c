@@ -450,15 +450,25 @@ Status price_input(Planner *p, const PlanLayout *l, const PriceEntry *e, PriceRa
 {
     unsigned *passes = NULL;
     TRY(price_ranks(p, l, e, n));
-    *out = (EstimateInput){ l->schedule, l->pp,   l->vpp,  (int)price_micros(p, l),
-                            n->blocks,   n->time, n->slot, l->pp > 1 ? transfer_s(p, l, e) : 0 };
+    const double waits = e->stack.at[STACK_waiting];
+    *out = (EstimateInput){ .schedule = l->schedule,
+                            .stages = l->pp,
+                            .chunks = l->vpp,
+                            .micros = (int)price_micros(p, l),
+                            .blocks = n->blocks,
+                            .time = n->time,
+                            .slot = n->slot,
+                            .send_s = l->pp > 1 ? transfer_s(p, l, e) : 0,
+                            .frees = waits >= 0 };
     TRY(ARENA_NEW(&p->scratch, l->pp * l->vpp, &passes));
     TRY(estimate_passes(&p->estimator, out, passes));
     for (int i = 0; i < l->pp * l->vpp; i++) {
         ChunkBytes b = price_add_bytes(&n->rank[i / l->vpp], l, e, &n->chunk[i], passes[i]);
-        n->slot[i] = (SlotBytes){ .weight = (double)b.slot[SLOT_KEEP],
+        double keep = (double)b.slot[SLOT_KEEP];
+        n->slot[i] = (SlotBytes){ .weight = keep,
                                   .gradients = (double)b.slot[SLOT_GRADS],
                                   .pool = (double)b.pool };
+        if (out->frees) n->slot[i] = (SlotBytes){ .input = keep, .gradients = waits * keep };
     }
     return OK;
 }

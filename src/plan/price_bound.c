@@ -107,7 +107,10 @@ static Status bytes_bound(const Planner *p, const PlanLayout *l, const PriceEntr
                           const RankPrice *rank, const double part[SLOT_PARTS], double *bytes)
 {
     double memory[PLAN_KINDS] = { 0 }, micros = (double)price_micros(p, l);
-    double arenas = slots_bound(l, micros) * part[SLOT_KEEP] + part[SLOT_GRADS];
+    double waits = e->stack.at[STACK_waiting]; /* of a slot, while its weight gradients wait */
+    double share = waits < 0 ? 1 : fmin(1, waits), grads = waits < 0 ? part[SLOT_GRADS] : 0;
+    bool whole = (l->schedule->least.passes & CHUNK_SPLIT) == 0;
+    double arenas = slots_bound(l, micros) * part[SLOT_KEEP] * (whole ? 1 : share) + grads;
     EstimateRank slots = { .slot_arena_bytes = arenas, .first_slot_bytes = INFINITY };
     TRY(price_rank_memory(p, l, e, rank, &slots, memory));
     *bytes = 0;

@@ -35,6 +35,8 @@ typedef struct SlotUse {
 typedef struct PassesRank {
     int slots, entries, uses;
     SlotUse *use;                              /* of the first slot, then the others */
+    int *waiting; /* the most split passes whose weight gradients wait, by the number of micro-batches that are
+                     kept for their input gradients; -1: never so many */
     unsigned char passes[SCHEDULE_CHUNKS_MAX]; /* by chunk: set of CHUNK_ */
 } PassesRank;
 
@@ -148,6 +150,23 @@ static void count_use(PassesRank *out, uint64_t chunks, bool gradients)
     x->count++;
 }
 
+/* Fills PassesRank.waiting. While input gradients are made, both what forward kept and what will wait live. */
+static Status follow_waiting(const Order *o, Arena *a, PassesRank *out)
+{
+    int kept = 0, wait = 0;
+    TRY(ARENA_NEW(a, out->slots + 1, &out->waiting));
+    for (int i = 0; i <= out->slots; i++) out->waiting[i] = -1;
+    for (int i = 0; i < o->n; i++) {
+        ActionKind kind = (ActionKind)o->at[i].kind;
+        kept += kind == ACTION_FORWARD;
+        wait += kind == ACTION_BACKWARD_INPUT;
+        if (wait > out->waiting[kept]) out->waiting[kept] = wait;
+        kept -= kind == ACTION_BACKWARD || kind == ACTION_BACKWARD_INPUT;
+        wait -= kind == ACTION_BACKWARD_WEIGHT;
+    }
+    return OK;
+}
+
 /* Follows the slots through an order, and counts arenas with the same use together: their size is the same. */
 static Status follow_slots(const Passes *l, const Order *o, Arena *a, Arena *scratch,
                            PassesRank *out)
@@ -166,7 +185,7 @@ static Status follow_slots(const Passes *l, const Order *o, Arena *a, Arena *scr
         count_use(out, of[i].gradient_chunks, true);
     TRY(ARENA_NEW(a, out->uses, &use));
     out->use = memcpy(use, out->use, (size_t)out->uses * sizeof *use);
-    return OK;
+    return follow_waiting(o, a, out);
 }
 
 /* Both directions of every chunk have a ring for what arrives and one for what leaves. */
@@ -397,6 +416,21 @@ static double mean_busy_s(const EstimateInput *in)
     return sum * in->micros / in->stages / (in->schedule->placement == PLACE_BOTH ? 2 : 1);
 }
 
+/* The most bytes that live on a rank at a moment, if all micro-batches take as much as the largest chunk. */
+static double most_alive(const EstimateInput *in, const PassesRank *r, int rank)
+{
+    double kept = 0, waits = 0, most = 0;
+    for (int c = 0; c < in->chunks; c++) {
+        const SlotBytes *s = &in->slot[rank * in->chunks + c];
+        kept = later_of(kept, s->input + s->weight);
+        waits = later_of(waits, s->weight + s->gradients);
+    }
+    for (int i = 0; i <= r->slots; i++) {
+        if (r->waiting[i] >= 0) most = later_of(most, i * kept + r->waiting[i] * waits);
+    }
+    return most;
+}
+
 /* The bytes of a rank's arenas: each as large as the largest chunk that uses it. */
 static EstimateRank add_arenas(const EstimateInput *in, const Passes *l, int rank)
 {
@@ -420,6 +454,7 @@ static EstimateRank add_arenas(const EstimateInput *in, const Passes *l, int ran
         out.grad_arenas += use->count;
         out.grad_bytes += most * use->count;
     }
+    if (in->frees && out.grad_arenas > 0) out.slot_arena_bytes = most_alive(in, r, rank);
     return out;
 }
 

@@ -41,6 +41,8 @@ typedef struct EstimateInput {
     const ChunkTimes *time; /* by rank * chunks + chunk, as slot is */
     const SlotBytes *slot;  /* NULL: memory is not followed */
     double send_s;          /* one transfer between ranks */
+    /* An allocator takes and frees: memory is the most that lives at a moment. Else it is arenas, which stay. */
+    bool frees;
 } EstimateInput;
 
 typedef struct EstimateRank {

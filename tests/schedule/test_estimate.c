@@ -191,6 +191,34 @@ static void thousands_of_micro_batches_are_walked(void **state)
     }
 }
 
+/* With equal chunks the most that lives on a rank is the peak of the simulator. */
+static void what_lives_is_the_simulators(void **state)
+{
+    (void)state;
+    int n = 0;
+    for (int d = 0; d < schedule_table_n; d++) {
+        for (int i = 0; i < 8; i++) {
+            Estimate e;
+            Pipeline p;
+            Simulation sim;
+            EstimateInput in = input_of(i, &schedule_table[d]);
+            ScheduleShape s = estimate_shape(&in);
+            if (in.schedule->phases || schedule_legal(in.schedule, &s) != OK) continue;
+            for (int k = 0; k < PLACES; k++) slots[k] = slots[0], slots[k].weight = 0;
+            in.frees = true;
+            CHECK_OK(estimate(&estimator, &in, &e));
+            CHECK_OK(schedule_make(in.schedule, &s, &made, &scratch, &p));
+            SimCost cost = { .ctx = &in, .duration = cost_of, .slot = bytes_of };
+            CHECK_OK(simulate_run(&p, &cost, &made, &sim));
+            for (int r = 0; r < in.stages; r++)
+                CHECK_NEAR(e.rank[r].slot_arena_bytes, sim.rank[r].peak_bytes, 0);
+            n++;
+            pipeline_forget();
+        }
+    }
+    CHECK(n > 30);
+}
+
 static void a_cache_that_is_full_starts_anew(void **state)
 {
     (void)state;
@@ -239,7 +267,7 @@ static void two_stages_with_slow_links_take_ten(void **state)
     const ScheduleDesc *d = NULL;
     const double each[PHASES] = { 0.5, 0, 0.25, 0.25 };
     CHECK_OK(schedule_find("1f1b", &d));
-    EstimateInput in = { d, 2, 1, 2, 1, times, slots, 0.5 };
+    EstimateInput in = { d, 2, 1, 2, 1, times, slots, 0.5, false };
     for (int i = 0; i < 2; i++) {
         memcpy(times[i].forward, each, sizeof each);
         memcpy(times[i].input, each, sizeof each);
@@ -255,6 +283,7 @@ static void two_stages_with_slow_links_take_ten(void **state)
 
 static const struct CMUnitTest tests[] = {
     TEST(estimates_are_the_simulators),        TEST(thousands_of_micro_batches_are_walked),
+    TEST(what_lives_is_the_simulators),
     TEST(a_cache_that_is_full_starts_anew),    TEST(wrong_layouts_are_errors),
     TEST(two_stages_with_slow_links_take_ten),
 };
