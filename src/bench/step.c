@@ -87,6 +87,16 @@ static Status gather_ranks(BenchModel *m, Report *r)
     return comm_all_gather(m->world, &in, &gathered);
 }
 
+/* Of the rank that uses the most: device bytes in use, and planned. */
+static void fullest_rank(const Report *r, double *used, double *planned)
+{
+    *used = (double)r->used_bytes, *planned = (double)r->m->gpu.total_bytes;
+    for (int i = 0; r->by_rank != NULL && i < r->m->world->size; i++) {
+        if ((double)r->by_rank[2 * i] <= *used) continue;
+        *used = (double)r->by_rank[2 * i], *planned = (double)r->by_rank[2 * i + 1];
+    }
+}
+
 /* Both counts are of one rank: TorchTitan's formula is a token's, so it is scaled by this rank's
  * tokens. */
 static Status count_flops(const BenchModel *m, Report *r)
@@ -245,9 +255,10 @@ static Status json_gpu(const Report *r, Text *out)
     TRY(text_json(out, ",\"device_p50_s\":%g,\"device_p99_s\":%g,\"launches\":%lld",
                   percentile(t->device, t->n, 0.5), percentile(t->device, t->n, 0.99),
                   (long long)m->result.launches));
-    TRY(text_json(out, ",\"kernels\":%lld,\"waits\":%lld,\"gpu_bytes\":%zu,\"gpu_planned\":%zu",
-                  (long long)m->result.kernels, (long long)m->result.waits, r->used_bytes,
-                  m->gpu.total_bytes));
+    double used, planned;
+    fullest_rank(r, &used, &planned);
+    TRY(text_json(out, ",\"kernels\":%lld,\"waits\":%lld,\"gpu_bytes\":%.0f,\"gpu_planned\":%.0f",
+                  (long long)m->result.kernels, (long long)m->result.waits, used, planned));
     if (!has_clock(w)) return OK;
     TRY(text_json(out, ",\"clock_mhz\":{\"p50\":%g,\"least\":%g,\"most\":%g}",
                   percentile(w->clock, w->n, 0.5), w->clock[0], w->clock[w->n - 1]));

@@ -23,7 +23,7 @@
 /* Margins, as 1/n of the memory. The kernel only estimates what is available on a host, so a plan that is a
  * little larger is still tried. On a GPU other processes may grow, and measured constants may be larger
  * elsewhere. */
-enum { HOST_MARGIN = 20, GPU_MARGIN = 50, HOST_BYTES = 64, HINT_BYTES = 192 };
+enum { HOST_MARGIN = 20, HOST_BYTES = 64, HINT_BYTES = 192 };
 
 static const size_t GRANULE_BYTES = (size_t)2 << 20; /* the driver gives memory in such pieces */
 /* Measured on an H100 with driver 580: in use after the rehearsal less context and arenas. */
@@ -258,11 +258,11 @@ Status train_plan_gpu(const Config *c, const EngineShape *shape, const EnginePla
     return OK;
 }
 
-/* Stricter than train_check_gpu, by a margin: a chosen capacity should not fail later. */
-bool train_gpu_has(const GpuPlan *p, const EnginePlan *plan)
+/* Stricter than train_check_gpu, by the margin of a plan: a run then has the capacity that was planned. */
+bool train_gpu_has(const GpuPlan *p, const EnginePlan *plan, double margin)
 {
     const Memory m = memory_of_gpu(p);
-    return bytes_taken(&m, plan) <= m.there - m.there / GPU_MARGIN;
+    return (double)bytes_taken(&m, plan) <= (double)m.there * (1 - margin);
 }
 
 /* Pinned memory is the host's, so it is not in the list of arenas. */

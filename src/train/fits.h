@@ -11,8 +11,8 @@ size_t train_host_bytes(const EnginePlan *p);
 
 /* Are these bytes, and a margin, available now? */
 bool train_host_has(uint64_t bytes);
-/* Does the GPU hold this plan's arenas together with the other bytes of `p`? */
-bool train_gpu_has(const GpuPlan *p, const EnginePlan *plan);
+/* Does the GPU hold this plan's arenas together with the other bytes of `p`, with this share of it left free? */
+bool train_gpu_has(const GpuPlan *p, const EnginePlan *plan, double margin);
 
 /* ERR_ARG if fewer bytes are available: "WHAT 5 GiB of memory, 3 GiB are available (...): HINT". */
 Status train_check_bytes(const char *what, size_t bytes, const HostMemory *m, const char *hint);

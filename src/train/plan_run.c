@@ -362,7 +362,7 @@ static Status capacity_fits(void *self, const RowCapacity *capacity, bool *fits)
     TRY(plan_capacity(p, capacity));
     uint64_t host = p->beside + train_host_bytes(p->plan), taken = p->taken;
     bool there = host <= taken || train_host_has(p->here * (host - taken));
-    int32_t lacks = !(p->plan->apart ? train_gpu_has(p->gpu, p->plan) : there);
+    int32_t lacks = !(p->plan->apart ? train_gpu_has(p->gpu, p->plan, p->c->plan_margin) : there);
     if (p->world != NULL) TRY(agree_most(p->world, &lacks, 1));
     *fits = !lacks;
     return OK;
