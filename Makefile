@@ -17,6 +17,7 @@
 # make gfx          kernels for AMD's GPUs as code objects, by clang 19 alone (docs/amd.md)
 # make docs         docs/reference/ and docs/explain/: the pages that the program writes
 # make reproduce    docs/reference/planning.md: the planner beside published figures
+# make scoreboard   errors of the planner on published runs (tests/published/)
 # make bench        switchyard bench ops and bench step quickstart
 # CUDA=1 (NVIDIA's GPUs), HIP=1 (AMD's) and MPI=1 switch files in and out. Configurations share no objects; of one configuration the
 # builds with CUDA and MPI take those of the plain one ($O), but for what they change ($B).
@@ -383,6 +384,10 @@ reproduce: $(PROGRAM)
 	tools/reproduce $(PROGRAM) >docs/reference/planning.md.tmp
 	mv docs/reference/planning.md.tmp docs/reference/planning.md
 
+# a second; needs Python 3
+scoreboard: $(PROGRAM)
+	tools/scoreboard $(PROGRAM)
+
 # what tools/lint gives to clang
 flags:
 	@echo $(filter-out -M% $(CFLAGS.$(CONFIG)),$(CFLAGS)) $(CLANG_WARN) $(MPI_CFLAGS) $(NCCL_CFLAGS)
@@ -406,6 +411,6 @@ always:
 clean:
 	rm -rf $(BUILD)
 .PHONY: always all gfxrun build-unit build-op build-schedule build-gpu build-test-mesh build-test-fast build-test build-test-fuzz \
-        build-test-mpi build-test-lowest build-test-gfxrun test-gfxrun test test-fast test-lowest test-mesh test-fuzz test-mpi asan tsan hostile fuzz debug bench docs reproduce flags lib library lint test-long mutants gfx clean
+        build-test-mpi build-test-lowest build-test-gfxrun test-gfxrun test test-fast test-lowest test-mesh test-fuzz test-mpi asan tsan hostile fuzz debug bench docs reproduce scoreboard flags lib library lint test-long mutants gfx clean
 -include $(OBJ:.o=.d) $(HIP_OBJ:.o=.d) $(foreach s,$(SETS),$(SET_SRC:%=$O/$s/%.d)) $(PIC:.o=.d) $O/src/main.c.d
 -include $(wildcard $O/tests/*/*.d $O/tests/*/*/*.d) $(GFXRUN:.o=.d) $(GFXRUN_PIC:.o=.d) $(GFXRUN_BLAS_PIC:.o=.d)
