@@ -4,6 +4,7 @@
 
 #include "model/spec.h"
 #include "op/exchange.h"
+#include "plan/stack.h"
 #include "train/capacity.h"
 
 #include <inttypes.h>
@@ -157,6 +158,26 @@ static Status print_search(const PlanReport *r, Text *out)
     return print_rows(out, "front of memory and time", s->front, s->n_front);
 }
 
+Status plan_report_basis(const PlanRequest *q, Text *out)
+{
+    HardwareRates rates[HARDWARE_SECTIONS_MAX];
+    const int n = hardware_bases(q->hardware, rates);
+    const char *before = "rates       ";
+    for (int basis = 0; basis < BASES; basis++) {
+        const char *between = hardware_basis_names[basis];
+        for (int i = 0; i < n; i++) {
+            if ((int)rates[i].basis != basis) continue;
+            TRY(text_printf(out, "%s%s %s", before, between, rates[i].section));
+            before = "", between = ",";
+        }
+        if (*between == ',') before = "; ";
+    }
+    TRY(text_printf(out, " (gpu.measured: %s)\n", q->hardware->gpu_measured ? "true" : "false"));
+    if (stack_is_proven(q->stack, q->hardware)) return OK;
+    return text_printf(out, "note        %s has never run on a GPU of %s: its kernels ran in an interpreter "
+                            "(docs/amd.md)\n", q->stack->name, q->hardware->gpu_vendor);
+}
+
 /* Order of the page: the question, the search, the layout, memory, time, speed. A search without a
  * result ends after its own lines. */
 Status plan_report_text(const PlanReport *r, Text *out)
@@ -172,6 +193,7 @@ Status plan_report_text(const PlanReport *r, Text *out)
                     q->hardware->gpu_title, r->stack));
     if (c->moe_forced_balance)
         TRY(text_printf(out, "benchmark   moe.forced_balance: positions choose experts\n"));
+    TRY(plan_report_basis(q, out));
     if (r->search != NULL) TRY(print_search(r, out));
     if (r->search != NULL && r->search->n_best == 0) return OK;
     const PlanLayout *l = r->layout;
@@ -273,6 +295,17 @@ static Status json_rows(const char *name, const SearchRow *row, int n, Text *out
     return text_printf(out, "]");
 }
 
+static Status json_rates(const Hardware *h, Text *out)
+{
+    HardwareRates rates[HARDWARE_SECTIONS_MAX];
+    const int n = hardware_bases(h, rates);
+    TRY(text_printf(out, ",\"measured\":%s,\"rates\":{", h->gpu_measured ? "true" : "false"));
+    for (int i = 0; i < n; i++)
+        TRY(text_printf(out, "%s\"%s\":\"%s\"", i > 0 ? "," : "", rates[i].section,
+                        hardware_basis_names[rates[i].basis]));
+    return text_printf(out, "}");
+}
+
 /* The chosen layout's members stand at the top level; best, front and nearest repeat them as lists
  * of objects. */
 Status plan_report_json(const PlanReport *r, Text *out)
@@ -281,6 +314,7 @@ Status plan_report_json(const PlanReport *r, Text *out)
     TRY(text_printf(out, forced ? "{\"forced_balance\":true," : "{"));
     TRY(json_layout(r->layout, r->price, r->partition, out));
     TRY(text_json(out, ",\"gpus\":%" PRId64 ",\"stack\":%s", r->request->gpus, r->stack));
+    TRY(json_rates(r->request->hardware, out));
     if (r->tokens > 0) TRY(text_printf(out, ",\"days\":%.12g", training_days(r, r->price)));
     if (r->asked > 0) TRY(text_printf(out, ",\"gpus_asked\":%" PRId64, r->asked));
     if (r->batch.sequences > 0)

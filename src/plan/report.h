@@ -28,6 +28,9 @@ typedef struct PlanScale {
     PlanPrice price;
 } PlanScale;
 
+/* Two lines for people: which rates of the GPU are measured, published or assumed; and, on GPUs where the stack
+ * never ran, that it did not. */
+Status plan_report_basis(const PlanRequest *q, Text *out);
 /* For people. */
 Status plan_report_text(const PlanReport *r, Text *out);
 /* One JSON object. */
