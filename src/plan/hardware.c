@@ -123,9 +123,9 @@ static const struct {
     { "as of", BASIS_ASSUMED },
 };
 
-const char *const hardware_basis_names[BASES] = { [BASIS_MEASURED] = "measured",
-                                                  [BASIS_PUBLISHED] = "published",
-                                                  [BASIS_ASSUMED] = "assumed" };
+const char *const hardware_basis_names[BASES] = {
+    [BASIS_MEASURED] = "measured", [BASIS_PUBLISHED] = "published", [BASIS_ASSUMED] = "assumed"
+};
 
 static HardwareBasis basis_of(const char *source)
 {
@@ -524,6 +524,19 @@ int hardware_bases(const Hardware *h, HardwareRates out[HARDWARE_SECTIONS_MAX])
         out[n++] = (HardwareRates){ rows[i].section, basis_of(*(const char *const *)text) };
     }
     return n;
+}
+
+void hardware_slow(Hardware *h, const char *section, double times)
+{
+    for (int i = 0; i < ROWS; i++) {
+        void *at = (char *)h + rows[i].offset;
+        if (strcmp(rows[i].section, section) != 0) continue;
+        if (rows[i].type == TIME) *(double *)at *= times;
+        if (rows[i].type == RATE && text_word_index("achieved_gb_s|shard_gb_s", rows[i].name) >= 0)
+            *(double *)at /= times;
+        HardwareCurve *curve = at;
+        for (int k = 0; rows[i].type == CURVE && k < curve->n; k++) curve->at[k].tflops /= times;
+    }
 }
 
 static Status print_points(Text *out, const double *at, int n, int each)

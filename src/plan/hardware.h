@@ -110,6 +110,9 @@ typedef struct HardwareRates {
 enum { HARDWARE_SECTIONS_MAX = 16 };
 int hardware_bases(const Hardware *h, HardwareRates out[HARDWARE_SECTIONS_MAX]);
 
+/* Makes a section's achieved rates `times` lower, and its times as much longer; data sheets stay. */
+void hardware_slow(Hardware *h, const char *section, double times);
+
 /* FLOP/s that work of this size reaches. ERR_ARG if the GPU has no rate for the type. */
 Status hardware_rate(const Hardware *h, OpWork work, HardwareDtype dtype, double size,
                      double *flop_s);

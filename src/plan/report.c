@@ -174,8 +174,27 @@ Status plan_report_basis(const PlanRequest *q, Text *out)
     }
     TRY(text_printf(out, " (gpu.measured: %s)\n", q->hardware->gpu_measured ? "true" : "false"));
     if (stack_is_proven(q->stack, q->hardware)) return OK;
-    return text_printf(out, "note        %s has never run on a GPU of %s: its kernels ran in an interpreter "
-                            "(docs/amd.md)\n", q->stack->name, q->hardware->gpu_vendor);
+    return text_printf(
+        out,
+        "note        %s has never run on a GPU of %s: its kernels ran in an interpreter "
+        "(docs/amd.md)\n",
+        q->stack->name, q->hardware->gpu_vendor);
+}
+
+/* The interval, and each input that adds more than half a percent to it. */
+static Status print_interval(const PlanPrice *p, const PlanInterval *v, Text *out)
+{
+    const char *before = "; by rates and constants of";
+    TRY(text_printf(
+        out, "interval    %.0f to %.0f tokens/s/GPU, %.1f to %.1f GiB",
+        p->tokens_per_s_per_gpu / (1 + v->time), p->tokens_per_s_per_gpu * (1 + v->time),
+        p->peak_bytes / PLAN_GIB / (1 + v->bytes), p->peak_bytes / PLAN_GIB * (1 + v->bytes)));
+    for (int i = 0; i < INTERVAL_INPUTS; i++) {
+        if (v->by[i] < 0.005) continue;
+        TRY(text_printf(out, "%s %s %.0f %%", before, interval_names[i], 100 * v->by[i]));
+        before = ",";
+    }
+    return text_printf(out, "\n");
 }
 
 /* Order of the page: the question, the search, the layout, memory, time, speed. A search without a
@@ -226,6 +245,7 @@ Status plan_report_text(const PlanReport *r, Text *out)
                     "speed       %.1f tokens/s/GPU in %s, %.1f %% of the bf16 peak (MFU)\n",
                     "all", p->step_s, 100 * p->bubble, p->schedule_s, p->tokens_per_s_per_gpu,
                     dtype_name(compute_type(p->compute)), 100 * p->mfu));
+    TRY(print_interval(p, &r->interval, out));
     if (r->tokens > 0)
         TRY(text_printf(out, "duration    %.1f days for %s tokens\n", training_days(r, p),
                         text_si(tokens, r->tokens)));
@@ -315,6 +335,10 @@ Status plan_report_json(const PlanReport *r, Text *out)
     TRY(json_layout(r->layout, r->price, r->partition, out));
     TRY(text_json(out, ",\"gpus\":%" PRId64 ",\"stack\":%s", r->request->gpus, r->stack));
     TRY(json_rates(r->request->hardware, out));
+    TRY(text_printf(out, ",\"interval\":{\"time\":%.6g,\"bytes\":%.6g,", r->interval.time,
+                    r->interval.bytes));
+    TRY(json_parts(out, "by", interval_names, r->interval.by, INTERVAL_INPUTS));
+    TRY(text_printf(out, "}"));
     if (r->tokens > 0) TRY(text_printf(out, ",\"days\":%.12g", training_days(r, r->price)));
     if (r->asked > 0) TRY(text_printf(out, ",\"gpus_asked\":%" PRId64, r->asked));
     if (r->batch.sequences > 0)

@@ -4,6 +4,7 @@
 #define PLAN_REPORT_H
 
 #include "plan/formula.h"
+#include "plan/interval.h"
 #include "plan/search.h"
 
 /* The content of a report; `partition` is as layout_text writes it. */
@@ -19,6 +20,7 @@ typedef struct PlanReport {
     const SearchResult *search; /* NULL: there was no search */
     int64_t asked;              /* GPUs of the question, if the report is for fewer; else 0 */
     SearchBatch batch;          /* the batch that the GPUs could use */
+    PlanInterval interval;      /* of the layout */
 } PlanReport;
 
 /* One training on a number of GPUs, for scaling. */

@@ -30,6 +30,7 @@ typedef struct PlanStack {
     SheetGivens given; /* the stack's own numbers, then those after the name */
     int own;           /* how many of `given` come first */
     bool has[STACK_COUNT];
+    double slower, larger; /* shares by which its times and its bytes are made worse (interval.h) */
 } PlanStack;
 
 /* By StackName, for one set of inputs. */
@@ -43,6 +44,8 @@ Status stack_load(PlanStack *s, Arena *a, const char *source);
 
 /* ERR_ARG: the stack does not run on GPUs of this maker (gpu.vendor). */
 Status stack_check_gpu(const PlanStack *s, const Hardware *h);
+/* Where its constants are from, on GPUs of this maker. */
+HardwareBasis stack_basis(const PlanStack *s, const Hardware *h);
 /* Has it ever run on GPUs of this maker? */
 bool stack_is_proven(const PlanStack *s, const Hardware *h);
 
