@@ -49,14 +49,17 @@ static Status read_tokens(const char *text, double *out)
     return OK;
 }
 
-/* Reads a number of GPUs from [text, end); `what` names the option in the error. */
-static Status read_count(const char *what, const char *text, const char *end, int64_t *out)
+/* Reads a number of GPUs at `at`, up to a comma or the end. `option` and its whole `value` stand in the
+ * error. */
+static Status read_count(const char *option, const char *value, const char *at, int64_t *out)
 {
     char *stop = NULL;
-    long long n = strtoll(text, &stop, 10);
-    if (stop == text || stop != end || n < 1 || n > 100000000)
-        return FAIL(ERR_ARG, "plan: %s %.60s: the number of GPUs is a whole number from 1 to 1e8",
-                    what, text);
+    long long n = strtoll(at, &stop, 10);
+    if (stop == at || (*stop != '\0' && *stop != ',') || n < 1 || n > 100000000)
+        return FAIL(ERR_ARG,
+                    "plan: %s %.60s: the number of GPUs is a whole number from 1 to 1e8, not "
+                    "\"%.*s\"",
+                    option, value, (int)fmin((double)strcspn(at, ","), 40), at);
     *out = n;
     return OK;
 }
@@ -69,12 +72,14 @@ static Status read_cluster(PlanCall *c, int64_t imported)
     int64_t gpus = c->gpus > 0 ? c->gpus : imported;
     if (c->cluster != NULL) {
         const char *colon = strrchr(c->cluster, ':');
+        if (*c->cluster == ':')
+            return FAIL(ERR_ARG, "plan: --cluster %.60s names no GPU: write mi355x:1024", c->cluster);
         if (colon == NULL && gpus == 0)
             return FAIL(ERR_ARG, "plan: --cluster %.60s does not say how many GPUs: write %.60s:8",
                         c->cluster, c->cluster);
         TRY(arena_text(c->arena, c->cluster,
                        colon != NULL ? (size_t)(colon - c->cluster) : strlen(c->cluster), &source));
-        if (colon != NULL) TRY(read_count("--cluster", colon + 1, colon + strlen(colon), &gpus));
+        if (colon != NULL) TRY(read_count("--cluster", c->cluster, colon + 1, &gpus));
     }
     if (source == NULL)
         return FAIL(ERR_ARG, "plan: no GPUs are given: --cluster mi355x:1024, or --hardware FILE "
@@ -118,6 +123,7 @@ static Status load_question(PlanCall *c, char **argv, int n)
     TRY(read_cluster(c, gpus));
     if (c->stack == NULL) c->stack = "switchyard";
     TRY(stack_load(&c->sheet, c->arena, c->stack));
+    TRY(stack_check_gpu(&c->sheet, &c->gpu));
     c->question.request.config = &c->config;
     c->question.request.hardware = &c->gpu;
     c->question.request.stack = &c->sheet;
@@ -155,10 +161,14 @@ static Status print_scaling(PlanCall *c)
         int64_t gpus = 0;
         end = at + strcspn(at, ",");
         if (n == SCALES_MAX) return FAIL(ERR_ARG, "plan: --scale has more than %d numbers", n);
-        TRY(read_count("--scale", at, end, &gpus));
+        TRY(read_count("--scale", c->scale, at, &gpus));
         TRY(plan_scale_add(&c->question, gpus, c->arena, row, &n, &limits));
         (void)fputs(limits, stderr);
     }
+    Text basis;
+    TRY(text_init(&basis, c->arena));
+    TRY(plan_report_basis(&c->question.request, &basis));
+    (void)fputs(basis.data, stderr);
     double room = plan_room_bytes(&c->question.request);
     TRY(c->json ? plan_scale_json(row, n, c->out) : plan_scale_text(row, n, room, c->out));
     if (c->html != NULL) TRY(draw_scaling(c, row, n));

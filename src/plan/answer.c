@@ -103,6 +103,8 @@ Status plan_answer_report(PlanAnswer *r, Arena *a, PlanReport *out)
     TRY(name_partitions(r, found->best, found->n_best, a));
     TRY(name_partitions(r, found->front, found->n_front, a));
     if (r->searched && found->n_best == 0) TRY(name_partitions(r, &found->nearest, 1, a));
+    const PlanLayout *l = &r->layout;
+    TRY(plan_intervals(&r->request, &l, 1, &out->interval));
     return planner_partition(r->planner, &r->layout, a, &out->partition);
 }
 

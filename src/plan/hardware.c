@@ -111,6 +111,35 @@ Status hardware_rate(const Hardware *h, OpWork work, HardwareDtype dtype, double
                 dtype_names[dtype]);
 }
 
+/* ---- where rates are from ---- */
+
+/* The words of a source that say what it is. The first of them in the text counts. */
+static const struct {
+    const char *word;
+    HardwareBasis basis;
+} basis_words[] = {
+    { "measured", BASIS_MEASURED },     { "published", BASIS_PUBLISHED },
+    { "benchmarked", BASIS_PUBLISHED }, { "assumed", BASIS_ASSUMED },
+    { "as of", BASIS_ASSUMED },
+};
+
+const char *const hardware_basis_names[BASES] = {
+    [BASIS_MEASURED] = "measured", [BASIS_PUBLISHED] = "published", [BASIS_ASSUMED] = "assumed"
+};
+
+static HardwareBasis basis_of(const char *source)
+{
+    const char *first = source + strlen(source);
+    HardwareBasis basis = BASIS_ASSUMED;
+    for (size_t i = 0; i < sizeof basis_words / sizeof *basis_words; i++) {
+        const char *at = strstr(source, basis_words[i].word);
+        if (at == NULL || at >= first) continue;
+        first = at;
+        basis = basis_words[i].basis;
+    }
+    return basis;
+}
+
 /* ---- checks between rows ---- */
 
 /* A measured rate above the peak means a wrong unit. */
@@ -423,9 +452,13 @@ Status hardware_parse(Hardware *h, Arena *a, const char *name, const char *yaml,
 static Status load_preset(Hardware *h, Arena *a, const char *name, const char *what)
 {
     const ConfigPreset *p = NULL;
-    TRY(config_preset_find(hardware_presets, hardware_presets_n, name, what,
-                           " (docs/reference/formats.md describes the file and lists the GPUs)",
-                           &p));
+    char list[256] = "; the GPUs are";
+    for (int i = 0; i < hardware_presets_n; i++) {
+        size_t at = strlen(list);
+        (void)snprintf(list + at, sizeof list - at, "%s %s", i == 0 ? "" : ",",
+                       hardware_presets[i].name);
+    }
+    TRY(config_preset_find(hardware_presets, hardware_presets_n, name, what, list, &p));
     return hardware_parse(h, a, p->name, p->yaml, strlen(p->yaml));
 }
 
@@ -479,6 +512,32 @@ Status hardware_sheet_link(const char *gpu, int64_t ranks, double *out)
 }
 
 /* ---- printing ---- */
+
+/* Peaks are the data sheet's, and the section bound is no rate of a plan without bound=1. */
+int hardware_bases(const Hardware *h, HardwareRates out[HARDWARE_SECTIONS_MAX])
+{
+    int n = 0;
+    for (int i = 0; i < ROWS && n < HARDWARE_SECTIONS_MAX; i++) {
+        if (strcmp(rows[i].name, "source") != 0 || !is_given(&rows[i], h)) continue;
+        if (text_word_index("peak|bound", rows[i].section) >= 0) continue;
+        const void *text = (const char *)h + rows[i].offset;
+        out[n++] = (HardwareRates){ rows[i].section, basis_of(*(const char *const *)text) };
+    }
+    return n;
+}
+
+void hardware_slow(Hardware *h, const char *section, double times)
+{
+    for (int i = 0; i < ROWS; i++) {
+        void *at = (char *)h + rows[i].offset;
+        if (strcmp(rows[i].section, section) != 0) continue;
+        if (rows[i].type == TIME) *(double *)at *= times;
+        if (rows[i].type == RATE && text_word_index("achieved_gb_s|shard_gb_s", rows[i].name) >= 0)
+            *(double *)at /= times;
+        HardwareCurve *curve = at;
+        for (int k = 0; rows[i].type == CURVE && k < curve->n; k++) curve->at[k].tflops /= times;
+    }
+}
 
 static Status print_points(Text *out, const double *at, int n, int each)
 {

@@ -96,6 +96,23 @@ Status hardware_parse(Hardware *h, Arena *a, const char *name, const char *yaml,
 /* A file that hardware_parse reads back to the same numbers. */
 Status hardware_print(const Hardware *h, Text *out);
 
+/* What the rates of a section are, by the first word of its `source` that says so: measured, published (or
+ * benchmarked), assumed (or "as of" another GPU). A source without these words is assumed. */
+typedef enum HardwareBasis { BASIS_MEASURED, BASIS_PUBLISHED, BASIS_ASSUMED, BASES } HardwareBasis;
+extern const char *const hardware_basis_names[BASES];
+
+typedef struct HardwareRates {
+    const char *section; /* gemm, scale_up ... */
+    HardwareBasis basis;
+} HardwareRates;
+
+/* All sections with achieved rates; returns how many. */
+enum { HARDWARE_SECTIONS_MAX = 16 };
+int hardware_bases(const Hardware *h, HardwareRates out[HARDWARE_SECTIONS_MAX]);
+
+/* Makes a section's achieved rates `times` lower, and its times as much longer; data sheets stay. */
+void hardware_slow(Hardware *h, const char *section, double times);
+
 /* FLOP/s that work of this size reaches. ERR_ARG if the GPU has no rate for the type. */
 Status hardware_rate(const Hardware *h, OpWork work, HardwareDtype dtype, double size,
                      double *flop_s);

@@ -4,6 +4,7 @@
 
 #include "model/spec.h"
 #include "op/exchange.h"
+#include "plan/stack.h"
 #include "train/capacity.h"
 
 #include <inttypes.h>
@@ -157,6 +158,45 @@ static Status print_search(const PlanReport *r, Text *out)
     return print_rows(out, "front of memory and time", s->front, s->n_front);
 }
 
+Status plan_report_basis(const PlanRequest *q, Text *out)
+{
+    HardwareRates rates[HARDWARE_SECTIONS_MAX];
+    const int n = hardware_bases(q->hardware, rates);
+    const char *before = "rates       ";
+    for (int basis = 0; basis < BASES; basis++) {
+        const char *between = hardware_basis_names[basis];
+        for (int i = 0; i < n; i++) {
+            if ((int)rates[i].basis != basis) continue;
+            TRY(text_printf(out, "%s%s %s", before, between, rates[i].section));
+            before = "", between = ",";
+        }
+        if (*between == ',') before = "; ";
+    }
+    TRY(text_printf(out, " (gpu.measured: %s)\n", q->hardware->gpu_measured ? "true" : "false"));
+    if (stack_is_proven(q->stack, q->hardware)) return OK;
+    return text_printf(
+        out,
+        "note        %s has never run on a GPU of %s: its kernels ran in an interpreter "
+        "(docs/amd.md)\n",
+        q->stack->name, q->hardware->gpu_vendor);
+}
+
+/* The interval, and each input that adds more than half a percent to it. */
+static Status print_interval(const PlanPrice *p, const PlanInterval *v, Text *out)
+{
+    const char *before = "; by rates and constants of";
+    TRY(text_printf(
+        out, "interval    %.0f to %.0f tokens/s/GPU, %.1f to %.1f GiB",
+        p->tokens_per_s_per_gpu / (1 + v->time), p->tokens_per_s_per_gpu * (1 + v->time),
+        p->peak_bytes / PLAN_GIB / (1 + v->bytes), p->peak_bytes / PLAN_GIB * (1 + v->bytes)));
+    for (int i = 0; i < INTERVAL_INPUTS; i++) {
+        if (v->by[i] < 0.005) continue;
+        TRY(text_printf(out, "%s %s %.0f %%", before, interval_names[i], 100 * v->by[i]));
+        before = ",";
+    }
+    return text_printf(out, "\n");
+}
+
 /* Order of the page: the question, the search, the layout, memory, time, speed. A search without a
  * result ends after its own lines. */
 Status plan_report_text(const PlanReport *r, Text *out)
@@ -172,6 +212,7 @@ Status plan_report_text(const PlanReport *r, Text *out)
                     q->hardware->gpu_title, r->stack));
     if (c->moe_forced_balance)
         TRY(text_printf(out, "benchmark   moe.forced_balance: positions choose experts\n"));
+    TRY(plan_report_basis(q, out));
     if (r->search != NULL) TRY(print_search(r, out));
     if (r->search != NULL && r->search->n_best == 0) return OK;
     const PlanLayout *l = r->layout;
@@ -204,6 +245,7 @@ Status plan_report_text(const PlanReport *r, Text *out)
                     "speed       %.1f tokens/s/GPU in %s, %.1f %% of the bf16 peak (MFU)\n",
                     "all", p->step_s, 100 * p->bubble, p->schedule_s, p->tokens_per_s_per_gpu,
                     dtype_name(compute_type(p->compute)), 100 * p->mfu));
+    TRY(print_interval(p, &r->interval, out));
     if (r->tokens > 0)
         TRY(text_printf(out, "duration    %.1f days for %s tokens\n", training_days(r, p),
                         text_si(tokens, r->tokens)));
@@ -273,6 +315,17 @@ static Status json_rows(const char *name, const SearchRow *row, int n, Text *out
     return text_printf(out, "]");
 }
 
+static Status json_rates(const Hardware *h, Text *out)
+{
+    HardwareRates rates[HARDWARE_SECTIONS_MAX];
+    const int n = hardware_bases(h, rates);
+    TRY(text_printf(out, ",\"measured\":%s,\"rates\":{", h->gpu_measured ? "true" : "false"));
+    for (int i = 0; i < n; i++)
+        TRY(text_printf(out, "%s\"%s\":\"%s\"", i > 0 ? "," : "", rates[i].section,
+                        hardware_basis_names[rates[i].basis]));
+    return text_printf(out, "}");
+}
+
 /* The chosen layout's members stand at the top level; best, front and nearest repeat them as lists
  * of objects. */
 Status plan_report_json(const PlanReport *r, Text *out)
@@ -281,6 +334,11 @@ Status plan_report_json(const PlanReport *r, Text *out)
     TRY(text_printf(out, forced ? "{\"forced_balance\":true," : "{"));
     TRY(json_layout(r->layout, r->price, r->partition, out));
     TRY(text_json(out, ",\"gpus\":%" PRId64 ",\"stack\":%s", r->request->gpus, r->stack));
+    TRY(json_rates(r->request->hardware, out));
+    TRY(text_printf(out, ",\"interval\":{\"time\":%.6g,\"bytes\":%.6g,", r->interval.time,
+                    r->interval.bytes));
+    TRY(json_parts(out, "by", interval_names, r->interval.by, INTERVAL_INPUTS));
+    TRY(text_printf(out, "}"));
     if (r->tokens > 0) TRY(text_printf(out, ",\"days\":%.12g", training_days(r, r->price)));
     if (r->asked > 0) TRY(text_printf(out, ",\"gpus_asked\":%" PRId64, r->asked));
     if (r->batch.sequences > 0)

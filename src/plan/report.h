@@ -4,6 +4,7 @@
 #define PLAN_REPORT_H
 
 #include "plan/formula.h"
+#include "plan/interval.h"
 #include "plan/search.h"
 
 /* The content of a report; `partition` is as layout_text writes it. */
@@ -19,6 +20,7 @@ typedef struct PlanReport {
     const SearchResult *search; /* NULL: there was no search */
     int64_t asked;              /* GPUs of the question, if the report is for fewer; else 0 */
     SearchBatch batch;          /* the batch that the GPUs could use */
+    PlanInterval interval;      /* of the layout */
 } PlanReport;
 
 /* One training on a number of GPUs, for scaling. */
@@ -28,6 +30,9 @@ typedef struct PlanScale {
     PlanPrice price;
 } PlanScale;
 
+/* Two lines for people: which rates of the GPU are measured, published or assumed; and, on GPUs where the stack
+ * never ran, that it did not. */
+Status plan_report_basis(const PlanRequest *q, Text *out);
 /* For people. */
 Status plan_report_text(const PlanReport *r, Text *out);
 /* One JSON object. */

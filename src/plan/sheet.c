@@ -49,16 +49,24 @@ int sheet_find(const Sheet *s, const char *name)
 
 /* ---- numbers that are given ---- */
 
+enum { LIST_BYTES = 900, NAME_BYTES = 64 };
+
 /* Only names that the sheet has may be given, so a typing error is refused instead of ignored. */
 Status sheet_give(SheetGivens *g, const char *sheet, const char *const *names, int n,
                   const SheetGiven *value)
 {
-    char hint[TEXT_HINT_BYTES];
+    char hint[TEXT_HINT_BYTES], list[LIST_BYTES] = "; it has";
     int i = 0;
+    size_t at = strlen(list);
     while (i < n && strcmp(names[i], value->name) != 0) i++;
+    for (int k = 0; k < n && i == n && at < LIST_BYTES - NAME_BYTES; k++) {
+        bool first = true;
+        for (int b = 0; b < k; b++) first &= strcmp(names[b], names[k]) != 0;
+        if (first) at += (size_t)snprintf(list + at, NAME_BYTES, " %s", names[k]);
+    }
     if (i == n)
         return FAIL(ERR_ARG, "%s: %.64s is neither an input nor a definition%s", sheet, value->name,
-                    text_hint(hint, value->name, names, n, ""));
+                    text_hint(hint, value->name, names, n, list));
     if (g->n == SHEET_GIVEN_MAX)
         return FAIL(ERR_ARG, "%s: more than %d values are given", sheet, SHEET_GIVEN_MAX);
     g->at[g->n++] = *value;

@@ -63,15 +63,20 @@ static const SheetGiven torchtitan[] = {
     { "recompute", 32, "", "activation checkpointing of whole layers" },
 };
 
+/* vendor: whose GPUs it runs on; NULL: both makers'. unproven: the maker on whose GPUs it never ran. basis: where
+ * its constants are from. */
 static const struct {
     const char *name;
     bool primus;
     const SheetGiven *given;
     size_t given_n;
+    const char *vendor, *unproven;
+    HardwareBasis basis;
 } stacks[] = {
-    { "primus", true, NULL, 0 },
-    { "switchyard", false, NULL, 0 },
-    { "torchtitan", true, torchtitan, sizeof torchtitan / sizeof *torchtitan },
+    { "primus", true, NULL, 0, "AMD", NULL, BASIS_PUBLISHED },
+    { "switchyard", false, NULL, 0, NULL, "AMD", BASIS_MEASURED },
+    { "torchtitan", true, torchtitan, sizeof torchtitan / sizeof *torchtitan, NULL, NULL,
+      BASIS_ASSUMED },
 };
 
 enum { STACKS = sizeof stacks / sizeof *stacks };
@@ -83,6 +88,7 @@ static Status find_stack(const char *name, PlanStack *out)
     for (int i = 0; i < STACKS; i++) {
         if (strcmp(stacks[i].name, name) != 0) continue;
         out->primus = stacks[i].primus;
+        out->row = i;
         for (size_t k = 0; k < stacks[i].given_n; k++)
             out->given.at[out->given.n++] = stacks[i].given[k];
         out->own = out->given.n;
@@ -150,6 +156,28 @@ Status stack_load(PlanStack *s, Arena *a, const char *source)
     return OK;
 }
 
+/* A GPU whose file names no maker takes every stack. */
+Status stack_check_gpu(const PlanStack *s, const Hardware *h)
+{
+    const char *made = h->gpu_vendor, *runs_on = stacks[s->row].vendor;
+    if (made == NULL || runs_on == NULL || strcmp(made, runs_on) == 0) return OK;
+    return FAIL(ERR_ARG,
+                "plan: %s runs on GPUs of %s only, and %s is made by %s: take --stack "
+                "switchyard or torchtitan",
+                s->name, runs_on, h->name, made);
+}
+
+bool stack_is_proven(const PlanStack *s, const Hardware *h)
+{
+    const char *made = h->gpu_vendor, *unproven = stacks[s->row].unproven;
+    return made == NULL || unproven == NULL || strcmp(made, unproven) != 0;
+}
+
+HardwareBasis stack_basis(const PlanStack *s, const Hardware *h)
+{
+    return stack_is_proven(s, h) ? stacks[s->row].basis : BASIS_ASSUMED;
+}
+
 /* Does the stack define the name, and has the user not set it? An imported file may then set it. */
 bool stack_offers(const PlanStack *s, const char *name)
 {
@@ -163,7 +191,8 @@ bool stack_offers(const PlanStack *s, const char *name)
 
 /* ---- values ---- */
 
-/* Values that would make prices infinite or negative are refused by name. */
+/* Values that would make prices infinite or negative are refused by name. Below 0 is legal only where the
+ * fallback is, which stands for our engine's own number. */
 static Status check_values(const PlanStack *s, const StackValues *v)
 {
     enum { ABOVE_0 = 4 }; /* the first four must be above 0, the others are shares */
@@ -173,6 +202,9 @@ static Status check_values(const PlanStack *s, const StackValues *v)
     for (int i = 0; i < STACK_COUNT; i++) {
         if (!isfinite(v->at[i]))
             return FAIL(ERR_ARG, "%s: %s is %g, it must be finite", s->name, stack_names[i],
+                        v->at[i]);
+        if (v->at[i] < 0 && fallbacks[i] >= 0)
+            return FAIL(ERR_ARG, "%s: %s is %g, it must be at least 0", s->name, stack_names[i],
                         v->at[i]);
     }
     for (int i = 0; i < (int)(sizeof names / sizeof *names); i++) {
@@ -190,6 +222,21 @@ static Status check_values(const PlanStack *s, const StackValues *v)
                 s->name, kind);
 }
 
+/* Makes a stack's values worse. What a value is shows in the first word of its name: a share of a rate, a time,
+ * bytes. Numbers that the stack does not define stay. */
+static void make_worse(const PlanStack *s, StackValues *v)
+{
+    for (int i = 0; i < STACK_COUNT; i++) {
+        char word[32];
+        (void)snprintf(word, sizeof word, "%.*s", (int)strcspn(stack_names[i], "_"),
+                       stack_names[i]);
+        if (!s->has[i] || v->at[i] < 0) continue;
+        if (text_word_index("share", word) >= 0) v->at[i] /= 1 + s->slower;
+        if (text_word_index("host|wait|kernel|traffic", word) >= 0) v->at[i] *= 1 + s->slower;
+        if (text_word_index("keep|working|workspace|reserve", word) >= 0) v->at[i] *= 1 + s->larger;
+    }
+}
+
 /* Definitions depend on the tokens of a micro-batch, so values are computed for each set of
  * inputs. */
 Status stack_values(const PlanStack *s, const PlanInputs *in, StackValues *out)
@@ -200,6 +247,7 @@ Status stack_values(const PlanStack *s, const PlanInputs *in, StackValues *out)
         int row = s->has[i] ? sheet_find(&sheet, stack_names[i]) : -1;
         out->at[i] = row < 0 ? fallbacks[i] : sheet.row[row].value;
     }
+    make_worse(s, out);
     return check_values(s, out);
 }
 

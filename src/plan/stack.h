@@ -25,10 +25,12 @@ extern const char *const stack_names[STACK_COUNT];
 
 typedef struct PlanStack {
     const char *name;  /* for sentences */
+    int row;           /* in the table of stacks */
     bool primus;       /* computed by stack_primus.def, else as our own engine */
     SheetGivens given; /* the stack's own numbers, then those after the name */
     int own;           /* how many of `given` come first */
     bool has[STACK_COUNT];
+    double slower, larger; /* shares by which its times and its bytes are made worse (interval.h) */
 } PlanStack;
 
 /* By StackName, for one set of inputs. */
@@ -39,6 +41,13 @@ typedef struct StackValues {
 /* `source`: a stack, and optionally numbers that replace its own: "primus,deepep=1". ERR_ARG: no such stack or name
  * (with the nearest), or not a number. */
 Status stack_load(PlanStack *s, Arena *a, const char *source);
+
+/* ERR_ARG: the stack does not run on GPUs of this maker (gpu.vendor). */
+Status stack_check_gpu(const PlanStack *s, const Hardware *h);
+/* Where its constants are from, on GPUs of this maker. */
+HardwareBasis stack_basis(const PlanStack *s, const Hardware *h);
+/* Has it ever run on GPUs of this maker? */
+bool stack_is_proven(const PlanStack *s, const Hardware *h);
 
 /* Is `name` an option of the stack that has not been given after its name? */
 bool stack_offers(const PlanStack *s, const char *name);
