@@ -128,7 +128,7 @@ static Status load_question(PlanCall *c, char **argv, int n)
     c->question.request.hardware = &c->gpu;
     c->question.request.stack = &c->sheet;
     c->question.top = (int)c->top;
-    return OK;
+    return c->tokens != NULL ? read_tokens(c->tokens, &c->question.tokens) : OK;
 }
 
 /* ---- the answer ---- */
@@ -227,7 +227,7 @@ static Status print_report(PlanCall *c)
         TRY(text_append(c->out, limits.data, limits.used));
     TRY(plan_answer_report(a, c->arena, &r));
     r.stack = c->stack;
-    if (c->tokens != NULL) TRY(read_tokens(c->tokens, &r.tokens));
+    r.tokens = c->question.tokens;
     if (c->formula != NULL) {
         TRY(plan_formula(&a->config, a->request.gpus, c->formula, c->arena, &theirs));
         r.formula = &theirs;
@@ -236,7 +236,11 @@ static Status print_report(PlanCall *c)
     TRY((c->json ? plan_report_json : c->csv ? plan_report_csv : plan_report_text)(&r, c->out));
     if (c->why != NULL) TRY(plan_explain(a->planner, &r, c->why, c->out));
     if (c->html != NULL) TRY(draw_pipeline(c));
-    return plan_answer_fits(a, c->arena);
+    TRY(plan_answer_fits(a, c->arena));
+    if (r.tokens == 0) return OK;
+    Goodput g;
+    plan_goodput(&a->request, &a->price, r.tokens, &g);
+    return plan_goodput_ends(&a->request, &g);
 }
 
 /* --scale asks several questions, everything else one. */

@@ -163,7 +163,11 @@ Status plan_scale_add(const PlanQuestion *q, int64_t gpus, Arena *a, PlanScale *
     Status s = plan_answer(&one, a, r);
     if (s == OK) s = text_init(&lines, a);
     if (s == OK) s = plan_answer_limits(r, &lines);
-    if (s == OK) row[(*n)++] = (PlanScale){ r->request.gpus, r->layout, r->price };
+    if (s == OK) {
+        PlanScale *next = &row[(*n)++];
+        *next = (PlanScale){ .gpus = r->request.gpus, .layout = r->layout, .price = r->price };
+        if (q->tokens > 0) plan_goodput(&r->request, &r->price, q->tokens, &next->goodput);
+    }
     if (s == OK) *limits = lines.data;
     plan_answer_free(r);
     return s;
@@ -171,9 +175,17 @@ Status plan_scale_add(const PlanQuestion *q, int64_t gpus, Arena *a, PlanScale *
 
 Status plan_scale_fits(const PlanScale *row, int n, const char *asked)
 {
+    bool fits = false;
     for (int i = 0; i < n; i++) {
-        if (row[i].price.fits) return OK;
+        fits |= row[i].price.fits;
+        if (row[i].price.fits && (row[i].goodput.full_s == 0 || row[i].goodput.share > 0))
+            return OK;
     }
+    if (fits)
+        return FAIL(ERR_FIT,
+                    "plan: of --scale %s no training ends, because GPUs fail too often for "
+                    "plan.restart_s and its checkpoints (plan.mtbf_hours)",
+                    asked);
     return FAIL(ERR_FIT,
                 "plan: nothing fits: of --scale %s no row does; try --search, or more mesh.pp or "
                 "mesh.ep",

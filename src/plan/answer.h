@@ -13,8 +13,9 @@
 /* What `switchyard plan` was asked, for one number of GPUs. */
 typedef struct PlanQuestion {
     PlanRequest request;
-    bool search; /* else the layout of mesh.* and recompute.* */
-    int top;     /* rows of a search */
+    bool search;   /* else the layout of mesh.* and recompute.* */
+    int top;       /* rows of a search */
+    double tokens; /* of the whole training, for plan_scale_add; 0: not asked */
 } PlanQuestion;
 
 /* Pointers lie in the arena of the call, or in the answer, which therefore stays where it is. */
@@ -51,7 +52,7 @@ Status plan_answer_fits(PlanAnswer *r, Arena *a);
  * plan_answer_limits, or "". */
 Status plan_scale_add(const PlanQuestion *q, int64_t gpus, Arena *a, PlanScale *row, int *n,
                       const char **limits);
-/* ERR_FIT if none of the rows fits; `asked`: the text of the option, for the sentence. */
+/* ERR_FIT if none of the rows fits, or ends; `asked`: the text of the option, for the sentence. */
 Status plan_scale_fits(const PlanScale *row, int n, const char *asked);
 
 #endif

@@ -81,11 +81,7 @@ const char *plan_also_text(char out[PLAN_ALSO_BYTES], unsigned also, const char 
     return out;
 }
 
-/* Days of 86,400 s without pauses: evaluation, restarts and failures are not in it. */
-static double training_days(const PlanReport *r, const PlanPrice *p)
-{
-    return r->tokens / (p->tokens_per_s_per_gpu * (double)r->request->gpus) / 86400;
-}
+static const double HOUR_S = 3600, DAY_S = 86400;
 
 /* ---- for people ---- */
 
@@ -197,6 +193,47 @@ static Status print_interval(const PlanPrice *p, const PlanInterval *v, Text *ou
     return text_printf(out, "\n");
 }
 
+/* How often GPUs fail, and what that asks of checkpoints. */
+static Status print_failures(const Config *c, const Goodput *g, Text *out)
+{
+    char bytes[32];
+    if (c->plan_mtbf_hours > 0)
+        TRY(text_printf(out,
+                        "failures    %.1f expected, one in %.1f h (plan.mtbf_hours %g a GPU); each "
+                        "takes %.1f min to restart and %.1f min of work\n",
+                        g->failures, g->of.mtbf_s / HOUR_S, c->plan_mtbf_hours,
+                        g->of.restart_s / 60, g->redone_s / 60));
+    TRY(text_printf(out, "checkpoint  every %.0f steps, %.1f min", g->interval_steps,
+                    g->of.interval_s / 60));
+    if (c->plan_mtbf_hours > 0)
+        TRY(text_printf(out, "%s (best by Young %.1f, by Daly %.1f min)",
+                        c->checkpoint_every > 0 ? ", as checkpoint.every says" : ", the best",
+                        g->young_s / 60, g->daly_s / 60));
+    return text_printf(out, "; it stops the training for %.1f s and writes %s a GPU at %g GB/s\n",
+                       g->of.stall_s, text_bytes(bytes, g->saved_bytes), c->plan_storage_gb_s);
+}
+
+/* Days, what failures and checkpoints take of them, and what the training uses up. */
+static Status print_goodput(const PlanReport *r, Text *out)
+{
+    const Config *c = r->request->config;
+    char tokens[32], hours[32];
+    Goodput g;
+    plan_goodput(r->request, r->price, r->tokens, &g);
+    TRY(text_printf(out, "duration    %.1f days for %s tokens at full speed", g.full_s / DAY_S,
+                    text_si(tokens, r->tokens)));
+    if (g.share == 0) return text_printf(out, "; with failures it never ends\n");
+    TRY(text_printf(out,
+                    "; %.1f days with failures and checkpoints (P50 %.1f, P90 %.1f), goodput "
+                    "%.1f %%\n",
+                    g.mean_s / DAY_S, g.p50_s / DAY_S, g.p90_s / DAY_S, 100 * g.share));
+    TRY(print_failures(c, &g, out));
+    TRY(text_printf(out, "cost        %s GPU hours", text_thousands(hours, llround(g.gpu_hours))));
+    if (g.megawatt_h == 0) return text_printf(out, "\n");
+    return text_printf(out, ", at most %.1f MWh: %g W a board, times %g (plan.power_factor)\n",
+                       g.megawatt_h, r->request->hardware->gpu_watts, c->plan_power_factor);
+}
+
 /* Order of the page: the question, the search, the layout, memory, time, speed. A search without a
  * result ends after its own lines. */
 Status plan_report_text(const PlanReport *r, Text *out)
@@ -204,7 +241,7 @@ Status plan_report_text(const PlanReport *r, Text *out)
     const PlanRequest *q = r->request;
     const Config *c = q->config;
     const PlanPrice *p = r->price;
-    char layout[PLAN_LAYOUT_BYTES], tokens[32];
+    char layout[PLAN_LAYOUT_BYTES];
     TRY(text_printf(out,
                     "training    %s, %" PRId64 " x %" PRId64 " tokens a step, on %" PRId64
                     " x %s, stack %s\n",
@@ -246,9 +283,7 @@ Status plan_report_text(const PlanReport *r, Text *out)
                     "all", p->step_s, 100 * p->bubble, p->schedule_s, p->tokens_per_s_per_gpu,
                     dtype_name(compute_type(p->compute)), 100 * p->mfu));
     TRY(print_interval(p, &r->interval, out));
-    if (r->tokens > 0)
-        TRY(text_printf(out, "duration    %.1f days for %s tokens\n", training_days(r, p),
-                        text_si(tokens, r->tokens)));
+    if (r->tokens > 0) TRY(print_goodput(r, out));
     if (r->formula == NULL) return OK;
     const PlanFormula *f = r->formula;
     return text_printf(out,
@@ -296,6 +331,21 @@ static Status json_layout(const PlanLayout *l, const PlanPrice *p, const char *p
         search_replica(l));
 }
 
+/* The members of a training's days. What never ends is null. */
+static Status json_goodput(const Goodput *g, Text *out)
+{
+    return text_json(out,
+                     ",\"days\":%g,\"goodput\":{\"days\":%g,\"days_p50\":%g,\"days_p90\":%g,"
+                     "\"share\":%g,\"failures\":%g,\"failure_every_s\":%g,\"restart_s\":%g,"
+                     "\"redone_s\":%g,\"checkpoint_steps\":%g,\"checkpoint_every_s\":%g,"
+                     "\"young_s\":%g,\"daly_s\":%g,\"checkpoint_stop_s\":%g,"
+                     "\"checkpoint_bytes\":%g,\"gpu_hours\":%g,\"mwh\":%g}",
+                     g->full_s / DAY_S, g->mean_s / DAY_S, g->p50_s / DAY_S, g->p90_s / DAY_S,
+                     g->share, g->failures, g->of.mtbf_s, g->of.restart_s, g->redone_s,
+                     g->interval_steps, g->of.interval_s, g->young_s, g->daly_s, g->of.stall_s,
+                     g->saved_bytes, g->gpu_hours, g->megawatt_h);
+}
+
 static Status json_also(unsigned also, Text *out)
 {
     char names[PLAN_ALSO_BYTES];
@@ -339,7 +389,11 @@ Status plan_report_json(const PlanReport *r, Text *out)
                     r->interval.bytes));
     TRY(json_parts(out, "by", interval_names, r->interval.by, INTERVAL_INPUTS));
     TRY(text_printf(out, "}"));
-    if (r->tokens > 0) TRY(text_printf(out, ",\"days\":%.12g", training_days(r, r->price)));
+    if (r->tokens > 0) {
+        Goodput g;
+        plan_goodput(r->request, r->price, r->tokens, &g);
+        TRY(json_goodput(&g, out));
+    }
     if (r->asked > 0) TRY(text_printf(out, ",\"gpus_asked\":%" PRId64, r->asked));
     if (r->batch.sequences > 0)
         TRY(text_printf(
@@ -370,8 +424,10 @@ Status plan_report_json(const PlanReport *r, Text *out)
 
 /* ---- for spreadsheets ---- */
 
-/* New columns go to the end, so that scripts which read by position keep working. */
-static Status csv_row(const PlanLayout *l, const PlanPrice *p, unsigned also, Text *out)
+/* New columns go to the end, so that scripts which read by position keep working. Those of a training's days are
+ * there only with --tokens. */
+static Status csv_row(const PlanReport *r, const PlanLayout *l, const PlanPrice *p, unsigned also,
+                      Text *out)
 {
     char again[RECOMPUTE_BYTES], names[PLAN_ALSO_BYTES];
     TRY(text_printf(out, "%d,%d,%d,%d,%" PRId64 ",%d,%s,%" PRId64 ",%s,%d,%.0f,%.9g,%.6g,%.9g,%.6g",
@@ -380,9 +436,17 @@ static Status csv_row(const PlanLayout *l, const PlanPrice *p, unsigned also, Te
                     p->tokens_per_s_per_gpu, p->mfu));
     for (int i = 0; i < PLAN_KINDS; i++) TRY(text_printf(out, ",%.0f", p->memory[i]));
     for (int i = 0; i < PLAN_PARTS; i++) TRY(text_printf(out, ",%.9g", p->part_s[i]));
-    return text_printf(out, ",%" PRId64 ",%s,%s,%d,%s,%s\n", l->shard,
-                       dtype_name(compute_type(p->compute)), buffers_names[p->buffers],
-                       p->in_series, exchange_word(p), plan_also_text(names, also, "", "+"));
+    TRY(text_printf(out, ",%" PRId64 ",%s,%s,%d,%s,%s", l->shard,
+                    dtype_name(compute_type(p->compute)), buffers_names[p->buffers], p->in_series,
+                    exchange_word(p), plan_also_text(names, also, "", "+")));
+    if (r->tokens > 0) {
+        Goodput g;
+        plan_goodput(r->request, p, r->tokens, &g);
+        TRY(text_printf(out, ",%.9g,%.9g,%.9g,%.9g,%.9g,%.9g,%.0f", g.full_s / DAY_S,
+                        g.mean_s / DAY_S, g.p50_s / DAY_S, g.p90_s / DAY_S, g.gpu_hours,
+                        g.megawatt_h, g.interval_steps));
+    }
+    return text_printf(out, "\n");
 }
 
 /* A search writes its best layouts, a single plan its one line. */
@@ -392,11 +456,15 @@ Status plan_report_csv(const PlanReport *r, Text *out)
                          "step_s,bubble,tokens_per_s_per_gpu,mfu"));
     for (int i = 0; i < PLAN_KINDS; i++) TRY(text_printf(out, ",%s_bytes", plan_kind_names[i]));
     for (int i = 0; i < PLAN_PARTS; i++) TRY(text_printf(out, ",%s_s", plan_part_names[i]));
-    TRY(text_printf(out, ",shard,compute,buffers,exchange_in_series,exchange,also\n"));
-    if (r->search == NULL) return csv_row(r->layout, r->price, 0, out);
-    for (int i = 0; i < r->search->n_best; i++)
-        TRY(csv_row(&r->search->best[i].layout, &r->search->best[i].price, r->search->best[i].also,
-                    out));
+    TRY(text_printf(out, ",shard,compute,buffers,exchange_in_series,exchange,also%s\n",
+                    r->tokens > 0 ? ",days,days_mean,days_p50,days_p90,gpu_hours,mwh,"
+                                    "checkpoint_steps"
+                                  : ""));
+    if (r->search == NULL) return csv_row(r, r->layout, r->price, 0, out);
+    for (int i = 0; i < r->search->n_best; i++) {
+        const SearchRow *row = &r->search->best[i];
+        TRY(csv_row(r, &row->layout, &row->price, row->also, out));
+    }
     return OK;
 }
 
@@ -441,6 +509,13 @@ Status plan_scale_text(const PlanScale *s, int n, double room_bytes, Text *out)
         if (!p->fits)
             TRY(text_printf(out, "; DOES NOT FIT: %.2f GiB, %.2f may be used",
                             p->peak_bytes / PLAN_GIB, room_bytes / PLAN_GIB));
+        const Goodput *g = &s[i].goodput;
+        if (g->full_s > 0) TRY(text_printf(out, "; %.1f days", g->full_s / DAY_S));
+        if (g->share > 0)
+            TRY(text_printf(out, ", %.1f with failures (P90 %.1f)", g->mean_s / DAY_S,
+                            g->p90_s / DAY_S));
+        else if (g->full_s > 0)
+            TRY(text_printf(out, ", with failures it never ends"));
         for (int k = 0; k < PLAN_PARTS; k++) { /* shares of its GPU seconds; they add up */
             double lost = part_growth(s, i, k) * 100 / ((double)s[i].gpus * p->step_s);
             if (fabs(lost) >= 0.05)
@@ -460,6 +535,7 @@ Status plan_scale_json(const PlanScale *s, int n, Text *out)
                         i > 0 ? "," : "", s[i].gpus, plan_scale_efficiency(s, i),
                         main_reason(s, i)));
         TRY(json_layout(&s[i].layout, &s[i].price, "", out));
+        if (s[i].goodput.full_s > 0) TRY(json_goodput(&s[i].goodput, out));
         TRY(text_printf(out, "}"));
     }
     return text_printf(out, "]}\n");

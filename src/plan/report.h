@@ -4,6 +4,7 @@
 #define PLAN_REPORT_H
 
 #include "plan/formula.h"
+#include "plan/goodput.h"
 #include "plan/interval.h"
 #include "plan/search.h"
 
@@ -28,6 +29,7 @@ typedef struct PlanScale {
     int64_t gpus;
     PlanLayout layout;
     PlanPrice price;
+    Goodput goodput; /* of --tokens; full_s 0: not asked */
 } PlanScale;
 
 /* Two lines for people: which rates of the GPU are measured, published or assumed; and, on GPUs where the stack
