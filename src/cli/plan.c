@@ -4,6 +4,7 @@
 #include "base/file.h"
 #include "cli/cli.h"
 #include "cli/options.h"
+#include "cli/plan_verify.h"
 #include "plan/answer.h"
 #include "plan/import.h"
 #include "plan/stack.h"
@@ -22,6 +23,9 @@ typedef struct PlanCall {
     const char *cluster, *hardware, *stack, *formula, *tokens, *html, *why, *from, *scale;
     int64_t gpus, top;
     bool json, csv, program;
+    PlanVerify verify;
+    const char *const *words; /* the configuration and its settings */
+    int n_words;
     Arena *arena; /* everything below lives in it */
     Text *out;
     Config config;
@@ -128,6 +132,10 @@ static Status load_question(PlanCall *c, char **argv, int n)
     c->question.request.hardware = &c->gpu;
     c->question.request.stack = &c->sheet;
     c->question.top = (int)c->top;
+    c->words = (const char *const *)argv, c->n_words = n;
+    TRY(plan_verify_check(&c->verify, &c->question, c->stack));
+    if (c->verify.layouts > 0 && c->question.top < PLAN_VERIFY_ROWS)
+        c->question.top = PLAN_VERIFY_ROWS;
     return c->tokens != NULL ? read_tokens(c->tokens, &c->question.tokens) : OK;
 }
 
@@ -226,6 +234,8 @@ static Status print_report(PlanCall *c)
     else
         TRY(text_append(c->out, limits.data, limits.used));
     TRY(plan_answer_report(a, c->arena, &r));
+    const int all = a->found.n_best; /* a new ranking needs more rows than are printed */
+    if (a->searched && all > (int)c->top) a->found.n_best = a->top = (int)c->top;
     r.stack = c->stack;
     r.tokens = c->question.tokens;
     if (c->formula != NULL) {
@@ -236,7 +246,14 @@ static Status print_report(PlanCall *c)
     TRY((c->json ? plan_report_json : c->csv ? plan_report_csv : plan_report_text)(&r, c->out));
     if (c->why != NULL) TRY(plan_explain(a->planner, &r, c->why, c->out));
     if (c->html != NULL) TRY(draw_pipeline(c));
+    a->found.n_best = all;
     TRY(plan_answer_fits(a, c->arena));
+    if (c->verify.layouts > 0) {
+        if (c->json) c->out->used -= strlen("}\n"); /* the object goes on */
+        TRY(text_printf(c->out, "%s", c->json ? "," : ""));
+        TRY(plan_verify(&c->verify, a, c->words, c->n_words, c->json, c->arena, c->out));
+        if (c->json) TRY(text_printf(c->out, "}\n"));
+    }
     if (r.tokens == 0) return OK;
     Goodput g;
     plan_goodput(&a->request, &a->price, r.tokens, &g);
@@ -258,6 +275,10 @@ static Status run_plan(void *state, int n, char **arguments, Arena *a, Text *out
     c->arena = a, c->out = out;
     if ((c->json || c->csv) && (c->why != NULL || c->json == c->csv))
         return FAIL(ERR_ARG, "plan: --json, --csv and --why exclude each other");
+    if (c->verify.layouts > 0 && (c->csv || c->scale != NULL || c->from != NULL || c->program))
+        return FAIL(ERR_ARG,
+                    "plan: --verify runs the layouts of one plan of our own trainer: leave "
+                    "out --csv, --scale, --from and --program");
     if (c->program && (c->json || c->csv || c->why != NULL || c->html != NULL || c->scale != NULL))
         return FAIL(ERR_ARG, "plan: --program prints the step alone, without --json, --csv, --why, "
                              "--html or --scale");
@@ -312,7 +333,7 @@ static const Subcommand CALIBRATE = { "calibrate", "make a GPU's file from its m
 
 Status cli_plan(int argc, char **argv)
 {
-    PlanCall c = { .top = 10 };
+    PlanCall c = { .top = 10, .verify = { .steps = 10, .limit_s = 600 } };
     const Option table[] = {
         { "--cluster", OPTION_TEXT, &c.cluster, "NAME:GPUS",
           .help = "which GPU and how many, as in mi355x:1024" },
@@ -328,6 +349,18 @@ Status cli_plan(int argc, char **argv)
           .max = SEARCH_TOP_MAX },
         { "--scale", OPTION_TEXT, &c.scale, "N,N...",
           .help = "compare these numbers of GPUs at the same batch" },
+        { "--verify", OPTION_INT, &c.verify.layouts, "N",
+          .help = "run the best N layouts of --search on this machine, and rank again by what they "
+                  "took",
+          .min = 1, .max = VERIFY_MAX },
+        { "--ranks", OPTION_INT, &c.verify.ranks, "N",
+          .help = "ranks of --verify: as many as GPUs are planned", .min = 1, .max = 1024 },
+        { "--launcher", OPTION_TEXT, &c.verify.launcher, "COMMAND",
+          .help = "start the ranks of --verify by this, as in 'mpirun -n 16'" },
+        { "--steps", OPTION_INT, &c.verify.steps, "N",
+          .help = "timed steps of each layout of --verify", .min = 1, .max = 1e6 },
+        { "--limit", OPTION_REAL, &c.verify.limit_s, "SECONDS",
+          .help = "end a layout of --verify that takes longer", .min = 1, .max = 1e6 },
         { "--tokens", OPTION_TEXT, &c.tokens, "N",
           .help = "tokens of the whole training, as in 15T, to print its time" },
         { "--why", OPTION_TEXT, &c.why, "WHAT",

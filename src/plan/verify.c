@@ -1,0 +1,191 @@
+/* verify: chooses layouts, writes their settings, and fits factors to their times; verify_run.c runs them. */
+#include "plan/verify.h"
+
+#include <inttypes.h>
+#include <math.h>
+#include <string.h>
+
+const char *const verify_part_names[VERIFY_PARTS] = { "compute", "exchange", "gradients" };
+
+/* ---- which layouts ---- */
+
+static bool same_kind(const PlanLayout *a, const PlanLayout *b)
+{
+    return a->pp == b->pp && a->ep == b->ep && a->cp == b->cp && a->zero == b->zero &&
+           a->recompute == b->recompute && a->recompute_blocks == b->recompute_blocks;
+}
+
+/* Two passes: in the first a row is taken only if none of its kind is. */
+int verify_choose(const SearchRow *row, int n, int want, int chosen[VERIFY_MAX])
+{
+    bool taken[SEARCH_TOP_MAX] = { false };
+    int left = want < VERIFY_MAX ? want : VERIFY_MAX, count = 0;
+    for (int pass = 0; pass < 2; pass++) {
+        for (int i = 0; i < n && left > 0; i++) {
+            bool known = taken[i];
+            for (int k = 0; k < n && pass == 0; k++)
+                known |= taken[k] && same_kind(&row[k].layout, &row[i].layout);
+            if (known) continue;
+            taken[i] = true;
+            left--;
+        }
+    }
+    for (int i = 0; i < n; i++)
+        if (taken[i]) chosen[count++] = i;
+    return count;
+}
+
+/* ---- its command ---- */
+
+Status verify_word(VerifyCommand *out, const char *word)
+{
+    if (out->n + 1 >= VERIFY_COMMAND_MAX)
+        return FAIL(ERR_ARG, "plan: a command of --verify has more than %d words",
+                    VERIFY_COMMAND_MAX - 1);
+    out->word[out->n++] = word;
+    out->word[out->n] = NULL;
+    return OK;
+}
+
+Status verify_words(VerifyCommand *out, Arena *a, const char *words)
+{
+    for (size_t n; *(words += strspn(words, " ")) != '\0'; words += n) {
+        const char *word = NULL;
+        n = strcspn(words, " ");
+        TRY(arena_text(a, words, n, &word));
+        TRY(verify_word(out, word));
+    }
+    return OK;
+}
+
+/* A list of the first `blocks` layers of each stage (below 0: of all layers), as in [0,1,8,9]. */
+static Status recomputed_layers(const PlanLayout *l, const char *partition, Arena *a, Text *out)
+{
+    Layout stages;
+    const char *between = "";
+    TRY(layout_parse(partition, 0, 0, a, &stages));
+    TRY(text_init(out, a));
+    TRY(text_printf(out, "recompute.layers=["));
+    for (int i = 0; i < stages.stages; i++) {
+        const LayoutStage *s = &stages.stage[i];
+        int n = l->recompute == 0 ? 0 : l->recompute_blocks < 0 ? s->layers : l->recompute_blocks;
+        for (int k = 0; k < n && k < s->layers; k++, between = ",")
+            TRY(text_printf(out, "%s%d", between, s->first + k));
+    }
+    return text_printf(out, "]");
+}
+
+static Status recomputed_pieces(unsigned pieces, Arena *a, Text *out)
+{
+    ConfigTexts names = { 0 };
+    spec_recompute_names(pieces, &names);
+    TRY(text_init(out, a));
+    TRY(text_printf(out, "recompute.pieces=["));
+    for (int i = 0; i < names.n; i++) TRY(text_printf(out, "%s%s", i > 0 ? "," : "", names.at[i]));
+    return text_printf(out, "]");
+}
+
+Status verify_settings(const SearchRow *row, Arena *a, VerifyCommand *out)
+{
+    const PlanLayout *l = &row->layout;
+    Text plain, layers, pieces;
+    TRY(text_init(&plain, a));
+    TRY(text_printf(&plain,
+                    "mesh.pp=%d mesh.vpp=%d mesh.ep=%d mesh.cp=%d mesh.zero=%d mesh.shard=%" PRId64
+                    " mesh.schedule=%s mesh.layout=%s train.micro_batch=%" PRId64 " run.compute=%s",
+                    l->pp, l->vpp, l->ep, l->cp, l->zero, l->shard, l->schedule->name,
+                    row->partition, l->micro_batch, dtype_name(compute_type(row->price.compute))));
+    if (row->price.buffers != PLAN_COUNTED_ROWS)
+        TRY(text_printf(&plain, " moe.buffers=%s",
+                        row->price.buffers == BUFFERS_POOLED ? "pooled" : "worst"));
+    TRY(verify_words(out, a, plain.data));
+    if (l->again != NULL) return OK; /* recompute.layers are the configuration's own */
+    TRY(recomputed_layers(l, row->partition, a, &layers));
+    TRY(verify_word(out, layers.data));
+    if (l->recompute == 0) return OK;
+    TRY(recomputed_pieces(l->recompute, a, &pieces));
+    return verify_word(out, pieces.data);
+}
+
+/* ---- factors ---- */
+
+/* A step's seconds by group. */
+static void groups_of(const PlanPrice *p, double out[VERIFY_PARTS])
+{
+    const double *s = p->part_s;
+    out[VERIFY_COMPUTE] =
+        s[PLAN_COMPUTE] + s[PLAN_SLOWED] + s[PLAN_UPDATE] + s[PLAN_HOST] + s[PLAN_CHECKPOINT];
+    out[VERIFY_EXCHANGE] = s[PLAN_EXCHANGE] + s[PLAN_CONTEXT] + s[PLAN_SEND];
+    out[VERIFY_GRADIENTS] = s[PLAN_GRADIENTS];
+    double bubble = s[PLAN_BUBBLE] / (out[VERIFY_COMPUTE] + out[VERIFY_EXCHANGE]);
+    out[VERIFY_COMPUTE] *= 1 + bubble;
+    out[VERIFY_EXCHANGE] *= 1 + bubble;
+}
+
+double verify_step_s(const VerifyFit *f, const PlanPrice *p)
+{
+    double part[VERIFY_PARTS], s = 0;
+    groups_of(p, part);
+    for (int k = 0; k < VERIFY_PARTS; k++) s += f->factor[k] * part[k];
+    return s;
+}
+
+/* Mean distance of the corrected plan from what was measured. */
+static double mean_error(const VerifyRun *run, int n, const VerifyFit *f)
+{
+    double sum = 0;
+    for (int i = 0; i < n; i++)
+        if (run[i].ran) sum += fabs(verify_step_s(f, &run[i].row->price) / run[i].step_s - 1);
+    return sum / f->n;
+}
+
+enum { COLUMNS = VERIFY_PARTS + 1 };
+
+/* Solves the normal equations by elimination; the ridge makes the diagonal positive, so no pivot is needed. */
+static void solve(double m[VERIFY_PARTS][COLUMNS], double out[VERIFY_PARTS])
+{
+    for (int k = 0; k < VERIFY_PARTS; k++) {
+        for (int i = k + 1; i < VERIFY_PARTS; i++) {
+            double q = m[i][k] / m[k][k];
+            for (int j = k; j < COLUMNS; j++) m[i][j] -= q * m[k][j];
+        }
+    }
+    for (int k = VERIFY_PARTS - 1; k >= 0; k--) {
+        out[k] = m[k][VERIFY_PARTS];
+        for (int j = k + 1; j < VERIFY_PARTS; j++) out[k] -= m[k][j] * out[j];
+        out[k] /= m[k][k];
+    }
+}
+
+/* The weight of the second term: as that of a part of 3 % of the steps. A factor stays above a tenth of the common
+ * one, since noise may ask for less. */
+static const double RIDGE = 1e-3, LEAST = 0.1;
+
+void verify_fit(const VerifyRun *run, int n, VerifyFit *out)
+{
+    double m[VERIFY_PARTS][COLUMNS] = { { 0 } }, g[VERIFY_PARTS], ab = 0, aa = 0;
+    *out = (VerifyFit){ .factor = { 1, 1, 1 } };
+    for (int i = 0; i < n; i++) {
+        if (!run[i].ran) continue;
+        double planned = verify_step_s(out, &run[i].row->price) / run[i].step_s;
+        ab += planned, aa += planned * planned;
+        out->n++;
+    }
+    if (out->n == 0) return;
+    out->before = mean_error(run, n, out);
+    const double common = ab / aa;
+    for (int i = 0; i < n; i++) {
+        double x[VERIFY_PARTS];
+        if (!run[i].ran) continue;
+        groups_of(&run[i].row->price, x);
+        for (int k = 0; k < VERIFY_PARTS; k++) x[k] *= common / run[i].step_s;
+        for (int k = 0; k < VERIFY_PARTS; k++) {
+            for (int j = 0; j < VERIFY_PARTS; j++) m[k][j] += x[k] * x[j];
+            m[k][VERIFY_PARTS] += x[k];
+        }
+    }
+    for (int k = 0; k < VERIFY_PARTS; k++) m[k][k] += RIDGE, m[k][VERIFY_PARTS] += RIDGE;
+    solve(m, g);
+    for (int k = 0; k < VERIFY_PARTS; k++) out->factor[k] = common * fmax(g[k], LEAST);
+    out->after = mean_error(run, n, out);
+}
