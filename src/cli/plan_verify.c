@@ -70,16 +70,18 @@ static double planned_bytes(const VerifyRun *run)
 
 static Status print_run(const Verify *v, const VerifyRun *run, Text *out)
 {
-    char layout[PLAN_LAYOUT_BYTES];
+    char layout[PLAN_LAYOUT_BYTES], spread[48] = "";
     const PlanPrice *p = &run->row->price;
     (void)plan_layout_text(layout, &run->row->layout, p);
+    if (run->spread > 1.25) /* such a median says little */
+        (void)snprintf(spread, sizeof spread, ", single steps up to %.1f x", run->spread);
     TRY(text_printf(out, "  %3d ", (int)(run->row - v->answer->found.best) + 1));
     if (!run->ran) return text_printf(out, "did not run: %s; %s\n", run->why, layout);
     return text_printf(
         out,
-        "%8.3f s planned, %8.3f measured (%+.1f %%); %.0f and %.0f tokens/s; %.2f and %.2f GiB; "
+        "%8.3f s planned, %8.3f measured (%+.1f %%%s); %.0f and %.0f tokens/s; %.2f and %.2f GiB; "
         "%s\n",
-        p->step_s, run->step_s, 100 * (p->step_s / run->step_s - 1),
+        p->step_s, run->step_s, 100 * (p->step_s / run->step_s - 1), spread,
         p->tokens_per_s_per_gpu * (double)v->answer->request.gpus, run->tokens_per_s,
         planned_bytes(run) / PLAN_GIB, run->bytes / PLAN_GIB, layout);
 }

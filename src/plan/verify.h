@@ -35,6 +35,7 @@ typedef struct VerifyRun {
     bool ran;
     char why[VERIFY_WHY_BYTES];  /* if it did not run: the sentence of its error, or that it hung */
     double step_s, tokens_per_s; /* median; of all ranks */
+    double spread;               /* the 99th percentile of step times over the median */
     double bytes;                /* on a GPU in use, the fullest; else the arenas of rank 0 */
     bool on_gpu;
     const char *machine; /* what bench calls it */
