@@ -77,7 +77,8 @@ static Status read_cluster(PlanCall *c, int64_t imported)
     if (c->cluster != NULL) {
         const char *colon = strrchr(c->cluster, ':');
         if (*c->cluster == ':')
-            return FAIL(ERR_ARG, "plan: --cluster %.60s names no GPU: write mi355x:1024", c->cluster);
+            return FAIL(ERR_ARG, "plan: --cluster %.60s names no GPU: write mi355x:1024",
+                        c->cluster);
         if (colon == NULL && gpus == 0)
             return FAIL(ERR_ARG, "plan: --cluster %.60s does not say how many GPUs: write %.60s:8",
                         c->cluster, c->cluster);
@@ -354,7 +355,9 @@ Status cli_plan(int argc, char **argv)
                   "took",
           .min = 1, .max = VERIFY_MAX },
         { "--ranks", OPTION_INT, &c.verify.ranks, "N",
-          .help = "ranks of --verify: as many as GPUs are planned", .min = 1, .max = 1024 },
+          .help = "ranks of --verify; they must be the number of GPUs that is planned, which is "
+                  "the default",
+          .min = 1, .max = 1024 },
         { "--launcher", OPTION_TEXT, &c.verify.launcher, "COMMAND",
           .help = "start the ranks of --verify by this, as in 'mpirun -n 16'" },
         { "--steps", OPTION_INT, &c.verify.steps, "N",

@@ -10,7 +10,7 @@ static PlanQuestion question(const char *gpu, int64_t gpus, bool search, const c
                              int n)
 {
     question_load(&asked, "deepseek-v2-lite", gpu, gpus, "switchyard", set, n);
-    return (PlanQuestion){ asked.request, search, 3 };
+    return (PlanQuestion){ .request = asked.request, .search = search, .top = 3 };
 }
 
 /* Axes of one value, so that a search looks at a handful. */

@@ -181,7 +181,9 @@ static void a_row_of_scaling_that_does_not_fit_says_so(void **state)
     (void)state;
     Told q;
     OPEN(&q, COMMON, "run.compute=bf16");
-    PlanScale row[2] = { { GPUS, q.of.layout, q.price }, { 2 * GPUS, q.of.layout, q.price } };
+    PlanScale row[2] = { { .gpus = GPUS, .layout = q.of.layout, .price = q.price } };
+    row[1] = row[0];
+    row[1].gpus = 2 * GPUS;
     row[0].price.fits = false;
     row[1].price.fits = true;
     CHECK_OK(plan_scale_text(row, 2, 1e9, &q.out));
