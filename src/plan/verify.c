@@ -9,28 +9,34 @@ const char *const verify_part_names[VERIFY_PARTS] = { "compute", "exchange", "gr
 
 /* ---- which layouts ---- */
 
-static bool same_kind(const PlanLayout *a, const PlanLayout *b)
+static bool same_mesh(const PlanLayout *a, const PlanLayout *b)
 {
-    return a->pp == b->pp && a->ep == b->ep && a->cp == b->cp && a->zero == b->zero &&
-           a->recompute == b->recompute && a->recompute_blocks == b->recompute_blocks;
+    return a->pp == b->pp && a->ep == b->ep && a->cp == b->cp;
 }
 
-/* Two passes: in the first a row is taken only if none of its kind is. */
+static bool same_kind(const PlanLayout *a, const PlanLayout *b)
+{
+    return same_mesh(a, b) && a->zero == b->zero && a->recompute == b->recompute &&
+           a->recompute_blocks == b->recompute_blocks;
+}
+
+/* In a pass a row is taken if none that is taken is the same by its rule; the last pass has none. */
 int verify_choose(const SearchRow *row, int n, int want, int chosen[VERIFY_MAX])
 {
+    static bool (*const same[])(const PlanLayout *, const PlanLayout *) = { same_mesh, same_kind,
+                                                                            NULL };
     bool taken[SEARCH_TOP_MAX] = { false };
-    int left = want < VERIFY_MAX ? want : VERIFY_MAX, count = 0;
-    for (int pass = 0; pass < 2; pass++) {
-        for (int i = 0; i < n && left > 0; i++) {
+    int count = 0, all = want < VERIFY_MAX ? want : VERIFY_MAX;
+    for (int pass = 0; pass < 3; pass++) {
+        for (int i = 0; i < n && count < (pass == 0 ? (all + 1) / 2 : all); i++) {
             bool known = taken[i];
-            for (int k = 0; k < n && pass == 0; k++)
-                known |= taken[k] && same_kind(&row[k].layout, &row[i].layout);
-            if (known) continue;
-            taken[i] = true;
-            left--;
+            for (int k = 0; k < n && same[pass] != NULL; k++)
+                known |= taken[k] && same[pass](&row[k].layout, &row[i].layout);
+            count += !known;
+            taken[i] |= !known;
         }
     }
-    for (int i = 0; i < n; i++)
+    for (int i = count = 0; i < n; i++)
         if (taken[i]) chosen[count++] = i;
     return count;
 }

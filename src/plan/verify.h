@@ -53,8 +53,9 @@ typedef struct VerifyCommand {
     int n;
 } VerifyCommand;
 
-/* Chooses up to `want` of n rows, best first: first the best of each combination of pp, ep, cp, ZeRO stage and
- * recompute, then other rows. Returns how many; chosen[] has their numbers, rising. */
+/* Chooses up to `want` of n rows, which are the best first. Half of them are the best of each combination of pp, ep and
+ * cp, since such layouts teach most. The others are the best that differ also in their ZeRO stage or in what they
+ * recompute; then any. Returns how many; chosen[] has their numbers, rising. */
 int verify_choose(const SearchRow *row, int n, int want, int chosen[VERIFY_MAX]);
 
 /* Appends the settings (section.key=value) with which `train`, `bench` and `plan` take a row's layout. The row has

@@ -44,6 +44,12 @@ static void the_best_of_each_kind_runs_first(void **state)
     CHECK(memcmp(chosen, four, sizeof four) == 0);
     CHECK_INT(verify_choose(row, 5, 9, chosen), 5);
     CHECK_INT(verify_choose(row, 1, 2, chosen), 1);
+    row[1].layout.zero =
+        3; /* another kind of the first mesh: half of those that run are other meshes */
+    CHECK_INT(verify_choose(row, 5, 2, chosen), 2);
+    CHECK_INT(chosen[1], 1);
+    CHECK_INT(verify_choose(row, 5, 3, chosen), 3);
+    CHECK(memcmp(chosen, (const int[]){ 0, 1, 2 }, 3 * sizeof(int)) == 0);
 }
 
 /* ---- settings ---- */
