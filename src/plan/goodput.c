@@ -82,7 +82,7 @@ static double gamma_below(double k, double x)
 {
     double term = 1, sum = 1;
     for (int n = 1; term > 1e-13 * sum; n++) sum += term *= x / (k + n);
-    return sum * exp(k * log(x) - x - lgamma(k + 1));
+    return sum * exp(k * log(x) - x) / tgamma(k + 1);
 }
 
 /* The value below which the share p lies; z is the normal distribution's. Large shapes take the cube of Wilson and
