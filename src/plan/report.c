@@ -230,7 +230,7 @@ static Status print_goodput(const PlanReport *r, Text *out)
     TRY(print_failures(c, &g, out));
     TRY(text_printf(out, "cost        %s GPU hours", text_thousands(hours, llround(g.gpu_hours))));
     if (g.megawatt_h == 0) return text_printf(out, "\n");
-    return text_printf(out, ", at most %.1f MWh: %g W a board, times %g (plan.power_factor)\n",
+    return text_printf(out, ", at most %.1f MWh: %g W a GPU, times %g (plan.power_factor)\n",
                        g.megawatt_h, r->request->hardware->gpu_watts, c->plan_power_factor);
 }
 

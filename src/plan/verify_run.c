@@ -28,25 +28,28 @@ typedef struct Process {
 static Status start(Process *p, const VerifyCommand *c)
 {
     int ends[2];
+    char why[128], *argv[VERIFY_COMMAND_MAX];
     posix_spawn_file_actions_t files;
     posix_spawnattr_t how;
     if (pipe2(ends, O_CLOEXEC) != 0)
-        return FAIL(ERR_IO, "plan: --verify has no pipe for %s: %s", c->word[0], strerror(errno));
+        return FAIL(ERR_IO, "plan: --verify has no pipe for %s: %s", c->word[0],
+                    strerror_r(errno, why, sizeof why));
+    memcpy(argv, c->word, sizeof argv); /* of C's old type, without const */
     (void)posix_spawn_file_actions_init(&files);
     (void)posix_spawn_file_actions_addopen(&files, 0, "/dev/null", O_RDONLY, 0);
     (void)posix_spawn_file_actions_adddup2(&files, ends[1], 1);
     (void)posix_spawn_file_actions_adddup2(&files, ends[1], 2);
     (void)posix_spawnattr_init(&how);
     (void)posix_spawnattr_setflags(&how, POSIX_SPAWN_SETPGROUP);
-    int failed =
-        posix_spawnp(&p->pid, c->word[0], &files, &how, (char *const *)(uintptr_t)c->word, environ);
+    int failed = posix_spawnp(&p->pid, argv[0], &files, &how, argv, environ);
     (void)posix_spawn_file_actions_destroy(&files);
     (void)posix_spawnattr_destroy(&how);
     (void)close(ends[1]);
     p->fd = ends[0];
     if (failed == 0) return OK;
     (void)close(p->fd);
-    return FAIL(ERR_ARG, "plan: --verify cannot start %s: %s", c->word[0], strerror(failed));
+    return FAIL(ERR_ARG, "plan: --verify cannot start %s: %s", c->word[0],
+                strerror_r(failed, why, sizeof why));
 }
 
 /* Keeps the second half where there is no room for more. */

@@ -117,7 +117,7 @@ static void days_are_said_in_every_format(void **state)
     CHECK_SAYS(o.out, "days with failures and checkpoints (P50 ");
     CHECK_SAYS(o.out, "one in 195.3 h (plan.mtbf_hours 50000 a GPU)");
     CHECK_SAYS(o.out, " GPU hours, at most ");
-    CHECK_SAYS(o.out, "700 W a board, times 1.8");
+    CHECK_SAYS(o.out, "700 W a GPU, times 1.8");
     o = RUN(*state, "days", V2_LITE, "--json");
     cJSON *plan = parsed(&o);
     const cJSON *g = member(plan, "goodput");
