@@ -121,7 +121,7 @@ static Status print_text(const Verify *v, const Ranked *rank, int n, int top, Te
     while (!ran->ran) ran++;
     TRY(text_printf(out,
                     "verify      %d layouts ran, %d did not: %" PRId64 " steps, %" PRId64
-                    " ranks, each on %s; numbers are those of the list above\n",
+                    " ranks, each on %s; numbers are those of the rows of the search\n",
                     v->fit.n, v->n - v->fit.n, v->asked->steps, v->answer->request.gpus,
                     ran->machine));
     for (int i = 0; i < v->n; i++) TRY(print_run(v, &v->run[i], out));
