@@ -56,7 +56,7 @@ static Status command_of(const Verify *v, const SearchRow *row, const char *cons
                    ranks);
     TRY(verify_words(out, a, words));
     for (int i = 0; i < n; i++) TRY(verify_word(out, config[i]));
-    return verify_settings(row, a, out);
+    return verify_settings(&v->answer->config, row, a, out);
 }
 
 /* ---- for people ---- */

@@ -64,8 +64,10 @@ Status verify_words(VerifyCommand *out, Arena *a, const char *words)
     return OK;
 }
 
-/* A list of the first `blocks` layers of each stage (below 0: of all layers), as in [0,1,8,9]. */
-static Status recomputed_layers(const PlanLayout *l, const char *partition, Arena *a, Text *out)
+/* The first recompute_blocks layers of each stage (below 0: all layers), as in [0,1,8,9]. Modules of multi-token
+ * prediction are layers behind the last. */
+static Status recomputed_layers(const Config *c, const PlanLayout *l, const char *partition,
+                                Arena *a, Text *out)
 {
     Layout stages;
     const char *between = "";
@@ -74,8 +76,9 @@ static Status recomputed_layers(const PlanLayout *l, const char *partition, Aren
     TRY(text_printf(out, "recompute.layers=["));
     for (int i = 0; i < stages.stages; i++) {
         const LayoutStage *s = &stages.stage[i];
-        int n = l->recompute == 0 ? 0 : l->recompute_blocks < 0 ? s->layers : l->recompute_blocks;
-        for (int k = 0; k < n && k < s->layers; k++, between = ",")
+        const int all = s->layers + (s->loss ? (int)c->mtp_layers : 0);
+        int n = l->recompute == 0 ? 0 : l->recompute_blocks < 0 ? all : l->recompute_blocks;
+        for (int k = 0; k < n && k < all; k++, between = ",")
             TRY(text_printf(out, "%s%d", between, s->first + k));
     }
     return text_printf(out, "]");
@@ -91,7 +94,7 @@ static Status recomputed_pieces(unsigned pieces, Arena *a, Text *out)
     return text_printf(out, "]");
 }
 
-Status verify_settings(const SearchRow *row, Arena *a, VerifyCommand *out)
+Status verify_settings(const Config *c, const SearchRow *row, Arena *a, VerifyCommand *out)
 {
     const PlanLayout *l = &row->layout;
     Text plain, layers, pieces;
@@ -106,7 +109,7 @@ Status verify_settings(const SearchRow *row, Arena *a, VerifyCommand *out)
                         row->price.buffers == BUFFERS_POOLED ? "pooled" : "worst"));
     TRY(verify_words(out, a, plain.data));
     if (l->again != NULL) return OK; /* recompute.layers are the configuration's own */
-    TRY(recomputed_layers(l, row->partition, a, &layers));
+    TRY(recomputed_layers(c, l, row->partition, a, &layers));
     TRY(verify_word(out, layers.data));
     if (l->recompute == 0) return OK;
     TRY(recomputed_pieces(l->recompute, a, &pieces));

@@ -60,7 +60,7 @@ int verify_choose(const SearchRow *row, int n, int want, int chosen[VERIFY_MAX])
 
 /* Appends the settings (section.key=value) with which `train`, `bench` and `plan` take a row's layout. The row has
  * its partition. ERR_ARG: too many words. */
-Status verify_settings(const SearchRow *row, Arena *a, VerifyCommand *out);
+Status verify_settings(const Config *c, const SearchRow *row, Arena *a, VerifyCommand *out);
 /* Append one word, which the caller keeps; the words of a text, split at blanks. ERR_ARG: too many. */
 Status verify_word(VerifyCommand *out, const char *word);
 Status verify_words(VerifyCommand *out, Arena *a, const char *words);

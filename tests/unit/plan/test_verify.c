@@ -63,7 +63,7 @@ static void check_row(Question *q, const SearchRow *row, const char *const *set,
     Layout partition;
     PlanLayout l = row->layout;
     for (int i = 0; i < n; i++) CHECK_OK(verify_word(&c, set[i]));
-    CHECK_OK(verify_settings(row, &q->arena, &c));
+    CHECK_OK(verify_settings(&q->config, row, &q->arena, &c));
     question_load(&again, "deepseek-v2-lite", "h100", q->request.gpus, "switchyard", c.word, c.n);
     question_open(&again);
     CHECK_OK(layout_parse(row->partition, 0, 0, &again.arena, &partition));
@@ -98,16 +98,17 @@ static void settings_give_the_layout_back(void **state)
         const char *set[] = { "train.batch=64",
                               "search.micro_batch=[1,2]",
                               "model.layers=9",
+                              i == 1 ? "mtp.layers=1" : "mtp.layers=0",
                               k[0],
                               k[1],
                               k[2],
                               k[3],
                               k[4] };
         Question q;
-        question_load(&q, "deepseek-v2-lite", "h100", 8, "switchyard", set, 8);
+        question_load(&q, "deepseek-v2-lite", "h100", 8, "switchyard", set, 9);
         SearchResult found = search(&q, 40);
         CHECK(found.n_best >= 8);
-        for (int r = 0; r < found.n_best; r += 3) check_row(&q, &found.best[r], set, 8);
+        for (int r = 0; r < found.n_best; r += 3) check_row(&q, &found.best[r], set, 9);
         question_close(&q);
     }
 }
