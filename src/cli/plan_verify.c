@@ -119,12 +119,22 @@ static Status print_text(const Verify *v, const Ranked *rank, int n, int top, Te
     const char *driver = v->answer->request.hardware->gpu_driver;
     const VerifyRun *ran = v->run;
     while (!ran->ran) ran++;
+    const VerifyRun *fastest = ran;
     TRY(text_printf(out,
                     "verify      %d layouts ran, %d did not: %" PRId64 " steps, %" PRId64
                     " ranks, each on %s; numbers are those of the rows of the search\n",
                     v->fit.n, v->n - v->fit.n, v->asked->steps, v->answer->request.gpus,
                     ran->machine));
-    for (int i = 0; i < v->n; i++) TRY(print_run(v, &v->run[i], out));
+    for (int i = 0; i < v->n; i++) {
+        TRY(print_run(v, &v->run[i], out));
+        if (v->run[i].ran && v->run[i].step_s < fastest->step_s) fastest = &v->run[i];
+    }
+    TRY(text_printf(out, "fastest     %d of those that ran",
+                    (int)(fastest->row - v->answer->found.best) + 1));
+    if (v->run[0].ran) /* the best of the search is always among them */
+        TRY(text_printf(out, "; the plan's choice has %.1f %% of its speed",
+                        100 * fastest->step_s / v->run[0].step_s));
+    TRY(text_printf(out, "\n"));
     if (ran->on_gpu && driver != NULL && strstr(ran->machine, driver) == NULL)
         TRY(text_printf(out, "note        the plan is for %s, the ranks ran on %s\n", driver,
                         ran->machine));

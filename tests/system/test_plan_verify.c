@@ -73,6 +73,7 @@ static void a_layout_that_fails_is_named_and_the_others_go_on(void **state)
     CHECK_SAYS(o.out, "1 layouts ran, 2 did not: 1 steps, 2 ranks");
     CHECK_SAYS(o.out, "did not run: the engine has no experts today; PP1 VPP1 EP2");
     CHECK_SAYS(o.out, "did not run: it ran longer than 15 s and was ended; PP2");
+    CHECK_SAYS(o.out, " of those that ran");
     const char *again = strstr(o.out, "best by the corrected plan");
     CHECK(again != NULL && strstr(again, "EP1") != NULL);
     CHECK(strstr(again, "EP2") == NULL);
