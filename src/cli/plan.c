@@ -16,12 +16,14 @@
 #include <stdlib.h>
 #include <string.h>
 
-enum { SCALES_MAX = SCALING_POINTS };
+enum { SCALES_MAX = SCALING_POINTS, TOP_ROWS = 10 };
+
+static const double TOKENS_MAX = 1e18;
 
 /* A call: the targets of its options, then what they lead to. */
 typedef struct PlanCall {
-    const char *cluster, *hardware, *stack, *formula, *tokens, *html, *why, *from, *scale;
-    int64_t gpus, top;
+    const char *cluster, *hardware, *stack, *formula, *tokens, *html, *why, *from, *scale, *write;
+    int64_t gpus, top, row; /* 0: not given */
     bool json, csv, program;
     PlanVerify verify;
     const char *const *words; /* the configuration and its settings */
@@ -45,10 +47,11 @@ static Status read_tokens(const char *text, double *out)
     double value = strtod(text, &end);
     const char *unit = *end != '\0' ? strchr(units, *end) : NULL;
     if (unit != NULL) value *= pow(1000, (double)(unit - units + 1)), end++;
-    if (end == text || *end != '\0' || !(value >= 1) || !isfinite(value))
+    if (end == text || *end != '\0' || !(value >= 1 && value <= TOKENS_MAX))
         return FAIL(ERR_ARG,
-                    "plan: --tokens %.40s is not a number of tokens: write 15T, 500B or 3e12",
-                    text);
+                    "plan: --tokens %.40s is not a number of tokens from 1 to %g: write 15T, 500B or "
+                    "3e12",
+                    text, TOKENS_MAX);
     *out = value;
     return OK;
 }
@@ -132,7 +135,7 @@ static Status load_question(PlanCall *c, char **argv, int n)
     c->question.request.config = &c->config;
     c->question.request.hardware = &c->gpu;
     c->question.request.stack = &c->sheet;
-    c->question.top = (int)c->top;
+    c->question.top = (int)(c->top > 0 ? c->top : TOP_ROWS);
     c->words = (const char *const *)argv, c->n_words = n;
     TRY(plan_verify_check(&c->verify, &c->question, c->stack));
     if (c->verify.layouts > 0 && c->question.top < PLAN_VERIFY_ROWS)
@@ -220,6 +223,20 @@ static Status print_program(PlanCall *c)
     return text_printf(c->out, "the step takes %.3f ms by this list\n", 1e3 * s->sim.step);
 }
 
+/* --write: the configuration of a row: of --row, else the last of --top, else the best. */
+static Status write_row(PlanCall *c, const PlanReport *r)
+{
+    Arena a = { 0 };
+    Text yaml;
+    const int64_t row = c->row > 0 ? c->row : c->top > 0 ? c->top : 1;
+    TRY(arena_init(&a, "configuration", MEM_HOST, (size_t)1 << 24));
+    Status s = text_init(&yaml, &a);
+    if (s == OK) s = plan_answer_write(&c->answer, r, row, c->arena, &yaml);
+    if (s == OK) s = file_write_whole(c->write, yaml.data, yaml.used);
+    arena_free(&a);
+    return s;
+}
+
 /* Limits of the prediction come first: in the text above the figures, for JSON and CSV on
  * stderr. */
 static Status print_report(PlanCall *c)
@@ -246,6 +263,7 @@ static Status print_report(PlanCall *c)
     }
     TRY((c->json ? plan_report_json : c->csv ? plan_report_csv : plan_report_text)(&r, c->out));
     if (c->why != NULL) TRY(plan_explain(a->planner, &r, c->why, c->out));
+    if (c->write != NULL && (r.search == NULL || r.search->n_best > 0)) TRY(write_row(c, &r));
     if (c->html != NULL) TRY(draw_pipeline(c));
     a->found.n_best = all;
     TRY(plan_answer_fits(a, c->arena));
@@ -269,20 +287,49 @@ static Status print_answer(PlanCall *c)
     return c->program ? print_program(c) : print_report(c);
 }
 
-/* Combinations that would mix two formats on stdout are refused before anything is computed. */
+/* Options that would mix two formats on stdout, or that one of them would ignore, are refused before
+ * anything is computed. */
+static Status check_options(const PlanCall *c)
+{
+    enum { CLUSTER, HARDWARE, SEARCH, TOP, ROW, SCALE, FORMULA, JSON, CSV, WHY, PROGRAM, HTML, WRITE, N };
+    static const char *const names[N] = { "--cluster", "--hardware", "--search",  "--top",  "--row",
+                                          "--scale",   "--formula",  "--json",    "--csv",  "--why",
+                                          "--program", "--html",     "--write" };
+    const bool given[N] = { c->cluster != NULL, c->hardware != NULL, c->question.search,
+                            c->top > 0,         c->row > 0,          c->scale != NULL,
+                            c->formula != NULL, c->json,             c->csv,
+                            c->why != NULL,     c->program,          c->html != NULL,
+                            c->write != NULL };
+    static const int apart[][2] = { { CLUSTER, HARDWARE }, { JSON, CSV },      { JSON, WHY },
+                                    { CSV, WHY },          { PROGRAM, JSON },  { PROGRAM, CSV },
+                                    { PROGRAM, WHY },      { PROGRAM, HTML },  { PROGRAM, SCALE },
+                                    { PROGRAM, WRITE },    { PROGRAM, FORMULA }, { SCALE, CSV },
+                                    { SCALE, WHY },        { SCALE, WRITE },   { SCALE, FORMULA },
+                                    { SCALE, TOP } };
+    static const int needs[][2] = { { TOP, SEARCH }, { ROW, SEARCH }, { ROW, WRITE } };
+    for (size_t i = 0; i < sizeof apart / sizeof *apart; i++) {
+        if (given[apart[i][0]] && given[apart[i][1]])
+            return FAIL(ERR_ARG, "plan: %s and %s exclude each other", names[apart[i][0]],
+                        names[apart[i][1]]);
+    }
+    for (size_t i = 0; i < sizeof needs / sizeof *needs; i++) {
+        if (given[needs[i][0]] && !given[needs[i][1]])
+            return FAIL(ERR_ARG, "plan: %s needs %s", names[needs[i][0]], names[needs[i][1]]);
+    }
+    if (c->html != NULL && !text_ends(c->html, ".html") && !text_ends(c->html, ".svg"))
+        return FAIL(ERR_ARG, "plan: --html %.200s: the name must end in .html or .svg", c->html);
+    return OK;
+}
+
 static Status run_plan(void *state, int n, char **arguments, Arena *a, Text *out)
 {
     PlanCall *c = state;
     c->arena = a, c->out = out;
-    if ((c->json || c->csv) && (c->why != NULL || c->json == c->csv))
-        return FAIL(ERR_ARG, "plan: --json, --csv and --why exclude each other");
+    TRY(check_options(c));
     if (c->verify.layouts > 0 && (c->csv || c->scale != NULL || c->from != NULL || c->program))
         return FAIL(ERR_ARG,
                     "plan: --verify runs the layouts of one plan of our own trainer: leave "
                     "out --csv, --scale, --from and --program");
-    if (c->program && (c->json || c->csv || c->why != NULL || c->html != NULL || c->scale != NULL))
-        return FAIL(ERR_ARG, "plan: --program prints the step alone, without --json, --csv, --why, "
-                             "--html or --scale");
     TRY(load_question(c, arguments, n));
     Status s = print_answer(c);
     plan_answer_free(&c->answer);
@@ -334,7 +381,7 @@ static const Subcommand CALIBRATE = { "calibrate", "make a GPU's file from its m
 
 Status cli_plan(int argc, char **argv)
 {
-    PlanCall c = { .top = 10, .verify = { .steps = 10, .limit_s = 600 } };
+    PlanCall c = { .verify = { .steps = 10, .limit_s = 600 } };
     const Option table[] = {
         { "--cluster", OPTION_TEXT, &c.cluster, "NAME:GPUS",
           .help = "which GPU and how many, as in mi355x:1024" },
@@ -346,8 +393,14 @@ Status cli_plan(int argc, char **argv)
         { "--formula", OPTION_TEXT, &c.formula, "NAME",
           .help = "add Primus' own formula: primus-head, primus-docs or primus-chart" },
         { "--search", OPTION_FLAG, &c.question.search, NULL, .help = "search for the best layout" },
-        { "--top", OPTION_INT, &c.top, "N", .help = "list the N best layouts", .min = 1,
+        { "--top", OPTION_INT, &c.top, "N", .help = "list the N best layouts; 10 without it", .min = 1,
           .max = SEARCH_TOP_MAX },
+        { "--write", OPTION_TEXT, &c.write, "FILE",
+          .help = "write the configuration of the layout, or of row N of --top N, as YAML for plan "
+                  "and train" },
+        { "--row", OPTION_INT, &c.row, "N",
+          .help = "write this row instead; rows of the front count on behind the best", .min = 1,
+          .max = SEARCH_TOP_MAX + SEARCH_FRONT_MAX },
         { "--scale", OPTION_TEXT, &c.scale, "N,N...",
           .help = "compare these numbers of GPUs at the same batch" },
         { "--verify", OPTION_INT, &c.verify.layouts, "N",

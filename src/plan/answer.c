@@ -31,6 +31,7 @@ static Status price_given(PlanAnswer *r, Arena *a)
     TRY(plan_layout_of(q->config, q->gpus, a, &r->layout));
     TRY(planner_make(q, &r->planner));
     if (planner_runs_list(r->planner)) TRY(plan_spread_evenly(q->config, a, &r->layout));
+    plan_recompute_by_chunk(q->config, &r->layout);
     return planner_price_list(r->planner, &r->layout, a, &r->price, &r->step);
 }
 
@@ -106,6 +107,22 @@ Status plan_answer_report(PlanAnswer *r, Arena *a, PlanReport *out)
     const PlanLayout *l = &r->layout;
     TRY(plan_intervals(&r->request, &l, 1, &out->interval));
     return planner_partition(r->planner, &r->layout, a, &out->partition);
+}
+
+Status plan_answer_write(const PlanAnswer *r, const PlanReport *report, int64_t row, Arena *a,
+                         Text *out)
+{
+    const SearchResult *s = &r->found;
+    SearchRow own = { .layout = r->layout, .price = r->price, .partition = report->partition };
+    const SearchRow *at = &own;
+    const int64_t rows = r->searched ? s->n_best + s->n_front : 1;
+    Config c;
+    if (row > rows)
+        return FAIL(ERR_ARG, "plan: --row %" PRId64 ": there are rows 1 to %" PRId64, row, rows);
+    if (r->searched)
+        at = row <= s->n_best ? &s->best[row - 1] : &s->front[row - 1 - s->n_best];
+    TRY(plan_config_of(&r->config, &at->layout, &at->price, at->partition, a, &c));
+    return config_print(&c, out);
 }
 
 /* Does nothing if the price already came from a simulation. */

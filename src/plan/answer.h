@@ -41,6 +41,10 @@ void plan_answer_free(PlanAnswer *r); /* safe on { 0 } */
 Status plan_answer_limits(const PlanAnswer *r, Text *out);
 /* Fills what a report of this answer needs; `stack`, tokens and formula are the caller's. */
 Status plan_answer_report(PlanAnswer *r, Arena *a, PlanReport *out);
+/* Appends the configuration of a row as YAML that `plan` and `train` take: rows of `best` from 1, then those of the
+ * front; of a plan without a search row 1. ERR_ARG: there is no such row. */
+Status plan_answer_write(const PlanAnswer *r, const PlanReport *report, int64_t row, Arena *a,
+                         Text *out);
 /* Simulates the step into r->step: the whole list of actions of all ranks (`list`), or the step as the stack
  * runs it. */
 Status plan_answer_simulate(PlanAnswer *r, bool list, Arena *a);

@@ -76,6 +76,8 @@ extern const char *const plan_kind_names[PLAN_KINDS], *const plan_part_names[PLA
 typedef struct PlanPrice {
     int compute, buffers; /* run.compute and moe.buffers that it is for */
     int exchange;         /* ExchangeKind; -1: EP1, or the stack's own way */
+    int recipe, format;   /* fp8.recipe and fp8.format; of attention alone: attention_e4m3 */
+    bool attention_e4m3;  /* fp8.attention */
     bool fits;            /* peak_bytes within the GPU's memory less plan.margin */
     bool bounded;         /* rates are upper bounds (stack.def, bound) */
     bool in_series;       /* the schedule overlaps exchanges and compute, the stack does not */
@@ -145,10 +147,10 @@ Status planner_bound(Planner *p, const PlanLayout *l, double *bytes, double *ste
 /* Simulates a step, in `a`. Without `list`: the passes of all ranks. With `list`: the whole step that `train`
  * runs, action by action, with exchanges, gathers and reductions on the comm lane, then the update. */
 Status planner_simulate(Planner *p, const PlanLayout *l, bool list, Arena *a, PlanStep *out);
-/* planner_runs_list: does the stack run such lists (`list` in its sheet)? If so, planner_price_list is the price
- * with the time of the simulated list, and *step has the simulation. Its time beyond that of the passes is
- * attributed to slowed compute, then to gradients, or to the bubble if no rank reduces any. If not, it is
- * planner_price, and *step is empty. */
+/* planner_runs_list: does the stack run such lists (`list` in its sheet)? planner_price_list is the price with the
+ * simulated time, and *step has the simulation: of the list, if the stack runs lists, else of the passes. A list's
+ * time beyond that of the passes is attributed to slowed compute, then to gradients, or to the bubble if no rank
+ * reduces any. */
 bool planner_runs_list(const Planner *p);
 Status planner_price_list(Planner *p, const PlanLayout *l, Arena *a, PlanPrice *out,
                           PlanStep *step);
@@ -160,6 +162,15 @@ Status planner_partition(Planner *p, const PlanLayout *l, Arena *a, const char *
 
 /* Gives a layout without a partition equally many blocks on each stage, as `train` does without mesh.layout. */
 Status plan_spread_evenly(const Config *c, Arena *a, PlanLayout *l);
+
+/* Describes recomputed layers by their number in each chunk, if they are the first of every chunk of l->partition,
+ * as a search does. */
+void plan_recompute_by_chunk(const Config *c, PlanLayout *l);
+
+/* The reverse of plan_layout_of: the configuration with the settings of a layout and its price, which plan and train
+ * take. `partition` is planner_partition's. ERR_UNSUPPORTED: it recomputes more layers than a list holds. */
+Status plan_config_of(const Config *c, const PlanLayout *l, const PlanPrice *price,
+                      const char *partition, Arena *a, Config *out);
 
 /* The layout that mesh.* and recompute.* of a configuration describe, on `gpus` GPUs. Its partition lies in `a`;
  * its list of recomputed layers is the configuration's. */

@@ -145,6 +145,77 @@ Status plan_layout_of(const Config *c, int64_t gpus, Arena *a, PlanLayout *out)
     return OK;
 }
 
+/* The blocks of a stage: its layers, and the modules of multi-token prediction behind the last. */
+static int stage_blocks(const Config *c, const LayoutStage *s)
+{
+    return s->layers + (s->loss ? (int)c->mtp_layers : 0);
+}
+
+void plan_recompute_by_chunk(const Config *c, PlanLayout *l)
+{
+    const Layout *of = l->partition;
+    int most = 0;
+    if (l->again == NULL || of == NULL) return;
+    for (int i = 0; i < of->stages; i++) {
+        const LayoutStage *s = &of->stage[i];
+        int n = 0;
+        while (n < stage_blocks(c, s) && config_has_int(l->again, s->first + n)) n++;
+        if (n > most) most = n;
+    }
+    for (int i = 0; i < of->stages; i++) {
+        const LayoutStage *s = &of->stage[i];
+        for (int k = 0; k < stage_blocks(c, s); k++)
+            if (config_has_int(l->again, s->first + k) != (k < most)) return;
+    }
+    l->again = NULL;
+    l->recompute_blocks = most;
+}
+
+/* Numbers of the blocks that a layout recomputes. */
+static Status recomputed_blocks(const Config *c, const PlanLayout *l, const Layout *of,
+                                ConfigInts *out)
+{
+    ConfigInts list = { 0 };
+    if (l->again != NULL) list = *l->again;
+    for (int i = 0; i < of->stages && l->again == NULL && l->recompute != 0; i++) {
+        const LayoutStage *s = &of->stage[i];
+        int all = stage_blocks(c, s), n = l->recompute_blocks;
+        for (int k = 0; k < all && (k < n || n < 0); k++) {
+            if (list.n == CONFIG_LIST_MAX)
+                return FAIL(ERR_UNSUPPORTED,
+                            "plan: --write: recompute.layers holds %d layers, this layout "
+                            "recomputes more",
+                            CONFIG_LIST_MAX);
+            list.at[list.n++] = s->first + k;
+        }
+    }
+    *out = list;
+    return OK;
+}
+
+Status plan_config_of(const Config *c, const PlanLayout *l, const PlanPrice *price,
+                      const char *partition, Arena *a, Config *out)
+{
+    Layout of;
+    Config next = *c;
+    TRY(layout_parse(partition, 0, (int)c->model_layers, a, &of));
+    next.mesh_pp = l->pp;
+    next.mesh_vpp = l->vpp;
+    next.mesh_ep = l->ep;
+    next.mesh_cp = l->cp;
+    next.mesh_zero = l->zero;
+    next.mesh_shard = l->shard;
+    next.mesh_schedule = l->schedule->name;
+    next.mesh_layout = partition;
+    next.train_micro_batch = l->micro_batch;
+    next.run_compute = price->compute;
+    if (price->buffers != PLAN_COUNTED_ROWS) next.moe_buffers = price->buffers;
+    TRY(recomputed_blocks(c, l, &of, &next.recompute_layers));
+    if (l->recompute != 0) spec_recompute_names(l->recompute, &next.recompute_pieces);
+    *out = next;
+    return OK;
+}
+
 Status plan_spread_evenly(const Config *c, Arena *a, PlanLayout *l)
 {
     Layout *even = NULL;

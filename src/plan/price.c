@@ -508,6 +508,9 @@ static Status price_with(Planner *p, const PlanLayout *l, PlanPrice *out)
                         .buffers = plan_counts_rows(&p->config) ? PLAN_COUNTED_ROWS
                                                                 : p->config.moe_buffers,
                         .exchange = exchange_of(e, l),
+                        .recipe = p->config.fp8_recipe,
+                        .format = p->config.fp8_format,
+                        .attention_e4m3 = p->config.fp8_attention,
                         .in_series = price_in_series(e, l),
                         .bounded = e->stack.at[STACK_bound] != 0,
                         .room = l->room,

@@ -286,9 +286,12 @@ Status planner_price_list(Planner *p, const PlanLayout *l, Arena *a, PlanPrice *
     const PriceEntry *e = NULL;
     *step = (PlanStep){ 0 };
     TRY(planner_price(p, l, out));
-    if (!planner_runs_list(p)) return OK;
     TRY(price_entry(p, l, &e));
-    TRY(planner_simulate(p, l, true, a, step));
+    TRY(planner_simulate(p, l, planner_runs_list(p), a, step));
+    if (!planner_runs_list(p)) {
+        planner_take_schedule(p, out, step->sim.step);
+        return OK;
+    }
     double ends_s = out->part_s[PLAN_CHECKPOINT] + e->stack.at[STACK_wait_step];
     split_step(p, step->sim.step + ends_s, slowed_s(step), out);
     return OK;
@@ -306,17 +309,12 @@ static Status search_legal(const Planner *p, const PlanLayout *l)
     return planner_legal(p, l);
 }
 
-/* The time of the list, for a stack that runs lists; else the time of all ranks' passes. */
 static Status search_simulate(Planner *p, const PlanLayout *l, PlanPrice *out)
 {
     Arena a = { 0 };
     PlanStep step;
     TRY(arena_init(&a, "simulation", MEM_HOST, STEP_BYTES));
     Status s = planner_price_list(p, l, &a, out, &step);
-    if (s == OK && !planner_runs_list(p)) {
-        s = planner_simulate(p, l, false, &a, &step);
-        if (s == OK) planner_take_schedule(p, out, step.sim.step);
-    }
     arena_free(&a);
     return s;
 }

@@ -52,8 +52,47 @@ static const char *recompute_text(char out[RECOMPUTE_BYTES], const PlanLayout *l
     return names.n > 0 ? out : "none";
 }
 
+/* The word that a CHOICE setting has for a value. */
+static const char *choice_word(const char *setting, int value, int *n)
+{
+    for (int i = 0; i < config_row_count; i++) {
+        if (strcmp(config_rows[i].name, setting) == 0)
+            return text_word(config_rows[i].choices, value, n);
+    }
+    return NULL;
+}
+
+/* "e4m3 block", "hybrid row + e4m3 attention": products in 8 bits or fewer; "": none. */
+enum { PRODUCTS_BYTES = 48 };
+static const char *products_text(char out[PRODUCTS_BYTES], const PlanPrice *p)
+{
+    int recipe_n = 0, format_n = 0;
+    const char *recipe = choice_word("fp8.recipe", p->recipe, &recipe_n);
+    const char *format = choice_word("fp8.format", p->format, &format_n);
+    const bool narrow = p->recipe != RECIPE_NONE;
+    out[0] = '\0';
+    if (narrow)
+        (void)snprintf(out, PRODUCTS_BYTES, "%.*s %.*s", format_n, format, recipe_n, recipe);
+    if (p->attention_e4m3)
+        (void)snprintf(out + strlen(out), PRODUCTS_BYTES - strlen(out), "%se4m3 attention",
+                       narrow ? " + " : "");
+    return out;
+}
+
+/* "bf16", or "bf16 with e4m3 block". */
+enum { PRECISION_BYTES = 64 };
+static const char *precision_text(char out[PRECISION_BYTES], const PlanPrice *p)
+{
+    char products[PRODUCTS_BYTES];
+    (void)products_text(products, p);
+    (void)snprintf(out, PRECISION_BYTES, "%s%s%s", dtype_name(compute_type(p->compute)),
+                   *products == '\0' ? "" : " with ", products);
+    return out;
+}
+
 const char *plan_layout_text(char out[PLAN_LAYOUT_BYTES], const PlanLayout *l, const PlanPrice *p)
 {
+    char precision[PRECISION_BYTES];
     char again[RECOMPUTE_BYTES], shard[32] = "", buffers[32] = "", exchange[32] = "";
     if (p->exchange > 0) (void)snprintf(exchange, sizeof exchange, ", %s", exchange_word(p));
     if (l->shard > 0) (void)snprintf(shard, sizeof shard, " over %" PRId64, l->shard);
@@ -63,7 +102,7 @@ const char *plan_layout_text(char out[PLAN_LAYOUT_BYTES], const PlanLayout *l, c
         out, PLAN_LAYOUT_BYTES,
         "PP%d VPP%d EP%d CP%d DP%" PRId64 " ZeRO-%d%s %s%s MBS%" PRId64 " %s recompute %s%s%s",
         l->pp, l->vpp, l->ep, l->cp, l->dp, l->zero, shard, l->schedule->name,
-        p->in_series ? " in series" : "", l->micro_batch, dtype_name(compute_type(p->compute)),
+        p->in_series ? " in series" : "", l->micro_batch, precision_text(precision, p),
         recompute_text(again, l), buffers, exchange);
     return out;
 }
@@ -241,7 +280,7 @@ Status plan_report_text(const PlanReport *r, Text *out)
     const PlanRequest *q = r->request;
     const Config *c = q->config;
     const PlanPrice *p = r->price;
-    char layout[PLAN_LAYOUT_BYTES];
+    char layout[PLAN_LAYOUT_BYTES], precision[PRECISION_BYTES];
     TRY(text_printf(out,
                     "training    %s, %" PRId64 " x %" PRId64 " tokens a step, on %" PRId64
                     " x %s, stack %s\n",
@@ -281,7 +320,7 @@ Status plan_report_text(const PlanReport *r, Text *out)
                     "  %-12s %10.3f s; compute lanes idle %.1f %% of the pipeline's %.3f s\n"
                     "speed       %.1f tokens/s/GPU in %s, %.1f %% of the bf16 peak (MFU)\n",
                     "all", p->step_s, 100 * p->bubble, p->schedule_s, p->tokens_per_s_per_gpu,
-                    dtype_name(compute_type(p->compute)), 100 * p->mfu));
+                    precision_text(precision, p), 100 * p->mfu));
     TRY(print_interval(p, &r->interval, out));
     if (r->tokens > 0) TRY(print_goodput(r, out));
     if (r->formula == NULL) return OK;
@@ -307,14 +346,14 @@ static Status json_parts(Text *out, const char *name, const char *const *names, 
 /* The members of a layout's object, without its braces. */
 static Status json_layout(const PlanLayout *l, const PlanPrice *p, const char *partition, Text *out)
 {
-    char again[RECOMPUTE_BYTES];
+    char again[RECOMPUTE_BYTES], products[PRODUCTS_BYTES];
     TRY(text_printf(out,
-                    "\"compute\":\"%s\",\"buffers\":\"%s\",\"exchange\":\"%s\","
+                    "\"compute\":\"%s\",\"products\":\"%s\",\"buffers\":\"%s\",\"exchange\":\"%s\","
                     "\"exchange_in_series\":%s,\"bounded\":%s,"
                     "\"fits\":%s,\"peak_bytes\":%.0f,\"pool_factor\":%g,\"pool_bytes\":%.0f,"
                     "\"rows_room\":%g,\"rows_expected\":%.15g,\"second_run_chance\":%.6g,",
-                    dtype_name(compute_type(p->compute)), buffers_names[p->buffers],
-                    exchange_word(p), p->in_series ? "true" : "false",
+                    dtype_name(compute_type(p->compute)), products_text(products, p),
+                    buffers_names[p->buffers], exchange_word(p), p->in_series ? "true" : "false",
                     p->bounded ? "true" : "false", p->fits ? "true" : "false", p->peak_bytes,
                     p->room.pool, p->pool_bytes, p->room.rows, p->rows, p->again));
     TRY(json_parts(out, "memory", plan_kind_names, p->memory, PLAN_KINDS));
@@ -429,16 +468,16 @@ Status plan_report_json(const PlanReport *r, Text *out)
 static Status csv_row(const PlanReport *r, const PlanLayout *l, const PlanPrice *p, unsigned also,
                       Text *out)
 {
-    char again[RECOMPUTE_BYTES], names[PLAN_ALSO_BYTES];
+    char again[RECOMPUTE_BYTES], names[PLAN_ALSO_BYTES], products[PRODUCTS_BYTES];
     TRY(text_printf(out, "%d,%d,%d,%d,%" PRId64 ",%d,%s,%" PRId64 ",%s,%d,%.0f,%.9g,%.6g,%.9g,%.6g",
                     l->pp, l->vpp, l->ep, l->cp, l->dp, l->zero, l->schedule->name, l->micro_batch,
                     recompute_text(again, l), p->fits, p->peak_bytes, p->step_s, p->bubble,
                     p->tokens_per_s_per_gpu, p->mfu));
     for (int i = 0; i < PLAN_KINDS; i++) TRY(text_printf(out, ",%.0f", p->memory[i]));
     for (int i = 0; i < PLAN_PARTS; i++) TRY(text_printf(out, ",%.9g", p->part_s[i]));
-    TRY(text_printf(out, ",%" PRId64 ",%s,%s,%d,%s,%s", l->shard,
+    TRY(text_printf(out, ",%" PRId64 ",%s,%s,%d,%s,%s,%s", l->shard,
                     dtype_name(compute_type(p->compute)), buffers_names[p->buffers], p->in_series,
-                    exchange_word(p), plan_also_text(names, also, "", "+")));
+                    exchange_word(p), plan_also_text(names, also, "", "+"), products_text(products, p)));
     if (r->tokens > 0) {
         Goodput g;
         plan_goodput(r->request, p, r->tokens, &g);
@@ -456,7 +495,7 @@ Status plan_report_csv(const PlanReport *r, Text *out)
                          "step_s,bubble,tokens_per_s_per_gpu,mfu"));
     for (int i = 0; i < PLAN_KINDS; i++) TRY(text_printf(out, ",%s_bytes", plan_kind_names[i]));
     for (int i = 0; i < PLAN_PARTS; i++) TRY(text_printf(out, ",%s_s", plan_part_names[i]));
-    TRY(text_printf(out, ",shard,compute,buffers,exchange_in_series,exchange,also%s\n",
+    TRY(text_printf(out, ",shard,compute,buffers,exchange_in_series,exchange,also,products%s\n",
                     r->tokens > 0 ? ",days,days_mean,days_p50,days_p90,gpu_hours,mwh,"
                                     "checkpoint_steps"
                                   : ""));
