@@ -5,6 +5,7 @@
 #include "plan/price_private.h"
 #include "plan/report.h"
 
+#include <math.h>
 #include <string.h>
 
 static const double MIB = 1048576.0;
@@ -71,33 +72,59 @@ static Status explain_state(Explained *x, const ParamShards *s)
     return OK;
 }
 
-/* The activations of the worst rank: slots, arenas of deferred weight gradients, and what an
- * evaluation adds. */
-static Status explain_slots(Explained *x)
+/* The activations of the worst rank: slots, arenas of deferred weight gradients, and what an evaluation adds. Arenas
+ * are as large as the largest chunk that uses them. */
+static Status explain_slots(Explained *x, const EstimateRank *of)
 {
-    const PlanLayout *l = x->r->layout;
     int rank = x->r->price->worst_rank;
-    Estimate t;
-    TRY(estimate(&x->p->estimator, &x->in, &t));
-    const EstimateRank *of = &t.rank[rank];
     double all = x->r->price->memory[PLAN_ACTIVATIONS];
-    TRY(text_printf(x->out,
-                    "  activations %.3f GiB = %d slots, each as large as the largest chunk in it, "
-                    "%.3f GiB + %d arenas for gradients that wait, likewise, %.3f GiB + %.3f GiB "
-                    "that an evaluation takes more\n",
-                    all / PLAN_GIB, of->slots, (of->slot_arena_bytes - of->grad_bytes) / PLAN_GIB,
-                    of->grad_arenas, of->grad_bytes / PLAN_GIB,
-                    (all - of->slot_arena_bytes) / PLAN_GIB));
-    for (int c = 0; c < l->vpp; c++) {
-        const SlotBytes *s = &x->in.slot[rank * l->vpp + c];
-        TRY(text_printf(
-            x->out, "    chunk %d: %.3f GiB a micro-batch; %.3f more where weight gradients wait\n",
-            c, (s->input + s->weight) / PLAN_GIB, s->gradients / PLAN_GIB));
+    TRY(text_printf(x->out, "  activations %.3f GiB =", all / PLAN_GIB));
+    for (int i = 0; i < of->uses; i++) {
+        const SlotUse *use = &of->use[i];
+        const int chunk = estimate_largest_chunk(&x->in, rank, use);
+        if (chunk < 0) continue;
+        TRY(text_printf(x->out, "%s %d %s x %.4f GiB (chunk %d)", i > 0 ? " +" : "", use->count,
+                        use->gradients ? "arenas for gradients that wait" : "slots",
+                        estimate_use_bytes(&x->in, rank, chunk, use) / PLAN_GIB, chunk));
     }
+    return text_printf(x->out, " + %.4f GiB that an evaluation takes more\n",
+                       (all - of->slot_arena_bytes) / PLAN_GIB);
+}
+
+static Status explain_buffers(Explained *x, const EstimateRank *of)
+{
+    static const char *const names[BUFFER_TERMS] = {
+        [BUFFER_GATHERED] = "gathered weights", [BUFFER_ROWS] = "rows between a layer's phases",
+        [BUFFER_TRANSFERS] = "transfers",       [BUFFER_STEP] = "the batch",
+        [BUFFER_ROTARY] = "rotary tables",      [BUFFER_EXCHANGE] = "the exchange",
+    };
+    const PlanPrice *price = x->r->price;
+    const RankPrice *r = &x->ranks.rank[price->worst_rank];
+    double term[BUFFER_TERMS], stack = x->entry->stack.at[STACK_workspace] / MIB;
+    TRY(price_buffers(x->p, x->r->layout, x->entry, r, of, term));
+    TRY(text_printf(x->out, "  buffers %.3f GiB =", price->memory[PLAN_BUFFERS] / PLAN_GIB));
+    for (int i = 0; i < BUFFER_TERMS; i++)
+        TRY(text_printf(x->out, "%s %s %.2f MiB", i > 0 ? " +" : "", names[i], term[i] / MIB));
     return text_printf(x->out,
-                       "  buffers: %d entries of transfers x %.2f MiB, rows of the largest "
-                       "layer between its phases, batch, rotary tables\n",
-                       t.rank[rank].entries, (double)x->entry->plain[0].count.stream / MIB);
+                       "; transfers: %d entries x %.2f MiB\n"
+                       "  workspace %.3f GiB = of the largest layer %.2f MiB + of libraries %.2f "
+                       "MiB\n",
+                       of->entries, (double)x->entry->plain[0].count.stream / MIB,
+                       price->memory[PLAN_WORKSPACE] / PLAN_GIB, r->scratch / MIB, stack);
+}
+
+/* "  NAME = KIND a + KIND b ...", without those that are 0. */
+static Status explain_sum(Explained *x, const char *name, double whole, const char *unit,
+                          const char *const *names, const double *value, int n, double scale)
+{
+    const char *before = " =";
+    TRY(text_printf(x->out, "  %s %.3f %s", name, whole / scale, unit));
+    for (int i = 0; i < n; i++) {
+        if (value[i] == 0) continue;
+        TRY(text_printf(x->out, "%s %s %.4f", before, names[i], value[i] / scale));
+        before = " +";
+    }
+    return text_printf(x->out, "\n");
 }
 
 /* The moment of the simulated step at which slots hold most, and the action that begins there. */
@@ -149,9 +176,14 @@ static Status explain_peak(Explained *x)
                         (long long)a->count.params.of[BUF_MAIN].expert));
     }
     TRY(explain_state(x, &shards));
-    TRY(explain_slots(x));
-    TRY(explain_fullest_moment(x));
-    return OK;
+    Estimate t;
+    TRY(estimate(&x->p->estimator, &x->in, &t));
+    const EstimateRank *of = &t.rank[price->worst_rank];
+    TRY(explain_slots(x, of));
+    TRY(explain_buffers(x, of));
+    TRY(explain_sum(x, "peak", price->peak_bytes, "GiB", plan_kind_names, price->memory, PLAN_KINDS,
+                    PLAN_GIB));
+    return explain_fullest_moment(x);
 }
 
 /* An op is bound by its FLOPs (then a rate is known), by memory, or it sends. */
@@ -167,7 +199,7 @@ static Status print_op(const Explained *x, const OpPrice *o)
                         op_work_names[o->work], o->size));
     else
         TRY(text_printf(x->out, " at %6.0f GB/s", h->memory_achieved_gb_s));
-    return text_printf(x->out, " = %.3f ms\n", 1e3 * o->s);
+    return text_printf(x->out, " = %.4f ms\n", 1e3 * o->s);
 }
 
 /* Counts the layers of each class: plain, recomputed. */
@@ -189,40 +221,63 @@ static Status count_layers(Explained *x, int n[2][LAYER_CLASSES_MAX])
     return OK;
 }
 
+enum { LAYER_PARTS = 4 };
+static const PlanPart layer_parts[LAYER_PARTS] = { PLAN_COMPUTE, PLAN_EXCHANGE, PLAN_CONTEXT,
+                                                   PLAN_HOST };
+
+/* All ops of a layer, or only those that send, and what the stack's own layers move besides. */
+static Status print_layer(const Explained *x, const LayerPrice *l, bool all)
+{
+    double more_s = l->lane_s[ROOFLINE_COMPUTE];
+    for (int k = 0; k < l->n_ops; k++) {
+        const bool computes = l->op[k].lane == ROOFLINE_COMPUTE;
+        if (computes) more_s -= l->op[k].s;
+        if (all || !computes) TRY(print_op(x, &l->op[k]));
+    }
+    if (!all || more_s < 1e-9) return OK;
+    return text_printf(x->out, "    bytes of the stack's own layers beside ours = %.4f ms\n",
+                       1e3 * more_s);
+}
+
+/* How layers add up to a part of the step, which is that of the mean rank. */
+static Status print_part(const Explained *x, PlanPart part, double layers_s)
+{
+    const PlanPrice *price = x->r->price;
+    double micros = (double)price_micros(x->p, x->r->layout), pp = x->r->layout->pp;
+    double sum_s = layers_s * micros / pp, more_s = price->part_s[part] - sum_s;
+    const char *what = part == PLAN_HOST ? "once a step" : "in the simulated list";
+    TRY(text_printf(x->out, "  %s %.3f s = all layers %.4f ms x %g micro-batches / %g ranks",
+                    plan_part_names[part], price->part_s[part], 1e3 * layers_s, micros, pp));
+    if (fabs(more_s) > 1e-7)
+        TRY(text_printf(x->out, more_s < 0 ? " - %.4f s beside compute" : " + %.4f s %s",
+                        fabs(more_s), what));
+    return text_printf(x->out, "\n");
+}
+
 /* Prints all ops, or only those that send, and how layers add up to the parts of the step. */
 static Status print_ops(Explained *x, bool all)
 {
-    enum { PARTS = 4 };
-    static const PlanPart part[PARTS] = { PLAN_COMPUTE, PLAN_EXCHANGE, PLAN_CONTEXT, PLAN_HOST };
     int n[2][LAYER_CLASSES_MAX] = { { 0 } };
-    double sum_s[PARTS] = { 0 };
+    double sum_s[LAYER_PARTS] = { 0 };
     TRY(count_layers(x, n));
     for (int i = 0; i < 2 * x->p->classes; i++) {
         int class = i / 2, again = i % 2, count = n[again][class];
         const LayerPrice *l = again ? &x->entry->recomputed[class] : &x->entry->plain[class];
         const double *lane = l->lane_s,
-                     s[PARTS] = { lane[ROOFLINE_COMPUTE], lane[ROOFLINE_EXCHANGE],
-                                  lane[ROOFLINE_CONTEXT], price_lost_s(l) };
+                     s[LAYER_PARTS] = { lane[ROOFLINE_COMPUTE], lane[ROOFLINE_EXCHANGE],
+                                        lane[ROOFLINE_CONTEXT], price_lost_s(l) };
         if (count == 0) continue;
         TRY(text_printf(
             x->out,
-            "  one %s layer%s: compute %.3f ms, exchange %.3f ms, context %.3f ms, lost "
-            "to the host %.3f ms; %d of them\n",
+            "  one %s layer%s: compute %.4f ms, exchange %.4f ms, context %.4f ms, lost "
+            "to the host %.4f ms; %d of them\n",
             title_of(x, class), again ? ", recomputed" : "", 1e3 * s[0], 1e3 * s[1], 1e3 * s[2],
             1e3 * s[3], count));
-        for (int k = 0; k < l->n_ops; k++) {
-            if (all || l->op[k].lane != ROOFLINE_COMPUTE) TRY(print_op(x, &l->op[k]));
-        }
-        for (int k = 0; k < PARTS; k++) sum_s[k] += count * s[k];
+        TRY(print_layer(x, l, all));
+        for (int k = 0; k < LAYER_PARTS; k++) sum_s[k] += count * s[k];
     }
-    double micros = (double)price_micros(x->p, x->r->layout), pp = x->r->layout->pp;
-    for (int k = 0; k < PARTS; k++)
-        TRY(text_printf(x->out, "  %s: all layers %.3f ms x %g micro-batches / %g ranks = %.3f s\n",
-                        plan_part_names[part[k]], 1e3 * sum_s[k], micros, pp,
-                        sum_s[k] * micros / pp));
-    double beside = sum_s[1] * micros / pp - x->r->price->part_s[PLAN_EXCHANGE];
-    if (beside < 1e-6 * x->r->price->step_s) return OK;
-    return text_printf(x->out, "  %.3f s of the exchange run beside compute\n", beside);
+    for (int k = 0; k < LAYER_PARTS; k++) TRY(print_part(x, layer_parts[k], sum_s[k]));
+    return OK;
 }
 
 static Status explain_step(Explained *x)
@@ -231,6 +286,8 @@ static Status explain_step(Explained *x)
     TRY(text_printf(x->out, "\nops of a micro-batch on one rank: max(FLOPs / rate, bytes / memory "
                             "rate) + launch\n"));
     TRY(print_ops(x, true));
+    const PlanPrice *price = x->r->price;
+    TRY(explain_sum(x, "step", price->step_s, "s", plan_part_names, price->part_s, PLAN_PARTS, 1));
     TRY(text_printf(x->out,
                     "  rates of gemm: %s\n  of grouped: %s\n  of attention: %s\n  of memory: "
                     "%s\n",
@@ -273,12 +330,21 @@ static Status explain_gradients(Explained *x)
                     "micro-batch, which hide them: backward %.3f ms, forward %.3f ms\n",
                     worst, 1e3 * rank->backward_s, 1e3 * rank->forward_s));
     for (int i = 0; i < t.calls; i++) TRY(print_call(x, &t.call[i]));
-    return text_printf(
-        x->out,
-        "  gradients and weights that nothing hides: reduced %.3f ms x %g + added up "
-        "%.3f ms + gathered %.3f ms x %g = %.3f s\n",
-        1e3 * t.shown_reduce, t.reductions, 1e3 * t.shown_replicate, 1e3 * t.shown_gather,
-        t.gathers, price_gradients_s(&t));
+    const double added = t.replicate + t.twins, shown_s = price_gradients_s(&t);
+    TRY(text_printf(x->out,
+                    "  reduced %.4f ms - %.4f ms behind backward, at least 0 = %.4f ms x %g\n"
+                    "  added up %.4f ms - %.4f ms behind the rest of it, at least 0 = %.4f ms x 1\n"
+                    "  gathered %.4f ms - %.4f ms behind forward, at least 0 = %.4f ms x %g\n",
+                    1e3 * t.reduce, 1e3 * t.behind_backward, 1e3 * t.shown_reduce, t.reductions,
+                    1e3 * added, 1e3 * fmax(0, t.behind_backward - t.reduce),
+                    1e3 * t.shown_replicate, 1e3 * t.gather, 1e3 * t.behind_forward,
+                    1e3 * t.shown_gather, t.gathers));
+    const double part_s = x->r->price->part_s[PLAN_GRADIENTS], more_s = part_s - shown_s;
+    TRY(text_printf(x->out, "  gradients %.3f s = %.4f s of these", part_s, shown_s));
+    if (fabs(more_s) > 1e-7)
+        TRY(text_printf(x->out, " %c %.4f s in the simulated list", more_s < 0 ? '-' : '+',
+                        fabs(more_s)));
+    return text_printf(x->out, "\n");
 }
 
 /* Which links exchanges and gradients use, at which rates, and each call with its bytes. */

@@ -189,12 +189,14 @@ Status price_gradients(const Planner *p, const PlanLayout *l, const PriceEntry *
         const GradientCall twins = { "twins added up", c, 2, l->pp * ranks / 2, 0 };
         TRY(add_call(p, e, twins, t, &t->twins));
     }
+    t->behind_backward = hidden;
     t->shown_reduce = fmax(0, t->reduce - hidden);
     double added = t->replicate + t->twins;
     t->shown_replicate = fmax(0, added - fmax(0, hidden - t->reduce)); /* the last pass */
     /* Our own list gathers updated weights at the end of the step, where nothing hides it. */
     bool at_end = e->stack.at[STACK_list] != 0 && l->zero < 3;
-    t->shown_gather = fmax(0, t->gather - (at_end ? 0 : hide * r->forward_s));
+    t->behind_forward = at_end ? 0 : hide * r->forward_s;
+    t->shown_gather = fmax(0, t->gather - t->behind_forward);
     return OK;
 }
 
@@ -256,29 +258,43 @@ static void param_bytes(const PriceEntry *e, const ParamShards *shards, const Ra
     memory[PLAN_OPTIMIZER] = round_bytes(4 * r->sum.state_elems);
     for (int i = 0; i < states; i++)
         memory[PLAN_OPTIMIZER] += round_bytes(elems[BUF_OPTIMIZER + i] * state_size(e) / states);
-    memory[PLAN_BUFFERS] = round_bytes((double)params_gathered_bytes(&t, shards));
+}
+
+Status price_buffers(const Planner *p, const PlanLayout *l, const PriceEntry *e, const RankPrice *r,
+                     const EstimateRank *slots, double term[BUFFER_TERMS])
+{
+    const EngineShape shape = { .batch = p->config.train_batch / l->dp,
+                                .micro_batch = l->micro_batch,
+                                .sequence = p->config.data_sequence / l->cp,
+                                .domains = 1 };
+    const ParamTable t = { .spaces = r->sum.params };
+    ParamShards shards = price_shards(p, l, e);
+    const double *v = e->stack.at;
+    double positions = (double)p->config.data_sequence, half = (double)p->spec.rotary.dim / 2;
+    size_t step = 0;
+    TRY(engine_step_bytes(&e->spec, &shape, &step));
+    term[BUFFER_GATHERED] = round_bytes((double)params_gathered_bytes(&t, &shards));
+    term[BUFFER_ROWS] = r->ring[RING_FORWARD] + r->ring[RING_BACKWARD];
+    if (v[STACK_working] >= 0) term[BUFFER_ROWS] = v[STACK_working];
+    term[BUFFER_TRANSFERS] = slots->entries * (double)e->plain[0].count.stream;
+    term[BUFFER_STEP] = (double)step;
+    term[BUFFER_ROTARY] = 2 * round_bytes(4 * positions * half);
+    term[BUFFER_EXCHANGE] = v[STACK_exchange_buffers];
+    return OK;
 }
 
 /* An evaluation may need more of the first slot than training does: the difference is added. */
 Status price_rank_memory(const Planner *p, const PlanLayout *l, const PriceEntry *e,
                          const RankPrice *r, const EstimateRank *slots, double memory[PLAN_KINDS])
 {
-    const EngineShape shape = { .batch = p->config.train_batch / l->dp,
-                                .micro_batch = l->micro_batch,
-                                .sequence = p->config.data_sequence / l->cp,
-                                .domains = 1 };
-    size_t step = 0;
-    TRY(engine_step_bytes(&e->spec, &shape, &step));
     ParamShards shards = price_shards(p, l, e);
+    double term[BUFFER_TERMS];
+    TRY(price_buffers(p, l, e, r, slots, term));
     param_bytes(e, &shards, r, memory);
     const double *v = e->stack.at;
-    double stream = (double)e->plain[0].count.stream;
-    double ring = r->ring[RING_FORWARD] + r->ring[RING_BACKWARD];
-    if (v[STACK_working] >= 0) ring = v[STACK_working];
-    double positions = (double)p->config.data_sequence, half = (double)p->spec.rotary.dim / 2;
+    memory[PLAN_BUFFERS] = 0;
+    for (int i = 0; i < BUFFER_TERMS; i++) memory[PLAN_BUFFERS] += term[i];
     memory[PLAN_ACTIVATIONS] = slots->slot_arena_bytes + fmax(0, r->eval - slots->first_slot_bytes);
-    memory[PLAN_BUFFERS] += ring + slots->entries * stream + (double)step +
-                            2 * round_bytes(4 * positions * half) + v[STACK_exchange_buffers];
     memory[PLAN_WORKSPACE] = r->scratch + v[STACK_workspace];
     memory[PLAN_RESERVE] = v[STACK_reserve];
     return OK;

@@ -123,6 +123,7 @@ typedef struct GradientTimes {
     GradientCall call[GRADIENT_CALLS];
     int calls;
     double reduce, replicate, twins, gather;
+    double behind_backward, behind_forward; /* seconds of a pass that may hide them */
     double shown_reduce, shown_replicate, shown_gather;
     double reductions, gathers;
 } GradientTimes;
@@ -204,6 +205,19 @@ ChunkBytes price_add_bytes(RankPrice *r, const PlanLayout *l, const PriceEntry *
                            const ChunkPrice *c, unsigned passes);
 Status price_rank_memory(const Planner *p, const PlanLayout *l, const PriceEntry *e,
                          const RankPrice *r, const EstimateRank *slots, double memory[PLAN_KINDS]);
+/* What buffers hold: weights gathered for a layer (ZeRO-3), rows of the largest layer between its phases, transfers
+ * between stages, the batch of a step, rotary tables, and the exchange of a stack with one of its own. */
+enum {
+    BUFFER_GATHERED,
+    BUFFER_ROWS,
+    BUFFER_TRANSFERS,
+    BUFFER_STEP,
+    BUFFER_ROTARY,
+    BUFFER_EXCHANGE,
+    BUFFER_TERMS
+};
+Status price_buffers(const Planner *p, const PlanLayout *l, const PriceEntry *e, const RankPrice *r,
+                     const EstimateRank *slots, double term[BUFFER_TERMS]);
 /* Sets the parts GRADIENTS, UPDATE and CHECKPOINT of a rank. */
 Status price_rank_ends(const Planner *p, const PlanLayout *l, const PriceEntry *e,
                        const RankPrice *rank, double part_s[PLAN_PARTS]);

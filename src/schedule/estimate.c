@@ -24,14 +24,6 @@ typedef struct ListedPass {
     int from; /* the pass of another rank whose output it reads; -1: none */
 } ListedPass;
 
-/* `count` arenas are used by the same set of chunks. They are slots, or (gradients) arenas of a pool from which
- * each split pass takes the lowest free one. */
-typedef struct SlotUse {
-    uint64_t chunks;
-    bool gradients;
-    int count;
-} SlotUse;
-
 typedef struct PassesRank {
     int slots, entries, uses;
     SlotUse *use;                              /* of the first slot, then the others */
@@ -431,19 +423,34 @@ static double most_alive(const EstimateInput *in, const PassesRank *r, int rank)
     return most;
 }
 
+int estimate_largest_chunk(const EstimateInput *in, int rank, const SlotUse *use)
+{
+    int largest = -1;
+    double most = 0;
+    for (int c = 0; c < in->chunks; c++) {
+        if ((use->chunks >> c & 1) == 0) continue;
+        double bytes = estimate_use_bytes(in, rank, c, use);
+        if (largest >= 0 && bytes <= most) continue;
+        most = bytes;
+        largest = c;
+    }
+    return largest;
+}
+
 /* The bytes of a rank's arenas: each as large as the largest chunk that uses it. */
 static EstimateRank add_arenas(const EstimateInput *in, const Passes *l, int rank)
 {
     const PassesRank *r = &l->rank[rank];
-    EstimateRank out = { .slots = r->slots, .entries = r->entries };
+    EstimateRank out = {
+        .slots = r->slots, .entries = r->entries, .use = r->use, .uses = r->uses
+    };
     for (int i = 0; i < r->uses && in->slot != NULL; i++) {
         const SlotUse *use = &r->use[i];
-        double most = 0, pool = 0;
+        const int largest = estimate_largest_chunk(in, rank, use);
+        double most = largest < 0 ? 0 : estimate_use_bytes(in, rank, largest, use), pool = 0;
         for (int c = 0; c < in->chunks; c++) {
             if ((use->chunks >> c & 1) == 0) continue;
-            const SlotBytes *s = &in->slot[rank * in->chunks + c];
-            most = later_of(most, use->gradients ? s->gradients : s->input + s->weight);
-            pool = later_of(pool, s->pool);
+            pool = later_of(pool, in->slot[rank * in->chunks + c].pool);
         }
         if (i == 0) out.first_slot_bytes = most;
         out.slot_arena_bytes += most * use->count;

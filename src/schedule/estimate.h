@@ -45,6 +45,14 @@ typedef struct EstimateInput {
     bool frees;
 } EstimateInput;
 
+/* `count` arenas are used by the same set of chunks. They are slots, or (gradients) arenas of a pool from which
+ * each split pass takes the lowest free one. */
+typedef struct SlotUse {
+    uint64_t chunks; /* bit c: chunk c */
+    bool gradients;
+    int count;
+} SlotUse;
+
 typedef struct EstimateRank {
     double
         slot_arena_bytes; /* what an engine allocates for slots and for the arenas of split passes:
@@ -54,7 +62,20 @@ typedef struct EstimateRank {
     double grad_bytes;       /* of it, the arenas of split passes */
     int slots, entries;      /* of the Program of estimate_shape() */
     int grad_arenas;
+    const SlotUse *use; /* all arenas */
+    int uses;
 } EstimateRank;
+
+/* Bytes that a chunk needs of such an arena. */
+static inline double estimate_use_bytes(const EstimateInput *in, int rank, int chunk,
+                                        const SlotUse *use)
+{
+    const SlotBytes *s = &in->slot[rank * in->chunks + chunk];
+    return use->gradients ? s->gradients : s->input + s->weight;
+}
+
+/* The chunk that decides the size of such an arena; -1: no chunk uses it. */
+int estimate_largest_chunk(const EstimateInput *in, int rank, const SlotUse *use);
 
 /* The answer for one layout; exact in memory, at most 1 % below the simulator in time. */
 typedef struct Estimate {
