@@ -121,7 +121,7 @@ static Status explain_sum(Explained *x, const char *name, double whole, const ch
     TRY(text_printf(x->out, "  %s %.3f %s", name, whole / scale, unit));
     for (int i = 0; i < n; i++) {
         if (value[i] == 0) continue;
-        TRY(text_printf(x->out, "%s %s %.4f", before, names[i], value[i] / scale));
+        TRY(text_printf(x->out, "%s %s %.4f %s", before, names[i], value[i] / scale, unit));
         before = " +";
     }
     return text_printf(x->out, "\n");

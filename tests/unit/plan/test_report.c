@@ -1,5 +1,4 @@
-/* What a plan prints: rows that can be told apart and typed back, the type that was planned, and
- * explanations whose factors give the figures. */
+/* What a plan prints: rows that can be told apart, the type that was planned. */
 #include "harness/question.h"
 
 #include "plan/report.h"
@@ -85,7 +84,7 @@ static void the_type_that_was_planned_is_said_everywhere(void **state)
         CHECK_SAYS(q.out.data, "\"stack\":\"a \\\"b\\\".yaml\"");
         q.out.used = 0;
         CHECK_OK(plan_report_csv(&q.report, &q.out));
-        (void)snprintf(want, sizeof want, ",0,%s,pooled,0,alltoall,\n", types[i][1]);
+        (void)snprintf(want, sizeof want, ",0,%s,pooled,0,alltoall,,\n", types[i][1]);
         CHECK_SAYS(q.out.data, want);
         close_question(&q);
     }
@@ -96,7 +95,7 @@ static void identity(const char *line, char out[256])
 {
     const char *at = line, *end = line + strcspn(line, "\n"), *last = end;
     for (int i = 0; i < 9; i++) at += strcspn(at, ",") + 1;
-    for (int commas = 0; commas < 6; last--) commas += last[-1] == ',';
+    for (int commas = 0; commas < 7; last--) commas += last[-1] == ',';
     (void)snprintf(out, 256, "%.*s%.*s", (int)(at - line), line, (int)(end - last), last);
 }
 
@@ -193,93 +192,6 @@ static void a_row_of_scaling_that_does_not_fit_says_so(void **state)
     close_question(&q);
 }
 
-/* ---- explanations ---- */
-
-/* The number behind `words`, from `*at` on, which moves there. */
-static double number_after(const char **at, const char *words)
-{
-    *at = strstr(*at, words);
-    if (*at == NULL) fail_msg("\"%s\" is not said", words);
-    *at += strlen(words);
-    return strtod(*at, NULL);
-}
-
-static void explain(Told *q, const char *what)
-{
-    q->out.used = 0;
-    CHECK_OK(plan_explain(q->of.planner, &q->report, what, &q->out));
-}
-
-static void the_peak_is_slots_and_arenas(void **state)
-{
-    (void)state;
-    Told q;
-    OPEN(&q, COMMON, "run.compute=bf16", "mesh.pp=4", "mesh.ep=8", "mesh.vpp=2",
-         "mesh.schedule=dualpipe");
-    explain(&q, "peak");
-    const char *at = q.out.data;
-    double all = number_after(&at, "activations "), slots = number_after(&at, " = ");
-    double slot_gib = number_after(&at, "largest chunk in it, ");
-    double arenas = number_after(&at, "GiB + ");
-    double arena_gib = number_after(&at, "likewise, "), eval_gib = number_after(&at, "GiB + ");
-    double slot = number_after(&at, "chunk 0: "), arena = number_after(&at, "micro-batch; ");
-    CHECK(slots > 1 && arenas >= 1 && arena_gib > 0);
-    CHECK_NEAR(slot_gib + arena_gib + eval_gib, all, 0.002);
-    CHECK_NEAR(all, q.price.memory[PLAN_ACTIVATIONS] / PLAN_GIB, 0.001);
-    CHECK(slot_gib <= slots * slot * 1.2 && slot_gib >= slots * slot * 0.8);
-    CHECK(arena_gib <= arenas * arena * 1.2 && arena_gib >= arenas * arena * 0.8);
-    close_question(&q);
-}
-
-static void layers_times_micro_batches_are_the_parts_of_the_step(void **state)
-{
-    (void)state;
-    static const char *const again[] = { "recompute.layers=[]", "recompute.layers=[2,3,20]" };
-    for (int i = 0; i < 2; i++) {
-        Told q;
-        OPEN(&q, COMMON, "run.compute=bf16", "mesh.pp=4", "mesh.ep=8", again[i]);
-        explain(&q, "step");
-        const char *at = q.out.data;
-        CHECK_SAYS(at, i == 0 ? "; 27 of them" : "; 24 of them");
-        CHECK((strstr(at, "one MoE layer, recomputed") != NULL) == (i == 1));
-        (void)number_after(&at, "  compute: all layers ");
-        CHECK_NEAR(number_after(&at, "ranks = "), q.price.part_s[PLAN_COMPUTE], 0.001);
-        (void)number_after(&at, "  exchange: all layers ");
-        CHECK_NEAR(number_after(&at, "ranks = "), q.price.part_s[PLAN_EXCHANGE], 0.001);
-        close_question(&q);
-    }
-}
-
-/* Of the rank whose gradients take longest, with ZeRO not the fullest here; with ZeRO-3 each gather. */
-static void exposed_gradients_are_those_of_the_longest_rank(void **state)
-{
-    (void)state;
-    static const char *const zero[] = { "mesh.zero=0", "mesh.zero=1", "mesh.zero=2",
-                                        "mesh.zero=3" };
-    for (int i = 0; i < 4; i++) {
-        Told q;
-        /* products so slow that rank 1 is the fullest although the head is elsewhere */
-        OPEN_STACK(&q, "switchyard,list=0,share_grouped=0.4", COMMON, "run.compute=bf16",
-                   "mesh.pp=4", "mesh.ep=8", zero[i], "mesh.layout=Et*3|t*12|t*6|t*6L");
-        explain(&q, "comm");
-        const char *at = q.out.data;
-        double shown = 0;
-        CHECK_INT(q.price.worst_rank, 1);
-        CHECK((strstr(at, "rank 1 takes longest") != NULL) == (i == 0));
-        (void)number_after(&at, "that nothing hides: ");
-        double ms = number_after(&at, "reduced ");
-        shown += ms * number_after(&at, "x ");
-        shown += number_after(&at, "added up ");
-        ms = number_after(&at, "gathered ");
-        shown += ms * number_after(&at, "x ");
-        double sum = number_after(&at, " = ");
-        CHECK(sum > 0);
-        CHECK_NEAR(shown / 1e3, sum, 0.002);
-        CHECK_NEAR(sum, q.price.part_s[PLAN_GRADIENTS], 0.001);
-        close_question(&q);
-    }
-}
-
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -288,9 +200,6 @@ int main(void)
         TEST(a_search_says_the_same_each_time),
         TEST(a_schedule_without_its_overlap_is_named_only_on_request),
         TEST(a_row_of_scaling_that_does_not_fit_says_so),
-        TEST(the_peak_is_slots_and_arenas),
-        TEST(layers_times_micro_batches_are_the_parts_of_the_step),
-        TEST(exposed_gradients_are_those_of_the_longest_rank),
     };
     return TEST_RUN(tests);
 }
