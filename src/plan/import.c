@@ -90,6 +90,7 @@ typedef struct Import {
     PlanImport *more;
     const char *path;
     bool titan;    /* torchtitan; else Megatron */
+    bool narrow;   /* the model's name asks for products in 8 bits */
     bool latent;   /* the preset's attention is mla */
     Layout layout; /* of mesh.layout; no stages: there is none */
 } Import;
@@ -165,6 +166,15 @@ static Status set_whole(Import *m, const char *key, const char *row, int64_t val
     return set_row(m, key, row, text);
 }
 
+/* A list, also as the text "0,3,4". */
+static Status set_numbers(Import *m, const char *key, const char *row, const char *list)
+{
+    Text t;
+    TRY(text_init(&t, m->a));
+    TRY(text_printf(&t, *list == '[' ? "%s" : "[%s]", list));
+    return set_row(m, key, row, t.data);
+}
+
 /* "section.key=value section.key=value ..." */
 static Status set_list(Import *m, const char *list)
 {
@@ -207,7 +217,10 @@ static Status apply_row(Import *m, const char *key, const Map *r)
     const char *value = value_of(m, key);
     if (value == NULL) return OK;
     if (r->words == NULL) return set_row(m, key, r->ours, value);
-    if (!find_word(r->words, value, false, ours))
+    const bool found = find_word(r->words, value, false, ours);
+    if (!found && strchr(r->ours, '.') == NULL)
+        return fail_at_key(m, key, FAIL(ERR_UNSUPPORTED, "no setting of ours has %s", r->ours));
+    if (!found)
         return fail_at_key(
             m, key,
             FAIL(ERR_ARG, "that is %s; understood are (theirs=ours) %s", r->ours, r->words));
@@ -266,6 +279,8 @@ static Status take_preset(Import *m, const char *theirs)
     char name[NAME_BYTES];
     (void)snprintf(name, sizeof name, "%s", theirs);
     if (text_ends(name, ".yaml")) name[strlen(name) - 5] = '\0';
+    m->narrow = text_ends(name, "-fp8"); /* Primus' name for the same model with converters */
+    if (m->narrow) name[strlen(name) - 4] = '\0';
     for (char *p = name; *p != '\0'; p++) *p = (char)(*p == '_' ? '-' : tolower((unsigned char)*p));
     const char *preset = name, *changes = "";
     for (const Map *r = rows; r < rows + ROWS; r++) {
@@ -279,6 +294,18 @@ static Status take_preset(Import *m, const char *theirs)
     TRY(set_list(m, changes));
     TRY(set_row(m, "model", "model.name", name));
     return add_note(m, "the model's shape is that of our preset", preset);
+}
+
+/* A model's own file: Megatron's defaults, and the file's name. */
+static Status take_shape(Import *m)
+{
+    const char *file = value_of(m, "modules.pre_trainer.model");
+    char name[NAME_BYTES];
+    TRY(set_list(m, megatron_shape));
+    if (file == NULL) return OK;
+    (void)snprintf(name, sizeof name, "%s", file);
+    if (text_ends(name, ".yaml")) name[strlen(name) - 5] = '\0';
+    return set_row(m, "modules.pre_trainer.model", "model.name", name);
 }
 
 /* ---- Megatron ---- */
@@ -366,6 +393,123 @@ static Status fill_biases(Import *m)
     return config_moe_layers(m->c) == 0 ? OK : set_list(m, "moe.expert_bias=true");
 }
 
+/* A period N as a number, or as the list of windowed layers [1, 1, ..., 0, 1, ...], whose every N-th is 0. */
+static Status read_period(const Import *m, const char *key, int64_t *every)
+{
+    const char *list = value_of(m, key);
+    int64_t place = 0;
+    if (list == NULL || *list != '[') return read_whole(m, key, 0, every);
+    *every = 0;
+    for (const char *at = list + 1; (at = strpbrk(at, "01")) != NULL; at++) {
+        place++;
+        if (*at == '0' && *every == 0) *every = place;
+        if (*every > 0 && (place % *every == 0) != (*at == '0'))
+            return fail_at_key(m, key, FAIL(ERR_UNSUPPORTED, "every N-th 0 is wanted"));
+    }
+    return OK;
+}
+
+/* Windows of all layers, or of every second one: of Primus-Turbo's attention with sinks, else of Megatron's, whose
+ * window_size is [before, after]. */
+static Status fill_window(Import *m)
+{
+    const char *key = "sink_sliding_window", *size = value_of(m, "window_size");
+    int64_t window = 0, every = 0;
+    TRY(read_whole(m, key, 0, &window));
+    TRY(read_period(m, "window_attn_skip_freq", &every));
+    const bool even = value_is(m, "sink_window_even_layers_only", "true");
+    const bool said = value_of(m, key) != NULL || size != NULL;
+    if (value_of(m, key) == NULL && size != NULL) {
+        window = strtoll(size + strcspn(size, "0123456789"), NULL, 10);
+        key = "window_size";
+    }
+    if (!said) return OK;
+    TRY(set_whole(m, key, "attention.window", window));
+    return set_whole(m, key, "attention.full_every", window <= 0 ? 0 : even ? 2 : every);
+}
+
+/* Bytes of gradients, main weights and both moments, which a precision-aware optimizer may keep in fewer bits. */
+static Status fill_state_sizes(Import *m)
+{
+    static const struct {
+        const char *keys, *option; /* keys whose sizes add up */
+    } states[] = { { "main_grads_dtype", "grad_size" },
+                   { "main_params_dtype", "main_size" },
+                   { "exp_avg_dtype|exp_avg_sq_dtype", "moment_size" } };
+    if (!value_is(m, "use_precision_aware_optimizer", "true")) return OK;
+    for (size_t i = 0; i < sizeof states / sizeof *states; i++) {
+        const char *list = states[i].keys, *bytes = NULL;
+        char text[NAME_BYTES];
+        int n = 0, sum = 0, plain = 0;
+        for (const char *w = next_word(&list, "|", &n); w != NULL; w = next_word(&list, "|", &n)) {
+            char key[NAME_BYTES];
+            (void)snprintf(key, sizeof key, "%.*s", n, w);
+            const char *type = value_of(m, key);
+            int size = type == NULL ? 4 : strstr(type, "16") ? 2 : strstr(type, "8") ? 1 : 4;
+            sum += size;
+            plain += 4;
+        }
+        if (sum == plain) continue;
+        (void)snprintf(text, sizeof text, "%d", sum);
+        TRY(arena_text(m->a, text, strlen(text), &bytes));
+        add_word(&m->more->options, states[i].option, bytes);
+    }
+    return OK;
+}
+
+/* ---- products in 8 bits ---- */
+
+/* Of `delayed` scales the plan takes those of the current tensor. Grouped products of the legacy kind stay in bf16. */
+static Status fill_megatron_fp8(Import *m)
+{
+    static const char recipes[] = "delayed=tensor|tensorwise=tensor|blockwise=block|mxfp8=mx";
+    const char *format = value_of(m, "fp8"), *theirs = value_of(m, "fp8_recipe");
+    if (value_of(m, "fp4") != NULL && value_is(m, "fp4_recipe", "mxfp4")) {
+        m->more->fp4 = true;
+        return set_list(m, "fp8.recipe=mx fp8.format=e2m1");
+    }
+    char recipe[NAME_BYTES] = "tensor";
+    int64_t first = 1, last = 1;
+    if (format == NULL || text_word_index("0|none|false", format) >= 0) return OK;
+    if (theirs != NULL && !find_word(recipes, theirs, false, recipe))
+        return fail_at_key(
+            m, "fp8_recipe",
+            FAIL(ERR_UNSUPPORTED, "understood are (theirs=fp8.recipe) %s", recipes));
+    TRY(set_row(m, "fp8", "fp8.recipe", recipe));
+    if (strcmp(recipe, "tensor") == 0) TRY(set_row(m, "fp8", "fp8.format", format));
+    if (value_is(m, "moe_use_legacy_grouped_gemm", "true") && config_moe_layers(m->c) > 0)
+        TRY(set_list(m, "fp8.products=dense"));
+    if (!value_is(m, "first_last_layers_bf16", "true")) return OK;
+    TRY(read_whole(m, "num_layers_at_start_in_bf16", 1, &first));
+    TRY(read_whole(m, "num_layers_at_end_in_bf16", 1, &last));
+    m->c->fp8_layers.n = 0;
+    for (int64_t l = first; l < m->c->model_layers - last && m->c->fp8_layers.n < CONFIG_LIST_MAX;)
+        m->c->fp8_layers.at[m->c->fp8_layers.n++] = l++;
+    return OK;
+}
+
+/* Converters of torchtitan, or Primus-Turbo's own switches. Experts are in 8 bits only if a switch says so. */
+static Status fill_titan_fp8(Import *m)
+{
+    const char *converters = value_of(m, "model.converters");
+    const char *name = value_of(m, "quantize.linear.float8.recipe_name");
+    const bool turbo = !value_is(m, "primus_turbo.enable_primus_turbo", "false");
+    const bool listed =
+        m->narrow || (converters != NULL && strstr(converters, "float8") != NULL);
+    const bool mx = (turbo && value_is(m, "primus_turbo.use_turbo_mx_linear", "true")) ||
+                    (converters != NULL && strstr(converters, "mx") != NULL);
+    if (!mx && !listed && !(turbo && value_is(m, "primus_turbo.use_turbo_float8_linear", "true")))
+        return OK;
+    TRY(set_list(m, mx ? "fp8.recipe=mx" : "fp8.recipe=tensor"));
+    if (!mx && name != NULL && strcmp(name, "rowwise") == 0) TRY(set_list(m, "fp8.recipe=row"));
+    const bool experts = value_is(m, "primus_turbo.use_moe_fp8", "true") ||
+                         (converters != NULL && strstr(converters, "grouped") != NULL);
+    if (config_moe_layers(m->c) > 0 && !experts) TRY(set_list(m, "fp8.products=dense"));
+    if (turbo && value_is(m, "primus_turbo.enable_attention_float8", "true"))
+        TRY(set_list(m, "fp8.attention=true"));
+    return OK;
+}
+
 /* ---- pipelines and recomputing ---- */
 
 /* Number of layers before this one on its stage. */
@@ -395,6 +539,42 @@ static Status set_recomputed(Import *m, const char *key, int64_t every, int64_t 
     return set_row(m, key, "recompute.pieces", pieces);
 }
 
+/* Layers of the first and of the last pipeline rank; the others have equally many. Each rank's are spread evenly over
+ * its chunks. */
+static Status set_uneven_ranks(Import *m)
+{
+    static const char *const keys[] = { "decoder_first_pipeline_num_layers",
+                                        "decoder_last_pipeline_num_layers" };
+    Config *c = m->c;
+    int64_t given[2] = { 0 }, pp = c->mesh_pp, vpp = c->mesh_vpp, left = c->model_layers;
+    for (int i = 0; i < 2; i++) TRY(read_whole(m, keys[i], 0, &given[i]));
+    if (given[0] + given[1] <= 0 || pp == 1 || *c->mesh_layout != '\0') return OK;
+    int64_t others = pp;
+    for (int i = 0; i < 2; i++) {
+        if (given[i] <= 0) continue;
+        left -= given[i];
+        others--;
+    }
+    const char *key = keys[given[0] > 0 ? 0 : 1];
+    if (left < 0 || (others > 0 ? left % (others * vpp) != 0 : left != 0) ||
+        given[0] % vpp != 0 || given[1] % vpp != 0)
+        return fail_at_key(
+            m, key,
+            FAIL(ERR_ARG, "%lld layers do not spread evenly over %lld chunks of each of %lld ranks",
+                 (long long)c->model_layers, (long long)vpp, (long long)pp));
+    Text t;
+    TRY(text_init(&t, m->a));
+    for (int64_t stage = 0; stage < pp * vpp; stage++) {
+        const int64_t rank = stage % pp;
+        const int64_t own = rank == 0 && given[0] > 0        ? given[0]
+                            : rank == pp - 1 && given[1] > 0 ? given[1]
+                                                             : left / (others > 0 ? others : 1);
+        TRY(text_printf(&t, "%st*%lld%s", stage == 0 ? "E" : "|", (long long)(own / vpp),
+                        stage == pp * vpp - 1 ? ",L" : ""));
+    }
+    return set_row(m, key, "mesh.layout", t.data);
+}
+
 /* Makes pp, vpp, layout and schedule fit each other: files of Megatron leave some of them out. */
 static Status fix_pipeline(Import *m, const char *per_stage)
 {
@@ -405,6 +585,7 @@ static Status fix_pipeline(Import *m, const char *per_stage)
     TRY(read_whole(m, per_stage, 0, &layers));
     if (layers > 0)
         TRY(set_whole(m, per_stage, "mesh.vpp", (c->model_layers - 1) / (layers * pp) + 1));
+    TRY(set_uneven_ranks(m));
     if (*c->mesh_layout != '\0') {
         int stages = c->mesh_vpp > 1 ? (int)(pp * c->mesh_vpp) : 0;
         TRY(fail_at_key(
@@ -438,12 +619,17 @@ static Status read_megatron(Import *m)
     TRY(fill_moe(m));
     TRY(fill_rope(m));
     TRY(fill_biases(m));
+    TRY(fill_window(m));
+    TRY(fill_megatron_fp8(m));
+    TRY(fill_state_sizes(m));
+    /* FSDP shares out weights, which the stack's own distributed optimizer does not. */
+    if (c->mesh_zero > 1) add_word(&m->more->options, "zero_most", "3");
     TRY(fix_pipeline(m, "num_layers_per_virtual_pipeline_stage"));
     m->more->per_replica = value_of(m, "global_batch_size") == NULL;
     if (m->more->per_replica) c->train_batch = c->train_micro_batch;
     if (!value_is(m, "recompute_granularity", "full")) return OK;
     const char *ids = value_of(m, "recompute_layer_ids");
-    if (ids != NULL) return set_row(m, "recompute_layer_ids", "recompute.layers", ids);
+    if (ids != NULL) return set_numbers(m, "recompute_layer_ids", "recompute.layers", ids);
     TRY(read_whole(m, "recompute_num_layers", NUMBER_MAX, &n));
     if (!value_is(m, "recompute_method", "block")) n = NUMBER_MAX;
     return set_recomputed(m, "recompute_granularity", 1, n, "[layer]");
@@ -476,6 +662,7 @@ static Status read_titan(Import *m)
     TRY(read_whole(m, "training.global_batch_size", -1, &batch));
     TRY(read_whole(m, "parallelism.pipeline_parallel_microbatch_size", 1, &micro));
     TRY(fix_pipeline(m, "parallelism.pipeline_parallel_layers_per_stage"));
+    TRY(fill_titan_fp8(m));
     if (shard * replicas > NUMBER_MAX)
         return fail_at_key(m, shards,
                            FAIL(ERR_ARG, "more than %d data-parallel ranks", NUMBER_MAX));
@@ -508,7 +695,7 @@ static Status import_settings(Import *m)
     TRY(config_default(m->c, m->a));
     if (*model == '\0' && m->titan)
         return FAIL(ERR_ARG, "%s: model.name and model.flavor are missing", m->path);
-    TRY(*model == '\0' ? set_list(m, megatron_shape) : take_preset(m, model));
+    TRY(*model == '\0' ? take_shape(m) : take_preset(m, model));
     TRY(set_list(m, m->titan ? torchtitan_defaults : megatron_defaults));
     TRY(apply_rows(m));
     TRY(m->titan ? read_titan(m) : read_megatron(m));
@@ -532,6 +719,7 @@ Status plan_import(const char *from, const char *path, Arena *a, Config *out, Pl
                : settings_read_torchtitan(&m.settings, a, path));
     m.titan = strcmp(m.settings.framework, "torchtitan") == 0;
     TRY(import_settings(&m));
+    said.stack = m.titan ? "torchtitan" : "primus";
     *out = next;
     *more = said;
     return OK;
@@ -559,10 +747,15 @@ Status plan_import_stack(const PlanImport *more, const char *stack, Arena *a, co
     double sync_free = option_of(more, "sync_free"), deepep = option_of(more, "deepep");
     if (option_of(more, "turbo") == 0) sync_free = deepep = 0;
     if (sync_free >= 2) deepep = 1;
-    const SheetGiven option[] = { { .name = "loss_fusion",
-                                    .value = option_of(more, "loss_fusion") },
-                                  { .name = "deepep", .value = deepep },
-                                  { .name = "sync_free", .value = sync_free } };
+    const SheetGiven option[] = {
+        { .name = "loss_fusion", .value = option_of(more, "loss_fusion") },
+        { .name = "deepep", .value = deepep },
+        { .name = "sync_free", .value = sync_free },
+        { .name = "zero_most", .value = option_of(more, "zero_most") },
+        { .name = "grad_size", .value = option_of(more, "grad_size") },
+        { .name = "main_size", .value = option_of(more, "main_size") },
+        { .name = "moment_size", .value = option_of(more, "moment_size") },
+    };
     PlanStack own;
     Text t;
     TRY(stack_load(&own, a, stack));
@@ -576,24 +769,17 @@ Status plan_import_stack(const PlanImport *more, const char *stack, Arena *a, co
     return OK;
 }
 
-/* Does the option ask for products in 8 or 4 bits? */
-static bool is_narrow(const ImportWord *o)
-{
-    if (text_word_index("fp8|fp4", o->key) >= 0)
-        return text_word_index("0|none|None|null", o->value) < 0;
-    return strcmp(o->key, "converters") == 0 &&
-           (strstr(o->value, "float8") != NULL || strstr(o->value, "mx") != NULL);
-}
-
 Status plan_import_notes(const PlanImport *more, Text *out)
 {
-    static const char followed[] = "loss_fusion|deepep|sync_free|turbo|fp8|fp4";
+    static const char followed[] = "loss_fusion|deepep|sync_free|turbo|fp8|fp4|zero_most|"
+                                   "grad_size|main_size|moment_size|main_grads|main_params|"
+                                   "moment1|moment2|precision_aware_optimizer";
     const ImportWord *first = more->options.at, *end = first + more->options.n;
     const char *before = "note: options that a plan does not follow: ";
     for (int i = 0; i < more->notes_n; i++) TRY(text_printf(out, "note: %s\n", more->notes[i]));
     for (const ImportWord *o = first; o < end; o++) {
-        if (is_narrow(o))
-            TRY(text_printf(out, "note: %s %s is planned as bf16\n", o->key, o->value));
+        if (strcmp(o->key, "fp4") == 0 && !more->fp4 && text_word_index("0|none|None|null", o->value) < 0)
+            TRY(text_printf(out, "note: fp4 %s is planned as bf16\n", o->value));
     }
     for (const ImportWord *o = first; o < end; o++) {
         if (text_word_index(followed, o->key) >= 0 || strcmp(o->value, "0") == 0) continue;
@@ -601,8 +787,10 @@ Status plan_import_notes(const PlanImport *more, Text *out)
         before = ", ";
     }
     if (*before == ',') TRY(text_printf(out, "\n"));
-    for (int i = 0; i < more->unknown.n; i++)
-        TRY(text_printf(out, "not understood: %s (%s)\n", more->unknown.at[i].key,
-                        more->unknown.at[i].value));
-    return OK;
+    const ImportWords *u = &more->unknown;
+    if (u->n == 0) return OK;
+    TRY(text_printf(out, "note: %d keys are not understood and not followed, the first in %s:", u->n,
+                    u->at[0].value));
+    for (int i = 0; i < u->n; i++) TRY(text_printf(out, " %s", u->at[i].key));
+    return text_printf(out, "\n");
 }

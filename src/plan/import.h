@@ -15,7 +15,7 @@
 #include "base/text.h"
 #include "config/config.h"
 
-enum { IMPORT_WORDS_MAX = 256, IMPORT_NOTES_MAX = 8 };
+enum { IMPORT_WORDS_MAX = 1024, IMPORT_NOTES_MAX = 8 };
 
 /* A key and its value, or the place where it stands. */
 typedef struct ImportWord {
@@ -31,6 +31,8 @@ typedef struct ImportWords {
 typedef struct PlanImport {
     int64_t gpus;     /* 0: not given */
     bool per_replica; /* no global batch is given: train.batch is that of one data-parallel rank */
+    bool fp4;            /* products in 4 bits are planned as such */
+    const char *stack;   /* that the file is for: its framework's */
     const char *preset;  /* our preset that stands in for the model's file; NULL: none */
     ImportWords options; /* of the stack: sync_free, deepep, loss_fusion ... and the value */
     ImportWords unknown; /* keys that are not understood, and where they stand */
@@ -45,7 +47,7 @@ typedef struct PlanImport {
 Status plan_import(const char *from, const char *path, Arena *a, Config *out, PlanImport *more);
 /* Appends the file's options of the stack to the name `stack`. An option that `stack` itself sets is kept. */
 Status plan_import_stack(const PlanImport *more, const char *stack, Arena *a, const char **out);
-/* Appends a line for each assumption, for the options that a plan ignores, and for each unknown key. */
+/* Appends a line for each assumption, one for the options that a plan ignores, and one for all unknown keys. */
 Status plan_import_notes(const PlanImport *more, Text *out);
 
 #endif
