@@ -304,8 +304,7 @@ static Status check_options(const PlanCall *c)
                                     { CSV, WHY },          { PROGRAM, JSON },  { PROGRAM, CSV },
                                     { PROGRAM, WHY },      { PROGRAM, HTML },  { PROGRAM, SCALE },
                                     { PROGRAM, WRITE },    { PROGRAM, FORMULA }, { SCALE, CSV },
-                                    { SCALE, WHY },        { SCALE, WRITE },   { SCALE, FORMULA },
-                                    { SCALE, TOP } };
+                                    { SCALE, WHY },        { SCALE, WRITE },   { SCALE, FORMULA } };
     static const int needs[][2] = { { TOP, SEARCH }, { ROW, SEARCH }, { ROW, WRITE } };
     for (size_t i = 0; i < sizeof apart / sizeof *apart; i++) {
         if (given[apart[i][0]] && given[apart[i][1]])

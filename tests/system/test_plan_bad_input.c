@@ -1,0 +1,153 @@
+/* Wrong questions to `switchyard plan`: one sentence with the thing, its value and the limit, exit code 2, nothing on
+ * stdout. */
+#include "harness/program.h"
+
+#define LITE "deepseek-v2-lite train.batch=64 data.sequence=4096"
+#define ON   LITE " --cluster h200:8"
+
+/* Words are separated by blanks; "_" is an empty word. */
+static const struct {
+    const char *words, *says;
+} wrong[] = {
+        { "moe-1t", "--cluster mi355x:1024" },
+        { "", "plan" },
+        { "no-such-model --cluster h200:8", "no-such-model" },
+        { "deepseek-v2-lit --cluster h200:8", "deepseek-v2-lite" },
+        { LITE " --cluster foo:8", "b200, gb200, h100, h200, mi300x, mi325x, mi355x, mi450" },
+        { LITE " --cluster h20:8", "did you mean h200?" },
+        { LITE " --cluster 0:", "--cluster 0:: the number of GPUs is a whole number from 1 to 1e8" },
+        { LITE " --cluster :8", "--cluster :8 names no GPU" },
+        { LITE " --cluster h200", "h200:8" },
+        { LITE " --cluster h200:0", "--cluster h200:0" },
+        { LITE " --cluster h200:-8", "from 1 to 1e8" },
+        { LITE " --cluster h200:1000000000", "from 1 to 1e8" },
+        { ON ".5", "not \"8.5\"" },
+        { LITE " --cluster h200:nan", "not \"nan\"" },
+        { LITE " --cluster h200:99999999999999999999", "from 1 to 1e8" },
+        { ON " --hardware gpu.yaml", "--cluster and --hardware exclude each other" },
+        { LITE " --hardware gpu.yaml", "--hardware gpu.yaml needs --gpus N" },
+        { LITE " --hardware missing.yaml --gpus 8", "missing.yaml" },
+        { LITE " --hardware fast.yaml --gpus 8", "memory.achieved_gb_s is 9000 GB/s, more than memory.gb_s 8000" },
+        { LITE " --hardware gemm.yaml --gpus 8", "gemm.bf16 reaches 5000 TFLOP/s at 2048, more than peak.bf16 2516.6" },
+        { LITE " --hardware link.yaml --gpus 8", "scale_up.achieved_gb_s is 900 GB/s, more than scale_up.gb_s 537.6" },
+        { LITE " --hardware nan.yaml --gpus 8", "nan.yaml:3:8: memory.gib" },
+        { LITE " --hardware text.yaml --gpus 8", "text.yaml" },
+        { LITE " --gpus 8", "no GPUs are given" },
+        { ON " --gpus 0", "--gpus is 0" },
+        { ON " --stack foo", "there is no stack foo" },
+        { ON " --stack switchyard,foo=2", "foo is neither an input nor a definition; it has reserve workspace" },
+        { LITE " --cluster mi355x:8 --stack primus,deeep=1", "did you mean deepep?" },
+        { LITE " --cluster mi355x:8 --stack primus,deepep", "deepep is not NAME=NUMBER" },
+        { LITE " --cluster mi355x:8 --stack primus,deepep=nan", "a decimal number is wanted" },
+        { LITE " --cluster mi355x:8 --stack primus,deepep=1e999", "the value is not finite" },
+        { LITE " --cluster mi355x:8 --stack primus,reserve=-1e13", "reserve is -1e+13, it must be at least 0" },
+        { LITE " --cluster mi355x:8 --stack primus,share_compute=0", "it must be above 0" },
+        { ON " --stack primus", "stack primus runs on GPUs of AMD only, and h200 is made by NVIDIA" },
+        { ON " mesh.pp=3", "mesh.pp" },
+        { ON " mesh.pp=16", "mesh.pp 16" },
+        { ON " mesh.pp=nan", "mesh.pp" },
+        { ON " mesh.ep=5", "mesh.ep 5" },
+        { ON " mesh.cp=3", "mesh.cp" },
+        { ON " mesh.zero=4", "mesh.zero is 4" },
+        { ON " mesh.shard=3", "mesh.shard 3" },
+        { ON " mesh.schedule=1f1c", "1f1b" },
+        { ON " mesh.tp=2", "mesh.tp" },
+        { ON " mesh.layout=Et*96,M", "^" },
+        { ON " train.batch=7", "train.batch" },
+        { ON " train.batch=1e300", "train.batch" },
+        { ON " train.micro_batch=7", "train.micro_batch" },
+        { ON " plan.margin=nan", "plan.margin" },
+        { ON " plan.margin=1", "plan.margin" },
+        { ON " plan.imbalance=1e300", "plan.imbalance" },
+        { ON " model.layer=5", "model.layers" },
+        { ON " model.layers", "model.layers" },
+        { ON " recompute.layers=[99]", "99" },
+        { ON " recompute.pieces=[norms]", "norm" },
+        { LITE " --cluster mi300x:8 fp8.recipe=mx", "fp8.recipe=mx: mi300x has no products with scales of 1 x 32" },
+        { ON " fp8.format=e2m1", "fp8.recipe" },
+        { ON " --tokens 15X", "15X" },
+        { ON " --tokens 1e300", "from 1 to 1e+18" },
+        { ON " --tokens nan", "nan" },
+        { ON " --tokens _", "--tokens is empty" },
+        { ON " --scale _", "--scale is empty" },
+        { ON " --scale 8,,16", "--scale 8,,16: the number of GPUs is a whole number" },
+        { ON " --scale 8,x", "not \"x\"" },
+        { ON " --scale 8 --csv", "--scale and --csv exclude each other" },
+        { ON " --scale 8 --why peak", "--scale and --why exclude each other" },
+        { ON " --why speed", "there are peak, step, comm and bubble" },
+        { ON " --why peek", "did you mean peak" },
+        { ON " --html x.pdf", "--html x.pdf: the name must end in .html or .svg" },
+        { ON " --json --csv", "--json and --csv exclude each other" },
+        { ON " --program --json", "--program and --json exclude each other" },
+        { ON " --top 5", "--top needs --search" },
+        { ON " --search --top 0", "--top is 0" },
+        { ON " --row 2", "--row needs --search" },
+        { ON " --search search.pp=[1] search.ep=[1] search.cp=[1] --top 3 --row 999 --write r.yaml", "--row 999: there are rows 1 to" },
+        { ON " --search search.ep=[5]", "no combination of axes is legal" },
+        { ON " --formula primus", "primus" },
+        { ON " --from megatron", "megatron" },
+        { "none.yaml --cluster mi355x:8 --from primus", "none.yaml" },
+        { ON " --bogus", "no option --bogus" },
+        /* two chunks on each rank are DualPipe's */
+        { ON " mesh.pp=2 mesh.vpp=3 mesh.schedule=dualpipe", "dualpipe: 3 chunks" },
+        { LITE " --cluster mi355x:8 --stack primus mesh.zero=3", "up to stage 1" },
+};
+
+/* Files whose rates contradict each other, over an MI355X. */
+static const char *const files[][2] = {
+    { "fast.yaml", "extends: mi355x\nmemory:\n  achieved_gb_s: 9000\n" },
+    { "gemm.yaml", "extends: mi355x\ngemm:\n  bf16: [[2048, 5000]]\n" },
+    { "link.yaml", "extends: mi355x\nscale_up:\n  achieved_gb_s: 900\n" },
+    { "nan.yaml", "extends: mi355x\nmemory:\n  gib: nan\n" },
+    { "text.yaml", "a text\n" },
+};
+
+enum { WRONG = sizeof wrong / sizeof *wrong, WORDS = 32 };
+
+static void each_wrong_question_is_one_sentence_and_exit_2(void **state)
+{
+    Lab *lab = *state;
+    CHECK_OK(file_make_folders(lab_path(lab, "bad")));
+    for (size_t i = 0; i < sizeof files / sizeof *files; i++) {
+        char path[64];
+        (void)snprintf(path, sizeof path, "bad/%s", files[i][0]);
+        lab_write_text(lab, lab_path(lab, path), files[i][1]);
+    }
+    CHECK(WRONG >= 60);
+    for (int i = 0; i < WRONG; i++) {
+        char words[512];
+        const char *args[WORDS] = { "plan" };
+        int n = 1;
+        (void)snprintf(words, sizeof words, "%s", wrong[i].words);
+        for (char *save = NULL, *w = strtok_r(words, " ", &save); w != NULL;
+             w = strtok_r(NULL, " ", &save)) {
+            CHECK(n < WORDS - 1);
+            args[n++] = strcmp(w, "_") == 0 ? "" : w;
+        }
+        Outcome o = lab_run(lab, &(Launch){ .cell = "bad", .args = args });
+        if (o.code != 2) fail_msg("%s: exit code %d: %s", wrong[i].words, o.code, o.err);
+        if (strstr(o.err, wrong[i].says) == NULL)
+            fail_msg("%s: \"%s\" is not in: %s", wrong[i].words, wrong[i].says, o.err);
+        const char *error = strstr(o.err, "error: ");
+        CHECK(error != NULL && strstr(error + 1, "error: ") == NULL);
+        CHECK(strstr(o.err, "\n  at ") == NULL);
+        CHECK_TEXT(o.out, "");
+    }
+}
+
+/* The places in the source behind a sentence come with --verbose only. */
+static void places_in_the_source_come_on_request(void **state)
+{
+    Outcome o = RUN(*state, "bad", "plan", "--verbose", "deepseek-v2-lite", "--cluster", "foo:8");
+    CHECK_EXIT(o, 2);
+    CHECK_SAYS(o.err, "\n  at src/");
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        LAB_TEST(each_wrong_question_is_one_sentence_and_exit_2),
+        LAB_TEST(places_in_the_source_come_on_request),
+    };
+    return LAB_RUN_ALL(tests);
+}
