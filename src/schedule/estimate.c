@@ -408,17 +408,19 @@ static double mean_busy_s(const EstimateInput *in)
     return sum * in->micros / in->stages / (in->schedule->placement == PLACE_BOTH ? 2 : 1);
 }
 
-/* The most bytes that live on a rank at a moment, if all micro-batches take as much as the largest chunk. */
-static double most_alive(const EstimateInput *in, const PassesRank *r, int rank)
+/* The most that lives on a rank at a moment, if all micro-batches take as much as the largest chunk. */
+static EstimateAlive most_alive(const EstimateInput *in, const PassesRank *r, int rank)
 {
-    double kept = 0, waits = 0, most = 0;
+    double kept = 0, waits = 0;
+    EstimateAlive most = { 0 };
     for (int c = 0; c < in->chunks; c++) {
         const SlotBytes *s = &in->slot[rank * in->chunks + c];
         kept = later_of(kept, s->input + s->weight);
         waits = later_of(waits, s->weight + s->gradients);
     }
     for (int i = 0; i <= r->slots; i++) {
-        if (r->waiting[i] >= 0) most = later_of(most, i * kept + r->waiting[i] * waits);
+        const EstimateAlive at = { i, r->waiting[i], kept, waits };
+        if (r->waiting[i] >= 0 && estimate_alive_bytes(&at) > estimate_alive_bytes(&most)) most = at;
     }
     return most;
 }
@@ -461,7 +463,9 @@ static EstimateRank add_arenas(const EstimateInput *in, const Passes *l, int ran
         out.grad_arenas += use->count;
         out.grad_bytes += most * use->count;
     }
-    if (in->frees && out.grad_arenas > 0) out.slot_arena_bytes = most_alive(in, r, rank);
+    if (!in->frees || out.grad_arenas == 0) return out;
+    out.alive = most_alive(in, r, rank);
+    out.slot_arena_bytes = estimate_alive_bytes(&out.alive);
     return out;
 }
 

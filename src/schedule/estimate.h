@@ -53,6 +53,17 @@ typedef struct SlotUse {
     int count;
 } SlotUse;
 
+/* Micro-batches that live at a moment on a rank that frees memory at once, and the bytes of each. */
+typedef struct EstimateAlive {
+    int kept, waiting; /* for their input gradients, for their weight gradients */
+    double kept_bytes, waiting_bytes;
+} EstimateAlive;
+
+static inline double estimate_alive_bytes(const EstimateAlive *a)
+{
+    return a->kept * a->kept_bytes + a->waiting * a->waiting_bytes;
+}
+
 typedef struct EstimateRank {
     double
         slot_arena_bytes; /* what an engine allocates for slots and for the arenas of split passes:
@@ -62,7 +73,8 @@ typedef struct EstimateRank {
     double grad_bytes;       /* of it, the arenas of split passes */
     int slots, entries;      /* of the Program of estimate_shape() */
     int grad_arenas;
-    const SlotUse *use; /* all arenas */
+    EstimateAlive alive; /* if the memory is that of this moment; else 0 */
+    const SlotUse *use;  /* all arenas */
     int uses;
 } EstimateRank;
 
