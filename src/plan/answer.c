@@ -125,10 +125,10 @@ Status plan_answer_write(const PlanAnswer *r, const PlanReport *report, int64_t 
     return config_print(&c, out);
 }
 
-/* Does nothing if the price already came from a simulation. */
+/* Does nothing if the price already came from this simulation. */
 Status plan_answer_simulate(PlanAnswer *r, bool list, Arena *a)
 {
-    if (r->step.pipeline.stages > 0) return OK;
+    if (r->step.pipeline.stages > 0 && (!list || planner_runs_list(r->planner))) return OK;
     if (list) TRY(plan_spread_evenly(&r->config, a, &r->layout));
     return planner_simulate(r->planner, &r->layout, list || planner_runs_list(r->planner), a,
                             &r->step);

@@ -13,7 +13,7 @@ static const struct {
         { "", "plan" },
         { "no-such-model --cluster h200:8", "no-such-model" },
         { "deepseek-v2-lit --cluster h200:8", "deepseek-v2-lite" },
-        { LITE " --cluster foo:8", "b200, gb200, h100, h200, mi300x, mi325x, mi355x, mi450" },
+        { LITE " --cluster foo:8", "a GPU foo; the GPUs are a100, b200," },
         { LITE " --cluster h20:8", "did you mean h200?" },
         { LITE " --cluster 0:", "--cluster 0:: the number of GPUs is a whole number from 1 to 1e8" },
         { LITE " --cluster :8", "--cluster :8 names no GPU" },

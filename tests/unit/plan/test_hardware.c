@@ -55,6 +55,51 @@ static void every_preset_loads_and_says_where_its_numbers_are_from(void **state)
     }
 }
 
+static void rates_are_measured_published_or_assumed(void **state)
+{
+    (void)state;
+    /* of products, of the memory, of links in a domain and between domains */
+    static const struct {
+        const char *gpu, *vendor;
+        HardwareBasis gemm, memory, up, out;
+    } want[] = {
+        { "h200", "NVIDIA", BASIS_MEASURED, BASIS_MEASURED, BASIS_MEASURED, BASIS_ASSUMED },
+        { "h100", "NVIDIA", BASIS_ASSUMED, BASIS_ASSUMED, BASIS_MEASURED, BASIS_ASSUMED },
+        { "b200", "NVIDIA", BASIS_PUBLISHED, BASIS_PUBLISHED, BASIS_ASSUMED, BASIS_ASSUMED },
+        { "mi300x", "AMD", BASIS_PUBLISHED, BASIS_ASSUMED, BASIS_ASSUMED, BASIS_ASSUMED },
+        { "mi355x", "AMD", BASIS_PUBLISHED, BASIS_ASSUMED, BASIS_ASSUMED, BASIS_ASSUMED },
+        { "mi450", "AMD", BASIS_ASSUMED, BASIS_ASSUMED, BASIS_ASSUMED, BASIS_ASSUMED },
+    };
+    Hardware h;
+    HardwareRates rates[HARDWARE_SECTIONS_MAX];
+    for (size_t i = 0; i < sizeof want / sizeof *want; i++) {
+        CHECK_OK(hardware_load(&h, &arena, want[i].gpu));
+        const int n = hardware_bases(&h, rates);
+        int found = 0;
+        for (int k = 0; k < n; k++) {
+            const struct {
+                const char *section;
+                HardwareBasis basis;
+            } row[] = { { "gemm", want[i].gemm },
+                        { "memory", want[i].memory },
+                        { "scale_up", want[i].up },
+                        { "scale_out", want[i].out } };
+            CHECK(strcmp(rates[k].section, "peak") != 0 && strcmp(rates[k].section, "bound") != 0);
+            for (int r = 0; r < 4; r++) {
+                if (strcmp(rates[k].section, row[r].section) != 0) continue;
+                found++;
+                if (rates[k].basis != row[r].basis) fail_msg("%s %s", h.name, row[r].section);
+            }
+        }
+        CHECK_INT(found, 4);
+        CHECK_TEXT(h.gpu_vendor, want[i].vendor);
+    }
+    for (int i = 0; i < hardware_presets_n; i++) {
+        CHECK_OK(hardware_load(&h, &arena, hardware_presets[i].name));
+        CHECK(h.gpu_vendor != NULL && text_starts(h.gpu_title, h.gpu_vendor));
+    }
+}
+
 static double rate_of(const Hardware *h, OpWork work, HardwareDtype dtype, double size)
 {
     double rate = 0;
@@ -222,7 +267,7 @@ static void an_unknown_gpu_is_told_with_the_nearest(void **state)
     CHECK_FAILS(hardware_load(&h, &arena, "mi355"), ERR_ARG,
                 "neither a hardware file nor a GPU mi355, did you mean mi355x?");
     CHECK_FAILS(hardware_load(&h, &arena, "/no/file.yaml"), ERR_ARG,
-                "nor a GPU /no/file.yaml (docs/reference/formats.md");
+                "nor a GPU /no/file.yaml; the GPUs are a100, b200, ");
     CHECK_OK(hardware_load(&h, &arena, "MI355X"));
     CHECK_TEXT(h.name, "mi355x");
     CHECK_OK(hardware_load(&h, &arena, "src/plan/hardware/mi450.yaml"));
@@ -290,6 +335,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         TEST(every_preset_loads_and_says_where_its_numbers_are_from),
+        TEST(rates_are_measured_published_or_assumed),
         TEST(a_file_extends_a_preset),
         TEST(a_data_sheet_is_found_by_the_whole_name_of_the_driver),
         TEST(no_two_presets_are_one_gpu),

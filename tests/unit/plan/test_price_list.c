@@ -64,7 +64,7 @@ static PlanPrice price_by_list(Question *q)
     PlanPrice price;
     PlanStep step = { .pipeline = { .stages = -1 } };
     CHECK_OK(planner_price_list(q->planner, &q->layout, &q->arena, &price, &step));
-    CHECK_INT(step.pipeline.stages, planner_runs_list(q->planner) ? q->layout.pp : 0);
+    CHECK_INT(step.pipeline.stages, q->layout.pp);
     CHECK(step.sim.step <= price.step_s && step.sim.step >= 0);
     return price;
 }

@@ -101,6 +101,7 @@ static void values_that_cannot_be_are_told(void **state)
     (void)state;
     static const char *const cases[][2] = {
         { "primus,share_compute=0", "stack primus: share_compute is 0, it must be above 0" },
+        { "primus,reserve=-1", "stack primus: reserve is -1, it must be at least 0" },
         { "primus,hide_exchange=2", "stack primus: hide_exchange is 2, it must be from 0 to 1" },
         { "primus,dispatch=3",
           "dispatch is 3, it must be 0 (expert), 1 (rank), 2 (host) or below 0" },
@@ -125,6 +126,7 @@ static void wrong_names_and_numbers_are_told(void **state)
         { "primus,deeep=1",
           "stack primus: deeep is neither an input nor a definition, did you mean deepep?" },
         { "primus,hidden=1", "hidden is neither" }, /* an input is the configuration's to say */
+        { "primus,odd=1", "odd is neither an input nor a definition; it has loss_fusion deepep " },
         { "primus,deepep", "stack primus: deepep is not NAME=NUMBER" },
         { "primus,deepep=", "stack primus: deepep=: a decimal number is wanted" },
         { "primus,deepep=1x", "deepep=1x: a decimal number is wanted" },
@@ -135,6 +137,32 @@ static void wrong_names_and_numbers_are_told(void **state)
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++)
         CHECK_FAILS(stack_load(&s, &arena, cases[i][0]), ERR_ARG, cases[i][1]);
     CHECK_INT(s.own, 7);
+}
+
+static void stacks_know_whose_gpus_they_run_on(void **state)
+{
+    (void)state;
+    static const struct {
+        const char *stack, *gpu;
+        bool runs, proven;
+    } row[] = {
+        { "switchyard", "h200", true, true },   { "switchyard", "mi355x", true, false },
+        { "primus", "mi300x", true, true },     { "primus,deepep=0", "h100", false, true },
+        { "torchtitan", "mi325x", true, true }, { "torchtitan", "b200", true, true },
+    };
+    for (size_t i = 0; i < sizeof row / sizeof *row; i++) {
+        PlanStack s = load(row[i].stack);
+        Hardware h;
+        CHECK_OK(hardware_load(&h, &arena, row[i].gpu));
+        CHECK(stack_is_proven(&s, &h) == row[i].proven);
+        if (row[i].runs)
+            CHECK_OK(stack_check_gpu(&s, &h));
+        else
+            CHECK_FAILS(stack_check_gpu(&s, &h), ERR_ARG,
+                        "stack primus runs on GPUs of AMD only, and h100 is made by NVIDIA");
+        h.gpu_vendor = NULL; /* a file that does not name its maker */
+        CHECK_OK(stack_check_gpu(&s, &h));
+    }
 }
 
 /* ---- what a value is made of ---- */
@@ -202,6 +230,7 @@ int main(void)
         TEST(torchtitan_is_primus_but_for_what_it_says),
         TEST(values_that_cannot_be_are_told),
         TEST(wrong_names_and_numbers_are_told),
+        TEST(stacks_know_whose_gpus_they_run_on),
         TEST(a_value_is_opened_into_what_it_is_made_of),
         TEST(the_side_that_is_not_taken_is_left_out),
         TEST(what_was_opened_is_not_opened_again),
