@@ -48,10 +48,11 @@ static Status read_tokens(const char *text, double *out)
     const char *unit = *end != '\0' ? strchr(units, *end) : NULL;
     if (unit != NULL) value *= pow(1000, (double)(unit - units + 1)), end++;
     if (end == text || *end != '\0' || !(value >= 1 && value <= TOKENS_MAX))
-        return FAIL(ERR_ARG,
-                    "plan: --tokens %.40s is not a number of tokens from 1 to %g: write 15T, 500B or "
-                    "3e12",
-                    text, TOKENS_MAX);
+        return FAIL(
+            ERR_ARG,
+            "plan: --tokens %.40s is not a number of tokens from 1 to %g: write 15T, 500B or "
+            "3e12",
+            text, TOKENS_MAX);
     *out = value;
     return OK;
 }
@@ -291,20 +292,44 @@ static Status print_answer(PlanCall *c)
  * anything is computed. */
 static Status check_options(const PlanCall *c)
 {
-    enum { CLUSTER, HARDWARE, SEARCH, TOP, ROW, SCALE, FORMULA, JSON, CSV, WHY, PROGRAM, HTML, WRITE, N };
-    static const char *const names[N] = { "--cluster", "--hardware", "--search",  "--top",  "--row",
-                                          "--scale",   "--formula",  "--json",    "--csv",  "--why",
+    enum {
+        CLUSTER,
+        HARDWARE,
+        SEARCH,
+        TOP,
+        ROW,
+        SCALE,
+        FORMULA,
+        JSON,
+        CSV,
+        WHY,
+        PROGRAM,
+        HTML,
+        WRITE,
+        N
+    };
+    static const char *const names[N] = { "--cluster", "--hardware", "--search", "--top", "--row",
+                                          "--scale",   "--formula",  "--json",   "--csv", "--why",
                                           "--program", "--html",     "--write" };
-    const bool given[N] = { c->cluster != NULL, c->hardware != NULL, c->question.search,
-                            c->top > 0,         c->row > 0,          c->scale != NULL,
-                            c->formula != NULL, c->json,             c->csv,
-                            c->why != NULL,     c->program,          c->html != NULL,
+    const bool given[N] = { c->cluster != NULL,
+                            c->hardware != NULL,
+                            c->question.search,
+                            c->top > 0,
+                            c->row > 0,
+                            c->scale != NULL,
+                            c->formula != NULL,
+                            c->json,
+                            c->csv,
+                            c->why != NULL,
+                            c->program,
+                            c->html != NULL,
                             c->write != NULL };
-    static const int apart[][2] = { { CLUSTER, HARDWARE }, { JSON, CSV },      { JSON, WHY },
-                                    { CSV, WHY },          { PROGRAM, JSON },  { PROGRAM, CSV },
-                                    { PROGRAM, WHY },      { PROGRAM, HTML },  { PROGRAM, SCALE },
-                                    { PROGRAM, WRITE },    { PROGRAM, FORMULA }, { SCALE, CSV },
-                                    { SCALE, WHY },        { SCALE, WRITE },   { SCALE, FORMULA } };
+    static const int apart[][2] = {
+        { CLUSTER, HARDWARE }, { JSON, CSV },      { JSON, WHY },        { CSV, WHY },
+        { PROGRAM, JSON },     { PROGRAM, CSV },   { PROGRAM, WHY },     { PROGRAM, HTML },
+        { PROGRAM, SCALE },    { PROGRAM, WRITE }, { PROGRAM, FORMULA }, { SCALE, CSV },
+        { SCALE, WHY },        { SCALE, WRITE },   { SCALE, FORMULA }
+    };
     static const int needs[][2] = { { TOP, SEARCH }, { ROW, SEARCH }, { ROW, WRITE } };
     for (size_t i = 0; i < sizeof apart / sizeof *apart; i++) {
         if (given[apart[i][0]] && given[apart[i][1]])
@@ -392,8 +417,8 @@ Status cli_plan(int argc, char **argv)
         { "--formula", OPTION_TEXT, &c.formula, "NAME",
           .help = "add Primus' own formula: primus-head, primus-docs or primus-chart" },
         { "--search", OPTION_FLAG, &c.question.search, NULL, .help = "search for the best layout" },
-        { "--top", OPTION_INT, &c.top, "N", .help = "list the N best layouts; 10 without it", .min = 1,
-          .max = SEARCH_TOP_MAX },
+        { "--top", OPTION_INT, &c.top, "N", .help = "list the N best layouts; 10 without it",
+          .min = 1, .max = SEARCH_TOP_MAX },
         { "--write", OPTION_TEXT, &c.write, "FILE",
           .help = "write the configuration of the layout, or of row N of --top N, as YAML for plan "
                   "and train" },

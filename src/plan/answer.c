@@ -119,8 +119,7 @@ Status plan_answer_write(const PlanAnswer *r, const PlanReport *report, int64_t 
     Config c;
     if (row > rows)
         return FAIL(ERR_ARG, "plan: --row %" PRId64 ": there are rows 1 to %" PRId64, row, rows);
-    if (r->searched)
-        at = row <= s->n_best ? &s->best[row - 1] : &s->front[row - 1 - s->n_best];
+    if (r->searched) at = row <= s->n_best ? &s->best[row - 1] : &s->front[row - 1 - s->n_best];
     TRY(plan_config_of(&r->config, &at->layout, &at->price, at->partition, a, &c));
     return config_print(&c, out);
 }

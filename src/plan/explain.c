@@ -80,9 +80,10 @@ static Status explain_slots(Explained *x, const EstimateRank *of)
     double all = x->r->price->memory[PLAN_ACTIVATIONS];
     TRY(text_printf(x->out, "  activations %.3f GiB =", all / PLAN_GIB));
     if (of->alive.kept + of->alive.waiting > 0)
-        TRY(text_printf(x->out, " %d micro-batches x %.4f GiB + %d that wait for weight gradients x %.4f GiB",
-                        of->alive.kept, of->alive.kept_bytes / PLAN_GIB, of->alive.waiting,
-                        of->alive.waiting_bytes / PLAN_GIB));
+        TRY(text_printf(
+            x->out, " %d micro-batches x %.4f GiB + %d that wait for weight gradients x %.4f GiB",
+            of->alive.kept, of->alive.kept_bytes / PLAN_GIB, of->alive.waiting,
+            of->alive.waiting_bytes / PLAN_GIB));
     for (int i = 0; i < of->uses && of->alive.kept + of->alive.waiting == 0; i++) {
         const SlotUse *use = &of->use[i];
         const int chunk = estimate_largest_chunk(&x->in, rank, use);

@@ -472,9 +472,8 @@ static Status fill_megatron_fp8(Import *m)
     int64_t first = 1, last = 1;
     if (format == NULL || text_word_index("0|none|false", format) >= 0) return OK;
     if (theirs != NULL && !find_word(recipes, theirs, false, recipe))
-        return fail_at_key(
-            m, "fp8_recipe",
-            FAIL(ERR_UNSUPPORTED, "understood are (theirs=fp8.recipe) %s", recipes));
+        return fail_at_key(m, "fp8_recipe",
+                           FAIL(ERR_UNSUPPORTED, "understood are (theirs=fp8.recipe) %s", recipes));
     TRY(set_row(m, "fp8", "fp8.recipe", recipe));
     if (strcmp(recipe, "tensor") == 0) TRY(set_row(m, "fp8", "fp8.format", format));
     if (value_is(m, "moe_use_legacy_grouped_gemm", "true") && config_moe_layers(m->c) > 0)
@@ -494,8 +493,7 @@ static Status fill_titan_fp8(Import *m)
     const char *converters = value_of(m, "model.converters");
     const char *name = value_of(m, "quantize.linear.float8.recipe_name");
     const bool turbo = !value_is(m, "primus_turbo.enable_primus_turbo", "false");
-    const bool listed =
-        m->narrow || (converters != NULL && strstr(converters, "float8") != NULL);
+    const bool listed = m->narrow || (converters != NULL && strstr(converters, "float8") != NULL);
     const bool mx = (turbo && value_is(m, "primus_turbo.use_turbo_mx_linear", "true")) ||
                     (converters != NULL && strstr(converters, "mx") != NULL);
     if (!mx && !listed && !(turbo && value_is(m, "primus_turbo.use_turbo_float8_linear", "true")))
@@ -556,8 +554,8 @@ static Status set_uneven_ranks(Import *m)
         others--;
     }
     const char *key = keys[given[0] > 0 ? 0 : 1];
-    if (left < 0 || (others > 0 ? left % (others * vpp) != 0 : left != 0) ||
-        given[0] % vpp != 0 || given[1] % vpp != 0)
+    if (left < 0 || (others > 0 ? left % (others * vpp) != 0 : left != 0) || given[0] % vpp != 0 ||
+        given[1] % vpp != 0)
         return fail_at_key(
             m, key,
             FAIL(ERR_ARG, "%lld layers do not spread evenly over %lld chunks of each of %lld ranks",
@@ -778,7 +776,8 @@ Status plan_import_notes(const PlanImport *more, Text *out)
     const char *before = "note: options that a plan does not follow: ";
     for (int i = 0; i < more->notes_n; i++) TRY(text_printf(out, "note: %s\n", more->notes[i]));
     for (const ImportWord *o = first; o < end; o++) {
-        if (strcmp(o->key, "fp4") == 0 && !more->fp4 && text_word_index("0|none|None|null", o->value) < 0)
+        if (strcmp(o->key, "fp4") == 0 && !more->fp4 &&
+            text_word_index("0|none|None|null", o->value) < 0)
             TRY(text_printf(out, "note: fp4 %s is planned as bf16\n", o->value));
     }
     for (const ImportWord *o = first; o < end; o++) {
@@ -789,8 +788,8 @@ Status plan_import_notes(const PlanImport *more, Text *out)
     if (*before == ',') TRY(text_printf(out, "\n"));
     const ImportWords *u = &more->unknown;
     if (u->n == 0) return OK;
-    TRY(text_printf(out, "note: %d keys are not understood and not followed, the first in %s:", u->n,
-                    u->at[0].value));
+    TRY(text_printf(out, "note: %d keys are not understood and not followed, the first in %s:",
+                    u->n, u->at[0].value));
     for (int i = 0; i < u->n; i++) TRY(text_printf(out, " %s", u->at[i].key));
     return text_printf(out, "\n");
 }

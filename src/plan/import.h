@@ -29,10 +29,10 @@ typedef struct ImportWords {
 
 /* What a file says that our settings cannot hold. Texts live in the arena. */
 typedef struct PlanImport {
-    int64_t gpus;     /* 0: not given */
-    bool per_replica; /* no global batch is given: train.batch is that of one data-parallel rank */
-    bool fp4;            /* products in 4 bits are planned as such */
-    const char *stack;   /* that the file is for: its framework's */
+    int64_t gpus;      /* 0: not given */
+    bool per_replica;  /* no global batch is given: train.batch is that of one data-parallel rank */
+    bool fp4;          /* products in 4 bits are planned as such */
+    const char *stack; /* that the file is for: its framework's */
     const char *preset;  /* our preset that stands in for the model's file; NULL: none */
     ImportWords options; /* of the stack: sync_free, deepep, loss_fusion ... and the value */
     ImportWords unknown; /* keys that are not understood, and where they stand */

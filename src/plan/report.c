@@ -98,12 +98,12 @@ const char *plan_layout_text(char out[PLAN_LAYOUT_BYTES], const PlanLayout *l, c
     if (l->shard > 0) (void)snprintf(shard, sizeof shard, " over %" PRId64, l->shard);
     if (p->buffers != BUFFERS_POOLED)
         (void)snprintf(buffers, sizeof buffers, ", %s buffers", buffers_names[p->buffers]);
-    (void)snprintf(
-        out, PLAN_LAYOUT_BYTES,
-        "PP%d VPP%d EP%d CP%d DP%" PRId64 " ZeRO-%d%s %s%s MBS%" PRId64 " %s recompute %s%s%s",
-        l->pp, l->vpp, l->ep, l->cp, l->dp, l->zero, shard, l->schedule->name,
-        p->in_series ? " in series" : "", l->micro_batch, precision_text(precision, p),
-        recompute_text(again, l), buffers, exchange);
+    (void)snprintf(out, PLAN_LAYOUT_BYTES,
+                   "PP%d VPP%d EP%d CP%d DP%" PRId64 " ZeRO-%d%s %s%s MBS%" PRId64
+                   " %s recompute %s%s%s",
+                   l->pp, l->vpp, l->ep, l->cp, l->dp, l->zero, shard, l->schedule->name,
+                   p->in_series ? " in series" : "", l->micro_batch, precision_text(precision, p),
+                   recompute_text(again, l), buffers, exchange);
     return out;
 }
 

@@ -26,8 +26,9 @@ typedef struct ListedPass {
 
 typedef struct PassesRank {
     int slots, entries, uses;
-    SlotUse *use;                              /* of the first slot, then the others */
-    int *waiting; /* the most split passes whose weight gradients wait, by the number of micro-batches that are
+    SlotUse *use; /* of the first slot, then the others */
+    int *
+        waiting; /* the most split passes whose weight gradients wait, by the number of micro-batches that are
                      kept for their input gradients; -1: never so many */
     unsigned char passes[SCHEDULE_CHUNKS_MAX]; /* by chunk: set of CHUNK_ */
 } PassesRank;
@@ -420,7 +421,8 @@ static EstimateAlive most_alive(const EstimateInput *in, const PassesRank *r, in
     }
     for (int i = 0; i <= r->slots; i++) {
         const EstimateAlive at = { i, r->waiting[i], kept, waits };
-        if (r->waiting[i] >= 0 && estimate_alive_bytes(&at) > estimate_alive_bytes(&most)) most = at;
+        if (r->waiting[i] >= 0 && estimate_alive_bytes(&at) > estimate_alive_bytes(&most))
+            most = at;
     }
     return most;
 }
@@ -443,9 +445,7 @@ int estimate_largest_chunk(const EstimateInput *in, int rank, const SlotUse *use
 static EstimateRank add_arenas(const EstimateInput *in, const Passes *l, int rank)
 {
     const PassesRank *r = &l->rank[rank];
-    EstimateRank out = {
-        .slots = r->slots, .entries = r->entries, .use = r->use, .uses = r->uses
-    };
+    EstimateRank out = { .slots = r->slots, .entries = r->entries, .use = r->use, .uses = r->uses };
     for (int i = 0; i < r->uses && in->slot != NULL; i++) {
         const SlotUse *use = &r->use[i];
         const int largest = estimate_largest_chunk(in, rank, use);

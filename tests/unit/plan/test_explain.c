@@ -76,7 +76,9 @@ static double quantity(const char **at)
     static const struct {
         const char *name;
         double factor;
-    } units[] = { { " GiB", 1073741824.0 }, { " MiB", 1048576.0 }, { " ms", 1e-3 }, { " us", 1e-6 } };
+    } units[] = {
+        { " GiB", 1073741824.0 }, { " MiB", 1048576.0 }, { " ms", 1e-3 }, { " us", 1e-6 }
+    };
     char *end = NULL;
     double value = strtod(*at, &end);
     *at = end;
@@ -269,7 +271,8 @@ static void communication_multiplies_out(void **state)
         Told q;
         open_case(&q, &cases[i]);
         explain(&q, "comm");
-        double shown = shown_of(&q, "reduced") + shown_of(&q, "added up") + shown_of(&q, "gathered");
+        double shown =
+            shown_of(&q, "reduced") + shown_of(&q, "added up") + shown_of(&q, "gathered");
         const char *at = line_of(&q, "gradients");
         at = strstr(at, " = ") + 3;
         CHECK_NEAR(quantity(&at), shown, 2e-3 + 1e-3 * shown);

@@ -134,7 +134,7 @@ static void overrides_win_over_modules_over_models_over_what_these_extend(void *
     CHECK_INT(config.train_micro_batch, 3);
     CHECK_INT(config.train_batch, 33);
     CHECK_INT(config.model_dense_layers, 7); /* null hides 4 and 2 */
-    CHECK_INT(more.notes_n, 1);         /* of the vocabulary alone */
+    CHECK_INT(more.notes_n, 1);              /* of the vocabulary alone */
     put("models/megatron/a.yaml", "extends: a.yaml\n");
     CHECK_FAILS(plan_import("primus", at("e/deep/x.yaml"), &arena, &config, &more), ERR_FORMAT,
                 "extend more than 64");
@@ -339,9 +339,10 @@ static void what_a_plan_does_not_follow_is_said(void **state)
                            "      odd_key: 6\n"));
     CHECK_OK(text_init(&t, &arena));
     CHECK_OK(plan_import_notes(&more, &t));
-    CHECK(strstr(t.data, "note: fp4 mxfp4 is planned as bf16\n"
-                         "note: options that a plan does not follow: optimizer adam, manual_gc 1\n"
-                         "note: 2 keys are not understood and not followed, the first in ") != NULL);
+    CHECK(strstr(t.data,
+                 "note: fp4 mxfp4 is planned as bf16\n"
+                 "note: options that a plan does not follow: optimizer adam, manual_gc 1\n"
+                 "note: 2 keys are not understood and not followed, the first in ") != NULL);
     CHECK(strstr(t.data, ": strange_key odd_key\n") != NULL);
     CHECK_OK(primus(shape, "      vocab_size: 1000\n"));
     more.notes_n = 0;
@@ -400,7 +401,8 @@ static void a_preset_without_its_latent_attention_keeps_its_heads(void **state)
 static void bad_experiments_are_one_sentence(void **state)
 {
     (void)state;
-    CHECK_FAILS(plan_import("primus", at("none.yaml"), &arena, &config, &more), ERR_IO, "none.yaml");
+    CHECK_FAILS(plan_import("primus", at("none.yaml"), &arena, &config, &more), ERR_IO,
+                "none.yaml");
     CHECK_FAILS(plan_import("primsu", at("none.yaml"), &arena, &config, &more), ERR_ARG,
                 "did you mean primus?");
     put("exp.yaml", "modules: {pre_trainer: {framework: megatorn}}");

@@ -36,14 +36,20 @@ static const struct {
     { "h200", "switchyard", 8, { "search.pp=[1,2]", "search.schedule=[1f1b]" } },
     { "h200", "switchyard", 8, { "search.pp=[4]", "search.recompute=[layer/4]" } },
     { "h200", "switchyard", 16, { "search.pp=[1]", "search.shard=[0,8]", "search.zero=[2,3]" } },
-    { "h200", "switchyard", 8,
+    { "h200",
+      "switchyard",
+      8,
       { "search.schedule=[interleaved]", "search.pp=[2,4]", "search.recompute=[layer/2]" } },
     { "h200", "switchyard", 8, { "search.schedule=[dualpipe,dualpipe-v]", "search.pp=[2,4]" } },
     { "h200", "switchyard", 8, { "search.pp=[2]", "search.schedule=[zbv]", "fp8.recipe=block" } },
-    { "h200", "switchyard", 16,
+    { "h200",
+      "switchyard",
+      16,
       { "search.pp=[2]", "search.schedule=[1f1b]", "mtp.layers=1",
         "search.recompute=[pieces,layer]" } },
-    { "h200", "switchyard", 8,
+    { "h200",
+      "switchyard",
+      8,
       { "search.pp=[2]", "search.schedule=[1f1b]", "search.compute=[f32,bf16]",
         "search.buffers=[pooled,worst]" } },
     { "mi355x", "primus", 8, { "search.pp=[2,4]", "search.schedule=[1f1b,interleaved]" } },
@@ -74,10 +80,8 @@ static void check_row(const Asked *asked, PlanAnswer *found, const PlanReport *r
     CHECK_NEAR(one->price.step_s, want->price.step_s, 0);
     CHECK_NEAR(one->price.bubble, want->price.bubble, 0);
     CHECK_NEAR(one->price.peak_bytes, want->price.peak_bytes, 0);
-    for (int i = 0; i < PLAN_KINDS; i++)
-        CHECK_NEAR(one->price.memory[i], want->price.memory[i], 0);
-    for (int i = 0; i < PLAN_PARTS; i++)
-        CHECK_NEAR(one->price.part_s[i], want->price.part_s[i], 0);
+    for (int i = 0; i < PLAN_KINDS; i++) CHECK_NEAR(one->price.memory[i], want->price.memory[i], 0);
+    for (int i = 0; i < PLAN_PARTS; i++) CHECK_NEAR(one->price.part_s[i], want->price.part_s[i], 0);
     CHECK_NEAR(one->price.room.pool, want->price.room.pool, 0);
     plan_answer_free(one);
     arena_free(&text);
