@@ -306,6 +306,49 @@ static void a_plan_takes_the_exchange_that_hosts_ask_for(void **state)
     CHECK_SAYS(o.out, "EP8");
 }
 
+/* The last row of --top is written, and both commands take it. */
+static void a_written_row_is_taken_by_plan_and_train(void **state)
+{
+    Outcome o = RUN(*state, "write", LAYOUT, "--cluster", "h200:8", "--search", "search.pp=[2,4]",
+                    "search.schedule=[interleaved]", "search.recompute=[layer/2]", "--top", "2",
+                    "--write", "row.yaml", "--json");
+    CHECK_EXIT(o, 0);
+    cJSON *plan = parsed(&o);
+    const cJSON *row = cJSON_GetArrayItem(member(plan, "best"), 1);
+    o = RUN(*state, "write", "plan", "row.yaml", "--cluster", "h200:8", "--json");
+    CHECK_EXIT(o, 0);
+    cJSON *again = parsed(&o);
+    CHECK_NEAR(number(again, "step_s"), number(row, "step_s"), 0);
+    CHECK_NEAR(number(again, "peak_bytes"), number(row, "peak_bytes"), 0);
+    CHECK(cJSON_Compare(member(again, "layout"), member(row, "layout"), true));
+    cJSON_Delete(again);
+    cJSON_Delete(plan);
+    o = RUN(*state, "write", "train", "row.yaml", "--dry-run", "--ranks", "8");
+    CHECK_EXIT(o, 0);
+    o = RUN(*state, "write", LAYOUT, "--cluster", "h200:8", "mesh.pp=2", "--write", "one.yaml");
+    CHECK_EXIT(o, 0);
+    CHECK_SAYS(lab_read(*state, lab_path(*state, "write/one.yaml"), NULL), "layout: Et*14|t*13L");
+}
+
+static void what_rates_are_and_where_a_stack_ran_is_said(void **state)
+{
+    Outcome o = RUN(*state, "rates", LAYOUT, "--cluster", "mi355x:8", "fp8.recipe=tensor");
+    CHECK_EXIT(o, 0);
+    CHECK_SAYS(o.out,
+               "rates       published gemm, grouped, attention, attention_backward; assumed ");
+    CHECK_SAYS(o.out, " (gpu.measured: false)\n");
+    CHECK_SAYS(o.out, "stack switchyard has never run on a GPU of AMD");
+    CHECK_SAYS(o.out, " bf16 with e4m3 tensor recompute ");
+    o = RUN(*state, "rates", LAYOUT, "--cluster", "h200:8", "--scale", "8", "fp8.recipe=block");
+    CHECK_EXIT(o, 0);
+    CHECK_SAYS(o.err, "rates       measured memory, gemm, ");
+    CHECK_SAYS(o.out, " bf16 with e4m3 block recompute ");
+    CHECK(strstr(o.err, "has never run") == NULL);
+    o = RUN(*state, "rates", LAYOUT, "--cluster", "h200:8", "--json");
+    CHECK_EXIT(o, 0);
+    CHECK_SAYS(o.out, "\"measured\":true,\"rates\":{\"memory\":\"measured\"");
+}
+
 static bool begins(const char *text, const char *part)
 {
     return strncmp(text, part, strlen(part)) == 0;
@@ -395,6 +438,8 @@ int main(void)
         LAB_TEST(scaling_says_what_does_not_fit),
         LAB_TEST(options_of_a_primus_file_are_the_stacks),
         LAB_TEST(a_plan_takes_the_exchange_that_hosts_ask_for),
+        LAB_TEST(a_written_row_is_taken_by_plan_and_train),
+        LAB_TEST(what_rates_are_and_where_a_stack_ran_is_said),
     };
     return LAB_RUN_ALL(tests);
 }
