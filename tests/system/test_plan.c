@@ -327,7 +327,7 @@ static void a_written_row_is_taken_by_plan_and_train(void **state)
     CHECK_EXIT(o, 0);
     o = RUN(*state, "write", LAYOUT, "--cluster", "h200:8", "mesh.pp=2", "--write", "one.yaml");
     CHECK_EXIT(o, 0);
-    CHECK_SAYS(lab_read(*state, lab_path(*state, "write/one.yaml"), NULL), "layout: Et*14|t*13L");
+    CHECK_SAYS(lab_read(*state, lab_path(*state, "write/one.yaml"), NULL), "layout: \"Et*14|t*13L\"");
 }
 
 static void what_rates_are_and_where_a_stack_ran_is_said(void **state)
