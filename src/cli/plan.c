@@ -117,6 +117,8 @@ static Status import_config(PlanCall *c, const char *path, int64_t *gpus)
     return OK;
 }
 
+static int rows_asked(const PlanCall *c) { return c->top > 0 ? (int)c->top : TOP_ROWS; }
+
 /* The order matters: settings of the command line override an imported configuration, and the
  * cluster may come from it. */
 static Status load_question(PlanCall *c, char **argv, int n)
@@ -136,7 +138,7 @@ static Status load_question(PlanCall *c, char **argv, int n)
     c->question.request.config = &c->config;
     c->question.request.hardware = &c->gpu;
     c->question.request.stack = &c->sheet;
-    c->question.top = (int)(c->top > 0 ? c->top : TOP_ROWS);
+    c->question.top = rows_asked(c);
     c->words = (const char *const *)argv, c->n_words = n;
     TRY(plan_verify_check(&c->verify, &c->question, c->stack));
     if (c->verify.layouts > 0 && c->question.top < PLAN_VERIFY_ROWS)
@@ -254,7 +256,7 @@ static Status print_report(PlanCall *c)
         TRY(text_append(c->out, limits.data, limits.used));
     TRY(plan_answer_report(a, c->arena, &r));
     const int all = a->found.n_best; /* a new ranking needs more rows than are printed */
-    if (a->searched && all > (int)c->top) a->found.n_best = a->top = (int)c->top;
+    if (a->searched && all > rows_asked(c)) a->found.n_best = a->top = rows_asked(c);
     r.stack = c->stack;
     r.tokens = c->question.tokens;
     if (c->formula != NULL) {
