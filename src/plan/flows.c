@@ -26,7 +26,7 @@ static double level_of(const Flows *f, const double *rate, int link)
         else
             left -= f->of[c].flows * rate[c];
     }
-    return rising > 0 ? fmax(left, 0) / rising : INFINITY;
+    return rising > 0 ? fmax(left, 0) / rising : (double)INFINITY;
 }
 
 /* Each round fills one link, so there are at most as many rounds as links. */
