@@ -2,6 +2,7 @@
 #include "plan/collective.h"
 
 #include "op/exchange.h"
+#include "plan/flows.h"
 
 #include <math.h>
 
@@ -14,17 +15,24 @@ const char *collective_way_name(CollectiveWay way) { return way_names[way]; }
 typedef struct Links {
     double n, g, d;                  /* ranks, in a domain, domains */
     double up, out, ring;            /* rates; ring: of a ring over all ranks */
+    double mixed, crowd;             /* mixed: out over all rails; crowd: share of it in an all-to-all */
+    bool relays;
     double up_s, up_more_s;          /* latencies */
     double out_s, out_more_s, far_s; /* far_s: of a ring's slowest step */
 } Links;
 
 /* The lowest tier of the fat tree that spans this number of GPUs. */
-static const HardwareTier *tier_of(const Hardware *h, int64_t span)
+static int tier_index(const Hardware *h, int64_t span)
 {
     const HardwareTiers *t = &h->scale_out_tiers;
     int i = 0;
     while (i < t->n - 1 && t->at[i].gpus < (double)span) i++;
-    return &t->at[i];
+    return i;
+}
+
+static const HardwareTier *tier_of(const Hardware *h, int64_t span)
+{
+    return &h->scale_out_tiers.at[tier_index(h, span)];
 }
 
 /* In a mesh a GPU has one link to each other GPU, so a group of g uses g - 1 of them. */
@@ -35,11 +43,25 @@ static double up_rate(const Hardware *h, double g)
     return rate * (g - 1) / (h->scale_up_gpus - 1);
 }
 
-/* A GPU's share of the NICs of its domain, times the share that the tiers between let through. */
+/* A GPU's share of the NICs of its domain. */
+static double nic_rate(const Hardware *h)
+{
+    return h->scale_out_achieved_gb_s * 1e9 * (h->scale_out_rails / h->scale_up_gpus);
+}
+
+/* The same, times the share that the tiers between let through. */
 static double out_rate(const Hardware *h, int64_t span)
 {
-    double share = h->scale_out_rails / h->scale_up_gpus * tier_of(h, span)->share;
-    return h->scale_out_achieved_gb_s * 1e9 * share;
+    return nic_rate(h) * tier_of(h, span)->share;
+}
+
+/* A direct exchange's rate out: of its flows (g - 1) / g go to other rails, through the second tier. */
+static double mixed_rate(const Hardware *h, int64_t span, double g)
+{
+    const HardwareTiers *t = &h->scale_out_tiers;
+    double out = out_rate(h, span);
+    if (h->scale_out_relays || h->scale_out_rails < 2 || t->n < 2 || g < 2) return out;
+    return fmin(out, nic_rate(h) * t->at[1].share * g / (g - 1));
 }
 
 /* The NIC's latency and that of the tiers between. */
@@ -68,6 +90,9 @@ static Status links_of(const Hardware *h, const CollectiveGroup *g, Links *out)
                 .d = (double)g->ranks / (double)g->local,
                 .up = up_rate(h, (double)g->local),
                 .out = out_rate(h, span),
+                .mixed = mixed_rate(h, span, (double)g->local),
+                .crowd = hardware_crowd(h, (double)g->ranks / (double)g->local),
+                .relays = h->scale_out_relays,
                 .up_s = 1e-6 * h->scale_up_latency_us,
                 .up_more_s = 1e-6 * h->scale_up_issue_us,
                 .out_s = out_latency(h, span),
@@ -84,7 +109,7 @@ static double messages_s(double first_s, double more_s, double n)
     return n > 0 ? first_s + more_s * (n - 1) : 0;
 }
 
-/* Latency and transfer add up: alpha-beta. */
+/* Latency and transfer add up: alpha-beta. The caller adds what the NICs do. */
 static CollectiveCost collective_cost_of(CollectiveWay way, double latency_s, double transfer_s,
                                          double up, double out)
 {
@@ -93,6 +118,13 @@ static CollectiveCost collective_cost_of(CollectiveWay way, double latency_s, do
                              .up_bytes = up,
                              .out_bytes = out,
                              .way = way };
+}
+
+/* Adds how long a NIC sends at this rate, in so many flows. */
+static CollectiveCost with_nics(CollectiveCost c, double rate, double flows)
+{
+    if (c.out_bytes > 0) c.nic_s = c.out_bytes / rate, c.flows = flows;
+    return c;
 }
 
 static void keep_cheaper(CollectiveCost *best, CollectiveCost other)
@@ -105,18 +137,22 @@ static void keep_cheaper(CollectiveCost *best, CollectiveCost other)
 static CollectiveCost stepwise_cost(const Links *l, CollectiveWay way, double steps, double bytes)
 {
     double far = l->d > 1 ? 1 / l->g : 0, more_s = l->d > 1 ? l->out_more_s : l->up_more_s;
-    return collective_cost_of(way, messages_s(l->far_s, more_s, steps), bytes / l->ring,
-                              bytes * (1 - far), bytes * far);
+    CollectiveCost c = collective_cost_of(way, messages_s(l->far_s, more_s, steps), bytes / l->ring,
+                                          bytes * (1 - far), bytes * far);
+    return with_nics(c, l->out, l->d > 1);
 }
 
-/* Each rank sends m/n to each other rank, inside the domain and out of it at the same time. */
-static CollectiveCost direct_cost(const Links *l, double m)
+/* Each rank sends m/n to each other rank, inside the domain and out of it at the same time; `share`: of the rate
+ * out that it reaches. */
+static CollectiveCost direct_cost(const Links *l, double m, double share)
 {
     double up = m * (l->g - 1) / l->n, out = m * (l->n - l->g) / l->n;
     double up_s = messages_s(l->up_s, l->up_more_s, l->g - 1);
     double out_s = messages_s(l->out_s, l->out_more_s, l->n - l->g);
-    return collective_cost_of(COLLECTIVE_DIRECT, fmax(up_s, out_s), fmax(up / l->up, out / l->out),
-                              up, out);
+    double rate = l->mixed * share;
+    CollectiveCost c = collective_cost_of(COLLECTIVE_DIRECT, fmax(up_s, out_s),
+                                          fmax(up / l->up, out / rate), up, out);
+    return with_nics(c, rate, l->n - l->g);
 }
 
 /* Messages inside the domain, then one to each other domain. */
@@ -132,15 +168,16 @@ static double two_level_latency(const Links *l)
 static CollectiveCost two_level_cost(const Links *l, double m, bool whole)
 {
     double out = (whole ? m : m / l->g) * (l->d - 1) / l->d, up = m * (l->g - 1) / l->g;
-    return collective_cost_of(COLLECTIVE_TWO_LEVEL, two_level_latency(l), up / l->up + out / l->out,
-                              up, out);
+    CollectiveCost c = collective_cost_of(COLLECTIVE_TWO_LEVEL, two_level_latency(l),
+                                          up / l->up + out / l->out, up, out);
+    return with_nics(c, l->out, l->d - 1);
 }
 
 /* The cheapest all-gather; a reduce-scatter is the same in reverse. */
 static CollectiveCost gather_cost(const Links *l, double m)
 {
     CollectiveCost best = stepwise_cost(l, COLLECTIVE_RING, l->n - 1, m * (l->n - 1) / l->n);
-    keep_cheaper(&best, direct_cost(l, m));
+    keep_cheaper(&best, direct_cost(l, m, 1));
     if (l->d > 1 && l->g > 1) keep_cheaper(&best, two_level_cost(l, m, false));
     return best;
 }
@@ -161,6 +198,7 @@ static CollectiveCost all_reduce_cost(const Links *l, double m)
     twice.latency_s *= 2;
     twice.up_bytes *= 2;
     twice.out_bytes *= 2;
+    twice.nic_s *= 2;
     keep_cheaper(&twice, stepwise_cost(l, COLLECTIVE_TREE, 2 * ceil(log2(l->n)), 2 * m));
     return twice;
 }
@@ -183,8 +221,8 @@ Status collective_cost(const Hardware *h, CollectiveKind kind, const CollectiveG
         *out = gather_cost(&l, bytes);
         break;
     case COLLECTIVE_ALL_TO_ALL:
-        *out = direct_cost(&l, bytes);
-        if (l.d > 1 && l.g > 1) keep_cheaper(out, two_level_cost(&l, bytes, true));
+        *out = direct_cost(&l, bytes, l.crowd);
+        if (l.relays && l.d > 1 && l.g > 1) keep_cheaper(out, two_level_cost(&l, bytes, true));
         break;
     }
     return OK;
@@ -199,6 +237,34 @@ CollectiveCost collective_send(const Hardware *h, bool same_domain, int64_t span
     }
     return collective_cost_of(COLLECTIVE_DIRECT, out_latency(h, span), bytes / out_rate(h, span), 0,
                               bytes);
+}
+
+/* Links of the network between domains: the NIC, then the tiers from the leaf up. Returns how many a flow within
+ * `span` GPUs crosses. */
+static int links_crossed(const Hardware *h, int64_t span, int *link)
+{
+    int n = tier_index(h, span) + 2;
+    for (int i = 0; i < n; i++) link[i] = i;
+    return n;
+}
+
+/* All GPUs of the host do the same, so the links are one GPU's share of them. */
+CollectiveCost collective_send_beside(const Hardware *h, bool same_domain, int64_t span,
+                                      double bytes, const CollectiveLoad *load)
+{
+    CollectiveCost c = collective_send(h, same_domain, span, bytes);
+    if (same_domain || load->flows <= 0 || load->nic_s <= 0) return c;
+    double link[1 + HARDWARE_TIERS_MAX] = { nic_rate(h) }, rate[2], end_s[2];
+    for (int i = 0; i < h->scale_out_tiers.n; i++)
+        link[i + 1] = link[0] * h->scale_out_tiers.at[i].share;
+    FlowClass of[2] = { { .flows = load->flows,
+                          .bytes = load->nic_s * out_rate(h, load->span) / load->flows },
+                        { .flows = 1, .bytes = bytes } };
+    of[0].hops = links_crossed(h, load->span, of[0].link);
+    of[1].hops = links_crossed(h, span, of[1].link);
+    flows_run(&(Flows){ 1 + h->scale_out_tiers.n, 2, link, of }, rate, end_s);
+    c.s = c.latency_s + end_s[1];
+    return c;
 }
 
 /* exchange_distinct gives the expected number of different ranks, or domains, of a token's experts. */
@@ -232,8 +298,9 @@ Status collective_dispatch(const Hardware *h, const CollectiveGroup *g, const Di
     double near = rows * ranks * (l.g - 1) / l.g;
     /* If rows are forwarded as they arrive, both kinds of links are busy at the same time. */
     double up_s = near / l.up, out_s = far / l.out;
-    *out =
-        collective_cost_of(COLLECTIVE_TWO_LEVEL, two_level_latency(&l),
-                           d->kind == DISPATCH_HOST ? fmax(up_s, out_s) : up_s + out_s, near, far);
+    double transfer_s = d->kind == DISPATCH_HOST ? fmax(up_s, out_s) : up_s + out_s;
+    *out = with_nics(
+        collective_cost_of(COLLECTIVE_TWO_LEVEL, two_level_latency(&l), transfer_s, near, far),
+        l.out, l.d - 1);
     return OK;
 }

@@ -12,15 +12,22 @@
  *   tree      all-reduce: up and down a binary tree, in pieces: 2 log2(n) steps, 2 m over
  *             min(U, g O)
  *   direct    each sends to each other at once, up and out in parallel: b + i (n-g-1) and m (n-g)/n
- *             over O
+ *             over O; in an all-to-all over the share of O that so many domains leave of it
  *   two-level between counterparts of all domains, then inside the domains (all-gather;
  *             reduce-scatter in reverse): few far messages, m/g (d-1)/d over O and m (g-1)/g over U
  *
  * All-reduce is reduce-scatter and all-gather, or the tree. The cheapest algorithm is taken and named. In
  * a mesh a group smaller than the domain has only the links between its members. Reductions hide behind
- * the transfer. All-to-all is direct or two-level. Expert dispatch may also send one copy of a token to
- * each destination host, which fans it out (DeepSeek-V3, arXiv:2412.19437 §3.2.2). Routing is uniform;
- * for imbalance the caller scales the tokens. */
+ * the transfer. All-to-all is direct, and two-level only where the library relays (scale_out.relays).
+ * Expert dispatch may also send one copy of a token to each destination host, which fans it out (DeepSeek-V3,
+ * arXiv:2412.19437 §3.2.2). Routing is uniform; for imbalance the caller scales the tokens.
+ *
+ * Rails: rail i joins the i-th NICs of all domains under one leaf. Messages to other rails cross the second
+ * tier, where nothing relays them. In a direct exchange these are (g-1)/g of all, so with R rates of that
+ * tier O is at most R g/(g-1). Rings, two levels and dispatch to hosts stay on their rail.
+ *
+ * All GPUs of a host run the same exchange, so what a NIC sends is symmetric and closed forms hold. A send of
+ * the pipeline shares its NIC, and the tiers of both, with the flows of an exchange (flows.h). */
 #ifndef PLAN_COLLECTIVE_H
 #define PLAN_COLLECTIVE_H
 
@@ -50,6 +57,7 @@ typedef struct CollectiveGroup {
 typedef struct CollectiveCost {
     double s, latency_s;        /* total; the part that does not depend on bytes */
     double up_bytes, out_bytes; /* that leave one GPU over each kind of link */
+    double nic_s, flows;        /* how long a NIC sends, and to how many at once; 0: none leaves the domain */
     CollectiveWay way;
 } CollectiveCost;
 
@@ -60,6 +68,16 @@ Status collective_cost(const Hardware *h, CollectiveKind kind, const CollectiveG
 
 /* One message from a GPU to another, in the same domain or `span` GPUs apart. */
 CollectiveCost collective_send(const Hardware *h, bool same_domain, int64_t span, double bytes);
+
+/* What a NIC sends at the same time: an exchange of a group within `span` GPUs. */
+typedef struct CollectiveLoad {
+    double nic_s, flows; /* of CollectiveCost */
+    int64_t span;
+} CollectiveLoad;
+
+/* The same message if it starts together with such an exchange. */
+CollectiveCost collective_send_beside(const Hardware *h, bool same_domain, int64_t span,
+                                      double bytes, const CollectiveLoad *load);
 
 /* How tokens go to the ranks of their experts. */
 typedef enum DispatchKind {

@@ -83,6 +83,15 @@ static double curve_at(const HardwareCurve *c, double size)
     return p->tflops + part * (p[1].tflops - p->tflops);
 }
 
+/* One domain is the point (1, 1) of the curve. */
+double hardware_crowd(const Hardware *h, double domains)
+{
+    HardwareCurve c = { .n = 1, .at = { { 1, 1 } } };
+    for (int i = 0; i < h->scale_out_crowd.n && c.n < HARDWARE_POINTS_MAX; i++)
+        c.at[c.n++] = h->scale_out_crowd.at[i];
+    return domains <= 1 ? 1 : curve_at(&c, domains);
+}
+
 /* Order of stand-ins: mixed products take f32's rate; then other kinds of work; then bf16's curve,
  * scaled by the ratio of peaks. */
 Status hardware_rate(const Hardware *h, OpWork work, HardwareDtype dtype, double size,
@@ -177,6 +186,24 @@ static Status check_tiers(const Hardware *h)
     return OK;
 }
 
+/* More domains never send faster: a price would fall with the size of a group. */
+static Status check_crowd(const Hardware *h)
+{
+    HardwarePoint before = { 1, 1 };
+    for (int i = 0; i < h->scale_out_crowd.n; i++) {
+        HardwarePoint p = h->scale_out_crowd.at[i];
+        if (p.size > before.size && p.tflops <= before.tflops) {
+            before = p;
+            continue;
+        }
+        return FAIL(ERR_ARG,
+                    "%s: scale_out.crowd has %g domains with a share of %g behind %g with %g; "
+                    "domains must rise from 2 and shares fall from 1",
+                    h->name, p.size, p.tflops, before.size, before.tflops);
+    }
+    return OK;
+}
+
 /* Rules between rows: achieved rates are at most those of the data sheet. */
 static Status check_hardware(const Hardware *h)
 {
@@ -196,6 +223,7 @@ static Status check_hardware(const Hardware *h)
         for (int d = 0; d < CURVES && work_has_rate((OpWork)w); d++)
             TRY(check_curve(h, (OpWork)w, (HardwareDtype)d));
     }
+    TRY(check_crowd(h));
     return check_tiers(h);
 }
 

@@ -113,6 +113,10 @@ int hardware_bases(const Hardware *h, HardwareRates out[HARDWARE_SECTIONS_MAX]);
 /* Makes a section's achieved rates `times` lower, and its times as much longer; data sheets stay. */
 void hardware_slow(Hardware *h, const char *section, double times);
 
+/* The share of a NIC's rate that an unordered all-to-all between this number of domains reaches, from
+ * scale_out.crowd; 1: the file has none, or one domain. */
+double hardware_crowd(const Hardware *h, double domains);
+
 /* FLOP/s that work of this size reaches. ERR_ARG if the GPU has no rate for the type. */
 Status hardware_rate(const Hardware *h, OpWork work, HardwareDtype dtype, double size,
                      double *flop_s);

@@ -41,6 +41,7 @@ static void add_layer_price(ChunkPrice *c, const LayerPrice *l)
     double lost = price_lost_s(l);
     for (int k = 0; k < CHUNK_PASSES; k++) {
         for (int i = 0; i < PHASES; i++) c->time.of[k][i] += l->time.of[k][i];
+        c->nic_s[k] += l->nic_s[k];
         c->time.of[k][l->part] += lost / CHUNK_PASSES;
     }
     c->host_s += lost;
@@ -111,6 +112,7 @@ static Status add_call(const Planner *p, const PriceEntry *e, GradientCall call,
     TRY(roofline_collective(p->q.hardware, &call.cost, &g, &c));
     call.s = c.s / e->stack.at[STACK_share_links];
     *sum += call.s;
+    t->leaves |= c.out_bytes > 0;
     if (call.s > 0) t->call[t->calls++] = call;
     return OK;
 }
@@ -159,6 +161,13 @@ static double weight_size(const ParamSpaces *s)
     return elems > 0 ? (double)s->copies.flat / elems : 0;
 }
 
+/* The time of a pass behind which gradients or weights move. Between domains they and the exchanges of the pass send
+ * through the same NICs, which are busy for the sum of both: exchanges hide none of it. */
+static double hiding_s(const GradientTimes *t, double hide, double pass_s, double nic_s)
+{
+    return fmax(0, hide * pass_s - (t->leaves ? nic_s : 0));
+}
+
 /* With ZeRO-2 gradients are reduced in every micro-batch, with ZeRO-3 weights are also gathered in every one;
  * otherwise once a step. Only the time beyond that of the pass that hides it shows. Under DualPipe the
  * replica stage has the same parameters, and gradients of its own passes. */
@@ -171,7 +180,7 @@ Status price_gradients(const Planner *p, const PlanLayout *l, const PriceEntry *
     double micros = (double)price_micros(p, l), hide = e->stack.at[STACK_hide_gradients];
     const ParamSizes *z = &r->sum.params.of[BUF_GRAD];
     const ParamSizes *read = l->zero < 3 ? z : &r->sum.params.of[BUF_WEIGHT];
-    double hidden = hide * r->backward_s, weight = weight_size(&r->sum.params);
+    double weight = weight_size(&r->sum.params);
     const SharedParams dense = { ranks,
                                  whole ? 1 : shards.dense,
                                  1,
@@ -189,13 +198,14 @@ Status price_gradients(const Planner *p, const PlanLayout *l, const PriceEntry *
         const GradientCall twins = { "twins added up", c, 2, l->pp * ranks / 2, 0 };
         TRY(add_call(p, e, twins, t, &t->twins));
     }
+    const double hidden = hiding_s(t, hide, r->backward_s, r->backward_nic_s);
     t->behind_backward = hidden;
     t->shown_reduce = fmax(0, t->reduce - hidden);
     double added = t->replicate + t->twins;
     t->shown_replicate = fmax(0, added - fmax(0, hidden - t->reduce)); /* the last pass */
     /* Our own list gathers updated weights at the end of the step, where nothing hides it. */
     bool at_end = e->stack.at[STACK_list] != 0 && l->zero < 3;
-    t->behind_forward = at_end ? 0 : hide * r->forward_s;
+    t->behind_forward = at_end ? 0 : hiding_s(t, hide, r->forward_s, r->forward_nic_s);
     t->shown_gather = fmax(0, t->gather - t->behind_forward);
     return OK;
 }
@@ -317,6 +327,8 @@ void price_add_chunk(RankPrice *r, const ChunkPrice *c)
         r->forward_s += c->time.forward[i];
         r->backward_s += c->time.input[i] + c->time.weight[i];
     }
+    r->forward_nic_s += c->nic_s[PASS_FORWARD];
+    r->backward_nic_s += c->nic_s[PASS_INPUT] + c->nic_s[PASS_WEIGHT];
     for (int i = 0; i < ROOFLINE_LANES; i++) s->lane_s[i] += c->lane_s[i];
     s->host_s += c->host_s;
     spaces_add(&s->params, &c->params);
@@ -375,11 +387,19 @@ static Status price_ranks(Planner *p, const PlanLayout *l, const PriceEntry *e, 
     return OK;
 }
 
+/* A send starts while the next micro-batch goes through its layers: it shares its NIC with the longest exchange of
+ * one. It is shorter than what is computed until another exchange. */
 static double transfer_s(const Planner *p, const PlanLayout *l, const PriceEntry *e)
 {
     int64_t span = 2 * l->dp * l->cp, domain = (int64_t)p->q.hardware->scale_up_gpus;
-    CollectiveCost c = collective_send(p->q.hardware, span <= domain || p->q.gpus <= domain, span,
-                                       (double)e->plain[0].count.stream);
+    CollectiveLoad load = { 0 };
+    for (int i = 0; i < p->classes; i++) {
+        if (e->plain[i].exchange.nic_s > load.nic_s) load = e->plain[i].exchange;
+    }
+    load.nic_s *= e->stack.at[STACK_share_links]; /* all of this is divided by it below */
+    CollectiveCost c =
+        collective_send_beside(p->q.hardware, span <= domain || p->q.gpus <= domain, span,
+                               (double)e->plain[0].count.stream, &load);
     return c.s / e->stack.at[STACK_share_links];
 }
 

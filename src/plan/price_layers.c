@@ -85,6 +85,8 @@ static Status count_op(void *self, LayerPass pass, int phase, const OpDesc *op, 
     /* A second forward belongs to the input gradients, which wait for it. */
     c->out->time.of[pass == PASS_RECOMPUTE ? PASS_INPUT : pass][part] += t.s;
     c->out->lane_s[t.lane] += t.s;
+    c->out->nic_s[pass == PASS_RECOMPUTE ? PASS_INPUT : pass] += t.nic.nic_s;
+    if (t.nic.nic_s > c->out->exchange.nic_s) c->out->exchange = t.nic;
     return list_op(c->out, pass, op, cost, &t);
 }
 

@@ -34,6 +34,8 @@ typedef struct LayerPrice {
     double phase_s[LAYER_PASSES][LAYER_PHASES_MAX]; /* of its ops alone, by phase of its row */
     double bound_s[LAYER_PASSES][LAYER_PHASES_MAX]; /* the part that multiprocessors bound */
     double lane_s[ROOFLINE_LANES];                  /* `time`, by lane */
+    double nic_s[CHUNK_PASSES];                     /* how long its exchanges keep a NIC sending */
+    CollectiveLoad exchange;                        /* one of them */
     double host_s, wait_s; /* of all passes: the host's time; the device's waits for the host */
     int part;              /* the part of a block that these two count in */
     OpPrice op[LAYER_OPS_MAX];
@@ -84,6 +86,7 @@ typedef struct Partition {
 typedef struct ChunkPrice {
     ChunkTimes time;
     double lane_s[ROOFLINE_LANES], host_s; /* host_s: time lost to the host */
+    double nic_s[CHUNK_PASSES];
     ParamSpaces params;
     double state_elems;
     const LayerCount **layer;
@@ -95,6 +98,7 @@ typedef struct RankPrice {
     ChunkPrice sum;                    /* times and parameters of all chunks */
     double ring[RINGS], scratch, eval; /* the largest */
     double backward_s, forward_s;
+    double backward_nic_s, forward_nic_s; /* in which exchanges use the NICs */
 } RankPrice;
 
 /* All pipeline ranks of a layout, in the planner's scratch arena. */
@@ -126,6 +130,7 @@ typedef struct GradientTimes {
     double behind_backward, behind_forward; /* seconds of a pass that may hide them */
     double shown_reduce, shown_replicate, shown_gather;
     double reductions, gathers;
+    bool leaves; /* some call leaves its domain */
 } GradientTimes;
 
 struct Planner {

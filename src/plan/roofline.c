@@ -21,7 +21,7 @@ double roofline_memory_s(const Roofline *r, double bytes)
 }
 
 /* An exchange of tokens. The busiest rank gets plan.imbalance times the mean bytes; the latency stays. */
-static Status exchange_s(const Roofline *r, const MoeSpec *m, const OpCost *c, double *s)
+static Status exchange_s(const Roofline *r, const MoeSpec *m, const OpCost *c, RooflineTime *out)
 {
     static const DispatchKind kinds[] = { DISPATCH_EACH, DISPATCH_RANK, DISPATCH_HOST };
     static const DispatchKind ours[EXCHANGE_KINDS] = { [EXCHANGE_ALLTOALL] = DISPATCH_RANK,
@@ -38,7 +38,9 @@ static Status exchange_s(const Roofline *r, const MoeSpec *m, const OpCost *c, d
                    .domain_limit = m->rule.groups > 1 ? m->rule.top_groups : 0 };
     CollectiveCost cost;
     TRY(collective_dispatch(r->hardware, &g, &d, &cost));
-    *s = cost.latency_s + (cost.s - cost.latency_s) * r->spec->ranks.imbalance;
+    double links = r->stack->at[STACK_share_links], busiest = r->spec->ranks.imbalance;
+    out->s = (cost.latency_s + (cost.s - cost.latency_s) * busiest) / links;
+    out->nic = (CollectiveLoad){ cost.nic_s * busiest / links, cost.flows, g.span };
     return OK;
 }
 
@@ -55,13 +57,13 @@ Status roofline_collective(const Hardware *h, const OpCost *c, const CollectiveG
 }
 
 /* Collectives of context ranks, and of the ranks of a stage where an op sums over all data. */
-static Status context_s(const Roofline *r, const OpCost *c, double *s)
+static Status context_s(const Roofline *r, const OpCost *c, RooflineTime *out)
 {
     int64_t ranks = c->axis == AXIS_DP ? r->spec->ranks.stage : r->spec->ranks.cp;
     CollectiveGroup g = roofline_group(r->hardware, ranks, 1);
     CollectiveCost cost;
     TRY(roofline_collective(r->hardware, c, &g, &cost));
-    *s = cost.s;
+    out->s = cost.s / r->stack->at[STACK_share_links];
     return OK;
 }
 
@@ -95,9 +97,8 @@ Status roofline_op(const Roofline *r, const LayerSpec *layer, const OpCost *c, R
     RooflineTime t = { .s = roofline_memory_s(r, c->bytes) };
     if (c->work == WORK_COMM) {
         t.lane = c->comm == COMM_EXCHANGE ? ROOFLINE_EXCHANGE : ROOFLINE_CONTEXT;
-        TRY(c->comm == COMM_EXCHANGE ? exchange_s(r, &layer->as.moe, c, &t.s)
-                                     : context_s(r, c, &t.s));
-        t.s /= r->stack->at[STACK_share_links];
+        TRY(c->comm == COMM_EXCHANGE ? exchange_s(r, &layer->as.moe, c, &t)
+                                     : context_s(r, c, &t));
         *out = t;
         return OK;
     }

@@ -33,6 +33,7 @@ typedef struct RooflineTime {
     RooflineLane lane;
     double s;
     double rate; /* FLOP/s that bound it; 0: bytes do */
+    CollectiveLoad nic; /* what an exchange sends between domains */
 } RooflineTime;
 
 /* The time of an op with cost `c` in `layer`. ERR_ARG: the GPU has no rate for it. */

@@ -117,11 +117,15 @@ static void between_domains_the_cheaper_of_rings_and_two_levels_is_taken(void **
 }
 
 /* 16 ranks: half of what a rank has leaves through its NIC, directly while the rest goes up; few
- * bytes take two levels, because a domain is one message instead of eight. */
+ * bytes take two levels where the library relays, because a domain is one message instead of eight. Of what
+ * goes out 7/8 goes to other rails: the second tier, half of a NIC, lets through 20 * 8/7. */
 static void all_to_all_is_direct_when_large_and_two_level_when_small(void **state)
 {
     (void)state;
     Hardware h = hardware(FABRIC_SWITCH);
+    CHECK_NEAR(cost_of(&h, COLLECTIVE_ALL_TO_ALL, 16, 8, 1.6e9).s, 29e-6 + 0.8 * 7 / 160, 1e-12);
+    CHECK_INT(cost_of(&h, COLLECTIVE_ALL_TO_ALL, 64, 8, 64).way, COLLECTIVE_DIRECT);
+    h.scale_out_relays = true;
     CollectiveCost c = cost_of(&h, COLLECTIVE_ALL_TO_ALL, 16, 8, 1.6e9);
     CHECK_INT(c.way, COLLECTIVE_DIRECT);
     CHECK_NEAR(c.s, 29e-6 + 0.8 / 40, 1e-12);
@@ -130,6 +134,47 @@ static void all_to_all_is_direct_when_large_and_two_level_when_small(void **stat
     c = cost_of(&h, COLLECTIVE_ALL_TO_ALL, 64, 8, 64);
     CHECK_INT(c.way, COLLECTIVE_TWO_LEVEL);
     CHECK_NEAR(c.latency_s, 16e-6 + 28e-6, 1e-12);
+}
+
+/* Between 8 domains an all-to-all reaches a fifth of a NIC; between 4, halfway to 2 in the logarithm, 0.6. An
+ * all-gather keeps its order, so it reaches all. */
+static void an_all_to_all_reaches_what_the_crowd_leaves(void **state)
+{
+    (void)state;
+    Hardware h = hardware(FABRIC_SWITCH);
+    h.scale_out_tiers.n = 1;
+    double gather = cost_of(&h, COLLECTIVE_ALL_GATHER, 64, 8, 64e9).s;
+    CollectiveCost all = cost_of(&h, COLLECTIVE_ALL_TO_ALL, 64, 8, 64e9);
+    CollectiveCost inside = cost_of(&h, COLLECTIVE_ALL_TO_ALL, 8, 8, 64e9);
+    h.scale_out_crowd = (HardwareCurve){ 2, { { 2, 1 }, { 8, 0.2 } } };
+    CollectiveCost crowd = cost_of(&h, COLLECTIVE_ALL_TO_ALL, 64, 8, 64e9);
+    CHECK_NEAR(crowd.s - crowd.latency_s, 5 * (all.s - all.latency_s), 1e-9);
+    CHECK_NEAR(crowd.nic_s, 5 * all.nic_s, 1e-9);
+    CHECK_NEAR(crowd.latency_s, all.latency_s, 0);
+    CHECK_NEAR(cost_of(&h, COLLECTIVE_ALL_TO_ALL, 32, 8, 32e9).nic_s, 24e9 / 40e9 / 0.6, 1e-9);
+    CHECK_NEAR(cost_of(&h, COLLECTIVE_ALL_TO_ALL, 8, 8, 64e9).s, inside.s, 0);
+    CHECK_NEAR(cost_of(&h, COLLECTIVE_ALL_GATHER, 64, 8, 64e9).s, gather, 0);
+}
+
+/* 40 MB take 1 ms alone. Beside 7 flows of 20 MB, 3.5 ms of the NIC, the send has an eighth of it until they end
+ * after 4 ms, then all of it for the other half. Flows of 400 MB outlive the send. */
+static void a_send_shares_its_nic_with_an_exchange(void **state)
+{
+    (void)state;
+    Hardware h = hardware(FABRIC_SWITCH);
+    CollectiveLoad load = { 3.5e-3, 7, 64 };
+    CHECK_NEAR(collective_send_beside(&h, false, 64, 40e6, &load).s, 22e-6 + 4.5e-3, 1e-9);
+    load.nic_s = 70e-3;
+    CHECK_NEAR(collective_send_beside(&h, false, 64, 40e6, &load).s, 22e-6 + 8e-3, 1e-9);
+    CHECK_NEAR(collective_send_beside(&h, true, 64, 40e6, &load).s,
+               collective_send(&h, true, 64, 40e6).s, 0);
+    load.flows = 0;
+    CHECK_NEAR(collective_send_beside(&h, false, 64, 40e6, &load).s, 22e-6 + 1e-3, 1e-9);
+    /* The send crosses the second tier, half of a NIC, alone: one flow leaves it half of the NIC. */
+    load = (CollectiveLoad){ 70e-3, 1, 64 };
+    CHECK_NEAR(collective_send_beside(&h, false, 512, 40e6, &load).s, 30e-6 + 2e-3, 1e-9);
+    h.scale_out_tiers.at[1].share = 0.25;
+    CHECK_NEAR(collective_send_beside(&h, false, 512, 40e6, &load).s, 30e-6 + 4e-3, 1e-9);
 }
 
 static void a_group_that_spans_more_gpus_crosses_more_tiers(void **state)
@@ -255,6 +300,8 @@ int main(void)
         TEST(a_group_in_a_mesh_has_the_links_between_its_members),
         TEST(between_domains_the_cheaper_of_rings_and_two_levels_is_taken),
         TEST(all_to_all_is_direct_when_large_and_two_level_when_small),
+        TEST(an_all_to_all_reaches_what_the_crowd_leaves),
+        TEST(a_send_shares_its_nic_with_an_exchange),
         TEST(a_group_that_spans_more_gpus_crosses_more_tiers),
         TEST(distinct_groups_are_counted_without_repetition),
         TEST(copies_are_sent_once_to_each_domain),
