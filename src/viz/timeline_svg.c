@@ -27,10 +27,9 @@ enum {
     AXIS = 26,
     LEGEND = 22,
     SHADES = 6,
-    DIGIT = 5,    /* pixels of a digit in a box */
-    THIN = 6,     /* narrower boxes have no edge, because it would cover them */
-    BRIEF = 1024, /* spans shorter than 1/BRIEF of the step are drawn together ... */
-    RUN = 4,      /* ... in boxes of at most RUN/BRIEF of the step */
+    DIGIT = 5, /* pixels of a digit in a box */
+    THIN = 6,  /* narrower boxes have no edge, because it would cover them */
+    RUN = 4,   /* spans that share a box cover at most RUN grains of the step */
 };
 
 static const unsigned char COLOR[TIMELINE_KINDS][3] = {
@@ -129,36 +128,45 @@ static Status draw_span(Text *out, const Timeline *t, const TimelineSpan *s, boo
                        shade, x + width / 2, s->micro);
 }
 
-/* Neighbouring spans that are too short to be seen one by one: how long each kind and shade ran. */
+/* Spans of one kind and shade among neighbours that are too short to be seen one by one. */
+typedef struct Share {
+    int spans;
+    double sum_s, covered_s; /* all of them; what none before covers */
+} Share;
+
 typedef struct Brief {
-    double start_s, end_s, busy_s[TIMELINE_KINDS * SHADES];
+    double start_s, end_s;
+    Share of[TIMELINE_KINDS * SHADES];
 } Brief;
 
-/* Adds a span. Time that several spans cover counts once. */
+/* Adds a span. Time that several spans cover is drawn once. */
 static void brief_add(Brief *run, const Timeline *t, const TimelineSpan *s)
 {
     if (run->end_s == 0) run->start_s = s->start_s;
-    double *busy_s = &run->busy_s[s->kind * SHADES + shade_of(t, s->chunk)];
-    *busy_s += fmax(0, s->end_s - fmax(s->start_s, run->end_s));
+    Share *x = &run->of[s->kind * SHADES + shade_of(t, s->chunk)];
+    x->spans++;
+    x->sum_s += s->end_s - s->start_s;
+    x->covered_s += fmax(0, s->end_s - fmax(s->start_s, run->end_s));
     run->end_s = fmax(run->end_s, s->end_s);
 }
 
 /* Draws one box for each kind, as long as all of its spans, and then leaves the idle time free. So
  * a row looks as full as the rank was busy. Each box extends under the later ones, which avoids
- * seams. */
+ * seams. data-n and data-s: how many spans it stands for, and their seconds. */
 static Status brief_draw(Text *out, Brief *run, double scale)
 {
     double at = run->start_s, end = at;
-    for (int i = 0; i < TIMELINE_KINDS * SHADES; i++) end += run->busy_s[i];
+    for (int i = 0; i < TIMELINE_KINDS * SHADES; i++) end += run->of[i].covered_s;
     for (int i = 0; i < TIMELINE_KINDS * SHADES; i++) {
+        const Share *x = &run->of[i];
         bool comm = i / SHADES >= TIMELINE_EXCHANGE;
-        if (run->busy_s[i] <= 0) continue;
+        if (x->spans == 0) continue;
         TRY(text_printf(out,
                         "<rect class=\"k%d%d thin\" x=\"%.3f\" y=\"%d\" width=\"%.3f\" "
-                        "height=\"%d\"/>\n",
+                        "height=\"%d\" data-n=\"%d\" data-s=\"%.9g\"/>\n",
                         i / SHADES, i % SHADES, at * scale, comm ? BAR : 0, (end - at) * scale,
-                        comm ? STRIP : BAR));
-        at += run->busy_s[i];
+                        comm ? STRIP : BAR, x->spans, x->sum_s));
+        at += x->covered_s;
     }
     *run = (Brief){ 0 };
     return OK;
@@ -169,7 +177,7 @@ static Status brief_draw(Text *out, Brief *run, double scale)
 static Status draw_boxes(Text *out, const Timeline *t, const TimelineRank *r, double scale)
 {
     Brief runs[2] = { { 0 } }; /* passes; the strip below them */
-    double brief_s = t->step_s / BRIEF;
+    double brief_s = t->step_s / t->grain;
     for (int i = 0; i < r->spans; i++) {
         const TimelineSpan *s = &r->span[i];
         Brief *run = &runs[s->kind >= TIMELINE_EXCHANGE];
@@ -187,15 +195,17 @@ static Status draw_boxes(Text *out, const Timeline *t, const TimelineRank *r, do
 
 /* ---- around the boxes ---- */
 
-static Status draw_rank(Text *out, const TimelineRank *r, int rank, double y, double right)
+static Status draw_rank(Text *out, const Timeline *t, int rank, double y, double right)
 {
+    const TimelineRank *r = &t->rank[rank];
+    bool over = t->room_bytes > 0 && r->peak_bytes > t->room_bytes;
     char name[32], bubble[32], memory[32] = "";
     (void)snprintf(name, sizeof name, "rank %d", rank);
     (void)snprintf(bubble, sizeof bubble, "%.2f %%", 100 * r->bubble);
     if (!isnan(r->peak_bytes)) (void)text_bytes(memory, r->peak_bytes);
     TRY(svg_text(out, "end", LEFT - 8, y + 13, name));
     TRY(svg_text(out, "end", right + BUBBLE, y + 13, bubble));
-    return svg_text(out, "end", right + RIGHT, y + 13, memory);
+    return svg_text(out, over ? "end bad" : "end", right + RIGHT, y + 13, memory);
 }
 
 static Status timeline_legend(Text *out, const Timeline *t, double y)
@@ -238,7 +248,7 @@ Status timeline_svg(Text *out, const Timeline *t, double width, double axis_s)
     TRY(svg_time_axis(out, axis_s, LEFT, width - RIGHT, TITLE, bottom + 4));
     for (int i = 0; i < t->shown; i++) {
         int rank = timeline_shown_rank(t, i);
-        TRY(draw_rank(out, &t->rank[rank], rank, TITLE + i * row, width - RIGHT));
+        TRY(draw_rank(out, t, rank, TITLE + i * row, width - RIGHT));
     }
     TRY(text_printf(out,
                     "<svg class=\"win\" x=\"%d\" y=\"%d\" width=\"%.0f\" height=\"%.0f\">"
