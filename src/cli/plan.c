@@ -171,8 +171,10 @@ static Status print_scaling(PlanCall *c)
 static Status draw_page(PlanCall *c, const PlanReport *r, Status fits)
 {
     char why[1024];
-    const PlanPage page = { &c->answer, r, fits == OK ? NULL : why, c->arena };
+    static const char COMMAND[] = "plan: ";
     status_sentence(why, sizeof why);
+    const char *sentence = why + (text_starts(why, COMMAND) ? sizeof COMMAND - 1 : 0);
+    const PlanPage page = { &c->answer, r, fits == OK ? NULL : sentence, c->arena };
     return plan_page_write(&page, c->html, c->out);
 }
 

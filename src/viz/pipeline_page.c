@@ -60,9 +60,8 @@ static Status comparison_part(Text *out, const PipelineView *v)
             100 * (t->step_s / v->timeline->step_s - 1), 100 * t->bubble, 100 * t->theory, memory));
     }
     TRY(text_printf(out, "</tbody></table></div>\n"));
-    TRY(part_note(out, "Bubble: the share of the step in which compute lanes run nothing, mean of "
-                       "all ranks; beside it that of 1F1B with equal passes and free "
-                       "communication. Timelines share one time axis."));
+    TRY(part_note(out, "Bubbles are the mean of all ranks; beside them that of 1F1B with equal "
+                       "passes and free communication. Timelines share one time axis."));
     return text_printf(out, "</section>\n");
 }
 
@@ -221,11 +220,13 @@ Status pipeline_timeline(Text *out, const Timeline *t, double axis_s)
                         "%d of %d ranks are shown, evenly chosen from the first to the last; means "
                         "and peaks are of all. ",
                         t->shown, t->ranks));
-    return text_printf(out,
-                       "Neighbours shorter than %s share boxes, a box for each kind, as long as "
-                       "they ran. Ctrl and the wheel zoom, dragging pans, a double click shows "
-                       "everything.</p>\n",
-                       svg_value_text(grain, t->step_s / t->grain, SVG_SECONDS));
+    return text_printf(
+        out,
+        "Bubble: the share of the step in which compute lanes run nothing, "
+        "exchanges included. Neighbours shorter than %s share boxes, a box for each "
+        "kind, as long as they ran. Ctrl and the wheel zoom, dragging pans, a double click shows "
+        "everything.</p>\n",
+        svg_value_text(grain, t->step_s / t->grain, SVG_SECONDS));
 }
 
 Status pipeline_ranks(Text *out, const Timeline *t)
@@ -245,8 +246,10 @@ Status pipeline_style(Text *out)
 /* Timelines first, each with its own section, then one section for all scaling curves. */
 Status pipeline_html(Text *out, const PipelineView *v)
 {
-    TRY(page_begin(out, v->timelines > 0 ? "Pipelines" : "Scaling"));
+    TRY(page_begin(out, v->title != NULL ? v->title : v->timelines > 0 ? "Pipelines" : "Scaling"));
     TRY(pipeline_style(out));
+    if (v->title != NULL)
+        TRY(text_markup(out, "<header><h1>%s</h1><p>%s</p></header>\n", v->title, v->about));
     if (v->timelines > 0) TRY(comparison_part(out, v));
     for (int i = 0; i < v->timelines; i++) {
         TRY(text_printf(out, "<section>\n"));

@@ -28,6 +28,7 @@ typedef struct Scaling {
 
 /* What a page or a still shows. Arrays are the caller's. */
 typedef struct PipelineView {
+    const char *title, *about; /* of a page: its heading and a line below it; NULL: none */
     const Timeline *timeline;
     const Scaling *scaling;
     int timelines, scalings;

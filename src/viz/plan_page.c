@@ -27,6 +27,13 @@ typedef struct Drawn {
     double (*memory)[PLAN_KINDS];
 } Drawn;
 
+/* The best rows that have a timeline; 0: there was no search, or nothing fits. */
+static int best_rows(const PlanPage *p)
+{
+    int n = p->answer->searched ? p->answer->found.n_best : 0;
+    return n < TIMELINES ? n : TIMELINES;
+}
+
 static double kinds_sum(const double memory[PLAN_KINDS])
 {
     double sum = 0;
@@ -73,9 +80,9 @@ static Status main_timeline(const PlanPage *p, const Drawn *d, Timeline *out)
 {
     PlanAnswer *r = p->answer;
     const char *title = NULL;
-    bool best = r->searched && r->found.n_best > 0;
+    unsigned also = best_rows(p) > 0 ? r->found.best->also : 0;
     TRY(plan_answer_simulate(r, false, p->arena));
-    TRY(title_of(p, &r->layout, &r->price, best ? r->found.best->also : 0, &title));
+    TRY(title_of(p, &r->layout, &r->price, also, &title));
     return make_timeline(p, d, &r->step, title, out);
 }
 
@@ -109,8 +116,7 @@ static Status row_timeline(const PlanPage *p, const SearchRow *row, Timeline *ou
 static Status header_part(const PlanPage *p, const char *title, Text *out)
 {
     const PlanAnswer *r = p->answer;
-    const char *layouts =
-        r->searched && r->found.n_best > 0 ? "<a href=\"#layouts\">layouts</a>" : "";
+    const char *layouts = best_rows(p) > 0 ? "<a href=\"#layouts\">layouts</a>" : "";
     char layout[PLAN_LAYOUT_BYTES];
     TRY(page_begin(out, title));
     TRY(pipeline_style(out));
@@ -142,7 +148,7 @@ static Status question_facts(const PlanPage *p, Text *out)
     TRY(part_fact(out, "Batch", value, "sequences x tokens, %" PRId64 " micro-batches of %" PRId64,
                   c->train_batch / l->dp / l->micro_batch, l->micro_batch));
     return part_fact(out, "Precision", dtype_name(compute_type(p->answer->price.compute)),
-                     "run.compute; memory and step time below depend on it");
+                     "run.compute, the type of products");
 }
 
 static Status answer_facts(const PlanPage *p, Text *out)
@@ -150,19 +156,20 @@ static Status answer_facts(const PlanPage *p, Text *out)
     const PlanRequest *q = &p->answer->request;
     const PlanPrice *price = &p->answer->price;
     char value[64], a[32];
-    bool fits = price->fits;
-    (void)snprintf(value, sizeof value, "%.1f tokens/s/GPU", price->tokens_per_s_per_gpu);
-    TRY(part_fact(out, "Speed", value, "%.1f %% of the bf16 peak (MFU)", 100 * price->mfu));
+    const double *part_s = price->part_s;
+    (void)snprintf(value, sizeof value, "%.1f", price->tokens_per_s_per_gpu);
+    TRY(part_fact(out, "Speed, tokens/s/GPU", value, "%.1f %% of the bf16 peak (MFU)",
+                  100 * price->mfu));
     TRY(part_fact(out, "Step", svg_value_text(a, price->step_s, SVG_SECONDS),
-                  "compute lanes idle %.1f %% of the pipeline's %.3f s", 100 * price->bubble,
-                  price->schedule_s));
+                  "compute %.1f %%, bubble %.1f %%", 100 * part_s[PLAN_COMPUTE] / price->step_s,
+                  100 * part_s[PLAN_BUBBLE] / price->step_s));
     (void)snprintf(value, sizeof value, "%.2f of %.2f GiB", price->peak_bytes / PLAN_GIB,
                    plan_room_bytes(q) / PLAN_GIB);
-    TRY(text_printf(out, "<div class=\"%s\">", fits ? "" : "bad"));
-    TRY(part_fact(out, fits ? "Memory: fits" : "Memory: does not fit", value,
+    if (!price->fits) TRY(text_printf(out, "<div class=\"bad\">"));
+    TRY(part_fact(out, price->fits ? "Memory: fits" : "Memory: does not fit", value,
                   "pipeline rank %d, the fullest; the GPU has %.1f GiB, plan.margin is %g",
                   price->worst_rank, q->hardware->memory_gib, q->config->plan_margin));
-    TRY(text_printf(out, "</div>"));
+    if (!price->fits) TRY(text_printf(out, "</div>"));
     if (p->report->tokens <= 0) return OK;
     double days = p->report->tokens / (price->tokens_per_s_per_gpu * (double)q->gpus) / 86400;
     (void)snprintf(value, sizeof value, "%.1f days", days);
@@ -207,29 +214,39 @@ static Status memory_section(const PlanPage *p, const Drawn *d, Text *out)
     return text_printf(out, "</div></section>\n");
 }
 
-/* The parts of the step; of a search those of all layouts with a timeline, one bar each. */
+/* The parts of the step; of a search those of all layouts with a timeline, one bar each. Parts that do not
+ * occur have no colour. */
 static Status time_section(const PlanPage *p, Text *out)
 {
     const SearchResult *found = &p->answer->found;
-    int n = p->answer->searched && found->n_best > 0 ? found->n_best : 0;
-    int rows = n == 0 ? 1 : n < TIMELINES ? n : TIMELINES;
+    int best = best_rows(p), rows = best == 0 ? 1 : best, parts = 0;
     char name[TIMELINES][16];
-    const char *row[TIMELINES];
-    double value[TIMELINES][PLAN_PARTS];
-    for (int i = 0; i < rows; i++) {
-        (void)snprintf(name[i], sizeof name[i], n == 0 ? "step" : "best %d", i + 1);
+    const char *row[TIMELINES], *part[PLAN_PARTS];
+    double value[TIMELINES * PLAN_PARTS];
+    bool occurs[PLAN_PARTS] = { false };
+    for (int i = 0; i < rows * PLAN_PARTS; i++) {
+        const PlanPrice *price = best == 0 ? &p->answer->price : &found->best[i / PLAN_PARTS].price;
+        occurs[i % PLAN_PARTS] |= price->part_s[i % PLAN_PARTS] > 1e-4 * price->step_s;
+    }
+    for (int k = 0; k < PLAN_PARTS; k++) {
+        if (occurs[k]) part[parts++] = plan_part_names[k];
+    }
+    for (int i = 0, at = 0; i < rows; i++) {
+        const PlanPrice *price = best == 0 ? &p->answer->price : &found->best[i].price;
+        (void)snprintf(name[i], sizeof name[i], best == 0 ? "step" : "row %d", i + 1);
         row[i] = name[i];
-        memcpy(value[i], n == 0 ? p->answer->price.part_s : found->best[i].price.part_s,
-               sizeof value[i]);
+        for (int k = 0; k < PLAN_PARTS; k++) {
+            if (occurs[k]) value[at++] = price->part_s[k];
+        }
     }
     TRY(text_printf(out, "<section id=\"time\"><h2>Where the step's time goes</h2>\n"
                          "<div class=\"wide full\">\n"));
     TRY(svg_bars(out, &(SvgBars){ .title = "Parts of the step",
                                   .row = row,
-                                  .part = plan_part_names,
-                                  .value = *value,
+                                  .part = part,
+                                  .value = value,
                                   .rows = rows,
-                                  .parts = PLAN_PARTS,
+                                  .parts = parts,
                                   .width = WIDTH,
                                   .unit = SVG_SECONDS }));
     return text_printf(out, "</div></section>\n");
@@ -309,7 +326,8 @@ static Status layout_row(Text *out, const Rows *rows, int i)
                     "<tr id=\"row%d\"><td>%d</td><td>%s</td><td>%.1f</td><td>%.2f</td><td>%.3f</td>"
                     "<td>%.1f %%</td><td class=\"words\">%s%s</td>",
                     i + 1, i + 1, i < rows->n_best ? "best" : "front", price->tokens_per_s_per_gpu,
-                    price->peak_bytes / PLAN_GIB, price->step_s, 100 * price->bubble,
+                    price->peak_bytes / PLAN_GIB, price->step_s,
+                    100 * price->part_s[PLAN_BUBBLE] / price->step_s,
                     plan_layout_text(layout, &rows->at[i]->layout, price),
                     plan_also_text(also, rows->at[i]->also, "; the same under ", ", ")));
     return text_printf(out, "<td>%s</td></tr>\n", timeline);
@@ -320,14 +338,16 @@ static Status layouts_section(const PlanPage *p, Text *out)
     const SearchResult *found = &p->answer->found;
     char a[32], b[32];
     Rows *rows = NULL;
-    if (!p->answer->searched || found->n_best == 0) return OK;
+    if (best_rows(p) == 0) return OK;
     TRY(ARENA_NEW(p->arena, 1, &rows));
     collect_rows(found, rows);
-    TRY(text_printf(out,
-                    "<section id=\"layouts\"><h2>Layouts</h2>\n<p class=\"note\">%s legal layouts, "
-                    "%s priced: the best, and the front, on which less memory costs speed. A point "
-                    "leads to its row.</p>\n",
-                    text_thousands(a, found->count.legal), text_thousands(b, found->count.priced)));
+    TRY(text_printf(
+        out,
+        "<section id=\"layouts\"><h2>Layouts</h2>\n<p class=\"note\">%s legal layouts, "
+        "%s priced: the best, and the front, on which less memory costs speed. The best are "
+        "simulated; speeds of the front are estimates, which a simulation may lower. A "
+        "point leads to its row.</p>\n",
+        text_thousands(a, found->count.legal), text_thousands(b, found->count.priced)));
     TRY(layouts_plot(p, rows, out));
     TRY(text_printf(out, "<div class=\"wide\"><table class=\"fit\"><thead><tr><th></th><th></th>"
                          "<th>tokens/s/GPU</th><th>GiB</th><th>step, s</th><th>bubble</th>"
@@ -342,10 +362,9 @@ static Status layouts_section(const PlanPage *p, Text *out)
 static Status timelines_part(const PlanPage *p, const Timeline *first, Text *out)
 {
     const SearchResult *found = &p->answer->found;
-    int n = p->answer->searched && found->n_best > 0 ? found->n_best : 1;
+    int n = best_rows(p);
     Timeline more[TIMELINES];
     double axis_s = first->step_s;
-    if (n > TIMELINES) n = TIMELINES;
     for (int i = 1; i < n; i++) {
         TRY(row_timeline(p, &found->best[i], &more[i]));
         timeline_limit(&more[i], MORE_BOXES);
@@ -417,5 +436,12 @@ Status plan_page_scaling(const PlanQuestion *q, const PlanScale *row, int n, con
         s.efficiency[i] = plan_scale_efficiency(row, i);
         s.unfit[i] = !row[i].price.fits;
     }
-    return pipeline_write(path, &(PipelineView){ .scaling = &s, .scalings = 1 }, out);
+    char title[128], about[160], batch[32], length[32];
+    const Config *c = q->request.config;
+    (void)snprintf(title, sizeof title, "%.60s on %.60s", c->model_name,
+                   q->request.hardware->gpu_title);
+    (void)snprintf(about, sizeof about, "%s sequences of %s tokens a step on all numbers of GPUs",
+                   text_thousands(batch, c->train_batch), text_thousands(length, c->data_sequence));
+    const PipelineView v = { .title = title, .about = about, .scaling = &s, .scalings = 1 };
+    return pipeline_write(path, &v, out);
 }

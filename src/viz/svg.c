@@ -168,7 +168,9 @@ Status svg_legend_entry(Text *out, SvgLegend *l, const char *name, int color, Sv
     l->x += width;
     if (out == NULL) return OK;
     TRY(text_printf(out, "<g transform=\"translate(%.0f %.0f)\">", x, y));
-    if (mark == SVG_BOX)
+    if (mark == SVG_POINTS)
+        TRY(text_printf(out, "<circle class=\"f%c\" cx=\"9\" cy=\"-4\" r=\"5\"/>", c));
+    else if (mark == SVG_BOX)
         TRY(text_printf(out, "<rect class=\"f%c\" y=\"-10\" width=\"12\" height=\"12\"/>", c));
     else
         TRY(text_printf(out, "<path class=\"line s%c%s\" d=\"M0 -4H18\"/>", c,
@@ -231,11 +233,12 @@ static Status bars_row(Text *out, const SvgBars *b, int row, double left, double
                        over ? "bad" : "", x + 8, text, svg_value_text(number, sum, b->unit));
 }
 
-/* Names stand above the bars, one line each, left of their lines. */
+/* Names stand above the bars, one line each, left of their lines. The first one is lowest, so that no
+ * line crosses a name if guides rise. */
 static Status bars_guides(Text *out, const SvgBars *b, double left, double scale, double bottom)
 {
     for (int i = 0; i < b->guides; i++) {
-        double x = left + b->guide[i].at * scale, y = (i + 1) * GUIDE_LINE - 4;
+        double x = left + b->guide[i].at * scale, y = (b->guides - i) * GUIDE_LINE - 4;
         TRY(text_printf(out, "<path class=\"guide\" d=\"M%.1f %.1fV%.0f\"/>\n", x, y - 10, bottom));
         TRY(text_markup(out, "<text class=\"end dim\" x=\"%.1f\" y=\"%.0f\">%s</text>\n", x - 5, y,
                         b->guide[i].label));
