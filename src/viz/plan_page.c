@@ -214,39 +214,27 @@ static Status memory_section(const PlanPage *p, const Drawn *d, Text *out)
     return text_printf(out, "</div></section>\n");
 }
 
-/* The parts of the step; of a search those of all layouts with a timeline, one bar each. Parts that do not
- * occur have no colour. */
+/* The parts of the step; of a search those of all layouts with a timeline, one bar each. */
 static Status time_section(const PlanPage *p, Text *out)
 {
-    const SearchResult *found = &p->answer->found;
-    int best = best_rows(p), rows = best == 0 ? 1 : best, parts = 0;
+    int best = best_rows(p), rows = best == 0 ? 1 : best;
     char name[TIMELINES][16];
-    const char *row[TIMELINES], *part[PLAN_PARTS];
-    double value[TIMELINES * PLAN_PARTS];
-    bool occurs[PLAN_PARTS] = { false };
-    for (int i = 0; i < rows * PLAN_PARTS; i++) {
-        const PlanPrice *price = best == 0 ? &p->answer->price : &found->best[i / PLAN_PARTS].price;
-        occurs[i % PLAN_PARTS] |= price->part_s[i % PLAN_PARTS] > 1e-4 * price->step_s;
-    }
-    for (int k = 0; k < PLAN_PARTS; k++) {
-        if (occurs[k]) part[parts++] = plan_part_names[k];
-    }
-    for (int i = 0, at = 0; i < rows; i++) {
-        const PlanPrice *price = best == 0 ? &p->answer->price : &found->best[i].price;
+    const char *row[TIMELINES];
+    double value[TIMELINES][PLAN_PARTS];
+    for (int i = 0; i < rows; i++) {
+        const PlanPrice *price = best == 0 ? &p->answer->price : &p->answer->found.best[i].price;
         (void)snprintf(name[i], sizeof name[i], best == 0 ? "step" : "row %d", i + 1);
         row[i] = name[i];
-        for (int k = 0; k < PLAN_PARTS; k++) {
-            if (occurs[k]) value[at++] = price->part_s[k];
-        }
+        memcpy(value[i], price->part_s, sizeof value[i]);
     }
     TRY(text_printf(out, "<section id=\"time\"><h2>Where the step's time goes</h2>\n"
                          "<div class=\"wide full\">\n"));
     TRY(svg_bars(out, &(SvgBars){ .title = "Parts of the step",
                                   .row = row,
-                                  .part = part,
-                                  .value = value,
+                                  .part = plan_part_names,
+                                  .value = *value,
                                   .rows = rows,
-                                  .parts = parts,
+                                  .parts = PLAN_PARTS,
                                   .width = WIDTH,
                                   .unit = SVG_SECONDS }));
     return text_printf(out, "</div></section>\n");

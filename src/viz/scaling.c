@@ -100,7 +100,9 @@ static Status point_row(Text *out, const Scaling *s, int i, bool layouts)
 Status scaling_section(Text *out, const Scaling *s, int n)
 {
     bool layouts = false;
-    for (int i = 0; i < n; i++) layouts |= s[i].layout[0] != NULL;
+    for (int i = 0; i < n; i++) {
+        for (int k = 0; k < s[i].points; k++) layouts |= s[i].layout[k] != NULL;
+    }
     TRY(text_printf(out, "<section><h2>Scaling</h2><div class=\"two\"><figure>\n"));
     TRY(scaling_svg(out, s, n, 526, false));
     TRY(text_printf(out, "</figure><figure>\n"));

@@ -187,6 +187,9 @@ enum { BAR_HEIGHT = 26, BAR_THIN = 14, BARS_MANY = 16, GUIDE_LINE = 15 };
 /* Many bars are thinner. The gap below a bar is half of its height. */
 static int bar_height(const SvgBars *b) { return b->rows > BARS_MANY ? BAR_THIN : BAR_HEIGHT; }
 
+/* Behind the eighth part all are grey. */
+static int part_color(int part) { return part < SVG_COLORS ? part : -1; }
+
 /* The length of a bar. Values that are not positive have no part in it. */
 static double bars_total(const SvgBars *b, int row)
 {
@@ -225,7 +228,7 @@ static Status bars_row(Text *out, const SvgBars *b, int row, double left, double
         TRY(text_markup(out,
                         "<rect class=\"f%c edge\" x=\"%.1f\" y=\"%.0f\" width=\"%.1f\" "
                         "height=\"%d\"><title>%s: %s</title></rect>",
-                        svg_color(p), x, y, v * scale, height, b->part[p],
+                        svg_color(part_color(p)), x, y, v * scale, height, b->part[p],
                         svg_value_text(number, v, b->unit)));
         x += v * scale;
     }
@@ -246,13 +249,15 @@ static Status bars_guides(Text *out, const SvgBars *b, double left, double scale
     return OK;
 }
 
-/* Writes the legend from *l on, or with out NULL only moves it. */
-static Status bars_legend(Text *out, const SvgBars *b, SvgLegend *l)
+/* Writes the legend from *l on, or with out NULL only moves it. It has the parts that can be seen in at
+ * least one bar. */
+static Status bars_legend(Text *out, const SvgBars *b, double scale, SvgLegend *l)
 {
+    static const double SEEN = 0.05; /* pixels */
     for (int p = 0; p < b->parts; p++) {
-        double sum = 0;
-        for (int r = 0; r < b->rows; r++) sum += fmax(b->value[(int64_t)r * b->parts + p], 0);
-        if (sum > 0) TRY(svg_legend_entry(out, l, b->part[p], p, SVG_BOX));
+        double most = 0;
+        for (int r = 0; r < b->rows; r++) most = fmax(most, b->value[(int64_t)r * b->parts + p]);
+        if (most * scale >= SEEN) TRY(svg_legend_entry(out, l, b->part[p], part_color(p), SVG_BOX));
     }
     return OK;
 }
@@ -267,11 +272,11 @@ Status svg_bars(Text *out, const SvgBars *b)
     /* The legend is laid out twice: the first time only to know its height, for the <svg>'s
      * size. */
     SvgLegend l = { left, bottom + 10, left, b->width }, measured = l;
-    TRY(bars_legend(NULL, b, &measured));
+    TRY(bars_legend(NULL, b, scale, &measured));
     TRY(svg_open(out, "bars", b->width, measured.y - 10 + SVG_LINE_HEIGHT, b->title));
     TRY(text_printf(out, ">\n"));
     for (int r = 0; r < b->rows; r++) TRY(bars_row(out, b, r, left, scale));
     TRY(bars_guides(out, b, left, scale, bottom));
-    TRY(bars_legend(out, b, &l));
+    TRY(bars_legend(out, b, scale, &l));
     return text_printf(out, "</svg>\n");
 }
