@@ -120,7 +120,7 @@ static void what_does_not_fit_is_said_in_red(void **state)
 {
     (void)state;
     PlanAnswer a;
-    const char *set[] = { SMALL, "plan.margin=0.9" };
+    const char *set[] = { SMALL, "plan.margin=0.95" };
     question_load(&asked, "deepseek-v2-lite", "h200", 16, "switchyard", set, 7);
     const PlanQuestion q = { asked.request, false, 3 };
     const char *page = page_of(&q, &a, "it lacks 5 < 6", ".html");

@@ -542,7 +542,7 @@ static void a_scaling_curve_is_read_and_drawn(void **state)
     CHECK_OK(pipeline_html(&page, &v));
     check_in(page.data, "<td class=\"words\">bubble &lt; all</td>"
                         "<td class=\"words\">PP2 &amp; EP8</td></tr>");
-    check_in(page.data, "<td>8192</td><td>-</td><td>100 %</td><td class=\"words bad\">"
+    check_in(page.data, "<td>8,192</td><td>-</td><td>100 %</td><td class=\"words bad\">"
                         "does not fit</td>");
     CHECK_OK(text_init(&still, &f->text));
     CHECK_OK(pipeline_still(&still, &v));
