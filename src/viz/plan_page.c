@@ -158,8 +158,10 @@ static Status answer_facts(const PlanPage *p, Text *out)
     char value[64], a[32];
     const double *part_s = price->part_s;
     (void)snprintf(value, sizeof value, "%.1f", price->tokens_per_s_per_gpu);
-    TRY(part_fact(out, "Speed, tokens/s/GPU", value, "%.1f %% of the bf16 peak (MFU)",
-                  100 * price->mfu));
+    const double time = 1 + p->report->interval.time, bytes = 1 + p->report->interval.bytes;
+    TRY(part_fact(
+        out, "Speed, tokens/s/GPU", value, "interval %.0f to %.0f; %.1f %% of the bf16 peak (MFU)",
+        price->tokens_per_s_per_gpu / time, price->tokens_per_s_per_gpu * time, 100 * price->mfu));
     TRY(part_fact(out, "Step", svg_value_text(a, price->step_s, SVG_SECONDS),
                   "compute %.1f %%, bubble %.1f %%", 100 * part_s[PLAN_COMPUTE] / price->step_s,
                   100 * part_s[PLAN_BUBBLE] / price->step_s));
@@ -167,8 +169,10 @@ static Status answer_facts(const PlanPage *p, Text *out)
                    plan_room_bytes(q) / PLAN_GIB);
     if (!price->fits) TRY(text_printf(out, "<div class=\"bad\">"));
     TRY(part_fact(out, price->fits ? "Memory: fits" : "Memory: does not fit", value,
-                  "pipeline rank %d, the fullest; the GPU has %.1f GiB, plan.margin is %g",
-                  price->worst_rank, q->hardware->memory_gib, q->config->plan_margin));
+                  "interval up to %.1f; pipeline rank %d, the fullest; the GPU has %.1f GiB, "
+                  "plan.margin is %g",
+                  price->peak_bytes * bytes / PLAN_GIB, price->worst_rank, q->hardware->memory_gib,
+                  q->config->plan_margin));
     if (!price->fits) TRY(text_printf(out, "</div>"));
     if (p->report->tokens <= 0) return OK;
     double days = p->report->tokens / (price->tokens_per_s_per_gpu * (double)q->gpus) / 86400;

@@ -39,9 +39,11 @@ static const unsigned char COLOR[TIMELINE_KINDS][3] = {
 
 /* ---- colours ---- */
 
-/* The shade of a chunk: spread over all shades; with more chunks than shades they repeat. */
+/* The shade of a chunk: spread over all shades; with more chunks than shades they repeat. What belongs to no
+ * chunk (-1) is dark. */
 static int shade_of(const Timeline *t, int chunk)
 {
+    if (chunk < 0) return 0;
     if (t->chunks > SHADES) return chunk % SHADES;
     return t->chunks == 1 ? 0 : chunk * (SHADES - 1) / (t->chunks - 1);
 }
@@ -119,7 +121,7 @@ static Status draw_span(Text *out, const Timeline *t, const TimelineSpan *s, boo
     TRY(text_printf(out, "<rect class=\"k%d%d%s\" x=\"%.3f\" width=\"%.3f\" height=\"%d\"",
                     (int)s->kind, shade, width < THIN ? " thin" : "", x, width, height));
     if (comm || lower) TRY(text_printf(out, " y=\"%d\"", comm ? BAR : BAR / 2));
-    if (t->chunks > 1) TRY(text_printf(out, " data-c=\"%d\"", s->chunk));
+    if (t->chunks > 1 && s->chunk >= 0) TRY(text_printf(out, " data-c=\"%d\"", s->chunk));
     if (s->micro >= 0) TRY(text_printf(out, " data-m=\"%d\"", s->micro));
     TRY(text_printf(out, "/>\n"));
     int digits = s->micro < 10 ? 1 : s->micro < 100 ? 2 : s->micro < 1000 ? 3 : 5;

@@ -268,10 +268,10 @@ static Status idle_part(const TracePage *p, Text *out)
         TRY(text_printf(out, "<li>%.1f %%: %s</li>\n", 100 * sum[k] / all, part_of[k].why));
     }
     TRY(text_printf(out, "</ul>\n"));
-    return part_note(out,
-                     "Waiting for other ranks is no idle time: kernels of collectives run while "
-                     "they wait. `switchyard trace collectives` tells from the traces of all "
-                     "ranks which rank was late.");
+    return part_note(
+        out, "Waiting for other ranks is no idle time: kernels of collectives run while "
+             "they wait. <code>switchyard trace collectives</code> tells from the traces of all "
+             "ranks which rank was late.");
 }
 
 static Status breakdown_part(const TracePage *p, Arena *a, Text *out)

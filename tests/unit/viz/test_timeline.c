@@ -480,6 +480,24 @@ static void fewer_boxes_merge_more_and_drop_nothing(void **state)
     check_in(page, "share boxes");
 }
 
+/* Reductions of gradients and updates are of no chunk. Long and short ones have a colour. */
+static void what_is_of_no_chunk_has_a_colour(void **state)
+{
+    Folder *f = *state;
+    TimelineSpan span[] = { { 0, 0.5, TIMELINE_FORWARD, 0, 2 },
+                            { 0.5, 0.9, TIMELINE_OTHER, -1, -1 },
+                            { 0.9, 1.4, TIMELINE_EXCHANGE, -1, -1 },
+                            { 1.5, 1.50001, TIMELINE_OTHER, -1, -1 } };
+    TimelineRank rank = { .span = span, .spans = 4, .total_s = 2, .peak_bytes = NAN };
+    f->t = (Timeline){ .title = "t", .ranks = 1, .chunks = 3, .micros = 1, .rank = &rank };
+    timeline_sum(&f->t);
+    const char *page = draw(f, pipeline_html);
+    check_in(page, "<rect class=\"k40\"");
+    check_in(page, "<rect class=\"k50\"");
+    check_in(page, "<rect class=\"k40 thin\"");
+    CHECK(strstr(page, "data-c=\"-1\"") == NULL);
+}
+
 static void memory_of_any_rank_can_be_chosen(void **state)
 {
     Folder *f = *state;
@@ -590,6 +608,7 @@ int main(void)
         TEST(a_row_is_as_full_as_its_rank_is_busy),
         TEST(a_page_has_every_second_of_the_simulation),
         PLACE_TEST(fewer_boxes_merge_more_and_drop_nothing),
+        PLACE_TEST(what_is_of_no_chunk_has_a_colour),
         PLACE_TEST(memory_of_any_rank_can_be_chosen),
         TEST(only_pages_and_pictures_are_written),
         PLACE_TEST(a_scaling_curve_is_read_and_drawn),
