@@ -82,9 +82,10 @@ static Status lane_bytes(const Grouped *g, RooflineLane lane, double *out)
     TRY(price_count_layers(g->p, &g->l, g->entry, n));
     *out = 0;
     for (int i = 0; i < 2 * g->p->classes; i++) {
-        const LayerPrice *one = &(i % 2 ? g->entry->recomputed : g->entry->plain)[i / 2];
+        int class = i / 2, again = i % 2;
+        const LayerPrice *one = &(again ? g->entry->recomputed : g->entry->plain)[class];
         for (int k = 0; k < one->n_ops; k++) {
-            if (one->op[k].lane == lane) *out += n[i % 2][i / 2] * one->op[k].comm_bytes;
+            if (one->op[k].lane == lane) *out += n[again][class] * one->op[k].comm_bytes;
         }
     }
     *out *= (double)price_micros(g->p, &g->l) / g->l.pp;

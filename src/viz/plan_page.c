@@ -128,7 +128,7 @@ static Status header_part(const PlanPage *p, const char *title, Text *out)
                     "</header>\n",
                     layouts));
     if (p->unfit == NULL) return OK;
-    return text_markup(out, "<p class=\"bad verdict\">Does not fit. %s</p>\n", p->unfit);
+    return text_markup(out, "<p class=\"bad verdict\">Does not fit: %s</p>\n", p->unfit);
 }
 
 static Status question_facts(const PlanPage *p, Text *out)
@@ -139,8 +139,8 @@ static Status question_facts(const PlanPage *p, Text *out)
     int64_t each = (int64_t)q->hardware->scale_up_gpus, hosts = (q->gpus + each - 1) / each;
     char a[32], b[32], value[64];
     (void)snprintf(value, sizeof value, "%s GPUs", text_thousands(a, q->gpus));
-    TRY(part_fact(out, "Cluster", value, "%s, %s %ss of %" PRId64, q->hardware->gpu_title,
-                  text_thousands(b, hosts), plan_mesh_domain(q->hardware),
+    TRY(part_fact(out, "Cluster", value, "%s, %s %s%s of %" PRId64, q->hardware->gpu_title,
+                  text_thousands(b, hosts), plan_mesh_domain(q->hardware), hosts == 1 ? "" : "s",
                   each < q->gpus ? each : q->gpus));
     TRY(part_fact(out, "Model", c->model_name, "stack %s", p->report->stack));
     (void)snprintf(value, sizeof value, "%s x %s", text_thousands(a, c->train_batch),

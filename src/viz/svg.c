@@ -236,15 +236,16 @@ static Status bars_row(Text *out, const SvgBars *b, int row, double left, double
                        over ? "bad" : "", x + 8, text, svg_value_text(number, sum, b->unit));
 }
 
-/* Names stand above the bars, one line each, left of their lines. The first one is lowest, so that no
+/* Names stand above the bars, one line each, left of their lines where there is room. The first one is lowest, so that no
  * line crosses a name if guides rise. */
 static Status bars_guides(Text *out, const SvgBars *b, double left, double scale, double bottom)
 {
     for (int i = 0; i < b->guides; i++) {
         double x = left + b->guide[i].at * scale, y = (b->guides - i) * GUIDE_LINE - 4;
         TRY(text_printf(out, "<path class=\"guide\" d=\"M%.1f %.1fV%.0f\"/>\n", x, y - 10, bottom));
-        TRY(text_markup(out, "<text class=\"end dim\" x=\"%.1f\" y=\"%.0f\">%s</text>\n", x - 5, y,
-                        b->guide[i].label));
+        bool ends = x > 0.5 * b->width;
+        TRY(text_markup(out, "<text class=\"%sdim\" x=\"%.1f\" y=\"%.0f\">%s</text>\n",
+                        ends ? "end " : "", x + (ends ? -5 : 5), y, b->guide[i].label));
     }
     return OK;
 }

@@ -126,7 +126,7 @@ static void what_does_not_fit_has_a_page_that_says_why(void **state)
     CHECK_EXIT(o, 3);
     CHECK(strstr(o.out, "<html") == NULL);
     o = browse(lab, "unfit");
-    CHECK(strstr(o.out, "Does not fit. this layout takes") != NULL);
+    CHECK(strstr(o.out, "Does not fit: this layout takes") != NULL);
 }
 
 static void scaling_has_losses_and_layouts_in_columns_of_their_own(void **state)

@@ -125,7 +125,7 @@ static void what_does_not_fit_is_said_in_red(void **state)
     const PlanQuestion q = { asked.request, false, 3 };
     const char *page = page_of(&q, &a, "it lacks 5 < 6", ".html");
     CHECK(!a.price.fits);
-    check_in(page, "<p class=\"bad verdict\">Does not fit. it lacks 5 &lt; 6</p>");
+    check_in(page, "<p class=\"bad verdict\">Does not fit: it lacks 5 &lt; 6</p>");
     check_in(page, "<div class=\"bad\"><div><dl><dt>Memory: does not fit</dt>");
     check_in(page, "<text class=\"bad\" x=");
     plan_answer_free(&a);
