@@ -10,8 +10,10 @@
  */
 #include "viz/timeline.h"
 
+#include "viz/merge.h"
 #include "viz/svg.h"
 
+#include <assert.h>
 #include <math.h>
 #include <stdio.h>
 #include <string.h>
@@ -29,8 +31,8 @@ enum {
     SHADES = 6,
     DIGIT = 5, /* pixels of a digit in a box */
     THIN = 6,  /* narrower boxes have no edge, because it would cover them */
-    RUN = 4,   /* spans that share a box cover at most RUN grains of the step */
 };
+static_assert(TIMELINE_KINDS * SHADES <= MERGE_KINDS, "a group has each kind in each shade");
 
 static const unsigned char COLOR[TIMELINE_KINDS][3] = {
     { 0x1f, 0x5f, 0xa8 }, { 0xd9, 0x78, 0x1e }, { 0xa8, 0x45, 0x14 }, { 0xe0, 0xb4, 0x00 },
@@ -130,69 +132,49 @@ static Status draw_span(Text *out, const Timeline *t, const TimelineSpan *s, boo
                        shade, x + width / 2, s->micro);
 }
 
-/* Spans of one kind and shade among neighbours that are too short to be seen one by one. */
-typedef struct Share {
-    int spans;
-    double sum_s, covered_s; /* all of them; what none before covers */
-} Share;
-
-typedef struct Brief {
-    double start_s, end_s;
-    Share of[TIMELINE_KINDS * SHADES];
-} Brief;
-
-/* Adds a span. Time that several spans cover is drawn once. */
-static void brief_add(Brief *run, const Timeline *t, const TimelineSpan *s)
+/* Draws the boxes of a group. Each extends under the later ones, which avoids seams. data-n and data-s: how
+ * many spans it stands for, and their seconds. A group of one is that span, `last`. */
+static Status draw_merged(Text *out, const Timeline *t, Merge *group, const TimelineSpan *last,
+                          double scale)
 {
-    if (run->end_s == 0) run->start_s = s->start_s;
-    Share *x = &run->of[s->kind * SHADES + shade_of(t, s->chunk)];
-    x->spans++;
-    x->sum_s += s->end_s - s->start_s;
-    x->covered_s += fmax(0, s->end_s - fmax(s->start_s, run->end_s));
-    run->end_s = fmax(run->end_s, s->end_s);
-}
-
-/* Draws one box for each kind, as long as all of its spans, and then leaves the idle time free. So
- * a row looks as full as the rank was busy. Each box extends under the later ones, which avoids
- * seams. data-n and data-s: how many spans it stands for, and their seconds. */
-static Status brief_draw(Text *out, Brief *run, double scale)
-{
-    double at = run->start_s, end = at;
-    for (int i = 0; i < TIMELINE_KINDS * SHADES; i++) end += run->of[i].covered_s;
-    for (int i = 0; i < TIMELINE_KINDS * SHADES; i++) {
-        const Share *x = &run->of[i];
-        bool comm = i / SHADES >= TIMELINE_EXCHANGE;
-        if (x->spans == 0) continue;
+    MergeBox box[MERGE_KINDS];
+    bool one = group->spans == 1;
+    int n = merge_boxes(group, box);
+    if (one) return draw_span(out, t, last, false, false, scale);
+    for (const MergeBox *x = box; x < box + n; x++) {
+        bool comm = x->kind / SHADES >= TIMELINE_EXCHANGE;
         TRY(text_printf(out,
                         "<rect class=\"k%d%d thin\" x=\"%.3f\" y=\"%d\" width=\"%.3f\" "
-                        "height=\"%d\" data-n=\"%d\" data-s=\"%.9g\"/>\n",
-                        i / SHADES, i % SHADES, at * scale, comm ? BAR : 0, (end - at) * scale,
-                        comm ? STRIP : BAR, x->spans, x->sum_s));
-        at += x->covered_s;
+                        "height=\"%d\" data-n=\"%lld\" data-s=\"%.9g\"/>\n",
+                        x->kind / SHADES, x->kind % SHADES, x->start * scale, comm ? BAR : 0,
+                        (x->end - x->start) * scale, comm ? STRIP : BAR, (long long)x->spans,
+                        x->sum));
     }
-    *run = (Brief){ 0 };
     return OK;
 }
 
-/* Walks the spans by start. Brief ones join the open group of their strip, unless that is too far
- * away or too long; every other span closes the group and gets a box. */
+/* Walks the spans by start. Brief ones join the open group of their strip, if it takes them; every other span
+ * closes the group and gets a box. */
 static Status draw_boxes(Text *out, const Timeline *t, const TimelineRank *r, double scale)
 {
-    Brief runs[2] = { { 0 } }; /* passes; the strip below them */
+    Merge groups[2] = { { 0 } }; /* passes; the strip below them */
+    const TimelineSpan *last[2] = { NULL, NULL };
     double brief_s = t->step_s / t->grain;
     for (int i = 0; i < r->spans; i++) {
         const TimelineSpan *s = &r->span[i];
-        Brief *run = &runs[s->kind >= TIMELINE_EXCHANGE];
+        int strip = s->kind >= TIMELINE_EXCHANGE;
+        Merge *group = &groups[strip];
         bool brief = s->end_s - s->start_s < brief_s, lower = coincides(r, i - 1);
-        bool far = s->start_s - run->end_s > brief_s || s->end_s - run->start_s > RUN * brief_s;
-        if (!brief || far) TRY(brief_draw(out, run, scale));
+        if (!brief || !merge_takes(group, s->start_s, s->end_s, brief_s))
+            TRY(draw_merged(out, t, group, last[strip], scale));
+        last[strip] = s;
         if (brief)
-            brief_add(run, t, s);
+            merge_add(group, (int)s->kind * SHADES + shade_of(t, s->chunk), s->start_s, s->end_s);
         else
             TRY(draw_span(out, t, s, lower || coincides(r, i), lower, scale));
     }
-    TRY(brief_draw(out, &runs[0], scale));
-    return brief_draw(out, &runs[1], scale);
+    TRY(draw_merged(out, t, &groups[0], last[0], scale));
+    return draw_merged(out, t, &groups[1], last[1], scale);
 }
 
 /* ---- around the boxes ---- */

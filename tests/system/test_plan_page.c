@@ -30,9 +30,9 @@ static const char probe[] =
     "if(win){var was=labels(),r=win.getBoundingClientRect();for(var i=0;i<40;i++)"
     "win.dispatchEvent(new WheelEvent('wheel',{ctrlKey:true,deltaY:-100,cancelable:true,"
     "clientX:r.left+r.width/2,clientY:r.top+5}));"
-    "requestAnimationFrame(function(){d.dataset.zoom=win.querySelector('.z').getAttribute("
+    "setTimeout(function(){d.dataset.zoom=win.querySelector('.z').getAttribute("
     "'transform').indexOf('scale(1 1)')<0?1:0;d.dataset.numbers=labels()>0?1:0;"
-    "d.dataset.errors=errors})}else d.dataset.errors=errors})()</script>";
+    "d.dataset.errors=errors},1000)}else d.dataset.errors=errors})()</script>";
 
 /* Not inline, as gcc 12 takes the text that lab_read returns for its local pointer. */
 __attribute__((noinline)) static void with_probe(Lab *lab, const char *cell, const char *page)
@@ -74,7 +74,7 @@ static Outcome browse(Lab *lab, const char *cell)
     (void)snprintf(browser.program, sizeof browser.program, "/usr/bin/chromium");
     Outcome o =
         RUN(&browser, cell, "--headless", "--no-sandbox", "--disable-gpu",
-            "--disable-dev-shm-usage", "--user-data-dir=profile", "--virtual-time-budget=4000",
+            "--disable-dev-shm-usage", "--user-data-dir=profile", "--virtual-time-budget=9000",
             "--window-size=1280,900", "--enable-logging=stderr", "--dump-dom", "probed.html");
     lab->arena = browser.arena; /* texts of the outcome lie there */
     lab->children = browser.children;

@@ -200,6 +200,11 @@ static void a_search_has_a_plot_a_table_and_timelines(void **state)
     CHECK_INT(a.found.n_best, 3);
     CHECK(rows >= 3 && rows <= 3 + a.found.n_front);
     CHECK_INT(count(page, "<a href=\"#row"), rows);
+    for (int i = 1; i <= rows; i++) {
+        char link[32];
+        (void)snprintf(link, sizeof link, "<a href=\"#row%d\"", i);
+        CHECK_INT(count(page, link), 1);
+    }
     CHECK_INT(count(page, "\">timeline</a>"), 3 + 1); /* and one in the header */
     for (int i = 1; i <= 3; i++) {
         char id[32];

@@ -475,7 +475,7 @@ static void fewer_boxes_merge_more_and_drop_nothing(void **state)
     timeline_limit(&f->t, 1);
     CHECK_INT(f->t.grain, 128);
     const char *page = draw(f, pipeline_html);
-    CHECK(strstr(page, "data-m=") == NULL);
+    check_in(page, " data-n=\"");
     check_in(page, " thin\"");
     check_in(page, "share boxes");
 }
