@@ -51,7 +51,7 @@ static Seen seen_in(const char *text)
     Seen s = { 0 };
     const char *at = strstr(text, "\"box\":[");
     CHECK(at != NULL);
-    at += 7;
+    at += 6; /* to [; each number stands behind [ or a comma */
     while (*at != ']') {
         long long v[4];
         for (int i = 0; i < 4; i++) {
