@@ -18,13 +18,15 @@ enum {
     ROWS_MOST = SEARCH_TOP_MAX + SEARCH_FRONT_MAX
 };
 
-/* ---- timelines ---- */
+/* ---- what is drawn of a layout ---- */
 
-/* A layout with its memory by pipeline rank and kind. */
+/* A layout with its memory by pipeline rank and kind, its groups of GPUs, and its timeline. */
 typedef struct Drawn {
     const PlanLayout *layout;
     const PlanPrice *price;
     double (*memory)[PLAN_KINDS];
+    PlanGroups groups;
+    Timeline timeline;
 } Drawn;
 
 /* The best rows that have a timeline; 0: there was no search, or nothing fits. */
@@ -44,10 +46,10 @@ static double kinds_sum(const double memory[PLAN_KINDS])
 /* Makes the timeline of a simulated step. The simulation follows activations over time; the other kinds
  * are constant, and each rank has its own. It counts what waits between stages as activations, the price
  * as buffers, so buffers are less by what would be counted twice. */
-static Status make_timeline(const PlanPage *p, const Drawn *d, const PlanStep *step,
-                            const char *title, Timeline *out)
+static Status make_timeline(const PlanPage *p, const PlanStep *step, const char *title, Drawn *d)
 {
     TimelineResident kept[PLAN_KINDS];
+    Timeline *t = &d->timeline;
     int n = 0, ranks = d->layout->pp;
     for (int k = 0; k < PLAN_KINDS; k++) {
         double *bytes = NULL;
@@ -59,56 +61,46 @@ static Status make_timeline(const PlanPage *p, const Drawn *d, const PlanStep *s
         }
         kept[n++] = (TimelineResident){ plan_kind_names[k], bytes };
     }
-    TRY(timeline_simulated(&step->pipeline, &step->sim, kept, n, title, p->arena, out));
-    for (int r = 0; r < ranks; r++) out->rank[r].peak_bytes = kinds_sum(d->memory[r]);
-    timeline_sum(out);
-    out->room_bytes = plan_room_bytes(&p->answer->request);
+    TRY(timeline_simulated(&step->pipeline, &step->sim, kept, n, title, p->arena, t));
+    for (int r = 0; r < ranks; r++) t->rank[r].peak_bytes = kinds_sum(d->memory[r]);
+    timeline_sum(t);
+    t->room_bytes = plan_room_bytes(&p->answer->request);
     return OK;
 }
 
-static Status title_of(const PlanPage *p, const PlanLayout *l, const PlanPrice *price,
-                       unsigned others, const char **out)
+static Status ask_planner(const PlanPage *p, Planner *planner, Drawn *d, PlanStep *step)
 {
-    char layout[PLAN_LAYOUT_BYTES], also[PLAN_ALSO_BYTES],
-        title[PLAN_LAYOUT_BYTES + PLAN_ALSO_BYTES];
-    int n = snprintf(title, sizeof title, "%s%s", plan_layout_text(layout, l, price),
-                     plan_also_text(also, others, "; the same under ", ", "));
-    return arena_text(p->arena, title, (size_t)n, out);
+    TRY(planner_memory(planner, d->layout, d->price, d->memory));
+    TRY(planner_groups(planner, d->layout, d->price, &d->groups));
+    return planner_simulate(planner, d->layout, planner_runs_list(planner), p->arena, step);
 }
 
-static Status main_timeline(const PlanPage *p, const Drawn *d, Timeline *out)
-{
-    PlanAnswer *r = p->answer;
-    const char *title = NULL;
-    unsigned also = best_rows(p) > 0 ? r->found.best->also : 0;
-    TRY(plan_answer_simulate(r, false, p->arena));
-    TRY(title_of(p, &r->layout, &r->price, also, &title));
-    return make_timeline(p, d, &r->step, title, out);
-}
-
-/* Simulates one row of a search. Its type and buffers may differ from the answer's, so it has a planner
- * of its own. */
-static Status row_timeline(const PlanPage *p, const SearchRow *row, Timeline *out)
+/* Rows of a search may differ in type and buffers, so each has a planner of its own. */
+static Status draw_layout(const PlanPage *p, const PlanLayout *layout, const PlanPrice *price,
+                          unsigned others, Drawn *out)
 {
     Config config = p->answer->config;
     PlanRequest q = p->answer->request;
+    PlanLayout l = *layout;
     PlanStep step;
-    PlanLayout l = row->layout;
-    Drawn d = { &l, &row->price, NULL };
-    const char *title = NULL;
     Planner *planner = NULL;
-    config.run_compute = row->price.compute;
-    config.moe_buffers = row->price.buffers;
+    char text[PLAN_LAYOUT_BYTES], also[PLAN_ALSO_BYTES], both[PLAN_LAYOUT_BYTES + PLAN_ALSO_BYTES];
+    const char *title = NULL;
+    int n = snprintf(both, sizeof both, "%s%s", plan_layout_text(text, layout, price),
+                     plan_also_text(also, others, "; the same under ", ", "));
+    config.run_compute = price->compute;
+    config.moe_buffers = price->buffers;
     q.config = &config;
-    l.room = row->price.room;
-    TRY(ARENA_NEW(p->arena, l.pp, &d.memory));
-    TRY(title_of(p, &l, &row->price, row->also, &title));
+    l.room = price->room;
+    *out = (Drawn){ .layout = &l, .price = price };
+    TRY(arena_text(p->arena, both, (size_t)n, &title));
+    TRY(ARENA_NEW(p->arena, l.pp, &out->memory));
     TRY(planner_make(&q, &planner));
-    Status s = planner_memory(planner, &l, &row->price, d.memory);
-    if (s == OK) s = planner_simulate(planner, &l, planner_runs_list(planner), p->arena, &step);
+    Status s = ask_planner(p, planner, out, &step);
     planner_free(planner);
+    out->layout = layout;
     TRY(s);
-    return make_timeline(p, &d, &step, title, out);
+    return make_timeline(p, &step, title, out);
 }
 
 /* ---- what it is about ---- */
@@ -183,39 +175,37 @@ static Status answer_facts(const PlanPage *p, Text *out)
 
 /* ---- memory and time ---- */
 
-/* Kinds of each rank against what may be used, and what the GPU has. */
+static Status bars_section(Text *out, const char *id, const SvgBars *bars)
+{
+    TRY(text_printf(out, "<section id=\"%s\"><h2>%s</h2>\n<div class=\"wide full\">\n", id,
+                    bars->title));
+    TRY(svg_bars(out, bars));
+    return text_printf(out, "</div></section>\n");
+}
+
+/* Kinds of each rank against what may be used, and what the GPU has. Of many ranks some, evenly chosen. */
 static Status memory_section(const PlanPage *p, const Drawn *d, Text *out)
 {
     const PlanRequest *q = &p->answer->request;
-    int ranks = d->layout->pp, shown = ranks < BARS_MOST ? ranks : BARS_MOST;
-    char name[BARS_MOST][24], use[64], has[64];
+    const Timeline *t = &d->timeline;
+    char name[BARS_MOST][24], use[64], has[64], title[96] = "Memory of each pipeline rank";
     const char *row[BARS_MOST];
     double value[BARS_MOST][PLAN_KINDS], room = plan_room_bytes(q);
-    for (int i = 0; i < shown; i++) {
-        int rank = shown == 1 ? 0 : (int)((int64_t)i * (ranks - 1) / (shown - 1));
+    for (int i = 0; i < t->shown; i++) {
+        int rank = timeline_shown_rank(t, i);
         (void)snprintf(name[i], sizeof name[i], "rank %d", rank);
         row[i] = name[i];
         memcpy(value[i], d->memory[rank], sizeof value[i]);
     }
+    if (t->shown < t->ranks)
+        (void)snprintf(title, sizeof title, "Memory of %d of %d pipeline ranks", t->shown,
+                       t->ranks);
     (void)snprintf(use, sizeof use, "%.1f GiB may be used", room / PLAN_GIB);
     (void)snprintf(has, sizeof has, "the GPU has %.1f GiB", q->hardware->memory_gib);
     const SvgGuide guide[] = { { room, use }, { q->hardware->memory_gib * PLAN_GIB, has } };
-    TRY(text_printf(out, "<section id=\"memory\"><h2>Memory of each pipeline rank</h2>\n"));
-    if (shown < ranks)
-        TRY(text_printf(out, "<p class=\"note\">%d of %d ranks, evenly chosen.</p>\n", shown,
-                        ranks));
-    TRY(text_printf(out, "<div class=\"wide full\">\n"));
-    TRY(svg_bars(out, &(SvgBars){ .title = "Memory of each pipeline rank",
-                                  .row = row,
-                                  .part = plan_kind_names,
-                                  .value = *value,
-                                  .rows = shown,
-                                  .parts = PLAN_KINDS,
-                                  .width = WIDTH,
-                                  .unit = SVG_BYTES,
-                                  .guide = guide,
-                                  .guides = 2 }));
-    return text_printf(out, "</div></section>\n");
+    const SvgBars bars = { title,      row,   plan_kind_names, *value, t->shown,
+                           PLAN_KINDS, WIDTH, SVG_BYTES,       guide,  2 };
+    return bars_section(out, "memory", &bars);
 }
 
 /* The parts of the step; of a search those of all layouts with a timeline, one bar each. */
@@ -231,17 +221,17 @@ static Status time_section(const PlanPage *p, Text *out)
         row[i] = name[i];
         memcpy(value[i], price->part_s, sizeof value[i]);
     }
-    TRY(text_printf(out, "<section id=\"time\"><h2>Where the step's time goes</h2>\n"
-                         "<div class=\"wide full\">\n"));
-    TRY(svg_bars(out, &(SvgBars){ .title = "Parts of the step",
-                                  .row = row,
-                                  .part = plan_part_names,
-                                  .value = *value,
-                                  .rows = rows,
-                                  .parts = PLAN_PARTS,
-                                  .width = WIDTH,
-                                  .unit = SVG_SECONDS }));
-    return text_printf(out, "</div></section>\n");
+    const SvgBars bars = { "Where the step's time goes",
+                           row,
+                           plan_part_names,
+                           *value,
+                           rows,
+                           PLAN_PARTS,
+                           WIDTH,
+                           SVG_SECONDS,
+                           NULL,
+                           0 };
+    return bars_section(out, "time", &bars);
 }
 
 /* ---- layouts of a search ---- */
@@ -266,46 +256,43 @@ static void collect_rows(const SearchResult *found, Rows *out)
     }
 }
 
+/* The points of a plot, by row. */
+typedef struct Points {
+    double x[ROWS_MOST], y[ROWS_MOST], radius[ROWS_MOST];
+    const char *label[ROWS_MOST], *link[ROWS_MOST];
+    char text[ROWS_MOST][PLAN_LAYOUT_BYTES + 96], to[ROWS_MOST][16];
+} Points;
+
 /* Memory over speed: what more memory buys. Each point leads to its row. */
 static Status layouts_plot(const PlanPage *p, const Rows *rows, Text *out)
 {
-    const PlanRequest *q = &p->answer->request;
-    double *x = NULL, *y = NULL, *radius = NULL, room = plan_room_bytes(q) / PLAN_GIB;
-    const char **label = NULL, **link = NULL;
-    TRY(ARENA_NEW(p->arena, rows->n, &x));
-    TRY(ARENA_NEW(p->arena, rows->n, &y));
-    TRY(ARENA_NEW(p->arena, rows->n, &radius));
-    TRY(ARENA_NEW(p->arena, rows->n, &label));
-    TRY(ARENA_NEW(p->arena, rows->n, &link));
+    Points *at = NULL;
+    const int best = rows->n_best;
+    TRY(ARENA_NEW(p->arena, 1, &at));
     for (int i = 0; i < rows->n; i++) {
         const PlanPrice *price = &rows->at[i]->price;
-        char layout[PLAN_LAYOUT_BYTES], text[PLAN_LAYOUT_BYTES + 96], to[24];
-        x[i] = price->tokens_per_s_per_gpu;
-        y[i] = price->peak_bytes / PLAN_GIB;
-        radius[i] = i < rows->n_best ? 6 : 4;
-        int n = snprintf(text, sizeof text, "%d: %.1f tokens/s/GPU, %.2f GiB: %s", i + 1, x[i],
-                         y[i], plan_layout_text(layout, &rows->at[i]->layout, price));
-        TRY(arena_text(p->arena, text, (size_t)n, &label[i]));
-        n = snprintf(to, sizeof to, "#row%d", i + 1);
-        TRY(arena_text(p->arena, to, (size_t)n, &link[i]));
+        char layout[PLAN_LAYOUT_BYTES];
+        at->x[i] = price->tokens_per_s_per_gpu;
+        at->y[i] = price->peak_bytes / PLAN_GIB;
+        at->radius[i] = i < best ? 6 : 4;
+        (void)snprintf(at->text[i], sizeof at->text[i], "%d: %.1f tokens/s/GPU, %.2f GiB: %s",
+                       i + 1, at->x[i], at->y[i],
+                       plan_layout_text(layout, &rows->at[i]->layout, price));
+        (void)snprintf(at->to[i], sizeof at->to[i], "#row%d", i + 1);
+        at->label[i] = at->text[i];
+        at->link[i] = at->to[i];
     }
-    const int best = rows->n_best;
     const SvgSeries series[] = {
-        { "front of memory and time", NULL, x + best, y + best, rows->n - best, 0, SVG_POINTS,
-          radius + best, label + best, link + best },
-        { "best", NULL, x, y, best, 1, SVG_POINTS, radius, label, link },
+        { "front of memory and time", NULL, at->x + best, at->y + best, rows->n - best, 0,
+          SVG_POINTS, at->radius + best, at->label + best, at->link + best },
+        { "best", NULL, at->x, at->y, best, 1, SVG_POINTS, at->radius, at->label, at->link },
     };
-    const SvgGuide guide[] = { { room, "may be used" } };
-    return svg_chart(out, &(SvgChart){ .title = "Memory over speed",
-                                       .x_label = "tokens/s/GPU",
-                                       .y_label = "GiB",
-                                       .series = series,
-                                       .n_series = 2,
-                                       .width = WIDTH,
-                                       .height = 360,
-                                       .from_zero = true,
-                                       .guide = guide,
-                                       .guides = 1 });
+    const SvgGuide guide = { plan_room_bytes(&p->answer->request) / PLAN_GIB, "may be used" };
+    const SvgChart chart = {
+        "Memory over speed", "tokens/s/GPU",  "GiB",      series, 2, WIDTH, 360,
+        .from_zero = true,   .guide = &guide, .guides = 1
+    };
+    return svg_chart(out, &chart);
 }
 
 static Status layout_row(Text *out, const Rows *rows, int i)
@@ -350,39 +337,35 @@ static Status layouts_section(const PlanPage *p, Text *out)
 
 /* ---- the page ---- */
 
-/* The answer's timeline, then those of further rows, folded. All share one time axis. */
-static Status timelines_part(const PlanPage *p, const Timeline *first, Text *out)
+/* The answer's timeline, then those of further rows. All share one time axis. */
+static Status timelines_part(const PlanPage *p, const Drawn *d, Text *out)
 {
-    const SearchResult *found = &p->answer->found;
+    const SearchRow *best = p->answer->found.best;
     int n = best_rows(p);
-    Timeline more[TIMELINES];
-    double axis_s = first->step_s;
+    Drawn more[TIMELINES];
+    double axis_s = d->timeline.step_s;
     for (int i = 1; i < n; i++) {
-        TRY(row_timeline(p, &found->best[i], &more[i]));
-        timeline_limit(&more[i], MORE_BOXES);
-        axis_s = fmax(axis_s, more[i].step_s);
+        TRY(draw_layout(p, &best[i].layout, &best[i].price, best[i].also, &more[i]));
+        timeline_limit(&more[i].timeline, MORE_BOXES);
+        axis_s = fmax(axis_s, more[i].timeline.step_s);
     }
     TRY(text_printf(out, "<section id=\"timeline1\"><h2>Timeline of the step</h2>\n"));
-    TRY(pipeline_timeline(out, first, axis_s));
-    TRY(pipeline_ranks(out, first));
-    TRY(text_printf(out, "</section>\n"));
+    TRY(pipeline_timeline(out, &d->timeline, axis_s));
+    TRY(pipeline_ranks(out, &d->timeline));
     for (int i = 1; i < n; i++) {
-        TRY(text_printf(out, "<section id=\"timeline%d\"><h2>Timeline of row %d</h2>\n", i + 1,
-                        i + 1));
-        TRY(pipeline_timeline(out, &more[i], axis_s));
-        TRY(text_printf(out, "</section>\n"));
+        TRY(text_printf(out, "</section>\n<section id=\"timeline%d\"><h2>Timeline of row %d</h2>\n",
+                        i + 1, i + 1));
+        TRY(pipeline_timeline(out, &more[i].timeline, axis_s));
     }
-    return OK;
+    return text_printf(out, "</section>\n");
 }
 
-static Status page_text(const PlanPage *p, const Drawn *d, const Timeline *t, Text *out)
+static Status page_text(const PlanPage *p, const Drawn *d, Text *out)
 {
-    PlanAnswer *r = p->answer;
+    const PlanAnswer *r = p->answer;
     char title[256], gpus[32];
-    PlanGroups groups;
     (void)snprintf(title, sizeof title, "%.80s on %s x %.80s", r->config.model_name,
                    text_thousands(gpus, r->request.gpus), r->request.hardware->gpu_title);
-    TRY(planner_groups(r->planner, d->layout, d->price, &groups));
     TRY(header_part(p, title, out));
     TRY(text_printf(out, "<div class=\"facts\">\n"));
     TRY(question_facts(p, out));
@@ -391,23 +374,21 @@ static Status page_text(const PlanPage *p, const Drawn *d, const Timeline *t, Te
     TRY(layouts_section(p, out));
     TRY(memory_section(p, d, out));
     TRY(time_section(p, out));
-    TRY(plan_mesh_section(out, &r->request, &groups));
-    TRY(timelines_part(p, t, out));
+    TRY(plan_mesh_section(out, &r->request, &d->groups));
+    TRY(timelines_part(p, d, out));
     return page_end(out, "pipeline.js");
 }
 
 Status plan_page_write(const PlanPage *p, const char *path, Text *out)
 {
-    PlanAnswer *r = p->answer;
-    Drawn d = { &r->layout, &r->price, NULL };
-    Timeline t;
+    const PlanAnswer *r = p->answer;
+    Drawn d;
     size_t before = out->used;
-    TRY(ARENA_NEW(p->arena, r->layout.pp, &d.memory));
-    TRY(planner_memory(r->planner, &r->layout, &r->price, d.memory));
-    TRY(main_timeline(p, &d, &t));
+    TRY(draw_layout(p, &r->layout, &r->price, best_rows(p) > 0 ? r->found.best->also : 0, &d));
     if (text_ends(path, ".svg"))
-        return pipeline_write(path, &(PipelineView){ .timeline = &t, .timelines = 1 }, out);
-    TRY(page_text(p, &d, &t, out));
+        return pipeline_write(path, &(PipelineView){ .timeline = &d.timeline, .timelines = 1 },
+                              out);
+    TRY(page_text(p, &d, out));
     return pipeline_put(path, out, before);
 }
 

@@ -13,7 +13,7 @@
 #include "plan/answer.h"
 
 typedef struct PlanPage {
-    PlanAnswer *answer; /* of plan_answer; its step is simulated here if it was not */
+    const PlanAnswer *answer;
     const PlanReport *report;
     const char *unfit; /* why it does not fit; NULL: it does */
     Arena *arena;      /* not that of the text */
