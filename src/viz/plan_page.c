@@ -337,6 +337,18 @@ static Status layouts_section(const PlanPage *p, Text *out)
 
 /* ---- the page ---- */
 
+/* A timeline of passes alone ends before the step does. */
+static Status timeline_part(const Drawn *d, double axis_s, Text *out)
+{
+    double drawn_s = d->timeline.step_s, step_s = d->price->step_s;
+    TRY(pipeline_timeline(out, &d->timeline, axis_s));
+    if (drawn_s > 0.999 * step_s) return OK;
+    return text_printf(out,
+                       "<p class=\"note\">The last pass ends after %.4g s. The step takes %.4g s, "
+                       "with gradients, update and waits that are not drawn.</p>\n",
+                       drawn_s, step_s);
+}
+
 /* The answer's timeline, then those of further rows. All share one time axis. */
 static Status timelines_part(const PlanPage *p, const Drawn *d, Text *out)
 {
@@ -350,12 +362,12 @@ static Status timelines_part(const PlanPage *p, const Drawn *d, Text *out)
         axis_s = fmax(axis_s, more[i].timeline.step_s);
     }
     TRY(text_printf(out, "<section id=\"timeline1\"><h2>Timeline of the step</h2>\n"));
-    TRY(pipeline_timeline(out, &d->timeline, axis_s));
+    TRY(timeline_part(d, axis_s, out));
     TRY(pipeline_ranks(out, &d->timeline));
     for (int i = 1; i < n; i++) {
         TRY(text_printf(out, "</section>\n<section id=\"timeline%d\"><h2>Timeline of row %d</h2>\n",
                         i + 1, i + 1));
-        TRY(pipeline_timeline(out, &more[i].timeline, axis_s));
+        TRY(timeline_part(&more[i], axis_s, out));
     }
     return text_printf(out, "</section>\n");
 }

@@ -216,6 +216,25 @@ static void a_search_has_a_plot_a_table_and_timelines(void **state)
     question_close(&asked);
 }
 
+/* A stack whose lists are not known has a timeline of passes alone. */
+static void a_timeline_of_passes_says_when_the_step_ends(void **state)
+{
+    (void)state;
+    PlanAnswer a;
+    char note[64];
+    const char *set[] = { SMALL };
+    question_load(&asked, "deepseek-v2-lite", "h200", 16, "torchtitan", set, 6);
+    const PlanQuestion q = { asked.request, false, 3 };
+    const char *page = page_of(&q, &a, NULL, ".html");
+    (void)snprintf(note, sizeof note, "The step takes %.4g s, ", a.price.step_s);
+    check_in(page, note);
+    plan_answer_free(&a);
+    question_close(&asked);
+    CHECK(strstr(small_page(&a, NULL, ".html"), "The last pass ends") == NULL);
+    plan_answer_free(&a);
+    question_close(&asked);
+}
+
 static void a_picture_is_the_timeline_alone(void **state)
 {
     (void)state;
@@ -236,6 +255,7 @@ int main(void)
         TEST(groups_are_those_of_the_mesh),
         TEST(a_group_over_hosts_says_so),
         TEST(a_search_has_a_plot_a_table_and_timelines),
+        TEST(a_timeline_of_passes_says_when_the_step_ends),
         TEST(a_picture_is_the_timeline_alone),
     };
     return TEST_RUN(tests);
