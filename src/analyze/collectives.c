@@ -8,6 +8,7 @@
  * collectives_text.c.
  */
 #include "analyze/collectives.h"
+#include "analyze/report.h"
 
 #include <math.h>
 #include <omp.h>
@@ -21,8 +22,7 @@ enum { OUTLIER = 10 };
 
 /* Our own rules. compat/collectives.c has TraceLens' rules. */
 static const CollectiveRules OURS = {
-    .movers = "nccl|rccl|cross_device_reduce|nvshmem|deep_ep|deepep|multimem_all_|"
-              "one_shot_all_reduce|two_shot_all_reduce",
+    .movers = REPORT_MOVERS,
     .lacks = "?",
     .lacks_nodes = "?",
     .mb = 1e6,

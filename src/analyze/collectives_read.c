@@ -41,26 +41,12 @@ const CollectiveRule collective_rule[COLLECTIVE_KINDS] = {
     [OTHER_COLLECTIVE] = { "unknown", "", "", 0, true },
 };
 
-/* Does s contain one of the words? Upper and lower case are equal. */
-static bool has_word(const char *s, const char *words)
-{
-    char word[64];
-    int n = 0;
-    const char *w = NULL;
-    for (int i = 0; (w = text_word(words, i, &n)) != NULL && n > 0; i++) {
-        memcpy(word, w, (size_t)n);
-        word[n] = '\0';
-        if (strcasestr(s, word) != NULL) return true;
-    }
-    return false;
-}
-
 /* Finds the kind by a recorded name (exact), or by a word in a kernel's or operator's name. */
 static CollectiveKind kind_of_name(const char *s, bool exact)
 {
     int k = 0;
     while (k < OTHER_COLLECTIVE && !(exact ? text_word_index(collective_rule[k].names, s) >= 0
-                                           : has_word(s, collective_rule[k].kernels)))
+                                           : strings_has_word(s, collective_rule[k].kernels)))
         k++;
     return (CollectiveKind)k;
 }
@@ -304,7 +290,7 @@ static Status find_movers(Reading *r)
         uint8_t *s = &seen[e->name[i]];
         if (e->kind[i] != EVENT_KERNEL) continue;
         if (*s == 0)
-            *s = has_word(event_name(e, i), rules->movers) &&
+            *s = strings_has_word(event_name(e, i), rules->movers) &&
                          strstr(event_name(e, i), "_layout") == NULL
                      ? 2
                      : 1;

@@ -34,12 +34,12 @@ static bool is_copy_kernel(const char *name)
     return *name == '\0' || strcmp(name, ".kd") == 0;
 }
 
-static Bucket bucket_of_name(const char *name)
+/* Collectives of our own recordings begin with "comm: ". */
+static Bucket bucket_of_name(const Report *r, const char *name)
 {
     if (is_copy_kernel(name)) return BUCKET_MEMCPY;
-    bool comm = strcasestr(name, "nccl") != NULL || strcasestr(name, "rccl") != NULL ||
-                strcasestr(name, "cross_device_reduce") != NULL ||
-                strncmp(name, "comm: ", 6) == 0; /* in our own recordings */
+    const char *movers = r->o->movers != NULL ? r->o->movers : REPORT_MOVERS;
+    bool comm = strings_has_word(name, movers) || text_starts(name, "comm: ");
     return comm ? BUCKET_COMM : BUCKET_COMPUTATION;
 }
 
@@ -48,7 +48,7 @@ Bucket report_bucket(const Report *r, uint32_t event)
 {
     uint8_t *known = &r->bucket[r->e->name[event]];
     if (r->e->kind[event] == EVENT_MEMCPY) return BUCKET_MEMCPY;
-    if (*known == 0) *known = (uint8_t)(bucket_of_name(event_name(r->e, event)) + 1);
+    if (*known == 0) *known = (uint8_t)(bucket_of_name(r, event_name(r->e, event)) + 1);
     return (Bucket)(*known - 1);
 }
 

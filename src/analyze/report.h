@@ -18,8 +18,14 @@
 #include "analyze/table.h"
 #include "analyze/tree.h"
 
+/* Words in names of kernels that move data between ranks. compat/ has TraceLens' shorter list. */
+#define REPORT_MOVERS                                                                              \
+    "nccl|rccl|cross_device_reduce|nvshmem|deep_ep|deepep|multimem_all_|one_shot_all_reduce|"      \
+    "two_shot_all_reduce"
+
 /* What the command line may choose. */
 typedef struct ReportOptions {
+    const char *movers;   /* such words; NULL: REPORT_MOVERS */
     bool linked_only;     /* count only work whose launch is in the trace; all work if none is */
     bool recompute;       /* show activation recomputation separately */
     bool kernels;         /* make kernel_summary */
@@ -121,6 +127,19 @@ typedef enum TimelineRow {
 extern const char *const timeline_name[TIMELINE_ROWS];
 /* Sets all rows. Communication is exposed outside of computation, copies outside of both. */
 Status report_timeline(const Report *r, double us[TIMELINE_ROWS]);
+
+/* What device time without work is due to (sheet_idle.c). */
+typedef enum IdleCause {
+    IDLE_HOST_LATE,
+    IDLE_SYNCHRONISATION,
+    IDLE_DEPENDENCY,
+    IDLE_UNLINKED, /* the launch is not in the trace, so the cause is not known */
+    IDLE_DATA_LOADER,
+    IDLE_CAUSES
+} IdleCause;
+extern const char *const idle_cause[IDLE_CAUSES];
+/* Device time without work by cause, us: together the row TIMELINE_IDLE. */
+Status report_idle(const Report *r, double us[IDLE_CAUSES]);
 
 /* From the first to the last event of host or device, us. */
 double report_wall(const Report *r);

@@ -7,6 +7,8 @@
  * - dependency: the call began before the gap. The work was queued and waited for a stream or event.
  * - synchronisation: the call began in the gap, and its thread had been in a synchronising call
  *   since before the gap. The host could not run ahead.
+ * - data loader: the call began in the gap, and its thread had spent most of the gap until then in the data
+ *   loader. The host had no batch.
  * - host late: the call began in the gap for any other reason.
  *
  * Times are microseconds. How long the host itself waits is in sheet_delays.c.
@@ -17,17 +19,15 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* See above; UNLINKED: the launch is not in the trace, so the cause is not known. */
-typedef enum Cause { HOST_LATE, SYNCHRONISATION, DEPENDENCY, UNLINKED, CAUSES } Cause;
-static const char *const CAUSE[CAUSES] = { "host late", "synchronisation", "dependency",
-                                           "launch not in the trace" };
+const char *const idle_cause[IDLE_CAUSES] = { "host late", "synchronisation", "dependency",
+                                              "launch not in the trace", "data loader" };
 
 /* A gap, and what it is explained by. */
 typedef struct Gap {
     double start, us;
     uint32_t next; /* the work that ends the gap */
     uint32_t sync; /* the synchronising call; EVENT_NONE */
-    Cause cause;
+    IdleCause cause;
 } Gap;
 
 typedef struct Gaps {
@@ -35,7 +35,7 @@ typedef struct Gaps {
     int64_t n;
 } Gaps;
 
-/* ---- synchronising calls ---- */
+/* ---- calls that explain gaps ---- */
 
 static bool is_blocking_call(const char *name)
 {
@@ -53,12 +53,12 @@ bool report_is_sync(const Report *r, int64_t i)
     return *known == YES;
 }
 
-/* All synchronising calls, by thread and time. */
-typedef struct Syncs {
+/* Some events of the host, by thread and time. */
+typedef struct Calls {
     const Events *e;
     uint32_t *at;
     int64_t n;
-} Syncs;
+} Calls;
 
 static int by_thread(const void *a, const void *b, void *events)
 {
@@ -68,22 +68,31 @@ static int by_thread(const void *a, const void *b, void *events)
     return (e->ts[*x] > e->ts[*y]) - (e->ts[*x] < e->ts[*y]);
 }
 
-/* Lists the synchronising calls by thread and time, so that sync_before can search. */
-static Status find_syncs(const Report *r, Syncs *s)
+/* Is the host in the data loader in this event? Profilers write "enumerate(DataLoader)#..." or the file. */
+static bool is_loading(const Report *r, int64_t i)
+{
+    uint8_t kind = r->e->kind[i];
+    if (kind != EVENT_CPU_OP && kind != EVENT_ANNOTATION && kind != EVENT_PYTHON) return false;
+    return strings_has_word(event_name(r->e, (uint32_t)i), "dataloader");
+}
+
+/* Lists the events that `takes` by thread and time, so that call_before can search. */
+static Status find_calls(const Report *r, bool (*takes)(const Report *r, int64_t i), Calls *s)
 {
     Events e = *r->e; /* qsort_r takes no const */
-    *s = (Syncs){ .e = r->e };
-    int64_t n = 0;
-    for (int64_t i = 0; i < e.n; i++) n += report_is_sync(r, i);
-    TRY(ARENA_NEW(r->arena, n + 1, &s->at));
-    for (int64_t i = 0; i < e.n; i++)
-        if (report_is_sync(r, i)) s->at[s->n++] = (uint32_t)i;
-    qsort_r(s->at, (size_t)n, sizeof *s->at, by_thread, &e);
+    int64_t room = 0;
+    *s = (Calls){ .e = r->e };
+    for (int64_t i = 0; i < e.n; i++) {
+        if (!takes(r, i)) continue;
+        TRY(ARENA_GROW(r->arena, s->n + 1, &room, &s->at));
+        s->at[s->n++] = (uint32_t)i;
+    }
+    if (s->n > 0) qsort_r(s->at, (size_t)s->n, sizeof *s->at, by_thread, &e);
     return OK;
 }
 
-/* The last synchronising call of the same thread that began before `call`. */
-static uint32_t sync_before(const Syncs *s, uint32_t call)
+/* The last of these events on the thread of `call` that began before it. */
+static uint32_t call_before(const Calls *s, uint32_t call)
 {
     const Events *e = s->e;
     int64_t low = 0, high = s->n;
@@ -101,31 +110,43 @@ static uint32_t sync_before(const Syncs *s, uint32_t call)
     return found ? s->at[low - 1] : EVENT_NONE;
 }
 
+/* What is looked up for each gap. */
+typedef struct Causes {
+    Calls syncs, loads;
+} Causes;
+
 /* ---- gaps ---- */
 
 /* A synchronising call that ended before the gap does not explain it. */
-static void explain_gap(const Report *r, const Syncs *s, Gap *g)
+static void explain_gap(const Report *r, const Causes *c, Gap *g)
 {
+    const Events *e = r->e;
     uint32_t call = r->tree->parent[g->next];
     g->sync = EVENT_NONE;
     if (call == EVENT_NONE) {
-        g->cause = UNLINKED;
+        g->cause = IDLE_UNLINKED;
         return;
     }
-    g->cause = r->e->ts[call] < g->start ? DEPENDENCY : HOST_LATE;
-    if (g->cause == DEPENDENCY) return;
-    uint32_t sync = sync_before(s, call);
-    if (sync == EVENT_NONE || event_end(r->e, sync) <= g->start) return;
-    g->cause = SYNCHRONISATION;
-    g->sync = sync;
+    g->cause = e->ts[call] < g->start ? IDLE_DEPENDENCY : IDLE_HOST_LATE;
+    if (g->cause == IDLE_DEPENDENCY) return;
+    uint32_t sync = call_before(&c->syncs, call), load = call_before(&c->loads, call);
+    if (sync != EVENT_NONE && event_end(e, sync) > g->start) {
+        g->cause = IDLE_SYNCHRONISATION;
+        g->sync = sync;
+    }
+    if (load == EVENT_NONE) return;
+    double late = e->ts[call] - g->start;
+    double loading = fmin(event_end(e, load), e->ts[call]) - fmax(e->ts[load], g->start);
+    if (loading > 0.5 * late) g->cause = IDLE_DATA_LOADER;
 }
 
 /* Work is sorted by start, so one pass with the latest end so far finds all gaps. */
 static Status find_gaps(const Report *r, Gaps *out)
 {
-    Syncs s;
+    Causes c;
     double end = -INFINITY;
-    TRY(find_syncs(r, &s));
+    TRY(find_calls(r, report_is_sync, &c.syncs));
+    TRY(find_calls(r, is_loading, &c.loads));
     *out = (Gaps){ 0 };
     TRY(ARENA_NEW(r->arena, r->gpus + 1, &out->at));
     for (int64_t k = 0; k < r->gpus; k++) {
@@ -133,10 +154,21 @@ static Status find_gaps(const Report *r, Gaps *out)
         if (k > 0 && r->e->ts[i] > end) {
             Gap *g = &out->at[out->n++];
             *g = (Gap){ .start = end, .us = r->e->ts[i] - end, .next = i };
-            explain_gap(r, &s, g);
+            explain_gap(r, &c, g);
         }
         end = fmax(end, event_end(r->e, i));
     }
+    return OK;
+}
+
+Status report_idle(const Report *r, double us[IDLE_CAUSES])
+{
+    Gaps gaps;
+    ArenaMark mark = arena_mark(r->arena);
+    TRY(find_gaps(r, &gaps));
+    memset(us, 0, IDLE_CAUSES * sizeof *us);
+    for (int64_t k = 0; k < gaps.n; k++) us[gaps.at[k].cause] += gaps.at[k].us;
+    arena_release(r->arena, mark);
     return OK;
 }
 
@@ -170,7 +202,7 @@ Status sheet_idle_by_cause(Report *r, Table *out)
 {
     static const double MICRO_US = 10;
     double limit = r->o->micro_idle_us > 0 ? r->o->micro_idle_us : MICRO_US, idle = 0;
-    CauseSum sum[CAUSES] = { 0 };
+    CauseSum sum[IDLE_CAUSES] = { 0 };
     Gaps gaps;
     TRY(sheet_columns(r,
                       "cause|gaps|time ms|percent of idle|percent of wall|longest us|"
@@ -187,7 +219,7 @@ Status sheet_idle_by_cause(Report *r, Table *out)
         if (g->us < limit) c->micro++, c->micro_us += g->us;
     }
     double wall = report_wall(r), first = r->e->ts[r->gpu[0]], last = first + r->total_us;
-    for (int k = 0; k < CAUSES; k++) TRY(put_cause(CAUSE[k], &sum[k], idle, wall, out));
+    for (int k = 0; k < IDLE_CAUSES; k++) TRY(put_cause(idle_cause[k], &sum[k], idle, wall, out));
     CauseSum start = { .n = 1, .us = fmax(0, first - r->host_start) };
     CauseSum end = { .n = 1, .us = fmax(0, r->host_end - last) };
     start.longest = start.us, end.longest = end.us;
@@ -204,7 +236,7 @@ static Status fill_gaps(Report *r, FoldRows *rows)
     for (int64_t k = 0; k < gaps.n; k++) {
         const Gap *g = &gaps.at[k];
         const uint32_t launcher = tree_launcher(r->tree, g->next);
-        TRY(TABLE_ROW(&rows->t, cell_text(CAUSE[g->cause]),
+        TRY(TABLE_ROW(&rows->t, cell_text(idle_cause[g->cause]),
                       cell_text(launcher == EVENT_NONE ? "" : event_name(r->e, launcher)),
                       cell_number(g->us)));
         rows->whole[0] += g->us;
@@ -247,9 +279,9 @@ Status sheet_idle_gaps(Report *r, Table *out)
     for (int64_t k = 0; k < gaps.n && k < LONGEST; k++) {
         const Gap *g = &gaps.at[order[k]];
         uint32_t call = r->tree->parent[g->next], op = report_operator(r, call);
-        TRY(TABLE_ROW(out, cell_number(g->start), cell_number(g->us), cell_text(CAUSE[g->cause]),
-                      name_of(r, g->next), cell_whole(report_stream(r, g->next)), name_of(r, call),
-                      name_of(r, op),
+        TRY(TABLE_ROW(out, cell_number(g->start), cell_number(g->us),
+                      cell_text(idle_cause[g->cause]), name_of(r, g->next),
+                      cell_whole(report_stream(r, g->next)), name_of(r, call), name_of(r, op),
                       call == EVENT_NONE ? cell_none() : cell_number(r->e->ts[call] - g->start),
                       name_of(r, g->sync)));
     }

@@ -3,6 +3,8 @@
  * there are more, and pointers to them stay valid. */
 #include "analyze/strings.h"
 
+#include "base/text.h"
+
 #include <string.h>
 
 #define XXH_INLINE_ALL
@@ -12,6 +14,19 @@
 static const size_t TEXT_BYTES = (size_t)1 << 36;
 enum { TEXT_STEP = 1 << 16, ENTRY_STEP = 1 << 12, FIRST_SLOTS = 1 << 12 };
 static const size_t ENTRIES_MAX = (size_t)1 << 30;
+
+bool strings_has_word(const char *s, const char *words)
+{
+    char word[64];
+    int n = 0;
+    const char *w = NULL;
+    for (int i = 0; (w = text_word(words, i, &n)) != NULL && n > 0; i++) {
+        memcpy(word, w, (size_t)n);
+        word[n] = '\0';
+        if (strcasestr(s, word) != NULL) return true;
+    }
+    return false;
+}
 
 uint32_t strings_hash(const char *s, size_t n) { return (uint32_t)XXH3_64bits(s, n); }
 

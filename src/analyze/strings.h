@@ -5,6 +5,8 @@
 
 #include "base/arena.h"
 
+#include <stdbool.h>
+
 typedef struct Strings {
     Arena text;         /* the texts, each followed by a NUL */
     Arena entry, table; /* of `entries` and of `slot`; each holds nothing else */
@@ -32,6 +34,9 @@ uint32_t strings_hash(const char *s, size_t n);
 Status strings_id_hashed(Strings *t, const char *s, size_t n, uint32_t hash, uint32_t *out);
 /* The number of a text; UINT32_MAX if it is not there. */
 uint32_t strings_find(const Strings *t, const char *s);
+
+/* Does s contain one of the words, which | separates? Upper and lower case are equal. */
+bool strings_has_word(const char *s, const char *words);
 
 static inline const char *strings_text(const Strings *t, uint32_t id) { return t->entries[id].s; }
 

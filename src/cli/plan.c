@@ -10,6 +10,7 @@
 #include "plan/stack.h"
 #include "schedule/print.h"
 #include "viz/pipeline_page.h"
+#include "viz/plan_page.h"
 
 #include <math.h>
 #include <stdio.h>
@@ -148,24 +149,6 @@ static Status load_question(PlanCall *c, char **argv, int n)
 
 /* ---- the answer ---- */
 
-/* Draws --scale's rows as a curve. The "reason" of a point is the layout that was best there. */
-static Status draw_scaling(PlanCall *c, const PlanScale *row, int n)
-{
-    Scaling s = { .title = c->config.model_name, .points = n };
-    char plain[PLAN_LAYOUT_BYTES], layout[SCALES_MAX][PLAN_LAYOUT_BYTES + 32];
-    for (int i = 0; i < n; i++) {
-        (void)plan_layout_text(plain, &row[i].layout, &row[i].price);
-        (void)snprintf(layout[i], sizeof layout[i], "%s%s", plain,
-                       row[i].price.fits ? "" : " (does not fit)");
-        s.gpus[i] = (double)row[i].gpus;
-        s.tokens_per_s_per_gpu[i] = row[i].price.tokens_per_s_per_gpu;
-        s.efficiency[i] = plan_scale_efficiency(row, i);
-        s.reason[i] = layout[i];
-    }
-    const PipelineView v = { .scaling = &s, .scalings = 1 };
-    return pipeline_write(c->html, &v, c->out);
-}
-
 /* --scale: prices the same training for each number of GPUs. */
 static Status print_scaling(PlanCall *c)
 {
@@ -186,34 +169,19 @@ static Status print_scaling(PlanCall *c)
     (void)fputs(basis.data, stderr);
     double room = plan_room_bytes(&c->question.request);
     TRY(c->json ? plan_scale_json(row, n, c->out) : plan_scale_text(row, n, room, c->out));
-    if (c->html != NULL) TRY(draw_scaling(c, row, n));
+    if (c->html != NULL) TRY(plan_page_scaling(&c->question, row, n, c->html, c->arena, c->out));
     return plan_scale_fits(row, n, c->scale);
 }
 
-/* Draws the simulated step. Of memory the simulation follows only activations; the other kinds are
- * constant over the step, and equal on all stages. */
-static Status draw_pipeline(PlanCall *c)
+/* Draws the page. Why a layout does not fit is asked first, so that the page says it, too. */
+static Status draw_page(PlanCall *c, const PlanReport *r, Status fits)
 {
-    Timeline t;
-    PlanAnswer *r = &c->answer;
-    char title[PLAN_LAYOUT_BYTES + PLAN_ALSO_BYTES], layout[PLAN_LAYOUT_BYTES];
-    char also[PLAN_ALSO_BYTES];
-    const unsigned others = r->searched && r->found.n_best > 0 ? r->found.best->also : 0;
-    double resident[PLAN_KINDS][SCHEDULE_STAGES_MAX];
-    TimelineResident kept[PLAN_KINDS];
-    int n = 0;
-    for (int k = 0; k < PLAN_KINDS; k++) {
-        if (k == PLAN_ACTIVATIONS) continue;
-        for (int i = 0; i < r->layout.pp; i++) resident[n][i] = r->price.memory[k];
-        kept[n] = (TimelineResident){ plan_kind_names[k], resident[n] };
-        n++;
-    }
-    TRY(plan_answer_simulate(r, false, c->arena));
-    (void)snprintf(title, sizeof title, "%s%s", plan_layout_text(layout, &r->layout, &r->price),
-                   plan_also_text(also, others, "; the same under ", ", "));
-    TRY(timeline_simulated(&r->step.pipeline, &r->step.sim, kept, n, title, c->arena, &t));
-    const PipelineView v = { .timeline = &t, .timelines = 1 };
-    return pipeline_write(c->html, &v, c->out);
+    char why[1024];
+    static const char COMMAND[] = "plan: ";
+    status_sentence(why, sizeof why);
+    const char *sentence = why + (text_starts(why, COMMAND) ? sizeof COMMAND - 1 : 0);
+    const PlanPage page = { &c->answer, r, fits == OK ? NULL : sentence, c->arena };
+    return plan_page_write(&page, c->html, c->out);
 }
 
 /* --program: prints the actions of all pipeline ranks, with the simulated time of each. */
@@ -267,9 +235,10 @@ static Status print_report(PlanCall *c)
     TRY((c->json ? plan_report_json : c->csv ? plan_report_csv : plan_report_text)(&r, c->out));
     if (c->why != NULL) TRY(plan_explain(a->planner, &r, c->why, c->out));
     if (c->write != NULL && (r.search == NULL || r.search->n_best > 0)) TRY(write_row(c, &r));
-    if (c->html != NULL) TRY(draw_pipeline(c));
+    Status fits = plan_answer_fits(a, c->arena);
+    if (c->html != NULL && (fits == OK || fits == ERR_FIT)) TRY(draw_page(c, &r, fits));
+    TRY(fits);
     a->found.n_best = all;
-    TRY(plan_answer_fits(a, c->arena));
     if (c->verify.layouts > 0) {
         if (c->json) c->out->used -= strlen("}\n"); /* the object goes on */
         TRY(text_printf(c->out, "%s", c->json ? "," : ""));
@@ -352,6 +321,7 @@ static Status run_plan(void *state, int n, char **arguments, Arena *a, Text *out
     PlanCall *c = state;
     c->arena = a, c->out = out;
     TRY(check_options(c));
+    if (c->html != NULL) TRY(pipeline_check_path("plan: --html", c->html));
     if (c->verify.layouts > 0 && (c->csv || c->scale != NULL || c->from != NULL || c->program))
         return FAIL(ERR_ARG,
                     "plan: --verify runs the layouts of one plan of our own trainer: leave "
@@ -454,7 +424,7 @@ Status cli_plan(int argc, char **argv)
         { "--program", OPTION_FLAG, &c.program, NULL,
           .help = "print the actions of the step, as train runs them, instead" },
         { "--html", OPTION_TEXT, &c.html, "FILE",
-          .help = "draw the pipeline, or the curve of --scale, as .html or as .svg" },
+          .help = "draw the plan, or the curve of --scale, as a page (.html) or a picture (.svg)" },
     };
     const Command command = {
         .name = "switchyard plan",

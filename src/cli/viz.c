@@ -17,8 +17,7 @@ static Status run_viz(void *state, int n, char **path, Arena *a, Text *out)
     Timeline timeline[SCALING_CURVES];
     Scaling scaling[SCALING_CURVES];
     PipelineView v = { .timeline = timeline, .scaling = scaling };
-    if (c->out != NULL && !text_ends(c->out, ".html") && !text_ends(c->out, ".svg"))
-        return FAIL(ERR_ARG, "viz: --out %s must end in .html or .svg", c->out);
+    if (c->out != NULL) TRY(pipeline_check_path("viz: --out", c->out));
     for (int i = 0; i < n; i++) {
         if (text_ends(path[i], ".json"))
             TRY(scaling_read(path[i], a, &scaling[v.scalings++]));

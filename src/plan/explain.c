@@ -207,25 +207,6 @@ static Status print_op(const Explained *x, const OpPrice *o)
     return text_printf(x->out, " = %.4f ms\n", 1e3 * o->s);
 }
 
-/* Counts the layers of each class: plain, recomputed. */
-static Status count_layers(Explained *x, int n[2][LAYER_CLASSES_MAX])
-{
-    const Planner *p = x->p;
-    const PlanLayout *l = x->r->layout;
-    LayoutStage *stage = NULL;
-    int stages = price_stage_count(l);
-    TRY(price_stages(x->p, l, x->entry, stages, &stage));
-    for (int i = 0; i < stages; i++) {
-        LayerRange range = chunk_layers(&p->spec, &stage[i]);
-        for (int k = range.first; k < range.end; k++) {
-            int block = p->spec.layers[k].block;
-            bool again = l->recompute != 0 && price_again(l, &stage[i], block);
-            n[again][p->class_of[k]]++;
-        }
-    }
-    return OK;
-}
-
 enum { LAYER_PARTS = 4 };
 static const PlanPart layer_parts[LAYER_PARTS] = { PLAN_COMPUTE, PLAN_EXCHANGE, PLAN_CONTEXT,
                                                    PLAN_HOST };
@@ -264,7 +245,7 @@ static Status print_ops(Explained *x, bool all)
 {
     int n[2][LAYER_CLASSES_MAX] = { { 0 } };
     double sum_s[LAYER_PARTS] = { 0 };
-    TRY(count_layers(x, n));
+    TRY(price_count_layers(x->p, x->r->layout, x->entry, n));
     for (int i = 0; i < 2 * x->p->classes; i++) {
         int class = i / 2, again = i % 2, count = n[again][class];
         const LayerPrice *l = again ? &x->entry->recomputed[class] : &x->entry->plain[class];

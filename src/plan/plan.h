@@ -157,6 +157,31 @@ Status planner_price_list(Planner *p, const PlanLayout *l, Arena *a, PlanPrice *
 /* Sets another time of the pipeline, and all values of the price that follow from it. */
 void planner_take_schedule(const Planner *p, PlanPrice *price, double schedule_s);
 
+/* Memory of each pipeline rank by kind, bytes: l->pp rows. `price` is this layout's: its room for rows counts. */
+Status planner_memory(Planner *p, const PlanLayout *l, const PlanPrice *price,
+                      double (*out)[PLAN_KINDS]);
+
+typedef enum PlanAxis { PLAN_AXIS_CP, PLAN_AXIS_EP, PLAN_AXIS_DP, PLAN_AXIS_PP, PLAN_AXES } PlanAxis;
+
+/* Groups of `ranks` GPUs that stand `stride` apart, `local` of them in a scale-up domain, and what one GPU
+ * of such a group sends in a step. Seconds are those of the exchange alone, also where compute hides it. */
+typedef struct PlanGroup {
+    PlanAxis axis;
+    const char *what;
+    int64_t ranks, stride, local;
+    double bytes, s; /* bytes 0: not known, for the exchange of another stack */
+} PlanGroup;
+
+enum { PLAN_GROUPS_MAX = 12 };
+typedef struct PlanGroups {
+    PlanGroup at[PLAN_GROUPS_MAX];
+    int n;
+} PlanGroups;
+
+/* All groups of more than one GPU, the innermost axis first. Gradients are those of the pipeline rank whose
+ * take longest, all else is the mean of the ranks. */
+Status planner_groups(Planner *p, const PlanLayout *l, const PlanPrice *price, PlanGroups *out);
+
 /* The partition of a layout in the notation of schedule/layout.h, in `a`. */
 Status planner_partition(Planner *p, const PlanLayout *l, Arena *a, const char **text);
 

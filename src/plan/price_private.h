@@ -182,6 +182,10 @@ static inline Program price_program_like(const PlanLayout *l)
 Status price_stages(Planner *p, const PlanLayout *l, const PriceEntry *e, int stages,
                     LayoutStage **out);
 
+/* Counts the layers of each class: plain, recomputed. Adds to *n. */
+Status price_count_layers(Planner *p, const PlanLayout *l, const PriceEntry *e,
+                          int n[2][LAYER_CLASSES_MAX]);
+
 /* The inputs of the stack's sheet for an entry. p->config must be the entry's. */
 Status price_inputs(Planner *p, const PriceEntry *e, PlanInputs *out);
 

@@ -535,11 +535,25 @@ static const char *main_reason(const PlanScale *s, int i)
     return name;
 }
 
-/* Lost shares are of the row's own GPU seconds, relative to the first row. Shares under 0.05 % are
- * not shown. */
+/* Shares under 0.05 % are not shown. */
+const char *plan_scale_losses(char out[PLAN_LOSSES_BYTES], const PlanScale *s, int i,
+                              const char *lost)
+{
+    size_t at = 0;
+    out[0] = '\0';
+    for (int k = 0; k < PLAN_PARTS; k++) {
+        double share = part_growth(s, i, k) * 100 / ((double)s[i].gpus * s[i].price.step_s);
+        if (fabs(share) < 0.05) continue;
+        at +=
+            (size_t)snprintf(out + at, PLAN_LOSSES_BYTES - at, "%s%s%s %.1f %%", at > 0 ? "; " : "",
+                             share > 0 ? lost : "won to ", plan_part_names[k], fabs(share));
+    }
+    return out;
+}
+
 Status plan_scale_text(const PlanScale *s, int n, double room_bytes, Text *out)
 {
-    char layout[PLAN_LAYOUT_BYTES];
+    char layout[PLAN_LAYOUT_BYTES], losses[PLAN_LOSSES_BYTES];
     for (int i = 0; i < n; i++) {
         const PlanPrice *p = &s[i].price;
         TRY(text_printf(out, "%8" PRId64 " GPUs %9.1f tokens/s/GPU %6.1f %%  %s", s[i].gpus,
@@ -555,13 +569,8 @@ Status plan_scale_text(const PlanScale *s, int n, double room_bytes, Text *out)
                             g->p90_s / DAY_S));
         else if (g->full_s > 0)
             TRY(text_printf(out, ", with failures it never ends"));
-        for (int k = 0; k < PLAN_PARTS; k++) { /* shares of its GPU seconds; they add up */
-            double lost = part_growth(s, i, k) * 100 / ((double)s[i].gpus * p->step_s);
-            if (fabs(lost) >= 0.05)
-                TRY(text_printf(out, "; %s to %s %.1f %%", lost > 0 ? "lost" : "won",
-                                plan_part_names[k], fabs(lost)));
-        }
-        TRY(text_printf(out, "\n"));
+        (void)plan_scale_losses(losses, s, i, "lost to ");
+        TRY(text_printf(out, "%s%s\n", *losses != '\0' ? "; " : "", losses));
     }
     return OK;
 }

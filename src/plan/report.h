@@ -46,6 +46,11 @@ Status plan_report_csv(const PlanReport *r, Text *out);
  * into room_bytes of a GPU. */
 Status plan_scale_text(const PlanScale *s, int n, double room_bytes, Text *out);
 Status plan_scale_json(const PlanScale *s, int n, Text *out);
+/* What row i lost relative to the first, by part of the step: "lost to exchange 2.2 %; won to bubble 0.1 %", where
+ * "lost to " is `lost`. Shares are of the row's own GPU seconds, and add up. */
+enum { PLAN_LOSSES_BYTES = 64 * PLAN_PARTS };
+const char *plan_scale_losses(char out[PLAN_LOSSES_BYTES], const PlanScale *s, int i,
+                              const char *lost);
 /* Tokens/s/GPU of row i over that of the first row. */
 double plan_scale_efficiency(const PlanScale *s, int i);
 

@@ -48,7 +48,13 @@ static Status figures_part(const Inspect *r, Text *out)
 static Status bars_part(Text *out, const char *title, const char *part, const char *const *row,
                         const double *value, int rows)
 {
-    const SvgBars bars = { title, row, &part, value, rows, 1, WIDTH, SVG_PLAIN };
+    const SvgBars bars = { .title = title,
+                           .row = row,
+                           .part = &part,
+                           .value = value,
+                           .rows = rows,
+                           .parts = 1,
+                           .width = WIDTH };
     TRY(text_markup(out, "<section><h2>%s</h2>\n", title));
     TRY(svg_bars(out, &bars));
     return text_printf(out, "</section>\n");

@@ -3,6 +3,8 @@
  * shows is written by report.c, pipeline_page.c, trace_page.c and inspect_page.c. */
 #include "viz/page.h"
 
+#include <stdarg.h>
+#include <stdio.h>
 #include <string.h>
 
 /* Appends a file of viz/page/. The embedded files have the form of presets, hence the name
@@ -39,6 +41,17 @@ Status page_end(Text *out, const char *script)
 Status part_note(Text *out, const char *text)
 {
     return text_printf(out, "<p class=\"note\">%s</p>\n", text);
+}
+
+Status part_fact(Text *out, const char *name, const char *value, const char *fmt, ...)
+{
+    char small[200];
+    va_list ap;
+    va_start(ap, fmt);
+    (void)vsnprintf(small, sizeof small, fmt, ap);
+    va_end(ap);
+    return text_markup(out, "<div><dl><dt>%s</dt><dd>%s<small>%s</small></dd></dl></div>\n", name,
+                       value, small);
 }
 
 Status part_figure(Text *out, const SvgChart *c)

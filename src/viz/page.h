@@ -20,6 +20,9 @@ extern const int page_files_n;
 Status page_begin(Text *out, const char *title);
 Status page_end(Text *out, const char *script);
 
+/* A fact in <div class="facts">: its name, its value, and a small second line from fmt, cut to 199 bytes. */
+__attribute__((format(printf, 4, 5))) Status part_fact(Text *out, const char *name,
+                                                       const char *value, const char *fmt, ...);
 /* A chart below its title. */
 Status part_figure(Text *out, const SvgChart *c);
 /* A paragraph below a heading or a plot; `text` is markup. */

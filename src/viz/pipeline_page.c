@@ -14,7 +14,7 @@ enum {
     STILL_WIDTH = 1000, /* pixels, as the other sizes */
     STILL_GAP = 18,
     STILL_EDGE = 10,
-    PANELS = 6,                /* ranks whose memory is drawn */
+    PANELS = 6,                /* ranks whose memory is drawn at first */
     BUBBLE = TIMELINE_EXCHANGE /* the bubble's index behind the kinds of the compute lane */
 };
 
@@ -38,10 +38,12 @@ static double longest_step_s(const PipelineView *v)
 /* One row for each timeline; the step is compared with the first timeline's. */
 static Status comparison_part(Text *out, const PipelineView *v)
 {
-    TRY(text_printf(out, "<section><div class=\"wide\"><table><thead><tr><th></th><th>ranks, p</th>"
-                         "<th>chunks, v</th><th>micro-batches, m</th><th>step</th>"
-                         "<th>against the first</th><th>bubble</th><th>(p-1)/(p-1+m·v)</th>"
-                         "<th>peak memory</th></tr></thead><tbody>\n"));
+    TRY(text_printf(
+        out,
+        "<section><div class=\"wide\"><table class=\"fit\"><thead><tr><th></th><th>ranks, p</th>"
+        "<th>chunks, v</th><th>micro-batches, m</th><th>step</th>"
+        "<th>against the first</th><th>bubble</th><th>(p-1)/(p-1+m·v)</th>"
+        "<th>peak memory</th></tr></thead><tbody>\n"));
     for (int i = 0; i < v->timelines; i++) {
         const Timeline *t = &v->timeline[i];
         char step[32], memory[32] = "-", iteration[48] = "";
@@ -58,10 +60,8 @@ static Status comparison_part(Text *out, const PipelineView *v)
             100 * (t->step_s / v->timeline->step_s - 1), 100 * t->bubble, 100 * t->theory, memory));
     }
     TRY(text_printf(out, "</tbody></table></div>\n"));
-    TRY(part_note(out, "Bubble: the share of the step in which compute lanes run nothing, mean of "
-                       "all ranks; beside it that of 1F1B with equal passes and free "
-                       "communication. Timelines share one time axis. Ctrl and the wheel zoom, "
-                       "dragging pans, a double click shows everything."));
+    TRY(part_note(out, "Bubbles are the mean of all ranks; beside them that of 1F1B with equal "
+                       "passes and free communication. Timelines share one time axis."));
     return text_printf(out, "</section>\n");
 }
 
@@ -84,8 +84,14 @@ static Status time_bars(Text *out, const Timeline *t)
         memcpy(value[i], r->sum_s, BUBBLE * sizeof(double));
         value[i][BUBBLE] = fmax(t->step_s - r->busy_s, 0);
     }
-    const SvgBars bars = { "Time by rank", row,   part,       *value,
-                           t->shown,       PARTS, PAGE_WIDTH, SVG_SECONDS };
+    const SvgBars bars = { .title = "Time by rank",
+                           .row = row,
+                           .part = part,
+                           .value = *value,
+                           .rows = t->shown,
+                           .parts = PARTS,
+                           .width = PAGE_WIDTH,
+                           .unit = SVG_SECONDS };
     TRY(text_printf(out,
                     "<details%s><summary>Where each rank's time goes</summary>"
                     "<div class=\"wide full kinds\">\n",
@@ -94,88 +100,163 @@ static Status time_bars(Text *out, const Timeline *t)
     return text_printf(out, "</div></details>\n");
 }
 
-/* Draws memory over time in at most POINTS intervals. Each interval shows the moment with the most
- * bytes in it, so that the peak is exact. Kinds are stacked: y[k] is the sum of kinds 0 to k, and
- * the highest area comes first because later ones are drawn over it. */
-static Status memory_panel(Text *out, const Timeline *t, int rank, double most_gib)
+/* One kind of memory over time, as the sum of it and the kinds below it. */
+typedef struct MemoryCurve {
+    double *x, *y;
+    int n;
+} MemoryCurve;
+
+/* Adds bytes from x on. Points inside of a flat stretch are left out. */
+static void curve_step(MemoryCurve *c, double x, double y)
 {
-    enum { POINTS = 200 };
-    const TimelineRank *r = &t->rank[rank];
-    double x[2 * POINTS], y[TIMELINE_MEMORY_KINDS][2 * POINTS];
-    int kinds = t->memory_kinds, n = r->points < POINTS ? r->points : POINTS;
-    char title[32], name[TIMELINE_MEMORY_KINDS][64];
-    SvgSeries series[TIMELINE_MEMORY_KINDS];
+    bool flat = c->n >= 2 && c->y[c->n - 1] == y && c->y[c->n - 2] == y;
+    if (flat) c->n--;
+    c->x[c->n] = x;
+    c->y[c->n++] = y;
+}
+
+enum { MEMORY_STEPS = 200 }; /* intervals of a panel */
+
+/* Each interval shows the moment with the most bytes in it, so that the peak is exact. Kinds are
+ * stacked: curve k is the sum of kinds 0 to k. */
+static void memory_curves(const Timeline *t, const TimelineRank *r, MemoryCurve *curve)
+{
+    int kinds = t->memory_kinds, n = r->points < MEMORY_STEPS ? r->points : MEMORY_STEPS;
     for (int64_t i = 0; i < n; i++) {
-        int64_t first = i * r->points / n, end = (i + 1) * r->points / n;
-        double all = -1;
-        x[2 * i] = 1e3 * r->at_s[first];
-        x[2 * i + 1] = 1e3 * (end < r->points ? r->at_s[end] : t->step_s);
+        int64_t first = i * r->points / n, end = (i + 1) * r->points / n, most_at = first;
+        double most = -1, from = 1e3 * r->at_s[first],
+               until = 1e3 * (end < r->points ? r->at_s[end] : t->step_s), sum = 0;
         for (int64_t at = first; at < end; at++) {
-            double sum = 0;
-            for (int k = 0; k < kinds; k++) sum += r->bytes[at * kinds + k];
-            if (sum <= all) continue;
-            all = sum;
-            for (int k = kinds - 1; k >= 0; k--) {
-                y[k][2 * i] = y[k][2 * i + 1] = sum / TIMELINE_GIB;
-                sum -= r->bytes[at * kinds + k];
-            }
+            double all = 0;
+            for (int k = 0; k < kinds; k++) all += r->bytes[at * kinds + k];
+            if (all > most) most = all, most_at = at;
+        }
+        for (int k = 0; k < kinds; k++) {
+            sum += r->bytes[most_at * kinds + k];
+            curve_step(&curve[k], from, sum / TIMELINE_GIB);
+            curve_step(&curve[k], until, sum / TIMELINE_GIB);
         }
     }
-    for (int k = 0; k < kinds; k++) {
+}
+
+/* Draws memory over time. The highest area comes first because later ones are drawn over it. The
+ * line is what may be used, where that is known, else the peak of all ranks. */
+static Status memory_panel(Text *out, const Timeline *t, int rank, bool shown)
+{
+    double x[TIMELINE_MEMORY_KINDS][2 * MEMORY_STEPS], y[TIMELINE_MEMORY_KINDS][2 * MEMORY_STEPS];
+    MemoryCurve curve[TIMELINE_MEMORY_KINDS];
+    SvgSeries series[TIMELINE_MEMORY_KINDS];
+    char title[32], name[TIMELINE_MEMORY_KINDS][64];
+    int n = 0;
+    bool limited = t->room_bytes > 0;
+    const SvgGuide line = { (limited ? t->room_bytes : t->rank[t->peak_rank].peak_bytes) /
+                                TIMELINE_GIB,
+                            limited ? "may be used" : "peak of all ranks" };
+    for (int k = 0; k < t->memory_kinds; k++) curve[k] = (MemoryCurve){ x[k], y[k], 0 };
+    memory_curves(t, &t->rank[rank], curve);
+    for (int k = t->memory_kinds - 1; k >= 0; k--) {
+        bool empty = true; /* this kind adds nothing to the ones below it */
+        for (int i = 0; i < curve[k].n && empty; i++)
+            empty = y[k][i] <= (k > 0 ? y[k - 1][i < curve[k - 1].n ? i : curve[k - 1].n - 1] : 0);
+        if (empty) continue;
         (void)snprintf(name[k], sizeof name[k], "%s%s", k > 0 ? "+ " : "", t->memory_kind[k]);
-        series[kinds - 1 - k] = (SvgSeries){
-            .name = name[k], .x = x, .y = y[k], .n = 2 * n, .color = k, .mark = SVG_AREA
+        series[n++] = (SvgSeries){
+            .name = name[k], .x = x[k], .y = y[k], .n = curve[k].n, .color = k, .mark = SVG_AREA
         };
     }
     (void)snprintf(title, sizeof title, "Memory of rank %d", rank);
     const SvgChart chart = {
-        title, "ms", "GiB", series, kinds, 342, 190, .from_zero = true, .guide = &most_gib
+        title, "ms", "GiB", series, n, 342, 190, .from_zero = true, .guide = &line, .guides = 1
     };
-    return part_figure(out, &chart);
+    TRY(text_printf(out, "<figure data-rank=\"%d\"%s><h3>%s</h3>\n", rank,
+                    shown ? "" : " hidden=\"hidden\"", title));
+    TRY(svg_chart(out, &chart));
+    return text_printf(out, "</figure>\n");
 }
 
-/* Draws the memory of up to PANELS ranks, evenly chosen. The dashed line is the peak over all
- * ranks. */
+/* Is the i-th of n ranks one of the PANELS that are drawn at first, evenly chosen? */
+static bool drawn_at_first(int i, int n)
+{
+    for (int k = 0; k < PANELS && n > 1; k++) {
+        if (i == k * (n - 1) / (PANELS - 1)) return true;
+    }
+    return n <= PANELS;
+}
+
+/* Panels of the ranks that the timeline shows, some of them hidden until their button is pressed. */
 static Status memory_panels(Text *out, const Timeline *t)
 {
-    int peak = t->peak_rank, n = t->ranks < PANELS ? t->ranks : PANELS;
-    if (t->memory_kinds == 0 || peak < 0) return OK;
+    if (t->memory_kinds == 0 || t->peak_rank < 0) return OK;
+    if (t->shown > PANELS) {
+        TRY(text_printf(out,
+                        "<p class=\"note pick\">Memory of %d of %d ranks is drawn; these buttons "
+                        "choose: ",
+                        PANELS, t->ranks));
+        for (int i = 0; i < t->shown; i++)
+            TRY(text_printf(out,
+                            "<button type=\"button\" data-rank=\"%d\" "
+                            "aria-pressed=\"%s\">%d</button>\n",
+                            timeline_shown_rank(t, i),
+                            drawn_at_first(i, t->shown) ? "true" : "false",
+                            timeline_shown_rank(t, i)));
+        TRY(text_printf(out, "</p>\n"));
+    }
     TRY(text_printf(out, "<div class=\"three\">\n"));
-    for (int i = 0; i < n; i++) {
-        int rank = n == 1 ? 0 : i * (t->ranks - 1) / (n - 1);
-        if (t->rank[rank].points == 0) continue;
-        TRY(memory_panel(out, t, rank, t->rank[peak].peak_bytes / TIMELINE_GIB));
+    for (int i = 0; i < t->shown; i++) {
+        int rank = timeline_shown_rank(t, i);
+        if (t->rank[rank].points > 0) TRY(memory_panel(out, t, rank, drawn_at_first(i, t->shown)));
     }
     return text_printf(out, "</div>\n");
 }
 
-/* A section: the timeline, memory of some ranks, and where the time of each rank goes. */
-static Status timeline_part(Text *out, const Timeline *t, double axis_s)
+Status pipeline_timeline(Text *out, const Timeline *t, double axis_s)
 {
-    TRY(text_printf(out, "<section><div class=\"wide\">\n"));
+    char grain[32];
+    TRY(text_printf(out, "<div class=\"wide\">\n"));
     TRY(timeline_svg(out, t, PAGE_WIDTH, axis_s));
-    TRY(text_printf(out, "</div>\n"));
+    TRY(text_printf(out, "</div>\n<p class=\"note\">"));
     if (t->shown < t->ranks)
         TRY(text_printf(out,
-                        "<p class=\"note\">%d of %d ranks are shown, evenly chosen from the first "
-                        "to the last; means and peaks are of all.</p>\n",
+                        "%d of %d ranks are shown, evenly chosen from the first to the last; means "
+                        "and peaks are of all. ",
                         t->shown, t->ranks));
+    return text_printf(
+        out,
+        "Bubble: the share of the step in which compute lanes run nothing, "
+        "exchanges included. Neighbours shorter than %s share boxes, a box for each "
+        "kind, as long as they ran. Ctrl and the wheel zoom, dragging pans, a double click shows "
+        "everything.</p>\n",
+        svg_value_text(grain, t->step_s / t->grain, SVG_SECONDS));
+}
+
+Status pipeline_ranks(Text *out, const Timeline *t)
+{
     TRY(memory_panels(out, t));
-    TRY(time_bars(out, t));
-    return text_printf(out, "</section>\n");
+    return time_bars(out, t);
+}
+
+Status pipeline_style(Text *out)
+{
+    TRY(text_printf(out, "<style>.pipe{min-width:900px;width:100%%;margin-bottom:18px}.pipe "
+                         ".idle{fill:var(--line)}\n"));
+    TRY(timeline_colors(out));
+    return text_printf(out, ".kinds .f%d{fill:var(--line)}</style>\n", BUBBLE);
 }
 
 /* Timelines first, each with its own section, then one section for all scaling curves. */
 Status pipeline_html(Text *out, const PipelineView *v)
 {
-    TRY(page_begin(out, "Pipelines"));
-    TRY(text_printf(out, "<style>.pipe{min-width:900px;width:100%%;margin-bottom:18px}.pipe "
-                         ".idle{fill:var(--line)}\n"));
-    TRY(timeline_colors(out));
-    TRY(text_printf(out, ".kinds .f%d{fill:var(--line)}</style>\n", BUBBLE));
+    TRY(page_begin(out, v->title != NULL ? v->title : v->timelines > 0 ? "Pipelines" : "Scaling"));
+    TRY(pipeline_style(out));
+    if (v->title != NULL)
+        TRY(text_markup(out, "<header><h1>%s</h1><p>%s</p></header>\n", v->title, v->about));
     if (v->timelines > 0) TRY(comparison_part(out, v));
-    for (int i = 0; i < v->timelines; i++)
-        TRY(timeline_part(out, &v->timeline[i], longest_step_s(v)));
+    for (int i = 0; i < v->timelines; i++) {
+        TRY(text_printf(out, "<section>\n"));
+        TRY(pipeline_timeline(out, &v->timeline[i], longest_step_s(v)));
+        TRY(pipeline_ranks(out, &v->timeline[i]));
+        TRY(text_printf(out, "</section>\n"));
+    }
     if (v->scalings > 0) TRY(scaling_section(out, v->scaling, v->scalings));
     return page_end(out, "pipeline.js");
 }
@@ -220,13 +301,24 @@ Status pipeline_still(Text *out, const PipelineView *v)
     return text_printf(out, "</svg>\n");
 }
 
-/* `out` is only borrowed: its text is written to the file and then cut back. */
-Status pipeline_write(const char *path, const PipelineView *v, Text *out)
+Status pipeline_check_path(const char *option, const char *path)
 {
-    size_t before = out->used;
-    TRY(text_ends(path, ".svg") ? pipeline_still(out, v) : pipeline_html(out, v));
+    if (text_ends(path, ".html") || text_ends(path, ".svg")) return OK;
+    return FAIL(ERR_ARG, "%s %.200s must end in .html or .svg", option, path);
+}
+
+/* `out` is only borrowed: its text is written to the file and then cut back. */
+Status pipeline_put(const char *path, Text *out, size_t before)
+{
     TRY(file_write_whole(path, out->data + before, out->used - before));
     out->used = before;
     out->data[before] = '\0';
     return OK;
+}
+
+Status pipeline_write(const char *path, const PipelineView *v, Text *out)
+{
+    size_t before = out->used;
+    TRY(text_ends(path, ".svg") ? pipeline_still(out, v) : pipeline_html(out, v));
+    return pipeline_put(path, out, before);
 }

@@ -22,10 +22,13 @@ typedef struct Scaling {
     double gpus[SCALING_POINTS]; /* in rising order */
     double tokens_per_s_per_gpu[SCALING_POINTS], efficiency[SCALING_POINTS];
     const char *reason[SCALING_POINTS];
+    const char *layout[SCALING_POINTS]; /* the layout of a point */
+    bool unfit[SCALING_POINTS];         /* it does not fit into the memory */
 } Scaling;
 
 /* What a page or a still shows. Arrays are the caller's. */
 typedef struct PipelineView {
+    const char *title, *about; /* of a page: its heading and a line below it; NULL: none */
     const Timeline *timeline;
     const Scaling *scaling;
     int timelines, scalings;
@@ -36,6 +39,16 @@ Status pipeline_html(Text *out, const PipelineView *v);
 Status pipeline_still(Text *out, const PipelineView *v);
 /* Writes a page or a still, by the path's ending .html or .svg; `out` as above. */
 Status pipeline_write(const char *path, const PipelineView *v, Text *out);
+/* ERR_ARG unless the path ends in .html or .svg; `option` names it in the sentence: "viz: --out". */
+Status pipeline_check_path(const char *option, const char *path);
+/* Writes what `out` has from `before` on to the file, and cuts it off `out`. */
+Status pipeline_put(const char *path, Text *out, size_t before);
+
+/* Parts for other pages, with the script pipeline.js: the style of all, a timeline, and what each of
+ * its ranks holds and does. */
+Status pipeline_style(Text *out);
+Status pipeline_timeline(Text *out, const Timeline *t, double axis_s);
+Status pipeline_ranks(Text *out, const Timeline *t);
 
 /* scaling.c: {"title": ..., "scaling": [{"gpus": ..., ...}, ...]}, the keys those of Scaling.
  * ERR_FORMAT names the point that is wrong. */

@@ -7,7 +7,6 @@
 #include "viz/report_parts.h"
 
 #include <math.h>
-#include <stdarg.h>
 #include <stdio.h>
 #include <string.h>
 
@@ -27,20 +26,6 @@ static const char *duration_text(char out[32], double seconds)
 
 /* ---- the run's facts ---- */
 
-/* Writes one fact: its name, its value, and a second line from fmt. All texts come from this file
- * and hold numbers only, so nothing needs escaping. */
-__attribute__((format(printf, 4, 5))) static Status
-write_fact(Text *out, const char *name, const char *value, const char *fmt, ...)
-{
-    char small[96];
-    va_list ap;
-    va_start(ap, fmt);
-    (void)vsnprintf(small, sizeof small, fmt, ap);
-    va_end(ap);
-    return text_printf(out, "<div><dl><dt>%s</dt><dd>%s<small>%s</small></dd></dl></div>\n", name,
-                       value, small);
-}
-
 /* Facts that follow from the configuration and the length of the run. */
 static Status size_facts(Text *out, const RunData *d)
 {
@@ -48,15 +33,14 @@ static Status size_facts(Text *out, const RunData *d)
     char a[32], b[32];
     bool active = isfinite(d->params_active);
     if (isfinite(d->params_total))
-        TRY(write_fact(out, "Parameters", text_si(a, d->params_total), "%s%s",
-                       active ? text_si(b, d->params_active) : "",
-                       active ? " active a token" : ""));
-    TRY(write_fact(out, "Tokens", text_si(a, (double)s->tokens), "%s tokens",
-                   text_thousands(b, s->tokens)));
-    TRY(write_fact(out, "Steps", text_thousands(a, s->steps), "the last is step %lld",
-                   (long long)d->last_step));
-    return write_fact(out, "Time in steps", duration_text(a, s->wall_s), "%s tokens/s",
-                      s->wall_s > 0 ? text_si(b, (double)s->tokens / s->wall_s) : "-");
+        TRY(part_fact(out, "Parameters", text_si(a, d->params_total), "%s%s",
+                      active ? text_si(b, d->params_active) : "", active ? " active a token" : ""));
+    TRY(part_fact(out, "Tokens", text_si(a, (double)s->tokens), "%s tokens",
+                  text_thousands(b, s->tokens)));
+    TRY(part_fact(out, "Steps", text_thousands(a, s->steps), "the last is step %lld",
+                  (long long)d->last_step));
+    return part_fact(out, "Time in steps", duration_text(a, s->wall_s), "%s tokens/s",
+                     s->wall_s > 0 ? text_si(b, (double)s->tokens / s->wall_s) : "-");
 }
 
 /* Writes the mean over the whole run. It is a mean of the curve's points, so nearly that of all
@@ -68,7 +52,7 @@ static Status share_fact(Text *out, const char *name, const Curve *c, const char
     for (int i = 0; i < c->n; i++) sum += isfinite(c->y[i]) ? c->y[i] : 0;
     if (c->finite == 0 || !(flops > 0)) return OK;
     (void)snprintf(value, sizeof value, "%.1f %%", 100 * sum / c->finite);
-    return write_fact(out, name, value, "mean, of %sFLOP/s %s", text_si(peak, flops), of);
+    return part_fact(out, name, value, "mean, of %sFLOP/s %s", text_si(peak, flops), of);
 }
 
 static Status result_facts(Text *out, const RunData *d)
@@ -76,13 +60,13 @@ static Status result_facts(Text *out, const RunData *d)
     const RunSummary *s = &d->sum;
     char value[96];
     if (s->steps > 0)
-        TRY(write_fact(out, "Final training loss", svg_value_text(value, s->final_loss, SVG_PLAIN),
-                       "nats a token, step %lld", (long long)d->final_step));
+        TRY(part_fact(out, "Final training loss", svg_value_text(value, s->final_loss, SVG_PLAIN),
+                      "nats a token, step %lld", (long long)d->final_step));
     if (isfinite(s->last_bits_per_byte)) {
         (void)snprintf(value, sizeof value, "%.3f → %.3f", s->first_bits_per_byte,
                        s->last_bits_per_byte);
-        TRY(write_fact(out, "Held-out bits per byte", value, "step %lld → step %lld",
-                       (long long)d->first_eval.step, (long long)d->last_eval.step));
+        TRY(part_fact(out, "Held-out bits per byte", value, "step %lld → step %lld",
+                      (long long)d->first_eval.step, (long long)d->last_eval.step));
     }
     TRY(share_fact(out, "Model FLOPs utilisation", &d->curve[RUN_MFU], "of the data sheet",
                    d->sheet_flops));
@@ -90,8 +74,8 @@ static Status result_facts(Text *out, const RunData *d)
                    d->roof_flops));
     if (!isfinite(s->least_share)) return OK;
     (void)snprintf(value, sizeof value, "%.1f %%", 100 * s->least_share);
-    return write_fact(out, "Least loaded expert", value, "of mean load: layer %lld, expert %lld",
-                      (long long)s->least_layer, (long long)s->least_expert);
+    return part_fact(out, "Least loaded expert", value, "of mean load: layer %lld, expert %lld",
+                     (long long)s->least_layer, (long long)s->least_expert);
 }
 
 /* Warnings that a reader should see before the curves. */

@@ -206,8 +206,14 @@ Status memory_write(Text *out, const Report *r)
             value[rows * n + i] = row == 0 ? d->planned_bytes[i] : d->used_bytes[i];
         rows++;
     }
-    const SvgBars bars = { "Memory by arena", ROW + first, d->arenas.name, value, rows, n,
-                           REPORT_FULL,       SVG_BYTES };
+    const SvgBars bars = { .title = "Memory by arena",
+                           .row = ROW + first,
+                           .part = d->arenas.name,
+                           .value = value,
+                           .rows = rows,
+                           .parts = n,
+                           .width = REPORT_FULL,
+                           .unit = SVG_BYTES };
     TRY(text_printf(out, "<div class=\"wide full\">\n"));
     TRY(svg_bars(out, &bars));
     TRY(text_printf(out, "</div>\n"));

@@ -87,7 +87,7 @@ Status load_view_make(Report *r, Arena *a)
 
 static Status load_series_chart(Text *out, const Report *r)
 {
-    static const double UNIFORM = 1;
+    static const SvgGuide UNIFORM = { 1, "" };
     const SvgChart chart = { "Least and most loaded expert over the steps",
                              "step",
                              "load / mean load",
@@ -96,7 +96,8 @@ static Status load_series_chart(Text *out, const Report *r)
                              REPORT_FULL,
                              LOAD_HEIGHT,
                              .from_zero = true,
-                             .guide = &UNIFORM };
+                             .guide = &UNIFORM,
+                             .guides = 1 };
     TRY(text_printf(out, "<h3>Least and most loaded expert of a layer, over the steps</h3>\n<div "
                          "class=\"wide full\">\n"));
     TRY(svg_chart(out, &chart));

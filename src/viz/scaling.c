@@ -79,27 +79,41 @@ Status scaling_svg(Text *out, const Scaling *s, int n, int width, bool tokens)
     return svg_chart(out, &chart);
 }
 
-static Status point_row(Text *out, const Scaling *s, int i)
+/* A point that does not fit says so. `layouts`: the table has that column. */
+static Status point_row(Text *out, const Scaling *s, int i, bool layouts)
 {
     char gpus[32], rate[32], efficiency[32];
-    return text_markup(out, "<tr><td>%s</td><td>%s</td><td>%s</td><td>%s</td><td>%s</td></tr>\n",
-                       s->title, text_thousands(gpus, (int64_t)s->gpus[i]),
-                       svg_value_text(rate, s->tokens_per_s_per_gpu[i], SVG_PLAIN),
-                       svg_value_text(efficiency, s->efficiency[i], SVG_PERCENT),
-                       s->reason[i] != NULL ? s->reason[i] : "");
+    TRY(text_markup(out, "<tr><td>%s</td><td>%s</td><td>%s</td><td>%s</td><td class=\"%s\">%s</td>",
+                    s->title, text_thousands(gpus, (int64_t)s->gpus[i]),
+                    svg_value_text(rate, s->tokens_per_s_per_gpu[i], SVG_PLAIN),
+                    svg_value_text(efficiency, s->efficiency[i], SVG_PERCENT),
+                    s->unfit[i] ? "words bad" : "words",
+                    s->unfit[i]            ? "does not fit"
+                    : s->reason[i] != NULL ? s->reason[i]
+                                           : ""));
+    if (layouts)
+        TRY(text_markup(out, "<td class=\"words\">%s</td>",
+                        s->layout[i] != NULL ? s->layout[i] : ""));
+    return text_printf(out, "</tr>\n");
 }
 
 Status scaling_section(Text *out, const Scaling *s, int n)
 {
+    bool layouts = false;
+    for (int i = 0; i < n; i++) {
+        for (int k = 0; k < s[i].points; k++) layouts |= s[i].layout[k] != NULL;
+    }
     TRY(text_printf(out, "<section><h2>Scaling</h2><div class=\"two\"><figure>\n"));
     TRY(scaling_svg(out, s, n, 526, false));
     TRY(text_printf(out, "</figure><figure>\n"));
     TRY(scaling_svg(out, s, n, 526, true));
-    TRY(text_printf(out, "</figure></div><div class=\"wide\"><table><thead><tr><th></th>"
-                         "<th>GPUs</th><th>tokens/s/GPU</th><th>efficiency</th><th>lost to</th>"
-                         "</tr></thead><tbody>\n"));
+    TRY(text_printf(out,
+                    "</figure></div><div class=\"wide\"><table class=\"fit\"><thead><tr><th></th>"
+                    "<th>GPUs</th><th>tokens/s/GPU</th><th>efficiency</th>"
+                    "<th class=\"words\">lost to</th>%s</tr></thead><tbody>\n",
+                    layouts ? "<th class=\"words\">layout</th>" : ""));
     for (int i = 0; i < n; i++) {
-        for (int k = 0; k < s[i].points; k++) TRY(point_row(out, &s[i], k));
+        for (int k = 0; k < s[i].points; k++) TRY(point_row(out, &s[i], k, layouts));
     }
     return text_printf(out, "</tbody></table></div></section>\n");
 }

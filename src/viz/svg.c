@@ -168,7 +168,9 @@ Status svg_legend_entry(Text *out, SvgLegend *l, const char *name, int color, Sv
     l->x += width;
     if (out == NULL) return OK;
     TRY(text_printf(out, "<g transform=\"translate(%.0f %.0f)\">", x, y));
-    if (mark == SVG_BOX)
+    if (mark == SVG_POINTS)
+        TRY(text_printf(out, "<circle class=\"f%c\" cx=\"9\" cy=\"-4\" r=\"5\"/>", c));
+    else if (mark == SVG_BOX)
         TRY(text_printf(out, "<rect class=\"f%c\" y=\"-10\" width=\"12\" height=\"12\"/>", c));
     else
         TRY(text_printf(out, "<path class=\"line s%c%s\" d=\"M0 -4H18\"/>", c,
@@ -180,7 +182,13 @@ Status svg_legend_entry(Text *out, SvgLegend *l, const char *name, int color, Sv
 
 /* ---- stacked bars ---- */
 
-enum { BAR_HEIGHT = 26, BAR_GAP = 12 };
+enum { BAR_HEIGHT = 26, BAR_THIN = 14, BARS_MANY = 16, GUIDE_LINE = 15 };
+
+/* Many bars are thinner. The gap below a bar is half of its height. */
+static int bar_height(const SvgBars *b) { return b->rows > BARS_MANY ? BAR_THIN : BAR_HEIGHT; }
+
+/* Behind the eighth part all are grey. */
+static int part_color(int part) { return part < SVG_COLORS ? part : -1; }
 
 /* The length of a bar. Values that are not positive have no part in it. */
 static double bars_total(const SvgBars *b, int row)
@@ -207,9 +215,12 @@ static double widest(const char *const *name, int n)
  * value. */
 static Status bars_row(Text *out, const SvgBars *b, int row, double left, double scale)
 {
-    double x = left, y = row * (BAR_HEIGHT + BAR_GAP);
+    int height = bar_height(b);
+    double x = left, y = b->guides * GUIDE_LINE + row * 1.5 * height, text = y + 0.5 * height + 4;
+    double sum = bars_total(b, row);
+    bool over = b->guides > 0 && sum > b->guide->at;
     char number[32];
-    TRY(text_markup(out, "<text class=\"end\" x=\"%.0f\" y=\"%.0f\">%s</text>", left - 8, y + 17,
+    TRY(text_markup(out, "<text class=\"end\" x=\"%.0f\" y=\"%.0f\">%s</text>", left - 8, text,
                     b->row[row]));
     for (int p = 0; p < b->parts; p++) {
         double v = b->value[(int64_t)row * b->parts + p];
@@ -217,27 +228,56 @@ static Status bars_row(Text *out, const SvgBars *b, int row, double left, double
         TRY(text_markup(out,
                         "<rect class=\"f%c edge\" x=\"%.1f\" y=\"%.0f\" width=\"%.1f\" "
                         "height=\"%d\"><title>%s: %s</title></rect>",
-                        svg_color(p), x, y, v * scale, BAR_HEIGHT, b->part[p],
+                        svg_color(part_color(p)), x, y, v * scale, height, b->part[p],
                         svg_value_text(number, v, b->unit)));
         x += v * scale;
     }
-    return text_printf(out, "<text x=\"%.1f\" y=\"%.0f\">%s</text>\n", x + 8, y + 17,
-                       svg_value_text(number, bars_total(b, row), b->unit));
+    return text_printf(out, "<text class=\"%s\" x=\"%.1f\" y=\"%.0f\">%s</text>\n",
+                       over ? "bad" : "", x + 8, text, svg_value_text(number, sum, b->unit));
+}
+
+/* Names stand above the bars, one line each, left of their lines where there is room. The first one is lowest, so that no
+ * line crosses a name if guides rise. */
+static Status bars_guides(Text *out, const SvgBars *b, double left, double scale, double bottom)
+{
+    for (int i = 0; i < b->guides; i++) {
+        double x = left + b->guide[i].at * scale, y = (b->guides - i) * GUIDE_LINE - 4;
+        TRY(text_printf(out, "<path class=\"guide\" d=\"M%.1f %.1fV%.0f\"/>\n", x, y - 10, bottom));
+        bool ends = x > 0.5 * b->width;
+        TRY(text_markup(out, "<text class=\"%sdim\" x=\"%.1f\" y=\"%.0f\">%s</text>\n",
+                        ends ? "end " : "", x + (ends ? -5 : 5), y, b->guide[i].label));
+    }
+    return OK;
+}
+
+/* Writes the legend from *l on, or with out NULL only moves it. It has the parts that can be seen in at
+ * least one bar. */
+static Status bars_legend(Text *out, const SvgBars *b, double scale, SvgLegend *l)
+{
+    static const double SEEN = 0.05; /* pixels */
+    for (int p = 0; p < b->parts; p++) {
+        double most = 0;
+        for (int r = 0; r < b->rows; r++) most = fmax(most, b->value[(int64_t)r * b->parts + p]);
+        if (most * scale >= SEEN) TRY(svg_legend_entry(out, l, b->part[p], part_color(p), SVG_BOX));
+    }
+    return OK;
 }
 
 Status svg_bars(Text *out, const SvgBars *b)
 {
-    double left = widest(b->row, b->rows) + 12, most = 0, top = b->rows * (BAR_HEIGHT + BAR_GAP);
+    double left = widest(b->row, b->rows) + 12, most = 0;
+    double bottom = b->guides * GUIDE_LINE + b->rows * 1.5 * bar_height(b);
     for (int r = 0; r < b->rows; r++) most = fmax(most, bars_total(b, r));
+    for (int i = 0; i < b->guides; i++) most = fmax(most, b->guide[i].at);
     double scale = most > 0 ? (b->width - left - 90) / most : 0;
     /* The legend is laid out twice: the first time only to know its height, for the <svg>'s
      * size. */
-    SvgLegend l = { left, top + 10, left, b->width }, measured = l;
-    for (int p = 0; p < b->parts; p++)
-        TRY(svg_legend_entry(NULL, &measured, b->part[p], p, SVG_BOX));
+    SvgLegend l = { left, bottom + 10, left, b->width }, measured = l;
+    TRY(bars_legend(NULL, b, scale, &measured));
     TRY(svg_open(out, "bars", b->width, measured.y - 10 + SVG_LINE_HEIGHT, b->title));
     TRY(text_printf(out, ">\n"));
     for (int r = 0; r < b->rows; r++) TRY(bars_row(out, b, r, left, scale));
-    for (int p = 0; p < b->parts; p++) TRY(svg_legend_entry(out, &l, b->part[p], p, SVG_BOX));
+    TRY(bars_guides(out, b, left, scale, bottom));
+    TRY(bars_legend(out, b, scale, &l));
     return text_printf(out, "</svg>\n");
 }

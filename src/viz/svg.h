@@ -35,7 +35,14 @@ typedef struct SvgSeries {
     SvgMark mark;
     const double *radius;     /* of SVG_POINTS, pixels */
     const char *const *label; /* of SVG_POINTS: what the pointer shows */
+    const char *const *link;  /* of SVG_POINTS: where a click leads, as "#row3"; NULL: nowhere */
 } SvgSeries;
+
+/* A dashed line across a plot at this value, with its name. */
+typedef struct SvgGuide {
+    double at;
+    const char *label; /* "": none */
+} SvgGuide;
 
 /* A line chart. Ranges of both axes follow from the series. */
 typedef struct SvgChart {
@@ -44,14 +51,16 @@ typedef struct SvgChart {
     int n_series;
     int width, height;
     SvgUnit y_unit;
-    bool log_x;          /* all x are positive */
-    bool log_y;          /* ignored if no value is positive */
-    bool from_zero;      /* the y axis begins at 0 */
-    const double *guide; /* a dashed line at this y; NULL: none */
-    double room;         /* log axes extend by this factor beyond the values; 0: not at all */
+    bool log_x;            /* all x are positive */
+    bool log_y;            /* ignored if no value is positive */
+    bool from_zero;        /* the y axis begins at 0 */
+    const SvgGuide *guide; /* at these y */
+    int guides;
+    double room; /* log axes extend by this factor beyond the values; 0: not at all */
 } SvgChart;
 
-/* Horizontal bars, one for each row, stacked of parts. */
+/* Horizontal bars, one for each row, stacked of parts. The legend names the parts that occur. The sum of a row
+ * above the first guide is red. */
 typedef struct SvgBars {
     const char *title;
     const char *const *row, *const *part;
@@ -59,6 +68,8 @@ typedef struct SvgBars {
     int rows, parts;
     int width;
     SvgUnit unit;
+    const SvgGuide *guide;
+    int guides;
 } SvgBars;
 
 /* The last letter of a colour's classes: '0' to '7', 'x' for grey. */

@@ -91,7 +91,7 @@ static void finish_x(Axis *x)
 /* Rounds the range out to whole steps, so that the top and bottom grid lines are ticks. */
 static void finish_y(Axis *y, const SvgChart *c)
 {
-    if (c->guide != NULL) range_add(&y->lo, &y->hi, *c->guide);
+    for (int i = 0; i < c->guides; i++) range_add(&y->lo, &y->hi, c->guide[i].at);
     if (c->from_zero && !y->log) range_add(&y->lo, &y->hi, 0);
     separate_ends(y);
     int want = (int)fmax(2, (y->from - y->to) / Y_TICK_SPACE);
@@ -155,12 +155,21 @@ static Status chart_grid(Text *out, const Frame *f, const SvgChart *c)
         TRY(text_printf(out, "<text class=\"mid\" x=\"%.1f\" y=\"%.1f\">%s</text>", x,
                         f->bottom + 18, tick_text(label, &f->x, i, SVG_PLAIN)));
     }
-    TRY(text_printf(out, "</g>\n<path class=\"axis\" d=\"M%.1f %.1fH%.1f\"/>\n", f->left, f->bottom,
-                    f->right));
-    if (c->guide == NULL) return OK;
-    double y = to_pixel(&f->y, *c->guide);
-    return text_printf(out, "<path class=\"guide\" d=\"M%.1f %.1fH%.1f\"/>\n", f->left, y,
-                       f->right);
+    return text_printf(out, "</g>\n<path class=\"axis\" d=\"M%.1f %.1fH%.1f\"/>\n", f->left,
+                       f->bottom, f->right);
+}
+
+/* Names stand above their lines, at the right. */
+static Status chart_guides(Text *out, const Frame *f, const SvgChart *c)
+{
+    for (int i = 0; i < c->guides; i++) {
+        double y = to_pixel(&f->y, c->guide[i].at);
+        TRY(text_printf(out, "<path class=\"guide\" d=\"M%.1f %.1fH%.1f\"/>\n", f->left, y,
+                        f->right));
+        TRY(text_markup(out, "<text class=\"end dim\" x=\"%.1f\" y=\"%.1f\">%s</text>\n", f->right,
+                        y - 4, c->guide[i].label));
+    }
+    return OK;
 }
 
 /* The pen lifts at a gap: the next shown point starts a new line. */
@@ -193,6 +202,18 @@ static Status series_dots(Text *out, const Frame *f, const SvgSeries *s, char co
     return OK;
 }
 
+/* A link may have no target of its own (""). */
+static Status series_disc(Text *out, const SvgSeries *s, int i, double x, double y, char color)
+{
+    bool linked = s->link != NULL && *s->link[i] != '\0';
+    if (linked) TRY(text_markup(out, "<a href=\"%s\">", s->link[i]));
+    TRY(text_markup(out,
+                    "<circle class=\"f%c\" fill-opacity=\".55\" cx=\"%.1f\" cy=\"%.1f\" "
+                    "r=\"%.1f\"><title>%s</title></circle>\n",
+                    color, x, y, s->radius[i], s->label[i]));
+    return linked ? text_printf(out, "</a>\n") : OK;
+}
+
 /* SVG_LEVELS draws a stroke 12 pixels wide centred on the point, SVG_POINTS a disc with a
  * tooltip. */
 static Status series_points(Text *out, const Frame *f, const SvgSeries *s, char color)
@@ -204,10 +225,7 @@ static Status series_points(Text *out, const Frame *f, const SvgSeries *s, char 
             TRY(text_printf(out, "<path class=\"line s%c\" d=\"M%.1f %.1fh12\"/>\n", color, x - 6,
                             y));
         else
-            TRY(text_markup(out,
-                            "<circle class=\"f%c\" fill-opacity=\".55\" cx=\"%.1f\" cy=\"%.1f\" "
-                            "r=\"%.1f\"><title>%s</title></circle>\n",
-                            color, x, y, s->radius[i], s->label[i]));
+            TRY(series_disc(out, s, i, x, y, color));
     }
     return OK;
 }
@@ -289,5 +307,6 @@ Status svg_chart(Text *out, const SvgChart *c)
     TRY(chart_labels(out, c, &f));
     TRY(chart_grid(out, &f, c));
     for (int i = 0; i < c->n_series; i++) TRY(chart_series(out, &f, &c->series[i]));
+    TRY(chart_guides(out, &f, c));
     return text_printf(out, "</svg>\n");
 }

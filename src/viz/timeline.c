@@ -7,8 +7,8 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* Limits of the ranks that are drawn. Between them, the number keeps a page under BOXES_MOST boxes. */
-enum { SHOWN_MOST = 64, SHOWN_LEAST = 8, BOXES_MOST = 40000 };
+/* BOXES: of a page with one timeline. A rank has about two boxes for each grain of the step. */
+enum { SHOWN_MOST = 64, BOXES_MOST = 40000, GRAIN_LEAST = 128, GRAIN_MOST = 1024 };
 
 const struct TimelineKindName timeline_kind[TIMELINE_KINDS] = {
     { "forward", "fwd" },       { "backward", "bwd" },
@@ -49,14 +49,12 @@ static void sum_rank(TimelineRank *r)
 void timeline_sum(Timeline *t)
 {
     double p = t->ranks - 1, most = -1;
-    int spans = 1;
     t->peak_rank = -1;
     t->step_s = t->bubble = 0;
     for (int i = 0; i < t->ranks; i++) {
         TimelineRank *r = &t->rank[i];
         sum_rank(r);
         t->step_s = fmax(t->step_s, r->total_s);
-        if (r->spans > spans) spans = r->spans;
         if (r->peak_bytes > most) t->peak_rank = i;
         most = fmax(most, r->peak_bytes);
     }
@@ -66,7 +64,15 @@ void timeline_sum(Timeline *t)
     }
     t->bubble /= t->ranks;
     t->theory = p / (p + (double)t->micros * t->chunks);
-    t->shown = (int)fmin(fmin(fmax((double)BOXES_MOST / spans, SHOWN_LEAST), SHOWN_MOST), t->ranks);
+    t->shown = t->ranks < SHOWN_MOST ? t->ranks : SHOWN_MOST;
+    timeline_limit(t, BOXES_MOST);
+}
+
+/* Fewer boxes merge more spans: none is left out. */
+void timeline_limit(Timeline *t, int boxes)
+{
+    int grain = boxes / (2 * t->shown);
+    t->grain = grain < GRAIN_LEAST ? GRAIN_LEAST : grain > GRAIN_MOST ? GRAIN_MOST : grain;
 }
 
 /* Evenly spread, so the first and the last rank are always shown. */

@@ -71,7 +71,9 @@ typedef struct Timeline {
     TimelineIteration *recorded;
     double step_s, bubble, theory; /* mean of the ranks; (p-1) / (p-1+m*v), arXiv:2104.04473 */
     int peak_rank;                 /* -1: no rank's memory is known */
+    double room_bytes;             /* what a rank may use; 0: not known */
     int shown; /* number of ranks that are drawn: the first, the last, and others evenly between */
+    int grain; /* spans shorter than 1/grain of the step share boxes */
 } Timeline;
 
 /* Memory that a rank holds during the whole step, under one name. */
@@ -93,6 +95,8 @@ Status timeline_read(const char *folder, int64_t iteration, Arena *a, Timeline *
 /* Sorts the spans, and computes the fields of ranks and of the timeline that follow from spans and
  * totals. */
 void timeline_sum(Timeline *t);
+/* Sets grain, so that about `boxes` boxes are drawn at most. */
+void timeline_limit(Timeline *t, int boxes);
 int timeline_shown_rank(const Timeline *t, int i); /* the i-th that is drawn */
 
 /* Prints facts and a table by rank, in ms and GiB, for a terminal. */

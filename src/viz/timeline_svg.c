@@ -10,8 +10,10 @@
  */
 #include "viz/timeline.h"
 
+#include "viz/merge.h"
 #include "viz/svg.h"
 
+#include <assert.h>
 #include <math.h>
 #include <stdio.h>
 #include <string.h>
@@ -27,11 +29,10 @@ enum {
     AXIS = 26,
     LEGEND = 22,
     SHADES = 6,
-    DIGIT = 5,    /* pixels of a digit in a box */
-    THIN = 6,     /* narrower boxes have no edge, because it would cover them */
-    BRIEF = 1024, /* spans shorter than 1/BRIEF of the step are drawn together ... */
-    RUN = 4,      /* ... in boxes of at most RUN/BRIEF of the step */
+    DIGIT = 5, /* pixels of a digit in a box */
+    THIN = 6,  /* narrower boxes have no edge, because it would cover them */
 };
+static_assert(TIMELINE_KINDS * SHADES <= MERGE_KINDS, "a group has each kind in each shade");
 
 static const unsigned char COLOR[TIMELINE_KINDS][3] = {
     { 0x1f, 0x5f, 0xa8 }, { 0xd9, 0x78, 0x1e }, { 0xa8, 0x45, 0x14 }, { 0xe0, 0xb4, 0x00 },
@@ -40,9 +41,11 @@ static const unsigned char COLOR[TIMELINE_KINDS][3] = {
 
 /* ---- colours ---- */
 
-/* The shade of a chunk: spread over all shades; with more chunks than shades they repeat. */
+/* The shade of a chunk: spread over all shades; with more chunks than shades they repeat. What belongs to no
+ * chunk (-1) is dark. */
 static int shade_of(const Timeline *t, int chunk)
 {
+    if (chunk < 0) return 0;
     if (t->chunks > SHADES) return chunk % SHADES;
     return t->chunks == 1 ? 0 : chunk * (SHADES - 1) / (t->chunks - 1);
 }
@@ -120,7 +123,7 @@ static Status draw_span(Text *out, const Timeline *t, const TimelineSpan *s, boo
     TRY(text_printf(out, "<rect class=\"k%d%d%s\" x=\"%.3f\" width=\"%.3f\" height=\"%d\"",
                     (int)s->kind, shade, width < THIN ? " thin" : "", x, width, height));
     if (comm || lower) TRY(text_printf(out, " y=\"%d\"", comm ? BAR : BAR / 2));
-    if (t->chunks > 1) TRY(text_printf(out, " data-c=\"%d\"", s->chunk));
+    if (t->chunks > 1 && s->chunk >= 0) TRY(text_printf(out, " data-c=\"%d\"", s->chunk));
     if (s->micro >= 0) TRY(text_printf(out, " data-m=\"%d\"", s->micro));
     TRY(text_printf(out, "/>\n"));
     int digits = s->micro < 10 ? 1 : s->micro < 100 ? 2 : s->micro < 1000 ? 3 : 5;
@@ -129,73 +132,64 @@ static Status draw_span(Text *out, const Timeline *t, const TimelineSpan *s, boo
                        shade, x + width / 2, s->micro);
 }
 
-/* Neighbouring spans that are too short to be seen one by one: how long each kind and shade ran. */
-typedef struct Brief {
-    double start_s, end_s, busy_s[TIMELINE_KINDS * SHADES];
-} Brief;
-
-/* Adds a span. Time that several spans cover counts once. */
-static void brief_add(Brief *run, const Timeline *t, const TimelineSpan *s)
+/* Draws the boxes of a group. Each extends under the later ones, which avoids seams. data-n and data-s: how
+ * many spans it stands for, and their seconds. A group of one is that span, `last`. */
+static Status draw_merged(Text *out, const Timeline *t, Merge *group, const TimelineSpan *last,
+                          double scale)
 {
-    if (run->end_s == 0) run->start_s = s->start_s;
-    double *busy_s = &run->busy_s[s->kind * SHADES + shade_of(t, s->chunk)];
-    *busy_s += fmax(0, s->end_s - fmax(s->start_s, run->end_s));
-    run->end_s = fmax(run->end_s, s->end_s);
-}
-
-/* Draws one box for each kind, as long as all of its spans, and then leaves the idle time free. So
- * a row looks as full as the rank was busy. Each box extends under the later ones, which avoids
- * seams. */
-static Status brief_draw(Text *out, Brief *run, double scale)
-{
-    double at = run->start_s, end = at;
-    for (int i = 0; i < TIMELINE_KINDS * SHADES; i++) end += run->busy_s[i];
-    for (int i = 0; i < TIMELINE_KINDS * SHADES; i++) {
-        bool comm = i / SHADES >= TIMELINE_EXCHANGE;
-        if (run->busy_s[i] <= 0) continue;
+    MergeBox box[MERGE_KINDS];
+    bool one = group->spans == 1;
+    int n = merge_boxes(group, box);
+    if (one) return draw_span(out, t, last, false, false, scale);
+    for (const MergeBox *x = box; x < box + n; x++) {
+        bool comm = x->kind / SHADES >= TIMELINE_EXCHANGE;
         TRY(text_printf(out,
                         "<rect class=\"k%d%d thin\" x=\"%.3f\" y=\"%d\" width=\"%.3f\" "
-                        "height=\"%d\"/>\n",
-                        i / SHADES, i % SHADES, at * scale, comm ? BAR : 0, (end - at) * scale,
-                        comm ? STRIP : BAR));
-        at += run->busy_s[i];
+                        "height=\"%d\" data-n=\"%lld\" data-s=\"%.9g\"/>\n",
+                        x->kind / SHADES, x->kind % SHADES, x->start * scale, comm ? BAR : 0,
+                        (x->end - x->start) * scale, comm ? STRIP : BAR, (long long)x->spans,
+                        x->sum));
     }
-    *run = (Brief){ 0 };
     return OK;
 }
 
-/* Walks the spans by start. Brief ones join the open group of their strip, unless that is too far
- * away or too long; every other span closes the group and gets a box. */
+/* Walks the spans by start. Brief ones join the open group of their strip, if it takes them; every other span
+ * closes the group and gets a box. */
 static Status draw_boxes(Text *out, const Timeline *t, const TimelineRank *r, double scale)
 {
-    Brief runs[2] = { { 0 } }; /* passes; the strip below them */
-    double brief_s = t->step_s / BRIEF;
+    Merge groups[2] = { { 0 } }; /* passes; the strip below them */
+    const TimelineSpan *last[2] = { NULL, NULL };
+    double brief_s = t->step_s / t->grain;
     for (int i = 0; i < r->spans; i++) {
         const TimelineSpan *s = &r->span[i];
-        Brief *run = &runs[s->kind >= TIMELINE_EXCHANGE];
+        int strip = s->kind >= TIMELINE_EXCHANGE;
+        Merge *group = &groups[strip];
         bool brief = s->end_s - s->start_s < brief_s, lower = coincides(r, i - 1);
-        bool far = s->start_s - run->end_s > brief_s || s->end_s - run->start_s > RUN * brief_s;
-        if (!brief || far) TRY(brief_draw(out, run, scale));
+        if (!brief || !merge_takes(group, s->start_s, s->end_s, brief_s))
+            TRY(draw_merged(out, t, group, last[strip], scale));
+        last[strip] = s;
         if (brief)
-            brief_add(run, t, s);
+            merge_add(group, (int)s->kind * SHADES + shade_of(t, s->chunk), s->start_s, s->end_s);
         else
             TRY(draw_span(out, t, s, lower || coincides(r, i), lower, scale));
     }
-    TRY(brief_draw(out, &runs[0], scale));
-    return brief_draw(out, &runs[1], scale);
+    TRY(draw_merged(out, t, &groups[0], last[0], scale));
+    return draw_merged(out, t, &groups[1], last[1], scale);
 }
 
 /* ---- around the boxes ---- */
 
-static Status draw_rank(Text *out, const TimelineRank *r, int rank, double y, double right)
+static Status draw_rank(Text *out, const Timeline *t, int rank, double y, double right)
 {
+    const TimelineRank *r = &t->rank[rank];
+    bool over = t->room_bytes > 0 && r->peak_bytes > t->room_bytes;
     char name[32], bubble[32], memory[32] = "";
     (void)snprintf(name, sizeof name, "rank %d", rank);
     (void)snprintf(bubble, sizeof bubble, "%.2f %%", 100 * r->bubble);
     if (!isnan(r->peak_bytes)) (void)text_bytes(memory, r->peak_bytes);
     TRY(svg_text(out, "end", LEFT - 8, y + 13, name));
     TRY(svg_text(out, "end", right + BUBBLE, y + 13, bubble));
-    return svg_text(out, "end", right + RIGHT, y + 13, memory);
+    return svg_text(out, over ? "end bad" : "end", right + RIGHT, y + 13, memory);
 }
 
 static Status timeline_legend(Text *out, const Timeline *t, double y)
@@ -238,7 +232,7 @@ Status timeline_svg(Text *out, const Timeline *t, double width, double axis_s)
     TRY(svg_time_axis(out, axis_s, LEFT, width - RIGHT, TITLE, bottom + 4));
     for (int i = 0; i < t->shown; i++) {
         int rank = timeline_shown_rank(t, i);
-        TRY(draw_rank(out, &t->rank[rank], rank, TITLE + i * row, width - RIGHT));
+        TRY(draw_rank(out, t, rank, TITLE + i * row, width - RIGHT));
     }
     TRY(text_printf(out,
                     "<svg class=\"win\" x=\"%d\" y=\"%d\" width=\"%.0f\" height=\"%.0f\">"

@@ -4,10 +4,11 @@
  * ranges on the device have no lane, since the kernels inside them have one.
  *
  * A trace may have millions of events. If there are more boxes than allowed, short neighbouring
- * events share a box; the limit for "short" doubles until the boxes fit.
+ * events share boxes, one for each kind (merge.h); the limit for "short" doubles until the boxes fit.
  */
 #include "analyze/recording.h"
 #include "base/lane.h"
+#include "viz/merge.h"
 #include "viz/trace_page.h"
 
 #include <math.h>
@@ -16,8 +17,8 @@
 #include <string.h>
 
 enum { LANE_STEPS, LANE_HOST, LANE_DEVICE, LANE_OPS };
-/* Kinds of boxes: indices into the colours of page/trace.js. */
-enum { BOX_OF_BUCKET, BOX_HOST = BUCKETS, BOX_STEP, BOX_MANY };
+/* Kinds of boxes: indices into the colours of page/trace.js, which adds SHARED for a box of several events. */
+enum { BOX_OF_BUCKET, BOX_HOST = BUCKETS, BOX_STEP, BOX_KINDS, SHARED = 8 };
 
 typedef struct LaneEvent {
     int64_t start, end; /* ns from the page's origin */
@@ -100,28 +101,6 @@ static Status collect_events(TracePage *p, const Report *r, Lanes *l)
     return OK;
 }
 
-/* The number of events from `first` on that share a box: one, or as many short neighbours as have
- * gaps below `short_ns`. A shared box is at most 64 * short_ns long, so that the picture keeps its
- * shape. */
-static int64_t events_in_box(const Lanes *l, int64_t first, int64_t short_ns)
-{
-    const LaneEvent *a = &l->at[first];
-    int64_t n = 1;
-    if (a->end - a->start >= short_ns) return 1;
-    for (; first + n < l->n && a[n].lane == a->lane; n++) {
-        if (a[n].end - a[n].start >= short_ns || a[n].start - a[n - 1].end >= short_ns) break;
-        if (a[n].end - a->start >= 64 * short_ns) break;
-    }
-    return n;
-}
-
-static int64_t count_boxes(const Lanes *l, int64_t short_ns)
-{
-    int64_t count = 0;
-    for (int64_t i = 0; i < l->n; i += events_in_box(l, i, short_ns)) count++;
-    return count;
-}
-
 static int box_kind(const Report *r, const LaneEvent *x)
 {
     uint8_t kind = r->e->kind[x->event];
@@ -129,43 +108,95 @@ static int box_kind(const Report *r, const LaneEvent *x)
     return kind == EVENT_ANNOTATION ? BOX_STEP : BOX_HOST;
 }
 
-/* Writes four numbers for each box: ns since the previous box's start, length in ns, name (or for a
- * shared box its number of events), kind. Differences keep the numbers short. */
-static Status write_lanes(TracePage *p, const Report *r, const Lanes *l, int64_t short_ns)
+/* Where boxes go; text NULL: they are only counted. */
+typedef struct Boxes {
+    Text *text;
+    int64_t n, last; /* last: the start of the box before */
+    bool first;      /* of its lane */
+} Boxes;
+
+/* Writes four numbers: ns since the previous box's start, length in ns, name (or for a shared box its number
+ * of events), kind. Differences keep the numbers short. */
+static Status put_box(Boxes *b, int64_t start, int64_t length, uint32_t name, int kind)
 {
-    Text *out = &p->lanes.text;
-    int64_t last = 0;
-    for (int64_t i = 0, n = 0; i < l->n; i += n) {
+    b->n++;
+    if (b->text == NULL) return OK;
+    TRY(text_printf(b->text, "%s%lld,%lld,%u,%d", b->first ? "" : ",", (long long)(start - b->last),
+                    (long long)length, name, kind));
+    b->last = start;
+    b->first = false;
+    return OK;
+}
+
+/* The box of one event has its name. */
+static Status put_event(TracePage *p, const Report *r, const LaneEvent *x, Boxes *b)
+{
+    const char *name = event_name(r->e, x->event);
+    uint32_t id = 0;
+    if (b->text != NULL) TRY(strings_id(&p->names, name, strlen(name), &id));
+    return put_box(b, x->start, x->end - x->start, id, box_kind(r, x));
+}
+
+/* Writes the boxes of a group. A group of one is that event, `last`. */
+static Status put_merged(TracePage *p, const Report *r, const LaneEvent *last, Merge *group,
+                         Boxes *b)
+{
+    MergeBox box[MERGE_KINDS];
+    bool one = group->spans == 1;
+    int n = merge_boxes(group, box);
+    if (one) return put_event(p, r, last, b);
+    for (int i = 0; i < n; i++)
+        TRY(put_box(b, llround(box[i].start), llround(box[i].length), (uint32_t)box[i].spans,
+                    box[i].kind + SHARED));
+    return OK;
+}
+
+/* Ends the lane before, and begins the one of an event. */
+static Status begin_lane(Boxes *b, const LaneEvent *x)
+{
+    if (b->text == NULL) return OK;
+    TRY(text_printf(b->text, "%s%s{\"lane\":%u,\"box\":[", b->n > 0 ? "]}" : "",
+                    b->text->used > 0 ? "," : "", x->lane));
+    b->first = true;
+    b->last = 0;
+    return OK;
+}
+
+/* Events come by lane and start. */
+static Status put_lanes(TracePage *p, const Report *r, const Lanes *l, int64_t short_ns, Boxes *b)
+{
+    Merge group = { 0 };
+    double grain = (double)short_ns;
+    for (int64_t i = 0; i < l->n; i++) {
         const LaneEvent *x = &l->at[i];
-        const char *name = event_name(r->e, x->event);
-        uint32_t id = 0;
-        n = events_in_box(l, i, short_ns);
-        if (i == 0 || x->lane != x[-1].lane) {
-            if (i > 0) TRY(text_printf(out, "]}"));
-            TRY(text_printf(out, "%s{\"lane\":%u,\"box\":[", out->used > 0 ? "," : "", x->lane));
-            last = 0;
-        } else
-            TRY(text_printf(out, ","));
-        TRY(strings_id(&p->names, name, strlen(name), &id));
-        int64_t end = x[n - 1].end;
-        TRY(text_printf(out, "%lld,%lld,%u,%d", (long long)(x->start - last),
-                        (long long)(end - x->start), n > 1 ? (unsigned)n : id,
-                        n > 1 ? BOX_MANY : box_kind(r, x)));
-        last = x->start;
-        p->drawn[p->added]++;
+        double start = (double)x->start, end = (double)x->end;
+        bool begins = i == 0 || x->lane != x[-1].lane, brief = end - start < grain;
+        if (begins || !brief || !merge_takes(&group, start, end, grain))
+            TRY(put_merged(p, r, x - 1, &group, b));
+        if (begins) TRY(begin_lane(b, x));
+        if (brief)
+            merge_add(&group, box_kind(r, x), start, end);
+        else
+            TRY(put_event(p, r, x, b));
     }
-    return l->n > 0 ? text_printf(out, "]}") : OK;
+    TRY(put_merged(p, r, l->at + l->n - 1, &group, b));
+    return l->n > 0 && b->text != NULL ? text_printf(b->text, "]}") : OK;
 }
 
 Status trace_lanes(TracePage *p, const Report *r, int64_t most)
 {
     Lanes l = { 0 };
     int64_t short_ns = 0;
+    Boxes counted, written = { .text = &p->lanes.text };
     TRY(arena_init(&l.arena, "lanes of a page", MEM_HOST, (size_t)16 << 30));
     Status s = collect_events(p, r, &l);
-    while (s == OK && count_boxes(&l, short_ns) > most)
-        short_ns = short_ns == 0 ? 1000 : 2 * short_ns;
-    if (s == OK) s = write_lanes(p, r, &l, short_ns);
+    do {
+        counted = (Boxes){ 0 };
+        if (s == OK) s = put_lanes(p, r, &l, short_ns, &counted);
+        if (counted.n > most) short_ns = short_ns == 0 ? 1000 : 2 * short_ns;
+    } while (s == OK && counted.n > most && short_ns < INT64_MAX / 4);
+    if (s == OK) s = put_lanes(p, r, &l, short_ns, &written);
+    p->drawn[p->added] += written.n;
     arena_free(&l.arena);
     return s;
 }

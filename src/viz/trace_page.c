@@ -15,8 +15,23 @@
  * characters of a name. */
 enum { BOXES_MOST = 300000, KERNELS_MOST = 30, COLLECTIVES_MOST = 40, NAME_MOST = 240 };
 
-static const char *const part_names[TRACE_PAGE_BUCKETS] = { "computation", "exposed communication",
-                                                            "exposed copies", "idle" };
+/* The parts of the device's time, and for idle ones what the device waited for. */
+static const struct {
+    const char *name, *why;
+} part_of[TRACE_PAGE_BUCKETS] = {
+    { "computation", NULL },
+    { "exposed communication", NULL },
+    { "exposed copies", NULL },
+    [BUCKETS + IDLE_HOST_LATE] = { "idle: host late",
+                                   "nothing was enqueued, as the host launched too late" },
+    [BUCKETS + IDLE_SYNCHRONISATION] = { "idle: synchronisation",
+                                         "the host waited for the device before it launched more" },
+    [BUCKETS +
+        IDLE_DEPENDENCY] = { "idle: dependency", "enqueued work waited for a stream or an event" },
+    [BUCKETS + IDLE_UNLINKED] = { "idle: launch not in the trace",
+                                  "the trace does not say who launched the next work" },
+    [BUCKETS + IDLE_DATA_LOADER] = { "idle: data loader", "the host waited for a batch" },
+};
 
 /* A growing text must be the last allocation of its arena, so each part has an arena of its own. */
 static Status part_begin(TracePart *p, const char *name)
@@ -115,14 +130,18 @@ static Status add_totals(TracePage *p, const Report *r)
     return OK;
 }
 
-/* Keeps the bars of "where the time went": ms of four rows of the report's timeline. */
+/* Keeps the bars of "where the time went": ms of three rows of the report's timeline, and of idle time
+ * by its cause. */
 static Status add_parts(TracePage *p, const Report *r)
 {
-    static const int row[TRACE_PAGE_BUCKETS] = { TIMELINE_COMPUTATION, TIMELINE_EXPOSED_COMM,
-                                                 TIMELINE_EXPOSED_MEMCPY, TIMELINE_IDLE };
-    double us[TIMELINE_ROWS], *ms = &p->parts[(size_t)p->added * TRACE_PAGE_BUCKETS];
+    static const int row[BUCKETS] = { TIMELINE_COMPUTATION, TIMELINE_EXPOSED_COMM,
+                                      TIMELINE_EXPOSED_MEMCPY };
+    double us[TIMELINE_ROWS], idle[IDLE_CAUSES];
+    double *ms = &p->parts[(size_t)p->added * TRACE_PAGE_BUCKETS];
     TRY(report_timeline(r, us));
-    for (int i = 0; i < TRACE_PAGE_BUCKETS; i++) ms[i] = fmax(0, us[row[i]] / 1e3);
+    TRY(report_idle(r, idle));
+    for (int i = 0; i < TRACE_PAGE_BUCKETS; i++)
+        ms[i] = fmax(0, (i < BUCKETS ? us[row[i]] : idle[i - BUCKETS]) / 1e3);
     return OK;
 }
 
@@ -232,20 +251,45 @@ static const char *file_name(const TracePage *p, int file)
     return strings_text(&p->rank_names, p->file[file]);
 }
 
+/* A line for each cause of idle time, of all files together, where it is at least 0.1 %. */
+static Status idle_part(const TracePage *p, Text *out)
+{
+    double sum[TRACE_PAGE_BUCKETS] = { 0 }, all = 0, idle = 0;
+    for (int i = 0; i < p->added * TRACE_PAGE_BUCKETS; i++) {
+        sum[i % TRACE_PAGE_BUCKETS] += p->parts[i];
+        all += p->parts[i];
+        if (i % TRACE_PAGE_BUCKETS >= BUCKETS) idle += p->parts[i];
+    }
+    if (idle < 1e-3 * all) return OK;
+    TRY(text_printf(out, "<p>The device was idle for %.1f %% of its time:</p>\n<ul id=\"idle\">\n",
+                    100 * idle / all));
+    for (int k = BUCKETS; k < TRACE_PAGE_BUCKETS; k++) {
+        if (sum[k] < 1e-3 * all) continue;
+        TRY(text_printf(out, "<li>%.1f %%: %s</li>\n", 100 * sum[k] / all, part_of[k].why));
+    }
+    TRY(text_printf(out, "</ul>\n"));
+    return part_note(
+        out, "Waiting for other ranks is no idle time: kernels of collectives run while "
+             "they wait. <code>switchyard trace collectives</code> tells from the traces of all "
+             "ranks which rank was late.");
+}
+
 static Status breakdown_part(const TracePage *p, Arena *a, Text *out)
 {
-    const char **row = NULL;
+    const char **row = NULL, *name[TRACE_PAGE_BUCKETS];
     TRY(ARENA_NEW(a, p->added, &row));
     for (int i = 0; i < p->added; i++) row[i] = file_name(p, i);
+    for (int i = 0; i < TRACE_PAGE_BUCKETS; i++) name[i] = part_of[i].name;
     TRY(text_printf(out, "<section id=\"breakdown\"><h2>Where the time went, ms</h2>\n"));
     TRY(svg_bars(out, &(SvgBars){ .title = "Breakdown",
                                   .row = row,
-                                  .part = part_names,
+                                  .part = name,
                                   .value = p->parts,
                                   .rows = p->added,
                                   .parts = TRACE_PAGE_BUCKETS,
                                   .width = 1080,
                                   .unit = SVG_PLAIN }));
+    TRY(idle_part(p, out));
     return text_printf(out, "</section>\n");
 }
 

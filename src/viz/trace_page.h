@@ -26,7 +26,8 @@ typedef struct TraceTotals {
     int64_t room;                 /* of names */
 } TraceTotals;
 
-enum { TRACE_PAGE_BUCKETS = BUCKETS + 1 }; /* computation, exposed communication, copies, idle */
+/* Computation, exposed communication, exposed copies, then idle time by cause. */
+enum { TRACE_PAGE_BUCKETS = BUCKETS + IDLE_CAUSES };
 
 typedef struct TracePage {
     int files, added;

@@ -6,12 +6,15 @@
 
 #include <string.h>
 
-/* TraceLens links by the profiler's arrows, and drops calls that end after their caller. */
+/* TraceLens links by the profiler's arrows, drops calls that end after their caller, and knows fewer
+ * kernels of collectives. */
 void compat_options(TreeOptions *tree, ReportOptions *report, bool unlinked)
 {
     tree->link = LINK_AC2G;
     tree->drop_crossing = true;
-    if (report != NULL) report->linked_only = !unlinked;
+    if (report == NULL) return;
+    report->linked_only = !unlinked;
+    report->movers = compat_collective_rules.movers;
 }
 
 /* ---- which device work a sheet looks at ---- */

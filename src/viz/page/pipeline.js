@@ -46,7 +46,15 @@ document.querySelectorAll('svg.pipe').forEach(function(svg){
   if(!/^k[0-9]/.test(c)){hide();return}
   var s=b.x.baseVal.value/W*axis,d=b.width.baseVal.value/W*axis,m=b.dataset.m,
    chunk=b.dataset.c;
-  show(e,'rank '+b.parentNode.dataset.r+', '+svg.dataset.kinds.split(',')[c.charAt(1)]+
+  var kind='rank '+b.parentNode.dataset.r+', '+svg.dataset.kinds.split(',')[c.charAt(1)];
+  if(b.dataset.n){show(e,kind+': '+b.dataset.n+' together, each too short for a box of its own\n'+
+   ms(Number(b.dataset.s))+' in all, near '+ms(s));return}
+  show(e,kind+
    (m?', micro-batch '+m:'')+(chunk?', chunk '+chunk:'')+'\n'+ms(s)+' to '+ms(s+d)+': '+
    ms(d))});
  win.addEventListener('pointerleave',hide)});
+/* Buttons choose which ranks' memory is drawn. */
+document.querySelectorAll('.pick button').forEach(function(b){
+ b.addEventListener('click',function(){
+  var f=b.closest('section').querySelector('figure[data-rank="'+b.dataset.rank+'"]');
+  f.hidden=!f.hidden;b.setAttribute('aria-pressed',String(!f.hidden))})});

@@ -1,9 +1,10 @@
 /* Script of pages with traces, inside page.js's function: draws the boxes of all lanes on one canvas. A
  * lane has four numbers for each box: ns since the previous box began, its length in ns, its name (or for
- * a box of several events their number), its kind. viz/trace_lanes.c writes them. */
+ * a box of several events their number), its kind (of several events: 8 more). viz/trace_lanes.c writes
+ * them. */
 document.querySelectorAll('canvas.trace').forEach(function(canvas){
  var data=JSON.parse(document.getElementById('trace').textContent),LEFT=190,ROW=22,AXIS=24,
-  colors=['--c0','--c1','--c2','--c7','--c3','--cx'],lanes=[],from=Infinity,to=-Infinity,drag=null,
+  colors=['--c0','--c1','--c2','--c7','--c3'],lanes=[],from=Infinity,to=-Infinity,drag=null,
   due=false,view={a:0,b:1};
  data.lanes.forEach(function(l){
   var n=l.box.length/4,start=new Float64Array(n),end=new Float64Array(n),at=0,i;
@@ -38,7 +39,7 @@ document.querySelectorAll('canvas.trace').forEach(function(canvas){
    for(var i=first(l,view.a);l.n>i;i++){
     if(l.start[i]>view.b)break;
     var x0=LEFT+Math.max(0,(l.start[i]-view.a)*scale),
-     x1=LEFT+Math.min(W,(l.end[i]-view.a)*scale),kind=l.box[4*i+3];
+     x1=LEFT+Math.min(W,(l.end[i]-view.a)*scale),kind=l.box[4*i+3]%8;
     if(last>=x1-0.25)continue;
     last=Math.max(x1,x0+0.5);
     c.fillStyle=inks[kind];c.fillRect(x0,y+2,Math.max(0.5,x1-x0),ROW-4);
@@ -48,8 +49,8 @@ document.querySelectorAll('canvas.trace').forEach(function(canvas){
    c.fillStyle=style.getPropertyValue('--card');c.fillRect(0,y,LEFT-2,ROW);
    c.fillStyle=style.getPropertyValue('--ink');
    c.fillText((data.ranks.length>1?'trace '+Number(l.name.slice(1,4))+' ':'')+l.name.slice(5),4,y+15)})}
- function title(l,i){var many=l.box[4*i+3]===5;
-  return many?l.box[4*i+2]+' short ones':data.names[l.box[4*i+2]]}
+ function title(l,i){var many=l.box[4*i+3]>=8;
+  return many?l.box[4*i+2]+' short ones together':data.names[l.box[4*i+2]]}
  function later(){if(!due){due=true;requestAnimationFrame(draw)}}
  function clamp(){var w=Math.min(view.b-view.a,to-from);w=Math.max(w,100);
   view.a=Math.max(from,Math.min(view.a,to-w));view.b=view.a+w;later()}

@@ -100,6 +100,10 @@ static void names_say_what_is_a_copy_and_what_an_exchange(void **state)
         { "gemm", BUCKET_COMPUTATION },
         { "void rcclGenericKernel", BUCKET_COMM },
         { "vllm::Cross_Device_Reduce_2stage", BUCKET_COMM },
+        { "multimem_all_reduce_kernel_0", BUCKET_COMM },
+        { "void deep_ep::internode::dispatch<true>", BUCKET_COMM },
+        { "two_shot_all_reduce_kernel", BUCKET_COMM },
+        { "multimem_copy", BUCKET_COMPUTATION },
         { "MEMORY_COPY_DEVICE_TO_HOST", BUCKET_MEMCPY },
         { "MEMORY_COPY_DEVICE_TO_HOST2", BUCKET_COMPUTATION },
         { "__amd_rocclr_copyBuffer", BUCKET_MEMCPY },
@@ -333,7 +337,7 @@ static void each_gap_has_its_cause(void **state)
            KERNEL("k1", 2, 8, 1), KERNEL("k2", 20, 10, 2), KERNEL("k3", 40, 10, 3),
            KERNEL("k4", 60, 10, 4), KERNEL("k5", 80, 10, 0));
     CHECK_OK(sheet_idle_by_cause(&m.report, &t));
-    CHECK_INT(t.rows, 6);
+    CHECK_INT(t.rows, 7);
     const char *const cause[] = { "host late", "synchronisation", "dependency",
                                   "launch not in the trace" };
     for (int i = 0; i < 4; i++) {
@@ -342,12 +346,49 @@ static void each_gap_has_its_cause(void **state)
         NUMBER_AT(&t, i, "time ms", 0.010);
         NUMBER_AT(&t, i, "percent of idle", 25);
     }
-    NUMBER_AT(&t, 4, "time ms", 0.001); /* from the first call to the first kernel */
+    WHOLE_AT(&t, 4, "gaps", 0);
+    NUMBER_AT(&t, 5, "time ms", 0.001); /* from the first call to the first kernel */
     CHECK_OK(sheet_idle_gaps(&m.report, &t));
     CHECK_INT(t.rows, 4);
     TEXT_AT(&t, 0, "next work", "k2");
     NUMBER_AT(&t, 0, "launch after start of gap us", 5);
     TEXT_AT(&t, 2, "synchronising call", "cudaStreamSynchronize");
+    events_of_free(&of);
+}
+
+/* Gaps: 10-30, until 28 of which the thread was in the data loader from 12 on; 40-60, of which it was there
+ * for 4 of 18; 70-80, in which another thread was there. */
+static void a_gap_in_the_data_loader_is_not_the_hosts_own(void **state)
+{
+    (void)state;
+    static const char LOADER[] = "enumerate(DataLoader)#_SingleProcessDataLoaderIter.__next__";
+    Made m = { .o = { .step = -1 } };
+    Table t;
+    double us[IDLE_CAUSES];
+    REPORT(&m, CALL(1, 1), { EVENT_ANNOTATION, LOADER, 0, 12, 15, 0, NULL }, CALL(28, 2),
+           { EVENT_ANNOTATION, LOADER, 0, 42, 4, 0, NULL }, CALL(58, 3),
+           { EVENT_ANNOTATION, LOADER, 1, 70, 9, 0, NULL }, CALL(79, 4), KERNEL("k1", 2, 8, 1),
+           KERNEL("k2", 30, 10, 2), KERNEL("k3", 60, 10, 3), KERNEL("k4", 80, 10, 4));
+    CHECK_OK(sheet_idle_by_cause(&m.report, &t));
+    TEXT_AT(&t, 4, "cause", "data loader");
+    WHOLE_AT(&t, 4, "gaps", 1);
+    NUMBER_AT(&t, 4, "time ms", 0.020);
+    WHOLE_AT(&t, 0, "gaps", 2);
+    CHECK_OK(report_idle(&m.report, us));
+    CHECK_NEAR(us[IDLE_DATA_LOADER], 20, 1e-9);
+    CHECK_NEAR(us[IDLE_HOST_LATE], 30, 1e-9);
+    events_of_free(&of);
+}
+
+/* A report for TraceLens knows fewer kernels of collectives. */
+static void tracelens_counts_multimem_as_computation(void **state)
+{
+    (void)state;
+    Made m = { .o = { .step = -1 } };
+    TreeOptions ignored = { 0 };
+    compat_options(&ignored, &m.o, true);
+    REPORT(&m, KERNEL("multimem_all_reduce_kernel_0", 0, 1, 0));
+    CHECK_INT(report_bucket(&m.report, 0), BUCKET_COMPUTATION);
     events_of_free(&of);
 }
 
@@ -514,6 +555,8 @@ int main(void)
         TEST(collectives_are_operators_but_not_for_tracelens),
         TEST(operators_with_other_shapes_have_other_rows),
         TEST(each_gap_has_its_cause),
+        TEST(a_gap_in_the_data_loader_is_not_the_hosts_own),
+        TEST(tracelens_counts_multimem_as_computation),
         TEST(idle_time_stands_by_the_operator_that_ended_it),
         TEST(only_a_wait_of_the_launching_thread_counts),
         TEST(launches_wait_in_a_queue),

@@ -408,6 +408,59 @@ static void bars_are_as_long_as_their_values(void **state)
     CHECK_INT(count(p->text.data, " edge\""), 3);
 }
 
+/* 6 of 8 may be used, and the second row takes 7. Parts that no bar has are not in the legend. */
+static void bars_have_guides_and_name_what_occurs(void **state)
+{
+    Out *p = *state;
+    static const char *const ROW[] = { "first", "second" }, *const PART[] = { "a", "none", "c" };
+    const double value[] = { 2, 0, 3, 4, 0, 3 };
+    const SvgGuide guide[] = { { 6, "may be used" }, { 8, "has" } };
+    const SvgBars b = { .title = "bars",
+                        .row = ROW,
+                        .part = PART,
+                        .value = value,
+                        .rows = 2,
+                        .parts = 3,
+                        .width = 800,
+                        .guide = guide,
+                        .guides = 2 };
+    CHECK_OK(svg_bars(&p->text, &b));
+    check_xml(p->text.data);
+    CHECK_INT(count(p->text.data, "class=\"guide\""), 2);
+    CHECK_INT(count(p->text.data, "class=\"bad\""), 1);
+    check_has(p->text.data, ">may be used</text>");
+    CHECK(strstr(p->text.data, ">none<") == NULL);
+    const char *first = strstr(p->text.data, "<rect class=\"f0 edge\"");
+    const char *line = strstr(p->text.data, "class=\"guide\"");
+    double scale = attribute(first, "width=\"") / 2;
+    CHECK_NEAR(attribute(line, "d=\"M"), attribute(first, " x=\"") + 6 * scale, 0.2);
+}
+
+/* A point leads to its row; one without a link is only a point. Lines across have names. */
+static void points_lead_to_their_rows(void **state)
+{
+    Out *p = *state;
+    static const char *const LABEL[] = { "1", "2" }, *const LINK[] = { "#row1", "" };
+    const double x[] = { 1, 2 }, y[] = { 3, 4 }, radius[] = { 4, 4 };
+    const SvgSeries s = { "best", NULL, x, y, 2, 1, SVG_POINTS, radius, LABEL, LINK };
+    const SvgGuide guide = { 9, "may be <used" };
+    CHECK_OK(svg_chart(&p->text, &(SvgChart){ .title = "t",
+                                              .x_label = "x",
+                                              .y_label = "y",
+                                              .series = &s,
+                                              .n_series = 1,
+                                              .width = 600,
+                                              .height = 200,
+                                              .from_zero = true,
+                                              .guide = &guide,
+                                              .guides = 1 }));
+    check_xml(p->text.data);
+    CHECK_INT(count(p->text.data, "<a href=\"#row1\"><circle"), 1);
+    CHECK_INT(count(p->text.data, "<a href="), 1);
+    CHECK_INT(count(p->text.data, "<circle"), 3); /* and one in the legend */
+    check_has(p->text.data, ">may be &lt;used</text>");
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -429,6 +482,8 @@ int main(void)
         OUT_TEST(a_legend_names_each_series_that_wants_it),
         OUT_TEST(points_and_levels_lie_inside_a_log_plot_with_room),
         OUT_TEST(bars_are_as_long_as_their_values),
+        OUT_TEST(bars_have_guides_and_name_what_occurs),
+        OUT_TEST(points_lead_to_their_rows),
     };
     return TEST_RUN(tests);
 }

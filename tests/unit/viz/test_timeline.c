@@ -417,6 +417,117 @@ static void a_row_is_as_full_as_its_rank_is_busy(void **state)
     }
 }
 
+static double attribute(const char *box, const char *name)
+{
+    const char *end = find(box, "/>"), *at = find(box, name);
+    return at == NULL || at > end ? -1 : strtod(at + strlen(name), NULL);
+}
+
+/* Seconds of each kind on the boxes of a row: those of a shared box are written, others are its width. */
+static int row_seconds(const char *row, double step_s, double sum_s[TIMELINE_KINDS])
+{
+    const char *end = find(row, "</g>"), *at = row;
+    double scale = strtod(find(row, "width=\"") + 7, NULL) / step_s;
+    int spans = 0;
+    while ((at = find(at, "<rect class=\"k")) != NULL && at < end) {
+        double shared_s = attribute(at, " data-s=\""), n = attribute(at, " data-n=\"");
+        sum_s[at[14] - '0'] += shared_s < 0 ? attribute(at, " width=\"") / scale : shared_s;
+        spans += n < 0 ? 1 : (int)n;
+        at++;
+    }
+    return spans;
+}
+
+/* From one micro-batch to ten thousand, with as few boxes as pages of many timelines have, too. */
+static void a_page_has_every_second_of_the_simulation(void **state)
+{
+    (void)state;
+    static const struct {
+        const char *schedule;
+        int stages, micros, boxes;
+    } row[] = { { "1f1b", 4, 1, 40000 },          { "zb1p", 4, 40, 40000 },
+                { "zb1p", 4, 40, 500 },           { "1f1b", 4, 1000, 8000 },
+                { "1f1b-overlap", 4, 200, 8000 }, { "1f1b", 2, 10000, 40000 } };
+    for (size_t i = 0; i < sizeof row / sizeof *row; i++) {
+        Folder f;
+        folder_open(&f);
+        simulate(&f, row[i].schedule, row[i].stages, row[i].micros);
+        timeline_limit(&f.t, row[i].boxes);
+        const char *at = draw(&f, pipeline_html);
+        for (int r = 0; r < f.t.ranks; r++) {
+            double sum_s[TIMELINE_KINDS] = { 0 };
+            at = find(at + 1, "<rect class=\"idle\"");
+            CHECK_INT(row_seconds(at, f.t.step_s, sum_s), f.t.rank[r].spans);
+            for (int k = 0; k < TIMELINE_KINDS; k++)
+                CHECK_NEAR(sum_s[k], f.t.rank[r].sum_s[k], 2e-3 * f.t.step_s);
+        }
+        folder_close(&f);
+    }
+}
+
+/* A shared box has no edge, and is named by how many it stands for. */
+static void fewer_boxes_merge_more_and_drop_nothing(void **state)
+{
+    Folder *f = *state;
+    simulate(f, "1f1b", 4, 500);
+    CHECK_INT(f->t.shown, 4);
+    CHECK_INT(f->t.grain, 1024);
+    timeline_limit(&f->t, 1);
+    CHECK_INT(f->t.grain, 128);
+    const char *page = draw(f, pipeline_html);
+    check_in(page, " data-n=\"");
+    check_in(page, " thin\"");
+    check_in(page, "share boxes");
+}
+
+/* Reductions of gradients and updates are of no chunk. Long and short ones have a colour. */
+static void what_is_of_no_chunk_has_a_colour(void **state)
+{
+    Folder *f = *state;
+    TimelineSpan span[] = { { 0, 0.5, TIMELINE_FORWARD, 0, 2 },
+                            { 0.5, 0.9, TIMELINE_OTHER, -1, -1 },
+                            { 0.9, 1.4, TIMELINE_EXCHANGE, -1, -1 },
+                            { 1.5, 1.50001, TIMELINE_OTHER, -1, -1 } };
+    TimelineRank rank = { .span = span, .spans = 4, .total_s = 2, .peak_bytes = NAN };
+    f->t = (Timeline){ .title = "t", .ranks = 1, .chunks = 3, .micros = 1, .rank = &rank };
+    timeline_sum(&f->t);
+    const char *page = draw(f, pipeline_html);
+    check_in(page, "<rect class=\"k40\"");
+    check_in(page, "<rect class=\"k50\"");
+    check_in(page, "<rect class=\"k40 thin\"");
+    CHECK(strstr(page, "data-c=\"-1\"") == NULL);
+}
+
+static void memory_of_any_rank_can_be_chosen(void **state)
+{
+    Folder *f = *state;
+    simulate(f, "1f1b", 12, 8);
+    f->t.room_bytes = 1;
+    const char *page = draw(f, pipeline_html), *at = page;
+    int panels = 0, hidden = 0, buttons = 0;
+    while ((at = find(at + 1, "<figure data-rank=")) != NULL) {
+        panels++;
+        hidden +=
+            find(at, "hidden=\"hidden\"") != NULL && find(at, "hidden=\"hidden\"") < find(at, ">");
+    }
+    for (at = page; (at = find(at + 1, "<button type=")) != NULL;) buttons++;
+    CHECK_INT(panels, 12);
+    CHECK_INT(hidden, 6);
+    CHECK_INT(buttons, 12);
+    check_in(page, "Memory of 6 of 12 ranks is drawn");
+    check_in(page, "may be used");
+    check_in(page, "end bad"); /* memory of a rank above what may be used */
+}
+
+static void only_pages_and_pictures_are_written(void **state)
+{
+    (void)state;
+    CHECK_OK(pipeline_check_path("plan: --html", "x.html"));
+    CHECK_OK(pipeline_check_path("plan: --html", "x.svg"));
+    CHECK_FAILS(pipeline_check_path("plan: --html", "x.pdf"), ERR_ARG,
+                "plan: --html x.pdf must end in .html or .svg");
+}
+
 /* ---- scaling ---- */
 
 static void a_scaling_curve_is_read_and_drawn(void **state)
@@ -440,7 +551,17 @@ static void a_scaling_curve_is_read_and_drawn(void **state)
     CHECK_OK(text_init(&page, &f->text));
     CHECK_OK(pipeline_html(&page, &v));
     CHECK(xml_error(page.data, &place) == NULL);
-    check_in(page.data, "<td>98,304</td><td>292</td><td>73 %</td><td>bubble &lt; all</td>");
+    check_in(page.data, "<td>98,304</td><td>292</td><td>73 %</td>"
+                        "<td class=\"words\">bubble &lt; all</td></tr>");
+    CHECK(strstr(page.data, ">layout</th>") == NULL);
+    s.layout[1] = "PP2 & EP8";
+    s.unfit[0] = true;
+    CHECK_OK(text_init(&page, &f->text));
+    CHECK_OK(pipeline_html(&page, &v));
+    check_in(page.data, "<td class=\"words\">bubble &lt; all</td>"
+                        "<td class=\"words\">PP2 &amp; EP8</td></tr>");
+    check_in(page.data, "<td>8,192</td><td>-</td><td>100 %</td><td class=\"words bad\">"
+                        "does not fit</td>");
     CHECK_OK(text_init(&still, &f->text));
     CHECK_OK(pipeline_still(&still, &v));
     CHECK(xml_error(still.data, &place) == NULL);
@@ -485,6 +606,11 @@ int main(void)
         PLACE_TEST(pages_and_stills_show_every_pass),
         PLACE_TEST(of_many_ranks_some_are_shown_and_the_page_says_so),
         TEST(a_row_is_as_full_as_its_rank_is_busy),
+        TEST(a_page_has_every_second_of_the_simulation),
+        PLACE_TEST(fewer_boxes_merge_more_and_drop_nothing),
+        PLACE_TEST(what_is_of_no_chunk_has_a_colour),
+        PLACE_TEST(memory_of_any_rank_can_be_chosen),
+        TEST(only_pages_and_pictures_are_written),
         PLACE_TEST(a_scaling_curve_is_read_and_drawn),
         TEST(a_wrong_scaling_curve_is_refused_by_point),
     };
