@@ -311,9 +311,7 @@ static Status check_options(const PlanCall *c)
         if (given[needs[i][0]] && !given[needs[i][1]])
             return FAIL(ERR_ARG, "plan: %s needs %s", names[needs[i][0]], names[needs[i][1]]);
     }
-    if (c->html != NULL && !text_ends(c->html, ".html") && !text_ends(c->html, ".svg"))
-        return FAIL(ERR_ARG, "plan: --html %.200s: the name must end in .html or .svg", c->html);
-    return OK;
+    return c->html != NULL ? pipeline_check_path("plan: --html", c->html) : OK;
 }
 
 static Status run_plan(void *state, int n, char **arguments, Arena *a, Text *out)
@@ -321,7 +319,6 @@ static Status run_plan(void *state, int n, char **arguments, Arena *a, Text *out
     PlanCall *c = state;
     c->arena = a, c->out = out;
     TRY(check_options(c));
-    if (c->html != NULL) TRY(pipeline_check_path("plan: --html", c->html));
     if (c->verify.layouts > 0 && (c->csv || c->scale != NULL || c->from != NULL || c->program))
         return FAIL(ERR_ARG,
                     "plan: --verify runs the layouts of one plan of our own trainer: leave "
