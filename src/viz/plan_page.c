@@ -18,6 +18,8 @@ enum {
     ROWS_MOST = SEARCH_TOP_MAX + SEARCH_FRONT_MAX
 };
 
+static const double DAY_S = 86400;
+
 /* ---- what is drawn of a layout ---- */
 
 /* A layout with its memory by pipeline rank and kind, its groups of GPUs, and its timeline. */
@@ -143,6 +145,19 @@ static Status question_facts(const PlanPage *p, Text *out)
                      "run.compute, the type of products");
 }
 
+static Status training_fact(const PlanPage *p, Text *out)
+{
+    Goodput g;
+    char days[32], tokens[32], mean[64] = "it never ends";
+    if (p->report->tokens <= 0) return OK;
+    plan_goodput(&p->answer->request, &p->answer->price, p->report->tokens, &g);
+    (void)snprintf(days, sizeof days, "%.1f days", g.full_s / DAY_S);
+    if (g.share > 0)
+        (void)snprintf(mean, sizeof mean, "%.1f (P90 %.1f)", g.mean_s / DAY_S, g.p90_s / DAY_S);
+    return part_fact(out, "Training", days, "%s tokens at full speed; with failures %s",
+                     text_si(tokens, p->report->tokens), mean);
+}
+
 static Status answer_facts(const PlanPage *p, Text *out)
 {
     const PlanRequest *q = &p->answer->request;
@@ -166,11 +181,7 @@ static Status answer_facts(const PlanPage *p, Text *out)
                   price->peak_bytes * bytes / PLAN_GIB, price->worst_rank, q->hardware->memory_gib,
                   q->config->plan_margin));
     if (!price->fits) TRY(text_printf(out, "</div>"));
-    if (p->report->tokens <= 0) return OK;
-    double days = p->report->tokens / (price->tokens_per_s_per_gpu * (double)q->gpus) / 86400;
-    (void)snprintf(value, sizeof value, "%.1f days", days);
-    return part_fact(out, "Training", value, "%s tokens, without pauses",
-                     text_si(a, p->report->tokens));
+    return training_fact(p, out);
 }
 
 /* ---- memory and time ---- */
