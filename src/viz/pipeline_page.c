@@ -304,7 +304,7 @@ Status pipeline_still(Text *out, const PipelineView *v)
 Status pipeline_check_path(const char *option, const char *path)
 {
     if (text_ends(path, ".html") || text_ends(path, ".svg")) return OK;
-    return FAIL(ERR_ARG, "%s %.200s must end in .html or .svg", option, path);
+    return FAIL(ERR_ARG, "%s %.200s: the name must end in .html or .svg", option, path);
 }
 
 /* `out` is only borrowed: its text is written to the file and then cut back. */

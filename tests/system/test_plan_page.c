@@ -148,7 +148,7 @@ static void other_endings_are_refused(void **state)
     Lab *lab = *state;
     Outcome o = RUN(lab, "pdf", PLAN, "--cluster", "h200:8", "--html", "x.pdf");
     CHECK_EXIT(o, 2);
-    CHECK(strstr(o.err, "--html x.pdf must end in .html or .svg") != NULL);
+    CHECK(strstr(o.err, "--html x.pdf: the name must end in .html or .svg") != NULL);
     CHECK(!file_exists(lab_path(lab, "pdf/x.pdf")));
 }
 

@@ -525,7 +525,7 @@ static void only_pages_and_pictures_are_written(void **state)
     CHECK_OK(pipeline_check_path("plan: --html", "x.html"));
     CHECK_OK(pipeline_check_path("plan: --html", "x.svg"));
     CHECK_FAILS(pipeline_check_path("plan: --html", "x.pdf"), ERR_ARG,
-                "plan: --html x.pdf must end in .html or .svg");
+                "plan: --html x.pdf: the name must end in .html or .svg");
 }
 
 /* ---- scaling ---- */
