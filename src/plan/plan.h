@@ -161,7 +161,13 @@ void planner_take_schedule(const Planner *p, PlanPrice *price, double schedule_s
 Status planner_memory(Planner *p, const PlanLayout *l, const PlanPrice *price,
                       double (*out)[PLAN_KINDS]);
 
-typedef enum PlanAxis { PLAN_AXIS_CP, PLAN_AXIS_EP, PLAN_AXIS_DP, PLAN_AXIS_PP, PLAN_AXES } PlanAxis;
+typedef enum PlanAxis {
+    PLAN_AXIS_CP,
+    PLAN_AXIS_EP,
+    PLAN_AXIS_DP,
+    PLAN_AXIS_PP,
+    PLAN_AXES
+} PlanAxis;
 
 /* Groups of `ranks` GPUs that stand `stride` apart, `local` of them in a scale-up domain, and what one GPU
  * of such a group sends in a step. Seconds are those of the exchange alone, also where compute hides it. */
