@@ -1,7 +1,9 @@
 #include "harness/events_of.h"
 
 #include "analyze/compat/compat.h"
+#include "analyze/events_read.h"
 #include "analyze/report.h"
+#include "base/file.h"
 
 static Arena arena;
 static EventsOf of;
@@ -380,6 +382,33 @@ static void a_gap_in_the_data_loader_is_not_the_hosts_own(void **state)
     events_of_free(&of);
 }
 
+/* The causes of a recorded step add up to its idle time. This one launches late. */
+static void a_recorded_step_says_what_it_waited_for(void **state)
+{
+    (void)state;
+    static const char PATH[] = "../shared/traces/param_dlrm_8rank/"
+                               "worker0_step_12.1694128201545.pt.trace.json.gz";
+    const ReportOptions o = { .step = -1 };
+    const TreeOptions t = { 0 };
+    double us[TIMELINE_ROWS], idle[IDLE_CAUSES], sum = 0;
+    Events e;
+    Report r;
+    if (!file_exists(PATH)) {
+        print_message("%s is not here\n", PATH);
+        skip();
+    }
+    CHECK_OK(events_read(PATH, &(EventsOptions){ 0 }, &e));
+    CHECK_OK(tree_build(&e, &t, &arena, &tree));
+    CHECK_OK(report_make(&e, &tree, &o, &arena, &r));
+    CHECK_OK(report_timeline(&r, us));
+    CHECK_OK(report_idle(&r, idle));
+    for (int k = 0; k < IDLE_CAUSES; k++) sum += idle[k];
+    CHECK(us[TIMELINE_IDLE] > 1000);
+    CHECK_NEAR(sum, us[TIMELINE_IDLE], 1e-6 * sum);
+    CHECK_NEAR(idle[IDLE_HOST_LATE], 5574, 1);
+    events_free(&e);
+}
+
 /* A report for TraceLens knows fewer kernels of collectives. */
 static void tracelens_counts_multimem_as_computation(void **state)
 {
@@ -556,6 +585,7 @@ int main(void)
         TEST(operators_with_other_shapes_have_other_rows),
         TEST(each_gap_has_its_cause),
         TEST(a_gap_in_the_data_loader_is_not_the_hosts_own),
+        TEST(a_recorded_step_says_what_it_waited_for),
         TEST(tracelens_counts_multimem_as_computation),
         TEST(idle_time_stands_by_the_operator_that_ended_it),
         TEST(only_a_wait_of_the_launching_thread_counts),
