@@ -114,7 +114,8 @@ static Status import_config(PlanCall *c, const char *path, int64_t *gpus)
     TRY(plan_import_stack(&more, c->stack == NULL ? more.stack : c->stack, c->arena, &c->stack));
     if (!more.per_replica) return OK;
     TRY(read_cluster(c, more.gpus));
-    c->config.train_batch *= c->question.request.gpus / (c->config.mesh_pp * c->config.mesh_cp);
+    c->config.train_batch *= c->question.request.gpus /
+                             (c->config.mesh_pp * c->config.mesh_cp * c->config.mesh_tp);
     return OK;
 }
 

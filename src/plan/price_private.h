@@ -1,5 +1,5 @@
 /* price_private: the structs and functions that the parts of the price share: price.c (memory and time of a
- * layout), price_layers.c (layers, counted once), price_bound.c (lower bounds), price_program.c (simulated
+ * layout), price_layers.c (layers, counted once), price_tensor.c (layers that ranks of tp share), price_bound.c (lower bounds), price_program.c (simulated
  * steps), explain.c. Users include plan.h. Times are in seconds, bytes in doubles. */
 #ifndef PLAN_PRICE_PRIVATE_H
 #define PLAN_PRICE_PRIVATE_H
@@ -38,6 +38,9 @@ typedef struct LayerPrice {
     CollectiveLoad exchange;                        /* one of them */
     double host_s, wait_s; /* of all passes: the host's time; the device's waits for the host */
     int part;              /* the part of a block that these two count in */
+    double copies;         /* parameters that all ranks of tp hold, and whose gradients they add up */
+    /* Seconds beside memory to update matrices as wholes: of dense parameters, of experts; and the longest. */
+    double whole_s[2], longest_s;
     OpPrice op[LAYER_OPS_MAX];
     int n_ops;
 } LayerPrice;
@@ -47,7 +50,7 @@ typedef struct PriceKey {
     int64_t micro_batch;
     int64_t group_ranks; /* ranks over which the auxiliary loss is summed */
     double rows_room, block_room;
-    int ep, cp;
+    int ep, cp, tp;
     unsigned recompute;
     unsigned per_use; /* RecipeSpec.per_use */
 } PriceKey;
@@ -88,7 +91,7 @@ typedef struct ChunkPrice {
     double lane_s[ROOFLINE_LANES], host_s; /* host_s: time lost to the host */
     double nic_s[CHUNK_PASSES];
     ParamSpaces params;
-    double state_elems;
+    double state_elems, copies, whole_s[2], longest_s; /* as in LayerPrice */
     const LayerCount **layer;
     int layers;
 } ChunkPrice;
@@ -118,7 +121,7 @@ typedef struct GradientCall {
     double s;
 } GradientCall;
 
-enum { GRADIENT_CALLS = 7 };
+enum { GRADIENT_CALLS = 8 };
 
 /* Seconds, each once: to reduce gradients over the sharding group, over its replicas, and over the two stages with
  * the same layers (twins, DualPipe), and to gather weights. shown_: the part that no pass hides. reductions,
@@ -154,6 +157,12 @@ Status price_classes(Planner *p);
 
 /* The entry of a layout, counted if it is new. */
 Status price_entry(Planner *p, const PlanLayout *l, const PriceEntry **out);
+
+/* Counts a layer that tp ranks share, as price_tensor.c says. `observer` sees the ops of one rank. copies: as in
+ * LayerPrice. */
+Status price_tensor_count(const ModelSpec *s, int layer, const PriceKey *key, int64_t sequence,
+                          const LayerCountObserver *observer, Arena *scratch, LayerCount *out,
+                          double *copies);
 
 /* Is a block of a stage recomputed? block -1: a layer outside of blocks, which never is. */
 static inline bool price_again(const PlanLayout *l, const LayoutStage *s, int block)
