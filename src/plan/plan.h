@@ -76,7 +76,6 @@ extern const char *const plan_kind_names[PLAN_KINDS], *const plan_part_names[PLA
  * step. */
 typedef struct PlanPrice {
     int compute, buffers; /* run.compute and moe.buffers that it is for */
-    int recipe;           /* fp8.recipe */
     bool offload;         /* optimizer.offload */
     int exchange;         /* ExchangeKind; -1: EP1, or the stack's own way */
     int recipe, format;   /* fp8.recipe and fp8.format; of attention alone: attention_e4m3 */
@@ -89,6 +88,7 @@ typedef struct PlanPrice {
     double rows, again;   /* CapacityOutlook of it (train/capacity.h), where rows lie in a pool */
     double peak_bytes, memory[PLAN_KINDS];
     double pool_bytes; /* of the activations: rows in pools */
+    double host_bytes; /* with optimizer.offload: of host memory for a GPU */
     double step_s, part_s[PLAN_PARTS];
     double schedule_s; /* the part of step_s until the last pass has ended */
     double bubble;     /* mean share of schedule_s in which compute lanes run nothing */

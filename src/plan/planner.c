@@ -56,6 +56,15 @@ static Status check_recipe(Planner *p)
                 r->attention ? "fp8.attention" : "fp8.recipe", h->name);
 }
 
+static Status check_offload(const PlanRequest *q)
+{
+    if (!q->config->optimizer_offload || q->hardware->host_link_gb_s > 0) return OK;
+    return FAIL(ERR_ARG,
+                "optimizer.offload=true: the file of %s has no host.link_gb_s, GB/s between a GPU and "
+                "its host: add it, or leave optimizer.offload out",
+                q->hardware->name);
+}
+
 /* The planner's own configuration has one rank; layouts bring their mesh. */
 static Status planner_setup(Planner *p, const PlanRequest *q)
 {
@@ -74,6 +83,7 @@ static Status planner_setup(Planner *p, const PlanRequest *q)
     TRY(estimator_init(&p->estimator, ESTIMATE_BYTES));
     TRY(price_classes(p));
     TRY(check_recipe(p));
+    TRY(check_offload(q));
     return count_model_flops(p);
 }
 

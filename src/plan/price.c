@@ -235,12 +235,27 @@ static double copies_bytes_a_step(const PriceEntry *e, const RankPrice *r)
     return scaled + scaled / (2 * each) * (double)dtype_bytes(e->spec.act);
 }
 
+/* The host updates: gradients come down the link, new weights go up, and the update reads and writes host memory. A
+ * stack does these beside each other, or one after the other. Nothing else hides them: the update waits for the
+ * norm of all gradients. */
+static double offloaded_update_s(const Planner *p, const PriceEntry *e, double elems)
+{
+    const Hardware *h = p->q.hardware;
+    const double link = 1e9 * h->host_link_gb_s, rate = 1e9 * h->host_memory_gb_s;
+    const double low = (double)dtype_bytes(e->spec.act);
+    double down = elems * e->stack.at[STACK_grad_size] / link, up = elems * low / link;
+    double update = rate > 0 ? elems * update_bytes(&e->spec) / rate : 0;
+    return e->stack.at[STACK_offload_beside] != 0 ? fmax(update, fmax(down, up))
+                                                  : down + update + up;
+}
+
 /* The update is bound by memory: bytes of one parameter times the parameters of this rank. Where it takes whole
  * matrices, it is their products that count, and the longest of them goes to one rank. */
 static double rank_update_s(const Planner *p, const PriceEntry *e, const ParamShards *shards,
                             const RankPrice *r)
 {
     Roofline roof = { p->q.hardware, &e->stack, &e->spec, 0 };
+    if (e->offload) return offloaded_update_s(p, e, updated_elems(shards, r));
     double bytes = updated_elems(shards, r) * update_bytes(&e->spec) + copies_bytes_a_step(e, r);
     const double *whole = r->sum.whole_s;
     double n = shards->zero == 0 ? 1 : (double)shards->dense;
@@ -260,10 +275,22 @@ static double stack_size(const PriceEntry *e, StackName name, double ours)
     return e->stack.at[name] < 0 ? ours : e->stack.at[name];
 }
 
-/* Bytes of all optimizer buffers, for one parameter. */
+/* Bytes of an optimizer buffer, for one parameter. Stacks give those of both of AdamW's. */
+static double one_state_size(const PriceEntry *e)
+{
+    return stack_size(e, STACK_moment_size, 2 * (double)dtype_bytes(e->spec.optimizer.state)) / 2;
+}
+
+/* Bytes of all optimizer buffers, for one parameter of a matrix. */
 static double state_size(const PriceEntry *e)
 {
-    return stack_size(e, STACK_moment_size, optimizer_state_bytes(&e->spec.optimizer));
+    return e->spec.optimizer.rule[0]->n_states * one_state_size(e);
+}
+
+static double main_size(const PriceEntry *e)
+{
+    /* in f32 products read the main weights */
+    return stack_size(e, STACK_main_size, e->spec.weights.n > 0 ? 4 : 0);
 }
 
 /* Bytes of parameters by kind: what a rank holds under this ZeRO stage, each buffer rounded as its arena is. A stack
@@ -280,13 +307,12 @@ static void param_bytes(const PriceEntry *e, const ParamShards *shards, const Ra
         copies = (shards->zero < 3 ? (double)t.spaces.of[BUF_MAIN].flat : elems[BUF_MAIN]) *
                  e->stack.at[STACK_weight_size];
     memory[PLAN_WEIGHTS] = round_bytes(copies);
-    const double main = e->spec.weights.n > 0 ? 4 : 0; /* in f32 products read the main weights */
     memory[PLAN_GRADS] = round_bytes(elems[BUF_GRAD] * e->stack.at[STACK_grad_size]);
-    memory[PLAN_MAIN] = round_bytes(elems[BUF_MAIN] * stack_size(e, STACK_main_size, main));
-    const int states = e->spec.optimizer.rule[0]->n_states;
+    memory[PLAN_MAIN] = round_bytes(elems[BUF_MAIN] * main_size(e));
     memory[PLAN_OPTIMIZER] = round_bytes(4 * r->sum.state_elems);
-    for (int i = 0; i < states; i++)
-        memory[PLAN_OPTIMIZER] += round_bytes(elems[BUF_OPTIMIZER + i] * state_size(e) / states);
+    for (int i = 0; i < OPTIMIZER_STATES; i++)
+        memory[PLAN_OPTIMIZER] += round_bytes(elems[BUF_OPTIMIZER + i] * one_state_size(e));
+    if (e->offload) memory[PLAN_MAIN] = memory[PLAN_OPTIMIZER] = 0;
 }
 
 Status price_buffers(const Planner *p, const PlanLayout *l, const PriceEntry *e, const RankPrice *r,
@@ -491,6 +517,9 @@ static Status price_memory(Planner *p, const PlanLayout *l, const PriceEntry *e,
         double memory[PLAN_KINDS] = { 0 }, sum = 0;
         TRY(price_rank_memory(p, l, e, &n->rank[r], &t->rank[r], memory));
         for (int i = 0; i < PLAN_KINDS; i++) sum += memory[i];
+        ParamShards shards = price_shards(p, l, e);
+        double host = updated_elems(&shards, &n->rank[r]) * (main_size(e) + state_size(e));
+        out->host_bytes = fmax(out->host_bytes, e->offload ? host : 0);
         if (sum <= out->peak_bytes) continue;
         out->peak_bytes = sum, out->worst_rank = r;
         out->pool_bytes = t->rank[r].pool_bytes;
@@ -564,6 +593,7 @@ static Status price_with(Planner *p, const PlanLayout *l, PlanPrice *out)
     *out = (PlanPrice){ .compute = p->config.run_compute,
                         .buffers = plan_counts_rows(&p->config) ? PLAN_COUNTED_ROWS
                                                                 : p->config.moe_buffers,
+                        .offload = e->offload,
                         .exchange = exchange_of(e, l),
                         .recipe = p->config.fp8_recipe,
                         .format = p->config.fp8_format,

@@ -256,6 +256,7 @@ static Status fill_entry(Planner *p, PriceEntry *e, const PriceEntry *plain)
     e->spec.loss.chunk = p->q.stack->has[STACK_keep_head]
                              ? e->key.micro_batch * c->data_sequence
                              : head_chunk(e->spec.loss.chunk, true, e->spec.vocab, e->spec.act);
+    e->offload = c->optimizer_offload;
     e->spec.ranks.stage = e->key.group_ranks;
     e->spec.recipe.per_use = e->key.per_use != 0;
     e->spec.recipe.packed = e->spec.recipe.kind == RECIPE_MX;

@@ -15,17 +15,21 @@
  * Not here: the time of gathers and scatters (price_layers.c, by columns in stack.def). */
 #include "plan/price_private.h"
 
-enum { TENSOR_OPS_MAX = 256 };
+enum { TENSOR_OPS_MAX = 1 << 13 }; /* each of cp ranks adds a few */
 
 typedef enum TensorView { VIEW_WHOLE, VIEW_NARROW, VIEW_OWN } TensorView;
 
-/* The ops of a layer in the order in which they run, by view `whole`, and which of them narrowing changes. */
+/* An op in view `whole`, and whether narrowing changes it. */
+typedef struct TensorOp {
+    const OpDesc *op;
+    double flops, bytes;
+    bool split;
+} TensorOp;
+
 typedef struct TensorCount {
     const LayerCountObserver *observer;
     TensorView view;
-    const OpDesc *op[TENSOR_OPS_MAX];
-    OpCost whole[TENSOR_OPS_MAX];
-    bool split[TENSOR_OPS_MAX];
+    TensorOp *list; /* in the order in which they run */
     int n, at;
 } TensorCount;
 
@@ -35,18 +39,19 @@ static Status tensor_op(void *self, LayerPass pass, int phase, const OpDesc *op,
 {
     TensorCount *t = self;
     int i = t->at++;
-    if (i == TENSOR_OPS_MAX || (t->view != VIEW_WHOLE && (i >= t->n || t->op[i] != op)))
-        return FAIL(ERR_UNSUPPORTED, "plan: mesh.tp: op %d of a layer, %s, is another one on a narrow "
-                                     "layer; set mesh.tp=1",
+    TensorOp *o = &t->list[i];
+    if (i == TENSOR_OPS_MAX || (t->view != VIEW_WHOLE && (i >= t->n || o->op != op)))
+        return FAIL(ERR_UNSUPPORTED,
+                    "plan: mesh.tp: op %d of a layer, %s, is another one on a narrow layer; set "
+                    "mesh.tp=1",
                     i, op->name);
     if (t->view == VIEW_WHOLE) {
-        t->op[i] = op, t->whole[i] = *cost;
+        *o = (TensorOp){ op, cost->flops, cost->bytes, false };
         t->n = t->at;
         return OK;
     }
-    const OpCost *w = &t->whole[i];
-    if (t->view == VIEW_NARROW) t->split[i] = w->flops != cost->flops || w->bytes != cost->bytes;
-    if (t->split[i] != (t->view == VIEW_NARROW)) return OK;
+    if (t->view == VIEW_NARROW) o->split = o->flops != cost->flops || o->bytes != cost->bytes;
+    if (o->split != (t->view == VIEW_NARROW)) return OK;
     return t->observer->op(t->observer->self, pass, phase, op, args, cost);
 }
 
@@ -76,6 +81,7 @@ Status price_tensor_count(const ModelSpec *s, int layer, const PriceKey *key, in
     const LayerCountObserver each = { tensor_op, &t };
     ModelSpec narrow = *s;
     LayerCount whole, split;
+    TRY(ARENA_NEW(scratch, TENSOR_OPS_MAX, &t.list));
     TRY(ARENA_NEW(scratch, s->n_layers, &narrow.layers));
     for (int i = 0; i < s->n_layers; i++) narrow.layers[i] = s->layers[i];
     narrow_model(s, &s->layers[layer], key->tp, &narrow);

@@ -96,6 +96,7 @@ void search_configure(Config *c, int64_t value)
 static void fill_axis(const PlanRequest *q, SearchAxis axis, ConfigInts *list)
 {
     const Config *c = q->config;
+    int64_t most;
     switch (axis) {
     case SEARCH_BUFFERS: add_value(list, config_value(own_digits(c))); break;
     case SEARCH_PP: add_divisors(list, q->gpus, c->model_layers); break;
@@ -103,7 +104,8 @@ static void fill_axis(const PlanRequest *q, SearchAxis axis, ConfigInts *list)
         for (int64_t n = 1; n <= CP_MAX && c->data_sequence % n == 0; n *= 2) add_value(list, n);
         break;
     case SEARCH_TP: /* within a scale-up domain; the planner refuses what the stack has not */
-        for (int64_t n = 1; n <= (q->stack->has[STACK_tp_most] ? TP_MAX : 1); n *= 2) {
+        most = q->stack != NULL && q->stack->has[STACK_tp_most] ? TP_MAX : 1;
+        for (int64_t n = 1; n <= most; n *= 2) {
             if (n <= (int64_t)q->hardware->scale_up_gpus) add_value(list, n);
         }
         break;

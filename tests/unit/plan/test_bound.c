@@ -60,12 +60,16 @@ static void bounds_are_never_above_the_simulators_time(void **state)
     static const struct {
         const char *model, *stack;
         int64_t gpus;
-    } row[] = { { "moe-1t", "switchyard,list=0", 768 }, { "deepseek-v2", "primus", 256 } };
-    for (int i = 0; i < 2; i++) { /* Primus has none of the three schedules that overlap */
+        ConfigInts tp;
+    } row[] = { { "moe-1t", "switchyard,list=0", 768, { 1, { 1 } } },
+                { "deepseek-v2", "primus", 256, { 1, { 1 } } },
+                { "deepseek-v2", "primus", 256, { 2, { 2, 4 } } } };
+    for (int i = 0; i < 3; i++) { /* Primus has none of the three schedules that overlap */
         BoundQuestion q;
         int seen = 0, of[SCHEDULES_MOST] = { 0 };
         double time, memory;
         open_question(&q, row[i].model, row[i].gpus, row[i].stack);
+        q.axes.axis[SEARCH_TP] = row[i].tp;
         for (int64_t n = 0; n < TRIES; n++) {
             PlanLayout l;
             if (!draw(&q, n, &l)) continue;
@@ -82,7 +86,7 @@ static void of_1f1b_little_is_left_to_price(void **state)
 {
     (void)state;
     BoundQuestion q;
-    PlanLayout l = { .pp = 8, .vpp = 1, .ep = 8, .cp = 1, .dp = 96, .zero = 1, .micro_batch = 1 };
+    PlanLayout l = { .pp = 8, .vpp = 1, .ep = 8, .cp = 1, .tp = 1, .dp = 96, .zero = 1, .micro_batch = 1 };
     double time, memory;
     open_question(&q, "moe-1t", 768, "switchyard,list=0");
     CHECK_OK(schedule_find("1f1b", &l.schedule));

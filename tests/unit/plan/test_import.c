@@ -418,8 +418,8 @@ static void bad_experiments_are_one_sentence(void **state)
     CHECK_FAILS(primus(shape, "      pipeline_model_parallel_size: 0\n"), ERR_ARG,
                 "exp.yaml:10:7: pipeline_model_parallel_size is 0: mesh.pp is 0, must be from 1");
     CHECK_FAILS(primus(shape, "      pp_algorithm: gpipe9\n"), ERR_ARG, "zero-bubble=zb1p");
-    CHECK_FAILS(primus(shape, "      tensor_model_parallel_size: 8\n"), ERR_UNSUPPORTED,
-                "tensor_model_parallel_size is 8: no setting of ours has tensor parallelism");
+    CHECK_FAILS(primus(shape, "      expert_tensor_parallel_size: 8\n"), ERR_UNSUPPORTED,
+                "expert_tensor_parallel_size is 8: no setting of ours has tensor parallelism of experts");
     CHECK_FAILS(primus(shape, "      is_hybrid_model: true\n"), ERR_UNSUPPORTED,
                 "no setting of ours has layers without attention");
     CHECK_FAILS(primus(shape, "      fp8: hybrid\n      fp8_recipe: odd\n"), ERR_UNSUPPORTED,
@@ -608,8 +608,8 @@ static void bad_job_files_name_their_line(void **state)
     CHECK_FAILS(titan("a = 1\n\nb = full"), ERR_FORMAT, "job.toml:3:");
     CHECK_FAILS(titan("a = 1\na = 2\n"), ERR_ARG, "a second time, first in line 1");
     CHECK_FAILS(titan(""), ERR_ARG, "model.name and model.flavor are missing");
-    CHECK_FAILS(titan(MODEL "[parallelism]\ntensor_parallel_degree = 2\n"), ERR_UNSUPPORTED,
-                "tensor_parallel_degree is 2");
+    CHECK_FAILS(titan(MODEL "[parallelism]\nexpert_tensor_parallel_degree = 2\n"), ERR_UNSUPPORTED,
+                "expert_tensor_parallel_degree is 2");
     CHECK_FAILS(titan(MODEL "[parallelism]\nexpert_parallel_degree = 0\n"), ERR_ARG,
                 "job.toml:5:1: parallelism.expert_parallel_degree is 0: mesh.ep is 0");
 }

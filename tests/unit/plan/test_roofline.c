@@ -24,6 +24,7 @@ static void open_bench(Bench *b)
     b->stack.at[STACK_share_memory] = 0.5;
     b->stack.at[STACK_share_compute] = 0.8;
     b->stack.at[STACK_share_grouped] = 0.25;
+    b->stack.at[STACK_share_attention] = -1;
     b->stack.at[STACK_share_links] = 0.5;
     b->stack.at[STACK_kernel_s] = KERNEL_S;
     b->stack.at[STACK_dispatch] = 1;

@@ -348,9 +348,9 @@ static void settings_narrow_the_axes(void **state)
 static void a_replica_is_the_pipeline_times_the_experts_or_the_sequence(void **state)
 {
     (void)state;
-    CHECK_INT(search_replica(&(PlanLayout){ .pp = 24, .ep = 16, .cp = 2 }), 384);
-    CHECK_INT(search_replica(&(PlanLayout){ .pp = 24, .ep = 1, .cp = 4 }), 96);
-    CHECK_INT(search_replica(&(PlanLayout){ .pp = 2, .ep = 6, .cp = 4 }), 24);
+    CHECK_INT(search_replica(&(PlanLayout){ .pp = 24, .ep = 16, .cp = 2, .tp = 1 }), 384);
+    CHECK_INT(search_replica(&(PlanLayout){ .pp = 24, .ep = 1, .cp = 4, .tp = 1 }), 96);
+    CHECK_INT(search_replica(&(PlanLayout){ .pp = 2, .ep = 6, .cp = 4, .tp = 1 }), 24);
 }
 
 int main(void)
