@@ -209,7 +209,7 @@ static Status print_op(const Explained *x, const OpPrice *o)
 
 enum { LAYER_PARTS = 5 };
 static const PlanPart layer_parts[LAYER_PARTS] = { PLAN_COMPUTE, PLAN_EXCHANGE, PLAN_CONTEXT,
-                                                   PLAN_TENSOR,                                                   PLAN_HOST };
+                                                   PLAN_TENSOR, PLAN_HOST };
 
 /* All ops of a layer, or only those that send, and what the stack's own layers move besides. */
 static Status print_layer(const Explained *x, const LayerPrice *l, bool all)

@@ -167,7 +167,9 @@ static void pipelines_come_as_sizes_layers_or_layouts(void **state)
     CHECK_OK(primus(shape, "      pipeline_model_parallel_size: 2\n"
                            "      virtual_pipeline_model_parallel_size: 3\n"
                            "      expert_model_parallel_size: 1\n"
-                           "      context_parallel_size: 2\n"));
+                           "      context_parallel_size: 2\n"
+                           "      tensor_model_parallel_size: 2\n"));
+    CHECK_INT(config.mesh_tp, 2);
     CHECK_INT(config.mesh_pp, 2);
     CHECK_INT(config.mesh_vpp, 3);
     CHECK_INT(config.mesh_cp, 2);
@@ -448,6 +450,7 @@ static void a_job_file_is_a_training(void **state)
                    "mixed_precision_reduce = \"bfloat16\"\n[parallelism]\n"
                    "data_parallel_shard_degree = 8\ndata_parallel_replicate_degree = 2\n"
                    "context_parallel_degree = 2\nexpert_parallel_degree = 8\n"
+                   "tensor_parallel_degree = 4\n"
                    "[activation_checkpoint]\nmode = \"none\"\n[compile]\nenable=true\n[odd.one]\n"
                    "x = [ ]\n"));
     CHECK_TEXT(more.preset, "deepseek-v2-lite");
@@ -457,11 +460,12 @@ static void a_job_file_is_a_training(void **state)
     CHECK_INT(config.data_sequence, 4096);
     CHECK_INT(config.mesh_cp, 2);
     CHECK_INT(config.mesh_ep, 8);
+    CHECK_INT(config.mesh_tp, 4);
     CHECK_INT(config.mesh_shard, 8);
     CHECK_INT(config.mesh_zero, 3);
     CHECK_INT(config.mesh_reduce, REDUCE_BF16);
     CHECK_INT(config.run_compute, COMPUTE_BF16);
-    CHECK_INT(more.gpus, 32);
+    CHECK_INT(more.gpus, 128);
     CHECK(!more.per_replica);
     CHECK_TEXT(option("compile"), "1");
     CHECK_TEXT(option("converters"), "[float8, mx]");
