@@ -115,7 +115,8 @@ OptimizerSpec optimizer_with(const OptimizerDesc *rule, Dtype state)
 OptimizerSpec optimizer_of(const Config *c)
 {
     bool low = c->optimizer_moments == MOMENTS_BF16;
-    const OptimizerDesc *rule = c->optimizer_kind == OPTIMIZER_MUON ? &optimizer_muon : &optimizer_adamw;
+    const OptimizerDesc *rule =
+        c->optimizer_kind == OPTIMIZER_MUON ? &optimizer_muon : &optimizer_adamw;
     return optimizer_with(rule, low ? DTYPE_BF16 : DTYPE_F32);
 }
 

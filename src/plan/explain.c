@@ -403,7 +403,9 @@ static const struct {
       explain_step,
       { STACK_share_compute, STACK_share_grouped, STACK_kernel_s, STACK_host_moe, STACK_wait_moe,
         -1 } },
-    { "comm", explain_comm, { STACK_dispatch, STACK_hide_exchange, STACK_hide_gradients, STACK_hide_tensor,
+    { "comm",
+      explain_comm,
+      { STACK_dispatch, STACK_hide_exchange, STACK_hide_gradients, STACK_hide_tensor,
         STACK_gather_attention, -1 } },
     { "bubble", explain_bubble, { -1 } },
 };
@@ -431,7 +433,9 @@ Status plan_explain(Planner *p, const PlanReport *r, const char *what, Text *out
         words[i] = topics[i].word;
         if (strcmp(what, words[i]) != 0) continue;
         ArenaMark mark = arena_mark(&p->scratch);
+        p->listing = true;
         Status s = explain_topic(&x, i);
+        p->listing = false;
         arena_release(&p->scratch, mark);
         return s;
     }

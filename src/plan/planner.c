@@ -59,10 +59,11 @@ static Status check_recipe(Planner *p)
 static Status check_offload(const PlanRequest *q)
 {
     if (!q->config->optimizer_offload || q->hardware->host_link_gb_s > 0) return OK;
-    return FAIL(ERR_ARG,
-                "optimizer.offload=true: the file of %s has no host.link_gb_s, GB/s between a GPU and "
-                "its host: add it, or leave optimizer.offload out",
-                q->hardware->name);
+    return FAIL(
+        ERR_ARG,
+        "optimizer.offload=true: the file of %s has no host.link_gb_s, GB/s between a GPU and "
+        "its host: add it, or leave optimizer.offload out",
+        q->hardware->name);
 }
 
 /* The planner's own configuration has one rank; layouts bring their mesh. */

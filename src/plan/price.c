@@ -143,8 +143,8 @@ static Status add_gradients(const Planner *p, const PriceEntry *e, const SharedP
     /* Parts that are whole matrices differ in length, so all ranks get the sum (params.h, CUT_MATRICES). */
     OpComm kind = e->spec.optimizer.rule[0]->whole_matrices ? COMM_ALL_REDUCE : COMM_REDUCE_SCATTER;
     const GradientCall each[] = {
-        { "gradients reduced", cost_of_shared(kind, shards, x->reduced * size),
-          shards, x->stride, 0 },
+        { "gradients reduced", cost_of_shared(kind, shards, x->reduced * size), shards, x->stride,
+          0 },
         { "replicas added up", cost_of_shared(COMM_ALL_REDUCE, replicas, part * size), replicas,
           x->stride * shards, 0 },
         { "weights gathered", cost_of_shared(COMM_ALL_GATHER, shards, x->gathered * x->weight),
@@ -678,10 +678,11 @@ static bool has_schedule(double has, const ScheduleDesc *d, const char *second, 
 static Status check_stack_can(const double *can, const PlanLayout *l)
 {
     if (l->tp > can[STACK_tp_most])
-        return FAIL(ERR_ARG,
-                    "mesh.tp %d: this stack shares matrices over %g ranks at most; set mesh.tp=%g, or "
-                    "plan another stack, as --stack megatron",
-                    l->tp, can[STACK_tp_most], can[STACK_tp_most]);
+        return FAIL(
+            ERR_ARG,
+            "mesh.tp %d: this stack shares matrices over %g ranks at most; set mesh.tp=%g, or "
+            "plan another stack, as --stack megatron",
+            l->tp, can[STACK_tp_most], can[STACK_tp_most]);
     if (l->zero > can[STACK_zero_most])
         return FAIL(ERR_ARG, "mesh.zero %d: this stack shares out up to stage %g", l->zero,
                     can[STACK_zero_most]);
@@ -694,7 +695,8 @@ static Status check_stack_can(const double *can, const PlanLayout *l)
         return FAIL(ERR_ARG, "mesh.schedule %s: this stack has none that overlaps micro-batches so",
                     d->name);
     if (d->least.passes == CHUNK_SPLIT && !has_schedule(can[STACK_split], d, "zbv", NULL))
-        return FAIL(ERR_ARG, "mesh.schedule %s: this stack has none that splits backward so", d->name);
+        return FAIL(ERR_ARG, "mesh.schedule %s: this stack has none that splits backward so",
+                    d->name);
     return OK;
 }
 

@@ -52,6 +52,7 @@ static Status list_op(LayerPrice *l, LayerPass pass, const OpDesc *op, const OpC
                       const RooflineTime *t)
 {
     int i = 0;
+    if (l->op == NULL) return OK;
     while (i < l->n_ops &&
            !(l->op[i].name == op->name && l->op[i].pass == pass && l->op[i].size == c->size)) {
         i++;
@@ -146,10 +147,9 @@ static Status add_tensor_call(const Roofline *r, OpComm kind, LayerPass pass, do
 {
     const OpDesc *op = op_desc(OP_COLLECTIVE);
     double size = cols * r->tokens * tp * (double)dtype_bytes(r->spec->act);
-    const OpCost cost = { .comm_bytes = size * (tp - 1) / tp,
-                          .work = WORK_COMM,
-                          .size = size,
-                          .comm = kind };
+    const OpCost cost = {
+        .comm_bytes = size * (tp - 1) / tp, .work = WORK_COMM, .size = size, .comm = kind
+    };
     CollectiveGroup g = roofline_group(r->hardware, tp, 1);
     CollectiveCost c;
     RooflineTime t = { .lane = ROOFLINE_TENSOR };
@@ -214,6 +214,7 @@ static Status price_layer(Planner *p, const Roofline *r, PriceEntry *e, int laye
     LayerSpec *l = &e->spec.layers[layer];
     l->recompute = layer_recompute(l, recompute);
     *out = (LayerPrice){ 0 };
+    if (e->key.listed) TRY(ARENA_NEW(&p->kept, LAYER_OPS_MAX, &out->op));
     Counting c = { r, l, out };
     LayerCountObserver observer = { count_op, &c };
     int64_t sequence = p->config.data_sequence / e->key.cp;
@@ -337,6 +338,7 @@ Status price_entry(Planner *p, const PlanLayout *l, const PriceEntry **out)
     key.rows_room = l->room.rows, key.block_room = l->room.blocks;
     key.recompute = l->recompute_blocks != 0 ? l->recompute : 0;
     key.per_use = quantises_per_use(p, l);
+    key.listed = p->listing;
     void **at = find_place(p->entry, PRICE_ENTRIES, &key, sizeof key);
     if (*at == NULL) TRY(make_entry(p, l, &key)); /* may put its plain entry here: look up again */
     *out = *find_place(p->entry, PRICE_ENTRIES, &key, sizeof key);

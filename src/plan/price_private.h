@@ -38,10 +38,10 @@ typedef struct LayerPrice {
     CollectiveLoad exchange;                        /* one of them */
     double host_s, wait_s; /* of all passes: the host's time; the device's waits for the host */
     int part;              /* the part of a block that these two count in */
-    double copies;         /* parameters that all ranks of tp hold, and whose gradients they add up */
+    double copies; /* parameters that all ranks of tp hold, and whose gradients they add up */
     /* Seconds beside memory to update matrices as wholes: of dense parameters, of experts; and the longest. */
     double whole_s[2], longest_s;
-    OpPrice op[LAYER_OPS_MAX];
+    OpPrice *op; /* NULL: its ops are not listed */
     int n_ops;
 } LayerPrice;
 
@@ -53,6 +53,7 @@ typedef struct PriceKey {
     int ep, cp, tp;
     unsigned recompute;
     unsigned per_use; /* RecipeSpec.per_use */
+    unsigned listed;  /* with lists of ops, which are most of an entry: a search has none */
 } PriceKey;
 
 /* Seconds of a micro-batch. compute: the compute lane's share of all passes. */
@@ -65,14 +66,14 @@ typedef struct PriceEntry {
     PriceKey key;
     StackValues stack;
     ModelSpec spec;
-    bool offload; /* main weights and optimizer states lie on the host */
-    LayerPrice plain[LAYER_CLASSES_MAX];      /* by class, without recompute */
+    bool offload;                        /* main weights and optimizer states lie on the host */
+    LayerPrice plain[LAYER_CLASSES_MAX]; /* by class, without recompute */
     LayerPrice recomputed[LAYER_CLASSES_MAX]; /* by class, with key.recompute */
     PassSum *before[2]; /* prefix sums over blocks (blocks + 1), plain and recomputed */
     PassSum embedding, head;
 } PriceEntry;
 
-enum { PRICE_ENTRIES = 1 << 15, PRICE_PARTITIONS = 1 << 15 };
+enum { PRICE_ENTRIES = 1 << 17, PRICE_PARTITIONS = 1 << 15 };
 
 /* A partition depends only on the number of stages and on the cost of a layer of each class, in 64ths of the last
  * block. So it does not depend on which layout asks for it first. */
@@ -150,6 +151,7 @@ struct Planner {
     void **entry, **partition; /* hash tables by key, of PriceEntry and Partition */
     int entries, partitions;
     const StackValues *limits; /* for what the stack supports */
+    bool listing;              /* entries list their ops, for people */
     double flops;              /* of the model for one step, without recompute */
 };
 

@@ -282,9 +282,11 @@ static Status print_planned_only(const PlanReport *r, Text *out)
     Config c = *r->request->config;
     c.mesh_tp = r->layout->tp;
     if (*config_planned_only(&c, words) != '\0')
-        TRY(text_printf(out, "note        the engine of this program does not run %s yet\n", words));
+        TRY(text_printf(out, "note        the engine of this program does not run %s yet\n",
+                        words));
     if (r->price->host_bytes == 0) return OK;
-    return text_printf(out, "host        %.3f GiB of host memory a GPU for main weights and moments\n",
+    return text_printf(out,
+                       "host        %.3f GiB of host memory a GPU for main weights and moments\n",
                        r->price->host_bytes / PLAN_GIB);
 }
 

@@ -70,9 +70,10 @@ static bool is_better(const SearchRow *a, const SearchRow *b)
 /* How far two layouts are from each other: the number of axes on which they differ. */
 static int count_differences(const PlanLayout *a, const PlanLayout *b)
 {
-    return (a->pp != b->pp) + (a->vpp != b->vpp) + (a->ep != b->ep) + (a->cp != b->cp) + (a->tp != b->tp) +
-           (a->zero != b->zero) + (a->shard != b->shard) + (a->micro_batch != b->micro_batch) +
-           (a->schedule != b->schedule) + (a->recompute != b->recompute);
+    return (a->pp != b->pp) + (a->vpp != b->vpp) + (a->ep != b->ep) + (a->cp != b->cp) +
+           (a->tp != b->tp) + (a->zero != b->zero) + (a->shard != b->shard) +
+           (a->micro_batch != b->micro_batch) + (a->schedule != b->schedule) +
+           (a->recompute != b->recompute);
 }
 
 /* A schedule as a bit of SearchRow.also. */

@@ -77,7 +77,8 @@ static Status find_stack(const char *name, StackKind *out)
         *out = (StackKind)i;
         return OK;
     }
-    return FAIL(ERR_ARG, "there is no stack %.60s: megatron, primus, switchyard, torchtitan are%s", name,
+    return FAIL(ERR_ARG, "there is no stack %.60s: megatron, primus, switchyard, torchtitan are%s",
+                name,
                 file ? "; files were removed after 0.9.0: give numbers behind the name, "
                        "--stack primus,NAME=NUMBER"
                      : "");

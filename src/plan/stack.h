@@ -32,7 +32,7 @@ typedef enum StackKind {
 } StackKind;
 
 typedef struct PlanStack {
-    const char *name;  /* for sentences */
+    const char *name; /* for sentences */
     StackKind kind;
     SheetGivens given; /* the numbers after the name */
     bool has[STACK_COUNT];

@@ -529,29 +529,6 @@ static void a_mesh_wants_its_ranks(void **state)
     CHECK_OK(config_check_ops(&c, 1));
 }
 
-/* A plan may have them; whoever would run them is told. */
-static void what_can_only_be_planned_is_not_run(void **state)
-{
-    (void)state;
-    static const char *const cases[][2] = {
-        { "mesh.tp=2", "mesh.tp=2: the engine does not run this yet" },
-        { "optimizer.kind=muon", "optimizer.kind=muon: the engine does not run this yet" },
-        { "optimizer.offload=true", "optimizer.offload=true: the engine does not run this yet" },
-    };
-    char words[CONFIG_PLANNED_BYTES];
-    Config c;
-    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
-        CHECK_OK(config_load(&c, &arena, NULL, &cases[i][0], 1));
-        CHECK_FAILS(config_check_ops(&c, 8), ERR_UNSUPPORTED, cases[i][1]);
-        CHECK_TEXT(config_planned_only(&c, words), cases[i][0]);
-    }
-    CHECK_OK(config_load(&c, &arena, NULL, NULL, 0));
-    CHECK_TEXT(config_planned_only(&c, words), "");
-    const char *const odd[] = { "mesh.tp=3" };
-    CHECK_FAILS(config_load(&c, &arena, "llama3-8b", odd, 1), ERR_ARG,
-                "mesh.tp 3 does not divide attention.heads 32");
-}
-
 static void limits_that_are_met_exactly_pass(void **state)
 {
     (void)state;
@@ -813,7 +790,6 @@ int main(void)
         TEST(a_sequence_has_two_pieces_for_each_rank_that_shares_it),
         TEST(masks_of_attention_can_be_run),
         TEST(a_mesh_wants_its_ranks),
-        TEST(what_can_only_be_planned_is_not_run),
         TEST(limits_that_are_met_exactly_pass),
         TEST(a_model_without_experts_may_leave_their_settings_unfit),
         TEST(what_is_printed_reads_back_to_the_same_values),

@@ -59,8 +59,8 @@ static void ranks_of_tp_share_the_matrices_of_a_llama(void **state)
         OPEN(&q, "llama3-8b", 4, "megatron", "train.batch=8");
         q.layout.tp = tp, q.layout.dp = 4 / tp;
         CHECK_NEAR(parameters(&q, LAYER_EMBED), 128256.0 * 4096 / tp, 0);
-        CHECK_NEAR(parameters(&q, LAYER_ATTENTION),
-                   4096.0 * 128 * (32 + 8 + 8 + 32) / tp + 4096, 0);
+        CHECK_NEAR(parameters(&q, LAYER_ATTENTION), 4096.0 * 128 * (32 + 8 + 8 + 32) / tp + 4096,
+                   0);
         CHECK_NEAR(parameters(&q, LAYER_MLP), 3.0 * 4096 * 14336 / tp + 4096, 0);
         CHECK_NEAR(parameters(&q, LAYER_HEAD), 128256.0 * 4096 / tp + 4096, 0);
         CHECK_NEAR(layer_of(&q, LAYER_MLP)->copies, tp == 1 ? 0 : 4096, 1e-6);
@@ -80,7 +80,8 @@ static void latents_routers_and_experts_are_not_cut(void **state)
         q.layout.tp = tp, q.layout.dp = 8 / tp;
         const double down = (512 + 64) * 2048.0, router = 64 * 2048.0, norms = 2048 + 512;
         CHECK_NEAR(parameters(&q, LAYER_ATTENTION),
-                   (16 * 192 * 2048.0 + 16 * 256 * 512.0 + 16 * 128 * 2048.0) / tp + down + norms, 0);
+                   (16 * 192 * 2048.0 + 16 * 256 * 512.0 + 16 * 128 * 2048.0) / tp + down + norms,
+                   0);
         CHECK_NEAR(parameters(&q, LAYER_MOE),
                    8 * 3 * 2048.0 * 1408 + 3 * 2048.0 * 2816 / tp + router + 2048, 64);
         if (tp > 1) CHECK_NEAR(layer_of(&q, LAYER_ATTENTION)->copies, down + norms, 1e-6);
@@ -96,8 +97,9 @@ static void the_work_of_a_layer_is_shared_out_whole(void **state)
     double one[4] = { 0 };
     for (int tp = 1; tp <= 8; tp *= 2) {
         Question q;
-        OPEN(&q, "deepseek-v2-lite", 8, "primus", "train.batch=8", "mesh.ep=8");
+        OPEN(&q, "deepseek-v2-lite", 8, "torchtitan", "train.batch=8", "mesh.ep=8");
         q.layout.tp = tp, q.layout.dp = 8 / tp;
+        q.planner->listing = true;
         for (int k = 0; k < 4; k++) {
             const LayerPrice *l = layer_of(&q, kinds[k]);
             double flops = 0;
@@ -203,10 +205,12 @@ static void what_tp_does_not_divide_is_refused(void **state)
         const char *model, *stack, *why;
         int tp;
     } cases[] = {
-        { "llama3-8b", "switchyard", "mesh.tp 2: this stack shares matrices over 1 ranks at most", 2 },
+        { "llama3-8b", "switchyard", "mesh.tp 2: this stack shares matrices over 1 ranks at most",
+          2 },
         { "llama3-8b", "megatron", "mesh.tp 16 does not divide attention.kv_heads 8", 16 },
         { "deepseek-v2-lite", "megatron", "mesh.tp 32 does not divide attention.heads 16", 32 },
-        { "llama3-8b", "megatron", "mesh.pp x mesh.cp x mesh.tp 6 does not divide the number of", 6 },
+        { "llama3-8b", "megatron", "mesh.pp x mesh.cp x mesh.tp 6 does not divide the number of",
+          6 },
     };
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
         Question q;
@@ -326,6 +330,32 @@ static void pieces_that_are_recomputed_are_not_kept(void **state)
     }
 }
 
+/* A plan may have them; whoever would run them is told. */
+static void what_can_only_be_planned_is_not_run(void **state)
+{
+    (void)state;
+    static const char *const cases[][2] = {
+        { "mesh.tp=2", "mesh.tp=2: the engine does not run this yet" },
+        { "optimizer.kind=muon", "optimizer.kind=muon: the engine does not run this yet" },
+        { "optimizer.offload=true", "optimizer.offload=true: the engine does not run this yet" },
+    };
+    char words[CONFIG_PLANNED_BYTES];
+    Question q = { 0 };
+    Config c;
+    CHECK_OK(arena_init(&q.arena, "test", MEM_HOST, (size_t)1 << 24));
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        CHECK_OK(config_load(&c, &q.arena, NULL, &cases[i][0], 1));
+        CHECK_FAILS(config_check_ops(&c, 8), ERR_UNSUPPORTED, cases[i][1]);
+        CHECK_TEXT(config_planned_only(&c, words), cases[i][0]);
+    }
+    CHECK_OK(config_load(&c, &q.arena, NULL, NULL, 0));
+    CHECK_TEXT(config_planned_only(&c, words), "");
+    const char *const odd[] = { "mesh.tp=3" };
+    CHECK_FAILS(config_load(&c, &q.arena, "llama3-8b", odd, 1), ERR_ARG,
+                "mesh.tp 3 does not divide attention.heads 32");
+    arena_free(&q.arena);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -343,6 +373,7 @@ int main(void)
         TEST(offloaded_states_lie_on_the_host),
         TEST(a_host_without_a_rate_cannot_be_offloaded_to),
         TEST(pieces_that_are_recomputed_are_not_kept),
+        TEST(what_can_only_be_planned_is_not_run),
     };
     return TEST_RUN(tests);
 }

@@ -90,7 +90,9 @@ static void of_1f1b_little_is_left_to_price(void **state)
 {
     (void)state;
     BoundQuestion q;
-    PlanLayout l = { .pp = 8, .vpp = 1, .ep = 8, .cp = 1, .tp = 1, .dp = 96, .zero = 1, .micro_batch = 1 };
+    PlanLayout l = {
+        .pp = 8, .vpp = 1, .ep = 8, .cp = 1, .tp = 1, .dp = 96, .zero = 1, .micro_batch = 1
+    };
     double time, memory;
     open_question(&q, "moe-1t", 768, "switchyard,list=0");
     CHECK_OK(schedule_find("1f1b", &l.schedule));

@@ -471,7 +471,7 @@ static void a_job_file_is_a_training(void **state)
     CHECK_TEXT(option("converters"), "[float8, mx]");
     CHECK_INT(more.unknown.n, 1);
     CHECK(is_unknown("odd.one.x"));
-    CHECK(strstr(more.unknown.at[0].value, "job.toml:26") != NULL);
+    CHECK(strstr(more.unknown.at[0].value, "job.toml:27") != NULL);
     check_layers("");
 }
 

@@ -99,10 +99,12 @@ static void what_the_engine_does_not_run_is_said(void **state)
     OPEN(&q, COMMON, "mesh.ep=8", "optimizer.offload=true", "optimizer.kind=muon",
          "fp8.recipe=block", "run.compute=bf16");
     CHECK_OK(plan_report_text(&q.report, &q.out));
-    CHECK_SAYS(q.out.data, "note        the engine of this program does not run optimizer.kind=muon, "
-                           "optimizer.offload=true yet\n");
+    CHECK_SAYS(q.out.data,
+               "note        the engine of this program does not run optimizer.kind=muon, "
+               "optimizer.offload=true yet\n");
     CHECK_SAYS(q.out.data, "GiB of host memory a GPU for main weights and moments\n");
-    CHECK_SAYS(plan_layout_text(layout, &q.of.layout, &q.price), " bf16+block recompute none, offload");
+    CHECK_SAYS(plan_layout_text(layout, &q.of.layout, &q.price),
+               " bf16+block recompute none, offload");
     q.out.used = 0;
     CHECK_OK(plan_report_json(&q.report, &q.out));
     CHECK_SAYS(q.out.data, "\"tp\":1},\"recipe\":\"block\",\"offload\":true,\"host_bytes\":");

@@ -127,8 +127,8 @@ static void wrong_names_and_numbers_are_told(void **state)
     (void)state;
     static const char *const cases[][2] = {
         { "primes", "there is no stack primes: megatron, primus, switchyard, torchtitan are" },
-        { "./mine.yaml",
-          "there is no stack ./mine.yaml: megatron, primus, switchyard, torchtitan are; files were removed" },
+        { "./mine.yaml", "there is no stack ./mine.yaml: megatron, primus, switchyard, torchtitan "
+                         "are; files were removed" },
         { "primus,deeep=1",
           "stack primus: deeep is neither an input nor a definition, did you mean deepep?" },
         { "primus,hidden=1", "hidden is neither" }, /* an input is the configuration's to say */
