@@ -114,7 +114,8 @@ static Status import_config(PlanCall *c, const char *path, int64_t *gpus)
     TRY(plan_import_stack(&more, c->stack == NULL ? more.stack : c->stack, c->arena, &c->stack));
     if (!more.per_replica) return OK;
     TRY(read_cluster(c, more.gpus));
-    c->config.train_batch *= c->question.request.gpus / (c->config.mesh_pp * c->config.mesh_cp);
+    c->config.train_batch *=
+        c->question.request.gpus / (c->config.mesh_pp * c->config.mesh_cp * c->config.mesh_tp);
     return OK;
 }
 
@@ -382,7 +383,7 @@ Status cli_plan(int argc, char **argv)
           .help = "describe the GPU by a file instead; needs --gpus" },
         { "--gpus", OPTION_INT, &c.gpus, "N", .help = "number of GPUs", .min = 1, .max = 1e8 },
         { "--stack", OPTION_TEXT, &c.stack, "NAME",
-          .help = "switchyard, primus or torchtitan; primus,deepep=0 sets an option" },
+          .help = "switchyard, primus, megatron or torchtitan; primus,deepep=0 sets an option" },
         { "--formula", OPTION_TEXT, &c.formula, "NAME",
           .help = "add Primus' own formula: primus-head, primus-docs or primus-chart" },
         { "--search", OPTION_FLAG, &c.question.search, NULL, .help = "search for the best layout" },

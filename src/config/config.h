@@ -107,6 +107,7 @@ enum { AUX_SEQUENCE, AUX_BATCH, AUX_GLOBAL };
 enum { BUFFERS_POOLED, BUFFERS_WORST };
 enum { REDUCE_F32, REDUCE_BF16 };
 enum { MOMENTS_F32, MOMENTS_BF16 };
+enum { OPTIMIZER_ADAMW, OPTIMIZER_MUON };
 enum { KEPT_FP8, KEPT_PLAIN };
 enum { PRODUCTS_ALL, PRODUCTS_DENSE, PRODUCTS_GROUPED };
 enum { FORMAT_E4M3, FORMAT_HYBRID, FORMAT_E2M1, FORMAT_E2M3, FORMAT_E3M2 };
@@ -161,9 +162,15 @@ Status config_divides(const char *part_name, int64_t part, const char *whole_nam
 
 /* ERR_ARG unless a sequence can be cut into two pieces for each of cp ranks. */
 Status config_check_cp(const Config *c, int64_t cp);
+/* ERR_ARG unless tp ranks can share heads, MLPs, and the tokens of a sequence on each of cp ranks. */
+Status config_check_tp(const Config *c, int64_t tp, int64_t cp);
 
-/* ERR_UNSUPPORTED if an axis of the mesh is larger than the number of ranks. Such settings can be
- * planned but not run. */
+/* The settings that can be planned but not run by this program's engine, as "mesh.tp=2, ...". "": there are none. */
+enum { CONFIG_PLANNED_BYTES = 96 };
+const char *config_planned_only(const Config *c, char out[CONFIG_PLANNED_BYTES]);
+
+/* ERR_UNSUPPORTED if the engine cannot run a setting, or if an axis of the mesh is larger than the number of ranks.
+ * Such settings can be planned but not run. */
 Status config_check_ops(const Config *c, int ranks);
 
 /* Does the list contain the number, or the word? */

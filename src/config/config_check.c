@@ -4,6 +4,7 @@
 #include "op/kinds.h"
 
 #include <math.h>
+#include <stdio.h>
 
 /* Searches downward and upward for the nearest divisors, which always exist: 1 and the whole
  * itself. */
@@ -273,15 +274,27 @@ Status config_check_cp(const Config *c, int64_t cp)
                 (long long)(below > 0 && sequence - below <= cp ? below : above));
 }
 
+Status config_check_tp(const Config *c, int64_t tp, int64_t cp)
+{
+    const struct {
+        const char *name;
+        int64_t n;
+    } parts[] = {
+        { "attention.heads", c->attention_heads },
+        { "attention.kv_heads", c->attention_kind == ATTENTION_MLA ? 0 : c->attention_kv_heads },
+        { "model.ffn", config_moe_layers(c) < c->model_layers ? c->model_ffn : 0 },
+        { "moe.shared x moe.ffn", config_moe_layers(c) > 0 ? c->moe_shared * c->moe_ffn : 0 },
+        { "the tokens of a sequence on a context rank,", c->data_sequence / cp },
+    };
+    for (size_t i = 0; tp > 1 && i < sizeof parts / sizeof *parts; i++)
+        TRY(config_divides("mesh.tp", tp, parts[i].name, parts[i].n));
+    return OK;
+}
+
 /* Runs after all settings are known, once for each configuration. What depends on the number of
  * ranks is checked later, when that is known (config_check_ops, mesh_shape). */
 Status config_check(const Config *c)
 {
-    if (c->mesh_tp != 1)
-        return FAIL(ERR_UNSUPPORTED,
-                    "mesh.tp is %lld: matrices are not cut over ranks yet, parameters and "
-                    "checkpoints only have a place for it; set mesh.tp=1",
-                    (long long)c->mesh_tp);
     if (c->run_dir[0] == '\0') return FAIL(ERR_ARG, "run.dir is empty: name a folder");
     for (int i = 0; i < c->data_sources.n; i++) {
         if (c->data_sources.at[i].path[0] == '\0')
@@ -293,6 +306,7 @@ Status config_check(const Config *c)
     if (config_moe_layers(c) > 0) TRY(check_moe(c));
     if (c->mesh_ep > 1) TRY(config_divides("mesh.ep", c->mesh_ep, "moe.experts", c->moe_experts));
     TRY(config_check_cp(c, c->mesh_cp));
+    TRY(config_check_tp(c, c->mesh_tp, c->mesh_cp));
     TRY(check_recompute(c));
     TRY(check_fp8(c));
     TRY(check_loss_scale(c));
@@ -300,9 +314,33 @@ Status config_check(const Config *c)
     return check_optimizer(c);
 }
 
+const char *config_planned_only(const Config *c, char out[CONFIG_PLANNED_BYTES])
+{
+    char tp[32];
+    (void)snprintf(tp, sizeof tp, "mesh.tp=%lld", (long long)c->mesh_tp);
+    const char *const words[] = { c->mesh_tp != 1 ? tp : NULL,
+                                  c->optimizer_kind == OPTIMIZER_MUON ? "optimizer.kind=muon"
+                                                                      : NULL,
+                                  c->optimizer_offload ? "optimizer.offload=true" : NULL };
+    int at = 0;
+    out[0] = '\0';
+    for (int i = 0; i < 3; i++) {
+        if (words[i] == NULL) continue;
+        at += snprintf(out + at, (size_t)(CONFIG_PLANNED_BYTES - at), "%s%s", at > 0 ? ", " : "",
+                       words[i]);
+    }
+    return out;
+}
+
 /* Checks each number of ranks by itself; mesh_shape checks whether they fit together. */
 Status config_check_ops(const Config *c, int ranks)
 {
+    char planned[CONFIG_PLANNED_BYTES];
+    if (*config_planned_only(c, planned) != '\0')
+        return FAIL(ERR_UNSUPPORTED,
+                    "%s: the engine does not run this yet, only `switchyard plan` prices it; leave "
+                    "it out",
+                    planned);
     const struct {
         const char *name;
         int64_t n;
@@ -333,4 +371,4 @@ int64_t config_moe_layers(const Config *c)
     return n;
 }
 
-void config_alone(Config *c) { c->mesh_pp = c->mesh_ep = c->mesh_cp = 1; }
+void config_alone(Config *c) { c->mesh_pp = c->mesh_ep = c->mesh_cp = c->mesh_tp = 1; }

@@ -53,6 +53,44 @@ const OptimizerDesc optimizer_adamw = {
     .run = adamw_run,
 };
 
+/* Muon */
+
+/* Momentum, then X <- a X + (b A + c A^2) X with A = X X^T, MUON_STEPS times (Jordan et al., "Muon", 2024).
+ * With r <= k the sides of a matrix a step multiplies 2 r^2 k (A), 2 r^3 (A^2) and 2 r^2 k. Products are
+ * bf16 (Megatron-LM, emerging_optimizers.py: 5 steps). */
+enum { MUON_STEPS = 5 };
+
+static OpCost muon_cost_of(const UpdateRange *r)
+{
+    double n = (double)tensor_elems(&r->w), low = r->low.data != NULL ? 2 * n : 0;
+    OpCost c = { .bytes = (3 * 4 + 2 * (double)dtype_bytes(r->state[0].dtype)) * n + low,
+                 .work = WORK_GEMM,
+                 .dtype = DTYPE_BF16 };
+    if (r->w.rank < 2) return c;
+    double a = (double)r->w.dim[0], b = (double)r->w.dim[1];
+    c.size = fmin(a, b);
+    c.flops = MUON_STEPS * (4 * c.size * c.size * fmax(a, b) + 2 * c.size * c.size * c.size);
+    return c;
+}
+
+static Status muon_run(Exec *ex, const Config *c, const UpdateRange *r, Tensor clip, Tensor scalars)
+{
+    (void)ex, (void)c, (void)r, (void)clip, (void)scalars;
+    return FAIL(ERR_UNSUPPORTED, "optimizer.kind=muon: the engine has no such update yet, only "
+                                 "`switchyard plan` prices it; leave it out");
+}
+
+const OptimizerDesc optimizer_muon = {
+    .name = "muon",
+    .n_states = 1,
+    .state = { { "moment1", -FLT_MAX } },
+    .whole_matrices = true,
+    .others = &optimizer_adamw,
+    .scalars = adamw_scalars,
+    .cost = muon_cost_of,
+    .run = muon_run,
+};
+
 /* The table */
 
 static const OptimizerDesc *const rules[] = { &optimizer_adamw };
@@ -77,7 +115,9 @@ OptimizerSpec optimizer_with(const OptimizerDesc *rule, Dtype state)
 OptimizerSpec optimizer_of(const Config *c)
 {
     bool low = c->optimizer_moments == MOMENTS_BF16;
-    return optimizer_with(&optimizer_adamw, low ? DTYPE_BF16 : DTYPE_F32);
+    const OptimizerDesc *rule =
+        c->optimizer_kind == OPTIMIZER_MUON ? &optimizer_muon : &optimizer_adamw;
+    return optimizer_with(rule, low ? DTYPE_BF16 : DTYPE_F32);
 }
 
 /* Plans */

@@ -3,8 +3,8 @@
  *
  * A rule is a row: its state buffers, the scalars that it reads each step, the cost of an update,
  * and the op that runs it. Memory, checkpoints, the check of numbers and the plan read the row; no
- * other file names a rule or a state buffer. A second rule needs a row here, its op in op/, and its
- * settings.
+ * other file names a rule or a state buffer. A further rule needs a row here, its op in op/, and its
+ * settings. Muon has no op yet: it can be planned, and the engine refuses it (config_planned_only).
  *
  * Not here: the norm of the gradients and clipping (train/update.c), and which rank updates what
  * (train/shards.c).
@@ -61,7 +61,7 @@ struct OptimizerDesc {
     Status (*run)(Exec *ex, const Config *c, const UpdateRange *r, Tensor clip, Tensor scalars);
 };
 
-extern const OptimizerDesc optimizer_adamw;
+extern const OptimizerDesc optimizer_adamw, optimizer_muon;
 
 /* How a model is trained. rule[0] updates matrices, and everything else, too, if rule[1] is
  * NULL. */

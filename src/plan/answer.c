@@ -43,8 +43,7 @@ static Status price_best(PlanAnswer *r, Arena *a)
     const SearchRow *row = r->found.n_best > 0 ? r->found.best : &r->found.nearest;
     r->layout = row->layout;
     r->price = row->price;
-    r->config.run_compute = row->price.compute; /* the rest of the answer is about this row */
-    r->config.moe_buffers = row->price.buffers;
+    search_configure(&r->config, row->buffers); /* the rest of the answer is about this row */
     TRY(search_batch(&r->request, &r->found, &r->batch));
     return planner_make(&r->request, &r->planner);
 }

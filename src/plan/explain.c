@@ -170,7 +170,7 @@ static Status explain_peak(Explained *x)
                     shards.zero));
     TRY(text_printf(x->out, "  kept of a micro-batch of %lld x %lld tokens by one layer\n",
                     (long long)x->entry->key.micro_batch,
-                    (long long)x->p->config.data_sequence / x->entry->key.cp));
+                    (long long)x->p->config.data_sequence / x->entry->key.cp / x->entry->key.tp));
     for (int i = 0; i < x->p->classes; i++) {
         const LayerPrice *a = &x->entry->plain[i], *b = &x->entry->recomputed[i];
         TRY(text_printf(x->out,
@@ -207,9 +207,9 @@ static Status print_op(const Explained *x, const OpPrice *o)
     return text_printf(x->out, " = %.4f ms\n", 1e3 * o->s);
 }
 
-enum { LAYER_PARTS = 4 };
+enum { LAYER_PARTS = 5 };
 static const PlanPart layer_parts[LAYER_PARTS] = { PLAN_COMPUTE, PLAN_EXCHANGE, PLAN_CONTEXT,
-                                                   PLAN_HOST };
+                                                   PLAN_TENSOR, PLAN_HOST };
 
 /* All ops of a layer, or only those that send, and what the stack's own layers move besides. */
 static Status print_layer(const Explained *x, const LayerPrice *l, bool all)
@@ -251,14 +251,15 @@ static Status print_ops(Explained *x, bool all)
         const LayerPrice *l = again ? &x->entry->recomputed[class] : &x->entry->plain[class];
         const double *lane = l->lane_s,
                      s[LAYER_PARTS] = { lane[ROOFLINE_COMPUTE], lane[ROOFLINE_EXCHANGE],
-                                        lane[ROOFLINE_CONTEXT], price_lost_s(l) };
+                                        lane[ROOFLINE_CONTEXT], lane[ROOFLINE_TENSOR],
+                                        price_lost_s(l) };
         if (count == 0) continue;
         TRY(text_printf(
             x->out,
-            "  one %s layer%s: compute %.4f ms, exchange %.4f ms, context %.4f ms, lost "
-            "to the host %.4f ms; %d of them\n",
+            "  one %s layer%s: compute %.4f ms, exchange %.4f ms, context %.4f ms, tensor %.4f "
+            "ms, lost to the host %.4f ms; %d of them\n",
             title_of(x, class), again ? ", recomputed" : "", 1e3 * s[0], 1e3 * s[1], 1e3 * s[2],
-            1e3 * s[3], count));
+            1e3 * s[3], 1e3 * s[4], count));
         TRY(print_layer(x, l, all));
         for (int k = 0; k < LAYER_PARTS; k++) sum_s[k] += count * s[k];
     }
@@ -338,7 +339,7 @@ static Status explain_comm(Explained *x)
 {
     const Hardware *h = x->p->q.hardware;
     const PlanLayout *l = x->r->layout;
-    CollectiveGroup ep = roofline_group(h, l->ep, 1), dp = roofline_group(h, l->dp * l->cp, 1);
+    CollectiveGroup ep = roofline_group(h, l->ep, 1), dp = roofline_group(h, l->dp * l->cp, l->tp);
     TRY(text_printf(
         x->out,
         "\nexperts: group of %lld, %lld in a domain; gradients: %lld, %lld in a domain\n"
@@ -402,7 +403,10 @@ static const struct {
       explain_step,
       { STACK_share_compute, STACK_share_grouped, STACK_kernel_s, STACK_host_moe, STACK_wait_moe,
         -1 } },
-    { "comm", explain_comm, { STACK_dispatch, STACK_hide_exchange, STACK_hide_gradients, -1 } },
+    { "comm",
+      explain_comm,
+      { STACK_dispatch, STACK_hide_exchange, STACK_hide_gradients, STACK_hide_tensor,
+        STACK_gather_attention, -1 } },
     { "bubble", explain_bubble, { -1 } },
 };
 
@@ -429,7 +433,9 @@ Status plan_explain(Planner *p, const PlanReport *r, const char *what, Text *out
         words[i] = topics[i].word;
         if (strcmp(what, words[i]) != 0) continue;
         ArenaMark mark = arena_mark(&p->scratch);
+        p->listing = true;
         Status s = explain_topic(&x, i);
+        p->listing = false;
         arena_release(&p->scratch, mark);
         return s;
     }

@@ -1,6 +1,7 @@
 /* inputs: counts the layers of pipeline rank 0, and computes the numbers of inputs.def. */
 #include "plan/inputs.h"
 
+#include "op/kinds.h"
 #include "schedule/layout.h"
 
 /* Numbers of layers: of the model, of rank 0, and of rank 0's that are recomputed; [0] dense, [1] MoE. */

@@ -15,11 +15,12 @@ typedef struct PlanInputs {
 #undef INPUT
 } PlanInputs;
 
-/* A micro-batch on one rank. Rows are averages times plan.imbalance. */
+/* A micro-batch on one rank, of mesh.tp, too. Rows are averages times plan.imbalance. */
 typedef struct InputTokens {
     double tokens;   /* on one rank */
     double routed;   /* rows of a rank's experts */
     double received; /* tokens that these rows come from */
+    unsigned again;  /* what the layer recomputes, a set of RecomputePiece */
     const Hardware *hardware;
 } InputTokens;
 

@@ -3,7 +3,7 @@
  *
  * A Planner holds one question: a model and its batch (Config), a GPU and its network (Hardware), the number of
  * GPUs, and the stack that would run it. planner_price answers for one layout in about 0.1 ms. A layer is
- * counted once for each (layer kind, tokens, ep, cp, recompute set) by the engine's own counting run, and
+ * counted once for each (layer kind, tokens, ep, cp, tp, recompute set) by the engine's own counting run, and
  * added up in closed forms; the schedule is walked by schedule/estimate.h. Tests compare the result with
  * the counting run of every pipeline rank and with the simulator over all ranks' Programs. Bytes are
  * equal; times agree to 1 %, and the price is never above the simulator's time.
@@ -25,11 +25,11 @@
 #include "schedule/layout.h"
 #include "schedule/simulate.h"
 
-/* How a training is laid out on pp * dp * cp GPUs. */
+/* How a training is laid out on pp * dp * cp * tp GPUs, ranks of tp being the innermost. */
 typedef struct PlanLayout {
     const ScheduleDesc *schedule;
-    int pp, vpp, ep, cp;
-    int64_t dp;           /* data-parallel ranks; ep divides dp * cp */
+    int pp, vpp, ep, cp, tp;
+    int64_t dp;           /* data-parallel ranks; ep divides dp * cp * tp */
     int zero;             /* ZeRO stage, 0 to 3 */
     int64_t shard;        /* data-parallel ranks of a sharding group; 0: all */
     int64_t micro_batch;  /* sequences; divides the batch over dp */
@@ -60,6 +60,7 @@ typedef enum PlanPart {
     PLAN_SLOWED,   /* compute takes longer because communication holds multiprocessors */
     PLAN_EXCHANGE, /* tokens to experts and back */
     PLAN_CONTEXT,  /* keys and values of other ranks */
+    PLAN_TENSOR,   /* tokens gathered and summed over the ranks of tp */
     PLAN_SEND,     /* between pipeline ranks */
     PLAN_BUBBLE,
     PLAN_GRADIENTS, /* reduced, gathered */
@@ -75,6 +76,7 @@ extern const char *const plan_kind_names[PLAN_KINDS], *const plan_part_names[PLA
  * step. */
 typedef struct PlanPrice {
     int compute, buffers; /* run.compute and moe.buffers that it is for */
+    bool offload;         /* optimizer.offload */
     int exchange;         /* ExchangeKind; -1: EP1, or the stack's own way */
     int recipe, format;   /* fp8.recipe and fp8.format; of attention alone: attention_e4m3 */
     bool attention_e4m3;  /* fp8.attention */
@@ -86,6 +88,7 @@ typedef struct PlanPrice {
     double rows, again;   /* CapacityOutlook of it (train/capacity.h), where rows lie in a pool */
     double peak_bytes, memory[PLAN_KINDS];
     double pool_bytes; /* of the activations: rows in pools */
+    double host_bytes; /* with optimizer.offload: of host memory for a GPU */
     double step_s, part_s[PLAN_PARTS];
     double schedule_s; /* the part of step_s until the last pass has ended */
     double bubble;     /* mean share of schedule_s in which compute lanes run nothing */
@@ -190,6 +193,9 @@ Status planner_groups(Planner *p, const PlanLayout *l, const PlanPrice *price, P
 
 /* The partition of a layout in the notation of schedule/layout.h, in `a`. */
 Status planner_partition(Planner *p, const PlanLayout *l, Arena *a, const char **text);
+
+/* GPUs of a pipeline stage, which hold the same layers. */
+static inline int64_t plan_stage_gpus(const PlanLayout *l) { return l->dp * l->cp * l->tp; }
 
 /* Gives a layout without a partition equally many blocks on each stage, as `train` does without mesh.layout. */
 Status plan_spread_evenly(const Config *c, Arena *a, PlanLayout *l);

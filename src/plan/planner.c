@@ -10,7 +10,7 @@ static const size_t ESTIMATE_BYTES = (size_t)4 << 30;
 /* FLOPs of a step of the model: each layer whole, on one rank, without recompute. */
 static Status count_model_flops(Planner *p)
 {
-    PlanLayout one = { .micro_batch = 1, .ep = 1, .cp = 1 };
+    PlanLayout one = { .micro_batch = 1, .ep = 1, .cp = 1, .tp = 1 };
     const PriceEntry *e = NULL;
     TRY(price_entry(p, &one, &e));
     p->limits = &e->stack;
@@ -56,13 +56,23 @@ static Status check_recipe(Planner *p)
                 r->attention ? "fp8.attention" : "fp8.recipe", h->name);
 }
 
+static Status check_offload(const PlanRequest *q)
+{
+    if (!q->config->optimizer_offload || q->hardware->host_link_gb_s > 0) return OK;
+    return FAIL(
+        ERR_ARG,
+        "optimizer.offload=true: the file of %s has no host.link_gb_s, GB/s between a GPU and "
+        "its host: add it, or leave optimizer.offload out",
+        q->hardware->name);
+}
+
 /* The planner's own configuration has one rank; layouts bring their mesh. */
 static Status planner_setup(Planner *p, const PlanRequest *q)
 {
     p->q = *q;
     p->config = *q->config;
     Config *c = &p->config;
-    c->mesh_pp = c->mesh_vpp = c->mesh_ep = c->mesh_cp = 1;
+    c->mesh_pp = c->mesh_vpp = c->mesh_ep = c->mesh_cp = c->mesh_tp = 1;
     c->mesh_layout = "";
     c->run_device = DEVICE_CPU; /* its workspaces are small; those of a GPU are in the stack */
     c->recompute_layers.n = 0;
@@ -74,6 +84,7 @@ static Status planner_setup(Planner *p, const PlanRequest *q)
     TRY(estimator_init(&p->estimator, ESTIMATE_BYTES));
     TRY(price_classes(p));
     TRY(check_recipe(p));
+    TRY(check_offload(q));
     return count_model_flops(p);
 }
 
@@ -125,14 +136,16 @@ Status plan_layout_of(const Config *c, int64_t gpus, Arena *a, PlanLayout *out)
                      .vpp = (int)c->mesh_vpp,
                      .ep = (int)c->mesh_ep,
                      .cp = (int)c->mesh_cp,
-                     .dp = gpus / (c->mesh_pp * c->mesh_cp),
+                     .tp = (int)c->mesh_tp,
+                     .dp = gpus / (c->mesh_pp * c->mesh_cp * c->mesh_tp),
                      .zero = (int)c->mesh_zero,
                      .shard = c->mesh_shard,
                      .micro_batch = c->train_micro_batch };
     TRY(schedule_find(c->mesh_schedule, &l.schedule));
     if (l.dp < 1)
-        return FAIL(ERR_ARG, "plan: mesh.pp %d x mesh.cp %d are more than the %lld GPUs", l.pp,
-                    l.cp, (long long)gpus);
+        return FAIL(ERR_ARG,
+                    "plan: mesh.pp %d x mesh.cp %d x mesh.tp %d are more than the %lld GPUs", l.pp,
+                    l.cp, l.tp, (long long)gpus);
     TRY(set_recompute(c, &l));
     if (c->mesh_layout[0] != '\0') {
         Layout *given = NULL;

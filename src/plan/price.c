@@ -27,10 +27,17 @@ const char *const plan_part_names[PLAN_PARTS] = {
     [PLAN_COMPUTE] = "compute",       [PLAN_SLOWED] = "slowed", [PLAN_EXCHANGE] = "exchange",
     [PLAN_CONTEXT] = "context",       [PLAN_SEND] = "send",     [PLAN_BUBBLE] = "bubble",
     [PLAN_GRADIENTS] = "gradients",   [PLAN_UPDATE] = "update", [PLAN_HOST] = "host",
-    [PLAN_CHECKPOINT] = "checkpoint",
+    [PLAN_CHECKPOINT] = "checkpoint", [PLAN_TENSOR] = "tensor",
 };
 
 /* ---- a chunk ---- */
+
+static void add_extras(ChunkPrice *c, double copies, const double whole_s[2], double longest_s)
+{
+    c->copies += copies;
+    for (int i = 0; i < 2; i++) c->whole_s[i] += whole_s[i];
+    c->longest_s = fmax(c->longest_s, longest_s);
+}
 
 /* Adds a layer. Its time lost to the host is spread over the passes, in the part where the layer computes. */
 static void add_layer_price(ChunkPrice *c, const LayerPrice *l)
@@ -38,6 +45,7 @@ static void add_layer_price(ChunkPrice *c, const LayerPrice *l)
     const LayerCount *n = &l->count;
     spaces_add(&c->params, &n->params);
     c->state_elems += (double)n->state_elems;
+    add_extras(c, l->copies, l->whole_s, l->longest_s);
     double lost = price_lost_s(l);
     for (int k = 0; k < CHUNK_PASSES; k++) {
         for (int i = 0; i < PHASES; i++) c->time.of[k][i] += l->time.of[k][i];
@@ -83,9 +91,9 @@ ParamShards price_shards(const Planner *p, const PlanLayout *l, const PriceEntry
     int64_t dense = l->shard > 0 ? l->shard * l->cp : ranks;
     ParamShards s = { .zero = dense > 1 ? l->zero : 0,
                       .dense = dense,
-                      .expert = dense > l->ep ? dense / l->ep : 1,
+                      .expert = dense * l->tp > l->ep ? dense * l->tp / l->ep : 1,
                       .low_reduce = p->config.mesh_reduce == REDUCE_BF16 };
-    if (e->stack.at[STACK_shard_together] != 0) s.dense = s.expert = ranks / l->ep;
+    if (e->stack.at[STACK_shard_together] != 0) s.dense = s.expert = ranks * l->tp / l->ep;
     return s;
 }
 
@@ -132,9 +140,11 @@ static Status add_gradients(const Planner *p, const PriceEntry *e, const SharedP
     double size = p->config.mesh_reduce == REDUCE_BF16 ? 2 : 4; /* of a gradient */
     int64_t shards = x->shards, replicas = x->ranks / shards;
     double part = x->reduced / (double)shards;
+    /* Parts that are whole matrices differ in length, so all ranks get the sum (params.h, CUT_MATRICES). */
+    OpComm kind = e->spec.optimizer.rule[0]->whole_matrices ? COMM_ALL_REDUCE : COMM_REDUCE_SCATTER;
     const GradientCall each[] = {
-        { "gradients reduced", cost_of_shared(COMM_REDUCE_SCATTER, shards, x->reduced * size),
-          shards, x->stride, 0 },
+        { "gradients reduced", cost_of_shared(kind, shards, x->reduced * size), shards, x->stride,
+          0 },
         { "replicas added up", cost_of_shared(COMM_ALL_REDUCE, replicas, part * size), replicas,
           x->stride * shards, 0 },
         { "weights gathered", cost_of_shared(COMM_ALL_GATHER, shards, x->gathered * x->weight),
@@ -176,14 +186,15 @@ Status price_gradients(const Planner *p, const PlanLayout *l, const PriceEntry *
 {
     ParamShards shards = price_shards(p, l, e);
     bool whole = shards.zero == 0;
-    int64_t ranks = l->dp * l->cp, replicas = ranks / l->ep > 0 ? ranks / l->ep : 1;
+    int64_t ranks = l->dp * l->cp, stage = plan_stage_gpus(l);
+    int64_t replicas = stage / l->ep > 0 ? stage / l->ep : 1;
     double micros = (double)price_micros(p, l), hide = e->stack.at[STACK_hide_gradients];
     const ParamSizes *z = &r->sum.params.of[BUF_GRAD];
     const ParamSizes *read = l->zero < 3 ? z : &r->sum.params.of[BUF_WEIGHT];
     double weight = weight_size(&r->sum.params);
     const SharedParams dense = { ranks,
                                  whole ? 1 : shards.dense,
-                                 1,
+                                 l->tp,
                                  (double)(z->flat - z->expert),
                                  (double)(read->flat - read->expert),
                                  weight };
@@ -195,9 +206,12 @@ Status price_gradients(const Planner *p, const PlanLayout *l, const PriceEntry *
     TRY(add_gradients(p, e, &expert, t));
     if (l->schedule->placement == PLACE_BOTH) {
         OpCost c = cost_of_shared(COMM_ALL_REDUCE, 2, 4 * updated_elems(&shards, r));
-        const GradientCall twins = { "twins added up", c, 2, l->pp * ranks / 2, 0 };
+        const GradientCall twins = { "twins added up", c, 2, l->pp * stage / 2, 0 };
         TRY(add_call(p, e, twins, t, &t->twins));
     }
+    OpCost copies = cost_of_shared(COMM_ALL_REDUCE, l->tp, 4 * r->sum.copies);
+    TRY(add_call(p, e, (GradientCall){ "copies of tp added up", copies, l->tp, 1, 0 }, t,
+                 &t->replicate));
     const double hidden = hiding_s(t, hide, r->backward_s, r->backward_nic_s);
     t->behind_backward = hidden;
     t->shown_reduce = fmax(0, t->reduce - hidden);
@@ -221,13 +235,33 @@ static double copies_bytes_a_step(const PriceEntry *e, const RankPrice *r)
     return scaled + scaled / (2 * each) * (double)dtype_bytes(e->spec.act);
 }
 
-/* The update is bound by memory: bytes of one parameter times the parameters of this rank. */
+/* The host updates: gradients come down the link, new weights go up, and the update reads and writes host memory. A
+ * stack does these beside each other, or one after the other. Nothing else hides them: the update waits for the
+ * norm of all gradients. */
+static double offloaded_update_s(const Planner *p, const PriceEntry *e, double elems)
+{
+    const Hardware *h = p->q.hardware;
+    const double link = 1e9 * h->host_link_gb_s, rate = 1e9 * h->host_memory_gb_s;
+    const double low = (double)dtype_bytes(e->spec.act);
+    double down = elems * e->stack.at[STACK_grad_size] / link, up = elems * low / link;
+    double update = rate > 0 ? elems * update_bytes(&e->spec) / rate : 0;
+    return e->stack.at[STACK_offload_beside] != 0 ? fmax(update, fmax(down, up))
+                                                  : down + update + up;
+}
+
+/* The update is bound by memory: bytes of one parameter times the parameters of this rank. Where it takes whole
+ * matrices, it is their products that count, and the longest of them goes to one rank. */
 static double rank_update_s(const Planner *p, const PriceEntry *e, const ParamShards *shards,
                             const RankPrice *r)
 {
     Roofline roof = { p->q.hardware, &e->stack, &e->spec, 0 };
+    if (e->offload) return offloaded_update_s(p, e, updated_elems(shards, r));
     double bytes = updated_elems(shards, r) * update_bytes(&e->spec) + copies_bytes_a_step(e, r);
-    return roofline_memory_s(&roof, bytes);
+    const double *whole = r->sum.whole_s;
+    double n = shards->zero == 0 ? 1 : (double)shards->dense;
+    double n_expert = shards->zero == 0 ? 1 : (double)shards->expert;
+    return roofline_memory_s(&roof, bytes) +
+           fmax(r->sum.longest_s, whole[0] / n + whole[1] / n_expert);
 }
 
 /* ---- memory ---- */
@@ -241,10 +275,22 @@ static double stack_size(const PriceEntry *e, StackName name, double ours)
     return e->stack.at[name] < 0 ? ours : e->stack.at[name];
 }
 
-/* Bytes of all optimizer buffers, for one parameter. */
+/* Bytes of an optimizer buffer, for one parameter. Stacks give those of both of AdamW's. */
+static double one_state_size(const PriceEntry *e)
+{
+    return stack_size(e, STACK_moment_size, 2 * (double)dtype_bytes(e->spec.optimizer.state)) / 2;
+}
+
+/* Bytes of all optimizer buffers, for one parameter of a matrix. */
 static double state_size(const PriceEntry *e)
 {
-    return stack_size(e, STACK_moment_size, optimizer_state_bytes(&e->spec.optimizer));
+    return e->spec.optimizer.rule[0]->n_states * one_state_size(e);
+}
+
+static double main_size(const PriceEntry *e)
+{
+    /* in f32 products read the main weights */
+    return stack_size(e, STACK_main_size, e->spec.weights.n > 0 ? 4 : 0);
 }
 
 /* Bytes of parameters by kind: what a rank holds under this ZeRO stage, each buffer rounded as its arena is. A stack
@@ -261,13 +307,12 @@ static void param_bytes(const PriceEntry *e, const ParamShards *shards, const Ra
         copies = (shards->zero < 3 ? (double)t.spaces.of[BUF_MAIN].flat : elems[BUF_MAIN]) *
                  e->stack.at[STACK_weight_size];
     memory[PLAN_WEIGHTS] = round_bytes(copies);
-    const double main = e->spec.weights.n > 0 ? 4 : 0; /* in f32 products read the main weights */
     memory[PLAN_GRADS] = round_bytes(elems[BUF_GRAD] * e->stack.at[STACK_grad_size]);
-    memory[PLAN_MAIN] = round_bytes(elems[BUF_MAIN] * stack_size(e, STACK_main_size, main));
-    const int states = e->spec.optimizer.rule[0]->n_states;
+    memory[PLAN_MAIN] = round_bytes(elems[BUF_MAIN] * main_size(e));
     memory[PLAN_OPTIMIZER] = round_bytes(4 * r->sum.state_elems);
-    for (int i = 0; i < states; i++)
-        memory[PLAN_OPTIMIZER] += round_bytes(elems[BUF_OPTIMIZER + i] * state_size(e) / states);
+    for (int i = 0; i < OPTIMIZER_STATES; i++)
+        memory[PLAN_OPTIMIZER] += round_bytes(elems[BUF_OPTIMIZER + i] * one_state_size(e));
+    if (e->offload) memory[PLAN_MAIN] = memory[PLAN_OPTIMIZER] = 0;
 }
 
 Status price_buffers(const Planner *p, const PlanLayout *l, const PriceEntry *e, const RankPrice *r,
@@ -333,6 +378,7 @@ void price_add_chunk(RankPrice *r, const ChunkPrice *c)
     s->host_s += c->host_s;
     spaces_add(&s->params, &c->params);
     s->state_elems += c->state_elems;
+    add_extras(s, c->copies, c->whole_s, c->longest_s);
 }
 
 /* A chunk without layers keeps only its input, which it passes on. */
@@ -391,7 +437,7 @@ static Status price_ranks(Planner *p, const PlanLayout *l, const PriceEntry *e, 
  * one. It is shorter than what is computed until another exchange. */
 static double transfer_s(const Planner *p, const PlanLayout *l, const PriceEntry *e)
 {
-    int64_t span = 2 * l->dp * l->cp, domain = (int64_t)p->q.hardware->scale_up_gpus;
+    int64_t span = 2 * plan_stage_gpus(l), domain = (int64_t)p->q.hardware->scale_up_gpus;
     CollectiveLoad load = { 0 };
     for (int i = 0; i < p->classes; i++) {
         if (e->plain[i].exchange.nic_s > load.nic_s) load = e->plain[i].exchange;
@@ -449,6 +495,7 @@ static void price_parts(const PlanLayout *l, const PriceRanks *n, double micros,
         out->part_s[PLAN_COMPUTE] += s->lane_s[ROOFLINE_COMPUTE] * share;
         out->part_s[PLAN_EXCHANGE] += s->lane_s[ROOFLINE_EXCHANGE] * share;
         out->part_s[PLAN_CONTEXT] += s->lane_s[ROOFLINE_CONTEXT] * share;
+        out->part_s[PLAN_TENSOR] += s->lane_s[ROOFLINE_TENSOR] * share;
         out->part_s[PLAN_HOST] += s->host_s * share;
     }
     for (int i = 0; i < PLAN_PARTS; i++) busy += out->part_s[i];
@@ -470,6 +517,9 @@ static Status price_memory(Planner *p, const PlanLayout *l, const PriceEntry *e,
         double memory[PLAN_KINDS] = { 0 }, sum = 0;
         TRY(price_rank_memory(p, l, e, &n->rank[r], &t->rank[r], memory));
         for (int i = 0; i < PLAN_KINDS; i++) sum += memory[i];
+        ParamShards shards = price_shards(p, l, e);
+        double host = updated_elems(&shards, &n->rank[r]) * (main_size(e) + state_size(e));
+        out->host_bytes = fmax(out->host_bytes, e->offload ? host : 0);
         if (sum <= out->peak_bytes) continue;
         out->peak_bytes = sum, out->worst_rank = r;
         out->pool_bytes = t->rank[r].pool_bytes;
@@ -543,6 +593,7 @@ static Status price_with(Planner *p, const PlanLayout *l, PlanPrice *out)
     *out = (PlanPrice){ .compute = p->config.run_compute,
                         .buffers = plan_counts_rows(&p->config) ? PLAN_COUNTED_ROWS
                                                                 : p->config.moe_buffers,
+                        .offload = e->offload,
                         .exchange = exchange_of(e, l),
                         .recipe = p->config.fp8_recipe,
                         .format = p->config.fp8_format,
@@ -583,7 +634,7 @@ static void price_outlook(const Planner *p, const PlanLayout *l, PlanPrice *out)
     double stages = price_stage_count(l), ranks = (double)(l->dp * l->cp);
     const CapacityUse use = { .exchange = (ExchangeKind)out->exchange,
                               .ep = l->ep,
-                              .tokens = l->micro_batch * p->config.data_sequence / l->cp,
+                              .tokens = l->micro_batch * p->config.data_sequence / l->cp / l->tp,
                               .layers = fmax(1, floor(p->spec.n_moe / stages)),
                               .pools = (double)price_micros(p, l) * ranks * stages };
     if (out->room.pool == 0 || out->exchange < 0) return;
@@ -615,9 +666,23 @@ Status planner_price(Planner *p, const PlanLayout *l, PlanPrice *out)
 
 /* ---- which layouts are legal ---- */
 
+/* What a stack has of a family of schedules: none (0), all (1), or one of two (2, 3). */
+static bool has_schedule(double has, const ScheduleDesc *d, const char *second, const char *third)
+{
+    if (has == 2) return strcmp(d->name, second) == 0;
+    if (has == 3) return third != NULL && strcmp(d->name, third) == 0;
+    return has != 0;
+}
+
 /* Refuses what the stack does not have, so a plan never promises it. */
 static Status check_stack_can(const double *can, const PlanLayout *l)
 {
+    if (l->tp > can[STACK_tp_most])
+        return FAIL(
+            ERR_ARG,
+            "mesh.tp %d: this stack shares matrices over %g ranks at most; set mesh.tp=%g, or "
+            "plan another stack, as --stack megatron",
+            l->tp, can[STACK_tp_most], can[STACK_tp_most]);
     if (l->zero > can[STACK_zero_most])
         return FAIL(ERR_ARG, "mesh.zero %d: this stack shares out up to stage %g", l->zero,
                     can[STACK_zero_most]);
@@ -625,9 +690,14 @@ static Status check_stack_can(const double *can, const PlanLayout *l)
         return FAIL(ERR_ARG,
                     "recompute.pieces: this stack computes again no such part of a layer%s",
                     (unsigned)can[STACK_recompute] == RECOMPUTE_LAYER ? ", only whole ones" : "");
-    if (can[STACK_overlap] != 0 || !l->schedule->overlaps) return OK;
-    return FAIL(ERR_ARG, "mesh.schedule %s: this stack has none that overlaps micro-batches",
-                l->schedule->name);
+    const ScheduleDesc *d = l->schedule;
+    if (d->overlaps && !has_schedule(can[STACK_overlap], d, "1f1b-overlap", "dualpipe-v"))
+        return FAIL(ERR_ARG, "mesh.schedule %s: this stack has none that overlaps micro-batches so",
+                    d->name);
+    if (d->least.passes == CHUNK_SPLIT && !has_schedule(can[STACK_split], d, "zbv", NULL))
+        return FAIL(ERR_ARG, "mesh.schedule %s: this stack has none that splits backward so",
+                    d->name);
+    return OK;
 }
 
 /* An exchange that stores into peer memory works only inside a scale-up domain. */
@@ -644,11 +714,12 @@ Status planner_legal(const Planner *p, const PlanLayout *l)
 {
     const Config *c = &p->config;
     TRY(config_divides("mesh.pp", l->pp, "the number of GPUs,", p->q.gpus));
-    TRY(config_divides("mesh.pp x mesh.cp", (int64_t)l->pp * l->cp, "the number of GPUs,",
-                       p->q.gpus));
+    TRY(config_divides("mesh.pp x mesh.cp x mesh.tp", (int64_t)l->pp * l->cp * l->tp,
+                       "the number of GPUs,", p->q.gpus));
     TRY(config_check_cp(c, l->cp));
+    TRY(config_check_tp(c, l->tp, l->cp));
     if (p->spec.experts > 0) TRY(config_divides("mesh.ep", l->ep, "moe.experts", c->moe_experts));
-    TRY(config_divides("mesh.ep", l->ep, "the ranks of a pipeline stage,", l->dp * l->cp));
+    TRY(config_divides("mesh.ep", l->ep, "the ranks of a pipeline stage,", plan_stage_gpus(l)));
     if (!plan_reaches(&p->q, l->ep))
         return FAIL(
             ERR_ARG,
@@ -658,7 +729,7 @@ Status planner_legal(const Planner *p, const PlanLayout *l)
     TRY(config_divides("the number of data-parallel ranks,", l->dp, "train.batch", c->train_batch));
     TRY(config_divides("train.micro_batch", l->micro_batch,
                        "the sequences of a data-parallel rank,", c->train_batch / l->dp));
-    TRY(recipe_check_tokens(&p->spec, l->micro_batch * c->data_sequence / l->cp));
+    TRY(recipe_check_tokens(&p->spec, l->micro_batch * c->data_sequence / l->cp / l->tp));
     if (l->shard > 0)
         TRY(config_divides("mesh.shard", l->shard, "the data-parallel ranks,", l->dp));
     if (p->limits->at[STACK_bound] != 0 && p->q.hardware->bound_products == 0)

@@ -52,6 +52,7 @@ static Status list_op(LayerPrice *l, LayerPass pass, const OpDesc *op, const OpC
                       const RooflineTime *t)
 {
     int i = 0;
+    if (l->op == NULL) return OK;
     while (i < l->n_ops &&
            !(l->op[i].name == op->name && l->op[i].pass == pass && l->op[i].size == c->size)) {
         i++;
@@ -139,6 +140,72 @@ double price_lost_s(const LayerPrice *l)
     return fmax(0, l->host_s - price_layer_s(l)) + l->wait_s;
 }
 
+/* What ranks of tp send beside a layer's own ops, at `cols` columns a token: gathered forward, and their gradients
+ * summed and scattered backward; or the reverse. */
+static Status add_tensor_call(const Roofline *r, OpComm kind, LayerPass pass, double cols, int tp,
+                              LayerPrice *l)
+{
+    const OpDesc *op = op_desc(OP_COLLECTIVE);
+    double size = cols * r->tokens * tp * (double)dtype_bytes(r->spec->act);
+    const OpCost cost = {
+        .comm_bytes = size * (tp - 1) / tp, .work = WORK_COMM, .size = size, .comm = kind
+    };
+    CollectiveGroup g = roofline_group(r->hardware, tp, 1);
+    CollectiveCost c;
+    RooflineTime t = { .lane = ROOFLINE_TENSOR };
+    if (size == 0) return OK;
+    TRY(roofline_collective(r->hardware, &cost, &g, &c));
+    t.s = c.s / r->stack->at[STACK_share_links] * (1 - r->stack->at[STACK_hide_tensor]);
+    l->time.of[pass == PASS_RECOMPUTE ? PASS_INPUT : pass][l->part] += t.s;
+    l->lane_s[t.lane] += t.s;
+    return list_op(l, pass, op, &cost, &t);
+}
+
+/* Tokens are gathered before the layer's products and summed behind them; backward does the reverse
+ * (arXiv:2205.05198, figure 5). A recomputed layer gathers and sums once more. */
+static Status add_tensor_calls(const Roofline *r, const LayerSpec *layer, int tp, LayerPrice *l)
+{
+    const char *name = layer_desc(layer->kind)->name;
+    const double gather = stack_of_layer(r->stack, "gather", name, 0);
+    const double sum = stack_of_layer(r->stack, "sum", name, 0);
+    const bool back = !layer->no_backward, again = (layer->recompute & RECOMPUTE_LAYER) != 0;
+    if (tp == 1) return OK;
+    for (int i = 0; i < (back && again ? 2 : 1); i++) {
+        LayerPass pass = i == 0 ? PASS_FORWARD : PASS_RECOMPUTE;
+        TRY(add_tensor_call(r, COMM_ALL_GATHER, pass, gather, tp, l));
+        TRY(add_tensor_call(r, COMM_REDUCE_SCATTER, pass, sum, tp, l));
+    }
+    if (!back) return OK;
+    TRY(add_tensor_call(r, COMM_ALL_GATHER, PASS_INPUT, sum, tp, l));
+    return add_tensor_call(r, COMM_REDUCE_SCATTER, PASS_INPUT, gather, tp, l);
+}
+
+/* What updating matrices as wholes takes beside memory (OptimizerDesc.cost): by matrix, because small ones run at
+ * lower rates. */
+static Status add_whole_updates(const Roofline *r, const ModelSpec *s, const LayerSpec *layer,
+                                Arena *scratch, LayerPrice *out)
+{
+    ParamTable table;
+    ModelSpec one = *s;
+    LayerSpec alone = *layer;
+    one.layers = &alone, one.n_layers = 1;
+    if (!s->optimizer.rule[0]->whole_matrices) return OK;
+    TRY(params_build(&one, alone.rank, NULL, scratch, &table));
+    for (int i = 0; i < table.n; i++) {
+        const Param *p = &table.at[i];
+        UpdateRange range = { .rule = p->rule, .w = { .dtype = DTYPE_F32, .rank = 2 } };
+        if (p->rule == NULL || !p->rule->whole_matrices || p->bucket < 0) continue;
+        for (int k = 0; k < 2; k++) range.w.dim[k] = p->dim[k];
+        OpCost cost = p->rule->cost(&range);
+        RooflineTime t;
+        cost.bytes = 0; /* rank_update_s has the bytes of all parameters */
+        TRY(roofline_op(r, layer, &cost, &t));
+        out->whole_s[p->expert >= 0] += t.s;
+        out->longest_s = fmax(out->longest_s, t.s);
+    }
+    return OK;
+}
+
 /* Counts the layer as the engine would run it, prices its ops on the way, then applies the stack's
  * differences. */
 static Status price_layer(Planner *p, const Roofline *r, PriceEntry *e, int layer,
@@ -147,12 +214,17 @@ static Status price_layer(Planner *p, const Roofline *r, PriceEntry *e, int laye
     LayerSpec *l = &e->spec.layers[layer];
     l->recompute = layer_recompute(l, recompute);
     *out = (LayerPrice){ 0 };
+    if (e->key.listed) TRY(ARENA_NEW(&p->kept, LAYER_OPS_MAX, &out->op));
     Counting c = { r, l, out };
     LayerCountObserver observer = { count_op, &c };
-    TRY(layer_count(&e->spec, layer, e->key.micro_batch, p->config.data_sequence / e->key.cp,
-                    &observer, &p->scratch, &out->count));
+    int64_t sequence = p->config.data_sequence / e->key.cp;
+    TRY(e->key.tp > 1 ? price_tensor_count(&e->spec, layer, &e->key, sequence, &observer,
+                                           &p->scratch, &out->count, &out->copies)
+                      : layer_count(&e->spec, layer, e->key.micro_batch, sequence, &observer,
+                                    &p->scratch, &out->count));
     apply_stack(r, l, out);
-    return OK;
+    TRY(add_whole_updates(r, &e->spec, l, &p->scratch, out));
+    return add_tensor_calls(r, l, e->key.tp, out);
 }
 
 /* ---- entries ---- */
@@ -160,12 +232,12 @@ static Status price_layer(Planner *p, const Roofline *r, PriceEntry *e, int laye
 Status price_inputs(Planner *p, const PriceEntry *e, PlanInputs *out)
 {
     const Config *c = &p->config;
-    double tokens = (double)(e->key.micro_batch * c->data_sequence) / e->key.cp;
+    double tokens = (double)(e->key.micro_batch * c->data_sequence) / (e->key.cp * e->key.tp);
     double k = (double)c->moe_top_k * c->plan_imbalance;
     double seen =
         e->spec.experts == 0 ? 0 : exchange_distinct(c->moe_experts, c->moe_top_k, e->key.ep);
     const InputTokens micro = { tokens, tokens * k, tokens * seen * c->plan_imbalance,
-                                p->q.hardware };
+                                e->key.recompute, p->q.hardware };
     return plan_inputs(c, p->q.gpus, micro, &p->scratch, out);
 }
 
@@ -173,7 +245,8 @@ Status price_inputs(Planner *p, const PriceEntry *e, PlanInputs *out)
 static Status fill_entry(Planner *p, PriceEntry *e, const PriceEntry *plain)
 {
     Config *c = &p->config;
-    c->mesh_ep = e->key.ep, c->mesh_cp = e->key.cp, c->train_micro_batch = e->key.micro_batch;
+    c->mesh_ep = e->key.ep, c->mesh_cp = e->key.cp, c->mesh_tp = e->key.tp;
+    c->train_micro_batch = e->key.micro_batch;
     /* A hierarchical exchange reads this. In a plan a host is a scale-up domain. */
     c->mesh_ranks_per_host = roofline_group(p->q.hardware, e->key.ep, 1).local;
     TRY(spec_like(c, &p->spec, &p->kept, &e->spec));
@@ -184,6 +257,7 @@ static Status fill_entry(Planner *p, PriceEntry *e, const PriceEntry *plain)
     e->spec.loss.chunk = p->q.stack->has[STACK_keep_head]
                              ? e->key.micro_batch * c->data_sequence
                              : head_chunk(e->spec.loss.chunk, true, e->spec.vocab, e->spec.act);
+    e->offload = c->optimizer_offload;
     e->spec.ranks.stage = e->key.group_ranks;
     e->spec.recipe.per_use = e->key.per_use != 0;
     e->spec.recipe.packed = e->spec.recipe.kind == RECIPE_MX;
@@ -192,7 +266,7 @@ static Status fill_entry(Planner *p, PriceEntry *e, const PriceEntry *plain)
     Status s = price_inputs(p, e, &in);
     if (s == OK) s = stack_values(p->q.stack, &in, &e->stack);
     Roofline r = { p->q.hardware, &e->stack, &e->spec,
-                   (double)(e->key.micro_batch * c->data_sequence) / e->key.cp };
+                   (double)(e->key.micro_batch * c->data_sequence) / (e->key.cp * e->key.tp) };
     for (int i = 0; s == OK && i < p->classes; i++) {
         if (plain != NULL) e->plain[i] = plain->plain[i];
         if (plain == NULL) s = price_layer(p, &r, e, p->first_of[i], 0, &e->plain[i]);
@@ -243,7 +317,7 @@ static Status make_entry(Planner *p, const PlanLayout *l, const PriceKey *key)
  * again for each dp. */
 static int64_t aux_group_ranks(const Planner *p, const PlanLayout *l)
 {
-    int64_t ranks = l->dp * l->cp, all = l->dp * l->pp * l->cp;
+    int64_t ranks = l->dp * l->cp, all = ranks * l->pp;
     if (p->config.moe_aux_scope != AUX_GLOBAL || l->dp < 2) return l->cp;
     return ranks <= (int64_t)p->q.hardware->scale_up_gpus ? ranks : all;
 }
@@ -259,11 +333,12 @@ Status price_entry(Planner *p, const PlanLayout *l, const PriceEntry **out)
 {
     PriceKey key;
     memset(&key, 0, sizeof key);
-    key.micro_batch = l->micro_batch, key.ep = l->ep, key.cp = l->cp;
+    key.micro_batch = l->micro_batch, key.ep = l->ep, key.cp = l->cp, key.tp = l->tp;
     key.group_ranks = aux_group_ranks(p, l);
     key.rows_room = l->room.rows, key.block_room = l->room.blocks;
     key.recompute = l->recompute_blocks != 0 ? l->recompute : 0;
     key.per_use = quantises_per_use(p, l);
+    key.listed = p->listing;
     void **at = find_place(p->entry, PRICE_ENTRIES, &key, sizeof key);
     if (*at == NULL) TRY(make_entry(p, l, &key)); /* may put its plain entry here: look up again */
     *out = *find_place(p->entry, PRICE_ENTRIES, &key, sizeof key);

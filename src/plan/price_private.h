@@ -1,5 +1,5 @@
 /* price_private: the structs and functions that the parts of the price share: price.c (memory and time of a
- * layout), price_layers.c (layers, counted once), price_bound.c (lower bounds), price_program.c (simulated
+ * layout), price_layers.c (layers, counted once), price_tensor.c (layers that ranks of tp share), price_bound.c (lower bounds), price_program.c (simulated
  * steps), explain.c. Users include plan.h. Times are in seconds, bytes in doubles. */
 #ifndef PLAN_PRICE_PRIVATE_H
 #define PLAN_PRICE_PRIVATE_H
@@ -38,7 +38,10 @@ typedef struct LayerPrice {
     CollectiveLoad exchange;                        /* one of them */
     double host_s, wait_s; /* of all passes: the host's time; the device's waits for the host */
     int part;              /* the part of a block that these two count in */
-    OpPrice op[LAYER_OPS_MAX];
+    double copies; /* parameters that all ranks of tp hold, and whose gradients they add up */
+    /* Seconds beside memory to update matrices as wholes: of dense parameters, of experts; and the longest. */
+    double whole_s[2], longest_s;
+    OpPrice *op; /* NULL: its ops are not listed */
     int n_ops;
 } LayerPrice;
 
@@ -47,9 +50,10 @@ typedef struct PriceKey {
     int64_t micro_batch;
     int64_t group_ranks; /* ranks over which the auxiliary loss is summed */
     double rows_room, block_room;
-    int ep, cp;
+    int ep, cp, tp;
     unsigned recompute;
     unsigned per_use; /* RecipeSpec.per_use */
+    unsigned listed;  /* with lists of ops, which are most of an entry: a search has none */
 } PriceKey;
 
 /* Seconds of a micro-batch. compute: the compute lane's share of all passes. */
@@ -62,13 +66,14 @@ typedef struct PriceEntry {
     PriceKey key;
     StackValues stack;
     ModelSpec spec;
-    LayerPrice plain[LAYER_CLASSES_MAX];      /* by class, without recompute */
+    bool offload;                        /* main weights and optimizer states lie on the host */
+    LayerPrice plain[LAYER_CLASSES_MAX]; /* by class, without recompute */
     LayerPrice recomputed[LAYER_CLASSES_MAX]; /* by class, with key.recompute */
     PassSum *before[2]; /* prefix sums over blocks (blocks + 1), plain and recomputed */
     PassSum embedding, head;
 } PriceEntry;
 
-enum { PRICE_ENTRIES = 1 << 15, PRICE_PARTITIONS = 1 << 15 };
+enum { PRICE_ENTRIES = 1 << 17, PRICE_PARTITIONS = 1 << 15 };
 
 /* A partition depends only on the number of stages and on the cost of a layer of each class, in 64ths of the last
  * block. So it does not depend on which layout asks for it first. */
@@ -88,7 +93,7 @@ typedef struct ChunkPrice {
     double lane_s[ROOFLINE_LANES], host_s; /* host_s: time lost to the host */
     double nic_s[CHUNK_PASSES];
     ParamSpaces params;
-    double state_elems;
+    double state_elems, copies, whole_s[2], longest_s; /* as in LayerPrice */
     const LayerCount **layer;
     int layers;
 } ChunkPrice;
@@ -118,7 +123,7 @@ typedef struct GradientCall {
     double s;
 } GradientCall;
 
-enum { GRADIENT_CALLS = 7 };
+enum { GRADIENT_CALLS = 8 };
 
 /* Seconds, each once: to reduce gradients over the sharding group, over its replicas, and over the two stages with
  * the same layers (twins, DualPipe), and to gather weights. shown_: the part that no pass hides. reductions,
@@ -146,6 +151,7 @@ struct Planner {
     void **entry, **partition; /* hash tables by key, of PriceEntry and Partition */
     int entries, partitions;
     const StackValues *limits; /* for what the stack supports */
+    bool listing;              /* entries list their ops, for people */
     double flops;              /* of the model for one step, without recompute */
 };
 
@@ -154,6 +160,12 @@ Status price_classes(Planner *p);
 
 /* The entry of a layout, counted if it is new. */
 Status price_entry(Planner *p, const PlanLayout *l, const PriceEntry **out);
+
+/* Counts a layer that tp ranks share, as price_tensor.c says. `observer` sees the ops of one rank. copies: as in
+ * LayerPrice. */
+Status price_tensor_count(const ModelSpec *s, int layer, const PriceKey *key, int64_t sequence,
+                          const LayerCountObserver *observer, Arena *scratch, LayerCount *out,
+                          double *copies);
 
 /* Is a block of a stage recomputed? block -1: a layer outside of blocks, which never is. */
 static inline bool price_again(const PlanLayout *l, const LayoutStage *s, int block)

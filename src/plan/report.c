@@ -93,17 +93,19 @@ static const char *precision_text(char out[PRECISION_BYTES], const PlanPrice *p)
 const char *plan_layout_text(char out[PLAN_LAYOUT_BYTES], const PlanLayout *l, const PlanPrice *p)
 {
     char precision[PRECISION_BYTES];
-    char again[RECOMPUTE_BYTES], shard[32] = "", buffers[32] = "", exchange[32] = "";
+    char again[RECOMPUTE_BYTES], shard[32] = "", buffers[32] = "", exchange[32] = "", tp[16] = "";
+    if (l->tp > 1) (void)snprintf(tp, sizeof tp, " TP%d", l->tp);
     if (p->exchange > 0) (void)snprintf(exchange, sizeof exchange, ", %s", exchange_word(p));
     if (l->shard > 0) (void)snprintf(shard, sizeof shard, " over %" PRId64, l->shard);
     if (p->buffers != BUFFERS_POOLED)
         (void)snprintf(buffers, sizeof buffers, ", %s buffers", buffers_names[p->buffers]);
     (void)snprintf(out, PLAN_LAYOUT_BYTES,
-                   "PP%d VPP%d EP%d CP%d DP%" PRId64 " ZeRO-%d%s %s%s MBS%" PRId64
-                   " %s recompute %s%s%s",
-                   l->pp, l->vpp, l->ep, l->cp, l->dp, l->zero, shard, l->schedule->name,
+                   "PP%d VPP%d EP%d CP%d%s DP%" PRId64 " ZeRO-%d%s %s%s MBS%" PRId64
+                   " %s recompute %s%s%s%s",
+                   l->pp, l->vpp, l->ep, l->cp, tp, l->dp, l->zero, shard, l->schedule->name,
                    p->in_series ? " in series" : "", l->micro_batch, precision_text(precision, p),
-                   recompute_text(again, l), buffers, exchange);
+                   recompute_text(again, l), buffers, exchange,
+                   p->offload ? ", offload" : "");
     return out;
 }
 
@@ -273,6 +275,21 @@ static Status print_goodput(const PlanReport *r, Text *out)
                        g.megawatt_h, r->request->hardware->gpu_watts, c->plan_power_factor);
 }
 
+/* What of the layout this program's own engine does not run yet; and the memory that a host must have. */
+static Status print_planned_only(const PlanReport *r, Text *out)
+{
+    char words[CONFIG_PLANNED_BYTES];
+    Config c = *r->request->config;
+    c.mesh_tp = r->layout->tp;
+    if (*config_planned_only(&c, words) != '\0')
+        TRY(text_printf(out, "note        the engine of this program does not run %s yet\n",
+                        words));
+    if (r->price->host_bytes == 0) return OK;
+    return text_printf(out,
+                       "host        %.3f GiB of host memory a GPU for main weights and moments\n",
+                       r->price->host_bytes / PLAN_GIB);
+}
+
 /* Order of the page: the question, the search, the layout, memory, time, speed. A search without a
  * result ends after its own lines. */
 Status plan_report_text(const PlanReport *r, Text *out)
@@ -306,6 +323,7 @@ Status plan_report_text(const PlanReport *r, Text *out)
         TRY(text_printf(out,
                         "note        products and attention have upper bounds for rates, from the "
                         "instructions of our kernels: nothing was measured\n"));
+    TRY(print_planned_only(r, out));
     char title[96];
     (void)snprintf(title, sizeof title, "memory      of pipeline rank %d, the fullest",
                    p->worst_rank);
@@ -364,9 +382,11 @@ static Status json_layout(const PlanLayout *l, const PlanPrice *p, const char *p
         ",\"bubble\":%.6g,\"tokens_per_s_per_gpu\":%.15g,\"mfu\":%.6g,\"layout\":{\"pp\":%d,"
         "\"vpp\":%d,\"ep\":%d,\"cp\":%d,\"dp\":%" PRId64 ",\"zero\":%d,\"shard\":%" PRId64
         ",\"schedule\":\"%s\",\"partition\":\"%s\",\"micro_batch\":%" PRId64
-        ",\"recompute\":\"%s\"},\"replica\":%" PRId64,
+        ",\"recompute\":\"%s\",\"tp\":%d},\"offload\":%s,\"host_bytes\":%.0f,"
+        "\"replica\":%" PRId64,
         p->bubble, p->tokens_per_s_per_gpu, p->mfu, l->pp, l->vpp, l->ep, l->cp, l->dp, l->zero,
         l->shard, l->schedule->name, partition, l->micro_batch, recompute_text(again, l),
+        l->tp, p->offload ? "true" : "false", p->host_bytes,
         search_replica(l));
 }
 
@@ -475,9 +495,10 @@ static Status csv_row(const PlanReport *r, const PlanLayout *l, const PlanPrice 
                     p->tokens_per_s_per_gpu, p->mfu));
     for (int i = 0; i < PLAN_KINDS; i++) TRY(text_printf(out, ",%.0f", p->memory[i]));
     for (int i = 0; i < PLAN_PARTS; i++) TRY(text_printf(out, ",%.9g", p->part_s[i]));
-    TRY(text_printf(out, ",%" PRId64 ",%s,%s,%d,%s,%s,%s", l->shard,
+    TRY(text_printf(out, ",%" PRId64 ",%s,%s,%d,%s,%s,%s,%d,%d", l->shard,
                     dtype_name(compute_type(p->compute)), buffers_names[p->buffers], p->in_series,
-                    exchange_word(p), plan_also_text(names, also, "", "+"), products_text(products, p)));
+                    exchange_word(p), plan_also_text(names, also, "", "+"), products_text(products, p),
+                    l->tp, p->offload));
     if (r->tokens > 0) {
         Goodput g;
         plan_goodput(r->request, p, r->tokens, &g);
@@ -495,7 +516,7 @@ Status plan_report_csv(const PlanReport *r, Text *out)
                          "step_s,bubble,tokens_per_s_per_gpu,mfu"));
     for (int i = 0; i < PLAN_KINDS; i++) TRY(text_printf(out, ",%s_bytes", plan_kind_names[i]));
     for (int i = 0; i < PLAN_PARTS; i++) TRY(text_printf(out, ",%s_s", plan_part_names[i]));
-    TRY(text_printf(out, ",shard,compute,buffers,exchange_in_series,exchange,also,products%s\n",
+    TRY(text_printf(out, ",shard,compute,buffers,exchange_in_series,exchange,also,products,tp,offload%s\n",
                     r->tokens > 0 ? ",days,days_mean,days_p50,days_p90,gpu_hours,mwh,"
                                     "checkpoint_steps"
                                   : ""));

@@ -1,6 +1,8 @@
 /* roofline: the time of an op from its cost and the rates of the hardware; exchanges go through collective.c. */
 #include "plan/roofline.h"
 
+#include <math.h>
+
 enum { TILE_ROWS = 128 }; /* rows of a tile of grouped products (op/grouped.cuh) */
 
 /* Members stand `stride` GPUs apart, so a domain has scale_up_gpus / stride of them. It is rounded
@@ -67,10 +69,24 @@ static Status context_s(const Roofline *r, const OpCost *c, RooflineTime *out)
     return OK;
 }
 
+static double rows_of_expert(const Roofline *r, const MoeSpec *m)
+{
+    return r->tokens * (double)(m->rule.top_k * r->spec->ranks.ep) / (double)m->experts;
+}
+
+/* The share of rates that the stack reaches. */
+static double share_of(const StackValues *v, OpWork work)
+{
+    double own = work_is_grouped(work) ? v->at[STACK_share_grouped] : -1;
+    if (work == WORK_ATTENTION || work == WORK_ATTENTION_BACKWARD)
+        own = v->at[STACK_share_attention];
+    return own >= 0 ? own : v->at[STACK_share_compute];
+}
+
 /* The share of tiles that is useful: on average the last tile of an expert is half empty. */
 static double tile_share(const Roofline *r, const MoeSpec *m)
 {
-    double rows = r->tokens * (double)(m->rule.top_k * r->spec->ranks.ep) / (double)m->experts;
+    double rows = rows_of_expert(r, m);
     return rows / (rows + TILE_ROWS / 2.0);
 }
 
@@ -91,6 +107,30 @@ static double bound_share(const Hardware *h, const OpCost *c)
     }
 }
 
+/* The kind of work by whose rates an op runs. Other stacks have no plain attention kernels. */
+static OpWork work_of(const StackValues *v, OpWork work)
+{
+    if (v->at[STACK_list] != 0) return work;
+    if (work == WORK_ATTENTION_PLAIN) return WORK_ATTENTION;
+    return work == WORK_ATTENTION_PLAIN_BACKWARD ? WORK_ATTENTION_BACKWARD : work;
+}
+
+/* FLOP/s that the op reaches. looped: it is one product for each expert, of the expert's rows. */
+static Status op_rate(const Roofline *r, const LayerSpec *layer, const OpCost *c, bool looped,
+                      double *rate)
+{
+    OpWork work = work_of(r->stack, c->work);
+    double rows = looped ? rows_of_expert(r, &layer->as.moe) : c->size;
+    TRY(hardware_rate(r->hardware, looped ? WORK_GEMM : work, hardware_dtype(c->dtype),
+                      fmin(c->size, rows), rate));
+    double share = bound_share(r->hardware, c);
+    if (r->stack->at[STACK_bound] != 0 && share > 0)
+        *rate = share * hardware_peak(r->hardware, hardware_dtype(c->dtype));
+    *rate *= share_of(r->stack, work);
+    if (work_is_grouped(work) && !looped) *rate *= tile_share(r, &layer->as.moe);
+    return OK;
+}
+
 /* Work without a rate is bound by memory. */
 Status roofline_op(const Roofline *r, const LayerSpec *layer, const OpCost *c, RooflineTime *out)
 {
@@ -102,26 +142,17 @@ Status roofline_op(const Roofline *r, const LayerSpec *layer, const OpCost *c, R
         *out = t;
         return OK;
     }
+    bool looped = work_is_grouped(c->work) && r->stack->at[STACK_loop_experts] != 0;
+    double launches = looped ? (double)(layer->as.moe.experts / r->spec->ranks.ep) : 1;
     if (work_has_rate(c->work) && c->flops > 0) {
         double rate;
-        OpWork work = c->work; /* other stacks have no plain attention kernels */
-        if (r->stack->at[STACK_list] == 0 && work == WORK_ATTENTION_PLAIN) work = WORK_ATTENTION;
-        if (r->stack->at[STACK_list] == 0 && work == WORK_ATTENTION_PLAIN_BACKWARD)
-            work = WORK_ATTENTION_BACKWARD;
-        TRY(hardware_rate(r->hardware, work, hardware_dtype(c->dtype), c->size, &rate));
-        double share = bound_share(r->hardware, c);
-        if (r->stack->at[STACK_bound] != 0 && share > 0)
-            rate = share * hardware_peak(r->hardware, hardware_dtype(c->dtype));
-        double grouped = r->stack->at[STACK_share_grouped];
-        bool own = work_is_grouped(c->work) && grouped >= 0;
-        rate *= own ? grouped : r->stack->at[STACK_share_compute];
-        if (work_is_grouped(c->work)) rate *= tile_share(r, &layer->as.moe);
+        TRY(op_rate(r, layer, c, looped, &rate));
         if (c->flops / rate > t.s) {
             t.rate = rate;
             t.s = c->flops / rate;
         }
     }
-    t.s += r->stack->at[STACK_kernel_s];
+    t.s += launches * r->stack->at[STACK_kernel_s];
     *out = t;
     return OK;
 }

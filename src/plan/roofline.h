@@ -13,11 +13,13 @@
 #include "plan/collective.h"
 #include "plan/stack.h"
 
-/* The kinds of time: compute, the exchange of tokens, and other collectives of a layer (context parallelism). */
+/* The kinds of time: compute, the exchange of tokens, and other collectives of a layer: of context and of tensor
+ * parallelism. */
 typedef enum RooflineLane {
     ROOFLINE_COMPUTE,
     ROOFLINE_EXCHANGE,
     ROOFLINE_CONTEXT,
+    ROOFLINE_TENSOR,
     ROOFLINE_LANES
 } RooflineLane;
 

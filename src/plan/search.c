@@ -71,8 +71,9 @@ static bool is_better(const SearchRow *a, const SearchRow *b)
 static int count_differences(const PlanLayout *a, const PlanLayout *b)
 {
     return (a->pp != b->pp) + (a->vpp != b->vpp) + (a->ep != b->ep) + (a->cp != b->cp) +
-           (a->zero != b->zero) + (a->shard != b->shard) + (a->micro_batch != b->micro_batch) +
-           (a->schedule != b->schedule) + (a->recompute != b->recompute);
+           (a->tp != b->tp) + (a->zero != b->zero) + (a->shard != b->shard) +
+           (a->micro_batch != b->micro_batch) + (a->schedule != b->schedule) +
+           (a->recompute != b->recompute);
 }
 
 /* A schedule as a bit of SearchRow.also. */
@@ -406,8 +407,7 @@ static Status open_pricers(Search *s, Arena *a)
     }
     for (int i = 0; i < buffers->n; i++) {
         s->config[i] = *s->q->config;
-        s->config[i].moe_buffers = (int)buffers->at[i] % SEARCH_BUFFER_KINDS;
-        s->config[i].run_compute = (int)buffers->at[i] / SEARCH_BUFFER_KINDS;
+        search_configure(&s->config[i], buffers->at[i]);
         s->request[i] = *s->q;
         s->request[i].config = &s->config[i];
         for (int t = 0; t < s->threads; t++)

@@ -28,11 +28,11 @@ enum { SEARCH_BUFFER_KINDS = BUFFERS_WORST + 1 };
 enum { SEARCH_SIMULATED = 50, SEARCH_TOP_MAX = 1000, SEARCH_FRONT_MAX = 256 };
 
 typedef enum SearchAxis {
-    /* Changes the configuration, not the layout: BUFFERS_ value + SEARCH_BUFFER_KINDS x COMPUTE_ value;
-     * empty: the configuration's own. */
+    /* Changes the configuration, not the layout, as search_configure says; empty: the configuration's own. */
     SEARCH_BUFFERS,
     SEARCH_PP,
     SEARCH_CP,
+    SEARCH_TP,
     SEARCH_EP,
     SEARCH_VPP,
     SEARCH_SCHEDULE, /* index in schedule_table */
@@ -103,6 +103,9 @@ typedef struct SearchResult {
     double seconds; /* of the clock, without simulations */
 } SearchResult;
 
+/* Applies a value of SEARCH_BUFFERS: moe.buffers, run.compute, fp8.recipe and optimizer.offload, as digits. */
+void search_configure(Config *c, int64_t value);
+
 /* Sets the axes from search.* of a configuration; those that it does not set stay empty. */
 Status search_axes(const Config *c, SearchAxes *out);
 
@@ -124,7 +127,8 @@ int64_t search_gpus(const PlanRequest *q, const SearchAxes *axes);
  * fits. */
 const SearchRow *search_nearest(const SearchResult *r, const PlanLayout *l);
 
-/* Number of GPUs that hold the model once, with all its experts: pp times the least common multiple of cp and ep. */
+/* Number of GPUs that hold the model once, with all its experts: pp times the least common multiple of cp x tp and
+ * ep. */
 int64_t search_replica(const PlanLayout *l);
 
 #endif

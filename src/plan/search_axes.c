@@ -3,6 +3,7 @@
 #include "plan/search_private.h"
 
 #include "model/spec.h"
+#include "plan/stack.h"
 
 #include <inttypes.h>
 #include <math.h>
@@ -23,7 +24,7 @@ const SearchRecompute search_recompute[] = {
 const int search_recompute_n = (int)(sizeof search_recompute / sizeof *search_recompute);
 
 /* IRREGULAR_MAX: orders of V-half and V-min are searched for, which takes a second for 100,000 passes. */
-enum { VPP_MAX = 8, CP_MAX = 64, MICRO_MAX = 16, IRREGULAR_MAX = 1 << 13 };
+enum { VPP_MAX = 8, CP_MAX = 64, TP_MAX = 8, MICRO_MAX = 16, IRREGULAR_MAX = 1 << 13 };
 
 static void add_value(ConfigInts *list, int64_t value)
 {
@@ -48,17 +49,65 @@ static bool is_wanted(const ConfigTexts *list, const char *word, bool own)
     return list->n == 0 ? own : config_has_text(list, word);
 }
 
+/* A value of SEARCH_BUFFERS in digits, the first the fastest, and the words of each. */
+enum { DIGITS = 4, WORDS = 5, COMBINATIONS = 2 * 3 * 5 * 2 };
+static const int bases[DIGITS] = { SEARCH_BUFFER_KINDS, 3, 5, 2 };
+static const char *const words[DIGITS][WORDS] = { { "pooled", "worst" },
+                                                  { "f32", "bf16", "f16" },
+                                                  { "none", "tensor", "row", "block", "mx" },
+                                                  { "false", "true" } };
+
+typedef struct Digits {
+    int at[DIGITS];
+} Digits;
+
+static Digits own_digits(const Config *c)
+{
+    return (Digits){ { c->moe_buffers, c->run_compute, c->fp8_recipe, c->optimizer_offload } };
+}
+
+static Digits value_digits(int64_t value)
+{
+    Digits d;
+    for (int i = 0; i < DIGITS; i++) {
+        d.at[i] = (int)(value % bases[i]);
+        value /= bases[i];
+    }
+    return d;
+}
+
+static int64_t config_value(Digits d)
+{
+    int64_t value = 0;
+    for (int i = DIGITS - 1; i >= 0; i--) value = value * bases[i] + d.at[i];
+    return value;
+}
+
+void search_configure(Config *c, int64_t value)
+{
+    const Digits d = value_digits(value);
+    c->moe_buffers = d.at[0];
+    c->run_compute = d.at[1];
+    c->fp8_recipe = d.at[2];
+    c->optimizer_offload = d.at[3] != 0;
+}
+
 /* The values that a search tries on an axis for which the configuration gives none. */
 static void fill_axis(const PlanRequest *q, SearchAxis axis, ConfigInts *list)
 {
     const Config *c = q->config;
+    int64_t most;
     switch (axis) {
-    case SEARCH_BUFFERS:
-        add_value(list, c->moe_buffers + SEARCH_BUFFER_KINDS * c->run_compute);
-        break;
+    case SEARCH_BUFFERS: add_value(list, config_value(own_digits(c))); break;
     case SEARCH_PP: add_divisors(list, q->gpus, c->model_layers); break;
     case SEARCH_CP:
         for (int64_t n = 1; n <= CP_MAX && c->data_sequence % n == 0; n *= 2) add_value(list, n);
+        break;
+    case SEARCH_TP: /* within a scale-up domain; the planner refuses what the stack has not */
+        most = q->stack != NULL && q->stack->has[STACK_tp_most] ? TP_MAX : 1;
+        for (int64_t n = 1; n <= most; n *= 2) {
+            if (n <= (int64_t)q->hardware->scale_up_gpus) add_value(list, n);
+        }
         break;
     case SEARCH_EP: add_divisors(list, has_experts(c) ? c->moe_experts : 1, q->gpus); break;
     case SEARCH_VPP:
@@ -101,11 +150,37 @@ void search_axes_fill(const PlanRequest *q, SearchAxes *axes)
     }
 }
 
+/* All combinations of the words that search.* lists; a setting without a list keeps its value. What config_check
+ * refuses, as details of a recipe without one, is left out; if it refuses all, its sentence is the error. */
+static Status add_configurations(const Config *c, ConfigInts *out)
+{
+    const ConfigTexts *const lists[DIGITS] = { &c->search_buffers, &c->search_compute,
+                                               &c->search_recipe, &c->search_offload };
+    Status last = OK;
+    bool any = false;
+    for (int i = 0; i < DIGITS; i++) any = any || lists[i]->n > 0;
+    for (int64_t value = 0; any && value < COMBINATIONS; value++) {
+        Digits d = value_digits(value), own = own_digits(c);
+        Config changed = *c;
+        bool wanted = true;
+        for (int i = 0; i < DIGITS; i++)
+            wanted = wanted && is_wanted(lists[i], words[i][d.at[i]], d.at[i] == own.at[i]);
+        if (!wanted) continue;
+        search_configure(&changed, value);
+        last = config_check(&changed);
+        if (last == OK) add_value(out, value);
+    }
+    if (out->n == 0) return last;
+    status_clear();
+    return OK;
+}
+
 /* Only what search.* names; axes left empty are filled later, when the number of GPUs is known. */
 Status search_axes(const Config *c, SearchAxes *out)
 {
     *out = (SearchAxes){ .axis = { [SEARCH_PP] = c->search_pp,
                                    [SEARCH_CP] = c->search_cp,
+                                   [SEARCH_TP] = c->search_tp,
                                    [SEARCH_EP] = c->search_ep,
                                    [SEARCH_VPP] = c->search_vpp,
                                    [SEARCH_MICRO] = c->search_micro_batch,
@@ -120,17 +195,7 @@ Status search_axes(const Config *c, SearchAxes *out)
         if (config_has_text(&c->search_recompute, search_recompute[k].name))
             add_value(&out->axis[SEARCH_RECOMPUTE], k);
     }
-    static const char *const buffers[] = { "pooled", "worst" };
-    if (c->search_buffers.n + c->search_compute.n == 0) return OK;
-    for (int type = COMPUTE_F32; type <= COMPUTE_F16; type++) {
-        const char *name = dtype_name(compute_type(type));
-        if (!is_wanted(&c->search_compute, name, type == c->run_compute)) continue;
-        for (int k = 0; k < SEARCH_BUFFER_KINDS; k++) {
-            if (is_wanted(&c->search_buffers, buffers[k], k == c->moe_buffers))
-                add_value(&out->axis[SEARCH_BUFFERS], k + SEARCH_BUFFER_KINDS * type);
-        }
-    }
-    return OK;
+    return add_configurations(c, &out->axis[SEARCH_BUFFERS]);
 }
 
 /* ---- combinations ---- */
@@ -159,8 +224,9 @@ static bool sizes_divide(const PlanRequest *q, const PlanLayout *l)
     const Config *c = q->config;
     if (l->cp > 1 && c->fp8_attention) return false; /* config_check_cp has both reasons */
     int64_t pieces = l->cp > 1 ? 2 * l->cp : 1;
-    if (q->gpus % ((int64_t)l->pp * l->cp) != 0 || c->data_sequence % pieces != 0) return false;
-    int64_t wide = q->gpus / l->pp, dp = wide / l->cp;
+    int64_t ranks = (int64_t)l->pp * l->cp * l->tp;
+    if (q->gpus % ranks != 0 || c->data_sequence % pieces != 0) return false;
+    int64_t wide = q->gpus / l->pp, dp = q->gpus / ranks;
     if (wide % l->ep != 0 || (l->ep > 1 && (!has_experts(c) || c->moe_experts % l->ep != 0)))
         return false;
     return plan_reaches(q, l->ep) && c->train_batch % (dp * l->micro_batch) == 0 &&
@@ -195,10 +261,11 @@ bool search_decode_outer(const PlanRequest *q, const SearchAxes *axes, int64_t i
                        .vpp = (int)value[SEARCH_VPP],
                        .ep = (int)value[SEARCH_EP],
                        .cp = (int)value[SEARCH_CP],
+                       .tp = (int)value[SEARCH_TP],
                        .micro_batch = value[SEARCH_MICRO] };
     *buffers = (int)value[SEARCH_BUFFERS];
     if (!sizes_divide(q, l)) return false;
-    l->dp = q->gpus / l->pp / l->cp;
+    l->dp = q->gpus / l->pp / l->cp / l->tp;
     return schedule_takes(q, l);
 }
 
@@ -222,7 +289,7 @@ bool search_decode_inner(const PlanRequest *q, const SearchAxes *axes, int64_t i
     if (l->ep == 1 && (r->pieces & RECOMPUTE_EXCHANGE)) return false;
     if (r->pieces != 0 && r->share < 1 && blocks_of(in_chunk, r) == blocks_of(in_chunk, r + 1))
         return false;
-    if (q->gpus == l->pp && l->zero != axes->axis[SEARCH_ZERO].at[0]) return false;
+    if (l->dp * l->cp == 1 && l->zero != axes->axis[SEARCH_ZERO].at[0]) return false;
     return l->shard == 0 || (l->zero > 0 && l->shard < l->dp && l->dp % l->shard == 0);
 }
 
@@ -232,8 +299,9 @@ bool search_decode_inner(const PlanRequest *q, const SearchAxes *axes, int64_t i
 static bool batch_divides(const PlanRequest *q, const SearchAxes *axes, int64_t gpus)
 {
     const ConfigInts *pp = &axes->axis[SEARCH_PP], *cp = &axes->axis[SEARCH_CP];
-    for (int i = 0; i < pp->n * cp->n; i++) {
-        int64_t ranks = pp->at[i / cp->n] * cp->at[i % cp->n];
+    const ConfigInts *tp = &axes->axis[SEARCH_TP];
+    for (int i = 0; i < pp->n * cp->n * tp->n; i++) {
+        int64_t ranks = pp->at[i / cp->n / tp->n] * cp->at[i / tp->n % cp->n] * tp->at[i % tp->n];
         if (gpus % ranks == 0 && q->config->train_batch % (gpus / ranks) == 0) return true;
     }
     return false;
@@ -263,15 +331,15 @@ Status search_why_none(const PlanRequest *q)
                 q->gpus, q->config->model_layers, q->config->moe_experts, q->config->train_batch);
 }
 
-/* GPUs that hold one whole model: pp x lcm(ep, cp), because experts are spread over data and
- * context ranks. */
+/* GPUs that hold one whole model: pp x lcm(ep, cp x tp), because experts are spread over data, context and tensor
+ * ranks. */
 int64_t search_replica(const PlanLayout *l)
 {
-    int64_t a = l->ep, b = l->cp;
+    int64_t own = (int64_t)l->cp * l->tp, a = l->ep, b = own;
     while (b != 0) {
         int64_t rest = a % b;
         a = b;
         b = rest;
     }
-    return (int64_t)l->pp * l->ep * l->cp / a;
+    return (int64_t)l->pp * l->ep * own / a;
 }

@@ -24,11 +24,19 @@ static const double fallbacks[STACK_COUNT] = {
 
 /* Our own numbers are counted by the engine; what it loses besides the time of its ops was measured on an H200
  * (docs/performance.md). */
-static void fill_sheet(Sheet *s, const PlanInputs *in, bool primus)
+static void fill_sheet(Sheet *s, const PlanInputs *in, StackKind kind)
 {
 #include "plan/inputs.def"
-    if (primus) {
+    if (kind == STACK_OF_PRIMUS) {
 #include "plan/stack_primus.def"
+        return;
+    }
+    if (kind == STACK_OF_MEGATRON) {
+#include "plan/stack_megatron.def"
+        return;
+    }
+    if (kind == STACK_OF_TORCHTITAN) {
+#include "plan/stack_torchtitan.def"
         return;
     }
     DEF(reserve, "bytes",
@@ -49,52 +57,28 @@ static void fill_sheet(Sheet *s, const PlanInputs *in, bool primus)
 #undef INPUT
 #undef DEF
 
-/* torchtitan (PyTorch with FSDP2, expert parallelism and Primus-Turbo kernels), by its documentation: f32
- * weights that are sharded (FSDP2: they are the main weights, so plan with mesh.zero=3) and gathered in
- * bf16 layer by layer. Layers and constants are primus': nothing was fitted to torchtitan itself. */
-static const SheetGiven torchtitan[] = {
-    { "sync_free", 0, "", "token counts are read by the host" },
-    { "zero_most", 3, "", "FSDP2 shares out weights, too" },
-    { "launch_tuned", 0, "", "" },
-    { "weight_size", 4, "bytes", "" },
-    { "main_size", 0, "bytes", "" },
-    { "grad_size", 4, "bytes", "" },
-    { "base_gib", 8, "GiB", "context, collectives, allocator; assumed" },
-    { "recompute", 32, "", "activation checkpointing of whole layers" },
-};
-
 /* vendor: whose GPUs it runs on; NULL: both makers'. unproven: the maker on whose GPUs it never ran. basis: where
  * its constants are from. */
 static const struct {
-    const char *name;
-    bool primus;
-    const SheetGiven *given;
-    size_t given_n;
-    const char *vendor, *unproven;
+    const char *name, *vendor, *unproven;
     HardwareBasis basis;
-} stacks[] = {
-    { "primus", true, NULL, 0, "AMD", NULL, BASIS_PUBLISHED },
-    { "switchyard", false, NULL, 0, NULL, "AMD", BASIS_MEASURED },
-    { "torchtitan", true, torchtitan, sizeof torchtitan / sizeof *torchtitan, NULL, NULL,
-      BASIS_ASSUMED },
+} stacks[STACK_OF_COUNT] = {
+    [STACK_OF_SWITCHYARD] = { "switchyard", NULL, "AMD", BASIS_MEASURED },
+    [STACK_OF_PRIMUS] = { "primus", "AMD", NULL, BASIS_PUBLISHED },
+    [STACK_OF_MEGATRON] = { "megatron", "NVIDIA", NULL, BASIS_ASSUMED },
+    [STACK_OF_TORCHTITAN] = { "torchtitan", NULL, NULL, BASIS_ASSUMED },
 };
 
-enum { STACKS = sizeof stacks / sizeof *stacks };
-
-/* `own` marks how many numbers the stack itself gives; those behind them are the user's. */
-static Status find_stack(const char *name, PlanStack *out)
+static Status find_stack(const char *name, StackKind *out)
 {
     bool file = strchr(name, '/') != NULL || strchr(name, '.') != NULL;
-    for (int i = 0; i < STACKS; i++) {
+    for (int i = 0; i < STACK_OF_COUNT; i++) {
         if (strcmp(stacks[i].name, name) != 0) continue;
-        out->primus = stacks[i].primus;
-        out->row = i;
-        for (size_t k = 0; k < stacks[i].given_n; k++)
-            out->given.at[out->given.n++] = stacks[i].given[k];
-        out->own = out->given.n;
+        *out = (StackKind)i;
         return OK;
     }
-    return FAIL(ERR_ARG, "there is no stack %.60s: primus, switchyard, torchtitan are%s", name,
+    return FAIL(ERR_ARG, "there is no stack %.60s: megatron, primus, switchyard, torchtitan are%s",
+                name,
                 file ? "; files were removed after 0.9.0: give numbers behind the name, "
                        "--stack primus,NAME=NUMBER"
                      : "");
@@ -123,7 +107,7 @@ static int list_names(const Sheet *sheet, const char *names[SHEET_ROWS_MAX + STA
 void stack_sheet(const PlanStack *s, const PlanInputs *in, Sheet *out)
 {
     *out = (Sheet){ .name = s->name, .given = &s->given };
-    fill_sheet(out, in, s->primus);
+    fill_sheet(out, in, s->kind);
     sheet_end(out);
 }
 
@@ -145,7 +129,7 @@ Status stack_load(PlanStack *s, Arena *a, const char *source)
     Sheet sheet;
     Text title;
     TRY(arena_text(a, source, strcspn(source, ","), &name));
-    TRY(find_stack(name, &next));
+    TRY(find_stack(name, &next.kind));
     TRY(text_init(&title, a));
     TRY(text_printf(&title, "stack %s", name));
     next.name = title.data;
@@ -159,7 +143,7 @@ Status stack_load(PlanStack *s, Arena *a, const char *source)
 /* A GPU whose file names no maker takes every stack. */
 Status stack_check_gpu(const PlanStack *s, const Hardware *h)
 {
-    const char *made = h->gpu_vendor, *runs_on = stacks[s->row].vendor;
+    const char *made = h->gpu_vendor, *runs_on = stacks[s->kind].vendor;
     if (made == NULL || runs_on == NULL || strcmp(made, runs_on) == 0) return OK;
     return FAIL(ERR_ARG,
                 "plan: %s runs on GPUs of %s only, and %s is made by %s: take --stack "
@@ -169,13 +153,13 @@ Status stack_check_gpu(const PlanStack *s, const Hardware *h)
 
 bool stack_is_proven(const PlanStack *s, const Hardware *h)
 {
-    const char *made = h->gpu_vendor, *unproven = stacks[s->row].unproven;
+    const char *made = h->gpu_vendor, *unproven = stacks[s->kind].unproven;
     return made == NULL || unproven == NULL || strcmp(made, unproven) != 0;
 }
 
 HardwareBasis stack_basis(const PlanStack *s, const Hardware *h)
 {
-    return stack_is_proven(s, h) ? stacks[s->row].basis : BASIS_ASSUMED;
+    return stack_is_proven(s, h) ? stacks[s->kind].basis : BASIS_ASSUMED;
 }
 
 /* Does the stack define the name, and has the user not set it? An imported file may then set it. */
@@ -183,7 +167,7 @@ bool stack_offers(const PlanStack *s, const char *name)
 {
     Sheet sheet;
     empty_sheet(s, &sheet);
-    for (int i = s->own; i < s->given.n; i++) {
+    for (int i = 0; i < s->given.n; i++) {
         if (strcmp(s->given.at[i].name, name) == 0) return false;
     }
     return sheet_find(&sheet, name) >= 0;

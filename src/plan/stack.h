@@ -3,8 +3,8 @@
  * waits, and the memory it reserves, where it differs from our own engine. stack.def lists the numbers. A
  * number that a stack does not define is our engine's.
  *
- * The stacks are `switchyard`, `primus` and `torchtitan`, computed from the inputs of inputs.h
- * (stack_primus.def). Numbers after the name replace any of them: "primus,deepep=0,share_memory=0.9".
+ * The stacks are `switchyard`, `primus`, `megatron` and `torchtitan`, computed from the inputs of inputs.h
+ * (stack_NAME.def, and for all but ours stack_layers.def). Numbers after the name replace any of them: "primus,deepep=0,share_memory=0.9".
  *
  * Not here: what the numbers do to a price (price_layers.c, price.c, roofline.c).
  */
@@ -23,12 +23,18 @@ typedef enum StackName {
 
 extern const char *const stack_names[STACK_COUNT];
 
+typedef enum StackKind {
+    STACK_OF_SWITCHYARD,
+    STACK_OF_PRIMUS,
+    STACK_OF_MEGATRON,
+    STACK_OF_TORCHTITAN,
+    STACK_OF_COUNT
+} StackKind;
+
 typedef struct PlanStack {
-    const char *name;  /* for sentences */
-    int row;           /* in the table of stacks */
-    bool primus;       /* computed by stack_primus.def, else as our own engine */
-    SheetGivens given; /* the stack's own numbers, then those after the name */
-    int own;           /* how many of `given` come first */
+    const char *name; /* for sentences */
+    StackKind kind;
+    SheetGivens given; /* the numbers after the name */
     bool has[STACK_COUNT];
     double slower, larger; /* shares by which its times and its bytes are made worse (interval.h) */
 } PlanStack;

@@ -167,7 +167,9 @@ static void pipelines_come_as_sizes_layers_or_layouts(void **state)
     CHECK_OK(primus(shape, "      pipeline_model_parallel_size: 2\n"
                            "      virtual_pipeline_model_parallel_size: 3\n"
                            "      expert_model_parallel_size: 1\n"
-                           "      context_parallel_size: 2\n"));
+                           "      context_parallel_size: 2\n"
+                           "      tensor_model_parallel_size: 2\n"));
+    CHECK_INT(config.mesh_tp, 2);
     CHECK_INT(config.mesh_pp, 2);
     CHECK_INT(config.mesh_vpp, 3);
     CHECK_INT(config.mesh_cp, 2);
@@ -418,8 +420,8 @@ static void bad_experiments_are_one_sentence(void **state)
     CHECK_FAILS(primus(shape, "      pipeline_model_parallel_size: 0\n"), ERR_ARG,
                 "exp.yaml:10:7: pipeline_model_parallel_size is 0: mesh.pp is 0, must be from 1");
     CHECK_FAILS(primus(shape, "      pp_algorithm: gpipe9\n"), ERR_ARG, "zero-bubble=zb1p");
-    CHECK_FAILS(primus(shape, "      tensor_model_parallel_size: 8\n"), ERR_UNSUPPORTED,
-                "tensor_model_parallel_size is 8: no setting of ours has tensor parallelism");
+    CHECK_FAILS(primus(shape, "      expert_tensor_parallel_size: 8\n"), ERR_UNSUPPORTED,
+                "expert_tensor_parallel_size is 8: no setting of ours has tensor parallelism of experts");
     CHECK_FAILS(primus(shape, "      is_hybrid_model: true\n"), ERR_UNSUPPORTED,
                 "no setting of ours has layers without attention");
     CHECK_FAILS(primus(shape, "      fp8: hybrid\n      fp8_recipe: odd\n"), ERR_UNSUPPORTED,
@@ -448,6 +450,7 @@ static void a_job_file_is_a_training(void **state)
                    "mixed_precision_reduce = \"bfloat16\"\n[parallelism]\n"
                    "data_parallel_shard_degree = 8\ndata_parallel_replicate_degree = 2\n"
                    "context_parallel_degree = 2\nexpert_parallel_degree = 8\n"
+                   "tensor_parallel_degree = 4\n"
                    "[activation_checkpoint]\nmode = \"none\"\n[compile]\nenable=true\n[odd.one]\n"
                    "x = [ ]\n"));
     CHECK_TEXT(more.preset, "deepseek-v2-lite");
@@ -457,17 +460,18 @@ static void a_job_file_is_a_training(void **state)
     CHECK_INT(config.data_sequence, 4096);
     CHECK_INT(config.mesh_cp, 2);
     CHECK_INT(config.mesh_ep, 8);
+    CHECK_INT(config.mesh_tp, 4);
     CHECK_INT(config.mesh_shard, 8);
     CHECK_INT(config.mesh_zero, 3);
     CHECK_INT(config.mesh_reduce, REDUCE_BF16);
     CHECK_INT(config.run_compute, COMPUTE_BF16);
-    CHECK_INT(more.gpus, 32);
+    CHECK_INT(more.gpus, 128);
     CHECK(!more.per_replica);
     CHECK_TEXT(option("compile"), "1");
     CHECK_TEXT(option("converters"), "[float8, mx]");
     CHECK_INT(more.unknown.n, 1);
     CHECK(is_unknown("odd.one.x"));
-    CHECK(strstr(more.unknown.at[0].value, "job.toml:26") != NULL);
+    CHECK(strstr(more.unknown.at[0].value, "job.toml:27") != NULL);
     check_layers("");
 }
 
@@ -608,8 +612,8 @@ static void bad_job_files_name_their_line(void **state)
     CHECK_FAILS(titan("a = 1\n\nb = full"), ERR_FORMAT, "job.toml:3:");
     CHECK_FAILS(titan("a = 1\na = 2\n"), ERR_ARG, "a second time, first in line 1");
     CHECK_FAILS(titan(""), ERR_ARG, "model.name and model.flavor are missing");
-    CHECK_FAILS(titan(MODEL "[parallelism]\ntensor_parallel_degree = 2\n"), ERR_UNSUPPORTED,
-                "tensor_parallel_degree is 2");
+    CHECK_FAILS(titan(MODEL "[parallelism]\nexpert_tensor_parallel_degree = 2\n"), ERR_UNSUPPORTED,
+                "expert_tensor_parallel_degree is 2");
     CHECK_FAILS(titan(MODEL "[parallelism]\nexpert_parallel_degree = 0\n"), ERR_ARG,
                 "job.toml:5:1: parallelism.expert_parallel_degree is 0: mesh.ep is 0");
 }

@@ -302,6 +302,7 @@ static bool random_layout(const Question *q, const ScheduleDesc *d, int gpus, Pl
                        .vpp = d->placement == PLACE_LOOP ? PICK(1, 2, 3) : 2,
                        .ep = PICK(1, 2, 4, 8),
                        .cp = PICK(1, 1, 2),
+                       .tp = 1,
                        .zero = PICK(0, 1, 2, 3),
                        .micro_batch = PICK(1, 2),
                        .recompute = sets[PICK(0, 1, 2, 3)],
@@ -575,6 +576,7 @@ static void a_price_depends_on_its_layout_alone(void **state)
                              .vpp = 1,
                              .ep = PICK(1, 2, 4, 8, 16),
                              .cp = PICK(1, 2, 4),
+                             .tp = 1,
                              .zero = 1,
                              .micro_batch = PICK(1, 2, 4) };
         CHECK_OK(schedule_find("1f1b", &l[i].schedule));
@@ -637,7 +639,7 @@ static void a_layout_that_cannot_be_is_refused(void **state)
     CHECK_OK(schedule_find("dualpipe", &l.schedule));
     CHECK_FAILS(planner_legal(q.planner, &l), ERR_ARG, "dualpipe: 3 chunks a rank, this one");
     CHECK_FAILS(stack_load(&q.stack, &q.arena, "primes"), ERR_ARG,
-                "there is no stack primes: primus, switchyard, torchtitan are");
+                "there is no stack primes: megatron, primus, switchyard, torchtitan are");
     CHECK_FAILS(stack_load(&q.stack, &q.arena, "primus,deeep=1"), ERR_ARG, "deepep");
     question_close(&q);
 }

@@ -69,7 +69,7 @@ static void the_type_that_was_planned_is_said_everywhere(void **state)
                                             { "run.compute=f32", "f32" } };
     for (int i = 0; i < 2; i++) {
         Told q;
-        char layout[PLAN_LAYOUT_BYTES], want[32];
+        char layout[PLAN_LAYOUT_BYTES], want[48];
         OPEN(&q, COMMON, "mesh.ep=8", types[i][0]);
         (void)snprintf(want, sizeof want, " %s ", types[i][1]);
         q.report.stack = "a \"b\".yaml"; /* a file may be called so */
@@ -84,10 +84,33 @@ static void the_type_that_was_planned_is_said_everywhere(void **state)
         CHECK_SAYS(q.out.data, "\"stack\":\"a \\\"b\\\".yaml\"");
         q.out.used = 0;
         CHECK_OK(plan_report_csv(&q.report, &q.out));
-        (void)snprintf(want, sizeof want, ",0,%s,pooled,0,alltoall,,\n", types[i][1]);
+        (void)snprintf(want, sizeof want, ",0,%s,pooled,0,alltoall,,,1,0\n", types[i][1]);
         CHECK_SAYS(q.out.data, want);
         close_question(&q);
     }
+}
+
+/* One line names all that only a plan has; the layout's words, JSON and CSV tell such rows apart. */
+static void what_the_engine_does_not_run_is_said(void **state)
+{
+    (void)state;
+    Told q;
+    char layout[PLAN_LAYOUT_BYTES];
+    OPEN(&q, COMMON, "mesh.ep=8", "optimizer.offload=true", "optimizer.kind=muon",
+         "fp8.recipe=block", "run.compute=bf16");
+    CHECK_OK(plan_report_text(&q.report, &q.out));
+    CHECK_SAYS(q.out.data,
+               "note        the engine of this program does not run optimizer.kind=muon, "
+               "optimizer.offload=true yet\n");
+    CHECK_SAYS(q.out.data, "GiB of host memory a GPU for main weights and moments\n");
+    CHECK_SAYS(plan_layout_text(layout, &q.of.layout, &q.price),
+               " bf16+block recompute none, offload");
+    q.out.used = 0;
+    CHECK_OK(plan_report_json(&q.report, &q.out));
+    CHECK_SAYS(q.out.data, "\"tp\":1},\"recipe\":\"block\",\"offload\":true,\"host_bytes\":");
+    q.of.layout.tp = 4;
+    CHECK_SAYS(plan_layout_text(layout, &q.of.layout, &q.price), " CP1 TP4 DP");
+    close_question(&q);
 }
 
 /* The columns of a line that say what was planned, not what came out: before "fits" and the last. */
@@ -95,7 +118,7 @@ static void identity(const char *line, char out[256])
 {
     const char *at = line, *end = line + strcspn(line, "\n"), *last = end;
     for (int i = 0; i < 9; i++) at += strcspn(at, ",") + 1;
-    for (int commas = 0; commas < 7; last--) commas += last[-1] == ',';
+    for (int commas = 0; commas < 9; last--) commas += last[-1] == ',';
     (void)snprintf(out, 256, "%.*s%.*s", (int)(at - line), line, (int)(end - last), last);
 }
 
@@ -196,6 +219,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         TEST(the_type_that_was_planned_is_said_everywhere),
+        TEST(what_the_engine_does_not_run_is_said),
         TEST(rows_of_a_search_can_be_told_apart),
         TEST(a_search_says_the_same_each_time),
         TEST(a_schedule_without_its_overlap_is_named_only_on_request),

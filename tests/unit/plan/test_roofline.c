@@ -24,6 +24,7 @@ static void open_bench(Bench *b)
     b->stack.at[STACK_share_memory] = 0.5;
     b->stack.at[STACK_share_compute] = 0.8;
     b->stack.at[STACK_share_grouped] = 0.25;
+    b->stack.at[STACK_share_attention] = -1;
     b->stack.at[STACK_share_links] = 0.5;
     b->stack.at[STACK_kernel_s] = KERNEL_S;
     b->stack.at[STACK_dispatch] = 1;
@@ -120,6 +121,35 @@ static void grouped_products_pay_for_their_tiles(void **state)
     arena_free(&b.arena);
 }
 
+/* 64 tokens x top 8 x 8 ranks over 64 experts are 64 rows each, 8 experts a rank: as many launches, each at the rate
+ * of a product of 64 rows. */
+static void looped_experts_run_one_after_the_other(void **state)
+{
+    (void)state;
+    Bench b;
+    open_bench(&b);
+    b.stack.at[STACK_loop_experts] = 1;
+    b.stack.at[STACK_share_grouped] = -1;
+    RooflineTime t = time_of(
+        &b, (OpCost){ .flops = 1e13, .work = WORK_GROUPED, .dtype = DTYPE_BF16, .size = 2048 });
+    CHECK_NEAR(t.rate / (0.8 * rate_of(&b, WORK_GEMM, 64)), 1, 1e-9);
+    CHECK_NEAR(t.s, 1e13 / t.rate + 8 * KERNEL_S, 1e-9);
+    arena_free(&b.arena);
+}
+
+static void attention_may_have_a_share_of_its_own(void **state)
+{
+    (void)state;
+    Bench b;
+    open_bench(&b);
+    b.stack.at[STACK_share_attention] = 0.4;
+    const OpCost c = {
+        .flops = 1e13, .work = WORK_ATTENTION_PLAIN_BACKWARD, .dtype = DTYPE_BF16, .size = 4096
+    };
+    CHECK_NEAR(time_of(&b, c).rate / (0.4 * rate_of(&b, WORK_ATTENTION_BACKWARD, 4096)), 1, 1e-9);
+    arena_free(&b.arena);
+}
+
 static void an_exchange_takes_as_long_as_its_busiest_rank(void **state)
 {
     (void)state;
@@ -184,6 +214,8 @@ int main(void)
         TEST(the_slower_of_compute_and_memory_counts),
         TEST(bounds_take_the_place_of_rates),
         TEST(grouped_products_pay_for_their_tiles),
+        TEST(looped_experts_run_one_after_the_other),
+        TEST(attention_may_have_a_share_of_its_own),
         TEST(an_exchange_takes_as_long_as_its_busiest_rank),
         TEST(an_exchange_is_that_of_the_configuration),
     };

@@ -4,7 +4,9 @@
  * them apart where there are four stages. */
 #include "harness/test.h"
 
-#include "plan/search.h"
+#include "op/kinds.h"
+#include "plan/search_private.h"
+#include "plan/stack.h"
 
 #include <string.h>
 
@@ -345,12 +347,61 @@ static void settings_narrow_the_axes(void **state)
     CHECK_FAILS(search_axes(&c, &axes), ERR_ARG, "did you mean 1f1b");
 }
 
+/* Types, recipes and offloading are digits of one axis. What config_check refuses of them, as a detail of a recipe
+ * without one, is left out. */
+static void recipes_and_offloading_are_axes(void **state)
+{
+    Question *t = *state;
+    Config c = t->config;
+    SearchAxes axes;
+    CHECK_OK(config_override(&c, &t->arena, "run.compute=bf16"));
+    CHECK_OK(config_override(&c, &t->arena, "search.recipe=[none,block,mx]"));
+    CHECK_OK(config_override(&c, &t->arena, "search.offload=[false,true]"));
+    CHECK_OK(config_override(&c, &t->arena, "search.tp=[2,4]"));
+    CHECK_OK(search_axes(&c, &axes));
+    CHECK_INT(axes.axis[SEARCH_TP].at[1], 4);
+    CHECK_INT(axes.axis[SEARCH_BUFFERS].n, 6);
+    static const int want[6][2] = { { RECIPE_NONE, 0 }, { RECIPE_BLOCK, 0 }, { RECIPE_MX, 0 },
+                                    { RECIPE_NONE, 1 }, { RECIPE_BLOCK, 1 }, { RECIPE_MX, 1 } };
+    for (int i = 0; i < 6; i++) {
+        Config of = c;
+        search_configure(&of, axes.axis[SEARCH_BUFFERS].at[i]);
+        CHECK_INT(of.fp8_recipe, want[i][0]);
+        CHECK_INT(of.optimizer_offload, want[i][1]);
+        CHECK_INT(of.run_compute, COMPUTE_BF16);
+        CHECK_INT(of.moe_buffers, c.moe_buffers);
+    }
+    CHECK_OK(config_override(&c, &t->arena, "fp8.recipe=block"));
+    CHECK_OK(config_override(&c, &t->arena, "fp8.wgrad=bf16"));
+    CHECK_OK(search_axes(&c, &axes));
+    CHECK_INT(axes.axis[SEARCH_BUFFERS].n, 4);
+    CHECK_OK(config_override(&c, &t->arena, "search.recipe=[none]"));
+    CHECK_FAILS(search_axes(&c, &axes), ERR_ARG, "fp8.wgrad is a detail of 8-bit products");
+}
+
+/* Only stacks that share matrices have them: up to 8 within a domain, of which an MI300X has 8. */
+static void only_stacks_with_tensor_parallelism_search_for_it(void **state)
+{
+    Question *t = *state;
+    const char *const names[] = { "switchyard", "megatron" };
+    for (int i = 0; i < 2; i++) {
+        PlanStack s;
+        SearchAxes axes = { 0 };
+        PlanRequest q = t->request;
+        CHECK_OK(stack_load(&s, &t->arena, names[i]));
+        q.stack = &s;
+        search_axes_fill(&q, &axes);
+        CHECK_INT(axes.axis[SEARCH_TP].n, i == 0 ? 1 : 4);
+    }
+}
+
 static void a_replica_is_the_pipeline_times_the_experts_or_the_sequence(void **state)
 {
     (void)state;
-    CHECK_INT(search_replica(&(PlanLayout){ .pp = 24, .ep = 16, .cp = 2 }), 384);
-    CHECK_INT(search_replica(&(PlanLayout){ .pp = 24, .ep = 1, .cp = 4 }), 96);
-    CHECK_INT(search_replica(&(PlanLayout){ .pp = 2, .ep = 6, .cp = 4 }), 24);
+    CHECK_INT(search_replica(&(PlanLayout){ .pp = 24, .ep = 16, .cp = 2, .tp = 1 }), 384);
+    CHECK_INT(search_replica(&(PlanLayout){ .pp = 24, .ep = 1, .cp = 4, .tp = 1 }), 96);
+    CHECK_INT(search_replica(&(PlanLayout){ .pp = 2, .ep = 6, .cp = 4, .tp = 1 }), 24);
+    CHECK_INT(search_replica(&(PlanLayout){ .pp = 2, .ep = 6, .cp = 2, .tp = 2 }), 24);
 }
 
 int main(void)
@@ -366,6 +417,8 @@ int main(void)
         TEST(the_most_gpus_that_share_out_the_batch_are_found),
         TEST(axes_that_no_layout_has_are_refused),
         TEST(settings_narrow_the_axes),
+        TEST(recipes_and_offloading_are_axes),
+        TEST(only_stacks_with_tensor_parallelism_search_for_it),
         TEST(a_replica_is_the_pipeline_times_the_experts_or_the_sequence),
     };
     return cmocka_run_group_tests(tests, set_up, tear_down);
