@@ -120,6 +120,11 @@ static Status op_rate(const Roofline *r, const LayerSpec *layer, const OpCost *c
                       double *rate)
 {
     OpWork work = work_of(r->stack, c->work);
+    double router = r->stack->at[STACK_router];
+    if (work == WORK_GEMM_MIXED && router >= 0) {
+        *rate = router * hardware_peak(r->hardware, HARDWARE_F32);
+        return OK;
+    }
     double rows = looped ? rows_of_expert(r, &layer->as.moe) : c->size;
     TRY(hardware_rate(r->hardware, looped ? WORK_GEMM : work, hardware_dtype(c->dtype),
                       fmin(c->size, rows), rate));
