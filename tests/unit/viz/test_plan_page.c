@@ -185,6 +185,27 @@ static void a_group_over_hosts_says_so(void **state)
     question_close(&asked);
 }
 
+/* tp 2 is innermost: ranks of cp stand 2 apart, those of a stage 8. */
+static void ranks_of_tp_are_neighbours(void **state)
+{
+    (void)state;
+    PlanAnswer a;
+    PlanGroups g;
+    const char *set[] = { "run.compute=bf16", "model.layers=8",  "mesh.pp=2",         "mesh.cp=2",
+                          "mesh.tp=2",        "train.batch=128", "data.sequence=4096" };
+    question_load(&asked, "deepseek-v2-lite", "h200", 16, "megatron", set, 7);
+    const PlanQuestion q = { .request = asked.request, .top = 3 };
+    const char *page = page_of(&q, &a, NULL, ".html");
+    CHECK_OK(planner_groups(a.planner, &a.layout, &a.price, &g));
+    CHECK(g.at[0].axis == PLAN_AXIS_TP && g.at[0].ranks == 2 && g.at[0].stride == 1);
+    CHECK(g.at[0].bytes > 0 && g.at[0].s > 0);
+    CHECK(g.at[1].axis == PLAN_AXIS_CP && g.at[1].ranks == 2 && g.at[1].stride == 2);
+    CHECK(g.at[g.n - 1].axis == PLAN_AXIS_PP && g.at[g.n - 1].stride == 8);
+    check_in(page, "tp: 2 ranks, stride 1: the first group lies on 1 host</text>");
+    plan_answer_free(&a);
+    question_close(&asked);
+}
+
 static void a_search_has_a_plot_a_table_and_timelines(void **state)
 {
     (void)state;
@@ -254,6 +275,7 @@ int main(void)
         TEST(what_does_not_fit_is_said_in_red),
         TEST(groups_are_those_of_the_mesh),
         TEST(a_group_over_hosts_says_so),
+        TEST(ranks_of_tp_are_neighbours),
         TEST(a_search_has_a_plot_a_table_and_timelines),
         TEST(a_timeline_of_passes_says_when_the_step_ends),
         TEST(a_picture_is_the_timeline_alone),
