@@ -256,6 +256,36 @@ static void a_timeline_of_passes_says_when_the_step_ends(void **state)
     question_close(&asked);
 }
 
+/* In f32 a layout takes more than in bf16: each timeline is of its row's type. */
+static void each_timeline_has_the_memory_of_its_row(void **state)
+{
+    (void)state;
+    static const char *const set[] = { "model.layers=8",     "train.batch=64",
+                                       "search.cp=[1]",      "search.pp=[1]",
+                                       "search.zero=[1]",    "search.schedule=[1f1b]",
+                                       "search.ep=[8]",      "search.micro_batch=[1]",
+                                       "data.sequence=4096", "search.compute=[bf16,f32]" };
+    PlanAnswer a;
+    bool type[2] = { false, false };
+    question_load(&asked, "deepseek-v2-lite", "h200", 8, "switchyard", set, 10);
+    const PlanQuestion q = { .request = asked.request, .search = true, .top = 8 };
+    const char *at = page_of(&q, &a, NULL, ".html");
+    for (int i = 0; i < a.found.n_best && i < 8; i++) {
+        char bytes[32], text[48];
+        const PlanPrice *price = &a.found.best[i].price;
+        type[price->compute == a.price.compute] = true;
+        at = strstr(at, "<svg class=\"pipe\"");
+        CHECK(at != NULL);
+        (void)snprintf(text, sizeof text, ">%s</text>", text_bytes(bytes, price->peak_bytes));
+        const char *end = strstr(at, "</svg>"), *found = strstr(at, text);
+        CHECK(found != NULL && found < end);
+        at = end;
+    }
+    CHECK(type[0] && type[1]); /* both are among them */
+    plan_answer_free(&a);
+    question_close(&asked);
+}
+
 static void a_picture_is_the_timeline_alone(void **state)
 {
     (void)state;
@@ -278,6 +308,7 @@ int main(void)
         TEST(ranks_of_tp_are_neighbours),
         TEST(a_search_has_a_plot_a_table_and_timelines),
         TEST(a_timeline_of_passes_says_when_the_step_ends),
+        TEST(each_timeline_has_the_memory_of_its_row),
         TEST(a_picture_is_the_timeline_alone),
     };
     return TEST_RUN(tests);
