@@ -1,7 +1,8 @@
 /* groups: what pages ask of a layout beside its price: memory of each pipeline rank, and which groups of GPUs
  * exchange how much in a step.
  *
- * The order of ranks is comm/mesh.h's: cp is innermost, then dp, then pp; the groups of ep lie over cp and dp.
+ * The order of ranks is comm/mesh.h's, with tp innermost: then come cp, dp and pp. Groups of ep lie over tp, cp
+ * and dp.
  * Prices of the exchanges are price.c's and roofline.c's. */
 #include "plan/price_private.h"
 
@@ -126,9 +127,11 @@ static Status add_gradient_groups(const Grouped *g, PlanGroups *out)
         double times = call->cost.comm == COMM_REDUCE_SCATTER ? t.reductions
                        : call->cost.comm == COMM_ALL_GATHER   ? t.gathers
                                                               : 1;
+        bool copies = g->l.tp > 1 && call->ranks == g->l.tp && call->stride == 1;
         add_group(g,
-                  (PlanGroup){ PLAN_AXIS_DP, call->what, call->ranks, call->stride,
-                               .bytes = call->cost.comm_bytes * times, .s = call->s * times },
+                  (PlanGroup){ copies ? PLAN_AXIS_TP : PLAN_AXIS_DP, call->what, call->ranks,
+                               call->stride, .bytes = call->cost.comm_bytes * times,
+                               .s = call->s * times },
                   out);
     }
     return OK;
@@ -136,26 +139,31 @@ static Status add_gradient_groups(const Grouped *g, PlanGroups *out)
 
 static Status list_groups(Planner *p, const PlanLayout *l, const PlanPrice *price, PlanGroups *out)
 {
+    const struct {
+        PlanAxis axis;
+        RooflineLane lane;
+        const char *what;
+        int64_t ranks, stride;
+    } lane[] = {
+        { PLAN_AXIS_TP, ROOFLINE_TENSOR, "tokens gathered and summed", l->tp, 1 },
+        { PLAN_AXIS_CP, ROOFLINE_CONTEXT, "keys and values", l->cp, l->tp },
+        { PLAN_AXIS_EP, ROOFLINE_EXCHANGE, "tokens to experts and back", l->ep, 1 },
+    };
     Grouped g;
-    double keys = 0, rows = 0;
     TRY(grouped_make(p, l, price, &g));
-    TRY(lane_bytes(&g, ROOFLINE_CONTEXT, &keys));
-    TRY(lane_bytes(&g, ROOFLINE_EXCHANGE, &rows));
     *out = (PlanGroups){ 0 };
-    add_group(&g,
-              (PlanGroup){ PLAN_AXIS_CP, "keys and values", l->cp, 1, .bytes = keys,
-                           .s = lane_s(&g, ROOFLINE_CONTEXT) },
-              out);
-    /* Another stack's exchange sends other copies of a token than the ops count. */
-    bool theirs = g.entry->stack.at[STACK_dispatch] >= 0;
-    add_group(&g,
-              (PlanGroup){ PLAN_AXIS_EP, "tokens to experts and back", l->ep, 1,
-                           .bytes = theirs ? 0 : rows, .s = lane_s(&g, ROOFLINE_EXCHANGE) },
-              out);
+    for (int i = 0; i < 3; i++) {
+        PlanGroup group = { lane[i].axis, lane[i].what, lane[i].ranks, lane[i].stride,
+                            .s = lane_s(&g, lane[i].lane) };
+        /* Another stack's exchange sends other copies of a token than the ops count. */
+        bool theirs = lane[i].axis == PLAN_AXIS_EP && g.entry->stack.at[STACK_dispatch] >= 0;
+        if (!theirs) TRY(lane_bytes(&g, lane[i].lane, &group.bytes));
+        add_group(&g, group, out);
+    }
     TRY(add_gradient_groups(&g, out));
     double sends = sends_of_rank(&g);
     add_group(&g,
-              (PlanGroup){ PLAN_AXIS_PP, "streams between stages", l->pp, l->dp * l->cp,
+              (PlanGroup){ PLAN_AXIS_PP, "streams between stages", l->pp, plan_stage_gpus(l),
                            .bytes = sends * (double)g.entry->plain[0].count.stream,
                            .s = sends * g.in.send_s },
               out);
@@ -165,7 +173,9 @@ static Status list_groups(Planner *p, const PlanLayout *l, const PlanPrice *pric
 Status planner_groups(Planner *p, const PlanLayout *l, const PlanPrice *price, PlanGroups *out)
 {
     ArenaMark mark = arena_mark(&p->scratch);
+    p->listing = true; /* the bytes are those of listed ops */
     Status s = list_groups(p, l, price, out);
+    p->listing = false;
     arena_release(&p->scratch, mark);
     return s;
 }

@@ -165,6 +165,7 @@ Status planner_memory(Planner *p, const PlanLayout *l, const PlanPrice *price,
                       double (*out)[PLAN_KINDS]);
 
 typedef enum PlanAxis {
+    PLAN_AXIS_TP,
     PLAN_AXIS_CP,
     PLAN_AXIS_EP,
     PLAN_AXIS_DP,

@@ -16,7 +16,7 @@ enum {
     HOST_MOST = 16 /* GPUs; a larger domain is a rack, not a host */
 };
 
-static const char *const axis_names[PLAN_AXES] = { "cp", "ep", "dp", "pp" };
+static const char *const axis_names[PLAN_AXES] = { "tp", "cp", "ep", "dp", "pp" };
 
 const char *plan_mesh_domain(const Hardware *h)
 {
@@ -155,8 +155,8 @@ Status plan_mesh_section(Text *out, const PlanRequest *q, const PlanGroups *grou
     if (groups->n == 0) return OK;
     TRY(text_printf(out, "<section id=\"mesh\"><h2>Which GPUs exchange what</h2>\n"));
     TRY(part_note(out,
-                  "GPUs of one colour are a group; the numbers are ranks of the first one. cp is "
-                  "innermost, then dp, then pp; groups of ep lie over cp and dp."));
+                  "GPUs of one colour are a group; the numbers are ranks of the first one. tp is "
+                  "innermost, then cp, dp and pp; groups of ep lie over tp, cp and dp."));
     TRY(text_printf(out, "<div class=\"wide\">\n"));
     TRY(mesh_picture(out, &h, groups));
     TRY(text_printf(out,

@@ -77,11 +77,10 @@ static Status ask_planner(const PlanPage *p, Planner *planner, Drawn *d, PlanSte
     return planner_simulate(planner, d->layout, planner_runs_list(planner), p->arena, step);
 }
 
-/* Rows of a search may differ in type and buffers, so each has a planner of its own. */
-static Status draw_layout(const PlanPage *p, const PlanLayout *layout, const PlanPrice *price,
-                          unsigned others, Drawn *out)
+/* Rows of a search may have other settings than the answer (`config`), so each has a planner of its own. */
+static Status draw_layout(const PlanPage *p, const Config *config, const PlanLayout *layout,
+                          const PlanPrice *price, unsigned others, Drawn *out)
 {
-    Config config = p->answer->config;
     PlanRequest q = p->answer->request;
     PlanLayout l = *layout;
     PlanStep step;
@@ -90,9 +89,7 @@ static Status draw_layout(const PlanPage *p, const PlanLayout *layout, const Pla
     const char *title = NULL;
     int n = snprintf(both, sizeof both, "%s%s", plan_layout_text(text, layout, price),
                      plan_also_text(also, others, "; the same under ", ", "));
-    config.run_compute = price->compute;
-    config.moe_buffers = price->buffers;
-    q.config = &config;
+    q.config = config;
     l.room = price->room;
     *out = (Drawn){ .layout = &l, .price = price };
     TRY(arena_text(p->arena, both, (size_t)n, &title));
@@ -368,7 +365,9 @@ static Status timelines_part(const PlanPage *p, const Drawn *d, Text *out)
     Drawn more[TIMELINES];
     double axis_s = d->timeline.step_s;
     for (int i = 1; i < n; i++) {
-        TRY(draw_layout(p, &best[i].layout, &best[i].price, best[i].also, &more[i]));
+        Config config = p->answer->config;
+        search_configure(&config, best[i].buffers);
+        TRY(draw_layout(p, &config, &best[i].layout, &best[i].price, best[i].also, &more[i]));
         timeline_limit(&more[i].timeline, MORE_BOXES);
         axis_s = fmax(axis_s, more[i].timeline.step_s);
     }
@@ -407,7 +406,8 @@ Status plan_page_write(const PlanPage *p, const char *path, Text *out)
     const PlanAnswer *r = p->answer;
     Drawn d;
     size_t before = out->used;
-    TRY(draw_layout(p, &r->layout, &r->price, best_rows(p) > 0 ? r->found.best->also : 0, &d));
+    unsigned also = best_rows(p) > 0 ? r->found.best->also : 0;
+    TRY(draw_layout(p, &r->config, &r->layout, &r->price, also, &d));
     if (text_ends(path, ".svg"))
         return pipeline_write(path, &(PipelineView){ .timeline = &d.timeline, .timelines = 1 },
                               out);

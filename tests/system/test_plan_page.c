@@ -8,10 +8,12 @@
 
 enum { WIDTH = 1280 };
 
-/* Looks at the page when all is drawn, and writes what it finds into attributes of <html>. An error of a
- * script before counts, too. */
+/* Counts errors of scripts. Frames come by the clock, because a loaded machine may draw none before the page
+ * is written out. */
 static const char first[] =
-    "<script>var errors=0;addEventListener('error',function(){errors++});</script>";
+    "<script>var errors=0;addEventListener('error',function(){errors++});"
+    "window.requestAnimationFrame=function(f){return setTimeout(f,16)};</script>";
+/* Looks at the page when all is drawn, and writes what it finds into attributes of html. */
 static const char probe[] =
     "<script>(function(){var d=document.documentElement,all=function(s){"
     "return Array.from(document.querySelectorAll(s))};"

@@ -185,6 +185,27 @@ static void a_group_over_hosts_says_so(void **state)
     question_close(&asked);
 }
 
+/* tp 2 is innermost: ranks of cp stand 2 apart, those of a stage 8. */
+static void ranks_of_tp_are_neighbours(void **state)
+{
+    (void)state;
+    PlanAnswer a;
+    PlanGroups g;
+    const char *set[] = { "run.compute=bf16", "model.layers=8",  "mesh.pp=2",         "mesh.cp=2",
+                          "mesh.tp=2",        "train.batch=128", "data.sequence=4096" };
+    question_load(&asked, "deepseek-v2-lite", "h200", 16, "megatron", set, 7);
+    const PlanQuestion q = { .request = asked.request, .top = 3 };
+    const char *page = page_of(&q, &a, NULL, ".html");
+    CHECK_OK(planner_groups(a.planner, &a.layout, &a.price, &g));
+    CHECK(g.at[0].axis == PLAN_AXIS_TP && g.at[0].ranks == 2 && g.at[0].stride == 1);
+    CHECK(g.at[0].bytes > 0 && g.at[0].s > 0);
+    CHECK(g.at[1].axis == PLAN_AXIS_CP && g.at[1].ranks == 2 && g.at[1].stride == 2);
+    CHECK(g.at[g.n - 1].axis == PLAN_AXIS_PP && g.at[g.n - 1].stride == 8);
+    check_in(page, "tp: 2 ranks, stride 1: the first group lies on 1 host</text>");
+    plan_answer_free(&a);
+    question_close(&asked);
+}
+
 static void a_search_has_a_plot_a_table_and_timelines(void **state)
 {
     (void)state;
@@ -235,6 +256,36 @@ static void a_timeline_of_passes_says_when_the_step_ends(void **state)
     question_close(&asked);
 }
 
+/* In f32 a layout takes more than in bf16: each timeline is of its row's type. */
+static void each_timeline_has_the_memory_of_its_row(void **state)
+{
+    (void)state;
+    static const char *const set[] = { "model.layers=8",     "train.batch=64",
+                                       "search.cp=[1]",      "search.pp=[1]",
+                                       "search.zero=[1]",    "search.schedule=[1f1b]",
+                                       "search.ep=[8]",      "search.micro_batch=[1]",
+                                       "data.sequence=4096", "search.compute=[bf16,f32]" };
+    PlanAnswer a;
+    bool type[2] = { false, false };
+    question_load(&asked, "deepseek-v2-lite", "h200", 8, "switchyard", set, 10);
+    const PlanQuestion q = { .request = asked.request, .search = true, .top = 8 };
+    const char *at = page_of(&q, &a, NULL, ".html");
+    for (int i = 0; i < a.found.n_best && i < 8; i++) {
+        char bytes[32], text[48];
+        const PlanPrice *price = &a.found.best[i].price;
+        type[price->compute == a.price.compute] = true;
+        at = strstr(at, "<svg class=\"pipe\"");
+        CHECK(at != NULL);
+        (void)snprintf(text, sizeof text, ">%s</text>", text_bytes(bytes, price->peak_bytes));
+        const char *end = strstr(at, "</svg>"), *found = strstr(at, text);
+        CHECK(found != NULL && found < end);
+        at = end;
+    }
+    CHECK(type[0] && type[1]); /* both are among them */
+    plan_answer_free(&a);
+    question_close(&asked);
+}
+
 static void a_picture_is_the_timeline_alone(void **state)
 {
     (void)state;
@@ -254,8 +305,10 @@ int main(void)
         TEST(what_does_not_fit_is_said_in_red),
         TEST(groups_are_those_of_the_mesh),
         TEST(a_group_over_hosts_says_so),
+        TEST(ranks_of_tp_are_neighbours),
         TEST(a_search_has_a_plot_a_table_and_timelines),
         TEST(a_timeline_of_passes_says_when_the_step_ends),
+        TEST(each_timeline_has_the_memory_of_its_row),
         TEST(a_picture_is_the_timeline_alone),
     };
     return TEST_RUN(tests);
