@@ -300,7 +300,7 @@ static Status print_short(const Bench *b, const char *name, const Row *row)
 static Status print_row(const Bench *b, const char *name, const Row *row)
 {
     const double *s = row->seconds, one = s[ALONE] > 0 ? s[ALONE] : 1e-9;
-    const char *work = op_work_names[row->cost.work], *type = dtype_name(row->cost.dtype);
+    const char *work = op_work_names[row->cost.work], *type = dtype_name(config_type(b->r.config));
     if (!b->options->json) {
         TRY(text_printf(b->out, "%-18s %10.1f %8.3f %8.3f %8.3f  %s.%s\n", name, 1e6 * s[ALONE],
                         s[GATHER] / one, s[HELD] / one, s[RECV] / one, work, type));
