@@ -152,9 +152,9 @@ static const struct {
     [BENCH_CONTENTION] = { { .name = "switchyard bench contention",
                              .arguments = "[section.key=value ...]",
                              .what = "Time products, attention and an op that memory bounds, alone "
-                                     "and beside communication: an all-gather that runs, one that "
-                                     "waits for a late rank, and a receive that waits. `plan "
-                                     "calibrate` reads how many times as long they take.",
+                                     "and during communication. An all-gather runs, or waits for a "
+                                     "late rank, or a receive waits. `plan calibrate` reads how "
+                                     "many times as long they take.",
                              .example = "switchyard bench contention run.compute=bf16 --ranks 2" },
                            run_contention,
                            false,
@@ -320,7 +320,7 @@ Status cli_bench(int argc, char **argv)
         { "ladder", "measure what each feature or each further rank brings", parse_bench },
         { "shapes", "time single ops without a model", parse_bench },
         { "comm", "time collectives and token exchange between ranks", parse_bench },
-        { "contention", "time ops beside communication", parse_bench },
+        { "contention", "time ops during communication", parse_bench },
         { "trace", "time the reader and the report of traces", cli_bench_trace },
     };
     return options_dispatch("switchyard bench", rows, sizeof rows / sizeof *rows, argc, argv);
