@@ -81,6 +81,7 @@ typedef struct Bench {
     Exec counter; /* counts memory */
     Arena count_scratch;
     Comm *host, *gather, *pair; /* between host threads; of collectives; of transfers */
+    Mesh mesh;                  /* on a GPU: whom waits for the device watch */
     Tensor whole, part, first, sent;
     int multiprocessors; /* 0: a CPU */
     float *pattern;      /* (SHAPE_PATTERN) random numbers, which fill tensors */
@@ -100,6 +101,8 @@ static Status join_ranks(Bench *b)
     b->gather = b->pair = b->host;
     if (!b->r.ex.backend->apart) return OK;
     TRY(comm_nccl(b->host, comm_stream(b), &b->r.tables, &b->gather));
+    b->mesh = (Mesh){ .ranks = b->host->size, .group[GROUP_WORLD] = b->gather };
+    b->r.ex.mesh = &b->mesh;
     TRY(comm_duplicate(b->gather, comm_stream(b), "transfers", &b->r.tables, &b->pair));
     return comm_connect(b->pair);
 }
