@@ -382,7 +382,7 @@ Status bench_contention(const Config *c, Comm *world, const BenchContention *opt
     BenchContention own = *options;
     Bench b = { .options = &own, .host = world, .out = out };
     if (world == NULL || world->size < 2)
-        return FAIL(ERR_ARG, "bench contention: communication needs two ranks or more: give "
+        return FAIL(ERR_ARG, "bench contention: it needs two ranks or more: give "
                              "--ranks, or start it with mpirun");
     if (!engine_wants_gpu(c)) own.shrink *= HOST_SHRINK;
     Status s = open_bench(&b, c);

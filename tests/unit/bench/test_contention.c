@@ -94,7 +94,7 @@ static void one_rank_is_refused(void **state)
 {
     (void)state;
     CHECK_FAILS(bench_contention(NULL, NULL, &(BenchContention){ .shrink = 1 }, NULL), ERR_ARG,
-                "bench contention: communication needs two ranks or more: give --ranks");
+                "bench contention: it needs two ranks or more: give --ranks");
 }
 
 int main(void)
