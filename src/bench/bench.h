@@ -133,6 +133,16 @@ typedef struct BenchComm {
  * line, or one JSON object, for each row. ERR_ARG: fewer than two ranks. */
 Status bench_comm(const Config *c, Comm *world, const BenchComm *options, Text *out);
 
+typedef struct BenchContention {
+    int64_t shrink; /* divides bytes and sizes */
+    bool json;
+} BenchContention;
+
+/* Times products, attention and an op that memory bounds, alone and beside communication that runs or
+ * waits: one line, or one JSON object, for each. The times are rank 0's. `plan calibrate` reads the
+ * lines of a GPU. ERR_ARG: fewer than two ranks. */
+Status bench_contention(const Config *c, Comm *world, const BenchContention *options, Text *out);
+
 extern const char bench_groups[]; /* words separated by | */
 
 /* Times single ops without a model, on the shapes of shapes.def or on drawn ones: one line, or one

@@ -60,6 +60,16 @@ void bench_runner_release(BenchRunner *r)
     }
 }
 
+Status bench_runner_counter(BenchRunner *r, Arena *scratch, Exec *out)
+{
+    const Config *c = r->config;
+    TRY(arena_init(scratch, "count", MEM_COUNT, (size_t)1 << 50));
+    if (engine_wants_gpu(c)) return gpu_exec_count(out, &r->tables, scratch);
+    TRY(exec_init(out, &r->tables, scratch, train_threads(c), (CpuIsa)c->run_cpu_isa));
+    out->backend = &backend_count;
+    return OK;
+}
+
 /* A CPU has no name here: threads are what its times depend on. */
 Status bench_machine(const Config *c, char out[GPU_NAME_MAX])
 {

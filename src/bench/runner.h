@@ -22,6 +22,8 @@ Status bench_runner_open(BenchRunner *r, const Config *c);
 void bench_runner_close(BenchRunner *r); /* safe on { 0 } */
 Status bench_runner_alloc(BenchRunner *r, size_t block_bytes, size_t scratch_bytes);
 void bench_runner_release(BenchRunner *r); /* safe without memory */
+/* Makes an Exec that runs nothing and only counts what ops need of `scratch`, a counting arena. */
+Status bench_runner_counter(BenchRunner *r, Arena *scratch, Exec *out);
 
 /* The i-th call of a loop. */
 typedef Status BenchCall(void *state, int64_t i);

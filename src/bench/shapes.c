@@ -105,14 +105,8 @@ static Status open_shapes(Bench *b)
     Arena *tables = &b->r.tables;
     TRY(arena_init(&b->sample, "sample", MEM_HOST, (size_t)4 << 30));
     TRY(arena_init(&b->cpu_scratch, "scratch", MEM_HOST, (size_t)1 << 30));
-    TRY(arena_init(&b->count_scratch, "count", MEM_COUNT, (size_t)1 << 50));
     TRY(exec_init(&b->cpu, tables, &b->cpu_scratch, threads, isa));
-    if (engine_wants_gpu(c)) {
-        TRY(gpu_exec_count(&b->counter, tables, &b->count_scratch));
-    } else {
-        TRY(exec_init(&b->counter, tables, &b->count_scratch, threads, isa));
-        b->counter.backend = &backend_count;
-    }
+    TRY(bench_runner_counter(&b->r, &b->count_scratch, &b->counter));
     TRY(ARENA_NEW(tables, SHAPE_PATTERN, &b->pattern));
     rng_fill_normal(b->pattern, SHAPE_PATTERN, 1, rng_stream("bench shapes"), 0, 1);
     return peak_measure(c, threads, true, &b->peak);

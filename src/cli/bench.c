@@ -1,5 +1,5 @@
-/* bench: `switchyard bench ops`, `step`, `ladder`, `shapes` and `comm`: parses, calls bench/,
- * prints. It measures nothing itself. One table has the options of all benches, each with the
+/* bench: `switchyard bench ops`, `step`, `ladder`, `shapes`, `comm` and `contention`: parses, calls
+ * bench/, prints. It measures nothing itself. One table has the options of all benches, each with the
  * benches that take it. */
 #include "bench/bench.h"
 
@@ -9,7 +9,14 @@
 #include <stddef.h>
 #include <string.h>
 
-typedef enum BenchKind { BENCH_OPS, BENCH_STEP, BENCH_LADDER, BENCH_SHAPES, BENCH_COMM } BenchKind;
+typedef enum BenchKind {
+    BENCH_OPS,
+    BENCH_STEP,
+    BENCH_LADDER,
+    BENCH_SHAPES,
+    BENCH_COMM,
+    BENCH_CONTENTION
+} BenchKind;
 
 /* A call of a bench: the targets of its options. */
 typedef struct Bench {
@@ -18,6 +25,7 @@ typedef struct Bench {
     BenchStep step; /* step.steps also serves ops and ladder */
     BenchShapes shapes;
     BenchComm comm;
+    BenchContention contention;
     bool small, ops;    /* --shrink of the model; --ops of `bench step` */
     bool why;           /* --why: which kernels run, instead of times */
     const char *device; /* --device: a GPU that --why assumes */
@@ -70,6 +78,11 @@ static Status run_shapes(const Bench *b, const Config *c, Comm *world, Arena *a,
 static Status run_comm(const Bench *b, const Config *c, Comm *world, Arena *a, Text *out)
 {
     return (void)a, bench_comm(c, world, &b->comm, out);
+}
+
+static Status run_contention(const Bench *b, const Config *c, Comm *world, Arena *a, Text *out)
+{
+    return (void)a, bench_contention(c, world, &b->contention, out);
 }
 
 /* model: the first argument is a model; else it is a setting. ranks: the bench runs on every
@@ -136,6 +149,16 @@ static const struct {
                      run_comm,
                      false,
                      true },
+    [BENCH_CONTENTION] = { { .name = "switchyard bench contention",
+                             .arguments = "[section.key=value ...]",
+                             .what = "Time products, attention and an op that memory bounds, alone "
+                                     "and during communication. An all-gather runs, or waits for a "
+                                     "late rank, or a receive waits. `plan calibrate` reads how "
+                                     "many times as long they take.",
+                             .example = "switchyard bench contention run.compute=bf16 --ranks 2" },
+                           run_contention,
+                           false,
+                           true },
 };
 
 /* Runs the bench on one rank, in memory of its own. Only rank 0's text is printed. A rank that
@@ -178,7 +201,8 @@ enum {
     STEP = 1 << BENCH_STEP,
     LADDER = 1 << BENCH_LADDER,
     SHAPES = 1 << BENCH_SHAPES,
-    COMM = 1 << BENCH_COMM
+    COMM = 1 << BENCH_COMM,
+    CONTENTION = 1 << BENCH_CONTENTION
 };
 
 /* An option, the benches that take it, and the member of Bench that it sets: option.target of the
@@ -198,7 +222,7 @@ static const BenchOption bench_options[] = {
       OF_CALL(small),
       { "--shrink", OPTION_FLAG, NULL,
         .help = "shrink the model but keep its structure; settings are applied after that" } },
-    { STEP | LADDER | COMM,
+    { STEP | LADDER | COMM | CONTENTION,
       OF_CALL(ranks),
       { "--ranks", OPTION_INT, NULL, "N", "run N ranks on this host, each on its own GPU", .min = 1,
         .max = 1024 } },
@@ -223,6 +247,9 @@ static const BenchOption bench_options[] = {
       OF_CALL(comm.shrink),
       { "--shrink", OPTION_INT, NULL, "N", "divide all bytes and tokens by N", .min = 1,
         .max = 1e6 } },
+    { CONTENTION,
+      OF_CALL(contention.shrink),
+      { "--shrink", OPTION_INT, NULL, "N", "divide bytes and sizes by N", .min = 1, .max = 1000 } },
     { STEP,
       OF_CALL(step.timeline),
       { "--timeline", OPTION_TEXT, NULL, "FOLDER",
@@ -233,6 +260,9 @@ static const BenchOption bench_options[] = {
       { "--json", OPTION_FLAG, NULL, .help = "print one JSON object per line" } },
     { COMM,
       OF_CALL(comm.json),
+      { "--json", OPTION_FLAG, NULL, .help = "print one JSON object per line" } },
+    { CONTENTION,
+      OF_CALL(contention.json),
       { "--json", OPTION_FLAG, NULL, .help = "print one JSON object per line" } },
     { SHAPES,
       OF_CALL(shapes.no_check),
@@ -264,7 +294,11 @@ static Status parse_bench(int argc, char **argv)
     enum { N = sizeof bench_options / sizeof *bench_options };
     int kind = BENCH_OPS;
     while (strcmp(benches[kind].command.name + sizeof "switchyard bench", argv[0]) != 0) kind++;
-    Bench b = { .kind = (BenchKind)kind, .step.steps = 20, .shapes.shrink = 1, .comm.shrink = 1 };
+    Bench b = { .kind = (BenchKind)kind,
+                .step.steps = 20,
+                .shapes.shrink = 1,
+                .comm.shrink = 1,
+                .contention.shrink = 1 };
     Option own[N];
     Command command = benches[kind].command;
     command.options = own;
@@ -286,6 +320,7 @@ Status cli_bench(int argc, char **argv)
         { "ladder", "measure what each feature or each further rank brings", parse_bench },
         { "shapes", "time single ops without a model", parse_bench },
         { "comm", "time collectives and token exchange between ranks", parse_bench },
+        { "contention", "time ops during communication", parse_bench },
         { "trace", "time the reader and the report of traces", cli_bench_trace },
     };
     return options_dispatch("switchyard bench", rows, sizeof rows / sizeof *rows, argc, argv);

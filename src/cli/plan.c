@@ -360,8 +360,10 @@ static Status cli_calibrate(int argc, char **argv)
     const Command command = {
         .name = "switchyard plan calibrate",
         .arguments = "BENCH OUT",
-        .what = "Write a file for --hardware from the output of `switchyard bench ops` on a GPU. "
-                "It holds the measured rates of matrix products, attention and memory.",
+        .what =
+            "Write a file for --hardware from the output of `switchyard bench ops` on a GPU. "
+            "It holds the measured rates of matrix products, attention and memory, and with that "
+            "of `bench contention` how much longer they take during communication.",
         .example = "switchyard bench ops deepseek-v2-lite run.compute=bf16 >bench.txt\n"
                    "  switchyard plan calibrate bench.txt my-h200.yaml --base h200",
         OPTIONS(table, 2, 2),

@@ -1,5 +1,5 @@
-/* calibrate: turns the table that `switchyard bench ops` prints into measured rates of a GPU (hardware.h). It
- * reads the words of that table by position from the right, so names may have blanks. */
+/* calibrate: turns the tables that `switchyard bench ops` and `bench contention` print into measured rates of a GPU
+ * (hardware.h). It reads the words of a table by position from the right, so names may have blanks. */
 #include "plan/hardware.h"
 
 #include "op/op.h"
@@ -9,7 +9,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-enum { WORDS_MAX = 32, LINE_MAX = 512, LAST_WORDS = 6 };
+enum { WORDS_MAX = 32, LINE_MAX = 512, LAST_WORDS = 6, CONTENTION_WORDS = 5 };
 
 /* FLOPs and seconds of one kind of work, type and size, added up over ops. */
 typedef struct Measured {
@@ -22,7 +22,10 @@ typedef struct Calibration {
     Measured at[WORK_COUNT][HARDWARE_FP8 + 1][HARDWARE_POINTS_MAX];
     int n[WORK_COUNT][HARDWARE_FP8 + 1];
     double gb_s;
-    int rows;
+    int rows, contended;
+    double blocks;          /* that the collective of bench contention holds */
+    bool in_contention;     /* which table is read */
+    Hardware longer, alone; /* us beside the collective and without it, in the fields of factors */
 } Calibration;
 
 /* Adds to the point of this size; points are sorted by size. */
@@ -66,15 +69,20 @@ static double number_of(const char *word)
     return end != word && *end == '\0' && v > 0 && isfinite(v) ? v : 0;
 }
 
-/* The line of an op ends in: calls us/call TFLOP/s GB/s peak% work size. Other lines are skipped. */
-static Status read_row(Calibration *c, char *line, int number)
+static int split_words(char *line, char *word[WORDS_MAX])
 {
-    char *word[WORDS_MAX], *rest = NULL;
+    char *rest = NULL;
     int n = 0;
     for (char *w = strtok_r(line, " \t\r", &rest); w != NULL && n < WORDS_MAX;
          w = strtok_r(NULL, " \t\r", &rest)) {
         word[n++] = w;
     }
+    return n;
+}
+
+/* The line of an op ends in: calls us/call TFLOP/s GB/s peak% work size. Other lines are skipped. */
+static Status read_row(Calibration *c, char **word, int n, int number)
+{
     if (n < LAST_WORDS + 2) return OK;
     double calls = 0, us = 0, tflops = 0, size = 0;
     char *dtype = strchr(word[n - 2], '.');
@@ -99,13 +107,48 @@ static Status read_row(Calibration *c, char *line, int number)
     return OK;
 }
 
-/* Replaces the curves of the base GPU by the measured ones. */
-static Status set_rates(const Calibration *c, Arena *a, Hardware *h)
+/* "2 ranks, NVIDIA H200; a collective holds 24 of 132 multiprocessors, a transfer 4". A CPU's line has no
+ * multiprocessors, so that its rows are skipped. */
+static bool read_contention_head(Calibration *c, const char *line)
 {
-    const char *text = NULL;
-    char said[160];
-    (void)snprintf(said, sizeof said, "measured: switchyard bench ops, %.100s", c->name);
-    TRY(arena_text(a, said, strlen(said), &text));
+    static const char before[] = "; a collective holds ";
+    const char *at = strstr(line, before);
+    if (at == NULL) return false;
+    c->blocks = strtod(at + strlen(before), NULL);
+    return c->blocks > 0;
+}
+
+/* The line of an op ends in: us alone, times as long beside an all-gather, held, recv, work. */
+static void read_contention_row(Calibration *c, char **word, int n)
+{
+    char *dtype = n < CONTENTION_WORDS + 1 ? NULL : strchr(word[n - 1], '.');
+    if (dtype == NULL) return;
+    *dtype = '\0';
+    for (int work = WORK_MEMORY; work < WORK_COMM; work++) {
+        double us = number_of(word[n - 5]), times = number_of(word[n - 4]);
+        if (strcmp(word[n - 1], op_work_names[work]) != 0) continue;
+        *hardware_contention_times(&c->longer, (OpWork)work) += us * times;
+        *hardware_contention_times(&c->alone, (OpWork)work) += us;
+        c->contended++;
+    }
+}
+
+/* Noise may make a factor smaller than 1. Kinds of work without a line keep the base's. */
+static void set_contention(Calibration *c, const char *text, Hardware *h)
+{
+    for (int work = WORK_MEMORY; work < WORK_COMM; work++) {
+        double *times = hardware_contention_times(h, (OpWork)work);
+        double us = *hardware_contention_times(&c->alone, (OpWork)work);
+        if (us > 0) *times = fmax(1, *hardware_contention_times(&c->longer, (OpWork)work) / us);
+        if (*times == 0) *times = 1;
+    }
+    h->contention_blocks = c->blocks;
+    h->contention_source = text;
+}
+
+/* Replaces the curves of the base GPU by the measured ones. */
+static void set_rates(const Calibration *c, const char *text, Hardware *h)
+{
     for (int w = 0; w < WORK_COUNT; w++) {
         for (int d = HARDWARE_F32; d <= HARDWARE_BF16; d++) {
             int n = c->n[w][d];
@@ -122,14 +165,32 @@ static Status set_rates(const Calibration *c, Arena *a, Hardware *h)
     h->memory_achieved_gb_s = c->gb_s < h->memory_gb_s ? c->gb_s : h->memory_gb_s;
     h->memory_source = text;
     h->gpu_measured = true;
-    return OK;
 }
 
-/* Rows count after the first head only. A line longer than LINE_MAX is cut; rows of bench ops are
- * shorter. */
+/* The source of sections that a bench gave. */
+static Status source_text(const Calibration *c, const char *bench, Arena *a, const char **out)
+{
+    char said[160];
+    (void)snprintf(said, sizeof said, "measured: switchyard bench %s, %.100s", bench, c->name);
+    return arena_text(a, said, strlen(said), out);
+}
+
+/* A line after the head of its table. */
+static Status read_line(Calibration *c, char *line, int number)
+{
+    char *word[WORDS_MAX];
+    if (read_contention_head(c, line)) return c->in_contention = true, OK;
+    if (read_head(c, line)) return c->in_contention = false, OK;
+    int n = split_words(line, word);
+    if (c->in_contention) return read_contention_row(c, word, n), OK;
+    return c->gb_s > 0 ? read_row(c, word, n, number) : OK;
+}
+
+/* A line longer than LINE_MAX is cut; rows of these benches are shorter. */
 Status calibrate(const char *name, const char *bench, Arena *a, Hardware *h)
 {
     Calibration c = { .name = name };
+    const char *ops = NULL, *contention = NULL;
     int number = 0;
     for (const char *at = bench; *at != '\0'; at += *at == '\n') {
         char line[LINE_MAX];
@@ -137,9 +198,14 @@ Status calibrate(const char *name, const char *bench, Arena *a, Hardware *h)
         memcpy(line, at, kept);
         line[kept] = '\0';
         at += n;
-        number++;
-        if (!read_head(&c, line) && c.gb_s > 0) TRY(read_row(&c, line, number));
+        TRY(read_line(&c, line, ++number));
     }
-    if (c.rows > 0) return set_rates(&c, a, h);
-    return FAIL(ERR_FORMAT, "%s: no op of `switchyard bench ops` on a GPU stands there", name);
+    TRY(source_text(&c, "ops", a, &ops));
+    TRY(source_text(&c, "contention", a, &contention));
+    if (c.rows > 0) set_rates(&c, ops, h);
+    if (c.contended > 0) set_contention(&c, contention, h);
+    if (c.rows + c.contended > 0) return OK;
+    return FAIL(ERR_FORMAT,
+                "%s: no op of `switchyard bench ops` or `bench contention` on a GPU stands there",
+                name);
 }

@@ -360,6 +360,12 @@ static Status explain_comm(Explained *x)
             "what computes beside them takes %.3f s longer\n",
             COMM_BLOCKS, h->gpu_multiprocessors, COMM_FEW_BLOCKS,
             x->r->price->part_s[PLAN_SLOWED]));
+    if (h->contention_blocks > 0)
+        TRY(text_printf(x->out,
+                        "  beside %g: products x %.3f, grouped x %.3f, attention x %.3f, memory x "
+                        "%.3f (%s)\n",
+                        h->contention_blocks, h->contention_gemm, h->contention_grouped,
+                        h->contention_attention, h->contention_memory, h->contention_source));
     TRY(print_ops(x, false));
     TRY(explain_gradients(x));
     return OK;

@@ -120,6 +120,28 @@ Status hardware_rate(const Hardware *h, OpWork work, HardwareDtype dtype, double
                 dtype_names[dtype]);
 }
 
+static size_t contention_at(OpWork work)
+{
+    if (work == WORK_MEMORY) return offsetof(Hardware, contention_memory);
+    if (work >= WORK_ATTENTION) return offsetof(Hardware, contention_attention);
+    return work_is_grouped(work) ? offsetof(Hardware, contention_grouped)
+                                 : offsetof(Hardware, contention_gemm);
+}
+
+double *hardware_contention_times(Hardware *h, OpWork work)
+{
+    return (double *)(void *)((char *)h + contention_at(work));
+}
+
+/* The times were measured beside b of m multiprocessors, where x / (1 - x) is b / (m - b). */
+double hardware_contention(const Hardware *h, OpWork work)
+{
+    double b = h->contention_blocks, times = 0;
+    if (b == 0) return work == WORK_MEMORY ? 0 : 1;
+    memcpy(&times, (const char *)h + contention_at(work), sizeof times);
+    return (times - 1) * (h->gpu_multiprocessors - b) / b;
+}
+
 /* ---- where rates are from ---- */
 
 /* The words of a source that say what it is. The first of them in the text counts. */
@@ -204,6 +226,20 @@ static Status check_crowd(const Hardware *h)
     return OK;
 }
 
+/* Nothing is faster beside others, and a collective leaves multiprocessors. */
+static Status check_contention(const Hardware *h)
+{
+    double b = h->contention_blocks, all = h->gpu_multiprocessors;
+    double least = fmin(fmin(h->contention_gemm, h->contention_grouped),
+                        fmin(h->contention_attention, h->contention_memory));
+    if (b > 0 && least < 1)
+        return FAIL(ERR_ARG, "%s: a factor of contention is %g: give times as long, from 1",
+                    h->name, least);
+    if (b == 0 || b < all) return OK;
+    return FAIL(ERR_ARG, "%s: contention.blocks %g must be below gpu.multiprocessors %g", h->name,
+                b, all);
+}
+
 /* Rules between rows: achieved rates are at most those of the data sheet. */
 static Status check_hardware(const Hardware *h)
 {
@@ -219,6 +255,7 @@ static Status check_hardware(const Hardware *h)
         return FAIL(ERR_ARG, "%s: %s.%s is %g GB/s, more than %s.gb_s %g", h->name, rate[i].link,
                     rate[i].name, rate[i].achieved, rate[i].link, rate[i].sheet);
     }
+    TRY(check_contention(h));
     for (int w = 0; w < WORK_COUNT; w++) {
         for (int d = 0; d < CURVES && work_has_rate((OpWork)w); d++)
             TRY(check_curve(h, (OpWork)w, (HardwareDtype)d));

@@ -120,6 +120,13 @@ double hardware_crowd(const Hardware *h, double domains);
 /* FLOP/s that work of this size reaches. ERR_ARG if the GPU has no rate for the type. */
 Status hardware_rate(const Hardware *h, OpWork work, HardwareDtype dtype, double size,
                      double *flop_s);
+/* By how much of itself a second of this work takes longer beside a kernel that holds the share x of the
+ * multiprocessors, over x / (1 - x). It is 1 for work that takes what is left: kernels of many blocks, and
+ * persistent ones whose blocks take tiles in turn, as our grouped products do. WORK_MEMORY stands for all
+ * that memory bounds: 0. If the file has what bench contention measured, that counts. _times: the field of
+ * what it measured, for each kind of work. */
+double hardware_contention(const Hardware *h, OpWork work);
+double *hardware_contention_times(Hardware *h, OpWork work);
 /* The fields of a GPU's curve and of its section's source. `work` must have a rate (op/work.h). */
 HardwareCurve *hardware_curve(Hardware *h, OpWork work, HardwareDtype dtype);
 const char **hardware_source(Hardware *h, OpWork work);
@@ -136,8 +143,9 @@ Status hardware_sheet_flops(const char *gpu, Dtype type, double *out);
 Status hardware_sheet_link(const char *gpu, int64_t ranks, double *out);
 
 /* calibrate.c: replaces the rates in `h`, a base GPU, by what `switchyard bench ops` measured: rates of products
- * and attention by size, and of memory. Everything else (peaks, links, host) stays the base GPU's. Ops of
- * one kind of work and size are weighted by their time. `bench` is the output of bench ops on a GPU, or of
+ * and attention by size, and of memory. Lines of `bench contention` give the section contention, as the mean of
+ * their factors beside an all-gather, weighted by time. Everything else (peaks, links, host) stays the base GPU's. Ops of
+ * one kind of work and size are weighted by their time. `bench` is the output of these benches on a GPU, or of
  * several runs one after the other; `name` is its file, for messages. Texts live in `a`. ERR_FORMAT: no
  * such output, or a line is cut. */
 Status calibrate(const char *name, const char *bench, Arena *a, Hardware *h);

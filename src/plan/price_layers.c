@@ -80,7 +80,9 @@ static Status count_op(void *self, LayerPass pass, int phase, const OpDesc *op, 
     t.s *= 1 - hidden;
     int part = (int)layer_desc(c->layer->kind)->phases[phase].part;
     c->out->phase_s[pass][phase] += t.s;
-    if (t.rate > 0) c->out->bound_s[pass][phase] += t.s;
+    if (t.lane == ROOFLINE_COMPUTE)
+        c->out->bound_s[pass][phase] +=
+            t.s * hardware_contention(c->roofline->hardware, t.rate > 0 ? cost->work : WORK_MEMORY);
     /* Ops of the exchange that compute, such as sorting and sums, count as the experts' part. */
     if (t.lane == ROOFLINE_COMPUTE && part % 2 == 1) part = PHASE_EXPERTS;
     /* A second forward belongs to the input gradients, which wait for it. */

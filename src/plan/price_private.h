@@ -32,7 +32,7 @@ typedef struct LayerPrice {
     LayerCount count;                               /* with the bytes that the stack keeps */
     ChunkTimes time;                                /* of the device */
     double phase_s[LAYER_PASSES][LAYER_PHASES_MAX]; /* of its ops alone, by phase of its row */
-    double bound_s[LAYER_PASSES][LAYER_PHASES_MAX]; /* the part that multiprocessors bound */
+    double bound_s[LAYER_PASSES][LAYER_PHASES_MAX]; /* times hardware_contention */
     double lane_s[ROOFLINE_LANES];                  /* `time`, by lane */
     double nic_s[CHUNK_PASSES];                     /* how long its exchanges keep a NIC sending */
     CollectiveLoad exchange;                        /* one of them */

@@ -4,7 +4,9 @@
  *
  * Links do not share bandwidth: a caller who wants that puts it into the durations. Multiprocessors are
  * shared: while actions of other queues hold a share h of them (at most 0.9 together), the part of a
- * compute action that multiprocessors bound takes 1 / (1 - h) times as long. An action holds its share
+ * compute action that multiprocessors bound takes 1 / (1 - h) times as long. That holds for kernels of many
+ * blocks, and for persistent ones whose blocks take tiles in turn: a block that cannot start leaves its tiles
+ * to the others. Measured factors scale the part (plan/hardware.h). An action holds its share
  * while it runs. Each end of a transfer holds it from when it is posted, also while it waits for the other
  * end. The result is deterministic, and independent of the order in which ranks are processed.
  *
@@ -30,8 +32,8 @@ typedef struct SimCost {
     void *ctx;
     /* Seconds, at least 0. For a transfer it is called for the send only. */
     double (*duration)(void *ctx, int rank, const Action *a);
-    /* Below 1; NULL: 0. For an action on the compute lane: the share of its time that multiprocessors
-     * bound. For any other: the share of the device's multiprocessors that its kernel holds. */
+    /* NULL: 0. For an action on the compute lane: the share of its time that multiprocessors bound, times
+     * how much that part needs them (hardware_contention), which may exceed 1. For any other, below 1: the share of the device's multiprocessors that its kernel holds. */
     double (*share)(void *ctx, int rank, const Action *a);
     SlotBytes (*slot)(void *ctx, int rank, int chunk); /* NULL: memory is not followed */
     double entry_bytes;                                /* of the ring of transfers, always there */

@@ -143,8 +143,8 @@ enum { RANKS_MAX = 8 };
 
 typedef struct Ranks {
     Config config;
-    bool steps; /* bench step --exposed, else bench comm */
-    Text out;   /* of rank 0 */
+    enum { COMM, STEPS_EXPOSED, CONTENTION } what;
+    Text out; /* of rank 0 */
 } Ranks;
 
 static Status on_gpu(void *state, Comm *world)
@@ -156,11 +156,13 @@ static Status on_gpu(void *state, Comm *world)
     own.run_gpu = world->rank;
     TRY(arena_init(&a, "test", MEM_HOST, (size_t)1 << 28));
     Status s = text_init(&out, &a);
-    if (s == OK && r->steps)
+    if (s == OK && r->what == STEPS_EXPOSED)
         s = bench_step(&own, world, &(BenchStep){ .steps = STEPS, .json = true, .exposed = true },
                        &out);
-    if (s == OK && !r->steps)
+    if (s == OK && r->what == COMM)
         s = bench_comm(&own, world, &(BenchComm){ .shrink = 16, .json = true }, &out);
+    if (s == OK && r->what == CONTENTION)
+        s = bench_contention(&own, world, &(BenchContention){ .shrink = 8 }, &out);
     if (s == OK && world->rank == 0) s = text_append(&r->out, out.data, out.used);
     arena_free(&a);
     return s;
@@ -190,7 +192,7 @@ static void every_call_between_gpus_has_its_row(void **state)
     for (int ranks = 2; ranks <= gpus(); ranks *= 2) {
         for (int h = 0; h < (ranks == 4 ? 2 : 1); h++) {
             Arena a = { 0 };
-            Ranks r = { .steps = false };
+            Ranks r = { .what = COMM };
             run_ranks(&a, &r, ranks, hosts[h]);
             int rows = times_in(r.out.data, "\"kind\":\"row\"");
             CHECK(times_in(r.out.data, "\"graph_s\":") == rows);
@@ -201,6 +203,19 @@ static void every_call_between_gpus_has_its_row(void **state)
     }
 }
 
+/* Calls go on for longer than the ops beside them, and hold multiprocessors. */
+static void ops_are_timed_beside_calls(void **state)
+{
+    NEEDS_GPUS(2);
+    Arena a = { 0 };
+    Ranks r = { .what = CONTENTION };
+    run_ranks(&a, &r, 2, "run.compute=bf16");
+    CHECK(strstr(r.out.data, "; a collective holds 24 of ") != NULL);
+    CHECK(times_in(r.out.data, ".bf16\n") == 7);
+    CHECK(strstr(r.out.data, "too low") == NULL);
+    arena_free(&a);
+}
+
 /* A captured step without traffic is finite, or bench step says so. */
 static void steps_without_traffic_run_on_gpus(void **state)
 {
@@ -208,7 +223,7 @@ static void steps_without_traffic_run_on_gpus(void **state)
     static const char *const mesh[] = { "mesh.ep=2", "mesh.zero=3", "mesh.pp=2", "mesh.cp=2" };
     for (size_t i = 0; i < sizeof mesh / sizeof *mesh; i++) {
         Arena a = { 0 };
-        Ranks r = { .steps = true };
+        Ranks r = { .what = STEPS_EXPOSED };
         run_ranks(&a, &r, 2, mesh[i]);
         CHECK(times_in(r.out.data, "\"without_p50_s\":") >= 1);
         static const char key[] = "\"waiting_most_s\":";
@@ -226,7 +241,8 @@ int main(void)
     const struct CMUnitTest tests[] = {
         TEST(every_op_of_a_step_has_its_rows),     TEST(a_dense_model_has_no_rows_of_experts),
         TEST(a_slower_kernel_is_said_once_by_op),  TEST(the_peak_has_a_step_of_all_layers),
-        TEST(every_call_between_gpus_has_its_row), TEST(steps_without_traffic_run_on_gpus),
+        TEST(every_call_between_gpus_has_its_row), TEST(ops_are_timed_beside_calls),
+        TEST(steps_without_traffic_run_on_gpus),
     };
     return TEST_RUN(tests);
 }

@@ -179,6 +179,7 @@ static void what_cannot_be_measured_is_refused(void **state)
     } BAD[] = {
         { { "bench", "comm" }, "it needs two ranks or more: give --ranks" },
         { { "bench", "comm", "--ranks=0" }, "--ranks" },
+        { { "bench", "contention" }, "it needs two ranks or more: give --ranks" },
         { { "bench", "comm", "--ranks=2", "--only=some" }, "--only" },
         { { "bench", "comm", "--ranks=3", "mesh.ranks_per_host=2" },
           "mesh.ranks_per_host 2 does not divide the 3 ranks" },

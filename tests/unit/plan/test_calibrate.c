@@ -216,6 +216,75 @@ static void memory_is_no_faster_than_its_data_sheet(void **state)
     arena_free(&a);
 }
 
+/* One op of each kind as bench contention prints it, and what the mean by time must be. */
+static const char contention[] =
+    "2 ranks, NVIDIA H200; a collective holds 24 of 132 multiprocessors, a transfer 4\n"
+    "op, times as long    us alone   gather     held     recv  work\n"
+    "grouped product        1000.0    1.250    1.220    1.030  grouped.bf16\n"
+    "grouped weights        3000.0    1.350    1.220    1.030  grouped_weight.bf16\n"
+    "dense product           800.0    1.500    1.400    1.040  gemm.bf16\n"
+    "dense, few tiles        200.0    2.000    2.000    1.950  gemm.bf16\n"
+    "attention               500.0    1.300    1.200    1.030  attention.bf16\n"
+    "attention: `recv` ended 12 us before the op: its factor is too low\n"
+    "attention back         1500.0    1.100    1.200    1.030  attention_backward.bf16\n"
+    "swiglu                  300.0    0.990    1.000    1.000  memory.bf16\n";
+
+static void factors_beside_a_collective_are_means_by_time(void **state)
+{
+    (void)state;
+    Arena a = { 0 };
+    CHECK_OK(arena_init(&a, "test", MEM_HOST, (size_t)1 << 30));
+    for (int order = 0; order < 3; order++) {
+        char both[sizeof bench + sizeof contention];
+        const char *text[] = { "", bench, contention, "" };
+        Hardware h, base;
+        (void)snprintf(both, sizeof both, "%s%s", order == 2 ? contention : text[order],
+                       order == 2 ? bench : contention);
+        CHECK_OK(hardware_load(&h, &a, "h200"));
+        base = h;
+        CHECK_OK(calibrate("x.txt", both, &a, &h));
+        CHECK_NEAR(h.contention_blocks, 24, 0);
+        CHECK_NEAR(h.contention_grouped, (1250 + 3 * 1350) / 4000.0, 1e-12);
+        CHECK_NEAR(h.contention_gemm, 1.6, 1e-12);
+        CHECK_NEAR(h.contention_attention, (650 + 1650) / 2000.0, 1e-12);
+        CHECK_NEAR(h.contention_memory, 1, 0); /* nothing gets faster */
+        CHECK_TEXT(h.contention_source, "measured: switchyard bench contention, x.txt");
+        /* a second of grouped products beside 24 of 132 takes 1.325 s: 108 / 24 of 0.325 */
+        CHECK_NEAR(hardware_contention(&h, WORK_GROUPED_INPUT), 0.325 * 108 / 24, 1e-12);
+        CHECK_NEAR(hardware_contention(&h, WORK_HEAD), 0.6 * 108 / 24, 1e-12);
+        CHECK_NEAR(hardware_contention(&h, WORK_ATTENTION_PLAIN), 0.15 * 108 / 24, 1e-12);
+        CHECK_NEAR(hardware_contention(&h, WORK_MEMORY), 0, 0);
+        CHECK_NEAR(h.gemm_bf16.n, order == 0 ? base.gemm_bf16.n : 2, 0);
+        CHECK((order == 0) == (h.memory_source == base.memory_source));
+    }
+    arena_free(&a);
+}
+
+/* Kinds of work that were not measured keep the base's factor, or take no longer. */
+static void a_part_of_contention_keeps_the_base(void **state)
+{
+    (void)state;
+    static const char part[] =
+        "2 ranks, NVIDIA H200; a collective holds 24 of 132 multiprocessors, a transfer 4\n"
+        "dense product 800.0 1.500 1.400 1.040 gemm.bf16\n";
+    Arena a = { 0 };
+    Hardware h;
+    CHECK_OK(arena_init(&a, "test", MEM_HOST, (size_t)1 << 30));
+    CHECK_OK(hardware_load(&h, &a, "h200"));
+    h.contention_attention = 1.4;
+    CHECK_OK(calibrate("x.txt", part, &a, &h));
+    CHECK_NEAR(h.contention_gemm, 1.5, 1e-12);
+    CHECK_NEAR(h.contention_attention, 1.4, 0);
+    CHECK_NEAR(h.contention_grouped, 1, 0);
+    CHECK_FAILS(calibrate("x.txt",
+                          "2 ranks, 1 threads: ops and calls run one after the other here\n"
+                          "dense product 800.0 1.500 1.400 1.040 gemm.f32\n",
+                          &a, &h),
+                ERR_FORMAT,
+                "x.txt: no op of `switchyard bench ops` or `bench contention` on a GPU");
+    arena_free(&a);
+}
+
 static void what_is_no_bench_is_refused(void **state)
 {
     (void)state;
@@ -274,6 +343,8 @@ int main(void)
         TEST(a_plan_takes_each_kernels_own_rate),
         TEST(mixed_products_may_pass_the_peak_of_f32),
         TEST(memory_is_no_faster_than_its_data_sheet),
+        TEST(factors_beside_a_collective_are_means_by_time),
+        TEST(a_part_of_contention_keeps_the_base),
         TEST(what_is_no_bench_is_refused),
         TEST(a_printed_file_reads_back),
     };

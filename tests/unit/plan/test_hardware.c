@@ -237,6 +237,14 @@ static void a_wrong_file_is_told_with_its_place(void **state)
           "host.launch_us is -5, must be a number from 0" },
         { 7, "scale_up: {fabric: torus, gpus: 8}",
           "is the text \"torus\", must be mesh or switch" },
+#define BESIDE  "gpu: {title: T, measured: true, multiprocessors: 24}\ncontention: {"
+#define FACTORS "gemm: 1.2, grouped: 1.3, attention: 1.4, "
+        { 0, BESIDE FACTORS "memory: 1, source: s}", "a.yaml: contention.blocks is missing" },
+        { 0, BESIDE "blocks: 8, " FACTORS "source: s}", "contention.memory is missing" },
+        { 0, BESIDE "blocks: 24, " FACTORS "memory: 1, source: s}",
+          "a.yaml: contention.blocks 24 must be below gpu.multiprocessors 24" },
+        { 0, BESIDE "blocks: 8, " FACTORS "memory: 0.9, source: s}",
+          "a.yaml: a factor of contention is 0.9: give times as long, from 1" },
         { 0, "gpu: {title: T, measured: true, multiprocessors: 0}",
           "gpu.multiprocessors is 0, must be a whole number from 1" },
         { 7,

@@ -203,6 +203,41 @@ static void transfers_take_multiprocessors_from_products_alone(void **state)
     }
 }
 
+/* Beside a collective that leaves all but 24 of 132 multiprocessors, factors of 132/108 are those of a file
+ * without them. Each kind of work has its own. */
+static void measured_contention_counts(void **state)
+{
+    (void)state;
+    static const char *const zero3[] = { "train.batch=16", "train.micro_batch=4", "mesh.zero=3",
+                                         NULL };
+    static const OpWork kinds[] = { WORK_MEMORY, WORK_GEMM, WORK_GROUPED, WORK_ATTENTION };
+    const double ideal = 132.0 / 108;
+    double slowed[6], step[6];
+    for (int i = 0; i < 6; i++) { /* without; the same in the file; then one larger in turn */
+        Question q;
+        PlanPrice price;
+        const char *set[8] = { "run.compute=bf16", "data.sequence=4096", "model.layers=8" };
+        for (int k = 0; zero3[k] != NULL; k++) set[3 + k] = zero3[k];
+        question_load(&q, "deepseek-v2-lite", "h200", 2, "switchyard", set, 6);
+        q.hardware.contention_blocks = i == 0 ? 0 : 24;
+        for (int k = 0; k < 4; k++)
+            *hardware_contention_times(&q.hardware, kinds[k]) = k == 0 ? 1 : ideal;
+        if (i > 1) *hardware_contention_times(&q.hardware, kinds[i - 2]) += 0.5;
+        question_open(&q);
+        price = price_by_list(&q);
+        slowed[i] = price.part_s[PLAN_SLOWED], step[i] = price.step_s;
+        question_close(&q);
+    }
+    CHECK_NEAR(slowed[1] / slowed[0], 1, 1e-9);
+    CHECK_NEAR(step[1] / step[0], 1, 1e-9);
+    double more = 0;
+    for (int i = 2; i < 6; i++) {
+        CHECK(slowed[i] > 1.02 * slowed[0] && step[i] > step[0]);
+        more += slowed[i] - slowed[0];
+    }
+    CHECK(more > slowed[0]); /* 0.5 of all work, not 24/108 of three kinds */
+}
+
 /* Under DualPipe two stages hold the same parameters and add up f32 gradients: what of them is theirs,
  * as PLAN_GRADS counts it. The link carries them once each way. */
 static void gradients_of_twins_are_added_up(void **state)
@@ -260,27 +295,35 @@ static void lists_wait_for_what_their_meshes_send(void **state)
     }
 }
 
-/* Our own kernels are priced where they run, and under our own engine alone. */
+/* Our own kernels are priced where they run, and under our own engine alone. A rank of mesh.cp=2 attends
+ * with the kernel that its pieces get: the same, at half as many keys a call. */
 static void attention_is_priced_as_it_runs(void **state)
 {
     (void)state;
-    static const char *const of[] = { "switchyard", "torchtitan" };
-    static const char *const fused[] = { "train.batch=16", "mesh.ep=2", NULL };
-    static const char *const plain[] = { "train.batch=16", "mesh.ep=2", "attention.kernel=plain",
-                                         NULL };
-    for (int i = 0; i < 2; i++) {
-        Question q;
-        PlanPrice a, b;
-        open_plan(&q, fused, 2, of[i], 1);
-        CHECK_OK(planner_price(q.planner, &q.layout, &a));
-        question_close(&q);
-        open_plan(&q, plain, 2, of[i], 1);
-        CHECK_OK(planner_price(q.planner, &q.layout, &b));
-        question_close(&q);
+    static const struct {
+        const char *stack, *mesh;
+        double forward, backward; /* seconds of 1e12 FLOPs: plain kernels' less cuDNN's */
+    } row[] = {
+        { "switchyard", "mesh.ep=2", 1 / 47.0 - 1 / 595.0, 1 / 28.0 - 1 / 440.0 },
+        { "switchyard", "mesh.cp=2", 1 / 34.5 - 1 / 503.0, 1 / 26.5 - 1 / 361.0 },
+        { "torchtitan", "mesh.ep=2", 0, 0 },
+    };
+    for (size_t i = 0; i < sizeof row / sizeof *row; i++) {
+        double compute[2];
+        for (int plain = 0; plain < 2; plain++) {
+            const char *set[] = { "train.batch=16", "train.micro_batch=1", row[i].mesh,
+                                  plain ? "attention.kernel=plain" : NULL, NULL };
+            Question q;
+            PlanPrice price;
+            open_plan(&q, set, 2, row[i].stack, 1);
+            CHECK_OK(planner_price(q.planner, &q.layout, &price));
+            compute[plain] = price.part_s[PLAN_COMPUTE];
+            question_close(&q);
+        }
         /* 27 layers, 8 sequences a rank: pairs x 16 heads x (192 + 128) x 2, backward 832 x 2 */
         double pairs = 4096 * 4097 / 2.0 * 16 * 2 * 27 * 8;
-        double more = pairs * 1e-12 * (320 * (1 / 47.0 - 1 / 595.0) + 832 * (1 / 28.0 - 1 / 440.0));
-        CHECK_NEAR(b.part_s[PLAN_COMPUTE] - a.part_s[PLAN_COMPUTE], i == 0 ? more : 0, 1e-3 * more);
+        double more = pairs * 1e-12 * (320 * row[i].forward + 832 * row[i].backward);
+        CHECK_NEAR(compute[1] - compute[0], more, 1e-3 * pairs * 1e-12);
     }
 }
 
@@ -292,6 +335,7 @@ int main(void)
         TEST(other_stacks_keep_their_price),
         TEST(what_links_carry_shows),
         TEST(transfers_take_multiprocessors_from_products_alone),
+        TEST(measured_contention_counts),
         TEST(gradients_of_twins_are_added_up),
         TEST(lists_wait_for_what_their_meshes_send),
         TEST(attention_is_priced_as_it_runs),
