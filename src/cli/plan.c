@@ -192,7 +192,8 @@ static Status print_program(PlanCall *c)
     TRY(plan_answer_simulate(&c->answer, true, c->arena));
     for (int r = 0; r < s->pipeline.stages; r++)
         TRY(program_print(&s->pipeline.rank[r], s->sim.rank[r].span, c->out));
-    return text_printf(c->out, "the step takes %.3f ms by this list\n", 1e3 * s->sim.step);
+    TRY(text_printf(c->out, "the step takes %.3f ms by this list\n", 1e3 * s->sim.step));
+    return plan_answer_fits(&c->answer, c->arena);
 }
 
 /* --write: the configuration of a row: of --row, else the last of --top, else the best. */
