@@ -67,9 +67,10 @@ Status verify_words(VerifyCommand *out, Arena *a, const char *words)
 /* What plan_config_of sets, as overrides. */
 Status verify_settings(const Config *c, const SearchRow *row, Arena *a, VerifyCommand *out)
 {
-    static const char set[] = "mesh.pp|mesh.vpp|mesh.ep|mesh.cp|mesh.zero|mesh.shard|mesh.schedule|"
-                              "mesh.layout|train.micro_batch|run.compute|moe.buffers|"
-                              "recompute.layers|recompute.pieces";
+    static const char set[] =
+        "mesh.pp|mesh.vpp|mesh.ep|mesh.cp|mesh.tp|mesh.zero|mesh.shard|mesh.schedule|mesh.layout|"
+        "train.micro_batch|run.compute|moe.buffers|fp8.recipe|optimizer.offload|recompute.layers|"
+        "recompute.pieces";
     Config now;
     TRY(plan_config_of(c, &row->layout, &row->price, row->partition, a, &now));
     for (int i = 0; i < config_row_count; i++) {
