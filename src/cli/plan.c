@@ -192,7 +192,8 @@ static Status print_program(PlanCall *c)
     TRY(plan_answer_simulate(&c->answer, true, c->arena));
     for (int r = 0; r < s->pipeline.stages; r++)
         TRY(program_print(&s->pipeline.rank[r], s->sim.rank[r].span, c->out));
-    return text_printf(c->out, "the step takes %.3f ms by this list\n", 1e3 * s->sim.step);
+    TRY(text_printf(c->out, "the step takes %.3f ms by this list\n", 1e3 * s->sim.step));
+    return plan_answer_fits(&c->answer, c->arena);
 }
 
 /* --write: the configuration of a row: of --row, else the last of --top, else the best. */
@@ -375,6 +376,15 @@ static Status cli_calibrate(int argc, char **argv)
 static const Subcommand CALIBRATE = { "calibrate", "make a GPU's file from its measured rates",
                                       cli_calibrate };
 
+static const char plan_what[] =
+    "Estimate the memory and the time of a training run on a cluster. CONFIG is a YAML file or a "
+    "preset; the settings mesh.* choose the layout. The exit code is 3 if it does not fit. "
+    "`switchyard plan calibrate` measures a GPU's rates for --hardware.";
+static const char plan_example[] =
+    "switchyard plan deepseek-v3 run.compute=bf16 mesh.pp=8 mesh.ep=8 \\\n"
+    "    --cluster mi325x:512 --tokens 15T\n"
+    "switchyard plan moe-2t run.compute=bf16 --cluster mi300x:768 --search";
+
 Status cli_plan(int argc, char **argv)
 {
     PlanCall c = { .verify = { .steps = 10, .limit_s = 600 } };
@@ -429,12 +439,8 @@ Status cli_plan(int argc, char **argv)
     const Command command = {
         .name = "switchyard plan",
         .arguments = "CONFIG [section.key=value ...]",
-        .what = "Estimate the memory and the time of a training run on a cluster. CONFIG is a YAML "
-                "file or a preset; the settings mesh.* choose the layout. The exit code is 3 if it "
-                "does not fit. `switchyard plan calibrate` measures a GPU's rates for --hardware.",
-        .example = "switchyard plan deepseek-v3 run.compute=bf16 mesh.pp=8 mesh.ep=8 \\\n"
-                   "    --cluster mi325x:512 --tokens 15T\n"
-                   "switchyard plan moe-2t run.compute=bf16 --cluster mi300x:768 --search",
+        .what = plan_what,
+        .example = plan_example,
         OPTIONS(table, 1, -1),
         .below = &CALIBRATE,
     };

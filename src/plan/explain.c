@@ -118,11 +118,11 @@ static Status explain_buffers(Explained *x, const EstimateRank *of)
                        price->memory[PLAN_WORKSPACE] / PLAN_GIB, r->scratch / MIB, stack);
 }
 
-/* "  NAME = KIND a + KIND b ...", without those that are 0. */
-static Status explain_sum(Explained *x, const char *name, double whole, const char *unit,
-                          const char *const *names, const double *value, int n, double scale)
+/* "  NAME = KIND a + KIND b ...", without those that are 0. scale: 1 for seconds, else of GiB. */
+static Status explain_sum(Explained *x, const char *name, double whole, const char *const *names,
+                          const double *value, int n, double scale)
 {
-    const char *before = " =";
+    const char *before = " =", *unit = scale == 1 ? "s" : "GiB";
     TRY(text_printf(x->out, "  %s %.3f %s", name, whole / scale, unit));
     for (int i = 0; i < n; i++) {
         if (value[i] == 0) continue;
@@ -186,7 +186,7 @@ static Status explain_peak(Explained *x)
     const EstimateRank *of = &t.rank[price->worst_rank];
     TRY(explain_slots(x, of));
     TRY(explain_buffers(x, of));
-    TRY(explain_sum(x, "peak", price->peak_bytes, "GiB", plan_kind_names, price->memory, PLAN_KINDS,
+    TRY(explain_sum(x, "peak", price->peak_bytes, plan_kind_names, price->memory, PLAN_KINDS,
                     PLAN_GIB));
     return explain_fullest_moment(x);
 }
@@ -274,7 +274,7 @@ static Status explain_step(Explained *x)
                             "rate) + launch\n"));
     TRY(print_ops(x, true));
     const PlanPrice *price = x->r->price;
-    TRY(explain_sum(x, "step", price->step_s, "s", plan_part_names, price->part_s, PLAN_PARTS, 1));
+    TRY(explain_sum(x, "step", price->step_s, plan_part_names, price->part_s, PLAN_PARTS, 1));
     TRY(text_printf(x->out,
                     "  rates of gemm: %s\n  of grouped: %s\n  of attention: %s\n  of memory: "
                     "%s\n",

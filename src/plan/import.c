@@ -625,6 +625,9 @@ static Status read_megatron(Import *m)
     TRY(fix_pipeline(m, "num_layers_per_virtual_pipeline_stage"));
     m->more->per_replica = value_of(m, "global_batch_size") == NULL;
     if (m->more->per_replica) c->train_batch = c->train_micro_batch;
+    if (value_is(m, "recompute_granularity", "selective"))
+        return add_note(m, "nothing is recomputed: the plan leaves out recompute_granularity",
+                        "selective");
     if (!value_is(m, "recompute_granularity", "full")) return OK;
     const char *ids = value_of(m, "recompute_layer_ids");
     if (ids != NULL) return set_numbers(m, "recompute_layer_ids", "recompute.layers", ids);

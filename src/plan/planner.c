@@ -216,12 +216,15 @@ Status plan_config_of(const Config *c, const PlanLayout *l, const PlanPrice *pri
     next.mesh_vpp = l->vpp;
     next.mesh_ep = l->ep;
     next.mesh_cp = l->cp;
+    next.mesh_tp = l->tp;
     next.mesh_zero = l->zero;
     next.mesh_shard = l->shard;
     next.mesh_schedule = l->schedule->name;
     next.mesh_layout = partition;
     next.train_micro_batch = l->micro_batch;
     next.run_compute = price->compute;
+    next.fp8_recipe = price->recipe;
+    next.optimizer_offload = price->offload;
     if (price->buffers != PLAN_COUNTED_ROWS) next.moe_buffers = price->buffers;
     TRY(recomputed_blocks(c, l, &of, &next.recompute_layers));
     if (l->recompute != 0) spec_recompute_names(l->recompute, &next.recompute_pieces);

@@ -64,56 +64,28 @@ Status verify_words(VerifyCommand *out, Arena *a, const char *words)
     return OK;
 }
 
-/* The first recompute_blocks layers of each stage (below 0: all layers), as in [0,1,8,9]. Modules of multi-token
- * prediction are layers behind the last. */
-static Status recomputed_layers(const Config *c, const PlanLayout *l, const char *partition,
-                                Arena *a, Text *out)
-{
-    Layout stages;
-    const char *between = "";
-    TRY(layout_parse(partition, 0, 0, a, &stages));
-    TRY(text_init(out, a));
-    TRY(text_printf(out, "recompute.layers=["));
-    for (int i = 0; i < stages.stages; i++) {
-        const LayoutStage *s = &stages.stage[i];
-        const int all = s->layers + (s->loss ? (int)c->mtp_layers : 0);
-        int n = l->recompute == 0 ? 0 : l->recompute_blocks < 0 ? all : l->recompute_blocks;
-        for (int k = 0; k < n && k < all; k++, between = ",")
-            TRY(text_printf(out, "%s%d", between, s->first + k));
-    }
-    return text_printf(out, "]");
-}
-
-static Status recomputed_pieces(unsigned pieces, Arena *a, Text *out)
-{
-    ConfigTexts names = { 0 };
-    spec_recompute_names(pieces, &names);
-    TRY(text_init(out, a));
-    TRY(text_printf(out, "recompute.pieces=["));
-    for (int i = 0; i < names.n; i++) TRY(text_printf(out, "%s%s", i > 0 ? "," : "", names.at[i]));
-    return text_printf(out, "]");
-}
-
+/* What plan_config_of sets, as overrides. */
 Status verify_settings(const Config *c, const SearchRow *row, Arena *a, VerifyCommand *out)
 {
-    const PlanLayout *l = &row->layout;
-    Text plain, layers, pieces;
-    TRY(text_init(&plain, a));
-    TRY(text_printf(&plain,
-                    "mesh.pp=%d mesh.vpp=%d mesh.ep=%d mesh.cp=%d mesh.zero=%d mesh.shard=%" PRId64
-                    " mesh.schedule=%s mesh.layout=%s train.micro_batch=%" PRId64 " run.compute=%s",
-                    l->pp, l->vpp, l->ep, l->cp, l->zero, l->shard, l->schedule->name,
-                    row->partition, l->micro_batch, dtype_name(compute_type(row->price.compute))));
-    if (row->price.buffers != PLAN_COUNTED_ROWS)
-        TRY(text_printf(&plain, " moe.buffers=%s",
-                        row->price.buffers == BUFFERS_POOLED ? "pooled" : "worst"));
-    TRY(verify_words(out, a, plain.data));
-    if (l->again != NULL) return OK; /* recompute.layers are the configuration's own */
-    TRY(recomputed_layers(c, l, row->partition, a, &layers));
-    TRY(verify_word(out, layers.data));
-    if (l->recompute == 0) return OK;
-    TRY(recomputed_pieces(l->recompute, a, &pieces));
-    return verify_word(out, pieces.data);
+    static const char set[] =
+        "mesh.pp|mesh.vpp|mesh.ep|mesh.cp|mesh.tp|mesh.zero|mesh.shard|mesh.schedule|mesh.layout|"
+        "train.micro_batch|run.compute|moe.buffers|fp8.recipe|optimizer.offload|recompute.layers|"
+        "recompute.pieces";
+    Config now;
+    TRY(plan_config_of(c, &row->layout, &row->price, row->partition, a, &now));
+    for (int i = 0; i < config_row_count; i++) {
+        const ConfigRow *setting = &config_rows[i];
+        const void *value = (const char *)&now + setting->offset;
+        Text word;
+        if (text_word_index(set, setting->name) < 0) continue;
+        TRY(text_init(&word, a));
+        TRY(text_printf(&word, "%s=", setting->name));
+        /* an override's text has no quotes */
+        TRY(setting->type == CONFIG_TEXT ? text_printf(&word, "%s", *(const char *const *)value)
+                                         : config_print_value(setting, &now, &word));
+        TRY(verify_word(out, word.data));
+    }
+    return OK;
 }
 
 /* ---- factors ---- */

@@ -201,6 +201,15 @@ static void what_does_not_fit_is_exit_3_with_what_would(void **state)
     CHECK_EXIT(o, 3);
     CHECK_SAYS(o.err, "nothing fits: the nearest");
     CHECK_SAYS(o.err, "lacks");
+    static const char *const commands[][2] = {
+        { "--program", NULL }, { "--csv", NULL }, { "--why", "peak" }, { "--write", "large.yaml" }
+    };
+    for (int i = 0; i < 4; i++) {
+        o = RUN(*state, "fit", LAYOUT, "--cluster", "h100:8", "mesh.zero=0", "mesh.ep=1",
+                commands[i][0], commands[i][1]);
+        CHECK_EXIT(o, 3);
+        CHECK_SAYS(o.err, "the nearest that fits takes");
+    }
 }
 
 static void a_page_of_what_does_not_fit_goes_to_its_file(void **state)
@@ -327,7 +336,8 @@ static void a_written_row_is_taken_by_plan_and_train(void **state)
     CHECK_EXIT(o, 0);
     o = RUN(*state, "write", LAYOUT, "--cluster", "h200:8", "mesh.pp=2", "--write", "one.yaml");
     CHECK_EXIT(o, 0);
-    CHECK_SAYS(lab_read(*state, lab_path(*state, "write/one.yaml"), NULL), "layout: \"Et*14|t*13L\"");
+    CHECK_SAYS(lab_read(*state, lab_path(*state, "write/one.yaml"), NULL),
+               "layout: \"Et*14|t*13L\"");
 }
 
 static void what_rates_are_and_where_a_stack_ran_is_said(void **state)

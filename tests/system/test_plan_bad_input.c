@@ -115,11 +115,8 @@ static void each_wrong_question_is_one_sentence_and_exit_2(void **state)
 {
     Lab *lab = *state;
     CHECK_OK(file_make_folders(lab_path(lab, "bad")));
-    for (size_t i = 0; i < sizeof files / sizeof *files; i++) {
-        char path[64];
-        (void)snprintf(path, sizeof path, "bad/%s", files[i][0]);
-        lab_write_text(lab, lab_path(lab, path), files[i][1]);
-    }
+    for (size_t i = 0; i < sizeof files / sizeof *files; i++)
+        lab_write_text(lab, lab_path(lab, "bad/%s", files[i][0]), files[i][1]);
     CHECK(WRONG >= 60);
     for (int i = 0; i < WRONG; i++) {
         char words[512];

@@ -104,10 +104,10 @@ static void what_the_engine_does_not_run_is_said(void **state)
                "optimizer.offload=true yet\n");
     CHECK_SAYS(q.out.data, "GiB of host memory a GPU for main weights and moments\n");
     CHECK_SAYS(plan_layout_text(layout, &q.of.layout, &q.price),
-               " bf16+block recompute none, offload");
+               " bf16 with e4m3 block recompute none, offload");
     q.out.used = 0;
     CHECK_OK(plan_report_json(&q.report, &q.out));
-    CHECK_SAYS(q.out.data, "\"tp\":1},\"recipe\":\"block\",\"offload\":true,\"host_bytes\":");
+    CHECK_SAYS(q.out.data, "\"tp\":1},\"offload\":true,\"host_bytes\":");
     q.of.layout.tp = 4;
     CHECK_SAYS(plan_layout_text(layout, &q.of.layout, &q.price), " CP1 TP4 DP");
     close_question(&q);

@@ -53,6 +53,10 @@ static const struct {
       { "search.pp=[2]", "search.schedule=[1f1b]", "search.compute=[f32,bf16]",
         "search.buffers=[pooled,worst]" } },
     { "mi355x", "primus", 8, { "search.pp=[2,4]", "search.schedule=[1f1b,interleaved]" } },
+    { "h200",
+      "megatron",
+      16,
+      { "search.tp=[1,2]", "search.pp=[2]", "search.recipe=[none,tensor]" } },
     { "mi355x", "torchtitan", 8, { "search.pp=[2]", "search.schedule=[zbv,v-half]" } },
 };
 
