@@ -14,6 +14,7 @@
 #include "train/init.h"
 #include "viz/report.h"
 
+#include <limits.h>
 #include <math.h>
 #include <signal.h>
 #include <stdio.h>
@@ -48,6 +49,8 @@ static Status dry_run(const Config *c, int ranks, Arena *a, Text *out)
     TrainPlan plan;
     MeshShape shape;
     const int32_t *token_bytes = NULL;
+    /* Refuses what only a plan has. The mesh may be larger than this machine. */
+    TRY(config_check_ops(c, INT_MAX));
     TRY(train_mesh(c, ranks > 0 ? ranks : 1, &shape));
     Mesh mesh = mesh_alone(&shape, 0);
     TRY(train_plan(c, ranks > 1 ? &mesh : NULL, ranks > 0 ? ranks : 1, &plan));
