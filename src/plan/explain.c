@@ -313,8 +313,8 @@ static Status explain_gradients(Explained *x)
     }
     const RankPrice *rank = &x->ranks.rank[worst];
     TRY(text_printf(x->out,
-                    "  rank %d takes longest: dense parameters, then experts; its passes of a "
-                    "micro-batch, which hide them: backward %.3f ms, forward %.3f ms\n",
+                    "  rank %d takes longest: dense parameters, then experts; the slowest rank's "
+                    "passes of a micro-batch hide them: backward %.3f ms, forward %.3f ms\n",
                     worst, 1e3 * rank->backward_s, 1e3 * rank->forward_s));
     for (int i = 0; i < t.calls; i++) TRY(print_call(x, &t.call[i]));
     const double added = t.replicate + t.twins, shown_s = price_gradients_s(&t);
