@@ -219,6 +219,7 @@ Status price_gradients(const Planner *p, const PlanLayout *l, const PriceEntry *
     int64_t ranks = l->dp * l->cp, stage = plan_stage_gpus(l);
     int64_t replicas = stage / l->ep > 0 ? stage / l->ep : 1;
     double micros = (double)price_micros(p, l);
+    if (l->schedule->placement == PLACE_BOTH) micros /= 2; /* of each of both chunks */
     const ParamSizes *z = &r->sum.params.of[BUF_GRAD];
     const ParamSizes *read = l->zero < 3 ? z : &r->sum.params.of[BUF_WEIGHT];
     double weight = weight_size(&r->sum.params);
