@@ -535,8 +535,8 @@ static void recomputed_layers_count_on_the_stage_that_has_them(void **state)
     CHECK(step_s[3] > step_s[2] && step_s[2] > step_s[0]);
 }
 
-/* A stack that runs an exchange before what comes next is no faster with 1f1b-overlap. Ours runs
- * lanes beside each other. */
+/* A stack that runs an exchange before what comes next hides none of it with 1f1b-overlap, only sends, which exchanges
+ * of the same NIC slow. Ours runs lanes beside each other. */
 static void overlap_is_priced_as_the_stack_runs_it(void **state)
 {
     (void)state;
