@@ -100,8 +100,8 @@ typedef struct ChunkPrice {
 
 /* What one pipeline rank takes: sums over its chunks, and the largest of what they share. */
 typedef struct RankPrice {
-    ChunkPrice sum;                    /* times and parameters of all chunks */
-    double ring[RINGS], scratch, eval; /* the largest */
+    ChunkPrice sum;                       /* times and parameters of all chunks */
+    double ring[RINGS], scratch, eval;    /* the largest */
     PassSum pass;                         /* of all chunks */
     double backward_nic_s, forward_nic_s; /* in which their exchanges use the NICs */
     double backward_s, forward_s;         /* passes of the slowest rank, for which this one waits */
