@@ -184,8 +184,8 @@ void price_raise_pace(const PlanLayout *l, const PriceEntry *e, const PassSum *s
 }
 
 /* The time of a pass behind which gradients or weights move. It is that of the slowest rank: all others wait for it.
- * If a rank's own were taken, a faster GPU could hide less than it gains. Between domains they and the exchanges of the pass send
- * through the same NICs, which are busy for the sum of both: exchanges hide none of it. */
+ * If a rank's own were taken, a faster GPU could hide less than it gains. Between domains gradients and exchanges
+ * send through the same NICs, which are busy for the sum of both: exchanges hide none of it. */
 static double hiding_s(const GradientTimes *t, double hide, double pass_s, double nic_s)
 {
     return fmax(0, hide * pass_s - (t->leaves ? nic_s : 0));
@@ -198,14 +198,14 @@ static void show_gradients(const PlanLayout *l, const PriceEntry *e, const RankP
 {
     double hide = e->stack.at[STACK_hide_gradients], again = l->zero < 3 ? 0 : t->gather;
     double hidden = t->behind_backward = hiding_s(t, hide, r->backward_s, r->backward_nic_s);
-    double backward = fmax(0, t->reduce + again - hidden);
-    t->shown_reduce = fmin(backward, t->reduce);
-    t->shown_replicate = fmax(0, t->replicate + t->twins - fmax(0, hidden - t->reduce - again));
+    double rest = fmax(0, hidden - t->reduce);
+    t->shown_reduce = fmax(0, t->reduce - hidden);
+    t->shown_replicate = fmax(0, t->replicate + t->twins - fmax(0, rest - again));
     /* Our own list gathers updated weights at the end of the step, where nothing hides it. */
     bool at_end = e->stack.at[STACK_list] != 0 && l->zero < 3;
-    t->behind_forward = at_end ? 0 : hiding_s(t, hide, r->forward_s, r->forward_nic_s);
-    t->shown_gather = fmax(0, t->gather - t->behind_forward);
-    if (l->zero == 3) t->shown_gather = (t->shown_gather + backward - t->shown_reduce) / 2;
+    double forward = at_end ? 0 : hiding_s(t, hide, r->forward_s, r->forward_nic_s);
+    t->shown_gather = fmax(0, t->gather - forward);
+    if (l->zero == 3) t->shown_gather = (t->shown_gather + fmax(0, again - rest)) / 2;
 }
 
 /* With ZeRO-2 gradients are reduced in every micro-batch, with ZeRO-3 weights are also gathered in every one;

@@ -133,7 +133,7 @@ typedef struct GradientTimes {
     GradientCall call[GRADIENT_CALLS];
     int calls;
     double reduce, replicate, twins, gather;
-    double behind_backward, behind_forward; /* seconds of a pass that may hide them */
+    double behind_backward; /* seconds of a backward pass that may hide them, reductions first */
     double shown_reduce, shown_replicate, shown_gather;
     double reductions, gathers;
     bool leaves; /* some call leaves its domain */

@@ -555,7 +555,8 @@ static void overlap_is_priced_as_the_stack_runs_it(void **state)
         CHECK(p[i].in_series == (i == 0));
         question_close(&q);
     }
-    CHECK_NEAR(p[0].step_s / whole.step_s, 1, 0.03); /* a forward more ahead hides some of the sends */
+    CHECK_NEAR(p[0].step_s / whole.step_s, 1,
+               0.03); /* a forward more ahead hides some of the sends */
     CHECK_NEAR(p[0].part_s[PLAN_EXCHANGE], whole.part_s[PLAN_EXCHANGE], 1e-9);
     CHECK(p[1].step_s < 0.9 * p[0].step_s);
 }
