@@ -313,19 +313,19 @@ static Status explain_gradients(Explained *x)
     }
     const RankPrice *rank = &x->ranks.rank[worst];
     TRY(text_printf(x->out,
-                    "  rank %d takes longest: dense parameters, then experts; its passes of a "
-                    "micro-batch, which hide them: backward %.3f ms, forward %.3f ms\n",
+                    "  rank %d takes longest: dense parameters, then experts; the slowest rank's "
+                    "passes of a micro-batch hide them: backward %.3f ms, forward %.3f ms\n",
                     worst, 1e3 * rank->backward_s, 1e3 * rank->forward_s));
     for (int i = 0; i < t.calls; i++) TRY(print_call(x, &t.call[i]));
     const double added = t.replicate + t.twins, shown_s = price_gradients_s(&t);
     TRY(text_printf(x->out,
                     "  reduced %.4f ms - %.4f ms behind backward, at least 0 = %.4f ms x %g\n"
-                    "  added up %.4f ms - %.4f ms behind the rest of it, at least 0 = %.4f ms x 1\n"
-                    "  gathered %.4f ms - %.4f ms behind forward, at least 0 = %.4f ms x %g\n",
+                    "  added up %.4f ms - %.4f ms behind the rest of it = %.4f ms x 1\n"
+                    "  gathered %.4f ms - %.4f ms behind passes = %.4f ms x %g\n",
                     1e3 * t.reduce, 1e3 * t.behind_backward, 1e3 * t.shown_reduce, t.reductions,
-                    1e3 * added, 1e3 * fmax(0, t.behind_backward - t.reduce),
-                    1e3 * t.shown_replicate, 1e3 * t.gather, 1e3 * t.behind_forward,
-                    1e3 * t.shown_gather, t.gathers));
+                    1e3 * added, 1e3 * (added - t.shown_replicate), 1e3 * t.shown_replicate,
+                    1e3 * t.gather, 1e3 * (t.gather - t.shown_gather), 1e3 * t.shown_gather,
+                    t.gathers));
     const double part_s = x->r->price->part_s[PLAN_GRADIENTS], more_s = part_s - shown_s;
     TRY(text_printf(x->out, "  gradients %.3f s = %.4f s of these", part_s, shown_s));
     if (fabs(more_s) > 1e-7)

@@ -171,11 +171,41 @@ static double weight_size(const ParamSpaces *s)
     return elems > 0 ? (double)s->copies.flat / elems : 0;
 }
 
-/* The time of a pass behind which gradients or weights move. Between domains they and the exchanges of the pass send
- * through the same NICs, which are busy for the sum of both: exchanges hide none of it. */
+/* Where exchanges run beside compute, a micro-batch takes the longer of both; a third of it is its forward's. */
+void price_raise_pace(const PlanLayout *l, const PriceEntry *e, const PassSum *s, RankPrice *r)
+{
+    double forward = s->forward, backward = s->input + s->weight;
+    if (l->schedule->phases && !price_in_series(e, l)) {
+        double both = fmax(s->compute, forward + backward - s->compute);
+        forward = both / 3, backward = both - forward;
+    }
+    r->forward_s = fmax(r->forward_s, forward);
+    r->backward_s = fmax(r->backward_s, backward);
+}
+
+/* The time of a pass behind which gradients or weights move. It is that of the slowest rank: all others wait for it.
+ * If a rank's own were taken, a faster GPU could hide less than it gains. Between domains gradients and exchanges
+ * send through the same NICs, which are busy for the sum of both: exchanges hide none of it. */
 static double hiding_s(const GradientTimes *t, double hide, double pass_s, double nic_s)
 {
     return fmax(0, hide * pass_s - (t->leaves ? nic_s : 0));
+}
+
+/* Sets what no pass hides. With ZeRO-3 backward hides a gather, too: each second of a pass hides one of
+ * transfers, not two. Replicas add up in the last backward. */
+static void show_gradients(const PlanLayout *l, const PriceEntry *e, const RankPrice *r,
+                           GradientTimes *t)
+{
+    double hide = e->stack.at[STACK_hide_gradients], again = l->zero < 3 ? 0 : t->gather;
+    double hidden = t->behind_backward = hiding_s(t, hide, r->backward_s, r->backward_nic_s);
+    double rest = fmax(0, hidden - t->reduce);
+    t->shown_reduce = fmax(0, t->reduce - hidden);
+    t->shown_replicate = fmax(0, t->replicate + t->twins - fmax(0, rest - again));
+    /* Our own list gathers updated weights at the end of the step, where nothing hides it. */
+    bool at_end = e->stack.at[STACK_list] != 0 && l->zero < 3;
+    double forward = at_end ? 0 : hiding_s(t, hide, r->forward_s, r->forward_nic_s);
+    t->shown_gather = fmax(0, t->gather - forward);
+    if (l->zero == 3) t->shown_gather = (t->shown_gather + fmax(0, again - rest)) / 2;
 }
 
 /* With ZeRO-2 gradients are reduced in every micro-batch, with ZeRO-3 weights are also gathered in every one;
@@ -188,7 +218,8 @@ Status price_gradients(const Planner *p, const PlanLayout *l, const PriceEntry *
     bool whole = shards.zero == 0;
     int64_t ranks = l->dp * l->cp, stage = plan_stage_gpus(l);
     int64_t replicas = stage / l->ep > 0 ? stage / l->ep : 1;
-    double micros = (double)price_micros(p, l), hide = e->stack.at[STACK_hide_gradients];
+    double micros = (double)price_micros(p, l);
+    if (l->schedule->placement == PLACE_BOTH) micros /= 2; /* of each of both chunks */
     const ParamSizes *z = &r->sum.params.of[BUF_GRAD];
     const ParamSizes *read = l->zero < 3 ? z : &r->sum.params.of[BUF_WEIGHT];
     double weight = weight_size(&r->sum.params);
@@ -212,15 +243,7 @@ Status price_gradients(const Planner *p, const PlanLayout *l, const PriceEntry *
     OpCost copies = cost_of_shared(COMM_ALL_REDUCE, l->tp, 4 * r->sum.copies);
     TRY(add_call(p, e, (GradientCall){ "copies of tp added up", copies, l->tp, 1, 0 }, t,
                  &t->replicate));
-    const double hidden = hiding_s(t, hide, r->backward_s, r->backward_nic_s);
-    t->behind_backward = hidden;
-    t->shown_reduce = fmax(0, t->reduce - hidden);
-    double added = t->replicate + t->twins;
-    t->shown_replicate = fmax(0, added - fmax(0, hidden - t->reduce)); /* the last pass */
-    /* Our own list gathers updated weights at the end of the step, where nothing hides it. */
-    bool at_end = e->stack.at[STACK_list] != 0 && l->zero < 3;
-    t->behind_forward = at_end ? 0 : hiding_s(t, hide, r->forward_s, r->forward_nic_s);
-    t->shown_gather = fmax(0, t->gather - t->behind_forward);
+    show_gradients(l, e, r, t);
     return OK;
 }
 
@@ -368,10 +391,8 @@ int price_stage_count(const PlanLayout *l)
 void price_add_chunk(RankPrice *r, const ChunkPrice *c)
 {
     ChunkPrice *s = &r->sum;
-    for (int i = 0; i < PHASES; i++) {
-        r->forward_s += c->time.forward[i];
-        r->backward_s += c->time.input[i] + c->time.weight[i];
-    }
+    PassSum pass = price_pass_sum(&c->time);
+    price_add_sum(&r->pass, &pass, 1);
     r->forward_nic_s += c->nic_s[PASS_FORWARD];
     r->backward_nic_s += c->nic_s[PASS_INPUT] + c->nic_s[PASS_WEIGHT];
     for (int i = 0; i < ROOFLINE_LANES; i++) s->lane_s[i] += c->lane_s[i];
@@ -429,6 +450,11 @@ static Status price_ranks(Planner *p, const PlanLayout *l, const PriceEntry *e, 
             int blocks = s->layers + (s->loss ? p->spec.depths : 0);
             if (blocks > out->blocks) out->blocks = blocks;
         }
+        price_raise_pace(l, e, &out->rank[like.rank].pass, &out->rank[0]);
+    }
+    for (int r = 1; r < l->pp; r++) {
+        out->rank[r].forward_s = out->rank[0].forward_s;
+        out->rank[r].backward_s = out->rank[0].backward_s;
     }
     return OK;
 }
@@ -443,9 +469,8 @@ static double transfer_s(const Planner *p, const PlanLayout *l, const PriceEntry
         if (e->plain[i].exchange.nic_s > load.nic_s) load = e->plain[i].exchange;
     }
     load.nic_s *= e->stack.at[STACK_share_links]; /* all of this is divided by it below */
-    CollectiveCost c =
-        collective_send_beside(p->q.hardware, span <= domain || p->q.gpus <= domain, span,
-                               (double)e->plain[0].count.stream, &load);
+    CollectiveCost c = collective_send_beside(p->q.hardware, span <= domain || p->q.gpus <= domain,
+                                              span, (double)e->plain[0].count.stream, &load);
     return c.s / e->stack.at[STACK_share_links];
 }
 

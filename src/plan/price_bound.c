@@ -9,7 +9,7 @@
 /* ---- sums over blocks ---- */
 
 /* `times` -1 subtracts, for differences of prefix sums. */
-static void sum_add(PassSum *to, const PassSum *a, double times)
+void price_add_sum(PassSum *to, const PassSum *a, double times)
 {
     to->forward += times * a->forward;
     to->input += times * a->input;
@@ -17,19 +17,24 @@ static void sum_add(PassSum *to, const PassSum *a, double times)
     to->compute += times * a->compute;
 }
 
+PassSum price_pass_sum(const ChunkTimes *t)
+{
+    PassSum sum = { 0 };
+    for (int i = 0; i < PHASES; i++) {
+        sum.forward += t->forward[i];
+        sum.input += t->input[i];
+        sum.weight += t->weight[i];
+        if (i % 2 == 0) sum.compute += t->forward[i] + t->input[i] + t->weight[i];
+    }
+    return sum;
+}
+
 /* The times of one stage; blocks: how many of its blocks are recomputed. */
 static PassSum stage_alone(const Planner *p, const PriceEntry *e, int blocks, LayoutStage s)
 {
     ChunkPrice c;
-    PassSum sum = { 0 };
     price_chunk(p, &(PlanLayout){ .recompute_blocks = blocks }, e, &s, p->layers, &c);
-    for (int i = 0; i < PHASES; i++) {
-        sum.forward += c.time.forward[i];
-        sum.input += c.time.input[i];
-        sum.weight += c.time.weight[i];
-        if (i % 2 == 0) sum.compute += c.time.forward[i] + c.time.input[i] + c.time.weight[i];
-    }
-    return sum;
+    return price_pass_sum(&c.time);
 }
 
 /* One pass over the blocks for each of plain and recomputed; a stage is then four lookups. */
@@ -42,7 +47,7 @@ Status price_sums(Planner *p, PriceEntry *e)
         for (int i = 0; i < p->spec.blocks; i++) {
             PassSum block = stage_alone(p, e, again, (LayoutStage){ .first = i, .layers = 1 });
             before[i + 1] = before[i];
-            sum_add(&before[i + 1], &block, 1);
+            price_add_sum(&before[i + 1], &block, 1);
         }
     }
     e->embedding = stage_alone(p, e, 0, (LayoutStage){ .embedding = true });
@@ -57,11 +62,11 @@ static PassSum stage_sum(const PlanLayout *l, const PriceEntry *e, const LayoutS
     int again = s->first + (all ? s->layers : l->recompute_blocks), end = s->first + s->layers;
     if (l->again != NULL) again = s->first; /* none recomputed: recompute only adds time */
     PassSum sum = e->before[1][again];
-    sum_add(&sum, &e->before[1][s->first], -1);
-    sum_add(&sum, &e->before[0][end], 1);
-    sum_add(&sum, &e->before[0][again], -1);
-    if (s->embedding) sum_add(&sum, &e->embedding, 1);
-    if (s->loss) sum_add(&sum, &e->head, 1);
+    price_add_sum(&sum, &e->before[1][s->first], -1);
+    price_add_sum(&sum, &e->before[0][end], 1);
+    price_add_sum(&sum, &e->before[0][again], -1);
+    if (s->embedding) price_add_sum(&sum, &e->embedding, 1);
+    if (s->loss) price_add_sum(&sum, &e->head, 1);
     return sum;
 }
 
@@ -133,6 +138,24 @@ static void add_rank_0(Planner *p, const PlanLayout *l, const PriceEntry *e,
     }
 }
 
+/* Raises the slowest rank's passes in *rank to those of all ranks. For a layout that names its recomputed blocks all
+ * count as recomputed: passes that are too long hide too much, which keeps the bound low. */
+static void raise_pace(const PlanLayout *l, const PriceEntry *e, const LayoutStage *stage,
+                       RankPrice *rank)
+{
+    Program like = price_program_like(l);
+    PlanLayout most = *l;
+    if (l->again != NULL) most.again = NULL, most.recompute_blocks = -1;
+    for (like.rank = 0; like.rank < l->pp; like.rank++) {
+        PassSum sum = { 0 };
+        for (int c = 0; c < l->vpp; c++) {
+            PassSum s = stage_sum(&most, e, &stage[hop_of(&like, c, c)]);
+            price_add_sum(&sum, &s, 1);
+        }
+        price_raise_pace(l, e, &sum, rank);
+    }
+}
+
 /* Bytes are bounded with the least capacity for rows. Times after the schedule are bounded with the largest:
  * the passes of rank 0 are then the longest, so they hide the most. */
 Status planner_bound(Planner *p, const PlanLayout *l, double *bytes, double *step_s)
@@ -149,6 +172,7 @@ Status planner_bound(Planner *p, const PlanLayout *l, double *bytes, double *ste
     TRY(price_stages(p, l, e, price_stage_count(l), &stage));
     add_rank_0(p, &least, e, stage, part, &rank);
     add_rank_0(p, l, largest, stage, NULL, &longest);
+    raise_pace(l, largest, stage, &longest);
     TRY(price_rank_ends(p, l, largest, &longest, part_s));
     TRY(bytes_bound(p, l, e, &rank, part, bytes));
     *step_s = time_bound(l, e, stage, (double)price_micros(p, l)) + part_s[PLAN_GRADIENTS] +

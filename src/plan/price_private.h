@@ -100,10 +100,11 @@ typedef struct ChunkPrice {
 
 /* What one pipeline rank takes: sums over its chunks, and the largest of what they share. */
 typedef struct RankPrice {
-    ChunkPrice sum;                    /* times and parameters of all chunks */
-    double ring[RINGS], scratch, eval; /* the largest */
-    double backward_s, forward_s;
-    double backward_nic_s, forward_nic_s; /* in which exchanges use the NICs */
+    ChunkPrice sum;                       /* times and parameters of all chunks */
+    double ring[RINGS], scratch, eval;    /* the largest */
+    PassSum pass;                         /* of all chunks */
+    double backward_nic_s, forward_nic_s; /* in which their exchanges use the NICs */
+    double backward_s, forward_s;         /* passes of the slowest rank, for which this one waits */
 } RankPrice;
 
 /* All pipeline ranks of a layout, in the planner's scratch arena. */
@@ -132,7 +133,7 @@ typedef struct GradientTimes {
     GradientCall call[GRADIENT_CALLS];
     int calls;
     double reduce, replicate, twins, gather;
-    double behind_backward, behind_forward; /* seconds of a pass that may hide them */
+    double behind_backward; /* seconds of a backward pass that may hide them, reductions first */
     double shown_reduce, shown_replicate, shown_gather;
     double reductions, gathers;
     bool leaves; /* some call leaves its domain */
@@ -242,6 +243,13 @@ Status price_buffers(const Planner *p, const PlanLayout *l, const PriceEntry *e,
 /* Sets the parts GRADIENTS, UPDATE and CHECKPOINT of a rank. */
 Status price_rank_ends(const Planner *p, const PlanLayout *l, const PriceEntry *e,
                        const RankPrice *rank, double part_s[PLAN_PARTS]);
+
+/* Adds up the phases of each pass, and those that compute. */
+PassSum price_pass_sum(const ChunkTimes *t);
+/* *to += times * *a */
+void price_add_sum(PassSum *to, const PassSum *a, double times);
+/* Raises the slowest rank's passes in *r to those of a rank with these sums. */
+void price_raise_pace(const PlanLayout *l, const PriceEntry *e, const PassSum *s, RankPrice *r);
 
 /* Fills the prefix sums of an entry, for planner_bound. */
 Status price_sums(Planner *p, PriceEntry *e);

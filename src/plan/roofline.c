@@ -142,8 +142,7 @@ Status roofline_op(const Roofline *r, const LayerSpec *layer, const OpCost *c, R
     RooflineTime t = { .s = roofline_memory_s(r, c->bytes) };
     if (c->work == WORK_COMM) {
         t.lane = c->comm == COMM_EXCHANGE ? ROOFLINE_EXCHANGE : ROOFLINE_CONTEXT;
-        TRY(c->comm == COMM_EXCHANGE ? exchange_s(r, &layer->as.moe, c, &t)
-                                     : context_s(r, c, &t));
+        TRY(c->comm == COMM_EXCHANGE ? exchange_s(r, &layer->as.moe, c, &t) : context_s(r, c, &t));
         *out = t;
         return OK;
     }

@@ -34,7 +34,7 @@ typedef struct Roofline {
 typedef struct RooflineTime {
     RooflineLane lane;
     double s;
-    double rate; /* FLOP/s that bound it; 0: bytes do */
+    double rate;        /* FLOP/s that bound it; 0: bytes do */
     CollectiveLoad nic; /* what an exchange sends between domains */
 } RooflineTime;
 

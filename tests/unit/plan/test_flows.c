@@ -106,10 +106,9 @@ static void a_flow_over_two_links_gets_the_least_of_both(void **state)
     (void)state;
     const double link[] = { 10, 4 };
     double rate[4];
-    FlowClass of[] = { { 1, 1, 2, { 0, 1 } },
-                       { 1, 1, 1, { 1 } },
-                       { 2, 1, 1, { 0 } },
-                       { 5, 0, 1, { 0 } } };
+    FlowClass of[] = {
+        { 1, 1, 2, { 0, 1 } }, { 1, 1, 1, { 1 } }, { 2, 1, 1, { 0 } }, { 5, 0, 1, { 0 } }
+    };
     flows_share(&(Flows){ 2, 4, link, of }, rate);
     CHECK_NEAR(rate[0], 2, 1e-12);
     CHECK_NEAR(rate[1], 2, 1e-12);
@@ -151,8 +150,11 @@ static void an_all_to_all_of_every_gpu_has_the_rate_of_the_closed_form(void **st
     (void)state;
     static const double shares[] = { 1, 0.7, 0.25 };
     for (int k = 0; k < 3; k++) {
-        Hardware h = { .name = "a", .scale_up_gpus = LOCAL, .scale_up_achieved_gb_s = 1e6,
-                       .scale_up_fabric = FABRIC_SWITCH, .scale_out_rails = LOCAL,
+        Hardware h = { .name = "a",
+                       .scale_up_gpus = LOCAL,
+                       .scale_up_achieved_gb_s = 1e6,
+                       .scale_up_fabric = FABRIC_SWITCH,
+                       .scale_out_rails = LOCAL,
                        .scale_out_achieved_gb_s = 40,
                        .scale_out_tiers = { 2, { { 64, 1, 0 }, { 512, shares[k], 0 } } } };
         double link[4 * GPUS], rate[PAIRS], end_s[PAIRS], last = 0;
@@ -166,8 +168,8 @@ static void an_all_to_all_of_every_gpu_has_the_rate_of_the_closed_form(void **st
         flows_run(&(Flows){ 4 * GPUS, n, link, of }, rate, end_s);
         for (int i = 0; i < n; i++) last = fmax(last, end_s[i]);
         CollectiveCost c = { 0 };
-        CHECK_OK(collective_cost(&h, COLLECTIVE_ALL_TO_ALL,
-                                 &(CollectiveGroup){ GPUS, LOCAL, 0 }, 1e9 * GPUS, &c));
+        CHECK_OK(collective_cost(&h, COLLECTIVE_ALL_TO_ALL, &(CollectiveGroup){ GPUS, LOCAL, 0 },
+                                 1e9 * GPUS, &c));
         CHECK_NEAR(c.s, last, 1e-6);
         CHECK_NEAR(c.nic_s, last, 1e-6);
         CHECK_NEAR(c.flows, GPUS - LOCAL, 0);

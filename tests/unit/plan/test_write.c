@@ -35,7 +35,7 @@ static const struct {
 } searches[] = {
     { "h200", "switchyard", 8, { "search.pp=[1,2]", "search.schedule=[1f1b]" } },
     { "h200", "switchyard", 8, { "search.pp=[4]", "search.recompute=[layer/4]" } },
-    { "h200", "switchyard", 16, { "search.pp=[1]", "search.shard=[0,8]", "search.zero=[2,3]" } },
+    { "h200", "switchyard", 16, { "search.pp=[1]", "search.shard=[8]", "search.zero=[2,3]" } },
     { "h200",
       "switchyard",
       8,
