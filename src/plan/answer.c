@@ -32,7 +32,7 @@ static Status price_given(PlanAnswer *r, Arena *a)
     TRY(planner_make(q, &r->planner));
     if (planner_runs_list(r->planner)) TRY(plan_spread_evenly(q->config, a, &r->layout));
     plan_recompute_by_chunk(q->config, &r->layout);
-    return planner_price_list(r->planner, &r->layout, a, &r->price, &r->step);
+    return planner_price_list(r->planner, &r->layout, a, &r->price, NULL);
 }
 
 /* If nothing fits, the nearest layout is the answer, and plan_answer_fits turns it into an
@@ -123,7 +123,7 @@ Status plan_answer_write(const PlanAnswer *r, const PlanReport *report, int64_t 
     return config_print(&c, out);
 }
 
-/* Does nothing if the price already came from this simulation. */
+/* Does nothing if this step is there already. */
 Status plan_answer_simulate(PlanAnswer *r, bool list, Arena *a)
 {
     if (r->step.pipeline.stages > 0 && (!list || planner_runs_list(r->planner))) return OK;

@@ -28,7 +28,7 @@ typedef struct PlanAnswer {
     Planner *planner;
     PlanLayout layout;
     PlanPrice price;
-    PlanStep step;      /* of the layout; empty if its price needed none */
+    PlanStep step;      /* of the layout, once plan_answer_simulate made it */
     SearchResult found; /* of a search; also of plan_answer_fits, which may search */
     SearchBatch batch;  /* the batch that the GPUs could use */
 } PlanAnswer;
