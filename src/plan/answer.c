@@ -165,7 +165,8 @@ Status plan_answer_fits(PlanAnswer *r, Arena *a)
     return FAIL(ERR_FIT,
                 "plan: nothing%s fits: the nearest, %s, takes %.2f GiB, %.2f of %.1f may be used "
                 "(plan.margin %g), it lacks %.2f%s",
-                r->searched ? "" : " near it", plan_layout_text(layout, nearest, price), needs, room, gib, margin, needs - room,
+                r->searched ? "" : " near it", plan_layout_text(layout, nearest, price), needs,
+                room, gib, margin, needs - room,
                 r->searched ? "" : "; --search looks at all layouts");
 }
 

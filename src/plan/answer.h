@@ -24,7 +24,7 @@ typedef struct PlanAnswer {
     PlanRequest request; /* of this config; gpus: those that the answer is for */
     bool searched;
     int top;
-    int64_t asked; /* GPUs of the question, if the answer is for fewer; else 0 */
+    int64_t asked;      /* GPUs of the question, if the answer is for fewer; else 0 */
     int64_t even_batch; /* then the batch nearest to the question's that all of them share out */
     Planner *planner;
     PlanLayout layout;

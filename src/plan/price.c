@@ -443,9 +443,8 @@ static double transfer_s(const Planner *p, const PlanLayout *l, const PriceEntry
         if (e->plain[i].exchange.nic_s > load.nic_s) load = e->plain[i].exchange;
     }
     load.nic_s *= e->stack.at[STACK_share_links]; /* all of this is divided by it below */
-    CollectiveCost c =
-        collective_send_beside(p->q.hardware, span <= domain || p->q.gpus <= domain, span,
-                               (double)e->plain[0].count.stream, &load);
+    CollectiveCost c = collective_send_beside(p->q.hardware, span <= domain || p->q.gpus <= domain,
+                                              span, (double)e->plain[0].count.stream, &load);
     return c.s / e->stack.at[STACK_share_links];
 }
 

@@ -312,8 +312,7 @@ static Status extend_simulations(Planner *p, const PlanLayout *l, bool list, Ste
     for (int n = ESTIMATE_PERIODS;
          (enough = estimate_enough(l->schedule, l->pp, micros, n)) < micros; n *= 2) {
         StepTime at[2];
-        for (int i = 0; i < 2; i++)
-            TRY(simulate_micros(p, l, list, enough - i * period, &at[i]));
+        for (int i = 0; i < 2; i++) TRY(simulate_micros(p, l, list, enough - i * period, &at[i]));
         double more = (double)((micros - enough) / period), last_s = at[0].step_s - at[1].step_s;
         bool same = fabs(last_s - before_s) <= EVEN * last_s;
         before_s = last_s;

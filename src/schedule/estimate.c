@@ -591,7 +591,8 @@ Status estimate_memory(Estimator *e, const EstimateInput *in, EstimateRank **out
     Passes *l = NULL;
     TRY(find_passes(e, in, enough_micros(in, ESTIMATE_PERIODS), OF_ENTRIES, &l));
     for (int r = 0; r < in->stages; r++) e->rank[r].entries = l->entries[r];
-    TRY(find_passes(e, in, enough_for_slots(in), OF_SLOTS, &l)); /* last, as its uses are returned */
+    TRY(find_passes(e, in, enough_for_slots(in), OF_SLOTS,
+                    &l)); /* last, as its uses are returned */
     for (int r = 0; r < in->stages; r++) {
         int entries = e->rank[r].entries;
         e->rank[r] = add_arenas(in, l, r);
