@@ -14,6 +14,7 @@ static Status search_layouts(PlanAnswer *r, Arena *a)
     TRY(search_axes(q->config, &axes));
     int64_t gpus = search_gpus(q, &axes);
     r->asked = gpus > 0 && gpus < q->gpus ? q->gpus : 0;
+    if (r->asked > 0) r->even_batch = search_even_batch(q, &axes);
     if (r->asked > 0) q->gpus = gpus;
     Progress bar = { .what = "search", .unit = "layouts", .left = "the search has no result" };
     SearchOptions o = { .axes = &axes, .pricer = &search_planner, .top = r->top, .bar = &bar };
@@ -32,7 +33,7 @@ static Status price_given(PlanAnswer *r, Arena *a)
     TRY(planner_make(q, &r->planner));
     if (planner_runs_list(r->planner)) TRY(plan_spread_evenly(q->config, a, &r->layout));
     plan_recompute_by_chunk(q->config, &r->layout);
-    return planner_price_list(r->planner, &r->layout, a, &r->price, &r->step);
+    return planner_price_list(r->planner, &r->layout, a, &r->price, NULL);
 }
 
 /* If nothing fits, the nearest layout is the answer, and plan_answer_fits turns it into an
@@ -75,8 +76,8 @@ Status plan_answer_limits(const PlanAnswer *r, Text *out)
     if (r->asked > 0)
         TRY(text_printf(out,
                         "gpus        %s cannot share out train.batch %s: this is for %s of them, "
-                        "the most that can\n",
-                        text_thousands(asked, r->asked), batch, gpus));
+                        "the most that can; all share out train.batch=%" PRId64 ", the nearest\n",
+                        text_thousands(asked, r->asked), batch, gpus, r->even_batch));
     if (r->batch.sequences == 0) return OK;
     return text_printf(out,
                        "batch       %s sequences are too few for %s GPUs and limit all layouts; "
@@ -123,7 +124,7 @@ Status plan_answer_write(const PlanAnswer *r, const PlanReport *report, int64_t 
     return config_print(&c, out);
 }
 
-/* Does nothing if the price already came from this simulation. */
+/* Does nothing if this step is there already. */
 Status plan_answer_simulate(PlanAnswer *r, bool list, Arena *a)
 {
     if (r->step.pipeline.stages > 0 && (!list || planner_runs_list(r->planner))) return OK;
@@ -134,7 +135,7 @@ Status plan_answer_simulate(PlanAnswer *r, bool list, Arena *a)
 
 /* ---- what does not fit ---- */
 
-/* A given layout that does not fit starts a search, so that the error can name the nearest one that
+/* A given layout that does not fit starts a search near it, so that the error can name one that
  * does. */
 Status plan_answer_fits(PlanAnswer *r, Arena *a)
 {
@@ -146,23 +147,27 @@ Status plan_answer_fits(PlanAnswer *r, Arena *a)
     char layout[PLAN_LAYOUT_BYTES];
     if (r->price.fits) return OK;
     if (!r->searched) {
-        TRY(search_layouts(r, a));
+        TRY(search_near(&r->request, &r->layout, a, &r->found));
         const SearchRow *row = search_nearest(&r->found, &r->layout);
         if (row != NULL)
             return FAIL(
                 ERR_FIT,
                 "plan: this layout takes %.2f GiB, %.2f of %.1f may be used (plan.margin %g), "
-                "it lacks %.2f; the nearest that fits takes %.2f: %s",
+                "it lacks %.2f; the nearest found that fits takes %.2f: %s",
                 needs, room, gib, margin, needs - room, row->price.peak_bytes / PLAN_GIB,
                 plan_layout_text(layout, &row->layout, &row->price));
-        nearest = &r->found.nearest.layout;
-        price = &r->found.nearest.price;
+        if (r->found.nearest.layout.pp > 0) {
+            nearest = &r->found.nearest.layout;
+            price = &r->found.nearest.price;
+        }
     }
     needs = price->peak_bytes / PLAN_GIB;
     return FAIL(ERR_FIT,
-                "plan: nothing fits: the nearest, %s, takes %.2f GiB, %.2f of %.1f may be used "
-                "(plan.margin %g), it lacks %.2f",
-                plan_layout_text(layout, nearest, price), needs, room, gib, margin, needs - room);
+                "plan: nothing%s fits: the nearest, %s, takes %.2f GiB, %.2f of %.1f may be used "
+                "(plan.margin %g), it lacks %.2f%s",
+                r->searched ? "" : " near it", plan_layout_text(layout, nearest, price), needs,
+                room, gib, margin, needs - room,
+                r->searched ? "" : "; --search looks at all layouts");
 }
 
 /* ---- the same training on more GPUs ---- */

@@ -24,11 +24,12 @@ typedef struct PlanAnswer {
     PlanRequest request; /* of this config; gpus: those that the answer is for */
     bool searched;
     int top;
-    int64_t asked; /* GPUs of the question, if the answer is for fewer; else 0 */
+    int64_t asked;      /* GPUs of the question, if the answer is for fewer; else 0 */
+    int64_t even_batch; /* then the batch nearest to the question's that all of them share out */
     Planner *planner;
     PlanLayout layout;
     PlanPrice price;
-    PlanStep step;      /* of the layout; empty if its price needed none */
+    PlanStep step;      /* of the layout, once plan_answer_simulate made it */
     SearchResult found; /* of a search; also of plan_answer_fits, which may search */
     SearchBatch batch;  /* the batch that the GPUs could use */
 } PlanAnswer;

@@ -151,9 +151,9 @@ Status planner_bound(Planner *p, const PlanLayout *l, double *bytes, double *ste
  * runs, action by action, with exchanges, gathers and reductions on the comm lane, then the update. */
 Status planner_simulate(Planner *p, const PlanLayout *l, bool list, Arena *a, PlanStep *out);
 /* planner_runs_list: does the stack run such lists (`list` in its sheet)? planner_price_list is the price with the
- * simulated time, and *step has the simulation: of the list, if the stack runs lists, else of the passes. A list's
- * time beyond that of the passes is attributed to slowed compute, then to gradients, or to the bubble if no rank
- * reduces any. */
+ * simulated time: of the list, if the stack runs lists, else of the passes. A list's time beyond that of the
+ * passes is attributed to slowed compute, then to gradients, or to the bubble if no rank reduces any. step: the
+ * simulation, in `a`. NULL: of micro-batches that repeat only a few are simulated. */
 bool planner_runs_list(const Planner *p);
 Status planner_price_list(Planner *p, const PlanLayout *l, Arena *a, PlanPrice *out,
                           PlanStep *step);

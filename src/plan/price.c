@@ -536,18 +536,18 @@ static void price_parts(const PlanLayout *l, const PriceRanks *n, double micros,
 
 /* The memory of the fullest rank decides whether the layout fits. */
 static Status price_memory(Planner *p, const PlanLayout *l, const PriceEntry *e,
-                           const PriceRanks *n, const Estimate *t, PlanPrice *out)
+                           const PriceRanks *n, const EstimateRank *slots, PlanPrice *out)
 {
     for (int r = 0; r < l->pp; r++) {
         double memory[PLAN_KINDS] = { 0 }, sum = 0;
-        TRY(price_rank_memory(p, l, e, &n->rank[r], &t->rank[r], memory));
+        TRY(price_rank_memory(p, l, e, &n->rank[r], &slots[r], memory));
         for (int i = 0; i < PLAN_KINDS; i++) sum += memory[i];
         ParamShards shards = price_shards(p, l, e);
         double host = updated_elems(&shards, &n->rank[r]) * (main_size(e) + state_size(e));
         out->host_bytes = fmax(out->host_bytes, e->offload ? host : 0);
         if (sum <= out->peak_bytes) continue;
         out->peak_bytes = sum, out->worst_rank = r;
-        out->pool_bytes = t->rank[r].pool_bytes;
+        out->pool_bytes = slots[r].pool_bytes;
         memcpy(out->memory, memory, sizeof memory);
     }
     out->fits = out->peak_bytes <= plan_room_bytes(&p->q);
@@ -630,7 +630,7 @@ static Status price_with(Planner *p, const PlanLayout *l, PlanPrice *out)
     price_parts(l, &n, in.micros, t.step_s, out);
     out->schedule_s = t.step_s;
     TRY(price_ends(p, l, e, &n, out));
-    TRY(price_memory(p, l, e, &n, &t, out));
+    TRY(price_memory(p, l, e, &n, t.rank, out));
     out->step_s = t.step_s + out->part_s[PLAN_GRADIENTS] + out->part_s[PLAN_UPDATE] +
                   out->part_s[PLAN_CHECKPOINT] + e->stack.at[STACK_wait_step];
     planner_take_schedule(p, out, t.step_s);
@@ -640,16 +640,26 @@ static Status price_with(Planner *p, const PlanLayout *l, PlanPrice *out)
 typedef struct Priced {
     Planner *p;
     PlanLayout l;
-    PlanPrice *price;
 } Priced;
 
-/* Asked by capacity_choose for one capacity after the other. The last price stays in *price. */
+/* Asked by capacity_choose for one capacity after the other. Memory does not need the times of passes. */
 static Status room_fits(void *self, const RowCapacity *room, bool *fits)
 {
     Priced *x = self;
+    Planner *p = x->p;
+    const PriceEntry *e = NULL;
+    PriceRanks n;
+    EstimateInput in;
+    EstimateRank *slots = NULL;
+    PlanPrice price = { 0 };
     x->l.room = *room;
-    TRY(price_with(x->p, &x->l, x->price));
-    *fits = x->price->fits;
+    ArenaMark mark = arena_mark(&p->scratch);
+    TRY(price_entry(p, &x->l, &e));
+    TRY(price_input(p, &x->l, e, &n, &in));
+    TRY(estimate_memory(&p->estimator, &in, &slots));
+    TRY(price_memory(p, &x->l, e, &n, slots, &price));
+    arena_release(&p->scratch, mark);
+    *fits = price.fits;
     return OK;
 }
 
@@ -670,11 +680,11 @@ static void price_outlook(const Planner *p, const PlanLayout *l, PlanPrice *out)
 /* Chooses the largest capacity with which the layout fits, and prices it. */
 static Status price_layout(Planner *p, const PlanLayout *l, PlanPrice *out)
 {
-    Priced x = { p, *l, out };
+    Priced x = { p, *l };
     RowCapacity room;
-    bool fits = false;
     TRY(capacity_choose(&p->config, l->ep, room_fits, &x, &room));
-    if (room.pool == 0 || !capacity_same(&room, &x.l.room)) TRY(room_fits(&x, &room, &fits));
+    x.l.room = room;
+    TRY(price_with(p, &x.l, out));
     price_outlook(p, l, out);
     return OK;
 }

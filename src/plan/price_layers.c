@@ -243,6 +243,18 @@ Status price_inputs(Planner *p, const PriceEntry *e, PlanInputs *out)
     return plan_inputs(c, p->q.gpus, micro, &p->scratch, out);
 }
 
+/* A price for each class of layers. */
+static Status price_classes_of(Planner *p, const Roofline *r, PriceEntry *e, unsigned recompute,
+                               const LayerPrice **out)
+{
+    LayerPrice *l = NULL;
+    TRY(ARENA_NEW(&p->kept, p->classes, &l));
+    for (int i = 0; i < p->classes; i++)
+        TRY(price_layer(p, r, e, p->first_of[i], recompute, &l[i]));
+    *out = l;
+    return OK;
+}
+
 /* `plain`: the entry of the same layers without recompute, or NULL. */
 static Status fill_entry(Planner *p, PriceEntry *e, const PriceEntry *plain)
 {
@@ -269,13 +281,11 @@ static Status fill_entry(Planner *p, PriceEntry *e, const PriceEntry *plain)
     if (s == OK) s = stack_values(p->q.stack, &in, &e->stack);
     Roofline r = { p->q.hardware, &e->stack, &e->spec,
                    (double)(e->key.micro_batch * c->data_sequence) / (e->key.cp * e->key.tp) };
-    for (int i = 0; s == OK && i < p->classes; i++) {
-        if (plain != NULL) e->plain[i] = plain->plain[i];
-        if (plain == NULL) s = price_layer(p, &r, e, p->first_of[i], 0, &e->plain[i]);
-        e->recomputed[i] = e->plain[i];
-        if (s == OK && e->key.recompute != 0)
-            s = price_layer(p, &r, e, p->first_of[i], e->key.recompute, &e->recomputed[i]);
-    }
+    if (s == OK) s = plain != NULL ? OK : price_classes_of(p, &r, e, 0, &e->plain);
+    if (plain != NULL) e->plain = plain->plain;
+    e->recomputed = e->plain;
+    if (s == OK && e->key.recompute != 0)
+        s = price_classes_of(p, &r, e, e->key.recompute, &e->recomputed);
     arena_release(&p->scratch, mark);
     return s == OK ? price_sums(p, e) : s;
 }
@@ -283,12 +293,15 @@ static Status fill_entry(Planner *p, PriceEntry *e, const PriceEntry *plain)
 static uint64_t hash_key(const void *key, size_t bytes)
 {
     uint64_t h = 1469598103934665603u;
-    for (size_t i = 0; i < bytes; i++) h = (h ^ ((const unsigned char *)key)[i]) * 1099511628211u;
+    for (size_t i = 0; i < bytes / sizeof(uint32_t); i++) {
+        h = (h ^ ((const uint32_t *)key)[i]) * 0x9E3779B97F4A7C15u;
+        h ^= h >> 32;
+    }
     return h;
 }
 
-/* The position in a hash table of the element that begins with this key, or the free position for it. Bytes are
- * compared, so padding in keys must be 0. */
+/* The position in a hash table of the element that begins with this key, or the free position for it. Keys are whole
+ * words. They are compared as bytes, so padding must be 0. */
 static void **find_place(void **table, size_t places, const void *key, size_t bytes)
 {
     size_t at = hash_key(key, bytes) % places;

@@ -66,10 +66,10 @@ typedef struct PriceEntry {
     PriceKey key;
     StackValues stack;
     ModelSpec spec;
-    bool offload;                        /* main weights and optimizer states lie on the host */
-    LayerPrice plain[LAYER_CLASSES_MAX]; /* by class, without recompute */
-    LayerPrice recomputed[LAYER_CLASSES_MAX]; /* by class, with key.recompute */
-    PassSum *before[2]; /* prefix sums over blocks (blocks + 1), plain and recomputed */
+    bool offload;            /* main weights and optimizer states lie on the host */
+    const LayerPrice *plain; /* by class, without recompute; shared with the entry that has none */
+    const LayerPrice *recomputed; /* by class, with key.recompute */
+    PassSum *before[2];           /* prefix sums over blocks (blocks + 1), plain and recomputed */
     PassSum embedding, head;
 } PriceEntry;
 

@@ -10,6 +10,9 @@
 
 static const size_t STEP_BYTES = (size_t)1 << 38; /* reserved; only what is written counts */
 
+/* Of a period: periods of a simulation that differ by less are the same. */
+static const double EVEN = 1e-7;
+
 typedef struct ProgramCost {
     const EstimateInput *in;
     ModelSpec spec;           /* with what the layout recomputes */
@@ -251,12 +254,82 @@ Status planner_simulate(Planner *p, const PlanLayout *l, bool list, Arena *a, Pl
 
 bool planner_runs_list(const Planner *p) { return p->limits->at[STACK_list] != 0; }
 
-/* Seconds by which communication slows the compute of a rank, on average. */
-static double slowed_s(const PlanStep *step)
+/* Seconds of a simulated step, those by which communication slows the compute of a mean rank, and the work of the
+ * two lanes of each rank. */
+typedef struct StepTime {
+    double step_s, slowed_s, (*work_s)[2];
+} StepTime;
+
+static Status time_of_step(const PlanStep *step, Arena *a, StepTime *out)
 {
-    double sum = 0;
-    for (int r = 0; r < step->pipeline.stages; r++) sum += step->sim.rank[r].slowed;
-    return sum / step->pipeline.stages;
+    *out = (StepTime){ .step_s = step->sim.step };
+    TRY(ARENA_ZEROED(a, step->pipeline.stages, &out->work_s));
+    for (int r = 0; r < step->pipeline.stages; r++) {
+        const Program *p = &step->pipeline.rank[r];
+        const SimSpan *span = step->sim.rank[r].span;
+        for (int i = 0; i < p->n; i++) {
+            if (action_is_transfer(p->at[i].kind)) continue;
+            out->work_s[r][p->at[i].lane == LANE_COMM] += span[i].end - span[i].start;
+        }
+        out->slowed_s += step->sim.rank[r].slowed / step->pipeline.stages;
+    }
+    return OK;
+}
+
+/* Simulates a step of fewer micro-batches: for that the planner's batch is smaller. */
+static Status simulate_micros(Planner *p, const PlanLayout *l, bool list, int64_t micros,
+                              StepTime *out)
+{
+    Arena a = { 0 };
+    PlanStep step = { 0 };
+    int64_t batch = p->config.train_batch;
+    TRY(arena_init(&a, "simulation", MEM_HOST, STEP_BYTES));
+    p->config.train_batch = micros * l->dp * l->micro_batch;
+    Status s = planner_simulate(p, l, list, &a, &step);
+    p->config.train_batch = batch;
+    if (s == OK) s = time_of_step(&step, &p->scratch, out);
+    arena_free(&a);
+    return s;
+}
+
+/* What a period adds to the work of the lane to which it adds most: a step cannot grow by less for ever. */
+static double busiest_lane_s(const StepTime *more, const StepTime *less, int ranks)
+{
+    double most = 0;
+    for (int r = 0; r < ranks; r++) {
+        for (int i = 0; i < 2; i++) most = fmax(most, more->work_s[r][i] - less->work_s[r][i]);
+    }
+    return most;
+}
+
+/* The time of a step as estimate.h extends it, if a period adds the same after n periods as after 2 n of them: lanes of
+ * lists wait for each other in more ways than passes do. */
+static Status extend_simulations(Planner *p, const PlanLayout *l, bool list, StepTime *out)
+{
+    const int micros = (int)price_micros(p, l), period = estimate_period(l->schedule, l->pp);
+    double before_s = 0;
+    int enough;
+    for (int n = ESTIMATE_PERIODS;
+         (enough = estimate_enough(l->schedule, l->pp, micros, n)) < micros; n *= 2) {
+        StepTime at[2];
+        for (int i = 0; i < 2; i++) TRY(simulate_micros(p, l, list, enough - i * period, &at[i]));
+        double more = (double)((micros - enough) / period), last_s = at[0].step_s - at[1].step_s;
+        bool same = fabs(last_s - before_s) <= EVEN * last_s;
+        before_s = last_s;
+        if (!same || last_s < (1 - EVEN) * busiest_lane_s(&at[0], &at[1], l->pp)) continue;
+        *out = (StepTime){ at[0].step_s + more * last_s,
+                           at[0].slowed_s + more * (at[0].slowed_s - at[1].slowed_s), NULL };
+        return OK;
+    }
+    return simulate_micros(p, l, list, micros, out);
+}
+
+static Status simulate_time(Planner *p, const PlanLayout *l, bool list, StepTime *out)
+{
+    ArenaMark mark = arena_mark(&p->scratch);
+    Status s = extend_simulations(p, l, list, out);
+    arena_release(&p->scratch, mark);
+    return s;
 }
 
 /* Splits a simulated step of step_s seconds into its parts. The difference to the price, less the compute
@@ -285,16 +358,22 @@ static void split_step(const Planner *p, double step_s, double slowed, PlanPrice
 Status planner_price_list(Planner *p, const PlanLayout *l, Arena *a, PlanPrice *out, PlanStep *step)
 {
     const PriceEntry *e = NULL;
-    *step = (PlanStep){ 0 };
+    StepTime t;
+    if (step != NULL) *step = (PlanStep){ 0 };
     TRY(planner_price(p, l, out));
     TRY(price_entry(p, l, &e));
-    TRY(planner_simulate(p, l, planner_runs_list(p), a, step));
+    if (step == NULL) {
+        TRY(simulate_time(p, l, planner_runs_list(p), &t));
+    } else {
+        TRY(planner_simulate(p, l, planner_runs_list(p), a, step));
+        TRY(time_of_step(step, a, &t));
+    }
     if (!planner_runs_list(p)) {
-        planner_take_schedule(p, out, step->sim.step);
+        planner_take_schedule(p, out, t.step_s);
         return OK;
     }
     double ends_s = out->part_s[PLAN_CHECKPOINT] + e->stack.at[STACK_wait_step];
-    split_step(p, step->sim.step + ends_s, slowed_s(step), out);
+    split_step(p, t.step_s + ends_s, t.slowed_s, out);
     return OK;
 }
 
@@ -312,12 +391,7 @@ static Status search_legal(const Planner *p, const PlanLayout *l)
 
 static Status search_simulate(Planner *p, const PlanLayout *l, PlanPrice *out)
 {
-    Arena a = { 0 };
-    PlanStep step;
-    TRY(arena_init(&a, "simulation", MEM_HOST, STEP_BYTES));
-    Status s = planner_price_list(p, l, &a, out, &step);
-    arena_free(&a);
-    return s;
+    return planner_price_list(p, l, NULL, out, NULL);
 }
 
 const SearchPricer search_planner = { planner_make,  planner_free,  search_legal,

@@ -19,6 +19,7 @@ static const size_t CANDIDATE_BYTES = (size_t)16 << 30; /* reserved; only what i
 typedef struct Found {
     SearchRow *best, *front;
     int n_best, cap, n_front;
+    int64_t domain;    /* GPUs of a scale-up domain */
     SearchRow nearest; /* layout.pp 0: none yet */
     SearchCounts count;
 } Found;
@@ -57,11 +58,25 @@ typedef struct Search {
 
 /* ---- what was found ---- */
 
-/* The order of the best: speed, then memory, then number, so it is total. */
-static bool is_better(const SearchRow *a, const SearchRow *b)
+/* Scale-up domains that a group of `ranks` GPUs with this stride spans. */
+static int64_t domains_of(const Found *f, int64_t ranks, int64_t stride)
 {
+    return ranks <= 1 ? 1 : (ranks * stride + f->domain - 1) / f->domain;
+}
+
+/* The order of the best: speed, then domains spanned (search.h), then memory, then number, so it is total. */
+static bool is_better(const Found *f, const SearchRow *a, const SearchRow *b)
+{
+    const PlanLayout *l = &a->layout, *m = &b->layout;
     double x = a->price.tokens_per_s_per_gpu, y = b->price.tokens_per_s_per_gpu;
     if (x != y) return x > y;
+    const int64_t more[] = { domains_of(f, l->ep, 1) - domains_of(f, m->ep, 1),
+                             domains_of(f, l->cp, l->tp) - domains_of(f, m->cp, m->tp),
+                             domains_of(f, l->pp, l->dp * l->cp * l->tp) -
+                                 domains_of(f, m->pp, m->dp * m->cp * m->tp) };
+    for (int i = 0; i < 3; i++) {
+        if (more[i] != 0) return more[i] < 0;
+    }
     if (a->price.peak_bytes != b->price.peak_bytes)
         return a->price.peak_bytes < b->price.peak_bytes;
     return a->id < b->id;
@@ -112,7 +127,7 @@ static void best_add(Found *f, const SearchRow *added)
         break;
     }
     int at = f->n_best;
-    while (at > 0 && is_better(&row, &f->best[at - 1])) at--;
+    while (at > 0 && is_better(f, &row, &f->best[at - 1])) at--;
     if (at == f->cap) return;
     int moved = (f->n_best < f->cap ? f->n_best : f->cap - 1) - at;
     memmove(&f->best[at + 1], &f->best[at], (size_t)moved * sizeof row);
@@ -196,9 +211,9 @@ static bool may_be_named(const Found *f, double bytes, double step_s)
 }
 
 /* Both lists have their full size from the start, so adding never fails. */
-static Status found_init(Found *f, int cap, Arena *a)
+static Status found_init(Found *f, const Search *s, int cap, Arena *a)
 {
-    *f = (Found){ .cap = cap };
+    *f = (Found){ .cap = cap, .domain = (int64_t)fmax(1, s->q->hardware->scale_up_gpus) };
     TRY(ARENA_ZEROED(a, cap, &f->best));
     return ARENA_ZEROED(a, SEARCH_FRONT_MAX, &f->front);
 }
@@ -440,7 +455,7 @@ static Status search_all(Search *s, const SearchOptions *o, Arena *a, SearchResu
     double start = clock_s();
     int cap = o->top > SEARCH_SIMULATED ? o->top : SEARCH_SIMULATED;
     TRY(open_pricers(s, a));
-    TRY(found_init(&s->all, cap, a));
+    TRY(found_init(&s->all, s, cap, a));
     TRY(bound_all(s, a));
     if (s->all.count.legal == 0) return search_why_none(s->q);
     if (s->bar != NULL) s->bar->total = s->n;
@@ -457,7 +472,7 @@ static Status search_all(Search *s, const SearchOptions *o, Arena *a, SearchResu
 static Status use_simulated(Search *s, const SearchOptions *o, Arena *a, SearchResult *out)
 {
     Found f;
-    TRY(found_init(&f, s->all.cap, a));
+    TRY(found_init(&f, s, s->all.cap, a));
     for (int i = 0; i < s->all.n_best; i++) found_add(&f, &s->all.best[i]);
     for (int i = 0; i < s->all.n_front; i++) {
         bool simulated = false;

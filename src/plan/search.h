@@ -13,6 +13,9 @@
  * Layouts that differ only in their schedule, and have the same memory and time, are one row. It has the first
  * of these schedules in the table, and names the others.
  *
+ * Of rows with equal speed those come first whose groups span fewer scale-up domains: of experts, then of context
+ * ranks, then the pipeline. Then less memory, then the lower number.
+ *
  * At the end the best rows, at least SEARCH_SIMULATED, are simulated under each of their schedules. A row whose
  * schedules then differ becomes several.
  *
@@ -122,6 +125,12 @@ Status search_batch(const PlanRequest *q, const SearchResult *r, SearchBatch *ou
 
 /* The largest number of GPUs, at most those of the question, whose ranks can divide the batch; 0: none. */
 int64_t search_gpus(const PlanRequest *q, const SearchAxes *axes);
+/* The batch nearest to the question's, in sequences, that the ranks of all its GPUs can divide; 0: none. */
+int64_t search_even_batch(const PlanRequest *q, const SearchAxes *axes);
+
+/* Searches near a layout that does not fit: the settings that are easiest to change first, and more of them until a
+ * layout fits. If none does, n_best is 0, and nearest.layout.pp is 0 if no layout was legal. */
+Status search_near(const PlanRequest *q, const PlanLayout *l, Arena *a, SearchResult *out);
 
 /* The layout among the best and the front that differs from `l` in the fewest settings; NULL: none
  * fits. */

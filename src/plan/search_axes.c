@@ -320,6 +320,24 @@ int64_t search_gpus(const PlanRequest *q, const SearchAxes *given)
     return other.gpus;
 }
 
+/* The nearest multiple of each possible number of data-parallel ranks; of two equally near ones the lower. */
+int64_t search_even_batch(const PlanRequest *q, const SearchAxes *given)
+{
+    SearchAxes axes = *given;
+    search_axes_fill(q, &axes);
+    const ConfigInts *pp = &axes.axis[SEARCH_PP], *cp = &axes.axis[SEARCH_CP];
+    int64_t batch = q->config->train_batch, best = 0;
+    for (int i = 0; i < pp->n * cp->n; i++) {
+        int64_t ranks = pp->at[i / cp->n] * cp->at[i % cp->n], dp = q->gpus / ranks;
+        if (q->gpus % ranks != 0) continue;
+        int64_t even = (batch + (dp - 1) / 2) / dp * dp;
+        if (even < dp) even = dp;
+        int64_t off = llabs(even - batch), least = llabs(best - batch);
+        if (best == 0 || off < least || (off == least && even < best)) best = even;
+    }
+    return best;
+}
+
 Status search_why_none(const PlanRequest *q)
 {
     return FAIL(ERR_ARG,

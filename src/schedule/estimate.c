@@ -12,6 +12,9 @@
  * that layouts with nearly the same ratios share one list. */
 enum { TABLE = 1 << 14, SHARES = 24 };
 
+/* Of lists; more are made again when they are needed. */
+static const size_t KEPT_BYTES = (size_t)96 << 20;
+
 /* Only reserved: memory is used as far as the orders of the largest shape need. */
 static const size_t SCRATCH_BYTES = (size_t)4 << 30;
 
@@ -25,7 +28,7 @@ typedef struct ListedPass {
 } ListedPass;
 
 typedef struct PassesRank {
-    int slots, entries, uses;
+    int slots, uses;
     SlotUse *use; /* of the first slot, then the others */
     int *
         waiting; /* the most split passes whose weight gradients wait, by the number of micro-batches that are
@@ -33,13 +36,18 @@ typedef struct PassesRank {
     unsigned char passes[SCHEDULE_CHUNKS_MAX]; /* by chunk: set of CHUNK_ */
 } PassesRank;
 
-/* What is kept of a shape. */
+/* What is kept of a shape. Orders that are written by hand depend on sizes alone. So do their lists and slots, which
+ * are kept once for all durations. */
+typedef enum PassesPart { OF_TIME = 1, OF_SLOTS = 2, OF_ENTRIES = 4, OF_ALL = 7 } PassesPart;
+
 typedef struct Passes {
     const ScheduleDesc *schedule;
     ScheduleShape shape;
-    ListedPass *at;
+    PassesPart parts;
+    ListedPass *at; /* OF_TIME */
     int n;
-    PassesRank *rank;
+    PassesRank *rank; /* OF_SLOTS */
+    int *entries;     /* OF_ENTRIES: by rank */
 } Passes;
 
 /* ---- times ---- */
@@ -228,8 +236,8 @@ static Status list_passes(const Order *ranks, const OrderTimes *t, Arena *a, Are
     return OK;
 }
 
-/* Follows the order of each rank for its memory, then lists the passes for their times. The orders
- * themselves lie in scratch and are not kept. */
+/* Slots need only the orders; entries and the list need one run of them. The orders lie in scratch and are
+ * not kept. */
 static Status fill_passes(Passes *l, Arena *a, Arena *scratch)
 {
     const ScheduleShape *s = &l->shape;
@@ -239,27 +247,30 @@ static Status fill_passes(Passes *l, Arena *a, Arena *scratch)
                      .chunks = s->chunks,
                      .stages = s->stages,
                      .placement = l->schedule->placement };
-    TRY(ARENA_ZEROED(a, s->stages, &l->rank));
     TRY(schedule_orders(l->schedule, s, scratch, &ranks));
-    TRY(order_run(&like, s, ranks, scratch, &times));
-    for (int r = 0; r < s->stages; r++) {
+    if (l->parts & OF_SLOTS) TRY(ARENA_ZEROED(a, s->stages, &l->rank));
+    for (int r = 0; r < s->stages && (l->parts & OF_SLOTS); r++) {
         ArenaMark mark = arena_mark(scratch);
         TRY(follow_slots(l, &ranks[r], a, scratch, &l->rank[r]));
-        l->rank[r].entries = count_entries(&times, &ranks[r], r);
         arena_release(scratch, mark);
     }
-    return list_passes(ranks, &times, a, scratch, l);
+    if (l->parts == OF_SLOTS) return OK;
+    TRY(order_run(&like, s, ranks, scratch, &times));
+    if (l->parts & OF_ENTRIES) {
+        TRY(ARENA_NEW(a, s->stages, &l->entries));
+        for (int r = 0; r < s->stages; r++) l->entries[r] = count_entries(&times, &ranks[r], r);
+    }
+    return l->parts & OF_TIME ? list_passes(ranks, &times, a, scratch, l) : OK;
 }
 
 /* On failure nothing stays in `kept`, so that a list that did not fit can be made again after the
  * others are gone. */
-static Status make_passes(Estimator *e, const ScheduleDesc *d, const ScheduleShape *s, Passes **out)
+static Status make_passes(Estimator *e, const Passes *wanted, Passes **out)
 {
     ArenaMark kept = arena_mark(&e->kept), mark = arena_mark(&e->scratch);
     Passes *l = NULL;
-    TRY(ARENA_ZEROED(&e->kept, 1, &l));
-    l->schedule = d;
-    l->shape = *s;
+    TRY(ARENA_NEW(&e->kept, 1, &l));
+    *l = *wanted;
     Status status = fill_passes(l, &e->kept, &e->scratch);
     arena_release(&e->scratch, mark);
     if (status != OK) arena_release(&e->kept, kept);
@@ -267,39 +278,89 @@ static Status make_passes(Estimator *e, const ScheduleDesc *d, const ScheduleSha
     return status;
 }
 
-static bool is_passes_of(const Passes *l, const ScheduleDesc *d, const ScheduleShape *s)
+static bool is_passes_of(const Passes *l, const Passes *wanted)
 {
-    const ScheduleShape *x = &l->shape;
-    return l->schedule == d && x->stages == s->stages && x->chunks == s->chunks &&
-           x->micros == s->micros && x->forward == s->forward && x->input == s->input;
+    const ScheduleShape *x = &l->shape, *s = &wanted->shape;
+    return l->schedule == wanted->schedule && l->parts == wanted->parts && x->stages == s->stages &&
+           x->chunks == s->chunks && x->micros == s->micros && x->forward == s->forward &&
+           x->input == s->input;
 }
 
-/* The passes of a shape, out of the hash table or made now. A collision replaces the older list. When memory is
- * full all lists are dropped, and the table starts empty. */
-static Status find_passes(Estimator *e, const EstimateInput *in, Passes **out)
+/* ---- fewer micro-batches ---- */
+
+static const double EVEN = 1e-9; /* times that differ by rounding alone */
+
+int estimate_period(const ScheduleDesc *d, int stages)
 {
-    const ScheduleDesc *d = in->schedule;
-    ScheduleShape legal = { in->stages, in->chunks, in->micros, 1, 1, 1, .blocks = in->blocks };
-    TRY(schedule_legal(d, &legal));
-    ScheduleShape s = estimate_shape(in);
-    const uint64_t part[] = { (uint64_t)(d - schedule_table),
-                              (uint64_t)s.stages,
-                              (uint64_t)s.chunks,
-                              (uint64_t)s.micros,
-                              (uint64_t)s.forward,
-                              (uint64_t)s.input };
+    bool repeats = !d->irregular && isfinite(d->least.slots); /* GPipe keeps a slot for each */
+    return repeats ? stages : 0;
+}
+
+int estimate_enough(const ScheduleDesc *d, int stages, int micros, int periods)
+{
+    int period = estimate_period(d, stages), least = periods * period;
+    if (period == 0 || micros < least + period) return micros;
+    return least + (micros - least) % period;
+}
+
+/* Micro-batches whose passes stand for those of all. */
+static int enough_micros(const EstimateInput *in, int periods)
+{
+    return estimate_enough(in->schedule, in->stages, in->micros, periods);
+}
+
+/* Those with the same slots. With chunks in a loop, which chunks share a slot repeats only later. */
+static int enough_for_slots(const EstimateInput *in)
+{
+    bool loop = in->schedule->placement == PLACE_LOOP && in->chunks > 1;
+    return loop ? in->micros : enough_micros(in, ESTIMATE_PERIODS);
+}
+
+static void drop_passes(Estimator *e)
+{
+    memset(e->passes, 0, TABLE * sizeof(Passes *));
+    arena_release(&e->kept, (ArenaMark){ 0 });
+}
+
+static Passes **passes_place(Estimator *e, const Passes *wanted)
+{
+    const ScheduleShape *s = &wanted->shape;
+    const uint64_t part[] = { (uint64_t)(wanted->schedule - schedule_table),
+                              (uint64_t)wanted->parts,
+                              (uint64_t)s->stages,
+                              (uint64_t)s->chunks,
+                              (uint64_t)s->micros,
+                              (uint64_t)s->forward,
+                              (uint64_t)s->input };
     uint64_t hash = 0;
     for (size_t i = 0; i < sizeof part / sizeof *part; i++) {
         hash = (hash ^ part[i]) * 0x9E3779B97F4A7C15ULL;
         hash ^= hash >> 32;
     }
-    Passes **place = &e->passes[hash % TABLE];
-    if (*place == NULL || !is_passes_of(*place, d, &s)) {
-        Status status = make_passes(e, d, &s, place);
+    return &e->passes[hash % TABLE];
+}
+
+/* Parts of the passes of `micros` micro-batches, out of the hash table or made now. A collision replaces the older
+ * ones. When they take KEPT_BYTES, or memory is full, all are dropped, and the table starts empty. */
+static Status find_passes(Estimator *e, const EstimateInput *in, int micros, PassesPart part,
+                          Passes **out)
+{
+    const ScheduleDesc *d = in->schedule;
+    ScheduleShape legal = { in->stages, in->chunks, in->micros, 1, 1, 1, .blocks = in->blocks };
+    TRY(schedule_legal(d, &legal));
+    Passes wanted = { .schedule = d, .shape = estimate_shape(in), .parts = part };
+    wanted.shape.micros = micros;
+    if (d->search != NULL)
+        wanted.parts = OF_ALL;
+    else if (part != OF_ENTRIES)
+        wanted.shape.forward = wanted.shape.input = wanted.shape.weight = 1;
+    Passes **place = passes_place(e, &wanted);
+    if (*place == NULL || !is_passes_of(*place, &wanted)) {
+        if (e->kept.used_bytes > KEPT_BYTES) drop_passes(e);
+        Status status = make_passes(e, &wanted, place);
         if (status == ERR_MEMORY) {
-            memset(e->passes, 0, TABLE * sizeof(Passes *));
-            arena_release(&e->kept, (ArenaMark){ 0 });
-            status = make_passes(e, d, &s, place);
+            drop_passes(e);
+            status = make_passes(e, &wanted, place);
         }
         TRY(status);
     }
@@ -315,6 +376,7 @@ typedef struct Walk {
     double (*lane)[2]; /* by rank: when compute and exchanges are free again */
     double *way;       /* by link (cost_of / 2): when the last input arrived */
     double *end;       /* by pass */
+    bool alone;        /* inputs are always there */
 } Walk;
 
 static double later_of(double x, double y) { return x > y ? x : y; }
@@ -327,7 +389,7 @@ static int cost_of(const Walk *w, const ListedPass *x)
 /* When the input of a pass has arrived: transfers of one link run one after the other. */
 static double input_arrives(const Walk *w, const ListedPass *x)
 {
-    if (x->from < 0) return 0;
+    if (x->from < 0 || w->alone) return 0;
     double *way = &w->way[cost_of(w, x) / 2];
     *way = later_of(*way, w->end[x->from]) + w->in->send_s;
     return *way;
@@ -380,10 +442,11 @@ static void walk_passes(const Walk *w, const Passes *l)
     }
 }
 
-/* The step ends when the last lane of any rank is free. */
-static Status find_step(const EstimateInput *in, const Passes *l, Arena *scratch, double *step_s)
+/* end: when the last lane of each rank is free. `alone`: as if no rank waited for others. */
+static Status walk_list(const EstimateInput *in, const Passes *l, bool alone, Arena *scratch,
+                        double *end)
 {
-    Walk w = { .in = in };
+    Walk w = { .in = in, .alone = alone };
     double *cost = NULL;
     TRY(make_costs(in, scratch, &cost));
     w.cost = cost;
@@ -391,9 +454,7 @@ static Status find_step(const EstimateInput *in, const Passes *l, Arena *scratch
     TRY(ARENA_ZEROED(scratch, in->stages * in->chunks * COSTS / 2, &w.way));
     TRY(ARENA_NEW(scratch, l->n, &w.end));
     walk_passes(&w, l);
-    *step_s = 0;
-    for (int r = 0; r < in->stages; r++)
-        *step_s = later_of(*step_s, later_of(w.lane[r][0], w.lane[r][1]));
+    for (int r = 0; r < in->stages; r++) end[r] = later_of(w.lane[r][0], w.lane[r][1]);
     return OK;
 }
 
@@ -445,7 +506,7 @@ int estimate_largest_chunk(const EstimateInput *in, int rank, const SlotUse *use
 static EstimateRank add_arenas(const EstimateInput *in, const Passes *l, int rank)
 {
     const PassesRank *r = &l->rank[rank];
-    EstimateRank out = { .slots = r->slots, .entries = r->entries, .use = r->use, .uses = r->uses };
+    EstimateRank out = { .slots = r->slots, .use = r->use, .uses = r->uses };
     for (int i = 0; i < r->uses && in->slot != NULL; i++) {
         const SlotUse *use = &r->use[i];
         const int largest = estimate_largest_chunk(in, rank, use);
@@ -472,23 +533,83 @@ static EstimateRank add_arenas(const EstimateInput *in, const Passes *l, int ran
 Status estimate_passes(Estimator *e, const EstimateInput *in, unsigned *out)
 {
     Passes *l = NULL;
-    TRY(find_passes(e, in, &l));
+    TRY(find_passes(e, in, enough_for_slots(in), OF_SLOTS, &l));
     for (int i = 0; i < in->stages * in->chunks; i++)
         out[i] = l->rank[i / in->chunks].passes[i % in->chunks];
     return OK;
 }
 
-/* Only the walk and the arenas depend on the layout's times; the list of passes is looked up. */
-Status estimate(Estimator *e, const EstimateInput *in, Estimate *out)
+/* Walks the passes of this number of micro-batches, which are looked up. *most: the largest of `end`. */
+static Status walk_micros(Estimator *e, const EstimateInput *in, int micros, bool alone,
+                          double *end, double *most)
 {
     Passes *l = NULL;
-    Estimate x = { .rank = e->rank };
-    TRY(find_passes(e, in, &l));
+    TRY(find_passes(e, in, micros, OF_TIME, &l));
     ArenaMark mark = arena_mark(&e->scratch);
-    Status status = find_step(in, l, &e->scratch, &x.step_s);
+    Status status = walk_list(in, l, alone, &e->scratch, end);
+    arena_release(&e->scratch, mark);
+    *most = 0;
+    for (int r = 0; r < in->stages && status == OK; r++) *most = later_of(*most, end[r]);
+    return status;
+}
+
+/* What a period adds to the slowest rank if no rank waits for others: a step cannot grow by less for ever. */
+static Status slowest_rank(Estimator *e, const EstimateInput *in, int micros, double *period_s)
+{
+    double *end = NULL, *more = NULL, most;
+    TRY(ARENA_NEW(&e->scratch, in->stages, &end));
+    TRY(ARENA_NEW(&e->scratch, in->stages, &more));
+    TRY(walk_micros(e, in, micros, true, end, &most));
+    TRY(walk_micros(e, in, micros + estimate_period(in->schedule, in->stages), true, more, &most));
+    *period_s = 0;
+    for (int r = 0; r < in->stages; r++) *period_s = later_of(*period_s, more[r] - end[r]);
+    return OK;
+}
+
+/* The time of a step, from those of three numbers of micro-batches: once the slowest rank is never idle, it grows by
+ * the same time in each period. Until that is so, the numbers are doubled. */
+static Status find_step(Estimator *e, const EstimateInput *in, double *step_s)
+{
+    const int period = estimate_period(in->schedule, in->stages);
+    double *end = NULL, least_s = 0;
+    int enough = enough_micros(in, ESTIMATE_PERIODS);
+    TRY(ARENA_NEW(&e->scratch, in->stages, &end));
+    if (enough < in->micros) TRY(slowest_rank(e, in, enough - 2 * period, &least_s));
+    for (int n = ESTIMATE_PERIODS; (enough = enough_micros(in, n)) < in->micros; n *= 2) {
+        double at[3];
+        for (int i = 0; i < 3; i++)
+            TRY(walk_micros(e, in, enough - i * period, false, end, &at[i]));
+        double last_s = at[0] - at[1], before_s = at[1] - at[2];
+        *step_s = at[0] + (double)((in->micros - enough) / period) * last_s;
+        if (fabs(last_s - before_s) <= EVEN * last_s && last_s >= (1 - EVEN) * least_s) return OK;
+    }
+    return walk_micros(e, in, enough, false, end, step_s);
+}
+
+Status estimate_memory(Estimator *e, const EstimateInput *in, EstimateRank **out)
+{
+    Passes *l = NULL;
+    TRY(find_passes(e, in, enough_micros(in, ESTIMATE_PERIODS), OF_ENTRIES, &l));
+    for (int r = 0; r < in->stages; r++) e->rank[r].entries = l->entries[r];
+    TRY(find_passes(e, in, enough_for_slots(in), OF_SLOTS,
+                    &l)); /* last, as its uses are returned */
+    for (int r = 0; r < in->stages; r++) {
+        int entries = e->rank[r].entries;
+        e->rank[r] = add_arenas(in, l, r);
+        e->rank[r].entries = entries;
+    }
+    *out = e->rank;
+    return OK;
+}
+
+Status estimate(Estimator *e, const EstimateInput *in, Estimate *out)
+{
+    Estimate x = { 0 };
+    ArenaMark mark = arena_mark(&e->scratch);
+    Status status = find_step(e, in, &x.step_s);
     arena_release(&e->scratch, mark);
     TRY(status);
-    for (int r = 0; r < in->stages; r++) x.rank[r] = add_arenas(in, l, r);
+    TRY(estimate_memory(e, in, &x.rank));
     x.bubble = x.step_s > 0 ? 1 - mean_busy_s(in) / x.step_s : 0;
     *out = x;
     return OK;

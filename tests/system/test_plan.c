@@ -192,7 +192,7 @@ static void what_does_not_fit_is_exit_3_with_what_would(void **state)
     Outcome o =
         RUN(*state, "fit", LAYOUT, "--cluster", "h100:8", "mesh.zero=0", "mesh.ep=1", "--json");
     CHECK_EXIT(o, 3);
-    CHECK_SAYS(o.err, "the nearest that fits takes");
+    CHECK_SAYS(o.err, "the nearest found that fits takes");
     CHECK_SAYS(o.err, "ZeRO-");
     cJSON *plan = parsed(&o);
     CHECK(cJSON_IsFalse(member(plan, "fits")));
@@ -220,7 +220,7 @@ static void a_page_of_what_does_not_fit_goes_to_its_file(void **state)
     CHECK_SAYS(o.out, "does not fit");
     CHECK(strchr(o.out, '<') == NULL);
     CHECK(file_exists(lab_path(*state, "large/page.html")));
-    CHECK_SAYS(o.err, "the nearest that fits takes");
+    CHECK_SAYS(o.err, "the nearest found that fits takes");
 }
 
 static void scaling_says_what_does_not_fit(void **state)

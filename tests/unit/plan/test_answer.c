@@ -28,7 +28,7 @@ static void the_layout_is_the_configurations_or_the_best(void **state)
     PlanReport r;
     CHECK_OK(plan_answer(&q, &asked.arena, &given));
     CHECK_INT(given.layout.pp, 2);
-    CHECK(given.step.pipeline.stages == 2 && given.price.fits);
+    CHECK(given.price.fits);
     CHECK_OK(plan_answer_fits(&given, &asked.arena));
     CHECK_OK(plan_answer_report(&given, &asked.arena, &r));
     CHECK(r.search == NULL && r.price == &given.price && *r.partition != '\0');
@@ -56,8 +56,9 @@ static void gpus_that_cannot_share_the_batch_are_said(void **state)
     CHECK_INT(q.request.gpus, 16);
     CHECK_OK(text_init(&t, &asked.arena));
     CHECK_OK(plan_answer_limits(&r, &t));
-    CHECK(text_starts(t.data,
-                      "gpus        16 cannot share out train.batch 12: this is for 12 of them"));
+    CHECK(text_starts(
+        t.data, "gpus        16 cannot share out train.batch 12: this is for 12 of them, the most "
+                "that can; all share out train.batch=16, the nearest\n"));
     plan_answer_free(&r);
     question_close(&asked);
 }
@@ -70,7 +71,7 @@ static void a_layout_that_does_not_fit_names_the_nearest_that_does(void **state)
     PlanAnswer r;
     CHECK_OK(plan_answer(&q, &asked.arena, &r));
     CHECK(!r.price.fits);
-    CHECK_FAILS(plan_answer_fits(&r, &asked.arena), ERR_FIT, "the nearest that fits takes");
+    CHECK_FAILS(plan_answer_fits(&r, &asked.arena), ERR_FIT, "the nearest found that fits takes");
     plan_answer_free(&r);
     question_close(&asked);
 }
@@ -85,7 +86,7 @@ static void where_nothing_fits_the_layout_that_lacks_least_is_named(void **state
     char lacks[64];
     CHECK_OK(plan_answer(&q, &asked.arena, &r));
     CHECK_FAILS(plan_answer_fits(&r, &asked.arena), ERR_FIT,
-                "plan: nothing fits: the nearest, PP1");
+                "plan: nothing near it fits: the nearest, PP1");
     CHECK(r.found.nearest.price.peak_bytes < r.price.peak_bytes);
     (void)snprintf(lacks, sizeof lacks, "takes %.2f GiB",
                    r.found.nearest.price.peak_bytes / PLAN_GIB);

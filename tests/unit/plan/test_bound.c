@@ -5,6 +5,8 @@
 #include "base/rng.h"
 #include "plan/search_private.h"
 
+#include <string.h>
+
 enum { DRAWS = RUNS(20, 4), TRIES = 200000, SCHEDULES_MOST = 32 };
 
 typedef struct BoundQuestion {
@@ -168,6 +170,48 @@ static void the_best_of_all_simulated_is_found(void **state)
     question_close(&q.of);
 }
 
+/* Bit by bit: which thread priced which layouts, and when, must not show. */
+static void check_same_bits(const SearchRow *a, int n, const SearchRow *b, int m)
+{
+    CHECK_INT(n, m);
+    for (int i = 0; i < n; i++) {
+        const PlanPrice *x = &a[i].price, *y = &b[i].price;
+        CHECK_INT(a[i].id, b[i].id);
+        CHECK_INT(a[i].also, b[i].also);
+        CHECK_INT(memcmp(&x->step_s, &y->step_s, sizeof x->step_s), 0);
+        CHECK_INT(memcmp(&x->peak_bytes, &y->peak_bytes, sizeof x->peak_bytes), 0);
+        CHECK_INT(memcmp(x->memory, y->memory, sizeof x->memory), 0);
+        CHECK_INT(memcmp(x->part_s, y->part_s, sizeof x->part_s), 0);
+    }
+}
+
+static void neither_threads_nor_their_timing_change_a_bit(void **state)
+{
+    (void)state;
+    static const struct {
+        const char *model, *stack;
+        int64_t gpus;
+    } row[] = { { "deepseek-v2-lite", "switchyard", 24 }, { "deepseek-v2", "primus", 256 } };
+    static const int threads[] = { 2, 3, 7, 2, 3, 7 };
+    const SearchAxes axes = { .axis = {
+                                  [SEARCH_CP] = { 1, { 1 } }, [SEARCH_PP] = { 3, { 2, 4, 8 } } } };
+    for (int i = 0; i < 2; i++) {
+        BoundQuestion q;
+        SearchResult one, other;
+        open_question(&q, row[i].model, row[i].gpus, row[i].stack);
+        SearchOptions o = { &axes, &search_planner, 20, 1, NULL };
+        CHECK_OK(search_run(&q.of.request, &o, &q.of.arena, &one));
+        CHECK(one.n_best == 20 && one.n_front > 3);
+        for (size_t k = 0; k < sizeof threads / sizeof *threads; k++) {
+            o.threads = threads[k];
+            CHECK_OK(search_run(&q.of.request, &o, &q.of.arena, &other));
+            check_same_bits(one.best, one.n_best, other.best, other.n_best);
+            check_same_bits(one.front, one.n_front, other.front, other.n_front);
+        }
+        question_close(&q.of);
+    }
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -175,6 +219,7 @@ int main(void)
         TEST(of_1f1b_little_is_left_to_price),
         TEST(a_search_loses_nothing_by_its_bounds),
         TEST(the_best_of_all_simulated_is_found),
+        TEST(neither_threads_nor_their_timing_change_a_bit),
     };
     return TEST_RUN(tests);
 }

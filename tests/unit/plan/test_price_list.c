@@ -295,6 +295,30 @@ static void lists_wait_for_what_their_meshes_send(void **state)
     }
 }
 
+/* The time of many micro-batches, extended from a few, is that of the whole list: also where reductions of ZeRO-2 take
+ * over from compute only after some periods. */
+static void lists_of_many_micro_batches_are_extended(void **state)
+{
+    (void)state;
+    static const char *const set[][SET_MAX] = {
+        { "mesh.pp=4", "train.batch=256", "train.micro_batch=1" },
+        { "mesh.pp=2", "mesh.zero=2", "train.batch=128", "train.micro_batch=1" },
+        { "mesh.pp=2", "mesh.vpp=2", "mesh.schedule=1f1b-overlap", "mesh.ep=2", "mesh.zero=2",
+          "train.batch=128", "train.micro_batch=1" },
+    };
+    for (int i = 0; i < 3; i++) {
+        Question q;
+        PlanPrice few, all;
+        PlanStep step;
+        open_plan(&q, set[i], 4, "switchyard", 0.1);
+        CHECK_OK(planner_price_list(q.planner, &q.layout, &q.arena, &all, &step));
+        CHECK_OK(planner_price_list(q.planner, &q.layout, NULL, &few, NULL));
+        CHECK_NEAR(few.step_s, all.step_s, 1e-6 * all.step_s);
+        CHECK_NEAR(few.part_s[PLAN_SLOWED], all.part_s[PLAN_SLOWED], 1e-3 * all.step_s);
+        question_close(&q);
+    }
+}
+
 /* Our own kernels are priced where they run, and under our own engine alone. A rank of mesh.cp=2 attends
  * with the kernel that its pieces get: the same, at half as many keys a call. */
 static void attention_is_priced_as_it_runs(void **state)
@@ -338,6 +362,7 @@ int main(void)
         TEST(measured_contention_counts),
         TEST(gradients_of_twins_are_added_up),
         TEST(lists_wait_for_what_their_meshes_send),
+        TEST(lists_of_many_micro_batches_are_extended),
         TEST(attention_is_priced_as_it_runs),
     };
     return TEST_RUN(tests);

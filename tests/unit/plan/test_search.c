@@ -311,6 +311,44 @@ static void the_most_gpus_that_share_out_the_batch_are_found(void **state)
     t->request.gpus = 96;
 }
 
+static void the_nearest_batch_that_all_gpus_share_out_is_found(void **state)
+{
+    Question *t = *state;
+    SearchAxes narrow = { .axis = { [SEARCH_PP] = { 1, { 1 } }, [SEARCH_CP] = { 1, { 1 } } } };
+    CHECK_INT(search_even_batch(&t->request, &t->axes), 192);
+    t->request.gpus = 100;
+    CHECK_INT(search_even_batch(&t->request, &narrow), 200);
+    t->request.gpus = 128; /* 128 and 256 are as near */
+    CHECK_INT(search_even_batch(&t->request, &narrow), 128);
+    t->request.gpus = 1000;
+    CHECK_INT(search_even_batch(&t->request, &narrow), 1000);
+    t->request.gpus = 96;
+}
+
+/* Equally fast, whatever the layout; memory grows with experts' ranks, so that it would order the other way. */
+static Status price_alike(Planner *p, const PlanLayout *l, PlanPrice *out)
+{
+    (void)p;
+    double bytes = 1e9 * (100.0 / l->ep + 10.0 / l->cp + 1.0 / l->pp);
+    *out = (PlanPrice){ .fits = true, .peak_bytes = bytes, .step_s = 1, .tokens_per_s_per_gpu = 1 };
+    return OK;
+}
+
+static void ties_go_to_groups_of_fewer_domains(void **state)
+{
+    Question *t = *state;
+    SearchPricer alike = without_bounds;
+    alike.price = alike.simulate = price_alike;
+    t->axes = (SearchAxes){ .axis = { [SEARCH_EP] = { 2, { 8, 16 } },
+                                      [SEARCH_CP] = { 2, { 8, 16 } },
+                                      [SEARCH_PP] = { 2, { 2, 6 } } } };
+    SearchResult r = search(t, &alike, 20, 2);
+    CHECK_INT(r.best[0].layout.ep, 8);
+    CHECK_INT(r.best[0].layout.cp, 8);
+    for (int i = 1; i < r.n_best; i++) CHECK(r.best[i].layout.ep >= r.best[i - 1].layout.ep);
+    t->axes = (SearchAxes){ 0 };
+}
+
 static void axes_that_no_layout_has_are_refused(void **state)
 {
     Question *t = *state;
@@ -415,6 +453,8 @@ int main(void)
         TEST(every_row_is_legal_and_of_the_axes_given),
         TEST(if_nothing_fits_the_nearest_is_named),
         TEST(the_most_gpus_that_share_out_the_batch_are_found),
+        TEST(the_nearest_batch_that_all_gpus_share_out_is_found),
+        TEST(ties_go_to_groups_of_fewer_domains),
         TEST(axes_that_no_layout_has_are_refused),
         TEST(settings_narrow_the_axes),
         TEST(recipes_and_offloading_are_axes),
