@@ -208,7 +208,7 @@ static void what_does_not_fit_is_exit_3_with_what_would(void **state)
         o = RUN(*state, "fit", LAYOUT, "--cluster", "h100:8", "mesh.zero=0", "mesh.ep=1",
                 commands[i][0], commands[i][1]);
         CHECK_EXIT(o, 3);
-        CHECK_SAYS(o.err, "the nearest that fits takes");
+        CHECK_SAYS(o.err, "the nearest found that fits takes");
     }
 }
 
