@@ -459,18 +459,24 @@ static Status price_ranks(Planner *p, const PlanLayout *l, const PriceEntry *e, 
     return OK;
 }
 
+bool price_sends_out(const Planner *p, const PlanLayout *l)
+{
+    int64_t domain = (int64_t)p->q.hardware->scale_up_gpus;
+    return 2 * plan_stage_gpus(l) > domain && p->q.gpus > domain;
+}
+
 /* A send starts while the next micro-batch goes through its layers: it shares its NIC with the longest exchange of
  * one. It is shorter than what is computed until another exchange. */
 static double transfer_s(const Planner *p, const PlanLayout *l, const PriceEntry *e)
 {
-    int64_t span = 2 * plan_stage_gpus(l), domain = (int64_t)p->q.hardware->scale_up_gpus;
+    int64_t span = 2 * plan_stage_gpus(l);
     CollectiveLoad load = { 0 };
     for (int i = 0; i < p->classes; i++) {
         if (e->plain[i].exchange.nic_s > load.nic_s) load = e->plain[i].exchange;
     }
     load.nic_s *= e->stack.at[STACK_share_links]; /* all of this is divided by it below */
-    CollectiveCost c = collective_send_beside(p->q.hardware, span <= domain || p->q.gpus <= domain,
-                                              span, (double)e->plain[0].count.stream, &load);
+    CollectiveCost c = collective_send_beside(p->q.hardware, !price_sends_out(p, l), span,
+                                              (double)e->plain[0].count.stream, &load);
     return c.s / e->stack.at[STACK_share_links];
 }
 

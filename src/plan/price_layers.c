@@ -83,6 +83,8 @@ static Status count_op(void *self, LayerPass pass, int phase, const OpDesc *op, 
     if (t.lane == ROOFLINE_COMPUTE)
         c->out->bound_s[pass][phase] +=
             t.s * hardware_contention(c->roofline->hardware, t.rate > 0 ? cost->work : WORK_MEMORY);
+    else
+        c->out->moved_s[pass][phase] += t.s;
     /* Ops of the exchange that compute, such as sorting and sums, count as the experts' part. */
     if (t.lane == ROOFLINE_COMPUTE && part % 2 == 1) part = PHASE_EXPERTS;
     /* A second forward belongs to the input gradients, which wait for it. */

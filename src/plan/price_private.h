@@ -33,6 +33,7 @@ typedef struct LayerPrice {
     ChunkTimes time;                                /* of the device */
     double phase_s[LAYER_PASSES][LAYER_PHASES_MAX]; /* of its ops alone, by phase of its row */
     double bound_s[LAYER_PASSES][LAYER_PHASES_MAX]; /* times hardware_contention */
+    double moved_s[LAYER_PASSES][LAYER_PHASES_MAX]; /* the part in which links move tokens */
     double lane_s[ROOFLINE_LANES];                  /* `time`, by lane */
     double nic_s[CHUNK_PASSES];                     /* how long its exchanges keep a NIC sending */
     CollectiveLoad exchange;                        /* one of them */
@@ -240,6 +241,8 @@ enum {
 };
 Status price_buffers(const Planner *p, const PlanLayout *l, const PriceEntry *e, const RankPrice *r,
                      const EstimateRank *slots, double term[BUFFER_TERMS]);
+/* Do transfers between stages leave a scale-up domain? */
+bool price_sends_out(const Planner *p, const PlanLayout *l);
 /* Sets the parts GRADIENTS, UPDATE and CHECKPOINT of a rank. */
 Status price_rank_ends(const Planner *p, const PlanLayout *l, const PriceEntry *e,
                        const RankPrice *rank, double part_s[PLAN_PARTS]);

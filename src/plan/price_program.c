@@ -22,6 +22,8 @@ typedef struct ProgramCost {
     const double *update;     /* by pipeline rank */
     const Program *program;   /* by pipeline rank */
     double multiprocessors;   /* of a GPU; 0: not known */
+    bool sends_out,
+        tokens_out; /* transfers, and collectives of layers, leave the scale-up domain */
 } ProgramCost;
 
 /* The simulator asks by rank and chunk; the estimate's input has the answer. */
@@ -68,9 +70,9 @@ static Status simulate_passes(Planner *p, const PlanLayout *l, Arena *a, PlanSte
 
 /* ---- the list that train runs ---- */
 
-/* Seconds of phases of one pass, and the part that multiprocessors bound (LayerPrice). */
+/* Seconds of phases of one pass, the part that multiprocessors bound, and that of links (LayerPrice). */
 typedef struct RowTime {
-    double s, bound_s;
+    double s, bound_s, moved_s;
 } RowTime;
 
 /* Second forwards count only with input gradients, which they precede. */
@@ -82,8 +84,10 @@ static RowTime row_time(const ProgramCost *c, const ChunkRow *row, int first, in
         const ChunkPhase *x = &row->at[i];
         const LayerPrice *l = c->layer[x->own];
         if (x->recompute && pass != PASS_INPUT) continue;
-        t.s += l->phase_s[x->recompute ? PASS_RECOMPUTE : pass][x->phase];
-        t.bound_s += l->bound_s[x->recompute ? PASS_RECOMPUTE : pass][x->phase];
+        LayerPass of = x->recompute ? PASS_RECOMPUTE : pass;
+        t.s += l->phase_s[of][x->phase];
+        t.bound_s += l->bound_s[of][x->phase];
+        t.moved_s += l->moved_s[of][x->phase];
     }
     return t;
 }
@@ -124,7 +128,7 @@ static double action_duration(void *ctx, int rank, const Action *a)
  * blocks as a collective). That slows products and attention by what hardware_contention says. Ops that memory bounds
  * are not slowed unless the file says so: fewer multiprocessors also saturate it, and the bytes of a collective
  * would add at most 0.3 % to a step of DeepSeek-V2-Lite on two H200s. */
-static double action_share(void *ctx, int rank, const Action *a)
+static SimUse use_of_pass(const ProgramCost *c, int rank, const Action *a)
 {
     static const LayerPass passes[ACTION_KIND_COUNT][2] = {
         [ACTION_FORWARD] = { PASS_FORWARD, PASS_FORWARD },
@@ -132,16 +136,37 @@ static double action_share(void *ctx, int rank, const Action *a)
         [ACTION_BACKWARD_INPUT] = { PASS_INPUT, PASS_INPUT },
         [ACTION_BACKWARD_WEIGHT] = { PASS_WEIGHT, PASS_WEIGHT },
     };
-    const ProgramCost *c = ctx;
     RowTime sum = { 0 };
-    if (action_is_transfer(a->kind)) return COMM_FEW_BLOCKS / c->multiprocessors;
-    if (a->lane == LANE_COMM) return COMM_BLOCKS / c->multiprocessors;
-    for (int i = 0; i < 2 && action_is_pass(a->kind); i++) {
+    SimUse use = { 0 };
+    for (int i = 0; i < 2; i++) {
         RowTime t =
             row_time(c, action_row(&c->program[rank], a), a->first, a->end, passes[a->kind][i]);
-        sum = (RowTime){ sum.s + t.s, sum.bound_s + t.bound_s };
+        sum = (RowTime){ sum.s + t.s, sum.bound_s + t.bound_s, sum.moved_s + t.moved_s };
     }
-    return sum.s > 0 ? sum.bound_s / sum.s : 0;
+    if (sum.s <= 0) return use;
+    use.bound = sum.bound_s / sum.s;
+    /* Beside an exchange between domains a send is slower already (collective_send_beside). */
+    if (!c->tokens_out) use.into[SIM_UP] = use.out[SIM_UP] = sum.moved_s / sum.s;
+    return use;
+}
+
+/* A send fills the link out of its rank, a receive the link into it, a collective both. No kernel of ours uses
+ * copy engines. */
+static SimUse action_use(void *ctx, int rank, const Action *a)
+{
+    const ProgramCost *c = ctx;
+    bool transfer = action_is_transfer(a->kind), pass = action_is_pass(a->kind);
+    SimUse use = { 0 };
+    if (pass) use = use_of_pass(c, rank, a);
+    if (a->lane != LANE_COMM && !transfer) return use;
+    if (c->multiprocessors > 0)
+        use.blocks = (transfer ? COMM_FEW_BLOCKS : COMM_BLOCKS) / c->multiprocessors;
+    if (pass) return use;
+    SimLink link = SIM_UP;
+    if (transfer ? c->sends_out : a->layer >= 0 && c->shared[a->layer].leaves) link = SIM_OUT;
+    if (!transfer || action_is_send(a->kind)) use.out[link] = 1;
+    if (!transfer || !action_is_send(a->kind)) use.into[link] = 1;
+    return use;
 }
 
 /* Sets the price and the recompute modules of each layer of a stage. */
@@ -235,8 +260,10 @@ static Status simulate_list(Planner *p, const PlanLayout *l, Arena *a, PlanStep 
     TRY(schedule_make(l->schedule, &shape, a, &p->scratch, &out->pipeline));
     c.program = out->pipeline.rank;
     c.multiprocessors = p->q.hardware->gpu_multiprocessors;
-    SimCost cost = { &c, action_duration, c.multiprocessors > 0 ? action_share : NULL, slot_of,
-                     (double)e->plain[0].count.stream };
+    int64_t group = l->ep > 1 ? l->ep : l->cp;
+    c.tokens_out = roofline_group(p->q.hardware, group, 1).local < group;
+    c.sends_out = price_sends_out(p, l);
+    SimCost cost = { &c, action_duration, action_use, slot_of, (double)e->plain[0].count.stream };
     return simulate_run(&out->pipeline, &cost, a, &out->sim);
 }
 

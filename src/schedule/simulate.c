@@ -98,8 +98,7 @@ static void sum_rank(const Program *p, double step, SimRank *r)
 {
     for (int i = 0; i < p->n; i++) {
         double s = r->span[i].end - r->span[i].start;
-        if (p->at[i].lane == LANE_COMPUTE) r->busy += s;
-        r->slowed += r->span[i].slowed;
+        if (p->at[i].lane == LANE_COMPUTE) r->busy += s, r->slowed += r->span[i].slowed;
         if (action_is_send(p->at[i].kind)) r->transfer += s;
     }
     r->bubble = step > 0 ? 1 - r->busy / step : 0;

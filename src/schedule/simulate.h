@@ -2,13 +2,17 @@
  * actions in order. An action starts when its queue is free and its events are signalled. A transfer starts
  * when both ends have reached it, and occupies both.
  *
- * Links do not share bandwidth: a caller who wants that puts it into the durations. Multiprocessors are
- * shared: while actions of other queues hold a share h of them (at most 0.9 together), the part of a
- * compute action that multiprocessors bound takes 1 / (1 - h) times as long. That holds for kernels of many
- * blocks, and for persistent ones whose blocks take tiles in turn: a block that cannot start leaves its tiles
- * to the others. Measured factors scale the part (plan/hardware.h). An action holds its share
- * while it runs. Each end of a transfer holds it from when it is posted, also while it waits for the other
- * end. The result is deterministic, and independent of the order in which ranks are processed.
+ * Actions of one rank that run at the same time share the device and its links (SimUse). While others hold
+ * a share h of the multiprocessors (at most 0.9 together), the part of a compute action that multiprocessors
+ * bound takes 1 / (1 - h) times as long. That holds for kernels of many blocks, and for persistent ones whose
+ * blocks take tiles in turn: a block that cannot start leaves its tiles to the others. Measured factors scale
+ * the part (plan/hardware.h). A transfer holds multiprocessors from when this end is posted, also while it
+ * waits for the other end; any other action holds them while it runs.
+ *
+ * Two actions that fill a link get half of it each: an action that alone uses a link for a share u of its time
+ * takes 1 + u v times as long beside others that use it for shares v together. Into and out of a rank are
+ * links of their own; the busier one decides, and for a transfer the busier end. The result is
+ * deterministic, and independent of the order in which ranks are processed.
  *
  * With equal passes and free communication the bubble of 1F1B and interleaved 1F1B is
  * (p-1)/(p-1+m*v) exactly (arXiv:2104.04473); tests/schedule holds it and the zero-bubble family to
@@ -27,22 +31,32 @@ typedef struct SlotBytes {
     double pool;      /* the part of these that is rows in a pool */
 } SlotBytes;
 
-/* What the simulator asks of its caller. It knows neither layers nor links. */
+/* Within a scale-up domain, and between domains. */
+typedef enum SimLink { SIM_UP, SIM_OUT, SIM_LINKS } SimLink;
+
+/* What an action uses of its rank. */
+typedef struct SimUse {
+    double
+        bound; /* the share of its time that multiprocessors bound, times how much that part needs them
+                      (hardware_contention), which may exceed 1 */
+    double blocks; /* below 1: the share of the multiprocessors that its kernel holds */
+    double into[SIM_LINKS], out[SIM_LINKS]; /* the share of its time in which it fills a link */
+} SimUse;
+
+/* What the simulator asks of its caller. It knows neither layers nor hardware. */
 typedef struct SimCost {
     void *ctx;
     /* Seconds, at least 0. For a transfer it is called for the send only. */
     double (*duration)(void *ctx, int rank, const Action *a);
-    /* NULL: 0. For an action on the compute lane: the share of its time that multiprocessors bound, times
-     * how much that part needs them (hardware_contention), which may exceed 1. For any other, below 1: the share of the device's multiprocessors that its kernel holds. */
-    double (*share)(void *ctx, int rank, const Action *a);
-    SlotBytes (*slot)(void *ctx, int rank, int chunk); /* NULL: memory is not followed */
-    double entry_bytes;                                /* of the ring of transfers, always there */
+    SimUse (*use)(void *ctx, int rank, const Action *a); /* NULL: nothing is shared */
+    SlotBytes (*slot)(void *ctx, int rank, int chunk);   /* NULL: memory is not followed */
+    double entry_bytes; /* of the ring of transfers, always there */
 } SimCost;
 
 /* An action's time, and the action that it waited for last; -1: the start of the step. */
 typedef struct SimSpan {
     double start, end;
-    double slowed; /* the part of it that is due to others holding multiprocessors */
+    double slowed; /* the part of it that is due to others that share the device and its links */
     int cause_rank, cause;
 } SimSpan;
 
@@ -54,7 +68,7 @@ typedef struct MemoryPoint {
 typedef struct SimRank {
     SimSpan *span;         /* by action */
     double busy, transfer; /* seconds of the compute lane; of sends */
-    double slowed;         /* the part of busy as in SimSpan */
+    double slowed;         /* the part of busy as in SimSpan: of the compute lane */
     double bubble;         /* the share of the step in which the compute lane does nothing */
     MemoryPoint *memory;
     int n_memory;

@@ -9,14 +9,15 @@
  * head      by queue: its next or running action; last: the one before
  * of_event  by event: the action that signals it
  * end       by queue: when head ends; INFINITY: it does not run
- * held      by queue: the share of the multiprocessors that head holds
- * first     the earliest of `end`
- * bound     the share of the running compute action's time that multiprocessors bound */
+ * use       by queue: what head uses now; all 0: it does not run and is not posted
+ * pace      by queue: how many times as long as alone head takes now
+ * first     the earliest of `end` */
 typedef struct RankState {
     const Program *p;
     SimSpan *span;
     int *next, *head, *last, *of_event;
-    double *end, *held, first, bound;
+    double *end, *pace, first;
+    SimUse *use;
 } RankState;
 
 typedef struct Run {
@@ -58,7 +59,8 @@ static Status make_rank(RankState *s, const Program *p, Arena *a)
     TRY(new_indices(a, queues, &s->last));
     TRY(new_indices(a, queues, &tail));
     TRY(new_indices(a, p->events, &s->of_event));
-    TRY(ARENA_ZEROED(a, queues, &s->held));
+    TRY(ARENA_ZEROED(a, queues, &s->use));
+    TRY(ARENA_ZEROED(a, queues, &s->pace));
     TRY(ARENA_NEW(a, queues, &s->end));
     for (int q = 0; q < queues; q++) s->end[q] = INFINITY;
     s->first = INFINITY;
@@ -102,51 +104,87 @@ static void schedule_rank(Run *run, int rank)
     run->todo[(run->first + run->waiting++) % run->stages] = rank;
 }
 
-static double share_of(const Run *run, int rank, const Action *a)
+static SimUse use_of(const Run *run, int rank, const Action *a)
 {
-    return run->cost->share == NULL ? 0 : run->cost->share(run->cost->ctx, rank, a);
+    return run->cost->use == NULL ? (SimUse){ 0 } : run->cost->use(run->cost->ctx, rank, a);
 }
 
-/* Seconds that a second of the running compute action's own time takes. */
-static double compute_pace(const RankState *s)
+/* What the actions of the other queues use together. */
+static SimUse use_of_others(const RankState *s, int queue)
 {
-    double held = 0;
-    if (s->bound == 0) return 1;
-    for (int q = 0, n = queue_count(s->p); q < n; q++) held += s->held[q];
-    held =
-        fmin(held, 0.9); /* real kernels would wait for each other instead of slowing down more */
-    return 1 + s->bound * held / (1 - held);
+    SimUse sum = { 0 };
+    for (int q = 0, n = queue_count(s->p); q < n; q++) {
+        if (q == queue) continue;
+        sum.blocks += s->use[q].blocks;
+        for (int l = 0; l < SIM_LINKS; l++) {
+            sum.into[l] += s->use[q].into[l];
+            sum.out[l] += s->use[q].out[l];
+        }
+    }
+    return sum;
 }
 
-/* From now on the head of a queue holds this share of the multiprocessors. The rest of the running compute
- * action gets slower or faster. */
-static void hold_share(Run *run, RankState *s, int queue, double share)
+/* How many times as long as alone the head of a queue takes beside the others (simulate.h). */
+static double pace_of(const RankState *s, int queue)
 {
-    double *end = &s->end[LANE_COMPUTE];
-    if (s->held[queue] == share) return;
-    double before = compute_pace(s);
-    s->held[queue] = share;
-    if (isinf(*end)) return;
-    double longer = (*end - run->now) * (compute_pace(s) / before - 1);
-    s->span[s->head[LANE_COMPUTE]].slowed += longer;
-    *end += longer;
+    const SimUse *own = &s->use[queue];
+    SimUse other = use_of_others(s, queue);
+    double held = fmin(other.blocks, 0.9),
+           link = 0; /* real kernels would wait for each other instead of
+                                                        slowing down more */
+    for (int l = 0; l < SIM_LINKS; l++)
+        link = fmax(link, fmax(own->into[l] * other.into[l], own->out[l] * other.out[l]));
+    return 1 + own->bound * held / (1 - held) + link;
 }
 
-/* The compute action is slowed by what others hold already; any other action slows the compute
- * action from now on. */
-static void begin_span(Run *run, int rank, int queue, SimSpan span, double own_s)
+/* The queue of a transfer's other end, and its rank. */
+static RankState *other_end(const Run *run, const RankState *s, const Action *a, int *queue)
+{
+    StageAt to = transfer_other_end(s->p, a);
+    ActionKind kind = action_is_send(a->kind) ? a->kind + 1 : a->kind - 1;
+    *queue = queue_of(s->p, &(Action){ .kind = kind, .chunk = (short)to.chunk });
+    return &run->rank[to.rank];
+}
+
+/* From now on the head of a queue takes `pace` times its own time. */
+static void set_pace(const Run *run, RankState *s, int queue, double pace)
+{
+    double longer = (s->end[queue] - run->now) * (pace / s->pace[queue] - 1);
+    s->span[s->head[queue]].slowed += longer;
+    s->end[queue] += longer;
+    s->pace[queue] = pace;
+}
+
+/* From now on the head of a queue uses this. What runs beside it gets slower or faster. A transfer has
+ * the pace of its slower end, so both ends change. */
+static void set_use(Run *run, int rank, int queue, SimUse use)
 {
     RankState *s = &run->rank[rank];
-    int i = s->head[queue];
-    double share = share_of(run, rank, &s->p->at[i]);
-    if (queue == LANE_COMPUTE) {
-        s->bound = share;
-        span.slowed = own_s * (compute_pace(s) - 1);
-    } else {
-        hold_share(run, s, queue, share);
+    if (run->cost->use == NULL) return;
+    s->use[queue] = use;
+    for (int q = 0, n = queue_count(s->p), other; q < n; q++) {
+        if (q == queue || isinf(s->end[q]) || s->end[q] <= run->now) continue;
+        const Action *a = &s->p->at[s->head[q]];
+        bool transfer = action_is_transfer(a->kind);
+        RankState *peer = transfer ? other_end(run, s, a, &other) : NULL;
+        double pace = pace_of(s, q);
+        if (transfer) pace = fmax(pace, pace_of(peer, other));
+        if (pace == s->pace[q]) continue;
+        set_pace(run, s, q, pace);
+        if (!transfer) continue;
+        set_pace(run, peer, other, pace);
+        schedule_rank(run, peer->p->rank);
     }
-    s->span[i] = span;
-    s->end[queue] = span.start + own_s + span.slowed;
+}
+
+/* An action begins beside those that run or are posted already. */
+static void begin_span(Run *run, int rank, int queue, SimSpan span, double own_s, double pace)
+{
+    RankState *s = &run->rank[rank];
+    span.slowed = own_s * (pace - 1);
+    s->pace[queue] = pace;
+    s->span[s->head[queue]] = span;
+    s->end[queue] = span.start + own_s * pace;
 }
 
 /* Several queues of a rank can end at the same moment, so all of them are looked at. */
@@ -160,24 +198,25 @@ static void finish_actions(Run *run, int rank)
         s->end[q] = INFINITY;
         s->last[q] = i;
         s->head[q] = s->next[i];
-        if (q != LANE_COMPUTE) hold_share(run, s, q, 0);
+        set_use(run, rank, q, (SimUse){ 0 });
     }
     schedule_rank(run, rank);
 }
 
 /* Starts a transfer if the other end has reached it, too: the opposite kind in the peer's queue on the
- * neighbouring hop. Until then this end's kernel waits, and holds its multiprocessors. */
+ * neighbouring hop. Until then this end's kernel waits: it holds its multiprocessors and moves nothing. */
 static Status begin_transfer(Run *run, int rank, int queue, SimSpan mine)
 {
     RankState *s = &run->rank[rank];
     const Action *a = &s->p->at[s->head[queue]];
     StageAt to = transfer_other_end(s->p, a);
     bool sends = action_is_send(a->kind);
-    int other = queue_of(
-        s->p, &(Action){ .kind = sends ? a->kind + 1 : a->kind - 1, .chunk = (short)to.chunk });
-    RankState *peer = &run->rank[to.rank];
+    int other;
+    RankState *peer = other_end(run, s, a, &other);
     SimSpan theirs;
-    hold_share(run, s, queue, share_of(run, rank, a));
+    SimUse use = use_of(run, rank, a);
+    if (s->use[queue].blocks != use.blocks)
+        set_use(run, rank, queue, (SimUse){ .blocks = use.blocks });
     if (peer->head[other] < 0 || !head_ready(peer, other, &theirs)) return OK;
     const Action *b = &peer->p->at[peer->head[other]];
     if (b->micro != a->micro || b->chunk != to.chunk) {
@@ -189,8 +228,11 @@ static Status begin_transfer(Run *run, int rank, int queue, SimSpan mine)
     }
     SimSpan span = theirs.start > mine.start ? theirs : mine;
     double own_s = run->cost->duration(run->cost->ctx, sends ? rank : to.rank, sends ? a : b);
-    begin_span(run, rank, queue, span, own_s);
-    begin_span(run, to.rank, other, span, own_s);
+    set_use(run, rank, queue, use);
+    set_use(run, to.rank, other, use_of(run, to.rank, b));
+    double pace = fmax(pace_of(s, queue), pace_of(peer, other));
+    begin_span(run, rank, queue, span, own_s, pace);
+    begin_span(run, to.rank, other, span, own_s, pace);
     schedule_rank(run, to.rank);
     return OK;
 }
@@ -203,7 +245,9 @@ static Status start_queue(Run *run, int rank, int queue)
     if (s->head[queue] < 0 || !isinf(s->end[queue]) || !head_ready(s, queue, &span)) return OK;
     const Action *a = &s->p->at[s->head[queue]];
     if (action_is_transfer(a->kind)) return begin_transfer(run, rank, queue, span);
-    begin_span(run, rank, queue, span, run->cost->duration(run->cost->ctx, rank, a));
+    double own_s = run->cost->duration(run->cost->ctx, rank, a);
+    set_use(run, rank, queue, use_of(run, rank, a));
+    begin_span(run, rank, queue, span, own_s, pace_of(s, queue));
     return OK;
 }
 

@@ -80,10 +80,37 @@ static double any_cost(void *ctx, int rank, const Action *a)
 }
 
 /* Each action has its own; two of a rank that hold multiprocessors may be under way at a time. */
-static double any_share(void *ctx, int rank, const Action *a)
+static SimUse any_use(void *ctx, int rank, const Action *a)
 {
     double x = any_cost(&(int){ *(const int *)ctx + 1000 }, rank, a);
-    return a->lane == LANE_COMPUTE ? x : 0.5 * x;
+    return a->lane == LANE_COMPUTE ? (SimUse){ .bound = x } : (SimUse){ .blocks = 0.5 * x };
+}
+
+/* Links alone: all actions use all of them for a while. */
+static SimUse any_links(void *ctx, int rank, const Action *a)
+{
+    double x = any_cost(&(int){ *(const int *)ctx + 2000 }, rank, a);
+    return (SimUse){ .into = { x, 1 - x }, .out = { 1 - x, x } };
+}
+
+/* Both ends of a transfer begin and end together, whichever of them is slowed meanwhile. */
+static void ends_meet(const Pipeline *p, const SimRank *rank)
+{
+    for (int r = 0; r < p->stages; r++) {
+        for (int i = 0; i < p->rank[r].n; i++) {
+            const Action *a = &p->rank[r].at[i];
+            if (!action_is_send(a->kind)) continue;
+            StageAt to = transfer_other_end(&p->rank[r], a);
+            const Program *other = &p->rank[to.rank];
+            int k = 0;
+            while (other->at[k].kind != a->kind + 1 || other->at[k].micro != a->micro ||
+                   other->at[k].chunk != to.chunk)
+                k++;
+            const SimSpan *x = &rank[r].span[i], *y = &rank[to.rank].span[k];
+            CHECK_NEAR(x->start, y->start, 0);
+            CHECK_NEAR(x->end, y->end, 1e-12 * x->end);
+        }
+    }
 }
 
 /* The work that an action on the compute lane has done by its end, from what the others of its rank
@@ -91,7 +118,7 @@ static double any_share(void *ctx, int rank, const Action *a)
 static double work_of(const Program *p, const SimSpan *span, const double *from, int at,
                       const SimCost *cost)
 {
-    double work = 0, bound = cost->share(cost->ctx, p->rank, &p->at[at]);
+    double work = 0, bound = cost->use(cost->ctx, p->rank, &p->at[at]).bound;
     for (double now = span[at].start, next = now; now < span[at].end; now = next) {
         double held = 0;
         next = span[at].end;
@@ -99,7 +126,7 @@ static double work_of(const Program *p, const SimSpan *span, const double *from,
             const Action *a = &p->at[i];
             if (queue_of(p, a) == LANE_COMPUTE) continue;
             if (from[i] <= now && span[i].end > now) {
-                held += cost->share(cost->ctx, p->rank, a);
+                held += cost->use(cost->ctx, p->rank, a).blocks;
                 next = fmin(next, span[i].end);
             }
             if (from[i] > now) next = fmin(next, from[i]);
@@ -170,7 +197,11 @@ static void legal_shape(const ScheduleDesc *d, const ScheduleShape *s, int salt)
         spans_keep_the_order(&p.rank[r], &other.rank[r]);
         CHECK_NEAR(other.rank[r].slowed, 0, 0);
     }
-    cost.share = any_share;
+    cost.use = any_links;
+    CHECK_OK(simulate_run(&p, &cost, &made, &other));
+    path_is_whole(&other);
+    if (p.rank[0].n < MOST_ACTIONS / 2) ends_meet(&p, other.rank);
+    cost.use = any_use;
     CHECK_OK(simulate_run(&p, &cost, &made, &other));
     path_is_whole(&other);
     if (p.rank[0].n < MOST_ACTIONS / 2) compute_does_its_work(&p, other.rank, &cost);

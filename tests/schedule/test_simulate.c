@@ -153,11 +153,11 @@ static void the_slowest_rank_sets_the_pace(void **state)
  * next ones are posted, that end at 212; activations come at 44 and at 80. Sends begin at once: at 32 and
  * 68, 125 and 200, for 12. F1 of rank 0 does 1/4 beside the first until 44, the rest in 24. B0 of rank 1
  * has done 1/8 when the last activations are there, after which nothing holds it up. */
-static double quarter(void *ctx, int rank, const Action *a)
+static SimUse quarter(void *ctx, int rank, const Action *a)
 {
     (void)ctx;
     (void)rank;
-    return action_is_transfer(a->kind) ? 0.25 : 1;
+    return action_is_transfer(a->kind) ? (SimUse){ .blocks = 0.25 } : (SimUse){ .bound = 1 };
 }
 
 static void transfers_slow_what_computes_beside_them(void **state)
@@ -177,7 +177,7 @@ static void transfers_slow_what_computes_beside_them(void **state)
     ScheduleShape s = { 2, 1, 2, 1, 1, 1, .blocks = 0 };
     Pipeline p = pipeline_of("1f1b", &s);
     Simulation sim;
-    CHECK_OK(simulate_run(&p, &(SimCost){ .duration = slow_links, .share = quarter }, &made, &sim));
+    CHECK_OK(simulate_run(&p, &(SimCost){ .duration = slow_links, .use = quarter }, &made, &sim));
     for (size_t i = 0; i < sizeof told / sizeof *told; i++) {
         const SimSpan *x = span_of(&p, &sim, told[i].rank, told[i].kind, told[i].micro);
         CHECK_NEAR(24 * x->end, told[i].end, 1e-12 * told[i].end);
@@ -200,12 +200,14 @@ static double by_hand_s(void *ctx, int rank, const Action *a)
     return s[a->layer];
 }
 
-static double by_hand_share(void *ctx, int rank, const Action *a)
+static SimUse by_hand_use(void *ctx, int rank, const Action *a)
 {
-    static const double share[] = { 1, 0.25, 0.6, 1, 0.25 };
+    static const SimUse use[] = {
+        { .bound = 1 }, { .blocks = 0.25 }, { .bound = 0.6 }, { .bound = 1 }, { .blocks = 0.25 }
+    };
     (void)ctx;
     (void)rank;
-    return share[a->layer];
+    return use[a->layer];
 }
 
 static Action by_hand(ActionKind kind, int layer, int wait, int other, int signal)
@@ -228,7 +230,7 @@ static void a_share_of_compute_is_slowed(void **state)
     Program rank = { .at = at, .n = 5, .micros = 1, .stages = 1, .events = 4 };
     Pipeline p = { .stages = 1, .rank = &rank };
     Simulation sim;
-    SimCost cost = { .duration = by_hand_s, .share = by_hand_share };
+    SimCost cost = { .duration = by_hand_s, .use = by_hand_use };
     CHECK_OK(simulate_run(&p, &cost, &made, &sim));
     const SimSpan *x = sim.rank[0].span;
     CHECK_NEAR(x[0].end, 1, 0);
@@ -239,16 +241,89 @@ static void a_share_of_compute_is_slowed(void **state)
     CHECK_NEAR(x[3].end, 3.5, 0);
     CHECK_NEAR(x[4].slowed, 0, 0);
     CHECK_NEAR(sim.step, 3.5 + 23.0 / 12 + 1, 1e-12);
-    cost.share = NULL;
+    cost.use = NULL;
     CHECK_OK(simulate_run(&p, &cost, &made, &sim));
     CHECK_NEAR(sim.step, 6, 0);
     CHECK_NEAR(sim.rank[0].slowed, 0, 0);
     pipeline_forget();
 }
 
+/* A gather of 2 s beside 4 s of compute, both from 1 on. What each uses, and when each ends. */
+static const struct Shared {
+    SimUse gather, compute;
+    double gather_ends, compute_ends;
+} shared[] = {
+    /* for half of its time it uses the gather's link: both 1.5 times as long */
+    { { .out = { 1 } }, { .out = { 0.5 } }, 4, 6 },
+    /* the other kind of link, and the other direction */
+    { { .out = { 1 } }, { .out = { 0, 1 } }, 3, 5 },
+    { { .out = { 1 } }, { .into = { 1 } }, 3, 5 },
+};
+
+static SimUse shared_use(void *ctx, int rank, const Action *a)
+{
+    const struct Shared *x = ctx;
+    (void)rank;
+    return a->layer == 1 ? x->gather : a->layer == 2 ? x->compute : (SimUse){ 0 };
+}
+
+static void transfers_share_a_link(void **state)
+{
+    (void)state;
+    Action at[] = { by_hand(ACTION_ZERO_GRADS, 0, -1, -1, 0),
+                    by_hand(ACTION_GATHER_WEIGHTS, 1, 0, -1, -1),
+                    by_hand(ACTION_ZERO_GRADS, 2, 0, -1, -1) };
+    Program rank = { .at = at, .n = 3, .micros = 1, .stages = 1, .events = 1 };
+    Pipeline p = { .stages = 1, .rank = &rank };
+    for (size_t i = 0; i < sizeof shared / sizeof *shared; i++) {
+        struct Shared x = shared[i];
+        Simulation sim;
+        SimCost cost = { .ctx = &x, .duration = by_hand_s, .use = shared_use };
+        CHECK_OK(simulate_run(&p, &cost, &made, &sim));
+        CHECK_NEAR(sim.rank[0].span[1].end, x.gather_ends, 1e-12);
+        CHECK_NEAR(sim.rank[0].span[2].end, x.compute_ends, 1e-12);
+        CHECK_NEAR(sim.rank[0].slowed, x.compute_ends - 5, 1e-12);
+    }
+    pipeline_forget();
+}
+
+/* Passes of rank 1 use the link into it all the time. In 24ths: it starts F0 at 36, and has done 12 of 24
+ * when the next activations are sent, at 48. From then on both take twice as long. Rank 0, which only
+ * sends, does not notice: but its send ends with the receive. */
+static SimUse into_last(void *ctx, int rank, const Action *a)
+{
+    (void)ctx;
+    if (action_is_send(a->kind)) return (SimUse){ .out = { 1 } };
+    if (action_is_transfer(a->kind)) return (SimUse){ .into = { 1 } };
+    return rank == 1 ? (SimUse){ .into = { 1 } } : (SimUse){ 0 };
+}
+
+static void the_busier_end_of_a_transfer_decides(void **state)
+{
+    (void)state;
+    ScheduleShape s = { 2, 1, 2, 1, 1, 1, .blocks = 0 };
+    Pipeline p = pipeline_of("1f1b", &s);
+    Simulation sim;
+    CHECK_OK(simulate_run(&p, &(SimCost){ .duration = slow_links, .use = into_last }, &made, &sim));
+    CHECK_NEAR(24 * span_of(&p, &sim, 0, ACTION_SEND_ACTIVATIONS, 0)->end, 36, 1e-9);
+    for (int r = 0; r < 2; r++) {
+        ActionKind kind = r == 0 ? ACTION_SEND_ACTIVATIONS : ACTION_RECV_ACTIVATIONS;
+        CHECK_NEAR(24 * span_of(&p, &sim, r, kind, 1)->start, 48, 1e-9);
+        CHECK_NEAR(24 * span_of(&p, &sim, r, kind, 1)->end, 72, 1e-9);
+    }
+    CHECK_NEAR(24 * span_of(&p, &sim, 1, ACTION_FORWARD, 0)->end, 72, 1e-9);
+    CHECK_NEAR(24 * span_of(&p, &sim, 0, ACTION_FORWARD, 1)->end, 48, 1e-9);
+    pipeline_forget();
+}
+
 static const struct CMUnitTest tests[] = {
-    TEST(two_stages_with_slow_links_are_as_drawn),  TEST(memory_follows_the_parts_of_a_slot),
-    TEST(entries_are_memory_from_the_start),        TEST(the_slowest_rank_sets_the_pace),
-    TEST(transfers_slow_what_computes_beside_them), TEST(a_share_of_compute_is_slowed),
+    TEST(two_stages_with_slow_links_are_as_drawn),
+    TEST(memory_follows_the_parts_of_a_slot),
+    TEST(entries_are_memory_from_the_start),
+    TEST(the_slowest_rank_sets_the_pace),
+    TEST(transfers_slow_what_computes_beside_them),
+    TEST(a_share_of_compute_is_slowed),
+    TEST(transfers_share_a_link),
+    TEST(the_busier_end_of_a_transfer_decides),
 };
 PIPELINE_TESTS(tests)
