@@ -22,8 +22,7 @@ double roofline_memory_s(const Roofline *r, double bytes)
     return bytes / (1e9 * r->hardware->memory_achieved_gb_s * r->stack->at[STACK_share_memory]);
 }
 
-/* An exchange of tokens. Our own kinds copy rows before and after the transfer; direct writes them to their
- * places as it sends. The busiest rank gets plan.imbalance times the mean bytes; the latency stays. */
+/* An exchange of tokens. The busiest rank gets plan.imbalance times the mean bytes; the latency stays. */
 static Status exchange_s(const Roofline *r, const MoeSpec *m, const OpCost *c, RooflineTime *out)
 {
     static const DispatchKind kinds[] = { DISPATCH_EACH, DISPATCH_RANK, DISPATCH_HOST };
@@ -42,9 +41,7 @@ static Status exchange_s(const Roofline *r, const MoeSpec *m, const OpCost *c, R
     CollectiveCost cost;
     TRY(collective_dispatch(r->hardware, &g, &d, &cost));
     double links = r->stack->at[STACK_share_links], busiest = r->spec->ranks.imbalance;
-    double copied = theirs < 0 && r->spec->ranks.exchange != EXCHANGE_DIRECT ? c->bytes : 0;
-    out->s = (cost.latency_s + (cost.s - cost.latency_s) * busiest) / links +
-             roofline_memory_s(r, copied) * busiest;
+    out->s = (cost.latency_s + (cost.s - cost.latency_s) * busiest) / links;
     out->nic = (CollectiveLoad){ cost.nic_s * busiest / links, cost.flows, g.span };
     return OK;
 }

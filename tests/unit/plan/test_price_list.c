@@ -238,35 +238,6 @@ static void measured_contention_counts(void **state)
     CHECK(more > slowed[0]); /* 0.5 of all work, not 24/108 of three kinds */
 }
 
-/* Rows of an exchange are copied through memory, but for direct, whose kernel writes them where they belong. */
-static void exchanges_pay_for_their_copies(void **state)
-{
-    (void)state;
-    static const char *const kind[] = { "moe.exchange=alltoall", "moe.exchange=allgather",
-                                        "moe.exchange=direct" };
-    for (int i = 0; i < 3; i++) {
-        double exchange_s[2];
-        for (int fast = 0; fast < 2; fast++) {
-            const char *const set[] = { "train.batch=16",   "train.micro_batch=4",
-                                        "mesh.ep=2",        kind[i],
-                                        "run.compute=bf16", "data.sequence=4096" };
-            Question q;
-            PlanPrice price;
-            question_load(&q, "deepseek-v2-lite", "h200", 2, "switchyard", set, 6);
-            if (fast) q.hardware.memory_achieved_gb_s *= 1e6;
-            question_open(&q);
-            CHECK_OK(plan_spread_evenly(&q.config, &q.arena, &q.layout));
-            CHECK_OK(planner_price(q.planner, &q.layout, &price));
-            exchange_s[fast] = price.part_s[PLAN_EXCHANGE];
-            question_close(&q);
-        }
-        if (i == 2)
-            CHECK_NEAR(exchange_s[1], exchange_s[0], 1e-9);
-        else
-            CHECK(exchange_s[1] < 0.9 * exchange_s[0]);
-    }
-}
-
 /* Under DualPipe two stages hold the same parameters and add up f32 gradients: what of them is theirs,
  * as PLAN_GRADS counts it. The link carries them once each way. */
 static void gradients_of_twins_are_added_up(void **state)
@@ -389,7 +360,6 @@ int main(void)
         TEST(what_links_carry_shows),
         TEST(transfers_take_multiprocessors_from_products_alone),
         TEST(measured_contention_counts),
-        TEST(exchanges_pay_for_their_copies),
         TEST(gradients_of_twins_are_added_up),
         TEST(lists_wait_for_what_their_meshes_send),
         TEST(lists_of_many_micro_batches_are_extended),
