@@ -12,6 +12,9 @@ static Status search_layouts(PlanAnswer *r, Arena *a)
     SearchAxes axes;
     PlanRequest *q = &r->request;
     TRY(search_axes(q->config, &axes));
+    /* The nearest to a given layout cuts matrices as that does: four times fewer layouts. */
+    if (!r->searched && axes.axis[SEARCH_TP].n == 0)
+        axes.axis[SEARCH_TP] = (ConfigInts){ .n = 1, .at = { r->layout.tp } };
     int64_t gpus = search_gpus(q, &axes);
     r->asked = gpus > 0 && gpus < q->gpus ? q->gpus : 0;
     if (r->asked > 0) r->even_batch = search_even_batch(q, &axes);

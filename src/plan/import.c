@@ -39,17 +39,16 @@ static const char stack_options[] =
     "use_turbo_grouped_gemm=turbo_grouped_gemm|use_turbo_grouped_mlp=turbo_grouped_gemm|"
     "use_turbo_fused_act_with_probs=fused_act|use_turbo_mega_moe=mega_moe|use_turbo_deepep=deepep|"
     "moe_enable_deepep=deepep|turbo_deepep_num_cu=deepep_cu|moe_token_dispatcher_type=dispatcher|"
-    "moe_use_legacy_grouped_gemm=legacy_grouped_gemm|"
+    "moe_use_legacy_grouped_gemm=legacy_grouped|"
     "moe_use_fused_router_with_aux_score=fused_router|moe_permute_fusion=permute_fusion|"
     "moe_shared_expert_overlap=shared_overlap|moe_router_force_load_balancing=balanced_routing|"
     "moe_expert_capacity_factor=capacity_factor|overlap_moe_expert_parallel_comm=exchange_overlap|"
     "overlap_grad_reduce=overlap_grad_reduce|overlap_param_gather=overlap_param_gather|"
     "gradient_accumulation_fusion=gradient_accumulation_fusion|"
-    "cross_entropy_loss_fusion=loss_fusion|manual_gc=manual_gc|fp8=fp8|fp4=fp4|optimizer=optimizer|"
-    "optimizer_cpu_offload=cpu_offload|use_precision_aware_optimizer=precision_aware_optimizer|"
+    "cross_entropy_loss_fusion=loss_fusion|manual_gc=manual_gc|fp8=fp8|fp4=fp4|"
+    "use_precision_aware_optimizer=precision_aware_optimizer|"
     "main_grads_dtype=main_grads|main_params_dtype=main_params|exp_avg_dtype=moment1|"
     "exp_avg_sq_dtype=moment2|compile.enable=compile|model.converters=converters|"
-    "optimizer.name=optimizer|training.enable_cpu_offload=cpu_offload|"
     "training.debug_moe_force_load_balance=balanced_routing|"
     "debug.moe_force_load_balance=balanced_routing|primus_turbo.enable_primus_turbo=turbo|"
     "primus_turbo.use_turbo_grouped_mm=turbo_grouped_gemm";
@@ -752,6 +751,8 @@ Status plan_import_stack(const PlanImport *more, const char *stack, Arena *a, co
         { .name = "loss_fusion", .value = option_of(more, "loss_fusion") },
         { .name = "deepep", .value = deepep },
         { .name = "sync_free", .value = sync_free },
+        { .name = "legacy_grouped", .value = option_of(more, "legacy_grouped") },
+        { .name = "turbo_attention", .value = option_of(more, "turbo_attention") },
         { .name = "zero_most", .value = option_of(more, "zero_most") },
         { .name = "grad_size", .value = option_of(more, "grad_size") },
         { .name = "main_size", .value = option_of(more, "main_size") },
@@ -772,9 +773,10 @@ Status plan_import_stack(const PlanImport *more, const char *stack, Arena *a, co
 
 Status plan_import_notes(const PlanImport *more, Text *out)
 {
-    static const char followed[] = "loss_fusion|deepep|sync_free|turbo|fp8|fp4|zero_most|"
-                                   "grad_size|main_size|moment_size|main_grads|main_params|"
-                                   "moment1|moment2|precision_aware_optimizer";
+    static const char followed[] =
+        "legacy_grouped|turbo_attention|loss_fusion|deepep|sync_free|turbo|fp8|fp4|zero_most|"
+        "grad_size|main_size|moment_size|main_grads|main_params|"
+        "moment1|moment2|precision_aware_optimizer";
     const ImportWord *first = more->options.at, *end = first + more->options.n;
     const char *before = "note: options that a plan does not follow: ";
     for (int i = 0; i < more->notes_n; i++) TRY(text_printf(out, "note: %s\n", more->notes[i]));

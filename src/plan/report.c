@@ -104,8 +104,7 @@ const char *plan_layout_text(char out[PLAN_LAYOUT_BYTES], const PlanLayout *l, c
                    " %s recompute %s%s%s%s",
                    l->pp, l->vpp, l->ep, l->cp, tp, l->dp, l->zero, shard, l->schedule->name,
                    p->in_series ? " in series" : "", l->micro_batch, precision_text(precision, p),
-                   recompute_text(again, l), buffers, exchange,
-                   p->offload ? ", offload" : "");
+                   recompute_text(again, l), buffers, exchange, p->offload ? ", offload" : "");
     return out;
 }
 
@@ -385,9 +384,8 @@ static Status json_layout(const PlanLayout *l, const PlanPrice *p, const char *p
         ",\"recompute\":\"%s\",\"tp\":%d},\"offload\":%s,\"host_bytes\":%.0f,"
         "\"replica\":%" PRId64,
         p->bubble, p->tokens_per_s_per_gpu, p->mfu, l->pp, l->vpp, l->ep, l->cp, l->dp, l->zero,
-        l->shard, l->schedule->name, partition, l->micro_batch, recompute_text(again, l),
-        l->tp, p->offload ? "true" : "false", p->host_bytes,
-        search_replica(l));
+        l->shard, l->schedule->name, partition, l->micro_batch, recompute_text(again, l), l->tp,
+        p->offload ? "true" : "false", p->host_bytes, search_replica(l));
 }
 
 /* The members of a training's days. What never ends is null. */
@@ -497,8 +495,8 @@ static Status csv_row(const PlanReport *r, const PlanLayout *l, const PlanPrice 
     for (int i = 0; i < PLAN_PARTS; i++) TRY(text_printf(out, ",%.9g", p->part_s[i]));
     TRY(text_printf(out, ",%" PRId64 ",%s,%s,%d,%s,%s,%s,%d,%d", l->shard,
                     dtype_name(compute_type(p->compute)), buffers_names[p->buffers], p->in_series,
-                    exchange_word(p), plan_also_text(names, also, "", "+"), products_text(products, p),
-                    l->tp, p->offload));
+                    exchange_word(p), plan_also_text(names, also, "", "+"),
+                    products_text(products, p), l->tp, p->offload));
     if (r->tokens > 0) {
         Goodput g;
         plan_goodput(r->request, p, r->tokens, &g);
@@ -516,10 +514,11 @@ Status plan_report_csv(const PlanReport *r, Text *out)
                          "step_s,bubble,tokens_per_s_per_gpu,mfu"));
     for (int i = 0; i < PLAN_KINDS; i++) TRY(text_printf(out, ",%s_bytes", plan_kind_names[i]));
     for (int i = 0; i < PLAN_PARTS; i++) TRY(text_printf(out, ",%s_s", plan_part_names[i]));
-    TRY(text_printf(out, ",shard,compute,buffers,exchange_in_series,exchange,also,products,tp,offload%s\n",
-                    r->tokens > 0 ? ",days,days_mean,days_p50,days_p90,gpu_hours,mwh,"
-                                    "checkpoint_steps"
-                                  : ""));
+    TRY(text_printf(
+        out, ",shard,compute,buffers,exchange_in_series,exchange,also,products,tp,offload%s\n",
+        r->tokens > 0 ? ",days,days_mean,days_p50,days_p90,gpu_hours,mwh,"
+                        "checkpoint_steps"
+                      : ""));
     if (r->search == NULL) return csv_row(r, r->layout, r->price, 0, out);
     for (int i = 0; i < r->search->n_best; i++) {
         const SearchRow *row = &r->search->best[i];

@@ -519,9 +519,9 @@ static void masks_of_attention_can_be_run(void **state)
 static void a_mesh_wants_its_ranks(void **state)
 {
     (void)state;
-    const char *stages[] = { "mesh.pp=2" };
+    const char *stages[] = { "mesh.pp=2", "mesh.ep=2" };
     Config c;
-    CHECK_OK(config_load(&c, &arena, NULL, stages, 1));
+    CHECK_OK(config_load(&c, &arena, NULL, stages, 2));
     CHECK_OK(config_check_ops(&c, 2));
     CHECK_FAILS(config_check_ops(&c, 1), ERR_UNSUPPORTED,
                 "mesh.pp is 2, ranks are 1: start 2 with --ranks 2 or mpirun");

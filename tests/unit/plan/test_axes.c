@@ -195,6 +195,12 @@ static void groups_of_gradients_stride_over_ranks_of_tp(void **state)
     CHECK_INT(t.call[4].ranks, 2);
     CHECK_INT(t.call[4].stride, 1);
     CHECK_NEAR(t.call[4].cost.size, 4e6, 1);
+    q.layout.zero = 0; /* all replicas then add up */
+    CHECK_OK(price_gradients(q.planner, &q.layout, e, &rank, &t));
+    CHECK_INT(t.calls, 3);
+    CHECK_INT(t.call[0].ranks, 16);
+    CHECK_INT(t.call[1].ranks, 4);
+    CHECK_INT(t.call[1].stride, 8);
     question_close(&q);
 }
 
@@ -330,6 +336,25 @@ static void pieces_that_are_recomputed_are_not_kept(void **state)
     }
 }
 
+/* Operands of 8 bits are kept as such: attention's input, an expert's input and activation, a shared one's activation
+ * of DeepSeek-V2-Lite with 4096 tokens. */
+static void recipes_keep_operands_of_8_bits(void **state)
+{
+    (void)state;
+    static const char *const recipes[] = { "fp8.recipe=none", "fp8.recipe=block" };
+    double attention[2], moe[2];
+    for (int i = 0; i < 2; i++) {
+        Question q;
+        OPEN(&q, "deepseek-v2-lite", 8, "megatron", "train.batch=8", "mesh.ep=8", recipes[i]);
+        attention[i] = (double)layer_of(&q, LAYER_ATTENTION)->count.keep;
+        moe[i] = (double)layer_of(&q, LAYER_MOE)->count.keep;
+        CHECK_NEAR(entry_of(&q)->stack.at[STACK_weight_size], i == 0 ? 2 : 4, 0);
+        question_close(&q);
+    }
+    CHECK_NEAR(attention[0] - attention[1], 4096.0 * 2048, 256);
+    CHECK_NEAR(moe[0] - moe[1], 4096.0 * (6 * (2048 + 1408) + 2816), 256);
+}
+
 /* A plan may have them; whoever would run them is told. */
 static void what_can_only_be_planned_is_not_run(void **state)
 {
@@ -373,6 +398,7 @@ int main(void)
         TEST(offloaded_states_lie_on_the_host),
         TEST(a_host_without_a_rate_cannot_be_offloaded_to),
         TEST(pieces_that_are_recomputed_are_not_kept),
+        TEST(recipes_keep_operands_of_8_bits),
         TEST(what_can_only_be_planned_is_not_run),
     };
     return TEST_RUN(tests);

@@ -37,6 +37,8 @@ static const Case cases[] = {
         "recompute.layers=[0,1]" } },
     { "torchtitan", { "mesh.pp=1", "mesh.ep=8", "mesh.zero=3", "mesh.vpp=1" } },
     { "megatron", { "mesh.pp=2", "mesh.ep=4", "mesh.tp=2", "mesh.zero=1" } },
+    { "primus,tp_overlap=1",
+      { "mesh.pp=2", "mesh.ep=8", "mesh.tp=4", "mesh.zero=1", "recompute.layers=[0,1]" } },
 };
 
 enum { CASES = sizeof cases / sizeof *cases, GPUS = 64 };

@@ -168,7 +168,11 @@ static void pipelines_come_as_sizes_layers_or_layouts(void **state)
                            "      virtual_pipeline_model_parallel_size: 3\n"
                            "      expert_model_parallel_size: 1\n"
                            "      context_parallel_size: 2\n"
-                           "      tensor_model_parallel_size: 2\n"));
+                           "      tensor_model_parallel_size: 2\n"
+                           "      optimizer: dist_muon\n"
+                           "      optimizer_cpu_offload: true\n"));
+    CHECK_INT(config.optimizer_kind, OPTIMIZER_MUON);
+    CHECK(config.optimizer_offload);
     CHECK_INT(config.mesh_tp, 2);
     CHECK_INT(config.mesh_pp, 2);
     CHECK_INT(config.mesh_vpp, 3);
@@ -343,7 +347,7 @@ static void what_a_plan_does_not_follow_is_said(void **state)
     CHECK_OK(plan_import_notes(&more, &t));
     CHECK(strstr(t.data,
                  "note: fp4 mxfp4 is planned as bf16\n"
-                 "note: options that a plan does not follow: optimizer adam, manual_gc 1\n"
+                 "note: options that a plan does not follow: manual_gc 1\n"
                  "note: 2 keys are not understood and not followed, the first in ") != NULL);
     CHECK(strstr(t.data, ": strange_key odd_key\n") != NULL);
     CHECK_OK(primus(shape, "      vocab_size: 1000\n"));
@@ -420,8 +424,9 @@ static void bad_experiments_are_one_sentence(void **state)
     CHECK_FAILS(primus(shape, "      pipeline_model_parallel_size: 0\n"), ERR_ARG,
                 "exp.yaml:10:7: pipeline_model_parallel_size is 0: mesh.pp is 0, must be from 1");
     CHECK_FAILS(primus(shape, "      pp_algorithm: gpipe9\n"), ERR_ARG, "zero-bubble=zb1p");
-    CHECK_FAILS(primus(shape, "      expert_tensor_parallel_size: 8\n"), ERR_UNSUPPORTED,
-                "expert_tensor_parallel_size is 8: no setting of ours has tensor parallelism of experts");
+    CHECK_FAILS(
+        primus(shape, "      expert_tensor_parallel_size: 8\n"), ERR_UNSUPPORTED,
+        "expert_tensor_parallel_size is 8: no setting of ours has tensor parallelism of experts");
     CHECK_FAILS(primus(shape, "      is_hybrid_model: true\n"), ERR_UNSUPPORTED,
                 "no setting of ours has layers without attention");
     CHECK_FAILS(primus(shape, "      fp8: hybrid\n      fp8_recipe: odd\n"), ERR_UNSUPPORTED,
