@@ -13,9 +13,9 @@ const char *collective_way_name(CollectiveWay way) { return way_names[way]; }
 /* The links of a group: rates in bytes/s out of one GPU; latencies in seconds, of the first message and of each
  * further one (_more_s). */
 typedef struct Links {
-    double n, g, d;                  /* ranks, in a domain, domains */
-    double up, out, ring;            /* rates; ring: of a ring over all ranks */
-    double mixed, crowd;             /* mixed: out over all rails; crowd: share of it in an all-to-all */
+    double n, g, d;       /* ranks, in a domain, domains */
+    double up, out, ring; /* rates; ring: of a ring over all ranks */
+    double mixed, crowd;  /* mixed: out over all rails; crowd: share of it in an all-to-all */
     bool relays;
     double up_s, up_more_s;          /* latencies */
     double out_s, out_more_s, far_s; /* far_s: of a ring's slowest step */

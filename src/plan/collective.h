@@ -57,7 +57,8 @@ typedef struct CollectiveGroup {
 typedef struct CollectiveCost {
     double s, latency_s;        /* total; the part that does not depend on bytes */
     double up_bytes, out_bytes; /* that leave one GPU over each kind of link */
-    double nic_s, flows;        /* how long a NIC sends, and to how many at once; 0: none leaves the domain */
+    double nic_s,
+        flows; /* how long a NIC sends, and to how many at once; 0: none leaves the domain */
     CollectiveWay way;
 } CollectiveCost;
 

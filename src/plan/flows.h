@@ -14,8 +14,8 @@
 enum { FLOW_HOPS_MAX = 10 };
 
 typedef struct FlowClass {
-    double flows, bytes;     /* how many flows; bytes that each of them still sends (0: it has ended) */
-    int hops;                /* how many links each crosses; 0: nothing limits it */
+    double flows, bytes; /* how many flows; bytes that each of them still sends (0: it has ended) */
+    int hops;            /* how many links each crosses; 0: nothing limits it */
     int link[FLOW_HOPS_MAX]; /* which, as indices of Flows.link */
 } FlowClass;
 

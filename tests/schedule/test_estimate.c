@@ -282,10 +282,9 @@ static void two_stages_with_slow_links_take_ten(void **state)
 }
 
 static const struct CMUnitTest tests[] = {
-    TEST(estimates_are_the_simulators),        TEST(thousands_of_micro_batches_are_walked),
-    TEST(what_lives_is_the_simulators),
-    TEST(a_cache_that_is_full_starts_anew),    TEST(wrong_layouts_are_errors),
-    TEST(two_stages_with_slow_links_take_ten),
+    TEST(estimates_are_the_simulators), TEST(thousands_of_micro_batches_are_walked),
+    TEST(what_lives_is_the_simulators), TEST(a_cache_that_is_full_starts_anew),
+    TEST(wrong_layouts_are_errors),     TEST(two_stages_with_slow_links_take_ten),
 };
 
 int main(void)

@@ -91,9 +91,10 @@ static void shares_of_the_ladders_base_are_compared_with_ours(void **state)
     CHECK_EXIT(o, 0);
     CHECK_INT(count(o.out, "\"error\": 1.0"), 1);
     CHECK_INT(count(o.out, "\"error\": 0.0"), 1);
-    CHECK_SAYS(o.out,
-               "\"never fitted\": {\n    \"runs\": 1,\n    \"median\": 1.0,\n    \"within\": 0.0,\n    \"inside\": 0\n");
-    CHECK_SAYS(o.out, "\"fitted\": {\n    \"runs\": 1,\n    \"median\": 0.0,\n    \"within\": 1.0,\n    \"inside\": 1\n");
+    CHECK_SAYS(o.out, "\"never fitted\": {\n    \"runs\": 1,\n    \"median\": 1.0,\n    "
+                      "\"within\": 0.0,\n    \"inside\": 0\n");
+    CHECK_SAYS(o.out, "\"fitted\": {\n    \"runs\": 1,\n    \"median\": 0.0,\n    \"within\": "
+                      "1.0,\n    \"inside\": 1\n");
 }
 
 static void a_constant_is_set_where_the_run_does_not_give_it(void **state)
