@@ -388,23 +388,42 @@ static int split_schedules(const Search *s, const SearchRow *row, SearchRow *out
     return n;
 }
 
-/* Joined rows are split first, because schedules with equal estimates differ once their lists are
- * simulated. */
-static Status simulate_best(Search *s, Arena *a)
+static Status simulate_rows(Search *s, SearchRow *row, int n)
 {
-    SearchRow *all = NULL;
-    int n = 0;
-    TRY(ARENA_NEW(a, s->all.n_best * schedule_table_n, &all));
-    for (int i = 0; i < s->all.n_best; i++) n += split_schedules(s, &s->all.best[i], &all[n]);
-    s->all.best = all;
-    s->all.n_best = n;
 #pragma omp parallel for schedule(dynamic, 1) num_threads(s->threads)
     for (int i = 0; i < n; i++) {
-        SearchRow *r = &all[i];
-        Planner *p = planner_of(s, r->buffers);
-        keep_failure(s, s->pricer->simulate(p, &r->layout, &r->price));
+        Planner *p = planner_of(s, row[i].buffers);
+        keep_failure(s, s->pricer->simulate(p, &row[i].layout, &row[i].price));
     }
     return first_failure(s);
+}
+
+/* Are there `top` simulated rows that no row with this estimate can beat? A simulated time is never below the
+ * estimate. */
+static bool is_decided(const SearchRow *row, int n, int top, double estimate_s)
+{
+    int faster = 0;
+    for (int i = 0; i < n; i++) faster += row[i].price.fits && row[i].price.step_s <= estimate_s;
+    return faster >= top;
+}
+
+/* Simulates rows in the order of their estimates, until no further one can be among the best. Joined rows are split
+ * first, because schedules with equal estimates differ once their lists are simulated. */
+static Status simulate_best(Search *s, int top, Arena *a)
+{
+    const SearchRow *row = s->all.best;
+    const int rows = s->all.n_best;
+    SearchRow *all = NULL;
+    int n = 0;
+    TRY(ARENA_NEW(a, rows * schedule_table_n, &all));
+    for (int next = 0; next < rows && !is_decided(all, n, top, row[next].price.step_s);) {
+        int first = n, end = next + SEARCH_SIMULATED < rows ? next + SEARCH_SIMULATED : rows;
+        for (; next < end; next++) n += split_schedules(s, &row[next], &all[n]);
+        TRY(simulate_rows(s, &all[first], n - first));
+    }
+    s->all.best = all;
+    s->all.n_best = n;
+    return OK;
 }
 
 /* ---- the whole ---- */
@@ -453,7 +472,7 @@ static Status price_nearest(Search *s)
 static Status search_all(Search *s, const SearchOptions *o, Arena *a, SearchResult *out)
 {
     double start = clock_s();
-    int cap = o->top > SEARCH_SIMULATED ? o->top : SEARCH_SIMULATED;
+    int cap = o->top > SEARCH_KEPT ? o->top : SEARCH_KEPT;
     TRY(open_pricers(s, a));
     TRY(found_init(&s->all, s, cap, a));
     TRY(bound_all(s, a));
@@ -465,7 +484,7 @@ static Status search_all(Search *s, const SearchOptions *o, Arena *a, SearchResu
     }
     if (s->all.n_best == 0) TRY(price_nearest(s));
     *out = (SearchResult){ .nearest = s->all.nearest, .seconds = clock_s() - start };
-    return simulate_best(s, a);
+    return simulate_best(s, o->top, a);
 }
 
 /* Replaces prices by simulated times, also in the front. */

@@ -16,8 +16,9 @@
  * Of rows with equal speed those come first whose groups span fewer scale-up domains: of experts, then of context
  * ranks, then the pipeline. Then less memory, then the lower number.
  *
- * At the end the best rows, at least SEARCH_SIMULATED, are simulated under each of their schedules. A row whose
- * schedules then differ becomes several.
+ * At the end rows are simulated under each of their schedules, SEARCH_SIMULATED at a time in the order of their
+ * estimates, until no further one of the SEARCH_KEPT best can be among those asked for. A row whose schedules then
+ * differ becomes several.
  *
  * Not here: how a layout is priced (SearchPricer, plan.h).
  */
@@ -28,7 +29,8 @@
 #include "plan/plan.h"
 
 enum { SEARCH_BUFFER_KINDS = BUFFERS_WORST + 1 };
-enum { SEARCH_SIMULATED = 50, SEARCH_TOP_MAX = 1000, SEARCH_FRONT_MAX = 256 };
+/* KEPT: how many of the best estimates may be simulated; SIMULATED: how many at a time. */
+enum { SEARCH_KEPT = 500, SEARCH_SIMULATED = 50, SEARCH_TOP_MAX = 1000, SEARCH_FRONT_MAX = 256 };
 
 typedef enum SearchAxis {
     /* Changes the configuration, not the layout, as search_configure says; empty: the configuration's own. */

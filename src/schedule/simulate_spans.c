@@ -28,6 +28,7 @@ typedef struct Run {
     int *todo; /* ring of ranks whose queues may start something; listed: is a rank in it? */
     bool *listed;
     int first, waiting;
+    bool late; /* an action that ended a rounding later ends now: its rank may have had its turn */
 } Run;
 
 static double no_cost(void *ctx, int rank, const Action *a)
@@ -147,12 +148,23 @@ static RankState *other_end(const Run *run, const RankState *s, const Action *a,
 }
 
 /* From now on the head of a queue takes `pace` times its own time. */
-static void set_pace(const Run *run, RankState *s, int queue, double pace)
+static void set_pace(Run *run, RankState *s, int queue, double pace)
 {
     double longer = (s->end[queue] - run->now) * (pace / s->pace[queue] - 1);
     s->span[s->head[queue]].slowed += longer;
     s->end[queue] += longer;
     s->pace[queue] = pace;
+    run->late |= s->end[queue] <= run->now;
+}
+
+/* Both ends of a transfer end at the same time, to the last bit: the next ones of their queues then meet. */
+static void copy_times(const RankState *s, int queue, RankState *peer, int other)
+{
+    SimSpan *span = &peer->span[peer->head[other]];
+    const SimSpan *like = &s->span[s->head[queue]];
+    span->start = like->start, span->slowed = like->slowed;
+    peer->end[other] = s->end[queue];
+    peer->pace[other] = s->pace[queue];
 }
 
 /* From now on the head of a queue uses this. What runs beside it gets slower or faster. A transfer has
@@ -172,7 +184,7 @@ static void set_use(Run *run, int rank, int queue, SimUse use)
         if (pace == s->pace[q]) continue;
         set_pace(run, s, q, pace);
         if (!transfer) continue;
-        set_pace(run, peer, other, pace);
+        copy_times(s, q, peer, other);
         schedule_rank(run, peer->p->rank);
     }
 }
@@ -233,6 +245,7 @@ static Status begin_transfer(Run *run, int rank, int queue, SimSpan mine)
     double pace = fmax(pace_of(s, queue), pace_of(peer, other));
     begin_span(run, rank, queue, span, own_s, pace);
     begin_span(run, to.rank, other, span, own_s, pace);
+    copy_times(s, queue, peer, other);
     schedule_rank(run, to.rank);
     return OK;
 }
@@ -301,6 +314,10 @@ Status simulate_spans(const Pipeline *p, const SimCost *cost, Arena *a, SimSpan 
         for (int r = 0; r < p->stages; r++) run.now = fmin(run.now, run.rank[r].first);
         for (int r = 0; r < p->stages && !isinf(run.now); r++) {
             if (run.rank[r].first <= run.now) finish_actions(&run, r);
+        }
+        while (run.late) {
+            run.late = false;
+            for (int r = 0; r < p->stages; r++) finish_actions(&run, r);
         }
     }
     return check_done(&run);

@@ -271,7 +271,7 @@ static void a_part_of_contention_keeps_the_base(void **state)
     Hardware h;
     CHECK_OK(arena_init(&a, "test", MEM_HOST, (size_t)1 << 30));
     CHECK_OK(hardware_load(&h, &a, "h200"));
-    h.contention_attention = 1.4;
+    h.contention_attention = 1.4, h.contention_grouped = 0;
     CHECK_OK(calibrate("x.txt", part, &a, &h));
     CHECK_NEAR(h.contention_gemm, 1.5, 1e-12);
     CHECK_NEAR(h.contention_attention, 1.4, 0);

@@ -171,6 +171,7 @@ static PlanPrice price_bound_by(int what, const char *const *more, int multiproc
     question_load(&q, "deepseek-v2-lite", "h200", 2, "switchyard,kernel_s=0", set, n);
     q.hardware.memory_achieved_gb_s = what == BOUND_BY_MEMORY ? 1 : 1e15;
     q.hardware.gpu_multiprocessors = multiprocessors;
+    q.hardware.contention_blocks = 0; /* the ideal shares */
     question_open(&q);
     CHECK_OK(plan_spread_evenly(&q.config, &q.arena, &q.layout));
     CHECK_OK(planner_price_list(q.planner, &q.layout, &q.arena, &price, &step));

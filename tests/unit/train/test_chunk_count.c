@@ -73,7 +73,7 @@ static unsigned passes_over(const Program *p, int chunk)
         const Action *a = &p->at[i];
         if (a->chunk != chunk) continue;
         if (a->kind == ACTION_BACKWARD) set_of |= CHUNK_WHOLE;
-        if (a->kind == ACTION_BACKWARD_INPUT) set_of |= p->phased ? CHUNK_PHASED : CHUNK_SPLIT;
+        if (a->kind == ACTION_BACKWARD_INPUT) set_of |= a->apart ? CHUNK_SPLIT : CHUNK_PHASED;
     }
     return set_of;
 }
