@@ -597,7 +597,13 @@ void planner_take_schedule(const Planner *p, PlanPrice *price, double schedule_s
     const Config *c = &p->config;
     double ends = price->step_s - price->schedule_s;
     double tokens = (double)(c->train_batch * c->data_sequence), gpus = (double)p->q.gpus;
-    price->part_s[PLAN_BUBBLE] += schedule_s - price->schedule_s;
+    static const PlanPart order[] = { PLAN_BUBBLE, PLAN_EXCHANGE, PLAN_COMPUTE };
+    double more = schedule_s - price->schedule_s; /* an estimate may be above by its rounding */
+    for (int i = 0; i < 3; i++) {
+        double *part = &price->part_s[order[i]], before = *part;
+        *part = fmax(0, before + more);
+        more -= *part - before;
+    }
     price->bubble = fmax(0, 1 - (1 - price->bubble) * price->schedule_s / schedule_s);
     price->schedule_s = schedule_s;
     price->step_s = schedule_s + ends;
