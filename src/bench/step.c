@@ -91,9 +91,9 @@ static Status gather_ranks(BenchModel *m, Report *r)
 static void fullest_rank(const Report *r, double *used, double *planned)
 {
     *used = (double)r->used_bytes, *planned = (double)r->m->gpu.total_bytes;
-    for (int i = 0; r->by_rank != NULL && i < r->m->world->size; i++) {
-        if ((double)r->by_rank[2 * i] <= *used) continue;
-        *used = (double)r->by_rank[2 * i], *planned = (double)r->by_rank[2 * i + 1];
+    const float *end = r->by_rank == NULL ? NULL : r->by_rank + 2 * (ptrdiff_t)r->m->world->size;
+    for (const float *of = r->by_rank; of != end; of += 2) {
+        if ((double)of[0] > *used) *used = (double)of[0], *planned = (double)of[1];
     }
 }
 

@@ -222,10 +222,10 @@ static Status price_layer(Planner *p, const Roofline *r, PriceEntry *e, int laye
     Counting c = { r, l, out };
     LayerCountObserver observer = { count_op, &c };
     int64_t sequence = p->config.data_sequence / e->key.cp;
-    TRY(e->key.tp > 1 ? price_tensor_count(&e->spec, layer, &e->key, sequence, &observer,
-                                           &p->scratch, &out->count, &out->copies)
-                      : layer_count(&e->spec, layer, e->key.micro_batch, sequence, &observer,
-                                    &p->scratch, &out->count));
+    TRY(e->key.tp > 1
+            ? price_tensor_count(&e->spec, layer, &e->key, sequence, &observer, &p->scratch, out)
+            : layer_count(&e->spec, layer, e->key.micro_batch, sequence, &observer, &p->scratch,
+                          &out->count));
     apply_stack(r, l, out);
     TRY(add_whole_updates(r, &e->spec, l, &p->scratch, out));
     return add_tensor_calls(r, l, e->key.tp, out);

@@ -163,11 +163,10 @@ Status price_classes(Planner *p);
 /* The entry of a layout, counted if it is new. */
 Status price_entry(Planner *p, const PlanLayout *l, const PriceEntry **out);
 
-/* Counts a layer that tp ranks share, as price_tensor.c says. `observer` sees the ops of one rank. copies: as in
- * LayerPrice. */
+/* Counts a layer that tp ranks share, as price_tensor.c says: sets count and copies of its price. `observer` sees the
+ * ops of one rank. */
 Status price_tensor_count(const ModelSpec *s, int layer, const PriceKey *key, int64_t sequence,
-                          const LayerCountObserver *observer, Arena *scratch, LayerCount *out,
-                          double *copies);
+                          const LayerCountObserver *observer, Arena *scratch, LayerPrice *out);
 
 /* Is a block of a stage recomputed? block -1: a layer outside of blocks, which never is. */
 static inline bool price_again(const PlanLayout *l, const LayoutStage *s, int block)

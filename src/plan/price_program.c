@@ -340,7 +340,8 @@ static Status extend_simulations(Planner *p, const PlanLayout *l, bool list, Ste
          (enough = estimate_enough(l->schedule, l->pp, micros, n)) < micros; n *= 2) {
         StepTime at[2];
         for (int i = 0; i < 2; i++) TRY(simulate_micros(p, l, list, enough - i * period, &at[i]));
-        double more = (double)((micros - enough) / period), last_s = at[0].step_s - at[1].step_s;
+        const int periods = (micros - enough) / period;
+        double more = periods, last_s = at[0].step_s - at[1].step_s;
         bool same = fabs(last_s - before_s) <= EVEN * last_s;
         before_s = last_s;
         if (!same || last_s < (1 - EVEN) * busiest_lane_s(&at[0], &at[1], l->pp)) continue;

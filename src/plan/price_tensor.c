@@ -56,13 +56,17 @@ static Status tensor_op(void *self, LayerPass pass, int phase, const OpDesc *op,
 }
 
 /* The model with one layer, of which a rank has 1/tp. A vocabulary is padded to a multiple of tp. */
-static void narrow_model(const ModelSpec *s, const LayerSpec *layer, int tp, ModelSpec *out)
+static Status narrow_model(const ModelSpec *s, int layer, int tp, Arena *a, ModelSpec *out)
 {
-    LayerSpec *l = &out->layers[layer - s->layers];
+    *out = *s;
+    TRY(ARENA_NEW(a, s->n_layers, &out->layers));
+    for (int i = 0; i < s->n_layers; i++) out->layers[i] = s->layers[i];
+    LayerSpec *l = &out->layers[layer];
     out->vocab = (s->vocab + tp - 1) / tp;
     if (l->kind == LAYER_ATTENTION) l->as.attention.heads /= tp, l->as.attention.kv_heads /= tp;
     if (l->kind == LAYER_MLP) l->as.ffn /= tp;
     if (l->kind == LAYER_MOE) l->as.moe.shared_ffn /= tp;
+    return OK;
 }
 
 /* Of a full layer with P parameters, R of them on every rank, a narrow one has N = R + (P - R) / tp. */
@@ -74,24 +78,21 @@ static double copies_of(const ParamSpaces *whole, const ParamSpaces *narrow, int
 }
 
 Status price_tensor_count(const ModelSpec *s, int layer, const PriceKey *key, int64_t sequence,
-                          const LayerCountObserver *observer, Arena *scratch, LayerCount *out,
-                          double *copies)
+                          const LayerCountObserver *observer, Arena *scratch, LayerPrice *out)
 {
     TensorCount t = { .observer = observer };
     const LayerCountObserver each = { tensor_op, &t };
-    ModelSpec narrow = *s;
+    ModelSpec narrow;
     LayerCount whole, split;
     TRY(ARENA_NEW(scratch, TENSOR_OPS_MAX, &t.list));
-    TRY(ARENA_NEW(scratch, s->n_layers, &narrow.layers));
-    for (int i = 0; i < s->n_layers; i++) narrow.layers[i] = s->layers[i];
-    narrow_model(s, &s->layers[layer], key->tp, &narrow);
+    TRY(narrow_model(s, layer, key->tp, scratch, &narrow));
     TRY(layer_count(s, layer, key->micro_batch, sequence, &each, scratch, &whole));
     t.view = VIEW_NARROW, t.at = 0;
     TRY(layer_count(&narrow, layer, key->micro_batch, sequence, &each, scratch, &split));
     t.view = VIEW_OWN, t.at = 0;
-    TRY(layer_count(s, layer, key->micro_batch, sequence / key->tp, &each, scratch, out));
-    out->params = split.params;
-    out->state_elems = split.state_elems;
-    *copies = copies_of(&whole.params, &split.params, key->tp);
+    TRY(layer_count(s, layer, key->micro_batch, sequence / key->tp, &each, scratch, &out->count));
+    out->count.params = split.params;
+    out->count.state_elems = split.state_elems;
+    out->copies = copies_of(&whole.params, &split.params, key->tp);
     return OK;
 }

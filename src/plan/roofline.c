@@ -147,7 +147,8 @@ Status roofline_op(const Roofline *r, const LayerSpec *layer, const OpCost *c, R
         return OK;
     }
     bool looped = work_is_grouped(c->work) && r->stack->at[STACK_loop_experts] != 0;
-    double launches = looped ? (double)(layer->as.moe.experts / r->spec->ranks.ep) : 1;
+    const int64_t experts = looped ? layer->as.moe.experts / r->spec->ranks.ep : 1;
+    const double launches = (double)experts;
     if (work_has_rate(c->work) && c->flops > 0) {
         double rate;
         TRY(op_rate(r, layer, c, looped, &rate));

@@ -580,7 +580,8 @@ static Status find_step(Estimator *e, const EstimateInput *in, double *step_s)
         for (int i = 0; i < 3; i++)
             TRY(walk_micros(e, in, enough - i * period, false, end, &at[i]));
         double last_s = at[0] - at[1], before_s = at[1] - at[2];
-        *step_s = at[0] + (double)((in->micros - enough) / period) * last_s;
+        const int periods = (in->micros - enough) / period;
+        *step_s = at[0] + periods * last_s;
         if (fabs(last_s - before_s) <= EVEN * last_s && last_s >= (1 - EVEN) * least_s) return OK;
     }
     return walk_micros(e, in, enough, false, end, step_s);
