@@ -9,12 +9,13 @@ const char *const interval_names[INTERVAL_INPUTS] = { "products", "attention", "
                                                       "links",    "host",      "stack" };
 
 /* By how much numbers are off, by where they are from. Measured: our plans of layouts on H200s. Published and assumed:
- * the spread of the scoreboard's runs (docs/reference/planning.md). */
+ * the spread of the scoreboard's runs (docs/reference/planning.md). Of our own bytes only those of libraries are not
+ * counted; with communicators they were up to twice what the stack's sheet has. */
 static const double rate_off[BASES] = {
     [BASIS_MEASURED] = 0.03, [BASIS_PUBLISHED] = 0.10, [BASIS_ASSUMED] = 0.25
 };
 static const double bytes_off[BASES] = {
-    [BASIS_MEASURED] = 0.01, [BASIS_PUBLISHED] = 0.06, [BASIS_ASSUMED] = 0.10
+    [BASIS_MEASURED] = 0.50, [BASIS_PUBLISHED] = 0.10, [BASIS_ASSUMED] = 0.20
 };
 
 /* The sections of a GPU's file that belong to an input. */
