@@ -398,17 +398,17 @@ static Status simulate_rows(Search *s, SearchRow *row, int n)
     return first_failure(s);
 }
 
-/* Are there `top` simulated rows that no row with this estimate can beat? A simulated time is never below the
- * estimate. */
-static bool is_decided(const SearchRow *row, int n, int top, double estimate_s)
+/* Is a simulated row at least as fast as any with this estimate can be? A simulated time is never below it. */
+static bool is_decided(const SearchRow *row, int n, double estimate_s)
 {
-    int faster = 0;
-    for (int i = 0; i < n; i++) faster += row[i].price.fits && row[i].price.step_s <= estimate_s;
-    return faster >= top;
+    for (int i = 0; i < n; i++) {
+        if (row[i].price.fits && row[i].price.step_s <= estimate_s) return true;
+    }
+    return false;
 }
 
-/* Simulates rows in the order of their estimates, until no further one can be among the best. Joined rows are split
- * first, because schedules with equal estimates differ once their lists are simulated. */
+/* Simulates rows in the order of their estimates, at least `top`, until no further one can be the best. Joined rows are
+ * split first, because schedules with equal estimates differ once their lists are simulated. */
 static Status simulate_best(Search *s, int top, Arena *a)
 {
     const SearchRow *row = s->all.best;
@@ -416,7 +416,8 @@ static Status simulate_best(Search *s, int top, Arena *a)
     SearchRow *all = NULL;
     int n = 0;
     TRY(ARENA_NEW(a, rows * schedule_table_n, &all));
-    for (int next = 0; next < rows && !is_decided(all, n, top, row[next].price.step_s);) {
+    for (int next = 0;
+         next < rows && (next < top || !is_decided(all, n, row[next].price.step_s));) {
         int first = n, end = next + SEARCH_SIMULATED < rows ? next + SEARCH_SIMULATED : rows;
         for (; next < end; next++) n += split_schedules(s, &row[next], &all[n]);
         TRY(simulate_rows(s, &all[first], n - first));

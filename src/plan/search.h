@@ -17,7 +17,7 @@
  * ranks, then the pipeline. Then less memory, then the lower number.
  *
  * At the end rows are simulated under each of their schedules, SEARCH_SIMULATED at a time in the order of their
- * estimates, until no further one of the SEARCH_KEPT best can be among those asked for. A row whose schedules then
+ * estimates, until no further one of the SEARCH_KEPT best can be the fastest. A row whose schedules then
  * differ becomes several.
  *
  * Not here: how a layout is priced (SearchPricer, plan.h).
