@@ -398,11 +398,13 @@ static Status simulate_rows(Search *s, SearchRow *row, int n)
     return first_failure(s);
 }
 
-/* Is a simulated row at least as fast as any with this estimate can be? A simulated time is never below it. */
+/* Is a simulated row faster than any with this estimate can be? Where a list hides more than its price says, it takes
+ * less than the estimate: by 0.2 % in what was looked at. */
 static bool is_decided(const SearchRow *row, int n, double estimate_s)
 {
+    const double least_s = 0.99 * estimate_s;
     for (int i = 0; i < n; i++) {
-        if (row[i].price.fits && row[i].price.step_s <= estimate_s) return true;
+        if (row[i].price.fits && row[i].price.step_s <= least_s) return true;
     }
     return false;
 }
