@@ -407,7 +407,8 @@ ChunkBytes price_add_bytes(RankPrice *r, const PlanLayout *l, const PriceEntry *
                            const ChunkPrice *c, unsigned passes)
 {
     double pool = l->room.pool > 0 ? l->room.pool : e->spec.capacity.pool;
-    ChunkBytes b = { .slot = { e->plain[0].count.stream } };
+    const size_t stream = e->plain[0].count.stream;
+    ChunkBytes b = { .slot = { stream }, .split_keep = stream };
     if (c->layers > 0) b = chunk_count(c->layer, c->layers, passes, pool);
     for (int i = 0; i < RINGS; i++) r->ring[i] = fmax(r->ring[i], (double)b.ring[i]);
     r->scratch = fmax(r->scratch, (double)b.scratch);
@@ -581,10 +582,12 @@ Status price_input(Planner *p, const PlanLayout *l, const PriceEntry *e, PriceRa
     TRY(estimate_passes(&p->estimator, out, passes));
     for (int i = 0; i < l->pp * l->vpp; i++) {
         ChunkBytes b = price_add_bytes(&n->rank[i / l->vpp], l, e, &n->chunk[i], passes[i]);
-        double keep = (double)b.slot[SLOT_KEEP];
-        n->slot[i] = (SlotBytes){ .weight = keep,
+        double keep = (double)b.slot[SLOT_KEEP], split = (double)b.split_keep;
+        if ((passes[i] & CHUNK_SPLIT) == 0) split = keep;
+        n->slot[i] = (SlotBytes){ .weight = split,
                                   .gradients = (double)b.slot[SLOT_GRADS],
-                                  .pool = (double)b.pool };
+                                  .pool = (double)b.pool,
+                                  .whole = keep - split };
         if (out->frees) n->slot[i] = (SlotBytes){ .input = keep, .gradients = waits * keep };
     }
     return OK;

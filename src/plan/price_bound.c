@@ -134,6 +134,7 @@ static void add_rank_0(Planner *p, const PlanLayout *l, const PriceEntry *e,
         price_add_chunk(rank, &chunk);
         if (part == NULL) continue;
         ChunkBytes b = price_add_bytes(rank, l, e, &chunk, l->schedule->least.passes);
+        if ((l->schedule->least.passes & CHUNK_SPLIT) != 0) b.slot[SLOT_KEEP] = b.split_keep;
         for (int i = 0; i < SLOT_PARTS; i++) part[i] = fmin(part[i], (double)b.slot[i]);
     }
 }

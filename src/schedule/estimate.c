@@ -115,7 +115,7 @@ static Status make_costs(const EstimateInput *in, Arena *scratch, double **out)
 /* The use of slot i, and of arena i of the pool of gradients: there are never more arenas than slots. mine:
  * the arena that slot i has now; taken: arena i is in use. */
 typedef struct SlotState {
-    uint64_t chunks, gradient_chunks;
+    uint64_t chunks, whole, gradient_chunks;
     int mine;
     bool taken;
 } SlotState;
@@ -129,6 +129,7 @@ static void use_slot(const ScheduleDesc *d, SlotState *of, const Pass *x, int sl
     of[slot].chunks |= chunk;
     if (x->kind == ACTION_BACKWARD) {
         *passes |= d->phases ? CHUNK_PHASED : CHUNK_WHOLE;
+        of[slot].whole |= chunk;
     } else if (x->kind == ACTION_BACKWARD_WEIGHT) {
         of[of[slot].mine].taken = false;
     } else if (x->kind == ACTION_BACKWARD_INPUT) {
@@ -143,11 +144,11 @@ static void use_slot(const ScheduleDesc *d, SlotState *of, const Pass *x, int sl
 
 /* Arenas that serve the same set of chunks have the same size, so one record with a count stands
  * for all of them. */
-static void count_use(PassesRank *out, uint64_t chunks, bool gradients)
+static void count_use(PassesRank *out, uint64_t chunks, uint64_t whole, bool gradients)
 {
     SlotUse *x = out->use, *end = x + out->uses;
-    while (x < end && (x->chunks != chunks || x->gradients != gradients)) x++;
-    if (x == end) out->use[out->uses++] = (SlotUse){ chunks, gradients, 0 };
+    while (x < end && (x->chunks != chunks || x->whole != whole || x->gradients != gradients)) x++;
+    if (x == end) out->use[out->uses++] = (SlotUse){ chunks, whole, gradients, 0 };
     x->count++;
 }
 
@@ -181,9 +182,9 @@ static Status follow_slots(const Passes *l, const Order *o, Arena *a, Arena *scr
         use_slot(l->schedule, of, &o->at[i], slots_pass(&slots, &o->at[i]), out);
     out->slots = slots.n;
     TRY(ARENA_NEW(scratch, 2 * slots.n, &out->use));
-    for (int i = 0; i < slots.n; i++) count_use(out, of[i].chunks, false);
+    for (int i = 0; i < slots.n; i++) count_use(out, of[i].chunks, of[i].whole, false);
     for (int i = 0; i < slots.n && of[i].gradient_chunks != 0; i++)
-        count_use(out, of[i].gradient_chunks, true);
+        count_use(out, of[i].gradient_chunks, 0, true);
     TRY(ARENA_NEW(a, out->uses, &use));
     out->use = memcpy(use, out->use, (size_t)out->uses * sizeof *use);
     return follow_waiting(o, a, out);

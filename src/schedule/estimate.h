@@ -51,7 +51,7 @@ typedef struct EstimateInput {
 /* `count` arenas are used by the same set of chunks. They are slots, or (gradients) arenas of a pool from which
  * each split pass takes the lowest free one. */
 typedef struct SlotUse {
-    uint64_t chunks; /* bit c: chunk c */
+    uint64_t chunks, whole; /* bit c: chunk c; whole: some of its backwards there are not split */
     bool gradients;
     int count;
 } SlotUse;
@@ -86,7 +86,8 @@ static inline double estimate_use_bytes(const EstimateInput *in, int rank, int c
                                         const SlotUse *use)
 {
     const SlotBytes *s = &in->slot[rank * in->chunks + chunk];
-    return use->gradients ? s->gradients : s->input + s->weight;
+    double more = (use->whole >> chunk & 1) != 0 ? s->whole : 0;
+    return use->gradients ? s->gradients : s->input + s->weight + more;
 }
 
 /* The chunk that decides the size of such an arena; -1: no chunk uses it. */

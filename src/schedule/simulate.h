@@ -29,6 +29,7 @@ typedef struct SlotBytes {
     double weight;    /* from forward to the end of the weight gradients */
     double gradients; /* from the start of input gradients done apart to that of weight gradients */
     double pool;      /* the part of these that is rows in a pool */
+    double whole;     /* more, of a slot whose backward is not split */
 } SlotBytes;
 
 /* Within a scale-up domain, and between domains. */

@@ -57,6 +57,7 @@ ChunkBytes chunk_count(const LayerCount *const *layer, int n, unsigned passes, d
         const LayerCount *l = layer[i];
         if (i + 1 < n) at += stream;
         size_t recompute = (passes & CHUNK_WHOLE) != 0 ? l->recompute_peak : 0;
+        b.split_keep = larger_of(b.split_keep, at + l->keep_peak);
         b.slot[SLOT_KEEP] = larger_of(b.slot[SLOT_KEEP], at + larger_of(l->keep_peak, recompute));
         at += l->keep;
         forward = larger_of(forward, l->ring_forward);

@@ -12,8 +12,9 @@
 
 typedef struct ChunkBytes {
     size_t slot[SLOT_PARTS], ring[RINGS], scratch; /* ring: without the entries */
-    size_t eval;                                   /* the slot in an evaluation */
-    size_t pool;                                   /* the slot's pool of rows in training */
+    size_t split_keep; /* of SLOT_KEEP: of a micro-batch whose backward is split */
+    size_t eval;       /* the slot in an evaluation */
+    size_t pool;       /* the slot's pool of rows in training */
 } ChunkBytes;
 
 /* n >= 1 layers in order; passes: of the CHUNK_ set; pool: ModelSpec.pool. */

@@ -60,6 +60,7 @@ enum { RING_FORWARD, RING_BACKWARD, RINGS };
 struct EnginePlan {
     size_t bytes[ENGINE_ARENAS];
     size_t chunk_bytes[SLOT_PARTS][SCHEDULE_CHUNKS_MAX]; /* slot_sizes makes ENGINE_SLOT of them */
+    size_t split_keep[SCHEDULE_CHUNKS_MAX];              /* of SLOT_KEEP, where backward is split */
     size_t pool_of_chunk[SCHEDULE_CHUNKS_MAX]; /* the part of KEEP that is a pool of rows */
     size_t pool_bytes;                         /* the part of ENGINE_SLOT that is pools of rows */
     size_t eval_bytes;                         /* of the first slot, in an evaluation */

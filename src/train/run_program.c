@@ -197,8 +197,11 @@ Status run_count(Engine *e, EnginePlan *out)
         if (split) grads->peak_bytes = 0;
         TRY(count_alike(e, c, ACTION_BACKWARD, false));
         TRY(count_alike(e, c, ACTION_BACKWARD_INPUT, false));
+        size_t whole = slot->peak_bytes;
+        slot->peak_bytes = 0;
         TRY(count_alike(e, c, ACTION_BACKWARD_INPUT, true));
-        out->chunk_bytes[SLOT_KEEP][c] = slot->peak_bytes;
+        out->split_keep[c] = slot->peak_bytes;
+        out->chunk_bytes[SLOT_KEEP][c] = whole > slot->peak_bytes ? whole : slot->peak_bytes;
         out->pool_of_chunk[c] = (size_t)operand_bytes(&e->mode->slots[0].pool.rows);
         if (split) out->chunk_bytes[SLOT_GRADS][c] = grads->peak_bytes;
     }

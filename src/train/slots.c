@@ -44,7 +44,10 @@ Status slot_sizes(const Program *p, const EnginePlan *plan, Arena *a, SlotSizes 
     for (int i = 0; i < p->n; i++) {
         const Action *at = &p->at[i];
         if (at->slot < 0) continue;
-        raise_bytes(&s.bytes[SLOT_KEEP][at->slot], plan->chunk_bytes[SLOT_KEEP][at->chunk]);
+        if (at->kind != ACTION_FORWARD)
+            raise_bytes(&s.bytes[SLOT_KEEP][at->slot],
+                        at->apart ? plan->split_keep[at->chunk]
+                                  : plan->chunk_bytes[SLOT_KEEP][at->chunk]);
         raise_bytes(&s.pool[at->slot], plan->pool_of_chunk[at->chunk]);
         /* The same take and give as run_layers.c does, so the numbers of arenas are the same. */
         if (at->apart && at->kind == ACTION_BACKWARD_INPUT && at->first == 0) {

@@ -16,7 +16,6 @@
 
 #include "train/copies.h"
 #include "train/shards.h"
-#include "train/slots.h"
 #include "train/train.h"
 
 /* A sanitizer watches how memory and threads are used, and that is alike from the second step on. */
@@ -334,16 +333,12 @@ static inline Status many_evaluate(const Many *m, ManyRank *one, ManyRank *r)
 }
 
 /* Planned bytes are used bytes, with an evaluation, which may take the most of the first slot; but
- * where steps may run twice what they take then is planned. A slot of DualPipe has room for either kind of backward,
- * and may get only one. */
+ * where steps may run twice what they take then is planned. */
 static inline Status many_as_planned(ManyRank *r)
 {
-    const Program *p = &r->t.engine.mode->step.program;
-    bool both = p->phased && program_splits(p);
     for (int a = 0; a < ENGINE_ARENAS; a++) {
         size_t used = engine_peak_bytes(&r->t.engine, (EngineArena)a), planned = r->t.plan.bytes[a];
         if (used == planned || r->t.shape.retry != NULL) continue;
-        if (both && a == ENGINE_SLOT && used < planned) continue;
         return FAIL(ERR_NUMERIC, "%s: %zu bytes, planned %zu", engine_arena_names[a], used,
                     planned);
     }

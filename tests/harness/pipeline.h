@@ -6,7 +6,6 @@
 
 #include "harness/param_view.h"
 #include "harness/tiny.h"
-#include "train/slots.h"
 
 enum { RANKS_MOST = 4, STEPS = 2, SETTINGS_MOST = 24, STAGES_MOST = 8 };
 static const double TIMEOUT_S = 200;
@@ -104,13 +103,10 @@ static inline Status run_stage(Tiny *t, Case *c, int rank)
     f->loss = result.loss, f->aux = result.aux_loss;
     TRY(look_at_gradients(&t->engine, c->whole, f));
     f->planned = true;
-    const Program *p = &t->engine.list->program;
-    bool both = p->phased && program_splits(p);
     for (int a = 0; a < ENGINE_ARENAS; a++) {
-        size_t peak = engine_peak_bytes(&t->engine, (EngineArena)a), plan = t->plan.bytes[a];
-        /* Pinned memory is taken as one block. A slot has room for either kind of backward, and may get only one. */
-        bool may_be_less = a == ENGINE_PINNED || (a == ENGINE_SLOT && both);
-        f->planned &= may_be_less ? peak <= plan : peak == plan;
+        /* pinned memory is taken as one block */
+        f->planned &=
+            a == ENGINE_PINNED || engine_peak_bytes(&t->engine, (EngineArena)a) == t->plan.bytes[a];
     }
     return OK;
 }

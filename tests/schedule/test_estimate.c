@@ -33,7 +33,8 @@ static void draw_places(int i, double spread)
         of[2 * PHASES + PHASE_DISPATCH] = of[2 * PHASES + PHASE_COMBINE] = 0;
         slots[p] = (SlotBytes){ draw("input", i * PLACES + p, 0, 1 << 20),
                                 draw("weight", i * PLACES + p, 0, 1 << 20),
-                                draw("gradients", i * PLACES + p, 0, 1 << 18), 0 };
+                                draw("gradients", i * PLACES + p, 0, 1 << 18), 0,
+                                draw("whole", i * PLACES + p, 0, 1 << 19) };
     }
 }
 
@@ -80,7 +81,8 @@ static double arena_of(const EstimateInput *in, const Program *p, double *first)
         const Action *a = &p->at[i];
         if (a->slot < 0) continue;
         SlotBytes b = in->slot[p->rank * in->chunks + a->chunk];
-        of[a->slot].slot = fmax(of[a->slot].slot, b.input + b.weight);
+        double backward = b.input + b.weight + (a->apart ? 0 : b.whole);
+        if (a->kind != ACTION_FORWARD) of[a->slot].slot = fmax(of[a->slot].slot, backward);
         bool takes = a->kind == ACTION_BACKWARD_INPUT && a->first == 0;
         bool gives = a->kind == ACTION_BACKWARD_WEIGHT && a->end == action_row(p, a)->n;
         if (!a->apart || !(takes || gives)) continue;
@@ -204,7 +206,8 @@ static void what_lives_is_the_simulators(void **state)
             EstimateInput in = input_of(i, &schedule_table[d]);
             ScheduleShape s = estimate_shape(&in);
             if (in.schedule->phases || schedule_legal(in.schedule, &s) != OK) continue;
-            for (int k = 0; k < PLACES; k++) slots[k] = slots[0], slots[k].weight = 0;
+            for (int k = 0; k < PLACES; k++)
+                slots[k] = slots[0], slots[k].weight = slots[k].whole = 0;
             in.frees = true;
             CHECK_OK(estimate(&estimator, &in, &e));
             CHECK_OK(schedule_make(in.schedule, &s, &made, &scratch, &p));
@@ -272,7 +275,7 @@ static void two_stages_with_slow_links_take_ten(void **state)
         memcpy(times[i].forward, each, sizeof each);
         memcpy(times[i].input, each, sizeof each);
         memcpy(times[i].weight, each, sizeof each);
-        slots[i] = (SlotBytes){ 1, 2, 4, 0.5 };
+        slots[i] = (SlotBytes){ 1, 2, 4, 0.5, 0 };
     }
     CHECK_OK(estimate(&estimator, &in, &e));
     CHECK_NEAR(e.step_s, 10, 0);

@@ -106,6 +106,9 @@ static void check_rank(const Case *c, const Program *p, const EnginePlan *plan)
             CHECK_INT(b.slot[part], plan->chunk_bytes[part][k]);
             sum.chunk_bytes[part][k] = b.slot[part];
         }
+        bool split = (passes_over(p, k) & CHUNK_SPLIT) != 0;
+        CHECK_INT(split ? b.split_keep : 0, plan->split_keep[k]);
+        sum.split_keep[k] = b.split_keep;
         for (int i = 0; i < RINGS; i++) sum.ring_bytes[i] = larger(sum.ring_bytes[i], b.ring[i]);
         if (hop_of(p, k, 0) >= 0) sum.eval_bytes = larger(sum.eval_bytes, b.eval);
         sum.bytes[ENGINE_SCRATCH] = larger(sum.bytes[ENGINE_SCRATCH], b.scratch);
