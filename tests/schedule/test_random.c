@@ -30,6 +30,7 @@ static ScheduleShape shape_of(int i)
                         .blocks = draw("blocks", i, 0, 3) };
     /* legal sizes are few for some schedules: half of the tries are multiples of them */
     if (i % 2 == 0) s.micros = s.stages * draw("groups", i, 2, 5);
+    if (i % 4 == 0) s.chunks = 2; /* all that schedules on a V take */
     return s;
 }
 
@@ -226,7 +227,7 @@ static void every_schedule_keeps_its_promises(void **state)
             }
             pipeline_forget();
         }
-        CHECK(legal >= TRIES / 50 && illegal >= TRIES / 20);
+        CHECK(legal >= TRIES / 20 && illegal >= TRIES / 20);
     }
 }
 
