@@ -1,5 +1,6 @@
 /* bench comm on threads: every collective and every kind of exchange has its rows, whose bandwidths
  * are what NCCL-tests calls them; and steps without traffic run like those with it. */
+#include "harness/bench_ranks.h"
 #include "harness/json_lines.h"
 
 #include "bench/bench.h"
@@ -24,43 +25,25 @@ static const ScanField fields[] = {
 };
 
 typedef struct Report {
-    Arena arena;
-    Config config;
-    BenchComm options;
-    Text out;
+    BenchRanks of;
     Line line[LINES_MAX];
     int n;
 } Report;
 
 static Report report; /* large */
 
-/* Only rank 0 speaks. */
-static Status on_rank(void *state, Comm *world)
+static Status on_rank(const Config *config, Comm *world, const void *options, Text *out)
 {
-    Report *r = state;
-    Arena a = { 0 };
-    Text out;
-    TRY(arena_init(&a, "test", MEM_HOST, (size_t)1 << 26));
-    Status s = text_init(&out, &a);
-    if (s == OK) s = bench_comm(&r->config, world, &r->options, &out);
-    if (s == OK && world->rank == 0) s = text_append(&r->out, out.data, out.used);
-    arena_free(&a);
-    return s;
+    return bench_comm(config, world, options, out);
 }
 
 static Status run(BenchComm options, const char *hosts, int ranks)
 {
-    int failed = -1;
-    report = (Report){ .options = options };
-    report.options.json = true;
-    CHECK_OK(arena_init(&report.arena, "test", MEM_HOST, (size_t)1 << 28));
-    CHECK_OK(config_default(&report.config, &report.arena));
-    CHECK_OK(config_override(&report.config, &report.arena, "run.device=cpu"));
-    CHECK_OK(config_override(&report.config, &report.arena, "run.threads=1"));
-    CHECK_OK(config_override(&report.config, &report.arena, hosts));
-    CHECK_OK(text_init(&report.out, &report.arena));
-    TRY(comm_threads(ranks, 30, on_rank, &report, &failed));
-    report.n = json_lines(report.out.data, fields, sizeof fields / sizeof *fields, report.line,
+    options.json = true;
+    bench_ranks_open(&report.of);
+    CHECK_OK(config_override(&report.of.config, &report.of.arena, hosts));
+    TRY(bench_ranks_run(&report.of, ranks, on_rank, &options));
+    report.n = json_lines(report.of.out.data, fields, sizeof fields / sizeof *fields, report.line,
                           sizeof *report.line, LINES_MAX);
     return OK;
 }
@@ -102,7 +85,7 @@ static void collectives_have_the_bandwidths_of_nccl_tests(void **state)
     }
     CHECK_INT(count("row", "barrier"), 1);
     CHECK_INT(count("row", NULL), 3 * 6 + 1);
-    arena_free(&report.arena);
+    arena_free(&report.of.arena);
 }
 
 /* Bytes of the rows that come to a rank: of uniform routing about as many as the mean says. */
@@ -141,7 +124,7 @@ static void every_kind_of_exchange_has_its_rows(void **state)
         }
         CHECK_INT(rows, 12);
     }
-    arena_free(&report.arena);
+    arena_free(&report.of.arena);
 }
 
 /* On one host nothing is relayed; three ranks cannot share 64 experts. */
@@ -155,15 +138,15 @@ static void kinds_that_cannot_say_why(void **state)
         const char *why = report.line[i].why;
         CHECK(why == NULL || strstr(why, "nothing is passed on") != NULL);
     }
-    arena_free(&report.arena);
+    arena_free(&report.of.arena);
     CHECK_OK(run((BenchComm){ BENCH_COMM_EXCHANGE, 16, false }, "mesh.ranks_per_host=0", 3));
     CHECK_INT(count("row", NULL), 0);
     CHECK(strstr(report.line[1].why, "64 experts do not divide over 3 ranks") != NULL);
-    arena_free(&report.arena);
+    arena_free(&report.of.arena);
     CHECK(run((BenchComm){ BENCH_COMM_EXCHANGE, 16, false }, "mesh.ranks_per_host=2", 3) ==
           ERR_ARG);
     CHECK(strstr(status_message(), "mesh.ranks_per_host 2 does not divide the 3 ranks") != NULL);
-    arena_free(&report.arena);
+    arena_free(&report.of.arena);
 }
 
 static void links_are_those_of_the_data_sheet(void **state)

@@ -1,4 +1,5 @@
 /* bench contention on threads: each op has a row with its times alone and beside each call. */
+#include "harness/bench_ranks.h"
 #include "harness/json_lines.h"
 
 #include "bench/bench.h"
@@ -21,36 +22,16 @@ static const ScanField fields[] = {
     FIELD(recv_blocks, SCAN_NUMBER),
 };
 
-typedef struct Report {
-    Arena arena;
-    Config config;
-    BenchContention options;
-    Text out; /* of rank 0 */
-} Report;
-
-static Status on_rank(void *state, Comm *world)
+static Status on_rank(const Config *config, Comm *world, const void *options, Text *out)
 {
-    Report *r = state;
-    Arena a = { 0 };
-    Text out;
-    TRY(arena_init(&a, "test", MEM_HOST, (size_t)1 << 26));
-    Status s = text_init(&out, &a);
-    if (s == OK) s = bench_contention(&r->config, world, &r->options, &out);
-    if (s == OK && world->rank == 0) s = text_append(&r->out, out.data, out.used);
-    arena_free(&a);
-    return s;
+    return bench_contention(config, world, options, out);
 }
 
-static void run(Report *r, int ranks, bool json)
+static void run(BenchRanks *r, int ranks, bool json)
 {
-    int failed = -1;
-    *r = (Report){ .options = { .shrink = 64, .json = json } };
-    CHECK_OK(arena_init(&r->arena, "test", MEM_HOST, (size_t)1 << 28));
-    CHECK_OK(config_default(&r->config, &r->arena));
-    CHECK_OK(config_override(&r->config, &r->arena, "run.device=cpu"));
-    CHECK_OK(config_override(&r->config, &r->arena, "run.threads=1"));
-    CHECK_OK(text_init(&r->out, &r->arena));
-    CHECK_OK(comm_threads(ranks, 30, on_rank, r, &failed));
+    BenchContention options = { .shrink = 64, .json = json };
+    bench_ranks_open(r);
+    CHECK_OK(bench_ranks_run(r, ranks, on_rank, &options));
 }
 
 /* Of three ranks the last has nobody to receive from. */
@@ -60,7 +41,7 @@ static void each_op_is_timed_beside_each_call(void **state)
     static const char *const works[OPS] = { "grouped",   "grouped_weight",     "gemm",  "gemm",
                                             "attention", "attention_backward", "memory" };
     for (int ranks = 2; ranks <= 3; ranks++) {
-        Report r;
+        BenchRanks r;
         Line line[LINES_MAX] = { 0 };
         run(&r, ranks, true);
         int n = json_lines(r.out.data, fields, sizeof fields / sizeof *fields, line, sizeof *line,
@@ -83,7 +64,7 @@ static void each_op_is_timed_beside_each_call(void **state)
 static void a_host_says_that_nothing_runs_beside_an_op(void **state)
 {
     (void)state;
-    Report r;
+    BenchRanks r;
     run(&r, 2, false);
     CHECK(strstr(r.out.data, "2 ranks, 1 threads: ops and calls run one after the other here"));
     CHECK(strstr(r.out.data, "too low") == NULL);
