@@ -24,10 +24,10 @@ const char *const plan_kind_names[PLAN_KINDS] = { [PLAN_WEIGHTS] = "weights",
                                                   [PLAN_RESERVE] = "reserve" };
 
 const char *const plan_part_names[PLAN_PARTS] = {
-    [PLAN_COMPUTE] = "compute",       [PLAN_SLOWED] = "slowed", [PLAN_EXCHANGE] = "exchange",
-    [PLAN_CONTEXT] = "context",       [PLAN_SEND] = "send",     [PLAN_BUBBLE] = "bubble",
-    [PLAN_GRADIENTS] = "gradients",   [PLAN_UPDATE] = "update", [PLAN_HOST] = "host",
-    [PLAN_CHECKPOINT] = "checkpoint", [PLAN_TENSOR] = "tensor",
+    [PLAN_COMPUTE] = "compute",       [PLAN_SLOWED] = "slowed",   [PLAN_EXCHANGE] = "exchange",
+    [PLAN_CONTEXT] = "context",       [PLAN_SEND] = "send",       [PLAN_BUBBLE] = "bubble",
+    [PLAN_GRADIENTS] = "gradients",   [PLAN_UPDATE] = "update",   [PLAN_HOST] = "host",
+    [PLAN_CHECKPOINT] = "checkpoint", [PLAN_SLOWEST] = "slowest", [PLAN_TENSOR] = "tensor",
 };
 
 /* ---- a chunk ---- */
@@ -432,12 +432,12 @@ static Status price_ranks(Planner *p, const PlanLayout *l, const PriceEntry *e, 
     size_t chunks = (size_t)l->pp * (size_t)l->vpp;
     const LayerCount **layer = p->layers;
     LayoutStage *stage;
+    *out = (PriceRanks){ .blocks = 1 };
     TRY(price_stages(p, l, e, price_stage_count(l), &stage));
     TRY(ARENA_ZEROED(&p->scratch, l->pp, &out->rank));
     TRY(ARENA_NEW(&p->scratch, chunks, &out->chunk));
     TRY(ARENA_NEW(&p->scratch, chunks, &out->time));
     TRY(ARENA_NEW(&p->scratch, chunks, &out->slot));
-    out->blocks = 1;
     Program like = price_program_like(l);
     for (like.rank = 0; like.rank < l->pp; like.rank++) {
         for (int c = 0; c < l->vpp; c++) {
@@ -452,6 +452,7 @@ static Status price_ranks(Planner *p, const PlanLayout *l, const PriceEntry *e, 
             if (blocks > out->blocks) out->blocks = blocks;
         }
         price_raise_pace(l, e, &out->rank[like.rank].pass, &out->rank[0]);
+        out->compute_s += out->rank[like.rank].pass.compute;
     }
     for (int r = 1; r < l->pp; r++) {
         out->rank[r].forward_s = out->rank[0].forward_s;
@@ -593,8 +594,7 @@ Status price_input(Planner *p, const PlanLayout *l, const PriceEntry *e, PriceRa
     return OK;
 }
 
-/* Replaces the estimated pipeline time by a simulated one. What comes after the schedule stays; the
- * difference goes to the bubble. */
+/* Takes a simulated time of the pipeline. What comes after it stays, the bubble has the difference. */
 void planner_take_schedule(const Planner *p, PlanPrice *price, double schedule_s)
 {
     const Config *c = &p->config;
@@ -644,10 +644,12 @@ static Status price_with(Planner *p, const PlanLayout *l, PlanPrice *out)
                         .bubble = fmax(0, t.bubble) };
     price_parts(l, &n, in.micros, t.step_s, out);
     out->schedule_s = t.step_s;
+    out->part_s[PLAN_SLOWEST] = price_slowest_s(p, l, n.compute_s);
     TRY(price_ends(p, l, e, &n, out));
     TRY(price_memory(p, l, e, &n, t.rank, out));
-    out->step_s = t.step_s + out->part_s[PLAN_GRADIENTS] + out->part_s[PLAN_UPDATE] +
-                  out->part_s[PLAN_CHECKPOINT] + e->stack.at[STACK_wait_step];
+    out->step_s = t.step_s + out->part_s[PLAN_SLOWEST] + out->part_s[PLAN_GRADIENTS] +
+                  out->part_s[PLAN_UPDATE] + out->part_s[PLAN_CHECKPOINT] +
+                  e->stack.at[STACK_wait_step];
     planner_take_schedule(p, out, t.step_s);
     return OK;
 }
@@ -657,7 +659,7 @@ typedef struct Priced {
     PlanLayout l;
 } Priced;
 
-/* Asked by capacity_choose for one capacity after the other. Memory does not need the times of passes. */
+/* Asked by capacity_choose for one capacity after the other. Memory needs no times of passes. */
 static Status room_fits(void *self, const RowCapacity *room, bool *fits)
 {
     Priced *x = self;
@@ -704,7 +706,6 @@ static Status price_layout(Planner *p, const PlanLayout *l, PlanPrice *out)
     return OK;
 }
 
-/* Only the price outlives the call: scratch is released. */
 Status planner_price(Planner *p, const PlanLayout *l, PlanPrice *out)
 {
     TRY(planner_legal(p, l));

@@ -205,19 +205,18 @@ static void a_checkpoint_has_the_bytes_of_weights_and_moments(void **state)
                               "mesh.ep=8",
                               "train.batch=64",
                               "plan.checkpoint_s=3",
-                              "plan.storage_gb_s=0.5",
-                              "plan.straggler=0.1" };
+                              "plan.storage_gb_s=0.5" };
         Question q;
         PlanPrice p;
         Goodput g;
-        load(&q, 8, set, 6, &p);
+        load(&q, 8, set, 5, &p);
         plan_goodput(&q.request, &p, 1e12, &g);
         CHECK_NEAR(g.saved_bytes * 8 / (12 * 15.7e9), i == 0 ? 1 : 1.2,
                    0.01); /* f32: weights whole */
         CHECK_NEAR(g.of.stall_s, 3, 0);
         CHECK_NEAR(g.of.write_s, g.saved_bytes / 0.5e9, 1e-6);
-        CHECK_NEAR(g.of.work_s / g.full_s, 1.1, 1e-9);
-        CHECK_NEAR(g.of.step_s / p.step_s, 1.1, 1e-9);
+        CHECK_NEAR(g.of.work_s / g.full_s, 1, 1e-9); /* the step waits for the slowest GPU */
+        CHECK_NEAR(g.of.step_s / p.step_s, 1, 1e-9);
         question_close(&q);
     }
 }
