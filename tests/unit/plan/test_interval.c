@@ -88,7 +88,7 @@ static void the_slowest_of_all_gpus_sets_the_step(void **state)
         { 8, 1.3771, { "mesh.ep=4", "mesh.pp=2", "mesh.schedule=dualpipe", "mesh.vpp=2" } },
     };
     for (size_t i = 0; i < sizeof row / sizeof *row; i++) {
-        PlanPrice price[2];
+        PlanPrice price[2], list[2];
         double bytes, bound_s[2];
         for (int k = 0; k < 2; k++) {
             const char *set[] = { "run.compute=bf16",
@@ -104,6 +104,8 @@ static void the_slowest_of_all_gpus_sets_the_step(void **state)
             question_open(&asked);
             CHECK_OK(plan_spread_evenly(&asked.config, &asked.arena, &asked.layout));
             CHECK_OK(planner_price(asked.planner, &asked.layout, &price[k]));
+            CHECK_OK(
+                planner_price_list(asked.planner, &asked.layout, &asked.arena, &list[k], NULL));
             CHECK_OK(planner_bound(asked.planner, &asked.layout, &bytes, &bound_s[k]));
             question_close(&asked);
         }
@@ -112,6 +114,7 @@ static void the_slowest_of_all_gpus_sets_the_step(void **state)
         CHECK_NEAR(part[PLAN_SLOWEST], 0, 0);
         CHECK_NEAR(slowest, 0.1 * row[i].deviations * mean_s, 1e-4 * slowest);
         CHECK_NEAR(price[1].step_s - price[0].step_s, slowest, 1e-9);
+        CHECK_NEAR(list[1].step_s - list[0].step_s, slowest, 1e-6 * slowest);
         CHECK(bound_s[1] - bound_s[0] <= slowest + 1e-9); /* with the least room for rows */
         CHECK_NEAR(bound_s[1] - bound_s[0], slowest, 5e-3 * slowest);
     }

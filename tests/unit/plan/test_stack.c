@@ -125,6 +125,7 @@ static void a_megatron_layer_waits_for_counts_and_for_launches_of_each_expert(vo
         CHECK_OK(stack_values(&s, &in, &v));
         CHECK_NEAR(v.at[STACK_wait_moe], cases[i].wait_s, 1e-15);
         CHECK_NEAR(v.at[STACK_kernel_s], i == 3 ? 2e-6 : 4e-6, 1e-18);
+        CHECK_NEAR(v.at[STACK_hide_exchange], i == 2 ? 0 : 0.4, 0);
     }
 }
 
