@@ -201,10 +201,7 @@ static void a_checkpoint_has_the_bytes_of_weights_and_moments(void **state)
     (void)state;
     static const char *const types[] = { "run.compute=bf16", "run.compute=f32" };
     for (int i = 0; i < 2; i++) {
-        const char *set[] = { types[i],
-                              "mesh.ep=8",
-                              "train.batch=64",
-                              "plan.checkpoint_s=3",
+        const char *set[] = { types[i], "mesh.ep=8", "train.batch=64", "plan.checkpoint_s=3",
                               "plan.storage_gb_s=0.5" };
         Question q;
         PlanPrice p;
