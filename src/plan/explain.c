@@ -113,9 +113,14 @@ static Status explain_buffers(Explained *x, const EstimateRank *of)
     return text_printf(x->out,
                        "; transfers: %d entries x %.2f MiB\n"
                        "  workspace %.3f GiB = of the largest layer %.2f MiB + of libraries %.2f "
-                       "MiB\n",
+                       "MiB\n"
+                       "  reserve %.3f GiB = of the process %.2f MiB + of NCCL's groups and links "
+                       "%.2f MiB\n",
                        of->entries, (double)x->entry->plain[0].count.stream / MIB,
-                       price->memory[PLAN_WORKSPACE] / PLAN_GIB, r->scratch / MIB, stack);
+                       price->memory[PLAN_WORKSPACE] / PLAN_GIB, r->scratch / MIB, stack,
+                       price->memory[PLAN_RESERVE] / PLAN_GIB,
+                       x->entry->stack.at[STACK_reserve] / MIB,
+                       price_comm_bytes(x->r->layout, x->entry) / MIB);
 }
 
 /* "  NAME = KIND a + KIND b ...", without those that are 0. scale: 1 for seconds, else of GiB. */

@@ -8,6 +8,7 @@
 #include "op/exchange.h"
 #include "train/capacity.h"
 #include "train/engine.h"
+#include "train/train.h"
 #include "train/update.h"
 
 #include <limits.h>
@@ -361,6 +362,23 @@ Status price_buffers(const Planner *p, const PlanLayout *l, const PriceEntry *e,
     return OK;
 }
 
+/* Other stacks' sheets have it in their reserve. */
+double price_comm_bytes(const PlanLayout *l, const PriceEntry *e)
+{
+    const SpecRanks *of = &e->spec.ranks;
+    const int dp = (int)l->dp, shard = l->shard > 0 ? (int)l->shard : dp;
+    const MeshShape s = { .pp = l->pp,
+                          .replicate = dp / shard,
+                          .shard = shard,
+                          .ep = l->ep,
+                          .cp = l->cp,
+                          .inside = of->exchange == EXCHANGE_HIER ? (int)of->ep_inside : 0 };
+    const bool stores = exchange_kinds[of->exchange]->header_bytes > 0;
+    const bool loop = l->schedule->placement == PLACE_LOOP;
+    if (e->stack.at[STACK_list] == 0) return 0;
+    return (double)train_comm_bytes(&s, stores, loop ? 1 : l->vpp);
+}
+
 /* An evaluation may need more of the first slot than training does: the difference is added. */
 Status price_rank_memory(const Planner *p, const PlanLayout *l, const PriceEntry *e,
                          const RankPrice *r, const EstimateRank *slots, double memory[PLAN_KINDS])
@@ -374,7 +392,7 @@ Status price_rank_memory(const Planner *p, const PlanLayout *l, const PriceEntry
     for (int i = 0; i < BUFFER_TERMS; i++) memory[PLAN_BUFFERS] += term[i];
     memory[PLAN_ACTIVATIONS] = slots->slot_arena_bytes + fmax(0, r->eval - slots->first_slot_bytes);
     memory[PLAN_WORKSPACE] = r->scratch + v[STACK_workspace];
-    memory[PLAN_RESERVE] = v[STACK_reserve];
+    memory[PLAN_RESERVE] = v[STACK_reserve] + price_comm_bytes(l, e);
     return OK;
 }
 

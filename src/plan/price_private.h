@@ -238,6 +238,8 @@ enum {
     BUFFER_EXCHANGE,
     BUFFER_TERMS
 };
+/* Bytes that NCCL takes for the groups and links of our own engine (train_comm_bytes). */
+double price_comm_bytes(const PlanLayout *l, const PriceEntry *e);
 Status price_buffers(const Planner *p, const PlanLayout *l, const PriceEntry *e, const RankPrice *r,
                      const EstimateRank *slots, double term[BUFFER_TERMS]);
 /* Do transfers between stages leave a scale-up domain? */
