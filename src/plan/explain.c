@@ -202,7 +202,7 @@ static Status print_op(const Explained *x, const OpPrice *o)
         TRY(text_printf(x->out, " %9.2f MB sent", o->comm_bytes / 1e6));
     else if (o->rate > 0)
         TRY(text_printf(x->out, " at %6.1f TFLOP/s (%s, size %.0f)", o->rate / 1e12,
-                        op_work_names[o->work], o->size));
+                        op_work_names[roofline_work(&x->entry->stack, o->work)], o->size));
     else
         TRY(text_printf(x->out, " at %6.0f GB/s", h->memory_achieved_gb_s));
     return text_printf(x->out, " = %.4f ms\n", 1e3 * o->s);
@@ -270,18 +270,21 @@ static Status print_ops(Explained *x, bool all)
 
 static Status explain_step(Explained *x)
 {
-    const Hardware *h = x->p->q.hardware;
+    static const OpWork rates[] = { WORK_GEMM, WORK_GROUPED, WORK_ATTENTION };
+    Hardware h = *x->p->q.hardware;
     TRY(text_printf(x->out, "\nops of a micro-batch on one rank: max(FLOPs / rate, bytes / memory "
                             "rate) + launch\n"));
     TRY(print_ops(x, true));
     const PlanPrice *price = x->r->price;
     TRY(explain_sum(x, "step", price->step_s, plan_part_names, price->part_s, PLAN_PARTS, 1));
-    TRY(text_printf(x->out,
-                    "  rates of gemm: %s\n  of grouped: %s\n  of attention: %s\n  of memory: "
-                    "%s\n",
-                    h->gemm_source, h->grouped_source != NULL ? h->grouped_source : "as gemm",
-                    h->attention_source, h->memory_source));
-    return OK;
+    for (size_t i = 0; i < sizeof rates / sizeof *rates; i++) {
+        OpWork work = roofline_work(&x->entry->stack, rates[i]);
+        if (*hardware_source(&h, work) == NULL) work = rates[i];
+        const char *source = *hardware_source(&h, work);
+        TRY(text_printf(x->out, "  rates of %s: %s\n", op_work_names[work],
+                        source != NULL ? source : "as gemm"));
+    }
+    return text_printf(x->out, "  of memory: %s\n", h.memory_source);
 }
 
 /* Bytes within a domain ("up") and between domains ("out") have different rates, hence two
