@@ -179,9 +179,11 @@ bool stack_offers(const PlanStack *s, const char *name)
 static Status check_values(const PlanStack *s, const StackValues *v)
 {
     enum { ABOVE_0 = 4 }; /* the first four must be above 0, the others are shares */
-    static const StackName names[] = { STACK_share_compute, STACK_share_memory,
-                                       STACK_share_links,   STACK_checkpoint_gb_s,
-                                       STACK_hide_exchange, STACK_hide_gradients };
+    static const StackName names[] = { STACK_share_compute,  STACK_share_memory,
+                                       STACK_share_links,    STACK_checkpoint_gb_s,
+                                       STACK_hide_exchange,  STACK_hide_gradients,
+                                       STACK_again_products, STACK_again_attention,
+                                       STACK_again_exchange };
     for (int i = 0; i < STACK_COUNT; i++) {
         if (!isfinite(v->at[i]))
             return FAIL(ERR_ARG, "%s: %s is %g, it must be finite", s->name, stack_names[i],
@@ -216,7 +218,8 @@ static void make_worse(const PlanStack *s, StackValues *v)
         if (!s->has[i] || v->at[i] < 0) continue;
         if (text_word_index("share", word) >= 0) v->at[i] /= 1 + s->slower;
         if (text_word_index("host|wait|kernel|traffic", word) >= 0) v->at[i] *= 1 + s->slower;
-        if (text_word_index("keep|working|workspace|reserve", word) >= 0) v->at[i] *= 1 + s->larger;
+        if (text_word_index("keep|saves|working|workspace|reserve", word) >= 0)
+            v->at[i] *= 1 + s->larger;
     }
 }
 
