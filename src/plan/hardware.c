@@ -56,14 +56,10 @@ const char **hardware_source(Hardware *h, OpWork work)
 
 /* Kinds of work whose rates were measured within steps of this program, each with the one that the GPU's file must have. */
 static const OpWork within_steps[][2] = {
-    { WORK_OWN_GEMM, WORK_GEMM },
-    { WORK_HEAD, WORK_GEMM },
-    { WORK_GEMM_MIXED, WORK_GEMM },
-    { WORK_OWN_GROUPED, WORK_GROUPED },
-    { WORK_GROUPED_INPUT, WORK_GROUPED },
-    { WORK_GROUPED_WEIGHT, WORK_GROUPED },
-    { WORK_OWN_ATTENTION, WORK_ATTENTION },
-    { WORK_ATTENTION_ORDERED, WORK_ATTENTION_BACKWARD },
+    { WORK_OWN_GEMM, WORK_GEMM },           { WORK_HEAD, WORK_GEMM },
+    { WORK_GEMM_MIXED, WORK_GEMM },         { WORK_OWN_GROUPED, WORK_GROUPED },
+    { WORK_GROUPED_INPUT, WORK_GROUPED },   { WORK_GROUPED_WEIGHT, WORK_GROUPED },
+    { WORK_OWN_ATTENTION, WORK_ATTENTION }, { WORK_ATTENTION_ORDERED, WORK_ATTENTION_BACKWARD },
 };
 
 void hardware_drop_steps(Hardware *h, const Hardware *base)

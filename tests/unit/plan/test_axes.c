@@ -138,7 +138,7 @@ static void activations_of_a_step_fall_with_tp(void **state)
     double one = 0;
     for (int tp = 1; tp <= 4; tp *= 2) {
         Question q;
-        OPEN(&q, "llama3-8b", 8, "torchtitan", "train.batch=8");
+        OPEN(&q, "llama3-8b", 8, "torchtitan", "train.batch=16");
         q.layout.tp = tp, q.layout.dp = 8 / tp;
         PlanPrice p = price_of(&q);
         if (tp == 1) one = p.memory[PLAN_ACTIVATIONS];
