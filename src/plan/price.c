@@ -620,16 +620,27 @@ static int exchange_of(const PriceEntry *e, const PlanLayout *l)
     return l->ep > 1 && e->stack.at[STACK_dispatch] < 0 ? (int)e->spec.ranks.exchange : -1;
 }
 
-/* The price with the layout's capacity for rows. */
-static Status price_with(Planner *p, const PlanLayout *l, PlanPrice *out)
+/* A step with this schedule and these parts after it. */
+static double step_of(const PriceEntry *e, const PlanPrice *ends, double schedule_s)
+{
+    const double *part_s = ends->part_s;
+    return schedule_s + part_s[PLAN_GRADIENTS] + part_s[PLAN_UPDATE] + part_s[PLAN_CHECKPOINT] +
+           e->stack.at[STACK_wait_step];
+}
+
+/* The price with the layout's capacity for rows. The schedule is walked last, unless the limit shows before it that
+ * the time is of no use. */
+static Status price_with(Planner *p, const PlanLayout *l, const PlanLimit *limit, PlanPrice *out)
 {
     const PriceEntry *e = NULL;
     PriceRanks n;
     Estimate t;
     EstimateInput in;
+    EstimateRank *slots = NULL;
+    PlanPrice ends = { 0 };
+    double least_s;
     TRY(price_entry(p, l, &e));
     TRY(price_input(p, l, e, &n, &in));
-    TRY(estimate(&p->estimator, &in, &t));
     *out = (PlanPrice){ .compute = p->config.run_compute,
                         .buffers = plan_counts_rows(&p->config) ? PLAN_COUNTED_ROWS
                                                                 : p->config.moe_buffers,
@@ -640,14 +651,20 @@ static Status price_with(Planner *p, const PlanLayout *l, PlanPrice *out)
                         .attention_e4m3 = p->config.fp8_attention,
                         .in_series = price_in_series(e, l),
                         .bounded = e->stack.at[STACK_bound] != 0,
-                        .room = l->room,
-                        .bubble = fmax(0, t.bubble) };
+                        .room = l->room };
+    TRY(price_ends(p, l, e, &n, &ends));
+    TRY(estimate_memory(&p->estimator, &in, &slots));
+    TRY(price_memory(p, l, e, &n, slots, out));
+    TRY(price_least_s(p, l, e, &n, &least_s));
+    out->step_s = step_of(e, &ends, least_s);
+    if (limit != NULL && (!out->fits || out->step_s > limit->step_s(limit->self, out->peak_bytes)))
+        return OK;
+    TRY(estimate(&p->estimator, &in, &t));
+    out->bubble = fmax(0, t.bubble);
     price_parts(l, &n, in.micros, t.step_s, out);
+    for (int i = 0; i < PLAN_PARTS; i++) out->part_s[i] += ends.part_s[i];
     out->schedule_s = t.step_s;
-    TRY(price_ends(p, l, e, &n, out));
-    TRY(price_memory(p, l, e, &n, t.rank, out));
-    out->step_s = t.step_s + out->part_s[PLAN_GRADIENTS] + out->part_s[PLAN_UPDATE] +
-                  out->part_s[PLAN_CHECKPOINT] + e->stack.at[STACK_wait_step];
+    out->step_s = step_of(e, &ends, t.step_s);
     planner_take_schedule(p, out, t.step_s);
     return OK;
 }
@@ -693,107 +710,28 @@ static void price_outlook(const Planner *p, const PlanLayout *l, PlanPrice *out)
 }
 
 /* Chooses the largest capacity with which the layout fits, and prices it. */
-static Status price_layout(Planner *p, const PlanLayout *l, PlanPrice *out)
+static Status price_layout(Planner *p, const PlanLayout *l, const PlanLimit *limit, PlanPrice *out)
 {
     Priced x = { p, *l };
     RowCapacity room;
     TRY(capacity_choose(&p->config, l->ep, room_fits, &x, &room));
     x.l.room = room;
-    TRY(price_with(p, &x.l, out));
+    TRY(price_with(p, &x.l, limit, out));
     price_outlook(p, l, out);
     return OK;
 }
 
 /* Only the price outlives the call: scratch is released. */
-Status planner_price(Planner *p, const PlanLayout *l, PlanPrice *out)
+Status planner_price_within(Planner *p, const PlanLayout *l, const PlanLimit *limit, PlanPrice *out)
 {
     TRY(planner_legal(p, l));
     ArenaMark mark = arena_mark(&p->scratch);
-    Status s = price_layout(p, l, out);
+    Status s = price_layout(p, l, limit, out);
     arena_release(&p->scratch, mark);
     return s;
 }
 
-/* ---- which layouts are legal ---- */
-
-/* What a stack has of a family of schedules: none (0), all (1), or one of two (2, 3). */
-static bool has_schedule(double has, const ScheduleDesc *d, const char *second, const char *third)
+Status planner_price(Planner *p, const PlanLayout *l, PlanPrice *out)
 {
-    if (has == 2) return strcmp(d->name, second) == 0;
-    if (has == 3) return third != NULL && strcmp(d->name, third) == 0;
-    return has != 0;
-}
-
-/* Refuses what the stack does not have, so a plan never promises it. */
-static Status check_stack_can(const double *can, const PlanLayout *l)
-{
-    if (l->tp > can[STACK_tp_most])
-        return FAIL(
-            ERR_ARG,
-            "mesh.tp %d: this stack shares matrices over %g ranks at most; set mesh.tp=%g, or "
-            "plan another stack, as --stack megatron",
-            l->tp, can[STACK_tp_most], can[STACK_tp_most]);
-    if (l->zero > can[STACK_zero_most])
-        return FAIL(ERR_ARG, "mesh.zero %d: this stack shares out up to stage %g", l->zero,
-                    can[STACK_zero_most]);
-    if (l->recompute & ~(unsigned)can[STACK_recompute])
-        return FAIL(ERR_ARG,
-                    "recompute.pieces: this stack computes again no such part of a layer%s",
-                    (unsigned)can[STACK_recompute] == RECOMPUTE_LAYER ? ", only whole ones" : "");
-    const ScheduleDesc *d = l->schedule;
-    if (d->overlaps && !has_schedule(can[STACK_overlap], d, "1f1b-overlap", "dualpipe-v"))
-        return FAIL(ERR_ARG, "mesh.schedule %s: this stack has none that overlaps micro-batches so",
-                    d->name);
-    if (d->least.passes == CHUNK_SPLIT && !has_schedule(can[STACK_split], d, "zbv", NULL))
-        return FAIL(ERR_ARG, "mesh.schedule %s: this stack has none that splits backward so",
-                    d->name);
-    return OK;
-}
-
-/* An exchange that stores into peer memory works only inside a scale-up domain. */
-bool plan_reaches(const PlanRequest *q, int ep)
-{
-    int64_t kind = q->config->moe_exchange;
-    bool stores = kind != EXCHANGE_AUTO && exchange_kinds[kind]->header_bytes > 0;
-    return !stores || q->stack->has[STACK_dispatch] ||
-           roofline_group(q->hardware, ep, 1).local == ep;
-}
-
-/* In the order in which a user would fix them: GPUs, experts, batch, the stack, the schedule. */
-Status planner_legal(const Planner *p, const PlanLayout *l)
-{
-    const Config *c = &p->config;
-    TRY(config_divides("mesh.pp", l->pp, "the number of GPUs,", p->q.gpus));
-    TRY(config_divides("mesh.pp x mesh.cp x mesh.tp", (int64_t)l->pp * l->cp * l->tp,
-                       "the number of GPUs,", p->q.gpus));
-    TRY(config_check_cp(c, l->cp));
-    TRY(config_check_tp(c, l->tp, l->cp));
-    if (p->spec.experts > 0) TRY(config_divides("mesh.ep", l->ep, "moe.experts", c->moe_experts));
-    TRY(config_divides("mesh.ep", l->ep, "the ranks of a pipeline stage,", plan_stage_gpus(l)));
-    if (!plan_reaches(&p->q, l->ep))
-        return FAIL(
-            ERR_ARG,
-            "mesh.ep %d: moe.exchange=%s stores inside a scale-up domain, which has %d GPUs; "
-            "moe.exchange=auto takes a kind that leaves it",
-            l->ep, exchange_kinds[c->moe_exchange]->name, (int)p->q.hardware->scale_up_gpus);
-    TRY(config_divides("the number of data-parallel ranks,", l->dp, "train.batch", c->train_batch));
-    TRY(config_divides("train.micro_batch", l->micro_batch,
-                       "the sequences of a data-parallel rank,", c->train_batch / l->dp));
-    TRY(recipe_check_tokens(&p->spec, l->micro_batch * c->data_sequence / l->cp / l->tp));
-    if (l->shard > 0)
-        TRY(config_divides("mesh.shard", l->shard, "the data-parallel ranks,", l->dp));
-    if (p->limits->at[STACK_bound] != 0 && p->q.hardware->bound_products == 0)
-        return FAIL(ERR_ARG,
-                    "--stack switchyard,bound=1: the file of %s has no section bound; leave "
-                    "bound=1 out",
-                    p->q.hardware->name);
-    TRY(check_stack_can(p->limits->at, l));
-    int stages = price_stage_count(l), micros = (int)fmin((double)price_micros(p, l), INT_MAX);
-    if (l->partition == NULL && stages > p->spec.blocks)
-        return FAIL(ERR_ARG,
-                    "%d stages (mesh.pp %d, mesh.vpp %d) are more than model.layers %lld: a stage "
-                    "has at least one",
-                    stages, l->pp, l->vpp, (long long)p->spec.blocks);
-    return schedule_legal(l->schedule,
-                          &(ScheduleShape){ l->pp, l->vpp, micros, 1, 1, 1, .blocks = 1 });
+    return planner_price_within(p, l, NULL, out);
 }

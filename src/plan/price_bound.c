@@ -72,29 +72,41 @@ static PassSum stage_sum(const PlanLayout *l, const PriceEntry *e, const LayoutS
 
 /* ---- bounds ---- */
 
-/* For each rank: the way of the first micro-batch to it, and all compute on it. See planner_bound. */
+/* The passes of a rank: of all its chunks, and of its first. */
+typedef struct RankPasses {
+    PassSum all, first;
+} RankPasses;
 
-static double time_bound(const PlanLayout *l, const PriceEntry *e, const LayoutStage *stage,
+/* For each rank: the way of the first micro-batch to it, and all compute on it, or all exchanges if these have a lane
+ * of their own. See planner_bound. */
+static double time_bound(const PlanLayout *l, const PriceEntry *e, const RankPasses *rank,
                          double micros)
 {
-    Program like = price_program_like(l);
-    bool both = like.placement == PLACE_BOTH;
+    const bool both = l->schedule->placement == PLACE_BOTH;
+    const bool beside = l->schedule->phases && !price_in_series(e, l);
     double fill = 0, most = 0;
     const ScheduleLeast *shown = &l->schedule->least;
-    bool few = like.placement == PLACE_V && l->pp < 4; /* below 4 stages these shares are hidden */
+    bool few = l->schedule->placement == PLACE_V && l->pp < 4; /* then these shares are hidden */
     double input = few ? 0 : shown->input, weight = few ? 0 : shown->weight;
-    for (like.rank = 0; like.rank < l->pp; like.rank++) {
-        double work = 0;
-        for (int c = 0; c < l->vpp; c++) {
-            PassSum s = stage_sum(l, e, &stage[hop_of(&like, c, c)]);
-            bool beside = l->schedule->phases && !price_in_series(e, l);
-            work += beside ? s.compute : s.forward + s.input + s.weight;
-        }
+    for (int r = 0; r < l->pp; r++) {
+        const PassSum *all = &rank[r].all, *s = &rank[r].first;
+        double work = all->forward + all->input + all->weight;
+        if (beside) work = fmax(all->compute, work - all->compute);
         most = fmax(most, micros * work / (both ? 2 : 1) + fill);
-        PassSum s = stage_sum(l, e, &stage[like.rank]);
-        if (!both) fill += s.forward + fmax(0, input * s.input + weight * s.weight);
+        if (!both) fill += s->forward + fmax(0, input * s->input + weight * s->weight);
     }
     return most;
+}
+
+Status price_least_s(Planner *p, const PlanLayout *l, const PriceEntry *e, const PriceRanks *n,
+                     double *out)
+{
+    RankPasses *rank = NULL;
+    TRY(ARENA_NEW(&p->scratch, l->pp, &rank));
+    for (int r = 0; r < l->pp; r++)
+        rank[r] = (RankPasses){ n->rank[r].pass, price_pass_sum(&n->chunk[r * l->vpp].time) };
+    *out = time_bound(l, e, rank, (double)price_micros(p, l));
+    return OK;
 }
 
 /* The least number of slots of rank 0. */
@@ -139,44 +151,47 @@ static void add_rank_0(Planner *p, const PlanLayout *l, const PriceEntry *e,
     }
 }
 
-/* Raises the slowest rank's passes in *rank to those of all ranks. For a layout that names its recomputed blocks all
- * count as recomputed: passes that are too long hide too much, which keeps the bound low. */
-static void raise_pace(const PlanLayout *l, const PriceEntry *e, const LayoutStage *stage,
-                       RankPrice *rank)
+/* The passes of all ranks. */
+static void add_passes(const PlanLayout *l, const PriceEntry *e, const LayoutStage *stage,
+                       RankPasses *rank)
 {
     Program like = price_program_like(l);
-    PlanLayout most = *l;
-    if (l->again != NULL) most.again = NULL, most.recompute_blocks = -1;
     for (like.rank = 0; like.rank < l->pp; like.rank++) {
-        PassSum sum = { 0 };
-        for (int c = 0; c < l->vpp; c++) {
-            PassSum s = stage_sum(&most, e, &stage[hop_of(&like, c, c)]);
-            price_add_sum(&sum, &s, 1);
+        RankPasses *r = &rank[like.rank];
+        r->all = r->first = stage_sum(l, e, &stage[hop_of(&like, 0, 0)]);
+        for (int c = 1; c < l->vpp; c++) {
+            PassSum s = stage_sum(l, e, &stage[hop_of(&like, c, c)]);
+            price_add_sum(&r->all, &s, 1);
         }
-        price_raise_pace(l, e, &sum, rank);
     }
 }
 
 /* Bytes are bounded with the least capacity for rows. Times after the schedule are bounded with the largest:
- * the passes of rank 0 are then the longest, so they hide the most. */
+ * the passes of rank 0 are then the longest, so they hide the most. For a layout that names its recomputed blocks all
+ * count as recomputed: passes that are too long hide too much, which keeps the bound low. */
 Status planner_bound(Planner *p, const PlanLayout *l, double *bytes, double *step_s)
 {
     const PriceEntry *e = NULL, *largest = NULL;
     LayoutStage *stage = NULL;
+    RankPasses *passes = NULL;
     RankPrice rank = { 0 }, longest = { 0 };
     double part[SLOT_PARTS] = { INFINITY, INFINITY }, part_s[PLAN_PARTS];
-    PlanLayout least = *l;
+    PlanLayout least = *l, most = *l;
     least.room = capacity_least(&p->config, l->ep);
+    if (l->again != NULL) most.again = NULL, most.recompute_blocks = -1;
     TRY(price_entry(p, &least, &e));
     TRY(price_entry(p, l, &largest));
     ArenaMark mark = arena_mark(&p->scratch);
     TRY(price_stages(p, l, e, price_stage_count(l), &stage));
+    TRY(ARENA_NEW(&p->scratch, l->pp, &passes));
     add_rank_0(p, &least, e, stage, part, &rank);
     add_rank_0(p, l, largest, stage, NULL, &longest);
-    raise_pace(l, largest, stage, &longest);
+    add_passes(&most, largest, stage, passes);
+    for (int r = 0; r < l->pp; r++) price_raise_pace(l, e, &passes[r].all, &longest);
     TRY(price_rank_ends(p, l, largest, &longest, part_s));
     TRY(bytes_bound(p, l, e, &rank, part, bytes));
-    *step_s = time_bound(l, e, stage, (double)price_micros(p, l)) + part_s[PLAN_GRADIENTS] +
+    if (largest != e || l->again != NULL) add_passes(l, e, stage, passes);
+    *step_s = time_bound(l, e, passes, (double)price_micros(p, l)) + part_s[PLAN_GRADIENTS] +
               part_s[PLAN_UPDATE] + part_s[PLAN_CHECKPOINT] + e->stack.at[STACK_wait_step];
     arena_release(&p->scratch, mark);
     return OK;

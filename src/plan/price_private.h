@@ -253,6 +253,9 @@ void price_add_sum(PassSum *to, const PassSum *a, double times);
 /* Raises the slowest rank's passes in *r to those of a rank with these sums. */
 void price_raise_pace(const PlanLayout *l, const PriceEntry *e, const PassSum *s, RankPrice *r);
 
+/* A lower bound of the schedule's time. */
+Status price_least_s(Planner *p, const PlanLayout *l, const PriceEntry *e, const PriceRanks *n,
+                     double *out);
 /* Fills the prefix sums of an entry, for planner_bound. */
 Status price_sums(Planner *p, PriceEntry *e);
 

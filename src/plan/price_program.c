@@ -10,8 +10,9 @@
 
 static const size_t STEP_BYTES = (size_t)1 << 38; /* reserved; only what is written counts */
 
-/* Of a period: periods of a simulation that differ by less are the same. */
-static const double EVEN = 1e-7;
+/* Of a period: periods of a simulation that differ by less are the same. SURE: of a step as extended by its busiest
+ * lane; the whole step surely takes longer. */
+static const double EVEN = 1e-7, SURE = 0.99;
 
 typedef struct ProgramCost {
     const EstimateInput *in;
@@ -330,8 +331,9 @@ static double busiest_lane_s(const StepTime *more, const StepTime *less, int ran
 }
 
 /* The time of a step as estimate.h extends it, if a period adds the same after n periods as after 2 n of them: lanes of
- * lists wait for each other in more ways than passes do. */
-static Status extend_simulations(Planner *p, const PlanLayout *l, bool list, StepTime *out)
+ * lists wait for each other in more ways than passes do. A step that takes longer than limit_s gets a bound. */
+static Status extend_simulations(Planner *p, const PlanLayout *l, bool list, double limit_s,
+                                 StepTime *out)
 {
     const int micros = (int)price_micros(p, l), period = estimate_period(l->schedule, l->pp);
     double before_s = 0;
@@ -342,9 +344,12 @@ static Status extend_simulations(Planner *p, const PlanLayout *l, bool list, Ste
         for (int i = 0; i < 2; i++) TRY(simulate_micros(p, l, list, enough - i * period, &at[i]));
         const int periods = (micros - enough) / period;
         double more = periods, last_s = at[0].step_s - at[1].step_s;
+        double busiest_s = busiest_lane_s(&at[0], &at[1], l->pp);
         bool same = fabs(last_s - before_s) <= EVEN * last_s;
         before_s = last_s;
-        if (!same || last_s < (1 - EVEN) * busiest_lane_s(&at[0], &at[1], l->pp)) continue;
+        *out = (StepTime){ .step_s = SURE * (at[0].step_s + more * busiest_s) };
+        if (out->step_s > limit_s) return OK;
+        if (!same || last_s < (1 - EVEN) * busiest_s) continue;
         *out = (StepTime){ at[0].step_s + more * last_s,
                            at[0].slowed_s + more * (at[0].slowed_s - at[1].slowed_s), NULL };
         return OK;
@@ -352,10 +357,11 @@ static Status extend_simulations(Planner *p, const PlanLayout *l, bool list, Ste
     return simulate_micros(p, l, list, micros, out);
 }
 
-static Status simulate_time(Planner *p, const PlanLayout *l, bool list, StepTime *out)
+static Status simulate_time(Planner *p, const PlanLayout *l, bool list, double limit_s,
+                            StepTime *out)
 {
     ArenaMark mark = arena_mark(&p->scratch);
-    Status s = extend_simulations(p, l, list, out);
+    Status s = extend_simulations(p, l, list, limit_s, out);
     arena_release(&p->scratch, mark);
     return s;
 }
@@ -383,26 +389,35 @@ static void split_step(const Planner *p, double step_s, double slowed, PlanPrice
     price->schedule_s = schedule_s;
 }
 
-Status planner_price_list(Planner *p, const PlanLayout *l, Arena *a, PlanPrice *out, PlanStep *step)
+static Status price_simulated(Planner *p, const PlanLayout *l, const PlanLimit *limit, Arena *a,
+                              PlanPrice *out, PlanStep *step)
 {
     const PriceEntry *e = NULL;
+    const bool list = planner_runs_list(p);
+    double limit_s = INFINITY;
     StepTime t;
     if (step != NULL) *step = (PlanStep){ 0 };
     TRY(planner_price(p, l, out));
     TRY(price_entry(p, l, &e));
+    double ends_s = out->step_s - out->schedule_s;
+    if (list) ends_s = out->part_s[PLAN_CHECKPOINT] + e->stack.at[STACK_wait_step];
+    if (limit != NULL) limit_s = limit->step_s(limit->self, out->peak_bytes) - ends_s;
     if (step == NULL) {
-        TRY(simulate_time(p, l, planner_runs_list(p), &t));
+        TRY(simulate_time(p, l, list, limit_s, &t));
     } else {
-        TRY(planner_simulate(p, l, planner_runs_list(p), a, step));
+        TRY(planner_simulate(p, l, list, a, step));
         TRY(time_of_step(step, a, &t));
     }
-    if (!planner_runs_list(p)) {
+    if (list)
+        split_step(p, t.step_s + ends_s, t.slowed_s, out);
+    else
         planner_take_schedule(p, out, t.step_s);
-        return OK;
-    }
-    double ends_s = out->part_s[PLAN_CHECKPOINT] + e->stack.at[STACK_wait_step];
-    split_step(p, t.step_s + ends_s, t.slowed_s, out);
     return OK;
+}
+
+Status planner_price_list(Planner *p, const PlanLayout *l, Arena *a, PlanPrice *out, PlanStep *step)
+{
+    return price_simulated(p, l, NULL, a, out, step);
 }
 
 /* ---- the planner as a search's pricer ---- */
@@ -417,10 +432,11 @@ static Status search_legal(const Planner *p, const PlanLayout *l)
     return planner_legal(p, l);
 }
 
-static Status search_simulate(Planner *p, const PlanLayout *l, PlanPrice *out)
+static Status search_simulate(Planner *p, const PlanLayout *l, const PlanLimit *limit,
+                              PlanPrice *out)
 {
-    return planner_price_list(p, l, NULL, out, NULL);
+    return price_simulated(p, l, limit, NULL, out, NULL);
 }
 
-const SearchPricer search_planner = { planner_make,  planner_free,  search_legal,
-                                      planner_bound, planner_price, search_simulate };
+const SearchPricer search_planner = { planner_make,  planner_free,         search_legal,
+                                      planner_bound, planner_price_within, search_simulate };

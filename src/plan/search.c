@@ -10,8 +10,9 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* Layouts of a round. Between rounds results are merged: larger rounds prune less, smaller ones wait more. */
-enum { ROUND = 128, MESSAGE_BYTES = 2048 };
+/* Layouts of a round of prices, and rows that are simulated together. After each the results are merged: larger rounds
+ * prune less, smaller ones wait more. */
+enum { ROUND = 128, TOGETHER = 4, MESSAGE_BYTES = 2048 };
 
 static const size_t CANDIDATE_BYTES = (size_t)16 << 30; /* reserved; only what is written counts */
 
@@ -202,12 +203,14 @@ static void found_add(Found *f, const SearchRow *row)
     front_add(f, row);
 }
 
-/* Can a layout with these lower bounds be in the result? Equal times count: it may join a row that is in it. */
-static bool may_be_named(const Found *f, double bytes, double step_s)
+/* The longest step with which a layout of these bytes can be in the result (PlanLimit). With an equal time it may
+ * join a row that is in it. */
+static double limit_of(const void *found, double bytes)
 {
-    if (f->n_best < f->cap || step_s <= f->best[f->n_best - 1].price.step_s) return true;
+    const Found *f = found;
     int n = front_within(f, bytes);
-    return n == 0 || f->front[n - 1].price.step_s >= step_s;
+    if (f->n_best < f->cap || n == 0) return INFINITY;
+    return fmax(f->best[f->n_best - 1].price.step_s, f->front[n - 1].price.step_s);
 }
 
 /* Both lists have their full size from the start, so adding never fails. */
@@ -344,10 +347,11 @@ static Status price_round(Search *s, int64_t *next)
 {
     SearchRow row[ROUND];
     bool refused[ROUND] = { false };
+    const PlanLimit limit = { limit_of, &s->all };
     int n = 0;
     for (; n < ROUND && *next < s->n; ++*next) {
         const Candidate *c = &s->at[*next];
-        if (may_be_named(&s->all, c->bytes, c->step_s))
+        if (c->step_s <= limit_of(&s->all, c->bytes))
             row[n++] = row_of(s, c->id);
         else
             s->all.count.pruned_time++;
@@ -356,7 +360,7 @@ static Status price_round(Search *s, int64_t *next)
     for (int i = 0; i < n; i++) {
         if (thread_of(s, &row[i].layout) != omp_get_thread_num()) continue;
         Planner *p = planner_of(s, row[i].buffers);
-        Status status = s->pricer->price(p, &row[i].layout, &row[i].price);
+        Status status = s->pricer->price(p, &row[i].layout, &limit, &row[i].price);
         refused[i] = status == ERR_ARG;
         if (refused[i])
             status_clear();
@@ -388,14 +392,21 @@ static int split_schedules(const Search *s, const SearchRow *row, SearchRow *out
     return n;
 }
 
-static Status simulate_rows(Search *s, SearchRow *row, int n)
+/* Simulates rows, a few at a time: by those that are in `seen` a pricer stops others. */
+static Status simulate_rows(Search *s, SearchRow *row, int n, Found *seen)
 {
+    const PlanLimit limit = { limit_of, seen };
+    for (int first = 0, end; first < n; first = end) {
+        end = first + TOGETHER < n ? first + TOGETHER : n;
 #pragma omp parallel for schedule(dynamic, 1) num_threads(s->threads)
-    for (int i = 0; i < n; i++) {
-        Planner *p = planner_of(s, row[i].buffers);
-        keep_failure(s, s->pricer->simulate(p, &row[i].layout, &row[i].price));
+        for (int i = first; i < end; i++) {
+            Planner *p = planner_of(s, row[i].buffers);
+            keep_failure(s, s->pricer->simulate(p, &row[i].layout, &limit, &row[i].price));
+        }
+        TRY(first_failure(s));
+        for (int i = first; i < end; i++) found_add(seen, &row[i]);
     }
-    return first_failure(s);
+    return OK;
 }
 
 /* Is a simulated row faster than any with this estimate can be? Where a list hides more than its price says, it takes
@@ -416,13 +427,15 @@ static Status simulate_best(Search *s, int top, Arena *a)
     const SearchRow *row = s->all.best;
     const int rows = s->all.n_best;
     SearchRow *all = NULL;
+    Found seen;
     int n = 0;
+    TRY(found_init(&seen, s, top, a));
     TRY(ARENA_NEW(a, rows * schedule_table_n, &all));
     for (int next = 0;
          next < rows && (next < top || !is_decided(all, n, row[next].price.step_s));) {
         int first = n, end = next + SEARCH_SIMULATED < rows ? next + SEARCH_SIMULATED : rows;
         for (; next < end; next++) n += split_schedules(s, &row[next], &all[n]);
-        TRY(simulate_rows(s, &all[first], n - first));
+        TRY(simulate_rows(s, &all[first], n - first, &seen));
     }
     s->all.best = all;
     s->all.n_best = n;
@@ -468,7 +481,7 @@ static Status price_nearest(Search *s)
 {
     SearchRow *r = &s->all.nearest;
     if (r->layout.pp == 0) return OK;
-    return s->pricer->price(planner_of(s, r->buffers), &r->layout, &r->price);
+    return s->pricer->price(planner_of(s, r->buffers), &r->layout, NULL, &r->price);
 }
 
 /* Three stages: bounds of all layouts, prices of those that may win, simulations of the best. */
