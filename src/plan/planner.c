@@ -12,6 +12,7 @@
 
 static const size_t KEPT_BYTES = (size_t)64 << 30; /* reserved; only what is written counts */
 static const size_t ESTIMATE_BYTES = (size_t)4 << 30;
+static const size_t STEP_BYTES = (size_t)1 << 38;
 
 /* FLOPs of a step of the model: each layer whole, on one rank, without recompute. */
 static Status count_model_flops(Planner *p)
@@ -85,6 +86,7 @@ static Status planner_setup(Planner *p, const PlanRequest *q)
     if (q->gpus < 1)
         return FAIL(ERR_ARG, "plan: %lld GPUs, at least 1 is needed", (long long)q->gpus);
     TRY(arena_init(&p->scratch, "plan scratch", MEM_HOST, KEPT_BYTES));
+    TRY(arena_init(&p->steps, "simulations", MEM_HOST, STEP_BYTES));
     TRY(ARENA_ZEROED(&p->kept, PRICE_ENTRIES, &p->entry));
     TRY(ARENA_ZEROED(&p->kept, PRICE_PARTITIONS, &p->partition));
     TRY(estimator_init(&p->estimator, ESTIMATE_BYTES));
@@ -114,6 +116,7 @@ void planner_free(Planner *p)
     Arena kept = p->kept;
     estimator_free(&p->estimator);
     arena_free(&p->scratch);
+    arena_free(&p->steps);
     arena_free(&kept);
 }
 

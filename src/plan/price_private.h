@@ -144,7 +144,7 @@ struct Planner {
     PlanRequest q;
     Config config; /* the request's, on one rank */
     Arena kept;    /* what is counted once */
-    Arena scratch;
+    Arena scratch, steps; /* steps: simulated ones */
     Estimator estimator;
     ModelSpec spec;            /* of one rank */
     const LayerCount **layers; /* (2 x layers): scratch for the layers of all chunks */

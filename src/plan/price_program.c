@@ -8,8 +8,6 @@
 
 #include <math.h>
 
-static const size_t STEP_BYTES = (size_t)1 << 38; /* reserved; only what is written counts */
-
 /* Of a period: periods of a simulation that differ by less are the same. SURE: of a step as extended by its busiest
  * lane; the whole step surely takes longer. */
 static const double EVEN = 1e-7, SURE = 0.99;
@@ -55,7 +53,7 @@ static double pass_duration(void *ctx, int rank, const Action *a)
 }
 
 /* Made from the shape that the estimate used, so both time the same Programs. */
-static Status simulate_passes(Planner *p, const PlanLayout *l, Arena *a, PlanStep *out)
+static Status simulate_passes(Planner *p, const PlanLayout *l, bool memory, Arena *a, PlanStep *out)
 {
     const PriceEntry *e = NULL;
     PriceRanks ranks;
@@ -65,7 +63,7 @@ static Status simulate_passes(Planner *p, const PlanLayout *l, Arena *a, PlanSte
     TRY(price_input(p, l, e, &ranks, &in));
     ScheduleShape shape = estimate_shape(&in);
     TRY(schedule_make(l->schedule, &shape, a, &p->scratch, &out->pipeline));
-    SimCost cost = { .ctx = &c, .duration = pass_duration, .slot = slot_of };
+    SimCost cost = { .ctx = &c, .duration = pass_duration, .slot = memory ? slot_of : NULL };
     return simulate_run(&out->pipeline, &cost, a, &out->sim);
 }
 
@@ -247,7 +245,7 @@ static Status update_times(Planner *p, const PlanLayout *l, const PriceEntry *e,
 }
 
 /* The list is the one that `train` makes for this layout; only times are the plan's. */
-static Status simulate_list(Planner *p, const PlanLayout *l, Arena *a, PlanStep *out)
+static Status simulate_list(Planner *p, const PlanLayout *l, bool memory, Arena *a, PlanStep *out)
 {
     const PriceEntry *e = NULL;
     PriceRanks ranks;
@@ -264,18 +262,25 @@ static Status simulate_list(Planner *p, const PlanLayout *l, Arena *a, PlanStep 
     int64_t group = l->ep > 1 ? l->ep : l->cp;
     c.tokens_out = roofline_group(p->q.hardware, group, 1).local < group;
     c.sends_out = price_sends_out(p, l);
-    SimCost cost = { &c, action_duration, action_use, slot_of, (double)e->plain[0].count.stream };
+    SimCost cost = { &c, action_duration, action_use, memory ? slot_of : NULL,
+                     (double)e->plain[0].count.stream };
     return simulate_run(&out->pipeline, &cost, a, &out->sim);
 }
 
-/* Pipeline and simulation lie in `a`; everything else is released. */
-Status planner_simulate(Planner *p, const PlanLayout *l, bool list, Arena *a, PlanStep *out)
+/* Pipeline and simulation lie in `a`; everything else is released. `memory`: it is followed, too. */
+static Status simulate_step(Planner *p, const PlanLayout *l, bool list, bool memory, Arena *a,
+                            PlanStep *out)
 {
     TRY(planner_legal(p, l));
     ArenaMark mark = arena_mark(&p->scratch);
-    Status s = (list ? simulate_list : simulate_passes)(p, l, a, out);
+    Status s = (list ? simulate_list : simulate_passes)(p, l, memory, a, out);
     arena_release(&p->scratch, mark);
     return s;
+}
+
+Status planner_simulate(Planner *p, const PlanLayout *l, bool list, Arena *a, PlanStep *out)
+{
+    return simulate_step(p, l, list, true, a, out);
 }
 
 /* ---- prices with simulated times ---- */
@@ -308,15 +313,14 @@ static Status time_of_step(const PlanStep *step, Arena *a, StepTime *out)
 static Status simulate_micros(Planner *p, const PlanLayout *l, bool list, int64_t micros,
                               StepTime *out)
 {
-    Arena a = { 0 };
     PlanStep step = { 0 };
     int64_t batch = p->config.train_batch;
-    TRY(arena_init(&a, "simulation", MEM_HOST, STEP_BYTES));
+    ArenaMark mark = arena_mark(&p->steps);
     p->config.train_batch = micros * l->dp * l->micro_batch;
-    Status s = planner_simulate(p, l, list, &a, &step);
+    Status s = simulate_step(p, l, list, false, &p->steps, &step);
     p->config.train_batch = batch;
     if (s == OK) s = time_of_step(&step, &p->scratch, out);
-    arena_free(&a);
+    arena_release(&p->steps, mark);
     return s;
 }
 

@@ -420,6 +420,16 @@ static bool is_decided(const SearchRow *row, int n, double estimate_s)
     return false;
 }
 
+/* Adds the points of the front that are not among these rows. */
+static void add_rest_of_front(const Search *s, const SearchRow *row, int n, Found *to)
+{
+    for (int i = 0; i < s->all.n_front; i++) {
+        bool among = false;
+        for (int k = 0; k < n; k++) among |= row[k].id == s->all.front[i].id;
+        if (!among) front_add(to, &s->all.front[i]);
+    }
+}
+
 /* Simulates rows in the order of their estimates, at least `top`, until no further one can be the best. Joined rows are
  * split first, because schedules with equal estimates differ once their lists are simulated. */
 static Status simulate_best(Search *s, int top, Arena *a)
@@ -430,6 +440,7 @@ static Status simulate_best(Search *s, int top, Arena *a)
     Found seen;
     int n = 0;
     TRY(found_init(&seen, s, top, a));
+    add_rest_of_front(s, row, rows, &seen); /* these are not simulated in any case */
     TRY(ARENA_NEW(a, rows * schedule_table_n, &all));
     for (int next = 0;
          next < rows && (next < top || !is_decided(all, n, row[next].price.step_s));) {
@@ -509,12 +520,7 @@ static Status use_simulated(Search *s, const SearchOptions *o, Arena *a, SearchR
     Found f;
     TRY(found_init(&f, s, s->all.cap, a));
     for (int i = 0; i < s->all.n_best; i++) found_add(&f, &s->all.best[i]);
-    for (int i = 0; i < s->all.n_front; i++) {
-        bool simulated = false;
-        for (int k = 0; k < s->all.n_best; k++)
-            simulated |= s->all.best[k].id == s->all.front[i].id;
-        if (!simulated) front_add(&f, &s->all.front[i]);
-    }
+    add_rest_of_front(s, s->all.best, s->all.n_best, &f);
     out->best = f.best;
     out->n_best = f.n_best < o->top ? f.n_best : o->top;
     out->front = f.front;

@@ -7,6 +7,7 @@
 /* The state of a rank; -1: none.
  * next      by action: the action after it in its queue
  * head      by queue: its next or running action; last: the one before
+ * ended     by action: its end; NAN: it has not ended
  * of_event  by event: the action that signals it
  * end       by queue: when head ends; INFINITY: it does not run
  * use       by queue: what head uses now; all 0: it does not run and is not posted
@@ -17,7 +18,7 @@ typedef struct RankState {
     int queues;
     SimSpan *span;
     int *next, *head, *last, *of_event, *blocker;
-    double *end, *pace;
+    double *ended, *end, *pace;
     SimUse *use;
 } RankState;
 
@@ -57,6 +58,7 @@ static Status make_rank(RankState *s, const Program *p, Arena *a)
     s->p = p;
     s->queues = queues;
     TRY(ARENA_NEW(a, p->n, &s->span));
+    TRY(ARENA_NEW(a, p->n, &s->ended));
     TRY(new_indices(a, p->n, &s->next));
     TRY(new_indices(a, queues, &s->head));
     TRY(new_indices(a, queues, &s->last));
@@ -69,6 +71,7 @@ static Status make_rank(RankState *s, const Program *p, Arena *a)
     for (int q = 0; q < queues; q++) s->end[q] = INFINITY;
     for (int i = 0; i < p->n; i++) {
         int q = queue_of(p, &p->at[i]);
+        s->ended[i] = NAN;
         s->span[i] = (SimSpan){ NAN, NAN, 0, -1, -1 };
         *(tail[q] >= 0 ? &s->next[tail[q]] : &s->head[q]) = i;
         tail[q] = i;
@@ -81,20 +84,20 @@ static Status make_rank(RankState *s, const Program *p, Arena *a)
 static bool head_ready(const RankState *s, int queue, SimSpan *out)
 {
     const int blocker = s->blocker[queue];
-    if (blocker >= 0 && isnan(s->span[blocker].end)) return false;
+    if (blocker >= 0 && isnan(s->ended[blocker])) return false;
     const Action *a = &s->p->at[s->head[queue]];
     SimSpan at = { 0, NAN, 0, -1, -1 };
     int before[1 + ACTION_WAITS] = { s->last[queue] };
     for (int i = 0; i < ACTION_WAITS; i++) {
         before[i + 1] = a->wait[i] < 0 ? -1 : s->of_event[a->wait[i]];
         if (a->wait[i] < 0) continue;
-        if (before[i + 1] >= 0 && !isnan(s->span[before[i + 1]].end)) continue;
+        if (before[i + 1] >= 0 && !isnan(s->ended[before[i + 1]])) continue;
         s->blocker[queue] = before[i + 1];
         return false;
     }
     for (int i = 0; i < 1 + ACTION_WAITS; i++) {
-        if (before[i] < 0 || s->span[before[i]].end < at.start) continue;
-        at.start = s->span[before[i]].end;
+        if (before[i] < 0 || s->ended[before[i]] < at.start) continue;
+        at.start = s->ended[before[i]];
         at.cause_rank = s->p->rank;
         at.cause = before[i];
     }
@@ -223,7 +226,7 @@ static void finish_actions(Run *run, int rank)
     for (int q = 0; q < s->queues; q++) {
         int i = s->head[q];
         if (s->end[q] > run->now) continue;
-        s->span[i].end = s->end[q];
+        s->span[i].end = s->ended[i] = s->end[q];
         s->end[q] = INFINITY;
         s->last[q] = i;
         s->head[q] = s->next[i];
