@@ -9,8 +9,8 @@
 #include <math.h>
 
 /* Of a period: periods of a simulation that differ by less are the same. SURE: of a step as extended by its busiest
- * lane; the whole step surely takes longer. */
-static const double EVEN = 1e-7, SURE = 0.99;
+ * lane, which was at most 1.00008 times the whole step in what was looked at. */
+static const double EVEN = 1e-7, SURE = 0.999;
 
 typedef struct ProgramCost {
     const EstimateInput *in;
@@ -291,6 +291,7 @@ bool planner_runs_list(const Planner *p) { return p->limits->at[STACK_list] != 0
  * two lanes of each rank. */
 typedef struct StepTime {
     double step_s, slowed_s, (*work_s)[2];
+    bool stopped; /* step_s is a bound, above the limit */
 } StepTime;
 
 static Status time_of_step(const PlanStep *step, Arena *a, StepTime *out)
@@ -335,14 +336,15 @@ static double busiest_lane_s(const StepTime *more, const StepTime *less, int ran
 }
 
 /* The time of a step as estimate.h extends it, if a period adds the same after n periods as after 2 n of them: lanes of
- * lists wait for each other in more ways than passes do. A step that takes longer than limit_s gets a bound. */
+ * lists wait for each other in more ways than passes do. If the busiest lane of the first periods shows that the step takes
+ * longer than limit_s, it is stopped there. */
 static Status extend_simulations(Planner *p, const PlanLayout *l, bool list, double limit_s,
                                  StepTime *out)
 {
     const int micros = (int)price_micros(p, l), period = estimate_period(l->schedule, l->pp);
     double before_s = 0;
     int enough;
-    for (int n = ESTIMATE_PERIODS;
+    for (int n = isinf(limit_s) ? ESTIMATE_PERIODS : ESTIMATE_PERIODS / 2;
          (enough = estimate_enough(l->schedule, l->pp, micros, n)) < micros; n *= 2) {
         StepTime at[2];
         for (int i = 0; i < 2; i++) TRY(simulate_micros(p, l, list, enough - i * period, &at[i]));
@@ -350,12 +352,13 @@ static Status extend_simulations(Planner *p, const PlanLayout *l, bool list, dou
         double more = periods, last_s = at[0].step_s - at[1].step_s;
         double busiest_s = busiest_lane_s(&at[0], &at[1], l->pp);
         bool same = fabs(last_s - before_s) <= EVEN * last_s;
-        before_s = last_s;
+        before_s = n < ESTIMATE_PERIODS ? 0 : last_s;
         *out = (StepTime){ .step_s = SURE * (at[0].step_s + more * busiest_s) };
-        if (out->step_s > limit_s) return OK;
+        out->stopped = out->step_s > limit_s;
+        if (out->stopped) return OK;
         if (!same || last_s < (1 - EVEN) * busiest_s) continue;
         *out = (StepTime){ at[0].step_s + more * last_s,
-                           at[0].slowed_s + more * (at[0].slowed_s - at[1].slowed_s), NULL };
+                           at[0].slowed_s + more * (at[0].slowed_s - at[1].slowed_s), NULL, false };
         return OK;
     }
     return simulate_micros(p, l, list, micros, out);
@@ -412,6 +415,7 @@ static Status price_simulated(Planner *p, const PlanLayout *l, const PlanLimit *
         TRY(planner_simulate(p, l, list, a, step));
         TRY(time_of_step(step, a, &t));
     }
+    out->stopped = t.stopped;
     if (list)
         split_step(p, t.step_s + ends_s, t.slowed_s, out);
     else

@@ -98,7 +98,8 @@ static void stop_at(const PlanLimit *limit, PlanPrice *out)
 {
     if (limit == NULL) return;
     double most_s = limit->step_s(limit->self, out->peak_bytes);
-    if (out->step_s > most_s) set_time(out, (out->step_s + 3 * most_s) / 4);
+    out->stopped = out->step_s > most_s;
+    if (out->stopped) set_time(out, (out->step_s + 3 * most_s) / 4);
 }
 
 static Status price_made(Planner *p, const PlanLayout *l, const PlanLimit *limit, PlanPrice *out)
