@@ -90,6 +90,7 @@ static Status planner_setup(Planner *p, const PlanRequest *q)
     TRY(ARENA_ZEROED(&p->kept, PRICE_ENTRIES, &p->entry));
     TRY(ARENA_ZEROED(&p->kept, PRICE_PARTITIONS, &p->partition));
     TRY(estimator_init(&p->estimator, ESTIMATE_BYTES));
+    TRY(exec_init(&p->exec, &p->kept, &p->scratch, 1, CPU_AUTO));
     TRY(price_classes(p));
     TRY(check_recipe(p));
     TRY(check_offload(q));
@@ -114,6 +115,7 @@ void planner_free(Planner *p)
 {
     if (p == NULL) return;
     Arena kept = p->kept;
+    exec_free(&p->exec);
     estimator_free(&p->estimator);
     arena_free(&p->scratch);
     arena_free(&p->steps);

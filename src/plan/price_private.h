@@ -145,6 +145,7 @@ struct Planner {
     Config config; /* the request's, on one rank */
     Arena kept;    /* what is counted once */
     Arena scratch, steps; /* steps: simulated ones */
+    Exec exec; /* for layer_count */
     Estimator estimator;
     ModelSpec spec;            /* of one rank */
     const LayerCount **layers; /* (2 x layers): scratch for the layers of all chunks */

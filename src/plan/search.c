@@ -322,8 +322,9 @@ static Status bound_all(Search *s, Arena *a)
     TRY(ARENA_NEW(a, s->n, &s->at));
     Candidate *at = s->at;
     for (int t = 0; t < s->threads; t++) {
-        const Worker *w = &s->worker[t];
+        Worker *w = &s->worker[t];
         for (int64_t i = 0; i < w->n; i++) *at++ = w->at[i];
+        arena_free(&w->arena);
         s->all.count.legal += w->lean.count.legal;
         s->all.count.pruned_memory += w->lean.count.pruned_memory;
         nearest_add(&s->all, &w->lean.nearest);

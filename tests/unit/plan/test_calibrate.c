@@ -164,7 +164,7 @@ static void a_plan_takes_each_kernels_own_rate(void **state)
     stack.at[STACK_share_compute] = stack.at[STACK_share_memory] = 1;
     stack.at[STACK_share_grouped] = 1;
     Pricing p = { .roof = { &again, &stack, &spec, 16384 } };
-    const LayerCountObserver observer = { price_op, &p };
+    const LayerCountObserver observer = { price_op, &p, NULL };
     for (int i = 0; i < spec.n_layers; i++) {
         LayerCount count;
         p.layer = &spec.layers[i];
