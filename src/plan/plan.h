@@ -145,8 +145,8 @@ Status planner_legal(const Planner *p, const PlanLayout *l);
  * false. */
 Status planner_price(Planner *p, const PlanLayout *l, PlanPrice *out);
 
-/* What a search asks of a layout. step_s: the longest step that is of use with this memory. If a step takes longer,
- * its time need not be found: the price is `stopped`, with the right memory, and as its time a bound above that limit. */
+/* What a search asks of a layout. step_s: the longest step that is of use with this memory. The price of a longer one
+ * may be `stopped`: with the right memory, and as its time a bound that is above the limit, too. */
 typedef struct PlanLimit {
     double (*step_s)(const void *self, double bytes);
     const void *self;

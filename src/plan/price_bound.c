@@ -5,6 +5,7 @@
 #include "train/capacity.h"
 
 #include <math.h>
+#include <string.h>
 
 /* ---- sums over blocks ---- */
 
@@ -166,33 +167,52 @@ static void add_passes(const PlanLayout *l, const PriceEntry *e, const LayoutSta
     }
 }
 
+/* The sums of a layout, which are made if the last ones are not its own. Passes are too long for a layout that names its
+ * recomputed blocks, because all count as recomputed: they then hide too much, which keeps the bound low. */
+static Status bound_sums(Planner *p, const PlanLayout *l, const BoundKey *key, BoundSums *s)
+{
+    RankPasses *passes = NULL;
+    PlanLayout least = *l, most = *l;
+    bool kept = l->partition == NULL && l->again == NULL;
+    if (kept && memcmp(&s->key, key, sizeof *key) == 0) return OK;
+    least.room = capacity_least(&p->config, l->ep);
+    if (l->again != NULL) most.again = NULL, most.recompute_blocks = -1;
+    *s = (BoundSums){ .slot = { INFINITY, INFINITY } };
+    TRY(ARENA_NEW(&p->scratch, l->pp, &passes));
+    add_rank_0(p, &least, key->least, key->stage, s->slot, &s->least);
+    add_rank_0(p, l, key->largest, key->stage, NULL, &s->largest);
+    add_passes(&most, key->largest, key->stage, passes);
+    for (int r = 0; r < l->pp; r++) price_raise_pace(l, key->least, &passes[r].all, &s->largest);
+    add_passes(l, key->least, key->stage, passes);
+    s->schedule_s = time_bound(l, key->least, passes, (double)price_micros(p, l));
+    if (kept) memcpy(&s->key, key, sizeof *key); /* with its padding */
+    return OK;
+}
+
 /* Bytes are bounded with the least capacity for rows. Times after the schedule are bounded with the largest:
- * the passes of rank 0 are then the longest, so they hide the most. For a layout that names its recomputed blocks all
- * count as recomputed: passes that are too long hide too much, which keeps the bound low. */
+ * the passes of rank 0 are then the longest, so they hide the most. */
 Status planner_bound(Planner *p, const PlanLayout *l, double *bytes, double *step_s)
 {
     const PriceEntry *e = NULL, *largest = NULL;
     LayoutStage *stage = NULL;
-    RankPasses *passes = NULL;
-    RankPrice rank = { 0 }, longest = { 0 };
-    double part[SLOT_PARTS] = { INFINITY, INFINITY }, part_s[PLAN_PARTS];
-    PlanLayout least = *l, most = *l;
+    BoundSums *s = &p->bounds;
+    BoundKey key;
+    double part_s[PLAN_PARTS];
+    PlanLayout least = *l;
     least.room = capacity_least(&p->config, l->ep);
-    if (l->again != NULL) most.again = NULL, most.recompute_blocks = -1;
     TRY(price_entry(p, &least, &e));
     TRY(price_entry(p, l, &largest));
     ArenaMark mark = arena_mark(&p->scratch);
     TRY(price_stages(p, l, e, price_stage_count(l), &stage));
-    TRY(ARENA_NEW(&p->scratch, l->pp, &passes));
-    add_rank_0(p, &least, e, stage, part, &rank);
-    add_rank_0(p, l, largest, stage, NULL, &longest);
-    add_passes(&most, largest, stage, passes);
-    for (int r = 0; r < l->pp; r++) price_raise_pace(l, e, &passes[r].all, &longest);
-    TRY(price_rank_ends(p, l, largest, &longest, part_s));
-    TRY(bytes_bound(p, l, e, &rank, part, bytes));
-    if (largest != e || l->again != NULL) add_passes(l, e, stage, passes);
-    *step_s = time_bound(l, e, passes, (double)price_micros(p, l)) + part_s[PLAN_GRADIENTS] +
-              part_s[PLAN_UPDATE] + part_s[PLAN_CHECKPOINT] + e->stack.at[STACK_wait_step];
+    memset(&key, 0, sizeof key);
+    key.least = e, key.largest = largest, key.stage = stage, key.schedule = l->schedule;
+    key.micros = price_micros(p, l);
+    key.pp = l->pp, key.vpp = l->vpp, key.recompute_blocks = l->recompute_blocks;
+    TRY(bound_sums(p, l, &key, s));
+    TRY(price_rank_ends(p, l, largest, &s->largest, part_s));
+    TRY(bytes_bound(p, l, e, &s->least, s->slot, bytes));
+    *step_s = s->schedule_s + part_s[PLAN_GRADIENTS] + part_s[PLAN_UPDATE] +
+              part_s[PLAN_CHECKPOINT] + e->stack.at[STACK_wait_step];
     arena_release(&p->scratch, mark);
     return OK;
 }

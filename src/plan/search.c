@@ -185,11 +185,12 @@ static void front_add(Found *f, const SearchRow *row)
     if (f->n_front == SEARCH_FRONT_MAX) front_thin(f);
 }
 
-/* Keeps the row with the least memory among those that do not fit. */
+/* Keeps the row with the least memory among those that do not fit, of equal ones that with the lower number. */
 static void nearest_add(Found *f, const SearchRow *row)
 {
     if (row->layout.pp == 0) return;
-    if (f->nearest.layout.pp == 0 || row->price.peak_bytes < f->nearest.price.peak_bytes)
+    double less = f->nearest.price.peak_bytes - row->price.peak_bytes;
+    if (f->nearest.layout.pp == 0 || less > 0 || (less == 0 && row->id < f->nearest.id))
         f->nearest = *row;
 }
 
@@ -282,8 +283,11 @@ static Status bound_outer(Search *s, int64_t outer)
     TRY(progress_add(s->bar, 1));
     if (!search_decode_outer(s->q, &s->axes, outer, &row.layout, &row.buffers)) return OK;
     Planner *p = planner_of(s, row.buffers);
-    for (int64_t id = 0, n = inner_count(s); id < n; id++) {
+    const int again = s->axes.axis[SEARCH_RECOMPUTE].n;
+    for (int64_t i = 0, n = inner_count(s); i < n; i++) {
         double step_s;
+        /* all ways to shard with one set of modules, then the next: a planner keeps what they share */
+        int64_t id = i % (n / again) * again + i / (n / again);
         if (!search_decode_inner(s->q, &s->axes, id, &row.layout)) continue;
         if (s->pricer->legal(p, &row.layout) != OK) continue;
         TRY(s->pricer->bound(p, &row.layout, &row.price.peak_bytes, &step_s));
