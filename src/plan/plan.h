@@ -82,7 +82,6 @@ typedef struct PlanPrice {
     bool attention_e4m3;  /* fp8.attention */
     bool fits;            /* peak_bytes within the GPU's memory less plan.margin */
     bool bounded;         /* rates are upper bounds (stack.def, bound) */
-    bool stopped;         /* by a PlanLimit: step_s is a bound, other times are not set */
     bool in_series;       /* the schedule overlaps exchanges and compute, the stack does not */
     int worst_rank;       /* of the pipeline: whose memory this is */
     RowCapacity room;     /* for received rows: the most that fits, or the least */
@@ -145,8 +144,8 @@ Status planner_legal(const Planner *p, const PlanLayout *l);
  * false. */
 Status planner_price(Planner *p, const PlanLayout *l, PlanPrice *out);
 
-/* What a search asks of a layout. step_s: the longest step that is of use with this memory. The price of a longer one
- * may be `stopped`: with the right memory, and as its time a bound that is above the limit, too. */
+/* step_s: the longest step that is of use with this memory. If a step takes longer, its time need not be found: the
+ * price then has the right memory, and as its time a bound above the limit. */
 typedef struct PlanLimit {
     double (*step_s)(const void *self, double bytes);
     const void *self;

@@ -683,9 +683,8 @@ static Status price_with(Planner *p, const PlanLayout *l, const PlanLimit *limit
     TRY(price_memory(p, l, e, &n, slots, out));
     TRY(price_least_s(p, l, e, &n, &least_s));
     out->step_s = step_of(e, &ends, least_s);
-    out->stopped =
-        limit != NULL && (!out->fits || out->step_s > limit->step_s(limit->self, out->peak_bytes));
-    if (out->stopped) return OK;
+    if (limit != NULL && (!out->fits || out->step_s > limit->step_s(limit->self, out->peak_bytes)))
+        return OK;
     TRY(estimate(&p->estimator, &in, &t));
     out->bubble = fmax(0, t.bubble);
     price_parts(l, &n, in.micros, t.step_s, out);

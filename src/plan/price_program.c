@@ -291,7 +291,6 @@ bool planner_runs_list(const Planner *p) { return p->limits->at[STACK_list] != 0
  * two lanes of each rank. */
 typedef struct StepTime {
     double step_s, slowed_s, (*work_s)[2];
-    bool stopped; /* step_s is a bound, above the limit */
 } StepTime;
 
 static Status time_of_step(const PlanStep *step, Arena *a, StepTime *out)
@@ -354,11 +353,10 @@ static Status extend_simulations(Planner *p, const PlanLayout *l, bool list, dou
         bool same = fabs(last_s - before_s) <= EVEN * last_s;
         before_s = n < ESTIMATE_PERIODS ? 0 : last_s;
         *out = (StepTime){ .step_s = SURE * (at[0].step_s + more * busiest_s) };
-        out->stopped = out->step_s > limit_s;
-        if (out->stopped) return OK;
+        if (out->step_s > limit_s) return OK;
         if (!same || last_s < (1 - EVEN) * busiest_s) continue;
         *out = (StepTime){ at[0].step_s + more * last_s,
-                           at[0].slowed_s + more * (at[0].slowed_s - at[1].slowed_s), NULL, false };
+                           at[0].slowed_s + more * (at[0].slowed_s - at[1].slowed_s), NULL };
         return OK;
     }
     return simulate_micros(p, l, list, micros, out);
@@ -415,7 +413,6 @@ static Status price_simulated(Planner *p, const PlanLayout *l, const PlanLimit *
         TRY(planner_simulate(p, l, list, a, step));
         TRY(time_of_step(step, a, &t));
     }
-    out->stopped = t.stopped;
     if (list)
         split_step(p, t.step_s + ends_s, t.slowed_s, out);
     else

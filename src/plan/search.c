@@ -397,26 +397,19 @@ static int split_schedules(const Search *s, const SearchRow *row, SearchRow *out
     return n;
 }
 
-/* Simulates rows, a few at a time: by those that are in `seen` a pricer stops others. `again`: only those that were
- * stopped and need not have been. */
-static Status simulate_rows(Search *s, SearchRow *row, int n, bool again, Found *seen)
+/* Simulates rows, a few at a time: by those that are in `seen` a pricer stops others. */
+static Status simulate_rows(Search *s, SearchRow *row, int n, Found *seen)
 {
     const PlanLimit limit = { limit_of, seen };
     for (int first = 0, end; first < n; first = end) {
-        bool due[TOGETHER];
         end = first + TOGETHER < n ? first + TOGETHER : n;
 #pragma omp parallel for schedule(dynamic, 1) num_threads(s->threads)
         for (int i = first; i < end; i++) {
-            PlanPrice *x = &row[i].price;
-            due[i - first] = !again || (x->stopped && x->step_s <= limit_of(seen, x->peak_bytes));
-            if (!due[i - first]) continue;
             Planner *p = planner_of(s, row[i].buffers);
-            keep_failure(s, s->pricer->simulate(p, &row[i].layout, &limit, x));
+            keep_failure(s, s->pricer->simulate(p, &row[i].layout, &limit, &row[i].price));
         }
         TRY(first_failure(s));
-        for (int i = first; i < end; i++) {
-            if (due[i - first]) found_add(seen, &row[i]);
-        }
+        for (int i = first; i < end; i++) found_add(seen, &row[i]);
     }
     return OK;
 }
@@ -442,20 +435,8 @@ static void add_rest_of_front(const Search *s, const SearchRow *row, int n, Foun
     }
 }
 
-/* Makes `seen` of the rows that were simulated to their end, and of the front's other points. */
-static void see_rows(const Search *s, const SearchRow *row, int n, Found *seen)
-{
-    seen->n_best = seen->n_front = 0;
-    for (int i = 0; i < n; i++) {
-        if (!row[i].price.stopped) found_add(seen, &row[i]);
-    }
-    add_rest_of_front(s, row, n, seen);
-}
-
 /* Simulates rows in the order of their estimates, at least `top`, until no further one can be the best. Joined rows are
- * split first, because schedules with equal estimates differ once their lists are simulated. Points of the front that
- * are not simulated at first stop others by their estimates; those that are simulated after all may have stopped too
- * many, which then are simulated again. */
+ * split first, because schedules with equal estimates differ once their lists are simulated. */
 static Status simulate_best(Search *s, int top, Arena *a)
 {
     const SearchRow *row = s->all.best;
@@ -464,15 +445,13 @@ static Status simulate_best(Search *s, int top, Arena *a)
     Found seen;
     int n = 0, next = 0;
     TRY(found_init(&seen, s, top, a));
+    add_rest_of_front(s, row, rows, &seen); /* these keep their estimates in any case */
     TRY(ARENA_NEW(a, rows * schedule_table_n, &all));
     while (next < rows && (next < top || !is_decided(all, n, row[next].price.step_s))) {
         int first = n, end = next + SEARCH_SIMULATED < rows ? next + SEARCH_SIMULATED : rows;
-        if (next == 0) add_rest_of_front(s, row, end, &seen);
         for (; next < end; next++) n += split_schedules(s, &row[next], &all[n]);
-        TRY(simulate_rows(s, &all[first], n - first, false, &seen));
+        TRY(simulate_rows(s, &all[first], n - first, &seen));
     }
-    see_rows(s, all, n, &seen);
-    TRY(simulate_rows(s, all, n, true, &seen));
     s->all.best = all;
     s->all.n_best = n;
     return OK;

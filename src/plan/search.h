@@ -18,7 +18,8 @@
  *
  * At the end rows are simulated under each of their schedules, SEARCH_SIMULATED at a time in the order of their
  * estimates, until no further one of the SEARCH_KEPT best can be the fastest. A row whose schedules then
- * differ becomes several.
+ * differ becomes several. Prices and simulations are given up once they show that a layout takes too long for the
+ * best and for the front (PlanLimit).
  *
  * Not here: how a layout is priced (SearchPricer, plan.h).
  */

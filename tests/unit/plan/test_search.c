@@ -98,8 +98,7 @@ static void stop_at(const PlanLimit *limit, PlanPrice *out)
 {
     if (limit == NULL) return;
     double most_s = limit->step_s(limit->self, out->peak_bytes);
-    out->stopped = out->step_s > most_s;
-    if (out->stopped) set_time(out, (out->step_s + 3 * most_s) / 4);
+    if (out->step_s > most_s) set_time(out, (out->step_s + 3 * most_s) / 4);
 }
 
 static Status price_made(Planner *p, const PlanLayout *l, const PlanLimit *limit, PlanPrice *out)
