@@ -233,7 +233,7 @@ static Status price_layer(Planner *p, const Roofline *r, PriceEntry *e, int laye
     *out = (LayerPrice){ 0 };
     if (e->key.listed) TRY(ARENA_NEW(&p->kept, LAYER_OPS_MAX, &out->op));
     Counting c = { r, l, out };
-    LayerCountObserver observer = { count_op, &c };
+    LayerCountObserver observer = { count_op, &c, &p->exec };
     int64_t sequence = p->config.data_sequence / e->key.cp;
     TRY(e->key.tp > 1
             ? price_tensor_count(&e->spec, layer, &e->key, sequence, &observer, &p->scratch, out)
@@ -278,7 +278,11 @@ static Status fill_entry(Planner *p, PriceEntry *e, const PriceEntry *plain)
     c->train_micro_batch = e->key.micro_batch;
     /* A hierarchical exchange reads this. In a plan a host is a scale-up domain. */
     c->mesh_ranks_per_host = roofline_group(p->q.hardware, e->key.ep, 1).local;
-    TRY(spec_like(c, &p->spec, &p->kept, &e->spec));
+    if (plain !=
+        NULL) /* the layers take most of an entry's memory; price_layer sets what they recompute */
+        e->spec = plain->spec;
+    else
+        TRY(spec_like(c, &p->spec, &p->kept, &e->spec));
     spec_set_capacity(&e->spec,
                       &(RowCapacity){ .rows = e->key.rows_room, .blocks = e->key.block_room });
     if (plan_counts_rows(c)) e->spec.capacity.blocks = e->spec.capacity.rows = c->plan_imbalance;

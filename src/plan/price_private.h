@@ -144,11 +144,29 @@ typedef struct GradientTimes {
     bool leaves;   /* some call leaves its domain */
 } GradientTimes;
 
+/* What layouts share that differ only in how they shard. */
+typedef struct BoundKey {
+    const PriceEntry *least, *largest; /* with the least and the largest room for rows */
+    const LayoutStage *stage;
+    const ScheduleDesc *schedule;
+    int64_t micros;
+    int pp, vpp, recompute_blocks;
+} BoundKey;
+
+/* Sums of planner_bound: of rank 0 in both entries, the least bytes of its slots, and the schedule's time. */
+typedef struct BoundSums {
+    BoundKey key;
+    RankPrice least, largest;
+    double slot[SLOT_PARTS], schedule_s;
+} BoundSums;
+
 struct Planner {
     PlanRequest q;
-    Config config; /* the request's, on one rank */
-    Arena kept;    /* what is counted once */
-    Arena scratch;
+    Config config;        /* the request's, on one rank */
+    Arena kept;           /* what is counted once */
+    Arena scratch, steps; /* steps: simulated ones */
+    Exec exec;            /* for layer_count */
+    BoundSums bounds;     /* the last ones */
     Estimator estimator;
     ModelSpec spec;            /* of one rank */
     const LayerCount **layers; /* (2 x layers): scratch for the layers of all chunks */
@@ -260,6 +278,9 @@ void price_add_sum(PassSum *to, const PassSum *a, double times);
 /* Raises the slowest rank's passes in *r to those of a rank with these sums. */
 void price_raise_pace(const PlanLayout *l, const PriceEntry *e, const PassSum *s, RankPrice *r);
 
+/* A lower bound of the schedule's time. */
+Status price_least_s(Planner *p, const PlanLayout *l, const PriceEntry *e, const PriceRanks *n,
+                     double *out);
 /* Fills the prefix sums of an entry, for planner_bound. */
 Status price_sums(Planner *p, PriceEntry *e);
 
