@@ -56,7 +56,7 @@ Status price_sums(Planner *p, PriceEntry *e)
 }
 
 /* The times of a stage from prefix sums over blocks: recomputed blocks first, then plain ones. */
-static PassSum stage_sum(const PlanLayout *l, const PriceEntry *e, const LayoutStage *s)
+PassSum price_stage_sum(const PlanLayout *l, const PriceEntry *e, const LayoutStage *s)
 {
     bool all = l->recompute_blocks < 0 || l->recompute_blocks > s->layers;
     int again = s->first + (all ? s->layers : l->recompute_blocks), end = s->first + s->layers;
@@ -86,12 +86,12 @@ static double time_bound(const PlanLayout *l, const PriceEntry *e, const LayoutS
     for (like.rank = 0; like.rank < l->pp; like.rank++) {
         double work = 0;
         for (int c = 0; c < l->vpp; c++) {
-            PassSum s = stage_sum(l, e, &stage[hop_of(&like, c, c)]);
+            PassSum s = price_stage_sum(l, e, &stage[hop_of(&like, c, c)]);
             bool beside = l->schedule->phases && !price_in_series(e, l);
             work += beside ? s.compute : s.forward + s.input + s.weight;
         }
         most = fmax(most, micros * work / (both ? 2 : 1) + fill);
-        PassSum s = stage_sum(l, e, &stage[like.rank]);
+        PassSum s = price_stage_sum(l, e, &stage[like.rank]);
         if (!both) fill += s.forward + fmax(0, input * s.input + weight * s.weight);
     }
     return most;
@@ -150,7 +150,7 @@ static void raise_pace(const PlanLayout *l, const PriceEntry *e, const LayoutSta
     for (like.rank = 0; like.rank < l->pp; like.rank++) {
         PassSum sum = { 0 };
         for (int c = 0; c < l->vpp; c++) {
-            PassSum s = stage_sum(&most, e, &stage[hop_of(&like, c, c)]);
+            PassSum s = price_stage_sum(&most, e, &stage[hop_of(&like, c, c)]);
             price_add_sum(&sum, &s, 1);
         }
         price_raise_pace(l, e, &sum, rank);
