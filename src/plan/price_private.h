@@ -1,6 +1,7 @@
 /* price_private: the structs and functions that the parts of the price share: price.c (memory and time of a
  * layout), price_layers.c (layers, counted once), price_stages.c (partitions), price_tensor.c (layers that
- * ranks of tp share), price_bound.c (lower bounds), price_program.c (simulated steps), explain.c. Users include plan.h. Times are in seconds, bytes in doubles. */
+ * ranks of tp share), price_bound.c (lower bounds), price_program.c (simulated steps), explain.c. Users include plan.h.
+ * Times are in seconds, bytes in doubles. */
 #ifndef PLAN_PRICE_PRIVATE_H
 #define PLAN_PRICE_PRIVATE_H
 
@@ -179,8 +180,7 @@ static inline Program price_program_like(const PlanLayout *l)
     return (Program){ .stages = l->pp, .chunks = l->vpp, .placement = l->schedule->placement };
 }
 
-/* The position in a hash table of the element that begins with this key, or the free position for it. Keys are whole
- * words. They are compared as bytes, so padding must be 0. */
+/* The position in a hash table of the element that begins with this key: whole words without padding; or a free one. */
 void **price_place(void **table, size_t places, const void *key, size_t bytes);
 
 /* Which blocks lie on each of `stages` stages. */
