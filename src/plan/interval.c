@@ -20,8 +20,10 @@ static const double bytes_off[BASES] = {
 
 /* The sections of a GPU's file that belong to an input. */
 static const char *const sections[INTERVAL_INPUTS] = {
-    [INTERVAL_PRODUCTS] = "gemm|gemm_mixed|head|grouped|grouped_input|grouped_weight",
-    [INTERVAL_ATTENTION] = "attention|attention_backward|attention_plain|attention_plain_backward",
+    [INTERVAL_PRODUCTS] = "gemm|gemm_mixed|head|grouped|grouped_input|grouped_weight|"
+                          "own_gemm|own_grouped",
+    [INTERVAL_ATTENTION] = "attention|attention_backward|attention_ordered|"
+                           "attention_plain|attention_plain_backward|own_attention",
     [INTERVAL_MEMORY] = "memory",
     [INTERVAL_LINKS] = "scale_up|scale_out",
     [INTERVAL_HOST] = "host",

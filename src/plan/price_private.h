@@ -126,7 +126,8 @@ typedef struct GradientTimes {
     double behind_backward; /* seconds of a backward pass that may hide them, reductions first */
     double shown_reduce, shown_replicate, shown_gather;
     double reductions, gathers;
-    bool leaves; /* some call leaves its domain */
+    double slowed; /* seconds of a step by which passes take longer beside them */
+    bool leaves;   /* some call leaves its domain */
 } GradientTimes;
 
 struct Planner {
@@ -205,7 +206,8 @@ Status price_gradients(const Planner *p, const PlanLayout *l, const PriceEntry *
                        const RankPrice *r, GradientTimes *t);
 static inline double price_gradients_s(const GradientTimes *t)
 {
-    return t->shown_reduce * t->reductions + t->shown_replicate + t->shown_gather * t->gathers;
+    return t->shown_reduce * t->reductions + t->shown_replicate + t->shown_gather * t->gathers +
+           t->slowed;
 }
 
 /* price_chunk prices a stage; price_add_chunk adds it to a rank. `layer`: memory for the chunk's layers. */
@@ -230,6 +232,8 @@ enum {
     BUFFER_EXCHANGE,
     BUFFER_TERMS
 };
+/* Bytes that NCCL takes for the groups and links of our own engine (train_comm_bytes). */
+double price_comm_bytes(const PlanLayout *l, const PriceEntry *e);
 Status price_buffers(const Planner *p, const PlanLayout *l, const PriceEntry *e, const RankPrice *r,
                      const EstimateRank *slots, double term[BUFFER_TERMS]);
 /* Do transfers between stages leave a scale-up domain? */

@@ -50,7 +50,7 @@ static void what_a_stack_does_not_define_is_as_in_our_engine(void **state)
     StackValues v = values(&s);
     CHECK_NEAR(v.at[STACK_keep_moe], -1, 0);
     CHECK(!s.has[STACK_keep_moe] && s.has[STACK_reserve]);
-    CHECK_NEAR(v.at[STACK_reserve], 1.25 * 0x1p30, 0);
+    CHECK_NEAR(v.at[STACK_reserve], 0.75 * 0x1p30, 0);
     CHECK_NEAR(v.at[STACK_wait_step], 5e-5, 0);
     CHECK_NEAR(v.at[STACK_grad_size], 4, 0);
 }
@@ -90,7 +90,7 @@ static void stacks_of_nvidia_have_constants_of_their_own(void **state)
         PlanStack s = load(names[i]);
         StackValues v = values(&s);
         CHECK_NEAR(v.at[STACK_host_moe], 0.6 * 7267 / 27 * 0.75 * 4e-6, 1e-12);
-        CHECK_NEAR(v.at[STACK_reserve], (i == 0 ? 4 : 8) * 0x1p30, 0);
+        CHECK_NEAR(v.at[STACK_reserve], (i == 0 ? 5 : 8) * 0x1p30, 0);
         CHECK_NEAR(v.at[STACK_zero_most], 3, 0);
         CHECK(stack_offers(&s, "deepep") && stack_offers(&s, "graphs"));
     }
@@ -109,6 +109,7 @@ static void values_that_cannot_be_are_told(void **state)
         { "primus,share_compute=0", "stack primus: share_compute is 0, it must be above 0" },
         { "primus,reserve=-1", "stack primus: reserve is -1, it must be at least 0" },
         { "primus,hide_exchange=2", "stack primus: hide_exchange is 2, it must be from 0 to 1" },
+        { "torchtitan,again_products=2", "again_products is 2, it must be from 0 to 1" },
         { "primus,dispatch=3",
           "dispatch is 3, it must be 0 (expert), 1 (rank), 2 (host) or below 0" },
         { "primus,recompute=64", "recompute is 64, a sum of pieces is from 0 to 63" },
