@@ -57,7 +57,7 @@ Status price_sums(Planner *p, PriceEntry *e)
 }
 
 /* The times of a stage from prefix sums over blocks: recomputed blocks first, then plain ones. */
-static PassSum stage_sum(const PlanLayout *l, const PriceEntry *e, const LayoutStage *s)
+PassSum price_stage_sum(const PlanLayout *l, const PriceEntry *e, const LayoutStage *s)
 {
     bool all = l->recompute_blocks < 0 || l->recompute_blocks > s->layers;
     int again = s->first + (all ? s->layers : l->recompute_blocks), end = s->first + s->layers;
@@ -159,9 +159,9 @@ static void add_passes(const PlanLayout *l, const PriceEntry *e, const LayoutSta
     Program like = price_program_like(l);
     for (like.rank = 0; like.rank < l->pp; like.rank++) {
         RankPasses *r = &rank[like.rank];
-        r->all = r->first = stage_sum(l, e, &stage[hop_of(&like, 0, 0)]);
+        r->all = r->first = price_stage_sum(l, e, &stage[hop_of(&like, 0, 0)]);
         for (int c = 1; c < l->vpp; c++) {
-            PassSum s = stage_sum(l, e, &stage[hop_of(&like, c, c)]);
+            PassSum s = price_stage_sum(l, e, &stage[hop_of(&like, c, c)]);
             price_add_sum(&r->all, &s, 1);
         }
     }
