@@ -9,9 +9,9 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t bytes);
 static void read_all(const uint8_t *data, size_t bytes, bool jsonl, const DocumentOptions *o)
 {
     Documents d = { 0 };
-    FileMap map = { data, bytes };
+    const Block block = { .text = (const char *)data, .bytes = bytes };
     bool more = true;
-    documents_from_memory(&d, "fuzz", jsonl, map, o);
+    documents_of_block(&d, "fuzz", jsonl, &block, o);
     while (more) {
         const char *text = NULL;
         size_t n = 0;
@@ -20,7 +20,6 @@ static void read_all(const uint8_t *data, size_t bytes, bool jsonl, const Docume
         if (more && !jsonl && (first < data || first + n > data + bytes || n == 0)) abort();
         if (more && jsonl && n > bytes) abort();
     }
-    d.map = (FileMap){ 0 };
     documents_close(&d);
 }
 
