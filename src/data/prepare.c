@@ -113,7 +113,9 @@ static Status open_writer(Preparer *p)
     memcpy(fresh.run, p->state.run, sizeof fresh.run);
     Status s = resume_writer(p);
     if (s == OK || s == ERR_MEMORY) return s;
-    log_warn("the journal of an earlier run is of no use, all begins anew: %s", status_message());
+    char why[512];
+    status_sentence(why, sizeof why);
+    log_warn("the journal of an earlier run is of no use, all begins anew: %s", why);
     status_clear();
     shard_writer_close(&p->writer);
     dedup_close(&p->dedup, false);
