@@ -61,7 +61,7 @@ static Status check_result(const Preparer *p)
     return FAIL(ERR_FORMAT,
                 "%d files (%llu bytes) hold no document: %lld empty ones and %lld bad lines were "
                 "left out",
-                p->corpus.n, (unsigned long long)p->file_bytes, (long long)s->empty,
+                p->corpus.n, (unsigned long long)p->from.file_bytes, (long long)s->empty,
                 (long long)s->skipped);
 }
 
@@ -79,9 +79,9 @@ static Status resume_writer(Preparer *p)
     TRY(shard_resume(&p->writer, p->prefix, tokenizer_vocab(p->tokenizer), chat_pack(p), &j->mark,
                      &p->arena));
     if (p->config->dedup) TRY(dedup_open(&p->dedup, p->config->out, j->stats.documents, &p->arena));
-    p->file = j->file;
-    p->place = j->place;
-    p->file_bytes = j->file_bytes;
+    p->from.file = j->file;
+    p->from.place = j->place;
+    p->from.file_bytes = j->file_bytes;
     p->journaled = true;
     p->state.stats.resumed_bytes = j->stats.text_bytes;
     char done[32];
@@ -120,8 +120,8 @@ static Status open_writer(Preparer *p)
     shard_writer_close(&p->writer);
     dedup_close(&p->dedup, false);
     p->state = fresh;
-    p->file = p->file_bytes = 0;
-    p->place = (BlockPlace){ 0 };
+    p->from.file = p->from.file_bytes = 0;
+    p->from.place = (BlockPlace){ 0 };
     p->journaled = false;
     return create_writer(p);
 }
@@ -272,7 +272,7 @@ Status prepare_run(const PrepareConfig *c, PrepareStats *out)
     pthread_cond_destroy(&p.turned);
     pthread_mutex_destroy(&p.writing);
     pthread_mutex_destroy(&p.reading);
-    blocks_close(&p.blocks);
+    blocks_close(&p.from.blocks);
     close_files(&p, s);
     tokenizer_free(p.tokenizer);
     arena_free(&p.arena);

@@ -10,10 +10,10 @@ static const int64_t JOURNAL_BYTES = (int64_t)128 << 20;
 
 static Status open_file(Preparer *p)
 {
-    const char *path = p->corpus.files[p->file];
-    TRY(blocks_open(&p->blocks, path, &p->config->documents));
-    if (p->place.bytes > 0) TRY(blocks_seek(&p->blocks, p->place));
-    p->place = (BlockPlace){ 0 };
+    const char *path = p->corpus.files[p->from.file];
+    TRY(blocks_open(&p->from.blocks, path, &p->config->documents));
+    if (p->from.place.bytes > 0) TRY(blocks_seek(&p->from.blocks, p->from.place));
+    p->from.place = (BlockPlace){ 0 };
     return OK;
 }
 
@@ -21,22 +21,22 @@ static Status open_file(Preparer *p)
 static Status read_block(Lane *l, bool *more)
 {
     Preparer *p = l->p;
-    for (*more = false; !*more && p->file < p->corpus.n;) {
-        if (p->blocks.input.path == NULL) TRY(open_file(p));
-        TRY(blocks_next(&p->blocks, &l->text, &l->block, more));
-        l->progress_bytes = p->file_bytes + p->blocks.input.read;
+    for (*more = false; !*more && p->from.file < p->corpus.n;) {
+        if (p->from.blocks.input.path == NULL) TRY(open_file(p));
+        TRY(blocks_next(&p->from.blocks, &l->text, &l->block, more));
+        l->progress_bytes = p->from.file_bytes + p->from.blocks.input.read;
         if (*more) break;
-        p->file_bytes += p->blocks.input.read;
-        p->file++;
-        blocks_close(&p->blocks);
+        p->from.file_bytes += p->from.blocks.input.read;
+        p->from.file++;
+        blocks_close(&p->from.blocks);
     }
     if (!*more) return OK;
-    l->jsonl = p->blocks.jsonl;
+    l->jsonl = p->from.blocks.jsonl;
     if (p->config->chat != NULL && !l->jsonl)
         return FAIL(ERR_ARG, "%s: chats come in JSON lines, so its name must end in .jsonl",
-                    p->corpus.files[p->file]);
-    l->after.file = p->file;
-    l->after.file_bytes = p->file_bytes;
+                    p->corpus.files[p->from.file]);
+    l->after.file = p->from.file;
+    l->after.file_bytes = p->from.file_bytes;
     l->after.place = l->block.end;
     return OK;
 }
@@ -51,7 +51,7 @@ static Status take_block(Lane *l, bool *more)
     if (!atomic_load(&p->stop)) s = read_block(l, more);
     if (s != OK) atomic_store(&p->stop, true);
     *more = *more || s != OK;
-    if (*more) l->ticket = p->tickets++;
+    if (*more) l->ticket = p->from.tickets++;
     pthread_mutex_unlock(&p->reading);
     return s;
 }

@@ -53,10 +53,12 @@ struct Preparer {
     Lane *lane;
 
     pthread_mutex_t reading;
-    Blocks blocks; /* of file number `file`; not open: it is to be opened */
-    int64_t file, file_bytes;
-    BlockPlace place; /* where to begin in it */
-    int64_t tickets;
+    struct {
+        Blocks blocks; /* of file number `file`; not open: it is to be opened */
+        int64_t file, file_bytes;
+        BlockPlace place; /* where to begin in it */
+        int64_t tickets;
+    } from;
 
     pthread_mutex_t writing;
     pthread_cond_t turned;

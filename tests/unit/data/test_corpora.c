@@ -234,7 +234,7 @@ static void check_resumed(Place *p, const char *const *endings, int n)
     CHECK_OK(prepare_run(&p->config, &all));
     CHECK_INT(all.resumed_bytes, 0);
     p->config.out = p->again;
-    p->config.journal_bytes = 3000;
+    p->config.journal_bytes = 4000;
     for (rlim_t most = 5000; most <= 25000; most += 10000) {
         prepare_on_small_disk(p, most);
         CHECK_OK(prepare_run(&p->config, &rest));
@@ -279,12 +279,12 @@ static void a_killed_run_goes_on(void **state)
     PrepareStats stats;
     CHECK_OK(prepare_run(&p->config, &stats));
     p->config.out = p->again;
-    p->config.journal_bytes = 1000;
+    p->config.journal_bytes = 4000;
     p->config.threads = 3;
-    for (int i = 0; i < RUNS(12, 3); i++) {
+    for (int i = 0; i < RUNS(5, 2); i++) {
         pid_t child = fork();
         if (child == 0) _exit(prepare_run(&p->config, &stats));
-        usleep((useconds_t)(i * 1500));
+        usleep((useconds_t)(i * 4000));
         kill(child, SIGKILL);
         CHECK_INT(waitpid(child, NULL, 0), child);
         CHECK_OK(prepare_run(&p->config, &stats));
@@ -299,7 +299,7 @@ static void a_journal_of_another_run_is_not_used(void **state)
     Place *p = *state;
     PrepareStats stats;
     char path[FILE_PATH_MAX + 16];
-    p->config.journal_bytes = 3000;
+    p->config.journal_bytes = 4000;
     prepare_on_small_disk(p, 25000);
     p->config.dedup = true;
     CHECK_OK(prepare_run(&p->config, &stats));
