@@ -5,7 +5,8 @@
 #include <stdio.h>
 #include <sys/mman.h>
 
-enum { SEQUENCE_BYTES = 4 + 8 }; /* length and start */
+/* SEQUENCE_BYTES: length and start. PASS: entries of an index that are read before pages are released. */
+enum { SEQUENCE_BYTES = 4 + 8, PASS = 1 << 20 };
 
 static int64_t i64_at(const uint8_t *p, int64_t i)
 {
@@ -15,6 +16,14 @@ static int64_t i64_at(const uint8_t *p, int64_t i)
 }
 
 /* ---- reading ---- */
+
+/* Releases a map's pages, which must be a file's. Only advice: if the system ignores it, memory is in use
+ * for longer. */
+static void forget(const FileMap *m)
+{
+    /* NOLINTNEXTLINE(performance-no-int-to-ptr): madvise takes no const, the map is one */
+    if (m->data != NULL) madvise((void *)(uintptr_t)m->data, m->bytes, MADV_DONTNEED);
+}
 
 /* Checks the two counts against the file's size before multiplying, so that nothing overflows. */
 static Status read_counts(Shard *s, uint64_t sequences, uint64_t entries)
@@ -74,6 +83,7 @@ static Status check_sequences(Shard *s, const uint8_t *lengths)
                         (long long)bytes);
         tokens += length;
         bytes = tokens * s->id_bytes;
+        if (i % PASS == PASS - 1) forget(&s->idx);
     }
     if ((uint64_t)bytes != s->bin.bytes)
         return FAIL(ERR_FORMAT,
@@ -100,6 +110,7 @@ static Status check_documents(const Shard *s)
                         s->prefix, (long long)d, (long long)at, (long long)before,
                         (long long)s->sequences);
         before = at;
+        if (d % PASS == PASS - 1) forget(&s->idx);
     }
     return OK;
 }
@@ -241,7 +252,7 @@ void shard_read(const Shard *s, int64_t first, int64_t n, int32_t *out)
 
 void shard_forget(const Shard *s)
 {
-    /* Only advice: if the system ignores it, memory is in use for longer. */
-    /* NOLINTNEXTLINE(performance-no-int-to-ptr): madvise takes no const, the map is one */
-    if (s->bin.data != NULL) madvise((void *)(uintptr_t)s->bin.data, s->bin.bytes, MADV_DONTNEED);
+    forget(&s->bin);
+    forget(&s->idx);
+    forget(&s->mask);
 }

@@ -46,7 +46,7 @@ typedef struct Shard {
 Status shard_open(Shard *s, const char *prefix);
 void shard_close(Shard *s); /* safe on { 0 } */
 
-/* The checks of shard_open over bytes in memory. */
+/* The checks of shard_open. The maps are files', or of less than a million sequences. */
 Status shard_from_maps(Shard *s, const char *prefix, FileMap bin, FileMap idx);
 
 /* Sets the mask; on success the shard owns the map. ERR_FORMAT: it is not a mask, or one for another
@@ -64,7 +64,7 @@ int64_t shard_start(const Shard *s, int64_t d);
 /* Ids [first, first + n) as i32. */
 void shard_read(const Shard *s, int64_t first, int64_t n, int32_t *out);
 
-/* Releases the resident pages of the .bin; later reads fetch them again. */
+/* Releases the resident pages of the files; later reads fetch them again. */
 void shard_forget(const Shard *s);
 
 /* ---- writing ---- */
