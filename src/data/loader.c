@@ -5,6 +5,8 @@
 #include <math.h>
 #include <string.h>
 
+enum { PASS = 1 << 20 }; /* documents that are read before pages are released */
+
 /* ---- what the configuration must be ---- */
 
 static Status check_sizes(const LoaderConfig *c)
@@ -56,16 +58,9 @@ static Status check_sources(const LoaderConfig *c)
  * shorter, so that every token but the very first is a target once. */
 static Status count_source(const LoaderConfig *c, Source *s)
 {
-    int64_t first = 0;
     s->out = holdout_of(&s->shard, s->name, c->validation);
-    for (int64_t d = 0; d < s->shard.documents; d++) {
-        int64_t tokens = shard_start(&s->shard, d + 1) - shard_start(&s->shard, d);
-        int64_t held = holdout_part(&s->out, &s->shard, d, true, &first);
-        s->held.n += held > 0;
-        s->documents += held < tokens;
-        s->tokens += tokens - held;
-        loader_pass(&s->shard, d);
-    }
+    s->held.n = s->out.documents;
+    s->tokens = s->shard.tokens - s->out.tokens;
     if (s->shard.pack > 0 && c->sequence % s->shard.pack != 0)
         return FAIL(
             ERR_ARG,
@@ -75,12 +70,12 @@ static Status count_source(const LoaderConfig *c, Source *s)
             (long long)c->sequence);
     s->sequences = (s->tokens - 2) / c->sequence + 1;
     if (s->tokens < c->sequence + 1)
-        return FAIL(ERR_ARG,
-                    "source %s (%s) has %lld training tokens in %lld documents (%lld tokens more "
-                    "are held out: data.validation %g), one sequence needs %lld",
-                    s->name, s->shard.prefix, (long long)s->tokens, (long long)s->documents,
-                    (long long)(s->shard.tokens - s->tokens), c->validation,
-                    (long long)c->sequence + 1);
+        return FAIL(
+            ERR_ARG,
+            "source %s (%s) has %lld training tokens (of %lld in %lld documents, the others "
+            "are held out: data.validation %g), one sequence needs %lld",
+            s->name, s->shard.prefix, (long long)s->tokens, (long long)s->shard.tokens,
+            (long long)s->shard.documents, c->validation, (long long)c->sequence + 1);
     return OK;
 }
 
@@ -152,6 +147,7 @@ static Status allocate_loader(Loader *l, Arena *a, Loader **self)
     TRY(ARENA_NEW(a, 1, self));
     for (int i = 0; i < l->n; i++) {
         Source *s = &l->source[i];
+        TRY(ARENA_NEW(a, s->shard.documents, &s->length));
         TRY(ARENA_NEW(a, s->shard.documents / STREAM_GROUP + 1, &s->stream.start));
         TRY(ARENA_NEW(a, s->held.n, &s->held.document));
         TRY(ARENA_NEW(a, s->held.n + 1, &s->held.start));
@@ -169,17 +165,19 @@ static Status allocate_loader(Loader *l, Arena *a, Loader **self)
     return OK;
 }
 
-/* Fills the table of held-out documents, which allocate_loader sized from count_source's count. */
-static void list_held(Source *s)
+/* Fills the tables of documents, which allocate_loader has sized. */
+static void list_documents(Source *s)
 {
     int64_t n = 0, at = 0, first = 0;
     for (int64_t d = 0; d < s->shard.documents; d++) {
-        int64_t tokens = holdout_part(&s->out, &s->shard, d, true, &first);
-        loader_pass(&s->shard, d);
-        if (tokens == 0) continue;
+        int64_t held = holdout_part(&s->out, &s->shard, d, true, &first);
+        int64_t tokens = shard_start(&s->shard, d + 1) - shard_start(&s->shard, d);
+        s->length[d] = (int32_t)(tokens - held);
+        if (d % PASS == PASS - 1) shard_forget(&s->shard);
+        if (held == 0) continue;
         s->held.document[n] = d;
         s->held.start[n++] = at;
-        at += tokens;
+        at += held;
     }
     s->held.start[n] = at;
 }
@@ -217,7 +215,7 @@ Status loader_open(const LoaderConfig *c, Arena *a, Loader **out)
     Loader *self = NULL;
     Status s = set_up_sources(&l, c);
     if (s == OK) s = allocate_loader(&l, a, &self);
-    for (int i = 0; i < l.n && s == OK; i++) list_held(&l.source[i]);
+    for (int i = 0; i < l.n && s == OK; i++) list_documents(&l.source[i]);
     if (s == OK) {
         memcpy(self, &l, sizeof l);
         /* The worker gets the address in the arena. The copy on this stack dies with the call. */

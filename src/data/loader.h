@@ -11,8 +11,8 @@
  * Batch.doc refers to chats instead of documents, and a sequence is a whole number of packs.
  *
  * Ids are checked against the vocabulary when they are read. loader_open allocates all memory: of a
- * source with D documents D / 8 bytes and 16 for each that is held out. If the files exceed 64 MiB, pages
- * that were read are released, so that at most 64 MiB of them stay resident. Opening reads the .idx once;
+ * source 4 bytes a document and 16 for each that is held out. If the files exceed 32 MiB, pages that were
+ * read are released, so that at most 32 MiB of them stay resident. Opening reads the .idx once;
  * an epoch's order is computed only as far as it is read.
  */
 #ifndef DATA_LOADER_H
@@ -74,7 +74,7 @@ typedef struct Batch {
 typedef struct Loader Loader;
 
 /* Bytes of arena memory that loader_open takes (reads the .idx files), and how many bytes of mapped
- * files can be in memory at a time: at most 64 MiB. */
+ * files can be in memory at a time: at most 32 MiB. */
 Status loader_plan(const LoaderConfig *c, size_t *arena_bytes, size_t *mapped_bytes);
 
 /* Missing, empty, truncated or disagreeing files are errors that name the file and both sizes; so

@@ -19,7 +19,6 @@ typedef struct Spot {
     int64_t k;          /* its number in the stream */
     int64_t start, end; /* tokens of the stream */
     int64_t document;   /* its number in the shard */
-    int64_t first;      /* token of the shard at which its part in the stream begins */
 } Spot;
 
 /* In an epoch's stream the start of every 64th document is kept; others are counted from there. */
@@ -44,8 +43,9 @@ typedef struct Source {
     const char *name;
     Shard shard;
     HoldOut out;
-    int64_t documents, tokens; /* those that are not held out */
-    int64_t sequences;         /* of an epoch */
+    int64_t tokens;    /* those that are not held out */
+    int64_t sequences; /* of an epoch */
+    int32_t *length;   /* (documents): training tokens of each */
 
     int64_t epoch;  /* that stream and order belong to; -1: none yet */
     uint64_t order; /* the random stream that gives the epoch's order */
@@ -81,8 +81,6 @@ struct Loader {
 
 /* At most so many bytes of the files' pages stay in memory. */
 size_t loader_resident_bytes(const Loader *l);
-/* Document d of a pass over all of them: now and then releases the pages of the files. */
-void loader_pass(const Shard *s, int64_t d);
 
 /* Begins the mix of a phase at its slot; the caller sets `base`. */
 Status loader_begin_phase(Loader *l, int phase, uint64_t slot);

@@ -13,17 +13,11 @@ enum { ORDER_TEXT_BYTES = 64 };
  * counts as one such window more at either end. */
 static const int64_t WINDOW_BYTES = 64 << 10;
 static const int64_t PIECE_TOKENS = 256 << 10; /* read between two looks at the limit */
-static const int64_t PASS_DOCUMENTS = 1 << 20; /* 20 MiB of an .idx */
-static const size_t RESIDENT_BYTES = (size_t)64 << 20;
+static const size_t RESIDENT_BYTES = (size_t)32 << 20;
 
 size_t loader_resident_bytes(const Loader *l)
 {
     return l->mapped_bytes < RESIDENT_BYTES ? l->mapped_bytes : RESIDENT_BYTES;
-}
-
-void loader_pass(const Shard *s, int64_t d)
-{
-    if (d % PASS_DOCUMENTS == PASS_DOCUMENTS - 1) shard_forget(s);
 }
 
 /* Counts the bytes that a reader is about to touch, and releases pages in time: both readers together may
@@ -64,18 +58,17 @@ static void begin_epoch(Source *s, int64_t epoch)
 }
 
 /* Sets what follows from k and start. */
-static void fill_spot(const Loader *l, Reader *r, const Source *s, Spot *at)
+static void fill_spot(const Loader *l, const Source *s, Spot *at)
 {
     at->document = at->held ? s->held.document[at->k] : epoch_document(l, s, at->k);
-    count_touched(l, r, 0);
-    at->end = at->start + holdout_part(&s->out, &s->shard, at->document, at->held, &at->first);
+    at->end = at->held ? s->held.start[at->k + 1] : at->start + s->length[at->document];
 }
 
-static void next_spot(const Loader *l, Reader *r, const Source *s, Spot *at)
+static void next_spot(const Loader *l, const Source *s, Spot *at)
 {
     at->k++;
     at->start = at->end;
-    fill_spot(l, r, s, at);
+    fill_spot(l, s, at);
 }
 
 /* The last i with start[i] <= token, of n. */
@@ -94,14 +87,14 @@ static int64_t last_start(const int64_t *start, int64_t n, int64_t token)
 }
 
 /* Computes the starts of groups until the token is before the last known one, or there are no more. */
-static void know_until(const Loader *l, Reader *r, Source *s, int64_t token)
+static void know_until(const Loader *l, Source *s, int64_t token)
 {
     EpochStream *e = &s->stream;
     int64_t groups = s->shard.documents / STREAM_GROUP + 1;
     while (e->known < groups && e->start[e->known - 1] <= token) {
         Spot at = { .k = (e->known - 1) * STREAM_GROUP, .start = e->start[e->known - 1] };
-        fill_spot(l, r, s, &at);
-        while (at.k % STREAM_GROUP < STREAM_GROUP - 1) next_spot(l, r, s, &at);
+        fill_spot(l, s, &at);
+        while (at.k % STREAM_GROUP < STREAM_GROUP - 1) next_spot(l, s, &at);
         e->start[e->known++] = at.end;
     }
 }
@@ -109,7 +102,7 @@ static void know_until(const Loader *l, Reader *r, Source *s, int64_t token)
 /* The document that holds a token: the last one that starts there or before, because empty documents
  * before it have the same start. In an epoch the search begins where the one before ended, or at a later
  * group. */
-static Spot find_spot(const Loader *l, Reader *r, Source *s, bool held, int64_t token)
+static Spot find_spot(const Loader *l, Source *s, bool held, int64_t token)
 {
     EpochStream *e = &s->stream;
     Spot at = { .held = held };
@@ -117,14 +110,14 @@ static Spot find_spot(const Loader *l, Reader *r, Source *s, bool held, int64_t 
         at.k = last_start(s->held.start, s->held.n, token);
         at.start = s->held.start[at.k];
     } else {
-        know_until(l, r, s, token);
+        know_until(l, s, token);
         int64_t group = last_start(e->start, e->known, token);
         at.k = group * STREAM_GROUP;
         at.start = e->start[group];
         if (e->last.start <= token && e->last.k > at.k) at = e->last;
     }
-    fill_spot(l, r, s, &at);
-    while (at.end <= token) next_spot(l, r, s, &at);
+    fill_spot(l, s, &at);
+    while (at.end <= token) next_spot(l, s, &at);
     if (!held) e->last = at;
     return at;
 }
@@ -195,12 +188,15 @@ static Status read_row(const Loader *l, Reader *r, Source *s, bool held, int64_t
     int64_t T = l->config.sequence, end = stream_tokens(s, held);
     int64_t wanted = end - token < T + 1 ? end - token : T + 1;
     Spot at = { 0 };
-    if (wanted > 0) at = find_spot(l, r, s, held, token);
+    if (wanted > 0) at = find_spot(l, s, held, token);
     for (int64_t t = 0; t < wanted;) {
-        while (at.end <= token + t) next_spot(l, r, s, &at);
+        while (at.end <= token + t) next_spot(l, s, &at);
         int64_t left = at.end - (token + t);
         int64_t n = left < wanted - t ? left : wanted - t;
-        int64_t first = at.first + token + t - at.start;
+        int64_t first = 0;
+        count_touched(l, r, 0); /* the index */
+        (void)holdout_part(&s->out, &s->shard, at.document, held, &first);
+        first += token + t - at.start;
         TRY(read_ids(l, r, s, at.document, first, n, r->row + t));
         for (int64_t i = t; i < t + n; i++) r->doc[i] = (int32_t)t;
         memset(r->learned + t, true, (size_t)n * sizeof *r->learned);
@@ -295,12 +291,12 @@ static int64_t targets_of(const Loader *l, const Source *s, int64_t token)
 
 /* The same for a source with depths but without a mask: no tokens need be read. Of n tokens of a document, all but the
  * last 1 + k have a target at depth k. */
-static void count_documents(const Loader *l, Reader *r, Source *s, int64_t token, Batch *b)
+static void count_documents(const Loader *l, Source *s, int64_t token, Batch *b)
 {
     int64_t end = token + 1 + targets_of(l, s, token);
-    Spot at = find_spot(l, r, s, false, token);
+    Spot at = find_spot(l, s, false, token);
     b->targets += end - token - 1;
-    for (;; next_spot(l, r, s, &at)) {
+    for (;; next_spot(l, s, &at)) {
         int64_t n = (at.end < end ? at.end : end) - (at.start > token ? at.start : token);
         for (int i = 0; i < b->depths; i++) b->next[i].targets += n > 2 + i ? n - 2 - i : 0;
         if (at.end >= end) return;
@@ -351,7 +347,7 @@ static Status take_sequence(Loader *l, Source *s, int64_t sequence, int64_t row,
     if (s->epoch != epoch) begin_epoch(s, epoch);
     if (mine) return fill_row(l, &l->reader, s, false, token, out, row);
     if (s->shard.learned != NULL) return count_others(l, &l->reader, s, token, out);
-    count_documents(l, &l->reader, s, token, out);
+    count_documents(l, s, token, out);
     return OK;
 }
 
