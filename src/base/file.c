@@ -173,6 +173,7 @@ Status file_flush(File *f)
 
 Status file_write(File *f, const void *data, size_t bytes)
 {
+    if (bytes == 0) return OK; /* of an empty map, whose address is NULL */
     if (bytes > f->buffer_bytes - f->buffered) TRY(file_flush(f));
     /* Larger than the buffer, or unbuffered: copying would only cost time. */
     if (bytes >= f->buffer_bytes) {

@@ -187,8 +187,8 @@ static Status run_inspect(int argc, char **argv)
     const Command command = {
         .name = "switchyard data inspect",
         .arguments = "PREFIX",
-        .what = "Show what a shard holds: documents, tokens, lengths, frequent ids, the first "
-                "document.",
+        .what = "Show what a shard holds: documents, tokens, lengths, frequent ids, and how some "
+                "documents begin.",
         .example = "switchyard data inspect data/web --tokenizer runs/tokenizer.json",
         OPTIONS(table, 1, 1),
     };

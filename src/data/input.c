@@ -66,12 +66,12 @@ static Status read_raw(Input *in)
 }
 
 /* The libraries' own memory: about 40 KiB of zlib's, and of zstd's as much as the window of the stream
- * says, at most 2 GiB (zstd --long=31). */
+ * says: of a file at most 2 GiB (zstd --long=31), of bytes in memory 128 MiB. */
 static Status begin_stream(Input *in)
 {
     if (in->kind == INPUT_ZSTD) {
         in->stream = ZSTD_createDStream();
-        if (in->stream != NULL)
+        if (in->stream != NULL && in->file.fd > 0)
             (void)ZSTD_DCtx_setParameter(in->stream, ZSTD_d_windowLogMax, WINDOW_LOG_MAX);
     } else if (in->kind == INPUT_GZIP) {
         z_stream *z = NULL;

@@ -1,5 +1,5 @@
 /* Any bytes read as documents: JSON lines with bad ones left out, JSON lines that fail at the first
- * bad one, and the three ways to split a text. The texts of a text file are pieces of it. */
+ * bad one, fields inside others, and the three ways to split a text. The texts of a text file are pieces of it. */
 #include "data/documents.h"
 
 #include <stdlib.h>
@@ -25,9 +25,9 @@ static void read_all(const uint8_t *data, size_t bytes, bool jsonl, const Docume
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t bytes)
 {
-    for (int skip = 0; skip < 2; skip++) {
-        read_all(data, bytes, true, &(DocumentOptions){ .field = "text", .skip_bad = skip == 1 });
-    }
+    static const char *const FIELDS[] = { "text", "text", "a.b.c", NULL };
+    for (int i = 0; i < 4; i++)
+        read_all(data, bytes, true, &(DocumentOptions){ .field = FIELDS[i], .skip_bad = i > 0 });
     for (int split = SPLIT_FILE; split <= SPLIT_LINE; split++) {
         read_all(data, bytes, false, &(DocumentOptions){ .split = (DocumentSplit)split });
     }
