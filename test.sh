@@ -78,12 +78,18 @@ ended_mutants() {
     ended mutants | sed 's/^\([0-9]*\) killed, \([0-9]*\) alive$/\1 passed, \2 failed, 0 skipped/'
 }
 
+corpus() {
+    make -j"$(nproc)" build/release/tests/unit/data/test_blend &&
+        CORPUS_MB=1000 TEST_FILTER='every_byte*' tools/run_tests build/release/tests/unit/data/test_blend
+}
+
 if [ "${1:-}" = long ]; then
     export LONG=1
     stage 'address, undefined: comm and mesh tests, all steps' in_config asan test-mesh
     stage 'thread: comm and mesh tests, all steps' in_config tsan test-mesh
     stage 'small limits, failing allocations: unit, op, schedule and mesh tests' in_config hostile test-fast
     stage 'fifty steps of the quickstart with each recipe' tools/check_recipes
+    stage 'a corpus of 1 GB, every byte once an epoch' corpus
     command -v clang-19 >/dev/null && stage 'kernels for AMD, interpreted: all cases, whole trainings' amd
     stage 'lints, the analyzer on every path' tools/lint
 else

@@ -81,6 +81,8 @@ Status config_check_data(const Config *c)
         if (c->data_sources.at[i].path[0] == '\0')
             return FAIL(ERR_ARG, "data.sources[%d].path is empty: name a prefix", i);
         weight[i] = c->data_sources.at[i].weight;
+        if (weight[i] > 0 && c->data_sources.at[i].epochs > 0)
+            return FAIL(ERR_ARG, "data.sources[%d] has a weight and epochs: give one of them", i);
     }
     TRY(check_shares("data.sources", weight, c->data_sources.n));
     for (int i = 0; i < c->data_curriculum.n; i++, before = step) {

@@ -87,10 +87,13 @@ static Status write_text(Manifest *m, const char *text, size_t bytes)
 
 static Status put_taken(Text *header, const SourcesTaken *t)
 {
-    for (int i = 0; i < t->n; i++)
-        TRY(text_json(header, "%s%s:%lld", i == 0 ? ",\"taken\":{" : ",", t->name[i],
-                      (long long)t->sequences[i]));
-    return t->n > 0 ? text_append(header, "}", 1) : OK;
+    if (t->n == 0) return OK;
+    TRY(text_append(header, ",\"taken\":{", 10));
+    for (int i = 0; i < t->n; i++) {
+        TRY(text_append(header, ",", i > 0));
+        TRY(text_json(header, "%s:%lld", t->name[i], (long long)t->sequences[i]));
+    }
+    return text_append(header, "}", 1);
 }
 
 /* The manifest grows under a temporary name and appears with manifest_commit. All bytes up to the
