@@ -83,6 +83,7 @@ static Status resume_writer(Preparer *p)
     p->from.place = j->place;
     p->from.file_bytes = j->file_bytes;
     p->journaled = true;
+    p->journaled_at = j->stats.text_bytes;
     p->state.stats.resumed_bytes = j->stats.text_bytes;
     char done[32];
     log_info("%s.journal: an earlier run has written %s of text, this one goes on from there",
@@ -123,6 +124,7 @@ static Status open_writer(Preparer *p)
     p->from.file = p->from.file_bytes = 0;
     p->from.place = (BlockPlace){ 0 };
     p->journaled = false;
+    p->journaled_at = 0;
     return create_writer(p);
 }
 

@@ -139,6 +139,7 @@ static Status write_journal(Preparer *p)
     TRY(shard_mark(&p->writer, &p->state.mark));
     TRY(journal_write(&p->state, p->config->out));
     p->journaled = true;
+    p->journaled_at = p->state.stats.text_bytes;
     p->bar.left = "start the same command again, and it goes on from here";
     return OK;
 }
@@ -150,8 +151,7 @@ static Status keep_state(Preparer *p, int64_t progress_bytes)
     Status s = progress_to(&p->bar, progress_bytes);
     if (s != OK && p->journaled) TRY(write_journal(p));
     TRY(s);
-    if (!p->can_resume || p->state.stats.text_bytes < p->journal_at) return OK;
-    p->journal_at = p->state.stats.text_bytes + every;
+    if (!p->can_resume || p->state.stats.text_bytes - p->journaled_at < every) return OK;
     return write_journal(p);
 }
 

@@ -62,12 +62,12 @@ struct Preparer {
 
     pthread_mutex_t writing;
     pthread_cond_t turned;
-    int64_t turn;       /* the ticket whose block is written next */
-    Lane *failed;       /* the lane of the first block that failed */
-    _Atomic bool stop;  /* something failed, so nobody reads on */
-    bool can_resume;    /* no pipe is among the files */
-    bool journaled;     /* there is a PREFIX.journal of this run */
-    int64_t journal_at; /* text_bytes at which the next state is written */
+    int64_t turn;         /* the ticket whose block is written next */
+    Lane *failed;         /* the lane of the first block that failed */
+    _Atomic bool stop;    /* something failed, so nobody reads on */
+    bool can_resume;      /* no pipe is among the files */
+    bool journaled;       /* there is a PREFIX.journal of this run */
+    int64_t journaled_at; /* text_bytes of it */
     Journal state;
     ShardWriter writer;
     char prefix[FILE_PATH_MAX]; /* of the writer */

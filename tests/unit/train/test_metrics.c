@@ -151,6 +151,28 @@ static void without_a_data_sheet_there_is_no_mfu(void **state)
     cJSON_Delete(j);
 }
 
+/* Shards of 600 tokens are 25 sequences of 24; the model's own sequence gives the tokens. */
+static void tokens_and_epochs_by_domain_are_sums_so_far(void **state)
+{
+    RunPlace *p = *state;
+    const int64_t taken[] = { 12, 5 };
+    double T = (double)p->t.engine.config->data_sequence;
+    StepMetrics s = { .step = 1, .by_domain = true, .taken = taken };
+    s.result = tiny_steps(&p->t, 0, 1);
+    CHECK_OK(metrics_step(&p->metrics, &s));
+    cJSON *j = line(p, 0);
+    const cJSON *tokens = cJSON_GetObjectItem(j, "domain_tokens");
+    CHECK_NEAR(number(tokens, "we\"b"), 12 * T, 0);
+    CHECK_NEAR(number(tokens, "books"), 5 * T, 0);
+    CHECK_NEAR(number(cJSON_GetObjectItem(j, "domain_epochs"), "we\"b"), 12 / 25.0, 1e-12);
+    cJSON_Delete(j);
+    s.by_domain = false;
+    CHECK_OK(metrics_step(&p->metrics, &s));
+    j = line(p, 1);
+    CHECK(cJSON_GetObjectItem(j, "domain_tokens") == NULL);
+    cJSON_Delete(j);
+}
+
 static void the_load_by_domain_is_written_when_asked_for(void **state)
 {
     RunPlace *p = *state;
@@ -307,6 +329,7 @@ int main(void)
         PLACE_TEST(a_step_line_has_every_number_and_the_load_over_all_domains),
         PLACE_TEST(a_step_faster_than_the_peak_raises_it),
         PLACE_TEST(without_a_data_sheet_there_is_no_mfu),
+        PLACE_TEST(tokens_and_epochs_by_domain_are_sums_so_far),
         PLACE_TEST(the_load_by_domain_is_written_when_asked_for),
         PLACE_TEST(a_step_on_a_gpu_has_its_launches_and_what_the_driver_tells),
         PLACE_TEST(a_loss_that_is_not_finite_is_null),
