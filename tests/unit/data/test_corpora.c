@@ -234,7 +234,7 @@ static void check_resumed(Place *p, const char *const *endings, int n)
     CHECK_OK(prepare_run(&p->config, &all));
     CHECK_INT(all.resumed_bytes, 0);
     p->config.out = p->again;
-    p->config.journal_bytes = 4000;
+    p->config.journal_bytes = 2000;
     for (rlim_t most = 5000; most <= 25000; most += 10000) {
         prepare_on_small_disk(p, most);
         CHECK_OK(prepare_run(&p->config, &rest));
