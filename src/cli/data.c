@@ -142,7 +142,7 @@ static Status run_prepare(int argc, char **argv)
                 "ids. They may be gzip or zstd. A folder stands for all .jsonl, .ndjson, .json and "
                 ".txt files below it, a quoted pattern for what it matches. Every document ends "
                 "with the end-of-text id. A pipe holds JSON lines if it begins with a brace. After "
-                "Ctrl-C or a crash the same command goes on where it was. With --chat a line is "
+                "Ctrl-C or a crash the same command continues. With --chat a line is "
                 "{\"messages\": [{\"role\", \"content\"}, ...]} or {\"prompt\", \"answer\"}.",
         .example = "switchyard data prepare --tokenizer runs/tokenizer.json --out data/web "
                    "--on-bad-line skip web/",

@@ -6,7 +6,7 @@
  * files. So the shard is the same for any number of threads. Memory is some blocks a thread, and with
  * dedup what dedup.h says.
  *
- * Every journal_bytes of text the state is written to PREFIX.journal (journal.h). A run that was killed
+ * Every journal_bytes of text the state is written to PREFIX.journal. A run that was killed
  * or interrupted after that goes on from there, and ends with the same shard. Any other failure drops all
  * files.
  *

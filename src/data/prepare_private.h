@@ -7,13 +7,28 @@
 #include "base/progress.h"
 #include "base/worker.h"
 #include "data/chat.h"
+#include "data/corpus.h"
 #include "data/dedup.h"
-#include "data/journal.h"
+#include "data/prepare.h"
+#include "data/shard.h"
 #include "data/tokenizer.h"
 
 #include <stdatomic.h>
 
 typedef struct Preparer Preparer;
+
+/* How far a preparation is, in PREFIX.journal: the state between two blocks. The file is replaced whole,
+ * after everything that it counts is on the disk. file: the number of the file that the next block is of;
+ * file_bytes: of all files before it. */
+typedef struct Journal {
+    char run
+        [FILE_SUM_BYTES]; /* which run it is of: a hash of the files' names, sizes and times, and of
+                                 all that decides what is written */
+    int64_t file, file_bytes;
+    BlockPlace place;
+    ShardMark mark;
+    PrepareStats stats;
+} Journal;
 
 /* A document or conversation of a block, as ids of its lane. */
 typedef struct Encoded {
@@ -84,6 +99,14 @@ Status prepare_end(Lane *l, int64_t text_bytes, DocumentHash hash);
 Status prepare_chat(Lane *l, const char *line, size_t bytes);
 Status prepare_write_chat(Preparer *p, const int32_t *ids, const uint8_t *learned, int64_t n);
 Status prepare_fill_pack(ShardWriter *w, int32_t end_of_text);
+
+/* Sets j->run. ERR_IO: a file is gone. */
+Status journal_run(const PrepareConfig *c, const Corpus *corpus, const char *tokenizer_sum,
+                   Arena *a, char out[FILE_SUM_BYTES]);
+Status journal_write(const Journal *j, const char *prefix);
+/* *found: there is a journal of this run; everything but j->run is set then. */
+Status journal_read(Journal *j, const char *prefix, bool *found);
+Status journal_remove(const char *prefix);
 
 /* Reads, encodes and writes blocks until there are no more: the job of a lane's worker. */
 Status prepare_lane(void *lane);

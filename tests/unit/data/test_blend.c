@@ -331,7 +331,8 @@ static void every_byte_of_every_document_comes_once_an_epoch(void **state)
                                     .documents.field = "text" };
     CHECK_OK(prepare_run(&prepare, &stats));
     CHECK_INT(stats.text_bytes, want.bytes);
-    p->config.n_sources = p->config.batch = 1;
+    p->config.n_sources = 1;
+    p->config.batch = 1;
     p->config.sequence = 4096;
     Loader *l = open_loader(p);
     for (int epoch = 0; epoch < 2; epoch++) {

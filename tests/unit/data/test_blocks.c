@@ -30,7 +30,7 @@ static int place_open(void **state)
     CHECK_OK(text_init(&p->text, &p->text_arena));
     for (int i = 0; i < TEXT; i++) {
         x = x * 1664525 + 1013904223;
-        p->text_of[i] = x >> 24 < 6 ? '\n' : (char)('a' + (x >> 16) % 26);
+        p->text_of[i] = "\n\nabcdefghijklmnopqrstuvwxyz"[(x >> 16) % 28];
     }
     return 0;
 }

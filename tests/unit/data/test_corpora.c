@@ -1,7 +1,6 @@
 /* Preparing whole corpora: folders and patterns, compressed files, threads, a run that goes on where
  * another was stopped, duplicates, and best-fit packing. */
 #include "data/corpus.h"
-#include "data/journal.h"
 #include "data/pack.h"
 #include "data/prepare.h"
 #include "data/shard.h"
@@ -65,7 +64,7 @@ static void write_corpus(Place *p)
     add_gzip(lines + n / 2, n - n / 2, packed, ROOM, &used);
     write_in(p, "c.json.gz", packed, used);
     write_in(p, "b/.hidden.jsonl", "x", 1);
-    write_in(p, "readme.md", "x", 1);
+    write_in(p, "notes.rst", "x", 1);
     write_in(p, "a.txt", "", 0);
 }
 
@@ -80,9 +79,9 @@ static int place_open(void **state)
     CHECK_OK(file_join(p->again, p->folder, "again"));
     CHECK_OK(file_join(p->data, p->folder, "data"));
     write_corpus(p);
-    write_in(p, "readme.md", TRAINING, strlen(TRAINING));
+    write_in(p, "notes.rst", TRAINING, strlen(TRAINING));
     char text[FILE_PATH_MAX];
-    CHECK_OK(file_join(text, p->data, "readme.md"));
+    CHECK_OK(file_join(text, p->data, "notes.rst"));
     p->loaded = learn_tokenizer(text, 260, p->tokenizer, &p->arena);
     p->files[0] = p->data;
     p->config = (PrepareConfig){ .tokenizer = p->tokenizer,

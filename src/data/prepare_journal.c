@@ -1,12 +1,14 @@
-/* journal: a line of numbers behind the hash of the run. */
-#include "data/journal.h"
+/* prepare_journal: a line of numbers behind the hash of the run. */
+#include "data/prepare_private.h"
 
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
 #define XXH_INLINE_ALL
 #include <xxhash.h>
 
+static const int64_t NUMBER_MAX = (int64_t)1 << 56; /* sums of them still fit */
 /* VERSION changes with what is written for the same text. */
 enum { VERSION = 1, FIELDS = 14, FIELD_BYTES = 24, PATH_BYTES = FILE_PATH_MAX + 16 };
 
@@ -72,18 +74,18 @@ Status journal_write(const Journal *j, const char *prefix)
 static void parse_journal(Journal *j, const char *text, bool *found)
 {
     int64_t *field[FIELDS];
-    int at = FILE_SUM_BYTES - 1;
+    size_t sum = FILE_SUM_BYTES - 1;
+    const char *at = text + sum;
     Journal new = *j;
     fields_of(&new, field);
-    if (strncmp(text, j->run, (size_t)at) != 0) return;
+    if (strncmp(text, j->run, sum) != 0) return;
     for (int i = 0; i < FIELDS; i++) {
-        int used = 0;
-        long long value = 0;
-        if (sscanf(text + at, " %18lld%n", &value, &used) != 1 || value < 0) return;
-        *field[i] = value;
-        at += used;
+        char *end = NULL;
+        *field[i] = strtoll(at, &end, 10);
+        if (end == at || *field[i] < 0 || *field[i] > NUMBER_MAX) return;
+        at = end;
     }
-    *found = text[at] == '\n';
+    *found = *at == '\n';
     if (*found) *j = new;
 }
 
