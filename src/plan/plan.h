@@ -58,6 +58,7 @@ typedef enum PlanKind {
 typedef enum PlanPart {
     PLAN_COMPUTE,
     PLAN_SLOWED,   /* compute takes longer because communication holds multiprocessors */
+    PLAN_SLOWEST,  /* the slowest GPU of all computes longer than the mean one */
     PLAN_EXCHANGE, /* tokens to experts and back */
     PLAN_CONTEXT,  /* keys and values of other ranks */
     PLAN_TENSOR,   /* tokens gathered and summed over the ranks of tp */

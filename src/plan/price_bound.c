@@ -74,12 +74,12 @@ static PassSum stage_sum(const PlanLayout *l, const PriceEntry *e, const LayoutS
 
 /* For each rank: the way of the first micro-batch to it, and all compute on it. See planner_bound. */
 
-static double time_bound(const PlanLayout *l, const PriceEntry *e, const LayoutStage *stage,
-                         double micros)
+static double time_bound(const Planner *p, const PlanLayout *l, const PriceEntry *e,
+                         const LayoutStage *stage)
 {
     Program like = price_program_like(l);
     bool both = like.placement == PLACE_BOTH;
-    double fill = 0, most = 0;
+    double fill = 0, most = 0, compute = 0, micros = (double)price_micros(p, l);
     const ScheduleLeast *shown = &l->schedule->least;
     bool few = like.placement == PLACE_V && l->pp < 4; /* below 4 stages these shares are hidden */
     double input = few ? 0 : shown->input, weight = few ? 0 : shown->weight;
@@ -89,12 +89,13 @@ static double time_bound(const PlanLayout *l, const PriceEntry *e, const LayoutS
             PassSum s = stage_sum(l, e, &stage[hop_of(&like, c, c)]);
             bool beside = l->schedule->phases && !price_in_series(e, l);
             work += beside ? s.compute : s.forward + s.input + s.weight;
+            compute += s.compute;
         }
         most = fmax(most, micros * work / (both ? 2 : 1) + fill);
         PassSum s = stage_sum(l, e, &stage[like.rank]);
         if (!both) fill += s.forward + fmax(0, input * s.input + weight * s.weight);
     }
-    return most;
+    return most + price_slowest_s(p, l, compute);
 }
 
 /* The least number of slots of rank 0. */
@@ -176,8 +177,8 @@ Status planner_bound(Planner *p, const PlanLayout *l, double *bytes, double *ste
     raise_pace(l, largest, stage, &longest);
     TRY(price_rank_ends(p, l, largest, &longest, part_s));
     TRY(bytes_bound(p, l, e, &rank, part, bytes));
-    *step_s = time_bound(l, e, stage, (double)price_micros(p, l)) + part_s[PLAN_GRADIENTS] +
-              part_s[PLAN_UPDATE] + part_s[PLAN_CHECKPOINT] + e->stack.at[STACK_wait_step];
+    *step_s = time_bound(p, l, e, stage) + part_s[PLAN_GRADIENTS] + part_s[PLAN_UPDATE] +
+              part_s[PLAN_CHECKPOINT] + e->stack.at[STACK_wait_step];
     arena_release(&p->scratch, mark);
     return OK;
 }

@@ -68,6 +68,15 @@ static Status list_op(LayerPrice *l, LayerPass pass, const OpDesc *op, const OpC
     return OK;
 }
 
+/* The share of an op of a second forward that runs: of the other ops of its kind the outputs are kept. */
+static double runs_again(const StackValues *v, RooflineLane lane, OpWork work)
+{
+    if (lane == ROOFLINE_EXCHANGE) return v->at[STACK_again_exchange];
+    if (work == WORK_GEMM) return v->at[STACK_again_products];
+    bool attends = work == WORK_ATTENTION || work == WORK_ATTENTION_PLAIN;
+    return attends ? v->at[STACK_again_attention] : 1;
+}
+
 /* Called for each op of a counted layer: adds its time to the phase, the pass and the lane. */
 static Status count_op(void *self, LayerPass pass, int phase, const OpDesc *op, const void *args,
                        const OpCost *cost)
@@ -78,6 +87,8 @@ static Status count_op(void *self, LayerPass pass, int phase, const OpDesc *op, 
     TRY(roofline_op(c->roofline, c->layer, cost, &t));
     double hidden = t.lane == ROOFLINE_EXCHANGE ? c->roofline->stack->at[STACK_hide_exchange] : 0;
     t.s *= 1 - hidden;
+    double runs = pass == PASS_RECOMPUTE ? runs_again(c->roofline->stack, t.lane, cost->work) : 1;
+    t.s *= runs, t.nic.nic_s *= runs;
     int part = (int)layer_desc(c->layer->kind)->phases[phase].part;
     c->out->phase_s[pass][phase] += t.s;
     if (t.lane == ROOFLINE_COMPUTE)
@@ -114,7 +125,8 @@ static void apply_stack(const Roofline *r, const LayerSpec *layer, LayerPrice *l
     const StackValues *v = r->stack;
     const LayerDesc *desc = layer_desc(layer->kind);
     bool whole = (layer->recompute & RECOMPUTE_LAYER) != 0;
-    double keep = whole ? v->at[STACK_keep_input] : stack_of_layer(v, "keep", desc->name, -1);
+    double keep = stack_of_layer(v, whole ? "saves" : "keep", desc->name, -1);
+    if (whole && keep < 0) keep = v->at[STACK_keep_input];
     if (keep >= 0) {
         size_t more = arena_rounded((size_t)keep) - l->count.keep; /* wraps round if it is less */
         l->count.keep += more, l->count.keep_peak += more, l->count.recompute_peak += more;
@@ -129,7 +141,8 @@ static void apply_stack(const Roofline *r, const LayerSpec *layer, LayerPrice *l
         l->time.of[k][l->part] += s * (passes == 4 && k == PASS_INPUT ? 2 : 1) / 3;
     l->lane_s[ROOFLINE_COMPUTE] += s * passes / 3;
     l->host_s = host * (passes / 3.0);
-    l->wait_s = stack_of_layer(v, "wait", desc->name, 0) * (whole ? 1.5 : 1);
+    l->wait_s = stack_of_layer(v, "wait", desc->name, 0) *
+                (whole ? 1 + 0.5 * v->at[STACK_again_exchange] : 1);
 }
 
 double price_layer_s(const LayerPrice *l)

@@ -10,6 +10,8 @@
 #include "train/chunk_count.h"
 #include "train/layer_count.h"
 
+#include <math.h>
+
 /* Memory and time of a layer for one micro-batch are counted once for each class of layers, and added up for any
  * layout. A class is layers that take the same: the embedding, attention over all keys or over chunks, a
  * dense MLP, a MoE layer, the head. A model has a few classes. */
@@ -114,7 +116,8 @@ typedef struct PriceRanks {
     ChunkPrice *chunk; /* by rank * vpp + chunk, as what follows */
     ChunkTimes *time;
     SlotBytes *slot;
-    int blocks; /* most of a chunk */
+    int blocks;       /* most of a chunk */
+    double compute_s; /* of all ranks in a micro-batch */
 } PriceRanks;
 
 /* One collective of parameters: once a step, or, with ZeRO-2 and 3, once a pass. */
@@ -137,7 +140,8 @@ typedef struct GradientTimes {
     double behind_backward; /* seconds of a backward pass that may hide them, reductions first */
     double shown_reduce, shown_replicate, shown_gather;
     double reductions, gathers;
-    bool leaves; /* some call leaves its domain */
+    double slowed; /* seconds of a step by which passes take longer beside them */
+    bool leaves;   /* some call leaves its domain */
 } GradientTimes;
 
 struct Planner {
@@ -213,7 +217,8 @@ Status price_gradients(const Planner *p, const PlanLayout *l, const PriceEntry *
                        const RankPrice *r, GradientTimes *t);
 static inline double price_gradients_s(const GradientTimes *t)
 {
-    return t->shown_reduce * t->reductions + t->shown_replicate + t->shown_gather * t->gathers;
+    return t->shown_reduce * t->reductions + t->shown_replicate + t->shown_gather * t->gathers +
+           t->slowed;
 }
 
 /* price_chunk prices a stage; price_add_chunk adds it to a rank. `layer`: memory for the chunk's layers. */
@@ -238,6 +243,8 @@ enum {
     BUFFER_EXCHANGE,
     BUFFER_TERMS
 };
+/* Bytes that NCCL takes for the groups and links of our own engine (train_comm_bytes). */
+double price_comm_bytes(const PlanLayout *l, const PriceEntry *e);
 Status price_buffers(const Planner *p, const PlanLayout *l, const PriceEntry *e, const RankPrice *r,
                      const EstimateRank *slots, double term[BUFFER_TERMS]);
 /* Do transfers between stages leave a scale-up domain? */
@@ -267,10 +274,27 @@ static inline double price_phases_s(const double phase[PHASES])
     return s;
 }
 
+/* By how much the slowest of all GPUs is behind the mean one, as a share. The largest of n normal values lies about
+ * sqrt(2 ln n) ln n / (1 + ln n) deviations above their mean: 0.48, 1.38, 2.58 and 3.84 of 2, 8, 128 and 10,000,
+ * where tables have 0.56, 1.42, 2.60 and 3.85. */
+static inline double price_slowest(const Planner *p)
+{
+    double x = log((double)p->q.gpus);
+    return p->config.plan_spread * sqrt(2 * x) * x / (1 + x);
+}
+
 /* Micro-batches of a step on one data-parallel rank. */
 static inline int64_t price_micros(const Planner *p, const PlanLayout *l)
 {
     return p->config.train_batch / l->dp / l->micro_batch;
+}
+
+/* Seconds of a step that all wait for the slowest GPU. compute_s: what all ranks of the pipeline compute in a
+ * micro-batch on mean GPUs, waits included. With two copies of the model each has half of the micro-batches. */
+static inline double price_slowest_s(const Planner *p, const PlanLayout *l, double compute_s)
+{
+    double copies = l->schedule->placement == PLACE_BOTH ? 2 : 1;
+    return price_slowest(p) * compute_s * (double)price_micros(p, l) / l->pp / copies;
 }
 
 #endif

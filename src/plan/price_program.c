@@ -400,7 +400,8 @@ Status planner_price_list(Planner *p, const PlanLayout *l, Arena *a, PlanPrice *
         planner_take_schedule(p, out, t.step_s);
         return OK;
     }
-    double ends_s = out->part_s[PLAN_CHECKPOINT] + e->stack.at[STACK_wait_step];
+    double ends_s =
+        out->part_s[PLAN_SLOWEST] + out->part_s[PLAN_CHECKPOINT] + e->stack.at[STACK_wait_step];
     split_step(p, t.step_s + ends_s, t.slowed_s, out);
     return OK;
 }

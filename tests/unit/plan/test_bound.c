@@ -88,6 +88,35 @@ static void bounds_are_never_above_the_simulators_time(void **state)
     }
 }
 
+/* With one micro-batch, whose gradients take the place of activations, and with several; collectives slow passes. */
+static void bounds_hold_where_gradients_come_late(void **state)
+{
+    (void)state;
+    static const char *const batch[] = { "train.batch=256", "train.batch=1024" };
+    for (int i = 0; i < 2; i++) {
+        const char *set[] = { batch[i], "train.micro_batch=1", "run.compute=bf16" };
+        BoundQuestion q = { .slack = 1e-9 };
+        int seen = 0, late = 0;
+        question_load(&q.of, "deepseek-v2", "h100", 256, "torchtitan,op_ac=2", set, 3);
+        question_open(&q.of);
+        search_axes_fill(&q.of.request, &q.axes);
+        q.axes.axis[SEARCH_PP] = (ConfigInts){ 2, { 1, 4 } };
+        q.axes.axis[SEARCH_CP] = q.axes.axis[SEARCH_TP] = (ConfigInts){ 1, { 1 } };
+        q.axes.axis[SEARCH_ZERO] = (ConfigInts){ 2, { 2, 3 } };
+        for (int64_t n = 0; n < TRIES && seen < 4 * DRAWS; n++) {
+            PlanLayout l;
+            double time, memory;
+            if (!draw(&q, n, &l)) continue;
+            check_bound(&q, &l, &time, &memory);
+            late += l.pp == 1 && l.dp * l.micro_batch == q.of.config.train_batch;
+            seen++;
+        }
+        CHECK_INT(seen, 4 * DRAWS);
+        CHECK(i > 0 || late > 0);
+        question_close(&q.of);
+    }
+}
+
 static void of_1f1b_little_is_left_to_price(void **state)
 {
     (void)state;
@@ -216,6 +245,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         TEST(bounds_are_never_above_the_simulators_time),
+        TEST(bounds_hold_where_gradients_come_late),
         TEST(of_1f1b_little_is_left_to_price),
         TEST(a_search_loses_nothing_by_its_bounds),
         TEST(the_best_of_all_simulated_is_found),
