@@ -15,7 +15,7 @@
 /* Address space for a tokenizer and for the ids of the largest document. Memory that is not touched
  * costs nothing. */
 static const size_t RESERVE_BYTES = (size_t)64 << 30;
-static const size_t LANE_BYTES = (size_t)16 << 30, STRINGS_BYTES = (size_t)4 << 30;
+static const size_t LANE_BYTES = (size_t)32 << 30, STRINGS_BYTES = (size_t)4 << 30;
 static const size_t STACK_BYTES = (size_t)8 << 20; /* of a thread that parses JSON */
 static const char UNPACKED[] = ".unpacked";        /* PREFIX.unpacked is what best_fit packs */
 
@@ -216,6 +216,8 @@ static Status pack_documents(Preparer *p)
     Shard from = { 0 };
     ShardWriter w = { 0 };
     TRY(shard_commit(&p->writer));
+    TRY(journal_remove(p->config->out));
+    p->journaled = false;
     Status s = shard_open(&from, p->prefix);
     if (s == OK) s = pack_shard(p, &from, &w);
     shard_writer_close(&w);
@@ -251,15 +253,14 @@ static Status prepare_files(Preparer *p)
     return OK;
 }
 
-/* What an interrupted run or a full disk leaves is for the next one. */
+/* What a failed run leaves is for the next one, if there is a journal. A bad line, too: with skip_bad the
+ * next one passes over it. */
 static void close_files(Preparer *p, Status s)
 {
-    bool keep = p->journaled && (s == ERR_INTERRUPTED || s == ERR_DISK);
+    bool keep = p->journaled && s != OK;
     if (keep) shard_writer_keep(&p->writer);
     shard_writer_close(&p->writer);
     dedup_close(&p->dedup, keep);
-    if (p->journaled && s != OK && !keep && journal_remove(p->config->out) != OK)
-        log_warn("%s.journal could not be removed", p->config->out);
 }
 
 Status prepare_run(const PrepareConfig *c, PrepareStats *out)

@@ -6,9 +6,8 @@
  * files. So the shard is the same for any number of threads. Memory is some blocks a thread, and with
  * dedup what dedup.h says.
  *
- * Every journal_bytes of text the state is written to PREFIX.journal. A run that was killed
- * or interrupted after that goes on from there, and ends with the same shard. Any other failure drops all
- * files.
+ * Every journal_bytes of text the state is written to PREFIX.journal. If the run fails or is killed after
+ * that, the next one goes on from there, and ends with the same shard; skip_bad may be another.
  *
  * With `chat` each JSON line is a conversation: {"messages": [{"role", "content"}]} or {"prompt",
  * "answer"}. Only answers are learned (chat.h), and conversations are packed into sequences without

@@ -295,6 +295,23 @@ static void a_killed_run_goes_on(void **state)
     }
 }
 
+/* The run stops at a bad line near the end, and goes on without it. */
+static void after_a_bad_line_the_run_goes_on_without_it(void **state)
+{
+    Place *p = *state;
+    PrepareStats stats = { 0 };
+    static const char lines[] = "{\"a\":{\"text\":\"one\"}}\nbad\n{\"a\":{\"text\":\"two\"}}\n";
+    write_in(p, "d.jsonl", lines, sizeof lines - 1);
+    p->config.journal_bytes = 4000;
+    CHECK_FAILS(prepare_run(&p->config, &stats), ERR_FORMAT, "d.jsonl:2");
+    p->config.documents.skip_bad = true;
+    CHECK_OK(prepare_run(&p->config, &stats));
+    CHECK(stats.resumed_bytes > 10000);
+    CHECK_INT(stats.documents, LINES + 2);
+    CHECK_INT(stats.skipped, 1);
+    CHECK_INT(count_files(p), 3);
+}
+
 /* Other options, other files or lost temporaries: the journal is of no use. */
 static void a_journal_of_another_run_is_not_used(void **state)
 {
@@ -455,6 +472,7 @@ int main(void)
         PLACE_TEST(duplicates_are_known_after_a_stop),
         PLACE_TEST(a_stopped_run_is_packed_as_one),
         PLACE_TEST(a_killed_run_goes_on),
+        PLACE_TEST(after_a_bad_line_the_run_goes_on_without_it),
         PLACE_TEST(a_journal_of_another_run_is_not_used),
         PLACE_TEST(exact_duplicates_are_left_out_and_counted),
         PLACE_TEST(a_million_tiny_documents_are_prepared),
