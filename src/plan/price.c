@@ -646,16 +646,27 @@ static int exchange_of(const PriceEntry *e, const PlanLayout *l)
     return l->ep > 1 && e->stack.at[STACK_dispatch] < 0 ? (int)e->spec.ranks.exchange : -1;
 }
 
-/* The price with the layout's capacity for rows. */
-static Status price_with(Planner *p, const PlanLayout *l, PlanPrice *out)
+/* A step with this schedule and these parts after it. */
+static double step_of(const PriceEntry *e, const PlanPrice *ends, double schedule_s)
+{
+    const double *part_s = ends->part_s;
+    return schedule_s + part_s[PLAN_SLOWEST] + part_s[PLAN_GRADIENTS] + part_s[PLAN_UPDATE] +
+           part_s[PLAN_CHECKPOINT] + e->stack.at[STACK_wait_step];
+}
+
+/* The price with the layout's capacity for rows. The schedule is walked last, unless the limit shows before it that
+ * the time is of no use. */
+static Status price_with(Planner *p, const PlanLayout *l, const PlanLimit *limit, PlanPrice *out)
 {
     const PriceEntry *e = NULL;
     PriceRanks n;
     Estimate t;
     EstimateInput in;
+    EstimateRank *slots = NULL;
+    PlanPrice ends = { 0 };
+    double least_s;
     TRY(price_entry(p, l, &e));
     TRY(price_input(p, l, e, &n, &in));
-    TRY(estimate(&p->estimator, &in, &t));
     *out = (PlanPrice){ .compute = p->config.run_compute,
                         .buffers = plan_counts_rows(&p->config) ? PLAN_COUNTED_ROWS
                                                                 : p->config.moe_buffers,
@@ -666,16 +677,21 @@ static Status price_with(Planner *p, const PlanLayout *l, PlanPrice *out)
                         .attention_e4m3 = p->config.fp8_attention,
                         .in_series = price_in_series(e, l),
                         .bounded = e->stack.at[STACK_bound] != 0,
-                        .room = l->room,
-                        .bubble = fmax(0, t.bubble) };
+                        .room = l->room };
+    TRY(price_ends(p, l, e, &n, &ends));
+    ends.part_s[PLAN_SLOWEST] = price_slowest_s(p, l, n.compute_s);
+    TRY(estimate_memory(&p->estimator, &in, &slots));
+    TRY(price_memory(p, l, e, &n, slots, out));
+    TRY(price_least_s(p, l, e, &n, &least_s));
+    out->step_s = step_of(e, &ends, least_s);
+    if (limit != NULL && (!out->fits || out->step_s > limit->step_s(limit->self, out->peak_bytes)))
+        return OK;
+    TRY(estimate(&p->estimator, &in, &t));
+    out->bubble = fmax(0, t.bubble);
     price_parts(l, &n, in.micros, t.step_s, out);
+    for (int i = 0; i < PLAN_PARTS; i++) out->part_s[i] += ends.part_s[i];
     out->schedule_s = t.step_s;
-    out->part_s[PLAN_SLOWEST] = price_slowest_s(p, l, n.compute_s);
-    TRY(price_ends(p, l, e, &n, out));
-    TRY(price_memory(p, l, e, &n, t.rank, out));
-    out->step_s = t.step_s + out->part_s[PLAN_SLOWEST] + out->part_s[PLAN_GRADIENTS] +
-                  out->part_s[PLAN_UPDATE] + out->part_s[PLAN_CHECKPOINT] +
-                  e->stack.at[STACK_wait_step];
+    out->step_s = step_of(e, &ends, t.step_s);
     planner_take_schedule(p, out, t.step_s);
     return OK;
 }
@@ -721,22 +737,28 @@ static void price_outlook(const Planner *p, const PlanLayout *l, PlanPrice *out)
 }
 
 /* Chooses the largest capacity with which the layout fits, and prices it. */
-static Status price_layout(Planner *p, const PlanLayout *l, PlanPrice *out)
+static Status price_layout(Planner *p, const PlanLayout *l, const PlanLimit *limit, PlanPrice *out)
 {
     Priced x = { p, *l };
     RowCapacity room;
     TRY(capacity_choose(&p->config, l->ep, room_fits, &x, &room));
     x.l.room = room;
-    TRY(price_with(p, &x.l, out));
+    TRY(price_with(p, &x.l, limit, out));
     price_outlook(p, l, out);
     return OK;
 }
 
-Status planner_price(Planner *p, const PlanLayout *l, PlanPrice *out)
+/* Only the price outlives the call: scratch is released. */
+Status planner_price_within(Planner *p, const PlanLayout *l, const PlanLimit *limit, PlanPrice *out)
 {
     TRY(planner_legal(p, l));
     ArenaMark mark = arena_mark(&p->scratch);
-    Status s = price_layout(p, l, out);
+    Status s = price_layout(p, l, limit, out);
     arena_release(&p->scratch, mark);
     return s;
+}
+
+Status planner_price(Planner *p, const PlanLayout *l, PlanPrice *out)
+{
+    return planner_price_within(p, l, NULL, out);
 }

@@ -1,6 +1,7 @@
 /* price_private: the structs and functions that the parts of the price share: price.c (memory and time of a
- * layout), price_layers.c (layers, counted once), price_tensor.c (layers that ranks of tp share), price_bound.c (lower bounds), price_program.c (simulated
- * steps), explain.c. Users include plan.h. Times are in seconds, bytes in doubles. */
+ * layout), price_layers.c (layers, counted once), price_stages.c (partitions), price_tensor.c (layers that
+ * ranks of tp share), price_bound.c (lower bounds), price_program.c (simulated steps), explain.c. Users include plan.h.
+ * Times are in seconds, bytes in doubles. */
 #ifndef PLAN_PRICE_PRIVATE_H
 #define PLAN_PRICE_PRIVATE_H
 
@@ -76,19 +77,7 @@ typedef struct PriceEntry {
     PassSum embedding, head;
 } PriceEntry;
 
-enum { PRICE_ENTRIES = 1 << 17, PRICE_PARTITIONS = 1 << 15 };
-
-/* A partition depends only on the number of stages and on the cost of a layer of each class, in 64ths of the last
- * block. So it does not depend on which layout asks for it first. */
-typedef struct PartitionKey {
-    int stages, cost[LAYER_CLASSES_MAX];
-} PartitionKey;
-
-/* Stages for one key, in the planner's arena. */
-typedef struct Partition {
-    PartitionKey key;
-    LayoutStage *at;
-} Partition;
+enum { PRICE_ENTRIES = 1 << 17, PRICE_PARTITIONS = 1 << 18 };
 
 /* What is added up over the layers of a chunk, in order. */
 typedef struct ChunkPrice {
@@ -144,11 +133,29 @@ typedef struct GradientTimes {
     bool leaves;   /* some call leaves its domain */
 } GradientTimes;
 
+/* What layouts share that differ only in how they shard. */
+typedef struct BoundKey {
+    const PriceEntry *least, *largest; /* with the least and the largest room for rows */
+    const LayoutStage *stage;
+    const ScheduleDesc *schedule;
+    int64_t micros;
+    int pp, vpp, recompute_blocks;
+} BoundKey;
+
+/* Sums of planner_bound: of rank 0 in both entries, the least bytes of its slots, and the schedule's time. */
+typedef struct BoundSums {
+    BoundKey key;
+    RankPrice least, largest;
+    double slot[SLOT_PARTS], schedule_s;
+} BoundSums;
+
 struct Planner {
     PlanRequest q;
-    Config config; /* the request's, on one rank */
-    Arena kept;    /* what is counted once */
-    Arena scratch;
+    Config config;        /* the request's, on one rank */
+    Arena kept;           /* what is counted once */
+    Arena scratch, steps; /* steps: simulated ones */
+    Exec exec;            /* for layer_count */
+    BoundSums bounds;     /* the last ones */
     Estimator estimator;
     ModelSpec spec;            /* of one rank */
     const LayerCount **layers; /* (2 x layers): scratch for the layers of all chunks */
@@ -194,6 +201,9 @@ static inline Program price_program_like(const PlanLayout *l)
 {
     return (Program){ .stages = l->pp, .chunks = l->vpp, .placement = l->schedule->placement };
 }
+
+/* The position in a hash table of the element that begins with this key: whole words without padding; or a free one. */
+void **price_place(void **table, size_t places, const void *key, size_t bytes);
 
 /* Which blocks lie on each of `stages` stages. */
 Status price_stages(Planner *p, const PlanLayout *l, const PriceEntry *e, int stages,
@@ -260,8 +270,12 @@ void price_add_sum(PassSum *to, const PassSum *a, double times);
 /* Raises the slowest rank's passes in *r to those of a rank with these sums. */
 void price_raise_pace(const PlanLayout *l, const PriceEntry *e, const PassSum *s, RankPrice *r);
 
-/* Fills the prefix sums of an entry, for planner_bound. */
+/* A lower bound of the schedule's time. */
+Status price_least_s(Planner *p, const PlanLayout *l, const PriceEntry *e, const PriceRanks *n,
+                     double *out);
+/* price_sums fills the prefix sums of an entry. price_stage_sum: the times of a stage, from them. */
 Status price_sums(Planner *p, PriceEntry *e);
+PassSum price_stage_sum(const PlanLayout *l, const PriceEntry *e, const LayoutStage *s);
 
 /* price_layer_s: the device's time of a layer, all passes. price_lost_s: the time by which the host is slower, plus
  * the device's waits for it. price_phases_s: all phases of one pass. */
