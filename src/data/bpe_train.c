@@ -43,7 +43,7 @@ static Status corpus_grow(Corpus *c)
     TRY(ARENA_GROW(c->arena, c->room + 1, &c->room, &c->words.token));
     if (c->room > INT32_MAX)
         return FAIL(ERR_UNSUPPORTED, "more than %d different pieces", INT32_MAX);
-    TRY(tokenizer_tables(&c->words, c->room, 0, c->arena));
+    TRY(tokenizer_tables(&c->words, c->room, c->arena));
     for (int32_t w = 0; w < c->words.vocab; w++) tokenizer_put(&c->words, w);
     return OK;
 }
@@ -369,7 +369,7 @@ static Status first_tokens(Trainer *t, int32_t n_tokens, int32_t id_of_byte[BYTE
     char *at = NULL;
     TRY(ARENA_NEW(t->arena, n_tokens, &t->names.token));
     TRY(ARENA_NEW(t->arena, BYTES, &at));
-    TRY(tokenizer_tables(&t->names, n_tokens, 0, t->arena));
+    TRY(tokenizer_tables(&t->names, n_tokens, t->arena));
     for (uint32_t c = 0; c < TOKENIZER_ALPHABET; c++) {
         int byte = tokenizer_byte(c);
         if (byte < 0) continue;

@@ -58,14 +58,20 @@ static uint64_t pair_hash(int32_t left, int32_t right)
 }
 
 /* Tables have at least twice as many slots as entries, so that linear probing stays short. */
-Status tokenizer_tables(Tokenizer *t, int64_t n_tokens, int64_t n_merges, Arena *a)
+Status tokenizer_tables(Tokenizer *t, int64_t n_tokens, Arena *a)
 {
-    uint64_t slots = power_of_two_above(2 * n_tokens), merges = power_of_two_above(2 * n_merges);
+    uint64_t slots = power_of_two_above(2 * n_tokens);
     TRY(ARENA_NEW(a, slots, &t->slot));
-    TRY(ARENA_NEW(a, merges, &t->merge));
     t->slot_mask = slots - 1;
-    t->merge_mask = merges - 1;
     for (uint64_t i = 0; i < slots; i++) t->slot[i] = (TokenSlot){ .id = TOKENIZER_NO_TOKEN };
+    return OK;
+}
+
+Status tokenizer_merge_table(Tokenizer *t, int64_t n_merges, Arena *a)
+{
+    uint64_t merges = power_of_two_above(2 * n_merges);
+    TRY(ARENA_NEW(a, merges, &t->merge));
+    t->merge_mask = merges - 1;
     for (uint64_t i = 0; i < merges; i++) t->merge[i] = (MergeSlot){ .left = TOKENIZER_NO_TOKEN };
     return OK;
 }
@@ -110,6 +116,20 @@ static MergeSlot *merge_slot(const Tokenizer *t, int32_t left, int32_t right)
 void tokenizer_put_merge(Tokenizer *t, int32_t left, int32_t right, uint32_t rank, int32_t result)
 {
     *merge_slot(t, left, right) = (MergeSlot){ left, right, rank, result };
+}
+
+Status tokenizer_find_bytes(Tokenizer *t, const char *name)
+{
+    for (int b = 0; b < 256; b++) {
+        char byte = (char)b;
+        t->byte_id[b] = tokenizer_find(t, &byte, 1);
+        if (t->byte_id[b] == TOKENIZER_NO_TOKEN)
+            return FAIL(ERR_UNSUPPORTED,
+                        "%s has no token for the byte %d; only vocabularies with all 256 bytes are "
+                        "supported",
+                        name, b);
+    }
+    return OK;
 }
 
 static uint32_t rank_of(const Tokenizer *t, int32_t left, int32_t right)
@@ -321,7 +341,10 @@ Status tokenizer_load(const char *path, Arena *a, Tokenizer **out)
 {
     FileMap map = { 0 };
     TRY(file_map(path, &map));
-    Status s = tokenizer_parse(path, (const char *)map.data, map.bytes, a, out);
+    const char *text = (const char *)map.data;
+    bool tiktoken = tokenizer_is_tiktoken(text, map.bytes);
+    Status s =
+        (tiktoken ? tokenizer_parse_tiktoken : tokenizer_parse)(path, text, map.bytes, a, out);
     file_unmap(&map);
     return s;
 }

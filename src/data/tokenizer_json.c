@@ -348,21 +348,6 @@ static void take_added_tokens(Reader *r)
     }
 }
 
-static Status check_bytes(const Reader *r)
-{
-    for (int b = 0; b < 256; b++) {
-        char byte = (char)b;
-        int32_t id = tokenizer_find(r->t, &byte, 1);
-        if (id == TOKENIZER_NO_TOKEN)
-            return FAIL(ERR_UNSUPPORTED,
-                        "%s: model.vocab has no token for the byte %d; only vocabularies with all "
-                        "256 bytes are supported",
-                        r->name, b);
-        r->t->byte_id[b] = id;
-    }
-    return OK;
-}
-
 static int32_t find_end_of_text(const Json *added)
 {
     enum { NAMES = sizeof END_OF_TEXT_NAMES / sizeof END_OF_TEXT_NAMES[0] };
@@ -385,7 +370,8 @@ static Status read_tokens(Reader *r, const Json *vocab, const Json *added, int64
     TRY(measure_tokens(r, vocab, added, &n_tokens, &text_bytes));
     TRY(ARENA_ZEROED(r->arena, t->vocab, &t->token));
     TRY(ARENA_NEW(r->arena, text_bytes, &r->pool));
-    TRY(tokenizer_tables(t, n_tokens, n_merges, r->arena));
+    TRY(tokenizer_tables(t, n_tokens, r->arena));
+    TRY(tokenizer_merge_table(t, n_merges, r->arena));
     for (int i = 0; i < ADDED_SETS; i++)
         TRY(ARENA_NEW(r->arena, json_count(added), &t->added[i].at));
     ArenaMark mark = arena_mark(r->arena);
@@ -396,7 +382,7 @@ static Status read_tokens(Reader *r, const Json *vocab, const Json *added, int64
     take_added_tokens(r);
     arena_release(r->arena, mark);
     t->end_of_text = find_end_of_text(added);
-    return check_bytes(r);
+    return tokenizer_find_bytes(t, r->name);
 }
 
 /* ---- merges ---- */

@@ -53,11 +53,20 @@ int tokenizer_byte(uint32_t code_point);
 /* tokenizer_load from memory; `name` is for messages. */
 Status tokenizer_parse(const char *name, const char *text, size_t bytes, Arena *a, Tokenizer **out);
 
+/* The same for the text of a .tiktoken file. Its first line has base64, a space and more. */
+bool tokenizer_is_tiktoken(const char *text, size_t bytes);
+Status tokenizer_parse_tiktoken(const char *name, const char *text, size_t bytes, Arena *a,
+                                Tokenizer **out);
+
 /* Make empty tables; find an id by its bytes (or TOKENIZER_NO_TOKEN); add tokens and merges. */
-Status tokenizer_tables(Tokenizer *t, int64_t n_tokens, int64_t n_merges, Arena *a);
+Status tokenizer_tables(Tokenizer *t, int64_t n_tokens, Arena *a);
+Status tokenizer_merge_table(Tokenizer *t, int64_t n_merges, Arena *a);
 int32_t tokenizer_find(const Tokenizer *t, const char *bytes, int32_t n);
 void tokenizer_put(Tokenizer *t, int32_t id);
 void tokenizer_put_merge(Tokenizer *t, int32_t left, int32_t right, uint32_t rank, int32_t result);
+
+/* Find the tokens of single bytes. ERR_UNSUPPORTED: a byte has none; `name` is the file's. */
+Status tokenizer_find_bytes(Tokenizer *t, const char *name);
 
 /* Find the tokens that their own bytes are encoded to; `all`: every one that has bytes. */
 Status tokenizer_mark_whole(Tokenizer *t, bool all, Arena *scratch);
