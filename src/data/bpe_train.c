@@ -89,6 +89,18 @@ static Status count_piece(void *context, const char *bytes, int32_t n)
 
 /* ---- files ---- */
 
+/* A byte that is no UTF-8 is a piece by itself. */
+static Status count_text(SplitCut *cut, const char *text, size_t n)
+{
+    size_t used = 0;
+    for (size_t at = 0; at < n; at += used) {
+        TRY(split_text(cut, text + at, n - at, &used));
+        if (at + used == n) break;
+        TRY(count_piece(cut->context, text + at + used++, 1));
+    }
+    return OK;
+}
+
 static Status count_file(SplitCut *cut, const char *path)
 {
     static const DocumentOptions WHOLE = { .split = SPLIT_FILE, .field = "text" };
@@ -99,7 +111,7 @@ static Status count_file(SplitCut *cut, const char *path)
         const char *text = NULL;
         size_t n = 0;
         s = documents_next(&documents, &text, &n, &more);
-        if (s == OK && more) s = split_text(cut, text, n);
+        if (s == OK && more) s = count_text(cut, text, n);
     }
     documents_close(&documents);
     return s;

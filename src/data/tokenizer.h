@@ -5,6 +5,7 @@
 #define DATA_TOKENIZER_H
 
 #include "base/arena.h"
+#include "base/text.h"
 
 #include <stdint.h>
 
@@ -21,6 +22,17 @@ int32_t tokenizer_end_of_text(const Tokenizer *t); /* id of the document separat
  * in the text, special ones too, are their ids. */
 Status tokenizer_encode(const Tokenizer *t, const char *text, size_t n, Arena *a, int32_t **ids,
                         int64_t *n_ids);
+
+/* The same with a cache of pieces, which saves most of the work where one thread encodes many texts. A
+ * cache is for one tokenizer and one thread. Its 1 MiB is in `a`. */
+typedef struct TokenizerCache TokenizerCache;
+Status tokenizer_cache_make(Arena *a, TokenizerCache **out);
+Status tokenizer_encode_cached(const Tokenizer *t, TokenizerCache *cache, const char *text,
+                               size_t n, Arena *a, int32_t **ids, int64_t *n_ids);
+
+/* Appends the bytes of the ids of a whole text. Unlike tokenizer_bytes it takes away the space that some
+ * vocabularies put before a text. */
+Status tokenizer_decode(const Tokenizer *t, const int32_t *ids, int64_t n_ids, Text *out);
 
 /* The bytes of one id (not NUL-terminated, no UTF-8 by itself); special tokens give 0 bytes. An id
  * out of range gives 0 bytes. */

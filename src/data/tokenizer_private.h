@@ -1,4 +1,6 @@
-/* tokenizer_private: the data of a tokenizer, for tokenizer*.c and bpe_train.c. The file of a byte-level
+/* tokenizer_private: the data of a tokenizer, for tokenizer*.c and bpe_train.c. There are two kinds of
+ * vocabularies. In a byte-level one tokens are bytes; in one of characters they are texts, and there is a
+ * token for each byte of characters that are no tokens (byte fall-back). The file of a byte-level
  * vocabulary writes each byte as one printable character. Bytes that are printable in Latin-1 represent
  * themselves; the other 68 are, in order, the characters from U+0100 on (Radford et al. 2019). In memory
  * tokens are bytes again. */
@@ -6,6 +8,7 @@
 #define DATA_TOKENIZER_PRIVATE_H
 
 #include "data/added.h"
+#include "data/normalize.h"
 #include "data/split.h"
 #include "data/tokenizer.h"
 
@@ -37,12 +40,17 @@ typedef struct MergeSlot {
 
 struct Tokenizer { /* all in the arena of tokenizer_load */
     int32_t vocab, end_of_text;
-    TokenText *token; /* (vocab); no bytes: special, or no token has this id */
+    bool of_characters;     /* the kind of vocabulary; otherwise byte-level */
+    bool adds_space;        /* encoding puts a space before the text, which decoding takes away */
+    TokenText *token;       /* (vocab); no bytes: special, or no token has this id */
+    const TokenText *shown; /* (vocab): what ids decode to; `token` if byte-level */
     int32_t byte_id[256];
     TokenSlot *slot;  /* hash table: bytes of a token to its id */
     MergeSlot *merge; /* hash table: pair of ids to their merge */
     uint64_t slot_mask, merge_mask;
     Splitter splitter;
+    Normalizer normalizer, metaspace; /* the second one's steps come after the added tokens */
+    size_t growth;                    /* ids of a text of n bytes: at most this many times n */
     AddedSet added[ADDED_SETS];
 };
 
@@ -62,11 +70,16 @@ Status tokenizer_parse_tiktoken(const char *name, const char *text, size_t bytes
 Status tokenizer_tables(Tokenizer *t, int64_t n_tokens, Arena *a);
 Status tokenizer_merge_table(Tokenizer *t, int64_t n_merges, Arena *a);
 int32_t tokenizer_find(const Tokenizer *t, const char *bytes, int32_t n);
+const MergeSlot *tokenizer_find_merge(const Tokenizer *t, int32_t left, int32_t right);
 void tokenizer_put(Tokenizer *t, int32_t id);
 void tokenizer_put_merge(Tokenizer *t, int32_t left, int32_t right, uint32_t rank, int32_t result);
 
 /* Find the tokens of single bytes. ERR_UNSUPPORTED: a byte has none; `name` is the file's. */
 Status tokenizer_find_bytes(Tokenizer *t, const char *name);
+
+/* Appends the ids of a piece that no shortcut knows. The piece has n bytes. */
+Status tokenizer_merge(const Tokenizer *t, const char *piece, int32_t n, Arena *scratch,
+                       int32_t *ids, int64_t *n_ids);
 
 /* Find the tokens that their own bytes are encoded to; `all`: every one that has bytes. */
 Status tokenizer_mark_whole(Tokenizer *t, bool all, Arena *scratch);

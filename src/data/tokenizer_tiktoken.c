@@ -259,6 +259,8 @@ static Status read_file(Reader *r)
         if (encoding->special[i].id >= t->vocab) t->vocab = encoding->special[i].id + 1;
     }
     TRY(ARENA_ZEROED(r->arena, t->vocab, &t->token));
+    t->shown = t->token;
+    t->growth = 1;
     TRY(tokenizer_tables(t, r->n_ranks, r->arena));
     TRY(read_lines(r));
     TRY(tokenizer_merge_table(t, each_split(t, false), r->arena));

@@ -31,15 +31,17 @@ static size_t piece_end(const char *text, size_t n)
 static Status encode(Part *p)
 {
     int32_t *all = NULL;
+    TokenizerCache *cache = NULL;
     TRY(arena_init(&p->ids, "ids", MEM_HOST, sizeof(int32_t) * (2 * p->bytes + 4096)));
     TRY(arena_init(&p->scratch, "scratch", MEM_HOST, (size_t)16 << 30));
     TRY(ARENA_NEW(&p->ids, 2 * p->bytes + 1, &all));
+    TRY(tokenizer_cache_make(&p->scratch, &cache));
     for (size_t at = 0; at < p->bytes;) {
         size_t n = piece_end(p->text + at, p->bytes - at);
         int32_t *ids = NULL;
         int64_t n_ids = 0;
         ArenaMark mark = arena_mark(&p->scratch);
-        TRY(tokenizer_encode(p->t, p->text + at, n, &p->scratch, &ids, &n_ids));
+        TRY(tokenizer_encode_cached(p->t, cache, p->text + at, n, &p->scratch, &ids, &n_ids));
         memcpy(all + p->n_ids, ids, (size_t)n_ids * sizeof *ids);
         arena_release(&p->scratch, mark);
         p->n_ids += n_ids;
