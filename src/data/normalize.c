@@ -9,11 +9,11 @@
 #include <utf8proc.h>
 
 enum {
-    CANONICAL_GROWTH = 3, /* of UTF-8 bytes, at most (Unicode Standard Annex 15) */
-    COMPATIBLE_GROWTH = 11,
+    FORM_GROWTH = 3,    /* of UTF-8 bytes, at most (Unicode Standard Annex 15) */
     FIRST_MARK = 0x300, /* all characters below are their own composed form */
     FIRST_JAMO = 0x1100,
     LAST_JAMO = 0x11FF,
+    NO_TAIL = 0x11A7, /* utf8proc 2.8 drops it behind a syllable, with which it does not combine */
     FIRST_SYLLABLE = 0xAC00, /* of Hangul */
     LAST_SYLLABLE = 0xD7A3,
     NFC = UTF8PROC_STABLE | UTF8PROC_COMPOSE,
@@ -27,8 +27,6 @@ bool normalize_form(const char *name, NormalizeStep *out)
     } FORMS[] = {
         { "NFC", NFC },
         { "NFD", UTF8PROC_STABLE | UTF8PROC_DECOMPOSE },
-        { "NFKC", UTF8PROC_STABLE | UTF8PROC_COMPOSE | UTF8PROC_COMPAT },
-        { "NFKD", UTF8PROC_STABLE | UTF8PROC_DECOMPOSE | UTF8PROC_COMPAT },
     };
     for (size_t i = 0; i < sizeof FORMS / sizeof *FORMS; i++) {
         if (strcmp(FORMS[i].name, name) != 0) continue;
@@ -50,8 +48,7 @@ size_t normalizer_growth(const Normalizer *z)
 {
     size_t growth = 1;
     for (const NormalizeStep *s = z->step; s < z->step + z->n; s++) {
-        if (s->kind == NORMALIZE_FORM)
-            growth *= s->form & UTF8PROC_COMPAT ? COMPATIBLE_GROWTH : CANONICAL_GROWTH;
+        if (s->kind == NORMALIZE_FORM) growth *= FORM_GROWTH;
         if (s->kind == NORMALIZE_REPLACE) growth *= 1 + strlen(s->to) / strlen(s->from);
         if (s->kind == NORMALIZE_PREPEND) growth += strlen(s->to);
     }
@@ -76,7 +73,7 @@ static utf8proc_int32_t character_at(const char *text, size_t n, size_t at, size
 static bool is_quiet(int form, utf8proc_int32_t c)
 {
     if (c < 0x80 || (c < FIRST_MARK && form == NFC)) return true;
-    if (c >= FIRST_JAMO && c <= LAST_JAMO) return false;
+    if (c >= FIRST_JAMO && c <= LAST_JAMO) return c == NO_TAIL;
     if (c >= FIRST_SYLLABLE && c <= LAST_SYLLABLE) return (form & UTF8PROC_COMPOSE) != 0;
     const utf8proc_property_t *p = utf8proc_get_property(c);
     return p->combining_class == 0 && p->decomp_seqindex == UINT16_MAX &&
@@ -98,8 +95,7 @@ static void next_loud(int form, const char *text, size_t n, size_t at, size_t *f
 static Status put_form(int form, Arena *a, const char *text, size_t n, char *out, size_t *used)
 {
     utf8proc_int32_t *wide = NULL;
-    size_t most =
-        COMPATIBLE_GROWTH * n + 1; /* characters; the form is written over them in UTF-8 */
+    size_t most = FORM_GROWTH * n + 1; /* characters; the form is written over them in UTF-8 */
     TRY(ARENA_NEW(a, 2 * most, &wide));
     utf8proc_ssize_t count =
         utf8proc_decompose((const utf8proc_uint8_t *)text, (utf8proc_ssize_t)n, wide,
@@ -115,7 +111,7 @@ static Status copy_form(const NormalizeStep *s, Arena *a, const char **text, siz
 {
     size_t used = 0;
     char *out = NULL;
-    TRY(ARENA_NEW(a, *n * COMPATIBLE_GROWTH, &out));
+    TRY(ARENA_NEW(a, *n * FORM_GROWTH, &out));
     for (size_t at = 0, from = 0, to = 0; at < good; at = to) {
         next_loud(s->form, *text, good, at, &from, &to);
         memcpy(out + used, *text + at, from - at);

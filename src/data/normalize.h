@@ -27,7 +27,8 @@ typedef struct Normalizer {
     NormalizeStep step[NORMALIZE_STEPS_MAX];
 } Normalizer;
 
-/* The step for "NFC", "NFD", "NFKC" or "NFKD"; false: another name. */
+/* The step for "NFC" or "NFD"; false: another name. (Hugging Face's tables for NFKC and NFKD are older than
+ * Unicode 14, so ids could differ.) */
 bool normalize_form(const char *name, NormalizeStep *out);
 
 /* ERR_UNSUPPORTED: too many steps. Texts of the step stay where they are. */

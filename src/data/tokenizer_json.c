@@ -156,11 +156,10 @@ static Status read_normalizer(const Reader *r, const Json *item)
         step.kind = NORMALIZE_PREPEND;
         step.to = get_text(item, "prepend");
     } else if (!normalize_form(type, &step)) {
-        return FAIL(
-            ERR_UNSUPPORTED,
-            "%s: normalizer of type \"%.*s\" is not supported; NFC, NFD, NFKC, NFKD, Prepend, "
-            "Replace of a String and Sequence are",
-            r->name, SHOWN, type);
+        return FAIL(ERR_UNSUPPORTED,
+                    "%s: normalizer of type \"%.*s\" is not supported; NFC, NFD, Prepend, "
+                    "Replace of a String and Sequence are",
+                    r->name, SHOWN, type);
     }
     return add_step(r, &r->t->normalizer, step);
 }
@@ -325,22 +324,18 @@ static TokenText token_of(const Reader *r, const char *text, bool *matches)
 /* One of added_tokens into its set; there is room for it. */
 static Status read_added_token(Reader *r, const Json *item)
 {
-    const char *content = get_text(item, "content"), *text = r->pool;
+    const char *content = get_text(item, "content");
     size_t n = strlen(content);
     int32_t id = (int32_t)json_get(item, "id")->number;
-    bool normalized = get_flag(item, "normalized", false);
     if (r->added[id].item != NULL)
         return FAIL(ERR_FORMAT, "%s: added_tokens gives id %d twice, the second time to \"%.*s\"",
                     r->name, id, SHOWN, content);
     memcpy(r->pool, content, n);
     r->added[id] = (Entry){ item, r->pool };
     r->pool += n;
-    if (normalized)
-        TRY(named_status(r, "added_tokens",
-                         normalize(&r->t->normalizer, true, r->arena, &text, &n)));
     if (n == 0) return OK; /* an empty text never matches */
-    AddedSet *s = &r->t->added[normalized];
-    s->at[s->n++] = (AddedText){ .text = text,
+    AddedSet *s = &r->t->added[get_flag(item, "normalized", false)];
+    s->at[s->n++] = (AddedText){ .text = r->added[id].content,
                                  .n = (int32_t)n,
                                  .id = id,
                                  .lstrip = get_flag(item, "lstrip", false),
@@ -401,6 +396,19 @@ static Status read_vocab_token(Reader *r, const Json *item)
     t->token[id] = token;
     r->pool += token.n;
     if (matches) tokenizer_put(t, id); /* a token of other characters is never encoded to */
+    return OK;
+}
+
+/* A normalized token is searched for in a normalized text, in the form that it has there alone. */
+static Status normalize_added(const Reader *r)
+{
+    AddedSet *s = &r->t->added[1];
+    for (AddedText *a = s->at; a < s->at + s->n; a++) {
+        size_t n = (size_t)a->n;
+        TRY(normalize(&r->t->normalizer, true, r->arena, &a->text, &n));
+        a->n = (int32_t)n;
+    }
+    (void)added_sort(s); /* of two that became equal, one is found */
     return OK;
 }
 
@@ -531,6 +539,7 @@ static Status read_tokens(Reader *r, const Json *vocab, const Json *added, int64
         TRY(read_vocab_token(r, each));
     take_added_tokens(r);
     arena_release(r->arena, mark);
+    TRY(normalize_added(r));
     t->end_of_text = find_end_of_text(added);
     return tokenizer_find_bytes(t, r->name);
 }
