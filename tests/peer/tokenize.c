@@ -1,7 +1,7 @@
 /* tokenize TOKENIZER TEXT IDS [THREADS]: encodes a text in pieces that end at the first newline after 4096
- * bytes, writes the ids as 32-bit numbers, and prints the seconds. tools/check_tokenizers cuts the
- * same way and compares the ids with those of other programs. THREADS share the pieces. */
-#include "base/clock.h"
+ * bytes, checks that the ids decode to the text, and writes them as 32-bit numbers. Prints the processor's
+ * seconds of the busiest of THREADS that share the pieces. tools/check_tokenizers cuts the same way and
+ * compares the ids with those of other programs. */
 #include "base/file.h"
 #include "data/tokenizer.h"
 
@@ -9,6 +9,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <time.h>
 
 enum { PIECE_BYTES = 4096, THREADS_MAX = 16 };
 
@@ -18,8 +19,16 @@ typedef struct Part {
     size_t bytes;
     Arena ids, scratch;
     int64_t n_ids;
+    double cpu_s;
     Status status;
 } Part;
+
+static double thread_s(void)
+{
+    struct timespec t = { 0 };
+    (void)clock_gettime(CLOCK_THREAD_CPUTIME_ID, &t);
+    return (double)t.tv_sec + 1e-9 * (double)t.tv_nsec;
+}
 
 static size_t piece_end(const char *text, size_t n)
 {
@@ -53,9 +62,24 @@ static Status encode(Part *p)
 static void *run(void *part)
 {
     Part *p = part;
+    double begin = thread_s();
     p->status = encode(p);
+    p->cpu_s = thread_s() - begin;
     if (p->status != OK) (void)fprintf(stderr, "%s\n", status_message());
     return NULL;
+}
+
+/* A special token in the text would decode to nothing, which is no error of the tokenizer. */
+static Status check_decoding(const Part *p)
+{
+    Arena arena = { 0 };
+    Text text;
+    TRY(arena_init(&arena, "decoded", MEM_HOST, 2 * p->bytes + 4096));
+    TRY(text_init(&text, &arena));
+    TRY(tokenizer_decode(p->t, (const int32_t *)(const void *)p->ids.base, p->n_ids, &text));
+    bool same = text.used == p->bytes && memcmp(text.data, p->text, p->bytes) == 0;
+    arena_free(&arena);
+    return same ? OK : FAIL(ERR_FORMAT, "the ids of the text do not decode to the text");
 }
 
 static Status tokenize(char **argv, int threads)
@@ -71,7 +95,7 @@ static Status tokenize(char **argv, int threads)
     TRY(file_map(argv[2], &map));
     const char *text = (const char *)map.data;
     size_t at = 0;
-    double begin = clock_s();
+    double busiest_s = 0;
     for (int i = 0; i < threads; i++) {
         size_t share = (map.bytes - at) / (size_t)(threads - i);
         size_t end = i + 1 == threads ? map.bytes : at;
@@ -80,11 +104,15 @@ static Status tokenize(char **argv, int threads)
         at = end;
         (void)pthread_create(&thread[i], NULL, run, &part[i]);
     }
-    for (int i = 0; i < threads; i++) (void)pthread_join(thread[i], NULL);
-    printf("%.6f\n", clock_s() - begin);
+    for (int i = 0; i < threads; i++) {
+        (void)pthread_join(thread[i], NULL);
+        TRY(part[i].status);
+        if (part[i].cpu_s > busiest_s) busiest_s = part[i].cpu_s;
+        TRY(check_decoding(&part[i]));
+    }
+    printf("%.6f\n", busiest_s);
     TRY(file_create_temp(&out, argv[3], &arena));
     for (int i = 0; i < threads; i++) {
-        TRY(part[i].status);
         TRY(file_write(&out, part[i].ids.base, (size_t)part[i].n_ids * sizeof(int32_t)));
     }
     return file_commit(&out);
