@@ -20,7 +20,7 @@
 #ifdef HOSTILE
 enum { CACHE_PIECES = 4 };
 #else
-enum { CACHE_PIECES = 1 << 14 };
+enum { CACHE_PIECES = 1 << 15 };
 #endif
 enum { CACHED_BYTES = 26, CACHED_IDS = 8 };
 
@@ -48,36 +48,20 @@ typedef struct Encoder {
 /* ---- tables ---- */
 
 /* The least power of two that is at least n, and at least 16. So a mask replaces a division. */
-static uint64_t power_of_two_above(int64_t n)
+uint64_t tokenizer_slots(int64_t n)
 {
     uint64_t size = 16;
     while (size < (uint64_t)n) size *= 2;
     return size;
 }
 
-static uint64_t pair_hash(int32_t left, int32_t right)
-{
-    uint64_t pair = (uint64_t)(uint32_t)left << 32 | (uint32_t)right;
-    pair *= 0x9E3779B97F4A7C15u; /* 2^64 / golden ratio: spreads close ids (Knuth 6.4) */
-    return pair ^ pair >> 32;
-}
-
 /* Tables have at least twice as many slots as entries, so that linear probing stays short. */
 Status tokenizer_tables(Tokenizer *t, int64_t n_tokens, Arena *a)
 {
-    uint64_t slots = power_of_two_above(2 * n_tokens);
+    uint64_t slots = tokenizer_slots(2 * n_tokens);
     TRY(ARENA_NEW(a, slots, &t->slot));
     t->slot_mask = slots - 1;
     for (uint64_t i = 0; i < slots; i++) t->slot[i] = (TokenSlot){ .id = TOKENIZER_NO_TOKEN };
-    return OK;
-}
-
-Status tokenizer_merge_table(Tokenizer *t, int64_t n_merges, Arena *a)
-{
-    uint64_t merges = power_of_two_above(2 * n_merges);
-    TRY(ARENA_NEW(a, merges, &t->merge));
-    t->merge_mask = merges - 1;
-    for (uint64_t i = 0; i < merges; i++) t->merge[i] = (MergeSlot){ .left = TOKENIZER_NO_TOKEN };
     return OK;
 }
 
@@ -105,22 +89,6 @@ void tokenizer_put(Tokenizer *t, int32_t id)
     uint64_t i = hash & t->slot_mask;
     while (t->slot[i].id != TOKENIZER_NO_TOKEN) i = (i + 1) & t->slot_mask;
     t->slot[i] = (TokenSlot){ .tag = (uint32_t)(hash >> 32), .id = id };
-}
-
-const MergeSlot *tokenizer_find_merge(const Tokenizer *t, int32_t left, int32_t right)
-{
-    uint64_t i = pair_hash(left, right) & t->merge_mask;
-    while (t->merge[i].left != TOKENIZER_NO_TOKEN &&
-           (t->merge[i].left != left || t->merge[i].right != right)) {
-        i = (i + 1) & t->merge_mask;
-    }
-    return &t->merge[i];
-}
-
-void tokenizer_put_merge(Tokenizer *t, int32_t left, int32_t right, uint32_t rank, int32_t result)
-{
-    MergeSlot *slot = t->merge + (tokenizer_find_merge(t, left, right) - t->merge);
-    *slot = (MergeSlot){ left, right, rank, result };
 }
 
 Status tokenizer_find_bytes(Tokenizer *t, const char *name)
@@ -260,7 +228,7 @@ static Status encode_text(Encoder *e, const char *text, size_t n)
 {
     TokenizerCache own = { 0 };
     if (e->cache == NULL) {
-        uint64_t pieces = power_of_two_above((int64_t)(n / 16));
+        uint64_t pieces = tokenizer_slots((int64_t)(n / 16));
         TRY(make_cache(e->scratch, pieces < CACHE_PIECES ? pieces : CACHE_PIECES, &own));
         e->cache = &own;
     }

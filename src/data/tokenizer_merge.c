@@ -16,6 +16,40 @@ enum { SHORT_IDS = 48 };
 
 static const uint32_t NO_RANK = UINT32_MAX;
 
+/* ---- table ---- */
+
+static uint64_t pair_hash(int32_t left, int32_t right)
+{
+    uint64_t pair = (uint64_t)(uint32_t)left << 32 | (uint32_t)right;
+    pair *= 0x9E3779B97F4A7C15u; /* 2^64 / golden ratio: spreads close ids (Knuth 6.4) */
+    return pair ^ pair >> 32;
+}
+
+Status tokenizer_merge_table(Tokenizer *t, int64_t n_merges, Arena *a)
+{
+    uint64_t merges = tokenizer_slots(2 * n_merges);
+    TRY(ARENA_NEW(a, merges, &t->merge));
+    t->merge_mask = merges - 1;
+    for (uint64_t i = 0; i < merges; i++) t->merge[i] = (MergeSlot){ .left = TOKENIZER_NO_TOKEN };
+    return OK;
+}
+
+/* The slot of a pair, or the empty one where it belongs. */
+static MergeSlot *find_merge(const Tokenizer *t, int32_t left, int32_t right)
+{
+    uint64_t i = pair_hash(left, right) & t->merge_mask;
+    while (t->merge[i].left != TOKENIZER_NO_TOKEN &&
+           (t->merge[i].left != left || t->merge[i].right != right)) {
+        i = (i + 1) & t->merge_mask;
+    }
+    return &t->merge[i];
+}
+
+void tokenizer_put_merge(Tokenizer *t, int32_t left, int32_t right, uint32_t rank, int32_t result)
+{
+    *find_merge(t, left, right) = (MergeSlot){ left, right, rank, result };
+}
+
 /* ---- first ids ---- */
 
 /* Bytes of the character that a piece begins with; 1 if it is no UTF-8. */
@@ -53,7 +87,7 @@ typedef struct Pair {
 
 static Pair pair_of(const Tokenizer *t, int32_t left, int32_t right)
 {
-    const MergeSlot *m = tokenizer_find_merge(t, left, right);
+    const MergeSlot *m = find_merge(t, left, right);
     return (Pair){ m->left == TOKENIZER_NO_TOKEN ? NO_RANK : m->rank, m->result };
 }
 
@@ -61,6 +95,8 @@ static Pair pair_of(const Tokenizer *t, int32_t left, int32_t right)
 static int32_t merge_short(const Tokenizer *t, int32_t *id, int32_t n)
 {
     Pair pair[SHORT_IDS];
+    for (int32_t i = 0; i + 1 < n; i++)
+        __builtin_prefetch(&t->merge[pair_hash(id[i], id[i + 1]) & t->merge_mask]);
     for (int32_t i = 0; i + 1 < n; i++) pair[i] = pair_of(t, id[i], id[i + 1]);
     for (; n > 1; n--) {
         int32_t best = 0;

@@ -66,11 +66,13 @@ bool tokenizer_is_tiktoken(const char *text, size_t bytes);
 Status tokenizer_parse_tiktoken(const char *name, const char *text, size_t bytes, Arena *a,
                                 Tokenizer **out);
 
+/* The least power of two that is at least n, and at least 16. So a mask replaces a division. */
+uint64_t tokenizer_slots(int64_t n);
+
 /* Make empty tables; find an id by its bytes (or TOKENIZER_NO_TOKEN); add tokens and merges. */
 Status tokenizer_tables(Tokenizer *t, int64_t n_tokens, Arena *a);
 Status tokenizer_merge_table(Tokenizer *t, int64_t n_merges, Arena *a);
 int32_t tokenizer_find(const Tokenizer *t, const char *bytes, int32_t n);
-const MergeSlot *tokenizer_find_merge(const Tokenizer *t, int32_t left, int32_t right);
 void tokenizer_put(Tokenizer *t, int32_t id);
 void tokenizer_put_merge(Tokenizer *t, int32_t left, int32_t right, uint32_t rank, int32_t result);
 
