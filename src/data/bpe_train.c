@@ -432,7 +432,15 @@ static Status train(const TokenizerTraining *training, Arena *a)
     TRY(first_tokens(&t, n_tokens, id_of_byte));
     TRY(lay_out_words(&t, &corpus, id_of_byte));
     TRY(learn(&t, n_tokens));
-    TokenizerLearned learned = { t.names.token, t.names.vocab, t.merge, t.n_merges };
+    AddedText end_of_text = { .text = TOKENIZER_END_OF_TEXT,
+                              .n = sizeof TOKENIZER_END_OF_TEXT - 1,
+                              .id = t.names.vocab };
+    TokenizerFile learned = { .token = t.names.token,
+                              .n_tokens = t.names.vocab,
+                              .merge = t.merge,
+                              .n_merges = t.n_merges,
+                              .special = &end_of_text,
+                              .n_special = 1 };
     return tokenizer_write(training->out_path, &learned, a);
 }
 

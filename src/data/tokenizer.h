@@ -1,6 +1,8 @@
-/* tokenizer: byte-level BPE in the form of Hugging Face's tokenizer.json: models of type BPE with
- * ByteLevel or Split pre-tokenizers (a pipeline of PCRE2 patterns) and added tokens. The ids are those
- * of Hugging Face's library without its post-processor: no tokens are added before or after a text. */
+/* tokenizer: BPE of Hugging Face's tokenizer.json and of .tiktoken files. A tokenizer.json is byte-level, or
+ * of characters with a token for each byte (byte fall-back, as SentencePiece's); docs/reference/formats.md
+ * lists what else it may have. The ids are those of Hugging Face's library without its post-processor: no
+ * tokens are added before or after a text. From the first byte on that is no UTF-8, ids of a byte-level
+ * vocabulary are those of tiktoken's byte interface. */
 #ifndef DATA_TOKENIZER_H
 #define DATA_TOKENIZER_H
 
@@ -18,7 +20,7 @@ void tokenizer_free(Tokenizer *t); /* what PCRE2 holds; safe on NULL */
 int32_t tokenizer_vocab(const Tokenizer *t);       /* one past the largest id */
 int32_t tokenizer_end_of_text(const Tokenizer *t); /* id of the document separator; -1: none */
 
-/* Ids of n bytes of text in `a` (bytes that are no UTF-8 are still encoded, as bytes). Added tokens
+/* Ids of n bytes of text in `a`. Added tokens
  * in the text, special ones too, are their ids. */
 Status tokenizer_encode(const Tokenizer *t, const char *text, size_t n, Arena *a, int32_t **ids,
                         int64_t *n_ids);
@@ -48,5 +50,18 @@ typedef struct TokenizerTraining {
 /* Learns a vocabulary from the files and writes it as a tokenizer.json. ERR_ARG: the text gives
  * fewer merges than the vocabulary needs. `a` holds all working memory. */
 Status tokenizer_train(const TokenizerTraining *t, Arena *a);
+
+/* A .tiktoken file does not say how a text is split, nor which special tokens there are. */
+typedef struct TokenizerConversion {
+    const char *path, *out_path;
+    const char *encoding;       /* a published one; NULL: by the number of tokens, or `pattern` */
+    const char *pattern;        /* pieces of a text, for PCRE2; NULL: that of the encoding */
+    const char *const *special; /* TEXT=ID, besides those of the encoding */
+    int n_special;
+} TokenizerConversion;
+
+/* Writes a .tiktoken file as tokenizer.json. ERR_ARG: an unknown encoding, a broken pattern or special
+ * token; ERR_FORMAT: as for tokenizer_load. */
+Status tokenizer_convert(const TokenizerConversion *c, Arena *a);
 
 #endif

@@ -1,9 +1,8 @@
-/* tokenizer_json: reads and writes Hugging Face's tokenizer.json. It reads the parts that determine a
+/* tokenizer_json: reads Hugging Face's tokenizer.json (tokenizer_write.c writes it): the parts that determine a
  * text's ids: added_tokens, normalizer, pre_tokenizer and model. A feature that would change the ids and
  * is not supported is an error that names it. Encoding is in tokenizer.c. */
 #include "data/tokenizer_private.h"
 
-#include "base/file.h"
 #include "base/json.h"
 
 #include <math.h>
@@ -14,14 +13,15 @@ static const char PRE_TOKENIZER[] = "pre_tokenizer";
 
 enum { SENTENCE_BYTES = 512, SHOWN = 60 /* bytes of a token or pattern in a message */ };
 
-/* The document separator of files that this program writes. */
-static const char END_OF_TEXT[] = "<|endoftext|>";
-
 /* Names of the document separator in published vocabularies, in order of preference. It must be a
  * special token of the file. */
 static const char *const END_OF_TEXT_NAMES[] = {
-    END_OF_TEXT, "<|end_of_text|>", "<\uFF5Cend\u2581of\u2581sentence\uFF5C>",
-    "</s>",      "<eos>",           "[EOS]",
+    TOKENIZER_END_OF_TEXT,
+    "<|end_of_text|>",
+    "<\uFF5Cend\u2581of\u2581sentence\uFF5C>",
+    "</s>",
+    "<eos>",
+    "[EOS]",
 };
 
 /* An entry of added_tokens and its content in the pool; NULL: the id has none. */
@@ -111,6 +111,12 @@ static Status parse_json(const char *name, const char *text, size_t n, Arena *a,
     if (n == 0) return FAIL(ERR_FORMAT, "%s is empty, not a tokenizer.json", name);
     if (n > INT32_MAX) return FAIL(ERR_UNSUPPORTED, "%s has %zu bytes, over 2 GiB", name, n);
     TRY(json_parse(text, n, a, out, &bad));
+    if (*out == NULL && bad == 0)
+        return FAIL(
+            ERR_FORMAT,
+            "%s is neither a tokenizer.json nor a .tiktoken file; a tokenizer.model has to be "
+            "converted to tokenizer.json",
+            name);
     if (*out == NULL) return FAIL(ERR_FORMAT, "%s is broken JSON at byte %zu of %zu", name, bad, n);
     if ((*out)->type == JSON_OBJECT) return OK;
     return FAIL(ERR_FORMAT, "%s: the JSON value is not an object", name);
@@ -669,62 +675,4 @@ Status tokenizer_parse(const char *name, const char *text, size_t bytes, Arena *
     }
     *out = r.t;
     return OK;
-}
-
-/* ---- writing ---- */
-
-/* The characters that stand for the bytes, NUL-terminated; returns where the next would go. */
-static char *write_token_text(char *out, const TokenText *token)
-{
-    for (int32_t i = 0; i < token->n; i++) {
-        int32_t c = tokenizer_code_point((uint8_t)token->bytes[i]);
-        if (c >= 0x80) *out++ = (char)(0xC0 | c >> 6);
-        *out++ = (char)(c >= 0x80 ? 0x80 | (c & 0x3F) : c);
-    }
-    *out = '\0';
-    return out;
-}
-
-/* Members at their defaults are written too, as Hugging Face's own writer does. */
-static Status write_file(Text *t, const TokenizerLearned *l, char *scratch)
-{
-    static const char BYTE_LEVEL[] = "{\"type\":\"ByteLevel\",\"add_prefix_space\":false,"
-                                     "\"trim_offsets\":true,\"use_regex\":true}";
-    TRY(text_printf(t,
-                    "{\"version\":\"1.0\",\"truncation\":null,\"padding\":null,\"added_tokens\":["
-                    "{\"id\":%d,\"content\":\"%s\",\"single_word\":false,\"lstrip\":false,"
-                    "\"rstrip\":false,\"normalized\":false,\"special\":true}],"
-                    "\"normalizer\":null,\"pre_tokenizer\":%s,\"post_processor\":null,"
-                    "\"decoder\":%s,\"model\":{\"type\":\"BPE\",\"dropout\":null,"
-                    "\"unk_token\":null,\"continuing_subword_prefix\":null,"
-                    "\"end_of_word_suffix\":null,\"fuse_unk\":false,\"byte_fallback\":false,"
-                    "\"ignore_merges\":false,\"vocab\":{",
-                    l->n_tokens, END_OF_TEXT, BYTE_LEVEL, BYTE_LEVEL));
-    for (int32_t i = 0; i < l->n_tokens; i++) {
-        write_token_text(scratch, &l->token[i]);
-        TRY(text_json(t, "%s:%d,", scratch, i));
-    }
-    TRY(text_json(t, "%s:%d},\"merges\":[", END_OF_TEXT, l->n_tokens));
-    for (int64_t i = 0; i < l->n_merges; i++) {
-        char *end = write_token_text(scratch, &l->token[l->merge[i].left]);
-        *end++ = ' ';
-        write_token_text(end, &l->token[l->merge[i].right]);
-        TRY(text_append(t, ",", i > 0));
-        TRY(text_json(t, "%s", scratch));
-    }
-    return text_printf(t, "]}}\n");
-}
-
-Status tokenizer_write(const char *path, const TokenizerLearned *l, Arena *a)
-{
-    int32_t longest = 0;
-    for (int32_t i = 0; i < l->n_tokens; i++) {
-        if (l->token[i].n > longest) longest = l->token[i].n;
-    }
-    char *scratch = NULL; /* two tokens of two-byte characters, a space and NULs */
-    Text text;
-    TRY(ARENA_NEW(a, 4 * longest + 3, &scratch));
-    TRY(text_init(&text, a));
-    TRY(write_file(&text, l, scratch));
-    return file_write_whole(path, text.data, text.used);
 }

@@ -6,12 +6,13 @@
  * goes first, the leftmost of equal ones. So each split of a token into two tokens is a merge. */
 #include "data/tokenizer_private.h"
 
+#include "base/file.h"
 #include "base/text.h"
 
 #include <stdio.h>
 #include <string.h>
 
-enum { SPECIALS_MAX = 8, NAMES_BYTES = 256 };
+enum { SPECIALS_MAX = 8, NAMES_BYTES = 256, SHOWN = 60 /* bytes of a line in a message */ };
 
 typedef struct Special {
     const char *text;
@@ -41,7 +42,7 @@ static const Encoding ENCODINGS[] = {
     { "p50k_base", 50280, GPT2, { { "<|endoftext|>", 50256 } } },
     { "cl100k_base",
       100256,
-      "'(?i:[sdmt]|ll|ve|re)|[^\\r\\n\\p{L}\\p{N}]?+\\p{L}++|\\p{N}{1,3}+|"
+      "'(?i:[sdmt]|ll|ve|re)|[^\\r\\n\\p{L}\\p{N}]?+\\p{L}++|\\p{N}{1,3}|"
       " ?[^\\s\\p{L}\\p{N}]++[\\r\\n]*+|\\s++\\z|\\s*[\\r\\n]|\\s+(?!\\S)|\\s",
       { { "<|endoftext|>", 100257 },
         { "<|fim_prefix|>", 100258 },
@@ -147,6 +148,7 @@ typedef struct Reader {
     const char *text, *end;
     Arena *arena;
     Tokenizer *t;
+    const char *pattern;
     int32_t n_ranks;
 } Reader;
 
@@ -179,7 +181,7 @@ static Status read_lines(Reader *r)
         number++;
         if (n < 0)
             return FAIL(ERR_FORMAT, "%s: line %d: \"%.*s\" is not base64", r->name, number,
-                        l.n_base64 < 60 ? (int)l.n_base64 : 60, l.base64);
+                        l.n_base64 < SHOWN ? (int)l.n_base64 : SHOWN, l.base64);
         if (t->token[rank].bytes != NULL)
             return FAIL(ERR_FORMAT, "%s: line %d gives rank %d a second time", r->name, number,
                         rank);
@@ -194,8 +196,9 @@ static Status read_lines(Reader *r)
     return tokenizer_find_bytes(t, r->name);
 }
 
-/* Calls for each split of each token into two tokens; `put` enters it, else it is only counted. */
-static int64_t each_split(Tokenizer *t, bool put)
+/* Enters each split of each token into two tokens into the table of merges, if it is there, and into the
+ * list, if there is one. Returns how many there are. */
+static int64_t each_split(Tokenizer *t, TokenizerMerge *list)
 {
     int64_t n = 0;
     for (int32_t id = 0; id < t->vocab; id++) {
@@ -205,7 +208,8 @@ static int64_t each_split(Tokenizer *t, bool put)
             if (left == TOKENIZER_NO_TOKEN) continue;
             int32_t right = tokenizer_find(t, token.bytes + cut, token.n - cut);
             if (right == TOKENIZER_NO_TOKEN) continue;
-            if (put) tokenizer_put_merge(t, left, right, (uint32_t)id, id);
+            if (t->merge != NULL) tokenizer_put_merge(t, left, right, (uint32_t)id, id);
+            if (list != NULL) list[n] = (TokenizerMerge){ left, right };
             n++;
         }
     }
@@ -214,72 +218,137 @@ static int64_t each_split(Tokenizer *t, bool put)
 
 /* ---- encodings ---- */
 
-static Status find_encoding(const Reader *r, const Encoding **out)
+/* By name, else by the number of tokens. */
+static Status find_encoding(const Reader *r, const char *name, const Encoding **out)
 {
     char names[NAMES_BYTES];
     int used = 0;
     for (int i = 0; i < N_ENCODINGS; i++) {
         *out = &ENCODINGS[i];
-        if (ENCODINGS[i].ranks == r->n_ranks) return OK;
-        used += snprintf(names + used, sizeof names - (size_t)used, "%s%s has %d",
-                         i > 0 ? ", " : "", ENCODINGS[i].name, ENCODINGS[i].ranks);
+        if (name == NULL ? (*out)->ranks == r->n_ranks : strcmp((*out)->name, name) == 0) return OK;
+        used += snprintf(names + used, sizeof names - (size_t)used, "%s%s of %d", i > 0 ? ", " : "",
+                         (*out)->name, (*out)->ranks);
     }
+    if (name != NULL)
+        return FAIL(ERR_ARG, "encoding \"%s\" is not known (%s tokens are)", name, names);
     return FAIL(ERR_UNSUPPORTED,
-                "%s has %d tokens, so its pattern is not known (%s); a tokenizer.json has its own",
+                "%s has %d tokens, which is no encoding that is known (%s): give its pattern to "
+                "switchyard data tokenizer convert",
                 r->name, r->n_ranks, names);
 }
 
-/* Special tokens are found in a text and decode to nothing, as those of a tokenizer.json. */
-static Status add_specials(Reader *r, const Special *special)
+/* "TEXT=ID"; the last = counts. */
+static Status parse_special(const char *word, AddedText *out)
 {
-    Tokenizer *t = r->t;
-    AddedSet *set = &t->added[0];
-    TRY(ARENA_NEW(r->arena, SPECIALS_MAX, &set->at));
-    for (int i = 0; i < SPECIALS_MAX && special[i].text != NULL; i++) {
-        int32_t id = special[i].id;
-        if (t->token[id].bytes != NULL)
-            return FAIL(ERR_FORMAT, "%s: rank %d is a token, but must be left for %s", r->name, id,
-                        special[i].text);
-        t->token[id].bytes = "";
-        set->at[set->n++] =
-            (AddedText){ .text = special[i].text, .n = (int32_t)strlen(special[i].text), .id = id };
-    }
-    t->end_of_text = special[0].id;
-    (void)added_sort(set);
+    const char *equals = strrchr(word, '=');
+    Line l = { .rank = equals == NULL ? "" : equals + 1 };
+    l.n_rank = strlen(l.rank);
+    *out = (AddedText){ .text = word, .id = read_rank(&l) };
+    if (equals == NULL || equals == word || out->id < 0)
+        return FAIL(ERR_ARG, "special token \"%s\" is not TEXT=ID with an ID from 0 to %d", word,
+                    TOKENIZER_MAX_VOCAB - 1);
+    out->n = (int32_t)(equals - word);
     return OK;
 }
 
-static Status read_file(Reader *r)
+/* Special tokens of the encoding, then those of the conversion, and the pattern of one of them. */
+static Status gather(Reader *r, const TokenizerConversion *c)
 {
     const Encoding *encoding = NULL;
-    Tokenizer *t = r->t;
-    TRY(measure_lines(r));
-    TRY(find_encoding(r, &encoding));
-    for (int i = 0; i < SPECIALS_MAX; i++) {
-        if (encoding->special[i].id >= t->vocab) t->vocab = encoding->special[i].id + 1;
+    AddedSet *set = &r->t->added[0];
+    bool own = c != NULL && c->pattern != NULL && c->encoding == NULL;
+    if (!own) TRY(find_encoding(r, c == NULL ? NULL : c->encoding, &encoding));
+    r->pattern = c != NULL && c->pattern != NULL ? c->pattern : encoding->pattern;
+    TRY(ARENA_NEW(r->arena, SPECIALS_MAX + (c == NULL ? 0 : c->n_special), &set->at));
+    for (int i = 0; !own && i < SPECIALS_MAX && encoding->special[i].text != NULL; i++) {
+        const Special *s = &encoding->special[i];
+        set->at[set->n++] =
+            (AddedText){ .text = s->text, .n = (int32_t)strlen(s->text), .id = s->id };
     }
+    for (int i = 0; c != NULL && i < c->n_special; i++)
+        TRY(parse_special(c->special[i], &set->at[set->n++]));
+    for (int32_t i = 0; i < set->n; i++) {
+        if (set->at[i].id >= r->t->vocab) r->t->vocab = set->at[i].id + 1;
+    }
+    r->t->end_of_text = set->n > 0 ? set->at[0].id : TOKENIZER_NO_TOKEN;
+    return OK;
+}
+
+/* Special tokens are found in a text and decode to nothing, as those of a tokenizer.json. */
+static Status add_specials(const Reader *r)
+{
+    AddedSet *set = &r->t->added[0];
+    for (const AddedText *a = set->at; a < set->at + set->n; a++) {
+        TokenText *token = &r->t->token[a->id];
+        if (token->bytes != NULL)
+            return FAIL(ERR_FORMAT, "%s: id %d of the special token %.*s is taken", r->name, a->id,
+                        a->n, a->text);
+        token->bytes = "";
+    }
+    int32_t twice = added_sort(set);
+    if (twice < 0) return OK;
+    return FAIL(ERR_ARG, "special token %.*s is given twice", set->at[twice].n,
+                set->at[twice].text);
+}
+
+static Status read_file(Reader *r, const TokenizerConversion *c, TokenizerFile *file)
+{
+    Tokenizer *t = r->t;
+    TokenizerMerge *list = NULL;
+    TRY(measure_lines(r));
+    TRY(gather(r, c));
     TRY(ARENA_ZEROED(r->arena, t->vocab, &t->token));
     t->shown = t->token;
     t->growth = 1;
     TRY(tokenizer_tables(t, r->n_ranks, r->arena));
     TRY(read_lines(r));
-    TRY(tokenizer_merge_table(t, each_split(t, false), r->arena));
-    (void)each_split(t, true);
-    TRY(add_specials(r, encoding->special));
-    SplitRule rule = { .pattern = encoding->pattern, .pattern_bytes = strlen(encoding->pattern) };
+    int64_t n_merges = each_split(t, NULL);
+    TRY(tokenizer_merge_table(t, n_merges, r->arena));
+    if (file != NULL) TRY(ARENA_NEW(r->arena, n_merges, &list));
+    (void)each_split(t, list);
+    TRY(add_specials(r));
+    SplitRule rule = { .pattern = r->pattern, .pattern_bytes = strlen(r->pattern) };
     TRY(splitter_add_rule(&t->splitter, &rule, r->arena));
+    if (file != NULL)
+        *file = (TokenizerFile){ .token = t->token,
+                                 .n_tokens = t->vocab,
+                                 .merge = list,
+                                 .n_merges = n_merges,
+                                 .pattern = r->pattern,
+                                 .special = t->added[0].at,
+                                 .n_special = t->added[0].n };
     return tokenizer_mark_whole(t, true, r->arena);
 }
 
-Status tokenizer_parse_tiktoken(const char *name, const char *text, size_t bytes, Arena *a,
-                                Tokenizer **out)
+Status tokenizer_parse_tiktoken(const char *name, const char *text, size_t bytes,
+                                const TokenizerConversion *c, Arena *a, Tokenizer **out,
+                                TokenizerFile *file)
 {
     Reader r = { .name = name, .text = text, .end = text + bytes, .arena = a };
     if (bytes > INT32_MAX)
         return FAIL(ERR_UNSUPPORTED, "%s has %zu bytes, over 2 GiB", name, bytes);
     TRY(ARENA_ZEROED(a, 1, &r.t));
-    Status s = read_file(&r);
+    Status s = read_file(&r, c, file);
     if (s != OK) tokenizer_free(r.t);
     if (s == OK) *out = r.t;
+    return s;
+}
+
+Status tokenizer_convert(const TokenizerConversion *c, Arena *a)
+{
+    FileMap map = { 0 };
+    Tokenizer *t = NULL;
+    TokenizerFile file = { 0 };
+    TRY(file_map(c->path, &map));
+    const char *text = (const char *)map.data;
+    Status s = tokenizer_is_tiktoken(text, map.bytes)
+                   ? tokenizer_parse_tiktoken(c->path, text, map.bytes, c, a, &t, &file)
+                   : FAIL(ERR_FORMAT,
+                          "%s is no .tiktoken file: its first line is not a token in base64, a "
+                          "space and a rank",
+                          c->path);
+    file_unmap(&map);
+    if (s == OK) s = tokenizer_write(c->out_path, &file, a);
+    tokenizer_free(t);
     return s;
 }

@@ -59,18 +59,22 @@ static const cJSON *get(const cJSON *o, const char *key)
     return item;
 }
 
-/* The tokenizer of the golden model with one of its pipelines and its added tokens, if any. */
+/* The tokenizer of a golden model with one of its pipelines and what else the pipeline names. */
 static void load_pipeline(Bench *b, const cJSON *pipeline)
 {
-    cJSON *file = cJSON_CreateObject(), *model = cJSON_Duplicate(get(b->golden, "model"), true);
+    static const char *const PARTS[] = { "normalizer", "pre_tokenizer", "added_tokens" };
+    const cJSON *name = find(pipeline, "model");
+    cJSON *file = cJSON_CreateObject();
+    cJSON *model =
+        cJSON_Duplicate(get(b->golden, name == NULL ? "model" : name->valuestring), true);
+    cJSON_DeleteItemFromObject(model, "ignore_merges");
     cJSON_AddItemToObject(model, "ignore_merges",
                           cJSON_CreateBool(cJSON_IsTrue(find(pipeline, "ignore_merges"))));
     cJSON_AddItemToObject(file, "model", model);
-    cJSON_AddItemToObject(file, "pre_tokenizer",
-                          cJSON_Duplicate(get(pipeline, "pre_tokenizer"), true));
-    if (find(pipeline, "added_tokens") != NULL)
-        cJSON_AddItemToObject(file, "added_tokens",
-                              cJSON_Duplicate(find(pipeline, "added_tokens"), true));
+    for (int i = 0; i < 3; i++) {
+        if (find(pipeline, PARTS[i]) != NULL)
+            cJSON_AddItemToObject(file, PARTS[i], cJSON_Duplicate(find(pipeline, PARTS[i]), true));
+    }
     char *text = cJSON_PrintUnformatted(file);
     tokenizer_free(b->t);
     b->t = NULL;
@@ -165,13 +169,23 @@ static int check_pipelines(Bench *b, const char *list)
 
 static void ids_are_those_of_hugging_face_for_every_pipeline(void **state)
 {
-    CHECK(check_pipelines(*state, "pipelines") >= 10);
+    CHECK(check_pipelines(*state, "pipelines") >= 16);
+}
+
+static void forms_of_unicode_are_those_of_hugging_face(void **state)
+{
+    CHECK_INT(check_pipelines(*state, "forms"), 4);
+}
+
+static void vocabularies_of_characters_are_those_of_hugging_face(void **state)
+{
+    CHECK_INT(check_pipelines(*state, "characters"), 13);
 }
 
 /* With flags, next to each other, inside words, in white space, as part of one another. */
 static void added_tokens_in_a_text_are_those_of_hugging_face(void **state)
 {
-    CHECK_INT(check_pipelines(*state, "added"), 4);
+    CHECK_INT(check_pipelines(*state, "added"), 5);
 }
 
 static void ids_of_deepseek_v3_are_those_of_hugging_face(void **state)
@@ -487,7 +501,8 @@ static const Breakage BROKEN[] = {
     { "\"normalizer\": null",
       "\"normalizer\": {\"type\": \"Sequence\", \"normalizers\": [{\"type\": \"Lowercase\"}]}",
       ERR_UNSUPPORTED, "normalizer of type \"Lowercase\"" },
-    { "\"pre_tokenizer\":", "\"pre_tokenizers\":", ERR_UNSUPPORTED, "pre_tokenizer does not end with ByteLevel" },
+    { "\"pre_tokenizer\":", "\"pre_tokenizers\":", ERR_UNSUPPORTED,
+      "pre_tokenizer does not end with ByteLevel" },
     { "\"ByteLevel\"", "\"Metaspace\"", ERR_UNSUPPORTED, "does not end with ByteLevel, and" },
     { "\"type\": \"ByteLevel\"", "\"type\": \"Sequence\"", ERR_FORMAT, "has no pretokenizers" },
 };
@@ -658,6 +673,8 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         PLACE_TEST(ids_are_those_of_hugging_face_for_every_pipeline),
+        PLACE_TEST(forms_of_unicode_are_those_of_hugging_face),
+        PLACE_TEST(vocabularies_of_characters_are_those_of_hugging_face),
         PLACE_TEST(added_tokens_in_a_text_are_those_of_hugging_face),
         PLACE_TEST(ids_of_deepseek_v3_are_those_of_hugging_face),
         PLACE_TEST(merging_takes_the_lowest_pair_first_however_long_the_piece),
