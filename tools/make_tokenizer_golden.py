@@ -2,14 +2,18 @@
 """Make tests/golden/tokenizer/cases.json with Hugging Face's `tokenizers`, the witness of
 tests/unit/data/test_tokenizer.c and test_bpe_train.c.
 
-    make_tokenizer_golden.py OUT [DEEPSEEK_TOKENIZER_JSON]
+    make_tokenizer_golden.py OUT [DEEPSEEK_TOKENIZER_JSON [MIXED_TEXT]]
 
 The file holds a small text and what BpeTrainer learns from it, texts to encode, and for each of
 some pre-tokenizers the ids of those texts, and sets of added tokens with texts that hold them; the same
 with forms of Unicode, and for vocabularies of characters; with the second argument also DeepSeek-V3's
-ids.
+ids; with the third the FNV-1a sums of `tools/make_mixed_text 0.3 7 MIXED_TEXT seeded` and of its ids
+with each of the vocabularies in the folder of the second (of tiktoken for .tiktoken files).
 """
+import array
+import base64
 import json
+import os
 import random
 import sys
 
@@ -345,6 +349,30 @@ def encode(file, texts):
     return [t.encode(x, add_special_tokens=False).ids for x in texts]
 
 
+def fnv(data):
+    h = 0xCBF29CE484222325
+    for byte in data:
+        h = (h ^ byte) * 0x100000001B3 & 0xFFFFFFFFFFFFFFFF
+    return f"{h:016x}"
+
+
+def mixed(deepseek, path):
+    import tiktoken
+    import tiktoken_ext.openai_public as openai
+
+    text, folder = open(path, "rb").read(), os.path.dirname(deepseek)
+    own = tokenizers.Tokenizer.from_file(deepseek).encode(text.decode(), add_special_tokens=False).ids
+    ids = {"deepseek-v3.tokenizer.json": own}
+    for name in ["gpt2", "o200k_base"]:
+        lines = open(f"{folder}/{name}.tiktoken", "rb").read().split()
+        ranks = {base64.b64decode(t): int(r) for t, r in zip(lines[::2], lines[1::2])}
+        openai.data_gym_to_mergeable_bpe_ranks = openai.load_tiktoken_bpe = lambda *_, **__: ranks
+        encoding = tiktoken.Encoding(**openai.ENCODING_CONSTRUCTORS[name]())
+        ids[name + ".tiktoken"] = encoding.encode(text.decode(), allowed_special="all")
+    sums = {name: fnv(array.array("i", i).tobytes()) for name, i in ids.items()}
+    return {"text": fnv(text), "ids": sums}
+
+
 def main():
     out, deepseek = sys.argv[1], sys.argv[2:]
     text = training_text()
@@ -406,6 +434,8 @@ def main():
             "texts": DEEPSEEK_ROLES,
             "ids": encode(file, DEEPSEEK_ROLES),
         }
+    if len(deepseek) > 1:
+        golden["mixed"] = mixed(*deepseek)
     with open(out, "w", encoding="ascii") as f:
         f.write("{\n")
         f.write(",\n".join(f"{json.dumps(k)}: {json.dumps(v)}" for k, v in golden.items()))
