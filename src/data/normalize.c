@@ -36,23 +36,30 @@ bool normalize_form(const char *name, NormalizeStep *out)
     return false;
 }
 
-Status normalizer_add(Normalizer *z, const NormalizeStep *step)
+static size_t step_growth(const NormalizeStep *s, size_t growth)
 {
-    if (z->n == NORMALIZE_STEPS_MAX)
-        return FAIL(ERR_UNSUPPORTED, "more than %d steps one after another", NORMALIZE_STEPS_MAX);
-    z->step[z->n++] = *step;
-    return OK;
+    if (s->kind == NORMALIZE_FORM) return growth * FORM_GROWTH;
+    if (s->kind == NORMALIZE_REPLACE) return growth * (1 + strlen(s->to) / strlen(s->from));
+    return growth + strlen(s->to);
 }
 
 size_t normalizer_growth(const Normalizer *z)
 {
     size_t growth = 1;
-    for (const NormalizeStep *s = z->step; s < z->step + z->n; s++) {
-        if (s->kind == NORMALIZE_FORM) growth *= FORM_GROWTH;
-        if (s->kind == NORMALIZE_REPLACE) growth *= 1 + strlen(s->to) / strlen(s->from);
-        if (s->kind == NORMALIZE_PREPEND) growth += strlen(s->to);
-    }
+    for (const NormalizeStep *s = z->step; s < z->step + z->n; s++) growth = step_growth(s, growth);
     return growth;
+}
+
+Status normalizer_add(Normalizer *z, const NormalizeStep *step)
+{
+    if (z->n == NORMALIZE_STEPS_MAX)
+        return FAIL(ERR_UNSUPPORTED, "more than %d steps one after another", NORMALIZE_STEPS_MAX);
+    size_t growth = step_growth(step, normalizer_growth(z));
+    if (growth > NORMALIZE_GROWTH_MAX)
+        return FAIL(ERR_UNSUPPORTED, "a text can become %zu times as long, more than %d times",
+                    growth, NORMALIZE_GROWTH_MAX);
+    z->step[z->n++] = *step;
+    return OK;
 }
 
 /* ---- forms ---- */

@@ -9,7 +9,7 @@
 #include <stdbool.h>
 #include <stdint.h>
 
-enum { NORMALIZE_STEPS_MAX = 8 };
+enum { NORMALIZE_STEPS_MAX = 8, NORMALIZE_GROWTH_MAX = 64 };
 
 typedef enum NormalizeKind { NORMALIZE_FORM, NORMALIZE_REPLACE, NORMALIZE_PREPEND } NormalizeKind;
 
@@ -31,7 +31,7 @@ typedef struct Normalizer {
  * Unicode 14, so ids could differ.) */
 bool normalize_form(const char *name, NormalizeStep *out);
 
-/* ERR_UNSUPPORTED: too many steps. Texts of the step stay where they are. */
+/* ERR_UNSUPPORTED: too many steps, or a text could become too much longer. Texts of the step stay where they are. */
 Status normalizer_add(Normalizer *z, const NormalizeStep *step);
 
 /* No text of n bytes becomes longer than this many times n, even if it is cut into parts of which each
