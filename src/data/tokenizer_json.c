@@ -462,7 +462,9 @@ static Status show_tokens(const Reader *r, const NormalizeStep *space, size_t te
     TRY(ARENA_NEW(r->arena, text_bytes + 256, &at));
     for (int32_t id = 0; id < t->vocab; id++) {
         const TokenText *token = &t->token[id];
-        shown[id] = (TokenText){ .bytes = token->bytes == NULL ? NULL : at };
+        shown[id] = (TokenText){ .bytes = token->bytes };
+        if (token->bytes == NULL) continue;
+        shown[id].bytes = at;
         for (int32_t i = 0; i < token->n;) {
             bool sign = n_sign > 0 && token->n - i >= (int32_t)n_sign &&
                         memcmp(token->bytes + i, space->to, n_sign) == 0;
@@ -470,7 +472,6 @@ static Status show_tokens(const Reader *r, const NormalizeStep *space, size_t te
             i += sign ? (int32_t)n_sign : 1;
         }
         shown[id].n = (int32_t)(at - shown[id].bytes);
-        if (token->bytes == NULL) shown[id].n = 0;
     }
     for (int b = 0; b < 256; b++) {
         *at = (char)b;
@@ -480,22 +481,25 @@ static Status show_tokens(const Reader *r, const NormalizeStep *space, size_t te
     return OK;
 }
 
-/* If the sign for a space stands in tokens only at the front, no merge reaches over the place before a
- * run of signs. Cutting there changes no id, and gives pieces that repeat. */
+/* If the sign for a space is one character, and stands in tokens only at the front, no merge reaches over
+ * the place before a run of signs. Cutting there changes no id, and gives pieces that repeat. */
 static Status cut_before_spaces(const Reader *r, const NormalizeStep *space)
 {
     Tokenizer *t = r->t;
-    size_t n_sign = strlen(space->to);
+    const char *sign = space->to;
+    size_t n_sign = strlen(sign);
+    bool longer = false; /* than a character */
+    for (size_t i = 1; i < n_sign; i++) longer |= ((uint8_t)sign[i] & 0xC0) != 0x80;
+    if (longer || tokenizer_find(t, sign, (int32_t)n_sign) == TOKENIZER_NO_TOKEN) return OK;
     for (int32_t id = 0; id < t->vocab; id++) {
-        const char *at = t->token[id].bytes, *end = at + t->token[id].n, *sign = NULL;
-        if (at == NULL || tokenizer_find(t, at, t->token[id].n) != id) continue;
-        while (at + n_sign <= end && memcmp(at, space->to, n_sign) == 0) at += n_sign;
-        sign = memmem(at, (size_t)(end - at), space->to, n_sign);
-        if (sign != NULL) return OK;
+        const TokenText token = t->token[id];
+        if (token.n == 0 || tokenizer_find(t, token.bytes, token.n) != id) continue;
+        const char *at = token.bytes, *end = at + token.n;
+        while (at + n_sign <= end && memcmp(at, sign, n_sign) == 0) at += n_sign;
+        if (memmem(at, (size_t)(end - at), sign, n_sign) != NULL) return OK;
     }
     char pattern[SENTENCE_BYTES];
-    int n = snprintf(pattern, sizeof pattern, "(?:\\Q%s\\E)+", space->to);
-    if (n >= (int)sizeof pattern || strstr(space->to, "\\E") != NULL) return OK;
+    int n = snprintf(pattern, sizeof pattern, "\\Q%s\\E+", sign);
     SplitRule rule = { .pattern = pattern, .pattern_bytes = (size_t)n, .keep = SPLIT_WITH_NEXT };
     return named_status(r, PRE_TOKENIZER, splitter_add_rule(&t->splitter, &rule, r->arena));
 }
