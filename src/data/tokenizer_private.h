@@ -80,7 +80,7 @@ int tokenizer_byte(uint32_t code_point);
 /* tokenizer_load from memory; `name` is for messages. */
 Status tokenizer_parse(const char *name, const char *text, size_t bytes, Arena *a, Tokenizer **out);
 
-/* The same for the text of a .tiktoken file. Its first line has base64, a space and more. `c` may name the
+/* The same for the text of a .tiktoken file. Its first line has base64, a space and a digit. `c` may name the
  * encoding or its parts (paths are not looked at), and `file` may receive what tokenizer_write needs;
  * both may be NULL. */
 bool tokenizer_is_tiktoken(const char *text, size_t bytes);

@@ -134,7 +134,8 @@ bool tokenizer_is_tiktoken(const char *text, size_t n)
 {
     Line l = { 0 };
     const char *at = text;
-    if (n == 0 || !cut_line(&at, text + n, &l) || l.n_base64 == 0) return false;
+    if (n == 0 || !cut_line(&at, text + n, &l) || l.n_base64 == 0 || l.n_rank == 0) return false;
+    if (*l.rank < '0' || *l.rank > '9') return false;
     for (size_t i = 0; i < l.n_base64; i++) {
         if (base64_value(l.base64[i]) < 0 && l.base64[i] != '=') return false;
     }

@@ -6,6 +6,10 @@
 #include "base/file.h"
 #include "base/rng.h"
 
+#include <cjson/cJSON.h>
+
+static const char GOLDEN[] = "tests/golden/tokenizer/cases.json";
+
 typedef struct Bench {
     Arena arena;
     char folder[64];
@@ -171,6 +175,8 @@ static void any_bytes_come_back_from_their_ids(void **state)
 
 static void load_shared(Bench *b, const char *name)
 {
+    tokenizer_free(b->t);
+    b->t = NULL;
     if (!file_exists(name)) {
         printf("skip: %s is not there\n", name);
         skip();
@@ -196,6 +202,54 @@ static void ids_of_o200k_are_those_of_tiktoken(void **state)
               220, 7633, 19354, 22, 20290, 364, 220, 4128);
     CHECK_INT(tokenizer_end_of_text(b->t), 199999);
     CHECK_INT(tokenizer_vocab(b->t), 200019);
+}
+
+static uint64_t fnv(const void *data, size_t n)
+{
+    uint64_t h = 0xCBF29CE484222325u;
+    for (size_t i = 0; i < n; i++) h = (h ^ ((const uint8_t *)data)[i]) * 0x100000001B3u;
+    return h;
+}
+
+static void check_sum(const void *data, size_t n, const cJSON *want, const char *name)
+{
+    char sum[20];
+    (void)snprintf(sum, sizeof sum, "%016llx", (unsigned long long)fnv(data, n));
+    if (strcmp(sum, want->valuestring) != 0)
+        fail_msg("%s: sum %s, want %s", name, sum, want->valuestring);
+}
+
+/* Random text of many scripts: its ids have the sums of other programs' ids, and decode to the text. */
+static void ids_of_mixed_text_are_those_of_other_programs(void **state)
+{
+    Bench *b = *state;
+    char path[FILE_PATH_MAX], command[FILE_PATH_MAX + 64], *text = NULL, *golden = NULL;
+    size_t n = 0, n_golden = 0;
+    const cJSON *each = NULL;
+    CHECK_OK(file_join(path, b->folder, "mixed"));
+    (void)snprintf(command, sizeof command, "tools/make_mixed_text 0.3 7 %s seeded", path);
+    CHECK_INT(system(command), 0);
+    CHECK_OK(file_read_all(path, &b->arena, &text, &n));
+    CHECK_OK(file_read_all(GOLDEN, &b->arena, &golden, &n_golden));
+    cJSON *root = cJSON_ParseWithLength(golden, n_golden);
+    const cJSON *mixed = cJSON_GetObjectItemCaseSensitive(root, "mixed");
+    check_sum(text, n, cJSON_GetObjectItemCaseSensitive(mixed, "text"), "the text");
+    cJSON_ArrayForEach(each, cJSON_GetObjectItemCaseSensitive(mixed, "ids"))
+    {
+        int32_t *ids = NULL;
+        int64_t n_ids = 0;
+        Text back;
+        (void)snprintf(path, sizeof path, "../shared/vocab/%s", each->string);
+        load_shared(b, path);
+        ArenaMark mark = arena_mark(&b->arena);
+        CHECK_OK(tokenizer_encode(b->t, text, n, &b->arena, &ids, &n_ids));
+        check_sum(ids, (size_t)n_ids * sizeof *ids, each, each->string);
+        CHECK_OK(text_init(&back, &b->arena));
+        CHECK_OK(tokenizer_decode(b->t, ids, n_ids, &back));
+        CHECK(back.used == n && memcmp(back.data, text, n) == 0);
+        arena_release(&b->arena, mark);
+    }
+    cJSON_Delete(root);
 }
 
 /* ---- files ---- */
@@ -318,6 +372,7 @@ int main(void)
         PLACE_TEST(any_bytes_come_back_from_their_ids),
         PLACE_TEST(ids_of_gpt2_are_those_of_tiktoken),
         PLACE_TEST(ids_of_o200k_are_those_of_tiktoken),
+        PLACE_TEST(ids_of_mixed_text_are_those_of_other_programs),
         PLACE_TEST(broken_lines_are_errors_with_their_number),
         PLACE_TEST(other_ends_of_lines_are_read),
         PLACE_TEST(a_file_cut_anywhere_is_an_error),
