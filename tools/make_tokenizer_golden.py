@@ -132,6 +132,7 @@ CHARACTER_TEXTS = TEXTS + [
     "  two  spaces <s>  ",
     "\u2581of\u2581 \u2581",
     "a\u2581b<0x41><unk>",
+    "in on n  an n",
 ]
 
 
