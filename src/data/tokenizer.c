@@ -157,7 +157,8 @@ static Status encode_piece(void *context, const char *piece, int32_t n)
 static bool is_blank(const TokenText *token)
 {
     for (int32_t i = 0; i < token->n; i++) {
-        if (memchr(" \n\t", token->bytes[i], 3) == NULL) return false;
+        char c = token->bytes[i];
+        if (c != ' ' && c != '\n' && c != '\t') return false;
     }
     return true;
 }
@@ -223,28 +224,30 @@ static Status encode_between(Encoder *e, const char *text, size_t n, int set, bo
     return encode_between(e, text + done, n - done, set + 1, first && done == 0);
 }
 
-/* A cache for one text grows with the text: a short prompt should not clear a large one. */
 static Status encode_text(Encoder *e, const char *text, size_t n)
 {
-    TokenizerCache own = { 0 };
-    if (e->cache == NULL) {
-        uint64_t pieces = tokenizer_slots((int64_t)(n / 16));
-        TRY(make_cache(e->scratch, pieces < CACHE_PIECES ? pieces : CACHE_PIECES, &own));
-        e->cache = &own;
-    }
     TRY(split_begin(&e->cut, &e->t->splitter, encode_piece, e, e->scratch));
     return encode_between(e, text, n, 0, true);
+}
+
+/* A cache for one text grows with the text: a short prompt should not clear a large one. */
+static Status own_cache(Arena *a, size_t n, TokenizerCache *out)
+{
+    uint64_t pieces = tokenizer_slots((int64_t)(n / 16));
+    return make_cache(a, pieces < CACHE_PIECES ? pieces : CACHE_PIECES, out);
 }
 
 Status tokenizer_encode_cached(const Tokenizer *t, TokenizerCache *cache, const char *text,
                                size_t n, Arena *a, int32_t **ids, int64_t *n_ids)
 {
     ArenaMark start = arena_mark(a);
-    Encoder e = { .t = t, .cache = cache, .scratch = a };
+    TokenizerCache own = { 0 };
+    Encoder e = { .t = t, .cache = cache != NULL ? cache : &own, .scratch = a };
     if (n > SIZE_MAX / sizeof(int32_t) / t->growth - CACHED_IDS)
         return FAIL(ERR_ARG, "a text of %zu bytes", n);
     TRY(ARENA_NEW(a, n * t->growth + CACHED_IDS, &e.ids));
-    Status s = encode_text(&e, text, n);
+    Status s = cache != NULL ? OK : own_cache(a, n, &own);
+    if (s == OK) s = encode_text(&e, text, n);
     if (s != OK) {
         arena_release(a, start);
         return s;

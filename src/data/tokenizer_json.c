@@ -468,7 +468,7 @@ static Status show_tokens(const Reader *r, const NormalizeStep *space, size_t te
         for (int32_t i = 0; i < token->n;) {
             bool sign = n_sign > 0 && token->n - i >= (int32_t)n_sign &&
                         memcmp(token->bytes + i, space->to, n_sign) == 0;
-            *at++ = sign ? ' ' : token->bytes[i];
+            *at++ = (char)(sign ? ' ' : token->bytes[i]);
             i += sign ? (int32_t)n_sign : 1;
         }
         shown[id].n = (int32_t)(at - shown[id].bytes);

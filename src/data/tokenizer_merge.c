@@ -180,7 +180,8 @@ static void merge_pair(Merging *p, int32_t left)
 static Status merge_long(const Tokenizer *t, int32_t *id, int32_t n, Arena *scratch)
 {
     ArenaMark mark = arena_mark(scratch);
-    Merging p = { .t = t, .n = n, .id = id };
+    Merging p = { .t = t, .n = n };
+    p.id = id;
     TRY(ARENA_NEW(scratch, 2 * n, &p.heap.key));
     TRY(ARENA_NEW(scratch, n, &p.next));
     TRY(ARENA_NEW(scratch, n, &p.before));

@@ -42,7 +42,7 @@ static void add_line(Text *file, const char *bytes, size_t n, int rank)
         char four[4];
         for (size_t k = 0; k < 3; k++) group = group << 8 | (i + k < n ? (uint8_t)bytes[i + k] : 0);
         for (size_t k = 0; k < 4; k++)
-            four[k] = i + k > n ? '=' : DIGITS[group >> (18 - 6 * k) & 63];
+            four[k] = (char)(i + k > n ? '=' : DIGITS[group >> (18 - 6 * k) & 63]);
         CHECK_OK(text_append(file, four, 4));
     }
     CHECK_OK(text_printf(file, " %d\n", rank));

@@ -305,8 +305,8 @@ static void any_bytes_come_back_from_a_vocabulary_of_characters(void **state)
             char text[200];
             size_t n = rng_below(13, 0, round, sizeof text);
             for (size_t k = 0; k < n; k++)
-                text[k] = round < 50 ? (char)rng_u32(14, round, k)
-                                     : " of\xFF\xE4\xB8\x96\n"[rng_below(15, round, k, 8)];
+                text[k] = (char)(round < 50 ? (int)rng_u32(14, round, k)
+                                            : " of\xFF\xE4\xB8\x96\n"[rng_below(15, round, k, 8)]);
             check_decoded(b, text, n);
         }
     }
