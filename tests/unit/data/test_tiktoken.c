@@ -368,6 +368,33 @@ static void a_converted_file_gives_the_same_ids(void **state)
     CHECK_FAILS(tokenizer_convert(&c, &b->arena), ERR_FORMAT, "own.json is no .tiktoken file");
 }
 
+#ifdef ARENA_FAIL_NTH
+extern long arena_fail_countdown;
+
+static void every_failing_allocation_is_an_error(void **state)
+{
+    Bench *b = *state;
+    Status s = ERR_MEMORY;
+    int32_t *ids = NULL;
+    int64_t n = 0;
+    good_file(b);
+    for (long nth = 0; s != OK; nth++) {
+        CHECK(nth < 1000);
+        ArenaMark mark = arena_mark(&b->arena);
+        arena_fail_countdown = nth;
+        s = parse(b, b->file.data, b->file.used, &OWN);
+        if (s == OK) s = tokenizer_encode(b->t, "abab b\n\xFF", 8, &b->arena, &ids, &n);
+        arena_fail_countdown = -1;
+        if (s == OK) break;
+        CHECK_INT(s, ERR_MEMORY);
+        tokenizer_free(b->t);
+        b->t = NULL;
+        arena_release(&b->arena, mark);
+    }
+    CHECK_INT(n, 5);
+}
+#endif
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -384,6 +411,9 @@ int main(void)
         PLACE_TEST(a_file_cut_anywhere_is_an_error),
         PLACE_TEST(conversions_that_cannot_be_are_errors),
         PLACE_TEST(a_converted_file_gives_the_same_ids),
+#ifdef ARENA_FAIL_NTH
+        PLACE_TEST(every_failing_allocation_is_an_error),
+#endif
     };
     return TEST_RUN(tests);
 }
