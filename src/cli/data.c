@@ -48,13 +48,65 @@ static Status run_tokenizer_train(int argc, char **argv)
     return options_run(&command, argc, argv, train_tokenizer, &t);
 }
 
-/* A group with one command: `data tokenizer train`. */
+/* ---- data tokenizer convert ---- */
+
+/* `switchyard data tokenizer convert`: the targets of its options. */
+typedef struct Convert {
+    TokenizerConversion conversion;
+    OptionTexts special;
+} Convert;
+
+static Status convert_tokenizer(void *state, int n, char **arguments, Arena *a, Text *out)
+{
+    Convert *call = state;
+    TokenizerConversion *c = &call->conversion;
+    (void)n;
+    c->path = arguments[0];
+    c->special = call->special.at;
+    c->n_special = call->special.n;
+    Tokenizer *t = NULL; /* what was written is read: its memory is in arena a */
+    TRY(tokenizer_convert(c, a));
+    TRY(tokenizer_load(c->out_path, a, &t));
+    Status s =
+        text_printf(out, "%s: %d ids from %s\n", c->out_path, (int)tokenizer_vocab(t), c->path);
+    tokenizer_free(t);
+    return s;
+}
+
+static Status run_tokenizer_convert(int argc, char **argv)
+{
+    Convert c = { 0 };
+    const Option table[] = {
+        { "--encoding", OPTION_TEXT, &c.conversion.encoding, "NAME",
+          .help =
+              "pattern and special tokens of gpt2, p50k_base, cl100k_base, o200k_base, llama3 or "
+              "qwen [by the number of tokens]" },
+        { "--pattern", OPTION_TEXT, &c.conversion.pattern, "REGEX",
+          .help = "cut texts by this pattern" },
+        { "--special", OPTION_TEXTS, &c.special, "TEXT=ID", .help = "one more special token" },
+        { "--out", OPTION_TEXT, &c.conversion.out_path, "FILE",
+          .help = "the tokenizer.json to write", .required = true },
+    };
+    const Command command = {
+        .name = "switchyard data tokenizer convert",
+        .arguments = "FILE",
+        .what =
+            "Write a .tiktoken file as tokenizer.json, with a pattern and special tokens that the "
+            "file does not have. Files of a known encoding need no conversion.",
+        .example = "switchyard data tokenizer convert my.tiktoken --encoding o200k_base --special "
+                   "\"<|call|>=200012\" --out tokenizer.json",
+        OPTIONS(table, 1, 1),
+    };
+    return options_run(&command, argc, argv, convert_tokenizer, &c);
+}
+
 static Status run_tokenizer(int argc, char **argv)
 {
     static const Subcommand ROWS[] = {
         { "train", "learn a byte-level BPE tokenizer from text", run_tokenizer_train },
+        { "convert", "write a .tiktoken file as tokenizer.json", run_tokenizer_convert },
     };
-    return options_dispatch("switchyard data tokenizer", ROWS, 1, argc, argv);
+    return options_dispatch("switchyard data tokenizer", ROWS, 2, argc, argv);
 }
 
 /* ---- data prepare ---- */
@@ -113,8 +165,8 @@ static Status run_prepare(int argc, char **argv)
 {
     Prepare p = { .config.documents.field = "text", .config.sequence = 256, .split = SPLIT_FILE };
     const Option table[] = {
-        { "--tokenizer", OPTION_TEXT, &p.config.tokenizer, "FILE", .help = "a tokenizer.json",
-          .required = true },
+        { "--tokenizer", OPTION_TEXT, &p.config.tokenizer, "FILE",
+          .help = "a tokenizer.json or .tiktoken file", .required = true },
         { "--out", OPTION_TEXT, &p.config.out, "PREFIX", .help = "write PREFIX.bin and PREFIX.idx",
           .required = true },
         { "--on-bad-line", OPTION_CHOICE, &p.on_bad_line, "fail|skip",
@@ -180,7 +232,7 @@ static Status run_inspect(int argc, char **argv)
     InspectCall c = { 0 };
     const Option table[] = {
         { "--tokenizer", OPTION_TEXT, &c.tokenizer, "FILE",
-          .help = "show ids as text with this tokenizer.json" },
+          .help = "show ids as text with this tokenizer" },
         { "--html", OPTION_TEXT, &c.html, "OUT",
           .help = "write a self-contained HTML page instead of text" },
     };
@@ -265,7 +317,7 @@ static Status run_ngram(int argc, char **argv)
     NgramCall c = { .config.validation = 0.02 };
     const Option table[] = {
         { "--tokenizer", OPTION_TEXT, &c.tokenizer, "FILE",
-          .help = "the tokenizer.json that the shards were prepared with", .required = true },
+          .help = "the tokenizer that the shards were prepared with", .required = true },
         { "--order", OPTION_INTS, &c.orders, "N",
           .help = "length of the n-grams in bytes [2 and 5]", .min = 1, .max = 8 },
         { "--validation", OPTION_REAL, &c.config.validation, "X",

@@ -138,6 +138,7 @@ static Status open_lane(Preparer *p, Lane *l)
     l->worker = (Worker){ .job = prepare_lane, .state = l, .stack_bytes = STACK_BYTES };
     TRY(arena_init(&l->scratch, "document", MEM_HOST, LANE_BYTES));
     TRY(arena_init(&l->strings, "strings", MEM_HOST, STRINGS_BYTES));
+    TRY(tokenizer_cache_make(&l->strings, &l->cache));
     for (int i = 0; i < 4; i++) {
         TRY(arena_init(&l->arena[i], NAMES[i], MEM_HOST, LANE_BYTES));
         TRY(text_init(texts[i], &l->arena[i]));

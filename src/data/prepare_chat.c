@@ -77,7 +77,8 @@ static Status encode_parts(Lane *l, const ChatPart *part, int n)
     int32_t last = -1, *ids = NULL;
     for (int i = 0; i < n; i++) {
         int64_t n_ids = 0;
-        TRY(tokenizer_encode(l->p->tokenizer, part[i].text, part[i].n, &l->scratch, &ids, &n_ids));
+        TRY(tokenizer_encode_cached(l->p->tokenizer, l->cache, part[i].text, part[i].n, &l->scratch,
+                                    &ids, &n_ids));
         TRY(prepare_ids(l, ids, n_ids, part[i].loss));
         last = n_ids > 0 ? ids[n_ids - 1] : -1;
     }

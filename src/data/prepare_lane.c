@@ -78,7 +78,7 @@ static Status encode_document(Lane *l, const char *text, size_t bytes)
     ArenaMark mark = arena_mark(&l->scratch);
     int32_t *ids = NULL;
     int64_t n = 0;
-    TRY(tokenizer_encode(l->p->tokenizer, text, bytes, &l->scratch, &ids, &n));
+    TRY(tokenizer_encode_cached(l->p->tokenizer, l->cache, text, bytes, &l->scratch, &ids, &n));
     TRY(prepare_ids(l, ids, n, true));
     TRY(prepare_ids(l, &l->p->end_of_text, 1, true));
     arena_release(&l->scratch, mark);

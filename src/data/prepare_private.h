@@ -47,6 +47,7 @@ typedef struct Lane {
      * learned, u8, of chats; Encoded. */
     Text text, ids, learned, documents;
     Arena arena[4];
+    TokenizerCache *cache; /* in `strings` */
     Documents reader;
     Block block;
     bool jsonl;

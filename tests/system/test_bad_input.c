@@ -178,6 +178,19 @@ static void missing_and_broken_text_and_tokenizers_are_named(void **state)
         { { "train", "../tiny.yaml", "data.tokenizer=none.json" }, { "none.json" } },
         { { "data", "tokenizer", "train", "--vocab", "512", "--out=a.json", "empty.txt" },
           { "512" } },
+        { { "data", "prepare", "--tokenizer", "../books.txt", "--out", "a", "../books.txt" },
+          { "../books.txt is neither a tokenizer.json nor a .tiktoken file" } },
+        { { "data", "prepare", "--tokenizer", "odd.tiktoken", "--out", "a", "../books.txt" },
+          { "odd.tiktoken has 2 tokens", "gpt2 of 50256", "switchyard data tokenizer convert" } },
+        { { "data", "tokenizer", "convert", "odd.tiktoken", "--out=a.json", "--encoding=gpt3" },
+          { "encoding \"gpt3\" is not known", "o200k_base of 199998" } },
+        { { "data", "tokenizer", "convert", "odd.tiktoken", "--out=a.json", "--pattern=a(" },
+          { "odd.tiktoken has no token for the byte 0" } },
+        { { "data", "tokenizer", "convert", "odd.tiktoken", "--out=a.json", "--encoding=qwen",
+            "--special=end" },
+          { "special token \"end\" is not TEXT=ID" } },
+        { { "data", "tokenizer", "convert", "half.json", "--out=a.json" },
+          { "half.json is no .tiktoken file" } },
     };
     Lab *lab = *state;
     CHECK_OK(file_make_folders(lab_path(lab, "texts")));
@@ -185,6 +198,7 @@ static void missing_and_broken_text_and_tokenizers_are_named(void **state)
     char *whole = lab_read(lab, lab_path(lab, "tokenizer.json"), &n);
     lab_write(lab, lab_path(lab, "texts/half.json"), whole, n / 2);
     lab_write(lab, lab_path(lab, "texts/empty.txt"), "", 0);
+    lab_write_text(lab, lab_path(lab, "texts/odd.tiktoken"), "IQ== 0\nIg== 1\n");
     CHECK_REFUSALS(lab, "texts", table);
     CHECK(!file_exists(lab_path(lab, "texts/a.bin")) &&
           !file_exists(lab_path(lab, "texts/a.json")));
