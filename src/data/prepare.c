@@ -82,8 +82,7 @@ static Status resume_writer(Preparer *p)
     p->from.file = j->file;
     p->from.place = j->place;
     p->from.file_bytes = j->file_bytes;
-    p->journaled = true;
-    p->journaled_at = j->stats.text_bytes;
+    prepare_journaled(p);
     p->state.stats.resumed_bytes = j->stats.text_bytes;
     char done[32];
     log_info("%s.journal: an earlier run has written %s of text, this one goes on from there",

@@ -34,15 +34,14 @@ typedef struct PrepareConfig {
     int64_t journal_bytes; /* of text between two states of the journal; 0: 128 MiB */
 } PrepareConfig;
 
-/* A journal keeps all but the last three. */
+/* The journal keeps those up to `duplicates`. */
 typedef struct PrepareStats {
     int64_t documents, tokens, text_bytes;
     int64_t learned;        /* tokens of answers, of chats */
     int64_t empty, skipped; /* documents without text; bad lines left out */
     int64_t duplicates;
-    int64_t resumed_bytes; /* of text that an earlier run had written */
-    int64_t packs, padding,
-        cut; /* of best_fit: packs, tokens that fill them, documents longer than one */
+    int64_t resumed_bytes;       /* of text that an earlier run had written */
+    int64_t packs, padding, cut; /* of best_fit: pack.h */
     double seconds;
 } PrepareStats;
 

@@ -133,14 +133,19 @@ static Status write_document(Preparer *p, const Encoded *e, const int32_t *ids,
     return shard_end_document(&p->writer);
 }
 
+void prepare_journaled(Preparer *p)
+{
+    p->journaled = true;
+    p->journaled_at = p->state.stats.text_bytes;
+    p->bar.left = "the same command goes on from here";
+}
+
 static Status write_journal(Preparer *p)
 {
     if (p->config->dedup) TRY(file_sync(&p->dedup.file));
     TRY(shard_mark(&p->writer, &p->state.mark));
     TRY(journal_write(&p->state, p->config->out));
-    p->journaled = true;
-    p->journaled_at = p->state.stats.text_bytes;
-    p->bar.left = "start the same command again, and it goes on from here";
+    prepare_journaled(p);
     return OK;
 }
 

@@ -18,12 +18,11 @@
 typedef struct Preparer Preparer;
 
 /* How far a preparation is, in PREFIX.journal: the state between two blocks. The file is replaced whole,
- * after everything that it counts is on the disk. file: the number of the file that the next block is of;
- * file_bytes: of all files before it. */
+ * after everything that it counts is on the disk. run: a hash of the files' names, sizes and times, and of
+ * all that decides what is written. file: the number of the file that the next block is of; file_bytes: of
+ * all files before it. */
 typedef struct Journal {
-    char run
-        [FILE_SUM_BYTES]; /* which run it is of: a hash of the files' names, sizes and times, and of
-                                 all that decides what is written */
+    char run[FILE_SUM_BYTES];
     int64_t file, file_bytes;
     BlockPlace place;
     ShardMark mark;
@@ -101,6 +100,8 @@ Status prepare_chat(Lane *l, const char *line, size_t bytes);
 Status prepare_write_chat(Preparer *p, const int32_t *ids, const uint8_t *learned, int64_t n);
 Status prepare_fill_pack(ShardWriter *w, int32_t end_of_text);
 
+/* Notes that there is a journal of the state. */
+void prepare_journaled(Preparer *p);
 /* Sets j->run. ERR_IO: a file is gone. */
 Status journal_run(const PrepareConfig *c, const Corpus *corpus, const char *tokenizer_sum,
                    Arena *a, char out[FILE_SUM_BYTES]);

@@ -149,15 +149,15 @@ static void a_changing_mix_goes_on_bitwise(void **state)
 /* By name, in another order and with other weights: 6 and 2 sequences, then 2 and 6. */
 static void sources_go_on_where_each_was(void **state)
 {
+    static const char before[] = "data.sources=[{name: web, path: ../web, weight: 3}, "
+                                 "{name: books, path: ../books, weight: 1}]";
+    static const char after[] = "data.sources=[{name: books, path: ../books, weight: 3}, "
+                                "{name: web, path: ../web, weight: 1}]";
     Lab *lab = *state;
-    Outcome o = RUN(lab, "swapped", "train", "../tiny.yaml", "train.steps=2",
-                    "data.sources=[{name: web, path: ../web, weight: 3}, "
-                    "{name: books, path: ../books, weight: 1}]");
+    Outcome o = RUN(lab, "swapped", "train", "../tiny.yaml", "train.steps=2", before);
     CHECK_EXIT(o, 0);
     o = RUN(lab, "swapped", "train", "../tiny.yaml", "train.steps=4", "--resume", "--change",
-            "train.steps", "--change", "data.sources",
-            "data.sources=[{name: books, path: ../books, weight: 3}, "
-            "{name: web, path: ../web, weight: 1}]");
+            "train.steps", "--change", "data.sources", after);
     CHECK_EXIT(o, 0);
     CHECK_SAYS(run_metrics(lab, "swapped"), "\"domain_tokens\":{\"books\":256,\"web\":256}");
     CHECK_SAYS(lab_read(lab,
