@@ -431,7 +431,7 @@ def main():
     vocabularies = {
         "characters_model": characters_model,
         "characters_sign": joined(characters_model, "n", "\u2581"),
-        "characters_byte": joined(characters_model, "<0x0A>", "n"),
+        "characters_byte": joined(characters_model, "<0x09>", "a"),
     }
     golden.update(vocabularies, characters=list(characters(vocabularies)))
     if deepseek:
