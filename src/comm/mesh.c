@@ -135,20 +135,32 @@ Mesh mesh_alone(const MeshShape *s, int rank)
     return (Mesh){ .shape = *s, .at = mesh_place(s, rank), .rank = rank, .ranks = mesh_ranks(s) };
 }
 
-static bool same_group(const MeshShape *s, MeshGroup g, int rank, int other)
+/* The ranks of rank 0's group, which are 0, stride, 2 stride and so on: a mesh looks the same from every rank. */
+typedef struct GroupSpan {
+    int size, stride;
+} GroupSpan;
+
+static GroupSpan span_of(const MeshShape *s, MeshGroup g)
 {
-    int color = 0, key = 0, color_other = 0, key_other = 0;
-    mesh_color(s, g, rank, &color, &key);
-    mesh_color(s, g, other, &color_other, &key_other);
-    return color == color_other;
+    int inner = s->shard * s->cp, stage = s->replicate * inner;
+    int inside = s->inside > 0 ? s->inside : s->ep;
+    const GroupSpan of[GROUP_COUNT] = {
+        [GROUP_WORLD] = { mesh_ranks(s), 1 },
+        [GROUP_STAGE] = { stage, 1 },
+        [GROUP_SHARD] = { inner, 1 },
+        [GROUP_EXPERT_SHARD] = { inner / s->ep, s->ep },
+        [GROUP_REPLICA] = { s->replicate, inner },
+        [GROUP_EP] = { s->ep, 1 },
+        [GROUP_EP_INSIDE] = { inside, 1 },
+        [GROUP_EP_ACROSS] = { s->ep / inside, inside },
+        [GROUP_CP] = { s->cp, 1 },
+        [GROUP_PP] = { s->pp, stage },
+        [GROUP_REPLICA_STAGE] = { mesh_ranks(s), 1 },
+    };
+    return of[g];
 }
 
-int mesh_group_size(const MeshShape *s, MeshGroup g)
-{
-    int n = 0;
-    for (int rank = 0; rank < mesh_ranks(s); rank++) n += same_group(s, g, 0, rank);
-    return n;
-}
+int mesh_group_size(const MeshShape *s, MeshGroup g) { return span_of(s, g).size; }
 
 /* With the hierarchical exchange, tokens use the groups inside and across hosts instead of the whole EP
  * group. */
@@ -160,15 +172,13 @@ bool mesh_exchanges(const MeshShape *s, MeshGroup g, bool stores)
            (hierarchical && (g == GROUP_EP_INSIDE || g == GROUP_EP_ACROSS));
 }
 
-/* Comparing the groups of rank 0 is enough: a mesh looks the same from every rank, and every group is
- * in the order of ranks. */
+/* A group of one rank has any stride. */
 MeshGroup mesh_first(const MeshShape *s, MeshGroup g)
 {
+    const GroupSpan of = span_of(s, g);
     for (MeshGroup f = GROUP_WORLD; f < g; f++) {
-        bool same = true;
-        for (int rank = 0; rank < mesh_ranks(s) && same; rank++)
-            same = same_group(s, f, 0, rank) == same_group(s, g, 0, rank);
-        if (same) return f;
+        const GroupSpan other = span_of(s, f);
+        if (other.size == of.size && (of.size == 1 || other.stride == of.stride)) return f;
     }
     return g;
 }

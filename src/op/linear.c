@@ -272,6 +272,7 @@ OpCost linear_cost(const Linear *l)
     size_t r = l->r == NULL ? 0 : tensor_bytes(l->r);
     if (l->kind == LINEAR_ADDS_W) w *= 2; /* read and written */
     return (OpCost){ .flops = 2.0 * (double)p.g.m * (double)p.g.n * (double)p.g.k,
+                     .sum_bytes = l->kind == LINEAR_ADDS_W ? w / 2 : 0,
                      .bytes = w + (double)r + operand_bytes(&l->x) + operand_bytes(&l->y),
                      .work = together ? WORK_GEMM_MIXED : WORK_GEMM,
                      .dtype = together ? DTYPE_BF16 : p.g.a.type,

@@ -151,8 +151,10 @@ OpCost moe_weight_cost(const MoeSum *s)
     double read = is_scaled(s) ? rows * (D + F) *
                                      operand_element_bytes(s->by_row->kind, s->by_row->data.dtype)
                                : operand_rows_bytes(s->by_row, rows) + operand_bytes(s->by_token);
-    return moe_rows_cost(WORK_GROUPED_WEIGHT, rows, s->by_row, D, F,
-                         read + (s->overwrite ? 1 : 2) * (double)tensor_bytes(s->dw));
+    double sums = (double)tensor_bytes(s->dw), added_to = s->overwrite ? 0 : sums;
+    OpCost c = moe_rows_cost(WORK_GROUPED_WEIGHT, rows, s->by_row, D, F, read + sums + added_to);
+    c.sum_bytes = added_to;
+    return c;
 }
 
 /* Both operands are transposed, with the rows of all groups as operand_group_columns has them. */

@@ -14,14 +14,17 @@
  *   grouped_input   the same for the gradients of rows
  *   grouped_weight  the same for the gradients of weights
  *   attention       attention; in bf16 by cuDNN
- *   attention_plain attention in bf16 by our own kernels */
+ *   attention_ordered the same backward in a fixed order of sums (attention.deterministic)
+ *   attention_plain attention in bf16 by our own kernels
+ *   own_...         no op's work, but rates of gemm, grouped and attention that this program reaches within steps */
 /* clang-format off */
 #define OP_RATES(RATE)                                                                             \
     RATE(GEMM, gemm) RATE(GEMM_MIXED, gemm_mixed) RATE(HEAD, head)                                 \
     RATE(GROUPED, grouped) RATE(GROUPED_INPUT, grouped_input) RATE(GROUPED_WEIGHT, grouped_weight) \
     RATE(ATTENTION, attention) RATE(ATTENTION_BACKWARD, attention_backward)                        \
-    RATE(ATTENTION_PLAIN, attention_plain)                                                         \
-    RATE(ATTENTION_PLAIN_BACKWARD, attention_plain_backward)
+    RATE(ATTENTION_ORDERED, attention_ordered) RATE(ATTENTION_PLAIN, attention_plain)              \
+    RATE(ATTENTION_PLAIN_BACKWARD, attention_plain_backward)                                       \
+    RATE(OWN_GEMM, own_gemm) RATE(OWN_GROUPED, own_grouped) RATE(OWN_ATTENTION, own_attention)
 
 typedef enum OpWork {
     WORK_MEMORY, /* bound by its bytes */

@@ -88,7 +88,8 @@ static Status read_row(Calibration *c, char **word, int n, int number)
     char *dtype = strchr(word[n - 2], '.');
     if (dtype == NULL) return OK;
     *dtype++ = '\0';
-    c->dtype = strcmp(dtype, "bf16") == 0 ? HARDWARE_BF16 : HARDWARE_F32;
+    int type = text_word_index("f32|bf16|e4m3|e5m2", dtype);
+    c->dtype = type <= 0 ? HARDWARE_F32 : type == 1 ? HARDWARE_BF16 : HARDWARE_FP8;
     for (int work = 0; work < WORK_COUNT; work++) {
         if (!work_has_rate((OpWork)work) || strcmp(word[n - 2], op_work_names[work]) != 0) continue;
         calls = number_of(word[n - 7]);
@@ -149,8 +150,9 @@ static void set_contention(Calibration *c, const char *text, Hardware *h)
 /* Replaces the curves of the base GPU by the measured ones. */
 static void set_rates(const Calibration *c, const char *text, Hardware *h)
 {
+    const Hardware base = *h;
     for (int w = 0; w < WORK_COUNT; w++) {
-        for (int d = HARDWARE_F32; d <= HARDWARE_BF16; d++) {
+        for (int d = HARDWARE_F32; d <= HARDWARE_FP8; d++) {
             int n = c->n[w][d];
             if (n == 0) continue;
             HardwareCurve *curve = hardware_curve(h, (OpWork)w, (HardwareDtype)d);
@@ -162,6 +164,7 @@ static void set_rates(const Calibration *c, const char *text, Hardware *h)
             *hardware_source(h, (OpWork)w) = text;
         }
     }
+    hardware_drop_steps(h, &base);
     h->memory_achieved_gb_s = c->gb_s < h->memory_gb_s ? c->gb_s : h->memory_gb_s;
     h->memory_source = text;
     h->gpu_measured = true;

@@ -92,8 +92,9 @@ static Status explain_slots(Explained *x, const EstimateRank *of)
                         use->gradients ? "arenas for gradients that wait" : "slots",
                         estimate_use_bytes(&x->in, rank, chunk, use) / PLAN_GIB, chunk));
     }
-    return text_printf(x->out, " + %.4f GiB that an evaluation takes more\n",
-                       (all - of->slot_arena_bytes) / PLAN_GIB);
+    const double more = all - of->slot_arena_bytes;
+    return text_printf(x->out, " + %.4f GiB that %s\n", more / PLAN_GIB,
+                       more < 0 ? "gradients and buffers take over" : "an evaluation takes more");
 }
 
 static Status explain_buffers(Explained *x, const EstimateRank *of)
@@ -113,9 +114,14 @@ static Status explain_buffers(Explained *x, const EstimateRank *of)
     return text_printf(x->out,
                        "; transfers: %d entries x %.2f MiB\n"
                        "  workspace %.3f GiB = of the largest layer %.2f MiB + of libraries %.2f "
-                       "MiB\n",
+                       "MiB\n"
+                       "  reserve %.3f GiB = of the process %.2f MiB + of NCCL's groups and links "
+                       "%.2f MiB\n",
                        of->entries, (double)x->entry->plain[0].count.stream / MIB,
-                       price->memory[PLAN_WORKSPACE] / PLAN_GIB, r->scratch / MIB, stack);
+                       price->memory[PLAN_WORKSPACE] / PLAN_GIB, r->scratch / MIB, stack,
+                       price->memory[PLAN_RESERVE] / PLAN_GIB,
+                       x->entry->stack.at[STACK_reserve] / MIB,
+                       price_comm_bytes(x->r->layout, x->entry) / MIB);
 }
 
 /* "  NAME = KIND a + KIND b ...", without those that are 0. scale: 1 for seconds, else of GiB. */
@@ -201,7 +207,7 @@ static Status print_op(const Explained *x, const OpPrice *o)
         TRY(text_printf(x->out, " %9.2f MB sent", o->comm_bytes / 1e6));
     else if (o->rate > 0)
         TRY(text_printf(x->out, " at %6.1f TFLOP/s (%s, size %.0f)", o->rate / 1e12,
-                        op_work_names[o->work], o->size));
+                        op_work_names[roofline_work(&x->entry->stack, o->work)], o->size));
     else
         TRY(text_printf(x->out, " at %6.0f GB/s", h->memory_achieved_gb_s));
     return text_printf(x->out, " = %.4f ms\n", 1e3 * o->s);
@@ -269,18 +275,29 @@ static Status print_ops(Explained *x, bool all)
 
 static Status explain_step(Explained *x)
 {
-    const Hardware *h = x->p->q.hardware;
+    static const OpWork rates[] = { WORK_GEMM, WORK_GROUPED, WORK_ATTENTION };
+    Hardware h = *x->p->q.hardware;
     TRY(text_printf(x->out, "\nops of a micro-batch on one rank: max(FLOPs / rate, bytes / memory "
                             "rate) + launch\n"));
     TRY(print_ops(x, true));
     const PlanPrice *price = x->r->price;
+    const double slowest = price_slowest(x->p);
+    if (slowest > 0)
+        TRY(text_printf(
+            x->out,
+            "  slowest %.3f s = mean GPU %.4f s x %.6f (the slowest of %lld, plan.spread "
+            "%g)\n",
+            price->part_s[PLAN_SLOWEST], price->part_s[PLAN_SLOWEST] / slowest, slowest,
+            (long long)x->p->q.gpus, x->p->config.plan_spread));
     TRY(explain_sum(x, "step", price->step_s, plan_part_names, price->part_s, PLAN_PARTS, 1));
-    TRY(text_printf(x->out,
-                    "  rates of gemm: %s\n  of grouped: %s\n  of attention: %s\n  of memory: "
-                    "%s\n",
-                    h->gemm_source, h->grouped_source != NULL ? h->grouped_source : "as gemm",
-                    h->attention_source, h->memory_source));
-    return OK;
+    for (size_t i = 0; i < sizeof rates / sizeof *rates; i++) {
+        OpWork work = roofline_work(&x->entry->stack, rates[i]);
+        if (*hardware_source(&h, work) == NULL) work = rates[i];
+        const char *source = *hardware_source(&h, work);
+        TRY(text_printf(x->out, "  rates of %s: %s\n", op_work_names[work],
+                        source != NULL ? source : "as gemm"));
+    }
+    return text_printf(x->out, "  of memory: %s\n", h.memory_source);
 }
 
 /* Bytes within a domain ("up") and between domains ("out") have different rates, hence two
@@ -321,11 +338,12 @@ static Status explain_gradients(Explained *x)
     TRY(text_printf(x->out,
                     "  reduced %.4f ms - %.4f ms behind backward, at least 0 = %.4f ms x %g\n"
                     "  added up %.4f ms - %.4f ms behind the rest of it = %.4f ms x 1\n"
-                    "  gathered %.4f ms - %.4f ms behind passes = %.4f ms x %g\n",
+                    "  gathered %.4f ms - %.4f ms behind passes = %.4f ms x %g\n"
+                    "  passes beside them take %.4f ms longer\n",
                     1e3 * t.reduce, 1e3 * t.behind_backward, 1e3 * t.shown_reduce, t.reductions,
                     1e3 * added, 1e3 * (added - t.shown_replicate), 1e3 * t.shown_replicate,
                     1e3 * t.gather, 1e3 * (t.gather - t.shown_gather), 1e3 * t.shown_gather,
-                    t.gathers));
+                    t.gathers, 1e3 * t.slowed));
     const double part_s = x->r->price->part_s[PLAN_GRADIENTS], more_s = part_s - shown_s;
     TRY(text_printf(x->out, "  gradients %.3f s = %.4f s of these", part_s, shown_s));
     if (fabs(more_s) > 1e-7)

@@ -54,11 +54,36 @@ const char **hardware_source(Hardware *h, OpWork work)
     return (const char **)(void *)((char *)h + sources[work]);
 }
 
+/* Kinds of work whose rates were measured within steps of this program, each with the one that the GPU's file must have. */
+static const OpWork within_steps[][2] = {
+    { WORK_OWN_GEMM, WORK_GEMM },           { WORK_HEAD, WORK_GEMM },
+    { WORK_GEMM_MIXED, WORK_GEMM },         { WORK_OWN_GROUPED, WORK_GROUPED },
+    { WORK_GROUPED_INPUT, WORK_GROUPED },   { WORK_GROUPED_WEIGHT, WORK_GROUPED },
+    { WORK_OWN_ATTENTION, WORK_ATTENTION }, { WORK_ATTENTION_ORDERED, WORK_ATTENTION_BACKWARD },
+};
+
+void hardware_drop_steps(Hardware *h, const Hardware *base)
+{
+    enum { KINDS = sizeof within_steps / sizeof *within_steps };
+    const size_t bytes = CURVES * sizeof(HardwareCurve);
+    for (int i = 0; i < KINDS; i++) {
+        const size_t own = curves[within_steps[i][0]][0], of = curves[within_steps[i][1]][0];
+        if (memcmp((char *)h + of, (const char *)base + of, bytes) == 0) continue;
+        if (memcmp((char *)h + own, (const char *)base + own, bytes) != 0) continue;
+        memset((char *)h + own, 0, bytes);
+        *hardware_source(h, within_steps[i][0]) = NULL;
+    }
+}
+
 /* The kind of work whose rates stand in for a kind without curves; the kind itself: none. */
 static OpWork rated_as(OpWork work)
 {
     if (work == WORK_ATTENTION_PLAIN) return WORK_ATTENTION;
-    if (work == WORK_ATTENTION_PLAIN_BACKWARD) return WORK_ATTENTION_BACKWARD;
+    if (work == WORK_ATTENTION_PLAIN_BACKWARD || work == WORK_ATTENTION_ORDERED)
+        return WORK_ATTENTION_BACKWARD;
+    if (work == WORK_OWN_GROUPED) return WORK_GROUPED;
+    if (work == WORK_OWN_ATTENTION) return WORK_ATTENTION;
+    if (work == WORK_OWN_GEMM) return WORK_GEMM;
     if (work == WORK_GROUPED_INPUT || work == WORK_GROUPED_WEIGHT) return WORK_GROUPED;
     return work == WORK_HEAD || work == WORK_GROUPED ? WORK_GEMM : work;
 }
@@ -462,16 +487,19 @@ static Status read_sections(Reader *r)
     if (config_is_nothing(root)) return OK;
     TRY(config_need_mapping(&r->doc, root, "the hardware"));
     const yaml_node_pair_t *first = root->data.mapping.pairs.start, *p = first;
+    Hardware base = *r->h;
     for (; p < root->data.mapping.pairs.top; p++) {
         const char *key = NULL;
         TRY(config_key_text(&r->doc, root, p, &key));
         if (p == first && strcmp(key, "extends") == 0) {
             TRY(extend_preset(r, config_node(&r->doc, p->value)));
+            base = *r->h;
             continue;
         }
         if (find_row(key, NULL) < 0) return unknown_row(r, config_node(&r->doc, p->key), key, NULL);
         TRY(read_section(r, key, config_node(&r->doc, p->value)));
     }
+    hardware_drop_steps(r->h, &base);
     return OK;
 }
 

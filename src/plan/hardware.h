@@ -107,7 +107,7 @@ typedef struct HardwareRates {
 } HardwareRates;
 
 /* All sections with achieved rates; returns how many. */
-enum { HARDWARE_SECTIONS_MAX = 16 };
+enum { HARDWARE_SECTIONS_MAX = 24 };
 int hardware_bases(const Hardware *h, HardwareRates out[HARDWARE_SECTIONS_MAX]);
 
 /* Makes a section's achieved rates `times` lower, and its times as much longer; data sheets stay. */
@@ -130,6 +130,9 @@ double *hardware_contention_times(Hardware *h, OpWork work);
 /* The fields of a GPU's curve and of its section's source. `work` must have a rate (op/work.h). */
 HardwareCurve *hardware_curve(Hardware *h, OpWork work, HardwareDtype dtype);
 const char **hardware_source(Hardware *h, OpWork work);
+/* Rates within steps of this program are of one chip: where `h` has other rates of libraries than `base`, it loses those
+ * within steps that it has from there. */
+void hardware_drop_steps(Hardware *h, const Hardware *base);
 /* FLOP/s of the data sheet; 0: none. */
 double hardware_peak(const Hardware *h, HardwareDtype dtype);
 /* The preset whose gpu.driver is `gpu`, without its texts; all 0: none has that name. */

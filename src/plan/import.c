@@ -637,7 +637,7 @@ static Status read_megatron(Import *m)
 
 /* ---- torchtitan ---- */
 
-/* torchtitan recomputes all layers, every n-th, or chosen ops, for which norm and activation come closest. */
+/* torchtitan recomputes all layers, every n-th, or all of them by ops. */
 static Status titan_recompute(Import *m)
 {
     const char *key = "activation_checkpoint.mode";
@@ -645,8 +645,8 @@ static Status titan_recompute(Import *m)
     if (value_is(m, key, "full")) return set_recomputed(m, key, 1, NUMBER_MAX, "[layer]");
     if (!value_is(m, key, "selective")) return OK;
     int64_t every = option == NULL ? 2 : strtoll(option, NULL, 10);
-    if (every > 0) return set_recomputed(m, key, every, NUMBER_MAX, "[layer]");
-    return set_recomputed(m, key, 1, NUMBER_MAX, "[norm, act]");
+    if (every <= 0) add_word(&m->more->options, "op_ac", "2");
+    return set_recomputed(m, key, every > 0 ? every : 1, NUMBER_MAX, "[layer]");
 }
 
 /* Settings of torchtitan: FSDP degrees become ZeRO stage, shard and number of GPUs. Without a global batch it trains on

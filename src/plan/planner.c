@@ -1,11 +1,17 @@
-/* planner: opens a planner for a question, and makes a layout from a configuration. Prices are price.c's. */
+/* planner: opens a planner for a question, makes a layout from a configuration, and says which are legal. Prices are price.c's. */
 #include "plan/price_private.h"
 
 #include "model/recipe_text.h"
+#include "op/exchange.h"
 #include "op/kernels.h"
+
+#include <limits.h>
+#include <math.h>
+#include <string.h>
 
 static const size_t KEPT_BYTES = (size_t)64 << 30; /* reserved; only what is written counts */
 static const size_t ESTIMATE_BYTES = (size_t)4 << 30;
+static const size_t STEP_BYTES = (size_t)1 << 38;
 
 /* FLOPs of a step of the model: each layer whole, on one rank, without recompute. */
 static Status count_model_flops(Planner *p)
@@ -79,9 +85,11 @@ static Status planner_setup(Planner *p, const PlanRequest *q)
     if (q->gpus < 1)
         return FAIL(ERR_ARG, "plan: %lld GPUs, at least 1 is needed", (long long)q->gpus);
     TRY(arena_init(&p->scratch, "plan scratch", MEM_HOST, KEPT_BYTES));
+    TRY(arena_init(&p->steps, "simulations", MEM_HOST, STEP_BYTES));
     TRY(ARENA_ZEROED(&p->kept, PRICE_ENTRIES, &p->entry));
     TRY(ARENA_ZEROED(&p->kept, PRICE_PARTITIONS, &p->partition));
     TRY(estimator_init(&p->estimator, ESTIMATE_BYTES));
+    TRY(exec_init(&p->exec, &p->kept, &p->scratch, 1, CPU_AUTO));
     TRY(price_classes(p));
     TRY(check_recipe(p));
     TRY(check_offload(q));
@@ -106,8 +114,10 @@ void planner_free(Planner *p)
 {
     if (p == NULL) return;
     Arena kept = p->kept;
+    exec_free(&p->exec);
     estimator_free(&p->estimator);
     arena_free(&p->scratch);
+    arena_free(&p->steps);
     arena_free(&kept);
 }
 
@@ -240,4 +250,88 @@ Status plan_spread_evenly(const Config *c, Arena *a, PlanLayout *l)
     TRY(layout_even(price_stage_count(l), (int)c->model_layers, a, even));
     l->partition = even;
     return OK;
+}
+
+/* ---- which layouts are legal ---- */
+
+/* What a stack has of a family of schedules: none (0), all (1), or one of two (2, 3). */
+static bool has_schedule(double has, const ScheduleDesc *d, const char *second, const char *third)
+{
+    if (has == 2) return strcmp(d->name, second) == 0;
+    if (has == 3) return third != NULL && strcmp(d->name, third) == 0;
+    return has != 0;
+}
+
+/* Refuses what the stack does not have, so a plan never promises it. */
+static Status check_stack_can(const double *can, const PlanLayout *l)
+{
+    if (l->tp > can[STACK_tp_most])
+        return FAIL(
+            ERR_ARG,
+            "mesh.tp %d: this stack shares matrices over %g ranks at most; set mesh.tp=%g, or "
+            "plan another stack, as --stack megatron",
+            l->tp, can[STACK_tp_most], can[STACK_tp_most]);
+    if (l->zero > can[STACK_zero_most])
+        return FAIL(ERR_ARG, "mesh.zero %d: this stack shares out up to stage %g", l->zero,
+                    can[STACK_zero_most]);
+    if (l->recompute & ~(unsigned)can[STACK_recompute])
+        return FAIL(ERR_ARG,
+                    "recompute.pieces: this stack computes again no such part of a layer%s",
+                    (unsigned)can[STACK_recompute] == RECOMPUTE_LAYER ? ", only whole ones" : "");
+    const ScheduleDesc *d = l->schedule;
+    if (d->overlaps && !has_schedule(can[STACK_overlap], d, "1f1b-overlap", "dualpipe-v"))
+        return FAIL(ERR_ARG, "mesh.schedule %s: this stack has none that overlaps micro-batches so",
+                    d->name);
+    if (d->least.passes == CHUNK_SPLIT && !has_schedule(can[STACK_split], d, "zbv", NULL))
+        return FAIL(ERR_ARG, "mesh.schedule %s: this stack has none that splits backward so",
+                    d->name);
+    return OK;
+}
+
+/* An exchange that stores into peer memory works only inside a scale-up domain. */
+bool plan_reaches(const PlanRequest *q, int ep)
+{
+    int64_t kind = q->config->moe_exchange;
+    bool stores = kind != EXCHANGE_AUTO && exchange_kinds[kind]->header_bytes > 0;
+    return !stores || q->stack->has[STACK_dispatch] ||
+           roofline_group(q->hardware, ep, 1).local == ep;
+}
+
+/* In the order in which a user would fix them: GPUs, experts, batch, the stack, the schedule. */
+Status planner_legal(const Planner *p, const PlanLayout *l)
+{
+    const Config *c = &p->config;
+    TRY(config_divides("mesh.pp", l->pp, "the number of GPUs,", p->q.gpus));
+    TRY(config_divides("mesh.pp x mesh.cp x mesh.tp", (int64_t)l->pp * l->cp * l->tp,
+                       "the number of GPUs,", p->q.gpus));
+    TRY(config_check_cp(c, l->cp));
+    TRY(config_check_tp(c, l->tp, l->cp));
+    if (p->spec.experts > 0) TRY(config_divides("mesh.ep", l->ep, "moe.experts", c->moe_experts));
+    TRY(config_divides("mesh.ep", l->ep, "the ranks of a pipeline stage,", plan_stage_gpus(l)));
+    if (!plan_reaches(&p->q, l->ep))
+        return FAIL(
+            ERR_ARG,
+            "mesh.ep %d: moe.exchange=%s stores inside a scale-up domain, which has %d GPUs; "
+            "moe.exchange=auto takes a kind that leaves it",
+            l->ep, exchange_kinds[c->moe_exchange]->name, (int)p->q.hardware->scale_up_gpus);
+    TRY(config_divides("the number of data-parallel ranks,", l->dp, "train.batch", c->train_batch));
+    TRY(config_divides("train.micro_batch", l->micro_batch,
+                       "the sequences of a data-parallel rank,", c->train_batch / l->dp));
+    TRY(recipe_check_tokens(&p->spec, l->micro_batch * c->data_sequence / l->cp / l->tp));
+    if (l->shard > 0)
+        TRY(config_divides("mesh.shard", l->shard, "the data-parallel ranks,", l->dp));
+    if (p->limits->at[STACK_bound] != 0 && p->q.hardware->bound_products == 0)
+        return FAIL(ERR_ARG,
+                    "--stack switchyard,bound=1: the file of %s has no section bound; leave "
+                    "bound=1 out",
+                    p->q.hardware->name);
+    TRY(check_stack_can(p->limits->at, l));
+    int stages = price_stage_count(l), micros = (int)fmin((double)price_micros(p, l), INT_MAX);
+    if (l->partition == NULL && stages > p->spec.blocks)
+        return FAIL(ERR_ARG,
+                    "%d stages (mesh.pp %d, mesh.vpp %d) are more than model.layers %lld: a stage "
+                    "has at least one",
+                    stages, l->pp, l->vpp, (long long)p->spec.blocks);
+    return schedule_legal(l->schedule,
+                          &(ScheduleShape){ l->pp, l->vpp, micros, 1, 1, 1, .blocks = 1 });
 }

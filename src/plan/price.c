@@ -4,13 +4,12 @@
  * Not here: lower bounds (price_bound.c), simulated steps (price_program.c). */
 #include "plan/price_private.h"
 
-#include "model/recipe_text.h"
 #include "op/exchange.h"
 #include "train/capacity.h"
 #include "train/engine.h"
+#include "train/train.h"
 #include "train/update.h"
 
-#include <limits.h>
 #include <math.h>
 #include <string.h>
 
@@ -24,10 +23,10 @@ const char *const plan_kind_names[PLAN_KINDS] = { [PLAN_WEIGHTS] = "weights",
                                                   [PLAN_RESERVE] = "reserve" };
 
 const char *const plan_part_names[PLAN_PARTS] = {
-    [PLAN_COMPUTE] = "compute",       [PLAN_SLOWED] = "slowed", [PLAN_EXCHANGE] = "exchange",
-    [PLAN_CONTEXT] = "context",       [PLAN_SEND] = "send",     [PLAN_BUBBLE] = "bubble",
-    [PLAN_GRADIENTS] = "gradients",   [PLAN_UPDATE] = "update", [PLAN_HOST] = "host",
-    [PLAN_CHECKPOINT] = "checkpoint", [PLAN_TENSOR] = "tensor",
+    [PLAN_COMPUTE] = "compute",       [PLAN_SLOWED] = "slowed",   [PLAN_EXCHANGE] = "exchange",
+    [PLAN_CONTEXT] = "context",       [PLAN_SEND] = "send",       [PLAN_BUBBLE] = "bubble",
+    [PLAN_GRADIENTS] = "gradients",   [PLAN_UPDATE] = "update",   [PLAN_HOST] = "host",
+    [PLAN_CHECKPOINT] = "checkpoint", [PLAN_SLOWEST] = "slowest", [PLAN_TENSOR] = "tensor",
 };
 
 /* ---- a chunk ---- */
@@ -192,9 +191,9 @@ static double hiding_s(const GradientTimes *t, double hide, double pass_s, doubl
 }
 
 /* Sets what no pass hides. With ZeRO-3 backward hides a gather, too: each second of a pass hides one of
- * transfers, not two. Replicas add up in the last backward. */
-static void show_gradients(const PlanLayout *l, const PriceEntry *e, const RankPrice *r,
-                           GradientTimes *t)
+ * transfers, not two. Replicas add up in the last backward. Collectives slow the passes that hide them. */
+static void show_gradients(const Hardware *h, const PlanLayout *l, const PriceEntry *e,
+                           const RankPrice *r, GradientTimes *t)
 {
     double hide = e->stack.at[STACK_hide_gradients], again = l->zero < 3 ? 0 : t->gather;
     double hidden = t->behind_backward = hiding_s(t, hide, r->backward_s, r->backward_nic_s);
@@ -206,6 +205,10 @@ static void show_gradients(const PlanLayout *l, const PriceEntry *e, const RankP
     double forward = at_end ? 0 : hiding_s(t, hide, r->forward_s, r->forward_nic_s);
     t->shown_gather = fmax(0, t->gather - forward);
     if (l->zero == 3) t->shown_gather = (t->shown_gather + fmax(0, again - rest)) / 2;
+    double beside = (t->reduce - t->shown_reduce) * t->reductions +
+                    (t->replicate + t->twins - t->shown_replicate) +
+                    (t->gather - t->shown_gather) * t->gathers;
+    t->slowed = e->stack.at[STACK_contend] * fmax(0, h->contention_gemm - 1) * beside;
 }
 
 /* With ZeRO-2 gradients are reduced in every micro-batch, with ZeRO-3 weights are also gathered in every one;
@@ -243,7 +246,7 @@ Status price_gradients(const Planner *p, const PlanLayout *l, const PriceEntry *
     OpCost copies = cost_of_shared(COMM_ALL_REDUCE, l->tp, 4 * r->sum.copies);
     TRY(add_call(p, e, (GradientCall){ "copies of tp added up", copies, l->tp, 1, 0 }, t,
                  &t->replicate));
-    show_gradients(l, e, r, t);
+    show_gradients(p->q.hardware, l, e, r, t);
     return OK;
 }
 
@@ -326,9 +329,10 @@ static void param_bytes(const PriceEntry *e, const ParamShards *shards, const Ra
     for (int b = 0; b < BUF_STATE; b++)
         elems[b] = (double)params_shard_elems(&e->spec, &t, (ParamBuffer)b, shards);
     double copies = (double)params_copy_bytes(&e->spec, &t, shards);
-    if (e->stack.at[STACK_weight_size] >= 0)
-        copies = (shards->zero < 3 ? (double)t.spaces.of[BUF_MAIN].flat : elems[BUF_MAIN]) *
-                 e->stack.at[STACK_weight_size];
+    double size = e->stack.at[STACK_weight_size], all = (double)t.spaces.of[BUF_MAIN].flat;
+    bool shared = size >= 0 && main_size(e) == 0; /* the optimizer updates shards of weights */
+    if (size >= 0) copies = size * (shards->zero < 3 && !shared ? all : elems[BUF_MAIN]);
+    if (shared && shards->zero % 3 != 0) copies += all * (double)dtype_bytes(e->spec.act);
     memory[PLAN_WEIGHTS] = round_bytes(copies);
     memory[PLAN_GRADS] = round_bytes(elems[BUF_GRAD] * e->stack.at[STACK_grad_size]);
     memory[PLAN_MAIN] = round_bytes(elems[BUF_MAIN] * main_size(e));
@@ -361,6 +365,23 @@ Status price_buffers(const Planner *p, const PlanLayout *l, const PriceEntry *e,
     return OK;
 }
 
+/* Other stacks' sheets have it in their reserve. */
+double price_comm_bytes(const PlanLayout *l, const PriceEntry *e)
+{
+    const SpecRanks *of = &e->spec.ranks;
+    const int dp = (int)l->dp, shard = l->shard > 0 ? (int)l->shard : dp;
+    const MeshShape s = { .pp = l->pp,
+                          .replicate = dp / shard,
+                          .shard = shard,
+                          .ep = l->ep,
+                          .cp = l->cp,
+                          .inside = of->exchange == EXCHANGE_HIER ? (int)of->ep_inside : 0 };
+    const bool stores = exchange_kinds[of->exchange]->header_bytes > 0;
+    const bool loop = l->schedule->placement == PLACE_LOOP;
+    if (e->stack.at[STACK_list] == 0) return 0;
+    return (double)train_comm_bytes(&s, stores, loop ? 1 : l->vpp);
+}
+
 /* An evaluation may need more of the first slot than training does: the difference is added. */
 Status price_rank_memory(const Planner *p, const PlanLayout *l, const PriceEntry *e,
                          const RankPrice *r, const EstimateRank *slots, double memory[PLAN_KINDS])
@@ -374,7 +395,12 @@ Status price_rank_memory(const Planner *p, const PlanLayout *l, const PriceEntry
     for (int i = 0; i < BUFFER_TERMS; i++) memory[PLAN_BUFFERS] += term[i];
     memory[PLAN_ACTIVATIONS] = slots->slot_arena_bytes + fmax(0, r->eval - slots->first_slot_bytes);
     memory[PLAN_WORKSPACE] = r->scratch + v[STACK_workspace];
-    memory[PLAN_RESERVE] = v[STACK_reserve];
+    memory[PLAN_RESERVE] = v[STACK_reserve] + price_comm_bytes(l, e);
+    /* Gradients come as the only backward frees activations; its layers need buffers when logits are gone. */
+    double logits = (double)e->plain[p->class_of[p->spec.n_layers - 1]].count.keep;
+    double later = memory[PLAN_GRADS] + fmin(logits, memory[PLAN_BUFFERS] + memory[PLAN_WORKSPACE]);
+    if (v[STACK_late_grads] != 0 && l->pp == 1 && price_micros(p, l) == 1)
+        memory[PLAN_ACTIVATIONS] = fmax(0, memory[PLAN_ACTIVATIONS] - later);
     return OK;
 }
 
@@ -432,12 +458,12 @@ static Status price_ranks(Planner *p, const PlanLayout *l, const PriceEntry *e, 
     size_t chunks = (size_t)l->pp * (size_t)l->vpp;
     const LayerCount **layer = p->layers;
     LayoutStage *stage;
+    *out = (PriceRanks){ .blocks = 1 };
     TRY(price_stages(p, l, e, price_stage_count(l), &stage));
     TRY(ARENA_ZEROED(&p->scratch, l->pp, &out->rank));
     TRY(ARENA_NEW(&p->scratch, chunks, &out->chunk));
     TRY(ARENA_NEW(&p->scratch, chunks, &out->time));
     TRY(ARENA_NEW(&p->scratch, chunks, &out->slot));
-    out->blocks = 1;
     Program like = price_program_like(l);
     for (like.rank = 0; like.rank < l->pp; like.rank++) {
         for (int c = 0; c < l->vpp; c++) {
@@ -452,6 +478,7 @@ static Status price_ranks(Planner *p, const PlanLayout *l, const PriceEntry *e, 
             if (blocks > out->blocks) out->blocks = blocks;
         }
         price_raise_pace(l, e, &out->rank[like.rank].pass, &out->rank[0]);
+        out->compute_s += out->rank[like.rank].pass.compute;
     }
     for (int r = 1; r < l->pp; r++) {
         out->rank[r].forward_s = out->rank[0].forward_s;
@@ -593,8 +620,7 @@ Status price_input(Planner *p, const PlanLayout *l, const PriceEntry *e, PriceRa
     return OK;
 }
 
-/* Replaces the estimated pipeline time by a simulated one. What comes after the schedule stays; the
- * difference goes to the bubble. */
+/* Takes a simulated time of the pipeline. What comes after it stays, the bubble has the difference. */
 void planner_take_schedule(const Planner *p, PlanPrice *price, double schedule_s)
 {
     const Config *c = &p->config;
@@ -620,16 +646,27 @@ static int exchange_of(const PriceEntry *e, const PlanLayout *l)
     return l->ep > 1 && e->stack.at[STACK_dispatch] < 0 ? (int)e->spec.ranks.exchange : -1;
 }
 
-/* The price with the layout's capacity for rows. */
-static Status price_with(Planner *p, const PlanLayout *l, PlanPrice *out)
+/* A step with this schedule and these parts after it. */
+static double step_of(const PriceEntry *e, const PlanPrice *ends, double schedule_s)
+{
+    const double *part_s = ends->part_s;
+    return schedule_s + part_s[PLAN_SLOWEST] + part_s[PLAN_GRADIENTS] + part_s[PLAN_UPDATE] +
+           part_s[PLAN_CHECKPOINT] + e->stack.at[STACK_wait_step];
+}
+
+/* The price with the layout's capacity for rows. The schedule is walked last, unless the limit shows before it that
+ * the time is of no use. */
+static Status price_with(Planner *p, const PlanLayout *l, const PlanLimit *limit, PlanPrice *out)
 {
     const PriceEntry *e = NULL;
     PriceRanks n;
     Estimate t;
     EstimateInput in;
+    EstimateRank *slots = NULL;
+    PlanPrice ends = { 0 };
+    double least_s;
     TRY(price_entry(p, l, &e));
     TRY(price_input(p, l, e, &n, &in));
-    TRY(estimate(&p->estimator, &in, &t));
     *out = (PlanPrice){ .compute = p->config.run_compute,
                         .buffers = plan_counts_rows(&p->config) ? PLAN_COUNTED_ROWS
                                                                 : p->config.moe_buffers,
@@ -640,14 +677,21 @@ static Status price_with(Planner *p, const PlanLayout *l, PlanPrice *out)
                         .attention_e4m3 = p->config.fp8_attention,
                         .in_series = price_in_series(e, l),
                         .bounded = e->stack.at[STACK_bound] != 0,
-                        .room = l->room,
-                        .bubble = fmax(0, t.bubble) };
+                        .room = l->room };
+    TRY(price_ends(p, l, e, &n, &ends));
+    ends.part_s[PLAN_SLOWEST] = price_slowest_s(p, l, n.compute_s);
+    TRY(estimate_memory(&p->estimator, &in, &slots));
+    TRY(price_memory(p, l, e, &n, slots, out));
+    TRY(price_least_s(p, l, e, &n, &least_s));
+    out->step_s = step_of(e, &ends, least_s);
+    if (limit != NULL && (!out->fits || out->step_s > limit->step_s(limit->self, out->peak_bytes)))
+        return OK;
+    TRY(estimate(&p->estimator, &in, &t));
+    out->bubble = fmax(0, t.bubble);
     price_parts(l, &n, in.micros, t.step_s, out);
+    for (int i = 0; i < PLAN_PARTS; i++) out->part_s[i] += ends.part_s[i];
     out->schedule_s = t.step_s;
-    TRY(price_ends(p, l, e, &n, out));
-    TRY(price_memory(p, l, e, &n, t.rank, out));
-    out->step_s = t.step_s + out->part_s[PLAN_GRADIENTS] + out->part_s[PLAN_UPDATE] +
-                  out->part_s[PLAN_CHECKPOINT] + e->stack.at[STACK_wait_step];
+    out->step_s = step_of(e, &ends, t.step_s);
     planner_take_schedule(p, out, t.step_s);
     return OK;
 }
@@ -657,7 +701,7 @@ typedef struct Priced {
     PlanLayout l;
 } Priced;
 
-/* Asked by capacity_choose for one capacity after the other. Memory does not need the times of passes. */
+/* Asked by capacity_choose for one capacity after the other. Memory needs no times of passes. */
 static Status room_fits(void *self, const RowCapacity *room, bool *fits)
 {
     Priced *x = self;
@@ -693,107 +737,28 @@ static void price_outlook(const Planner *p, const PlanLayout *l, PlanPrice *out)
 }
 
 /* Chooses the largest capacity with which the layout fits, and prices it. */
-static Status price_layout(Planner *p, const PlanLayout *l, PlanPrice *out)
+static Status price_layout(Planner *p, const PlanLayout *l, const PlanLimit *limit, PlanPrice *out)
 {
     Priced x = { p, *l };
     RowCapacity room;
     TRY(capacity_choose(&p->config, l->ep, room_fits, &x, &room));
     x.l.room = room;
-    TRY(price_with(p, &x.l, out));
+    TRY(price_with(p, &x.l, limit, out));
     price_outlook(p, l, out);
     return OK;
 }
 
 /* Only the price outlives the call: scratch is released. */
-Status planner_price(Planner *p, const PlanLayout *l, PlanPrice *out)
+Status planner_price_within(Planner *p, const PlanLayout *l, const PlanLimit *limit, PlanPrice *out)
 {
     TRY(planner_legal(p, l));
     ArenaMark mark = arena_mark(&p->scratch);
-    Status s = price_layout(p, l, out);
+    Status s = price_layout(p, l, limit, out);
     arena_release(&p->scratch, mark);
     return s;
 }
 
-/* ---- which layouts are legal ---- */
-
-/* What a stack has of a family of schedules: none (0), all (1), or one of two (2, 3). */
-static bool has_schedule(double has, const ScheduleDesc *d, const char *second, const char *third)
+Status planner_price(Planner *p, const PlanLayout *l, PlanPrice *out)
 {
-    if (has == 2) return strcmp(d->name, second) == 0;
-    if (has == 3) return third != NULL && strcmp(d->name, third) == 0;
-    return has != 0;
-}
-
-/* Refuses what the stack does not have, so a plan never promises it. */
-static Status check_stack_can(const double *can, const PlanLayout *l)
-{
-    if (l->tp > can[STACK_tp_most])
-        return FAIL(
-            ERR_ARG,
-            "mesh.tp %d: this stack shares matrices over %g ranks at most; set mesh.tp=%g, or "
-            "plan another stack, as --stack megatron",
-            l->tp, can[STACK_tp_most], can[STACK_tp_most]);
-    if (l->zero > can[STACK_zero_most])
-        return FAIL(ERR_ARG, "mesh.zero %d: this stack shares out up to stage %g", l->zero,
-                    can[STACK_zero_most]);
-    if (l->recompute & ~(unsigned)can[STACK_recompute])
-        return FAIL(ERR_ARG,
-                    "recompute.pieces: this stack computes again no such part of a layer%s",
-                    (unsigned)can[STACK_recompute] == RECOMPUTE_LAYER ? ", only whole ones" : "");
-    const ScheduleDesc *d = l->schedule;
-    if (d->overlaps && !has_schedule(can[STACK_overlap], d, "1f1b-overlap", "dualpipe-v"))
-        return FAIL(ERR_ARG, "mesh.schedule %s: this stack has none that overlaps micro-batches so",
-                    d->name);
-    if (d->least.passes == CHUNK_SPLIT && !has_schedule(can[STACK_split], d, "zbv", NULL))
-        return FAIL(ERR_ARG, "mesh.schedule %s: this stack has none that splits backward so",
-                    d->name);
-    return OK;
-}
-
-/* An exchange that stores into peer memory works only inside a scale-up domain. */
-bool plan_reaches(const PlanRequest *q, int ep)
-{
-    int64_t kind = q->config->moe_exchange;
-    bool stores = kind != EXCHANGE_AUTO && exchange_kinds[kind]->header_bytes > 0;
-    return !stores || q->stack->has[STACK_dispatch] ||
-           roofline_group(q->hardware, ep, 1).local == ep;
-}
-
-/* In the order in which a user would fix them: GPUs, experts, batch, the stack, the schedule. */
-Status planner_legal(const Planner *p, const PlanLayout *l)
-{
-    const Config *c = &p->config;
-    TRY(config_divides("mesh.pp", l->pp, "the number of GPUs,", p->q.gpus));
-    TRY(config_divides("mesh.pp x mesh.cp x mesh.tp", (int64_t)l->pp * l->cp * l->tp,
-                       "the number of GPUs,", p->q.gpus));
-    TRY(config_check_cp(c, l->cp));
-    TRY(config_check_tp(c, l->tp, l->cp));
-    if (p->spec.experts > 0) TRY(config_divides("mesh.ep", l->ep, "moe.experts", c->moe_experts));
-    TRY(config_divides("mesh.ep", l->ep, "the ranks of a pipeline stage,", plan_stage_gpus(l)));
-    if (!plan_reaches(&p->q, l->ep))
-        return FAIL(
-            ERR_ARG,
-            "mesh.ep %d: moe.exchange=%s stores inside a scale-up domain, which has %d GPUs; "
-            "moe.exchange=auto takes a kind that leaves it",
-            l->ep, exchange_kinds[c->moe_exchange]->name, (int)p->q.hardware->scale_up_gpus);
-    TRY(config_divides("the number of data-parallel ranks,", l->dp, "train.batch", c->train_batch));
-    TRY(config_divides("train.micro_batch", l->micro_batch,
-                       "the sequences of a data-parallel rank,", c->train_batch / l->dp));
-    TRY(recipe_check_tokens(&p->spec, l->micro_batch * c->data_sequence / l->cp / l->tp));
-    if (l->shard > 0)
-        TRY(config_divides("mesh.shard", l->shard, "the data-parallel ranks,", l->dp));
-    if (p->limits->at[STACK_bound] != 0 && p->q.hardware->bound_products == 0)
-        return FAIL(ERR_ARG,
-                    "--stack switchyard,bound=1: the file of %s has no section bound; leave "
-                    "bound=1 out",
-                    p->q.hardware->name);
-    TRY(check_stack_can(p->limits->at, l));
-    int stages = price_stage_count(l), micros = (int)fmin((double)price_micros(p, l), INT_MAX);
-    if (l->partition == NULL && stages > p->spec.blocks)
-        return FAIL(ERR_ARG,
-                    "%d stages (mesh.pp %d, mesh.vpp %d) are more than model.layers %lld: a stage "
-                    "has at least one",
-                    stages, l->pp, l->vpp, (long long)p->spec.blocks);
-    return schedule_legal(l->schedule,
-                          &(ScheduleShape){ l->pp, l->vpp, micros, 1, 1, 1, .blocks = 1 });
+    return planner_price_within(p, l, NULL, out);
 }

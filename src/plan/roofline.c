@@ -78,7 +78,7 @@ static double rows_of_expert(const Roofline *r, const MoeSpec *m)
 static double share_of(const StackValues *v, OpWork work)
 {
     double own = work_is_grouped(work) ? v->at[STACK_share_grouped] : -1;
-    if (work == WORK_ATTENTION || work == WORK_ATTENTION_BACKWARD)
+    if (work >= WORK_ATTENTION && work <= WORK_ATTENTION_PLAIN_BACKWARD)
         own = v->at[STACK_share_attention];
     return own >= 0 ? own : v->at[STACK_share_compute];
 }
@@ -102,41 +102,52 @@ static double bound_share(const Hardware *h, const OpCost *c)
     case WORK_GROUPED_INPUT: return h->bound_products;
     case WORK_GROUPED_WEIGHT: return h->bound_sums;
     case WORK_ATTENTION: return h->bound_attention;
+    case WORK_ATTENTION_ORDERED:
     case WORK_ATTENTION_BACKWARD: return h->bound_attention_backward;
     default: return 0;
     }
 }
 
-/* The kind of work by whose rates an op runs. Other stacks have no plain attention kernels. */
-static OpWork work_of(const StackValues *v, OpWork work)
+OpWork roofline_work(const StackValues *v, OpWork work)
 {
-    if (v->at[STACK_list] != 0) return work;
-    if (work == WORK_ATTENTION_PLAIN) return WORK_ATTENTION;
-    return work == WORK_ATTENTION_PLAIN_BACKWARD ? WORK_ATTENTION_BACKWARD : work;
+    bool ours = v->at[STACK_list] != 0;
+    switch (work) {
+    case WORK_GEMM: return ours ? WORK_OWN_GEMM : work;
+    case WORK_GROUPED: return ours ? WORK_OWN_GROUPED : work;
+    case WORK_ATTENTION: return ours ? WORK_OWN_ATTENTION : work;
+    case WORK_HEAD: return ours ? work : WORK_GEMM;
+    case WORK_GROUPED_INPUT:
+    case WORK_GROUPED_WEIGHT: return ours ? work : WORK_GROUPED;
+    case WORK_ATTENTION_PLAIN: return ours ? work : WORK_ATTENTION;
+    case WORK_ATTENTION_ORDERED:
+    case WORK_ATTENTION_PLAIN_BACKWARD: return ours ? work : WORK_ATTENTION_BACKWARD;
+    default: return work;
+    }
 }
 
 /* FLOP/s that the op reaches. looped: it is one product for each expert, of the expert's rows. */
 static Status op_rate(const Roofline *r, const LayerSpec *layer, const OpCost *c, bool looped,
                       double *rate)
 {
-    OpWork work = work_of(r->stack, c->work);
+    OpWork work = looped ? WORK_GEMM : c->work;
     double router = r->stack->at[STACK_router];
     if (work == WORK_GEMM_MIXED && router >= 0) {
         *rate = router * hardware_peak(r->hardware, HARDWARE_F32);
         return OK;
     }
     double rows = looped ? rows_of_expert(r, &layer->as.moe) : c->size;
-    TRY(hardware_rate(r->hardware, looped ? WORK_GEMM : work, hardware_dtype(c->dtype),
+    TRY(hardware_rate(r->hardware, roofline_work(r->stack, work), hardware_dtype(c->dtype),
                       fmin(c->size, rows), rate));
     double share = bound_share(r->hardware, c);
     if (r->stack->at[STACK_bound] != 0 && share > 0)
         *rate = share * hardware_peak(r->hardware, hardware_dtype(c->dtype));
-    *rate *= share_of(r->stack, work);
-    if (work_is_grouped(work) && !looped) *rate *= tile_share(r, &layer->as.moe);
+    *rate *= share_of(r->stack, c->work);
+    if (work_is_grouped(work)) *rate *= tile_share(r, &layer->as.moe);
     return OK;
 }
 
-/* Work without a rate is bound by memory. */
+/* Work without a rate is bound by memory. A kernel of our own reads the sums that it adds to at its end, when none
+ * of its products run, so that this adds up. */
 Status roofline_op(const Roofline *r, const LayerSpec *layer, const OpCost *c, RooflineTime *out)
 {
     RooflineTime t = { .s = roofline_memory_s(r, c->bytes) };
@@ -152,10 +163,9 @@ Status roofline_op(const Roofline *r, const LayerSpec *layer, const OpCost *c, R
     if (work_has_rate(c->work) && c->flops > 0) {
         double rate;
         TRY(op_rate(r, layer, c, looped, &rate));
-        if (c->flops / rate > t.s) {
-            t.rate = rate;
-            t.s = c->flops / rate;
-        }
+        double adds = r->stack->at[STACK_list] != 0 ? roofline_memory_s(r, c->sum_bytes) : 0;
+        double s = c->flops / rate + adds;
+        if (s > t.s) t.s = s, t.rate = c->flops / s;
     }
     t.s += launches * r->stack->at[STACK_kernel_s];
     *out = t;

@@ -38,6 +38,10 @@ typedef struct RooflineTime {
     CollectiveLoad nic; /* what an exchange sends between domains */
 } RooflineTime;
 
+/* The kind of work by whose rates an op of this work runs. Our own engine takes those of its steps. Other stacks have
+ * kernels of libraries, with the rates of forward products and of attention in any order. */
+OpWork roofline_work(const StackValues *v, OpWork work);
+
 /* The time of an op with cost `c` in `layer`. ERR_ARG: the GPU has no rate for it. */
 Status roofline_op(const Roofline *r, const LayerSpec *layer, const OpCost *c, RooflineTime *out);
 

@@ -13,6 +13,7 @@
 
 #include "backend/backend.h"
 #include "op/exchange.h"
+#include "schedule/schedule.h"
 #include "train/engine_memory.h"
 
 #include <inttypes.h>
@@ -29,8 +30,9 @@ static const size_t GRANULE_BYTES = (size_t)2 << 20; /* the driver gives memory 
 /* Measured on an H100 with driver 580: in use after the rehearsal less context and arenas. */
 static const size_t KERNEL_BYTES = (size_t)8 << 20;
 
-/* Measured on two H200s with NCCL 2.28: what a communicator takes for its rings, and for transfers
- * between its ranks (exchanges; comm/nccl.c has the blocks, by which both go). */
+/* Measured on two H200s and H100s with NCCL 2.28: what the library takes with its first communicator, what each takes
+ * for its rings, and for transfers between its ranks (exchanges; comm/nccl.c has the blocks, by which both go). */
+static const size_t NCCL_BYTES = (size_t)300 << 20;
 static const size_t RING_BYTES = (size_t)588 << 20, PEER_BYTES = (size_t)410 << 20;
 static const size_t LINK_BYTES = (size_t)166 << 20; /* of transfers between stages, of one link */
 
@@ -190,15 +192,11 @@ static size_t device_bytes(const EnginePlan *plan)
     return sum;
 }
 
-/* Groups with the same members share a communicator, and each link between stages has one. */
-static size_t comm_bytes(const Config *c, const Mesh *m)
+size_t train_comm_bytes(const MeshShape *s, bool stores, int queues)
 {
-    size_t sum = 0;
-    if (m == NULL) return 0;
-    const MeshShape *s = &m->shape;
-    ExchangeShape shape;
-    bool stores = exchange_kinds[spec_exchange(c, &shape)]->header_bytes > 0;
     bool connected[GROUP_COUNT] = { false };
+    if (mesh_ranks(s) == 1) return 0;
+    size_t sum = NCCL_BYTES;
     for (MeshGroup g = GROUP_WORLD; g < GROUP_COUNT; g++) {
         MeshGroup first = mesh_first(s, g);
         bool peers = mesh_exchanges(s, g, stores);
@@ -207,8 +205,20 @@ static size_t comm_bytes(const Config *c, const Mesh *m)
         if (peers && !connected[first]) sum += PEER_BYTES;
         connected[first] |= peers;
     }
-    int64_t colors = 2 + s->pp % 2, links = s->pp > 1 ? 2 * c->mesh_vpp * colors : 0;
+    int colors = 2 + s->pp % 2, links = s->pp > 1 ? 2 * queues * colors : 0;
     return sum + (size_t)links * LINK_BYTES;
+}
+
+static Status comm_bytes(const Config *c, const Mesh *m, size_t *out)
+{
+    const ScheduleDesc *d;
+    ExchangeShape shape;
+    *out = 0;
+    if (m == NULL) return OK;
+    TRY(schedule_find(c->mesh_schedule, &d));
+    bool stores = exchange_kinds[spec_exchange(c, &shape)]->header_bytes > 0;
+    *out = train_comm_bytes(&m->shape, stores, d->placement == PLACE_LOOP ? 1 : (int)c->mesh_vpp);
+    return OK;
 }
 
 /* Makes a context and handles, reads the memory in use, and frees them. Other processes' memory counts,
@@ -244,7 +254,7 @@ Status train_plan_gpu(const Config *c, const EngineShape *shape, const EnginePla
     GpuPlan p = { .arenas_bytes = device_bytes(plan), .kernel_bytes = KERNEL_BYTES };
     TRY(probe_gpu(c, &p));
     p.context_bytes = p.gpu.total_bytes - p.gpu.free_bytes;
-    p.comm_bytes = comm_bytes(c, shape->mesh);
+    TRY(comm_bytes(c, shape->mesh, &p.comm_bytes));
     const Memory m = memory_of_gpu(&p);
     p.total_bytes = bytes_taken(&m, plan);
     Config other = *c;

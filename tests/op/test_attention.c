@@ -624,7 +624,10 @@ static void a_cost_names_the_kernels_that_run(void **state)
     for (size_t i = 0; i < sizeof call / sizeof *call; i++) {
         for (int back = 0; back < 2; back++) {
             OpWork own = back ? WORK_ATTENTION_PLAIN_BACKWARD : WORK_ATTENTION_PLAIN;
-            OpWork library = back ? WORK_ATTENTION_BACKWARD : WORK_ATTENTION;
+            bool ordered = call[i].act == DTYPE_BF16 && !call[i].any_order;
+            OpWork library = !back     ? WORK_ATTENTION
+                             : ordered ? WORK_ATTENTION_ORDERED
+                                       : WORK_ATTENTION_BACKWARD;
             CHECK_INT(work_of(call[i].act, call[i].T, call[i].dk, call[i].kernel, back,
                               call[i].any_order),
                       (back ? call[i].backward : call[i].forward) ? own : library);

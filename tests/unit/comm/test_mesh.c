@@ -60,6 +60,31 @@ static void groups_part_the_ranks(void **state)
     }
 }
 
+static bool with_rank_0(const MeshShape *s, MeshGroup g, int rank)
+{
+    int color, key, color_0;
+    mesh_color(s, g, 0, &color_0, &key);
+    mesh_color(s, g, rank, &color, &key);
+    return color == color_0;
+}
+
+/* Sizes, and which kinds have the same members, are formulas; here ranks are compared one by one. */
+static void groups_with_the_same_members_are_one(void **state)
+{
+    (void)state;
+    for (int i = 0; i < SHAPE_COUNT * GROUP_MADE; i++) {
+        const MeshShape *s = &SHAPES[i / GROUP_MADE];
+        MeshGroup g = (MeshGroup)(i % GROUP_MADE), first = GROUP_WORLD;
+        for (bool same = false; !same; first += !same) {
+            same = true;
+            for (int r = 0; r < mesh_ranks(s); r++)
+                same &= with_rank_0(s, first, r) == with_rank_0(s, g, r);
+        }
+        CHECK_INT(mesh_group_size(s, g), group_size(s, g));
+        CHECK_INT(mesh_first(s, g), first);
+    }
+}
+
 /* Worked by hand: two stages of four ranks, two sequences' shards by two of context, two experts'
  * ranks: rank 5 is in stage 1, shard 0, context 1, expert rank 1, expert shard 0. */
 static void an_example_is_as_worked_by_hand(void **state)
@@ -203,6 +228,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         TEST(a_place_is_a_rank),
         TEST(groups_part_the_ranks),
+        TEST(groups_with_the_same_members_are_one),
         TEST(an_example_is_as_worked_by_hand),
         TEST(a_group_of_experts_has_groups_inside_hosts_and_across),
         TEST(hosts_hold_as_many_ranks_of_each_group),

@@ -138,7 +138,7 @@ static void activations_of_a_step_fall_with_tp(void **state)
     double one = 0;
     for (int tp = 1; tp <= 4; tp *= 2) {
         Question q;
-        OPEN(&q, "llama3-8b", 8, "torchtitan", "train.batch=8");
+        OPEN(&q, "llama3-8b", 8, "torchtitan", "train.batch=16");
         q.layout.tp = tp, q.layout.dp = 8 / tp;
         PlanPrice p = price_of(&q);
         if (tp == 1) one = p.memory[PLAN_ACTIVATIONS];
@@ -255,7 +255,7 @@ static void muon_holds_one_moment_and_multiplies(void **state)
     CHECK_NEAR(p.memory[PLAN_OPTIMIZER] / (4 * 32 * block + 8 * (rest + 65 * 4096)), 1, 1e-6);
     const LayerPrice *l = layer_of(&q, LAYER_MLP);
     double rate = 0, kernel = entry_of(&q)->stack.at[STACK_kernel_s], r = 4096, k = 14336;
-    CHECK_OK(hardware_rate(&q.hardware, WORK_GEMM, HARDWARE_BF16, 4096, &rate));
+    CHECK_OK(hardware_rate(&q.hardware, WORK_OWN_GEMM, HARDWARE_BF16, 4096, &rate));
     CHECK_NEAR(l->whole_s[0], 3 * (5 * (4 * r * r * k + 2 * r * r * r) / rate + kernel), 1e-9);
     CHECK_NEAR(l->longest_s, l->whole_s[0] / 3, 1e-12);
     question_close(&q);
@@ -270,7 +270,7 @@ static void muon_takes_each_expert_by_itself(void **state)
          "optimizer.kind=muon");
     const LayerPrice *l = layer_of(&q, LAYER_MOE);
     double rate = 0, kernel = entry_of(&q)->stack.at[STACK_kernel_s], r = 1408, k = 2048;
-    CHECK_OK(hardware_rate(&q.hardware, WORK_GEMM, HARDWARE_BF16, r, &rate));
+    CHECK_OK(hardware_rate(&q.hardware, WORK_OWN_GEMM, HARDWARE_BF16, r, &rate));
     CHECK_NEAR(l->whole_s[1], 24 * (5 * (4 * r * r * k + 2 * r * r * r) / rate + kernel), 1e-9);
     question_close(&q);
 }

@@ -47,7 +47,7 @@ static void check_bound(const BoundQuestion *q, const PlanLayout *l, double *tim
     double bytes, step_s;
     CHECK_OK(planner_bound(q->of.planner, l, &bytes, &step_s));
     CHECK_OK(planner_price(q->of.planner, l, &estimate));
-    CHECK_OK(search_planner.simulate(q->of.planner, l, &price));
+    CHECK_OK(search_planner.simulate(q->of.planner, l, NULL, &price));
     CHECK_NEAR(estimate.step_s, price.step_s, 0.01 * price.step_s);
     CHECK(estimate.step_s <= (1 + q->slack) * price.step_s);
     *time = step_s / price.step_s;
@@ -88,6 +88,35 @@ static void bounds_are_never_above_the_simulators_time(void **state)
     }
 }
 
+/* With one micro-batch, whose gradients take the place of activations, and with several; collectives slow passes. */
+static void bounds_hold_where_gradients_come_late(void **state)
+{
+    (void)state;
+    static const char *const batch[] = { "train.batch=256", "train.batch=1024" };
+    for (int i = 0; i < 2; i++) {
+        const char *set[] = { batch[i], "train.micro_batch=1", "run.compute=bf16" };
+        BoundQuestion q = { .slack = 1e-9 };
+        int seen = 0, late = 0;
+        question_load(&q.of, "deepseek-v2", "h100", 256, "torchtitan,op_ac=2", set, 3);
+        question_open(&q.of);
+        search_axes_fill(&q.of.request, &q.axes);
+        q.axes.axis[SEARCH_PP] = (ConfigInts){ 2, { 1, 4 } };
+        q.axes.axis[SEARCH_CP] = q.axes.axis[SEARCH_TP] = (ConfigInts){ 1, { 1 } };
+        q.axes.axis[SEARCH_ZERO] = (ConfigInts){ 2, { 2, 3 } };
+        for (int64_t n = 0; n < TRIES && seen < 4 * DRAWS; n++) {
+            PlanLayout l;
+            double time, memory;
+            if (!draw(&q, n, &l)) continue;
+            check_bound(&q, &l, &time, &memory);
+            late += l.pp == 1 && l.dp * l.micro_batch == q.of.config.train_batch;
+            seen++;
+        }
+        CHECK_INT(seen, 4 * DRAWS);
+        CHECK(i > 0 || late > 0);
+        question_close(&q.of);
+    }
+}
+
 static void of_1f1b_little_is_left_to_price(void **state)
 {
     (void)state;
@@ -111,6 +140,23 @@ static Status no_bound(Planner *p, const PlanLayout *l, double *bytes, double *s
     return OK;
 }
 
+static Status price_whole(Planner *p, const PlanLayout *l, const PlanLimit *limit, PlanPrice *out)
+{
+    (void)limit;
+    return planner_price(p, l, out);
+}
+
+static Status simulate_whole(Planner *p, const PlanLayout *l, const PlanLimit *limit,
+                             PlanPrice *out)
+{
+    (void)limit;
+    return search_planner.simulate(p, l, NULL, out);
+}
+
+/* Neither bounds nor limits. */
+static const SearchPricer all = { planner_make, planner_free, planner_legal,
+                                  no_bound,     price_whole,  simulate_whole };
+
 static SearchResult search(const BoundQuestion *q, const SearchAxes *axes,
                            const SearchPricer *pricer, Arena *a)
 {
@@ -124,7 +170,6 @@ static void a_search_loses_nothing_by_its_bounds(void **state)
     (void)state;
     static const char *const names[] = { "1f1b", "interleaved", "zbv", "1f1b-overlap", "dualpipe" };
     BoundQuestion q;
-    SearchPricer all = search_planner;
     SearchAxes axes = { .axis = { [SEARCH_PP] = { 2, { 8, 12 } },
                                   [SEARCH_VPP] = { 2, { 1, 2 } },
                                   [SEARCH_EP] = { 2, { 8, 16 } },
@@ -137,7 +182,6 @@ static void a_search_loses_nothing_by_its_bounds(void **state)
         CHECK_OK(schedule_find(names[i], &d));
         axes.axis[SEARCH_SCHEDULE].at[i] = d - schedule_table;
     }
-    all.bound = no_bound;
     SearchResult fast = search(&q, &axes, &search_planner, &q.of.arena);
     SearchResult slow = search(&q, &axes, &all, &q.of.arena);
     CHECK(5 * fast.count.priced < 3 * slow.count.priced);
@@ -154,13 +198,12 @@ static void the_best_of_all_simulated_is_found(void **state)
 {
     (void)state;
     BoundQuestion q;
-    SearchPricer all = search_planner;
+    SearchPricer simulated = all;
     SearchAxes axes = { .axis = { [SEARCH_CP] = { 1, { 1 } }, [SEARCH_ZERO] = { 1, { 1 } } } };
     open_question(&q, "deepseek-v2-lite", 24, "switchyard,list=0");
-    all.bound = no_bound;
-    all.price = all.simulate;
+    simulated.price = simulate_whole;
     SearchResult fast = search(&q, &axes, &search_planner, &q.of.arena);
-    SearchResult slow = search(&q, &axes, &all, &q.of.arena);
+    SearchResult slow = search(&q, &axes, &simulated, &q.of.arena);
     CHECK(slow.count.priced > 1000 && 5 * fast.count.priced < 3 * slow.count.priced);
     CHECK_INT(fast.n_best, slow.n_best);
     for (int i = 0; i < fast.n_best; i++) {
@@ -216,6 +259,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         TEST(bounds_are_never_above_the_simulators_time),
+        TEST(bounds_hold_where_gradients_come_late),
         TEST(of_1f1b_little_is_left_to_price),
         TEST(a_search_loses_nothing_by_its_bounds),
         TEST(the_best_of_all_simulated_is_found),

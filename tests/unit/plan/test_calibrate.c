@@ -99,7 +99,7 @@ static const struct {
     { "linear_fwd", WORK_GEMM, 2048, 600 },
     { "linear_fwd", WORK_GEMM_MIXED, 64, 39.403 },
     { "attention_fwd", WORK_ATTENTION, 4096, 571 },
-    { "attention_bwd", WORK_ATTENTION_BACKWARD, 4096, 425 },
+    { "attention_bwd", WORK_ATTENTION_ORDERED, 4096, 425 },
     { "head_loss", WORK_HEAD, 2048, 624.7 },
     { "moe_up_fwd", WORK_GROUPED, 2048, 671 },
     { "moe_down_fwd", WORK_GROUPED, 1408, 663 },
@@ -132,7 +132,9 @@ static Status price_op(void *self, LayerPass pass, int phase, const OpDesc *op, 
             continue;
         double rows = 16384 * 6.0 / 64, tiles = rows / (rows + 64);
         double share = work_is_grouped(cost->work) ? tiles : 1;
-        if (t.rate > 0) CHECK_NEAR(t.rate / (share * measured[i].tflops * 1e12), 1, 1e-9);
+        double s = cost->flops / (share * measured[i].tflops * 1e12) +
+                   roofline_memory_s(&p->roof, cost->sum_bytes);
+        if (t.rate > 0) CHECK_NEAR(t.rate * s / cost->flops, 1, 1e-9);
         p->seen |= 1u << i;
     }
     return OK;
@@ -163,8 +165,9 @@ static void a_plan_takes_each_kernels_own_rate(void **state)
     CHECK_OK(spec_build(&c, &a, &spec));
     stack.at[STACK_share_compute] = stack.at[STACK_share_memory] = 1;
     stack.at[STACK_share_grouped] = 1;
+    stack.at[STACK_list] = 1; /* as our own engine */
     Pricing p = { .roof = { &again, &stack, &spec, 16384 } };
-    const LayerCountObserver observer = { price_op, &p };
+    const LayerCountObserver observer = { price_op, &p, NULL };
     for (int i = 0; i < spec.n_layers; i++) {
         LayerCount count;
         p.layer = &spec.layers[i];

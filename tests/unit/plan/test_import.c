@@ -527,8 +527,8 @@ static void checkpointed_activations_are_recomputed(void **state)
     CHECK_OK(titan(MODEL "[activation_checkpoint]\nmode = \"selective\"\n"
                          "selective_ac_option = \"op\"\n"));
     CHECK_INT(config.recompute_layers.n, 27);
-    CHECK_TEXT(config.recompute_pieces.at[0], "norm");
-    CHECK_TEXT(config.recompute_pieces.at[1], "act");
+    CHECK_TEXT(config.recompute_pieces.at[0], "layer");
+    CHECK_TEXT(option("op_ac"), "2");
 }
 
 static Status overridden(const char *model, const char *overrides)

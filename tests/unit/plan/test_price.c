@@ -379,7 +379,7 @@ static Status count_rank(Planner *p, const PlanLayout *l, const Config *c, const
     }
     arena_release(&p->scratch, mark);
     *out = sum + e->stack.at[STACK_reserve] + e->stack.at[STACK_workspace] +
-           e->stack.at[STACK_exchange_buffers];
+           e->stack.at[STACK_exchange_buffers] + price_comm_bytes(l, e);
     return OK;
 }
 
