@@ -132,7 +132,7 @@ CHARACTER_TEXTS = TEXTS + [
     "  two  spaces <s>  ",
     "\u2581of\u2581 \u2581",
     "a\u2581b<0x41><unk>",
-    "in on n  an n",
+    "in on n  an n\nn\n\nnn",
 ]
 
 
@@ -297,17 +297,19 @@ def train_characters(text):
     return json.loads(t.to_str())["model"]
 
 
-def joined(model):
-    """The same with a token over two words."""
-    its = dict(model, vocab=dict(model["vocab"]), merges=[["n", "\u2581"], *model["merges"]])
-    its["vocab"]["n\u2581"] = len(its["vocab"])
+def joined(model, left, right):
+    """The same with one more token, from two that are not joined otherwise."""
+    its = dict(model, vocab=dict(model["vocab"]), merges=[[left, right], *model["merges"]])
+    its["vocab"][left + right] = len(its["vocab"])
     return its
 
 
-def characters(model):
-    rows = [(*row, model) for row in CHARACTERS]
-    rows.append(("a sign inside a token", replace(" ", "\u2581"), None, False, False, joined(model)))
-    for name, normalizer, pre_tokenizer, ignore_merges, normalized, its in rows:
+def characters(vocabularies):
+    plain = replace(" ", "\u2581")
+    rows = [(*row, "characters_model") for row in CHARACTERS]
+    rows.append(("a sign inside a token", plain, None, False, False, "characters_sign"))
+    rows.append(("a byte inside a token", plain, None, False, False, "characters_byte"))
+    for name, normalizer, pre_tokenizer, ignore_merges, normalized, which in rows:
         tokens = enumerate(["<unk>", "<s>", "</s>"])
         file = {
             "added_tokens": [
@@ -315,7 +317,7 @@ def characters(model):
             ],
             "normalizer": normalizer,
             "pre_tokenizer": pre_tokenizer,
-            "model": dict(its, ignore_merges=ignore_merges),
+            "model": dict(vocabularies[which], ignore_merges=ignore_merges),
         }
         ids = encode(dict(file, version="1.0"), CHARACTER_TEXTS)
         del file["model"]
@@ -323,7 +325,7 @@ def characters(model):
             "name": name,
             **file,
             "ignore_merges": ignore_merges,
-            "model": "characters_joined" if its is not model else "characters_model",
+            "model": which,
             "texts": CHARACTER_TEXTS,
             "ids": ids,
         }
@@ -425,9 +427,13 @@ def main():
             }
         )
     golden["forms"] = list(forms(model))
-    golden["characters_model"] = train_characters(text)
-    golden["characters_joined"] = joined(golden["characters_model"])
-    golden["characters"] = list(characters(golden["characters_model"]))
+    characters_model = train_characters(text)
+    vocabularies = {
+        "characters_model": characters_model,
+        "characters_sign": joined(characters_model, "n", "\u2581"),
+        "characters_byte": joined(characters_model, "<0x09>", "a"),
+    }
+    golden.update(vocabularies, characters=list(characters(vocabularies)))
     if deepseek:
         file = json.load(open(deepseek[0], encoding="utf-8"))
         golden["deepseek_v3"] = encode(file, TEXTS)

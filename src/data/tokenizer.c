@@ -153,6 +153,24 @@ static Status encode_piece(void *context, const char *piece, int32_t n)
     return OK;
 }
 
+/* Cuts a piece of a vocabulary of characters where no merge reaches over. */
+static Status encode_joined(void *context, const char *piece, int32_t n)
+{
+    const Encoder *e = context;
+    int32_t done = 0;
+    int before = -1;
+    for (int32_t i = 0; e->t->joins != NULL && i < n; i++) {
+        int class = tokenizer_class(e->t, piece + i, n - i);
+        if (class < 0) continue;
+        if (before >= 0 && !e->t->joins[before * TOKENIZER_CLASSES + class]) {
+            TRY(encode_piece(context, piece + done, i - done));
+            done = i;
+        }
+        before = class;
+    }
+    return encode_piece(context, piece + done, n - done);
+}
+
 /* Does the token consist of spaces, newlines and tabs? */
 static bool is_blank(const TokenText *token)
 {
@@ -226,7 +244,8 @@ static Status encode_between(Encoder *e, const char *text, size_t n, int set, bo
 
 static Status encode_text(Encoder *e, const char *text, size_t n)
 {
-    TRY(split_begin(&e->cut, &e->t->splitter, encode_piece, e, e->scratch));
+    SplitSink sink = e->t->of_characters ? encode_joined : encode_piece;
+    TRY(split_begin(&e->cut, &e->t->splitter, sink, e, e->scratch));
     return encode_between(e, text, n, 0, true);
 }
 

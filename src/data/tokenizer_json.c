@@ -481,27 +481,29 @@ static Status show_tokens(const Reader *r, const NormalizeStep *space, size_t te
     return OK;
 }
 
-/* If the sign for a space is one character, and stands in tokens only at the front, no merge reaches over
- * the place before a run of signs. Cutting there changes no id, and gives pieces that repeat. */
-static Status cut_before_spaces(const Reader *r, const NormalizeStep *space)
+/* Notes which characters stand beside each other in tokens. Where two never do, no merge reaches over the
+ * place between them: cutting there changes no id, and gives pieces that repeat. */
+static Status find_joins(const Reader *r, const NormalizeStep *space)
 {
     Tokenizer *t = r->t;
-    const char *sign = space->to;
-    size_t n_sign = strlen(sign);
-    bool longer = false; /* than a character */
-    for (size_t i = 1; i < n_sign; i++) longer |= ((uint8_t)sign[i] & 0xC0) != 0x80;
-    if (longer || tokenizer_find(t, sign, (int32_t)n_sign) == TOKENIZER_NO_TOKEN) return OK;
-    for (int32_t id = 0; id < t->vocab; id++) {
-        const TokenText token = t->token[id];
-        if (token.n == 0 || tokenizer_find(t, token.bytes, token.n) != id) continue;
-        const char *at = token.bytes, *end = at + token.n;
-        while (at + n_sign <= end && memcmp(at, sign, n_sign) == 0) at += n_sign;
-        if (memmem(at, (size_t)(end - at), sign, n_sign) != NULL) return OK;
+    uint8_t *joins = NULL;
+    TRY(ARENA_ZEROED(r->arena, TOKENIZER_CLASSES * TOKENIZER_CLASSES, &joins));
+    t->sign = space == NULL ? "" : space->to;
+    for (const char *c = t->sign; *c != '\0' && c[1] != '\0'; c++) {
+        if (((uint8_t)c[1] & 0xC0) != 0x80) t->sign = ""; /* more than one character */
     }
-    char pattern[SENTENCE_BYTES];
-    int n = snprintf(pattern, sizeof pattern, "\\Q%s\\E+", sign);
-    SplitRule rule = { .pattern = pattern, .pattern_bytes = (size_t)n, .keep = SPLIT_WITH_NEXT };
-    return named_status(r, PRE_TOKENIZER, splitter_add_rule(&t->splitter, &rule, r->arena));
+    for (int32_t id = 0; id < t->vocab; id++) {
+        const TokenText *token = &t->token[id];
+        int before = -1;
+        for (int32_t i = 0; i < token->n; i++) {
+            int class = tokenizer_class(t, token->bytes + i, token->n - i);
+            if (class < 0) continue;
+            if (before >= 0) joins[before * TOKENIZER_CLASSES + class] = 1;
+            before = class;
+        }
+    }
+    t->joins = joins;
+    return OK;
 }
 
 /* ignore_merges looks for a token that is the whole piece, so there pieces must stay as they are. */
@@ -511,8 +513,7 @@ static Status finish_characters(const Reader *r, size_t text_bytes, bool ignore_
     r->t->adds_space =
         space != NULL && (puts_space(&r->t->normalizer) || puts_space(&r->t->metaspace));
     TRY(show_tokens(r, space, text_bytes));
-    if (space == NULL || ignore_merges || r->t->splitter.n_stages > 0) return OK;
-    return cut_before_spaces(r, space);
+    return ignore_merges ? OK : find_joins(r, space);
 }
 
 static int32_t find_end_of_text(const Json *added)
@@ -578,6 +579,12 @@ static Status merge_halves(const Reader *r, const Json *item, int64_t at, const 
     return OK;
 }
 
+/* Tokens of bytes stand for parts of characters, which find_joins does not see in the text of a token. */
+static bool is_byte_token(const Tokenizer *t, int32_t id)
+{
+    return t->shown[id].n == 1 && t->byte_id[(uint8_t)*t->shown[id].bytes] == id;
+}
+
 /* The bytes of the halves, one behind the other, are those of the result. */
 static Status read_merge(const Reader *r, const Json *item, int64_t at)
 {
@@ -605,6 +612,7 @@ static Status read_merge(const Reader *r, const Json *item, int64_t at)
     if (result == TOKENIZER_NO_TOKEN)
         return FAIL(ERR_FORMAT, "%s: model.merges[%lld] joins ids %d and %d to what is no token",
                     r->name, (long long)at, id[0], id[1]);
+    if (is_byte_token(r->t, id[0]) || is_byte_token(r->t, id[1])) r->t->joins = NULL;
     tokenizer_put_merge(r->t, id[0], id[1], (uint32_t)at, result);
     return OK;
 }

@@ -13,12 +13,15 @@
 #include "data/tokenizer.h"
 
 #include <stdbool.h>
+#include <string.h>
 
 enum {
     TOKENIZER_ALPHABET = 256 + 68, /* one past the last code point that stands for a byte */
     TOKENIZER_MAX_VOCAB =
         1 << 24, /* far above any published one; bounds the tables of a bad file */
     TOKENIZER_NO_TOKEN = -1,
+    TOKENIZER_CLASSES = 256,
+    TOKENIZER_SIGN = 0x80, /* no character begins with this byte */
 };
 
 typedef struct TokenText {
@@ -48,6 +51,9 @@ struct Tokenizer { /* all in the arena of tokenizer_load */
     TokenSlot *slot;  /* hash table: bytes of a token to its id */
     MergeSlot *merge; /* hash table: pair of ids to their merge */
     uint64_t slot_mask, merge_mask;
+    const uint8_t *joins; /* (class, class): 0: no token has such characters beside each other;
+                           * NULL: not known */
+    const char *sign;     /* for a space, in a vocabulary of characters */
     Splitter splitter;
     Normalizer normalizer, metaspace; /* the second one's steps come after the added tokens */
     size_t growth;                    /* ids of a text of n bytes: at most this many times n */
@@ -97,6 +103,18 @@ Status tokenizer_merge_table(Tokenizer *t, int64_t n_merges, Arena *a);
 int32_t tokenizer_find(const Tokenizer *t, const char *bytes, int32_t n);
 void tokenizer_put(Tokenizer *t, int32_t id);
 void tokenizer_put_merge(Tokenizer *t, int32_t left, int32_t right, uint32_t rank, int32_t result);
+
+/* The class of the character that begins at a byte of a text: its first byte, or TOKENIZER_SIGN for the
+ * sign of a space. -1: no character begins there. */
+static inline int tokenizer_class(const Tokenizer *t, const char *at, int32_t n)
+{
+    uint8_t lead = (uint8_t)*at;
+    if (lead < 0x80) return lead;
+    if (lead < 0xC0) return -1;
+    size_t n_sign = strlen(t->sign);
+    bool sign = (size_t)n >= n_sign && memcmp(at, t->sign, n_sign) == 0 && n_sign > 1;
+    return sign ? TOKENIZER_SIGN : lead;
+}
 
 /* Find the tokens of single bytes. ERR_UNSUPPORTED: a byte has none; `name` is the file's. */
 Status tokenizer_find_bytes(Tokenizer *t, const char *name);

@@ -195,7 +195,7 @@ static void forms_of_unicode_are_those_of_hugging_face(void **state)
 
 static void vocabularies_of_characters_are_those_of_hugging_face(void **state)
 {
-    CHECK_INT(check_pipelines(*state, "characters"), 13);
+    CHECK_INT(check_pipelines(*state, "characters"), 14);
 }
 
 /* With flags, next to each other, inside words, in white space, as part of one another. */
