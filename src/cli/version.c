@@ -13,6 +13,7 @@
 #include <stdio.h>
 #include <yaml.h>
 #include <zlib.h>
+#include <zstd.h>
 
 enum { WORDS_BYTES = 64 };
 
@@ -92,6 +93,7 @@ static Status print_version(void *state, int n, char **arguments, Arena *a, Text
         { "libyaml", yaml_get_version_string() },
         { "hwloc", hwloc },
         { "zlib", zlibVersion() },
+        { "zstd", ZSTD_versionString() },
     };
     const int rows = sizeof row / sizeof *row;
     if (!*json) TRY(text_printf(out, "switchyard %s\n", version_number));

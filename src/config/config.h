@@ -34,7 +34,8 @@ typedef struct ConfigTexts {
 /* A source of training text: a shard's prefix under a name. */
 typedef struct ConfigSource {
     const char *name, *path;
-    double weight; /* relative to the other sources; 0: its number of tokens */
+    double weight; /* relative to the other sources; 0: its number of tokens, */
+    double epochs; /* times this; 0: 1 */
 } ConfigSource;
 
 typedef struct ConfigSources {
@@ -140,6 +141,9 @@ Status config_override(Config *c, Arena *a, const char *assignment);
 
 /* Checks rules that involve several rows: sizes that must divide, top_k against experts, and so on. */
 Status config_check(const Config *c);
+/* Entry i of data.curriculum: after `step` steps the sources have these weights. ERR_ARG: it is malformed,
+ * or names an unknown source. */
+Status config_curriculum(const Config *c, int i, int64_t *step, double weight[CONFIG_SOURCES_MAX]);
 
 /* run.compute as a type. */
 static inline Dtype compute_type(int64_t compute)

@@ -1,6 +1,6 @@
 /* config_check: rules that involve several settings: sizes that must divide, limits that depend on
  * other settings. The range of a single setting is in rows.def and checked by config_value.c. */
-#include "config/config.h"
+#include "config/config_private.h"
 #include "op/kinds.h"
 
 #include <math.h>
@@ -296,10 +296,7 @@ Status config_check_tp(const Config *c, int64_t tp, int64_t cp)
 Status config_check(const Config *c)
 {
     if (c->run_dir[0] == '\0') return FAIL(ERR_ARG, "run.dir is empty: name a folder");
-    for (int i = 0; i < c->data_sources.n; i++) {
-        if (c->data_sources.at[i].path[0] == '\0')
-            return FAIL(ERR_ARG, "data.sources[%d].path is empty: name a prefix", i);
-    }
+    TRY(config_check_data(c));
     TRY(config_divides("train.micro_batch", c->train_micro_batch, "train.batch", c->train_batch));
     TRY(at_most("model.dense_layers", c->model_dense_layers, "model.layers", c->model_layers));
     TRY(check_attention(c));

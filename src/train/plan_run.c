@@ -211,11 +211,17 @@ Status train_loader_config(const Config *c, const Mesh *mesh, const int32_t *tok
     TRY(ARENA_NEW(a, c->data_sources.n, &sources));
     for (int i = 0; i < c->data_sources.n; i++) {
         const ConfigSource *s = &c->data_sources.at[i];
-        sources[i] = (LoaderSource){ s->name, s->path, s->weight };
+        sources[i] = (LoaderSource){ s->name, s->path, s->weight, s->epochs };
     }
+    LoaderPhase *phases = NULL;
+    TRY(ARENA_NEW(a, c->data_curriculum.n, &phases));
+    for (int i = 0; i < c->data_curriculum.n; i++)
+        TRY(config_curriculum(c, i, &phases[i].step, phases[i].weight));
     *out =
         (LoaderConfig){ .sources = sources,
                         .n_sources = c->data_sources.n,
+                        .phases = phases,
+                        .n_phases = c->data_curriculum.n,
                         .sequence = c->data_sequence,
                         .batch = c->train_batch,
                         .first = mesh == NULL ? 0 : own_sequences(c, mesh) * mesh_data_rank(mesh),
