@@ -11,6 +11,7 @@
 #define PCRE2_CODE_UNIT_WIDTH 8
 #include <pcre2.h>
 #include <stdio.h>
+#include <utf8proc.h>
 #include <yaml.h>
 #include <zlib.h>
 
@@ -92,6 +93,7 @@ static Status print_version(void *state, int n, char **arguments, Arena *a, Text
         { "libyaml", yaml_get_version_string() },
         { "hwloc", hwloc },
         { "zlib", zlibVersion() },
+        { "utf8proc", utf8proc_version() },
     };
     const int rows = sizeof row / sizeof *row;
     if (!*json) TRY(text_printf(out, "switchyard %s\n", version_number));
