@@ -5,9 +5,10 @@
 #include <stdio.h>
 #include <string.h>
 
-/* The step at which the cosine of the learning rate ends. */
+/* The step at which the curve of the learning rate ends; a constant rate has no end. */
 static int64_t decay_end(const Config *c)
 {
+    if (c->optimizer_schedule == RATE_CONSTANT) return 0;
     return c->optimizer_decay_steps > 0 ? c->optimizer_decay_steps : c->train_steps;
 }
 
@@ -20,8 +21,8 @@ static bool aux_of_micro_batch(const Config *c)
 }
 
 /* May a row change? Its mark decides, except for three rows that depend on others. Two rows determine
- * where the cosine ends. train.steps is blamed only if decay_steps did not change, so that one change
- * is reported once. */
+ * where the curve of the learning rate ends. train.steps is blamed only if decay_steps did not
+ * change, so that one change is reported once. */
 static bool is_free(const ConfigRow *row, const Config *then, const Config *now)
 {
     bool same_end = decay_end(then) == decay_end(now);
@@ -76,7 +77,7 @@ static bool names(const char *const *keys, int n, const char *key)
 }
 
 /* The two ways to continue with another train.steps, one line each. */
-static void cosine_hint(const ConfigChange *c, char *out, size_t out_bytes)
+static void curve_hint(const ConfigChange *c, char *out, size_t out_bytes)
 {
     if (c->row->offset != offsetof(Config, train_steps)) return;
     (void)snprintf(out, out_bytes,
@@ -99,7 +100,7 @@ Status config_check_changes(const char *what, const ConfigChange *changes, int n
     for (int i = 0; i < n; i++) {
         const char *name = changes[i].row->name;
         if (changes[i].free || names(allowed, n_allowed, name)) continue;
-        cosine_hint(&changes[i], hint, sizeof hint);
+        curve_hint(&changes[i], hint, sizeof hint);
         if (used < sizeof list)
             used += (size_t)snprintf(list + used, sizeof list - used, " --change %s", name);
     }

@@ -250,6 +250,11 @@ static Status check_optimizer(const Config *c)
             "bf16 second moment cannot change by less than 1/512 of itself and would stand "
             "still; set optimizer.beta2=0.95 or optimizer.moments=f32",
             c->optimizer_beta2, most);
+    if (c->optimizer_skip_spikes > 0 && c->optimizer_skip_spikes <= 1)
+        return FAIL(ERR_ARG,
+                    "optimizer.skip_spikes %.15g must be above 1, or 0: steps are skipped whose "
+                    "gradient norm is above this many times the running mean",
+                    c->optimizer_skip_spikes);
     if (c->optimizer_min_lr <= c->optimizer_lr) return OK;
     return FAIL(ERR_ARG, "optimizer.min_lr %.15g is more than optimizer.lr %.15g",
                 c->optimizer_min_lr, c->optimizer_lr);

@@ -250,13 +250,11 @@ static const char head[] =
     "- *free*: nothing. The new value is taken.\n"
     "- *mathematics*, *data*: the training itself. The value is refused, unless\n"
     "  `--change section.key` allows it.\n\n"
-    "`train.steps` is free as long as the cosine ends where it did: at `optimizer.decay_steps`, or "
-    "at\n"
-    "`train.steps` where that is 0. `train.micro_batch` is free unless `moe.aux_scope` is `batch` "
-    "or\n"
-    "`moe.capacity` is set. `--init` takes any change that leaves parameters their names and "
-    "shapes,\n"
-    "and says what differs.\n\n";
+    "`train.steps` is free as long as the curve of the learning rate ends where it did: at\n"
+    "`optimizer.decay_steps`, or at `train.steps` where that is 0. With\n"
+    "`optimizer.schedule=constant` it is always free. `train.micro_batch` is free unless\n"
+    "`moe.aux_scope` is `batch` or `moe.capacity` is set. `--init` takes any change that leaves\n"
+    "parameters their names and shapes, and says what differs.\n\n";
 
 Status config_markdown(Text *out)
 {

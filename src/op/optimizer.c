@@ -58,6 +58,7 @@ Status clip_scale_check(const ClipScale *a)
     TRY(op_expect("clip_scale", "norm", &a->norm, 1, 1, DTYPE_F32));
     TRY(op_expect("clip_scale", "clip", &a->clip, 1, 1, DTYPE_F32));
     if (a->scale.data != NULL) TRY(op_expect("clip_scale", "scale", &a->scale, 1, 1, DTYPE_F32));
+    if (a->limit.data != NULL) TRY(op_expect("clip_scale", "limit", &a->limit, 1, 1, DTYPE_F32));
     if (a->overflow.data == NULL) return OK;
     return op_expect("clip_scale", "overflow", &a->overflow, -1, -1, DTYPE_F32);
 }
@@ -75,7 +76,7 @@ Status clip_scale_cpu(Exec *ex, const ClipScale *a)
     float norm = sqrtf(*(const float *)a->sum.data) / scale, clip = 1;
     if (a->max_norm > 0) clip = fminf(1, a->max_norm / (norm + 1e-6f));
     *(float *)a->norm.data = norm;
-    bool fits = true;
+    bool fits = a->limit.data == NULL || norm <= *(const float *)a->limit.data;
     const float *overflow = a->overflow.data;
     for (int64_t i = 0; overflow != NULL && i < tensor_elems(&a->overflow); i++)
         fits &= overflow[i] == 0;
@@ -86,7 +87,7 @@ Status clip_scale_cpu(Exec *ex, const ClipScale *a)
 /* clip is declared as partly written, so that the guard ignores it: NaN there means a skipped
  * step. */
 OP_PORTS(clip_scale, IN(ClipScale, sum), OUT(ClipScale, norm), OUT_PART(ClipScale, clip),
-         IN_OPT(ClipScale, overflow), IN_OPT(ClipScale, scale));
+         IN_OPT(ClipScale, overflow), IN_OPT(ClipScale, scale), IN_OPT(ClipScale, limit));
 
 /* adamw */
 

@@ -97,12 +97,13 @@ extern "C" Status square_sum_gpu(struct Exec *ex, const void *args)
 /* clip_scale: one thread. A NaN has the same bits as on the CPU. */
 
 static __global__ void clip_scale_kernel(const float *sum, float *norm_out, float *clip_out,
-                                         const float *overflow, int64_t overflows, float max_norm)
+                                         const float *overflow, int64_t overflows,
+                                         const float *limit, float max_norm)
 {
     float norm = isnan(*sum) ? *sum : sqrtf(*sum), clip = 1;
     if (max_norm > 0) clip = fminf(1, max_norm / (norm + 1e-6f));
     *norm_out = norm;
-    bool fits = true;
+    bool fits = limit == NULL || norm <= *limit;
     for (int64_t i = 0; i < overflows; i++) fits = fits && overflow[i] == 0;
     *clip_out = isfinite(norm) && fits ? clip : __uint_as_float(0x7FC00000u);
 }
@@ -114,7 +115,7 @@ extern "C" Status clip_scale_gpu(struct Exec *ex, const void *args)
     clip_scale_kernel<<<1, 1, 0, exec_stream(ex)>>>(
         (const float *)a->sum.data, (float *)a->norm.data, (float *)a->clip.data,
         (const float *)a->overflow.data, a->overflow.data == NULL ? 0 : tensor_elems(&a->overflow),
-        a->max_norm);
+        (const float *)a->limit.data, a->max_norm);
     return kernel_status("clip_scale");
 }
 

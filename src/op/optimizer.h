@@ -7,8 +7,8 @@
  *
  * clip_scale: norm = sqrt(sum), clip = min(1, max_norm / (norm + 1e-6)); clip = 1 if max_norm is 0.
  * Gradients may have been multiplied by a scale: norm and clip are then divided by it.
- * clip is NaN if norm is not finite, or if an overflow flag is set (op/exchange.h). Then the step
- * is skipped: adamw and moe_bias_update change nothing.
+ * clip is NaN if norm is not finite or above limit, or if an overflow flag is set (op/exchange.h).
+ * Then the step is skipped: adamw and moe_bias_update change nothing.
  *
  * adamw (Loshchilov & Hutter, arXiv:1711.05101), with g' = clip * g:
  *   w -= lr * decay * w;  m = b1 m + (1-b1) g';  v = b2 v + (1-b2) g'^2
@@ -36,6 +36,7 @@ typedef struct ClipScale {
     Tensor clip;     /* out (1) f32 */
     Tensor overflow; /* in (n) f32, optional */
     Tensor scale;    /* in  (1) f32, optional: of the gradients; a CPU takes it */
+    Tensor limit;    /* in  (1) f32, optional */
     float max_norm;
 } ClipScale;
 

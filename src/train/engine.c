@@ -662,6 +662,11 @@ Status engine_step(Engine *e, const Batch *batch, double lr, int64_t step, StepR
     read_record(&e->arenas, &e->spec, &e->io, scale->now, &result);
     if (isfinite(result.loss))
         result.skipped = loss_scale_follow(e->config, scale, result.finite) && !result.finite;
+    result.norm_limit = (double)hyper[UPDATE_LIMIT];
+    if (norm_follow(e->config, &e->params.norm_mean, result.grad_norm)) {
+        result.skipped = true;
+        scale->skipped++;
+    }
     result.launches = e->clock.launches;
     result.kernels = e->mode->graph.kernels;
     result.waits = e->ex.waits - waits;

@@ -133,12 +133,13 @@ typedef struct StepResult {
     double next_loss[CONFIG_DEPTHS_MAX]; /* of each depth of multi-token prediction */
     const int32_t *dropped;              /* (MoE layers) tokens x experts; NULL: none can be */
     bool finite;
-    bool skipped;        /* gradients are not finite, and a smaller loss_scale may help */
-    double loss_scale;   /* of this step */
-    bool retried;        /* rows did not fit: this is the step's second run */
-    Shortage short_of;   /* what was too small */
-    double retry_s;      /* the host's time for the second run */
-    double capture_s;    /* the host's time for making its graph */
+    bool skipped;      /* gradients are not finite, and a smaller loss_scale may help, or a spike */
+    double norm_limit; /* a larger grad_norm is a spike (optimizer.skip_spikes) */
+    double loss_scale; /* of this step */
+    bool retried;      /* rows did not fit: this is the step's second run */
+    Shortage short_of; /* what was too small */
+    double retry_s;    /* the host's time for the second run */
+    double capture_s;  /* the host's time for making its graph */
     const int32_t *load; /* (MoE layers, domains, E): valid until the next step */
     double device_s;     /* from the first to the last launch's end */
     /* on a GPU; else 0 */
@@ -172,8 +173,14 @@ typedef struct EngineArenas {
 typedef struct LossScale {
     double now;
     int64_t good;    /* steps without infinities since it changed */
-    int64_t skipped; /* steps since the start that it was too large for: they updated nothing */
+    int64_t skipped; /* steps since the start that updated nothing: it was too large, or a spike */
 } LossScale;
+
+/* The running mean of gradient norms, from which the limit of a step follows (update.h). */
+typedef struct NormMean {
+    double mean;
+    int64_t steps; /* in it, since the start */
+} NormMean;
 
 /* The parameters of this rank, which part of them it updates, and what that takes: for shards.c, copies.c,
  * engine_weights.c and checkpoints. Passes read `layer` alone. */
@@ -199,6 +206,7 @@ typedef struct EngineParams {
      * began with, if it took them over (init.moments). */
     int64_t moment_steps[AGE_COUNT];
     LossScale loss_scale;
+    NormMean norm_mean;
 } EngineParams;
 
 /* What a step reads and reports; in the step arena, unless said otherwise. */

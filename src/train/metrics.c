@@ -253,6 +253,8 @@ Status metrics_step(Metrics *m, const StepMetrics *s)
         TRY(text_json(t, ",\"mtp_%d\":%g", i + 1, s->result.next_loss[i]));
     if (m->spec->act == DTYPE_F16) TRY(text_json(t, ",\"loss_scale\":%g", s->result.loss_scale));
     if (s->result.skipped) TRY(text_json(t, ",\"skipped\":true"));
+    if (s->result.skipped && s->result.finite)
+        TRY(text_json(t, ",\"norm_limit\":%g", s->result.norm_limit));
     if (s->mfu > 0) TRY(text_json(t, ",\"mfu\":%g", s->mfu));
     if (s->by_domain && s->taken != NULL) TRY(put_taken(m, s->taken));
     TRY(put_dropped(m, &s->result));

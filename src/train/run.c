@@ -436,6 +436,7 @@ static Status start_resumed(Trainer *t)
     t->at.position = info.position;
     memcpy(t->engine.params.moment_steps, info.moment_steps, sizeof info.moment_steps);
     t->engine.params.loss_scale = loss_scale_resume(&t->config.own, &info.loss_scale);
+    t->engine.params.norm_mean = info.norm_mean;
     return resume_data(t, &info);
 }
 
@@ -592,6 +593,10 @@ static Status train_step(Trainer *t, StepMetrics *m)
     TRY(s);
     const RecorderMeta meta = recording_meta(t);
     if (listed) TRY(run_traces_export(&t->traces, c, &meta));
+    if (m->result.skipped && m->result.finite && t->is_rank0)
+        log_warn("step %" PRId64 " is skipped: its gradient norm %.4g is above %.4g, which is %g "
+                 "times the running mean (optimizer.skip_spikes)",
+                 m->step, m->result.grad_norm, m->result.norm_limit, c->optimizer_skip_spikes);
     if (!m->result.finite && !m->result.skipped) {
         TRY(checkpoint_finish(&t->saver)); /* while all ranks still run the same calls */
         TRY(engine_explain_nan(&t->engine, batch, m->step));
@@ -605,13 +610,13 @@ static Status train_step(Trainer *t, StepMetrics *m)
     return OK;
 }
 
-/* "  scale 32768  3 skipped"; nothing without a scale of the loss. */
+/* "  scale 32768  3 skipped"; nothing without a scale of the loss and skipped steps. */
 static const char *scale_text(const Trainer *t, const StepMetrics *m, char out[64])
 {
     int64_t skipped = t->engine.params.loss_scale.skipped;
+    int n = 0;
     out[0] = '\0';
-    if (t->engine.spec.act != DTYPE_F16) return out;
-    int n = snprintf(out, 64, "  scale %g", m->result.loss_scale);
+    if (t->engine.spec.act == DTYPE_F16) n = snprintf(out, 64, "  scale %g", m->result.loss_scale);
     if (skipped > 0) (void)snprintf(out + n, 64 - (size_t)n, "  %" PRId64 " skipped", skipped);
     return out;
 }

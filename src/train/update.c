@@ -5,6 +5,7 @@
 #include "op/optimizer.h"
 #include "train/shards.h"
 
+#include <float.h>
 #include <math.h>
 #include <string.h>
 
@@ -20,6 +21,7 @@ void update_scalars(const EngineParams *w, double lr, int64_t step, float out[UP
             w->spec->optimizer.rule[i]->scalars(w->config, lr, updates, out + scalars_at(i, age));
         }
     }
+    out[UPDATE_LIMIT] = norm_limit(w->config, &w->norm_mean);
 }
 
 /* Runs the rule of one range with the scalars of its age. A model has at most two rules, so the
@@ -56,6 +58,7 @@ Status update_add_records(EngineParams *w, const Record *r)
 Status update_run(EngineParams *w, const StepTensors *io)
 {
     const Record *r = &io->record;
+    const bool guarded = w->config->optimizer_skip_spikes > 0;
     for (int i = 0; i < w->n_norms; i++) {
         TRY(square_sum(w->ex, (SquareSum){ w->norms[i], r->square_sum }));
     }
@@ -65,6 +68,8 @@ Status update_run(EngineParams *w, const StepTensors *io)
                                        .clip = r->clip,
                                        .overflow = r->overflow,
                                        .scale = io->grad_scale,
+                                       .limit = guarded ? tensor_rows(&io->hyper, UPDATE_LIMIT, 1)
+                                                        : (Tensor){ 0 },
                                        .max_norm = (float)w->config->train_clip_norm }));
     for (int i = 0; i < w->n_ranges; i++) TRY(update_range(w, io, &w->ranges[i]));
     for (int i = 0; i < w->spec->n_layers; i++) {
@@ -112,6 +117,24 @@ bool loss_scale_follow(const Config *c, LossScale *s, bool finite)
     return true;
 }
 
+/* The mean of fewer norms says little. */
+enum { NORM_WINDOW = 100, NORM_BEGINS = 20 };
+
+float norm_limit(const Config *c, const NormMean *m)
+{
+    if (c->optimizer_skip_spikes <= 0 || m->steps < NORM_BEGINS) return FLT_MAX;
+    return (float)fmin(c->optimizer_skip_spikes * m->mean, (double)FLT_MAX);
+}
+
+bool norm_follow(const Config *c, NormMean *m, double norm)
+{
+    if (c->optimizer_skip_spikes <= 0 || !isfinite(norm)) return false;
+    const double limit = (double)norm_limit(c, m);
+    m->steps++;
+    m->mean += (fmin(norm, limit) - m->mean) / fmin((double)m->steps, NORM_WINDOW);
+    return norm > limit;
+}
+
 /* The cost is linear in the number of elements, so a tensor of one element gives the bytes for one
  * parameter. */
 double update_bytes(const ModelSpec *s)
@@ -121,14 +144,27 @@ double update_bytes(const ModelSpec *s)
            op_desc(OP_SQUARE_SUM)->cost(&(SquareSum){ .x = one }).bytes;
 }
 
-/* warm-up:  lr s / warm
- * then      min_lr + (lr - min_lr) (1 + cos(pi at)) / 2,   at = (s - warm) / (end - warm) <= 1 */
+/* The part of lr - min_lr that is left after `at`, 0 to 1, of a fall. */
+static double left_of(int decay, double at)
+{
+    if (decay == DECAY_LINEAR) return 1 - at;
+    if (decay == DECAY_SQRT) return 1 - sqrt(at);
+    return (1 + cos(3.14159265358979323846 * at)) / 2;
+}
+
 double learning_rate(const Config *c, int64_t step)
 {
-    double warm = (double)c->optimizer_warmup_steps, s = (double)step;
+    double warm = (double)c->optimizer_warmup_steps, s = (double)step, start = warm;
     if (s <= warm) return c->optimizer_lr * s / warm;
     double end = (double)(c->optimizer_decay_steps > 0 ? c->optimizer_decay_steps : c->train_steps);
-    double at = end > warm ? fmin(1, (s - warm) / (end - warm)) : 1;
+    int decay = c->optimizer_schedule == RATE_LINEAR ? DECAY_LINEAR : DECAY_COSINE;
+    if (c->optimizer_schedule == RATE_WSD) {
+        double length = (double)c->optimizer_decay_length;
+        start = fmax(warm, end - (length > 0 ? length : floor(end / 10)));
+        decay = c->optimizer_decay;
+    }
+    if (c->optimizer_schedule == RATE_CONSTANT || s <= start) return c->optimizer_lr;
+    double at = end > start ? fmin(1, (s - start) / (end - start)) : 1;
     double span = c->optimizer_lr - c->optimizer_min_lr;
-    return c->optimizer_min_lr + span * (1 + cos(3.14159265358979323846 * at)) / 2;
+    return c->optimizer_min_lr + span * left_of(decay, at);
 }

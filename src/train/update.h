@@ -8,8 +8,8 @@
 
 #include "train/engine_parts.h"
 
-/* Numbers in Engine.hyper: a set for each rule and age. */
-enum { UPDATE_SCALARS = OPTIMIZER_RULES * AGE_COUNT * OPTIMIZER_SCALARS };
+/* Numbers in Engine.hyper: a set for each rule and age, then the limit of the gradient norm. */
+enum { UPDATE_LIMIT = OPTIMIZER_RULES * AGE_COUNT * OPTIMIZER_SCALARS, UPDATE_SCALARS };
 
 /* The scalars that the rules read in a step, such as the learning rate and bias corrections. */
 void update_scalars(const EngineParams *w, double lr, int64_t step, float out[UPDATE_SCALARS]);
@@ -25,6 +25,17 @@ LossScale loss_scale_resume(const Config *c, const LossScale *saved);
  * explain the step. */
 bool loss_scale_follow(const Config *c, LossScale *s, bool finite);
 
+/* The spike guard. A step is skipped if its gradient norm is above
+ *   limit = optimizer.skip_spikes * mean,   mean += (min(norm, limit) - mean) / min(steps, 100)
+ * after each step. The minimum keeps one spike from raising the limit, but norms that stay large end
+ * up in the mean, so that a training cannot skip for ever. The host computes the limit from earlier
+ * steps alone and the device compares: no step waits, and all ranks have the same sums, so all skip.
+ *
+ * norm_limit: of the next step; the largest float without a guard and in the first 20 steps.
+ * norm_follow: takes note of a step's norm. True: it is a spike. */
+float norm_limit(const Config *c, const NormMean *m);
+bool norm_follow(const Config *c, NormMean *m, double norm);
+
 /* Enqueues the whole update. */
 Status update_run(EngineParams *w, const StepTensors *io);
 
@@ -34,7 +45,13 @@ Status update_add_records(EngineParams *w, const Record *r);
 /* Bytes of memory traffic of the norm and the update, for one trained parameter. */
 double update_bytes(const ModelSpec *s);
 
-/* Learning rate of a step (from 1): linear warm-up, then cosine from lr to min_lr. */
+/* Learning rate of a step (from 1). It depends on nothing else, so a resumed run has the same rates.
+ *   s <= warm     lr s / warm
+ *   s <= start    lr
+ *   then          min_lr + (lr - min_lr) f(at),   at = (s - start) / (end - start), at most 1
+ * f(at) = 1 - at (linear), (1 + cos(pi at)) / 2 (cosine), or 1 - sqrt(at) (Haegele et al.,
+ * arXiv:2405.18392). start = warm, but end - optimizer.decay_length with schedule=wsd (MiniCPM,
+ * arXiv:2404.06395, where a tenth of the steps falls). With schedule=constant the rate stays lr. */
 double learning_rate(const Config *c, int64_t step);
 
 #endif

@@ -84,15 +84,18 @@ static void clip_scale_skips_a_step(void **state)
 {
     OpTest *t = *state;
     static const struct {
-        double sum, overflow;
+        double sum, overflow, limit;
         bool skips;
-    } c[] = { { 25, 0, false }, { 25, 1, true }, { INFINITY, 0, true }, { NAN, 0, true } };
+    } c[] = { { 25, 0, 9, false },   { 25, 0, 5, false }, { 25, 0, 4.99, true },
+              { 25, 1, 9, true },    { 25, 0, 0, true },  { INFINITY, 0, 9, true },
+              { NAN, 0, 1e38, true } };
     while (t->ex.depth > 0) exec_pop(&t->ex); /* the guard would object */
-    for (int i = 0; i < 4; i++) {
+    for (size_t i = 0; i < sizeof c / sizeof *c; i++) {
         ClipScale a = { .sum = scalar(t, c[i].sum),
                         .norm = scalar(t, NAN),
                         .clip = scalar(t, 7),
                         .overflow = scalar(t, c[i].overflow),
+                        .limit = scalar(t, c[i].limit),
                         .max_norm = 1 };
         CHECK_OK(clip_scale(&t->ex, a));
         CHECK(isfinite(optest_get(&a.clip, 0)) == !c[i].skips);

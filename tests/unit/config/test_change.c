@@ -78,6 +78,8 @@ static void steps_are_free_while_the_cosine_ends_where_it_did(void **state)
     check_change("train.steps=9", "train.steps=20", 1, 1);
     check_change("train.steps=9", "optimizer.decay_steps=10;train.steps=20", 2, 1);
     check_change("optimizer.decay_steps=9", "train.steps=20", 2, 1);
+    check_change("optimizer.schedule=constant", "optimizer.schedule=constant;train.steps=20", 1, 0);
+    check_change("optimizer.schedule=wsd", "optimizer.schedule=wsd;train.steps=20", 1, 1);
 }
 
 static void a_micro_batch_is_free_unless_it_is_the_group_of_the_balancing_loss(void **state)

@@ -54,6 +54,89 @@ static void a_warm_up_longer_than_the_run_never_falls(void **state)
     CHECK_NEAR(learning_rate(&c, 101), 0, 1e-15);
 }
 
+static void the_rate_falls_along_the_chosen_curve(void **state)
+{
+    (void)state;
+    Config c = schedule(1e-2, 2e-3, 10, 110);
+    c.optimizer_schedule = RATE_LINEAR;
+    CHECK_NEAR(learning_rate(&c, 5), 5e-3, 1e-17);
+    CHECK_NEAR(learning_rate(&c, 35), 8e-3, 1e-17);
+    CHECK_NEAR(learning_rate(&c, 85), 4e-3, 1e-17);
+    CHECK_NEAR(learning_rate(&c, 200), 2e-3, 1e-17);
+    c.optimizer_schedule = RATE_CONSTANT;
+    CHECK_NEAR(learning_rate(&c, 5), 5e-3, 1e-17);
+    CHECK_NEAR(learning_rate(&c, 11), 1e-2, 0);
+    CHECK_NEAR(learning_rate(&c, 500), 1e-2, 0);
+}
+
+/* 400 steps end the curve of a run of 1000. The fall of 100 steps has four equal parts below. */
+static void wsd_stays_at_the_peak_and_falls_at_its_end(void **state)
+{
+    (void)state;
+    static const double left[][3] = {
+        [DECAY_LINEAR] = { 0.75, 0.5, 0.25 },
+        [DECAY_COSINE] = { 0.8535533905932737, 0.5, 0.1464466094067263 },
+        [DECAY_SQRT] = { 0.5, 0.2928932188134524, 0.1339745962155614 },
+    };
+    Config c = schedule(1e-2, 2e-3, 10, 1000);
+    c.optimizer_schedule = RATE_WSD;
+    c.optimizer_decay_steps = 400;
+    c.optimizer_decay_length = 100;
+    for (c.optimizer_decay = 0; c.optimizer_decay < 3; c.optimizer_decay++) {
+        CHECK_NEAR(learning_rate(&c, 9), 9e-3, 1e-17);
+        CHECK_NEAR(learning_rate(&c, 11), 1e-2, 0);
+        CHECK_NEAR(learning_rate(&c, 300), 1e-2, 0);
+        for (int i = 0; i < 3; i++)
+            CHECK_NEAR(learning_rate(&c, 325 + 25 * i), 2e-3 + 8e-3 * left[c.optimizer_decay][i],
+                       1e-16);
+        CHECK_NEAR(learning_rate(&c, 400), 2e-3, 1e-17);
+        CHECK_NEAR(learning_rate(&c, 999), 2e-3, 1e-17);
+    }
+}
+
+static void the_fall_of_wsd_is_a_tenth_and_never_within_the_warm_up(void **state)
+{
+    (void)state;
+    Config c = schedule(1, 0, 10, 200);
+    c.optimizer_schedule = RATE_WSD;
+    CHECK_NEAR(learning_rate(&c, 180), 1, 0);
+    CHECK_NEAR(learning_rate(&c, 190), 0.5, 1e-15);
+    c.optimizer_decay_length = 1000;
+    CHECK_NEAR(learning_rate(&c, 10), 1, 0);
+    CHECK_NEAR(learning_rate(&c, 105), 0.5, 1e-15);
+    c.optimizer_warmup_steps = 300;
+    CHECK_NEAR(learning_rate(&c, 150), 0.5, 1e-15);
+    CHECK_NEAR(learning_rate(&c, 301), 0, 0);
+}
+
+/* ---- spikes ---- */
+
+/* Norms of 2, then one of 9: the limit is 4 times the mean of the norms before. */
+static void the_limit_is_a_multiple_of_the_running_mean(void **state)
+{
+    (void)state;
+    const Config c = { .optimizer_skip_spikes = 4 };
+    NormMean m = { 0 };
+    for (int i = 0; i < 20; i++) {
+        CHECK(norm_limit(&c, &m) > 1e38F);
+        CHECK(!norm_follow(&c, &m, i == 7 ? 21 : 1)); /* the mean is 2 */
+    }
+    CHECK_NEAR(norm_limit(&c, &m), 8, 1e-6);
+    CHECK(!norm_follow(&c, &m, 7.99));
+    m = (NormMean){ 2, 20 };
+    CHECK(norm_follow(&c, &m, 9));
+    CHECK_NEAR(m.mean, 2 + (8 - 2) / 21.0, 1e-12); /* it counts as 8 */
+    CHECK_INT(m.steps, 21);
+    CHECK(!norm_follow(&c, &m, (double)INFINITY));
+    CHECK_INT(m.steps, 21);
+    m = (NormMean){ 2, 5000 };
+    CHECK(!norm_follow(&c, &m, 5));
+    CHECK_NEAR(m.mean, 2 + 3 / 100.0, 1e-12);
+    const Config off = { 0 };
+    CHECK(!norm_follow(&off, &m, 1e30));
+    CHECK(norm_limit(&off, &m) > 1e38F);
+}
+
 /* ---- decay ---- */
 
 static void ranges_cover_every_parameter_once_under_its_own_rule(void **state)
@@ -179,6 +262,10 @@ int main(void)
         TEST(without_warm_up_the_first_step_is_already_on_the_cosine),
         TEST(behind_its_end_the_rate_stays_at_the_minimum),
         TEST(a_warm_up_longer_than_the_run_never_falls),
+        TEST(the_rate_falls_along_the_chosen_curve),
+        TEST(wsd_stays_at_the_peak_and_falls_at_its_end),
+        TEST(the_fall_of_wsd_is_a_tenth_and_never_within_the_warm_up),
+        TEST(the_limit_is_a_multiple_of_the_running_mean),
         TEST(ranges_cover_every_parameter_once_under_its_own_rule),
         TEST(without_gradients_matrices_shrink_and_norms_stay),
         TEST(gradients_are_scaled_to_the_largest_norm),
