@@ -1,4 +1,4 @@
-/* run.compute=f16 over ranks: the loss of one rank, and all ranks skip the same steps. */
+/* run.compute=f16 over ranks: the loss of one rank. All ranks skip the same steps, spikes too. */
 #include "harness/many.h"
 
 #include <math.h>
@@ -59,11 +59,50 @@ static void all_ranks_skip_what_one_cannot_hold(void **state)
     CHECK_NEAR(end[1].now, end[0].now, 0);
 }
 
+/* Five steps of which the third is a spike. All ranks take the same steps with the same mean. */
+static Status spike_on_all(void *state, Comm *world)
+{
+    EngineParams *out = state;
+    static const ManyCase guarded = { "spike",
+                                      2,
+                                      { "train.batch=8", "train.micro_batch=2", "mesh.zero=1",
+                                        "optimizer.skip_spikes=1.5" } };
+    ManyRank r = { 0 };
+    StepResult x = { 0 };
+    Status s = many_open(&r, &guarded, world);
+    NormMean *mean = &r.t.engine.params.norm_mean;
+    mean->steps = 99;
+    for (int64_t step = 1; s == OK && step <= 5; step++) {
+        many_batch(&r, 0);
+        mean->mean = step == 3 ? 1e-5 : 1e5;
+        s = engine_step(&r.t.engine, &r.own, 1e-2, step, &x);
+        if (s == OK && x.skipped != (step == 3))
+            s = FAIL(ERR_NUMERIC, "step %lld: skipped is %d", (long long)step, x.skipped);
+    }
+    out[world->rank] = r.t.engine.params;
+    many_close(&r);
+    return s;
+}
+
+static void all_ranks_skip_a_spike(void **state)
+{
+    (void)state;
+    EngineParams end[2];
+    int failed = -1;
+    CHECK_OK(comm_threads(2, 60, spike_on_all, end, &failed));
+    for (int i = 0; i < 2; i++) {
+        CHECK_INT(end[i].loss_scale.skipped, 1);
+        CHECK_INT(end[i].norm_mean.steps, 104);
+        CHECK_NEAR(end[i].norm_mean.mean, end[0].norm_mean.mean, 0);
+    }
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         TEST(the_step_is_that_of_one_rank),
         TEST(all_ranks_skip_what_one_cannot_hold),
+        TEST(all_ranks_skip_a_spike),
     };
     return TEST_RUN(tests);
 }

@@ -80,6 +80,35 @@ static void a_scale_of_the_loss_goes_on_bitwise(void **state)
     CHECK_SAYS(run_metrics(lab, "parts"), "\"loss_scale\":65536,\"skipped\":true");
 }
 
+/* The rates are those of the run without a break, and so are the limits: with 1.0001 times the mean about
+ * each second norm is a spike, on both sides of the break. */
+static void a_guard_and_a_curve_go_on_bitwise(void **state)
+{
+    static const char *const steps[] = { "train.steps=40", "train.steps=30" };
+    static const char guard[] = "optimizer.skip_spikes=1.0001", wsd[] = "optimizer.schedule=wsd";
+    static const char fall[] = "optimizer.decay=sqrt", length[] = "optimizer.decay_length=20";
+    static const char end[] = "optimizer.decay_steps=40", soon[] = "optimizer.warmup_steps=2";
+    Lab *lab = *state;
+    for (int i = 0; i < 2; i++) {
+        Outcome o = RUN(lab, i == 0 ? "calm" : "calm_parts", "train", "../tiny.yaml", guard, wsd,
+                        fall, length, end, soon, steps[i]);
+        CHECK_EXIT(o, 0);
+        CHECK_SAYS(o.err, " is skipped: its gradient norm ");
+        CHECK_SAYS(o.err, ", which is 1.0001 times the running mean (optimizer.skip_spikes)\n");
+    }
+    Outcome o = RUN(lab, "calm_parts", "train", "../tiny.yaml", guard, wsd, fall, length, end, soon,
+                    steps[0], "--resume");
+    CHECK_EXIT(o, 0);
+    check_same_checkpoint(lab, "calm", "calm_parts", 40);
+    CHECK_SAYS(run_metrics(lab, "calm"), "\"skipped\":true,\"norm_limit\":");
+    CHECK_NEAR(rate_of(lab, "calm_parts", 20), 1e-3, 0);
+    CHECK(rate_of(lab, "calm_parts", 21) < 1e-3);
+    for (int step = 31; step <= 40; step++)
+        CHECK_NEAR(rate_of(lab, "calm_parts", step), rate_of(lab, "calm", step), 0);
+    o = RUN(lab, "calm", "train", "../tiny.yaml", "optimizer.skip_spikes=0.5");
+    CHECK_REFUSED(o, 2, "optimizer.skip_spikes 0.5 must be above 1, or 0: steps are skipped whose");
+}
+
 /* One command for all starts: a folder without a checkpoint, one with what a killed run was writing,
  * one with a checkpoint. */
 static void resume_auto_begins_anew_where_there_is_no_checkpoint(void **state)
@@ -172,6 +201,7 @@ int main(void)
         LAB_TEST(more_steps_keep_the_rate_curve_or_stretch_it),
         LAB_TEST(a_recipe_goes_on_bitwise_and_cannot_be_changed_on_the_way),
         LAB_TEST(a_scale_of_the_loss_goes_on_bitwise),
+        LAB_TEST(a_guard_and_a_curve_go_on_bitwise),
         LAB_TEST(a_changing_mix_goes_on_bitwise),
         LAB_TEST(sources_go_on_where_each_was),
         LAB_TEST(resume_auto_begins_anew_where_there_is_no_checkpoint),

@@ -1,5 +1,5 @@
 /* run.compute=f16: gradients are those of f32, whatever the scale of the loss is; a step that overflows
- * halves the scale and changes nothing else. */
+ * halves the scale and changes nothing else. Nor does a spike of the gradient norm. */
 #include "harness/param_view.h"
 #include "harness/tiny.h"
 #include "train/update.h"
@@ -103,6 +103,34 @@ static void an_overflow_halves_the_scale_and_changes_nothing_else(void **state)
     tiny_close(&two);
 }
 
+/* The mean of earlier norms is set so low that the step is a spike. Its norm counts as three times the
+ * mean, the batch is gone, and the next update is the model's first. */
+static void a_spike_changes_nothing_but_the_running_mean(void **state)
+{
+    (void)state;
+    Tiny one, two;
+    StepResult r;
+    tiny_open(&one, TINY("moe.bias_rate=0.01", "optimizer.skip_spikes=3"));
+    tiny_open(&two, TINY("moe.bias_rate=0.01"));
+    NormMean *mean = &one.engine.params.norm_mean;
+    *mean = (NormMean){ 1e-6, 99 };
+    tiny_batch(&one, 0);
+    CHECK_OK(engine_step(&one.engine, &one.batch, 1e-2, 1, &r));
+    CHECK(r.skipped && r.finite && r.grad_norm > 1e-3);
+    CHECK_NEAR(r.norm_limit, 3e-6, 1e-12);
+    CHECK(tiny_same_state(&one, &two));
+    CHECK_NEAR(mean->mean, 1.02e-6, 1e-12);
+    CHECK_INT(one.engine.params.loss_scale.skipped, 1);
+    *mean = (NormMean){ r.grad_norm, 99 };
+    CHECK_OK(engine_step(&one.engine, &one.batch, 1e-2, 2, &r));
+    CHECK(!r.skipped);
+    CHECK_INT(one.engine.params.loss_scale.skipped, 1);
+    tiny_steps(&two, 0, 1);
+    CHECK(tiny_same_state(&one, &two));
+    tiny_close(&one);
+    tiny_close(&two);
+}
+
 static void good_steps_double_the_scale(void **state)
 {
     (void)state;
@@ -185,6 +213,7 @@ int main(void)
         TEST(gradients_are_those_of_f32_times_the_scale),
         TEST(the_scale_does_not_reach_the_weights),
         TEST(an_overflow_halves_the_scale_and_changes_nothing_else),
+        TEST(a_spike_changes_nothing_but_the_running_mean),
         TEST(good_steps_double_the_scale),
         TEST(other_types_and_fixed_scales_stay),
         TEST(a_fixed_scale_that_overflows_is_explained),
