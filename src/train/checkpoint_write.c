@@ -276,7 +276,7 @@ Status checkpoint_save(Checkpointer *k, int64_t step, uint64_t position)
     name_taken(k, &k->info.taken);
     memcpy(k->info.moment_steps, k->params->moment_steps, sizeof k->info.moment_steps);
     k->info.loss_scale = k->params->loss_scale;
-    k->info.norm_mean = k->params->norm_mean;
+    k->info.means = k->params->means;
     if (k->params->spec->act != DTYPE_F16) k->info.loss_scale.now = 0;
     k->lines.used = 0;
     Status s = rank_of(k->params) == 0 ? begin_folder(k) : OK;

@@ -663,7 +663,7 @@ Status engine_step(Engine *e, const Batch *batch, double lr, int64_t step, StepR
     if (isfinite(result.loss))
         result.skipped = loss_scale_follow(e->config, scale, result.finite) && !result.finite;
     result.norm_limit = (double)hyper[UPDATE_LIMIT];
-    if (norm_follow(e->config, &e->params.norm_mean, result.grad_norm)) {
+    if (norm_follow(e->config, &e->params.means, result.grad_norm)) {
         result.skipped = true;
         scale->skipped++;
     }

@@ -176,11 +176,12 @@ typedef struct LossScale {
     int64_t skipped; /* steps since the start that updated nothing: it was too large, or a spike */
 } LossScale;
 
-/* The running mean of gradient norms, from which the limit of a step follows (update.h). */
-typedef struct NormMean {
-    double mean;
-    int64_t steps; /* in it, since the start */
-} NormMean;
+/* Running means over steps (update.h): of gradient norms for the spike guard, of weights for evaluations. */
+typedef struct StepMeans {
+    double norm;
+    int64_t norms;   /* in the first one, since the start */
+    int64_t weights; /* updates in the second one */
+} StepMeans;
 
 /* The parameters of this rank, which part of them it updates, and what that takes: for shards.c, copies.c,
  * engine_weights.c and checkpoints. Passes read `layer` alone. */
@@ -206,7 +207,7 @@ typedef struct EngineParams {
      * began with, if it took them over (init.moments). */
     int64_t moment_steps[AGE_COUNT];
     LossScale loss_scale;
-    NormMean norm_mean;
+    StepMeans means;
 } EngineParams;
 
 /* What a step reads and reports; in the step arena, unless said otherwise. */

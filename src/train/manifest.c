@@ -124,9 +124,9 @@ Status manifest_create(Manifest *m, const char *folder, const char *model,
     if (scale->now > 0 || scale->skipped > 0)
         TRY(text_json(&header, ",\"loss_scale\":%lld,\"good_steps\":%lld,\"skipped_steps\":%lld",
                       (long long)scale->now, (long long)scale->good, (long long)scale->skipped));
-    if (info->norm_mean.steps > 0)
-        TRY(text_json(&header, ",\"norm_mean\":%.17g,\"norm_steps\":%lld", info->norm_mean.mean,
-                      (long long)info->norm_mean.steps));
+    if (info->means.norms > 0)
+        TRY(text_json(&header, ",\"norm_mean\":%.17g,\"norm_steps\":%lld", info->means.norm,
+                      (long long)info->means.norms));
     TRY(put_taken(&header, &info->taken));
     TRY(text_append(&header, "}\n", 2));
     TRY(file_create_temp_buffered(&m->file, path, buffer, BUFFER_BYTES));
@@ -183,8 +183,8 @@ static Status verify_end(const char *path, const char *text, size_t bytes, size_
 typedef struct Line {
     char *config, *products, *cpu, *taken, *param, *buffer, *dtype, *file, *sum, *shape;
     int64_t version, step, position, moment_steps, module_moment_steps;
-    int64_t loss_scale, good_steps, skipped_steps, norm_steps;
-    double norm_mean;
+    int64_t loss_scale, good_steps, skipped_steps;
+    StepMeans means;
     int64_t first, count, stride, rows, offset;
 } Line;
 
@@ -201,8 +201,8 @@ static const ScanField HEADER[] = {
     { "loss_scale", SCAN_WHOLE, offsetof(Line, loss_scale) },                   /* these, */
     { "good_steps", SCAN_WHOLE, offsetof(Line, good_steps) },                   /* too */
     { "skipped_steps", SCAN_WHOLE, offsetof(Line, skipped_steps) },
-    { "norm_mean", SCAN_NUMBER, offsetof(Line, norm_mean) },
-    { "norm_steps", SCAN_WHOLE, offsetof(Line, norm_steps) },
+    { "norm_mean", SCAN_NUMBER, offsetof(Line, means.norm) },
+    { "norm_steps", SCAN_WHOLE, offsetof(Line, means.norms) },
     { "cpu", SCAN_TEXT, offsetof(Line, cpu) },    /* may be missing, */
     { "taken", SCAN_RAW, offsetof(Line, taken) }, /* like this */
 };
@@ -289,8 +289,7 @@ static Status read_header(const char *path, char *text, CheckpointInfo *out)
         out->loss_scale.good = l.good_steps > 0 ? l.good_steps : 0;
         out->loss_scale.skipped = l.skipped_steps > 0 ? l.skipped_steps : 0;
     }
-    if (l.norm_steps > 0 && l.norm_mean >= 0 && isfinite(l.norm_mean))
-        out->norm_mean = (NormMean){ l.norm_mean, l.norm_steps };
+    if (l.means.norms > 0 && l.means.norm >= 0 && isfinite(l.means.norm)) out->means = l.means;
     out->config = l.config;
     out->products = l.products;
     out->taken.n = 0;

@@ -27,7 +27,7 @@ typedef struct CheckpointInfo {
     SourcesTaken taken;
     int64_t moment_steps[AGE_COUNT]; /* Engine.moment_steps */
     LossScale loss_scale;            /* now 0: the run had none */
-    NormMean norm_mean;
+    StepMeans means;
     int64_t modules;    /* of multi-token prediction; this model's number, unless a gate sets it */
     const char *config; /* YAML */
     const char *products;           /* a GPU's algorithms (op/choices.h); "": none */

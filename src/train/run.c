@@ -436,7 +436,7 @@ static Status start_resumed(Trainer *t)
     t->at.position = info.position;
     memcpy(t->engine.params.moment_steps, info.moment_steps, sizeof info.moment_steps);
     t->engine.params.loss_scale = loss_scale_resume(&t->config.own, &info.loss_scale);
-    t->engine.params.norm_mean = info.norm_mean;
+    t->engine.params.means = info.means;
     return resume_data(t, &info);
 }
 
@@ -594,9 +594,8 @@ static Status train_step(Trainer *t, StepMetrics *m)
     const RecorderMeta meta = recording_meta(t);
     if (listed) TRY(run_traces_export(&t->traces, c, &meta));
     if (m->result.skipped && m->result.finite && t->is_rank0)
-        log_warn("step %" PRId64 " is skipped: its gradient norm %.4g is above %.4g, which is %g "
-                 "times the running mean (optimizer.skip_spikes)",
-                 m->step, m->result.grad_norm, m->result.norm_limit, c->optimizer_skip_spikes);
+        log_warn("step %" PRId64 " is a spike and skipped: gradient norm %.4g is above %.4g",
+                 m->step, m->result.grad_norm, m->result.norm_limit);
     if (!m->result.finite && !m->result.skipped) {
         TRY(checkpoint_finish(&t->saver)); /* while all ranks still run the same calls */
         TRY(engine_explain_nan(&t->engine, batch, m->step));
@@ -613,10 +612,8 @@ static Status train_step(Trainer *t, StepMetrics *m)
 /* "  scale 32768  3 skipped"; nothing without a scale of the loss and skipped steps. */
 static const char *scale_text(const Trainer *t, const StepMetrics *m, char out[64])
 {
-    int64_t skipped = t->engine.params.loss_scale.skipped;
-    int n = 0;
-    out[0] = '\0';
-    if (t->engine.spec.act == DTYPE_F16) n = snprintf(out, 64, "  scale %g", m->result.loss_scale);
+    const int64_t skipped = t->engine.params.loss_scale.skipped;
+    int n = m->result.loss_scale != 1 ? snprintf(out, 64, "  scale %g", m->result.loss_scale) : 0;
     if (skipped > 0) (void)snprintf(out + n, 64 - (size_t)n, "  %" PRId64 " skipped", skipped);
     return out;
 }
@@ -627,7 +624,7 @@ static void log_step(const Trainer *t, const StepMetrics *m)
     bool last = m->step == c->train_steps;
     if (m->step % c->train_log_every != 0 && !last) return;
     double mean = (clock_s() - t->at.started_s) / (double)(m->step - t->at.first_step);
-    char speed[32], share[40] = "", twice[48] = "", drops[48] = "", scale[64],
+    char speed[32], share[40] = "", twice[48] = "", drops[48] = "", scale[64] = "",
                     next[32 * CONFIG_DEPTHS_MAX] = "";
     for (int i = 0, n = 0; i < t->engine.spec.depths; i++)
         n += snprintf(next + n, sizeof next - (size_t)n, "  mtp_%d %.4f", i + 1,

@@ -21,7 +21,7 @@ void update_scalars(const EngineParams *w, double lr, int64_t step, float out[UP
             w->spec->optimizer.rule[i]->scalars(w->config, lr, updates, out + scalars_at(i, age));
         }
     }
-    out[UPDATE_LIMIT] = norm_limit(w->config, &w->norm_mean);
+    out[UPDATE_LIMIT] = norm_limit(w->config, &w->means);
 }
 
 /* Runs the rule of one range with the scalars of its age. A model has at most two rules, so the
@@ -120,18 +120,18 @@ bool loss_scale_follow(const Config *c, LossScale *s, bool finite)
 /* The mean of fewer norms says little. */
 enum { NORM_WINDOW = 100, NORM_BEGINS = 20 };
 
-float norm_limit(const Config *c, const NormMean *m)
+float norm_limit(const Config *c, const StepMeans *m)
 {
-    if (c->optimizer_skip_spikes <= 0 || m->steps < NORM_BEGINS) return FLT_MAX;
-    return (float)fmin(c->optimizer_skip_spikes * m->mean, (double)FLT_MAX);
+    if (c->optimizer_skip_spikes <= 0 || m->norms < NORM_BEGINS) return FLT_MAX;
+    return (float)fmin(c->optimizer_skip_spikes * m->norm, (double)FLT_MAX);
 }
 
-bool norm_follow(const Config *c, NormMean *m, double norm)
+bool norm_follow(const Config *c, StepMeans *m, double norm)
 {
     if (c->optimizer_skip_spikes <= 0 || !isfinite(norm)) return false;
     const double limit = (double)norm_limit(c, m);
-    m->steps++;
-    m->mean += (fmin(norm, limit) - m->mean) / fmin((double)m->steps, NORM_WINDOW);
+    m->norms++;
+    m->norm += (fmin(norm, limit) - m->norm) / fmin((double)m->norms, NORM_WINDOW);
     return norm > limit;
 }
 

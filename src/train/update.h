@@ -33,8 +33,8 @@ bool loss_scale_follow(const Config *c, LossScale *s, bool finite);
  *
  * norm_limit: of the next step; the largest float without a guard and in the first 20 steps.
  * norm_follow: takes note of a step's norm. True: it is a spike. */
-float norm_limit(const Config *c, const NormMean *m);
-bool norm_follow(const Config *c, NormMean *m, double norm);
+float norm_limit(const Config *c, const StepMeans *m);
+bool norm_follow(const Config *c, StepMeans *m, double norm);
 
 /* Enqueues the whole update. */
 Status update_run(EngineParams *w, const StepTensors *io);

@@ -116,22 +116,22 @@ static void the_limit_is_a_multiple_of_the_running_mean(void **state)
 {
     (void)state;
     const Config c = { .optimizer_skip_spikes = 4 };
-    NormMean m = { 0 };
+    StepMeans m = { 0 };
     for (int i = 0; i < 20; i++) {
         CHECK(norm_limit(&c, &m) > 1e38F);
         CHECK(!norm_follow(&c, &m, i == 7 ? 21 : 1)); /* the mean is 2 */
     }
     CHECK_NEAR(norm_limit(&c, &m), 8, 1e-6);
     CHECK(!norm_follow(&c, &m, 7.99));
-    m = (NormMean){ 2, 20 };
+    m = (StepMeans){ 2, 20, 0 };
     CHECK(norm_follow(&c, &m, 9));
-    CHECK_NEAR(m.mean, 2 + (8 - 2) / 21.0, 1e-12); /* it counts as 8 */
-    CHECK_INT(m.steps, 21);
+    CHECK_NEAR(m.norm, 2 + (8 - 2) / 21.0, 1e-12); /* it counts as 8 */
+    CHECK_INT(m.norms, 21);
     CHECK(!norm_follow(&c, &m, (double)INFINITY));
-    CHECK_INT(m.steps, 21);
-    m = (NormMean){ 2, 5000 };
+    CHECK_INT(m.norms, 21);
+    m = (StepMeans){ 2, 5000, 0 };
     CHECK(!norm_follow(&c, &m, 5));
-    CHECK_NEAR(m.mean, 2 + 3 / 100.0, 1e-12);
+    CHECK_NEAR(m.norm, 2 + 3 / 100.0, 1e-12);
     const Config off = { 0 };
     CHECK(!norm_follow(&off, &m, 1e30));
     CHECK(norm_limit(&off, &m) > 1e38F);
