@@ -31,6 +31,7 @@ static Status parse_from_hf(int argc, char **argv)
 /* The targets of to-hf's options. */
 typedef struct ToHfCall {
     int dtype;
+    bool average;
     double shard_gb;
 } ToHfCall;
 
@@ -43,6 +44,7 @@ static Status run_to_hf(void *state, int n, char **path, Arena *a, Text *out)
     const ConvertToHf o = { .checkpoint = path[0],
                             .out = path[1],
                             .dtype = dtypes[c->dtype],
+                            .average = c->average,
                             .shard_bytes = (int64_t)(c->shard_gb * 1e9) };
     interrupt_catch();
     return convert_to_hf(&o, a, out);
@@ -54,6 +56,8 @@ static Status parse_to_hf(int argc, char **argv)
     const Option table[] = {
         { "--dtype", OPTION_CHOICE, &c.dtype, "auto|f32|bf16",
           .help = "type of the weights; auto takes that of run.compute" },
+        { "--average", OPTION_FLAG, &c.average, NULL,
+          .help = "take the average of the weights that optimizer.ema kept" },
         { "--shard-gb", OPTION_REAL, &c.shard_gb, "N",
           .help = "split files at N GB (1e9 bytes); a larger tensor gets a file of its own",
           .min = 1e-9, .max = 1e6 },

@@ -66,9 +66,15 @@ static Status write_documents(const Evaluator *v, const Loader *l, const char *p
     return s;
 }
 
+/* The targets of the options. */
+typedef struct EvalCall {
+    const char *documents;
+    bool average;
+} EvalCall;
+
 /* Evaluates with an engine that the caller closes. *loader is set as soon as it is open: the caller
  * closes it, too, whatever fails. */
-static Status eval_with(Engine *e, Config *c, const char *path, const char *documents, Arena *a,
+static Status eval_with(Engine *e, Config *c, const char *path, const EvalCall *call, Arena *a,
                         Loader **loader, Text *out)
 {
     TrainPlan plan;
@@ -78,7 +84,7 @@ static Status eval_with(Engine *e, Config *c, const char *path, const char *docu
     Evaluator evaluator = { 0 };
     EvalMetrics v;
     TRY(train_plan(c, NULL, 1, &plan));
-    TRY(infer_open(e, c, &plan.shape, path, a, &info));
+    TRY(infer_open(e, c, &plan.shape, path, call->average, a, &info));
     TRY(train_token_bytes(c, false, a, &token_bytes));
     TRY(train_loader_config(c, NULL, token_bytes, a, &data));
     TRY(loader_open(&data, a, loader));
@@ -87,10 +93,10 @@ static Status eval_with(Engine *e, Config *c, const char *path, const char *docu
     Progress bar = { .what = "evaluate", .name = path, .unit = "sequences", .left = "no result" };
     evaluator.bar = &bar;
     progress_begin(&bar);
-    if (documents != NULL) TRY(eval_documents(&evaluator, *loader, a));
+    if (call->documents != NULL) TRY(eval_documents(&evaluator, *loader, a));
     TRY(eval_run(&evaluator, *loader, INT64_MAX / 2, info.step, &v));
     progress_end(&bar);
-    if (documents != NULL) TRY(write_documents(&evaluator, *loader, documents, a));
+    if (call->documents != NULL) TRY(write_documents(&evaluator, *loader, call->documents, a));
     return print_eval(&v, *loader, out);
 }
 
@@ -101,10 +107,9 @@ static Status run_eval(void *state, int n, char **arguments, Arena *a, Text *out
     Config c;
     Engine e = { 0 };
     Loader *loader = NULL;
-    const char *const *documents = state;
     TRY(infer_config(arguments[0], a, path, &c));
     TRY(set_sources(&c, a, arguments + 1, n - 1));
-    Status s = eval_with(&e, &c, path, *documents, a, &loader, out);
+    Status s = eval_with(&e, &c, path, state, a, &loader, out);
     loader_close(loader);
     engine_close(&e);
     return s;
@@ -148,7 +153,7 @@ static Status logits_with(Engine *e, const Config *c, const char *path, char **n
                           .logit_rows = n };
     CheckpointInfo info;
     const float *logits = NULL;
-    TRY(infer_open(e, c, &shape, path, a, &info));
+    TRY(infer_open(e, c, &shape, path, false, a, &info));
     TRY(engine_next_logits(e, ids, n, &logits));
     TRY(file_write_whole(names[2], logits, (size_t)(n * c->model_vocab) * sizeof *logits));
     return text_printf(out, "%" PRId64 " x %" PRId64 " logits (f32) in %s\n", n, c->model_vocab,
@@ -170,10 +175,12 @@ static Status run_logits(void *state, int n, char **arguments, Arena *a, Text *o
 
 Status cli_eval(int argc, char **argv)
 {
-    const char *documents = NULL;
+    EvalCall call = { 0 };
     const Option table[] = {
-        { "--documents", OPTION_TEXT, &documents, "OUT",
+        { "--documents", OPTION_TEXT, &call.documents, "OUT",
           .help = "write one JSON line per held-out document: tokens, nats, perplexity" },
+        { "--average", OPTION_FLAG, &call.average, NULL,
+          .help = "take the average of the weights that optimizer.ema kept" },
     };
     const Command command = {
         .name = "switchyard eval",
@@ -183,7 +190,7 @@ Status cli_eval(int argc, char **argv)
         .example = "switchyard eval runs/quickstart bible=runs/quickstart/data/bible",
         OPTIONS(table, 1, -1)
     };
-    return options_run(&command, argc, argv, run_eval, &documents);
+    return options_run(&command, argc, argv, run_eval, &call);
 }
 
 Status cli_logits(int argc, char **argv)

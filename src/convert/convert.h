@@ -20,6 +20,7 @@ Status convert_from_hf(const char *dir, const char *out, Arena *a, Text *said);
 typedef struct ConvertToHf {
     const char *checkpoint, *out; /* a run or a checkpoint; the folder to make */
     int dtype;                    /* of the weights: F32 or BF16; -1: that of run.compute */
+    bool average;                 /* the average of weights in place of the weights */
     int64_t shard_bytes; /* the most bytes of a file; a larger tensor gets a file of its own */
 } ConvertToHf;
 

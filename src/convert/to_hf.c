@@ -190,6 +190,7 @@ static Status find_entries(ToHf *h)
     for (int i = 0; i < h->params.n; i++) (void)names_add(&names, h->params.at[i].name, i);
     TRY(ARENA_ZEROED(h->arena, h->params.n, &h->chain));
     TRY(manifest_read(h->checkpoint, h->arena, &info, &entry, &n));
+    if (h->o->average) TRY(manifest_take_average(h->checkpoint, entry, &n, h->arena));
     for (int64_t i = 0; i < n; i++) TRY(add_entry(h, &names, &entry[i]));
     for (int i = 0; i < h->params.n; i++) TRY(check_chain(h, i));
     return OK;

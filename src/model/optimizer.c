@@ -117,7 +117,9 @@ OptimizerSpec optimizer_of(const Config *c)
     bool low = c->optimizer_moments == MOMENTS_BF16;
     const OptimizerDesc *rule =
         c->optimizer_kind == OPTIMIZER_MUON ? &optimizer_muon : &optimizer_adamw;
-    return optimizer_with(rule, low ? DTYPE_BF16 : DTYPE_F32);
+    OptimizerSpec o = optimizer_with(rule, low ? DTYPE_BF16 : DTYPE_F32);
+    o.averages = c->optimizer_ema > 0;
+    return o;
 }
 
 /* Plans */

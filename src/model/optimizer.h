@@ -41,7 +41,8 @@ typedef struct UpdateRange {
     Tensor w, g, state[OPTIMIZER_STATES];
     Tensor
         low; /* the copy that products read, which the update writes, too; data NULL: f32, none */
-    bool decay; /* weight decay applies */
+    Tensor average; /* data NULL: none is kept */
+    bool decay;     /* weight decay applies */
     MomentAge age;
 } UpdateRange;
 
@@ -67,7 +68,8 @@ extern const OptimizerDesc optimizer_adamw, optimizer_muon;
  * NULL. */
 typedef struct OptimizerSpec {
     const OptimizerDesc *rule[OPTIMIZER_RULES];
-    Dtype state; /* type of all state buffers: f32 or bf16 */
+    Dtype state;   /* type of all state buffers: f32 or bf16 */
+    bool averages; /* an average of the weights is kept, too (optimizer.ema) */
 } OptimizerSpec;
 
 OptimizerSpec optimizer_of(const Config *c);

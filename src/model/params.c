@@ -30,6 +30,7 @@ BufferDesc buffer_desc(const OptimizerDesc *rule, ParamBuffer b)
     static const BufferDesc fixed[BUF_COUNT] = { [BUF_WEIGHT] = { "weight", -FLT_MAX },
                                                  [BUF_GRAD] = { "grad", -FLT_MAX },
                                                  [BUF_MAIN] = { "main", -FLT_MAX },
+                                                 [BUF_AVERAGE] = { "average", -FLT_MAX },
                                                  [BUF_STATE] = { "state", -FLT_MAX } };
     if (!buffer_is_optimizers(b)) return fixed[b];
     assert(rule != NULL && buffer_state(b) < rule->n_states);

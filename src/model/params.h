@@ -40,13 +40,14 @@ typedef enum ParamBuffer {
     BUF_GRAD,
     BUF_MAIN,
     BUF_OPTIMIZER, /* the first state buffer of the optimizer's rule; the others follow */
-    BUF_STATE = BUF_OPTIMIZER + OPTIMIZER_STATES, /* f32, not trained */
+    BUF_AVERAGE = BUF_OPTIMIZER + OPTIMIZER_STATES, /* of main weights, with optimizer.ema */
+    BUF_STATE,                                      /* f32, not trained */
     BUF_COUNT
 } ParamBuffer;
 
 static inline bool buffer_is_optimizers(ParamBuffer b)
 {
-    return b >= BUF_OPTIMIZER && b < BUF_STATE;
+    return b >= BUF_OPTIMIZER && b < BUF_AVERAGE;
 }
 /* Which of the rule's state buffers it is. */
 static inline int buffer_state(ParamBuffer b) { return (int)b - (int)BUF_OPTIMIZER; }

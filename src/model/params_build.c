@@ -147,10 +147,11 @@ Status params_freeze(ModelSpec *s, const ModelSpec *like)
 }
 
 /* Are parameters of this rule in the buffer? rule NULL: frozen ones. */
-static bool rule_has(const OptimizerDesc *rule, ParamBuffer b)
+static bool rule_has(const ModelSpec *s, const OptimizerDesc *rule, ParamBuffer b)
 {
     if (b == BUF_WEIGHT || b == BUF_MAIN) return true;
     if (b == BUF_GRAD) return rule != NULL;
+    if (b == BUF_AVERAGE) return rule != NULL && s->optimizer.averages;
     return rule != NULL && buffer_state(b) < rule->n_states;
 }
 
@@ -182,16 +183,17 @@ static void add_size(ParamSizes *z, const ParamBucket *k, int64_t n)
 }
 
 /* Is the bucket in the buffer? */
-static bool bucket_has(const ParamBucket *k, ParamBuffer b)
+static bool bucket_has(const ModelSpec *s, const ParamBucket *k, ParamBuffer b)
 {
-    return rule_has(k->rule, b) && (b != BUF_WEIGHT || k->weight >= 0);
+    return rule_has(s, k->rule, b) && (b != BUF_WEIGHT || k->weight >= 0);
 }
 
 /* copies: the bytes that products read of the bucket. */
-static void add_bucket_sizes(ParamSpaces *layer, const ParamBucket *k, int64_t copies)
+static void add_bucket_sizes(ParamSpaces *layer, const ModelSpec *s, const ParamBucket *k,
+                             int64_t copies)
 {
     for (int b = 0; b < BUF_STATE; b++) {
-        if (bucket_has(k, (ParamBuffer)b)) add_size(&layer->of[b], k, k->n);
+        if (bucket_has(s, k, (ParamBuffer)b)) add_size(&layer->of[b], k, k->n);
     }
     if (k->weight >= 0)
         add_size(&layer->copies, k, copies);
@@ -312,7 +314,7 @@ static Status fill_bucket(ParamTable *t, const ModelSpec *spec, int first, int e
     }
     bytes += (int64_t)copies_bytes(&spec->weights, 1, at); /* padding */
     t->bucket[t->n_buckets++] = k;
-    add_bucket_sizes(layer, &k, bytes);
+    add_bucket_sizes(layer, spec, &k, bytes);
     return OK;
 }
 
@@ -372,7 +374,8 @@ typedef struct BucketPlace {
 } BucketPlace;
 
 /* Sets the positions of one rule's buckets, after the buckets placed before. */
-static void place_buckets(ParamTable *t, const OptimizerDesc *rule, BucketPlace *at)
+static void place_buckets(const ModelSpec *s, ParamTable *t, const OptimizerDesc *rule,
+                          BucketPlace *at)
 {
     for (int i = 0; i < t->n_buckets; i++) {
         ParamBucket *k = &t->bucket[i];
@@ -384,7 +387,7 @@ static void place_buckets(ParamTable *t, const OptimizerDesc *rule, BucketPlace 
         at->weight += k->n;
     }
     for (int b = 0; b < BUF_STATE; b++) {
-        if (rule_has(rule, (ParamBuffer)b)) t->elems[b] = at->shard;
+        if (rule_has(s, rule, (ParamBuffer)b)) t->elems[b] = at->shard;
     }
 }
 
@@ -396,7 +399,7 @@ static void shard_buffers(const ModelSpec *s, ParamTable *t)
     BucketPlace end = { 0 };
     rules_in_order(s, rules);
     for (int r = 0; r < BUCKET_RULES; r++) {
-        if (r == 0 || rules[r] != rules[r - 1]) place_buckets(t, rules[r], &end);
+        if (r == 0 || rules[r] != rules[r - 1]) place_buckets(s, t, rules[r], &end);
     }
     for (int b = 0; b < BUF_STATE; b++) {
         t->sharded[b] =
@@ -409,7 +412,7 @@ static void shard_buffers(const ModelSpec *s, ParamTable *t)
         const ParamBucket *k = &t->bucket[p->bucket];
         int64_t at = p->first[BUF_MAIN];
         for (int b = 0; b < BUF_STATE; b++)
-            p->first[b] = bucket_has(k, (ParamBuffer)b) ? k->first + at : -1;
+            p->first[b] = bucket_has(s, k, (ParamBuffer)b) ? k->first + at : -1;
         if (k->weight >= 0) p->first[BUF_WEIGHT] = k->weight + at;
     }
     t->elems[BUF_STATE] = aligned(t->elems[BUF_STATE]);

@@ -149,3 +149,33 @@ Status adamw_cpu(Exec *ex, const Adamw *a)
 
 OP_PORTS(adamw, ADD(Adamw, w), IN(Adamw, g), ADD(Adamw, m), ADD(Adamw, v), OUT_OPT(Adamw, w_low),
          IN(Adamw, clip), IN(Adamw, hyper));
+
+/* weight_average */
+
+Status weight_average_check(const WeightAverage *a)
+{
+    TRY(op_expect("weight_average", "w", &a->w, tensor_elems(&a->e), 1, DTYPE_F32));
+    TRY(op_expect("weight_average", "clip", &a->clip, 1, 1, DTYPE_F32));
+    TRY(op_expect("weight_average", "rate", &a->rate, 1, 1, DTYPE_F32));
+    return op_expect("weight_average", "e", &a->e, -1, 1, DTYPE_F32);
+}
+
+OpCost weight_average_cost(const WeightAverage *a)
+{
+    double n = (double)tensor_elems(&a->e);
+    return (OpCost){ .flops = 3 * n, .bytes = 3 * 4 * n };
+}
+
+Status weight_average_cpu(Exec *ex, const WeightAverage *a)
+{
+    if (!isfinite(*(const float *)a->clip.data)) return OK; /* a skipped step */
+    const float *w = a->w.data, rate = *(const float *)a->rate.data;
+    float *e = a->e.data;
+    int64_t n = tensor_elems(&a->e);
+#pragma omp parallel for simd num_threads(ex->threads) schedule(static)
+    for (int64_t i = 0; i < n; i++) e[i] = (1 - rate) * e[i] + rate * w[i];
+    return OK;
+}
+
+OP_PORTS(weight_average, ADD(WeightAverage, e), IN(WeightAverage, w), IN(WeightAverage, clip),
+         IN(WeightAverage, rate));

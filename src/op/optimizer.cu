@@ -183,3 +183,29 @@ extern "C" Status adamw_gpu(struct Exec *ex, const void *args)
     return launch_typed("adamw", a->m.dtype,
                         [&](auto t) { adamw_launch<decltype(t)>(a, exec_stream(ex)); });
 }
+
+/* weight_average: bound by memory, like adamw. */
+
+static __global__ void weight_average_kernel(float *e, const float *w, const float *clip,
+                                             const float *rate, int64_t n, bool wide)
+{
+    int64_t i = ((int64_t)blockIdx.x * THREADS + threadIdx.x) * EACH;
+    if (i >= n || !isfinite(*clip)) return; /* not finite: a skipped step */
+    float r = *rate, x[EACH], y[EACH];
+    load_flat(e, i, n, wide, x);
+    load_flat(w, i, n, wide, y);
+#pragma unroll
+    for (int k = 0; k < EACH; k++) x[k] = (1 - r) * x[k] + r * y[k];
+    store_flat(e, i, n, wide, x);
+}
+
+extern "C" Status weight_average_gpu(struct Exec *ex, const void *args)
+{
+    const WeightAverage *a = (const WeightAverage *)args;
+    int64_t n = tensor_elems(&a->e);
+    bool wide = packs_fit<float>({ a->e.data, a->w.data }, {});
+    weight_average_kernel<<<grid_of(n, THREADS * EACH), THREADS, 0, exec_stream(ex)>>>(
+        (float *)a->e.data, (const float *)a->w.data, (const float *)a->clip.data,
+        (const float *)a->rate.data, n, wide);
+    return kernel_status("weight_average");
+}

@@ -19,6 +19,8 @@
  * m and v may be bf16 (DeepSeek-V3, arXiv:2412.19437, section 3.3). They are widened, updated in
  * f32 and rounded to nearest, ties to even. The update of w uses the values before rounding. A bf16
  * v does not move if it would change by less than 1/512 of itself, so b2 must be at most 0.99.
+ *
+ * weight_average: e = (1 - r) e + r w, with r = rate. Nothing changes if clip is not finite.
  */
 #ifndef OP_OPTIMIZER_H
 #define OP_OPTIMIZER_H
@@ -49,6 +51,13 @@ typedef struct Adamw {
     Tensor hyper; /* in  (3) f32: lr, 1/c1, 1/c2 */
     float beta1, beta2, eps, decay;
 } Adamw;
+
+typedef struct WeightAverage {
+    Tensor e;    /* add (n) f32 */
+    Tensor w;    /* in  (n) f32 */
+    Tensor clip; /* in  (1) f32 */
+    Tensor rate; /* in  (1) f32 */
+} WeightAverage;
 
 #define OPS_OPTIMIZER
 #include "op/declare.h"

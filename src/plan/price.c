@@ -336,7 +336,8 @@ static void param_bytes(const PriceEntry *e, const ParamShards *shards, const Ra
     memory[PLAN_WEIGHTS] = round_bytes(copies);
     memory[PLAN_GRADS] = round_bytes(elems[BUF_GRAD] * e->stack.at[STACK_grad_size]);
     memory[PLAN_MAIN] = round_bytes(elems[BUF_MAIN] * main_size(e));
-    memory[PLAN_OPTIMIZER] = round_bytes(4 * r->sum.state_elems);
+    memory[PLAN_OPTIMIZER] =
+        round_bytes(4 * r->sum.state_elems) + round_bytes(4 * elems[BUF_AVERAGE]);
     for (int i = 0; i < OPTIMIZER_STATES; i++)
         memory[PLAN_OPTIMIZER] += round_bytes(elems[BUF_OPTIMIZER + i] * one_state_size(e));
     if (e->offload) memory[PLAN_MAIN] = memory[PLAN_OPTIMIZER] = 0;

@@ -42,7 +42,7 @@ typedef struct Loading {
 /* Does this rank load that buffer of the parameter? */
 static bool is_wanted(const Loading *l, const Param *p, ParamBuffer b)
 {
-    if (!l->moments && buffer_is_optimizers(b)) return false;
+    if (!l->moments && (buffer_is_optimizers(b) || b == BUF_AVERAGE)) return false;
     return p->first[b] >= 0 && l->w->memory.buffer[b].data != NULL;
 }
 
@@ -139,6 +139,7 @@ static Status match_entry(Loading *l, int64_t at)
 static Status match_entries(Loading *l)
 {
     TRY(manifest_read(l->folder, l->scratch, l->info, &l->entry, &l->n));
+    if (l->w->takes_average) TRY(manifest_take_average(l->folder, l->entry, &l->n, l->scratch));
     TRY(sort_names(l));
     TRY(ARENA_NEW(l->scratch, l->n, &l->param));
     TRY(ARENA_NEW(l->scratch, l->n, &l->found));
@@ -171,6 +172,7 @@ static Status check_complete(const Loading *l)
         ParamBuffer b = checkpoint_buffer(i % CHECKPOINT_BUFFERS);
         const ManifestEntry *chain = l->chain[(p - t->at) * BUF_COUNT + b];
         if (!is_wanted(l, p, b) || of_modules(l, p->name, l->info->modules, here)) continue;
+        if (chain == NULL && b == BUF_AVERAGE && l->info->means.weights == 0) continue; /* begins */
         if (chain == NULL && buffer_is_optimizers(b)) {
             return FAIL(ERR_ARG,
                         "%s has no moments of %s, which was frozen there: take its init.frozen, or "

@@ -667,6 +667,7 @@ Status engine_step(Engine *e, const Batch *batch, double lr, int64_t step, StepR
         result.skipped = true;
         scale->skipped++;
     }
+    e->params.means.weights += e->spec.optimizer.averages && !result.skipped;
     result.launches = e->clock.launches;
     result.kernels = e->mode->graph.kernels;
     result.waits = e->ex.waits - waits;

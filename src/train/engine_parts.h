@@ -198,6 +198,7 @@ typedef struct EngineParams {
     ParamTable table;
     ParamMemory memory;
     LayerWeights *layer; /* by layer of the spec */
+    bool takes_average;  /* a load takes the average of weights in place of main weights */
     bool copies_old;     /* an update ran since the 8-bit copies were made */
     bool *written;       /* by layer: do its experts' gradients hold sums yet? (shards_begin) */
     UpdateRange *ranges;

@@ -104,8 +104,8 @@ Status infer_config(const char *checkpoint, Arena *a, char path[], Config *out)
 }
 
 /* Plans, and checks the host's memory before the arenas are allocated; then opens and loads. */
-Status infer_open(Engine *e, const Config *c, const EngineShape *shape, const char *path, Arena *a,
-                  CheckpointInfo *info)
+Status infer_open(Engine *e, const Config *c, const EngineShape *shape, const char *path,
+                  bool average, Arena *a, CheckpointInfo *info)
 {
     EnginePlan plan;
     HostMemory m;
@@ -114,6 +114,7 @@ Status infer_open(Engine *e, const Config *c, const EngineShape *shape, const ch
     TRY(train_check_bytes("the model takes", train_host_bytes(&plan), &m,
                           "take a host with more memory"));
     TRY(engine_open(e, c, ENGINE_INFER, shape, &plan));
+    e->params.takes_average = average;
     return checkpoint_load(&e->params, path, a, info);
 }
 
@@ -145,7 +146,7 @@ static Status open_engine(Generator *g, const char *path)
                           .cache = true,
                           .logit_rows = 1 };
     CheckpointInfo info;
-    TRY(infer_open(&g->engine, &g->config, &shape, path, &g->arena, &info));
+    TRY(infer_open(&g->engine, &g->config, &shape, path, false, &g->arena, &info));
     TRY(ARENA_NEW(&g->arena, g->config.model_vocab, &g->ids));
     return ARENA_NEW(&g->arena, g->config.model_vocab, &g->p);
 }

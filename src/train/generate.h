@@ -10,10 +10,10 @@
  * configuration, changed to one rank. */
 Status infer_config(const char *checkpoint, Arena *a, char path[], Config *out);
 
-/* Opens an engine with the weights of the checkpoint `path`. ERR_ARG: the host has too little
- * memory. */
-Status infer_open(Engine *e, const Config *c, const EngineShape *shape, const char *path, Arena *a,
-                  CheckpointInfo *info);
+/* Opens an engine with the weights of the checkpoint `path`, or with their average. ERR_ARG: the host
+ * has too little memory, or the checkpoint no average. */
+Status infer_open(Engine *e, const Config *c, const EngineShape *shape, const char *path,
+                  bool average, Arena *a, CheckpointInfo *info);
 
 /* How the next token is drawn. Temperature comes first, then top_k, then top_p. */
 typedef struct GenerateOptions {

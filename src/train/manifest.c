@@ -10,6 +10,7 @@
 #include <inttypes.h>
 #include <math.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 
 #define XXH_INLINE_ALL
@@ -127,6 +128,8 @@ Status manifest_create(Manifest *m, const char *folder, const char *model,
     if (info->means.norms > 0)
         TRY(text_json(&header, ",\"norm_mean\":%.17g,\"norm_steps\":%lld", info->means.norm,
                       (long long)info->means.norms));
+    if (info->means.weights > 0)
+        TRY(text_json(&header, ",\"averaged\":%lld", (long long)info->means.weights));
     TRY(put_taken(&header, &info->taken));
     TRY(text_append(&header, "}\n", 2));
     TRY(file_create_temp_buffered(&m->file, path, buffer, BUFFER_BYTES));
@@ -203,6 +206,7 @@ static const ScanField HEADER[] = {
     { "skipped_steps", SCAN_WHOLE, offsetof(Line, skipped_steps) },
     { "norm_mean", SCAN_NUMBER, offsetof(Line, means.norm) },
     { "norm_steps", SCAN_WHOLE, offsetof(Line, means.norms) },
+    { "averaged", SCAN_WHOLE, offsetof(Line, means.weights) },
     { "cpu", SCAN_TEXT, offsetof(Line, cpu) },    /* may be missing, */
     { "taken", SCAN_RAW, offsetof(Line, taken) }, /* like this */
 };
@@ -278,7 +282,7 @@ static Status read_header(const char *path, char *text, CheckpointInfo *out)
         return FAIL(ERR_UNSUPPORTED, "%s has version %" PRId64 ", this program reads %d", path,
                     l.version, VERSION);
     }
-    TRY(check_fields(path, HEADER, HEADERS - 9, &l));
+    TRY(check_fields(path, HEADER, HEADERS - 10, &l));
     out->step = l.step;
     out->position = (uint64_t)l.position;
     int64_t *steps = out->moment_steps;
@@ -289,7 +293,9 @@ static Status read_header(const char *path, char *text, CheckpointInfo *out)
         out->loss_scale.good = l.good_steps > 0 ? l.good_steps : 0;
         out->loss_scale.skipped = l.skipped_steps > 0 ? l.skipped_steps : 0;
     }
-    if (l.means.norms > 0 && l.means.norm >= 0 && isfinite(l.means.norm)) out->means = l.means;
+    out->means = (StepMeans){ .weights = l.means.weights > 0 ? l.means.weights : 0 };
+    if (l.means.norms > 0 && l.means.norm >= 0 && isfinite(l.means.norm))
+        out->means.norm = l.means.norm, out->means.norms = l.means.norms;
     out->config = l.config;
     out->products = l.products;
     out->taken.n = 0;
@@ -363,6 +369,36 @@ Status manifest_parse(const char *path, char *text, size_t bytes, Arena *a, Chec
         if (entries == NULL) return OK;
         if (line != text) TRY(read_entry(path, line, &(*entries)[(*n)++]));
     }
+    return OK;
+}
+
+static int compare_texts(const void *a, const void *b)
+{
+    return strcmp(*(const char *const *)a, *(const char *const *)b);
+}
+
+Status manifest_take_average(const char *folder, ManifestEntry *entries, int64_t *n, Arena *a)
+{
+    const char **averaged = NULL;
+    int64_t found = 0, kept = 0;
+    TRY(ARENA_NEW(a, *n, &averaged));
+    for (int64_t i = 0; i < *n; i++) {
+        if (entries[i].buffer == BUF_AVERAGE) averaged[found++] = entries[i].param;
+    }
+    if (found == 0)
+        return FAIL(ERR_ARG,
+                    "%s has no average of weights, because its optimizer.ema is 0: leave out "
+                    "--average",
+                    folder);
+    qsort(averaged, (size_t)found, sizeof *averaged, compare_texts);
+    for (int64_t i = 0; i < *n; i++) {
+        ManifestEntry e = entries[i];
+        bool has = bsearch(&e.param, averaged, (size_t)found, sizeof *averaged, compare_texts);
+        if (e.buffer == BUF_MAIN && has) continue;
+        if (e.buffer == BUF_AVERAGE) e.buffer = BUF_MAIN;
+        entries[kept++] = e;
+    }
+    *n = kept;
     return OK;
 }
 

@@ -86,6 +86,11 @@ Status manifest_read(const char *folder, Arena *a, CheckpointInfo *info, Manifes
 Status manifest_parse(const char *path, char *text, size_t bytes, Arena *a, CheckpointInfo *info,
                       ManifestEntry **entries, int64_t *n);
 
+/* Puts the average of weights (optimizer.ema) into the place of the main weights: entries of BUF_AVERAGE
+ * become entries of BUF_MAIN, whose own go. Frozen parameters have no average and keep theirs.
+ * ERR_ARG: the checkpoint has no average. */
+Status manifest_take_average(const char *folder, ManifestEntry *entries, int64_t *n, Arena *a);
+
 /* ERR_FORMAT: some of the tensor's `elems` elements are in no entry of the chain, or in two. */
 Status manifest_check_cover(const char *folder, const ManifestEntry *chain, int64_t elems);
 

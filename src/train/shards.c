@@ -81,11 +81,11 @@ static bool lies_behind(const Tensor *a, const Tensor *b)
 }
 
 /* Lists the tensors of a range; some may have no data. */
-enum { RANGE_TENSORS = 3 + OPTIMIZER_STATES };
+enum { RANGE_TENSORS = 4 + OPTIMIZER_STATES };
 static void tensors_of(UpdateRange *r, Tensor *out[RANGE_TENSORS])
 {
-    out[0] = &r->w, out[1] = &r->g, out[2] = &r->low;
-    for (int i = 0; i < OPTIMIZER_STATES; i++) out[3 + i] = &r->state[i];
+    out[0] = &r->w, out[1] = &r->g, out[2] = &r->low, out[3] = &r->average;
+    for (int i = 0; i < OPTIMIZER_STATES; i++) out[4 + i] = &r->state[i];
 }
 
 /* Adds a range, or extends the last one if both are adjacent in every buffer and follow the same rule. Fewer
@@ -115,13 +115,16 @@ static UpdateRange update_of(const EngineParams *w, const ParamBucket *k)
     const ParamTable *t = &w->table;
     Tensor part[BUF_STATE] = { 0 };
     for (int b = 0; b < BUF_STATE; b++) {
-        bool there = b < BUF_OPTIMIZER || buffer_state((ParamBuffer)b) < k->rule->n_states;
+        bool state = buffer_is_optimizers((ParamBuffer)b);
+        bool there = !state || buffer_state((ParamBuffer)b) < k->rule->n_states;
         if (!there || w->memory.buffer[b].data == NULL) continue;
         bool whole = replicated(w, k);
         part[b] = whole ? bucket_whole(t, &w->memory, k, (ParamBuffer)b)
                         : bucket_own(t, &w->memory, k, (ParamBuffer)b);
     }
-    UpdateRange r = { .rule = k->rule, .w = part[BUF_MAIN], .g = part[BUF_GRAD] };
+    UpdateRange r = {
+        .rule = k->rule, .w = part[BUF_MAIN], .g = part[BUF_GRAD], .average = part[BUF_AVERAGE]
+    };
     for (int i = 0; i < OPTIMIZER_STATES; i++) r.state[i] = part[BUF_OPTIMIZER + i];
     if (w->spec->weights.n > 0 && k->weight >= 0) r.low = part[BUF_WEIGHT];
     return r;

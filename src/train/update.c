@@ -22,6 +22,15 @@ void update_scalars(const EngineParams *w, double lr, int64_t step, float out[UP
         }
     }
     out[UPDATE_LIMIT] = norm_limit(w->config, &w->means);
+    out[UPDATE_AVERAGE] = (float)average_rate(w->config, &w->means);
+}
+
+/* Ranges of rules on whole matrices have their shapes. */
+static Tensor flat(const Tensor *t)
+{
+    Tensor row = tensor_as2(t, 1, tensor_elems(t));
+    row.rank = 1, row.dim[0] = row.dim[1];
+    return row;
 }
 
 /* Runs the rule of one range with the scalars of its age. A model has at most two rules, so the
@@ -30,7 +39,13 @@ static Status update_range(EngineParams *w, const StepTensors *io, const UpdateR
 {
     int rule = r->rule == w->spec->optimizer.rule[0] ? 0 : 1;
     Tensor scalars = tensor_rows(&io->hyper, scalars_at(rule, (int)r->age), OPTIMIZER_SCALARS);
-    return r->rule->run(w->ex, w->config, r, io->record.clip, scalars);
+    TRY(r->rule->run(w->ex, w->config, r, io->record.clip, scalars));
+    if (r->average.data == NULL) return OK;
+    return weight_average(w->ex,
+                          (WeightAverage){ .e = flat(&r->average),
+                                           .w = flat(&r->w),
+                                           .clip = io->record.clip,
+                                           .rate = tensor_rows(&io->hyper, UPDATE_AVERAGE, 1) });
 }
 
 /* One message a tensor, in place. Counts exist only for MoE layers. Every rank needs the sums: each
@@ -133,6 +148,11 @@ bool norm_follow(const Config *c, StepMeans *m, double norm)
     m->norms++;
     m->norm += (fmin(norm, limit) - m->norm) / fmin((double)m->norms, NORM_WINDOW);
     return norm > limit;
+}
+
+double average_rate(const Config *c, const StepMeans *m)
+{
+    return fmax(1 - c->optimizer_ema, 1 / (double)(m->weights + 1));
 }
 
 /* The cost is linear in the number of elements, so a tensor of one element gives the bytes for one

@@ -8,8 +8,13 @@
 
 #include "train/engine_parts.h"
 
-/* Numbers in Engine.hyper: a set for each rule and age, then the limit of the gradient norm. */
-enum { UPDATE_LIMIT = OPTIMIZER_RULES * AGE_COUNT * OPTIMIZER_SCALARS, UPDATE_SCALARS };
+/* Numbers in Engine.hyper: a set for each rule and age, then the limit of the gradient norm, and the
+ * rate of the average of weights. */
+enum {
+    UPDATE_LIMIT = OPTIMIZER_RULES * AGE_COUNT * OPTIMIZER_SCALARS,
+    UPDATE_AVERAGE,
+    UPDATE_SCALARS
+};
 
 /* The scalars that the rules read in a step, such as the learning rate and bias corrections. */
 void update_scalars(const EngineParams *w, double lr, int64_t step, float out[UPDATE_SCALARS]);
@@ -35,6 +40,10 @@ bool loss_scale_follow(const Config *c, LossScale *s, bool finite);
  * norm_follow: takes note of a step's norm. True: it is a spike. */
 float norm_limit(const Config *c, const StepMeans *m);
 bool norm_follow(const Config *c, StepMeans *m, double norm);
+
+/* The average of weights: e += r (w - e) after an update, with r = max(1 - optimizer.ema, 1 / n) at the
+ * n-th one. So its beginning is a plain mean, and the initial weights do not count. */
+double average_rate(const Config *c, const StepMeans *m);
 
 /* Enqueues the whole update. */
 Status update_run(EngineParams *w, const StepTensors *io);

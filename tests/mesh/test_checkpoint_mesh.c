@@ -86,6 +86,12 @@ static void any_mesh_loads_any_mesh_s_to_the_bit(void **state)
     check_all_pairs("moe.shared=1", "moe.shared=1", LOADED);
 }
 
+static void averages_of_weights_go_from_mesh_to_mesh(void **state)
+{
+    (void)state;
+    check_all_pairs("optimizer.ema=0.9", "optimizer.ema=0.9", LOADED + 4);
+}
+
 /* Parts that end between matrices, and parts of equal length. */
 static void owners_of_matrices_and_of_elements_load_each_other_s(void **state)
 {
@@ -641,6 +647,7 @@ int main(void)
     log_set_level(LOG_ERROR);
     const struct CMUnitTest tests[] = {
         PLACE_TEST(any_mesh_loads_any_mesh_s_to_the_bit),
+        PLACE_TEST(averages_of_weights_go_from_mesh_to_mesh),
         PLACE_TEST(owners_of_matrices_and_of_elements_load_each_other_s),
         PLACE_TEST(bf16_moments_go_from_mesh_to_mesh),
         PLACE_TEST(what_was_cut_by_column_is_loaded_by_any_mesh),

@@ -118,6 +118,31 @@ static void a_norm_that_is_not_finite_skips_the_step(void **state)
     }
 }
 
+/* ---- weight_average ---- */
+
+static void weight_average_moves_by_the_rate_and_not_in_a_skipped_step(void **state)
+{
+    OpTest *t = *state;
+    static const double rates[] = { 0, 0.25, 1, 0.25 };
+    while (t->ex.depth > 0) exec_pop(&t->ex); /* the guard would object to the clip of NaN */
+    for (int i = 0; i < 4; i++) {
+        const bool skips = i == 3;
+        Tensor e = optest_normal(t, DTYPE_F32, DIMS(1003));
+        Tensor w = optest_normal(t, DTYPE_F32, DIMS(1003));
+        double was[1003];
+        for (int k = 0; k < 1003; k++) was[k] = optest_get(&e, k);
+        CHECK_OK(
+            weight_average(&t->ex, (WeightAverage){ .e = e,
+                                                    .w = w,
+                                                    .clip = scalar(t, skips ? (double)NAN : 0.1),
+                                                    .rate = scalar(t, rates[i]) }));
+        for (int k = 0; k < 1003; k++) {
+            double by = skips ? 0 : rates[i];
+            CHECK_NEAR(optest_get(&e, k), was[k] + by * (optest_get(&w, k) - was[k]), 1e-6);
+        }
+    }
+}
+
 /* ---- adamw ---- */
 
 static const double LR = 0.01, DECAY = 0.1, EPS = 1e-3, CLIP = 0.5;
@@ -434,6 +459,7 @@ int main(void)
         OP_TEST(clip_scale_follows_its_definition, 1),
         OP_TEST(clip_scale_skips_a_step, 1),
         OP_TEST(a_norm_that_is_not_finite_skips_the_step, 1),
+        OP_TEST(weight_average_moves_by_the_rate_and_not_in_a_skipped_step, 2),
         OP_TEST(adamw_matches_double_over_several_steps, 2),
         OP_TEST(bf16_moments_are_the_nearest_to_double, 2),
         OP_TEST(bf16_moments_of_whole_numbers_are_exact_to_the_bit, 2),

@@ -109,6 +109,42 @@ static void a_guard_and_a_curve_go_on_bitwise(void **state)
     CHECK_REFUSED(o, 2, "optimizer.skip_spikes 0.5 must be above 1, or 0: steps are skipped whose");
 }
 
+/* The average is a part of the checkpoint. It begins when optimizer.ema is set; an evaluation takes it only
+ * where that is asked for. */
+static void an_average_of_weights_goes_on_bitwise(void **state)
+{
+    static const char ema[] = "optimizer.ema=0.8", end[] = "optimizer.decay_steps=9";
+    static const char lr[] = "optimizer.lr=0.01", held[] = "data.validation=0.02";
+    Lab *lab = *state;
+    CHECK_EXIT(RUN(lab, "mean", "train", "../tiny.yaml", held, ema, end, lr, "train.steps=9"), 0);
+    CHECK_EXIT(RUN(lab, "mean2", "train", "../tiny.yaml", held, ema, end, lr, "train.steps=4"), 0);
+    Outcome o =
+        RUN(lab, "mean2", "train", "../tiny.yaml", held, ema, end, lr, "train.steps=9", "--resume");
+    CHECK_EXIT(o, 0);
+    check_same_checkpoint(lab, "mean", "mean2", 9);
+    CHECK_EXIT(RUN(lab, "no", "train", "../tiny.yaml", held, end, lr, "train.steps=4"), 0);
+    CHECK_REFUSED(RUN(lab, "no", "eval", "run", "--average"), 2,
+                  "has no average of weights, because its optimizer.ema is 0: leave out --average");
+    o = RUN(lab, "no", "train", "../tiny.yaml", held, ema, end, lr, "train.steps=5", "--resume",
+            "--change", "optimizer.ema");
+    CHECK_EXIT(o, 0);
+    Outcome plain = RUN(lab, "no", "eval", "run"),
+            first = RUN(lab, "no", "eval", "run", "--average");
+    CHECK_EXIT(plain, 0);
+    CHECK_EXIT(first, 0);
+    CHECK_TEXT(plain.out, first.out); /* a mean of one step's weights */
+    /* the exported average, which is not the last step's weights */
+    static const char text[] = "web=../web";
+    CHECK_EXIT(RUN(lab, "mean", "convert", "to-hf", "run", "hf", "--average", "--dtype", "f32"), 0);
+    CHECK_EXIT(RUN(lab, "mean", "convert", "from-hf", "hf", "back"), 0);
+    plain = RUN(lab, "mean", "eval", "run", text);
+    Outcome mean = RUN(lab, "mean", "eval", "run", text, "--average");
+    Outcome back = RUN(lab, "mean", "eval", "back", text);
+    CHECK_EXIT(back, 0);
+    CHECK_TEXT(mean.out, back.out);
+    CHECK(strcmp(plain.out, mean.out) != 0);
+}
+
 /* One command for all starts: a folder without a checkpoint, one with what a killed run was writing,
  * one with a checkpoint. */
 static void resume_auto_begins_anew_where_there_is_no_checkpoint(void **state)
@@ -202,6 +238,7 @@ int main(void)
         LAB_TEST(a_recipe_goes_on_bitwise_and_cannot_be_changed_on_the_way),
         LAB_TEST(a_scale_of_the_loss_goes_on_bitwise),
         LAB_TEST(a_guard_and_a_curve_go_on_bitwise),
+        LAB_TEST(an_average_of_weights_goes_on_bitwise),
         LAB_TEST(a_changing_mix_goes_on_bitwise),
         LAB_TEST(sources_go_on_where_each_was),
         LAB_TEST(resume_auto_begins_anew_where_there_is_no_checkpoint),

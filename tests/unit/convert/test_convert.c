@@ -219,7 +219,7 @@ static void compare_logits(Lab *lab, const Golden *g, double limit)
                           .threads = 1,
                           .cache = true,
                           .logit_rows = n };
-    CHECK_OK(infer_open(&e, &c, &shape, path, &lab->arena, &info));
+    CHECK_OK(infer_open(&e, &c, &shape, path, false, &lab->arena, &info));
     CHECK_OK(engine_next_logits(&e, id.data, n, &logits));
     golden_compare("logits", &e.io.logits, &want, limit);
     engine_close(&e);
@@ -586,7 +586,7 @@ static void pairs_of_rotated_columns_are_reordered(void **state)
                               .cache = true,
                               .logit_rows = 17 };
         c.run_device = DEVICE_CPU;
-        CHECK_OK(infer_open(&e, &c, &shape, lab->checkpoint, &lab->arena, &info));
+        CHECK_OK(infer_open(&e, &c, &shape, lab->checkpoint, false, &lab->arena, &info));
         CHECK_OK(engine_next_logits(&e, id.data, 17, &logits));
         double error, norm;
         golden_norms(e.io.logits.data, want.data, tensor_elems(&want), &error, &norm);

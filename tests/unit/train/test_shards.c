@@ -8,7 +8,7 @@
  * the weights. */
 static int zero_of(ParamBuffer b, bool bf16)
 {
-    static const int zero[BUF_STATE] = { 3, 2, 1, 1, 1 };
+    static const int zero[BUF_STATE] = { 3, 2, 1, 1, 1, 1 };
     return b == BUF_MAIN && !bf16 ? zero[BUF_WEIGHT] : zero[b];
 }
 
@@ -49,7 +49,7 @@ static void holder_open(Holder *h, const Case *c, int rank)
     (void)snprintf(set[1], sizeof set[1], "mesh.cp=%d", c->cp);
     (void)snprintf(set[2], sizeof set[2], "mesh.zero=%d", c->zero);
     (void)snprintf(set[3], sizeof set[3], "run.compute=%s", c->bf16 ? "bf16" : "f32");
-    CHECK_OK(tiny_config(&h->t, TINY(set[0], set[1], set[2], set[3])));
+    CHECK_OK(tiny_config(&h->t, TINY("optimizer.ema=0.5", set[0], set[1], set[2], set[3])));
     CHECK_OK(mesh_shape(c->ranks * c->replicas, 1, c->ep, c->cp, c->ranks / c->cp, &shape));
     Mesh mesh = mesh_alone(&shape, rank);
     ParamShards shards = shards_of(&h->t.config, &mesh);
@@ -185,12 +185,14 @@ static void number(const Engine *e, ParamBuffer b)
 static void count_range(const UpdateRange *r, bool bf16, int *decays, int *stays)
 {
     const float *w = r->w.data, *g = r->g.data, *m = r->state[0].data, *v = r->state[1].data;
+    const float *average = r->average.data;
     const uint16_t *low = r->low.data;
     CHECK((low != NULL) == bf16);
     for (int64_t i = 0; i < tensor_elems(&r->w); i++) {
         CHECK_NEAR(g[i], w[i], 0);
         CHECK_NEAR(m[i], w[i], 0);
         CHECK_NEAR(v[i], w[i], 0);
+        CHECK_NEAR(average[i], w[i], 0);
         if (bf16) CHECK_INT(low[i], (uint16_t)(int64_t)w[i]);
         (r->decay ? decays : stays)[(int64_t)w[i]]++;
     }
@@ -206,8 +208,8 @@ static void count_updates(const Case *c, int rank, Tiny *t, int *count[2])
                             .dense_rank = rank,
                             .expert_rank = rank };
     *t = (Tiny){ 0 };
-    CHECK_OK(tiny_config(
-        t, TINY("moe.expert_bias=true", c->bf16 ? "run.compute=bf16" : "run.compute=f32")));
+    CHECK_OK(tiny_config(t, TINY("moe.expert_bias=true", "optimizer.ema=0.5",
+                                 c->bf16 ? "run.compute=bf16" : "run.compute=f32")));
     t->shape = (EngineShape){ .batch = 1,
                               .micro_batch = 1,
                               .sequence = 4,

@@ -137,6 +137,16 @@ static void the_limit_is_a_multiple_of_the_running_mean(void **state)
     CHECK(norm_limit(&off, &m) > 1e38F);
 }
 
+static void the_average_begins_as_a_plain_mean(void **state)
+{
+    (void)state;
+    const Config c = { .optimizer_ema = 0.875 };
+    CHECK_NEAR(average_rate(&c, &(StepMeans){ .weights = 0 }), 1, 0);
+    CHECK_NEAR(average_rate(&c, &(StepMeans){ .weights = 3 }), 0.25, 0);
+    CHECK_NEAR(average_rate(&c, &(StepMeans){ .weights = 7 }), 0.125, 0);
+    CHECK_NEAR(average_rate(&c, &(StepMeans){ .weights = 8 }), 0.125, 0);
+}
+
 /* ---- decay ---- */
 
 static void ranges_cover_every_parameter_once_under_its_own_rule(void **state)
@@ -266,6 +276,7 @@ int main(void)
         TEST(wsd_stays_at_the_peak_and_falls_at_its_end),
         TEST(the_fall_of_wsd_is_a_tenth_and_never_within_the_warm_up),
         TEST(the_limit_is_a_multiple_of_the_running_mean),
+        TEST(the_average_begins_as_a_plain_mean),
         TEST(ranges_cover_every_parameter_once_under_its_own_rule),
         TEST(without_gradients_matrices_shrink_and_norms_stay),
         TEST(gradients_are_scaled_to_the_largest_norm),
