@@ -168,7 +168,7 @@ OpCost weight_average_cost(const WeightAverage *a)
 
 Status weight_average_cpu(Exec *ex, const WeightAverage *a)
 {
-    if (!isfinite(*(const float *)a->clip.data)) return OK; /* a skipped step */
+    if (!isfinite(*(const float *)a->clip.data)) return OK; /* nothing to average */
     const float *w = a->w.data, rate = *(const float *)a->rate.data;
     float *e = a->e.data;
     int64_t n = tensor_elems(&a->e);

@@ -161,7 +161,9 @@ double update_bytes(const ModelSpec *s)
 {
     const Tensor one = { .dtype = DTYPE_F32, .rank = 1, .dim = { 1 } };
     return optimizer_update_bytes(&s->optimizer, copies_type(&s->weights)) +
-           op_desc(OP_SQUARE_SUM)->cost(&(SquareSum){ .x = one }).bytes;
+           op_desc(OP_SQUARE_SUM)->cost(&(SquareSum){ .x = one }).bytes +
+           s->optimizer.averages *
+               op_desc(OP_WEIGHT_AVERAGE)->cost(&(WeightAverage){ .e = one }).bytes;
 }
 
 /* The part of lr - min_lr that is left after `at`, 0 to 1, of a fall. */

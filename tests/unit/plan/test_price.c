@@ -58,6 +58,8 @@ static void one_rank_takes_what_the_engine_counts(void **state)
           "fp8.recipe=row", "fp8.layers=[1,3]" },
         { "train.batch=4", "train.micro_batch=2", "run.device=cpu", "run.threads=1",
           "fp8.recipe=tensor", "recompute.layers=[0,1,2,3]" },
+        { "train.batch=4", "train.micro_batch=2", "run.device=cpu", "run.threads=1", "mtp.layers=1",
+          "optimizer.ema=0.9" },
     };
     for (size_t i = 0; i < sizeof sets / sizeof *sets; i++) {
         int n = 0;
