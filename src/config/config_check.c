@@ -319,12 +319,10 @@ const char *config_planned_only(const Config *c, char out[CONFIG_PLANNED_BYTES])
     char tp[32];
     (void)snprintf(tp, sizeof tp, "mesh.tp=%lld", (long long)c->mesh_tp);
     const char *const words[] = { c->mesh_tp != 1 ? tp : NULL,
-                                  c->optimizer_kind == OPTIMIZER_MUON ? "optimizer.kind=muon"
-                                                                      : NULL,
                                   c->optimizer_offload ? "optimizer.offload=true" : NULL };
     int at = 0;
     out[0] = '\0';
-    for (int i = 0; i < 3; i++) {
+    for (int i = 0; i < 2; i++) {
         if (words[i] == NULL) continue;
         at += snprintf(out + at, (size_t)(CONFIG_PLANNED_BYTES - at), "%s%s", at > 0 ? ", " : "",
                        words[i]);

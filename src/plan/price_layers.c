@@ -213,7 +213,7 @@ static Status add_whole_updates(const Roofline *r, const ModelSpec *s, const Lay
         UpdateRange range = { .rule = p->rule, .w = { .dtype = DTYPE_F32, .rank = 2 } };
         if (p->rule == NULL || !p->rule->whole_matrices || p->bucket < 0) continue;
         for (int k = 0; k < 2; k++) range.w.dim[k] = p->dim[k];
-        OpCost cost = p->rule->cost(&range);
+        OpCost cost = p->rule->cost(&s->optimizer, &range);
         RooflineTime t;
         cost.bytes = 0; /* rank_update_s has the bytes of all parameters */
         TRY(roofline_op(r, layer, &cost, &t));

@@ -88,25 +88,39 @@ static void tensors_of(UpdateRange *r, Tensor *out[RANGE_TENSORS])
     for (int i = 0; i < OPTIMIZER_STATES; i++) out[3 + i] = &r->state[i];
 }
 
-/* Adds a range, or extends the last one if both are adjacent in every buffer and follow the same rule. Fewer
- * ranges are fewer launches. */
+/* May b continue a? Elements may under the same rule; whole matrices if they are of the same size, too. */
+static bool continues(const UpdateRange *a, const UpdateRange *b)
+{
+    if (a->rule != b->rule || a->decay != b->decay || a->age != b->age) return false;
+    int64_t rows = a->w.rank > 1 ? a->w.dim[a->w.rank - 2] : 0;
+    return !a->rule->whole_matrices ||
+           (rows == b->w.dim[b->w.rank - 2] && tensor_cols(&a->w) == tensor_cols(&b->w));
+}
+
+/* Appends what lies behind t: elements, or matrices of t's size. */
+static void append(Tensor *t, const Tensor *more, bool matrices)
+{
+    if (t->data == NULL) return;
+    if (matrices && t->rank == 2) *t = tensor_as4(t, 1, t->dim[0], t->dim[1], 1), t->rank = 3;
+    t->dim[0] += matrices && more->rank == 2 ? 1 : more->dim[0];
+}
+
+/* Adds a range, or extends the last one if both are adjacent in every buffer. Fewer ranges are fewer
+ * launches. */
 static void add_range(EngineParams *w, UpdateRange r)
 {
     assert(w->ranges != NULL);
     UpdateRange *last = w->n_ranges > 0 ? &w->ranges[w->n_ranges - 1] : NULL;
     Tensor *grown[RANGE_TENSORS], *more[RANGE_TENSORS];
     tensors_of(&r, more);
-    bool joined = last != NULL && last->rule == r.rule && !r.rule->whole_matrices &&
-                  last->decay == r.decay && last->age == r.age;
+    bool joined = last != NULL && continues(last, &r);
     if (joined) tensors_of(last, grown);
     for (int i = 0; i < RANGE_TENSORS && joined; i++) joined = lies_behind(grown[i], more[i]);
     if (!joined) {
         w->ranges[w->n_ranges++] = r;
         return;
     }
-    for (int i = 0; i < RANGE_TENSORS; i++) {
-        if (grown[i]->data != NULL) grown[i]->dim[0] += more[i]->dim[0];
-    }
+    for (int i = 0; i < RANGE_TENSORS; i++) append(grown[i], more[i], r.rule->whole_matrices);
 }
 
 /* The part of a bucket that this rank updates: its shard, or all of it if gradients are replicated. */
