@@ -76,6 +76,12 @@ static OpCost muon_cost_of(const OptimizerSpec *o, const UpdateRange *r)
     return op_desc(OP_MUON)->cost(&a);
 }
 
+static size_t muon_scratch(const OptimizerSpec *o, const UpdateRange *r)
+{
+    const MuonShape s = muon_shape(&r->w);
+    return (size_t)muon_group(&s, o->products) * muon_bytes(&s, o->products);
+}
+
 /* An orthogonal matrix has entries of mean square 1 / longer side. Megatron-LM and torch.optim.Muon
  * have these factors under these names. 0.2 sqrt(longer) gives updates the size of AdamW's (Liu et
  * al., arXiv:2502.16982), so that one learning rate serves both rules. */
@@ -113,6 +119,7 @@ const OptimizerDesc optimizer_muon = {
     .others = &optimizer_adamw,
     .scalars = muon_scalars,
     .cost = muon_cost_of,
+    .scratch = muon_scratch,
     .run = muon_run,
 };
 

@@ -52,7 +52,10 @@ typedef struct Work {
 
 static int64_t pieces_of(int64_t n) { return (n + PIECE - 1) / PIECE; }
 
-static int64_t piece_size(int64_t n, int64_t first) { return n - first < PIECE ? n - first : PIECE; }
+static int64_t piece_size(int64_t n, int64_t first)
+{
+    return n - first < PIECE ? n - first : PIECE;
+}
 
 /* C = op(A) op(B) + beta C, in the type of the operands. */
 static GemmArgs product_of(const Tensor *a, bool a_turned, const Tensor *b, bool b_turned,

@@ -24,12 +24,12 @@
 #include <stdbool.h>
 
 typedef struct Muon {
-    Tensor w;     /* add (E, rows, cols) or (rows, cols) f32 */
-    Tensor g;     /* in  as w */
-    Tensor m;     /* add as w, f32 or bf16 */
-    Tensor w_low; /* out as w, bf16 or f16, optional: the rounded weights that compute reads */
-    Tensor clip;  /* in  (1) f32 */
-    Tensor hyper; /* in  (1) f32: lr */
+    Tensor w;       /* add (E, rows, cols) or (rows, cols) f32 */
+    Tensor g;       /* in  as w */
+    Tensor m;       /* add as w, f32 or bf16 */
+    Tensor w_low;   /* out as w, bf16 or f16, optional: the rounded weights that compute reads */
+    Tensor clip;    /* in  (1) f32 */
+    Tensor hyper;   /* in  (1) f32: lr */
     Dtype products; /* f32 or bf16 */
     int steps;
     bool nesterov;
@@ -48,6 +48,21 @@ static inline MuonShape muon_shape(const Tensor *w)
     int64_t cols = tensor_cols(w), rows = w->rank > 1 ? w->dim[w->rank - 2] : 1;
     return (MuonShape){ rows * cols > 0 ? tensor_elems(w) / (rows * cols) : 0, rows, cols,
                         rows < cols ? rows : cols };
+}
+
+/* A GPU updates as many matrices at a time as fit this many bytes, but at least one. */
+static const size_t MUON_GROUP_BYTES = (size_t)256 << 20;
+
+/* Bytes of Y, its successor, P and Q of one matrix. */
+static inline size_t muon_bytes(const MuonShape *s, Dtype products)
+{
+    return (size_t)(2 * (s->rows * s->cols + s->side * s->side)) * dtype_bytes(products);
+}
+
+static inline int64_t muon_group(const MuonShape *s, Dtype products)
+{
+    int64_t most = (int64_t)(MUON_GROUP_BYTES / (muon_bytes(s, products) + 1));
+    return s->count < most ? s->count : most > 1 ? most : 1;
 }
 
 /* The factors of a step (from 0): Q = linear P + square P P. After n steps X = muon_size(n) Y. */

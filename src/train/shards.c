@@ -367,14 +367,16 @@ static Status fill_zero(EngineParams *w, float *first, const float *end)
     return w->ex->backend->fill(w->ex, first, 0, (size_t)(end - first) * sizeof *first);
 }
 
-/* For expert buckets, zeroes only biases and padding: their weight gradients are overwritten. */
+/* For expert buckets, zeroes only biases and padding: their weight gradients are overwritten. Biases
+ * under a rule of their own are another bucket, which has no weight gradients. */
 static Status zero_bucket(EngineParams *w, const ParamBucket *k, Tensor whole)
 {
     static const ParamRole roles[] = { ROLE_EXPERT_GATE_UP, ROLE_EXPERT_DOWN };
     float *at = whole.data, *end = tensor_at(&whole, tensor_elems(&whole));
     for (size_t i = 0; k->shard_group == SHARD_EXPERT && i < sizeof roles / sizeof *roles; i++) {
         const Tensor *dw = &w->layer[k->layer].dw[roles[i]];
-        if (dw->data == NULL) continue; /* frozen */
+        const float *first = dw->data; /* NULL: frozen */
+        if (first == NULL || first < at || first >= end) continue;
         TRY(fill_zero(w, at, dw->data));
         at = tensor_at(dw, tensor_elems(dw));
     }

@@ -13,11 +13,11 @@
 #include <math.h>
 #include <stdlib.h>
 
-/* The rule of these tests: w becomes scalar * w, a matrix at a time. */
+/* The rule of these tests: w becomes scalar * w, equal matrices side by side at a time. */
 enum { CALLS_MAX = 256 };
 static struct {
-    const float *w[CALLS_MAX];
-    int n;
+    Tensor w[CALLS_MAX];
+    int n, matrices;
 } calls;
 
 static void count_scalars(const Config *c, double lr, double updates, float out[OPTIMIZER_SCALARS])
@@ -26,8 +26,9 @@ static void count_scalars(const Config *c, double lr, double updates, float out[
     out[0] = (float)(lr * updates);
 }
 
-static OpCost cost_of_columns(const UpdateRange *r)
+static OpCost cost_of_columns(const OptimizerSpec *o, const UpdateRange *r)
 {
+    (void)o;
     double cols = (double)tensor_cols(&r->w);
     return (OpCost){ .flops = (double)tensor_elems(&r->w) * cols };
 }
@@ -36,12 +37,17 @@ static Status scale_matrix(Exec *ex, const Config *c, const UpdateRange *r, Tens
                            Tensor scalars)
 {
     (void)ex, (void)c, (void)clip;
-    if (r->w.rank != 2 || r->g.rank != 2 || r->state[0].rank != 2)
-        return FAIL(ERR_SHAPE, "not a matrix");
+    const Tensor *all[] = { &r->w, &r->g, &r->state[0] };
+    for (int i = 0; i < 3; i++) {
+        if (all[i]->rank != r->w.rank || all[i]->rank < 2 || all[i]->rank > 3 ||
+            memcmp(all[i]->dim, r->w.dim, (size_t)r->w.rank * sizeof *r->w.dim) != 0)
+            return FAIL(ERR_SHAPE, "not matrices");
+    }
     if (r->state[1].data != NULL || calls.n == CALLS_MAX) return FAIL(ERR_SHAPE, "too much");
     float *w = r->w.data, by = *(const float *)scalars.data;
     for (int64_t i = 0; i < tensor_elems(&r->w); i++) w[i] *= by;
-    calls.w[calls.n++] = w;
+    calls.w[calls.n++] = r->w;
+    calls.matrices += r->w.rank == 3 ? (int)r->w.dim[0] : 1;
     return OK;
 }
 
@@ -149,7 +155,27 @@ static void follow_both(Tiny *t)
 
 /* ---- the update ---- */
 
-static void an_update_is_given_one_matrix_at_a_time_and_its_own_scalars(void **state)
+static const Param *find(const Engine *e, const char *name)
+{
+    int i = 0;
+    while (strcmp(e->params.table.at[i].name, name) != 0) CHECK(++i < e->params.table.n);
+    return &e->params.table.at[i];
+}
+
+/* Does the range that begins here have `count` matrices of this size? */
+static bool was_given(const float *w, int64_t count, int64_t rows, int64_t cols)
+{
+    for (int i = 0; i < calls.n; i++) {
+        const Tensor *t = &calls.w[i];
+        if (t->data != w) continue;
+        return count == 1
+                   ? t->rank == 2 && t->dim[0] == rows && t->dim[1] == cols
+                   : t->rank == 3 && t->dim[0] == count && t->dim[1] == rows && t->dim[2] == cols;
+    }
+    return false;
+}
+
+static void an_update_is_given_equal_matrices_and_its_own_scalars(void **state)
 {
     (void)state;
     Tiny t;
@@ -157,7 +183,7 @@ static void an_update_is_given_one_matrix_at_a_time_and_its_own_scalars(void **s
                        "optimizer.beta2=0.75"));
     Engine *e = &t.engine;
     int matrices = 0;
-    calls.n = 0;
+    calls.n = calls.matrices = 0;
     follow_both(&t);
     for (int i = 0; i < e->params.table.n; i++) {
         const Param *p = &e->params.table.at[i];
@@ -171,7 +197,16 @@ static void an_update_is_given_one_matrix_at_a_time_and_its_own_scalars(void **s
     memset(e->io.record.load.data, 0, tensor_bytes(&e->io.record.load));
     update_scalars(&e->params, 0.25, 3, e->io.hyper.data);
     CHECK_OK(update_run(&e->params, &e->io));
-    CHECK_INT(calls.n, matrices);
+    CHECK_INT(calls.matrices, matrices);
+    const ParamMemory *m = &e->params.memory;
+    CHECK(was_given(
+        param_view(find(e, "model.layers.1.mlp.experts.0.gate_proj.weight"), m, BUF_MAIN).data, 12,
+        20, 32)); /* gates and ups of 6 experts, in turn */
+    CHECK(was_given(
+        param_view(find(e, "model.layers.1.mlp.experts.0.down_proj.weight"), m, BUF_MAIN).data, 6,
+        32, 20));
+    CHECK(was_given(param_view(find(e, "model.layers.1.self_attn.o_proj.weight"), m, BUF_MAIN).data,
+                    1, 32, 20));
     /* the third update of moments that were 0: m / c1 = 0.5 / (1 - 0.125), v / c2 = 0.25 / (1 - 0.75^3) */
     double adamw = 1 - 0.25 * (0.5 / 0.875) / sqrt(0.25 / (1 - 0.421875));
     for (int i = 0; i < e->params.table.n; i++) {
@@ -231,7 +266,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         TEST(each_rule_has_buckets_of_its_own_and_buffers_that_it_names),
         TEST(only_buckets_of_that_rule_are_cut_between_matrices),
-        TEST(an_update_is_given_one_matrix_at_a_time_and_its_own_scalars),
+        TEST(an_update_is_given_equal_matrices_and_its_own_scalars),
         TEST(state_of_another_rule_is_not_taken),
         TEST(sentences_name_the_rule_and_its_buffer),
     };
