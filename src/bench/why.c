@@ -116,7 +116,7 @@ static Status count_op(void *self, LayerPass pass, int phase, const OpDesc *op, 
 static Status count_layers(Why *w, const Config *c)
 {
     ModelSpec spec;
-    LayerCountObserver observer = { count_op, w };
+    LayerCountObserver observer = { count_op, w, NULL };
     TRY(spec_build(c, &w->arena, &spec));
     for (int i = 0; i < spec.n_layers; i++) {
         LayerCount count;

@@ -281,6 +281,14 @@ static Status explain_step(Explained *x)
                             "rate) + launch\n"));
     TRY(print_ops(x, true));
     const PlanPrice *price = x->r->price;
+    const double slowest = price_slowest(x->p);
+    if (slowest > 0)
+        TRY(text_printf(
+            x->out,
+            "  slowest %.3f s = mean GPU %.4f s x %.6f (the slowest of %lld, plan.spread "
+            "%g)\n",
+            price->part_s[PLAN_SLOWEST], price->part_s[PLAN_SLOWEST] / slowest, slowest,
+            (long long)x->p->q.gpus, x->p->config.plan_spread));
     TRY(explain_sum(x, "step", price->step_s, plan_part_names, price->part_s, PLAN_PARTS, 1));
     for (size_t i = 0; i < sizeof rates / sizeof *rates; i++) {
         OpWork work = roofline_work(&x->entry->stack, rates[i]);

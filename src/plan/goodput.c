@@ -134,11 +134,11 @@ static double saved_bytes(const PlanPrice *p)
 void plan_goodput(const PlanRequest *q, const PlanPrice *p, double tokens, Goodput *out)
 {
     const Config *c = q->config;
-    double gpus = (double)q->gpus, step = p->step_s * (1 + c->plan_straggler);
+    double gpus = (double)q->gpus, step = p->step_s;
     double full = tokens / (p->tokens_per_s_per_gpu * gpus), bytes = saved_bytes(p);
     double write = bytes / (1e9 * c->plan_storage_gb_s);
     bool apart = c->plan_checkpoint_s > 0; /* the training goes on while it is written */
-    GoodputCase of = { .work_s = full * (1 + c->plan_straggler),
+    GoodputCase of = { .work_s = full,
                        .step_s = step,
                        .mtbf_s =
                            c->plan_mtbf_hours > 0 ? c->plan_mtbf_hours * HOUR_S / gpus : HUGE_VAL,

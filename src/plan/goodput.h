@@ -35,7 +35,7 @@ typedef struct GoodputCase {
 
 typedef struct Goodput {
     GoodputCase of;               /* interval_s: as it is, a multiple of step_s */
-    double full_s;                /* at full speed: no failures, checkpoints or stragglers */
+    double full_s;                /* at full speed: no failures or checkpoints */
     double mean_s, p50_s, p90_s;  /* INFINITY: it never ends */
     double failures;              /* expected */
     double redone_s;              /* work lost by a failure, mean */

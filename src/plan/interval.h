@@ -7,7 +7,7 @@
  * (the law of propagation of uncertainty, JCGM 100:2008, 5.1.2). Rates of one input, say of all products, are off
  * together.
  *
- * Not here: what no input says, such as stragglers or a slow filesystem.
+ * Not here: what no input says, such as a slow filesystem.
  */
 #ifndef PLAN_INTERVAL_H
 #define PLAN_INTERVAL_H
@@ -21,6 +21,7 @@ typedef enum IntervalInput {
     INTERVAL_LINKS,
     INTERVAL_HOST,
     INTERVAL_STACK,
+    INTERVAL_SPREAD,
     INTERVAL_INPUTS
 } IntervalInput;
 

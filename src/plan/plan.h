@@ -58,6 +58,7 @@ typedef enum PlanKind {
 typedef enum PlanPart {
     PLAN_COMPUTE,
     PLAN_SLOWED,   /* compute takes longer because communication holds multiprocessors */
+    PLAN_SLOWEST,  /* the slowest GPU of all computes longer than the mean one */
     PLAN_EXCHANGE, /* tokens to experts and back */
     PLAN_CONTEXT,  /* keys and values of other ranks */
     PLAN_TENSOR,   /* tokens gathered and summed over the ranks of tp */
@@ -143,6 +144,16 @@ Status planner_legal(const Planner *p, const PlanLayout *l);
 /* ERR_ARG: the layout is not legal. A layout that does not fit has a price, too, with fits
  * false. */
 Status planner_price(Planner *p, const PlanLayout *l, PlanPrice *out);
+
+/* step_s: the longest step that is of use with this memory. If a step takes longer, its time need not be found: the
+ * price then has the right memory, and as its time a bound above the limit. */
+typedef struct PlanLimit {
+    double (*step_s)(const void *self, double bytes);
+    const void *self;
+} PlanLimit;
+/* The same within a limit; NULL: none. */
+Status planner_price_within(Planner *p, const PlanLayout *l, const PlanLimit *limit,
+                            PlanPrice *out);
 /* Lower bounds of the price, in one or two microseconds once the layers are counted. bytes: the memory of rank 0.
  * step_s: the maximum over ranks of the way of the first micro-batch to the rank plus the compute of all
  * micro-batches there. */

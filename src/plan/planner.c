@@ -11,6 +11,7 @@
 
 static const size_t KEPT_BYTES = (size_t)64 << 30; /* reserved; only what is written counts */
 static const size_t ESTIMATE_BYTES = (size_t)4 << 30;
+static const size_t STEP_BYTES = (size_t)1 << 38;
 
 /* FLOPs of a step of the model: each layer whole, on one rank, without recompute. */
 static Status count_model_flops(Planner *p)
@@ -84,9 +85,11 @@ static Status planner_setup(Planner *p, const PlanRequest *q)
     if (q->gpus < 1)
         return FAIL(ERR_ARG, "plan: %lld GPUs, at least 1 is needed", (long long)q->gpus);
     TRY(arena_init(&p->scratch, "plan scratch", MEM_HOST, KEPT_BYTES));
+    TRY(arena_init(&p->steps, "simulations", MEM_HOST, STEP_BYTES));
     TRY(ARENA_ZEROED(&p->kept, PRICE_ENTRIES, &p->entry));
     TRY(ARENA_ZEROED(&p->kept, PRICE_PARTITIONS, &p->partition));
     TRY(estimator_init(&p->estimator, ESTIMATE_BYTES));
+    TRY(exec_init(&p->exec, &p->kept, &p->scratch, 1, CPU_AUTO));
     TRY(price_classes(p));
     TRY(check_recipe(p));
     TRY(check_offload(q));
@@ -111,8 +114,10 @@ void planner_free(Planner *p)
 {
     if (p == NULL) return;
     Arena kept = p->kept;
+    exec_free(&p->exec);
     estimator_free(&p->estimator);
     arena_free(&p->scratch);
+    arena_free(&p->steps);
     arena_free(&kept);
 }
 

@@ -23,10 +23,10 @@ const char *const plan_kind_names[PLAN_KINDS] = { [PLAN_WEIGHTS] = "weights",
                                                   [PLAN_RESERVE] = "reserve" };
 
 const char *const plan_part_names[PLAN_PARTS] = {
-    [PLAN_COMPUTE] = "compute",       [PLAN_SLOWED] = "slowed", [PLAN_EXCHANGE] = "exchange",
-    [PLAN_CONTEXT] = "context",       [PLAN_SEND] = "send",     [PLAN_BUBBLE] = "bubble",
-    [PLAN_GRADIENTS] = "gradients",   [PLAN_UPDATE] = "update", [PLAN_HOST] = "host",
-    [PLAN_CHECKPOINT] = "checkpoint", [PLAN_TENSOR] = "tensor",
+    [PLAN_COMPUTE] = "compute",       [PLAN_SLOWED] = "slowed",   [PLAN_EXCHANGE] = "exchange",
+    [PLAN_CONTEXT] = "context",       [PLAN_SEND] = "send",       [PLAN_BUBBLE] = "bubble",
+    [PLAN_GRADIENTS] = "gradients",   [PLAN_UPDATE] = "update",   [PLAN_HOST] = "host",
+    [PLAN_CHECKPOINT] = "checkpoint", [PLAN_SLOWEST] = "slowest", [PLAN_TENSOR] = "tensor",
 };
 
 /* ---- a chunk ---- */
@@ -458,12 +458,12 @@ static Status price_ranks(Planner *p, const PlanLayout *l, const PriceEntry *e, 
     size_t chunks = (size_t)l->pp * (size_t)l->vpp;
     const LayerCount **layer = p->layers;
     LayoutStage *stage;
+    *out = (PriceRanks){ .blocks = 1 };
     TRY(price_stages(p, l, e, price_stage_count(l), &stage));
     TRY(ARENA_ZEROED(&p->scratch, l->pp, &out->rank));
     TRY(ARENA_NEW(&p->scratch, chunks, &out->chunk));
     TRY(ARENA_NEW(&p->scratch, chunks, &out->time));
     TRY(ARENA_NEW(&p->scratch, chunks, &out->slot));
-    out->blocks = 1;
     Program like = price_program_like(l);
     for (like.rank = 0; like.rank < l->pp; like.rank++) {
         for (int c = 0; c < l->vpp; c++) {
@@ -478,6 +478,7 @@ static Status price_ranks(Planner *p, const PlanLayout *l, const PriceEntry *e, 
             if (blocks > out->blocks) out->blocks = blocks;
         }
         price_raise_pace(l, e, &out->rank[like.rank].pass, &out->rank[0]);
+        out->compute_s += out->rank[like.rank].pass.compute;
     }
     for (int r = 1; r < l->pp; r++) {
         out->rank[r].forward_s = out->rank[0].forward_s;
@@ -619,8 +620,7 @@ Status price_input(Planner *p, const PlanLayout *l, const PriceEntry *e, PriceRa
     return OK;
 }
 
-/* Replaces the estimated pipeline time by a simulated one. What comes after the schedule stays; the
- * difference goes to the bubble. */
+/* Takes a simulated time of the pipeline. What comes after it stays, the bubble has the difference. */
 void planner_take_schedule(const Planner *p, PlanPrice *price, double schedule_s)
 {
     const Config *c = &p->config;
@@ -646,16 +646,27 @@ static int exchange_of(const PriceEntry *e, const PlanLayout *l)
     return l->ep > 1 && e->stack.at[STACK_dispatch] < 0 ? (int)e->spec.ranks.exchange : -1;
 }
 
-/* The price with the layout's capacity for rows. */
-static Status price_with(Planner *p, const PlanLayout *l, PlanPrice *out)
+/* A step with this schedule and these parts after it. */
+static double step_of(const PriceEntry *e, const PlanPrice *ends, double schedule_s)
+{
+    const double *part_s = ends->part_s;
+    return schedule_s + part_s[PLAN_SLOWEST] + part_s[PLAN_GRADIENTS] + part_s[PLAN_UPDATE] +
+           part_s[PLAN_CHECKPOINT] + e->stack.at[STACK_wait_step];
+}
+
+/* The price with the layout's capacity for rows. The schedule is walked last, unless the limit shows before it that
+ * the time is of no use. */
+static Status price_with(Planner *p, const PlanLayout *l, const PlanLimit *limit, PlanPrice *out)
 {
     const PriceEntry *e = NULL;
     PriceRanks n;
     Estimate t;
     EstimateInput in;
+    EstimateRank *slots = NULL;
+    PlanPrice ends = { 0 };
+    double least_s;
     TRY(price_entry(p, l, &e));
     TRY(price_input(p, l, e, &n, &in));
-    TRY(estimate(&p->estimator, &in, &t));
     *out = (PlanPrice){ .compute = p->config.run_compute,
                         .buffers = plan_counts_rows(&p->config) ? PLAN_COUNTED_ROWS
                                                                 : p->config.moe_buffers,
@@ -666,14 +677,21 @@ static Status price_with(Planner *p, const PlanLayout *l, PlanPrice *out)
                         .attention_e4m3 = p->config.fp8_attention,
                         .in_series = price_in_series(e, l),
                         .bounded = e->stack.at[STACK_bound] != 0,
-                        .room = l->room,
-                        .bubble = fmax(0, t.bubble) };
+                        .room = l->room };
+    TRY(price_ends(p, l, e, &n, &ends));
+    ends.part_s[PLAN_SLOWEST] = price_slowest_s(p, l, n.compute_s);
+    TRY(estimate_memory(&p->estimator, &in, &slots));
+    TRY(price_memory(p, l, e, &n, slots, out));
+    TRY(price_least_s(p, l, e, &n, &least_s));
+    out->step_s = step_of(e, &ends, least_s);
+    if (limit != NULL && (!out->fits || out->step_s > limit->step_s(limit->self, out->peak_bytes)))
+        return OK;
+    TRY(estimate(&p->estimator, &in, &t));
+    out->bubble = fmax(0, t.bubble);
     price_parts(l, &n, in.micros, t.step_s, out);
+    for (int i = 0; i < PLAN_PARTS; i++) out->part_s[i] += ends.part_s[i];
     out->schedule_s = t.step_s;
-    TRY(price_ends(p, l, e, &n, out));
-    TRY(price_memory(p, l, e, &n, t.rank, out));
-    out->step_s = t.step_s + out->part_s[PLAN_GRADIENTS] + out->part_s[PLAN_UPDATE] +
-                  out->part_s[PLAN_CHECKPOINT] + e->stack.at[STACK_wait_step];
+    out->step_s = step_of(e, &ends, t.step_s);
     planner_take_schedule(p, out, t.step_s);
     return OK;
 }
@@ -683,7 +701,7 @@ typedef struct Priced {
     PlanLayout l;
 } Priced;
 
-/* Asked by capacity_choose for one capacity after the other. Memory does not need the times of passes. */
+/* Asked by capacity_choose for one capacity after the other. Memory needs no times of passes. */
 static Status room_fits(void *self, const RowCapacity *room, bool *fits)
 {
     Priced *x = self;
@@ -719,23 +737,28 @@ static void price_outlook(const Planner *p, const PlanLayout *l, PlanPrice *out)
 }
 
 /* Chooses the largest capacity with which the layout fits, and prices it. */
-static Status price_layout(Planner *p, const PlanLayout *l, PlanPrice *out)
+static Status price_layout(Planner *p, const PlanLayout *l, const PlanLimit *limit, PlanPrice *out)
 {
     Priced x = { p, *l };
     RowCapacity room;
     TRY(capacity_choose(&p->config, l->ep, room_fits, &x, &room));
     x.l.room = room;
-    TRY(price_with(p, &x.l, out));
+    TRY(price_with(p, &x.l, limit, out));
     price_outlook(p, l, out);
     return OK;
 }
 
 /* Only the price outlives the call: scratch is released. */
-Status planner_price(Planner *p, const PlanLayout *l, PlanPrice *out)
+Status planner_price_within(Planner *p, const PlanLayout *l, const PlanLimit *limit, PlanPrice *out)
 {
     TRY(planner_legal(p, l));
     ArenaMark mark = arena_mark(&p->scratch);
-    Status s = price_layout(p, l, out);
+    Status s = price_layout(p, l, limit, out);
     arena_release(&p->scratch, mark);
     return s;
+}
+
+Status planner_price(Planner *p, const PlanLayout *l, PlanPrice *out)
+{
+    return planner_price_within(p, l, NULL, out);
 }

@@ -5,6 +5,7 @@
 #include "train/capacity.h"
 
 #include <math.h>
+#include <string.h>
 
 /* ---- sums over blocks ---- */
 
@@ -56,7 +57,7 @@ Status price_sums(Planner *p, PriceEntry *e)
 }
 
 /* The times of a stage from prefix sums over blocks: recomputed blocks first, then plain ones. */
-static PassSum stage_sum(const PlanLayout *l, const PriceEntry *e, const LayoutStage *s)
+PassSum price_stage_sum(const PlanLayout *l, const PriceEntry *e, const LayoutStage *s)
 {
     bool all = l->recompute_blocks < 0 || l->recompute_blocks > s->layers;
     int again = s->first + (all ? s->layers : l->recompute_blocks), end = s->first + s->layers;
@@ -72,29 +73,41 @@ static PassSum stage_sum(const PlanLayout *l, const PriceEntry *e, const LayoutS
 
 /* ---- bounds ---- */
 
-/* For each rank: the way of the first micro-batch to it, and all compute on it. See planner_bound. */
+/* The passes of a rank: of all its chunks, and of its first. */
+typedef struct RankPasses {
+    PassSum all, first;
+} RankPasses;
 
-static double time_bound(const PlanLayout *l, const PriceEntry *e, const LayoutStage *stage,
+/* For each rank: the way of the first micro-batch to it, and all compute on it, or all exchanges if these have a lane
+ * of their own. See planner_bound. */
+static double time_bound(const PlanLayout *l, const PriceEntry *e, const RankPasses *rank,
                          double micros)
 {
-    Program like = price_program_like(l);
-    bool both = like.placement == PLACE_BOTH;
+    const bool both = l->schedule->placement == PLACE_BOTH;
+    const bool beside = l->schedule->phases && !price_in_series(e, l);
     double fill = 0, most = 0;
     const ScheduleLeast *shown = &l->schedule->least;
-    bool few = like.placement == PLACE_V && l->pp < 4; /* below 4 stages these shares are hidden */
+    bool few = l->schedule->placement == PLACE_V && l->pp < 4; /* then these shares are hidden */
     double input = few ? 0 : shown->input, weight = few ? 0 : shown->weight;
-    for (like.rank = 0; like.rank < l->pp; like.rank++) {
-        double work = 0;
-        for (int c = 0; c < l->vpp; c++) {
-            PassSum s = stage_sum(l, e, &stage[hop_of(&like, c, c)]);
-            bool beside = l->schedule->phases && !price_in_series(e, l);
-            work += beside ? s.compute : s.forward + s.input + s.weight;
-        }
+    for (int r = 0; r < l->pp; r++) {
+        const PassSum *all = &rank[r].all, *s = &rank[r].first;
+        double work = all->forward + all->input + all->weight;
+        if (beside) work = fmax(all->compute, work - all->compute);
         most = fmax(most, micros * work / (both ? 2 : 1) + fill);
-        PassSum s = stage_sum(l, e, &stage[like.rank]);
-        if (!both) fill += s.forward + fmax(0, input * s.input + weight * s.weight);
+        if (!both) fill += s->forward + fmax(0, input * s->input + weight * s->weight);
     }
     return most;
+}
+
+Status price_least_s(Planner *p, const PlanLayout *l, const PriceEntry *e, const PriceRanks *n,
+                     double *out)
+{
+    RankPasses *rank = NULL;
+    TRY(ARENA_NEW(&p->scratch, l->pp, &rank));
+    for (int r = 0; r < l->pp; r++)
+        rank[r] = (RankPasses){ n->rank[r].pass, price_pass_sum(&n->chunk[r * l->vpp].time) };
+    *out = time_bound(l, e, rank, (double)price_micros(p, l));
+    return OK;
 }
 
 /* The least number of slots of rank 0. */
@@ -139,22 +152,44 @@ static void add_rank_0(Planner *p, const PlanLayout *l, const PriceEntry *e,
     }
 }
 
-/* Raises the slowest rank's passes in *rank to those of all ranks. For a layout that names its recomputed blocks all
- * count as recomputed: passes that are too long hide too much, which keeps the bound low. */
-static void raise_pace(const PlanLayout *l, const PriceEntry *e, const LayoutStage *stage,
-                       RankPrice *rank)
+/* The passes of all ranks. */
+static void add_passes(const PlanLayout *l, const PriceEntry *e, const LayoutStage *stage,
+                       RankPasses *rank)
 {
     Program like = price_program_like(l);
-    PlanLayout most = *l;
-    if (l->again != NULL) most.again = NULL, most.recompute_blocks = -1;
     for (like.rank = 0; like.rank < l->pp; like.rank++) {
-        PassSum sum = { 0 };
-        for (int c = 0; c < l->vpp; c++) {
-            PassSum s = stage_sum(&most, e, &stage[hop_of(&like, c, c)]);
-            price_add_sum(&sum, &s, 1);
+        RankPasses *r = &rank[like.rank];
+        r->all = r->first = price_stage_sum(l, e, &stage[hop_of(&like, 0, 0)]);
+        for (int c = 1; c < l->vpp; c++) {
+            PassSum s = price_stage_sum(l, e, &stage[hop_of(&like, c, c)]);
+            price_add_sum(&r->all, &s, 1);
         }
-        price_raise_pace(l, e, &sum, rank);
     }
+}
+
+/* The sums of a layout, which are made if the last ones are not its own. Passes are too long for a layout that names its
+ * recomputed blocks, because all count as recomputed: they then hide too much, which keeps the bound low. */
+static Status bound_sums(Planner *p, const PlanLayout *l, const BoundKey *key, BoundSums *s)
+{
+    RankPasses *passes = NULL;
+    PlanLayout least = *l, most = *l;
+    bool kept = l->partition == NULL && l->again == NULL;
+    if (kept && memcmp(&s->key, key, sizeof *key) == 0) return OK;
+    least.room = capacity_least(&p->config, l->ep);
+    if (l->again != NULL) most.again = NULL, most.recompute_blocks = -1;
+    *s = (BoundSums){ .slot = { INFINITY, INFINITY } };
+    TRY(ARENA_NEW(&p->scratch, l->pp, &passes));
+    add_rank_0(p, &least, key->least, key->stage, s->slot, &s->least);
+    add_rank_0(p, l, key->largest, key->stage, NULL, &s->largest);
+    add_passes(&most, key->largest, key->stage, passes);
+    for (int r = 0; r < l->pp; r++) price_raise_pace(l, key->least, &passes[r].all, &s->largest);
+    add_passes(l, key->least, key->stage, passes);
+    s->schedule_s = time_bound(l, key->least, passes, (double)price_micros(p, l));
+    double compute_s = 0;
+    for (int r = 0; r < l->pp; r++) compute_s += passes[r].all.compute;
+    s->schedule_s += price_slowest_s(p, l, compute_s);
+    if (kept) memcpy(&s->key, key, sizeof *key); /* with its padding */
+    return OK;
 }
 
 /* Bytes are bounded with the least capacity for rows. Times after the schedule are bounded with the largest:
@@ -163,21 +198,24 @@ Status planner_bound(Planner *p, const PlanLayout *l, double *bytes, double *ste
 {
     const PriceEntry *e = NULL, *largest = NULL;
     LayoutStage *stage = NULL;
-    RankPrice rank = { 0 }, longest = { 0 };
-    double part[SLOT_PARTS] = { INFINITY, INFINITY }, part_s[PLAN_PARTS];
+    BoundSums *s = &p->bounds;
+    BoundKey key;
+    double part_s[PLAN_PARTS];
     PlanLayout least = *l;
     least.room = capacity_least(&p->config, l->ep);
     TRY(price_entry(p, &least, &e));
     TRY(price_entry(p, l, &largest));
     ArenaMark mark = arena_mark(&p->scratch);
     TRY(price_stages(p, l, e, price_stage_count(l), &stage));
-    add_rank_0(p, &least, e, stage, part, &rank);
-    add_rank_0(p, l, largest, stage, NULL, &longest);
-    raise_pace(l, largest, stage, &longest);
-    TRY(price_rank_ends(p, l, largest, &longest, part_s));
-    TRY(bytes_bound(p, l, e, &rank, part, bytes));
-    *step_s = time_bound(l, e, stage, (double)price_micros(p, l)) + part_s[PLAN_GRADIENTS] +
-              part_s[PLAN_UPDATE] + part_s[PLAN_CHECKPOINT] + e->stack.at[STACK_wait_step];
+    memset(&key, 0, sizeof key);
+    key.least = e, key.largest = largest, key.stage = stage, key.schedule = l->schedule;
+    key.micros = price_micros(p, l);
+    key.pp = l->pp, key.vpp = l->vpp, key.recompute_blocks = l->recompute_blocks;
+    TRY(bound_sums(p, l, &key, s));
+    TRY(price_rank_ends(p, l, largest, &s->largest, part_s));
+    TRY(bytes_bound(p, l, e, &s->least, s->slot, bytes));
+    *step_s = s->schedule_s + part_s[PLAN_GRADIENTS] + part_s[PLAN_UPDATE] +
+              part_s[PLAN_CHECKPOINT] + e->stack.at[STACK_wait_step];
     arena_release(&p->scratch, mark);
     return OK;
 }

@@ -1,5 +1,5 @@
 /* price_layers: memory and time of a layer of each class for one micro-batch, counted once by the engine's own code
- * and kept in a hash table; and partitions: how blocks are spread over stages.
+ * and kept in a hash table.
  *
  * Not here: sums over stages and ranks (price.c). */
 #include "op/exchange.h"
@@ -238,7 +238,7 @@ static Status price_layer(Planner *p, const Roofline *r, PriceEntry *e, int laye
     *out = (LayerPrice){ 0 };
     if (e->key.listed) TRY(ARENA_NEW(&p->kept, LAYER_OPS_MAX, &out->op));
     Counting c = { r, l, out };
-    LayerCountObserver observer = { count_op, &c };
+    LayerCountObserver observer = { count_op, &c, &p->exec };
     int64_t sequence = p->config.data_sequence / e->key.cp;
     TRY(e->key.tp > 1
             ? price_tensor_count(&e->spec, layer, &e->key, sequence, &observer, &p->scratch, out)
@@ -283,7 +283,11 @@ static Status fill_entry(Planner *p, PriceEntry *e, const PriceEntry *plain)
     c->train_micro_batch = e->key.micro_batch;
     /* A hierarchical exchange reads this. In a plan a host is a scale-up domain. */
     c->mesh_ranks_per_host = roofline_group(p->q.hardware, e->key.ep, 1).local;
-    TRY(spec_like(c, &p->spec, &p->kept, &e->spec));
+    if (plain !=
+        NULL) /* the layers take most of an entry's memory; price_layer sets what they recompute */
+        e->spec = plain->spec;
+    else
+        TRY(spec_like(c, &p->spec, &p->kept, &e->spec));
     spec_set_capacity(&e->spec,
                       &(RowCapacity){ .rows = e->key.rows_room, .blocks = e->key.block_room });
     if (plan_counts_rows(c)) e->spec.capacity.blocks = e->spec.capacity.rows = c->plan_imbalance;
@@ -320,9 +324,7 @@ static uint64_t hash_key(const void *key, size_t bytes)
     return h;
 }
 
-/* The position in a hash table of the element that begins with this key, or the free position for it. Keys are whole
- * words. They are compared as bytes, so padding must be 0. */
-static void **find_place(void **table, size_t places, const void *key, size_t bytes)
+void **price_place(void **table, size_t places, const void *key, size_t bytes)
 {
     size_t at = hash_key(key, bytes) % places;
     while (table[at] != NULL && memcmp(table[at], key, bytes) != 0) at = (at + 1) % places;
@@ -341,7 +343,7 @@ static Status make_entry(Planner *p, const PlanLayout *l, const PriceKey *key)
     TRY(ARENA_ZEROED(&p->kept, 1, &e));
     memcpy(&e->key, key, sizeof *key); /* with its padding */
     TRY(fill_entry(p, e, plain));
-    *find_place(p->entry, PRICE_ENTRIES, key, sizeof *key) = e;
+    *price_place(p->entry, PRICE_ENTRIES, key, sizeof *key) = e;
     p->entries++;
     return OK;
 }
@@ -374,90 +376,8 @@ Status price_entry(Planner *p, const PlanLayout *l, const PriceEntry **out)
     key.recompute = l->recompute_blocks != 0 ? l->recompute : 0;
     key.per_use = quantises_per_use(p, l);
     key.listed = p->listing;
-    void **at = find_place(p->entry, PRICE_ENTRIES, &key, sizeof key);
+    void **at = price_place(p->entry, PRICE_ENTRIES, &key, sizeof key);
     if (*at == NULL) TRY(make_entry(p, l, &key)); /* may put its plain entry here: look up again */
-    *out = *find_place(p->entry, PRICE_ENTRIES, &key, sizeof key);
+    *out = *price_place(p->entry, PRICE_ENTRIES, &key, sizeof key);
     return OK;
-}
-
-/* ---- partitions ---- */
-
-/* Blocks are the pieces; the embedding and the head are costs at the ends. */
-static Status balance_partition(Planner *p, const PartitionKey *key, Layout *out)
-{
-    const int *of = key->cost;
-    ArenaMark mark = arena_mark(&p->scratch);
-    double *layer = NULL;
-    TRY(ARENA_NEW(&p->scratch, p->spec.blocks, &layer));
-    for (int i = 0; i < p->spec.blocks; i++) {
-        layer[i] = 0;
-        LayerRange block = block_layers(&p->spec, i);
-        for (int k = block.first; k < block.end; k++) layer[i] += of[p->class_of[k]];
-    }
-    double loss = 0; /* the head, and the modules of multi-token prediction before it */
-    for (int k = p->spec.block_first[p->spec.blocks]; k < p->spec.n_layers; k++)
-        loss += of[p->class_of[k]];
-    LayoutCost cost = { layer, (int)p->spec.blocks, of[p->class_of[0]], loss };
-    Status s = layout_balance(&cost, key->stages, &p->kept, &p->scratch, out);
-    arena_release(&p->scratch, mark);
-    return s;
-}
-
-/* The last layer of the last block gets the rest, so that its layers add up to exactly UNITS. */
-static PartitionKey partition_key(const Planner *p, const PriceEntry *e, int stages)
-{
-    enum { UNITS = 64 }; /* costs are rounded up, so an embedding costs something, too */
-    LayerRange last = block_layers(&p->spec, (int)p->spec.blocks - 1);
-    int rest = UNITS;
-    double block_s = 0;
-    PartitionKey key;
-    memset(&key, 0, sizeof key);
-    key.stages = stages;
-    if (e->stack.at[STACK_balance] == 0) return key;
-    for (int i = last.first; i < last.end; i++) block_s += price_layer_s(&e->plain[p->class_of[i]]);
-    for (int i = 0; i < p->classes; i++)
-        key.cost[i] = (int)ceil(UNITS * price_layer_s(&e->plain[i]) / block_s);
-    for (int i = last.first; i < last.end - 1; i++) rest -= key.cost[p->class_of[i]];
-    key.cost[p->class_of[last.end - 1]] = rest;
-    return key;
-}
-
-Status price_stages(Planner *p, const PlanLayout *l, const PriceEntry *e, int stages,
-                    LayoutStage **out)
-{
-    if (l->partition != NULL) {
-        *out = l->partition->stage;
-        return OK;
-    }
-    PlanLayout most =
-        *l; /* the partition must not depend on the room, as bounds look at the least */
-    most.room = (RowCapacity){ 0 };
-    if (e->key.rows_room > 0 || e->key.block_room > 0) TRY(price_entry(p, &most, &e));
-    PartitionKey key = partition_key(p, e, stages);
-    void **at = find_place(p->partition, PRICE_PARTITIONS, &key, sizeof key);
-    if (*at == NULL) {
-        if (p->partitions == PRICE_PARTITIONS / 2)
-            return FAIL(ERR_MEMORY, "plan: more than %d partitions", PRICE_PARTITIONS / 2);
-        Partition *new = NULL;
-        Layout layout;
-        TRY(e->stack.at[STACK_balance] != 0
-                ? balance_partition(p, &key, &layout)
-                : layout_even(stages, (int)p->spec.blocks, &p->kept, &layout));
-        TRY(ARENA_NEW(&p->kept, 1, &new));
-        *new = (Partition){ key, layout.stage };
-        *at = new;
-        p->partitions++;
-    }
-    *out = ((const Partition *)*at)->at;
-    return OK;
-}
-
-/* Also for a layout that names its partition: the text is then a normal form of it. */
-Status planner_partition(Planner *p, const PlanLayout *l, Arena *a, const char **text)
-{
-    const PriceEntry *e = NULL;
-    Layout layout = { .stages = price_stage_count(l), .layers = (int)p->spec.blocks };
-    TRY(price_entry(p, l, &e));
-    TRY(price_stages(p, l, e, layout.stages, &layout.stage));
-    return layout_text(&layout, a, text);
 }

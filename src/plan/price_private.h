@@ -1,6 +1,7 @@
 /* price_private: the structs and functions that the parts of the price share: price.c (memory and time of a
- * layout), price_layers.c (layers, counted once), price_tensor.c (layers that ranks of tp share), price_bound.c (lower bounds), price_program.c (simulated
- * steps), explain.c. Users include plan.h. Times are in seconds, bytes in doubles. */
+ * layout), price_layers.c (layers, counted once), price_stages.c (partitions), price_tensor.c (layers that
+ * ranks of tp share), price_bound.c (lower bounds), price_program.c (simulated steps), explain.c. Users include plan.h.
+ * Times are in seconds, bytes in doubles. */
 #ifndef PLAN_PRICE_PRIVATE_H
 #define PLAN_PRICE_PRIVATE_H
 
@@ -9,6 +10,8 @@
 #include "schedule/estimate.h"
 #include "train/chunk_count.h"
 #include "train/layer_count.h"
+
+#include <math.h>
 
 /* Memory and time of a layer for one micro-batch are counted once for each class of layers, and added up for any
  * layout. A class is layers that take the same: the embedding, attention over all keys or over chunks, a
@@ -74,19 +77,7 @@ typedef struct PriceEntry {
     PassSum embedding, head;
 } PriceEntry;
 
-enum { PRICE_ENTRIES = 1 << 17, PRICE_PARTITIONS = 1 << 15 };
-
-/* A partition depends only on the number of stages and on the cost of a layer of each class, in 64ths of the last
- * block. So it does not depend on which layout asks for it first. */
-typedef struct PartitionKey {
-    int stages, cost[LAYER_CLASSES_MAX];
-} PartitionKey;
-
-/* Stages for one key, in the planner's arena. */
-typedef struct Partition {
-    PartitionKey key;
-    LayoutStage *at;
-} Partition;
+enum { PRICE_ENTRIES = 1 << 17, PRICE_PARTITIONS = 1 << 18 };
 
 /* What is added up over the layers of a chunk, in order. */
 typedef struct ChunkPrice {
@@ -114,7 +105,8 @@ typedef struct PriceRanks {
     ChunkPrice *chunk; /* by rank * vpp + chunk, as what follows */
     ChunkTimes *time;
     SlotBytes *slot;
-    int blocks; /* most of a chunk */
+    int blocks;       /* most of a chunk */
+    double compute_s; /* of all ranks in a micro-batch */
 } PriceRanks;
 
 /* One collective of parameters: once a step, or, with ZeRO-2 and 3, once a pass. */
@@ -141,11 +133,29 @@ typedef struct GradientTimes {
     bool leaves;   /* some call leaves its domain */
 } GradientTimes;
 
+/* What layouts share that differ only in how they shard. */
+typedef struct BoundKey {
+    const PriceEntry *least, *largest; /* with the least and the largest room for rows */
+    const LayoutStage *stage;
+    const ScheduleDesc *schedule;
+    int64_t micros;
+    int pp, vpp, recompute_blocks;
+} BoundKey;
+
+/* Sums of planner_bound: of rank 0 in both entries, the least bytes of its slots, and the schedule's time. */
+typedef struct BoundSums {
+    BoundKey key;
+    RankPrice least, largest;
+    double slot[SLOT_PARTS], schedule_s;
+} BoundSums;
+
 struct Planner {
     PlanRequest q;
-    Config config; /* the request's, on one rank */
-    Arena kept;    /* what is counted once */
-    Arena scratch;
+    Config config;        /* the request's, on one rank */
+    Arena kept;           /* what is counted once */
+    Arena scratch, steps; /* steps: simulated ones */
+    Exec exec;            /* for layer_count */
+    BoundSums bounds;     /* the last ones */
     Estimator estimator;
     ModelSpec spec;            /* of one rank */
     const LayerCount **layers; /* (2 x layers): scratch for the layers of all chunks */
@@ -191,6 +201,9 @@ static inline Program price_program_like(const PlanLayout *l)
 {
     return (Program){ .stages = l->pp, .chunks = l->vpp, .placement = l->schedule->placement };
 }
+
+/* The position in a hash table of the element that begins with this key: whole words without padding; or a free one. */
+void **price_place(void **table, size_t places, const void *key, size_t bytes);
 
 /* Which blocks lie on each of `stages` stages. */
 Status price_stages(Planner *p, const PlanLayout *l, const PriceEntry *e, int stages,
@@ -257,8 +270,12 @@ void price_add_sum(PassSum *to, const PassSum *a, double times);
 /* Raises the slowest rank's passes in *r to those of a rank with these sums. */
 void price_raise_pace(const PlanLayout *l, const PriceEntry *e, const PassSum *s, RankPrice *r);
 
-/* Fills the prefix sums of an entry, for planner_bound. */
+/* A lower bound of the schedule's time. */
+Status price_least_s(Planner *p, const PlanLayout *l, const PriceEntry *e, const PriceRanks *n,
+                     double *out);
+/* price_sums fills the prefix sums of an entry. price_stage_sum: the times of a stage, from them. */
 Status price_sums(Planner *p, PriceEntry *e);
+PassSum price_stage_sum(const PlanLayout *l, const PriceEntry *e, const LayoutStage *s);
 
 /* price_layer_s: the device's time of a layer, all passes. price_lost_s: the time by which the host is slower, plus
  * the device's waits for it. price_phases_s: all phases of one pass. */
@@ -271,10 +288,27 @@ static inline double price_phases_s(const double phase[PHASES])
     return s;
 }
 
+/* By how much the slowest of all GPUs is behind the mean one, as a share. The largest of n normal values lies about
+ * sqrt(2 ln n) ln n / (1 + ln n) deviations above their mean: 0.48, 1.38, 2.58 and 3.84 of 2, 8, 128 and 10,000,
+ * where tables have 0.56, 1.42, 2.60 and 3.85. */
+static inline double price_slowest(const Planner *p)
+{
+    double x = log((double)p->q.gpus);
+    return p->config.plan_spread * sqrt(2 * x) * x / (1 + x);
+}
+
 /* Micro-batches of a step on one data-parallel rank. */
 static inline int64_t price_micros(const Planner *p, const PlanLayout *l)
 {
     return p->config.train_batch / l->dp / l->micro_batch;
+}
+
+/* Seconds of a step that all wait for the slowest GPU. compute_s: what all ranks of the pipeline compute in a
+ * micro-batch on mean GPUs, waits included. With two copies of the model each has half of the micro-batches. */
+static inline double price_slowest_s(const Planner *p, const PlanLayout *l, double compute_s)
+{
+    double copies = l->schedule->placement == PLACE_BOTH ? 2 : 1;
+    return price_slowest(p) * compute_s * (double)price_micros(p, l) / l->pp / copies;
 }
 
 #endif

@@ -8,10 +8,9 @@
 
 #include <math.h>
 
-static const size_t STEP_BYTES = (size_t)1 << 38; /* reserved; only what is written counts */
-
-/* Of a period: periods of a simulation that differ by less are the same. */
-static const double EVEN = 1e-7;
+/* Of a period: periods of a simulation that differ by less are the same. SURE: of a step as extended by its busiest
+ * lane, which was at most 1.00008 times the whole step in what was looked at. */
+static const double EVEN = 1e-7, SURE = 0.999;
 
 typedef struct ProgramCost {
     const EstimateInput *in;
@@ -54,7 +53,7 @@ static double pass_duration(void *ctx, int rank, const Action *a)
 }
 
 /* Made from the shape that the estimate used, so both time the same Programs. */
-static Status simulate_passes(Planner *p, const PlanLayout *l, Arena *a, PlanStep *out)
+static Status simulate_passes(Planner *p, const PlanLayout *l, bool memory, Arena *a, PlanStep *out)
 {
     const PriceEntry *e = NULL;
     PriceRanks ranks;
@@ -64,7 +63,7 @@ static Status simulate_passes(Planner *p, const PlanLayout *l, Arena *a, PlanSte
     TRY(price_input(p, l, e, &ranks, &in));
     ScheduleShape shape = estimate_shape(&in);
     TRY(schedule_make(l->schedule, &shape, a, &p->scratch, &out->pipeline));
-    SimCost cost = { .ctx = &c, .duration = pass_duration, .slot = slot_of };
+    SimCost cost = { .ctx = &c, .duration = pass_duration, .slot = memory ? slot_of : NULL };
     return simulate_run(&out->pipeline, &cost, a, &out->sim);
 }
 
@@ -246,7 +245,7 @@ static Status update_times(Planner *p, const PlanLayout *l, const PriceEntry *e,
 }
 
 /* The list is the one that `train` makes for this layout; only times are the plan's. */
-static Status simulate_list(Planner *p, const PlanLayout *l, Arena *a, PlanStep *out)
+static Status simulate_list(Planner *p, const PlanLayout *l, bool memory, Arena *a, PlanStep *out)
 {
     const PriceEntry *e = NULL;
     PriceRanks ranks;
@@ -263,18 +262,25 @@ static Status simulate_list(Planner *p, const PlanLayout *l, Arena *a, PlanStep 
     int64_t group = l->ep > 1 ? l->ep : l->cp;
     c.tokens_out = roofline_group(p->q.hardware, group, 1).local < group;
     c.sends_out = price_sends_out(p, l);
-    SimCost cost = { &c, action_duration, action_use, slot_of, (double)e->plain[0].count.stream };
+    SimCost cost = { &c, action_duration, action_use, memory ? slot_of : NULL,
+                     (double)e->plain[0].count.stream };
     return simulate_run(&out->pipeline, &cost, a, &out->sim);
 }
 
-/* Pipeline and simulation lie in `a`; everything else is released. */
-Status planner_simulate(Planner *p, const PlanLayout *l, bool list, Arena *a, PlanStep *out)
+/* Pipeline and simulation lie in `a`; everything else is released. `memory`: it is followed, too. */
+static Status simulate_step(Planner *p, const PlanLayout *l, bool list, bool memory, Arena *a,
+                            PlanStep *out)
 {
     TRY(planner_legal(p, l));
     ArenaMark mark = arena_mark(&p->scratch);
-    Status s = (list ? simulate_list : simulate_passes)(p, l, a, out);
+    Status s = (list ? simulate_list : simulate_passes)(p, l, memory, a, out);
     arena_release(&p->scratch, mark);
     return s;
+}
+
+Status planner_simulate(Planner *p, const PlanLayout *l, bool list, Arena *a, PlanStep *out)
+{
+    return simulate_step(p, l, list, true, a, out);
 }
 
 /* ---- prices with simulated times ---- */
@@ -307,15 +313,14 @@ static Status time_of_step(const PlanStep *step, Arena *a, StepTime *out)
 static Status simulate_micros(Planner *p, const PlanLayout *l, bool list, int64_t micros,
                               StepTime *out)
 {
-    Arena a = { 0 };
     PlanStep step = { 0 };
     int64_t batch = p->config.train_batch;
-    TRY(arena_init(&a, "simulation", MEM_HOST, STEP_BYTES));
+    ArenaMark mark = arena_mark(&p->steps);
     p->config.train_batch = micros * l->dp * l->micro_batch;
-    Status s = planner_simulate(p, l, list, &a, &step);
+    Status s = simulate_step(p, l, list, false, &p->steps, &step);
     p->config.train_batch = batch;
     if (s == OK) s = time_of_step(&step, &p->scratch, out);
-    arena_free(&a);
+    arena_release(&p->steps, mark);
     return s;
 }
 
@@ -330,21 +335,26 @@ static double busiest_lane_s(const StepTime *more, const StepTime *less, int ran
 }
 
 /* The time of a step as estimate.h extends it, if a period adds the same after n periods as after 2 n of them: lanes of
- * lists wait for each other in more ways than passes do. */
-static Status extend_simulations(Planner *p, const PlanLayout *l, bool list, StepTime *out)
+ * lists wait for each other in more ways than passes do. If the busiest lane of the first periods shows that the step takes
+ * longer than limit_s, it is stopped there. */
+static Status extend_simulations(Planner *p, const PlanLayout *l, bool list, double limit_s,
+                                 StepTime *out)
 {
     const int micros = (int)price_micros(p, l), period = estimate_period(l->schedule, l->pp);
     double before_s = 0;
     int enough;
-    for (int n = ESTIMATE_PERIODS;
+    for (int n = isinf(limit_s) ? ESTIMATE_PERIODS : ESTIMATE_PERIODS / 2;
          (enough = estimate_enough(l->schedule, l->pp, micros, n)) < micros; n *= 2) {
         StepTime at[2];
         for (int i = 0; i < 2; i++) TRY(simulate_micros(p, l, list, enough - i * period, &at[i]));
         const int periods = (micros - enough) / period;
         double more = periods, last_s = at[0].step_s - at[1].step_s;
+        double busiest_s = busiest_lane_s(&at[0], &at[1], l->pp);
         bool same = fabs(last_s - before_s) <= EVEN * last_s;
-        before_s = last_s;
-        if (!same || last_s < (1 - EVEN) * busiest_lane_s(&at[0], &at[1], l->pp)) continue;
+        before_s = n < ESTIMATE_PERIODS ? 0 : last_s;
+        *out = (StepTime){ .step_s = SURE * (at[0].step_s + more * busiest_s) };
+        if (out->step_s > limit_s) return OK;
+        if (!same || last_s < (1 - EVEN) * busiest_s) continue;
         *out = (StepTime){ at[0].step_s + more * last_s,
                            at[0].slowed_s + more * (at[0].slowed_s - at[1].slowed_s), NULL };
         return OK;
@@ -352,10 +362,11 @@ static Status extend_simulations(Planner *p, const PlanLayout *l, bool list, Ste
     return simulate_micros(p, l, list, micros, out);
 }
 
-static Status simulate_time(Planner *p, const PlanLayout *l, bool list, StepTime *out)
+static Status simulate_time(Planner *p, const PlanLayout *l, bool list, double limit_s,
+                            StepTime *out)
 {
     ArenaMark mark = arena_mark(&p->scratch);
-    Status s = extend_simulations(p, l, list, out);
+    Status s = extend_simulations(p, l, list, limit_s, out);
     arena_release(&p->scratch, mark);
     return s;
 }
@@ -383,26 +394,37 @@ static void split_step(const Planner *p, double step_s, double slowed, PlanPrice
     price->schedule_s = schedule_s;
 }
 
-Status planner_price_list(Planner *p, const PlanLayout *l, Arena *a, PlanPrice *out, PlanStep *step)
+static Status price_simulated(Planner *p, const PlanLayout *l, const PlanLimit *limit, Arena *a,
+                              PlanPrice *out, PlanStep *step)
 {
     const PriceEntry *e = NULL;
+    const bool list = planner_runs_list(p);
+    double limit_s = INFINITY;
     StepTime t;
     if (step != NULL) *step = (PlanStep){ 0 };
     TRY(planner_price(p, l, out));
     TRY(price_entry(p, l, &e));
+    double ends_s = out->step_s - out->schedule_s;
+    if (list)
+        ends_s =
+            out->part_s[PLAN_SLOWEST] + out->part_s[PLAN_CHECKPOINT] + e->stack.at[STACK_wait_step];
+    if (limit != NULL) limit_s = limit->step_s(limit->self, out->peak_bytes) - ends_s;
     if (step == NULL) {
-        TRY(simulate_time(p, l, planner_runs_list(p), &t));
+        TRY(simulate_time(p, l, list, limit_s, &t));
     } else {
-        TRY(planner_simulate(p, l, planner_runs_list(p), a, step));
+        TRY(planner_simulate(p, l, list, a, step));
         TRY(time_of_step(step, a, &t));
     }
-    if (!planner_runs_list(p)) {
+    if (list)
+        split_step(p, t.step_s + ends_s, t.slowed_s, out);
+    else
         planner_take_schedule(p, out, t.step_s);
-        return OK;
-    }
-    double ends_s = out->part_s[PLAN_CHECKPOINT] + e->stack.at[STACK_wait_step];
-    split_step(p, t.step_s + ends_s, t.slowed_s, out);
     return OK;
+}
+
+Status planner_price_list(Planner *p, const PlanLayout *l, Arena *a, PlanPrice *out, PlanStep *step)
+{
+    return price_simulated(p, l, NULL, a, out, step);
 }
 
 /* ---- the planner as a search's pricer ---- */
@@ -417,10 +439,11 @@ static Status search_legal(const Planner *p, const PlanLayout *l)
     return planner_legal(p, l);
 }
 
-static Status search_simulate(Planner *p, const PlanLayout *l, PlanPrice *out)
+static Status search_simulate(Planner *p, const PlanLayout *l, const PlanLimit *limit,
+                              PlanPrice *out)
 {
-    return planner_price_list(p, l, NULL, out, NULL);
+    return price_simulated(p, l, limit, NULL, out, NULL);
 }
 
-const SearchPricer search_planner = { planner_make,  planner_free,  search_legal,
-                                      planner_bound, planner_price, search_simulate };
+const SearchPricer search_planner = { planner_make,  planner_free,         search_legal,
+                                      planner_bound, planner_price_within, search_simulate };

@@ -81,7 +81,7 @@ Status price_tensor_count(const ModelSpec *s, int layer, const PriceKey *key, in
                           const LayerCountObserver *observer, Arena *scratch, LayerPrice *out)
 {
     TensorCount t = { .observer = observer };
-    const LayerCountObserver each = { tensor_op, &t };
+    const LayerCountObserver each = { tensor_op, &t, observer->exec };
     ModelSpec narrow;
     LayerCount whole, split;
     TRY(ARENA_NEW(scratch, TENSOR_OPS_MAX, &t.list));

@@ -10,8 +10,9 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* Layouts of a round. Between rounds results are merged: larger rounds prune less, smaller ones wait more. */
-enum { ROUND = 128, MESSAGE_BYTES = 2048 };
+/* Layouts of a round of prices, and rows that are simulated together. After each the results are merged: larger rounds
+ * prune less, smaller ones wait more. */
+enum { ROUND = 128, TOGETHER = 4, MESSAGE_BYTES = 2048 };
 
 static const size_t CANDIDATE_BYTES = (size_t)16 << 30; /* reserved; only what is written counts */
 
@@ -184,11 +185,12 @@ static void front_add(Found *f, const SearchRow *row)
     if (f->n_front == SEARCH_FRONT_MAX) front_thin(f);
 }
 
-/* Keeps the row with the least memory among those that do not fit. */
+/* Keeps the row with the least memory among those that do not fit, of equal ones that with the lower number. */
 static void nearest_add(Found *f, const SearchRow *row)
 {
     if (row->layout.pp == 0) return;
-    if (f->nearest.layout.pp == 0 || row->price.peak_bytes < f->nearest.price.peak_bytes)
+    double less = f->nearest.price.peak_bytes - row->price.peak_bytes;
+    if (f->nearest.layout.pp == 0 || less > 0 || (less == 0 && row->id < f->nearest.id))
         f->nearest = *row;
 }
 
@@ -202,12 +204,14 @@ static void found_add(Found *f, const SearchRow *row)
     front_add(f, row);
 }
 
-/* Can a layout with these lower bounds be in the result? Equal times count: it may join a row that is in it. */
-static bool may_be_named(const Found *f, double bytes, double step_s)
+/* The longest step with which a layout of these bytes can be in the result (PlanLimit). With an equal time it may
+ * join a row that is in it. */
+static double limit_of(const void *found, double bytes)
 {
-    if (f->n_best < f->cap || step_s <= f->best[f->n_best - 1].price.step_s) return true;
+    const Found *f = found;
     int n = front_within(f, bytes);
-    return n == 0 || f->front[n - 1].price.step_s >= step_s;
+    if (f->n_best < f->cap || n == 0) return INFINITY;
+    return fmax(f->best[f->n_best - 1].price.step_s, f->front[n - 1].price.step_s);
 }
 
 /* Both lists have their full size from the start, so adding never fails. */
@@ -279,8 +283,11 @@ static Status bound_outer(Search *s, int64_t outer)
     TRY(progress_add(s->bar, 1));
     if (!search_decode_outer(s->q, &s->axes, outer, &row.layout, &row.buffers)) return OK;
     Planner *p = planner_of(s, row.buffers);
-    for (int64_t id = 0, n = inner_count(s); id < n; id++) {
+    const int again = s->axes.axis[SEARCH_RECOMPUTE].n;
+    for (int64_t i = 0, n = inner_count(s); i < n; i++) {
         double step_s;
+        /* all ways to shard with one set of modules, then the next: a planner keeps what they share */
+        int64_t id = i % (n / again) * again + i / (n / again);
         if (!search_decode_inner(s->q, &s->axes, id, &row.layout)) continue;
         if (s->pricer->legal(p, &row.layout) != OK) continue;
         TRY(s->pricer->bound(p, &row.layout, &row.price.peak_bytes, &step_s));
@@ -319,8 +326,9 @@ static Status bound_all(Search *s, Arena *a)
     TRY(ARENA_NEW(a, s->n, &s->at));
     Candidate *at = s->at;
     for (int t = 0; t < s->threads; t++) {
-        const Worker *w = &s->worker[t];
+        Worker *w = &s->worker[t];
         for (int64_t i = 0; i < w->n; i++) *at++ = w->at[i];
+        arena_free(&w->arena);
         s->all.count.legal += w->lean.count.legal;
         s->all.count.pruned_memory += w->lean.count.pruned_memory;
         nearest_add(&s->all, &w->lean.nearest);
@@ -344,10 +352,11 @@ static Status price_round(Search *s, int64_t *next)
 {
     SearchRow row[ROUND];
     bool refused[ROUND] = { false };
+    const PlanLimit limit = { limit_of, &s->all };
     int n = 0;
     for (; n < ROUND && *next < s->n; ++*next) {
         const Candidate *c = &s->at[*next];
-        if (may_be_named(&s->all, c->bytes, c->step_s))
+        if (c->step_s <= limit_of(&s->all, c->bytes))
             row[n++] = row_of(s, c->id);
         else
             s->all.count.pruned_time++;
@@ -356,7 +365,7 @@ static Status price_round(Search *s, int64_t *next)
     for (int i = 0; i < n; i++) {
         if (thread_of(s, &row[i].layout) != omp_get_thread_num()) continue;
         Planner *p = planner_of(s, row[i].buffers);
-        Status status = s->pricer->price(p, &row[i].layout, &row[i].price);
+        Status status = s->pricer->price(p, &row[i].layout, &limit, &row[i].price);
         refused[i] = status == ERR_ARG;
         if (refused[i])
             status_clear();
@@ -388,14 +397,21 @@ static int split_schedules(const Search *s, const SearchRow *row, SearchRow *out
     return n;
 }
 
-static Status simulate_rows(Search *s, SearchRow *row, int n)
+/* Simulates rows, a few at a time: by those that are in `seen` a pricer stops others. */
+static Status simulate_rows(Search *s, SearchRow *row, int n, Found *seen)
 {
+    const PlanLimit limit = { limit_of, seen };
+    for (int first = 0, end; first < n; first = end) {
+        end = first + TOGETHER < n ? first + TOGETHER : n;
 #pragma omp parallel for schedule(dynamic, 1) num_threads(s->threads)
-    for (int i = 0; i < n; i++) {
-        Planner *p = planner_of(s, row[i].buffers);
-        keep_failure(s, s->pricer->simulate(p, &row[i].layout, &row[i].price));
+        for (int i = first; i < end; i++) {
+            Planner *p = planner_of(s, row[i].buffers);
+            keep_failure(s, s->pricer->simulate(p, &row[i].layout, &limit, &row[i].price));
+        }
+        TRY(first_failure(s));
+        for (int i = first; i < end; i++) found_add(seen, &row[i]);
     }
-    return first_failure(s);
+    return OK;
 }
 
 /* Is a simulated row faster than any with this estimate can be? Where a list hides more than its price says, it takes
@@ -409,6 +425,16 @@ static bool is_decided(const SearchRow *row, int n, double estimate_s)
     return false;
 }
 
+/* Adds the points of the front that are not among these rows. */
+static void add_rest_of_front(const Search *s, const SearchRow *row, int n, Found *to)
+{
+    for (int i = 0; i < s->all.n_front; i++) {
+        bool among = false;
+        for (int k = 0; k < n; k++) among |= row[k].id == s->all.front[i].id;
+        if (!among) front_add(to, &s->all.front[i]);
+    }
+}
+
 /* Simulates rows in the order of their estimates, at least `top`, until no further one can be the best. Joined rows are
  * split first, because schedules with equal estimates differ once their lists are simulated. */
 static Status simulate_best(Search *s, int top, Arena *a)
@@ -416,13 +442,15 @@ static Status simulate_best(Search *s, int top, Arena *a)
     const SearchRow *row = s->all.best;
     const int rows = s->all.n_best;
     SearchRow *all = NULL;
-    int n = 0;
+    Found seen;
+    int n = 0, next = 0;
+    TRY(found_init(&seen, s, top, a));
+    add_rest_of_front(s, row, rows, &seen); /* these keep their estimates in any case */
     TRY(ARENA_NEW(a, rows * schedule_table_n, &all));
-    for (int next = 0;
-         next < rows && (next < top || !is_decided(all, n, row[next].price.step_s));) {
+    while (next < rows && (next < top || !is_decided(all, n, row[next].price.step_s))) {
         int first = n, end = next + SEARCH_SIMULATED < rows ? next + SEARCH_SIMULATED : rows;
         for (; next < end; next++) n += split_schedules(s, &row[next], &all[n]);
-        TRY(simulate_rows(s, &all[first], n - first));
+        TRY(simulate_rows(s, &all[first], n - first, &seen));
     }
     s->all.best = all;
     s->all.n_best = n;
@@ -468,7 +496,7 @@ static Status price_nearest(Search *s)
 {
     SearchRow *r = &s->all.nearest;
     if (r->layout.pp == 0) return OK;
-    return s->pricer->price(planner_of(s, r->buffers), &r->layout, &r->price);
+    return s->pricer->price(planner_of(s, r->buffers), &r->layout, NULL, &r->price);
 }
 
 /* Three stages: bounds of all layouts, prices of those that may win, simulations of the best. */
@@ -496,12 +524,7 @@ static Status use_simulated(Search *s, const SearchOptions *o, Arena *a, SearchR
     Found f;
     TRY(found_init(&f, s, s->all.cap, a));
     for (int i = 0; i < s->all.n_best; i++) found_add(&f, &s->all.best[i]);
-    for (int i = 0; i < s->all.n_front; i++) {
-        bool simulated = false;
-        for (int k = 0; k < s->all.n_best; k++)
-            simulated |= s->all.best[k].id == s->all.front[i].id;
-        if (!simulated) front_add(&f, &s->all.front[i]);
-    }
+    add_rest_of_front(s, s->all.best, s->all.n_best, &f);
     out->best = f.best;
     out->n_best = f.n_best < o->top ? f.n_best : o->top;
     out->front = f.front;

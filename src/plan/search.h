@@ -18,7 +18,8 @@
  *
  * At the end rows are simulated under each of their schedules, SEARCH_SIMULATED at a time in the order of their
  * estimates, until no further one of the SEARCH_KEPT best can be the fastest. A row whose schedules then
- * differ becomes several.
+ * differ becomes several. Prices and simulations are given up once they show that a layout takes too long for the
+ * best and for the front (PlanLimit).
  *
  * Not here: how a layout is priced (SearchPricer, plan.h).
  */
@@ -64,14 +65,14 @@ extern const SearchRecompute search_recompute[];
 extern const int search_recompute_n;
 
 /* The functions that price layouts, so that tests can search without a planner. Each thread opens one. legal and
- * price return ERR_ARG for an illegal layout. */
+ * price return ERR_ARG for an illegal layout. `limit`: PlanLimit, or NULL. */
 typedef struct SearchPricer {
     Status (*open)(const PlanRequest *q, Planner **out);
     void (*close)(Planner *p); /* safe on NULL */
     Status (*legal)(const Planner *p, const PlanLayout *l);
     Status (*bound)(Planner *p, const PlanLayout *l, double *bytes, double *step_s);
-    Status (*price)(Planner *p, const PlanLayout *l, PlanPrice *out);
-    Status (*simulate)(Planner *p, const PlanLayout *l, PlanPrice *out);
+    Status (*price)(Planner *p, const PlanLayout *l, const PlanLimit *limit, PlanPrice *out);
+    Status (*simulate)(Planner *p, const PlanLayout *l, const PlanLimit *limit, PlanPrice *out);
 } SearchPricer;
 
 extern const SearchPricer search_planner; /* plan.h's */

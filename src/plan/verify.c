@@ -94,8 +94,8 @@ Status verify_settings(const Config *c, const SearchRow *row, Arena *a, VerifyCo
 static void groups_of(const PlanPrice *p, double out[VERIFY_PARTS])
 {
     const double *s = p->part_s;
-    out[VERIFY_COMPUTE] =
-        s[PLAN_COMPUTE] + s[PLAN_SLOWED] + s[PLAN_UPDATE] + s[PLAN_HOST] + s[PLAN_CHECKPOINT];
+    out[VERIFY_COMPUTE] = s[PLAN_COMPUTE] + s[PLAN_SLOWED] + s[PLAN_SLOWEST] + s[PLAN_UPDATE] +
+                          s[PLAN_HOST] + s[PLAN_CHECKPOINT];
     out[VERIFY_EXCHANGE] = s[PLAN_EXCHANGE] + s[PLAN_CONTEXT] + s[PLAN_SEND];
     out[VERIFY_GRADIENTS] = s[PLAN_GRADIENTS];
     double bubble = s[PLAN_BUBBLE] / (out[VERIFY_COMPUTE] + out[VERIFY_EXCHANGE]);

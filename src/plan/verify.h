@@ -3,7 +3,7 @@
  * Each layout is a process of its own, `switchyard bench step --json` with the layout's settings, under a time limit.
  * One that fails or hangs is named, and the others go on.
  *
- * The correction multiplies three groups of a step's parts by factors: compute (with slowed, update, host and
+ * The correction multiplies three groups of a step's parts by factors: compute (with slowed, slowest, update, host and
  * checkpoint), exchange (with context and sends), gradients. The bubble counts to compute and exchange by their
  * sizes. The factors minimise, over the measured layouts i with parts x_ik and measured times t_i,
  *

@@ -13,7 +13,7 @@
 enum { TABLE = 1 << 14, SHARES = 24 };
 
 /* Of lists; more are made again when they are needed. */
-static const size_t KEPT_BYTES = (size_t)96 << 20;
+static const size_t KEPT_BYTES = (size_t)48 << 20;
 
 /* Only reserved: memory is used as far as the orders of the largest shape need. */
 static const size_t SCRATCH_BYTES = (size_t)4 << 30;

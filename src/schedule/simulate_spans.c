@@ -7,16 +7,18 @@
 /* The state of a rank; -1: none.
  * next      by action: the action after it in its queue
  * head      by queue: its next or running action; last: the one before
+ * ended     by action: its end; NAN: it has not ended
  * of_event  by event: the action that signals it
  * end       by queue: when head ends; INFINITY: it does not run
  * use       by queue: what head uses now; all 0: it does not run and is not posted
  * pace      by queue: how many times as long as alone head takes now
- * first     the earliest of `end` */
+ * blocker   by queue: an action that head waits for, if it has not ended when head is looked at again */
 typedef struct RankState {
     const Program *p;
+    int queues;
     SimSpan *span;
-    int *next, *head, *last, *of_event;
-    double *end, *pace, first;
+    int *next, *head, *last, *of_event, *blocker;
+    double *ended, *end, *pace;
     SimUse *use;
 } RankState;
 
@@ -24,8 +26,8 @@ typedef struct Run {
     const SimCost *cost;
     RankState *rank;
     int stages;
-    double now;
-    int *todo; /* ring of ranks whose queues may start something; listed: is a rank in it? */
+    double now, *end; /* by rank: the earliest end of its queues */
+    int *todo;        /* ring of ranks whose queues may start something; listed: is a rank in it? */
     bool *listed;
     int first, waiting;
     bool late; /* an action that ended a rounding later ends now: its rank may have had its turn */
@@ -54,19 +56,22 @@ static Status make_rank(RankState *s, const Program *p, Arena *a)
 {
     int *tail = NULL, queues = queue_count(p);
     s->p = p;
+    s->queues = queues;
     TRY(ARENA_NEW(a, p->n, &s->span));
+    TRY(ARENA_NEW(a, p->n, &s->ended));
     TRY(new_indices(a, p->n, &s->next));
     TRY(new_indices(a, queues, &s->head));
     TRY(new_indices(a, queues, &s->last));
+    TRY(new_indices(a, queues, &s->blocker));
     TRY(new_indices(a, queues, &tail));
     TRY(new_indices(a, p->events, &s->of_event));
     TRY(ARENA_ZEROED(a, queues, &s->use));
     TRY(ARENA_ZEROED(a, queues, &s->pace));
     TRY(ARENA_NEW(a, queues, &s->end));
     for (int q = 0; q < queues; q++) s->end[q] = INFINITY;
-    s->first = INFINITY;
     for (int i = 0; i < p->n; i++) {
         int q = queue_of(p, &p->at[i]);
+        s->ended[i] = NAN;
         s->span[i] = (SimSpan){ NAN, NAN, 0, -1, -1 };
         *(tail[q] >= 0 ? &s->next[tail[q]] : &s->head[q]) = i;
         tail[q] = i;
@@ -78,17 +83,21 @@ static Status make_rank(RankState *s, const Program *p, Arena *a)
 /* When the action at the head of a queue may start, and its cause. False: an event is not signalled yet. */
 static bool head_ready(const RankState *s, int queue, SimSpan *out)
 {
+    const int blocker = s->blocker[queue];
+    if (blocker >= 0 && isnan(s->ended[blocker])) return false;
     const Action *a = &s->p->at[s->head[queue]];
     SimSpan at = { 0, NAN, 0, -1, -1 };
     int before[1 + ACTION_WAITS] = { s->last[queue] };
     for (int i = 0; i < ACTION_WAITS; i++) {
         before[i + 1] = a->wait[i] < 0 ? -1 : s->of_event[a->wait[i]];
         if (a->wait[i] < 0) continue;
-        if (before[i + 1] < 0 || isnan(s->span[before[i + 1]].end)) return false;
+        if (before[i + 1] >= 0 && !isnan(s->ended[before[i + 1]])) continue;
+        s->blocker[queue] = before[i + 1];
+        return false;
     }
     for (int i = 0; i < 1 + ACTION_WAITS; i++) {
-        if (before[i] < 0 || s->span[before[i]].end < at.start) continue;
-        at.start = s->span[before[i]].end;
+        if (before[i] < 0 || s->ended[before[i]] < at.start) continue;
+        at.start = s->ended[before[i]];
         at.cause_rank = s->p->rank;
         at.cause = before[i];
     }
@@ -114,7 +123,7 @@ static SimUse use_of(const Run *run, int rank, const Action *a)
 static SimUse use_of_others(const RankState *s, int queue)
 {
     SimUse sum = { 0 };
-    for (int q = 0, n = queue_count(s->p); q < n; q++) {
+    for (int q = 0; q < s->queues; q++) {
         if (q == queue) continue;
         sum.blocks += s->use[q].blocks;
         for (int l = 0; l < SIM_LINKS; l++) {
@@ -167,14 +176,25 @@ static void copy_times(const RankState *s, int queue, RankState *peer, int other
     peer->pace[other] = s->pace[queue];
 }
 
+/* Do two uses slow down others by as much? */
+static bool disturbs_alike(const SimUse *a, const SimUse *b)
+{
+    bool alike = a->blocks == b->blocks;
+    for (int l = 0; l < SIM_LINKS; l++)
+        alike = alike && a->into[l] == b->into[l] && a->out[l] == b->out[l];
+    return alike;
+}
+
 /* From now on the head of a queue uses this. What runs beside it gets slower or faster. A transfer has
  * the pace of its slower end, so both ends change. */
 static void set_use(Run *run, int rank, int queue, SimUse use)
 {
     RankState *s = &run->rank[rank];
     if (run->cost->use == NULL) return;
+    const SimUse before = s->use[queue];
     s->use[queue] = use;
-    for (int q = 0, n = queue_count(s->p), other; q < n; q++) {
+    if (disturbs_alike(&before, &use)) return;
+    for (int q = 0, other; q < s->queues; q++) {
         if (q == queue || isinf(s->end[q]) || s->end[q] <= run->now) continue;
         const Action *a = &s->p->at[s->head[q]];
         bool transfer = action_is_transfer(a->kind);
@@ -203,10 +223,10 @@ static void begin_span(Run *run, int rank, int queue, SimSpan span, double own_s
 static void finish_actions(Run *run, int rank)
 {
     RankState *s = &run->rank[rank];
-    for (int q = 0, n = queue_count(s->p); q < n; q++) {
+    for (int q = 0; q < s->queues; q++) {
         int i = s->head[q];
         if (s->end[q] > run->now) continue;
-        s->span[i].end = s->end[q];
+        s->span[i].end = s->ended[i] = s->end[q];
         s->end[q] = INFINITY;
         s->last[q] = i;
         s->head[q] = s->next[i];
@@ -268,13 +288,13 @@ static Status start_queues(Run *run)
 {
     int rank = run->todo[run->first];
     RankState *s = &run->rank[rank];
-    int queues = queue_count(s->p);
     run->first = (run->first + 1) % run->stages;
     run->waiting--;
     run->listed[rank] = false;
-    for (int q = 0; q < queues; q++) TRY(start_queue(run, rank, q));
-    s->first = INFINITY;
-    for (int q = 0; q < queues; q++) s->first = s->end[q] < s->first ? s->end[q] : s->first;
+    double *end = &run->end[rank];
+    for (int q = 0; q < s->queues; q++) TRY(start_queue(run, rank, q));
+    *end = INFINITY;
+    for (int q = 0; q < s->queues; q++) *end = s->end[q] < *end ? s->end[q] : *end;
     return OK;
 }
 
@@ -283,7 +303,7 @@ static Status check_done(const Run *run)
 {
     for (int r = 0; r < run->stages; r++) {
         const RankState *s = &run->rank[r];
-        for (int q = 0; q < queue_count(s->p); q++) {
+        for (int q = 0; q < s->queues; q++) {
             int i = s->head[q];
             if (i < 0) continue;
             const Action *a = &s->p->at[i];
@@ -302,6 +322,7 @@ Status simulate_spans(const Pipeline *p, const SimCost *cost, Arena *a, SimSpan 
     Run run = { .cost = cost, .stages = p->stages };
     TRY(ARENA_ZEROED(a, p->stages, &run.rank));
     TRY(ARENA_NEW(a, p->stages, &run.todo));
+    TRY(ARENA_NEW(a, p->stages, &run.end));
     TRY(ARENA_ZEROED(a, p->stages, &run.listed));
     for (int r = 0; r < p->stages; r++) {
         TRY(make_rank(&run.rank[r], &p->rank[r], a));
@@ -311,9 +332,9 @@ Status simulate_spans(const Pipeline *p, const SimCost *cost, Arena *a, SimSpan 
     while (!isinf(run.now)) {
         while (run.waiting > 0) TRY(start_queues(&run));
         run.now = INFINITY;
-        for (int r = 0; r < p->stages; r++) run.now = fmin(run.now, run.rank[r].first);
+        for (int r = 0; r < p->stages; r++) run.now = run.end[r] < run.now ? run.end[r] : run.now;
         for (int r = 0; r < p->stages && !isinf(run.now); r++) {
-            if (run.rank[r].first <= run.now) finish_actions(&run, r);
+            if (run.end[r] <= run.now) finish_actions(&run, r);
         }
         while (run.late) {
             run.late = false;

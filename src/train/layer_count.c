@@ -229,10 +229,14 @@ Status layer_count(const ModelSpec *s, int i, int64_t b, int64_t t,
     TRY(arena_init(&c.keep, "keep", MEM_COUNT, COUNT_BYTES));
     TRY(arena_init(&c.ring, "ring", MEM_COUNT, COUNT_BYTES));
     TRY(arena_init(&c.scratch, "scratch", MEM_COUNT, COUNT_BYTES));
-    TRY(exec_init(&c.ex, scratch, &c.scratch, 1, CPU_AUTO));
+    const bool own = observer == NULL || observer->exec == NULL;
+    if (own)
+        TRY(exec_init(&c.ex, scratch, &c.scratch, 1, CPU_AUTO));
+    else
+        c.ex = *observer->exec, c.ex.scratch = &c.scratch;
     c.ex.backend = &counts;
     Status status = count_layer(&c, s, l, b, t, scratch);
-    exec_free(&c.ex);
+    if (own) exec_free(&c.ex);
     arena_release(scratch, mark);
     return status;
 }

@@ -43,6 +43,8 @@ typedef struct LayerCountObserver {
     Status (*op)(void *self, LayerPass pass, int phase, const OpDesc *op, const void *args,
                  const OpCost *cost);
     void *self;
+    const Exec *
+        exec; /* of exec_init, to count many layers without asking the processor for each; NULL: made now */
 } LayerCountObserver;
 
 /* Counts layer i of the spec for b sequences of t tokens on this rank. Releases what it takes of `scratch`. */

@@ -143,7 +143,7 @@ static void a_screen_says_model_memory_time_and_why(void **state)
 static void the_step_is_printed_action_by_action(void **state)
 {
     Outcome o = RUN(*state, "program", LAYOUT, "--cluster", "h200:8", "run.compute=bf16",
-                    "mesh.pp=2", "mesh.ep=4", "mesh.zero=2", "--program");
+                    "mesh.pp=2", "mesh.ep=4", "mesh.zero=2", "plan.spread=0", "--program");
     CHECK_EXIT(o, 0);
     CHECK_SAYS(o.out, "rank 0 of 2: ");
     CHECK_SAYS(o.out, "rank 1 of 2: ");
@@ -157,7 +157,7 @@ static void the_step_is_printed_action_by_action(void **state)
     CHECK(at != NULL);
     double ms = strtod(at + strlen(says), NULL);
     o = RUN(*state, "program", LAYOUT, "--cluster", "h200:8", "run.compute=bf16", "mesh.pp=2",
-            "mesh.ep=4", "mesh.zero=2", "--json");
+            "mesh.ep=4", "mesh.zero=2", "plan.spread=0", "--json");
     cJSON *plan = parsed(&o);
     CHECK_NEAR(number(plan, "step_s") / (1e-3 * ms), 1, 0.01); /* and a wait of the host */
     cJSON_Delete(plan);

@@ -97,6 +97,23 @@ static void shares_of_the_ladders_base_are_compared_with_ours(void **state)
                       "1.0,\n    \"inside\": 1\n");
 }
 
+/* Stops leave less than the speed of the base; the run without them has all of it. */
+static void a_whole_training_is_compared_with_its_stops(void **state)
+{
+    if (!has_python()) skip();
+    Outcome o = score_text(*state,
+                           ABOUT ONE "    relative: 1\n"
+                                     "  - name: whole\n    train.micro_batch: 1\n"
+                                     "    tokens: 1e12\n    relative: 1.0\n"
+                                     "  - name: same\n    train.micro_batch: 1\n"
+                                     "    relative: 1.0\n",
+                           "");
+    CHECK_EXIT(o, 0);
+    CHECK_SAYS(o.out, "--tokens 1e12 ");
+    CHECK_INT(count(o.out, "\"error\": -0.0"), 1);
+    CHECK_INT(count(o.out, "\"error\": 0.0"), 1);
+}
+
 static void a_constant_is_set_where_the_run_does_not_give_it(void **state)
 {
     const char *text = ABOUT ONE "    tokens_s_gpu: 1\n    recompute.layers: [0..2]\n"
@@ -157,6 +174,7 @@ int main(void)
         TEST(every_published_run_is_planned_or_refused_with_a_sentence),
         TEST(a_ladders_tau_counts_pairs_that_are_published_as_different),
         TEST(shares_of_the_ladders_base_are_compared_with_ours),
+        TEST(a_whole_training_is_compared_with_its_stops),
         TEST(a_constant_is_set_where_the_run_does_not_give_it),
         TEST(a_run_that_cannot_be_planned_says_why),
         TEST(a_wrong_file_is_refused_with_its_line),

@@ -47,7 +47,7 @@ static void check_bound(const BoundQuestion *q, const PlanLayout *l, double *tim
     double bytes, step_s;
     CHECK_OK(planner_bound(q->of.planner, l, &bytes, &step_s));
     CHECK_OK(planner_price(q->of.planner, l, &estimate));
-    CHECK_OK(search_planner.simulate(q->of.planner, l, &price));
+    CHECK_OK(search_planner.simulate(q->of.planner, l, NULL, &price));
     CHECK_NEAR(estimate.step_s, price.step_s, 0.01 * price.step_s);
     CHECK(estimate.step_s <= (1 + q->slack) * price.step_s);
     *time = step_s / price.step_s;
@@ -140,6 +140,23 @@ static Status no_bound(Planner *p, const PlanLayout *l, double *bytes, double *s
     return OK;
 }
 
+static Status price_whole(Planner *p, const PlanLayout *l, const PlanLimit *limit, PlanPrice *out)
+{
+    (void)limit;
+    return planner_price(p, l, out);
+}
+
+static Status simulate_whole(Planner *p, const PlanLayout *l, const PlanLimit *limit,
+                             PlanPrice *out)
+{
+    (void)limit;
+    return search_planner.simulate(p, l, NULL, out);
+}
+
+/* Neither bounds nor limits. */
+static const SearchPricer all = { planner_make, planner_free, planner_legal,
+                                  no_bound,     price_whole,  simulate_whole };
+
 static SearchResult search(const BoundQuestion *q, const SearchAxes *axes,
                            const SearchPricer *pricer, Arena *a)
 {
@@ -153,7 +170,6 @@ static void a_search_loses_nothing_by_its_bounds(void **state)
     (void)state;
     static const char *const names[] = { "1f1b", "interleaved", "zbv", "1f1b-overlap", "dualpipe" };
     BoundQuestion q;
-    SearchPricer all = search_planner;
     SearchAxes axes = { .axis = { [SEARCH_PP] = { 2, { 8, 12 } },
                                   [SEARCH_VPP] = { 2, { 1, 2 } },
                                   [SEARCH_EP] = { 2, { 8, 16 } },
@@ -166,7 +182,6 @@ static void a_search_loses_nothing_by_its_bounds(void **state)
         CHECK_OK(schedule_find(names[i], &d));
         axes.axis[SEARCH_SCHEDULE].at[i] = d - schedule_table;
     }
-    all.bound = no_bound;
     SearchResult fast = search(&q, &axes, &search_planner, &q.of.arena);
     SearchResult slow = search(&q, &axes, &all, &q.of.arena);
     CHECK(5 * fast.count.priced < 3 * slow.count.priced);
@@ -183,13 +198,12 @@ static void the_best_of_all_simulated_is_found(void **state)
 {
     (void)state;
     BoundQuestion q;
-    SearchPricer all = search_planner;
+    SearchPricer simulated = all;
     SearchAxes axes = { .axis = { [SEARCH_CP] = { 1, { 1 } }, [SEARCH_ZERO] = { 1, { 1 } } } };
     open_question(&q, "deepseek-v2-lite", 24, "switchyard,list=0");
-    all.bound = no_bound;
-    all.price = all.simulate;
+    simulated.price = simulate_whole;
     SearchResult fast = search(&q, &axes, &search_planner, &q.of.arena);
-    SearchResult slow = search(&q, &axes, &all, &q.of.arena);
+    SearchResult slow = search(&q, &axes, &simulated, &q.of.arena);
     CHECK(slow.count.priced > 1000 && 5 * fast.count.priced < 3 * slow.count.priced);
     CHECK_INT(fast.n_best, slow.n_best);
     for (int i = 0; i < fast.n_best; i++) {

@@ -167,7 +167,7 @@ static void a_plan_takes_each_kernels_own_rate(void **state)
     stack.at[STACK_share_grouped] = 1;
     stack.at[STACK_list] = 1; /* as our own engine */
     Pricing p = { .roof = { &again, &stack, &spec, 16384 } };
-    const LayerCountObserver observer = { price_op, &p };
+    const LayerCountObserver observer = { price_op, &p, NULL };
     for (int i = 0; i < spec.n_layers; i++) {
         LayerCount count;
         p.layer = &spec.layers[i];

@@ -201,23 +201,19 @@ static void a_checkpoint_has_the_bytes_of_weights_and_moments(void **state)
     (void)state;
     static const char *const types[] = { "run.compute=bf16", "run.compute=f32" };
     for (int i = 0; i < 2; i++) {
-        const char *set[] = { types[i],
-                              "mesh.ep=8",
-                              "train.batch=64",
-                              "plan.checkpoint_s=3",
-                              "plan.storage_gb_s=0.5",
-                              "plan.straggler=0.1" };
+        const char *set[] = { types[i], "mesh.ep=8", "train.batch=64", "plan.checkpoint_s=3",
+                              "plan.storage_gb_s=0.5" };
         Question q;
         PlanPrice p;
         Goodput g;
-        load(&q, 8, set, 6, &p);
+        load(&q, 8, set, 5, &p);
         plan_goodput(&q.request, &p, 1e12, &g);
         CHECK_NEAR(g.saved_bytes * 8 / (12 * 15.7e9), i == 0 ? 1 : 1.2,
                    0.01); /* f32: weights whole */
         CHECK_NEAR(g.of.stall_s, 3, 0);
         CHECK_NEAR(g.of.write_s, g.saved_bytes / 0.5e9, 1e-6);
-        CHECK_NEAR(g.of.work_s / g.full_s, 1.1, 1e-9);
-        CHECK_NEAR(g.of.step_s / p.step_s, 1.1, 1e-9);
+        CHECK_NEAR(g.of.work_s / g.full_s, 1, 1e-9); /* the step waits for the slowest GPU */
+        CHECK_NEAR(g.of.step_s / p.step_s, 1, 1e-9);
         question_close(&q);
     }
 }

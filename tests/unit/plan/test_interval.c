@@ -72,6 +72,62 @@ static void a_stack_has_constants_of_its_own(void **state)
     CHECK(amd.by[INTERVAL_STACK] > 2 * ours.by[INTERVAL_STACK]);
 }
 
+/* Worked by hand: the largest of 8 and of 64 normal values lies about 1.3771 and 2.3250 deviations above their mean. A
+ * mean GPU computes what compute takes and what it waits for its host. */
+static void the_slowest_of_all_gpus_sets_the_step(void **state)
+{
+    (void)state;
+    static const struct {
+        int gpus;
+        double deviations;
+        const char *set[4];
+    } row[] = {
+        { 1, 0, { "mesh.ep=1", "mesh.pp=1", "mesh.schedule=1f1b", "mesh.vpp=1" } },
+        { 8, 1.3771, { "mesh.ep=8", "mesh.pp=1", "mesh.schedule=1f1b", "mesh.vpp=1" } },
+        { 64, 2.3250, { "mesh.ep=8", "mesh.pp=2", "mesh.schedule=1f1b", "mesh.vpp=1" } },
+        { 8, 1.3771, { "mesh.ep=4", "mesh.pp=2", "mesh.schedule=dualpipe", "mesh.vpp=2" } },
+    };
+    for (size_t i = 0; i < sizeof row / sizeof *row; i++) {
+        PlanPrice price[2], list[2];
+        double bytes, bound_s[2];
+        for (int k = 0; k < 2; k++) {
+            const char *set[] = { "run.compute=bf16",
+                                  "model.layers=8",
+                                  "train.batch=512",
+                                  "train.micro_batch=1",
+                                  row[i].set[0],
+                                  row[i].set[1],
+                                  row[i].set[2],
+                                  row[i].set[3],
+                                  k == 0 ? "plan.spread=0" : "plan.spread=0.1" };
+            question_load(&asked, "deepseek-v2-lite", "h200", row[i].gpus, "switchyard", set, 9);
+            question_open(&asked);
+            CHECK_OK(plan_spread_evenly(&asked.config, &asked.arena, &asked.layout));
+            CHECK_OK(planner_price(asked.planner, &asked.layout, &price[k]));
+            CHECK_OK(
+                planner_price_list(asked.planner, &asked.layout, &asked.arena, &list[k], NULL));
+            CHECK_OK(planner_bound(asked.planner, &asked.layout, &bytes, &bound_s[k]));
+            question_close(&asked);
+        }
+        const double *part = price[0].part_s, slowest = price[1].part_s[PLAN_SLOWEST];
+        double mean_s = part[PLAN_COMPUTE] + part[PLAN_HOST] - asked.hardware.host_sync_us * 1e-6;
+        CHECK_NEAR(part[PLAN_SLOWEST], 0, 0);
+        CHECK_NEAR(slowest, 0.1 * row[i].deviations * mean_s, 1e-4 * slowest);
+        CHECK_NEAR(price[1].step_s - price[0].step_s, slowest, 1e-9);
+        CHECK_NEAR(list[1].step_s - list[0].step_s, slowest, 1e-6 * slowest);
+        CHECK(bound_s[1] - bound_s[0] <= slowest + 1e-9); /* with the least room for rows */
+        CHECK_NEAR(bound_s[1] - bound_s[0], slowest, 5e-3 * slowest);
+    }
+}
+
+static void the_spread_of_gpus_is_an_input_of_its_own(void **state)
+{
+    (void)state;
+    PlanInterval v = interval_of("h200", "switchyard"); /* 1.5 % x 1.377 deviations, 2.75 times */
+    CHECK(v.by[INTERVAL_SPREAD] > 0.02 && v.by[INTERVAL_SPREAD] < 0.015 * 1.377 * 1.75);
+    question_close(&asked);
+}
+
 static void a_slower_section_is_alone(void **state)
 {
     (void)state;
@@ -100,6 +156,8 @@ int main(void)
         TEST(inputs_add_up_in_squares),
         TEST(what_is_assumed_is_less_sure),
         TEST(a_stack_has_constants_of_its_own),
+        TEST(the_slowest_of_all_gpus_sets_the_step),
+        TEST(the_spread_of_gpus_is_an_input_of_its_own),
         TEST(a_slower_section_is_alone),
     };
     return TEST_RUN(tests);

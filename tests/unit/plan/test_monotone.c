@@ -1,7 +1,9 @@
 /* Faster hardware does not make a layout slower: 1,000 random pairs of a layout and a part of the hardware that gets
- * faster, each priced twice, may differ by 0.5 % in the wrong direction. With its partition kept, no layout whose
- * schedule has a fixed order does. Partitions, and the orders that a rule finds (greedy.h), follow rounded
- * durations: with them one pair in a hundred may be worse. */
+ * faster, each priced twice, may differ by 0.5 % in the wrong direction. With its partition kept, no layout here whose
+ * schedule has a fixed order does. One pair in two hundred may be worse, for these reasons: a partition with a lower
+ * mark (price_stages.c) may have more bubble; orders that a rule finds (greedy.h) follow rounded durations; a pass
+ * gets shorter, and hides less of what ZeRO-2 and 3 send, while the schedule is as long as before; and time lost to a
+ * slow host is spread evenly over passes. */
 #include "harness/question.h"
 
 #include "base/rng.h"
@@ -136,7 +138,7 @@ static void faster_hardware_never_makes_a_layout_slower(void **state)
     compare_model("deepseek-v2-lite", "h200", 48, "primus,balance=1", 2, &n);
     CHECK_INT(n.pairs, 2 * FASTER * LAYOUTS);
     CHECK_INT(n.kept, 0);
-    CHECK(100 * n.slower <= n.pairs);
+    CHECK(200 * n.slower <= n.pairs);
 }
 
 int main(void)

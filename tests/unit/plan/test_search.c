@@ -87,17 +87,30 @@ static Status no_bound(Planner *p, const PlanLayout *l, double *bytes, double *s
     return OK;
 }
 
-static Status price_made(Planner *p, const PlanLayout *l, PlanPrice *out)
+static void set_time(PlanPrice *out, double step_s)
+{
+    out->step_s = step_s;
+    out->tokens_per_s_per_gpu = 1e6 / step_s;
+}
+
+/* Beyond the limit a time somewhere between it and the layout's. */
+static void stop_at(const PlanLimit *limit, PlanPrice *out)
+{
+    if (limit == NULL) return;
+    double most_s = limit->step_s(limit->self, out->peak_bytes);
+    if (out->step_s > most_s) set_time(out, (out->step_s + 3 * most_s) / 4);
+}
+
+static Status price_made(Planner *p, const PlanLayout *l, const PlanLimit *limit, PlanPrice *out)
 {
     const PlanRequest *q = p->q;
     Made m = made(q, l);
     if (l->ep == 4 && l->cp == 4) return FAIL(ERR_ARG, "not both");
     m.bytes *= 1 + 0.2 * noise(l, 1);
-    m.step_s *= 1 + 0.2 * noise(l, 2);
     *out = (PlanPrice){ .fits = m.bytes <= 0.95 * q->hardware->memory_gib * 1073741824.0,
-                        .peak_bytes = m.bytes,
-                        .step_s = m.step_s,
-                        .tokens_per_s_per_gpu = 1e6 / m.step_s };
+                        .peak_bytes = m.bytes };
+    set_time(out, m.step_s * (1 + 0.2 * noise(l, 2)));
+    stop_at(limit, out);
     return OK;
 }
 
@@ -105,28 +118,40 @@ static Status price_made(Planner *p, const PlanLayout *l, PlanPrice *out)
 static Status bound_is_price(Planner *p, const PlanLayout *l, double *bytes, double *step_s)
 {
     PlanPrice price = { 0 };
-    if (price_made(p, l, &price) != OK) status_clear();
+    if (price_made(p, l, NULL, &price) != OK) status_clear();
     *bytes = price.peak_bytes;
     *step_s = price.step_s;
     return OK;
 }
 
 /* A simulator that says twice the time. */
-static Status simulate_made(Planner *p, const PlanLayout *l, PlanPrice *out)
+static Status simulate_made(Planner *p, const PlanLayout *l, const PlanLimit *limit, PlanPrice *out)
 {
-    TRY(price_made(p, l, out));
-    double factor = is(l, "zb1p") && l->pp == 4 ? 2.01 : 2;
-    out->step_s *= factor;
-    out->tokens_per_s_per_gpu /= factor;
+    TRY(price_made(p, l, NULL, out));
+    set_time(out, out->step_s * (is(l, "zb1p") && l->pp == 4 ? 2.01 : 2));
+    stop_at(limit, out);
     return OK;
+}
+
+static Status price_whole(Planner *p, const PlanLayout *l, const PlanLimit *limit, PlanPrice *out)
+{
+    (void)limit;
+    return price_made(p, l, NULL, out);
+}
+
+static Status simulate_whole(Planner *p, const PlanLayout *l, const PlanLimit *limit,
+                             PlanPrice *out)
+{
+    (void)limit;
+    return simulate_made(p, l, NULL, out);
 }
 
 static const SearchPricer with_bounds = { open_made,  close_made, legal_made,
                                           bound_made, price_made, simulate_made };
 static const SearchPricer with_tight_bounds = { open_made,      close_made, legal_made,
                                                 bound_is_price, price_made, simulate_made };
-static const SearchPricer without_bounds = { open_made, close_made, legal_made,
-                                             no_bound,  price_made, simulate_made };
+static const SearchPricer without_bounds = { open_made, close_made,  legal_made,
+                                             no_bound,  price_whole, simulate_whole };
 
 typedef struct Question {
     Config config;
@@ -209,7 +234,7 @@ static void the_best_are_simulated_and_fall_in_speed(void **state)
     for (int i = 0; i < r.n_best; i++) {
         PlanPrice p;
         CHECK(r.best[i].price.fits);
-        CHECK_OK(simulate_made(&(Planner){ &t->request }, &r.best[i].layout, &p));
+        CHECK_OK(simulate_made(&(Planner){ &t->request }, &r.best[i].layout, NULL, &p));
         CHECK_NEAR(r.best[i].price.step_s, p.step_s, 0);
         if (i > 0) CHECK(r.best[i].price.step_s >= r.best[i - 1].price.step_s);
     }
@@ -326,9 +351,9 @@ static void the_nearest_batch_that_all_gpus_share_out_is_found(void **state)
 }
 
 /* Equally fast, whatever the layout; memory grows with experts' ranks, so that it would order the other way. */
-static Status price_alike(Planner *p, const PlanLayout *l, PlanPrice *out)
+static Status price_alike(Planner *p, const PlanLayout *l, const PlanLimit *limit, PlanPrice *out)
 {
-    (void)p;
+    (void)p, (void)limit;
     double bytes = 1e9 * (100.0 / l->ep + 10.0 / l->cp + 1.0 / l->pp);
     *out = (PlanPrice){ .fits = true, .peak_bytes = bytes, .step_s = 1, .tokens_per_s_per_gpu = 1 };
     return OK;

@@ -190,7 +190,7 @@ static Sent what_is_sent(const char *rows, const char *kind, int64_t *hidden, in
     LayerCount l;
     CHECK_OK(config_load(&c, &arena, "quickstart", set, sizeof set / sizeof *set));
     CHECK_OK(spec_build(&c, &arena, &spec));
-    const LayerCountObserver observer = { note_sent, &sent };
+    const LayerCountObserver observer = { note_sent, &sent, NULL };
     int i = 0;
     while (spec.layers[i].kind != LAYER_MOE) i++;
     CHECK_OK(layer_count(&spec, i, 1, c.data_sequence, &observer, &arena, &l));
