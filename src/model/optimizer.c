@@ -63,23 +63,29 @@ static void muon_scalars(const Config *c, double lr, double updates, float out[O
     out[0] = (float)lr;
 }
 
-static Muon muon_args(const UpdateRange *r)
+static Muon muon_args(const OptimizerSpec *o, const UpdateRange *r)
 {
-    return (Muon){ .w = r->w, .g = r->g, .m = r->state[0], .w_low = r->low };
+    return (Muon){ .w = r->w,
+                   .g = r->g,
+                   .m = r->state[0],
+                   .w_low = r->low,
+                   .products = o->products,
+                   .steps = o->steps };
 }
 
 static OpCost muon_cost_of(const OptimizerSpec *o, const UpdateRange *r)
 {
-    Muon a = muon_args(r);
-    a.products = o->products;
-    a.steps = o->steps;
+    const Muon a = muon_args(o, r);
     return op_desc(OP_MUON)->cost(&a);
 }
 
-static size_t muon_scratch(const OptimizerSpec *o, const UpdateRange *r)
+static size_t muon_scratch(const Exec *ex, const OptimizerSpec *o, const UpdateRange *r)
 {
     const MuonShape s = muon_shape(&r->w);
-    return (size_t)muon_group(&s, o->products) * muon_bytes(&s, o->products);
+    const Muon a = muon_args(o, r);
+    const OpDesc *op = op_desc(OP_MUON);
+    if (ex == NULL) return (size_t)muon_group(&s, o->products) * muon_bytes(&s, o->products);
+    return (ex->gpu != NULL ? op->gpu_workspace : op->workspace)(ex, &a);
 }
 
 /* An orthogonal matrix has entries of mean square 1 / longer side. Megatron-LM and torch.optim.Muon
@@ -99,11 +105,9 @@ static double muon_scale(const Config *c, const Tensor *w)
 static Status muon_run(Exec *ex, const Config *c, const UpdateRange *r, Tensor clip, Tensor scalars)
 {
     const OptimizerSpec o = optimizer_of(c);
-    Muon a = muon_args(r);
+    Muon a = muon_args(&o, r);
     a.clip = clip;
     a.hyper = tensor_rows(&scalars, 0, 1);
-    a.products = o.products;
-    a.steps = o.steps;
     a.nesterov = c->optimizer_nesterov;
     a.momentum = (float)c->optimizer_momentum;
     a.decay = r->decay ? (float)c->optimizer_weight_decay : 0;
@@ -114,7 +118,7 @@ static Status muon_run(Exec *ex, const Config *c, const UpdateRange *r, Tensor c
 const OptimizerDesc optimizer_muon = {
     .name = "muon",
     .n_states = 1,
-    .state = { { "moment1", -FLT_MAX } },
+    .state = { { "momentum", -FLT_MAX } },
     .whole_matrices = true,
     .others = &optimizer_adamw,
     .scalars = muon_scalars,

@@ -217,7 +217,7 @@ static Status add_whole_updates(const Roofline *r, const ModelSpec *s, const Lay
         OpCost cost = p->rule->cost(&s->optimizer, &range);
         equal = i > 0 && p->role == p[-1].role && p->dim[0] == p[-1].dim[0] ? equal + 1 : 1;
         range.w = (Tensor){ .rank = 3, .dim = { equal, p->dim[0], p->dim[1] } };
-        size_t room = p->rule->scratch == NULL ? 0 : p->rule->scratch(&s->optimizer, &range);
+        size_t room = p->rule->scratch == NULL ? 0 : p->rule->scratch(NULL, &s->optimizer, &range);
         if (room > out->count.scratch) out->count.scratch = room;
         RooflineTime t;
         cost.bytes = 0; /* rank_update_s has the bytes of all parameters */

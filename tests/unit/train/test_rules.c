@@ -258,7 +258,9 @@ static void sentences_name_the_rule_and_its_buffer(void **state)
                "moe_bias_update, in step 2 or before, left");
     CHECK(optimizer_find_state("moment2", &at) == &optimizer_adamw);
     CHECK_INT(at, 1);
-    CHECK(optimizer_find_state("momentum", &at) == NULL);
+    CHECK(optimizer_find_state("momentum", &at) == &optimizer_muon);
+    CHECK_INT(at, 0);
+    CHECK(optimizer_find_state("velocity", &at) == NULL);
 }
 
 int main(void)
