@@ -219,6 +219,50 @@ static void an_update_is_given_equal_matrices_and_its_own_scalars(void **state)
     tiny_close(&t);
 }
 
+/* A gradient with one element is a matrix with one singular value: 1, once it is normalised. Five steps
+ * of the iteration take it to x, and the update is lr * factor * x, at that element. */
+static void check_muon_scale(const char *mode, double tall, double wide)
+{
+    Tiny t;
+    double x = 1, lr = 0.25;
+    char scale[64];
+    (void)snprintf(scale, sizeof scale, "optimizer.muon_scale=%s", mode);
+    tiny_open(&t, TINY("optimizer.kind=muon", "optimizer.muon_factor=0.5", "train.clip_norm=0",
+                       "optimizer.weight_decay=0.1", scale));
+    Engine *e = &t.engine;
+    for (int i = 0; i < 5; i++) x = 3.4445 * x - 4.7750 * pow(x, 3) + 2.0315 * pow(x, 5);
+    const Param *p[] = { find(e, "model.layers.1.self_attn.o_proj.weight"),
+                         find(e, "model.layers.1.mlp.experts.2.up_proj.weight") };
+    for (int b = 0; b < BUF_STATE; b++)
+        CHECK_OK(engine_zero(&e->arenas, &e->params.memory.buffer[b]));
+    for (int i = 0; i < 2; i++) {
+        ((float *)param_view(p[i], &e->params.memory, BUF_MAIN).data)[1] = 2;
+        ((float *)param_view(p[i], &e->params.memory, BUF_GRAD).data)[0] = 3;
+    }
+    memset(e->io.record.sums.data, 0, RECORD_SUMS * sizeof(float));
+    memset(e->io.record.load.data, 0, tensor_bytes(&e->io.record.load));
+    update_scalars(&e->params, lr, 1, e->io.hyper.data);
+    CHECK_OK(update_run(&e->params, &e->io));
+    for (int i = 0; i < 2; i++) {
+        const float *w = param_view(p[i], &e->params.memory, BUF_MAIN).data;
+        CHECK_NEAR((double)w[0], -lr * 0.5 * (i == 0 ? tall : wide) * x, 1e-6);
+        CHECK_NEAR((double)w[1], 2 * (1 - lr * 0.1), 1e-6);
+        CHECK_NEAR((double)((float *)param_view(p[i], &e->params.memory, BUF_OPTIMIZER).data)[0], 3,
+                   1e-6);
+    }
+    tiny_close(&t);
+}
+
+/* A tall matrix (32, 20) and a wide one (20, 32). */
+static void muon_scales_by_the_sides_of_a_matrix(void **state)
+{
+    (void)state;
+    check_muon_scale("match_rms_adamw", 0.2 * sqrt(32), 0.2 * sqrt(32));
+    check_muon_scale("spectral", sqrt(32), sqrt(32));
+    check_muon_scale("shape_scaling", sqrt(1.6), 1);
+    check_muon_scale("unit_rms_norm", sqrt(1.6), sqrt(1 / 1.6));
+}
+
 /* ---- checkpoints ---- */
 
 /* AdamW's first moment is in the same buffer, but it is no momentum. */
@@ -269,6 +313,7 @@ int main(void)
         TEST(each_rule_has_buckets_of_its_own_and_buffers_that_it_names),
         TEST(only_buckets_of_that_rule_are_cut_between_matrices),
         TEST(an_update_is_given_equal_matrices_and_its_own_scalars),
+        TEST(muon_scales_by_the_sides_of_a_matrix),
         TEST(state_of_another_rule_is_not_taken),
         TEST(sentences_name_the_rule_and_its_buffer),
     };
