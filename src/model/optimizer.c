@@ -9,6 +9,11 @@
 #include <math.h>
 #include <string.h>
 
+static float decay_of(const Config *c, const UpdateRange *r)
+{
+    return r->decay ? (float)c->optimizer_weight_decay : 0;
+}
+
 /* AdamW */
 
 /* The learning rate, then 1 / (1 - beta^t) for each moment: Adam's bias correction
@@ -42,7 +47,7 @@ static Status adamw_run(Exec *ex, const Config *c, const UpdateRange *r, Tensor 
     a.beta1 = (float)c->optimizer_beta1;
     a.beta2 = (float)c->optimizer_beta2;
     a.eps = (float)c->optimizer_eps;
-    a.decay = r->decay ? (float)c->optimizer_weight_decay : 0;
+    a.decay = decay_of(c, r);
     return adamw(ex, a);
 }
 
@@ -110,7 +115,7 @@ static Status muon_run(Exec *ex, const Config *c, const UpdateRange *r, Tensor c
     a.hyper = tensor_rows(&scalars, 0, 1);
     a.nesterov = c->optimizer_nesterov;
     a.momentum = (float)c->optimizer_momentum;
-    a.decay = r->decay ? (float)c->optimizer_weight_decay : 0;
+    a.decay = decay_of(c, r);
     a.scale = (float)muon_scale(c, &r->w);
     return muon(ex, a);
 }

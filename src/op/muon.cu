@@ -105,7 +105,7 @@ static __global__ void norm_kernel(const double *part, int64_t blocks, float *by
     double sum = 0;
     for (int64_t b = threadIdx.x; b < blocks; b += THREADS) sum += part[blockIdx.x * blocks + b];
     sum = block_sum(sum, room);
-    if (threadIdx.x == 0) by[blockIdx.x] = (float)(1 / (sqrt(sum) + (double)MUON_EPS));
+    if (threadIdx.x == 0) by[blockIdx.x] = 1 / (sqrtf((float)sum) + MUON_EPS);
 }
 
 template <typename M, typename Y>

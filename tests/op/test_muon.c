@@ -232,31 +232,48 @@ static void only_the_direction_of_a_gradient_counts(void **state)
         CHECK_NEAR(optest_get(&a.w, i), w[i] * (1 - LR * DECAY), 1e-6);
 }
 
-/* Experts side by side have the bits of each alone, on any number of threads, wherever they lie. */
-static void a_matrix_has_the_same_bits_alone_and_among_others(void **state)
+static void check_alone_and_among_others(OpTest *t, const Sizes *s, Dtype type, int steps)
+{
+    Muon a = args_of(t, s, type, type), b = a;
+    a.steps = b.steps = steps;
+    b.w = optest_copy(t, &a.w), b.m = optest_copy(t, &a.m), b.w_low = optest_copy(t, &a.w_low);
+    CHECK_OK(muon(&t->ex, a));
+    for (int64_t e = 0; e < s->count; e++) {
+        Muon one = b;
+        t->ex.threads = 1 + (int)e;
+        Tensor *part[] = { &one.w, &one.g, &one.m, &one.w_low };
+        for (int k = 0; k < 4; k++) {
+            *part[k] = tensor_as2(part[k], s->count * s->rows, s->cols);
+            *part[k] = tensor_rows(part[k], e * s->rows, s->rows);
+        }
+        CHECK_OK(muon(&t->ex, one));
+    }
+    CHECK_SAME(&b.w, &a.w);
+    CHECK_SAME(&b.m, &a.m);
+    CHECK_SAME(&b.w_low, &a.w_low);
+}
+
+/* On any number of threads, wherever they lie. */
+static void experts_side_by_side_have_the_bits_of_each_alone(void **state)
 {
     OpTest *t = *state;
-    const Dtype types[] = { DTYPE_F32, DTYPE_BF16 };
     on_the_gpu_alone();
-    for (int i = 0; i < 2 * SIZES; i++) {
-        const Sizes *s = &sizes[i / 2];
-        Muon a = args_of(t, s, types[i % 2], types[i % 2]), b = a;
-        b.w = optest_copy(t, &a.w), b.m = optest_copy(t, &a.m), b.w_low = optest_copy(t, &a.w_low);
-        CHECK_OK(muon(&t->ex, a));
-        for (int64_t e = 0; e < s->count; e++) {
-            Muon one = b;
-            t->ex.threads = 1 + (int)e;
-            Tensor *part[] = { &one.w, &one.g, &one.m, &one.w_low };
-            for (int k = 0; k < 4; k++) {
-                *part[k] = tensor_as2(part[k], s->count * s->rows, s->cols);
-                *part[k] = tensor_rows(part[k], e * s->rows, s->rows);
-            }
-            CHECK_OK(muon(&t->ex, one));
-        }
-        CHECK_SAME(&b.w, &a.w);
-        CHECK_SAME(&b.m, &a.m);
-        CHECK_SAME(&b.w_low, &a.w_low);
+    for (int i = 0; i < SIZES; i++) {
+        check_alone_and_among_others(t, &sizes[i], DTYPE_F32, 5);
+        check_alone_and_among_others(t, &sizes[i], DTYPE_BF16, 5);
     }
+}
+
+/* More than a GPU updates at a time, and no multiple of that. */
+static void groups_of_matrices_are_updated_alike(void **state)
+{
+    OpTest *t = *state;
+    const Sizes s = { 5, 1024, 1024 };
+    const MuonShape shape = { s.count, s.rows, s.cols, s.rows };
+    CHECK_INT(muon_group(&shape, DTYPE_F32), 3);
+    if (mirror.work > 0) skip(); /* an interpreter has no time for it */
+    on_the_gpu_alone();
+    check_alone_and_among_others(t, &s, DTYPE_F32, 0);
 }
 
 static void a_void_step_changes_nothing(void **state)
@@ -318,7 +335,8 @@ int main(void)
         OP_TEST(bf16_products_are_as_close_as_that, 2),
         OP_TEST(a_diagonal_is_worked_by_hand, 1),
         OP_TEST(only_the_direction_of_a_gradient_counts, 2),
-        OP_TEST(a_matrix_has_the_same_bits_alone_and_among_others, 2),
+        OP_TEST(experts_side_by_side_have_the_bits_of_each_alone, 2),
+        OP_TEST(groups_of_matrices_are_updated_alike, 2),
         OP_TEST(a_void_step_changes_nothing, 2),
         OP_TEST(wrong_shapes_are_errors_with_a_message, 2),
         OP_TEST(the_cost_is_that_of_its_products, 2),
