@@ -2,7 +2,6 @@
  * all threads. */
 #include "op/muon.h"
 
-#include "base/arena.h"
 #include "op/cpu_math.h"
 #include "op/gemm.h"
 #include "op/op.h"
@@ -81,18 +80,10 @@ static GemmArgs step_product(const Work *k, MuonProduct which)
                 : product_of(&k->q, false, &k->y, false, &k->next, 1);
 }
 
-/* Takes the next bytes of the workspace; NULL: they are only counted. */
-static void *take(void *workspace, size_t *at, size_t bytes)
-{
-    void *taken = workspace == NULL ? NULL : (char *)workspace + *at;
-    *at += arena_rounded(bytes);
-    return taken;
-}
-
 static Tensor take_matrix(void *workspace, size_t *at, Dtype type, int64_t rows, int64_t cols)
 {
     Tensor t = { .dtype = type, .rank = 2, .dim = { rows, cols } };
-    t.data = take(workspace, at, tensor_bytes(&t));
+    t.data = muon_take(workspace, at, tensor_bytes(&t));
     return t;
 }
 
@@ -105,13 +96,13 @@ static Work work_at(const Exec *ex, const Muon *a, void *workspace)
     k.next = take_matrix(workspace, &at, a->products, s.rows, s.cols);
     k.p = take_matrix(workspace, &at, a->products, s.side, s.side);
     k.q = take_matrix(workspace, &at, a->products, s.side, s.side);
-    k.part = take(workspace, &at, (size_t)pieces_of(s.rows * s.cols) * sizeof *k.part);
+    k.part = muon_take(workspace, &at, (size_t)pieces_of(s.rows * s.cols) * sizeof *k.part);
     for (int i = 0; i < PRODUCTS; i++) {
         const GemmArgs g = step_product(&k, (MuonProduct)i);
         const size_t bytes = gemm_workspace(ex, &g);
         if (bytes > most) most = bytes;
     }
-    k.product = take(workspace, &at, most);
+    k.product = muon_take(workspace, &at, most);
     k.bytes = at;
     return k;
 }

@@ -24,19 +24,11 @@ enum {
 typedef struct Group {
     MuonShape s;
     int64_t n, blocks; /* elements of a matrix, and its partial sums */
-    char *y, *next, *p, *q;
+    void *y, *next, *p, *q, *product;
     double *part;
     float *by; /* 1 / (|u| + eps), of each matrix */
-    void *product;
     size_t bytes;
 } Group;
-
-static char *take(void *workspace, size_t *at, size_t bytes)
-{
-    char *taken = workspace == NULL ? NULL : (char *)workspace + *at;
-    *at += arena_rounded(bytes);
-    return taken;
-}
 
 static Group group_at(const Muon *a, void *workspace)
 {
@@ -47,14 +39,13 @@ static Group group_at(const Muon *a, void *workspace)
     k.n = k.s.rows * k.s.cols;
     k.blocks = (k.n + BLOCK - 1) / BLOCK;
     size_t square = (size_t)(k.s.count * k.s.side * k.s.side) * size;
-    k.y = take(workspace, &at, (size_t)(k.s.count * k.n) * size);
-    k.next = take(workspace, &at, (size_t)(k.s.count * k.n) * size);
-    k.p = take(workspace, &at, square);
-    k.q = take(workspace, &at, square);
-    k.part =
-        (double *)(void *)take(workspace, &at, (size_t)(k.s.count * k.blocks) * sizeof(double));
-    k.by = (float *)(void *)take(workspace, &at, (size_t)k.s.count * sizeof(float));
-    k.product = take(workspace, &at, DENSE_WORKSPACE);
+    k.y = muon_take(workspace, &at, (size_t)(k.s.count * k.n) * size);
+    k.next = muon_take(workspace, &at, (size_t)(k.s.count * k.n) * size);
+    k.p = muon_take(workspace, &at, square);
+    k.q = muon_take(workspace, &at, square);
+    k.part = (double *)muon_take(workspace, &at, (size_t)(k.s.count * k.blocks) * sizeof(double));
+    k.by = (float *)muon_take(workspace, &at, (size_t)k.s.count * sizeof(float));
+    k.product = muon_take(workspace, &at, DENSE_WORKSPACE);
     k.bytes = at;
     return k;
 }
@@ -161,27 +152,25 @@ static Status products(struct Exec *ex, const Group *k, Dtype type, int step)
     TRY(dense_run_each(ex, &square, NULL, k->s.count, k->product));
     TRY(launch_typed("muon", type, [&](auto t) {
         typedef decltype(t) Y;
-        combine_kernel<Y><<<grid_of(n, THREADS), THREADS, 0, exec_stream(ex)>>>(
-            (const Y *)(void *)k->p, (Y *)(void *)k->q, n, f);
+        combine_kernel<Y><<<grid_of(n, THREADS), THREADS, 0, exec_stream(ex)>>>((const Y *)k->p,
+                                                                                (Y *)k->q, n, f);
     }));
     return dense_run_each(ex, &use, k->y, k->s.count, k->product);
 }
 
 template <typename M> static Update<M> update_of(const Muon *a, int64_t at)
 {
-    Update<M> u = {};
-    u.w = (float *)a->w.data + at;
-    u.g = (const float *)a->g.data + at;
-    u.m = (M *)a->m.data + at;
-    u.w_low = a->w_low.data == NULL ? NULL : (Bf16 *)a->w_low.data + at;
-    u.clip = (const float *)a->clip.data;
-    u.lr = (const float *)a->hyper.data;
-    u.n = muon_shape(&a->w).rows * tensor_cols(&a->w);
-    u.momentum = a->momentum;
-    u.decay = a->decay;
-    u.scale = (float)((double)a->scale * muon_size(a->steps));
-    u.nesterov = a->nesterov;
-    return u;
+    return { (float *)a->w.data + at,
+             (const float *)a->g.data + at,
+             (const float *)a->clip.data,
+             (const float *)a->hyper.data,
+             (M *)a->m.data + at,
+             a->w_low.data == NULL ? NULL : (Bf16 *)a->w_low.data + at,
+             muon_shape(&a->w).rows * tensor_cols(&a->w),
+             a->momentum,
+             a->decay,
+             (float)((double)a->scale * muon_size(a->steps)),
+             a->nesterov };
 }
 
 /* The matrices of a group, which begin at element `at`. */
@@ -193,16 +182,15 @@ static Status group_run(struct Exec *ex, const Muon *a, Group k, int64_t at)
     const int64_t n = k.s.count * k.n;
     momentum_kernel<M><<<parts, THREADS, 0, exec_stream(ex)>>>(u, k.part);
     norm_kernel<<<(unsigned)k.s.count, THREADS, 0, exec_stream(ex)>>>(k.part, k.blocks, k.by);
-    begin_kernel<M, Y><<<parts, THREADS, 0, exec_stream(ex)>>>(u, k.by, (Y *)(void *)k.y);
+    begin_kernel<M, Y><<<parts, THREADS, 0, exec_stream(ex)>>>(u, k.by, (Y *)k.y);
     TRY(kernel_status("muon"));
     for (int step = 0; step < a->steps; step++) {
         TRY(products(ex, &k, a->products, step));
-        char *y = k.y;
+        void *y = k.y;
         k.y = k.next;
         k.next = y;
     }
-    apply_kernel<M, Y>
-        <<<grid_of(n, THREADS), THREADS, 0, exec_stream(ex)>>>(u, (const Y *)(void *)k.y, n);
+    apply_kernel<M, Y><<<grid_of(n, THREADS), THREADS, 0, exec_stream(ex)>>>(u, (const Y *)k.y, n);
     return kernel_status("muon");
 }
 

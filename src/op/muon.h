@@ -19,6 +19,7 @@
 #ifndef OP_MUON_H
 #define OP_MUON_H
 
+#include "base/arena.h"
 #include "base/tensor.h"
 
 #include <stdbool.h>
@@ -63,6 +64,14 @@ static inline int64_t muon_group(const MuonShape *s, Dtype products)
 {
     int64_t most = (int64_t)(MUON_GROUP_BYTES / (muon_bytes(s, products) + 1));
     return s->count < most ? s->count : most > 1 ? most : 1;
+}
+
+/* The next bytes of a workspace. workspace NULL: they are only counted, in *at. */
+static inline void *muon_take(void *workspace, size_t *at, size_t bytes)
+{
+    void *taken = workspace == NULL ? NULL : (char *)workspace + *at;
+    *at += arena_rounded(bytes);
+    return taken;
 }
 
 /* The factors of a step (from 0): Q = linear P + square P P. After n steps X = muon_size(n) Y. */

@@ -289,15 +289,12 @@ static Call call_of_args(struct Exec *ex, const GemmArgs *g, const void *r, void
 static Status repeat(const CublasLt *lt, cublasLtMatrixLayoutOpaque_t *layout, int32_t count,
                      int64_t stride)
 {
-    TRY(blas_status(lt,
-                    lt->MatrixLayoutSetAttribute(layout, CUBLASLT_MATRIX_LAYOUT_BATCH_COUNT, &count,
-                                                 sizeof count),
-                    "number of products"));
-    return blas_status(lt,
-                       lt->MatrixLayoutSetAttribute(layout,
-                                                    CUBLASLT_MATRIX_LAYOUT_STRIDED_BATCH_OFFSET,
-                                                    &stride, sizeof stride),
-                       "distance of products");
+    cublasStatus_t e = lt->MatrixLayoutSetAttribute(layout, CUBLASLT_MATRIX_LAYOUT_BATCH_COUNT,
+                                                    &count, sizeof count);
+    if (e == CUBLAS_STATUS_SUCCESS)
+        e = lt->MatrixLayoutSetAttribute(layout, CUBLASLT_MATRIX_LAYOUT_STRIDED_BATCH_OFFSET,
+                                         &stride, sizeof stride);
+    return blas_status(lt, e, "several products");
 }
 
 /* ERR_UNSUPPORTED: cuBLASLt has no algorithm for the product, or not for several at once. The

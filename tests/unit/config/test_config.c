@@ -472,8 +472,6 @@ static void settings_that_do_not_fit_each_other_are_refused(void **state)
         { { "attention.kernel=cudnn", "run.compute=bf16", "run.device=cpu" },
           "attention.kernel=cudnn needs a GPU, run.device is cpu" },
         { { "attention.kernel=cudnn" }, "attention.kernel=cudnn takes bf16, run.compute is f32" },
-        { { "optimizer.kind=muon", "optimizer.moments=bf16", "optimizer.momentum=0.995" },
-          "optimizer.momentum 0.995 is more than 0.99" },
         { { "optimizer.moments=bf16", "optimizer.beta2=0.991" },
           "optimizer.beta2 0.991 is more than 0.99" },
         { { "optimizer.lr=1e-5" }, "optimizer.min_lr 0.0001 is more than optimizer.lr 1e-05" },

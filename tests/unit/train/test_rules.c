@@ -263,6 +263,18 @@ static void muon_scales_by_the_sides_of_a_matrix(void **state)
     check_muon_scale("unit_rms_norm", sqrt(1.6), sqrt(1 / 1.6));
 }
 
+static void a_bf16_momentum_that_would_stand_still_is_an_error(void **state)
+{
+    (void)state;
+    Tiny t = { 0 };
+    CHECK_FAILS(tiny_config(&t, TINY("optimizer.kind=muon", "optimizer.moments=bf16",
+                                     "optimizer.momentum=0.995")),
+                ERR_ARG, "optimizer.momentum 0.995 is more than 0.99, the most for");
+    arena_free(&t.arena);
+    CHECK_OK(tiny_config(&t, TINY("optimizer.moments=bf16", "optimizer.momentum=0.995")));
+    arena_free(&t.arena);
+}
+
 /* ---- checkpoints ---- */
 
 /* AdamW's first moment is in the same buffer, but it is no momentum. */
@@ -314,6 +326,7 @@ int main(void)
         TEST(only_buckets_of_that_rule_are_cut_between_matrices),
         TEST(an_update_is_given_equal_matrices_and_its_own_scalars),
         TEST(muon_scales_by_the_sides_of_a_matrix),
+        TEST(a_bf16_momentum_that_would_stand_still_is_an_error),
         TEST(state_of_another_rule_is_not_taken),
         TEST(sentences_name_the_rule_and_its_buffer),
     };
