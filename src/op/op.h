@@ -59,7 +59,8 @@ typedef struct OpCost {
     double flops;      /* a multiply-add is two */
     double bytes;      /* the fewest bytes that must be read and written */
     double comm_bytes; /* bytes that one rank sends over the group `axis` of the mesh */
-    double sum_bytes;  /* weight gradients: bytes of the sums that the product is added to, which it reads last */
+    double
+        sum_bytes; /* weight gradients: bytes of the sums that the product is added to, which it reads last */
     int axis;
     OpWork work;
     Dtype dtype; /* products and attention: the type of their operands; mixed ones: the narrower */

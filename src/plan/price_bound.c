@@ -5,7 +5,6 @@
 #include "train/capacity.h"
 
 #include <math.h>
-#include <string.h>
 
 /* ---- sums over blocks ---- */
 
@@ -105,7 +104,8 @@ Status price_least_s(Planner *p, const PlanLayout *l, const PriceEntry *e, const
     RankPasses *rank = NULL;
     TRY(ARENA_NEW(&p->scratch, l->pp, &rank));
     for (int r = 0; r < l->pp; r++)
-        rank[r] = (RankPasses){ n->rank[r].pass, price_pass_sum(&n->chunk[r * l->vpp].time) };
+        rank[r] =
+            (RankPasses){ n->rank[r].pass, price_pass_sum(&n->chunk[(ptrdiff_t)r * l->vpp].time) };
     *out = time_bound(l, e, rank, (double)price_micros(p, l));
     return OK;
 }
@@ -167,6 +167,13 @@ static void add_passes(const PlanLayout *l, const PriceEntry *e, const LayoutSta
     }
 }
 
+static bool same_key(const BoundKey *a, const BoundKey *b)
+{
+    return a->least == b->least && a->largest == b->largest && a->stage == b->stage &&
+           a->schedule == b->schedule && a->micros == b->micros && a->pp == b->pp &&
+           a->vpp == b->vpp && a->recompute_blocks == b->recompute_blocks;
+}
+
 /* The sums of a layout, which are made if the last ones are not its own. Passes are too long for a layout that names its
  * recomputed blocks, because all count as recomputed: they then hide too much, which keeps the bound low. */
 static Status bound_sums(Planner *p, const PlanLayout *l, const BoundKey *key, BoundSums *s)
@@ -174,7 +181,7 @@ static Status bound_sums(Planner *p, const PlanLayout *l, const BoundKey *key, B
     RankPasses *passes = NULL;
     PlanLayout least = *l, most = *l;
     bool kept = l->partition == NULL && l->again == NULL;
-    if (kept && memcmp(&s->key, key, sizeof *key) == 0) return OK;
+    if (kept && same_key(&s->key, key)) return OK;
     least.room = capacity_least(&p->config, l->ep);
     if (l->again != NULL) most.again = NULL, most.recompute_blocks = -1;
     *s = (BoundSums){ .slot = { INFINITY, INFINITY } };
@@ -188,7 +195,7 @@ static Status bound_sums(Planner *p, const PlanLayout *l, const BoundKey *key, B
     double compute_s = 0;
     for (int r = 0; r < l->pp; r++) compute_s += passes[r].all.compute;
     s->schedule_s += price_slowest_s(p, l, compute_s);
-    if (kept) memcpy(&s->key, key, sizeof *key); /* with its padding */
+    if (kept) s->key = *key;
     return OK;
 }
 
@@ -199,7 +206,6 @@ Status planner_bound(Planner *p, const PlanLayout *l, double *bytes, double *ste
     const PriceEntry *e = NULL, *largest = NULL;
     LayoutStage *stage = NULL;
     BoundSums *s = &p->bounds;
-    BoundKey key;
     double part_s[PLAN_PARTS];
     PlanLayout least = *l;
     least.room = capacity_least(&p->config, l->ep);
@@ -207,10 +213,9 @@ Status planner_bound(Planner *p, const PlanLayout *l, double *bytes, double *ste
     TRY(price_entry(p, l, &largest));
     ArenaMark mark = arena_mark(&p->scratch);
     TRY(price_stages(p, l, e, price_stage_count(l), &stage));
-    memset(&key, 0, sizeof key);
-    key.least = e, key.largest = largest, key.stage = stage, key.schedule = l->schedule;
-    key.micros = price_micros(p, l);
-    key.pp = l->pp, key.vpp = l->vpp, key.recompute_blocks = l->recompute_blocks;
+    const BoundKey key = {
+        e, largest, stage, l->schedule, price_micros(p, l), l->pp, l->vpp, l->recompute_blocks
+    };
     TRY(bound_sums(p, l, &key, s));
     TRY(price_rank_ends(p, l, largest, &s->largest, part_s));
     TRY(bytes_bound(p, l, e, &s->least, s->slot, bytes));
