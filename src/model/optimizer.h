@@ -67,8 +67,8 @@ struct OptimizerDesc {
      * one. */
     void (*scalars)(const Config *c, double lr, double updates, float out[OPTIMIZER_SCALARS]);
     OpCost (*cost)(const OptimizerSpec *o, const UpdateRange *r);
-    /* Bytes of scratch of an update; ex NULL: on any GPU, without that of its products. scratch
-     * NULL: it takes none. */
+    /* Of whole matrices: bytes of scratch that an update takes; ex NULL: on a GPU, without that of
+     * its products. */
     size_t (*scratch)(const Exec *ex, const OptimizerSpec *o, const UpdateRange *r);
     /* clip: the factor on gradients; scalars: as above. Both lie on the device. */
     Status (*run)(Exec *ex, const Config *c, const UpdateRange *r, Tensor clip, Tensor scalars);

@@ -187,7 +187,6 @@ static void need_scratch(EngineParams *w, const Param *p, int64_t count)
 {
     const UpdateRange r = { .rule = p->rule,
                             .w = { .rank = 3, .dim = { count, p->dim[0], p->dim[1] } } };
-    if (p->rule->scratch == NULL) return;
     const size_t bytes = p->rule->scratch(w->ex, &w->spec->optimizer, &r);
     if (bytes > w->update_scratch) w->update_scratch = bytes;
 }

@@ -51,6 +51,12 @@ static Status scale_matrix(Exec *ex, const Config *c, const UpdateRange *r, Tens
     return OK;
 }
 
+static size_t no_scratch(const Exec *ex, const OptimizerSpec *o, const UpdateRange *r)
+{
+    (void)ex, (void)o, (void)r;
+    return 0;
+}
+
 static const OptimizerDesc whole = { .name = "whole",
                                      .n_states = 1,
                                      .state = { { "momentum", -FLT_MAX } },
@@ -58,6 +64,7 @@ static const OptimizerDesc whole = { .name = "whole",
                                      .others = &optimizer_adamw,
                                      .scalars = count_scalars,
                                      .cost = cost_of_columns,
+                                     .scratch = no_scratch,
                                      .run = scale_matrix };
 
 static bool is_hidden_matrix(const Param *p)
