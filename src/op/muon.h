@@ -52,7 +52,7 @@ static inline MuonShape muon_shape(const Tensor *w)
 }
 
 /* A GPU updates as many matrices at a time as fit this many bytes, but at least one. */
-static const size_t MUON_GROUP_BYTES = (size_t)64 << 20;
+static const size_t MUON_GROUP_BYTES = (size_t)128 << 20;
 
 /* Bytes of Y, its successor, P and Q of one matrix. */
 static inline size_t muon_bytes(const MuonShape *s, Dtype products)

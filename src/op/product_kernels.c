@@ -114,6 +114,7 @@ static Status dense_apart(Exec *ex, const void *args)
 static const KernelDesc each_rows[] = {
     { .name = "cublaslt",
       .vendor = VENDOR_NVIDIA,
+      .library = NEEDS(LIBRARY_PRODUCTS),
       .can = dense_library_can,
       .run = VENDOR_NVIDIA_OP(dense_cublaslt),
       .work = WORK_GEMM },

@@ -268,7 +268,7 @@ static void experts_side_by_side_have_the_bits_of_each_alone(void **state)
 static void groups_of_matrices_are_updated_alike(void **state)
 {
     OpTest *t = *state;
-    const Sizes s = { 5, 1024, 1024 };
+    const Sizes s = { 5, 1536, 1536 };
     const MuonShape shape = { s.count, s.rows, s.cols, s.rows };
     CHECK_INT(muon_group(&shape, DTYPE_F32), 3);
     if (mirror.work > 0) skip(); /* an interpreter has no time for it */
