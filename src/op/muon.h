@@ -11,7 +11,7 @@
  * Products have operands of type `products` and f32 sums. The update reads m as it is stored, so a
  * bf16 m is rounded first. A clip that is not finite changes nothing (op/optimizer.h).
  *
- * A product here has no factors, so a step is computed on Y = X / s, where s is known beforehand:
+ * Products have no factors. So a step, of at most 10, is computed on Y = X / s, where s is known:
  *   P = Y Y^T;  Q = (b/a) s^2 P + (c/a) s^4 P P;  Y = Y + Q Y;  s = a s
  *
  * The bits of a matrix depend on neither E nor the number of threads. No matrix is padded.

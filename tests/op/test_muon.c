@@ -2,7 +2,6 @@
 #include "harness/optest.h"
 #include "op/muon.h"
 
-enum { SIDE_MOST = 96, STEPS_MOST = 8 };
 static const double LR = 0.02, DECAY = 0.1, CLIP = 0.5, MOMENTUM = 0.95, SCALE = 1.7;
 
 typedef struct Sizes {
@@ -156,6 +155,23 @@ static void f32_updates_match_double_over_several_steps(void **state)
             check_low(&a);
         }
         arena_release(&t->arena, mark);
+    }
+}
+
+/* The iteration lets an error of an earlier step grow: by half in each, from the sixth on. */
+static void ten_steps_stay_in_the_range_of_f32(void **state)
+{
+    OpTest *t = *state;
+    on_the_gpu_alone();
+    for (int i = 0; i < SIZES; i++) {
+        Muon a = args_of(t, &sizes[i], DTYPE_F32, DTYPE_F32);
+        double *m = optest_read(t, &a.m);
+        memset(a.w.data, 0, tensor_bytes(&a.w));
+        double *w = optest_read(t, &a.w);
+        a.steps = 10;
+        updates_double(t, &a, &sizes[i], w, m);
+        CHECK_OK(muon(&t->ex, a));
+        check_matrices(&a.w, &sizes[i], w, 1e-4);
     }
 }
 
@@ -331,6 +347,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         OP_TEST(f32_updates_match_double_over_several_steps, 2),
+        OP_TEST(ten_steps_stay_in_the_range_of_f32, 2),
         OP_TEST(weights_decay_and_a_bf16_momentum_is_read_as_stored, 2),
         OP_TEST(bf16_products_are_as_close_as_that, 2),
         OP_TEST(a_diagonal_is_worked_by_hand, 1),
