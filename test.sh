@@ -6,8 +6,8 @@
 # each planted bug counts as a test. A table says what each stage took; the last line adds everything
 # up; success is when nothing failed.
 # test.sh long (make test-long): what takes too long for every change. The meshes with all of their
-# steps under both sanitizers, small limits and failing allocations, trainings with 8-bit products,
-# cppcheck, and clang's analyzer on every path.
+# steps under both sanitizers, small limits and failing allocations, trainings with 8-bit products, 100
+# MB of text beside other tokenizers, cppcheck, and clang's analyzer on every path.
 cd "$(dirname "$0")" || exit 1
 tools/packages test || exit 1
 tools/packages browser || echo "test.sh: without Chromium the page of a trace is not looked at in a browser"
@@ -60,6 +60,9 @@ release() {
 
 amd() { make -s -j "$(nproc)" build-test-gfxrun && make -s test-gfxrun; }
 
+# Ids of 100 MB of text beside those of other programs, which it installs into build/peers.
+tokenizers() { make -s -j "$(nproc)" build/release/tests/peer/tokenize && tools/check_tokenizers; }
+
 # begin NAME COMMAND...: runs it in the background with the lowest priority. ended NAME waits for its end
 # and prints what it said.
 begin() {
@@ -78,13 +81,20 @@ ended_mutants() {
     ended mutants | sed 's/^\([0-9]*\) killed, \([0-9]*\) alive$/\1 passed, \2 failed, 0 skipped/'
 }
 
+corpus() {
+    make -j"$(nproc)" build/release/tests/unit/data/test_blend &&
+        CORPUS_MB=1000 TEST_FILTER='every_byte*' tools/run_tests build/release/tests/unit/data/test_blend
+}
+
 if [ "${1:-}" = long ]; then
     export LONG=1
     stage 'address, undefined: comm and mesh tests, all steps' in_config asan test-mesh
     stage 'thread: comm and mesh tests, all steps' in_config tsan test-mesh
     stage 'small limits, failing allocations: unit, op, schedule and mesh tests' in_config hostile test-fast
     stage 'fifty steps of the quickstart with each recipe' tools/check_recipes
+    stage 'a corpus of 1 GB, every byte once an epoch' corpus
     command -v clang-19 >/dev/null && stage 'kernels for AMD, interpreted: all cases, whole trainings' amd
+    stage 'tokenizers: 100 MB of text beside tokenizers and tiktoken' tokenizers
     stage 'lints, the analyzer on every path' tools/lint
 else
     stage 'release: unit, op, schedule, mesh and system tests' release

@@ -103,6 +103,39 @@ Status file_create_temp_buffered(File *f, const char *path, void *buffer, size_t
     return open_to_write(f, path, true, buffer, buffer_bytes);
 }
 
+Status file_resume_temp(File *f, const char *path, uint64_t bytes, Arena *arena)
+{
+    void *buffer = NULL;
+    char temp[FILE_PATH_MAX];
+    struct stat info = { 0 };
+    *f = (File){ 0 };
+    TRY(arena_alloc(arena, BUFFER_BYTES, &buffer));
+    temp_name(temp, path);
+    int fd = open_above(temp, O_WRONLY);
+    if (fd < 0 || fstat(fd, &info) != 0) {
+        Status s = cannot_read(temp);
+        if (fd >= 0) close(fd);
+        return s;
+    }
+    *f = (File){ .fd = fd, .buffer = buffer, .buffer_bytes = BUFFER_BYTES, .written_bytes = bytes };
+    (void)snprintf(f->path, sizeof f->path, "%s", path);
+    if ((uint64_t)info.st_size < bytes || ftruncate(fd, (off_t)bytes) != 0 ||
+        lseek(fd, (off_t)bytes, SEEK_SET) < 0) {
+        file_close(f);
+        return FAIL(ERR_FORMAT, "%s has %lld bytes, %llu were written: it was changed since", temp,
+                    (long long)info.st_size, (unsigned long long)bytes);
+    }
+    f->temporary = true;
+    return OK;
+}
+
+void file_keep_temp(File *f)
+{
+    f->temporary = false;
+    f->buffered = 0;
+    file_close(f);
+}
+
 Status file_create_temp(File *f, const char *path, Arena *arena)
 {
     *f = (File){ 0 };
@@ -140,6 +173,7 @@ Status file_flush(File *f)
 
 Status file_write(File *f, const void *data, size_t bytes)
 {
+    if (bytes == 0) return OK; /* of an empty map, whose address is NULL */
     if (bytes > f->buffer_bytes - f->buffered) TRY(file_flush(f));
     /* Larger than the buffer, or unbuffered: copying would only cost time. */
     if (bytes >= f->buffer_bytes) {
@@ -152,6 +186,13 @@ Status file_write(File *f, const void *data, size_t bytes)
     f->buffered += bytes;
     f->written_bytes += bytes;
     return OK;
+}
+
+Status file_write_at(File *f, uint64_t offset, const void *data, size_t bytes)
+{
+    TRY(file_flush(f));
+    if (pwrite(f->fd, data, bytes, (off_t)offset) == (ssize_t)bytes) return OK;
+    return cannot_change(f->path, "written");
 }
 
 Status file_printf(File *f, const char *fmt, ...)
@@ -235,17 +276,19 @@ static Status check_kind(const char *path, mode_t mode, bool pipes)
                 pipes ? " or a pipe" : "");
 }
 
-/* `first`: no byte has come yet, so after a while the log says what is waited for. poll() and not
- * read(), because a signal ends poll() and Ctrl-C must end the wait. */
+/* `first`: no byte has come yet, so after a while the log says what is waited for. poll() with a limit and
+ * not read(), because Ctrl-C must end the wait, and another thread may get the signal. */
 static Status wait_for_bytes(int fd, const char *path, bool first)
 {
     struct pollfd pipe = { .fd = fd, .events = POLLIN };
-    int ready = poll(&pipe, 1, first ? PIPE_PATIENCE_MS : -1);
-    if (ready == 0) {
-        log_info("waiting for another program to write to %s, which is a pipe", path);
-        ready = poll(&pipe, 1, -1);
+    int ready = 0;
+    while (ready == 0 || (ready < 0 && errno == EINTR)) {
+        TRY(interrupt_check("the pipe was not read"));
+        ready = poll(&pipe, 1, PIPE_PATIENCE_MS);
+        if (ready == 0 && first)
+            log_info("waiting for another program to write to %s, which is a pipe", path);
+        first = first && ready != 0;
     }
-    if (ready < 0) TRY(interrupt_check("the pipe was not read"));
     return ready < 0 ? cannot_read(path) : OK;
 }
 
@@ -380,12 +423,21 @@ Status file_sum(const char *path, char out[FILE_SUM_BYTES])
     return OK;
 }
 
-Status file_open_read(File *f, const char *path)
+static Status open_reader(File *f, const char *path, bool pipes)
 {
     struct stat info = { 0 };
     *f = (File){ 0 };
     (void)snprintf(f->path, sizeof f->path, "%s", path);
-    return open_to_read(path, false, &f->fd, &info);
+    return open_to_read(path, pipes, &f->fd, &info);
+}
+
+Status file_open_read(File *f, const char *path) { return open_reader(f, path, false); }
+Status file_open_input(File *f, const char *path) { return open_reader(f, path, true); }
+
+Status file_read_next(const File *f, void *out, size_t bytes, size_t *got)
+{
+    TRY(wait_for_bytes(f->fd, f->path, false));
+    return read_some(f->fd, f->path, out, bytes, got);
 }
 
 Status file_read(const File *f, uint64_t offset, void *out, size_t bytes)

@@ -32,9 +32,15 @@ typedef struct FileMap {
 Status file_create_temp(File *f, const char *path, Arena *arena);
 /* The same with the caller's buffer (so that a checkpoint allocates nothing). */
 Status file_create_temp_buffered(File *f, const char *path, void *buffer, size_t buffer_bytes);
+/* Opens the PATH.tmp that file_keep_temp left, or a process that was killed, and cuts it after so many
+ * bytes, where writing goes on. ERR_FORMAT: it has fewer. */
+Status file_resume_temp(File *f, const char *path, uint64_t bytes, Arena *arena);
+void file_keep_temp(File *f); /* file_close, but PATH.tmp stays as it was last flushed */
 /* Append to PATH, created if absent (metrics.jsonl); every file_flush reaches the file. */
 Status file_open_append(File *f, const char *path, void *buffer, size_t buffer_bytes);
 Status file_write(File *f, const void *data, size_t bytes);
+/* Over bytes that were written before, such as a header that was not known yet. */
+Status file_write_at(File *f, uint64_t offset, const void *data, size_t bytes);
 Status file_printf(File *f, const char *fmt, ...) __attribute__((format(printf, 2, 3)));
 Status file_flush(File *f);
 Status file_sync(File *f);   /* flush + fsync */
@@ -60,6 +66,11 @@ Status file_wait_for_writer(int fd, const char *path);
 /* Opens a file and reads ranges of its bytes. ERR_FORMAT: the file ends before a range does. */
 Status file_open_read(File *f, const char *path);
 Status file_read(const File *f, uint64_t offset, void *out, size_t bytes);
+
+/* For one reader from front to back. A pipe is a file, too, and its bytes are waited for. *got is 0 at the
+ * end alone. */
+Status file_open_input(File *f, const char *path);
+Status file_read_next(const File *f, void *out, size_t bytes, size_t *got);
 
 bool file_exists(const char *path);
 bool file_is_file(const char *path); /* exists, and is no folder */

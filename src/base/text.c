@@ -15,7 +15,7 @@ enum {
 
 /* Ensures room for n more bytes and the NUL. The text grows in place, because consecutive blocks of an
  * arena have no gap between them. */
-static Status grow_text(Text *t, size_t n)
+Status text_room(Text *t, size_t n)
 {
     if (n < t->cap - t->used) return OK;
     size_t more = arena_rounded(n + 1 - (t->cap - t->used));
@@ -37,7 +37,7 @@ Status text_init(Text *t, Arena *arena)
 
 Status text_append(Text *t, const char *s, size_t n)
 {
-    TRY(grow_text(t, n));
+    TRY(text_room(t, n));
     if (n > 0) memcpy(t->data + t->used, s, n);
     t->used += n;
     t->data[t->used] = '\0';
@@ -56,7 +56,7 @@ Status text_printf(Text *t, const char *fmt, ...)
     if (n < 0) s = FAIL(ERR_ARG, "text: the format \"%s\" cannot be printed", fmt);
     if (s == OK && (size_t)n >= t->cap - t->used) {
         t->data[t->used] = '\0'; /* unchanged if there is no room */
-        s = grow_text(t, (size_t)n);
+        s = text_room(t, (size_t)n);
         if (s == OK) (void)vsnprintf(t->data + t->used, t->cap - t->used, fmt, again);
     }
     va_end(again);

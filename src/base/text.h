@@ -18,6 +18,8 @@ typedef struct Text {
 
 Status text_init(Text *t, Arena *arena);
 Status text_append(Text *t, const char *s, size_t n);
+/* Makes room for n bytes after data + used; the caller writes them and adds to `used`. */
+Status text_room(Text *t, size_t n);
 Status text_printf(Text *t, const char *fmt, ...) __attribute__((format(printf, 2, 3)));
 
 /* text_printf for JSON, and for HTML or SVG. The format holds the syntax, and no argument can break it:

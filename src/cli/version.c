@@ -11,8 +11,10 @@
 #define PCRE2_CODE_UNIT_WIDTH 8
 #include <pcre2.h>
 #include <stdio.h>
+#include <utf8proc.h>
 #include <yaml.h>
 #include <zlib.h>
+#include <zstd.h>
 
 enum { WORDS_BYTES = 64 };
 
@@ -92,6 +94,8 @@ static Status print_version(void *state, int n, char **arguments, Arena *a, Text
         { "libyaml", yaml_get_version_string() },
         { "hwloc", hwloc },
         { "zlib", zlibVersion() },
+        { "zstd", ZSTD_versionString() },
+        { "utf8proc", utf8proc_version() },
     };
     const int rows = sizeof row / sizeof *row;
     if (!*json) TRY(text_printf(out, "switchyard %s\n", version_number));

@@ -34,7 +34,8 @@ typedef struct ConfigTexts {
 /* A source of training text: a shard's prefix under a name. */
 typedef struct ConfigSource {
     const char *name, *path;
-    double weight; /* relative to the other sources; 0: its number of tokens */
+    double weight; /* relative to the other sources; 0: its number of tokens, */
+    double epochs; /* times this; 0: 1 */
 } ConfigSource;
 
 typedef struct ConfigSources {
@@ -108,6 +109,7 @@ enum { BUFFERS_POOLED, BUFFERS_WORST };
 enum { REDUCE_F32, REDUCE_BF16 };
 enum { MOMENTS_F32, MOMENTS_BF16 };
 enum { OPTIMIZER_ADAMW, OPTIMIZER_MUON };
+enum { MUON_MATCH_RMS_ADAMW, MUON_SPECTRAL, MUON_SHAPE_SCALING, MUON_UNIT_RMS_NORM };
 enum { KEPT_FP8, KEPT_PLAIN };
 enum { PRODUCTS_ALL, PRODUCTS_DENSE, PRODUCTS_GROUPED };
 enum { FORMAT_E4M3, FORMAT_HYBRID, FORMAT_E2M1, FORMAT_E2M3, FORMAT_E3M2 };
@@ -140,6 +142,9 @@ Status config_override(Config *c, Arena *a, const char *assignment);
 
 /* Checks rules that involve several rows: sizes that must divide, top_k against experts, and so on. */
 Status config_check(const Config *c);
+/* Entry i of data.curriculum: after `step` steps the sources have these weights. ERR_ARG: it is malformed,
+ * or names an unknown source. */
+Status config_curriculum(const Config *c, int i, int64_t *step, double weight[CONFIG_SOURCES_MAX]);
 
 /* run.compute as a type. */
 static inline Dtype compute_type(int64_t compute)

@@ -83,7 +83,9 @@ static Status print_entry(Text *out, ConfigType type, const void *list, int i)
     TRY(print_text(out, source->name));
     TRY(text_printf(out, ", path: "));
     TRY(print_text(out, source->path));
-    return text_json(out, ", weight: %g}", source->weight);
+    TRY(text_json(out, ", weight: %g", source->weight));
+    if (source->epochs > 0) TRY(text_json(out, ", epochs: %g", source->epochs));
+    return text_append(out, "}", 1);
 }
 
 static Status print_list(Text *out, ConfigType type, const void *list, int n)

@@ -21,6 +21,9 @@ bool config_row_was(const char *name, const yaml_node_t *value);
 /* Finds the row "section.key"; an error suggests the nearest row and begins with `place`. */
 Status config_row_find(const char *place, const char *name, const ConfigRow **out);
 
+/* config_check's part on data.sources and data.curriculum. */
+Status config_check_data(const Config *c);
+
 /* Reads a node, or the literal text of a TEXT row, into the row's field of *c. */
 Status config_value_read(ConfigDoc *d, const ConfigRow *row, const yaml_node_t *node, Config *c);
 Status config_value_literal(const ConfigDoc *d, const ConfigRow *row, const char *text, Config *c);

@@ -215,7 +215,10 @@ static const ConfigRow SOURCE[] = {
     { .name = "name", .type = CONFIG_TEXT, .offset = offsetof(ConfigSource, name) },
     { .name = "path", .type = CONFIG_TEXT, .offset = offsetof(ConfigSource, path) },
     { .name = "weight", .type = CONFIG_REAL, .offset = offsetof(ConfigSource, weight), .max = 1e9 },
+    { .name = "epochs", .type = CONFIG_REAL, .offset = offsetof(ConfigSource, epochs), .max = 1e6 },
 };
+
+enum { SOURCE_FIELDS = sizeof SOURCE / sizeof *SOURCE };
 
 /* A source is read with rows of its own, so its fields have the same types and errors as
  * settings. */
@@ -223,18 +226,18 @@ static Status read_source_field(const Target *t, const yaml_node_t *key, const y
                                 ConfigSource *out)
 {
     char place[CONFIG_PLACE_BYTES], name[CONFIG_FOUND_BYTES], hint[TEXT_HINT_BYTES];
-    const char *text = config_scalar_text(key), *known[3];
+    const char *text = config_scalar_text(key), *known[SOURCE_FIELDS];
     if (text == NULL) text = "";
     (void)snprintf(name, sizeof name, "%.60s.%.20s", t->name, text);
-    for (int i = 0; i < 3; i++) {
+    for (int i = 0; i < SOURCE_FIELDS; i++) {
         Target field = { t->doc, &SOURCE[i], name };
         known[i] = SOURCE[i].name;
         if (strcmp(text, known[i]) != 0) continue;
         return read_value(&field, value, (char *)out + SOURCE[i].offset);
     }
-    return FAIL(ERR_ARG, "%s: a source has name, path and weight, not %.*s%s",
+    return FAIL(ERR_ARG, "%s: a source has name, path, weight and epochs, not %.*s%s",
                 config_place(place, t->doc, key->start_mark), CONFIG_SHOWN_CHARS, text,
-                text_hint(hint, text, known, 3, ""));
+                text_hint(hint, text, known, SOURCE_FIELDS, ""));
 }
 
 static Status read_source(const Target *t, const yaml_node_t *n, ConfigSource *out)

@@ -2,6 +2,8 @@
  * range of them byte by byte. */
 #include "data/added.h"
 
+#include "data/normalize.h"
+
 #include <stdlib.h>
 #include <string.h>
 
@@ -85,19 +87,23 @@ static size_t spaces_before(const char *text, size_t done, size_t end)
     return end;
 }
 
-/* Most bytes of a text begin no added token. The table of first bytes rejects them with one
- * comparison. */
+/* Most bytes of a text begin no added token. The table of first bytes rejects them with one comparison. A
+ * match that is dropped is not searched for shorter ones. */
 bool added_find(const AddedSet *s, const char *text, size_t n, size_t from, size_t done,
                 AddedMatch *out)
 {
     const AddedText *found = NULL;
-    for (; s->n > 0 && from < n; from++) {
+    for (; s->n > 0 && from < n; from += found == NULL ? 1 : (size_t)found->n) {
         uint8_t byte = (uint8_t)text[from];
+        found = NULL;
         if (s->first[byte] == s->first[byte + 1]) continue;
         found = added_longest(s, text + from, n - from);
-        if (found != NULL) break;
+        if (found == NULL) continue;
+        if (!found->single_word || (!normalize_word_before(text, from) &&
+                                    !normalize_word_at(text, n, from + (size_t)found->n)))
+            break;
     }
-    if (found == NULL) return false;
+    if (from >= n || found == NULL) return false;
     size_t end = from + (size_t)found->n;
     *out = (AddedMatch){ .start = from, .end = end, .next = end, .id = found->id };
     if (found->lstrip && done < from) out->start = spaces_before(text, done, from);

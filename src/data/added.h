@@ -1,7 +1,7 @@
 /* added: the added_tokens of a tokenizer.json. They are searched before the text is split or merged, and
  * map directly to their ids. The rules are those of Hugging Face's library. The leftmost match wins; of
  * several there, the longest. lstrip and rstrip extend the match over the white space before and after
- * it. There are two sets: tokens that are not normalized are searched first, in the whole text;
+ * it; single_word drops a match beside a letter of a word. There are two sets: tokens that are not normalized are searched first, in the whole text;
  * normalized ones in the text between those. */
 #ifndef DATA_ADDED_H
 #define DATA_ADDED_H
@@ -16,7 +16,7 @@ enum { ADDED_SETS = 2 }; /* 0: not normalized; 1: normalized */
 typedef struct AddedText {
     const char *text;
     int32_t n, id;
-    bool lstrip, rstrip;
+    bool lstrip, rstrip, single_word;
 } AddedText;
 
 typedef struct AddedSet {

@@ -43,7 +43,7 @@ static Status corpus_grow(Corpus *c)
     TRY(ARENA_GROW(c->arena, c->room + 1, &c->room, &c->words.token));
     if (c->room > INT32_MAX)
         return FAIL(ERR_UNSUPPORTED, "more than %d different pieces", INT32_MAX);
-    TRY(tokenizer_tables(&c->words, c->room, 0, c->arena));
+    TRY(tokenizer_tables(&c->words, c->room, c->arena));
     for (int32_t w = 0; w < c->words.vocab; w++) tokenizer_put(&c->words, w);
     return OK;
 }
@@ -89,6 +89,18 @@ static Status count_piece(void *context, const char *bytes, int32_t n)
 
 /* ---- files ---- */
 
+/* A byte that is no UTF-8 is a piece by itself. */
+static Status count_text(SplitCut *cut, const char *text, size_t n)
+{
+    size_t used = 0;
+    for (size_t at = 0; at < n; at += used) {
+        TRY(split_text(cut, text + at, n - at, &used));
+        if (at + used == n) break;
+        TRY(count_piece(cut->context, text + at + used++, 1));
+    }
+    return OK;
+}
+
 static Status count_file(SplitCut *cut, const char *path)
 {
     static const DocumentOptions WHOLE = { .split = SPLIT_FILE, .field = "text" };
@@ -99,7 +111,7 @@ static Status count_file(SplitCut *cut, const char *path)
         const char *text = NULL;
         size_t n = 0;
         s = documents_next(&documents, &text, &n, &more);
-        if (s == OK && more) s = split_text(cut, text, n);
+        if (s == OK && more) s = count_text(cut, text, n);
     }
     documents_close(&documents);
     return s;
@@ -369,7 +381,7 @@ static Status first_tokens(Trainer *t, int32_t n_tokens, int32_t id_of_byte[BYTE
     char *at = NULL;
     TRY(ARENA_NEW(t->arena, n_tokens, &t->names.token));
     TRY(ARENA_NEW(t->arena, BYTES, &at));
-    TRY(tokenizer_tables(&t->names, n_tokens, 0, t->arena));
+    TRY(tokenizer_tables(&t->names, n_tokens, t->arena));
     for (uint32_t c = 0; c < TOKENIZER_ALPHABET; c++) {
         int byte = tokenizer_byte(c);
         if (byte < 0) continue;
@@ -420,7 +432,15 @@ static Status train(const TokenizerTraining *training, Arena *a)
     TRY(first_tokens(&t, n_tokens, id_of_byte));
     TRY(lay_out_words(&t, &corpus, id_of_byte));
     TRY(learn(&t, n_tokens));
-    TokenizerLearned learned = { t.names.token, t.names.vocab, t.merge, t.n_merges };
+    AddedText end_of_text = { .text = TOKENIZER_END_OF_TEXT,
+                              .n = sizeof TOKENIZER_END_OF_TEXT - 1,
+                              .id = t.names.vocab };
+    TokenizerFile learned = { .token = t.names.token,
+                              .n_tokens = t.names.vocab,
+                              .merge = t.merge,
+                              .n_merges = t.n_merges,
+                              .special = &end_of_text,
+                              .n_special = 1 };
     return tokenizer_write(training->out_path, &learned, a);
 }
 

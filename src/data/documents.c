@@ -1,5 +1,5 @@
-/* documents: returns the next document of a mapped file: a line, a block, the whole file, or a string
- * field of a JSON line. */
+/* documents: returns the next document of a block: a line, lines between blank ones, all of it, or a
+ * string field of a JSON line. */
 #include "data/documents.h"
 
 #include "base/text.h"
@@ -17,50 +17,55 @@ typedef struct Span {
     size_t n;
 } Span;
 
-static bool is_space(char c) { return c == ' ' || c == '\t' || c == '\r'; }
+static bool is_blank(Span l) { return blocks_blank(l.s, l.n); }
 
-static bool is_blank(Span l)
-{
-    for (size_t i = 0; i < l.n; i++) {
-        if (!is_space(l.s[i])) return false;
-    }
-    return true;
-}
-
-/* The name of a pipe (/dev/stdin) does not tell its format, so its first byte decides. */
 Status documents_open(Documents *d, const char *path, const DocumentOptions *o)
 {
-    FileMap map = { 0 };
-    *d = (Documents){ 0 };
-    if (text_ends(path, ".json"))
-        return FAIL(
-            ERR_ARG,
-            "%s: .json is not read as text; if it holds one document a line, call it .jsonl", path);
-    TRY(file_map_input(path, &map));
-    bool braces = file_is_pipe(path) && map.data[0] == '{';
-    documents_from_memory(d, path, braces || text_ends(path, ".jsonl"), map, o);
-    return OK;
+    *d = (Documents){ .path = path, .options = *o };
+    Status s = blocks_open(&d->blocks, path, o);
+    if (s == OK) s = arena_init(&d->room_arena, "block", MEM_HOST, LINE_BYTES);
+    if (s == OK) s = text_init(&d->room, &d->room_arena);
+    if (s != OK) documents_close(d);
+    return s;
 }
 
-void documents_from_memory(Documents *d, const char *name, bool jsonl, FileMap map,
-                           const DocumentOptions *o)
+void documents_of_block(Documents *d, const char *name, bool jsonl, const Block *block,
+                        const DocumentOptions *o)
 {
-    *d = (Documents){ .path = name, .options = *o, .jsonl = jsonl, .map = map };
+    d->path = name;
+    d->options = *o;
+    d->jsonl = jsonl;
+    d->block = *block;
+    d->line = block->begin.lines;
+    d->at = 0;
+    d->skipped = 0;
 }
 
 void documents_close(Documents *d)
 {
+    blocks_close(&d->blocks);
+    arena_free(&d->room_arena);
     arena_free(&d->arena);
-    file_unmap(&d->map);
     *d = (Documents){ 0 };
 }
 
-static bool at_end(const Documents *d) { return d->at >= d->map.bytes; }
+static bool at_end(const Documents *d) { return d->at >= d->block.bytes; }
+
+/* Only documents_open knows of more blocks. A text that is one document is never in two. */
+static Status next_block(Documents *d)
+{
+    bool more = d->blocks.input.path != NULL;
+    if (!more || !at_end(d)) return OK;
+    TRY(blocks_next(&d->blocks, &d->room, &d->block, &more));
+    d->jsonl = d->blocks.jsonl;
+    d->at = 0;
+    return OK;
+}
 
 /* The next line, without its newline. */
 static Span take_line(Documents *d)
 {
-    Span line = { (const char *)d->map.data + d->at, d->map.bytes - d->at };
+    Span line = { d->block.text + d->at, d->block.bytes - d->at };
     const char *newline = memchr(line.s, '\n', line.n);
     if (newline != NULL) line.n = (size_t)(newline - line.s);
     d->at += line.n + (newline != NULL);
@@ -98,8 +103,8 @@ static Span take_text(Documents *d)
 {
     if (d->options.split == SPLIT_BLANK) return take_block(d);
     if (d->options.split == SPLIT_LINE) return take_text_line(d);
-    d->at = d->map.bytes;
-    return (Span){ (const char *)d->map.data, d->map.bytes };
+    d->at = d->block.bytes;
+    return (Span){ d->block.text, d->block.bytes };
 }
 
 /* ---- JSON lines ---- */
@@ -119,11 +124,23 @@ static bool has_escaped_nul(Span l)
     return false;
 }
 
+/* The member of that name. If there is none, the name is a path: "a.b" is the member b of the member a. */
+static const Json *find_field(const Json *object, const char *name)
+{
+    char part[WRONG_BYTES];
+    const Json *whole = json_get(object, name);
+    const char *dot = whole == NULL ? strchr(name, '.') : NULL;
+    if (dot == NULL || (size_t)(dot - name) >= sizeof part) return whole;
+    memcpy(part, name, (size_t)(dot - name));
+    part[dot - name] = '\0';
+    return find_field(json_get(object, part), dot + 1);
+}
+
 /* Sets *text to the field's text. Returns NULL, or what is wrong with the line. */
 static const char *line_text(const Documents *d, Span line, Span *text, char room[WRONG_BYTES])
 {
     const char *name = d->options.field == NULL ? "messages" : d->options.field;
-    const Json *field = json_get(d->json, name);
+    const Json *field = find_field(d->json, name);
     const bool object = json_is(d->json, JSON_OBJECT);
     *text = line;
     if (object && d->options.field == NULL) return NULL;
@@ -171,30 +188,28 @@ Status documents_bad(Documents *d, const char *wrong)
 static Status next_line(Documents *d, Span *text, bool *more)
 {
     char room[WRONG_BYTES];
-    while (!at_end(d)) {
-        const char *wrong = NULL;
-        Span line = take_line(d);
-        if (is_blank(line)) continue;
-        TRY(parse_line(d, line, text, room, &wrong));
-        *more = wrong == NULL;
-        if (*more) return OK;
-        TRY(documents_bad(d, wrong));
-    }
-    return OK;
+    const char *wrong = NULL;
+    Span line = take_line(d);
+    if (is_blank(line)) return OK;
+    TRY(parse_line(d, line, text, room, &wrong));
+    *more = wrong == NULL;
+    return *more ? OK : documents_bad(d, wrong);
 }
 
 Status documents_next(Documents *d, const char **text, size_t *bytes, bool *more)
 {
     Span span = { 0 };
-    bool found = false;
-    if (d->jsonl) {
-        TRY(next_line(d, &span, &found));
-    } else if (!at_end(d)) {
-        span = take_text(d);
-        found = span.n > 0;
+    for (*more = false; !*more;) {
+        TRY(next_block(d));
+        if (at_end(d)) break;
+        if (d->jsonl) {
+            TRY(next_line(d, &span, more));
+        } else {
+            span = take_text(d);
+            *more = span.n > 0;
+        }
     }
     *text = span.s;
     *bytes = span.n;
-    *more = found;
     return OK;
 }

@@ -5,6 +5,7 @@
 
 #include <math.h>
 
+enum { PASS = 1 << 20 }; /* documents that are read before pages are released */
 static const uint64_t HELD_SEED = 0x68656C64; /* "held": the same documents for every run's seed */
 
 bool holdout_by_hash(const char *source, int64_t document, double share)
@@ -26,11 +27,20 @@ static int64_t tail_of(const Shard *s, double share)
 HoldOut holdout_of(const Shard *s, const char *name, double share)
 {
     HoldOut h = { .name = name, .share = share };
-    int64_t held = 0;
-    for (int64_t d = 0; d < s->documents; d++) {
-        if (holdout_by_hash(name, d, share)) held += shard_start(s, d + 1) - shard_start(s, d);
+    for (int64_t d = 0; d < s->documents && share > 0; d++) {
+        if (d % PASS == PASS - 1) shard_forget(s);
+        if (!holdout_by_hash(name, d, share)) continue;
+        int64_t tokens = shard_start(s, d + 1) - shard_start(s, d);
+        h.tokens += tokens;
+        h.documents += tokens > 0;
     }
-    if (held < 2 || held == s->tokens) h.tail = tail_of(s, share);
+    if (h.tokens >= 2 && h.tokens < s->tokens) return h;
+    h.tail = tail_of(s, share);
+    if (h.tail == 0) return h;
+    h.tokens = h.tail;
+    h.documents = 0;
+    for (int64_t d = s->documents; d > 0 && shard_start(s, d) > s->tokens - h.tail; d--)
+        h.documents += shard_start(s, d) > shard_start(s, d - 1);
     return h;
 }
 

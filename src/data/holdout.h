@@ -11,9 +11,10 @@
 #include "data/shard.h"
 
 typedef struct HoldOut {
-    const char *name; /* of the source; must live as long */
-    double share;     /* data.validation */
-    int64_t tail;     /* tokens at the end that are held out; 0: whole documents are */
+    const char *name;          /* of the source; must live as long */
+    double share;              /* data.validation */
+    int64_t tail;              /* tokens at the end that are held out; 0: whole documents are */
+    int64_t documents, tokens; /* held out, at least in part; in all */
 } HoldOut;
 
 HoldOut holdout_of(const Shard *s, const char *name, double share);

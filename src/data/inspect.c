@@ -6,7 +6,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-enum { PIECE = 1 << 16, BAR_COLUMNS = 50, FIRST_BYTES = 2048 };
+enum { PIECE = 1 << 16, BAR_COLUMNS = 50, SAMPLE_BYTES = 2048 };
 
 const double inspect_quantiles[INSPECT_QUANTILES] = { 0.01, 0.1, 0.5, 0.9, 0.99 };
 
@@ -95,13 +95,18 @@ static Status scan_ids(const Shard *s, Arena *a, Inspect *r)
     return OK;
 }
 
-static void scan_first(const Shard *s, Inspect *r)
+static void scan_samples(const Shard *s, Inspect *r)
 {
-    if (s->documents == 0) return;
-    int64_t n = shard_start(s, 1);
-    r->first_is_cut = n > INSPECT_FIRST;
-    r->n_first = (int)(r->first_is_cut ? INSPECT_FIRST : n);
-    shard_read(s, 0, r->n_first, r->first);
+    const int64_t room = sizeof r->sample->id / sizeof *r->sample->id;
+    r->n_samples = (int)(s->documents < INSPECT_SAMPLES ? s->documents : INSPECT_SAMPLES);
+    for (int i = 0; i < r->n_samples; i++) {
+        InspectSample *at = &r->sample[i];
+        at->document = s->documents / r->n_samples * i;
+        int64_t first = shard_start(s, at->document), n = shard_start(s, at->document + 1) - first;
+        at->cut = n > room;
+        at->n = (int)(at->cut ? room : n);
+        shard_read(s, first, at->n, at->id);
+    }
 }
 
 Status inspect_scan(const char *prefix, Arena *a, Inspect *out)
@@ -116,7 +121,7 @@ Status inspect_scan(const char *prefix, Arena *a, Inspect *out)
     ArenaMark mark = arena_mark(a);
     Status status = scan_lengths(&s, a, out);
     if (status == OK) status = scan_ids(&s, a, out);
-    if (status == OK) scan_first(&s, out);
+    if (status == OK) scan_samples(&s, out);
     arena_release(a, mark);
     shard_close(&s);
     return status;
@@ -162,18 +167,18 @@ Status inspect_token_text(const Tokenizer *t, int32_t id, Text *out)
 }
 
 /* A character may be split between two ids, so all bytes are joined before anything is escaped. */
-Status inspect_first(const Inspect *r, const Tokenizer *t, Text *out)
+Status inspect_sample(const InspectSample *s, const Tokenizer *t, Text *out)
 {
-    char text[FIRST_BYTES] = { 0 };
+    char text[SAMPLE_BYTES] = { 0 };
     size_t used = 0;
-    for (int i = 0; i < r->n_first; i++) {
+    for (int i = 0; i < s->n; i++) {
         const char *bytes = NULL;
         int32_t n = 0;
         if (t == NULL) {
-            TRY(text_printf(out, "%d ", r->first[i]));
+            TRY(text_printf(out, "%d ", s->id[i]));
             continue;
         }
-        tokenizer_bytes(t, r->first[i], &bytes, &n);
+        tokenizer_bytes(t, s->id[i], &bytes, &n);
         if ((size_t)n > sizeof text - used) break;
         if (n > 0) memcpy(text + used, bytes, (size_t)n);
         used += (size_t)n;
@@ -227,12 +232,16 @@ static Status print_top(const Inspect *r, const Tokenizer *t, Text *out)
     return OK;
 }
 
-static Status print_first(const Inspect *r, const Tokenizer *t, Text *out)
+static Status print_samples(const Inspect *r, const Tokenizer *t, Text *out)
 {
-    if (r->n_first == 0) return OK;
-    TRY(text_printf(out, "\nthe first document%s:\n", r->first_is_cut ? " begins" : ""));
-    TRY(inspect_first(r, t, out));
-    return text_append(out, "\n", 1);
+    for (int i = 0; i < r->n_samples; i++) {
+        const InspectSample *s = &r->sample[i];
+        TRY(text_printf(out, "\ndocument %lld%s:\n", (long long)s->document,
+                        s->cut ? " begins" : ""));
+        TRY(inspect_sample(s, t, out));
+        TRY(text_append(out, "\n", 1));
+    }
+    return OK;
 }
 
 Status inspect_text(const Inspect *r, const Tokenizer *t, Text *out)
@@ -244,5 +253,5 @@ Status inspect_text(const Inspect *r, const Tokenizer *t, Text *out)
     if (r->documents == 0) return OK;
     TRY(print_lengths(r, out));
     TRY(print_top(r, t, out));
-    return print_first(r, t, out);
+    return print_samples(r, t, out);
 }

@@ -6,12 +6,20 @@
 #include "data/tokenizer.h"
 
 /* The last bin has no upper end: documents of 2^32 tokens and more. */
-enum { INSPECT_TOP = 20, INSPECT_BINS = 33, INSPECT_QUANTILES = 5, INSPECT_FIRST = 256 };
+enum { INSPECT_TOP = 20, INSPECT_BINS = 33, INSPECT_QUANTILES = 5, INSPECT_SAMPLES = 4 };
 
 typedef struct InspectToken {
     int32_t id;
     int64_t count;
 } InspectToken;
+
+/* How a document begins. */
+typedef struct InspectSample {
+    int64_t document;
+    int32_t id[256];
+    int n;
+    bool cut;
+} InspectSample;
 
 typedef struct Inspect {
     const char *prefix; /* the caller's */
@@ -25,9 +33,9 @@ typedef struct Inspect {
     int64_t distinct;              /* ids that occur */
     InspectToken top[INSPECT_TOP]; /* the most frequent ids, most first; equal ones by id */
     int n_top;
-    int32_t first[INSPECT_FIRST]; /* ids that the first document begins with */
-    int n_first;
-    bool first_is_cut;
+    /* The first document, and others evenly between it and the end. */
+    InspectSample sample[INSPECT_SAMPLES];
+    int n_samples;
 } Inspect;
 
 extern const double inspect_quantiles[INSPECT_QUANTILES];
@@ -44,7 +52,7 @@ void inspect_bins(const Inspect *r, int *first, int *last);
 /* The text of an id in quotes; the name of an id without text in brackets. */
 Status inspect_token_text(const Tokenizer *t, int32_t id, Text *out);
 
-/* How the first document begins: its text, or without a tokenizer its ids. */
-Status inspect_first(const Inspect *r, const Tokenizer *t, Text *out);
+/* How a document begins: its text, or without a tokenizer its ids. */
+Status inspect_sample(const InspectSample *s, const Tokenizer *t, Text *out);
 
 #endif

@@ -5,6 +5,8 @@
 #include <math.h>
 #include <string.h>
 
+enum { PASS = 1 << 20 }; /* documents that are read before pages are released */
+
 /* ---- what the configuration must be ---- */
 
 static Status check_sizes(const LoaderConfig *c)
@@ -36,6 +38,12 @@ static Status check_sources(const LoaderConfig *c)
                         "source %s has weight %g and source %s has %g: give all sources a weight "
                         "above 0, or none",
                         c->sources[0].name, c->sources[0].weight, s->name, s->weight);
+        if (!(s->epochs >= 0) || isinf(s->epochs) || (s->epochs > 0 && s->weight > 0))
+            return FAIL(
+                ERR_ARG,
+                "source %s has %g epochs and weight %g: epochs must be at least 0, and stand "
+                "instead of a weight",
+                s->name, s->epochs, s->weight);
         for (int j = 0; j < i; j++) {
             if (strcmp(s->name, c->sources[j].name) != 0) continue;
             return FAIL(ERR_ARG, "sources %d and %d are both called %s", j, i, s->name);
@@ -46,19 +54,13 @@ static Status check_sources(const LoaderConfig *c)
 
 /* ---- opening ---- */
 
-/* A training sequence needs T inputs and the target of the last one. So an epoch has (tokens - 1) /
- * T sequences, and the rest of its stream is dropped. */
+/* A training sequence has T inputs and the target of the last one. The last sequence of an epoch may be
+ * shorter, so that every token but the very first is a target once. */
 static Status count_source(const LoaderConfig *c, Source *s)
 {
-    int64_t first = 0;
     s->out = holdout_of(&s->shard, s->name, c->validation);
-    for (int64_t d = 0; d < s->shard.documents; d++) {
-        int64_t tokens = shard_start(&s->shard, d + 1) - shard_start(&s->shard, d);
-        int64_t held = holdout_part(&s->out, &s->shard, d, true, &first);
-        s->held.n += held > 0;
-        s->documents += held < tokens;
-        s->tokens += tokens - held;
-    }
+    s->held.n = s->out.documents;
+    s->tokens = s->shard.tokens - s->out.tokens;
     if (s->shard.pack > 0 && c->sequence % s->shard.pack != 0)
         return FAIL(
             ERR_ARG,
@@ -66,32 +68,58 @@ static Status count_source(const LoaderConfig *c, Source *s)
             "%lld: set it to that or a multiple, or prepare it with --sequence %lld",
             s->name, s->shard.prefix, (long long)s->shard.pack, (long long)c->sequence,
             (long long)c->sequence);
-    s->sequences = (s->tokens - 1) / c->sequence;
+    s->sequences = (s->tokens - 2) / c->sequence + 1;
     if (s->tokens < c->sequence + 1)
-        return FAIL(ERR_ARG,
-                    "source %s (%s) has %lld training tokens in %lld documents (%lld tokens more "
-                    "are held out: data.validation %g), one sequence needs %lld",
-                    s->name, s->shard.prefix, (long long)s->tokens, (long long)s->documents,
-                    (long long)(s->shard.tokens - s->tokens), c->validation,
-                    (long long)c->sequence + 1);
+        return FAIL(
+            ERR_ARG,
+            "source %s (%s) has %lld training tokens (of %lld in %lld documents, the others "
+            "are held out: data.validation %g), one sequence needs %lld",
+            s->name, s->shard.prefix, (long long)s->tokens, (long long)s->shard.tokens,
+            (long long)s->shard.documents, c->validation, (long long)c->sequence + 1);
     return OK;
 }
 
 /* l->n grows with each shard that is open, so close_sources can be called after any failure. */
 static Status open_sources(Loader *l, const LoaderConfig *c)
 {
-    double weight[MIX_MAX];
     for (int i = 0; i < c->n_sources; i++) {
         Source *s = &l->source[i];
         *s = (Source){ .name = c->sources[i].name, .epoch = -1 };
         TRY(shard_open(&s->shard, c->sources[i].path));
         l->n = i + 1;
         TRY(count_source(c, s));
-        l->idx_bytes += s->shard.idx.bytes + s->shard.mask.bytes;
-        l->bin_bytes += s->shard.bin.bytes;
-        weight[i] = c->sources[i].weight > 0 ? c->sources[i].weight : (double)s->tokens;
+        l->mapped_bytes += s->shard.idx.bytes + s->shard.mask.bytes + s->shard.bin.bytes;
+        double epochs = c->sources[i].epochs > 0 ? c->sources[i].epochs : 1;
+        l->weight[i] = c->sources[i].weight > 0 ? c->sources[i].weight : (double)s->tokens * epochs;
     }
-    return mix_init(&l->mix, weight, l->n);
+    return OK;
+}
+
+int64_t loader_phase_step(const Loader *l, int phase)
+{
+    return phase == 0 ? 0 : l->config.phases[phase - 1].step;
+}
+
+Status loader_begin_phase(Loader *l, int phase, uint64_t slot)
+{
+    TRY(mix_init(&l->mix, phase == 0 ? l->weight : l->config.phases[phase - 1].weight, l->n));
+    mix_seek(&l->mix, slot);
+    l->phase = phase;
+    return OK;
+}
+
+/* Every phase begins once here, so that wrong weights are found now and not at its step. */
+static Status check_phases(Loader *l)
+{
+    for (int i = l->config.n_phases; i > 0; i--) {
+        if (loader_phase_step(l, i) <= loader_phase_step(l, i - 1))
+            return FAIL(ERR_ARG,
+                        "the mix changes at step %lld and then at step %lld: steps must rise "
+                        "from 1 on",
+                        (long long)loader_phase_step(l, i - 1), (long long)loader_phase_step(l, i));
+        TRY(loader_begin_phase(l, i, 0));
+    }
+    return loader_begin_phase(l, 0, 0);
 }
 
 static void close_sources(Loader *l)
@@ -106,7 +134,8 @@ static Status set_up_sources(Loader *l, const LoaderConfig *c)
     TRY(check_sources(c));
     l->config = *c;
     l->config.sources = NULL;
-    return open_sources(l, c);
+    TRY(open_sources(l, c));
+    return check_phases(l);
 }
 
 /* ---- memory ---- */
@@ -118,8 +147,8 @@ static Status allocate_loader(Loader *l, Arena *a, Loader **self)
     TRY(ARENA_NEW(a, 1, self));
     for (int i = 0; i < l->n; i++) {
         Source *s = &l->source[i];
-        s->stream.n = s->shard.documents;
-        TRY(ARENA_NEW(a, s->stream.n + 1, &s->stream.start));
+        TRY(ARENA_NEW(a, s->shard.documents, &s->length));
+        TRY(ARENA_NEW(a, s->shard.documents / STREAM_GROUP + 1, &s->stream.start));
         TRY(ARENA_NEW(a, s->held.n, &s->held.document));
         TRY(ARENA_NEW(a, s->held.n + 1, &s->held.start));
     }
@@ -136,16 +165,19 @@ static Status allocate_loader(Loader *l, Arena *a, Loader **self)
     return OK;
 }
 
-/* Fills the table of held-out documents, which allocate_loader sized from count_source's count. */
-static void list_held(Source *s)
+/* Fills the tables of documents, which allocate_loader has sized. */
+static void list_documents(Source *s)
 {
     int64_t n = 0, at = 0, first = 0;
     for (int64_t d = 0; d < s->shard.documents; d++) {
-        int64_t tokens = holdout_part(&s->out, &s->shard, d, true, &first);
-        if (tokens == 0) continue;
+        int64_t held = holdout_part(&s->out, &s->shard, d, true, &first);
+        int64_t tokens = shard_start(&s->shard, d + 1) - shard_start(&s->shard, d);
+        s->length[d] = (int32_t)(tokens - held);
+        if (d % PASS == PASS - 1) shard_forget(&s->shard);
+        if (held == 0) continue;
         s->held.document[n] = d;
         s->held.start[n++] = at;
-        at += tokens;
+        at += held;
     }
     s->held.start[n] = at;
 }
@@ -173,7 +205,7 @@ Status loader_plan(const LoaderConfig *c, size_t *arena_bytes, size_t *mapped_by
     close_sources(&l);
     TRY(s);
     *arena_bytes = count.peak_bytes;
-    *mapped_bytes = l.idx_bytes + loader_resident_bytes(&l);
+    *mapped_bytes = loader_resident_bytes(&l);
     return OK;
 }
 
@@ -183,7 +215,7 @@ Status loader_open(const LoaderConfig *c, Arena *a, Loader **out)
     Loader *self = NULL;
     Status s = set_up_sources(&l, c);
     if (s == OK) s = allocate_loader(&l, a, &self);
-    for (int i = 0; i < l.n && s == OK; i++) list_held(&l.source[i]);
+    for (int i = 0; i < l.n && s == OK; i++) list_documents(&l.source[i]);
     if (s == OK) {
         memcpy(self, &l, sizeof l);
         /* The worker gets the address in the arena. The copy on this stack dies with the call. */
@@ -205,15 +237,57 @@ void loader_close(Loader *l)
     close_sources(l);
 }
 
+/* Walks the phases before the position. */
+static Status seek_mix(Loader *l, uint64_t position)
+{
+    uint64_t batch = (uint64_t)l->config.batch;
+    int64_t base[MIX_MAX] = { 0 };
+    int phase = 0;
+    l->step = (int64_t)(position / batch);
+    for (; phase < l->config.n_phases && loader_phase_step(l, phase + 1) <= l->step; phase++) {
+        int64_t steps = loader_phase_step(l, phase + 1) - loader_phase_step(l, phase);
+        TRY(loader_begin_phase(l, phase, (uint64_t)steps * batch));
+        for (int i = 0; i < l->n; i++) base[i] += mix_taken(&l->mix, i);
+    }
+    memcpy(l->base, base, sizeof base);
+    return loader_begin_phase(l, phase, position - (uint64_t)loader_phase_step(l, phase) * batch);
+}
+
+/* The base makes up for what the mix of this configuration would have taken until now. */
+static Status resume_mix(Loader *l, int64_t step, uint64_t position, const int64_t *taken)
+{
+    int phase = 0;
+    l->step = step;
+    while (phase < l->config.n_phases && loader_phase_step(l, phase + 1) <= step) phase++;
+    int64_t steps = step - loader_phase_step(l, phase);
+    TRY(loader_begin_phase(l, phase, phase == 0 ? position : (uint64_t)(steps * l->config.batch)));
+    for (int i = 0; i < l->n; i++) l->base[i] = taken[i] - mix_taken(&l->mix, i);
+    return OK;
+}
+
+static Status check_position(uint64_t position)
+{
+    if (position <= INT64_MAX) return OK;
+    return FAIL(ERR_ARG, "data position %llu, at most %lld is possible",
+                (unsigned long long)position, (long long)INT64_MAX);
+}
+
 /* The batch that the thread has read ahead belongs to the old position. It is dropped: the next job
  * fills the same slot again. */
 Status loader_seek(Loader *l, uint64_t position)
 {
-    if (position > INT64_MAX)
-        return FAIL(ERR_ARG, "data position %llu, at most %lld is possible",
-                    (unsigned long long)position, (long long)INT64_MAX);
+    TRY(check_position(position));
     worker_wait(&l->worker, INFINITY);
-    mix_seek(&l->mix, position);
+    TRY(seek_mix(l, position));
+    worker_begin(&l->worker);
+    return OK;
+}
+
+Status loader_resume(Loader *l, int64_t step, uint64_t position, const int64_t *taken)
+{
+    TRY(check_position(position));
+    worker_wait(&l->worker, INFINITY);
+    TRY(resume_mix(l, step, position, taken));
     worker_begin(&l->worker);
     return OK;
 }
@@ -230,3 +304,4 @@ Status loader_next(Loader *l, const Batch **out)
 
 int loader_sources(const Loader *l) { return l->n; }
 const char *loader_source_name(const Loader *l, int source) { return l->source[source].name; }
+int64_t loader_epoch_sequences(const Loader *l, int source) { return l->source[source].sequences; }

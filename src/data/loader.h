@@ -2,16 +2,19 @@
  *
  * Each source (domain) is a .bin/.idx pair; holdout.h says which part of it is held out. Every epoch,
  * the training documents of a source are put in a new order (a function of seed, source, epoch),
- * concatenated, and cut into sequences of T tokens. The target of a token is the next one of that
- * stream. mix.h chooses the source of sequence i by the weights. So everything is a function of
- * (seed, i), and the position in a checkpoint is one number: the sequences read so far.
+ * concatenated, and cut into sequences of T tokens, of which the last is filled up with id 0 and target
+ * -1. The target of a token is the next one of that stream. mix.h chooses the source of sequence i by the weights, which may change at some steps. So
+ * everything is a function of (seed, i), whatever the number of ranks. A checkpoint also has how many
+ * sequences of each source were read, so that weights may change in a resumed run.
  *
  * In a shard with a mask (shard.h) documents are packs of chats. Targets that are not learned are -1,
  * Batch.doc refers to chats instead of documents, and a sequence is a whole number of packs.
  *
- * Ids are checked against the vocabulary when they are read. loader_open allocates all memory. If the
- * .bin files exceed 64 MiB, pages that were read are released, so that at most 64 MiB of them stay
- * resident. */
+ * Ids are checked against the vocabulary when they are read. loader_open allocates all memory: of a
+ * source 4 bytes a document and 16 for each that is held out. If the files exceed 32 MiB, pages that were
+ * read are released, so that at most 32 MiB of them stay resident. Opening reads the .idx once;
+ * an epoch's order is computed only as far as it is read.
+ */
 #ifndef DATA_LOADER_H
 #define DATA_LOADER_H
 
@@ -24,12 +27,21 @@
 typedef struct LoaderSource {
     /* path: prefix of .bin and .idx; both must live as long as the loader */
     const char *name, *path;
-    double weight; /* 0 (then for all sources): the number of its training tokens is the weight */
+    double weight; /* 0 (then for all sources): the number of its training tokens is the weight, */
+    double epochs; /* times this; 0: 1 */
 } LoaderSource;
+
+/* Other weights from a step on. */
+typedef struct LoaderPhase {
+    int64_t step; /* steps done before; rises from phase to phase, and is at least 1 */
+    double weight[CONFIG_SOURCES_MAX]; /* of each source; 0: it does not come */
+} LoaderPhase;
 
 typedef struct LoaderConfig {
     const LoaderSource *sources;
     int n_sources;
+    const LoaderPhase *phases; /* must live as long as the loader */
+    int n_phases;
     int64_t sequence;   /* T */
     int64_t batch;      /* sequences a step, of all ranks */
     int64_t first, own; /* this rank reads sequences [first, first + own) of them; own 0: all */
@@ -55,13 +67,14 @@ typedef struct Batch {
         int64_t targets;
     } next[CONFIG_DEPTHS_MAX];
     int depths;
+    int64_t taken[CONFIG_SOURCES_MAX]; /* sequences of each source so far, of all ranks */
     int64_t bytes; /* bytes of text that this rank's targets stand for; 0 without token_bytes */
 } Batch;
 
 typedef struct Loader Loader;
 
 /* Bytes of arena memory that loader_open takes (reads the .idx files), and how many bytes of mapped
- * files can be in memory at a time: every .idx, and of the .bin files at most 64 MiB. */
+ * files can be in memory at a time: at most 32 MiB. */
 Status loader_plan(const LoaderConfig *c, size_t *arena_bytes, size_t *mapped_bytes);
 
 /* Missing, empty, truncated or disagreeing files are errors that name the file and both sizes; so
@@ -69,8 +82,12 @@ Status loader_plan(const LoaderConfig *c, size_t *arena_bytes, size_t *mapped_by
 Status loader_open(const LoaderConfig *c, Arena *a, Loader **out);
 void loader_close(Loader *l); /* stops the thread; safe on NULL */
 
-/* Makes the next batch start after `position` sequences. */
+/* Makes the next batch start after `position` sequences, in steps of `batch` from the beginning. */
 Status loader_seek(Loader *l, uint64_t position);
+/* Goes on after a batch of another loader: `taken` is that batch's, by the sources of this one, at
+ * position. If sources, weights and batch are as they were, what follows is, too. If not, each source still
+ * goes on where it was, so no document comes twice in an epoch. */
+Status loader_resume(Loader *l, int64_t step, uint64_t position, const int64_t *taken);
 
 /* The next `batch` training sequences. The tensors stay valid until the second next call. */
 Status loader_next(Loader *l, const Batch **out);
@@ -94,6 +111,7 @@ int64_t loader_held_document(const Loader *l, int source, int64_t k, int64_t *en
 
 int loader_sources(const Loader *l);
 const char *loader_source_name(const Loader *l, int source);
+int64_t loader_epoch_sequences(const Loader *l, int source); /* training sequences of an epoch */
 
 /* A batch of b sequences of t tokens in `a`; batch_new_deep: with so many depths. */
 Status batch_new(Arena *a, int64_t b, int64_t t, Batch *out);

@@ -1,5 +1,5 @@
 /* loader_private: data shared by the loader's files. While the worker fills a slot it owns mix, that
- * slot, `reader`, and `stream` and `epoch` of the sources. The caller's thread owns `held_reader`. Both
+ * slot, `reader`, the phase, and `stream` and `epoch` of the sources. The caller's thread owns `held_reader`. Both
  * may read the fields that do not change after loader_open. */
 #ifndef DATA_LOADER_PRIVATE_H
 #define DATA_LOADER_PRIVATE_H
@@ -13,27 +13,47 @@
 /* The batch being filled, the one returned last, and the one before, which is still valid. */
 enum { LOADER_SLOTS = 3 };
 
-/* Documents concatenated in some order. */
-typedef struct Stream {
+/* A document of a stream. */
+typedef struct Spot {
+    bool held;          /* of the held-out stream */
+    int64_t k;          /* its number in the stream */
+    int64_t start, end; /* tokens of the stream */
+    int64_t document;   /* its number in the shard */
+} Spot;
+
+/* In an epoch's stream the start of every 64th document is kept; others are counted from there. */
+enum { STREAM_GROUP = 64 };
+
+/* The training documents of an epoch, concatenated in its order. A held-out document is empty there. */
+typedef struct EpochStream {
+    int64_t *
+        start; /* (documents / STREAM_GROUP + 1): token at which document k * STREAM_GROUP starts */
+    int64_t known; /* entries of it that are computed: as far as was read */
+    Spot last;     /* that was found; start INT64_MAX: none */
+} EpochStream;
+
+/* The held-out documents, concatenated. */
+typedef struct HeldStream {
     int64_t n;
     int64_t *start;    /* (n + 1): token of the stream at which its k-th document starts */
-    int64_t *document; /* (n): number of the k-th document; NULL: the epoch's order */
-} Stream;
+    int64_t *document; /* (n): number of the k-th document */
+} HeldStream;
 
 typedef struct Source {
     const char *name;
     Shard shard;
     HoldOut out;
-    int64_t documents, tokens; /* those that are not held out */
-    int64_t sequences;         /* of an epoch */
+    int64_t tokens;    /* those that are not held out */
+    int64_t sequences; /* of an epoch */
+    int32_t *length;   /* (documents): training tokens of each */
 
-    int64_t epoch;  /* the epoch that stream and order belong to; -1: none yet */
+    int64_t epoch;  /* that stream and order belong to; -1: none yet */
     uint64_t order; /* the random stream that gives the epoch's order */
-    Stream stream;  /* all documents in that order; a held-out one counts as empty */
-    Stream held;    /* the held-out documents */
+    EpochStream stream;
+    HeldStream held;
 } Source;
 
-/* What one thread needs to read: a row of T + 1 ids, and how many bytes of .bin pages it has
+/* What one thread needs to read: a row of T + 1 ids, and how many bytes of the files' pages it has
  * touched since pages were last given back. */
 typedef struct Reader {
     int32_t *row;
@@ -46,8 +66,12 @@ struct Loader {
     LoaderConfig config; /* sources is not kept */
     int n;
     Source source[MIX_MAX];
-    size_t idx_bytes, bin_bytes;
-    Mix mix;
+    size_t mapped_bytes;    /* of all files */
+    double weight[MIX_MAX]; /* before the first phase */
+    int phase;              /* 0: before the first */
+    int64_t step;           /* batches filled */
+    Mix mix;                /* of the phase */
+    int64_t base[MIX_MAX];  /* sequences of each source before the mix */
     Reader reader, held_reader;
     Batch slot[LOADER_SLOTS];
 
@@ -55,8 +79,13 @@ struct Loader {
     Worker worker;  /* fills that slot */
 };
 
-/* At most so many bytes of .bin pages stay in memory. */
+/* At most so many bytes of the files' pages stay in memory. */
 size_t loader_resident_bytes(const Loader *l);
+
+/* Begins the mix of a phase at its slot; the caller sets `base`. */
+Status loader_begin_phase(Loader *l, int phase, uint64_t slot);
+/* The step at which a phase begins. */
+int64_t loader_phase_step(const Loader *l, int phase);
 
 /* The next batch of the mix. */
 Status loader_fill(Loader *l, Batch *out);

@@ -13,11 +13,24 @@ enum { ORDER_TEXT_BYTES = 64 };
  * counts as one such window more at either end. */
 static const int64_t WINDOW_BYTES = 64 << 10;
 static const int64_t PIECE_TOKENS = 256 << 10; /* read between two looks at the limit */
-static const size_t RESIDENT_BYTES = (size_t)64 << 20;
+static const size_t RESIDENT_BYTES = (size_t)32 << 20;
 
 size_t loader_resident_bytes(const Loader *l)
 {
-    return l->bin_bytes < RESIDENT_BYTES ? l->bin_bytes : RESIDENT_BYTES;
+    return l->mapped_bytes < RESIDENT_BYTES ? l->mapped_bytes : RESIDENT_BYTES;
+}
+
+/* Counts the bytes that a reader is about to touch, and releases pages in time: both readers together may
+ * keep RESIDENT_BYTES. */
+static void count_touched(const Loader *l, Reader *r, int64_t bytes)
+{
+    int64_t more = (bytes / WINDOW_BYTES + 2) * WINDOW_BYTES;
+    if (l->mapped_bytes <= RESIDENT_BYTES) return;
+    if (r->touched_bytes + more > (int64_t)RESIDENT_BYTES / 2) {
+        for (int i = 0; i < l->n; i++) shard_forget(&l->source[i].shard);
+        r->touched_bytes = 0;
+    }
+    r->touched_bytes += more;
 }
 
 /* ---- streams: documents end to end ---- */
@@ -30,31 +43,41 @@ static int64_t epoch_document(const Loader *l, const Source *s, int64_t k)
                                 (uint64_t)s->shard.documents);
 }
 
-/* Computes where each document of an epoch starts. Held-out documents stay in the order with length 0.
- * So the document at a position in the order follows from rng_permute, without a table. */
-static void build_epoch(const Loader *l, Source *s, int64_t epoch)
+/* Begins an epoch. Where its documents start is computed as they are read: a table of all of them would
+ * take seconds for some ten million documents, before the first batch. */
+static void begin_epoch(Source *s, int64_t epoch)
 {
     char text[ORDER_TEXT_BYTES];
     (void)snprintf(text, sizeof text, "documents of %016llx, epoch %lld",
                    (unsigned long long)rng_stream(s->name), (long long)epoch);
     s->order = rng_stream(text);
     s->epoch = epoch;
-    int64_t at = 0, first = 0;
-    for (int64_t k = 0; k < s->stream.n; k++) {
-        s->stream.start[k] = at;
-        at += holdout_part(&s->out, &s->shard, epoch_document(l, s, k), false, &first);
-    }
-    s->stream.start[s->stream.n] = at;
+    s->stream.start[0] = 0;
+    s->stream.known = 1;
+    s->stream.last = (Spot){ .start = INT64_MAX };
 }
 
-/* The document that holds a token: the last k with start[k] <= token, because empty documents
- * before it have the same start. */
-static int64_t stream_find(const Stream *st, int64_t token)
+/* Sets what follows from k and start. */
+static void fill_spot(const Loader *l, const Source *s, Spot *at)
 {
-    int64_t low = 0, high = st->n;
+    at->document = at->held ? s->held.document[at->k] : epoch_document(l, s, at->k);
+    at->end = at->held ? s->held.start[at->k + 1] : at->start + s->length[at->document];
+}
+
+static void next_spot(const Loader *l, const Source *s, Spot *at)
+{
+    at->k++;
+    at->start = at->end;
+    fill_spot(l, s, at);
+}
+
+/* The last i with start[i] <= token, of n. */
+static int64_t last_start(const int64_t *start, int64_t n, int64_t token)
+{
+    int64_t low = 0, high = n;
     while (high - low > 1) {
         int64_t middle = low + (high - low) / 2;
-        if (st->start[middle] <= token) {
+        if (start[middle] <= token) {
             low = middle;
         } else {
             high = middle;
@@ -63,20 +86,48 @@ static int64_t stream_find(const Stream *st, int64_t token)
     return low;
 }
 
-/* ---- rows ---- */
-
-/* Counts the bytes that a reader touches, and releases pages in time: both readers together may keep
- * RESIDENT_BYTES. */
-static void count_touched(const Loader *l, Reader *r, int64_t bytes)
+/* Computes the starts of groups until the token is before the last known one, or there are no more. */
+static void know_until(const Loader *l, Source *s, int64_t token)
 {
-    int64_t more = (bytes / WINDOW_BYTES + 2) * WINDOW_BYTES;
-    if (l->bin_bytes <= RESIDENT_BYTES) return;
-    if (r->touched_bytes + more > (int64_t)RESIDENT_BYTES / 2) {
-        for (int i = 0; i < l->n; i++) shard_forget(&l->source[i].shard);
-        r->touched_bytes = 0;
+    EpochStream *e = &s->stream;
+    int64_t groups = s->shard.documents / STREAM_GROUP + 1;
+    while (e->known < groups && e->start[e->known - 1] <= token) {
+        Spot at = { .k = (e->known - 1) * STREAM_GROUP, .start = e->start[e->known - 1] };
+        fill_spot(l, s, &at);
+        while (at.k % STREAM_GROUP < STREAM_GROUP - 1) next_spot(l, s, &at);
+        e->start[e->known++] = at.end;
     }
-    r->touched_bytes += more;
 }
+
+/* The document that holds a token: the last one that starts there or before, because empty documents
+ * before it have the same start. In an epoch the search begins where the one before ended, or at a later
+ * group. */
+static Spot find_spot(const Loader *l, Source *s, bool held, int64_t token)
+{
+    EpochStream *e = &s->stream;
+    Spot at = { .held = held };
+    if (held) {
+        at.k = last_start(s->held.start, s->held.n, token);
+        at.start = s->held.start[at.k];
+    } else {
+        know_until(l, s, token);
+        int64_t group = last_start(e->start, e->known, token);
+        at.k = group * STREAM_GROUP;
+        at.start = e->start[group];
+        if (e->last.start <= token && e->last.k > at.k) at = e->last;
+    }
+    fill_spot(l, s, &at);
+    while (at.end <= token) next_spot(l, s, &at);
+    if (!held) e->last = at;
+    return at;
+}
+
+static int64_t stream_tokens(const Source *s, bool held)
+{
+    return held ? s->held.start[s->held.n] : s->tokens;
+}
+
+/* ---- rows ---- */
 
 /* One unsigned maximum over the piece finds negative and too large ids without a branch per id. The
  * slow search for the position runs only after an error. */
@@ -131,21 +182,22 @@ static void read_mask(const Shard *s, Reader *r, int64_t first, int64_t t, int64
 /* Reads T + 1 tokens of the stream from `token` on into r->row, whether each is learned, and where in
  * the row its document starts. *have: how many were read; fewer than T + 1 only at the end of the
  * stream. */
-static Status read_row(const Loader *l, Reader *r, const Source *s, const Stream *st, int64_t token,
+static Status read_row(const Loader *l, Reader *r, Source *s, bool held, int64_t token,
                        int64_t *have)
 {
-    int64_t T = l->config.sequence, end = st->start[st->n];
+    int64_t T = l->config.sequence, end = stream_tokens(s, held);
     int64_t wanted = end - token < T + 1 ? end - token : T + 1;
-    int64_t k = wanted > 0 ? stream_find(st, token) : 0;
+    Spot at = { 0 };
+    if (wanted > 0) at = find_spot(l, s, held, token);
     for (int64_t t = 0; t < wanted;) {
-        while (st->start[k + 1] <= token + t) k++;
-        int64_t left = st->start[k + 1] - (token + t);
+        while (at.end <= token + t) next_spot(l, s, &at);
+        int64_t left = at.end - (token + t);
         int64_t n = left < wanted - t ? left : wanted - t;
-        int64_t d = st->document != NULL ? st->document[k] : epoch_document(l, s, k);
         int64_t first = 0;
-        (void)holdout_part(&s->out, &s->shard, d, st == &s->held, &first);
-        first += token + t - st->start[k];
-        TRY(read_ids(l, r, s, d, first, n, r->row + t));
+        count_touched(l, r, 0); /* the index */
+        (void)holdout_part(&s->out, &s->shard, at.document, held, &first);
+        first += token + t - at.start;
+        TRY(read_ids(l, r, s, at.document, first, n, r->row + t));
         for (int64_t i = t; i < t + n; i++) r->doc[i] = (int32_t)t;
         memset(r->learned + t, true, (size_t)n * sizeof *r->learned);
         if (s->shard.learned != NULL) read_mask(&s->shard, r, first, t, n);
@@ -192,13 +244,13 @@ static void fill_depth(const Reader *r, int depth, int64_t have, int64_t T, Batc
 }
 
 /* Row `row` of the batch: the sequence that starts at `token` of the stream. */
-static Status fill_row(const Loader *l, Reader *r, const Source *s, const Stream *st, int64_t token,
-                       Batch *b, int64_t row)
+static Status fill_row(const Loader *l, Reader *r, Source *s, bool held, int64_t token, Batch *b,
+                       int64_t row)
 {
     int64_t T = l->config.sequence, have = 0;
     int32_t *id = row_of(&b->id, row, T), *target = row_of(&b->target, row, T);
     int32_t *pos = row_of(&b->pos, row, T), *doc = row_of(&b->doc, row, T);
-    TRY(read_row(l, r, s, st, token, &have));
+    TRY(read_row(l, r, s, held, token, &have));
     int64_t ids = have < T ? have : T, targets = have > 0 ? have - 1 : 0;
     memcpy(id, r->row, (size_t)ids * sizeof *id);
     memcpy(doc, r->doc, (size_t)ids * sizeof *doc);
@@ -219,10 +271,10 @@ static Status fill_row(const Loader *l, Reader *r, const Source *s, const Stream
 
 /* Counts the targets of a sequence that another rank reads, in a source with a mask. The batch's totals
  * are over all ranks, so that each rank knows them without communication. */
-static Status count_others(const Loader *l, Reader *r, const Source *s, int64_t token, Batch *b)
+static Status count_others(const Loader *l, Reader *r, Source *s, int64_t token, Batch *b)
 {
     int64_t have = 0;
-    TRY(read_row(l, r, s, &s->stream, token, &have));
+    TRY(read_row(l, r, s, false, token, &have));
     for (int64_t t = 1; t < have; t++) b->targets += r->learned[t];
     for (int i = 0; i < b->depths; i++) {
         for (int64_t t = 0; t < have; t++) b->next[i].targets += predicts(r, i + 1, t, have);
@@ -230,16 +282,24 @@ static Status count_others(const Loader *l, Reader *r, const Source *s, int64_t 
     return OK;
 }
 
-/* The same for a source without a mask: no tokens need be read. Of n tokens of a document, all but the
- * last 1 + k have a target at depth k. */
-static void count_documents(const Loader *l, const Source *s, int64_t token, Batch *b)
+/* Targets of the sequence that starts at a token, without a mask. */
+static int64_t targets_of(const Loader *l, const Source *s, int64_t token)
 {
-    int64_t end = token + l->config.sequence + 1, k = stream_find(&s->stream, token);
-    b->targets += l->config.sequence;
-    for (; k < s->stream.n && s->stream.start[k] < end; k++) {
-        int64_t from = s->stream.start[k], to = s->stream.start[k + 1];
-        int64_t n = (to < end ? to : end) - (from > token ? from : token);
+    int64_t left = s->tokens - 1 - token;
+    return left < l->config.sequence ? left : l->config.sequence;
+}
+
+/* The same for a source with depths but without a mask: no tokens need be read. Of n tokens of a document, all but the
+ * last 1 + k have a target at depth k. */
+static void count_documents(const Loader *l, Source *s, int64_t token, Batch *b)
+{
+    int64_t end = token + 1 + targets_of(l, s, token);
+    Spot at = find_spot(l, s, false, token);
+    b->targets += end - token - 1;
+    for (;; next_spot(l, s, &at)) {
+        int64_t n = (at.end < end ? at.end : end) - (at.start > token ? at.start : token);
         for (int i = 0; i < b->depths; i++) b->next[i].targets += n > 2 + i ? n - 2 - i : 0;
+        if (at.end >= end) return;
     }
 }
 
@@ -272,36 +332,47 @@ static void clear_counts(Batch *b)
     for (int i = 0; i < b->depths; i++) b->next[i].targets = 0;
 }
 
+/* Sequence number `sequence` of the source: mine, or counted for the batch's totals. */
+static Status take_sequence(Loader *l, Source *s, int64_t sequence, int64_t row, Batch *out)
+{
+    int64_t own = out->domain.dim[0], epoch = sequence / s->sequences;
+    bool mine = row >= 0 && row < own, counted = s->shard.learned != NULL || out->depths > 0;
+    int64_t token = sequence % s->sequences * l->config.sequence;
+    if (!mine && !counted) {
+        out->targets += targets_of(l, s, token);
+        return OK;
+    }
+    /* Sequences of a source come in rising order, so an epoch begins once. After a seek it may be
+     * another epoch. */
+    if (s->epoch != epoch) begin_epoch(s, epoch);
+    if (mine) return fill_row(l, &l->reader, s, false, token, out, row);
+    if (s->shard.learned != NULL) return count_others(l, &l->reader, s, token, out);
+    count_documents(l, s, token, out);
+    return OK;
+}
+
+static Status next_phase(Loader *l)
+{
+    for (int i = 0; i < l->n; i++) l->base[i] += mix_taken(&l->mix, i);
+    return loader_begin_phase(l, l->phase + 1, 0);
+}
+
 /* Every rank walks all sequences of the step, so that the mix advances equally everywhere. It
  * reads only its own rows, and those of others only where their targets must be counted. */
 Status loader_fill(Loader *l, Batch *out)
 {
-    int64_t own = out->domain.dim[0];
     clear_counts(out);
+    while (l->phase < l->config.n_phases && loader_phase_step(l, l->phase + 1) <= l->step)
+        TRY(next_phase(l));
     for (int64_t at = 0; at < l->config.batch; at++) {
         int i = mix_next(&l->mix);
-        int64_t row = at - l->config.first;
-        Source *s = &l->source[i];
-        bool mine = row >= 0 && row < own, counted = s->shard.learned != NULL || out->depths > 0;
-        if (!mine && !counted) {
-            out->targets += l->config.sequence;
-            continue;
-        }
         /* mix_next has counted this sequence already, so its number within the source is one
          * less. */
-        int64_t sequence = mix_taken(&l->mix, i) - 1;
-        int64_t epoch = sequence / s->sequences;
-        /* Sequences of a source come in rising order, so an epoch's table is built once. After a
-         * seek it may be another epoch. */
-        if (s->epoch != epoch) build_epoch(l, s, epoch);
-        int64_t token = sequence % s->sequences * l->config.sequence;
-        if (mine)
-            TRY(fill_row(l, &l->reader, s, &s->stream, token, out, row));
-        else if (s->shard.learned != NULL)
-            TRY(count_others(l, &l->reader, s, token, out));
-        else
-            count_documents(l, s, token, out);
+        int64_t sequence = l->base[i] + mix_taken(&l->mix, i) - 1;
+        TRY(take_sequence(l, &l->source[i], sequence, at - l->config.first, out));
     }
+    l->step++;
+    for (int i = 0; i < l->n; i++) out->taken[i] = l->base[i] + mix_taken(&l->mix, i);
     return OK;
 }
 
@@ -314,7 +385,7 @@ static Status check_source(const Loader *l, int source)
 Status loader_held_sequences(const Loader *l, int source, int64_t *out_n)
 {
     TRY(check_source(l, source));
-    const Stream *held = &l->source[source].held;
+    const HeldStream *held = &l->source[source].held;
     int64_t targets = held->start[held->n] - 1;
     *out_n = targets > 0 ? (targets + l->config.sequence - 1) / l->config.sequence : 0;
     return OK;
@@ -332,10 +403,10 @@ Status loader_held(Loader *l, int source, int64_t first, int64_t n, Batch *out)
                     (long long)first, (long long)(first + n), (long long)T, (long long)room,
                     (long long)tensor_elems(&out->id));
     }
-    const Source *s = &l->source[source];
+    Source *s = &l->source[source];
     clear_counts(out);
     for (int64_t row = 0; row < n; row++)
-        TRY(fill_row(l, &l->held_reader, s, &s->held, (first + row) * T, out, row));
+        TRY(fill_row(l, &l->held_reader, s, true, (first + row) * T, out, row));
     return OK;
 }
 
@@ -345,7 +416,7 @@ int64_t loader_held_documents(const Loader *l, int source) { return l->source[so
 
 int64_t loader_held_document(const Loader *l, int source, int64_t k, int64_t *end)
 {
-    const Stream *held = &l->source[source].held;
+    const HeldStream *held = &l->source[source].held;
     *end = held->start[k + 1];
     return held->document[k];
 }

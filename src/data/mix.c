@@ -20,6 +20,8 @@ static int64_t common_divisor(int64_t a, int64_t b)
  * ceil((k + 1) / w), with w = rate / total. */
 static void set_window(const Mix *m, struct MixTask *t)
 {
+    t->release = t->deadline = INT64_MAX;
+    if (t->rate == 0) return;
     t->release = t->k * m->total / t->rate;
     t->deadline = ((t->k + 1) * m->total + t->rate - 1) / t->rate;
 }
@@ -43,7 +45,7 @@ static Status set_rates(Mix *m, const double *weight, double sum)
     for (int i = 0; i < m->n; i++) {
         double share = weight[i] / sum;
         m->task[i].rate = (int64_t)(share * (double)RESOLUTION + 0.5);
-        if (m->task[i].rate == 0)
+        if (m->task[i].rate == 0 && weight[i] > 0)
             return FAIL(ERR_ARG, "source %d has share %.3g of the mix, the smallest kept is %.3g",
                         i, share, 1 / (double)RESOLUTION);
         left -= m->task[i].rate;
@@ -59,10 +61,11 @@ Status mix_init(Mix *m, const double *weight, int n)
     *m = (Mix){ .n = n, .total = RESOLUTION };
     if (n < 1 || n > MIX_MAX) return FAIL(ERR_ARG, "%d sources, 1 to %d are possible", n, MIX_MAX);
     for (int i = 0; i < n; i++) {
-        if (!(weight[i] > 0 && weight[i] < 1e300))
-            return FAIL(ERR_ARG, "source %d has weight %g, must be above 0", i, weight[i]);
+        if (!(weight[i] >= 0 && weight[i] < 1e300))
+            return FAIL(ERR_ARG, "source %d has weight %g, must be at least 0", i, weight[i]);
         sum += weight[i];
     }
+    if (sum == 0) return FAIL(ERR_ARG, "all %d sources have weight 0: give one a weight", n);
     TRY(set_rates(m, weight, sum));
     /* The smallest total gives the shortest period: 1:1 has two slots, not 2^26. */
     int64_t divisor = m->total;

@@ -31,7 +31,8 @@ typedef struct Mix {
     } task[MIX_MAX];
 } Mix;
 
-/* weight[i] > 0, finite. ERR_ARG for n out of range, or a share too small to be kept. */
+/* weight[i] >= 0, finite, and not all 0; a source of weight 0 never comes. ERR_ARG: it is not so, n is
+ * out of range, or a share is too small to be kept. */
 Status mix_init(Mix *m, const double *weight, int n);
 /* The source of the next sequence, as an index into mix_init's weights. */
 int mix_next(Mix *m);

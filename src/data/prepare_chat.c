@@ -47,106 +47,84 @@ static void read_messages(const Json *line, ChatMessage *m, int *n, char wrong[W
     *n = count;
 }
 
-Status prepare_chats_begin(Preparer *p)
-{
-    const PrepareConfig *c = p->config;
-    TRY(arena_init(&p->strings, "strings", MEM_HOST, (size_t)4 << 30));
-    TRY(chat_load(c->chat, c->tokenizer, &p->arena, &p->chat));
-    return shard_create_packs(&p->writer, c->out, tokenizer_vocab(p->tokenizer), c->sequence,
-                              &p->arena);
-}
-
 /* Pads the current pack with end-of-text ids, which are not learned. */
-static Status fill_pack(Preparer *p)
+Status prepare_fill_pack(ShardWriter *w, int32_t end_of_text)
 {
-    int64_t left = p->config->sequence - p->writer.tokens % p->config->sequence;
-    if (left == p->config->sequence) return OK;
-    for (int64_t i = 0; i < left; i++) TRY(shard_append(&p->writer, &p->end_of_text, 1));
-    return shard_end_document(&p->writer);
-}
-
-/* A part of a conversation as ids. loss: they are learned. */
-typedef struct ChatIds {
-    int32_t *id;
-    int64_t n;
-    bool loss;
-} ChatIds;
-
-/* Encodes each part by itself, so that an answer begins with the ids that follow a prompt when text is
- * generated. A conversation ends with the end-of-text id, which is learned if it follows an answer. */
-static Status encode_parts(Preparer *p, const ChatPart *part, int n, ChatIds *ids, int64_t *total)
-{
-    *total = 0;
-    for (int i = 0; i < n; i++) {
-        ids[i].loss = part[i].loss;
-        TRY(tokenizer_encode(p->tokenizer, part[i].text, part[i].n, &p->scratch, &ids[i].id,
-                             &ids[i].n));
-        *total += ids[i].n;
-    }
-    const ChatIds *last = &ids[n - 1];
-    bool ended = last->n > 0 && last->id[last->n - 1] == p->end_of_text;
-    ids[n] = (ChatIds){ &p->end_of_text, ended ? 0 : 1, last->loss };
-    *total += ids[n].n;
-    return OK;
+    int64_t left = w->pack - w->tokens % w->pack;
+    if (left == w->pack) return OK;
+    for (int64_t i = 0; i < left; i++) TRY(shard_append(w, &end_of_text, 1));
+    return shard_end_document(w);
 }
 
 /* The first id of a chat is never learned, since nothing comes before it. */
-static Status write_chat(Preparer *p, const ChatIds *ids, int n, int64_t total)
+Status prepare_write_chat(Preparer *p, const int32_t *ids, const uint8_t *learned, int64_t n)
 {
-    int64_t T = p->config->sequence;
-    if (p->writer.tokens % T + total > T) TRY(fill_pack(p));
-    for (int i = 0; i < n; i++) {
-        int64_t first = p->writer.document_tokens == 0 && ids[i].n > 0;
-        TRY(shard_append(&p->writer, ids[i].id, first));
-        TRY(shard_append_learned(&p->writer, ids[i].id + first, ids[i].n - first, ids[i].loss));
-        p->stats.learned += ids[i].loss ? ids[i].n - first : 0;
+    ShardWriter *w = &p->writer;
+    if (w->tokens % w->pack + n > w->pack) TRY(prepare_fill_pack(w, p->end_of_text));
+    for (int64_t i = 0, end = 0; i < n; i = end) {
+        bool learns = i > 0 && learned[i] != 0;
+        for (end = i + 1; end < n && (learned[end] != 0) == learns;) end++;
+        TRY(shard_append_learned(w, ids + i, end - i, learns));
+        p->state.stats.learned += learns ? end - i : 0;
     }
-    p->stats.documents++;
-    p->stats.tokens += total;
-    return shard_end_document(&p->writer);
+    return shard_end_document(w);
+}
+
+/* Encodes each part by itself, so that an answer begins with the ids that follow a prompt when text is
+ * generated. A conversation ends with the end-of-text id, which is learned if it follows an answer. */
+static Status encode_parts(Lane *l, const ChatPart *part, int n)
+{
+    int32_t last = -1, *ids = NULL;
+    for (int i = 0; i < n; i++) {
+        int64_t n_ids = 0;
+        TRY(tokenizer_encode_cached(l->p->tokenizer, l->cache, part[i].text, part[i].n, &l->scratch,
+                                    &ids, &n_ids));
+        TRY(prepare_ids(l, ids, n_ids, part[i].loss));
+        last = n_ids > 0 ? ids[n_ids - 1] : -1;
+    }
+    if (last == l->p->end_of_text) return OK;
+    return prepare_ids(l, &l->p->end_of_text, 1, part[n - 1].loss);
 }
 
 /* A chat that a template refuses, or that is too long, is a bad line: --on-bad-line decides what
- * happens. Nothing of it was written yet, because all parts are encoded before the first is
- * appended. */
-static Status add_chat(Preparer *p, Documents *d, const ChatMessage *m, int n)
+ * happens, and its ids are dropped. */
+static Status add_chat(Lane *l, const ChatMessage *m, int n, DocumentHash hash)
 {
     ChatPart *part = NULL;
-    ChatIds *ids = NULL;
     int parts = 0;
-    int64_t total = 0;
+    size_t ids = l->ids.used, learned = l->learned.used;
+    int64_t text_bytes = 0;
     char wrong[WRONG_BYTES];
-    if (chat_parts(&p->chat, m, n, &p->scratch, &p->strings, &part, &parts) != OK) {
+    if (chat_parts(&l->p->chat, m, n, &l->scratch, &l->strings, &part, &parts) != OK) {
         status_sentence(wrong, sizeof wrong);
         status_clear();
-        return documents_bad(d, wrong);
+        return documents_bad(&l->reader, wrong);
     }
-    TRY(ARENA_NEW(&p->scratch, parts + 1, &ids));
-    TRY(encode_parts(p, part, parts, ids, &total));
-    if (total > p->config->sequence) {
-        (void)snprintf(wrong, sizeof wrong, "a chat of %lld tokens, --sequence has room for %lld",
-                       (long long)total, (long long)p->config->sequence);
-        return documents_bad(d, wrong);
-    }
-    /* Counted only here, when the chat is certain to be written. */
-    for (int i = 0; i < parts; i++) p->stats.text_bytes += (int64_t)part[i].n;
-    return write_chat(p, ids, parts + 1, total);
+    TRY(encode_parts(l, part, parts));
+    for (int i = 0; i < parts; i++) text_bytes += (int64_t)part[i].n;
+    int64_t total = (int64_t)(l->learned.used - learned), room = l->p->config->sequence;
+    if (total <= room) return prepare_end(l, text_bytes, hash);
+    l->ids.used = ids;
+    l->learned.used = learned;
+    (void)snprintf(wrong, sizeof wrong, "a chat of %lld tokens, --sequence has room for %lld",
+                   (long long)total, (long long)room);
+    return documents_bad(&l->reader, wrong);
 }
 
 /* The strings of a template need an arena of their own, because the rendered text grows at the end
  * of `scratch`. */
-Status prepare_chat(Preparer *p, Documents *d)
+Status prepare_chat(Lane *l, const char *line, size_t bytes)
 {
     ChatMessage *m = NULL;
     int n = 0;
     char wrong[WRONG_BYTES];
-    ArenaMark mark = arena_mark(&p->scratch), strings = arena_mark(&p->strings);
-    TRY(ARENA_NEW(&p->scratch, CHAT_MESSAGES_MAX, &m));
-    read_messages(d->json, m, &n, wrong);
-    Status s = n > 0 ? add_chat(p, d, m, n) : documents_bad(d, wrong);
-    arena_release(&p->scratch, mark);
-    arena_release(&p->strings, strings);
+    DocumentHash hash = { 0 };
+    ArenaMark mark = arena_mark(&l->scratch), strings = arena_mark(&l->strings);
+    TRY(ARENA_NEW(&l->scratch, CHAT_MESSAGES_MAX, &m));
+    read_messages(l->reader.json, m, &n, wrong);
+    if (l->p->config->dedup) hash = dedup_hash(line, bytes);
+    Status s = n > 0 ? add_chat(l, m, n, hash) : documents_bad(&l->reader, wrong);
+    arena_release(&l->scratch, mark);
+    arena_release(&l->strings, strings);
     return s;
 }
-
-Status prepare_chats_end(Preparer *p) { return fill_pack(p); }

@@ -46,7 +46,7 @@ typedef struct Shard {
 Status shard_open(Shard *s, const char *prefix);
 void shard_close(Shard *s); /* safe on { 0 } */
 
-/* The checks of shard_open over bytes in memory. */
+/* The checks of shard_open. The maps are files', or of less than a million sequences. */
 Status shard_from_maps(Shard *s, const char *prefix, FileMap bin, FileMap idx);
 
 /* Sets the mask; on success the shard owns the map. ERR_FORMAT: it is not a mask, or one for another
@@ -64,25 +64,29 @@ int64_t shard_start(const Shard *s, int64_t d);
 /* Ids [first, first + n) as i32. */
 void shard_read(const Shard *s, int64_t first, int64_t n, int32_t *out);
 
-/* Releases the resident pages of the .bin; later reads fetch them again. */
+/* Releases the resident pages of the files; later reads fetch them again. */
 void shard_forget(const Shard *s);
 
 /* ---- writing ---- */
 
+/* Until the commit all files have other names: PREFIX.bin.tmp, .mask.tmp, and PREFIX.lengths.tmp, which
+ * becomes part of the .idx. */
 typedef struct ShardWriter {
-    File bin;
+    File bin, lengths, mask; /* lengths: i32 (documents) */
     char prefix[FILE_PATH_MAX];
     int id_bytes;
     int64_t documents, tokens;
     int64_t document_tokens; /* tokens of the current sequence so far */
     int64_t pack;            /* 0: no mask */
+    uint8_t bits;            /* of the mask, for the last tokens % 8 ids */
     Origin origin;           /* for PREFIX.meta, to be set before the commit; vocab 0: not known */
     Arena *arena;            /* holds the write buffers */
-    Text lengths;            /* i32 (documents), in an arena of its own */
-    Arena lengths_arena;
-    Text bits; /* of the mask, likewise */
-    Arena bits_arena;
 } ShardWriter;
+
+/* How far a writer is, between two documents. */
+typedef struct ShardMark {
+    int64_t documents, tokens, bits;
+} ShardMark;
 
 /* Makes the prefix's folders, too. vocab chooses the type of an id. */
 Status shard_create(ShardWriter *w, const char *prefix, int64_t vocab, Arena *arena);
@@ -95,9 +99,17 @@ Status shard_append_learned(ShardWriter *w, const int32_t *ids, int64_t n, bool 
 Status shard_append(ShardWriter *w, const int32_t *ids, int64_t n);
 Status shard_end_document(ShardWriter *w);
 
+/* Brings all that was appended to the disk. A later writer of the same arguments goes on from there, also
+ * after this process was killed: what was written since is dropped. ERR_IO, ERR_FORMAT: the temporary
+ * files are gone or shorter. */
+Status shard_mark(ShardWriter *w, ShardMark *out);
+Status shard_resume(ShardWriter *w, const char *prefix, int64_t vocab, int64_t pack,
+                    const ShardMark *m, Arena *arena);
+
 /* Renames the files into place, .idx last. An older shard's .idx, .mask and .meta are removed first, so
  * that a crash never leaves files of two shards that look like one. */
 Status shard_commit(ShardWriter *w);
 void shard_writer_close(ShardWriter *w); /* safe on { 0 } and after commit; drops the temporaries */
+void shard_writer_keep(ShardWriter *w);  /* likewise, but leaves them for shard_resume */
 
 #endif

@@ -53,7 +53,27 @@ static Status check_room(const Splitter *s)
     return FAIL(ERR_UNSUPPORTED, "more than %d patterns one after another", SPLIT_STAGES_MAX);
 }
 
-/* PCRE2_UCP makes \s, \p{L} and the like follow Unicode. The compiled pattern lies in the arena,
+/* Writes the pattern with White_Space for \s, because PCRE2's \s has U+180E, which Unicode took out. The
+ * pattern without \S and \s is returned itself. */
+static Status white_space(const SplitRule *rule, Arena *a, const char **out, size_t *n)
+{
+    Text t;
+    const char *at = rule->pattern, *end = at + rule->pattern_bytes;
+    TRY(text_init(&t, a));
+    for (; at < end; at++) {
+        bool escape = *at == '\\' && at + 1 < end;
+        if (escape && (at[1] == 's' || at[1] == 'S'))
+            TRY(text_printf(&t, "\\%c{White_Space}", at[1] == 's' ? 'p' : 'P'));
+        else
+            TRY(text_append(&t, at, escape ? 2 : 1));
+        at += escape;
+    }
+    *out = t.used == 0 ? "" : t.data;
+    *n = t.used;
+    return OK;
+}
+
+/* PCRE2_UCP makes \p{L} and the like follow Unicode. The compiled pattern lies in the arena,
  * but its machine code does not: splitter_free must be called. */
 Status splitter_add_rule(Splitter *s, const SplitRule *rule, Arena *a)
 {
@@ -64,22 +84,23 @@ Status splitter_add_rule(Splitter *s, const SplitRule *rule, Arena *a)
     if (how == NULL) return FAIL(ERR_MEMORY, "arena %s: no room for a pattern", a->name);
     pcre2_set_newline(how, PCRE2_NEWLINE_LF);
     uint32_t options = PCRE2_UTF | PCRE2_LITERAL;
+    const char *text = rule->pattern;
+    size_t n = rule->pattern_bytes;
     if (!rule->literal) { /* \C would match half a character */
         options = PCRE2_UTF | PCRE2_UCP | PCRE2_MULTILINE | PCRE2_NEVER_BACKSLASH_C;
+        TRY(white_space(rule, a, &text, &n));
     }
     int code = 0;
     size_t at = 0;
-    pcre2_code *pattern =
-        pcre2_compile((PCRE2_SPTR)rule->pattern, rule->pattern_bytes, options, &code, &at, how);
+    pcre2_code *pattern = pcre2_compile((PCRE2_SPTR)text, n, options, &code, &at, how);
     if (pattern == NULL) {
         char why[SENTENCE_BYTES];
         return FAIL(code == PCRE2_ERROR_HEAP_FAILED ? ERR_MEMORY : ERR_FORMAT,
-                    "pattern \"%.60s\": %s at byte %zu", rule->pattern, pcre2_sentence(code, why),
-                    at);
+                    "pattern \"%.60s\": %s at byte %zu", text, pcre2_sentence(code, why), at);
     }
     /* If the system allows no machine code, PCRE2 interprets: slower, with the same matches. */
     (void)pcre2_jit_compile(pattern, PCRE2_JIT_COMPLETE);
-    s->stage[s->n_stages++] = (SplitStage){ pattern, rule->remove_matches, rule->remove_others };
+    s->stage[s->n_stages++] = (SplitStage){ pattern, rule->keep };
     return OK;
 }
 
@@ -137,8 +158,21 @@ static Status find_match(SplitCut *c, const SplitStage *stage, const char *text,
     return OK;
 }
 
-/* Text between matches and matches themselves are both pieces, unless the stage drops one of
- * them. */
+/* The text [done, start) between two matches and the match [start, end) go on as the stage says.
+ * *done becomes the first byte that has not gone on. */
+static Status cut_at_match(SplitCut *c, int stage, const char *text, size_t *done, size_t start,
+                           size_t end)
+{
+    SplitKeep keep = c->splitter->stage[stage].keep;
+    size_t from = *done, match = start;
+    if (keep == SPLIT_WITH_PREVIOUS && start > from) start = match = end;
+    if (start > from && keep != SPLIT_ONLY_MATCHES)
+        TRY(cut_stage(c, stage + 1, text + from, start - from));
+    *done = keep == SPLIT_WITH_NEXT ? start : end;
+    if (keep == SPLIT_WITH_NEXT || keep == SPLIT_ONLY_OTHERS || end == match) return OK;
+    return cut_stage(c, stage + 1, text + match, end - match);
+}
+
 static Status cut_by_pattern(SplitCut *c, int stage, const char *text, size_t n)
 {
     const SplitStage *s = &c->splitter->stage[stage];
@@ -147,15 +181,11 @@ static Status cut_by_pattern(SplitCut *c, int stage, const char *text, size_t n)
         size_t start = 0, end = 0;
         TRY(find_match(c, s, text, n, from, &start, &end));
         if (start >= n) break;
-        if (start > done && !s->remove_others)
-            TRY(cut_stage(c, stage + 1, text + done, start - done));
-        if (end > start && !s->remove_matches)
-            TRY(cut_stage(c, stage + 1, text + start, end - start));
-        done = end;
+        TRY(cut_at_match(c, stage, text, &done, start, end));
         from = end > start ? end : next_character(text, n, end); /* an empty match only cuts */
     }
-    if (done < n && !s->remove_others) return cut_stage(c, stage + 1, text + done, n - done);
-    return OK;
+    if (done == n || s->keep == SPLIT_ONLY_MATCHES) return OK;
+    return cut_stage(c, stage + 1, text + done, n - done);
 }
 
 static Status cut_with_prefix_space(SplitCut *c, int stage, const char *text, size_t n)
@@ -210,20 +240,10 @@ static void set_limit(SplitCut *c, size_t n)
     pcre2_set_match_limit(c->limits, steps < UINT32_MAX ? (uint32_t)steps : UINT32_MAX);
 }
 
-/* Valid stretches of UTF-8 go through the stages. Each byte between them goes straight to the
- * caller. */
-Status split_text(SplitCut *c, const char *text, size_t n)
+Status split_text(SplitCut *c, const char *text, size_t n, size_t *used)
 {
     TRY(make_room_for_spaces(c, n));
     set_limit(c, n);
-    size_t at = 0;
-    while (at < n) {
-        size_t good = n - at;
-        bool valid = text_utf8_valid(text + at, n - at, &good);
-        if (valid) good = n - at;
-        if (good > 0) TRY(cut_stage(c, 0, text + at, good));
-        if (!valid) TRY(c->sink(c->context, text + at + good, 1));
-        at += good + !valid;
-    }
-    return OK;
+    if (text_utf8_valid(text, n, used)) *used = n;
+    return *used == 0 ? OK : cut_stage(c, 0, text, *used);
 }

@@ -2,11 +2,11 @@
  *
  * Each stage cuts every piece of the stage before it, and sees that piece as a text of its own.
  * Patterns are PCRE2 with Unicode classes and with Ruby's meaning of ^ and $ (at every line). PCRE2
- * knows Unicode 14; characters assigned since then, and U+180E, may be cut at other places than
- * Hugging Face's library cuts them.
+ * knows Unicode 14; characters assigned since then may be cut at other places than Hugging Face's
+ * library cuts them.
  *
  * The text is validated as UTF-8 once, here, and PCRE2 is told to trust it. PCRE2's own check scans the
- * rest of the text at every match, which is quadratic. A byte that is not UTF-8 is a piece by itself.
+ * rest of the text at every match, which is quadratic. A text ends at its first byte that is not UTF-8.
  * All memory comes from the arena, except machine code, which splitter_free releases.
  */
 #ifndef DATA_SPLIT_H
@@ -19,17 +19,25 @@
 
 enum { SPLIT_STAGES_MAX = 16 };
 
+/* What becomes of the matches of a pattern and of the text between them. */
+typedef enum SplitKeep {
+    SPLIT_ISOLATED,      /* all of them are pieces */
+    SPLIT_ONLY_OTHERS,   /* matches are dropped */
+    SPLIT_ONLY_MATCHES,  /* the text between matches is dropped */
+    SPLIT_WITH_PREVIOUS, /* a match belongs to the text before it; the second of two is a piece */
+    SPLIT_WITH_NEXT,     /* a match belongs to the text behind it; the first of two is a piece */
+} SplitKeep;
+
 typedef struct SplitRule {
     const char *pattern;
     size_t pattern_bytes;
-    bool literal;        /* the pattern is the text to find, not a regular expression */
-    bool remove_matches; /* matches are dropped; otherwise matches and the text between are kept */
-    bool remove_others;  /* the text between matches is dropped */
+    bool literal; /* the pattern is the text to find, not a regular expression */
+    SplitKeep keep;
 } SplitRule;
 
 typedef struct SplitStage {
     struct pcre2_real_code_8 *code; /* NULL: put a space before a piece that has none */
-    bool remove_matches, remove_others;
+    SplitKeep keep;
 } SplitStage;
 
 typedef struct Splitter {
@@ -63,6 +71,8 @@ typedef struct SplitCut {
 
 /* Make a cut ready: what does not depend on the text comes from the arena here. */
 Status split_begin(SplitCut *c, const Splitter *s, SplitSink sink, void *context, Arena *a);
-Status split_text(SplitCut *c, const char *text, size_t n);
+
+/* Splits the text up to its first byte that is not UTF-8; *used is how many bytes that are. */
+Status split_text(SplitCut *c, const char *text, size_t n, size_t *used);
 
 #endif

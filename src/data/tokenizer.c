@@ -1,72 +1,67 @@
 /* tokenizer: text to ids and back.
  *
- * Added tokens are found first (added.h); the text between them is split into pieces (split.h). A piece
- * starts as one id per byte. Then the pair with the lowest merge rank (the leftmost of equal ones) is
- * merged, until no pair has a merge. Pairs are in a heap, so a piece of n bytes takes n log n steps.
+ * Added tokens are found first (added.h). The text between them is normalized (normalize.h) and split
+ * into pieces (split.h), whose ids come from merging pairs (tokenizer_merge.c).
  *
- * Most pieces take a shortcut: they are a token that its own bytes merge to (determined once, at load),
- * or they occurred before in the same text. A tokenizer never changes after load, so threads may share
- * it. */
+ * Most pieces take a shortcut: their ids are in the caller's cache, or they are a token that its own
+ * bytes merge to (determined once, at load). The cache is a table of one cache line a piece: a short
+ * piece with its ids; a newer piece replaces an older one in its place. A tokenizer never changes after
+ * load, so threads may share it; a cache belongs to one thread. */
 #include "data/tokenizer_private.h"
 
 #include "base/file.h"
 
+#include <stdio.h>
 #include <string.h>
 
 #define XXH_INLINE_ALL
 #include <xxhash.h>
 
 #ifdef HOSTILE
-enum { RECENT_MAX = 4 };
+enum { CACHE_PIECES = 4 };
 #else
-enum { RECENT_MAX = 1 << 13 }; /* 8192 x 24 bytes stay in a core's L2 cache */
+enum { CACHE_PIECES = 1 << 15 };
 #endif
+enum { CACHED_BYTES = 26, CACHED_IDS = 8 };
 
-static const uint32_t NO_RANK = UINT32_MAX;
+typedef struct CachedPiece { /* one cache line */
+    uint32_t tag;            /* upper half of the hash of the bytes */
+    uint8_t n_bytes, n_ids;  /* 0: empty */
+    char bytes[CACHED_BYTES];
+    int32_t ids[CACHED_IDS];
+} CachedPiece;
 
-typedef struct Recent { /* a piece that was encoded before */
-    uint64_t hash;
-    int64_t first; /* of its ids */
-    int32_t n_ids; /* 0: empty */
-    int32_t n_bytes;
-} Recent;
+struct TokenizerCache {
+    CachedPiece *piece;
+    uint64_t mask;
+};
 
 typedef struct Encoder {
     const Tokenizer *t;
+    const TokenizerCache *cache;
     Arena *scratch;
+    SplitCut cut;
     int32_t *ids;
-    int64_t n_ids;
-    Recent *recent;
-    uint64_t recent_mask;
+    int64_t n_ids, last; /* last: the first id of the last piece */
 } Encoder;
 
 /* ---- tables ---- */
 
 /* The least power of two that is at least n, and at least 16. So a mask replaces a division. */
-static uint64_t power_of_two_above(int64_t n)
+uint64_t tokenizer_slots(int64_t n)
 {
     uint64_t size = 16;
     while (size < (uint64_t)n) size *= 2;
     return size;
 }
 
-static uint64_t pair_hash(int32_t left, int32_t right)
-{
-    uint64_t pair = (uint64_t)(uint32_t)left << 32 | (uint32_t)right;
-    pair *= 0x9E3779B97F4A7C15u; /* 2^64 / golden ratio: spreads close ids (Knuth 6.4) */
-    return pair ^ pair >> 32;
-}
-
 /* Tables have at least twice as many slots as entries, so that linear probing stays short. */
-Status tokenizer_tables(Tokenizer *t, int64_t n_tokens, int64_t n_merges, Arena *a)
+Status tokenizer_tables(Tokenizer *t, int64_t n_tokens, Arena *a)
 {
-    uint64_t slots = power_of_two_above(2 * n_tokens), merges = power_of_two_above(2 * n_merges);
+    uint64_t slots = tokenizer_slots(2 * n_tokens);
     TRY(ARENA_NEW(a, slots, &t->slot));
-    TRY(ARENA_NEW(a, merges, &t->merge));
     t->slot_mask = slots - 1;
-    t->merge_mask = merges - 1;
     for (uint64_t i = 0; i < slots; i++) t->slot[i] = (TokenSlot){ .id = TOKENIZER_NO_TOKEN };
-    for (uint64_t i = 0; i < merges; i++) t->merge[i] = (MergeSlot){ .left = TOKENIZER_NO_TOKEN };
     return OK;
 }
 
@@ -96,213 +91,182 @@ void tokenizer_put(Tokenizer *t, int32_t id)
     t->slot[i] = (TokenSlot){ .tag = (uint32_t)(hash >> 32), .id = id };
 }
 
-/* The slot of a pair, or the empty one where it belongs. */
-static MergeSlot *merge_slot(const Tokenizer *t, int32_t left, int32_t right)
+Status tokenizer_find_bytes(Tokenizer *t, const char *name)
 {
-    uint64_t i = pair_hash(left, right) & t->merge_mask;
-    while (t->merge[i].left != TOKENIZER_NO_TOKEN &&
-           (t->merge[i].left != left || t->merge[i].right != right)) {
-        i = (i + 1) & t->merge_mask;
+    for (int b = 0; b < 256; b++) {
+        char text[8] = { (char)b };
+        int n = t->of_characters ? snprintf(text, sizeof text, "<0x%02X>", (unsigned)b) : 1;
+        t->byte_id[b] = tokenizer_find(t, text, n);
+        if (t->byte_id[b] == TOKENIZER_NO_TOKEN)
+            return FAIL(ERR_UNSUPPORTED,
+                        "%s has no token for the byte %d; only vocabularies with all 256 bytes are "
+                        "supported",
+                        name, b);
     }
-    return &t->merge[i];
-}
-
-void tokenizer_put_merge(Tokenizer *t, int32_t left, int32_t right, uint32_t rank, int32_t result)
-{
-    *merge_slot(t, left, right) = (MergeSlot){ left, right, rank, result };
-}
-
-static uint32_t rank_of(const Tokenizer *t, int32_t left, int32_t right)
-{
-    const MergeSlot *m = merge_slot(t, left, right);
-    return m->left == TOKENIZER_NO_TOKEN ? NO_RANK : m->rank;
-}
-
-/* ---- merging ---- */
-
-/* Min-heap of a piece's pairs, by rank, then position. A key has the rank in its upper half. A pair that
- * has changed since its push is recognised by its rank when it is popped. */
-typedef struct PairHeap {
-    uint64_t *key;
-    int64_t n;
-} PairHeap;
-
-static void heap_push(PairHeap *h, uint64_t key)
-{
-    int64_t i = h->n++;
-    for (int64_t parent; i > 0 && h->key[parent = (i - 1) / 2] > key; i = parent)
-        h->key[i] = h->key[parent];
-    h->key[i] = key;
-}
-
-static uint64_t heap_pop(PairHeap *h)
-{
-    uint64_t top = h->key[0], last = h->key[--h->n];
-    int64_t i = 0;
-    for (int64_t child = 1; child < h->n; child = 2 * i + 1) {
-        if (child + 1 < h->n && h->key[child + 1] < h->key[child]) child++;
-        if (h->key[child] >= last) break;
-        h->key[i] = h->key[child];
-        i = child;
-    }
-    h->key[i] = last;
-    return top;
-}
-
-typedef struct Merging { /* ids as a doubly linked list over the places of the bytes */
-    const Tokenizer *t;
-    int32_t *id;            /* TOKENIZER_NO_TOKEN: became part of the one before */
-    int32_t *next, *before; /* n and -1 at the ends */
-    int32_t n;
-    PairHeap heap;
-} Merging;
-
-/* Does nothing at the ends of a piece, or for a pair that no merge joins. */
-static void push_pair(Merging *p, int32_t left)
-{
-    if (left < 0 || p->next[left] >= p->n) return;
-    uint32_t rank = rank_of(p->t, p->id[left], p->id[p->next[left]]);
-    if (rank != NO_RANK) heap_push(&p->heap, (uint64_t)rank << 32 | (uint32_t)left);
-}
-
-/* The left place takes the result, the right one leaves the list. Both new neighbours become
- * pairs. */
-static void merge_pair(Merging *p, int32_t left)
-{
-    int32_t right = p->next[left], after = p->next[right];
-    p->id[left] = merge_slot(p->t, p->id[left], p->id[right])->result;
-    p->id[right] = TOKENIZER_NO_TOKEN;
-    p->next[left] = after;
-    if (after < p->n) p->before[after] = left;
-    push_pair(p, p->before[left]);
-    push_pair(p, left);
-}
-
-/* The heap needs at most 2 n keys: n - 1 pairs at first, and each of at most n - 1 merges pops one and
- * pushes two. */
-static Status merge_piece(Encoder *e, const char *piece, int32_t n)
-{
-    ArenaMark mark = arena_mark(e->scratch);
-    Merging p = { .t = e->t, .n = n };
-    void *at = NULL;
-    TRY(arena_alloc(e->scratch, (size_t)n * (2 * sizeof(uint64_t) + 3 * sizeof(int32_t)), &at));
-    p.heap.key = at;
-    p.id = (int32_t *)(p.heap.key + 2 * (size_t)n);
-    p.next = p.id + n;
-    p.before = p.next + n;
-    for (int32_t i = 0; i < n; i++) {
-        p.id[i] = e->t->byte_id[(uint8_t)piece[i]];
-        p.next[i] = i + 1;
-        p.before[i] = i - 1;
-    }
-    for (int32_t i = 0; i < n; i++) push_pair(&p, i);
-    while (p.heap.n > 0) {
-        uint64_t key = heap_pop(&p.heap);
-        int32_t left = (int32_t)(uint32_t)key;
-        if (p.id[left] == TOKENIZER_NO_TOKEN || p.next[left] >= n) continue;
-        if (rank_of(p.t, p.id[left], p.id[p.next[left]]) == key >> 32) merge_pair(&p, left);
-    }
-    for (int32_t i = 0; i < n; i = p.next[i]) e->ids[e->n_ids++] = p.id[i];
-    arena_release(e->scratch, mark);
-    return OK;
-}
-
-/* A token of the vocabulary is not always reached by its merges. Only those that are may take the
- * shortcut of encode_piece, or ids would differ from Hugging Face's. */
-Status tokenizer_mark_whole(Tokenizer *t, bool all, Arena *scratch)
-{
-    int32_t longest = 0;
-    for (int32_t i = 0; i < t->vocab; i++) {
-        if (t->token[i].n > longest) longest = t->token[i].n;
-    }
-    ArenaMark mark = arena_mark(scratch);
-    Encoder e = { .t = t, .scratch = scratch };
-    TRY(ARENA_NEW(scratch, longest, &e.ids));
-    for (int32_t i = 0; i < t->vocab; i++) {
-        TokenText *token = &t->token[i];
-        if (token->n == 0 || tokenizer_find(t, token->bytes, token->n) != i) continue;
-        e.n_ids = 0;
-        if (!all) TRY(merge_piece(&e, token->bytes, token->n));
-        token->whole = all || (e.n_ids == 1 && e.ids[0] == i);
-    }
-    arena_release(scratch, mark);
     return OK;
 }
 
 /* ---- encoding ---- */
 
-/* Does the text of these ids equal the piece? */
-static bool same_text(const Tokenizer *t, const int32_t *ids, int32_t n_ids, const char *piece)
+static Status make_cache(Arena *a, uint64_t pieces, TokenizerCache *out)
 {
-    for (int32_t i = 0; i < n_ids; i++) {
-        const TokenText *token = &t->token[ids[i]];
-        if (memcmp(token->bytes, piece, (size_t)token->n) != 0) return false;
-        piece += token->n;
-    }
-    return true;
+    *out = (TokenizerCache){ .mask = pieces - 1 };
+    return ARENA_ZEROED(a, pieces, &out->piece);
 }
 
-/* Equal hashes are not trusted: same_text compares the bytes of the piece that was encoded
- * before. */
+Status tokenizer_cache_make(Arena *a, TokenizerCache **out)
+{
+    TRY(ARENA_NEW(a, 1, out));
+    return make_cache(a, CACHE_PIECES, *out);
+}
+
+/* The ids of a piece that is not in the cache. */
+static Status encode_new(Encoder *e, const char *piece, int32_t n, uint64_t hash)
+{
+    int32_t id = find_hashed(e->t, piece, n, hash);
+    if (id == TOKENIZER_NO_TOKEN || !e->t->token[id].whole)
+        return tokenizer_merge(e->t, piece, n, e->scratch, e->ids, &e->n_ids);
+    e->ids[e->n_ids++] = id;
+    return OK;
+}
+
+/* Equal hashes are not trusted: the bytes are compared. All CACHED_IDS are copied, because a copy of a
+ * known size is one instruction; those past n_ids are overwritten by the next piece. */
 static Status encode_piece(void *context, const char *piece, int32_t n)
 {
     Encoder *e = context;
     uint64_t hash = XXH3_64bits(piece, (size_t)n);
-    int32_t id = find_hashed(e->t, piece, n, hash);
-    if (id != TOKENIZER_NO_TOKEN && e->t->token[id].whole) {
-        e->ids[e->n_ids++] = id;
+    uint32_t tag = (uint32_t)(hash >> 32);
+    CachedPiece *c = &e->cache->piece[hash & e->cache->mask];
+    e->last = e->n_ids;
+    if (c->tag == tag && c->n_bytes == n && memcmp(c->bytes, piece, (size_t)n) == 0) {
+        memcpy(e->ids + e->n_ids, c->ids, sizeof c->ids);
+        e->n_ids += c->n_ids;
         return OK;
     }
-    Recent *r = &e->recent[hash & e->recent_mask];
-    int64_t first = e->n_ids;
-    if (r->n_ids > 0 && r->hash == hash && r->n_bytes == n &&
-        same_text(e->t, e->ids + r->first, r->n_ids, piece)) {
-        memcpy(e->ids + first, e->ids + r->first, (size_t)r->n_ids * sizeof *e->ids);
-        e->n_ids += r->n_ids;
-        return OK;
-    }
-    TRY(merge_piece(e, piece, n));
-    *r = (Recent){ .hash = hash, .first = first, .n_bytes = n };
-    r->n_ids = (int32_t)(e->n_ids - first);
+    TRY(encode_new(e, piece, n, hash));
+    int64_t n_ids = e->n_ids - e->last;
+    if (n > CACHED_BYTES || n_ids > CACHED_IDS) return OK;
+    *c = (CachedPiece){ .tag = tag, .n_bytes = (uint8_t)n, .n_ids = (uint8_t)n_ids };
+    memcpy(c->bytes, piece, (size_t)n);
+    memcpy(c->ids, e->ids + e->last, (size_t)n_ids * sizeof *c->ids);
     return OK;
 }
 
-/* Encodes a text between the added tokens of the sets before `set`. */
-static Status encode_between(Encoder *e, SplitCut *cut, const char *text, size_t n, int set)
+/* Cuts a piece of a vocabulary of characters where no merge reaches over. */
+static Status encode_joined(void *context, const char *piece, int32_t n)
+{
+    const Encoder *e = context;
+    int32_t done = 0;
+    int before = -1;
+    for (int32_t i = 0; e->t->joins != NULL && i < n; i++) {
+        int class = tokenizer_class(e->t, piece + i, n - i);
+        if (class < 0) continue;
+        if (before >= 0 && !e->t->joins[before * TOKENIZER_CLASSES + class]) {
+            TRY(encode_piece(context, piece + done, i - done));
+            done = i;
+        }
+        before = class;
+    }
+    return encode_piece(context, piece + done, n - done);
+}
+
+/* Does the token consist of spaces, newlines and tabs? */
+static bool is_blank(const TokenText *token)
+{
+    for (int32_t i = 0; i < token->n; i++) {
+        char c = token->bytes[i];
+        if (c != ' ' && c != '\n' && c != '\t') return false;
+    }
+    return true;
+}
+
+/* What stands before a byte that is no UTF-8 was cut as if the text ended there. tiktoken joins the last
+ * piece, and blank tokens before a blank one, with all the rest to one piece that is not cut. `first` is
+ * the first id of this text. */
+static Status encode_rest(Encoder *e, int64_t first, const char *rest, size_t n)
+{
+    const TokenText *token = e->t->token;
+    int64_t from = e->n_ids > first ? e->last : first;
+    size_t bytes = 0, used = 0;
+    char *piece = NULL;
+    if (from < e->n_ids && is_blank(&token[e->ids[from]])) {
+        while (from > first && is_blank(&token[e->ids[from - 1]])) from--;
+    }
+    for (int64_t i = from; i < e->n_ids; i++) bytes += (size_t)token[e->ids[i]].n;
+    if (bytes + n > INT32_MAX)
+        return FAIL(ERR_UNSUPPORTED, "%zu bytes from one that is no UTF-8 to the end of the text",
+                    n);
+    ArenaMark mark = arena_mark(e->scratch);
+    TRY(ARENA_NEW(e->scratch, bytes + n, &piece));
+    for (int64_t i = from; i < e->n_ids; used += (size_t)token[e->ids[i++]].n)
+        memcpy(piece + used, token[e->ids[i]].bytes, (size_t)token[e->ids[i]].n);
+    memcpy(piece + used, rest, n);
+    e->n_ids = from;
+    Status s = encode_piece(e, piece, (int32_t)(bytes + n));
+    arena_release(e->scratch, mark);
+    return s;
+}
+
+/* Encodes a text without added tokens. In a vocabulary of characters a byte that is no UTF-8 is a piece
+ * by itself, since no merge reaches over it. */
+static Status encode_plain(Encoder *e, const char *text, size_t n, bool first)
+{
+    int64_t first_id = e->n_ids;
+    size_t used = 0;
+    TRY(normalize(&e->t->metaspace, first, e->scratch, &text, &n));
+    for (; n > 0; text += used, n -= used) {
+        TRY(split_text(&e->cut, text, n, &used));
+        if (used < n && !e->t->of_characters)
+            return encode_rest(e, first_id, text + used, n - used);
+        if (used < n) TRY(encode_piece(e, text + used++, 1));
+    }
+    return OK;
+}
+
+/* Encodes a text between the added tokens of the sets before `set`. `first`: it begins where the whole
+ * text begins. */
+static Status encode_between(Encoder *e, const char *text, size_t n, int set, bool first)
 {
     if (n == 0) return OK;
-    if (set == ADDED_SETS) return split_text(cut, text, n);
+    if (set == ADDED_SETS) return encode_plain(e, text, n, first);
+    if (set == 1) TRY(normalize(&e->t->normalizer, first, e->scratch, &text, &n));
     size_t done = 0;
     AddedMatch m = { 0 };
     while (added_find(&e->t->added[set], text, n, m.next, done, &m)) {
-        if (m.start > done) TRY(encode_between(e, cut, text + done, m.start - done, set + 1));
+        if (m.start > done)
+            TRY(encode_between(e, text + done, m.start - done, set + 1, first && done == 0));
         e->ids[e->n_ids++] = m.id;
         done = m.end;
     }
-    return encode_between(e, cut, text + done, n - done, set + 1);
+    return encode_between(e, text + done, n - done, set + 1, first && done == 0);
 }
 
-/* The table of recent pieces grows with the text: a short prompt should not clear 8192 entries. */
 static Status encode_text(Encoder *e, const char *text, size_t n)
 {
-    uint64_t recent = power_of_two_above((int64_t)(n / 16));
-    if (recent > RECENT_MAX) recent = RECENT_MAX;
-    TRY(ARENA_ZEROED(e->scratch, recent, &e->recent));
-    e->recent_mask = recent - 1;
-    SplitCut cut;
-    TRY(split_begin(&cut, &e->t->splitter, encode_piece, e, e->scratch));
-    return encode_between(e, &cut, text, n, 0);
+    SplitSink sink = e->t->of_characters ? encode_joined : encode_piece;
+    TRY(split_begin(&e->cut, &e->t->splitter, sink, e, e->scratch));
+    return encode_between(e, text, n, 0, true);
 }
 
-Status tokenizer_encode(const Tokenizer *t, const char *text, size_t n, Arena *a, int32_t **ids,
-                        int64_t *n_ids)
+/* A cache for one text grows with the text: a short prompt should not clear a large one. */
+static Status own_cache(Arena *a, size_t n, TokenizerCache *out)
+{
+    uint64_t pieces = tokenizer_slots((int64_t)(n / 16));
+    return make_cache(a, pieces < CACHE_PIECES ? pieces : CACHE_PIECES, out);
+}
+
+Status tokenizer_encode_cached(const Tokenizer *t, TokenizerCache *cache, const char *text,
+                               size_t n, Arena *a, int32_t **ids, int64_t *n_ids)
 {
     ArenaMark start = arena_mark(a);
-    size_t most = t->splitter.prefix_space ? 2 * n : n; /* an id stands for at least a byte */
-    Encoder e = { .t = t, .scratch = a };
-    if (most > SIZE_MAX / sizeof(int32_t)) return FAIL(ERR_ARG, "a text of %zu bytes", n);
-    TRY(ARENA_NEW(a, most, &e.ids));
-    Status s = encode_text(&e, text, n);
+    TokenizerCache own = { 0 };
+    Encoder e = { .t = t, .cache = cache != NULL ? cache : &own, .scratch = a };
+    if (n > SIZE_MAX / sizeof(int32_t) / t->growth - CACHED_IDS)
+        return FAIL(ERR_ARG, "a text of %zu bytes", n);
+    TRY(ARENA_NEW(a, n * t->growth + CACHED_IDS, &e.ids));
+    Status s = cache != NULL ? OK : own_cache(a, n, &own);
+    if (s == OK) s = encode_text(&e, text, n);
     if (s != OK) {
         arena_release(a, start);
         return s;
@@ -315,13 +279,22 @@ Status tokenizer_encode(const Tokenizer *t, const char *text, size_t n, Arena *a
     return OK;
 }
 
+Status tokenizer_encode(const Tokenizer *t, const char *text, size_t n, Arena *a, int32_t **ids,
+                        int64_t *n_ids)
+{
+    return tokenizer_encode_cached(t, NULL, text, n, a, ids, n_ids);
+}
+
 /* ---- the rest of the interface ---- */
 
 Status tokenizer_load(const char *path, Arena *a, Tokenizer **out)
 {
     FileMap map = { 0 };
     TRY(file_map(path, &map));
-    Status s = tokenizer_parse(path, (const char *)map.data, map.bytes, a, out);
+    const char *text = (const char *)map.data;
+    Status s = tokenizer_is_tiktoken(text, map.bytes)
+                   ? tokenizer_parse_tiktoken(path, text, map.bytes, NULL, a, out, NULL)
+                   : tokenizer_parse(path, text, map.bytes, a, out);
     file_unmap(&map);
     return s;
 }
@@ -336,7 +309,19 @@ int32_t tokenizer_end_of_text(const Tokenizer *t) { return t->end_of_text; }
 
 void tokenizer_bytes(const Tokenizer *t, int32_t id, const char **bytes, int32_t *n)
 {
-    bool known = id >= 0 && id < t->vocab && t->token[id].bytes != NULL;
-    *bytes = known ? t->token[id].bytes : "";
-    *n = known ? t->token[id].n : 0;
+    bool known = id >= 0 && id < t->vocab && t->shown[id].bytes != NULL;
+    *bytes = known ? t->shown[id].bytes : "";
+    *n = known ? t->shown[id].n : 0;
+}
+
+Status tokenizer_decode(const Tokenizer *t, const int32_t *ids, int64_t n_ids, Text *out)
+{
+    for (int64_t i = 0; i < n_ids; i++) {
+        const char *bytes = NULL;
+        int32_t n = 0;
+        tokenizer_bytes(t, ids[i], &bytes, &n);
+        int32_t skip = t->adds_space && i == 0 && n > 0 && bytes[0] == ' ';
+        TRY(text_append(out, bytes + skip, (size_t)(n - skip)));
+    }
+    return OK;
 }

@@ -1,32 +1,41 @@
-/* tokenizer_json: reads and writes Hugging Face's tokenizer.json. It reads the parts that determine a
+/* tokenizer_json: reads Hugging Face's tokenizer.json (tokenizer_write.c writes it): the parts that determine a
  * text's ids: added_tokens, normalizer, pre_tokenizer and model. A feature that would change the ids and
  * is not supported is an error that names it. Encoding is in tokenizer.c. */
 #include "data/tokenizer_private.h"
 
-#include "base/file.h"
 #include "base/json.h"
 
 #include <math.h>
+#include <stdio.h>
 #include <string.h>
 
-enum { SENTENCE_BYTES = 512, SHOWN = 60 /* bytes of a token or pattern in a message */ };
+static const char PRE_TOKENIZER[] = "pre_tokenizer";
 
-/* The document separator of files that this program writes. */
-static const char END_OF_TEXT[] = "<|endoftext|>";
+enum { SENTENCE_BYTES = 512, SHOWN = 60 /* bytes of a token or pattern in a message */ };
 
 /* Names of the document separator in published vocabularies, in order of preference. It must be a
  * special token of the file. */
 static const char *const END_OF_TEXT_NAMES[] = {
-    END_OF_TEXT, "<|end_of_text|>", "<\uFF5Cend\u2581of\u2581sentence\uFF5C>",
-    "</s>",      "<eos>",           "[EOS]",
+    TOKENIZER_END_OF_TEXT,
+    "<|end_of_text|>",
+    "<\uFF5Cend\u2581of\u2581sentence\uFF5C>",
+    "</s>",
+    "<eos>",
+    "[EOS]",
 };
+
+/* An entry of added_tokens and its content in the pool; NULL: the id has none. */
+typedef struct Entry {
+    const Json *item;
+    const char *content;
+} Entry;
 
 typedef struct Reader {
     const char *name; /* of the file */
     Arena *arena;
     Tokenizer *t;
-    char *pool;         /* where the bytes of the next token go */
-    const Json **added; /* (vocab) by id: its entry of added_tokens, or NULL */
+    char *pool;   /* where the bytes of the next token go */
+    Entry *added; /* (vocab) by id */
 } Reader;
 
 /* ---- the byte alphabet ---- */
@@ -102,6 +111,12 @@ static Status parse_json(const char *name, const char *text, size_t n, Arena *a,
     if (n == 0) return FAIL(ERR_FORMAT, "%s is empty, not a tokenizer.json", name);
     if (n > INT32_MAX) return FAIL(ERR_UNSUPPORTED, "%s has %zu bytes, over 2 GiB", name, n);
     TRY(json_parse(text, n, a, out, &bad));
+    if (*out == NULL && bad == 0)
+        return FAIL(
+            ERR_FORMAT,
+            "%s is neither a tokenizer.json nor a .tiktoken file; a tokenizer.model has to be "
+            "converted to tokenizer.json",
+            name);
     if (*out == NULL) return FAIL(ERR_FORMAT, "%s is broken JSON at byte %zu of %zu", name, bad, n);
     if ((*out)->type == JSON_OBJECT) return OK;
     return FAIL(ERR_FORMAT, "%s: the JSON value is not an object", name);
@@ -109,97 +124,154 @@ static Status parse_json(const char *name, const char *text, size_t n, Arena *a,
 
 /* ---- normalizer ---- */
 
+/* Adds the file's name and the part to an error about a step or a pattern. */
+static Status named_status(const Reader *r, const char *part, Status s)
+{
+    if (s == OK) return OK;
+    char why[SENTENCE_BYTES];
+    status_sentence(why, sizeof why);
+    return FAIL(s, "%s: %s: %s", r->name, part, why);
+}
+
+/* The text outlives the file's tree. */
+static Status add_step(const Reader *r, Normalizer *z, NormalizeStep step)
+{
+    const char **text[] = { &step.from, &step.to };
+    for (int i = 0; i < 2; i++) {
+        if (*text[i] != NULL) TRY(arena_text(r->arena, *text[i], strlen(*text[i]), text[i]));
+    }
+    return named_status(r, "normalizer", normalizer_add(z, &step));
+}
+
 static Status read_normalizer(const Reader *r, const Json *item)
 {
     if (is_absent(item)) return OK;
     const char *type = get_text(item, "type");
     const Json *list = json_get(item, "normalizers");
-    if (strcmp(type, "Sequence") != 0 || !json_is(list, JSON_ARRAY))
+    const char *from = json_string(json_get(json_get(item, "pattern"), "String"));
+    NormalizeStep step = { .to = get_text(item, "content") };
+    if (strcmp(type, "Sequence") == 0 && json_is(list, JSON_ARRAY)) {
+        for (const Json *each = json_first(list); each != NULL; each = each->next)
+            TRY(read_normalizer(r, each));
+        return OK;
+    }
+    if (strcmp(type, "Replace") == 0 && from != NULL && *from != '\0') {
+        step.kind = NORMALIZE_REPLACE;
+        step.from = from;
+    } else if (strcmp(type, "Prepend") == 0) {
+        step.kind = NORMALIZE_PREPEND;
+        step.to = get_text(item, "prepend");
+    } else if (!normalize_form(type, &step)) {
         return FAIL(ERR_UNSUPPORTED,
-                    "%s: normalizer of type \"%.*s\" is not supported; only null or an empty "
-                    "Sequence is",
+                    "%s: normalizer of type \"%.*s\" is not supported; NFC, NFD, Prepend, "
+                    "Replace of a String and Sequence are",
                     r->name, SHOWN, type);
-    for (const Json *each = json_first(list); each != NULL; each = each->next)
-        TRY(read_normalizer(r, each));
-    return OK;
+    }
+    return add_step(r, &r->t->normalizer, step);
 }
 
 /* ---- pre_tokenizer ---- */
 
-/* Adds the file's name to the splitter's error about a pattern. */
-static Status named_status(const Reader *r, Status s)
-{
-    if (s == OK) return OK;
-    char why[SENTENCE_BYTES];
-    status_sentence(why, sizeof why);
-    return FAIL(s, "%s: pre_tokenizer: %s", r->name, why);
-}
-
 static Status add_regex(const Reader *r, const char *pattern)
 {
     SplitRule rule = { .pattern = pattern, .pattern_bytes = strlen(pattern) };
-    return named_status(r, splitter_add_rule(&r->t->splitter, &rule, r->arena));
+    return named_status(r, PRE_TOKENIZER, splitter_add_rule(&r->t->splitter, &rule, r->arena));
 }
 
 /* Hugging Face's defaults apply to absent members: a space before the text, and GPT-2's pattern. */
 static Status read_byte_level(const Reader *r, const Json *item)
 {
     if (get_flag(item, "add_prefix_space", true))
-        TRY(named_status(r, splitter_add_prefix_space(&r->t->splitter)));
+        TRY(named_status(r, PRE_TOKENIZER, splitter_add_prefix_space(&r->t->splitter)));
     return get_flag(item, "use_regex", true) ? add_regex(r, SPLIT_GPT2_PATTERN) : OK;
 }
 
 /* `invert` exchanges the matches and the text between them. For Isolated that changes nothing. */
 static Status read_split(const Reader *r, const Json *item)
 {
+    static const char *const BEHAVIORS[] = { "Isolated", "Removed", "", "MergedWithPrevious",
+                                             "MergedWithNext" }; /* by SplitKeep */
     const Json *pattern = json_get(item, "pattern");
     const char *regex = json_string(json_get(pattern, "Regex"));
     const char *literal = json_string(json_get(pattern, "String"));
     const char *text = regex != NULL ? regex : literal, *behavior = get_text(item, "behavior");
+    bool invert = get_flag(item, "invert", false);
+    int keep = SPLIT_WITH_NEXT;
     if (text == NULL)
         return FAIL(ERR_FORMAT, "%s: pre_tokenizer Split has no pattern Regex or String", r->name);
-    bool removed = strcmp(behavior, "Removed") == 0, invert = get_flag(item, "invert", false);
-    if (!removed && strcmp(behavior, "Isolated") != 0)
-        return FAIL(ERR_UNSUPPORTED,
-                    "%s: pre_tokenizer Split has the behavior \"%.*s\"; only Isolated and Removed "
-                    "are supported",
-                    r->name, SHOWN, behavior);
+    while (keep >= 0 && (*behavior == '\0' || strcmp(behavior, BEHAVIORS[keep]) != 0)) keep--;
+    if (keep < 0 || (invert && keep > SPLIT_ONLY_MATCHES))
+        return FAIL(
+            ERR_UNSUPPORTED,
+            "%s: pre_tokenizer Split has the behavior \"%.*s\"%s; Isolated, Removed, and not "
+            "inverted MergedWithPrevious and MergedWithNext are supported",
+            r->name, SHOWN, behavior, invert ? ", inverted" : "");
+    if (keep == SPLIT_ONLY_OTHERS && invert) keep = SPLIT_ONLY_MATCHES;
     SplitRule rule = { .pattern = text,
                        .pattern_bytes = strlen(text),
                        .literal = regex == NULL,
-                       .remove_matches = removed && !invert,
-                       .remove_others = removed && invert };
-    return named_status(r, splitter_add_rule(&r->t->splitter, &rule, r->arena));
+                       .keep = (SplitKeep)keep };
+    return named_status(r, PRE_TOKENIZER, splitter_add_rule(&r->t->splitter, &rule, r->arena));
 }
 
-/* One pre-tokenizer of the pipeline; the last one must be ByteLevel, and only it. */
-static Status read_pre_tokenizer(const Reader *r, const Json *item, bool last)
+/* Spaces become a sign, U+2581 in all published files, and a text gets one at its front. With `split`
+ * each sign begins a piece. */
+static Status read_metaspace(const Reader *r, const Json *item)
+{
+    const char *sign = get_text(item, "replacement"), *scheme = get_text(item, "prepend_scheme");
+    bool never = strcmp(scheme, "never") == 0 || !get_flag(item, "add_prefix_space", true);
+    Normalizer *z = &r->t->metaspace;
+    if (*sign == '\0')
+        return FAIL(ERR_FORMAT, "%s: pre_tokenizer Metaspace has no replacement", r->name);
+    TRY(add_step(r, z, (NormalizeStep){ .kind = NORMALIZE_REPLACE, .from = " ", .to = sign }));
+    NormalizeStep prepend = { .kind = NORMALIZE_PREPEND,
+                              .to = sign,
+                              .unless_there = true,
+                              .only_first = strcmp(scheme, "first") == 0 };
+    if (!never) TRY(add_step(r, z, prepend));
+    if (!get_flag(item, "split", true)) return OK;
+    SplitRule rule = {
+        .pattern = sign, .pattern_bytes = strlen(sign), .literal = true, .keep = SPLIT_WITH_NEXT
+    };
+    return named_status(r, PRE_TOKENIZER, splitter_add_rule(&r->t->splitter, &rule, r->arena));
+}
+
+/* One pre-tokenizer of the pipeline. ByteLevel is the last one of byte-level vocabularies; Metaspace, of
+ * those of characters, stands alone. */
+static Status read_pre_tokenizer(const Reader *r, const Json *item, bool alone, bool last)
 {
     const char *type = get_text(item, "type");
-    bool byte_level = strcmp(type, "ByteLevel") == 0;
-    if (byte_level && last) return read_byte_level(r, item);
-    if (byte_level || last)
-        return FAIL(ERR_UNSUPPORTED,
-                    "%s: pre_tokenizer ends with \"%.*s\" where ByteLevel must come last, once: "
-                    "only byte-level vocabularies are supported",
-                    r->name, SHOWN, type);
+    if (strcmp(type, "ByteLevel") == 0 && last) return read_byte_level(r, item);
+    if (strcmp(type, "Metaspace") == 0 && alone) return read_metaspace(r, item);
     if (strcmp(type, "Split") == 0) return read_split(r, item);
     if (strcmp(type, "Digits") == 0)
         return add_regex(r, get_flag(item, "individual_digits", false) ? "\\p{N}" : "\\p{N}+");
-    return FAIL(ERR_UNSUPPORTED, "%s: pre_tokenizer of type \"%.*s\" is not supported", r->name,
-                SHOWN, type);
+    return FAIL(ERR_UNSUPPORTED,
+                "%s: pre_tokenizer of type \"%.*s\" is not supported here: Split and Digits are, "
+                "ByteLevel at the end, and Metaspace by itself",
+                r->name, SHOWN, type);
 }
 
-static Status read_pre_tokenizers(const Reader *r, const Json *item)
+static Status read_pre_tokenizers(const Reader *r, const Json *item, bool byte_fallback)
 {
-    if (is_absent(item))
-        return FAIL(ERR_UNSUPPORTED, "%s has no pre_tokenizer; ByteLevel is needed", r->name);
-    if (strcmp(get_text(item, "type"), "Sequence") != 0) return read_pre_tokenizer(r, item, true);
-    const Json *list = json_get(item, "pretokenizers");
-    if (!json_is(list, JSON_ARRAY) || list->child == NULL)
-        return FAIL(ERR_FORMAT, "%s: pre_tokenizer Sequence has no pretokenizers", r->name);
-    for (const Json *each = json_first(list); each != NULL; each = each->next)
-        TRY(read_pre_tokenizer(r, each, each->next == NULL));
+    const Json *first = item, *last = item;
+    if (!is_absent(item) && strcmp(get_text(item, "type"), "Sequence") == 0) {
+        first = last = json_first(json_get(item, "pretokenizers"));
+        if (first == NULL)
+            return FAIL(ERR_FORMAT, "%s: pre_tokenizer Sequence has no pretokenizers", r->name);
+        while (last->next != NULL) last = last->next;
+    }
+    bool byte_level = !is_absent(last) && strcmp(get_text(last, "type"), "ByteLevel") == 0;
+    r->t->of_characters = !byte_level;
+    if (!byte_level && !byte_fallback)
+        return FAIL(ERR_UNSUPPORTED,
+                    "%s: pre_tokenizer does not end with ByteLevel, and model.byte_fallback is not "
+                    "true: one of them is needed, so that any text has ids",
+                    r->name);
+    if (is_absent(item)) return OK;
+    if (first == item) return read_pre_tokenizer(r, item, true, true);
+    for (const Json *each = first; each != NULL; each = each->next)
+        TRY(read_pre_tokenizer(r, each, first == last, each == last));
     return OK;
 }
 
@@ -241,11 +313,13 @@ static Status measure_tokens(const Reader *r, const Json *vocab, const Json *add
 }
 
 /* Writes the bytes of a token to the end of the pool, without taking the room. If a character stands for
- * no byte, these are the bytes of the text itself. */
-static TokenText token_of(const Reader *r, const char *text, bool *of_bytes)
+ * no byte, or in a vocabulary of characters, these are the bytes of the text itself. *matches: a text can
+ * be encoded to it. */
+static TokenText token_of(const Reader *r, const char *text, bool *matches)
 {
-    int32_t n = token_from_text(text, strlen(text), r->pool);
-    *of_bytes = n >= 0;
+    bool of_characters = r->t->of_characters;
+    int32_t n = of_characters ? -1 : token_from_text(text, strlen(text), r->pool);
+    *matches = n >= 0 || (of_characters && *text != '\0');
     if (n < 0) {
         n = (int32_t)strlen(text);
         memcpy(r->pool, text, (size_t)n);
@@ -259,24 +333,20 @@ static Status read_added_token(Reader *r, const Json *item)
     const char *content = get_text(item, "content");
     size_t n = strlen(content);
     int32_t id = (int32_t)json_get(item, "id")->number;
-    if (r->added[id] != NULL)
+    if (r->added[id].item != NULL)
         return FAIL(ERR_FORMAT, "%s: added_tokens gives id %d twice, the second time to \"%.*s\"",
                     r->name, id, SHOWN, content);
-    r->added[id] = item;
-    if (get_flag(item, "single_word", false))
-        return FAIL(ERR_UNSUPPORTED,
-                    "%s: added token \"%.*s\" is single_word, which is not "
-                    "supported",
-                    r->name, SHOWN, content);
-    if (n == 0) return OK; /* an empty text never matches */
     memcpy(r->pool, content, n);
+    r->added[id] = (Entry){ item, r->pool };
+    r->pool += n;
+    if (n == 0) return OK; /* an empty text never matches */
     AddedSet *s = &r->t->added[get_flag(item, "normalized", false)];
-    s->at[s->n++] = (AddedText){ .text = r->pool,
+    s->at[s->n++] = (AddedText){ .text = r->added[id].content,
                                  .n = (int32_t)n,
                                  .id = id,
                                  .lstrip = get_flag(item, "lstrip", false),
-                                 .rstrip = get_flag(item, "rstrip", false) };
-    r->pool += n;
+                                 .rstrip = get_flag(item, "rstrip", false),
+                                 .single_word = get_flag(item, "single_word", false) };
     return OK;
 }
 
@@ -312,55 +382,138 @@ static Status read_vocab_token(Reader *r, const Json *item)
 {
     Tokenizer *t = r->t;
     int32_t id = (int32_t)item->number;
-    const char *added = get_text(r->added[id], "content");
+    const char *added = get_text(r->added[id].item, "content");
     if (t->token[id].bytes != NULL)
         return FAIL(ERR_FORMAT, "%s: model.vocab gives id %d twice, the second time to \"%.*s\"",
                     r->name, id, SHOWN, item->name);
-    if (r->added[id] != NULL && strcmp(added, item->name) != 0)
+    if (r->added[id].item != NULL && strcmp(added, item->name) != 0)
         return FAIL(ERR_FORMAT, "%s: id %d is \"%.*s\" in model.vocab and \"%.*s\" in added_tokens",
                     r->name, id, SHOWN, item->name, SHOWN, added);
     TRY(check_added_id(r, item->name, id));
-    if (is_special(r->added[id])) {
+    if (is_special(r->added[id].item)) {
         t->token[id].bytes = "";
         return OK;
     }
-    bool of_bytes = false;
-    TokenText token = token_of(r, item->name, &of_bytes);
-    if (of_bytes && tokenizer_find(t, token.bytes, token.n) != TOKENIZER_NO_TOKEN)
+    bool matches = false;
+    TokenText token = token_of(r, item->name, &matches);
+    if (matches && tokenizer_find(t, token.bytes, token.n) != TOKENIZER_NO_TOKEN)
         return FAIL(ERR_FORMAT, "%s: model.vocab has the token \"%.*s\" twice", r->name, SHOWN,
                     item->name);
     t->token[id] = token;
     r->pool += token.n;
-    if (of_bytes) tokenizer_put(t, id); /* a token of other characters is never encoded to */
+    if (matches) tokenizer_put(t, id); /* a token of other characters is never encoded to */
+    return OK;
+}
+
+/* A normalized token is searched for in a normalized text, in the form that it has there alone. */
+static Status normalize_added(const Reader *r)
+{
+    AddedSet *s = &r->t->added[1];
+    for (AddedText *a = s->at; a < s->at + s->n; a++) {
+        size_t n = (size_t)a->n;
+        TRY(normalize(&r->t->normalizer, true, r->arena, &a->text, &n));
+        a->n = (int32_t)n;
+    }
+    (void)added_sort(s); /* of two that became equal, one is found */
     return OK;
 }
 
 /* Decoding: an added token gives its text, a special one gives nothing. */
 static void take_added_tokens(Reader *r)
 {
-    for (int i = 0; i < ADDED_SETS; i++) {
-        const AddedSet *s = &r->t->added[i];
-        for (const AddedText *a = s->at; a < s->at + s->n; a++) {
-            TokenText *token = &r->t->token[a->id];
-            if (token->bytes != NULL) continue; /* it is in model.vocab */
-            *token = (TokenText){ .bytes = a->text, .n = is_special(r->added[a->id]) ? 0 : a->n };
-        }
+    for (int32_t id = 0; id < r->t->vocab; id++) {
+        TokenText *token = &r->t->token[id];
+        const Entry *e = &r->added[id];
+        if (e->item == NULL || token->bytes != NULL) continue; /* or it is in model.vocab */
+        size_t n = is_special(e->item) ? 0 : strlen(get_text(e->item, "content"));
+        *token = (TokenText){ .bytes = e->content, .n = (int32_t)n };
     }
 }
 
-static Status check_bytes(const Reader *r)
+/* ---- vocabularies of characters ---- */
+
+/* The step that replaces spaces, of the normalizer or of Metaspace; NULL: there is none. */
+static const NormalizeStep *space_step(const Tokenizer *t)
 {
-    for (int b = 0; b < 256; b++) {
-        char byte = (char)b;
-        int32_t id = tokenizer_find(r->t, &byte, 1);
-        if (id == TOKENIZER_NO_TOKEN)
-            return FAIL(ERR_UNSUPPORTED,
-                        "%s: model.vocab has no token for the byte %d; only vocabularies with all "
-                        "256 bytes are supported",
-                        r->name, b);
-        r->t->byte_id[b] = id;
+    const Normalizer *z[] = { &t->normalizer, &t->metaspace };
+    for (int i = 0; i < 2; i++) {
+        for (const NormalizeStep *s = z[i]->step; s < z[i]->step + z[i]->n; s++) {
+            if (s->kind == NORMALIZE_REPLACE && strcmp(s->from, " ") == 0 && *s->to != '\0')
+                return s;
+        }
     }
+    return NULL;
+}
+
+static bool puts_space(const Normalizer *z)
+{
+    return z->n > 0 &&
+           (z->step[0].kind == NORMALIZE_PREPEND || z->step[z->n - 1].kind == NORMALIZE_PREPEND);
+}
+
+/* What tokens decode to: the token of a byte gives the byte, and the sign for a space gives a space. */
+static Status show_tokens(const Reader *r, const NormalizeStep *space, size_t text_bytes)
+{
+    Tokenizer *t = r->t;
+    TokenText *shown = NULL;
+    char *at = NULL;
+    size_t n_sign = space == NULL ? 0 : strlen(space->to);
+    TRY(ARENA_NEW(r->arena, t->vocab, &shown));
+    TRY(ARENA_NEW(r->arena, text_bytes + 256, &at));
+    for (int32_t id = 0; id < t->vocab; id++) {
+        const TokenText *token = &t->token[id];
+        shown[id] = (TokenText){ .bytes = token->bytes };
+        if (token->bytes == NULL) continue;
+        shown[id].bytes = at;
+        for (int32_t i = 0; i < token->n;) {
+            bool sign = n_sign > 0 && token->n - i >= (int32_t)n_sign &&
+                        memcmp(token->bytes + i, space->to, n_sign) == 0;
+            *at++ = (char)(sign ? ' ' : token->bytes[i]);
+            i += sign ? (int32_t)n_sign : 1;
+        }
+        shown[id].n = (int32_t)(at - shown[id].bytes);
+    }
+    for (int b = 0; b < 256; b++) {
+        *at = (char)b;
+        shown[t->byte_id[b]] = (TokenText){ .bytes = at++, .n = 1 };
+    }
+    t->shown = shown;
     return OK;
+}
+
+/* Notes which characters stand beside each other in tokens. Where two never do, no merge reaches over the
+ * place between them: cutting there changes no id, and gives pieces that repeat. */
+static Status find_joins(const Reader *r, const NormalizeStep *space)
+{
+    Tokenizer *t = r->t;
+    uint8_t *joins = NULL;
+    TRY(ARENA_ZEROED(r->arena, TOKENIZER_CLASSES * TOKENIZER_CLASSES, &joins));
+    t->sign = space == NULL ? "" : space->to;
+    for (const char *c = t->sign; *c != '\0' && c[1] != '\0'; c++) {
+        if (((uint8_t)c[1] & 0xC0) != 0x80) t->sign = ""; /* more than one character */
+    }
+    for (int32_t id = 0; id < t->vocab; id++) {
+        const TokenText *token = &t->token[id];
+        int before = -1;
+        for (int32_t i = 0; i < token->n; i++) {
+            int class = tokenizer_class(t, token->bytes + i, token->n - i);
+            if (class < 0) continue;
+            if (before >= 0) joins[before * TOKENIZER_CLASSES + class] = 1;
+            before = class;
+        }
+    }
+    t->joins = joins;
+    return OK;
+}
+
+/* ignore_merges looks for a token that is the whole piece, so there pieces must stay as they are. */
+static Status finish_characters(const Reader *r, size_t text_bytes, bool ignore_merges)
+{
+    const NormalizeStep *space = space_step(r->t);
+    r->t->adds_space =
+        space != NULL && (puts_space(&r->t->normalizer) || puts_space(&r->t->metaspace));
+    TRY(show_tokens(r, space, text_bytes));
+    return ignore_merges ? OK : find_joins(r, space);
 }
 
 static int32_t find_end_of_text(const Json *added)
@@ -377,15 +530,17 @@ static int32_t find_end_of_text(const Json *added)
 
 /* Order matters. Added tokens come first, since the vocabulary is checked against them; tokens come
  * before merges, which are looked up among them. The list `added` is only needed meanwhile. */
-static Status read_tokens(Reader *r, const Json *vocab, const Json *added, int64_t n_merges)
+static Status read_tokens(Reader *r, const Json *vocab, const Json *added, int64_t n_merges,
+                          size_t *text_bytes)
 {
     Tokenizer *t = r->t;
     int64_t n_tokens = 0;
-    size_t text_bytes = 0;
-    TRY(measure_tokens(r, vocab, added, &n_tokens, &text_bytes));
+    TRY(measure_tokens(r, vocab, added, &n_tokens, text_bytes));
     TRY(ARENA_ZEROED(r->arena, t->vocab, &t->token));
-    TRY(ARENA_NEW(r->arena, text_bytes, &r->pool));
-    TRY(tokenizer_tables(t, n_tokens, n_merges, r->arena));
+    t->shown = t->token;
+    TRY(ARENA_NEW(r->arena, *text_bytes, &r->pool));
+    TRY(tokenizer_tables(t, n_tokens, r->arena));
+    TRY(tokenizer_merge_table(t, n_merges, r->arena));
     for (int i = 0; i < ADDED_SETS; i++)
         TRY(ARENA_NEW(r->arena, json_count(added), &t->added[i].at));
     ArenaMark mark = arena_mark(r->arena);
@@ -395,8 +550,9 @@ static Status read_tokens(Reader *r, const Json *vocab, const Json *added, int64
         TRY(read_vocab_token(r, each));
     take_added_tokens(r);
     arena_release(r->arena, mark);
+    TRY(normalize_added(r));
     t->end_of_text = find_end_of_text(added);
-    return check_bytes(r);
+    return tokenizer_find_bytes(t, r->name);
 }
 
 /* ---- merges ---- */
@@ -423,6 +579,12 @@ static Status merge_halves(const Reader *r, const Json *item, int64_t at, const 
     return OK;
 }
 
+/* Tokens of bytes stand for parts of characters, which find_joins does not see in the text of a token. */
+static bool is_byte_token(const Tokenizer *t, int32_t id)
+{
+    return t->shown[id].n == 1 && t->byte_id[(uint8_t)*t->shown[id].bytes] == id;
+}
+
 /* The bytes of the halves, one behind the other, are those of the result. */
 static Status read_merge(const Reader *r, const Json *item, int64_t at)
 {
@@ -434,11 +596,14 @@ static Status read_merge(const Reader *r, const Json *item, int64_t at)
     TRY(merge_halves(r, item, at, half, n));
     TRY(ARENA_NEW(r->arena, n[0] + n[1], &bytes));
     for (int k = 0; k < 2; k++) {
-        int32_t length = token_from_text(half[k], n[k], bytes + used);
+        int32_t length = (int32_t)n[k];
+        if (r->t->of_characters)
+            memcpy(bytes + used, half[k], n[k]);
+        else
+            length = token_from_text(half[k], n[k], bytes + used);
         id[k] = length < 0 ? TOKENIZER_NO_TOKEN : tokenizer_find(r->t, bytes + used, length);
         if (id[k] == TOKENIZER_NO_TOKEN)
-            return FAIL(ERR_FORMAT,
-                        "%s: model.merges[%lld] names \"%.*s\", which is no token of bytes",
+            return FAIL(ERR_FORMAT, "%s: model.merges[%lld] names \"%.*s\", which is no token",
                         r->name, (long long)at, n[k] < SHOWN ? (int)n[k] : SHOWN, half[k]);
         used += length;
     }
@@ -447,6 +612,7 @@ static Status read_merge(const Reader *r, const Json *item, int64_t at)
     if (result == TOKENIZER_NO_TOKEN)
         return FAIL(ERR_FORMAT, "%s: model.merges[%lld] joins ids %d and %d to what is no token",
                     r->name, (long long)at, id[0], id[1]);
+    if (is_byte_token(r->t, id[0]) || is_byte_token(r->t, id[1])) r->t->joins = NULL;
     tokenizer_put_merge(r->t, id[0], id[1], (uint32_t)at, result);
     return OK;
 }
@@ -485,13 +651,19 @@ static Status read_file(Reader *r, const Json *root)
     if (!is_absent(added) && !json_is(added, JSON_ARRAY))
         return FAIL(ERR_FORMAT, "%s: added_tokens is not a list", r->name);
     TRY(read_normalizer(r, json_get(root, "normalizer")));
-    TRY(read_pre_tokenizers(r, json_get(root, "pre_tokenizer")));
+    TRY(read_pre_tokenizers(r, json_get(root, "pre_tokenizer"),
+                            get_flag(model, "byte_fallback", false)));
+    r->t->growth = normalizer_growth(&r->t->normalizer) * normalizer_growth(&r->t->metaspace) *
+                   (r->t->splitter.prefix_space ? 2 : 1);
     const Json *merges = json_get(model, "merges");
-    TRY(read_tokens(r, json_get(model, "vocab"), added, json_count(merges)));
+    size_t text_bytes = 0;
+    TRY(read_tokens(r, json_get(model, "vocab"), added, json_count(merges), &text_bytes));
+    bool ignore_merges = get_flag(model, "ignore_merges", false);
+    if (r->t->of_characters) TRY(finish_characters(r, text_bytes, ignore_merges));
     int64_t at = 0;
     for (const Json *each = json_first(merges); each != NULL; each = each->next)
         TRY(read_merge(r, each, at++));
-    return tokenizer_mark_whole(r->t, get_flag(model, "ignore_merges", false), r->arena);
+    return tokenizer_mark_whole(r->t, ignore_merges, r->arena);
 }
 
 static Status parse_file(Reader *r, const char *text, size_t bytes, Arena *scratch)
@@ -515,62 +687,4 @@ Status tokenizer_parse(const char *name, const char *text, size_t bytes, Arena *
     }
     *out = r.t;
     return OK;
-}
-
-/* ---- writing ---- */
-
-/* The characters that stand for the bytes, NUL-terminated; returns where the next would go. */
-static char *write_token_text(char *out, const TokenText *token)
-{
-    for (int32_t i = 0; i < token->n; i++) {
-        int32_t c = tokenizer_code_point((uint8_t)token->bytes[i]);
-        if (c >= 0x80) *out++ = (char)(0xC0 | c >> 6);
-        *out++ = (char)(c >= 0x80 ? 0x80 | (c & 0x3F) : c);
-    }
-    *out = '\0';
-    return out;
-}
-
-/* Members at their defaults are written too, as Hugging Face's own writer does. */
-static Status write_file(Text *t, const TokenizerLearned *l, char *scratch)
-{
-    static const char BYTE_LEVEL[] = "{\"type\":\"ByteLevel\",\"add_prefix_space\":false,"
-                                     "\"trim_offsets\":true,\"use_regex\":true}";
-    TRY(text_printf(t,
-                    "{\"version\":\"1.0\",\"truncation\":null,\"padding\":null,\"added_tokens\":["
-                    "{\"id\":%d,\"content\":\"%s\",\"single_word\":false,\"lstrip\":false,"
-                    "\"rstrip\":false,\"normalized\":false,\"special\":true}],"
-                    "\"normalizer\":null,\"pre_tokenizer\":%s,\"post_processor\":null,"
-                    "\"decoder\":%s,\"model\":{\"type\":\"BPE\",\"dropout\":null,"
-                    "\"unk_token\":null,\"continuing_subword_prefix\":null,"
-                    "\"end_of_word_suffix\":null,\"fuse_unk\":false,\"byte_fallback\":false,"
-                    "\"ignore_merges\":false,\"vocab\":{",
-                    l->n_tokens, END_OF_TEXT, BYTE_LEVEL, BYTE_LEVEL));
-    for (int32_t i = 0; i < l->n_tokens; i++) {
-        write_token_text(scratch, &l->token[i]);
-        TRY(text_json(t, "%s:%d,", scratch, i));
-    }
-    TRY(text_json(t, "%s:%d},\"merges\":[", END_OF_TEXT, l->n_tokens));
-    for (int64_t i = 0; i < l->n_merges; i++) {
-        char *end = write_token_text(scratch, &l->token[l->merge[i].left]);
-        *end++ = ' ';
-        write_token_text(end, &l->token[l->merge[i].right]);
-        TRY(text_append(t, ",", i > 0));
-        TRY(text_json(t, "%s", scratch));
-    }
-    return text_printf(t, "]}}\n");
-}
-
-Status tokenizer_write(const char *path, const TokenizerLearned *l, Arena *a)
-{
-    int32_t longest = 0;
-    for (int32_t i = 0; i < l->n_tokens; i++) {
-        if (l->token[i].n > longest) longest = l->token[i].n;
-    }
-    char *scratch = NULL; /* two tokens of two-byte characters, a space and NULs */
-    Text text;
-    TRY(ARENA_NEW(a, 4 * longest + 3, &scratch));
-    TRY(text_init(&text, a));
-    TRY(write_file(&text, l, scratch));
-    return file_write_whole(path, text.data, text.used);
 }

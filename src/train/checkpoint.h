@@ -35,9 +35,10 @@
  * saving allocates nothing. */
 typedef struct Checkpointer {
     EngineParams *params;
-    const char *folder; /* RUN/checkpoints */
-    const char *config; /* YAML of this run */
-    int64_t *steps;     /* steps of the folder's checkpoints, rising */
+    const char *folder;   /* RUN/checkpoints */
+    const char *config;   /* YAML of this run */
+    const int64_t *taken; /* (sources) sequences read of each, for the next save; NULL: none */
+    int64_t *steps;       /* steps of the folder's checkpoints, rising */
     int n_steps, keep;
     /* Seconds for which the last save stopped training: it waited for the save before, and copied.
      * The reader that reports it sets it to 0. */

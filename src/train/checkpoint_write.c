@@ -255,6 +255,16 @@ static Status copy_image(Checkpointer *k)
     return OK;
 }
 
+static void name_taken(const Checkpointer *k, SourcesTaken *out)
+{
+    const ConfigSources *sources = &k->params->config->data_sources;
+    out->n = k->taken != NULL ? sources->n : 0;
+    for (int i = 0; i < out->n; i++) {
+        out->name[i] = sources->at[i].name;
+        out->sequences[i] = k->taken[i];
+    }
+}
+
 /* The copy and the agreement stop training; the writer then works during the next steps. Without an
  * image the save is finished at once. */
 Status checkpoint_save(Checkpointer *k, int64_t step, uint64_t position)
@@ -263,6 +273,7 @@ Status checkpoint_save(Checkpointer *k, int64_t step, uint64_t position)
     TRY(checkpoint_finish(k));
     k->mark = arena_mark(&k->arena);
     k->info = (CheckpointInfo){ .step = step, .position = position, .config = k->config };
+    name_taken(k, &k->info.taken);
     memcpy(k->info.moment_steps, k->params->moment_steps, sizeof k->info.moment_steps);
     k->info.loss_scale = k->params->loss_scale;
     if (k->params->spec->act != DTYPE_F16) k->info.loss_scale.now = 0;

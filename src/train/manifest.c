@@ -85,6 +85,17 @@ static Status write_text(Manifest *m, const char *text, size_t bytes)
     return file_write(&m->file, text, bytes);
 }
 
+static Status put_taken(Text *header, const SourcesTaken *t)
+{
+    if (t->n == 0) return OK;
+    TRY(text_append(header, ",\"taken\":{", 10));
+    for (int i = 0; i < t->n; i++) {
+        TRY(text_append(header, ",", i > 0));
+        TRY(text_json(header, "%s:%lld", t->name[i], (long long)t->sequences[i]));
+    }
+    return text_append(header, "}", 1);
+}
+
 /* The manifest grows under a temporary name and appears with manifest_commit. All bytes up to the
  * end line are in its sum. */
 Status manifest_create(Manifest *m, const char *folder, const char *model,
@@ -112,6 +123,7 @@ Status manifest_create(Manifest *m, const char *folder, const char *model,
     if (scale->now > 0 || scale->skipped > 0)
         TRY(text_json(&header, ",\"loss_scale\":%lld,\"good_steps\":%lld,\"skipped_steps\":%lld",
                       (long long)scale->now, (long long)scale->good, (long long)scale->skipped));
+    TRY(put_taken(&header, &info->taken));
     TRY(text_append(&header, "}\n", 2));
     TRY(file_create_temp_buffered(&m->file, path, buffer, BUFFER_BYTES));
     return write_text(m, header.data, header.used);
@@ -165,7 +177,7 @@ static Status verify_end(const char *path, const char *text, size_t bytes, size_
 
 /* The fields of a line, header or entry. Missing ones are NULL or NONE. */
 typedef struct Line {
-    char *config, *products, *cpu, *param, *buffer, *dtype, *file, *sum, *shape;
+    char *config, *products, *cpu, *taken, *param, *buffer, *dtype, *file, *sum, *shape;
     int64_t version, step, position, moment_steps, module_moment_steps;
     int64_t loss_scale, good_steps, skipped_steps;
     int64_t first, count, stride, rows, offset;
@@ -184,7 +196,8 @@ static const ScanField HEADER[] = {
     { "loss_scale", SCAN_WHOLE, offsetof(Line, loss_scale) },                   /* these, */
     { "good_steps", SCAN_WHOLE, offsetof(Line, good_steps) },                   /* too */
     { "skipped_steps", SCAN_WHOLE, offsetof(Line, skipped_steps) },
-    { "cpu", SCAN_TEXT, offsetof(Line, cpu) }, /* may be missing */
+    { "cpu", SCAN_TEXT, offsetof(Line, cpu) },    /* may be missing, */
+    { "taken", SCAN_RAW, offsetof(Line, taken) }, /* like this */
 };
 
 static const ScanField ENTRY[] = {
@@ -237,6 +250,18 @@ static Status check_fields(const char *path, const ScanField *field, int n, cons
     return OK;
 }
 
+static Status read_taken(const char *path, char *object, SourcesTaken *out)
+{
+    Scan s = scan_inside(object);
+    for (char *key = scan_key(&s); key != NULL && out->n < CONFIG_SOURCES_MAX; key = scan_key(&s)) {
+        double v = scan_number(&s);
+        out->name[out->n] = key;
+        out->sequences[out->n++] = v >= 0 && v < 9e15 ? (int64_t)v : -1;
+        if (out->sequences[out->n - 1] < 0) s.bad = true;
+    }
+    return s.bad ? FAIL(ERR_FORMAT, "%s: \"taken\" is not an object of whole numbers", path) : OK;
+}
+
 /* The version is checked before the other fields: another version may have other fields. */
 static Status read_header(const char *path, char *text, CheckpointInfo *out)
 {
@@ -246,7 +271,7 @@ static Status read_header(const char *path, char *text, CheckpointInfo *out)
         return FAIL(ERR_UNSUPPORTED, "%s has version %" PRId64 ", this program reads %d", path,
                     l.version, VERSION);
     }
-    TRY(check_fields(path, HEADER, HEADERS - 6, &l));
+    TRY(check_fields(path, HEADER, HEADERS - 7, &l));
     out->step = l.step;
     out->position = (uint64_t)l.position;
     int64_t *steps = out->moment_steps;
@@ -259,6 +284,8 @@ static Status read_header(const char *path, char *text, CheckpointInfo *out)
     }
     out->config = l.config;
     out->products = l.products;
+    out->taken.n = 0;
+    if (l.taken != NULL) TRY(read_taken(path, l.taken, &out->taken));
     (void)snprintf(out->cpu, sizeof out->cpu, "%s", l.cpu != NULL ? l.cpu : "");
     return OK;
 }

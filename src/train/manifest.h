@@ -13,10 +13,18 @@ enum {
     CHECKPOINT_ALIGN = 64      /* of an entry in its file */
 };
 
+/* Training sequences read of each source, by its name. n 0: it is not on record. */
+typedef struct SourcesTaken {
+    int n;
+    const char *name[CONFIG_SOURCES_MAX];
+    int64_t sequences[CONFIG_SOURCES_MAX];
+} SourcesTaken;
+
 /* The header of a manifest. */
 typedef struct CheckpointInfo {
     int64_t step;
-    uint64_t position;               /* training sequences read */
+    uint64_t position; /* training sequences read */
+    SourcesTaken taken;
     int64_t moment_steps[AGE_COUNT]; /* Engine.moment_steps */
     LossScale loss_scale;            /* now 0: the run had none */
     int64_t modules;    /* of multi-token prediction; this model's number, unless a gate sets it */

@@ -142,6 +142,25 @@ static Status put_load_by_domain(Metrics *m, Load load)
     return text_append(t, "}", 1);
 }
 
+/* Tokens so far of each domain, and how often its training text was read. */
+static Status put_taken(Metrics *m, const int64_t *taken)
+{
+    Text *t = &m->line;
+    TRY(text_json(t, ",\"domain_tokens\":{"));
+    for (int d = 0; d < loader_sources(m->loader); d++) {
+        TRY(put_comma(t, d));
+        TRY(text_json(t, "%s:%lld", loader_source_name(m->loader, d),
+                      (long long)(taken[d] * m->engine->config->data_sequence)));
+    }
+    TRY(text_json(t, "},\"domain_epochs\":{"));
+    for (int d = 0; d < loader_sources(m->loader); d++) {
+        TRY(put_comma(t, d));
+        TRY(text_json(t, "%s:%g", loader_source_name(m->loader, d),
+                      (double)taken[d] / (double)loader_epoch_sequences(m->loader, d)));
+    }
+    return text_append(t, "}", 1);
+}
+
 /* Fields of a step on a GPU. Fields that the driver does not report are left out. */
 static Status put_gpu_fields(Text *t, const StepMetrics *s)
 {
@@ -235,6 +254,7 @@ Status metrics_step(Metrics *m, const StepMetrics *s)
     if (m->spec->act == DTYPE_F16) TRY(text_json(t, ",\"loss_scale\":%g", s->result.loss_scale));
     if (s->result.skipped) TRY(text_json(t, ",\"skipped\":true"));
     if (s->mfu > 0) TRY(text_json(t, ",\"mfu\":%g", s->mfu));
+    if (s->by_domain && s->taken != NULL) TRY(put_taken(m, s->taken));
     TRY(put_dropped(m, &s->result));
     TRY(put_gpu_fields(t, s));
     double capture_s = s->result.capture_s + s->grow_s;

@@ -211,11 +211,17 @@ Status train_loader_config(const Config *c, const Mesh *mesh, const int32_t *tok
     TRY(ARENA_NEW(a, c->data_sources.n, &sources));
     for (int i = 0; i < c->data_sources.n; i++) {
         const ConfigSource *s = &c->data_sources.at[i];
-        sources[i] = (LoaderSource){ s->name, s->path, s->weight };
+        sources[i] = (LoaderSource){ s->name, s->path, s->weight, s->epochs };
     }
+    LoaderPhase *phases = NULL;
+    TRY(ARENA_NEW(a, c->data_curriculum.n, &phases));
+    for (int i = 0; i < c->data_curriculum.n; i++)
+        TRY(config_curriculum(c, i, &phases[i].step, phases[i].weight));
     *out =
         (LoaderConfig){ .sources = sources,
                         .n_sources = c->data_sources.n,
+                        .phases = phases,
+                        .n_phases = c->data_curriculum.n,
                         .sequence = c->data_sequence,
                         .batch = c->train_batch,
                         .first = mesh == NULL ? 0 : own_sequences(c, mesh) * mesh_data_rank(mesh),
@@ -243,14 +249,15 @@ EngineShape train_shape(const Config *c, const Mesh *m)
                           .threads = train_threads(c) };
 }
 
-/* With recompute, counts the step a second time without it. */
+/* Counts the step a second time without recompute, and without the products of Muon's update. */
 Status train_model_flops(const Config *c, const EngineShape *shape, const EnginePlan *plan,
                          double *out)
 {
     *out = plan->step.flops;
-    if (c->recompute_layers.n == 0) return OK;
+    if (c->recompute_layers.n == 0 && c->optimizer_kind == OPTIMIZER_ADAMW) return OK;
     Config plain = *c;
     plain.recompute_layers.n = 0;
+    plain.optimizer_kind = OPTIMIZER_ADAMW;
     EnginePlan without = { 0 };
     TRY(engine_plan(&plain, ENGINE_TRAIN, shape, &without));
     *out = without.step.flops;

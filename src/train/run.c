@@ -57,8 +57,9 @@ typedef struct RunRates {
 typedef struct RunProgress {
     double started_s;
     int64_t step, saved_step, first_step;
-    int64_t retried;   /* steps since the start that ran a second time */
-    uint64_t position; /* sequences of finished steps */
+    int64_t retried;                   /* steps since the start that ran a second time */
+    uint64_t position;                 /* sequences of finished steps */
+    int64_t taken[CONFIG_SOURCES_MAX]; /* the same of each source */
 } RunProgress;
 
 /* Capacity for rows, which grows when steps run again one after the other. */
@@ -405,6 +406,20 @@ static Status may_resume(const void *trainer, const char *path, CheckpointInfo *
     return OK;
 }
 
+/* Each source goes on where it was, by its name. Old checkpoints have only the position of the mix. */
+static Status resume_data(Trainer *t, const CheckpointInfo *info)
+{
+    if (info->taken.n == 0) return loader_seek(t->loader, info->position);
+    for (int i = 0; i < loader_sources(t->loader); i++) {
+        t->at.taken[i] = 0;
+        for (int k = 0; k < info->taken.n; k++) {
+            if (strcmp(info->taken.name[k], loader_source_name(t->loader, i)) == 0)
+                t->at.taken[i] = info->taken.sequences[k];
+        }
+    }
+    return loader_resume(t->loader, info->step, info->position, t->at.taken);
+}
+
 static Status start_resumed(Trainer *t)
 {
     const CheckpointGate gate = { may_resume, t };
@@ -421,7 +436,7 @@ static Status start_resumed(Trainer *t)
     t->at.position = info.position;
     memcpy(t->engine.params.moment_steps, info.moment_steps, sizeof info.moment_steps);
     t->engine.params.loss_scale = loss_scale_resume(&t->config.own, &info.loss_scale);
-    return loader_seek(t->loader, info.position);
+    return resume_data(t, &info);
 }
 
 /* Steps. */
@@ -460,6 +475,7 @@ static Status save_last(Trainer *t)
 static Status next_batch(Trainer *t, const Batch **out)
 {
     Status s = loader_next(t->loader, out);
+    if (s == OK) memcpy(t->at.taken, (*out)->taken, sizeof t->at.taken);
     if (s == OK || t->at.step == t->at.first_step || t->ranks.world != NULL) return s;
     char why[2048];
     (void)snprintf(why, sizeof why, "%s", status_message());
@@ -684,6 +700,7 @@ static Status run_steps(Trainer *t)
                           .grow_s = t->growth.grow_s };
         t->saver.stall_s = t->growth.grow_s = 0;
         m.by_domain = m.step % DOMAIN_EVERY == 0 || m.step == c->train_steps;
+        m.taken = t->at.taken;
         TRY(train_step(t, &m));
         t->at.step = m.step;
         t->at.retried += m.result.retried;
@@ -727,6 +744,7 @@ static Status start_run(Trainer *t)
         TRY(agree_failure(r, ranks_agree(r->world, "this processor's run.cpu_isa", t->cpu)));
     TRY(agree_failure(r,
                       checkpointer_open(&t->saver, t->config.asked, &t->engine.params, &t->arena)));
+    t->saver.taken = t->at.taken;
     TRY(prepare_engine(t));
     if (!t->engine.ex.backend->apart) /* while the weights take no memory yet */
         raise_peak(c, t->plan.shape.threads, &t->rates.peak);

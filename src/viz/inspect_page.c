@@ -6,7 +6,7 @@
 
 enum { WIDTH = 1080, NAME_BYTES = 64 };
 
-static const size_t SCRATCH_BYTES = (size_t)1 << 20; /* names of bars and the first document */
+static const size_t SCRATCH_BYTES = (size_t)1 << 20; /* names of bars and samples */
 
 /* A row of the table of figures. */
 static Status figure_row(Text *out, const char *name, int64_t value)
@@ -16,7 +16,6 @@ static Status figure_row(Text *out, const char *name, int64_t value)
                        text_thousands(number, value));
 }
 
-/* One row for each figure, then one for each quantile of the documents' lengths. */
 static Status figures_part(const Inspect *r, Text *out)
 {
     const struct {
@@ -44,7 +43,6 @@ static Status figures_part(const Inspect *r, Text *out)
     return text_printf(out, "</table></section>\n");
 }
 
-/* A section with one bar chart of one part. */
 static Status bars_part(Text *out, const char *title, const char *part, const char *const *row,
                         const double *value, int rows)
 {
@@ -94,22 +92,24 @@ static Status top_part(const Inspect *r, const Tokenizer *t, Arena *scratch, Tex
 
 static Status inspect_page(const Inspect *r, const Tokenizer *t, Arena *scratch, Text *out)
 {
-    Text first = { 0 };
     TRY(page_begin(out, r->prefix));
     TRY(text_markup(out, "<header><h1>%s</h1></header>\n", r->prefix));
     TRY(figures_part(r, out));
-    if (r->documents > 0) {
-        TRY(lengths_part(r, out));
-        TRY(top_part(r, t, scratch, out));
-        TRY(text_init(&first, scratch));
-        TRY(inspect_first(r, t, &first));
-        TRY(text_markup(out, "<section><h2>The first document%s</h2>\n<pre>%s</pre></section>\n",
-                        r->first_is_cut ? " begins" : "", first.data));
+    if (r->documents == 0) return page_end(out, NULL);
+    TRY(lengths_part(r, out));
+    TRY(top_part(r, t, scratch, out));
+    for (int i = 0; i < r->n_samples; i++) {
+        Text text = { 0 };
+        TRY(text_init(&text, scratch));
+        TRY(inspect_sample(&r->sample[i], t, &text));
+        TRY(text_markup(out, "<section><h2>Document %lld%s</h2>\n<pre>%s</pre></section>\n",
+                        (long long)r->sample[i].document, r->sample[i].cut ? " begins" : "",
+                        text.data));
     }
     return page_end(out, NULL);
 }
 
-/* `out` gets the page; scratch memory is only for names and the first document. */
+/* `out` gets the page; scratch memory is only for names and samples. */
 Status inspect_html(const Inspect *r, const Tokenizer *t, Text *out)
 {
     Arena scratch = { 0 };

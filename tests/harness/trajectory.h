@@ -97,7 +97,7 @@ static inline void trajectory_config(Trajectory *t, const char *run_dir,
     for (; settings != NULL && *settings != NULL; settings++) {
         CHECK_OK(config_override(out, &t->arena, *settings));
     }
-    out->data_sources = (ConfigSources){ .n = 1, .at = { { "stream", t->shard, 1 } } };
+    out->data_sources = (ConfigSources){ .n = 1, .at = { { "stream", t->shard, 1, 0 } } };
     out->run_dir = run_dir;
     CHECK_OK(config_check(out));
 }

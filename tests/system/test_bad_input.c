@@ -178,6 +178,19 @@ static void missing_and_broken_text_and_tokenizers_are_named(void **state)
         { { "train", "../tiny.yaml", "data.tokenizer=none.json" }, { "none.json" } },
         { { "data", "tokenizer", "train", "--vocab", "512", "--out=a.json", "empty.txt" },
           { "512" } },
+        { { "data", "prepare", "--tokenizer", "../books.txt", "--out", "a", "../books.txt" },
+          { "../books.txt is neither a tokenizer.json nor a .tiktoken file" } },
+        { { "data", "prepare", "--tokenizer", "odd.tiktoken", "--out", "a", "../books.txt" },
+          { "odd.tiktoken has 2 tokens", "gpt2 of 50256", "switchyard data tokenizer convert" } },
+        { { "data", "tokenizer", "convert", "odd.tiktoken", "--out=a.json", "--encoding=gpt3" },
+          { "encoding \"gpt3\" is not known", "o200k_base of 199998" } },
+        { { "data", "tokenizer", "convert", "odd.tiktoken", "--out=a.json", "--pattern=a(" },
+          { "odd.tiktoken has no token for the byte 0" } },
+        { { "data", "tokenizer", "convert", "odd.tiktoken", "--out=a.json", "--encoding=qwen",
+            "--special=end" },
+          { "special token \"end\" is not TEXT=ID" } },
+        { { "data", "tokenizer", "convert", "half.json", "--out=a.json" },
+          { "half.json is no .tiktoken file" } },
     };
     Lab *lab = *state;
     CHECK_OK(file_make_folders(lab_path(lab, "texts")));
@@ -185,9 +198,49 @@ static void missing_and_broken_text_and_tokenizers_are_named(void **state)
     char *whole = lab_read(lab, lab_path(lab, "tokenizer.json"), &n);
     lab_write(lab, lab_path(lab, "texts/half.json"), whole, n / 2);
     lab_write(lab, lab_path(lab, "texts/empty.txt"), "", 0);
+    lab_write_text(lab, lab_path(lab, "texts/odd.tiktoken"), "IQ== 0\nIg== 1\n");
     CHECK_REFUSALS(lab, "texts", table);
     CHECK(!file_exists(lab_path(lab, "texts/a.bin")) &&
           !file_exists(lab_path(lab, "texts/a.json")));
+}
+
+static void corpora_that_cannot_be_read_are_named(void **state)
+{
+#define PREPARE "data", "prepare", "--tokenizer=../tokenizer.json", "--out=a"
+    static const Refusal table[] = {
+        { { PREPARE, "cut.jsonl.gz" }, { "cut.jsonl.gz is damaged before byte", "gzip -t" } },
+        { { PREPARE, "x.parquet" }, { "x.parquet is Parquet", "pandas.read_parquet" } },
+        { { PREPARE, "none/" }, { "the folder none/ holds no .jsonl" } },
+        { { PREPARE, "no*.jsonl" }, { "no file matches no*.jsonl" } },
+        { { PREPARE, "--field=a.b", "a.jsonl" }, { "a.jsonl:1: no field \"a.b\"" } },
+        { { PREPARE, "--threads=0", "a.jsonl" }, { "--threads", "1" } },
+        { { PREPARE, "--dedup=fuzzy", "a.jsonl" }, { "--dedup", "exact" } },
+        { { PREPARE, "--pack=best-fit", "--sequence=2000000", "a.jsonl" },
+          { "--sequence 2000000: at most 1048576" } },
+        { { PREPARE, "--pack=best-fit", "--chat=tokenizer", "a.jsonl" }, { "packed already" } },
+        { { "train", "../tiny.yaml", "data.curriculum=[\"5 web=1\"]" },
+          { "data.curriculum[0] is \"5 web=1\", must be \"STEP: NAME=WEIGHT" } },
+        { { "train", "../tiny.yaml", "data.curriculum=[\"5: nobody=1\"]" },
+          { "data.curriculum[0]: \"nobody=1\" names no source" } },
+        { { "train", "../tiny.yaml", "data.curriculum=[\"5: web=0\"]" },
+          { "data.curriculum[0] gives no source a weight" } },
+        { { "train", "../tiny.yaml", "data.curriculum=[\"5: web=1\", \"5: web=2\"]" },
+          { "data.curriculum[1] begins at step 5", "steps must rise" } },
+        { { "train", "../tiny.yaml",
+            "data.sources=[{name: a, path: x, weight: 0.5}, {name: b, path: y, weight: 0.3}]" },
+          { "data.sources: the weights are shares, but sum to 0.8" } },
+        { { "train", "../tiny.yaml", "data.sources=[{name: a, path: x, weight: 1, epochs: 2}]" },
+          { "data.sources[0]", "weight", "epochs" } },
+    };
+#undef PREPARE
+    Lab *lab = *state;
+    CHECK_OK(file_make_folders(lab_path(lab, "corpora/none")));
+    lab_write_text(lab, lab_path(lab, "corpora/a.jsonl"), "{\"text\": \"ba\"}\n");
+    lab_write(lab, lab_path(lab, "corpora/cut.jsonl.gz"), "\x1F\x8B\x08\0\0\0\0\0\0\3\xAB", 11);
+    lab_write(lab, lab_path(lab, "corpora/x.parquet"), "PAR1\x15\x04PAR1", 10);
+    CHECK_REFUSALS(lab, "corpora", table);
+    CHECK(!file_exists(lab_path(lab, "corpora/a.bin")) &&
+          !file_exists(lab_path(lab, "corpora/a.bin.tmp")));
 }
 
 /* ---- shards ---- */
@@ -528,6 +581,7 @@ int main(void)
         LAB_TEST(broken_json_lines_are_named_or_counted),
         LAB_TEST(bad_chats_and_templates_leave_nothing_behind),
         LAB_TEST(missing_and_broken_text_and_tokenizers_are_named),
+        LAB_TEST(corpora_that_cannot_be_read_are_named),
         LAB_TEST(missing_empty_and_truncated_shards_are_named),
         LAB_TEST(an_index_that_disagrees_with_itself_or_its_tokens_is_named),
         LAB_TEST(an_id_beyond_the_vocabulary_ends_the_run_with_its_steps_saved),

@@ -248,7 +248,7 @@ static void bash_completes_commands_options_presets_and_settings(void **state)
     skip_without(lab, "bash");
     check_offer(lab, "da", "data\n");
     check_offer(lab, "--help tra", "train trace\n");
-    check_offer(lab, "data tokenizer ''", "train\n");
+    check_offer(lab, "data tokenizer ''", "train convert\n");
     check_offer(lab, "data prepare --on", "--on-bad-line\n");
     check_offer(lab, "data prepare --split ''", "file blank line\n");
     check_offer(lab, "data prepare --split = b", "blank\n");

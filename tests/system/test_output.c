@@ -142,6 +142,7 @@ static void the_version_is_text_or_json(void **state)
     CHECK_EXIT(o, 0);
     CHECK(strncmp(o.out, "switchyard 0.", 13) == 0);
     CHECK_SAYS(o.out, "\n  zlib ");
+    CHECK_SAYS(o.out, "\n  zstd ");
     o = RUN(*state, "cell", "--version", "--json");
     CHECK_EXIT(o, 0);
     CHECK(strncmp(o.out, "{\"version\":\"0.", 14) == 0);

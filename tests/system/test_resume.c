@@ -128,12 +128,52 @@ static void resume_auto_and_init_stand_in_one_command(void **state)
     }
 }
 
+/* Weights change at step 2 and the run stops at 3; it ends as one that never stopped. */
+static void a_changing_mix_goes_on_bitwise(void **state)
+{
+    static const char even[] = "data.sources=[{name: web, path: ../web, weight: 1}, {name: books, "
+                               "path: ../books, weight: 1}]";
+    static const char then[] = "data.curriculum=[\"2: books=3 web=1\", \"4: web=1\"]";
+    static const char until[] = "optimizer.decay_steps=6";
+    Lab *lab = *state;
+    CHECK_EXIT(RUN(lab, "mixed", "train", "../tiny.yaml", even, then, until, "train.steps=6"), 0);
+    CHECK_EXIT(RUN(lab, "stops", "train", "../tiny.yaml", even, then, until, "train.steps=3"), 0);
+    Outcome o = RUN(lab, "stops", "train", "../tiny.yaml", even, then, until, "train.steps=6",
+                    "--resume", "--change", "train.steps");
+    CHECK_EXIT(o, 0);
+    check_same_checkpoint(lab, "mixed", "stops", 6);
+    /* 2 steps of 2 and 2 sequences, 2 of 1 and 3, 2 of 4 and 0 */
+    CHECK_SAYS(run_metrics(lab, "stops"), "\"domain_tokens\":{\"web\":448,\"books\":320}");
+}
+
+/* By name, in another order and with other weights: 6 and 2 sequences, then 2 and 6. */
+static void sources_go_on_where_each_was(void **state)
+{
+    static const char before[] = "data.sources=[{name: web, path: ../web, weight: 3}, "
+                                 "{name: books, path: ../books, weight: 1}]";
+    static const char after[] = "data.sources=[{name: books, path: ../books, weight: 3}, "
+                                "{name: web, path: ../web, weight: 1}]";
+    Lab *lab = *state;
+    Outcome o = RUN(lab, "swapped", "train", "../tiny.yaml", "train.steps=2", before);
+    CHECK_EXIT(o, 0);
+    o = RUN(lab, "swapped", "train", "../tiny.yaml", "train.steps=4", "--resume", "--change",
+            "train.steps", "--change", "data.sources", after);
+    CHECK_EXIT(o, 0);
+    CHECK_SAYS(run_metrics(lab, "swapped"), "\"domain_tokens\":{\"books\":256,\"web\":256}");
+    CHECK_SAYS(lab_read(lab,
+                        lab_path(lab, "swapped/run/checkpoints/step-0000000002/manifest.jsonl"),
+                        NULL),
+               "\"taken\":{\"web\":6,\"books\":2}");
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         LAB_TEST(more_steps_keep_the_rate_curve_or_stretch_it),
         LAB_TEST(a_recipe_goes_on_bitwise_and_cannot_be_changed_on_the_way),
         LAB_TEST(a_scale_of_the_loss_goes_on_bitwise),
+        LAB_TEST(a_changing_mix_goes_on_bitwise),
+        LAB_TEST(sources_go_on_where_each_was),
         LAB_TEST(resume_auto_begins_anew_where_there_is_no_checkpoint),
         LAB_TEST(resume_auto_does_not_begin_anew_beside_a_damaged_checkpoint),
         LAB_TEST(resume_auto_and_init_stand_in_one_command),

@@ -122,6 +122,32 @@ static void data_prepared_anew_has_its_own_record(void **state)
     }
 }
 
+/* A .tiktoken file of the 256 bytes, with a pattern and an end of text of its own. */
+static void a_tiktoken_file_is_converted_and_prepares_data(void **state)
+{
+    static const char digits[] = "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/";
+    Lab *lab = *state;
+    Text file;
+    CHECK_OK(text_init(&file, &lab->arena));
+    for (int b = 0; b < 256; b++)
+        CHECK_OK(text_printf(&file, "%c%c== %d\n", digits[b >> 2], digits[b << 4 & 63], b));
+    lab_write(lab, lab_path(lab, "bytes.tiktoken"), file.data, file.used);
+    Outcome o =
+        RUN(lab, ".", "data", "tokenizer", "convert", "bytes.tiktoken", "--pattern", "\\w+",
+            "--special", "<|endoftext|>=300", "--special", "a=b=301", "--out", "bytes.json");
+    CHECK_EXIT(o, 0);
+    CHECK_TEXT(o.out, "bytes.json: 302 ids from bytes.tiktoken\n");
+    lab_write_text(lab, lab_path(lab, "bytes.txt"), "ab a=b\n");
+    o = RUN(lab, ".", "data", "prepare", "--tokenizer", "bytes.json", "--out", "bytes",
+            "bytes.txt");
+    CHECK_EXIT(o, 0);
+    static const uint16_t want[] = { 'a', 'b', ' ', 301, '\n', 300 };
+    size_t n = 0;
+    const char *bin = lab_read(lab, lab_path(lab, "bytes.bin"), &n);
+    CHECK_INT(n, sizeof want);
+    CHECK(memcmp(bin, want, sizeof want) == 0);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -131,6 +157,7 @@ int main(void)
         LAB_TEST(a_vocabulary_far_above_the_tokenizers_is_a_warning),
         LAB_TEST(without_a_record_of_the_tokenizer_data_is_taken),
         LAB_TEST(data_prepared_anew_has_its_own_record),
+        LAB_TEST(a_tiktoken_file_is_converted_and_prepares_data),
     };
     return LAB_RUN_ALL(tests);
 }

@@ -377,7 +377,7 @@ static void batches_have_targets_where_answers_are(void **state)
                  1 + i % 7, "xyxyxyxy", 1 + i % 3, "zzz");
     }
     prepare_lines(p, lines, &stats);
-    LoaderSource source = { "chats", p->out, 0 };
+    LoaderSource source = { .name = "chats", .path = p->out };
     LoaderConfig c = { .sources = &source,
                        .n_sources = 1,
                        .sequence = PACK,

@@ -42,14 +42,16 @@ static const int32_t *row_of(const Tensor *t, int64_t row)
 static int64_t check_depth(const Batch *b, int64_t row, int k)
 {
     int64_t n = 0;
+    int have = 1; /* tokens of the row; the last row of an epoch is filled up */
     int32_t token[T + 1];
     const int32_t *next = row_of(&b->next[k - 1].id, row);
     const int32_t *target = row_of(&b->next[k - 1].target, row);
     memcpy(token, row_of(&b->id, row), T * sizeof *token);
     token[T] = row_of(&b->target, row)[T - 1];
+    while (have <= T && row_of(&b->target, row)[have - 1] >= 0) have++;
     for (int t = 0; t < T; t++) {
-        CHECK_INT(next[t], t + k <= T ? token[t + k] : 0);
-        bool there = t + 1 + k <= T && document[token[t + 1 + k]] == document[token[t]];
+        CHECK_INT(next[t], t + k < have ? token[t + k] : 0);
+        bool there = t + 1 + k < have && document[token[t + 1 + k]] == document[token[t]];
         CHECK_INT(target[t], there ? token[t + 1 + k] : -1);
         n += there;
     }
@@ -61,7 +63,7 @@ static void depths_predict_within_the_sequence_and_the_document(void **state)
 {
     (void)state;
     int cut = 0;
-    LoaderSource source = { "web", prefix, 0 };
+    LoaderSource source = { .name = "web", .path = prefix };
     LoaderConfig all = { .sources = &source,
                          .n_sources = 1,
                          .sequence = T,

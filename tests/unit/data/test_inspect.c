@@ -140,9 +140,26 @@ static void the_report_shows_text_with_what_is_not_printable_escaped(void **stat
     write_document(p, "a<b>\t\x01\xff\xe4\xb8\x96\nc");
     const char *text = report_text(p);
     check_has(text, ": 1 documents, 13 tokens of type u16");
-    check_has(text, "the first document:\na<b>\\t\\x01\\xff\xe4\xb8\x96\nc\n");
+    check_has(text, "document 0:\na<b>\\t\\x01\\xff\xe4\xb8\x96\nc\n");
     check_has(text, "(end of text)");
     check_has(text, "  \"\\xff\"\n");
+}
+
+static void samples_are_spread_over_the_documents(void **state)
+{
+    Place *p = *state;
+    Inspect r = { 0 };
+    int64_t length[10];
+    for (int d = 0; d < 10; d++) length[d] = d + 1;
+    write_lengths(p, length, 10, 1000);
+    CHECK_OK(inspect_scan(p->prefix, &p->arena, &r));
+    CHECK_INT(r.n_samples, INSPECT_SAMPLES);
+    for (int i = 0; i < INSPECT_SAMPLES; i++) {
+        CHECK_INT(r.sample[i].document, 2 * i);
+        CHECK_INT(r.sample[i].n, 2 * i + 1);
+        CHECK_INT(r.sample[i].id[0], i * (2 * i + 1)); /* 1 + 2 + ... + 2 i */
+    }
+    check_has(report_text(p), "\ndocument 6:\n21 22 23 24 25 26 27 \n");
 }
 
 static void an_empty_shard_has_a_report(void **state)
@@ -156,7 +173,7 @@ static void without_a_tokenizer_ids_are_shown(void **state)
 {
     Place *p = *state;
     write_lengths(p, (const int64_t[]){ 300 }, 1, 300);
-    check_has(report_text(p), "the first document begins:\n0 1 2 3 ");
+    check_has(report_text(p), "document 0 begins:\n0 1 2 3 ");
 }
 
 int main(void)
@@ -166,6 +183,7 @@ int main(void)
         PLACE_TEST(the_most_frequent_ids_come_first_and_equal_ones_by_number),
         PLACE_TEST(fewer_ids_than_places_are_all_listed),
         PLACE_TEST(the_report_shows_text_with_what_is_not_printable_escaped),
+        PLACE_TEST(samples_are_spread_over_the_documents),
         PLACE_TEST(an_empty_shard_has_a_report),
         PLACE_TEST(without_a_tokenizer_ids_are_shown),
     };

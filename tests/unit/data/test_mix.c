@@ -62,13 +62,25 @@ static void seeking_far_gives_the_share_exactly(void **state)
     CHECK_INT(4 * m.task[0].rate, 3 * m.total);
 }
 
+static void a_source_of_weight_0_never_comes(void **state)
+{
+    (void)state;
+    const double weight[] = { 0, 2, 0, 1 };
+    Mix m;
+    CHECK_OK(mix_init(&m, weight, 4));
+    for (int slot = 1; slot <= 300; slot++) CHECK(mix_next(&m) % 2 == 1);
+    mix_seek(&m, 3000);
+    CHECK_INT(mix_taken(&m, 0) + mix_taken(&m, 2), 0);
+    CHECK_INT(mix_taken(&m, 1), 2000);
+}
+
 static void weights_that_give_no_share_are_refused(void **state)
 {
     (void)state;
-    const double zero[] = { 1, 0 }, negative[] = { 1, -1 }, nan_[] = { 1, (double)NAN },
+    const double zero[] = { 0, 0 }, negative[] = { 1, -1 }, nan_[] = { 1, (double)NAN },
                  infinite[] = { 1, (double)INFINITY }, tiny[] = { 1, 1e-9 };
     Mix m;
-    CHECK_FAILS(mix_init(&m, zero, 2), ERR_ARG, "source 1 has weight 0");
+    CHECK_FAILS(mix_init(&m, zero, 2), ERR_ARG, "all 2 sources have weight 0");
     CHECK_FAILS(mix_init(&m, negative, 2), ERR_ARG, "weight -1");
     CHECK_FAILS(mix_init(&m, nan_, 2), ERR_ARG, "nan");
     CHECK_FAILS(mix_init(&m, infinite, 2), ERR_ARG, "inf");
@@ -83,6 +95,7 @@ int main(void)
         TEST(every_source_is_always_within_one_of_its_share),
         TEST(seeking_continues_where_walking_would),
         TEST(seeking_far_gives_the_share_exactly),
+        TEST(a_source_of_weight_0_never_comes),
         TEST(weights_that_give_no_share_are_refused),
     };
     return TEST_RUN(tests);

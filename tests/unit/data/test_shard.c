@@ -321,6 +321,39 @@ static void a_missing_file_is_named(void **state)
     CHECK_FAILS(shard_open(&s, p->prefix), ERR_IO, "x.bin");
 }
 
+/* A mark inside a byte of the mask; what was written after it is dropped. */
+static void a_writer_goes_on_from_a_mark(void **state)
+{
+    static const int32_t IDS[12] = { 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12 };
+    Place *p = *state;
+    ShardWriter w = { 0 };
+    ShardMark mark = { 0 };
+    Shard s = { 0 };
+    int32_t got[12];
+    CHECK_OK(shard_create_packs(&w, p->prefix, 100, 6, &p->arena));
+    CHECK_OK(shard_append_learned(&w, IDS, 6, true));
+    CHECK_OK(shard_end_document(&w));
+    CHECK_OK(shard_append_learned(&w, IDS + 6, 4, true));
+    CHECK_OK(shard_end_document(&w));
+    CHECK_OK(shard_mark(&w, &mark));
+    CHECK_OK(shard_append_learned(&w, IDS, 9, true));
+    CHECK_OK(shard_end_document(&w));
+    CHECK_OK(file_flush(&w.bin));
+    CHECK_OK(file_flush(&w.mask));
+    shard_writer_keep(&w);
+    CHECK_OK(shard_resume(&w, p->prefix, 100, 6, &mark, &p->arena));
+    CHECK_OK(shard_append_learned(&w, IDS + 10, 2, false));
+    CHECK_OK(shard_end_document(&w));
+    CHECK_OK(shard_commit(&w));
+    CHECK_OK(shard_open(&s, p->prefix));
+    CHECK_INT(s.documents, 2);
+    CHECK_INT(s.sequences, 3);
+    shard_read(&s, 0, 12, got);
+    for (int i = 0; i < 12; i++) CHECK(got[i] == IDS[i] && shard_learns(&s, i) == (i < 10));
+    shard_close(&s);
+    CHECK_FAILS(shard_resume(&w, p->prefix, 100, 6, &mark, &p->arena), ERR_IO, "x.bin.tmp");
+}
+
 static void a_shard_without_an_origin_drops_the_record_of_the_one_before(void **state)
 {
     Place *p = *state;
@@ -361,6 +394,7 @@ int main(void)
         PLACE_TEST(sequences_that_do_not_lie_end_to_end_are_refused),
         PLACE_TEST(a_document_index_that_is_not_monotone_is_refused),
         PLACE_TEST(a_missing_file_is_named),
+        PLACE_TEST(a_writer_goes_on_from_a_mark),
         PLACE_TEST(a_shard_without_an_origin_drops_the_record_of_the_one_before),
     };
     return TEST_RUN(tests);

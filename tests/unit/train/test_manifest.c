@@ -369,9 +369,33 @@ static void what_is_not_finite_is_named_by_its_element_of_the_tensor(void **stat
     lab_close(&l);
 }
 
+/* By name, and with names that JSON must escape. A manifest without them is an old one. */
+static void sequences_taken_of_each_source_come_back(void **state)
+{
+    (void)state;
+    Lab l;
+    lab_open(&l, 2, 2);
+    write_manifest(&l);
+    (void)read_manifest(&l);
+    CHECK_INT(l.info.taken.n, 0);
+    l.info.taken =
+        (SourcesTaken){ .n = 2, .name = { "we\"b", "books" }, .sequences = { 7, 1LL << 40 } };
+    write_manifest(&l);
+    l.info.taken = (SourcesTaken){ 0 };
+    (void)read_manifest(&l);
+    CHECK_INT(l.info.taken.n, 2);
+    CHECK_TEXT(l.info.taken.name[0], "we\"b");
+    CHECK_TEXT(l.info.taken.name[1], "books");
+    CHECK_INT(l.info.taken.sequences[0], 7);
+    CHECK_INT(l.info.taken.sequences[1], 1LL << 40);
+    CHECK_INT(l.info.step, 3);
+    lab_close(&l);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
+        TEST(sequences_taken_of_each_source_come_back),
         TEST(two_that_wrote_by_column_are_read_by_any),
         TEST(any_cut_of_any_shape_is_read_by_any_other),
         TEST(one_run_is_written_as_ever_and_more_say_so),

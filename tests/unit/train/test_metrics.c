@@ -39,7 +39,7 @@ static int place_open(void **state)
     CHECK(mkdtemp(p->folder) != NULL);
     CHECK_OK(file_join(p->path, p->folder, "metrics.jsonl"));
     char prefix[2][FILE_PATH_MAX];
-    LoaderSource source[2] = { { "we\"b", prefix[0], 0 }, { "books", prefix[1], 0 } };
+    LoaderSource source[2] = { { "we\"b", prefix[0], 0, 0 }, { "books", prefix[1], 0, 0 } };
     for (int i = 0; i < 2; i++) {
         CHECK_OK(file_join(prefix[i], p->folder, i == 0 ? "0" : "1"));
         write_shard(&p->t.arena, prefix[i]);
@@ -148,6 +148,28 @@ static void without_a_data_sheet_there_is_no_mfu(void **state)
     cJSON *j = line(p, 0);
     CHECK_NEAR(number(j, "roof_share"), 0.25, 0);
     CHECK(cJSON_GetObjectItem(j, "mfu") == NULL);
+    cJSON_Delete(j);
+}
+
+/* Shards of 600 tokens are 25 sequences of 24; the model's own sequence gives the tokens. */
+static void tokens_and_epochs_by_domain_are_sums_so_far(void **state)
+{
+    RunPlace *p = *state;
+    const int64_t taken[] = { 12, 5 };
+    double T = (double)p->t.engine.config->data_sequence;
+    StepMetrics s = { .step = 1, .by_domain = true, .taken = taken };
+    s.result = tiny_steps(&p->t, 0, 1);
+    CHECK_OK(metrics_step(&p->metrics, &s));
+    cJSON *j = line(p, 0);
+    const cJSON *tokens = cJSON_GetObjectItem(j, "domain_tokens");
+    CHECK_NEAR(number(tokens, "we\"b"), 12 * T, 0);
+    CHECK_NEAR(number(tokens, "books"), 5 * T, 0);
+    CHECK_NEAR(number(cJSON_GetObjectItem(j, "domain_epochs"), "we\"b"), 12 / 25.0, 1e-12);
+    cJSON_Delete(j);
+    s.by_domain = false;
+    CHECK_OK(metrics_step(&p->metrics, &s));
+    j = line(p, 1);
+    CHECK(cJSON_GetObjectItem(j, "domain_tokens") == NULL);
     cJSON_Delete(j);
 }
 
@@ -307,6 +329,7 @@ int main(void)
         PLACE_TEST(a_step_line_has_every_number_and_the_load_over_all_domains),
         PLACE_TEST(a_step_faster_than_the_peak_raises_it),
         PLACE_TEST(without_a_data_sheet_there_is_no_mfu),
+        PLACE_TEST(tokens_and_epochs_by_domain_are_sums_so_far),
         PLACE_TEST(the_load_by_domain_is_written_when_asked_for),
         PLACE_TEST(a_step_on_a_gpu_has_its_launches_and_what_the_driver_tells),
         PLACE_TEST(a_loss_that_is_not_finite_is_null),

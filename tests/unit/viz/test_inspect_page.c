@@ -65,6 +65,7 @@ static void the_page_is_self_contained_and_escapes_markup(void **state)
     const char *page = page_of(p, "a<script>&\"\n", true);
     CHECK(strncmp(page, "<!DOCTYPE html>", 15) == 0);
     check_has(page, "&lt;x&gt;</h1>");
+    check_has(page, "<h2>Document 0</h2>");
     check_has(page, "a&lt;script&gt;&amp;&quot;\n</pre>");
     check_has(page, "&quot;a&quot;</text>");
     check_has(page, "</svg>");
