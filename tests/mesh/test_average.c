@@ -12,6 +12,7 @@ static const ManyCase cases[] = {
     { "sharded, weights too", 2, { EMA, "mesh.zero=3" } },
     { "experts", 2, { EMA, "mesh.zero=2", "mesh.ep=2" } },
     { "stages, frozen tables", 2, { EMA, "mesh.pp=2", "init.frozen=[model.embed_tokens.*]" } },
+    { "whole matrices", 2, { EMA, "mesh.zero=1", "optimizer.kind=muon" } },
     { "a spike", 2, { EMA, "mesh.zero=1", "optimizer.skip_spikes=2" } },
 };
 

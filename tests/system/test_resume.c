@@ -100,6 +100,11 @@ static void a_guard_and_a_curve_go_on_bitwise(void **state)
                     steps[0], "--resume");
     CHECK_EXIT(o, 0);
     check_same_checkpoint(lab, "calm", "calm_parts", 40);
+    static const char manifest[] = "%s/run/checkpoints/step-0000000040/manifest.jsonl";
+    char whole[FILE_PATH_MAX];
+    (void)snprintf(whole, sizeof whole, "%s", lab_path(lab, manifest, "calm"));
+    CHECK_SAYS(lab_read(lab, whole, NULL), "\"norm_steps\":40");
+    CHECK(lab_same_files(lab, whole, lab_path(lab, manifest, "calm_parts")));
     CHECK_SAYS(run_metrics(lab, "calm"), "\"skipped\":true,\"norm_limit\":");
     CHECK_NEAR(rate_of(lab, "calm_parts", 20), 1e-3, 0);
     CHECK(rate_of(lab, "calm_parts", 21) < 1e-3);

@@ -191,7 +191,7 @@ static Status to_hf(Lab *lab, const char *out, int dtype, int64_t shard_bytes)
     Arena text = { 0 };
     CHECK_OK(arena_init(&text, "text", MEM_HOST, 1 << 20));
     CHECK_OK(text_init(&said, &text));
-    const ConvertToHf o = { lab->checkpoint, out, dtype, shard_bytes };
+    const ConvertToHf o = { lab->checkpoint, out, dtype, false, shard_bytes };
     Status s = convert_to_hf(&o, &lab->arena, &said);
     arena_free(&text);
     return s;
