@@ -724,6 +724,7 @@ static Status run_steps(Trainer *t)
 /* Writes the first files. It comes last in a start: a refused start must not change the folder. */
 static Status begin_files(Trainer *t)
 {
+    TRY(metrics_watch(&t->metrics, t->config.own.run_dir, t->options->live_page));
     TRY(write_config(&t->config));
     return metrics_start(&t->metrics, &t->plan.engine, t->rates.peak.flops, t->rates.sheet_flops);
 }
