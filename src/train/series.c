@@ -10,11 +10,11 @@ static const struct {
     SeriesEach each;
     bool total;
 } KIND[SERIES_KINDS] = {
-    [SERIES_LOSS] = { "loss", "Nats a token of the global batch", EACH_RUN, false },
-    [SERIES_AUX_LOSS] = { "aux_loss", "Load-balancing loss and z-loss", EACH_RUN, false },
+    [SERIES_LOSS] = { "loss", "Training loss, nats a token", EACH_RUN, false },
+    [SERIES_AUX_LOSS] = { "aux_loss", "Auxiliary loss", EACH_RUN, false },
     [SERIES_MTP_LOSS] = { "mtp_loss", "Loss of multi-token prediction", EACH_DEPTH, false },
     [SERIES_LR] = { "lr", "Learning rate", EACH_RUN, false },
-    [SERIES_GRAD_NORM] = { "grad_norm", "Norm of the gradient before clipping", EACH_RUN, false },
+    [SERIES_GRAD_NORM] = { "grad_norm", "Gradient norm before clipping", EACH_RUN, false },
     [SERIES_TOKENS_PER_S] = { "tokens_per_s", "Tokens a second, all ranks", EACH_RUN, false },
     [SERIES_STEP_S] = { "step_s", "Seconds of a step", EACH_RUN, false },
     [SERIES_ROOF_SHARE] = { "roof_share", "Share of the measured peak", EACH_RUN, false },
