@@ -30,22 +30,24 @@ static bool answers(int port)
 
 static void a_browser_shows_the_charts_of_a_run_that_trains(void **state)
 {
-    Lab *lab = *state, browser = *lab;
-    char setting[32], address[64];
+    Lab *lab = *state;
+    char setting[32], address[64], program[FILE_PATH_MAX];
     int fd, port = held_port(&fd);
     CHECK_INT(close(fd), 0);
     if (access("/usr/bin/chromium", X_OK) != 0) {
         printf("skip: there is no Chromium\n");
         skip();
     }
-    snprintf(browser.program, sizeof browser.program, "/usr/bin/chromium");
     snprintf(setting, sizeof setting, "run.http=%d", port);
     snprintf(address, sizeof address, "http://127.0.0.1:%d/", port);
     Child c = START(lab, "watched", TRAIN, "train.steps=1000000", setting);
     while (child_runs(&c) && !answers(port)) child_sleep();
-    Outcome o = RUN(&browser, "watched", "--headless", "--no-sandbox", "--disable-gpu",
+    memcpy(program, lab->program, sizeof program);
+    snprintf(lab->program, sizeof lab->program, "/usr/bin/chromium");
+    Outcome o = RUN(lab, "watched", "--headless", "--no-sandbox", "--disable-gpu",
                     "--disable-dev-shm-usage", "--user-data-dir=profile",
                     "--virtual-time-budget=2000", "--dump-dom", address);
+    memcpy(lab->program, program, sizeof program);
     CHECK_INT(kill(c.pid, SIGTERM), 0);
     Outcome run = lab_wait(lab, &c);
     CHECK_EXIT(o, 0);
