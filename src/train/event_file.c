@@ -48,27 +48,27 @@ static uint8_t *put_bytes(uint8_t *at, int field, const void *data, size_t n)
     return at + n;
 }
 
-static size_t tag_bytes(const Series *s)
+/* NAME, or NAME/KEY_LABEL: its length, as snprintf. */
+static int put_tag(char *out, size_t room, const Series *s)
 {
-    return strlen(s->name) + (s->key == NULL ? 0 : strlen(s->key) + strlen(s->label) + 2);
+    bool one = *s->key == '\0';
+    return snprintf(out, room, "%s%s%s%s%s", s->name, one ? "" : "/", s->key, one ? "" : "_",
+                    s->label);
 }
 
-/* Summary.Value: tag 1 and simple_value 2. The tag is NAME, or NAME/KEY_LABEL. */
+static int varint_bytes(size_t v) { return v < 0x80 ? 1 : 1 + varint_bytes(v >> 7); }
+
+/* Summary's field 1, a Value: tag 1 and simple_value 2. */
 static uint8_t *put_value(uint8_t *at, const Series *s)
 {
     float value = (float)s->now;
     uint32_t bits;
-    size_t tag = tag_bytes(s);
+    size_t tag = (size_t)put_tag(NULL, 0, s);
     memcpy(&bits, &value, sizeof bits);
-    at = put_field(at, 1, LENGTH); /* of Summary */
-    at = put_varint(at, 1 + (size_t)(tag < 0x80 ? 1 : tag < 0x4000 ? 2 : 3) + tag + 5);
+    at = put_varint(put_field(at, 1, LENGTH), 1 + (size_t)varint_bytes(tag) + tag + 5);
     at = put_varint(put_field(at, 1, LENGTH), tag);
-    for (const char *c = s->name; *c != '\0'; c++) *at++ = (uint8_t)*c;
-    if (s->key != NULL) *at++ = '/';
-    for (const char *c = s->key; c != NULL && *c != '\0'; c++) *at++ = (uint8_t)*c;
-    if (s->key != NULL) *at++ = '_';
-    for (const char *c = s->label; c != NULL && *c != '\0'; c++) *at++ = (uint8_t)*c;
-    return put_little(put_field(at, 2, FOUR_BYTES), bits, 4);
+    (void)put_tag((char *)at, tag + 1, s); /* the next byte takes the NUL's place */
+    return put_little(put_field(at + tag, 2, FOUR_BYTES), bits, 4);
 }
 
 /* Event: wall_time 1, step 2, and one more field with n bytes. */
@@ -96,7 +96,7 @@ Status event_file_open(EventFile *f, const char *run_dir, const SeriesTable *t, 
     char host[256] = "", name[FILE_PATH_MAX], path[FILE_PATH_MAX];
     void *buffer = NULL;
     size_t bytes = 0;
-    for (int i = 0; i < t->n; i++) bytes += tag_bytes(&t->all[i]) + VALUE_BYTES;
+    for (int i = 0; i < t->n; i++) bytes += (size_t)put_tag(NULL, 0, &t->all[i]) + VALUE_BYTES;
     TRY(ARENA_NEW(a, bytes, &f->summary));
     TRY(ARENA_NEW(a, bytes + FIELDS_BYTES, &f->event));
     TRY(arena_alloc(a, BUFFER_BYTES, &buffer));

@@ -116,7 +116,7 @@ static Status metrics_text(const LiveView *v, Text *t)
                             end, s->help, s->name, end, s->total ? "counter" : "gauge"));
         last = s->name;
         TRY(text_printf(t, "switchyard_%s%s", s->name, end));
-        if (s->key != NULL) {
+        if (*s->key != '\0') {
             TRY(text_printf(t, "{%s=\"", s->key));
             TRY(put_label(t, s->label));
             TRY(text_append(t, "\"}", 2));

@@ -292,22 +292,6 @@ static Status put_dropped(Metrics *m, const StepResult *r)
     return text_append(t, "]", 1);
 }
 
-/* The load of each layer over all domains: experts sum into one row, which is reused. */
-static Status watch_load(Metrics *m, const int32_t *load)
-{
-    int64_t domains = m->engine->shape.domains, experts = m->spec->experts, *row = NULL;
-    ArenaMark mark = arena_mark(&m->watch_arena);
-    TRY(ARENA_NEW(&m->watch_arena, experts, &row));
-    for (int layer = 0; layer < m->spec->n_moe; layer++) {
-        memset(row, 0, (size_t)experts * sizeof *row);
-        for (int64_t i = 0; i < domains * experts; i++)
-            row[i % experts] += load[layer * domains * experts + i];
-        series_set_load(&m->series, layer, row, experts);
-    }
-    arena_release(&m->watch_arena, mark);
-    return OK;
-}
-
 static Status watch_step(Metrics *m, const StepMetrics *s)
 {
     SeriesTable *t = &m->series;
@@ -330,7 +314,9 @@ static Status watch_step(Metrics *m, const StepMetrics *s)
         series_set(t, SERIES_SOURCE_EPOCHS, d,
                    taken / (double)loader_epoch_sequences(m->loader, d));
     }
-    TRY(watch_load(m, s->result.load));
+    int64_t domains = m->engine->shape.domains, experts = m->spec->experts;
+    for (int i = 0; i < m->spec->n_moe; i++)
+        series_set_load(t, i, s->result.load + i * domains * experts, domains, experts);
     return watch_put(m, s->step);
 }
 

@@ -3,7 +3,7 @@
 
 #include <math.h>
 
-static const char *const KEY[EACH_COUNT] = { NULL, "depth", "layer", "source" };
+static const char *const KEY[EACH_COUNT] = { "", "depth", "layer", "source" };
 
 static const struct {
     const char *name, *help;
@@ -62,24 +62,24 @@ void series_set(SeriesTable *t, SeriesKind kind, int i, double value)
     s->seen = s->fresh = true;
 }
 
-void series_set_load(SeriesTable *t, int layer, const int64_t *load, int64_t experts)
+/* With rows r of sum s the entropy -sum (r / s) ln (r / s) is ln s - (sum r ln r) / s. */
+void series_set_load(SeriesTable *t, int layer, const int32_t *load, int64_t domains,
+                     int64_t experts)
 {
-    double sum = 0, most = 0, least = HUGE_VAL, entropy = 0;
+    double sum = 0, most = 0, least = HUGE_VAL, logs = 0;
     for (int64_t e = 0; e < experts; e++) {
-        double rows = (double)load[e];
+        double rows = 0;
+        for (int64_t d = 0; d < domains; d++) rows += load[d * experts + e];
         sum += rows;
         most = fmax(most, rows);
         least = fmin(least, rows);
+        if (rows > 0) logs += rows * log(rows);
     }
     if (sum == 0) return;
-    for (int64_t e = 0; e < experts; e++) {
-        double p = (double)load[e] / sum;
-        if (p > 0) entropy -= p * log(p);
-    }
-    double mean = sum / (double)experts;
-    series_set(t, SERIES_LOAD_MAX, layer, most / mean);
-    series_set(t, SERIES_LOAD_MIN, layer, least / mean);
-    if (experts > 1) series_set(t, SERIES_LOAD_ENTROPY, layer, entropy / log((double)experts));
+    series_set(t, SERIES_LOAD_MAX, layer, most * (double)experts / sum);
+    series_set(t, SERIES_LOAD_MIN, layer, least * (double)experts / sum);
+    if (experts > 1)
+        series_set(t, SERIES_LOAD_ENTROPY, layer, (log(sum) - logs / sum) / log((double)experts));
 }
 
 void series_taken(SeriesTable *t)

@@ -38,7 +38,7 @@ typedef enum SeriesEach { EACH_RUN, EACH_DEPTH, EACH_LAYER, EACH_SOURCE, EACH_CO
 
 typedef struct Series {
     const char *name, *help;
-    const char *key, *label; /* "layer" and "3", of several series of one name; else NULL */
+    const char *key, *label; /* "layer" and "3", of several series of one name; else "" */
     bool total;              /* a sum that only grows */
     bool seen, fresh;        /* it was ever set; it was set since series_taken */
     double now;
@@ -59,8 +59,9 @@ typedef struct SeriesLabels {
 Status series_make(SeriesTable *t, const SeriesLabels of[EACH_COUNT], Arena *a);
 void series_set(SeriesTable *t, SeriesKind kind, int i, double value);
 /* Sets a layer's busiest and least loaded expert, each over the mean, and the entropy of its load over
- * ln E: 1 is even load, 0 is one expert. Nothing without load. */
-void series_set_load(SeriesTable *t, int layer, const int64_t *load, int64_t experts);
+ * ln E: 1 is even load, 0 is one expert. load (domains, E); nothing if all of it is 0. */
+void series_set_load(SeriesTable *t, int layer, const int32_t *load, int64_t domains,
+                     int64_t experts);
 void series_taken(SeriesTable *t);
 
 #endif

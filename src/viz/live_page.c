@@ -14,11 +14,12 @@ static Status put_chart(Text *out, const LiveView *v, int first, int n)
 {
     SvgSeries curve[CURVES];
     const Series *s = &v->series[first];
+    bool one = *s->key == '\0';
     int shown = 0;
     for (int i = 0; i < n && shown < CURVES; i++) {
         if (!s[i].seen) continue;
-        curve[shown] = (SvgSeries){ .name = s[i].label == NULL ? s[i].help : s[i].label,
-                                    .legend = n > SVG_COLORS || s[i].label == NULL ? "" : NULL,
+        curve[shown] = (SvgSeries){ .name = one ? s[i].help : s[i].label,
+                                    .legend = n > SVG_COLORS || one ? "" : NULL,
                                     .x = v->x,
                                     .y = v->y + (int64_t)(first + i) * LIVE_POINTS,
                                     .n = v->points,
@@ -29,7 +30,7 @@ static Status put_chart(Text *out, const LiveView *v, int first, int n)
     if (shown == 0) return OK;
     const SvgChart chart = { .title = s->help,
                              .x_label = "step",
-                             .y_label = s->key == NULL ? "" : s->key,
+                             .y_label = s->key,
                              .series = curve,
                              .n_series = shown,
                              .width = WIDTH,
@@ -45,7 +46,7 @@ static Status put_facts(Text *out, const LiveView *v)
                   text_thousands(of, v->steps)));
     for (int i = 0; i < v->n; i++) {
         const Series *s = &v->series[i];
-        if (s->seen && s->key == NULL)
+        if (s->seen && *s->key == '\0')
             TRY(part_fact(out, s->help, svg_value_text(value, s->now, SVG_PLAIN), "%s", s->name));
     }
     return text_printf(out, "</div>\n");
