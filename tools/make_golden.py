@@ -503,7 +503,34 @@ def adamw(draw):
     return out
 
 
-OPS = [rmsnorm, swiglu, simple, rope, attention, head, route, moe, adamw, gpt_oss]
+def orthogonal(u, steps):
+    """Newton-Schulz iterations of a matrix or of matrices side by side, as they are published."""
+    x = u.mT if u.size(-2) > u.size(-1) else u
+    x = x / (torch.linalg.matrix_norm(x, keepdim=True) + 1e-7)
+    for _ in range(steps):
+        a = x @ x.mT
+        x = 3.4445 * x + (-4.7750 * a + 2.0315 * a @ a) @ x
+    return x.mT if u.size(-2) > u.size(-1) else x
+
+
+def muon(draw):
+    """Three steps each of a wide and a tall matrix, a square one, and experts."""
+    f32 = lambda v: float(np.float32(v))
+    out, momentum, decay, scale = Cases(), f32(0.95), f32(0.1), f32(1.7)
+    for case, shape, nesterov in [("wide", (24, 61), True), ("tall", (67, 20), True),
+                                  ("square", (33, 33), False), ("experts", (5, 21, 34), True)]:
+        w, m = draw(*shape, std=0.02, grad=False), draw(*shape, grad=False)
+        out.add(case, w=w, m=m)
+        for step, (lr, clip) in enumerate([(3e-2, 1.0), (1e-2, 0.25), (5e-2, 0.5)]):
+            g = draw(*shape, grad=False)
+            m = momentum * m + clip * g
+            u = clip * g + momentum * m if nesterov else m
+            w = w - f32(lr) * (decay * w + scale * orthogonal(u, 5))
+            out.add(f"{case}{step}", g=g, lr=[lr], clip=[clip], w=w, m=m)
+    return out
+
+
+OPS = [rmsnorm, swiglu, simple, rope, attention, head, route, moe, adamw, gpt_oss, muon]
 
 
 def make_ops(made_by):

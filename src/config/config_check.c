@@ -243,13 +243,21 @@ static Status check_device(const Config *c)
 static Status check_optimizer(const Config *c)
 {
     const double most = 0.99;
-    if (c->optimizer_moments == MOMENTS_BF16 && c->optimizer_beta2 > most)
-        return FAIL(
-            ERR_ARG,
-            "optimizer.beta2 %.15g is more than %.15g, the most for optimizer.moments=bf16: a "
-            "bf16 second moment cannot change by less than 1/512 of itself and would stand "
-            "still; set optimizer.beta2=0.95 or optimizer.moments=f32",
-            c->optimizer_beta2, most);
+    const bool muon = c->optimizer_kind == OPTIMIZER_MUON;
+    const struct {
+        const char *name, *what;
+        double value;
+    } slow[] = { { "beta2", "second moment", c->optimizer_beta2 },
+                 { "momentum", "momentum", muon ? c->optimizer_momentum : 0 } };
+    for (size_t i = 0; c->optimizer_moments == MOMENTS_BF16 && i < sizeof slow / sizeof *slow;
+         i++) {
+        if (slow[i].value <= most) continue;
+        return FAIL(ERR_ARG,
+                    "optimizer.%s %.15g is more than %.15g, the most for optimizer.moments=bf16: a "
+                    "bf16 %s cannot change by less than 1/512 of itself and would stand still; set "
+                    "optimizer.%s=0.95 or optimizer.moments=f32",
+                    slow[i].name, slow[i].value, most, slow[i].what, slow[i].name);
+    }
     if (c->optimizer_min_lr <= c->optimizer_lr) return OK;
     return FAIL(ERR_ARG, "optimizer.min_lr %.15g is more than optimizer.lr %.15g",
                 c->optimizer_min_lr, c->optimizer_lr);
@@ -316,12 +324,10 @@ const char *config_planned_only(const Config *c, char out[CONFIG_PLANNED_BYTES])
     char tp[32];
     (void)snprintf(tp, sizeof tp, "mesh.tp=%lld", (long long)c->mesh_tp);
     const char *const words[] = { c->mesh_tp != 1 ? tp : NULL,
-                                  c->optimizer_kind == OPTIMIZER_MUON ? "optimizer.kind=muon"
-                                                                      : NULL,
                                   c->optimizer_offload ? "optimizer.offload=true" : NULL };
     int at = 0;
     out[0] = '\0';
-    for (int i = 0; i < 3; i++) {
+    for (int i = 0; i < 2; i++) {
         if (words[i] == NULL) continue;
         at += snprintf(out + at, (size_t)(CONFIG_PLANNED_BYTES - at), "%s%s", at > 0 ? ", " : "",
                        words[i]);

@@ -1,12 +1,18 @@
-/* optimizer: the table's rows. The arithmetic of an update is in op/optimizer.h; this file fills in
- * its arguments. */
+/* optimizer: the table's rows. The arithmetic of updates is in op/optimizer.h and op/muon.h; this
+ * file fills in its arguments. */
 #include "model/optimizer.h"
 
+#include "op/muon.h"
 #include "op/optimizer.h"
 
 #include <float.h>
 #include <math.h>
 #include <string.h>
+
+static float decay_of(const Config *c, const UpdateRange *r)
+{
+    return r->decay ? (float)c->optimizer_weight_decay : 0;
+}
 
 /* AdamW */
 
@@ -25,8 +31,9 @@ static Adamw adamw_args(const UpdateRange *r)
     return (Adamw){ .w = r->w, .g = r->g, .m = r->state[0], .v = r->state[1], .w_low = r->low };
 }
 
-static OpCost adamw_cost_of(const UpdateRange *r)
+static OpCost adamw_cost_of(const OptimizerSpec *o, const UpdateRange *r)
 {
+    (void)o;
     const Adamw a = adamw_args(r);
     return op_desc(OP_ADAMW)->cost(&a);
 }
@@ -40,7 +47,7 @@ static Status adamw_run(Exec *ex, const Config *c, const UpdateRange *r, Tensor 
     a.beta1 = (float)c->optimizer_beta1;
     a.beta2 = (float)c->optimizer_beta2;
     a.eps = (float)c->optimizer_eps;
-    a.decay = r->decay ? (float)c->optimizer_weight_decay : 0;
+    a.decay = decay_of(c, r);
     return adamw(ex, a);
 }
 
@@ -55,45 +62,79 @@ const OptimizerDesc optimizer_adamw = {
 
 /* Muon */
 
-/* Momentum, then X <- a X + (b A + c A^2) X with A = X X^T, MUON_STEPS times (Jordan et al., "Muon", 2024).
- * With r <= k the sides of a matrix a step multiplies 2 r^2 k (A), 2 r^3 (A^2) and 2 r^2 k. Products are
- * bf16 (Megatron-LM, emerging_optimizers.py: 5 steps). */
-enum { MUON_STEPS = 5 };
-
-static OpCost muon_cost_of(const UpdateRange *r)
+static void muon_scalars(const Config *c, double lr, double updates, float out[OPTIMIZER_SCALARS])
 {
-    double n = (double)tensor_elems(&r->w), low = r->low.data != NULL ? 2 * n : 0;
-    OpCost c = { .bytes = (3 * 4 + 2 * (double)dtype_bytes(r->state[0].dtype)) * n + low,
-                 .work = WORK_GEMM,
-                 .dtype = DTYPE_BF16 };
-    if (r->w.rank < 2) return c;
-    double a = (double)r->w.dim[0], b = (double)r->w.dim[1];
-    c.size = fmin(a, b);
-    c.flops = MUON_STEPS * (4 * c.size * c.size * fmax(a, b) + 2 * c.size * c.size * c.size);
-    return c;
+    (void)c, (void)updates;
+    out[0] = (float)lr;
+}
+
+static Muon muon_args(const OptimizerSpec *o, const UpdateRange *r)
+{
+    return (Muon){ .w = r->w,
+                   .g = r->g,
+                   .m = r->state[0],
+                   .w_low = r->low,
+                   .products = o->products,
+                   .steps = o->steps };
+}
+
+static OpCost muon_cost_of(const OptimizerSpec *o, const UpdateRange *r)
+{
+    const Muon a = muon_args(o, r);
+    return op_desc(OP_MUON)->cost(&a);
+}
+
+static size_t muon_scratch(const Exec *ex, const OptimizerSpec *o, const UpdateRange *r)
+{
+    const MuonShape s = muon_shape(&r->w);
+    const Muon a = muon_args(o, r);
+    const OpDesc *op = op_desc(OP_MUON);
+    if (ex == NULL) return (size_t)muon_group(&s, o->products) * muon_bytes(&s, o->products);
+    return (ex->gpu != NULL ? op->gpu_workspace : op->workspace)(ex, &a);
+}
+
+/* An orthogonal matrix has entries of mean square 1 / longer side. Megatron-LM and torch.optim.Muon
+ * have these factors under these names. 0.2 sqrt(longer) gives updates the size of AdamW's (Liu et
+ * al., arXiv:2502.16982), so that one learning rate serves both rules. */
+static double muon_scale(const Config *c, const Tensor *w)
+{
+    const MuonShape s = muon_shape(w);
+    const double rows = (double)s.rows, cols = (double)s.cols, longer = fmax(rows, cols);
+    const double of[] = { [MUON_MATCH_RMS_ADAMW] = 0.2 * sqrt(longer),
+                          [MUON_SPECTRAL] = sqrt(longer),
+                          [MUON_SHAPE_SCALING] = sqrt(fmax(1, rows / cols)),
+                          [MUON_UNIT_RMS_NORM] = sqrt(rows / cols) };
+    return of[c->optimizer_muon_scale] * c->optimizer_muon_factor;
 }
 
 static Status muon_run(Exec *ex, const Config *c, const UpdateRange *r, Tensor clip, Tensor scalars)
 {
-    (void)ex, (void)c, (void)r, (void)clip, (void)scalars;
-    return FAIL(ERR_UNSUPPORTED, "optimizer.kind=muon: the engine has no such update yet, only "
-                                 "`switchyard plan` prices it; leave it out");
+    const OptimizerSpec o = optimizer_of(c);
+    Muon a = muon_args(&o, r);
+    a.clip = clip;
+    a.hyper = tensor_rows(&scalars, 0, 1);
+    a.nesterov = c->optimizer_nesterov;
+    a.momentum = (float)c->optimizer_momentum;
+    a.decay = decay_of(c, r);
+    a.scale = (float)muon_scale(c, &r->w);
+    return muon(ex, a);
 }
 
 const OptimizerDesc optimizer_muon = {
     .name = "muon",
     .n_states = 1,
-    .state = { { "moment1", -FLT_MAX } },
+    .state = { { "momentum", -FLT_MAX } },
     .whole_matrices = true,
     .others = &optimizer_adamw,
-    .scalars = adamw_scalars,
+    .scalars = muon_scalars,
     .cost = muon_cost_of,
+    .scratch = muon_scratch,
     .run = muon_run,
 };
 
 /* The table */
 
-static const OptimizerDesc *const rules[] = { &optimizer_adamw };
+static const OptimizerDesc *const rules[] = { &optimizer_adamw, &optimizer_muon };
 
 const OptimizerDesc *optimizer_find_state(const char *name, int *state)
 {
@@ -109,7 +150,7 @@ const OptimizerDesc *optimizer_find_state(const char *name, int *state)
 
 OptimizerSpec optimizer_with(const OptimizerDesc *rule, Dtype state)
 {
-    return (OptimizerSpec){ .rule = { rule, rule->others }, .state = state };
+    return (OptimizerSpec){ .rule = { rule, rule->others }, .state = state, .steps = 5 };
 }
 
 OptimizerSpec optimizer_of(const Config *c)
@@ -117,7 +158,10 @@ OptimizerSpec optimizer_of(const Config *c)
     bool low = c->optimizer_moments == MOMENTS_BF16;
     const OptimizerDesc *rule =
         c->optimizer_kind == OPTIMIZER_MUON ? &optimizer_muon : &optimizer_adamw;
-    return optimizer_with(rule, low ? DTYPE_BF16 : DTYPE_F32);
+    OptimizerSpec o = optimizer_with(rule, low ? DTYPE_BF16 : DTYPE_F32);
+    o.products = c->run_compute == COMPUTE_BF16 ? DTYPE_BF16 : DTYPE_F32;
+    o.steps = (int)c->optimizer_muon_steps;
+    return o;
 }
 
 /* Plans */
@@ -138,5 +182,5 @@ double optimizer_update_bytes(const OptimizerSpec *o, Dtype low)
         r.state[i] = one;
         r.state[i].dtype = o->state;
     }
-    return o->rule[0]->cost(&r).bytes;
+    return o->rule[0]->cost(o, &r).bytes;
 }

@@ -4,7 +4,7 @@
  * A rule is a row: its state buffers, the scalars that it reads each step, the cost of an update,
  * and the op that runs it. Memory, checkpoints, the check of numbers and the plan read the row; no
  * other file names a rule or a state buffer. A further rule needs a row here, its op in op/, and its
- * settings. Muon has no op yet: it can be planned, and the engine refuses it (config_planned_only).
+ * settings.
  *
  * Not here: the norm of the gradients and clipping (train/update.c), and which rank updates what
  * (train/shards.c).
@@ -34,8 +34,18 @@ typedef struct OptimizerDesc OptimizerDesc;
  * model (init.h). */
 typedef enum MomentAge { AGE_MODEL, AGE_MODULES, AGE_COUNT } MomentAge;
 
+/* How a model is trained. rule[0] updates matrices, and everything else, too, if rule[1] is
+ * NULL. */
+typedef struct OptimizerSpec {
+    const OptimizerDesc *rule[OPTIMIZER_RULES];
+    Dtype state;    /* type of all state buffers: f32 or bf16 */
+    Dtype products; /* muon: type of the operands of its products, f32 or bf16 */
+    int steps;      /* muon: iterations */
+} OptimizerSpec;
+
 /* Elements that this rank updates by one rule with one rate of decay. Where the rule needs whole
- * matrices, one matrix (rows, cols); else any run of elements (n). */
+ * matrices, one matrix (rows, cols) or equal ones side by side (E, rows, cols); else any run of
+ * elements (n). */
 typedef struct UpdateRange {
     const OptimizerDesc *rule;
     Tensor w, g, state[OPTIMIZER_STATES];
@@ -56,21 +66,18 @@ struct OptimizerDesc {
     /* What changes from step to step. `updates`: the updates of the state buffers, with this
      * one. */
     void (*scalars)(const Config *c, double lr, double updates, float out[OPTIMIZER_SCALARS]);
-    OpCost (*cost)(const UpdateRange *r);
+    OpCost (*cost)(const OptimizerSpec *o, const UpdateRange *r);
+    /* Of whole matrices: bytes of scratch that an update takes; ex NULL: on a GPU, without that of
+     * its products. */
+    size_t (*scratch)(const Exec *ex, const OptimizerSpec *o, const UpdateRange *r);
     /* clip: the factor on gradients; scalars: as above. Both lie on the device. */
     Status (*run)(Exec *ex, const Config *c, const UpdateRange *r, Tensor clip, Tensor scalars);
 };
 
 extern const OptimizerDesc optimizer_adamw, optimizer_muon;
 
-/* How a model is trained. rule[0] updates matrices, and everything else, too, if rule[1] is
- * NULL. */
-typedef struct OptimizerSpec {
-    const OptimizerDesc *rule[OPTIMIZER_RULES];
-    Dtype state; /* type of all state buffers: f32 or bf16 */
-} OptimizerSpec;
-
 OptimizerSpec optimizer_of(const Config *c);
+/* The spec of one rule, with f32 products and 5 iterations. */
 OptimizerSpec optimizer_with(const OptimizerDesc *rule, Dtype state);
 
 /* Finds the first rule of the table with a state buffer of this name, and which of its buffers it

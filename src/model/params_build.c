@@ -241,16 +241,17 @@ static void add_to_matrix(ParamTable *t, const Param *p, int64_t at)
 }
 
 /* The cost of updating the parameter, in any unit; for a frozen one its memory. */
-static double update_cost(const ParamBucket *k, const Param *p)
+static double update_cost(const ModelSpec *s, const ParamBucket *k, const Param *p)
 {
     UpdateRange r = { .rule = k->rule };
     r.w = r.g = (Tensor){ .rank = p->rank, .dim = { p->dim[0], p->dim[1] } };
-    return k->rule == NULL ? (double)param_elems(p) : k->rule->cost(&r).flops;
+    return k->rule == NULL ? (double)param_elems(p) : k->rule->cost(&s->optimizer, &r).flops;
 }
 
 /* Cuts a bucket between its parameters, which are among [first, end) of the table. Only `cuts`
  * stays in the arena. */
-static Status cut_matrices(const ParamTable *t, int first, int end, ParamBucket *k, Arena *a)
+static Status cut_matrices(const ModelSpec *s, const ParamTable *t, int first, int end,
+                           ParamBucket *k, Arena *a)
 {
     int64_t *cuts = NULL;
     double *cost = NULL;
@@ -262,7 +263,7 @@ static Status cut_matrices(const ParamTable *t, int first, int end, ParamBucket 
     TRY(ARENA_NEW(a, k->ranks, &last));
     for (int i = first; i < end; i++) {
         if (t->at[i].bucket != t->n_buckets) continue;
-        cost[n] = update_cost(k, &t->at[i]);
+        cost[n] = update_cost(s, k, &t->at[i]);
         of[n++] = i;
     }
     matrix_cut(cost, n, k->ranks, last);
@@ -300,7 +301,7 @@ static Status fill_bucket(ParamTable *t, const ModelSpec *spec, int first, int e
     bool whole = s->cut == CUT_MATRICES || (k.rule != NULL && k.rule->whole_matrices);
     int64_t unit = (whole ? 1 : k.ranks) * PARAM_ALIGN;
     k.n = (at + unit - 1) / unit * unit;
-    if (whole && k.ranks > 1) TRY(cut_matrices(t, first, end, &k, a));
+    if (whole && k.ranks > 1) TRY(cut_matrices(spec, t, first, end, &k, a));
     at = k.n;
     if (all_quantised(spec, s, &t->matrix[matrices], &t->matrix[t->n_matrices])) k.weight = -1;
     for (; matrices < t->n_matrices; matrices++) {

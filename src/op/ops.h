@@ -12,6 +12,7 @@
 #include "op/jitter.h"
 #include "op/linear.h"
 #include "op/moe.h"
+#include "op/muon.h"
 #include "op/optimizer.h"
 #include "op/quant.h"
 #include "op/rmsnorm.h"

@@ -42,11 +42,13 @@ typedef struct Product {
 } Product;
 
 /* A dense product on a GPU. r: the matrix that is added if g->beta is 1, of c's type and layout.
- * workspace: DENSE_WORKSPACE bytes. The types of a and b are equal. */
+ * workspace: DENSE_WORKSPACE bytes. The types of a and b are equal.
+ * count: of equal products, whose matrices lie one behind the other; g and r are the first one's. */
 typedef struct DenseCall {
     const GemmArgs *g;
     const void *r;
     void *workspace;
+    int64_t count;
 } DenseCall;
 
 #define DENSE_WORKSPACE ((size_t)32 << 20)
@@ -65,6 +67,10 @@ extern "C" {
 /* Runs a dense product on a GPU by the first candidate that can. r NULL: c itself is added. */
 Status dense_run(struct Exec *ex, const GemmArgs *g, const void *r, void *workspace);
 
+/* Runs `count` equal products (DenseCall). The bits of one do not depend on the others. */
+Status dense_run_each(struct Exec *ex, const GemmArgs *g, const void *r, int64_t count,
+                      void *workspace);
+
 /* The same for 8-bit operands. op: its name, for notes. */
 Status scaled_dense_run(struct Exec *ex, const char *op, const ScaledArgs *s, void *workspace);
 size_t scaled_dense_workspace(const ScaledArgs *s);
@@ -79,7 +85,7 @@ static inline bool product_mixed(const GemmArgs *g)
     return g->a.type != g->b.type || (g->a.type == DTYPE_F32 && g->c.type != DTYPE_F32);
 }
 
-/* Elements from the first row of an operand to the end of its last row. */
+/* Elements from the first row of a matrix to the end of its last row. */
 static inline int64_t product_a_elems(const GemmArgs *g)
 {
     return (g->a.turned ? g->k : g->m) * g->a.ld;
@@ -88,6 +94,7 @@ static inline int64_t product_b_elems(const GemmArgs *g)
 {
     return (g->b.turned ? g->n : g->k) * g->b.ld;
 }
+static inline int64_t product_c_elems(const GemmArgs *g) { return g->m * g->c.ld; }
 
 /* The part of the product for rows [first, first + n) of N. */
 Product product_rows(const Product *p, int64_t first, int64_t n);

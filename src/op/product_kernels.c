@@ -86,8 +86,47 @@ const KernelTable dense_kernels = { NULL, dense_rows, sizeof dense_rows / sizeof
 Status dense_run(Exec *ex, const GemmArgs *g, const void *r, void *workspace)
 {
     if (g->m == 0 || g->n == 0) return OK;
-    DenseCall call = { g, r == NULL ? g->c.at : r, workspace };
+    DenseCall call = { g, r == NULL ? g->c.at : r, workspace, 1 };
     return kernels_run(ex, &dense_kernels, NULL, 0, &call);
+}
+
+static const void *moved(const void *at, Dtype type, int64_t elems)
+{
+    return (const char *)at + (size_t)elems * dtype_bytes(type);
+}
+
+/* One product after the other. */
+static Status dense_apart(Exec *ex, const void *args)
+{
+    const DenseCall *d = args;
+    GemmArgs g = *d->g;
+    const void *r = d->r;
+    for (int64_t i = 0; i < d->count; i++) {
+        TRY(dense_run(ex, &g, r, d->workspace));
+        g.a.at = moved(g.a.at, g.a.type, product_a_elems(&g));
+        g.b.at = moved(g.b.at, g.b.type, product_b_elems(&g));
+        g.c.at = (char *)g.c.at + (size_t)product_c_elems(&g) * dtype_bytes(g.c.type);
+        r = moved(r, g.c.type, product_c_elems(&g));
+    }
+    return OK;
+}
+
+static const KernelDesc each_rows[] = {
+    { .name = "cublaslt",
+      .vendor = VENDOR_NVIDIA,
+      .library = NEEDS(LIBRARY_PRODUCTS),
+      .can = dense_library_can,
+      .run = VENDOR_NVIDIA_OP(dense_cublaslt),
+      .work = WORK_GEMM },
+    { .name = "apart", .run = dense_apart, .work = WORK_GEMM }
+};
+static const KernelTable each_kernels = { NULL, each_rows, sizeof each_rows / sizeof *each_rows };
+
+Status dense_run_each(Exec *ex, const GemmArgs *g, const void *r, int64_t count, void *workspace)
+{
+    if (g->m == 0 || g->n == 0) return OK;
+    DenseCall call = { g, r == NULL ? g->c.at : r, workspace, count };
+    return kernels_run(ex, &each_kernels, NULL, 0, &call);
 }
 
 /* Grouped products */

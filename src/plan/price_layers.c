@@ -198,7 +198,7 @@ static Status add_tensor_calls(const Roofline *r, const LayerSpec *layer, int tp
 }
 
 /* What updating matrices as wholes takes beside memory (OptimizerDesc.cost): by matrix, because small ones run at
- * lower rates. */
+ * lower rates. Equal ones that follow one another share scratch. */
 static Status add_whole_updates(const Roofline *r, const ModelSpec *s, const LayerSpec *layer,
                                 Arena *scratch, LayerPrice *out)
 {
@@ -208,12 +208,15 @@ static Status add_whole_updates(const Roofline *r, const ModelSpec *s, const Lay
     one.layers = &alone, one.n_layers = 1;
     if (!s->optimizer.rule[0]->whole_matrices) return OK;
     TRY(params_build(&one, alone.rank, NULL, scratch, &table));
-    for (int i = 0; i < table.n; i++) {
+    for (int i = 0, equal = 0; i < table.n; i++) {
         const Param *p = &table.at[i];
-        UpdateRange range = { .rule = p->rule, .w = { .dtype = DTYPE_F32, .rank = 2 } };
+        UpdateRange range = { p->rule, .w = { .rank = 3, .dim = { 1, p->dim[0], p->dim[1] } } };
         if (p->rule == NULL || !p->rule->whole_matrices || p->bucket < 0) continue;
-        for (int k = 0; k < 2; k++) range.w.dim[k] = p->dim[k];
-        OpCost cost = p->rule->cost(&range);
+        OpCost cost = p->rule->cost(&s->optimizer, &range);
+        equal = i > 0 && p->role == p[-1].role && p->dim[0] == p[-1].dim[0] ? equal + 1 : 1;
+        range.w.dim[0] = equal;
+        size_t room = p->rule->scratch(NULL, &s->optimizer, &range);
+        if (room > out->count.scratch) out->count.scratch = room;
         RooflineTime t;
         cost.bytes = 0; /* rank_update_s has the bytes of all parameters */
         TRY(roofline_op(r, layer, &cost, &t));

@@ -195,6 +195,8 @@ typedef struct EngineParams {
     UpdateRange *ranges;
     Tensor *norms; /* gradients that this rank adds to the norm */
     int n_ranges, n_norms;
+    size_t
+        update_scratch; /* least bytes of scratch in an update: the same on all ranks (shards_make) */
     /* Updates that moments of an age had before step 1: those of the checkpoint that a training
      * began with, if it took them over (init.moments). */
     int64_t moment_steps[AGE_COUNT];

@@ -249,14 +249,15 @@ EngineShape train_shape(const Config *c, const Mesh *m)
                           .threads = train_threads(c) };
 }
 
-/* With recompute, counts the step a second time without it. */
+/* Counts the step a second time without recompute, and without the products of Muon's update. */
 Status train_model_flops(const Config *c, const EngineShape *shape, const EnginePlan *plan,
                          double *out)
 {
     *out = plan->step.flops;
-    if (c->recompute_layers.n == 0) return OK;
+    if (c->recompute_layers.n == 0 && c->optimizer_kind == OPTIMIZER_ADAMW) return OK;
     Config plain = *c;
     plain.recompute_layers.n = 0;
+    plain.optimizer_kind = OPTIMIZER_ADAMW;
     EnginePlan without = { 0 };
     TRY(engine_plan(&plain, ENGINE_TRAIN, shape, &without));
     *out = without.step.flops;

@@ -166,43 +166,62 @@ static MomentAge age_of(const EngineParams *w, const Param *p)
     return param_block(p->name) < w->config->model_layers ? AGE_MODEL : AGE_MODULES;
 }
 
-/* The one matrix that a range has, without the padding behind it. */
-static UpdateRange matrix_of(UpdateRange r, const Param *p)
+/* The range as matrices of p's size: one (rows, cols), or several side by side. */
+static UpdateRange matrices_of(UpdateRange r, const Param *p)
 {
     Tensor *all[RANGE_TENSORS];
     tensors_of(&r, all);
+    const int64_t count = r.w.dim[0] / param_elems(p);
     for (int i = 0; i < RANGE_TENSORS; i++) {
         if (all[i]->data == NULL) continue;
-        all[i]->rank = p->rank;
-        for (int d = 0; d < p->rank; d++) all[i]->dim[d] = p->dim[d];
+        *all[i] = tensor_as4(all[i], count, p->dim[0], p->dim[1], 1);
+        all[i]->rank = 3;
+        if (count == 1) *all[i] = tensor_as2(all[i], p->dim[0], p->dim[1]);
     }
     return r;
 }
 
+/* Other ranks map this rank's scratch (exchange direct), so it has one size on all ranks: that which the
+ * owner of a whole run would need. */
+static void need_scratch(EngineParams *w, const Param *p, int64_t count)
+{
+    const UpdateRange r = { .rule = p->rule,
+                            .w = { .rank = 3, .dim = { count, p->dim[0], p->dim[1] } } };
+    const size_t bytes = p->rule->scratch(w->ex, &w->spec->optimizer, &r);
+    if (bytes > w->update_scratch) w->update_scratch = bytes;
+}
+
 /* Adds elements [first, end) of the bucket, which follow one rule: the part that this rank updates, and the
- * part that it counts in the norm. */
-static void add_run(EngineParams *w, const ParamBucket *k, const Param *rule, int64_t first,
+ * part that it counts in the norm. last: the last parameter there. */
+static void add_run(EngineParams *w, const ParamBucket *k, const Param *last, int64_t first,
                     int64_t end)
 {
     UpdateRange all = update_of(w, k);
     Tensor g = reduced_sum(w, k);
+    const bool whole = last->rule != NULL && last->rule->whole_matrices;
+    const int64_t padded = last->first[BUF_MAIN] - k->first + param_elems(last);
+    if (whole) need_scratch(w, last, (padded - first) / param_elems(last));
     int64_t n = g.dim[0], own = replicated(w, k) ? 0 : bucket_cut(k, k->own);
     first = first > own ? first - own : 0;
     end = end - own < n ? end - own : n;
-    if (rule->rule == NULL || first >= end) return;
-    all = part_of(all, first, end - first);
-    all.decay = rule->decay;
-    all.age = age_of(w, rule);
-    add_range(w, rule->rule->whole_matrices ? matrix_of(all, rule) : all);
+    if (last->rule == NULL || first >= end) return;
+    /* Without the padding, which lies behind the last matrix. */
+    all = part_of(all, first, (whole && padded - own < end ? padded - own : end) - first);
+    all.decay = last->decay;
+    all.age = age_of(w, last);
+    add_range(w, whole ? matrices_of(all, last) : all);
     if (in_norm(w, k)) add_norm(w, tensor_rows(&g, first, end - first));
 }
 
-/* Does p begin a new run after the parameter before it? Rules on whole matrices take one matrix at a time.
- * Others continue while rule, decay and age are the same. */
+/* Does p begin a new run after the parameter before it? Runs continue while rule, decay and age are the same,
+ * and of rules on whole matrices while they are equal parts of one fused matrix. */
 static bool begins_run(const EngineParams *w, const Param *before, const Param *p)
 {
+    const bool whole = p->rule != NULL && p->rule->whole_matrices;
     return p->decay != before->decay || p->rule != before->rule ||
-           age_of(w, p) != age_of(w, before) || (p->rule != NULL && p->rule->whole_matrices);
+           age_of(w, p) != age_of(w, before) ||
+           (whole && (p->role != before->role || p->dim[0] != before->dim[0] ||
+                      p->dim[1] != before->dim[1]));
 }
 
 /* Divides a bucket into runs. The padding behind a parameter belongs to its run: it stays zero under
@@ -353,14 +372,16 @@ static Status fill_zero(EngineParams *w, float *first, const float *end)
     return w->ex->backend->fill(w->ex, first, 0, (size_t)(end - first) * sizeof *first);
 }
 
-/* For expert buckets, zeroes only biases and padding: their weight gradients are overwritten. */
+/* For expert buckets, zeroes only biases and padding: their weight gradients are overwritten. Biases
+ * under a rule of their own are another bucket, which has no weight gradients. */
 static Status zero_bucket(EngineParams *w, const ParamBucket *k, Tensor whole)
 {
     static const ParamRole roles[] = { ROLE_EXPERT_GATE_UP, ROLE_EXPERT_DOWN };
     float *at = whole.data, *end = tensor_at(&whole, tensor_elems(&whole));
     for (size_t i = 0; k->shard_group == SHARD_EXPERT && i < sizeof roles / sizeof *roles; i++) {
         const Tensor *dw = &w->layer[k->layer].dw[roles[i]];
-        if (dw->data == NULL) continue; /* frozen */
+        const float *first = dw->data; /* NULL: frozen */
+        if (first == NULL || first < at || first >= end) continue;
         TRY(fill_zero(w, at, dw->data));
         at = tensor_at(dw, tensor_elems(dw));
     }

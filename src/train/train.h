@@ -78,7 +78,7 @@ typedef struct TrainPlan {
     GpuPlan gpu;              /* { 0 } on the CPU */
     size_t need[NEEDS];       /* on the host, without the engine */
     size_t total_bytes;
-    double model_flops; /* of a step, without what recompute adds */
+    double model_flops; /* of a step, without what recompute and Muon's update add */
 } TrainPlan;
 
 /* Lays `ranks` ranks out on the axes that the configuration names. ERR_ARG: they do not fit. */
@@ -113,7 +113,8 @@ Status train_grow_capacity(const Config *c, Comm *world, Shortage of, TrainPlan 
 /* Appends a sentence: which rows lie in pools, and what the capacity is. Without pools, nothing. */
 Status train_capacity_text(const EngineShape *shape, const EnginePlan *plan, Text *out);
 
-/* FLOPs of a step without those of recompute: what MFU counts. `plan` is the engine's for `shape`. */
+/* FLOPs of a step without those of recompute and of Muon's products: what MFU counts. `plan` is the
+ * engine's for `shape`. */
 Status train_model_flops(const Config *c, const EngineShape *shape, const EnginePlan *plan,
                          double *out);
 

@@ -31,6 +31,16 @@ static Status update_range(EngineParams *w, const StepTensors *io, const UpdateR
     return r->rule->run(w->ex, w->config, r, io->record.clip, scalars);
 }
 
+/* Takes and releases the scratch that the owner of the largest matrices needs (EngineParams). */
+static Status touch_scratch(EngineParams *w)
+{
+    ArenaMark mark = arena_mark(w->ex->scratch);
+    void *most = NULL;
+    TRY(arena_alloc(w->ex->scratch, w->update_scratch, &most));
+    arena_release(w->ex->scratch, mark);
+    return OK;
+}
+
 /* One message a tensor, in place. Counts exist only for MoE layers. Every rank needs the sums: each
  * computes the same clipping factor from them and skips or runs the same update. */
 Status update_add_records(EngineParams *w, const Record *r)
@@ -66,6 +76,7 @@ Status update_run(EngineParams *w, const StepTensors *io)
                                        .overflow = r->overflow,
                                        .scale = io->grad_scale,
                                        .max_norm = (float)w->config->train_clip_norm }));
+    TRY(touch_scratch(w));
     for (int i = 0; i < w->n_ranges; i++) TRY(update_range(w, io, &w->ranges[i]));
     for (int i = 0; i < w->spec->n_layers; i++) {
         const LayerSpec *l = &w->spec->layers[i];

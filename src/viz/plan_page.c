@@ -345,12 +345,13 @@ static Status layouts_section(const PlanPage *p, Text *out)
 
 /* ---- the page ---- */
 
-/* A timeline of passes alone ends before the step does. */
+/* A timeline of passes alone ends before the step does. All timelines are those of a mean GPU. */
 static Status timeline_part(const Drawn *d, double axis_s, Text *out)
 {
     double drawn_s = d->timeline.step_s, step_s = d->price->step_s;
     TRY(pipeline_timeline(out, &d->timeline, axis_s));
-    if (drawn_s > 0.999 * step_s) return OK;
+    const double slowest_s = d->price->part_s[PLAN_SLOWEST];
+    if (drawn_s + slowest_s > 0.999 * step_s) return OK;
     return text_printf(out,
                        "<p class=\"note\">The last pass ends after %.4g s. The step takes %.4g s, "
                        "with gradients, update and waits that are not drawn.</p>\n",

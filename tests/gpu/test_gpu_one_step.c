@@ -5,10 +5,11 @@
 
 #include <math.h>
 
-enum { KINDS = 2 };
-static const char *const kinds[KINDS] = { "attention.kind=mla", "attention.kind=gqa" };
+enum { KINDS = 3 };
+static const char *const kinds[KINDS] = { "attention.kind=mla", "attention.kind=gqa",
+                                          "optimizer.kind=muon" };
 
-/* One step of a model with each kind of attention and experts, beside the CPU's in f32: its loss, every
+/* One step of a model with each kind of attention and experts, and of each rule, beside the CPU's in f32: its loss, every
  * gradient, and every weight after the update. */
 static void check_one_step(int kind, const char *type, double loss, const Many *limits)
 {

@@ -107,6 +107,7 @@ static inline void draw_case(int i, int mesh, int most, Drawn *c)
         push(c, "%s", alternatives[row][draw_int(&d, 0, n - 1)]);
     }
     draw_mesh(&d, most, c);
+    if (i % 3 == 2) push(c, "optimizer.kind=muon");
 }
 
 static inline void print_case(const Drawn *c)

@@ -37,7 +37,7 @@ static const ManyCase layouts[] = {
 enum { LAYOUTS = sizeof layouts / sizeof *layouts };
 
 /* Under a sanitizer each of so many layouts is loaded by another, and goes on. */
-enum { LOADED = RUNS(1, 4), RESUMED = RUNS(1, 5), SAVED = RUNS(1, 5) };
+enum { LOADED = RUNS(1, 4), RESUMED = RUNS(1, 6), SAVED = RUNS(1, 5) };
 
 /* ---- folders ---- */
 
@@ -114,6 +114,12 @@ static void bf16_moments_go_from_mesh_to_mesh(void **state)
     check_all_pairs(bf16, f32, LOADED + 4);
     check_all_pairs(f32, bf16, LOADED + 4);
     rounded = false;
+}
+
+static void momenta_of_whole_matrices_go_from_mesh_to_mesh(void **state)
+{
+    (void)state;
+    check_all_pairs("optimizer.kind=muon", "optimizer.kind=muon", LOADED + 3);
 }
 
 /* Elements of the tensor that `e` holds all of, as an entry of another file. */
@@ -443,10 +449,11 @@ static void a_resumed_run_goes_on_with_the_same_bits(void **state)
 {
     (void)state;
     static const char *const all[] = { "optimizer.moments=f32", "optimizer.moments=bf16", FROZEN,
-                                       "fp8.recipe=block" };
-    for (int k = 0; k < 4 * LAYOUTS; k += RESUMED) {
-        const int i = k / 4;
-        const char *more = all[k % 4];
+                                       "fp8.recipe=block", "optimizer.kind=muon" };
+    enum { ALL = sizeof all / sizeof *all };
+    for (int k = 0; k < ALL * LAYOUTS; k += RESUMED) {
+        const int i = k / ALL;
+        const char *more = all[k % ALL];
         StepResult whole[4] = { 0 }, resumed[4] = { 0 };
         RUN_CASE(.layout = &layouts[i], .dir = place, .more = more, .body = train_through,
                  .last = whole);
@@ -643,6 +650,7 @@ int main(void)
         PLACE_TEST(any_mesh_loads_any_mesh_s_to_the_bit),
         PLACE_TEST(owners_of_matrices_and_of_elements_load_each_other_s),
         PLACE_TEST(bf16_moments_go_from_mesh_to_mesh),
+        PLACE_TEST(momenta_of_whole_matrices_go_from_mesh_to_mesh),
         PLACE_TEST(what_was_cut_by_column_is_loaded_by_any_mesh),
         PLACE_TEST(a_tied_table_goes_from_mesh_to_mesh),
         PLACE_TEST(multi_token_prediction_goes_from_mesh_to_mesh),

@@ -39,6 +39,12 @@ static void every_mesh_keeps_bf16_moments_as_one_rank_does(void **state)
     check_meshes("optimizer.moments=bf16", RUNS(3, 2), RUNS(1, 7));
 }
 
+static void every_mesh_has_the_update_of_whole_matrices(void **state)
+{
+    (void)state;
+    check_meshes("optimizer.kind=muon", RUNS(3, 2), RUNS(1, 7));
+}
+
 /* Each sum is rounded to 8 bits once a rank, but for those that all ranks hold whole. */
 static void gradients_added_in_bf16_are_as_close_as_that(void **state)
 {
@@ -63,6 +69,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         TEST(every_mesh_has_the_loss_of_one_rank),
         TEST(every_mesh_keeps_bf16_moments_as_one_rank_does),
+        TEST(every_mesh_has_the_update_of_whole_matrices),
         TEST(gradients_added_in_bf16_are_as_close_as_that),
     };
     return TEST_RUN(tests);

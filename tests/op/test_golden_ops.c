@@ -12,6 +12,7 @@
 #include "op/head.h"
 #include "op/linear.h"
 #include "op/moe.h"
+#include "op/muon.h"
 #include "op/optimizer.h"
 #include "op/rmsnorm.h"
 #include "op/rope.h"
@@ -474,6 +475,39 @@ static void clipped_adamw_steps_agree(void **state)
     bench_close(b);
 }
 
+static void muon_agrees(void **state)
+{
+    (void)state;
+    Bench *b = bench_open("muon");
+    static const char *const cases[] = { "wide", "tall", "square", "experts" };
+    for
+        EACH(i, cases)
+        {
+            Tensor w = golden_get(&b->golden, cases[i], "w"),
+                   m = golden_get(&b->golden, cases[i], "m");
+            w = golden_copy(&b->golden, &w), m = golden_copy(&b->golden, &m);
+            for (int step = 0; step < 3; step++) {
+                char group[16];
+                snprintf(group, sizeof group, "%s%d", cases[i], step);
+                Tensor want_w = golden_get(&b->golden, group, "w");
+                Tensor want_m = golden_get(&b->golden, group, "m");
+                CHECK_OK(muon(&b->ex, (Muon){ .w = w,
+                                              .g = golden_get(&b->golden, group, "g"),
+                                              .m = m,
+                                              .clip = golden_get(&b->golden, group, "clip"),
+                                              .hyper = golden_get(&b->golden, group, "lr"),
+                                              .steps = 5,
+                                              .nesterov = i != 2,
+                                              .momentum = 0.95f,
+                                              .decay = 0.1f,
+                                              .scale = 1.7f }));
+                golden_compare("w", &w, &want_w, LIMIT);
+                golden_compare("m", &m, &want_m, LIMIT);
+            }
+        }
+    bench_close(b);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -493,6 +527,7 @@ int main(void)
         TEST(experts_of_gpt_oss_agree),
         TEST(router_bias_update_agrees),
         TEST(clipped_adamw_steps_agree),
+        TEST(muon_agrees),
     };
     return TEST_RUN(tests);
 }

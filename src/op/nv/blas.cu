@@ -33,6 +33,7 @@ extern "C" {
     CALL(MatmulDescInit_internal)                                                                  \
     CALL(MatmulDescSetAttribute)                                                                   \
     CALL(MatrixLayoutInit_internal)                                                                \
+    CALL(MatrixLayoutSetAttribute)                                                                 \
     CALL(MatmulPreferenceInit_internal)                                                            \
     CALL(MatmulPreferenceSetAttribute)                                                             \
     CALL(MatmulAlgoConfigGetAttribute)                                                             \
@@ -285,13 +286,34 @@ static Call call_of_args(struct Exec *ex, const GemmArgs *g, const void *r, void
     return c;
 }
 
-/* ERR_UNSUPPORTED: cuBLASLt has no algorithm for the product. */
+static Status repeat(const CublasLt *lt, cublasLtMatrixLayoutOpaque_t *layout, int32_t count,
+                     int64_t stride)
+{
+    cublasStatus_t e = lt->MatrixLayoutSetAttribute(layout, CUBLASLT_MATRIX_LAYOUT_BATCH_COUNT,
+                                                    &count, sizeof count);
+    if (e == CUBLAS_STATUS_SUCCESS)
+        e = lt->MatrixLayoutSetAttribute(layout, CUBLASLT_MATRIX_LAYOUT_STRIDED_BATCH_OFFSET,
+                                         &stride, sizeof stride);
+    return blas_status(lt, e, "several products");
+}
+
+/* ERR_UNSUPPORTED: cuBLASLt has no algorithm for the product, or not for several at once. The
+ * algorithm is chosen for one product, so that bits do not depend on the number. */
 extern "C" Status dense_cublaslt(struct Exec *ex, const void *args)
 {
     const DenseCall *d = (const DenseCall *)args;
-    Call call = call_of_args(ex, d->g, d->r, d->workspace);
+    const GemmArgs *g = d->g;
+    const int32_t count = (int32_t)d->count;
+    uint64_t algo[CHOICE_WORDS];
+    Call call = call_of_args(ex, g, d->r, d->workspace);
     TRY(call_make(&call));
-    return product_algo_run(&call);
+    if (count == 1) return product_algo_run(&call);
+    TRY(product_algo_find(&call, algo));
+    TRY(repeat(call.lt, &call.left, count, product_b_elems(g)));
+    TRY(repeat(call.lt, &call.right, count, product_a_elems(g)));
+    TRY(repeat(call.lt, &call.c, count, product_c_elems(g)));
+    if (cublaslt_fits(&call, algo)) return cublaslt_launch(&call, algo);
+    return FAIL(ERR_UNSUPPORTED, "cuBLASLt runs its algorithm for one product at a time");
 }
 
 /* ---- 8-bit operands ---- */

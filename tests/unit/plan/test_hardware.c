@@ -341,9 +341,32 @@ static void a_file_extends_a_preset(void **state)
                 "there is no GPU to extend: mine.yaml");
 }
 
+/* An H100 has the H200's chip, a B200 extends it with other rates of libraries. */
+static void rates_within_steps_are_of_one_chip(void **state)
+{
+    (void)state;
+    static const OpWork own[] = { WORK_OWN_GEMM,       WORK_HEAD,          WORK_OWN_GROUPED,
+                                  WORK_GROUPED_WEIGHT, WORK_OWN_ATTENTION, WORK_ATTENTION_ORDERED };
+    Arena a = { 0 };
+    Hardware h200, h100, b200;
+    CHECK_OK(arena_init(&a, "hardware", MEM_HOST, (size_t)1 << 28));
+    CHECK_OK(hardware_load(&h200, &a, "h200"));
+    CHECK_OK(hardware_load(&h100, &a, "h100"));
+    CHECK_OK(hardware_load(&b200, &a, "b200"));
+    for (size_t i = 0; i < sizeof own / sizeof *own; i++) {
+        int n = hardware_curve(&h200, own[i], HARDWARE_BF16)->n;
+        CHECK(n > 0);
+        CHECK_INT(hardware_curve(&h100, own[i], HARDWARE_BF16)->n, n);
+        CHECK_INT(hardware_curve(&b200, own[i], HARDWARE_BF16)->n, 0);
+        CHECK(*hardware_source(&b200, own[i]) == NULL);
+    }
+    arena_free(&a);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
+        TEST(rates_within_steps_are_of_one_chip),
         TEST(every_preset_loads_and_says_where_its_numbers_are_from),
         TEST(rates_are_measured_published_or_assumed),
         TEST(a_file_extends_a_preset),

@@ -96,12 +96,10 @@ static void what_the_engine_does_not_run_is_said(void **state)
     (void)state;
     Told q;
     char layout[PLAN_LAYOUT_BYTES];
-    OPEN(&q, COMMON, "mesh.ep=8", "optimizer.offload=true", "optimizer.kind=muon",
-         "fp8.recipe=block", "run.compute=bf16");
+    OPEN(&q, COMMON, "mesh.ep=8", "optimizer.offload=true", "fp8.recipe=block", "run.compute=bf16");
     CHECK_OK(plan_report_text(&q.report, &q.out));
     CHECK_SAYS(q.out.data,
-               "note        the engine of this program does not run optimizer.kind=muon, "
-               "optimizer.offload=true yet\n");
+               "note        the engine of this program does not run optimizer.offload=true yet\n");
     CHECK_SAYS(q.out.data, "GiB of host memory a GPU for main weights and moments\n");
     CHECK_SAYS(plan_layout_text(layout, &q.of.layout, &q.price),
                " bf16 with e4m3 block recompute none, offload");

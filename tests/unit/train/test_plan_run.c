@@ -245,6 +245,32 @@ static void torchtitan_counts_a_token_as_torchtitan_does(void **state)
     arena_free(&a);
 }
 
+/* What recompute adds, and the products of Muon's update. */
+static void mfu_counts_neither_recompute_nor_the_update_s_products(void **state)
+{
+    (void)state;
+    static const char *const also[][2] = { { "optimizer.kind=adamw", "recompute.layers=[]" },
+                                           { "optimizer.kind=muon", "recompute.layers=[]" },
+                                           { "optimizer.kind=muon", "recompute.layers=[0,1]" } };
+    double flops[3], all[3];
+    for (int i = 0; i < 3; i++) {
+        Arena a = { 0 };
+        Config c;
+        EnginePlan plan = { 0 };
+        CHECK_OK(arena_init(&a, "test", MEM_HOST, (size_t)1 << 30));
+        CHECK_OK(config_load(&c, &a, "quickstart", also[i], 2));
+        EngineShape shape = train_shape(&c, NULL);
+        CHECK_OK(engine_plan(&c, ENGINE_TRAIN, &shape, &plan));
+        CHECK_OK(train_model_flops(&c, &shape, &plan, &flops[i]));
+        all[i] = plan.step.flops;
+        arena_free(&a);
+    }
+    CHECK(all[1] > 1.01 * all[0] && all[2] > 1.01 * all[1]);
+    CHECK_NEAR(flops[0], all[0], 0);
+    CHECK_NEAR(flops[1], flops[0], 0);
+    CHECK_NEAR(flops[2], flops[0], 0);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -253,6 +279,7 @@ int main(void)
         PLACE_TEST(a_rank_computes_its_part_of_a_step),
         PLACE_TEST(hosts_are_looked_for_where_the_exchange_asks),
         PLACE_TEST(only_a_kind_that_relays_parts_experts_by_host),
+        TEST(mfu_counts_neither_recompute_nor_the_update_s_products),
         TEST(torchtitan_counts_a_token_as_torchtitan_does),
     };
     return TEST_RUN(tests);

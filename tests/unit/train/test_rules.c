@@ -13,11 +13,11 @@
 #include <math.h>
 #include <stdlib.h>
 
-/* The rule of these tests: w becomes scalar * w, a matrix at a time. */
+/* The rule of these tests: w becomes scalar * w, equal matrices side by side at a time. */
 enum { CALLS_MAX = 256 };
 static struct {
-    const float *w[CALLS_MAX];
-    int n;
+    Tensor w[CALLS_MAX];
+    int n, matrices;
 } calls;
 
 static void count_scalars(const Config *c, double lr, double updates, float out[OPTIMIZER_SCALARS])
@@ -26,8 +26,9 @@ static void count_scalars(const Config *c, double lr, double updates, float out[
     out[0] = (float)(lr * updates);
 }
 
-static OpCost cost_of_columns(const UpdateRange *r)
+static OpCost cost_of_columns(const OptimizerSpec *o, const UpdateRange *r)
 {
+    (void)o;
     double cols = (double)tensor_cols(&r->w);
     return (OpCost){ .flops = (double)tensor_elems(&r->w) * cols };
 }
@@ -36,13 +37,24 @@ static Status scale_matrix(Exec *ex, const Config *c, const UpdateRange *r, Tens
                            Tensor scalars)
 {
     (void)ex, (void)c, (void)clip;
-    if (r->w.rank != 2 || r->g.rank != 2 || r->state[0].rank != 2)
-        return FAIL(ERR_SHAPE, "not a matrix");
+    const Tensor *all[] = { &r->w, &r->g, &r->state[0] };
+    for (int i = 0; i < 3; i++) {
+        if (all[i]->rank != r->w.rank || all[i]->rank < 2 || all[i]->rank > 3 ||
+            memcmp(all[i]->dim, r->w.dim, (size_t)r->w.rank * sizeof *r->w.dim) != 0)
+            return FAIL(ERR_SHAPE, "not matrices");
+    }
     if (r->state[1].data != NULL || calls.n == CALLS_MAX) return FAIL(ERR_SHAPE, "too much");
     float *w = r->w.data, by = *(const float *)scalars.data;
     for (int64_t i = 0; i < tensor_elems(&r->w); i++) w[i] *= by;
-    calls.w[calls.n++] = w;
+    calls.w[calls.n++] = r->w;
+    calls.matrices += r->w.rank == 3 ? (int)r->w.dim[0] : 1;
     return OK;
+}
+
+static size_t no_scratch(const Exec *ex, const OptimizerSpec *o, const UpdateRange *r)
+{
+    (void)ex, (void)o, (void)r;
+    return 0;
 }
 
 static const OptimizerDesc whole = { .name = "whole",
@@ -52,6 +64,7 @@ static const OptimizerDesc whole = { .name = "whole",
                                      .others = &optimizer_adamw,
                                      .scalars = count_scalars,
                                      .cost = cost_of_columns,
+                                     .scratch = no_scratch,
                                      .run = scale_matrix };
 
 static bool is_hidden_matrix(const Param *p)
@@ -149,7 +162,27 @@ static void follow_both(Tiny *t)
 
 /* ---- the update ---- */
 
-static void an_update_is_given_one_matrix_at_a_time_and_its_own_scalars(void **state)
+static const Param *find(const Engine *e, const char *name)
+{
+    int i = 0;
+    while (strcmp(e->params.table.at[i].name, name) != 0) CHECK(++i < e->params.table.n);
+    return &e->params.table.at[i];
+}
+
+/* Does the range that begins here have `count` matrices of this size? */
+static bool was_given(const float *w, int64_t count, int64_t rows, int64_t cols)
+{
+    for (int i = 0; i < calls.n; i++) {
+        const Tensor *t = &calls.w[i];
+        if (t->data != w) continue;
+        return count == 1
+                   ? t->rank == 2 && t->dim[0] == rows && t->dim[1] == cols
+                   : t->rank == 3 && t->dim[0] == count && t->dim[1] == rows && t->dim[2] == cols;
+    }
+    return false;
+}
+
+static void an_update_is_given_equal_matrices_and_its_own_scalars(void **state)
 {
     (void)state;
     Tiny t;
@@ -157,7 +190,7 @@ static void an_update_is_given_one_matrix_at_a_time_and_its_own_scalars(void **s
                        "optimizer.beta2=0.75"));
     Engine *e = &t.engine;
     int matrices = 0;
-    calls.n = 0;
+    calls.n = calls.matrices = 0;
     follow_both(&t);
     for (int i = 0; i < e->params.table.n; i++) {
         const Param *p = &e->params.table.at[i];
@@ -171,7 +204,16 @@ static void an_update_is_given_one_matrix_at_a_time_and_its_own_scalars(void **s
     memset(e->io.record.load.data, 0, tensor_bytes(&e->io.record.load));
     update_scalars(&e->params, 0.25, 3, e->io.hyper.data);
     CHECK_OK(update_run(&e->params, &e->io));
-    CHECK_INT(calls.n, matrices);
+    CHECK_INT(calls.matrices, matrices);
+    const ParamMemory *m = &e->params.memory;
+    CHECK(was_given(
+        param_view(find(e, "model.layers.1.mlp.experts.0.gate_proj.weight"), m, BUF_MAIN).data, 12,
+        20, 32)); /* gates and ups of 6 experts, in turn */
+    CHECK(was_given(
+        param_view(find(e, "model.layers.1.mlp.experts.0.down_proj.weight"), m, BUF_MAIN).data, 6,
+        32, 20));
+    CHECK(was_given(param_view(find(e, "model.layers.1.self_attn.o_proj.weight"), m, BUF_MAIN).data,
+                    1, 32, 20));
     /* the third update of moments that were 0: m / c1 = 0.5 / (1 - 0.125), v / c2 = 0.25 / (1 - 0.75^3) */
     double adamw = 1 - 0.25 * (0.5 / 0.875) / sqrt(0.25 / (1 - 0.421875));
     for (int i = 0; i < e->params.table.n; i++) {
@@ -182,6 +224,62 @@ static void an_update_is_given_one_matrix_at_a_time_and_its_own_scalars(void **s
             CHECK_NEAR((double)w[k], p->rule == &whole ? 0.75 : adamw, 1e-5);
     }
     tiny_close(&t);
+}
+
+/* A gradient with one element is a matrix with one singular value: 1, once it is normalised. Five steps
+ * of the iteration take it to x, and the update is lr * factor * x, at that element. */
+static void check_muon_scale(const char *mode, double tall, double wide)
+{
+    Tiny t;
+    double x = 1, lr = 0.25;
+    char scale[64];
+    (void)snprintf(scale, sizeof scale, "optimizer.muon_scale=%s", mode);
+    tiny_open(&t, TINY("optimizer.kind=muon", "optimizer.muon_factor=0.5", "train.clip_norm=0",
+                       "optimizer.weight_decay=0.1", scale));
+    Engine *e = &t.engine;
+    for (int i = 0; i < 5; i++) x = 3.4445 * x - 4.7750 * pow(x, 3) + 2.0315 * pow(x, 5);
+    const Param *p[] = { find(e, "model.layers.1.self_attn.o_proj.weight"),
+                         find(e, "model.layers.1.mlp.experts.2.up_proj.weight") };
+    for (int b = 0; b < BUF_STATE; b++)
+        CHECK_OK(engine_zero(&e->arenas, &e->params.memory.buffer[b]));
+    for (int i = 0; i < 2; i++) {
+        ((float *)param_view(p[i], &e->params.memory, BUF_MAIN).data)[1] = 2;
+        ((float *)param_view(p[i], &e->params.memory, BUF_GRAD).data)[0] = 3;
+    }
+    memset(e->io.record.sums.data, 0, RECORD_SUMS * sizeof(float));
+    memset(e->io.record.load.data, 0, tensor_bytes(&e->io.record.load));
+    update_scalars(&e->params, lr, 1, e->io.hyper.data);
+    CHECK_OK(update_run(&e->params, &e->io));
+    for (int i = 0; i < 2; i++) {
+        const float *w = param_view(p[i], &e->params.memory, BUF_MAIN).data;
+        CHECK_NEAR((double)w[0], -lr * 0.5 * (i == 0 ? tall : wide) * x, 1e-6);
+        CHECK_NEAR((double)w[1], 2 * (1 - lr * 0.1), 1e-6);
+        CHECK_NEAR((double)((float *)param_view(p[i], &e->params.memory, BUF_OPTIMIZER).data)[0], 3,
+                   1e-6);
+    }
+    tiny_close(&t);
+}
+
+/* A tall matrix (32, 20) and a wide one (20, 32). */
+static void muon_scales_by_the_sides_of_a_matrix(void **state)
+{
+    (void)state;
+    check_muon_scale("match_rms_adamw", 0.2 * sqrt(32), 0.2 * sqrt(32));
+    check_muon_scale("spectral", sqrt(32), sqrt(32));
+    check_muon_scale("shape_scaling", sqrt(1.6), 1);
+    check_muon_scale("unit_rms_norm", sqrt(1.6), sqrt(1 / 1.6));
+}
+
+static void a_bf16_momentum_that_would_stand_still_is_an_error(void **state)
+{
+    (void)state;
+    Tiny t = { 0 };
+    CHECK_FAILS(tiny_config(&t, TINY("optimizer.kind=muon", "optimizer.moments=bf16",
+                                     "optimizer.momentum=0.995")),
+                ERR_ARG, "optimizer.momentum 0.995 is more than 0.99, the most for");
+    arena_free(&t.arena);
+    CHECK_OK(tiny_config(&t, TINY("optimizer.moments=bf16", "optimizer.momentum=0.995")));
+    arena_free(&t.arena);
 }
 
 /* ---- checkpoints ---- */
@@ -223,7 +321,9 @@ static void sentences_name_the_rule_and_its_buffer(void **state)
                "moe_bias_update, in step 2 or before, left");
     CHECK(optimizer_find_state("moment2", &at) == &optimizer_adamw);
     CHECK_INT(at, 1);
-    CHECK(optimizer_find_state("momentum", &at) == NULL);
+    CHECK(optimizer_find_state("momentum", &at) == &optimizer_muon);
+    CHECK_INT(at, 0);
+    CHECK(optimizer_find_state("velocity", &at) == NULL);
 }
 
 int main(void)
@@ -231,7 +331,9 @@ int main(void)
     const struct CMUnitTest tests[] = {
         TEST(each_rule_has_buckets_of_its_own_and_buffers_that_it_names),
         TEST(only_buckets_of_that_rule_are_cut_between_matrices),
-        TEST(an_update_is_given_one_matrix_at_a_time_and_its_own_scalars),
+        TEST(an_update_is_given_equal_matrices_and_its_own_scalars),
+        TEST(muon_scales_by_the_sides_of_a_matrix),
+        TEST(a_bf16_momentum_that_would_stand_still_is_an_error),
         TEST(state_of_another_rule_is_not_taken),
         TEST(sentences_name_the_rule_and_its_buffer),
     };

@@ -1,0 +1,99 @@
+/*
+ * muon: the update of matrices by their orthogonalised momentum (Jordan et al., "Muon", 2024).
+ *
+ * For each of E equal matrices, with g' = clip * g:
+ *   m = momentum m + g';   u = nesterov ? g' + momentum m : m
+ *   X = u / (|u| + 1e-7), |u| the Frobenius norm
+ *   steps times:  A = X X^T;  X = a X + (b A + c A^2) X      (tall ones: A = X^T X, X on the left)
+ *   w -= lr (decay w + scale X)
+ * a, b, c = 3.4445, -4.7750, 2.0315 bring singular values of X between about 0.7 and 1.2 in 5 steps.
+ *
+ * Products have operands of type `products` and f32 sums. The update reads m as it is stored, so a
+ * bf16 m is rounded first. A clip that is not finite changes nothing (op/optimizer.h).
+ *
+ * Products have no factors. So a step, of at most 10, is computed on Y = X / s, where s is known:
+ *   P = Y Y^T;  Q = (b/a) s^2 P + (c/a) s^4 P P;  Y = Y + Q Y;  s = a s
+ *
+ * The bits of a matrix depend on neither E nor the number of threads. No matrix is padded.
+ */
+#ifndef OP_MUON_H
+#define OP_MUON_H
+
+#include "base/arena.h"
+#include "base/tensor.h"
+
+#include <stdbool.h>
+
+typedef struct Muon {
+    Tensor w;       /* add (E, rows, cols) or (rows, cols) f32 */
+    Tensor g;       /* in  as w */
+    Tensor m;       /* add as w, f32 or bf16 */
+    Tensor w_low;   /* out as w, bf16 or f16, optional: the rounded weights that compute reads */
+    Tensor clip;    /* in  (1) f32 */
+    Tensor hyper;   /* in  (1) f32: lr */
+    Dtype products; /* f32 or bf16 */
+    int steps;
+    bool nesterov;
+    float momentum, decay, scale;
+} Muon;
+
+static const float MUON_EPS = 1e-7f;
+
+/* One matrix: its sizes, and the side of A, which is the smaller one. */
+typedef struct MuonShape {
+    int64_t count, rows, cols, side;
+} MuonShape;
+
+static inline MuonShape muon_shape(const Tensor *w)
+{
+    int64_t cols = tensor_cols(w), rows = w->rank > 1 ? w->dim[w->rank - 2] : 1;
+    return (MuonShape){ rows * cols > 0 ? tensor_elems(w) / (rows * cols) : 0, rows, cols,
+                        rows < cols ? rows : cols };
+}
+
+/* A GPU updates as many matrices at a time as fit this many bytes, but at least one. */
+static const size_t MUON_GROUP_BYTES = (size_t)128 << 20;
+
+/* Bytes of Y, its successor, P and Q of one matrix. */
+static inline size_t muon_bytes(const MuonShape *s, Dtype products)
+{
+    return (size_t)(2 * (s->rows * s->cols + s->side * s->side)) * dtype_bytes(products);
+}
+
+static inline int64_t muon_group(const MuonShape *s, Dtype products)
+{
+    int64_t most = (int64_t)(MUON_GROUP_BYTES / (muon_bytes(s, products) + 1));
+    return s->count < most ? s->count : most > 1 ? most : 1;
+}
+
+/* The next bytes of a workspace. workspace NULL: they are only counted, in *at. */
+static inline void *muon_take(void *workspace, size_t *at, size_t bytes)
+{
+    void *taken = workspace == NULL ? NULL : (char *)workspace + *at;
+    *at += arena_rounded(bytes);
+    return taken;
+}
+
+/* The factors of a step (from 0): Q = linear P + square P P. After n steps X = muon_size(n) Y. */
+typedef struct MuonFactors {
+    float linear, square;
+} MuonFactors;
+
+static inline double muon_size(int steps)
+{
+    double s = 1;
+    for (int i = 0; i < steps; i++) s *= 3.4445;
+    return s;
+}
+
+static inline MuonFactors muon_factors(int step)
+{
+    double s = muon_size(step), s2 = s * s;
+    return (MuonFactors){ (float)(-4.7750 / 3.4445 * s2), (float)(2.0315 / 3.4445 * s2 * s2) };
+}
+
+#define OPS_MUON
+#include "op/declare.h"
+#undef OPS_MUON
+
+#endif
