@@ -46,10 +46,12 @@ Status series_make(SeriesTable *t, const SeriesLabels of[EACH_COUNT], Arena *a)
         SeriesEach each = KIND[k].each;
         int end = k + 1 < SERIES_KINDS ? t->first[k + 1] : n;
         for (int i = t->first[k]; i < end; i++) {
-            t->all[i] = (Series){
-                .name = KIND[k].name, .help = KIND[k].help, .key = KEY[each], .total = KIND[k].total
-            };
-            if (each != EACH_RUN) t->all[i].label = of[each].label[i - t->first[k]];
+            const char *label = each == EACH_RUN ? "" : of[each].label[i - t->first[k]];
+            t->all[i] = (Series){ .name = KIND[k].name,
+                                  .help = KIND[k].help,
+                                  .key = KEY[each],
+                                  .label = label,
+                                  .total = KIND[k].total };
         }
     }
     return OK;
