@@ -31,7 +31,8 @@ static Status view_make(LiveView *v, const char *model, int64_t steps, const Ser
                         Arena *a)
 {
     *v = (LiveView){ .model = model, .steps = steps, .n = t->n, .width = 1 };
-    TRY(ARENA_ZEROED(a, v->n, &v->series));
+    TRY(ARENA_NEW(a, v->n, &v->series));
+    memcpy(v->series, t->all, (size_t)v->n * sizeof *v->series);
     TRY(ARENA_NEW(a, LIVE_POINTS, &v->x));
     return ARENA_NEW(a, (size_t)v->n * LIVE_POINTS, &v->y);
 }
