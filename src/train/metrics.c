@@ -63,7 +63,8 @@ static Status make_series(Metrics *m)
 Status metrics_watch(Metrics *m, const char *run_dir, LivePage *page)
 {
     const Config *c = m->engine->config;
-    if (!c->run_tensorboard && c->run_http == 0) return OK;
+    if (!c->run_tensorboard && c->run_http == 0 && c->run_alert_loss == 0 && c->run_alert_load == 0)
+        return OK;
     TRY(arena_init(&m->watch_arena, "watch", MEM_HOST, (size_t)1 << 30));
     TRY(make_series(m));
     if (c->run_http > 0)
@@ -292,6 +293,32 @@ static Status put_dropped(Metrics *m, const StepResult *r)
     return text_append(t, "]", 1);
 }
 
+/* Warns of a loss or a load that has just left its band. The load's band is a number of the configuration. */
+static void watch_alerts(Metrics *m, int64_t step, double loss)
+{
+    const Config *c = m->engine->config;
+    const Series *most = &m->series.all[m->series.first[SERIES_LOAD_MAX]], *worst = most;
+    double end = band_end(&m->loss, c->run_alert_loss);
+    for (int i = 1; i < m->spec->n_moe; i++)
+        if (most[i].now > worst->now) worst = &most[i];
+    if (c->run_alert_loss > 0 && band_leaves(&m->loss, loss, end)) {
+        log_warn("step %" PRId64 ": loss %.4f has left its band, which ends at %.4f: mean %.4f and "
+                 "run.alert_loss=%g deviations of the steps before",
+                 step, loss, end, m->loss.mean, c->run_alert_loss);
+        m->alerts++;
+    }
+    band_add(&m->loss, loss);
+    if (c->run_alert_load > 0 && m->spec->n_moe > 0 &&
+        band_leaves(&m->load, worst->now, c->run_alert_load)) {
+        log_warn("step %" PRId64
+                 ": the busiest expert of layer %s takes %.2f times the mean, above "
+                 "run.alert_load=%g",
+                 step, worst->label, worst->now, c->run_alert_load);
+        m->alerts++;
+    }
+    series_set(&m->series, SERIES_ALERTS, 0, (double)m->alerts);
+}
+
 static Status watch_step(Metrics *m, const StepMetrics *s)
 {
     SeriesTable *t = &m->series;
@@ -317,6 +344,7 @@ static Status watch_step(Metrics *m, const StepMetrics *s)
     int64_t domains = m->engine->shape.domains, experts = m->spec->experts;
     for (int i = 0; i < m->spec->n_moe; i++)
         series_set_load(t, i, s->result.load + i * domains * experts, domains, experts);
+    watch_alerts(m, s->step, s->result.loss);
     return watch_put(m, s->step);
 }
 

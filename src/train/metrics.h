@@ -8,6 +8,7 @@
 
 #include "base/file.h"
 #include "gpu/gpu_state.h"
+#include "train/alert.h"
 #include "train/engine.h"
 #include "train/event_file.h"
 #include "train/live.h"
@@ -21,11 +22,12 @@ typedef struct Metrics {
     File file;
     Text line; /* reused; last in its arena */
     Arena arena, watch_arena;
-    /* What run.tensorboard and run.http ask for; else they are zero. */
+    /* What run.tensorboard, run.http and run.alert_* ask for; else they are zero. */
     SeriesTable series;
     EventFile events;
     Live *live;
-    int64_t again; /* steps that ran twice */
+    int64_t again, alerts; /* steps that ran twice; lines of run.alert_* */
+    Band loss, load;
 } Metrics;
 
 /* What run.c knows of one step. Rates are tokens/s of all ranks, shares are of one rank's FLOPs. */
@@ -59,7 +61,7 @@ typedef struct EvalMetrics {
 
 /* Opens RUN/metrics.jsonl for appending. A half line of a killed run is ended first. */
 Status metrics_open_log(Metrics *m, const Engine *e, const Loader *l, const char *run_dir);
-/* Begins what run.tensorboard and run.http ask for; `page` writes the live page. ERR_ARG: the port is in use. */
+/* Begins what run.tensorboard, run.http and run.alert_* ask for; `page` writes the live page. ERR_ARG: the port is in use. */
 Status metrics_watch(Metrics *m, const char *run_dir, LivePage *page);
 void metrics_close(Metrics *m); /* safe on { 0 } */
 

@@ -20,6 +20,7 @@ static const struct {
     [SERIES_ROOF_SHARE] = { "roof_share", "Share of the measured peak", EACH_RUN, false },
     [SERIES_MFU] = { "mfu", "Share of the data sheet's peak", EACH_RUN, false },
     [SERIES_AGAIN] = { "steps_again", "Steps that ran twice", EACH_RUN, true },
+    [SERIES_ALERTS] = { "alerts", "Times that loss or load left its band", EACH_RUN, true },
     [SERIES_LOAD_MAX] = { "expert_load_max", "Busiest expert over the mean", EACH_LAYER, false },
     [SERIES_LOAD_MIN] = { "expert_load_min", "Least loaded expert over the mean", EACH_LAYER,
                           false },

@@ -305,7 +305,7 @@ static void the_page_needs_nothing_else_and_is_loaded_again(void **state)
     if (error != NULL) fail_msg("%s, before: %.60s", error, place);
     CHECK(strstr(page, "http://") == NULL && strstr(page, "https://") == NULL);
     CHECK(strstr(page, "src=") == NULL && strstr(page, "@import") == NULL);
-    CHECK_INT(count_of(page, "<h3>"), 13); /* none of evaluations */
+    CHECK_INT(count_of(page, "<h3>"), 14); /* none of evaluations */
     CHECK_INT(count_of(page, "<h3>Busiest expert over the mean</h3>"), 1);
     CHECK(strstr(page, "data-name=\"we&quot;b\"") != NULL);
     CHECK(strstr(page, "step 2 of ") != NULL);
@@ -406,6 +406,52 @@ static void a_long_run_keeps_every_part_of_its_curves(void **state)
     }
 }
 
+/* ---- alerts ---- */
+
+/* 2 and 4 in turn: mean 3, deviation 1. */
+static void a_band_is_left_once_above_its_end(void **state)
+{
+    Band b = { 0 };
+    (void)state;
+    for (int i = 0; i < 40; i++) {
+        if (i == BAND_FIRST - 1) CHECK(isinf(band_end(&b, 3)));
+        CHECK(!band_leaves(&b, 2 + i % 2 * 2, band_end(&b, 3)));
+        band_add(&b, 2 + i % 2 * 2);
+    }
+    CHECK_NEAR(band_end(&b, 3), 6, 1e-12);
+    CHECK(!band_leaves(&b, 6, 6.0 + 1e-9));
+    CHECK(band_leaves(&b, 6.5, 6));
+    CHECK(!band_leaves(&b, 6.5, 6)); /* still outside */
+    CHECK(!band_leaves(&b, 5, 6));
+    CHECK(band_leaves(&b, (double)NAN, 6));
+    band_add(&b, (double)NAN);
+    CHECK_NEAR(b.mean, 3, 1e-12);
+    for (int i = 0; i < 2000; i++) band_add(&b, 100);
+    CHECK_NEAR(b.mean, 100, 1e-6);
+}
+
+static void alerts_are_counted(void **state)
+{
+    RunPlace *p = *state;
+    p->t.config.run_alert_loss = 3;
+    p->t.config.run_alert_load = 1.0001;
+    CHECK_OK(metrics_watch(&p->metrics, p->folder, live_page));
+    StepMetrics m = step_of(p, 1);
+    m.result.loss = 3;
+    CHECK_OK(metrics_step(&p->metrics, &m));
+    CHECK_INT(p->metrics.alerts, 1); /* no layer is quite even */
+    for (int i = 2; i <= 30; i++) {
+        m.step = i;
+        m.result.loss = 3 + 0.1 * (i % 2);
+        CHECK_OK(metrics_step(&p->metrics, &m));
+    }
+    CHECK_INT(p->metrics.alerts, 1);
+    m.result.loss = 4;
+    CHECK_OK(metrics_step(&p->metrics, &m));
+    CHECK_INT(p->metrics.alerts, 2);
+    CHECK_NEAR(p->metrics.series.all[p->metrics.series.first[SERIES_ALERTS]].now, 2, 0);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -417,6 +463,8 @@ int main(void)
         PLACE_TEST(it_listens_at_loopback_alone),
         PLACE_TEST(a_port_in_use_is_an_error_that_names_it),
         PLACE_TEST(a_long_run_keeps_every_part_of_its_curves),
+        TEST(a_band_is_left_once_above_its_end),
+        PLACE_TEST(alerts_are_counted),
     };
     return TEST_RUN(tests);
 }
