@@ -99,12 +99,22 @@ static void tensorboard_reads_a_resumed_run_as_one(void **state)
     CHECK_SAYS(o.out, "[1, 2, 3, 4, 5] 5");
 }
 
+/* No load is quite even. */
+static void a_load_outside_its_band_is_said(void **state)
+{
+    Outcome o = RUN(*state, "alert", TRAIN, "train.steps=3", "run.alert_load=1.0001");
+    CHECK_EXIT(o, 0);
+    CHECK_SAYS(o.err, "warning: step 1: the busiest expert of layer ");
+    CHECK(strstr(o.err, "has left its band") == NULL);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         LAB_TEST(a_browser_shows_the_charts_of_a_run_that_trains),
         LAB_TEST(a_port_in_use_is_refused_before_the_folder_changes),
         LAB_TEST(tensorboard_reads_a_resumed_run_as_one),
+        LAB_TEST(a_load_outside_its_band_is_said),
     };
     return LAB_RUN_ALL(tests);
 }
