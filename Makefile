@@ -75,7 +75,7 @@ FAST.tsan := -O2 $(CPU_ARCH)
 FAST      := backend base comm gpu data model op plan schedule train
 # libomp's own code is not instrumented; its races are shown to TSan by libarcher instead
 export TSAN_OPTIONS ?= ignore_noninstrumented_modules=1
-LDLIBS  := -lyaml -lpcre2-8 -lutf8proc -lhwloc -lmicrohttpd -lz -lzstd -lm -ldl
+LDLIBS  := -lyaml -lpcre2-8 -lutf8proc -lhwloc -lz -lzstd -lm -ldl
 LDFLAGS := $(filter -fsanitize=address% -fsanitize=thread,$(CFLAGS)) -fopenmp
 
 # Sets of CPU ops beside the one that is compiled like all else (op/cpu_set.h). bf16 and AMX: the compiler

@@ -5,10 +5,10 @@
 #include "cli/cli.h"
 #include "cli/options.h"
 #include "op/cpu_set.h"
+#include "train/live.h"
 
 #include <dlfcn.h>
 #include <hwloc.h>
-#include <microhttpd.h>
 #define PCRE2_CODE_UNIT_WIDTH 8
 #include <pcre2.h>
 #include <stdio.h>
@@ -94,7 +94,7 @@ static Status print_version(void *state, int n, char **arguments, Arena *a, Text
         { "pcre2", pcre2 },
         { "libyaml", yaml_get_version_string() },
         { "hwloc", hwloc },
-        { "microhttpd", MHD_get_version() },
+        { "microhttpd", live_library_version() },
         { "zlib", zlibVersion() },
         { "zstd", ZSTD_versionString() },
         { "utf8proc", utf8proc_version() },

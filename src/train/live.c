@@ -2,6 +2,7 @@
 #include "train/live.h"
 
 #include "base/clock.h"
+#include "base/library.h"
 
 #include <arpa/inet.h>
 #include <errno.h>
@@ -15,7 +16,50 @@
 
 enum { CONNECTIONS = 64, IDLE_S = 10, BACKLOG = 16, PAGE_S = 2, TEXT_BYTES = 64 << 20 };
 
+/* The library's calls. It is opened when a run is watched: it brings nine libraries of TLS along, which would
+ * double the time and the memory with which every command starts. */
+typedef struct Http {
+    __typeof__(&MHD_start_daemon) start;
+    __typeof__(&MHD_stop_daemon) stop;
+    __typeof__(&MHD_create_response_from_buffer) make;
+    __typeof__(&MHD_add_response_header) add_header;
+    __typeof__(&MHD_queue_response) queue;
+    __typeof__(&MHD_destroy_response) drop;
+    __typeof__(&MHD_lookup_connection_value) value;
+    __typeof__(&MHD_get_version) version;
+} Http;
+
+static Status open_http(Http *out)
+{
+    static const LibraryCall call[] = {
+        { "MHD_start_daemon", .offset = offsetof(Http, start) },
+        { "MHD_stop_daemon", .offset = offsetof(Http, stop) },
+        { "MHD_create_response_from_buffer", .offset = offsetof(Http, make) },
+        { "MHD_add_response_header", .offset = offsetof(Http, add_header) },
+        { "MHD_queue_response", .offset = offsetof(Http, queue) },
+        { "MHD_destroy_response", .offset = offsetof(Http, drop) },
+        { "MHD_lookup_connection_value", .offset = offsetof(Http, value) },
+        { "MHD_get_version", .offset = offsetof(Http, version) },
+    };
+    static const Library library = { .file = "libmicrohttpd.so.12",
+                                     .what = "the page of run.http",
+                                     .advice = "install libmicrohttpd12, or set run.http=0",
+                                     .call = call,
+                                     .calls = sizeof call / sizeof *call };
+    void *file = NULL; /* stays open: it may have been opened before */
+    return library_open(&library, out, &file);
+}
+
+const char *live_library_version(void)
+{
+    Http http = { 0 };
+    if (open_http(&http) == OK) return http.version();
+    status_clear();
+    return "not found";
+}
+
 struct Live {
+    Http http;
     pthread_mutex_t lock; /* guards `shared` */
     LiveView shared, copy;
     LivePage *page;
@@ -148,10 +192,10 @@ static Status page_text(Live *l, Text *t)
 }
 
 /* Is the request addressed to 127.0.0.1 or localhost, at whatever port a tunnel has? */
-static bool host_is_here(struct MHD_Connection *c)
+static bool host_is_here(const Live *l, struct MHD_Connection *c)
 {
     static const char *const name[] = { "127.0.0.1", "localhost" };
-    const char *host = MHD_lookup_connection_value(c, MHD_HEADER_KIND, "Host");
+    const char *host = l->http.value(c, MHD_HEADER_KIND, "Host");
     for (int i = 0; i < 2 && host != NULL; i++) {
         size_t n = strlen(name[i]);
         if (strncmp(host, name[i], n) == 0 && (host[n] == '\0' || host[n] == ':')) return true;
@@ -159,7 +203,8 @@ static bool host_is_here(struct MHD_Connection *c)
     return host == NULL; /* HTTP/1.0, which no browser speaks */
 }
 
-static enum MHD_Result send_text(struct MHD_Connection *c, unsigned code, const char *type, Text *t)
+static enum MHD_Result send_text(const Live *l, struct MHD_Connection *c, unsigned code,
+                                 const char *type, Text *t)
 {
     static const char *const header[][2] = {
         { "Cache-Control", "no-store" },
@@ -168,14 +213,13 @@ static enum MHD_Result send_text(struct MHD_Connection *c, unsigned code, const 
         { "Refresh", "5" },
         { "Allow", "GET" },
     };
-    struct MHD_Response *r =
-        MHD_create_response_from_buffer(t->used, t->data, MHD_RESPMEM_MUST_COPY);
+    struct MHD_Response *r = l->http.make(t->used, t->data, MHD_RESPMEM_MUST_COPY);
     if (r == NULL) return MHD_NO;
-    bool ok = MHD_add_response_header(r, "Content-Type", type) == MHD_YES;
+    bool ok = l->http.add_header(r, "Content-Type", type) == MHD_YES;
     for (size_t i = 0; i < sizeof header / sizeof *header && ok; i++)
-        ok = MHD_add_response_header(r, header[i][0], header[i][1]) == MHD_YES;
-    enum MHD_Result sent = ok ? MHD_queue_response(c, code, r) : MHD_NO;
-    MHD_destroy_response(r);
+        ok = l->http.add_header(r, header[i][0], header[i][1]) == MHD_YES;
+    enum MHD_Result sent = ok ? l->http.queue(c, code, r) : MHD_NO;
+    l->http.drop(r);
     return sent;
 }
 
@@ -183,7 +227,7 @@ static enum MHD_Result refuse(Live *l, struct MHD_Connection *c, unsigned code, 
 {
     l->text.used = 0;
     if (text_printf(&l->text, "%s\n", why) != OK) return MHD_NO;
-    return send_text(c, code, "text/plain; charset=utf-8", &l->text);
+    return send_text(l, c, code, "text/plain; charset=utf-8", &l->text);
 }
 
 static enum MHD_Result answer(void *state, struct MHD_Connection *c, const char *url,
@@ -193,7 +237,7 @@ static enum MHD_Result answer(void *state, struct MHD_Connection *c, const char 
     Live *l = state;
     (void)version, (void)data, (void)bytes, (void)request;
     bool metrics = strcmp(url, "/metrics") == 0;
-    if (!host_is_here(c)) return refuse(l, c, 403, "ask for 127.0.0.1 or localhost");
+    if (!host_is_here(l, c)) return refuse(l, c, 403, "ask for 127.0.0.1 or localhost");
     if (strcmp(method, "GET") != 0) return refuse(l, c, 405, "only GET is answered");
     if (!metrics && strcmp(url, "/") != 0) return refuse(l, c, 404, "there are / and /metrics");
     Text *t = metrics ? &l->text : &l->html;
@@ -207,7 +251,7 @@ static enum MHD_Result answer(void *state, struct MHD_Connection *c, const char 
     }
     if (s == OK)
         return send_text(
-            c, 200,
+            l, c, 200,
             metrics ? "text/plain; version=0.0.4; charset=utf-8" : "text/html; charset=utf-8", t);
     status_clear();
     return refuse(l, c, 500, "the answer could not be written");
@@ -241,10 +285,10 @@ static Status start_server(Live *l, int fd)
     sigset_t all, before;
     sigfillset(&all);
     pthread_sigmask(SIG_SETMASK, &all, &before);
-    l->server = MHD_start_daemon(MHD_USE_AUTO | MHD_USE_INTERNAL_POLLING_THREAD, 0, NULL, NULL,
-                                 answer, l, MHD_OPTION_LISTEN_SOCKET, fd,
-                                 MHD_OPTION_CONNECTION_LIMIT, (unsigned)CONNECTIONS,
-                                 MHD_OPTION_CONNECTION_TIMEOUT, (unsigned)IDLE_S, MHD_OPTION_END);
+    l->server = l->http.start(MHD_USE_AUTO | MHD_USE_INTERNAL_POLLING_THREAD, 0, NULL, NULL, answer,
+                              l, MHD_OPTION_LISTEN_SOCKET, fd, MHD_OPTION_CONNECTION_LIMIT,
+                              (unsigned)CONNECTIONS, MHD_OPTION_CONNECTION_TIMEOUT,
+                              (unsigned)IDLE_S, MHD_OPTION_END);
     pthread_sigmask(SIG_SETMASK, &before, NULL);
     if (l->server != NULL) return OK;
     (void)close(fd);
@@ -257,6 +301,7 @@ Status live_open(Live **out, int port, const char *model, int64_t steps, const S
     int fd = -1;
     Live *l = NULL;
     TRY(ARENA_ZEROED(a, 1, &l));
+    TRY(open_http(&l->http));
     l->page = page;
     l->html_s = -PAGE_S;
     TRY(view_make(&l->shared, model, steps, t, a));
@@ -285,7 +330,7 @@ void live_put(Live *l, int64_t step, const SeriesTable *t)
 void live_close(Live *l)
 {
     if (l == NULL) return;
-    if (l->server != NULL) MHD_stop_daemon(l->server);
+    if (l->server != NULL) l->http.stop(l->server);
     arena_free(&l->arena);
     arena_free(&l->html_arena);
     pthread_mutex_destroy(&l->lock);

@@ -33,11 +33,13 @@ typedef Status LivePage(const LiveView *v, Text *out);
 
 typedef struct Live Live;
 
-/* Serves until live_close. ERR_ARG: the port is in use, or may not be used. */
+/* Serves until live_close. ERR_ARG: the port is in use, or may not be used. ERR_UNSUPPORTED: there is no
+ * libmicrohttpd. */
 Status live_open(Live **out, int port, const char *model, int64_t steps, const SeriesTable *t,
                  LivePage *page, Arena *a);
 /* Takes the fresh series of a step. Steps come in rising order; one may come twice. */
 void live_put(Live *l, int64_t step, const SeriesTable *t);
-void live_close(Live *l); /* safe on NULL */
+void live_close(Live *l);               /* safe on NULL */
+const char *live_library_version(void); /* "not found" without it */
 
 #endif
