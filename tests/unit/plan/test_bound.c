@@ -103,7 +103,7 @@ static void bounds_hold_where_gradients_come_late(void **state)
         q.axes.axis[SEARCH_PP] = (ConfigInts){ 2, { 1, 4 } };
         q.axes.axis[SEARCH_CP] = q.axes.axis[SEARCH_TP] = (ConfigInts){ 1, { 1 } };
         q.axes.axis[SEARCH_ZERO] = (ConfigInts){ 2, { 2, 3 } };
-        for (int64_t n = 0; n < TRIES && seen < 4 * DRAWS; n++) {
+        for (int64_t n = 0; n < TRIES && (seen < 4 * DRAWS || (i == 0 && late == 0)); n++) {
             PlanLayout l;
             double time, memory;
             if (!draw(&q, n, &l)) continue;
@@ -111,7 +111,7 @@ static void bounds_hold_where_gradients_come_late(void **state)
             late += l.pp == 1 && l.dp * l.micro_batch == q.of.config.train_batch;
             seen++;
         }
-        CHECK_INT(seen, 4 * DRAWS);
+        CHECK(seen >= 4 * DRAWS);
         CHECK(i > 0 || late > 0);
         question_close(&q.of);
     }
