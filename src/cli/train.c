@@ -12,6 +12,7 @@
 #include "model/recipe_text.h"
 #include "plan/hardware.h"
 #include "train/init.h"
+#include "viz/live_page.h"
 #include "viz/report.h"
 
 #include <limits.h>
@@ -114,7 +115,8 @@ static Status train_on_rank(void *state, Comm *world)
                              .world = world,
                              .last_step = first ? &call->last_step : NULL,
                              .failure_agreed = launched ? &call->settled : NULL,
-                             .sheet_flops = hardware_sheet_flops };
+                             .sheet_flops = hardware_sheet_flops,
+                             .live_page = live_page };
     if (launched) comm_set_stop(world, interrupt_flag(), STOP_GRACE_S);
     Status s = train_run(call->config, &options);
     return call->settled && !first ? OK : s;

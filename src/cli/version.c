@@ -5,6 +5,7 @@
 #include "cli/cli.h"
 #include "cli/options.h"
 #include "op/cpu_set.h"
+#include "train/live.h"
 
 #include <dlfcn.h>
 #include <hwloc.h>
@@ -93,6 +94,7 @@ static Status print_version(void *state, int n, char **arguments, Arena *a, Text
         { "pcre2", pcre2 },
         { "libyaml", yaml_get_version_string() },
         { "hwloc", hwloc },
+        { "microhttpd", live_library_version() },
         { "zlib", zlibVersion() },
         { "zstd", ZSTD_versionString() },
         { "utf8proc", utf8proc_version() },
@@ -103,7 +105,7 @@ static Status print_version(void *state, int n, char **arguments, Arena *a, Text
         const char *value = row[i][1];
         if (*json) TRY(text_append(out, i == 0 ? "{" : ",", 1));
         TRY(*json ? text_json(out, "%s:%s", row[i][0], value)
-                  : text_printf(out, "  %-9s %s\n", row[i][0], *value == '\0' ? "none" : value));
+                  : text_printf(out, "  %-10s %s\n", row[i][0], *value == '\0' ? "none" : value));
     }
     return *json ? text_append(out, "}\n", 2) : OK;
 }

@@ -1,6 +1,8 @@
 /* metrics: writes the lines of metrics.jsonl, and computes the shares and means in them. */
 #include "train/metrics.h"
 
+#include "base/log.h"
+
 #include <inttypes.h>
 #include <math.h>
 #include <stdio.h>
@@ -31,10 +33,65 @@ Status metrics_open_log(Metrics *m, const Engine *e, const Loader *l, const char
     return text_init(&m->line, &m->arena);
 }
 
+/* Labels of the series: depths from 1, the blocks with experts, the sources. */
+static Status make_series(Metrics *m)
+{
+    const char **label[EACH_COUNT] = { 0 };
+    const int n[EACH_COUNT] = { [EACH_DEPTH] = m->spec->depths,
+                                [EACH_LAYER] = m->spec->n_moe,
+                                [EACH_SOURCE] = loader_sources(m->loader) };
+    SeriesLabels of[EACH_COUNT] = { 0 };
+    char number[16];
+    for (int each = EACH_DEPTH; each < EACH_COUNT; each++) {
+        TRY(ARENA_NEW(&m->watch_arena, n[each], &label[each]));
+        of[each] = (SeriesLabels){ label[each], n[each] };
+    }
+    for (int i = 0; i < n[EACH_SOURCE]; i++)
+        label[EACH_SOURCE][i] = loader_source_name(m->loader, i);
+    for (int i = 0; i < n[EACH_DEPTH]; i++)
+        TRY(arena_text(&m->watch_arena, number,
+                       (size_t)snprintf(number, sizeof number, "%d", i + 1),
+                       &label[EACH_DEPTH][i]));
+    for (int i = 0, layer = 0; i < m->spec->n_layers; i++) {
+        if (m->spec->layers[i].load < 0) continue;
+        int bytes = snprintf(number, sizeof number, "%d", m->spec->layers[i].block);
+        TRY(arena_text(&m->watch_arena, number, (size_t)bytes, &label[EACH_LAYER][layer++]));
+    }
+    return series_make(&m->series, of, &m->watch_arena);
+}
+
+Status metrics_watch(Metrics *m, const char *run_dir, LivePage *page)
+{
+    const Config *c = m->engine->config;
+    if (!c->run_tensorboard && c->run_http == 0 && c->run_alert_loss == 0 && c->run_alert_load == 0)
+        return OK;
+    TRY(arena_init(&m->watch_arena, "watch", MEM_HOST, (size_t)1 << 30));
+    TRY(make_series(m));
+    if (c->run_http > 0)
+        TRY(live_open(&m->live, (int)c->run_http, m->spec->name, c->train_steps, &m->series, page,
+                      &m->watch_arena));
+    if (c->run_http > 0)
+        log_info("the run can be watched at http://127.0.0.1:%" PRId64 "/", c->run_http);
+    if (!c->run_tensorboard) return OK;
+    return event_file_open(&m->events, run_dir, &m->series, &m->watch_arena);
+}
+
 void metrics_close(Metrics *m)
 {
+    live_close(m->live);
+    event_file_close(&m->events);
+    arena_free(&m->watch_arena);
     file_close(&m->file);
     arena_free(&m->arena);
+}
+
+/* Hands the series that were set to those who watch. */
+static Status watch_put(Metrics *m, int64_t step)
+{
+    if (m->live != NULL) live_put(m->live, step, &m->series);
+    if (m->events.event != NULL) TRY(event_file_put(&m->events, step, &m->series));
+    series_taken(&m->series);
+    return OK;
 }
 
 /* Each line of a run with forced balance says so, since its losses and loads mean nothing. */
@@ -236,6 +293,61 @@ static Status put_dropped(Metrics *m, const StepResult *r)
     return text_append(t, "]", 1);
 }
 
+/* Warns of a loss or a load that has just left its band. The load's band is a number of the configuration. */
+static void watch_alerts(Metrics *m, int64_t step, double loss)
+{
+    const Config *c = m->engine->config;
+    const Series *most = &m->series.all[m->series.first[SERIES_LOAD_MAX]], *worst = most;
+    double end = band_end(&m->loss, c->run_alert_loss);
+    for (int i = 1; i < m->spec->n_moe; i++)
+        if (most[i].now > worst->now) worst = &most[i];
+    if (c->run_alert_loss > 0 && band_leaves(&m->loss, loss, end)) {
+        log_warn("step %" PRId64 ": loss %.4f has left its band, which ends at %.4f: mean %.4f and "
+                 "run.alert_loss=%g deviations of the steps before",
+                 step, loss, end, m->loss.mean, c->run_alert_loss);
+        m->alerts++;
+    }
+    band_add(&m->loss, loss);
+    if (c->run_alert_load > 0 && m->spec->n_moe > 0 &&
+        band_leaves(&m->load, worst->now, c->run_alert_load)) {
+        log_warn("step %" PRId64
+                 ": the busiest expert of layer %s takes %.2f times the mean, above "
+                 "run.alert_load=%g",
+                 step, worst->label, worst->now, c->run_alert_load);
+        m->alerts++;
+    }
+    series_set(&m->series, SERIES_ALERTS, 0, (double)m->alerts);
+}
+
+static Status watch_step(Metrics *m, const StepMetrics *s)
+{
+    SeriesTable *t = &m->series;
+    if (t->n == 0) return OK;
+    m->again += s->result.retried;
+    series_set(t, SERIES_LOSS, 0, s->result.loss);
+    series_set(t, SERIES_AUX_LOSS, 0, s->result.aux_loss);
+    for (int i = 0; i < m->spec->depths; i++)
+        series_set(t, SERIES_MTP_LOSS, i, s->result.next_loss[i]);
+    series_set(t, SERIES_LR, 0, s->lr);
+    series_set(t, SERIES_GRAD_NORM, 0, s->result.grad_norm);
+    series_set(t, SERIES_TOKENS_PER_S, 0, s->tokens_per_s);
+    series_set(t, SERIES_STEP_S, 0, s->step_s);
+    series_set(t, SERIES_AGAIN, 0, (double)m->again);
+    if (s->roof_share > 0) series_set(t, SERIES_ROOF_SHARE, 0, s->roof_share);
+    if (s->mfu > 0) series_set(t, SERIES_MFU, 0, s->mfu);
+    for (int d = 0; d < loader_sources(m->loader) && s->taken != NULL; d++) {
+        double taken = (double)s->taken[d];
+        series_set(t, SERIES_SOURCE_TOKENS, d, taken * (double)m->engine->config->data_sequence);
+        series_set(t, SERIES_SOURCE_EPOCHS, d,
+                   taken / (double)loader_epoch_sequences(m->loader, d));
+    }
+    int64_t domains = m->engine->shape.domains, experts = m->spec->experts;
+    for (int i = 0; i < m->spec->n_moe; i++)
+        series_set_load(t, i, s->result.load + i * domains * experts, domains, experts);
+    watch_alerts(m, s->step, s->result.loss);
+    return watch_put(m, s->step);
+}
+
 /* Fields that are mostly empty (dropped, skipped, again, capture, stall) appear only in steps that have
  * them. Readers must take a missing field for 0. */
 Status metrics_step(Metrics *m, const StepMetrics *s)
@@ -268,7 +380,8 @@ Status metrics_step(Metrics *m, const StepMetrics *s)
     TRY(text_json(t, ",\"expert_load\":"));
     TRY(put_load_table(m, load, -1));
     if (s->by_domain) TRY(put_load_by_domain(m, load));
-    return end_line(m);
+    TRY(end_line(m));
+    return watch_step(m, s);
 }
 
 void eval_add(EvalSum *to, const EvalSum *more)
@@ -304,6 +417,19 @@ const char *eval_text(const EvalSum *s, const char *between, char out[EVAL_TEXT_
     return out;
 }
 
+static Status watch_eval(Metrics *m, const EvalMetrics *v, const EvalSum *all)
+{
+    SeriesTable *t = &m->series;
+    if (t->n == 0) return OK;
+    series_set(t, SERIES_EVAL_LOSS, 0, eval_loss(all));
+    if (all->bytes > 0) series_set(t, SERIES_EVAL_BITS, 0, eval_bits_per_byte(all));
+    for (int d = 0; d < v->n_domains; d++) {
+        if (v->domain[d].targets > 0)
+            series_set(t, SERIES_SOURCE_EVAL_LOSS, d, eval_loss(&v->domain[d]));
+    }
+    return watch_put(m, v->step);
+}
+
 /* Domains without targets have losses of NaN, which JSON writes as null (text_json). */
 Status metrics_eval(Metrics *m, const EvalMetrics *v)
 {
@@ -323,5 +449,6 @@ Status metrics_eval(Metrics *m, const EvalMetrics *v)
     }
     TRY(text_append(t, "}", 1));
     TRY(put_load_by_domain(m, (Load){ .eval = v->load }));
-    return end_line(m);
+    TRY(end_line(m));
+    return watch_eval(m, v, &all);
 }

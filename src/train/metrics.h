@@ -8,7 +8,10 @@
 
 #include "base/file.h"
 #include "gpu/gpu_state.h"
+#include "train/alert.h"
 #include "train/engine.h"
+#include "train/event_file.h"
+#include "train/live.h"
 #include "train/ranks.h"
 
 /* An open metrics.jsonl. Engine and loader must outlive it. */
@@ -18,7 +21,13 @@ typedef struct Metrics {
     const Loader *loader;
     File file;
     Text line; /* reused; last in its arena */
-    Arena arena;
+    Arena arena, watch_arena;
+    /* What run.tensorboard, run.http and run.alert_* ask for; else they are zero. */
+    SeriesTable series;
+    EventFile events;
+    Live *live;
+    int64_t again, alerts; /* steps that ran twice; lines of run.alert_* */
+    Band loss, load;
 } Metrics;
 
 /* What run.c knows of one step. Rates are tokens/s of all ranks, shares are of one rank's FLOPs. */
@@ -52,6 +61,8 @@ typedef struct EvalMetrics {
 
 /* Opens RUN/metrics.jsonl for appending. A half line of a killed run is ended first. */
 Status metrics_open_log(Metrics *m, const Engine *e, const Loader *l, const char *run_dir);
+/* Begins what run.tensorboard, run.http and run.alert_* ask for; `page` writes the live page. ERR_ARG: the port is in use. */
+Status metrics_watch(Metrics *m, const char *run_dir, LivePage *page);
 void metrics_close(Metrics *m); /* safe on { 0 } */
 
 /* Writes the first line of a run or a resumed run. roof_flops: measured peak; sheet_flops: data

@@ -609,7 +609,6 @@ static Status train_step(Trainer *t, StepMetrics *m)
     return OK;
 }
 
-/* "  scale 32768  3 skipped"; nothing without a scale of the loss and skipped steps. */
 static const char *scale_text(const Trainer *t, const StepMetrics *m, char out[64])
 {
     const int64_t skipped = t->engine.params.loss_scale.skipped;
@@ -726,6 +725,7 @@ static Status run_steps(Trainer *t)
 /* Writes the first files. It comes last in a start: a refused start must not change the folder. */
 static Status begin_files(Trainer *t)
 {
+    TRY(metrics_watch(&t->metrics, t->config.own.run_dir, t->options->live_page));
     TRY(write_config(&t->config));
     return metrics_start(&t->metrics, &t->plan.engine, t->rates.peak.flops, t->rates.sheet_flops);
 }

@@ -11,6 +11,7 @@
 #include "backend/backend.h"
 #include "comm/bind.h"
 #include "train/engine.h"
+#include "train/live.h"
 
 #include <signal.h>
 
@@ -29,6 +30,7 @@ typedef struct TrainOptions {
     Comm *world;                        /* the ranks that train together; NULL: one alone */
     bool *failure_agreed;               /* out: did all ranks end with one failure? or NULL */
     SheetFlops *sheet_flops;            /* for MFU; NULL: only the share of the measured peak */
+    LivePage *live_page;                /* writes run.http's page */
 } TrainOptions;
 
 /* Bytes that a run will take of a GPU. total_bytes is the sum of the four before it. */
