@@ -204,7 +204,7 @@ static void apply(Exec *ex, const Muon *a, int64_t at, const Work *k)
 Status muon_cpu(Exec *ex, const Muon *a)
 {
     if (!isfinite(*(const float *)a->clip.data)) return OK; /* a skipped step */
-    assert(ex->workspace != NULL); /* op_run has placed it */
+    assert(ex->workspace != NULL);                          /* op_run has placed it */
     Work k = work_at(ex, a, ex->workspace);
     for (int64_t i = 0; i < k.s.count; i++) {
         const int64_t at = i * k.s.rows * k.s.cols;
