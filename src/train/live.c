@@ -96,7 +96,7 @@ static void view_copy(LiveView *to, const LiveView *from)
 /* Makes one point of two. */
 static void halve(LiveView *v)
 {
-    for (int p = 0; p < LIVE_POINTS / 2; p++) {
+    for (ptrdiff_t p = 0; p < LIVE_POINTS / 2; p++) {
         v->x[p] = v->x[2 * p + 1];
         for (int i = 0; i < v->n; i++) {
             double *y = v->y + (int64_t)i * LIVE_POINTS;
@@ -230,6 +230,7 @@ static enum MHD_Result refuse(Live *l, struct MHD_Connection *c, unsigned code, 
     return send_text(l, c, code, "text/plain; charset=utf-8", &l->text);
 }
 
+/* NOLINTBEGIN(readability-function-size,readability-non-const-parameter): the library calls it so */
 static enum MHD_Result answer(void *state, struct MHD_Connection *c, const char *url,
                               const char *method, const char *version, const char *data,
                               size_t *bytes, void **request)
@@ -256,6 +257,7 @@ static enum MHD_Result answer(void *state, struct MHD_Connection *c, const char 
     status_clear();
     return refuse(l, c, 500, "the answer could not be written");
 }
+/* NOLINTEND(readability-function-size,readability-non-const-parameter) */
 
 /* ---- the server ---- */
 
@@ -270,13 +272,14 @@ static Status listen_here(int port, int *out)
         *out = fd;
         return OK;
     }
-    int why = errno;
+    char why[128];
+    const char *reason = strerror_r(errno, why, sizeof why);
     if (fd >= 0) (void)close(fd);
     return FAIL(
         ERR_ARG,
         "run.http=%d: nothing can be served at 127.0.0.1:%d (%s); choose another port, or 0 "
         "for none",
-        port, port, strerror(why));
+        port, port, reason);
 }
 
 /* Signals are for the thread that drives the run, so the new thread inherits a mask of all. */
