@@ -385,7 +385,8 @@ double price_comm_bytes(const PlanLayout *l, const PriceEntry *e)
 
 /* An evaluation may need more of the first slot than training does: the difference is added. */
 Status price_rank_memory(const Planner *p, const PlanLayout *l, const PriceEntry *e,
-                         const RankPrice *r, const EstimateRank *slots, double memory[PLAN_KINDS])
+                         const RankPrice *r, const EstimateRank *slots, double comm_bytes,
+                         double memory[PLAN_KINDS])
 {
     ParamShards shards = price_shards(p, l, e);
     double term[BUFFER_TERMS];
@@ -396,7 +397,7 @@ Status price_rank_memory(const Planner *p, const PlanLayout *l, const PriceEntry
     for (int i = 0; i < BUFFER_TERMS; i++) memory[PLAN_BUFFERS] += term[i];
     memory[PLAN_ACTIVATIONS] = slots->slot_arena_bytes + fmax(0, r->eval - slots->first_slot_bytes);
     memory[PLAN_WORKSPACE] = r->scratch + v[STACK_workspace];
-    memory[PLAN_RESERVE] = v[STACK_reserve] + price_comm_bytes(l, e);
+    memory[PLAN_RESERVE] = v[STACK_reserve] + comm_bytes;
     /* Gradients come as the only backward frees activations; its layers need buffers when logits are gone. */
     double logits = (double)e->plain[p->class_of[p->spec.n_layers - 1]].count.keep;
     double later = memory[PLAN_GRADS] + fmin(logits, memory[PLAN_BUFFERS] + memory[PLAN_WORKSPACE]);
@@ -573,9 +574,10 @@ static void price_parts(const PlanLayout *l, const PriceRanks *n, double micros,
 static Status price_memory(Planner *p, const PlanLayout *l, const PriceEntry *e,
                            const PriceRanks *n, const EstimateRank *slots, PlanPrice *out)
 {
+    const double comm_bytes = price_comm_bytes(l, e);
     for (int r = 0; r < l->pp; r++) {
         double memory[PLAN_KINDS] = { 0 }, sum = 0;
-        TRY(price_rank_memory(p, l, e, &n->rank[r], &slots[r], memory));
+        TRY(price_rank_memory(p, l, e, &n->rank[r], &slots[r], comm_bytes, memory));
         for (int i = 0; i < PLAN_KINDS; i++) sum += memory[i];
         ParamShards shards = price_shards(p, l, e);
         double host = updated_elems(&shards, &n->rank[r]) * (main_size(e) + state_size(e));
@@ -665,7 +667,6 @@ static Status price_with(Planner *p, const PlanLayout *l, const PlanLimit *limit
     EstimateInput in;
     EstimateRank *slots = NULL;
     PlanPrice ends = { 0 };
-    double least_s;
     TRY(price_entry(p, l, &e));
     TRY(price_input(p, l, e, &n, &in));
     *out = (PlanPrice){ .compute = p->config.run_compute,
@@ -683,10 +684,12 @@ static Status price_with(Planner *p, const PlanLayout *l, const PlanLimit *limit
     ends.part_s[PLAN_SLOWEST] = price_slowest_s(p, l, n.compute_s);
     TRY(estimate_memory(&p->estimator, &in, &slots));
     TRY(price_memory(p, l, e, &n, slots, out));
-    TRY(price_least_s(p, l, e, &n, &least_s));
-    out->step_s = step_of(e, &ends, least_s);
-    if (limit != NULL && (!out->fits || out->step_s > limit->step_s(limit->self, out->peak_bytes)))
-        return OK;
+    if (limit != NULL) {
+        double least_s;
+        TRY(price_least_s(p, l, e, &n, &least_s));
+        out->step_s = step_of(e, &ends, least_s);
+        if (!out->fits || out->step_s > limit->step_s(limit->self, out->peak_bytes)) return OK;
+    }
     TRY(estimate(&p->estimator, &in, &t));
     out->bubble = fmax(0, t.bubble);
     price_parts(l, &n, in.micros, t.step_s, out);

@@ -130,7 +130,7 @@ static Status bytes_bound(const Planner *p, const PlanLayout *l, const PriceEntr
     bool whole = (l->schedule->least.passes & CHUNK_SPLIT) == 0;
     double arenas = slots_bound(l, micros) * part[SLOT_KEEP] * (whole ? 1 : share) + grads;
     EstimateRank slots = { .slot_arena_bytes = arenas, .first_slot_bytes = INFINITY };
-    TRY(price_rank_memory(p, l, e, rank, &slots, memory));
+    TRY(price_rank_memory(p, l, e, rank, &slots, price_comm_bytes(l, e), memory));
     *bytes = 0;
     for (int i = 0; i < PLAN_KINDS; i++) *bytes += memory[i];
     return OK;

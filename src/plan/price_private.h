@@ -240,8 +240,10 @@ Status price_input(Planner *p, const PlanLayout *l, const PriceEntry *e, PriceRa
                    EstimateInput *out);
 ChunkBytes price_add_bytes(RankPrice *r, const PlanLayout *l, const PriceEntry *e,
                            const ChunkPrice *c, unsigned passes);
+/* comm_bytes: price_comm_bytes, the same for all ranks of a layout. */
 Status price_rank_memory(const Planner *p, const PlanLayout *l, const PriceEntry *e,
-                         const RankPrice *r, const EstimateRank *slots, double memory[PLAN_KINDS]);
+                         const RankPrice *r, const EstimateRank *slots, double comm_bytes,
+                         double memory[PLAN_KINDS]);
 /* What buffers hold: weights gathered for a layer (ZeRO-3), rows of the largest layer between its phases, transfers
  * between stages, the batch of a step, rotary tables, and the exchange of a stack with one of its own. */
 enum {
