@@ -40,6 +40,29 @@ static bool draw(const BoundQuestion *q, int64_t number, PlanLayout *l)
            planner_legal(q->of.planner, l) == OK;
 }
 
+static double step_of_limit(const void *self, double bytes)
+{
+    (void)bytes;
+    return *(const double *)self;
+}
+
+/* A limit that the step just meets, but for rounding, changes nothing. Below one that no step meets, memory is right, and the time is at
+ * most the step's. */
+static void check_limits(const BoundQuestion *q, const PlanLayout *l, const PlanPrice *price)
+{
+    const double limits[] = { 1.000001 * price->step_s, 0 };
+    PlanPrice within[2];
+    for (int i = 0; i < 2; i++) {
+        const PlanLimit limit = { step_of_limit, &limits[i] };
+        CHECK_OK(planner_price_within(q->of.planner, l, &limit, &within[i]));
+        CHECK_NEAR(within[i].peak_bytes, price->peak_bytes, 0);
+        CHECK_INT(within[i].fits, price->fits);
+    }
+    if (price->fits) CHECK_NEAR(within[0].bubble, price->bubble, 0);
+    if (price->fits) CHECK_NEAR(within[0].step_s, price->step_s, 0);
+    CHECK(within[1].step_s > 0 && within[1].step_s <= (1 + q->slack) * price->step_s);
+}
+
 /* Against the simulator, whose time is never below the estimate of the price. */
 static void check_bound(const BoundQuestion *q, const PlanLayout *l, double *time, double *memory)
 {
@@ -47,6 +70,7 @@ static void check_bound(const BoundQuestion *q, const PlanLayout *l, double *tim
     double bytes, step_s;
     CHECK_OK(planner_bound(q->of.planner, l, &bytes, &step_s));
     CHECK_OK(planner_price(q->of.planner, l, &estimate));
+    check_limits(q, l, &estimate);
     CHECK_OK(search_planner.simulate(q->of.planner, l, NULL, &price));
     CHECK_NEAR(estimate.step_s, price.step_s, 0.01 * price.step_s);
     CHECK(estimate.step_s <= (1 + q->slack) * price.step_s);
