@@ -141,6 +141,41 @@ static void bounds_hold_where_gradients_come_late(void **state)
     }
 }
 
+static double bound_after(const BoundQuestion *q, const PlanLayout *before, const PlanLayout *l)
+{
+    double bytes, step_s;
+    CHECK_OK(planner_bound(q->of.planner, before, &bytes, &step_s));
+    CHECK_OK(planner_bound(q->of.planner, l, &bytes, &step_s));
+    return step_s;
+}
+
+/* planner_bound keeps sums for layouts that differ only in how they shard. Others that are nearly alike have their own. */
+static void sums_of_another_layout_are_not_taken(void **state)
+{
+    (void)state;
+    BoundQuestion q;
+    PlanLayout far = { 0 };
+    int seen[2] = { 0 };
+    open_question(&q, "moe-1t", 768, "switchyard,list=0");
+    for (int64_t n = 0; n < TRIES && (seen[0] < DRAWS || seen[1] < DRAWS); n++) {
+        PlanLayout l;
+        if (!draw(&q, n, &l)) continue;
+        if (far.pp == 0) far = l;
+        if (l.pp == far.pp) continue;
+        for (int k = 0; k < 2; k++) {
+            PlanLayout like = l;
+            if (k == 0) like.schedule = &schedule_table[n % schedule_table_n];
+            if (k == 1) like.recompute ^= RECOMPUTE_LAYER;
+            if (planner_legal(q.of.planner, &like) != OK) continue;
+            double of_itself = bound_after(&q, &far, &like);
+            CHECK_NEAR(bound_after(&q, &l, &like), of_itself, 0);
+            seen[k] += of_itself != bound_after(&q, &far, &l);
+        }
+    }
+    CHECK(seen[0] >= DRAWS && seen[1] >= DRAWS);
+    question_close(&q.of);
+}
+
 static void of_1f1b_little_is_left_to_price(void **state)
 {
     (void)state;
@@ -284,6 +319,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         TEST(bounds_are_never_above_the_simulators_time),
         TEST(bounds_hold_where_gradients_come_late),
+        TEST(sums_of_another_layout_are_not_taken),
         TEST(of_1f1b_little_is_left_to_price),
         TEST(a_search_loses_nothing_by_its_bounds),
         TEST(the_best_of_all_simulated_is_found),
