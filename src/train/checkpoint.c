@@ -243,7 +243,7 @@ Status checkpoint_load_init(EngineParams *w, const char *path, const CheckpointG
         .w = w, .folder = path, .gate = gate, .moments = moments, .info = info, .scratch = scratch
     };
     Status s = load_checkpoint(&l);
-    /* these texts lie in the scratch that is released here: checkpoint_info reads them again */
+    /* these texts lie in the scratch that is released here: a gate uses them, checkpoint_info reads them again */
     info->config = info->products = NULL;
     arena_release(l.scratch, mark);
     return s == OK ? copies_refresh(l.w) : s;

@@ -87,8 +87,9 @@ Status checkpoint_info(const char *path, Arena *a, CheckpointInfo *out);
 Status checkpoint_load(EngineParams *w, const char *path, Arena *scratch, CheckpointInfo *info);
 
 /* May a checkpoint with this header be loaded? OK, or the reason why not. All ranks ask before anything
- * is read. The gate may set info->modules, the number of modules of multi-token prediction there. Modules
- * that this model lacks are then skipped, and those that the checkpoint lacks keep their values. */
+ * is read. Texts of the header, names of its sources too, may be read only here. The gate may set
+ * info->modules, the number of modules of multi-token prediction there. Modules that this model lacks
+ * are then skipped, and those that the checkpoint lacks keep their values. */
 typedef struct CheckpointGate {
     Status (*may)(const void *self, const char *path, CheckpointInfo *info, Arena *scratch);
     const void *self;

@@ -380,8 +380,19 @@ static Status start_fresh(Trainer *t)
     return OK;
 }
 
-/* The gate of --resume: logs each setting that differs from the checkpoint's. It must be one that may always
- * differ, or one that --change names. */
+/* Each source goes on where it was, by its name: puts `taken` into the order of this run's sources. */
+static void order_taken(const Loader *loader, SourcesTaken *taken)
+{
+    SourcesTaken own = { .n = taken->n > 0 ? loader_sources(loader) : 0 };
+    for (int i = 0; i < own.n; i++) {
+        for (int k = 0; k < taken->n; k++)
+            if (strcmp(taken->name[k], loader_source_name(loader, i)) == 0)
+                own.sequences[i] = taken->sequences[k];
+    }
+    *taken = own;
+}
+
+/* The gate of --resume: logs the settings that differ. Each must be free to differ, or named by --change. */
 static Status may_resume(const void *trainer, const char *path, CheckpointInfo *info, Arena *a)
 {
     const Trainer *t = trainer;
@@ -399,25 +410,12 @@ static Status may_resume(const void *trainer, const char *path, CheckpointInfo *
             path, info->cpu, t->cpu[0] != '\0' ? t->cpu : "a GPU");
     TRY(config_check_changes(path, changes, n, o->change, o->n_change));
     for (int i = 0; i < o->n_change && t->is_rank0; i++) {
-        bool differs = false;
-        for (int c = 0; c < n; c++) differs |= strcmp(o->change[i], changes[c].row->name) == 0;
-        if (!differs) log_info("resume: --change %s: it has not changed", o->change[i]);
+        int c = 0;
+        while (c < n && strcmp(o->change[i], changes[c].row->name) != 0) c++;
+        if (c == n) log_info("resume: --change %s: it has not changed", o->change[i]);
     }
+    order_taken(t->loader, &info->taken);
     return OK;
-}
-
-/* Each source goes on where it was, by its name. Old checkpoints have only the position of the mix. */
-static Status resume_data(Trainer *t, const CheckpointInfo *info)
-{
-    if (info->taken.n == 0) return loader_seek(t->loader, info->position);
-    for (int i = 0; i < loader_sources(t->loader); i++) {
-        t->at.taken[i] = 0;
-        for (int k = 0; k < info->taken.n; k++) {
-            if (strcmp(info->taken.name[k], loader_source_name(t->loader, i)) == 0)
-                t->at.taken[i] = info->taken.sequences[k];
-        }
-    }
-    return loader_resume(t->loader, info->step, info->position, t->at.taken);
 }
 
 static Status start_resumed(Trainer *t)
@@ -437,7 +435,10 @@ static Status start_resumed(Trainer *t)
     memcpy(t->engine.params.moment_steps, info.moment_steps, sizeof info.moment_steps);
     t->engine.params.loss_scale = loss_scale_resume(&t->config.own, &info.loss_scale);
     t->engine.params.means = info.means;
-    return resume_data(t, &info);
+    /* old checkpoints have only the position of the mix */
+    if (info.taken.n == 0) return loader_seek(t->loader, info.position);
+    memcpy(t->at.taken, info.taken.sequences, sizeof t->at.taken);
+    return loader_resume(t->loader, info.step, info.position, t->at.taken);
 }
 
 /* Steps. */
