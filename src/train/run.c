@@ -1,6 +1,6 @@
 /* run: a training from its folder to its last checkpoint. It opens everything, starts (fresh, from given
- * weights, or resumed), runs the steps, and closes everything. One step is engine.c's; plans are
- * plan_run.c's.
+ * weights, or resumed: run_start.c), runs the steps, and closes everything. One step is engine.c's; plans
+ * are plan_run.c's.
  *
  * Where a rank may fail alone, all ranks agree on the failure (agree_failure), because the others would
  * wait for it in the next collective. */
@@ -10,15 +10,8 @@
 #include "base/log.h"
 #include "op/libraries.h"
 #include "train/agree.h"
-#include "train/checkpoint.h"
-#include "train/code_report.h"
-#include "train/eval.h"
 #include "train/fits.h"
-#include "train/init.h"
-#include "train/metrics.h"
-#include "train/peak.h"
-#include "train/ranks.h"
-#include "train/run_traces.h"
+#include "train/run_parts.h"
 #include "train/update.h"
 
 #include <inttypes.h>
@@ -27,71 +20,6 @@
 #include <string.h>
 
 enum { DOMAIN_EVERY = 50 };
-
-/* The settings: as asked for, the same on all ranks, and this rank's own. */
-typedef struct RunConfig {
-    const Config *asked;
-    Text yaml; /* `asked` */
-    Config own;
-} RunConfig;
-
-/* The ranks that train together. */
-typedef struct RunRanks {
-    Comm *world; /* NULL: alone */
-    MeshShape shape;
-    Mesh mesh; /* of host memory */
-    Ranks steps;
-    BindShare share;     /* of its host */
-    bool failure_agreed; /* all ranks know of the failure with which this one ends */
-} RunRanks;
-
-/* What the speed of a step is compared to, and the state of the GPU during the step. */
-typedef struct RunRates {
-    GpuState gpu;
-    GpuReading reading; /* of the last step */
-    MeasuredPeak peak;  /* flops 0: it could not be measured */
-    double sheet_flops; /* peak FLOP/s of the data sheet, 0: unknown */
-} RunRates;
-
-/* How far the run has come. */
-typedef struct RunProgress {
-    double started_s;
-    int64_t step, saved_step, first_step;
-    int64_t retried;                   /* steps since the start that ran a second time */
-    uint64_t position;                 /* sequences of finished steps */
-    int64_t taken[CONFIG_SOURCES_MAX]; /* the same of each source */
-} RunProgress;
-
-/* Capacity for rows, which grows when steps run again one after the other. */
-typedef struct RunGrowth {
-    int in_a_row;  /* steps that ran again without another between them */
-    bool at_limit; /* no larger capacity fits, and a warning has said so */
-    double grow_s; /* time that growing took since the step before */
-} RunGrowth;
-
-typedef struct Trainer {
-    RunConfig config;
-    const TrainOptions *options;
-    TrainPlan plan;
-    RunRanks ranks;
-    char cpu[OP_SET_TEXT_BYTES]; /* op_set_text; "" on a GPU */
-    bool is_rank0;               /* it alone writes the run's folder, metrics and progress */
-    bool holds_out;              /* there is text to evaluate */
-    int lock_fd;
-    File log;    /* of a rank that is not rank 0 */
-    Arena arena; /* loader, evaluation batch, checkpoint buffers, trace */
-    Engine engine;
-    const int32_t *token_bytes; /* (vocab) or NULL */
-    Loader *loader;
-    Evaluator evaluator;
-    Checkpointer saver;
-    Metrics metrics;
-    RunTraces traces;
-    CodeReport codes;
-    RunRates rates;
-    RunProgress at;
-    RunGrowth growth;
-} Trainer;
 
 /* Opening. */
 
@@ -147,8 +75,7 @@ static Status check_settings(Trainer *t)
     return train_check_gpu(c, &t->plan.shape, &t->plan.engine, &t->plan.gpu);
 }
 
-/* A failure of one rank becomes the failure of all. ERR_COMM excepted, no rank is then left waiting. */
-static Status agree_failure(RunRanks *r, Status s)
+Status agree_failure(RunRanks *r, Status s)
 {
     s = agree_status(r->world, s);
     r->failure_agreed = s != OK && s != ERR_COMM && r->world != NULL;
@@ -343,102 +270,6 @@ static Status watch_gpu(Trainer *t)
     gpu_state_open(&t->rates.gpu, bus_id);
     t->engine.observer = (EngineObserver){ read_gpu, t };
     return OK;
-}
-
-/* The gate of --init: the checkpoint's configuration must fit. */
-static Status may_begin(const void *trainer, const char *path, CheckpointInfo *info, Arena *a)
-{
-    const Trainer *t = trainer;
-    return init_check(t->config.asked, path, info, t->is_rank0, a);
-}
-
-static Status start_fresh(Trainer *t)
-{
-    const char *init = t->options->init;
-    if (t->saver.n_steps > 0) {
-        return FAIL(ERR_ARG,
-                    "%s already holds checkpoints (the newest of step %" PRId64
-                    "): continue it with --resume, or set another run.dir",
-                    t->saver.folder, t->saver.steps[t->saver.n_steps - 1]);
-    }
-    TRY(engine_init_weights(&t->engine.params, (uint64_t)t->config.own.run_seed));
-    if (init == NULL) return OK;
-    char path[FILE_PATH_MAX];
-    bool moments = t->config.own.init_moments;
-    const CheckpointGate gate = { may_begin, t };
-    CheckpointInfo info;
-    TRY(agree_failure(&t->ranks, init_resolve(init, &t->saver.arena, path)));
-    TRY(checkpoint_load_init(&t->engine.params, path, &gate, moments, &t->saver.arena, &info));
-    for (int i = 0; i < AGE_COUNT && moments; i++) {
-        if (i == AGE_MODEL || info.modules > 0)
-            t->engine.params.moment_steps[i] =
-                info.step + info.moment_steps[i] - info.loss_scale.skipped;
-    }
-    if (t->is_rank0)
-        log_info("init: weights%s of %s, step %" PRId64, moments ? " and moments" : "", path,
-                 info.step);
-    return OK;
-}
-
-/* Each source goes on where it was, by its name: puts `taken` into the order of this run's sources. */
-static void order_taken(const Loader *loader, SourcesTaken *taken)
-{
-    SourcesTaken own = { .n = taken->n > 0 ? loader_sources(loader) : 0 };
-    for (int i = 0; i < own.n; i++) {
-        for (int k = 0; k < taken->n; k++)
-            if (strcmp(taken->name[k], loader_source_name(loader, i)) == 0)
-                own.sequences[i] = taken->sequences[k];
-    }
-    *taken = own;
-}
-
-/* The gate of --resume: logs the settings that differ. Each must be free to differ, or named by --change. */
-static Status may_resume(const void *trainer, const char *path, CheckpointInfo *info, Arena *a)
-{
-    const Trainer *t = trainer;
-    const TrainOptions *o = t->options;
-    const ConfigChange *changes = NULL;
-    Config then;
-    int n = 0;
-    TRY(config_parse(&then, a, path, info->config, strlen(info->config)));
-    TRY(config_changes(&then, t->config.asked, a, &changes, &n));
-    if (t->is_rank0) init_log_changes("resume", changes, n);
-    if (t->is_rank0 && info->cpu[0] != '\0' && strcmp(t->cpu, info->cpu) != 0)
-        log_warn(
-            "resume: %s was computed with %s, this run computes with %s: from here on sums are "
-            "rounded differently",
-            path, info->cpu, t->cpu[0] != '\0' ? t->cpu : "a GPU");
-    TRY(config_check_changes(path, changes, n, o->change, o->n_change));
-    for (int i = 0; i < o->n_change && t->is_rank0; i++) {
-        int c = 0;
-        while (c < n && strcmp(o->change[i], changes[c].row->name) != 0) c++;
-        if (c == n) log_info("resume: --change %s: it has not changed", o->change[i]);
-    }
-    order_taken(t->loader, &info->taken);
-    return OK;
-}
-
-static Status start_resumed(Trainer *t)
-{
-    const CheckpointGate gate = { may_resume, t };
-    CheckpointInfo info;
-    if (t->saver.n_steps == 0) {
-        return FAIL(ERR_ARG,
-                    "%s holds no checkpoint to go on from: begin without --resume, or with "
-                    "--resume=auto, which then begins anew",
-                    t->saver.folder);
-    }
-    TRY(checkpoint_load_newest(&t->engine.params, t->config.own.run_dir, &gate, &t->saver.arena,
-                               &info));
-    t->at.step = t->at.saved_step = info.step;
-    t->at.position = info.position;
-    memcpy(t->engine.params.moment_steps, info.moment_steps, sizeof info.moment_steps);
-    t->engine.params.loss_scale = loss_scale_resume(&t->config.own, &info.loss_scale);
-    t->engine.params.means = info.means;
-    /* old checkpoints have only the position of the mix */
-    if (info.taken.n == 0) return loader_seek(t->loader, info.position);
-    memcpy(t->at.taken, info.taken.sequences, sizeof t->at.taken);
-    return loader_resume(t->loader, info.step, info.position, t->at.taken);
 }
 
 /* Steps. */
@@ -752,10 +583,7 @@ static Status start_run(Trainer *t)
     if (!t->engine.ex.backend->apart) /* while the weights take no memory yet */
         raise_peak(c, t->plan.shape.threads, &t->rates.peak);
     TRY(watch_gpu(t));
-    bool none = t->options->or_begin && t->saver.n_steps == 0;
-    if (none && t->is_rank0) log_info("%s has no checkpoint yet: training begins", t->saver.folder);
-    TRY(agree_failure(r, t->options->resume && !none ? start_resumed(t) : start_fresh(t)));
-    t->at.first_step = t->at.step;
+    TRY(agree_failure(r, run_weights_and_position(t)));
     return agree_failure(r, t->is_rank0 ? begin_files(t) : OK);
 }
 

@@ -1,0 +1,85 @@
+/* The parts of a training that is running. run.c and run_start.c alone include it. */
+#ifndef TRAIN_RUN_PARTS_H
+#define TRAIN_RUN_PARTS_H
+
+#include "train/checkpoint.h"
+#include "train/code_report.h"
+#include "train/eval.h"
+#include "train/metrics.h"
+#include "train/peak.h"
+#include "train/ranks.h"
+#include "train/run_traces.h"
+#include "train/train.h"
+
+/* The settings: as asked for, the same on all ranks, and this rank's own. */
+typedef struct RunConfig {
+    const Config *asked;
+    Text yaml; /* `asked` */
+    Config own;
+} RunConfig;
+
+/* The ranks that train together. */
+typedef struct RunRanks {
+    Comm *world; /* NULL: alone */
+    MeshShape shape;
+    Mesh mesh; /* of host memory */
+    Ranks steps;
+    BindShare share;     /* of its host */
+    bool failure_agreed; /* all ranks know of the failure with which this one ends */
+} RunRanks;
+
+/* What the speed of a step is compared to, and the state of the GPU during the step. */
+typedef struct RunRates {
+    GpuState gpu;
+    GpuReading reading; /* of the last step */
+    MeasuredPeak peak;  /* flops 0: it could not be measured */
+    double sheet_flops; /* peak FLOP/s of the data sheet, 0: unknown */
+} RunRates;
+
+/* How far the run has come. */
+typedef struct RunProgress {
+    double started_s;
+    int64_t step, saved_step, first_step;
+    int64_t retried;                   /* steps since the start that ran a second time */
+    uint64_t position;                 /* sequences of finished steps */
+    int64_t taken[CONFIG_SOURCES_MAX]; /* the same of each source */
+} RunProgress;
+
+/* Capacity for rows, which grows when steps run again one after the other. */
+typedef struct RunGrowth {
+    int in_a_row;  /* steps that ran again without another between them */
+    bool at_limit; /* no larger capacity fits, and a warning has said so */
+    double grow_s; /* time that growing took since the step before */
+} RunGrowth;
+
+typedef struct Trainer {
+    RunConfig config;
+    const TrainOptions *options;
+    TrainPlan plan;
+    RunRanks ranks;
+    char cpu[OP_SET_TEXT_BYTES]; /* op_set_text; "" on a GPU */
+    bool is_rank0;               /* it alone writes the run's folder, metrics and progress */
+    bool holds_out;              /* there is text to evaluate */
+    int lock_fd;
+    File log;    /* of a rank that is not rank 0 */
+    Arena arena; /* loader, evaluation batch, checkpoint buffers, trace */
+    Engine engine;
+    const int32_t *token_bytes; /* (vocab) or NULL */
+    Loader *loader;
+    Evaluator evaluator;
+    Checkpointer saver;
+    Metrics metrics;
+    RunTraces traces;
+    CodeReport codes;
+    RunRates rates;
+    RunProgress at;
+    RunGrowth growth;
+} Trainer;
+
+/* A failure of one rank becomes the failure of all. ERR_COMM excepted, no rank is then left waiting. */
+Status agree_failure(RunRanks *r, Status s);
+
+/* Fills weights, moments and the loader's position. Collective; a rank may fail alone: agree_failure. */
+Status run_weights_and_position(Trainer *t);
+
+#endif

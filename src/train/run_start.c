@@ -1,0 +1,114 @@
+/* run_start: where a training begins: with random weights, with those of --init, or where a checkpoint
+ * ended (--resume). */
+#include "base/log.h"
+#include "train/init.h"
+#include "train/run_parts.h"
+#include "train/update.h"
+
+#include <inttypes.h>
+#include <string.h>
+
+/* The gate of --init: the checkpoint's configuration must fit. */
+static Status may_begin(const void *trainer, const char *path, CheckpointInfo *info, Arena *a)
+{
+    const Trainer *t = trainer;
+    return init_check(t->config.asked, path, info, t->is_rank0, a);
+}
+
+static Status start_fresh(Trainer *t)
+{
+    const char *init = t->options->init;
+    if (t->saver.n_steps > 0) {
+        return FAIL(ERR_ARG,
+                    "%s already holds checkpoints (the newest of step %" PRId64
+                    "): continue it with --resume, or set another run.dir",
+                    t->saver.folder, t->saver.steps[t->saver.n_steps - 1]);
+    }
+    TRY(engine_init_weights(&t->engine.params, (uint64_t)t->config.own.run_seed));
+    if (init == NULL) return OK;
+    char path[FILE_PATH_MAX];
+    bool moments = t->config.own.init_moments;
+    const CheckpointGate gate = { may_begin, t };
+    CheckpointInfo info;
+    TRY(agree_failure(&t->ranks, init_resolve(init, &t->saver.arena, path)));
+    TRY(checkpoint_load_init(&t->engine.params, path, &gate, moments, &t->saver.arena, &info));
+    for (int i = 0; i < AGE_COUNT && moments; i++) {
+        if (i == AGE_MODEL || info.modules > 0)
+            t->engine.params.moment_steps[i] =
+                info.step + info.moment_steps[i] - info.loss_scale.skipped;
+    }
+    if (t->is_rank0)
+        log_info("init: weights%s of %s, step %" PRId64, moments ? " and moments" : "", path,
+                 info.step);
+    return OK;
+}
+
+/* Each source goes on where it was, by its name: puts `taken` into the order of this run's sources. */
+static void order_taken(const Loader *loader, SourcesTaken *taken)
+{
+    SourcesTaken own = { .n = taken->n > 0 ? loader_sources(loader) : 0 };
+    for (int i = 0; i < own.n; i++) {
+        for (int k = 0; k < taken->n; k++)
+            if (strcmp(taken->name[k], loader_source_name(loader, i)) == 0)
+                own.sequences[i] = taken->sequences[k];
+    }
+    *taken = own;
+}
+
+/* The gate of --resume: logs the settings that differ. Each must be free to differ, or named by --change. */
+static Status may_resume(const void *trainer, const char *path, CheckpointInfo *info, Arena *a)
+{
+    const Trainer *t = trainer;
+    const TrainOptions *o = t->options;
+    const ConfigChange *changes = NULL;
+    Config then;
+    int n = 0;
+    TRY(config_parse(&then, a, path, info->config, strlen(info->config)));
+    TRY(config_changes(&then, t->config.asked, a, &changes, &n));
+    if (t->is_rank0) init_log_changes("resume", changes, n);
+    if (t->is_rank0 && info->cpu[0] != '\0' && strcmp(t->cpu, info->cpu) != 0)
+        log_warn(
+            "resume: %s was computed with %s, this run computes with %s: from here on sums are "
+            "rounded differently",
+            path, info->cpu, t->cpu[0] != '\0' ? t->cpu : "a GPU");
+    TRY(config_check_changes(path, changes, n, o->change, o->n_change));
+    for (int i = 0; i < o->n_change && t->is_rank0; i++) {
+        int c = 0;
+        while (c < n && strcmp(o->change[i], changes[c].row->name) != 0) c++;
+        if (c == n) log_info("resume: --change %s: it has not changed", o->change[i]);
+    }
+    order_taken(t->loader, &info->taken);
+    return OK;
+}
+
+static Status start_resumed(Trainer *t)
+{
+    const CheckpointGate gate = { may_resume, t };
+    CheckpointInfo info;
+    if (t->saver.n_steps == 0) {
+        return FAIL(ERR_ARG,
+                    "%s holds no checkpoint to go on from: begin without --resume, or with "
+                    "--resume=auto, which then begins anew",
+                    t->saver.folder);
+    }
+    TRY(checkpoint_load_newest(&t->engine.params, t->config.own.run_dir, &gate, &t->saver.arena,
+                               &info));
+    t->at.step = t->at.saved_step = info.step;
+    t->at.position = info.position;
+    memcpy(t->engine.params.moment_steps, info.moment_steps, sizeof info.moment_steps);
+    t->engine.params.loss_scale = loss_scale_resume(&t->config.own, &info.loss_scale);
+    t->engine.params.means = info.means;
+    /* old checkpoints have only the position of the mix */
+    if (info.taken.n == 0) return loader_seek(t->loader, info.position);
+    memcpy(t->at.taken, info.taken.sequences, sizeof t->at.taken);
+    return loader_resume(t->loader, info.step, info.position, t->at.taken);
+}
+
+Status run_weights_and_position(Trainer *t)
+{
+    bool none = t->options->or_begin && t->saver.n_steps == 0;
+    if (none && t->is_rank0) log_info("%s has no checkpoint yet: training begins", t->saver.folder);
+    TRY(t->options->resume && !none ? start_resumed(t) : start_fresh(t));
+    t->at.first_step = t->at.step;
+    return OK;
+}
