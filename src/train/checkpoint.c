@@ -138,7 +138,8 @@ static Status match_entry(Loading *l, int64_t at)
 
 static Status match_entries(Loading *l)
 {
-    TRY(manifest_read(l->folder, l->scratch, l->info, &l->entry, &l->n));
+    CheckpointInfo same; /* as read_header read it; the gate has put its own into l->info since */
+    TRY(manifest_read(l->folder, l->scratch, &same, &l->entry, &l->n));
     if (l->w->takes_average) TRY(manifest_take_average(l->folder, l->entry, &l->n, l->scratch));
     TRY(sort_names(l));
     TRY(ARENA_NEW(l->scratch, l->n, &l->param));
@@ -243,7 +244,7 @@ Status checkpoint_load_init(EngineParams *w, const char *path, const CheckpointG
         .w = w, .folder = path, .gate = gate, .moments = moments, .info = info, .scratch = scratch
     };
     Status s = load_checkpoint(&l);
-    /* these texts lie in the scratch that is released here: a gate uses them, checkpoint_info reads them again */
+    /* in the scratch that is released here: checkpoint_info reads them again */
     info->config = info->products = NULL;
     arena_release(l.scratch, mark);
     return s == OK ? copies_refresh(l.w) : s;
