@@ -71,6 +71,45 @@ Tensor matrix_at(const Matrix *m, void *data, Dtype type)
     return t;
 }
 
+/* Groups of gradients */
+
+const char *const grad_group_names[GRAD_GROUPS] = {
+#define GRAD_GROUP(NAME, name, what) #name,
+#include "model/grad_group.def"
+#undef GRAD_GROUP
+};
+
+/* Roles that are not listed belong to attention. */
+GradGroup grad_group(ParamRole role)
+{
+    static const struct {
+        ParamRole role;
+        GradGroup group;
+    } of[] = {
+        { ROLE_TABLE, GRAD_EMBEDDING },
+        { ROLE_GATE_UP, GRAD_DENSE },
+        { ROLE_DOWN, GRAD_DENSE },
+        { ROLE_SHARED_GATE, GRAD_DENSE },
+        { ROLE_EH_PROJ, GRAD_DENSE },
+        { ROLE_EXPERT_GATE_UP, GRAD_EXPERTS },
+        { ROLE_EXPERT_DOWN, GRAD_EXPERTS },
+        { ROLE_EXPERT_GATE_UP_BIAS, GRAD_EXPERTS },
+        { ROLE_EXPERT_DOWN_BIAS, GRAD_EXPERTS },
+        { ROLE_ROUTER, GRAD_ROUTER },
+        { ROLE_ROUTER_SHIFT, GRAD_ROUTER },
+        { ROLE_NORM, GRAD_NORMS },
+        { ROLE_Q_NORM, GRAD_NORMS },
+        { ROLE_KV_NORM, GRAD_NORMS },
+        { ROLE_ENORM, GRAD_NORMS },
+        { ROLE_HNORM, GRAD_NORMS },
+        { ROLE_HEAD, GRAD_HEAD },
+    };
+    for (size_t i = 0; i < sizeof of / sizeof *of; i++) {
+        if (of[i].role == role) return of[i].group;
+    }
+    return GRAD_ATTENTION;
+}
+
 /* Cuts */
 
 /* A matrix goes to the current rank while more than half of its cost lies within the rank's share,

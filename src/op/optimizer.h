@@ -3,7 +3,9 @@
  *
  * square_sum: sum += sum of x_i^2. Blocks of fixed size are summed in double, then the blocks in
  * order, so bits depend on neither threads nor alignment. Clear sum first, then call it once for
- * each buffer.
+ * each buffer. With `groups` it also adds the squares of each run of x to the sum of the run's group. Blocks
+ * inside a run serve both sums; only a block that a run begins or ends in is read again, in the same launch.
+ * So `sum` has the same bits with and without groups.
  *
  * clip_scale: norm = sqrt(sum), clip = min(1, max_norm / (norm + 1e-6)); clip = 1 if max_norm is 0.
  * Gradients may have been multiplied by a scale: norm and clip are then divided by it.
@@ -27,10 +29,36 @@
 
 #include "base/tensor.h"
 
+/* Elements from `first` up to the next run's are of one group. */
+typedef struct SquareRun {
+    int64_t first;
+    int group;
+} SquareRun;
+
 typedef struct SquareSum {
-    Tensor x;   /* in  (n) f32 */
-    Tensor sum; /* add (1) f32 */
+    Tensor x;             /* in  (n) f32 */
+    Tensor sum;           /* add (1) f32 */
+    Tensor groups;        /* add (G) f32, optional */
+    const SquareRun *run; /* (runs) in host memory, by rising first; the first run begins at 0 */
+    int64_t runs;
 } SquareSum;
+
+/* What of run i no block of `block` elements has for itself: elements [head, head_end) and [tail, end).
+ * Blocks [first_block, end_block) lie inside the run. */
+typedef struct SquareEdges {
+    int64_t head, head_end, tail, end, first_block, end_block;
+} SquareEdges;
+static inline SquareEdges square_edges(const SquareSum *a, int64_t i, int64_t block)
+{
+    SquareEdges e;
+    e.head = a->run[i].first;
+    e.end = i + 1 < a->runs ? a->run[i + 1].first : tensor_elems(&a->x);
+    e.first_block = (e.head + block - 1) / block;
+    e.end_block = e.end / block;
+    e.head_end = e.first_block * block < e.end ? e.first_block * block : e.end;
+    e.tail = e.end_block * block > e.head_end ? e.end_block * block : e.head_end;
+    return e;
+}
 
 typedef struct ClipScale {
     Tensor sum;      /* in  (1) f32 */

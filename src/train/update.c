@@ -85,7 +85,9 @@ Status update_run(EngineParams *w, const StepTensors *io)
     const Record *r = &io->record;
     const bool guarded = w->config->optimizer_skip_spikes > 0;
     for (int i = 0; i < w->n_norms; i++) {
-        TRY(square_sum(w->ex, (SquareSum){ w->norms[i], r->square_sum }));
+        SquareSum norm = w->norms[i];
+        norm.sum = r->square_sum, norm.groups = r->group_sums;
+        TRY(square_sum(w->ex, norm));
     }
     TRY(update_add_records(w, r));
     TRY(clip_scale(w->ex, (ClipScale){ .sum = r->square_sum,
