@@ -12,6 +12,7 @@
 #include "op/cpu_set.h"
 #include "op/optimizer.h"
 #include "schedule/check.h"
+#include "train/alert.h"
 #include "train/capacity.h"
 #include "train/chunks.h"
 #include "train/transfers.h"
@@ -182,9 +183,8 @@ typedef struct LossScale {
 
 /* Running means over steps (update.h): of gradient norms for the spike guard, of weights for evaluations. */
 typedef struct StepMeans {
-    double norm;
-    int64_t norms;   /* in the first one, since the start */
-    int64_t weights; /* updates in the second one */
+    Band norms;
+    int64_t weights; /* updates in the average of weights */
 } StepMeans;
 
 /* The parameters of this rank, which part of them it updates, and what that takes: for shards.c, copies.c,

@@ -123,15 +123,15 @@ static void the_limit_is_a_multiple_of_the_running_mean(void **state)
     }
     CHECK_NEAR(norm_limit(&c, &m), 8, 1e-6);
     CHECK(!norm_follow(&c, &m, 7.99));
-    m = (StepMeans){ 2, 20, 0 };
+    m = (StepMeans){ .norms = { .mean = 2, .steps = 20 } };
     CHECK(norm_follow(&c, &m, 9));
-    CHECK_NEAR(m.norm, 2 + (8 - 2) / 21.0, 1e-12); /* it counts as 8 */
-    CHECK_INT(m.norms, 21);
+    CHECK_NEAR(m.norms.mean, 2 + (8 - 2) / 21.0, 1e-12); /* it counts as 8 */
+    CHECK_INT(m.norms.steps, 21);
     CHECK(!norm_follow(&c, &m, (double)INFINITY));
-    CHECK_INT(m.norms, 21);
-    m = (StepMeans){ 2, 5000, 0 };
+    CHECK_INT(m.norms.steps, 21);
+    m = (StepMeans){ .norms = { .mean = 2, .steps = 5000 } };
     CHECK(!norm_follow(&c, &m, 5));
-    CHECK_NEAR(m.norm, 2 + 3 / 100.0, 1e-12);
+    CHECK_NEAR(m.norms.mean, 2 + 3 / 100.0, 1e-12);
     const Config off = { 0 };
     CHECK(!norm_follow(&off, &m, 1e30));
     CHECK(norm_limit(&off, &m) > 1e38F);
