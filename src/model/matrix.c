@@ -74,40 +74,23 @@ Tensor matrix_at(const Matrix *m, void *data, Dtype type)
 /* Groups of gradients */
 
 const char *const grad_group_names[GRAD_GROUPS] = {
-#define GRAD_GROUP(NAME, name, what) #name,
+#define GRAD_GROUP(NAME, name, what, roles) #name,
 #include "model/grad_group.def"
 #undef GRAD_GROUP
 };
 
-/* Roles that are not listed belong to attention. */
 GradGroup grad_group(ParamRole role)
 {
-    static const struct {
-        ParamRole role;
-        GradGroup group;
-    } of[] = {
-        { ROLE_TABLE, GRAD_EMBEDDING },
-        { ROLE_GATE_UP, GRAD_DENSE },
-        { ROLE_DOWN, GRAD_DENSE },
-        { ROLE_SHARED_GATE, GRAD_DENSE },
-        { ROLE_EH_PROJ, GRAD_DENSE },
-        { ROLE_EXPERT_GATE_UP, GRAD_EXPERTS },
-        { ROLE_EXPERT_DOWN, GRAD_EXPERTS },
-        { ROLE_EXPERT_GATE_UP_BIAS, GRAD_EXPERTS },
-        { ROLE_EXPERT_DOWN_BIAS, GRAD_EXPERTS },
-        { ROLE_ROUTER, GRAD_ROUTER },
-        { ROLE_ROUTER_SHIFT, GRAD_ROUTER },
-        { ROLE_NORM, GRAD_NORMS },
-        { ROLE_Q_NORM, GRAD_NORMS },
-        { ROLE_KV_NORM, GRAD_NORMS },
-        { ROLE_ENORM, GRAD_NORMS },
-        { ROLE_HNORM, GRAD_NORMS },
-        { ROLE_HEAD, GRAD_HEAD },
+    static const uint32_t roles_of[GRAD_GROUPS] = {
+#define R(ROLE)                             1U << ROLE_##ROLE
+#define GRAD_GROUP(NAME, name, what, roles) roles,
+#include "model/grad_group.def"
+#undef GRAD_GROUP
+#undef R
     };
-    for (size_t i = 0; i < sizeof of / sizeof *of; i++) {
-        if (of[i].role == role) return of[i].group;
-    }
-    return GRAD_ATTENTION;
+    int g = 0;
+    while ((roles_of[g] >> role & 1) == 0) g++; /* every role is in one */
+    return (GradGroup)g;
 }
 
 /* Cuts */

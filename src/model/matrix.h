@@ -51,7 +51,7 @@ typedef enum ParamRole {
 
 /* Roles whose gradients have a norm of their own in metrics. */
 typedef enum GradGroup {
-#define GRAD_GROUP(NAME, name, what) GRAD_##NAME,
+#define GRAD_GROUP(NAME, name, what, roles) GRAD_##NAME,
 #include "model/grad_group.def"
 #undef GRAD_GROUP
     GRAD_GROUPS

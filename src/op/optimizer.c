@@ -47,8 +47,9 @@ static void add_groups(const Exec *ex, const SquareSum *a, const double *part, d
     float *group = a->groups.data;
 #pragma omp parallel for num_threads(ex->threads) schedule(static)
     for (int64_t i = 0; i < a->runs; i++) {
-        const SquareEdges e = square_edges(a, i, BLOCK);
-        of_run[i] = squares(x, e.head, e.head_end) + squares(x, e.tail, e.end);
+        const int64_t first = a->run[i].first, end = square_run_end(a, i);
+        const SquareEdges e = square_edges(first, end, BLOCK);
+        of_run[i] = squares(x, first, e.head_end) + squares(x, e.tail, end);
         for (int64_t b = e.first_block; b < e.end_block; b++) of_run[i] += part[b];
     }
     for (int64_t g = 0; g < tensor_elems(&a->groups); g++) {

@@ -20,7 +20,7 @@ enum {
     RUNS = 160, /* 24 bytes each: a launch takes 4 KiB of arguments */
 };
 
-/* Runs of one launch; edges as in square_edges. */
+/* Runs of one launch. */
 struct Runs {
     int n;
     struct Run {
@@ -66,21 +66,6 @@ static __device__ double thread_squares(const float *x, int64_t i, int64_t end)
     return sum;
 }
 
-/* The blocks inside a run. */
-static __device__ __forceinline__ int64_t first_inside(const Runs::Run &r)
-{
-    return (r.first + BLOCK - 1) / BLOCK;
-}
-static __device__ __forceinline__ int64_t end_inside(const Runs::Run &r) { return r.end / BLOCK; }
-
-static __device__ double run_edges(const float *x, const Runs::Run &r)
-{
-    int64_t head_end = first_inside(r) * BLOCK, tail = end_inside(r) * BLOCK;
-    if (head_end > r.end) head_end = r.end;
-    if (tail < head_end) tail = head_end;
-    return thread_squares(x, r.first, head_end) + thread_squares(x, tail, r.end);
-}
-
 /* part: (blocks), then (runs) for their edges. The first block of threads has part `from`. */
 static __global__ void square_sum_kernel(const float *x, int64_t n, bool wide, double *part,
                                          unsigned from, unsigned blocks,
@@ -91,7 +76,9 @@ static __global__ void square_sum_kernel(const float *x, int64_t n, bool wide, d
     __shared__ double room[BLOCK_WARPS];
     double sum = 0;
     if (at >= blocks) {
-        sum = run_edges(x, runs.at[at - blocks]);
+        const Runs::Run &r = runs.at[at - blocks];
+        SquareEdges e = square_edges(r.first, r.end, BLOCK);
+        sum = thread_squares(x, r.first, e.head_end) + thread_squares(x, e.tail, r.end);
     } else {
 #pragma unroll 4
         for (int i = 0; i < BLOCK; i += THREADS * EACH) {
@@ -118,7 +105,8 @@ static __global__ void square_sum_join_kernel(const double *part, int64_t blocks
         const Runs::Run &r = runs.at[i];
         if (r.group != group) continue;
         if (threadIdx.x == 0) total += part[blocks + i];
-        for (int64_t b = first_inside(r) + threadIdx.x; b < end_inside(r); b += JOIN_THREADS)
+        SquareEdges e = square_edges(r.first, r.end, BLOCK);
+        for (int64_t b = e.first_block + threadIdx.x; b < e.end_block; b += JOIN_THREADS)
             total += part[b];
     }
     total = block_sum(total, room);
@@ -137,8 +125,7 @@ static int64_t take_runs(const SquareSum *a, int64_t from, Runs *out)
 {
     out->n = 0;
     for (; from < a->runs && out->n < RUNS; from++) {
-        SquareEdges e = square_edges(a, from, BLOCK);
-        out->at[out->n++] = { e.head, e.end, a->run[from].group };
+        out->at[out->n++] = { a->run[from].first, square_run_end(a, from), a->run[from].group };
     }
     return from;
 }

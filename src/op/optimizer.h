@@ -29,6 +29,12 @@
 
 #include "base/tensor.h"
 
+#if defined(__CUDACC__) || defined(__HIP__)
+#define SQUARE_SHARED static inline __host__ __device__
+#else
+#define SQUARE_SHARED static inline
+#endif
+
 /* Elements from `first` up to the next run's are of one group. */
 typedef struct SquareRun {
     int64_t first;
@@ -43,21 +49,25 @@ typedef struct SquareSum {
     int64_t runs;
 } SquareSum;
 
-/* What of run i no block of `block` elements has for itself: elements [head, head_end) and [tail, end).
- * Blocks [first_block, end_block) lie inside the run. */
+/* A run [first, end) in blocks of `block` elements: blocks [first_block, end_block) lie inside, and the edges
+ * [first, head_end) and [tail, end) in blocks that it shares. */
 typedef struct SquareEdges {
-    int64_t head, head_end, tail, end, first_block, end_block;
+    int64_t head_end, tail, first_block, end_block;
 } SquareEdges;
-static inline SquareEdges square_edges(const SquareSum *a, int64_t i, int64_t block)
+SQUARE_SHARED SquareEdges square_edges(int64_t first, int64_t end, int64_t block)
 {
     SquareEdges e;
-    e.head = a->run[i].first;
-    e.end = i + 1 < a->runs ? a->run[i + 1].first : tensor_elems(&a->x);
-    e.first_block = (e.head + block - 1) / block;
-    e.end_block = e.end / block;
-    e.head_end = e.first_block * block < e.end ? e.first_block * block : e.end;
+    e.first_block = (first + block - 1) / block;
+    e.end_block = end / block;
+    e.head_end = e.first_block * block < end ? e.first_block * block : end;
     e.tail = e.end_block * block > e.head_end ? e.end_block * block : e.head_end;
     return e;
+}
+
+/* Where run i ends. */
+static inline int64_t square_run_end(const SquareSum *a, int64_t i)
+{
+    return i + 1 < a->runs ? a->run[i + 1].first : tensor_elems(&a->x);
 }
 
 typedef struct ClipScale {

@@ -208,7 +208,7 @@ typedef struct EngineParams {
     UpdateRange *ranges;
     SquareSum *norms; /* gradients that this rank adds to the norm; `x` and runs alone */
     SquareRun *runs;  /* of all norms, one's after the other */
-    int n_ranges, n_norms, n_runs;
+    int n_ranges, n_norms;
     size_t
         update_scratch; /* least bytes of scratch in an update: the same on all ranks (shards_make) */
     /* Updates that moments of an age had before step 1: those of the checkpoint that a training

@@ -152,16 +152,16 @@ static bool in_norm(const EngineParams *w, const ParamBucket *k)
     return !replicated(w, k) || m->group[group_of(k)]->rank == 0;
 }
 
-/* Adds a run, or extends the last one of the same norm and group. */
+/* Adds a run to the last norm, unless it goes on with the group of the run before. */
 static void add_group(EngineParams *w, SquareSum *norm, int64_t first, GradGroup group)
 {
-    SquareRun *last = norm->runs > 0 ? &w->runs[w->n_runs - 1] : NULL;
-    if (last != NULL && last->group == (int)group) return;
-    if (last != NULL && last->first == first) {
-        last->group = (int)group;
+    SquareRun *next = &w->runs[norm->run - w->runs + norm->runs];
+    if (norm->runs > 0 && next[-1].group == (int)group) return;
+    if (norm->runs > 0 && next[-1].first == first) {
+        next[-1].group = (int)group;
         return;
     }
-    w->runs[w->n_runs++] = (SquareRun){ first, (int)group };
+    *next = (SquareRun){ first, (int)group };
     norm->runs++;
 }
 
@@ -177,8 +177,9 @@ static void add_norm(EngineParams *w, const ParamBucket *k, Tensor g, int64_t fi
         before = last->x.dim[0];
         last->x.dim[0] += n;
     } else {
+        const SquareRun *run = last != NULL ? last->run + last->runs : w->runs;
         last = &w->norms[w->n_norms++];
-        *last = (SquareSum){ .x = g, .run = w->runs + w->n_runs };
+        *last = (SquareSum){ .x = g, .run = run };
     }
     for (int i = 0; i < w->table.n; i++) {
         const Param *p = &w->table.at[i];

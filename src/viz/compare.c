@@ -9,44 +9,6 @@
 #include <stdio.h>
 #include <string.h>
 
-/* ---- what is compared ---- */
-
-/* The columns of the table of runs. */
-static const struct {
-    const char *key, *title;
-    bool count; /* a whole number, printed in full */
-} COLUMN[] = {
-    { "steps", "steps", true },
-    { "tokens", "tokens", true },
-    { "last_loss", "last loss", false },
-    { "best_loss", "best loss", false },
-    { "best_step", "at step", true },
-    { "eval_loss", "held-out loss", false },
-    { "tokens_per_s", "tokens/s, median", false },
-};
-
-enum { COLUMNS = sizeof COLUMN / sizeof *COLUMN, CELL_BYTES = 32, CELL_WIDTH = 17 };
-
-static void columns_of(const RunData *d, double out[COLUMNS])
-{
-    const RunSummary *s = &d->sum;
-    const bool step = isfinite(s->best_loss), held_out = d->evals > 0;
-    const double v[COLUMNS] = { (double)s->steps,
-                                (double)s->tokens,
-                                s->final_loss,
-                                s->best_loss,
-                                step ? (double)s->best_step : (double)NAN,
-                                held_out ? d->last_eval.loss : (double)NAN,
-                                s->tokens_per_s };
-    memcpy(out, v, sizeof v);
-}
-
-static const char *cell_text(char out[CELL_BYTES], int column, double v)
-{
-    if (COLUMN[column].count && isfinite(v)) return text_thousands(out, (int64_t)v);
-    return svg_value_text(out, v, SVG_PLAIN);
-}
-
 /* ---- loading ---- */
 
 static Status load_run(const char *path, Arena *a, RunData **out)
@@ -127,27 +89,56 @@ static Status load_config(const char *path, Arena *a, Config **out)
     return OK;
 }
 
-/* Settings are compared as they are printed. run.dir always differs. */
-static Status find_settings(Compare *c, Config *const *config, Arena *a)
+/* ---- rows ---- */
+
+/* A row for each figure. Whole numbers are shown in full, others to four digits. */
+static Status put_figures(Compare *c, Arena *a)
 {
-    TRY(ARENA_NEW(a, config_row_count, &c->setting));
+    static const char *const key[] = { "steps",     "tokens",    "last_loss",   "best_loss",
+                                       "best_step", "eval_loss", "tokens_per_s" };
+    for (int i = 0; i < c->set.n; i++) {
+        const RunSummary *s = &c->run[i]->sum;
+        const double v[] = { (double)s->steps,
+                             (double)s->tokens,
+                             s->final_loss,
+                             s->best_loss,
+                             isfinite(s->best_loss) ? (double)s->best_step : (double)NAN,
+                             c->run[i]->evals > 0 ? c->run[i]->last_eval.loss : (double)NAN,
+                             s->tokens_per_s };
+        for (int k = 0; k < COMPARE_FIGURES; k++) {
+            char text[32];
+            bool count = isfinite(v[k]) && (k < 2 || k == 4);
+            const char *shown =
+                count ? text_thousands(text, (int64_t)v[k]) : svg_value_text(text, v[k], SVG_PLAIN);
+            c->row[k].name = key[k];
+            c->row[k].number[i] = v[k];
+            TRY(arena_text(a, shown, strlen(shown), &c->row[k].value[i]));
+        }
+    }
+    c->rows = COMPARE_FIGURES;
+    return OK;
+}
+
+/* A row for each setting that differs, as config.yaml has it. run.dir always differs. */
+static Status put_settings(Compare *c, Config *const *config, Arena *a)
+{
     for (int k = 0; k < config_row_count; k++) {
-        ComparedSetting s = { .name = config_rows[k].name };
+        CompareRow r = { .name = config_rows[k].name };
         const char *first = NULL;
         bool differs = false;
         ArenaMark mark = arena_mark(a);
         for (int i = 0; i < c->set.n; i++) {
             Text t = { 0 };
-            s.value[i] = "-";
+            r.value[i] = "-";
             if (config[i] == NULL || config_rows[k].offset == offsetof(Config, run_dir)) continue;
             TRY(text_init(&t, a));
             TRY(config_print_value(&config_rows[k], config[i], &t));
-            s.value[i] = t.data;
+            r.value[i] = t.data;
             if (first == NULL) first = t.data;
             differs |= strcmp(first, t.data) != 0;
         }
         if (differs)
-            c->setting[c->settings++] = s;
+            c->row[c->rows++] = r;
         else
             arena_release(a, mark);
     }
@@ -158,99 +149,60 @@ Status compare_load(char *const *path, int n, bool by_tokens, Arena *a, Compare 
 {
     Config *config[RUNS_MOST];
     *out = (Compare){ .set = { out->run, out->name, n, by_tokens ? "tokens" : "step" } };
+    TRY(ARENA_ZEROED(a, COMPARE_FIGURES + config_row_count, &out->row));
     for (int i = 0; i < n; i++) {
         TRY(load_run(path[i], a, &out->run[i]));
         TRY(smooth_curves(out->run[i], a));
         if (by_tokens) TRY(over_tokens(out->run[i], a));
         TRY(load_config(path[i], a, &config[i]));
         TRY(file_last_part(path[i], a, &out->name[i]));
-    }
-    for (int i = 0; i < n; i++) {
         for (int k = 0; k < i; k++) {
             if (strcmp(out->name[i], out->name[k]) == 0)
                 out->name[i] = path[i], out->name[k] = path[k];
         }
     }
-    return find_settings(out, config, a);
+    TRY(put_figures(out, a));
+    return put_settings(out, config, a);
 }
 
-/* ---- text and JSON ---- */
+/* ---- text, JSON and the page ---- */
 
 Status compare_text(Text *out, const Compare *c)
 {
-    char cell[CELL_BYTES];
-    double v[COLUMNS];
-    for (int k = 0; k < COLUMNS; k++) TRY(text_printf(out, "%*s", CELL_WIDTH, COLUMN[k].title));
-    for (int i = 0; i < c->set.n; i++) {
-        columns_of(c->run[i], v);
-        TRY(text_printf(out, "\n"));
-        for (int k = 0; k < COLUMNS; k++)
-            TRY(text_printf(out, "%*s", CELL_WIDTH, cell_text(cell, k, v[k])));
-        TRY(text_printf(out, "  %s", c->name[i]));
-    }
-    for (int k = 0; k < c->settings; k++) {
-        TRY(text_printf(out, "\n%s%s:", k == 0 ? "\n" : "", c->setting[k].name));
-        for (int i = 0; i < c->set.n; i++)
-            TRY(text_printf(out, "%s%s", i > 0 ? " | " : " ", c->setting[k].value[i]));
+    TRY(text_printf(out, "%-30s", "run"));
+    for (int i = 0; i < c->set.n; i++) TRY(text_printf(out, " %15s", c->name[i]));
+    for (const CompareRow *r = c->row; r < c->row + c->rows; r++) {
+        TRY(text_printf(out, "\n%-30s", r->name));
+        for (int i = 0; i < c->set.n; i++) TRY(text_printf(out, " %15s", r->value[i]));
     }
     return text_printf(out, "\n");
 }
 
 Status compare_json(Text *out, const Compare *c)
 {
-    double v[COLUMNS];
-    TRY(text_json(out, "{\"runs\":["));
-    for (int i = 0; i < c->set.n; i++) {
-        columns_of(c->run[i], v);
-        TRY(text_append(out, ",", i > 0));
-        TRY(text_json(out, "{\"name\":%s,\"model\":%s", c->name[i], c->run[i]->model));
-        for (int k = 0; k < COLUMNS; k++) TRY(text_json(out, ",%s:%g", COLUMN[k].key, v[k]));
-        TRY(text_append(out, "}", 1));
-    }
-    TRY(text_append(out, "],\"settings\":{", 14));
-    for (int k = 0; k < c->settings; k++) {
-        TRY(text_append(out, ",", k > 0));
-        TRY(text_json(out, "%s:[", c->setting[k].name));
+    for (int i = 0; i < c->set.n; i++)
+        TRY(text_json(out, i == 0 ? "{\"run\":[%s" : ",%s", c->name[i]));
+    for (int k = 0; k < c->rows; k++) {
+        const CompareRow *r = &c->row[k];
+        bool figure = k < COMPARE_FIGURES;
+        TRY(text_json(out, k == COMPARE_FIGURES ? "],\"settings\":{%s:" : "],%s:", r->name));
         for (int i = 0; i < c->set.n; i++) {
-            TRY(text_append(out, ",", i > 0));
-            TRY(text_json(out, "%s", c->setting[k].value[i]));
+            TRY(text_append(out, i == 0 ? "[" : ",", 1));
+            TRY(figure ? text_json(out, "%g", r->number[i]) : text_json(out, "%s", r->value[i]));
         }
-        TRY(text_append(out, "]", 1));
     }
-    return text_append(out, "}}\n", 3);
+    return text_printf(out, c->rows > COMPARE_FIGURES ? "]}}\n" : "],\"settings\":{}}\n");
 }
 
-/* ---- the page ---- */
-
-static Status runs_table(Text *out, const Compare *c)
+static Status put_table(Text *out, const Compare *c)
 {
-    char cell[CELL_BYTES];
-    double v[COLUMNS];
-    TRY(text_printf(out,
-                    "<section><h2>Runs</h2><div class=\"wide\"><table><thead><tr><th>run</th>"));
-    for (int k = 0; k < COLUMNS; k++) TRY(text_markup(out, "<th>%s</th>", COLUMN[k].title));
-    TRY(text_printf(out, "</tr></thead><tbody>\n"));
-    for (int i = 0; i < c->set.n; i++) {
-        columns_of(c->run[i], v);
-        TRY(text_markup(out, "<tr><td>%s</td>", c->name[i]));
-        for (int k = 0; k < COLUMNS; k++)
-            TRY(text_markup(out, "<td>%s</td>", cell_text(cell, k, v[k])));
-        TRY(text_printf(out, "</tr>\n"));
-    }
-    return text_printf(out, "</tbody></table></div></section>\n");
-}
-
-static Status settings_table(Text *out, const Compare *c)
-{
-    if (c->settings == 0) return OK;
-    TRY(text_printf(out, "<section><h2>Settings that differ</h2><div class=\"wide\"><table "
-                         "class=\"fit\"><thead><tr><th>setting</th>"));
+    TRY(text_printf(out, "<section><h2>Figures, and settings that differ</h2><div class=\"wide\">"
+                         "<table class=\"fit\"><thead><tr><th>run</th>"));
     for (int i = 0; i < c->set.n; i++) TRY(text_markup(out, "<th>%s</th>", c->name[i]));
     TRY(text_printf(out, "</tr></thead><tbody>\n"));
-    for (int k = 0; k < c->settings; k++) {
-        TRY(text_markup(out, "<tr><td>%s</td>", c->setting[k].name));
-        for (int i = 0; i < c->set.n; i++)
-            TRY(text_markup(out, "<td class=\"words\">%s</td>", c->setting[k].value[i]));
+    for (const CompareRow *r = c->row; r < c->row + c->rows; r++) {
+        TRY(text_markup(out, "<tr><td>%s</td>", r->name));
+        for (int i = 0; i < c->set.n; i++) TRY(text_markup(out, "<td>%s</td>", r->value[i]));
         TRY(text_printf(out, "</tr>\n"));
     }
     return text_printf(out, "</tbody></table></div></section>\n");
@@ -269,7 +221,7 @@ static const SmallChart CHART[] = {
     { RUN_ROOF, "Share of the measured peak", SVG_PERCENT, true, false },
     { RUN_LOAD, "Busiest expert over the mean", SVG_PLAIN, true, false },
     { RUN_ROUTER_Z, "Router z (mean of layers)", SVG_PLAIN, false, true },
-#define GRAD_GROUP(NAME, name, what)                                                               \
+#define GRAD_GROUP(NAME, name, what, roles)                                                        \
     { RUN_NORM_##NAME, "Gradient norm: " what, SVG_PLAIN, false, true },
 #include "model/grad_group.def"
 #undef GRAD_GROUP
@@ -283,13 +235,12 @@ Status compare_page(Text *out, const Compare *c)
     TRY(text_printf(out, "<header><h1>Training runs</h1><p>"));
     for (int i = 0; i < c->set.n; i++) TRY(text_markup(out, "%s%s", i > 0 ? ", " : "", c->name[i]));
     TRY(text_printf(out, "</p></header>\n"));
-    TRY(runs_table(out, c));
+    TRY(put_table(out, c));
     TRY(text_printf(out, "<section><h2>Curves</h2>\n"));
     TRY(part_note(
         out, "Each point is the mean of the points around it, 2 % of a run to either side; the "
              "learning rate and held-out figures are not smoothed."));
     TRY(charts_write(out, &c->set, CHART, CHARTS));
     TRY(text_printf(out, "</section>\n"));
-    TRY(settings_table(out, c));
     return page_end(out, NULL);
 }

@@ -1,22 +1,24 @@
-/* compare: several runs over each other: their figures in a table, the settings in which they differ, and a
- * page with a chart of each quantity (`switchyard report`). Reading is run_data.h's; a page of one run alone
- * is report.h's. */
+/* compare: several runs over each other, for `switchyard report`: figures, the settings in which they differ, and
+ * a chart of each quantity. Reading is run_data.h's; a page of one run alone is report.h's. */
 #ifndef VIZ_COMPARE_H
 #define VIZ_COMPARE_H
 
 #include "viz/report_parts.h"
 
-/* A setting in which runs differ; values by run, "-" where a run's config.yaml does not say. */
-typedef struct ComparedSetting {
+enum { COMPARE_FIGURES = 7 };
+
+/* A figure or a setting, by run; "-" where a run does not have it. Only figures have numbers, or NaN. */
+typedef struct CompareRow {
     const char *name, *value[RUNS_MOST];
-} ComparedSetting;
+    double number[RUNS_MOST];
+} CompareRow;
 
 typedef struct Compare {
     RunSet set;
     const char *name[RUNS_MOST]; /* the folder's own name, or its path where two have the same */
     RunData *run[RUNS_MOST];
-    ComparedSetting *setting;
-    int settings;
+    CompareRow *row; /* COMPARE_FIGURES figures, then the settings that differ */
+    int rows;
 } Compare;
 
 /* Loads the folders of n <= RUNS_MOST runs. by_tokens: curves are over tokens, not steps. ERR_ARG: a path is no

@@ -117,7 +117,8 @@ static const SmallChart RATES[] = {
 };
 
 static const SmallChart GROUPS[] = {
-#define GRAD_GROUP(NAME, name, what) { RUN_NORM_##NAME, "Of the " what, SVG_PLAIN, false, true },
+#define GRAD_GROUP(NAME, name, what, roles)                                                        \
+    { RUN_NORM_##NAME, "Of the " what, SVG_PLAIN, false, true },
 #include "model/grad_group.def"
 #undef GRAD_GROUP
 };

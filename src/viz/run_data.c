@@ -71,7 +71,7 @@ static const ScanField FIELD[] = {
     NUMBER("grad_norm", curve[RUN_GRAD_NORM]), NUMBER("tokens_per_s", curve[RUN_TOKENS_PER_S]),
     NUMBER("mfu", curve[RUN_MFU]), NUMBER("roof_share", curve[RUN_ROOF]),
     NUMBER("clock_mhz", curve[RUN_CLOCK_MHZ]), NUMBER("power_w", curve[RUN_POWER_W]),
-#define GRAD_GROUP(NAME, name, what) NUMBER("grad_norm_" #name, curve[RUN_NORM_##NAME]),
+#define GRAD_GROUP(NAME, name, what, roles) NUMBER("grad_norm_" #name, curve[RUN_NORM_##NAME]),
 #include "model/grad_group.def"
 #undef GRAD_GROUP
     RAW(router_z), RAW(moe_layers), RAW(arenas_planned), RAW(memory_bytes), RAW(domains), RAW(expert_load),

@@ -29,7 +29,7 @@ typedef enum RunCurve {
     RUN_TOKENS,   /* of a step */
     RUN_LOAD,     /* of the busiest expert of any layer, over the layer's mean */
     RUN_ROUTER_Z, /* mean over layers */
-#define GRAD_GROUP(NAME, name, what) RUN_NORM_##NAME,
+#define GRAD_GROUP(NAME, name, what, roles) RUN_NORM_##NAME,
 #include "model/grad_group.def"
 #undef GRAD_GROUP
     RUN_CURVES
