@@ -8,7 +8,7 @@
  * alignment. Runs of groups go with the launch, RUNS at a time: blocks of threads behind those of x sum the
  * edges of a run each, and of the second launch block 1 + g adds what is of group g.
  */
-#include "op/pack.cuh"
+#include "op/flat.cuh"
 
 #include "op/optimizer.h"
 
@@ -28,33 +28,6 @@ struct Runs {
         int group;
     } at[RUNS];
 };
-
-/* N elements from i on, 0 after the end. */
-template <typename T, int N>
-static __device__ __forceinline__ void load_flat(const T *x, int64_t i, int64_t n, bool wide,
-                                                 float (&v)[N])
-{
-    if (wide && i + N <= n) {
-        load<true>(x + i, v);
-        return;
-    }
-#pragma unroll
-    for (int k = 0; k < N; k++) v[k] = i + k < n ? to_f32(x[i + k]) : 0.0f;
-}
-
-template <typename T, int N>
-static __device__ __forceinline__ void store_flat(T *x, int64_t i, int64_t n, bool wide,
-                                                  const float (&v)[N])
-{
-    if (wide && i + N <= n) {
-        store<true>(x + i, v);
-        return;
-    }
-#pragma unroll
-    for (int k = 0; k < N; k++) {
-        if (i + k < n) x[i + k] = from_f32<T>(v[k]);
-    }
-}
 
 /* square_sum */
 
