@@ -67,6 +67,24 @@ static Status check_result(const Preparer *p)
 
 /* ---- the writer ---- */
 
+static void lock_path(const Preparer *p, char out[FILE_PATH_MAX])
+{
+    (void)snprintf(out, FILE_PATH_MAX, "%s.lock", p->config->out);
+}
+
+/* Two preparations of one PREFIX would write into the same temporary files. */
+static Status lock_prefix(Preparer *p)
+{
+    char path[FILE_PATH_MAX];
+    bool held = false;
+    long holder = 0;
+    lock_path(p, path);
+    TRY(file_lock(path, &p->lock, &held, &holder));
+    if (held) return OK;
+    return FAIL(ERR_ARG, "%s is being prepared by process %ld: wait for it, or give another --out",
+                p->config->out, holder);
+}
+
 static int64_t chat_pack(const Preparer *p)
 {
     return p->config->chat != NULL ? p->config->sequence : 0;
@@ -138,6 +156,7 @@ static Status open_lane(Preparer *p, Lane *l)
     TRY(arena_init(&l->scratch, "document", MEM_HOST, LANE_BYTES));
     TRY(arena_init(&l->strings, "strings", MEM_HOST, STRINGS_BYTES));
     TRY(tokenizer_cache_make(&l->strings, &l->cache));
+    if (p->config->dedup) TRY(hashes_open(&l->seen));
     for (int i = 0; i < 4; i++) {
         TRY(arena_init(&l->arena[i], NAMES[i], MEM_HOST, LANE_BYTES));
         TRY(text_init(texts[i], &l->arena[i]));
@@ -149,6 +168,7 @@ static void close_lane(Lane *l)
 {
     worker_stop(&l->worker);
     documents_close(&l->reader);
+    arena_free(&l->seen.arena);
     arena_free(&l->scratch);
     arena_free(&l->strings);
     for (int i = 0; i < 4; i++) arena_free(&l->arena[i]);
@@ -244,6 +264,7 @@ static Status prepare_files(Preparer *p)
     TRY(arena_init(&p->arena, "prepare", MEM_HOST, RESERVE_BYTES));
     TRY(list_files(p));
     TRY(open_tokenizer(p));
+    TRY(lock_prefix(p));
     TRY(open_writer(p));
     TRY(open_lanes(p));
     TRY(run_lanes(p));
@@ -257,10 +278,13 @@ static Status prepare_files(Preparer *p)
  * next one passes over it. */
 static void close_files(Preparer *p, Status s)
 {
+    char lock[FILE_PATH_MAX];
     bool keep = p->journaled && s != OK;
     if (keep) shard_writer_keep(&p->writer);
     shard_writer_close(&p->writer);
     dedup_close(&p->dedup, keep);
+    lock_path(p, lock);
+    file_unlock_remove(p->lock, lock);
 }
 
 Status prepare_run(const PrepareConfig *c, PrepareStats *out)

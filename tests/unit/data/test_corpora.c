@@ -35,17 +35,21 @@ static void write_in(Place *p, const char *name, const char *bytes, size_t n)
     CHECK_OK(file_write_whole(path, bytes, n));
 }
 
-/* Documents of many lengths; every 5th is one that came before. */
+/* Every 5th document is one that may have come before. */
+static int number_of(int i) { return i % 5 == 4 ? i / 2 : i; }
+
+static size_t make_line(char *out, int number)
+{
+    size_t used = (size_t)sprintf(out, "{\"a\":{\"text\":\"%d", number);
+    for (int k = 0; k < number * 7 % 90; k++) used += (size_t)sprintf(out + used, " the cat%d", k);
+    return used + (size_t)sprintf(out + used, "\"}}\n");
+}
+
+/* Documents of many lengths. */
 static size_t make_lines(char *out, int first, int n)
 {
     size_t used = 0;
-    for (int i = first; i < first + n; i++) {
-        int number = i % 5 == 4 ? i / 2 : i;
-        used += (size_t)sprintf(out + used, "{\"a\":{\"text\":\"%d", number);
-        for (int k = 0; k < number * 7 % 90; k++)
-            used += (size_t)sprintf(out + used, " the cat%d", k);
-        used += (size_t)sprintf(out + used, "\"}}\n");
-    }
+    for (int i = first; i < first + n; i++) used += make_line(out + used, number_of(i));
     return used;
 }
 
@@ -339,21 +343,50 @@ static void a_journal_of_another_run_is_not_used(void **state)
 
 /* ---- duplicates ---- */
 
+/* Prepares the first of each document alone, to p->again, and returns how many they are. */
+static int prepare_different(Place *p)
+{
+    static char lines[ROOM];
+    PrepareStats stats = { 0 };
+    PrepareConfig c = p->config;
+    bool seen[LINES] = { 0 };
+    char path[FILE_PATH_MAX];
+    const char *file = path;
+    size_t used = 0;
+    for (int i = 0; i < LINES; i++) {
+        if (!seen[number_of(i)]) used += make_line(lines + used, number_of(i));
+        seen[number_of(i)] = true;
+    }
+    CHECK_OK(file_join(path, p->folder, "different.jsonl"));
+    CHECK_OK(file_write_whole(path, lines, used));
+    c.out = p->again;
+    c.files = &file;
+    CHECK_OK(prepare_run(&c, &stats));
+    CHECK_INT(stats.duplicates, 0);
+    CHECK_INT(stats.encoded, stats.documents);
+    return (int)stats.documents;
+}
+
+/* A lone thread encodes none, be the first one in the same block or in one that is written. */
 static void exact_duplicates_are_left_out_and_counted(void **state)
 {
     Place *p = *state;
     PrepareStats stats = { 0 };
-    bool seen[LINES] = { 0 };
-    int different = 0;
-    for (int i = 0; i < LINES; i++) {
-        int number = i % 5 == 4 ? i / 2 : i;
-        different += !seen[number];
-        seen[number] = true;
-    }
+    int different = prepare_different(p);
     p->config.dedup = true;
-    CHECK_OK(prepare_run(&p->config, &stats));
-    CHECK_INT(stats.documents, different);
-    CHECK_INT(stats.duplicates, LINES - different);
+    for (int threads = 1; threads <= 4; threads++) {
+        for (size_t block = 16; block <= ROOM; block *= 64) {
+            p->config.threads = threads;
+            p->config.documents.block_bytes = block;
+            CHECK_OK(prepare_run(&p->config, &stats));
+            check_same_file(p, ".bin");
+            check_same_file(p, ".idx");
+            CHECK_INT(stats.documents, different);
+            CHECK_INT(stats.duplicates, LINES - different);
+            CHECK(stats.encoded <= LINES);
+            if (threads == 1) CHECK_INT(stats.encoded, different);
+        }
+    }
 }
 
 static void a_million_tiny_documents_are_prepared(void **state)

@@ -216,6 +216,24 @@ static void an_old_pair_survives_a_failed_run(void **state)
     check_shard(p, "[old]");
 }
 
+static void a_prefix_that_is_being_prepared_is_refused(void **state)
+{
+    Place *p = *state;
+    PrepareStats stats = { 0 };
+    char lock[FILE_PATH_MAX + 8];
+    int fd = 0;
+    bool held = false;
+    long holder = 0;
+    p->config.n_files = 1;
+    (void)snprintf(lock, sizeof lock, "%s.lock", p->out);
+    CHECK_OK(file_lock(lock, &fd, &held, &holder));
+    CHECK_FAILS(prepare_run(&p->config, &stats), ERR_ARG, "out is being prepared by process ");
+    CHECK(file_exists(lock)); /* it is the holder's */
+    file_unlock_remove(fd, lock);
+    CHECK_OK(prepare_run(&p->config, &stats));
+    CHECK(!file_exists(lock));
+}
+
 #ifdef ARENA_FAIL_NTH
 extern long arena_fail_countdown;
 
@@ -249,6 +267,7 @@ int main(void)
         PLACE_TEST(pipes_hold_text_or_json_lines),
         PLACE_TEST(a_missing_file_is_named_before_any_work),
         PLACE_TEST(an_old_pair_survives_a_failed_run),
+        PLACE_TEST(a_prefix_that_is_being_prepared_is_refused),
 #ifdef ARENA_FAIL_NTH
         PLACE_TEST(every_refused_allocation_is_an_error),
 #endif
