@@ -79,6 +79,7 @@ static Status lock_prefix(Preparer *p)
     bool held = false;
     long holder = 0;
     lock_path(p, path);
+    TRY(file_make_parent(path));
     TRY(file_lock(path, &p->lock, &held, &holder));
     if (held) return OK;
     return FAIL(ERR_ARG, "%s is being prepared by process %ld: wait for it, or give another --out",
