@@ -647,6 +647,11 @@ static Status check_model(const Reader *r, const Json *model)
 static Status read_file(Reader *r, const Json *root)
 {
     const Json *model = json_get(root, "model"), *added = json_get(root, "added_tokens");
+    const Json *version = json_get(root, "version");
+    if (!is_absent(version) &&
+        (json_string(version) == NULL || strcmp(json_string(version), "1.0") != 0))
+        return FAIL(ERR_UNSUPPORTED, "%s is of another version than 1.0, the only one that is read",
+                    r->name);
     TRY(check_model(r, model));
     if (!is_absent(added) && !json_is(added, JSON_ARRAY))
         return FAIL(ERR_FORMAT, "%s: added_tokens is not a list", r->name);
