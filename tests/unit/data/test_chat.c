@@ -491,7 +491,10 @@ static void a_mask_belongs_to_its_shard(void **state)
     CHECK(file_exists(mask));
     CHECK_OK(file_write_whole(mask, "SWMASK\0\0aaaaaaaaaaaaaaaa1234", 28));
     CHECK_FAILS(shard_open(&s, p->out), ERR_FORMAT, "out.mask has 28 bytes");
-    CHECK_OK(file_write_whole(mask, "SW", 2));
+    CHECK_OK(file_write_whole(mask, "SWMASK\0\0aaaa", 12));
+    CHECK_FAILS(shard_open(&s, p->out), ERR_FORMAT,
+                "out.mask has 12 bytes, its header alone has 24");
+    CHECK_OK(file_write_whole(mask, "SHMASK\0\0aaaaaaaaaaaaaaaa1234", 28));
     CHECK_FAILS(shard_open(&s, p->out), ERR_FORMAT, "it is no mask");
     p->config.chat = NULL;
     CHECK_OK(prepare_run(&p->config, &stats));
