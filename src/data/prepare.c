@@ -112,8 +112,8 @@ static Status resume_writer(Preparer *p)
 static Status create_writer(Preparer *p)
 {
     TRY(journal_remove(p->config->out));
-    TRY(shard_create_packs(&p->writer, p->prefix, tokenizer_vocab(p->tokenizer), chat_pack(p),
-                           &p->arena));
+    TRY(shard_create(&p->writer, p->prefix, tokenizer_vocab(p->tokenizer), chat_pack(p),
+                     &p->arena));
     return p->config->dedup ? dedup_open(&p->dedup, p->config->out, 0, &p->arena) : OK;
 }
 
@@ -211,8 +211,8 @@ static Status commit_shard(Preparer *p, ShardWriter *w)
 static Status pack_shard(Preparer *p, const Shard *from, ShardWriter *w)
 {
     PackStats packed = { 0 };
-    TRY(shard_create_packs(w, p->config->out, tokenizer_vocab(p->tokenizer), p->config->sequence,
-                           &p->arena));
+    TRY(shard_create(w, p->config->out, tokenizer_vocab(p->tokenizer), p->config->sequence,
+                     &p->arena));
     TRY(pack_best_fit(from, w, p->end_of_text, &p->arena, &packed));
     p->state.stats.packs = packed.packs;
     p->state.stats.padding = packed.padding;

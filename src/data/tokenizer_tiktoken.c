@@ -335,39 +335,33 @@ Status tokenizer_parse_tiktoken(const char *name, const char *text, size_t bytes
     return s;
 }
 
-static Status convert_text(const TokenizerConversion *c, const char *text, size_t bytes, Arena *a)
-{
-    Tokenizer *t = NULL;
-    TokenizerFile file = { 0 };
-    TRY(tokenizer_parse_tiktoken(c->path, text, bytes, c, a, &t, &file));
-    Status s = tokenizer_write(c->out_path, &file, a);
-    tokenizer_free(t);
-    return s;
-}
-
-Status tokenizer_convert(const TokenizerConversion *c, Arena *a)
+/* `copies`: what is no .tiktoken file is written as it is. */
+static Status write_json(const TokenizerConversion *c, bool copies, Arena *a)
 {
     FileMap map = { 0 };
+    Tokenizer *t = NULL;
+    TokenizerFile file = { 0 };
     TRY(file_map(c->path, &map));
     const char *text = (const char *)map.data;
-    Status s = tokenizer_is_tiktoken(text, map.bytes)
-                   ? convert_text(c, text, map.bytes, a)
+    Status s = OK;
+    if (tokenizer_is_tiktoken(text, map.bytes)) {
+        s = tokenizer_parse_tiktoken(c->path, text, map.bytes, c, a, &t, &file);
+        if (s == OK) s = tokenizer_write(c->out_path, &file, a);
+    } else {
+        s = copies ? file_write_whole(c->out_path, text, map.bytes)
                    : FAIL(ERR_FORMAT,
                           "%s is no .tiktoken file: its first line is not a token in base64, a "
                           "space and a rank",
                           c->path);
+    }
     file_unmap(&map);
+    tokenizer_free(t);
     return s;
 }
 
+Status tokenizer_convert(const TokenizerConversion *c, Arena *a) { return write_json(c, false, a); }
+
 Status tokenizer_export(const char *path, const char *out_path, Arena *a)
 {
-    FileMap map = { 0 };
-    TRY(file_map(path, &map));
-    const char *text = (const char *)map.data;
-    const TokenizerConversion c = { .path = path, .out_path = out_path };
-    Status s = tokenizer_is_tiktoken(text, map.bytes) ? convert_text(&c, text, map.bytes, a)
-                                                      : file_write_whole(out_path, text, map.bytes);
-    file_unmap(&map);
-    return s;
+    return write_json(&(TokenizerConversion){ .path = path, .out_path = out_path }, true, a);
 }

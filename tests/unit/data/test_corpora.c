@@ -2,11 +2,9 @@
  * another was stopped, duplicates, and best-fit packing. */
 #include "data/corpus.h"
 #include "data/pack.h"
-#include "data/prepare.h"
 #include "data/shard.h"
 #include "harness/compressed.h"
-#include "harness/place.h"
-#include "harness/texts.h"
+#include "unit/data/prepare_place.h"
 
 #include <signal.h>
 #include <sys/resource.h>
@@ -15,17 +13,6 @@
 #include <unistd.h>
 
 enum { LINES = 400, ROOM = 1 << 20 };
-
-static const char TRAINING[] = "the cat sat on the mat and the rat sat on the hat of the cat\n";
-
-typedef struct Place {
-    char folder[64];
-    char tokenizer[FILE_PATH_MAX], out[FILE_PATH_MAX], again[FILE_PATH_MAX], data[FILE_PATH_MAX];
-    const char *files[1];
-    Arena arena;
-    Tokenizer *loaded;
-    PrepareConfig config;
-} Place;
 
 static void write_in(Place *p, const char *name, const char *bytes, size_t n)
 {
@@ -76,32 +63,12 @@ static int place_open(void **state)
 {
     static Place place;
     Place *p = *state = &place;
-    *p = (Place){ 0 };
-    place_make(p->folder, &p->arena);
-    CHECK_OK(file_join(p->tokenizer, p->folder, "tokenizer.json"));
-    CHECK_OK(file_join(p->out, p->folder, "out"));
-    CHECK_OK(file_join(p->again, p->folder, "again"));
-    CHECK_OK(file_join(p->data, p->folder, "data"));
+    place_prepare(p);
     write_corpus(p);
-    write_in(p, "notes.rst", TRAINING, strlen(TRAINING));
-    char text[FILE_PATH_MAX];
-    CHECK_OK(file_join(text, p->data, "notes.rst"));
-    p->loaded = learn_tokenizer(text, 260, p->tokenizer, &p->arena);
     p->files[0] = p->data;
-    p->config = (PrepareConfig){ .tokenizer = p->tokenizer,
-                                 .out = p->out,
-                                 .files = p->files,
-                                 .n_files = 1,
-                                 .threads = 1,
-                                 .documents = { .field = "a.text", .block_bytes = 2000 } };
-    return 0;
-}
-
-static int place_close(void **state)
-{
-    Place *p = *state;
-    tokenizer_free(p->loaded);
-    place_drop(p->folder, &p->arena);
+    p->config.n_files = 1;
+    p->config.threads = 1;
+    p->config.documents = (DocumentOptions){ .field = "a.text", .block_bytes = 2000 };
     return 0;
 }
 
@@ -125,7 +92,7 @@ static int count_files(Place *p)
     const char *const *names = NULL;
     int n = 0;
     CHECK_OK(file_list(p->folder, &p->arena, &names, &n));
-    return n - 2;
+    return n - 3;
 }
 
 /* ---- files ---- */
@@ -420,7 +387,7 @@ static void pack(Place *p, const int *lengths, int n, Shard *out, PackStats *sta
 {
     ShardWriter w = { 0 };
     Shard from = { 0 };
-    CHECK_OK(shard_create(&w, p->again, 70000, &p->arena));
+    CHECK_OK(shard_create(&w, p->again, 70000, 0, &p->arena));
     for (int d = 0; d < n; d++) {
         for (int i = 0; i < lengths[d]; i++)
             CHECK_OK(shard_append(&w, &(int32_t){ 100 * d + i }, 1));
@@ -428,7 +395,7 @@ static void pack(Place *p, const int *lengths, int n, Shard *out, PackStats *sta
     }
     CHECK_OK(shard_commit(&w));
     CHECK_OK(shard_open(&from, p->again));
-    CHECK_OK(shard_create_packs(&w, p->out, 70000, P, &p->arena));
+    CHECK_OK(shard_create(&w, p->out, 70000, P, &p->arena));
     CHECK_OK(pack_best_fit(&from, &w, 7, &p->arena, stats));
     CHECK_OK(shard_commit(&w));
     shard_close(&from);

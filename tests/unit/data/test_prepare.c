@@ -1,50 +1,17 @@
-#include "data/prepare.h"
 #include "data/shard.h"
-#include "data/tokenizer.h"
-#include "harness/place.h"
-#include "harness/texts.h"
+#include "unit/data/prepare_place.h"
 
 #include <unistd.h>
 
-static const char TRAINING[] = "the cat sat on the mat and the rat sat on the hat of the cat\n";
-
-typedef struct Place {
-    char folder[64];
-    char tokenizer[FILE_PATH_MAX], out[FILE_PATH_MAX], text[FILE_PATH_MAX], lines[FILE_PATH_MAX];
-    const char *files[2];
-    Arena arena;
-    Tokenizer *loaded;
-    PrepareConfig config;
-} Place;
-
-/* A folder with a tokenizer learned from one sentence. */
 static int place_open(void **state)
 {
     static Place place;
     Place *p = *state = &place;
-    *p = (Place){ 0 };
-    place_make(p->folder, &p->arena);
-    CHECK_OK(file_join(p->tokenizer, p->folder, "tokenizer.json"));
-    CHECK_OK(file_join(p->out, p->folder, "out"));
-    CHECK_OK(file_join(p->text, p->folder, "a.txt"));
-    CHECK_OK(file_join(p->lines, p->folder, "b.jsonl"));
-    write_text(p->text, TRAINING);
+    place_prepare(p);
     p->files[0] = p->text;
     p->files[1] = p->lines;
-    p->loaded = learn_tokenizer(p->text, 260, p->tokenizer, &p->arena);
-    p->config = (PrepareConfig){ .tokenizer = p->tokenizer,
-                                 .out = p->out,
-                                 .files = p->files,
-                                 .n_files = 2,
-                                 .documents.field = "text" };
-    return 0;
-}
-
-static int place_close(void **state)
-{
-    Place *p = *state;
-    tokenizer_free(p->loaded);
-    place_drop(p->folder, &p->arena);
+    p->config.n_files = 2;
+    p->config.documents.field = "text";
     return 0;
 }
 
