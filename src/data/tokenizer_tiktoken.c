@@ -308,8 +308,7 @@ static Status read_file(Reader *r, const TokenizerConversion *c, TokenizerFile *
     if (file != NULL) TRY(ARENA_NEW(r->arena, n_merges, &list));
     (void)each_split(t, list);
     TRY(add_specials(r));
-    SplitRule rule = { .pattern = r->pattern, .pattern_bytes = strlen(r->pattern) };
-    TRY(splitter_add_rule(&t->splitter, &rule, r->arena));
+    TRY(splitter_add_rule(&t->splitter, r->pattern, false, SPLIT_ISOLATED, r->arena));
     if (file != NULL)
         *file = (TokenizerFile){ .token = t->token,
                                  .n_tokens = t->vocab,
