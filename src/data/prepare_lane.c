@@ -5,6 +5,9 @@
 #include <stdio.h>
 
 static const int64_t JOURNAL_BYTES = (int64_t)128 << 20;
+/* Below it encoding takes less time than finding out that it is not needed (measured: 10 million documents of
+ * 10 bytes, 7 s of the processor in place of 13). */
+enum { LOOKED_UP_BYTES = 24 };
 
 /* ---- reading ---- */
 
@@ -70,7 +73,8 @@ Status prepare_end(Lane *l, int64_t text_bytes, DocumentHash hash)
 {
     const Encoded e = { (int64_t)(l->ids.used / sizeof(int32_t)), text_bytes, hash };
     bool is_new = true;
-    if (l->p->config->dedup) TRY(hashes_add(&l->seen, hash, &is_new));
+    if (l->p->config->dedup && (l->p->config->chat != NULL || text_bytes >= LOOKED_UP_BYTES))
+        TRY(hashes_add(&l->seen, hash, &is_new));
     return text_append(&l->documents, (const char *)&e, sizeof e);
 }
 
@@ -81,6 +85,7 @@ DocumentHash prepare_hash(Lane *l, const char *text, size_t bytes, bool *duplica
     *duplicate = false;
     if (!l->p->config->dedup) return hash;
     hash = dedup_hash(text, bytes);
+    if (bytes < LOOKED_UP_BYTES) return hash;
     *duplicate = hashes_have(&l->seen, hash) || dedup_has(&l->p->dedup, hash);
     l->duplicates += *duplicate;
     return hash;
