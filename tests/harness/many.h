@@ -282,7 +282,8 @@ static inline Status many_same_step(const Many *m, int64_t i, const ManyRank *on
     TRY(many_same("auxiliary loss", i, have->aux_loss, want->aux_loss, m->limit));
     for (int d = 0; d < CONFIG_DEPTHS_MAX; d++)
         TRY(many_same("loss of a depth", i, have->next_loss[d], want->next_loss[d], m->limit));
-    if (one->t.config.optimizer_qk_clip > 0 && i == 0 && want->clipped == 0)
+    const Config *c = &one->t.config;
+    if (c->optimizer_qk_clip > 0 && c->init_frozen.n == 0 && i == 0 && want->clipped == 0)
         return FAIL(ERR_NUMERIC, "QK-clip clips no head");
     TRY(many_same("clipped heads", i, (double)have->clipped, (double)want->clipped, 0));
     TRY(many_same("largest logit", i, have->logit, want->logit, m->limit));
