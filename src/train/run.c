@@ -447,7 +447,7 @@ static const char *scale_text(const Trainer *t, const StepMetrics *m, char out[9
     int n = m->result.loss_scale != 1 ? snprintf(out, 96, "  scale %g", m->result.loss_scale) : 0;
     if (skipped > 0) n += snprintf(out + n, 96 - (size_t)n, "  %" PRId64 " skipped", skipped);
     if (m->result.clipped > 0)
-        (void)snprintf(out + n, 96 - (size_t)n, "  logit %.4g, %" PRId64 " heads clipped",
+        (void)snprintf(out + n, 96 - (size_t)n, "  largest logit %.4g, clipped heads %" PRId64,
                        m->result.logit, m->result.clipped);
     return out;
 }
