@@ -550,8 +550,8 @@ def largest_logits(out, case, q, k, scale, tau):
     most = s.amax((0, 2, 3))
     assert (most > tau).any() and (most < tau).any(), most
     noted = torch.where(most > tau, most, 0)
-    out.add(case, q=q, k=k, lse=s.logsumexp(-1), max=noted)
-    out.add(case, **{"max.before": torch.zeros_like(most)})
+    out.add(case, **{"of.q": q, "of.k": k, "of.lse": s.logsumexp(-1)})
+    out.add(case, **{"max": noted, "max.before": torch.zeros_like(most)})
     return noted, torch.clamp(tau / most, max=1)
 
 

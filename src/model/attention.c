@@ -236,16 +236,8 @@ static Status note_logits(LayerRun *r, const AttentionFwd *a)
     const float above = r->spec->optimizer.qk_clip;
     const bool frozen = role_frozen(r->layer, kind_of(attention_spec(r))->keys);
     if (above <= 0 || !r->training || r->recomputing || frozen) return OK;
-    return qk_max(r->ex, (QkMax){ .q = a->q,
-                                  .k = a->k,
-                                  .doc = a->doc,
-                                  .lse = a->lse,
-                                  .max = tensor_rows(&r->record->logits, r->layer->block, 1),
-                                  .scale = a->scale,
-                                  .above = above,
-                                  .pieces = a->pieces,
-                                  .window = a->window,
-                                  .chunk = a->chunk });
+    Tensor max = tensor_rows(&r->record->logits, r->layer->block, 1);
+    return qk_max(r->ex, (QkMax){ *a, max, above });
 }
 
 /* Adds a block to the sum over the blocks so far; the last block's result goes to s->o. The kernel

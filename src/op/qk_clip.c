@@ -9,30 +9,18 @@
 
 /* qk_max */
 
-/* The arguments as attention's, whose sizes and checks are the same; values have no part in it. */
-static AttentionFwd as_attention(const QkMax *a)
-{
-    return (AttentionFwd){ .q = a->q,
-                           .k = a->k,
-                           .v = a->k,
-                           .doc = a->doc,
-                           .scale = a->scale,
-                           .pieces = a->pieces,
-                           .window = a->window,
-                           .chunk = a->chunk };
-}
-
 Status qk_max_check(const QkMax *a)
 {
-    AttentionFwd as = as_attention(a);
+    AttentionFwd as = a->of;
+    as.v = as.k;
     Shape s = attention_fwd_shape(&as);
     TRY(attention_check_shape("qk_max", &as, &s));
-    TRY(op_expect("qk_max", "lse", &a->lse, s.B * s.H, s.Tq, DTYPE_F32));
+    TRY(op_expect("qk_max", "lse", &as.lse, s.B * s.H, s.Tq, DTYPE_F32));
     return op_expect("qk_max", "max", &a->max, 1, s.H, DTYPE_F32);
 }
 
 /* In most steps of most trainings no lse is above the threshold. */
-OpCost qk_max_cost(const QkMax *a) { return (OpCost){ .bytes = (double)tensor_bytes(&a->lse) }; }
+OpCost qk_max_cost(const QkMax *a) { return (OpCost){ .bytes = (double)tensor_bytes(&a->of.lse) }; }
 
 /* One thread's memory, in the op's workspace, and the block of queries it works on. */
 typedef struct Scan {
@@ -51,8 +39,7 @@ enum { KEYS = 16 * LANES };
 /* Lays out one thread's memory, or counts its bytes (Space). */
 static Scan scan_make(const Exec *ex, const QkMax *a, Space *space)
 {
-    AttentionFwd as = as_attention(a);
-    Scan f = { .a = a, .s = attention_fwd_shape(&as) };
+    Scan f = { .a = a, .s = attention_fwd_shape(&a->of) };
     Shape *s = &f.s;
     s->word = word_of(s->act, ex->gemm->pairs);
     f.packed = space_take(space, panels_of(s->Tk) * LANES * words_of(s->word, s->dk));
@@ -110,10 +97,10 @@ static void block_scan(Scan *f, int64_t i0, float *max)
     const float above = a->above;
     const int64_t n = least(BLOCK_Q, s->Tq - i0);
     if (!rows_reach(f, i0, n, fmaxf(above, *max))) return;
-    if (!f->has_keys) f->k = pack_columns(f->packed, &a->k, s->word, f->b, f->h * s->G / s->H);
+    if (!f->has_keys) f->k = pack_columns(f->packed, &a->of.k, s->word, f->b, f->h * s->G / s->H);
     f->has_keys = true;
     query_block(s, f->b, i0, &f->block);
-    rows_load(f->q, head_row(&a->q, f->b, i0, f->h), s->word, row_stride(&a->q), n, s->dk);
+    rows_load(f->q, head_row(&a->of.q, f->b, i0, f->h), s->word, row_stride(&a->of.q), n, s->dk);
     for (int64_t i = 0; i < f->block.strips; i++) {
         int64_t first = i * STRIP;
         if (rows_reach(f, i0 + first, least(STRIP, n - first), fmaxf(above, *max)))
@@ -135,7 +122,7 @@ Status qk_max_cpu(Exec *ex, const QkMax *a)
             float *max = (float *)a->max.data + h;
             for (f.h = h, f.b = 0; f.b < s->B; f.b++) {
                 f.has_keys = false;
-                f.lse = (const float *)a->lse.data + (f.b * s->H + h) * s->Tq;
+                f.lse = (const float *)a->of.lse.data + (f.b * s->H + h) * s->Tq;
                 for (int64_t i0 = 0; i0 < s->Tq; i0 += BLOCK_Q) block_scan(&f, i0, max);
             }
         }
@@ -150,7 +137,8 @@ size_t qk_max_workspace(const Exec *ex, const QkMax *a)
     return (size_t)ex->threads * size.used;
 }
 
-OP_PORTS(qk_max, IN(QkMax, q), IN(QkMax, k), IN_OPT(QkMax, doc), IN(QkMax, lse), ADD(QkMax, max));
+OP_PORTS(qk_max, IN(QkMax, of.q), IN(QkMax, of.k), IN_OPT(QkMax, of.doc), IN(QkMax, of.lse),
+         ADD(QkMax, max));
 
 /* qk_clip */
 

@@ -23,20 +23,17 @@
 #ifndef OP_QK_CLIP_H
 #define OP_QK_CLIP_H
 
-#include "base/tensor.h"
-#include "op/attention_pieces.h"
+#include "op/attention.h"
 
 /* Of an lse: far above its rounding error, and too small to compute many strips in vain. */
 #define QK_SLACK 0x1p-10f
 
 typedef struct QkMax {
-    Tensor q, k; /* in  (B, Tq, H, dk), (B, Tk, G, dk) act: as in attention_fwd */
-    Tensor doc;  /* in  (B, Tq) i32, optional */
-    Tensor lse;  /* in  (B, H, Tq) f32: over these keys, and maybe others */
-    Tensor max;  /* add (H) f32, 0 or above: the largest of it and of logits above `above` */
-    float scale, above;
-    AttentionPieces pieces;
-    int64_t window, chunk;
+    /* in: the call of attention that has run: q, k, doc, masks, scale, and lse over these keys, and
+     * maybe over others. Nothing else of it is read. */
+    AttentionFwd of;
+    Tensor max; /* add (H) f32, 0 or above: the largest of it and of logits above `above` */
+    float above;
 } QkMax;
 
 /* Which rows of a matrix are scaled: those of the query heads come first, then those of the key
