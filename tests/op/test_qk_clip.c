@@ -144,13 +144,16 @@ static void a_sink_is_no_logit(void **state)
     CHECK_INT(check_largest(&max, want, 0.5), s.H);
 }
 
-/* Rows whose lse is low are not multiplied, as it says that no logit is above it. */
+/* Rows whose lse is low are not multiplied, as it says that no logit is above it. A GPU multiplies more
+ * rows together, which shows only as this lse is made up: its results are not compared with the CPU's. */
 static void rows_of_a_low_lse_are_skipped(void **state)
 {
     OpTest *t = *state;
     const Sizes s = { .B = 1, .Tq = 200, .Tk = 200, .H = 1, .G = 1, .d = 4 };
     AttentionFwd f = forward_of(t, &s, DTYPE_F32);
     Tensor max = no_maxima(t, 1);
+    mirror.unlike = true;
+    mirror_gives();
     optest_unguard(t);
     for (int64_t i = 0; i < tensor_elems(&f.q); i++) optest_set(&f.q, i, 1e3 * (double)(i + 1));
     for (int64_t i = 0; i < tensor_elems(&f.k); i++) optest_set(&f.k, i, 1);
