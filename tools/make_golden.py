@@ -545,7 +545,7 @@ def causal_logits(q, k, scale):
 
 
 def largest_logits(out, case, q, k, scale, tau):
-    """The case of qk_max, whose result is 0 where it is not above tau; returns gamma of each head."""
+    """The case of attention_max, whose result is 0 where it is not above tau; returns gamma of each head."""
     s = causal_logits(q, k, scale)
     most = s.amax((0, 2, 3))
     assert (most > tau).any() and (most < tau).any(), most

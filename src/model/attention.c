@@ -237,7 +237,7 @@ static Status note_logits(LayerRun *r, const AttentionFwd *a)
     const bool frozen = role_frozen(r->layer, kind_of(attention_spec(r))->keys);
     if (above <= 0 || !r->training || r->recomputing || frozen) return OK;
     Tensor max = tensor_rows(&r->record->logits, r->layer->block, 1);
-    return qk_max(r->ex, (QkMax){ *a, max, above });
+    return attention_max(r->ex, (AttentionMax){ *a, max, above });
 }
 
 /* Adds a block to the sum over the blocks so far; the last block's result goes to s->o. The kernel

@@ -20,7 +20,7 @@
 #include "gpu/fragment.cuh"
 
 extern "C" {
-#include "op/qk_clip.h"
+#include "op/attention.h"
 }
 
 #include <limits.h>
@@ -384,18 +384,18 @@ __launch_bounds__(THREADS, 2) void attention_fwd_kernel(const __grid_constant__ 
     rows_store(a.at.sum, a.o, a.o_sum, x, room->sum);
 }
 
-/* The largest logit of a block's queries (op/qk_clip.h). In most steps a block looks at their lse and ends.
+/* The largest logit of a block's queries (op/attention.h). In most steps a block looks at their lse and ends.
  * max may have grown since: then the block computes in vain. The maximum over blocks is one of integers:
  * numbers above 0 have the order of their bits, and a maximum is the same in any order. */
 template <typename T>
-static __global__ __launch_bounds__(THREADS,
-                                    2) void qk_max_kernel(const __grid_constant__ Attention<T> a,
-                                                          float *max, float above)
+static __global__
+__launch_bounds__(THREADS, 2) void attention_max_kernel(const __grid_constant__ Attention<T> a,
+                                                        float *max, float above)
 {
     RowCapacity *room = row_room(a.at);
     Queries x = queries_of_block(a);
     const float *lse = a.lse + (x.b * a.q.heads + x.h) * a.q.length + x.first;
-    float limit = fmaxf(above, *(const volatile float *)&max[x.h]) * (1 - QK_SLACK);
+    float limit = fmaxf(above, *(const volatile float *)&max[x.h]) * (1 - LSE_SLACK);
     float most = (int)threadIdx.x < x.n && lse[threadIdx.x] > limit ? 1.0f : 0.0f;
     if (block_max(most, room->max) == 0) return;
     rows_load<T, false>(a, x, room);
@@ -660,7 +660,7 @@ template <typename T> static Status forward(struct Exec *ex, const AttentionFwd 
     return launch(ex, attention_fwd_kernel<T>, a, query_blocks(a));
 }
 
-template <typename T> static Status largest(struct Exec *ex, const QkMax *m)
+template <typename T> static Status largest(struct Exec *ex, const AttentionMax *m)
 {
     AttentionFwd f = m->of;
     f.v = f.o = f.k; /* values are not read */
@@ -668,10 +668,10 @@ template <typename T> static Status largest(struct Exec *ex, const QkMax *m)
     TRY(tiles_choose(&a, FORWARD));
     int64_t blocks = query_blocks(a);
     if (blocks == 0) return OK;
-    TRY(kernel_shared("qk_max", qk_max_kernel<T>, (size_t)a.at.total));
-    qk_max_kernel<T><<<(unsigned)blocks, THREADS, (size_t)a.at.total, exec_stream(ex)>>>(
+    TRY(kernel_shared("attention_max", attention_max_kernel<T>, (size_t)a.at.total));
+    attention_max_kernel<T><<<(unsigned)blocks, THREADS, (size_t)a.at.total, exec_stream(ex)>>>(
         a, (float *)m->max.data, m->above);
-    return kernel_status("qk_max");
+    return kernel_status("attention_max");
 }
 
 template <typename T> static Status backward(struct Exec *ex, const AttentionBwd *f)
@@ -716,8 +716,8 @@ extern "C" Status attention_plain_bwd(struct Exec *ex, const void *args)
     return a->q.dtype == DTYPE_F32 ? backward<float>(ex, a) : backward<Bf16>(ex, a);
 }
 
-extern "C" Status qk_max_gpu(struct Exec *ex, const void *args)
+extern "C" Status attention_max_gpu(struct Exec *ex, const void *args)
 {
-    const QkMax *a = (const QkMax *)args;
+    const AttentionMax *a = (const AttentionMax *)args;
     return a->of.q.dtype == DTYPE_F32 ? largest<float>(ex, a) : largest<Bf16>(ex, a);
 }

@@ -1,5 +1,5 @@
 /* qk_clip: the kernel that scales rows. A block has one row of the matrix: in most steps it looks at the
- * maxima of its heads and ends. The kernel of qk_max is in attention.cu. */
+ * maxima of its heads and ends. The kernel of attention_max is in attention.cu. */
 #include "op/pack.cuh"
 
 extern "C" {

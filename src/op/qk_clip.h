@@ -11,11 +11,7 @@
  * larger gamma gets longer queries for it. Megatron-LM scales all heads of a group by g instead. In
  * mla all heads share the rotated key, which stays: rotated rows of queries are scaled by gamma_h.
  *
- * qk_max finds m_h, nearly free: the lse of a row is at least each of its logits. Only strips of rows
- * compute logits in which an lse is above tau and above the head's maximum so far. So the result is
- * exact where it is above tau. Below tau it stays what it was, in any order of calls: 0 at the start
- * of a step. lse has rounding errors, hence QK_SLACK. With 8-bit attention lse is of rounded queries
- * and keys, and the logits are those of the numbers before that: rounding may hide one near tau.
+ * attention_max (op/attention.h) finds m_h; where it is not above tau it may be 0.
  *
  * qk_clip scales this rank's part of a matrix, and the copy that products read. Nothing changes if
  * `clip` is not finite: the step was skipped. Moments stay as they are.
@@ -23,18 +19,8 @@
 #ifndef OP_QK_CLIP_H
 #define OP_QK_CLIP_H
 
-#include "op/attention.h"
-
-/* Of an lse: far above its rounding error, and too small to compute many strips in vain. */
-#define QK_SLACK 0x1p-10f
-
-typedef struct QkMax {
-    /* in: the call of attention that has run: q, k, doc, masks, scale, and lse over these keys, and
-     * maybe over others. Nothing else of it is read. */
-    AttentionFwd of;
-    Tensor max; /* add (H) f32, 0 or above: the largest of it and of logits above `above` */
-    float above;
-} QkMax;
+#include "base/tensor.h"
+#include "op/attention_pieces.h"
 
 /* Which rows of a matrix are scaled: those of the query heads come first, then those of the key
  * heads. Rows behind them stay. */
@@ -50,7 +36,7 @@ typedef struct QkRows {
 typedef struct QkClip {
     Tensor w;      /* add (n) f32: elements [first, first + n) of a matrix */
     Tensor low;    /* add (n) bf16 or f16, optional: the rounded weights that products read */
-    Tensor max;    /* in  (H) f32: of qk_max, over all ranks */
+    Tensor max;    /* in  (H) f32: of attention_max, over all ranks */
     Tensor clip;   /* in  (1) f32 */
     int64_t first; /* in the matrix */
     int64_t cols;  /* of the matrix */

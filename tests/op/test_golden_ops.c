@@ -527,7 +527,8 @@ static void clipped_heads_agree(void **state)
         EACH(i, cases)
         {
             const float above = (float)cases[i].tau;
-            run_case(b, cases[i].max, OP_QK_MAX, &(QkMax){ .of.scale = 0.3F, .above = above });
+            run_case(b, cases[i].max, OP_ATTENTION_MAX,
+                     &(AttentionMax){ .of.scale = 0.3F, .above = above });
             run_case(b, cases[i].name, OP_QK_CLIP,
                      &(QkClip){ .cols = cases[i].cols, .rows = cases[i].rows, .above = above });
         }

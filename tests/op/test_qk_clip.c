@@ -1,4 +1,4 @@
-/* qk_max and qk_clip against their definition in double: all logits of a head, and factors by row. */
+/* attention_max and qk_clip against their definition in double: all logits of a head, and factors by row. */
 #include "op/attention_reference.h"
 #include "op/qk_clip.h"
 
@@ -41,9 +41,9 @@ static AttentionFwd forward_of(OpTest *t, const Sizes *s, Dtype act)
     return f;
 }
 
-static QkMax max_of(const AttentionFwd *f, Tensor max, double above)
+static AttentionMax max_of(const AttentionFwd *f, Tensor max, double above)
 {
-    return (QkMax){ *f, max, (float)above };
+    return (AttentionMax){ *f, max, (float)above };
 }
 
 /* want[h] = the largest of it and of the head's logits. */
@@ -89,7 +89,7 @@ static void check_size(OpTest *t, const Sizes *s, Dtype act)
     const double above[] = { most * 1.001 + 1e-3, (least + most) / 2, least * 0.999, 1e-3 };
     for (int i = 0; i < 4; i++) {
         Tensor max = no_maxima(t, s->H);
-        CHECK_OK(qk_max(&t->ex, max_of(&f, max, above[i])));
+        CHECK_OK(attention_max(&t->ex, max_of(&f, max, above[i])));
         int clipped = check_largest(&max, want, above[i]);
         if (i == 0) CHECK_INT(clipped, 0);
         if (i == 2 && least > 0) CHECK_INT(clipped, s->H);
@@ -122,7 +122,7 @@ static void blocks_of_context_ranks_add_up(void **state)
         f.pieces = pieces_of(17, ranks, own, (own + block) % ranks);
         if (block > 0) f.o_before = f.o, f.lse_before = f.lse;
         CHECK_OK(attention_fwd(&t->ex, f));
-        CHECK_OK(qk_max(&t->ex, max_of(&f, max, 0.5)));
+        CHECK_OK(attention_max(&t->ex, max_of(&f, max, 0.5)));
         add_largest(t, &f, want);
     }
     CHECK_INT(check_largest(&max, want, 0.5), s.H);
@@ -139,7 +139,7 @@ static void a_sink_is_no_logit(void **state)
     optest_set(&sinks, 0, 1000), optest_set(&sinks, 1, -1000);
     CHECK_OK(attention_fwd(&t->ex, f));
     CHECK_OK(attention_sink_fwd(&t->ex, (AttentionSinkFwd){ sinks, f.o, f.lse }));
-    CHECK_OK(qk_max(&t->ex, max_of(&f, max, 0.5)));
+    CHECK_OK(attention_max(&t->ex, max_of(&f, max, 0.5)));
     add_largest(t, &f, want);
     CHECK_INT(check_largest(&max, want, 0.5), s.H);
 }
@@ -158,14 +158,14 @@ static void rows_of_a_low_lse_are_skipped(void **state)
     for (int64_t i = 0; i < tensor_elems(&f.q); i++) optest_set(&f.q, i, 1e3 * (double)(i + 1));
     for (int64_t i = 0; i < tensor_elems(&f.k); i++) optest_set(&f.k, i, 1);
     for (int64_t i = 0; i < 200; i++) optest_set(&f.lse, i, 4.99);
-    CHECK_OK(qk_max(&t->ex, max_of(&f, max, 5)));
+    CHECK_OK(attention_max(&t->ex, max_of(&f, max, 5)));
     CHECK_NEAR(optest_get(&max, 0), 0, 0);
     optest_set(&f.lse, 70, 6);
-    CHECK_OK(qk_max(&t->ex, max_of(&f, max, 5)));
+    CHECK_OK(attention_max(&t->ex, max_of(&f, max, 5)));
     CHECK(optest_get(&max, 0) > 1e5); /* of the strip or block of row 70 */
     const double first = optest_get(&max, 0);
     optest_set(&max, 0, 2 * first + 1e8);
-    CHECK_OK(qk_max(&t->ex, max_of(&f, max, 5)));
+    CHECK_OK(attention_max(&t->ex, max_of(&f, max, 5)));
     CHECK_NEAR(optest_get(&max, 0), 2 * first + 1e8, 10); /* what was there is larger */
 }
 
@@ -179,7 +179,7 @@ static void an_lse_a_little_too_low_is_enough(void **state)
     f.scale = 1;
     optest_set(&f.q, 0, 10.001), optest_set(&f.k, 0, 10);
     optest_set(&f.lse, 0, 99.99);
-    CHECK_OK(qk_max(&t->ex, max_of(&f, max, 100)));
+    CHECK_OK(attention_max(&t->ex, max_of(&f, max, 100)));
     CHECK_NEAR(optest_get(&max, 0), 100.01, 1e-4);
 }
 
@@ -299,20 +299,25 @@ static void wrong_arguments_are_errors_with_messages(void **state)
     OpTest *t = *state;
     const Sizes s = { .B = 1, .Tq = 5, .Tk = 5, .H = 4, .G = 2, .d = 4 };
     AttentionFwd f = forward_of(t, &s, DTYPE_F32);
-    CHECK_FAILS(qk_max(&t->ex, max_of(&f, no_maxima(t, 3), 1)), ERR_SHAPE, "qk_max: max is (3)");
+    CHECK_FAILS(attention_max(&t->ex, max_of(&f, no_maxima(t, 3), 1)), ERR_SHAPE,
+                "attention_max: max is (3)");
     f.scale = 0;
-    CHECK_FAILS(qk_max(&t->ex, max_of(&f, no_maxima(t, 4), 1)), ERR_ARG, "qk_max: scale is 0");
+    CHECK_FAILS(attention_max(&t->ex, max_of(&f, no_maxima(t, 4), 1)), ERR_ARG,
+                "attention_max: scale is 0");
     QkClip a = { .w = optest_normal(t, DTYPE_F32, DIMS(40)),
                  .max = scalars(t, 4, logits),
                  .clip = scalars(t, 1, (double[]){ 1 }),
                  .cols = 5,
                  .rows = { 4, 3, 8, 0, 2, 2 },
                  .above = 1 };
-    CHECK_FAILS(qk_clip(&t->ex, a), ERR_ARG, "qk_clip: 4 heads of 2 rows do not share 3 key heads");
+    CHECK_FAILS(
+        qk_clip(&t->ex, a), ERR_ARG,
+        "qk_clip: 8 and 0 rows of 5 elements are not those of 4 heads of 2 rows and of the 3 "
+        "key heads that they share");
     a.rows.kv_heads = 2, a.rows.keys = 6;
-    CHECK_FAILS(qk_clip(&t->ex, a), ERR_ARG, "qk_clip: 8 rows of queries and 6 of keys are more");
+    CHECK_FAILS(qk_clip(&t->ex, a), ERR_ARG, "qk_clip: 8 and 6 rows of 5 elements are not those");
     a.rows.keys = 4, a.cols = 0;
-    CHECK_FAILS(qk_clip(&t->ex, a), ERR_ARG, "qk_clip: element 0 of rows of 0");
+    CHECK_FAILS(qk_clip(&t->ex, a), ERR_ARG, "qk_clip: 8 and 4 rows of 0 elements are not those");
 }
 
 int main(void)
