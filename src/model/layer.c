@@ -36,6 +36,16 @@ Status batch_make(Arena *a, const ModelSpec *s, int64_t b, int64_t t, MicroBatch
     return OK;
 }
 
+/* Heads of a layer of attention; all layers have as many. */
+static int64_t heads_of(const ModelSpec *s)
+{
+    for (int i = 0; i < s->n_layers; i++) {
+        const LayerDesc *desc = layer_desc(s->layers[i].kind);
+        if (desc->clips != NULL) return desc->clips(&s->layers[i], ROLE_COUNT).heads;
+    }
+    return 0;
+}
+
 /* All sums lie in one tensor and all counts in another, so that one all-reduce each adds them over
  * ranks. The members are views of these. */
 Status record_make(Arena *a, const ModelSpec *s, int64_t domains, Record *out)
@@ -56,6 +66,8 @@ Status record_make(Arena *a, const ModelSpec *s, int64_t domains, Record *out)
         r.load = (Tensor){ r.counts.data, DTYPE_I32, 3, { s->n_moe, domains, s->experts } };
     }
     if (drops > 0) r.dropped = tensor_rows(&r.counts, loads, drops);
+    if (s->optimizer.qk_clip > 0)
+        TRY(tensor_new2(a, DTYPE_F32, s->blocks + s->depths, heads_of(s), &r.logits));
     *out = r;
     return OK;
 }

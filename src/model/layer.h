@@ -20,6 +20,7 @@
 
 #include "base/lane.h"
 #include "model/params.h"
+#include "op/qk_clip.h"
 
 /* One micro-batch as ops see it; tensors live in the step arena. */
 typedef struct MicroBatch {
@@ -54,6 +55,9 @@ typedef struct Record {
     Tensor counts;     /* i32, added over all ranks like sums: the next two */
     Tensor load;       /* (MoE layers, domains, E) i32 */
     Tensor dropped;    /* (MoE layers) i32, if tokens may be dropped */
+    /* (blocks, H) f32, with optimizer.qk_clip: the largest logit of each head where it is above that,
+     * else 0; over all ranks from the step's end on */
+    Tensor logits;
 } Record;
 enum { RECORD_SUMS = 5, OVERFLOW_BLOCKS = 0, OVERFLOW_ROWS };
 
@@ -165,6 +169,8 @@ typedef struct LayerDesc {
     bool (*alike)(const LayerSpec *a, const LayerSpec *b);
     /* Widths of the keys and values that a token leaves in a KvCache. NULL: it leaves none. */
     void (*cache)(const LayerSpec *l, int64_t *k, int64_t *v);
+    /* The layer's heads, and which rows of a matrix QK-clip scales (op/qk_clip.h). NULL: none. */
+    QkRows (*clips)(const LayerSpec *l, ParamRole role);
     /* Runs after the optimizer, once a step, on the ranks that hold the layer. NULL: nothing. */
     Status (*after_step)(Exec *ex, const LayerSpec *l, const LayerWeights *w, const Record *sum);
 } LayerDesc;

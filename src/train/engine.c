@@ -616,6 +616,17 @@ Status engine_resize(Engine *e, const EngineShape *shape, const EnginePlan *plan
     return captured ? capture_step(e) : OK;
 }
 
+/* Of a step that changed weights: the heads that QK-clip scaled, and the largest logit. */
+static void read_logits(const EngineArenas *m, const Record *r, StepResult *out)
+{
+    if (r->logits.data == NULL || !isfinite(*(const float *)engine_host(m, &r->clip))) return;
+    const float *logit = engine_host(m, &r->logits);
+    for (int64_t i = 0; i < tensor_elems(&r->logits); i++) {
+        out->clipped += logit[i] > 0;
+        out->logit = fmax(out->logit, (double)logit[i]);
+    }
+}
+
 /* Reads what the step that has ended wrote into its record. */
 static void read_record(const EngineArenas *m, const ModelSpec *s, const StepTensors *io,
                         double loss_scale, StepResult *out)
@@ -639,6 +650,7 @@ static void read_record(const EngineArenas *m, const ModelSpec *s, const StepTen
     out->finite = isfinite(*loss) && isfinite(*norm);
     out->load = load->data;
     out->dropped = dropped->data;
+    read_logits(m, r, out);
 }
 
 /* The host's part: write inputs, launch, wait once, read the record. A second run overwrites the

@@ -141,6 +141,8 @@ typedef struct StepResult {
     bool skipped;      /* gradients are not finite, and a smaller loss_scale may help, or a spike */
     double norm_limit; /* a larger grad_norm is a spike (optimizer.skip_spikes) */
     double loss_scale; /* of this step */
+    double logit;      /* the largest, where heads are clipped (optimizer.qk_clip); else 0 */
+    int64_t clipped;   /* heads that are */
     bool retried;      /* rows did not fit: this is the step's second run */
     Shortage short_of; /* what was too small */
     double retry_s;    /* the host's time for the second run */

@@ -395,6 +395,9 @@ Status metrics_step(Metrics *m, const StepMetrics *s)
     if (s->result.skipped) TRY(text_json(t, ",\"skipped\":true"));
     if (s->result.skipped && s->result.finite)
         TRY(text_json(t, ",\"norm_limit\":%g", s->result.norm_limit));
+    if (s->result.clipped > 0)
+        TRY(text_json(t, ",\"qk_logit\":%g,\"qk_clipped\":%" PRId64, s->result.logit,
+                      s->result.clipped));
     if (s->mfu > 0) TRY(text_json(t, ",\"mfu\":%g", s->mfu));
     if (s->by_domain && s->taken != NULL) TRY(put_taken(m, s->taken));
     TRY(put_groups(m, s));

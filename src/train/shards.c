@@ -141,6 +141,21 @@ static UpdateRange part_of(UpdateRange r, int64_t first, int64_t n)
     return r;
 }
 
+bool shards_updated(const EngineParams *w, const Matrix *m, Tensor *main, Tensor *low,
+                    int64_t *first)
+{
+    const ParamBucket *k = m->bucket < 0 ? NULL : &w->table.bucket[m->bucket];
+    if (k == NULL || k->rule == NULL) return false;
+    UpdateRange r = update_of(w, k);
+    int64_t own = replicated(w, k) ? 0 : bucket_cut(k, k->own), n = r.w.dim[0];
+    int64_t begin = m->first > own ? m->first : own, end = m->first + matrix_elems(m);
+    if (end > own + n) end = own + n;
+    if (begin >= end) return false;
+    r = part_of(r, begin - own, end - begin);
+    *main = r.w, *low = r.low, *first = begin - m->first;
+    return true;
+}
+
 /* Is the bucket on this rank a part of the norm? Over all ranks each parameter is in the norm once:
  * of copies (replicas, two stages, a whole group) only the first rank's. */
 static bool in_norm(const EngineParams *w, const ParamBucket *k)

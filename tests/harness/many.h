@@ -285,6 +285,11 @@ static inline Status many_same_step(const Many *m, int64_t i, const ManyRank *on
     for (int l = 0; l < one->t.engine.spec.n_moe; l++)
         TRY(many_same("router z", i, (double)have->router_z[l], (double)want->router_z[l],
                       m->limit));
+    const Config *c = &one->t.config;
+    if (c->optimizer_qk_clip > 0 && c->init_frozen.n == 0 && i == 0 && want->clipped == 0)
+        return FAIL(ERR_NUMERIC, "QK-clip clips no head");
+    TRY(many_same("clipped heads", i, (double)have->clipped, (double)want->clipped, 0));
+    TRY(many_same("largest logit", i, have->logit, want->logit, m->limit));
     return OK;
 }
 

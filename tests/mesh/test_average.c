@@ -13,6 +13,7 @@ static const ManyCase cases[] = {
     { "experts", 2, { EMA, "mesh.zero=2", "mesh.ep=2" } },
     { "stages, frozen tables", 2, { EMA, "mesh.pp=2", "init.frozen=[model.embed_tokens.*]" } },
     { "whole matrices", 2, { EMA, "mesh.zero=1", "optimizer.kind=muon" } },
+    { "clipped heads", 2, { EMA, "mesh.zero=1", "optimizer.qk_clip=0.2" } },
     { "a spike", 2, { EMA, "mesh.zero=1", "optimizer.skip_spikes=2" } },
 };
 
