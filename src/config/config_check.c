@@ -1,6 +1,7 @@
 /* config_check: rules that involve several settings: sizes that must divide, limits that depend on
  * other settings. The range of a single setting is in rows.def and checked by config_value.c. */
 #include "config/config_private.h"
+#include "config/ramp.h"
 #include "op/kinds.h"
 
 #include <math.h>
@@ -308,9 +309,12 @@ Status config_check_tp(const Config *c, int64_t tp, int64_t cp)
  * ranks is checked later, when that is known (config_check_ops, mesh_shape). */
 Status config_check(const Config *c)
 {
+    BatchRamp ramp;
     if (c->run_dir[0] == '\0') return FAIL(ERR_ARG, "run.dir is empty: name a folder");
     TRY(config_check_data(c));
     TRY(config_divides("train.micro_batch", c->train_micro_batch, "train.batch", c->train_batch));
+    TRY(ramp_read(c, &ramp));
+    TRY(ramp_divides(c, c->train_micro_batch, "is no multiple of train.micro_batch"));
     TRY(at_most("model.dense_layers", c->model_dense_layers, "model.layers", c->model_layers));
     TRY(check_attention(c));
     if (config_moe_layers(c) > 0) TRY(check_moe(c));

@@ -67,7 +67,7 @@ static size_t layer_state_bytes(void)
 static int most_layers(const EngineMode *w)
 {
     int most = 1;
-    for (int c = 0; c < w->step.program.chunks; c++) {
+    for (int c = 0; c < w->step->program.chunks; c++) {
         int n = w->chunks[c].end - w->chunks[c].first;
         if (n > most) most = n;
     }
@@ -96,9 +96,10 @@ static Status slot_tables(const EngineMode *w, Arena *tables, SlotState *s)
 static Status make_slots(EngineMode *w, const EnginePlan *plan, Arena *tables)
 {
     size_t count = COUNT_BYTES / 4;
-    SlotSizes sizes = { .bytes = { &count, &count }, .n = { 1, program_splits(&w->step.program) } };
+    SlotSizes sizes = { .bytes = { &count, &count }, .n = { 1, 0 } };
     Arena *block = &w->arena[ENGINE_SLOT];
-    if (plan != NULL) TRY(slot_sizes(&w->step.program, plan, tables, &sizes));
+    for (int i = 0; i < w->n_steps; i++) sizes.n[SLOT_GRADS] |= program_splits(&w->step[i].program);
+    if (plan != NULL) TRY(slot_sizes_all(w, plan, tables, &sizes));
     ArenaPool *pool = &w->grads;
     if (w->slots == NULL) {
         w->n_slots = sizes.n[SLOT_KEEP], pool->n = sizes.n[SLOT_GRADS];
@@ -121,8 +122,8 @@ static Status make_ring(EngineArenas *m, EngineMode *w, const EnginePlan *plan)
     static const char *const names[RINGS] = { "ring", "backward ring" };
     Arena *block = &w->arena[ENGINE_RING];
     int64_t micro_tokens = m->shape->micro_batch * m->shape->sequence;
-    if (w->entries == NULL) TRY(ARENA_NEW(m->tables, w->step.program.entries, &w->entries));
-    for (int i = 0; i < w->step.program.entries; i++) {
+    if (w->entries == NULL) TRY(ARENA_NEW(m->tables, w->n_entries, &w->entries));
+    for (int i = 0; i < w->n_entries; i++) {
         TRY(tensor_new2(block, w->spec.act, micro_tokens, w->spec.hidden, &w->entries[i]));
     }
     for (int i = 0; i < RINGS; i++) {
@@ -247,7 +248,7 @@ size_t engine_peak_bytes(const Engine *e, EngineArena which)
     if (which == ENGINE_SCRATCH) return w->arena[which].peak_bytes + engine_header_bytes(&w->spec);
     size_t sum = 0;
     if (which == ENGINE_RING) {
-        for (int i = 0; i < w->step.program.entries; i++) {
+        for (int i = 0; i < w->n_entries; i++) {
             sum += arena_rounded(tensor_bytes(&w->entries[i]));
         }
         for (int i = 0; i < RINGS; i++) sum += w->ring[i].peak_bytes;

@@ -98,6 +98,7 @@ typedef struct ArenaPool {
 
 /* A list of actions that the engine runs, with the state of its transfers. */
 typedef struct EngineList {
+    int64_t batch; /* a step's: its sequences on this rank */
     Program program;
     Transfers transfers;
 } EngineList;
@@ -113,18 +114,21 @@ typedef struct EngineList {
 typedef struct EngineMode {
     ModelSpec spec;           /* the engine's, with this mode's recomputation and capacity */
     const LayerRange *chunks; /* of this rank, the same in all modes */
-    EngineList step, evaluation;
+    EngineList *step; /* (n_steps) by number of sequences: EngineShape.batch, then those of the ramp */
+    int n_steps;
+    EngineList evaluation;
     Arena arena[ENGINE_ARENAS]; /* of these slot, ring and scratch; the parts below lie in them */
     Arena ring[RINGS], comm_scratch;
     SlotState *slots;
     int n_slots;
     ArenaPool grads;
-    Tensor *entries; /* buffers for transfers, (N, D) each; an evaluation uses the first ones */
+    Tensor *entries; /* buffers for transfers, (N, D) each; a smaller list uses the first ones */
+    int n_entries;
     /* Layers use these buffers one after the other: for gradients of h in backward, for h in an
      * evaluation. */
     Tensor stream[BLOCK_LAYERS_MAX];
     ArenaMark stream_end;
-    Graph graph; /* of the step; without exec in the eager executor */
+    Graph graph; /* of the step list in use; without exec in the eager executor */
 } EngineMode;
 
 /* What engine_step reports of a step. */
@@ -247,6 +251,8 @@ typedef struct Engine {
     int at;                     /* the action of it that runs */
     EngineMode modes[2], *mode; /* mode: in use */
     int n_modes;
+    int size;      /* of the step lists the one in use */
+    bool prepared; /* steps are captured (engine_prepare) */
     StepTensors io;
     struct Recorder *recorder; /* recorder.h; NULL: none */
     EngineObserver observer;   /* set by whoever opened the engine */

@@ -12,6 +12,7 @@
 #include "train/fits.h"
 
 #include "backend/backend.h"
+#include "config/ramp.h"
 #include "op/exchange.h"
 #include "schedule/schedule.h"
 #include "train/engine_memory.h"
@@ -59,10 +60,11 @@ static Status nearest_that_fits(const Config *c, const EngineShape *shape, const
     Config other = *c;
     EngineShape small = *shape;
     char text[32];
+    int64_t ranks = c->train_batch / shape->batch;
     for (int all = 0; all < 2; all++) {
         for (int64_t b = shape->micro_batch - (all == 0); b >= 1; b--) {
             EnginePlan plan;
-            if (shape->batch % b != 0) continue;
+            if (shape->batch % b != 0 || (ranks > 0 && ramp_unit(c) % (ranks * b) != 0)) continue;
             other.train_micro_batch = small.micro_batch = b;
             TRY(engine_plan(&other, ENGINE_TRAIN, &small, &plan));
             if (bytes_taken(m, &plan) > m->there) continue;

@@ -62,3 +62,31 @@ Status slot_sizes(const Program *p, const EnginePlan *plan, Arena *a, SlotSizes 
     *out = s;
     return OK;
 }
+
+/* Lists of other sizes number their slots alike, so a slot gets the most that any list asks of its
+ * number. */
+Status slot_sizes_all(const EngineMode *w, const EnginePlan *plan, Arena *a, SlotSizes *out)
+{
+    TRY(slot_sizes(&w->step->program, plan, a, out));
+    for (int l = 1; l < w->n_steps; l++) {
+        SlotSizes most, less = *out;
+        TRY(slot_sizes(&w->step[l].program, plan, a, &most));
+        if (less.n[SLOT_KEEP] > most.n[SLOT_KEEP]) {
+            size_t *pool = most.pool;
+            most.pool = less.pool, less.pool = pool;
+        }
+        for (int part = 0; part < SLOT_PARTS; part++) {
+            if (less.n[part] > most.n[part]) {
+                size_t *bytes = most.bytes[part];
+                int n = most.n[part];
+                most.bytes[part] = less.bytes[part], less.bytes[part] = bytes;
+                most.n[part] = less.n[part], less.n[part] = n;
+            }
+            for (int i = 0; i < less.n[part]; i++)
+                raise_bytes(&most.bytes[part][i], less.bytes[part][i]);
+        }
+        for (int i = 0; i < less.n[SLOT_KEEP]; i++) raise_bytes(&most.pool[i], less.pool[i]);
+        *out = most;
+    }
+    return OK;
+}

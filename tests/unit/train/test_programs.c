@@ -321,7 +321,7 @@ static void the_program_is_the_one_asked_for(void **state)
     for (size_t i = 0; i < sizeof c / sizeof *c; i++) {
         Tiny t;
         open_with(&t, 0, c[i].schedule, "train.micro_batch=1");
-        const Program *p = &t.engine.mode->step.program;
+        const Program *p = &t.engine.mode->step->program;
         CHECK_INT(p->slots, c[i].slots);
         CHECK_INT(p->chunks, c[i].chunks);
         CHECK_INT(count_of(p, ACTION_BACKWARD_WEIGHT), c[i].weights);
