@@ -257,7 +257,8 @@ static Status seek_mix(Loader *l, uint64_t position)
     l->step = l->config.ramp != NULL ? ramp_steps(l->config.ramp, position)
                                      : (int64_t)(position / (uint64_t)l->config.batch);
     for (; phase < l->config.n_phases && loader_phase_step(l, phase + 1) <= l->step; phase++) {
-        TRY(loader_begin_phase(l, phase, phase_sequences(l, phase, loader_phase_step(l, phase + 1))));
+        TRY(loader_begin_phase(l, phase,
+                               phase_sequences(l, phase, loader_phase_step(l, phase + 1))));
         for (int i = 0; i < l->n; i++) base[i] += mix_taken(&l->mix, i);
     }
     memcpy(l->base, base, sizeof base);

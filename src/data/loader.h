@@ -42,9 +42,9 @@ typedef struct LoaderConfig {
     int n_sources;
     const LoaderPhase *phases; /* must live as long as the loader */
     int n_phases;
-    int64_t sequence;   /* T */
-    int64_t batch;      /* sequences a step, of all ranks; with a ramp the most */
-    int64_t first, own; /* this rank reads sequences [first, first + own) of them; own 0: all */
+    int64_t sequence;      /* T */
+    int64_t batch;         /* sequences a step, of all ranks; with a ramp the most */
+    int64_t first, own;    /* this rank reads sequences [first, first + own) of them; own 0: all */
     const BatchRamp *ramp; /* NULL: all steps have `batch`. Of a smaller step a rank reads a
                               proportional part. It must live as long as the loader */
     int64_t vocab;

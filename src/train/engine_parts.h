@@ -114,7 +114,8 @@ typedef struct EngineList {
 typedef struct EngineMode {
     ModelSpec spec;           /* the engine's, with this mode's recomputation and capacity */
     const LayerRange *chunks; /* of this rank, the same in all modes */
-    EngineList *step; /* (n_steps) by number of sequences: EngineShape.batch, then those of the ramp */
+    EngineList
+        *step; /* (n_steps) by number of sequences: EngineShape.batch, then those of the ramp */
     int n_steps;
     EngineList evaluation;
     Arena arena[ENGINE_ARENAS]; /* of these slot, ring and scratch; the parts below lie in them */

@@ -462,8 +462,8 @@ static void log_step(const Trainer *t, const StepMetrics *m)
     bool last = m->step == c->train_steps;
     if (m->step % c->train_log_every != 0 && !last) return;
     double done = (double)(t->at.position - t->at.first_position);
-    double left = (double)(ramp_sequences(&t->ramp, c->train_steps) -
-                           ramp_sequences(&t->ramp, m->step));
+    double left =
+        (double)(ramp_sequences(&t->ramp, c->train_steps) - ramp_sequences(&t->ramp, m->step));
     char speed[32], share[40] = "", twice[48] = "", drops[48] = "", scale[64] = "",
                     next[32 * CONFIG_DEPTHS_MAX] = "";
     for (int i = 0, n = 0; i < t->engine.spec.depths; i++)

@@ -197,7 +197,8 @@ static Status count_chunks(Engine *e, const Program *p, EnginePlan *out)
         slot->peak_bytes = 0;
         TRY(count_alike(e, c, ACTION_BACKWARD_INPUT, true));
         raise_to(&out->split_keep[c], slot->peak_bytes);
-        raise_to(&out->chunk_bytes[SLOT_KEEP][c], whole > slot->peak_bytes ? whole : slot->peak_bytes);
+        raise_to(&out->chunk_bytes[SLOT_KEEP][c],
+                 whole > slot->peak_bytes ? whole : slot->peak_bytes);
         out->pool_of_chunk[c] = (size_t)operand_bytes(&e->mode->slots[0].pool.rows);
         if (split) raise_to(&out->chunk_bytes[SLOT_GRADS][c], grads->peak_bytes);
     }

@@ -263,6 +263,10 @@ static void a_batch_that_does_not_divide_is_refused_with_the_nearest(void **stat
         Ranks r = ranks_of(TINY("mesh.pp=1"));
         r.config.train_batch = bad[i].batch, r.config.train_micro_batch = bad[i].micro;
         CHECK_FAILS(train_mesh(&r.config, bad[i].ranks, &shape), ERR_ARG, bad[i].says);
+        r.config.train_batch = 4 * bad[i].ranks, r.config.train_micro_batch = 2;
+        r.config.train_batch_ramp = (ConfigTexts){ .n = 1, .at = { "9: 2" } };
+        CHECK_FAILS(train_mesh(&r.config, bad[i].ranks, &shape), ERR_ARG,
+                    "train.batch_ramp[0], sequences 2 does not divide over");
         arena_free(&r.arena);
     }
 }
