@@ -330,17 +330,9 @@ Status config_check(const Config *c)
 
 const char *config_planned_only(const Config *c, char out[CONFIG_PLANNED_BYTES])
 {
-    char tp[32];
-    (void)snprintf(tp, sizeof tp, "mesh.tp=%lld", (long long)c->mesh_tp);
-    const char *const words[] = { c->mesh_tp != 1 ? tp : NULL,
-                                  c->optimizer_offload ? "optimizer.offload=true" : NULL };
-    int at = 0;
     out[0] = '\0';
-    for (int i = 0; i < 2; i++) {
-        if (words[i] == NULL) continue;
-        at += snprintf(out + at, (size_t)(CONFIG_PLANNED_BYTES - at), "%s%s", at > 0 ? ", " : "",
-                       words[i]);
-    }
+    if (c->mesh_tp != 1)
+        (void)snprintf(out, CONFIG_PLANNED_BYTES, "mesh.tp=%lld", (long long)c->mesh_tp);
     return out;
 }
 

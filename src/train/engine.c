@@ -18,6 +18,7 @@
 #include "train/engine_program.h"
 #include "train/null.h"
 #include "train/numbers.h"
+#include "train/offload.h"
 #include "train/run_layers.h"
 #include "train/run_program.h"
 #include "train/shards.h"
@@ -208,12 +209,14 @@ static Status check_recipe(const Engine *e)
 
 static Status make_params(EngineParams *w)
 {
-    Arena *run = &w->arenas->at[ENGINE_RUN];
-    TRY(params_alloc(w->spec, &w->table, run, w->training, &w->memory));
+    const bool apart = w->config->optimizer_offload && w->ex->backend->apart;
+    Arena *run = &w->arenas->at[ENGINE_RUN], *states = &w->arenas->at[ENGINE_PINNED];
+    TRY(params_alloc(w->spec, &w->table, run, apart ? states : run, w->training, &w->memory));
     TRY(params_bind(w->spec, &w->table, &w->memory, w->tables, &w->layer));
     TRY(copies_alloc(w));
     TRY(ARENA_ZEROED(w->tables, w->spec->n_layers, &w->written));
-    return shards_make(w);
+    TRY(shards_make(w));
+    return apart ? offload_make(w, OFFLOAD_ELEMS, run) : OK;
 }
 
 static Status make_io(EngineArenas *m, const ModelSpec *s, StepTensors *io)
@@ -505,7 +508,8 @@ static Status rehearse(Engine *e, const char *products)
     bool tune = c->run_tune && taken == 0;
     if (tune) choices_load(choices, c->cache_dir, &e->tables);
     TRY(engine_random_weights(&e->params));
-    memset(e->arenas.at[ENGINE_PINNED].base, 0, e->arenas.inputs_end.used_bytes);
+    memset(engine_host(&e->arenas, &(Tensor){ .data = e->arenas.at[ENGINE_STEP].base }), 0,
+           e->arenas.inputs_end.used_bytes);
     /* Equal tokens would all go to the same few experts: products would be timed for wrong sizes. */
     int32_t *id = engine_host(&e->arenas, &e->io.batch.id);
     for (int64_t i = 0; i < tensor_elems(&e->io.batch.id); i++)

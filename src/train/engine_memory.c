@@ -259,11 +259,12 @@ size_t engine_peak_bytes(const Engine *e, EngineArena which)
     return sum;
 }
 
-/* The mirror, then the staging block. Without separate device memory neither exists. */
+/* Optimizer state, the mirror, then the staging block. Without separate device memory none of them exists. */
 size_t engine_pinned_bytes(const EngineArenas *m)
 {
     if (!m->ex->backend->apart) return 0;
-    return arena_rounded(m->at[ENGINE_STEP].peak_bytes) + ENGINE_STAGING_BYTES;
+    return m->at[ENGINE_PINNED].used_bytes + arena_rounded(m->at[ENGINE_STEP].peak_bytes) +
+           ENGINE_STAGING_BYTES;
 }
 
 /* The mirror of the step arena in pinned memory. */
@@ -271,10 +272,16 @@ size_t engine_pinned_bytes(const EngineArenas *m)
 /* A counting run has no memory to copy. */
 static bool mirrored(const EngineArenas *m) { return m->ex->backend->apart && !m->counting; }
 
+/* It lies after what was allocated there (make_params). */
+static char *mirror(const EngineArenas *m)
+{
+    return m->at[ENGINE_PINNED].base + arena_rounded(m->at[ENGINE_PINNED].used_bytes);
+}
+
 void *engine_host(const EngineArenas *m, const Tensor *t)
 {
     if (!mirrored(m)) return t->data;
-    return m->at[ENGINE_PINNED].base + ((char *)t->data - m->at[ENGINE_STEP].base);
+    return mirror(m) + ((char *)t->data - m->at[ENGINE_STEP].base);
 }
 
 static Status copy_out(EngineArenas *m, void *first, size_t bytes)
@@ -289,8 +296,7 @@ Status engine_copy_in(EngineArenas *m)
 {
     if (!mirrored(m)) return OK;
     const Arena *step = &m->at[ENGINE_STEP];
-    return m->ex->backend->copy(m->ex, step->base, m->at[ENGINE_PINNED].base,
-                                m->inputs_end.used_bytes);
+    return m->ex->backend->copy(m->ex, step->base, mirror(m), m->inputs_end.used_bytes);
 }
 
 /* The record follows the inputs and also takes one copy. */
@@ -318,7 +324,7 @@ size_t engine_piece_bytes(const EngineArenas *m)
 /* It lies after the mirror, which is as long as the step arena. */
 static void *staging_block(const EngineArenas *m)
 {
-    return m->at[ENGINE_PINNED].base + arena_rounded(m->at[ENGINE_STEP].peak_bytes);
+    return mirror(m) + arena_rounded(m->at[ENGINE_STEP].peak_bytes);
 }
 
 void *engine_staging(const EngineArenas *m, void *at)
@@ -346,6 +352,13 @@ Status engine_get(EngineArenas *m, const void *at, size_t bytes, const void **ou
 
 Status engine_zero(EngineArenas *m, const Tensor *t)
 {
-    if (t->data == NULL) return OK;
+    const Arena *pinned = &m->at[ENGINE_PINNED];
+    const char *at = t->data;
+    if (at == NULL) return OK;
+    if (mirrored(m) && at >= pinned->base && at < pinned->base + pinned->used_bytes) {
+        TRY(engine_wait(m));
+        memset(t->data, 0, tensor_bytes(t));
+        return OK;
+    }
     return m->ex->backend->fill(m->ex, t->data, 0, tensor_bytes(t));
 }

@@ -21,7 +21,8 @@ typedef enum EngineArena {
     ENGINE_RING,    /* what passes between phases of a layer; the stream of gradients */
     ENGINE_STEP,    /* batch and record */
     ENGINE_SCRATCH, /* within a phase; workspaces of ops */
-    ENGINE_PINNED,  /* on a GPU: the host's view of the step arena, and the staging block */
+    ENGINE_PINNED,  /* on a GPU: optimizer state with optimizer.offload, the host's view of the step
+                       arena, and the staging block */
     ENGINE_ARENAS
 } EngineArena;
 
@@ -207,7 +208,8 @@ typedef struct EngineParams {
     bool copies_old;     /* an update ran since the 8-bit copies were made */
     bool *written;       /* by layer: do its experts' gradients hold sums yet? (shards_begin) */
     UpdateRange *ranges;
-    Tensor *norms; /* gradients that this rank adds to the norm */
+    struct Offload *offload; /* offload.h; NULL: states lie where ops run */
+    Tensor *norms;           /* gradients that this rank adds to the norm */
     int n_ranges, n_norms;
     size_t
         update_scratch; /* least bytes of scratch in an update: the same on all ranks (shards_make) */

@@ -3,6 +3,7 @@
 
 #include "op/exchange.h"
 #include "op/optimizer.h"
+#include "train/offload.h"
 #include "train/shards.h"
 
 #include <float.h>
@@ -48,6 +49,17 @@ static Status update_range(EngineParams *w, const StepTensors *io, const UpdateR
                                            .rate = tensor_rows(&io->hyper, UPDATE_AVERAGE, 1) });
 }
 
+static Status update_ranges(EngineParams *w, const StepTensors *io)
+{
+    for (int i = 0; i < w->n_ranges; i++) {
+        UpdateRange r;
+        TRY(offload_take(w, i, &r));
+        TRY(update_range(w, io, &r));
+        TRY(offload_give(w, i));
+    }
+    return offload_end(w);
+}
+
 /* Takes and releases the scratch that the owner of the largest matrices needs (EngineParams). */
 static Status touch_scratch(EngineParams *w)
 {
@@ -84,6 +96,7 @@ Status update_run(EngineParams *w, const StepTensors *io)
 {
     const Record *r = &io->record;
     const bool guarded = w->config->optimizer_skip_spikes > 0;
+    TRY(offload_begin(w));
     for (int i = 0; i < w->n_norms; i++) {
         TRY(square_sum(w->ex, (SquareSum){ w->norms[i], r->square_sum }));
     }
@@ -97,7 +110,7 @@ Status update_run(EngineParams *w, const StepTensors *io)
                                                         : (Tensor){ 0 },
                                        .max_norm = (float)w->config->train_clip_norm }));
     TRY(touch_scratch(w));
-    for (int i = 0; i < w->n_ranges; i++) TRY(update_range(w, io, &w->ranges[i]));
+    TRY(update_ranges(w, io));
     for (int i = 0; i < w->spec->n_layers; i++) {
         const LayerSpec *l = &w->spec->layers[i];
         const LayerDesc *desc = layer_desc(l->kind);
