@@ -46,11 +46,11 @@ static Status cut_ranges(EngineParams *w, int64_t most)
     return OK;
 }
 
-/* A buffer fits the largest piece that has such a state. */
-static Status make_buffers(const EngineParams *w, Offload *o, Arena *device)
+/* A buffer fits the largest piece, and any that could be cut: a plan knows no ranges (plan/price_offload.c). */
+static Status make_buffers(const EngineParams *w, Offload *o, int64_t piece, Arena *device)
 {
     for (int s = 0; s < OPTIMIZER_STATES; s++) {
-        int64_t most = 0;
+        int64_t all = w->table.elems[BUF_OPTIMIZER + s], most = all < piece ? all : piece;
         for (int i = 0; i < w->n_ranges; i++) {
             const Tensor *t = &w->ranges[i].state[s];
             if (t->data != NULL && tensor_elems(t) > most) most = tensor_elems(t);
@@ -68,7 +68,7 @@ Status offload_make(EngineParams *w, int64_t most, Arena *device)
     if (w->n_ranges == 0) return OK;
     TRY(cut_ranges(w, most));
     TRY(ARENA_ZEROED(w->tables, 1, &o));
-    TRY(make_buffers(w, o, device));
+    TRY(make_buffers(w, o, most, device));
     TRY(streams->add(w->ex, &o->in));
     TRY(streams->add(w->ex, &o->out));
     TRY(streams->event_new(w->ex, false, &o->begun));
