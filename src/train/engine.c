@@ -272,9 +272,7 @@ Status engine_open(Engine *e, const Config *c, EngineUse use, const EngineShape 
 /* The reverse of engine_setup. Each part accepts what was never made. */
 void engine_close(Engine *e)
 {
-    for (int i = 0; i < e->n_modes; i++) { /* graphs hold calls of the groups: free graphs first */
-        if (e->modes[i].graph.exec != NULL) e->ex.backend->graphs->free(&e->modes[i].graph);
-    }
+    engine_free_graphs(e); /* they hold calls of the groups */
     engine_free_transfers(e);
     exchange_close(&e->ex);
     leave_mesh(&e->mesh, e->shape.mesh);
@@ -564,34 +562,6 @@ Status engine_prepare(Engine *e, const char *products)
     return prepare_list(e);
 }
 
-static void free_graphs(Engine *e)
-{
-    for (int i = 0; i < e->n_modes; i++) {
-        if (e->modes[i].graph.exec != NULL) e->ex.backend->graphs->free(&e->modes[i].graph);
-        e->modes[i].graph = (Graph){ 0 };
-    }
-}
-
-/* Takes the list for a step of n sequences on this rank. Graphs are those of one size: sizes change
- * seldom, and only upwards. */
-static Status use_size(Engine *e, int64_t n)
-{
-    const EngineMode *w = &e->modes[0];
-    int i = 0;
-    while (i < w->n_steps && w->step[i].batch != n) i++;
-    if (i == w->n_steps)
-        return FAIL(ERR_ARG,
-                    "engine: a step of %lld sequences on a rank, there are lists for %lld and the "
-                    "sizes of train.batch_ramp",
-                    (long long)n, (long long)w->step->batch);
-    if (i == e->size) return OK;
-    free_graphs(e);
-    e->size = i;
-    for (int k = 0; k < e->n_modes; k++)
-        spec_set_batch(&e->modes[k].spec, e->config, e->config->train_batch * n / e->shape.batch);
-    return OK;
-}
-
 /* Launches a step in the mode in use and waits for its end. */
 static Status run_step_once(Engine *e, int64_t step)
 {
@@ -642,7 +612,7 @@ static Status run_retry(Engine *e, int64_t step, StepResult *out)
 Status engine_resize(Engine *e, const EngineShape *shape, const EnginePlan *plan)
 {
     TRY(engine_wait(&e->arenas));
-    free_graphs(e);
+    engine_free_graphs(e);
     e->shape = *shape;
     spec_set_capacity(&e->spec, &shape->capacity);
     e->modes[0].spec = e->spec;
@@ -683,7 +653,7 @@ Status engine_step(Engine *e, const Batch *batch, double lr, int64_t step, StepR
         return FAIL(ERR_ARG,
                     "engine: a batch with %d depths of multi-token prediction, mtp.layers is %d",
                     batch->depths, e->spec.depths);
-    TRY(use_size(e, batch->domain.dim[0]));
+    TRY(engine_use_size(e, batch->domain.dim[0]));
     e->step = e->ex.step = step;
     float hyper[UPDATE_SCALARS];
     update_scalars(&e->params, lr, step, hyper);

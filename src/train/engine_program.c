@@ -241,6 +241,32 @@ Status engine_make_transfers(Engine *e)
                               &e->mesh.group[GROUP_REPLICA_STAGE]);
 }
 
+void engine_free_graphs(Engine *e)
+{
+    for (int i = 0; i < e->n_modes; i++) {
+        if (e->modes[i].graph.exec != NULL) e->ex.backend->graphs->free(&e->modes[i].graph);
+        e->modes[i].graph = (Graph){ 0 };
+    }
+}
+
+Status engine_use_size(Engine *e, int64_t n)
+{
+    const EngineMode *w = &e->modes[0];
+    int i = 0;
+    while (i < w->n_steps && w->step[i].batch != n) i++;
+    if (i == w->n_steps)
+        return FAIL(ERR_ARG,
+                    "engine: a step of %lld sequences on a rank, there are lists for %lld and the "
+                    "sizes of train.batch_ramp",
+                    (long long)n, (long long)w->step->batch);
+    if (i == e->size) return OK;
+    engine_free_graphs(e);
+    e->size = i;
+    for (int k = 0; k < e->n_modes; k++)
+        spec_set_batch(&e->modes[k].spec, e->config, e->config->train_batch * n / e->shape.batch);
+    return OK;
+}
+
 /* Other lists use the first one's links, so only these are freed. */
 void engine_free_transfers(Engine *e)
 {
