@@ -314,7 +314,7 @@ Status config_check(const Config *c)
     TRY(config_check_data(c));
     TRY(config_divides("train.micro_batch", c->train_micro_batch, "train.batch", c->train_batch));
     TRY(ramp_read(c, &ramp));
-    TRY(ramp_divides(c, c->train_micro_batch, "is no multiple of train.micro_batch"));
+    TRY(ramp_divides(c, 1, c->train_micro_batch));
     TRY(at_most("model.dense_layers", c->model_dense_layers, "model.layers", c->model_layers));
     TRY(check_attention(c));
     if (config_moe_layers(c) > 0) TRY(check_moe(c));

@@ -76,30 +76,35 @@ int64_t ramp_steps(const BatchRamp *r, uint64_t sequences)
     }
 }
 
-/* Names the nearest multiple of `unit`, or the two nearest. */
-static Status refuse(const Config *c, int part, int64_t size, int64_t unit, const char *why)
+/* Names the nearest multiple of ranks * micro, or the two nearest. */
+static Status refuse(const Config *c, int part, int64_t size, int64_t ranks, int64_t micro)
 {
-    int64_t less = size / unit * unit, more = less + unit;
+    int64_t unit = ranks * micro, less = size / unit * unit, more = less + unit;
     int64_t below = size - less, above = more - size;
-    char would[64], name[48] = "train.batch";
+    char would[64], name[48] = "train.batch", over[64] = "into passes of ";
     if (part < c->train_batch_ramp.n)
         (void)snprintf(name, sizeof name, "train.batch_ramp[%d], sequences", part);
+    if (ranks > 1)
+        (void)snprintf(over, sizeof over, "over %" PRId64 " data-parallel ranks with ", ranks);
     if (less > 0 && below == above)
         (void)snprintf(would, sizeof would, "%" PRId64 " or %" PRId64, less, more);
     else
         (void)snprintf(would, sizeof would, "%" PRId64, less > 0 && below < above ? less : more);
-    return FAIL(ERR_ARG, "%s %" PRId64 " %s: %s would", name, size, why, would);
+    return FAIL(ERR_ARG, "%s %" PRId64 " does not divide %strain.micro_batch %" PRId64 ": %s would",
+                name, size, over, micro, would);
 }
 
-Status ramp_divides(const Config *c, int64_t unit, const char *why)
+Status ramp_divides(const Config *c, int64_t ranks, int64_t micro)
 {
     const BatchRamp r = ramp_of(c);
     for (int i = r.n - 1; i >= 0; i--) {
-        if (r.at[i].sequences % unit != 0) return refuse(c, i, r.at[i].sequences, unit, why);
+        int64_t size = r.at[i].sequences;
+        if (size % (ranks * micro) != 0) return refuse(c, i, size, ranks, micro);
     }
     return OK;
 }
 
+/* The greatest common divisor, by Euclid. */
 int64_t ramp_unit(const Config *c)
 {
     const BatchRamp r = ramp_of(c);

@@ -26,9 +26,9 @@ uint64_t ramp_sequences(const BatchRamp *r, int64_t steps);
 /* Steps that are whole within the first `sequences`. */
 int64_t ramp_steps(const BatchRamp *r, uint64_t sequences);
 
-/* ERR_ARG unless `unit` divides each size. `why` follows the size in the sentence: "train.batch 12 WHY: 8 or
- * 16 would". */
-Status ramp_divides(const Config *c, int64_t unit, const char *why);
+/* ERR_ARG unless each size divides over so many data-parallel ranks in micro-batches of `micro` sequences. The
+ * error names the nearest sizes. */
+Status ramp_divides(const Config *c, int64_t ranks, int64_t micro);
 /* The greatest number that divides all sizes. */
 int64_t ramp_unit(const Config *c);
 

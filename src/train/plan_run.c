@@ -135,12 +135,7 @@ Status train_mesh(const Config *c, int ranks, MeshShape *out)
     TRY(mesh_shape(ranks, (int)c->mesh_pp, (int)c->mesh_ep, (int)c->mesh_cp, (int)c->mesh_shard,
                    out));
     TRY(set_inside(c, ranks, out));
-    char why[128];
-    int dp = mesh_data_ranks(out);
-    (void)snprintf(why, sizeof why,
-                   "does not divide over %d data-parallel ranks with train.micro_batch %" PRId64,
-                   dp, c->train_micro_batch);
-    return ramp_divides(c, dp * c->train_micro_batch, why);
+    return ramp_divides(c, mesh_data_ranks(out), c->train_micro_batch);
 }
 
 /* Asks for hosts only if the answer matters: with experts over ranks and a kind of exchange that

@@ -222,10 +222,13 @@ static void a_growing_batch_goes_on_bitwise(void **state)
     static const char ramp[] = "train.batch_ramp=[\"2: 2\", \"5: 3\"]";
     static const char until[] = "optimizer.decay_steps=7", one[] = "train.micro_batch=1";
     Lab *lab = *state;
+    Outcome o = RUN(lab, "grows", "train", "../tiny.yaml", ramp, one, "train.steps=7", "--dry-run");
+    CHECK_EXIT(o, 0);
+    CHECK_SAYS(o.out, "2 up to step 2, 3 up to step 5, then 4; 672 tokens in 7 steps");
     CHECK_EXIT(RUN(lab, "grows", "train", "../tiny.yaml", ramp, one, until, "train.steps=7"), 0);
     CHECK_EXIT(RUN(lab, "paused", "train", "../tiny.yaml", ramp, one, until, "train.steps=3"), 0);
-    Outcome o = RUN(lab, "paused", "train", "../tiny.yaml", ramp, one, until, "train.steps=7",
-                    "--resume", "--change", "train.steps");
+    o = RUN(lab, "paused", "train", "../tiny.yaml", ramp, one, until, "train.steps=7", "--resume",
+            "--change", "train.steps");
     CHECK_EXIT(o, 0);
     check_same_checkpoint(lab, "grows", "paused", 7);
     const char *metrics = run_metrics(lab, "grows");

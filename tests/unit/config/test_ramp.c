@@ -48,8 +48,9 @@ static void wrong_entries_are_refused(void **state)
         { "[\"4: 12\"]",
           "train.batch_ramp[0] has 12 sequences, must be above 0, which come before, "
           "and below train.batch 12" },
-        { "[\"4: 3\"]", "train.batch_ramp[0], sequences 3 is no multiple of train.micro_batch: 2 "
-                        "or 4 would" },
+        { "[\"4: 3\"]", "train.batch_ramp[0], sequences 3 does not divide into passes of "
+                        "train.micro_batch 2: 2 or 4 "
+                        "would" },
     };
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
         char set[96];
@@ -63,10 +64,13 @@ static void the_nearest_size_that_divides_is_named(void **state)
 {
     (void)state;
     const Config c = config_with("train.batch_ramp=[\"3: 4\"]");
-    CHECK_OK(ramp_divides(&c, 4, "is odd"));
-    CHECK_FAILS(ramp_divides(&c, 3, "is odd"), ERR_ARG,
-                "train.batch_ramp[0], sequences 4 is odd: 3 would");
-    CHECK_FAILS(ramp_divides(&c, 8, "is odd"), ERR_ARG, "train.batch 12 is odd: 8 or 16 would");
+    CHECK_OK(ramp_divides(&c, 2, 2));
+    CHECK_FAILS(ramp_divides(&c, 3, 1), ERR_ARG,
+                "train.batch_ramp[0], sequences 4 does not divide over 3 data-parallel ranks with "
+                "train.micro_batch 1: 3 would");
+    CHECK_FAILS(ramp_divides(&c, 4, 2), ERR_ARG,
+                "train.batch 12 does not divide over 4 "
+                "data-parallel ranks with train.micro_batch 2: 8 or 16 would");
 }
 
 int main(void)
