@@ -100,6 +100,9 @@ static void what_the_engine_does_not_run_is_said(void **state)
     CHECK_OK(plan_report_text(&q.report, &q.out));
     CHECK(strstr(q.out.data, "does not run") == NULL);
     CHECK_SAYS(q.out.data, "GiB of host memory a GPU for moments\n");
+    q.out.used = 0;
+    CHECK_OK(plan_explain(q.of.planner, &q.report, "peak", &q.out));
+    CHECK_SAYS(q.out.data, "GiB: what stays on the GPU; ");
     CHECK_SAYS(plan_layout_text(layout, &q.of.layout, &q.price),
                " bf16 with e4m3 block recompute none, offload");
     q.out.used = 0;
