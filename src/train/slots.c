@@ -63,30 +63,24 @@ Status slot_sizes(const Program *p, const EnginePlan *plan, Arena *a, SlotSizes 
     return OK;
 }
 
-/* Lists of other sizes number their slots alike, so a slot gets the most that any list asks of its
- * number. */
+/* A slot gets the most that any list asks of its number. */
 Status slot_sizes_all(const EngineMode *w, const EnginePlan *plan, Arena *a, SlotSizes *out)
 {
-    TRY(slot_sizes(&w->step->program, plan, a, out));
-    for (int l = 1; l < w->n_steps; l++) {
-        SlotSizes most, less = *out;
-        TRY(slot_sizes(&w->step[l].program, plan, a, &most));
-        if (less.n[SLOT_KEEP] > most.n[SLOT_KEEP]) {
-            size_t *pool = most.pool;
-            most.pool = less.pool, less.pool = pool;
-        }
+    SlotSizes all = { .n = { 0 } }, one;
+    int slots = 0;
+    for (int l = 0; l < w->n_steps; l++)
+        if (w->step[l].program.slots > slots) slots = w->step[l].program.slots;
+    for (int part = 0; part < SLOT_PARTS; part++) TRY(ARENA_ZEROED(a, slots, &all.bytes[part]));
+    TRY(ARENA_ZEROED(a, slots, &all.pool));
+    for (int l = 0; l < w->n_steps; l++) {
+        TRY(slot_sizes(&w->step[l].program, plan, a, &one));
         for (int part = 0; part < SLOT_PARTS; part++) {
-            if (less.n[part] > most.n[part]) {
-                size_t *bytes = most.bytes[part];
-                int n = most.n[part];
-                most.bytes[part] = less.bytes[part], less.bytes[part] = bytes;
-                most.n[part] = less.n[part], less.n[part] = n;
-            }
-            for (int i = 0; i < less.n[part]; i++)
-                raise_bytes(&most.bytes[part][i], less.bytes[part][i]);
+            if (one.n[part] > all.n[part]) all.n[part] = one.n[part];
+            for (int i = 0; i < one.n[part]; i++)
+                raise_bytes(&all.bytes[part][i], one.bytes[part][i]);
         }
-        for (int i = 0; i < less.n[SLOT_KEEP]; i++) raise_bytes(&most.pool[i], less.pool[i]);
-        *out = most;
+        for (int i = 0; i < one.n[SLOT_KEEP]; i++) raise_bytes(&all.pool[i], one.pool[i]);
     }
+    *out = all;
     return OK;
 }
