@@ -141,11 +141,12 @@ static double ramp_more_s(const Config *c, const PlanPrice *p, double tokens)
     const double least = p->step_s - p->schedule_s * (1 - p->bubble) -
                          p->part_s[PLAN_SLOWEST]; /* of a step without tokens */
     double seconds = 0, done = 0;
-    for (int i = 0; i + 1 < r.n && tokens > 0; done = (double)r.at[i++].last) {
+    for (int i = 0; i + 1 < r.n && tokens > 0; i++) {
         double each = (double)(r.at[i].sequences * c->data_sequence);
         double steps = fmin((double)r.at[i].last - done, tokens / each);
         seconds += steps * least * (1 - (double)r.at[i].sequences / (double)c->train_batch);
         tokens -= steps * each;
+        done = (double)r.at[i].last;
     }
     return seconds;
 }
