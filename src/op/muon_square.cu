@@ -5,8 +5,8 @@
  * Only tiles that reach the diagonal or lie below it are made: (T + 1) / 2T of all for T tiles on a
  * side. A tile below the diagonal is stored twice, the second time transposed.
  *
- * Expected on an H200 for 1408 x 2048, in us a matrix: Y Y^T 7.4 and P P 5.1, where cuBLASLt takes about
- * 16 and 11 for all tiles.
+ * On an H200 for 26 of 1408 x 2048, in us a matrix: Y Y^T 7.4 and P P 6.4, where cuBLASLt takes 10.5
+ * and 8.5 for all tiles.
  */
 #include "op/grouped_vendor.cuh"
 
