@@ -43,12 +43,14 @@ static inline Tensor batch_target(const MicroBatch *m, int depth)
 
 /* Sums of one step, on the device; the host reads them once a step. */
 typedef struct Record {
-    /* (RECORD_SUMS + depths) f32, added over all ranks at the step's end. The next five are
-     * views. */
+    /* (RECORD_SUMS + depths + GRAD_GROUPS + MoE layers) f32, added over all ranks at the step's end. The
+     * next seven are views. */
     Tensor sums;
     Tensor loss, aux_loss, square_sum; /* (1) f32 */
     Tensor overflow;   /* (2) f32: above 0 if a token did not fit in a block, a row not in a pool */
     Tensor next_loss;  /* (depths) f32: mean losses of multi-token prediction, weighted */
+    Tensor group_sums; /* (GRAD_GROUPS) f32: square_sum by group */
+    Tensor router_z;   /* (MoE layers) f32: sums over tokens of z^2 (op/route.h) */
     Tensor norm, clip; /* (1) f32 */
     Tensor counts;     /* i32, added over all ranks like sums: the next two */
     Tensor load;       /* (MoE layers, domains, E) i32 */

@@ -249,19 +249,21 @@ static Status route_forward(LayerRun *r)
     TRY(jitter_logits(r, s->route.logits));
     if (loss_parts(r) > 1)
         TRY(tensor_new2(r->ring, DTYPE_F32, r->batch->b, m->experts, &s->route.score_sum));
-    TRY(route_fwd(r->ex, (RouteFwd){ .logits = s->route.logits,
-                                     .bias = r->weights->w[ROLE_ROUTER_BIAS].data,
-                                     .domain = r->batch->domain,
-                                     .target = batch_target(r->batch, r->layer->depth),
-                                     .pos = m->forced_balance ? r->batch->pos : (Tensor){ 0 },
-                                     .index = s->route.index,
-                                     .weight = s->route.weight,
-                                     .score = s->route.score,
-                                     .seq_count = s->route.seq_count,
-                                     .load = tensor_rows(&r->record->load, r->layer->load, 1),
-                                     .aux_loss = r->record->aux_loss,
-                                     .score_sum = s->route.score_sum,
-                                     .rule = route_rule(r) }));
+    TRY(route_fwd(r->ex,
+                  (RouteFwd){ .logits = s->route.logits,
+                              .bias = r->weights->w[ROLE_ROUTER_BIAS].data,
+                              .domain = r->batch->domain,
+                              .target = batch_target(r->batch, r->layer->depth),
+                              .pos = m->forced_balance ? r->batch->pos : (Tensor){ 0 },
+                              .index = s->route.index,
+                              .weight = s->route.weight,
+                              .score = s->route.score,
+                              .seq_count = s->route.seq_count,
+                              .load = tensor_rows(&r->record->load, r->layer->load, 1),
+                              .aux_loss = r->record->aux_loss,
+                              .score_sum = s->route.score_sum,
+                              .router_z = tensor_rows(&r->record->router_z, r->layer->load, 1),
+                              .rule = route_rule(r) }));
     return r->spec->ranks.cp > 1 ? OK : drop_tokens(r); /* over ranks dispatch does it: LANE_COMM */
 }
 

@@ -120,7 +120,9 @@ Status update_run(EngineParams *w, const StepTensors *io)
     const Record *r = &io->record;
     const bool guarded = w->config->optimizer_skip_spikes > 0;
     for (int i = 0; i < w->n_norms; i++) {
-        TRY(square_sum(w->ex, (SquareSum){ w->norms[i], r->square_sum }));
+        SquareSum norm = w->norms[i];
+        norm.sum = r->square_sum, norm.groups = r->group_sums;
+        TRY(square_sum(w->ex, norm));
     }
     TRY(update_add_records(w, r));
     TRY(join_logits(w, r));
@@ -182,21 +184,17 @@ bool loss_scale_follow(const Config *c, LossScale *s, bool finite)
     return true;
 }
 
-/* The mean of fewer norms says little. */
-enum { NORM_WINDOW = 100, NORM_BEGINS = 20 };
-
 float norm_limit(const Config *c, const StepMeans *m)
 {
-    if (c->optimizer_skip_spikes <= 0 || m->norms < NORM_BEGINS) return FLT_MAX;
-    return (float)fmin(c->optimizer_skip_spikes * m->norm, (double)FLT_MAX);
+    if (c->optimizer_skip_spikes <= 0 || m->norms.steps < BAND_FIRST) return FLT_MAX;
+    return (float)fmin(c->optimizer_skip_spikes * m->norms.mean, (double)FLT_MAX);
 }
 
 bool norm_follow(const Config *c, StepMeans *m, double norm)
 {
     if (c->optimizer_skip_spikes <= 0 || !isfinite(norm)) return false;
     const double limit = (double)norm_limit(c, m);
-    m->norms++;
-    m->norm += (fmin(norm, limit) - m->norm) / fmin((double)m->norms, NORM_WINDOW);
+    band_add(&m->norms, fmin(norm, limit));
     return norm > limit;
 }
 

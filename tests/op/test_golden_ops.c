@@ -445,7 +445,7 @@ static void adam_step(Bench *b, const Adam *a, const char *group, int step)
     hyper[1] = (float)(1 / (1 - pow((double)(float)BETA1, step + 1)));
     hyper[2] = (float)(1 / (1 - pow((double)(float)BETA2, step + 1)));
     *(float *)a->sum.data = 0;
-    CHECK_OK(square_sum(&b->ex, (SquareSum){ g, a->sum }));
+    CHECK_OK(square_sum(&b->ex, (SquareSum){ .x = g, .sum = a->sum }));
     CHECK_OK(clip_scale(&b->ex, (ClipScale){ a->sum, a->norm, a->clip, .max_norm = 30 }));
     adam_range(b, a, &g, 0, DECAYED, 0.1f);
     adam_range(b, a, &g, DECAYED, OTHERS, 0);
