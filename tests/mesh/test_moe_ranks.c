@@ -121,6 +121,7 @@ static Status open_run(Rank *r, const World *w)
     TRY(zeros(&r->arena, DTYPE_I32, r->batch.b, 1, &r->batch.domain));
     TRY(zeros(&r->arena, DTYPE_F32, 1, 1, &r->record.aux_loss));
     TRY(zeros(&r->arena, DTYPE_F32, 2, 1, &r->record.overflow));
+    TRY(zeros(&r->arena, DTYPE_F32, 1, 1, &r->record.router_z));
     TRY(zeros(&r->arena, DTYPE_I32, 1, r->spec.experts, &r->record.load));
     r->record.load = tensor_as4(&r->record.load, 1, 1, r->spec.experts, 1);
     TRY(arena_array_zero(&r->arena, layer_moe.state_bytes, 1, &state));
