@@ -3,6 +3,7 @@
 #include "model/layer.h"
 
 #include "op/exchange.h"
+#include "op/route_margin.h"
 
 #include <assert.h>
 #include <math.h>
@@ -36,6 +37,15 @@ Status batch_make(Arena *a, const ModelSpec *s, int64_t b, int64_t t, MicroBatch
     return OK;
 }
 
+/* All MoE layers have one rule. */
+static bool counts_margins(const ModelSpec *s)
+{
+    int i = 0;
+    while (i < s->n_layers && s->layers[i].kind != LAYER_MOE) i++;
+    if (i == s->n_layers) return false;
+    return s->layers[i].as.moe.bias && s->layers[i].as.moe.bias_rule == BIAS_QUANTILE;
+}
+
 /* All sums lie in one tensor and all counts in another, so that one all-reduce each adds them over
  * ranks. The members are views of these. */
 Status record_make(Arena *a, const ModelSpec *s, int64_t domains, Record *out)
@@ -49,11 +59,16 @@ Status record_make(Arena *a, const ModelSpec *s, int64_t domains, Record *out)
     TRY(tensor_new1(a, DTYPE_F32, 1, &r.norm));
     TRY(tensor_new1(a, DTYPE_F32, 1, &r.clip));
     int64_t loads = s->n_moe * domains * s->experts, drops = s->drops ? s->n_moe : 0;
+    int64_t margins = counts_margins(s) ? s->n_moe * s->experts * MARGIN_BINS : 0;
     if (s->n_moe > 0) {
-        TRY(tensor_new1(a, DTYPE_I32, loads + drops, &r.counts));
+        TRY(tensor_new1(a, DTYPE_I32, loads + drops + margins, &r.counts));
         r.load = (Tensor){ r.counts.data, DTYPE_I32, 3, { s->n_moe, domains, s->experts } };
     }
     if (drops > 0) r.dropped = tensor_rows(&r.counts, loads, drops);
+    if (margins > 0)
+        r.margins = (Tensor){
+            tensor_at(&r.counts, loads + drops), DTYPE_I32, 3, { s->n_moe, s->experts, MARGIN_BINS }
+        };
     *out = r;
     return OK;
 }

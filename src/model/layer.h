@@ -49,9 +49,10 @@ typedef struct Record {
     Tensor overflow;   /* (2) f32: above 0 if a token did not fit in a block, a row not in a pool */
     Tensor next_loss;  /* (depths) f32: mean losses of multi-token prediction, weighted */
     Tensor norm, clip; /* (1) f32 */
-    Tensor counts;     /* i32, added over all ranks like sums: the next two */
+    Tensor counts;     /* i32, added over all ranks like sums: the next three */
     Tensor load;       /* (MoE layers, domains, E) i32 */
     Tensor dropped;    /* (MoE layers) i32, if tokens may be dropped */
+    Tensor margins;    /* (MoE layers, E, MARGIN_BINS) i32, with moe.bias_rule=quantile */
 } Record;
 enum { RECORD_SUMS = 5, OVERFLOW_BLOCKS = 0, OVERFLOW_ROWS };
 

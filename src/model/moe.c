@@ -24,6 +24,7 @@
 #include "op/jitter.h"
 #include "op/linear.h"
 #include "op/route_drop.h"
+#include "op/route_margin.h"
 #include "op/scale.h"
 
 #include <math.h>
@@ -234,10 +235,20 @@ static Status drop_tokens(LayerRun *r)
     return route_drop(r->ex, d);
 }
 
+/* (E, MARGIN_BINS) of one MoE layer; none without moe.bias_rule=quantile. */
+static Tensor record_margins(const Record *r, int layer)
+{
+    if (r->margins.data == NULL) return r->margins;
+    Tensor all = tensor_rows(&r->margins, layer, 1);
+    return tensor_as2(&all, all.dim[1], all.dim[2]);
+}
+
 static Status route_forward(LayerRun *r)
 {
     const MoeSpec *m = &r->layer->as.moe;
     MoeState *s = r->state;
+    const Tensor bias = r->weights->w[ROLE_ROUTER_BIAS].data;
+    const Tensor target = batch_target(r->batch, r->layer->depth);
     TRY(layer_norm_forward(r, &s->norm, norm_use(r)));
     if (r->recomputing) return OK;
     TRY(linear_fwd(r->ex, (LinearFwd){ .x = operand_plain(s->norm.y.x),
@@ -250,9 +261,9 @@ static Status route_forward(LayerRun *r)
     if (loss_parts(r) > 1)
         TRY(tensor_new2(r->ring, DTYPE_F32, r->batch->b, m->experts, &s->route.score_sum));
     TRY(route_fwd(r->ex, (RouteFwd){ .logits = s->route.logits,
-                                     .bias = r->weights->w[ROLE_ROUTER_BIAS].data,
+                                     .bias = bias,
                                      .domain = r->batch->domain,
-                                     .target = batch_target(r->batch, r->layer->depth),
+                                     .target = target,
                                      .pos = m->forced_balance ? r->batch->pos : (Tensor){ 0 },
                                      .index = s->route.index,
                                      .weight = s->route.weight,
@@ -262,6 +273,14 @@ static Status route_forward(LayerRun *r)
                                      .aux_loss = r->record->aux_loss,
                                      .score_sum = s->route.score_sum,
                                      .rule = route_rule(r) }));
+    if (m->bias && m->bias_rule == BIAS_QUANTILE)
+        TRY(route_margins(r->ex,
+                          (RouteMargins){ .logits = s->route.logits,
+                                          .bias = bias,
+                                          .index = s->route.index,
+                                          .target = target,
+                                          .margins = record_margins(r->record, r->layer->load),
+                                          .score = m->rule.score }));
     return r->spec->ranks.cp > 1 ? OK : drop_tokens(r); /* over ranks dispatch does it: LANE_COMM */
 }
 
@@ -614,17 +633,19 @@ static bool moe_communicates(const ModelSpec *s, const LayerSpec *l, int phase, 
 /* Shared experts run while tokens, or their gradients, travel to the routed ones. */
 static const int backward[] = { COMBINE, SHARED, EXPERTS, DISPATCH, ROUTE };
 
-/* After the step: nudges the bias of each expert by its load (arXiv:2408.15664). sum->clip gates
- * it, so that a skipped step changes nothing. */
+/* After the step: nudges the bias of each expert by its load (arXiv:2408.15664), or by quantiles of
+ * margins. sum->clip gates it, so that a skipped step changes nothing. */
 static Status update_bias(Exec *ex, const LayerSpec *l, const LayerWeights *w, const Record *sum)
 {
     const MoeSpec *m = &l->as.moe;
     if (!m->bias) return OK;
     return moe_bias_update(ex, (MoeBiasUpdate){ .load = tensor_rows(&sum->load, l->load, 1),
+                                                .margins = record_margins(sum, l->load),
                                                 .gate = sum->clip,
                                                 .bias = w->w[ROLE_ROUTER_BIAS].data,
                                                 .rate = m->bias_rate,
-                                                .centred = m->bias_centred });
+                                                .centred = m->bias_rule == BIAS_CENTRED,
+                                                .top_k = m->rule.top_k });
 }
 
 const LayerDesc layer_moe = {

@@ -125,7 +125,7 @@ static MoeSpec moe_of(const Config *c)
         .limit = c->moe_activation == ACTIVATION_CLAMPED ? (float)c->moe_limit : 0,
         .jitter = (float)c->moe_jitter,
         .seed = (uint64_t)c->run_seed,
-        .bias_centred = c->moe_bias_rule == BIAS_CENTRED,
+        .bias_rule = c->moe_bias_rule,
         .capacity = c->moe_capacity,
         .forced_balance = c->moe_forced_balance,
         .rule = { .score = c->moe_score == SCORE_SOFTMAX ? ROUTE_SOFTMAX : ROUTE_SIGMOID,

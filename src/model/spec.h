@@ -68,7 +68,7 @@ typedef struct MoeSpec {
     float limit;  /* of the clamped SwiGLU of routed and shared experts; 0: the plain one */
     float jitter; /* of logits; 0: none */
     uint64_t seed;
-    bool bias_centred;
+    int bias_rule;       /* BIAS_SIGN, _CENTRED or _QUANTILE */
     double capacity;     /* a factor on the mean of an expert's tokens; 0: none is dropped */
     bool forced_balance; /* for benchmarks: positions choose experts */
 } MoeSpec;

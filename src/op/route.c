@@ -6,7 +6,7 @@
  * Scores and weights are f32. Sums over tokens are f32 inside a chunk and double across chunks.
  * Dropping of tokens above a capacity is an op of its own (route_drop.c).
  */
-#include "op/route.h"
+#include "op/route_margin.h"
 
 #include "op/cpu_math.h"
 #include "op/index_check.h"
@@ -79,7 +79,7 @@ static Scratch scratch_at(float *at, int64_t E, const RouteRule *r)
 }
 
 /* p = softmax or sigmoid of one token's logits. */
-static void route_scores(RouteScore kind, const float *logits, int64_t E, float *p)
+void route_scores(RouteScore kind, const float *logits, int64_t E, float *p)
 {
     if (kind == ROUTE_SIGMOID) {
 #pragma omp simd
