@@ -3,11 +3,12 @@
 the page from all that are there.
 
     convergence.py [--seeds 3] [--steps 900] [--work build/convergence] [--page docs/convergence.md]
-                   [--only NAME ...] [--minutes 0]
+                   [--only NAME ...] [--minutes 0] [--write]
 
 Needs the quickstart's data (`tools/quickstart --data`), torch and PyYAML in this interpreter. A run
 leaves WORK/NAME-SEED.json, which a later call takes as it is if settings and steps are the same; so a
-stopped call goes on where it was. --minutes ends after the first run that is over this limit.
+stopped call goes on where it was. --minutes ends after the first run that is over this limit;
+--write runs nothing and writes the page.
 PyTorch's runs are tools/peer_torch.py: the same initial weights, tokens, schedule and optimizer.
 """
 import argparse
@@ -301,9 +302,11 @@ def main():
     parser.add_argument("--only", nargs="+", choices=list(RUNS), help="run no others")
     parser.add_argument("--minutes", type=float, default=0)
     parser.add_argument("--switchyard", default="build/switchyard")
+    parser.add_argument("--write", action="store_true", help="run nothing")
     args = parser.parse_args()
     runs = Runs(args)
-    runs.run_missing()
+    if not args.write:
+        runs.run_missing()
     write_page(args, runs)
 
 
