@@ -16,6 +16,7 @@
 # make test-gfxrun  tests of ops and of a step with kernels for gfx942, interpreted; LONG=1: all of their cases
 # make gfx          kernels for AMD's GPUs as code objects, by clang 19 alone (docs/amd.md)
 # make docs         docs/reference/ and docs/explain/: the pages that the program writes
+# make convergence  docs/convergence.md: trainings beside PyTorch, kept in build/convergence; PYTHON needs torch
 # make reproduce    docs/reference/planning.md: the planner beside published figures
 # make scoreboard   errors of the planner on published runs (tests/published/)
 # make bench        switchyard bench ops and bench step quickstart

@@ -100,13 +100,14 @@ class Runs:
         return dict(losses=peer["losses"], torch=peer["torch"])
 
     def run(self, name, seed):
-        folder, start = f"{self.args.work}/run", time.time()
+        folder, start = f"{self.args.work}/{name}-{seed}", time.time()
         subprocess.run(["rm", "-rf", folder], check=True)
         result = (self.torch if RUNS[name][2] else self.ours)(name, seed, folder)
         result |= dict(settings=self.settings(name, seed), steps=self.args.steps)
         with open(self.path(name, seed) + ".tmp", "w") as f:
             json.dump(result, f)
         os.rename(self.path(name, seed) + ".tmp", self.path(name, seed))
+        subprocess.run(["rm", "-rf", folder], check=True)
         print(f"{name}, seed {seed}: {final(result):.4f} in {time.time() - start:.0f} s", flush=True)
 
     def run_missing(self):

@@ -6,7 +6,7 @@
  * Scores and weights are f32. Sums over tokens are f32 inside a chunk and double across chunks.
  * Dropping of tokens above a capacity is an op of its own (route_drop.c).
  */
-#include "op/route_margin.h"
+#include "op/route.h"
 
 #include "op/cpu_math.h"
 #include "op/index_check.h"

@@ -48,7 +48,7 @@ Status route_margins_cpu(Exec *ex, const RouteMargins *a)
 /* Two rows of E a thread. */
 size_t route_margins_workspace(const Exec *ex, const RouteMargins *a)
 {
-    return (size_t)(2 * ex->threads * tensor_cols(&a->logits)) * sizeof(float);
+    return (size_t)(2 * tensor_cols(&a->logits) * ex->threads) * sizeof(float);
 }
 
 Status route_margins_check(const RouteMargins *a)

@@ -86,9 +86,4 @@ MARGIN_SHARED float margin_quantile(const int32_t *bin, int64_t K, int64_t E)
 #include "op/declare.h"
 #undef OPS_ROUTE_MARGIN
 
-#ifndef __cplusplus
-/* p (E) = softmax or sigmoid of one token's logits (E): route.c */
-void route_scores(RouteScore kind, const float *logits, int64_t E, float *p);
-#endif
-
 #endif
