@@ -37,15 +37,6 @@ Status batch_make(Arena *a, const ModelSpec *s, int64_t b, int64_t t, MicroBatch
     return OK;
 }
 
-/* All MoE layers have one rule. */
-static bool counts_margins(const ModelSpec *s)
-{
-    int i = 0;
-    while (i < s->n_layers && s->layers[i].kind != LAYER_MOE) i++;
-    if (i == s->n_layers) return false;
-    return s->layers[i].as.moe.bias && s->layers[i].as.moe.bias_rule == BIAS_QUANTILE;
-}
-
 /* All sums lie in one tensor and all counts in another, so that one all-reduce each adds them over
  * ranks. The members are views of these. */
 Status record_make(Arena *a, const ModelSpec *s, int64_t domains, Record *out)
@@ -58,8 +49,9 @@ Status record_make(Arena *a, const ModelSpec *s, int64_t domains, Record *out)
     r.next_loss = tensor_rows(&r.sums, RECORD_SUMS, s->depths);
     TRY(tensor_new1(a, DTYPE_F32, 1, &r.norm));
     TRY(tensor_new1(a, DTYPE_F32, 1, &r.clip));
-    int64_t loads = s->n_moe * domains * s->experts, drops = s->drops ? s->n_moe : 0;
-    int64_t margins = counts_margins(s) ? s->n_moe * s->experts * MARGIN_BINS : 0;
+    int64_t loads = s->n_moe * domains * s->experts;
+    int64_t drops = s->counts & COUNT_DROPPED ? s->n_moe : 0;
+    int64_t margins = s->counts & COUNT_MARGINS ? s->n_moe * s->experts * MARGIN_BINS : 0;
     if (s->n_moe > 0) {
         TRY(tensor_new1(a, DTYPE_I32, loads + drops + margins, &r.counts));
         r.load = (Tensor){ r.counts.data, DTYPE_I32, 3, { s->n_moe, domains, s->experts } };

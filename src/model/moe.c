@@ -235,14 +235,6 @@ static Status drop_tokens(LayerRun *r)
     return route_drop(r->ex, d);
 }
 
-/* (E, MARGIN_BINS) of one MoE layer; none without moe.bias_rule=quantile. */
-static Tensor record_margins(const Record *r, int layer)
-{
-    if (r->margins.data == NULL) return r->margins;
-    Tensor all = tensor_rows(&r->margins, layer, 1);
-    return tensor_as2(&all, all.dim[1], all.dim[2]);
-}
-
 static Status route_forward(LayerRun *r)
 {
     const MoeSpec *m = &r->layer->as.moe;
@@ -273,14 +265,14 @@ static Status route_forward(LayerRun *r)
                                      .aux_loss = r->record->aux_loss,
                                      .score_sum = s->route.score_sum,
                                      .rule = route_rule(r) }));
-    if (m->bias && m->bias_rule == BIAS_QUANTILE)
-        TRY(route_margins(r->ex,
-                          (RouteMargins){ .logits = s->route.logits,
-                                          .bias = bias,
-                                          .index = s->route.index,
-                                          .target = target,
-                                          .margins = record_margins(r->record, r->layer->load),
-                                          .score = m->rule.score }));
+    if (r->spec->counts & COUNT_MARGINS)
+        TRY(route_margins(
+            r->ex, (RouteMargins){ .logits = s->route.logits,
+                                   .bias = bias,
+                                   .index = s->route.index,
+                                   .target = target,
+                                   .margins = tensor_rows(&r->record->margins, r->layer->load, 1),
+                                   .score = m->rule.score }));
     return r->spec->ranks.cp > 1 ? OK : drop_tokens(r); /* over ranks dispatch does it: LANE_COMM */
 }
 
@@ -639,8 +631,10 @@ static Status update_bias(Exec *ex, const LayerSpec *l, const LayerWeights *w, c
 {
     const MoeSpec *m = &l->as.moe;
     if (!m->bias) return OK;
+    Tensor margins = sum->margins;
+    if (margins.data != NULL) margins = tensor_rows(&margins, l->load, 1);
     return moe_bias_update(ex, (MoeBiasUpdate){ .load = tensor_rows(&sum->load, l->load, 1),
-                                                .margins = record_margins(sum, l->load),
+                                                .margins = margins,
                                                 .gate = sum->clip,
                                                 .bias = w->w[ROLE_ROUTER_BIAS].data,
                                                 .rate = m->bias_rate,

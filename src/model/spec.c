@@ -227,7 +227,8 @@ static void add_block(ModelSpec *s, const Config *c, int block)
         l->as.moe = moe_of(c);
         l->load = s->n_moe++;
         s->experts = c->moe_experts;
-        s->drops = c->moe_capacity > 0;
+        s->counts = c->moe_capacity > 0 ? COUNT_DROPPED : 0;
+        if (c->moe_bias_rate > 0 && c->moe_bias_rule == BIAS_QUANTILE) s->counts |= COUNT_MARGINS;
     }
     for (int i = s->block_first[block]; i < s->n_layers; i++)
         s->layers[i].eight_bit = eight_bit_of(c, block);

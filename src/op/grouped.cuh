@@ -32,6 +32,9 @@
  *     UNIT; READS, c_shape()                            else: columns for store; what extra reads
  *
  *     NARROW                                            c's 8-bit forms are stored: NarrowRows
+ *     MIRRORED                                          each group's rows of c are a symmetric matrix: only tiles
+ *                                                       that reach its diagonal or lie below it are made, and
+ *                                                       `store` also writes their transpose
  *
  * 8-bit operands (EIGHT) have scales (op/operand.h), and both lie with k along rows of memory. Their
  * sums are as on the CPU (op/scaled.h): 128 terms are summed, multiplied by their scales, and added
@@ -83,7 +86,8 @@ struct KernelTypes {
     static constexpr Kernel KERNEL = WHICH;
     static constexpr bool WIDE = WHICH != KERNEL_PLAIN, INDEXED = INDEX;
     static constexpr bool EIGHT = sizeof(TypeA) == 1;
-    static constexpr bool NARROW = false; /* results have 8 bits: a policy may say so */
+    static constexpr bool NARROW = false;   /* results have 8 bits: a policy may say so */
+    static constexpr bool MIRRORED = false; /* so are results that are equal to their transpose */
 };
 
 /* An operand of a product. RUNS: memory runs along k. */
@@ -330,6 +334,13 @@ static __device__ bool find_rows(const Groups &g, int64_t number, GroupTile *t)
     return t->rows > 0;
 }
 
+/* Is a tile of rows above the diagonal of its group, so that another tile's transpose fills it? */
+template <typename P>
+static __device__ __forceinline__ bool tile_mirrors(const P &p, const GroupTile &t)
+{
+    return P::MIRRORED && t.col > t.first - p.groups.first(t.expert);
+}
+
 /* The tile of block `number`; false: the block has nothing to do. */
 template <typename P> static __device__ bool find_tile(const P &p, GroupTile *t)
 {
@@ -346,7 +357,7 @@ template <typename P> static __device__ bool find_tile(const P &p, GroupTile *t)
         t->column = P::EIGHT ? p.groups.column(t->expert) : 0;
         return t->rows > 0;
     } else {
-        return find_rows(p.groups, number, t);
+        return find_rows(p.groups, number, t) && !tile_mirrors(p, *t);
     }
 }
 

@@ -101,7 +101,7 @@ static int bias_step_sign(const int32_t *load, int64_t domains, int64_t E, int64
 }
 
 /* bias_e += rate * (x_e - mean(x)), x_e = the quantile of e's margins; summed in the order of e */
-static void move_by_quantiles(const MoeBiasUpdate *a)
+static Status move_by_quantiles(const MoeBiasUpdate *a)
 {
     int64_t E = tensor_elems(&a->bias);
     float *bias = a->bias.data;
@@ -113,6 +113,7 @@ static void move_by_quantiles(const MoeBiasUpdate *a)
     }
     float mean = (float)(sum / (double)E);
     for (int64_t e = 0; e < E; e++) bias[e] -= a->rate * mean;
+    return OK;
 }
 
 /* A gate that is not finite marks a skipped step (clip_scale). */
@@ -120,10 +121,7 @@ Status moe_bias_update_cpu(Exec *ex, const MoeBiasUpdate *a)
 {
     (void)ex;
     if (!isfinite(*(const float *)a->gate.data)) return OK;
-    if (a->margins.data != NULL) {
-        move_by_quantiles(a);
-        return OK;
-    }
+    if (a->margins.data != NULL) return move_by_quantiles(a);
     int64_t E = tensor_elems(&a->bias), domains = tensor_elems(&a->load) / E, total = 0;
     const int32_t *load = a->load.data;
     float *bias = a->bias.data;
@@ -144,13 +142,11 @@ Status moe_bias_update_check(const MoeBiasUpdate *a)
     TRY(op_expect(op, "bias", &a->bias, 1, E, DTYPE_F32));
     if (E < 1) return FAIL(ERR_SHAPE, "moe_bias_update: bias is empty");
     TRY(op_expect(op, "load", &a->load, -1, E, DTYPE_I32));
-    if (a->margins.data != NULL) {
-        TRY(op_expect(op, "margins", &a->margins, E, MARGIN_BINS, DTYPE_I32));
-        if (a->top_k < 1 || a->top_k >= E) {
-            return FAIL(ERR_ARG, "%s: top_k is %lld, outside 1 .. %lld of %lld experts", op,
-                        (long long)a->top_k, (long long)(E - 1), (long long)E);
-        }
-    }
+    if (a->margins.data == NULL) return op_expect(op, "gate", &a->gate, 1, 1, DTYPE_F32);
+    TRY(op_expect(op, "margins", &a->margins, E, MARGIN_BINS, DTYPE_I32));
+    if (a->top_k < 1 || a->top_k >= E)
+        return FAIL(ERR_ARG, "%s: top_k is %lld, outside 1 .. %lld of %lld experts", op,
+                    (long long)a->top_k, (long long)(E - 1), (long long)E);
     return op_expect(op, "gate", &a->gate, 1, 1, DTYPE_F32);
 }
 

@@ -7,17 +7,19 @@
  * than a few. Sums of squares are added in double, by blocks of a fixed size. So the bits
  * of a matrix depend neither on its group nor on the grid.
  */
-#include "op/pack.cuh"
+#include "op/flat.cuh"
 
 #include "op/muon.h"
 
 extern "C" {
+#include "op/muon_square.h"
 #include "op/product.h"
 }
 
 enum {
     THREADS = 256,
-    BLOCK = 1 << 13, /* elements of one partial sum */
+    EACH = 4,        /* elements that a thread takes at a time */
+    BLOCK = 1 << 13, /* of one partial sum, and of a block */
 };
 
 /* A group of matrices at work. y, next: (count, rows, cols); p, q: (count, side, side). */
@@ -26,7 +28,8 @@ typedef struct Group {
     int64_t n, blocks; /* elements of a matrix, and its partial sums */
     void *y, *next, *p, *q, *product;
     double *part;
-    float *by; /* 1 / (|u| + eps), of each matrix */
+    float *by;    /* 1 / (|u| + eps), of each matrix */
+    int32_t *row; /* the first row of each p in all of them, and their end */
     size_t bytes;
 } Group;
 
@@ -45,6 +48,7 @@ static Group group_at(const Muon *a, void *workspace)
     k.q = muon_take(workspace, &at, square);
     k.part = (double *)muon_take(workspace, &at, (size_t)(k.s.count * k.blocks) * sizeof(double));
     k.by = (float *)muon_take(workspace, &at, (size_t)k.s.count * sizeof(float));
+    k.row = (int32_t *)muon_take(workspace, &at, (size_t)(k.s.count + 1) * sizeof(int32_t));
     k.product = muon_take(workspace, &at, DENSE_WORKSPACE);
     k.bytes = at;
     return k;
@@ -63,114 +67,106 @@ template <typename M> struct Update {
     Bf16 *w_low; /* or NULL */
     int64_t n;   /* of one matrix */
     float momentum, decay, scale;
-    bool nesterov;
+    bool nesterov, wide; /* wide: packs fit */
 };
 
-template <typename M>
-static __device__ __forceinline__ float momentum_of(const Update<M> &a, float clip, int64_t i)
-{
-    float m = to_f32(a.m[i]);
-    return a.nesterov ? clip * a.g[i] + a.momentum * m : m;
-}
-
-/* Block (x, y): part x of matrix y. */
-template <typename M> static __global__ void momentum_kernel(Update<M> a, double *part)
+/* Block (x, y): part x of matrix y. y = u: its products take out its size (Group.by). */
+template <typename M, typename Y>
+static __global__ void momentum_kernel(Update<M> a, double *part, Y *y)
 {
     __shared__ double room[BLOCK_WARPS];
-    int64_t first = (int64_t)blockIdx.x * BLOCK, at = (int64_t)blockIdx.y * a.n;
+    int64_t first = (int64_t)blockIdx.x * BLOCK + threadIdx.x * EACH,
+            at = (int64_t)blockIdx.y * a.n;
     float clip = *a.clip;
     double sum = 0;
     if (!isfinite(clip)) return; /* a skipped step */
-    for (int64_t i = first + threadIdx.x; i < a.n && i < first + BLOCK; i += THREADS) {
-        a.m[at + i] = from_f32<M>(a.momentum * to_f32(a.m[at + i]) + clip * a.g[at + i]);
-        float u = momentum_of(a, clip, at + i);
-        sum += (double)u * (double)u;
+#pragma unroll 2
+    for (int i = 0; i < BLOCK; i += THREADS * EACH) {
+        float g[EACH], m[EACH], u[EACH];
+        load_flat(a.g + at, first + i, a.n, a.wide, g);
+        load_flat(a.m + at, first + i, a.n, a.wide, m);
+#pragma unroll
+        for (int k = 0; k < EACH; k++) {
+            m[k] = to_f32(from_f32<M>(a.momentum * m[k] + clip * g[k]));
+            u[k] = a.nesterov ? clip * g[k] + a.momentum * m[k] : m[k];
+            sum += (double)u[k] * (double)u[k];
+        }
+        store_flat(a.m + at, first + i, a.n, a.wide, m);
+        store_flat(y + at, first + i, a.n, a.wide, u);
     }
     sum = block_sum(sum, room);
     if (threadIdx.x == 0) part[(int64_t)blockIdx.y * gridDim.x + blockIdx.x] = sum;
 }
 
-static __global__ void norm_kernel(const double *part, int64_t blocks, float *by)
+/* side: rows of a matrix p. */
+static __global__ void norm_kernel(const double *part, int64_t blocks, float *by, int32_t *row,
+                                   int64_t side)
 {
     __shared__ double room[BLOCK_WARPS];
     double sum = 0;
     for (int64_t b = threadIdx.x; b < blocks; b += THREADS) sum += part[blockIdx.x * blocks + b];
     sum = block_sum(sum, room);
-    if (threadIdx.x == 0) by[blockIdx.x] = 1 / (sqrtf((float)sum) + MUON_EPS);
+    if (threadIdx.x > 0) return;
+    by[blockIdx.x] = 1 / (sqrtf((float)sum) + MUON_EPS);
+    row[blockIdx.x + 1] = (int32_t)((blockIdx.x + 1) * side);
+    if (blockIdx.x == 0) row[0] = 0;
 }
 
+/* Blocks as in momentum_kernel. */
 template <typename M, typename Y>
-static __global__ void begin_kernel(Update<M> a, const float *by, Y *y)
+static __global__ void apply_kernel(Update<M> a, const float *by, const Y *y)
 {
-    int64_t first = (int64_t)blockIdx.x * BLOCK, at = (int64_t)blockIdx.y * a.n;
-    float clip = *a.clip, size = by[blockIdx.y];
-    for (int64_t i = first + threadIdx.x; i < a.n && i < first + BLOCK; i += THREADS)
-        y[at + i] = from_f32<Y>(momentum_of(a, clip, at + i) * size);
+    int64_t first = (int64_t)blockIdx.x * BLOCK + threadIdx.x * EACH,
+            at = (int64_t)blockIdx.y * a.n;
+    float lr = *a.lr, keep = 1 - lr * a.decay, rate = lr * a.scale * by[blockIdx.y];
+    if (!isfinite(*a.clip)) return;
+#pragma unroll 2
+    for (int i = 0; i < BLOCK; i += THREADS * EACH) {
+        float w[EACH], x[EACH];
+        load_flat(a.w + at, first + i, a.n, a.wide, w);
+        load_flat(y + at, first + i, a.n, a.wide, x);
+#pragma unroll
+        for (int k = 0; k < EACH; k++) w[k] = keep * w[k] - rate * x[k];
+        store_flat(a.w + at, first + i, a.n, a.wide, w);
+        if (a.w_low != NULL) store_flat(a.w_low + at, first + i, a.n, a.wide, w);
+    }
 }
 
-/* q = linear p + square q */
-template <typename Y>
-static __global__ void combine_kernel(const Y *p, Y *q, int64_t n, MuonFactors f)
-{
-    int64_t i = (int64_t)blockIdx.x * THREADS + threadIdx.x;
-    if (i < n) q[i] = from_f32<Y>(f.linear * to_f32(p[i]) + f.square * to_f32(q[i]));
-}
-
-/* n: of all matrices of the group. */
-template <typename M, typename Y>
-static __global__ void apply_kernel(Update<M> a, const Y *y, int64_t n)
-{
-    int64_t i = (int64_t)blockIdx.x * THREADS + threadIdx.x;
-    if (i >= n || !isfinite(*a.clip)) return;
-    float lr = *a.lr, keep = 1 - lr * a.decay, rate = lr * a.scale;
-    float w = keep * a.w[i] - rate * to_f32(y[i]);
-    a.w[i] = w;
-    if (a.w_low != NULL) a.w_low[i] = from_f32<Bf16>(w);
-}
-
-/* P = Y Y^T, Q = P P, next = Y + Q Y; for tall matrices P = Y^T Y and next = Y + Y Q. */
+/* P = by^2 Y Y^T, Q = linear P + square P P, next = Y + Q Y; for tall matrices P = by^2 Y^T Y and next = Y + Y Q. */
 static Status products(struct Exec *ex, const Group *k, Dtype type, int step)
 {
-    const int64_t side = k->s.side, cols = k->s.cols;
-    const bool tall = k->s.rows > cols;
-    const GemmOperand y = { k->y, type, cols, false }, y_turned = { k->y, type, cols, true };
-    const GemmOperand p = { k->p, type, side, false }, q = { k->q, type, side, false };
-    const GemmArgs gram = { side,
-                            side,
-                            tall ? k->s.rows : cols,
-                            tall ? y_turned : y,
-                            tall ? y : y_turned,
-                            { k->p, type, side },
-                            0 };
-    const GemmArgs square = { side, side, side, p, p, { k->q, type, side }, 0 };
-    const GemmArgs use = {
-        k->s.rows, cols, side, tall ? y : q, tall ? q : y, { k->next, type, cols }, 1
-    };
-    const int64_t n = k->s.count * side * side;
+    const int64_t side = k->s.side, rows = k->s.rows, cols = k->s.cols, count = k->s.count;
+    const bool tall = rows > cols;
     const MuonFactors f = muon_factors(step);
-    TRY(dense_run_each(ex, &gram, NULL, k->s.count, k->product));
-    TRY(dense_run_each(ex, &square, NULL, k->s.count, k->product));
-    TRY(launch_typed("muon", type, [&](auto t) {
-        typedef decltype(t) Y;
-        combine_kernel<Y><<<grid_of(n, THREADS), THREADS, 0, exec_stream(ex)>>>((const Y *)k->p,
-                                                                                (Y *)k->q, n, f);
-    }));
-    return dense_run_each(ex, &use, k->y, k->s.count, k->product);
+    const Tensor offsets = { k->row, DTYPE_I32, 1, { count + 1 } };
+    const Operand y = operand_plain({ k->y, type, 3, { count, rows, cols } });
+    const Operand p = operand_plain({ k->p, type, 3, { count, side, side } });
+    const MuonSquare gram = { y, NULL, k->p, offsets, k->by, side, 1, 0, tall };
+    const MuonSquare square = { p, k->p, k->q, offsets, NULL, side, f.square, f.linear, false };
+    const GemmOperand left = { k->y, type, cols, false }, right = { k->q, type, side, false };
+    const GemmArgs use = {
+        rows, cols, side, tall ? left : right, tall ? right : left, { k->next, type, cols }, 1
+    };
+    TRY(muon_square_gpu(ex, &gram));
+    TRY(muon_square_gpu(ex, &square));
+    return dense_run_each(ex, &use, k->y, count, k->product);
 }
 
 template <typename M> static Update<M> update_of(const Muon *a, int64_t at)
 {
+    const int64_t n = muon_shape(&a->w).rows * tensor_cols(&a->w);
     return { (float *)a->w.data + at,
              (const float *)a->g.data + at,
              (const float *)a->clip.data,
              (const float *)a->hyper.data,
              (M *)a->m.data + at,
              a->w_low.data == NULL ? NULL : (Bf16 *)a->w_low.data + at,
-             muon_shape(&a->w).rows * tensor_cols(&a->w),
+             n,
              a->momentum,
              a->decay,
              (float)((double)a->scale * muon_size(a->steps)),
-             a->nesterov };
+             a->nesterov,
+             packs_fit<float>({ a->w.data, a->g.data, a->m.data, a->w_low.data }, { n }) };
 }
 
 /* The matrices of a group, which begin at element `at`. */
@@ -179,10 +175,9 @@ static Status group_run(struct Exec *ex, const Muon *a, Group k, int64_t at)
 {
     const Update<M> u = update_of<M>(a, at);
     const dim3 parts((unsigned)k.blocks, (unsigned)k.s.count);
-    const int64_t n = k.s.count * k.n;
-    momentum_kernel<M><<<parts, THREADS, 0, exec_stream(ex)>>>(u, k.part);
-    norm_kernel<<<(unsigned)k.s.count, THREADS, 0, exec_stream(ex)>>>(k.part, k.blocks, k.by);
-    begin_kernel<M, Y><<<parts, THREADS, 0, exec_stream(ex)>>>(u, k.by, (Y *)k.y);
+    momentum_kernel<M, Y><<<parts, THREADS, 0, exec_stream(ex)>>>(u, k.part, (Y *)k.y);
+    norm_kernel<<<(unsigned)k.s.count, THREADS, 0, exec_stream(ex)>>>(k.part, k.blocks, k.by, k.row,
+                                                                      k.s.side);
     TRY(kernel_status("muon"));
     for (int step = 0; step < a->steps; step++) {
         TRY(products(ex, &k, a->products, step));
@@ -190,7 +185,7 @@ static Status group_run(struct Exec *ex, const Muon *a, Group k, int64_t at)
         k.y = k.next;
         k.next = y;
     }
-    apply_kernel<M, Y><<<grid_of(n, THREADS), THREADS, 0, exec_stream(ex)>>>(u, (const Y *)k.y, n);
+    apply_kernel<M, Y><<<parts, THREADS, 0, exec_stream(ex)>>>(u, k.by, (const Y *)k.y);
     return kernel_status("muon");
 }
 

@@ -7,7 +7,7 @@
  * blocks. Which thread adds which element is fixed, so bits depend on neither the grid nor
  * alignment.
  */
-#include "op/pack.cuh"
+#include "op/flat.cuh"
 
 #include "op/optimizer.h"
 
@@ -17,33 +17,6 @@ enum {
     BLOCK = 1 << 14, /* elements of one partial sum */
     JOIN_THREADS = 1024,
 };
-
-/* N elements from i on, 0 after the end. */
-template <typename T, int N>
-static __device__ __forceinline__ void load_flat(const T *x, int64_t i, int64_t n, bool wide,
-                                                 float (&v)[N])
-{
-    if (wide && i + N <= n) {
-        load<true>(x + i, v);
-        return;
-    }
-#pragma unroll
-    for (int k = 0; k < N; k++) v[k] = i + k < n ? to_f32(x[i + k]) : 0.0f;
-}
-
-template <typename T, int N>
-static __device__ __forceinline__ void store_flat(T *x, int64_t i, int64_t n, bool wide,
-                                                  const float (&v)[N])
-{
-    if (wide && i + N <= n) {
-        store<true>(x + i, v);
-        return;
-    }
-#pragma unroll
-    for (int k = 0; k < N; k++) {
-        if (i + k < n) x[i + k] = from_f32<T>(v[k]);
-    }
-}
 
 /* square_sum */
 

@@ -175,6 +175,7 @@ static void hopper_needs(char out[KERNEL_NEEDS_MAX])
 
 OpRun moe_product_hopper, moe_product_mma, moe_product_matrix, moe_product_plain;
 OpRun moe_weight_hopper, moe_weight_mma, moe_weight_matrix, moe_weight_plain;
+OpRun muon_square_hopper, muon_square_mma, muon_square_matrix, muon_square_plain;
 
 /* The candidates of a family of grouped products: the same kernels, each with the family's
  * epilogue. */
@@ -191,9 +192,11 @@ OpRun moe_weight_hopper, moe_weight_mma, moe_weight_matrix, moe_weight_plain;
 
 static const KernelDesc grouped_rows[] = { GROUPED_ROWS(moe_product, WORK_GROUPED) };
 static const KernelDesc weight_rows[] = { GROUPED_ROWS(moe_weight, WORK_GROUPED_WEIGHT) };
+static const KernelDesc square_rows[] = { GROUPED_ROWS(muon_square, WORK_GROUPED) };
 enum { ROWS = sizeof grouped_rows / sizeof *grouped_rows };
 const KernelTable moe_product_kernels = { NULL, grouped_rows, ROWS };
 const KernelTable moe_weight_kernels = { NULL, weight_rows, ROWS };
+const KernelTable muon_square_kernels = { NULL, square_rows, ROWS };
 
 /* Grouped products of 8-bit operands. Rows of 16 elements are whole packs. */
 
@@ -389,4 +392,20 @@ Status moe_weight_gpu(Exec *ex, const MoeSum *s)
 {
     GroupedCall call = moe_sum_call(s);
     return kernels_run(ex, grouped_kernels(&call, true), s->op, 0, &call);
+}
+
+GroupedCall muon_square_call(const MuonSquare *s)
+{
+    return (GroupedCall){ .a = &s->y,
+                          .b = &s->y,
+                          .experts = tensor_elems(&s->offsets) - 1,
+                          .at = { s->out, s->add },
+                          .width = { tensor_cols(&s->y.data), s->side },
+                          .product = s };
+}
+
+Status muon_square_gpu(Exec *ex, const MuonSquare *s)
+{
+    GroupedCall call = muon_square_call(s);
+    return kernels_run(ex, &muon_square_kernels, "muon", 0, &call);
 }

@@ -5,13 +5,16 @@
 
 #include "op/kernels.h"
 #include "op/moe_product.h"
+#include "op/muon_square.h"
 #include "op/product.h"
 
 extern const KernelTable dense_kernels, moe_product_kernels, moe_weight_kernels;
 extern const KernelTable scaled_kernels; /* dense, of 8-bit operands: calls are ScaledCalls */
 extern const KernelTable moe_scaled_product_kernels, moe_scaled_weight_kernels; /* 8-bit */
 extern const KernelTable moe_narrow_product_kernels; /* 8-bit results, too */
+extern const KernelTable muon_square_kernels;
 
+GroupedCall muon_square_call(const MuonSquare *s);
 GroupedCall moe_product_call(const MoeProduct *p);
 GroupedCall moe_sum_call(const MoeSum *s);
 /* The candidates for a product of rows, or for a sum over rows. */

@@ -56,10 +56,9 @@ Status route_margins_check(const RouteMargins *a)
     const char *op = "route_margins";
     int64_t E = tensor_cols(&a->logits), K = tensor_cols(&a->index);
     TRY(op_expect(op, "logits", &a->logits, -1, E, DTYPE_F32));
-    if (K < 1 || K >= E) {
+    if (K < 1 || K >= E)
         return FAIL(ERR_ARG, "route_margins: top_k is %lld, outside 1 .. %lld of %lld experts",
                     (long long)K, (long long)(E - 1), (long long)E);
-    }
     int64_t N = tensor_elems(&a->logits) / E;
     TRY(op_expect(op, "bias", &a->bias, 1, E, DTYPE_F32));
     TRY(op_expect(op, "index", &a->index, N, K, DTYPE_I32));

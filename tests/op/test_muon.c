@@ -207,6 +207,26 @@ static void bf16_products_are_as_close_as_that(void **state)
     }
 }
 
+/* A GPU makes P and Q in tiles of 128 x 128, half of them as the others' transpose. */
+static void sides_of_several_tiles_match_double(void **state)
+{
+    OpTest *t = *state;
+    const Sizes several[] = { { 2, 136, 144 }, { 1, 264, 136 }, { 2, 131, 130 } };
+    on_the_gpu_alone();
+    for (int i = 0; i < 6; i++) {
+        const Sizes *s = &several[i / 2];
+        ArenaMark mark = arena_mark(&t->arena);
+        Muon a = args_of(t, s, DTYPE_F32, i % 2 == 0 ? DTYPE_BF16 : DTYPE_F32);
+        memset(a.w.data, 0, tensor_bytes(&a.w));
+        double *w = optest_read(t, &a.w), *m = optest_read(t, &a.m);
+        a.steps = 2;
+        updates_double(t, &a, s, w, m);
+        CHECK_OK(muon(&t->ex, a));
+        check_matrices(&a.w, s, w, i % 2 == 0 ? 2e-2 : 1e-5);
+        arena_release(&t->arena, mark);
+    }
+}
+
 /* u = (3, 4) on a diagonal has norm 5, and one step takes x to 3.4445 x - 4.775 x^3 + 2.0315 x^5:
  * 0.6 to 1.1932694, 0.8 to 0.9764819. */
 static void a_diagonal_is_worked_by_hand(void **state)
@@ -284,7 +304,7 @@ static void experts_side_by_side_have_the_bits_of_each_alone(void **state)
 static void groups_of_matrices_are_updated_alike(void **state)
 {
     OpTest *t = *state;
-    const Sizes s = { 5, 1536, 1536 };
+    const Sizes s = { 4, 3072, 3072 };
     const MuonShape shape = { s.count, s.rows, s.cols, s.rows };
     CHECK_INT(muon_group(&shape, DTYPE_F32), 3);
     if (mirror.work > 0) skip(); /* an interpreter has no time for it */
@@ -350,6 +370,7 @@ int main(void)
         OP_TEST(ten_steps_stay_in_the_range_of_f32, 2),
         OP_TEST(weights_decay_and_a_bf16_momentum_is_read_as_stored, 2),
         OP_TEST(bf16_products_are_as_close_as_that, 2),
+        OP_TEST(sides_of_several_tiles_match_double, 2),
         OP_TEST(a_diagonal_is_worked_by_hand, 1),
         OP_TEST(only_the_direction_of_a_gradient_counts, 2),
         OP_TEST(experts_side_by_side_have_the_bits_of_each_alone, 2),

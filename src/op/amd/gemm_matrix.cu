@@ -21,7 +21,7 @@ template <bool A_ALONG, bool B_ALONG, typename TypeC> struct DenseProduct {
     typedef Side<B, B_ALONG, false, false> SideB;
     typedef Nothing Row;
     template <int N> using Extra = Coming<true, C, N>;
-    static constexpr bool SUMS = false, DOTS = false;
+    static constexpr bool SUMS = false, DOTS = false, MIRRORED = false;
     Groups groups;
     int64_t m, n, k, lda, ldb, ldc;
     const Bf16 *left, *right;

@@ -53,7 +53,7 @@ template <typename P> static __device__ __forceinline__ bool matrix_tile(const P
     } else {
         int64_t across = (p.n + TILE - 1) / TILE;
         t->col = blockIdx.x % across * TILE;
-        return matrix_find_rows(p.groups, blockIdx.x / across, t);
+        return matrix_find_rows(p.groups, blockIdx.x / across, t) && !tile_mirrors(p, *t);
     }
 }
 

@@ -129,6 +129,7 @@ typedef struct Call : ProductCall {
     const CublasLt *lt;
     cublasLtMatmulDescOpaque_t op;
     cublasLtMatrixLayoutOpaque_t left, right, c;
+    int64_t count; /* of equal products (DenseCall) */
 } Call;
 
 static Call *call_of(ProductCall *call) { return static_cast<Call *>(call); }
@@ -256,6 +257,27 @@ static bool cublaslt_fits(ProductCall *product, const uint64_t *words)
     return e == CUBLAS_STATUS_SUCCESS && result.workspaceSize <= DENSE_WORKSPACE;
 }
 
+static Status repeat(const Call *call, cublasLtMatrixLayoutOpaque_t *layout, int64_t stride)
+{
+    const CublasLt *lt = call->lt;
+    const int32_t count = (int32_t)call->count;
+    cublasStatus_t e = lt->MatrixLayoutSetAttribute(layout, CUBLASLT_MATRIX_LAYOUT_BATCH_COUNT,
+                                                    &count, sizeof count);
+    if (e == CUBLAS_STATUS_SUCCESS)
+        e = lt->MatrixLayoutSetAttribute(layout, CUBLASLT_MATRIX_LAYOUT_STRIDED_BATCH_OFFSET,
+                                         &stride, sizeof stride);
+    return blas_status(lt, e, "several products");
+}
+
+/* From now on the call runs all of its products at once. */
+static Status call_repeat(Call *call)
+{
+    if (call->count == 1) return OK;
+    TRY(repeat(call, &call->left, product_b_elems(call->g)));
+    TRY(repeat(call, &call->right, product_a_elems(call->g)));
+    return repeat(call, &call->c, product_c_elems(call->g));
+}
+
 /* The only place that launches a dense product, for timing and for real. */
 static Status cublaslt_launch(ProductCall *product, const uint64_t *words)
 {
@@ -263,6 +285,7 @@ static Status cublaslt_launch(ProductCall *product, const uint64_t *words)
     Call *call = call_of(product);
     const GemmArgs *g = call->g;
     cublasLtMatmulAlgo_t algo = algo_of(words);
+    TRY(call_repeat(call));
     return blas_status(call->lt,
                        call->lt->Matmul(blas_of(call->ex)->handle, &call->op, &one, g->b.at,
                                         &call->left, g->a.at, &call->right, &g->beta, call->r,
@@ -283,35 +306,23 @@ static Call call_of_args(struct Exec *ex, const GemmArgs *g, const void *r, void
     c.r = r;
     c.workspace = workspace;
     c.lt = &blas_of(ex)->lt;
+    c.count = 1;
     return c;
 }
 
-static Status repeat(const CublasLt *lt, cublasLtMatrixLayoutOpaque_t *layout, int32_t count,
-                     int64_t stride)
-{
-    cublasStatus_t e = lt->MatrixLayoutSetAttribute(layout, CUBLASLT_MATRIX_LAYOUT_BATCH_COUNT,
-                                                    &count, sizeof count);
-    if (e == CUBLAS_STATUS_SUCCESS)
-        e = lt->MatrixLayoutSetAttribute(layout, CUBLASLT_MATRIX_LAYOUT_STRIDED_BATCH_OFFSET,
-                                         &stride, sizeof stride);
-    return blas_status(lt, e, "several products");
-}
-
 /* ERR_UNSUPPORTED: cuBLASLt has no algorithm for the product, or not for several at once. The
- * algorithm is chosen for one product, so that bits do not depend on the number. */
+ * proposals are those for one product, so that bits do not depend on the number. While tuning, all
+ * products are timed together: one alone may leave half of the GPU idle. */
 extern "C" Status dense_cublaslt(struct Exec *ex, const void *args)
 {
     const DenseCall *d = (const DenseCall *)args;
-    const GemmArgs *g = d->g;
-    const int32_t count = (int32_t)d->count;
     uint64_t algo[CHOICE_WORDS];
-    Call call = call_of_args(ex, g, d->r, d->workspace);
+    Call call = call_of_args(ex, d->g, d->r, d->workspace);
     TRY(call_make(&call));
-    if (count == 1) return product_algo_run(&call);
+    call.count = d->count;
+    if (call.count == 1) return product_algo_run(&call);
     TRY(product_algo_find(&call, algo));
-    TRY(repeat(call.lt, &call.left, count, product_b_elems(g)));
-    TRY(repeat(call.lt, &call.right, count, product_a_elems(g)));
-    TRY(repeat(call.lt, &call.c, count, product_c_elems(g)));
+    TRY(call_repeat(&call));
     if (cublaslt_fits(&call, algo)) return cublaslt_launch(&call, algo);
     return FAIL(ERR_UNSUPPORTED, "cuBLASLt runs its algorithm for one product at a time");
 }

@@ -95,6 +95,7 @@ template <typename P, typename S>
 static __device__ __forceinline__ int32_t tiles_of_expert(const P &p, int64_t e)
 {
     int64_t rows = p.groups.first(e + 1) - p.groups.first(e), across = tiles_of(p.n, S::COLS);
+    if (P::MIRRORED) return (int32_t)(across * (across + 1) / 2);
     if (P::SUMS) return rows > 0 ? (int32_t)(tiles_of(p.m, S::ROWS) * across) : 0;
     return (int32_t)(tiles_of(max(rows, (int64_t)0), S::ROWS) * across);
 }
@@ -131,6 +132,22 @@ static __device__ __forceinline__ void tiles_count(const P &p, int32_t *before)
         });
 }
 
+/* Row and column of a matrix's tile `number`, counted in tiles. */
+template <bool MIRRORED>
+static __device__ __forceinline__ longlong2 tile_place(int64_t number, int64_t across, int64_t down)
+{
+    if constexpr (MIRRORED) { /* row r has r + 1 tiles */
+        int64_t row = 0;
+        while (number > row) number -= ++row;
+        return make_longlong2(row, number);
+    } else {
+        int64_t run = number / (RASTER * across) * RASTER;
+        int64_t in_run = min((int64_t)RASTER, down - run);
+        number -= run * across;
+        return make_longlong2(run + number % in_run, number / in_run);
+    }
+}
+
 /* Tile `number`. Its expert is *e or a later one, because a block's numbers only grow; *e is
  * updated. */
 template <typename P, typename S>
@@ -141,12 +158,11 @@ static __device__ Ticket ticket_of(const P &p, const int32_t *before, int64_t nu
     if (*e == p.groups.experts) return t;
     int64_t begin = p.groups.first(*e), rows = p.groups.first(*e + 1) - begin;
     int64_t across = tiles_of(p.n, S::COLS), down = tiles_of(P::SUMS ? p.m : rows, S::ROWS);
-    number -= before[*e];
-    int64_t run = number / (RASTER * across) * RASTER, in_run = min((int64_t)RASTER, down - run);
-    number -= run * across;
-    int64_t row = (run + number % in_run) * S::ROWS;
+    static_assert(!P::MIRRORED || S::ROWS == S::COLS, "tiles lie on the diagonal");
+    longlong2 place = tile_place<P::MIRRORED>(number - before[*e], across, down);
+    int64_t row = place.x * S::ROWS;
     t.tile.expert = *e;
-    t.tile.col = number / in_run * S::COLS;
+    t.tile.col = place.y * S::COLS;
     t.tile.row = P::SUMS ? row : 0;
     t.tile.first = P::SUMS ? begin : begin + row;
     t.tile.pooled = p.groups.pooled(t.tile.first);

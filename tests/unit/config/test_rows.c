@@ -82,10 +82,9 @@ static void quantile_balancing_is_refused_where_tokens_do_not_choose_freely(void
     (void)state;
     static const char *const cases[][2] = {
         { "moe.groups=4",
-          "moe.bias_rule=quantile needs tokens that choose freely: moe.groups is 4, "
-          "moe.top_k 2 of moe.experts 8, moe.forced_balance false; set moe.groups=1" },
-        { "moe.forced_balance=true", "moe.forced_balance true; set moe.groups=1" },
-        { "moe.top_k=8", "moe.top_k 8 of moe.experts 8" },
+          "choose freely: moe.groups 4 must be 1, moe.top_k 2 below moe.experts 8" },
+        { "moe.forced_balance=true", "moe.top_k 2 below moe.experts 8, moe.forced_balance false" },
+        { "moe.top_k=8", "moe.top_k 8 below moe.experts 8" },
     };
     Config c;
     for (int i = 0; i < 3; i++) {

@@ -661,6 +661,33 @@ static void a_sum_over_rows_is_a_product_of_its_two_operands(void **state)
     check_row(&moe_weight_kernels, &d, &call, "plain", "rows do not lie at multiples of 16 bytes");
 }
 
+/* Rows of Y and of the result are what tensor cores read and write in packs. */
+static void squares_of_muon_run_on_tensor_cores_if_rows_are_packs(void **state)
+{
+    (void)state;
+    void *at = (void *)(uintptr_t)4096;
+    KernelDevice d = { .vendor = VENDOR_NVIDIA, .capability = 90 };
+    MuonSquare s = { .y = { .data = { at, DTYPE_BF16, 3, { 2, 24, 40 } } },
+                     .out = at,
+                     .offsets = { at, DTYPE_I32, 1, { 3 } },
+                     .side = 24 };
+    GroupedCall call = muon_square_call(&s);
+    CHECK_INT(call.experts, 2);
+    check_row(&muon_square_kernels, &d, &call, "hopper", NULL);
+    d.capability = 80;
+    CHECK_TEXT(kernels_first(&muon_square_kernels, &d, 0, &call)->name, "mma");
+    d.capability = 90;
+    s.add = (void *)(uintptr_t)4104;
+    call = muon_square_call(&s);
+    check_row(&muon_square_kernels, &d, &call, "plain", "rows do not lie at multiples of 16 bytes");
+    s.add = NULL, s.side = 20;
+    call = muon_square_call(&s);
+    check_row(&muon_square_kernels, &d, &call, "plain", "rows do not lie at multiples of 16 bytes");
+    s.side = 24, s.y.data.dtype = DTYPE_F32;
+    call = muon_square_call(&s);
+    check_row(&muon_square_kernels, &d, &call, "plain", "tensors are f32, it takes bf16");
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -686,6 +713,7 @@ int main(void)
         TEST(results_of_8_bits_are_made_at_once_or_apart),
         TEST(weight_gradients_of_8_bits_have_kernels_of_their_own),
         TEST(a_sum_over_rows_is_a_product_of_its_two_operands),
+        TEST(squares_of_muon_run_on_tensor_cores_if_rows_are_packs),
     };
     return TEST_RUN(tests);
 }
