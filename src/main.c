@@ -23,6 +23,7 @@ static const Subcommand COMMANDS[] = {
     { "plan", "estimate time and memory of a run on a cluster, or find the best layout", cli_plan },
     { "trace", "analyse traces of profilers", cli_trace },
     { "viz", "draw pipelines that were recorded or simulated", cli_viz },
+    { "report", "compare the curves of several runs", cli_report },
     { "help", "print the help of a command, as in: help data prepare", cli_help },
     { "--version", "print the version, the back ends and the libraries", cli_version },
 };

@@ -530,7 +530,90 @@ def muon(draw):
     return out
 
 
-OPS = [rmsnorm, swiglu, simple, rope, attention, head, route, moe, adamw, gpt_oss, muon]
+def spun(x):
+    """Rotates neighbouring columns by angles that grow with the token, (B, T, heads, even)."""
+    pairs = torch.view_as_complex(x.reshape(*x.shape[:-1], -1, 2).contiguous())
+    angle = torch.arange(x.shape[1]).reshape(-1, 1, 1) / 10.0 ** torch.arange(pairs.shape[-1])
+    return torch.view_as_real(pairs * torch.polar(torch.ones_like(angle), angle)).reshape(x.shape).to(x.dtype)
+
+
+def causal_logits(q, k, scale):
+    """(B, H, T, T); -inf where a query does not see."""
+    k = k.repeat_interleave(q.shape[2] // k.shape[2], 2)
+    s = scale * torch.einsum("bihd,bjhd->bhij", q, k)
+    return s.masked_fill(torch.ones_like(s[0, 0]).triu(1).bool(), -torch.inf)
+
+
+def largest_logits(out, case, q, k, scale, tau):
+    """The case of attention_max, whose result is 0 where it is not above tau; returns gamma of each head."""
+    s = causal_logits(q, k, scale)
+    most = s.amax((0, 2, 3))
+    assert (most > tau).any() and (most < tau).any(), most
+    noted = torch.where(most > tau, most, 0)
+    out.add(case, **{"of.q": q, "of.k": k, "of.lse": s.logsumexp(-1)})
+    out.add(case, **{"max": noted, "max.before": torch.zeros_like(most)})
+    return noted, torch.clamp(tau / most, max=1)
+
+
+def add_clip(out, case, noted, w, factor):
+    """The case of qk_clip: factor (rows) of the matrix, or of a vector. Returns the clipped one."""
+    clipped = w * factor.reshape(-1, *[1] * (w.dim() - 1))
+    out.add(case, w=clipped, max=noted, clip=[1.0])
+    out.add(case, **{"w.before": w})
+    return clipped
+
+
+def check_scaled(before, after, gamma):
+    """All logits of a head are gamma times what they were."""
+    want = causal_logits(*before, 1) * gamma.reshape(1, -1, 1, 1)
+    torch.testing.assert_close(causal_logits(*after, 1), want)
+
+
+def qk_clip(draw):
+    """MLA with a latent of queries, and GQA with biases: the projections of a step's rows, the largest
+    logits, the clipped weights, with which each head's logits are gamma times what they were. Sizes
+    and taus stand a second time in tests/op/test_golden_ops.c."""
+    out, b, t, scale = Cases(), 2, 37, 0.3
+
+    heads, nope, rot, v, rank, tau = 4, 6, 4, 5, 9, 4.5
+    cq, ckv = draw(b, t, rank, grad=False), draw(b, t, rank, grad=False)
+    shared = spun(draw(b, t, 1, rot, grad=False)).expand(b, t, heads, rot)
+    wq = draw(heads * (nope + rot), rank, std=0.4, grad=False)
+    wkv = draw(heads * (nope + v), rank, std=0.4, grad=False)
+
+    def mla(wq, wkv):
+        q = (cq @ wq.mT).reshape(b, t, heads, nope + rot)
+        k = (ckv @ wkv.mT).reshape(b, t, heads, nope + v)
+        return (torch.cat([q[..., :nope], spun(q[..., nope:])], -1),
+                torch.cat([k[..., :nope], shared], -1))
+
+    before = mla(wq, wkv)
+    noted, gamma = largest_logits(out, "max.mla", *before, scale, tau)
+    root = gamma.sqrt().repeat(nope, 1)
+    query = torch.cat([root, gamma.repeat(rot, 1)]).mT.reshape(-1)
+    wq = add_clip(out, "clip.mla_q", noted, wq, query)
+    wkv = add_clip(out, "clip.mla_kv", noted, wkv, torch.cat([root, torch.ones(v, heads)]).mT.reshape(-1))
+    check_scaled(before, mla(wq, wkv), gamma)
+
+    heads, groups, width, hidden, tau = 6, 2, 8, 11, 8.0
+    x, w = draw(b, t, hidden, grad=False), draw((heads + 2 * groups) * width, hidden, std=0.4, grad=False)
+    bias = draw((heads + 2 * groups) * width, std=0.4, grad=False)
+
+    def gqa(w, bias):
+        a = (x @ w.mT + bias).reshape(b, t, heads + 2 * groups, width)
+        return spun(a[:, :, :heads]), spun(a[:, :, heads:heads + groups])
+
+    before = gqa(w, bias)
+    noted, gamma = largest_logits(out, "max.gqa", *before, scale, tau)
+    key = gamma.reshape(groups, -1).amin(1).sqrt()
+    factor = torch.cat([gamma / key.repeat_interleave(heads // groups), key, torch.ones(groups)])
+    factor = factor.repeat_interleave(width)
+    w, bias = add_clip(out, "clip.gqa", noted, w, factor), add_clip(out, "clip.bias", noted, bias, factor)
+    check_scaled(before, gqa(w, bias), gamma)
+    return out
+
+
+OPS = [rmsnorm, swiglu, simple, rope, attention, head, route, moe, adamw, gpt_oss, muon, qk_clip]
 
 
 def make_ops(made_by):

@@ -623,6 +623,14 @@ static long read_holder(int fd)
     return pread(fd, text, sizeof text - 1, 0) > 0 ? strtol(text, NULL, 10) : 0;
 }
 
+/* Is the open file still the one of that name? Another process may have removed it after it was opened. */
+static bool has_name(int fd, const char *path)
+{
+    struct stat open_one = { 0 }, named = { 0 };
+    return fstat(fd, &open_one) == 0 && stat(path, &named) == 0 &&
+           open_one.st_dev == named.st_dev && open_one.st_ino == named.st_ino;
+}
+
 /* flock, not fcntl: a flock belongs to the open file description. Closing another descriptor of the
  * same file does not drop it, and two opens in one process exclude each other, which ranks on threads
  * need. The kernel drops it with the last descriptor, however the process ends. */
@@ -637,6 +645,10 @@ Status file_lock(const char *path, int *out_fd, bool *held, long *holder)
         close(fd);
         return s;
     }
+    if (!has_name(fd, path)) {
+        close(fd);
+        return file_lock(path, out_fd, held, holder);
+    }
     /* The process id is only for messages. The lock holds without it, so a full disk is no error
      * here. */
     char text[32];
@@ -646,6 +658,12 @@ Status file_lock(const char *path, int *out_fd, bool *held, long *holder)
     *held = true;
     *holder = (long)getpid();
     return OK;
+}
+
+void file_unlock_remove(int fd, const char *path)
+{
+    if (fd > 0) (void)unlink(path);
+    file_unlock(fd);
 }
 
 void file_unlock(int fd)

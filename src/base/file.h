@@ -101,6 +101,8 @@ Status file_cache_folder(const char *wanted, char out[FILE_PATH_MAX]);
  * process, even after SIGKILL. *held is false if another process has it; *holder is then its process
  * id, or 0 if unknown. */
 Status file_lock(const char *path, int *out_fd, bool *held, long *holder);
-void file_unlock(int fd);
+void file_unlock(int fd); /* does nothing on 0 */
+/* The same, and the file is removed first, while it is locked. */
+void file_unlock_remove(int fd, const char *path);
 
 #endif

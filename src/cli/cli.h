@@ -22,6 +22,7 @@ Status cli_bench(int argc, char **argv);
 Status cli_bench_trace(int argc, char **argv);
 Status cli_plan(int argc, char **argv);
 Status cli_viz(int argc, char **argv);
+Status cli_report(int argc, char **argv);
 Status cli_trace(int argc, char **argv);
 Status cli_version(int argc, char **argv);
 

@@ -269,6 +269,12 @@ static Status check_optimizer(const Config *c)
                     "optimizer.skip_spikes %.15g must be above 1, or 0: steps are skipped whose "
                     "gradient norm is above this many times the running mean",
                     c->optimizer_skip_spikes);
+    if (c->optimizer_qk_clip > 0 && c->attention_qk_norm != QK_NORM_NONE)
+        return FAIL(ERR_ARG,
+                    "optimizer.qk_clip %.15g scales the weights of queries and keys, which "
+                    "attention.qk_norm normalises behind them: it would change nothing; set "
+                    "optimizer.qk_clip=0",
+                    c->optimizer_qk_clip);
     if (c->optimizer_min_lr <= c->optimizer_lr) return OK;
     return FAIL(ERR_ARG, "optimizer.min_lr %.15g is more than optimizer.lr %.15g",
                 c->optimizer_min_lr, c->optimizer_lr);

@@ -25,8 +25,8 @@ typedef struct ConvertToHf {
 } ConvertToHf;
 
 /* OUT becomes a folder that transformers loads: model*.safetensors with an index, config.json,
- * generation_config.json, and the tokenizer's files from the folder of data.tokenizer. *said: a line for
- * the user, and one about settings that the format cannot carry. */
+ * generation_config.json, data.tokenizer as tokenizer.json, and other files of a tokenizer from its
+ * folder. *said: a line for the user, and one about settings that the format cannot carry. */
 Status convert_to_hf(const ConvertToHf *o, Arena *a, Text *said);
 
 #endif

@@ -4,20 +4,12 @@
 #include <string.h>
 
 /* Files that only transformers reads are copied, too, so that a folder survives both conversions.
- * config.json stands first because only from-hf copies it: to-hf writes its own. */
+ * The first ones only from-hf copies: to-hf writes its own. */
+enum { WRITTEN = 2 };
 static const char *const copied[] = {
-    "config.json", /* only with `model` */
-    "generation_config.json",
-    "tokenizer.json",
-    "tokenizer_config.json",
-    "tokenizer.model",
-    "tiktoken.model",
-    "special_tokens_map.json",
-    "added_tokens.json",
-    "vocab.json",
-    "merges.txt",
-    "chat_template.jinja",
-    "chat_template.json",
+    "config.json",     "tokenizer.json", "generation_config.json",  "tokenizer_config.json",
+    "tokenizer.model", "tiktoken.model", "special_tokens_map.json", "added_tokens.json",
+    "vocab.json",      "merges.txt",     "chat_template.jinja",     "chat_template.json",
 };
 
 /* json_parse leaves *out NULL for a text that is not JSON, and `bad` is where it stopped. */
@@ -63,7 +55,7 @@ static Status copy_file(const char *from, const char *to, const char *name)
 
 Status folder_copy_files(const char *from, const char *to, bool model)
 {
-    for (size_t i = !model; i < sizeof copied / sizeof *copied; i++)
+    for (size_t i = model ? 0 : WRITTEN; i < sizeof copied / sizeof *copied; i++)
         TRY(copy_file(from, to, copied[i]));
     return OK;
 }

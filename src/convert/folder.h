@@ -16,7 +16,7 @@ Status folder_put_json(const char *folder, const char *name, const Json *json, A
 #define FOLDER_TYPES "tensor_types.json"
 
 /* Copies those of the tokenizer's files and generation_config.json that exist; with `model` also
- * config.json. */
+ * config.json and tokenizer.json. */
 Status folder_copy_files(const char *from, const char *to, bool model);
 
 #endif

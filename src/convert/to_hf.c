@@ -492,12 +492,17 @@ static Status put_generation(const ToHf *h)
     return put_missing(h, "generation_config.json", &json);
 }
 
+/* data.tokenizer becomes tokenizer.json, whatever its name and kind. Without one it may be beside the
+ * checkpoint. */
 static Status put_tokenizer(const ToHf *h)
 {
-    char path[FILE_PATH_MAX];
+    char from[FILE_PATH_MAX], path[FILE_PATH_MAX];
+    const char *set = h->config.data_tokenizer;
     Json json = json_of(JSON_OBJECT);
+    TRY(file_join(from, h->files, "tokenizer.json"));
     TRY(file_join(path, h->out.temp, "tokenizer.json"));
-    if (!file_exists(path)) return OK;
+    if (!file_exists(set[0] != '\0' ? set : from)) return OK;
+    TRY(tokenizer_export(set[0] != '\0' ? set : from, path, h->arena));
     TRY(json_add(h->arena, &json, "tokenizer_class", json_of_text("PreTrainedTokenizerFast")));
     return put_missing(h, "tokenizer_config.json", &json);
 }

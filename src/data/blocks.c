@@ -49,6 +49,7 @@ static Status check_first(Blocks *b, const Text *room)
     if (room->used > TAR_AT + 5 && memcmp(room->data + TAR_AT, "ustar", 5) == 0)
         return FAIL(ERR_FORMAT, "%s is a tar archive: unpack it, and name the folder",
                     b->input.path);
+    TRY(input_check_inside(&b->input, room->data, room->used));
     if (b->input.pipe && room->used > 0) b->jsonl = b->jsonl || room->data[0] == '{';
     return OK;
 }

@@ -1,6 +1,8 @@
 /* input: reads a file in pieces and hands them to zlib or zstd. */
 #include "data/input.h"
 
+#include "base/text.h"
+
 #define ZLIB_CONST /* its input is not written */
 
 #include <string.h>
@@ -10,7 +12,8 @@
 
 enum { RAW_BYTES = 1 << 20, MAGIC_BYTES = 6, WINDOW_LOG_MAX = 31 };
 
-/* What the first bytes of a file say. how: NULL, or how to turn the file into one that is read. */
+/* What the first bytes of a file say. how: how to turn it into a file that is read. Compression is read,
+ * but not a second time inside. */
 typedef struct Magic {
     const char *bytes;
     size_t n;
@@ -19,8 +22,8 @@ typedef struct Magic {
 } Magic;
 
 static const Magic MAGICS[] = {
-    { "\x1F\x8B", 2, INPUT_GZIP, "gzip", NULL },
-    { "\x28\xB5\x2F\xFD", 4, INPUT_ZSTD, "zstd", NULL },
+    { "\x1F\x8B", 2, INPUT_GZIP, "gzip", "decompress it once" },
+    { "\x28\xB5\x2F\xFD", 4, INPUT_ZSTD, "zstd", "decompress it once" },
     { "PAR1", 4, INPUT_PLAIN, "Parquet",
       "convert it: python3 -c 'import sys, pandas; pandas.read_parquet(sys.argv[1]).to_json("
       "sys.argv[2], orient=\"records\", lines=True)' IN.parquet OUT.jsonl.gz" },
@@ -37,17 +40,32 @@ static bool is_skippable(const char *s, size_t n)
     return n >= 4 && ((unsigned char)s[0] & 0xF0) == 0x50 && memcmp(s + 1, "\x2A\x4D\x18", 3) == 0;
 }
 
+/* NULL: text, as far as the bytes tell. */
+static const Magic *find_magic(const char *s, size_t n)
+{
+    for (const Magic *m = MAGICS; m < MAGICS + sizeof MAGICS / sizeof *MAGICS; m++) {
+        if (n >= m->n && memcmp(s, m->bytes, m->n) == 0) return m;
+    }
+    return NULL;
+}
+
+/* A name in .parquet is enough, since encrypted and cut off files have other bytes. */
 static Status read_magic(Input *in)
 {
+    const Magic *m = find_magic(in->raw, in->raw_bytes);
     if (is_skippable(in->raw, in->raw_bytes)) in->kind = INPUT_ZSTD;
-    for (size_t i = 0; i < sizeof MAGICS / sizeof *MAGICS; i++) {
-        const Magic *m = &MAGICS[i];
-        if (in->raw_bytes < m->n || memcmp(in->raw, m->bytes, m->n) != 0) continue;
-        in->kind = m->kind;
-        if (m->how != NULL)
-            return FAIL(ERR_FORMAT, "%s is %s, which is not read: %s", in->path, m->name, m->how);
-    }
-    return OK;
+    if (m == NULL && text_ends(in->path, ".parquet")) m = find_magic("PAR1", 4);
+    if (m == NULL) return OK;
+    in->kind = m->kind;
+    if (m->kind != INPUT_PLAIN) return OK;
+    return FAIL(ERR_FORMAT, "%s is %s, which is not read: %s", in->path, m->name, m->how);
+}
+
+Status input_check_inside(const Input *in, const char *text, size_t bytes)
+{
+    const Magic *m = in->kind == INPUT_PLAIN ? NULL : find_magic(text, bytes);
+    if (m == NULL) return OK;
+    return FAIL(ERR_FORMAT, "%s holds %s, which is not read: %s", in->path, m->name, m->how);
 }
 
 /* More bytes of the file, after those that are in `raw` already. Only a pipe gives less than fits

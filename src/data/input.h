@@ -31,6 +31,8 @@ void input_close(Input *in); /* safe on { 0 } */
 
 /* Up to n bytes; *got is 0 at the end alone. ERR_FORMAT: the compressed data is damaged or cut off. */
 Status input_read(Input *in, void *out, size_t n, size_t *got);
+/* ERR_FORMAT: what is compressed in the file begins with these bytes, and is no text either. */
+Status input_check_inside(const Input *in, const char *text, size_t bytes);
 /* Goes on to byte `at` of what is in the file, or to its end. A compressed file is read up to there. */
 Status input_seek(Input *in, int64_t at);
 

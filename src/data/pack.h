@@ -18,7 +18,7 @@ typedef struct PackStats {
     int64_t packs, padding, cut; /* packs; tokens that fill them; documents that are in several */
 } PackStats;
 
-/* Writes the documents of `from` to w, which shard_create_packs has opened. P is the writer's pack, at most
+/* Writes the documents of `from` to w, which shard_create has opened. P is the writer's pack, at most
  * PACK_TOKENS_MAX. `fill`: the id of padding. Everything in `a` is released. */
 Status pack_best_fit(const Shard *from, ShardWriter *w, int32_t fill, Arena *a, PackStats *out);
 

@@ -67,6 +67,25 @@ static Status check_result(const Preparer *p)
 
 /* ---- the writer ---- */
 
+static void lock_path(const Preparer *p, char out[FILE_PATH_MAX])
+{
+    (void)snprintf(out, FILE_PATH_MAX, "%s.lock", p->config->out);
+}
+
+/* Two preparations of one PREFIX would write into the same temporary files. */
+static Status lock_prefix(Preparer *p)
+{
+    char path[FILE_PATH_MAX];
+    bool held = false;
+    long holder = 0;
+    lock_path(p, path);
+    TRY(file_make_parent(path));
+    TRY(file_lock(path, &p->lock, &held, &holder));
+    if (held) return OK;
+    return FAIL(ERR_ARG, "%s is being prepared by process %ld: wait for it, or give another --out",
+                p->config->out, holder);
+}
+
 static int64_t chat_pack(const Preparer *p)
 {
     return p->config->chat != NULL ? p->config->sequence : 0;
@@ -93,8 +112,8 @@ static Status resume_writer(Preparer *p)
 static Status create_writer(Preparer *p)
 {
     TRY(journal_remove(p->config->out));
-    TRY(shard_create_packs(&p->writer, p->prefix, tokenizer_vocab(p->tokenizer), chat_pack(p),
-                           &p->arena));
+    TRY(shard_create(&p->writer, p->prefix, tokenizer_vocab(p->tokenizer), chat_pack(p),
+                     &p->arena));
     return p->config->dedup ? dedup_open(&p->dedup, p->config->out, 0, &p->arena) : OK;
 }
 
@@ -138,6 +157,7 @@ static Status open_lane(Preparer *p, Lane *l)
     TRY(arena_init(&l->scratch, "document", MEM_HOST, LANE_BYTES));
     TRY(arena_init(&l->strings, "strings", MEM_HOST, STRINGS_BYTES));
     TRY(tokenizer_cache_make(&l->strings, &l->cache));
+    if (p->config->dedup) TRY(hashes_open(&l->seen));
     for (int i = 0; i < 4; i++) {
         TRY(arena_init(&l->arena[i], NAMES[i], MEM_HOST, LANE_BYTES));
         TRY(text_init(texts[i], &l->arena[i]));
@@ -149,6 +169,7 @@ static void close_lane(Lane *l)
 {
     worker_stop(&l->worker);
     documents_close(&l->reader);
+    arena_free(&l->seen.arena);
     arena_free(&l->scratch);
     arena_free(&l->strings);
     for (int i = 0; i < 4; i++) arena_free(&l->arena[i]);
@@ -190,8 +211,8 @@ static Status commit_shard(Preparer *p, ShardWriter *w)
 static Status pack_shard(Preparer *p, const Shard *from, ShardWriter *w)
 {
     PackStats packed = { 0 };
-    TRY(shard_create_packs(w, p->config->out, tokenizer_vocab(p->tokenizer), p->config->sequence,
-                           &p->arena));
+    TRY(shard_create(w, p->config->out, tokenizer_vocab(p->tokenizer), p->config->sequence,
+                     &p->arena));
     TRY(pack_best_fit(from, w, p->end_of_text, &p->arena, &packed));
     p->state.stats.packs = packed.packs;
     p->state.stats.padding = packed.padding;
@@ -244,6 +265,7 @@ static Status prepare_files(Preparer *p)
     TRY(arena_init(&p->arena, "prepare", MEM_HOST, RESERVE_BYTES));
     TRY(list_files(p));
     TRY(open_tokenizer(p));
+    TRY(lock_prefix(p));
     TRY(open_writer(p));
     TRY(open_lanes(p));
     TRY(run_lanes(p));
@@ -257,10 +279,13 @@ static Status prepare_files(Preparer *p)
  * next one passes over it. */
 static void close_files(Preparer *p, Status s)
 {
+    char lock[FILE_PATH_MAX];
     bool keep = p->journaled && s != OK;
     if (keep) shard_writer_keep(&p->writer);
     shard_writer_close(&p->writer);
     dedup_close(&p->dedup, keep);
+    lock_path(p, lock);
+    file_unlock_remove(p->lock, lock);
 }
 
 Status prepare_run(const PrepareConfig *c, PrepareStats *out)

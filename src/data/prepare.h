@@ -42,6 +42,7 @@ typedef struct PrepareStats {
     int64_t duplicates;
     int64_t resumed_bytes;       /* of text that an earlier run had written */
     int64_t packs, padding, cut; /* of best_fit: pack.h */
+    int64_t encoded; /* documents that were tokenised; with dedup some duplicates, too */
     double seconds;
 } PrepareStats;
 

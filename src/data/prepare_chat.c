@@ -118,11 +118,12 @@ Status prepare_chat(Lane *l, const char *line, size_t bytes)
     ChatMessage *m = NULL;
     int n = 0;
     char wrong[WRONG_BYTES];
-    DocumentHash hash = { 0 };
+    bool duplicate = false;
+    DocumentHash hash = prepare_hash(l, line, bytes, &duplicate);
+    if (duplicate) return OK;
     ArenaMark mark = arena_mark(&l->scratch), strings = arena_mark(&l->strings);
     TRY(ARENA_NEW(&l->scratch, CHAT_MESSAGES_MAX, &m));
     read_messages(l->reader.json, m, &n, wrong);
-    if (l->p->config->dedup) hash = dedup_hash(line, bytes);
     Status s = n > 0 ? add_chat(l, m, n, hash) : documents_bad(&l->reader, wrong);
     arena_release(&l->scratch, mark);
     arena_release(&l->strings, strings);

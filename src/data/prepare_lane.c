@@ -5,6 +5,9 @@
 #include <stdio.h>
 
 static const int64_t JOURNAL_BYTES = (int64_t)128 << 20;
+/* Below it encoding takes less time than finding out that it is not needed (measured: 10 million documents of
+ * 10 bytes, 7 s of the processor in place of 13). */
+enum { LOOKED_UP_BYTES = 24 };
 
 /* ---- reading ---- */
 
@@ -69,12 +72,31 @@ Status prepare_ids(Lane *l, const int32_t *ids, int64_t n, bool learned)
 Status prepare_end(Lane *l, int64_t text_bytes, DocumentHash hash)
 {
     const Encoded e = { (int64_t)(l->ids.used / sizeof(int32_t)), text_bytes, hash };
+    bool is_new = true;
+    if (l->p->config->dedup && (l->p->config->chat != NULL || text_bytes >= LOOKED_UP_BYTES))
+        TRY(hashes_add(&l->seen, hash, &is_new));
     return text_append(&l->documents, (const char *)&e, sizeof e);
+}
+
+/* What is written is of blocks before this one. */
+DocumentHash prepare_hash(Lane *l, const char *text, size_t bytes, bool *duplicate)
+{
+    DocumentHash hash = { 0 };
+    *duplicate = false;
+    if (!l->p->config->dedup) return hash;
+    hash = dedup_hash(text, bytes);
+    if (bytes < LOOKED_UP_BYTES) return hash;
+    *duplicate = hashes_have(&l->seen, hash) || dedup_has(&l->p->dedup, hash);
+    l->duplicates += *duplicate;
+    return hash;
 }
 
 /* The end-of-text id is the last token of a document, so training learns where texts end. */
 static Status encode_document(Lane *l, const char *text, size_t bytes)
 {
+    bool duplicate = false;
+    DocumentHash hash = prepare_hash(l, text, bytes, &duplicate);
+    if (duplicate) return OK;
     ArenaMark mark = arena_mark(&l->scratch);
     int32_t *ids = NULL;
     int64_t n = 0;
@@ -82,8 +104,6 @@ static Status encode_document(Lane *l, const char *text, size_t bytes)
     TRY(prepare_ids(l, ids, n, true));
     TRY(prepare_ids(l, &l->p->end_of_text, 1, true));
     arena_release(&l->scratch, mark);
-    DocumentHash hash = { 0 };
-    if (l->p->config->dedup) hash = dedup_hash(text, bytes);
     return prepare_end(l, (int64_t)bytes, hash);
 }
 
@@ -96,7 +116,8 @@ static Status encode_block(Lane *l)
     if (p->config->chat != NULL) o.field = NULL;
     documents_of_block(&l->reader, p->corpus.files[l->after.file], l->jsonl, &l->block, &o);
     l->ids.used = l->learned.used = l->documents.used = 0;
-    l->empty = 0;
+    l->empty = l->duplicates = 0;
+    hashes_clear(&l->seen);
     for (;;) {
         const char *text = NULL;
         size_t bytes = 0;
@@ -169,6 +190,8 @@ static Status write_block(Lane *l)
     int64_t n = (int64_t)(l->documents.used / sizeof *e), at = 0;
     for (int64_t i = 0; i < n; at = e[i++].end)
         TRY(write_document(p, &e[i], ids + at, learned + at, e[i].end - at));
+    p->state.stats.encoded += n;
+    p->state.stats.duplicates += l->duplicates;
     p->state.stats.empty += l->empty;
     p->state.stats.skipped += l->reader.skipped;
     p->state.file = l->after.file;

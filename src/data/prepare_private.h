@@ -53,7 +53,8 @@ typedef struct Lane {
     Journal after;  /* file, file_bytes and place behind the block */
     int64_t ticket; /* number of the block */
     int64_t progress_bytes;
-    int64_t empty;
+    int64_t empty, duplicates;
+    HashSet seen; /* with dedup: hashes of `documents` */
 } Lane;
 
 struct Preparer {
@@ -86,9 +87,14 @@ struct Preparer {
     Journal state;
     ShardWriter writer;
     char prefix[FILE_PATH_MAX]; /* of the writer */
-    Dedup dedup;
-    Progress bar; /* over bytes of the files */
+    Dedup dedup;                /* hashes of the documents that are written */
+    int lock;                   /* of PREFIX.lock; 0: not held */
+    Progress bar;               /* over bytes of the files */
 };
+
+/* The hash of a document, with dedup. *duplicate: it is known to have come before, so it need not be
+ * encoded. Duplicates of a block that another lane has now are found when they are written. */
+DocumentHash prepare_hash(Lane *l, const char *text, size_t bytes, bool *duplicate);
 
 /* Appends ids to the lane's document, and ends it. */
 Status prepare_ids(Lane *l, const int32_t *ids, int64_t n, bool learned);

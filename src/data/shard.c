@@ -135,7 +135,10 @@ Status shard_set_mask(Shard *s, FileMap mask)
 {
     MaskHeader h = { 0 };
     size_t bits = ((size_t)s->tokens + 7) / 8;
-    if (mask.bytes >= sizeof h) memcpy(&h, mask.data, sizeof h);
+    if (mask.bytes < sizeof h)
+        return FAIL(ERR_FORMAT, "%s.mask has %zu bytes, its header alone has %zu: prepare it again",
+                    s->prefix, mask.bytes, sizeof h);
+    memcpy(&h, mask.data, sizeof h);
     if (memcmp(h.magic, SHARD_MASK_MAGIC, sizeof SHARD_MASK_MAGIC) != 0)
         return FAIL(ERR_FORMAT, "%s.mask does not begin with SWMASK: it is no mask", s->prefix);
     if (h.tokens != s->tokens || mask.bytes != sizeof h + bits || h.pack < 1 ||

@@ -88,12 +88,10 @@ typedef struct ShardMark {
     int64_t documents, tokens, bits;
 } ShardMark;
 
-/* Makes the prefix's folders, too. vocab chooses the type of an id. */
-Status shard_create(ShardWriter *w, const char *prefix, int64_t vocab, Arena *arena);
-/* The same with a mask, for packs of so many ids: sequences end with shard_end_document, and each pack
- * must be full. shard_append's ids do not count then. */
-Status shard_create_packs(ShardWriter *w, const char *prefix, int64_t vocab, int64_t pack,
-                          Arena *arena);
+/* Makes the prefix's folders, too. vocab chooses the type of an id. With pack > 0 there is a mask, for
+ * packs of so many ids: sequences end with shard_end_document, and each pack must be full. shard_append's
+ * ids do not count then. */
+Status shard_create(ShardWriter *w, const char *prefix, int64_t vocab, int64_t pack, Arena *arena);
 Status shard_append_learned(ShardWriter *w, const int32_t *ids, int64_t n, bool learned);
 /* Appends ids to the current document; ends it. */
 Status shard_append(ShardWriter *w, const int32_t *ids, int64_t n);

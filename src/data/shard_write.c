@@ -40,13 +40,7 @@ static Status open_part(const ShardWriter *w, const char *suffix, const uint64_t
                          : file_resume_temp(f, path, *bytes, w->arena);
 }
 
-Status shard_create(ShardWriter *w, const char *prefix, int64_t vocab, Arena *arena)
-{
-    return shard_create_packs(w, prefix, vocab, 0, arena);
-}
-
-Status shard_create_packs(ShardWriter *w, const char *prefix, int64_t vocab, int64_t pack,
-                          Arena *arena)
+Status shard_create(ShardWriter *w, const char *prefix, int64_t vocab, int64_t pack, Arena *arena)
 {
     static const MaskHeader NOT_YET = { 0 };
     TRY(begin_writer(w, prefix, vocab, pack, arena));

@@ -55,10 +55,10 @@ static Status check_room(const Splitter *s)
 
 /* Writes the pattern with White_Space for \s, because PCRE2's \s has U+180E, which Unicode took out. The
  * pattern without \S and \s is returned itself. */
-static Status white_space(const SplitRule *rule, Arena *a, const char **out, size_t *n)
+static Status white_space(const char *pattern, Arena *a, const char **out, size_t *n)
 {
     Text t;
-    const char *at = rule->pattern, *end = at + rule->pattern_bytes;
+    const char *at = pattern, *end = at + strlen(pattern);
     TRY(text_init(&t, a));
     for (; at < end; at++) {
         bool escape = *at == '\\' && at + 1 < end;
@@ -75,7 +75,7 @@ static Status white_space(const SplitRule *rule, Arena *a, const char **out, siz
 
 /* PCRE2_UCP makes \p{L} and the like follow Unicode. The compiled pattern lies in the arena,
  * but its machine code does not: splitter_free must be called. */
-Status splitter_add_rule(Splitter *s, const SplitRule *rule, Arena *a)
+Status splitter_add_rule(Splitter *s, const char *pattern, bool literal, SplitKeep keep, Arena *a)
 {
     TRY(check_room(s));
     pcre2_general_context *memory = NULL;
@@ -84,23 +84,23 @@ Status splitter_add_rule(Splitter *s, const SplitRule *rule, Arena *a)
     if (how == NULL) return FAIL(ERR_MEMORY, "arena %s: no room for a pattern", a->name);
     pcre2_set_newline(how, PCRE2_NEWLINE_LF);
     uint32_t options = PCRE2_UTF | PCRE2_LITERAL;
-    const char *text = rule->pattern;
-    size_t n = rule->pattern_bytes;
-    if (!rule->literal) { /* \C would match half a character */
+    const char *text = pattern;
+    size_t n = strlen(pattern);
+    if (!literal) { /* \C would match half a character */
         options = PCRE2_UTF | PCRE2_UCP | PCRE2_MULTILINE | PCRE2_NEVER_BACKSLASH_C;
-        TRY(white_space(rule, a, &text, &n));
+        TRY(white_space(pattern, a, &text, &n));
     }
     int code = 0;
     size_t at = 0;
-    pcre2_code *pattern = pcre2_compile((PCRE2_SPTR)text, n, options, &code, &at, how);
-    if (pattern == NULL) {
+    pcre2_code *compiled = pcre2_compile((PCRE2_SPTR)text, n, options, &code, &at, how);
+    if (compiled == NULL) {
         char why[SENTENCE_BYTES];
         return FAIL(code == PCRE2_ERROR_HEAP_FAILED ? ERR_MEMORY : ERR_FORMAT,
                     "pattern \"%.60s\": %s at byte %zu", text, pcre2_sentence(code, why), at);
     }
     /* If the system allows no machine code, PCRE2 interprets: slower, with the same matches. */
-    (void)pcre2_jit_compile(pattern, PCRE2_JIT_COMPLETE);
-    s->stage[s->n_stages++] = (SplitStage){ pattern, rule->keep };
+    (void)pcre2_jit_compile(compiled, PCRE2_JIT_COMPLETE);
+    s->stage[s->n_stages++] = (SplitStage){ compiled, keep };
     return OK;
 }
 

@@ -28,13 +28,6 @@ typedef enum SplitKeep {
     SPLIT_WITH_NEXT,     /* a match belongs to the text behind it; the first of two is a piece */
 } SplitKeep;
 
-typedef struct SplitRule {
-    const char *pattern;
-    size_t pattern_bytes;
-    bool literal; /* the pattern is the text to find, not a regular expression */
-    SplitKeep keep;
-} SplitRule;
-
 typedef struct SplitStage {
     struct pcre2_real_code_8 *code; /* NULL: put a space before a piece that has none */
     SplitKeep keep;
@@ -50,8 +43,9 @@ typedef struct Splitter {
  * the space before it, and runs of white space without the space before a word. */
 extern const char SPLIT_GPT2_PATTERN[];
 
-/* Add a stage to the end; s starts zeroed. */
-Status splitter_add_rule(Splitter *s, const SplitRule *rule, Arena *a);
+/* Add a stage to the end; s starts zeroed. literal: the pattern is the text to find, not a regular
+ * expression. */
+Status splitter_add_rule(Splitter *s, const char *pattern, bool literal, SplitKeep keep, Arena *a);
 Status splitter_add_prefix_space(Splitter *s);
 void splitter_free(Splitter *s); /* safe on a zeroed one */
 

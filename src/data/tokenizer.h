@@ -60,6 +60,10 @@ typedef struct TokenizerConversion {
     int n_special;
 } TokenizerConversion;
 
+/* Writes a tokenizer as tokenizer.json: such a file as it is, a .tiktoken file of a known encoding
+ * converted. Errors of tokenizer_load. */
+Status tokenizer_export(const char *path, const char *out_path, Arena *a);
+
 /* Writes a .tiktoken file as tokenizer.json. ERR_ARG: an unknown encoding, a broken pattern or special
  * token; ERR_FORMAT: as for tokenizer_load. */
 Status tokenizer_convert(const TokenizerConversion *c, Arena *a);

@@ -172,10 +172,15 @@ static Status read_normalizer(const Reader *r, const Json *item)
 
 /* ---- pre_tokenizer ---- */
 
+static Status add_rule(const Reader *r, const char *pattern, bool literal, SplitKeep keep)
+{
+    Status s = splitter_add_rule(&r->t->splitter, pattern, literal, keep, r->arena);
+    return named_status(r, PRE_TOKENIZER, s);
+}
+
 static Status add_regex(const Reader *r, const char *pattern)
 {
-    SplitRule rule = { .pattern = pattern, .pattern_bytes = strlen(pattern) };
-    return named_status(r, PRE_TOKENIZER, splitter_add_rule(&r->t->splitter, &rule, r->arena));
+    return add_rule(r, pattern, false, SPLIT_ISOLATED);
 }
 
 /* Hugging Face's defaults apply to absent members: a space before the text, and GPT-2's pattern. */
@@ -207,11 +212,7 @@ static Status read_split(const Reader *r, const Json *item)
             "inverted MergedWithPrevious and MergedWithNext are supported",
             r->name, SHOWN, behavior, invert ? ", inverted" : "");
     if (keep == SPLIT_ONLY_OTHERS && invert) keep = SPLIT_ONLY_MATCHES;
-    SplitRule rule = { .pattern = text,
-                       .pattern_bytes = strlen(text),
-                       .literal = regex == NULL,
-                       .keep = (SplitKeep)keep };
-    return named_status(r, PRE_TOKENIZER, splitter_add_rule(&r->t->splitter, &rule, r->arena));
+    return add_rule(r, text, regex == NULL, (SplitKeep)keep);
 }
 
 /* Spaces become a sign, U+2581 in all published files, and a text gets one at its front. With `split`
@@ -230,10 +231,7 @@ static Status read_metaspace(const Reader *r, const Json *item)
                               .only_first = strcmp(scheme, "first") == 0 };
     if (!never) TRY(add_step(r, z, prepend));
     if (!get_flag(item, "split", true)) return OK;
-    SplitRule rule = {
-        .pattern = sign, .pattern_bytes = strlen(sign), .literal = true, .keep = SPLIT_WITH_NEXT
-    };
-    return named_status(r, PRE_TOKENIZER, splitter_add_rule(&r->t->splitter, &rule, r->arena));
+    return add_rule(r, sign, true, SPLIT_WITH_NEXT);
 }
 
 /* One pre-tokenizer of the pipeline. ByteLevel is the last one of byte-level vocabularies; Metaspace, of
@@ -647,6 +645,11 @@ static Status check_model(const Reader *r, const Json *model)
 static Status read_file(Reader *r, const Json *root)
 {
     const Json *model = json_get(root, "model"), *added = json_get(root, "added_tokens");
+    const Json *version = json_get(root, "version");
+    if (!is_absent(version) &&
+        (json_string(version) == NULL || strcmp(json_string(version), "1.0") != 0))
+        return FAIL(ERR_UNSUPPORTED, "%s is of another version than 1.0, the only one that is read",
+                    r->name);
     TRY(check_model(r, model));
     if (!is_absent(added) && !json_is(added, JSON_ARRAY))
         return FAIL(ERR_FORMAT, "%s: added_tokens is not a list", r->name);

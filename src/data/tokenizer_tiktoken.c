@@ -308,8 +308,7 @@ static Status read_file(Reader *r, const TokenizerConversion *c, TokenizerFile *
     if (file != NULL) TRY(ARENA_NEW(r->arena, n_merges, &list));
     (void)each_split(t, list);
     TRY(add_specials(r));
-    SplitRule rule = { .pattern = r->pattern, .pattern_bytes = strlen(r->pattern) };
-    TRY(splitter_add_rule(&t->splitter, &rule, r->arena));
+    TRY(splitter_add_rule(&t->splitter, r->pattern, false, SPLIT_ISOLATED, r->arena));
     if (file != NULL)
         *file = (TokenizerFile){ .token = t->token,
                                  .n_tokens = t->vocab,
@@ -335,21 +334,33 @@ Status tokenizer_parse_tiktoken(const char *name, const char *text, size_t bytes
     return s;
 }
 
-Status tokenizer_convert(const TokenizerConversion *c, Arena *a)
+/* `copies`: what is no .tiktoken file is written as it is. */
+static Status write_json(const TokenizerConversion *c, bool copies, Arena *a)
 {
     FileMap map = { 0 };
     Tokenizer *t = NULL;
     TokenizerFile file = { 0 };
     TRY(file_map(c->path, &map));
     const char *text = (const char *)map.data;
-    Status s = tokenizer_is_tiktoken(text, map.bytes)
-                   ? tokenizer_parse_tiktoken(c->path, text, map.bytes, c, a, &t, &file)
+    Status s = OK;
+    if (tokenizer_is_tiktoken(text, map.bytes)) {
+        s = tokenizer_parse_tiktoken(c->path, text, map.bytes, c, a, &t, &file);
+        if (s == OK) s = tokenizer_write(c->out_path, &file, a);
+    } else {
+        s = copies ? file_write_whole(c->out_path, text, map.bytes)
                    : FAIL(ERR_FORMAT,
                           "%s is no .tiktoken file: its first line is not a token in base64, a "
                           "space and a rank",
                           c->path);
+    }
     file_unmap(&map);
-    if (s == OK) s = tokenizer_write(c->out_path, &file, a);
     tokenizer_free(t);
     return s;
+}
+
+Status tokenizer_convert(const TokenizerConversion *c, Arena *a) { return write_json(c, false, a); }
+
+Status tokenizer_export(const char *path, const char *out_path, Arena *a)
+{
+    return write_json(&(TokenizerConversion){ .path = path, .out_path = out_path }, true, a);
 }

@@ -89,7 +89,11 @@ static Status each_source(Yardstick *y, bool held)
     for (int i = 0; i < y->config->n_sources; i++) {
         Shard s = { 0 };
         TRY(shard_open(&s, y->config->sources[i].path));
-        Status status = each_document(y, i, &s, held);
+        Status status =
+            s.documents > 0
+                ? each_document(y, i, &s, held)
+                : FAIL(ERR_ARG, "source %s (%s) holds no document: prepare one that has text",
+                       y->config->sources[i].name, y->config->sources[i].path);
         shard_close(&s);
         TRY(status);
     }

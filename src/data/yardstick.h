@@ -27,7 +27,7 @@ typedef struct YardstickRow {       /* one a source, and one over all behind the
     double bits[YARDSTICK_ORDERS];  /* of the held-out text */
 } YardstickRow;
 
-/* rows: n_sources + 1. Speaks on the progress line. */
+/* rows: n_sources + 1. ERR_ARG: a source has no document. Speaks on the progress line. */
 Status yardstick_run(const YardstickConfig *c, YardstickRow *rows);
 
 #endif

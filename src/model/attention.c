@@ -229,6 +229,17 @@ static Status keys_of(LayerRun *r, int64_t block, Tensor *k, Tensor *v)
     return OK;
 }
 
+/* Notes the largest logits of a block for QK-clip. lse is over this block and those before it, so it
+ * is at least each of them. A layer whose projections are frozen is not clipped. */
+static Status note_logits(LayerRun *r, const AttentionFwd *a)
+{
+    const float above = r->spec->optimizer.qk_clip;
+    const bool frozen = role_frozen(r->layer, kind_of(attention_spec(r))->keys);
+    if (above <= 0 || !r->training || r->recomputing || frozen) return OK;
+    Tensor max = tensor_rows(&r->record->logits, r->layer->block, 1);
+    return attention_max(r->ex, (AttentionMax){ *a, max, above });
+}
+
 /* Adds a block to the sum over the blocks so far; the last block's result goes to s->o. The kernel
  * rescales the earlier sum by its lse, as in flash attention (arXiv:2205.14135). */
 static Status attend_block(LayerRun *r, int64_t block, Tensor sum)
@@ -253,7 +264,8 @@ static Status attend_block(LayerRun *r, int64_t block, Tensor sum)
         args.o_before = heads_view(r, sum, a->heads);
         args.lse_before = args.lse;
     }
-    return attention_fwd(r->ex, args);
+    TRY(attention_fwd(r->ex, args));
+    return note_logits(r, &args);
 }
 
 /* Sinks join the softmax after its sums over all keys are complete; o and lse then include them. */
@@ -393,6 +405,11 @@ static void cache_widths(const LayerSpec *l, int64_t *k, int64_t *v)
     *v = a->kv_heads * attention_v_dim(a);
 }
 
+static QkRows attention_clips(const LayerSpec *l, ParamRole role)
+{
+    return kind_of(&l->as.attention)->clips(&l->as.attention, role);
+}
+
 const LayerDesc layer_attention = {
     .name = "attention",
     .title = "attention",
@@ -403,4 +420,5 @@ const LayerDesc layer_attention = {
     .communicates = attention_communicates,
     .alike = attention_alike,
     .cache = cache_widths,
+    .clips = attention_clips,
 };

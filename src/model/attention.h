@@ -42,6 +42,8 @@ typedef struct AttentionState {
 
 /* A kind of attention: how it makes q, k and v from y, and takes their gradients back to y. */
 typedef struct AttentionKindDesc {
+    ParamRole keys; /* the role of the matrix that makes keys */
+    QkRows (*clips)(const AttentionSpec *a, ParamRole role); /* LayerDesc.clips */
     Status (*params)(const ModelSpec *s, const LayerSpec *l, ParamList *out);
     /* Makes q, k and v from the rows of s->norm.y. Over ranks mla makes k and v later, block by block. */
     PhaseFn *forward;

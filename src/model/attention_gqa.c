@@ -196,7 +196,20 @@ static Status gqa_backward(LayerRun *r, Tensor dy)
     return recipe_backward_input(r, ROLE_A, s->da.rows, (Tensor){ 0 }, dy);
 }
 
+static QkRows gqa_clips(const AttentionSpec *a, ParamRole role)
+{
+    const bool all = role == ROLE_A || role == ROLE_A_BIAS;
+    return (QkRows){ .heads = a->heads,
+                     .kv_heads = a->kv_heads,
+                     .queries = all ? a->heads * a->head : 0,
+                     .keys = all ? a->kv_heads * a->head : 0,
+                     .width = a->head,
+                     .both = a->head };
+}
+
 const AttentionKindDesc attention_gqa = {
+    .keys = ROLE_A,
+    .clips = gqa_clips,
     .params = gqa_params,
     .forward = gqa_forward,
     .recompute = gqa_recompute,

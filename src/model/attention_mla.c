@@ -38,10 +38,8 @@ static Status mla_params(const ModelSpec *s, const LayerSpec *l, ParamList *out)
     return attention_param(out, l, ROLE_KV_B, a->heads * (a->nope + a->v), a->kv_rank, "kv_b_proj");
 }
 
-static ParamRole query_role(const LayerRun *r)
-{
-    return attention_spec(r)->q_rank > 0 ? ROLE_Q_B : ROLE_Q;
-}
+static ParamRole query_of(const AttentionSpec *a) { return a->q_rank > 0 ? ROLE_Q_B : ROLE_Q; }
+static ParamRole query_role(const LayerRun *r) { return query_of(attention_spec(r)); }
 
 /* Columns of a = [q_a |] kv_a | k_rope. */
 static int64_t kv_col(const AttentionSpec *a) { return a->q_rank; }
@@ -348,7 +346,21 @@ static Status mla_backward_weight(LayerRun *r)
     return recipe_backward_weight(r, role, s->mla.dq_raw.columns, query_input(r)->y.columns);
 }
 
+/* The shared key is made by ROLE_A, so its rows are not among these. */
+static QkRows mla_clips(const AttentionSpec *a, ParamRole role)
+{
+    const int64_t query = a->nope + a->rope, key = a->nope + a->v;
+    return (QkRows){ .heads = a->heads,
+                     .kv_heads = a->heads,
+                     .queries = role == query_of(a) ? a->heads * query : 0,
+                     .keys = role == ROLE_KV_B ? a->heads * key : 0,
+                     .width = role == ROLE_KV_B ? key : query,
+                     .both = a->nope };
+}
+
 const AttentionKindDesc attention_mla = {
+    .keys = ROLE_KV_B,
+    .clips = mla_clips,
     .params = mla_params,
     .forward = mla_forward,
     .recompute = mla_recompute,

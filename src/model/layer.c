@@ -37,16 +37,28 @@ Status batch_make(Arena *a, const ModelSpec *s, int64_t b, int64_t t, MicroBatch
     return OK;
 }
 
+/* Heads of a layer of attention; all layers have as many. */
+static int64_t heads_of(const ModelSpec *s)
+{
+    for (int i = 0; i < s->n_layers; i++) {
+        const LayerDesc *desc = layer_desc(s->layers[i].kind);
+        if (desc->clips != NULL) return desc->clips(&s->layers[i], ROLE_COUNT).heads;
+    }
+    return 0;
+}
+
 /* All sums lie in one tensor and all counts in another, so that one all-reduce each adds them over
  * ranks. The members are views of these. */
 Status record_make(Arena *a, const ModelSpec *s, int64_t domains, Record *out)
 {
     Record r = { 0 };
     Tensor *const sums[] = { &r.loss, &r.aux_loss, &r.square_sum };
-    TRY(tensor_new1(a, DTYPE_F32, RECORD_SUMS + s->depths, &r.sums));
+    TRY(tensor_new1(a, DTYPE_F32, RECORD_SUMS + s->depths + GRAD_GROUPS + s->n_moe, &r.sums));
     for (int i = 0; i < 3; i++) *sums[i] = tensor_rows(&r.sums, i, 1);
     r.overflow = tensor_rows(&r.sums, 3, 2);
     r.next_loss = tensor_rows(&r.sums, RECORD_SUMS, s->depths);
+    r.group_sums = tensor_rows(&r.sums, RECORD_SUMS + s->depths, GRAD_GROUPS);
+    r.router_z = tensor_rows(&r.sums, RECORD_SUMS + s->depths + GRAD_GROUPS, s->n_moe);
     TRY(tensor_new1(a, DTYPE_F32, 1, &r.norm));
     TRY(tensor_new1(a, DTYPE_F32, 1, &r.clip));
     int64_t loads = s->n_moe * domains * s->experts;
@@ -61,6 +73,8 @@ Status record_make(Arena *a, const ModelSpec *s, int64_t domains, Record *out)
         r.margins = (Tensor){
             tensor_at(&r.counts, loads + drops), DTYPE_I32, 3, { s->n_moe, s->experts, MARGIN_BINS }
         };
+    if (s->optimizer.qk_clip > 0)
+        TRY(tensor_new2(a, DTYPE_F32, s->blocks + s->depths, heads_of(s), &r.logits));
     *out = r;
     return OK;
 }

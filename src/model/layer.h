@@ -20,6 +20,7 @@
 
 #include "base/lane.h"
 #include "model/params.h"
+#include "op/qk_clip.h"
 
 /* One micro-batch as ops see it; tensors live in the step arena. */
 typedef struct MicroBatch {
@@ -42,17 +43,22 @@ static inline Tensor batch_target(const MicroBatch *m, int depth)
 
 /* Sums of one step, on the device; the host reads them once a step. */
 typedef struct Record {
-    /* (RECORD_SUMS + depths) f32, added over all ranks at the step's end. The next five are
-     * views. */
+    /* (RECORD_SUMS + depths + GRAD_GROUPS + MoE layers) f32, added over all ranks at the step's end. The
+     * next seven are views. */
     Tensor sums;
     Tensor loss, aux_loss, square_sum; /* (1) f32 */
     Tensor overflow;   /* (2) f32: above 0 if a token did not fit in a block, a row not in a pool */
     Tensor next_loss;  /* (depths) f32: mean losses of multi-token prediction, weighted */
+    Tensor group_sums; /* (GRAD_GROUPS) f32: square_sum by group */
+    Tensor router_z;   /* (MoE layers) f32: sums over tokens of z^2 (op/route.h) */
     Tensor norm, clip; /* (1) f32 */
     Tensor counts;     /* i32, added over all ranks like sums: the next three */
     Tensor load;       /* (MoE layers, domains, E) i32 */
     Tensor dropped;    /* (MoE layers) i32, if tokens may be dropped */
     Tensor margins;    /* (MoE layers, E, MARGIN_BINS) i32, with moe.bias_rule=quantile */
+    /* (blocks, H) f32, with optimizer.qk_clip: the largest logit of each head where it is above that,
+     * else 0; over all ranks from the step's end on */
+    Tensor logits;
 } Record;
 enum { RECORD_SUMS = 5, OVERFLOW_BLOCKS = 0, OVERFLOW_ROWS };
 
@@ -164,6 +170,8 @@ typedef struct LayerDesc {
     bool (*alike)(const LayerSpec *a, const LayerSpec *b);
     /* Widths of the keys and values that a token leaves in a KvCache. NULL: it leaves none. */
     void (*cache)(const LayerSpec *l, int64_t *k, int64_t *v);
+    /* The layer's heads, and which rows of a matrix QK-clip scales (op/qk_clip.h). NULL: none. */
+    QkRows (*clips)(const LayerSpec *l, ParamRole role);
     /* Runs after the optimizer, once a step, on the ranks that hold the layer. NULL: nothing. */
     Status (*after_step)(Exec *ex, const LayerSpec *l, const LayerWeights *w, const Record *sum);
 } LayerDesc;

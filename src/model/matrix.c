@@ -71,6 +71,28 @@ Tensor matrix_at(const Matrix *m, void *data, Dtype type)
     return t;
 }
 
+/* Groups of gradients */
+
+const char *const grad_group_names[GRAD_GROUPS] = {
+#define GRAD_GROUP(NAME, name, what, roles) #name,
+#include "model/grad_group.def"
+#undef GRAD_GROUP
+};
+
+GradGroup grad_group(ParamRole role)
+{
+    static const uint32_t roles_of[GRAD_GROUPS] = {
+#define R(ROLE)                             1U << ROLE_##ROLE
+#define GRAD_GROUP(NAME, name, what, roles) roles,
+#include "model/grad_group.def"
+#undef GRAD_GROUP
+#undef R
+    };
+    int g = 0;
+    while ((roles_of[g] >> role & 1) == 0) g++; /* every role is in one */
+    return (GradGroup)g;
+}
+
 /* Cuts */
 
 /* A matrix goes to the current rank while more than half of its cost lies within the rank's share,

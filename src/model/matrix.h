@@ -49,6 +49,17 @@ typedef enum ParamRole {
     ROLE_COUNT
 } ParamRole;
 
+/* Roles whose gradients have a norm of their own in metrics. */
+typedef enum GradGroup {
+#define GRAD_GROUP(NAME, name, what, roles) GRAD_##NAME,
+#include "model/grad_group.def"
+#undef GRAD_GROUP
+    GRAD_GROUPS
+} GradGroup;
+
+extern const char *const grad_group_names[GRAD_GROUPS];
+GradGroup grad_group(ParamRole role);
+
 typedef enum CopyKind { COPY_PLAIN, COPY_KINDS } CopyKind;
 
 /* A copy that every matrix of a model has, except those that stay in f32. */

@@ -252,19 +252,21 @@ static Status route_forward(LayerRun *r)
     TRY(jitter_logits(r, s->route.logits));
     if (loss_parts(r) > 1)
         TRY(tensor_new2(r->ring, DTYPE_F32, r->batch->b, m->experts, &s->route.score_sum));
-    TRY(route_fwd(r->ex, (RouteFwd){ .logits = s->route.logits,
-                                     .bias = bias,
-                                     .domain = r->batch->domain,
-                                     .target = target,
-                                     .pos = m->forced_balance ? r->batch->pos : (Tensor){ 0 },
-                                     .index = s->route.index,
-                                     .weight = s->route.weight,
-                                     .score = s->route.score,
-                                     .seq_count = s->route.seq_count,
-                                     .load = tensor_rows(&r->record->load, r->layer->load, 1),
-                                     .aux_loss = r->record->aux_loss,
-                                     .score_sum = s->route.score_sum,
-                                     .rule = route_rule(r) }));
+    TRY(route_fwd(r->ex,
+                  (RouteFwd){ .logits = s->route.logits,
+                              .bias = bias,
+                              .domain = r->batch->domain,
+                              .target = target,
+                              .pos = m->forced_balance ? r->batch->pos : (Tensor){ 0 },
+                              .index = s->route.index,
+                              .weight = s->route.weight,
+                              .score = s->route.score,
+                              .seq_count = s->route.seq_count,
+                              .load = tensor_rows(&r->record->load, r->layer->load, 1),
+                              .aux_loss = r->record->aux_loss,
+                              .score_sum = s->route.score_sum,
+                              .router_z = tensor_rows(&r->record->router_z, r->layer->load, 1),
+                              .rule = route_rule(r) }));
     if (r->spec->counts & COUNT_MARGINS)
         TRY(route_margins(
             r->ex, (RouteMargins){ .logits = s->route.logits,

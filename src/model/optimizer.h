@@ -42,6 +42,7 @@ typedef struct OptimizerSpec {
     Dtype products; /* muon: type of the operands of its products, f32 or bf16 */
     int steps;      /* muon: iterations */
     bool averages;  /* an average of the weights is kept, too (optimizer.ema) */
+    float qk_clip;  /* the logit above which heads are clipped (op/qk_clip.h); 0: none are */
 } OptimizerSpec;
 
 /* Elements that this rank updates by one rule with one rate of decay. Where the rule needs whole

@@ -177,8 +177,8 @@ int64_t param_elems(const Param *p);
 /* The block in a parameter's name ("model.layers.7..."); -1: there is none. */
 int64_t param_block(const char *name);
 
-/* ERR_ARG: a pattern of spec->frozen matches no parameter in a table of the whole model, or nothing
- * is left to train. */
+/* ERR_ARG: a pattern of spec->frozen matches no parameter in a table of the whole model, nothing is
+ * left to train, or QK-clip would find a layer that is frozen in part. */
 Status params_check_frozen(const ModelSpec *s, const ParamTable *t);
 
 /* Sets LayerSpec.frozen and no_backward, or copies them from `like`. A role is frozen if all of its

@@ -54,6 +54,28 @@ static bool is_frozen(const ModelSpec *s, const Param *p)
     return false;
 }
 
+/* A clipped head scales queries and keys by one pair of factors. Layers in which all these weights are
+ * frozen are not clipped. */
+static Status check_clipped(const ModelSpec *s, const ParamTable *t)
+{
+    const Param *first = NULL;
+    for (int i = 0; i < t->n; i++) {
+        const Param *p = &t->at[i];
+        const LayerSpec *l = &s->layers[p->layer];
+        const LayerDesc *desc = layer_desc(l->kind);
+        QkRows rows = { 0 };
+        if (desc->clips != NULL) rows = desc->clips(l, p->role);
+        if (rows.queries + rows.keys == 0) continue;
+        if (first == NULL || first->layer != p->layer) first = p;
+        if ((first->rule == NULL) == (p->rule == NULL)) continue;
+        return FAIL(ERR_ARG,
+                    "optimizer.qk_clip scales %s and %s of a layer together, and init.frozen "
+                    "names only one of them: name both or neither",
+                    first->name, p->name);
+    }
+    return OK;
+}
+
 Status params_check_frozen(const ModelSpec *s, const ParamTable *t)
 {
     for (int i = 0; s->frozen != NULL && i < s->frozen->n; i++) {
@@ -63,8 +85,9 @@ Status params_check_frozen(const ModelSpec *s, const ParamTable *t)
         return FAIL(ERR_ARG, "init.frozen: %s is the name of no parameter; the first of %d is %s",
                     s->frozen->at[i], t->n, t->at[0].name);
     }
-    if (t->frozen < t->total) return OK;
-    return FAIL(ERR_ARG, "init.frozen names all parameters, nothing is left to train");
+    if (t->frozen == t->total)
+        return FAIL(ERR_ARG, "init.frozen names all parameters, nothing is left to train");
+    return s->optimizer.qk_clip > 0 ? check_clipped(s, t) : OK;
 }
 
 static void count_param(ParamTable *t, const LayerSpec *l, const Param *p)

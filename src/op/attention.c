@@ -24,16 +24,22 @@ Shape attention_fwd_shape(const AttentionFwd *a)
 }
 
 /* Both directions have the same sizes, so there is one place that reads them from tensors. */
+static AttentionFwd forward_of(const AttentionBwd *a)
+{
+    return (AttentionFwd){ .q = a->q,
+                           .k = a->k,
+                           .v = a->v,
+                           .doc = a->doc,
+                           .scale = a->scale,
+                           .pieces = a->pieces,
+                           .window = a->window,
+                           .chunk = a->chunk };
+}
+
 Shape attention_bwd_shape(const AttentionBwd *a)
 {
-    return attention_fwd_shape(&(AttentionFwd){ .q = a->q,
-                                                .k = a->k,
-                                                .v = a->v,
-                                                .doc = a->doc,
-                                                .scale = a->scale,
-                                                .pieces = a->pieces,
-                                                .window = a->window,
-                                                .chunk = a->chunk });
+    AttentionFwd as = forward_of(a);
+    return attention_fwd_shape(&as);
 }
 
 static Status expect_shape4(const char *op, const char *port, const Tensor *t, const int64_t dim[4],
@@ -79,10 +85,9 @@ static Status check_pieces(const char *op, const Shape *s)
     return OK;
 }
 
-/* Checks the tensors of a call and the sizes *s that were read from them. */
-static Status check_shape(const char *op, const Tensor *q, const Tensor *k, const Tensor *v,
-                          const Tensor *doc, const Shape *s)
+Status attention_check_shape(const char *op, const AttentionFwd *a, const Shape *s)
 {
+    const Tensor *q = &a->q, *k = &a->k, *v = &a->v, *doc = &a->doc;
     char shape[96];
     if (q->rank != 4 || q->dtype > DTYPE_F16) {
         return FAIL(ERR_SHAPE, "%s: q is %s, wanted (B, Tq, H, dk) f32, bf16 or f16", op,
@@ -118,7 +123,7 @@ Status attention_fwd_check(const AttentionFwd *a)
 {
     const char *op = "attention_fwd";
     Shape s = attention_fwd_shape(a);
-    TRY(check_shape(op, &a->q, &a->k, &a->v, &a->doc, &s));
+    TRY(attention_check_shape(op, a, &s));
     const int64_t like_o[4] = { s.B, s.Tq, s.H, s.dv };
     TRY(expect_sum(op, "o", &a->o, like_o, s.act));
     TRY(op_expect(op, "lse", &a->lse, s.B * s.H, s.Tq, DTYPE_F32));
@@ -131,7 +136,8 @@ Status attention_bwd_check(const AttentionBwd *a)
 {
     const char *op = "attention_bwd";
     Shape s = attention_bwd_shape(a);
-    TRY(check_shape(op, &a->q, &a->k, &a->v, &a->doc, &s));
+    AttentionFwd as = forward_of(a);
+    TRY(attention_check_shape(op, &as, &s));
     if (s.Tk != s.Tq) {
         return FAIL(ERR_SHAPE, "%s: %lld queries and %lld keys, wanted equal numbers", op,
                     (long long)s.Tq, (long long)s.Tk);

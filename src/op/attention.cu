@@ -384,6 +384,40 @@ __launch_bounds__(THREADS, 2) void attention_fwd_kernel(const __grid_constant__ 
     rows_store(a.at.sum, a.o, a.o_sum, x, room->sum);
 }
 
+/* The largest logit of a block's queries (op/attention.h). In most steps a block looks at their lse and ends.
+ * max may have grown since: then the block computes in vain. The maximum over blocks is one of integers:
+ * numbers above 0 have the order of their bits, and a maximum is the same in any order. */
+template <typename T>
+static __global__
+__launch_bounds__(THREADS, 2) void attention_max_kernel(const __grid_constant__ Attention<T> a,
+                                                        float *max, float above)
+{
+    RowCapacity *room = row_room(a.at);
+    Queries x = queries_of_block(a);
+    const float *lse = a.lse + (x.b * a.q.heads + x.h) * a.q.length + x.first;
+    float limit = fmaxf(above, *(const volatile float *)&max[x.h]) * (1 - LSE_SLACK);
+    float most = (int)threadIdx.x < x.n && lse[threadIdx.x] > limit ? 1.0f : 0.0f;
+    if (block_max(most, room->max) == 0) return;
+    rows_load<T, false>(a, x, room);
+    tile_load(a.at.q, a.q, x.b, x.first, x.h, x.n, a.nq);
+    __syncthreads();
+    int64_t g = x.h * a.k.heads / a.q.heads, end = room->last[x.n - 1] + 1;
+    most = -INFINITY;
+    for (int64_t j0 = first_key(room, x.n); j0 < end; j0 += a.nk) {
+        tile_load(a.at.k, a.k, x.b, j0, g, (int)min((int64_t)a.nk, end - j0), a.nk);
+        __syncthreads();
+        rows_by_keys(a, a.at.q, a.at.k, a.q.d, a.at.scores);
+        __syncthreads();
+        for (int e = (int)threadIdx.x; e < x.n * a.nk; e += THREADS) {
+            int r = e / a.nk, j = e % a.nk;
+            float score = elements<float>(a.at.scores)[r * a.at.scores.ld + j];
+            if (sees(room, r, j0 + j)) most = fmaxf(most, score);
+        }
+    }
+    most = block_max(most, room->max) * a.scale;
+    if (threadIdx.x == 0 && most > above) atomicMax((unsigned *)max + x.h, __float_as_uint(most));
+}
+
 /* backward */
 
 /* delta of every row of every head, with lse's layout. One warp handles a row. */
@@ -626,6 +660,20 @@ template <typename T> static Status forward(struct Exec *ex, const AttentionFwd 
     return launch(ex, attention_fwd_kernel<T>, a, query_blocks(a));
 }
 
+template <typename T> static Status largest(struct Exec *ex, const AttentionMax *m)
+{
+    AttentionFwd f = m->of;
+    f.v = f.o = f.k; /* values are not read */
+    Attention<T> a = attention_of<T>(&f);
+    TRY(tiles_choose(&a, FORWARD));
+    int64_t blocks = query_blocks(a);
+    if (blocks == 0) return OK;
+    TRY(kernel_shared("attention_max", attention_max_kernel<T>, (size_t)a.at.total));
+    attention_max_kernel<T><<<(unsigned)blocks, THREADS, (size_t)a.at.total, exec_stream(ex)>>>(
+        a, (float *)m->max.data, m->above);
+    return kernel_status("attention_max");
+}
+
 template <typename T> static Status backward(struct Exec *ex, const AttentionBwd *f)
 {
     Attention<T> a = attention_of<T>(f);
@@ -666,4 +714,10 @@ extern "C" Status attention_plain_bwd(struct Exec *ex, const void *args)
 {
     const AttentionBwd *a = (const AttentionBwd *)args;
     return a->q.dtype == DTYPE_F32 ? backward<float>(ex, a) : backward<Bf16>(ex, a);
+}
+
+extern "C" Status attention_max_gpu(struct Exec *ex, const void *args)
+{
+    const AttentionMax *a = (const AttentionMax *)args;
+    return a->of.q.dtype == DTYPE_F32 ? largest<float>(ex, a) : largest<Bf16>(ex, a);
 }

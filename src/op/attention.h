@@ -93,6 +93,26 @@ typedef struct AttentionSinkBwd {
     Tensor dsinks; /* add (H) f32 */
 } AttentionSinkBwd;
 
+/*
+ * attention_max: the largest scaled logit of each head in a call, where it is above a threshold, for
+ * QK-clip (op/qk_clip.h). It is nearly free: the lse of a row is at least each of its logits. Only
+ * blocks of rows compute logits in which an lse is above the threshold and above the head's maximum
+ * so far. So the result is exact where it is above the threshold; else it stays what it was, in any
+ * order of calls. lse has rounding errors, hence LSE_SLACK. After 8-bit attention lse is of
+ * rounded queries and keys, and logits are those of the numbers before that: rounding may hide a logit
+ * that is near the threshold.
+ */
+typedef struct AttentionMax {
+    /* in: the call that has run: q, k, doc, masks, scale, and lse over these keys, and maybe over
+     * others or a sink. Nothing else of it is read. */
+    AttentionFwd of;
+    Tensor max; /* add (H) f32, 0 or above: the largest of it and of logits above `above` */
+    float above;
+} AttentionMax;
+
+/* Of an lse: far above its rounding error, and too small to compute many rows in vain. */
+#define LSE_SLACK 0x1p-10f
+
 #define OPS_ATTENTION
 #include "op/declare.h"
 #undef OPS_ATTENTION

@@ -20,6 +20,8 @@ typedef struct Shape {
 
 Shape attention_fwd_shape(const AttentionFwd *a);
 Shape attention_bwd_shape(const AttentionBwd *a);
+/* Checks q, k, v and doc of a call, its scale, and the sizes *s that were read from them. */
+Status attention_check_shape(const char *op, const AttentionFwd *a, const Shape *s);
 
 static inline int64_t least(int64_t a, int64_t b) { return a < b ? a : b; }
 static inline int64_t most(int64_t a, int64_t b) { return a > b ? a : b; }

@@ -431,7 +431,8 @@ Status exchange_collective_cpu(Exec *ex, const Collective *a)
     TRY(check_group_size(ex, "exchange_collective", a->ranks, c));
     if (a->kind == COMM_ALL_GATHER) return comm_all_gather(c, &a->in, &a->out);
     if (a->kind == COMM_REDUCE_SCATTER) return comm_reduce_scatter(c, &a->in, &a->out);
-    if (a->kind == COMM_ALL_REDUCE) return comm_all_reduce(c, &a->out, REDUCE_SUM);
+    if (a->kind == COMM_ALL_REDUCE)
+        return comm_all_reduce(c, &a->out, a->largest ? REDUCE_MAX : REDUCE_SUM);
     if (a->kind == COMM_BROADCAST) return comm_broadcast(c, &a->out, a->root);
     return ring_shift(ex, c, a);
 }

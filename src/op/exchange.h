@@ -17,7 +17,7 @@
  * more tensor of rows. Rows that come back are plain, because they are sums.
  *
  * Collectives work on rows. ALL_GATHER stacks the rows of all ranks, REDUCE_SCATTER is its reverse
- * with sums, SHIFT gets the next rank's rows (a ring), ALL_REDUCE sums and BROADCAST copies in
+ * with sums, SHIFT gets the next rank's rows (a ring), ALL_REDUCE sums (or takes the largest) and BROADCAST copies in
  * place.
  *
  * These ops are not called on a mesh of one rank.
@@ -108,7 +108,8 @@ typedef struct Collective {
     int axis; /* of the mesh */
     /* The group. For an axis other than dp leave it GROUP_WORLD: then the axis gives the group. */
     MeshGroup group;
-    int root; /* of a broadcast, in the group */
+    int root;     /* of a broadcast, in the group */
+    bool largest; /* an all-reduce takes the largest instead of the sum */
     int64_t ranks;
 } Collective;
 

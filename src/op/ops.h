@@ -14,6 +14,7 @@
 #include "op/moe.h"
 #include "op/muon.h"
 #include "op/optimizer.h"
+#include "op/qk_clip.h"
 #include "op/quant.h"
 #include "op/rmsnorm.h"
 #include "op/rope.h"

@@ -15,6 +15,8 @@ enum {
 Status square_sum_check(const SquareSum *a)
 {
     TRY(op_expect("square_sum", "x", &a->x, -1, -1, DTYPE_F32));
+    if (a->groups.data != NULL)
+        TRY(op_expect("square_sum", "groups", &a->groups, -1, 1, DTYPE_F32));
     return op_expect("square_sum", "sum", &a->sum, 1, 1, DTYPE_F32);
 }
 
@@ -27,7 +29,34 @@ OpCost square_sum_cost(const SquareSum *a)
 size_t square_sum_workspace(const Exec *ex, const SquareSum *a)
 {
     (void)ex;
-    return (size_t)((tensor_elems(&a->x) + BLOCK - 1) / BLOCK) * sizeof(double);
+    return (size_t)((tensor_elems(&a->x) + BLOCK - 1) / BLOCK + a->runs) * sizeof(double);
+}
+
+static double squares(const float *x, int64_t first, int64_t end)
+{
+    double sum = 0;
+#pragma omp simd reduction(+ : sum)
+    for (int64_t i = first; i < end; i++) sum += (double)x[i] * (double)x[i];
+    return sum;
+}
+
+/* Runs of a group are added in order. */
+static void add_groups(const Exec *ex, const SquareSum *a, const double *part, double *of_run)
+{
+    const float *x = a->x.data;
+    float *group = a->groups.data;
+#pragma omp parallel for num_threads(ex->threads) schedule(static)
+    for (int64_t i = 0; i < a->runs; i++) {
+        const int64_t first = a->run[i].first, end = square_run_end(a, i);
+        const SquareEdges e = square_edges(first, end, BLOCK);
+        of_run[i] = squares(x, first, e.head_end) + squares(x, e.tail, end);
+        for (int64_t b = e.first_block; b < e.end_block; b++) of_run[i] += part[b];
+    }
+    for (int64_t g = 0; g < tensor_elems(&a->groups); g++) {
+        double sum = 0;
+        for (int64_t i = 0; i < a->runs; i++) sum += a->run[i].group == g ? of_run[i] : 0;
+        group[g] += (float)sum;
+    }
 }
 
 Status square_sum_cpu(Exec *ex, const SquareSum *a)
@@ -38,17 +67,15 @@ Status square_sum_cpu(Exec *ex, const SquareSum *a)
 #pragma omp parallel for num_threads(ex->threads) schedule(static)
     for (int64_t b = 0; b < blocks; b++) {
         int64_t end = (b + 1) * BLOCK < n ? (b + 1) * BLOCK : n;
-        double sum = 0;
-#pragma omp simd reduction(+ : sum)
-        for (int64_t i = b * BLOCK; i < end; i++) sum += (double)x[i] * (double)x[i];
-        part[b] = sum;
+        part[b] = squares(x, b * BLOCK, end);
     }
     for (int64_t b = 0; b < blocks; b++) total += part[b];
     *(float *)a->sum.data += (float)total;
+    if (a->groups.data != NULL) add_groups(ex, a, part, part + blocks);
     return OK;
 }
 
-OP_PORTS(square_sum, IN(SquareSum, x), ADD(SquareSum, sum));
+OP_PORTS(square_sum, IN(SquareSum, x), ADD(SquareSum, sum), ADD_OPT(SquareSum, groups));
 
 /* clip_scale */
 

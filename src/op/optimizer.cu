@@ -5,7 +5,8 @@
  *
  * square_sum: as on the CPU, blocks of a fixed size are summed in double, then the sums of the
  * blocks. Which thread adds which element is fixed, so bits depend on neither the grid nor
- * alignment.
+ * alignment. Runs of groups go with the launch, RUNS at a time: blocks of threads behind those of x sum the
+ * edges of a run each, and of the second launch block 1 + g adds what is of group g.
  */
 #include "op/flat.cuh"
 
@@ -16,55 +17,114 @@ enum {
     EACH = 4,        /* floats: 16 bytes */
     BLOCK = 1 << 14, /* elements of one partial sum */
     JOIN_THREADS = 1024,
+    RUNS = 160, /* 24 bytes each: a launch takes 4 KiB of arguments */
+};
+
+/* Runs of one launch. */
+struct Runs {
+    int n;
+    struct Run {
+        int64_t first, end;
+        int group;
+    } at[RUNS];
 };
 
 /* square_sum */
 
-static __global__ void square_sum_kernel(const float *x, int64_t n, bool wide, double *part)
+static __device__ double thread_squares(const float *x, int64_t i, int64_t end)
 {
-    int64_t first = (int64_t)blockIdx.x * BLOCK + threadIdx.x * EACH;
-    __shared__ double room[BLOCK_WARPS];
     double sum = 0;
 #pragma unroll 4
-    for (int i = 0; i < BLOCK; i += THREADS * EACH) {
-        float v[EACH];
-        load_flat(x, first + i, n, wide, v);
-#pragma unroll
-        for (int k = 0; k < EACH; k++) sum += (double)v[k] * (double)v[k];
-    }
-    sum = block_sum(sum, room);
-    if (threadIdx.x == 0) part[blockIdx.x] = sum;
+    for (i += threadIdx.x; i < end; i += THREADS) sum += (double)x[i] * (double)x[i];
+    return sum;
 }
 
-/* One block. The order of the parts is fixed by their number alone. */
-static __global__ void square_sum_join_kernel(const double *part, int64_t blocks, float *sum)
+/* part: (blocks), then (runs) for their edges. The first block of threads has part `from`. */
+static __global__ void square_sum_kernel(const float *x, int64_t n, bool wide, double *part,
+                                         unsigned from, unsigned blocks,
+                                         const __grid_constant__ Runs runs)
+{
+    unsigned at = from + blockIdx.x;
+    int64_t first = (int64_t)at * BLOCK + threadIdx.x * EACH;
+    __shared__ double room[BLOCK_WARPS];
+    double sum = 0;
+    if (at >= blocks) {
+        const Runs::Run &r = runs.at[at - blocks];
+        SquareEdges e = square_edges(r.first, r.end, BLOCK);
+        sum = thread_squares(x, r.first, e.head_end) + thread_squares(x, e.tail, r.end);
+    } else {
+#pragma unroll 4
+        for (int i = 0; i < BLOCK; i += THREADS * EACH) {
+            float v[EACH];
+            load_flat(x, first + i, n, wide, v);
+#pragma unroll
+            for (int k = 0; k < EACH; k++) sum += (double)v[k] * (double)v[k];
+        }
+    }
+    sum = block_sum(sum, room);
+    if (threadIdx.x == 0) part[at] = sum;
+}
+
+/* A block for the sum, unless it is NULL, and one for each group. The order of the parts is fixed by their number alone. */
+static __global__ void square_sum_join_kernel(const double *part, int64_t blocks, float *sum,
+                                              float *groups, const __grid_constant__ Runs runs)
 {
     __shared__ double room[BLOCK_WARPS];
     double total = 0;
-    for (int64_t b = threadIdx.x; b < blocks; b += JOIN_THREADS) total += part[b];
+    int group = (int)blockIdx.x - (sum != NULL);
+    float *to = group < 0 ? sum : groups + group;
+    for (int64_t b = threadIdx.x; group < 0 && b < blocks; b += JOIN_THREADS) total += part[b];
+    for (int i = 0; group >= 0 && i < runs.n; i++) {
+        const Runs::Run &r = runs.at[i];
+        if (r.group != group) continue;
+        if (threadIdx.x == 0) total += part[blocks + i];
+        SquareEdges e = square_edges(r.first, r.end, BLOCK);
+        for (int64_t b = e.first_block + threadIdx.x; b < e.end_block; b += JOIN_THREADS)
+            total += part[b];
+    }
     total = block_sum(total, room);
-    if (threadIdx.x == 0) *sum += (float)total;
+    if (threadIdx.x == 0) *to += (float)total;
 }
 
 extern "C" size_t square_sum_gpu_workspace(const struct Exec *, const void *args)
 {
     const SquareSum *a = (const SquareSum *)args;
-    return grid_of(tensor_elems(&a->x), BLOCK) * sizeof(double);
+    size_t runs = (size_t)a->runs, most = RUNS;
+    return (grid_of(tensor_elems(&a->x), BLOCK) + (runs < most ? runs : most)) * sizeof(double);
+}
+
+/* Sets the next runs from `from` on; returns the first of the launch after. */
+static int64_t take_runs(const SquareSum *a, int64_t from, Runs *out)
+{
+    out->n = 0;
+    for (; from < a->runs && out->n < RUNS; from++) {
+        out->at[out->n++] = { a->run[from].first, square_run_end(a, from), a->run[from].group };
+    }
+    return from;
 }
 
 extern "C" Status square_sum_gpu(struct Exec *ex, const void *args)
 {
     const SquareSum *a = (const SquareSum *)args;
-    int64_t n = tensor_elems(&a->x);
-    unsigned blocks = grid_of(n, BLOCK);
+    int64_t n = tensor_elems(&a->x), next = 0;
+    unsigned blocks = grid_of(n, BLOCK), groups = (unsigned)tensor_elems(&a->groups), from = 0;
     double *part = (double *)exec_workspace(ex);
     bool wide = packs_fit<float>({ a->x.data }, {});
-    square_sum_kernel<<<blocks, THREADS, 0, exec_stream(ex)>>>((const float *)a->x.data, n, wide,
-                                                               part);
-    TRY(kernel_status("square_sum"));
-    square_sum_join_kernel<<<1, JOIN_THREADS, 0, exec_stream(ex)>>>(part, blocks,
-                                                                    (float *)a->sum.data);
-    return kernel_status("square_sum");
+    float *sum = (float *)a->sum.data;
+    Runs runs;
+    if (a->groups.data == NULL) groups = 0;
+    do {
+        next = take_runs(a, next, &runs);
+        square_sum_kernel<<<blocks - from + (unsigned)runs.n, THREADS, 0, exec_stream(ex)>>>(
+            (const float *)a->x.data, n, wide, part, from, blocks, runs);
+        TRY(kernel_status("square_sum"));
+        square_sum_join_kernel<<<groups + (sum != NULL), JOIN_THREADS, 0, exec_stream(ex)>>>(
+            part, blocks, sum, (float *)a->groups.data, runs);
+        TRY(kernel_status("square_sum"));
+        from = blocks; /* the parts of x are there, and in the sum */
+        sum = NULL;
+    } while (next < a->runs);
+    return OK;
 }
 
 /* clip_scale: one thread. A NaN has the same bits as on the CPU. */

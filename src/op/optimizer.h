@@ -3,7 +3,9 @@
  *
  * square_sum: sum += sum of x_i^2. Blocks of fixed size are summed in double, then the blocks in
  * order, so bits depend on neither threads nor alignment. Clear sum first, then call it once for
- * each buffer.
+ * each buffer. With `groups` it also adds the squares of each run of x to the sum of the run's group. Blocks
+ * inside a run serve both sums; only a block that a run begins or ends in is read again, in the same launch.
+ * So `sum` has the same bits with and without groups.
  *
  * clip_scale: norm = sqrt(sum), clip = min(1, max_norm / (norm + 1e-6)); clip = 1 if max_norm is 0.
  * Gradients may have been multiplied by a scale: norm and clip are then divided by it.
@@ -27,10 +29,46 @@
 
 #include "base/tensor.h"
 
+#if defined(__CUDACC__) || defined(__HIP__)
+#define SQUARE_SHARED static inline __host__ __device__
+#else
+#define SQUARE_SHARED static inline
+#endif
+
+/* Elements from `first` up to the next run's are of one group. */
+typedef struct SquareRun {
+    int64_t first;
+    int group;
+} SquareRun;
+
 typedef struct SquareSum {
-    Tensor x;   /* in  (n) f32 */
-    Tensor sum; /* add (1) f32 */
+    Tensor x;             /* in  (n) f32 */
+    Tensor sum;           /* add (1) f32 */
+    Tensor groups;        /* add (G) f32, optional */
+    const SquareRun *run; /* (runs) in host memory, by rising first; the first run begins at 0 */
+    int64_t runs;
 } SquareSum;
+
+/* A run [first, end) in blocks of `block` elements: blocks [first_block, end_block) lie inside, and the edges
+ * [first, head_end) and [tail, end) in blocks that it shares. */
+typedef struct SquareEdges {
+    int64_t head_end, tail, first_block, end_block;
+} SquareEdges;
+SQUARE_SHARED SquareEdges square_edges(int64_t first, int64_t end, int64_t block)
+{
+    SquareEdges e;
+    e.first_block = (first + block - 1) / block;
+    e.end_block = end / block;
+    e.head_end = e.first_block * block < end ? e.first_block * block : end;
+    e.tail = e.end_block * block > e.head_end ? e.end_block * block : e.head_end;
+    return e;
+}
+
+/* Where run i ends. */
+static inline int64_t square_run_end(const SquareSum *a, int64_t i)
+{
+    return i + 1 < a->runs ? a->run[i + 1].first : tensor_elems(&a->x);
+}
 
 typedef struct ClipScale {
     Tensor sum;      /* in  (1) f32 */

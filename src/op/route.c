@@ -201,23 +201,25 @@ static float inverse_sum(RouteScore kind, const float *p, int64_t E)
 typedef struct Partial {
     int32_t *count;
     float *q; /* sum of q over the tokens of the chunk; NULL without an auxiliary loss */
-    float *z; /* (B, chunks) sum of z^2; NULL without a z-loss */
+    float *z; /* (B, chunks) sum of z^2; NULL if nobody wants it */
 } Partial;
 
-static size_t partial_bytes(const Shape *s, const RouteRule *r)
+static bool wants_z(const RouteFwd *a) { return a->rule.z_scale != 0 || a->router_z.data != NULL; }
+
+static size_t partial_bytes(const Shape *s, const RouteFwd *a)
 {
     size_t elems = (size_t)(s->B * s->chunks * s->E);
     size_t one = arena_rounded(elems * sizeof(float));
-    size_t z = r->z_scale != 0 ? arena_rounded(elems / (size_t)s->E * sizeof(float)) : 0;
-    return (r->aux_scale != 0 ? 2 * one : one) + z;
+    size_t z = wants_z(a) ? arena_rounded(elems / (size_t)s->E * sizeof(float)) : 0;
+    return (a->rule.aux_scale != 0 ? 2 * one : one) + z;
 }
 
-static Partial partial_at(char *at, const Shape *s, const RouteRule *r)
+static Partial partial_at(char *at, const Shape *s, const RouteFwd *a)
 {
     size_t one = arena_rounded((size_t)(s->B * s->chunks * s->E) * sizeof(float));
     Partial p = { .count = (int32_t *)(void *)at };
-    if (r->aux_scale != 0) p.q = (float *)(void *)(at += one);
-    if (r->z_scale != 0) p.z = (float *)(void *)(at + one);
+    if (a->rule.aux_scale != 0) p.q = (float *)(void *)(at += one);
+    if (wants_z(a)) p.z = (float *)(void *)(at + one);
     return p;
 }
 
@@ -322,11 +324,12 @@ static void add_aux_loss(const Shape *s, const RouteRule *r, const int32_t *coun
     *loss += (float)(aux_factor(s, r, tokens) * sum / tokens);
 }
 
-static void add_z_loss(const RouteFwd *a, const Shape *s, const Partial *part)
+static void add_z(const RouteFwd *a, const Shape *s, const Partial *part)
 {
     double sum = 0;
     for (int64_t i = 0; i < s->B * s->chunks; i++) sum += (double)part->z[i];
-    *(float *)a->aux_loss.data += (float)((double)a->rule.z_scale * sum);
+    if (a->rule.z_scale != 0) *(float *)a->aux_loss.data += (float)((double)a->rule.z_scale * sum);
+    if (a->router_z.data != NULL) *(float *)a->router_z.data += (float)sum;
 }
 
 /* score_sum takes the place of the loss if a group's tokens lie on several ranks: n_ge is known
@@ -347,8 +350,8 @@ Status route_fwd_cpu(Exec *ex, const RouteFwd *a)
 {
     Shape s = fwd_shape(a);
     TRY(index_check("route_fwd", "domain", &a->domain, tensor_elems(&a->load) / s.E));
-    Partial part = partial_at(ex->workspace, &s, &a->rule);
-    float *scratch = (float *)(void *)((char *)ex->workspace + partial_bytes(&s, &a->rule));
+    Partial part = partial_at(ex->workspace, &s, a);
+    float *scratch = (float *)(void *)((char *)ex->workspace + partial_bytes(&s, a));
     size_t each = scratch_words(s.E, &a->rule);
 #pragma omp parallel for schedule(static) num_threads(ex->threads)
     for (int64_t chunk = 0; chunk < s.B * s.chunks; chunk++) {
@@ -357,7 +360,7 @@ Status route_fwd_cpu(Exec *ex, const RouteFwd *a)
         fwd_chunk(a, &s, chunk, &part, &at);
     }
     count_experts(a, &s, &part);
-    if (part.z != NULL) add_z_loss(a, &s, &part);
+    if (part.z != NULL) add_z(a, &s, &part);
     if (part.q == NULL) return OK;
     if (a->score_sum.data != NULL)
         sum_scores(a, &s, &part);
@@ -370,7 +373,7 @@ Status route_fwd_cpu(Exec *ex, const RouteFwd *a)
 size_t route_fwd_workspace(const Exec *ex, const RouteFwd *a)
 {
     Shape s = fwd_shape(a);
-    return partial_bytes(&s, &a->rule) +
+    return partial_bytes(&s, a) +
            (size_t)ex->threads * scratch_words(s.E, &a->rule) * sizeof(float);
 }
 
@@ -559,6 +562,7 @@ Status route_fwd_check(const RouteFwd *a)
         TRY(op_expect(op, "score_sum", &a->score_sum, B, E, DTYPE_F32));
         if (a->rule.aux_scale == 0) return FAIL(ERR_ARG, "%s: score_sum without aux_scale", op);
     }
+    if (a->router_z.data != NULL) TRY(op_expect(op, "router_z", &a->router_z, 1, 1, DTYPE_F32));
     return op_expect(op, "aux_loss", &a->aux_loss, 1, 1, DTYPE_F32);
 }
 
@@ -592,7 +596,7 @@ Status route_bwd_check(const RouteBwd *a)
 static size_t score_bytes(const Tensor *t) { return t->data == NULL ? 0 : tensor_bytes(t); }
 
 /* FLOPs for each logit: an exponential, a sum and a product; two more for an auxiliary loss, and
- * two more for a z-loss. Comparisons do not count. */
+ * two more for a z-loss. Comparisons do not count, and neither do figures for metrics. */
 OpCost route_fwd_cost(const RouteFwd *a)
 {
     double elems = (double)tensor_elems(&a->logits);
@@ -621,7 +625,8 @@ OpCost route_bwd_cost(const RouteBwd *a)
 OP_PORTS(route_fwd, IN(RouteFwd, logits), IN_OPT(RouteFwd, bias), IN(RouteFwd, domain),
          IN_OPT(RouteFwd, target), IN_OPT(RouteFwd, pos), OUT(RouteFwd, index),
          OUT(RouteFwd, weight), OUT_OPT(RouteFwd, score), OUT(RouteFwd, seq_count),
-         ADD(RouteFwd, load), ADD(RouteFwd, aux_loss), OUT_OPT(RouteFwd, score_sum));
+         ADD(RouteFwd, load), ADD(RouteFwd, aux_loss), OUT_OPT(RouteFwd, score_sum),
+         ADD_OPT(RouteFwd, router_z));
 
 OP_PORTS(route_aux, IN(RouteAux, seq_count), IN(RouteAux, score_sum), ADD(RouteAux, aux_loss));
 

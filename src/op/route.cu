@@ -380,15 +380,20 @@ typedef struct RouteForward {
     const float *logits, *bias;
     const int32_t *domain, *target, *pos; /* the last two may be NULL */
     int32_t *index, *seq_count, *load;
-    float *weight, *aux_loss, *score, *score_sum; /* the last two may be NULL */
-    ChunkSum *chunk;                              /* (B, chunks, E): of the workspace */
-    double *q;                                    /* (B, E), too: sum of q over a sequence */
-    float *squares;                               /* (B, chunks), too: sum of z^2 */
-    unsigned *ticket;                             /* 0 between launches: blocks that are done */
+    float *weight, *aux_loss, *score, *score_sum, *router_z; /* the last three may be NULL */
+    ChunkSum *chunk;                                         /* (B, chunks, E): of the workspace */
+    double *q;        /* (B, E), too: sum of q over a sequence */
+    float *squares;   /* (B, chunks), too: sum of z^2 */
+    unsigned *ticket; /* 0 between launches: blocks that are done */
     double aux_factor;
     RouteShape s;
     RouteRule rule;
 } RouteForward;
+
+static __device__ __forceinline__ bool wants_z(const RouteForward &a)
+{
+    return a.rule.z_scale != 0 || a.router_z != NULL;
+}
 
 /* Token n, whose logits are in p. q: the sums of the warp's tokens so far. */
 template <int PER>
@@ -400,7 +405,7 @@ static __device__ __forceinline__ void fwd_token(const RouteForward &a, int64_t 
     int K = (int)a.s.K, lane = (int)threadIdx.x % WARP, warp = (int)threadIdx.x / WARP;
     int32_t *id = room.chosen[warp];
     float *row = room.row_of(warp);
-    if (r.z_scale != 0) {
+    if (wants_z(a)) {
         float z = log_sum(me, p);
         if (lane == 0) room.squares[warp] += z * z;
     }
@@ -505,13 +510,15 @@ template <typename Q> static __device__ void add_loss(const RouteLoss<Q> &a, dou
 }
 
 /* By the last block. */
-static __device__ void add_z_loss(const RouteForward &a, double *room)
+static __device__ void add_z(const RouteForward &a, double *room)
 {
     double sum = 0;
     for (int64_t i = threadIdx.x; i < a.s.B * a.s.chunks; i += blockDim.x)
         sum += (double)read_shared_cache(a.squares + i);
     sum = block_sum(sum, room);
-    if (threadIdx.x == 0) *a.aux_loss += (float)((double)a.rule.z_scale * sum);
+    if (threadIdx.x == 0 && a.rule.z_scale != 0)
+        *a.aux_loss += (float)((double)a.rule.z_scale * sum);
+    if (threadIdx.x == 0 && a.router_z != NULL) *a.router_z += (float)sum;
     __syncthreads();
 }
 
@@ -555,7 +562,7 @@ static __global__ __launch_bounds__(THREADS<PER>, 1) void route_fwd_kernel(Route
     if (!is_last(a.ticket)) return;
     double *sums = (double *)room.row;
     add_chunks(a, sums, (int32_t *)(sums + MOST_THREADS));
-    if (a.rule.z_scale != 0) add_z_loss(a, sums);
+    if (wants_z(a)) add_z(a, sums);
     if (a.rule.aux_scale == 0 || a.score_sum != NULL) return;
     int64_t all = a.s.B * E;
     add_loss(RouteLoss<double>{ a.seq_count, a.q, a.aux_loss, a.aux_factor, all,
@@ -604,6 +611,7 @@ extern "C" Status route_fwd_gpu(struct Exec *ex, const void *args)
     f.aux_factor = aux_factor(&f.s, &f.rule, 1);
     f.score = (float *)a->score.data;
     f.score_sum = (float *)a->score_sum.data;
+    f.router_z = (float *)a->router_z.data;
     f.chunk = (ChunkSum *)(void *)workspace;
     f.q = (double *)(void *)(workspace + chunks_bytes(&f.s));
     f.squares = (float *)(void *)(f.q + f.s.B * f.s.E);

@@ -64,6 +64,8 @@ typedef struct RouteFwd {
     Tensor load;      /* add (domains, E) i32 */
     Tensor aux_loss;  /* add (1) f32; of the z-loss alone if score_sum is given */
     Tensor score_sum; /* out (B, E) f32, optional: sum of q over the tokens of a sequence */
+    Tensor
+        router_z; /* add (1) f32, optional: sum of z_n^2, for metrics; with or without a z-loss */
     RouteRule rule;
 } RouteFwd;
 

@@ -20,7 +20,7 @@ bool band_leaves(Band *b, double value, double end)
 void band_add(Band *b, double value)
 {
     if (!isfinite(value)) return;
-    double d = value - b->mean, w = 1 / fmin((double)++b->steps, BAND_STEPS);
-    b->mean += w * d;
+    double d = value - b->mean, n = fmin((double)++b->steps, BAND_STEPS), w = 1 / n;
+    b->mean += d / n;
     b->variance = (1 - w) * (b->variance + w * d * d);
 }

@@ -10,7 +10,9 @@
 #include "data/loader.h"
 #include "model/layer.h"
 #include "op/cpu_set.h"
+#include "op/optimizer.h"
 #include "schedule/check.h"
+#include "train/alert.h"
 #include "train/capacity.h"
 #include "train/chunks.h"
 #include "train/transfers.h"
@@ -130,12 +132,17 @@ typedef struct EngineMode {
 /* What engine_step reports of a step. */
 typedef struct StepResult {
     double loss, aux_loss, grad_norm;
+    double group_norm[GRAD_GROUPS]; /* 0: this model trains none of the group */
+    const float
+        *router_z; /* (MoE layers) sums over the tokens of the batch: valid until the next step */
     double next_loss[CONFIG_DEPTHS_MAX]; /* of each depth of multi-token prediction */
     const int32_t *dropped;              /* (MoE layers) tokens x experts; NULL: none can be */
     bool finite;
     bool skipped;      /* gradients are not finite, and a smaller loss_scale may help, or a spike */
     double norm_limit; /* a larger grad_norm is a spike (optimizer.skip_spikes) */
     double loss_scale; /* of this step */
+    double logit;      /* the largest, where heads are clipped (optimizer.qk_clip); else 0 */
+    int64_t clipped;   /* heads that are */
     bool retried;      /* rows did not fit: this is the step's second run */
     Shortage short_of; /* what was too small */
     double retry_s;    /* the host's time for the second run */
@@ -178,9 +185,8 @@ typedef struct LossScale {
 
 /* Running means over steps (update.h): of gradient norms for the spike guard, of weights for evaluations. */
 typedef struct StepMeans {
-    double norm;
-    int64_t norms;   /* in the first one, since the start */
-    int64_t weights; /* updates in the second one */
+    Band norms;
+    int64_t weights; /* updates in the average of weights */
 } StepMeans;
 
 /* The parameters of this rank, which part of them it updates, and what that takes: for shards.c, copies.c,
@@ -202,7 +208,8 @@ typedef struct EngineParams {
     bool copies_old;     /* an update ran since the 8-bit copies were made */
     bool *written;       /* by layer: do its experts' gradients hold sums yet? (shards_begin) */
     UpdateRange *ranges;
-    Tensor *norms; /* gradients that this rank adds to the norm */
+    SquareSum *norms; /* gradients that this rank adds to the norm; `x` and runs alone */
+    SquareRun *runs;  /* of all norms, one's after the other */
     int n_ranges, n_norms;
     size_t
         update_scratch; /* least bytes of scratch in an update: the same on all ranks (shards_make) */
@@ -223,7 +230,8 @@ typedef struct StepTensors {
     RopeTable rope;                       /* in the run arena, like the cache */
     KvCache kv;
     Tensor logits;
-    Tensor load_host, dropped_host; /* copies of record.load and record.dropped, in tables */
+    Tensor load_host, dropped_host,
+        z_host; /* copies of what the record has by MoE layer, in tables */
 } StepTensors;
 
 /* Launches of a step on a GPU, and when it ran there. */

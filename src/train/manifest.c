@@ -125,9 +125,9 @@ Status manifest_create(Manifest *m, const char *folder, const char *model,
     if (scale->now > 0 || scale->skipped > 0)
         TRY(text_json(&header, ",\"loss_scale\":%lld,\"good_steps\":%lld,\"skipped_steps\":%lld",
                       (long long)scale->now, (long long)scale->good, (long long)scale->skipped));
-    if (info->means.norms > 0)
-        TRY(text_json(&header, ",\"norm_mean\":%.17g,\"norm_steps\":%lld", info->means.norm,
-                      (long long)info->means.norms));
+    if (info->means.norms.steps > 0)
+        TRY(text_json(&header, ",\"norm_mean\":%.17g,\"norm_steps\":%lld", info->means.norms.mean,
+                      (long long)info->means.norms.steps));
     if (info->means.weights > 0)
         TRY(text_json(&header, ",\"averaged\":%lld", (long long)info->means.weights));
     TRY(put_taken(&header, &info->taken));
@@ -204,8 +204,8 @@ static const ScanField HEADER[] = {
     { "loss_scale", SCAN_WHOLE, offsetof(Line, loss_scale) },                   /* these, */
     { "good_steps", SCAN_WHOLE, offsetof(Line, good_steps) },                   /* too */
     { "skipped_steps", SCAN_WHOLE, offsetof(Line, skipped_steps) },
-    { "norm_mean", SCAN_NUMBER, offsetof(Line, means.norm) },
-    { "norm_steps", SCAN_WHOLE, offsetof(Line, means.norms) },
+    { "norm_mean", SCAN_NUMBER, offsetof(Line, means.norms.mean) },
+    { "norm_steps", SCAN_WHOLE, offsetof(Line, means.norms.steps) },
     { "averaged", SCAN_WHOLE, offsetof(Line, means.weights) },
     { "cpu", SCAN_TEXT, offsetof(Line, cpu) },    /* may be missing, */
     { "taken", SCAN_RAW, offsetof(Line, taken) }, /* like this */
@@ -294,8 +294,8 @@ static Status read_header(const char *path, char *text, CheckpointInfo *out)
         out->loss_scale.skipped = l.skipped_steps > 0 ? l.skipped_steps : 0;
     }
     out->means = (StepMeans){ .weights = l.means.weights > 0 ? l.means.weights : 0 };
-    if (l.means.norms > 0 && l.means.norm >= 0 && isfinite(l.means.norm))
-        out->means.norm = l.means.norm, out->means.norms = l.means.norms;
+    if (l.means.norms.steps > 0 && l.means.norms.mean >= 0 && isfinite(l.means.norms.mean))
+        out->means.norms = l.means.norms;
     out->config = l.config;
     out->products = l.products;
     out->taken.n = 0;

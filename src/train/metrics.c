@@ -38,6 +38,7 @@ static Status make_series(Metrics *m)
 {
     const char **label[EACH_COUNT] = { 0 };
     const int n[EACH_COUNT] = { [EACH_DEPTH] = m->spec->depths,
+                                [EACH_GROUP] = GRAD_GROUPS,
                                 [EACH_LAYER] = m->spec->n_moe,
                                 [EACH_SOURCE] = loader_sources(m->loader) };
     SeriesLabels of[EACH_COUNT] = { 0 };
@@ -48,6 +49,7 @@ static Status make_series(Metrics *m)
     }
     for (int i = 0; i < n[EACH_SOURCE]; i++)
         label[EACH_SOURCE][i] = loader_source_name(m->loader, i);
+    for (int i = 0; i < GRAD_GROUPS; i++) label[EACH_GROUP][i] = grad_group_names[i];
     for (int i = 0; i < n[EACH_DEPTH]; i++)
         TRY(arena_text(&m->watch_arena, number,
                        (size_t)snprintf(number, sizeof number, "%d", i + 1),
@@ -293,6 +295,28 @@ static Status put_dropped(Metrics *m, const StepResult *r)
     return text_append(t, "]", 1);
 }
 
+/* The mean over the tokens of the batch. */
+static double router_z(const StepMetrics *s, int layer)
+{
+    return (double)s->result.router_z[layer] / (double)s->tokens;
+}
+
+/* Norms of the groups that this model trains, and "router_z": a number for each MoE layer. */
+static Status put_groups(Metrics *m, const StepMetrics *s)
+{
+    Text *t = &m->line;
+    char key[32];
+    for (int g = 0; g < GRAD_GROUPS; g++) {
+        if (s->result.group_norm[g] == 0) continue;
+        (void)snprintf(key, sizeof key, "grad_norm_%s", grad_group_names[g]);
+        TRY(text_json(t, ",%s:%g", key, s->result.group_norm[g]));
+    }
+    if (m->spec->n_moe == 0) return OK;
+    for (int i = 0; i < m->spec->n_moe; i++)
+        TRY(text_json(t, i == 0 ? ",\"router_z\":[%g" : ",%g", router_z(s, i)));
+    return text_append(t, "]", 1);
+}
+
 /* Warns of a loss or a load that has just left its band. The load's band is a number of the configuration. */
 static void watch_alerts(Metrics *m, int64_t step, double loss)
 {
@@ -330,6 +354,9 @@ static Status watch_step(Metrics *m, const StepMetrics *s)
         series_set(t, SERIES_MTP_LOSS, i, s->result.next_loss[i]);
     series_set(t, SERIES_LR, 0, s->lr);
     series_set(t, SERIES_GRAD_NORM, 0, s->result.grad_norm);
+    for (int i = 0; i < GRAD_GROUPS; i++)
+        if (s->result.group_norm[i] != 0)
+            series_set(t, SERIES_GROUP_NORM, i, s->result.group_norm[i]);
     series_set(t, SERIES_TOKENS_PER_S, 0, s->tokens_per_s);
     series_set(t, SERIES_STEP_S, 0, s->step_s);
     series_set(t, SERIES_AGAIN, 0, (double)m->again);
@@ -342,6 +369,7 @@ static Status watch_step(Metrics *m, const StepMetrics *s)
                    taken / (double)loader_epoch_sequences(m->loader, d));
     }
     int64_t domains = m->engine->shape.domains, experts = m->spec->experts;
+    for (int i = 0; i < m->spec->n_moe; i++) series_set(t, SERIES_ROUTER_Z, i, router_z(s, i));
     for (int i = 0; i < m->spec->n_moe; i++)
         series_set_load(t, i, s->result.load + i * domains * experts, domains, experts);
     watch_alerts(m, s->step, s->result.loss);
@@ -367,8 +395,12 @@ Status metrics_step(Metrics *m, const StepMetrics *s)
     if (s->result.skipped) TRY(text_json(t, ",\"skipped\":true"));
     if (s->result.skipped && s->result.finite)
         TRY(text_json(t, ",\"norm_limit\":%g", s->result.norm_limit));
+    if (s->result.clipped > 0)
+        TRY(text_json(t, ",\"qk_logit\":%g,\"qk_clipped\":%" PRId64, s->result.logit,
+                      s->result.clipped));
     if (s->mfu > 0) TRY(text_json(t, ",\"mfu\":%g", s->mfu));
     if (s->by_domain && s->taken != NULL) TRY(put_taken(m, s->taken));
+    TRY(put_groups(m, s));
     TRY(put_dropped(m, &s->result));
     TRY(put_gpu_fields(t, s));
     double capture_s = s->result.capture_s + s->grow_s;

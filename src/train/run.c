@@ -441,11 +441,14 @@ static Status train_step(Trainer *t, StepMetrics *m)
     return OK;
 }
 
-static const char *scale_text(const Trainer *t, const StepMetrics *m, char out[64])
+static const char *scale_text(const Trainer *t, const StepMetrics *m, char out[96])
 {
     const int64_t skipped = t->engine.params.loss_scale.skipped;
-    int n = m->result.loss_scale != 1 ? snprintf(out, 64, "  scale %g", m->result.loss_scale) : 0;
-    if (skipped > 0) (void)snprintf(out + n, 64 - (size_t)n, "  %" PRId64 " skipped", skipped);
+    int n = m->result.loss_scale != 1 ? snprintf(out, 96, "  scale %g", m->result.loss_scale) : 0;
+    if (skipped > 0) n += snprintf(out + n, 96 - (size_t)n, "  %" PRId64 " skipped", skipped);
+    if (m->result.clipped > 0)
+        (void)snprintf(out + n, 96 - (size_t)n, "  largest logit %.4g, clipped heads %" PRId64,
+                       m->result.logit, m->result.clipped);
     return out;
 }
 
@@ -455,7 +458,7 @@ static void log_step(const Trainer *t, const StepMetrics *m)
     bool last = m->step == c->train_steps;
     if (m->step % c->train_log_every != 0 && !last) return;
     double mean = (clock_s() - t->at.started_s) / (double)(m->step - t->at.first_step);
-    char speed[32], share[40] = "", twice[48] = "", drops[48] = "", scale[64] = "",
+    char speed[32], share[40] = "", twice[48] = "", drops[48] = "", scale[96] = "",
                     next[32 * CONFIG_DEPTHS_MAX] = "";
     for (int i = 0, n = 0; i < t->engine.spec.depths; i++)
         n += snprintf(next + n, sizeof next - (size_t)n, "  mtp_%d %.4f", i + 1,

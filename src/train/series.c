@@ -3,7 +3,7 @@
 
 #include <math.h>
 
-static const char *const KEY[EACH_COUNT] = { "", "depth", "layer", "source" };
+static const char *const KEY[EACH_COUNT] = { "", "depth", "group", "layer", "source" };
 
 static const struct {
     const char *name, *help;
@@ -15,6 +15,8 @@ static const struct {
     [SERIES_MTP_LOSS] = { "mtp_loss", "Loss of multi-token prediction", EACH_DEPTH, false },
     [SERIES_LR] = { "lr", "Learning rate", EACH_RUN, false },
     [SERIES_GRAD_NORM] = { "grad_norm", "Gradient norm before clipping", EACH_RUN, false },
+    [SERIES_GROUP_NORM] = { "group_grad_norm", "Gradient norm of a group of parameters", EACH_GROUP,
+                            false },
     [SERIES_TOKENS_PER_S] = { "tokens_per_s", "Tokens a second, all ranks", EACH_RUN, false },
     [SERIES_STEP_S] = { "step_s", "Seconds of a step", EACH_RUN, false },
     [SERIES_ROOF_SHARE] = { "roof_share", "Share of the measured peak", EACH_RUN, false },
@@ -26,6 +28,8 @@ static const struct {
                           false },
     [SERIES_LOAD_ENTROPY] = { "expert_load_entropy", "Entropy of expert load over ln E", EACH_LAYER,
                               false },
+    [SERIES_ROUTER_Z] = { "router_z", "Mean square of log sum e^logit of the router", EACH_LAYER,
+                          false },
     [SERIES_SOURCE_TOKENS] = { "source_tokens", "Tokens of a source", EACH_SOURCE, true },
     [SERIES_SOURCE_EPOCHS] = { "source_epochs", "Times a source was read", EACH_SOURCE, false },
     [SERIES_EVAL_LOSS] = { "eval_loss", "Held-out loss, nats a target", EACH_RUN, false },

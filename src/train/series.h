@@ -17,6 +17,7 @@ typedef enum SeriesKind {
     SERIES_MTP_LOSS,
     SERIES_LR,
     SERIES_GRAD_NORM,
+    SERIES_GROUP_NORM,
     SERIES_TOKENS_PER_S,
     SERIES_STEP_S,
     SERIES_ROOF_SHARE,
@@ -26,6 +27,7 @@ typedef enum SeriesKind {
     SERIES_LOAD_MAX,
     SERIES_LOAD_MIN,
     SERIES_LOAD_ENTROPY,
+    SERIES_ROUTER_Z,
     SERIES_SOURCE_TOKENS,
     SERIES_SOURCE_EPOCHS,
     SERIES_EVAL_LOSS,
@@ -35,7 +37,14 @@ typedef enum SeriesKind {
 } SeriesKind;
 
 /* What a kind has one series for. */
-typedef enum SeriesEach { EACH_RUN, EACH_DEPTH, EACH_LAYER, EACH_SOURCE, EACH_COUNT } SeriesEach;
+typedef enum SeriesEach {
+    EACH_RUN,
+    EACH_DEPTH,
+    EACH_GROUP,
+    EACH_LAYER,
+    EACH_SOURCE,
+    EACH_COUNT
+} SeriesEach;
 
 typedef struct Series {
     const char *name, *help;

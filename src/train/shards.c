@@ -141,6 +141,21 @@ static UpdateRange part_of(UpdateRange r, int64_t first, int64_t n)
     return r;
 }
 
+bool shards_updated(const EngineParams *w, const Matrix *m, Tensor *main, Tensor *low,
+                    int64_t *first)
+{
+    const ParamBucket *k = m->bucket < 0 ? NULL : &w->table.bucket[m->bucket];
+    if (k == NULL || k->rule == NULL) return false;
+    UpdateRange r = update_of(w, k);
+    int64_t own = replicated(w, k) ? 0 : bucket_cut(k, k->own), n = r.w.dim[0];
+    int64_t begin = m->first > own ? m->first : own, end = m->first + matrix_elems(m);
+    if (end > own + n) end = own + n;
+    if (begin >= end) return false;
+    r = part_of(r, begin - own, end - begin);
+    *main = r.w, *low = r.low, *first = begin - m->first;
+    return true;
+}
+
 /* Is the bucket on this rank a part of the norm? Over all ranks each parameter is in the norm once:
  * of copies (replicas, two stages, a whole group) only the first rank's. */
 static bool in_norm(const EngineParams *w, const ParamBucket *k)
@@ -152,15 +167,41 @@ static bool in_norm(const EngineParams *w, const ParamBucket *k)
     return !replicated(w, k) || m->group[group_of(k)]->rank == 0;
 }
 
-/* Adds a tensor to the norm, or extends the last one if it is adjacent. */
-static void add_norm(EngineParams *w, Tensor g)
+/* Adds a run to the last norm, unless it goes on with the group of the run before. */
+static void add_group(EngineParams *w, SquareSum *norm, int64_t first, GradGroup group)
 {
-    Tensor *last = w->n_norms > 0 ? &w->norms[w->n_norms - 1] : NULL;
+    SquareRun *next = &w->runs[norm->run - w->runs + norm->runs];
+    if (norm->runs > 0 && next[-1].group == (int)group) return;
+    if (norm->runs > 0 && next[-1].first == first) {
+        next[-1].group = (int)group;
+        return;
+    }
+    *next = (SquareRun){ first, (int)group };
+    norm->runs++;
+}
+
+/* Adds elements [first, first + n) of the bucket, which g holds, to the norm, or extends the last tensor if it is
+ * adjacent. */
+static void add_norm(EngineParams *w, const ParamBucket *k, Tensor g, int64_t first)
+{
+    SquareSum *last = w->n_norms > 0 ? &w->norms[w->n_norms - 1] : NULL;
+    const int64_t n = g.dim[0];
+    int64_t before = 0;
     assert(w->norms != NULL);
-    if (last != NULL && lies_behind(last, &g))
-        last->dim[0] += g.dim[0];
-    else
-        w->norms[w->n_norms++] = g;
+    if (last != NULL && lies_behind(&last->x, &g)) {
+        before = last->x.dim[0];
+        last->x.dim[0] += n;
+    } else {
+        const SquareRun *run = last != NULL ? last->run + last->runs : w->runs;
+        last = &w->norms[w->n_norms++];
+        *last = (SquareSum){ .x = g, .run = run };
+    }
+    for (int i = 0; i < w->table.n; i++) {
+        const Param *p = &w->table.at[i];
+        const int64_t at = p->first[BUF_MAIN] - k->first - first; /* in g */
+        if (p->bucket < 0 || &w->table.bucket[p->bucket] != k || at >= n) continue;
+        add_group(w, last, before + (at > 0 ? at : 0), grad_group(p->role));
+    }
 }
 
 /* Modules of multi-token prediction may be younger than the model (init.moments). */
@@ -213,7 +254,7 @@ static void add_run(EngineParams *w, const ParamBucket *k, const Param *last, in
     all.decay = last->decay;
     all.age = age_of(w, last);
     add_range(w, whole ? matrices_of(all, last) : all);
-    if (in_norm(w, k)) add_norm(w, tensor_rows(&g, first, end - first));
+    if (in_norm(w, k)) add_norm(w, k, tensor_rows(&g, first, end - first), own + first);
 }
 
 /* Does p begin a new run after the parameter before it? Runs continue while rule, decay and age are the same,
@@ -255,6 +296,7 @@ Status shards_make(EngineParams *w)
     const ParamTable *t = &w->table;
     TRY(ARENA_NEW(w->tables, t->n + t->n_buckets, &w->ranges));
     TRY(ARENA_NEW(w->tables, t->n + t->n_buckets, &w->norms));
+    TRY(ARENA_NEW(w->tables, t->n + t->n_buckets, &w->runs));
     for (int i = 0; i < t->n_buckets && w->training; i++) {
         if (t->bucket[i].rule != NULL) add_bucket(w, i);
     }

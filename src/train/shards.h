@@ -28,6 +28,11 @@ ScheduleShards shards_schedule(const ParamShards *s, bool sums);
 /* Lists the ranges that this rank updates and those that it counts in the norm, in w->tables. */
 Status shards_make(EngineParams *w);
 
+/* The part of a trained matrix that this rank updates: *main is of its main weights, *low of the copy that
+ * products read (no data: none), *first the part's first element. False: this rank updates none of it. */
+bool shards_updated(const EngineParams *w, const Matrix *m, Tensor *main, Tensor *low,
+                    int64_t *first);
+
 /* Makes the lasting 8-bit copies of a bucket's matrices (model/recipe.h). */
 Status shards_quantise(EngineParams *w, int bucket);
 /* Gathers the weights of a layer from the ranks of their group, and quantises what is staged. */

@@ -39,7 +39,27 @@ static Status update_range(EngineParams *w, const StepTensors *io, const UpdateR
 {
     int rule = r->rule == w->spec->optimizer.rule[0] ? 0 : 1;
     Tensor scalars = tensor_rows(&io->hyper, scalars_at(rule, (int)r->age), OPTIMIZER_SCALARS);
-    TRY(r->rule->run(w->ex, w->config, r, io->record.clip, scalars));
+    return r->rule->run(w->ex, w->config, r, io->record.clip, scalars);
+}
+
+/* QK-clip of this rank's part of a matrix, by the largest logits over all ranks. */
+static Status clip_matrix(EngineParams *w, const Matrix *m, const Record *r)
+{
+    const LayerSpec *l = &w->spec->layers[m->layer];
+    const LayerDesc *desc = layer_desc(l->kind);
+    QkClip a = { .clip = r->clip, .above = w->spec->optimizer.qk_clip };
+    if (desc->clips == NULL) return OK;
+    a.rows = desc->clips(l, m->role);
+    a.cols = m->dim[0] == 1 ? 1 : m->dim[1]; /* biases are one row */
+    if (a.rows.queries + a.rows.keys == 0 || !shards_updated(w, m, &a.w, &a.low, &a.first))
+        return OK;
+    a.max = tensor_rows(&r->logits, l->block, 1);
+    w->ex->layer = l->block;
+    return qk_clip(w->ex, a);
+}
+
+static Status average_range(EngineParams *w, const StepTensors *io, const UpdateRange *r)
+{
     if (r->average.data == NULL) return OK;
     return weight_average(w->ex,
                           (WeightAverage){ .e = flat(&r->average),
@@ -56,6 +76,21 @@ static Status touch_scratch(EngineParams *w)
     TRY(arena_alloc(w->ex->scratch, w->update_scratch, &most));
     arena_release(w->ex->scratch, mark);
     return OK;
+}
+
+/* Every rank knows all heads' maxima then: those of layers that it does not hold are 0 before. */
+static Status join_logits(EngineParams *w, const Record *r)
+{
+    const Mesh *m = w->shape->mesh;
+    if (r->logits.data == NULL || m == NULL || m->ranks == 1) return OK;
+    Tensor row = tensor_as2(&r->logits, 1, tensor_elems(&r->logits));
+    return exchange_collective(w->ex, (Collective){ .in = row,
+                                                    .out = row,
+                                                    .kind = COMM_ALL_REDUCE,
+                                                    .axis = AXIS_DP,
+                                                    .group = GROUP_WORLD,
+                                                    .largest = true,
+                                                    .ranks = m->ranks });
 }
 
 /* One message a tensor, in place. Counts exist only for MoE layers. Every rank needs the sums: each
@@ -85,9 +120,12 @@ Status update_run(EngineParams *w, const StepTensors *io)
     const Record *r = &io->record;
     const bool guarded = w->config->optimizer_skip_spikes > 0;
     for (int i = 0; i < w->n_norms; i++) {
-        TRY(square_sum(w->ex, (SquareSum){ w->norms[i], r->square_sum }));
+        SquareSum norm = w->norms[i];
+        norm.sum = r->square_sum, norm.groups = r->group_sums;
+        TRY(square_sum(w->ex, norm));
     }
     TRY(update_add_records(w, r));
+    TRY(join_logits(w, r));
     TRY(clip_scale(w->ex, (ClipScale){ .sum = r->square_sum,
                                        .norm = r->norm,
                                        .clip = r->clip,
@@ -98,6 +136,9 @@ Status update_run(EngineParams *w, const StepTensors *io)
                                        .max_norm = (float)w->config->train_clip_norm }));
     TRY(touch_scratch(w));
     for (int i = 0; i < w->n_ranges; i++) TRY(update_range(w, io, &w->ranges[i]));
+    for (int i = 0; r->logits.data != NULL && i < w->table.n_matrices; i++)
+        TRY(clip_matrix(w, &w->table.matrix[i], r));
+    for (int i = 0; i < w->n_ranges; i++) TRY(average_range(w, io, &w->ranges[i]));
     for (int i = 0; i < w->spec->n_layers; i++) {
         const LayerSpec *l = &w->spec->layers[i];
         const LayerDesc *desc = layer_desc(l->kind);
@@ -143,21 +184,17 @@ bool loss_scale_follow(const Config *c, LossScale *s, bool finite)
     return true;
 }
 
-/* The mean of fewer norms says little. */
-enum { NORM_WINDOW = 100, NORM_BEGINS = 20 };
-
 float norm_limit(const Config *c, const StepMeans *m)
 {
-    if (c->optimizer_skip_spikes <= 0 || m->norms < NORM_BEGINS) return FLT_MAX;
-    return (float)fmin(c->optimizer_skip_spikes * m->norm, (double)FLT_MAX);
+    if (c->optimizer_skip_spikes <= 0 || m->norms.steps < BAND_FIRST) return FLT_MAX;
+    return (float)fmin(c->optimizer_skip_spikes * m->norms.mean, (double)FLT_MAX);
 }
 
 bool norm_follow(const Config *c, StepMeans *m, double norm)
 {
     if (c->optimizer_skip_spikes <= 0 || !isfinite(norm)) return false;
     const double limit = (double)norm_limit(c, m);
-    m->norms++;
-    m->norm += (fmin(norm, limit) - m->norm) / fmin((double)m->norms, NORM_WINDOW);
+    band_add(&m->norms, fmin(norm, limit));
     return norm > limit;
 }
 

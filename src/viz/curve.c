@@ -41,6 +41,7 @@ void curve_finish(Curve *c)
         c->x[c->n] = c->x[i] / c->steps[i];
         c->y[c->n] = c->missing[i] > 0 ? (double)NAN : c->y[i] / c->steps[i];
         c->finite += c->missing[i] == 0;
+        c->steps[c->n] = c->steps[i];
         c->n++;
     }
 }

@@ -12,12 +12,13 @@
 #include <stdint.h>
 
 typedef struct Curve {
-    double *x, *y; /* y is NaN, drawn as a gap, if a step of the bucket had no value */
-    int n, finite; /* points; points with a value */
+    double *x, *y;  /* y is NaN, drawn as a gap, if a step of the bucket had no value */
+    int n, finite;  /* points; points with a value */
+    int32_t *steps; /* of each point */
     /* Before curve_finish: bucket i has `width` steps from first + i * width on, and x and y are
      * sums. */
     int64_t first, width;
-    int32_t *steps, *missing; /* by bucket */
+    int32_t *missing; /* by bucket */
 } Curve;
 
 /* A curve of at most `most` points over the steps [first, last], in `a`. */

@@ -113,6 +113,14 @@ static const SmallChart RATES[] = {
     { RUN_LR, "Learning rate", SVG_PLAIN, true, false },
     { RUN_GRAD_NORM, "Gradient norm", SVG_PLAIN, false, true },
     { RUN_AUX_LOSS, "Auxiliary loss (load balancing)", SVG_PLAIN, false, true },
+    { RUN_ROUTER_Z, "Router z (mean of layers)", SVG_PLAIN, false, true },
+};
+
+static const SmallChart GROUPS[] = {
+#define GRAD_GROUP(NAME, name, what, roles)                                                        \
+    { RUN_NORM_##NAME, "Of the " what, SVG_PLAIN, false, true },
+#include "model/grad_group.def"
+#undef GRAD_GROUP
 };
 
 static const SmallChart THROUGHPUT[] = {
@@ -155,6 +163,8 @@ static const struct {
 } SECTION[] = {
     { "loss", "Loss", .has = loss_has, .write = loss_write },
     { "rates", "Optimisation", .chart = RATES, .charts = sizeof RATES / sizeof *RATES },
+    { "norms", "Gradient norms by group", .chart = GROUPS,
+      .charts = sizeof GROUPS / sizeof *GROUPS },
     { "throughput", "Throughput",
       .note = "MFU is relative to the dense peak of the GPU's data sheet, where it is known; the "
               "measured peak is a large matrix product when the run began, or a faster step.",
@@ -172,8 +182,9 @@ enum { SECTIONS = sizeof SECTION / sizeof SECTION[0] };
 
 static bool has_section(const Report *r, int i)
 {
-    return SECTION[i].chart != NULL ? charts_count(r, SECTION[i].chart, SECTION[i].charts) > 0
-                                    : SECTION[i].has(r);
+    return SECTION[i].chart != NULL
+               ? charts_count(&r->alone, SECTION[i].chart, SECTION[i].charts) > 0
+               : SECTION[i].has(r);
 }
 
 static Status write_header(Text *out, const Report *r)
@@ -201,8 +212,9 @@ static Status render_page(Text *out, const Report *r)
         if (!has_section(r, i)) continue;
         TRY(text_printf(out, "<section id=\"%s\"><h2>%s</h2>\n", SECTION[i].id, SECTION[i].title));
         if (SECTION[i].note != NULL) TRY(part_note(out, SECTION[i].note));
-        TRY(SECTION[i].chart != NULL ? charts_write(out, r, SECTION[i].chart, SECTION[i].charts)
-                                     : SECTION[i].write(out, r));
+        TRY(SECTION[i].chart != NULL
+                ? charts_write(out, &r->alone, SECTION[i].chart, SECTION[i].charts)
+                : SECTION[i].write(out, r));
         TRY(text_printf(out, "</section>\n"));
     }
     return page_end(out, r->trace.present && r->trace.problem[0] == '\0' ? "trace.js" : NULL);
@@ -224,6 +236,8 @@ static Status read_optional_file(const char *run_dir, const char *name, Arena *a
 static Status load_report(Report *r, const char *run_dir, Arena *a)
 {
     char path[FILE_PATH_MAX];
+    r->one = &r->data;
+    r->alone = (RunSet){ .run = &r->one, .n = 1, .x_label = "step" };
     TRY(file_join(path, run_dir, "metrics.jsonl"));
     TRY(run_data_load(path, a, &r->data));
     TRY(load_view_make(r, a));

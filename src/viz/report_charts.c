@@ -115,36 +115,62 @@ Status loss_write(Text *out, const Report *r)
 
 /* ---- a row of small charts ---- */
 
+static const Curve *curve_of(const RunData *d, int curve)
+{
+    if (curve == CHART_EVAL_LOSS) return &d->eval_loss;
+    return curve == CHART_EVAL_BITS ? &d->eval_bits : &d->curve[curve];
+}
+
+static bool has_chart(const RunSet *r, const SmallChart *chart)
+{
+    bool any = false;
+    for (int i = 0; i < r->n; i++) any |= has_points(curve_of(r->run[i], chart->curve));
+    return any;
+}
+
 /* Charts of a group that have data. */
-int charts_count(const Report *r, const SmallChart *chart, int n)
+int charts_count(const RunSet *r, const SmallChart *chart, int n)
 {
     int shown = 0;
-    for (int i = 0; i < n; i++) shown += has_points(&r->data.curve[chart[i].curve]);
+    for (int i = 0; i < n; i++) shown += has_chart(r, &chart[i]);
     return shown;
 }
 
+/* The curves of one chart; runs without it have none. Colours follow the run. */
+static Status small_chart(Text *out, const RunSet *r, const SmallChart *small, bool three)
+{
+    SvgSeries series[RUNS_MOST];
+    bool log_y = false;
+    int n = 0;
+    for (int i = 0; i < r->n; i++) {
+        const Curve *c = curve_of(r->run[i], small->curve);
+        if (!has_points(c)) continue;
+        series[n] = series_of(r->n == 1 ? small->title : r->name[i], c, i,
+                              small->curve >= CHART_EVAL_LOSS ? SVG_DOTS : SVG_LINE);
+        if (r->n == 1) series[n].legend = "";
+        log_y |= small->may_log && has_wide_range(c);
+        n++;
+    }
+    const SvgChart plot = { small->title,
+                            r->x_label,
+                            log_y ? "log scale" : "",
+                            series,
+                            n,
+                            three ? REPORT_THIRD : REPORT_HALF,
+                            three ? THIRD_HEIGHT : HALF_HEIGHT,
+                            .y_unit = small->unit,
+                            .log_y = log_y,
+                            .from_zero = small->from_zero };
+    return part_figure(out, &plot);
+}
+
 /* Writes the charts that have data: three in a row if there are three, else two in a row. */
-Status charts_write(Text *out, const Report *r, const SmallChart *chart, int n)
+Status charts_write(Text *out, const RunSet *r, const SmallChart *chart, int n)
 {
     bool three = charts_count(r, chart, n) == 3;
     TRY(text_printf(out, "<div class=\"%s\">\n", three ? "three" : "two"));
     for (const SmallChart *small = chart; small < chart + n; small++) {
-        const Curve *c = &r->data.curve[small->curve];
-        if (!has_points(c)) continue;
-        SvgSeries series = series_of(small->title, c, 0, SVG_LINE);
-        series.legend = "";
-        bool log_y = small->may_log && has_wide_range(c);
-        const SvgChart plot = { small->title,
-                                "step",
-                                log_y ? "log scale" : "",
-                                &series,
-                                1,
-                                three ? REPORT_THIRD : REPORT_HALF,
-                                three ? THIRD_HEIGHT : HALF_HEIGHT,
-                                .y_unit = small->unit,
-                                .log_y = log_y,
-                                .from_zero = small->from_zero };
-        TRY(part_figure(out, &plot));
+        if (has_chart(r, small)) TRY(small_chart(out, r, small, three));
     }
     return text_printf(out, "</div>\n");
 }

@@ -14,9 +14,20 @@ enum {
     REPORT_THIRD = 342
 }; /* pixels, as page.css lays out */
 
+enum { RUNS_MOST = SVG_COLORS }; /* a colour each */
+
+/* The runs of a chart, a curve each. name: for the legend; a single run needs none. */
+typedef struct RunSet {
+    RunData *const *run;
+    const char *const *name;
+    int n;
+    const char *x_label;
+} RunSet;
+
 typedef struct Report {
     const char *folder; /* the last part of the run's path */
-    RunData data;
+    RunData data, *one; /* one: points to data */
+    RunSet alone;       /* this run */
     TraceView trace;
     const char *config, *sample; /* NULL: no such file */
     size_t config_bytes, sample_bytes;
@@ -24,9 +35,10 @@ typedef struct Report {
     int n_load_series;
 } Report;
 
-/* One of several charts side by side: a quantity over the steps. */
+/* One of several charts side by side: a quantity over the steps. curve: a RunCurve, or one of these. */
+enum { CHART_EVAL_LOSS = RUN_CURVES, CHART_EVAL_BITS };
 typedef struct SmallChart {
-    RunCurve curve;
+    int curve;
     const char *title;
     SvgUnit unit;
     bool from_zero, may_log;
@@ -35,8 +47,8 @@ typedef struct SmallChart {
 /* Each part of the page: does it have data, and its markup. The table of parts is in report.c. */
 bool loss_has(const Report *r);
 Status loss_write(Text *out, const Report *r);
-int charts_count(const Report *r, const SmallChart *chart, int n); /* charts that have data */
-Status charts_write(Text *out, const Report *r, const SmallChart *chart, int n);
+int charts_count(const RunSet *r, const SmallChart *chart, int n); /* charts that have data */
+Status charts_write(Text *out, const RunSet *r, const SmallChart *chart, int n);
 Status memory_write(Text *out, const Report *r);
 Status load_write(Text *out, const Report *r);
 

@@ -12,6 +12,7 @@
 
 #include <math.h>
 #include <stddef.h>
+#include <stdlib.h>
 #include <string.h>
 
 enum {
@@ -34,11 +35,13 @@ typedef struct Build {
     uint32_t line;     /* number of the current line, from 1; blank lines are not counted */
     RunLoad eval_load[RUN_NAMES]; /* by domain, of the last evaluation */
     double *table;                /* one line's load */
+    double *rate;                 /* tokens/s of each step that counts */
+    int64_t rates;
 } Build;
 
 /* ---- lines ---- */
 
-typedef enum LineKind { LINE_BAD, LINE_START, LINE_STEP, LINE_EVAL } LineKind;
+typedef enum LineKind { LINE_BAD, LINE_DAMAGED, LINE_START, LINE_STEP, LINE_EVAL } LineKind;
 
 /* One line. A number that is null or missing is NaN; a missing text or raw value is NULL. Raw
  * values are JSON arrays and objects; scanning changes them, so each can be scanned only once.
@@ -48,9 +51,9 @@ typedef struct Line {
     int64_t step;             /* >= 0 in a step or eval line */
     const char *word, *model; /* word: the kind */
     double given_step, params_total, params_active, roof_flops, sheet_flops;
-    double tokens, step_s, again_s, capture_s, bits_per_byte, curve[RUN_CURVES];
+    double step_s, again_s, capture_s, bits_per_byte, curve[RUN_CURVES];
     char *moe_layers, *arenas_planned, *memory_bytes, *domains;
-    char *expert_load, *expert_load_by_domain, *again; /* again: "true..." or NULL */
+    char *expert_load, *expert_load_by_domain, *router_z, *again; /* again: "true..." or NULL */
 } Line;
 
 /* clang-format off */
@@ -61,14 +64,17 @@ static const ScanField FIELD[] = {
     { "kind", SCAN_TEXT, offsetof(Line, word) }, { "model", SCAN_TEXT, offsetof(Line, model) },
     NUMBER("step", given_step), NUMBER("params_total", params_total),
     NUMBER("params_active", params_active), NUMBER("roof_flops", roof_flops),
-    NUMBER("sheet_flops", sheet_flops), NUMBER("tokens", tokens), NUMBER("step_s", step_s),
+    NUMBER("sheet_flops", sheet_flops), NUMBER("tokens", curve[RUN_TOKENS]), NUMBER("step_s", step_s),
     NUMBER("again_s", again_s), NUMBER("capture_s", capture_s),
     NUMBER("bits_per_byte", bits_per_byte), NUMBER("loss", curve[RUN_LOSS]),
     NUMBER("aux_loss", curve[RUN_AUX_LOSS]), NUMBER("lr", curve[RUN_LR]),
     NUMBER("grad_norm", curve[RUN_GRAD_NORM]), NUMBER("tokens_per_s", curve[RUN_TOKENS_PER_S]),
     NUMBER("mfu", curve[RUN_MFU]), NUMBER("roof_share", curve[RUN_ROOF]),
     NUMBER("clock_mhz", curve[RUN_CLOCK_MHZ]), NUMBER("power_w", curve[RUN_POWER_W]),
-    RAW(moe_layers), RAW(arenas_planned), RAW(memory_bytes), RAW(domains), RAW(expert_load),
+#define GRAD_GROUP(NAME, name, what, roles) NUMBER("grad_norm_" #name, curve[RUN_NORM_##NAME]),
+#include "model/grad_group.def"
+#undef GRAD_GROUP
+    RAW(router_z), RAW(moe_layers), RAW(arenas_planned), RAW(memory_bytes), RAW(domains), RAW(expert_load),
     RAW(expert_load_by_domain), RAW(again),
 };
 /* clang-format on */
@@ -83,11 +89,19 @@ static LineKind kind_of(const char *word)
     return strcmp(word, "eval") == 0 ? LINE_EVAL : LINE_BAD;
 }
 
+/* A killed run leaves the first part of an object: its text ends too early. All else is damage. */
+static LineKind broken_kind(const char *text, size_t n, char first, char last, const Scan *s)
+{
+    bool half = first == '{' && (s->at == text + n || last != '}');
+    return half ? LINE_BAD : LINE_DAMAGED;
+}
+
 /* A line counts completely or not at all: a crash may leave half a line, at the end or (after a
  * resume) in the middle of the file. */
-static Line parse_line(char *text)
+static Line parse_line(char *text, size_t n)
 {
     Line line = { .word = "" };
+    const char first = text[0], last = text[n - 1]; /* scanning changes the text */
     for (int i = 0; i < FIELDS; i++) {
         if (FIELD[i].type != SCAN_NUMBER) continue;
         *(double *)(void *)((char *)&line + FIELD[i].offset) = (double)NAN;
@@ -98,7 +112,10 @@ static Line parse_line(char *text)
     bool stepped = step >= 0 && step <= (double)STEP_MOST && step == floor(step);
     line.step = stepped ? (int64_t)step : -1;
     line.kind = kind_of(line.word);
-    if (!scan_end(&s) || (!stepped && line.kind != LINE_START)) line.kind = LINE_BAD;
+    if (!scan_end(&s))
+        line.kind = broken_kind(text, n, first, last, &s);
+    else if (!stepped && line.kind > LINE_START)
+        line.kind = LINE_DAMAGED;
     return line;
 }
 
@@ -119,7 +136,7 @@ static Status for_each_line(Build *b, Status (*take)(Build *, const Line *))
         b->text[n] = '\0';
         if (b->text[strspn(b->text, " \t\r")] == '\0') continue;
         b->line++;
-        Line line = parse_line(b->text);
+        Line line = parse_line(b->text, n);
         TRY(take(b, &line));
     }
     return OK;
@@ -220,8 +237,10 @@ static Status latest_line_of(Build *b, const Line *line, uint32_t **out)
 static Status survey_line(Build *b, const Line *line)
 {
     RunData *d = b->d;
-    if (line->kind == LINE_BAD) d->bad_lines++;
+    if (line->kind == LINE_DAMAGED && d->damaged == 0) d->damaged = b->line;
+    if (line->kind < LINE_START) d->bad_lines++;
     if (line->kind == LINE_START) d->starts++;
+    b->rates += line->kind == LINE_STEP;
     if (line->kind != LINE_STEP && line->kind != LINE_EVAL) return OK;
     uint32_t *latest = NULL;
     TRY(latest_line_of(b, line, &latest));
@@ -275,9 +294,12 @@ static Status alloc_data(Build *b)
         TRY(curve_init(&d->curve[i], b->a, d->first_step, d->last_step, RUN_POINTS));
     TRY(curve_init(&d->eval_loss, b->a, d->first_step, d->last_step, RUN_EVAL_POINTS));
     TRY(curve_init(&d->eval_bits, b->a, d->first_step, d->last_step, RUN_EVAL_POINTS));
+    TRY(ARENA_NEW(b->a, b->rates, &b->rate));
+    b->rates = 0;
     for (int i = 0; i < RUN_NAMES; i++) d->planned_bytes[i] = d->used_bytes[i] = (double)NAN;
     d->first_eval.step = d->last_eval.step = -1;
-    d->sum.final_loss = d->params_total = d->params_active = (double)NAN;
+    d->sum.final_loss = d->sum.best_loss = d->sum.tokens_per_s = d->params_total =
+        d->params_active = (double)NAN;
     d->roof_flops = d->sheet_flops = (double)NAN;
     d->model = "";
     return d->moe_layers > 0 ? alloc_load(b) : OK;
@@ -363,12 +385,25 @@ static void take_load(Build *b, char *raw, int64_t step)
     RunData *d = b->d;
     if (!load_table_read(raw, &d->moe_layers, &d->experts, b->table)) return;
     if (step > d->final_step - RUN_RECENT_STEPS) load_add(&d->load, d, b->table, step);
+    double busiest = (double)NAN;
     for (int l = 0; l < d->moe_layers; l++) {
         double least = 0, most = 0;
         load_extremes(b->table + (int64_t)l * d->experts, d->experts, &least, &most);
         curve_put(&d->least[l], step, least);
         curve_put(&d->most[l], step, most);
+        busiest = fmax(busiest, most); /* fmax passes over NaN */
     }
+    curve_put(&d->curve[RUN_LOAD], step, busiest);
+}
+
+/* The mean of a list of numbers. */
+static double mean_of(char *raw)
+{
+    Scan s = scan_inside(raw);
+    double sum = 0;
+    int n = 0;
+    for (; scan_item(&s); n++) sum += scan_number(&s);
+    return s.bad ? (double)NAN : sum / n;
 }
 
 /* Lines with load by domain are rare, so all those of the last tenth of the run count as recent. */
@@ -383,13 +418,23 @@ static Status take_step(Build *b, const Line *line)
     RunData *d = b->d;
     if (line->roof_flops > 0) d->roof_flops = line->roof_flops; /* older lines have none */
     for (int i = 0; i < RUN_CURVES; i++) {
+        if (i == RUN_LOAD || i == RUN_ROUTER_Z) continue; /* of tables */
         if (i == RUN_MFU && !(d->sheet_flops > 0)) continue;
         curve_put(&d->curve[i], line->step, line->curve[i]);
+    }
+    if (line->router_z != NULL)
+        curve_put(&d->curve[RUN_ROUTER_Z], line->step, mean_of(line->router_z));
+    if (isfinite(line->curve[RUN_TOKENS_PER_S]))
+        b->rate[b->rates++] = line->curve[RUN_TOKENS_PER_S];
+    if (line->curve[RUN_LOSS] < d->sum.best_loss || isnan(d->sum.best_loss)) {
+        d->sum.best_loss = line->curve[RUN_LOSS];
+        d->sum.best_step = line->step;
     }
     d->sum.steps++;
     d->bad_losses += !isfinite(line->curve[RUN_LOSS]);
     d->sum.twice += line->again != NULL && *line->again == 't';
-    if (fabs(line->tokens) < 1e15) d->sum.tokens += (int64_t)line->tokens;
+    double tokens = line->curve[RUN_TOKENS];
+    if (fabs(tokens) < 1e15) d->sum.tokens += (int64_t)tokens;
     if (isfinite(line->step_s)) d->sum.wall_s += line->step_s;
     if (isfinite(line->again_s)) d->sum.again_s += line->again_s;
     if (isfinite(line->capture_s)) d->sum.capture_s += line->capture_s;
@@ -446,7 +491,7 @@ static Status take_eval(Build *b, const Line *line)
 /* Second pass: takes a line only if it is the last one for its step. */
 static Status take_line(Build *b, const Line *line)
 {
-    if (line->kind == LINE_BAD) return OK;
+    if (line->kind < LINE_START) return OK;
     if (line->kind == LINE_START) return take_start(b, line);
     uint32_t *latest = NULL;
     TRY(latest_line_of(b, line, &latest));
@@ -492,9 +537,17 @@ static void find_least(RunData *d)
     }
 }
 
+static int compare_doubles(const void *a, const void *b)
+{
+    double x = *(const double *)a, y = *(const double *)b;
+    return (x > y) - (x < y);
+}
+
 static Status finish_data(Build *b)
 {
     RunData *d = b->d;
+    qsort(b->rate, (size_t)b->rates, sizeof *b->rate, compare_doubles);
+    if (b->rates > 0) d->sum.tokens_per_s = b->rate[(b->rates - 1) / 2];
     for (int i = 0; i < RUN_CURVES; i++) curve_finish(&d->curve[i]);
     curve_finish(&d->eval_loss);
     curve_finish(&d->eval_bits);

@@ -26,6 +26,12 @@ typedef enum RunCurve {
     RUN_ROOF, /* share of the measured peak */
     RUN_CLOCK_MHZ,
     RUN_POWER_W,
+    RUN_TOKENS,   /* of a step */
+    RUN_LOAD,     /* of the busiest expert of any layer, over the layer's mean */
+    RUN_ROUTER_Z, /* mean over layers */
+#define GRAD_GROUP(NAME, name, what, roles) RUN_NORM_##NAME,
+#include "model/grad_group.def"
+#undef GRAD_GROUP
     RUN_CURVES
 } RunCurve;
 
@@ -56,6 +62,9 @@ typedef struct RunSummary {
     double capture_s;      /* time of new captures and of enlarging memory for rows */
     double wall_s;         /* sum of the steps' times: without evaluation and checkpoints */
     double final_loss;     /* of the last step */
+    double best_loss;      /* the lowest of a step */
+    int64_t best_step;
+    double tokens_per_s;                            /* the median of all steps */
     double first_bits_per_byte, last_bits_per_byte; /* held out: first and last evaluation */
     double least_share; /* of all experts of all MoE layers, over the last 50 steps: the smallest
                            load / mean load */
@@ -69,6 +78,7 @@ typedef struct RunData {
     double params_total, params_active, roof_flops, sheet_flops;
     int64_t first_step, last_step; /* of all lines, evaluations too */
     int64_t evals, starts, bad_lines, bad_losses;
+    int64_t damaged;    /* the first line that not even a killed run leaves, from 1; 0: none */
     int64_t final_step; /* the highest that has a step line; -1: none */
 
     Curve curve[RUN_CURVES], smooth_loss;

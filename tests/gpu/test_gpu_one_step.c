@@ -5,11 +5,11 @@
 
 #include <math.h>
 
-enum { KINDS = 3 };
+enum { KINDS = 4 };
 static const char *const kinds[KINDS] = { "attention.kind=mla", "attention.kind=gqa",
-                                          "optimizer.kind=muon" };
+                                          "optimizer.kind=muon", "optimizer.qk_clip=0.2" };
 
-/* One step of a model with each kind of attention and experts, and of each rule, beside the CPU's in f32: its loss, every
+/* One step of a model with each kind of attention and experts, of each rule, and with clipped heads, beside the CPU's in f32: its loss, every
  * gradient, and every weight after the update. */
 static void check_one_step(int kind, const char *type, double loss, const Many *limits)
 {
@@ -17,7 +17,10 @@ static void check_one_step(int kind, const char *type, double loss, const Many *
     float *have = NULL, *want = NULL;
     tiny_open(&cpu, TINY(ON_CPU, "run.compute=f32", kinds[kind]));
     tiny_open(&gpu, TINY(ON_GPU, type, kinds[kind]));
-    CHECK_NEAR(tiny_steps(&gpu, 0, 1).loss / tiny_steps(&cpu, 0, 1).loss, 1.0, loss);
+    const StepResult on_gpu = tiny_steps(&gpu, 0, 1), on_cpu = tiny_steps(&cpu, 0, 1);
+    CHECK_NEAR(on_gpu.loss / on_cpu.loss, 1.0, loss);
+    CHECK_INT(on_gpu.clipped, on_cpu.clipped);
+    CHECK((cpu.config.optimizer_qk_clip > 0) == (on_cpu.clipped > 0));
     CHECK_OK(many_same_gradients(limits, &cpu, &gpu.engine));
     const Tensor *main[] = { &cpu.engine.params.memory.buffer[BUF_MAIN],
                              &gpu.engine.params.memory.buffer[BUF_MAIN] };

@@ -108,6 +108,7 @@ static inline void draw_case(int i, int mesh, int most, Drawn *c)
     }
     draw_mesh(&d, most, c);
     if (i % 3 == 2) push(c, "optimizer.kind=muon");
+    if (i % 4 == 1) push(c, "optimizer.qk_clip=0.1");
 }
 
 static inline void print_case(const Drawn *c)

@@ -282,6 +282,25 @@ static inline Status many_same_step(const Many *m, int64_t i, const ManyRank *on
     TRY(many_same("auxiliary loss", i, have->aux_loss, want->aux_loss, m->limit));
     for (int d = 0; d < CONFIG_DEPTHS_MAX; d++)
         TRY(many_same("loss of a depth", i, have->next_loss[d], want->next_loss[d], m->limit));
+    for (int l = 0; l < one->t.engine.spec.n_moe; l++)
+        TRY(many_same("router z", i, (double)have->router_z[l], (double)want->router_z[l],
+                      m->limit));
+    const Config *c = &one->t.config;
+    if (c->optimizer_qk_clip > 0 && c->init_frozen.n == 0 && i == 0 && want->clipped == 0)
+        return FAIL(ERR_NUMERIC, "QK-clip clips no head");
+    TRY(many_same("clipped heads", i, (double)have->clipped, (double)want->clipped, 0));
+    TRY(many_same("largest logit", i, have->logit, want->logit, m->limit));
+    return OK;
+}
+
+/* Norms by group, as close as the gradients that they are of. */
+static inline Status many_same_norms(const Many *m, int64_t i, const StepResult *have,
+                                     const StepResult *want)
+{
+    double limit = m->cosine > 0 ? fmax(0.1, 1 - m->cosine) : fmax(m->limit, m->whole);
+    TRY(many_same("gradient norm", i, have->grad_norm, want->grad_norm, m->limit));
+    for (int g = 0; g < GRAD_GROUPS; g++)
+        TRY(many_same(grad_group_names[g], i, have->group_norm[g], want->group_norm[g], limit));
     return OK;
 }
 
@@ -307,7 +326,7 @@ static inline Status many_compare(const Many *m, ManyRank *one, ManyRank *r)
                         (long long)i, one->ties.closest);
         if (routed) TRY(many_same_step(m, i, one, &have, &want));
         if (routed && equal) {
-            TRY(many_same("gradient norm", i, have.grad_norm, want.grad_norm, m->limit));
+            TRY(many_same_norms(m, i, &have, &want));
             TRY(many_same_gradients(m, &one->t, &r->t.engine));
         }
         if (starts || !routed) TRY(many_take_over(&one->t.engine, &r->t.engine));

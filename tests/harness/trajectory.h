@@ -107,7 +107,7 @@ static inline void trajectory_write_shard(Trajectory *t)
     Tensor token = golden_find(&t->golden, "token"), document = golden_find(&t->golden, "document");
     const int32_t *at = token.data, *length = document.data;
     ShardWriter w = { 0 };
-    CHECK_OK(shard_create(&w, t->shard, t->config.model_vocab, &t->arena));
+    CHECK_OK(shard_create(&w, t->shard, t->config.model_vocab, 0, &t->arena));
     for (int64_t d = 0; d < tensor_elems(&document); d++) {
         CHECK_OK(shard_append(&w, at, length[d]));
         CHECK_OK(shard_end_document(&w));

@@ -13,6 +13,7 @@ static const ManyCase cases[] = {
     { "experts", 2, { EMA, "mesh.zero=2", "mesh.ep=2" } },
     { "stages, frozen tables", 2, { EMA, "mesh.pp=2", "init.frozen=[model.embed_tokens.*]" } },
     { "whole matrices", 2, { EMA, "mesh.zero=1", "optimizer.kind=muon" } },
+    { "clipped heads", 2, { EMA, "mesh.zero=1", "optimizer.qk_clip=0.2" } },
     { "a spike", 2, { EMA, "mesh.zero=1", "optimizer.skip_spikes=2" } },
 };
 
@@ -45,10 +46,10 @@ static Status average_on_ranks(void *state, Comm *world)
     StepResult x = { 0 };
     Status s = many_open(&r, c, world);
     double *want = calloc((size_t)1 << 20, sizeof *want);
-    r.t.engine.params.means.norms = 99;
+    r.t.engine.params.means.norms.steps = 99;
     for (int64_t step = 1; s == OK && step <= STEPS; step++) {
         many_batch(&r, 0);
-        r.t.engine.params.means.norm = step == 3 ? 1e-6 : 1e6;
+        r.t.engine.params.means.norms.mean = step == 3 ? 1e-6 : 1e6;
         s = engine_step(&r.t.engine, &r.own, 1e-2, step, &x);
         if (s == OK) s = follow_average(&r.t.engine.params, step, x.skipped, want);
     }

@@ -43,7 +43,7 @@ typedef struct Turn {
 static void write_shard(Arena *a, const char *prefix, int32_t length)
 {
     ShardWriter w = { 0 };
-    CHECK_OK(shard_create(&w, prefix, 61, a));
+    CHECK_OK(shard_create(&w, prefix, 61, 0, a));
     for (int d = 0; d < DOCUMENTS; d++) {
         for (int32_t i = 0; i < length + d % 5; i++) {
             int32_t id = (7 * d + i * i) % 61;

@@ -14,6 +14,7 @@
 #include "op/moe.h"
 #include "op/muon.h"
 #include "op/optimizer.h"
+#include "op/qk_clip.h"
 #include "op/rmsnorm.h"
 #include "op/rope.h"
 #include "op/route.h"
@@ -444,7 +445,7 @@ static void adam_step(Bench *b, const Adam *a, const char *group, int step)
     hyper[1] = (float)(1 / (1 - pow((double)(float)BETA1, step + 1)));
     hyper[2] = (float)(1 / (1 - pow((double)(float)BETA2, step + 1)));
     *(float *)a->sum.data = 0;
-    CHECK_OK(square_sum(&b->ex, (SquareSum){ g, a->sum }));
+    CHECK_OK(square_sum(&b->ex, (SquareSum){ .x = g, .sum = a->sum }));
     CHECK_OK(clip_scale(&b->ex, (ClipScale){ a->sum, a->norm, a->clip, .max_norm = 30 }));
     adam_range(b, a, &g, 0, DECAYED, 0.1f);
     adam_range(b, a, &g, DECAYED, OTHERS, 0);
@@ -508,6 +509,32 @@ static void muon_agrees(void **state)
     bench_close(b);
 }
 
+/* Latents of queries, and groups of three heads with biases. */
+static void clipped_heads_agree(void **state)
+{
+    (void)state;
+    static const struct {
+        const char *name, *max;
+        double tau;
+        int64_t cols;
+        QkRows rows;
+    } cases[] = { { "clip.mla_q", "max.mla", 4.5, 9, { 4, 4, 40, 0, 10, 6 } },
+                  { "clip.mla_kv", "max.mla", 4.5, 9, { 4, 4, 0, 44, 11, 6 } },
+                  { "clip.gqa", "max.gqa", 8, 11, { 6, 2, 48, 16, 8, 8 } },
+                  { "clip.bias", "max.gqa", 8, 1, { 6, 2, 48, 16, 8, 8 } } };
+    Bench *b = bench_open("qk_clip");
+    for
+        EACH(i, cases)
+        {
+            const float above = (float)cases[i].tau;
+            run_case(b, cases[i].max, OP_ATTENTION_MAX,
+                     &(AttentionMax){ .of.scale = 0.3F, .above = above });
+            run_case(b, cases[i].name, OP_QK_CLIP,
+                     &(QkClip){ .cols = cases[i].cols, .rows = cases[i].rows, .above = above });
+        }
+    bench_close(b);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -528,6 +555,7 @@ int main(void)
         TEST(router_bias_update_agrees),
         TEST(clipped_adamw_steps_agree),
         TEST(muon_agrees),
+        TEST(clipped_heads_agree),
     };
     return TEST_RUN(tests);
 }

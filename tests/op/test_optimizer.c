@@ -16,7 +16,7 @@ static void square_sum_adds_and_matches_double(void **state)
     OpTest *t = *state;
     const int64_t counts[] = { 1, 7, 65535, 65536, 65537, 200003 };
     for (int i = 0; i < 6; i++) {
-        SquareSum a = { optest_normal(t, DTYPE_F32, DIMS(counts[i])), scalar(t, 3) };
+        SquareSum a = { .x = optest_normal(t, DTYPE_F32, DIMS(counts[i])), .sum = scalar(t, 3) };
         double want = 3;
         for (int64_t j = 0; j < counts[i]; j++) {
             want += optest_get(&a.x, j) * optest_get(&a.x, j);
@@ -31,7 +31,7 @@ static void square_sum_keeps_what_f32_would_lose(void **state)
 {
     OpTest *t = *state;
     int64_t n = 1 << 17;
-    SquareSum a = { optest_poisoned(t, DTYPE_F32, DIMS(n)), scalar(t, 0) };
+    SquareSum a = { .x = optest_poisoned(t, DTYPE_F32, DIMS(n)), .sum = scalar(t, 0) };
     for (int64_t i = 0; i < n; i++) optest_set(&a.x, i, 1);
     optest_set(&a.x, 0, 1 << 15);
     CHECK_OK(square_sum(&t->ex, a));
@@ -41,13 +41,49 @@ static void square_sum_keeps_what_f32_would_lose(void **state)
 static void square_sum_has_the_same_bits_on_any_number_of_threads(void **state)
 {
     OpTest *t = *state;
-    SquareSum a = { optest_normal(t, DTYPE_F32, DIMS(300007)), scalar(t, 0) };
+    SquareSum a = { .x = optest_normal(t, DTYPE_F32, DIMS(300007)), .sum = scalar(t, 0) };
     CHECK_OK(square_sum(&t->ex, a));
     for (int threads = 2; threads <= 5; threads++) {
-        SquareSum b = { a.x, scalar(t, 0) };
+        SquareSum b = { .x = a.x, .sum = scalar(t, 0) };
         t->ex.threads = threads;
         CHECK_OK(square_sum(&t->ex, b));
         CHECK_SAME(&b.sum, &a.sum);
+    }
+}
+
+/* Runs that end inside a block, at its end, and after several; 400 of them do not fit into one launch of a GPU. The
+ * sum over all has the bits of a call without groups. */
+static void square_sum_adds_by_group_without_changing_the_sum(void **state)
+{
+    OpTest *t = *state;
+    static const int64_t cut[] = {
+        0, 1, 3, 64, 16384, 16385, 65536, 131072, 131075, 262100, 262144
+    };
+    enum { CUTS = sizeof cut / sizeof *cut, MANY = 400, GROUPS = 4, N = 300007 };
+    SquareRun run[MANY];
+    Tensor x = optest_normal(t, DTYPE_F32, DIMS(N));
+    SquareSum alone = { .x = x, .sum = scalar(t, 3) };
+    CHECK_OK(square_sum(&t->ex, alone));
+    for (int many = 0; many < 2; many++) {
+        double want[GROUPS] = { 0.5, 0.5, 0.5, 0.5 };
+        SquareSum a = { x, scalar(t, 3), optest_poisoned(t, DTYPE_F32, DIMS(GROUPS)), run, 0 };
+        for (int64_t i = 0; i < (many ? MANY : CUTS); i++)
+            run[a.runs++] = (SquareRun){ many ? i * 701 : cut[i], (int)(i * 5 % 3) };
+        for (int g = 0; g < GROUPS; g++) optest_set(&a.groups, g, 0.5);
+        for (int64_t i = 0; i < a.runs; i++) {
+            int64_t end = i + 1 < a.runs ? run[i + 1].first : N;
+            for (int64_t k = run[i].first; k < end; k++)
+                want[run[i].group] += optest_get(&x, k) * optest_get(&x, k);
+        }
+        CHECK_OK(square_sum(&t->ex, a));
+        CHECK_SAME(&a.sum, &alone.sum);
+        for (int g = 0; g < GROUPS; g++)
+            CHECK_NEAR(optest_get(&a.groups, g) / want[g], 1, 4e-7); /* group 3 has no run */
+        SquareSum b = { x, scalar(t, 3), optest_poisoned(t, DTYPE_F32, DIMS(GROUPS)), run, a.runs };
+        for (int g = 0; g < GROUPS; g++) optest_set(&b.groups, g, 0.5);
+        t->ex.threads = 3;
+        CHECK_OK(square_sum(&t->ex, b));
+        CHECK_SAME(&b.groups, &a.groups);
     }
 }
 
@@ -405,9 +441,10 @@ static void wrong_shapes_are_errors_with_a_message(void **state)
     OpTest *t = *state;
     Tensor seven = optest_normal(t, DTYPE_F32, DIMS(7)), one = scalar(t, 1);
     Tensor half = optest_normal(t, DTYPE_BF16, DIMS(9));
-    CHECK_FAILS(square_sum(&t->ex, (SquareSum){ half, one }), ERR_SHAPE,
+    CHECK_FAILS(square_sum(&t->ex, (SquareSum){ .x = half, .sum = one }), ERR_SHAPE,
                 "square_sum: x is (9) bf16");
-    CHECK_FAILS(square_sum(&t->ex, (SquareSum){ seven, seven }), ERR_SHAPE, "sum is (7)");
+    CHECK_FAILS(square_sum(&t->ex, (SquareSum){ .x = seven, .sum = seven }), ERR_SHAPE,
+                "sum is (7)");
     CHECK_FAILS(
         clip_scale(&t->ex, (ClipScale){ .sum = seven, .norm = one, .clip = one, .max_norm = 1 }),
         ERR_SHAPE, "clip_scale: sum is (7)");
@@ -445,7 +482,7 @@ static void costs_are_every_tensor_once(void **state)
     CHECK_NEAR(op_desc(OP_ADAMW)->cost(&a).bytes, 10 * 7 * 4, 0);
     a = adamw_typed(t, 10, DTYPE_BF16);
     CHECK_NEAR(op_desc(OP_ADAMW)->cost(&a).bytes, 10 * (3 * 4 + 4 * 2 + 2), 0);
-    SquareSum s = { a.w, scalar(t, 0) };
+    SquareSum s = { .x = a.w, .sum = scalar(t, 0) };
     CHECK_NEAR(op_desc(OP_SQUARE_SUM)->cost(&s).bytes, 40, 0);
     CHECK_NEAR(op_desc(OP_SQUARE_SUM)->cost(&s).flops, 20, 0);
 }
@@ -456,6 +493,7 @@ int main(void)
         OP_TEST(square_sum_adds_and_matches_double, 2),
         OP_TEST(square_sum_keeps_what_f32_would_lose, 1),
         OP_TEST(square_sum_has_the_same_bits_on_any_number_of_threads, 1),
+        OP_TEST(square_sum_adds_by_group_without_changing_the_sum, 1),
         OP_TEST(clip_scale_follows_its_definition, 1),
         OP_TEST(clip_scale_skips_a_step, 1),
         OP_TEST(a_norm_that_is_not_finite_skips_the_step, 1),

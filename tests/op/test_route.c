@@ -304,6 +304,27 @@ static void a_z_loss_worked_by_hand(void **state)
     }
 }
 
+/* Two tokens of z = log 4 and log 2, added to what is there; the loss has the bits of a call without the figure. */
+static void the_sum_of_z_is_there_with_and_without_a_z_loss(void **state)
+{
+    OpTest *t = *state;
+    static const double exps[] = { 1, 2, 1, 0.5, 0.5, 1 };
+    for (int i = 0; i < 4; i++) {
+        RouteRule rule = plain;
+        rule.score = i % 2 == 0 ? ROUTE_SOFTMAX : ROUTE_SIGMOID, rule.z_scale = i < 2 ? 0 : 0.25f;
+        Routing r = routing_make(t, &rule, (RouteSizes){ 1, 2, 3 });
+        for (int e = 0; e < 6; e++) optest_set(&r.fwd.logits, e, log(exps[e]));
+        CHECK_OK(route_fwd(&t->ex, r.fwd));
+        Tensor loss = optest_copy(t, &r.fwd.aux_loss);
+        r.fwd.router_z = optest_poisoned(t, DTYPE_F32, DIMS(1));
+        optest_set(&r.fwd.router_z, 0, 2);
+        optest_set(&r.fwd.aux_loss, 0, 0.5);
+        CHECK_OK(route_fwd(&t->ex, r.fwd));
+        CHECK_NEAR(optest_get(&r.fwd.router_z, 0), 2 + log(4) * log(4) + log(2) * log(2), 1e-6);
+        CHECK_SAME(&r.fwd.aux_loss, &loss);
+    }
+}
+
 /* Experts that skewed logits and a bias never choose; the weights are those of the experts taken.
  * Gradients of the first sizes alone: where a score is nearly 1, what is left to 1 is rounding. */
 static void forced_balance_brings_each_expert_as_many_tokens(void **state)
@@ -689,6 +710,7 @@ int main(void)
         OP_TEST(the_gradient_may_take_the_place_of_the_logits, 2),
         OP_TEST(a_token_worked_by_hand, 1),
         OP_TEST(a_z_loss_worked_by_hand, 1),
+        OP_TEST(the_sum_of_z_is_there_with_and_without_a_z_loss, 1),
         OP_TEST(forced_balance_brings_each_expert_as_many_tokens, 2),
         OP_TEST(padding_is_routed_like_any_token_and_not_counted, 2),
         OP_TEST(ties_go_to_the_lower_expert_and_the_lower_group, 2),

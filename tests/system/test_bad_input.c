@@ -210,6 +210,11 @@ static void corpora_that_cannot_be_read_are_named(void **state)
     static const Refusal table[] = {
         { { PREPARE, "cut.jsonl.gz" }, { "cut.jsonl.gz is damaged before byte", "gzip -t" } },
         { { PREPARE, "x.parquet" }, { "x.parquet is Parquet", "pandas.read_parquet" } },
+        { { PREPARE, "parquet" }, { "parquet/x.parquet is Parquet", "pandas.read_parquet" } },
+        { { PREPARE, "parquet/*.par*" }, { "parquet/x.parquet is Parquet" } },
+        { { PREPARE, "parquet/y.jsonl" }, { "parquet/y.jsonl is Parquet" } },
+        { { "data", "prepare", "--tokenizer=../tokenizer.json", "--out=held", "a.jsonl" },
+          { "held is being prepared by process ", "wait for it, or give another --out" } },
         { { PREPARE, "none/" }, { "the folder none/ holds no .jsonl" } },
         { { PREPARE, "no*.jsonl" }, { "no file matches no*.jsonl" } },
         { { PREPARE, "--field=a.b", "a.jsonl" }, { "a.jsonl:1: no field \"a.b\"" } },
@@ -237,8 +242,16 @@ static void corpora_that_cannot_be_read_are_named(void **state)
     CHECK_OK(file_make_folders(lab_path(lab, "corpora/none")));
     lab_write_text(lab, lab_path(lab, "corpora/a.jsonl"), "{\"text\": \"ba\"}\n");
     lab_write(lab, lab_path(lab, "corpora/cut.jsonl.gz"), "\x1F\x8B\x08\0\0\0\0\0\0\3\xAB", 11);
-    lab_write(lab, lab_path(lab, "corpora/x.parquet"), "PAR1\x15\x04PAR1", 10);
+    static const char *const parquet[] = { "x.parquet", "parquet/x.parquet", "parquet/y.jsonl" };
+    CHECK_OK(file_make_folders(lab_path(lab, "corpora/parquet")));
+    for (int i = 0; i < 3; i++)
+        lab_write(lab, lab_path(lab, "corpora/%s", parquet[i]), "PAR1\x15\x04PAR1", 10);
+    int lock = 0;
+    bool held = false;
+    long holder = 0;
+    CHECK_OK(file_lock(lab_path(lab, "corpora/held.lock"), &lock, &held, &holder));
     CHECK_REFUSALS(lab, "corpora", table);
+    file_unlock(lock);
     CHECK(!file_exists(lab_path(lab, "corpora/a.bin")) &&
           !file_exists(lab_path(lab, "corpora/a.bin.tmp")));
 }

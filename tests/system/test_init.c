@@ -75,7 +75,7 @@ static void train_three(Lab *lab)
 {
     ShardWriter w = { 0 };
     if (file_exists(lab_path(lab, "three"))) return;
-    CHECK_OK(shard_create(&w, lab_path(lab, "one"), 512, &lab->arena));
+    CHECK_OK(shard_create(&w, lab_path(lab, "one"), 512, 0, &lab->arena));
     for (int32_t i = 0; i < 129; i++) CHECK_OK(shard_append(&w, &(int32_t){ i * i % 509 }, 1));
     CHECK_OK(shard_end_document(&w));
     CHECK_OK(shard_commit(&w));

@@ -114,6 +114,31 @@ static void a_guard_and_a_curve_go_on_bitwise(void **state)
     CHECK_REFUSED(o, 2, "optimizer.skip_spikes 0.5 must be above 1, or 0: steps are skipped whose");
 }
 
+/* Maxima of logits are those of a step: a checkpoint needs none. Two ranks share the state, on both
+ * sides of the break. */
+static void clipped_heads_go_on_bitwise(void **state)
+{
+    static const char clip[] = "optimizer.qk_clip=0.02", end[] = "optimizer.decay_steps=8";
+    static const char muon[] = "optimizer.kind=muon", two[] = "--ranks=2",
+                      lr[] = "optimizer.lr=0.1";
+    Lab *lab = *state;
+    Outcome o = RUN(lab, "qk", "train", "../tiny.yaml", two, clip, muon, end, lr, "train.steps=8");
+    CHECK_EXIT(o, 0);
+    CHECK_SAYS(o.err, ", clipped heads ");
+    o = RUN(lab, "qk2", "train", "../tiny.yaml", two, clip, muon, end, lr, "train.steps=5");
+    CHECK_EXIT(o, 0);
+    o = RUN(lab, "qk2", "train", "../tiny.yaml", two, clip, muon, end, lr, "train.steps=8",
+            "--resume");
+    CHECK_EXIT(o, 0);
+    check_same_checkpoint(lab, "qk", "qk2", 8);
+    CHECK_SAYS(run_metrics(lab, "qk"), "\"qk_logit\":");
+    o = RUN(lab, "qk", "train", "../tiny.yaml", clip, "attention.kind=gqa", "attention.kv_heads=2",
+            "attention.qk_norm=rms");
+    CHECK_REFUSED(o, 2, "optimizer.qk_clip 0.02 scales the weights of queries and keys, which");
+    o = RUN(lab, "qk3", "train", "../tiny.yaml", clip, "init.frozen=[\"*.0.*.kv_b_proj.*\"]");
+    CHECK_REFUSED(o, 2, " of a layer together, and init.frozen names only one of them: name both");
+}
+
 /* The average is a part of the checkpoint. It begins when optimizer.ema is set; an evaluation takes it only
  * where that is asked for. */
 static void an_average_of_weights_goes_on_bitwise(void **state)
@@ -243,6 +268,7 @@ int main(void)
         LAB_TEST(a_recipe_goes_on_bitwise_and_cannot_be_changed_on_the_way),
         LAB_TEST(a_scale_of_the_loss_goes_on_bitwise),
         LAB_TEST(a_guard_and_a_curve_go_on_bitwise),
+        LAB_TEST(clipped_heads_go_on_bitwise),
         LAB_TEST(an_average_of_weights_goes_on_bitwise),
         LAB_TEST(a_changing_mix_goes_on_bitwise),
         LAB_TEST(sources_go_on_where_each_was),

@@ -21,7 +21,7 @@ enum { VOCAB = 512 };
 static void write_shard(Lab *lab, const char *name, uint64_t x)
 {
     ShardWriter w = { 0 };
-    CHECK_OK(shard_create(&w, lab_path(lab, "%s", name), VOCAB, &lab->arena));
+    CHECK_OK(shard_create(&w, lab_path(lab, "%s", name), VOCAB, 0, &lab->arena));
     for (int d = 0; d < 150; d++) {
         x = x * 6364136223846793005u + 1442695040888963407u;
         for (uint64_t left = 1 + (x >> 33) % 120; left > 0; left--) {
@@ -601,7 +601,7 @@ static void end_of_text_ends_a_text(void **state)
     CHECK_OK(tokenizer_encode(t, prompt, strlen(prompt), &lab->arena, &ids, &n));
     const int32_t behind_it[] = { tokenizer_end_of_text(t), OTHER };
     tokenizer_free(t);
-    CHECK_OK(shard_create(&w, lab_path(lab, "ends"), VOCAB, &lab->arena));
+    CHECK_OK(shard_create(&w, lab_path(lab, "ends"), VOCAB, 0, &lab->arena));
     for (int i = 0; i < 100; i++) {
         CHECK_OK(shard_append(&w, ids, n));
         CHECK_OK(shard_append(&w, behind_it, 2));

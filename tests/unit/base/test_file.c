@@ -4,6 +4,7 @@
 #include "base/rng.h"
 
 #include <fcntl.h>
+#include <pthread.h>
 #include <signal.h>
 #include <sys/resource.h>
 #include <sys/stat.h>
@@ -571,6 +572,43 @@ static void an_unlocked_file_can_be_locked_again(void **state)
     file_unlock(-1);
 }
 
+/* What two threads that lock and remove the same file share. */
+typedef struct Turns {
+    const char *path;
+    _Atomic int inside;
+    _Atomic bool crowded;
+} Turns;
+
+static void *take_turns(void *shared)
+{
+    Turns *t = shared;
+    for (int done = 0; done < RUNS(1500, 300);) {
+        int fd = 0;
+        bool held = false;
+        long holder = 0;
+        if (file_lock(t->path, &fd, &held, &holder) != OK) break;
+        if (!held) continue;
+        if (t->inside++ > 0) t->crowded = true;
+        sched_yield();
+        if (t->inside-- > 1) t->crowded = true;
+        file_unlock_remove(fd, t->path);
+        done++;
+    }
+    return NULL;
+}
+
+static void a_lock_whose_file_is_removed_has_one_holder_at_a_time(void **state)
+{
+    Place *p = *state;
+    Turns t = { .path = p->path };
+    pthread_t other;
+    CHECK_INT(pthread_create(&other, NULL, take_turns, &t), 0);
+    (void)take_turns(&t);
+    CHECK_INT(pthread_join(other, NULL), 0);
+    CHECK(!t.crowded);
+    CHECK(!file_exists(p->path));
+}
+
 static void lock_and_wait(const char *path, int ready)
 {
     int fd = -1;
@@ -680,6 +718,7 @@ int main(void)
         TEST(joined_paths_have_one_slash),
         TEST(a_joined_path_that_does_not_fit_is_refused),
         PLACE_TEST(a_second_lock_is_refused_and_names_the_holder),
+        PLACE_TEST(a_lock_whose_file_is_removed_has_one_holder_at_a_time),
         PLACE_TEST(an_unlocked_file_can_be_locked_again),
         PLACE_TEST(a_killed_process_lets_go_of_its_lock),
         PLACE_TEST(a_lock_in_a_missing_folder_is_an_error),

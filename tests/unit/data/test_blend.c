@@ -5,9 +5,10 @@
 #include "data/prepare.h"
 #include "data/shard.h"
 #include "harness/place.h"
+#include "harness/shards.h"
 #include "harness/texts.h"
 
-enum { SOURCES = 3, BATCH = 8, T = 16 };
+enum { SOURCES = 3, BATCH = 8, T = 16, DOCUMENTS_MAX = 200 };
 
 typedef struct Place {
     char folder[64];
@@ -22,14 +23,9 @@ typedef struct Place {
 /* Source i has documents of 41 tokens; tokens are numbered, so that none is twice in an epoch. */
 static void write_source(Place *p, int i, int documents)
 {
-    ShardWriter w = { 0 };
-    int32_t id = 0;
-    CHECK_OK(shard_create(&w, p->prefix[i], 1 << 20, &p->arena));
-    for (int d = 0; d < documents; d++) {
-        for (int k = 0; k < 41; k++, id++) CHECK_OK(shard_append(&w, &id, 1));
-        CHECK_OK(shard_end_document(&w));
-    }
-    CHECK_OK(shard_commit(&w));
+    int64_t length[DOCUMENTS_MAX];
+    for (int d = 0; d < documents; d++) length[d] = 41;
+    write_numbered(p->prefix[i], 1 << 20, 0, length, documents, &p->arena);
 }
 
 static int place_open(void **state)
@@ -353,7 +349,7 @@ static void memory_of_a_loader_is_small(void **state)
     size_t few = 0, many = 0, mapped = 0;
     p->config.n_sources = 1;
     CHECK_OK(loader_plan(&p->config, &few, &mapped));
-    CHECK_OK(shard_create(&w, p->prefix[0], 1000, &p->arena));
+    CHECK_OK(shard_create(&w, p->prefix[0], 1000, 0, &p->arena));
     for (int d = 0; d < N; d++) {
         CHECK_OK(shard_append(&w, &(int32_t){ 5 }, 1));
         CHECK_OK(shard_end_document(&w));

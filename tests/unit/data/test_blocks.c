@@ -259,6 +259,42 @@ static void a_tar_archive_is_refused(void **state)
     blocks_close(&b);
 }
 
+static void a_compressed_file_that_holds_no_text_is_refused(void **state)
+{
+    static const struct {
+        const char *bytes, *sentence;
+    } CASES[] = {
+        { "PAR1\x15\x04", "a.jsonl holds Parquet, which is not read: convert it" },
+        { "\x1F\x8B\x08", "a.jsonl holds gzip, which is not read: decompress it once" },
+        { "PK\x03\x04", "a.jsonl holds a zip archive" },
+    };
+    Place *p = *state;
+    for (size_t i = 0; i < sizeof CASES / sizeof *CASES; i++) {
+        Blocks b = { 0 };
+        Block block;
+        bool more = false;
+        p->used = 0;
+        add_zstd(CASES[i].bytes, strlen(CASES[i].bytes), p->packed, ROOM, &p->used);
+        CHECK_OK(file_write_whole(p->path, p->packed, p->used));
+        CHECK_OK(blocks_open(&b, p->path, &(DocumentOptions){ 0 }));
+        CHECK_FAILS(blocks_next(&b, &p->text, &block, &more), ERR_FORMAT, CASES[i].sentence);
+        blocks_close(&b);
+    }
+}
+
+/* Encrypted and empty files have other first bytes. */
+static void a_name_in_parquet_is_parquet(void **state)
+{
+    static const char *const HELD[] = { "", "PARE", "text" };
+    Place *p = *state;
+    Input in = { 0 };
+    CHECK_OK(file_join(p->path, p->folder, "a.parquet"));
+    for (int i = 0; i < 3; i++) {
+        write_text(p->path, HELD[i]);
+        CHECK_FAILS(input_open(&in, p->path), ERR_FORMAT, "a.parquet is Parquet, which is not");
+    }
+}
+
 static void names_tell_json_lines(void **state)
 {
     static const struct {
@@ -292,6 +328,8 @@ int main(void)
         PLACE_TEST(a_seek_gives_the_same_blocks),
         PLACE_TEST(a_line_that_is_too_long_is_named),
         PLACE_TEST(a_tar_archive_is_refused),
+        PLACE_TEST(a_compressed_file_that_holds_no_text_is_refused),
+        PLACE_TEST(a_name_in_parquet_is_parquet),
         PLACE_TEST(names_tell_json_lines),
     };
     return TEST_RUN(tests);

@@ -364,6 +364,25 @@ static void chats_are_packed_whole_and_their_answers_are_learned(void **state)
     shard_close(&s);
 }
 
+/* A bad line is no document, so the same line again is bad, too. */
+static void a_chat_that_came_before_is_not_encoded(void **state)
+{
+    Place *p = *state;
+    PrepareStats stats = { 0 };
+    p->config.dedup = true;
+    p->config.documents.skip_bad = true;
+    prepare_lines(p,
+                  "{\"prompt\":\"xy\",\"answer\":\"z\"}\n"
+                  "{\"prompt\":\"xxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxx\",\"answer\":\"zz\"}\n"
+                  "{\"prompt\":\"xy\",\"answer\":\"z\"}\n"
+                  "{\"prompt\":\"xxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxx\",\"answer\":\"zz\"}\n",
+                  &stats);
+    CHECK_INT(stats.documents, 1);
+    CHECK_INT(stats.encoded, 1);
+    CHECK_INT(stats.duplicates, 1);
+    CHECK_INT(stats.skipped, 2);
+}
+
 /* Rank 1 of 2 and the lone rank count the same targets; -1 is what the mask says; chats do not see each
  * other. */
 static void batches_have_targets_where_answers_are(void **state)
@@ -472,7 +491,10 @@ static void a_mask_belongs_to_its_shard(void **state)
     CHECK(file_exists(mask));
     CHECK_OK(file_write_whole(mask, "SWMASK\0\0aaaaaaaaaaaaaaaa1234", 28));
     CHECK_FAILS(shard_open(&s, p->out), ERR_FORMAT, "out.mask has 28 bytes");
-    CHECK_OK(file_write_whole(mask, "SW", 2));
+    CHECK_OK(file_write_whole(mask, "SWMASK\0\0aaaa", 12));
+    CHECK_FAILS(shard_open(&s, p->out), ERR_FORMAT,
+                "out.mask has 12 bytes, its header alone has 24");
+    CHECK_OK(file_write_whole(mask, "SHMASK\0\0aaaaaaaaaaaaaaaa1234", 28));
     CHECK_FAILS(shard_open(&s, p->out), ERR_FORMAT, "it is no mask");
     p->config.chat = NULL;
     CHECK_OK(prepare_run(&p->config, &stats));
@@ -512,6 +534,7 @@ int main(void)
         TEST(answers_are_what_the_template_writes_behind_its_prompt),
         TEST(bad_conversations_are_errors),
         PLACE_TEST(chats_are_packed_whole_and_their_answers_are_learned),
+        PLACE_TEST(a_chat_that_came_before_is_not_encoded),
         PLACE_TEST(batches_have_targets_where_answers_are),
         PLACE_TEST(bad_lines_are_named_or_left_out),
         PLACE_TEST(a_mask_belongs_to_its_shard),

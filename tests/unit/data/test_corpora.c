@@ -2,11 +2,9 @@
  * another was stopped, duplicates, and best-fit packing. */
 #include "data/corpus.h"
 #include "data/pack.h"
-#include "data/prepare.h"
 #include "data/shard.h"
 #include "harness/compressed.h"
-#include "harness/place.h"
-#include "harness/texts.h"
+#include "unit/data/prepare_place.h"
 
 #include <signal.h>
 #include <sys/resource.h>
@@ -16,17 +14,6 @@
 
 enum { LINES = 400, ROOM = 1 << 20 };
 
-static const char TRAINING[] = "the cat sat on the mat and the rat sat on the hat of the cat\n";
-
-typedef struct Place {
-    char folder[64];
-    char tokenizer[FILE_PATH_MAX], out[FILE_PATH_MAX], again[FILE_PATH_MAX], data[FILE_PATH_MAX];
-    const char *files[1];
-    Arena arena;
-    Tokenizer *loaded;
-    PrepareConfig config;
-} Place;
-
 static void write_in(Place *p, const char *name, const char *bytes, size_t n)
 {
     char path[FILE_PATH_MAX];
@@ -35,17 +22,21 @@ static void write_in(Place *p, const char *name, const char *bytes, size_t n)
     CHECK_OK(file_write_whole(path, bytes, n));
 }
 
-/* Documents of many lengths; every 5th is one that came before. */
+/* Every 5th document is one that may have come before. */
+static int number_of(int i) { return i % 5 == 4 ? i / 2 : i; }
+
+static size_t make_line(char *out, int number)
+{
+    size_t used = (size_t)sprintf(out, "{\"a\":{\"text\":\"%d", number);
+    for (int k = 0; k < number * 7 % 90; k++) used += (size_t)sprintf(out + used, " the cat%d", k);
+    return used + (size_t)sprintf(out + used, "\"}}\n");
+}
+
+/* Documents of many lengths. */
 static size_t make_lines(char *out, int first, int n)
 {
     size_t used = 0;
-    for (int i = first; i < first + n; i++) {
-        int number = i % 5 == 4 ? i / 2 : i;
-        used += (size_t)sprintf(out + used, "{\"a\":{\"text\":\"%d", number);
-        for (int k = 0; k < number * 7 % 90; k++)
-            used += (size_t)sprintf(out + used, " the cat%d", k);
-        used += (size_t)sprintf(out + used, "\"}}\n");
-    }
+    for (int i = first; i < first + n; i++) used += make_line(out + used, number_of(i));
     return used;
 }
 
@@ -72,32 +63,12 @@ static int place_open(void **state)
 {
     static Place place;
     Place *p = *state = &place;
-    *p = (Place){ 0 };
-    place_make(p->folder, &p->arena);
-    CHECK_OK(file_join(p->tokenizer, p->folder, "tokenizer.json"));
-    CHECK_OK(file_join(p->out, p->folder, "out"));
-    CHECK_OK(file_join(p->again, p->folder, "again"));
-    CHECK_OK(file_join(p->data, p->folder, "data"));
+    place_prepare(p);
     write_corpus(p);
-    write_in(p, "notes.rst", TRAINING, strlen(TRAINING));
-    char text[FILE_PATH_MAX];
-    CHECK_OK(file_join(text, p->data, "notes.rst"));
-    p->loaded = learn_tokenizer(text, 260, p->tokenizer, &p->arena);
     p->files[0] = p->data;
-    p->config = (PrepareConfig){ .tokenizer = p->tokenizer,
-                                 .out = p->out,
-                                 .files = p->files,
-                                 .n_files = 1,
-                                 .threads = 1,
-                                 .documents = { .field = "a.text", .block_bytes = 2000 } };
-    return 0;
-}
-
-static int place_close(void **state)
-{
-    Place *p = *state;
-    tokenizer_free(p->loaded);
-    place_drop(p->folder, &p->arena);
+    p->config.n_files = 1;
+    p->config.threads = 1;
+    p->config.documents = (DocumentOptions){ .field = "a.text", .block_bytes = 2000 };
     return 0;
 }
 
@@ -121,7 +92,7 @@ static int count_files(Place *p)
     const char *const *names = NULL;
     int n = 0;
     CHECK_OK(file_list(p->folder, &p->arena, &names, &n));
-    return n - 2;
+    return n - 3;
 }
 
 /* ---- files ---- */
@@ -339,21 +310,50 @@ static void a_journal_of_another_run_is_not_used(void **state)
 
 /* ---- duplicates ---- */
 
+/* Prepares the first of each document alone, to p->again, and returns how many they are. */
+static int prepare_different(Place *p)
+{
+    static char lines[ROOM];
+    PrepareStats stats = { 0 };
+    PrepareConfig c = p->config;
+    bool seen[LINES] = { 0 };
+    char path[FILE_PATH_MAX];
+    const char *file = path;
+    size_t used = 0;
+    for (int i = 0; i < LINES; i++) {
+        if (!seen[number_of(i)]) used += make_line(lines + used, number_of(i));
+        seen[number_of(i)] = true;
+    }
+    CHECK_OK(file_join(path, p->folder, "different.jsonl"));
+    CHECK_OK(file_write_whole(path, lines, used));
+    c.out = p->again;
+    c.files = &file;
+    CHECK_OK(prepare_run(&c, &stats));
+    CHECK_INT(stats.duplicates, 0);
+    CHECK_INT(stats.encoded, stats.documents);
+    return (int)stats.documents;
+}
+
+/* A lone thread encodes none, be the first one in the same block or in one that is written. */
 static void exact_duplicates_are_left_out_and_counted(void **state)
 {
     Place *p = *state;
     PrepareStats stats = { 0 };
-    bool seen[LINES] = { 0 };
-    int different = 0;
-    for (int i = 0; i < LINES; i++) {
-        int number = i % 5 == 4 ? i / 2 : i;
-        different += !seen[number];
-        seen[number] = true;
-    }
+    int different = prepare_different(p);
     p->config.dedup = true;
-    CHECK_OK(prepare_run(&p->config, &stats));
-    CHECK_INT(stats.documents, different);
-    CHECK_INT(stats.duplicates, LINES - different);
+    for (int threads = 1; threads <= 4; threads++) {
+        for (size_t block = 16; block <= ROOM; block *= 64) {
+            p->config.threads = threads;
+            p->config.documents.block_bytes = block;
+            CHECK_OK(prepare_run(&p->config, &stats));
+            check_same_file(p, ".bin");
+            check_same_file(p, ".idx");
+            CHECK_INT(stats.documents, different);
+            CHECK_INT(stats.duplicates, LINES - different);
+            CHECK(stats.encoded <= LINES);
+            if (threads == 1) CHECK_INT(stats.encoded, different);
+        }
+    }
 }
 
 static void a_million_tiny_documents_are_prepared(void **state)
@@ -387,7 +387,7 @@ static void pack(Place *p, const int *lengths, int n, Shard *out, PackStats *sta
 {
     ShardWriter w = { 0 };
     Shard from = { 0 };
-    CHECK_OK(shard_create(&w, p->again, 70000, &p->arena));
+    CHECK_OK(shard_create(&w, p->again, 70000, 0, &p->arena));
     for (int d = 0; d < n; d++) {
         for (int i = 0; i < lengths[d]; i++)
             CHECK_OK(shard_append(&w, &(int32_t){ 100 * d + i }, 1));
@@ -395,7 +395,7 @@ static void pack(Place *p, const int *lengths, int n, Shard *out, PackStats *sta
     }
     CHECK_OK(shard_commit(&w));
     CHECK_OK(shard_open(&from, p->again));
-    CHECK_OK(shard_create_packs(&w, p->out, 70000, P, &p->arena));
+    CHECK_OK(shard_create(&w, p->out, 70000, P, &p->arena));
     CHECK_OK(pack_best_fit(&from, &w, 7, &p->arena, stats));
     CHECK_OK(shard_commit(&w));
     shard_close(&from);

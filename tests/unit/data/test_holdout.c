@@ -2,6 +2,7 @@
 #include "data/holdout.h"
 #include "data/loader.h"
 #include "harness/place.h"
+#include "harness/shards.h"
 
 typedef struct Place {
     char folder[64], prefix[FILE_PATH_MAX];
@@ -30,15 +31,7 @@ static int place_close(void **state)
 /* Documents of these many tokens, whose ids count from 0; in packs of `pack`, if that is not 0. */
 static const Shard *write_shard(Place *p, const int64_t *length, int n, int64_t pack)
 {
-    ShardWriter w = { 0 };
-    int32_t id = 0;
-    if (pack == 0) CHECK_OK(shard_create(&w, p->prefix, 1 << 20, &p->arena));
-    if (pack > 0) CHECK_OK(shard_create_packs(&w, p->prefix, 1 << 20, pack, &p->arena));
-    for (int d = 0; d < n; d++) {
-        for (int64_t i = 0; i < length[d]; i++, id++) CHECK_OK(shard_append(&w, &id, 1));
-        CHECK_OK(shard_end_document(&w));
-    }
-    CHECK_OK(shard_commit(&w));
+    write_numbered(p->prefix, 1 << 20, pack, length, n, &p->arena);
     CHECK_OK(shard_open(&p->shard, p->prefix));
     return &p->shard;
 }

@@ -1,6 +1,7 @@
 #include "data/inspect.h"
 #include "data/shard.h"
 #include "harness/place.h"
+#include "harness/shards.h"
 #include "harness/texts.h"
 
 typedef struct Place {
@@ -39,29 +40,13 @@ static int place_close(void **state)
     return 0;
 }
 
-/* n documents, the d-th of length[d] ids; ids go round through 0 .. range-1. */
-static void write_lengths(Place *p, const int64_t *length, int n, int32_t range)
-{
-    ShardWriter w = { 0 };
-    int32_t next = 0;
-    CHECK_OK(shard_create(&w, p->prefix, 1000, &p->arena));
-    for (int d = 0; d < n; d++) {
-        for (int64_t i = 0; i < length[d]; i++) {
-            CHECK_OK(shard_append(&w, &next, 1));
-            next = (next + 1) % range;
-        }
-        CHECK_OK(shard_end_document(&w));
-    }
-    CHECK_OK(shard_commit(&w));
-}
-
 static void write_document(Place *p, const char *text)
 {
     ShardWriter w = { 0 };
     int32_t *ids = NULL, end = tokenizer_end_of_text(p->loaded);
     int64_t n = 0;
     CHECK_OK(tokenizer_encode(p->loaded, text, strlen(text), &p->arena, &ids, &n));
-    CHECK_OK(shard_create(&w, p->prefix, 257, &p->arena));
+    CHECK_OK(shard_create(&w, p->prefix, 257, 0, &p->arena));
     CHECK_OK(shard_append(&w, ids, n));
     CHECK_OK(shard_append(&w, &end, 1));
     CHECK_OK(shard_end_document(&w));
@@ -89,7 +74,7 @@ static void lengths_and_their_quantiles_are_exact(void **state)
     Inspect r = { 0 };
     int64_t length[101];
     for (int d = 0; d <= 100; d++) length[d] = (d * 37) % 101; /* 0 .. 100, mixed */
-    write_lengths(p, length, 101, 50);
+    write_numbered(p->prefix, 50, 0, length, 101, &p->arena);
     CHECK_OK(inspect_scan(p->prefix, &p->arena, &r));
     CHECK_INT(r.documents, 101);
     CHECK_INT(r.tokens, 5050);
@@ -111,7 +96,8 @@ static void the_most_frequent_ids_come_first_and_equal_ones_by_number(void **sta
 {
     Place *p = *state;
     Inspect r = { 0 };
-    write_lengths(p, (const int64_t[]){ 75 }, 1, 30); /* ids 0..14 three times, 15..29 twice */
+    write_numbered(p->prefix, 30, 0, (const int64_t[]){ 75 }, 1,
+                   &p->arena); /* ids 0..14 three times, 15..29 twice */
     CHECK_OK(inspect_scan(p->prefix, &p->arena, &r));
     CHECK_INT(r.distinct, 30);
     CHECK_INT(r.largest_id, 29);
@@ -126,7 +112,7 @@ static void fewer_ids_than_places_are_all_listed(void **state)
 {
     Place *p = *state;
     Inspect r = { 0 };
-    write_lengths(p, (const int64_t[]){ 8 }, 1, 3);
+    write_numbered(p->prefix, 3, 0, (const int64_t[]){ 8 }, 1, &p->arena);
     CHECK_OK(inspect_scan(p->prefix, &p->arena, &r));
     CHECK_INT(r.n_top, 3);
     CHECK_INT(r.top[2].id, 2);
@@ -151,7 +137,7 @@ static void samples_are_spread_over_the_documents(void **state)
     Inspect r = { 0 };
     int64_t length[10];
     for (int d = 0; d < 10; d++) length[d] = d + 1;
-    write_lengths(p, length, 10, 1000);
+    write_numbered(p->prefix, 1000, 0, length, 10, &p->arena);
     CHECK_OK(inspect_scan(p->prefix, &p->arena, &r));
     CHECK_INT(r.n_samples, INSPECT_SAMPLES);
     for (int i = 0; i < INSPECT_SAMPLES; i++) {
@@ -165,14 +151,14 @@ static void samples_are_spread_over_the_documents(void **state)
 static void an_empty_shard_has_a_report(void **state)
 {
     Place *p = *state;
-    write_lengths(p, NULL, 0, 1);
+    write_numbered(p->prefix, 1, 0, NULL, 0, &p->arena);
     check_has(report_text(p), "0 documents, 0 tokens");
 }
 
 static void without_a_tokenizer_ids_are_shown(void **state)
 {
     Place *p = *state;
-    write_lengths(p, (const int64_t[]){ 300 }, 1, 300);
+    write_numbered(p->prefix, 300, 0, (const int64_t[]){ 300 }, 1, &p->arena);
     check_has(report_text(p), "document 0 begins:\n0 1 2 3 ");
 }
 

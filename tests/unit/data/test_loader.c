@@ -2,6 +2,7 @@
  * where it stands in it. */
 #include "data/loader_private.h"
 #include "harness/place.h"
+#include "harness/shards.h"
 
 #include <stdlib.h>
 #include <time.h>
@@ -66,23 +67,19 @@ static Loader *open_loader(Place *p)
 static void write_corpus(Place *p, int source, const int64_t *length, int64_t documents)
 {
     Corpus *c = &p->corpus[source];
-    ShardWriter w = { 0 };
     c->documents = documents;
     c->tokens = 0;
     CHECK(documents <= DOCUMENTS_MAX);
-    CHECK_OK(shard_create(&w, c->prefix, TOKENS_MAX, &p->arena));
     for (int64_t d = 0; d < documents; d++) {
         CHECK(c->tokens + length[d] <= TOKENS_MAX);
         for (int32_t i = 0; i < length[d]; i++) {
             int32_t id = (int32_t)c->tokens++;
             c->document[id] = (int32_t)d;
             c->place[id] = i;
-            CHECK_OK(shard_append(&w, &id, 1));
         }
-        CHECK_OK(shard_end_document(&w));
         c->held[d] = holdout_by_hash(NAMES[source], d, p->config.validation);
     }
-    CHECK_OK(shard_commit(&w));
+    write_numbered(c->prefix, TOKENS_MAX, 0, length, documents, &p->arena);
 }
 
 /* Empty, one-token, short, and documents much longer than a sequence. */

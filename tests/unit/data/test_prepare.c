@@ -1,50 +1,17 @@
-#include "data/prepare.h"
 #include "data/shard.h"
-#include "data/tokenizer.h"
-#include "harness/place.h"
-#include "harness/texts.h"
+#include "unit/data/prepare_place.h"
 
 #include <unistd.h>
 
-static const char TRAINING[] = "the cat sat on the mat and the rat sat on the hat of the cat\n";
-
-typedef struct Place {
-    char folder[64];
-    char tokenizer[FILE_PATH_MAX], out[FILE_PATH_MAX], text[FILE_PATH_MAX], lines[FILE_PATH_MAX];
-    const char *files[2];
-    Arena arena;
-    Tokenizer *loaded;
-    PrepareConfig config;
-} Place;
-
-/* A folder with a tokenizer learned from one sentence. */
 static int place_open(void **state)
 {
     static Place place;
     Place *p = *state = &place;
-    *p = (Place){ 0 };
-    place_make(p->folder, &p->arena);
-    CHECK_OK(file_join(p->tokenizer, p->folder, "tokenizer.json"));
-    CHECK_OK(file_join(p->out, p->folder, "out"));
-    CHECK_OK(file_join(p->text, p->folder, "a.txt"));
-    CHECK_OK(file_join(p->lines, p->folder, "b.jsonl"));
-    write_text(p->text, TRAINING);
+    place_prepare(p);
     p->files[0] = p->text;
     p->files[1] = p->lines;
-    p->loaded = learn_tokenizer(p->text, 260, p->tokenizer, &p->arena);
-    p->config = (PrepareConfig){ .tokenizer = p->tokenizer,
-                                 .out = p->out,
-                                 .files = p->files,
-                                 .n_files = 2,
-                                 .documents.field = "text" };
-    return 0;
-}
-
-static int place_close(void **state)
-{
-    Place *p = *state;
-    tokenizer_free(p->loaded);
-    place_drop(p->folder, &p->arena);
+    p->config.n_files = 2;
+    p->config.documents.field = "text";
     return 0;
 }
 
@@ -216,6 +183,24 @@ static void an_old_pair_survives_a_failed_run(void **state)
     check_shard(p, "[old]");
 }
 
+static void a_prefix_that_is_being_prepared_is_refused(void **state)
+{
+    Place *p = *state;
+    PrepareStats stats = { 0 };
+    char lock[FILE_PATH_MAX + 8];
+    int fd = 0;
+    bool held = false;
+    long holder = 0;
+    p->config.n_files = 1;
+    (void)snprintf(lock, sizeof lock, "%s.lock", p->out);
+    CHECK_OK(file_lock(lock, &fd, &held, &holder));
+    CHECK_FAILS(prepare_run(&p->config, &stats), ERR_ARG, "out is being prepared by process ");
+    CHECK(file_exists(lock)); /* it is the holder's */
+    file_unlock_remove(fd, lock);
+    CHECK_OK(prepare_run(&p->config, &stats));
+    CHECK(!file_exists(lock));
+}
+
 #ifdef ARENA_FAIL_NTH
 extern long arena_fail_countdown;
 
@@ -249,6 +234,7 @@ int main(void)
         PLACE_TEST(pipes_hold_text_or_json_lines),
         PLACE_TEST(a_missing_file_is_named_before_any_work),
         PLACE_TEST(an_old_pair_survives_a_failed_run),
+        PLACE_TEST(a_prefix_that_is_being_prepared_is_refused),
 #ifdef ARENA_FAIL_NTH
         PLACE_TEST(every_refused_allocation_is_an_error),
 #endif

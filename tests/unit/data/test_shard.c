@@ -67,7 +67,7 @@ static void write_three(Place *p, int64_t vocab)
 {
     static const int32_t FIRST[] = { 5, 6, 7 }, LAST[] = { 258 };
     ShardWriter w = { 0 };
-    CHECK_OK(shard_create(&w, p->prefix, vocab, &p->arena));
+    CHECK_OK(shard_create(&w, p->prefix, vocab, 0, &p->arena));
     CHECK_OK(shard_append(&w, FIRST, 2));
     CHECK_OK(shard_append(&w, FIRST + 2, 1));
     CHECK_OK(shard_end_document(&w));
@@ -160,7 +160,7 @@ static void an_empty_shard_is_legal(void **state)
     Place *p = *state;
     ShardWriter w = { 0 };
     Shard s = { 0 };
-    CHECK_OK(shard_create(&w, p->prefix, 100, &p->arena));
+    CHECK_OK(shard_create(&w, p->prefix, 100, 0, &p->arena));
     CHECK_OK(shard_commit(&w));
     CHECK_OK(shard_open(&s, p->prefix));
     CHECK_INT(s.documents, 0);
@@ -175,7 +175,7 @@ static void more_documents_than_a_block_of_lengths_keep_their_lengths(void **sta
     ShardWriter w = { 0 };
     Shard s = { 0 };
     int32_t ids[7] = { 3, 1, 4, 1, 5, 9, 2 };
-    CHECK_OK(shard_create(&w, p->prefix, 100, &p->arena));
+    CHECK_OK(shard_create(&w, p->prefix, 100, 0, &p->arena));
     for (int d = 0; d < 1009; d++) {
         CHECK_OK(shard_append(&w, ids, d % 7));
         CHECK_OK(shard_end_document(&w));
@@ -196,7 +196,7 @@ static void nothing_appears_before_the_commit(void **state)
     const char *const *names = NULL;
     const int32_t id = 1;
     int n = -1;
-    CHECK_OK(shard_create(&w, p->prefix, 100, &p->arena));
+    CHECK_OK(shard_create(&w, p->prefix, 100, 0, &p->arena));
     CHECK_OK(shard_append(&w, &id, 1));
     CHECK_OK(shard_end_document(&w));
     CHECK(!file_exists(p->bin) && !file_exists(p->idx));
@@ -212,7 +212,7 @@ static void folders_of_the_prefix_are_made(void **state)
     Shard s = { 0 };
     char deep[FILE_PATH_MAX];
     CHECK_OK(file_join(deep, p->folder, "a/b/c"));
-    CHECK_OK(shard_create(&w, deep, 100, &p->arena));
+    CHECK_OK(shard_create(&w, deep, 100, 0, &p->arena));
     CHECK_OK(shard_commit(&w));
     CHECK_OK(shard_open(&s, deep));
     shard_close(&s);
@@ -223,7 +223,7 @@ static void ids_that_do_not_fit_their_type_are_refused(void **state)
     Place *p = *state;
     ShardWriter w = { 0 };
     const int32_t large = 65536, negative = -1;
-    CHECK_OK(shard_create(&w, p->prefix, 100, &p->arena));
+    CHECK_OK(shard_create(&w, p->prefix, 100, 0, &p->arena));
     CHECK_FAILS(shard_append(&w, &large, 1), ERR_ARG, "id 65536, its type holds 0 to 65535");
     CHECK_FAILS(shard_append(&w, &negative, 1), ERR_ARG, "id -1");
     shard_writer_close(&w);
@@ -233,7 +233,7 @@ static void a_folder_is_no_prefix(void **state)
 {
     Place *p = *state;
     ShardWriter w = { 0 };
-    CHECK_FAILS(shard_create(&w, "data/", 100, &p->arena), ERR_ARG, "\"data/\" is no prefix");
+    CHECK_FAILS(shard_create(&w, "data/", 100, 0, &p->arena), ERR_ARG, "\"data/\" is no prefix");
     shard_writer_close(&w);
 }
 
@@ -330,7 +330,7 @@ static void a_writer_goes_on_from_a_mark(void **state)
     ShardMark mark = { 0 };
     Shard s = { 0 };
     int32_t got[12];
-    CHECK_OK(shard_create_packs(&w, p->prefix, 100, 6, &p->arena));
+    CHECK_OK(shard_create(&w, p->prefix, 100, 6, &p->arena));
     CHECK_OK(shard_append_learned(&w, IDS, 6, true));
     CHECK_OK(shard_end_document(&w));
     CHECK_OK(shard_append_learned(&w, IDS + 6, 4, true));
@@ -360,7 +360,7 @@ static void a_shard_without_an_origin_drops_the_record_of_the_one_before(void **
     Origin o;
     for (int i = 0; i < 2; i++) {
         ShardWriter w = { 0 };
-        CHECK_OK(shard_create(&w, p->prefix, 500, &p->arena));
+        CHECK_OK(shard_create(&w, p->prefix, 500, 0, &p->arena));
         CHECK_OK(shard_append(&w, &(int32_t){ 7 }, 1));
         CHECK_OK(shard_end_document(&w));
         if (i == 0)

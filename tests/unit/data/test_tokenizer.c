@@ -502,6 +502,8 @@ typedef struct Breakage {
 
 static const Breakage BROKEN[] = {
     { "\"version\"", "version", ERR_FORMAT, "broken JSON at byte " },
+    { "\"version\": \"1.0\"", "\"version\": \"2.0\"", ERR_UNSUPPORTED, "another version than 1.0" },
+    { "\"version\": \"1.0\"", "\"version\": 1.0", ERR_UNSUPPORTED, "another version than 1.0" },
     { "\"model\":", "\"modell\":", ERR_FORMAT, "has no model" },
     { "\"BPE\"", "\"Unigram\"", ERR_UNSUPPORTED, "model of type \"Unigram\"" },
     { "\"BPE\"", "7", ERR_UNSUPPORTED, "model of type \"\"" },

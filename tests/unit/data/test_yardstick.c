@@ -33,7 +33,7 @@ static void write_source(Place *p, int source)
     ShardWriter w = { 0 };
     int32_t end = tokenizer_end_of_text(p->loaded);
     CHECK_OK(file_join(p->prefix[source], p->folder, NAMES[source]));
-    CHECK_OK(shard_create(&w, p->prefix[source], 260, &p->arena));
+    CHECK_OK(shard_create(&w, p->prefix[source], 260, 0, &p->arena));
     for (int d = 0; d < DOCUMENTS; d++) {
         char text[256];
         int32_t *ids = NULL;
@@ -122,7 +122,7 @@ static void bits_are_those_of_models_of_the_training_texts(void **state)
     CHECK_INT(rows[0].documents[0] + rows[0].documents[1], DOCUMENTS);
 }
 
-static void another_tokenizers_ids_are_refused(void **state)
+static void another_tokenizers_ids_and_no_documents_are_refused(void **state)
 {
     Place *p = *state;
     const LoaderSource sources[SOURCES] = { { .name = NAMES[0], .path = p->prefix[0] },
@@ -132,18 +132,21 @@ static void another_tokenizers_ids_are_refused(void **state)
     YardstickRow rows[SOURCES + 1];
     ShardWriter w = { 0 };
     const int32_t id = 300;
-    CHECK_OK(shard_create(&w, p->prefix[1], 1000, &p->arena));
+    CHECK_OK(shard_create(&w, p->prefix[1], 1000, 0, &p->arena));
     CHECK_OK(shard_append(&w, &id, 1));
     CHECK_OK(shard_end_document(&w));
     CHECK_OK(shard_commit(&w));
     CHECK_FAILS(yardstick_run(&c, rows), ERR_FORMAT, "is id 300, the tokenizer has 260");
+    CHECK_OK(shard_create(&w, p->prefix[1], 1000, 0, &p->arena));
+    CHECK_OK(shard_commit(&w));
+    CHECK_FAILS(yardstick_run(&c, rows), ERR_ARG, "/books) holds no document");
 }
 
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         PLACE_TEST(bits_are_those_of_models_of_the_training_texts),
-        PLACE_TEST(another_tokenizers_ids_are_refused),
+        PLACE_TEST(another_tokenizers_ids_and_no_documents_are_refused),
     };
     return TEST_RUN(tests);
 }

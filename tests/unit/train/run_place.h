@@ -21,7 +21,7 @@ typedef struct RunPlace {
 static inline void write_shard(Arena *a, const char *prefix)
 {
     ShardWriter w = { 0 };
-    CHECK_OK(shard_create(&w, prefix, 61, a));
+    CHECK_OK(shard_create(&w, prefix, 61, 0, a));
     for (int d = 0; d < 20; d++) {
         for (int32_t i = 0; i < 30; i++) {
             int32_t id = (d + i) % 61;

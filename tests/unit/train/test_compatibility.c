@@ -57,6 +57,7 @@ static const Feature features[] = {
       "recompute",
       { "recompute.layers=[2]", "recompute.pieces=[exchange]", "mesh.ep=2" } },
     { "init.frozen", "frozen", { "init.frozen=[model.embed_tokens.weight]" } },
+    { "optimizer.qk_clip", "qk_clip", { "optimizer.qk_clip=100" } },
     { "run.compute=f32", "compute", { "run.compute=f32" } },
     { "run.compute=bf16", "compute", { "run.compute=bf16" } },
     { "optimizer.moments=bf16", "moments", { "optimizer.moments=bf16" } },

@@ -49,6 +49,11 @@ static void a_step_line_has_every_number_and_the_load_over_all_domains(void **st
     CHECK_NEAR(number(j, "loss"), s.result.loss, 0);
     CHECK_NEAR(number(j, "aux_loss"), s.result.aux_loss, 0);
     CHECK_NEAR(number(j, "grad_norm"), s.result.grad_norm, 0);
+    CHECK_NEAR(number(j, "grad_norm_experts"), s.result.group_norm[GRAD_EXPERTS], 0);
+    CHECK_NEAR(number(j, "grad_norm_head"), s.result.group_norm[GRAD_HEAD], 0);
+    const cJSON *z = cJSON_GetObjectItem(j, "router_z");
+    CHECK_INT(cJSON_GetArraySize(z), 2);
+    CHECK_NEAR(cJSON_GetArrayItem(z, 1)->valuedouble, (double)s.result.router_z[1] / 96, 0);
     const cJSON *memory = cJSON_GetObjectItem(j, "memory_bytes"),
                 *load = cJSON_GetObjectItem(j, "expert_load");
     CHECK_NEAR(number(memory, "slot"), engine_peak_bytes(&p->t.engine, ENGINE_SLOT), 0);

@@ -25,7 +25,7 @@ static int place_open(void **state)
     *p = (DataPlace){ 0 };
     place_make(p->folder, &p->arena);
     CHECK_OK(file_join(prefix, p->folder, "web"));
-    CHECK_OK(shard_create(&w, prefix, VOCAB, &p->arena));
+    CHECK_OK(shard_create(&w, prefix, VOCAB, 0, &p->arena));
     for (int32_t id = 0; id < VOCAB; id++) {
         CHECK_OK(shard_append(&w, &id, 1));
         if (id % 37 == 0 || id + 1 == VOCAB) CHECK_OK(shard_end_document(&w));

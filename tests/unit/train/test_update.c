@@ -123,15 +123,15 @@ static void the_limit_is_a_multiple_of_the_running_mean(void **state)
     }
     CHECK_NEAR(norm_limit(&c, &m), 8, 1e-6);
     CHECK(!norm_follow(&c, &m, 7.99));
-    m = (StepMeans){ 2, 20, 0 };
+    m = (StepMeans){ .norms = { .mean = 2, .steps = 20 } };
     CHECK(norm_follow(&c, &m, 9));
-    CHECK_NEAR(m.norm, 2 + (8 - 2) / 21.0, 1e-12); /* it counts as 8 */
-    CHECK_INT(m.norms, 21);
+    CHECK_NEAR(m.norms.mean, 2 + (8 - 2) / 21.0, 1e-12); /* it counts as 8 */
+    CHECK_INT(m.norms.steps, 21);
     CHECK(!norm_follow(&c, &m, (double)INFINITY));
-    CHECK_INT(m.norms, 21);
-    m = (StepMeans){ 2, 5000, 0 };
+    CHECK_INT(m.norms.steps, 21);
+    m = (StepMeans){ .norms = { .mean = 2, .steps = 5000 } };
     CHECK(!norm_follow(&c, &m, 5));
-    CHECK_NEAR(m.norm, 2 + 3 / 100.0, 1e-12);
+    CHECK_NEAR(m.norms.mean, 2 + 3 / 100.0, 1e-12);
     const Config off = { 0 };
     CHECK(!norm_follow(&off, &m, 1e30));
     CHECK(norm_limit(&off, &m) > 1e38F);
@@ -211,6 +211,77 @@ static void without_gradients_matrices_shrink_and_norms_stay(void **state)
     tiny_close(&t);
 }
 
+/* ---- norms by group ---- */
+
+static GradGroup group_by_name(const char *name)
+{
+    static const struct {
+        const char *part;
+        GradGroup group;
+    } of[] = {
+        { "norm", GRAD_NORMS },           { "embed_tokens", GRAD_EMBEDDING },
+        { "lm_head", GRAD_HEAD },         { "self_attn", GRAD_ATTENTION },
+        { ".experts.", GRAD_EXPERTS },    { "mlp.gate.", GRAD_ROUTER },
+        { "shared_experts", GRAD_DENSE }, { "mlp.", GRAD_DENSE },
+        { "eh_proj", GRAD_DENSE },
+    };
+    for (size_t i = 0; i < sizeof of / sizeof *of; i++) {
+        if (strstr(name, of[i].part) != NULL) return of[i].group;
+    }
+    fail_msg("no group for %s", name);
+    return GRAD_GROUPS;
+}
+
+/* The gradients themselves say what their norms are. */
+static void norms_by_group_are_those_of_the_groups_gradients(void **state)
+{
+    (void)state;
+    static const char *const kinds[][4] = {
+        { "attention.q_rank=9", "mtp.layers=1", "moe.shared=1", "optimizer.kind=muon" },
+        { "attention.kind=gqa", "attention.qk_norm=rms", "attention.sinks=true",
+          "moe.shared_gate=true" },
+        { "model.dense_layers=3", "model.tied=true", "moe.shared=0", "train.micro_batch=2" },
+    };
+    for (int kind = 0; kind < 3; kind++) {
+        Tiny t;
+        double want[GRAD_GROUPS] = { 0 }, all = 0;
+        const char *set[] = { kinds[kind][0], kinds[kind][1], kinds[kind][2], kinds[kind][3],
+                              NULL };
+        tiny_open(&t, set);
+        StepResult r = tiny_steps(&t, 0, 1);
+        for (int i = 0; i < t.engine.params.table.n; i++) {
+            const Param *p = &t.engine.params.table.at[i];
+            if (p->first[BUF_GRAD] < 0) continue;
+            Tensor g = param_view(p, &t.engine.params.memory, BUF_GRAD);
+            const float *x = g.data;
+            for (int64_t k = 0; k < param_elems(p); k++)
+                want[group_by_name(p->name)] += (double)x[k] * (double)x[k];
+        }
+        for (int g = 0; g < GRAD_GROUPS; g++) {
+            CHECK_NEAR(r.group_norm[g], sqrt(want[g]), 1e-5 * sqrt(want[g]));
+            all += r.group_norm[g] * r.group_norm[g];
+        }
+        CHECK_NEAR(sqrt(all), r.grad_norm, 1e-5 * r.grad_norm);
+        CHECK_INT(r.group_norm[GRAD_EXPERTS] > 0, kind < 2);
+        CHECK_INT(r.group_norm[GRAD_HEAD] > 0, kind < 2);
+        tiny_close(&t);
+    }
+}
+
+/* Without a load-balancing loss, aux_loss is the z-loss: the coefficient times the mean square of z, over layers. */
+static void the_z_of_each_layer_is_what_its_loss_is_made_of(void **state)
+{
+    (void)state;
+    Tiny t;
+    tiny_open(&t, TINY("moe.aux_loss=0", "moe.z_loss=0.5"));
+    StepResult r = tiny_steps(&t, 0, 1);
+    CHECK_INT(t.engine.spec.n_moe, 2);
+    CHECK(r.router_z[0] > 0 && r.router_z[1] > 0 && r.router_z[0] != r.router_z[1]);
+    double sum = (double)r.router_z[0] + (double)r.router_z[1];
+    CHECK_NEAR(r.aux_loss, 0.5 * sum / (4 * 24), 1e-6 * r.aux_loss);
+    tiny_close(&t);
+}
+
 /* ---- clipping ---- */
 
 /* Gradients of ones have norm sqrt(n); the first moment is (1 - beta1) times what was clipped. */
@@ -281,6 +352,8 @@ int main(void)
         TEST(the_average_begins_as_a_plain_mean),
         TEST(ranges_cover_every_parameter_once_under_its_own_rule),
         TEST(without_gradients_matrices_shrink_and_norms_stay),
+        TEST(norms_by_group_are_those_of_the_groups_gradients),
+        TEST(the_z_of_each_layer_is_what_its_loss_is_made_of),
         TEST(gradients_are_scaled_to_the_largest_norm),
         TEST(smaller_gradients_are_left_alone),
         TEST(clip_norm_0_clips_nothing),

@@ -122,6 +122,7 @@ static StepMetrics step_of(RunPlace *p, int64_t step)
 {
     static const int64_t taken[] = { 12, 5 };
     return (StepMetrics){ .step = step,
+                          .tokens = 96,
                           .lr = 0.25,
                           .step_s = 0.5,
                           .tokens_per_s = 192,
@@ -164,6 +165,8 @@ static void tensorboard_reads_every_figure_of_a_step(void **state)
         double want;
     } cases[] = { { "loss", m.result.loss },
                   { "grad_norm", m.result.grad_norm },
+                  { "group_grad_norm/group_router", m.result.group_norm[GRAD_ROUTER] },
+                  { "router_z/layer_2", (double)m.result.router_z[1] / 96 },
                   { "lr", 0.25 },
                   { "tokens_per_s", 192 },
                   { "mfu", 0.125 },
@@ -305,7 +308,7 @@ static void the_page_needs_nothing_else_and_is_loaded_again(void **state)
     if (error != NULL) fail_msg("%s, before: %.60s", error, place);
     CHECK(strstr(page, "http://") == NULL && strstr(page, "https://") == NULL);
     CHECK(strstr(page, "src=") == NULL && strstr(page, "@import") == NULL);
-    CHECK_INT(count_of(page, "<h3>"), 14); /* none of evaluations */
+    CHECK_INT(count_of(page, "<h3>"), 16); /* none of evaluations */
     CHECK_INT(count_of(page, "<h3>Busiest expert over the mean</h3>"), 1);
     CHECK(strstr(page, "data-name=\"we&quot;b\"") != NULL);
     CHECK(strstr(page, "step 2 of ") != NULL);

@@ -41,7 +41,7 @@ static const char *page_of(Place *p, const char *document, bool with_tokenizer)
     Text text = { 0 };
     int32_t *ids = NULL;
     int64_t n = 0;
-    CHECK_OK(shard_create(&w, p->prefix, 257, &p->arena));
+    CHECK_OK(shard_create(&w, p->prefix, 257, 0, &p->arena));
     if (document != NULL) {
         CHECK_OK(tokenizer_encode(p->loaded, document, strlen(document), &p->arena, &ids, &n));
         CHECK_OK(shard_append(&w, ids, n));

@@ -311,6 +311,32 @@ static void shares_are_shown_with_what_they_are_relative_to(void **state)
     run_close(&r);
 }
 
+/* Layers of z 1 and 3 have the mean 2. A file of before has neither. */
+static void norms_by_group_and_router_z_have_charts_where_they_are_known(void **state)
+{
+    (void)state;
+    Run r;
+    run_open(&r);
+    put_run(&r, 4);
+    run_report(&r);
+    has_not(&r, "id=\"norms\"");
+    has_not(&r, "Router z");
+    run_close(&r);
+    run_open(&r);
+    for (int i = 1; i <= 4; i++) {
+        CHECK(fprintf(r.metrics,
+                      "{\"kind\":\"step\",\"step\":%d,\"loss\":1,\"grad_norm_experts\":0.5,"
+                      "\"grad_norm_head\":0.25,\"router_z\":[1,3]}\n",
+                      i) > 0);
+    }
+    run_report(&r);
+    has(&r, "<h3>Of the experts</h3>");
+    has(&r, "<h3>Of the head</h3>");
+    has_not(&r, "<h3>Of the router</h3>");
+    has(&r, "<h3>Router z (mean of layers)</h3>");
+    run_close(&r);
+}
+
 static void clock_and_power_of_a_gpu_stand_under_throughput(void **state)
 {
     (void)state;
@@ -513,6 +539,7 @@ int main(void)
         RUN_TEST(bits_per_byte_that_are_not_known_are_not_shown),
         RUN_TEST(a_run_of_evaluations_only_has_a_report),
         RUN_TEST(steps_without_finite_loss_are_gaps_and_counted),
+        cmocka_unit_test(norms_by_group_and_router_z_have_charts_where_they_are_known),
         RUN_TEST(a_run_whose_every_loss_is_nan_has_a_report),
         RUN_TEST(a_long_run_stays_small_and_keeps_its_means),
         RUN_TEST(one_absurd_step_number_does_not_stop_the_report),
