@@ -121,10 +121,14 @@ class Runs:
                 if 0 < self.args.minutes * 60 < time.time() - start:
                     return
 
-    def of(self, name):
-        """{seed: results} of all that are there."""
-        found = {seed: self.read(name, seed) for seed in range(1, self.args.seeds + 1)}
-        return {seed: run for seed, run in found.items() if run is not None}
+    def of(self, names):
+        """{name: {seed: results}} of those of the names that are there, with the seeds that all have."""
+        seeds = range(1, self.args.seeds + 1)
+        found = {name: {s: self.read(name, s) for s in seeds} for name in names}
+        found = {name: {s: r for s, r in all.items() if r is not None} for name, all in found.items()}
+        found = {name: all for name, all in found.items() if all}
+        common = set(seeds).intersection(*found.values())
+        return {name: {s: all[s] for s in sorted(common)} for name, all in found.items()}
 
 
 def mean(values):
@@ -158,18 +162,20 @@ def spread(values):
 
 
 def curve(runs, names, steps):
-    """Rows of losses at some steps, and how many seeds each column has."""
+    """Rows of losses at some steps."""
     points = [1, *(s for s in (50, 100, 200, 300, 400, 500, 600, 700, 800, 900) if s <= steps)]
-    columns = [runs.of(name) for name in names]
-    rows = [[str(step), *(f"{mean(around(r, step) for r in c.values()):.4f}" for c in columns)] for step in points]
-    rows.append(["seeds", *(str(len(c)) for c in columns)])
-    return table(["step", *(RUNS[name][0] for name in names)], rows)
+    columns = runs.of(names)
+    rows = [[str(step), *(f"{mean(around(r, step) for r in c.values()):.4f}" for c in columns.values())]
+            for step in points]
+    rows.append(["seeds", *(str(len(c)) for c in columns.values())])
+    return table(["step", *(RUNS[name][0] for name in columns)], rows)
 
 
 def differences(runs, one, other):
     """A row for each seed that both have: final losses, how far apart, and how long together."""
-    rows, a, b = [], runs.of(one), runs.of(other)
-    for seed in sorted(a.keys() & b.keys()):
+    rows, both = [], runs.of([one, other])
+    a, b = both.get(one, {}), both.get(other, {})
+    for seed in a.keys() & b.keys():
         apart = [abs(x - y) / y for x, y in zip(a[seed]["losses"], b[seed]["losses"])]
         together = next((i for i, x in enumerate(apart) if x > peer_torch.TOGETHER), len(apart))
         rows.append([f"{RUNS[one][0]} - {RUNS[other][0]}", str(seed), f"{final(a[seed]):.4f}", f"{final(b[seed]):.4f}",
@@ -209,27 +215,22 @@ def average(runs):
 
 
 def drawn(runs, names, path, steps):
-    series = {RUNS[name][0]: average(runs.of(name)) for name in names if runs.of(name)}
+    series = {RUNS[name][0]: average(found) for name, found in runs.of(names).items() if found}
     if series:
         svg(path, series, steps)
 
 
 def balance_rows(runs):
-    for name in BALANCE:
-        found = runs.of(name)
-        if not found:
-            continue
+    for name, found in runs.of(BALANCE).items():
         peak = lambda first, end: f"{mean(mean(r['peaks'][first:end]) for r in found.values()):.2f}"
         yield [RUNS[name][0], str(len(found)), spread(final(r) for r in found.values()),
                spread(r["held_out"] for r in found.values()), peak(0, 100), peak(-LAST, None)]
 
 
 def optimizer_rows(runs):
-    for name, label in (("f32", "AdamW"), ("muon", "Muon")):
-        found = runs.of(name)
-        if found:
-            yield [label, str(len(found)), spread(final(r) for r in found.values()),
-                   spread(r["held_out"] for r in found.values())]
+    for name, found in runs.of(["f32", "muon"]).items():
+        yield [{"f32": "AdamW", "muon": "Muon"}[name], str(len(found)), spread(final(r) for r in found.values()),
+               spread(r["held_out"] for r in found.values())]
 
 
 PAGE = """# Convergence
@@ -244,6 +245,8 @@ in `build/convergence`, so that a stopped command goes on.
 - **Machine**: {machine}, one thread a run, PyTorch {torch} on the CPU.
 - **Final loss**: mean training loss of the last {last} steps, in nats a token. Curves are such means, too. Held-out
   loss: 200 sequences that no run trains on. A number has its least and its largest value over seeds behind it.
+- **Seeds**: a table takes the seeds that all of its runs have, and says how many. A seed sets weights and order of
+  tokens.
 
 ## PyTorch beside ours
 
@@ -281,7 +284,7 @@ def write_page(args, runs):
     rows = [row for pair in pairs for row in differences(runs, *pair)]
     with open("/proc/cpuinfo") as f:
         machine = next(line.split(": ")[1].strip() for line in f if line.startswith("model name"))
-    torch = {r["torch"] for name in ("torch-f32", "torch-bf16") for r in runs.of(name).values()}
+    torch = {r["torch"] for name in ("torch-f32", "torch-bf16") for r in (runs.of([name]).get(name) or {}).values()}
     text = PAGE.format(
         steps=args.steps, last=LAST, machine=machine, torch=", ".join(sorted(v.split("+")[0] for v in torch)),
         curve=curve(runs, ["f32", "torch-f32", "bf16", "torch-bf16"], args.steps),
