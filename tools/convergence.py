@@ -190,14 +190,14 @@ def svg(path, series, steps):
     points = {k: [(s, mean(v[max(0, s - LAST):s])) for s in range(10, steps + 1, 10)] for k, v in series.items()}
     low = min(y for p in points.values() for _, y in p)
     high = max(y for p in points.values() for _, y in p)
-    place = lambda x, y: (left + (width - left - 8) * x / steps,
+    place = lambda x, y: (left + (width - left - 20) * x / steps,
                           8 + (height - bottom - 8) * (high - y) / (high - low))
     out = [f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {width} {height}" font-family="sans-serif" '
            f'font-size="12"><rect width="{width}" height="{height}" fill="white"/>']
     for i in range(5):
         value = low + (high - low) * i / 4
         y = place(0, value)[1]
-        out.append(f'<path d="M{left} {y:.1f}H{width - 8}" stroke="#dddddd"/>'
+        out.append(f'<path d="M{left} {y:.1f}H{width - 20}" stroke="#dddddd"/>'
                    f'<text x="{left - 6}" y="{y + 4:.1f}" text-anchor="end">{value:.2f}</text>')
     for step in range(0, steps + 1, max(1, steps // 6)):
         out.append(f'<text x="{place(step, low)[0]:.1f}" y="{height - 12}" text-anchor="middle">{step}</text>')
@@ -240,8 +240,8 @@ in `build/convergence`, so that a stopped command goes on.
 
 - **Text**: the quickstart's, two domains of English, 4,096 ids. {steps} steps of 8 sequences of 128 tokens, less than one
   epoch. All runs of a seed read the same tokens in the same order.
-- **Model**: the quickstart's small sibling: hidden 128, 3 layers (one dense), MLA with 4 heads, 8 experts of 128, top 2,
-  one shared expert. All else is the preset `quickstart`: AdamW, peak rate 3e-3, softmax scores.
+- **Model**: the quickstart's small sibling: hidden 128, 3 layers (one dense), MLA with 4 heads, 8 experts of 128,
+  top 2, one shared expert. All else is the preset `quickstart`: AdamW, peak rate 3e-3, softmax scores.
 - **Machine**: {machine}, one thread a run, PyTorch {torch} on the CPU.
 - **Final loss**: mean training loss of the last {last} steps, in nats a token. Curves are such means, too. Held-out
   loss: 200 sequences that no run trains on. A number has its least and its largest value over seeds behind it.
