@@ -29,6 +29,9 @@ typedef struct Streams {
      * ex->lane. */
     Status (*record)(Exec *ex, Event *event, void *stream);
     Status (*wait)(Exec *ex, const Event *event, void *stream);
+    /* Like Backend.copy, on this stream (NULL: of ex->lane). Between pinned memory and the device it runs
+     * beside other streams. */
+    Status (*copy)(Exec *ex, void *dst, const void *src, size_t bytes, void *stream);
     /* Time between two records. Does not wait for them, so call it after a sync. */
     Status (*elapsed_s)(Exec *ex, const Event *from, const Event *to, double *out);
     /* Keeps the lane idle for `seconds`. What the host launches meanwhile then runs without gaps, which

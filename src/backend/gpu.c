@@ -325,6 +325,11 @@ static Status wait_event(Exec *ex, const Event *event, void *stream)
     return gpu_stream_wait(stream_or_lane(ex, stream), event->gpu);
 }
 
+static Status copy_on_stream(Exec *ex, void *dst, const void *src, size_t bytes, void *stream)
+{
+    return gpu_copy(dst, src, bytes, stream_or_lane(ex, stream));
+}
+
 static Status elapsed_s(Exec *ex, const Event *from, const Event *to, double *out)
 {
     (void)ex;
@@ -355,6 +360,7 @@ static const Streams streams = {
     .event_new = event_new,
     .record = record_event,
     .wait = wait_event,
+    .copy = copy_on_stream,
     .elapsed_s = elapsed_s,
     .delay = delay_lane,
     .stamp = stamp_stream,

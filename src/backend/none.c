@@ -31,6 +31,11 @@ static Status record_time(Exec *ex, Event *event, void *stream)
     return OK;
 }
 
+static Status copy_now(Exec *ex, void *dst, const void *src, size_t bytes, void *stream)
+{
+    return ex->backend->copy(ex, dst, src, bytes);
+}
+
 static Status wait_nothing(Exec *ex, const Event *event, void *stream) { return OK; }
 
 static Status elapsed_s(Exec *ex, const Event *from, const Event *to, double *out)
@@ -53,6 +58,7 @@ const Streams backend_no_streams = {
     .event_new = event_new,
     .record = record_time,
     .wait = wait_nothing,
+    .copy = copy_now,
     .elapsed_s = elapsed_s,
     .delay = no_delay,
     .stamp = stamp_now,

@@ -9,7 +9,9 @@ typedef enum Lane { LANE_COMPUTE, LANE_COMM, LANE_COUNT } Lane;
 /* The most queues that a rank can have: its lanes and the queues of its transfers (schedule/action.h).
  * On a GPU each queue is a stream. schedule_legal() refuses schedules that need more, in every use: a
  * search, a plan, a dry run, and the start of a run. */
-enum { STREAMS_MAX = LANE_COUNT + 8 };
+enum { QUEUES_MAX = LANE_COUNT + 8 };
+/* Two more copy optimizer state from the host and back (train/offload.h). */
+enum { STREAMS_MAX = QUEUES_MAX + 2 };
 
 /* The parts of a block in forward's order. Even parts compute, odd parts move tokens between the
  * ranks of the experts. */

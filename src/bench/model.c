@@ -105,7 +105,7 @@ Status bench_run_step(BenchModel *m, double *seconds)
     double start = clock_s();
     TRY(engine_step(&m->engine, batch, 1e-4, m->step, &m->result)); /* 1e-4: any learning rate */
     *seconds = clock_s() - start;
-    Transfers *t = &m->engine.modes[m->result.retried].step.transfers;
+    Transfers *t = &m->engine.modes[m->result.retried].step->transfers;
     if (m->recorder.steps == 0) return OK;
     transfers_read_stamps(t);
     idle_of(t->program, t->span, t->lanes, m->idle_s);

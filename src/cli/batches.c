@@ -49,6 +49,9 @@ static Status write_batches_file(const Config *c, Arena *a, int64_t steps, const
     LoaderConfig data;
     Loader *loader = NULL;
     File f = { 0 };
+    if (c->train_batch_ramp.n > 0)
+        return FAIL(ERR_ARG, "data batches: steps of the file have one size, and train.batch_ramp "
+                             "gives several: set train.batch_ramp=[]");
     TRY(train_loader_config(c, NULL, NULL, a, &data));
     TRY(loader_open(&data, a, &loader));
     interrupt_catch();

@@ -1,6 +1,7 @@
 /* config_check: rules that involve several settings: sizes that must divide, limits that depend on
  * other settings. The range of a single setting is in rows.def and checked by config_value.c. */
 #include "config/config_private.h"
+#include "config/ramp.h"
 #include "op/kinds.h"
 
 #include <math.h>
@@ -320,9 +321,12 @@ Status config_check_tp(const Config *c, int64_t tp, int64_t cp)
  * ranks is checked later, when that is known (config_check_ops, mesh_shape). */
 Status config_check(const Config *c)
 {
+    BatchRamp ramp;
     if (c->run_dir[0] == '\0') return FAIL(ERR_ARG, "run.dir is empty: name a folder");
     TRY(config_check_data(c));
     TRY(config_divides("train.micro_batch", c->train_micro_batch, "train.batch", c->train_batch));
+    TRY(ramp_read(c, &ramp));
+    TRY(ramp_divides(c, 1, c->train_micro_batch));
     TRY(at_most("model.dense_layers", c->model_dense_layers, "model.layers", c->model_layers));
     TRY(check_attention(c));
     if (config_moe_layers(c) > 0) TRY(check_moe(c));
@@ -338,17 +342,9 @@ Status config_check(const Config *c)
 
 const char *config_planned_only(const Config *c, char out[CONFIG_PLANNED_BYTES])
 {
-    char tp[32];
-    (void)snprintf(tp, sizeof tp, "mesh.tp=%lld", (long long)c->mesh_tp);
-    const char *const words[] = { c->mesh_tp != 1 ? tp : NULL,
-                                  c->optimizer_offload ? "optimizer.offload=true" : NULL };
-    int at = 0;
     out[0] = '\0';
-    for (int i = 0; i < 2; i++) {
-        if (words[i] == NULL) continue;
-        at += snprintf(out + at, (size_t)(CONFIG_PLANNED_BYTES - at), "%s%s", at > 0 ? ", " : "",
-                       words[i]);
-    }
+    if (c->mesh_tp != 1)
+        (void)snprintf(out, CONFIG_PLANNED_BYTES, "mesh.tp=%lld", (long long)c->mesh_tp);
     return out;
 }
 

@@ -83,6 +83,7 @@ void config_shrink(Config *c)
         int64_t *size = (int64_t *)((char *)c + sizes[i].offset);
         *size = least(*size, sizes[i].most);
     }
+    c->train_batch_ramp.n = 0;
     shrink_heads(c);
     shrink_experts(c);
     shrink_layers(c);

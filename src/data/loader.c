@@ -237,20 +237,33 @@ void loader_close(Loader *l)
     close_sources(l);
 }
 
+uint64_t loader_sequences_of(const Loader *l, int64_t steps)
+{
+    if (l->config.ramp != NULL) return ramp_sequences(l->config.ramp, steps);
+    return (uint64_t)steps * (uint64_t)l->config.batch;
+}
+
+/* Sequences from the begin of a phase to the end of a step. */
+static uint64_t phase_sequences(const Loader *l, int phase, int64_t step)
+{
+    return loader_sequences_of(l, step) - loader_sequences_of(l, loader_phase_step(l, phase));
+}
+
 /* Walks the phases before the position. */
 static Status seek_mix(Loader *l, uint64_t position)
 {
-    uint64_t batch = (uint64_t)l->config.batch;
     int64_t base[MIX_MAX] = { 0 };
     int phase = 0;
-    l->step = (int64_t)(position / batch);
+    l->step = l->config.ramp != NULL ? ramp_steps(l->config.ramp, position)
+                                     : (int64_t)(position / (uint64_t)l->config.batch);
     for (; phase < l->config.n_phases && loader_phase_step(l, phase + 1) <= l->step; phase++) {
-        int64_t steps = loader_phase_step(l, phase + 1) - loader_phase_step(l, phase);
-        TRY(loader_begin_phase(l, phase, (uint64_t)steps * batch));
+        TRY(loader_begin_phase(l, phase,
+                               phase_sequences(l, phase, loader_phase_step(l, phase + 1))));
         for (int i = 0; i < l->n; i++) base[i] += mix_taken(&l->mix, i);
     }
     memcpy(l->base, base, sizeof base);
-    return loader_begin_phase(l, phase, position - (uint64_t)loader_phase_step(l, phase) * batch);
+    return loader_begin_phase(l, phase,
+                              position - loader_sequences_of(l, loader_phase_step(l, phase)));
 }
 
 /* The base makes up for what the mix of this configuration would have taken until now. */
@@ -259,8 +272,7 @@ static Status resume_mix(Loader *l, int64_t step, uint64_t position, const int64
     int phase = 0;
     l->step = step;
     while (phase < l->config.n_phases && loader_phase_step(l, phase + 1) <= step) phase++;
-    int64_t steps = step - loader_phase_step(l, phase);
-    TRY(loader_begin_phase(l, phase, phase == 0 ? position : (uint64_t)(steps * l->config.batch)));
+    TRY(loader_begin_phase(l, phase, phase == 0 ? position : phase_sequences(l, phase, step)));
     for (int i = 0; i < l->n; i++) l->base[i] = taken[i] - mix_taken(&l->mix, i);
     return OK;
 }

@@ -18,7 +18,7 @@
 #ifndef DATA_LOADER_H
 #define DATA_LOADER_H
 
-#include "config/config.h"
+#include "config/ramp.h"
 
 #include "base/tensor.h"
 
@@ -42,9 +42,11 @@ typedef struct LoaderConfig {
     int n_sources;
     const LoaderPhase *phases; /* must live as long as the loader */
     int n_phases;
-    int64_t sequence;   /* T */
-    int64_t batch;      /* sequences a step, of all ranks */
-    int64_t first, own; /* this rank reads sequences [first, first + own) of them; own 0: all */
+    int64_t sequence;      /* T */
+    int64_t batch;         /* sequences a step, of all ranks; with a ramp the most */
+    int64_t first, own;    /* this rank reads sequences [first, first + own) of them; own 0: all */
+    const BatchRamp *ramp; /* NULL: all steps have `batch`. Of a smaller step a rank reads a
+                              proportional part. It must live as long as the loader */
     int64_t vocab;
     uint64_t seed;
     double validation; /* share held out (holdout.h) */
@@ -82,14 +84,14 @@ Status loader_plan(const LoaderConfig *c, size_t *arena_bytes, size_t *mapped_by
 Status loader_open(const LoaderConfig *c, Arena *a, Loader **out);
 void loader_close(Loader *l); /* stops the thread; safe on NULL */
 
-/* Makes the next batch start after `position` sequences, in steps of `batch` from the beginning. */
+/* Makes the next batch start after `position` sequences, in steps from the beginning. */
 Status loader_seek(Loader *l, uint64_t position);
 /* Goes on after a batch of another loader: `taken` is that batch's, by the sources of this one, at
  * position. If sources, weights and batch are as they were, what follows is, too. If not, each source still
  * goes on where it was, so no document comes twice in an epoch. */
 Status loader_resume(Loader *l, int64_t step, uint64_t position, const int64_t *taken);
 
-/* The next `batch` training sequences. The tensors stay valid until the second next call. */
+/* The training sequences of the next step. The tensors stay valid until the second next call. */
 Status loader_next(Loader *l, const Batch **out);
 
 /* Reads held-out sequences [first, first + n) of one source, in document order, into the caller's

@@ -87,6 +87,9 @@ Status loader_begin_phase(Loader *l, int phase, uint64_t slot);
 /* The step at which a phase begins. */
 int64_t loader_phase_step(const Loader *l, int phase);
 
+/* Sequences of all ranks in the first `steps` steps. */
+uint64_t loader_sequences_of(const Loader *l, int64_t steps);
+
 /* The next batch of the mix. */
 Status loader_fill(Loader *l, Batch *out);
 

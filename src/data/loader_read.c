@@ -351,6 +351,16 @@ static Status take_sequence(Loader *l, Source *s, int64_t sequence, int64_t row,
     return OK;
 }
 
+/* Gives the tensors of a slot, which have room for the largest step, the shapes of n sequences. */
+static void resize_batch(Batch *b, int64_t n, int64_t sequence)
+{
+    Tensor *const rows[] = { &b->id, &b->target, &b->pos };
+    for (int i = 0; i < 3; i++) rows[i]->dim[0] = n * sequence;
+    for (int i = 0; i < b->depths; i++)
+        b->next[i].id.dim[0] = b->next[i].target.dim[0] = n * sequence;
+    b->doc.dim[0] = b->domain.dim[0] = n;
+}
+
 static Status next_phase(Loader *l)
 {
     for (int i = 0; i < l->n; i++) l->base[i] += mix_taken(&l->mix, i);
@@ -361,15 +371,19 @@ static Status next_phase(Loader *l)
  * reads only its own rows, and those of others only where their targets must be counted. */
 Status loader_fill(Loader *l, Batch *out)
 {
+    const LoaderConfig *c = &l->config;
+    int64_t n = c->ramp != NULL ? ramp_batch(c->ramp, l->step + 1) : c->batch;
+    int64_t own = c->own > 0 ? c->own : c->batch;
     clear_counts(out);
+    resize_batch(out, own * n / c->batch, c->sequence);
     while (l->phase < l->config.n_phases && loader_phase_step(l, l->phase + 1) <= l->step)
         TRY(next_phase(l));
-    for (int64_t at = 0; at < l->config.batch; at++) {
+    for (int64_t at = 0; at < n; at++) {
         int i = mix_next(&l->mix);
         /* mix_next has counted this sequence already, so its number within the source is one
          * less. */
         int64_t sequence = l->base[i] + mix_taken(&l->mix, i) - 1;
-        TRY(take_sequence(l, &l->source[i], sequence, at - l->config.first, out));
+        TRY(take_sequence(l, &l->source[i], sequence, at - c->first * n / c->batch, out));
     }
     l->step++;
     for (int i = 0; i < l->n; i++) out->taken[i] = l->base[i] + mix_taken(&l->mix, i);

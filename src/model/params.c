@@ -108,15 +108,16 @@ static Status alloc_gathered(const ModelSpec *s, const ParamTable *t, bool train
 }
 
 /* Without copies the weights are the main weights themselves: one buffer under two names. */
-Status params_alloc(const ModelSpec *s, const ParamTable *t, Arena *run, bool training,
-                    ParamMemory *out)
+Status params_alloc(const ModelSpec *s, const ParamTable *t, Arena *run, Arena *states,
+                    bool training, ParamMemory *out)
 {
     *out = (ParamMemory){ 0 };
     for (int b = BUF_GRAD; b < BUF_COUNT; b++) {
         bool wanted = training || b == BUF_MAIN || b == BUF_STATE;
         if (!wanted || t->elems[b] == 0) continue;
-        Dtype type = buffer_is_optimizers((ParamBuffer)b) ? s->optimizer.state : DTYPE_F32;
-        TRY(tensor_new1(run, type, t->elems[b], &out->buffer[b]));
+        bool state = buffer_is_optimizers((ParamBuffer)b);
+        TRY(tensor_new1(state ? states : run, state ? s->optimizer.state : DTYPE_F32, t->elems[b],
+                        &out->buffer[b]));
     }
     out->buffer[BUF_WEIGHT] = out->buffer[BUF_MAIN];
     if (s->weights.n > 0) {

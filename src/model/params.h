@@ -202,9 +202,10 @@ int64_t params_copy_bytes(const ModelSpec *s, const ParamTable *t, const ParamSh
 /* Bytes of ParamMemory.gathered, .low and .stage. */
 size_t params_gathered_bytes(const ParamTable *t, const ParamShards *shards);
 void spaces_add(ParamSpaces *sum, const ParamSpaces *more);
-/* Allocates buffers in `run`: all of them if `training`, else weights and state only. */
-Status params_alloc(const ModelSpec *s, const ParamTable *t, Arena *run, bool training,
-                    ParamMemory *out);
+/* Allocates buffers in `run`, those of the optimizer in `states`: all of them if `training`, else weights and
+ * state only. */
+Status params_alloc(const ModelSpec *s, const ParamTable *t, Arena *run, Arena *states,
+                    bool training, ParamMemory *out);
 /* Makes one LayerWeights for each layer, in `a`, including weights of other layers that its phases
  * read (layer_weights_of). The views point into `m`. */
 Status params_bind(const ModelSpec *s, const ParamTable *t, const ParamMemory *m, Arena *a,

@@ -161,6 +161,17 @@ void spec_set_capacity(ModelSpec *s, const RowCapacity *capacity)
     }
 }
 
+void spec_set_batch(ModelSpec *s, const Config *c, int64_t batch)
+{
+    Config now = *c;
+    now.train_batch = batch;
+    const RouteRule rule = moe_of(&now).rule;
+    for (int i = 0; i < s->n_layers; i++) {
+        RouteRule *own = &s->layers[i].as.moe.rule;
+        if (s->layers[i].load >= 0) own->aux_scale = rule.aux_scale, own->z_scale = rule.z_scale;
+    }
+}
+
 /* The error of mesh_inside is dropped: an EP group that lies unevenly on hosts is a case here. */
 ExchangeKind spec_exchange(const Config *c, ExchangeShape *shape)
 {

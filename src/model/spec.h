@@ -189,6 +189,9 @@ void spec_place(ModelSpec *s, const Mesh *m);
  * taken. */
 void spec_set_capacity(ModelSpec *s, const RowCapacity *capacity);
 
+/* Sets the scales of the auxiliary losses for steps of `batch` sequences (train.batch_ramp). */
+void spec_set_batch(ModelSpec *s, const Config *c, int64_t batch);
+
 /* Layers [first, end). */
 typedef struct LayerRange {
     int first, end;

@@ -57,6 +57,12 @@ static Status explain_state(Explained *x, const ParamShards *s)
     const ChunkPrice *sum = &x->ranks.rank[price->worst_rank].sum;
     for (int k = PLAN_WEIGHTS; k <= PLAN_OPTIMIZER; k++) {
         const ParamSizes *z = &sum->params.of[buffer[k - PLAN_WEIGHTS]];
+        if (k == PLAN_OPTIMIZER && price->offload) {
+            TRY(text_printf(
+                x->out, "  %s %.3f GiB: what stays on the GPU; %.3f GiB lie on the host\n",
+                plan_kind_names[k], price->memory[k] / PLAN_GIB, price->host_bytes / PLAN_GIB));
+            continue;
+        }
         double expert = (double)z->expert, whole = (double)z->whole;
         double dense = (double)z->flat - expert - whole;
         bool shared = s->zero >= shared_from[k];

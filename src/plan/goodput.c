@@ -1,6 +1,8 @@
 /* goodput: the closed forms of goodput.h. */
 #include "plan/goodput.h"
 
+#include "config/ramp.h"
+
 #include <inttypes.h>
 #include <math.h>
 
@@ -131,11 +133,30 @@ static double saved_bytes(const PlanPrice *p)
     return main + p->memory[PLAN_OPTIMIZER];
 }
 
+/* What smaller steps (train.batch_ramp) take longer than their tokens would in whole ones: their schedule has
+ * fewer micro-batches and the same bubble. */
+static double ramp_more_s(const Config *c, const PlanPrice *p, double tokens)
+{
+    const BatchRamp r = ramp_of(c);
+    const double least = p->step_s - p->schedule_s * (1 - p->bubble) -
+                         p->part_s[PLAN_SLOWEST]; /* of a step without tokens */
+    double seconds = 0, done = 0;
+    for (int i = 0; i + 1 < r.n && tokens > 0; i++) {
+        double each = (double)(r.at[i].sequences * c->data_sequence);
+        double steps = fmin((double)r.at[i].last - done, tokens / each);
+        seconds += steps * least * (1 - (double)r.at[i].sequences / (double)c->train_batch);
+        tokens -= steps * each;
+        done = (double)r.at[i].last;
+    }
+    return seconds;
+}
+
 void plan_goodput(const PlanRequest *q, const PlanPrice *p, double tokens, Goodput *out)
 {
     const Config *c = q->config;
     double gpus = (double)q->gpus, step = p->step_s;
-    double full = tokens / (p->tokens_per_s_per_gpu * gpus), bytes = saved_bytes(p);
+    double full = tokens / (p->tokens_per_s_per_gpu * gpus) + ramp_more_s(c, p, tokens);
+    double bytes = saved_bytes(p);
     double write = bytes / (1e9 * c->plan_storage_gb_s);
     bool apart = c->plan_checkpoint_s > 0; /* the training goes on while it is written */
     GoodputCase of = { .work_s = full,

@@ -1,6 +1,7 @@
 /* planner: opens a planner for a question, makes a layout from a configuration, and says which are legal. Prices are price.c's. */
 #include "plan/price_private.h"
 
+#include "config/ramp.h"
 #include "model/recipe_text.h"
 #include "op/exchange.h"
 #include "op/kernels.h"
@@ -317,6 +318,7 @@ Status planner_legal(const Planner *p, const PlanLayout *l)
     TRY(config_divides("the number of data-parallel ranks,", l->dp, "train.batch", c->train_batch));
     TRY(config_divides("train.micro_batch", l->micro_batch,
                        "the sequences of a data-parallel rank,", c->train_batch / l->dp));
+    TRY(ramp_divides(c, l->dp, l->micro_batch));
     TRY(recipe_check_tokens(&p->spec, l->micro_batch * c->data_sequence / l->cp / l->tp));
     if (l->shard > 0)
         TRY(config_divides("mesh.shard", l->shard, "the data-parallel ranks,", l->dp));

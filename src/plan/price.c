@@ -31,9 +31,11 @@ const char *const plan_part_names[PLAN_PARTS] = {
 
 /* ---- a chunk ---- */
 
-static void add_extras(ChunkPrice *c, double copies, const double whole_s[2], double longest_s)
+static void add_extras(ChunkPrice *c, double copies, const double whole_s[2], double longest_s,
+                       double largest)
 {
     c->copies += copies;
+    c->largest = fmax(c->largest, largest);
     for (int i = 0; i < 2; i++) c->whole_s[i] += whole_s[i];
     c->longest_s = fmax(c->longest_s, longest_s);
 }
@@ -44,7 +46,7 @@ static void add_layer_price(ChunkPrice *c, const LayerPrice *l)
     const LayerCount *n = &l->count;
     spaces_add(&c->params, &n->params);
     c->state_elems += (double)n->state_elems;
-    add_extras(c, l->copies, l->whole_s, l->longest_s);
+    add_extras(c, l->copies, l->whole_s, l->longest_s, l->largest);
     double lost = price_lost_s(l);
     for (int k = 0; k < CHUNK_PASSES; k++) {
         for (int i = 0; i < PHASES; i++) c->time.of[k][i] += l->time.of[k][i];
@@ -155,7 +157,7 @@ static Status add_gradients(const Planner *p, const PriceEntry *e, const SharedP
 }
 
 /* Number of parameters that this rank updates: those whose summed gradients it holds. */
-static double updated_elems(const ParamShards *s, const RankPrice *r)
+double price_updated_elems(const ParamShards *s, const RankPrice *r)
 {
     const ParamSizes *own = &r->sum.params.of[BUF_GRAD];
     double expert = (double)own->expert, dense = (double)own->flat - expert;
@@ -239,7 +241,7 @@ Status price_gradients(const Planner *p, const PlanLayout *l, const PriceEntry *
     TRY(add_gradients(p, e, &dense, t));
     TRY(add_gradients(p, e, &expert, t));
     if (l->schedule->placement == PLACE_BOTH) {
-        OpCost c = cost_of_shared(COMM_ALL_REDUCE, 2, 4 * updated_elems(&shards, r));
+        OpCost c = cost_of_shared(COMM_ALL_REDUCE, 2, 4 * price_updated_elems(&shards, r));
         const GradientCall twins = { "twins added up", c, 2, l->pp * stage / 2, 0 };
         TRY(add_call(p, e, twins, t, &t->twins));
     }
@@ -261,33 +263,20 @@ static double copies_bytes_a_step(const PriceEntry *e, const RankPrice *r)
     return scaled + scaled / (2 * each) * (double)dtype_bytes(e->spec.act);
 }
 
-/* The host updates: gradients come down the link, new weights go up, and the update reads and writes host memory. A
- * stack does these beside each other, or one after the other. Nothing else hides them: the update waits for the
- * norm of all gradients. */
-static double offloaded_update_s(const Planner *p, const PriceEntry *e, double elems)
-{
-    const Hardware *h = p->q.hardware;
-    const double link = 1e9 * h->host_link_gb_s, rate = 1e9 * h->host_memory_gb_s;
-    const double low = (double)dtype_bytes(e->spec.act);
-    double down = elems * e->stack.at[STACK_grad_size] / link, up = elems * low / link;
-    double update = rate > 0 ? elems * update_bytes(&e->spec) / rate : 0;
-    return e->stack.at[STACK_offload_beside] != 0 ? fmax(update, fmax(down, up))
-                                                  : down + update + up;
-}
-
 /* The update is bound by memory: bytes of one parameter times the parameters of this rank. Where it takes whole
  * matrices, it is their products that count, and the longest of them goes to one rank. */
 static double rank_update_s(const Planner *p, const PriceEntry *e, const ParamShards *shards,
                             const RankPrice *r)
 {
     Roofline roof = { p->q.hardware, &e->stack, &e->spec, 0 };
-    if (e->offload) return offloaded_update_s(p, e, updated_elems(shards, r));
-    double bytes = updated_elems(shards, r) * update_bytes(&e->spec) + copies_bytes_a_step(e, r);
+    double bytes =
+        price_updated_elems(shards, r) * update_bytes(&e->spec) + copies_bytes_a_step(e, r);
     const double *whole = r->sum.whole_s;
     double n = shards->zero == 0 ? 1 : (double)shards->dense;
     double n_expert = shards->zero == 0 ? 1 : (double)shards->expert;
-    return roofline_memory_s(&roof, bytes) +
-           fmax(r->sum.longest_s, whole[0] / n + whole[1] / n_expert);
+    double update_s = roofline_memory_s(&roof, bytes) +
+                      fmax(r->sum.longest_s, whole[0] / n + whole[1] / n_expert);
+    return e->offload ? price_offload_s(p, e, shards, r, update_s) : update_s;
 }
 
 /* ---- memory ---- */
@@ -302,7 +291,7 @@ static double stack_size(const PriceEntry *e, StackName name, double ours)
 }
 
 /* Bytes of an optimizer buffer, for one parameter. Stacks give those of both of AdamW's. */
-static double one_state_size(const PriceEntry *e)
+double price_state_size(const PriceEntry *e)
 {
     return stack_size(e, STACK_moment_size, 2 * (double)dtype_bytes(e->spec.optimizer.state)) / 2;
 }
@@ -310,10 +299,10 @@ static double one_state_size(const PriceEntry *e)
 /* Bytes of all optimizer buffers, for one parameter of a matrix. */
 static double state_size(const PriceEntry *e)
 {
-    return e->spec.optimizer.rule[0]->n_states * one_state_size(e);
+    return e->spec.optimizer.rule[0]->n_states * price_state_size(e);
 }
 
-static double main_size(const PriceEntry *e)
+double price_main_size(const PriceEntry *e)
 {
     /* in f32 products read the main weights */
     return stack_size(e, STACK_main_size, e->spec.weights.n > 0 ? 4 : 0);
@@ -330,17 +319,21 @@ static void param_bytes(const PriceEntry *e, const ParamShards *shards, const Ra
         elems[b] = (double)params_shard_elems(&e->spec, &t, (ParamBuffer)b, shards);
     double copies = (double)params_copy_bytes(&e->spec, &t, shards);
     double size = e->stack.at[STACK_weight_size], all = (double)t.spaces.of[BUF_MAIN].flat;
-    bool shared = size >= 0 && main_size(e) == 0; /* the optimizer updates shards of weights */
+    bool shared =
+        size >= 0 && price_main_size(e) == 0; /* the optimizer updates shards of weights */
     if (size >= 0) copies = size * (shards->zero < 3 && !shared ? all : elems[BUF_MAIN]);
     if (shared && shards->zero % 3 != 0) copies += all * (double)dtype_bytes(e->spec.act);
     memory[PLAN_WEIGHTS] = round_bytes(copies);
     memory[PLAN_GRADS] = round_bytes(elems[BUF_GRAD] * e->stack.at[STACK_grad_size]);
-    memory[PLAN_MAIN] = round_bytes(elems[BUF_MAIN] * main_size(e));
+    memory[PLAN_MAIN] = round_bytes(elems[BUF_MAIN] * price_main_size(e));
     memory[PLAN_OPTIMIZER] =
         round_bytes(4 * r->sum.state_elems) + round_bytes(4 * elems[BUF_AVERAGE]);
-    for (int i = 0; i < OPTIMIZER_STATES; i++)
-        memory[PLAN_OPTIMIZER] += round_bytes(elems[BUF_OPTIMIZER + i] * one_state_size(e));
-    if (e->offload) memory[PLAN_MAIN] = memory[PLAN_OPTIMIZER] = 0;
+    for (int i = 0; i < OPTIMIZER_STATES; i++) {
+        double n = elems[BUF_OPTIMIZER + i];
+        memory[PLAN_OPTIMIZER] +=
+            e->offload ? price_offload_bytes(e, r, n, i) : round_bytes(n * price_state_size(e));
+    }
+    if (e->offload && price_by_host(e)) memory[PLAN_MAIN] = memory[PLAN_OPTIMIZER] = 0;
 }
 
 Status price_buffers(const Planner *p, const PlanLayout *l, const PriceEntry *e, const RankPrice *r,
@@ -427,7 +420,7 @@ void price_add_chunk(RankPrice *r, const ChunkPrice *c)
     s->host_s += c->host_s;
     spaces_add(&s->params, &c->params);
     s->state_elems += c->state_elems;
-    add_extras(s, c->copies, c->whole_s, c->longest_s);
+    add_extras(s, c->copies, c->whole_s, c->longest_s, c->largest);
 }
 
 /* A chunk without layers keeps only its input, which it passes on. */
@@ -580,8 +573,8 @@ static Status price_memory(Planner *p, const PlanLayout *l, const PriceEntry *e,
         TRY(price_rank_memory(p, l, e, &n->rank[r], &slots[r], comm_bytes, memory));
         for (int i = 0; i < PLAN_KINDS; i++) sum += memory[i];
         ParamShards shards = price_shards(p, l, e);
-        double host = updated_elems(&shards, &n->rank[r]) * (main_size(e) + state_size(e));
-        out->host_bytes = fmax(out->host_bytes, e->offload ? host : 0);
+        double host = e->offload ? price_host_bytes(e, &shards, &n->rank[r]) : 0;
+        out->host_bytes = fmax(out->host_bytes, host);
         if (sum <= out->peak_bytes) continue;
         out->peak_bytes = sum, out->worst_rank = r;
         out->pool_bytes = slots[r].pool_bytes;

@@ -222,6 +222,7 @@ static Status add_whole_updates(const Roofline *r, const ModelSpec *s, const Lay
         TRY(roofline_op(r, layer, &cost, &t));
         out->whole_s[p->expert >= 0] += t.s;
         out->longest_s = fmax(out->longest_s, t.s);
+        out->largest = fmax(out->largest, (double)param_elems(p));
     }
     return OK;
 }

@@ -45,7 +45,8 @@ typedef struct LayerPrice {
     double copies; /* parameters that all ranks of tp hold, and whose gradients they add up */
     /* Seconds beside memory to update matrices as wholes: of dense parameters, of experts; and the longest. */
     double whole_s[2], longest_s;
-    OpPrice *op; /* NULL: its ops are not listed */
+    double largest; /* elements of the largest of them */
+    OpPrice *op;    /* NULL: its ops are not listed */
     int n_ops;
 } LayerPrice;
 
@@ -70,7 +71,7 @@ typedef struct PriceEntry {
     PriceKey key;
     StackValues stack;
     ModelSpec spec;
-    bool offload;            /* main weights and optimizer states lie on the host */
+    bool offload; /* optimizer states lie on the host, with offload_host main weights, too */
     const LayerPrice *plain; /* by class, without recompute; shared with the entry that has none */
     const LayerPrice *recomputed; /* by class, with key.recompute */
     PassSum *before[2];           /* prefix sums over blocks (blocks + 1), plain and recomputed */
@@ -85,7 +86,7 @@ typedef struct ChunkPrice {
     double lane_s[ROOFLINE_LANES], host_s; /* host_s: time lost to the host */
     double nic_s[CHUNK_PASSES];
     ParamSpaces params;
-    double state_elems, copies, whole_s[2], longest_s; /* as in LayerPrice */
+    double state_elems, copies, whole_s[2], longest_s, largest; /* as in LayerPrice */
     const LayerCount **layer;
     int layers;
 } ChunkPrice;
@@ -312,5 +313,21 @@ static inline double price_slowest_s(const Planner *p, const PlanLayout *l, doub
     double copies = l->schedule->placement == PLACE_BOTH ? 2 : 1;
     return price_slowest(p) * compute_s * (double)price_micros(p, l) / l->pp / copies;
 }
+
+/* optimizer.offload (price_offload.c). by_host: the host has the main weights, too, and updates them. update_s: of
+ * the GPU. offload_bytes: of the GPU's buffers for a state of so many elements. */
+static inline bool price_by_host(const PriceEntry *e)
+{
+    return e->stack.at[STACK_offload_host] != 0;
+}
+double price_offload_s(const Planner *p, const PriceEntry *e, const ParamShards *shards,
+                       const RankPrice *r, double update_s);
+double price_offload_bytes(const PriceEntry *e, const RankPrice *r, double elems, int state);
+double price_host_bytes(const PriceEntry *e, const ParamShards *shards, const RankPrice *r);
+
+/* Parameters that a rank updates; bytes of a parameter in the main weights, and in a state of the optimizer. */
+double price_updated_elems(const ParamShards *s, const RankPrice *r);
+double price_main_size(const PriceEntry *e);
+double price_state_size(const PriceEntry *e);
 
 #endif

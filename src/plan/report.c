@@ -283,10 +283,10 @@ static Status print_planned_only(const PlanReport *r, Text *out)
     if (*config_planned_only(&c, words) != '\0')
         TRY(text_printf(out, "note        the engine of this program does not run %s yet\n",
                         words));
+    const bool by_host = r->request->stack->has[STACK_offload_host];
     if (r->price->host_bytes == 0) return OK;
-    return text_printf(out,
-                       "host        %.3f GiB of host memory a GPU for main weights and moments\n",
-                       r->price->host_bytes / PLAN_GIB);
+    return text_printf(out, "host        %.3f GiB of host memory a GPU for %smoments\n",
+                       r->price->host_bytes / PLAN_GIB, by_host ? "main weights and " : "");
 }
 
 /* Order of the page: the question, the search, the layout, memory, time, speed. A search without a

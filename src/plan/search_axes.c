@@ -2,6 +2,7 @@
  * its digits, each in the base of an axis, are the indices of values. */
 #include "plan/search_private.h"
 
+#include "config/ramp.h"
 #include "model/spec.h"
 #include "plan/stack.h"
 
@@ -229,7 +230,7 @@ static bool sizes_divide(const PlanRequest *q, const PlanLayout *l)
     int64_t wide = q->gpus / l->pp, dp = q->gpus / ranks;
     if (wide % l->ep != 0 || (l->ep > 1 && (!has_experts(c) || c->moe_experts % l->ep != 0)))
         return false;
-    return plan_reaches(q, l->ep) && c->train_batch % (dp * l->micro_batch) == 0 &&
+    return plan_reaches(q, l->ep) && ramp_unit(c) % (dp * l->micro_batch) == 0 &&
            (int64_t)l->pp * l->vpp <= c->model_layers;
 }
 
@@ -302,7 +303,7 @@ static bool batch_divides(const PlanRequest *q, const SearchAxes *axes, int64_t 
     const ConfigInts *tp = &axes->axis[SEARCH_TP];
     for (int i = 0; i < pp->n * cp->n * tp->n; i++) {
         int64_t ranks = pp->at[i / cp->n / tp->n] * cp->at[i / tp->n % cp->n] * tp->at[i % tp->n];
-        if (gpus % ranks == 0 && q->config->train_batch % (gpus / ranks) == 0) return true;
+        if (gpus % ranks == 0 && ramp_unit(q->config) % (gpus / ranks) == 0) return true;
     }
     return false;
 }

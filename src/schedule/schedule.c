@@ -75,9 +75,9 @@ static Status check_sizes(const ScheduleDesc *d, const ScheduleShape *s)
                     s->micros, s->stages, d->micros_least * s->stages);
     }
     Program like = program_like(d, s);
-    if (queue_count(&like) <= STREAMS_MAX) return OK;
+    if (queue_count(&like) <= QUEUES_MAX) return OK;
     return FAIL(ERR_ARG, "schedule %s: %d chunks a rank need %d streams, a GPU has %d; take fewer",
-                d->name, s->chunks, queue_count(&like), STREAMS_MAX);
+                d->name, s->chunks, queue_count(&like), QUEUES_MAX);
 }
 
 Status schedule_legal(const ScheduleDesc *d, const ScheduleShape *s)

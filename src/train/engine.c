@@ -18,6 +18,7 @@
 #include "train/engine_program.h"
 #include "train/null.h"
 #include "train/numbers.h"
+#include "train/offload.h"
 #include "train/run_layers.h"
 #include "train/run_program.h"
 #include "train/shards.h"
@@ -185,7 +186,7 @@ static Status list_params(Engine *e)
                                 .tables = &e->tables,
                                 .training = e->use == ENGINE_TRAIN,
                                 .loss_scale = loss_scale_start(e->config),
-                                .both_ways = e->modes[0].step.program.placement == PLACE_BOTH };
+                                .both_ways = e->modes[0].step->program.placement == PLACE_BOTH };
     if (host != NULL) mine = shards_of(e->config, host);
     return params_build(&e->spec, e->shape.pp_rank,
                         e->shape.shards != NULL ? e->shape.shards : &mine, &e->tables,
@@ -208,12 +209,14 @@ static Status check_recipe(const Engine *e)
 
 static Status make_params(EngineParams *w)
 {
-    Arena *run = &w->arenas->at[ENGINE_RUN];
-    TRY(params_alloc(w->spec, &w->table, run, w->training, &w->memory));
+    const bool apart = w->config->optimizer_offload && w->ex->backend->apart;
+    Arena *run = &w->arenas->at[ENGINE_RUN], *states = &w->arenas->at[ENGINE_PINNED];
+    TRY(params_alloc(w->spec, &w->table, run, apart ? states : run, w->training, &w->memory));
     TRY(params_bind(w->spec, &w->table, &w->memory, w->tables, &w->layer));
     TRY(copies_alloc(w));
     TRY(ARENA_ZEROED(w->tables, w->spec->n_layers, &w->written));
-    return shards_make(w);
+    TRY(shards_make(w));
+    return apart ? offload_make(w, OFFLOAD_ELEMS, run) : OK;
 }
 
 static Status make_io(EngineArenas *m, const ModelSpec *s, StepTensors *io)
@@ -271,9 +274,7 @@ Status engine_open(Engine *e, const Config *c, EngineUse use, const EngineShape 
 /* The reverse of engine_setup. Each part accepts what was never made. */
 void engine_close(Engine *e)
 {
-    for (int i = 0; i < e->n_modes; i++) { /* graphs hold calls of the groups: free graphs first */
-        if (e->modes[i].graph.exec != NULL) e->ex.backend->graphs->free(&e->modes[i].graph);
-    }
+    engine_free_graphs(e); /* they hold calls of the groups */
     engine_free_transfers(e);
     exchange_close(&e->ex);
     leave_mesh(&e->mesh, e->shape.mesh);
@@ -309,7 +310,7 @@ static Status run_next_logits(Engine *e, int64_t n)
 static Status count_slots(const EngineMode *w, Arena *tables, EnginePlan *out)
 {
     SlotSizes sizes;
-    TRY(slot_sizes(&w->step.program, out, tables, &sizes));
+    TRY(slot_sizes_all(w, out, tables, &sizes));
     out->bytes[ENGINE_SLOT] = 0;
     for (int part = 0; part < SLOT_PARTS; part++) {
         for (int i = 0; i < sizes.n[part]; i++) out->bytes[ENGINE_SLOT] += sizes.bytes[part][i];
@@ -317,7 +318,7 @@ static Status count_slots(const EngineMode *w, Arena *tables, EnginePlan *out)
     out->pool_bytes = 0;
     for (int i = 0; i < sizes.n[SLOT_KEEP]; i++) out->pool_bytes += arena_rounded(sizes.pool[i]);
     out->tables_bytes =
-        tables->peak_bytes + (size_t)(w->step.program.slots - 1) * engine_slot_tables(w);
+        tables->peak_bytes + (size_t)(sizes.n[SLOT_KEEP] - 1) * engine_slot_tables(w);
     return OK;
 }
 
@@ -430,7 +431,7 @@ static void write_batch(Engine *e, const Batch *b)
     write_own_tokens(&e->arenas, &e->io.batch.doc, &b->doc, n);
     write_tensor(&e->arenas, &domain, b->domain.data);
     const Mesh *m = e->shape.mesh;
-    int64_t first = m == NULL ? 0 : e->shape.batch * mesh_data_rank(m);
+    int64_t first = m == NULL ? 0 : n * mesh_data_rank(m);
     int32_t *sequence = engine_host(&e->arenas, &e->io.batch.sequence), step = (int32_t)e->step;
     for (int64_t i = 0; i < n; i++) sequence[i] = (int32_t)(first + i);
     write_tensor(&e->arenas, &e->io.batch.step, &step);
@@ -447,7 +448,7 @@ static void write_batch(Engine *e, const Batch *b)
 static Status enqueue_step(Engine *e)
 {
     TRY(engine_copy_in(&e->arenas));
-    TRY(run_program(e, &e->mode->step));
+    TRY(run_program(e, &e->mode->step[e->size]));
     return engine_copy_record(&e->arenas);
 }
 
@@ -468,11 +469,11 @@ static Status start_step(Engine *e)
  * receives, both hang. So a step that may load kernels sends nothing. */
 static Status rehearse_step(Engine *e, bool tune)
 {
-    e->mode->step.transfers.quiet = true;
+    e->mode->step->transfers.quiet = true;
     TRY(exec_tune(&e->ex, tune));
     Status s = enqueue_step(e);
     TRY(exec_tune(&e->ex, false));
-    e->mode->step.transfers.quiet = false;
+    e->mode->step->transfers.quiet = false;
     TRY(s);
     return engine_wait(&e->arenas);
 }
@@ -507,7 +508,8 @@ static Status rehearse(Engine *e, const char *products)
     bool tune = c->run_tune && taken == 0;
     if (tune) choices_load(choices, c->cache_dir, &e->tables);
     TRY(engine_random_weights(&e->params));
-    memset(e->arenas.at[ENGINE_PINNED].base, 0, e->arenas.inputs_end.used_bytes);
+    memset(engine_host(&e->arenas, &(Tensor){ .data = e->arenas.at[ENGINE_STEP].base }), 0,
+           e->arenas.inputs_end.used_bytes);
     /* Equal tokens would all go to the same few experts: products would be timed for wrong sizes. */
     int32_t *id = engine_host(&e->arenas, &e->io.batch.id);
     for (int64_t i = 0; i < tensor_elems(&e->io.batch.id); i++)
@@ -519,7 +521,7 @@ static Status rehearse(Engine *e, const char *products)
         TRY(share_choices(choices, e->shape.mesh->group[GROUP_WORLD], &e->tables));
         TRY(rehearse_step(e, false));
     }
-    if (e->mode->step.program.entries == 0) return OK;
+    if (e->mode->step->program.entries == 0) return OK;
     TRY(enqueue_step(e));
     return engine_wait(&e->arenas);
 }
@@ -538,18 +540,28 @@ static Status capture_step(Engine *e)
     return engine_wait(&e->arenas);
 }
 
-/* On a backend without graphs there is nothing to prepare: its steps are launched op by op. */
+/* Captures the step list in use, unless that is done. The eager executor needs only the numbers of nodes and
+ * kernels, for metrics. */
+static Status prepare_list(Engine *e)
+{
+    Graph *g = &e->mode->graph;
+    if (!e->prepared || g->nodes > 0) return OK;
+    TRY(capture_step(e));
+    if (e->config->run_executor == EXECUTOR_CAPTURED || g->exec == NULL) return OK;
+    const Graph counted = *g;
+    e->ex.backend->graphs->free(g);
+    g->nodes = counted.nodes, g->kernels = counted.kernels;
+    return OK;
+}
+
+/* On a backend without graphs there is nothing to prepare: its steps are launched op by op. The largest step
+ * has every kind of pass, so it loads every kernel. */
 Status engine_prepare(Engine *e, const char *products)
 {
     if (!e->ex.backend->captures) return OK;
     TRY(rehearse(e, products));
-    TRY(capture_step(e));
-    if (e->config->run_executor == EXECUTOR_CAPTURED) return OK;
-    /* the eager executor needs only the numbers of nodes and kernels, for metrics */
-    Graph counted = e->mode->graph;
-    e->ex.backend->graphs->free(&e->mode->graph);
-    e->mode->graph.nodes = counted.nodes, e->mode->graph.kernels = counted.kernels;
-    return OK;
+    e->prepared = true;
+    return prepare_list(e);
 }
 
 /* Launches a step in the mode in use and waits for its end. */
@@ -601,11 +613,8 @@ static Status run_retry(Engine *e, int64_t step, StepResult *out)
  * peers. */
 Status engine_resize(Engine *e, const EngineShape *shape, const EnginePlan *plan)
 {
-    bool captured = e->modes[0].graph.exec != NULL;
     TRY(engine_wait(&e->arenas));
-    for (int i = 0; i < e->n_modes; i++) {
-        if (e->modes[i].graph.exec != NULL) e->ex.backend->graphs->free(&e->modes[i].graph);
-    }
+    engine_free_graphs(e);
     e->shape = *shape;
     spec_set_capacity(&e->spec, &shape->capacity);
     e->modes[0].spec = e->spec;
@@ -614,7 +623,7 @@ Status engine_resize(Engine *e, const EngineShape *shape, const EnginePlan *plan
     TRY(exchange_open(&e->ex, e->spec.ranks.exchange, e->arenas.block.base,
                       e->arenas.block.cap_bytes, &e->tables));
     use_mode(e, 0);
-    return captured ? capture_step(e) : OK;
+    return prepare_list(e);
 }
 
 /* Of a step that changed weights: the heads that QK-clip scaled, and the largest logit. */
@@ -663,11 +672,13 @@ Status engine_step(Engine *e, const Batch *batch, double lr, int64_t step, StepR
         return FAIL(ERR_ARG,
                     "engine: a batch with %d depths of multi-token prediction, mtp.layers is %d",
                     batch->depths, e->spec.depths);
+    TRY(engine_use_size(e, batch->domain.dim[0]));
     e->step = e->ex.step = step;
     float hyper[UPDATE_SCALARS];
     update_scalars(&e->params, lr, step, hyper);
     write_tensor(&e->arenas, &e->io.hyper, hyper);
     write_batch(e, batch);
+    TRY(prepare_list(e));
     int64_t waits = e->ex.waits;
     TRY(run_step_once(e, step));
     e->params.copies_old = true;

@@ -67,7 +67,7 @@ static size_t layer_state_bytes(void)
 static int most_layers(const EngineMode *w)
 {
     int most = 1;
-    for (int c = 0; c < w->step.program.chunks; c++) {
+    for (int c = 0; c < w->step->program.chunks; c++) {
         int n = w->chunks[c].end - w->chunks[c].first;
         if (n > most) most = n;
     }
@@ -96,9 +96,10 @@ static Status slot_tables(const EngineMode *w, Arena *tables, SlotState *s)
 static Status make_slots(EngineMode *w, const EnginePlan *plan, Arena *tables)
 {
     size_t count = COUNT_BYTES / 4;
-    SlotSizes sizes = { .bytes = { &count, &count }, .n = { 1, program_splits(&w->step.program) } };
+    SlotSizes sizes = { .bytes = { &count, &count }, .n = { 1, 0 } };
     Arena *block = &w->arena[ENGINE_SLOT];
-    if (plan != NULL) TRY(slot_sizes(&w->step.program, plan, tables, &sizes));
+    for (int i = 0; i < w->n_steps; i++) sizes.n[SLOT_GRADS] |= program_splits(&w->step[i].program);
+    if (plan != NULL) TRY(slot_sizes_all(w, plan, tables, &sizes));
     ArenaPool *pool = &w->grads;
     if (w->slots == NULL) {
         w->n_slots = sizes.n[SLOT_KEEP], pool->n = sizes.n[SLOT_GRADS];
@@ -121,8 +122,8 @@ static Status make_ring(EngineArenas *m, EngineMode *w, const EnginePlan *plan)
     static const char *const names[RINGS] = { "ring", "backward ring" };
     Arena *block = &w->arena[ENGINE_RING];
     int64_t micro_tokens = m->shape->micro_batch * m->shape->sequence;
-    if (w->entries == NULL) TRY(ARENA_NEW(m->tables, w->step.program.entries, &w->entries));
-    for (int i = 0; i < w->step.program.entries; i++) {
+    if (w->entries == NULL) TRY(ARENA_NEW(m->tables, w->n_entries, &w->entries));
+    for (int i = 0; i < w->n_entries; i++) {
         TRY(tensor_new2(block, w->spec.act, micro_tokens, w->spec.hidden, &w->entries[i]));
     }
     for (int i = 0; i < RINGS; i++) {
@@ -247,7 +248,7 @@ size_t engine_peak_bytes(const Engine *e, EngineArena which)
     if (which == ENGINE_SCRATCH) return w->arena[which].peak_bytes + engine_header_bytes(&w->spec);
     size_t sum = 0;
     if (which == ENGINE_RING) {
-        for (int i = 0; i < w->step.program.entries; i++) {
+        for (int i = 0; i < w->n_entries; i++) {
             sum += arena_rounded(tensor_bytes(&w->entries[i]));
         }
         for (int i = 0; i < RINGS; i++) sum += w->ring[i].peak_bytes;
@@ -258,11 +259,12 @@ size_t engine_peak_bytes(const Engine *e, EngineArena which)
     return sum;
 }
 
-/* The mirror, then the staging block. Without separate device memory neither exists. */
+/* Optimizer state, the mirror, then the staging block. Without separate device memory none of them exists. */
 size_t engine_pinned_bytes(const EngineArenas *m)
 {
     if (!m->ex->backend->apart) return 0;
-    return arena_rounded(m->at[ENGINE_STEP].peak_bytes) + ENGINE_STAGING_BYTES;
+    return m->at[ENGINE_PINNED].used_bytes + arena_rounded(m->at[ENGINE_STEP].peak_bytes) +
+           ENGINE_STAGING_BYTES;
 }
 
 /* The mirror of the step arena in pinned memory. */
@@ -270,10 +272,16 @@ size_t engine_pinned_bytes(const EngineArenas *m)
 /* A counting run has no memory to copy. */
 static bool mirrored(const EngineArenas *m) { return m->ex->backend->apart && !m->counting; }
 
+/* It lies after what was allocated there (make_params). */
+static char *mirror(const EngineArenas *m)
+{
+    return m->at[ENGINE_PINNED].base + arena_rounded(m->at[ENGINE_PINNED].used_bytes);
+}
+
 void *engine_host(const EngineArenas *m, const Tensor *t)
 {
     if (!mirrored(m)) return t->data;
-    return m->at[ENGINE_PINNED].base + ((char *)t->data - m->at[ENGINE_STEP].base);
+    return mirror(m) + ((char *)t->data - m->at[ENGINE_STEP].base);
 }
 
 static Status copy_out(EngineArenas *m, void *first, size_t bytes)
@@ -288,8 +296,7 @@ Status engine_copy_in(EngineArenas *m)
 {
     if (!mirrored(m)) return OK;
     const Arena *step = &m->at[ENGINE_STEP];
-    return m->ex->backend->copy(m->ex, step->base, m->at[ENGINE_PINNED].base,
-                                m->inputs_end.used_bytes);
+    return m->ex->backend->copy(m->ex, step->base, mirror(m), m->inputs_end.used_bytes);
 }
 
 /* The record follows the inputs and also takes one copy. */
@@ -317,7 +324,7 @@ size_t engine_piece_bytes(const EngineArenas *m)
 /* It lies after the mirror, which is as long as the step arena. */
 static void *staging_block(const EngineArenas *m)
 {
-    return m->at[ENGINE_PINNED].base + arena_rounded(m->at[ENGINE_STEP].peak_bytes);
+    return mirror(m) + arena_rounded(m->at[ENGINE_STEP].peak_bytes);
 }
 
 void *engine_staging(const EngineArenas *m, void *at)
@@ -345,6 +352,13 @@ Status engine_get(EngineArenas *m, const void *at, size_t bytes, const void **ou
 
 Status engine_zero(EngineArenas *m, const Tensor *t)
 {
-    if (t->data == NULL) return OK;
+    const Arena *pinned = &m->at[ENGINE_PINNED];
+    const char *at = t->data;
+    if (at == NULL) return OK;
+    if (mirrored(m) && at >= pinned->base && at < pinned->base + pinned->used_bytes) {
+        TRY(engine_wait(m));
+        memset(t->data, 0, tensor_bytes(t));
+        return OK;
+    }
     return m->ex->backend->fill(m->ex, t->data, 0, tensor_bytes(t));
 }

@@ -23,7 +23,8 @@ typedef enum EngineArena {
     ENGINE_RING,    /* what passes between phases of a layer; the stream of gradients */
     ENGINE_STEP,    /* batch and record */
     ENGINE_SCRATCH, /* within a phase; workspaces of ops */
-    ENGINE_PINNED,  /* on a GPU: the host's view of the step arena, and the staging block */
+    ENGINE_PINNED,  /* on a GPU: optimizer state with optimizer.offload, the host's view of the step
+                       arena, and the staging block */
     ENGINE_ARENAS
 } EngineArena;
 
@@ -100,6 +101,7 @@ typedef struct ArenaPool {
 
 /* A list of actions that the engine runs, with the state of its transfers. */
 typedef struct EngineList {
+    int64_t batch; /* a step's: its sequences on this rank */
     Program program;
     Transfers transfers;
 } EngineList;
@@ -115,18 +117,22 @@ typedef struct EngineList {
 typedef struct EngineMode {
     ModelSpec spec;           /* the engine's, with this mode's recomputation and capacity */
     const LayerRange *chunks; /* of this rank, the same in all modes */
-    EngineList step, evaluation;
+    EngineList
+        *step; /* (n_steps) by number of sequences: EngineShape.batch, then those of the ramp */
+    int n_steps;
+    EngineList evaluation;
     Arena arena[ENGINE_ARENAS]; /* of these slot, ring and scratch; the parts below lie in them */
     Arena ring[RINGS], comm_scratch;
     SlotState *slots;
     int n_slots;
     ArenaPool grads;
-    Tensor *entries; /* buffers for transfers, (N, D) each; an evaluation uses the first ones */
+    Tensor *entries; /* buffers for transfers, (N, D) each; a smaller list uses the first ones */
+    int n_entries;
     /* Layers use these buffers one after the other: for gradients of h in backward, for h in an
      * evaluation. */
     Tensor stream[BLOCK_LAYERS_MAX];
     ArenaMark stream_end;
-    Graph graph; /* of the step; without exec in the eager executor */
+    Graph graph; /* of the step list in use; without exec in the eager executor */
 } EngineMode;
 
 /* What engine_step reports of a step. */
@@ -189,6 +195,13 @@ typedef struct StepMeans {
     int64_t weights; /* updates in the average of weights */
 } StepMeans;
 
+/* The gradients that this rank adds to the norm. */
+typedef struct NormParts {
+    SquareSum *at; /* `x` and runs alone */
+    int n;
+    SquareRun *runs; /* of all of these, one's after the other */
+} NormParts;
+
 /* The parameters of this rank, which part of them it updates, and what that takes: for shards.c, copies.c,
  * engine_weights.c and checkpoints. Passes read `layer` alone. */
 typedef struct EngineParams {
@@ -208,9 +221,9 @@ typedef struct EngineParams {
     bool copies_old;     /* an update ran since the 8-bit copies were made */
     bool *written;       /* by layer: do its experts' gradients hold sums yet? (shards_begin) */
     UpdateRange *ranges;
-    SquareSum *norms; /* gradients that this rank adds to the norm; `x` and runs alone */
-    SquareRun *runs;  /* of all norms, one's after the other */
-    int n_ranges, n_norms;
+    int n_ranges;
+    struct Offload *offload; /* offload.h; NULL: states lie where ops run */
+    NormParts norm;
     size_t
         update_scratch; /* least bytes of scratch in an update: the same on all ranks (shards_make) */
     /* Updates that moments of an age had before step 1: those of the checkpoint that a training
@@ -255,6 +268,8 @@ typedef struct Engine {
     int at;                     /* the action of it that runs */
     EngineMode modes[2], *mode; /* mode: in use */
     int n_modes;
+    int size;      /* of the step lists the one in use */
+    bool prepared; /* steps are captured (engine_prepare) */
     StepTensors io;
     struct Recorder *recorder; /* recorder.h; NULL: none */
     EngineObserver observer;   /* set by whoever opened the engine */

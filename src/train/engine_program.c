@@ -2,6 +2,7 @@
  * transfers. The programs of all ranks are made, because they are checked together; one is kept. */
 #include "train/engine_program.h"
 
+#include "config/ramp.h"
 #include "schedule/layout.h"
 #include "train/run_program.h"
 #include "train/shards.h"
@@ -84,7 +85,7 @@ static Status keep_program(const EngineArenas *m, const EngineMode *w, const Pip
     return OK;
 }
 
-/* The programs of a mode: of a step and of an evaluation. */
+/* The programs of a mode: of a step of each size and of an evaluation. */
 static Status make_mode_programs(const EngineArenas *m, EngineMode *w, const ScheduleDesc *d,
                                  ScheduleShape s, const Layout *l, Arena *made, Arena *scratch)
 {
@@ -97,11 +98,28 @@ static Status make_mode_programs(const EngineArenas *m, EngineMode *w, const Sch
         if (chunk[i].blocks > s.blocks) s.blocks = chunk[i].blocks;
     }
     s.chunk = chunk;
-    TRY(schedule_make(d, &s, made, scratch, &step));
+    for (int i = 0; i < w->n_steps; i++) {
+        Program *mine = &w->step[i].program;
+        s.micros = (int)(w->step[i].batch / m->shape->micro_batch);
+        TRY(schedule_make(d, &s, made, scratch, &step));
+        TRY(keep_program(m, w, &step, scratch, mine));
+        if (mine->entries > w->n_entries) w->n_entries = mine->entries;
+    }
     TRY(schedule_evaluation(d, &s, made, scratch, &evaluation));
-    TRY(keep_program(m, w, &step, scratch, &w->step.program));
     TRY(keep_program(m, w, &evaluation, scratch, &w->evaluation.program));
-    assert(w->evaluation.program.entries <= w->step.program.entries);
+    assert(w->evaluation.program.entries <= w->n_entries);
+    return OK;
+}
+
+/* A list for each number of sequences that a step can have (train.batch_ramp). The largest is first. */
+static Status make_sizes(const Engine *e, Arena *tables, EngineMode *w)
+{
+    BatchRamp r = ramp_of(e->config);
+    w->n_steps = e->use == ENGINE_TRAIN ? r.n : 1;
+    TRY(ARENA_ZEROED(tables, w->n_steps, &w->step));
+    w->step[0].batch = e->shape.batch;
+    for (int i = 1; i < w->n_steps; i++)
+        w->step[i].batch = e->shape.batch * r.at[i - 1].sequences / e->config->train_batch;
     return OK;
 }
 
@@ -128,7 +146,6 @@ static Status make_programs(Engine *e, Arena *made, Arena *scratch)
     Layout layout;
     ScheduleShape s = { .stages = (int)c->mesh_pp,
                         .chunks = (int)c->mesh_vpp,
-                        .micros = (int)(e->shape.batch / e->shape.micro_batch),
                         .forward = 1,
                         .input = 1,
                         .weight = 1,
@@ -150,6 +167,7 @@ static Status make_programs(Engine *e, Arena *made, Arena *scratch)
         EngineMode *w = &e->modes[i];
         w->spec = e->spec;
         w->chunks = chunks;
+        TRY(make_sizes(e, &e->tables, w));
         if (i == 1) TRY(engine_retry_spec(&w->spec, &e->tables));
         TRY(make_mode_programs(&e->arenas, w, d, s, &layout, made, scratch));
     }
@@ -185,7 +203,7 @@ Status engine_make_program(Engine *e)
 static Status make_replica_group(const EngineMode *w, Comm *stages, Arena *tables, Comm **out)
 {
     const ModelSpec *s = &w->spec;
-    const Program *p = &w->step.program;
+    const Program *p = &w->step->program;
     int first = s->layers[0].rank, last = s->layers[s->n_layers - 1].rank, pair = -1;
     if (p->placement == PLACE_BOTH)
         pair = p->rank < p->stages - 1 - p->rank ? p->rank : p->stages - 1 - p->rank;
@@ -208,13 +226,14 @@ static Status list_transfers(const EngineArenas *m, EngineList *l, const EngineL
 Status engine_make_transfers(Engine *e)
 {
     Comm *stages = e->ex.mesh == NULL ? NULL : e->ex.mesh->group[GROUP_PP];
-    const EngineList *first = &e->modes[0].step;
+    const EngineList *first = e->modes[0].step;
     for (int i = 0; i < e->n_modes; i++) {
         EngineMode *w = &e->modes[i];
-        TRY(list_transfers(&e->arenas, &w->step, first, w->entries, stages));
+        for (int k = 0; k < w->n_steps; k++)
+            TRY(list_transfers(&e->arenas, &w->step[k], first, w->entries, stages));
         TRY(list_transfers(&e->arenas, &w->evaluation, first, w->entries, stages));
     }
-    e->list = &e->mode->step;
+    e->list = e->mode->step;
     e->at = e->list->program.n;
     if (stages == NULL) return OK;
     comm_set_place(e->shape.mesh->group[GROUP_WORLD], (CommPlace){ run_say_place, e });
@@ -222,12 +241,40 @@ Status engine_make_transfers(Engine *e)
                               &e->mesh.group[GROUP_REPLICA_STAGE]);
 }
 
+void engine_free_graphs(Engine *e)
+{
+    for (int i = 0; i < e->n_modes; i++) {
+        if (e->modes[i].graph.exec != NULL) e->ex.backend->graphs->free(&e->modes[i].graph);
+        e->modes[i].graph = (Graph){ 0 };
+    }
+}
+
+Status engine_use_size(Engine *e, int64_t n)
+{
+    const EngineMode *w = &e->modes[0];
+    int i = 0;
+    while (i < w->n_steps && w->step[i].batch != n) i++;
+    if (i == w->n_steps)
+        return FAIL(ERR_ARG,
+                    "engine: a step of %lld sequences on a rank, there are lists for %lld and the "
+                    "sizes of train.batch_ramp",
+                    (long long)n, (long long)w->step->batch);
+    if (i == e->size) return OK;
+    engine_free_graphs(e);
+    e->size = i;
+    for (int k = 0; k < e->n_modes; k++)
+        spec_set_batch(&e->modes[k].spec, e->config, e->config->train_batch * n / e->shape.batch);
+    return OK;
+}
+
 /* Other lists use the first one's links, so only these are freed. */
 void engine_free_transfers(Engine *e)
 {
-    if (e->modes[0].step.transfers.comm != NULL)
+    EngineList *first = e->modes[0].step;
+    if (first == NULL) return;
+    if (first->transfers.comm != NULL)
         comm_set_place(e->shape.mesh->group[GROUP_WORLD], (CommPlace){ 0 });
     comm_free(e->mesh.group[GROUP_REPLICA_STAGE]);
     e->mesh.group[GROUP_REPLICA_STAGE] = NULL;
-    transfers_free(&e->modes[0].step.transfers);
+    transfers_free(&first->transfers);
 }

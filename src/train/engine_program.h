@@ -18,4 +18,9 @@ Status engine_retry_spec(ModelSpec *s, Arena *a);
 Status engine_make_transfers(Engine *e);
 void engine_free_transfers(Engine *e); /* also of a half-opened engine */
 
+/* Takes the list for a step of n sequences on this rank. Graphs are of one size, because sizes change seldom and
+ * only upwards: those of another one are freed. ERR_ARG: there is no list for n. */
+Status engine_use_size(Engine *e, int64_t n);
+void engine_free_graphs(Engine *e);
+
 #endif

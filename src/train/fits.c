@@ -12,6 +12,7 @@
 #include "train/fits.h"
 
 #include "backend/backend.h"
+#include "config/ramp.h"
 #include "op/exchange.h"
 #include "schedule/schedule.h"
 #include "train/engine_memory.h"
@@ -59,10 +60,11 @@ static Status nearest_that_fits(const Config *c, const EngineShape *shape, const
     Config other = *c;
     EngineShape small = *shape;
     char text[32];
+    int64_t ranks = c->train_batch / shape->batch;
     for (int all = 0; all < 2; all++) {
         for (int64_t b = shape->micro_batch - (all == 0); b >= 1; b--) {
             EnginePlan plan;
-            if (shape->batch % b != 0) continue;
+            if (shape->batch % b != 0 || (ranks > 0 && ramp_unit(c) % (ranks * b) != 0)) continue;
             other.train_micro_batch = small.micro_batch = b;
             TRY(engine_plan(&other, ENGINE_TRAIN, &small, &plan));
             if (bytes_taken(m, &plan) > m->there) continue;
@@ -345,7 +347,8 @@ Status train_print_memory(const TrainPlan *p, Text *out)
         { "ring", arena[ENGINE_RING], "between the phases of a layer, gradient stream" },
         { "step", arena[ENGINE_STEP], "batch and record" },
         { "scratch", arena[ENGINE_SCRATCH], "temporaries and workspaces" },
-        { "pinned", arena[ENGINE_PINNED], "the host's view of a GPU's batch and record, staging" },
+        { "pinned", arena[ENGINE_PINNED],
+          "the host's view of a GPU's batch and record, staging, offloaded states" },
         { "tables", p->engine.tables_bytes, "bookkeeping" },
         { "loader", need[NEED_LOADER], "batches, document order" },
         { "data", need[NEED_DATA], "mapped pages of the data files" },

@@ -172,7 +172,7 @@ static Status make_weights(const ModelSpec *s, const LayerSpec *layer, Arena *no
     ParamMemory memory;
     one.layers = &alone, one.n_layers = 1;
     TRY(params_build(&one, alone.rank, NULL, scratch, table));
-    TRY(params_alloc(&one, table, nowhere, true, &memory));
+    TRY(params_alloc(&one, table, nowhere, nowhere, true, &memory));
     TRY(params_bind(&one, table, &memory, scratch, out));
     if (!s->recipe.per_use) TRY(recipe_alloc(&one, &alone, nowhere, *out));
     return borrow_weights(s, layer, nowhere, *out);

@@ -72,7 +72,7 @@ Status null_entries(EngineArenas *m, const EngineMode *modes, int n)
     uint64_t at = 0;
     for (int i = 0; i < n; i++) {
         const EngineMode *w = &modes[i];
-        for (int k = 0; k < w->step.program.entries; k++) TRY(fill_entry(m, &w->entries[k], &at));
+        for (int k = 0; k < w->n_entries; k++) TRY(fill_entry(m, &w->entries[k], &at));
     }
     return OK;
 }

@@ -116,22 +116,6 @@ static int64_t own_sequences(const Config *c, const Mesh *m)
     return m == NULL ? c->train_batch : c->train_batch / mesh_data_ranks(&m->shape);
 }
 
-/* Refuses a train.batch that is no multiple of `unit`, and names the nearest multiple, or the two nearest. */
-static Status refuse_batch(const Config *c, int64_t ranks, int64_t unit)
-{
-    int64_t less = c->train_batch / unit * unit, more = less + unit;
-    int64_t below = c->train_batch - less, above = more - c->train_batch;
-    char would[64];
-    if (less > 0 && below == above)
-        (void)snprintf(would, sizeof would, "%" PRId64 " or %" PRId64, less, more);
-    else
-        (void)snprintf(would, sizeof would, "%" PRId64, less > 0 && below < above ? less : more);
-    return FAIL(ERR_ARG,
-                "train.batch %" PRId64 " does not divide over %" PRId64
-                " data-parallel ranks with train.micro_batch %" PRId64 ": %s would",
-                c->train_batch, ranks, c->train_micro_batch, would);
-}
-
 /* Groups inside hosts and across them: only a hierarchical exchange needs them. */
 static Status set_inside(const Config *c, int ranks, MeshShape *out)
 {
@@ -144,16 +128,14 @@ static Status set_inside(const Config *c, int ranks, MeshShape *out)
     return mesh_inside(out->ep, per_host, &out->inside);
 }
 
-/* The batch must divide over data-parallel ranks and micro-batches. mesh_shape has checked the
+/* The batches must divide over data-parallel ranks and micro-batches. mesh_shape has checked the
  * rest. */
 Status train_mesh(const Config *c, int ranks, MeshShape *out)
 {
     TRY(mesh_shape(ranks, (int)c->mesh_pp, (int)c->mesh_ep, (int)c->mesh_cp, (int)c->mesh_shard,
                    out));
     TRY(set_inside(c, ranks, out));
-    int64_t dp = mesh_data_ranks(out);
-    if (c->train_batch % (dp * c->train_micro_batch) == 0) return OK;
-    return refuse_batch(c, dp, dp * c->train_micro_batch);
+    return ramp_divides(c, mesh_data_ranks(out), c->train_micro_batch);
 }
 
 /* Asks for hosts only if the answer matters: with experts over ranks and a kind of exchange that
@@ -214,6 +196,9 @@ Status train_loader_config(const Config *c, const Mesh *mesh, const int32_t *tok
         sources[i] = (LoaderSource){ s->name, s->path, s->weight, s->epochs };
     }
     LoaderPhase *phases = NULL;
+    BatchRamp *ramp = NULL;
+    TRY(ARENA_NEW(a, 1, &ramp));
+    *ramp = ramp_of(c);
     TRY(ARENA_NEW(a, c->data_curriculum.n, &phases));
     for (int i = 0; i < c->data_curriculum.n; i++)
         TRY(config_curriculum(c, i, &phases[i].step, phases[i].weight));
@@ -224,6 +209,7 @@ Status train_loader_config(const Config *c, const Mesh *mesh, const int32_t *tok
                         .n_phases = c->data_curriculum.n,
                         .sequence = c->data_sequence,
                         .batch = c->train_batch,
+                        .ramp = ramp,
                         .first = mesh == NULL ? 0 : own_sequences(c, mesh) * mesh_data_rank(mesh),
                         .own = own_sequences(c, mesh),
                         .vocab = c->model_vocab,
@@ -509,6 +495,19 @@ static Status print_arithmetic(const Config *c, const TrainPlan *p, Text *out)
                        n == 1 ? "" : "s", text_thousands(tokens, n * c->data_sequence));
 }
 
+static Status print_ramp(const Config *c, Text *out)
+{
+    char tokens[32];
+    const BatchRamp r = ramp_of(c);
+    TRY(text_printf(out, "ramp        sequences a step:"));
+    for (int i = 0; i + 1 < r.n; i++)
+        TRY(text_printf(out, " %" PRId64 " up to step %" PRId64 ",", r.at[i].sequences,
+                        r.at[i].last));
+    double all = (double)ramp_sequences(&r, c->train_steps) * (double)c->data_sequence;
+    return text_printf(out, " then %" PRId64 "; %s tokens in %" PRId64 " steps\n", c->train_batch,
+                       text_si(tokens, all), c->train_steps);
+}
+
 /* What a user sees before the run starts: parameters, work, arithmetic, memory. */
 Status train_plan_print(const Config *c, const TrainPlan *p, Text *out)
 {
@@ -522,6 +521,7 @@ Status train_plan_print(const Config *c, const TrainPlan *p, Text *out)
     TRY(text_append(out, "\n", 1));
     TRY(text_printf(out, "step        %" PRId64 " tokens, %sFLOP\n",
                     c->train_batch * c->data_sequence, text_si(flops, p->model_flops)));
+    if (c->train_batch_ramp.n > 0) TRY(print_ramp(c, out));
     TRY(print_arithmetic(c, p, out));
     return train_print_memory(p, out);
 }

@@ -83,8 +83,10 @@ Status recorder_open(Recorder *r, Engine *e, Comm *world, int steps)
     if (steps == 0) return OK;
     TRY(agree_first(world, &r->began_us, sizeof r->began_us));
     for (int i = 0; i < e->n_modes; i++) {
-        int most = rows_most(&e->modes[i].step.program);
-        if (most > r->room) r->room = most;
+        for (int k = 0; k < e->modes[i].n_steps; k++) {
+            int most = rows_most(&e->modes[i].step[k].program);
+            if (most > r->room) r->room = most;
+        }
     }
     r->loads = (int)(e->spec.n_moe * e->spec.experts);
     TRY(make_ring(r));
@@ -160,6 +162,15 @@ static void describe_actions(Recorder *r)
     }
 }
 
+/* Steps of another list have other rows. */
+static void forget_steps(Recorder *r)
+{
+    r->first = r->taken;
+    r->n_ops = 0;
+    r->slot[r->steps].head.rows = 0;
+    for (int i = 0; i < RECORD_WAYS; i++) r->mode[i].list = NULL;
+}
+
 /* An evaluation runs the same engine but is not recorded (now NULL). Its transfers get no
  * stamps. */
 void recorder_begin(Recorder *r)
@@ -172,8 +183,9 @@ void recorder_begin(Recorder *r)
     if (r->now == NULL) return;
     r->at = p->n;
     r->n_ops = r->traces ? 0 : r->n_ops;
-    r->learns = !r->now->known;
+    r->learns = r->now->list != e->list;
     if (!r->learns) return;
+    if (r->now->list != NULL) forget_steps(r);
     describe_actions(r);
     exec_push(&e->ex, &counts_flops);
 }
@@ -225,7 +237,7 @@ void recorder_end(Recorder *r)
     if (r->learns) {
         exec_pop(&r->e->ex);
         r->now->rows = r->at;
-        r->now->known = true;
+        r->now->list = r->e->list;
     }
     r->now = NULL;
 }
@@ -325,8 +337,8 @@ void recorder_take(Recorder *r, const StepResult *result, double seconds, double
 {
     if (r->e == NULL || r->steps == 0) return;
     int w = result->retried && r->e->n_modes > 1;
-    const EngineList *l = &r->e->modes[w].step;
-    if (!r->mode[w].known) return;
+    const EngineList *l = r->mode[w].list;
+    if (l == NULL) return;
     RecorderSlot *slot = &r->slot[r->taken++ % r->steps];
     uint64_t first = fill_times(r, &r->mode[w], l, slot->times), last = first;
     for (int i = 0; i < l->program.n; i++) {

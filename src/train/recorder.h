@@ -20,11 +20,12 @@
 
 enum { RECORDER_OPS = 1 << 16 }; /* of one traced step; more are counted as dropped */
 
-/* What the rows of one execution mode mean. It is filled when the mode first runs a step. */
+/* What the rows of one execution mode mean. It is filled when the mode first runs a step, and again when it
+ * runs another list (train.batch_ramp): the ring then begins anew. */
 typedef struct RecorderMode {
     RecordRow *row;
     int rows;
-    bool known;
+    const EngineList *list; /* that the rows are of; NULL: not known yet */
 } RecorderMode;
 
 /* A step of the ring. unix_ns of its head is by the clock of the stamps until it is exported. */
@@ -38,6 +39,7 @@ typedef struct Recorder {
     Engine *e;
     int steps;        /* of the ring */
     int64_t taken;    /* steps so far */
+    int64_t first;    /* of them the first whose rows are still known */
     int64_t began_us; /* of Unix time, of rank 0 when it was opened: tells runs apart */
     int room, loads;  /* rows at most; numbers of a step's expert load */
     Arena memory, scratch, stamps;

@@ -17,7 +17,7 @@ static const RecorderSlot *last_slot(const Recorder *r)
 /* The list that the last step in the ring ran. */
 static const Program *last_program(const Recorder *r)
 {
-    return &r->e->modes[last_slot(r)->head.way].step.program;
+    return &r->mode[last_slot(r)->head.way].list->program;
 }
 
 /* Sets the Unix times of ops from their stamps. */
@@ -37,7 +37,7 @@ static void set_op_times(Recorder *r)
 Status recorder_meta(const Recorder *r, const RecorderMeta *m, Text *out)
 {
     const ModelSpec *s = &r->e->spec;
-    const Program *p = &r->e->mode->step.program;
+    const Program *p = &r->e->mode->step[r->e->size].program;
     bool cpu = m->device == NULL || m->device[0] == '\0';
     TRY(text_json(out, "{\"model\":%s,\"rank\":%d,\"ranks\":%d,\"device\":%s",
                   r->e->config->model_name, m->rank, m->ranks, cpu ? "CPU" : m->device));
@@ -60,7 +60,7 @@ static Status write_rows(const Recorder *r, File *f)
     for (int i = 0; i < RECORD_WAYS; i++) {
         const RecorderMode *w = &r->mode[i];
         const uint32_t head[2] = { (uint32_t)i, (uint32_t)w->rows };
-        if (w->known)
+        if (w->list != NULL)
             TRY(record_chunk(f, "ROWS", head, sizeof head, w->row,
                              (size_t)w->rows * sizeof *w->row));
     }
@@ -81,7 +81,7 @@ static Status write_step(const Recorder *r, const RecorderSlot *s, File *f)
  * lost it. */
 static Status write_chunks(Recorder *r, File *f, const char *meta)
 {
-    int64_t first = r->taken > r->steps ? r->taken - r->steps : 0;
+    int64_t first = r->taken - r->first > r->steps ? r->taken - r->steps : r->first;
     const RecorderSlot *traced = &r->slot[r->steps];
     set_op_times(r);
     TRY(record_head(f));

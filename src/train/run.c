@@ -369,13 +369,20 @@ static Status exchange_steps(Trainer *t, const StepMetrics *m, double waited)
     return ranks_step(&t->ranks.steps, &mine);
 }
 
+/* Of the model, in a step of all ranks. */
+static double step_flops(const Trainer *t, int64_t step)
+{
+    const double share = (double)ramp_batch(&t->ramp, step) / (double)t->config.own.train_batch;
+    return t->plan.model_flops * share;
+}
+
 /* Who this rank is, for its recordings. */
 static RecorderMeta recording_meta(const Trainer *t)
 {
     return (RecorderMeta){ .rank = own_rank(&t->ranks),
                            .ranks = rank_count(&t->ranks),
                            .device = t->plan.gpu.gpu.name,
-                           .flops = t->plan.model_flops,
+                           .flops = step_flops(t, t->at.step),
                            .sheet_flops = t->rates.sheet_flops,
                            .roof_flops = t->rates.peak.flops };
 }
@@ -435,7 +442,7 @@ static Status train_step(Trainer *t, StepMetrics *m)
     m->gpu = t->rates.reading;
     m->step_s = clock_s() - start;
     m->tokens_per_s = (double)m->tokens / m->step_s;
-    metrics_shares(m, t->plan.model_flops, &t->rates.peak.flops, t->rates.sheet_flops);
+    metrics_shares(m, step_flops(t, m->step), &t->rates.peak.flops, t->rates.sheet_flops);
     TRY(exchange_steps(t, m, waited));
     m->ranks = t->ranks.world == NULL ? NULL : &t->ranks.steps.spread;
     return OK;
@@ -457,7 +464,9 @@ static void log_step(const Trainer *t, const StepMetrics *m)
     const Config *c = &t->config.own;
     bool last = m->step == c->train_steps;
     if (m->step % c->train_log_every != 0 && !last) return;
-    double mean = (clock_s() - t->at.started_s) / (double)(m->step - t->at.first_step);
+    double done = (double)(t->at.position - t->at.first_position);
+    double left =
+        (double)(ramp_sequences(&t->ramp, c->train_steps) - ramp_sequences(&t->ramp, m->step));
     char speed[32], share[40] = "", twice[48] = "", drops[48] = "", scale[96] = "",
                     next[32 * CONFIG_DEPTHS_MAX] = "";
     for (int i = 0, n = 0; i < t->engine.spec.depths; i++)
@@ -476,7 +485,7 @@ static void log_step(const Trainer *t, const StepMetrics *m)
                  "%s%.0f s left%s%s%s%s",
                  m->step, c->train_steps, m->result.loss, next, m->lr, m->result.grad_norm,
                  text_thousands(speed, (int64_t)m->tokens_per_s), share,
-                 mean * (double)(c->train_steps - m->step), twice, drops, scale_text(t, m, scale),
+                 (clock_s() - t->at.started_s) / done * left, twice, drops, scale_text(t, m, scale),
                  c->moe_forced_balance ? "  forced balance" : "");
 }
 
@@ -530,7 +539,7 @@ static Status run_steps(Trainer *t)
     int stop = 0;
     while (t->at.step < c->train_steps && stop == 0) {
         StepMetrics m = { .step = t->at.step + 1,
-                          .tokens = c->train_batch * c->data_sequence,
+                          .tokens = ramp_batch(&t->ramp, t->at.step + 1) * c->data_sequence,
                           .lr = learning_rate(c, t->at.step + 1),
                           .save_stall_s = t->saver.stall_s,
                           .grow_s = t->growth.grow_s };
@@ -540,7 +549,7 @@ static Status run_steps(Trainer *t)
         TRY(train_step(t, &m));
         t->at.step = m.step;
         t->at.retried += m.result.retried;
-        t->at.position += (uint64_t)c->train_batch;
+        t->at.position += (uint64_t)ramp_batch(&t->ramp, m.step);
         if (t->is_rank0) TRY(metrics_step(&t->metrics, &m));
         if (t->is_rank0) log_step(t, &m);
         TRY(grow_capacity(t, &m));
@@ -571,6 +580,7 @@ static Status start_run(Trainer *t)
     Config *c = &t->config.own;
     RunRanks *r = &t->ranks;
     TRY(arena_init(&t->arena, "trainer", MEM_HOST, (size_t)64 << 30));
+    t->ramp = ramp_of(c);
     if (r->world != NULL) TRY(agree_failure(r, train_find_hosts(c, r->world, &t->arena)));
     TRY(agree_failure(r, check_settings(t)));
     TRY(check_ranks_agree(t));

@@ -2,6 +2,7 @@
 #ifndef TRAIN_RUN_PARTS_H
 #define TRAIN_RUN_PARTS_H
 
+#include "config/ramp.h"
 #include "train/checkpoint.h"
 #include "train/code_report.h"
 #include "train/eval.h"
@@ -42,6 +43,7 @@ typedef struct RunProgress {
     int64_t step, saved_step, first_step;
     int64_t retried;                   /* steps since the start that ran a second time */
     uint64_t position;                 /* sequences of finished steps */
+    uint64_t first_position;           /* at the start */
     int64_t taken[CONFIG_SOURCES_MAX]; /* the same of each source */
 } RunProgress;
 
@@ -54,6 +56,7 @@ typedef struct RunGrowth {
 
 typedef struct Trainer {
     RunConfig config;
+    BatchRamp ramp;
     const TrainOptions *options;
     TrainPlan plan;
     RunRanks ranks;

@@ -182,16 +182,12 @@ static Status count_alike(Engine *e, int chunk, ActionKind backward, bool apart)
     return OK;
 }
 
-/* Actions without a micro-batch are counted as they stand. Then each chunk alone, which gives its
- * own peaks. */
-Status run_count(Engine *e, EnginePlan *out)
+static void raise_to(size_t *bytes, size_t need) { *bytes = need > *bytes ? need : *bytes; }
+
+/* Each chunk of a list alone, which gives its own peaks. */
+static Status count_chunks(Engine *e, const Program *p, EnginePlan *out)
 {
-    const Program *p = &e->mode->step.program;
     bool split = program_splits(p);
-    e->list = &e->mode->step;
-    for (int i = 0; i < p->n; i++) {
-        if (p->at[i].micro < 0) TRY(count_action(e, &p->at[i]));
-    }
     for (int c = 0; c < p->chunks; c++) {
         Arena *slot = &e->mode->slots[0].arena, *grads = e->mode->grads.at;
         slot->peak_bytes = 0;
@@ -201,12 +197,30 @@ Status run_count(Engine *e, EnginePlan *out)
         size_t whole = slot->peak_bytes;
         slot->peak_bytes = 0;
         TRY(count_alike(e, c, ACTION_BACKWARD_INPUT, true));
-        out->split_keep[c] = slot->peak_bytes;
-        out->chunk_bytes[SLOT_KEEP][c] = whole > slot->peak_bytes ? whole : slot->peak_bytes;
+        raise_to(&out->split_keep[c], slot->peak_bytes);
+        raise_to(&out->chunk_bytes[SLOT_KEEP][c],
+                 whole > slot->peak_bytes ? whole : slot->peak_bytes);
         out->pool_of_chunk[c] = (size_t)operand_bytes(&e->mode->slots[0].pool.rows);
-        if (split) out->chunk_bytes[SLOT_GRADS][c] = grads->peak_bytes;
+        if (split) raise_to(&out->chunk_bytes[SLOT_GRADS][c], grads->peak_bytes);
+    }
+    return OK;
+}
+
+/* Actions without a micro-batch are counted as they stand, then chunks. Smaller steps can have passes that
+ * the largest has not, but all have the same actions without a micro-batch. */
+Status run_count(Engine *e, EnginePlan *out)
+{
+    const Program *p = &e->mode->step->program;
+    e->list = e->mode->step;
+    for (int i = 0; i < p->n; i++) {
+        if (p->at[i].micro < 0) TRY(count_action(e, &p->at[i]));
+    }
+    TRY(count_chunks(e, p, out));
+    out->step = e->ex.totals;
+    for (int i = 1; i < e->mode->n_steps; i++) {
+        e->list = &e->mode->step[i];
+        TRY(count_chunks(e, &e->list->program, out));
     }
     take_lane(e, LANE_COMPUTE);
-    out->step = e->ex.totals;
     return OK;
 }

@@ -110,5 +110,6 @@ Status run_weights_and_position(Trainer *t)
     if (none && t->is_rank0) log_info("%s has no checkpoint yet: training begins", t->saver.folder);
     TRY(t->options->resume && !none ? start_resumed(t) : start_fresh(t));
     t->at.first_step = t->at.step;
+    t->at.first_position = t->at.position;
     return OK;
 }

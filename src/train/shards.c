@@ -170,7 +170,7 @@ static bool in_norm(const EngineParams *w, const ParamBucket *k)
 /* Adds a run to the last norm, unless it goes on with the group of the run before. */
 static void add_group(EngineParams *w, SquareSum *norm, int64_t first, GradGroup group)
 {
-    SquareRun *next = &w->runs[norm->run - w->runs + norm->runs];
+    SquareRun *next = &w->norm.runs[norm->run - w->norm.runs + norm->runs];
     if (norm->runs > 0 && next[-1].group == (int)group) return;
     if (norm->runs > 0 && next[-1].first == first) {
         next[-1].group = (int)group;
@@ -184,16 +184,16 @@ static void add_group(EngineParams *w, SquareSum *norm, int64_t first, GradGroup
  * adjacent. */
 static void add_norm(EngineParams *w, const ParamBucket *k, Tensor g, int64_t first)
 {
-    SquareSum *last = w->n_norms > 0 ? &w->norms[w->n_norms - 1] : NULL;
+    SquareSum *last = w->norm.n > 0 ? &w->norm.at[w->norm.n - 1] : NULL;
     const int64_t n = g.dim[0];
     int64_t before = 0;
-    assert(w->norms != NULL);
+    assert(w->norm.at != NULL);
     if (last != NULL && lies_behind(&last->x, &g)) {
         before = last->x.dim[0];
         last->x.dim[0] += n;
     } else {
-        const SquareRun *run = last != NULL ? last->run + last->runs : w->runs;
-        last = &w->norms[w->n_norms++];
+        const SquareRun *run = last != NULL ? last->run + last->runs : w->norm.runs;
+        last = &w->norm.at[w->norm.n++];
         *last = (SquareSum){ .x = g, .run = run };
     }
     for (int i = 0; i < w->table.n; i++) {
@@ -295,8 +295,8 @@ Status shards_make(EngineParams *w)
 {
     const ParamTable *t = &w->table;
     TRY(ARENA_NEW(w->tables, t->n + t->n_buckets, &w->ranges));
-    TRY(ARENA_NEW(w->tables, t->n + t->n_buckets, &w->norms));
-    TRY(ARENA_NEW(w->tables, t->n + t->n_buckets, &w->runs));
+    TRY(ARENA_NEW(w->tables, t->n + t->n_buckets, &w->norm.at));
+    TRY(ARENA_NEW(w->tables, t->n + t->n_buckets, &w->norm.runs));
     for (int i = 0; i < t->n_buckets && w->training; i++) {
         if (t->bucket[i].rule != NULL) add_bucket(w, i);
     }

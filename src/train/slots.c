@@ -62,3 +62,25 @@ Status slot_sizes(const Program *p, const EnginePlan *plan, Arena *a, SlotSizes 
     *out = s;
     return OK;
 }
+
+/* A slot gets the most that any list asks of its number. */
+Status slot_sizes_all(const EngineMode *w, const EnginePlan *plan, Arena *a, SlotSizes *out)
+{
+    SlotSizes all = { .n = { 0 } }, one;
+    int slots = 0;
+    for (int l = 0; l < w->n_steps; l++)
+        if (w->step[l].program.slots > slots) slots = w->step[l].program.slots;
+    for (int part = 0; part < SLOT_PARTS; part++) TRY(ARENA_ZEROED(a, slots, &all.bytes[part]));
+    TRY(ARENA_ZEROED(a, slots, &all.pool));
+    for (int l = 0; l < w->n_steps; l++) {
+        TRY(slot_sizes(&w->step[l].program, plan, a, &one));
+        for (int part = 0; part < SLOT_PARTS; part++) {
+            if (one.n[part] > all.n[part]) all.n[part] = one.n[part];
+            for (int i = 0; i < one.n[part]; i++)
+                raise_bytes(&all.bytes[part][i], one.bytes[part][i]);
+        }
+        for (int i = 0; i < one.n[SLOT_KEEP]; i++) raise_bytes(&all.pool[i], one.pool[i]);
+    }
+    *out = all;
+    return OK;
+}

@@ -15,6 +15,9 @@ typedef struct SlotSizes {
 /* The slots of a program whose chunks take the bytes in `plan`. Arrays in `a`. */
 Status slot_sizes(const Program *p, const EnginePlan *plan, Arena *a, SlotSizes *out);
 
+/* Those that fit all step lists of a mode. */
+Status slot_sizes_all(const EngineMode *w, const EnginePlan *plan, Arena *a, SlotSizes *out);
+
 /* Do weight gradients of whole passes run apart? */
 bool program_splits(const Program *p);
 

@@ -6,7 +6,7 @@
 
 #include <assert.h>
 
-_Static_assert((int)STREAMS_MAX <= (int)COMM_TAGS,
+_Static_assert((int)QUEUES_MAX <= (int)COMM_TAGS,
                "each link has a tag, there are fewer links than queues");
 
 TransferQueue *transfers_queue(const Transfers *t, const Action *a)

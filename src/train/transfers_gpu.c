@@ -7,7 +7,7 @@
  *
  * A communicator belongs to a link and a color of the sender. Neighbours have different colors, so a
  * rank never sends and receives through the same one. The number of links does not grow with the
- * chunks, so there are never more streams than STREAMS_MAX. Both lanes are streams, too. All streams
+ * chunks, so there are never more of them than QUEUES_MAX. Both lanes are streams, too. All streams
  * begin behind the compute lane and end before it does: so a step can be captured. */
 #include "train/transfers.h"
 

@@ -3,6 +3,7 @@
 
 #include "op/exchange.h"
 #include "op/optimizer.h"
+#include "train/offload.h"
 #include "train/shards.h"
 
 #include <float.h>
@@ -68,6 +69,17 @@ static Status average_range(EngineParams *w, const StepTensors *io, const Update
                                            .rate = tensor_rows(&io->hyper, UPDATE_AVERAGE, 1) });
 }
 
+static Status update_ranges(EngineParams *w, const StepTensors *io)
+{
+    for (int i = 0; i < w->n_ranges; i++) {
+        UpdateRange r;
+        TRY(offload_take(w, i, &r));
+        TRY(update_range(w, io, &r));
+        TRY(offload_give(w, i));
+    }
+    return offload_end(w);
+}
+
 /* Takes and releases the scratch that the owner of the largest matrices needs (EngineParams). */
 static Status touch_scratch(EngineParams *w)
 {
@@ -119,8 +131,9 @@ Status update_run(EngineParams *w, const StepTensors *io)
 {
     const Record *r = &io->record;
     const bool guarded = w->config->optimizer_skip_spikes > 0;
-    for (int i = 0; i < w->n_norms; i++) {
-        SquareSum norm = w->norms[i];
+    TRY(offload_begin(w));
+    for (int i = 0; i < w->norm.n; i++) {
+        SquareSum norm = w->norm.at[i];
         norm.sum = r->square_sum, norm.groups = r->group_sums;
         TRY(square_sum(w->ex, norm));
     }
@@ -135,7 +148,7 @@ Status update_run(EngineParams *w, const StepTensors *io)
                                                         : (Tensor){ 0 },
                                        .max_norm = (float)w->config->train_clip_norm }));
     TRY(touch_scratch(w));
-    for (int i = 0; i < w->n_ranges; i++) TRY(update_range(w, io, &w->ranges[i]));
+    TRY(update_ranges(w, io));
     for (int i = 0; r->logits.data != NULL && i < w->table.n_matrices; i++)
         TRY(clip_matrix(w, &w->table.matrix[i], r));
     for (int i = 0; i < w->n_ranges; i++) TRY(average_range(w, io, &w->ranges[i]));

@@ -126,7 +126,7 @@ static Status make_weights(Side *s)
 {
     LayerWeights *weights;
     TRY(params_build(&s->spec, 0, NULL, &s->arena, &s->table));
-    TRY(params_alloc(&s->spec, &s->table, &s->arena, true, &s->memory));
+    TRY(params_alloc(&s->spec, &s->table, &s->arena, &s->arena, true, &s->memory));
     TRY(params_bind(&s->spec, &s->table, &s->memory, &s->arena, &weights));
     const Tensor *dw = &s->memory.buffer[BUF_GRAD];
     for (int b = 0; b < 2; b++) { /* norms are in f32, among the main weights */

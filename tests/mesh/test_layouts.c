@@ -152,7 +152,7 @@ static void rows_of_searches_run(void **state)
         "calls of a rank's step\n",
         many, n, most.streams, most.groups, most.events, most.calls);
     CHECK_INT(wrong, 0);
-    CHECK(most.streams <= STREAMS_MAX);
+    CHECK(most.streams <= QUEUES_MAX);
     if (other == NULL) CHECK(many >= n / 8);
 }
 

@@ -61,7 +61,7 @@ static Status open_spec(Rank *r, const World *w)
 static Status open_weights(Rank *r)
 {
     TRY(params_build(&r->spec, 0, NULL, &r->arena, &r->table));
-    TRY(params_alloc(&r->spec, &r->table, &r->arena, true, &r->memory));
+    TRY(params_alloc(&r->spec, &r->table, &r->arena, &r->arena, true, &r->memory));
     TRY(params_bind(&r->spec, &r->table, &r->memory, &r->arena, &r->weights));
     for (int i = 0; i < r->table.n; i++) {
         if (r->table.at[i].init == INIT_ZERO)

@@ -58,7 +58,7 @@ static Status compare(void *state, Comm *world)
     if (s == OK) s = plan_of(&r.t.config, c->ranks, &p);
     if (s == OK) {
         const Program *have = &p.step.pipeline.rank[r.t.engine.shape.pp_rank];
-        s = same_program(&r.t.engine.modes[0].step.program, have, &p.arena);
+        s = same_program(&r.t.engine.modes[0].step->program, have, &p.arena);
     }
     if (s == OK && !(p.step.sim.step > 0))
         s = FAIL(ERR_NUMERIC, "the step takes %g s", p.step.sim.step);

@@ -223,6 +223,8 @@ static void corpora_that_cannot_be_read_are_named(void **state)
         { { PREPARE, "--pack=best-fit", "--sequence=2000000", "a.jsonl" },
           { "--sequence 2000000: at most 1048576" } },
         { { PREPARE, "--pack=best-fit", "--chat=tokenizer", "a.jsonl" }, { "packed already" } },
+        { { "train", "../tiny.yaml", "train.batch_ramp=[\"5 2\"]" },
+          { "train.batch_ramp[0] is \"5 2\", must be \"STEP: SEQUENCES\"" } },
         { { "train", "../tiny.yaml", "data.curriculum=[\"5 web=1\"]" },
           { "data.curriculum[0] is \"5 web=1\", must be \"STEP: NAME=WEIGHT" } },
         { { "train", "../tiny.yaml", "data.curriculum=[\"5: nobody=1\"]" },

@@ -241,6 +241,36 @@ static void a_changing_mix_goes_on_bitwise(void **state)
     CHECK_SAYS(run_metrics(lab, "stops"), "\"domain_tokens\":{\"web\":448,\"books\":320}");
 }
 
+/* 2 sequences, then 3, then 4; the run stops within the second size. */
+static void a_growing_batch_goes_on_bitwise(void **state)
+{
+    static const char ramp[] = "train.batch_ramp=[\"2: 2\", \"5: 3\"]";
+    static const char until[] = "optimizer.decay_steps=7", one[] = "train.micro_batch=1";
+    Lab *lab = *state;
+    Outcome o = RUN(lab, "grows", "train", "../tiny.yaml", ramp, one, "train.steps=7", "--dry-run");
+    CHECK_EXIT(o, 0);
+    CHECK_SAYS(o.out, "2 up to step 2, 3 up to step 5, then 4; 672 tokens in 7 steps");
+    CHECK_EXIT(RUN(lab, "grows", "train", "../tiny.yaml", ramp, one, until, "train.steps=7"), 0);
+    CHECK_EXIT(RUN(lab, "paused", "train", "../tiny.yaml", ramp, one, until, "train.steps=3"), 0);
+    o = RUN(lab, "paused", "train", "../tiny.yaml", ramp, one, until, "train.steps=7", "--resume",
+            "--change", "train.steps");
+    CHECK_EXIT(o, 0);
+    check_same_checkpoint(lab, "grows", "paused", 7);
+    const char *metrics = run_metrics(lab, "grows");
+    const char *const says[] = { "\"tokens\":64,", "\"tokens\":96,", "\"tokens\":128," };
+    const int64_t steps[] = { 2, 3, 2 };
+    for (int i = 0; i < 3; i++) {
+        int64_t n = 0;
+        for (const char *at = metrics; (at = strstr(at, says[i])) != NULL; at++) n++;
+        CHECK_INT(n, steps[i]);
+    }
+    CHECK_SAYS(
+        lab_read(lab, lab_path(lab, "paused/run/checkpoints/step-0000000003/manifest.jsonl"), NULL),
+        "\"position\":7,");
+    o = RUN(lab, "grows", "train", "../tiny.yaml", one, until, "train.steps=8", "--resume");
+    CHECK_REFUSED(o, 2, "--change train.batch_ramp");
+}
+
 /* By name, in another order and with other weights: 6 and 2 sequences, then 2 and 6. */
 static void sources_go_on_where_each_was(void **state)
 {
@@ -272,6 +302,7 @@ int main(void)
         LAB_TEST(an_average_of_weights_goes_on_bitwise),
         LAB_TEST(a_changing_mix_goes_on_bitwise),
         LAB_TEST(sources_go_on_where_each_was),
+        LAB_TEST(a_growing_batch_goes_on_bitwise),
         LAB_TEST(resume_auto_begins_anew_where_there_is_no_checkpoint),
         LAB_TEST(resume_auto_does_not_begin_anew_beside_a_damaged_checkpoint),
         LAB_TEST(resume_auto_and_init_stand_in_one_command),

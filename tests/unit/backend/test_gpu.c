@@ -530,7 +530,7 @@ static void one_more_stream_is_urgent_and_they_are_counted(void **state)
         CHECK_OK(g.ex.backend->streams->add(&g.ex, &stream));
     CHECK_INT(number(stream), STREAMS_MAX);
     CHECK(strstr(fake.said, "stream") == NULL);
-    CHECK_FAILS(g.ex.backend->streams->add(&g.ex, &stream), ERR_ARG, "stream 11 was asked for");
+    CHECK_FAILS(g.ex.backend->streams->add(&g.ex, &stream), ERR_ARG, "stream 13 was asked for");
 }
 
 /* Streams that nobody was given may hold others' work. */
@@ -623,6 +623,7 @@ static void events_order_streams(void **state)
     Event from = { 0 }, to = { 0 };
     double seconds = 0;
     uint64_t at = 0;
+    char to_bytes[4];
     CHECK_OK(s->event_new(&g.ex, true, &from));
     CHECK_OK(s->event_new(&g.ex, false, &to));
     fake.said[0] = '\0';
@@ -630,7 +631,9 @@ static void events_order_streams(void **state)
     CHECK_OK(s->wait(&g.ex, &from, s->of_lane(&g.ex, LANE_COMM)));
     CHECK_OK(s->stamp(&g.ex, &at, NULL));
     CHECK_OK(s->delay(&g.ex, 0.5));
-    heard("record4@1 wait4@2 stamp@1 delay0.5@1 ");
+    CHECK_OK(s->copy(&g.ex, to_bytes, "abc", 4, s->of_lane(&g.ex, LANE_COMM)));
+    CHECK_OK(s->copy(&g.ex, to_bytes, "abc", 4, NULL));
+    heard("record4@1 wait4@2 stamp@1 delay0.5@1 copy@2 copy@1 ");
     CHECK_OK(s->elapsed_s(&g.ex, &from, &to, &seconds));
     CHECK_NEAR(seconds, 1, 0);
     CHECK_INT(at, 5);

@@ -55,7 +55,7 @@ static Status late_reduce_scatter(Comm *c, const Tensor *in, const Tensor *out)
 static Status make_late(BenchModel *m, MeshGroup group, Arena *a)
 {
     Engine *e = &m->engine;
-    Transfers *t = &e->modes[0].step.transfers;
+    Transfers *t = &e->modes[0].step->transfers;
     CommTable *table = NULL;
     Comm *late = NULL;
     TRY(ARENA_NEW(a, 1, &table));
@@ -90,7 +90,7 @@ static int transfers_of(const Program *p)
 
 static Status check_step(BenchModel *m, const Late *l)
 {
-    const Program *p = &m->engine.modes[0].step.program;
+    const Program *p = &m->engine.modes[0].step->program;
     double seconds = 0, sum = 0;
     calls = 0;
     TRY(bench_run_step(m, &seconds));

@@ -204,6 +204,32 @@ static void another_number_of_ranks_goes_on_with_the_same_sequences(void **state
         CHECK(read_ranks(p, ranks, 17, 20, taken) == want);
 }
 
+/* Up to step 12 a step has 2 sequences, then 4, then 8; weights change at steps 10 and 25. */
+static void a_growing_batch_goes_on_anywhere_and_over_ranks(void **state)
+{
+    static const BatchRamp ramp = { 3, { { 12, 2 }, { 20, 4 }, { INT64_MAX, BATCH } } };
+    Place *p = *state;
+    int64_t taken[SOURCES], again[SOURCES], sum = 0;
+    change_weights_twice(p);
+    p->config.ramp = &ramp;
+    read_steps(open_loader(p), 25, taken);
+    for (int i = 0; i < SOURCES; i++) sum += taken[i];
+    CHECK_INT(sum, 12 * 2 + 8 * 4 + 5 * 8);
+    CHECK_INT(taken[1], 10); /* half of 10 steps of 2, and nothing after them */
+    for (int at = 1; at < 30; at += 2) {
+        Loader *l = open_loader(p);
+        read_steps(l, at, taken);
+        uint64_t want = read_steps(l, 30, again);
+        l = open_loader(p);
+        CHECK_OK(loader_resume(l, at, ramp_sequences(&ramp, at), taken));
+        CHECK(read_steps(l, 30, again) == want);
+        CHECK_OK(loader_seek(l, ramp_sequences(&ramp, at)));
+        CHECK(read_steps(l, 30, again) == want);
+    }
+    uint64_t want = read_ranks(p, 1, 0, 30, taken);
+    CHECK(read_ranks(p, 2, 0, 30, taken) == want);
+}
+
 /* With other weights, and one source more, no document of the epoch comes a second time. */
 static void other_weights_go_on_where_each_source_was(void **state)
 {
@@ -370,6 +396,7 @@ int main(void)
         PLACE_TEST(wrong_changes_of_weights_are_refused),
         PLACE_TEST(going_on_anywhere_gives_what_would_have_come),
         PLACE_TEST(another_number_of_ranks_goes_on_with_the_same_sequences),
+        PLACE_TEST(a_growing_batch_goes_on_anywhere_and_over_ranks),
         PLACE_TEST(other_weights_go_on_where_each_source_was),
         PLACE_TEST(every_byte_of_every_document_comes_once_an_epoch),
         PLACE_TEST(memory_of_a_loader_is_small),

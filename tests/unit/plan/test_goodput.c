@@ -195,6 +195,38 @@ static void a_published_training_comes_out(void **state)
     question_close(&q);
 }
 
+/* Days of smaller steps beside the price of a training whose batch is that size. */
+static void a_ramp_takes_the_time_of_its_smaller_steps(void **state)
+{
+    (void)state;
+    static const char *const layouts[] = { "mesh.pp=1", "mesh.pp=4" };
+    for (int i = 0; i < 2; i++) {
+        const char *ramp[] = { "run.compute=bf16", "train.batch=128", "train.micro_batch=1",
+                               layouts[i], "train.batch_ramp=[\"1000: 32\", \"3000: 64\"]" };
+        double steps[] = { 1000, 2000, 500 }, tokens = 0, want = 0;
+        Question q;
+        PlanPrice p;
+        Goodput g;
+        load(&q, 8, ramp, 5, &p);
+        for (int k = 0; k < 3; k++) {
+            char batch[32];
+            const char *set[] = { ramp[0], batch, ramp[2], ramp[3] };
+            Question one;
+            PlanPrice alone;
+            (void)snprintf(batch, sizeof batch, "train.batch=%d", 32 << k);
+            load(&one, 8, set, 4, &alone);
+            tokens += steps[k] * (32 << k) * (double)one.config.data_sequence;
+            want += steps[k] * alone.step_s;
+            question_close(&one);
+        }
+        plan_goodput(&q.request, &p, tokens, &g);
+        CHECK_NEAR(g.full_s / want, 1, i == 0 ? 0.005 : 0.03); /* a bubble is a mean of ranks */
+        plan_goodput(&q.request, &p, tokens / 1000, &g);       /* ends within the first size */
+        CHECK(g.full_s > 1.02 * want / 1000);
+        question_close(&q);
+    }
+}
+
 /* A checkpoint holds f32 weights and two moments: 12 bytes of each of 16 B parameters, over all ranks. */
 static void a_checkpoint_has_the_bytes_of_weights_and_moments(void **state)
 {
@@ -245,6 +277,7 @@ int main(void)
         TEST(the_best_interval_is_the_best),
         TEST(days_grow_with_what_interrupts),
         TEST(a_published_training_comes_out),
+        TEST(a_ramp_takes_the_time_of_its_smaller_steps),
         TEST(a_checkpoint_has_the_bytes_of_weights_and_moments),
         TEST(what_never_ends_is_said),
     };

@@ -1,5 +1,5 @@
 /* The streams of a GPU that a pipeline's transfers take, without a GPU: there are never more than
- * STREAMS_MAX, and none waits for ever. */
+ * QUEUES_MAX, and none waits for ever. */
 #include "harness/lanes.h"
 #include "schedule/pipelines.h"
 
@@ -62,7 +62,7 @@ static void streams_of_every_schedule_come_to_their_end(void **state)
             LaneNeeds needs;
             if (schedule_legal(d, &s) != OK) continue;
             run_lanes(d->name, &s, &needs);
-            CHECK(needs.streams <= STREAMS_MAX);
+            CHECK(needs.streams <= QUEUES_MAX);
             ran++;
         }
         CHECK(ran >= SHAPES / 8);

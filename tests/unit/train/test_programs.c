@@ -263,6 +263,10 @@ static void a_batch_that_does_not_divide_is_refused_with_the_nearest(void **stat
         Ranks r = ranks_of(TINY("mesh.pp=1"));
         r.config.train_batch = bad[i].batch, r.config.train_micro_batch = bad[i].micro;
         CHECK_FAILS(train_mesh(&r.config, bad[i].ranks, &shape), ERR_ARG, bad[i].says);
+        r.config.train_batch = 4 * bad[i].ranks, r.config.train_micro_batch = 2;
+        r.config.train_batch_ramp = (ConfigTexts){ .n = 1, .at = { "9: 2" } };
+        CHECK_FAILS(train_mesh(&r.config, bad[i].ranks, &shape), ERR_ARG,
+                    "train.batch_ramp[0], sequences 2 does not divide over");
         arena_free(&r.arena);
     }
 }
@@ -321,7 +325,7 @@ static void the_program_is_the_one_asked_for(void **state)
     for (size_t i = 0; i < sizeof c / sizeof *c; i++) {
         Tiny t;
         open_with(&t, 0, c[i].schedule, "train.micro_batch=1");
-        const Program *p = &t.engine.mode->step.program;
+        const Program *p = &t.engine.mode->step->program;
         CHECK_INT(p->slots, c[i].slots);
         CHECK_INT(p->chunks, c[i].chunks);
         CHECK_INT(count_of(p, ACTION_BACKWARD_WEIGHT), c[i].weights);

@@ -282,6 +282,41 @@ static void ops_without_room_are_counted_and_the_file_says_so(void **state)
     cJSON_Delete(root);
 }
 
+/* Steps of 2 sequences, then of 4, which have more rows: the recording begins anew with these. */
+static void a_larger_batch_begins_the_recording_anew(void **state)
+{
+    static const struct {
+        int64_t sequences;
+        bool traced;
+        int64_t steps, first;
+    } STEP[] = { { 2, true, 1, 1 }, { 2, false, 2, 1 }, { 4, false, 1, 3 }, { 4, false, 2, 3 } };
+    Lab *p = *state;
+    Tiny *t = &p->tiny;
+    recorder_close(&p->recorder);
+    tiny_close(t);
+    tiny_open(t, TINY("train.micro_batch=2", "train.batch_ramp=[\"2: 2\"]"));
+    CHECK_OK(recorder_open(&p->recorder, &t->engine, NULL, 8));
+    const int64_t full = t->batch.domain.dim[0];
+    for (size_t i = 0; i < sizeof STEP / sizeof *STEP; i++) {
+        char file[FILE_PATH_MAX], *data = NULL;
+        size_t bytes = 0;
+        Recorded read;
+        t->batch.domain.dim[0] = STEP[i].sequences;
+        run_step(p, STEP[i].traced);
+        CHECK_OK(recorder_dump(&p->recorder, p->folder, 0, "{}"));
+        CHECK_OK(file_join(file, p->folder, "rank-00000.syr"));
+        CHECK_OK(file_read_all(file, &p->arena, &data, &bytes));
+        CHECK_OK(record_parse(file, (const uint8_t *)data, bytes, &p->arena, &read));
+        CHECK_INT(read.steps, STEP[i].steps);
+        CHECK_INT(read.step[0].head.step, STEP[i].first);
+        int passes = 0;
+        for (uint32_t k = 0; k < read.way[0].rows; k++)
+            passes += read.way[0].row[k].action == (int32_t)k && read.way[0].row[k].micro >= 0;
+        CHECK_INT(passes, STEP[i].sequences); /* forward and backward of each two */
+        CHECK(STEP[i].sequences == full ? read.ops == 0 : read.ops > 0);
+    }
+}
+
 static void a_folder_that_is_not_there_is_an_error_with_the_path(void **state)
 {
     Lab *p = *state;
@@ -318,6 +353,7 @@ int main(void)
         PLACE_TEST(the_file_has_every_traced_step_though_the_ring_is_short),
         PLACE_TEST(the_last_traced_step_stays_when_the_ring_has_lost_it),
         PLACE_TEST(ops_without_room_are_counted_and_the_file_says_so),
+        PLACE_TEST(a_larger_batch_begins_the_recording_anew),
         PLACE_TEST(a_folder_that_is_not_there_is_an_error_with_the_path),
         PLACE_TEST(a_recorder_of_no_steps_does_nothing),
     };

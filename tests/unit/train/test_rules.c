@@ -153,10 +153,11 @@ static void follow_both(Tiny *t)
     Engine *e = &t->engine;
     e->spec.optimizer = optimizer_with(&whole, DTYPE_F32);
     CHECK_OK(params_build(&e->spec, 0, NULL, &t->arena, &e->params.table));
-    CHECK_OK(params_alloc(&e->spec, &e->params.table, &t->arena, true, &e->params.memory));
+    CHECK_OK(
+        params_alloc(&e->spec, &e->params.table, &t->arena, &t->arena, true, &e->params.memory));
     for (int b = 0; b < BUF_STATE; b++)
         CHECK_OK(engine_zero(&e->arenas, &e->params.memory.buffer[b]));
-    e->params.n_ranges = e->params.n_norms = 0;
+    e->params.n_ranges = e->params.norm.n = 0;
     CHECK_OK(shards_make(&e->params));
 }
 

@@ -56,7 +56,7 @@ static void holder_open(Holder *h, const Case *c, int rank)
     CHECK_OK(spec_build(&h->t.config, &h->t.arena, &h->spec));
     spec_place(&h->spec, &mesh);
     CHECK_OK(params_build(&h->spec, 0, &shards, &h->t.arena, &h->table));
-    CHECK_OK(params_alloc(&h->spec, &h->table, &h->t.arena, true, &h->memory));
+    CHECK_OK(params_alloc(&h->spec, &h->table, &h->t.arena, &h->t.arena, true, &h->memory));
 }
 
 static const Param *find(const ParamTable *t, const char *name)
