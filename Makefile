@@ -16,6 +16,7 @@
 # make test-gfxrun  tests of ops and of a step with kernels for gfx942, interpreted; LONG=1: all of their cases
 # make gfx          kernels for AMD's GPUs as code objects, by clang 19 alone (docs/amd.md)
 # make docs         docs/reference/ and docs/explain/: the pages that the program writes
+# make convergence  docs/convergence.md: trainings beside PyTorch, kept in build/convergence; PYTHON needs torch
 # make reproduce    docs/reference/planning.md: the planner beside published figures
 # make scoreboard   errors of the planner on published runs (tests/published/)
 # make bench        switchyard bench ops and bench step quickstart
@@ -368,6 +369,12 @@ bench: $(PROGRAM)
 	$(PROGRAM) bench ops
 	$(PROGRAM) bench step quickstart
 
+# docs/convergence.md: runs what build/convergence lacks. PYTHON needs torch and PyYAML.
+PYTHON ?= python3
+convergence: $(PROGRAM)
+	tools/quickstart --data
+	$(PYTHON) tools/convergence.py
+
 docs: $(PROGRAM) $O/tests/unit/train/test_compatibility $O/tests/unit/bench/test_bench_why
 	$(PROGRAM) train --settings-markdown >docs/reference/config.md.tmp
 	mv docs/reference/config.md.tmp docs/reference/config.md
@@ -411,6 +418,6 @@ always:
 clean:
 	rm -rf $(BUILD)
 .PHONY: always all gfxrun build-unit build-op build-schedule build-gpu build-test-mesh build-test-fast build-test build-test-fuzz \
-        build-test-mpi build-test-lowest build-test-gfxrun test-gfxrun test test-fast test-lowest test-mesh test-fuzz test-mpi asan tsan hostile fuzz debug bench docs reproduce scoreboard flags lib library lint test-long mutants gfx clean
+        build-test-mpi build-test-lowest build-test-gfxrun test-gfxrun test test-fast test-lowest test-mesh test-fuzz test-mpi asan tsan hostile fuzz debug bench convergence docs reproduce scoreboard flags lib library lint test-long mutants gfx clean
 -include $(OBJ:.o=.d) $(HIP_OBJ:.o=.d) $(foreach s,$(SETS),$(SET_SRC:%=$O/$s/%.d)) $(PIC:.o=.d) $O/src/main.c.d
 -include $(wildcard $O/tests/*/*.d $O/tests/*/*/*.d) $(GFXRUN:.o=.d) $(GFXRUN_PIC:.o=.d) $(GFXRUN_BLAS_PIC:.o=.d)

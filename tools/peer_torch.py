@@ -4,7 +4,7 @@ and optimizer, in f32, for losses and speed side by side.
 
     peer_torch.py compare CONFIG [section.key=value ...] [--steps 100] [--rounds 3] [--json OUT]
     peer_torch.py run --config RUN/config.yaml --checkpoint RUN/checkpoints/step-0000000000 \\
-                      --batches FILE --version loop|sorted|compiled|stock|float64 [--json OUT]
+                      --batches FILE --version loop|sorted|compiled|stock|float64|bf16 [--json OUT]
 
 `compare` makes the initial checkpoint and the batches with `switchyard train` and `switchyard data
 batches`, then runs switchyard and each version in turn, one process each, several rounds, and prints
@@ -19,6 +19,9 @@ The versions differ in the experts only:
     compiled  `sorted` under torch.compile, one graph for the whole model
     stock     `sorted` with torch as it comes
     float64   `sorted` in double precision: how far f32 itself drifts from exact arithmetic
+    bf16      `sorted` with the types of run.compute=bf16 (docs/explain/numerics.md): main weights,
+              router, norms and loss in f32, activations and operands of products in bf16. No
+              autocast. Gradients of weights leave torch's products rounded to bf16; ours stay f32
 
 In `compare`, all but `stock` get what somebody who tunes torch for this CPU would give it: malloc
 keeps freed memory (10 % faster), and on an AMD CPU the matrix library (MKL) is told to use AVX-512,
@@ -180,6 +183,20 @@ def make_model(c, weights, version):
     experts, top_k = int(r["experts"]), int(r["top_k"])
     aux_coefficient = float(r["aux_loss"])
 
+    def narrow(x):
+        """An activation or a weight as products read it."""
+        return x.bfloat16() if version == "bf16" else x
+
+    def wide(x):
+        """What is computed in f32 whatever the activations are."""
+        return x.float() if version == "bf16" else x
+
+    def linear(x, w):
+        return F.linear(x, narrow(w))
+
+    def gated(gate, up):
+        return narrow(F.silu(wide(gate)) * wide(up))
+
     def parameter(*names):
         """One parameter of several weights that read the same input, as switchyard fuses them."""
         parts = [weights[n] for n in names]
@@ -190,15 +207,16 @@ def make_model(c, weights, version):
                                          for names in zip(*lists)]))
 
     def norm(x, w):
-        return F.rms_norm(x, (x.shape[-1],), w, eps)
+        return narrow(F.rms_norm(wide(x), (x.shape[-1],), w, eps))
 
     def turned(x, cos, sin):
         """x (B, T, heads, d), cos and sin (T, 1, d / 2)."""
+        x = wide(x)
         if a["rope_interleaved"]:
             even, odd = x.unflatten(-1, (-1, 2)).unbind(-1)
-            return torch.stack((even * cos - odd * sin, odd * cos + even * sin), -1).flatten(-2)
+            return narrow(torch.stack((even * cos - odd * sin, odd * cos + even * sin), -1).flatten(-2))
         low, high = x.chunk(2, -1)
-        return torch.cat((low * cos - high * sin, high * cos + low * sin), -1)
+        return narrow(torch.cat((low * cos - high * sin, high * cos + low * sin), -1))
 
     class Attention(nn.Module):
         def __init__(self, p):
@@ -217,10 +235,10 @@ def make_model(c, weights, version):
 
         def mla_qkv(self, y, cos, sin):
             b, t, _ = y.shape
-            q_a, kv_a, k_rope = F.linear(y, self.a).split([q_rank, kv_rank, rope], -1)
-            q = F.linear(norm(q_a, self.q_norm) if q_rank else y, self.q)
+            q_a, kv_a, k_rope = linear(y, self.a).split([q_rank, kv_rank, rope], -1)
+            q = linear(norm(q_a, self.q_norm) if q_rank else y, self.q)
             q_nope, q_rope = q.view(b, t, heads, -1).split([nope, rope], -1)
-            kv = F.linear(norm(kv_a, self.kv_norm), self.kv).view(b, t, heads, -1)
+            kv = linear(norm(kv_a, self.kv_norm), self.kv).view(b, t, heads, -1)
             k_nope, v = kv.split([nope, v_dim], -1)
             k_rope = turned(k_rope.unsqueeze(2), cos, sin).expand(b, t, heads, rope)
             return (torch.cat((q_nope, turned(q_rope, cos, sin)), -1),
@@ -228,7 +246,7 @@ def make_model(c, weights, version):
 
         def gqa_qkv(self, y, cos, sin):
             b, t, _ = y.shape
-            qkv = F.linear(y, self.qkv).view(b, t, heads + 2 * kv_heads, rope)
+            qkv = linear(y, self.qkv).view(b, t, heads + 2 * kv_heads, rope)
             q, k, v = qkv.split([heads, kv_heads, kv_heads], 2)
             return turned(q, cos, sin), turned(k, cos, sin), v
 
@@ -240,7 +258,7 @@ def make_model(c, weights, version):
             o = F.scaled_dot_product_attention(
                 q.transpose(1, 2), k.transpose(1, 2), v.transpose(1, 2), attn_mask=mask,
                 is_causal=mask is None, enable_gqa=kv_heads < heads)
-            return F.linear(o[..., :width].transpose(1, 2).flatten(2), self.o)
+            return linear(o[..., :width].transpose(1, 2).flatten(2), self.o)
 
     class Mlp(nn.Module):
         def __init__(self, p):
@@ -249,8 +267,8 @@ def make_model(c, weights, version):
             self.down = parameter(p + "down_proj.weight")
 
         def forward(self, y):
-            gate, up = F.linear(y, self.gate_up).chunk(2, -1)
-            return F.linear(F.silu(gate) * up, self.down)
+            gate, up = linear(y, self.gate_up).chunk(2, -1)
+            return linear(gated(gate, up), self.down)
 
     class Moe(nn.Module):
         def __init__(self, p):
@@ -264,7 +282,7 @@ def make_model(c, weights, version):
             self.register_buffer("bias", bias.reshape(-1).clone())
 
         def route(self, y, sequences):
-            logits = F.linear(y, self.router)
+            logits = F.linear(wide(y), self.router)
             p = logits.softmax(-1) if r["score"] == "softmax" else logits.sigmoid()
             choice = p.detach() + self.bias
             groups = int(r["groups"])
@@ -298,8 +316,8 @@ def make_model(c, weights, version):
             out = torch.zeros_like(y)
             for e, (w1, w2) in enumerate(zip(self.gate_up.unbind(0), self.down.unbind(0))):
                 token, slot = torch.where(index == e)
-                gate, up = F.linear(y[token], w1).chunk(2, -1)
-                rows = F.linear(F.silu(gate) * up, w2) * weight[token, slot, None]
+                gate, up = linear(y[token], w1).chunk(2, -1)
+                rows = linear(gated(gate, up), w2) * weight[token, slot, None]
                 out.index_add_(0, token, rows)
             return out
 
@@ -312,9 +330,9 @@ def make_model(c, weights, version):
             ends = torch.zeros(experts, dtype=torch.int64).scatter_add(
                 0, flat, torch.ones_like(flat)).cumsum(0)
             rows = gather(y, row_slot // top_k, slot_row)
-            gate, up = grouped(rows, self.gate_up, ends).chunk(2, -1)
-            out = grouped(F.silu(gate) * up, self.down, ends)
-            return (out[slot_row] * weight.unsqueeze(-1)).sum(1)
+            gate, up = grouped(rows, narrow(self.gate_up), ends).chunk(2, -1)
+            out = grouped(gated(gate, up), narrow(self.down), ends)
+            return narrow((wide(out[slot_row]) * weight.unsqueeze(-1)).sum(1))
 
         def forward(self, y):
             b, t, d = y.shape
@@ -356,13 +374,13 @@ def make_model(c, weights, version):
 
         def forward(self, id, target, mask, scale):
             """scale * sum of the cross-entropies, auxiliary loss, load of each MoE layer."""
-            h, aux, loads = F.embedding(id, self.table), torch.zeros(()), []
+            h, aux, loads = narrow(F.embedding(id, self.table)), torch.zeros(()), []
             for block in self.blocks:
                 h, block_aux, load = block(h, self.cos, self.sin, mask)
                 if load is not None:
                     aux = aux + block_aux
                     loads.append(load)
-            logits = F.linear(norm(h, self.norm), self.head)
+            logits = wide(linear(norm(h, self.norm), self.head))
             loss = F.cross_entropy(logits.flatten(0, 1), target.flatten(), ignore_index=-1,
                                    reduction="sum")
             return loss * scale, aux, loads
@@ -397,8 +415,8 @@ class Trainer:
     def __init__(self, c, weights, version):
         self.c, self.stock, o = c, version == "stock", c["optimizer"]
         self.model = make_model(c, weights, version)
-        self.double = version == "float64"
-        if self.double:
+        self.act = {"float64": torch.float64, "bf16": torch.bfloat16}.get(version, torch.float32)
+        if version == "float64":
             self.model.double()
         self.call = torch.compile(self.model, fullgraph=True) if version == "compiled" else self.model
         self.moes = [b.mlp for b in self.model.blocks if hasattr(b.mlp, "router")]
@@ -416,8 +434,8 @@ class Trainer:
         for first in range(0, id.shape[0], micro):
             part = slice(first, first + micro)
             mask = mask_of(self.c, doc[part])
-            if self.double and mask is not None:
-                mask = mask.double()
+            if mask is not None:
+                mask = mask.to(self.act)
             loss, aux, load = self.call(id[part], target[part], mask, scale)
             (loss + aux * share).backward()
             total += float(loss.detach())
@@ -600,7 +618,7 @@ class Comparison:
                                losses={n: r[0]["losses"] for n, r in self.results.items()}), f)
 
 
-VERSIONS = ["loop", "sorted", "compiled", "stock", "float64"]
+VERSIONS = ["loop", "sorted", "compiled", "stock", "float64", "bf16"]
 
 
 def arguments():
@@ -620,7 +638,7 @@ def arguments():
     both.add_argument("settings", nargs="*", default=[])
     both.add_argument("--rounds", type=int, default=3)
     both.add_argument("--speed-steps", type=int, default=25, help="steps of all rounds but the first")
-    both.add_argument("--versions", nargs="+", default=VERSIONS[:-1], choices=VERSIONS)
+    both.add_argument("--versions", nargs="+", default=VERSIONS[:-2], choices=VERSIONS)
     both.add_argument("--switchyard", default="build/switchyard")
     both.add_argument("--work", default="runs/peer", help="a folder that is made anew")
     for p in (one, both):

@@ -132,6 +132,12 @@ static Status check_moe(const Config *c)
     if (c->moe_shared_gate && c->moe_shared == 0)
         return FAIL(ERR_ARG, "moe.shared_gate needs a shared expert, moe.shared is 0: set it to 1 "
                              "or more, or moe.shared_gate=false");
+    if (c->moe_bias_rate > 0 && c->moe_bias_rule == BIAS_QUANTILE &&
+        (c->moe_groups > 1 || c->moe_forced_balance || c->moe_top_k == c->moe_experts))
+        return FAIL(ERR_ARG,
+                    "moe.bias_rule=quantile needs tokens that choose freely: moe.groups %lld must "
+                    "be 1, moe.top_k %lld below moe.experts %lld, moe.forced_balance false",
+                    (long long)c->moe_groups, (long long)c->moe_top_k, (long long)c->moe_experts);
     TRY(config_divides("moe.groups", c->moe_groups, "moe.experts", c->moe_experts));
     TRY(at_most("moe.top_groups", c->moe_top_groups, "moe.groups", c->moe_groups));
     int64_t group = c->moe_experts / c->moe_groups;

@@ -3,6 +3,7 @@
 #include "model/layer.h"
 
 #include "op/exchange.h"
+#include "op/route_margin.h"
 
 #include <assert.h>
 #include <math.h>
@@ -60,12 +61,18 @@ Status record_make(Arena *a, const ModelSpec *s, int64_t domains, Record *out)
     r.router_z = tensor_rows(&r.sums, RECORD_SUMS + s->depths + GRAD_GROUPS, s->n_moe);
     TRY(tensor_new1(a, DTYPE_F32, 1, &r.norm));
     TRY(tensor_new1(a, DTYPE_F32, 1, &r.clip));
-    int64_t loads = s->n_moe * domains * s->experts, drops = s->drops ? s->n_moe : 0;
+    int64_t loads = s->n_moe * domains * s->experts;
+    int64_t drops = s->counts & COUNT_DROPPED ? s->n_moe : 0;
+    int64_t margins = s->counts & COUNT_MARGINS ? s->n_moe * s->experts * MARGIN_BINS : 0;
     if (s->n_moe > 0) {
-        TRY(tensor_new1(a, DTYPE_I32, loads + drops, &r.counts));
+        TRY(tensor_new1(a, DTYPE_I32, loads + drops + margins, &r.counts));
         r.load = (Tensor){ r.counts.data, DTYPE_I32, 3, { s->n_moe, domains, s->experts } };
     }
     if (drops > 0) r.dropped = tensor_rows(&r.counts, loads, drops);
+    if (margins > 0)
+        r.margins = (Tensor){
+            tensor_at(&r.counts, loads + drops), DTYPE_I32, 3, { s->n_moe, s->experts, MARGIN_BINS }
+        };
     if (s->optimizer.qk_clip > 0)
         TRY(tensor_new2(a, DTYPE_F32, s->blocks + s->depths, heads_of(s), &r.logits));
     *out = r;

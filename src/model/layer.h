@@ -52,9 +52,10 @@ typedef struct Record {
     Tensor group_sums; /* (GRAD_GROUPS) f32: square_sum by group */
     Tensor router_z;   /* (MoE layers) f32: sums over tokens of z^2 (op/route.h) */
     Tensor norm, clip; /* (1) f32 */
-    Tensor counts;     /* i32, added over all ranks like sums: the next two */
+    Tensor counts;     /* i32, added over all ranks like sums: the next three */
     Tensor load;       /* (MoE layers, domains, E) i32 */
     Tensor dropped;    /* (MoE layers) i32, if tokens may be dropped */
+    Tensor margins;    /* (MoE layers, E, MARGIN_BINS) i32, with moe.bias_rule=quantile */
     /* (blocks, H) f32, with optimizer.qk_clip: the largest logit of each head where it is above that,
      * else 0; over all ranks from the step's end on */
     Tensor logits;

@@ -24,6 +24,7 @@
 #include "op/jitter.h"
 #include "op/linear.h"
 #include "op/route_drop.h"
+#include "op/route_margin.h"
 #include "op/scale.h"
 
 #include <math.h>
@@ -238,6 +239,8 @@ static Status route_forward(LayerRun *r)
 {
     const MoeSpec *m = &r->layer->as.moe;
     MoeState *s = r->state;
+    const Tensor bias = r->weights->w[ROLE_ROUTER_BIAS].data;
+    const Tensor target = batch_target(r->batch, r->layer->depth);
     TRY(layer_norm_forward(r, &s->norm, norm_use(r)));
     if (r->recomputing) return OK;
     TRY(linear_fwd(r->ex, (LinearFwd){ .x = operand_plain(s->norm.y.x),
@@ -251,9 +254,9 @@ static Status route_forward(LayerRun *r)
         TRY(tensor_new2(r->ring, DTYPE_F32, r->batch->b, m->experts, &s->route.score_sum));
     TRY(route_fwd(r->ex,
                   (RouteFwd){ .logits = s->route.logits,
-                              .bias = r->weights->w[ROLE_ROUTER_BIAS].data,
+                              .bias = bias,
                               .domain = r->batch->domain,
-                              .target = batch_target(r->batch, r->layer->depth),
+                              .target = target,
                               .pos = m->forced_balance ? r->batch->pos : (Tensor){ 0 },
                               .index = s->route.index,
                               .weight = s->route.weight,
@@ -264,6 +267,14 @@ static Status route_forward(LayerRun *r)
                               .score_sum = s->route.score_sum,
                               .router_z = tensor_rows(&r->record->router_z, r->layer->load, 1),
                               .rule = route_rule(r) }));
+    if (r->spec->counts & COUNT_MARGINS)
+        TRY(route_margins(
+            r->ex, (RouteMargins){ .logits = s->route.logits,
+                                   .bias = bias,
+                                   .index = s->route.index,
+                                   .target = target,
+                                   .margins = tensor_rows(&r->record->margins, r->layer->load, 1),
+                                   .score = m->rule.score }));
     return r->spec->ranks.cp > 1 ? OK : drop_tokens(r); /* over ranks dispatch does it: LANE_COMM */
 }
 
@@ -616,17 +627,21 @@ static bool moe_communicates(const ModelSpec *s, const LayerSpec *l, int phase, 
 /* Shared experts run while tokens, or their gradients, travel to the routed ones. */
 static const int backward[] = { COMBINE, SHARED, EXPERTS, DISPATCH, ROUTE };
 
-/* After the step: nudges the bias of each expert by its load (arXiv:2408.15664). sum->clip gates
- * it, so that a skipped step changes nothing. */
+/* After the step: nudges the bias of each expert by its load (arXiv:2408.15664), or by quantiles of
+ * margins. sum->clip gates it, so that a skipped step changes nothing. */
 static Status update_bias(Exec *ex, const LayerSpec *l, const LayerWeights *w, const Record *sum)
 {
     const MoeSpec *m = &l->as.moe;
     if (!m->bias) return OK;
+    Tensor margins = sum->margins;
+    if (margins.data != NULL) margins = tensor_rows(&margins, l->load, 1);
     return moe_bias_update(ex, (MoeBiasUpdate){ .load = tensor_rows(&sum->load, l->load, 1),
+                                                .margins = margins,
                                                 .gate = sum->clip,
                                                 .bias = w->w[ROLE_ROUTER_BIAS].data,
                                                 .rate = m->bias_rate,
-                                                .centred = m->bias_centred });
+                                                .centred = m->bias_rule == BIAS_CENTRED,
+                                                .top_k = m->rule.top_k });
 }
 
 const LayerDesc layer_moe = {

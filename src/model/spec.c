@@ -125,7 +125,7 @@ static MoeSpec moe_of(const Config *c)
         .limit = c->moe_activation == ACTIVATION_CLAMPED ? (float)c->moe_limit : 0,
         .jitter = (float)c->moe_jitter,
         .seed = (uint64_t)c->run_seed,
-        .bias_centred = c->moe_bias_rule == BIAS_CENTRED,
+        .bias_rule = c->moe_bias_rule,
         .capacity = c->moe_capacity,
         .forced_balance = c->moe_forced_balance,
         .rule = { .score = c->moe_score == SCORE_SOFTMAX ? ROUTE_SOFTMAX : ROUTE_SIGMOID,
@@ -238,7 +238,8 @@ static void add_block(ModelSpec *s, const Config *c, int block)
         l->as.moe = moe_of(c);
         l->load = s->n_moe++;
         s->experts = c->moe_experts;
-        s->drops = c->moe_capacity > 0;
+        s->counts = c->moe_capacity > 0 ? COUNT_DROPPED : 0;
+        if (c->moe_bias_rate > 0 && c->moe_bias_rule == BIAS_QUANTILE) s->counts |= COUNT_MARGINS;
     }
     for (int i = s->block_first[block]; i < s->n_layers; i++)
         s->layers[i].eight_bit = eight_bit_of(c, block);

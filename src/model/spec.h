@@ -68,7 +68,7 @@ typedef struct MoeSpec {
     float limit;  /* of the clamped SwiGLU of routed and shared experts; 0: the plain one */
     float jitter; /* of logits; 0: none */
     uint64_t seed;
-    bool bias_centred;
+    int bias_rule;       /* BIAS_SIGN, _CENTRED or _QUANTILE */
     double capacity;     /* a factor on the mean of an expert's tokens; 0: none is dropped */
     bool forced_balance; /* for benchmarks: positions choose experts */
 } MoeSpec;
@@ -136,6 +136,8 @@ typedef struct LossSpec {
     float depth_weight; /* weight of each depth's mean loss */
 } LossSpec;
 
+enum { COUNT_DROPPED = 1, COUNT_MARGINS = 2 }; /* of moe.capacity; of moe.bias_rule=quantile */
+
 typedef struct ModelSpec {
     const char *name;
     int64_t vocab, hidden, blocks;
@@ -160,7 +162,7 @@ typedef struct ModelSpec {
     int64_t experts;  /* routed experts of a MoE layer; 0: no such layers */
     SpecRanks ranks;
     RowCapacity capacity; /* with ranks.ep > 1 */
-    bool drops;           /* layers may drop tokens (MoeSpec.capacity) */
+    unsigned counts;      /* what MoE layers count beside loads: bits of COUNT_ */
 } ModelSpec;
 
 /* The kind of exchange that a configuration asks for, or that moe.exchange=auto chooses, and how

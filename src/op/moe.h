@@ -181,13 +181,16 @@ typedef struct MoeBiasBwd {
 /* Aux-loss-free balancing (arXiv:2408.15664), once a step. With n_e = load summed over domains:
  *   bias_e += rate * s_e,  s_e = sign(mean(n) - n_e);  centred: s_e - mean(s) instead of s_e
  * Centring keeps the sum of the biases constant (TorchTitan); choices of experts are the same
- * except for rounding. If gate is not finite (a skipped step), nothing changes. */
+ * except for rounding. With margins the bias moves by their quantiles instead, and load is not
+ * read (op/route_margin.h). If gate is not finite (a skipped step), nothing changes. */
 typedef struct MoeBiasUpdate {
-    Tensor load; /* in  (domains, E) i32 */
-    Tensor gate; /* in  (1) f32 */
-    Tensor bias; /* add (1, E) f32 */
+    Tensor load;    /* in  (domains, E) i32 */
+    Tensor margins; /* in  (E, MARGIN_BINS) i32, optional */
+    Tensor gate;    /* in  (1) f32 */
+    Tensor bias;    /* add (1, E) f32 */
     float rate;
     bool centred;
+    int64_t top_k; /* K, with margins */
 } MoeBiasUpdate;
 
 #define OPS_MOE

@@ -4,6 +4,7 @@
 #include "op/index_check.h"
 #include "op/moe_tiles.h"
 #include "op/op.h"
+#include "op/route_margin.h"
 
 enum { PIECE = 512 }; /* columns that a thread holds on the stack */
 
@@ -99,11 +100,28 @@ static int bias_step_sign(const int32_t *load, int64_t domains, int64_t E, int64
     return (under > 0) - (under < 0);
 }
 
+/* bias_e += rate * (x_e - mean(x)), x_e = the quantile of e's margins; summed in the order of e */
+static Status move_by_quantiles(const MoeBiasUpdate *a)
+{
+    int64_t E = tensor_elems(&a->bias);
+    float *bias = a->bias.data;
+    double sum = 0;
+    for (int64_t e = 0; e < E; e++) {
+        float x = margin_quantile((const int32_t *)a->margins.data + e * MARGIN_BINS, a->top_k, E);
+        bias[e] += a->rate * x;
+        sum += (double)x;
+    }
+    float mean = (float)(sum / (double)E);
+    for (int64_t e = 0; e < E; e++) bias[e] -= a->rate * mean;
+    return OK;
+}
+
 /* A gate that is not finite marks a skipped step (clip_scale). */
 Status moe_bias_update_cpu(Exec *ex, const MoeBiasUpdate *a)
 {
     (void)ex;
     if (!isfinite(*(const float *)a->gate.data)) return OK;
+    if (a->margins.data != NULL) return move_by_quantiles(a);
     int64_t E = tensor_elems(&a->bias), domains = tensor_elems(&a->load) / E, total = 0;
     const int32_t *load = a->load.data;
     float *bias = a->bias.data;
@@ -124,17 +142,23 @@ Status moe_bias_update_check(const MoeBiasUpdate *a)
     TRY(op_expect(op, "bias", &a->bias, 1, E, DTYPE_F32));
     if (E < 1) return FAIL(ERR_SHAPE, "moe_bias_update: bias is empty");
     TRY(op_expect(op, "load", &a->load, -1, E, DTYPE_I32));
+    if (a->margins.data == NULL) return op_expect(op, "gate", &a->gate, 1, 1, DTYPE_F32);
+    TRY(op_expect(op, "margins", &a->margins, E, MARGIN_BINS, DTYPE_I32));
+    if (a->top_k < 1 || a->top_k >= E)
+        return FAIL(ERR_ARG, "%s: top_k is %lld, outside 1 .. %lld of %lld experts", op,
+                    (long long)a->top_k, (long long)(E - 1), (long long)E);
     return op_expect(op, "gate", &a->gate, 1, 1, DTYPE_F32);
 }
 
 OpCost moe_bias_update_cost(const MoeBiasUpdate *a)
 {
-    return (OpCost){ .flops = (double)(tensor_elems(&a->load) + 2 * tensor_elems(&a->bias)),
-                     .bytes = bytes_of(&a->load) + 2 * bytes_of(&a->bias) };
+    const Tensor *read = a->margins.data != NULL ? &a->margins : &a->load;
+    return (OpCost){ .flops = (double)(tensor_elems(read) + 2 * tensor_elems(&a->bias)),
+                     .bytes = bytes_of(read) + 2 * bytes_of(&a->bias) };
 }
 
 OP_PORTS(moe_combine, IN(MoeCombine, out), IN_OPT(MoeCombine, slot_row), IN_OPT(MoeCombine, weight),
          IN_OPT(MoeCombine, shared), IN_OPT(MoeCombine, residual), OUT(MoeCombine, y));
 
-OP_PORTS(moe_bias_update, IN(MoeBiasUpdate, load), IN(MoeBiasUpdate, gate),
-         ADD(MoeBiasUpdate, bias));
+OP_PORTS(moe_bias_update, IN(MoeBiasUpdate, load), IN_OPT(MoeBiasUpdate, margins),
+         IN(MoeBiasUpdate, gate), ADD(MoeBiasUpdate, bias));

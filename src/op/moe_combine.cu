@@ -10,11 +10,12 @@
  * has read. Threads of a block are laid out along a row first, then over tokens. The grid has
  * exactly the blocks that can run at once.
  *
- * The bias update is one block: it reads domains x experts integers once a step.
+ * The bias update is one block: it reads domains x experts integers once a step, or 128 an expert.
  */
 #include "op/rows.cuh"
 
 #include "op/moe.h"
+#include "op/route_margin.h"
 
 enum { SLOTS_MOST = 8 }; /* slots that a thread adds at a time: 128 + 32 bytes are in flight */
 
@@ -212,10 +213,33 @@ static __global__ __launch_bounds__(BIAS_THREADS) void moe_bias_update_kernel(
         bias[e] += rate * ((float)sign(e) - mean);
 }
 
+/* bias_e += rate * (x_e - mean(x)), x_e = the quantile of e's margins */
+static __global__ __launch_bounds__(BIAS_THREADS) void moe_bias_quantile_kernel(
+    const int32_t *margins, const float *gate, float *bias, int64_t top_k, int64_t experts,
+    float rate)
+{
+    __shared__ double room[BLOCK_WARPS];
+    double mine = 0;
+    if (!isfinite(*gate)) return;
+    for (int64_t e = threadIdx.x; e < experts; e += BIAS_THREADS) {
+        float x = margin_quantile(margins + e * MARGIN_BINS, top_k, experts);
+        bias[e] += rate * x;
+        mine += (double)x;
+    }
+    float mean = (float)(block_sum(mine, room) / (double)experts);
+    for (int64_t e = threadIdx.x; e < experts; e += BIAS_THREADS) bias[e] -= rate * mean;
+}
+
 extern "C" Status moe_bias_update_gpu(struct Exec *ex, const void *args)
 {
     const MoeBiasUpdate *a = (const MoeBiasUpdate *)args;
     int64_t experts = tensor_elems(&a->bias);
+    if (a->margins.data != NULL) {
+        moe_bias_quantile_kernel<<<1, BIAS_THREADS, 0, exec_stream(ex)>>>(
+            (const int32_t *)a->margins.data, (const float *)a->gate.data, (float *)a->bias.data,
+            a->top_k, experts, a->rate);
+        return kernel_status("moe_bias_update");
+    }
     moe_bias_update_kernel<<<1, BIAS_THREADS, 0, exec_stream(ex)>>>(
         (const int32_t *)a->load.data, (const float *)a->gate.data, (float *)a->bias.data,
         tensor_elems(&a->load) / experts, experts, a->rate, a->centred);

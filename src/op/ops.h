@@ -20,6 +20,7 @@
 #include "op/rope.h"
 #include "op/route.h"
 #include "op/route_drop.h"
+#include "op/route_margin.h"
 #include "op/scale.h"
 #include "op/swiglu.h"
 

@@ -79,7 +79,7 @@ static Scratch scratch_at(float *at, int64_t E, const RouteRule *r)
 }
 
 /* p = softmax or sigmoid of one token's logits. */
-static void route_scores(RouteScore kind, const float *logits, int64_t E, float *p)
+void route_scores(RouteScore kind, const float *logits, int64_t E, float *p)
 {
     if (kind == ROUTE_SIGMOID) {
 #pragma omp simd

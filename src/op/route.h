@@ -96,4 +96,9 @@ typedef struct RouteBwd {
 #include "op/declare.h"
 #undef OPS_ROUTE
 
+#ifndef __cplusplus
+/* CPU: p (E) = softmax or sigmoid of one token's logits (E). */
+void route_scores(RouteScore kind, const float *logits, int64_t E, float *p);
+#endif
+
 #endif

@@ -226,7 +226,8 @@ static Status make_io(EngineArenas *m, const ModelSpec *s, StepTensors *io)
     TRY(make_step_tensors(m, s, io));
     if (s->n_moe > 0) TRY(tensor_new(m->tables, DTYPE_I32, 3, io->record.load.dim, &io->load_host));
     if (s->n_moe > 0) TRY(tensor_new1(m->tables, DTYPE_F32, s->n_moe, &io->z_host));
-    if (s->drops) TRY(tensor_new1(m->tables, DTYPE_I32, s->n_moe, &io->dropped_host));
+    if (s->counts & COUNT_DROPPED)
+        TRY(tensor_new1(m->tables, DTYPE_I32, s->n_moe, &io->dropped_host));
     return fill_rope(m, s, &io->rope);
 }
 
@@ -647,7 +648,8 @@ static void read_record(const EngineArenas *m, const ModelSpec *s, const StepTen
     const Tensor *load = &io->load_host, *dropped = &io->dropped_host, *z = &io->z_host;
     if (s->n_moe > 0) memcpy(load->data, engine_host(m, &r->load), tensor_bytes(load));
     if (s->n_moe > 0) memcpy(z->data, engine_host(m, &r->router_z), tensor_bytes(z));
-    if (s->drops) memcpy(dropped->data, engine_host(m, &r->dropped), tensor_bytes(dropped));
+    if (s->counts & COUNT_DROPPED)
+        memcpy(dropped->data, engine_host(m, &r->dropped), tensor_bytes(dropped));
     for (int i = 0; i < s->depths; i++)
         out->next_loss[i] = (double)(next[i] / s->loss.depth_weight) / loss_scale;
     out->loss = (double)*loss / loss_scale;

@@ -17,6 +17,7 @@ static const char *const kinds[][6] = {
       NULL },
     { "train.micro_batch=1", "recompute.layers=[0,1,2]", "model.tied=true", NULL },
     { "optimizer.kind=muon", "moe.top_k=6", "optimizer.qk_clip=0.2", NULL },
+    { "moe.score=sigmoid", "moe.bias_rule=quantile", "moe.bias_rate=0.5", NULL },
 };
 
 enum { KINDS = sizeof kinds / sizeof *kinds, STEPS = 20 };

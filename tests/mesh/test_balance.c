@@ -2,6 +2,7 @@
  * ranks are asked for. A large coefficient, so that losses and gradients show it. */
 #include "harness/mesh_cases.h"
 #include "harness/param_view.h"
+#include "op/route_margin.h"
 #include "train/copies.h"
 
 #define PAIRS "moe.aux_loss=3", "moe.aux_scope=batch", "train.batch=8", "train.micro_batch=2"
@@ -83,10 +84,11 @@ static void a_step_counts_each_group_once(void **state)
 static void rules_of_the_router_are_the_same_on_any_mesh(void **state)
 {
     (void)state;
-#define Z      "moe.z_loss=0.5", "train.batch=8", "train.micro_batch=2"
-#define FORCED "moe.forced_balance=true", "moe.top_k=3", BATCH
-#define JITTER "moe.jitter=0.4", "train.batch=8", "train.micro_batch=2"
-#define CENTRE "moe.bias_rate=0.05", "moe.bias_rule=centred", BATCH
+#define Z        "moe.z_loss=0.5", "train.batch=8", "train.micro_batch=2"
+#define FORCED   "moe.forced_balance=true", "moe.top_k=3", BATCH
+#define JITTER   "moe.jitter=0.4", "train.batch=8", "train.micro_batch=2"
+#define CENTRE   "moe.bias_rate=0.05", "moe.bias_rule=centred", BATCH
+#define QUANTILE "moe.bias_rate=0.5", "moe.bias_rule=quantile", BATCH
     static const ManyCase cases[] = {
         { "z-loss, ep 2", 2, { MLA, Z, WORST, "mesh.ep=2" } },
         { "z-loss, dp 2, cp 2", 4, { GQA, Z, "moe.score=sigmoid", "mesh.cp=2", "mesh.zero=3" } },
@@ -109,6 +111,14 @@ static void rules_of_the_router_are_the_same_on_any_mesh(void **state)
         { "forced, ep 2 over cp 2", 2, { GQA, FORCED, WORST, "mesh.ep=2", "mesh.cp=2" } },
         { "centred, dp 2, ep 2", 2, { MLA, CENTRE, WORST, "mesh.ep=2" } },
         { "centred, cp 2, pp 2", 4, { GQA, CENTRE, "mesh.cp=2", "mesh.pp=2" } },
+        { "quantile, dp 2, ep 2, zero 3", 2, { MLA, QUANTILE, WORST, "mesh.ep=2", "mesh.zero=3" } },
+        { "quantile, ep 2, a pool, recompute",
+          2,
+          { GQA, QUANTILE, POOLED, "mesh.ep=2", "moe.score=sigmoid",
+            "recompute.layers=[0,1,2,3]" } },
+        { "quantile, cp 2, pp 2", 4, { GQA, QUANTILE, "mesh.cp=2", "mesh.pp=2" } },
+        { "quantile, capacity", 2, { MLA, QUANTILE, DROPS, "mesh.ep=2", WORST } },
+        { "quantile, mtp", 2, { MLA, QUANTILE, "mtp.layers=1", "mesh.zero=2" } },
     };
     int wrong = 0;
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i += RUNS(1, 2))
@@ -174,6 +184,49 @@ static void a_step_counts_each_token_once(void **state)
     many_close(&one);
 }
 
+/* The bias of a router after a step from 0: what its layer's margins ask for. */
+static void check_bias(const Param *p, const ParamMemory *memory, const int32_t *margins)
+{
+    double x[8], mean = 0;
+    Tensor bias = param_view(p, memory, BUF_STATE);
+    for (int e = 0; e < 8; e++)
+        mean += x[e] = (double)margin_quantile(margins + e * MARGIN_BINS, 2, 8);
+    for (int e = 0; e < 8; e++)
+        CHECK_NEAR(((const float *)bias.data)[e], 0.5 * (x[e] - mean / 8), 1e-6);
+}
+
+/* Of several micro-batches, for each layer: every token with a target has a margin to every expert,
+ * and those that chose it are below 0. The second step begins at 0 again. */
+static void margins_of_a_step_are_those_of_its_tokens_by_layer(void **state)
+{
+    (void)state;
+    ManyCase c = { "quantile", 1, { MLA, QUANTILE, "moe.capacity=0.7" } };
+    ManyRank one = { 0 };
+    StepResult r;
+    CHECK_OK(many_open(&one, &c, NULL));
+    Engine *e = &one.t.engine;
+    for (int step = 0; step < 2; step++) {
+        CHECK_OK(many_step(&one, step, &r));
+        const int32_t *margins = engine_host(&e->arenas, &e->io.record.margins);
+        for (int64_t i = 0; i < e->spec.n_moe * 8; i++) {
+            const int32_t *bin = margins + i * MARGIN_BINS, *load = r.load + i / 8 * 2 * 8 + i % 8;
+            int64_t all = 0, below = 0;
+            for (int j = 0; j < MARGIN_BINS; j++) all += bin[j];
+            for (int j = 0; j < MARGIN_SIDE; j++) below += bin[j];
+            CHECK_INT(all, one.t.batch.targets);
+            CHECK_INT(below, load[0] + load[8]);
+        }
+        int layer = 0;
+        for (int i = 0; i < e->params.table.n && step == 0; i++) {
+            if (e->params.table.at[i].role != ROLE_ROUTER_BIAS) continue;
+            check_bias(&e->params.table.at[i], &e->params.memory,
+                       margins + (int64_t)layer++ * 8 * MARGIN_BINS);
+        }
+        CHECK(step == 1 || layer == e->spec.n_moe);
+    }
+    many_close(&one);
+}
+
 /* Each expert has as many tokens, but for padding, which is not counted. */
 static void forced_balance_is_even(void **state)
 {
@@ -225,6 +278,7 @@ int main(void)
         TEST(rules_of_the_router_are_the_same_on_any_mesh),
         TEST(of_equal_weights_the_earlier_tokens_stay_on_any_mesh),
         TEST(a_step_counts_each_token_once),
+        TEST(margins_of_a_step_are_those_of_its_tokens_by_layer),
         TEST(forced_balance_is_even),
         TEST(what_is_dropped_is_counted_by_layer_over_all_ranks),
     };

@@ -456,9 +456,9 @@ static bool kill_behind_20(Lab *lab, const Launch *l)
     return !run_has_checkpoint(lab, l->cell, 40);
 }
 
-static void check_resume(Lab *lab, const char *setting)
+static void check_resume_of_two(Lab *lab, const char *setting, const char *other)
 {
-    const char *const *args = ARGS("train", "../tiny.yaml", "checkpoint.every=20", setting);
+    const char *const *args = ARGS("train", "../tiny.yaml", "checkpoint.every=20", setting, other);
     const Launch cut = { .cell = "cut", .args = args };
     CHECK_OK(file_remove_tree(lab_path(lab, "whole")));
     Outcome o = lab_run(lab, &(Launch){ .cell = "whole", .args = args });
@@ -467,12 +467,17 @@ static void check_resume(Lab *lab, const char *setting)
     while (!kill_behind_20(lab, &cut)) {
         if (++tries == 10) fail_msg("the run was always faster than the signal");
     }
-    o = RUN(lab, "cut", "train", "../tiny.yaml", "checkpoint.every=20", setting, "--resume");
+    o = RUN(lab, "cut", "train", "../tiny.yaml", "checkpoint.every=20", setting, other, "--resume");
     CHECK_EXIT(o, 0);
     CHECK_SAYS(o.err, "step 20, 80 sequences read");
     check_same_steps(lab, "whole", "cut", 1, 40);
     check_same_checkpoint(lab, "whole", "cut", 20);
     check_same_checkpoint(lab, "whole", "cut", 40);
+}
+
+static void check_resume(Lab *lab, const char *setting)
+{
+    check_resume_of_two(lab, setting, setting);
 }
 
 static void twenty_steps_kill_and_twenty_more_are_forty_steps(void **state)
@@ -490,6 +495,11 @@ static void resume_is_exact_with_bf16_moments(void **state)
 static void resume_is_exact_with_the_router_bias(void **state)
 {
     check_resume(*state, "moe.bias_rate=0.01");
+}
+
+static void resume_is_exact_with_quantile_balancing(void **state)
+{
+    check_resume_of_two(*state, "moe.bias_rate=0.5", "moe.bias_rule=quantile");
 }
 
 static void resume_is_exact_with_recompute(void **state)
@@ -653,6 +663,7 @@ int main(void)
         LAB_TEST(resume_is_exact_in_bf16),
         LAB_TEST(resume_is_exact_with_bf16_moments),
         LAB_TEST(resume_is_exact_with_the_router_bias),
+        LAB_TEST(resume_is_exact_with_quantile_balancing),
         LAB_TEST(resume_is_exact_with_recompute),
     };
     return LAB_RUN_ALL(tests);

@@ -76,6 +76,24 @@ static void docs_reference_config_md_is_current_else_run_make_docs(void **state)
     CHECK(strcmp(have, want.data) == 0);
 }
 
+/* The rule is free where no bias moves. */
+static void quantile_balancing_is_refused_where_tokens_do_not_choose_freely(void **state)
+{
+    (void)state;
+    static const char *const cases[][2] = {
+        { "moe.groups=4",
+          "choose freely: moe.groups 4 must be 1, moe.top_k 2 below moe.experts 8" },
+        { "moe.forced_balance=true", "moe.top_k 2 below moe.experts 8, moe.forced_balance false" },
+        { "moe.top_k=8", "moe.top_k 8 below moe.experts 8" },
+    };
+    Config c;
+    for (int i = 0; i < 3; i++) {
+        const char *set[] = { "moe.bias_rule=quantile", cases[i][0], "moe.bias_rate=0.5" };
+        CHECK_OK(config_load(&c, &arena, NULL, set, 2));
+        CHECK_FAILS(config_load(&c, &arena, NULL, set, 3), ERR_ARG, cases[i][1]);
+    }
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -84,6 +102,7 @@ int main(void)
         TEST(few_settings_are_needed_first),
         TEST(settings_stand_under_their_level),
         TEST(docs_reference_config_md_is_current_else_run_make_docs),
+        TEST(quantile_balancing_is_refused_where_tokens_do_not_choose_freely),
     };
     return ARENA_RUN(tests);
 }

@@ -91,6 +91,31 @@ static void what_a_model_file_leaves_out_follows_from_the_rest(void **state)
     CHECK_INT(config.moe_aux_scope, AUX_GLOBAL);
 }
 
+/* Kimi K3's rule of the bias, Megatron's kind of balancing. The rate of signs does not serve it. */
+static void quantile_balancing_is_a_rule_of_the_bias(void **state)
+{
+    (void)state;
+    static const char *const ways[] = {
+        "      moe_router_enable_expert_bias: true\n      moe_router_bias_update_rate: 0.001\n"
+        "      moe_router_bias_update_rule: quantile\n      moe_router_load_balancing_type: none\n",
+        "      moe_router_enable_expert_bias: false\n"
+        "      moe_router_load_balancing_type: quantile_balancing\n",
+    };
+    for (int i = 0; i < 2; i++) {
+        char keys[512];
+        (void)snprintf(keys, sizeof keys, "      num_experts: 8\n%s", ways[i]);
+        CHECK_OK(primus(shape, keys));
+        CHECK_INT(config.moe_bias_rule, BIAS_QUANTILE);
+        CHECK_NEAR(config.moe_bias_rate, 0.5, 0);
+        CHECK_NEAR(config.moe_aux_loss, 0, 0);
+    }
+    CHECK_OK(primus(shape, "      num_experts: 8\n      moe_router_enable_expert_bias: true\n"
+                           "      moe_router_bias_update_rate: 0.001\n"
+                           "      moe_router_bias_update_rule: sign\n"));
+    CHECK_INT(config.moe_bias_rule, BIAS_SIGN);
+    CHECK_NEAR(config.moe_bias_rate, 0.001, 1e-9);
+}
+
 static void dense_layers_come_first_or_not_at_all(void **state)
 {
     (void)state;
@@ -675,6 +700,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         TEST(a_model_file_is_a_shape),
         TEST(what_a_model_file_leaves_out_follows_from_the_rest),
+        TEST(quantile_balancing_is_a_rule_of_the_bias),
         TEST(dense_layers_come_first_or_not_at_all),
         TEST(overrides_win_over_modules_over_models_over_what_these_extend),
         TEST(the_environment_stands_in_for_variables),

@@ -40,6 +40,7 @@ static const Feature features[] = {
     { "moe.exchange=direct", "exchange", { "moe.exchange=direct", "mesh.ep=2" } },
     { "moe.buffers=worst", "buffers", { "moe.buffers=worst", "mesh.ep=2" } },
     { "moe.capacity=1", "capacity", { "moe.capacity=1" } },
+    { "moe.bias_rule=quantile", "bias", { "moe.bias_rule=quantile", "moe.bias_rate=0.5" } },
     { "moe.score_input", "score", { "moe.score_input=true", "moe.top_k=1" } },
     { "mtp.layers=1", "mtp", { "mtp.layers=1" } },
     { "model.tied", "tied", { "model.tied=true" } },
