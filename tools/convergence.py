@@ -248,7 +248,7 @@ in `build/convergence`, so that a stopped command goes on.
 - **Seeds**: a table takes the seeds that all of its runs have, and says how many. A seed sets weights and order of
   tokens.
 
-## PyTorch beside ours
+## PyTorch next to ours
 
 Same initial weights, tokens, schedule and AdamW (`tools/peer_torch.py`). PyTorch's bf16 has no autocast: main weights,
 norms, router and loss are f32, activations and operands of products bf16, as with `run.compute=bf16`.
@@ -261,7 +261,7 @@ The last columns say how far the first loss is apart, relatively, and for how ma
 some token's two best experts are nearly tied, a rounding chooses, and the runs are two trainings of one kind. The
 third pair shows what roundings alone do: one program and one type, on two instruction sets that add in other orders.
 
-## AdamW beside Muon
+## AdamW next to Muon
 
 f32, the same tokens and rates: `optimizer.kind=muon` with its default scale, which suits AdamW's rates.
 
