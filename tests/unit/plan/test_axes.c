@@ -385,6 +385,30 @@ static void recipes_keep_operands_of_8_bits(void **state)
     CHECK_NEAR(moe[0] - moe[1], 4096.0 * (6 * (2048 + 1408) + 2816), 256);
 }
 
+/* Inputs of weight gradients that wait take the place of activations that the input gradients have freed: the most
+ * that is alive at one moment counts, not a sum of arenas (which would be 22 % above 1f1b here). */
+static void what_waits_takes_the_place_of_what_is_freed(void **state)
+{
+    (void)state;
+    double bytes[2];
+    for (int i = 0; i < 2; i++) {
+        const char *const set[] = {
+            "mesh.pp=4",        "mesh.ep=2",
+            "train.batch=32",   "train.micro_batch=1",
+            "run.compute=bf16", i == 0 ? "mesh.schedule=1f1b" : "mesh.schedule=zb-h1"
+        };
+        Question q;
+        PlanPrice price;
+        question_load(&q, "deepseek-v2-lite", "mi325x", 8, "primus", set, 6);
+        question_open(&q);
+        CHECK_OK(planner_legal(q.planner, &q.layout));
+        CHECK_OK(planner_price(q.planner, &q.layout, &price));
+        bytes[i] = price.memory[PLAN_ACTIVATIONS];
+        question_close(&q);
+    }
+    CHECK(bytes[1] > bytes[0] && bytes[1] < 1.1 * bytes[0]);
+}
+
 /* A plan may have them; whoever would run them is told. */
 static void what_can_only_be_planned_is_not_run(void **state)
 {
@@ -426,6 +450,7 @@ int main(void)
         TEST(a_host_without_a_rate_cannot_be_offloaded_to),
         TEST(pieces_that_are_recomputed_are_not_kept),
         TEST(recipes_keep_operands_of_8_bits),
+        TEST(what_waits_takes_the_place_of_what_is_freed),
         TEST(what_can_only_be_planned_is_not_run),
     };
     return TEST_RUN(tests);
