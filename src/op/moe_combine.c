@@ -111,7 +111,7 @@ static Status move_by_quantiles(const MoeBiasUpdate *a)
         bias[e] += a->rate * x;
         sum += (double)x;
     }
-    float mean = (float)(sum / (double)E);
+    float mean = (float)sum / (float)E;
     for (int64_t e = 0; e < E; e++) bias[e] -= a->rate * mean;
     return OK;
 }

@@ -226,7 +226,7 @@ static __global__ __launch_bounds__(BIAS_THREADS) void moe_bias_quantile_kernel(
         bias[e] += rate * x;
         mine += (double)x;
     }
-    float mean = (float)(block_sum(mine, room) / (double)experts);
+    float mean = (float)block_sum(mine, room) / (float)experts;
     for (int64_t e = threadIdx.x; e < experts; e += BIAS_THREADS) bias[e] -= rate * mean;
 }
 
