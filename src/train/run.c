@@ -369,10 +369,11 @@ static Status exchange_steps(Trainer *t, const StepMetrics *m, double waited)
     return ranks_step(&t->ranks.steps, &mine);
 }
 
-/* Of the model, in a step of all ranks. */
-static double step_flops(const Trainer *t, int64_t step)
+/* Of the model, in the step of all ranks that ran last. */
+static double step_flops(const Trainer *t)
 {
-    const double share = (double)ramp_batch(&t->ramp, step) / (double)t->config.own.train_batch;
+    const EngineMode *m = t->engine.mode;
+    const double share = (double)m->step[t->engine.size].batch / (double)m->step->batch;
     return t->plan.model_flops * share;
 }
 
@@ -382,7 +383,7 @@ static RecorderMeta recording_meta(const Trainer *t)
     return (RecorderMeta){ .rank = own_rank(&t->ranks),
                            .ranks = rank_count(&t->ranks),
                            .device = t->plan.gpu.gpu.name,
-                           .flops = step_flops(t, t->at.step),
+                           .flops = step_flops(t),
                            .sheet_flops = t->rates.sheet_flops,
                            .roof_flops = t->rates.peak.flops };
 }
@@ -442,7 +443,7 @@ static Status train_step(Trainer *t, StepMetrics *m)
     m->gpu = t->rates.reading;
     m->step_s = clock_s() - start;
     m->tokens_per_s = (double)m->tokens / m->step_s;
-    metrics_shares(m, step_flops(t, m->step), &t->rates.peak.flops, t->rates.sheet_flops);
+    metrics_shares(m, step_flops(t), &t->rates.peak.flops, t->rates.sheet_flops);
     TRY(exchange_steps(t, m, waited));
     m->ranks = t->ranks.world == NULL ? NULL : &t->ranks.steps.spread;
     return OK;

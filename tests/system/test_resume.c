@@ -241,19 +241,38 @@ static void a_changing_mix_goes_on_bitwise(void **state)
     CHECK_SAYS(run_metrics(lab, "stops"), "\"domain_tokens\":{\"web\":448,\"books\":320}");
 }
 
-/* 2 sequences, then 3, then 4; the run stops within the second size. */
+/* Of the model, in the step that a run recorded last. */
+static double recorded_flops(Lab *lab, const char *run)
+{
+    char path[FILE_PATH_MAX];
+    size_t size = 0;
+    (void)snprintf(path, sizeof path, "%s/run/recording/rank-00000.syr", run);
+    const char *bytes = lab_read(lab, lab_path(lab, path), &size);
+    static const char key[] = "\"micro_batches\":";
+    const char *at = memmem(bytes, size, key, sizeof key - 1);
+    CHECK(at != NULL && (at = strstr(at, "\"flops\":")) != NULL);
+    return strtod(at + strlen("\"flops\":"), NULL);
+}
+
+/* 2 sequences, then 3, then 4; the run stops within the second size. The first step of a
+ * size is recorded with that size. */
 static void a_growing_batch_goes_on_bitwise(void **state)
 {
     static const char ramp[] = "train.batch_ramp=[\"2: 2\", \"5: 3\"]";
     static const char until[] = "optimizer.decay_steps=7", one[] = "train.micro_batch=1";
+    static const char seen[] = "run.trace_steps=[3,6]";
     Lab *lab = *state;
     Outcome o = RUN(lab, "grows", "train", "../tiny.yaml", ramp, one, "train.steps=7", "--dry-run");
     CHECK_EXIT(o, 0);
     CHECK_SAYS(o.out, "2 up to step 2, 3 up to step 5, then 4; 672 tokens in 7 steps");
-    CHECK_EXIT(RUN(lab, "grows", "train", "../tiny.yaml", ramp, one, until, "train.steps=7"), 0);
-    CHECK_EXIT(RUN(lab, "paused", "train", "../tiny.yaml", ramp, one, until, "train.steps=3"), 0);
-    o = RUN(lab, "paused", "train", "../tiny.yaml", ramp, one, until, "train.steps=7", "--resume",
-            "--change", "train.steps");
+    o = RUN(lab, "grows", "train", "../tiny.yaml", ramp, one, until, "train.steps=7", seen);
+    CHECK_EXIT(o, 0);
+    o = RUN(lab, "paused", "train", "../tiny.yaml", ramp, one, until, "train.steps=3", seen);
+    CHECK_EXIT(o, 0);
+    double flops = recorded_flops(lab, "grows");
+    CHECK(flops > 0 && fabs(recorded_flops(lab, "paused") / flops - 0.75) < 1e-6);
+    o = RUN(lab, "paused", "train", "../tiny.yaml", ramp, one, until, "train.steps=7", seen,
+            "--resume", "--change", "train.steps");
     CHECK_EXIT(o, 0);
     check_same_checkpoint(lab, "grows", "paused", 7);
     const char *metrics = run_metrics(lab, "grows");
