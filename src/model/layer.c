@@ -48,7 +48,8 @@ static int64_t heads_of(const ModelSpec *s)
 }
 
 /* All sums lie in one tensor and all counts in another, so that one all-reduce each adds them over
- * ranks. The members are views of these. */
+ * ranks. The members are views of these. Margins come last, for they are large and the host does not
+ * read them. */
 Status record_make(Arena *a, const ModelSpec *s, int64_t domains, Record *out)
 {
     Record r = { 0 };
@@ -61,6 +62,8 @@ Status record_make(Arena *a, const ModelSpec *s, int64_t domains, Record *out)
     r.router_z = tensor_rows(&r.sums, RECORD_SUMS + s->depths + GRAD_GROUPS, s->n_moe);
     TRY(tensor_new1(a, DTYPE_F32, 1, &r.norm));
     TRY(tensor_new1(a, DTYPE_F32, 1, &r.clip));
+    if (s->optimizer.qk_clip > 0)
+        TRY(tensor_new2(a, DTYPE_F32, s->blocks + s->depths, heads_of(s), &r.logits));
     int64_t loads = s->n_moe * domains * s->experts;
     int64_t drops = s->counts & COUNT_DROPPED ? s->n_moe : 0;
     int64_t margins = s->counts & COUNT_MARGINS ? s->n_moe * s->experts * MARGIN_BINS : 0;
@@ -73,8 +76,6 @@ Status record_make(Arena *a, const ModelSpec *s, int64_t domains, Record *out)
         r.margins = (Tensor){
             tensor_at(&r.counts, loads + drops), DTYPE_I32, 3, { s->n_moe, s->experts, MARGIN_BINS }
         };
-    if (s->optimizer.qk_clip > 0)
-        TRY(tensor_new2(a, DTYPE_F32, s->blocks + s->depths, heads_of(s), &r.logits));
     *out = r;
     return OK;
 }

@@ -52,6 +52,8 @@ static Status make_step_tensors(EngineArenas *m, const ModelSpec *spec, StepTens
     m->inputs_end = arena_mark(a);
     TRY(record_make(a, spec, s->domains, &io->record));
     m->record_end = arena_mark(a);
+    if (io->record.margins.data != NULL)
+        m->record_end.used_bytes -= tensor_bytes(&io->record.margins);
     if (s->logit_rows > 0) TRY(tensor_new2(a, DTYPE_F32, s->logit_rows, spec->vocab, &io->logits));
     return tensor_new1(a, DTYPE_F32, s->micro_batch * s->sequence, &io->token_loss);
 }

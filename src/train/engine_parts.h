@@ -178,7 +178,8 @@ typedef struct EngineArenas {
     bool lanes;              /* the comm lane is a stream of its own, and has scratch of its own */
     Arena at[ENGINE_ARENAS]; /* without those that each mode has */
     Arena block; /* memory that the modes share; not allocated with one mode that no peer maps */
-    ArenaMark inputs_end, record_end; /* in the step arena: ends of the batch and of the record */
+    ArenaMark inputs_end; /* in the step arena: the end of the batch */
+    ArenaMark record_end; /* there too: the end of what the host reads of the record */
 } EngineArenas;
 
 /* What the loss of a step is multiplied by, so that f16 holds the gradients of small activations: a
