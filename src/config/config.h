@@ -18,7 +18,12 @@
 #include <stdbool.h>
 #include <stdint.h>
 
-enum { CONFIG_LIST_MAX = 256, CONFIG_SOURCES_MAX = 64, CONFIG_DEPTHS_MAX = 4 };
+enum {
+    CONFIG_LIST_MAX = 256,
+    CONFIG_TEXTS_MAX = 32,
+    CONFIG_SOURCES_MAX = 64,
+    CONFIG_DEPTHS_MAX = 4
+};
 
 /* Lists have a fixed size, so that a Config is one struct that can be copied by assignment. */
 typedef struct ConfigInts {
@@ -28,7 +33,7 @@ typedef struct ConfigInts {
 
 typedef struct ConfigTexts {
     int n;
-    const char *at[32];
+    const char *at[CONFIG_TEXTS_MAX];
 } ConfigTexts;
 
 /* A source of training text: a shard's prefix under a name. */

@@ -12,7 +12,7 @@ typedef struct RampPart {
 /* Parts by rising step and rising number. The last one is train.batch, up to INT64_MAX. */
 typedef struct BatchRamp {
     int n;
-    RampPart at[33];
+    RampPart at[CONFIG_TEXTS_MAX + 1];
 } BatchRamp;
 
 /* ERR_ARG: an entry is malformed, steps or sizes do not rise, or a size is not below train.batch. */

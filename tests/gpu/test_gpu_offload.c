@@ -3,64 +3,32 @@
  * the bits of the same training without them, in both executors; memory that is planned; checkpoints.
  * Skipped where there is no GPU.
  */
-#include "base/file.h"
-#include "harness/gpu.h"
-#include "harness/many.h"
-#include "train/checkpoint.h"
+#include "harness/gpu_state.h"
 #include "train/offload.h"
-
-#include <stdlib.h>
 
 enum { STEPS = 4 };
 
-static const char *const kinds[][4] = {
-    { "optimizer.kind=adamw" },
-    { "optimizer.moments=bf16", "run.compute=bf16", "optimizer.ema=0.9" },
-    { "optimizer.kind=muon", "optimizer.ema=0.9" },
-    { "optimizer.kind=muon", "optimizer.moments=bf16", "train.micro_batch=1" },
+static const char *const kinds[][6] = {
+    { ON_GPU, "optimizer.kind=adamw" },
+    { ON_GPU, "optimizer.moments=bf16", "run.compute=bf16", "optimizer.ema=0.9" },
+    { ON_GPU, "optimizer.kind=muon", "optimizer.ema=0.9" },
+    { ON_GPU, "optimizer.kind=muon", "optimizer.moments=bf16", "train.micro_batch=1" },
 };
 enum { KINDS = sizeof kinds / sizeof *kinds };
-
-static void open_kind(Tiny *t, int kind, const char *const *more)
-{
-    const char *all[12] = { ON_GPU };
-    int n = 1;
-    for (int i = 0; kinds[kind][i] != NULL; i++) all[n++] = kinds[kind][i];
-    for (; *more != NULL; more++) all[n++] = *more;
-    tiny_open(t, all);
-}
-
-/* All buffers that an update writes, wherever they are. */
-static bool same_state(Tiny *a, Tiny *b)
-{
-    for (int buffer = BUF_MAIN; buffer < BUF_COUNT; buffer++) {
-        const Tensor *x = &a->engine.params.memory.buffer[buffer],
-                     *y = &b->engine.params.memory.buffer[buffer];
-        float *p = NULL, *q = NULL;
-        ArenaMark mark = arena_mark(&a->arena);
-        if (x->data == NULL) continue;
-        CHECK_OK(many_floats(&a->engine, x, &a->arena, &p));
-        CHECK_OK(many_floats(&b->engine, y, &a->arena, &q));
-        bool same = memcmp(p, q, tensor_bytes(x)) == 0;
-        arena_release(&a->arena, mark);
-        if (!same) return false;
-    }
-    return true;
-}
 
 static void offloaded_states_give_the_same_bits_in_both_executors(void **state)
 {
     NEEDS_GPU();
     for (int k = 0; k < KINDS; k++) {
         Tiny plain, captured, eager;
-        open_kind(&plain, k, TINY("optimizer.offload=false"));
-        open_kind(&captured, k, TINY("optimizer.offload=true"));
-        open_kind(&eager, k, TINY("optimizer.offload=true", "run.executor=eager"));
+        tiny_open_also(&plain, kinds[k], TINY("optimizer.offload=false"));
+        tiny_open_also(&captured, kinds[k], TINY("optimizer.offload=true"));
+        tiny_open_also(&eager, kinds[k], TINY("optimizer.offload=true", "run.executor=eager"));
         double x = tiny_steps(&plain, 0, STEPS).loss, y = tiny_steps(&captured, 0, STEPS).loss;
         double z = tiny_steps(&eager, 0, STEPS).loss;
         CHECK(x == y && x == z);
-        CHECK(same_state(&plain, &captured));
-        CHECK(same_state(&plain, &eager));
+        CHECK(gpu_same_state(&plain, &captured));
+        CHECK(gpu_same_state(&plain, &eager));
         CHECK(captured.engine.params.offload != NULL && plain.engine.params.offload == NULL);
         tiny_close(&plain);
         tiny_close(&captured);
@@ -75,8 +43,8 @@ static void the_plan_moves_the_states_to_pinned_memory(void **state)
     for (int k = 0; k < KINDS; k++) {
         Tiny plain, apart;
         size_t states = 0, buffers = 0;
-        open_kind(&plain, k, TINY("optimizer.offload=false"));
-        open_kind(&apart, k, TINY("optimizer.offload=true"));
+        tiny_open_also(&plain, kinds[k], TINY("optimizer.offload=false"));
+        tiny_open_also(&apart, kinds[k], TINY("optimizer.offload=true"));
         for (int s = 0; s < OPTIMIZER_STATES; s++) {
             const Tensor *t = &apart.engine.params.memory.buffer[BUF_OPTIMIZER + s];
             if (t->data != NULL) states += arena_rounded(tensor_bytes(t));
@@ -96,39 +64,11 @@ static void the_plan_moves_the_states_to_pinned_memory(void **state)
 }
 
 /* A checkpoint of offloaded states is one of states on the GPU, and the other way round. */
-static void checkpoints_move(const char *from, const char *to)
-{
-    char folder[] = "/tmp/switchyard_test_XXXXXX", dir[96];
-    CHECK(mkdtemp(folder) != NULL);
-    (void)snprintf(dir, sizeof dir, "run.dir=%s", folder);
-    Tiny a, b;
-    Checkpointer saver;
-    CheckpointInfo info;
-    Arena scratch;
-    CHECK_OK(arena_init(&scratch, "scratch", MEM_HOST, (size_t)1 << 30));
-    open_kind(&a, 1, TINY(from, dir));
-    open_kind(&b, 1, TINY(to, dir));
-    tiny_steps(&a, 0, STEPS);
-    CHECK_OK(checkpointer_open(&saver, &a.config, &a.engine.params, &a.arena));
-    CHECK_OK(checkpoint_save(&saver, STEPS, 4 * STEPS));
-    CHECK_OK(checkpoint_finish(&saver));
-    CHECK_OK(checkpoint_load_newest(&b.engine.params, folder, NULL, &scratch, &info));
-    b.engine.params.means = info.means;
-    CHECK(same_state(&a, &b));
-    CHECK(tiny_steps(&a, STEPS, 2).loss == tiny_steps(&b, STEPS, 2).loss);
-    CHECK(same_state(&a, &b));
-    checkpointer_close(&saver);
-    tiny_close(&a);
-    tiny_close(&b);
-    arena_free(&scratch);
-    CHECK_OK(file_remove_tree(folder));
-}
-
 static void checkpoints_move_between_both_places(void **state)
 {
     NEEDS_GPU();
-    checkpoints_move("optimizer.offload=true", "optimizer.offload=false");
-    checkpoints_move("optimizer.offload=false", "optimizer.offload=true");
+    gpu_checkpoints_move(kinds[1], "optimizer.offload=true", "optimizer.offload=false", true);
+    gpu_checkpoints_move(kinds[1], "optimizer.offload=false", "optimizer.offload=true", true);
 }
 
 /* The sequences of a step, of a global batch of four. */
@@ -159,7 +99,7 @@ static void a_growing_batch_is_captured_for_each_size(void **state)
         CHECK_INT(r[0].launches, 1);
         CHECK_INT(r[0].kernels, r[1].kernels);
     }
-    CHECK(same_state(&t[0], &t[1]));
+    CHECK(gpu_same_state(&t[0], &t[1]));
     for (int k = 0; k < 3; k++) tiny_close(&t[k]);
 }
 

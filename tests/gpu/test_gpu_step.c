@@ -2,13 +2,7 @@
  * Whole training steps on a GPU: the losses of the CPU, the same bits run to run and in both
  * executors, checkpoints that move between CPU and GPU. Skipped where there is no GPU.
  */
-#include "base/file.h"
-#include "harness/gpu.h"
-#include "harness/tiny.h"
-#include "train/checkpoint.h"
-
-#include <math.h>
-#include <stdlib.h>
+#include "harness/gpu_state.h"
 
 static const char *const kinds[][6] = {
     { "attention.kind=mla", "attention.q_rank=16", NULL },
@@ -22,15 +16,6 @@ static const char *const kinds[][6] = {
 
 enum { KINDS = sizeof kinds / sizeof *kinds, STEPS = 20 };
 
-static void open_kind(Tiny *t, int kind, const char *const *more)
-{
-    const char *all[16] = { 0 };
-    int n = 0;
-    for (int i = 0; kinds[kind][i] != NULL; i++) all[n++] = kinds[kind][i];
-    for (; *more != NULL; more++) all[n++] = *more;
-    tiny_open(t, all);
-}
-
 /* What a run says of each step: its loss, and a number for who got which tokens. */
 typedef struct Said {
     double loss[STEPS], routes[STEPS];
@@ -39,7 +24,7 @@ typedef struct Said {
 static void said_of(int kind, const char *const *more, Said *out)
 {
     Tiny t;
-    open_kind(&t, kind, more);
+    tiny_open_also(&t, kinds[kind], more);
     for (int64_t i = 0; i < STEPS; i++) {
         StepResult r = tiny_steps(&t, i, 1);
         out->loss[i] = r.loss;
@@ -84,34 +69,19 @@ static void bf16_losses_are_near_the_cpu_s(void **state)
     }
 }
 
-/* Bitwise equality of weights and moments, wherever they are. */
-static bool same_state(Tiny *a, Tiny *b)
-{
-    for (int buffer = BUF_MAIN; buffer < BUF_COUNT; buffer++) {
-        const Tensor *x = &a->engine.params.memory.buffer[buffer],
-                     *y = &b->engine.params.memory.buffer[buffer];
-        const void *p = NULL, *q = NULL;
-        if (x->data == NULL) continue;
-        CHECK_OK(engine_get(&a->engine.arenas, x->data, tensor_bytes(x), &p));
-        CHECK_OK(engine_get(&b->engine.arenas, y->data, tensor_bytes(y), &q));
-        if (memcmp(p, q, tensor_bytes(x)) != 0) return false;
-    }
-    return true;
-}
-
 static void two_runs_and_both_executors_give_the_same_bits(void **state)
 {
     NEEDS_GPU();
     static const char *const types[] = { "run.compute=f32", "run.compute=bf16" };
     for (int i = 0; i < KINDS * 2; i++) {
         Tiny a, b, eager;
-        open_kind(&a, i / 2, TINY(ON_GPU, types[i % 2]));
-        open_kind(&b, i / 2, TINY(ON_GPU, types[i % 2]));
-        open_kind(&eager, i / 2, TINY(ON_GPU, types[i % 2], "run.executor=eager"));
+        tiny_open_also(&a, kinds[i / 2], TINY(ON_GPU, types[i % 2]));
+        tiny_open_also(&b, kinds[i / 2], TINY(ON_GPU, types[i % 2]));
+        tiny_open_also(&eager, kinds[i / 2], TINY(ON_GPU, types[i % 2], "run.executor=eager"));
         double x = tiny_steps(&a, 0, STEPS).loss, y = tiny_steps(&b, 0, STEPS).loss;
         double z = tiny_steps(&eager, 0, STEPS).loss;
         CHECK(x == y && x == z && isfinite(x));
-        CHECK(same_state(&a, &b) && same_state(&a, &eager));
+        CHECK(gpu_same_state(&a, &b) && gpu_same_state(&a, &eager));
         tiny_close(&a);
         tiny_close(&b);
         tiny_close(&eager);
@@ -136,42 +106,12 @@ static void a_captured_step_is_one_launch_and_an_eager_one_many(void **state)
     tiny_close(&b);
 }
 
-/* 4 steps on one side, saved and loaded: the other side holds the same bits and goes on alike. */
-static void checkpoints_move(const char *from, const char *to)
-{
-    char folder[] = "/tmp/switchyard_test_XXXXXX", dir[96];
-    CHECK(mkdtemp(folder) != NULL);
-    snprintf(dir, sizeof dir, "run.dir=%s", folder);
-    Tiny a, b;
-    Checkpointer saver;
-    CheckpointInfo info;
-    Arena scratch;
-    CHECK_OK(arena_init(&scratch, "scratch", MEM_HOST, (size_t)1 << 30));
-    open_kind(&a, 2, TINY(from, dir));
-    open_kind(&b, 2, TINY(to, dir));
-    tiny_steps(&a, 0, 4);
-    CHECK_OK(checkpointer_open(&saver, &a.config, &a.engine.params, &a.arena));
-    CHECK_OK(checkpoint_save(&saver, 4, 16));
-    CHECK_OK(checkpoint_finish(&saver));
-    CHECK_OK(checkpoint_load_newest(&b.engine.params, folder, NULL, &scratch, &info));
-    CHECK_INT(info.step, 4);
-    CHECK(same_state(&a, &b));
-    double x = tiny_steps(&a, 4, 1).loss, y = tiny_steps(&b, 4, 1).loss;
-    CHECK(fabs(x / y - 1) < 1e-4);
-    if (strcmp(from, to) == 0) CHECK(x == y && same_state(&a, &b));
-    checkpointer_close(&saver);
-    tiny_close(&a);
-    tiny_close(&b);
-    arena_free(&scratch);
-    CHECK_OK(file_remove_tree(folder));
-}
-
 static void checkpoints_move_between_cpu_and_gpu(void **state)
 {
     NEEDS_GPU();
-    checkpoints_move(ON_CPU, ON_GPU);
-    checkpoints_move(ON_GPU, ON_CPU);
-    checkpoints_move(ON_GPU, ON_GPU);
+    gpu_checkpoints_move(kinds[2], ON_CPU, ON_GPU, false);
+    gpu_checkpoints_move(kinds[2], ON_GPU, ON_CPU, false);
+    gpu_checkpoints_move(kinds[2], ON_GPU, ON_GPU, true);
 }
 
 static void evaluation_gives_the_cpu_s_losses(void **state)
@@ -216,8 +156,8 @@ static void generation_gives_the_cpu_s_logits(void **state)
     for (int k = 0; k < 2; k++) {
         Tiny t[2];
         Engine e[2];
-        open_kind(&t[0], k, TINY(ON_CPU));
-        open_kind(&t[1], k, TINY(ON_GPU));
+        tiny_open_also(&t[0], kinds[k], TINY(ON_CPU));
+        tiny_open_also(&t[1], kinds[k], TINY(ON_GPU));
         for (int i = 0; i < 2; i++) open_generator(&e[i], &t[i].config);
         for (int64_t at = 0; at < 10; at += at == 0 ? 7 : 1) {
             const float *logits[2] = { NULL, NULL };
@@ -241,7 +181,7 @@ static void planned_and_used_bytes_are_equal(void **state)
     for (int k = 0; k < KINDS; k++) {
         Tiny t;
         const char *moments = k % 2 == 0 ? "optimizer.moments=bf16" : "optimizer.moments=f32";
-        open_kind(&t, k, TINY(ON_GPU, "run.compute=bf16", moments));
+        tiny_open_also(&t, kinds[k], TINY(ON_GPU, "run.compute=bf16", moments));
         const float *losses = NULL;
         tiny_steps(&t, 0, 2);
         t.batch.domain.dim[0] = t.shape.micro_batch;

@@ -292,4 +292,31 @@ static inline int case_steps(const ManyCase *c, int steps)
     return case_sets(c, "moe.activation=clamped") && steps > 2 ? 2 : steps;
 }
 
+/* 1 if `compare`, which gets the case, fails on a rank; the failure is printed. */
+static inline int case_wrong(const ManyCase *c, Status (*compare)(void *, Comm *))
+{
+    int failed = -1;
+    Status s = comm_threads(c->ranks, 60, compare, (void *)(uintptr_t)c, &failed);
+    if (s != OK) print_error("%s, rank %d: %s\n", c->name, failed, status_message());
+    return s != OK;
+}
+
+/* The number of schedules on which `compare` fails, on four ranks. */
+static inline int schedules_wrong(Status (*compare)(void *, Comm *))
+{
+    int n = 0;
+    for (int d = 0; d < schedule_table_n; d++) {
+        const ScheduleDesc *s = &schedule_table[d];
+        char schedule[64], chunks[32];
+        (void)snprintf(schedule, sizeof schedule, "mesh.schedule=%s", s->name);
+        (void)snprintf(chunks, sizeof chunks, "mesh.vpp=%d", s->chunks_least);
+        ManyCase c = { s->name,
+                       4,
+                       { MLA, BATCH, WORST, "mesh.pp=2", "mesh.ep=2", "mesh.zero=2", schedule,
+                         chunks } };
+        n += case_wrong(&c, compare);
+    }
+    return n;
+}
+
 #endif

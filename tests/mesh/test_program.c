@@ -67,38 +67,18 @@ static Status compare(void *state, Comm *world)
     return s;
 }
 
-static int wrong(const ManyCase *c)
-{
-    int failed = -1;
-    Status s = comm_threads(c->ranks, 60, compare, (void *)(uintptr_t)c, &failed);
-    if (s != OK) print_error("%s, rank %d: %s\n", c->name, failed, status_message());
-    return s != OK;
-}
-
 static void the_plan_prints_what_every_mesh_runs(void **state)
 {
     (void)state;
     int n = 0;
-    for (int i = 0; i < MESH_CASES; i += MANY_EVERY) n += wrong(&mesh_cases[i]);
+    for (int i = 0; i < MESH_CASES; i += MANY_EVERY) n += case_wrong(&mesh_cases[i], compare);
     CHECK_INT(n, 0);
 }
 
 static void the_plan_prints_what_every_schedule_runs(void **state)
 {
     (void)state;
-    int n = 0;
-    for (int d = 0; d < schedule_table_n; d++) {
-        const ScheduleDesc *s = &schedule_table[d];
-        char schedule[64], chunks[32];
-        (void)snprintf(schedule, sizeof schedule, "mesh.schedule=%s", s->name);
-        (void)snprintf(chunks, sizeof chunks, "mesh.vpp=%d", s->chunks_least);
-        ManyCase c = { s->name,
-                       4,
-                       { MLA, BATCH, WORST, "mesh.pp=2", "mesh.ep=2", "mesh.zero=2", schedule,
-                         chunks } };
-        n += wrong(&c);
-    }
-    CHECK_INT(n, 0);
+    CHECK_INT(schedules_wrong(compare), 0);
 }
 
 int main(void)
