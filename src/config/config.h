@@ -18,12 +18,8 @@
 #include <stdbool.h>
 #include <stdint.h>
 
-enum {
-    CONFIG_LIST_MAX = 256,
-    CONFIG_TEXTS_MAX = 32,
-    CONFIG_SOURCES_MAX = 64,
-    CONFIG_DEPTHS_MAX = 4
-};
+enum { CONFIG_LIST_MAX = 256, CONFIG_TEXTS_MAX = 32 };
+enum { CONFIG_SOURCES_MAX = 64, CONFIG_DEPTHS_MAX = 4 };
 
 /* Lists have a fixed size, so that a Config is one struct that can be copied by assignment. */
 typedef struct ConfigInts {
