@@ -8,10 +8,14 @@ const char *const mesh_group_names[GROUP_COUNT] = {
     [GROUP_WORLD] = "world",
     [GROUP_STAGE] = "stage",
     [GROUP_SHARD] = "shard",
+    [GROUP_SPLIT_SHARD] = "shard of a part",
     [GROUP_EXPERT_SHARD] = "expert shard",
     [GROUP_REPLICA] = "replica",
     [GROUP_EP] = "ep",
     [GROUP_CP] = "cp",
+    [GROUP_TP] = "tp",
+    [GROUP_SEQUENCE] = "sequence",
+    [GROUP_KEYS] = "same keys",
     [GROUP_PP] = "pp",
     [GROUP_REPLICA_STAGE] = "mirror",
     [GROUP_EP_INSIDE] = "ep inside hosts",
@@ -40,41 +44,48 @@ static Status check_size(const char *name, int size, int least)
 }
 
 /* The error names the nearest numbers of ranks that would fit, one below and one above. */
-static Status check_ranks(int ranks, int pp, int cp)
+static Status check_ranks(int ranks, int pp, int cp, int tp)
 {
-    int64_t each = (int64_t)pp * cp, below = ranks / each * each;
+    int64_t each = (int64_t)pp * cp * tp, below = ranks / each * each;
+    char axes[96] = "", or_below[32] = "";
     if (below == ranks) return OK;
-    if (below == 0) {
-        return FAIL(ERR_ARG, "%d ranks do not fit mesh.pp %d x mesh.cp %d: %lld ranks would", ranks,
-                    pp, cp, (long long)each);
-    }
-    return FAIL(ERR_ARG, "%d ranks do not fit mesh.pp %d x mesh.cp %d: %lld or %lld ranks would",
-                ranks, pp, cp, (long long)below, (long long)(below + each));
+    (void)snprintf(axes, sizeof axes,
+                   tp > 1 ? "mesh.pp %d x mesh.cp %d x mesh.tp %d" : "mesh.pp %d x mesh.cp %d", pp,
+                   cp, tp);
+    if (below == 0) below = each;
+    if (below < ranks)
+        (void)snprintf(or_below, sizeof or_below, " or %lld", (long long)(below + each));
+    return FAIL(ERR_ARG, "%d ranks do not fit %s: %lld%s ranks would", ranks, axes,
+                (long long)below, or_below);
 }
 
 /* Sizes are checked before they divide anything. ep must divide the sharding ranks of a stage,
  * because it is folded over them. */
-Status mesh_shape(int ranks, int pp, int ep, int cp, int shard, MeshShape *out)
+Status mesh_shape(int ranks, int pp, int ep, int cp, int tp, int shard, MeshShape *out)
 {
     char which[DIVISORS_BYTES];
     TRY(check_size("pp", pp, 1));
     TRY(check_size("ep", ep, 1));
     TRY(check_size("cp", cp, 1));
+    TRY(check_size("tp", tp, 1));
     TRY(check_size("shard", shard, 0));
-    TRY(check_ranks(ranks, pp, cp));
-    int dp = ranks / pp / cp;
+    TRY(check_ranks(ranks, pp, cp, tp));
+    int dp = ranks / pp / cp / tp;
     if (shard == 0) shard = dp;
     if (dp % shard != 0) {
         return FAIL(ERR_ARG, "mesh.shard %d does not divide the %d data-parallel ranks; %s", shard,
                     dp, divisors_text(which, dp));
     }
-    if (shard * cp % ep != 0) {
+    int inner = shard * cp * tp;
+    if (inner % ep != 0) {
         return FAIL(ERR_ARG,
                     "mesh.ep %d does not divide the %d ranks of a stage that share out "
-                    "(mesh.shard x mesh.cp); %s",
-                    ep, shard * cp, divisors_text(which, shard * cp));
+                    "(mesh.shard x mesh.cp%s); %s",
+                    ep, inner, tp > 1 ? " x mesh.tp" : "", divisors_text(which, inner));
     }
-    *out = (MeshShape){ .pp = pp, .replicate = dp / shard, .shard = shard, .ep = ep, .cp = cp };
+    *out = (MeshShape){
+        .pp = pp, .replicate = dp / shard, .shard = shard, .ep = ep, .cp = cp, .tp = tp
+    };
     return OK;
 }
 
@@ -93,14 +104,16 @@ Status mesh_inside(int ep, int per_host, int *out)
     return OK;
 }
 
-/* cp varies fastest, then shard, then replica, then stage: the formula of mesh.h read backwards. */
+/* tp varies fastest, then cp, shard, replica, stage: the formula of mesh.h read backwards. */
 MeshPlace mesh_place(const MeshShape *s, int rank)
 {
-    int inner = rank % (s->shard * s->cp), outer = rank / (s->shard * s->cp);
+    int sequence = mesh_sequence_ranks(s), all = s->shard * sequence;
+    int inner = rank % all, outer = rank / all;
     return (MeshPlace){ .stage = outer / s->replicate,
                         .replica = outer % s->replicate,
-                        .shard = inner / s->cp,
-                        .cp = inner % s->cp,
+                        .shard = inner / sequence,
+                        .cp = inner % sequence / mesh_tp(s),
+                        .tp = inner % mesh_tp(s),
                         .inner = inner,
                         .ep = inner % s->ep,
                         .expert_shard = inner / s->ep };
@@ -111,19 +124,24 @@ MeshPlace mesh_place(const MeshShape *s, int rank)
 void mesh_color(const MeshShape *s, MeshGroup g, int rank, int *color, int *key)
 {
     const MeshPlace p = mesh_place(s, rank);
-    int inner = s->shard * s->cp, outer = rank / inner, stage_ranks = s->replicate * inner;
+    int tp = mesh_tp(s), sequence = mesh_sequence_ranks(s), keys = s->keys > 1 ? s->keys : 1;
+    int inner = s->shard * sequence, outer = rank / inner, stage_ranks = s->replicate * inner;
     int experts = outer * (inner / s->ep) + p.expert_shard; /* the EP group's number */
     int inside = s->inside > 0 ? s->inside : s->ep;
     const int of[GROUP_COUNT][2] = {
         [GROUP_WORLD] = { 0, rank },
         [GROUP_STAGE] = { p.stage, rank % stage_ranks },
         [GROUP_SHARD] = { outer, p.inner },
+        [GROUP_SPLIT_SHARD] = { outer * tp + p.tp, p.inner / tp },
         [GROUP_EXPERT_SHARD] = { outer * s->ep + p.ep, p.expert_shard },
         [GROUP_REPLICA] = { p.stage * inner + p.inner, p.replica },
         [GROUP_EP] = { experts, p.ep },
         [GROUP_EP_INSIDE] = { experts * (s->ep / inside) + p.ep / inside, p.ep % inside },
         [GROUP_EP_ACROSS] = { experts * inside + p.ep % inside, p.ep / inside },
-        [GROUP_CP] = { rank / s->cp, p.cp },
+        [GROUP_CP] = { rank / sequence * tp + p.tp, p.cp },
+        [GROUP_TP] = { rank / tp, p.tp },
+        [GROUP_SEQUENCE] = { rank / sequence, rank % sequence },
+        [GROUP_KEYS] = { rank / keys, rank % keys },
         [GROUP_PP] = { rank % stage_ranks, p.stage },
     };
     *color = of[g][0];
@@ -142,18 +160,23 @@ typedef struct GroupSpan {
 
 static GroupSpan span_of(const MeshShape *s, MeshGroup g)
 {
-    int inner = s->shard * s->cp, stage = s->replicate * inner;
+    int tp = mesh_tp(s), sequence = mesh_sequence_ranks(s);
+    int inner = s->shard * sequence, stage = s->replicate * inner;
     int inside = s->inside > 0 ? s->inside : s->ep;
     const GroupSpan of[GROUP_COUNT] = {
         [GROUP_WORLD] = { mesh_ranks(s), 1 },
         [GROUP_STAGE] = { stage, 1 },
         [GROUP_SHARD] = { inner, 1 },
+        [GROUP_SPLIT_SHARD] = { inner / tp, tp },
         [GROUP_EXPERT_SHARD] = { inner / s->ep, s->ep },
         [GROUP_REPLICA] = { s->replicate, inner },
         [GROUP_EP] = { s->ep, 1 },
         [GROUP_EP_INSIDE] = { inside, 1 },
         [GROUP_EP_ACROSS] = { s->ep / inside, inside },
-        [GROUP_CP] = { s->cp, 1 },
+        [GROUP_CP] = { s->cp, tp },
+        [GROUP_TP] = { tp, 1 },
+        [GROUP_SEQUENCE] = { sequence, 1 },
+        [GROUP_KEYS] = { s->keys > 1 ? s->keys : 1, 1 },
         [GROUP_PP] = { s->pp, stage },
         [GROUP_REPLICA_STAGE] = { mesh_ranks(s), 1 },
     };
@@ -215,20 +238,22 @@ void mesh_free(Mesh *m)
 
 Comm *mesh_axis(const Mesh *m, Axis axis)
 {
-    static const MeshGroup group[AXIS_COUNT] = {
-        [AXIS_PP] = GROUP_PP, [AXIS_DP] = GROUP_STAGE, [AXIS_EP] = GROUP_EP, [AXIS_CP] = GROUP_CP
-    };
+    static const MeshGroup group[AXIS_COUNT] = { [AXIS_PP] = GROUP_PP,
+                                                 [AXIS_DP] = GROUP_STAGE,
+                                                 [AXIS_EP] = GROUP_EP,
+                                                 [AXIS_CP] = GROUP_CP,
+                                                 [AXIS_TP] = GROUP_TP };
     return m->group[group[axis]];
 }
 
 static Status print_places(const MeshShape *s, Text *out)
 {
-    TRY(text_printf(out, "\n%5s %6s %8s %6s %4s %7s %13s\n", "rank", "stage", "replica", "shard",
-                    "cp", "expert", "expert shard"));
+    TRY(text_printf(out, "\n%5s %6s %8s %6s %4s %4s %7s %13s\n", "rank", "stage", "replica",
+                    "shard", "cp", "tp", "expert", "expert shard"));
     for (int rank = 0; rank < mesh_ranks(s); rank++) {
         const MeshPlace p = mesh_place(s, rank);
-        TRY(text_printf(out, "%5d %6d %8d %6d %4d %7d %13d\n", rank, p.stage, p.replica, p.shard,
-                        p.cp, p.ep, p.expert_shard));
+        TRY(text_printf(out, "%5d %6d %8d %6d %4d %4d %7d %13d\n", rank, p.stage, p.replica,
+                        p.shard, p.cp, p.tp, p.ep, p.expert_shard));
     }
     return OK;
 }
@@ -236,7 +261,7 @@ static Status print_places(const MeshShape *s, Text *out)
 /* `stride`: how far apart two neighbours on this axis are in the numbering of ranks. */
 Status mesh_print(const MeshShape *s, Text *out)
 {
-    const int inner = s->shard * s->cp;
+    const int tp = mesh_tp(s), sequence = mesh_sequence_ranks(s), inner = s->shard * sequence;
     const struct {
         const char *name;
         int size, stride;
@@ -244,9 +269,10 @@ Status mesh_print(const MeshShape *s, Text *out)
     } row[] = {
         { "pp", s->pp, s->replicate * inner, "the layers, a stage a rank" },
         { "replicate", s->replicate, inner, "the batch; all hold the same" },
-        { "shard", s->shard, s->cp, "the batch, weights and the optimizer's state" },
-        { "cp", s->cp, 1, "each sequence" },
-        { "ep", s->ep, 1, "the experts of a layer, within shard x cp" },
+        { "shard", s->shard, sequence, "the batch, weights and the optimizer's state" },
+        { "cp", s->cp, tp, "each sequence" },
+        { "tp", tp, 1, "each matrix, and the rows of the stream" },
+        { "ep", s->ep, 1, "the experts of a layer, within shard x cp x tp" },
     };
     TRY(text_printf(out, "%-10s %5s %7s  %s\n", "axis", "size", "stride", "its ranks share out"));
     for (size_t i = 0; i < sizeof row / sizeof *row; i++) {

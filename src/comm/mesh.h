@@ -2,18 +2,19 @@
  * mesh: ranks laid out on the axes of parallelism. It decides which ranks form which group; comm.h makes
  * the groups.
  *
- * Axes: pp pipeline stages, dp data parallel (shard x replicate), cp context parallel, ep expert
- * parallel (folded over shard x cp, so it needs no ranks of its own).
+ * Axes: pp pipeline stages, dp data parallel (shard x replicate), cp context parallel, tp tensor parallel,
+ * ep expert parallel (folded over shard x cp x tp, so it needs no ranks of its own).
  *
- *   rank = ((stage * replicate + r) * shard + s) * cp + c
- *   inner = s * cp + c:  expert rank inner % ep, expert shard inner / ep
+ *   rank = (((stage * replicate + r) * shard + s) * cp + c) * tp + t
+ *   inner = (s * cp + c) * tp + t:  expert rank inner % ep, expert shard inner / ep
  *
- * So cp is innermost, then ep, then the rest of shard. Ranks that exchange most are neighbours, and
+ * So tp is innermost, then cp, and ep lies over both. Ranks that exchange most are neighbours, and
  * stay on one host as long as they fit. If an EP group spans hosts, with `inside` ranks on each, it has
  * two more kinds of groups: the ranks on one host, and the ranks with the same number on their hosts.
  *
- * Ranks of one stage hold the same layers. Dense parameters are sharded over a shard group, a set of
- * experts over an expert-shard group. Replicas hold the same shards.
+ * Ranks of one stage hold the same layers. Dense parameters are sharded over a shard group. Those that
+ * tp splits are sharded over the ranks with the same part, a set of experts over an expert-shard group.
+ * Replicas hold the same shards.
  */
 #ifndef COMM_MESH_H
 #define COMM_MESH_H
@@ -21,18 +22,22 @@
 #include "base/text.h"
 #include "comm/comm.h"
 
-typedef enum Axis { AXIS_PP, AXIS_DP, AXIS_EP, AXIS_CP, AXIS_COUNT } Axis;
+typedef enum Axis { AXIS_PP, AXIS_DP, AXIS_EP, AXIS_CP, AXIS_TP, AXIS_COUNT } Axis;
 
 typedef enum MeshGroup {
     GROUP_WORLD,
-    GROUP_STAGE,        /* all ranks of one pipeline stage: shard x replicate x cp */
-    GROUP_SHARD,        /* dense parameters are sharded over it: shard x cp */
-    GROUP_EXPERT_SHARD, /* a set of experts is sharded over it: shard x cp / ep */
+    GROUP_STAGE,        /* all ranks of one pipeline stage: shard x replicate x cp x tp */
+    GROUP_SHARD,        /* dense parameters are sharded over it: shard x cp x tp */
+    GROUP_SPLIT_SHARD,  /* parts of those that tp splits are sharded over it: shard x cp */
+    GROUP_EXPERT_SHARD, /* a set of experts is sharded over it: shard x cp x tp / ep */
     GROUP_REPLICA,      /* its ranks hold the same shards: replicate */
     GROUP_EP,           /* its ranks have different experts of a layer */
     GROUP_EP_INSIDE,    /* those of an EP group that share a host */
     GROUP_EP_ACROSS,    /* those of an EP group with the same number inside their hosts */
     GROUP_CP,           /* its ranks have different pieces of a sequence */
+    GROUP_TP,           /* its ranks have different parts of each matrix and of the stream's rows */
+    GROUP_SEQUENCE,     /* its ranks have different rows of the same sequences: cp x tp */
+    GROUP_KEYS,         /* those of a TP group that hold the same heads of keys and values */
     GROUP_PP,           /* one rank of each pipeline stage */
     GROUP_MADE,         /* mesh_make makes the groups above */
     GROUP_REPLICA_STAGE = GROUP_MADE, /* two stages with the same parameters; train/ makes it */
@@ -44,11 +49,13 @@ extern const char *const mesh_group_names[GROUP_COUNT];
 typedef struct MeshShape {
     int pp, replicate, shard, ep, cp; /* dp = replicate * shard */
     int inside; /* ranks of an EP group on each host, a divisor of ep; 0: all on one host */
+    int tp;     /* 0 is 1 */
+    int keys; /* ranks of a GROUP_KEYS, a divisor of tp: more than 1 with fewer heads than tp; 0 is 1 */
 } MeshShape;
 
 /* A rank's coordinates: its number on each axis. */
 typedef struct MeshPlace {
-    int stage, replica, shard, cp, inner, ep, expert_shard;
+    int stage, replica, shard, cp, tp, inner, ep, expert_shard;
 } MeshPlace;
 
 /* A rank's view of the mesh. It owns its groups, except the world, which the caller opened. */
@@ -61,13 +68,19 @@ typedef struct Mesh {
 
 /* The shape of `ranks` ranks; shard 0: all of dp. ERR_ARG if they do not fit; it names both numbers and
  * what would fit. */
-Status mesh_shape(int ranks, int pp, int ep, int cp, int shard, MeshShape *out);
+Status mesh_shape(int ranks, int pp, int ep, int cp, int tp, int shard, MeshShape *out);
 
 /* How many ranks of an EP group are on one host, if each host has per_host ranks (0: one host has all).
  * ERR_ARG unless that is the same for all groups and hosts. */
 Status mesh_inside(int ep, int per_host, int *out);
 
-static inline int mesh_ranks(const MeshShape *s) { return s->pp * s->replicate * s->shard * s->cp; }
+static inline int mesh_tp(const MeshShape *s) { return s->tp > 1 ? s->tp : 1; }
+/* Ranks that have rows of the same sequences. */
+static inline int mesh_sequence_ranks(const MeshShape *s) { return s->cp * mesh_tp(s); }
+static inline int mesh_ranks(const MeshShape *s)
+{
+    return s->pp * s->replicate * s->shard * mesh_sequence_ranks(s);
+}
 
 /* How many ranks work on different sequences of a batch, and this rank's number among them. */
 static inline int mesh_data_ranks(const MeshShape *s) { return s->replicate * s->shard; }

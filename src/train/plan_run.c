@@ -132,8 +132,8 @@ static Status set_inside(const Config *c, int ranks, MeshShape *out)
  * rest. */
 Status train_mesh(const Config *c, int ranks, MeshShape *out)
 {
-    TRY(mesh_shape(ranks, (int)c->mesh_pp, (int)c->mesh_ep, (int)c->mesh_cp, (int)c->mesh_shard,
-                   out));
+    TRY(mesh_shape(ranks, (int)c->mesh_pp, (int)c->mesh_ep, (int)c->mesh_cp, (int)c->mesh_tp,
+                   (int)c->mesh_shard, out));
     TRY(set_inside(c, ranks, out));
     return ramp_divides(c, mesh_data_ranks(out), c->train_micro_batch);
 }

@@ -120,7 +120,7 @@ static inline Status with_stage(Comm *world, const char *const *settings, Case *
     Mesh mesh = { 0 };
     Arena groups = { 0 };
     TRY(arena_init(&groups, "groups", MEM_HOST, (size_t)1 << 24));
-    TRY(mesh_shape(world->size, world->size, 1, 1, 0, &shape));
+    TRY(mesh_shape(world->size, world->size, 1, 1, 1, 0, &shape));
     Status s = mesh_make(world, &shape, false, &groups, &mesh);
     if (s == OK) s = tiny_make(&t, settings, &mesh);
     if (s == OK) s = body(&t, c, world->rank);

@@ -264,7 +264,7 @@ static Status layer_on_rank(Result *x, Side *s, Comm *world)
     Mesh mesh = { 0 };
     MeshShape shape;
     TRY(side_open(s, x->c, x->ranks, rank));
-    TRY(mesh_shape(x->ranks, 1, 1, x->ranks, 0, &shape));
+    TRY(mesh_shape(x->ranks, 1, 1, x->ranks, 1, 0, &shape));
     TRY(mesh_make(world, &shape, false, &s->arena, &mesh));
     s->ex.mesh = &mesh;
     Status status = both_ways(s);

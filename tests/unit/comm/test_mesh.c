@@ -3,9 +3,11 @@
 
 /* Shapes of up to 24 ranks. */
 static const MeshShape SHAPES[] = {
-    { 1, 1, 1, 1, 1, 0 }, { 2, 1, 4, 2, 1, 0 }, { 1, 2, 2, 4, 2, 0 }, { 3, 2, 2, 2, 2, 0 },
-    { 2, 1, 3, 6, 2, 0 }, { 1, 1, 8, 8, 1, 0 }, { 1, 1, 8, 8, 1, 2 }, { 2, 1, 3, 6, 2, 3 },
-    { 1, 2, 8, 4, 1, 4 }, { 2, 1, 4, 4, 2, 1 },
+    { 1, 1, 1, 1, 1, 0, 1, 1 }, { 2, 1, 4, 2, 1, 0, 1, 1 }, { 1, 2, 2, 4, 2, 0, 1, 1 },
+    { 3, 2, 2, 2, 2, 0, 1, 1 }, { 2, 1, 3, 6, 2, 0, 1, 1 }, { 1, 1, 8, 8, 1, 0, 1, 1 },
+    { 1, 1, 8, 8, 1, 2, 1, 1 }, { 2, 1, 3, 6, 2, 3, 1, 1 }, { 1, 2, 8, 4, 1, 4, 1, 1 },
+    { 2, 1, 4, 4, 2, 1, 1, 1 }, { 1, 1, 1, 1, 1, 0, 4, 2 }, { 2, 1, 3, 6, 2, 3, 2, 1 },
+    { 1, 2, 2, 8, 2, 4, 2, 2 }, { 1, 3, 2, 1, 1, 0, 4, 4 },
 };
 enum { SHAPE_COUNT = sizeof SHAPES / sizeof *SHAPES, RANKS_MAX = 24 };
 
@@ -16,8 +18,9 @@ static void a_place_is_a_rank(void **state)
         const MeshShape *s = &SHAPES[i];
         for (int r = 0; r < mesh_ranks(s); r++) {
             MeshPlace p = mesh_place(s, r);
-            CHECK_INT(((p.stage * s->replicate + p.replica) * s->shard + p.shard) * s->cp + p.cp,
-                      r);
+            const int sequence =
+                ((p.stage * s->replicate + p.replica) * s->shard + p.shard) * s->cp;
+            CHECK_INT((sequence + p.cp) * mesh_tp(s) + p.tp, r);
             CHECK_INT(p.expert_shard * s->ep + p.ep, p.inner);
         }
     }
@@ -25,11 +28,15 @@ static void a_place_is_a_rank(void **state)
 
 static int group_size(const MeshShape *s, MeshGroup g)
 {
-    int inner = s->shard * s->cp;
+    int tp = s->tp > 1 ? s->tp : 1, inner = s->shard * s->cp * tp;
     int inside = s->inside > 0 ? s->inside : s->ep;
     const int size[GROUP_MADE] = { [GROUP_WORLD] = mesh_ranks(s),
                                    [GROUP_STAGE] = s->replicate * inner,
                                    [GROUP_SHARD] = inner,
+                                   [GROUP_SPLIT_SHARD] = s->shard * s->cp,
+                                   [GROUP_TP] = tp,
+                                   [GROUP_SEQUENCE] = s->cp * tp,
+                                   [GROUP_KEYS] = s->keys > 1 ? s->keys : 1,
                                    [GROUP_EXPERT_SHARD] = inner / s->ep,
                                    [GROUP_REPLICA] = s->replicate,
                                    [GROUP_EP] = s->ep,
@@ -92,7 +99,7 @@ static void an_example_is_as_worked_by_hand(void **state)
     (void)state;
     MeshShape s;
     int color, key;
-    CHECK_OK(mesh_shape(8, 2, 2, 2, 0, &s));
+    CHECK_OK(mesh_shape(8, 2, 2, 2, 1, 0, &s));
     CHECK_INT(s.shard, 2);
     CHECK_INT(s.replicate, 1);
     MeshPlace p = mesh_place(&s, 5);
@@ -102,6 +109,27 @@ static void an_example_is_as_worked_by_hand(void **state)
     CHECK(color == 3 && key == 1);
     mesh_color(&s, GROUP_PP, 7, &color, &key);
     CHECK(color == 3 && key == 1);
+}
+
+/* One stage, two shards of two context ranks of two tensor ranks, experts over four: rank 6 is in shard 1,
+ * context 1, tensor 0, and the third of its experts. */
+static void tensor_ranks_are_neighbours(void **state)
+{
+    (void)state;
+    MeshShape s;
+    int color, key;
+    CHECK_OK(mesh_shape(8, 1, 4, 2, 2, 0, &s));
+    CHECK_INT(s.shard, 2);
+    MeshPlace p = mesh_place(&s, 6);
+    CHECK(p.shard == 1 && p.cp == 1 && p.tp == 0 && p.ep == 2 && p.expert_shard == 1);
+    mesh_color(&s, GROUP_CP, 6, &color, &key);
+    CHECK(color == 2 && key == 1);
+    mesh_color(&s, GROUP_TP, 6, &color, &key);
+    CHECK(color == 3 && key == 0);
+    mesh_color(&s, GROUP_SPLIT_SHARD, 6, &color, &key);
+    CHECK(color == 0 && key == 3);
+    mesh_color(&s, GROUP_SEQUENCE, 6, &color, &key);
+    CHECK(color == 1 && key == 2);
 }
 
 /* Two EP groups of six ranks, three on each host: rank 10 is in the second, the second of its
@@ -137,15 +165,20 @@ static void what_does_not_fit_says_what_would(void **state)
 {
     (void)state;
     MeshShape s;
-    CHECK_FAILS(mesh_shape(6, 4, 1, 1, 0, &s), ERR_ARG,
+    CHECK_FAILS(mesh_shape(6, 4, 1, 1, 1, 0, &s), ERR_ARG,
                 "6 ranks do not fit mesh.pp 4 x mesh.cp 1: 4 or 8 ranks would");
-    CHECK_FAILS(mesh_shape(2, 2, 1, 2, 0, &s), ERR_ARG, "2 ranks do not fit mesh.pp 2 x mesh.cp 2");
-    CHECK_FAILS(mesh_shape(8, 2, 3, 1, 0, &s), ERR_ARG,
+    CHECK_FAILS(mesh_shape(2, 2, 1, 2, 1, 0, &s), ERR_ARG,
+                "2 ranks do not fit mesh.pp 2 x mesh.cp 2");
+    CHECK_FAILS(mesh_shape(8, 2, 3, 1, 1, 0, &s), ERR_ARG,
                 "mesh.ep 3 does not divide the 4 ranks of a stage that share out (mesh.shard x "
                 "mesh.cp); 1, 2 and 4 do");
-    CHECK_FAILS(mesh_shape(8, 1, 1, 1, 3, &s), ERR_ARG, "1, 2, 4 and 8 do");
-    CHECK_FAILS(mesh_shape(8, 1, 2, 1, 1, &s), ERR_ARG, "1 does");
-    CHECK_FAILS(mesh_shape(8, 0, 1, 1, 0, &s), ERR_ARG, "mesh.pp is 0, the least is 1");
+    CHECK_FAILS(mesh_shape(8, 1, 1, 1, 1, 3, &s), ERR_ARG, "1, 2, 4 and 8 do");
+    CHECK_FAILS(mesh_shape(8, 1, 2, 1, 1, 1, &s), ERR_ARG, "1 does");
+    CHECK_FAILS(mesh_shape(8, 0, 1, 1, 1, 0, &s), ERR_ARG, "mesh.pp is 0, the least is 1");
+    CHECK_FAILS(mesh_shape(6, 1, 1, 2, 2, 0, &s), ERR_ARG,
+                "6 ranks do not fit mesh.pp 1 x mesh.cp 2 x mesh.tp 2: 4 or 8 ranks would");
+    CHECK_FAILS(mesh_shape(8, 1, 3, 1, 2, 0, &s), ERR_ARG,
+                "(mesh.shard x mesh.cp x mesh.tp); 1, 2, 4 and 8 do");
 }
 
 /* Each group adds up its members' ranks of the world. */
@@ -217,9 +250,9 @@ static void the_table_names_axes_and_places(void **state)
     Text t;
     CHECK_OK(arena_init(&a, "text", MEM_HOST, 1 << 20));
     CHECK_OK(text_init(&t, &a));
-    CHECK_OK(mesh_print(&(MeshShape){ 2, 1, 2, 2, 2, 0 }, &t));
+    CHECK_OK(mesh_print(&(MeshShape){ 2, 1, 2, 2, 2, 0, 1, 1 }, &t));
     CHECK(strstr(t.data, "pp             2       4  the layers, a stage a rank\n") != NULL);
-    CHECK(strstr(t.data, "    5      1        0      0    1       1             0\n") != NULL);
+    CHECK(strstr(t.data, "    5      1        0      0    1    0       1             0\n") != NULL);
     arena_free(&a);
 }
 
@@ -230,6 +263,7 @@ int main(void)
         TEST(groups_part_the_ranks),
         TEST(groups_with_the_same_members_are_one),
         TEST(an_example_is_as_worked_by_hand),
+        TEST(tensor_ranks_are_neighbours),
         TEST(a_group_of_experts_has_groups_inside_hosts_and_across),
         TEST(hosts_hold_as_many_ranks_of_each_group),
         TEST(what_does_not_fit_says_what_would),

@@ -229,7 +229,7 @@ static void a_rank_has_its_place_and_its_room(void **state)
               SETTINGS("mesh.pp=2", "mesh.cp=2", "mesh.ep=4", "moe.buffer_factor=1.75",
                        "moe.exchange=allgather", c[i].setting),
               &s);
-        CHECK_OK(mesh_shape(8, 2, 4, 2, 0, &shape));
+        CHECK_OK(mesh_shape(8, 2, 4, 2, 1, 0, &shape));
         Mesh m = mesh_alone(&shape, 6);
         spec_place(&s, &m);
         CHECK_INT(s.ranks.ep, 4);

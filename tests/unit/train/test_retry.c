@@ -35,7 +35,7 @@ static void plans_of(const char *const *settings, Plans *p)
     static Mesh mesh;
     MeshShape shape;
     Config c = config_of(settings);
-    CHECK_OK(mesh_shape(4, 1, 4, 1, 4, &shape));
+    CHECK_OK(mesh_shape(4, 1, 4, 1, 1, 4, &shape));
     mesh = mesh_alone(&shape, 0);
     const RowCapacity room = p->shape.capacity;
     p->shape = (EngineShape){ .batch = 1,

@@ -50,7 +50,7 @@ static void holder_open(Holder *h, const Case *c, int rank)
     (void)snprintf(set[2], sizeof set[2], "mesh.zero=%d", c->zero);
     (void)snprintf(set[3], sizeof set[3], "run.compute=%s", c->bf16 ? "bf16" : "f32");
     CHECK_OK(tiny_config(&h->t, TINY("optimizer.ema=0.5", set[0], set[1], set[2], set[3])));
-    CHECK_OK(mesh_shape(c->ranks * c->replicas, 1, c->ep, c->cp, c->ranks / c->cp, &shape));
+    CHECK_OK(mesh_shape(c->ranks * c->replicas, 1, c->ep, c->cp, 1, c->ranks / c->cp, &shape));
     Mesh mesh = mesh_alone(&shape, rank);
     ParamShards shards = shards_of(&h->t.config, &mesh);
     CHECK_OK(spec_build(&h->t.config, &h->t.arena, &h->spec));
