@@ -66,13 +66,16 @@ static Status look_up_token(LayerRun *r)
     NextState *s = r->state;
     if (!r->training) return OK;
     TRY(new_rows(r, r->keep, &s->row));
-    return embed_fwd(r->ex, (EmbedFwd){ next_id(r), r->weights->w[ROLE_TABLE].data, s->row });
+    return embed_fwd(
+        r->ex,
+        (EmbedFwd){ .id = next_id(r), .table = r->weights->w[ROLE_TABLE].data, .h = s->row });
 }
 
 static Status look_up_token_backward_weight(LayerRun *r)
 {
     const NextState *s = r->state;
-    return embed_bwd(r->ex, (EmbedBwd){ next_id(r), s->drow, r->weights->dw[ROLE_TABLE] });
+    return embed_bwd(
+        r->ex, (EmbedBwd){ .id = next_id(r), .dh = s->drow, .dtable = r->weights->dw[ROLE_TABLE] });
 }
 
 static Status normalise_rows(LayerRun *r, Tensor x, ParamRole w, NormState *n)

@@ -14,8 +14,8 @@
  * Only the sorted order decides where runs are cut. So bits do not depend on timing, and a frequent
  * id keeps as many blocks busy as it has tiles.
  *
- * The device cannot report an id outside the table: its row of h is NaN, and its gradient is
- * dropped.
+ * The device cannot report an id outside the vocabulary: its row of h is NaN, and its gradient is
+ * dropped, like that of an id whose row another rank has.
  */
 #include "op/rows.cuh"
 
@@ -31,10 +31,15 @@ enum {
 
 /* forward */
 
+/* The table's rows are those of ids [first, first + rows) of the vocabulary. */
+struct Ids {
+    int64_t first, rows, vocabulary;
+};
+
 template <typename T, bool WIDE>
 static __global__
 __launch_bounds__(ROWS_THREADS) void embed_fwd_kernel(const int32_t *id, const T *table, T *h,
-                                                      int64_t n, int64_t vocabulary, int64_t d)
+                                                      int64_t n, Ids ids, int64_t d)
 {
     constexpr int EACH = FORWARD_ROWS, P = Packed<T, WIDE>::P;
     row_groups<EACH, P>(n, d, [&](int64_t col, int64_t row, int64_t step) {
@@ -46,7 +51,11 @@ __launch_bounds__(ROWS_THREADS) void embed_fwd_kernel(const int32_t *id, const T
 #pragma unroll
         for (int j = 0; j < EACH; j++) {
             memset(&v[j], 0xFF, sizeof v[j]); /* NaN */
-            if (from[j] >= 0 && from[j] < vocabulary) fetch(v[j], table + from[j] * d + col);
+            int64_t at = from[j] - ids.first;
+            if (at >= 0 && at < ids.rows)
+                fetch(v[j], table + at * d + col);
+            else if (from[j] >= 0 && from[j] < ids.vocabulary)
+                clear(v[j]);
         }
 #pragma unroll
         for (int j = 0; j < EACH; j++) {
@@ -62,18 +71,19 @@ extern "C" Status embed_fwd_gpu(struct Exec *ex, const void *args)
     void *h = a->h.data;
     int64_t n = tensor_elems(&a->id), d = tensor_cols(&a->table),
             rows = tensor_elems(&a->table) / d;
+    Ids ids = { a->first, rows, a->vocab > 0 ? a->vocab : rows };
     return launch_packed(ex, "embed_fwd", a->table.dtype, { table, h }, { d },
                          [&](auto t, auto wide) {
                              typedef decltype(t) T;
                              RowGrid g = row_grid(n, d / (wide ? PACK<T> : 1), FORWARD_ROWS);
                              embed_fwd_kernel<T, wide><<<g.grid, g.block, 0, exec_stream(ex)>>>(
-                                 (const int32_t *)id, (const T *)table, (T *)h, n, rows, d);
+                                 (const int32_t *)id, (const T *)table, (T *)h, n, ids, d);
                          });
 }
 
 /* The workspace of backward. */
 typedef struct Space {
-    uint32_t *key[2]; /* ids, before and after; `vocabulary` for one outside the table */
+    uint32_t *key[2]; /* rows, before and after; `vocabulary` for an id outside the table */
     int32_t *token[2];
     char *sort;  /* scratch of the sort */
     float *part; /* (run tiles, 2, d): sums of the run that enters a tile, and that leaves it */
@@ -108,13 +118,13 @@ static Space space_of(void *base, const EmbedBwd *a)
     return s;
 }
 
-static __global__ void embed_keys_kernel(const int32_t *id, int64_t n, uint32_t vocabulary,
-                                         uint32_t *key, int32_t *token)
+static __global__ void embed_keys_kernel(const int32_t *id, int64_t n, int64_t first_id,
+                                         uint32_t vocabulary, uint32_t *key, int32_t *token)
 {
     int64_t i = (int64_t)blockIdx.x * SORT_THREADS + threadIdx.x;
     if (i >= n) return;
-    bool known = id[i] >= 0 && (uint32_t)id[i] < vocabulary;
-    key[i] = known ? (uint32_t)id[i] : vocabulary;
+    int64_t row = id[i] - first_id;
+    key[i] = row >= 0 && row < vocabulary ? (uint32_t)row : vocabulary;
     token[i] = (int32_t)i;
 }
 
@@ -127,7 +137,7 @@ static Status tokens_sort(struct Exec *ex, const EmbedBwd *a, const Space *s)
         { s->key[0], s->key[1] }, { s->token[0], s->token[1] }, n, key_bits(vocabulary)
     };
     embed_keys_kernel<<<grid_of(n, SORT_THREADS), SORT_THREADS, 0, exec_stream(ex)>>>(
-        (const int32_t *)a->id.data, n, (uint32_t)vocabulary, s->key[0], s->token[0]);
+        (const int32_t *)a->id.data, n, a->first, (uint32_t)vocabulary, s->key[0], s->token[0]);
     TRY(kernel_status("embed_bwd"));
     return gpu_sort(&sort, s->sort, s->sort_bytes, exec_stream(ex));
 }

@@ -13,6 +13,10 @@
  *
  * Rows that do not begin at multiples of 16 bytes are walked twice in memory, element by element.
  *
+ * If ranks split the vocabulary, three kernels do the work, with an all-reduce between two of them:
+ * this rank's maximum and sum of each row; the sum times e^(m_r - m); loss and gradient. A row is
+ * read from memory twice, as shared memory does not outlive a kernel.
+ *
  * The device cannot report a target outside the vocabulary: its loss is NaN, so the step is
  * skipped.
  */
@@ -183,6 +187,54 @@ static __global__ __launch_bounds__(LONG_ROW_THREADS) void head_rows_kernel(cons
     }
 }
 
+/* A chunk of a split vocabulary: this rank has the ids [first, first + rows.vocabulary). */
+template <typename T> struct SplitRows {
+    ChunkRows<T> rows;
+    HeadShare share;
+    int64_t first, whole; /* whole: all ranks' rows */
+
+    template <bool WIDE> __device__ __forceinline__ Row<T, WIDE> row(int64_t n) const
+    {
+        return { rows.logits + n * rows.vocabulary, NULL, rows.packs, 0 };
+    }
+};
+
+/* A block for each row, here and in head_split_kernel. */
+template <typename T, bool WIDE>
+static __global__ __launch_bounds__(THREADS) void head_share_kernel(const SplitRows<T> a)
+{
+    __shared__ float room[BLOCK_WARPS];
+    int64_t n = blockIdx.x, id = a.rows.target[n], at = id - a.first;
+    Row<T, WIDE> row = a.template row<WIDE>(n);
+    Running own = row_running(row, room);
+    if (threadIdx.x > 0) return;
+    float known = id >= -1 && id < a.whole ? 0.0f : __uint_as_float(0x7FC00000u);
+    if (at >= 0 && at < a.rows.vocabulary) known = to_f32(row.at[at]);
+    a.share.own[n] = own.max;
+    a.share.most[n] = own.max;
+    a.share.sum[n] = own.sum;
+    a.share.known[n] = known;
+}
+
+static __global__ __launch_bounds__(THREADS) void head_scale_kernel(HeadShare s, int64_t n)
+{
+    int64_t i = (int64_t)blockIdx.x * THREADS + threadIdx.x;
+    if (i < n) s.sum[i] *= expf(s.own[i] - s.most[i]);
+}
+
+template <typename T, bool WIDE>
+static __global__ __launch_bounds__(THREADS) void head_split_kernel(const SplitRows<T> a)
+{
+    int64_t n = blockIdx.x, target = a.rows.target[n];
+    Row<T, WIDE> row = a.template row<WIDE>(n);
+    Running all = { a.share.most[n], a.share.sum[n] };
+    bool counts = target != -1;
+    if (threadIdx.x == 0)
+        a.rows.loss[n] = counts ? all.max - a.share.known[n] + logf(all.sum) : 0.0f;
+    if (!a.rows.gradient) return;
+    row_gradient(row, row, target - a.first, all, counts ? *a.rows.scale : 0.0f);
+}
+
 /* loss_sum += scale * sum of losses: one block, each thread every THREADS-th token, then the
  * threads in a tree. */
 static __global__ __launch_bounds__(THREADS) void head_sum_kernel(const float *loss,
@@ -213,6 +265,22 @@ template <typename T, bool WIDE> static Status rows_launch(struct Exec *ex, Chun
     return kernel_status("head_loss");
 }
 
+template <typename T, bool WIDE>
+static Status split_launch(struct Exec *ex, const HeadLoss *a, const ChunkRows<T> &rows)
+{
+    int64_t n = rows.n, V = rows.vocabulary;
+    SplitRows<T> s = { rows, head_share(a, rows.logits, n), a->vocab_first, V * a->ranks };
+    s.rows.packs = V / Packed<T, WIDE>::P;
+    head_share_kernel<T, WIDE><<<(unsigned)n, THREADS, 0, exec_stream(ex)>>>(s);
+    TRY(kernel_status("head_loss"));
+    TRY(head_reduce(ex, a, s.share.most, n, REDUCE_MAX));
+    head_scale_kernel<<<grid_of(n, THREADS), THREADS, 0, exec_stream(ex)>>>(s.share, n);
+    TRY(kernel_status("head_loss"));
+    TRY(head_reduce(ex, a, s.share.sum, 2 * n, REDUCE_SUM));
+    head_split_kernel<T, WIDE><<<(unsigned)n, THREADS, 0, exec_stream(ex)>>>(s);
+    return kernel_status("head_loss");
+}
+
 template <typename T>
 static Status rows_run(struct Exec *ex, const HeadLoss *a, void *logits, int64_t first, int64_t n)
 {
@@ -225,19 +293,23 @@ static Status rows_run(struct Exec *ex, const HeadLoss *a, void *logits, int64_t
     rows.vocabulary = tensor_elems(&a->w.data) / tensor_cols(&a->w.data);
     rows.gradient = a->dx.data != NULL;
     bool wide = packs_chosen<T>(ex, "head_loss", { logits }, { rows.vocabulary });
+    if (head_ranks(a) > 1)
+        return wide ? split_launch<T, true>(ex, a, rows) : split_launch<T, false>(ex, a, rows);
     return wide ? rows_launch<T, true>(ex, rows) : rows_launch<T, false>(ex, rows);
 }
 
 extern "C" size_t head_loss_gpu_workspace(const struct Exec *, const void *args)
 {
-    return head_logits_bytes((const HeadLoss *)args) + DENSE_WORKSPACE;
+    const HeadLoss *a = (const HeadLoss *)args;
+    return head_logits_bytes(a) + head_share_bytes(a) + DENSE_WORKSPACE;
 }
 
 extern "C" Status head_loss_gpu(struct Exec *ex, const void *args)
 {
     const HeadLoss *a = (const HeadLoss *)args;
     int64_t N = tensor_elems(&a->target), rows = head_chunk_rows(a);
-    char *logits = (char *)exec_workspace(ex), *blas_space = logits + head_logits_bytes(a);
+    char *logits = (char *)exec_workspace(ex);
+    char *blas_space = logits + head_logits_bytes(a) + head_share_bytes(a);
     for (int64_t first = 0; first < N; first += rows) {
         int64_t n = N - first < rows ? N - first : rows;
         HeadProducts p = head_products(a, logits, first, n);
@@ -247,6 +319,7 @@ extern "C" Status head_loss_gpu(struct Exec *ex, const void *args)
         if (a->dx.data != NULL) TRY(dense_run(ex, &p.dx, NULL, blas_space));
         if (a->dw.data != NULL) TRY(dense_run(ex, &p.dw, NULL, blas_space));
     }
+    if (a->silent) return OK;
     head_sum_kernel<<<1, THREADS, 0, exec_stream(ex)>>>(
         (const float *)a->loss.data, (const float *)a->scale.data, (float *)a->loss_sum.data, N);
     return kernel_status("head_loss");

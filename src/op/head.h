@@ -14,6 +14,18 @@
  * sum and loss are computed in f32 or better from the rounded logits, so training and evaluation
  * see the same softmax. In bf16 a logit is off by up to 2^-9 of itself.
  *
+ * Ranks of tensor parallelism may split the vocabulary: w then holds V rows of V ranks, those from
+ * vocab_first on, while x, target and scale are the same on all of them. The softmax of a row needs
+ * two small all-reduces a chunk, of 1 and of 2 numbers a token:
+ *
+ *     m_r = max of rank r's logits         m = max over ranks of m_r
+ *     s_r = sum of e^(logit - m_r)         s = sum over ranks of s_r e^(m_r - m)
+ *     t_r = logit of the target, if rank r has it, else 0        t = sum over ranks of t_r
+ *     loss = m + log(s) - t                softmax(logit) = e^(logit - m) / s
+ *
+ * The loss has the same bits on all ranks. dx is this rank's part of the sum over the vocabulary:
+ * the caller adds the ranks' parts. dw is complete. All ranks must have the same chunk.
+ *
  * A target of -1 is ignored: loss 0, gradient 0. scale is 1 / the number of targets of the global
  * batch, so gradients of micro-batches and ranks simply add up. It changes, so it is device memory.
  */
@@ -25,15 +37,18 @@
 #include <stdbool.h>
 
 typedef struct HeadLoss {
-    Tensor x;        /* in  (N, D) act */
-    Operand w;       /* in  (V, D) act, x's type; one with scales is refused so far */
-    Tensor target;   /* in  (N) i32 */
-    Tensor scale;    /* in  (1) f32 */
-    Tensor loss;     /* out (N) f32, nats */
-    Tensor loss_sum; /* add (1) f32 */
-    Tensor dx;       /* out (N, D) act, optional */
-    Tensor dw;       /* add (V, D) f32, with dx only */
-    int64_t chunk;   /* tokens a chunk, >= 1 */
+    Tensor x;            /* in  (N, D) act */
+    Operand w;           /* in  (V, D) act, x's type; one with scales is refused so far */
+    Tensor target;       /* in  (N) i32, numbers in the whole vocabulary */
+    Tensor scale;        /* in  (1) f32 */
+    Tensor loss;         /* out (N) f32, nats */
+    Tensor loss_sum;     /* add (1) f32 */
+    Tensor dx;           /* out (N, D) act, optional */
+    Tensor dw;           /* add (V, D) f32, with dx only */
+    int64_t chunk;       /* tokens a chunk, >= 1 */
+    int64_t vocab_first; /* number of w's first row in the vocabulary */
+    int64_t ranks; /* ranks of AXIS_TP that have the parts of the vocabulary; 0 or 1: w is whole */
+    bool silent;   /* adds nothing to loss_sum: another rank of AXIS_TP does */
 } HeadLoss;
 
 /* Tokens in a chunk: `chosen` (model.loss_chunk), if it is not 0. Else 512 on a CPU; on a GPU the

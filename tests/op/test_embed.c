@@ -103,6 +103,88 @@ static void an_id_outside_the_table_is_an_error_and_changes_nothing(void **state
     CHECK_SAME(&b.dtable, &before);
 }
 
+/* Part r of `parts` of the whole table's rows; only the last may have fewer. */
+typedef struct Piece {
+    int64_t first, rows;
+} Piece;
+
+static Piece piece_of(int64_t V, int64_t parts, int64_t r)
+{
+    int64_t each = (V + parts - 1) / parts, first = r * each;
+    return (Piece){ first, first + each < V ? each : V - first };
+}
+
+/* Ids of the first and last row of the part are among those that are looked up. */
+static void each_part_gives_its_own_rows_and_zeros(void **state)
+{
+    OpTest *t = *state;
+    for (int i = 0; i < 2 * SIZES; i++) {
+        const Sizes *s = &sizes[i / 2];
+        int64_t parts = s->V < 4 ? s->V : 4;
+        EmbedFwd whole = forward_args(t, s, i % 2 == 0 ? DTYPE_F32 : DTYPE_BF16);
+        for (int64_t r = 0; r < parts && piece_of(s->V, parts, r).rows > 0; r++) {
+            Piece p = piece_of(s->V, parts, r);
+            EmbedFwd a = whole;
+            Tensor want = optest_poisoned(t, whole.h.dtype, whole.h.dim), rows;
+            if (s->N > 1) optest_set(&whole.id, 0, (double)p.first);
+            if (s->N > 1) optest_set(&whole.id, 1, (double)(p.first + p.rows - 1));
+            rows = tensor_rows(&whole.table, p.first, p.rows);
+            a.table = optest_copy(t, &rows), a.first = p.first, a.vocab = s->V;
+            a.h = optest_poisoned(t, whole.h.dtype, whole.h.dim);
+            for (int64_t j = 0; j < s->N * s->D; j++) {
+                int64_t id = (int64_t)optest_get(&a.id, j / s->D);
+                bool own = id >= p.first && id < p.first + p.rows;
+                optest_set(&want, j, own ? optest_get(&whole.table, id * s->D + j % s->D) : 0);
+            }
+            CHECK_OK(embed_fwd(&t->ex, a));
+            CHECK_SAME(&a.h, &want);
+        }
+    }
+}
+
+/* On the CPU they have the bits of the whole table's. */
+static void each_part_gets_its_own_gradients(void **state)
+{
+    OpTest *t = *state;
+    for (int i = 0; i < 2 * SIZES; i++) {
+        const Sizes *s = &sizes[i / 2];
+        int64_t parts = s->V < 4 ? s->V : 4;
+        EmbedBwd whole = backward_args(t, s, i % 2 == 0 ? DTYPE_F32 : DTYPE_BF16);
+        Tensor before = optest_copy(t, &whole.dtable);
+        for (int64_t r = 0; r < parts && s->N > 1; r++)
+            optest_set(&whole.id, r, (double)(piece_of(s->V, parts, r).first % s->V));
+        CHECK_OK(embed_bwd(&t->ex, whole));
+        for (int64_t r = 0; r < parts && piece_of(s->V, parts, r).rows > 0; r++) {
+            Piece p = piece_of(s->V, parts, r);
+            EmbedBwd a = whole;
+            Tensor mine = tensor_rows(&before, p.first, p.rows);
+            Tensor want = tensor_rows(&whole.dtable, p.first, p.rows);
+            a.dtable = optest_copy(t, &mine), a.first = p.first, a.vocab = s->V;
+            CHECK_OK(embed_bwd(&t->ex, a));
+            CHECK_SAME(&a.dtable, &want);
+        }
+    }
+}
+
+static void an_id_outside_the_vocabulary_is_an_error_for_every_part(void **state)
+{
+    OpTest *t = *state;
+    const Sizes s = { 7, 13, 5 };
+    EmbedFwd f = forward_args(t, &s, DTYPE_F32);
+    EmbedBwd b = backward_args(t, &s, DTYPE_F32);
+    f.first = b.first = 13, f.vocab = b.vocab = 26;
+    optest_set(&f.id, 4, 26);
+    CHECK_FAILS(embed_fwd(&t->ex, f), ERR_ARG, "element 4 of id is 26, outside 0 .. 25");
+    optest_set(&b.id, 6, -1);
+    CHECK_FAILS(embed_bwd(&t->ex, b), ERR_ARG, "element 6 of id is -1, outside 0 .. 25");
+    f.first = b.first = 14;
+    CHECK_FAILS(embed_fwd(&t->ex, f), ERR_ARG, "13 rows from id 14 on, but the vocabulary 26");
+    CHECK_FAILS(embed_bwd(&t->ex, b), ERR_ARG, "13 rows from id 14 on, but the vocabulary 26");
+    f.first = b.first = 1, f.vocab = b.vocab = 0; /* all of it */
+    CHECK_FAILS(embed_fwd(&t->ex, f), ERR_ARG, "13 rows from id 1 on, but the vocabulary 13");
+    CHECK_FAILS(embed_bwd(&t->ex, b), ERR_ARG, "13 rows from id 1 on, but the vocabulary 13");
+}
+
 static void wrong_shapes_are_errors_with_a_message(void **state)
 {
     OpTest *t = *state;
@@ -133,6 +215,10 @@ static void costs_count_the_rows_that_are_used(void **state)
     CHECK_NEAR(op_desc(OP_EMBED_FWD)->cost(&f).bytes, 2 * 35 * 2 + 7 * 4, 0);
     CHECK_NEAR(op_desc(OP_EMBED_BWD)->cost(&b).bytes, 35 * 2 + 2 * 35 * 4 + 7 * 4, 0);
     CHECK_NEAR(op_desc(OP_EMBED_BWD)->cost(&b).flops, 35, 0);
+    f.vocab = b.vocab = 4000; /* a quarter of the ids has rows here */
+    CHECK_NEAR(op_desc(OP_EMBED_FWD)->cost(&f).bytes, 1.25 * 35 * 2 + 7 * 4, 0);
+    CHECK_NEAR(op_desc(OP_EMBED_BWD)->cost(&b).bytes, 0.25 * (35 * 2 + 2 * 35 * 4) + 7 * 4, 0);
+    CHECK_NEAR(op_desc(OP_EMBED_BWD)->cost(&b).flops, 8.75, 0);
 }
 
 int main(void)
@@ -143,6 +229,9 @@ int main(void)
         OP_TEST(gradients_worked_by_hand, 2),
         OP_TEST(bits_do_not_depend_on_threads, 1),
         OP_TEST(an_id_outside_the_table_is_an_error_and_changes_nothing, 2),
+        OP_TEST(each_part_gives_its_own_rows_and_zeros, 2),
+        OP_TEST(each_part_gets_its_own_gradients, 2),
+        OP_TEST(an_id_outside_the_vocabulary_is_an_error_for_every_part, 1),
         OP_TEST(wrong_shapes_are_errors_with_a_message, 1),
         OP_TEST(costs_count_the_rows_that_are_used, 1),
     };

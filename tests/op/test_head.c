@@ -1,6 +1,7 @@
 /* head_loss against the definition in double. */
 #include "harness/optest.h"
 
+#include "head_split.h"
 #include "op/head_private.h"
 #include "operand_case.h"
 
@@ -55,9 +56,10 @@ static HeadLoss make_args(OpTest *t, const Sizes *s, Dtype act)
     return a;
 }
 
-/* The call in double: what the op reads, and room for a row of logits. */
+/* The call in double: what the op reads, and room for a row of logits. Gradients are sums over the
+ * rows [first, end) of w. */
 typedef struct Problem {
-    int64_t N, V, D;
+    int64_t N, V, D, first, end;
     const double *x, *w, *target;
     double scale, *p;
     bool narrow; /* logits are rounded to bf16 */
@@ -66,7 +68,7 @@ typedef struct Problem {
 static Problem problem_of(OpTest *t, const HeadLoss *a)
 {
     Problem p = { .N = tensor_elems(&a->target), .D = tensor_cols(&a->w.data) };
-    p.V = tensor_elems(&a->w.data) / p.D;
+    p.V = p.end = tensor_elems(&a->w.data) / p.D;
     p.narrow = a->x.dtype == DTYPE_BF16;
     p.x = optest_read(t, &a->x), p.w = optest_read(t, &a->w.data);
     p.target = optest_read(t, &a->target), p.scale = optest_get(&a->scale, 0);
@@ -93,7 +95,7 @@ static double token_loss(const Problem *p, int64_t n)
 
 static void add_gradients(const Problem *p, int64_t n, Reference *r)
 {
-    for (int64_t v = 0; v < p->V && p->target[n] >= 0; v++) {
+    for (int64_t v = p->first; v < p->end && p->target[n] >= 0; v++) {
         double dlogit = (p->p[v] - (v == (int64_t)p->target[n])) * p->scale;
         for (int64_t d = 0; d < p->D; d++) {
             r->dx[n * p->D + d] += dlogit * p->w[v * p->D + d];
@@ -102,10 +104,12 @@ static void add_gradients(const Problem *p, int64_t n, Reference *r)
     }
 }
 
-/* What the call must leave behind: dw and loss_sum on top of what is there now. */
-static Reference reference(OpTest *t, const HeadLoss *a)
+/* What the call must leave behind: dw and loss_sum on top of what is there now. part: which of
+ * `ranks` has run it. */
+static Reference reference_of(OpTest *t, const HeadLoss *a, int part, int ranks)
 {
     Problem p = problem_of(t, a);
+    p.first = part * p.V / ranks, p.end = (part + 1) * p.V / ranks;
     Reference r = { .loss = optest_doubles(t, p.N),
                     .dx = zeros(t, p.N * p.D),
                     .dw = a->dw.data == NULL ? zeros(t, p.V * p.D) : optest_read(t, &a->dw),
@@ -117,6 +121,8 @@ static Reference reference(OpTest *t, const HeadLoss *a)
     }
     return r;
 }
+
+static Reference reference(OpTest *t, const HeadLoss *a) { return reference_of(t, a, 0, 1); }
 
 static void check_losses(const HeadLoss *a, const Reference *r)
 {
@@ -361,6 +367,210 @@ static void costs_are_three_products_and_every_tensor_once(void **state)
     CHECK_NEAR(cost.bytes, 12 * 2 + 30 * 2 + 2 * 4 * 4 + scalars, 0);
 }
 
+/* A vocabulary that ranks split. Targets: drawn, some of them -1, and the first and last number of
+ * each part; all in the second part; none. */
+typedef enum Targets { TARGETS_ALL, TARGETS_OF_ONE, TARGETS_NONE } Targets;
+
+static const struct SplitCase {
+    Sizes s;
+    int ranks;
+    int64_t chunk;
+    Targets targets;
+} split_cases[] = {
+    { { 1, 4, 3 }, 4, 8, TARGETS_ALL },           { { 1, 6, 11 }, 2, 1, TARGETS_OF_ONE },
+    { { 13, 8, 23 }, 2, 8, TARGETS_ALL },         { { 129, 44, 17 }, 4, 50, TARGETS_ALL },
+    { { 129, 44, 17 }, 4, 1000, TARGETS_OF_ONE }, { { 31, 4128, 16 }, 4, 7, TARGETS_ALL },
+    { { 9, 4098, 8 }, 2, 4, TARGETS_NONE },       { { 5, 131072, 16 }, 2, 3, TARGETS_ALL },
+    { { 613, 520, 33 }, 2, 600, TARGETS_ALL },
+};
+enum { SPLIT_CASES = sizeof split_cases / sizeof *split_cases };
+
+static HeadLoss split_args(OpTest *t, const struct SplitCase *c, Dtype act)
+{
+    HeadLoss a = make_args(t, &c->s, act);
+    int64_t V = c->s.V / c->ranks;
+    a.chunk = c->chunk;
+    for (int64_t n = 0; n < c->s.N; n++) {
+        int64_t edge = n / 2 * V - n % 2; /* 0, -1 (ignored), V, V - 1, 2V, 2V - 1 ... */
+        double drawn = optest_get(&a.target, n);
+        if (c->targets == TARGETS_ALL && edge < c->s.V) drawn = (double)edge;
+        if (c->targets == TARGETS_OF_ONE && drawn >= 0) drawn = (double)(V + (int64_t)drawn % V);
+        if (c->targets == TARGETS_NONE) drawn = -1;
+        optest_set(&a.target, n, drawn);
+    }
+    return a;
+}
+
+/* The ranks' dw, one behind the other. */
+static Tensor split_dw(OpTest *t, const Split *s)
+{
+    const Tensor *part = &s->part[0].a.dw;
+    Tensor all = optest_poisoned(t, DTYPE_F32, DIMS(s->ranks * part->dim[0], tensor_cols(part)));
+    for (int r = 0; r < s->ranks; r++) {
+        memcpy(tensor_at(&all, r * tensor_elems(part)), s->part[r].a.dw.data, tensor_bytes(part));
+    }
+    return all;
+}
+
+/* Each rank's loss, its part of the sum dx, and its rows of dw. The last rank alone adds the loss.
+ * In bf16 dlogits are rounded, like attention's probabilities. Without the target's row a part of dx
+ * is often a sum of few of them, so errors do not average out. */
+static void check_split(OpTest *t, const Split *s, const HeadLoss *whole)
+{
+    double limit = optest_limit(LIMIT_PLAIN, whole->x.dtype);
+    double few = optest_limit(LIMIT_ATTENTION, whole->x.dtype);
+    int last = s->ranks - 1;
+    for (int i = 0; i < s->ranks; i++) {
+        const HeadLoss *a = &s->part[i].a;
+        Reference r = reference_of(t, whole, i, s->ranks);
+        int64_t rows = a->w.data.dim[0];
+        CHECK_TENSOR_WITHIN(&a->dx, r.dx, few + SUM_ROUNDING * sqrt((double)rows));
+        CHECK_TENSOR_WITHIN(&a->dw, r.dw + a->vocab_first * tensor_cols(&a->dw), limit);
+        CHECK_SAME(&a->loss, &s->part[last].a.loss);
+        if (i < last) CHECK_SAME(&a->loss_sum, &whole->loss_sum);
+        if (i == last) check_losses(a, &r);
+    }
+}
+
+/* The CPU's one rank with the whole vocabulary is held to the same reference. */
+static void check_split_cases(OpTest *t, bool on_gpu)
+{
+    static Split s;
+    for (int i = 0; i < SPLIT_CASES * 2; i++) {
+        ArenaMark mark = arena_mark(&t->arena);
+        const struct SplitCase *c = &split_cases[i / 2];
+        HeadLoss whole = split_args(t, c, i % 2 ? DTYPE_BF16 : DTYPE_F32), one = whole;
+        Reference r = reference(t, &whole);
+        split_open(&s, c->ranks, on_gpu);
+        split_cut(&s, &whole);
+        CHECK_OK(split_run(&s));
+        check_split(t, &s, &whole);
+        one.loss_sum = optest_copy(t, &whole.loss_sum), one.dw = optest_copy(t, &whole.dw);
+        CHECK_OK(head_loss(&t->ex, one));
+        check_all(&one, &r);
+        split_close(&s);
+        arena_release(&t->arena, mark);
+    }
+}
+
+static void ranks_that_split_the_vocabulary_match_double(void **state)
+{
+    check_split_cases(*state, false);
+}
+
+static void so_they_do_on_gpus(void **state)
+{
+    if (!gpu_built() || gpu_devices() == 0) skip();
+    check_split_cases(*state, true);
+}
+
+static void a_split_vocabulary_gives_the_same_bits_in_every_run(void **state)
+{
+    OpTest *t = *state;
+    static Split s;
+    HeadLoss whole = split_args(t, &split_cases[3], DTYPE_BF16);
+    Tensor loss[2], dx[2][4], dw[2];
+    for (int run = 0; run < 2; run++) {
+        split_open(&s, 4, false);
+        split_cut(&s, &whole);
+        CHECK_OK(split_run(&s));
+        loss[run] = optest_copy(t, &s.part[0].a.loss);
+        for (int i = 0; i < 4; i++) dx[run][i] = optest_copy(t, &s.part[i].a.dx);
+        dw[run] = split_dw(t, &s);
+        split_close(&s);
+    }
+    CHECK_SAME(&loss[0], &loss[1]);
+    for (int i = 0; i < 4; i++) CHECK_SAME(&dx[0][i], &dx[1][i]);
+    CHECK_SAME(&dw[0], &dw[1]);
+}
+
+/* Without dx and dw. */
+static void evaluation_over_a_split_vocabulary_gives_the_losses(void **state)
+{
+    OpTest *t = *state;
+    static Split s;
+    HeadLoss whole = split_args(t, &split_cases[3], DTYPE_F32);
+    Reference r = reference(t, &whole);
+    whole.dx = whole.dw = (Tensor){ 0 };
+    for (int gpu = 0; gpu <= (gpu_built() && gpu_devices() > 0); gpu++) {
+        split_open(&s, 4, gpu);
+        split_cut(&s, &whole);
+        CHECK_OK(split_run(&s));
+        for (int i = 0; i < 4; i++) CHECK_SAME(&s.part[i].a.loss, &s.part[3].a.loss);
+        whole.loss = s.part[3].a.loss, whole.loss_sum = s.part[3].a.loss_sum;
+        check_losses(&whole, &r);
+        CHECK_SAME(&s.part[0].a.loss_sum, &s.part[1].a.loss_sum);
+        whole.loss_sum = s.part[0].a.loss_sum; /* a silent rank's: what it was */
+        split_close(&s);
+    }
+}
+
+/* The largest logits of two parts lie thousands apart. */
+static void huge_logits_of_a_split_vocabulary_do_not_overflow(void **state)
+{
+    OpTest *t = *state;
+    static Split s;
+    HeadLoss whole = split_args(t, &split_cases[2], DTYPE_F32);
+    for (int64_t i = 0; i < tensor_elems(&whole.x); i++)
+        optest_set(&whole.x, i, 1e4 * optest_get(&whole.x, i));
+    Reference r = reference(t, &whole);
+    for (int gpu = 0; gpu <= (gpu_built() && gpu_devices() > 0); gpu++) {
+        split_open(&s, 2, gpu);
+        split_cut(&s, &whole);
+        CHECK_OK(split_run(&s));
+        for (int64_t n = 0; n < whole.target.dim[0]; n++)
+            CHECK_NEAR(optest_get(&s.part[0].a.loss, n), r.loss[n], 0.1);
+        Tensor dx = s.part[0].a.dx, dw = split_dw(t, &s);
+        for (int64_t i = 0; i < tensor_elems(&dx); i++) CHECK(isfinite(optest_get(&dx, i)));
+        for (int64_t i = 0; i < tensor_elems(&dw); i++) CHECK(isfinite(optest_get(&dw, i)));
+        split_close(&s);
+    }
+}
+
+static void a_part_that_is_not_the_rank_s_own_is_an_error(void **state)
+{
+    OpTest *t = *state;
+    static Split s;
+    HeadLoss whole = split_args(t, &split_cases[2], DTYPE_F32), a = whole; /* 8 rows, 2 ranks */
+    split_open(&s, 2, false);
+    split_cut(&s, &whole);
+    s.part[0].a.vocab_first = 4, s.part[1].a.vocab_first = 0;
+    CHECK_FAILS(split_run(&s), ERR_ARG, "rows from");
+    split_close(&s);
+    split_open(&s, 2, false);
+    split_cut(&s, &whole);
+    optest_set(&whole.target, 4, 8);
+    CHECK_FAILS(split_run(&s), ERR_ARG, "the target of token 4 is 8, outside -1 .. 7");
+    split_close(&s);
+    optest_set(&whole.target, 4, 7);
+    a.ranks = 2; /* without a mesh */
+    CHECK_FAILS(head_loss(&t->ex, a), ERR_ARG, "rank 0 of the mesh is number 0 of 0 ranks of tp");
+    a.vocab_first = 16;
+    CHECK_FAILS(head_loss(&t->ex, a), ERR_ARG, "8 rows from number 16 on: not one of 2 equal");
+    a.vocab_first = 4;
+    CHECK_FAILS(head_loss(&t->ex, a), ERR_ARG, "8 rows from number 4 on");
+    a.ranks = 0, a.vocab_first = 8;
+    CHECK_FAILS(head_loss(&t->ex, a), ERR_ARG, "8 rows from number 8 on");
+}
+
+/* Three floats a token, of which a ring of 4 ranks sends 3/4 twice. Logits are of this part alone. */
+static void a_split_vocabulary_costs_its_part_and_the_sums(void **state)
+{
+    OpTest *t = *state;
+    HeadLoss a = make_args(t, &(Sizes){ 4, 10, 3 }, DTYPE_BF16);
+    OpCost whole = op_desc(OP_HEAD_LOSS)->cost(&a);
+    size_t space = op_desc(OP_HEAD_LOSS)->workspace(&t->ex, &a);
+    CHECK_NEAR(whole.comm_bytes, 0, 0);
+    a.ranks = 4, a.vocab_first = 30;
+    OpCost part = op_desc(OP_HEAD_LOSS)->cost(&a);
+    CHECK_NEAR(part.comm_bytes, 2 * 0.75 * 3 * 4 * 4, 1e-9);
+    CHECK_NEAR(part.flops, whole.flops, 0);
+    CHECK_INT(part.axis, AXIS_TP);
+    CHECK_INT(part.work, WORK_HEAD);
+    CHECK_INT(head_logits_bytes(&a), (int64_t)arena_rounded(4 * 10 * 2));
+    CHECK_INT(op_desc(OP_HEAD_LOSS)->workspace(&t->ex, &a), space + arena_rounded(4 * 4 * 4));
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -379,6 +589,13 @@ int main(void)
         OP_TEST(wrong_arguments_are_errors_that_name_the_tensor, 1),
         OP_TEST(a_weight_with_scales_is_refused_by_name, 1),
         OP_TEST(costs_are_three_products_and_every_tensor_once, 1),
+        OP_TEST(ranks_that_split_the_vocabulary_match_double, 2),
+        OP_TEST(so_they_do_on_gpus, 2),
+        OP_TEST(a_split_vocabulary_gives_the_same_bits_in_every_run, 1),
+        OP_TEST(evaluation_over_a_split_vocabulary_gives_the_losses, 1),
+        OP_TEST(huge_logits_of_a_split_vocabulary_do_not_overflow, 1),
+        OP_TEST(a_part_that_is_not_the_rank_s_own_is_an_error, 1),
+        OP_TEST(a_split_vocabulary_costs_its_part_and_the_sums, 1),
     };
     return TEST_RUN(tests);
 }

@@ -162,15 +162,16 @@ static MoeCombine combine(OpTest *t, Dtype act, int64_t n, int64_t k, int64_t d)
 
 static EmbedFwd look_up(OpTest *t, Dtype act, int64_t n, int64_t d)
 {
-    return (EmbedFwd){ optest_integers(t, DTYPE_I32, DIMS(n), 0, 11),
-                       optest_normal(t, act, DIMS(11, d)), optest_poisoned(t, act, DIMS(n, d)) };
+    return (EmbedFwd){ .id = optest_integers(t, DTYPE_I32, DIMS(n), 0, 11),
+                       .table = optest_normal(t, act, DIMS(11, d)),
+                       .h = optest_poisoned(t, act, DIMS(n, d)) };
 }
 
 static EmbedBwd look_up_backward(OpTest *t, Dtype act, int64_t n, int64_t d)
 {
-    return (EmbedBwd){ optest_integers(t, DTYPE_I32, DIMS(n), 0, 11),
-                       optest_normal(t, act, DIMS(n, d)),
-                       optest_normal(t, DTYPE_F32, DIMS(11, d)) };
+    return (EmbedBwd){ .id = optest_integers(t, DTYPE_I32, DIMS(n), 0, 11),
+                       .dh = optest_normal(t, act, DIMS(n, d)),
+                       .dtable = optest_normal(t, DTYPE_F32, DIMS(11, d)) };
 }
 
 /* Rows of one column, of packs and one more, of models, and too wide for a GPU's registers; rows as
@@ -428,7 +429,9 @@ static void check_far_rows(OpTest *t, const Far *f)
         Tensor row = tensor_rows(&rows, i, 1);
         far_put(f, (int64_t)at[i] * FAR_COLS, &row);
     }
-    EmbedFwd look = { id_device, far_tensor(f, DTYPE_BF16, FAR_ROWS, FAR_COLS), out };
+    EmbedFwd look = { .id = id_device,
+                      .table = far_tensor(f, DTYPE_BF16, FAR_ROWS, FAR_COLS),
+                      .h = out };
     CHECK_OK(op_desc(OP_EMBED_FWD)->gpu(&mirror.gpu, &look));
     Tensor got = far_get(t, out.data, &rows);
     CHECK_SAME(&got, &rows);
@@ -452,7 +455,9 @@ static void check_far_gradient(OpTest *t, const Far *f)
     Tensor before = optest_signs(t, DTYPE_F32, DIMS(2, FAR_COLS)), id;
     id = optest_poisoned(t, DTYPE_I32, DIMS(2));
     memcpy(id.data, at, sizeof at);
-    EmbedBwd a = { on_device(&id), on_device(&dh), far_tensor(f, DTYPE_F32, FAR_ROWS, FAR_COLS) };
+    EmbedBwd a = { .id = on_device(&id),
+                   .dh = on_device(&dh),
+                   .dtable = far_tensor(f, DTYPE_F32, FAR_ROWS, FAR_COLS) };
     for (int i = 0; i < 2; i++) {
         Tensor row = tensor_rows(&before, i, 1);
         far_put(f, (int64_t)at[i] * FAR_COLS, &row);
