@@ -120,8 +120,10 @@ static Status match_entry(Loading *l, int64_t at)
     if (!piece_fits(in, param_elems(p))) {
         return FAIL(ERR_FORMAT,
                     "%s: elements %" PRId64 "+%" PRId64 " of %s, %" PRId64 " times, each %" PRId64
-                    " further; it has %" PRId64,
-                    l->folder, in->first, in->n, p->name, in->rows, in->stride, param_elems(p));
+                    " further, without %" PRId64 " at the start and %" PRId64
+                    " at the end; it has %" PRId64,
+                    l->folder, in->first, in->n, p->name, in->rows, in->stride, in->skip, in->lack,
+                    param_elems(p));
     }
     if (!same_buffer(l, p, entry)) {
         l->param[at] = -1;

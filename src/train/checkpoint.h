@@ -15,8 +15,8 @@
  *
  * Coordinates are parameter names and element ranges of the canonical unsharded tensor. How buffers are
  * fused, padded or sharded is decided at load, so any mesh loads the checkpoint of any other. What a rank
- * holds of a tensor, and what an entry holds, is a Piece (model/piece.h): a range, or a range of columns.
- * All entries of a tensor together must hold each element once.
+ * holds of a tensor, and what an entry holds, is a Piece (model/piece.h): a range, a range of columns, or
+ * a part of such columns. All entries of a tensor together must hold each element once.
  *
  * Every element is written once: by the first of the ranks that hold it. Ranks write at the same
  * time into one folder that all of them see; rank 0 makes it, gathers the lines of the manifest and

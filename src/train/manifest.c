@@ -77,6 +77,8 @@ Status manifest_line(Text *lines, const ManifestEntry *e)
         TRY(text_json(lines, ",\"stride\":%lld,\"rows\":%lld", (long long)e->piece.stride,
                       (long long)e->piece.rows));
     }
+    if (e->piece.skip != 0) TRY(text_json(lines, ",\"skip\":%lld", (long long)e->piece.skip));
+    if (e->piece.lack != 0) TRY(text_json(lines, ",\"lack\":%lld", (long long)e->piece.lack));
     return text_json(lines, ",\"file\":%s,\"offset\":%lld,\"xxh3\":%s}\n", e->file,
                      (long long)e->offset, e->sum);
 }
@@ -188,7 +190,8 @@ typedef struct Line {
     int64_t version, step, position, moment_steps, module_moment_steps;
     int64_t loss_scale, good_steps, skipped_steps;
     StepMeans means;
-    int64_t first, count, stride, rows, offset;
+    Piece piece;
+    int64_t offset;
 } Line;
 
 static const int64_t NONE = INT64_MIN;
@@ -216,20 +219,21 @@ static const ScanField ENTRY[] = {
     { "buffer", SCAN_TEXT, offsetof(Line, buffer) },
     { "file", SCAN_TEXT, offsetof(Line, file) },
     { "xxh3", SCAN_TEXT, offsetof(Line, sum) },
-    { "first", SCAN_WHOLE, offsetof(Line, first) },
-    { "count", SCAN_WHOLE, offsetof(Line, count) },
+    { "first", SCAN_WHOLE, offsetof(Line, piece.first) },
+    { "count", SCAN_WHOLE, offsetof(Line, piece.n) },
     { "offset", SCAN_WHOLE, offsetof(Line, offset) },
     { "shape", SCAN_RAW, offsetof(Line, shape) },
-    { "stride", SCAN_WHOLE, offsetof(Line, stride) },
-    { "rows", SCAN_WHOLE, offsetof(Line, rows) },
+    { "stride", SCAN_WHOLE, offsetof(Line, piece.stride) },
+    { "rows", SCAN_WHOLE, offsetof(Line, piece.rows) },
+    { "skip", SCAN_WHOLE, offsetof(Line, piece.skip) },
+    { "lack", SCAN_WHOLE, offsetof(Line, piece.lack) },
     { "dtype", SCAN_TEXT, offsetof(Line, dtype) },
 };
 
 enum {
     HEADERS = sizeof HEADER / sizeof *HEADER,
     ENTRIES = sizeof ENTRY / sizeof *ENTRY,
-    NEEDED =
-        ENTRIES - 3 /* stride and rows exist if a piece has several runs, dtype if it is not f32 */
+    NEEDED = ENTRIES - 5 /* from stride on: they exist if they are not the default */
 };
 
 /* Numbers are preset to NONE, because 0 is a legal value and must differ from a missing one. */
@@ -308,15 +312,18 @@ static Status read_header(const char *path, char *text, CheckpointInfo *out)
 static Status read_entry(const char *path, char *text, ManifestEntry *out)
 {
     Line l;
+    const Piece *in = &l.piece;
     TRY(scan_line(path, text, ENTRY, ENTRIES, &l));
     TRY(check_fields(path, ENTRY, NEEDED, &l));
     *out = (ManifestEntry){ .param = l.param,
                             .file = l.file,
                             .buffer = BUF_COUNT,
-                            .piece = { .first = l.first,
-                                       .n = l.count,
-                                       .stride = l.stride == NONE ? l.count : l.stride,
-                                       .rows = l.rows == NONE ? 1 : l.rows },
+                            .piece = { .first = in->first,
+                                       .n = in->n,
+                                       .stride = in->stride == NONE ? in->n : in->stride,
+                                       .rows = in->rows == NONE ? 1 : in->rows,
+                                       .skip = in->skip == NONE ? 0 : in->skip,
+                                       .lack = in->lack == NONE ? 0 : in->lack },
                             .offset = (uint64_t)l.offset };
     (void)snprintf(out->sum, sizeof out->sum, "%s", l.sum);
     Scan shape = scan_begin(l.shape);

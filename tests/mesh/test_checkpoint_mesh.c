@@ -153,9 +153,10 @@ static Status recut_all(ManifestShard w[2], const char *folder, const ManifestEn
     TRY(read_at(path, e->offset, x, bytes));
     Status s;
     if (e->rank == 2 && left > 0) {
-        const Piece right = { left, e->dim[1] - left, e->dim[1], e->dim[0] };
+        const Piece right = { left, e->dim[1] - left, e->dim[1], e->dim[0], 0, 0 };
         s = recut(&w[1], *e, x, right, "right.bin");
-        if (s == OK) s = recut(&w[0], *e, x, (Piece){ 0, left, e->dim[1], e->dim[0] }, "left.bin");
+        if (s == OK)
+            s = recut(&w[0], *e, x, (Piece){ 0, left, e->dim[1], e->dim[0], 0, 0 }, "left.bin");
     } else {
         s = recut(&w[0], *e, x, e->piece, "left.bin");
     }

@@ -518,15 +518,19 @@ static void pieces_that_are_not_the_tensor_are_named_and_passed_over(void **stat
         Piece piece;
         const char *says;
     } bad[] = {
-        { { 0, 32, 32, 62 },
+        { { 0, 32, 32, 62, 0, 0 },
           "elements 0+32 of model.embed_tokens.weight, 62 times, each 32 "
-          "further; it has 1952" },
-        { { 1, 1952, 1952, 1 }, "elements 1+1952 of model.embed_tokens.weight" },
-        { { 0, 16, 8, 4 }, "elements 0+16 of model.embed_tokens.weight" },
-        { { 0, 16, 32, 61 },
+          "further, without 0 at the start and 0 at the end; it has 1952" },
+        { { 0, 32, 32, 61, 32, 0 }, "each 32 further, without 32 at the start and 0 at the end" },
+        { { 0, 1952, 1952, 1, 952, 1000 }, "without 952 at the start and 1000 at the end" },
+        { { 0, 32, 32, 61, 0, 2 },
+          "elements 1950 to 1951 of model.embed_tokens.weight (main) are in no entry" },
+        { { 1, 1952, 1952, 1, 0, 0 }, "elements 1+1952 of model.embed_tokens.weight" },
+        { { 0, 16, 8, 4, 0, 0 }, "elements 0+16 of model.embed_tokens.weight" },
+        { { 0, 16, 32, 61, 0, 0 },
           "manifest.jsonl: elements 16 to 31 of model.embed_tokens.weight "
           "(main) are in no entry" },
-        { { 0, 1951, 1951, 1 }, "elements 1951 to 1951 of model.embed_tokens.weight (main)" },
+        { { 0, 1951, 1951, 1, 0, 0 }, "elements 1951 to 1951 of model.embed_tokens.weight (main)" },
     };
     for (size_t i = 0; i < sizeof bad / sizeof *bad; i++) {
         RunPlace p;

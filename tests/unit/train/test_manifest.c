@@ -1,5 +1,6 @@
-/* Manifests over pieces: what any ranks wrote by columns, rows or ranges, any others read; gaps,
- * overlaps and wrong bytes are sentences; a manifest from before columns is read as ever. */
+/* Manifests over pieces: what any ranks wrote by columns, rows, ranges or parts of columns, any
+ * others read; gaps, overlaps and wrong bytes are sentences; a manifest from before columns is read
+ * as ever. */
 #include "harness/test.h"
 
 #include "base/rng.h"
@@ -41,7 +42,7 @@ static void lab_close(Lab *l)
 
 /* ---- how a matrix is cut ---- */
 
-typedef enum Cut { BY_ROW, BY_COLUMN, BY_RANGE, CUTS } Cut;
+typedef enum Cut { BY_ROW, BY_COLUMN, BY_RANGE, BY_PART, CUTS } Cut;
 
 /* Rank r of n has from share r to share r + 1 of the whole: even, or ever more. */
 static int64_t share(int64_t whole, int r, int n, bool even)
@@ -49,11 +50,24 @@ static int64_t share(int64_t whole, int r, int n, bool even)
     return even ? whole * r / n : whole * r * r / (n * n);
 }
 
+static Piece cut_piece(const Lab *l, Cut cut, int r, int n, bool even);
+
+/* As with tensor parallelism and ZeRO: two groups of ranks have half of the columns each, and the
+ * ranks of a group have ranges of its elements. */
+static Piece cut_part(const Lab *l, int r, int n, bool even)
+{
+    const int groups = n > 1 ? 2 : 1, ranks = (n - r % groups + groups - 1) / groups;
+    Piece half = cut_piece(l, BY_COLUMN, r % groups, groups, even);
+    int64_t all = piece_elems(&half), first = share(all, r / groups, ranks, even);
+    return piece_part(&half, first, share(all, r / groups + 1, ranks, even) - first);
+}
+
 static Piece cut_piece(const Lab *l, Cut cut, int r, int n, bool even)
 {
+    if (cut == BY_PART) return cut_part(l, r, n, even);
     int64_t whole = cut == BY_ROW ? l->rows : cut == BY_COLUMN ? l->columns : l->rows * l->columns;
     int64_t first = share(whole, r, n, even), width = share(whole, r + 1, n, even) - first;
-    if (cut == BY_COLUMN && width > 0) return (Piece){ first, width, l->columns, l->rows };
+    if (cut == BY_COLUMN && width > 0) return (Piece){ first, width, l->columns, l->rows, 0, 0 };
     if (cut == BY_ROW) return piece_range(first * l->columns, width * l->columns);
     return piece_range(first, width);
 }
@@ -146,7 +160,7 @@ static void check_all_readers(Lab *l)
 {
     CHECK_OK(manifest_check_cover(l->folder, read_manifest(l), l->rows * l->columns));
     for (int cut = 0; cut < CUTS; cut++) {
-        for (int ranks = 1; ranks <= 3; ranks++) {
+        for (int ranks = 1; ranks <= RANKS_MAX; ranks++) {
             check_cut(l, (Cut)cut, ranks, true);
             check_cut(l, (Cut)cut, ranks, false);
         }
@@ -174,7 +188,7 @@ static void any_cut_of_any_shape_is_read_by_any_other(void **state)
         Lab l;
         lab_open(&l, 1 + (int64_t)(rng_uniform(1, 1, i) * 17),
                  1 + (int64_t)(rng_uniform(1, 2, i) * 33));
-        write_cut(&l, (Cut)(i % CUTS), 1 + (int)(i / 3 % RANKS_MAX), i % 2 == 0);
+        write_cut(&l, (Cut)(i % CUTS), 1 + (int)(i / 3 % RANKS_MAX), i / CUTS % 2 == 0);
         check_all_readers(&l);
         lab_close(&l);
     }
@@ -204,12 +218,62 @@ static void one_run_is_written_as_ever_and_more_say_so(void **state)
                "\"count\":7,\"file\":\"rank-00001.bin\",\"offset\":64,"
                "\"xxh3\":\"0123456789abcdef0123456789abcdef\"}\n");
     l.lines.used = 0;
-    e.piece = (Piece){ 2, 3, 6, 4 };
+    e.piece = (Piece){ 2, 3, 6, 4, 0, 0 };
     CHECK_OK(manifest_line(&l.lines, &e));
     CHECK_TEXT(l.lines.data,
                "{\"param\":\"model.w\",\"buffer\":\"moment1\",\"shape\":[4,6],\"first\":2,"
                "\"count\":3,\"stride\":6,\"rows\":4,\"file\":\"rank-00001.bin\",\"offset\":64,"
                "\"xxh3\":\"0123456789abcdef0123456789abcdef\"}\n");
+    lab_close(&l);
+}
+
+static void a_part_of_columns_says_what_its_runs_lack(void **state)
+{
+    (void)state;
+    static const struct {
+        Piece piece;
+        const char *says;
+    } is[] = {
+        { { 2, 3, 6, 4, 1, 2 },
+          "\"count\":3,\"stride\":6,\"rows\":4,\"skip\":1,\"lack\":2,\"file\"" },
+        { { 2, 3, 6, 4, 1, 0 }, "\"rows\":4,\"skip\":1,\"file\"" },
+        { { 2, 3, 6, 4, 0, 2 }, "\"rows\":4,\"lack\":2,\"file\"" },
+        { { 2, 3, 3, 1, 1, 1 }, "\"count\":3,\"skip\":1,\"lack\":1,\"file\"" },
+    };
+    Lab l;
+    lab_open(&l, 4, 6);
+    for (size_t i = 0; i < sizeof is / sizeof *is; i++) {
+        ManifestEntry e = shown;
+        e.piece = is[i].piece;
+        CHECK_OK(manifest_line(&l.lines, &e));
+        CHECK(strstr(l.lines.data, is[i].says) != NULL);
+        write_manifest(&l);
+        read_manifest(&l);
+        CHECK(memcmp(&l.entry[0].piece, &e.piece, sizeof e.piece) == 0);
+    }
+    lab_close(&l);
+}
+
+static void a_part_that_is_no_part_does_not_fit(void **state)
+{
+    (void)state;
+    static const int64_t far = 1LL << 53;
+    const Piece bad[] = {
+        { 2, 3, 6, 4, 3, 0 },  { 2, 3, 6, 4, 0, 3 },     { 2, 3, 6, 4, -1, 0 },
+        { 2, 3, 6, 4, 0, -1 }, { 2, 3, 6, 4, far, far }, { 2, 3, 6, 4, -far, far },
+        { 2, 3, 3, 1, 1, 2 },  { 2, 3, 3, 1, 2, 2 },
+    };
+    Lab l;
+    lab_open(&l, 4, 6);
+    for (size_t i = 0; i < sizeof bad / sizeof *bad; i++) {
+        ManifestEntry e = shown;
+        e.piece = bad[i];
+        CHECK_OK(manifest_line(&l.lines, &e));
+    }
+    write_manifest(&l);
+    read_manifest(&l);
+    CHECK_INT(l.n, sizeof bad / sizeof *bad);
+    for (int64_t i = 0; i < l.n; i++) CHECK(!piece_fits(&l.entry[i].piece, 24));
     lab_close(&l);
 }
 
@@ -284,10 +348,14 @@ static void check_pieces(const Piece *piece, int n, const char *says)
 static void a_gap_is_named_with_its_range(void **state)
 {
     (void)state;
-    const Piece right_is_late[] = { { 0, 3, 6, 4 }, { 4, 2, 6, 4 } };
-    const Piece a_row_short[] = { { 0, 3, 6, 4 }, { 3, 3, 6, 3 } };
-    const Piece begins_late[] = { { 1, 23, 23, 1 } };
-    const Piece hole[] = { { 0, 11, 11, 1 }, { 14, 10, 10, 1 } };
+    const Piece right_is_late[] = { { 0, 3, 6, 4, 0, 0 }, { 4, 2, 6, 4, 0, 0 } };
+    const Piece a_row_short[] = { { 0, 3, 6, 4, 0, 0 }, { 3, 3, 6, 3, 0, 0 } };
+    const Piece begins_late[] = { { 1, 23, 23, 1, 0, 0 } };
+    const Piece hole[] = { { 0, 11, 11, 1, 0, 0 }, { 14, 10, 10, 1, 0, 0 } };
+    const Piece part_is_late[] = { { 0, 3, 6, 4, 0, 0 },
+                                   { 3, 3, 6, 2, 0, 1 },
+                                   { 15, 3, 6, 2, 0, 0 } };
+    check_pieces(part_is_late, 3, "elements 11 to 11 of model.w (main) are in no entry");
     check_pieces(right_is_late, 2, "elements 3 to 3 of model.w (main) are in no entry");
     check_pieces(a_row_short, 2, "elements 21 to 23 of model.w (main) are in no entry");
     check_pieces(begins_late, 1, "elements 0 to 0 of model.w (main) are in no entry");
@@ -298,9 +366,13 @@ static void a_gap_is_named_with_its_range(void **state)
 static void an_overlap_is_named_with_both_entries(void **state)
 {
     (void)state;
-    const Piece columns[] = { { 0, 4, 6, 4 }, { 3, 3, 6, 4 } };
-    const Piece ranges[] = { { 0, 14, 14, 1 }, { 12, 10, 10, 1 } };
-    const Piece mixed[] = { { 0, 3, 6, 4 }, { 3, 3, 6, 4 }, { 9, 1, 1, 1 } };
+    const Piece columns[] = { { 0, 4, 6, 4, 0, 0 }, { 3, 3, 6, 4, 0, 0 } };
+    const Piece ranges[] = { { 0, 14, 14, 1, 0, 0 }, { 12, 10, 10, 1, 0, 0 } };
+    const Piece mixed[] = { { 0, 3, 6, 4, 0, 0 }, { 3, 3, 6, 4, 0, 0 }, { 9, 1, 1, 1, 0, 0 } };
+    const Piece parts[] = { { 3, 3, 6, 3, 0, 2 }, { 0, 3, 6, 4, 0, 0 }, { 9, 3, 6, 3, 2, 0 } };
+    const Piece part_ends[] = { { 0, 3, 6, 4, 0, 0 }, { 3, 3, 6, 2, 0, 1 }, { 10, 2, 2, 1, 0, 0 } };
+    check_pieces(parts, 3, "elements 11 to 11 of model.w (main) are in two entries");
+    check_pieces(part_ends, 3, "elements 10 to 10 of model.w (main) are in two entries");
     check_pieces(columns, 2, "elements 3 to 3 of model.w (main) are in two entries");
     check_pieces(ranges, 2, "elements 12 to 13 of model.w (main) are in two entries");
     check_pieces(mixed, 3, "elements 9 to 9 of model.w (main) are in two entries");
@@ -364,7 +436,9 @@ static void what_is_not_finite_is_named_by_its_element_of_the_tensor(void **stat
     (void)state;
     Lab l;
     lab_open(&l, 4, 6);
-    CHECK_FAILS(write_piece(&l, 0, (Piece){ 3, 3, 6, 4 }, not_finite_at_16), ERR_NUMERIC,
+    CHECK_FAILS(write_piece(&l, 0, (Piece){ 3, 3, 6, 4, 0, 0 }, not_finite_at_16), ERR_NUMERIC,
+                "model.w (main) with inf at element 16");
+    CHECK_FAILS(write_piece(&l, 0, (Piece){ 3, 3, 6, 4, 2, 1 }, not_finite_at_16), ERR_NUMERIC,
                 "model.w (main) with inf at element 16");
     lab_close(&l);
 }
@@ -399,6 +473,8 @@ int main(void)
         TEST(two_that_wrote_by_column_are_read_by_any),
         TEST(any_cut_of_any_shape_is_read_by_any_other),
         TEST(one_run_is_written_as_ever_and_more_say_so),
+        TEST(a_part_of_columns_says_what_its_runs_lack),
+        TEST(a_part_that_is_no_part_does_not_fit),
         TEST(elements_that_are_not_f32_say_so),
         TEST(one_from_before_columns_is_read),
         TEST(a_gap_is_named_with_its_range),
