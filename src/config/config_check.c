@@ -307,14 +307,15 @@ Status config_check_tp(const Config *c, int64_t tp, int64_t cp)
         int64_t n;
     } parts[] = {
         { "attention.heads", c->attention_heads },
-        { "attention.kv_heads", c->attention_kind == ATTENTION_MLA ? 0 : c->attention_kv_heads },
+        { "model.vocab", c->model_vocab },
         { "model.ffn", config_moe_layers(c) < c->model_layers ? c->model_ffn : 0 },
-        { "moe.shared x moe.ffn", config_moe_layers(c) > 0 ? c->moe_shared * c->moe_ffn : 0 },
         { "the tokens of a sequence on a context rank,", c->data_sequence / cp },
     };
     for (size_t i = 0; tp > 1 && i < sizeof parts / sizeof *parts; i++)
         TRY(config_divides("mesh.tp", tp, parts[i].name, parts[i].n));
-    return OK;
+    const int64_t keys = c->attention_kind == ATTENTION_MLA ? tp : c->attention_kv_heads;
+    if (keys >= tp) return config_divides("mesh.tp", tp, "attention.kv_heads", keys);
+    return config_divides("attention.kv_heads", keys, "mesh.tp", tp);
 }
 
 /* Runs after all settings are known, once for each configuration. What depends on the number of
@@ -342,9 +343,14 @@ Status config_check(const Config *c)
 
 const char *config_planned_only(const Config *c, char out[CONFIG_PLANNED_BYTES])
 {
+    const char *with = NULL;
+    if (c->optimizer_kind == OPTIMIZER_MUON) with = "optimizer.kind=muon";
+    if (c->optimizer_qk_clip > 0) with = "optimizer.qk_clip";
+    if (c->attention_qk_norm == QK_NORM_WIDTH) with = "attention.qk_norm=width";
     out[0] = '\0';
-    if (c->mesh_tp != 1)
-        (void)snprintf(out, CONFIG_PLANNED_BYTES, "mesh.tp=%lld", (long long)c->mesh_tp);
+    if (c->mesh_tp > 1 && with != NULL)
+        (void)snprintf(out, CONFIG_PLANNED_BYTES, "mesh.tp=%lld with %s", (long long)c->mesh_tp,
+                       with);
     return out;
 }
 
@@ -360,7 +366,8 @@ Status config_check_ops(const Config *c, int ranks)
     const struct {
         const char *name;
         int64_t n;
-    } axes[] = { { "pp", c->mesh_pp }, { "ep", c->mesh_ep }, { "cp", c->mesh_cp } };
+    } axes[] = { { "pp", c->mesh_pp }, { "ep", c->mesh_ep }, { "cp", c->mesh_cp },
+                 { "tp", c->mesh_tp } };
     for (size_t i = 0; i < sizeof axes / sizeof *axes; i++) {
         if (axes[i].n <= ranks) continue;
         return FAIL(ERR_UNSUPPORTED,

@@ -125,6 +125,24 @@ Status attention_bias(ParamList *out, const LayerSpec *l, ParamRole role, int64_
                       "model.layers.%d.self_attn.%s.bias", l->block, name);
 }
 
+Status attention_split(ParamList *out, const LayerSpec *l, ParamRole role, int64_t rows,
+                       int64_t cols, int64_t parts, const char *name)
+{
+    return params_add(out,
+                      (ParamAdd){ role, -1, rows, cols, INIT_NORMAL, .decay = true,
+                                  .split = SPLIT_ROWS, .parts = parts },
+                      "model.layers.%d.self_attn.%s.weight", l->block, name);
+}
+
+Status attention_split_bias(ParamList *out, const LayerSpec *l, ParamRole role, int64_t n,
+                            int64_t parts, const char *name)
+{
+    return params_add(out,
+                      (ParamAdd){ role, -1, 0, n, INIT_ZERO, .keep_f32 = true, .split = SPLIT_ROWS,
+                                  .parts = parts },
+                      "model.layers.%d.self_attn.%s.bias", l->block, name);
+}
+
 /* Both kinds have the norm before attention and the projection after it. */
 static Status attention_params(const ModelSpec *s, const LayerSpec *l, ParamList *out)
 {
@@ -132,11 +150,17 @@ static Status attention_params(const ModelSpec *s, const LayerSpec *l, ParamList
     TRY(params_add(out, (ParamAdd){ ROLE_NORM, -1, 0, s->hidden, INIT_ONE, .keep_f32 = true },
                    "model.layers.%d.input_layernorm.weight", l->block));
     TRY(kind_of(a)->params(s, l, out));
-    TRY(attention_param(out, l, ROLE_O, s->hidden, a->heads * attention_v_dim(a), "o_proj"));
+    const int64_t heads = a->heads * s->ranks.tp;
+    TRY(params_add(out,
+                   (ParamAdd){ ROLE_O, -1, s->hidden, heads * attention_v_dim(a), INIT_NORMAL,
+                               .decay = true, .split = SPLIT_COLS },
+                   "model.layers.%d.self_attn.o_proj.weight", l->block));
     if (a->out_bias) TRY(attention_bias(out, l, ROLE_O_BIAS, s->hidden, "o_proj"));
     if (!a->sinks) return OK;
-    return params_add(out, (ParamAdd){ ROLE_SINKS, -1, 0, a->heads, INIT_NORMAL, .keep_f32 = true },
-                      "model.layers.%d.self_attn.sinks", l->block);
+    return params_add(
+        out,
+        (ParamAdd){ ROLE_SINKS, -1, 0, heads, INIT_NORMAL, .keep_f32 = true, .split = SPLIT_ROWS },
+        "model.layers.%d.self_attn.sinks", l->block);
 }
 
 /* Queries, keys and values. */
@@ -144,13 +168,15 @@ static Status attention_params(const ModelSpec *s, const LayerSpec *l, ParamList
 /* Projections that backward makes a second time read rows of y again. */
 static NormUse norm_use(const LayerRun *r)
 {
-    return (NormUse){ .role = ROLE_A, .plain = layer_arena(r, RECOMPUTE_ATTN_UP) == r->ring };
+    return (NormUse){ .role = ROLE_A,
+                      .plain = layer_arena(r, RECOMPUTE_ATTN_UP) == r->ring,
+                      .all_tokens = true };
 }
 
 static Status qkv_forward(LayerRun *r)
 {
     AttentionState *s = r->state;
-    TRY(layer_norm_forward(r, &s->norm, norm_use(r)));
+    TRY(layer_norm_forward(r, &s->stream.norm, norm_use(r)));
     return kind_of(attention_spec(r))->forward(r);
 }
 
@@ -158,16 +184,16 @@ static Status qkv_backward_input(LayerRun *r)
 {
     AttentionState *s = r->state;
     Tensor dy;
-    TRY(tensor_new2(r->scratch, r->spec->act, r->tokens, r->spec->hidden, &dy));
+    TRY(layer_norm_new_gradient(r, &dy));
     TRY(kind_of(attention_spec(r))->backward(r, dy));
-    return layer_norm_backward(r, &s->norm, dy);
+    return layer_norm_backward(r, &s->stream.norm, dy);
 }
 
 /* The kind's backward has made da and dy; what is left are products with kept inputs. */
 static Status qkv_backward_weight(LayerRun *r)
 {
     const AttentionState *s = r->state;
-    TRY(attention_project_weight(r, s->da.x, s->da.columns, s->norm.y.columns, ROLE_A));
+    TRY(attention_project_weight(r, s->da.x, s->da.columns, s->stream.norm.y.columns, ROLE_A));
     return kind_of(attention_spec(r))->backward_weight(r);
 }
 
@@ -304,8 +330,20 @@ static Status core_forward(LayerRun *r)
     if (a->sinks) TRY(sinks_forward(r));
     if (r->recomputing) return OK;
     Activation o;
+    Tensor residual, out;
     TRY(recipe_operands(r, ROLE_O, SIDE_FORWARD, s->o, r->scratch, NULL, &o));
-    return project_plus_bias(r, o.rows, ROLE_O, r->h, r->h_out);
+    TRY(stream_out(r, &residual, &out));
+    if (layer_splits(r)) return recipe_forward(r, ROLE_O, o.rows, residual, out);
+    return project_plus_bias(r, o.rows, ROLE_O, residual, out);
+}
+
+/* Adds W_O's bias, which is no part of the sum over ranks. */
+static Status scatter_forward(LayerRun *r)
+{
+    const Tensor b = r->weights->w[ROLE_O_BIAS].data;
+    TRY(stream_scatter(r));
+    if (b.data == NULL || r->recomputing) return OK;
+    return bias_fwd(r->ex, (BiasFwd){ .x = r->h_out, .b = b, .y = r->h_out });
 }
 
 /* Makes a block's dk and dv from this rank's queries, and adds the block's part to dq_sum. With the
@@ -350,10 +388,10 @@ static Status core_backward_input(LayerRun *r)
     int64_t n = r->tokens, blocks = blocks_of(r);
     Tensor d_o, dq_sum;
     Activation dout;
-    TRY(layer_norm_recompute(r, &s->norm, norm_use(r)));
+    TRY(layer_norm_recompute(r, &s->stream.norm, norm_use(r)));
     TRY(kind->recompute(r));
     TRY(tensor_new2(r->scratch, r->spec->act, n, tensor_cols(&s->o), &d_o));
-    TRY(recipe_operands(r, ROLE_O, SIDE_GRADIENT, r->dh_out, r->scratch, r->ring, &dout));
+    TRY(recipe_operands(r, ROLE_O, SIDE_GRADIENT, stream_gradient(r), r->scratch, r->ring, &dout));
     s->dout = dout.columns;
     TRY(recipe_backward_input(r, ROLE_O, dout.rows, (Tensor){ 0 }, d_o));
     if (attention_spec(r)->sinks) TRY(sinks_backward(r, d_o));
@@ -375,19 +413,27 @@ static Status core_backward_weight(LayerRun *r)
     return attention_project_weight(r, r->dh_out, s->dout, o.columns, ROLE_O);
 }
 
+enum { NORM, GATHER, QKV, KV_GATHER, CORE, SCATTER };
+
 static const Phase phases[] = {
-    { "qkv", LANE_COMPUTE, qkv_forward, qkv_backward_input, qkv_backward_weight,
-      .part = PHASE_ATTENTION },
-    { "kv_gather", LANE_COMM, gather_forward, gather_backward, NULL, .part = PHASE_ATTENTION },
-    { "core", LANE_COMPUTE, core_forward, core_backward_input, core_backward_weight,
-      .part = PHASE_ATTENTION, .input_gradients = true }, /* mla: of W_KVB, block by block */
+    [NORM] = STREAM_NORM(PHASE_ATTENTION),
+    [GATHER] = STREAM_GATHER(PHASE_ATTENTION),
+    [QKV] = { "qkv", LANE_COMPUTE, qkv_forward, qkv_backward_input, qkv_backward_weight,
+              .part = PHASE_ATTENTION },
+    [KV_GATHER] = { "kv_gather", LANE_COMM, gather_forward, gather_backward, NULL,
+                    .part = PHASE_ATTENTION },
+    [CORE] = { "core", LANE_COMPUTE, core_forward, core_backward_input, core_backward_weight,
+               .part = PHASE_ATTENTION,
+               .input_gradients = true }, /* mla: of W_KVB, block by block */
+    [SCATTER] = { "scatter", LANE_COMM, scatter_forward, stream_scatter_backward, NULL,
+                  .part = PHASE_ATTENTION, .split = true },
 };
 
 /* MLA gathers latents and folds their gradients back; GQA's ring runs inside the core. */
 static bool attention_communicates(const ModelSpec *s, const LayerSpec *l, int phase, bool forward)
 {
     (void)forward;
-    return s->ranks.cp > 1 && phase == (l->as.attention.kind == ATTENTION_MLA ? 1 : 2);
+    return s->ranks.cp > 1 && phase == (l->as.attention.kind == ATTENTION_MLA ? KV_GATHER : CORE);
 }
 
 /* Layers of one model differ only in what attention.full_every and nope_every set. */

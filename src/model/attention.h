@@ -9,12 +9,12 @@
 #ifndef MODEL_ATTENTION_H
 #define MODEL_ATTENTION_H
 
-#include "model/norm.h"
+#include "model/stream.h"
 
 /* Forward's tensors live in keep, or in ring where backward recomputes them. Gradients live in
  * ring. */
 typedef struct AttentionState {
-    NormState norm;
+    StreamState stream;
     NormState q_norm, kv_norm; /* mla: norms of the latents; gqa: norms of the heads of q and k */
     Tensor a;                  /* y projected by ROLE_A, which both kinds have */
     Tensor q, k, v; /* (N, heads * width); k, v of block 0, or of mla's current block over ranks */
@@ -80,11 +80,16 @@ bool attention_over_ranks(const LayerRun *r);
 Status attention_new_kv(LayerRun *r, Arena *arena, Tensor *k, Tensor *v);
 
 /* Adds self_attn.NAME.weight to the table: a matrix, which has weight decay, or with rows 0 the
- * weights of a norm. attention_bias adds self_attn.NAME.bias. */
+ * weights of a norm, of which every rank has all. attention_bias adds self_attn.NAME.bias. The others add
+ * those whose rows are split over `parts` ranks of tp. */
 Status attention_param(ParamList *out, const LayerSpec *l, ParamRole role, int64_t rows,
                        int64_t cols, const char *name);
 Status attention_bias(ParamList *out, const LayerSpec *l, ParamRole role, int64_t n,
                       const char *name);
+Status attention_split(ParamList *out, const LayerSpec *l, ParamRole role, int64_t rows,
+                       int64_t cols, int64_t parts, const char *name);
+Status attention_split_bias(ParamList *out, const LayerSpec *l, ParamRole role, int64_t n,
+                            int64_t parts, const char *name);
 
 /* out = W x + b in `arena`, from rows of x;  dW += dy^T x from columns, db += dy summed up. b: if the
  * model has one; only then dy is read. */

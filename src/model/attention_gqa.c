@@ -20,14 +20,15 @@
 static Status gqa_params(const ModelSpec *s, const LayerSpec *l, ParamList *out)
 {
     const AttentionSpec *a = &l->as.attention;
-    int64_t q = a->heads * a->head, k = a->kv_heads * a->head;
-    TRY(attention_param(out, l, ROLE_A, q, s->hidden, "q_proj"));
-    TRY(attention_param(out, l, ROLE_A, k, s->hidden, "k_proj"));
-    TRY(attention_param(out, l, ROLE_A, k, s->hidden, "v_proj"));
+    int64_t tp = s->ranks.tp, q = tp * a->heads * a->head;
+    int64_t parts = a->key_parts, k = parts * a->kv_heads * a->head;
+    TRY(attention_split(out, l, ROLE_A, q, s->hidden, tp, "q_proj"));
+    TRY(attention_split(out, l, ROLE_A, k, s->hidden, parts, "k_proj"));
+    TRY(attention_split(out, l, ROLE_A, k, s->hidden, parts, "v_proj"));
     if (a->bias) {
-        TRY(attention_bias(out, l, ROLE_A_BIAS, q, "q_proj"));
-        TRY(attention_bias(out, l, ROLE_A_BIAS, k, "k_proj"));
-        TRY(attention_bias(out, l, ROLE_A_BIAS, k, "v_proj"));
+        TRY(attention_split_bias(out, l, ROLE_A_BIAS, q, tp, "q_proj"));
+        TRY(attention_split_bias(out, l, ROLE_A_BIAS, k, parts, "k_proj"));
+        TRY(attention_split_bias(out, l, ROLE_A_BIAS, k, parts, "v_proj"));
     }
     if (a->qk_norm == QK_NORM_NONE || a->qk_norm == QK_NORM_L2) return OK;
     bool width = a->qk_norm == QK_NORM_WIDTH;
@@ -115,7 +116,7 @@ static Status make_qkv(LayerRun *r, Operand y, Arena *arena)
 static Status gqa_forward(LayerRun *r)
 {
     const AttentionState *s = r->state;
-    return make_qkv(r, s->norm.y.rows, layer_arena(r, RECOMPUTE_ATTN_UP));
+    return make_qkv(r, s->stream.norm.y.rows, layer_arena(r, RECOMPUTE_ATTN_UP));
 }
 
 static Status gqa_recompute(LayerRun *r)
@@ -123,7 +124,7 @@ static Status gqa_recompute(LayerRun *r)
     const AttentionState *s = r->state;
     Activation y;
     if (layer_arena(r, RECOMPUTE_ATTN_UP) != r->ring) return OK;
-    TRY(recipe_operands(r, ROLE_A, SIDE_FORWARD, s->norm.y.x, r->scratch, NULL, &y));
+    TRY(recipe_operands(r, ROLE_A, SIDE_FORWARD, s->stream.norm.y.x, r->scratch, NULL, &y));
     return make_qkv(r, y.rows, r->ring);
 }
 

@@ -23,19 +23,20 @@
 static Status mla_params(const ModelSpec *s, const LayerSpec *l, ParamList *out)
 {
     const AttentionSpec *a = &l->as.attention;
-    int64_t d = s->hidden, q = a->heads * (a->nope + a->rope);
-    TRY(a->q_rank == 0 ? attention_param(out, l, ROLE_Q, q, d, "q_proj")
-                       : attention_param(out, l, ROLE_A, a->q_rank, d, "q_a_proj"));
-    TRY(attention_param(out, l, ROLE_A, a->kv_rank + a->rope, d, "kv_a_proj_with_mqa"));
+    int64_t tp = s->ranks.tp, heads = tp * a->heads, q = heads * (a->nope + a->rope);
+    if (a->q_rank == 0) TRY(attention_split(out, l, ROLE_Q, q, s->hidden, tp, "q_proj"));
+    if (a->q_rank > 0) TRY(attention_param(out, l, ROLE_A, a->q_rank, s->hidden, "q_a_proj"));
+    TRY(attention_param(out, l, ROLE_A, a->kv_rank + a->rope, s->hidden, "kv_a_proj_with_mqa"));
     if (a->bias && a->q_rank > 0) TRY(attention_bias(out, l, ROLE_A_BIAS, a->q_rank, "q_a_proj"));
     if (a->bias)
         TRY(attention_bias(out, l, ROLE_A_BIAS, a->kv_rank + a->rope, "kv_a_proj_with_mqa"));
     if (a->q_rank > 0) {
         TRY(attention_param(out, l, ROLE_Q_NORM, 0, a->q_rank, "q_a_layernorm"));
-        TRY(attention_param(out, l, ROLE_Q_B, q, a->q_rank, "q_b_proj"));
+        TRY(attention_split(out, l, ROLE_Q_B, q, a->q_rank, tp, "q_b_proj"));
     }
     TRY(attention_param(out, l, ROLE_KV_NORM, 0, a->kv_rank, "kv_a_layernorm"));
-    return attention_param(out, l, ROLE_KV_B, a->heads * (a->nope + a->v), a->kv_rank, "kv_b_proj");
+    return attention_split(out, l, ROLE_KV_B, heads * (a->nope + a->v), a->kv_rank, tp,
+                           "kv_b_proj");
 }
 
 static ParamRole query_of(const AttentionSpec *a) { return a->q_rank > 0 ? ROLE_Q_B : ROLE_Q; }
@@ -155,7 +156,7 @@ static Status project_up(LayerRun *r, Operand q_in, Operand kv_in, Arena *arena)
 static const NormState *query_input(const LayerRun *r)
 {
     const AttentionState *s = r->state;
-    return attention_spec(r)->q_rank > 0 ? &s->q_norm : &s->norm;
+    return attention_spec(r)->q_rank > 0 ? &s->q_norm : &s->stream.norm;
 }
 
 /* The rows were in scratch in forward. */
@@ -175,7 +176,7 @@ static Status mla_forward(LayerRun *r)
     AttentionState *s = r->state;
     int64_t n = r->tokens;
     Arena *up = layer_arena(r, RECOMPUTE_ATTN_UP);
-    TRY(attention_project(r, s->norm.y.rows, ROLE_A, r->keep, &s->a));
+    TRY(attention_project(r, s->stream.norm.y.rows, ROLE_A, r->keep, &s->a));
     TRY(tensor_new2(r->keep, DTYPE_F32, n, 1, &s->kv_norm.rstd));
     TRY(tensor_new2(r->keep, DTYPE_F32, n, 1, &s->q_norm.rstd));
     TRY(norm_latents(r, (ActivationArenas){ .x = layer_arena(r, RECOMPUTE_NORM),

@@ -33,6 +33,13 @@ Status batch_make(Arena *a, const ModelSpec *s, int64_t b, int64_t t, MicroBatch
         TRY(tensor_new1(a, DTYPE_I32, b * t, &m.next[i].id));
         TRY(tensor_new1(a, DTYPE_I32, b * t, &m.next[i].target));
     }
+    m.row_pos = m.pos;
+    for (int i = 0; i <= m.depths; i++) m.row_target[i] = batch_target(&m, i);
+    if (s->ranks.tp > 1) {
+        TRY(tensor_new1(a, DTYPE_I32, b * t / s->ranks.tp, &m.row_pos));
+        for (int i = 0; i <= m.depths; i++)
+            TRY(tensor_new1(a, DTYPE_I32, b * t / s->ranks.tp, &m.row_target[i]));
+    }
     *out = m;
     return OK;
 }
@@ -130,6 +137,11 @@ Arena *layer_arena(const LayerRun *r, unsigned piece)
     return recomputes(r, piece) ? r->ring : r->keep;
 }
 
+int64_t layer_sequence_rank(const LayerRun *r)
+{
+    return layer_rank(r, 0) * r->spec->ranks.tp + r->spec->ranks.tp_rank;
+}
+
 /* Numbers go around: behind the last context rank comes rank 0. */
 int64_t layer_rank(const LayerRun *r, int64_t behind)
 {
@@ -143,4 +155,14 @@ Status layer_collect(LayerRun *r, OpComm kind, Tensor in, Tensor out)
         r->ex,
         (Collective){
             .in = in, .out = out, .kind = kind, .axis = AXIS_CP, .ranks = r->spec->ranks.cp });
+}
+
+Status layer_collect_rows(LayerRun *r, OpComm kind, Tensor in, Tensor out)
+{
+    return exchange_collective(r->ex, (Collective){ .in = in,
+                                                    .out = out,
+                                                    .kind = kind,
+                                                    .axis = AXIS_TP,
+                                                    .parts = r->batch->b,
+                                                    .ranks = r->spec->ranks.tp });
 }

@@ -33,6 +33,8 @@ typedef struct MicroBatch {
         Tensor id, target;     /* (N) i32: the token `depth` further on, and the one after it */
     } next[CONFIG_DEPTHS_MAX]; /* by depth of multi-token prediction, from 1 */
     int depths;
+    /* (rows) i32: pos, and by depth targets, of the rows of the stream that this rank holds */
+    Tensor row_pos, row_target[1 + CONFIG_DEPTHS_MAX];
 } MicroBatch;
 
 /* The targets of depth `depth` of multi-token prediction; 0: of the model proper. */
@@ -99,9 +101,8 @@ typedef struct HeadRun {
 
 /* One layer over one micro-batch. `tokens` is the number of tokens that the rank's part of a
  * sequence has: attention and the products of a layer work on all of them. `rows` is the number of
- * rows of the residual stream that this rank holds: norms and routing work on these. Ranks that
- * split the stream (sequence parallelism) would hold fewer rows than tokens; today both are
- * equal. */
+ * rows of the residual stream that this rank holds: norms, routing and shared experts work on these.
+ * Ranks of tp split the stream: each holds an equal run of each sequence (model/stream.h). */
 typedef struct LayerRun {
     Exec *ex;
     const ModelSpec *spec;
@@ -146,6 +147,7 @@ typedef struct Phase {
     PhaseWeights weights;
     bool forward_gradients; /* forward already adds to the gradients of these weights */
     bool input_gradients;   /* so does backward_input, where context ranks share sequences */
+    bool split;             /* it is there only where ranks of tp split the stream */
 } Phase;
 
 /* All that the rest of the program knows of a kind of layer: nothing else asks which kind it is. */
@@ -163,7 +165,8 @@ typedef struct LayerDesc {
     int n_phases;
     const int *backward; /* the order in which backward takes the phases; NULL: last to first */
     /* Does a phase communicate with other ranks, forward or backward? Only then it runs on its own
-     * lane; else on the compute lane. NULL: none does. */
+     * lane; else on the compute lane. Not asked for phases that are there with ranks of tp alone
+     * (layer_communicates). NULL: no other does. */
     bool (*communicates)(const ModelSpec *s, const LayerSpec *l, int phase, bool forward);
     bool once; /* its forward cannot run again: it is never recomputed */
     /* Do two layers of this kind compute the same? NULL: any two do. */
@@ -176,6 +179,12 @@ typedef struct LayerDesc {
     Status (*after_step)(Exec *ex, const LayerSpec *l, const LayerWeights *w, const Record *sum);
 } LayerDesc;
 
+/* Does a layer of this model have the phase? */
+static inline bool phase_runs(const ModelSpec *s, const Phase *p)
+{
+    return !p->split || s->ranks.tp > 1;
+}
+
 static inline int layer_backward(const LayerDesc *d, int i)
 {
     return d->backward != NULL ? d->backward[i] : d->n_phases - 1 - i;
@@ -186,6 +195,14 @@ const LayerDesc *layer_desc(LayerKind kind);
 #define LAYER(KIND, name) extern const LayerDesc layer_##name;
 #include "model/layer.def"
 #undef LAYER
+
+static inline bool layer_communicates(const ModelSpec *s, const LayerSpec *l, int phase,
+                                      bool forward)
+{
+    const LayerDesc *d = layer_desc(l->kind);
+    if (d->phases[phase].split) return d->phases[phase].lane == LANE_COMM;
+    return d->communicates != NULL && d->communicates(s, l, phase, forward);
+}
 
 /* The layer whose large weights a phase reads (PhaseWeights). */
 static inline int layer_weights_of(const ModelSpec *s, int layer, int phase)
@@ -214,11 +231,23 @@ Status pool_make(Exec *ex, Arena *a, const PoolNeed *need, double factor, RowPoo
 
 /* The arena for something that backward needs unless `piece` is recomputed: keep or ring. */
 Arena *layer_arena(const LayerRun *r, unsigned piece);
+/* This rank's number among those with rows of the same sequences. */
+int64_t layer_sequence_rank(const LayerRun *r);
 /* The number of the context rank `behind` positions after this one, cyclically; 0: this one. */
 int64_t layer_rank(const LayerRun *r, int64_t behind);
 /* COMM_ALL_GATHER, COMM_REDUCE_SCATTER or COMM_SHIFT over the context ranks. */
 Status layer_collect(LayerRun *r, OpComm kind, Tensor in, Tensor out);
 
+/* Is the residual stream split over ranks of tp? */
+static inline bool layer_splits(const LayerRun *r) { return r->spec->ranks.tp > 1; }
+/* COMM_ALL_GATHER or COMM_REDUCE_SCATTER over the ranks of tp: between the rows of the stream that each
+ * holds and all tokens. */
+Status layer_collect_rows(LayerRun *r, OpComm kind, Tensor in, Tensor out);
+
+/* h = table[id], of ids in this rank's rows of the table; of others zeros. Its backward adds to the
+ * table's gradient. */
+Status layer_look_up(LayerRun *r, Tensor id, Tensor h);
+Status layer_look_up_backward(LayerRun *r, Tensor id, Tensor dh);
 /* The norm before the loss of a depth (0: of the model proper). */
 Status layer_last_norm(const ModelSpec *s, int depth, ParamList *out);
 /* The loss of the predictions of `depth` from y. In training also dy, in keep, and the head's

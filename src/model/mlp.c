@@ -10,7 +10,7 @@
 static Status mlp_pre_activation(LayerRun *r, MlpState *m, Operand y, Arena *arena)
 {
     Operand w = r->weights->w[ROLE_GATE_UP];
-    TRY(tensor_new2(arena, r->spec->act, r->tokens, w.data.dim[0], &m->gu));
+    TRY(tensor_new2(arena, r->spec->act, y.data.dim[0], w.data.dim[0], &m->gu));
     return recipe_forward(r, ROLE_GATE_UP, y, (Tensor){ 0 }, m->gu);
 }
 
@@ -75,54 +75,59 @@ Status mlp_backward_weight(LayerRun *r, const MlpState *m, Operand y)
 /* ---- the layer ---- */
 
 typedef struct MlpLayerState {
-    NormState norm;
+    StreamState stream;
     MlpState mlp;
 } MlpLayerState;
 
 /* Gate before up, so that both are one fused matrix: gate | up. */
 static Status mlp_params(const ModelSpec *s, const LayerSpec *l, ParamList *out)
 {
-    int64_t d = s->hidden, f = l->as.ffn;
+    int64_t d = s->hidden, f = l->as.ffn * s->ranks.tp;
     int i = l->block;
     TRY(params_add(out, (ParamAdd){ ROLE_NORM, -1, 0, d, INIT_ONE, .keep_f32 = true },
                    "model.layers.%d.post_attention_layernorm.weight", i));
-    ParamAdd matrix = { ROLE_GATE_UP, -1, f, d, INIT_NORMAL, .decay = true };
+    ParamAdd matrix = { ROLE_GATE_UP, -1, f, d, INIT_NORMAL, .decay = true, .split = SPLIT_ROWS };
     TRY(params_add(out, matrix, "model.layers.%d.mlp.gate_proj.weight", i));
     TRY(params_add(out, matrix, "model.layers.%d.mlp.up_proj.weight", i));
-    return params_add(out, (ParamAdd){ ROLE_DOWN, -1, d, f, INIT_NORMAL, .decay = true },
-                      "model.layers.%d.mlp.down_proj.weight", i);
+    return params_add(
+        out, (ParamAdd){ ROLE_DOWN, -1, d, f, INIT_NORMAL, .decay = true, .split = SPLIT_COLS },
+        "model.layers.%d.mlp.down_proj.weight", i);
 }
 
-static const NormUse norm_use = { .role = ROLE_GATE_UP };
+static const NormUse norm_use = { .role = ROLE_GATE_UP, .all_tokens = true };
 
 static Status dense_forward(LayerRun *r)
 {
     MlpLayerState *s = r->state;
-    TRY(layer_norm_forward(r, &s->norm, norm_use));
-    return mlp_forward(r, &s->mlp, s->norm.y.rows, r->h, r->h_out, 0);
+    Tensor residual, out;
+    TRY(layer_norm_forward(r, &s->stream.norm, norm_use));
+    TRY(stream_out(r, &residual, &out));
+    return mlp_forward(r, &s->mlp, s->stream.norm.y.rows, residual, out, 0);
 }
 
-/* dy is needed only until the norm has read it, so it lies in scratch. */
 static Status dense_backward_input(LayerRun *r)
 {
     MlpLayerState *s = r->state;
-    TRY(layer_norm_recompute(r, &s->norm, norm_use));
+    TRY(layer_norm_recompute(r, &s->stream.norm, norm_use));
     Tensor dy;
-    TRY(tensor_new2(r->scratch, r->spec->act, r->tokens, r->spec->hidden, &dy));
-    TRY(mlp_backward_input(r, &s->mlp, s->norm.y.rows, r->dh_out, dy, 0));
-    return layer_norm_backward(r, &s->norm, dy);
+    TRY(layer_norm_new_gradient(r, &dy));
+    TRY(mlp_backward_input(r, &s->mlp, s->stream.norm.y.rows, stream_gradient(r), dy, 0));
+    return layer_norm_backward(r, &s->stream.norm, dy);
 }
 
 /* Runs after backward_input, which left columns of gradients in s->mlp. */
 static Status dense_backward_weight(LayerRun *r)
 {
     MlpLayerState *s = r->state;
-    return mlp_backward_weight(r, &s->mlp, s->norm.y.columns);
+    return mlp_backward_weight(r, &s->mlp, s->stream.norm.y.columns);
 }
 
 static const Phase phases[] = {
+    STREAM_NORM(PHASE_ATTENTION),
+    STREAM_GATHER(PHASE_DISPATCH),
     { "mlp", LANE_COMPUTE, dense_forward, dense_backward_input, dense_backward_weight,
       .part = PHASE_EXPERTS },
+    STREAM_SCATTER(PHASE_COMBINE),
 };
 
 const LayerDesc layer_mlp = {
@@ -131,5 +136,5 @@ const LayerDesc layer_mlp = {
     .state_bytes = sizeof(MlpLayerState),
     .params = mlp_params,
     .phases = phases,
-    .n_phases = 1,
+    .n_phases = sizeof phases / sizeof *phases,
 };

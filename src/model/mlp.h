@@ -3,7 +3,7 @@
 #ifndef MODEL_MLP_H
 #define MODEL_MLP_H
 
-#include "model/norm.h"
+#include "model/stream.h"
 
 /* A SwiGLU MLP on y (dense layers and shared experts). */
 typedef struct MlpState {

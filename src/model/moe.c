@@ -127,7 +127,7 @@ static PoolNeed pool_need(const ModelSpec *s, const LayerSpec *l, int64_t tokens
 static int64_t loss_ranks(const ModelSpec *s, const MoeSpec *m)
 {
     if (m->rule.aux_scale == 0) return 1;
-    return m->aux_global ? s->ranks.stage : s->ranks.cp;
+    return m->aux_global ? s->ranks.stage : spec_sequence_ranks(s);
 }
 
 static int64_t loss_parts(const LayerRun *r) { return loss_ranks(r->spec, &r->layer->as.moe); }
@@ -138,7 +138,7 @@ static RouteRule route_rule(const LayerRun *r)
 {
     const MoeSpec *m = &r->layer->as.moe;
     RouteRule rule = m->rule;
-    int64_t data_ranks = r->spec->ranks.stage / r->spec->ranks.cp;
+    int64_t data_ranks = r->spec->ranks.stage / spec_sequence_ranks(r->spec);
     if (m->aux_global) rule.aux_scale *= (float)data_ranks;
     return rule;
 }
@@ -198,7 +198,7 @@ static Status jitter_logits(LayerRun *r, Tensor x)
     if (m->jitter == 0 || !r->training) return OK;
     return jitter(r->ex, (Jitter){ .x = x,
                                    .sequence = r->batch->sequence,
-                                   .pos = r->batch->pos,
+                                   .pos = r->batch->row_pos,
                                    .step = r->batch->step,
                                    .positions = r->batch->t * r->spec->ranks.cp,
                                    .layer = r->layer->load,
@@ -206,16 +206,30 @@ static Status jitter_logits(LayerRun *r, Tensor x)
                                    .size = m->jitter });
 }
 
-/* Sets the weights of tokens beyond an expert's capacity to 0. Capacity is by sequence, so context
- * ranks first gather the tokens of whole sequences. */
+/* Costs of groups that lie over both axes count as those of the outer one. */
+static int sequence_axis(const LayerRun *r) { return r->spec->ranks.cp > 1 ? AXIS_CP : AXIS_TP; }
+
+/* `all`: the rows of all ranks that have rows of these sequences, rank by rank. */
+static Status gather_sequences(LayerRun *r, Tensor own, Tensor all)
+{
+    return exchange_collective(r->ex, (Collective){ .in = own,
+                                                    .out = all,
+                                                    .kind = COMM_ALL_GATHER,
+                                                    .axis = sequence_axis(r),
+                                                    .group = GROUP_SEQUENCE,
+                                                    .ranks = spec_sequence_ranks(r->spec) });
+}
+
+/* Sets the weights of tokens beyond an expert's capacity to 0. Capacity is by sequence, so ranks that
+ * share sequences first gather the tokens of whole ones. */
 static Status drop_tokens(LayerRun *r)
 {
     const MoeSpec *m = &r->layer->as.moe;
     MoeState *s = r->state;
     if (m->capacity == 0 || !r->training) return OK;
-    int64_t n = r->tokens, ranks = r->spec->ranks.cp;
+    int64_t n = r->rows, ranks = spec_sequence_ranks(r->spec);
     double mean = (double)(n * ranks * m->rule.top_k) / (double)m->experts;
-    Tensor target = batch_target(r->batch, r->layer->depth);
+    Tensor target = r->batch->row_target[r->layer->depth];
     RouteDrop d = { .index = s->route.index,
                     .target = tensor_as2(&target, n, 1),
                     .weight = s->route.weight,
@@ -225,12 +239,13 @@ static Status drop_tokens(LayerRun *r)
                     .capacity = (int64_t)ceil(mean * m->capacity),
                     .sequences = r->batch->b,
                     .ranks = ranks,
-                    .rank = layer_rank(r, 0) };
+                    .rank = layer_sequence_rank(r),
+                    .tensor = r->spec->ranks.tp };
     Tensor *const all[] = { &d.index, &d.target, &d.weight };
     for (int i = 0; ranks > 1 && i < 3; i++) {
         Tensor own = *all[i];
         TRY(tensor_new2(r->scratch, own.dtype, ranks * n, tensor_cols(&own), all[i]));
-        TRY(layer_collect(r, COMM_ALL_GATHER, own, *all[i]));
+        TRY(gather_sequences(r, own, *all[i]));
     }
     return route_drop(r->ex, d);
 }
@@ -240,7 +255,7 @@ static Status route_forward(LayerRun *r)
     const MoeSpec *m = &r->layer->as.moe;
     MoeState *s = r->state;
     const Tensor bias = r->weights->w[ROLE_ROUTER_BIAS].data;
-    const Tensor target = batch_target(r->batch, r->layer->depth);
+    const Tensor target = r->batch->row_target[r->layer->depth];
     TRY(layer_norm_forward(r, &s->norm, norm_use(r)));
     if (r->recomputing) return OK;
     TRY(linear_fwd(r->ex, (LinearFwd){ .x = operand_plain(s->norm.y.x),
@@ -257,7 +272,7 @@ static Status route_forward(LayerRun *r)
                               .bias = bias,
                               .domain = r->batch->domain,
                               .target = target,
-                              .pos = m->forced_balance ? r->batch->pos : (Tensor){ 0 },
+                              .pos = m->forced_balance ? r->batch->row_pos : (Tensor){ 0 },
                               .index = s->route.index,
                               .weight = s->route.weight,
                               .score = s->route.score,
@@ -275,7 +290,9 @@ static Status route_forward(LayerRun *r)
                                    .target = target,
                                    .margins = tensor_rows(&r->record->margins, r->layer->load, 1),
                                    .score = m->rule.score }));
-    return r->spec->ranks.cp > 1 ? OK : drop_tokens(r); /* over ranks dispatch does it: LANE_COMM */
+    return spec_sequence_ranks(r->spec) > 1
+               ? OK
+               : drop_tokens(r); /* over ranks dispatch does it: LANE_COMM */
 }
 
 /* The auxiliary loss where other ranks have tokens of the same groups. It is a product of an
@@ -287,13 +304,13 @@ static Status loss_of_counts(LayerRun *r)
     TRY(exchange_collective(r->ex, (Collective){ .in = s->route.seq_count,
                                                  .out = s->route.seq_count,
                                                  .kind = COMM_ALL_REDUCE,
-                                                 .axis = global ? AXIS_DP : AXIS_CP,
-                                                 .group = global ? GROUP_STAGE : GROUP_CP,
+                                                 .axis = global ? AXIS_DP : sequence_axis(r),
+                                                 .group = global ? GROUP_STAGE : GROUP_SEQUENCE,
                                                  .ranks = loss_parts(r) }));
     return route_aux(r->ex, (RouteAux){ .seq_count = s->route.seq_count,
                                         .score_sum = s->route.score_sum,
                                         .aux_loss = r->record->aux_loss,
-                                        .tokens = r->tokens,
+                                        .tokens = r->rows,
                                         .parts = loss_parts(r),
                                         .rule = route_rule(r) });
 }
@@ -371,7 +388,7 @@ static Status dispatch_forward(LayerRun *r)
     TRY(make_sent(r, true));
     s->experts.x = s->travel.sent;
     if (!r->recomputing && loss_parts(r) > 1) TRY(loss_of_counts(r));
-    if (!r->recomputing && r->spec->ranks.cp > 1) TRY(drop_tokens(r));
+    if (!r->recomputing && spec_sequence_ranks(r->spec) > 1) TRY(drop_tokens(r));
     if (!r->recomputing && s->travel.offset.data != NULL) TRY(place_tokens(r));
     if (moe_spread(r))
         TRY(send_tokens(r, s->travel.sent, !r->recomputing, layer_arena(r, RECOMPUTE_EXCHANGE),
@@ -587,7 +604,7 @@ static Status route_backward_input(LayerRun *r)
                                                   .w = r->weights->w[ROLE_ROUTER],
                                                   .r = dy,
                                                   .dx = dy }));
-    return layer_norm_backward(r, &s->norm, dy);
+    return layer_norm_rows_backward(r, &s->norm, dy, r->dh_out);
 }
 
 static Status route_backward_weight(LayerRun *r)
@@ -620,7 +637,8 @@ static const Phase phases[] = {
 static bool moe_communicates(const ModelSpec *s, const LayerSpec *l, int phase, bool forward)
 {
     if (phase != DISPATCH && phase != COMBINE) return false;
-    bool sums = loss_ranks(s, &l->as.moe) > 1, drops = l->as.moe.capacity > 0 && s->ranks.cp > 1;
+    bool sums = loss_ranks(s, &l->as.moe) > 1,
+         drops = l->as.moe.capacity > 0 && spec_sequence_ranks(s) > 1;
     return s->ranks.ep > 1 || (phase == DISPATCH && forward && (sums || drops));
 }
 

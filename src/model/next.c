@@ -11,16 +11,21 @@
  * never made.
  *
  * Evaluations stop at the loss of the model proper. The loss itself is head.c's.
+ *
+ * Over ranks of tp the loss reads y of all tokens, and each rank looks up its part of the table for all
+ * tokens. Everything else works on this rank's rows, so the projection is not split.
  */
-#include "model/norm.h"
-#include "op/embed.h"
+#include "model/stream.h"
+#include "op/elementwise.h"
 #include "op/linear.h"
 #include "op/rmsnorm.h"
 
 typedef struct NextState {
-    NormState norm, token, hidden; /* y; enorm's and hnorm's rows */
-    Tensor row;                    /* (N, D): E[token] */
-    Tensor dy, drow;               /* gradients of y and row */
+    StreamState stream;      /* y */
+    NormState token, hidden; /* enorm's and hnorm's rows */
+    Tensor row;              /* (rows, D): E[token] */
+    Tensor dy;               /* (tokens, D): gradient of y from the loss; of one rank: all of it */
+    Tensor dnext, drow;      /* (rows, D): gradients of y from h', over ranks of tp; of row */
 } NextState;
 
 static Status next_params(const ModelSpec *s, const LayerSpec *l, ParamList *out)
@@ -40,23 +45,44 @@ static Status new_rows(LayerRun *r, Arena *a, Tensor *out)
     return tensor_new2(a, r->spec->act, r->rows, r->spec->hidden, out);
 }
 
-static Status predict_loss(LayerRun *r)
+/* This rank's rows of y. */
+static Tensor own_y(const LayerRun *r)
+{
+    const NextState *s = r->state;
+    return layer_splits(r) ? s->stream.norm.rows : s->stream.norm.y.x;
+}
+
+/* Rows of y are kept: the projection and its backward read them. */
+static Status norm_rows(LayerRun *r)
 {
     NextState *s = r->state;
-    TRY(layer_norm_forward(r, &s->norm, (NormUse){ .role = ROLE_NORM, .plain = true }));
-    return layer_loss(r, r->layer->depth - 1, s->norm.y.x, &s->dy);
+    TRY(tensor_new2(r->keep, DTYPE_F32, r->rows, 1, &s->stream.norm.rstd));
+    return layer_norm_rows(r, &s->stream.norm, r->keep);
 }
 
 /* The residual stream ends here and h' begins a new one, so dh is only the norm's gradient. */
-static Status predict_loss_backward(LayerRun *r)
+static Status norm_rows_backward(LayerRun *r)
 {
     const NextState *s = r->state;
-    return rmsnorm_bwd(r->ex, (RmsnormBwd){ .dy = s->dy,
-                                            .x = r->h,
-                                            .w = r->weights->w[ROLE_NORM].data,
-                                            .rstd = s->norm.rstd,
-                                            .dx = r->dh,
-                                            .dw = r->weights->dw[ROLE_NORM] });
+    TRY(add(r->ex, (Add){ .x = s->dnext, .y = s->stream.norm.dy }));
+    return layer_norm_rows_backward(r, &s->stream.norm, s->stream.norm.dy, (Tensor){ 0 });
+}
+
+static const NormUse loss_norm = { .role = ROLE_NORM, .plain = true, .all_tokens = true };
+
+static Status predict_loss(LayerRun *r)
+{
+    NextState *s = r->state;
+    TRY(layer_norm_forward(r, &s->stream.norm, loss_norm));
+    return layer_loss(r, r->layer->depth - 1, s->stream.norm.y.x, &s->dy);
+}
+
+static Status predict_loss_backward(LayerRun *r)
+{
+    NextState *s = r->state;
+    s->stream.norm.dy = s->dy;
+    if (layer_splits(r)) return OK;
+    return layer_norm_rows_backward(r, &s->stream.norm, s->dy, (Tensor){ 0 });
 }
 
 static Tensor next_id(const LayerRun *r) { return r->batch->next[r->layer->depth - 1].id; }
@@ -66,16 +92,28 @@ static Status look_up_token(LayerRun *r)
     NextState *s = r->state;
     if (!r->training) return OK;
     TRY(new_rows(r, r->keep, &s->row));
-    return embed_fwd(
-        r->ex,
-        (EmbedFwd){ .id = next_id(r), .table = r->weights->w[ROLE_TABLE].data, .h = s->row });
+    if (!layer_splits(r)) return layer_look_up(r, next_id(r), s->row);
+    TRY(tensor_new2(r->ring, r->spec->act, r->tokens, r->spec->hidden, &s->stream.part));
+    return layer_look_up(r, next_id(r), s->stream.part);
+}
+
+static Status scatter_token(LayerRun *r)
+{
+    const NextState *s = r->state;
+    return r->training ? layer_collect_rows(r, COMM_REDUCE_SCATTER, s->stream.part, s->row) : OK;
+}
+
+static Status scatter_token_backward(LayerRun *r)
+{
+    NextState *s = r->state;
+    TRY(tensor_new2(r->ring, r->spec->act, r->tokens, r->spec->hidden, &s->stream.dout));
+    return layer_collect_rows(r, COMM_ALL_GATHER, s->drow, s->stream.dout);
 }
 
 static Status look_up_token_backward_weight(LayerRun *r)
 {
     const NextState *s = r->state;
-    return embed_bwd(
-        r->ex, (EmbedBwd){ .id = next_id(r), .dh = s->drow, .dtable = r->weights->dw[ROLE_TABLE] });
+    return layer_look_up_backward(r, next_id(r), layer_splits(r) ? s->stream.dout : s->drow);
 }
 
 static Status normalise_rows(LayerRun *r, Tensor x, ParamRole w, NormState *n)
@@ -96,7 +134,7 @@ static Status project_next(LayerRun *r)
     LinearFwd half = { .w = r->weights->w[ROLE_EH_PROJ], .y = r->h_out, .w_cols = d };
     if (!r->training) return OK;
     TRY(normalise_rows(r, s->row, ROLE_ENORM, &s->token));
-    TRY(normalise_rows(r, s->norm.y.x, ROLE_HNORM, &s->hidden));
+    TRY(normalise_rows(r, own_y(r), ROLE_HNORM, &s->hidden));
     half.x = operand_plain(s->token.y.x);
     TRY(linear_fwd(r->ex, half));
     half.x = operand_plain(s->hidden.y.x);
@@ -126,13 +164,18 @@ static Status half_backward(LayerRun *r, int64_t w_col, ParamRole w, const NormS
                                             .dw = r->weights->dw[w] });
 }
 
-/* dy has the loss's gradient already; this adds the gradient that comes through h'. */
+/* dy has the loss's gradient already; this adds the gradient that comes through h'. Over ranks of tp dy is
+ * not yet summed, so the two are added later. */
 static Status project_next_backward(LayerRun *r)
 {
     NextState *s = r->state;
+    const Tensor none = { 0 };
     TRY(new_rows(r, r->ring, &s->drow));
-    TRY(half_backward(r, 0, ROLE_ENORM, &s->token, s->row, (Tensor){ 0 }, s->drow));
-    return half_backward(r, r->spec->hidden, ROLE_HNORM, &s->hidden, s->norm.y.x, s->dy, s->dy);
+    TRY(half_backward(r, 0, ROLE_ENORM, &s->token, s->row, none, s->drow));
+    s->dnext = s->dy;
+    if (layer_splits(r)) TRY(new_rows(r, r->ring, &s->dnext));
+    return half_backward(r, r->spec->hidden, ROLE_HNORM, &s->hidden, own_y(r),
+                         layer_splits(r) ? none : s->dy, s->dnext);
 }
 
 static Status project_next_backward_weight(LayerRun *r)
@@ -150,13 +193,25 @@ static Status project_next_backward_weight(LayerRun *r)
 }
 
 static const Phase phases[] = {
+    { "norm", LANE_COMPUTE, norm_rows, norm_rows_backward, NULL, .part = PHASE_ATTENTION,
+      .split = true },
+    STREAM_GATHER(PHASE_ATTENTION),
     { "loss", LANE_COMPUTE, predict_loss, predict_loss_backward, NULL, .part = PHASE_ATTENTION,
       .weights = WEIGHTS_HEAD, .forward_gradients = true },
     { "look_up", LANE_COMPUTE, look_up_token, NULL, look_up_token_backward_weight,
       .part = PHASE_ATTENTION, .weights = WEIGHTS_TABLE },
+    { "scatter", LANE_COMM, scatter_token, scatter_token_backward, NULL, .part = PHASE_ATTENTION,
+      .split = true },
     { "project", LANE_COMPUTE, project_next, project_next_backward, project_next_backward_weight,
       .part = PHASE_ATTENTION },
 };
+
+/* As the head's: the loss adds up maxima and sums over ranks of tp. */
+static bool next_communicates(const ModelSpec *s, const LayerSpec *l, int phase, bool forward)
+{
+    (void)l;
+    return s->ranks.tp > 1 && forward && phases[phase].forward_gradients;
+}
 
 const LayerDesc layer_next = {
     .name = "next",
@@ -164,6 +219,7 @@ const LayerDesc layer_next = {
     .state_bytes = sizeof(NextState),
     .params = next_params,
     .phases = phases,
-    .n_phases = 3,
+    .n_phases = sizeof phases / sizeof *phases,
+    .communicates = next_communicates,
     .once = true,
 };

@@ -49,9 +49,11 @@ int params_zero_stage(const ModelSpec *s, ParamBuffer b)
 static int64_t shard_size(const ParamSizes *z, const ParamShards *shards)
 {
     int64_t dense = shards->dense > 1 ? shards->dense : 1;
+    int64_t part = shards->part > 1 ? shards->part : 1;
     int64_t expert = shards->expert > 1 ? shards->expert : 1;
-    int64_t rest = z->flat - z->expert - z->whole;
-    return z->whole + (rest + dense - 1) / dense + (z->expert + expert - 1) / expert;
+    int64_t rest = z->flat - z->part - z->expert - z->whole;
+    return z->whole + (rest + dense - 1) / dense + (z->part + part - 1) / part +
+           (z->expert + expert - 1) / expert;
 }
 
 int64_t params_shard_elems(const ModelSpec *s, const ParamTable *t, ParamBuffer b,
@@ -69,14 +71,21 @@ int64_t params_copy_bytes(const ModelSpec *s, const ParamTable *t, const ParamSh
     return shard_size(z, shards);
 }
 
+static bool shards_alone(const ParamShards *s)
+{
+    return s->dense <= 1 && s->part <= 1 && s->expert <= 1;
+}
+
 /* The largest bucket that is staged. With ZeRO-3 all buckets have a place in BUF_WEIGHT. */
 static int64_t stage_elems(const ParamTable *t, const ParamShards *shards)
 {
     const int64_t *n = t->spaces.unread;
-    int64_t dense = shards->dense > 1 ? n[SHARD_DENSE] : 0;
-    int64_t expert = shards->expert > 1 ? n[SHARD_EXPERT] : 0;
-    if (shards->zero == 0) return 0;
-    return dense > expert ? dense : expert;
+    const int64_t all[] = { shards->dense > 1 ? n[SHARD_DENSE] : 0,
+                            shards->part > 1 ? n[SHARD_PART] : 0,
+                            shards->expert > 1 ? n[SHARD_EXPERT] : 0 };
+    int64_t most = 0;
+    for (int i = 0; i < 3 && shards->zero > 0; i++) most = all[i] > most ? all[i] : most;
+    return most;
 }
 
 /* Twice a layer for weights and for gradients: the two halves of alloc_gathered. */
@@ -84,7 +93,7 @@ size_t params_gathered_bytes(const ParamTable *t, const ParamShards *shards)
 {
     size_t trained = (size_t)t->spaces.of[BUF_GRAD].layer;
     size_t bytes = (size_t)stage_elems(t, shards) * dtype_bytes(DTYPE_BF16);
-    if (shards->dense <= 1 && shards->expert <= 1) return 0;
+    if (shards_alone(shards)) return 0;
     if (shards->low_reduce) bytes += trained * dtype_bytes(DTYPE_BF16);
     if (shards->zero >= 3) bytes += 2 * (size_t)t->spaces.copies.layer;
     if (shards->zero >= 2) bytes += 2 * trained * sizeof(float);
@@ -102,8 +111,7 @@ static Status alloc_gathered(const ModelSpec *s, const ParamTable *t, bool train
         int64_t elems = t->spaces.of[b].layer;
         if (wanted[b]) TRY(tensor_new1(run, type[b], 2 * elems, &out->gathered[b]));
     }
-    bool alone = t->shards.dense <= 1 && t->shards.expert <= 1;
-    if (!training || alone || !t->shards.low_reduce) return OK;
+    if (!training || shards_alone(&t->shards) || !t->shards.low_reduce) return OK;
     return tensor_new1(run, DTYPE_BF16, t->spaces.of[BUF_GRAD].layer, &out->low);
 }
 
@@ -147,7 +155,7 @@ static Tensor gathered_bucket(const ParamTable *t, const ParamMemory *m, const P
 {
     int64_t at = params_half(k->layer) * t->spaces.of[b].layer;
     for (const ParamBucket *j = k; j > t->bucket && j[-1].layer == k->layer; j--)
-        at += j[-1].shard_group == SHARD_WHOLE ? 0 : j[-1].n;
+        at += shard_group_whole(j[-1].shard_group) ? 0 : j[-1].n;
     return tensor_rows(&m->gathered[b], at, k->n);
 }
 
@@ -179,6 +187,14 @@ Tensor bucket_own(const ParamTable *t, const ParamMemory *m, const ParamBucket *
     return bucket_part(k, bucket_whole(t, m, k, b));
 }
 
+Piece param_part(const Param *p)
+{
+    const int64_t n = param_elems(p), cols = p->rank == 2 ? p->dim[1] : 1;
+    if (p->split != SPLIT_COLS) return piece_range(p->part * n, n);
+    return (
+        Piece){ .first = p->part * cols, .n = cols, .stride = p->parts * cols, .rows = p->dim[0] };
+}
+
 /* Intersects the parameter [at, at + n) with this rank's part [own, own + part), both counted from
  * the bucket's first element. */
 ParamPiece param_piece(const ParamTable *t, const Param *p, const ParamMemory *m, ParamBuffer b)
@@ -186,8 +202,8 @@ ParamPiece param_piece(const ParamTable *t, const Param *p, const ParamMemory *m
     ParamPiece none = { 0 };
     int64_t n = param_elems(p);
     if (p->first[b] < 0 || m->buffer[b].data == NULL) return none;
-    if (b == BUF_STATE)
-        return (ParamPiece){ piece_range(0, n), tensor_rows(&m->buffer[b], p->first[b], n) };
+    const Piece whole = param_part(p);
+    if (b == BUF_STATE) return (ParamPiece){ whole, tensor_rows(&m->buffer[b], p->first[b], n) };
     const ParamBucket *k = &t->bucket[p->bucket];
     int64_t part = t->sharded[b] ? bucket_own_elems(k) : k->n;
     int64_t own = t->sharded[b] ? bucket_cut(k, k->own) : 0;
@@ -195,7 +211,7 @@ ParamPiece param_piece(const ParamTable *t, const Param *p, const ParamMemory *m
     int64_t first = at > own ? at : own, end = at + n < own + part ? at + n : own + part;
     if (first >= end) return none;
     int64_t local = (t->sharded[b] ? k->shard : bucket_first(k, b)) + first - own;
-    return (ParamPiece){ piece_range(first - at, end - first),
+    return (ParamPiece){ piece_part(&whole, first - at, end - first),
                          tensor_rows(&m->buffer[b], local, end - first) };
 }
 

@@ -11,8 +11,9 @@
  * one fused matrix. Each role starts at a multiple of PARAM_ALIGN elements, and the padding stays
  * zero.
  *
- * A layer has up to three buckets: parameters that every rank holds whole (small ones, which stay
- * in f32), dense ones, experts. It has these for each rule of the optimizer, and for frozen roles.
+ * A layer has up to five buckets: parameters that every rank holds whole (small ones, which stay
+ * in f32), dense ones, of either those that ranks of tp split, and experts. It has these for each rule of
+ * the optimizer, and for frozen roles.
  * In the flat space the buckets of the rule with the most state buffers come first, and frozen ones
  * last. So gradients and state buffers need only the beginning of the flat space.
  *
@@ -55,8 +56,20 @@ static inline int buffer_state(ParamBuffer b) { return (int)b - (int)BUF_OPTIMIZ
 BufferDesc buffer_desc(const OptimizerDesc *rule, ParamBuffer b);
 
 /* Which group shards a parameter: none (all ranks hold it whole), the sharding group of dense
- * layers, or that of experts. A layer's buckets are in this order. */
-typedef enum ShardGroup { SHARD_WHOLE, SHARD_DENSE, SHARD_EXPERT, SHARD_GROUPS } ShardGroup;
+ * layers, that of parts, or that of experts. A layer's buckets are in this order. */
+typedef enum ShardGroup {
+    SHARD_WHOLE,
+    SHARD_WHOLE_PART, /* the same of parameters that ranks of tp split */
+    SHARD_DENSE,
+    SHARD_PART, /* dense parameters that ranks of tp split: ranks with the same part share it */
+    SHARD_EXPERT,
+    SHARD_GROUPS
+} ShardGroup;
+static inline bool shard_group_whole(ShardGroup g) { return g <= SHARD_WHOLE_PART; }
+static inline bool shard_group_part(ShardGroup g)
+{
+    return g == SHARD_WHOLE_PART || g == SHARD_PART;
+}
 
 /* Where ZeRO divides a bucket among ranks. CUT_ELEMENTS: into equal parts, anywhere. CUT_MATRICES:
  * between parameters, so that each matrix has one owner. Those parts cost about the same to update,
@@ -66,11 +79,12 @@ typedef enum ParamCut { CUT_ELEMENTS, CUT_MATRICES } ParamCut;
 /* How data-parallel ranks shard buffers. ZeRO's stage 1 shards main weights and the optimizer's
  * state, stage 2 gradients too, stage 3 weights too. Experts are sharded over fewer ranks. */
 typedef struct ParamShards {
-    int zero;              /* ZeRO's stage, 0 to 3; 0: nothing is sharded */
-    int64_t dense, expert; /* ranks of a sharding group: of dense layers, of experts; 0 is 1 */
-    int64_t dense_rank, expert_rank; /* this rank's number in each group */
-    bool low_reduce;                 /* gradients are added over ranks in bf16 */
-    ParamCut cut;                    /* of all buckets; a rule may ask for CUT_MATRICES itself */
+    int zero; /* ZeRO's stage, 0 to 3; 0: nothing is sharded */
+    /* Ranks of a sharding group: of dense layers, of their parts, of experts; 0 is 1. */
+    int64_t dense, part, expert;
+    int64_t dense_rank, part_rank, expert_rank; /* this rank's number in each group */
+    bool low_reduce;                            /* gradients are added over ranks in bf16 */
+    ParamCut cut; /* of all buckets; a rule may ask for CUT_MATRICES itself */
 } ParamShards;
 
 /* One layer's parameters of one sharding group and one rule. */
@@ -100,11 +114,17 @@ static inline bool bucket_staged(const ParamBucket *k) { return k->weight < 0 &&
 
 typedef enum ParamInit { INIT_NORMAL, INIT_ONE, INIT_ZERO } ParamInit;
 
+/* How ranks of tp split a parameter: not at all, by rows (a vector: by elements), or by columns. */
+typedef enum ParamSplit { SPLIT_NONE, SPLIT_ROWS, SPLIT_COLS } ParamSplit;
+
 typedef struct Param {
     char name[PARAM_NAME_MAX];
     int layer, expert; /* layer: index into spec->layers; expert -1: none */
     int rank;          /* number of dimensions */
-    int64_t dim[4];
+    int64_t dim[4];    /* of this rank's part */
+    ParamSplit split;
+    int64_t part, parts; /* this rank has one of `parts` equal parts */
+    int64_t copies;      /* ranks of tp that hold the same part, where they split others; else 1 */
     int64_t first[BUF_COUNT]; /* first element in the flat space, -1: not in that buffer */
     int bucket;               /* -1: state */
     ParamRole role;
@@ -118,9 +138,9 @@ typedef struct Param {
 
 /* Sums of elements (ParamSpaces.copies: of bytes), padding included. */
 typedef struct ParamSizes {
-    int64_t flat, expert; /* the flat space; experts' share */
-    int64_t whole;        /* the share of SHARD_WHOLE buckets */
-    int64_t layer;        /* the largest layer, without its SHARD_WHOLE bucket */
+    int64_t flat, part, expert; /* the flat space; the share of SHARD_PART, and of experts */
+    int64_t whole;              /* the share of buckets that every rank holds whole */
+    int64_t layer;              /* the largest layer, without these */
 } ParamSizes;
 
 /* By buffer; BUF_STATE has none. */
@@ -142,7 +162,7 @@ typedef struct ParamTable {
     bool sharded[BUF_COUNT];  /* this rank holds the shard space of the buffer alone */
     int64_t elems[BUF_COUNT]; /* what this rank holds of each buffer, padding included */
     ParamSpaces spaces;
-    int64_t frozen;        /* share of total that is not trained */
+    int64_t frozen;        /* share of total that is not trained; parts count as whole parameters */
     int64_t total, active; /* active: those that one token uses, embedding and head included */
     int64_t active_matrix; /* active ones that are in a matrix product (no embedding, no norms) */
 } ParamTable;
@@ -173,7 +193,19 @@ typedef struct ParamMemory {
  * embedding's table, too, if it reads it (spec_shares_table). shards NULL: nothing is sharded. */
 Status params_build(const ModelSpec *s, int rank, const ParamShards *shards, Arena *a,
                     ParamTable *out);
-int64_t param_elems(const Param *p);
+int64_t param_elems(const Param *p); /* of this rank's part */
+/* Of the whole parameter: a dimension, and its elements. */
+static inline int64_t param_whole_dim(const Param *p, int i)
+{
+    const bool split = p->split != SPLIT_NONE && i == (p->split == SPLIT_COLS);
+    return p->dim[i] * (split ? p->parts : 1);
+}
+static inline int64_t param_whole_elems(const Param *p)
+{
+    return param_elems(p) * (p->split != SPLIT_NONE ? p->parts : 1);
+}
+/* This rank's part, of the canonical, unsharded tensor. */
+Piece param_part(const Param *p);
 /* The block in a parameter's name ("model.layers.7..."); -1: there is none. */
 int64_t param_block(const char *name);
 
@@ -246,9 +278,11 @@ void param_fill(const Param *p, uint64_t seed, const Piece *in, int64_t i, int64
 typedef struct ParamAdd {
     ParamRole role;
     int expert;         /* -1: none */
-    int64_t rows, cols; /* rows 0: a vector of cols */
+    int64_t rows, cols; /* of the whole parameter; rows 0: a vector of cols */
     ParamInit init;
     bool decay, keep_f32, state;
+    ParamSplit split;
+    int64_t parts; /* with a split: how many ranks of tp have different parts; 0: all */
 } ParamAdd;
 typedef struct ParamList ParamList;
 Status params_add(ParamList *l, ParamAdd add, const char *name, ...)

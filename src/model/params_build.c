@@ -92,7 +92,7 @@ Status params_check_frozen(const ModelSpec *s, const ParamTable *t)
 
 static void count_param(ParamTable *t, const LayerSpec *l, const Param *p)
 {
-    int64_t n = param_elems(p);
+    int64_t n = param_whole_elems(p);
     t->total += n;
     if (p->rule == NULL) t->frozen += n;
     /* Experts are alike: the first top_k of them stand for those that a token takes. */
@@ -111,6 +111,17 @@ static const OptimizerDesc *rule_of(const ModelSpec *s, const Param *p)
     return rule[1] == NULL || (matrix && inside) ? rule[0] : rule[1];
 }
 
+/* Consecutive ranks of tp hold the same part if there are fewer parts than ranks. */
+static void split_param(Param *p, const SpecRanks *ranks, int64_t parts)
+{
+    if (ranks->tp == 1) p->split = SPLIT_NONE;
+    if (p->split == SPLIT_NONE) return;
+    p->parts = parts > 0 ? parts : ranks->tp;
+    p->copies = ranks->tp / p->parts;
+    p->part = ranks->tp_rank / p->copies;
+    p->dim[p->split == SPLIT_COLS] /= p->parts;
+}
+
 Status params_add(ParamList *l, ParamAdd add, const char *name, ...)
 {
     ParamTable *t = l->table;
@@ -121,6 +132,9 @@ Status params_add(ParamList *l, ParamAdd add, const char *name, ...)
                 .init = add.init,
                 .decay = add.decay,
                 .keep_f32 = add.keep_f32,
+                .split = add.split,
+                .parts = 1,
+                .copies = 1,
                 .second = l->spec->rank != l->rank };
     va_list ap;
     va_start(ap, name);
@@ -131,6 +145,7 @@ Status params_add(ParamList *l, ParamAdd add, const char *name, ...)
     }
     p.dim[0] = add.rows == 0 ? add.cols : add.rows;
     p.dim[1] = add.cols;
+    split_param(&p, &l->model->ranks, add.parts);
     p.bucket = -1;
     bool frozen = is_frozen(l->model, &p);
     p.rule = frozen ? NULL : rule_of(l->model, &p);
@@ -201,8 +216,9 @@ static void rules_in_order(const ModelSpec *s, const OptimizerDesc *out[BUCKET_R
 static void add_size(ParamSizes *z, const ParamBucket *k, int64_t n)
 {
     z->flat += n;
-    *(k->shard_group == SHARD_WHOLE ? &z->whole : &z->layer) += n;
+    *(shard_group_whole(k->shard_group) ? &z->whole : &z->layer) += n;
     if (k->shard_group == SHARD_EXPERT) z->expert += n;
+    if (k->shard_group == SHARD_PART) z->part += n;
 }
 
 /* Is the bucket in the buffer? */
@@ -229,7 +245,8 @@ static void add_bucket_sizes(ParamSpaces *layer, const ModelSpec *s, const Param
 static bool all_quantised(const ModelSpec *s, const ParamShards *shards, const Matrix *m,
                           const Matrix *end)
 {
-    bool gathered = shards->zero >= 3 && (shards->dense > 1 || shards->expert > 1);
+    bool gathered =
+        shards->zero >= 3 && (shards->dense > 1 || shards->part > 1 || shards->expert > 1);
     bool all = s->weights.n > 0 && !gathered && !s->recipe.per_use;
     for (; m < end; m++) all = all && recipe_quantises(s, &s->layers[m->layer], m->role);
     return all;
@@ -240,8 +257,10 @@ static bool all_quantised(const ModelSpec *s, const ParamShards *shards, const M
  * read. */
 static bool in_bucket(const ModelSpec *s, const Param *p, const ParamBucket *k)
 {
-    ShardGroup shard_group = p->keep_f32      ? SHARD_WHOLE
+    const bool part = p->split != SPLIT_NONE;
+    ShardGroup shard_group = p->keep_f32      ? (part ? SHARD_WHOLE_PART : SHARD_WHOLE)
                              : p->expert >= 0 ? SHARD_EXPERT
+                             : part           ? SHARD_PART
                                               : SHARD_DENSE;
     bool frozen = role_frozen(&s->layers[k->layer], p->role);
     const OptimizerDesc *rule = frozen ? NULL : rule_of(s, p);
@@ -307,9 +326,10 @@ static Status fill_bucket(ParamTable *t, const ModelSpec *spec, int first, int e
                           ParamSpaces *layer, Arena *a)
 {
     const ParamShards *s = &t->shards;
-    const int64_t ranks[] = { 1, s->dense > 1 ? s->dense : 1, s->expert > 1 ? s->expert : 1 };
-    const int64_t own[] = { 0, s->dense_rank, s->expert_rank };
-    if (s->zero > 0) k.ranks = ranks[k.shard_group], k.own = own[k.shard_group];
+    const int64_t ranks[] = { 1, 1, s->dense, s->part, s->expert };
+    const int64_t own[] = { 0, 0, s->dense_rank, s->part_rank, s->expert_rank };
+    if (s->zero > 0 && ranks[k.shard_group] > 1)
+        k.ranks = ranks[k.shard_group], k.own = own[k.shard_group];
     int64_t at = 0, bytes = 0;
     int role = -1, matrices = t->n_matrices;
     for (int i = first; i < end; i++) {
@@ -344,7 +364,8 @@ static Status fill_bucket(ParamTable *t, const ModelSpec *spec, int first, int e
 
 static void add_sizes(ParamSizes *z, const ParamSizes *more)
 {
-    z->flat += more->flat, z->expert += more->expert, z->whole += more->whole;
+    z->flat += more->flat, z->part += more->part;
+    z->expert += more->expert, z->whole += more->whole;
     if (more->layer > z->layer) z->layer = more->layer;
 }
 

@@ -65,7 +65,8 @@ static bool ends_period(int64_t every, int block) { return every > 0 && (block +
 static void gqa_of(const Config *c, int block, AttentionSpec *a)
 {
     bool nope = ends_period(c->attention_nope_every, block);
-    a->kv_heads = c->attention_kv_heads;
+    a->key_parts = c->attention_kv_heads < c->mesh_tp ? c->attention_kv_heads : c->mesh_tp;
+    a->kv_heads = c->attention_kv_heads / a->key_parts;
     a->head = c->attention_head_dim;
     a->rotary = nope ? 0 : rotary_of(c).dim;
     a->temper_floor = nope ? c->attention_temper_floor : 0;
@@ -79,7 +80,7 @@ static AttentionSpec attention_of(const Config *c, int block)
     RotarySpec rotary = rotary_of(c);
     AttentionSpec a = {
         .kind = c->attention_kind,
-        .heads = c->attention_heads,
+        .heads = c->attention_heads / c->mesh_tp,
         .interleaved = c->attention_rope_interleaved,
         .document_mask = c->attention_document_mask,
         .kernel = (AttentionKernel)c->attention_kernel, /* the setting's words are in enum order */
@@ -93,6 +94,7 @@ static AttentionSpec attention_of(const Config *c, int block)
     };
     if (a.kind == ATTENTION_MLA) {
         a.kv_heads = a.heads;
+        a.key_parts = c->mesh_tp;
         a.q_rank = c->attention_q_rank;
         a.kv_rank = c->attention_kv_rank;
         a.nope = c->attention_nope_dim;
@@ -145,7 +147,8 @@ static MoeSpec moe_of(const Config *c)
 void spec_place(ModelSpec *s, const Mesh *m)
 {
     s->ranks.ep_rank = m->at.ep;
-    s->ranks.stage = (int64_t)mesh_data_ranks(&m->shape) * m->shape.cp;
+    s->ranks.tp_rank = m->at.tp;
+    s->ranks.stage = (int64_t)mesh_data_ranks(&m->shape) * mesh_sequence_ranks(&m->shape);
 }
 
 void spec_set_capacity(ModelSpec *s, const RowCapacity *capacity)
@@ -232,7 +235,7 @@ static void add_block(ModelSpec *s, const Config *c, int block)
     if (block >= s->blocks) append_layer(s, LAYER_NEXT, block, 0);
     append_layer(s, LAYER_ATTENTION, block, recompute)->as.attention = attention_of(c, block);
     if (!config_has_experts(c, block)) {
-        append_layer(s, LAYER_MLP, block, recompute)->as.ffn = c->model_ffn;
+        append_layer(s, LAYER_MLP, block, recompute)->as.ffn = c->model_ffn / c->mesh_tp;
     } else {
         LayerSpec *l = append_layer(s, LAYER_MOE, block, recompute);
         l->as.moe = moe_of(c);
@@ -271,7 +274,8 @@ Status spec_layers(const Config *c, Arena *a, ModelSpec *out)
         .optimizer = optimizer_of(c),
         .ranks = { .ep = c->mesh_ep,
                    .cp = c->mesh_cp,
-                   .stage = c->mesh_cp,
+                   .tp = c->mesh_tp,
+                   .stage = c->mesh_cp * c->mesh_tp,
                    .imbalance = c->plan_imbalance },
         .capacity = { .pool = c->moe_pool_factor > 0 ? c->moe_pool_factor : SPEC_POOL_MOST,
                       .blocks = c->moe_buffer_factor },

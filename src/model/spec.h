@@ -36,12 +36,15 @@ typedef enum RecomputePiece {
 } RecomputePiece;
 
 typedef struct AttentionSpec {
-    int kind;                      /* ATTENTION_MLA or ATTENTION_GQA */
-    int64_t heads, kv_heads, head; /* head: a head's width (gqa); mla: kv_heads == heads */
-    int64_t q_rank, kv_rank;       /* mla: widths of the latents; q_rank 0: queries have none */
-    int64_t nope, rope, v;         /* mla: a head's columns without position, rotated, of values */
-    int64_t rotary;                /* gqa: columns of a head that are rotated, from the first on */
-    int64_t temper_floor;          /* gqa: RopeGqaDims; 0: queries keep their length */
+    int kind; /* ATTENTION_MLA or ATTENTION_GQA */
+    /* heads, kv_heads: those of one rank of tp. head: a head's width (gqa); mla: kv_heads == heads */
+    int64_t heads, kv_heads, head;
+    int64_t
+        key_parts; /* ranks of tp that hold different heads of keys: fewer with fewer heads than tp */
+    int64_t q_rank, kv_rank; /* mla: widths of the latents; q_rank 0: queries have none */
+    int64_t nope, rope, v;   /* mla: a head's columns without position, rotated, of values */
+    int64_t rotary;          /* gqa: columns of a head that are rotated, from the first on */
+    int64_t temper_floor;    /* gqa: RopeGqaDims; 0: queries keep their length */
     float temper_scale;
     int qk_norm;    /* gqa: norm of q and k: QK_NORM_NONE, _RMS, _L2 of each head, _WIDTH of all */
     float norm_eps; /* of mla's latents, of gqa's heads */
@@ -93,16 +96,18 @@ typedef struct LayerSpec {
     union {
         AttentionSpec attention;
         MoeSpec moe;
-        int64_t ffn;
+        int64_t ffn; /* of one rank of tp */
     } as;
 } LayerSpec;
 
 /* How ranks share the layers, and the numbers of this rank. */
 typedef struct SpecRanks {
     int64_t ep, cp;  /* ranks of an EP group, which share the experts; of a CP group: a sequence */
+    int64_t tp;      /* ranks of a TP group, which share matrices and rows of the stream */
     int64_t ep_rank; /* this rank has experts [ep_rank, ep_rank + 1) * experts / ep */
+    int64_t tp_rank; /* this rank has part tp_rank of tp of each matrix that is split */
     int64_t ep_inside; /* ranks of an EP group on each host, where they lie evenly; else 1 */
-    int64_t stage;     /* ranks with the same layers: dp x cp */
+    int64_t stage;     /* ranks with the same layers: dp x cp x tp */
     ExchangeKind exchange;
     double imbalance; /* received rows to expect, as a multiple of the mean */
 } SpecRanks;
@@ -179,7 +184,12 @@ Status spec_build(const Config *c, Arena *a, ModelSpec *out);
  * names of parameters, of which a model may have a hundred thousand. */
 Status spec_like(const Config *c, const ModelSpec *like, Arena *a, ModelSpec *out);
 
-/* Sets this rank's position in a mesh: its EP rank, and the sizes of its groups. */
+/* Ranks that have rows of the same sequences. */
+static inline int64_t spec_sequence_ranks(const ModelSpec *s) { return s->ranks.cp * s->ranks.tp; }
+/* Rows of the vocabulary on one rank of tp. */
+static inline int64_t spec_vocab_rows(const ModelSpec *s) { return s->vocab / s->ranks.tp; }
+
+/* Sets this rank's position in a mesh: its EP and TP rank, and the sizes of its groups. */
 void spec_place(ModelSpec *s, const Mesh *m);
 
 /* The largest moe.pool_factor that is chosen if the setting is not given. */
@@ -224,7 +234,7 @@ void spec_recompute_names(unsigned set, ConfigTexts *out);
 /* Widths of one head of q/k and of v. */
 int64_t attention_qk_dim(const AttentionSpec *a);
 int64_t attention_v_dim(const AttentionSpec *a);
-/* The sum over attention layers of query heads x (width of q/k + width of v): half the FLOPs of a
+/* The sum over attention layers of this rank's query heads x (width of q/k + width of v): half the FLOPs of a
  * pair of a query and a key, forward. */
 int64_t spec_attention_width(const ModelSpec *s);
 

@@ -207,6 +207,10 @@ Status exchange_collective_check(const Collective *a)
     if (a->kind == COMM_ALL_GATHER) want = in * a->ranks;
     if (a->kind == COMM_REDUCE_SCATTER) want = in / a->ranks;
     if (a->in.dtype != DTYPE_I32) TRY(op_expect_act("exchange_collective", "in", &a->in, in, -1));
+    const int64_t parts = a->parts > 1 ? a->parts : 1, least = in < want ? in : want;
+    if (least % parts != 0)
+        return FAIL(ERR_SHAPE, "exchange_collective: %lld rows do not divide into %lld parts",
+                    (long long)least, (long long)parts);
     bool in_place = a->kind == COMM_ALL_REDUCE || a->kind == COMM_BROADCAST;
     if (in_place && a->in.data != a->out.data)
         return FAIL(ERR_ARG, "exchange_collective: an all-reduce and a broadcast are in place, but "
@@ -421,6 +425,20 @@ static Status ring_shift(Exec *ex, Comm *c, const Collective *a)
     return comm_wait(c, &to);
 }
 
+static Status gather_or_scatter(Comm *c, const Collective *a)
+{
+    const int64_t parts = a->parts > 1 ? a->parts : 1;
+    const int64_t in = a->in.dim[0] / parts, out = a->out.dim[0] / parts;
+    if (parts > 1) TRY(comm_batch_begin(c));
+    for (int64_t i = 0; i < parts; i++) {
+        const Tensor from = tensor_rows(&a->in, i * in, in),
+                     to = tensor_rows(&a->out, i * out, out);
+        TRY(a->kind == COMM_ALL_GATHER ? comm_all_gather(c, &from, &to)
+                                       : comm_reduce_scatter(c, &from, &to));
+    }
+    return parts > 1 ? comm_batch_end(c) : OK;
+}
+
 /* `group` decides, but GROUP_WORLD with an axis other than dp means the group of that axis. */
 Status exchange_collective_cpu(Exec *ex, const Collective *a)
 {
@@ -429,8 +447,8 @@ Status exchange_collective_cpu(Exec *ex, const Collective *a)
               : by_axis        ? mesh_axis(ex->mesh, (Axis)a->axis)
                                : ex->mesh->group[a->group];
     TRY(check_group_size(ex, "exchange_collective", a->ranks, c));
-    if (a->kind == COMM_ALL_GATHER) return comm_all_gather(c, &a->in, &a->out);
-    if (a->kind == COMM_REDUCE_SCATTER) return comm_reduce_scatter(c, &a->in, &a->out);
+    if (a->kind == COMM_ALL_GATHER || a->kind == COMM_REDUCE_SCATTER)
+        return gather_or_scatter(c, a);
     if (a->kind == COMM_ALL_REDUCE)
         return comm_all_reduce(c, &a->out, a->largest ? REDUCE_MAX : REDUCE_SUM);
     if (a->kind == COMM_BROADCAST) return comm_broadcast(c, &a->out, a->root);

@@ -110,6 +110,9 @@ typedef struct Collective {
     MeshGroup group;
     int root;     /* of a broadcast, in the group */
     bool largest; /* an all-reduce takes the largest instead of the sum */
+    /* A gather or a reduce-scatter works on so many equal parts of the rows, one after the other: sequences, of
+     * each of which every rank has a run of tokens. 0 is 1. */
+    int64_t parts;
     int64_t ranks;
 } Collective;
 

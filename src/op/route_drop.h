@@ -10,8 +10,9 @@
  * separates kept from dropped tokens, and the order of the search does not matter.
  *
  * If R ranks share B sequences, each rank has the tokens of all, rank by rank, and drops its own.
- * Rank c holds pieces c and 2 R - 1 - c of the 2 R pieces of each sequence; "earlier" means the
- * position in the sequence.
+ * They are C context ranks of `tensor` ranks each. Context rank c holds pieces c and 2 C - 1 - c of the
+ * 2 C pieces of each sequence, of which its tensor ranks have equal runs. "Earlier" means the position in
+ * the sequence.
  */
 #ifndef OP_ROUTE_DROP_H
 #define OP_ROUTE_DROP_H
@@ -34,6 +35,7 @@ typedef struct RouteDrop {
     Tensor dropped; /* add (1) i32: the number of own weights set to 0 */
     int64_t experts, capacity;
     int64_t sequences, ranks, rank; /* B, R, and which of them this is */
+    int64_t tensor;                 /* 0 is 1 */
 } RouteDrop;
 
 /* Is the key of entry i at least `bound`? The high half of a key is the bits of the weight, the low
@@ -44,9 +46,11 @@ ROUTE_SHARED bool route_drop_reaches(const RouteDrop *a, int64_t i, uint64_t bou
     memcpy(&bits, (const float *)a->weight.data + i, sizeof bits);
     if (bits != high) return bits > high;
     uint32_t token = (uint32_t)(i / a->own.dim[1]), t = N / (uint32_t)a->sequences, at = token % t;
-    uint32_t ranks = (uint32_t)a->ranks, rank = token / N;
-    uint32_t before = (at < t / 2 ? rank : 2 * ranks - 2 - rank) * (t / 2); /* others' */
-    return UINT32_MAX - (token % N / t * t * ranks + before + at) >= (uint32_t)bound;
+    uint32_t ranks = (uint32_t)a->ranks, tensor = a->tensor > 1 ? (uint32_t)a->tensor : 1;
+    uint32_t context = token / N / tensor, own = t * tensor; /* own: tokens of a context rank */
+    at += token / N % tensor * t;
+    uint32_t others = at < own / 2 ? context : 2 * (ranks / tensor) - 2 - context;
+    return UINT32_MAX - (token % N / t * t * ranks + others * (own / 2) + at) >= (uint32_t)bound;
 }
 
 #define OPS_ROUTE_DROP

@@ -24,16 +24,17 @@ static const double POLL_S = 1;
 /* What this rank writes. */
 
 /* Where several ranks hold the same elements, the first one writes them. These are replicas, groups that
- * hold a bucket whole, and two stages with the same table or the same layers (DualPipe). */
+ * hold a bucket whole, ranks of tp with the same heads of keys, and two stages with the same table or the same layers (DualPipe). */
 static bool rank_writes(const EngineParams *w, const Param *p, ParamBuffer b)
 {
     const Mesh *m = w->shape->mesh;
     if (m == NULL) return true;
-    if (m->at.replica > 0 || p->second) return false;
+    if (m->at.replica > 0 || p->second || m->at.tp % p->copies != 0) return false;
     if (p->bucket < 0) return m->at.inner == 0;
     const ParamBucket *k = &w->table.bucket[p->bucket];
     if (w->table.sharded[b] && k->ranks > 1) return true;
-    return (k->shard_group == SHARD_EXPERT ? m->at.expert_shard : m->at.inner) == 0;
+    if (k->shard_group == SHARD_EXPERT) return m->at.expert_shard == 0;
+    return shard_group_part(k->shard_group) ? m->at.inner < mesh_tp(&m->shape) : m->at.inner == 0;
 }
 
 /* An entry of this rank's file. Zeroed: before the first. */

@@ -33,10 +33,10 @@ static void add_phase(Row *r, int layer, int phase, bool forward, bool recompute
     const LayerSpec *l = &s->layers[layer];
     const LayerDesc *desc = layer_desc(l->kind);
     const Phase *f = &desc->phases[phase], *opens = &desc->phases[layer_backward(desc, 0)];
+    if (!phase_runs(s, f)) return;
     /* Schedules that take blocks apart have weight gradients of these parts alone. */
     assert(f->backward_weight == NULL || f->part == PHASE_ATTENTION || f->part == PHASE_EXPERTS);
-    bool communicates =
-        desc->communicates != NULL && desc->communicates(s, l, phase, forward && !recompute);
+    bool communicates = layer_communicates(s, l, phase, forward && !recompute);
     /* With RECOMPUTE_NORM the exchange's phase runs the norm again, so the phase after it has a
      * result to wait for. */
     bool norm_again = !forward && (l->recompute & RECOMPUTE_NORM) != 0;
@@ -57,7 +57,6 @@ static void add_phase(Row *r, int layer, int phase, bool forward, bool recompute
     x.gradients = recompute ? false
                   : forward ? f->forward_gradients
                             : s->ranks.cp > 1 && f->input_gradients;
-    x.ends = !forward && !recompute && phase == layer_backward(desc, desc->n_phases - 1);
     if (r->placed && x.lane == LANE_COMPUTE) x.half = (short)params_half(x.weights);
     r->at[r->n++] = x;
 }
@@ -73,6 +72,7 @@ static void add_layer(Row *r, int layer, bool forward)
         add_phase(r, layer, i, forward, recompute);
     for (int i = 0; i < desc->n_phases && !forward; i++)
         add_phase(r, layer, layer_backward(desc, i), false, false);
+    if (!forward) r->at[r->n - 1].ends = true;
 }
 
 /* A layer has at most its phases twice (recomputed and backward). A row without any phase still

@@ -405,6 +405,18 @@ static void write_own_tokens(const EngineArenas *m, const Tensor *t, const Tenso
     }
 }
 
+/* Of the tokens of n sequences those whose rows of the stream this rank holds: an equal run of each. */
+static void write_own_rows(const EngineArenas *m, const Tensor *t, const Tensor *tokens, int64_t n)
+{
+    const Mesh *mesh = m->shape->mesh;
+    if (mesh == NULL || mesh_tp(&mesh->shape) == 1) return; /* t is `tokens` */
+    int64_t sequence = m->shape->sequence, run = sequence / mesh_tp(&mesh->shape);
+    int32_t *to = engine_host(m, t);
+    const int32_t *from = (const int32_t *)engine_host(m, tokens) + mesh->at.tp * run;
+    for (int64_t i = 0; i < n; i++)
+        memcpy(to + i * run, from + i * sequence, (size_t)run * sizeof *to);
+}
+
 /* A loss is a mean over the targets of the global batch. */
 static float loss_scale_of(float weight, int64_t targets)
 {
@@ -442,6 +454,12 @@ static void write_batch(Engine *e, const Batch *b)
         write_own_tokens(&e->arenas, &e->io.batch.next[i].id, &b->next[i].id, n);
         write_own_tokens(&e->arenas, &e->io.batch.next[i].target, &b->next[i].target, n);
         scale[i + 1] = loss_scale_of(e->spec.loss.depth_weight, b->next[i].targets);
+    }
+    const MicroBatch *all = &e->io.batch;
+    write_own_rows(&e->arenas, &all->row_pos, &all->pos, n);
+    for (int i = 0; i <= all->depths; i++) {
+        const Tensor target = batch_target(all, i);
+        write_own_rows(&e->arenas, &all->row_target[i], &target, n);
     }
     write_scales(e, scale);
 }

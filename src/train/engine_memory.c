@@ -121,10 +121,10 @@ static Status make_ring(EngineArenas *m, EngineMode *w, const EnginePlan *plan)
 {
     static const char *const names[RINGS] = { "ring", "backward ring" };
     Arena *block = &w->arena[ENGINE_RING];
-    int64_t micro_tokens = m->shape->micro_batch * m->shape->sequence;
+    int64_t rows = m->shape->micro_batch * m->shape->sequence / w->spec.ranks.tp;
     if (w->entries == NULL) TRY(ARENA_NEW(m->tables, w->n_entries, &w->entries));
     for (int i = 0; i < w->n_entries; i++) {
-        TRY(tensor_new2(block, w->spec.act, micro_tokens, w->spec.hidden, &w->entries[i]));
+        TRY(tensor_new2(block, w->spec.act, rows, w->spec.hidden, &w->entries[i]));
     }
     for (int i = 0; i < RINGS; i++) {
         size_t bytes = plan == NULL ? COUNT_BYTES / 4 : plan->ring_bytes[i];

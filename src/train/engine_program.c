@@ -60,7 +60,7 @@ static ScheduleShards shards_shape(const Config *c, const EngineShape *shape, bo
     const Mesh *m = shape->mesh;
     ParamShards mine = { 0 };
     if (m != NULL) mine = shards_of(c, m);
-    bool replicas = m != NULL && m->shape.replicate > 1;
+    bool replicas = m != NULL && (m->shape.replicate > 1 || m->shape.keys > 1);
     return shards_schedule(shape->shards != NULL ? shape->shards : &mine, two_stages || replicas);
 }
 

@@ -67,6 +67,8 @@ static Status add_batch(Evaluator *v, HeldPlace *at, int64_t end, EvalSum *sum)
     for (int64_t i = end * tokens; i < rows * tokens; i++) given[i] = -1;
     TRY(engine_losses(e, &v->batch, &losses));
     const int32_t *target = engine_host(&e->arenas, &e->io.batch.target), *load = engine_load(e);
+    const Mesh *m = e->shape.mesh;
+    if (m != NULL && m->at.tp > 0) losses = NULL; /* the first rank of tp counts them */
     for (int64_t i = 0; losses != NULL && i < rows * e->shape.sequence; i++) {
         if (target[i] < 0) continue;
         const EvalSum one = { .nats = (double)losses[i],

@@ -55,7 +55,8 @@ static Status count_forward(Counter *c, LayerPass pass)
 {
     const LayerDesc *desc = layer_desc(c->run.layer->kind);
     for (int i = 0; i < desc->n_phases; i++) {
-        TRY(count_phase(c, pass, i, desc->phases[i].forward));
+        if (phase_runs(c->run.spec, &desc->phases[i]))
+            TRY(count_phase(c, pass, i, desc->phases[i].forward));
     }
     arena_release(&c->ring, (ArenaMark){ 0 });
     return OK;
@@ -68,6 +69,7 @@ static Status count_backward(Counter *c)
     const LayerDesc *desc = layer_desc(c->run.layer->kind);
     for (int i = 0; i < desc->n_phases; i++) {
         int phase = layer_backward(desc, i);
+        if (!phase_runs(c->run.spec, &desc->phases[phase])) continue;
         TRY(count_phase(c, PASS_INPUT, phase, desc->phases[phase].backward_input));
         TRY(count_phase(c, PASS_WEIGHT, phase, desc->phases[phase].backward_weight));
     }
@@ -129,17 +131,17 @@ static Status count_training(Counter *c)
 static Status make_inputs(Counter *c, const ModelSpec *s, Arena *count, MicroBatch *m, Record *rec)
 {
     LayerRun *r = &c->run;
-    int64_t n = m->b * m->t;
+    int64_t n = m->b * m->t, rows = n / s->ranks.tp;
     TRY(batch_make(count, s, m->b, m->t, m));
     TRY(record_make(count, s, 1, rec));
     TRY(tensor_new1(count, DTYPE_F32, 1 + s->depths, &r->head.scale));
     TRY(tensor_new2(count, DTYPE_F32, m->t * s->ranks.cp, s->rotary.dim / 2, &r->rope.cos));
     r->rope.sin = r->rope.cos;
     TRY(tensor_new1(count, DTYPE_F32, n, &r->head.loss));
-    if (!c->out->begins) TRY(tensor_new2(count, s->act, n, s->hidden, &r->h));
-    if (!c->out->ends) TRY(tensor_new2(count, s->act, n, s->hidden, &r->h_out));
+    if (!c->out->begins) TRY(tensor_new2(count, s->act, rows, s->hidden, &r->h));
+    if (!c->out->ends) TRY(tensor_new2(count, s->act, rows, s->hidden, &r->h_out));
     r->dh = r->h, r->dh_out = r->h_out;
-    c->out->stream = arena_rounded((size_t)(n * s->hidden) * dtype_bytes(s->act));
+    c->out->stream = arena_rounded((size_t)(rows * s->hidden) * dtype_bytes(s->act));
     c->out->streams = (size_t)s->block_layers * c->out->stream;
     return OK;
 }
@@ -155,9 +157,10 @@ static Status borrow_weights(const ModelSpec *s, const LayerSpec *layer, Arena *
         ParamRole role = roles[desc->phases[i].weights];
         int of = layer_weights_of(s, (int)(layer - s->layers), i);
         if (desc->phases[i].weights == WEIGHTS_OWN || w->w[role].data.data != NULL) continue;
-        TRY(tensor_new2(nowhere, copies_type(&s->weights), s->vocab, s->hidden, &w->w[role].data));
+        TRY(tensor_new2(nowhere, copies_type(&s->weights), spec_vocab_rows(s), s->hidden,
+                        &w->w[role].data));
         if (role_frozen(&s->layers[of], of == 0 ? ROLE_TABLE : ROLE_HEAD)) continue;
-        TRY(tensor_new2(nowhere, DTYPE_F32, s->vocab, s->hidden, &w->dw[role]));
+        TRY(tensor_new2(nowhere, DTYPE_F32, spec_vocab_rows(s), s->hidden, &w->dw[role]));
     }
     return OK;
 }
@@ -197,7 +200,7 @@ static Status count_layer(Counter *c, const ModelSpec *s, const LayerSpec *layer
                          .weights = weights,
                          .batch = &m,
                          .tokens = b * t,
-                         .rows = b * t,
+                         .rows = b * t / s->ranks.tp,
                          .record = &record,
                          .keep = &c->keep,
                          .ring = &c->ring,
@@ -206,7 +209,7 @@ static Status count_layer(Counter *c, const ModelSpec *s, const LayerSpec *layer
                          .training = true };
     c->pooled = desc->pooled != NULL && s->capacity.pool > 0;
     if (c->pooled) {
-        c->out->pool = desc->pooled(s, layer, b * t);
+        c->out->pool = desc->pooled(s, layer, b * t / s->ranks.tp);
         TRY(pool_make(&c->ex, &nowhere, &c->out->pool, 1, &c->pool));
     }
     c->out->params = table.spaces;

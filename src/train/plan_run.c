@@ -135,6 +135,8 @@ Status train_mesh(const Config *c, int ranks, MeshShape *out)
     TRY(mesh_shape(ranks, (int)c->mesh_pp, (int)c->mesh_ep, (int)c->mesh_cp, (int)c->mesh_tp,
                    (int)c->mesh_shard, out));
     TRY(set_inside(c, ranks, out));
+    if (c->attention_kind == ATTENTION_GQA && c->attention_kv_heads < c->mesh_tp)
+        out->keys = (int)(c->mesh_tp / c->attention_kv_heads);
     return ramp_divides(c, mesh_data_ranks(out), c->train_micro_batch);
 }
 

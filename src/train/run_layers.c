@@ -56,7 +56,10 @@ typedef struct ChunkPass {
 } ChunkPass;
 
 /* Rows of the residual stream that this rank holds of a micro-batch. */
-static int64_t stream_rows(const MicroBatch *m) { return m->b * m->t; }
+static int64_t stream_rows(const ModelSpec *s, const MicroBatch *m)
+{
+    return m->b * m->t / s->ranks.tp;
+}
 
 /* (rows, D) in the type of activations. */
 static Status new_stream(const LayerRun *r, Arena *a, Tensor *out)
@@ -93,6 +96,10 @@ MicroBatch run_part(const MicroBatch *whole, int64_t first, int64_t b)
         m.next[i].id = tensor_rows(&whole->next[i].id, first * t, b * t);
         m.next[i].target = tensor_rows(&whole->next[i].target, first * t, b * t);
     }
+    const int64_t rows = tensor_elems(&whole->row_pos) * t / tensor_elems(&whole->pos);
+    m.row_pos = tensor_rows(&whole->row_pos, first * rows, b * rows);
+    for (int i = 0; i <= m.depths; i++)
+        m.row_target[i] = tensor_rows(&whole->row_target[i], first * rows, b * rows);
     return m;
 }
 
@@ -116,7 +123,7 @@ static LayerRun layer_run(Engine *e, const MicroBatch *batch, SlotState *s)
                        .spec = &e->mode->spec,
                        .batch = batch,
                        .tokens = n,
-                       .rows = stream_rows(batch),
+                       .rows = stream_rows(&e->mode->spec, batch),
                        .record = &e->io.record,
                        .rope = e->io.rope,
                        .head = head_run(&e->io, &e->shape, n),

@@ -13,11 +13,13 @@
 ParamShards shards_of(const Config *c, const Mesh *m)
 {
     const MeshShape *s = &m->shape;
-    int64_t ranks = (int64_t)s->shard * s->cp;
+    int64_t part = (int64_t)s->shard * s->cp, ranks = part * mesh_tp(s);
     return (ParamShards){ .zero = (int)c->mesh_zero,
                           .dense = ranks,
+                          .part = part,
                           .expert = ranks / s->ep,
                           .dense_rank = m->at.inner,
+                          .part_rank = m->at.inner / mesh_tp(s),
                           .expert_rank = m->at.expert_shard,
                           .low_reduce = c->mesh_reduce == REDUCE_BF16 };
 }
@@ -39,7 +41,8 @@ static bool is_alone(const EngineParams *w) { return w->ex->mesh == NULL; }
 
 static MeshGroup group_of(const ParamBucket *k)
 {
-    return k->shard_group == SHARD_EXPERT ? GROUP_EXPERT_SHARD : GROUP_SHARD;
+    if (k->shard_group == SHARD_EXPERT) return GROUP_EXPERT_SHARD;
+    return shard_group_part(k->shard_group) ? GROUP_SPLIT_SHARD : GROUP_SHARD;
 }
 
 /* The number of members of a group. A counting run has no groups: there the shape says it. */
@@ -53,7 +56,7 @@ static int64_t group_members(const EngineParams *w, MeshGroup g)
 /* Does each member of the group hold the sum of the bucket's gradients whole? */
 static bool replicated(const EngineParams *w, const ParamBucket *k)
 {
-    return w->table.shards.zero == 0 || k->shard_group == SHARD_WHOLE;
+    return w->table.shards.zero == 0 || shard_group_whole(k->shard_group);
 }
 
 /* Where the sum of a bucket's gradients over the ranks lies. */
@@ -235,6 +238,12 @@ static void need_scratch(EngineParams *w, const Param *p, int64_t count)
     if (bytes > w->update_scratch) w->update_scratch = bytes;
 }
 
+/* Is this rank the first of those of tp that hold the same part? */
+static bool holds_first(const EngineParams *w, const Param *p)
+{
+    return p->copies == 1 || w->ex->mesh == NULL || w->ex->mesh->at.tp % p->copies == 0;
+}
+
 /* Adds elements [first, end) of the bucket, which follow one rule: the part that this rank updates, and the
  * part that it counts in the norm. last: the last parameter there. */
 static void add_run(EngineParams *w, const ParamBucket *k, const Param *last, int64_t first,
@@ -254,15 +263,16 @@ static void add_run(EngineParams *w, const ParamBucket *k, const Param *last, in
     all.decay = last->decay;
     all.age = age_of(w, last);
     add_range(w, whole ? matrices_of(all, last) : all);
-    if (in_norm(w, k)) add_norm(w, k, tensor_rows(&g, first, end - first), own + first);
+    if (in_norm(w, k) && holds_first(w, last))
+        add_norm(w, k, tensor_rows(&g, first, end - first), own + first);
 }
 
-/* Does p begin a new run after the parameter before it? Runs continue while rule, decay and age are the same,
+/* Does p begin a new run after the parameter before it? Runs continue while rule, decay, copies and age are the same,
  * and of rules on whole matrices while they are equal parts of one fused matrix. */
 static bool begins_run(const EngineParams *w, const Param *before, const Param *p)
 {
     const bool whole = p->rule != NULL && p->rule->whole_matrices;
-    return p->decay != before->decay || p->rule != before->rule ||
+    return p->decay != before->decay || p->rule != before->rule || p->copies != before->copies ||
            age_of(w, p) != age_of(w, before) ||
            (whole && (p->role != before->role || p->dim[0] != before->dim[0] ||
                       p->dim[1] != before->dim[1]));
@@ -471,7 +481,7 @@ Status shards_zero(EngineParams *w, int layer)
 static Status reduce_bucket(EngineParams *w, const ParamBucket *k, Tensor whole)
 {
     Tensor in = whole, part = bucket_part(k, whole), out = replicated(w, k) ? whole : part;
-    bool low = w->memory.low.data != NULL && k->shard_group != SHARD_WHOLE;
+    bool low = w->memory.low.data != NULL && !shard_group_whole(k->shard_group);
     if (low) {
         in = tensor_rows(&w->memory.low, 0, k->n);
         TRY(cast(w->ex, (Cast){ whole, in }));
@@ -500,16 +510,35 @@ Status shards_reduce(EngineParams *w, int layer)
     return OK;
 }
 
+/* Ranks of tp that hold the same heads of keys and values have the gradients of their own queries. All members
+ * hold the same range of the bucket. */
+static Status sum_copies(EngineParams *w, int bucket, Tensor sum)
+{
+    const ParamBucket *k = &w->table.bucket[bucket];
+    const int64_t own = replicated(w, k) ? 0 : bucket_cut(k, k->own), end = own + sum.dim[0];
+    for (int i = 0; i < w->table.n; i++) {
+        const Param *p = &w->table.at[i];
+        if (p->bucket != bucket || p->copies == 1) continue;
+        int64_t first = p->first[BUF_MAIN] - k->first, last = first + param_elems(p);
+        if (first < own) first = own;
+        if (last > end) last = end;
+        if (first < last)
+            TRY(all_reduce(w, GROUP_KEYS, tensor_rows(&sum, first - own, last - first)));
+    }
+    return OK;
+}
+
 Status shards_sum(EngineParams *w, int layer)
 {
     int first, end = trained_buckets(w, layer, &first);
     for (int i = end - 1; i >= first; i--) {
         const ParamBucket *k = &w->table.bucket[i];
         Tensor sum = reduced_sum(w, k);
-        bool whole = k->shard_group == SHARD_WHOLE && w->table.sharded[BUF_GRAD];
+        bool whole = shard_group_whole(k->shard_group) && w->table.sharded[BUF_GRAD];
         if (whole) TRY(all_reduce(w, group_of(k), sum));
         TRY(all_reduce(w, GROUP_REPLICA, sum));
         if (on_two_stages(w, k)) TRY(all_reduce(w, GROUP_REPLICA_STAGE, sum));
+        TRY(sum_copies(w, i, sum));
     }
     return OK;
 }

@@ -63,9 +63,9 @@ typedef struct ManyRank {
 static inline void many_settings(const ManyCase *c, bool alone, const char *const *also,
                                  const char *out[MANY_SETTINGS + MANY_MORE])
 {
-    static const char *const one[] = { "mesh.pp=1",   "mesh.vpp=1",         "mesh.ep=1",
-                                       "mesh.cp=1",   "mesh.schedule=1f1b", "mesh.layout=",
-                                       "mesh.shard=0" };
+    static const char *const one[] = { "mesh.pp=1",    "mesh.vpp=1",         "mesh.ep=1",
+                                       "mesh.cp=1",    "mesh.schedule=1f1b", "mesh.layout=",
+                                       "mesh.shard=0", "mesh.tp=1" };
     int n = 0;
     for (; n < MANY_SETTINGS && c->settings[n] != NULL; n++) out[n] = c->settings[n];
     for (size_t i = 0; alone && i < sizeof one / sizeof *one; i++) out[n++] = one[i];
@@ -180,7 +180,8 @@ static inline ParamPiece many_gradient(const Engine *e, const Param *p)
     int64_t first = at > own ? at : own, end = at + n < behind ? at + n : behind;
     if (first >= end) return none;
     Tensor flat = tensor_rows(&e->params.memory.buffer[BUF_GRAD], k->first + first, end - first);
-    return (ParamPiece){ piece_range(first - at, end - first), flat };
+    const Piece part = param_part(p);
+    return (ParamPiece){ piece_part(&part, first - at, end - first), flat };
 }
 
 static inline const Param *many_find(const Engine *e, const char *name)
@@ -211,8 +212,8 @@ static inline Status many_same_gradient(const Many *m, const Param *p, const flo
 {
     double square = 0, own = 0, dot = 0, mine = 0, error = 0;
     for (int64_t k = 0; k < param_elems(p); k++) square += (double)want[k] * (double)want[k];
-    for (int64_t k = 0; k < piece->in.n; k++) {
-        double x = (double)have[k], y = (double)want[piece->in.first + k];
+    for (int64_t k = 0; k < piece_elems(&piece->in); k++) {
+        double x = (double)have[k], y = (double)want[piece_element(&piece->in, k)];
         error += (x - y) * (x - y), dot += x * y, own += x * x, mine += y * y;
     }
     /* of the same length, too: nothing points everywhere */
@@ -234,7 +235,7 @@ static inline Status many_same_gradients(const Many *m, Tiny *one, Engine *e)
         float *have = NULL, *want = NULL;
         if (q == NULL) return FAIL(ERR_NUMERIC, "one rank has no %s", p->name);
         ParamPiece piece = many_gradient(e, p);
-        if (piece.in.n == 0) continue;
+        if (piece_elems(&piece.in) == 0) continue;
         ArenaMark mark = arena_mark(&one->arena);
         Tensor whole = param_view(q, &one->engine.params.memory, BUF_GRAD);
         TRY(many_floats(e, &piece.at, &one->arena, &have));
@@ -262,13 +263,12 @@ static inline Status many_take_over(const Engine *one, Engine *e)
         const Param *p = &e->params.table.at[i / 4], *q = many_find(one, p->name);
         if (p->first[b] < 0) continue;
         ParamPiece piece = param_piece(&e->params.table, p, &e->params.memory, b);
-        if (piece.in.n == 0) continue;
-        Tensor from = param_view(q, &one->params.memory, b);
-        from = tensor_rows(
-            &(Tensor){
-                .data = from.data, .dtype = from.dtype, .rank = 1, .dim = { tensor_elems(&from) } },
-            piece.in.first, piece.in.n);
-        memcpy(piece.at.data, from.data, tensor_bytes(&from));
+        const Tensor from = param_view(q, &one->params.memory, b);
+        for (int64_t k = 0, n = 0, all = piece_elems(&piece.in); k < all; k += n) {
+            n = piece_run(&piece.in, k);
+            memcpy(tensor_at(&piece.at, k), tensor_at(&from, piece_element(&piece.in, k)),
+                   (size_t)n * dtype_bytes(from.dtype));
+        }
     }
     return copies_refresh(&e->params);
 }

@@ -18,6 +18,9 @@
 #define DROPS  "moe.capacity=0.7", "train.batch=8", "train.micro_batch=2"
 /* A limit that many of the tiny model's gates and ups reach. Its gradients jump there, so a last bit
  * grows: by limit and build the third step's losses are 2e-5 apart, or another expert is chosen. */
+/* Sizes that two and four ranks of tp divide. */
+#define TP2     "mesh.tp=2", "model.vocab=64"
+#define TP4     "mesh.tp=4", "model.vocab=64", "attention.heads=4"
 #define GPT_OSS "moe.expert_bias=true", "moe.activation=clamped", "moe.limit=0.3"
 
 static const ManyCase mesh_cases[] = {
@@ -271,6 +274,50 @@ static const ManyCase mesh_cases[] = {
       { MLA, BATCH, WORST, "mesh.pp=2", "mesh.vpp=2", "mesh.ep=2", "mtp.layers=2",
         "mesh.schedule=dualpipe" } },
     { "pp 4, ep 2", 8, { MLA, BATCH, WORST, "mesh.pp=4", "mesh.ep=2", "mesh.zero=2" } },
+    /* tensor parallel */
+    { "tp 2, dense", 2, { DENSE, BATCH, TP2, "mesh.zero=0" } },
+    { "tp 2", 2, { MLA, BATCH, TP2 } },
+    { "tp 2, one head of keys, four sequences", 2, { GQA, TP2 } },
+    { "tp 4, two heads of keys", 4, { GQA, BATCH, TP4, "attention.kv_heads=2" } },
+    { "tp 2, query latents, biases", 2, { MLA, BATCH, BIASES, TP2, "attention.q_rank=16" } },
+    { "tp 2, biases, sinks, windows", 2, { GQA, BATCH, BIASES, WINDOW, TP2, "mesh.zero=1" } },
+    { "tp 2, normalised heads", 2, { GQA, BATCH, TP2, "attention.qk_norm=rms", "mesh.zero=2" } },
+    { "tp 2, recompute pieces",
+      2,
+      { MLA, BATCH, TP2, "recompute.layers=[0,1,2,3]",
+        "recompute.pieces=[norm,attn_up,act,shared,exchange]" } },
+    { "tp 2, recompute layers",
+      2,
+      { GQA, BATCH, TP2, "model.dense_layers=2", "recompute.layers=[0,1,2,3]" } },
+    { "tp 2, tied, mtp", 2, { MLA, BATCH, TP2, "model.tied=true", "mtp.layers=2" } },
+    { "tp 2, capacity", 2, { GQA, DROPS, TP2 } },
+    { "tp 2, cp 2, capacity", 4, { MLA, DROPS, TP2, "mesh.cp=2", "mesh.zero=3" } },
+    { "tp 2, dp 2, zero 1", 4, { GQA, BATCH, TP2, "mesh.zero=1" } },
+    { "tp 2, dp 2, zero 2", 4, { MLA, BATCH, TP2, "mesh.zero=2" } },
+    { "tp 2, dp 2, zero 3, a shared gate",
+      4,
+      { MLA, BATCH, TP2, "mesh.zero=3", "moe.shared_gate=true" } },
+    { "tp 4, dp 2, zero 3, one head of keys", 8, { GQA, BATCH, TP4, "mesh.zero=3" } },
+    { "tp 2, dp 2, replicas", 4, { MLA, BATCH, TP2, "mesh.shard=1", "mesh.zero=2" } },
+    { "tp 2, ep 2", 2, { MLA, BATCH, WORST, TP2, "mesh.ep=2" } },
+    { "tp 2, ep 4 over dp 2, a pool", 4, { GQA, BATCH, POOLED, TP2, "mesh.ep=4" } },
+    { "tp 2, ep 2, global", 2, { MLA, BATCH, WORST, TP2, "mesh.ep=2", "moe.aux_scope=global" } },
+    { "tp 2, cp 2, ep 4, gqa", 4, { GQA, BATCH, WORST, TP2, "mesh.cp=2", "mesh.ep=4" } },
+    { "tp 2, pp 2", 4, { MLA, BATCH, TP2, "mesh.pp=2", "mesh.zero=2" } },
+    { "tp 2, pp 2, zb-h1, tied",
+      4,
+      { GQA, BATCH, TP2, "mesh.pp=2", "mesh.schedule=zb-h1", "model.tied=true" } },
+    { "tp 2, pp 2, zbv, mtp",
+      4,
+      { MLA, BATCH, TP2, "mesh.pp=2", "mesh.vpp=2", "mesh.schedule=zbv", "mtp.layers=1" } },
+    { "tp 2, pp 2, ep 2, 1f1b-overlap",
+      4,
+      { MLA, BATCH, WORST, TP2, "mesh.pp=2", "mesh.vpp=2", "mesh.ep=2",
+        "mesh.schedule=1f1b-overlap", "model.dense_layers=1" } },
+    { "tp 2, pp 2, ep 2, dualpipe",
+      4,
+      { GQA, BATCH, WORST, TP2, "mesh.pp=2", "mesh.vpp=2", "mesh.ep=2",
+        "mesh.schedule=dualpipe" } },
 };
 enum { MESH_CASES = sizeof mesh_cases / sizeof *mesh_cases };
 

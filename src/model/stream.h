@@ -1,0 +1,52 @@
+/*
+ * stream: the residual stream over ranks of tp (tensor with sequence parallelism, Korthikanti et al.,
+ * arXiv:2205.05198).
+ *
+ * Each rank holds an equal run of every sequence's rows. Norms, routing and the residual work on these.
+ * Products need all tokens: rows are gathered before them. A product whose input columns are split gives
+ * each rank a part of a sum over all tokens. A reduce-scatter adds the parts, and each rank keeps its rows:
+ *
+ *   norm (compute)   gather (comm)   ... products ...   scatter (comm)     h_out = h + sum of parts
+ *
+ * Backward runs the reverse: scatter gathers the gradient of h_out, gather adds up that of y. These
+ * phases are there only with mesh.tp above 1. Their layers' state begins with a StreamState.
+ */
+#ifndef MODEL_STREAM_H
+#define MODEL_STREAM_H
+
+#include "model/norm.h"
+
+typedef struct StreamState {
+    NormState norm; /* of a layer without a norm: unused */
+    Tensor part;    /* over ranks of tp, forward: this rank's part of h_out, (tokens, D), in ring */
+    Tensor dout;    /* backward: gradient of h_out for all tokens, in ring */
+} StreamState;
+
+/* Forward and backward of the three phases. */
+PhaseFn stream_norm, stream_norm_backward;
+PhaseFn stream_gather, stream_gather_backward;
+PhaseFn stream_scatter, stream_scatter_backward;
+
+/* Rows of their own for `phases` of a layer: what norms, gathers and scatters are, in a part of a block. */
+#define STREAM_NORM(of)                                                                            \
+    {                                                                                              \
+        .name = "norm", .lane = LANE_COMPUTE, .forward = stream_norm,                              \
+        .backward_input = stream_norm_backward, .part = (of), .split = true                        \
+    }
+#define STREAM_GATHER(of)                                                                          \
+    {                                                                                              \
+        .name = "gather", .lane = LANE_COMM, .forward = stream_gather,                             \
+        .backward_input = stream_gather_backward, .part = (of), .split = true                      \
+    }
+#define STREAM_SCATTER(of)                                                                         \
+    {                                                                                              \
+        .name = "scatter", .lane = LANE_COMM, .forward = stream_scatter,                           \
+        .backward_input = stream_scatter_backward, .part = (of), .split = true                     \
+    }
+
+/* Where products put h_out, and what they add: h_out and the residual h, or this rank's part and nothing. */
+Status stream_out(LayerRun *r, Tensor *residual, Tensor *out);
+/* The gradient of h_out for all tokens. */
+Tensor stream_gradient(const LayerRun *r);
+
+#endif
