@@ -12,7 +12,7 @@
 
 static const size_t KEPT_BYTES = (size_t)64 << 30; /* reserved; only what is written counts */
 static const size_t ESTIMATE_BYTES = (size_t)4 << 30;
-static const size_t STEP_BYTES = (size_t)1 << 38;
+static const size_t STEP_BYTES = (size_t)64 << 30;
 
 /* FLOPs of a step of the model: each layer whole, on one rank, without recompute. */
 static Status count_model_flops(Planner *p)
