@@ -262,7 +262,9 @@ static Status note_logits(LayerRun *r, const AttentionFwd *a)
     const float above = r->spec->optimizer.qk_clip;
     const bool frozen = role_frozen(r->layer, kind_of(attention_spec(r))->keys);
     if (above <= 0 || !r->training || r->recomputing || frozen) return OK;
+    const int64_t heads = attention_spec(r)->heads, first = r->spec->ranks.tp_rank * heads;
     Tensor max = tensor_rows(&r->record->logits, r->layer->block, 1);
+    max = (Tensor){ tensor_at(&max, first), DTYPE_F32, 1, { heads } };
     return attention_max(r->ex, (AttentionMax){ *a, max, above });
 }
 

@@ -205,7 +205,8 @@ static QkRows gqa_clips(const AttentionSpec *a, ParamRole role)
                      .queries = all ? a->heads * a->head : 0,
                      .keys = all ? a->kv_heads * a->head : 0,
                      .width = a->head,
-                     .both = a->head };
+                     .both = a->head,
+                     .key_parts = a->key_parts };
 }
 
 const AttentionKindDesc attention_gqa = {

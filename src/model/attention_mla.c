@@ -356,7 +356,8 @@ static QkRows mla_clips(const AttentionSpec *a, ParamRole role)
                      .queries = role == query_of(a) ? a->heads * query : 0,
                      .keys = role == ROLE_KV_B ? a->heads * key : 0,
                      .width = role == ROLE_KV_B ? key : query,
-                     .both = a->nope };
+                     .both = a->nope,
+                     .key_parts = a->key_parts };
 }
 
 const AttentionKindDesc attention_mla = {

@@ -44,12 +44,12 @@ Status batch_make(Arena *a, const ModelSpec *s, int64_t b, int64_t t, MicroBatch
     return OK;
 }
 
-/* Heads of a layer of attention; all layers have as many. */
+/* Heads of a layer of attention, over all ranks of tp; all layers have as many. */
 static int64_t heads_of(const ModelSpec *s)
 {
     for (int i = 0; i < s->n_layers; i++) {
         const LayerDesc *desc = layer_desc(s->layers[i].kind);
-        if (desc->clips != NULL) return desc->clips(&s->layers[i], ROLE_COUNT).heads;
+        if (desc->clips != NULL) return desc->clips(&s->layers[i], ROLE_COUNT).heads * s->ranks.tp;
     }
     return 0;
 }

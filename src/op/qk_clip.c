@@ -19,7 +19,7 @@ Status qk_clip_check(const QkClip *a)
     }
     TRY(op_expect("qk_clip", "w", &a->w, n, 1, DTYPE_F32));
     if (a->low.data != NULL) TRY(op_expect("qk_clip", "low", &a->low, n, 1, low));
-    TRY(op_expect("qk_clip", "max", &a->max, 1, r->heads, DTYPE_F32));
+    TRY(op_expect("qk_clip", "max", &a->max, 1, qk_heads(r), DTYPE_F32));
     return op_expect("qk_clip", "clip", &a->clip, 1, 1, DTYPE_F32);
 }
 

@@ -31,12 +31,15 @@ typedef struct QkRows {
     /* The first rows of a head, for which query and key are both scaled. The others are scaled by
      * gamma in queries, and not at all in keys. */
     int64_t both;
+    /* Of a matrix that ranks of tp split, whose heads these are: heads of all ranks, the ranks' different
+     * parts of the key heads, and the number of this rank's first head. 0: this rank has all. */
+    int64_t all_heads, key_parts, first_head;
 } QkRows;
 
 typedef struct QkClip {
     Tensor w;      /* add (n) f32: elements [first, first + n) of a matrix */
     Tensor low;    /* add (n) bf16 or f16, optional: the rounded weights that products read */
-    Tensor max;    /* in  (H) f32: of attention_max, over all ranks */
+    Tensor max;    /* in  (all H) f32: of attention_max, over all ranks */
     Tensor clip;   /* in  (1) f32 */
     int64_t first; /* in the matrix */
     int64_t cols;  /* of the matrix */
@@ -46,14 +49,21 @@ typedef struct QkClip {
 
 ATTENTION_SHARED float qk_gamma(float max, float above) { return max > above ? above / max : 1; }
 
+ATTENTION_SHARED int64_t qk_heads(const QkRows *r)
+{
+    return r->all_heads > 0 ? r->all_heads : r->heads;
+}
+
 /* The factor on a row of the matrix; exactly 1 where nothing is clipped. */
 ATTENTION_SHARED float qk_factor(const QkRows *r, const float *max, float above, int64_t row)
 {
     bool query = row < r->queries;
     int64_t at = query ? row : row - r->queries;
     if (!query && at >= r->keys) return 1;
-    int64_t head = at / r->width, group = r->heads / r->kv_heads;
-    const float *sharing = max + (query ? head / group : head) * group;
+    int64_t own = at / r->width,
+            head = r->first_head + (query ? own : own * r->heads / r->kv_heads);
+    int64_t group = qk_heads(r) / (r->kv_heads * (r->key_parts > 1 ? r->key_parts : 1));
+    const float *sharing = max + head / group * group;
     float largest = 0, gamma = query ? qk_gamma(max[head], above) : 1;
     if (at % r->width >= r->both) return gamma;
     for (int64_t i = 0; i < group; i++) largest = fmaxf(largest, sharing[i]);

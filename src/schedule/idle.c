@@ -10,8 +10,11 @@
 static Traffic traffic_of(const Program *p, const Action *a)
 {
     if (action_is_transfer(a->kind)) return TRAFFIC_PP;
-    if (action_is_pass(a->kind))
-        return action_row(p, a)->at[a->first].part % 2 == 1 ? TRAFFIC_EP : TRAFFIC_CP;
+    if (action_is_pass(a->kind)) {
+        const ChunkPhase *x = &action_row(p, a)->at[a->first];
+        if (x->tensor) return TRAFFIC_TP;
+        return x->part % 2 == 1 ? TRAFFIC_EP : TRAFFIC_CP;
+    }
     bool stages = a->kind == ACTION_SUM_GRADS && !p->shards.reduce && p->stages > 1;
     return stages ? TRAFFIC_PP : TRAFFIC_ZERO;
 }

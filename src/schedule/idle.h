@@ -15,8 +15,15 @@ typedef struct ActionSpan {
 } ActionSpan;
 
 /* Kinds of traffic: parameters and gradients (ZERO), tokens to experts (EP), keys and values of other context
- * ranks (CP), between stages (PP). train/null.c has their words in the same order. */
-typedef enum Traffic { TRAFFIC_ZERO, TRAFFIC_EP, TRAFFIC_CP, TRAFFIC_PP, TRAFFICS } Traffic;
+ * ranks (CP), rows of the stream (TP), between stages (PP). train/null.c has their words in the same order. */
+typedef enum Traffic {
+    TRAFFIC_ZERO,
+    TRAFFIC_EP,
+    TRAFFIC_CP,
+    TRAFFIC_TP,
+    TRAFFIC_PP,
+    TRAFFICS
+} Traffic;
 
 /* Sets the idle seconds by traffic. `span`: by action. lanes: the comm lane is a stream of its own; else the
  * actions of both lanes run one after the other in the order of the list. Communication on the compute

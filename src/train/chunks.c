@@ -51,7 +51,8 @@ static void add_phase(Row *r, int layer, int phase, bool forward, bool recompute
                      .phase = (unsigned char)phase,
                      .part = (unsigned char)(recompute ? opens->part : f->part),
                      .lane = (unsigned char)(communicates ? f->lane : LANE_COMPUTE),
-                     .recompute = recompute };
+                     .recompute = recompute,
+                     .tensor = f->split };
     x.communicates = communicates && x.lane == LANE_COMPUTE;
     x.overlap_ok = f->overlap_ok && !norm_again && exchanges;
     x.gradients = recompute ? false

@@ -14,6 +14,7 @@
 #include "train/agree.h"
 #include "train/checkpoint.h"
 #include "train/copies.h"
+#include "train/engine_batch.h"
 #include "train/engine_device.h"
 #include "train/engine_program.h"
 #include "train/null.h"
@@ -382,88 +383,6 @@ Status engine_plan_retry(const Config *c, EngineShape *shape, EnginePlan *plan, 
 
 /* Running. */
 
-/* Writes to the host's view of a tensor; engine_copy_in brings it to the device. */
-static void write_tensor(const EngineArenas *m, const Tensor *t, const void *from)
-{
-    memcpy(engine_host(m, t), from, tensor_bytes(t));
-}
-
-/* Writes this rank's tokens of n sequences. With context parallelism a sequence has 2 cp equal pieces,
- * and rank c takes piece c from either end. So all ranks have equally many pairs of query and key under
- * a causal mask. */
-static void write_own_tokens(const EngineArenas *m, const Tensor *t, const Tensor *from, int64_t n)
-{
-    const Mesh *mesh = m->shape->mesh;
-    int64_t cp = mesh != NULL ? mesh->shape.cp : 1, c = mesh != NULL ? mesh->at.cp : 0;
-    int64_t sequence = m->shape->sequence, piece = sequence / 2, rest = sequence - piece;
-    int32_t *to = engine_host(m, t);
-    const int32_t *at = from->data;
-    for (int64_t i = 0; i < n; i++, to += sequence, at += cp * sequence) {
-        memcpy(to, at + c * piece, (size_t)piece * sizeof *to);
-        memcpy(to + piece, at + (cp > 1 ? (2 * cp - 1 - c) * piece : piece),
-               (size_t)rest * sizeof *to);
-    }
-}
-
-/* Of the tokens of n sequences those whose rows of the stream this rank holds: an equal run of each. */
-static void write_own_rows(const EngineArenas *m, const Tensor *t, const Tensor *tokens, int64_t n)
-{
-    const Mesh *mesh = m->shape->mesh;
-    if (mesh == NULL || mesh_tp(&mesh->shape) == 1) return; /* t is `tokens` */
-    int64_t sequence = m->shape->sequence, run = sequence / mesh_tp(&mesh->shape);
-    int32_t *to = engine_host(m, t);
-    const int32_t *from = (const int32_t *)engine_host(m, tokens) + mesh->at.tp * run;
-    for (int64_t i = 0; i < n; i++)
-        memcpy(to + i * run, from + i * sequence, (size_t)run * sizeof *to);
-}
-
-/* A loss is a mean over the targets of the global batch. */
-static float loss_scale_of(float weight, int64_t targets)
-{
-    return targets > 0 ? weight / (float)targets : 0;
-}
-
-/* The scales of the losses, times that of gradients: so it need not be applied anywhere but in the
- * gradients of the auxiliary losses, and read_record divides by it. */
-static void write_scales(Engine *e, float scale[1 + CONFIG_DEPTHS_MAX])
-{
-    const float all = (float)e->params.loss_scale.now;
-    for (int i = 0; i <= CONFIG_DEPTHS_MAX; i++) scale[i] *= all;
-    write_tensor(&e->arenas, &e->io.loss_scale, scale);
-    if (e->io.grad_scale.data != NULL) write_tensor(&e->arenas, &e->io.grad_scale, &all);
-}
-
-/* Everything that changes from step to step goes through the mirror, so a captured graph reads new
- * values from the same addresses. */
-static void write_batch(Engine *e, const Batch *b)
-{
-    int64_t n = b->domain.dim[0];
-    Tensor domain = tensor_rows(&e->io.batch.domain, 0, n);
-    write_own_tokens(&e->arenas, &e->io.batch.id, &b->id, n);
-    write_own_tokens(&e->arenas, &e->io.batch.target, &b->target, n);
-    write_own_tokens(&e->arenas, &e->io.batch.pos, &b->pos, n);
-    write_own_tokens(&e->arenas, &e->io.batch.doc, &b->doc, n);
-    write_tensor(&e->arenas, &domain, b->domain.data);
-    const Mesh *m = e->shape.mesh;
-    int64_t first = m == NULL ? 0 : n * mesh_data_rank(m);
-    int32_t *sequence = engine_host(&e->arenas, &e->io.batch.sequence), step = (int32_t)e->step;
-    for (int64_t i = 0; i < n; i++) sequence[i] = (int32_t)(first + i);
-    write_tensor(&e->arenas, &e->io.batch.step, &step);
-    float scale[1 + CONFIG_DEPTHS_MAX] = { loss_scale_of(1, b->targets) };
-    for (int i = 0; i < b->depths && i < e->spec.depths; i++) {
-        write_own_tokens(&e->arenas, &e->io.batch.next[i].id, &b->next[i].id, n);
-        write_own_tokens(&e->arenas, &e->io.batch.next[i].target, &b->next[i].target, n);
-        scale[i + 1] = loss_scale_of(e->spec.loss.depth_weight, b->next[i].targets);
-    }
-    const MicroBatch *all = &e->io.batch;
-    write_own_rows(&e->arenas, &all->row_pos, &all->pos, n);
-    for (int i = 0; i <= all->depths; i++) {
-        const Tensor target = batch_target(all, i);
-        write_own_rows(&e->arenas, &all->row_target[i], &target, n);
-    }
-    write_scales(e, scale);
-}
-
 /* Enqueues a whole step: the batch to the device, the program, the record back. */
 static Status enqueue_step(Engine *e)
 {
@@ -696,8 +615,8 @@ Status engine_step(Engine *e, const Batch *batch, double lr, int64_t step, StepR
     e->step = e->ex.step = step;
     float hyper[UPDATE_SCALARS];
     update_scalars(&e->params, lr, step, hyper);
-    write_tensor(&e->arenas, &e->io.hyper, hyper);
-    write_batch(e, batch);
+    engine_write(&e->arenas, &e->io.hyper, hyper);
+    engine_write_batch(e, batch);
     TRY(prepare_list(e));
     int64_t waits = e->ex.waits;
     TRY(run_step_once(e, step));
@@ -731,7 +650,7 @@ Status engine_explain_nan(Engine *e, const Batch *batch, int64_t step)
 {
     TRY(engine_check_numbers(&e->params, step - 1));
     e->step = e->ex.step = step;
-    write_batch(e, batch);
+    engine_write_batch(e, batch);
     exec_push(&e->ex, &backend_guard);
     Status s = enqueue_step(e);
     exec_pop(&e->ex);
@@ -761,7 +680,7 @@ Status engine_losses(Engine *e, const Batch *batch, const float **losses)
         return FAIL(ERR_ARG, "engine_losses: %lld sequences, at most %lld fit", (long long)n,
                     (long long)e->shape.micro_batch);
     }
-    write_batch(e, batch);
+    engine_write_batch(e, batch);
     TRY(launch_losses(e, n));
     if (retry_needed(e)) {
         use_mode(e, 1);

@@ -8,9 +8,12 @@
 /* By Traffic: the word of the command line, and the groups that carry it. Rows with fewer than
  * NULL_GROUPS groups end with GROUP_WORLD, which is 0. */
 const NullTraffic null_traffic[NULL_TRAFFICS] = {
-    [TRAFFIC_ZERO] = { "zero", { GROUP_SHARD, GROUP_EXPERT_SHARD, GROUP_REPLICA } },
+    [TRAFFIC_ZERO] = { "zero",
+                       { GROUP_SHARD, GROUP_SPLIT_SHARD, GROUP_EXPERT_SHARD, GROUP_REPLICA,
+                         GROUP_KEYS } },
     [TRAFFIC_EP] = { "ep", { GROUP_EP, GROUP_EP_INSIDE, GROUP_EP_ACROSS } },
     [TRAFFIC_CP] = { "cp", { GROUP_CP } },
+    [TRAFFIC_TP] = { "tp", { GROUP_TP } },
     [TRAFFIC_PP] = { "pp", { GROUP_PP } },
 };
 

@@ -1,12 +1,13 @@
 /* null: leaves traffic out of a step (EngineShape.silent), to measure what it costs. Groups that carry such
  * traffic send nothing (comm_null), so the results of the step are wrong: this is for `bench` only. What
- * all ranks agree on once a step (norm, overflow, loads: GROUP_WORLD, GROUP_STAGE) is always sent. */
+ * all ranks agree on once a step (norm, overflow, loads: GROUP_WORLD, GROUP_STAGE) and the counts of an
+ * auxiliary loss (GROUP_SEQUENCE) are always sent. */
 #ifndef TRAIN_NULL_H
 #define TRAIN_NULL_H
 
 #include "train/engine_parts.h"
 
-enum { NULL_TRAFFICS = TRAFFICS, NULL_GROUPS = 3 };
+enum { NULL_TRAFFICS = TRAFFICS, NULL_GROUPS = 5 };
 
 /* A kind of traffic: its word on the command line and the groups that carry it. */
 typedef struct NullTraffic {

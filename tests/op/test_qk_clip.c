@@ -192,11 +192,11 @@ typedef struct ClipCase {
 } ClipCase;
 
 static const ClipCase clips[] = {
-    { "mla: queries", { 4, 4, 4 * 7, 0, 7, 5 }, 4 * 7, 33 },
-    { "mla: keys and values", { 4, 4, 0, 4 * 8, 8, 5 }, 4 * 8, 12 },
-    { "gqa: queries, keys, values", { 4, 2, 4 * 3, 2 * 3, 3, 3 }, 8 * 3, 19 },
-    { "gqa: biases", { 4, 2, 4 * 3, 2 * 3, 3, 3 }, 8 * 3, 1 },
-    { "one key head", { 4, 1, 4 * 2, 2, 2, 2 }, 6 * 2, 300 },
+    { "mla: queries", { 4, 4, 4 * 7, 0, 7, 5, 0, 0, 0 }, 4 * 7, 33 },
+    { "mla: keys and values", { 4, 4, 0, 4 * 8, 8, 5, 0, 0, 0 }, 4 * 8, 12 },
+    { "gqa: queries, keys, values", { 4, 2, 4 * 3, 2 * 3, 3, 3, 0, 0, 0 }, 8 * 3, 19 },
+    { "gqa: biases", { 4, 2, 4 * 3, 2 * 3, 3, 3, 0, 0, 0 }, 8 * 3, 1 },
+    { "one key head", { 4, 1, 4 * 2, 2, 2, 2, 0, 0, 0 }, 6 * 2, 300 },
 };
 static const double logits[] = { 0, 130, 400, 0 };
 enum { CLIPS = sizeof clips / sizeof *clips };

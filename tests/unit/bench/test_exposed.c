@@ -66,7 +66,7 @@ static Status make_late(BenchModel *m, MeshGroup group, Arena *a)
     late->table = table;
     e->mesh.group[group] = late;
     if (group == GROUP_EP) table->all_to_all = late_all_to_all;
-    if (group == GROUP_CP) table->all_gather = late_all_gather;
+    if (group == GROUP_CP || group == GROUP_TP) table->all_gather = late_all_gather;
     if (group == GROUP_SHARD) table->reduce_scatter = late_reduce_scatter;
     if (group != GROUP_PP) return OK;
     table->test = late_test, table->wait = late_wait;
@@ -139,6 +139,7 @@ static void late_communication_is_waited_for(void **state)
         { { "mesh.pp=2", "mesh.vpp=2", "mesh.schedule=zbv" }, GROUP_PP, TRAFFIC_PP },
         { { "mesh.ep=2" }, GROUP_EP, TRAFFIC_EP },
         { { "mesh.cp=2" }, GROUP_CP, TRAFFIC_CP },
+        { { "mesh.tp=2", "model.vocab=64" }, GROUP_TP, TRAFFIC_TP },
         { { "mesh.zero=2" }, GROUP_SHARD, TRAFFIC_ZERO },
     };
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {

@@ -1,0 +1,14 @@
+/* engine_batch: the inputs of a step, in the host's view of the step arena. engine_copy_in brings them to the
+ * device. */
+#ifndef TRAIN_ENGINE_BATCH_H
+#define TRAIN_ENGINE_BATCH_H
+
+#include "train/engine_parts.h"
+
+/* Writes a tensor that lies in the step arena. */
+void engine_write(const EngineArenas *m, const Tensor *t, const void *from);
+/* Writes this rank's part of the sequences of a batch, which every rank of a group of cp and tp is given
+ * whole; and its number of the step and the scales of its losses. */
+void engine_write_batch(Engine *e, const Batch *b);
+
+#endif
