@@ -21,7 +21,7 @@ static Status gqa_params(const ModelSpec *s, const LayerSpec *l, ParamList *out)
 {
     const AttentionSpec *a = &l->as.attention;
     int64_t tp = s->ranks.tp, q = tp * a->heads * a->head;
-    int64_t parts = a->key_parts, k = parts * a->kv_heads * a->head;
+    int64_t parts = s->ranks.key_parts, k = parts * a->kv_heads * a->head;
     TRY(attention_split(out, l, ROLE_A, q, s->hidden, tp, "q_proj"));
     TRY(attention_split(out, l, ROLE_A, k, s->hidden, parts, "k_proj"));
     TRY(attention_split(out, l, ROLE_A, k, s->hidden, parts, "v_proj"));
@@ -205,8 +205,7 @@ static QkRows gqa_clips(const AttentionSpec *a, ParamRole role)
                      .queries = all ? a->heads * a->head : 0,
                      .keys = all ? a->kv_heads * a->head : 0,
                      .width = a->head,
-                     .both = a->head,
-                     .key_parts = a->key_parts };
+                     .both = a->head };
 }
 
 const AttentionKindDesc attention_gqa = {

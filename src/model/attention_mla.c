@@ -356,8 +356,7 @@ static QkRows mla_clips(const AttentionSpec *a, ParamRole role)
                      .queries = role == query_of(a) ? a->heads * query : 0,
                      .keys = role == ROLE_KV_B ? a->heads * key : 0,
                      .width = role == ROLE_KV_B ? key : query,
-                     .both = a->nope,
-                     .key_parts = a->key_parts };
+                     .both = a->nope };
 }
 
 const AttentionKindDesc attention_mla = {

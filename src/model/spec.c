@@ -60,13 +60,19 @@ void spec_recompute_names(unsigned set, ConfigTexts *out)
 /* Is a block the last of a period of `every` blocks? 0: there are no periods. */
 static bool ends_period(int64_t every, int block) { return every > 0 && (block + 1) % every == 0; }
 
+/* Ranks of tp with different heads of keys. */
+static int64_t key_parts_of(const Config *c)
+{
+    const bool fewer = c->attention_kind == ATTENTION_GQA && c->attention_kv_heads < c->mesh_tp;
+    return fewer ? c->attention_kv_heads : c->mesh_tp;
+}
+
 /* Every nope_every-th block has no positions (Llama 4). It then lacks the L2 norm, which only
  * rotated heads get, and may have the temperature of queries. */
 static void gqa_of(const Config *c, int block, AttentionSpec *a)
 {
     bool nope = ends_period(c->attention_nope_every, block);
-    a->key_parts = c->attention_kv_heads < c->mesh_tp ? c->attention_kv_heads : c->mesh_tp;
-    a->kv_heads = c->attention_kv_heads / a->key_parts;
+    a->kv_heads = c->attention_kv_heads / key_parts_of(c);
     a->head = c->attention_head_dim;
     a->rotary = nope ? 0 : rotary_of(c).dim;
     a->temper_floor = nope ? c->attention_temper_floor : 0;
@@ -94,7 +100,6 @@ static AttentionSpec attention_of(const Config *c, int block)
     };
     if (a.kind == ATTENTION_MLA) {
         a.kv_heads = a.heads;
-        a.key_parts = c->mesh_tp;
         a.q_rank = c->attention_q_rank;
         a.kv_rank = c->attention_kv_rank;
         a.nope = c->attention_nope_dim;
@@ -275,6 +280,7 @@ Status spec_layers(const Config *c, Arena *a, ModelSpec *out)
         .ranks = { .ep = c->mesh_ep,
                    .cp = c->mesh_cp,
                    .tp = c->mesh_tp,
+                   .key_parts = key_parts_of(c),
                    .stage = c->mesh_cp * c->mesh_tp,
                    .imbalance = c->plan_imbalance },
         .capacity = { .pool = c->moe_pool_factor > 0 ? c->moe_pool_factor : SPEC_POOL_MOST,

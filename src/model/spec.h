@@ -39,8 +39,6 @@ typedef struct AttentionSpec {
     int kind; /* ATTENTION_MLA or ATTENTION_GQA */
     /* heads, kv_heads: those of one rank of tp. head: a head's width (gqa); mla: kv_heads == heads */
     int64_t heads, kv_heads, head;
-    int64_t
-        key_parts; /* ranks of tp that hold different heads of keys: fewer with fewer heads than tp */
     int64_t q_rank, kv_rank; /* mla: widths of the latents; q_rank 0: queries have none */
     int64_t nope, rope, v;   /* mla: a head's columns without position, rotated, of values */
     int64_t rotary;          /* gqa: columns of a head that are rotated, from the first on */
@@ -102,10 +100,12 @@ typedef struct LayerSpec {
 
 /* How ranks share the layers, and the numbers of this rank. */
 typedef struct SpecRanks {
-    int64_t ep, cp;  /* ranks of an EP group, which share the experts; of a CP group: a sequence */
-    int64_t tp;      /* ranks of a TP group, which share matrices and rows of the stream */
-    int64_t ep_rank; /* this rank has experts [ep_rank, ep_rank + 1) * experts / ep */
-    int64_t tp_rank; /* this rank has part tp_rank of tp of each matrix that is split */
+    int64_t ep, cp; /* ranks of an EP group, which share the experts; of a CP group: a sequence */
+    int64_t tp;     /* ranks of a TP group, which share matrices and rows of the stream */
+    int64_t
+        key_parts; /* ranks of tp with different heads of keys; fewer than tp: there are fewer heads */
+    int64_t ep_rank;   /* this rank has experts [ep_rank, ep_rank + 1) * experts / ep */
+    int64_t tp_rank;   /* this rank has part tp_rank of tp of each matrix that is split */
     int64_t ep_inside; /* ranks of an EP group on each host, where they lie evenly; else 1 */
     int64_t stage;     /* ranks with the same layers: dp x cp x tp */
     ExchangeKind exchange;

@@ -52,6 +52,7 @@ static Status clip_matrix(EngineParams *w, const Matrix *m, const Record *r)
     if (desc->clips == NULL) return OK;
     a.rows = desc->clips(l, m->role);
     a.rows.all_heads = a.rows.heads * w->spec->ranks.tp;
+    a.rows.key_parts = w->spec->ranks.key_parts;
     a.rows.first_head = a.rows.heads * w->spec->ranks.tp_rank;
     a.cols = m->dim[0] == 1 ? 1 : m->dim[1]; /* biases are one row */
     if (a.rows.queries + a.rows.keys == 0 || !shards_updated(w, m, &a.w, &a.low, &a.first))
