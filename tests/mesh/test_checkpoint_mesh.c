@@ -53,7 +53,7 @@ static const ManyCase divided[] = {
     { .ranks = 4, .settings = { PARTS, "mesh.tp=2", "mesh.zero=2", "mesh.pp=2" } },
     { .ranks = 4,
       .settings = { PARTS, "mesh.tp=2", "mesh.zero=0", "mesh.pp=2", "mesh.vpp=2",
-                    "mesh.schedule=dualpipe", "model.layers=4" } },
+                    "mesh.schedule=dualpipe" } },
     { .ranks = 8, .settings = { PARTS, "mesh.tp=4", "mesh.zero=3", "run.compute=bf16" } },
 };
 
