@@ -278,15 +278,18 @@ static Status price_classes_of(Planner *p, const Roofline *r, PriceEntry *e, uns
 static Status fill_entry(Planner *p, PriceEntry *e, const PriceEntry *plain)
 {
     Config *c = &p->config;
-    c->mesh_ep = e->key.ep, c->mesh_cp = e->key.cp, c->mesh_tp = e->key.tp;
+    c->mesh_ep = e->key.ep, c->mesh_cp = e->key.cp;
     c->train_micro_batch = e->key.micro_batch;
     /* A hierarchical exchange reads this. In a plan a host is a scale-up domain. */
     c->mesh_ranks_per_host = roofline_group(p->q.hardware, e->key.ep, 1).local;
+    /* price_tensor.c narrows the whole layers of other stacks. Their sheets ask for mesh.tp, too. */
+    c->mesh_tp = stack_is_ours(p->q.stack) ? e->key.tp : 1;
     if (plain !=
         NULL) /* the layers take most of an entry's memory; price_layer sets what they recompute */
         e->spec = plain->spec;
     else
         TRY(spec_like(c, &p->spec, &p->kept, &e->spec));
+    c->mesh_tp = e->key.tp;
     spec_set_capacity(&e->spec,
                       &(RowCapacity){ .rows = e->key.rows_room, .blocks = e->key.block_room });
     if (plan_counts_rows(c)) e->spec.capacity.blocks = e->spec.capacity.rows = c->plan_imbalance;

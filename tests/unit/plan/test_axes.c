@@ -413,16 +413,25 @@ static void what_waits_takes_the_place_of_what_is_freed(void **state)
 static void what_can_only_be_planned_is_not_run(void **state)
 {
     (void)state;
-    static const char *const set[] = { "mesh.tp=2", "optimizer.offload=true" };
+    static const char *const with[][2] = {
+        { "optimizer.kind=muon", "mesh.tp=2 with optimizer.kind=muon" },
+        { "optimizer.qk_clip=100", "mesh.tp=2 with optimizer.qk_clip" },
+        { "attention.qk_norm=width", "mesh.tp=2 with attention.qk_norm=width" },
+    };
     char words[CONFIG_PLANNED_BYTES];
+    for (size_t i = 0; i < sizeof with / sizeof *with; i++) {
+        Question q;
+        OPEN(&q, "llama3-8b", 8, "switchyard", "train.batch=8", "mesh.tp=2", with[i][0]);
+        CHECK_FAILS(config_check_ops(&q.config, 8), ERR_UNSUPPORTED, with[i][1]);
+        CHECK_TEXT(config_planned_only(&q.config, words), with[i][1]);
+        CHECK_FAILS(planner_legal(q.planner, &q.layout), ERR_ARG, with[i][1]);
+        question_close(&q);
+    }
+    static const char *const set[] = { "mesh.tp=2", "optimizer.offload=true" };
     Question q = { 0 };
     Config c;
     CHECK_OK(arena_init(&q.arena, "test", MEM_HOST, (size_t)1 << 24));
-    CHECK_OK(config_load(&c, &q.arena, NULL, set, 1));
-    CHECK_FAILS(config_check_ops(&c, 8), ERR_UNSUPPORTED,
-                "mesh.tp=2: the engine does not run this yet");
-    CHECK_TEXT(config_planned_only(&c, words), "mesh.tp=2");
-    CHECK_OK(config_load(&c, &q.arena, NULL, &set[1], 1));
+    CHECK_OK(config_load(&c, &q.arena, NULL, set, 2));
     CHECK_OK(config_check_ops(&c, 8));
     CHECK_TEXT(config_planned_only(&c, words), "");
     const char *const odd[] = { "mesh.tp=3" };
