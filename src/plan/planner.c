@@ -318,6 +318,34 @@ static Status check_other_tensor(const Config *c, int tp, int cp)
     return OK;
 }
 
+/* Matrices of a rank of tp may be too narrow for 8-bit products. Experts are not split. */
+static Status check_widths(const Planner *p, const Config *asked, Arena *a)
+{
+    ModelSpec spec;
+    const RecipeGpu gpu = { p->q.hardware->name, kernel_device_full.capability, VENDOR_NVIDIA };
+    TRY(spec_like(asked, &p->spec, a, &spec));
+    for (int i = 0; i < p->classes; i++) {
+        ModelSpec one = spec;
+        LayerSpec alone = spec.layers[p->first_of[i]];
+        ParamTable table;
+        if (alone.load >= 0) continue;
+        one.layers = &alone, one.n_layers = 1;
+        TRY(params_build(&one, alone.rank, NULL, a, &table));
+        TRY(recipe_check_shapes(&one, &table, &gpu));
+    }
+    return OK;
+}
+
+static Status check_parts(const Planner *p, const Config *asked)
+{
+    Arena a = { 0 };
+    if (p->spec.recipe.kind == RECIPE_NONE && !p->spec.recipe.attention) return OK;
+    TRY(arena_init(&a, "parts", MEM_HOST, (size_t)1 << 30));
+    Status s = check_widths(p, asked, &a);
+    arena_free(&a);
+    return s;
+}
+
 /* Our own stack plans what the engine runs. */
 static Status check_tensor(const Planner *p, const PlanLayout *l)
 {
@@ -329,7 +357,7 @@ static Status check_tensor(const Planner *p, const PlanLayout *l)
     asked.mesh_tp = l->tp, asked.mesh_cp = l->cp;
     TRY(config_check_tp(&asked, l->tp, l->cp));
     TRY(config_divides("mesh.tp", l->tp, "model.vocab", c->model_vocab));
-    if (*config_planned_only(&asked, words) == '\0') return OK;
+    if (*config_planned_only(&asked, words) == '\0') return check_parts(p, &asked);
     return FAIL(ERR_ARG,
                 "%s: the engine of this program does not run this yet: set mesh.tp=1, or plan "
                 "another stack, as --stack megatron",
