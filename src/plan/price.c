@@ -571,9 +571,9 @@ static void price_parts(const PlanLayout *l, const PriceRanks *n, double micros,
     }
     for (int i = 0; i < PLAN_PARTS; i++) busy += out->part_s[i];
     double over = busy - step_s; /* hidden communication does not show */
-    static const PlanPart beside[] = { PLAN_EXCHANGE, PLAN_CONTEXT };
+    static const PlanPart beside[] = { PLAN_EXCHANGE, PLAN_CONTEXT, PLAN_TENSOR };
     out->part_s[PLAN_BUBBLE] = fmax(0, -over);
-    for (int i = 0; i < 2 && over > 0; i++) {
+    for (int i = 0; i < 3 && over > 0; i++) {
         double hidden = fmin(over, out->part_s[beside[i]]);
         out->part_s[beside[i]] -= hidden;
         over -= hidden;
