@@ -185,11 +185,7 @@ Status price_tensor_count(const ModelSpec *s, int layer, const PriceKey *key, in
 /* Ranks of tp with the same heads of keys in our own engine: more than 1 if there are fewer heads than ranks. */
 static inline int price_keys(const ModelSpec *s)
 {
-    for (int i = 0; i < s->n_layers; i++) {
-        if (s->layers[i].kind == LAYER_ATTENTION)
-            return (int)(s->ranks.tp / s->layers[i].as.attention.key_parts);
-    }
-    return 1;
+    return (int)(s->ranks.tp / s->ranks.key_parts);
 }
 
 /* Is a block of a stage recomputed? block -1: a layer outside of blocks, which never is. */
