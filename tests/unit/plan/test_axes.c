@@ -431,7 +431,6 @@ static void what_can_only_be_planned_is_not_run(void **state)
     (void)state;
     static const char *const with[][2] = {
         { "optimizer.kind=muon", "mesh.tp=2 with optimizer.kind=muon" },
-        { "optimizer.qk_clip=100", "mesh.tp=2 with optimizer.qk_clip" },
         { "attention.qk_norm=width", "mesh.tp=2 with attention.qk_norm=width" },
     };
     char words[CONFIG_PLANNED_BYTES];
