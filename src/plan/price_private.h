@@ -1,6 +1,6 @@
 /* price_private: the structs and functions that the parts of the price share: price.c (memory and time of a
- * layout), price_layers.c (layers, counted once), price_stages.c (partitions), price_tensor.c (layers that
- * ranks of tp share), price_bound.c (lower bounds), price_program.c (simulated steps), explain.c. Users include plan.h.
+ * layout), price_layers.c (layers, counted once), price_stages.c (partitions), price_tensor.c (layers of
+ * other stacks that ranks of tp share), price_bound.c (lower bounds), price_program.c (simulated steps), explain.c. Users include plan.h.
  * Times are in seconds, bytes in doubles. */
 #ifndef PLAN_PRICE_PRIVATE_H
 #define PLAN_PRICE_PRIVATE_H
@@ -177,7 +177,7 @@ Status price_classes(Planner *p);
 /* The entry of a layout, counted if it is new. */
 Status price_entry(Planner *p, const PlanLayout *l, const PriceEntry **out);
 
-/* Counts a layer that tp ranks share, as price_tensor.c says: sets count and copies of its price. `observer` sees the
+/* Counts a layer of another stack that tp ranks share, as price_tensor.c says: sets count and copies of its price. `observer` sees the
  * ops of one rank. */
 Status price_tensor_count(const ModelSpec *s, int layer, const PriceKey *key, int64_t sequence,
                           const LayerCountObserver *observer, Arena *scratch, LayerPrice *out);
