@@ -15,6 +15,7 @@
  *   (hybrid) it is up to 1/4, and up to 1e-2.
  * - What is quantised. Under mesh.cp each rank has a part of the gradient of mla's keys and values, and
  *   quantises that part: as with exact scales.
+ *   So does each rank of mesh.tp, which has some columns of what W_O and W_down read.
  *
  * Where routes hang on it (tensor), positions choose experts. Each step begins with equal weights.
  */
@@ -102,8 +103,8 @@ static const RecipeCase cases[] = {
         2,
         { MLA, BATCH, WORST, "mesh.ep=2", "fp8.recipe=row", "fp8.wgrad=bf16" } } },
     { TURNED, { "cp 2, gqa", 2, { GQA, BATCH, "mesh.cp=2", "fp8.recipe=block" } } },
-    { TURNED, { "tp 2", 2, { MLA, BATCH, TP2, "fp8.recipe=block" } } },
-    { TURNED,
+    { ROUNDED, { "tp 2", 2, { MLA, BATCH, TP2, "fp8.recipe=block" } } },
+    { ROUNDED,
       { "tp 2, dp 2, zero 3, recompute",
         4,
         { GQA, BATCH, TP2, "mesh.zero=3", "recompute.layers=[1,2]", "recompute.pieces=[norm,act]",
