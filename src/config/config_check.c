@@ -307,7 +307,6 @@ Status config_check_tp(const Config *c, int64_t tp, int64_t cp)
         int64_t n;
     } parts[] = {
         { "attention.heads", c->attention_heads },
-        { "model.vocab", c->model_vocab },
         { "model.ffn", config_moe_layers(c) < c->model_layers ? c->model_ffn : 0 },
         { "the tokens of a sequence on a context rank,", c->data_sequence / cp },
     };
@@ -361,11 +360,13 @@ Status config_check_ops(const Config *c, int ranks)
                     "%s: the engine does not run this yet, only `switchyard plan` prices it; leave "
                     "it out",
                     planned);
+    TRY(config_divides("mesh.tp", c->mesh_tp, "model.vocab", c->model_vocab));
     const struct {
         const char *name;
         int64_t n;
-    } axes[] = { { "pp", c->mesh_pp }, { "ep", c->mesh_ep }, { "cp", c->mesh_cp },
-                 { "tp", c->mesh_tp } };
+    } axes[] = {
+        { "pp", c->mesh_pp }, { "ep", c->mesh_ep }, { "cp", c->mesh_cp }, { "tp", c->mesh_tp }
+    };
     for (size_t i = 0; i < sizeof axes / sizeof *axes; i++) {
         if (axes[i].n <= ranks) continue;
         return FAIL(ERR_UNSUPPORTED,

@@ -95,6 +95,9 @@ size_t params_gathered_bytes(const ParamTable *t, const ParamShards *shards)
     size_t bytes = (size_t)stage_elems(t, shards) * dtype_bytes(DTYPE_BF16);
     if (shards_alone(shards)) return 0;
     if (shards->low_reduce) bytes += trained * dtype_bytes(DTYPE_BF16);
+    /* A stage of parts alone has nothing that a lone rank with each part could share. */
+    const ParamSizes *all = &t->spaces.of[BUF_MAIN];
+    if (shard_size(all, shards) == all->flat) return bytes;
     if (shards->zero >= 3) bytes += 2 * (size_t)t->spaces.copies.layer;
     if (shards->zero >= 2) bytes += 2 * trained * sizeof(float);
     return bytes;

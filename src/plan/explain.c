@@ -46,6 +46,25 @@ static Status explain_stack_value(const Explained *x, StackName name)
     return sheet_explain(&sheet, sheet_find(&sheet, stack_names[name]), 3, x->out);
 }
 
+/* What ranks of tp split stands apart only where they do. */
+static Status explain_kind(Explained *x, const ParamShards *s, const ParamSizes *z, PlanKind kind,
+                           bool shared)
+{
+    const double expert = (double)z->expert, part = (double)z->part, whole = (double)z->whole;
+    const double dense = (double)z->flat - expert - part - whole, bytes = x->r->price->memory[kind];
+    const long long of = shared ? (long long)s->dense : 1,
+                    of_part = shared ? (long long)s->part : 1,
+                    of_expert = shared ? (long long)s->expert : 1;
+    const double elems =
+        whole + dense / (double)of + part / (double)of_part + expert / (double)of_expert;
+    TRY(text_printf(x->out,
+                    "  %s %.3f GiB = (%.0f parameters that every rank holds + %.0f / %lld + ",
+                    plan_kind_names[kind], bytes / PLAN_GIB, whole, dense, of));
+    if (part > 0) TRY(text_printf(x->out, "%.0f in parts of tp / %lld + ", part, of_part));
+    return text_printf(x->out, "%.0f of experts / %lld) x %.4g bytes\n", expert, of_expert,
+                       bytes / elems);
+}
+
 /* One line for each kind of state: parameters x bytes. The divisors are 1 for kinds that this ZeRO
  * stage replicates. Bytes a parameter are the total over the parameters. */
 static Status explain_state(Explained *x, const ParamShards *s)
@@ -63,17 +82,7 @@ static Status explain_state(Explained *x, const ParamShards *s)
                 plan_kind_names[k], price->memory[k] / PLAN_GIB, price->host_bytes / PLAN_GIB));
             continue;
         }
-        double expert = (double)z->expert, whole = (double)z->whole;
-        double dense = (double)z->flat - expert - whole;
-        bool shared = s->zero >= shared_from[k];
-        long long of = shared ? (long long)s->dense : 1,
-                  of_expert = shared ? (long long)s->expert : 1;
-        double elems = whole + dense / (double)of + expert / (double)of_expert;
-        TRY(text_printf(x->out,
-                        "  %s %.3f GiB = (%.0f parameters that every rank holds + %.0f / %lld + "
-                        "%.0f of experts / %lld) x %.4g bytes\n",
-                        plan_kind_names[k], price->memory[k] / PLAN_GIB, whole, dense, of, expert,
-                        of_expert, price->memory[k] / elems));
+        TRY(explain_kind(x, s, z, (PlanKind)k, s->zero >= shared_from[k - PLAN_WEIGHTS]));
     }
     return OK;
 }
@@ -169,20 +178,35 @@ static Status explain_fullest_moment(Explained *x)
     return s;
 }
 
+/* Who shares out what, and the tokens of which layers keep something. */
+static Status explain_shards(Explained *x, const ParamShards *s)
+{
+    const PriceKey *key = &x->entry->key;
+    const int own = (int)x->entry->spec.ranks.tp;
+    const long long tokens = x->p->config.data_sequence / key->cp, rows = tokens / key->tp;
+    TRY(text_printf(x->out,
+                    "\npeak of pipeline rank %d: kinds as above, from\n"
+                    "  shared out by %lld ranks, ",
+                    x->r->price->worst_rank, (long long)s->dense));
+    if (own > 1) TRY(text_printf(x->out, "parts of tp by %lld, ", (long long)s->part));
+    TRY(text_printf(x->out,
+                    "experts by %lld (ZeRO stage %d)\n"
+                    "  kept of a micro-batch of %lld x %lld tokens by one layer",
+                    (long long)s->expert, s->zero, (long long)key->micro_batch,
+                    own > 1 ? tokens : rows));
+    if (own > 1)
+        TRY(text_printf(x->out, ", of which %lld x %lld are this rank's rows of the stream",
+                        (long long)key->micro_batch, rows));
+    return text_printf(x->out, "\n");
+}
+
 /* The parts add up to the report's peak. All figures are those of the worst pipeline rank. */
 static Status explain_peak(Explained *x)
 {
     const PlanPrice *price = x->r->price;
     const PlanLayout *l = x->r->layout;
     ParamShards shards = price_shards(x->p, l, x->entry);
-    TRY(text_printf(x->out,
-                    "\npeak of pipeline rank %d: kinds as above, from\n"
-                    "  shared out by %lld ranks, experts by %lld (ZeRO stage %d)\n",
-                    price->worst_rank, (long long)shards.dense, (long long)shards.expert,
-                    shards.zero));
-    TRY(text_printf(x->out, "  kept of a micro-batch of %lld x %lld tokens by one layer\n",
-                    (long long)x->entry->key.micro_batch,
-                    (long long)x->p->config.data_sequence / x->entry->key.cp / x->entry->key.tp));
+    TRY(explain_shards(x, &shards));
     for (int i = 0; i < x->p->classes; i++) {
         const LayerPrice *a = &x->entry->plain[i], *b = &x->entry->recomputed[i];
         TRY(text_printf(x->out,
@@ -336,9 +360,10 @@ static Status explain_gradients(Explained *x)
     }
     const RankPrice *rank = &x->ranks.rank[worst];
     TRY(text_printf(x->out,
-                    "  rank %d takes longest: dense parameters, then experts; the slowest rank's "
+                    "  rank %d takes longest: dense parameters, %sthen experts; the slowest rank's "
                     "passes of a micro-batch hide them: backward %.3f ms, forward %.3f ms\n",
-                    worst, 1e3 * rank->backward_s, 1e3 * rank->forward_s));
+                    worst, x->entry->spec.ranks.tp > 1 ? "then those that tp splits, " : "",
+                    1e3 * rank->backward_s, 1e3 * rank->forward_s));
     for (int i = 0; i < t.calls; i++) TRY(print_call(x, &t.call[i]));
     const double added = t.replicate + t.twins, shown_s = price_gradients_s(&t);
     TRY(text_printf(x->out,
@@ -371,6 +396,9 @@ static Status explain_comm(Explained *x)
         (long long)ep.ranks, (long long)ep.local, (long long)dp.ranks, (long long)dp.local,
         h->scale_up_achieved_gb_s, h->scale_up_source, h->scale_out_achieved_gb_s,
         h->scale_out_source));
+    if (l->tp > 1)
+        TRY(text_printf(x->out, "  rows of the stream: group of %d, %lld in a domain\n", l->tp,
+                        (long long)roofline_group(h, l->tp, 1).local));
     TRY(text_printf(x->out, "  latency up %g us and %g a peer, out %g us and %g a peer\n",
                     h->scale_up_latency_us, h->scale_up_issue_us, h->scale_out_latency_us,
                     h->scale_out_issue_us));

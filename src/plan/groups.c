@@ -128,7 +128,7 @@ static Status add_gradient_groups(const Grouped *g, PlanGroups *out)
         double times = call->cost.comm == COMM_REDUCE_SCATTER ? t.reductions
                        : call->cost.comm == COMM_ALL_GATHER   ? t.gathers
                                                               : 1;
-        bool copies = g->l.tp > 1 && call->ranks == g->l.tp && call->stride == 1;
+        bool copies = g->l.tp > 1 && call->ranks <= g->l.tp && call->stride == 1;
         add_group(g,
                   (PlanGroup){ copies ? PLAN_AXIS_TP : PLAN_AXIS_DP, call->what, call->ranks,
                                call->stride, .bytes = call->cost.comm_bytes * times,

@@ -193,7 +193,7 @@ typedef struct PlanGroup {
     double bytes, s; /* bytes 0: not known, for the exchange of another stack */
 } PlanGroup;
 
-enum { PLAN_GROUPS_MAX = 12 };
+enum { PLAN_GROUPS_MAX = 16 };
 typedef struct PlanGroups {
     PlanGroup at[PLAN_GROUPS_MAX];
     int n;

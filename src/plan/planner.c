@@ -128,7 +128,9 @@ static Status set_recompute(const Config *c, PlanLayout *l)
     ModelSpec spec;
     Arena a = { 0 };
     TRY(arena_init(&a, "spec", MEM_HOST, (size_t)1 << 30));
-    Status s = spec_build(c, &a, &spec);
+    Config one = *c;
+    one.mesh_tp = 1; /* a stack may pad what ranks of tp do not divide */
+    Status s = spec_build(&one, &a, &spec);
     for (int i = 0; s == OK && i < spec.n_layers; i++)
         l->recompute |= spec.layers[i].no_backward ? 0 : spec.layers[i].recompute;
     arena_free(&a);
@@ -298,6 +300,70 @@ bool plan_reaches(const PlanRequest *q, int ep)
            roofline_group(q->hardware, ep, 1).local == ep;
 }
 
+/* Other stacks divide heads of keys and shared experts, too, and pad the vocabulary. */
+static Status check_other_tensor(const Config *c, int tp, int cp)
+{
+    const struct {
+        const char *name;
+        int64_t n;
+    } parts[] = {
+        { "attention.heads", c->attention_heads },
+        { "attention.kv_heads", c->attention_kind == ATTENTION_MLA ? 0 : c->attention_kv_heads },
+        { "model.ffn", config_moe_layers(c) < c->model_layers ? c->model_ffn : 0 },
+        { "moe.shared x moe.ffn", config_moe_layers(c) > 0 ? c->moe_shared * c->moe_ffn : 0 },
+        { "the tokens of a sequence on a context rank,", c->data_sequence / cp },
+    };
+    for (size_t i = 0; i < sizeof parts / sizeof *parts; i++)
+        TRY(config_divides("mesh.tp", tp, parts[i].name, parts[i].n));
+    return OK;
+}
+
+/* Matrices of a rank of tp may be too narrow for 8-bit products. Experts are not split. */
+static Status check_widths(const Planner *p, const Config *asked, Arena *a)
+{
+    ModelSpec spec;
+    const RecipeGpu gpu = { p->q.hardware->name, kernel_device_full.capability, VENDOR_NVIDIA };
+    TRY(spec_like(asked, &p->spec, a, &spec));
+    for (int i = 0; i < p->classes; i++) {
+        ModelSpec one = spec;
+        LayerSpec alone = spec.layers[p->first_of[i]];
+        ParamTable table;
+        if (alone.load >= 0) continue;
+        one.layers = &alone, one.n_layers = 1;
+        TRY(params_build(&one, alone.rank, NULL, a, &table));
+        TRY(recipe_check_shapes(&one, &table, &gpu));
+    }
+    return OK;
+}
+
+static Status check_parts(const Planner *p, const Config *asked)
+{
+    Arena a = { 0 };
+    if (p->spec.recipe.kind == RECIPE_NONE && !p->spec.recipe.attention) return OK;
+    TRY(arena_init(&a, "parts", MEM_HOST, (size_t)1 << 30));
+    Status s = check_widths(p, asked, &a);
+    arena_free(&a);
+    return s;
+}
+
+/* Our own stack plans what the engine runs. */
+static Status check_tensor(const Planner *p, const PlanLayout *l)
+{
+    const Config *c = &p->config;
+    char words[CONFIG_PLANNED_BYTES];
+    Config asked = *c;
+    if (l->tp == 1) return OK;
+    if (!stack_is_ours(p->q.stack)) return check_other_tensor(c, l->tp, l->cp);
+    asked.mesh_tp = l->tp, asked.mesh_cp = l->cp;
+    TRY(config_check_tp(&asked, l->tp, l->cp));
+    TRY(config_divides("mesh.tp", l->tp, "model.vocab", c->model_vocab));
+    if (*config_planned_only(&asked, words) == '\0') return check_parts(p, &asked);
+    return FAIL(ERR_ARG,
+                "%s: the engine of this program does not run this yet: set mesh.tp=1, or plan "
+                "another stack, as --stack megatron",
+                words);
+}
+
 /* In the order in which a user would fix them: GPUs, experts, batch, the stack, the schedule. */
 Status planner_legal(const Planner *p, const PlanLayout *l)
 {
@@ -306,7 +372,7 @@ Status planner_legal(const Planner *p, const PlanLayout *l)
     TRY(config_divides("mesh.pp x mesh.cp x mesh.tp", (int64_t)l->pp * l->cp * l->tp,
                        "the number of GPUs,", p->q.gpus));
     TRY(config_check_cp(c, l->cp));
-    TRY(config_check_tp(c, l->tp, l->cp));
+    TRY(check_tensor(p, l));
     if (p->spec.experts > 0) TRY(config_divides("mesh.ep", l->ep, "moe.experts", c->moe_experts));
     TRY(config_divides("mesh.ep", l->ep, "the ranks of a pipeline stage,", plan_stage_gpus(l)));
     if (!plan_reaches(&p->q, l->ep))

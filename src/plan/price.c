@@ -84,17 +84,19 @@ void price_chunk(const Planner *p, const PlanLayout *l, const PriceEntry *e, con
 
 /* ---- time outside of the schedule ---- */
 
-/* mesh.shard limits the data-parallel ranks of a group. Some stacks shard dense parameters over the ranks of
+/* mesh.shard limits the data-parallel ranks of a group. Parameters that our own engine splits over tp are sharded over
+ * ranks with the same part. Other stacks' layers have none (ModelSpec of one rank of tp). Some stacks shard dense parameters over the ranks of
  * experts (STACK_shard_together). */
 ParamShards price_shards(const Planner *p, const PlanLayout *l, const PriceEntry *e)
 {
     int64_t ranks = l->dp * l->cp;
-    int64_t dense = l->shard > 0 ? l->shard * l->cp : ranks;
+    int64_t part = l->shard > 0 ? l->shard * l->cp : ranks, dense = part * e->spec.ranks.tp;
     ParamShards s = { .zero = dense > 1 ? l->zero : 0,
                       .dense = dense,
-                      .expert = dense * l->tp > l->ep ? dense * l->tp / l->ep : 1,
+                      .part = part,
+                      .expert = part * l->tp > l->ep ? part * l->tp / l->ep : 1,
                       .low_reduce = p->config.mesh_reduce == REDUCE_BF16 };
-    if (e->stack.at[STACK_shard_together] != 0) s.dense = s.expert = ranks * l->tp / l->ep;
+    if (e->stack.at[STACK_shard_together] != 0) s.dense = s.part = s.expert = ranks * l->tp / l->ep;
     return s;
 }
 
@@ -160,9 +162,10 @@ static Status add_gradients(const Planner *p, const PriceEntry *e, const SharedP
 double price_updated_elems(const ParamShards *s, const RankPrice *r)
 {
     const ParamSizes *own = &r->sum.params.of[BUF_GRAD];
-    double expert = (double)own->expert, dense = (double)own->flat - expert;
-    if (s->zero == 0) return dense + expert;
-    return dense / (double)s->dense + expert / (double)s->expert;
+    double expert = (double)own->expert, part = (double)own->part;
+    double dense = (double)own->flat - expert - part;
+    if (s->zero == 0) return (double)own->flat;
+    return dense / (double)s->dense + part / (double)s->part + expert / (double)s->expert;
 }
 
 /* Mean bytes of a weight in the form that products read. */
@@ -213,6 +216,22 @@ static void show_gradients(const Hardware *h, const PlanLayout *l, const PriceEn
     t->slowed = e->stack.at[STACK_contend] * fmax(0, h->contention_gemm - 1) * beside;
 }
 
+/* Of dense parameters that ranks of tp do not split. */
+static double dense_elems(const ParamSizes *z) { return (double)(z->flat - z->part - z->expert); }
+
+/* Gradients of parameters that ranks of tp hold together. Our own engine adds up those of heads of keys with the twins:
+ * behind all reductions, of what this rank updates. */
+static Status add_copies(const Planner *p, const PlanLayout *l, const PriceEntry *e,
+                         const ParamShards *s, double elems, GradientTimes *t)
+{
+    const bool own = e->spec.ranks.tp > 1;
+    const int ranks = own ? price_keys(&e->spec) : l->tp;
+    if (own && s->zero > 0) elems /= (double)s->part;
+    const GradientCall call = { own ? "heads of keys added up" : "copies of tp added up",
+                                cost_of_shared(COMM_ALL_REDUCE, ranks, 4 * elems), ranks, 1, 0 };
+    return add_call(p, e, call, t, own ? &t->twins : &t->replicate);
+}
+
 /* With ZeRO-2 gradients are reduced in every micro-batch, with ZeRO-3 weights are also gathered in every one;
  * otherwise once a step. Only the time beyond that of the pass that hides it shows. Under DualPipe the
  * replica stage has the same parameters, and gradients of its own passes. */
@@ -221,33 +240,29 @@ Status price_gradients(const Planner *p, const PlanLayout *l, const PriceEntry *
 {
     ParamShards shards = price_shards(p, l, e);
     bool whole = shards.zero == 0;
-    int64_t ranks = l->dp * l->cp, stage = plan_stage_gpus(l);
+    int64_t ranks = l->dp * l->cp, stage = plan_stage_gpus(l), own = e->spec.ranks.tp;
     int64_t replicas = stage / l->ep > 0 ? stage / l->ep : 1;
     double micros = (double)price_micros(p, l);
     if (l->schedule->placement == PLACE_BOTH) micros /= 2; /* of each of both chunks */
     const ParamSizes *z = &r->sum.params.of[BUF_GRAD];
     const ParamSizes *read = l->zero < 3 ? z : &r->sum.params.of[BUF_WEIGHT];
     double weight = weight_size(&r->sum.params);
-    const SharedParams dense = { ranks,
-                                 whole ? 1 : shards.dense,
-                                 l->tp,
-                                 (double)(z->flat - z->expert),
-                                 (double)(read->flat - read->expert),
-                                 weight };
-    const SharedParams expert = { replicas,          whole ? 1 : shards.expert, l->ep,
-                                  (double)z->expert, (double)read->expert,      weight };
+    const SharedParams kinds[] = {
+        { ranks * own, whole ? 1 : shards.dense, l->tp / own, dense_elems(z), dense_elems(read),
+          weight },
+        { ranks, whole ? 1 : shards.part, l->tp, (double)z->part, (double)read->part, weight },
+        { replicas, whole ? 1 : shards.expert, l->ep, (double)z->expert, (double)read->expert,
+          weight },
+    };
     *t = (GradientTimes){ .reductions = l->zero < 2 ? 1 : micros,
                           .gathers = l->zero < 3 ? 1 : 2 * micros }; /* for either pass */
-    TRY(add_gradients(p, e, &dense, t));
-    TRY(add_gradients(p, e, &expert, t));
+    for (int i = 0; i < 3; i++) TRY(add_gradients(p, e, &kinds[i], t));
     if (l->schedule->placement == PLACE_BOTH) {
         OpCost c = cost_of_shared(COMM_ALL_REDUCE, 2, 4 * price_updated_elems(&shards, r));
         const GradientCall twins = { "twins added up", c, 2, l->pp * stage / 2, 0 };
         TRY(add_call(p, e, twins, t, &t->twins));
     }
-    OpCost copies = cost_of_shared(COMM_ALL_REDUCE, l->tp, 4 * r->sum.copies);
-    TRY(add_call(p, e, (GradientCall){ "copies of tp added up", copies, l->tp, 1, 0 }, t,
-                 &t->replicate));
+    TRY(add_copies(p, l, e, &shards, r->sum.copies, t));
     show_gradients(p->q.hardware, l, e, r, t);
     return OK;
 }
@@ -272,7 +287,7 @@ static double rank_update_s(const Planner *p, const PriceEntry *e, const ParamSh
     double bytes =
         price_updated_elems(shards, r) * update_bytes(&e->spec) + copies_bytes_a_step(e, r);
     const double *whole = r->sum.whole_s;
-    double n = shards->zero == 0 ? 1 : (double)shards->dense;
+    double n = shards->zero == 0 ? 1 : (double)shards->part;
     double n_expert = shards->zero == 0 ? 1 : (double)shards->expert;
     double update_s = roofline_memory_s(&roof, bytes) +
                       fmax(r->sum.longest_s, whole[0] / n + whole[1] / n_expert);
@@ -369,7 +384,9 @@ double price_comm_bytes(const PlanLayout *l, const PriceEntry *e)
                           .shard = shard,
                           .ep = l->ep,
                           .cp = l->cp,
-                          .inside = of->exchange == EXCHANGE_HIER ? (int)of->ep_inside : 0 };
+                          .inside = of->exchange == EXCHANGE_HIER ? (int)of->ep_inside : 0,
+                          .tp = (int)of->tp,
+                          .keys = price_keys(&e->spec) };
     const bool stores = exchange_kinds[of->exchange]->header_bytes > 0;
     const bool loop = l->schedule->placement == PLACE_LOOP;
     if (e->stack.at[STACK_list] == 0) return 0;
@@ -554,9 +571,9 @@ static void price_parts(const PlanLayout *l, const PriceRanks *n, double micros,
     }
     for (int i = 0; i < PLAN_PARTS; i++) busy += out->part_s[i];
     double over = busy - step_s; /* hidden communication does not show */
-    static const PlanPart beside[] = { PLAN_EXCHANGE, PLAN_CONTEXT };
+    static const PlanPart beside[] = { PLAN_EXCHANGE, PLAN_CONTEXT, PLAN_TENSOR };
     out->part_s[PLAN_BUBBLE] = fmax(0, -over);
-    for (int i = 0; i < 2 && over > 0; i++) {
+    for (int i = 0; i < 3 && over > 0; i++) {
         double hidden = fmin(over, out->part_s[beside[i]]);
         out->part_s[beside[i]] -= hidden;
         over -= hidden;
@@ -722,7 +739,7 @@ static Status room_fits(void *self, const RowCapacity *room, bool *fits)
 /* Adds the expected rows, and the chance that a step runs a second time. */
 static void price_outlook(const Planner *p, const PlanLayout *l, PlanPrice *out)
 {
-    double stages = price_stage_count(l), ranks = (double)(l->dp * l->cp);
+    double stages = price_stage_count(l), ranks = (double)plan_stage_gpus(l);
     const CapacityUse use = { .exchange = (ExchangeKind)out->exchange,
                               .ep = l->ep,
                               .tokens = l->micro_batch * p->config.data_sequence / l->cp / l->tp,

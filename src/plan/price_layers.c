@@ -53,8 +53,8 @@ static Status list_op(LayerPrice *l, LayerPass pass, const OpDesc *op, const OpC
 {
     int i = 0;
     if (l->op == NULL) return OK;
-    while (i < l->n_ops &&
-           !(l->op[i].name == op->name && l->op[i].pass == pass && l->op[i].size == c->size)) {
+    while (i < l->n_ops && !(l->op[i].name == op->name && l->op[i].pass == pass &&
+                             l->op[i].size == c->size && l->op[i].lane == t->lane)) {
         i++;
     }
     if (i == LAYER_OPS_MAX) return OK; /* the list is only for people: sums do not need it */
@@ -77,16 +77,19 @@ static double runs_again(const StackValues *v, RooflineLane lane, OpWork work)
     return attends ? v->at[STACK_again_attention] : 1;
 }
 
-/* Called for each op of a counted layer: adds its time to the phase, the pass and the lane. */
-static Status count_op(void *self, LayerPass pass, int phase, const OpDesc *op, const void *args,
-                       const OpCost *cost)
+/* The share of a lane's time that the stack hides. */
+static double hidden_share(const StackValues *v, RooflineLane lane)
 {
-    (void)args;
-    Counting *c = self;
-    RooflineTime t;
-    TRY(roofline_op(c->roofline, c->layer, cost, &t));
-    double hidden = t.lane == ROOFLINE_EXCHANGE ? c->roofline->stack->at[STACK_hide_exchange] : 0;
-    t.s *= 1 - hidden;
+    return lane == ROOFLINE_EXCHANGE ? v->at[STACK_hide_exchange]
+           : lane == ROOFLINE_TENSOR ? v->at[STACK_hide_tensor]
+                                     : 0;
+}
+
+/* Adds the time of an op to the phase, the pass and the lane. */
+static Status add_time(Counting *c, LayerPass pass, int phase, const OpDesc *op, const OpCost *cost,
+                       RooflineTime t)
+{
+    t.s *= 1 - hidden_share(c->roofline->stack, t.lane);
     double runs = pass == PASS_RECOMPUTE ? runs_again(c->roofline->stack, t.lane, cost->work) : 1;
     t.s *= runs, t.nic.nic_s *= runs;
     int part = (int)layer_desc(c->layer->kind)->phases[phase].part;
@@ -104,6 +107,24 @@ static Status count_op(void *self, LayerPass pass, int phase, const OpDesc *op, 
     c->out->nic_s[pass == PASS_RECOMPUTE ? PASS_INPUT : pass] += t.nic.nic_s;
     if (t.nic.nic_s > c->out->exchange.nic_s) c->out->exchange = t.nic;
     return list_op(c->out, pass, op, cost, &t);
+}
+
+/* Called for each op of a counted layer. What an op that computes sends counts apart. */
+static Status count_op(void *self, LayerPass pass, int phase, const OpDesc *op, const void *args,
+                       const OpCost *cost)
+{
+    (void)args;
+    Counting *c = self;
+    RooflineTime t;
+    OpCost own = *cost;
+    TRY(roofline_op(c->roofline, c->layer, cost, &t));
+    if (cost->work == WORK_COMM || cost->comm_bytes == 0)
+        return add_time(c, pass, phase, op, cost, t);
+    own.comm_bytes = 0;
+    TRY(add_time(c, pass, phase, op, &own, t));
+    own = (OpCost){ .comm_bytes = cost->comm_bytes, .work = WORK_COMM, .axis = cost->axis };
+    TRY(roofline_loss_sums(c->roofline, cost, &t));
+    return add_time(c, pass, phase, op, &own, t);
 }
 
 /* ---- what a stack says of a layer ---- */
@@ -186,7 +207,6 @@ static Status add_tensor_calls(const Roofline *r, const LayerSpec *layer, int tp
     const double gather = stack_of_layer(r->stack, "gather", name, 0);
     const double sum = stack_of_layer(r->stack, "sum", name, 0);
     const bool back = !layer->no_backward, again = (layer->recompute & RECOMPUTE_LAYER) != 0;
-    if (tp == 1) return OK;
     for (int i = 0; i < (back && again ? 2 : 1); i++) {
         LayerPass pass = i == 0 ? PASS_FORWARD : PASS_RECOMPUTE;
         TRY(add_tensor_call(r, COMM_ALL_GATHER, pass, gather, tp, l));
@@ -197,17 +217,39 @@ static Status add_tensor_calls(const Roofline *r, const LayerSpec *layer, int tp
     return add_tensor_call(r, COMM_REDUCE_SCATTER, PASS_INPUT, gather, tp, l);
 }
 
+/* The parameters of one layer. */
+static Status layer_params(const ModelSpec *s, const LayerSpec *layer, Arena *scratch,
+                           ParamTable *out)
+{
+    ModelSpec one = *s;
+    LayerSpec alone = *layer;
+    one.layers = &alone, one.n_layers = 1;
+    return params_build(&one, alone.rank, NULL, scratch, out);
+}
+
+/* Of our own engine: trained parameters of heads of keys that several ranks of tp hold. */
+static Status count_copies(const ModelSpec *s, const LayerSpec *layer, Arena *scratch,
+                           LayerPrice *out)
+{
+    ParamTable table;
+    if (price_keys(s) == 1) return OK;
+    TRY(layer_params(s, layer, scratch, &table));
+    for (int i = 0; i < table.n; i++) {
+        const Param *p = &table.at[i];
+        if (p->copies > 1 && param_bucket_rule(&table, p) != NULL)
+            out->copies += (double)param_elems(p);
+    }
+    return OK;
+}
+
 /* What updating matrices as wholes takes beside memory (OptimizerDesc.cost): by matrix, because small ones run at
  * lower rates. Equal ones that follow one another share scratch. */
 static Status add_whole_updates(const Roofline *r, const ModelSpec *s, const LayerSpec *layer,
                                 Arena *scratch, LayerPrice *out)
 {
     ParamTable table;
-    ModelSpec one = *s;
-    LayerSpec alone = *layer;
-    one.layers = &alone, one.n_layers = 1;
     if (!s->optimizer.rule[0]->whole_matrices) return OK;
-    TRY(params_build(&one, alone.rank, NULL, scratch, &table));
+    TRY(layer_params(s, layer, scratch, &table));
     for (int i = 0, equal = 0; i < table.n; i++) {
         const Param *p = &table.at[i];
         UpdateRange range = { p->rule, .w = { .rank = 3, .dim = { 1, p->dim[0], p->dim[1] } } };
@@ -239,13 +281,14 @@ static Status price_layer(Planner *p, const Roofline *r, PriceEntry *e, int laye
     Counting c = { r, l, out };
     LayerCountObserver observer = { count_op, &c, &p->exec };
     int64_t sequence = p->config.data_sequence / e->key.cp;
-    TRY(e->key.tp > 1
-            ? price_tensor_count(&e->spec, layer, &e->key, sequence, &observer, &p->scratch, out)
-            : layer_count(&e->spec, layer, e->key.micro_batch, sequence, &observer, &p->scratch,
-                          &out->count));
+    const bool apart = e->key.tp > e->spec.ranks.tp; /* the layers are another stack's */
+    TRY(apart ? price_tensor_count(&e->spec, layer, &e->key, sequence, &observer, &p->scratch, out)
+              : layer_count(&e->spec, layer, e->key.micro_batch, sequence, &observer, &p->scratch,
+                            &out->count));
     apply_stack(r, l, out);
     TRY(add_whole_updates(r, &e->spec, l, &p->scratch, out));
-    return add_tensor_calls(r, l, e->key.tp, out);
+    return apart ? add_tensor_calls(r, l, e->key.tp, out)
+                 : count_copies(&e->spec, l, &p->scratch, out);
 }
 
 /* ---- entries ---- */
@@ -278,22 +321,26 @@ static Status price_classes_of(Planner *p, const Roofline *r, PriceEntry *e, uns
 static Status fill_entry(Planner *p, PriceEntry *e, const PriceEntry *plain)
 {
     Config *c = &p->config;
-    c->mesh_ep = e->key.ep, c->mesh_cp = e->key.cp, c->mesh_tp = e->key.tp;
+    c->mesh_ep = e->key.ep, c->mesh_cp = e->key.cp;
     c->train_micro_batch = e->key.micro_batch;
     /* A hierarchical exchange reads this. In a plan a host is a scale-up domain. */
     c->mesh_ranks_per_host = roofline_group(p->q.hardware, e->key.ep, 1).local;
+    /* price_tensor.c narrows the whole layers of other stacks. Their sheets ask for mesh.tp, too. */
+    c->mesh_tp = stack_is_ours(p->q.stack) ? e->key.tp : 1;
     if (plain !=
         NULL) /* the layers take most of an entry's memory; price_layer sets what they recompute */
         e->spec = plain->spec;
     else
         TRY(spec_like(c, &p->spec, &p->kept, &e->spec));
+    c->mesh_tp = e->key.tp;
     spec_set_capacity(&e->spec,
                       &(RowCapacity){ .rows = e->key.rows_room, .blocks = e->key.block_room });
     if (plan_counts_rows(c)) e->spec.capacity.blocks = e->spec.capacity.rows = c->plan_imbalance;
     /* The heads of other stacks process all tokens at once. */
-    e->spec.loss.chunk = p->q.stack->has[STACK_keep_head]
-                             ? e->key.micro_batch * c->data_sequence
-                             : head_chunk(e->spec.loss.chunk, true, e->spec.vocab, e->spec.act);
+    e->spec.loss.chunk =
+        p->q.stack->has[STACK_keep_head]
+            ? e->key.micro_batch * c->data_sequence
+            : head_chunk(e->spec.loss.chunk, true, spec_vocab_rows(&e->spec), e->spec.act);
     e->offload = c->optimizer_offload;
     e->spec.ranks.stage = e->key.group_ranks;
     e->spec.recipe.per_use = e->key.per_use != 0;
@@ -347,14 +394,20 @@ static Status make_entry(Planner *p, const PlanLayout *l, const PriceKey *key)
     return OK;
 }
 
+/* Ranks of tp that hold the same parameters as one does in our own engine, and different rows of the stream. */
+static int row_ranks(const Planner *p, const PlanLayout *l)
+{
+    return stack_is_ours(p->q.stack) ? l->tp : 1;
+}
+
 /* The number of ranks over which the auxiliary loss is summed, as a part of the key. With moe.aux_scope=global these
- * are dp x cp. The sum is a few hundred bytes, so its time hardly depends on how many ranks of other hosts
+ * are dp x cp x tp. The sum is a few hundred bytes, so its time hardly depends on how many ranks of other hosts
  * take part. One entry therefore stands for all dp that leave a domain: a search need not count each layer
  * again for each dp. */
 static int64_t aux_group_ranks(const Planner *p, const PlanLayout *l)
 {
-    int64_t ranks = l->dp * l->cp, all = ranks * l->pp;
-    if (p->config.moe_aux_scope != AUX_GLOBAL || l->dp < 2) return l->cp;
+    const int64_t own = (int64_t)l->cp * row_ranks(p, l), ranks = l->dp * own, all = ranks * l->pp;
+    if (p->config.moe_aux_scope != AUX_GLOBAL || l->dp < 2) return own;
     return ranks <= (int64_t)p->q.hardware->scale_up_gpus ? ranks : all;
 }
 
@@ -362,7 +415,7 @@ static int64_t aux_group_ranks(const Planner *p, const PlanLayout *l)
 static bool quantises_per_use(const Planner *p, const PlanLayout *l)
 {
     int64_t shards = l->shard > 0 ? l->shard * l->cp : l->dp * l->cp;
-    return p->spec.recipe.kind != RECIPE_NONE && l->zero == 3 && shards > 1;
+    return p->spec.recipe.kind != RECIPE_NONE && l->zero == 3 && shards * row_ranks(p, l) > 1;
 }
 
 Status price_entry(Planner *p, const PlanLayout *l, const PriceEntry **out)

@@ -42,7 +42,9 @@ typedef struct LayerPrice {
     CollectiveLoad exchange;                        /* one of them */
     double host_s, wait_s; /* of all passes: the host's time; the device's waits for the host */
     int part;              /* the part of a block that these two count in */
-    double copies; /* parameters that all ranks of tp hold, and whose gradients they add up */
+    /* parameters that ranks of tp hold together, and whose gradients they add up: all of them in other stacks, those
+     * with the same heads of keys in ours */
+    double copies;
     /* Seconds beside memory to update matrices as wholes: of dense parameters, of experts; and the longest. */
     double whole_s[2], longest_s;
     double largest; /* elements of the largest of them */
@@ -118,10 +120,10 @@ typedef struct GradientCall {
     double s;
 } GradientCall;
 
-enum { GRADIENT_CALLS = 8 };
+enum { GRADIENT_CALLS = 11 };
 
-/* Seconds, each once: to reduce gradients over the sharding group, over its replicas, and over the two stages with
- * the same layers (twins, DualPipe), and to gather weights. shown_: the part that no pass hides. reductions,
+/* Seconds, each once: to reduce gradients over the sharding group, over its replicas, and over those that hold the
+ * same layers (twins: two stages of DualPipe) or the same heads of keys, and to gather weights. shown_: the part that no pass hides. reductions,
  * gathers: how often they come in a step. */
 typedef struct GradientTimes {
     GradientCall call[GRADIENT_CALLS];
@@ -179,6 +181,12 @@ Status price_entry(Planner *p, const PlanLayout *l, const PriceEntry **out);
  * ops of one rank. */
 Status price_tensor_count(const ModelSpec *s, int layer, const PriceKey *key, int64_t sequence,
                           const LayerCountObserver *observer, Arena *scratch, LayerPrice *out);
+
+/* Ranks of tp with the same heads of keys in our own engine: more than 1 if there are fewer heads than ranks. */
+static inline int price_keys(const ModelSpec *s)
+{
+    return (int)(s->ranks.tp / s->ranks.key_parts);
+}
 
 /* Is a block of a stage recomputed? block -1: a layer outside of blocks, which never is. */
 static inline bool price_again(const PlanLayout *l, const LayoutStage *s, int block)

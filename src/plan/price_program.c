@@ -200,15 +200,15 @@ static Status list_shape(Planner *p, const PlanLayout *l, const PriceEntry *e, A
     LayerSpec *layers = NULL;
     ParamShards shards = price_shards(p, l, e);
     bool two = l->schedule->placement == PLACE_BOTH || (spec_shares_table(&e->spec) && l->pp > 1);
-    *out =
-        (ScheduleShape){ .stages = l->pp,
-                         .chunks = l->vpp,
-                         .micros = (int)price_micros(p, l),
-                         .forward = 1,
-                         .input = 1,
-                         .weight = 1,
-                         .blocks = 1,
-                         .shards = shards_schedule(&shards, two || l->dp * l->cp > shards.dense) };
+    bool same = l->dp * l->cp * e->spec.ranks.tp > shards.dense || price_keys(&e->spec) > 1;
+    *out = (ScheduleShape){ .stages = l->pp,
+                            .chunks = l->vpp,
+                            .micros = (int)price_micros(p, l),
+                            .forward = 1,
+                            .input = 1,
+                            .weight = 1,
+                            .blocks = 1,
+                            .shards = shards_schedule(&shards, two || same) };
     c->whole = shards.zero == 0 && out->shards.reduce;
     c->spec = e->spec;
     TRY(ARENA_NEW(a, c->spec.n_layers, &layers));
@@ -244,6 +244,14 @@ static Status update_times(Planner *p, const PlanLayout *l, const PriceEntry *e,
     return OK;
 }
 
+/* Do exchanges of tokens, or collectives of layers, leave a scale-up domain? */
+static bool tokens_leave(const Planner *p, const PlanLayout *l)
+{
+    const int64_t rows = (int64_t)l->cp * l->tp, group = l->ep > 1 ? l->ep : rows;
+    bool out = roofline_group(p->q.hardware, group, 1).local < group;
+    return out || (l->tp > 1 && roofline_group(p->q.hardware, rows, 1).local < rows);
+}
+
 /* The list is the one that `train` makes for this layout; only times are the plan's. */
 static Status simulate_list(Planner *p, const PlanLayout *l, bool memory, Arena *a, PlanStep *out)
 {
@@ -259,8 +267,7 @@ static Status simulate_list(Planner *p, const PlanLayout *l, bool memory, Arena 
     TRY(schedule_make(l->schedule, &shape, a, &p->scratch, &out->pipeline));
     c.program = out->pipeline.rank;
     c.multiprocessors = p->q.hardware->gpu_multiprocessors;
-    int64_t group = l->ep > 1 ? l->ep : l->cp;
-    c.tokens_out = roofline_group(p->q.hardware, group, 1).local < group;
+    c.tokens_out = tokens_leave(p, l);
     c.sends_out = price_sends_out(p, l);
     SimCost cost = { &c, action_duration, action_use, memory ? slot_of : NULL,
                      (double)e->plain[0].count.stream };
@@ -376,12 +383,12 @@ static Status simulate_time(Planner *p, const PlanLayout *l, bool list, double l
  * communication. */
 static void split_step(const Planner *p, double step_s, double slowed, PlanPrice *price)
 {
-    static const PlanPart order[] = { PLAN_GRADIENTS, PLAN_BUBBLE, PLAN_EXCHANGE, PLAN_SEND,
-                                      PLAN_SLOWED };
+    static const PlanPart order[] = { PLAN_GRADIENTS, PLAN_BUBBLE, PLAN_EXCHANGE,
+                                      PLAN_TENSOR,    PLAN_SEND,   PLAN_SLOWED };
     double *part = price->part_s, ends = price->step_s - price->schedule_s - part[PLAN_GRADIENTS];
     double more = step_s - price->step_s - slowed;
     part[PLAN_SLOWED] = slowed;
-    for (int i = part[PLAN_GRADIENTS] > 0 ? 0 : 1; i < 5; i++) {
+    for (int i = part[PLAN_GRADIENTS] > 0 ? 0 : 1; i < 6; i++) {
         double before = part[order[i]];
         part[order[i]] = fmax(0, before + more);
         more -= part[order[i]] - before;

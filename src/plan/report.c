@@ -274,10 +274,18 @@ static Status print_goodput(const PlanReport *r, Text *out)
                        g.megawatt_h, r->request->hardware->gpu_watts, c->plan_power_factor);
 }
 
-/* What of the layout this program's own engine does not run yet; and the memory that a host must have. */
+/* What of the layout this program's own engine does not run yet, or what makes it slow; and the memory that a host must
+ * have. */
 static Status print_planned_only(const PlanReport *r, Text *out)
 {
     char words[CONFIG_PLANNED_BYTES];
+    const double domain = r->request->hardware->scale_up_gpus;
+    if (r->layout->tp > domain)
+        TRY(text_printf(
+            out,
+            "warning     mesh.tp %d spans more GPUs than a scale-up domain has, %g: each "
+            "layer sends its tokens over the network between domains\n",
+            r->layout->tp, domain));
     Config c = *r->request->config;
     c.mesh_tp = r->layout->tp;
     if (*config_planned_only(&c, words) != '\0')

@@ -58,14 +58,35 @@ Status roofline_collective(const Hardware *h, const OpCost *c, const CollectiveG
     return OK;
 }
 
-/* Collectives of context ranks, and of the ranks of a stage where an op sums over all data. */
+/* Collectives of context ranks, of ranks of tp, and of the ranks of a stage where an op sums over all data. Those of
+ * all ranks with rows of a sequence count as one axis says: they are small. */
 static Status context_s(const Roofline *r, const OpCost *c, RooflineTime *out)
 {
-    int64_t ranks = c->axis == AXIS_DP ? r->spec->ranks.stage : r->spec->ranks.cp;
-    CollectiveGroup g = roofline_group(r->hardware, ranks, 1);
+    const SpecRanks *n = &r->spec->ranks;
+    int64_t ranks = c->axis == AXIS_DP ? n->stage : c->axis == AXIS_TP ? n->tp : n->cp;
+    CollectiveGroup g = roofline_group(r->hardware, ranks, c->axis == AXIS_CP ? n->tp : 1);
     CollectiveCost cost;
     TRY(roofline_collective(r->hardware, c, &g, &cost));
+    out->lane = c->axis == AXIS_TP ? ROOFLINE_TENSOR : ROOFLINE_CONTEXT;
     out->s = cost.s / r->stack->at[STACK_share_links];
+    return OK;
+}
+
+/* A chunk of logits has two all-reduces: of the largest logit of each token, then of two sums. */
+Status roofline_loss_sums(const Roofline *r, const OpCost *c, RooflineTime *out)
+{
+    const int64_t ranks = r->spec->ranks.tp;
+    const double tokens = r->tokens * (double)ranks;
+    const double chunks = ceil(tokens / (double)r->spec->loss.chunk);
+    const CollectiveGroup g = roofline_group(r->hardware, ranks, 1);
+    *out = (RooflineTime){ .lane = ROOFLINE_TENSOR };
+    for (int floats = 1; floats <= 2; floats++) {
+        OpCost one = { .comm = COMM_ALL_REDUCE, .axis = c->axis };
+        CollectiveCost cost;
+        one.size = floats * tokens / chunks * (double)dtype_bytes(DTYPE_F32);
+        TRY(roofline_collective(r->hardware, &one, &g, &cost));
+        out->s += chunks * cost.s / r->stack->at[STACK_share_links];
+    }
     return OK;
 }
 
@@ -152,7 +173,7 @@ Status roofline_op(const Roofline *r, const LayerSpec *layer, const OpCost *c, R
 {
     RooflineTime t = { .s = roofline_memory_s(r, c->bytes) };
     if (c->work == WORK_COMM) {
-        t.lane = c->comm == COMM_EXCHANGE ? ROOFLINE_EXCHANGE : ROOFLINE_CONTEXT;
+        t.lane = ROOFLINE_EXCHANGE;
         TRY(c->comm == COMM_EXCHANGE ? exchange_s(r, &layer->as.moe, c, &t) : context_s(r, c, &t));
         *out = t;
         return OK;

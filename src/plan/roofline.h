@@ -27,8 +27,8 @@ typedef enum RooflineLane {
 typedef struct Roofline {
     const Hardware *hardware;
     const StackValues *stack;
-    const ModelSpec *spec; /* for ep, cp and the kind of exchange */
-    double tokens;         /* of a micro-batch on one rank */
+    const ModelSpec *spec; /* for ep, cp, tp and the kind of exchange */
+    double tokens;         /* of a micro-batch on one rank: the rows that it holds of the stream */
 } Roofline;
 
 typedef struct RooflineTime {
@@ -44,6 +44,10 @@ OpWork roofline_work(const StackValues *v, OpWork work);
 
 /* The time of an op with cost `c` in `layer`. ERR_ARG: the GPU has no rate for it. */
 Status roofline_op(const Roofline *r, const LayerSpec *layer, const OpCost *c, RooflineTime *out);
+
+/* Of an op of work WORK_HEAD: the time in which ranks of tp add up what they know of the loss, which is no part of
+ * roofline_op's. */
+Status roofline_loss_sums(const Roofline *r, const OpCost *c, RooflineTime *out);
 
 /* Seconds to move bytes through memory. */
 double roofline_memory_s(const Roofline *r, double bytes);

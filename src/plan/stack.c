@@ -48,6 +48,7 @@ static void fill_sheet(Sheet *s, const PlanInputs *in, StackKind kind)
         "moe_sort, which moves next to nothing, takes 11 us",
         8.0e-6)
     DEF(wait_step, "s", "one record a step", sync_s)
+    DEF(tp_most, "ranks", "heads, widths and rows divide further", 64)
     DEF(lanes, "", "phases run on their lanes, ordered by events alone (src/train/run_program.c)",
         1)
     DEF(list, "", "the plan simulates what train runs (src/plan/price_program.c)", 1)

@@ -44,6 +44,9 @@ typedef struct StackValues {
     double at[STACK_COUNT];
 } StackValues;
 
+/* Are its layers those of this program's engine? */
+static inline bool stack_is_ours(const PlanStack *s) { return s->kind == STACK_OF_SWITCHYARD; }
+
 /* `source`: a stack, and optionally numbers that replace its own: "primus,deepep=1". ERR_ARG: no such stack or name
  * (with the nearest), or not a number. */
 Status stack_load(PlanStack *s, Arena *a, const char *source);

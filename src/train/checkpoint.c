@@ -83,7 +83,7 @@ static Status check_shape(const char *folder, const Param *p, const ManifestEntr
 {
     char have[64], want[64];
     Tensor a = { NULL, DTYPE_F32, entry->rank, { entry->dim[0], entry->dim[1] } };
-    Tensor b = { NULL, DTYPE_F32, p->rank, { p->dim[0], p->dim[1] } };
+    Tensor b = { NULL, DTYPE_F32, p->rank, { param_whole_dim(p, 0), param_whole_dim(p, 1) } };
     if (a.rank == b.rank && a.dim[0] == b.dim[0] && (a.rank == 1 || a.dim[1] == b.dim[1]))
         return OK;
     return FAIL(ERR_ARG, "%s is of another model: %s is %s there, %s here", folder, p->name,
@@ -117,13 +117,13 @@ static Status match_entry(Loading *l, int64_t at)
     if (i < 0) return OK;
     const Param *p = &l->w->table.at[i];
     TRY(check_shape(l->folder, p, entry));
-    if (!piece_fits(in, param_elems(p))) {
+    if (!piece_fits(in, param_whole_elems(p))) {
         return FAIL(ERR_FORMAT,
                     "%s: elements %" PRId64 "+%" PRId64 " of %s, %" PRId64 " times, each %" PRId64
                     " further, without %" PRId64 " at the start and %" PRId64
                     " at the end; it has %" PRId64,
                     l->folder, in->first, in->n, p->name, in->rows, in->stride, in->skip, in->lack,
-                    param_elems(p));
+                    param_whole_elems(p));
     }
     if (!same_buffer(l, p, entry)) {
         l->param[at] = -1;
@@ -185,9 +185,9 @@ static Status check_complete(const Loading *l)
         if (chain == NULL) {
             return FAIL(ERR_ARG,
                         "%s is of another model: %s (%s) has 0 of %" PRId64 " elements there",
-                        l->folder, p->name, buffer_desc(NULL, b).name, param_elems(p));
+                        l->folder, p->name, buffer_desc(NULL, b).name, param_whole_elems(p));
         }
-        TRY(manifest_check_cover(l->folder, chain, param_elems(p)));
+        TRY(manifest_check_cover(l->folder, chain, param_whole_elems(p)));
     }
     return OK;
 }

@@ -94,7 +94,7 @@ static ManifestEntry entry_of(const Saved *s, const char *file)
                             .rule = s->rule,
                             .dtype = s->piece.at.dtype,
                             .rank = p->rank,
-                            .dim = { p->dim[0], p->dim[1] },
+                            .dim = { param_whole_dim(p, 0), param_whole_dim(p, 1) },
                             .piece = s->piece.in };
 }
 

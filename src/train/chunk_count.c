@@ -17,7 +17,7 @@ static void phased_bytes(const LayerCount *const *layer, int n, size_t at, Chunk
         due += l->keep + (i + 1 < n ? stream : 0);
         above += l->recompute_bytes;
         ring += l->ring_gradients;
-        if (!l->opens) continue;
+        if (!l->opens || (i == 1 && layer[0]->begins)) continue; /* the embedding is in block 0 */
         at -= due;
         due = 0;
         above = 0;

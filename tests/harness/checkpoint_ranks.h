@@ -103,9 +103,8 @@ static inline void put_state(Engine *e, int64_t step)
         const Param *p = &e->params.table.at[k / CHECKPOINT_BUFFERS];
         ParamBuffer b = checkpoint_buffer(k % CHECKPOINT_BUFFERS);
         ParamPiece piece = param_piece(&e->params.table, p, &e->params.memory, b);
-        for (int64_t i = 0; i < piece.in.n; i++) {
-            put(&piece.at, i, value_of(p, b, piece.in.first + i, step));
-        }
+        for (int64_t i = 0; i < piece_elems(&piece.in); i++)
+            put(&piece.at, i, value_of(p, b, piece_element(&piece.in, i), step));
     }
 }
 
@@ -116,13 +115,13 @@ static inline Status expect_state(const Engine *e, int64_t step)
         ParamBuffer b = checkpoint_buffer(k % CHECKPOINT_BUFFERS);
         ParamPiece piece = param_piece(&e->params.table, p, &e->params.memory, b);
         bool low = rounded && (buffer_is_optimizers(b));
-        for (int64_t i = 0; i < piece.in.n; i++) {
-            float want = value_of(p, b, piece.in.first + i, step);
+        for (int64_t i = 0; i < piece_elems(&piece.in); i++) {
+            float want = value_of(p, b, piece_element(&piece.in, i), step);
             if (low) want = f32_from_bf16(bf16_from_f32(want));
             if (get(&piece.at, i) == want) continue;
             return FAIL(ERR_NUMERIC, "%s (%s), element %lld is %g", p->name,
-                        buffer_desc(&optimizer_adamw, b).name, (long long)(piece.in.first + i),
-                        (double)get(&piece.at, i));
+                        buffer_desc(&optimizer_adamw, b).name,
+                        (long long)piece_element(&piece.in, i), (double)get(&piece.at, i));
         }
     }
     return OK;

@@ -80,8 +80,19 @@ static inline int draw_ranks(Draws *d, int most)
     return n;
 }
 
-/* At most four stages, and four ranks a sequence. */
-static inline void draw_mesh(Draws *d, int most, Drawn *c)
+/* Ranks of tp that model i is drawn for at most. Updates of whole matrices know of none. */
+static inline int parts_most(int i) { return i % 3 == 2 ? 1 : i % 2 == 0 ? 4 : 2; }
+
+/* Drawn from a stream of its own, so that meshes without tp do not depend on it. */
+static inline int draw_tp(int i, int mesh, int most)
+{
+    Draws d = { .seed = (uint64_t)mesh, .stream = "drawn ranks of tp" };
+    int parts = parts_most(i);
+    return draw_ranks(&d, parts < most ? parts : most);
+}
+
+/* At most four stages, and four context ranks a sequence. */
+static inline void draw_mesh(Draws *d, int tp, int most, Drawn *c)
 {
     const ScheduleDesc *s = &schedule_table[draw_int(d, 0, schedule_table_n - 1)];
     bool loops = s->chunks_least == 1 && s->chunks_most > 1;
@@ -89,9 +100,9 @@ static inline void draw_mesh(Draws *d, int most, Drawn *c)
     int pp = draw_ranks(d, most < 4 / vpp ? most : 4 / vpp), rest = most / pp;
     int cp = draw_ranks(d, rest < 4 ? rest : 4), dp = draw_ranks(d, rest / cp);
     int shard = draw_int(d, 0, 1) * draw_ranks(d, dp);
-    int ep = draw_ranks(d, cp * (shard > 0 ? shard : dp));
-    c->what.ranks = pp * cp * dp;
-    push(c, "mesh.pp=%d mesh.cp=%d mesh.ep=%d mesh.shard=%d", pp, cp, ep, shard);
+    int ep = draw_ranks(d, tp * cp * (shard > 0 ? shard : dp));
+    c->what.ranks = pp * tp * cp * dp;
+    push(c, "mesh.pp=%d mesh.tp=%d mesh.cp=%d mesh.ep=%d mesh.shard=%d", pp, tp, cp, ep, shard);
     push(c, "mesh.schedule=%s mesh.vpp=%d", s->name, vpp);
 }
 
@@ -106,7 +117,11 @@ static inline void draw_case(int i, int mesh, int most, Drawn *c)
         while (n < ALTERNATIVES && alternatives[row][n] != NULL) n++;
         push(c, "%s", alternatives[row][draw_int(&d, 0, n - 1)]);
     }
-    draw_mesh(&d, most, c);
+    /* sizes that ranks of tp divide, also where this mesh has none: another loads its checkpoint */
+    if (parts_most(i) > 1) push(c, "model.vocab=68 model.ffn=28");
+    if (parts_most(i) > 2) push(c, "attention.heads=4");
+    const int tp = draw_tp(i, mesh, most);
+    draw_mesh(&d, tp, most / tp, c);
     if (i % 3 == 2) push(c, "optimizer.kind=muon");
     if (i % 4 == 1) push(c, "optimizer.qk_clip=0.1");
 }

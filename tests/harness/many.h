@@ -104,6 +104,7 @@ static inline Status many_open(ManyRank *r, const ManyCase *c, Comm *world)
     }
     for (int i = 0; set[i] != NULL; i++) TRY(config_override(&t->config, &t->arena, set[i]));
     TRY(config_check(&t->config));
+    TRY(config_check_ops(&t->config, world == NULL ? 1 : world->size));
     if (gpu_devices() > 0) t->config.run_gpu = r->device % gpu_devices();
     const Config *k = &t->config;
     TRY(train_mesh(k, world == NULL ? 1 : world->size, &shape));

@@ -26,6 +26,7 @@ static void pairs_of_sequences_are_the_same_on_any_mesh(void **state)
         { "dp 2", 2, { MLA, PAIRS } },
         { "dp 4", 4, { GQA, PAIRS, "mesh.zero=3" } },
         { "dp 2, cp 2", 4, { MLA, PAIRS, "mesh.cp=2" } },
+        { "tp 2, dp 2", 4, { GQA, PAIRS, TP2 } },
         { "ep 2, replicas", 4, { MLA, PAIRS, WORST, "mesh.ep=2", "mesh.shard=2" } },
         { "pp 2", 2, { MLA, PAIRS, "mesh.pp=2", "mesh.vpp=2", "mesh.schedule=zbv" } },
         { "pp 2, ep 2 over cp 2", 4, { GQA, PAIRS, WORST, "mesh.pp=2", "mesh.ep=2", "mesh.cp=2" } },
@@ -45,6 +46,7 @@ static void a_global_group_is_what_all_data_parallel_ranks_hold(void **state)
     static const ManyCase cases[] = {
         { "dp 2", 2, { MLA, ALL, "mesh.zero=2" } },
         { "dp 2, cp 2", 4, { GQA, ALL, "mesh.cp=2" } },
+        { "dp 2, tp 2", 4, { MLA, ALL, TP2 } },
         { "dp 2 as replicas, pp 2", 4, { MLA, ALL, "mesh.pp=2", "mesh.shard=1" } },
     };
     int wrong = 0;
@@ -103,12 +105,14 @@ static void rules_of_the_router_are_the_same_on_any_mesh(void **state)
         { "capacity, pp 2, ep 2", 4, { MLA, DROPS, WORST, "mesh.pp=2", "mesh.ep=2" } },
         { "jitter, dp 2, ep 2, zero 3", 2, { MLA, JITTER, WORST, "mesh.ep=2", "mesh.zero=3" } },
         { "jitter, cp 2", 2, { GQA, JITTER, "mesh.cp=2" } },
+        { "z-loss, jitter, tp 2", 2, { MLA, Z, "moe.jitter=0.4", TP2 } },
         { "jitter, pp 2, ep 2 over cp 2",
           4,
           { MLA, JITTER, WORST, "mesh.pp=2", "mesh.ep=2", "mesh.cp=2",
             "recompute.layers=[0,1,2,3]" } },
         { "forced, ep 4", 4, { MLA, FORCED, WORST, "mesh.ep=4" } },
         { "forced, ep 2 over cp 2", 2, { GQA, FORCED, WORST, "mesh.ep=2", "mesh.cp=2" } },
+        { "forced, tp 2, ep 2", 2, { GQA, FORCED, WORST, TP2, "mesh.ep=2" } },
         { "centred, dp 2, ep 2", 2, { MLA, CENTRE, WORST, "mesh.ep=2" } },
         { "centred, cp 2, pp 2", 4, { GQA, CENTRE, "mesh.cp=2", "mesh.pp=2" } },
         { "quantile, dp 2, ep 2, zero 3", 2, { MLA, QUANTILE, WORST, "mesh.ep=2", "mesh.zero=3" } },
@@ -117,6 +121,7 @@ static void rules_of_the_router_are_the_same_on_any_mesh(void **state)
           { GQA, QUANTILE, POOLED, "mesh.ep=2", "moe.score=sigmoid",
             "recompute.layers=[0,1,2,3]" } },
         { "quantile, cp 2, pp 2", 4, { GQA, QUANTILE, "mesh.cp=2", "mesh.pp=2" } },
+        { "quantile, tp 2, mtp", 2, { MLA, QUANTILE, TP2, "mtp.layers=1" } },
         { "quantile, capacity", 2, { MLA, QUANTILE, DROPS, "mesh.ep=2", WORST } },
         { "quantile, mtp", 2, { MLA, QUANTILE, "mtp.layers=1", "mesh.zero=2" } },
     };
@@ -159,6 +164,8 @@ static void of_equal_weights_the_earlier_tokens_stay_on_any_mesh(void **state)
     static const ManyCase cases[] = {
         { "dp 2, cp 2", 4, { MLA, DROPS, "mesh.cp=2", "mesh.zero=1" } },
         { "ep 4 over cp 4, pairs", 4, { GQA, DROPS, WORST, "mesh.ep=4", "mesh.cp=4" } },
+        { "tp 2", 2, { MLA, DROPS, TP2 } },
+        { "tp 2, cp 2, pairs", 4, { GQA, DROPS, TP2, "mesh.cp=2", "mesh.zero=1" } },
         { "cp 2, fours", 2, { MLA, "moe.capacity=2.1", "train.micro_batch=4", "mesh.cp=2" } },
     };
     int failed = -1;

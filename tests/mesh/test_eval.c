@@ -8,7 +8,7 @@
 
 enum { SOURCES = 2, DOCUMENTS = 40, LOAD_MAX = 256, SOME = 7 };
 
-#define TIED "model.tied=true"
+#define TIED "model.tied=true", "model.vocab=64" /* which ranks of tp divide */
 
 /* The first is the witness. 11 sequences of web and 5 of books are held out. */
 static const ManyCase cases[] = {
@@ -21,6 +21,11 @@ static const ManyCase cases[] = {
       4,
       { TIED, "mesh.pp=2", "mesh.zero=3", "train.micro_batch=4", "train.batch=8" } },
     { "a sequence on two", 2, { TIED, "mesh.cp=2", "train.micro_batch=3", "train.batch=6" } },
+    { "matrices on two", 2, { TIED, "mesh.tp=2", "train.micro_batch=2" } },
+    { "matrices on two of four",
+      4,
+      { TIED, "mesh.tp=2", "mesh.pp=2", "mesh.ep=2", "mesh.zero=3", "train.micro_batch=4",
+        "train.batch=8", "mtp.layers=1" } },
     /* depths of multi-token prediction are of training alone */
     { "two depths", 1, { TIED, "mtp.layers=2", "train.micro_batch=2" } },
     { "two depths on four",

@@ -32,6 +32,8 @@ static const char *const sets[SETS][PATTERNS_MAX] = {
     [HEAD] = { "model.embed_tokens.weight", "model.layers.*" },
 };
 
+#define TP2 "mesh.tp=2", "model.vocab=64"
+
 typedef struct Case {
     int set;
     double norm; /* how far from that of the set's first case; 0: another model */
@@ -102,6 +104,10 @@ static const Case cases[] = {
     { LOW, 0, { "low, two predictions", 2, { "mesh.pp=2", "mtp.layers=2" } } },
     { LOW, 1e-5, { "low, context", 4, { "mesh.cp=2", "mesh.zero=3" } } },
     { LOW, 0, { "low, keys in a ring", 2, { "mesh.cp=2", "attention.kind=gqa" } } },
+    { MIXED, 0, { "parts", 4, { TP2, "mesh.zero=1", "mesh.ep=2" } } },
+    { ROLES, 0, { "roles, parts", 4, { TP2, "mesh.zero=2" } } },
+    { ROLES, 0, { "roles, keys of several", 2, { TP2, "attention.kind=gqa", "mesh.zero=0" } } },
+    { LOW, 0, { "low, parts in stages", 4, { TP2, "mesh.pp=2", "mesh.zero=3" } } },
     { HEAD, 0, { "head and predictions", 2, { "mtp.layers=2", "mesh.zero=2" } } },
     { HEAD,
       0,
@@ -145,8 +151,9 @@ static ParamPiece piece_of(const ManyRank *r, const Param *p)
 
 static Status begun(ManyRank *r, const Param *p, const ParamPiece *at, float **out)
 {
-    TRY(ARENA_ZEROED(&r->t.arena, at->in.n, out));
-    if (!is_state(p)) param_fill(p, 42, &at->in, 0, at->in.n, *out);
+    const int64_t n = piece_elems(&at->in);
+    TRY(ARENA_ZEROED(&r->t.arena, n, out));
+    if (!is_state(p)) param_fill(p, 42, &at->in, 0, n, *out);
     return OK;
 }
 
@@ -157,9 +164,9 @@ static Status put_back(Turn *t, ManyRank *r)
         const Param *p = &e->params.table.at[i];
         ParamPiece at = piece_of(r, p);
         float *was = NULL;
-        if (!named(t, p) || at.in.n == 0) continue;
+        if (!named(t, p) || piece_elems(&at.in) == 0) continue;
         TRY(begun(r, p, &at, &was));
-        memcpy(at.at.data, was, (size_t)at.in.n * sizeof *was);
+        memcpy(at.at.data, was, (size_t)piece_elems(&at.in) * sizeof *was);
     }
     return copies_refresh(&e->params);
 }
@@ -168,9 +175,10 @@ static Status check_param(Turn *t, ManyRank *r, const Param *p)
 {
     ParamPiece at = piece_of(r, p);
     float *was = NULL;
-    if (at.in.n == 0) return OK;
+    const int64_t n = piece_elems(&at.in);
+    if (n == 0) return OK;
     TRY(begun(r, p, &at, &was));
-    bool still = memcmp(was, at.at.data, (size_t)at.in.n * sizeof *was) == 0;
+    bool still = memcmp(was, at.at.data, (size_t)n * sizeof *was) == 0;
     if (still != named(t, p))
         return FAIL(ERR_NUMERIC, "%s: %s", p->name, still ? "did not move" : "moved");
     if (!t->back && (p->rule == NULL) != named(t, p)) return FAIL(ERR_NUMERIC, "%s", p->name);
@@ -183,10 +191,11 @@ static Status note_param(Turn *t, const ManyRank *r, const Param *p)
     int of = 0;
     if (is_state(p)) return OK;
     while (strcmp(t->whole->at[of].name, p->name) != 0) of++;
-    for (int64_t i = 0; i < at.in.n; i++) {
+    for (int64_t i = 0; i < piece_elems(&at.in); i++) {
         uint32_t bits;
         memcpy(&bits, (const float *)at.at.data + i, sizeof bits);
-        atomic_store(&t->moved[t->whole->at[of].first[BUF_MAIN] + at.in.first + i], bits);
+        const int64_t element = piece_element(&at.in, i);
+        atomic_store(&t->moved[t->whole->at[of].first[BUF_MAIN] + element], bits);
     }
     return OK;
 }

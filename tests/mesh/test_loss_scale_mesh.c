@@ -11,6 +11,7 @@ static const ManyCase cases[] = {
     { "gathered weights", 2, { MODEL, "moe.forced_balance=true", "mesh.zero=3" } },
     { "experts", 2, { MODEL, "moe.forced_balance=true", "mesh.ep=2", "moe.aux_loss=0.5" } },
     { "context", 2, { MODEL, "moe.forced_balance=true", "mesh.cp=2", "attention.kind=gqa" } },
+    { "parts", 2, { MODEL, "moe.forced_balance=true", "mesh.tp=2", "model.vocab=64" } },
     { "stages", 2, { MODEL, "moe.forced_balance=true", "mesh.pp=2", "mtp.layers=1" } },
 };
 enum { CASES = sizeof cases / sizeof *cases };

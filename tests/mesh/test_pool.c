@@ -30,6 +30,7 @@ static const ManyCase cases[] = {
     { "direct", RANKS, { MODEL, "mesh.ep=4", "moe.exchange=direct" } },
     { "direct, recompute", RANKS, { STAGES, "moe.exchange=direct", AGAIN } },
     { "context", RANKS, { MODEL, "mesh.ep=4", "mesh.cp=2", "mesh.zero=3", AGAIN } },
+    { "parts", RANKS, { MODEL, "model.vocab=64", "mesh.ep=4", "mesh.tp=2", "mesh.zero=3", AGAIN } },
     { "bf16", RANKS, { MODEL, "mesh.ep=4", "run.compute=bf16" } },
 };
 enum { CASES = sizeof cases / sizeof *cases };

@@ -101,6 +101,7 @@ static void a_smaller_step_is_one_of_that_size_on_every_mesh(void **state)
         { "zero 2, global", 2, { MLA, BATCH, "mesh.zero=2", "moe.aux_scope=global" } },
         { "zero 3, bf16", 4, { GQA, BATCH, "mesh.zero=3", "run.compute=bf16" } },
         { "cp 2", 2, { GQA, BATCH, "mesh.cp=2" } },
+        { "tp 2, global", 2, { MLA, BATCH, TP2, "moe.aux_scope=global" } },
         { "ep 2, a pool", 2, { MLA, BATCH, POOLED, "mesh.ep=2" } },
         { "ep 2, jitter, mtp",
           2,

@@ -17,7 +17,9 @@ static bool fits(const ManyCase *c, const char *const *also)
     return !norm || strncmp(also[0], "optimizer.qk_clip", 17) != 0;
 }
 
-static void check_meshes(const char *const *also, int steps, int every)
+enum { WITHOUT_TP = 1, WITH_TP = 2, ALL_MESHES = 3 };
+
+static void check_meshes(const char *const *also, int steps, int every, int which)
 {
     int wrong = 0;
     for (int i = 0; i < MESH_CASES; i += every) {
@@ -26,7 +28,7 @@ static void check_meshes(const char *const *also, int steps, int every)
             .what = c, .steps = case_steps(c, steps), .limit = 1e-5, .also = also, .afresh = 2
         };
         int failed = -1;
-        if (!fits(c, also)) continue;
+        if (!fits(c, also) || !(which & (case_sets(c, "mesh.tp") ? WITH_TP : WITHOUT_TP))) continue;
         Status s = comm_threads(c->ranks, 60, many_run, &m, &failed);
         if (s != OK) print_error("%s, rank %d: %s\n", c->name, failed, status_message());
         wrong += s != OK;
@@ -37,7 +39,13 @@ static void check_meshes(const char *const *also, int steps, int every)
 static void every_mesh_has_the_loss_of_one_rank(void **state)
 {
     (void)state;
-    check_meshes(TINY("optimizer.moments=f32"), MANY_STEPS, MANY_EVERY);
+    check_meshes(TINY("optimizer.moments=f32"), MANY_STEPS, MANY_EVERY, WITHOUT_TP);
+}
+
+static void ranks_of_tp_have_the_loss_of_one_rank(void **state)
+{
+    (void)state;
+    check_meshes(TINY("optimizer.moments=f32"), MANY_STEPS, MANY_EVERY, WITH_TP);
 }
 
 /* Where the last bit of a gradient rounds a moment up instead of down, the moment moves by up to
@@ -45,21 +53,21 @@ static void every_mesh_has_the_loss_of_one_rank(void **state)
 static void every_mesh_keeps_bf16_moments_as_one_rank_does(void **state)
 {
     (void)state;
-    check_meshes(TINY("optimizer.moments=bf16"), RUNS(3, 2), RUNS(1, 7));
+    check_meshes(TINY("optimizer.moments=bf16"), RUNS(3, 2), RUNS(1, 7), ALL_MESHES);
 }
 
 static void every_mesh_has_the_update_of_whole_matrices(void **state)
 {
     (void)state;
-    check_meshes(TINY("optimizer.kind=muon"), RUNS(3, 2), RUNS(1, 7));
+    check_meshes(TINY("optimizer.kind=muon"), RUNS(3, 2), RUNS(1, 7), WITHOUT_TP);
 }
 
 /* Heads of all layers are clipped in the first step, so later losses are of clipped weights. */
 static void every_mesh_clips_the_heads_of_one_rank(void **state)
 {
     (void)state;
-    check_meshes(TINY("optimizer.qk_clip=0.2"), RUNS(3, 2), RUNS(1, 7));
-    check_meshes(TINY("optimizer.qk_clip=0.2", "optimizer.kind=muon"), 2, RUNS(5, 7));
+    check_meshes(TINY("optimizer.qk_clip=0.2"), RUNS(3, 2), RUNS(1, 7), ALL_MESHES);
+    check_meshes(TINY("optimizer.qk_clip=0.2", "optimizer.kind=muon"), 2, RUNS(5, 7), WITHOUT_TP);
 }
 
 /* Each sum is rounded to 8 bits once a rank, but for those that all ranks hold whole. */
@@ -85,6 +93,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         TEST(every_mesh_has_the_loss_of_one_rank),
+        TEST(ranks_of_tp_have_the_loss_of_one_rank),
         TEST(every_mesh_keeps_bf16_moments_as_one_rank_does),
         TEST(every_mesh_has_the_update_of_whole_matrices),
         TEST(every_mesh_clips_the_heads_of_one_rank),

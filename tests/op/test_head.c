@@ -134,10 +134,12 @@ static void check_losses(const HeadLoss *a, const Reference *r)
 
 /* dx is a sum of V terms. gemm adds 256 of them or more to C at a time, which rounds dx by less than
  * the usual limit. With small limits it adds 3 at a time: that alone puts a row of V = 131080 off
- * by 1.3e-5, as the same sums of exact gradients of logits show. An addition is rounded by at most
- * u = 2^-24 of the sum so far. Here these sums are hardly longer than dx, so V roundings of mean 0
- * have a standard deviation of at most sqrt(V) u (Higham and Mary, "A new approach to probabilistic
- * rounding error analysis", SISC 2019). Two of these are allowed: 4.3e-5 at V = 131080. */
+ * by 1.3e-5, as the same sums of exact gradients of logits show. Our kernels for GPUs add term by
+ * term. An addition is rounded by at most u = 2^-24 of the sum so far. Here these sums are hardly
+ * longer than dx, so V roundings of mean 0 have a standard deviation of at most sqrt(V) u (Higham and
+ * Mary, "A new approach to probabilistic rounding error analysis", SISC 2019). Two of these are
+ * allowed: 4.3e-5 at V = 131080. */
+static const double GPU_ROUNDING = 2 * 0x1p-24;
 #ifdef HOSTILE
 static const double SUM_ROUNDING = 2 * 0x1p-24;
 #else
@@ -377,7 +379,7 @@ static const struct SplitCase {
     int64_t chunk;
     Targets targets;
 } split_cases[] = {
-    { { 1, 4, 3 }, 4, 8, TARGETS_ALL },           { { 1, 6, 11 }, 2, 1, TARGETS_OF_ONE },
+    { { 1, 4, 3 }, 4, 8, TARGETS_ALL },           { { 1, 66, 11 }, 2, 1, TARGETS_OF_ONE },
     { { 13, 8, 23 }, 2, 8, TARGETS_ALL },         { { 129, 44, 17 }, 4, 50, TARGETS_ALL },
     { { 129, 44, 17 }, 4, 1000, TARGETS_OF_ONE }, { { 31, 4128, 16 }, 4, 7, TARGETS_ALL },
     { { 9, 4098, 8 }, 2, 4, TARGETS_NONE },       { { 5, 131072, 16 }, 2, 3, TARGETS_ALL },
@@ -385,11 +387,14 @@ static const struct SplitCase {
 };
 enum { SPLIT_CASES = sizeof split_cases / sizeof *split_cases };
 
+/* With x a quarter as large no probability is near 1: then 1 - p, and dx with it, would be what
+ * roundings of p leave. */
 static HeadLoss split_args(OpTest *t, const struct SplitCase *c, Dtype act)
 {
     HeadLoss a = make_args(t, &c->s, act);
     int64_t V = c->s.V / c->ranks;
     a.chunk = c->chunk;
+    for (int64_t i = 0; i < tensor_elems(&a.x); i++) optest_set(&a.x, i, optest_get(&a.x, i) / 4);
     for (int64_t n = 0; n < c->s.N; n++) {
         int64_t edge = n / 2 * V - n % 2; /* 0, -1 (ignored), V, V - 1, 2V, 2V - 1 ... */
         double drawn = optest_get(&a.target, n);
@@ -419,12 +424,13 @@ static void check_split(OpTest *t, const Split *s, const HeadLoss *whole)
 {
     double limit = optest_limit(LIMIT_PLAIN, whole->x.dtype);
     double few = optest_limit(LIMIT_ATTENTION, whole->x.dtype);
+    double rounding = s->on_gpu ? GPU_ROUNDING : SUM_ROUNDING;
     int last = s->ranks - 1;
     for (int i = 0; i < s->ranks; i++) {
         const HeadLoss *a = &s->part[i].a;
         Reference r = reference_of(t, whole, i, s->ranks);
         int64_t rows = a->w.data.dim[0];
-        CHECK_TENSOR_WITHIN(&a->dx, r.dx, few + SUM_ROUNDING * sqrt((double)rows));
+        CHECK_TENSOR_WITHIN(&a->dx, r.dx, few + rounding * sqrt((double)rows));
         CHECK_TENSOR_WITHIN(&a->dw, r.dw + a->vocab_first * tensor_cols(&a->dw), limit);
         CHECK_SAME(&a->loss, &s->part[last].a.loss);
         if (i < last) CHECK_SAME(&a->loss_sum, &whole->loss_sum);
@@ -440,6 +446,7 @@ static void check_split_cases(OpTest *t, bool on_gpu)
         ArenaMark mark = arena_mark(&t->arena);
         const struct SplitCase *c = &split_cases[i / 2];
         HeadLoss whole = split_args(t, c, i % 2 ? DTYPE_BF16 : DTYPE_F32), one = whole;
+        if (on_gpu && !mirror_affords(op_desc(OP_HEAD_LOSS), &whole)) continue;
         Reference r = reference(t, &whole);
         split_open(&s, c->ranks, on_gpu);
         split_cut(&s, &whole);
@@ -496,11 +503,11 @@ static void evaluation_over_a_split_vocabulary_gives_the_losses(void **state)
         split_open(&s, 4, gpu);
         split_cut(&s, &whole);
         CHECK_OK(split_run(&s));
-        for (int i = 0; i < 4; i++) CHECK_SAME(&s.part[i].a.loss, &s.part[3].a.loss);
-        whole.loss = s.part[3].a.loss, whole.loss_sum = s.part[3].a.loss_sum;
-        check_losses(&whole, &r);
-        CHECK_SAME(&s.part[0].a.loss_sum, &s.part[1].a.loss_sum);
-        whole.loss_sum = s.part[0].a.loss_sum; /* a silent rank's: what it was */
+        check_losses(&s.part[3].a, &r);
+        for (int i = 0; i < 3; i++) {
+            CHECK_SAME(&s.part[i].a.loss, &s.part[3].a.loss);
+            CHECK_SAME(&s.part[i].a.loss_sum, &whole.loss_sum);
+        }
         split_close(&s);
     }
 }

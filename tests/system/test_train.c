@@ -576,11 +576,9 @@ static double loss_of(Lab *lab, const char *cell, const char *step)
  * share it, and it is one that falls. */
 static void chats_train_alike_on_any_mesh(void **state)
 {
-    static const char *const mesh[][2] = { { "mesh.ep=1", "1" },
-                                           { "mesh.ep=2", "2" },
-                                           { "mesh.pp=2", "2" },
-                                           { "mesh.zero=3", "2" },
-                                           { "mesh.cp=2", "2" } };
+    static const char *const mesh[][2] = { { "mesh.ep=1", "1" }, { "mesh.ep=2", "2" },
+                                           { "mesh.pp=2", "2" }, { "mesh.zero=3", "2" },
+                                           { "mesh.cp=2", "2" }, { "mesh.tp=2", "2" } };
     enum { MESHES = sizeof mesh / sizeof *mesh, CHATS = 300 };
     Lab *lab = *state;
     char lines[CHATS * 64] = "";

@@ -1,13 +1,9 @@
 /* The planner's prices: bytes of our own stack are those of the engine's counting run; another
  * stack's meet what was published of it. */
-#include "harness/question.h"
-#include "op/head.h"
+#include "harness/counted.h"
 
 #include "config/config_private.h"
 #include "plan/presets.h"
-#include "plan/price_private.h"
-#include "train/slots.h"
-#include "train/train.h"
 
 #include <math.h>
 #include <stdio.h>
@@ -25,13 +21,6 @@ static void open_plan(Question *q, const char *model, const char *hardware, int6
 {
     question_load(q, model, hardware, gpus, stack, set, n);
     question_open(q);
-}
-
-/* A plan is for GPUs. The engine counts here as on a CPU, whose chunks of logits are smaller. */
-static void take_gpu_chunk(Config *c)
-{
-    Dtype act = c->run_compute == COMPUTE_BF16 ? DTYPE_BF16 : DTYPE_F32;
-    c->model_loss_chunk = head_chunk(c->model_loss_chunk, true, c->model_vocab, act);
 }
 
 static void one_rank_takes_what_the_engine_counts(void **state)
@@ -69,7 +58,7 @@ static void one_rank_takes_what_the_engine_counts(void **state)
         EnginePlan plan;
         open_plan(&q, "quickstart", "h200", 1, "switchyard,reserve=0,workspace=0", sets[i], n);
         Config c = q.config;
-        take_gpu_chunk(&c);
+        counted_gpu_chunk(&c);
         EngineShape shape = train_shape(&c, NULL);
         shape.domains = 1;
         CHECK_OK(engine_plan(&c, ENGINE_TRAIN, &shape, &plan));
@@ -313,78 +302,6 @@ static bool random_layout(const Question *q, const ScheduleDesc *d, int gpus, Pl
     return planner_legal(q->planner, l) == OK;
 }
 
-/* At most, what buckets are filled up with so that ranks can share them out: the fast price adds
- * parameters up and leaves it away. A layer has two, of which 18 bytes an element are held. */
-static double padding_bytes(const Question *q, const PlanLayout *l)
-{
-    double ranks = (double)(l->dp * l->cp), buckets = 2 * (2 * (double)q->config.model_layers +
-                                                           3 * (double)q->config.mtp_layers + 2);
-    return ranks == 1 || l->zero == 0 ? 0 : 18 * PARAM_ALIGN * ranks * buckets;
-}
-
-/* ---- the witness: every pipeline rank's counting run, and the simulator ---- */
-
-/* The configuration that the engine would be given. */
-static Status config_of(Planner *p, const PlanLayout *l, const LayoutStage *stage, Arena *a,
-                        Config *out)
-{
-    Config c = p->config;
-    c.mesh_pp = l->pp, c.mesh_vpp = l->vpp, c.mesh_ep = l->ep, c.mesh_cp = l->cp;
-    c.mesh_schedule = l->schedule->name;
-    c.train_micro_batch = l->micro_batch;
-    take_gpu_chunk(&c);
-    c.recompute_layers.n = 0;
-    if (l->again != NULL) c.recompute_layers = *l->again;
-    for (int i = 0; i < price_stage_count(l) && l->again == NULL; i++) {
-        const LayoutStage *s = &stage[i];
-        int blocks = s->layers + (s->loss ? p->spec.depths : 0);
-        int again = l->recompute_blocks < 0 ? blocks : l->recompute_blocks;
-        for (int b = 0; b < blocks && b < again && l->recompute != 0; b++) {
-            if (c.recompute_layers.n == CONFIG_LIST_MAX) {
-                return FAIL(ERR_UNSUPPORTED, "plan: more than %d recomputed layers",
-                            CONFIG_LIST_MAX);
-            }
-            c.recompute_layers.at[c.recompute_layers.n++] = s->first + b;
-        }
-    }
-    spec_recompute_names(l->recompute, &c.recompute_pieces);
-    TRY(planner_partition(p, l, a, &c.mesh_layout));
-    *out = c;
-    return OK;
-}
-
-/* Bytes of the engine's arenas on one pipeline rank, with the slots of `program`. */
-static Status count_rank(Planner *p, const PlanLayout *l, const Config *c, const Program *program,
-                         const PriceEntry *e, double *out)
-{
-    ParamShards shards = price_shards(p, l, e);
-    EngineShape shape = { .batch = p->config.train_batch / l->dp,
-                          .micro_batch = l->micro_batch,
-                          .sequence = c->data_sequence / l->cp,
-                          .positions = c->data_sequence,
-                          .domains = 1,
-                          .threads = 1,
-                          .shards = &shards,
-                          .capacity = l->room,
-                          .pp_rank = program->rank };
-    EnginePlan plan;
-    SlotSizes slots;
-    ArenaMark mark = arena_mark(&p->scratch);
-    TRY(engine_plan(c, ENGINE_TRAIN, &shape, &plan));
-    TRY(slot_sizes(program, &plan, &p->scratch, &slots));
-    double sum = (double)(plan.bytes[ENGINE_RUN] + plan.bytes[ENGINE_STEP]) +
-                 (double)plan.bytes[ENGINE_SCRATCH];
-    sum += program->entries * (double)e->plain[0].count.stream;
-    for (int i = 0; i < RINGS; i++) sum += (double)plan.ring_bytes[i];
-    for (int part = 0; part < SLOT_PARTS; part++) {
-        for (int i = 0; i < slots.n[part]; i++) sum += (double)slots.bytes[part][i];
-    }
-    arena_release(&p->scratch, mark);
-    *out = sum + e->stack.at[STACK_reserve] + e->stack.at[STACK_workspace] +
-           e->stack.at[STACK_exchange_buffers] + price_comm_bytes(l, e);
-    return OK;
-}
-
 static PlanPrice price_with(const char *buffers, const char *counted)
 {
     const char *const set[] = { "train.batch=64", "train.micro_batch=1",
@@ -409,36 +326,6 @@ static void counted_rows_take_less_than_all_that_could_come(void **state)
     CHECK_INT(worst.buffers, BUFFERS_WORST);
     CHECK_INT(counted.buffers, PLAN_COUNTED_ROWS);
     CHECK_INT(pooled.buffers, BUFFERS_POOLED);
-}
-
-/* The price by the counting run of every rank and the simulator: peak_bytes (not its kinds) and
- * whatever follows from the step's time. */
-static Status planner_count(Planner *p, const PlanLayout *l, Arena *a, PlanPrice *out)
-{
-    PlanStep step;
-    const PriceEntry *e = NULL;
-    LayoutStage *stage;
-    Config c;
-    PlanPrice price;
-    TRY(planner_price(p, l, &price));
-    PlanLayout roomy = *l;
-    roomy.room = price.room;
-    l = &roomy;
-    TRY(planner_simulate(p, l, false, a, &step));
-    TRY(price_entry(p, l, &e));
-    ArenaMark mark = arena_mark(&p->scratch);
-    TRY(price_stages(p, l, e, price_stage_count(l), &stage));
-    TRY(config_of(p, l, stage, a, &c));
-    price.peak_bytes = 0;
-    for (int r = 0; r < l->pp; r++) {
-        double bytes;
-        TRY(count_rank(p, l, &c, &step.pipeline.rank[r], e, &bytes));
-        if (bytes > price.peak_bytes) price.peak_bytes = bytes, price.worst_rank = r;
-    }
-    arena_release(&p->scratch, mark);
-    planner_take_schedule(p, &price, step.sim.step);
-    *out = price;
-    return OK;
 }
 
 /* Parts add up to the step and none is negative, whoever gave the schedule its time. */
@@ -485,10 +372,10 @@ static void prices_are_those_of_the_counting_run_and_the_simulator(void **state)
             PlanPrice fast, slow = { 0 };
             if (!random_layout(&q, &schedule_table[i % schedule_table_n], GPUS, &l)) continue;
             if (planner_price(q.planner, &l, &fast) != OK) continue; /* no such schedule */
-            CHECK_OK(planner_count(q.planner, &l, &a, &slow));
+            CHECK_OK(counted_price(q.planner, &l, &a, &slow));
             check_parts(&fast);
             check_parts(&slow);
-            double padding = padding_bytes(&q, &l);
+            double padding = counted_padding(&q, &l);
             CHECK(slow.peak_bytes >= fast.peak_bytes - 0.5);
             CHECK(slow.peak_bytes <= fast.peak_bytes + padding + 0.5);
             if (padding == 0) CHECK_INT(fast.worst_rank, slow.worst_rank);
@@ -523,7 +410,7 @@ static void recomputed_layers_count_on_the_stage_that_has_them(void **state)
         open_plan(&q, "quickstart", "h200", 4, "switchyard", set, 8);
         CHECK_OK(arena_init(&a, "count", MEM_HOST, (size_t)4 << 30));
         CHECK_OK(planner_price(q.planner, &q.layout, &fast));
-        CHECK_OK(planner_count(q.planner, &q.layout, &a, &slow));
+        CHECK_OK(counted_price(q.planner, &q.layout, &a, &slow));
         CHECK_NEAR(fast.peak_bytes, slow.peak_bytes, 0.5);
         CHECK_INT(fast.worst_rank, slow.worst_rank);
         step_s[i] = fast.step_s;

@@ -28,16 +28,17 @@ static void draw_model(Case *c)
 {
     static const char *const pieces[] = { "[layer]", "[norm]", "[attn_up, act]",
                                           "[norm, attn_up, act, shared]" };
-    int blocks = draw_int(&drawn, 1, BLOCKS);
-    set_row(&c->config, &arena, "model.vocab=%d", draw_int(&drawn, 5, 90));
+    int blocks = draw_int(&drawn, 1, BLOCKS), tp = 1 << draw_int(&drawn, 0, 1);
+    set_row(&c->config, &arena, "mesh.tp=%d", tp);
+    set_row(&c->config, &arena, "model.vocab=%d", tp * draw_int(&drawn, 5, 90));
     set_row(&c->config, &arena, "model.hidden=%d", draw_int(&drawn, 1, 70));
     set_row(&c->config, &arena, "model.layers=%d", blocks);
     set_row(&c->config, &arena, "model.dense_layers=%d", draw_int(&drawn, 0, blocks));
-    set_row(&c->config, &arena, "model.ffn=%d", draw_int(&drawn, 1, 90));
+    set_row(&c->config, &arena, "model.ffn=%d", tp * draw_int(&drawn, 1, 90));
     set_row(&c->config, &arena, "model.tied=%s", draw_int(&drawn, 0, 1) ? "true" : "false");
     set_row(&c->config, &arena, "attention.kind=%s", draw_int(&drawn, 0, 1) ? "mla" : "gqa");
     set_row(&c->config, &arena, "attention.heads=%d", 2 * draw_int(&drawn, 1, 3));
-    set_row(&c->config, &arena, "attention.kv_heads=2");
+    set_row(&c->config, &arena, "attention.kv_heads=%d", draw_int(&drawn, 1, 2));
     set_row(&c->config, &arena, "attention.q_rank=%d",
             draw_int(&drawn, 0, 1) * draw_int(&drawn, 1, 20));
     set_row(&c->config, &arena, "moe.experts=4");
@@ -46,7 +47,7 @@ static void draw_model(Case *c)
     set_row(&c->config, &arena, "moe.ffn=%d", draw_int(&drawn, 1, 40));
     set_row(&c->config, &arena, "moe.shared=%d", draw_int(&drawn, 0, 2));
     set_row(&c->config, &arena, "run.compute=%s", draw_int(&drawn, 0, 1) ? "f32" : "bf16");
-    set_row(&c->config, &arena, "data.sequence=%d", draw_int(&drawn, 2, 40));
+    set_row(&c->config, &arena, "data.sequence=%d", tp * draw_int(&drawn, 2, 40));
     set_row(&c->config, &arena, "recompute.pieces=%s", pieces[draw_int(&drawn, 0, 3)]);
     set_row(&c->config, &arena, "recompute.layers=[%d, %d]", draw_int(&drawn, 0, blocks - 1),
             draw_int(&drawn, 0, blocks - 1));
