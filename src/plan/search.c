@@ -414,11 +414,16 @@ static Status simulate_rows(Search *s, SearchRow *row, int n, Found *seen)
     return OK;
 }
 
-/* Is a simulated row faster than any with this estimate can be? Where a list hides more than its price says, it takes
- * less than the estimate: by 0.2 % in what was looked at. */
-static bool is_decided(const SearchRow *row, int n, double estimate_s)
+/* Is a simulated row faster than any of the rest can be? Where a list hides more than its price says, it takes less than
+ * the estimate: by 0.2 % in what was looked at, where ranks of tp gather and sum behind each pass by up to 3.3 %. */
+static bool is_decided(const Search *s, const SearchRow *row, int n, const SearchRow *rest,
+                       int more)
 {
-    const double least_s = 0.99 * estimate_s;
+    double least_s = INFINITY;
+    for (int i = 0; i < more; i++) {
+        const double share = rest[i].layout.tp > 1 && search_is_ours(s->q) ? 0.96 : 0.99;
+        least_s = fmin(least_s, share * rest[i].price.step_s);
+    }
     for (int i = 0; i < n; i++) {
         if (row[i].price.fits && row[i].price.step_s <= least_s) return true;
     }
@@ -447,7 +452,7 @@ static Status simulate_best(Search *s, int top, Arena *a)
     TRY(found_init(&seen, s, top, a));
     add_rest_of_front(s, row, rows, &seen); /* these keep their estimates in any case */
     TRY(ARENA_NEW(a, rows * schedule_table_n, &all));
-    while (next < rows && (next < top || !is_decided(all, n, row[next].price.step_s))) {
+    while (next < rows && (next < top || !is_decided(s, all, n, &row[next], rows - next))) {
         int first = n, end = next + SEARCH_SIMULATED < rows ? next + SEARCH_SIMULATED : rows;
         for (; next < end; next++) n += split_schedules(s, &row[next], &all[n]);
         TRY(simulate_rows(s, &all[first], n - first, &seen));

@@ -4,7 +4,6 @@
 
 #include "config/ramp.h"
 #include "model/spec.h"
-#include "plan/stack.h"
 
 #include <inttypes.h>
 #include <math.h>
@@ -41,8 +40,6 @@ static void add_divisors(ConfigInts *list, int64_t of, int64_t max)
 }
 
 static bool has_experts(const Config *c) { return config_moe_layers(c) > 0; }
-
-static bool is_ours(const PlanRequest *q) { return q->stack != NULL && stack_is_ours(q->stack); }
 
 /* ---- values ---- */
 
@@ -110,7 +107,7 @@ static void fill_axis(const PlanRequest *q, SearchAxis axis, ConfigInts *list)
         most = q->stack != NULL && q->stack->has[STACK_tp_most] ? TP_MAX : 1;
         /* Where experts hold most parameters mesh.ep shares them out: with tp our searches would take four times as
          * long for little. */
-        if (is_ours(q) && has_experts(c)) most = 1;
+        if (search_is_ours(q) && has_experts(c)) most = 1;
         for (int64_t n = 1; n <= most; n *= 2) {
             if (n <= (int64_t)q->hardware->scale_up_gpus) add_value(list, n);
         }
@@ -295,7 +292,7 @@ bool search_decode_inner(const PlanRequest *q, const SearchAxes *axes, int64_t i
     if (l->ep == 1 && (r->pieces & RECOMPUTE_EXCHANGE)) return false;
     if (r->pieces != 0 && r->share < 1 && blocks_of(in_chunk, r) == blocks_of(in_chunk, r + 1))
         return false;
-    const int64_t shards = l->dp * l->cp * (is_ours(q) ? l->tp : 1);
+    const int64_t shards = l->dp * l->cp * (search_is_ours(q) ? l->tp : 1);
     if (shards == 1 && l->zero != axes->axis[SEARCH_ZERO].at[0]) return false;
     return l->shard == 0 || (l->zero > 0 && l->shard < l->dp && l->dp % l->shard == 0);
 }

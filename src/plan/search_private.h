@@ -3,9 +3,16 @@
 #define PLAN_SEARCH_PRIVATE_H
 
 #include "plan/search.h"
+#include "plan/stack.h"
 
 /* The inner axes, from this one on, change neither the passes nor the number of micro-batches. */
 enum { SEARCH_OUTER = SEARCH_ZERO };
+
+/* Is the layout for this program's engine? Tests make up prices without a stack. */
+static inline bool search_is_ours(const PlanRequest *q)
+{
+    return q->stack != NULL && stack_is_ours(q->stack);
+}
 
 /* Fills empty lists with all sensible values for `q`, and sorts all lists. */
 void search_axes_fill(const PlanRequest *q, SearchAxes *axes);

@@ -27,6 +27,7 @@ static const char *const base[] = { "model.layers=4", "model.hidden=64",     "da
 
 static const Feature features[] = {
     { "mesh.cp=2", "cp", { "mesh.cp=2" } },
+    { "mesh.tp=2", "tp", { "mesh.tp=2" } },
     { "mesh.ep=2", "ep", { "mesh.ep=2" } },
     { "mesh.zero=0", "zero", { "mesh.zero=0" } },
     { "mesh.zero=2", "zero", { "mesh.zero=2" } },
@@ -94,7 +95,7 @@ static void plan_for_cpu(Config *c)
 /* The first rank and the last one, which lie on the first and the last stage. */
 static Status check_mesh(const Config *c)
 {
-    const int ranks = (int)(c->mesh_pp * c->mesh_cp * 2);
+    const int ranks = (int)(c->mesh_pp * c->mesh_cp * c->mesh_tp * 2);
     MeshShape shape;
     TRY(train_mesh(c, ranks, &shape));
     for (int rank = 0; rank < ranks; rank += ranks - 1) {
