@@ -191,7 +191,7 @@ bool mesh_exchanges(const MeshShape *s, MeshGroup g, bool stores)
 {
     bool hierarchical = s->inside > 0;
     if (g == GROUP_EP) return !hierarchical && !stores;
-    return g == GROUP_CP || g == GROUP_PP ||
+    return g == GROUP_CP || g == GROUP_PP || (g == GROUP_TP && s->matrices) ||
            (hierarchical && (g == GROUP_EP_INSIDE || g == GROUP_EP_ACROSS));
 }
 

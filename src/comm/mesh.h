@@ -51,6 +51,7 @@ typedef struct MeshShape {
     int inside; /* ranks of an EP group on each host, a divisor of ep; 0: all on one host */
     int tp;     /* 0 is 1 */
     int keys; /* ranks of a GROUP_KEYS, a divisor of tp: more than 1 with fewer heads than tp; 0 is 1 */
+    bool matrices; /* ranks of tp bring whole matrices together for their update (op/muon.h) */
 } MeshShape;
 
 /* A rank's coordinates: its number on each axis. */

@@ -343,7 +343,6 @@ Status config_check(const Config *c)
 const char *config_planned_only(const Config *c, char out[CONFIG_PLANNED_BYTES])
 {
     const char *with = NULL;
-    if (c->optimizer_kind == OPTIMIZER_MUON) with = "optimizer.kind=muon";
     if (c->attention_qk_norm == QK_NORM_WIDTH) with = "attention.qk_norm=width";
     out[0] = '\0';
     if (c->mesh_tp > 1 && with != NULL)

@@ -75,7 +75,10 @@ static Muon muon_args(const OptimizerSpec *o, const UpdateRange *r)
                    .m = r->state[0],
                    .w_low = r->low,
                    .products = o->products,
-                   .steps = o->steps };
+                   .steps = o->steps,
+                   .ranks = r->ranks,
+                   .copies = r->copies,
+                   .cols_split = r->cols_split };
 }
 
 static OpCost muon_cost_of(const OptimizerSpec *o, const UpdateRange *r)
@@ -86,8 +89,8 @@ static OpCost muon_cost_of(const OptimizerSpec *o, const UpdateRange *r)
 
 static size_t muon_scratch(const Exec *ex, const OptimizerSpec *o, const UpdateRange *r)
 {
-    const MuonShape s = muon_shape(&r->w);
     const Muon a = muon_args(o, r);
+    const MuonShape s = muon_owned(&a);
     const OpDesc *op = op_desc(OP_MUON);
     if (ex == NULL) return (size_t)muon_group(&s, o->products) * muon_bytes(&s, o->products);
     return (ex->gpu != NULL ? op->gpu_workspace : op->workspace)(ex, &a);
@@ -96,9 +99,9 @@ static size_t muon_scratch(const Exec *ex, const OptimizerSpec *o, const UpdateR
 /* An orthogonal matrix has entries of mean square 1 / longer side. Megatron-LM and torch.optim.Muon
  * have these factors under these names. 0.2 sqrt(longer) gives updates the size of AdamW's (Liu et
  * al., arXiv:2502.16982), so that one learning rate serves both rules. */
-static double muon_scale(const Config *c, const Tensor *w)
+static double muon_scale(const Config *c, const Muon *a)
 {
-    const MuonShape s = muon_shape(w);
+    const MuonShape s = muon_owned(a);
     const double rows = (double)s.rows, cols = (double)s.cols, longer = fmax(rows, cols);
     const double of[] = { [MUON_MATCH_RMS_ADAMW] = 0.2 * sqrt(longer),
                           [MUON_SPECTRAL] = sqrt(longer),
@@ -116,7 +119,7 @@ static Status muon_run(Exec *ex, const Config *c, const UpdateRange *r, Tensor c
     a.nesterov = c->optimizer_nesterov;
     a.momentum = (float)c->optimizer_momentum;
     a.decay = decay_of(c, r);
-    a.scale = (float)muon_scale(c, &r->w);
+    a.scale = (float)muon_scale(c, &a);
     return muon(ex, a);
 }
 

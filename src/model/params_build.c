@@ -287,6 +287,7 @@ static void add_to_matrix(ParamTable *t, const Param *p, int64_t at)
 static double update_cost(const ModelSpec *s, const ParamBucket *k, const Param *p)
 {
     UpdateRange r = { .rule = k->rule };
+    param_split_range(p, &r);
     r.w = r.g = (Tensor){ .rank = p->rank, .dim = { p->dim[0], p->dim[1] } };
     return k->rule == NULL ? (double)param_elems(p) : k->rule->cost(&s->optimizer, &r).flops;
 }

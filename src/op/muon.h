@@ -15,6 +15,19 @@
  *   P = Y Y^T;  Q = (b/a) s^2 P + (c/a) s^4 P P;  Y = Y + Q Y;  s = a s
  *
  * The bits of a matrix depend on neither E nor the number of threads. No matrix is padded.
+ *
+ * Ranks of tensor parallelism may split each matrix by rows or by columns. w, g, m and w_low are then
+ * this rank's parts of E matrices, and all ranks of AXIS_TP run the op on the same ones together:
+ *
+ *   1. each rank updates its part of m and makes its part of u, element by element;
+ *   2. an all-to-all brings the parts of u of each matrix to one rank, its owner;
+ *   3. the owner makes X of the whole matrix;
+ *   4. another all-to-all returns the parts of X, and each rank updates its part of w.
+ *
+ * Rounds take as many matrices as ranks, or a multiple. A rank may own none of them: it only sends. On
+ * a CPU parts travel in f32, and the bits are those of a whole matrix on one rank. On a GPU they travel
+ * in the type of products, and |u| is that of the u that came: with bf16 products it differs a little
+ * from that of u before rounding. clip must be the same on all ranks.
  */
 #ifndef OP_MUON_H
 #define OP_MUON_H
@@ -35,6 +48,9 @@ typedef struct Muon {
     int steps;
     bool nesterov;
     float momentum, decay, scale;
+    int64_t ranks;   /* ranks of AXIS_TP that hold parts of each matrix; 0 or 1: it is whole here */
+    int64_t copies;  /* consecutive ranks that hold the same part; 0 is 1 */
+    bool cols_split; /* a part has some of the columns, else some of the rows */
 } Muon;
 
 static const float MUON_EPS = 1e-7f;
@@ -42,23 +58,60 @@ static const float MUON_EPS = 1e-7f;
 /* One matrix: its sizes, and the side of A, which is the smaller one. */
 typedef struct MuonShape {
     int64_t count, rows, cols, side;
+    int64_t sent; /* elements that a rank sends to all ranks for each matrix of its own; 0: none */
 } MuonShape;
+
+/* How ranks split a matrix. A part of it lies in the whole as runs of neighbours: one run if rows are
+ * split, else one a row. */
+typedef struct MuonParts {
+    int64_t ranks, copies;
+    int64_t elems;       /* of a part */
+    int64_t run, stride; /* elements of a run, and from one run to the next in the whole matrix */
+} MuonParts;
 
 static inline MuonShape muon_shape(const Tensor *w)
 {
     int64_t cols = tensor_cols(w), rows = w->rank > 1 ? w->dim[w->rank - 2] : 1;
     return (MuonShape){ rows * cols > 0 ? tensor_elems(w) / (rows * cols) : 0, rows, cols,
-                        rows < cols ? rows : cols };
+                        rows < cols ? rows : cols, 0 };
+}
+
+static inline MuonParts muon_parts(const Muon *a)
+{
+    const MuonShape s = muon_shape(&a->w);
+    MuonParts p = { a->ranks > 1 ? a->ranks : 1, a->copies > 1 ? a->copies : 1, 0, 0, 0 };
+    p.elems = s.rows * s.cols;
+    p.run = a->cols_split ? s.cols : p.elems;
+    p.stride = p.run * (p.ranks / p.copies);
+    return p;
+}
+
+/* The whole matrices. count: as many as one rank owns, at most. */
+static inline MuonShape muon_owned(const Muon *a)
+{
+    const MuonParts p = muon_parts(a);
+    MuonShape s = muon_shape(&a->w);
+    *(a->cols_split ? &s.cols : &s.rows) *= p.ranks / p.copies;
+    s.side = s.rows < s.cols ? s.rows : s.cols;
+    s.count = (s.count + p.ranks - 1) / p.ranks;
+    s.sent = p.ranks > 1 ? p.ranks * p.elems : 0;
+    return s;
 }
 
 /* A GPU updates as many matrices at a time as fit this many bytes, but at least one. A launch costs
  * some microseconds, and each product of a group of 26 experts of 1408 x 2048 takes over 100. */
 static const size_t MUON_GROUP_BYTES = (size_t)512 << 20;
 
-/* Bytes of Y, its successor, P and Q of one matrix. */
+/* Room for Y of one matrix. On a GPU its successor's is also what a rank sends. */
+static inline int64_t muon_room(const MuonShape *s)
+{
+    return s->sent > s->rows * s->cols ? s->sent : s->rows * s->cols;
+}
+
+/* Bytes of Y, its successor, P and Q of one matrix, and of what comes from other ranks. */
 static inline size_t muon_bytes(const MuonShape *s, Dtype products)
 {
-    return (size_t)(2 * (s->rows * s->cols + s->side * s->side)) * dtype_bytes(products);
+    return (size_t)(2 * (muon_room(s) + s->side * s->side) + s->sent) * dtype_bytes(products);
 }
 
 static inline int64_t muon_group(const MuonShape *s, Dtype products)
@@ -92,6 +145,20 @@ static inline MuonFactors muon_factors(int step)
     double s = muon_size(step), s2 = s * s;
     return (MuonFactors){ (float)(-4.7750 / 3.4445 * s2), (float)(2.0315 / 3.4445 * s2 * s2) };
 }
+
+struct Exec;
+struct Comm;
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+/* The ranks that split the matrices of `a`. ERR_ARG: the mesh of the Exec has others. */
+Status muon_group_of(struct Exec *ex, const Muon *a, struct Comm **out);
+
+#ifdef __cplusplus
+}
+#endif
 
 #define OPS_MUON
 #include "op/declare.h"

@@ -1,12 +1,14 @@
 /* offload: cuts the ranges of the update, and copies their states to the GPU and back. */
 #include "train/offload.h"
 
-/* Elements of the first dimension that a piece may have: matrices, or single elements. */
+/* Elements of the first dimension that a piece may have: matrices, or single elements. Of matrices that ranks split
+ * these are a multiple of ranks, so that each of them has as many to orthogonalise. */
 static int64_t piece_rows(const UpdateRange *r, int64_t most)
 {
     if (r->w.rank == 2) return r->w.dim[0]; /* one matrix */
     int64_t each = r->w.rank == 3 ? r->w.dim[1] * r->w.dim[2] : 1;
-    return most > each ? most / each : 1;
+    int64_t unit = r->ranks > 1 ? r->ranks : 1;
+    return most > unit * each ? most / (unit * each) * unit : unit;
 }
 
 static int64_t pieces_of(const UpdateRange *r, int64_t most)

@@ -213,12 +213,14 @@ static MomentAge age_of(const EngineParams *w, const Param *p)
     return param_block(p->name) < w->config->model_layers ? AGE_MODEL : AGE_MODULES;
 }
 
-/* The range as matrices of p's size: one (rows, cols), or several side by side. */
+/* The range as matrices of p's size: one (rows, cols), or several side by side. Ranks of tp that split them hold
+ * equal buckets, which are cut alike: they own parts of the same matrices, in the same ranges. */
 static UpdateRange matrices_of(UpdateRange r, const Param *p)
 {
     Tensor *all[RANGE_TENSORS];
     tensors_of(&r, all);
     const int64_t count = r.w.dim[0] / param_elems(p);
+    param_split_range(p, &r);
     for (int i = 0; i < RANGE_TENSORS; i++) {
         if (all[i]->data == NULL) continue;
         *all[i] = tensor_as4(all[i], count, p->dim[0], p->dim[1], 1);
@@ -232,8 +234,8 @@ static UpdateRange matrices_of(UpdateRange r, const Param *p)
  * owner of a whole run would need. */
 static void need_scratch(EngineParams *w, const Param *p, int64_t count)
 {
-    const UpdateRange r = { .rule = p->rule,
-                            .w = { .rank = 3, .dim = { count, p->dim[0], p->dim[1] } } };
+    UpdateRange r = { .rule = p->rule, .w = { .rank = 3, .dim = { count, p->dim[0], p->dim[1] } } };
+    param_split_range(p, &r);
     const size_t bytes = p->rule->scratch(w->ex, &w->spec->optimizer, &r);
     if (bytes > w->update_scratch) w->update_scratch = bytes;
 }
@@ -268,14 +270,14 @@ static void add_run(EngineParams *w, const ParamBucket *k, const Param *last, in
 }
 
 /* Does p begin a new run after the parameter before it? Runs continue while rule, decay, copies and age are the same,
- * and of rules on whole matrices while they are equal parts of one fused matrix. */
+ * and of rules on whole matrices while they are equal parts of one fused matrix, split alike. */
 static bool begins_run(const EngineParams *w, const Param *before, const Param *p)
 {
     const bool whole = p->rule != NULL && p->rule->whole_matrices;
     return p->decay != before->decay || p->rule != before->rule || p->copies != before->copies ||
            age_of(w, p) != age_of(w, before) ||
-           (whole && (p->role != before->role || p->dim[0] != before->dim[0] ||
-                      p->dim[1] != before->dim[1]));
+           (whole && (p->role != before->role || p->split != before->split ||
+                      p->dim[0] != before->dim[0] || p->dim[1] != before->dim[1]));
 }
 
 /* Divides a bucket into runs. The padding behind a parameter belongs to its run: it stays zero under

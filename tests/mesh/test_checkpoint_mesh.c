@@ -170,6 +170,7 @@ static void momenta_of_whole_matrices_go_from_mesh_to_mesh(void **state)
 {
     (void)state;
     check_all_pairs("optimizer.kind=muon", "optimizer.kind=muon", LOADED + 3);
+    check_pairs(divided, DIVIDED, "optimizer.kind=muon", "optimizer.kind=muon", LOADED + 3);
 }
 
 /* Elements of the tensor that `e` holds all of, as an entry of another file. */
@@ -524,10 +525,9 @@ static void a_resumed_run_goes_on_with_the_same_bits(void **state)
     (void)state;
     static const char *const all[] = { "optimizer.moments=f32", "optimizer.moments=bf16", FROZEN,
                                        "fp8.recipe=block", "optimizer.kind=muon" };
-    enum { ALL = sizeof all / sizeof *all, SPLIT = ALL - 1 /* no ranks of tp with muon */ };
+    enum { ALL = sizeof all / sizeof *all };
     for (int k = 0; k < ALL * LAYOUTS; k += RESUMED) check_resumed(&layouts[k / ALL], all[k % ALL]);
-    for (int k = 0; k < SPLIT * DIVIDED; k += RESUMED)
-        check_resumed(&divided[k / SPLIT], all[k % SPLIT]);
+    for (int k = 0; k < ALL * DIVIDED; k += RESUMED) check_resumed(&divided[k / ALL], all[k % ALL]);
 }
 
 /* ---- what goes wrong ---- */

@@ -1,6 +1,8 @@
 /* muon against its definition in double: X is not scaled on the way, and tall matrices are turned. */
 #include "harness/optest.h"
+
 #include "op/muon.h"
+#include "op_ranks.h"
 
 static const double LR = 0.02, DECAY = 0.1, CLIP = 0.5, MOMENTUM = 0.95, SCALE = 1.7;
 
@@ -305,7 +307,7 @@ static void groups_of_matrices_are_updated_alike(void **state)
 {
     OpTest *t = *state;
     const Sizes s = { 4, 3072, 3072 };
-    const MuonShape shape = { s.count, s.rows, s.cols, s.rows };
+    const MuonShape shape = { s.count, s.rows, s.cols, s.rows, 0 };
     CHECK_INT(muon_group(&shape, DTYPE_F32), 3);
     if (mirror.work > 0) skip(); /* an interpreter has no time for it */
     on_the_gpu_alone();
@@ -325,6 +327,203 @@ static void a_void_step_changes_nothing(void **state)
         CHECK_SAME(&b.w, &a.w);
         CHECK_SAME(&b.m, &a.m);
         CHECK_SAME(&b.w_low, &a.w_low);
+    }
+}
+
+/* Matrices that ranks split: by rows or by columns, also into parts of one row or column, and into
+ * fewer parts than ranks. Square, wide and tall ones, with and without whole packs. */
+static const struct SplitCase {
+    int64_t rows, cols;
+    int ranks, copies;
+    bool cols_split;
+} split_cases[] = {
+    { 6, 10, 2, 1, false },    { 34, 10, 2, 1, true },   { 9, 21, 3, 1, false },
+    { 40, 3, 3, 1, true },     { 16, 33, 4, 1, false },  { 5, 4, 4, 1, true },
+    { 14, 12, 4, 2, false },   { 10, 14, 4, 2, true },   { 9, 7, 2, 2, false },
+    { 48, 16, 4, 4, false },   { 257, 24, 2, 1, true },  { 24, 272, 2, 1, true },
+    { 272, 136, 2, 1, false }, { 136, 144, 3, 1, true },
+};
+enum { SPLIT_CASES = sizeof split_cases / sizeof *split_cases };
+
+typedef struct MuonPart {
+    Part p;
+    Muon a;
+} MuonPart;
+static MuonPart parts[PARTS_MOST];
+
+/* The element of all whole matrices that is element i of a rank's parts. */
+static int64_t whole_element(const struct SplitCase *c, int rank, int64_t i)
+{
+    const int64_t n = c->ranks / c->copies, part = rank / c->copies;
+    const int64_t rows = c->cols_split ? c->rows : c->rows / n;
+    const int64_t cols = c->cols_split ? c->cols / n : c->cols;
+    const int64_t row = i % (rows * cols) / cols + (c->cols_split ? 0 : part * rows);
+    const int64_t col = i % cols + (c->cols_split ? part * cols : 0);
+    return (i / (rows * cols) * c->rows + row) * c->cols + col;
+}
+
+static Tensor part_of(const struct SplitCase *c, int rank, const Tensor *whole)
+{
+    const int64_t n = c->ranks / c->copies, count = tensor_elems(whole) / (c->rows * c->cols);
+    const int64_t rows = c->cols_split ? c->rows : c->rows / n;
+    const int64_t cols = c->cols_split ? c->cols / n : c->cols;
+    const size_t size = dtype_bytes(whole->dtype);
+    Tensor part = optest_poisoned(&parts[rank].p.t, whole->dtype, DIMS(count, rows, cols));
+    for (int64_t i = 0; i < tensor_elems(&part); i++)
+        memcpy(tensor_at(&part, i), tensor_at(whole, whole_element(c, rank, i)), size);
+    if (count == 1) part = tensor_as2(&part, rows, cols);
+    return part;
+}
+
+/* Runs the op on the parts of `whole`, which stays as it is. */
+static Status run_parts(const struct SplitCase *c, const Muon *whole, bool on_gpu)
+{
+    Ranks of = { .n = c->ranks, .on_gpu = on_gpu };
+    for (int r = 0; r < c->ranks; r++) {
+        Muon *a = &parts[r].a;
+        *a = *whole;
+        a->w = part_of(c, r, &whole->w), a->g = part_of(c, r, &whole->g);
+        a->m = part_of(c, r, &whole->m), a->w_low = part_of(c, r, &whole->w_low);
+        a->ranks = c->ranks, a->copies = c->copies, a->cols_split = c->cols_split;
+        of.part[r] = &parts[r].p;
+    }
+    return ranks_run(&of);
+}
+
+static void open_parts(const struct SplitCase *c)
+{
+    for (int r = 0; r < c->ranks; r++) part_open(&parts[r].p, r, OP_MUON, &parts[r].a);
+}
+
+static void close_parts(const struct SplitCase *c)
+{
+    for (int r = 0; r < c->ranks; r++) optest_close(&parts[r].p.t);
+}
+
+static bool same_part(const struct SplitCase *c, int rank, const Tensor *part, const Tensor *whole)
+{
+    bool same = true;
+    for (int64_t i = 0; i < tensor_elems(part); i++) {
+        const void *want = tensor_at(whole, whole_element(c, rank, i));
+        same = same && memcmp(tensor_at(part, i), want, dtype_bytes(part->dtype)) == 0;
+    }
+    return same;
+}
+
+/* count matrices of the case's size, with the number i of types. */
+static Muon split_args(OpTest *t, const struct SplitCase *c, int64_t count, int i)
+{
+    const Sizes s = { count, c->rows, c->cols };
+    Muon a = args_of(t, &s, i % 2 == 0 ? DTYPE_F32 : DTYPE_BF16, i < 2 ? DTYPE_F32 : DTYPE_BF16);
+    a.nesterov = i % 3 != 0;
+    return a;
+}
+
+static void check_same_bits(OpTest *t, const struct SplitCase *c, int64_t count, int type)
+{
+    Muon whole = split_args(t, c, count, type), one = whole;
+    one.w = optest_copy(t, &whole.w), one.m = optest_copy(t, &whole.m);
+    one.w_low = optest_copy(t, &whole.w_low);
+    CHECK_OK(run_parts(c, &whole, false));
+    CHECK_OK(muon(&t->ex, one));
+    for (int r = 0; r < c->ranks; r++) {
+        const Muon *a = &parts[r].a;
+        if (same_part(c, r, &a->w, &one.w) && same_part(c, r, &a->m, &one.m) &&
+            same_part(c, r, &a->w_low, &one.w_low))
+            continue;
+        fail_msg("%d matrices of case %d, types %d: rank %d has other bits", (int)count,
+                 (int)(c - split_cases), type, r);
+    }
+}
+
+/* From one matrix, of which one rank makes X, to two rounds and one matrix more. */
+static void ranks_that_split_matrices_have_the_bits_of_one(void **state)
+{
+    OpTest *t = *state;
+    on_the_gpu_alone();
+    for (int i = 0; i < SPLIT_CASES; i++) {
+        const struct SplitCase *c = &split_cases[i];
+        const int64_t most = c->rows * c->cols < 2000 ? 2 * c->ranks + 1 : 2;
+        for (int64_t count = 1; count <= most; count++) {
+            ArenaMark mark = arena_mark(&t->arena);
+            open_parts(c);
+            for (int type = 0; type < 4; type++) check_same_bits(t, c, count, type);
+            close_parts(c);
+            arena_release(&t->arena, mark);
+        }
+    }
+}
+
+/* The parts of all ranks, as whole matrices. */
+static Tensor join_parts(OpTest *t, const struct SplitCase *c, const Tensor *like, size_t field)
+{
+    Tensor whole = optest_poisoned(t, like->dtype, like->dim);
+    for (int r = 0; r < c->ranks; r++) {
+        const Tensor *part = (const Tensor *)(const void *)((const char *)&parts[r].a + field);
+        for (int64_t i = 0; i < tensor_elems(part); i++)
+            memcpy(tensor_at(&whole, whole_element(c, r, i)), tensor_at(part, i),
+                   dtype_bytes(like->dtype));
+    }
+    return whole;
+}
+
+/* From weights of 0, so that nothing hides an update. Roundings of 8 bits average out less in small
+ * matrices. */
+static void check_split(OpTest *t, const struct SplitCase *c, int64_t count, int type, bool on_gpu)
+{
+    const Sizes s = { count, c->rows, c->cols };
+    Muon a = split_args(t, c, count, type);
+    memset(a.w.data, 0, tensor_bytes(&a.w));
+    double *w = optest_read(t, &a.w), *m = optest_read(t, &a.m);
+    CHECK_OK(run_parts(c, &a, on_gpu));
+    updates_double(t, &a, &s, w, m);
+    a.w = join_parts(t, c, &a.w, offsetof(Muon, w));
+    a.m = join_parts(t, c, &a.m, offsetof(Muon, m));
+    a.w_low = join_parts(t, c, &a.w_low, offsetof(Muon, w_low));
+    check_matrices(&a.w, &s, w, a.products == DTYPE_BF16 ? 8e-2 : 1e-5);
+    check_matrices(&a.m, &s, m, 1e-5);
+    check_low(&a);
+}
+
+static void check_splits(OpTest *t, bool on_gpu)
+{
+    for (int i = 0; i < SPLIT_CASES; i++) {
+        const struct SplitCase *c = &split_cases[i];
+        const int64_t counts[] = { 1, c->ranks + 1 };
+        for (int k = 0; k < 4; k++) {
+            ArenaMark mark = arena_mark(&t->arena);
+            open_parts(c);
+            check_split(t, c, counts[k / 2], k % 2 == 0 ? 0 : 3, on_gpu);
+            close_parts(c);
+            arena_release(&t->arena, mark);
+        }
+    }
+}
+
+static void parts_of_matrices_match_double(void **state) { check_splits(*state, false); }
+
+static void so_they_do_on_gpus(void **state)
+{
+    if (!gpu_built() || gpu_devices() == 0) skip();
+    check_splits(*state, true);
+}
+
+static void a_void_step_changes_no_part(void **state)
+{
+    OpTest *t = *state;
+    const struct SplitCase *c = &split_cases[4];
+    for (int gpu = 0; gpu <= (gpu_built() && gpu_devices() > 0); gpu++) {
+        Muon whole = split_args(t, c, 5, 2);
+        optest_set(&whole.clip, 0, gpu == 0 ? NAN : INFINITY);
+        open_parts(c);
+        for (int r = 0; r < c->ranks; r++) optest_unguard(&parts[r].p.t);
+        CHECK_OK(run_parts(c, &whole, gpu == 1));
+        for (int r = 0; r < c->ranks; r++) {
+            CHECK(same_part(c, r, &parts[r].a.w, &whole.w));
+            CHECK(same_part(c, r, &parts[r].a.m, &whole.m));
+            CHECK(same_part(c, r, &parts[r].a.w_low, &whole.w_low));
+        }
+        close_parts(c);
     }
 }
 
@@ -348,6 +547,11 @@ static void wrong_shapes_are_errors_with_a_message(void **state)
     Muon f16 = good;
     f16.products = DTYPE_F16;
     CHECK_FAILS(muon(&t->ex, f16), ERR_SHAPE, "products are f16, not f32 or bf16");
+    Muon split = good;
+    split.ranks = 4, split.copies = 3;
+    CHECK_FAILS(muon(&t->ex, split), ERR_ARG, "4 ranks cannot hold each part 3 times");
+    split.copies = 2;
+    CHECK_FAILS(muon(&t->ex, split), ERR_ARG, "of 4 ranks, but the mesh has 1 ranks of tp");
 }
 
 /* 5 (4 r r k + 2 r r r) FLOPs for each (k, r); w, g and m of 4 bytes, of which g is only read. */
@@ -361,6 +565,15 @@ static void the_cost_is_that_of_its_products(void **state)
     CHECK_NEAR(c.bytes, 1200.0 * (5 * 4 + 2), 0);
     CHECK_NEAR(c.size, 10, 0);
     CHECK(c.work == WORK_GEMM && c.dtype == DTYPE_BF16);
+    CHECK_NEAR(c.comm_bytes, 0, 0);
+    a.ranks = 4, a.copies = 2; /* of (80, 10), one a rank */
+    c = op_desc(OP_MUON)->cost(&a);
+    CHECK_NEAR(c.flops, 3.0 / 4 * 5 * (4 * 100 * 80 + 2 * 1000), 0);
+    CHECK_NEAR(c.bytes, 1200.0 * (5 * 4 + 2), 0);
+    CHECK_NEAR(c.comm_bytes, 2.0 * 3 * 400 * 2, 0);
+    CHECK_INT(c.axis, AXIS_TP);
+    a.cols_split = true; /* of (40, 20) */
+    CHECK_NEAR(op_desc(OP_MUON)->cost(&a).flops, 3.0 / 4 * 5 * (4 * 400 * 40 + 2 * 8000), 0);
 }
 
 int main(void)
@@ -376,6 +589,10 @@ int main(void)
         OP_TEST(experts_side_by_side_have_the_bits_of_each_alone, 2),
         OP_TEST(groups_of_matrices_are_updated_alike, 2),
         OP_TEST(a_void_step_changes_nothing, 2),
+        OP_TEST(ranks_that_split_matrices_have_the_bits_of_one, 2),
+        OP_TEST(parts_of_matrices_match_double, 2),
+        OP_TEST(so_they_do_on_gpus, 2),
+        OP_TEST(a_void_step_changes_no_part, 2),
         OP_TEST(wrong_shapes_are_errors_with_a_message, 2),
         OP_TEST(the_cost_is_that_of_its_products, 2),
     };

@@ -3,11 +3,13 @@
 
 /* Shapes of up to 24 ranks. */
 static const MeshShape SHAPES[] = {
-    { 1, 1, 1, 1, 1, 0, 1, 1 }, { 2, 1, 4, 2, 1, 0, 1, 1 }, { 1, 2, 2, 4, 2, 0, 1, 1 },
-    { 3, 2, 2, 2, 2, 0, 1, 1 }, { 2, 1, 3, 6, 2, 0, 1, 1 }, { 1, 1, 8, 8, 1, 0, 1, 1 },
-    { 1, 1, 8, 8, 1, 2, 1, 1 }, { 2, 1, 3, 6, 2, 3, 1, 1 }, { 1, 2, 8, 4, 1, 4, 1, 1 },
-    { 2, 1, 4, 4, 2, 1, 1, 1 }, { 1, 1, 1, 1, 1, 0, 4, 2 }, { 2, 1, 3, 6, 2, 3, 2, 1 },
-    { 1, 2, 2, 8, 2, 4, 2, 2 }, { 1, 3, 2, 1, 1, 0, 4, 4 },
+    { 1, 1, 1, 1, 1, 0, 1, 1, false }, { 2, 1, 4, 2, 1, 0, 1, 1, false },
+    { 1, 2, 2, 4, 2, 0, 1, 1, false }, { 3, 2, 2, 2, 2, 0, 1, 1, false },
+    { 2, 1, 3, 6, 2, 0, 1, 1, false }, { 1, 1, 8, 8, 1, 0, 1, 1, false },
+    { 1, 1, 8, 8, 1, 2, 1, 1, false }, { 2, 1, 3, 6, 2, 3, 1, 1, false },
+    { 1, 2, 8, 4, 1, 4, 1, 1, false }, { 2, 1, 4, 4, 2, 1, 1, 1, false },
+    { 1, 1, 1, 1, 1, 0, 4, 2, false }, { 2, 1, 3, 6, 2, 3, 2, 1, false },
+    { 1, 2, 2, 8, 2, 4, 2, 2, false }, { 1, 3, 2, 1, 1, 0, 4, 4, false },
 };
 enum { SHAPE_COUNT = sizeof SHAPES / sizeof *SHAPES, RANKS_MAX = 24 };
 
@@ -181,6 +183,18 @@ static void what_does_not_fit_says_what_would(void **state)
                 "(mesh.shard x mesh.cp x mesh.tp); 1, 2, 4 and 8 do");
 }
 
+/* Ranks of tp send to each other only where they bring whole matrices together. */
+static void groups_that_exchange_are_known(void **state)
+{
+    (void)state;
+    MeshShape s;
+    CHECK_OK(mesh_shape(4, 1, 1, 1, 2, 0, &s));
+    CHECK(!mesh_exchanges(&s, GROUP_TP, false) && !mesh_exchanges(&s, GROUP_SHARD, false));
+    CHECK(mesh_exchanges(&s, GROUP_EP, false) && !mesh_exchanges(&s, GROUP_EP, true));
+    s.matrices = true;
+    CHECK(mesh_exchanges(&s, GROUP_TP, true) && !mesh_exchanges(&s, GROUP_KEYS, true));
+}
+
 /* Each group adds up its members' ranks of the world. */
 static Status add_ranks(void *state, Comm *world)
 {
@@ -250,7 +264,7 @@ static void the_table_names_axes_and_places(void **state)
     Text t;
     CHECK_OK(arena_init(&a, "text", MEM_HOST, 1 << 20));
     CHECK_OK(text_init(&t, &a));
-    CHECK_OK(mesh_print(&(MeshShape){ 2, 1, 2, 2, 2, 0, 1, 1 }, &t));
+    CHECK_OK(mesh_print(&(MeshShape){ 2, 1, 2, 2, 2, 0, 1, 1, false }, &t));
     CHECK(strstr(t.data, "pp             2       4  the layers, a stage a rank\n") != NULL);
     CHECK(strstr(t.data, "    5      1        0      0    1    0       1             0\n") != NULL);
     arena_free(&a);
@@ -259,6 +273,7 @@ static void the_table_names_axes_and_places(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
+        TEST(groups_that_exchange_are_known),
         TEST(a_place_is_a_rank),
         TEST(groups_part_the_ranks),
         TEST(groups_with_the_same_members_are_one),

@@ -100,6 +100,33 @@ static void pieces_are_the_ranges_cut(void **state)
     }
 }
 
+/* Of matrices that four ranks split, each rank then owns as many; the rest is a piece of its own. The 12 gates
+ * and ups of six experts have 640 elements each, so ten of them would fit in the second case. */
+static void pieces_of_split_matrices_are_for_all_ranks(void **state)
+{
+    (void)state;
+    const int64_t most[] = { PIECE, 10 * 640 }, want[2][3] = { { 4, 4, 4 }, { 8, 4, 0 } };
+    for (int i = 0; i < 2; i++) {
+        Tiny t;
+        int found = 0;
+        tiny_open(&t, TINY("optimizer.kind=muon"));
+        EngineParams *w = &t.engine.params;
+        for (int r = 0; r < w->n_ranges; r++)
+            if (w->ranges[r].w.rank == 3 && w->ranges[r].w.dim[0] == 12) w->ranges[r].ranks = 4;
+        late_begin(&late[0], &t.engine.ex);
+        CHECK_OK(offload_make(w, most[i], &t.arena));
+        for (int r = 0; r < w->n_ranges; r++) {
+            const UpdateRange *piece = &w->ranges[r];
+            if (piece->ranks != 4) continue;
+            CHECK_INT(piece->w.dim[0], want[i][found % (3 - i)]);
+            found++;
+        }
+        CHECK(found >= 3 - i && found % (3 - i) == 0);
+        exec_pop(&t.engine.ex);
+        tiny_close(&t);
+    }
+}
+
 /* On meshes: of each rank its own states. */
 static Status same_on_rank(void *self, Comm *world)
 {
@@ -140,6 +167,10 @@ static void states_come_and_go_on_every_stage_of_zero(void **state)
         { "zero 3, pp, muon",
           4,
           { "train.micro_batch=1", "mesh.zero=3", "mesh.pp=2", "optimizer.kind=muon" } },
+        { "zero 1, tp, muon",
+          4,
+          { "train.micro_batch=1", "mesh.zero=1", "mesh.tp=2", "model.vocab=64",
+            "optimizer.kind=muon" } },
     };
     for (size_t i = 0; i < sizeof meshes / sizeof *meshes; i++) {
         int failed = -1;
@@ -170,6 +201,7 @@ int main(void)
         TEST(states_that_come_and_go_give_the_same_bits),
         TEST(three_pieces_are_under_way_at_a_time),
         TEST(pieces_are_the_ranges_cut),
+        TEST(pieces_of_split_matrices_are_for_all_ranks),
         TEST(states_come_and_go_on_every_stage_of_zero),
         TEST(a_cpu_has_the_states_where_they_are),
     };

@@ -1,8 +1,10 @@
 /* How parameters are sharded over ranks: what each holds of them, and what each updates. */
 #include "harness/tiny.h"
 #include "train/shards.h"
+#include "train/train.h"
 
 #include <stdlib.h>
+#include <string.h>
 
 /* The stage of ZeRO from which on a buffer is sharded; with f32 compute the main weights are
  * the weights. */
@@ -260,6 +262,73 @@ static void each_element_is_updated_once_and_by_its_own_rule(void **state)
     }
 }
 
+/* ---- ranks of tp ---- */
+
+enum { TP = 4, TP_RANKS = 8 };
+
+static void build_part(Tiny *t, int rank, const MeshShape *shape, ModelSpec *spec, ParamTable *out)
+{
+    Mesh mesh = mesh_alone(shape, rank);
+    ParamShards shards = shards_of(&t->config, &mesh);
+    CHECK_OK(spec_build(&t->config, &t->arena, spec));
+    spec_place(spec, &mesh);
+    CHECK_OK(params_build(spec, 0, &shards, &t->arena, out));
+}
+
+static void check_same_matrices(const ParamTable *a, const ParamTable *b)
+{
+    CHECK_INT(a->n_buckets, b->n_buckets);
+    for (int i = 0; i < a->n_buckets; i++) {
+        const ParamBucket *k = &a->bucket[i], *l = &b->bucket[i];
+        CHECK_INT(k->n, l->n);
+        CHECK(k->shard_group == l->shard_group && k->rule == l->rule);
+        if (!shard_group_part(k->shard_group)) continue;
+        CHECK_INT(k->own, l->own);
+        for (int64_t r = 0; r <= k->ranks; r++) CHECK_INT(bucket_cut(k, r), bucket_cut(l, r));
+    }
+    for (int i = 0; i < a->n; i++) {
+        UpdateRange r = { 0 }, q = { 0 };
+        param_split_range(&a->at[i], &r), param_split_range(&b->at[i], &q);
+        CHECK_INT(param_elems(&a->at[i]), param_elems(&b->at[i]));
+        CHECK(r.ranks == q.ranks && r.copies == q.copies && r.cols_split == q.cols_split);
+    }
+}
+
+/* Where the rule needs whole matrices, ranks of tp bring them together range by range. So all of them must
+ * update their parts of the same ones. */
+static void ranks_of_tp_own_parts_of_the_same_matrices(void **state)
+{
+    (void)state;
+    Tiny t = { 0 };
+    MeshShape shape;
+    ModelSpec spec;
+    ParamTable table[TP_RANKS];
+    int cut = 0;
+    CHECK_OK(tiny_config(&t, TINY("optimizer.kind=muon", "model.vocab=64", "attention.heads=4",
+                                  "attention.kind=gqa", "attention.kv_heads=2", "mesh.tp=4",
+                                  "model.dense_layers=2", "mesh.zero=1", "train.micro_batch=1")));
+    CHECK_OK(train_mesh(&t.config, TP_RANKS, &shape));
+    CHECK(shape.matrices);
+    for (int r = 0; r < TP_RANKS; r++) {
+        build_part(&t, r, &shape, &spec, &table[r]);
+        check_same_matrices(&table[r / TP * TP], &table[r]);
+    }
+    for (int i = 0; i < table[0].n_buckets; i++)
+        cut += table[0].bucket[i].cuts != NULL && table[0].bucket[i].shard_group == SHARD_PART;
+    CHECK(cut > 0);
+    for (int i = 0; i < table[0].n; i++) {
+        const Param *p = &table[5].at[i];
+        UpdateRange r = { 0 };
+        param_split_range(p, &r);
+        const bool keys = strstr(p->name, "k_proj") != NULL || strstr(p->name, "v_proj") != NULL;
+        CHECK_INT(r.ranks, p->split == SPLIT_NONE ? 1 : TP);
+        CHECK_INT(r.copies, keys ? 2 : 1);
+        CHECK(r.cols_split == (strstr(p->name, "o_proj") != NULL ||
+                               (p->expert < 0 && strstr(p->name, "mlp.down_proj") != NULL)));
+    }
+    arena_free(&t.arena);
+}
+
 /* ---- what a program is told ---- */
 
 /* By ranks, whether others hold the same (replicas, two stages), and stage: which of weights,
@@ -298,6 +367,7 @@ int main(void)
         TEST(what_is_sharded_has_one_holder_and_what_is_not_has_all),
         TEST(buckets_are_cut_in_equal_parts_and_buffers_hold_what_they_say),
         TEST(each_element_is_updated_once_and_by_its_own_rule),
+        TEST(ranks_of_tp_own_parts_of_the_same_matrices),
         TEST(a_program_is_told_what_is_shared),
     };
     return TEST_RUN(tests);
