@@ -19,7 +19,7 @@ What runs:
              still keeps f32 main weights and computes in bf16. --mixed autocast leaves FSDP2 out.
     compile  each block and the loss by torch.compile
     async    --async-tp lets the compiler overlap gathers and scatters with products by symmetric memory.
-             `async_result` says what came of it, `fused` how many products of one block it took.
+             `async_result` says what came of it, `fused` how many fused ops the graphs of a block hold.
              With --micro 1 PyTorch 2.11 fuses no gather: its gather of one sequence is a view, which the
              compiler's pattern does not know. --micro 2 shows what fused gathers bring.
              NCCL_NVLS_ENABLE=0 also keeps symmetric memory from using multicast.
@@ -177,7 +177,7 @@ def shard_data(model, mesh, args):
 
 
 class CountFused:
-    """Runs after the compiler's own passes and counts products that they gave to symmetric memory."""
+    """Runs after the compiler's own passes and counts the ops of symmetric memory that they made."""
 
     fused = 0
 
@@ -240,7 +240,7 @@ class Trainer:
                                            weight_decay=0.1, fused=True)
 
     def batch(self, step):
-        """This rank's micro-batches, (n, B, T + 1). A sequence depends on its place in the global batch."""
+        """This rank's micro-batches, (n, B, T + 1), the same sequences for any number of ranks."""
         args, generator, rows = self.args, torch.Generator(), []
         n = args.batch // args.dp
         first = n * self.mesh["dp"].get_local_rank()
@@ -353,7 +353,7 @@ def arguments():
                         ("vocab", 128256), ("sequence", 8192), ("tp", 1), ("dp", 1), ("steps", 10),
                         ("warm-up", 3), ("seed", 1)):
         parser.add_argument("--" + name, type=int, default=value)
-    parser.add_argument("--batch", type=int, help="sequences of the global batch (one micro-batch a rank)")
+    parser.add_argument("--batch", type=int, help="sequences of the global batch")
     parser.add_argument("--micro", type=int, default=1, help="sequences of a micro-batch")
     parser.add_argument("--lr", type=float, default=3e-4)
     parser.add_argument("--dtype", choices=DTYPES, default="bf16", help="of activations and products")
