@@ -555,8 +555,8 @@ static Status price_ends(const Planner *p, const PlanLayout *l, const PriceEntry
 }
 
 /* Splits the time of the pipeline: what the mean rank does, and the rest, which is the bubble. */
-static void price_parts(const PlanLayout *l, const PriceRanks *n, double micros, double step_s,
-                        PlanPrice *out)
+static void price_parts(const PlanLayout *l, const PriceEntry *e, const PriceRanks *n,
+                        double micros, double step_s, PlanPrice *out)
 {
     /* With two copies of the model each chunk has half of the micro-batches. */
     bool both = l->schedule->placement == PLACE_BOTH;
@@ -572,8 +572,9 @@ static void price_parts(const PlanLayout *l, const PriceRanks *n, double micros,
     for (int i = 0; i < PLAN_PARTS; i++) busy += out->part_s[i];
     double over = busy - step_s; /* hidden communication does not show */
     static const PlanPart beside[] = { PLAN_EXCHANGE, PLAN_CONTEXT, PLAN_TENSOR };
+    const int hidable = e->spec.ranks.tp > 1 ? 3 : 2; /* other stacks' tensor time is in series */
     out->part_s[PLAN_BUBBLE] = fmax(0, -over);
-    for (int i = 0; i < 3 && over > 0; i++) {
+    for (int i = 0; i < hidable && over > 0; i++) {
         double hidden = fmin(over, out->part_s[beside[i]]);
         out->part_s[beside[i]] -= hidden;
         over -= hidden;
@@ -702,7 +703,7 @@ static Status price_with(Planner *p, const PlanLayout *l, const PlanLimit *limit
     }
     TRY(estimate(&p->estimator, &in, &t));
     out->bubble = fmax(0, t.bubble);
-    price_parts(l, &n, in.micros, t.step_s, out);
+    price_parts(l, e, &n, in.micros, t.step_s, out);
     for (int i = 0; i < PLAN_PARTS; i++) out->part_s[i] += ends.part_s[i];
     out->schedule_s = t.step_s;
     out->step_s = step_of(e, &ends, t.step_s);
