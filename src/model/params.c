@@ -71,11 +71,6 @@ int64_t params_copy_bytes(const ModelSpec *s, const ParamTable *t, const ParamSh
     return shard_size(z, shards);
 }
 
-static bool shards_alone(const ParamShards *s)
-{
-    return s->dense <= 1 && s->part <= 1 && s->expert <= 1;
-}
-
 /* The largest bucket that is staged. With ZeRO-3 all buckets have a place in BUF_WEIGHT. */
 static int64_t stage_elems(const ParamTable *t, const ParamShards *shards)
 {

@@ -87,6 +87,12 @@ typedef struct ParamShards {
     ParamCut cut; /* of all buckets; a rule may ask for CUT_MATRICES itself */
 } ParamShards;
 
+/* Does no other rank share anything of a layer with this one? */
+static inline bool shards_alone(const ParamShards *s)
+{
+    return s->dense <= 1 && s->part <= 1 && s->expert <= 1;
+}
+
 /* One layer's parameters of one sharding group and one rule. */
 typedef struct ParamBucket {
     int layer;

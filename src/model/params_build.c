@@ -245,8 +245,7 @@ static void add_bucket_sizes(ParamSpaces *layer, const ModelSpec *s, const Param
 static bool all_quantised(const ModelSpec *s, const ParamShards *shards, const Matrix *m,
                           const Matrix *end)
 {
-    bool gathered =
-        shards->zero >= 3 && (shards->dense > 1 || shards->part > 1 || shards->expert > 1);
+    bool gathered = shards->zero >= 3 && !shards_alone(shards);
     bool all = s->weights.n > 0 && !gathered && !s->recipe.per_use;
     for (; m < end; m++) all = all && recipe_quantises(s, &s->layers[m->layer], m->role);
     return all;
@@ -438,7 +437,8 @@ static void place_buckets(const ModelSpec *s, ParamTable *t, const OptimizerDesc
 }
 
 /* A rule's buckets lie together. After each rule the sizes so far are the lengths of the buffers
- * that only rules up to here need. */
+ * that only rules up to here need. Buffers count as sharded also where each bucket has one rank: the
+ * Program asks for the same collectives on all stages of a pipeline. */
 static void shard_buffers(const ModelSpec *s, ParamTable *t)
 {
     const OptimizerDesc *rules[BUCKET_RULES];
@@ -449,7 +449,7 @@ static void shard_buffers(const ModelSpec *s, ParamTable *t)
     }
     for (int b = 0; b < BUF_STATE; b++) {
         t->sharded[b] =
-            end.shard < end.flat && t->shards.zero >= params_zero_stage(s, (ParamBuffer)b);
+            !shards_alone(&t->shards) && t->shards.zero >= params_zero_stage(s, (ParamBuffer)b);
         if (!t->sharded[b]) t->elems[b] = t->spaces.of[b].flat;
     }
     for (int i = 0; i < t->n; i++) {

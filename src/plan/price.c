@@ -85,8 +85,8 @@ void price_chunk(const Planner *p, const PlanLayout *l, const PriceEntry *e, con
 /* ---- time outside of the schedule ---- */
 
 /* mesh.shard limits the data-parallel ranks of a group. Parameters that our own engine splits over tp are sharded over
- * ranks with the same part. Other stacks' layers have none (ModelSpec of one rank of tp). Some stacks shard dense parameters over the ranks of
- * experts (STACK_shard_together). */
+ * ranks with the same part. Layers of other stacks have none: their ModelSpec is of one rank of tp. Some stacks shard
+ * dense parameters over the ranks of experts (STACK_shard_together). */
 ParamShards price_shards(const Planner *p, const PlanLayout *l, const PriceEntry *e)
 {
     int64_t ranks = l->dp * l->cp;

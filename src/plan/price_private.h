@@ -1,7 +1,7 @@
 /* price_private: the structs and functions that the parts of the price share: price.c (memory and time of a
- * layout), price_layers.c (layers, counted once), price_stages.c (partitions), price_tensor.c (layers that
- * ranks of tp share), price_bound.c (lower bounds), price_program.c (simulated steps), explain.c. Users include plan.h.
- * Times are in seconds, bytes in doubles. */
+ * layout), price_layers.c (layers, counted once), price_stages.c (partitions), price_tensor.c (layers of
+ * other stacks that ranks of tp share), price_bound.c (lower bounds), price_program.c (simulated steps),
+ * explain.c. Users include plan.h. Times are in seconds, bytes in doubles. */
 #ifndef PLAN_PRICE_PRIVATE_H
 #define PLAN_PRICE_PRIVATE_H
 
@@ -122,9 +122,9 @@ typedef struct GradientCall {
 
 enum { GRADIENT_CALLS = 11 };
 
-/* Seconds, each once: to reduce gradients over the sharding group, over its replicas, and over those that hold the
- * same layers (twins: two stages of DualPipe) or the same heads of keys, and to gather weights. shown_: the part that no pass hides. reductions,
- * gathers: how often they come in a step. */
+/* Seconds, each once: to reduce gradients over the sharding group and over its replicas, and to gather weights. twins:
+ * over the two stages with the same layers (DualPipe), and over ranks of tp with the same heads of keys. shown_: the
+ * part that no pass hides. reductions, gathers: how often they come in a step. */
 typedef struct GradientTimes {
     GradientCall call[GRADIENT_CALLS];
     int calls;
@@ -177,8 +177,8 @@ Status price_classes(Planner *p);
 /* The entry of a layout, counted if it is new. */
 Status price_entry(Planner *p, const PlanLayout *l, const PriceEntry **out);
 
-/* Counts a layer that tp ranks share, as price_tensor.c says: sets count and copies of its price. `observer` sees the
- * ops of one rank. */
+/* Counts a layer of another stack that tp ranks share, as price_tensor.c says: sets count and copies of its price.
+ * `observer` sees the ops of one rank. */
 Status price_tensor_count(const ModelSpec *s, int layer, const PriceKey *key, int64_t sequence,
                           const LayerCountObserver *observer, Arena *scratch, LayerPrice *out);
 

@@ -1,5 +1,6 @@
-/* price_tensor: counts a layer that tp ranks share (tensor with sequence parallelism, Korthikanti et al.,
- * arXiv:2205.05198), by the engine's own code, which knows one rank.
+/* price_tensor: counts a layer of another stack that tp ranks share (tensor with sequence parallelism, Korthikanti et
+ * al., arXiv:2205.05198), by our engine's code for one rank. Layers over ranks of tp of our own engine gather and
+ * split other tensors (model/stream.h), and are counted as they are.
  *
  * Each rank has 1/tp of the heads, of the widths of dense and shared MLPs, and of the vocabulary, for all tokens.
  * Norms, the residual stream, latents, routing and routed experts take 1/tp of the tokens on each rank. Experts are

@@ -105,8 +105,7 @@ static void fill_axis(const PlanRequest *q, SearchAxis axis, ConfigInts *list)
         break;
     case SEARCH_TP: /* within a scale-up domain; the planner refuses what the stack has not */
         most = q->stack != NULL && q->stack->has[STACK_tp_most] ? TP_MAX : 1;
-        /* Where experts hold most parameters mesh.ep shares them out: with tp our searches would take four times as
-         * long for little. */
+        /* mesh.ep shares out most parameters of a model with experts, so its searches stay four times shorter. */
         if (search_is_ours(q) && has_experts(c)) most = 1;
         for (int64_t n = 1; n <= most; n *= 2) {
             if (n <= (int64_t)q->hardware->scale_up_gpus) add_value(list, n);

@@ -28,7 +28,7 @@ ParamShards shards_of(const Config *c, const Mesh *m)
  * the end. */
 ScheduleShards shards_schedule(const ParamShards *s, bool sums)
 {
-    bool ranks = s->dense > 1 || s->expert > 1, gradients = ranks && s->zero >= 2;
+    bool ranks = !shards_alone(s), gradients = ranks && s->zero >= 2;
     return (ScheduleShards){ .weights = ranks && s->zero >= 3,
                              .gradients = gradients,
                              .reduce = ranks,

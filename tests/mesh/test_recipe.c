@@ -14,7 +14,8 @@
  *   turned code is a relative 1/16 of that number, and some 1e-4 of a small gradient. Of a gradient in e5m2
  *   (hybrid) it is up to 1/4, and up to 1e-2.
  * - What is quantised. Under mesh.cp each rank has a part of the gradient of mla's keys and values, and
- *   quantises that part: as with exact scales.
+ *   quantises that part: as with exact scales. Under mesh.tp so it is with the gradient of mla's latents, and
+ *   of heads of keys that ranks share.
  *
  * Where routes hang on it (tensor), positions choose experts. Each step begins with equal weights.
  */
@@ -102,12 +103,12 @@ static const RecipeCase cases[] = {
         2,
         { MLA, BATCH, WORST, "mesh.ep=2", "fp8.recipe=row", "fp8.wgrad=bf16" } } },
     { TURNED, { "cp 2, gqa", 2, { GQA, BATCH, "mesh.cp=2", "fp8.recipe=block" } } },
-    { TURNED, { "tp 2", 2, { MLA, BATCH, TP2, "fp8.recipe=block" } } },
+    { ROUNDED, { "tp 2", 2, { MLA, BATCH, TP2, "fp8.recipe=block" } } },
     { TURNED,
       { "tp 2, dp 2, zero 3, recompute",
         4,
-        { GQA, BATCH, TP2, "mesh.zero=3", "recompute.layers=[1,2]", "recompute.pieces=[norm,act]",
-          "fp8.recipe=block" } } },
+        { GQA, BATCH, TP2, "attention.kv_heads=2", "mesh.zero=3", "recompute.layers=[1,2]",
+          "recompute.pieces=[norm,act]", "fp8.recipe=block" } } },
     { ROUNDED, { "ep 2, a pool", 2, { MLA, BATCH, POOLED, "mesh.ep=2", "fp8.recipe=row" } } },
     { ROUNDED, { "ep 2", 2, { GQA, BATCH, WORST, "mesh.ep=2", FORCED, "fp8.recipe=tensor" } } },
     { ROUNDED, { "cp 2, gqa", 2, { GQA, BATCH, "mesh.cp=2", "fp8.recipe=row" } } },

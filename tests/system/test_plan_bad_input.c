@@ -56,7 +56,7 @@ static const struct {
     { ON " mesh.zero=4", "mesh.zero is 4" },
     { ON " mesh.shard=3", "mesh.shard 3" },
     { ON " mesh.schedule=1f1c", "1f1b" },
-    { ON " mesh.tp=2", "mesh.tp" },
+    { ON " mesh.tp=3", "mesh.tp 3 does not divide attention.heads" },
     { ON " mesh.layout=Et*96,M", "^" },
     { ON " train.batch=7", "train.batch" },
     { ON " train.batch=1e300", "train.batch" },

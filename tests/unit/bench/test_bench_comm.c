@@ -257,6 +257,8 @@ static void steps_without_traffic_do_the_same_work(void **state)
         { { "mesh.ep=4", "moe.exchange=hier", "mesh.ranks_per_host=2" }, "ep", 4, "zero ep" },
         { { "mesh.cp=2" }, "cp", 2, "zero cp" },
         { { "mesh.cp=2", "attention.kind=gqa" }, "all", 2, "zero cp" },
+        { { "mesh.tp=2", "model.vocab=132" }, "tp", 2, "zero tp" },
+        { { "mesh.tp=2", "model.vocab=132", "mesh.ep=2" }, "all", 2, "zero ep tp" },
         { { "mesh.pp=2" }, "pp", 2, "pp" },
         { { "mesh.pp=2", "model.tied=true" }, "all", 2, "pp" },
         { { "mesh.pp=2", "mesh.vpp=2", "mesh.ep=2", "mesh.schedule=dualpipe" },

@@ -219,11 +219,12 @@ static Status simulate_whole(Planner *p, const PlanLayout *l, const PlanLimit *l
 static const SearchPricer all = { planner_make, planner_free, planner_legal,
                                   no_bound,     price_whole,  simulate_whole };
 
-static SearchResult search(const BoundQuestion *q, const SearchAxes *axes,
-                           const SearchPricer *pricer, Arena *a)
+static SearchResult search(BoundQuestion *q, const SearchAxes *axes, const SearchPricer *pricer,
+                           int top)
 {
     SearchResult r = { 0 };
-    CHECK_OK(search_run(&q->of.request, &(SearchOptions){ axes, pricer, 50, 2, NULL }, a, &r));
+    const SearchOptions o = { axes, pricer, top, 2, NULL };
+    CHECK_OK(search_run(&q->of.request, &o, &q->of.arena, &r));
     return r;
 }
 
@@ -244,8 +245,8 @@ static void a_search_loses_nothing_by_its_bounds(void **state)
         CHECK_OK(schedule_find(names[i], &d));
         axes.axis[SEARCH_SCHEDULE].at[i] = d - schedule_table;
     }
-    SearchResult fast = search(&q, &axes, &search_planner, &q.of.arena);
-    SearchResult slow = search(&q, &axes, &all, &q.of.arena);
+    SearchResult fast = search(&q, &axes, &search_planner, 50);
+    SearchResult slow = search(&q, &axes, &all, 50);
     CHECK(5 * fast.count.priced < 3 * slow.count.priced);
     CHECK_INT(slow.count.priced, slow.count.legal);
     CHECK_INT(fast.n_best, slow.n_best);
@@ -261,27 +262,27 @@ static void the_best_of_all_simulated_is_found(void **state)
     (void)state;
     static const struct {
         const char *model, *stack;
-        int tp; /* the most that are found among the best */
-    } rows[] = { { "deepseek-v2-lite", "switchyard,list=0", 1 },
-                 { "llama3-8b", "switchyard,list=0", 8 },
-                 { "llama3-8b", "switchyard", 8 } };
+        ConfigInts tp;
+        int top;
+    } rows[] = { { "deepseek-v2-lite", "switchyard,list=0", { 1, { 1 } }, 50 },
+                 { "llama3-8b", "switchyard,list=0", { 2, { 2, 4 } }, 50 },
+                 { "llama3-8b", "switchyard", { 3, { 1, 2, 4 } }, 5 } };
     for (size_t k = 0; k < sizeof rows / sizeof *rows; k++) {
         BoundQuestion q;
         SearchPricer simulated = all;
-        SearchAxes axes = { .axis = { [SEARCH_CP] = { 1, { 1 } }, [SEARCH_ZERO] = { 1, { 1 } } } };
-        int tp = 1;
+        SearchAxes axes = { .axis = { [SEARCH_CP] = { 1, { 1 } },
+                                      [SEARCH_TP] = rows[k].tp,
+                                      [SEARCH_ZERO] = { 1, { 1 } } } };
         open_question(&q, rows[k].model, 24, rows[k].stack);
         simulated.price = simulate_whole;
-        SearchResult fast = search(&q, &axes, &search_planner, &q.of.arena);
-        SearchResult slow = search(&q, &axes, &simulated, &q.of.arena);
+        SearchResult fast = search(&q, &axes, &search_planner, rows[k].top);
+        SearchResult slow = search(&q, &axes, &simulated, rows[k].top);
         CHECK(slow.count.priced > 1000 && 5 * fast.count.priced < 3 * slow.count.priced);
         CHECK_INT(fast.n_best, slow.n_best);
         for (int i = 0; i < fast.n_best; i++) {
             CHECK_INT(fast.best[i].id, slow.best[i].id);
             CHECK_NEAR(fast.best[i].price.step_s, slow.best[i].price.step_s, 0);
-            if (fast.best[i].layout.tp > tp) tp = fast.best[i].layout.tp;
         }
-        printf("TP %d priced %d of %d\n", tp, (int)fast.count.priced, (int)slow.count.priced);
         question_close(&q.of);
     }
 }
