@@ -386,7 +386,8 @@ double price_comm_bytes(const PlanLayout *l, const PriceEntry *e)
                           .cp = l->cp,
                           .inside = of->exchange == EXCHANGE_HIER ? (int)of->ep_inside : 0,
                           .tp = (int)of->tp,
-                          .keys = price_keys(&e->spec) };
+                          .keys = price_keys(&e->spec),
+                          .matrices = e->spec.optimizer.rule[0]->whole_matrices };
     const bool stores = exchange_kinds[of->exchange]->header_bytes > 0;
     const bool loop = l->schedule->placement == PLACE_LOOP;
     if (e->stack.at[STACK_list] == 0) return 0;

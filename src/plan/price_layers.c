@@ -243,7 +243,8 @@ static Status count_copies(const ModelSpec *s, const LayerSpec *layer, Arena *sc
 }
 
 /* What updating matrices as wholes takes beside memory (OptimizerDesc.cost): by matrix, because small ones run at
- * lower rates. Equal ones that follow one another share scratch. */
+ * lower rates. Equal ones that follow one another share scratch. Of those that ranks of tp split, each rank owns one in
+ * a round, which takes as long with one owner as with all. */
 static Status add_whole_updates(const Roofline *r, const ModelSpec *s, const LayerSpec *layer,
                                 Arena *scratch, LayerPrice *out)
 {
@@ -254,17 +255,22 @@ static Status add_whole_updates(const Roofline *r, const ModelSpec *s, const Lay
         const Param *p = &table.at[i];
         UpdateRange range = { p->rule, .w = { .rank = 3, .dim = { 1, p->dim[0], p->dim[1] } } };
         if (p->rule == NULL || !p->rule->whole_matrices || p->bucket < 0) continue;
+        param_split_range(p, &range);
         OpCost cost = p->rule->cost(&s->optimizer, &range);
-        equal = i > 0 && p->role == p[-1].role && p->dim[0] == p[-1].dim[0] ? equal + 1 : 1;
+        equal =
+            i > 0 && p->role == p[-1].role && p->copies == p[-1].copies && p->dim[0] == p[-1].dim[0]
+                ? equal + 1
+                : 1;
         range.w.dim[0] = equal;
         size_t room = p->rule->scratch(NULL, &s->optimizer, &range);
         if (room > out->count.scratch) out->count.scratch = room;
         RooflineTime t;
         cost.bytes = 0; /* rank_update_s has the bytes of all parameters */
         TRY(roofline_op(r, layer, &cost, &t));
-        out->whole_s[p->expert >= 0] += t.s;
+        t.s *= (double)range.ranks;
+        if ((equal - 1) % range.ranks == 0) out->whole_s[p->expert >= 0] += t.s;
         out->longest_s = fmax(out->longest_s, t.s);
-        out->largest = fmax(out->largest, (double)param_elems(p));
+        out->largest = fmax(out->largest, (double)(range.ranks * param_elems(p)));
     }
     return OK;
 }

@@ -59,7 +59,7 @@ static void every_mesh_keeps_bf16_moments_as_one_rank_does(void **state)
 static void every_mesh_has_the_update_of_whole_matrices(void **state)
 {
     (void)state;
-    check_meshes(TINY("optimizer.kind=muon"), RUNS(3, 2), RUNS(1, 7), WITHOUT_TP);
+    check_meshes(TINY("optimizer.kind=muon"), RUNS(3, 2), RUNS(1, 7), ALL_MESHES);
 }
 
 /* Heads of all layers are clipped in the first step, so later losses are of clipped weights. */
@@ -67,7 +67,7 @@ static void every_mesh_clips_the_heads_of_one_rank(void **state)
 {
     (void)state;
     check_meshes(TINY("optimizer.qk_clip=0.2"), RUNS(3, 2), RUNS(1, 7), ALL_MESHES);
-    check_meshes(TINY("optimizer.qk_clip=0.2", "optimizer.kind=muon"), 2, RUNS(5, 7), WITHOUT_TP);
+    check_meshes(TINY("optimizer.qk_clip=0.2", "optimizer.kind=muon"), 2, RUNS(5, 7), ALL_MESHES);
 }
 
 /* Each sum is rounded to 8 bits once a rank, but for those that all ranks hold whole. */
