@@ -104,13 +104,25 @@ static double action_pass_s(const ProgramCost *c, int rank, const Action *a, Lay
 }
 
 /* Collectives of a layer take the time that the price gives them. Zeroing and freeing take none. */
+/* Rows that ranks of tp add up travel beside the weight gradients before them (Action.early). */
+static double hidden_s(const ProgramCost *c, int rank, const Action *a)
+{
+    const ChunkRow *row = action_row(&c->program[rank], a);
+    if (a->first == 0 || a->lane != LANE_COMM || !row->at[a->first].tensor) return 0;
+    Action before = *a;
+    before.first = (short)(a->first - 1), before.end = a->first;
+    return fmin(action_pass_s(c, rank, a, PASS_INPUT),
+                action_pass_s(c, rank, &before, PASS_WEIGHT));
+}
+
 static double action_duration(void *ctx, int rank, const Action *a)
 {
     const ProgramCost *c = ctx;
     switch (a->kind) {
     case ACTION_FORWARD: return action_pass_s(c, rank, a, PASS_FORWARD);
     case ACTION_BACKWARD:
-        return action_pass_s(c, rank, a, PASS_INPUT) + action_pass_s(c, rank, a, PASS_WEIGHT);
+        return action_pass_s(c, rank, a, PASS_INPUT) + action_pass_s(c, rank, a, PASS_WEIGHT) -
+               hidden_s(c, rank, a);
     case ACTION_BACKWARD_INPUT: return action_pass_s(c, rank, a, PASS_INPUT);
     case ACTION_BACKWARD_WEIGHT: return action_pass_s(c, rank, a, PASS_WEIGHT);
     case ACTION_GATHER_WEIGHTS: return c->shared[a->layer].gather;

@@ -62,7 +62,8 @@ Action action_make(ActionKind kind)
                  .slot = -1,
                  .in = -1,
                  .out = -1,
-                 .signal = -1 };
+                 .signal = -1,
+                 .early = -1 };
     for (int i = 0; i < ACTION_WAITS; i++) a.wait[i] = -1;
     return a;
 }

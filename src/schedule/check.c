@@ -486,6 +486,7 @@ static Status check_action(Check *s)
     TRY(check_kind(s, a));
     memcpy(mine, s->now, (size_t)s->queues * sizeof(int));
     mine[queue]++;
+    if (a->early >= 0) TRY(signal_event(s, a->early, mine));
     return a->signal >= 0 ? signal_event(s, a->signal, mine) : OK;
 }
 

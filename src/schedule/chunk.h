@@ -24,7 +24,7 @@ typedef struct ChunkPhase {
     bool recompute;           /* a forward phase that runs a second time */
     bool overlap_ok;          /* needs no result of the comm phase before it */
     bool communicates;        /* talks to other ranks although it is on the compute lane */
-    bool tensor;              /* gathers or scatters rows over ranks of tp, or norms them before it */
+    bool tensor;    /* gathers or scatters rows over ranks of tp, or norms them before it */
     bool gradients; /* adds to weight gradients together with its input's gradient: the head
                                  in forward, phases over context ranks in backward */
     bool ends;      /* the last phase of its layer in backward's row */

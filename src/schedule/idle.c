@@ -35,7 +35,8 @@ static int last_awaited(const Program *p, const ActionSpan *span, int action, bo
         bool next = a == NULL || (!queue && same_queue(p, a, &p->at[i], lanes));
         queue |= next;
         for (int k = 0; a != NULL && k < ACTION_WAITS; k++)
-            next |= a->wait[k] >= 0 && a->wait[k] == p->at[i].signal;
+            next |=
+                a->wait[k] >= 0 && (a->wait[k] == p->at[i].signal || a->wait[k] == p->at[i].early);
         if (next && (last < 0 || span[i].end_s > span[last].end_s)) last = i;
     }
     return last;

@@ -223,6 +223,28 @@ static void wait_for_lane(Lowering *l, Action *a, int other)
     l->seen[a->lane] = other;
 }
 
+/* Rows that ranks of tp add up need the input gradients alone: so their sum runs beside weight gradients. The lane
+ * of the sum makes nothing that weight gradients read, and takes no memory of theirs. */
+static bool needs_inputs_alone(const Program *p, const Action *before, const Action *a)
+{
+    if (before->kind != ACTION_BACKWARD || a->kind != ACTION_BACKWARD) return false;
+    const ChunkPhase *x = &action_row(p, a)->at[a->first];
+    return a->lane == LANE_COMM && x->tensor && !x->recompute && before->micro == a->micro &&
+           before->chunk == a->chunk && before->end == a->first;
+}
+
+/* Waits for the last action of the other lane. */
+static void wait_for_other(Lowering *l, Action *a, int last)
+{
+    Program *p = l->p;
+    if (last < 0 || !needs_inputs_alone(p, &p->at[last], a)) {
+        wait_for_lane(l, a, last);
+        return;
+    }
+    if (p->at[last].early < 0) p->at[last].early = p->events++;
+    lower_wait(a, p->at[last].early);
+}
+
 /* Appends phases [first, end) of the part, all on one lane, as one action. A phase that may overlap with the
  * one before it still waits for the first action of its pass: that brings the input, and takes memory
  * that the other lane may have used until then. */
@@ -243,7 +265,7 @@ static void append_range(Lowering *l, Part *t, ActionKind kind, int first, int e
     RingUse *use = &l->use[p->phased && kind != ACTION_FORWARD ? ROW_BACKWARD : ROW_FORWARD];
     bool beside = weight ? p->phased : phase->overlap_ok && first > 0;
     if (!beside)
-        wait_for_lane(l, &a, use->last[LANE_COUNT - 1 - a.lane]);
+        wait_for_other(l, &a, use->last[LANE_COUNT - 1 - a.lane]);
     else if (!weight && p->at[t->opening].lane != a.lane)
         wait_for_lane(l, &a, t->opening);
     if (first == 0 && !weight) read_input(l, t, &a);

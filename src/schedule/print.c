@@ -53,6 +53,7 @@ static Status action_text(const Program *p, int i, const SimSpan *span, Text *ou
         waits = "";
     }
     TRY(append_number(out, "signals", a->signal));
+    TRY(append_number(out, "early", a->early));
     return text_append(out, "\n", 1);
 }
 

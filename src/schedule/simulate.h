@@ -47,7 +47,8 @@ typedef struct SimUse {
 /* What the simulator asks of its caller. It knows neither layers nor hardware. */
 typedef struct SimCost {
     void *ctx;
-    /* Seconds, at least 0. For a transfer it is called for the send only. */
+    /* Seconds, at least 0. For a transfer it is called for the send only. Of an action that waits for an early
+     * event (Action.early) without what of it runs beside the action that signals it. */
     double (*duration)(void *ctx, int rank, const Action *a);
     SimUse (*use)(void *ctx, int rank, const Action *a); /* NULL: nothing is shared */
     SlotBytes (*slot)(void *ctx, int rank, int chunk);   /* NULL: memory is not followed */

@@ -76,6 +76,7 @@ static Status make_rank(RankState *s, const Program *p, Arena *a)
         *(tail[q] >= 0 ? &s->next[tail[q]] : &s->head[q]) = i;
         tail[q] = i;
         if (p->at[i].signal >= 0) s->of_event[p->at[i].signal] = i;
+        if (p->at[i].early >= 0) s->of_event[p->at[i].early] = i; /* SimCost.duration knows */
     }
     return OK;
 }

@@ -340,6 +340,8 @@ static Status backward_phase(ChunkPass *p, int i)
     LayerRun r = p->r;
     r.ring = p->gradients;
     if (p->input) TRY(run_phase(p->e->recorder, &r, f->backward_input, x->name, RECORD_INPUT));
+    if (i + 1 == p->a->end && !p->e->arenas.counting)
+        TRY(transfers_signal_early(&p->e->list->transfers, p->a));
     return p->weight ? run_phase(p->e->recorder, &r, f->backward_weight, x->name, RECORD_WEIGHT)
                      : OK;
 }

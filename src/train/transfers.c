@@ -118,9 +118,9 @@ static Status host_wait(Transfers *t, const Action *a)
 }
 
 /* A signal may be what a transfer waited for, so the queues are advanced. */
-static Status host_signal(Transfers *t, const Action *a)
+static Status host_signal(Transfers *t, int event)
 {
-    if (a->signal >= 0) t->event[a->signal].signalled = true;
+    t->event[event].signalled = true;
     return advance_queues(t);
 }
 

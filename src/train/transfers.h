@@ -42,7 +42,7 @@ typedef struct TransferTable {
     Status (*begin)(Transfers *t);
     Status (*reach)(Transfers *t, const Action *a);
     Status (*wait)(Transfers *t, const Action *a);
-    Status (*signal)(Transfers *t, const Action *a);
+    Status (*signal)(Transfers *t, int event);
     Status (*end)(Transfers *t);
 } TransferTable;
 
@@ -88,7 +88,12 @@ static inline Status transfers_reach(Transfers *t, const Action *a)
 static inline Status transfers_wait(Transfers *t, const Action *a) { return t->table->wait(t, a); }
 static inline Status transfers_signal(Transfers *t, const Action *a)
 {
-    return t->table->signal(t, a);
+    return a->signal < 0 ? OK : t->table->signal(t, a->signal);
+}
+/* The same for its early event. */
+static inline Status transfers_signal_early(Transfers *t, const Action *a)
+{
+    return a->early < 0 ? OK : t->table->signal(t, a->early);
 }
 /* The compute lane waits for all queues. */
 static inline Status transfers_end(Transfers *t) { return t->table->end(t); }

@@ -95,9 +95,9 @@ static Status gpu_wait(Transfers *t, const Action *a)
     return OK;
 }
 
-static Status gpu_signal(Transfers *t, const Action *a)
+static Status gpu_signal(Transfers *t, int event)
 {
-    return a->signal < 0 ? OK : record_event(t, &t->event[a->signal].device, NULL);
+    return record_event(t, &t->event[event].device, NULL);
 }
 
 /* Waiting for the last transfer of each queue is enough: queues run in order. */
