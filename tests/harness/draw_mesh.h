@@ -80,8 +80,8 @@ static inline int draw_ranks(Draws *d, int most)
     return n;
 }
 
-/* Ranks of tp that model i is drawn for at most. Updates of whole matrices know of none. */
-static inline int parts_most(int i) { return i % 3 == 2 ? 1 : i % 2 == 0 ? 4 : 2; }
+/* Ranks of tp that model i is drawn for at most: some models keep sizes that none divide. */
+static inline int parts_most(int i) { return i % 5 == 4 ? 1 : i % 2 == 0 ? 4 : 2; }
 
 /* Drawn from a stream of its own, so that meshes without tp do not depend on it. */
 static inline int draw_tp(int i, int mesh, int most)

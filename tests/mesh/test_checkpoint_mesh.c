@@ -344,8 +344,8 @@ static void a_model_begins_with_one_of_more_or_fewer_modules(void **state)
     }
 }
 
-/* A manifest that does not name the parameter. */
-static void leave_out(const char *folder, const char *param)
+/* A manifest that does not name the parameter, in one file or (NULL) in all. */
+static void leave_out(const char *folder, const char *param, const char *file)
 {
     Arena a = { 0 }, text = { 0 };
     Text lines = { 0 };
@@ -357,7 +357,9 @@ static void leave_out(const char *folder, const char *param)
     CHECK_OK(text_init(&lines, &text));
     CHECK_OK(manifest_read(folder, &a, &info, &entry, &n));
     for (int64_t i = 0; i < n; i++) {
-        if (strcmp(entry[i].param, param) != 0) CHECK_OK(manifest_line(&lines, &entry[i]));
+        const bool there = file == NULL || strcmp(entry[i].file, file) == 0;
+        if (!there || strcmp(entry[i].param, param) != 0)
+            CHECK_OK(manifest_line(&lines, &entry[i]));
     }
     forge_manifest(folder, &info, &lines, &a);
     arena_free(&text);
@@ -369,7 +371,7 @@ static void a_model_without_a_module_that_it_should_have_is_refused(void **state
 {
     (void)state;
     RUN_CASE(.layout = &layouts[0], .dir = place, .more = "mtp.layers=1", .body = save_two);
-    leave_out(in_step(2, ""), "model.layers.3.eh_proj.weight");
+    leave_out(in_step(2, ""), "model.layers.3.eh_proj.weight", NULL);
     CHECK_FAILS(
         run_case((Case){
             .layout = &layouts[1], .dir = place, .more = "mtp.layers=1", .body = expect_begun }),
@@ -608,6 +610,16 @@ static void a_missing_file_is_named_and_the_one_before_is_loaded(void **state)
     }
 }
 
+/* The second half of the head, which some ranks of tp do not have. */
+static void a_part_that_no_file_has_is_missed_by_every_mesh(void **state)
+{
+    (void)state;
+    RUN_CASE(.layout = &divided[2], .dir = place, .body = save_two);
+    leave_out(in_step(2, ""), "lm_head.weight", "rank-00001.bin");
+    for (int i = 0; i < DIVIDED; i++)
+        RUN_CASE(.layout = &divided[i], .dir = place, .body = expect_one);
+}
+
 /* In the first entry of one rank's file, of which many ranks want but parts; in one of many. */
 static void a_damaged_byte_is_found_by_every_mesh(void **state)
 {
@@ -730,6 +742,7 @@ int main(void)
         PLACE_TEST(a_save_that_was_not_finished_leaves_the_one_before),
         PLACE_TEST(a_rank_that_cannot_write_fails_the_save_on_all),
         PLACE_TEST(a_missing_file_is_named_and_the_one_before_is_loaded),
+        PLACE_TEST(a_part_that_no_file_has_is_missed_by_every_mesh),
         PLACE_TEST(a_damaged_byte_is_found_by_every_mesh),
         PLACE_TEST(a_number_that_one_rank_spoiled_is_saved_by_none),
         PLACE_TEST(ranks_with_folders_of_their_own_are_refused),
