@@ -83,6 +83,13 @@ static int64_t stage_elems(const ParamTable *t, const ParamShards *shards)
     return most;
 }
 
+/* Does each bucket have one rank? So it is on a stage of parts alone, if one rank has each part. */
+static bool each_alone(const ParamTable *t, const ParamShards *shards)
+{
+    const ParamSizes *all = &t->spaces.of[BUF_MAIN];
+    return shard_size(all, shards) == all->flat;
+}
+
 /* Twice a layer for weights and for gradients: the two halves of alloc_gathered. */
 size_t params_gathered_bytes(const ParamTable *t, const ParamShards *shards)
 {
@@ -90,9 +97,7 @@ size_t params_gathered_bytes(const ParamTable *t, const ParamShards *shards)
     size_t bytes = (size_t)stage_elems(t, shards) * dtype_bytes(DTYPE_BF16);
     if (shards_alone(shards)) return 0;
     if (shards->low_reduce) bytes += trained * dtype_bytes(DTYPE_BF16);
-    /* A stage of parts alone has nothing that a lone rank with each part could share. */
-    const ParamSizes *all = &t->spaces.of[BUF_MAIN];
-    if (shard_size(all, shards) == all->flat) return bytes;
+    if (each_alone(t, shards)) return bytes;
     if (shards->zero >= 3) bytes += 2 * (size_t)t->spaces.copies.layer;
     if (shards->zero >= 2) bytes += 2 * trained * sizeof(float);
     return bytes;
@@ -107,7 +112,8 @@ static Status alloc_gathered(const ModelSpec *s, const ParamTable *t, bool train
     const bool wanted[2] = { t->sharded[BUF_WEIGHT], training && t->sharded[BUF_GRAD] };
     for (int b = 0; b < 2; b++) {
         int64_t elems = t->spaces.of[b].layer;
-        if (wanted[b]) TRY(tensor_new1(run, type[b], 2 * elems, &out->gathered[b]));
+        if (wanted[b] && !each_alone(t, &t->shards))
+            TRY(tensor_new1(run, type[b], 2 * elems, &out->gathered[b]));
     }
     if (!training || shards_alone(&t->shards) || !t->shards.low_reduce) return OK;
     return tensor_new1(run, DTYPE_BF16, t->spaces.of[BUF_GRAD].layer, &out->low);
