@@ -518,10 +518,10 @@ static void clipped_heads_agree(void **state)
         double tau;
         int64_t cols;
         QkRows rows;
-    } cases[] = { { "clip.mla_q", "max.mla", 4.5, 9, { 4, 4, 40, 0, 10, 6 } },
-                  { "clip.mla_kv", "max.mla", 4.5, 9, { 4, 4, 0, 44, 11, 6 } },
-                  { "clip.gqa", "max.gqa", 8, 11, { 6, 2, 48, 16, 8, 8 } },
-                  { "clip.bias", "max.gqa", 8, 1, { 6, 2, 48, 16, 8, 8 } } };
+    } cases[] = { { "clip.mla_q", "max.mla", 4.5, 9, { 4, 4, 40, 0, 10, 6, 0, 0, 0 } },
+                  { "clip.mla_kv", "max.mla", 4.5, 9, { 4, 4, 0, 44, 11, 6, 0, 0, 0 } },
+                  { "clip.gqa", "max.gqa", 8, 11, { 6, 2, 48, 16, 8, 8, 0, 0, 0 } },
+                  { "clip.bias", "max.gqa", 8, 1, { 6, 2, 48, 16, 8, 8, 0, 0, 0 } } };
     Bench *b = bench_open("qk_clip");
     for
         EACH(i, cases)
