@@ -107,7 +107,7 @@ static Status join_ranks(CommBench *b)
     TRY(mesh_inside(ranks, per_host, &shape.inside));
     if (b->r.ex.backend->apart)
         TRY(comm_nccl(b->host, b->r.ex.backend->streams->of_lane(&b->r.ex, LANE_COMPUTE),
-                      &b->r.tables, &world));
+                      COMM_BLOCKS, &b->r.tables, &world));
     b->mesh.group[GROUP_WORLD] = world;
     TRY(mesh_make(world, &shape, true, &b->r.tables, &b->mesh));
     for (MeshGroup g = GROUP_WORLD; g < GROUP_MADE; g++) {

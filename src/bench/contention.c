@@ -100,7 +100,7 @@ static Status join_ranks(Bench *b)
 {
     b->gather = b->pair = b->host;
     if (!b->r.ex.backend->apart) return OK;
-    TRY(comm_nccl(b->host, comm_stream(b), &b->r.tables, &b->gather));
+    TRY(comm_nccl(b->host, comm_stream(b), COMM_BLOCKS, &b->r.tables, &b->gather));
     b->mesh = (Mesh){ .ranks = b->host->size, .group[GROUP_WORLD] = b->gather };
     b->r.ex.mesh = &b->mesh;
     TRY(comm_duplicate(b->gather, comm_stream(b), "transfers", &b->r.tables, &b->pair));

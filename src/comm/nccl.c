@@ -351,7 +351,7 @@ static Status nccl_split(Comm *c, int color, int key, const char *name, Arena *a
     TRY(check_not_aborted(g, "split"));
     TRY(comm_split(g->host, color, key, name, a, &host));
     *out = NULL;
-    return host == NULL ? OK : group_make(g->world, host, g->stream, COMM_BLOCKS, a, out);
+    return host == NULL ? OK : group_make(g->world, host, g->stream, g->blocks, a, out);
 }
 
 static Status nccl_duplicate(Comm *c, void *stream, const char *name, Arena *a, Comm **out)
@@ -363,7 +363,7 @@ static Status nccl_duplicate(Comm *c, void *stream, const char *name, Arena *a, 
     return group_make(g->world, host, stream, COMM_FEW_BLOCKS, a, out);
 }
 
-Status comm_nccl(Comm *host, void *stream, Arena *a, Comm **out)
+Status comm_nccl(Comm *host, void *stream, int blocks, Arena *a, Comm **out)
 {
     GpuWorld *w = NULL;
     TRY(ARENA_ZEROED(a, 1, &w));
@@ -376,7 +376,7 @@ Status comm_nccl(Comm *host, void *stream, Arena *a, Comm **out)
             return FAIL(ERR_DEVICE, "no memory of the GPU for groups: %s",
                         w->lib.GetLastError(NULL));
     }
-    Status s = group_make(w, host, stream, COMM_BLOCKS, a, out);
+    Status s = group_make(w, host, stream, blocks, a, out);
     if (s != OK && w->page != NULL) (void)w->lib.MemFree(w->page);
     return s;
 }

@@ -2,10 +2,11 @@
  * build. */
 #include "comm/comm.h"
 
-Status comm_nccl(Comm *host, void *stream, Arena *a, Comm **out)
+Status comm_nccl(Comm *host, void *stream, int blocks, Arena *a, Comm **out)
 {
     (void)host;
     (void)stream;
+    (void)blocks;
     (void)a;
     (void)out;
     return FAIL(ERR_UNSUPPORTED, "this build has no GPU ranks: build with CUDA=1 or HIP=1");

@@ -170,8 +170,9 @@ static SimUse action_use(void *ctx, int rank, const Action *a)
     SimUse use = { 0 };
     if (pass) use = use_of_pass(c, rank, a);
     if (a->lane != LANE_COMM && !transfer) return use;
+    const int blocks = c->spec.ranks.tp > 1 ? COMM_TENSOR_BLOCKS : COMM_BLOCKS;
     if (c->multiprocessors > 0)
-        use.blocks = (transfer ? COMM_FEW_BLOCKS : COMM_BLOCKS) / c->multiprocessors;
+        use.blocks = (transfer ? COMM_FEW_BLOCKS : blocks) / c->multiprocessors;
     if (pass) return use;
     SimLink link = SIM_UP;
     if (transfer ? c->sends_out : a->layer >= 0 && c->shared[a->layer].leaves) link = SIM_OUT;

@@ -144,8 +144,9 @@ static Status join_mesh(Engine *e)
         e->mesh = *host;
         return null_groups(e->shape.silent, &e->mesh, &e->tables);
     }
+    const int blocks = e->spec.ranks.tp > 1 ? COMM_TENSOR_BLOCKS : COMM_BLOCKS;
     TRY(comm_nccl(host->group[GROUP_WORLD], e->ex.backend->streams->of_lane(&e->ex, LANE_COMPUTE),
-                  &e->tables, &world));
+                  blocks, &e->tables, &world));
     e->mesh.group[GROUP_WORLD] = world; /* from here on leave_mesh frees it */
     TRY(mesh_make(world, &host->shape, true, &e->tables, &e->mesh));
     for (MeshGroup g = GROUP_WORLD; g < GROUP_MADE; g++) {

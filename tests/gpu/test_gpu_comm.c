@@ -36,8 +36,8 @@ static Status gpu_open(Gpu *g, Comm *host)
     TRY(gpu_exec_init(&g->ex, host->rank, &g->tables, &g->scratch));
     TRY(g->ex.backend->alloc(&g->ex, MEM_DEVICE, DEVICE_BYTES, &block));
     arena_over(&g->device, "device", MEM_DEVICE, block, DEVICE_BYTES);
-    TRY(comm_nccl(host, g->ex.backend->streams->of_lane(&g->ex, LANE_COMPUTE), &g->tables,
-                  &g->world));
+    TRY(comm_nccl(host, g->ex.backend->streams->of_lane(&g->ex, LANE_COMPUTE), COMM_BLOCKS,
+                  &g->tables, &g->world));
     g->mesh = (Mesh){ .rank = host->rank, .ranks = host->size };
     g->mesh.group[GROUP_WORLD] = g->world;
     g->ex.mesh = &g->mesh;

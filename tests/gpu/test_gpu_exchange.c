@@ -44,7 +44,7 @@ static Status gpu_open(Gpu *g, Rank *r)
     TRY(block_new(g, "device", &g->device));
     TRY(arena_alloc(&g->device, BOARD_MOST + (size_t)host->rank * 512, &front));
     void *stream = g->ex.backend->streams->of_lane(&g->ex, LANE_COMPUTE);
-    if (each_its_own) TRY(comm_nccl(host, stream, &r->t.arena, &c));
+    if (each_its_own) TRY(comm_nccl(host, stream, COMM_BLOCKS, &r->t.arena, &c));
     g->mesh = (Mesh){ .rank = host->rank, .ranks = host->size };
     g->mesh.group[GROUP_WORLD] = g->mesh.group[GROUP_EP] = c;
     g->ex.mesh = &g->mesh;

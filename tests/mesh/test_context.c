@@ -197,9 +197,10 @@ static void side_close(Side *s)
     for (int i = 0; i < 4; i++) arena_free(arenas[i]);
 }
 
-static Status run_phase(Side *s, PhaseFn *fn)
+/* Phases of ranks of tp are not there. */
+static Status run_phase(Side *s, const Phase *p, PhaseFn *fn)
 {
-    if (fn == NULL) return OK;
+    if (fn == NULL || p->split) return OK;
     TRY(fn(&s->run));
     arena_release(&s->scratch, (ArenaMark){ 0 });
     return OK;
@@ -220,7 +221,7 @@ static Status spoil(Arena *a)
 static Status forward(Side *s)
 {
     const LayerDesc *d = &layer_attention;
-    for (int i = 0; i < d->n_phases; i++) TRY(run_phase(s, d->phases[i].forward));
+    for (int i = 0; i < d->n_phases; i++) TRY(run_phase(s, &d->phases[i], d->phases[i].forward));
     return spoil(&s->ring);
 }
 
@@ -235,8 +236,10 @@ static Status both_ways(Side *s)
         TRY(forward(s));
         s->run.recomputing = false;
     }
-    for (int i = d->n_phases - 1; i >= 0; i--) TRY(run_phase(s, d->phases[i].backward_input));
-    for (int i = d->n_phases - 1; i >= 0; i--) TRY(run_phase(s, d->phases[i].backward_weight));
+    for (int i = d->n_phases - 1; i >= 0; i--)
+        TRY(run_phase(s, &d->phases[i], d->phases[i].backward_input));
+    for (int i = d->n_phases - 1; i >= 0; i--)
+        TRY(run_phase(s, &d->phases[i], d->phases[i].backward_weight));
     return OK;
 }
 

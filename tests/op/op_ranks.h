@@ -113,7 +113,7 @@ static inline Status part_gpu_open(Part *p, bool own, Mesh *mesh)
     mesh->group[GROUP_TP] = &p->staged;
     if (!own) return OK;
     void *stream = p->gpu.backend->streams->of_lane(&p->gpu, LANE_COMPUTE);
-    return comm_nccl(host, stream, &p->t.arena, &mesh->group[GROUP_TP]);
+    return comm_nccl(host, stream, COMM_BLOCKS, &p->t.arena, &mesh->group[GROUP_TP]);
 }
 
 static inline void part_gpu_close(Part *p, bool own, Mesh *mesh)
