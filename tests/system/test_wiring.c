@@ -293,12 +293,12 @@ static void ranks_have_the_losses_of_one_rank(void **state)
     CHECK_EXIT(RUN(lab, "four", RANKS_TRAIN, "--ranks", "4", "mesh.zero=3", "mesh.shard=2"), 0);
     CHECK_EXIT(RUN(lab, "experts", RANKS_TRAIN, "--ranks", "4", "mesh.pp=2", "mesh.ep=2"), 0);
     CHECK_EXIT(RUN(lab, "context", RANKS_TRAIN, "--ranks", "4", "mesh.cp=2", "mesh.zero=2"), 0);
-    CHECK_EXIT(RUN(lab, "parts", RANKS_TRAIN, "--ranks", "4", "mesh.tp=2", "mesh.zero=2"), 0);
+    CHECK_EXIT(RUN(lab, "tensor", RANKS_TRAIN, "--ranks", "4", "mesh.tp=2", "mesh.zero=2"), 0);
     check_like_one_rank(lab, "two");
     check_like_one_rank(lab, "four");
     check_like_one_rank(lab, "experts");
     check_like_one_rank(lab, "context");
-    check_like_one_rank(lab, "parts");
+    check_like_one_rank(lab, "tensor");
 }
 
 static int rising(const void *a, const void *b)
