@@ -255,7 +255,7 @@ Status recipe_check_tokens(const ModelSpec *s, int64_t tokens)
     if (r->kind == RECIPE_NONE || !r->weight_gradients || tokens % WIDTH_STEP == 0) return OK;
     return FAIL(ERR_ARG,
                 "a micro-batch has %lld tokens on a rank (train.micro_batch x data.sequence / "
-                "mesh.cp): 8-bit weight gradients on a GPU need a multiple of %d; or set "
+                "mesh.cp / mesh.tp): 8-bit weight gradients on a GPU need a multiple of %d; or set "
                 "fp8.wgrad=bf16",
                 (long long)tokens, WIDTH_STEP);
 }

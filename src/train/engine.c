@@ -208,7 +208,8 @@ static Status check_recipe(const Engine *e)
     char name[sizeof info.name + 16];
     (void)snprintf(name, sizeof name, "GPU %d (%s)", (int)e->config->run_gpu, info.name);
     RecipeGpu gpu = { name, 10 * info.major + info.minor, op_vendor };
-    return recipe_check_gpu(&e->spec, &e->params.table, &gpu, shape->micro_batch * shape->sequence);
+    const int64_t rows = shape->micro_batch * shape->sequence / e->spec.ranks.tp; /* of experts */
+    return recipe_check_gpu(&e->spec, &e->params.table, &gpu, rows);
 }
 
 static Status make_params(EngineParams *w)

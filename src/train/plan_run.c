@@ -141,6 +141,23 @@ Status train_mesh(const Config *c, int ranks, MeshShape *out)
     return ramp_divides(c, mesh_data_ranks(out), c->train_micro_batch);
 }
 
+/* A layer waits for its rows four times in each pass over it, and links between hosts are the slowest. */
+static Status warn_of_tensor_hosts(const Config *c, Comm *world, Arena *a)
+{
+    int each = (int)c->mesh_ranks_per_host;
+    if (c->mesh_tp == 1) return OK;
+    Status s = each > 0 ? OK : comm_hosts(world, a, &each);
+    if (s == ERR_ARG) { /* hosts have different numbers of ranks */
+        status_clear();
+        each = 1, s = OK;
+    }
+    if (s == OK && each % c->mesh_tp != 0 && world->rank == 0)
+        log_warn("mesh.tp %lld gathers rows in every layer between hosts of %d ranks each; "
+                 "`switchyard plan` says what that costs",
+                 (long long)c->mesh_tp, each);
+    return s;
+}
+
 /* Asks for hosts only if the answer matters: with experts over ranks and a kind of exchange that
  * relays, or auto. */
 Status train_find_hosts(Config *own, Comm *world, Arena *a)
@@ -148,6 +165,7 @@ Status train_find_hosts(Config *own, Comm *world, Arena *a)
     ExchangeShape shape;
     int each = 1;
     bool asks = own->moe_exchange == EXCHANGE_AUTO;
+    TRY(warn_of_tensor_hosts(own, world, a));
     bool hierarchical = !asks && exchange_kinds[spec_exchange(own, &shape)]->hierarchical;
     if (own->mesh_ranks_per_host != 0 || own->mesh_ep == 1 || !(asks || hierarchical)) return OK;
     Status s = comm_hosts(world, a, &each);

@@ -293,7 +293,10 @@ static void ranks_have_the_losses_of_one_rank(void **state)
     CHECK_EXIT(RUN(lab, "four", RANKS_TRAIN, "--ranks", "4", "mesh.zero=3", "mesh.shard=2"), 0);
     CHECK_EXIT(RUN(lab, "experts", RANKS_TRAIN, "--ranks", "4", "mesh.pp=2", "mesh.ep=2"), 0);
     CHECK_EXIT(RUN(lab, "context", RANKS_TRAIN, "--ranks", "4", "mesh.cp=2", "mesh.zero=2"), 0);
-    CHECK_EXIT(RUN(lab, "tensor", RANKS_TRAIN, "--ranks", "4", "mesh.tp=2", "mesh.zero=2"), 0);
+    Outcome o = RUN(lab, "tensor", RANKS_TRAIN, "--ranks", "4", "mesh.tp=2", "mesh.zero=2",
+                    "mesh.ranks_per_host=1");
+    CHECK_EXIT(o, 0);
+    CHECK_SAYS(o.err, "mesh.tp 2 gathers rows in every layer between hosts of 1 ranks each");
     check_like_one_rank(lab, "two");
     check_like_one_rank(lab, "four");
     check_like_one_rank(lab, "experts");
