@@ -53,8 +53,8 @@ static Status check_ranks(int ranks, int pp, int cp, int tp)
                    tp > 1 ? "mesh.pp %d x mesh.cp %d x mesh.tp %d" : "mesh.pp %d x mesh.cp %d", pp,
                    cp, tp);
     if (below == 0) below = each;
-    if (below < ranks)
-        (void)snprintf(or_below, sizeof or_below, " or %lld", (long long)(below + each));
+    const int64_t above = below + each;
+    if (below < ranks) (void)snprintf(or_below, sizeof or_below, " or %lld", (long long)above);
     return FAIL(ERR_ARG, "%d ranks do not fit %s: %lld%s ranks would", ranks, axes,
                 (long long)below, or_below);
 }

@@ -183,10 +183,7 @@ Status price_tensor_count(const ModelSpec *s, int layer, const PriceKey *key, in
                           const LayerCountObserver *observer, Arena *scratch, LayerPrice *out);
 
 /* Ranks of tp with the same heads of keys in our own engine: more than 1 if there are fewer heads than ranks. */
-static inline int price_keys(const ModelSpec *s)
-{
-    return (int)(s->ranks.tp / s->ranks.key_parts);
-}
+static inline int price_keys(const ModelSpec *s) { return (int)(s->ranks.tp / s->ranks.key_parts); }
 
 /* Is a block of a stage recomputed? block -1: a layer outside of blocks, which never is. */
 static inline bool price_again(const PlanLayout *l, const LayoutStage *s, int block)

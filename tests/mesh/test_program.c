@@ -71,8 +71,7 @@ static void the_plan_prints_what_every_mesh_runs(void **state)
 {
     (void)state;
     int n = 0;
-    for (int i = 0; i < MESH_CASES; i += MANY_EVERY)
-        n += case_wrong(&mesh_cases[i], compare);
+    for (int i = 0; i < MESH_CASES; i += MANY_EVERY) n += case_wrong(&mesh_cases[i], compare);
     CHECK_INT(n, 0);
 }
 
