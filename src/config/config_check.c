@@ -342,12 +342,10 @@ Status config_check(const Config *c)
 
 const char *config_planned_only(const Config *c, char out[CONFIG_PLANNED_BYTES])
 {
-    const char *with = NULL;
-    if (c->attention_qk_norm == QK_NORM_WIDTH) with = "attention.qk_norm=width";
     out[0] = '\0';
-    if (c->mesh_tp > 1 && with != NULL)
-        (void)snprintf(out, CONFIG_PLANNED_BYTES, "mesh.tp=%lld with %s", (long long)c->mesh_tp,
-                       with);
+    if (c->mesh_tp > 1 && c->attention_qk_norm == QK_NORM_WIDTH)
+        (void)snprintf(out, CONFIG_PLANNED_BYTES, "mesh.tp=%lld with attention.qk_norm=width",
+                       (long long)c->mesh_tp);
     return out;
 }
 

@@ -27,7 +27,7 @@ PhaseFn stream_norm, stream_norm_backward;
 PhaseFn stream_gather, stream_gather_backward;
 PhaseFn stream_scatter, stream_scatter_backward;
 
-/* Rows of their own for `phases` of a layer: what norms, gathers and scatters are, in a part of a block. */
+/* Entries of a layer's table of phases. `of`: the BlockPart that the phase belongs to. */
 #define STREAM_NORM(of)                                                                            \
     {                                                                                              \
         .name = "norm", .lane = LANE_COMPUTE, .forward = stream_norm,                              \
@@ -44,7 +44,8 @@ PhaseFn stream_scatter, stream_scatter_backward;
         .backward_input = stream_scatter_backward, .part = (of), .split = true                     \
     }
 
-/* Where products put h_out, and what they add: h_out and the residual h, or this rank's part and nothing. */
+/* Sets where a layer's last product writes and which residual it adds: h_out and h, or over ranks of tp this
+ * rank's part of the sum, which it allocates, and none. */
 Status stream_out(LayerRun *r, Tensor *residual, Tensor *out);
 /* The gradient of h_out for all tokens. */
 Tensor stream_gradient(const LayerRun *r);

@@ -60,8 +60,9 @@ typedef struct Action {
                   compared by bytes) */
     int micro, slot, in, out;
     int wait[ACTION_WAITS], signal;
-    int early; /* of a backward: an event between the input and the weight gradients of its last phase, so that
-                  what these need not be sent for runs beside them; -1: none */
+    /* Of a backward: an event between the input and the weight gradients of its last phase. Rows that ranks of tp
+     * add up then travel in parallel with the weight gradients, which they do not need. -1: none. */
+    int early;
 } Action;
 
 /* Which chunk follows which. Hop h of a micro-batch's way is

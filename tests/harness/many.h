@@ -221,7 +221,7 @@ static inline Status many_same_gradient(const Many *m, const Param *p, const flo
     bool long_enough = fabs(sqrt(own) - sqrt(mine)) <= fmax(0.1, 1 - m->cosine) * sqrt(mine);
     /* a part may be one small element, as a head's sink: its error is small beside the parameter */
     bool part = piece_elems(&piece->in) < param_elems(p);
-    bool small = part && sqrt(error) <= fmax(0.5 * (1 - m->cosine), 0.01) * sqrt(square);
+    bool small = part && sqrt(error) <= fmax(0.5 * (1 - m->cosine), 0.005) * sqrt(square);
     double limit = m->whole > 0 && p->keep_f32 ? m->whole : m->limit;
     bool close = m->cosine > 0 ? small || (long_enough && dot >= m->cosine * sqrt(own * mine))
                                : sqrt(error) <= limit * sqrt(square) + 1e-9;
