@@ -518,7 +518,7 @@ static Status sum_copies(EngineParams *w, int bucket, Tensor sum)
 {
     const ParamBucket *k = &w->table.bucket[bucket];
     const int64_t own = replicated(w, k) ? 0 : bucket_cut(k, k->own), end = own + sum.dim[0];
-    for (int i = 0; i < w->table.n; i++) {
+    for (int i = 0; i < w->table.n && group_members(w, GROUP_KEYS) > 1; i++) {
         const Param *p = &w->table.at[i];
         if (p->bucket != bucket || p->copies == 1) continue;
         int64_t first = p->first[BUF_MAIN] - k->first, last = first + param_elems(p);
