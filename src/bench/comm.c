@@ -16,7 +16,10 @@
 #include "bench/comm.h"
 
 #include "backend/backend.h"
+#include "op/exchange.h"
+#include "op/op.h"
 #include "plan/hardware.h"
+#include "train/agree.h"
 #include "train/engine_memory.h"
 
 #include <stdio.h>
@@ -92,13 +95,13 @@ static const int64_t gpu_bytes[] = { 64 << 10, 1 << 20, 16 << 20, 256 << 20, 1 <
 
 /* ---- the ranks ---- */
 
-/* Makes a mesh in which all ranks share the experts, so that GROUP_EP is the world. Connections are
+/* Makes a mesh in which all ranks share matrices and experts, so that GROUP_TP and GROUP_EP are the world. Connections are
  * opened here, because the first call of a group would otherwise include them. */
 static Status join_ranks(CommBench *b)
 {
     const Config *c = b->r.config;
     int ranks = b->host->size, per_host = (int)c->mesh_ranks_per_host;
-    MeshShape shape = { .pp = 1, .replicate = 1, .shard = ranks, .ep = ranks, .cp = 1 };
+    MeshShape shape = { .pp = 1, .replicate = 1, .shard = 1, .ep = ranks, .cp = 1, .tp = ranks };
     Comm *world = b->host;
     if (per_host > 0 && ranks % per_host != 0)
         return FAIL(ERR_ARG, "mesh.ranks_per_host %d does not divide the %d ranks", per_host,
@@ -164,6 +167,47 @@ static Status print_head(CommBench *b)
 
 /* ---- collectives ---- */
 
+static Status call_gather_rows(CommBench *b, void *state)
+{
+    const Call *c = state;
+    return exchange_collective(&b->r.ex, (Collective){ .in = c->part,
+                                                       .out = c->whole,
+                                                       .kind = COMM_ALL_GATHER,
+                                                       .axis = AXIS_TP,
+                                                       .ranks = b->host->size });
+}
+
+static Status call_add_rows(CommBench *b, void *state)
+{
+    const Call *c = state;
+    return exchange_collective(&b->r.ex, (Collective){ .in = c->whole,
+                                                       .out = c->part,
+                                                       .kind = COMM_REDUCE_SCATTER,
+                                                       .axis = AXIS_TP,
+                                                       .ranks = b->host->size });
+}
+
+/* Gathers and reduce-scatters of rows of tp by loads from the peers' memory (op/exchange_rows.cu). */
+static Status time_rows(CommBench *b, Call *c, const char *size)
+{
+    const double whole = (double)tensor_bytes(&c->whole), n = b->host->size;
+    CommRow row = {
+        .shape = size, .routing = "", .bytes = whole, .bus_bytes = whole * (n - 1) / n
+    };
+    CommWindow w = { 0 };
+    if (!b->r.ex.backend->apart) return OK;
+    Status s = agree_status(b->host, exchange_rows_map(&b->r.ex, b->r.block.base,
+                                                       b->r.block.cap_bytes, 0, &b->r.tables, &w));
+    if (s != OK) return comm_bench_print_why(b, "rows, direct", size);
+    TRY(exchange_rows_start(&b->r.ex, &w));
+    row.call = "gather, direct";
+    s = comm_bench_row(b, call_gather_rows, c, row);
+    row.call = "add, direct";
+    if (s == OK) s = comm_bench_row(b, call_add_rows, c, row);
+    exchange_close(&b->r.ex);
+    return s;
+}
+
 /* Times every collective on about `bytes` bytes. Ranks that lack memory for it print why
  * instead. */
 static Status time_size(CommBench *b, int64_t bytes)
@@ -175,9 +219,12 @@ static Status time_size(CommBench *b, int64_t bytes)
     if (part < 1) part = 1;
     text_bytes(size, (double)bytes);
     size_t whole = (size_t)(part * n) * dtype_bytes(b->type);
-    Status s = comm_bench_alloc(b, 2 * whole + (size_t)4 * ARENA_ALIGN, 1);
+    Tensor flags; /* of time_rows: at the front of the block */
+    const size_t flags_bytes = exchange_kinds[EXCHANGE_DIRECT]->header_bytes;
+    Status s = comm_bench_alloc(b, flags_bytes + 2 * whole + (size_t)4 * ARENA_ALIGN, 1);
     if (s == ERR_MEMORY) return comm_bench_print_why(b, "collectives", size);
     TRY(s);
+    TRY(tensor_new1(&b->r.block, DTYPE_I32, (int64_t)(flags_bytes / sizeof(int32_t)), &flags));
     TRY(tensor_new2(&b->r.block, b->type, n, part, &c.whole));
     TRY(tensor_new2(&b->r.block, b->type, n, part, &c.other));
     c.part = tensor_rows(&c.other, b->host->rank, 1);
@@ -192,6 +239,7 @@ static Status time_size(CommBench *b, int64_t bytes)
                                       .bytes = (double)whole,
                                       .bus_bytes = shares * (double)whole });
     }
+    if (s == OK) s = time_rows(b, &c, size);
     TRY(s);
     bench_runner_release(&b->r);
     return OK;

@@ -346,6 +346,25 @@ Status exchange_unpack(Exec *ex, const ExchangeCombine *a, const ExchangeRows *b
     return back->weight.data == NULL ? OK : ex->backend->run(ex, sum, &weight);
 }
 
+/* Is t in this rank's window? Then *at is its offset there, in bytes. */
+bool exchange_window_offset(const ExchangeRows *r, const Tensor *t, uint64_t *at)
+{
+    const uintptr_t first = (uintptr_t)t->data, base = (uintptr_t)r->peers->peer[r->all->rank];
+    *at = first - base;
+    return first >= base && first - base + tensor_bytes(t) <= r->peers->bytes;
+}
+
+enum { ROW_PACK_BYTES = 16 }; /* of one load; arenas align tensors to more */
+
+/* On a GPU a barrier is a launch; once it has run, the flag areas of all members are zero. */
+static Status clear_flags(Exec *ex, Comm *c, void *flags, size_t bytes)
+{
+    TRY(ex->backend->fill(ex, flags, 0, bytes));
+    TRY(ex->backend->sync(ex));
+    TRY(comm_barrier(c));
+    return ex->backend->sync(ex);
+}
+
 Status exchange_open(Exec *ex, ExchangeKind kind, void *base, size_t bytes, Arena *a)
 {
     const ExchangeDesc *desc = exchange_kinds[kind];
@@ -361,16 +380,49 @@ Status exchange_open(Exec *ex, ExchangeKind kind, void *base, size_t bytes, Aren
     TRY(ARENA_ZEROED(a, 1, &w));
     TRY(comm_window(c, base, bytes, a, w));
     ex->peers = w;
-    TRY(ex->backend->fill(ex, base, 0, desc->header_bytes));
-    TRY(ex->backend->sync(ex));
-    TRY(comm_barrier(c)); /* on a GPU this is a launch; once it has run, all flag areas are zero */
-    return ex->backend->sync(ex);
+    return clear_flags(ex, c, base, desc->header_bytes);
+}
+
+Status exchange_rows_map(Exec *ex, void *base, size_t bytes, size_t flags, Arena *a,
+                         CommWindow *out)
+{
+    const ExchangeDesc *direct = exchange_kinds[EXCHANGE_DIRECT];
+    Comm *c = mesh_axis(ex->mesh, AXIS_TP);
+    if (c->size > direct->ranks_most)
+        return FAIL(ERR_UNSUPPORTED, "%d ranks of tp: at most %d load from each other's memory",
+                    c->size, direct->ranks_most);
+    TRY(comm_window(c, base, bytes, a, out));
+    out->flags = flags;
+    return OK;
+}
+
+Status exchange_rows_start(Exec *ex, CommWindow *w)
+{
+    Comm *c = mesh_axis(ex->mesh, AXIS_TP);
+    ex->row_peers = w;
+    return clear_flags(ex, c, (char *)w->peer[c->rank] + w->flags,
+                       exchange_kinds[EXCHANGE_DIRECT]->header_bytes);
+}
+
+/* Peers store a gather's result, and load the parts of a sum. These lie in arenas of the program, so they are in
+ * the window on all ranks or on none. */
+bool exchange_rows_direct(const Exec *ex, const Collective *a, ExchangeRows *out)
+{
+    const bool gather = a->kind == COMM_ALL_GATHER;
+    if (ex->row_peers == NULL || a->axis != AXIS_TP || a->group != GROUP_WORLD) return false;
+    if (!gather && a->kind != COMM_REDUCE_SCATTER) return false;
+    if (a->in.dtype != DTYPE_F32 && a->in.dtype != DTYPE_BF16) return false;
+    const size_t least = tensor_bytes(gather ? &a->in : &a->out);
+    if (least / (size_t)(a->parts > 1 ? a->parts : 1) % ROW_PACK_BYTES != 0) return false;
+    *out = (ExchangeRows){ .all = mesh_axis(ex->mesh, AXIS_TP), .peers = ex->row_peers };
+    return exchange_window_offset(out, gather ? &a->out : &a->in, &out->at[PEER_ROWS]);
 }
 
 void exchange_close(Exec *ex)
 {
     if (ex->peers != NULL) comm_window_close(groups_of(ex).all, ex->peers);
-    ex->peers = NULL;
+    if (ex->row_peers != NULL) comm_window_close(mesh_axis(ex->mesh, AXIS_TP), ex->row_peers);
+    ex->peers = ex->row_peers = NULL;
 }
 
 size_t exchange_dispatch_workspace(const Exec *ex, const ExchangeDispatch *a)
@@ -440,7 +492,7 @@ static Status gather_or_scatter(Comm *c, const Collective *a)
 }
 
 /* `group` decides, but GROUP_WORLD with an axis other than dp means the group of that axis. */
-Status exchange_collective_cpu(Exec *ex, const Collective *a)
+Status exchange_collective_comm(Exec *ex, const Collective *a)
 {
     bool by_axis = a->group == GROUP_WORLD && a->axis != AXIS_DP;
     Comm *c = ex->mesh == NULL ? NULL
@@ -453,6 +505,11 @@ Status exchange_collective_cpu(Exec *ex, const Collective *a)
         return comm_all_reduce(c, &a->out, a->largest ? REDUCE_MAX : REDUCE_SUM);
     if (a->kind == COMM_BROADCAST) return comm_broadcast(c, &a->out, a->root);
     return ring_shift(ex, c, a);
+}
+
+Status exchange_collective_cpu(Exec *ex, const Collective *a)
+{
+    return exchange_collective_comm(ex, a);
 }
 
 OP_PORTS(exchange_place, IN(ExchangePlace, index), OUT(ExchangePlace, offset),

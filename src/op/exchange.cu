@@ -99,3 +99,12 @@ extern "C" Status exchange_combine_gpu(struct Exec *ex, const void *args)
     ExchangeLocal local = on_gpu[a->kind]();
     return exchange_combine_run(ex, a, &local);
 }
+
+/* Ranks of tp that reach each other's memory load their rows themselves (exchange_rows.cu). */
+extern "C" Status exchange_collective_gpu(struct Exec *ex, const void *args)
+{
+    const Collective *a = (const Collective *)args;
+    ExchangeRows r = {};
+    return exchange_rows_direct(ex, a, &r) ? exchange_rows_run(ex, a, &r)
+                                           : exchange_collective_comm(ex, a);
+}

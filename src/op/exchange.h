@@ -218,7 +218,22 @@ enum { EXCHANGE_BETWEEN = 9 };
  * Call exchange_close after the last exchange and before the block is freed. It reports no failure
  * and is safe on an Exec that opened nothing. */
 Status exchange_open(struct Exec *ex, ExchangeKind kind, void *base, size_t bytes, Arena *a);
+/* On GPUs: opens such a block to the other ranks of tp, so that gathers and reduce-scatters of their rows
+ * (AXIS_TP) go into and out of peers' memory. `map` is collective and may fail on some ranks only. If all ranks agree
+ * that it succeeded, they call `start`, also collective. `flags` is the offset of the flag area, which takes
+ * the header_bytes of EXCHANGE_DIRECT. exchange_close closes this window, too. */
+Status exchange_rows_map(struct Exec *ex, void *base, size_t bytes, size_t flags, Arena *a,
+                         CommWindow *out);
+Status exchange_rows_start(struct Exec *ex, CommWindow *w);
 void exchange_close(struct Exec *ex);
+/* Runs a collective through comm, which handles both memories. */
+Status exchange_collective_comm(struct Exec *ex, const Collective *a);
+/* Is t in this rank's window of r? Then *at is its offset there, in bytes. */
+bool exchange_window_offset(const ExchangeRows *r, const Tensor *t, uint64_t *at);
+/* Does this collective work in peers' memory? The same on all ranks. Then *out says where, and
+ * exchange_rows_run runs it on a GPU (exchange_rows.cu). */
+bool exchange_rows_direct(const struct Exec *ex, const Collective *a, ExchangeRows *out);
+Status exchange_rows_run(struct Exec *ex, const Collective *a, const ExchangeRows *r);
 
 /* Run the two ops with their kind's kernels for a backend. */
 Status exchange_dispatch_run(struct Exec *ex, const ExchangeDispatch *a, const ExchangeLocal *l);

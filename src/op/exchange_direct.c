@@ -23,7 +23,7 @@
  * Their offsets travel with the counts, so ranks need not have the same layout. On a GPU an
  * exchange is one launch and a few fills (exchange_direct.cu).
  */
-#include "op/exchange_direct.h"
+#include "op/exchange_peers.h"
 
 #include "op/exchange.h"
 #include "op/op.h"
@@ -36,21 +36,18 @@ enum { PIECE = 64 }; /* tokens whose rows combine fetches at a time */
 static Status window_offset(const char *op, const char *port, const ExchangeRows *r,
                             const Tensor *t, uint64_t *at)
 {
-    const CommWindow *w = r->peers;
-    uintptr_t first = (uintptr_t)t->data, base = w == NULL ? 0 : (uintptr_t)w->peer[r->all->rank];
     *at = 0;
-    if (t->data == NULL) return OK;
-    if (w != NULL && first >= base && first - base + tensor_bytes(t) <= w->bytes) {
-        *at = first - base;
-        return OK;
-    }
+    if (t->data == NULL || (r->peers != NULL && exchange_window_offset(r, t, at))) return OK;
     return FAIL(ERR_ARG, "%s: %s does not lie in the memory that ranks have opened (exchange_open)",
                 op, port);
 }
 
 /* Barriers */
 
-static DirectHeader *header_of(const ExchangeRows *r, int rank) { return r->peers->peer[rank]; }
+static DirectHeader *header_of(const ExchangeRows *r, int rank)
+{
+    return (DirectHeader *)(void *)((char *)r->peers->peer[rank] + r->peers->flags);
+}
 
 /* Posts this rank's offsets and counts in every peer's header, then waits for all ranks. */
 static Status barrier_enter(const ExchangeRows *r, const int32_t *count)

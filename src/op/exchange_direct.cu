@@ -1,110 +1,16 @@
 /*
  * exchange_direct on a GPU: dispatch and combine are one kernel each. It waits for the kernels of
- * other ranks by flags in the ranks' flag areas (exchange_direct.h). The host does not wait, and
+ * other ranks by flags in the ranks' flag areas (exchange_peers.h). The host does not wait, and
  * what a kernel needs from the last exchange is on the device, so the kernel can be captured.
  *
- * There are few blocks, because they run concurrently with matrix products, and links are slower
- * than memory: BLOCKS blocks of WARPS warps; a warp handles a token. Dispatch reads a token's row
- * once, PACKS packs a lane at a time, and stores it to each of its ranks; stores need no answer.
+ * BLOCKS blocks of WARPS warps; a warp handles a token. Dispatch reads a token's row once, PACKS packs a lane at a time, and stores it to each of its ranks; stores need no answer.
  * Combine loads the rows of SOURCES ranks at a time and adds them in the order of ranks. A load
  * from another GPU takes about 2 us; BLOCKS x WARPS x SOURCES x HELD x 512 bytes = 2 MB are in
  * flight.
- *
- * Flags are stored with release and loaded with acquire semantics, at system scope. On entry,
- * thread r of the first block sets the flag at rank r, and thread r of every block waits for rank
- * r. On leaving, the block that ends last does both for all. Waiting threads check a deadline and a
- * word that the host may set. After the deadline a thread records the rank it waited for, and the
- * kernel ends. It then has stored nothing, or only some rows. Rows that did not arrive have no
- * expert, so later kernels are safe. The host ends the step (comm_watch).
  */
-#include "op/rows.cuh"
+#include "op/exchange_peers.cuh"
 
-#include "op/exchange.h"
-#include "op/exchange_direct.h"
-
-enum { BLOCKS = 24, THREADS = 640, WARPS = THREADS / WARP, PACKS = 8, HELD = 2, SOURCES = 4 };
-enum { LOOK = 128 }; /* polls between two checks of the clock */
-
-static_assert(THREADS % WARP == 0 && (int)THREADS <= BLOCK_THREADS_MAX, "a token has a whole warp");
-
-/* Barriers */
-
-typedef struct Windows {
-    char *window[DIRECT_RANKS]; /* each rank's, as this GPU sees it */
-    CommSpin *spin;
-    uint64_t limit_ns, at[PEER_BUFFERS];
-    int me, ranks;
-} Windows;
-
-static __device__ __forceinline__ DirectHeader *header_of(const Windows &w, int rank)
-{
-    return reinterpret_cast<DirectHeader *>(w.window[rank]);
-}
-
-/* Loads what another rank stored before it set its flag: from memory, not from a register or a
- * cache of this thread. */
-template <typename V> static __device__ __forceinline__ V load_volatile(const V *at)
-{
-    return *const_cast<const volatile V *>(at);
-}
-
-/* Waits until the flag is at least `epoch`. False: the deadline has passed, or the host has given
- * up. */
-static __device__ bool flag_wait(const Windows &w, const uint32_t *flag, uint32_t epoch, int rank)
-{
-    volatile CommSpin *spin = w.spin;
-    uint64_t since = now_ns();
-    for (int turn = 1; (int32_t)(load_acquire(flag) - epoch) < 0; turn++) {
-        if (turn % LOOK != 0) continue;
-        if (spin->over != 0) return false;
-        if (now_ns() - since <= w.limit_ns) continue;
-        spin->lost = 1 + rank;
-        spin->over = 1;
-        return false;
-    }
-    return true;
-}
-
-/* The first block posts to all ranks; each block waits until all ranks have posted here. All
- * threads must call it. False, in all threads of the block: a rank did not arrive. */
-static __device__ bool barrier_enter(const Windows &w, const int32_t *count, uint32_t epoch)
-{
-    int rank = (int)threadIdx.x;
-    bool mine = rank < w.ranks;
-    if (blockIdx.x == 0 && mine) {
-        DirectHeader *header = header_of(w, rank);
-        DirectPost *post = &header->post[w.me];
-        for (int i = 0; i < PEER_BUFFERS; i++) post->at[i] = w.at[i];
-        for (int to = 0; count != NULL && to < w.ranks; to++) post->count[to] = count[to];
-        store_release(&header->entered[w.me], epoch);
-    }
-    bool ok = !mine || flag_wait(w, &header_of(w, w.me)->entered[rank], epoch, rank);
-    return __syncthreads_and(ok) != 0;
-}
-
-/* Call after all loads and stores of this rank. The block that ends last sets this rank's flag at
- * every rank, and waits until all ranks have set theirs here. Not `ok`: there was no exchange, so
- * no flag is set. The fences order the stores of all blocks before the flags. */
-static __device__ void barrier_leave(const Windows &w, uint32_t epoch, bool ok)
-{
-    __shared__ bool last;
-    DirectHeader *own = header_of(w, w.me);
-    int rank = (int)threadIdx.x;
-    __syncthreads();
-    if (rank == 0) {
-        system_fence();
-        last = atomicInc(&own->blocks, gridDim.x - 1) == gridDim.x - 1;
-        system_fence();
-    }
-    __syncthreads();
-    if (!last) return;
-    if (ok && rank < w.ranks) {
-        store_release(&header_of(w, rank)->left[w.me], epoch);
-        (void)flag_wait(w, &own->left[rank], epoch, rank);
-    }
-    __syncthreads();
-    if (rank == 0) own->epoch = epoch; /* all blocks have read it */
-}
+enum { BLOCKS = 24, WARPS = PEERS_THREADS / WARP, PACKS = 8, HELD = 2, SOURCES = 4 };
 
 /* Addresses of the peers' buffers, and their first rows for tokens of this rank. */
 typedef struct Peers {
@@ -240,12 +146,14 @@ static __device__ __forceinline__ void store_routing(const Store &a, const Peers
 }
 
 template <bool WIDE>
-static __global__ __launch_bounds__(THREADS,
+static __global__ __launch_bounds__(PEERS_THREADS,
                                     1) void exchange_store_kernel(const __grid_constant__ Store a)
 {
     __shared__ Peers r;
     uint32_t epoch = load_volatile(&header_of(a.w, a.w.me)->epoch) + 1;
-    bool routed = a.index != NULL, ok = barrier_enter(a.w, routed ? a.count : NULL, epoch);
+    bool routed = a.index != NULL;
+    barrier_post(a.w, routed ? a.count : NULL, epoch);
+    bool ok = barrier_enter(a.w, epoch);
     if (ok) {
         resolve_peers(a.w, routed ? NULL : a.first, &r);
         if (routed) layout(a, &r);
@@ -365,12 +273,13 @@ static __device__ __forceinline__ void load_weights(const Load<T> &a, const Peer
 }
 
 template <typename T, bool WIDE>
-static __global__ __launch_bounds__(THREADS,
+static __global__ __launch_bounds__(PEERS_THREADS,
                                     1) void exchange_load_kernel(const __grid_constant__ Load<T> a)
 {
     __shared__ Peers r;
     uint32_t epoch = load_volatile(&header_of(a.w, a.w.me)->epoch) + 1;
-    bool ok = barrier_enter(a.w, NULL, epoch);
+    barrier_post(a.w, NULL, epoch);
+    bool ok = barrier_enter(a.w, epoch);
     if (ok) {
         resolve_peers(a.w, a.first, &r);
         __syncthreads();
@@ -384,26 +293,6 @@ static __global__ __launch_bounds__(THREADS,
 }
 
 /* Launchers */
-
-/* Copied into the kernel's arguments, so a captured launch keeps the addresses of the window. */
-static Windows windows_of(const ExchangeRows *r)
-{
-    Windows w = {};
-    for (int i = 0; i < r->all->size; i++) w.window[i] = (char *)r->peers->peer[i];
-    for (int i = 0; i < PEER_BUFFERS; i++) w.at[i] = r->at[i];
-    w.spin = r->peers->spin;
-    w.limit_ns = (uint64_t)(r->peers->timeout_s * 1e9);
-    w.me = r->all->rank;
-    w.ranks = r->all->size;
-    return w;
-}
-
-/* At least one block: other ranks wait for this one even if it has no tokens. */
-static unsigned blocks_for(int64_t n)
-{
-    unsigned blocks = grid_of(n, WARPS);
-    return blocks < BLOCKS ? blocks : (unsigned)BLOCKS;
-}
 
 static Status store_rows(struct Exec *ex, const ExchangeDispatch *a, const ExchangeRows *r)
 {
@@ -427,7 +316,7 @@ static Status store_rows(struct Exec *ex, const ExchangeDispatch *a, const Excha
     s.here = a->experts / a->ranks;
     bool wide = packs_chosen<uint8_t>(ex, op, { x->data, a->rows.data.data }, { s.bytes });
     auto *kernel = wide ? exchange_store_kernel<true> : exchange_store_kernel<false>;
-    kernel<<<blocks_for(s.N), THREADS, 0, exec_stream(ex)>>>(s);
+    kernel<<<peers_blocks(s.N, WARPS, BLOCKS), PEERS_THREADS, 0, exec_stream(ex)>>>(s);
     return kernel_status(op);
 }
 
@@ -450,7 +339,8 @@ static Status load_rows(struct Exec *ex, const ExchangeCombine *a, const Exchang
             l.K = tensor_cols(&a->offset);
             l.D = D;
             l.M = a->x.dim[0];
-            exchange_load_kernel<T, wide><<<blocks_for(N), THREADS, 0, exec_stream(ex)>>>(l);
+            exchange_load_kernel<T, wide>
+                <<<peers_blocks(N, WARPS, BLOCKS), PEERS_THREADS, 0, exec_stream(ex)>>>(l);
         });
 }
 

@@ -39,12 +39,10 @@ static const OpCpu *cpu_op(const Exec *ex, OpId id)
 #define NONE(own, cpu)  NULL
 
 static const OpDesc table[OP_ID_COUNT] = {
-#define ENTRY(Args, stem, space, gpu, gpu_space)                                                   \
+#define OP(ID, Args, stem, space, gpu_space)                                                       \
     { #stem, sizeof(Args), stem##_ports, stem##_check_any, stem##_cost_any,                        \
-      space(stem##_workspace_any, NULL), stem##_cpu_any, GPU_OP(gpu),                              \
+      space(stem##_workspace_any, NULL), stem##_cpu_any, GPU_OP(stem##_gpu),                       \
       GPU_OP(gpu_space(stem##_gpu_workspace, stem##_workspace_any)) },
-#define OP(ID, Args, stem, space, gpu_space)      ENTRY(Args, stem, space, stem##_gpu, gpu_space)
-#define OP_HOST(ID, Args, stem, space, gpu_space) ENTRY(Args, stem, space, stem##_cpu_any, gpu_space)
 #include "op/ops.def"
 };
 /* clang-format on */

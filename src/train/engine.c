@@ -253,9 +253,7 @@ static Status engine_setup(Engine *e, const EnginePlan *plan)
     TRY(make_exec(m, e->config, &e->mode->arena[ENGINE_SCRATCH]));
     TRY(join_mesh(e));
     TRY(engine_make_arenas(m, e->modes, plan));
-    if (!m->counting)
-        TRY(exchange_open(&e->ex, e->spec.ranks.exchange, m->block.base, m->block.cap_bytes,
-                          &e->tables));
+    TRY(engine_open_peers(m, &e->spec, e->config->mesh_tp_direct));
     TRY(engine_make_transfers(e));
     TRY(make_params(&e->params));
     TRY(make_io(m, &e->spec, &e->io));
@@ -561,8 +559,7 @@ Status engine_resize(Engine *e, const EngineShape *shape, const EnginePlan *plan
     e->modes[0].spec = e->spec;
     exchange_close(&e->ex);
     TRY(engine_remake_modes(&e->arenas, e->modes, plan));
-    TRY(exchange_open(&e->ex, e->spec.ranks.exchange, e->arenas.block.base,
-                      e->arenas.block.cap_bytes, &e->tables));
+    TRY(engine_open_peers(&e->arenas, &e->spec, e->config->mesh_tp_direct));
     use_mode(e, 0);
     return prepare_list(e);
 }

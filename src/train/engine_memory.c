@@ -3,7 +3,9 @@
 #include "train/engine_memory.h"
 
 #include "backend/backend.h"
+#include "base/log.h"
 #include "op/exchange.h"
+#include "train/agree.h"
 #include "train/slots.h"
 
 #include <stdio.h>
@@ -152,9 +154,43 @@ Status engine_lay_out(EngineArenas *m, EngineMode *w, const EnginePlan *plan)
 
 /* Only some kinds of exchange have a header in shared memory; a model without expert parallelism
  * has none. */
-size_t engine_header_bytes(const ModelSpec *s)
+static size_t expert_header_bytes(const ModelSpec *s)
 {
     return s->ranks.ep == 1 ? 0 : arena_rounded(exchange_kinds[s->ranks.exchange]->header_bytes);
+}
+
+/* Behind it lies that of ranks of tp (exchange_rows_map). */
+size_t engine_header_bytes(const ModelSpec *s)
+{
+    size_t rows = arena_rounded(exchange_kinds[EXCHANGE_DIRECT]->header_bytes);
+    return expert_header_bytes(s) + (s->ranks.tp > 1 ? rows : 0);
+}
+
+/* All ranks of tp load from each other's memory, or none does. Where one refuses, the windows of the others
+ * stay open: closing them would wait for it. */
+static Status open_rows(EngineArenas *m, const ModelSpec *s)
+{
+    CommWindow *w = NULL;
+    TRY(ARENA_ZEROED(m->tables, 1, &w));
+    int32_t refused = exchange_rows_map(m->ex, m->block.base, m->block.cap_bytes,
+                                        expert_header_bytes(s), m->tables, w) != OK;
+    if (refused) {
+        char why[256];
+        status_sentence(why, sizeof why);
+        status_clear();
+        log_debug("rows of mesh.tp go through NCCL: %s", why);
+    }
+    TRY(agree_most(m->shape->mesh->group[GROUP_WORLD], &refused, 1));
+    return refused ? OK : exchange_rows_start(m->ex, w);
+}
+
+/* Opens the block to other ranks, as far as the mesh has ranks that load from it. */
+Status engine_open_peers(EngineArenas *m, const ModelSpec *s, bool rows)
+{
+    if (m->counting) return OK;
+    TRY(exchange_open(m->ex, s->ranks.exchange, m->block.base, m->block.cap_bytes, m->tables));
+    const bool gpu = m->ex->backend->apart && gpu_runtime == GPU_RUNTIME_CUDA; /* engine_device.c */
+    return rows && gpu && s->ranks.tp > 1 ? open_rows(m, s) : OK;
 }
 
 /* The arenas that each mode has of its own. */

@@ -266,12 +266,77 @@ static Status travel_case(Gpu *g, Rank *r, int i, int how)
     return status;
 }
 
+/* Rows of ranks of tp. Fewer packs than threads and many more, one part and several, and a width that is no
+ * whole number of packs, which goes through comm. */
+static const struct {
+    int64_t rows, parts, width;
+} row_cases[] = { { 1, 1, 8 }, { 6, 3, 40 }, { 6, 2, 9 }, { 210, 2, 4096 }, { 64, 4, 1032 } };
+enum { ROW_CASES = sizeof row_cases / sizeof *row_cases };
+
+/* Like an engine's: the second window over the same memory has its flags elsewhere. */
+static Status rows_open(Gpu *g, Rank *r, CommWindow *w)
+{
+    g->mesh.group[GROUP_TP] = g->mesh.group[GROUP_WORLD];
+    TRY(exchange_rows_map(&g->ex, g->device.base, DEVICE_BYTES, DEVICE_BYTES - BOARD_MOST,
+                          &r->t.arena, w));
+    TRY(exchange_rows_start(&g->ex, w));
+    if (!each_its_own) w->spin = g->spin;
+    return comm_barrier(r->mesh.group[GROUP_WORLD]);
+}
+
+/* Twice: flags of the first call are not taken for those of the second. */
+static Status row_case(Gpu *g, Rank *r, int i, OpComm kind, Dtype type)
+{
+    const int64_t few = row_cases[i].rows, all = few * r->mesh.ranks, width = row_cases[i].width;
+    const bool gather = kind == COMM_ALL_GATHER;
+    const Collective cpu = { .in = optest_normal(&r->t, type, DIMS(gather ? few : all, width)),
+                             .out = optest_poisoned(&r->t, type, DIMS(gather ? all : few, width)),
+                             .kind = kind,
+                             .axis = AXIS_DP,
+                             .parts = row_cases[i].parts,
+                             .ranks = r->mesh.ranks };
+    Collective gpu = cpu;
+    ExchangeRows at;
+    gpu.axis = AXIS_TP;
+    TRY(exchange_collective(&r->t.ex, cpu));
+    TRY(gpu_tensor(g, &cpu.in, &cpu.in, &gpu.in));
+    for (int turn = 0; turn < 2; turn++) {
+        TRY(gpu_tensor(g, &cpu.out, NULL, &gpu.out));
+        if (exchange_rows_direct(&g->ex, &gpu, &at) != (width % 8 == 0))
+            return FAIL(ERR_NUMERIC, "rows of %lld go another way", (long long)width);
+        if (!each_its_own && width % 8 != 0) return OK; /* comm of the host cannot */
+        TRY(exchange_collective(&g->ex, gpu));
+        if (kind == COMM_REDUCE_SCATTER && width % 8 != 0 && r->mesh.ranks > 2) return OK;
+        TRY(same(g, r, gather ? "gathered rows" : "sums of rows", &gpu.out, &cpu.out));
+    }
+    return OK;
+}
+
+static Status row_cases_run(Gpu *g, Rank *r)
+{
+    CommWindow w = { 0 };
+    TRY(rows_open(g, r, &w));
+    for (int i = 0; i < ROW_CASES * 4; i++) {
+        ArenaMark here = arena_mark(&r->t.arena), there = arena_mark(&g->device);
+        Status s = row_case(g, r, i / 4, i % 2 ? COMM_ALL_GATHER : COMM_REDUCE_SCATTER,
+                            i / 2 % 2 ? DTYPE_BF16 : DTYPE_F32);
+        TRY(g->ex.backend->sync(&g->ex));
+        arena_release(&r->t.arena, here);
+        arena_release(&g->device, there);
+        TRY(s);
+    }
+    comm_window_close(g->mesh.group[GROUP_TP], &w);
+    g->ex.row_peers = NULL;
+    return OK;
+}
+
 static Status travel_rank(Rank *r)
 {
     Gpu g = { 0 };
     Status s = gpu_open(&g, r);
     for (int i = 0; s == OK && i < CASES * 3 * DEALS; i++)
         s = travel_case(&g, r, i / (3 * DEALS), i % (3 * DEALS));
+    if (s == OK) s = row_cases_run(&g, r);
     if (s != OK) { /* the others end, too */
         char why[512];
         status_sentence(why, sizeof why);

@@ -124,9 +124,57 @@ static void what_nobody_opened_is_not_stored_into(void **state)
     world_close(&w);
 }
 
+/* Which collectives of rows peers load: those of tp's rows of the stream, in the window, in whole packs. */
+static void rows_of_tp_are_loaded_where_the_window_has_them(void **state)
+{
+    OpTest *t = *state;
+    static char outside[4096];
+    char *block = NULL;
+    void *peer[2];
+    int member[2] = { 0, 1 };
+    Comm tp = { .rank = 1, .size = 2, .member = member };
+    Mesh mesh = { .ranks = 2 };
+    CommWindow w = { .peer = peer, .bytes = 4096, .flags = 256 };
+    Exec ex = { .mesh = &mesh };
+    ExchangeRows at;
+    CHECK_OK(arena_alloc(&t->arena, 4096, (void **)&block));
+    peer[0] = outside, peer[1] = block;
+    mesh.group[GROUP_TP] = &tp;
+    const Collective a = { .in = { outside, DTYPE_BF16, 2, { 4, 24 } },
+                           .out = { block + 512, DTYPE_BF16, 2, { 8, 24 } },
+                           .kind = COMM_ALL_GATHER,
+                           .axis = AXIS_TP,
+                           .parts = 2,
+                           .ranks = 2 };
+    Collective b = a;
+    CHECK(!exchange_rows_direct(&ex, &a, &at)); /* nothing is open */
+    ex.row_peers = &w;
+    CHECK(exchange_rows_direct(&ex, &a, &at) && at.all == &tp && at.peers == &w);
+    CHECK_INT(at.at[PEER_ROWS], 512);
+    b.kind = COMM_REDUCE_SCATTER, b.in = a.out, b.out = a.in;
+    CHECK(exchange_rows_direct(&ex, &b, &at));
+    b.in.data = outside;
+    CHECK(!exchange_rows_direct(&ex, &b, &at));
+    b = a, b.parts = 4, b.in.dim[1] = b.out.dim[1] = 4; /* a part's row has 8 bytes */
+    CHECK(!exchange_rows_direct(&ex, &b, &at));
+    b = a, b.kind = COMM_ALL_REDUCE;
+    CHECK(!exchange_rows_direct(&ex, &b, &at));
+    b = a, b.group = GROUP_SHARD;
+    CHECK(!exchange_rows_direct(&ex, &b, &at));
+    b = a, b.axis = AXIS_CP;
+    CHECK(!exchange_rows_direct(&ex, &b, &at));
+    b = a, b.in.dtype = DTYPE_I32;
+    CHECK(!exchange_rows_direct(&ex, &b, &at));
+    b = a, b.out.data = outside;
+    CHECK(!exchange_rows_direct(&ex, &b, &at));
+    b = a, b.out.data = block + 4096 - 8 * 24; /* its second half lies behind the window */
+    CHECK(!exchange_rows_direct(&ex, &b, &at));
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
+        OP_TEST(rows_of_tp_are_loaded_where_the_window_has_them, 1),
         TEST(a_rank_that_fails_amid_an_exchange_ends_the_others),
         TEST(what_nobody_opened_is_not_stored_into),
     };

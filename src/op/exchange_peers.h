@@ -1,10 +1,10 @@
 /*
- * exchange_direct: the flag area at the front of every rank's window, with which ranks wait for
- * each other (exchange_direct.c describes the protocol). All ranks write into it; only its own rank
+ * exchange_peers: the flag area in every rank's window, with which ranks wait for each other
+ * (exchange_direct.c describes the protocol). All ranks write into it; only its own rank
  * reads it. The layout is the same on all ranks: they run the same program.
  */
-#ifndef OP_EXCHANGE_DIRECT_H
-#define OP_EXCHANGE_DIRECT_H
+#ifndef OP_EXCHANGE_PEERS_H
+#define OP_EXCHANGE_PEERS_H
 
 #include "op/exchange.h"
 
