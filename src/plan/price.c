@@ -7,6 +7,7 @@
 #include "op/exchange.h"
 #include "train/capacity.h"
 #include "train/engine.h"
+#include "train/engine_memory.h"
 #include "train/train.h"
 #include "train/update.h"
 
@@ -450,6 +451,7 @@ ChunkBytes price_add_bytes(RankPrice *r, const PlanLayout *l, const PriceEntry *
     ChunkBytes b = { .slot = { stream }, .split_keep = stream };
     if (c->layers > 0) b = chunk_count(c->layer, c->layers, passes, pool);
     for (int i = 0; i < RINGS; i++) r->ring[i] = fmax(r->ring[i], (double)b.ring[i]);
+    if (e->stack.at[STACK_list] != 0) b.scratch += engine_header_bytes(&e->spec);
     r->scratch = fmax(r->scratch, (double)b.scratch);
     r->eval = fmax(r->eval, (double)b.eval);
     return b;
