@@ -148,6 +148,7 @@ typedef struct Phase {
     bool forward_gradients; /* forward already adds to the gradients of these weights */
     bool input_gradients;   /* so does backward_input, where context ranks share sequences */
     bool split;             /* it is there only where ranks of tp split the stream */
+    bool local; /* it sends nothing, and is on the comm lane because phases that do stand around it */
 } Phase;
 
 /* All that the rest of the program knows of a kind of layer: nothing else asks which kind it is. */

@@ -6,10 +6,12 @@
  * Products need all tokens: rows are gathered before them. A product whose input columns are split gives
  * each rank a part of a sum over all tokens. A reduce-scatter adds the parts, and each rank keeps its rows:
  *
- *   norm (compute)   gather (comm)   ... products ...   scatter (comm)     h_out = h + sum of parts
+ *   norm   gather   ... products ...   scatter     h_out = h + sum of parts
  *
- * Backward runs the reverse: scatter gathers the gradient of h_out, gather adds up that of y. These
- * phases are there only with mesh.tp above 1. Their layers' state begins with a StreamState.
+ * Backward runs the reverse: scatter gathers the gradient of h_out, gather adds up that of y. The comm lane
+ * runs all three. So in backward gather, norm and the next layer's scatter run in parallel with the weight
+ * gradients of the products before them (Action.early). These phases are there only with mesh.tp above 1.
+ * Their layers' state begins with a StreamState.
  */
 #ifndef MODEL_STREAM_H
 #define MODEL_STREAM_H
@@ -30,8 +32,8 @@ PhaseFn stream_scatter, stream_scatter_backward;
 /* Entries of a layer's table of phases. `of`: the BlockPart that the phase belongs to. */
 #define STREAM_NORM(of)                                                                            \
     {                                                                                              \
-        .name = "norm", .lane = LANE_COMPUTE, .forward = stream_norm,                              \
-        .backward_input = stream_norm_backward, .part = (of), .split = true                        \
+        .name = "norm", .lane = LANE_COMM, .forward = stream_norm,                                 \
+        .backward_input = stream_norm_backward, .part = (of), .split = true, .local = true         \
     }
 #define STREAM_GATHER(of)                                                                          \
     {                                                                                              \

@@ -6,7 +6,8 @@
  * shares. */
 extern "C" size_t moe_product_gpu_workspace(const struct Exec *ex, const MoeProduct *p)
 {
-    int64_t parts = (p->O + TILE - 1) / TILE * PARTS<PLAIN_THREADS>;
+    const bool shares = p->epilogue == MOE_SWIGLU_BACKWARD;
+    int64_t parts = shares ? (p->O + TILE - 1) / TILE * PARTS<PLAIN_THREADS> : 0;
     return moe_narrow_workspace(ex, p, (size_t)(parts * p->rows->bound) * sizeof(float));
 }
 

@@ -103,7 +103,13 @@ static double action_pass_s(const ProgramCost *c, int rank, const Action *a, Lay
     return whole > 0 ? s * price_phases_s(t->of[pass]) / whole : 0;
 }
 
-/* Collectives of a layer take the time that the price gives them. Zeroing and freeing take none. */
+/* Are phases i - 1 and i of one layer, and both on the compute lane? */
+static bool products_before(const ChunkRow *row, int i)
+{
+    const ChunkPhase *a = &row->at[i - 1], *b = &row->at[i];
+    return a->own == b->own && a->lane == LANE_COMPUTE && b->lane == LANE_COMPUTE && !a->recompute;
+}
+
 /* Rows that ranks of tp add up travel beside the weight gradients before them (Action.early). */
 static double hidden_s(const ProgramCost *c, int rank, const Action *a)
 {
@@ -111,10 +117,12 @@ static double hidden_s(const ProgramCost *c, int rank, const Action *a)
     if (a->first == 0 || a->lane != LANE_COMM || !row->at[a->first].tensor) return 0;
     Action before = *a;
     before.first = (short)(a->first - 1), before.end = a->first;
+    while (before.first > 0 && products_before(row, before.first)) before.first--;
     return fmin(action_pass_s(c, rank, a, PASS_INPUT),
                 action_pass_s(c, rank, &before, PASS_WEIGHT));
 }
 
+/* Collectives of a layer take the time that the price gives them. Zeroing and freeing take none. */
 static double action_duration(void *ctx, int rank, const Action *a)
 {
     const ProgramCost *c = ctx;

@@ -60,8 +60,8 @@ typedef struct Action {
                   compared by bytes) */
     int micro, slot, in, out;
     int wait[ACTION_WAITS], signal;
-    /* Of a backward: an event between the input and the weight gradients of its last phase. Rows that ranks of tp
-     * add up then travel in parallel with the weight gradients, which they do not need. -1: none. */
+    /* Of a backward: an event between the input and the weight gradients of its last layer. Rows that ranks of tp
+     * add up, norm and gather need no weight gradients, and so run in parallel with these. -1: none. */
     int early;
 } Action;
 

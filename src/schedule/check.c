@@ -218,11 +218,13 @@ static Status check_input(Check *s, const Action *a, Progress *g)
 }
 
 /* Weight gradients wait for the input gradients of the same phases, on whichever lane those ran. Input
- * gradients of later phases may run at the same time. */
+ * gradients of later phases may run at the same time. Phases on the comm lane have no weight gradients. */
 static Status check_weight(Check *s, const Action *a, Progress *g)
 {
     if (g->input < a->end) return BAD(s, PASS " before its input gradients", OF(a));
-    int needs = g->comm_first < a->end ? g->comm : g->comm_before;
+    int end = a->end;
+    while (end > a->first && action_row(s->p, a)->at[end - 1].lane == LANE_COMM) end--;
+    int needs = g->comm_first < end ? g->comm : g->comm_before;
     if (a->kind == ACTION_BACKWARD_WEIGHT && needs > s->now[LANE_COMM])
         return BAD(s, "does not wait for the phase of micro-batch %d before it", a->micro);
     return check_next_phases(s, a, &g->weight);

@@ -16,7 +16,7 @@ typedef struct Ring {
     int *user;
 } Ring;
 
-/* The last actions, by lane, whose phases took memory from one arena between phases; -1: none. A
+/* The last actions, by lane, whose phases used a slot, or took memory from one arena between phases; -1: none. A
  * program that is not phased has one such arena, a phased one has one for either direction. */
 typedef struct RingUse {
     int last[LANE_COUNT];
@@ -28,6 +28,7 @@ typedef struct Lowering {
     Program *p;
     Ring *in, *out; /* by (payload, chunk) */
     SlotTable slots;
+    RingUse *slot_use; /* by slot */
     RingUse use[CHUNK_ROWS];
     int seen[LANE_COUNT]; /* the last action of the other lane that a lane has waited for */
     int *left;            /* by chunk: passes with weight gradients that are still to come */
@@ -223,14 +224,20 @@ static void wait_for_lane(Lowering *l, Action *a, int other)
     l->seen[a->lane] = other;
 }
 
-/* Rows that ranks of tp add up need the input gradients alone: so their sum runs beside weight gradients. The lane
- * of the sum makes nothing that weight gradients read, and takes no memory of theirs. */
+/* Rows that ranks of tp add up, norm and gather need the input gradients alone: so this runs beside the weight gradients
+ * of the products before it. It makes nothing that these read. It takes memory of its own, as the layers of such a
+ * backward alternate between two rings (run_layers.c); those of a phased one do not. */
 static bool needs_inputs_alone(const Program *p, const Action *before, const Action *a)
 {
     if (before->kind != ACTION_BACKWARD || a->kind != ACTION_BACKWARD) return false;
-    const ChunkPhase *x = &action_row(p, a)->at[a->first];
-    return a->lane == LANE_COMM && x->tensor && !x->recompute && before->micro == a->micro &&
-           before->chunk == a->chunk && before->end == a->first;
+    if (before->micro != a->micro || before->chunk != a->chunk || a->lane != LANE_COMM)
+        return false;
+    if (p->phased && before->end != a->first) return false;
+    const ChunkPhase *at = action_row(p, a)->at;
+    for (int i = before->end; i < a->end; i++) {
+        if (!at[i].tensor || at[i].recompute) return false;
+    }
+    return true;
 }
 
 /* Waits for the last action of the other lane. */
@@ -268,26 +275,29 @@ static void append_range(Lowering *l, Part *t, ActionKind kind, int first, int e
         wait_for_other(l, &a, use->last[LANE_COUNT - 1 - a.lane]);
     else if (!weight && p->at[t->opening].lane != a.lane)
         wait_for_lane(l, &a, t->opening);
+    if (first == 0 && kind == ACTION_FORWARD)
+        wait_for_lane(l, &a, l->slot_use[t->slot].last[LANE_COUNT - 1 - a.lane]);
     if (first == 0 && !weight) read_input(l, t, &a);
     bool ends = end == t->row->n && !weight;
     if (ends && sends) lower_wait(&a, t->out->user[t->out_entry - t->out->first]);
     int index = append_action(p, a);
     if (first == 0 && !weight) t->opening = index;
-    use->last[a.lane] = index;
+    use->last[a.lane] = l->slot_use[t->slot].last[a.lane] = index;
     if (ends && sends) send_output(l, t, index);
 }
 
 /* Do phases i - 1 and i of a pass belong to different actions?
- * A split is needed where the lane changes, where only one of the phases may overlap or
+ * A split is needed where the lane changes, where rows of tp begin or end on the comm lane (needs_inputs_alone), where only one of the phases may overlap or
  * communicates, and where another layer's weights begin if ranks share them. */
 static bool splits_at(const Lowering *l, const Part *t, ActionKind kind, int i)
 {
     const ChunkPhase *a = &t->row->at[i - 1], *b = &t->row->at[i];
     bool weight = kind == ACTION_BACKWARD_WEIGHT;
+    bool rows = b->lane == LANE_COMM && (a->tensor != b->tensor || a->recompute != b->recompute);
     bool other = a->own != b->own || a->weights != b->weights;
     if ((l->p->shards.weights || l->p->shards.gradients) && other) return true;
     if (t->apart && a->own != b->own) return true;
-    return !weight && (a->lane != b->lane || a->communicates != b->communicates ||
+    return !weight && (rows || a->lane != b->lane || a->communicates != b->communicates ||
                        a->overlap_ok != b->overlap_ok);
 }
 
@@ -390,6 +400,10 @@ static Status lower_make(Lowering *l, const ScheduleShape *s, Arena *scratch)
     for (int i = 0; i < l->order->n; i++) {
         const Pass *x = &l->order->at[i];
         l->left[x->chunk] += x->kind == ACTION_BACKWARD || x->kind == ACTION_BACKWARD_WEIGHT;
+    }
+    TRY(ARENA_NEW(scratch, l->slots.most, &l->slot_use));
+    for (int i = 0; i < l->slots.most; i++) {
+        for (int lane = 0; lane < LANE_COUNT; lane++) l->slot_use[i].last[lane] = -1;
     }
     for (int lane = 0; lane < LANE_COUNT; lane++) {
         l->seen[lane] = l->use[ROW_FORWARD].last[lane] = l->use[ROW_BACKWARD].last[lane] = -1;

@@ -52,7 +52,7 @@ ChunkBytes chunk_count(const LayerCount *const *layer, int n, unsigned passes, d
 {
     ChunkBytes b = { .pool = pool_bytes(layer, n, pool) };
     size_t stream = layer[0]->stream, at = b.pool + (layer[0]->begins ? 0 : stream), eval = 0;
-    size_t forward = 0, backward = 0;
+    size_t forward = 0, backward[RINGS] = { 0 };
     for (int i = 0; i < n; i++) {
         const LayerCount *l = layer[i];
         if (i + 1 < n) at += stream;
@@ -61,14 +61,17 @@ ChunkBytes chunk_count(const LayerCount *const *layer, int n, unsigned passes, d
         b.slot[SLOT_KEEP] = larger_of(b.slot[SLOT_KEEP], at + larger_of(l->keep_peak, recompute));
         at += l->keep;
         forward = larger_of(forward, l->ring_forward);
-        backward = larger_of(backward, l->ring_backward);
+        size_t *ring = &backward[backward_ring(l->tensor, i)];
+        *ring = larger_of(*ring, l->ring_backward);
         b.scratch = larger_of(b.scratch, l->scratch);
         eval = larger_of(eval, l->keep_eval);
     }
     b.ring[RING_FORWARD] = forward;
     b.eval = layer[0]->streams + eval;
-    if ((passes & CHUNK_WHOLE) != 0)
-        b.ring[RING_FORWARD] = larger_of(forward, layer[0]->streams + backward);
+    if ((passes & (CHUNK_WHOLE | CHUNK_PHASED)) == CHUNK_WHOLE) {
+        b.ring[RING_FORWARD] = larger_of(forward, layer[0]->streams + backward[RING_FORWARD]);
+        b.ring[RING_BACKWARD] = backward[RING_BACKWARD];
+    }
     if ((passes & CHUNK_SPLIT) != 0) b.slot[SLOT_GRADS] = split_bytes(layer, n);
     if ((passes & CHUNK_PHASED) == 0) return b;
     b.ring[RING_FORWARD] = forward;

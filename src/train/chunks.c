@@ -36,7 +36,9 @@ static void add_phase(Row *r, int layer, int phase, bool forward, bool recompute
     if (!phase_runs(s, f)) return;
     /* Schedules that take blocks apart have weight gradients of these parts alone. */
     assert(f->backward_weight == NULL || f->part == PHASE_ATTENTION || f->part == PHASE_EXPERTS);
-    bool communicates = layer_communicates(s, l, phase, forward && !recompute);
+    /* Phases on the comm lane read no gathered weights. */
+    bool communicates =
+        layer_communicates(s, l, phase, forward && !recompute) && !(f->local && r->placed);
     /* With RECOMPUTE_NORM the exchange's phase runs the norm again, so the phase after it has a
      * result to wait for. */
     bool norm_again = !forward && (l->recompute & RECOMPUTE_NORM) != 0;

@@ -56,8 +56,16 @@ typedef struct EngineShape {
  * the input gradients to the weight gradients. */
 typedef enum SlotPart { SLOT_KEEP, SLOT_GRADS, SLOT_PARTS } SlotPart;
 
-/* Backward has a ring of its own only in phased programs, where it runs in parallel with a forward. */
+/* Backward has a ring of its own in phased programs, where it runs in parallel with a forward, and for every
+ * second layer over ranks of tp. */
 enum { RING_FORWARD, RING_BACKWARD, RINGS };
+
+/* The ring of layer i of a chunk in a whole backward. Over ranks of tp the comm lane begins with the next layer's
+ * rows while weight gradients still read this layer's ring, so layers take turns. */
+static inline int backward_ring(bool tensor, int i)
+{
+    return tensor && i % 2 != 0 ? RING_BACKWARD : RING_FORWARD;
+}
 
 /* What an engine takes, counted before it takes it. */
 struct EnginePlan {

@@ -143,6 +143,7 @@ static Status make_inputs(Counter *c, const ModelSpec *s, Arena *count, MicroBat
     r->dh = r->h, r->dh_out = r->h_out;
     c->out->stream = arena_rounded((size_t)(rows * s->hidden) * dtype_bytes(s->act));
     c->out->streams = (size_t)s->block_layers * c->out->stream;
+    c->out->tensor = s->ranks.tp > 1;
     return OK;
 }
 

@@ -22,6 +22,7 @@ typedef enum LayerPass {
 typedef struct LayerCount {
     bool begins, ends;     /* the layer begins or ends the residual stream */
     bool opens;            /* it is the first layer of its block */
+    bool tensor;           /* ranks of tp hold the stream's rows */
     size_t stream;         /* of one stream, (N, D) */
     size_t streams;        /* of all streams of gradients that a chunk has at a time */
     size_t keep;           /* in the slot from forward to the last gradients */

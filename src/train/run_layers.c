@@ -25,7 +25,8 @@ static Status run_phase(Recorder *recorder, LayerRun *r, PhaseFn *fn, const char
 typedef enum GiveBack { GIVE_BACK_LAYER, GIVE_BACK_BLOCK, GIVE_BACK_PASS } GiveBack;
 
 /* How a backward uses memory; the list of actions says which of the three it is.
- * whole    input and weight gradients layer by layer, in the ring of the forward
+ * whole    input and weight gradients layer by layer, in the ring of the forward; over ranks of tp two rings
+ *          take turns (backward_ring)
  * phased   part by part while a forward runs, so in a ring of its own; the weight gradients of a block
  *          may still read what its other layers left
  * split    input gradients now, weight gradients in a later pass: what waits for them lies in an arena
@@ -51,8 +52,9 @@ typedef struct ChunkPass {
     bool input, weight; /* which gradients */
     const BackwardMode *mode;
     LayerRun r;
-    Arena *second_keep,
-        *gradients; /* of a backward: what a second forward keeps, and its own ring */
+    /* Of a backward: what a second forward keeps, and its own ring; where the layer's ring begins. */
+    Arena *second_keep, *gradients;
+    ArenaMark ring_begin;
 } ChunkPass;
 
 /* Rows of the residual stream that this rank holds of a micro-batch. */
@@ -326,6 +328,20 @@ static Status recompute_phase(ChunkPass *p, int i)
     return OK;
 }
 
+/* The first phase whose weight gradients phase i runs: over ranks of tp those of all phases of the layer in this
+ * action come behind the input gradients, since the comm lane goes on with these (Action.early). Returns i + 1 if a
+ * later phase runs them. */
+static int first_weights(const ChunkPass *p, int i)
+{
+    const ChunkPhase *at = p->row->at;
+    int first = i;
+    if (p->r.spec->ranks.tp == 1 || p->mode->give_back != GIVE_BACK_LAYER) return i;
+    if (i + 1 < p->a->end && at[i + 1].layer == at[i].layer) return i + 1;
+    while (first > p->a->first && at[first - 1].layer == at[i].layer && !at[first - 1].recompute)
+        first--;
+    return first;
+}
+
 /* Runs the backward functions of a phase: for input gradients, for weight gradients, or for both. */
 static Status backward_phase(ChunkPass *p, int i)
 {
@@ -342,8 +358,21 @@ static Status backward_phase(ChunkPass *p, int i)
     if (p->input) TRY(run_phase(p->e->recorder, &r, f->backward_input, x->name, RECORD_INPUT));
     if (i + 1 == p->a->end && !p->e->arenas.counting)
         TRY(transfers_signal_early(&p->e->list->transfers, p->a));
-    return p->weight ? run_phase(p->e->recorder, &r, f->backward_weight, x->name, RECORD_WEIGHT)
-                     : OK;
+    for (int k = first_weights(p, i); k <= i && p->weight; k++) {
+        const ChunkPhase *w = &p->row->at[k];
+        TRY(run_phase(p->e->recorder, &r, phase_of(p, w)->backward_weight, w->name, RECORD_WEIGHT));
+    }
+    return OK;
+}
+
+/* Chooses the ring of layer i. The first ring of a backward begins with the streams' gradients. */
+static void select_ring(ChunkPass *p, int i)
+{
+    int ring = p->mode->ring;
+    if (p->mode->give_back == GIVE_BACK_LAYER) ring = backward_ring(p->r.spec->ranks.tp > 1, i);
+    p->r.ring = &p->e->mode->ring[ring];
+    p->ring_begin = ring == p->mode->ring ? p->e->mode->stream_end : (ArenaMark){ 0 };
+    p->gradients = p->mode->from_pool ? p->s->grads : p->r.ring;
 }
 
 /* Releases the memory above a layer: its part of the ring, and everything in the slot since its forward.
@@ -354,7 +383,7 @@ static void close_backward(ChunkPass *p, int i)
     bool in_block = i + 1 < p->row->n && x[1].block == x->block;
     if (p->mode->give_back == GIVE_BACK_PASS || !p->weight || !x->ends) return;
     if (p->mode->give_back == GIVE_BACK_BLOCK && in_block) return;
-    arena_release(p->r.ring, p->e->mode->stream_end);
+    arena_release(p->r.ring, p->ring_begin);
     arena_release(&p->s->arena, p->s->at[x->layer].before);
 }
 
@@ -365,7 +394,7 @@ static void end_backward(ChunkPass *p)
     if (p->mode->from_pool)
         pool_give(&p->e->mode->grads, p->s->grads);
     else
-        arena_release(p->r.ring, (ArenaMark){ 0 });
+        arena_release(&p->e->mode->ring[p->mode->ring], (ArenaMark){ 0 });
 }
 
 /* With a pool, what waits for weight gradients goes to the pool's arena; else it stays in the slot
@@ -374,10 +403,10 @@ static Status backward_pass(ChunkPass *p)
 {
     if (p->a->first == 0 && p->input) TRY(start_backward(p));
     p->second_keep = p->mode->from_pool ? p->s->grads : p->r.keep;
-    p->gradients = p->mode->from_pool ? p->s->grads : p->r.ring;
     for (int i = p->a->first; i < p->a->end && p->row->at[i].layer >= 0; i++) {
         const ChunkPhase *x = &p->row->at[i];
         select_layer(p, x->layer);
+        select_ring(p, x->layer);
         if (!x->recompute)
             TRY(backward_phase(p, i));
         else if (p->input)

@@ -196,6 +196,7 @@ static inline Status mirror_both(Exec *ex, int level, const OpDesc *op, const vo
     _Alignas(16) char gpu_args[MIRROR_ARGS_MAX];
     TRY(mirror_args(op, args, gpu_args));
     TRY(op_next(ex, level, op, args));
+    mirror.gpu.workspace = NULL; /* an op without one must not find the last op's */
     if (op->gpu_workspace != NULL) {
         TRY(arena_alloc(&mirror.scratch, op->gpu_workspace(&mirror.gpu, gpu_args),
                         &mirror.gpu.workspace));

@@ -115,6 +115,7 @@ static void check_rank(const Case *c, const Program *p, const EnginePlan *plan)
         sum.bytes[ENGINE_SCRATCH] = larger(sum.bytes[ENGINE_SCRATCH], b.scratch);
     }
     CHECK_INT(sum.eval_bytes, plan->eval_bytes);
+    sum.bytes[ENGINE_SCRATCH] += engine_header_bytes(&c->spec);
     CHECK_INT(sum.bytes[ENGINE_SCRATCH], plan->bytes[ENGINE_SCRATCH]);
     size_t ring = (size_t)p->entries * c->count[0].stream, slot = 0;
     for (int i = 0; i < RINGS; i++) {
@@ -185,8 +186,19 @@ static void layers_add_up_to_every_arena(void **state)
     arena_free(&arena);
 }
 
+/* The comm lane begins with the rows of layer i - 1 while weight gradients read the ring of layer i. */
+static void layers_over_ranks_of_tp_take_turns_in_two_rings(void **state)
+{
+    (void)state;
+    for (int i = 0; i < 4; i++) {
+        CHECK_INT(backward_ring(false, i), RING_FORWARD);
+        CHECK_INT(backward_ring(true, i), i % 2 == 0 ? RING_FORWARD : RING_BACKWARD);
+    }
+}
+
 int main(void)
 {
-    const struct CMUnitTest tests[] = { TEST(layers_add_up_to_every_arena) };
+    const struct CMUnitTest tests[] = { TEST(layers_add_up_to_every_arena),
+                                        TEST(layers_over_ranks_of_tp_take_turns_in_two_rings) };
     return TEST_RUN(tests);
 }

@@ -147,6 +147,26 @@ static void counts_meet_once(void **state)
            "8.shared#2 8.experts#2 8.dispatch#1 8.route$");
 }
 
+/* Gathers and scatters of rows over ranks of tp are on the comm lane, and the norms between them, unless these
+ * read weights that are gathered. */
+static void rows_of_tp_are_normed_between_their_transfers(void **state)
+{
+    (void)state;
+    ModelSpec s = SPEC("model.layers=1", "attention.kind=gqa", "recompute.layers=[0]");
+    s.ranks.tp = 2;
+    Chunk c = chunk_of(&s, 1, 3, (ScheduleShards){ .reduce = true });
+    row_is(&c, ROW_FORWARD,
+           "1.norm* 1.gather* 1.qkv 1.kv_gather 1.core 1.scatter* 2.norm* 2.gather*#1 2.mlp#2 "
+           "2.scatter*#3");
+    row_is(
+        &c, ROW_BACKWARD,
+        "2.norm*^#3 2.gather*^#3 2.mlp^#3 2.scatter*^#3 2.scatter*#3 2.mlp#2 2.gather*#1 2.norm*$ "
+        "1.norm*^ 1.gather*^ 1.qkv^ 1.kv_gather^ 1.core^ 1.scatter*^ 1.scatter* 1.core "
+        "1.kv_gather 1.qkv 1.gather* 1.norm*$");
+    c = chunk_of(&s, 2, 3, (ScheduleShards){ .weights = true });
+    row_is(&c, ROW_FORWARD, "2.norm@0 2.gather*#1 2.mlp@0#2 2.scatter*#3");
+}
+
 static void a_chunk_without_layers_hands_on(void **state)
 {
     (void)state;
@@ -164,6 +184,7 @@ int main(void)
         TEST(a_layer_goes_forward_again_before_it_goes_back),
         TEST(norms_made_again_wait_for_the_exchange),
         TEST(counts_meet_once),
+        TEST(rows_of_tp_are_normed_between_their_transfers),
         TEST(a_chunk_without_layers_hands_on),
     };
     return ARENA_RUN(tests);
