@@ -3,6 +3,7 @@
 #include "base/file.h"
 
 #include "base/fd.h"
+#include "base/file_changed.h"
 #include "base/interrupt.h"
 #include "base/log.h"
 #include "base/text.h"
@@ -36,6 +37,7 @@ static const size_t PIPE_MOST_BYTES = (size_t)1 << 30;
 enum {
     REASON_BYTES = 128,
     READ_BYTES = 1 << 16,
+    FIRST_READ_BYTES = 1 << 20,
     PRINT_BYTES = 4096,
     REMOVE_FOLDERS_OPEN = 16,
     PIPE_PATIENCE_MS = 2000, /* after this wait a message says which pipe is waited for */
@@ -333,17 +335,27 @@ static Status check_piped(const char *path, size_t bytes)
     return OK;
 }
 
-/* Reads a file whose size is not known beforehand (a pipe, a file of /proc) into an anonymous map. The
- * map reserves the largest size allowed; the pages after the data are unmapped at the end. */
+static Status double_map(const char *path, char **at, size_t *room)
+{
+    void *moved = mremap(*at, *room, 2 * *room, MREMAP_MAYMOVE);
+    if (moved == MAP_FAILED) return cannot_read(path);
+    *at = moved;
+    *room *= 2;
+    return OK;
+}
+
+/* Reads a file whose size is not known beforehand (a pipe, a file of /proc) into an anonymous map, which
+ * doubles as it fills. The pages after the data are unmapped at the end. */
 static Status read_to_map(int fd, const char *path, bool piped, FileMap *out)
 {
-    size_t room = PIPE_MOST_BYTES + READ_BYTES, used = 0, got = 1;
+    size_t room = FIRST_READ_BYTES, used = 0, got = 1;
     char *at = mmap(NULL, room, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE,
                     -1, 0);
     if (at == MAP_FAILED) return cannot_read(path);
     Status s = OK;
     for (; s == OK && got > 0 && used <= PIPE_MOST_BYTES; used += got) {
-        if (piped) s = wait_for_bytes(fd, path, false);
+        if (room - used < READ_BYTES) s = double_map(path, &at, &room);
+        if (s == OK && piped) s = wait_for_bytes(fd, path, false);
         if (s == OK) s = read_some(fd, path, at + used, READ_BYTES, &got);
     }
     if (s == OK && (piped || used > PIPE_MOST_BYTES)) s = check_piped(path, used);
@@ -360,6 +372,7 @@ static Status map_opened(int fd, const char *path, const struct stat *info, File
     if (bytes == 0) return read_to_map(fd, path, S_ISFIFO(info->st_mode), out);
     void *at = mmap(NULL, bytes, PROT_READ, MAP_PRIVATE, fd, 0);
     if (at == MAP_FAILED) return cannot_read(path);
+    file_changed_guard(at, bytes, path);
     *out = (FileMap){ at, bytes };
     return OK;
 }
@@ -381,6 +394,7 @@ Status file_map_input(const char *path, FileMap *out) { return map_file(path, tr
 
 void file_unmap(FileMap *m)
 {
+    if (m->data != NULL) file_changed_unguard(m->data);
     /* NOLINTNEXTLINE(performance-no-int-to-ptr): munmap takes no const, the map is one */
     if (m->data != NULL) munmap((void *)(uintptr_t)m->data, m->bytes);
     *m = (FileMap){ 0 };
@@ -623,8 +637,7 @@ static long read_holder(int fd)
     return pread(fd, text, sizeof text - 1, 0) > 0 ? strtol(text, NULL, 10) : 0;
 }
 
-/* Is the open file still the one of that name? Another process may have removed it after it was opened. */
-static bool has_name(int fd, const char *path)
+bool file_has_name(int fd, const char *path)
 {
     struct stat open_one = { 0 }, named = { 0 };
     return fstat(fd, &open_one) == 0 && stat(path, &named) == 0 &&
@@ -645,7 +658,7 @@ Status file_lock(const char *path, int *out_fd, bool *held, long *holder)
         close(fd);
         return s;
     }
-    if (!has_name(fd, path)) {
+    if (!file_has_name(fd, path)) { /* removed by another process since it was opened */
         close(fd);
         return file_lock(path, out_fd, held, holder);
     }

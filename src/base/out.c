@@ -21,6 +21,7 @@ void out_begin(void)
             (void)open("/dev/null", fd == STDERR_FILENO ? O_WRONLY : O_RDONLY);
     }
     (void)signal(SIGPIPE, SIG_IGN);
+    (void)signal(SIGXFSZ, SIG_IGN);
 }
 
 static Status cannot_write(void)

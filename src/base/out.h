@@ -7,7 +7,8 @@
 #include "base/text.h"
 
 /* Called first by main. A closed standard stream is replaced by /dev/null, so that no file gets its
- * number. SIGPIPE is ignored, so that writing to a closed pipe returns ERR_CLOSED. */
+ * number. SIGPIPE and SIGXFSZ are ignored: writing to a closed pipe returns ERR_CLOSED, and a file
+ * that reaches a limit of its size (ulimit -f) is a failed write like a full disk. */
 void out_begin(void);
 
 /* ERR_DISK: "stdout: cannot write: No space left on device". ERR_CLOSED: the reader is gone; the

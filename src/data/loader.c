@@ -185,11 +185,14 @@ static void list_documents(Source *s)
 /* ---- the interface ---- */
 
 /* The worker's job. `given` changes only while the worker is idle, so reading it here needs no
- * lock. */
+ * lock. Files are looked at after they were read. A change is a better reason than the bad id that it
+ * left. */
 static Status fill_next(void *loader)
 {
     Loader *l = loader;
-    return loader_fill(l, &l->slot[l->given % LOADER_SLOTS]);
+    Status s = loader_fill(l, &l->slot[l->given % LOADER_SLOTS]);
+    TRY(loader_check_files(l));
+    return s;
 }
 
 /* Runs the same allocations on a counting arena, so the plan cannot differ from what loader_open
@@ -304,11 +307,16 @@ Status loader_resume(Loader *l, int64_t step, uint64_t position, const int64_t *
     return OK;
 }
 
+Status loader_wait(Loader *l)
+{
+    worker_wait(&l->worker, INFINITY);
+    return worker_result(&l->worker);
+}
+
 /* The thread works one batch ahead. After a failure every call fails until a seek. */
 Status loader_next(Loader *l, const Batch **out)
 {
-    worker_wait(&l->worker, INFINITY);
-    TRY(worker_result(&l->worker));
+    TRY(loader_wait(l));
     *out = &l->slot[l->given++ % LOADER_SLOTS];
     worker_begin(&l->worker);
     return OK;

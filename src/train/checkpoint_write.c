@@ -145,7 +145,7 @@ static Status open_memory(Checkpointer *k, const Config *c, Arena *a)
     TRY(text_init(&yaml, a));
     TRY(config_print(c, &yaml));
     k->config = yaml.data;
-    TRY(arena_init(&k->arena, "checkpoint", MEM_HOST, (size_t)1 << 30));
+    TRY(arena_reserve(&k->arena, "checkpoint", (size_t)1 << 30));
     TRY(arena_init(&k->text, "lines", MEM_HOST, (entries + 1) * MANIFEST_LINE_MAX));
     TRY(text_init(&k->lines, &k->text));
     k->writer.job = write_shard;

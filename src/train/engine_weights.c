@@ -1,6 +1,7 @@
 /* engine_weights: sets and checks the flat buffers, in pieces that fit into the staging block. */
 #include "train/engine_weights.h"
 
+#include "base/interrupt.h"
 #include "base/rng.h"
 #include "train/agree.h"
 #include "train/checkpoint_folder.h"
@@ -31,6 +32,7 @@ static Status fill_param(EngineParams *w, const Param *p, uint64_t seed)
     for (int64_t first = 0; first < n; first += most) {
         int64_t part = n - first < most ? n - first : most;
         float *at = tensor_at(&piece.at, first);
+        TRY(interrupt_check("no step has run"));
         fill_piece(w, p, seed, &piece.in, first, part, engine_staging(w->arenas, at));
         TRY(engine_put(w->arenas, at, (size_t)part * sizeof(float)));
     }

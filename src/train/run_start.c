@@ -24,7 +24,8 @@ static Status start_fresh(Trainer *t)
                     "): continue it with --resume, or set another run.dir",
                     t->saver.folder, t->saver.steps[t->saver.n_steps - 1]);
     }
-    TRY(engine_init_weights(&t->engine.params, (uint64_t)t->config.own.run_seed));
+    TRY(agree_failure(&t->ranks,
+                      engine_init_weights(&t->engine.params, (uint64_t)t->config.own.run_seed)));
     if (init == NULL) return OK;
     char path[FILE_PATH_MAX];
     bool moments = t->config.own.init_moments;
