@@ -48,10 +48,18 @@ static const char TEMP[] = ".tmp";
 /* The system's sentence for errno, thread-safe. */
 static const char *reason(char out[REASON_BYTES]) { return strerror_r(errno, out, REASON_BYTES); }
 
+/* Of a failure that says nothing of the file: this process has no more descriptors or memory, or may not
+ * read it. Then an older checkpoint is no replacement, as it is for a file that is damaged. */
+static Status read_code(void)
+{
+    if (errno == EMFILE || errno == ENFILE || errno == ENOMEM) return ERR_MEMORY;
+    return errno == EACCES || errno == EPERM ? ERR_ARG : ERR_IO;
+}
+
 static Status cannot_read(const char *path)
 {
     char why[REASON_BYTES];
-    return FAIL(ERR_IO, "%s cannot be read: %s", path, reason(why));
+    return FAIL(read_code(), "%s cannot be read: %s", path, reason(why));
 }
 
 static Status cannot_change(const char *path, const char *what)

@@ -142,6 +142,8 @@ static Status match_entries(Loading *l)
 {
     CheckpointInfo same; /* as read_header read it; the gate has put its own into l->info since */
     TRY(manifest_read(l->folder, l->scratch, &same, &l->entry, &l->n));
+    if (strcmp(same.sum, l->info->sum) != 0)
+        return FAIL(ERR_CHANGED, "%s: its manifest was changed while it was read", l->folder);
     if (l->w->takes_average) TRY(manifest_take_average(l->folder, l->entry, &l->n, l->scratch));
     TRY(sort_names(l));
     TRY(ARENA_NEW(l->scratch, l->n, &l->param));
@@ -260,7 +262,21 @@ Status checkpoint_load(EngineParams *w, const char *path, Arena *scratch, Checkp
 
 Status checkpoint_info(const char *path, Arena *a, CheckpointInfo *out)
 {
-    return manifest_read(path, a, out, NULL, NULL);
+    int64_t step = 0;
+    TRY(manifest_read(path, a, out, NULL, NULL));
+    if (!folder_step(path, &step) || step == out->step) return OK;
+    return FAIL(ERR_FORMAT, "%s holds step %" PRId64 ", which its name contradicts", path,
+                out->step);
+}
+
+Status checkpoint_config(const char *path, const CheckpointInfo *info, Arena *a, Config *out)
+{
+    char why[512];
+    TRY(config_parse(out, a, path, info->config, strlen(info->config)));
+    Status s = config_check(out);
+    if (s == OK) return OK;
+    status_sentence(why, sizeof why);
+    return FAIL(s, "%s: the configuration in it is not legal: %s", path, why);
 }
 
 /* Is this a failure after which an older checkpoint may be tried? Rank 0 logs it for all. */

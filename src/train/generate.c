@@ -98,7 +98,7 @@ Status infer_config(const char *checkpoint, Arena *a, char path[], Config *out)
     CheckpointInfo info;
     TRY(checkpoint_resolve(checkpoint, a, path));
     TRY(checkpoint_info(path, a, &info));
-    TRY(config_parse(out, a, path, info.config, strlen(info.config)));
+    TRY(checkpoint_config(path, &info, a, out));
     config_alone(out);
     return OK;
 }

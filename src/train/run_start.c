@@ -64,7 +64,7 @@ static Status may_resume(const void *trainer, const char *path, CheckpointInfo *
     const ConfigChange *changes = NULL;
     Config then;
     int n = 0;
-    TRY(config_parse(&then, a, path, info->config, strlen(info->config)));
+    TRY(checkpoint_config(path, info, a, &then));
     TRY(config_changes(&then, t->config.asked, a, &changes, &n));
     if (t->is_rank0) init_log_changes("resume", changes, n);
     if (t->is_rank0 && info->cpu[0] != '\0' && strcmp(t->cpu, info->cpu) != 0)

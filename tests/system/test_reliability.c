@@ -1,6 +1,9 @@
 /* What others do to a run while it runs, and what limits of the system do: docs/reliability.md lists
  * the attacks and names these tests. */
+#include "harness/forge.h"
 #include "harness/run_folder.h"
+
+#include <sys/stat.h>
 
 /* Something done to a training after its second step. */
 typedef struct Deed {
@@ -129,6 +132,84 @@ static void a_report_that_fails_after_a_run_is_no_bad_input(void **state)
     CHECK(run_has_checkpoint(lab, "report", 2));
 }
 
+/* ---- hostile checkpoints, whose sums are right ---- */
+
+/* Every reader refuses the checkpoint at once with the same sentence. */
+static void check_all_refuse(Lab *lab, const char *cell, const char *says)
+{
+    static const char newest[] = "run/checkpoints/step-0000000002";
+    lab_write(lab, lab_path(lab, "%s/ids", cell), (int32_t[]){ 5, 6, 7 }, 12);
+    CHECK_REFUSED(RUN(lab, cell, "eval", newest), 2, says);
+    CHECK_REFUSED(RUN(lab, cell, "generate", newest, "--prompt", "ba"), 2, says);
+    CHECK_REFUSED(RUN(lab, cell, "logits", newest, "ids", "out"), 2, says);
+    CHECK_REFUSED(RUN(lab, cell, "convert", "to-hf", newest, "hf"), 2, says);
+    CHECK_REFUSED(RUN(lab, cell, "train", "../tiny.yaml", "run.dir=b", "--init", newest), 2, says);
+    Outcome o = RUN(lab, cell, "train", "../tiny.yaml", "train.steps=2", "--resume");
+    CHECK_EXIT(o, 2);
+    CHECK_SAYS(o.err, says);
+}
+
+static const char *forged_run(Lab *lab, const char *cell)
+{
+    Outcome o = RUN(lab, cell, "train", "../tiny.yaml", "train.steps=2");
+    CHECK_EXIT(o, 0);
+    return run_checkpoint(lab, cell, 2);
+}
+
+static void forged_manifests_are_refused_by_all_who_read_them(void **state)
+{
+    static const struct {
+        const char *from, *to, *says;
+    } table[] = {
+        { "\"file\":\"rank-00000.bin\"", "\"file\":\"../../../../../../etc/passwd\"",
+          "\"../../../../../../etc/passwd\" is not the name of a file in this folder" },
+        { "\"file\":\"rank-00000.bin\"", "\"file\":\"/etc/passwd\"",
+          "is not the name of a file in this folder" },
+        { "\"file\":\"rank-00000.bin\"", "\"file\":\"..\"",
+          "is not the name of a file in this folder" },
+        { "\"switchyard checkpoint\"", "\"nope\"", "its format is \"nope\"" },
+        { "\"step\":2,", "\"step\":1,", "holds step 1, which its name contradicts" },
+        { "\"step\":2,", "\"step\":-5,", "step -5 at position" },
+        { "top_k: 2", "top_k: 9", "the configuration in it is not legal: moe.top_k 9" },
+        { "group_score_top: 1", "group_score_top: 1000",
+          "the configuration in it is not legal: moe.group_score_top" },
+    };
+    Lab *lab = *state;
+    for (size_t i = 0; i < sizeof table / sizeof *table; i++) {
+        char cell[32];
+        snprintf(cell, sizeof cell, "forged-%zu", i);
+        forge_text(forged_run(lab, cell), table[i].from, table[i].to);
+        check_all_refuse(lab, cell, table[i].says);
+    }
+}
+
+static void a_pipe_in_a_checkpoint_is_refused_at_once(void **state)
+{
+    Lab *lab = *state;
+    const char *path = forged_run(lab, "fifo");
+    CHECK_OK(
+        file_remove_tree(lab_path(lab, "fifo/run/checkpoints/step-0000000002/rank-00000.bin")));
+    CHECK_INT(mkfifo(lab_path(lab, "fifo/run/checkpoints/step-0000000002/rank-00000.bin"), 0600),
+              0);
+    CHECK(path != NULL);
+    Outcome o = RUN(lab, "fifo", "eval", "run");
+    CHECK_REFUSED(o, 2, "rank-00000.bin is a pipe");
+}
+
+static void checkpoints_that_were_swapped_are_not_taken_for_each_other(void **state)
+{
+    Lab *lab = *state;
+    Outcome o = RUN(lab, "swap", "train", "../tiny.yaml", "train.steps=4", "checkpoint.every=2");
+    CHECK_EXIT(o, 0);
+    o = SHELL(lab, "swap",
+              "cd run/checkpoints && mv step-0000000002 x && mv step-0000000004 "
+              "step-0000000002 && mv x step-0000000004");
+    CHECK_EXIT(o, 0);
+    o = RUN(lab, "swap", "eval", "run");
+    CHECK_EXIT(o, 2);
+    CHECK_SAYS(o.err, "step-0000000004 holds step 2, which its name contradicts");
+}
+
 /* ---- signals and limits ---- */
 
 static void a_lost_terminal_stops_a_run_as_sigterm_does(void **state)
@@ -192,6 +273,9 @@ int main(void)
         LAB_TEST(a_run_folder_that_goes_away_ends_the_run_and_keeps_its_steps),
         LAB_TEST(a_run_that_took_the_folder_is_not_written_over),
         LAB_TEST(a_report_that_fails_after_a_run_is_no_bad_input),
+        LAB_TEST(forged_manifests_are_refused_by_all_who_read_them),
+        LAB_TEST(a_pipe_in_a_checkpoint_is_refused_at_once),
+        LAB_TEST(checkpoints_that_were_swapped_are_not_taken_for_each_other),
         LAB_TEST(a_lost_terminal_stops_a_run_as_sigterm_does),
         LAB_TEST(nohup_keeps_a_run_alive),
         LAB_TEST(a_file_that_may_not_grow_is_a_sentence),
