@@ -65,6 +65,10 @@ static Status cannot_read(const char *path)
 static Status cannot_change(const char *path, const char *what)
 {
     char why[REASON_BYTES];
+    if (errno == ELOOP)
+        return FAIL(ERR_DISK,
+                    "%s cannot be %s: it is a symbolic link, which is not followed: remove it",
+                    path, what);
     return FAIL(ERR_DISK, "%s cannot be %s: %s", path, what, reason(why));
 }
 
@@ -102,7 +106,9 @@ static Status open_to_write(File *f, const char *path, bool temporary, void *buf
     char temp[FILE_PATH_MAX];
     temp_name(temp, path);
     const char *name = temporary ? temp : path;
-    f->fd = open_above(name, O_WRONLY | O_CREAT | (temporary ? O_TRUNC : O_APPEND));
+    /* What a killed process left is removed. A link of that name would lead to another file. */
+    if (temporary) (void)unlink(temp);
+    f->fd = open_above(name, O_WRONLY | O_CREAT | O_NOFOLLOW | (temporary ? O_EXCL : O_APPEND));
     if (f->fd >= 0) return OK;
     *f = (File){ 0 };
     return cannot_change(name, "created");
@@ -121,7 +127,7 @@ Status file_resume_temp(File *f, const char *path, uint64_t bytes, Arena *arena)
     *f = (File){ 0 };
     TRY(arena_alloc(arena, BUFFER_BYTES, &buffer));
     temp_name(temp, path);
-    int fd = open_above(temp, O_WRONLY);
+    int fd = open_above(temp, O_WRONLY | O_NOFOLLOW);
     if (fd < 0 || fstat(fd, &info) != 0) {
         Status s = cannot_read(temp);
         if (fd >= 0) close(fd);
@@ -240,6 +246,13 @@ Status file_commit(File *f)
     TRY(file_sync(f));
     if (f->temporary) {
         temp_name(temp, f->path);
+        if (!file_has_name(f->fd, temp)) {
+            f->temporary = false; /* what has the name now is another's */
+            return FAIL(ERR_DISK,
+                        "%s was removed or replaced while it was written: another program "
+                        "writes there",
+                        temp);
+        }
         if (rename(temp, f->path) != 0) return cannot_change(f->path, "put in place");
         f->temporary = false;
         folder_of(folder, f->path);
@@ -253,13 +266,11 @@ Status file_commit(File *f)
 void file_close(File *f)
 {
     if (is_open(f)) {
+        char temp[FILE_PATH_MAX];
         if (!f->temporary) fd_write(f->fd, f->buffer, f->buffered);
+        temp_name(temp, f->path);
+        if (f->temporary && file_has_name(f->fd, temp)) unlink(temp);
         close(f->fd);
-        if (f->temporary) {
-            char temp[FILE_PATH_MAX];
-            temp_name(temp, f->path);
-            unlink(temp);
-        }
     }
     *f = (File){ 0 };
 }
@@ -657,7 +668,7 @@ bool file_has_name(int fd, const char *path)
  * need. The kernel drops it with the last descriptor, however the process ends. */
 Status file_lock(const char *path, int *out_fd, bool *held, long *holder)
 {
-    int fd = open_above(path, O_RDWR | O_CREAT);
+    int fd = open_above(path, O_RDWR | O_CREAT | O_NOFOLLOW);
     if (fd < 0) return cannot_change(path, "created");
     if (flock(fd, LOCK_EX | LOCK_NB) != 0) {
         Status s = errno == EWOULDBLOCK ? OK : cannot_change(path, "locked");

@@ -9,6 +9,7 @@
 #include "base/host_memory.h"
 #include "base/interrupt.h"
 #include "base/log.h"
+#include "data/fingerprint.h"
 #include "op/libraries.h"
 #include "train/agree.h"
 #include "train/fits.h"
@@ -68,6 +69,41 @@ Status agree_failure(RunRanks *r, Status s)
     return s;
 }
 
+/* How this rank begins, and from which contents of data, as lines. Paths stand in the configuration. */
+static Status start_text(const Trainer *t, Text *begin, Text *data)
+{
+    const TrainOptions *o = t->options;
+    const ConfigSources *sources = &t->config.own.data_sources;
+    TRY(text_printf(begin, "%s%s%s\n", o->resume ? o->or_begin ? "--resume=auto" : "--resume" : "",
+                    o->init != NULL ? "--init " : "", o->init != NULL ? o->init : ""));
+    for (int i = 0; i < o->n_change; i++) TRY(text_printf(begin, "--change %s\n", o->change[i]));
+    for (int i = 0; i < sources->n; i++) {
+        TRY(text_printf(data, "%s\n", sources->at[i].name));
+        TRY(fingerprint_shard(sources->at[i].path, data));
+    }
+    return OK;
+}
+
+/* A text must be the last allocation of its arena, so each has its own. */
+static Status check_same_start(Trainer *t)
+{
+    Arena a[2] = { { 0 } };
+    Text begin = { 0 }, data = { 0 };
+    RunRanks *r = &t->ranks;
+    Status s = arena_reserve(&a[0], "begin", (size_t)1 << 30);
+    if (s == OK) s = arena_reserve(&a[1], "fingerprints", (size_t)1 << 30);
+    if (s == OK) s = text_init(&begin, &a[0]);
+    if (s == OK) s = text_init(&data, &a[1]);
+    if (s == OK) s = start_text(t, &begin, &data);
+    s = agree_failure(r, s);
+    if (s == OK)
+        s = agree_failure(r, ranks_agree(r->world, "the begin (--resume, --init)", begin.data));
+    if (s == OK) s = agree_failure(r, ranks_agree(r->world, "the data", data.data));
+    arena_free(&a[0]);
+    arena_free(&a[1]);
+    return s;
+}
+
 /* Checks that all ranks run the same program with the same settings, then makes the mesh. */
 static Status check_ranks_agree(Trainer *t)
 {
@@ -77,6 +113,7 @@ static Status check_ranks_agree(Trainer *t)
     TRY(agree_failure(r, ranks_build(build, sizeof build)));
     TRY(agree_failure(r, ranks_agree(r->world, "the program", build)));
     TRY(agree_failure(r, ranks_agree(r->world, "the configuration", t->config.yaml.data)));
+    TRY(check_same_start(t));
     TRY(agree_failure(r, train_agree_capacity(&t->config.own, r->world, &t->plan)));
     return mesh_make(r->world, &r->shape, false, &t->arena, &r->mesh);
 }
