@@ -9,6 +9,7 @@
 #include "train/agree.h"
 #include "train/checkpoint_folder.h"
 #include "train/copies.h"
+#include "train/engine_weights.h"
 #include "train/manifest.h"
 
 #include <inttypes.h>
@@ -257,6 +258,7 @@ Status checkpoint_load_init(EngineParams *w, const char *path, const CheckpointG
 /* A resume or an inference: no gate, and moments in a training. */
 Status checkpoint_load(EngineParams *w, const char *path, Arena *scratch, CheckpointInfo *info)
 {
+    TRY(engine_zero_weights(w)); /* no entry has the padding */
     return checkpoint_load_init(w, path, NULL, true, scratch, info);
 }
 
@@ -310,6 +312,7 @@ Status checkpoint_load_newest(EngineParams *w, const char *run_dir, const Checkp
     int n = 0;
     TRY(file_join(folder, run_dir, "checkpoints"));
     TRY(agree_status(host_of(w), folder_steps(folder, scratch, steps, &n)));
+    TRY(engine_zero_weights(w)); /* no entry has the padding */
     for (Status s = OK;;) {
         int64_t step = n > 0 ? steps[--n] : -1;
         TRY(agree_first(host_of(w), &step, sizeof step));

@@ -344,7 +344,7 @@ static Status read_entry(const char *path, char *text, ManifestEntry *out)
         out->dim[out->rank++] = v >= 0 && v < 9e15 ? (int64_t)v : -1;
     }
     out->buffer = find_buffer(l.buffer, &out->rule);
-    if (shape.bad) {
+    if (shape.bad || out->rank == 0) {
         return FAIL(ERR_FORMAT, "%s: \"shape\" is missing or not a list of numbers", path);
     }
     if (out->buffer == BUF_COUNT) {

@@ -163,6 +163,21 @@ static void log_frozen(const EnginePlan *p)
              text_thousands(frozen, p->params_frozen), text_thousands(total, p->params_total));
 }
 
+/* Settings that have no effect in a run of this length. */
+static void warn_of_idle_settings(const Config *c)
+{
+    for (int i = 0; i < c->run_trace_steps.n; i++) {
+        if (c->run_trace_steps.at[i] <= c->train_steps) continue;
+        log_warn("run.trace_steps: step %" PRId64 " is not traced, train.steps is %" PRId64,
+                 c->run_trace_steps.at[i], c->train_steps);
+    }
+    if (c->optimizer_schedule != RATE_CONSTANT && c->optimizer_decay_steps > 0 &&
+        c->optimizer_warmup_steps > c->optimizer_decay_steps)
+        log_warn("optimizer.warmup_steps %" PRId64 " is beyond optimizer.decay_steps %" PRId64
+                 ": behind its warm-up the learning rate drops at once to optimizer.min_lr",
+                 c->optimizer_warmup_steps, c->optimizer_decay_steps);
+}
+
 static Status log_layout(Trainer *t)
 {
     Text text = { 0 };
@@ -227,6 +242,7 @@ static Status open_all(Trainer *t)
     TRY(interrupt_check("no step has run"));
     TRY(open_log(t));
     TRY(log_layout(t));
+    if (t->is_rank0) warn_of_idle_settings(&t->config.own);
     if (t->ranks.share.where[0] != '\0')
         log_info("rank %d %s", t->ranks.world->rank, t->ranks.share.where);
     if (t->is_rank0) TRY(run_lock_folder(t));

@@ -92,6 +92,9 @@ static Status start_resumed(Trainer *t)
                     "--resume=auto, which then begins anew",
                     t->saver.folder);
     }
+    if (t->options->init != NULL && t->is_rank0)
+        log_info("--init %s is not used: the run goes on from a checkpoint of its own",
+                 t->options->init);
     TRY(checkpoint_load_newest(&t->engine.params, t->config.own.run_dir, &gate, &t->saver.arena,
                                &info));
     t->at.step = t->at.saved_step = info.step;

@@ -210,6 +210,22 @@ static void checkpoints_that_were_swapped_are_not_taken_for_each_other(void **st
     CHECK_SAYS(o.err, "step-0000000004 holds step 2, which its name contradicts");
 }
 
+/* ---- what would be ignored in silence ---- */
+
+static void settings_and_options_without_effect_are_said(void **state)
+{
+    Lab *lab = *state;
+    Outcome o = RUN(lab, "idle", "train", "../tiny.yaml", "train.steps=2", "run.trace_steps=[9]",
+                    "optimizer.warmup_steps=50", "optimizer.decay_steps=10");
+    CHECK_EXIT(o, 0);
+    CHECK_SAYS(o.err, "warning: run.trace_steps: step 9 is not traced, train.steps is 2");
+    CHECK_SAYS(o.err, "warning: optimizer.warmup_steps 50 is beyond optimizer.decay_steps 10");
+    o = RUN(lab, "idle", "train", "../tiny.yaml", "train.steps=2", "optimizer.warmup_steps=50",
+            "optimizer.decay_steps=10", "--resume", "--init", "elsewhere");
+    CHECK_EXIT(o, 0);
+    CHECK_SAYS(o.err, "--init elsewhere is not used: the run goes on from a checkpoint of its own");
+}
+
 /* ---- signals and limits ---- */
 
 static void a_lost_terminal_stops_a_run_as_sigterm_does(void **state)
@@ -220,6 +236,18 @@ static void a_lost_terminal_stops_a_run_as_sigterm_does(void **state)
         { "kill -TERM $P", "train.log_every=1", 0, "stopped by signal 15 after step" },
     };
     CHECK_DEEDS(*state, "stop", table);
+}
+
+/* A model whose weights take some time to make. */
+static void a_stop_signal_works_before_the_first_step(void **state)
+{
+    Lab *lab = *state;
+    Child c = START(lab, "early", "train", "../tiny.yaml", "model.layers=2000", "train.steps=1");
+    while (!file_exists(lab_path(lab, "early/run/lock")) && child_runs(&c)) child_sleep();
+    kill(c.pid, SIGTERM);
+    Outcome o = lab_wait(lab, &c);
+    CHECK_REFUSED(o, 130, "interrupted: no step has run");
+    CHECK_INT(run_count_steps(lab, "early"), 0);
 }
 
 static void nohup_keeps_a_run_alive(void **state)
@@ -277,6 +305,8 @@ int main(void)
         LAB_TEST(a_pipe_in_a_checkpoint_is_refused_at_once),
         LAB_TEST(checkpoints_that_were_swapped_are_not_taken_for_each_other),
         LAB_TEST(a_lost_terminal_stops_a_run_as_sigterm_does),
+        LAB_TEST(settings_and_options_without_effect_are_said),
+        LAB_TEST(a_stop_signal_works_before_the_first_step),
         LAB_TEST(nohup_keeps_a_run_alive),
         LAB_TEST(a_file_that_may_not_grow_is_a_sentence),
         LAB_TEST(commands_run_in_little_address_space),
