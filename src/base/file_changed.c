@@ -20,6 +20,7 @@ static const uintptr_t TAKEN = 1; /* a slot that is being filled: no address, an
 typedef struct Guard {
     _Atomic uintptr_t at; /* 0: free */
     size_t bytes;
+    _Atomic bool stamped;
     char path[SHOWN_BYTES];
 } Guard;
 
@@ -45,7 +46,7 @@ static void on_bus_error(int number, siginfo_t *info, void *context)
         if (mmap(map, at + g->bytes - page, PROT_READ, MAP_PRIVATE | MAP_ANONYMOUS | MAP_FIXED, -1,
                  0) == MAP_FAILED)
             break;
-        if (atomic_compare_exchange_strong(&first_lost, &none, g))
+        if (!atomic_load(&g->stamped) && atomic_compare_exchange_strong(&first_lost, &none, g))
             memcpy(lost_path, g->path, sizeof lost_path);
         errno = kept;
         return;
@@ -67,10 +68,17 @@ void file_changed_guard(const void *at, size_t bytes, const char *path)
         uintptr_t unused = 0;
         if (!atomic_compare_exchange_strong(&guard[i].at, &unused, TAKEN)) continue;
         guard[i].bytes = bytes;
+        atomic_store(&guard[i].stamped, false);
         (void)snprintf(guard[i].path, sizeof guard[i].path, "%s", path);
         atomic_store(&guard[i].at, (uintptr_t)at);
         return;
     }
+}
+
+void file_changed_stamped(const void *at)
+{
+    for (int i = 0; i < GUARDS && at != NULL; i++)
+        if (atomic_load(&guard[i].at) == (uintptr_t)at) atomic_store(&guard[i].stamped, true);
 }
 
 void file_changed_unguard(const void *at)

@@ -23,6 +23,9 @@ void file_changed_catch(void);
 void file_changed_guard(const void *at, size_t bytes, const char *path);
 void file_changed_unguard(const void *at);
 
+/* The reader of this map compares a stamp: file_changed_check need not speak of it. */
+void file_changed_stamped(const void *at);
+
 /* ERR_CHANGED if a guarded file lost its end while this process read it. The sentence names the first
  * one. */
 Status file_changed_check(void);

@@ -87,6 +87,9 @@ static Status open_sources(Loader *l, const LoaderConfig *c)
         *s = (Source){ .name = c->sources[i].name, .epoch = -1 };
         TRY(shard_open(&s->shard, c->sources[i].path));
         l->n = i + 1;
+        file_changed_stamped(s->shard.bin.data); /* loader_check_files looks at these */
+        file_changed_stamped(s->shard.idx.data);
+        file_changed_stamped(s->shard.mask.data);
         TRY(count_source(c, s));
         l->mapped_bytes += s->shard.idx.bytes + s->shard.mask.bytes + s->shard.bin.bytes;
         double epochs = c->sources[i].epochs > 0 ? c->sources[i].epochs : 1;

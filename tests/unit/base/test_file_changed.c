@@ -77,6 +77,20 @@ static int read_unguarded(Place *p)
     return p->map.data[2 * PAGE];
 }
 
+static int read_stamped(Place *p)
+{
+    file_changed_catch();
+    file_changed_stamped(p->map.data);
+    if (truncate(p->path, PAGE) != 0) return 1;
+    if (p->map.data[2 * PAGE] != 0) return 2;
+    return file_changed_check() == OK ? 0 : 3;
+}
+
+static void a_map_with_a_stamp_is_left_to_its_reader(void **state)
+{
+    CHECK_INT(in_child(read_stamped, *state), 0);
+}
+
 static void another_map_still_ends_the_process(void **state)
 {
     int code = in_child(read_unguarded, *state);
@@ -113,6 +127,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         PLACE_TEST(pages_that_a_file_lost_are_zeros_and_remembered),
+        PLACE_TEST(a_map_with_a_stamp_is_left_to_its_reader),
         PLACE_TEST(another_map_still_ends_the_process),
         PLACE_TEST(a_stamp_sees_a_file_that_was_written_to_or_cut),
         PLACE_TEST(a_file_that_was_removed_or_replaced_is_no_change),
