@@ -247,7 +247,6 @@ Status file_commit(File *f)
     if (f->temporary) {
         temp_name(temp, f->path);
         if (!file_has_name(f->fd, temp)) {
-            f->temporary = false; /* what has the name now is another's */
             return FAIL(ERR_DISK,
                         "%s was removed or replaced while it was written: another program "
                         "writes there",
