@@ -557,7 +557,7 @@ static Status read_trace(Reading *r, const char *path, CollectiveRank *out, int 
 Status collectives_read(Collectives *c, const char *path, CollectiveRank *out, int row)
 {
     Reading r = { .all = c };
-    Status s = arena_init(&r.arena, "rank", MEM_HOST, (size_t)64 << 30);
+    Status s = arena_reserve(&r.arena, "rank", (size_t)64 << 30);
     if (s == OK) s = read_trace(&r, path, out, row);
     if (s == OK) {
 #pragma omp critical(collectives_keep)

@@ -234,7 +234,7 @@ static Status fold_sheet(const Collectives *c, const Table *from, const Summing 
     Fold fold = { .by = s->by };
     Keys keys;
     Arena scratch = { 0 };
-    TRY(arena_init(&scratch, "summary", MEM_HOST, (size_t)64 << 30));
+    TRY(arena_reserve(&scratch, "summary", (size_t)64 << 30));
     rows.t.arena = &scratch;
     rows.t.rows = 0;
     out->name = s->name;

@@ -27,7 +27,7 @@ static Status read_recording(Source *source, const EventsOptions *o, Events *e)
     Arena a = { 0 };
     uint8_t *data = NULL;
     size_t bytes = 0;
-    TRY(arena_init(&a, "recording", MEM_HOST, (size_t)16 << 30));
+    TRY(arena_reserve(&a, "recording", (size_t)16 << 30));
     Status s = source_all(source, &a, &data, &bytes);
     if (s == OK) s = recording_parse(e->path, data, bytes, &e->recording);
     arena_release(&a, (ArenaMark){ 0 });

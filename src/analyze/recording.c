@@ -69,7 +69,7 @@ Status recording_parse(const char *path, const uint8_t *data, size_t bytes, cons
 {
     Arena a = { 0 };
     Recording *r = NULL;
-    TRY(arena_init(&a, "recording", MEM_HOST, (size_t)16 << 30));
+    TRY(arena_reserve(&a, "recording", (size_t)16 << 30));
     Status s = ARENA_ZEROED(&a, 1, &r);
     if (s != OK) {
         arena_free(&a);

@@ -345,7 +345,7 @@ Status report_fold(Report *r, const Fold *f, FillRows *fill, void *state, Table 
     FoldRows rows = { .whole = { NAN, NAN }, .state = state };
     Arena room = { 0 };
     char marks[3];
-    TRY(arena_init(&room, "rows of a sheet", MEM_HOST, (size_t)64 << 30));
+    TRY(arena_reserve(&room, "rows of a sheet", (size_t)64 << 30));
     Status s = table_init(&rows.t, "rows", f->rows, "", &room);
     if (s == OK) s = fill(r, &rows);
     if (s == OK) s = fold_rows(&rows, f, missing_marks(r, marks), r->arena, out);

@@ -108,7 +108,7 @@ static Status open_trace(const char *path, const SwitchyardTraceOptions *o, Swit
     SwitchyardTrace *t = NULL;
     TRY(check_given("open", path, out));
     TRY(check_options(o));
-    TRY(arena_init(&a, "trace", MEM_HOST, (size_t)64 << 30));
+    TRY(arena_reserve(&a, "trace", (size_t)64 << 30));
     Status s = ARENA_ZEROED(&a, 1, &t);
     if (s != OK) {
         arena_free(&a);

@@ -5,8 +5,11 @@
 
 #include <assert.h>
 #include <stdint.h>
+#include <stdio.h>
 #include <string.h>
 #include <sys/mman.h>
+#include <sys/resource.h>
+#include <unistd.h>
 
 /* Under ASan, memory past the cursor is off limits, so use after release is a report and not a
  * guess. */
@@ -44,6 +47,41 @@ size_t arena_rounded(size_t bytes) { return (bytes + ARENA_ALIGN - 1) / ARENA_AL
 /* One unit more than the block, so that ARENA_SKEW can move it without leaving the mapping. */
 static size_t mapped_bytes(const Arena *a) { return a->cap_bytes + ARENA_ALIGN; }
 
+/* ---- limits of the address space ---- */
+
+enum { LIMIT_TEXT = 128, RESERVE_SHARE = 8 };
+
+/* The limit of this process in bytes; 0: there is none. */
+static size_t space_limit(void)
+{
+    struct rlimit limit = { 0 };
+    if (getrlimit(RLIMIT_AS, &limit) != 0 || limit.rlim_cur == RLIM_INFINITY) return 0;
+    return (size_t)limit.rlim_cur;
+}
+
+/* Address space that this process uses now; 0 if the system does not say. */
+static size_t space_used(void)
+{
+    unsigned long pages = 0;
+    FILE *f = fopen("/proc/self/statm", "re");
+    if (f == NULL) return 0;
+    if (fscanf(f, "%lu", &pages) != 1) pages = 0; /* NOLINT(cert-err34-c): the kernel's number */
+    (void)fclose(f);
+    return (size_t)pages * (size_t)sysconf(_SC_PAGESIZE);
+}
+
+/* The end of a sentence: what the limit is and how to raise it; empty without a limit. */
+static const char *limit_text(char out[LIMIT_TEXT])
+{
+    size_t limit = space_limit();
+    out[0] = '\0';
+    if (limit > 0)
+        (void)snprintf(out, LIMIT_TEXT,
+                       "; this process may use %zu KiB of address space: raise ulimit -v",
+                       limit >> 10);
+    return out;
+}
+
 /* MAP_NORESERVE: a reservation of many GiB needs neither memory nor swap until it is touched. */
 Status arena_init(Arena *a, const char *name, MemKind kind, size_t cap_bytes)
 {
@@ -57,13 +95,24 @@ Status arena_init(Arena *a, const char *name, MemKind kind, size_t cap_bytes)
     void *at = mmap(NULL, mapped_bytes(a), PROT_READ | PROT_WRITE,
                     MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
     if (at == MAP_FAILED) {
+        char limit[LIMIT_TEXT];
         *a = (Arena){ 0 };
-        return FAIL(ERR_MEMORY, "arena %s: the system refused to reserve %zu bytes", name,
-                    cap_bytes);
+        return FAIL(ERR_MEMORY, "arena %s: the system refused to reserve %zu bytes%s", name,
+                    cap_bytes, limit_text(limit));
     }
     a->base = (char *)at + ARENA_SKEW;
     size_t guard = a->cap_bytes < GUARD_BYTES ? a->cap_bytes : GUARD_BYTES;
     ASAN_POISON_MEMORY_REGION(a->base, guard);
+    return OK;
+}
+
+Status arena_reserve(Arena *a, const char *name, size_t cap_bytes)
+{
+    size_t limit = space_limit(), used = limit > 0 ? space_used() : 0;
+    size_t most = limit > used ? (limit - used) / RESERVE_SHARE / ARENA_ALIGN * ARENA_ALIGN : 0;
+    bool limited = limit > 0 && most < cap_bytes;
+    TRY(arena_init(a, name, MEM_HOST, limited ? most : cap_bytes));
+    a->limited = limited;
     return OK;
 }
 
@@ -101,9 +150,12 @@ Status arena_alloc(Arena *a, size_t bytes, void **out)
         return FAIL(ERR_MEMORY, "arena %s: %zu bytes refused on purpose", a->name, bytes);
 #endif
     /* need < bytes: rounding up overflowed size_t */
-    if (need < bytes || need > a->cap_bytes - a->used_bytes)
-        return FAIL(ERR_MEMORY, "arena %s: %zu bytes wanted, %zu of %zu left", a->name, bytes,
-                    a->cap_bytes - a->used_bytes, a->cap_bytes);
+    if (need < bytes || need > a->cap_bytes - a->used_bytes) {
+        char limit[LIMIT_TEXT] = "";
+        return FAIL(ERR_MEMORY, "arena %s: %zu bytes wanted, %zu of %zu left%s", a->name, bytes,
+                    a->cap_bytes - a->used_bytes, a->cap_bytes,
+                    a->limited ? limit_text(limit) : "");
+    }
     *out = a->base + a->used_bytes;
     a->used_bytes += need;
     if (a->used_bytes > a->peak_bytes) a->peak_bytes = a->used_bytes;

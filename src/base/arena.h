@@ -7,13 +7,14 @@
  *             real step run over counting arenas is the memory projection: the peak is the size that
  *             the real arena needs.
  * MEM_HOST    reserves addresses; the kernel adds pages on first touch. A tool that cannot know its
- *             needs reserves many GiB and pays only for what it writes.
+ *             needs reserves many GiB (arena_reserve) and pays only for what it writes.
  * MEM_DEVICE, MEM_PINNED   a backend makes and frees the block (arena_over). */
 #ifndef BASE_ARENA_H
 #define BASE_ARENA_H
 
 #include "base/status.h"
 
+#include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
 
@@ -26,6 +27,7 @@ typedef struct Arena {
     MemKind kind;
     char *base;
     size_t cap_bytes, used_bytes, peak_bytes;
+    bool limited; /* a limit of the address space made it smaller than was asked for */
 } Arena;
 
 typedef struct ArenaMark {
@@ -34,6 +36,10 @@ typedef struct ArenaMark {
 
 /* cap_bytes is rounded up to ARENA_ALIGN; 0 is legal. ERR_MEMORY if the reservation fails. */
 Status arena_init(Arena *a, const char *name, MemKind kind, size_t cap_bytes);
+/* MEM_HOST for needs that nobody knows beforehand. Where the address space of a process is limited
+ * (ulimit -v), it takes at most an eighth of what is left. If that is too little, arena_alloc's
+ * ERR_MEMORY names the limit. */
+Status arena_reserve(Arena *a, const char *name, size_t cap_bytes);
 /* An arena over a block that a backend made and will free: device or pinned memory. */
 void arena_over(Arena *a, const char *name, MemKind kind, void *block, size_t cap_bytes);
 void arena_free(Arena *a); /* safe on a zeroed arena; a backend's block stays */

@@ -3,6 +3,7 @@
 #include "base/file.h"
 
 #include "base/fd.h"
+#include "base/file_changed.h"
 #include "base/interrupt.h"
 #include "base/log.h"
 #include "base/text.h"
@@ -36,6 +37,7 @@ static const size_t PIPE_MOST_BYTES = (size_t)1 << 30;
 enum {
     REASON_BYTES = 128,
     READ_BYTES = 1 << 16,
+    FIRST_READ_BYTES = 1 << 20,
     PRINT_BYTES = 4096,
     REMOVE_FOLDERS_OPEN = 16,
     PIPE_PATIENCE_MS = 2000, /* after this wait a message says which pipe is waited for */
@@ -46,15 +48,27 @@ static const char TEMP[] = ".tmp";
 /* The system's sentence for errno, thread-safe. */
 static const char *reason(char out[REASON_BYTES]) { return strerror_r(errno, out, REASON_BYTES); }
 
+/* Of a failure that says nothing of the file: this process has no more descriptors or memory, or may not
+ * read it. Then an older checkpoint is no replacement, as it is for a file that is damaged. */
+static Status read_code(void)
+{
+    if (errno == EMFILE || errno == ENFILE || errno == ENOMEM) return ERR_MEMORY;
+    return errno == EACCES || errno == EPERM ? ERR_ARG : ERR_IO;
+}
+
 static Status cannot_read(const char *path)
 {
     char why[REASON_BYTES];
-    return FAIL(ERR_IO, "%s cannot be read: %s", path, reason(why));
+    return FAIL(read_code(), "%s cannot be read: %s", path, reason(why));
 }
 
 static Status cannot_change(const char *path, const char *what)
 {
     char why[REASON_BYTES];
+    if (errno == ELOOP)
+        return FAIL(ERR_DISK,
+                    "%s cannot be %s: it is a symbolic link, which is not followed: remove it",
+                    path, what);
     return FAIL(ERR_DISK, "%s cannot be %s: %s", path, what, reason(why));
 }
 
@@ -92,7 +106,9 @@ static Status open_to_write(File *f, const char *path, bool temporary, void *buf
     char temp[FILE_PATH_MAX];
     temp_name(temp, path);
     const char *name = temporary ? temp : path;
-    f->fd = open_above(name, O_WRONLY | O_CREAT | (temporary ? O_TRUNC : O_APPEND));
+    /* What a killed process left is removed. A link of that name would lead to another file. */
+    if (temporary) (void)unlink(temp);
+    f->fd = open_above(name, O_WRONLY | O_CREAT | O_NOFOLLOW | (temporary ? O_EXCL : O_APPEND));
     if (f->fd >= 0) return OK;
     *f = (File){ 0 };
     return cannot_change(name, "created");
@@ -111,7 +127,7 @@ Status file_resume_temp(File *f, const char *path, uint64_t bytes, Arena *arena)
     *f = (File){ 0 };
     TRY(arena_alloc(arena, BUFFER_BYTES, &buffer));
     temp_name(temp, path);
-    int fd = open_above(temp, O_WRONLY);
+    int fd = open_above(temp, O_WRONLY | O_NOFOLLOW);
     if (fd < 0 || fstat(fd, &info) != 0) {
         Status s = cannot_read(temp);
         if (fd >= 0) close(fd);
@@ -230,6 +246,12 @@ Status file_commit(File *f)
     TRY(file_sync(f));
     if (f->temporary) {
         temp_name(temp, f->path);
+        if (!file_has_name(f->fd, temp)) {
+            return FAIL(ERR_DISK,
+                        "%s was removed or replaced while it was written: another program "
+                        "writes there",
+                        temp);
+        }
         if (rename(temp, f->path) != 0) return cannot_change(f->path, "put in place");
         f->temporary = false;
         folder_of(folder, f->path);
@@ -243,13 +265,11 @@ Status file_commit(File *f)
 void file_close(File *f)
 {
     if (is_open(f)) {
+        char temp[FILE_PATH_MAX];
         if (!f->temporary) fd_write(f->fd, f->buffer, f->buffered);
+        temp_name(temp, f->path);
+        if (f->temporary && file_has_name(f->fd, temp)) unlink(temp);
         close(f->fd);
-        if (f->temporary) {
-            char temp[FILE_PATH_MAX];
-            temp_name(temp, f->path);
-            unlink(temp);
-        }
     }
     *f = (File){ 0 };
 }
@@ -333,17 +353,27 @@ static Status check_piped(const char *path, size_t bytes)
     return OK;
 }
 
-/* Reads a file whose size is not known beforehand (a pipe, a file of /proc) into an anonymous map. The
- * map reserves the largest size allowed; the pages after the data are unmapped at the end. */
+static Status double_map(const char *path, char **at, size_t *room)
+{
+    void *moved = mremap(*at, *room, 2 * *room, MREMAP_MAYMOVE);
+    if (moved == MAP_FAILED) return cannot_read(path);
+    *at = moved;
+    *room *= 2;
+    return OK;
+}
+
+/* Reads a file whose size is not known beforehand (a pipe, a file of /proc) into an anonymous map, which
+ * doubles as it fills. The pages after the data are unmapped at the end. */
 static Status read_to_map(int fd, const char *path, bool piped, FileMap *out)
 {
-    size_t room = PIPE_MOST_BYTES + READ_BYTES, used = 0, got = 1;
+    size_t room = FIRST_READ_BYTES, used = 0, got = 1;
     char *at = mmap(NULL, room, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE,
                     -1, 0);
     if (at == MAP_FAILED) return cannot_read(path);
     Status s = OK;
     for (; s == OK && got > 0 && used <= PIPE_MOST_BYTES; used += got) {
-        if (piped) s = wait_for_bytes(fd, path, false);
+        if (room - used < READ_BYTES) s = double_map(path, &at, &room);
+        if (s == OK && piped) s = wait_for_bytes(fd, path, false);
         if (s == OK) s = read_some(fd, path, at + used, READ_BYTES, &got);
     }
     if (s == OK && (piped || used > PIPE_MOST_BYTES)) s = check_piped(path, used);
@@ -360,6 +390,7 @@ static Status map_opened(int fd, const char *path, const struct stat *info, File
     if (bytes == 0) return read_to_map(fd, path, S_ISFIFO(info->st_mode), out);
     void *at = mmap(NULL, bytes, PROT_READ, MAP_PRIVATE, fd, 0);
     if (at == MAP_FAILED) return cannot_read(path);
+    file_changed_guard(at, bytes, path);
     *out = (FileMap){ at, bytes };
     return OK;
 }
@@ -381,6 +412,7 @@ Status file_map_input(const char *path, FileMap *out) { return map_file(path, tr
 
 void file_unmap(FileMap *m)
 {
+    if (m->data != NULL) file_changed_unguard(m->data);
     /* NOLINTNEXTLINE(performance-no-int-to-ptr): munmap takes no const, the map is one */
     if (m->data != NULL) munmap((void *)(uintptr_t)m->data, m->bytes);
     *m = (FileMap){ 0 };
@@ -623,8 +655,7 @@ static long read_holder(int fd)
     return pread(fd, text, sizeof text - 1, 0) > 0 ? strtol(text, NULL, 10) : 0;
 }
 
-/* Is the open file still the one of that name? Another process may have removed it after it was opened. */
-static bool has_name(int fd, const char *path)
+bool file_has_name(int fd, const char *path)
 {
     struct stat open_one = { 0 }, named = { 0 };
     return fstat(fd, &open_one) == 0 && stat(path, &named) == 0 &&
@@ -636,7 +667,7 @@ static bool has_name(int fd, const char *path)
  * need. The kernel drops it with the last descriptor, however the process ends. */
 Status file_lock(const char *path, int *out_fd, bool *held, long *holder)
 {
-    int fd = open_above(path, O_RDWR | O_CREAT);
+    int fd = open_above(path, O_RDWR | O_CREAT | O_NOFOLLOW);
     if (fd < 0) return cannot_change(path, "created");
     if (flock(fd, LOCK_EX | LOCK_NB) != 0) {
         Status s = errno == EWOULDBLOCK ? OK : cannot_change(path, "locked");
@@ -645,7 +676,7 @@ Status file_lock(const char *path, int *out_fd, bool *held, long *holder)
         close(fd);
         return s;
     }
-    if (!has_name(fd, path)) {
+    if (!file_has_name(fd, path)) { /* removed by another process since it was opened */
         close(fd);
         return file_lock(path, out_fd, held, holder);
     }

@@ -102,6 +102,8 @@ Status file_cache_folder(const char *wanted, char out[FILE_PATH_MAX]);
  * id, or 0 if unknown. */
 Status file_lock(const char *path, int *out_fd, bool *held, long *holder);
 void file_unlock(int fd); /* does nothing on 0 */
+/* Is the open file still the one of that name? It may have been removed, or replaced. */
+bool file_has_name(int fd, const char *path);
 /* The same, and the file is removed first, while it is locked. */
 void file_unlock_remove(int fd, const char *path);
 

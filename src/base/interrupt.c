@@ -16,9 +16,12 @@ static void on_signal(int number)
 /* SA_RESTART: libraries that do not handle EINTR keep working. poll() returns EINTR nevertheless. */
 void interrupt_catch(void)
 {
-    struct sigaction action = { .sa_handler = on_signal, .sa_flags = SA_RESTART };
+    struct sigaction action = { .sa_handler = on_signal, .sa_flags = SA_RESTART }, before;
     sigaction(SIGINT, &action, NULL);
     sigaction(SIGTERM, &action, NULL);
+    /* nohup ignores SIGHUP, and that stays so */
+    if (sigaction(SIGHUP, NULL, &before) == 0 && before.sa_handler != SIG_IGN)
+        sigaction(SIGHUP, &action, NULL);
 }
 
 int interrupt_signal(void) { return caught; }

@@ -1,5 +1,5 @@
-/* interrupt: lets Ctrl-C and SIGTERM end a command cleanly. After interrupt_catch the first signal sets
- * a flag. Loops poll it through interrupt_check(), which returns an error: temporary files are removed
+/* interrupt: lets Ctrl-C, SIGTERM and SIGHUP (a lost terminal) end a command cleanly. After
+ * interrupt_catch the first signal sets a flag. Loops poll it through interrupt_check(), which returns an error: temporary files are removed
  * and the program ends with one sentence and exit code 130. A second signal ends it at once. Commands
  * that never call interrupt_catch end at the first signal. */
 #ifndef BASE_INTERRUPT_H

@@ -16,6 +16,7 @@
 enum { LINE_MAX_BYTES = 4096 };
 
 static const double PROGRESS_EVERY_S = 10;
+static const char NEW_LINE[] = "\r\033[K"; /* of a terminal: the same line, emptied */
 
 /* Any thread may log. A line is built on the caller's stack and written with one call, so that lines
  * of threads, and of ranks that share a terminal, do not mix. Shared state is single atomic words. */
@@ -45,17 +46,18 @@ typedef struct Line {
     size_t used;
 } Line;
 
-/* Appends to the line, keeps one byte for the newline, and ends a truncated text with "...". */
+/* Appends to the line, keeps one byte for the newline, and ends a truncated text with "...". Names of files
+ * and keys are others' texts, so control characters in them are shown. */
 static void line_format(Line *l, const char *fmt, va_list ap)
 {
+    char text[LINE_MAX_BYTES];
     size_t room = sizeof l->text - l->used - 1;
-    int n = vsnprintf(l->text + l->used, room, fmt, ap);
+    int n = vsnprintf(text, sizeof text, fmt, ap);
     if (n < 0) return;
-    if ((size_t)n < room) {
-        l->used += (size_t)n;
-        return;
-    }
-    l->used += room - 1;
+    size_t whole = (size_t)n < sizeof text ? (size_t)n : sizeof text - 1;
+    size_t shown = text_visible(l->text + l->used, room - 1, text, whole);
+    l->used += shown;
+    if ((size_t)n == whole && shown >= whole) return;
     memcpy(l->text + l->used - 3, "...", 3);
 }
 
@@ -139,7 +141,8 @@ void log_progress(bool last, const char *fmt, ...)
 
     Line l;
     l.used = 0;
-    if (columns > 0) line_add(&l, "\r\033[K");
+    if (columns > 0) l.used = sizeof NEW_LINE - 1;
+    memcpy(l.text, NEW_LINE, l.used);
     size_t start = l.used;
     va_list ap;
     va_start(ap, fmt);

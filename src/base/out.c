@@ -21,6 +21,7 @@ void out_begin(void)
             (void)open("/dev/null", fd == STDERR_FILENO ? O_WRONLY : O_RDONLY);
     }
     (void)signal(SIGPIPE, SIG_IGN);
+    (void)signal(SIGXFSZ, SIG_IGN);
 }
 
 static Status cannot_write(void)
@@ -30,8 +31,22 @@ static Status cannot_write(void)
     return FAIL(ERR_DISK, "stdout: cannot write: %s", strerror_r(errno, why, sizeof why));
 }
 
+/* On a terminal a text could move the cursor or change its title; a file gets the bytes as they are. */
+static Status write_visible(const char *data, size_t bytes)
+{
+    enum { PIECE = 1024 };
+    char shown[4 * PIECE];
+    for (size_t i = 0; i < bytes; i += PIECE) {
+        size_t n =
+            text_visible(shown, sizeof shown, data + i, bytes - i < PIECE ? bytes - i : PIECE);
+        if (fd_write(STDOUT_FILENO, shown, n) != n) return cannot_write();
+    }
+    return OK;
+}
+
 Status out_write(const char *data, size_t bytes)
 {
+    if (isatty(STDOUT_FILENO)) return write_visible(data, bytes);
     return fd_write(STDOUT_FILENO, data, bytes) == bytes ? OK : cannot_write();
 }
 

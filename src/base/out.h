@@ -7,10 +7,11 @@
 #include "base/text.h"
 
 /* Called first by main. A closed standard stream is replaced by /dev/null, so that no file gets its
- * number. SIGPIPE is ignored, so that writing to a closed pipe returns ERR_CLOSED. */
+ * number. SIGPIPE and SIGXFSZ are ignored: writing to a closed pipe returns ERR_CLOSED, and a file
+ * that reaches a limit of its size (ulimit -f) is a failed write like a full disk. */
 void out_begin(void);
 
-/* ERR_DISK: "stdout: cannot write: No space left on device". ERR_CLOSED: the reader is gone; the
+/* On a terminal, control characters are shown as \xNN. ERR_DISK: "stdout: cannot write: No space left on device". ERR_CLOSED: the reader is gone; the
  * record of the last failure stays as it is. No bytes at all always succeed. */
 Status out_write(const char *data, size_t bytes);
 Status out_text(const Text *t);

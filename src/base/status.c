@@ -97,6 +97,7 @@ static const struct {
     [ERR_PARTIAL] = { "incomplete", 3 },
     [ERR_NUMERIC] = { "numeric", 3 },
     [ERR_INTERRUPTED] = { "interrupted", 130 },
+    [ERR_CHANGED] = { "changed", 3 },
     [ERR_CLOSED] = { "closed", 0 },
 };
 _Static_assert(sizeof CODES / sizeof *CODES == ERR_CLOSED + 1, "a code has no row");

@@ -29,7 +29,8 @@ typedef enum STATUS_MUST_USE Status {
     ERR_FIT,         /* a plan: no candidate fits the GPUs */
     ERR_PARTIAL,     /* the input ends early: its complete part was processed */
     ERR_NUMERIC,     /* NaN, Inf, or a check against the reference failed */
-    ERR_INTERRUPTED, /* SIGINT or SIGTERM asked the command to end (base/interrupt.h) */
+    ERR_INTERRUPTED, /* SIGINT, SIGTERM or SIGHUP asked the command to end (base/interrupt.h) */
+    ERR_CHANGED,     /* a file was changed by others while it was read */
     ERR_CLOSED,      /* the reader of stdout has gone: end quietly (base/out.h) */
 } Status;
 

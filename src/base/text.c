@@ -272,3 +272,28 @@ bool text_utf8_valid(const char *s, size_t n, size_t *bad)
     }
     return true;
 }
+
+/* Bytes of a control character at s: of ASCII, or of the second block of them (U+0080 to U+009F). */
+static size_t control_bytes(const unsigned char *s, size_t n)
+{
+    if (*s == '\n' || *s == '\t') return 0;
+    if (*s < ' ' || *s == 0x7F) return 1;
+    return n > 1 && s[0] == 0xC2 && s[1] < 0xA0 ? 2 : 0;
+}
+
+size_t text_visible(char *out, size_t room, const char *s, size_t n)
+{
+    static const char hex[] = "0123456789abcdef";
+    size_t used = 0;
+    for (size_t i = 0; i < n;) {
+        const unsigned char *at = (const unsigned char *)s + i;
+        size_t hidden = control_bytes(at, n - i);
+        if (used + (hidden > 0 ? 4 * hidden : 1) > room) return used;
+        if (hidden == 0) out[used++] = s[i++];
+        for (size_t k = 0; k < hidden; k++, i++) {
+            memcpy(out + used, (char[]){ '\\', 'x', hex[at[k] >> 4], hex[at[k] & 15] }, 4);
+            used += 4;
+        }
+    }
+    return used;
+}

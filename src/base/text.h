@@ -57,6 +57,10 @@ int text_word_index(const char *words, const char *word);
  * first line continues at column `at`; the others begin at column `indent`. */
 Status text_wrap(Text *t, const char *s, int at, int width, int indent);
 
+/* Copies s, with control characters but newlines and tabs as \xNN, so that no byte of it moves the cursor
+ * or changes a terminal. Stops where `room` is too small; returns the bytes written, at most 4 n. */
+size_t text_visible(char *out, size_t room, const char *s, size_t n);
+
 bool text_starts(const char *s, const char *prefix);
 bool text_ends(const char *s, const char *suffix);
 

@@ -44,6 +44,7 @@ static int start_thread(Worker *w)
     pthread_attr_setstacksize(&attr, w->stack_bytes > 0 ? w->stack_bytes : STACK_BYTES);
     /* A thread inherits the mask, so signals are blocked only around its creation. */
     sigfillset(&all);
+    sigdelset(&all, SIGBUS); /* belongs to the thread that reads (base/file_changed.h) */
     pthread_sigmask(SIG_SETMASK, &all, &before);
     int rc = pthread_create(&w->thread, &attr, worker_main, w);
     pthread_sigmask(SIG_SETMASK, &before, NULL);

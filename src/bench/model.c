@@ -39,7 +39,7 @@ static void fill_random_tokens(BenchModel *m)
 static Status open_model(BenchModel *m, BenchOpen how)
 {
     const Config *c = m->config;
-    TRY(arena_init(&m->arena, "bench", MEM_HOST, (size_t)8 << 30));
+    TRY(arena_reserve(&m->arena, "bench", (size_t)8 << 30));
     MeshShape laid_out;
     TRY(train_mesh(c, m->world == NULL ? 1 : m->world->size, &laid_out));
     if (m->world != NULL) TRY(mesh_make(m->world, &laid_out, false, &m->arena, &m->mesh));

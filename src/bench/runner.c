@@ -18,7 +18,7 @@ static const double DELAY_S = 0.02; /* the stream waits so long, and the host ge
 Status bench_runner_open(BenchRunner *r, const Config *c)
 {
     *r = (BenchRunner){ .config = c };
-    TRY(arena_init(&r->tables, "tables", MEM_HOST, (size_t)16 << 30));
+    TRY(arena_reserve(&r->tables, "tables", (size_t)16 << 30));
     TRY(engine_wants_gpu(c)
             ? gpu_exec_init(&r->ex, (int)c->run_gpu, &r->tables, &r->scratch)
             : exec_init(&r->ex, &r->tables, &r->scratch, train_threads(c), (CpuIsa)c->run_cpu_isa));

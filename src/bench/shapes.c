@@ -103,8 +103,8 @@ static Status open_shapes(Bench *b)
     CpuIsa isa = (CpuIsa)c->run_cpu_isa;
     TRY(bench_runner_open(&b->r, c));
     Arena *tables = &b->r.tables;
-    TRY(arena_init(&b->sample, "sample", MEM_HOST, (size_t)4 << 30));
-    TRY(arena_init(&b->cpu_scratch, "scratch", MEM_HOST, (size_t)1 << 30));
+    TRY(arena_reserve(&b->sample, "sample", (size_t)4 << 30));
+    TRY(arena_reserve(&b->cpu_scratch, "scratch", (size_t)1 << 30));
     TRY(exec_init(&b->cpu, tables, &b->cpu_scratch, threads, isa));
     TRY(bench_runner_counter(&b->r, &b->count_scratch, &b->counter));
     TRY(ARENA_NEW(tables, SHAPE_PATTERN, &b->pattern));

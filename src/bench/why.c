@@ -185,8 +185,8 @@ static Status device_of_sheet(const char *sheet, Why *w, char name[GPU_NAME_MAX]
 static Status list_calls(const Config *c, const char *sheet, Why *w, Text *out)
 {
     char name[GPU_NAME_MAX] = "";
-    TRY(arena_init(&w->arena, "why", MEM_HOST, (size_t)1 << 30));
-    TRY(arena_init(&w->scratch, "count", MEM_HOST, (size_t)1 << 30));
+    TRY(arena_reserve(&w->arena, "why", (size_t)1 << 30));
+    TRY(arena_reserve(&w->scratch, "count", (size_t)1 << 30));
     TRY(sheet != NULL ? device_of_sheet(sheet, w, name) : device_here(c, w, name));
     TRY(count_layers(w, c));
     TRY(text_printf(out, "%s, %s, %" PRId64 " tokens: which kernel takes each call of a step\n",

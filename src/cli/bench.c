@@ -169,7 +169,7 @@ static Status run_rank(void *state, Comm *world)
     Config own = *b->config;
     Arena a = { 0 };
     Text out = { 0 };
-    TRY(arena_init(&a, "command", MEM_HOST, (size_t)64 << 30));
+    TRY(arena_reserve(&a, "command", (size_t)64 << 30));
     Status s = bench_bind_rank(&own, world, &a);
     if (s == OK) s = text_init(&out, &a);
     if (s == OK) s = benches[b->kind].fn(b, &own, world, &a, &out);

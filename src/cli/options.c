@@ -339,8 +339,8 @@ Status options_run(const Command *c, int argc, char **argv, CommandRun *run, voi
     const size_t room = (size_t)64 << 30; /* reserved; only touched pages take memory */
     TRY(options_parse(c, argc, argv, &n, &help));
     if (help) return OK;
-    Status s = arena_init(&a, "command", MEM_HOST, room);
-    if (s == OK) s = arena_init(&text, "text", MEM_HOST, room);
+    Status s = arena_reserve(&a, "command", room);
+    if (s == OK) s = arena_reserve(&text, "text", room);
     if (s == OK) s = text_init(&out, &text);
     if (s == OK) s = run(state, n, argv + 1, &a, &out);
     /* These two codes come with a result. A full disk is a worse failure than either. */

@@ -142,7 +142,7 @@ static Status run_diff(void *state, int n, char **path, Arena *a, Text *out)
         return FAIL(ERR_ARG,
                     "trace diff: --compat tracelens writes files: name a folder with --out");
     TRY(trace_out_begin(&c->out, path, n));
-    Status s = arena_init(&x.scratch, "trace diff", MEM_HOST, (size_t)64 << 30);
+    Status s = arena_reserve(&x.scratch, "trace diff", (size_t)64 << 30);
     if (s == OK) s = compare_traces(c, path, &x, out);
     /* events are freed before the end is reported */
     bool cut[DIFF_SIDES] = { x.events[0].counts.truncated, x.events[1].counts.truncated };

@@ -86,7 +86,7 @@ static Status run_replay(void *state, int n, char **path, Arena *a, Text *out)
     if (c->bench != NULL) TRY(trace_out_file("--bench", c->bench, path, n));
     if (c->out != NULL && c->bench != NULL && strcmp(c->out, c->bench) == 0)
         return FAIL(ERR_ARG, "--out and --bench are both %s: name two files", c->out);
-    TRY(arena_init(&c->scratch, "trace replay", MEM_HOST, (size_t)16 << 30));
+    TRY(arena_reserve(&c->scratch, "trace replay", (size_t)16 << 30));
     Status s = write_lists(c, path[0], &e, a, out);
     events_free(&e);
     arena_free(&c->scratch);

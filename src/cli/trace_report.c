@@ -166,7 +166,7 @@ static Status write_perfetto(const ReportCall *c, int n)
 {
     Arena room = { 0 };
     Text text = { 0 };
-    TRY(arena_init(&room, "trace for Perfetto", MEM_HOST, (size_t)64 << 30));
+    TRY(arena_reserve(&room, "trace for Perfetto", (size_t)64 << 30));
     Status s = text_init(&text, &room);
     if (s == OK) s = recording_json(c->recording, n, &text);
     if (s == OK) s = file_write_whole(c->perfetto, text.data, text.used);

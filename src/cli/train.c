@@ -36,7 +36,7 @@ static void on_dump(int number)
     dumps = dumps + 1;
 }
 
-/* SIGINT and SIGTERM end the run after the current step (base/interrupt.h). */
+/* SIGINT, SIGTERM and SIGHUP end the run after the current step (base/interrupt.h). */
 static void catch_signals(void)
 {
     struct sigaction action = { .sa_handler = on_dump, .sa_flags = SA_RESTART };
@@ -80,6 +80,8 @@ static Status print_run_report(const Config *c, Arena *a, Text *out)
                         (long long)sum.twice, (long long)sum.steps, sum.again_s, sum.capture_s));
     return text_printf(out, "report                %s/report.html\n", c->run_dir);
 }
+
+enum { EXIT_BAD_INPUT = 2 };
 
 enum {
     RESUME_NOT,
@@ -175,8 +177,13 @@ static Status run_train(void *state, int n, char **arguments, Arena *a, Text *ou
     TRY(convert_init(call, &c, a, out));
     call->config = &c;
     TRY(cli_ranks(call->ranks, c.comm_timeout_s, a, train_on_rank, call));
-    return call->last_step > 0 ? print_run_report(&c, a, out)
-                               : OK; /* without a step there is no report */
+    if (call->last_step == 0) return OK; /* without a step there is no report */
+    Status s = print_run_report(&c, a, out);
+    if (status_exit_code(s) != EXIT_BAD_INPUT) return s;
+    /* no input was bad: the run has just written what it cannot read now */
+    char why[512];
+    status_sentence(why, sizeof why);
+    return FAIL(ERR_DISK, "all steps are trained and saved, but there is no report: %s", why);
 }
 
 Status cli_train(int argc, char **argv)

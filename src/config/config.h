@@ -19,7 +19,7 @@
 #include <stdint.h>
 
 enum { CONFIG_LIST_MAX = 256, CONFIG_TEXTS_MAX = 32 };
-enum { CONFIG_SOURCES_MAX = 64, CONFIG_DEPTHS_MAX = 4 };
+enum { CONFIG_SOURCES_MAX = 64, CONFIG_DEPTHS_MAX = 4, CONFIG_VOCAB_MAX = 4000000 };
 
 /* Lists have a fixed size, so that a Config is one struct that can be copied by assignment. */
 typedef struct ConfigInts {

@@ -317,6 +317,21 @@ Status config_check_tp(const Config *c, int64_t tp, int64_t cp)
     return config_divides("attention.kv_heads", keys, "mesh.tp", tp);
 }
 
+/* Ops count a rank's slots (token, expert) of a micro-batch in 31 bits. */
+static Status check_slots(const Config *c)
+{
+    const int64_t k = config_moe_layers(c) > 0 ? c->moe_top_k : 1;
+    const double slots =
+        (double)c->train_micro_batch * (double)(c->data_sequence / c->mesh_cp) * (double)k;
+    if (slots <= INT32_MAX) return OK;
+    return FAIL(
+        ERR_ARG,
+        "train.micro_batch %lld x data.sequence %lld x %lld experts a token are %.4g slots a "
+        "rank, at most %d: lower train.micro_batch",
+        (long long)c->train_micro_batch, (long long)c->data_sequence, (long long)k, slots,
+        INT32_MAX);
+}
+
 /* Runs after all settings are known, once for each configuration. What depends on the number of
  * ranks is checked later, when that is known (config_check_ops, mesh_shape). */
 Status config_check(const Config *c)
@@ -333,6 +348,7 @@ Status config_check(const Config *c)
     if (c->mesh_ep > 1) TRY(config_divides("mesh.ep", c->mesh_ep, "moe.experts", c->moe_experts));
     TRY(config_check_cp(c, c->mesh_cp));
     TRY(config_check_tp(c, c->mesh_tp, c->mesh_cp));
+    TRY(check_slots(c));
     TRY(check_recompute(c));
     TRY(check_fp8(c));
     TRY(check_loss_scale(c));

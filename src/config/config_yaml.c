@@ -6,7 +6,7 @@
 #include <stdio.h>
 #include <string.h>
 
-enum { SECTIONS_MAX = 64, SECTION_BYTES = 32, PRESETS_MAX = 64 };
+enum { SECTIONS_MAX = 64, SECTION_BYTES = 32, PRESETS_MAX = 64, DEPTH_MAX = 64 };
 
 /* FILE:LINE:COLUMN of a file, counted from 1 as editors do. An override has no lines, so its text
  * is the place. */
@@ -79,10 +79,42 @@ static Status refuse_second(const ConfigDoc *d, yaml_parser_t *p)
     return s;
 }
 
+/* Goes over the events until the text ends or is too deep. An error of syntax is left to the second pass. */
+static Status check_depth(const ConfigDoc *d, yaml_parser_t *p)
+{
+    yaml_event_t e;
+    char place[CONFIG_PLACE_BYTES];
+    int depth = 0;
+    for (bool more = true; more;) {
+        if (!yaml_parser_parse(p, &e)) return OK;
+        depth += e.type == YAML_SEQUENCE_START_EVENT || e.type == YAML_MAPPING_START_EVENT;
+        depth -= e.type == YAML_SEQUENCE_END_EVENT || e.type == YAML_MAPPING_END_EVENT;
+        more = e.type != YAML_STREAM_END_EVENT;
+        yaml_mark_t at = e.start_mark;
+        yaml_event_delete(&e);
+        if (depth <= DEPTH_MAX) continue;
+        return FAIL(ERR_FORMAT, "%s: lists and mappings lie more than %d levels deep here",
+                    config_place(place, d, at), DEPTH_MAX);
+    }
+    return OK;
+}
+
+/* libyaml takes time in proportion to the depth for every token: 100 kB of `[` took 15 s. */
+static Status refuse_depth(const ConfigDoc *d, const char *yaml, size_t yaml_bytes)
+{
+    yaml_parser_t p;
+    if (!yaml_parser_initialize(&p)) return FAIL(ERR_MEMORY, "no memory left to read YAML");
+    yaml_parser_set_input_string(&p, (const unsigned char *)yaml, yaml_bytes);
+    Status s = check_depth(d, &p);
+    yaml_parser_delete(&p);
+    return s;
+}
+
 /* On failure the document is zeroed, so config_doc_close is always safe. */
 Status config_doc_open(ConfigDoc *d, const char *yaml, size_t yaml_bytes)
 {
     yaml_parser_t p;
+    TRY(refuse_depth(d, yaml, yaml_bytes));
     if (!yaml_parser_initialize(&p)) return FAIL(ERR_MEMORY, "no memory left to read YAML");
     yaml_parser_set_input_string(&p, (const unsigned char *)yaml, yaml_bytes);
     Status s = OK;

@@ -407,7 +407,7 @@ static Status write_checkpoint_files(FromHf *f, Arena *lines)
 static Status write_checkpoint(FromHf *f)
 {
     Arena lines = { 0 };
-    TRY(arena_init(&lines, "lines", MEM_HOST, (size_t)8 << 30));
+    TRY(arena_reserve(&lines, "lines", (size_t)8 << 30));
     Status s = out_folder_begin(&f->out);
     if (s == OK) s = write_checkpoint_files(f, &lines);
     arena_free(&lines);

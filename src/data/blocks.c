@@ -125,7 +125,7 @@ Status blocks_open(Blocks *b, const char *path, const DocumentOptions *o)
 {
     *b = (Blocks){ .options = *o, .jsonl = names_json_lines(path) };
     Status s = input_open(&b->input, path);
-    if (s == OK) s = arena_init(&b->arena, "carry", MEM_HOST, CARRY_RESERVE);
+    if (s == OK) s = arena_reserve(&b->arena, "carry", CARRY_RESERVE);
     if (s == OK) s = text_init(&b->carry, &b->arena);
     if (s != OK) blocks_close(b);
     return s;

@@ -73,7 +73,7 @@ Status chat_load(const char *path, const char *tokenizer, Arena *a, ChatTemplate
                     "chat_template.jinja: name a file with --chat",
                     tokenizer);
     Arena scratch = { 0 };
-    TRY(arena_init(&scratch, "template", MEM_HOST, (size_t)1 << 30));
+    TRY(arena_reserve(&scratch, "template", (size_t)1 << 30));
     Status s = chat_check(&t, &scratch);
     arena_free(&scratch);
     TRY(s);

@@ -23,7 +23,7 @@ Status documents_open(Documents *d, const char *path, const DocumentOptions *o)
 {
     *d = (Documents){ .path = path, .options = *o };
     Status s = blocks_open(&d->blocks, path, o);
-    if (s == OK) s = arena_init(&d->room_arena, "block", MEM_HOST, LINE_BYTES);
+    if (s == OK) s = arena_reserve(&d->room_arena, "block", LINE_BYTES);
     if (s == OK) s = text_init(&d->room, &d->room_arena);
     if (s != OK) documents_close(d);
     return s;
@@ -164,7 +164,7 @@ static Status parse_line(Documents *d, Span line, Span *text, char room[WRONG_BY
     size_t bad = 0;
     *wrong = "a NUL character, which no text may hold";
     if (memchr(line.s, '\0', line.n) != NULL || has_escaped_nul(line)) return OK;
-    if (d->arena.base == NULL) TRY(arena_init(&d->arena, "line", MEM_HOST, LINE_BYTES));
+    if (d->arena.base == NULL) TRY(arena_reserve(&d->arena, "line", LINE_BYTES));
     arena_release(&d->arena, (ArenaMark){ 0 });
     TRY(json_parse(line.s, line.n, &d->arena, &d->json, &bad));
     *wrong = room;

@@ -1,6 +1,7 @@
 /* inspect: scans a shard for document lengths and ids, and prints statistics for `data inspect`. */
 #include "data/inspect.h"
 
+#include "config/config.h"
 #include "data/shard.h"
 
 #include <stdlib.h>
@@ -48,8 +49,8 @@ static Status scan_lengths(const Shard *s, Arena *a, Inspect *r)
 
 /* ---- ids ---- */
 
-/* Finds the largest id; with `count`, which must have room for it, counts each id. A negative id is
- * an error. */
+/* Finds the largest id; with `count`, which must have room for it, counts each id. An id that no
+ * vocabulary has is an error: the table of counts would take GiB. */
 static Status walk_ids(const Shard *s, int32_t *largest, int64_t *count)
 {
     int32_t piece[PIECE];
@@ -57,9 +58,11 @@ static Status walk_ids(const Shard *s, int32_t *largest, int64_t *count)
         int64_t n = s->tokens - i < PIECE ? s->tokens - i : PIECE;
         shard_read(s, i, n, piece);
         for (int64_t k = 0; k < n; k++) {
-            if (piece[k] < 0)
-                return FAIL(ERR_FORMAT, "%s.bin: token %lld is id %d, which is negative", s->prefix,
-                            (long long)(i + k), piece[k]);
+            if (piece[k] < 0 || piece[k] >= CONFIG_VOCAB_MAX)
+                return FAIL(ERR_FORMAT,
+                            "%s.bin: token %lld is id %d, a vocabulary has ids from 0 to below "
+                            "%d: is it a shard of tokens?",
+                            s->prefix, (long long)(i + k), piece[k], CONFIG_VOCAB_MAX);
             if (piece[k] > *largest) *largest = piece[k];
             if (count != NULL) count[piece[k]]++;
         }
@@ -220,9 +223,12 @@ static Status print_lengths(const Inspect *r, Text *out)
 static Status print_top(const Inspect *r, const Tokenizer *t, Text *out)
 {
     char number[32], distinct[32];
-    TRY(text_printf(out,
-                    "\n%s different ids occur, the largest is %s\n\n       id      count  share\n",
+    TRY(text_printf(out, "\n%s different ids occur, the largest is %s\n",
                     text_thousands(distinct, r->distinct), text_thousands(number, r->largest_id)));
+    if (t != NULL && r->largest_id >= tokenizer_vocab(t))
+        TRY(text_printf(out, "the tokenizer has %s ids: this shard was made with another one\n",
+                        text_thousands(number, tokenizer_vocab(t))));
+    TRY(text_printf(out, "\n       id      count  share\n"));
     for (int i = 0; i < r->n_top; i++) {
         TRY(text_printf(out, "%9d %10lld %5.1f%%%s", r->top[i].id, (long long)r->top[i].count,
                         100 * (double)r->top[i].count / (double)r->tokens, t != NULL ? "  " : ""));

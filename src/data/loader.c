@@ -87,6 +87,9 @@ static Status open_sources(Loader *l, const LoaderConfig *c)
         *s = (Source){ .name = c->sources[i].name, .epoch = -1 };
         TRY(shard_open(&s->shard, c->sources[i].path));
         l->n = i + 1;
+        file_changed_stamped(s->shard.bin.data); /* loader_check_files looks at these */
+        file_changed_stamped(s->shard.idx.data);
+        file_changed_stamped(s->shard.mask.data);
         TRY(count_source(c, s));
         l->mapped_bytes += s->shard.idx.bytes + s->shard.mask.bytes + s->shard.bin.bytes;
         double epochs = c->sources[i].epochs > 0 ? c->sources[i].epochs : 1;
@@ -185,11 +188,14 @@ static void list_documents(Source *s)
 /* ---- the interface ---- */
 
 /* The worker's job. `given` changes only while the worker is idle, so reading it here needs no
- * lock. */
+ * lock. Files are looked at after they were read. A change is a better reason than the bad id that it
+ * left. */
 static Status fill_next(void *loader)
 {
     Loader *l = loader;
-    return loader_fill(l, &l->slot[l->given % LOADER_SLOTS]);
+    Status s = loader_fill(l, &l->slot[l->given % LOADER_SLOTS]);
+    TRY(loader_check_files(l));
+    return s;
 }
 
 /* Runs the same allocations on a counting arena, so the plan cannot differ from what loader_open
@@ -304,11 +310,16 @@ Status loader_resume(Loader *l, int64_t step, uint64_t position, const int64_t *
     return OK;
 }
 
+Status loader_wait(Loader *l)
+{
+    worker_wait(&l->worker, INFINITY);
+    return worker_result(&l->worker);
+}
+
 /* The thread works one batch ahead. After a failure every call fails until a seek. */
 Status loader_next(Loader *l, const Batch **out)
 {
-    worker_wait(&l->worker, INFINITY);
-    TRY(worker_result(&l->worker));
+    TRY(loader_wait(l));
     *out = &l->slot[l->given++ % LOADER_SLOTS];
     worker_begin(&l->worker);
     return OK;

@@ -93,6 +93,9 @@ Status loader_resume(Loader *l, int64_t step, uint64_t position, const int64_t *
 
 /* The training sequences of the next step. The tensors stay valid until the second next call. */
 Status loader_next(Loader *l, const Batch **out);
+/* Waits until the next batch is read: OK, or why loader_next will fail. ERR_CHANGED: a file was
+ * overwritten or cut while training reads it. */
+Status loader_wait(Loader *l);
 
 /* Reads held-out sequences [first, first + n) of one source, in document order, into the caller's
  * batch, whose tensors have at least n sequences. Past the last sequence targets are -1. Not

@@ -90,6 +90,9 @@ int64_t loader_phase_step(const Loader *l, int phase);
 /* Sequences of all ranks in the first `steps` steps. */
 uint64_t loader_sequences_of(const Loader *l, int64_t steps);
 
+/* ERR_CHANGED: a file was changed since it was opened. */
+Status loader_check_files(const Loader *l);
+
 /* The next batch of the mix. */
 Status loader_fill(Loader *l, Batch *out);
 

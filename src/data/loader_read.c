@@ -390,6 +390,12 @@ Status loader_fill(Loader *l, Batch *out)
     return OK;
 }
 
+Status loader_check_files(const Loader *l)
+{
+    for (int i = 0; i < l->n; i++) TRY(shard_check_same(&l->source[i].shard));
+    return OK;
+}
+
 static Status check_source(const Loader *l, int source)
 {
     if (source >= 0 && source < l->n) return OK;
@@ -421,7 +427,7 @@ Status loader_held(Loader *l, int source, int64_t first, int64_t n, Batch *out)
     clear_counts(out);
     for (int64_t row = 0; row < n; row++)
         TRY(fill_row(l, &l->held_reader, s, true, (first + row) * T, out, row));
-    return OK;
+    return shard_check_same(&s->shard);
 }
 
 int64_t loader_held_tail(const Loader *l, int source) { return l->source[source].out.tail; }

@@ -154,12 +154,12 @@ static Status open_lane(Preparer *p, Lane *l)
     Text *const texts[] = { &l->text, &l->ids, &l->learned, &l->documents };
     l->p = p;
     l->worker = (Worker){ .job = prepare_lane, .state = l, .stack_bytes = STACK_BYTES };
-    TRY(arena_init(&l->scratch, "document", MEM_HOST, LANE_BYTES));
-    TRY(arena_init(&l->strings, "strings", MEM_HOST, STRINGS_BYTES));
+    TRY(arena_reserve(&l->scratch, "document", LANE_BYTES));
+    TRY(arena_reserve(&l->strings, "strings", STRINGS_BYTES));
     TRY(tokenizer_cache_make(&l->strings, &l->cache));
     if (p->config->dedup) TRY(hashes_open(&l->seen));
     for (int i = 0; i < 4; i++) {
-        TRY(arena_init(&l->arena[i], NAMES[i], MEM_HOST, LANE_BYTES));
+        TRY(arena_reserve(&l->arena[i], NAMES[i], LANE_BYTES));
         TRY(text_init(texts[i], &l->arena[i]));
     }
     return OK;
@@ -262,7 +262,7 @@ static Status prepare_files(Preparer *p)
 {
     progress_begin(&p->bar);
     TRY(check_options(p->config));
-    TRY(arena_init(&p->arena, "prepare", MEM_HOST, RESERVE_BYTES));
+    TRY(arena_reserve(&p->arena, "prepare", RESERVE_BYTES));
     TRY(list_files(p));
     TRY(open_tokenizer(p));
     TRY(lock_prefix(p));

@@ -8,6 +8,8 @@
 /* SEQUENCE_BYTES: length and start. PASS: entries of an index that are read before pages are released. */
 enum { SEQUENCE_BYTES = 4 + 8, PASS = 1 << 20 };
 
+static const char *const FILES[SHARD_FILES] = { ".bin", ".idx", ".mask" };
+
 static int64_t i64_at(const uint8_t *p, int64_t i)
 {
     int64_t v;
@@ -177,14 +179,15 @@ int64_t shard_chat(const Shard *s, int64_t token, int64_t *end)
         else
             high = middle;
     }
+    int64_t start = i64_at(s->starts, low) / s->id_bytes;
     *end = high == s->sequences ? s->tokens : i64_at(s->starts, high) / s->id_bytes;
-    return i64_at(s->starts, low) / s->id_bytes;
+    if (*end <= token) *end = token + 1; /* the file was overwritten: see shard_check_same */
+    return start < 0 || start > token ? token : start;
 }
 
-static Status part_path(const char *prefix, const char *suffix,
-                        char path[FILE_PATH_MAX + SHARD_SUFFIX_BYTES])
+static Status part_path(const char *prefix, const char *suffix, char path[SHARD_PATH_BYTES])
 {
-    int n = snprintf(path, FILE_PATH_MAX + SHARD_SUFFIX_BYTES, "%s%s", prefix, suffix);
+    int n = snprintf(path, SHARD_PATH_BYTES, "%s%s", prefix, suffix);
     if (n >= 0 && n < FILE_PATH_MAX) return OK;
     return FAIL(ERR_ARG, "path %s%s has %d characters, at most %d are possible", prefix, suffix, n,
                 FILE_PATH_MAX - 1);
@@ -192,7 +195,7 @@ static Status part_path(const char *prefix, const char *suffix,
 
 static Status map_part(const char *prefix, const char *suffix, FileMap *out)
 {
-    char path[FILE_PATH_MAX + SHARD_SUFFIX_BYTES];
+    char path[SHARD_PATH_BYTES];
     TRY(part_path(prefix, suffix, path));
     return file_map(path, out);
 }
@@ -200,7 +203,7 @@ static Status map_part(const char *prefix, const char *suffix, FileMap *out)
 /* A shard without a .mask is the normal case, not an error. */
 static Status map_mask(Shard *s)
 {
-    char path[FILE_PATH_MAX + SHARD_SUFFIX_BYTES];
+    char path[SHARD_PATH_BYTES];
     FileMap mask = { 0 };
     TRY(part_path(s->prefix, ".mask", path));
     if (!file_exists(path)) return OK;
@@ -210,20 +213,46 @@ static Status map_mask(Shard *s)
     return status;
 }
 
+/* Stamps come before the maps: a change between the two is then seen. */
+static Status stamp_files(const char *prefix, FileStamp stamp[SHARD_FILES])
+{
+    char path[SHARD_PATH_BYTES];
+    for (int i = 0; i < SHARD_FILES; i++) {
+        TRY(part_path(prefix, FILES[i], path));
+        file_stamp(path, &stamp[i]);
+    }
+    return OK;
+}
+
 /* The .idx is opened first: without it there is no shard, however large the .bin is. */
 Status shard_open(Shard *s, const char *prefix)
 {
     FileMap bin = { 0 }, idx = { 0 };
+    FileStamp stamp[SHARD_FILES];
+    TRY(stamp_files(prefix, stamp));
     Status status = map_part(prefix, ".idx", &idx);
     if (status == OK) status = map_part(prefix, ".bin", &bin);
     Shard new = { 0 };
     if (status == OK) status = shard_from_maps(&new, prefix, bin, idx);
     if (status == OK) status = map_mask(&new);
-    if (status == OK) *s = new;
-    if (status == OK) return OK;
+    if (status == OK) {
+        *s = new;
+        memcpy(s->stamp, stamp, sizeof stamp);
+        return OK;
+    }
     file_unmap(&bin);
     file_unmap(&idx);
     return status_frame(__FILE__, __LINE__, status);
+}
+
+Status shard_check_same(const Shard *s)
+{
+    char path[SHARD_PATH_BYTES];
+    for (int i = 0; i < SHARD_FILES; i++) {
+        TRY(part_path(s->prefix, FILES[i], path));
+        TRY(file_stamp_check(path, &s->stamp[i]));
+    }
+    return OK;
 }
 
 void shard_close(Shard *s)
@@ -239,13 +268,18 @@ void shard_close(Shard *s)
 int64_t shard_start(const Shard *s, int64_t d)
 {
     int64_t sequence = i64_at(s->first_seq, d);
-    return sequence == s->sequences ? s->tokens : i64_at(s->starts, sequence) / s->id_bytes;
+    if (sequence < 0 || sequence >= s->sequences) return s->tokens;
+    return i64_at(s->starts, sequence) / s->id_bytes;
 }
 
 void shard_read(const Shard *s, int64_t first, int64_t n, int32_t *out)
 {
     const uint8_t *from = s->bin.data + first * s->id_bytes;
     if (n == 0) return;
+    if (first < 0 || n < 0 || n > s->tokens - first) { /* the .idx was overwritten */
+        memset(out, 0, (size_t)(n < 0 ? 0 : n) * sizeof *out);
+        return;
+    }
     if (s->id_bytes == 4) {
         memcpy(out, from, (size_t)n * sizeof *out);
         return;

@@ -27,8 +27,11 @@
 #define DATA_SHARD_H
 
 #include "base/file.h"
+#include "base/file_changed.h"
 #include "base/text.h"
 #include "data/origin.h"
+
+enum { SHARD_FILES = 3 }; /* .bin, .idx, .mask */
 
 typedef struct Shard {
     const char *prefix; /* the caller's; must live as long */
@@ -38,8 +41,9 @@ typedef struct Shard {
     const uint8_t *starts;    /* i64[S], in idx */
     const uint8_t *first_seq; /* i64[D+1], in idx */
     FileMap mask;
-    const uint8_t *learned; /* the bits, in mask; NULL: all ids count */
-    int64_t pack;           /* tokens of a pack; 0: no mask */
+    const uint8_t *learned;       /* the bits, in mask; NULL: all ids count */
+    int64_t pack;                 /* tokens of a pack; 0: no mask */
+    FileStamp stamp[SHARD_FILES]; /* of the files when they were opened */
 } Shard;
 
 /* ERR_IO: a file is missing. ERR_FORMAT: one of the two is wrong; a sentence says which and how. */
@@ -61,7 +65,11 @@ int64_t shard_chat(const Shard *s, int64_t token, int64_t *end);
 /* Token at which document d starts; d = documents is the end of the last one. */
 int64_t shard_start(const Shard *s, int64_t d);
 
-/* Ids [first, first + n) as i32. */
+/* ERR_CHANGED: a file was overwritten or cut since it was opened. What was read until now may be wrong,
+ * but no read left the maps. */
+Status shard_check_same(const Shard *s);
+
+/* Ids [first, first + n) as i32; zeros where there is no such token. */
 void shard_read(const Shard *s, int64_t first, int64_t n, int32_t *out);
 
 /* Releases the resident pages of the files; later reads fetch them again. */

@@ -116,9 +116,9 @@ static void add_up(const YardstickConfig *c, YardstickRow *rows)
 
 static Status run_models(Yardstick *y)
 {
-    TRY(arena_init(&y->scratch, "document", MEM_HOST, RESERVE_BYTES));
+    TRY(arena_reserve(&y->scratch, "document", RESERVE_BYTES));
     for (int i = 0; i < y->config->n_orders; i++) {
-        TRY(arena_init(&y->model_arena[i], "ngram", MEM_HOST, RESERVE_BYTES));
+        TRY(arena_reserve(&y->model_arena[i], "ngram", RESERVE_BYTES));
         TRY(ngram_make(&y->model_arena[i], (int)y->config->orders[i], &y->model[i]));
     }
     /* All sources are learned before any is measured: there is one model for the whole mix. */

@@ -99,6 +99,7 @@ typedef struct ParamBucket {
     ShardGroup shard_group;
     const OptimizerDesc *rule; /* NULL: frozen roles */
     int64_t first, n;          /* in the flat space */
+    int begin, end;            /* its parameters are among these of the table, its layer's */
     int64_t weight; /* first element in BUF_WEIGHT; -1: products read lasting 8-bit copies alone */
     int64_t ranks, own;  /* parts of the bucket; the number of this rank's part */
     int64_t shard;       /* first element of this rank's part in the shard space */

@@ -408,7 +408,9 @@ static Status place_params(ParamTable *t, const ModelSpec *s, Arena *a)
     TRY(ARENA_NEW(a, s->n_layers * ROLE_COUNT, &t->matrix));
     for (int i = 0, end = 0; i < t->n; i = end) {
         while (end < t->n && t->at[end].layer == t->at[i].layer) end++;
+        const int before = t->n_buckets;
         TRY(place_layer(t, s, i, end, a));
+        for (int b = before; b < t->n_buckets; b++) t->bucket[b].begin = i, t->bucket[b].end = end;
     }
     return OK;
 }

@@ -159,7 +159,7 @@ static Status explain_fullest_moment(Explained *x)
     Arena a = { 0 };
     PlanStep step;
     int rank = x->r->price->worst_rank, found = -1;
-    TRY(arena_init(&a, "simulation", MEM_HOST, (size_t)1 << 36));
+    TRY(arena_reserve(&a, "simulation", (size_t)1 << 36));
     Status s = planner_simulate(x->p, x->r->layout, false, &a, &step);
     if (s == OK) {
         const SimRank *r = &step.sim.rank[rank];

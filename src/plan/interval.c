@@ -67,7 +67,7 @@ Status plan_intervals(const PlanRequest *q, const PlanLayout *const *l, int n, P
 {
     Arena a = { 0 };
     PlanPrice *price = NULL, *worse = NULL;
-    TRY(arena_init(&a, "intervals", MEM_HOST, (size_t)1 << 30));
+    TRY(arena_reserve(&a, "intervals", (size_t)1 << 30));
     Status s = ARENA_NEW(&a, n, &price);
     if (s == OK) s = ARENA_NEW(&a, n, &worse);
     if (s == OK) s = price_all(q, INTERVAL_INPUTS, l, n, price);

@@ -85,8 +85,8 @@ static Status planner_setup(Planner *p, const PlanRequest *q)
     c->recompute_layers.n = 0;
     if (q->gpus < 1)
         return FAIL(ERR_ARG, "plan: %lld GPUs, at least 1 is needed", (long long)q->gpus);
-    TRY(arena_init(&p->scratch, "plan scratch", MEM_HOST, KEPT_BYTES));
-    TRY(arena_init(&p->steps, "simulations", MEM_HOST, STEP_BYTES));
+    TRY(arena_reserve(&p->scratch, "plan scratch", KEPT_BYTES));
+    TRY(arena_reserve(&p->steps, "simulations", STEP_BYTES));
     TRY(ARENA_ZEROED(&p->kept, PRICE_ENTRIES, &p->entry));
     TRY(ARENA_ZEROED(&p->kept, PRICE_PARTITIONS, &p->partition));
     TRY(estimator_init(&p->estimator, ESTIMATE_BYTES));
@@ -102,7 +102,7 @@ Status planner_make(const PlanRequest *q, Planner **out)
 {
     Arena kept = { 0 };
     Planner *p = NULL;
-    TRY(arena_init(&kept, "plan", MEM_HOST, KEPT_BYTES));
+    TRY(arena_reserve(&kept, "plan", KEPT_BYTES));
     TRY(ARENA_ZEROED(&kept, 1, &p));
     p->kept = kept;
     Status s = planner_setup(p, q);
@@ -127,7 +127,7 @@ static Status set_recompute(const Config *c, PlanLayout *l)
 {
     ModelSpec spec;
     Arena a = { 0 };
-    TRY(arena_init(&a, "spec", MEM_HOST, (size_t)1 << 30));
+    TRY(arena_reserve(&a, "spec", (size_t)1 << 30));
     Config one = *c;
     one.mesh_tp = 1; /* a stack may pad what ranks of tp do not divide */
     Status s = spec_build(&one, &a, &spec);
@@ -340,7 +340,7 @@ static Status check_parts(const Planner *p, const Config *asked)
 {
     Arena a = { 0 };
     if (p->spec.recipe.kind == RECIPE_NONE && !p->spec.recipe.attention) return OK;
-    TRY(arena_init(&a, "parts", MEM_HOST, (size_t)1 << 30));
+    TRY(arena_reserve(&a, "parts", (size_t)1 << 30));
     Status s = check_widths(p, asked, &a);
     arena_free(&a);
     return s;

@@ -473,7 +473,7 @@ static Status open_pricers(Search *s, Arena *a)
     TRY(ARENA_ZEROED(a, s->threads, &s->worker));
     for (int t = 0; t < s->threads; t++) {
         TRY(ARENA_ZEROED(a, buffers->n, &s->worker[t].planner));
-        TRY(arena_init(&s->worker[t].arena, "candidates", MEM_HOST, CANDIDATE_BYTES));
+        TRY(arena_reserve(&s->worker[t].arena, "candidates", CANDIDATE_BYTES));
     }
     for (int i = 0; i < buffers->n; i++) {
         s->config[i] = *s->q->config;

@@ -620,8 +620,8 @@ Status estimate(Estimator *e, const EstimateInput *in, Estimate *out)
 Status estimator_init(Estimator *e, size_t cap_bytes)
 {
     *e = (Estimator){ 0 };
-    TRY(arena_init(&e->kept, "estimator", MEM_HOST, cap_bytes));
-    Status status = arena_init(&e->scratch, "estimator scratch", MEM_HOST, SCRATCH_BYTES);
+    TRY(arena_reserve(&e->kept, "estimator", cap_bytes));
+    Status status = arena_reserve(&e->scratch, "estimator scratch", SCRATCH_BYTES);
     if (status == OK) status = ARENA_ZEROED(&e->scratch, TABLE, &e->passes);
     if (status == OK) status = ARENA_NEW(&e->scratch, SCHEDULE_STAGES_MAX, &e->rank);
     if (status != OK) estimator_free(e);

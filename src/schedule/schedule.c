@@ -85,9 +85,10 @@ Status schedule_legal(const ScheduleDesc *d, const ScheduleShape *s)
     const struct {
         const char *name;
         int value, max;
-    } size[] = { { "stages", s->stages, SCHEDULE_STAGES_MAX },
-                 { "chunks", s->chunks, SCHEDULE_CHUNKS_MAX },
-                 { "micro-batches", s->micros, SCHEDULE_MICROS_MAX } };
+    } size[] = { { "stages (mesh.pp)", s->stages, SCHEDULE_STAGES_MAX },
+                 { "chunks a rank (mesh.vpp)", s->chunks, SCHEDULE_CHUNKS_MAX },
+                 { "micro-batches (train.batch / train.micro_batch on a data-parallel rank)",
+                   s->micros, SCHEDULE_MICROS_MAX } };
     const double cost[] = { s->forward, s->input, s->weight };
     for (int i = 0; i < 3; i++) {
         if (size[i].value < 1 || size[i].value > size[i].max) {

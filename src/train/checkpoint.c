@@ -9,6 +9,7 @@
 #include "train/agree.h"
 #include "train/checkpoint_folder.h"
 #include "train/copies.h"
+#include "train/engine_weights.h"
 #include "train/manifest.h"
 
 #include <inttypes.h>
@@ -142,6 +143,8 @@ static Status match_entries(Loading *l)
 {
     CheckpointInfo same; /* as read_header read it; the gate has put its own into l->info since */
     TRY(manifest_read(l->folder, l->scratch, &same, &l->entry, &l->n));
+    if (strcmp(same.sum, l->info->sum) != 0)
+        return FAIL(ERR_CHANGED, "%s: its manifest was changed while it was read", l->folder);
     if (l->w->takes_average) TRY(manifest_take_average(l->folder, l->entry, &l->n, l->scratch));
     TRY(sort_names(l));
     TRY(ARENA_NEW(l->scratch, l->n, &l->param));
@@ -255,12 +258,27 @@ Status checkpoint_load_init(EngineParams *w, const char *path, const CheckpointG
 /* A resume or an inference: no gate, and moments in a training. */
 Status checkpoint_load(EngineParams *w, const char *path, Arena *scratch, CheckpointInfo *info)
 {
+    TRY(engine_zero_weights(w)); /* no entry has the padding */
     return checkpoint_load_init(w, path, NULL, true, scratch, info);
 }
 
 Status checkpoint_info(const char *path, Arena *a, CheckpointInfo *out)
 {
-    return manifest_read(path, a, out, NULL, NULL);
+    int64_t step = 0;
+    TRY(manifest_read(path, a, out, NULL, NULL));
+    if (!folder_step(path, &step) || step == out->step) return OK;
+    return FAIL(ERR_FORMAT, "%s holds step %" PRId64 ", which its name contradicts", path,
+                out->step);
+}
+
+Status checkpoint_config(const char *path, const CheckpointInfo *info, Arena *a, Config *out)
+{
+    char why[512];
+    TRY(config_parse(out, a, path, info->config, strlen(info->config)));
+    Status s = config_check(out);
+    if (s == OK) return OK;
+    status_sentence(why, sizeof why);
+    return FAIL(s, "%s: the configuration in it is not legal: %s", path, why);
 }
 
 /* Is this a failure after which an older checkpoint may be tried? Rank 0 logs it for all. */
@@ -294,6 +312,7 @@ Status checkpoint_load_newest(EngineParams *w, const char *run_dir, const Checkp
     int n = 0;
     TRY(file_join(folder, run_dir, "checkpoints"));
     TRY(agree_status(host_of(w), folder_steps(folder, scratch, steps, &n)));
+    TRY(engine_zero_weights(w)); /* no entry has the padding */
     for (Status s = OK;;) {
         int64_t step = n > 0 ? steps[--n] : -1;
         TRY(agree_first(host_of(w), &step, sizeof step));

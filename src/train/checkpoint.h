@@ -76,8 +76,11 @@ Status checkpoint_finish(Checkpointer *k);
 /* Bytes that a Checkpointer will take in addition to its buffers of fixed size. */
 size_t checkpoint_plan_bytes(const EngineParams *w);
 
-/* Header only; texts in `a`. `path` is a checkpoint's folder. */
+/* Header only; texts in `a`. `path` is a checkpoint's folder. ERR_FORMAT: it is no checkpoint, or one of
+ * another step than a folder's name (step-N) says. */
 Status checkpoint_info(const char *path, Arena *a, CheckpointInfo *out);
+/* The configuration in the header. Whatever wrote it, it is checked as one of a user's is. */
+Status checkpoint_config(const char *path, const CheckpointInfo *info, Arena *a, Config *out);
 
 /* Loads this rank's pieces of every parameter from the folder `path`; moments, too, in a
  * training. Every byte of an entry is verified by some rank. ERR_FORMAT or ERR_IO: the checkpoint is

@@ -18,6 +18,23 @@ Status folder_of_step(char out[FILE_PATH_MAX], const char *folder, int64_t step,
     return file_join(out, folder, name);
 }
 
+/* The number behind "step-"; false for step-N.tmp, which was never finished, and names of users. */
+static bool step_of_name(const char *name, int64_t *out)
+{
+    char *end = NULL;
+    if (strncmp(name, "step-", 5) != 0) return false;
+    *out = strtoll(name + 5, &end, 10);
+    return end != name + 5 && (*end == '\0' || *end == '/');
+}
+
+bool folder_step(const char *path, int64_t *out)
+{
+    const char *name = path + strlen(path);
+    while (name > path && name[-1] == '/') name--;
+    while (name > path && name[-1] != '/') name--;
+    return step_of_name(name, out);
+}
+
 void folder_shard_name(char out[32], int rank) { (void)snprintf(out, 32, "rank-%05d.bin", rank); }
 
 Status folder_remove_unfinished(const char *folder, Arena *a)
@@ -44,10 +61,8 @@ Status folder_steps(const char *folder, Arena *a, int64_t *steps, int *n)
     int n_names = 0;
     TRY(file_list(folder, a, &names, &n_names));
     for (int i = 0; i < n_names; i++) {
-        char *end = NULL;
-        if (strncmp(names[i], "step-", 5) != 0) continue;
-        int64_t step = strtoll(names[i] + 5, &end, 10);
-        if (*end != '\0' || end == names[i] + 5) continue; /* step-N.tmp: never finished */
+        int64_t step = 0;
+        if (!step_of_name(names[i], &step)) continue;
         if (*n == CHECKPOINT_STEPS_MAX) {
             return FAIL(ERR_IO, "%s: more than %d checkpoints", folder, CHECKPOINT_STEPS_MAX);
         }

@@ -26,6 +26,8 @@ static inline int ranks_of(const EngineParams *w)
     return w->shape->mesh == NULL ? 1 : host_of(w)->size;
 }
 
+/* The step that a path says, whose last part is step-NUMBER; false: it is another name. */
+bool folder_step(const char *path, int64_t *out);
 /* Name FOLDER/step-N with the suffix, and rank-R.bin. */
 Status folder_of_step(char out[FILE_PATH_MAX], const char *folder, int64_t step,
                       const char *suffix);

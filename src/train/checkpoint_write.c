@@ -145,7 +145,7 @@ static Status open_memory(Checkpointer *k, const Config *c, Arena *a)
     TRY(text_init(&yaml, a));
     TRY(config_print(c, &yaml));
     k->config = yaml.data;
-    TRY(arena_init(&k->arena, "checkpoint", MEM_HOST, (size_t)1 << 30));
+    TRY(arena_reserve(&k->arena, "checkpoint", (size_t)1 << 30));
     TRY(arena_init(&k->text, "lines", MEM_HOST, (entries + 1) * MANIFEST_LINE_MAX));
     TRY(text_init(&k->lines, &k->text));
     k->writer.job = write_shard;
@@ -172,7 +172,12 @@ static Status check_same_folder(Checkpointer *k)
     int64_t mine[2] = { k->n_steps, k->n_steps > 0 ? k->steps[k->n_steps - 1] : 0 };
     int64_t theirs[2] = { mine[0], mine[1] };
     TRY(agree_first(host_of(k->params), theirs, sizeof theirs));
-    if (s != OK || (memcmp(mine, theirs, sizeof mine) == 0 && file_exists(k->folder))) return s;
+    if (s == OK && !file_exists(k->folder))
+        return FAIL(ERR_ARG,
+                    "%s is not there, but rank 0 has made it: run.dir must be one folder that all "
+                    "ranks share",
+                    k->folder);
+    if (s != OK || memcmp(mine, theirs, sizeof mine) == 0) return s;
     return FAIL(ERR_ARG,
                 "%s has %" PRId64 " checkpoints, the newest of step %" PRId64
                 "; rank 0 sees %" PRId64 ", the newest of step %" PRId64

@@ -245,7 +245,7 @@ static Status engine_setup(Engine *e, const EnginePlan *plan)
         .ex = &e->ex, .shape = &e->shape, .tables = &e->tables, .counting = plan == NULL
     };
     TRY(engine_check_device(e->config));
-    TRY(arena_init(&e->tables, "tables", MEM_HOST, TABLES_BYTES));
+    TRY(arena_reserve(&e->tables, "tables", TABLES_BYTES));
     TRY(make_spec(e));
     TRY(engine_make_program(e));
     TRY(list_params(e));

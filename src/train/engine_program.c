@@ -190,8 +190,8 @@ Status engine_make_program(Engine *e)
                     (long long)c->mesh_pp);
     }
     Arena made = { 0 }, scratch = { 0 };
-    Status s = arena_init(&made, "programs", MEM_HOST, SCRATCH_BYTES);
-    if (s == OK) s = arena_init(&scratch, "schedule", MEM_HOST, SCRATCH_BYTES);
+    Status s = arena_reserve(&made, "programs", SCRATCH_BYTES);
+    if (s == OK) s = arena_reserve(&scratch, "schedule", SCRATCH_BYTES);
     if (s == OK) s = make_programs(e, &made, &scratch);
     arena_free(&made);
     arena_free(&scratch);

@@ -1,6 +1,7 @@
 /* engine_weights: sets and checks the flat buffers, in pieces that fit into the staging block. */
 #include "train/engine_weights.h"
 
+#include "base/interrupt.h"
 #include "base/rng.h"
 #include "train/agree.h"
 #include "train/checkpoint_folder.h"
@@ -31,18 +32,25 @@ static Status fill_param(EngineParams *w, const Param *p, uint64_t seed)
     for (int64_t first = 0; first < n; first += most) {
         int64_t part = n - first < most ? n - first : most;
         float *at = tensor_at(&piece.at, first);
+        TRY(interrupt_check("no step has run"));
         fill_piece(w, p, seed, &piece.in, first, part, engine_staging(w->arenas, at));
         TRY(engine_put(w->arenas, at, (size_t)part * sizeof(float)));
     }
     return OK;
 }
 
-/* Padding between parameters is zeroed with the rest. A parameter with a state of its own
+/* Padding between parameters is zeroed with the rest. */
+Status engine_zero_weights(EngineParams *w)
+{
+    for (int b = BUF_MAIN; b < BUF_COUNT; b++) TRY(engine_zero(w->arenas, &w->memory.buffer[b]));
+    return engine_wait(w->arenas);
+}
+
+/* A parameter with a state of its own
  * (BUF_STATE) begins at zero, so it is not filled. */
 Status engine_init_weights(EngineParams *w, uint64_t seed)
 {
-    for (int b = BUF_MAIN; b < BUF_COUNT; b++) TRY(engine_zero(w->arenas, &w->memory.buffer[b]));
-    TRY(engine_wait(w->arenas));
+    TRY(engine_zero_weights(w));
     for (int i = 0; i < w->table.n; i++) {
         if (w->table.at[i].first[BUF_STATE] < 0) TRY(fill_param(w, &w->table.at[i], seed));
     }

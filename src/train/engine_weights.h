@@ -7,6 +7,8 @@
 #include "train/engine_parts.h"
 
 /* Initial weights, each a function of (seed, name, index). Moments and state become zero. */
+/* Zeroes all main weights, optimizer state and averages, with the padding between parameters. */
+Status engine_zero_weights(EngineParams *w);
 Status engine_init_weights(EngineParams *w, uint64_t seed);
 
 /* ERR_NUMERIC if, after the update of this step, a weight or a moment is not a legal value (numbers.h). The

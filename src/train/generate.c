@@ -98,7 +98,7 @@ Status infer_config(const char *checkpoint, Arena *a, char path[], Config *out)
     CheckpointInfo info;
     TRY(checkpoint_resolve(checkpoint, a, path));
     TRY(checkpoint_info(path, a, &info));
-    TRY(config_parse(out, a, path, info.config, strlen(info.config)));
+    TRY(checkpoint_config(path, &info, a, out));
     config_alone(out);
     return OK;
 }
@@ -174,7 +174,7 @@ static Status write_tokens(Generator *g, GenerateEach *each)
 static Status generate_texts(Generator *g, const char *checkpoint, GenerateEach *each)
 {
     char path[FILE_PATH_MAX];
-    TRY(arena_init(&g->arena, "generate", MEM_HOST, (size_t)16 << 30));
+    TRY(arena_reserve(&g->arena, "generate", (size_t)16 << 30));
     TRY(infer_config(checkpoint, &g->arena, path, &g->config));
     TRY(encode_prompt(g, path));
     TRY(open_engine(g, path));

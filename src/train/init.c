@@ -5,7 +5,7 @@
 #include "base/file.h"
 #include "base/log.h"
 #include "base/text.h"
-#include "train/manifest.h"
+#include "train/checkpoint.h"
 
 #include <stdio.h>
 #include <string.h>
@@ -110,7 +110,7 @@ Status init_check(const Config *now, const char *path, CheckpointInfo *info, boo
     Config then, both;
     ParamTable was, more;
     int n = 0;
-    TRY(config_parse(&then, a, path, info->config, strlen(info->config)));
+    TRY(checkpoint_config(path, info, a, &then));
     TRY(config_changes(&then, now, a, &changes, &n));
     if (is_rank0) init_log_changes("init", changes, n);
     const bool fewer = now->mtp_layers < then.mtp_layers;

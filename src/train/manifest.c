@@ -16,6 +16,7 @@
 #define XXH_INLINE_ALL
 #include <xxhash.h>
 
+static const char FORMAT[] = "switchyard checkpoint";
 enum { VERSION = 1, BUFFER_BYTES = 64 << 10, END_BYTES = 96, ROOM_ELEMS = 1 << 18 };
 
 static BufferDesc buffer_of(const ManifestEntry *e) { return buffer_desc(e->rule, e->buffer); }
@@ -114,10 +115,10 @@ Status manifest_create(Manifest *m, const char *folder, const char *model,
     TRY(arena_alloc(arena, BUFFER_BYTES, &buffer));
     TRY(text_init(&header, arena));
     TRY(text_json(&header,
-                  "{\"format\":\"switchyard checkpoint\",\"version\":%d,\"model\":%s,\"step\":%lld,"
+                  "{\"format\":%s,\"version\":%d,\"model\":%s,\"step\":%lld,"
                   "\"position\":%lld,\"config\":%s,\"products\":%s",
-                  VERSION, model, (long long)info->step, (long long)info->position, info->config,
-                  info->products));
+                  FORMAT, VERSION, model, (long long)info->step, (long long)info->position,
+                  info->config, info->products));
     const int64_t *steps = info->moment_steps;
     if (steps[AGE_MODEL] > 0)
         TRY(text_json(&header, ",\"moment_steps\":%lld,\"module_moment_steps\":%lld",
@@ -186,7 +187,7 @@ static Status verify_end(const char *path, const char *text, size_t bytes, size_
 
 /* The fields of a line, header or entry. Missing ones are NULL or NONE. */
 typedef struct Line {
-    char *config, *products, *cpu, *taken, *param, *buffer, *dtype, *file, *sum, *shape;
+    char *format, *config, *products, *cpu, *taken, *param, *buffer, *dtype, *file, *sum, *shape;
     int64_t version, step, position, moment_steps, module_moment_steps;
     int64_t loss_scale, good_steps, skipped_steps;
     StepMeans means;
@@ -197,6 +198,7 @@ typedef struct Line {
 static const int64_t NONE = INT64_MIN;
 
 static const ScanField HEADER[] = {
+    { "format", SCAN_TEXT, offsetof(Line, format) },
     { "version", SCAN_WHOLE, offsetof(Line, version) },
     { "step", SCAN_WHOLE, offsetof(Line, step) },
     { "position", SCAN_WHOLE, offsetof(Line, position) },
@@ -287,6 +289,11 @@ static Status read_header(const char *path, char *text, CheckpointInfo *out)
                     l.version, VERSION);
     }
     TRY(check_fields(path, HEADER, HEADERS - 10, &l));
+    if (strcmp(l.format, FORMAT) != 0)
+        return FAIL(ERR_FORMAT, "%s: its format is \"%.40s\", not \"%s\"", path, l.format, FORMAT);
+    if (l.step < 0 || l.position < 0)
+        return FAIL(ERR_FORMAT, "%s: step %" PRId64 " at position %" PRId64 ": both begin at 0",
+                    path, l.step, l.position);
     out->step = l.step;
     out->position = (uint64_t)l.position;
     int64_t *steps = out->moment_steps;
@@ -326,6 +333,9 @@ static Status read_entry(const char *path, char *text, ManifestEntry *out)
                                        .lack = in->lack == NONE ? 0 : in->lack },
                             .offset = (uint64_t)l.offset };
     (void)snprintf(out->sum, sizeof out->sum, "%s", l.sum);
+    if (strchr(l.file, '/') != NULL || l.file[0] == '.' || l.file[0] == '\0')
+        return FAIL(ERR_FORMAT, "%s: \"%.80s\" is not the name of a file in this folder", path,
+                    l.file);
     Scan shape = scan_begin(l.shape);
     scan_array(&shape);
     while (scan_item(&shape)) {
@@ -334,7 +344,7 @@ static Status read_entry(const char *path, char *text, ManifestEntry *out)
         out->dim[out->rank++] = v >= 0 && v < 9e15 ? (int64_t)v : -1;
     }
     out->buffer = find_buffer(l.buffer, &out->rule);
-    if (shape.bad) {
+    if (shape.bad || out->rank == 0) {
         return FAIL(ERR_FORMAT, "%s: \"shape\" is missing or not a list of numbers", path);
     }
     if (out->buffer == BUF_COUNT) {

@@ -26,7 +26,7 @@ Status metrics_open_log(Metrics *m, const Engine *e, const Loader *l, const char
     char path[FILE_PATH_MAX];
     void *buffer = NULL;
     TRY(file_join(path, run_dir, "metrics.jsonl"));
-    TRY(arena_init(&m->arena, "metrics", MEM_HOST, (size_t)1 << 30));
+    TRY(arena_reserve(&m->arena, "metrics", (size_t)1 << 30));
     TRY(arena_alloc(&m->arena, BUFFER_BYTES, &buffer));
     TRY(file_open_append(&m->file, path, buffer, BUFFER_BYTES));
     TRY(end_half_line(m, path));
@@ -67,7 +67,7 @@ Status metrics_watch(Metrics *m, const char *run_dir, LivePage *page)
     const Config *c = m->engine->config;
     if (!c->run_tensorboard && c->run_http == 0 && c->run_alert_loss == 0 && c->run_alert_load == 0)
         return OK;
-    TRY(arena_init(&m->watch_arena, "watch", MEM_HOST, (size_t)1 << 30));
+    TRY(arena_reserve(&m->watch_arena, "watch", (size_t)1 << 30));
     TRY(make_series(m));
     if (c->run_http > 0)
         TRY(live_open(&m->live, (int)c->run_http, m->spec->name, c->train_steps, &m->series, page,

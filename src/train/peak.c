@@ -57,7 +57,7 @@ static Status peak_open(Peak *p, const Config *c, int threads, MemKind kind)
     const bool gpu = kind == MEM_DEVICE;
     *p = (Peak){ .threads = threads, .size = gpu ? &ON_GPU : &ON_CPU };
     int64_t side = act == DTYPE_BF16 ? p->size->side_bf16 : p->size->side_f32;
-    TRY(arena_init(&p->tables, "peak tables", MEM_HOST, (size_t)1 << 30));
+    TRY(arena_reserve(&p->tables, "peak tables", (size_t)1 << 30));
     TRY(gpu ? gpu_exec_init(&p->ex, (int)c->run_gpu, &p->tables, &p->scratch)
             : exec_init(&p->ex, &p->tables, &p->scratch, threads, (CpuIsa)c->run_cpu_isa));
     if (kind == MEM_COUNT) p->ex.backend = &backend_count;

@@ -73,7 +73,7 @@ static Status load_token_bytes(const Config *c, int32_t *bytes, Origin *out)
 {
     Tokenizer *t = NULL;
     Arena scratch = { 0 };
-    TRY(arena_init(&scratch, "tokenizer", MEM_HOST, (size_t)4 << 30));
+    TRY(arena_reserve(&scratch, "tokenizer", (size_t)4 << 30));
     Status s = tokenizer_load(c->data_tokenizer, &scratch, &t);
     if (s == OK) s = origin_of(c->data_tokenizer, tokenizer_vocab(t), out);
     for (int32_t id = 0; s == OK && id < c->model_vocab && id < out->vocab; id++) {
@@ -276,7 +276,7 @@ static Status plan_data(const Config *c, const Mesh *mesh, TrainPlan *p)
 {
     if (c->data_sources.n == 0) return OK;
     Arena a = { 0 };
-    TRY(arena_init(&a, "plan", MEM_HOST, (size_t)1 << 30));
+    TRY(arena_reserve(&a, "plan", (size_t)1 << 30));
     LoaderConfig loader;
     Status s = train_loader_config(c, mesh, NULL, &a, &loader);
     if (s == OK) s = loader_plan(&loader, &p->need[NEED_LOADER], &p->need[NEED_DATA]);
@@ -335,7 +335,7 @@ static Status whole_model(const Config *c, Arena *a, Whole *out)
 static Status count_whole(const Config *c, Whole *out)
 {
     Arena a = { 0 };
-    TRY(arena_init(&a, "parameters", MEM_HOST, (size_t)4 << 30));
+    TRY(arena_reserve(&a, "parameters", (size_t)4 << 30));
     Status s = whole_model(c, &a, out);
     arena_free(&a);
     return s;

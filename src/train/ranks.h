@@ -9,6 +9,7 @@
 /* The figures of a rank's last step. Floats, so that one all-gather carries all of them. */
 typedef enum RankField {
     RANK_STOP,  /* the signal that asked it to end; 0: none */
+    RANK_ENDS,  /* 1: it cannot go on after this step, for its data or its run folder */
     RANK_DUMPS, /* how often it was asked for a recording */
     RANK_STEP_S,
     RANK_OWN_S, /* without waits for other ranks */

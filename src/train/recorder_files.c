@@ -135,7 +135,7 @@ static Status add_events(Recorder *r, const char *recording, int rank)
     TRY(record_parse(recording, (const uint8_t *)data, bytes, &r->scratch, &newest));
     newest.step += newest.steps - 1, newest.steps = 1;
     if (r->trace.data == NULL) {
-        TRY(arena_init(&r->trace_memory, "trace.json", MEM_HOST, (size_t)8 << 30));
+        TRY(arena_reserve(&r->trace_memory, "trace.json", (size_t)8 << 30));
         TRY(text_init(&r->trace, &r->trace_memory));
         r->trace_began_ns = newest.step->head.unix_ns;
         TRY(text_printf(&r->trace, "{\"displayTimeUnit\":\"ms\",\"traceEvents\":[\n"));

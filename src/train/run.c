@@ -7,7 +7,9 @@
 #include "base/clock.h"
 #include "base/file.h"
 #include "base/host_memory.h"
+#include "base/interrupt.h"
 #include "base/log.h"
+#include "data/fingerprint.h"
 #include "op/libraries.h"
 #include "train/agree.h"
 #include "train/fits.h"
@@ -22,21 +24,6 @@
 enum { DOMAIN_EVERY = 50 };
 
 /* Opening. */
-
-static Status lock_folder(const char *run_dir, int *fd)
-{
-    char path[FILE_PATH_MAX];
-    bool held = false;
-    long holder = 0;
-    TRY(file_make_folders(run_dir));
-    TRY(file_join(path, run_dir, "lock"));
-    TRY(file_lock(path, fd, &held, &holder));
-    if (!held) {
-        return FAIL(ERR_ARG, "run folder %s is in use by process %ld: wait for it, or set run.dir",
-                    run_dir, holder);
-    }
-    return OK;
-}
 
 static Status write_config(const RunConfig *c)
 {
@@ -82,6 +69,41 @@ Status agree_failure(RunRanks *r, Status s)
     return s;
 }
 
+/* How this rank begins, and from which contents of data, as lines. Paths stand in the configuration. */
+static Status start_text(const Trainer *t, Text *begin, Text *data)
+{
+    const TrainOptions *o = t->options;
+    const ConfigSources *sources = &t->config.own.data_sources;
+    TRY(text_printf(begin, "%s%s%s\n", o->resume ? o->or_begin ? "--resume=auto" : "--resume" : "",
+                    o->init != NULL ? "--init " : "", o->init != NULL ? o->init : ""));
+    for (int i = 0; i < o->n_change; i++) TRY(text_printf(begin, "--change %s\n", o->change[i]));
+    for (int i = 0; i < sources->n; i++) {
+        TRY(text_printf(data, "%s\n", sources->at[i].name));
+        TRY(fingerprint_shard(sources->at[i].path, data));
+    }
+    return OK;
+}
+
+/* A text must be the last allocation of its arena, so each has its own. */
+static Status check_same_start(Trainer *t)
+{
+    Arena a[2] = { { 0 } };
+    Text begin = { 0 }, data = { 0 };
+    RunRanks *r = &t->ranks;
+    Status s = arena_reserve(&a[0], "begin", (size_t)1 << 30);
+    if (s == OK) s = arena_reserve(&a[1], "fingerprints", (size_t)1 << 30);
+    if (s == OK) s = text_init(&begin, &a[0]);
+    if (s == OK) s = text_init(&data, &a[1]);
+    if (s == OK) s = start_text(t, &begin, &data);
+    s = agree_failure(r, s);
+    if (s == OK)
+        s = agree_failure(r, ranks_agree(r->world, "the begin (--resume, --init)", begin.data));
+    if (s == OK) s = agree_failure(r, ranks_agree(r->world, "the data", data.data));
+    arena_free(&a[0]);
+    arena_free(&a[1]);
+    return s;
+}
+
 /* Checks that all ranks run the same program with the same settings, then makes the mesh. */
 static Status check_ranks_agree(Trainer *t)
 {
@@ -91,6 +113,7 @@ static Status check_ranks_agree(Trainer *t)
     TRY(agree_failure(r, ranks_build(build, sizeof build)));
     TRY(agree_failure(r, ranks_agree(r->world, "the program", build)));
     TRY(agree_failure(r, ranks_agree(r->world, "the configuration", t->config.yaml.data)));
+    TRY(check_same_start(t));
     TRY(agree_failure(r, train_agree_capacity(&t->config.own, r->world, &t->plan)));
     return mesh_make(r->world, &r->shape, false, &t->arena, &r->mesh);
 }
@@ -138,6 +161,21 @@ static void log_frozen(const EnginePlan *p)
     if (p->params_frozen == 0) return;
     log_info("init.frozen: %s of %s parameters are not trained",
              text_thousands(frozen, p->params_frozen), text_thousands(total, p->params_total));
+}
+
+/* Settings that have no effect in a run of this length. */
+static void warn_of_idle_settings(const Config *c)
+{
+    for (int i = 0; i < c->run_trace_steps.n; i++) {
+        if (c->run_trace_steps.at[i] <= c->train_steps) continue;
+        log_warn("run.trace_steps: step %" PRId64 " is not traced, train.steps is %" PRId64,
+                 c->run_trace_steps.at[i], c->train_steps);
+    }
+    if (c->optimizer_schedule != RATE_CONSTANT && c->optimizer_decay_steps > 0 &&
+        c->optimizer_warmup_steps > c->optimizer_decay_steps)
+        log_warn("optimizer.warmup_steps %" PRId64 " is beyond optimizer.decay_steps %" PRId64
+                 ": behind its warm-up the learning rate drops at once to optimizer.min_lr",
+                 c->optimizer_warmup_steps, c->optimizer_decay_steps);
 }
 
 static Status log_layout(Trainer *t)
@@ -201,11 +239,13 @@ static void raise_peak(const Config *c, int threads, MeasuredPeak *peak)
 static Status open_all(Trainer *t)
 {
     const Config *c = &t->config.own;
+    TRY(interrupt_check("no step has run"));
     TRY(open_log(t));
     TRY(log_layout(t));
+    if (t->is_rank0) warn_of_idle_settings(&t->config.own);
     if (t->ranks.share.where[0] != '\0')
         log_info("rank %d %s", t->ranks.world->rank, t->ranks.share.where);
-    if (t->is_rank0) TRY(lock_folder(c->run_dir, &t->lock_fd));
+    if (t->is_rank0) TRY(run_lock_folder(t));
     TRY(ranks_open(&t->ranks.steps, t->ranks.world, &t->arena));
     raise_peak(c, t->plan.shape.threads, &t->rates.peak);
     TRY(find_sheet_flops(t));
@@ -279,7 +319,10 @@ static Status evaluate(Trainer *t)
     EvalMetrics v;
     char figures[EVAL_TEXT_BYTES];
     if (!t->holds_out) return OK;
-    TRY(eval_run(&t->evaluator, t->loader, t->config.own.train_eval_sequences, t->at.step, &v));
+    Status s =
+        eval_run(&t->evaluator, t->loader, t->config.own.train_eval_sequences, t->at.step, &v);
+    if (s == ERR_CHANGED && t->ranks.world == NULL) return run_save_before_failing(t, s);
+    TRY(s);
     if (!t->is_rank0) return OK;
     TRY(metrics_eval(&t->metrics, &v));
     EvalSum all = eval_total(&v);
@@ -287,37 +330,11 @@ static Status evaluate(Trainer *t)
     return OK;
 }
 
-static Status save_checkpoint(Trainer *t)
-{
-    if (t->at.saved_step == t->at.step) return OK;
-    TRY(checkpoint_save(&t->saver, t->at.step, t->at.position));
-    t->at.saved_step = t->at.step;
-    log_debug("checkpoint of step %" PRId64 ": training waited %.2f s", t->at.step,
-              t->saver.stall_s);
-    return OK;
-}
-
-static Status save_last(Trainer *t)
-{
-    TRY(save_checkpoint(t));
-    return checkpoint_finish(&t->saver);
-}
-
-/* If data cannot be read, saves the steps so far: the model is intact. With several ranks it does not save,
- * because the others may have read their data and do not come to the save. */
 static Status next_batch(Trainer *t, const Batch **out)
 {
-    Status s = loader_next(t->loader, out);
-    if (s == OK) memcpy(t->at.taken, (*out)->taken, sizeof t->at.taken);
-    if (s == OK || t->at.step == t->at.first_step || t->ranks.world != NULL) return s;
-    char why[2048];
-    (void)snprintf(why, sizeof why, "%s", status_message());
-    if (save_last(t) == OK) {
-        log_info("the data ends here: step %" PRId64 " is saved", t->at.step);
-    } else {
-        log_failure(LOG_WARN, "step %" PRId64 " is not saved: ", t->at.step);
-    }
-    return status_adopt(s, why);
+    TRY(loader_next(t->loader, out));
+    memcpy(t->at.taken, (*out)->taken, sizeof t->at.taken);
+    return OK;
 }
 
 static double seconds_waited(const RunRanks *r)
@@ -348,8 +365,9 @@ static double own_rows(const ModelSpec *s, const EngineShape *shape, const int32
 static Status exchange_steps(Trainer *t, const StepMetrics *m, double waited)
 {
     const float dumps = t->options->dumps == NULL ? 0 : (float)*t->options->dumps;
+    const float ends = run_goes_on(t, m->step) ? 0 : 1;
     const RankStep lone = {
-        { [RANK_STOP] = (float)stop_signal(t->options), [RANK_DUMPS] = dumps }
+        { [RANK_STOP] = (float)stop_signal(t->options), [RANK_ENDS] = ends, [RANK_DUMPS] = dumps }
     };
     if (t->ranks.world == NULL)
         return ranks_step(&t->ranks.steps, &lone); /* its other figures are not read */
@@ -359,6 +377,7 @@ static Status exchange_steps(Trainer *t, const StepMetrics *m, double waited)
     if (used == 0) used = process_now_bytes();
     const RankStep mine = {
         { [RANK_STOP] = (float)stop_signal(t->options),
+          [RANK_ENDS] = ends,
           [RANK_DUMPS] = dumps,
           [RANK_STEP_S] = (float)m->step_s,
           [RANK_OWN_S] = (float)(m->step_s - (seconds_waited(&t->ranks) - waited)),
@@ -530,7 +549,7 @@ static Status after_step(Trainer *t)
     bool last = t->at.step == c->train_steps;
     int64_t every = c->train_eval_every;
     if (every > 0 && (t->at.step % every == 0 || last)) TRY(evaluate(t));
-    if (c->checkpoint_every > 0 && t->at.step % c->checkpoint_every == 0) TRY(save_checkpoint(t));
+    if (c->checkpoint_every > 0 && t->at.step % c->checkpoint_every == 0) TRY(run_save(t));
     return OK;
 }
 
@@ -553,13 +572,14 @@ static Status run_steps(Trainer *t)
         t->at.position += (uint64_t)ramp_batch(&t->ramp, m.step);
         if (t->is_rank0) TRY(metrics_step(&t->metrics, &m));
         if (t->is_rank0) log_step(t, &m);
+        if (t->ranks.steps.spread.most.of[RANK_ENDS] > 0) TRY(run_end_early(t));
         TRY(grow_capacity(t, &m));
         TRY(after_step(t));
         TRY(dump_if_asked(t));
         TRY(checkpoint_poll(&t->saver));
         stop = (int)t->ranks.steps.spread.most.of[RANK_STOP];
     }
-    TRY(save_last(t));
+    TRY(run_save_last(t));
     if (stop > 0) {
         log_info("stopped by signal %d after step %" PRId64 "; go on with --resume", stop,
                  t->at.step);
@@ -580,7 +600,7 @@ static Status start_run(Trainer *t)
 {
     Config *c = &t->config.own;
     RunRanks *r = &t->ranks;
-    TRY(arena_init(&t->arena, "trainer", MEM_HOST, (size_t)64 << 30));
+    TRY(arena_reserve(&t->arena, "trainer", (size_t)64 << 30));
     t->ramp = ramp_of(c);
     if (r->world != NULL) TRY(agree_failure(r, train_find_hosts(c, r->world, &t->arena)));
     TRY(agree_failure(r, check_settings(t)));

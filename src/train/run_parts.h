@@ -1,4 +1,4 @@
-/* The parts of a training that is running. run.c and run_start.c alone include it. */
+/* The parts of a training that is running. run.c, run_start.c and run_end.c alone include it. */
 #ifndef TRAIN_RUN_PARTS_H
 #define TRAIN_RUN_PARTS_H
 
@@ -84,5 +84,20 @@ Status agree_failure(RunRanks *r, Status s);
 
 /* Fills weights, moments and the loader's position. Collective; a rank may fail alone: agree_failure. */
 Status run_weights_and_position(Trainer *t);
+
+/* Makes the run's folder and takes its lock. ERR_ARG: another process has it. */
+Status run_lock_folder(Trainer *t);
+/* Saves a checkpoint if this step has none. Collective, as the two below. */
+Status run_save(Trainer *t);
+Status run_save_last(Trainer *t); /* and waits until it is on disk */
+/* Saves after a failure that left the model intact; returns that failure, whose record stays. */
+Status run_save_before_failing(Trainer *t, Status s);
+
+/* May this rank go on after a step? Not if a file of its data was changed or has a bad id, and not if the
+ * run's folder is no longer there. */
+bool run_goes_on(Trainer *t, int64_t step);
+/* Ends the run on all ranks because one cannot go on: saves the steps so far, and returns that rank's
+ * failure. Collective. */
+Status run_end_early(Trainer *t);
 
 #endif

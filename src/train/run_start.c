@@ -24,7 +24,8 @@ static Status start_fresh(Trainer *t)
                     "): continue it with --resume, or set another run.dir",
                     t->saver.folder, t->saver.steps[t->saver.n_steps - 1]);
     }
-    TRY(engine_init_weights(&t->engine.params, (uint64_t)t->config.own.run_seed));
+    TRY(agree_failure(&t->ranks,
+                      engine_init_weights(&t->engine.params, (uint64_t)t->config.own.run_seed)));
     if (init == NULL) return OK;
     char path[FILE_PATH_MAX];
     bool moments = t->config.own.init_moments;
@@ -63,7 +64,7 @@ static Status may_resume(const void *trainer, const char *path, CheckpointInfo *
     const ConfigChange *changes = NULL;
     Config then;
     int n = 0;
-    TRY(config_parse(&then, a, path, info->config, strlen(info->config)));
+    TRY(checkpoint_config(path, info, a, &then));
     TRY(config_changes(&then, t->config.asked, a, &changes, &n));
     if (t->is_rank0) init_log_changes("resume", changes, n);
     if (t->is_rank0 && info->cpu[0] != '\0' && strcmp(t->cpu, info->cpu) != 0)
@@ -91,6 +92,9 @@ static Status start_resumed(Trainer *t)
                     "--resume=auto, which then begins anew",
                     t->saver.folder);
     }
+    if (t->options->init != NULL && t->is_rank0)
+        log_info("--init %s is not used: the run goes on from a checkpoint of its own",
+                 t->options->init);
     TRY(checkpoint_load_newest(&t->engine.params, t->config.own.run_dir, &gate, &t->saver.arena,
                                &info));
     t->at.step = t->at.saved_step = info.step;

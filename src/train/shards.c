@@ -199,7 +199,7 @@ static void add_norm(EngineParams *w, const ParamBucket *k, Tensor g, int64_t fi
         last = &w->norm.at[w->norm.n++];
         *last = (SquareSum){ .x = g, .run = run };
     }
-    for (int i = 0; i < w->table.n; i++) {
+    for (int i = k->begin; i < k->end; i++) {
         const Param *p = &w->table.at[i];
         const int64_t at = p->first[BUF_MAIN] - k->first - first; /* in g */
         if (p->bucket < 0 || &w->table.bucket[p->bucket] != k || at >= n) continue;
@@ -287,7 +287,7 @@ static void add_bucket(EngineParams *w, int bucket)
     const ParamBucket *k = &w->table.bucket[bucket];
     const Param *rule = NULL;
     int64_t at = 0;
-    for (int i = 0; i < w->table.n; i++) {
+    for (int i = k->begin; i < k->end; i++) {
         const Param *p = &w->table.at[i];
         if (p->bucket != bucket) continue;
         int64_t first = p->first[BUF_MAIN] - k->first;

@@ -249,7 +249,7 @@ static Status read_config(Source *f, const char *folder)
 static Status read_files(Source *f, const char *folder, int64_t iteration)
 {
     Timeline *t = f->t;
-    TRY(arena_init(&f->texts, "pipeline", MEM_HOST, FILE_BYTES));
+    TRY(arena_reserve(&f->texts, "pipeline", FILE_BYTES));
     TRY(open_file(f, folder, "config.json"));
     TRY(read_config(f, folder));
     TRY(ARENA_ZEROED(f->arena, t->ranks, &t->rank));

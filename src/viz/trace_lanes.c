@@ -188,7 +188,7 @@ Status trace_lanes(TracePage *p, const Report *r, int64_t most)
     Lanes l = { 0 };
     int64_t short_ns = 0;
     Boxes counted, written = { .text = &p->lanes.text };
-    TRY(arena_init(&l.arena, "lanes of a page", MEM_HOST, (size_t)16 << 30));
+    TRY(arena_reserve(&l.arena, "lanes of a page", (size_t)16 << 30));
     Status s = collect_events(p, r, &l);
     do {
         counted = (Boxes){ 0 };

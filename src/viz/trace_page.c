@@ -36,14 +36,14 @@ static const struct {
 /* A growing text must be the last allocation of its arena, so each part has an arena of its own. */
 static Status part_begin(TracePart *p, const char *name)
 {
-    TRY(arena_init(&p->arena, name, MEM_HOST, (size_t)4 << 30));
+    TRY(arena_reserve(&p->arena, name, (size_t)4 << 30));
     return text_init(&p->text, &p->arena);
 }
 
 static Status totals_begin(TraceTotals *t)
 {
     *t = (TraceTotals){ 0 };
-    return arena_init(&t->arena, "totals of a page", MEM_HOST, (size_t)1 << 30);
+    return arena_reserve(&t->arena, "totals of a page", (size_t)1 << 30);
 }
 
 /* Names are numbered from 0 in three tables: of events, of lanes, of files and devices. Number 0 of
@@ -61,7 +61,7 @@ Status trace_page_begin(TracePage *p, int files)
     TRY(part_begin(&p->points, "points"));
     TRY(totals_begin(&p->kernels));
     TRY(totals_begin(&p->collectives));
-    TRY(arena_init(&p->arena, "page", MEM_HOST, (size_t)8 << 30));
+    TRY(arena_reserve(&p->arena, "page", (size_t)8 << 30));
     TRY(ARENA_ZEROED(&p->arena, files * TRACE_PAGE_BUCKETS, &p->parts));
     TRY(ARENA_ZEROED(&p->arena, files, &p->file));
     return ARENA_ZEROED(&p->arena, files, &p->drawn);
@@ -191,7 +191,7 @@ static Status append_names(const Strings *s, Text *out)
 {
     Arena room = { 0 };
     Text json = { 0 };
-    TRY(arena_init(&room, "names of a page", MEM_HOST, (size_t)1 << 30));
+    TRY(arena_reserve(&room, "names of a page", (size_t)1 << 30));
     Status st = text_init(&json, &room);
     for (uint32_t i = 0; i < s->n && st == OK; i++)
         st = text_json(&json, i == 0 ? "%.*s" : ",%.*s",
@@ -398,7 +398,7 @@ Status trace_page_write(TracePage *p, const char *path)
 {
     Arena names = { 0 };
     Text page = { 0 };
-    TRY(arena_init(&names, "names", MEM_HOST, (size_t)1 << 30));
+    TRY(arena_reserve(&names, "names", (size_t)1 << 30));
     Status s = text_init(&page, &p->arena);
     if (s == OK) s = page_text(p, &names, &page);
     if (s == OK) s = file_write_whole(path, page.data, page.used);

@@ -80,7 +80,7 @@ Status trace_page_tables(const char *title, const Table *table, int n, const cha
 {
     Arena room = { 0 };
     Text page = { 0 };
-    TRY(arena_init(&room, "page", MEM_HOST, (size_t)8 << 30));
+    TRY(arena_reserve(&room, "page", (size_t)8 << 30));
     Status s = text_init(&page, &room);
     if (s == OK) s = tables_text(title, table, n, &page);
     if (s == OK) s = file_write_whole(path, page.data, page.used);

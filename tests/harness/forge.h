@@ -75,6 +75,31 @@ static inline void forge_number(const char *folder, const char *param, ParamBuff
     arena_free(&a);
 }
 
+/* Replaces the first `from` in a manifest by `to`, and makes its end line right again. */
+static inline void forge_text(const char *folder, const char *from, const char *to)
+{
+    Arena a = { 0 };
+    char path[FILE_PATH_MAX], *text = NULL, sum[CHECKPOINT_SUM_BYTES];
+    size_t bytes = 0;
+    void *state = NULL;
+    Text out = { 0 };
+    CHECK_OK(arena_init(&a, "forge", MEM_HOST, (size_t)1 << 30));
+    CHECK_OK(file_join(path, folder, MANIFEST_NAME));
+    CHECK_OK(file_read_all(path, &a, &text, &bytes));
+    char *at = strstr(text, from), *end = strstr(text, "{\"entries\":");
+    CHECK(at != NULL && end != NULL && at < end);
+    CHECK_OK(manifest_sum_new(&a, &state));
+    CHECK_OK(text_init(&out, &a));
+    CHECK_OK(text_append(&out, text, (size_t)(at - text)));
+    CHECK_OK(text_append(&out, to, strlen(to)));
+    CHECK_OK(text_append(&out, at + strlen(from), (size_t)(end - at) - strlen(from)));
+    manifest_sum_add(state, out.data, out.used);
+    manifest_sum_take(state, sum);
+    CHECK_OK(text_printf(&out, "%.*s\"xxh3\":\"%s\"}\n", (int)strcspn(end, "x") - 1, end, sum));
+    CHECK_OK(file_write_whole(path, out.data, out.used));
+    arena_free(&a);
+}
+
 static inline void flip(const char *path, long at)
 {
     FILE *f = fopen(path, "r+b");

@@ -172,7 +172,6 @@ static inline void child_become(const Lab *lab, const Launch *l, const Child *c)
     if (l->file_limit > 0) {
         struct rlimit limit = { l->file_limit, l->file_limit };
         setrlimit(RLIMIT_FSIZE, &limit);
-        signal(SIGXFSZ, SIG_IGN);
     }
     int out = open(c->out, O_WRONLY | O_CREAT | O_TRUNC, 0644);
     int err = open(c->err, O_WRONLY | O_CREAT | O_TRUNC, 0644);

@@ -38,6 +38,34 @@ static void a_rank_with_other_settings(void **state)
     CHECK_SAYS(o.err, "\"  lr: 0.01\" here, \"  lr: 0.001\" there");
 }
 
+static void a_rank_that_begins_otherwise(void **state)
+{
+    Lab *lab = *state;
+    Outcome o = RUN_MPI(lab, 1, "begin", TINY, "train.steps=1", ":", "-n", "1", lab->program, TINY,
+                        "train.steps=1", "--resume=auto");
+    CHECK_ONE_SAYS(o, "rank 1: the begin (--resume, --init) is not rank 0's: line 1 is "
+                      "\"--resume=auto\" here, \"\" there");
+    o = RUN_MPI(lab, 1, "begin", TINY, "train.steps=1", ":", "-n", "1", lab->program, TINY,
+                "train.steps=1", "--init", "other");
+    CHECK_ONE_SAYS(o, "line 1 is \"--init other\" here, \"\" there");
+}
+
+/* One name, other contents: each rank works in a folder of its own. */
+static void a_rank_with_other_data(void **state)
+{
+    Lab *lab = *state;
+    Outcome o =
+        SHELL(lab, "folders",
+              "for f in 0 1; do mkdir -p $f; cp ../web.bin $f/z.bin; cp ../web.idx $f/z.idx; done; "
+              "printf x | dd of=1/z.bin conv=notrunc status=none");
+    CHECK_EXIT(o, 0);
+    o = SHELL(lab, "folders",
+              "R=\"train ../../tiny.yaml train.micro_batch=1 moe.buffers=worst data.tokenizer= "
+              "data.sources=[{name:\\ web,path:\\ z}] run.dir=$PWD/run\"; "
+              "eval exec mpirun --oversubscribe -n 1 -wdir 0 \"$0\" $R : -n 1 -wdir 1 \"$0\" $R");
+    CHECK_ONE_SAYS(o, "rank 1: the data is not rank 0's: line 3 is \".bin of ");
+}
+
 static void a_rank_of_another_build(void **state)
 {
     Lab *lab = *state;
@@ -98,6 +126,8 @@ int main(void)
         LAB_TEST(too_few_ranks_for_the_mesh),
         LAB_TEST(threads_under_mpirun),
         LAB_TEST(a_rank_with_other_settings),
+        LAB_TEST(a_rank_that_begins_otherwise),
+        LAB_TEST(a_rank_with_other_data),
         LAB_TEST(a_rank_of_another_build),
         LAB_TEST(ranks_that_do_not_reach_each_others_memory),
         LAB_TEST(a_missing_shard),

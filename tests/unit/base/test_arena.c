@@ -3,6 +3,9 @@
 #include "base/arena.h"
 
 #include <stdbool.h>
+#include <stdio.h>
+#include <sys/resource.h>
+#include <unistd.h>
 
 #ifdef __SANITIZE_ADDRESS__
 #include <sanitizer/asan_interface.h>
@@ -184,6 +187,41 @@ static void a_reservation_that_the_system_refuses_is_an_error(void **state)
     arena_free(&a);
 }
 
+static rlim_t used_addresses(void)
+{
+    unsigned long pages = 0;
+    FILE *f = fopen("/proc/self/statm", "r");
+    CHECK(f != NULL && fscanf(f, "%lu", &pages) == 1 && fclose(f) == 0);
+    return (rlim_t)pages * (rlim_t)sysconf(_SC_PAGESIZE);
+}
+
+/* Many reservations fit into a limit of a few GiB, and one that is too small says why. */
+static void under_a_limit_of_addresses_reservations_shrink_and_say_so(void **state)
+{
+    (void)state;
+    Arena a[20] = { { 0 } }, exact = { 0 };
+    struct rlimit before, limit;
+    void *block = NULL;
+    bool ok = true;
+    CHECK_INT(getrlimit(RLIMIT_AS, &before), 0);
+    limit = (struct rlimit){ used_addresses() + ((rlim_t)4 << 30), before.rlim_max };
+    CHECK_INT(setrlimit(RLIMIT_AS, &limit), 0);
+    for (int i = 0; i < 20; i++) ok = ok && arena_reserve(&a[i], "many", (size_t)64 << 30) == OK;
+    Status much = arena_alloc(&a[0], (size_t)1 << 30, &block), refused = OK;
+    bool named = strstr(status_message(), " of address space: raise ulimit -v") != NULL;
+    refused = arena_init(&exact, "exact", MEM_HOST, (size_t)8 << 30);
+    bool named_too = strstr(status_message(), " of address space: raise ulimit -v") != NULL;
+    CHECK_INT(setrlimit(RLIMIT_AS, &before), 0);
+    CHECK(ok && named && named_too);
+    CHECK_INT(much, ERR_MEMORY);
+    CHECK_INT(refused, ERR_MEMORY);
+    CHECK(a[0].limited && a[0].cap_bytes > (size_t)400 << 20 && a[19].cap_bytes > (size_t)16 << 20);
+    for (int i = 0; i < 20; i++) arena_free(&a[i]);
+    CHECK_OK(arena_reserve(&a[0], "one", (size_t)64 << 30));
+    CHECK(!a[0].limited && a[0].cap_bytes == (size_t)64 << 30);
+    arena_free(&a[0]);
+}
+
 static void an_empty_arena_and_a_zeroed_one_can_be_freed(void **state)
 {
     (void)state;
@@ -284,6 +322,7 @@ int main(void)
         TEST(a_counting_arena_may_be_larger_than_any_memory),
         TEST(device_memory_needs_a_backend),
         TEST(a_reservation_that_the_system_refuses_is_an_error),
+        TEST(under_a_limit_of_addresses_reservations_shrink_and_say_so),
         TEST(an_empty_arena_and_a_zeroed_one_can_be_freed),
         TEST(text_is_copied_with_its_end),
         TEST(unwritten_memory_is_nan_in_poisoning_builds),

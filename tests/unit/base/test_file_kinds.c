@@ -2,6 +2,7 @@
 #include "harness/place.h"
 #include "harness/read_at.h"
 
+#include <sys/resource.h>
 #include <sys/stat.h>
 #include <sys/wait.h>
 #include <unistd.h>
@@ -155,6 +156,73 @@ static void a_pipe_without_end_is_an_error(void **state)
 }
 #endif
 
+/* ---- links, which others may put where files will be ---- */
+
+/* What somebody's file, to which the link leads, holds afterwards. */
+static void check_victim(Place *p, const char *victim)
+{
+    char *text = NULL;
+    size_t bytes = 0;
+    CHECK_OK(file_read_all(victim, &p->arena, &text, &bytes));
+    CHECK_TEXT(text, "precious");
+}
+
+static void a_link_in_the_place_of_a_file_is_not_followed(void **state)
+{
+    Place *p = *state;
+    char victim[FILE_PATH_MAX], temp[FILE_PATH_MAX];
+    File f = { 0 };
+    int lock = 0;
+    bool held = false;
+    long holder = 0;
+    CHECK_OK(file_join(victim, p->folder, "victim"));
+    CHECK_OK(file_join(temp, p->folder, "x.tmp"));
+    CHECK_OK(file_write_whole(victim, "precious", 8));
+    CHECK_INT(symlink(victim, temp), 0);
+    CHECK_OK(file_write_whole(p->path, "mine", 4)); /* in place of the link */
+    check_victim(p, victim);
+    CHECK_INT(symlink(victim, temp), 0);
+    CHECK(file_resume_temp(&f, p->path, 0, &p->arena) != OK);
+    CHECK_INT(unlink(p->path), 0);
+    CHECK_INT(symlink(victim, p->path), 0);
+    CHECK_FAILS(file_open_append(&f, p->path, NULL, 0), ERR_DISK, "it is a symbolic link");
+    CHECK_FAILS(file_lock(p->path, &lock, &held, &holder), ERR_DISK, "it is a symbolic link");
+    check_victim(p, victim);
+}
+
+static void a_file_that_another_writer_replaced_is_not_put_in_place(void **state)
+{
+    Place *p = *state;
+    File mine = { 0 }, other = { 0 };
+    CHECK_OK(file_create_temp(&mine, p->path, &p->arena));
+    CHECK_OK(file_write(&mine, "mine", 4));
+    CHECK_OK(file_create_temp(&other, p->path, &p->arena));
+    CHECK_OK(file_write(&other, "other's", 7));
+    CHECK_FAILS(file_commit(&mine), ERR_DISK, "another program writes there");
+    file_close(&mine);
+    CHECK(!file_exists(p->path));
+    CHECK_OK(file_commit(&other));
+    char *text = NULL;
+    size_t bytes = 0;
+    CHECK_OK(file_read_all(p->path, &p->arena, &text, &bytes));
+    CHECK_TEXT(text, "other's");
+}
+
+/* It says nothing of the file, so a checkpoint does not count as damaged. */
+static void too_many_open_files_are_no_fault_of_the_file(void **state)
+{
+    Place *p = *state;
+    struct rlimit before;
+    FileMap map = { 0 };
+    CHECK_OK(file_write_whole(p->path, "x", 1));
+    CHECK_INT(getrlimit(RLIMIT_NOFILE, &before), 0);
+    CHECK_INT(setrlimit(RLIMIT_NOFILE, &(struct rlimit){ 3, before.rlim_max }), 0);
+    Status s = file_map(p->path, &map);
+    CHECK_INT(setrlimit(RLIMIT_NOFILE, &before), 0);
+    CHECK_FAILS(s, ERR_MEMORY, "Too many open files");
+    CHECK_FAILS(file_map("/nowhere/x", &map), ERR_IO, "No such file");
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -166,6 +234,9 @@ int main(void)
 #ifdef HOSTILE
         PLACE_TEST(a_pipe_without_end_is_an_error),
 #endif
+        PLACE_TEST(a_link_in_the_place_of_a_file_is_not_followed),
+        PLACE_TEST(a_file_that_another_writer_replaced_is_not_put_in_place),
+        PLACE_TEST(too_many_open_files_are_no_fault_of_the_file),
     };
     return TEST_RUN(tests);
 }

@@ -69,6 +69,15 @@ static void progress_into_a_file_is_rare_lines(void **state)
     CHECK_TEXT(caught, "step 1\nstep 3\n");
 }
 
+static void control_characters_are_shown_and_not_sent(void **state)
+{
+    (void)state;
+    catch_begin();
+    log_info("no \033[31mfoo\a\r, but \xc3\xa4\tand \xc2\x9b");
+    catch_end();
+    CHECK_TEXT(caught, "no \\x1b[31mfoo\\x07\\x0d, but \xc3\xa4\tand \\xc2\\x9b\n");
+}
+
 static void *speak(void *name)
 {
     for (int i = 0; i < 500; i++)
@@ -115,7 +124,9 @@ static void a_failure_shows_its_source_only_when_asked(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        TEST(progress_into_a_file_is_rare_lines), /* first: the sink remembers the last progress */
+        TEST(progress_into_a_file_is_rare_lines),
+        TEST(
+            control_characters_are_shown_and_not_sent), /* first: the sink remembers the last progress */
         TEST(each_level_has_its_beginning),
         TEST(messages_below_the_level_are_silent),
         TEST(a_message_that_ends_its_line_gets_no_second_end),

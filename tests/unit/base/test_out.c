@@ -4,6 +4,7 @@
 #include "base/out.h"
 
 #include <fcntl.h>
+#include <stdlib.h>
 #include <unistd.h>
 
 /* Puts `fd` in the place of stdout while `write` runs. */
@@ -46,6 +47,35 @@ static void a_reader_that_is_gone_is_told_from_a_failure(void **state)
     close(ends[1]);
 }
 
+static Status write_escape(void) { return out_write("a\033[2Jb\n", 7); }
+
+/* What write_escape sends to the other end of `fd`. */
+static const char *sent_to(int fd, int other, char out[64])
+{
+    CHECK_OK(with_stdout(fd, write_escape));
+    ssize_t n = read(other, out, 63);
+    CHECK(n > 0);
+    out[n] = '\0';
+    return out;
+}
+
+static void a_terminal_is_not_sent_control_characters_but_a_pipe_is(void **state)
+{
+    (void)state;
+    char got[64];
+    int ends[2], terminal = posix_openpt(O_RDWR | O_NOCTTY);
+    CHECK(terminal >= 0 && grantpt(terminal) == 0 && unlockpt(terminal) == 0);
+    int shown = open(ptsname(terminal), O_RDWR | O_NOCTTY);
+    CHECK(shown >= 0);
+    CHECK_TEXT(sent_to(shown, terminal, got), "a\\x1b[2Jb\r\n"); /* the terminal adds the \r */
+    CHECK_INT(pipe(ends), 0);
+    CHECK_TEXT(sent_to(ends[1], ends[0], got), "a\033[2Jb\n");
+    close(shown);
+    close(terminal);
+    close(ends[0]);
+    close(ends[1]);
+}
+
 static Status begin_and_open(void)
 {
     out_begin();
@@ -80,6 +110,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         TEST(a_full_disk_is_a_failure_with_the_reason),
         TEST(a_reader_that_is_gone_is_told_from_a_failure),
+        TEST(a_terminal_is_not_sent_control_characters_but_a_pipe_is),
         TEST(a_closed_stdout_stays_closed_and_no_file_takes_its_place),
         TEST(what_is_written_arrives_whole),
     };

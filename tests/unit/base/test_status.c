@@ -171,6 +171,7 @@ static void exit_codes_tell_bad_input_from_a_failed_run(void **state)
                  { ERR_FIT, 3 },
                  { ERR_NUMERIC, 3 },
                  { ERR_INTERRUPTED, 130 },
+                 { ERR_CHANGED, 3 },
                  { ERR_CLOSED, 0 } };
     for (size_t i = 0; i < sizeof WANT / sizeof WANT[0]; i++) {
         CHECK_INT(status_exit_code(WANT[i].code), WANT[i].exit_code);

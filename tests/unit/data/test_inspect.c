@@ -162,6 +162,29 @@ static void without_a_tokenizer_ids_are_shown(void **state)
     check_has(report_text(p), "document 0 begins:\n0 1 2 3 ");
 }
 
+/* One id of 2^31 - 1 would need a table of 16 GiB. */
+static void ids_that_no_vocabulary_has_are_refused(void **state)
+{
+    Place *p = *state;
+    Inspect r = { 0 };
+    const int32_t huge = INT32_MAX;
+    ShardWriter w = { 0 };
+    CHECK_OK(shard_create(&w, p->prefix, (int64_t)1 << 31, 0, &p->arena));
+    CHECK_OK(shard_append(&w, &huge, 1));
+    CHECK_OK(shard_end_document(&w));
+    CHECK_OK(shard_commit(&w));
+    CHECK_FAILS(inspect_scan(p->prefix, &p->arena, &r), ERR_FORMAT,
+                "token 0 is id 2147483647, a vocabulary has ids from 0 to below 4000000");
+}
+
+static void ids_beyond_the_tokenizer_are_said(void **state)
+{
+    Place *p = *state;
+    load_bytes(p);
+    write_numbered(p->prefix, 300, 0, (const int64_t[]){ 300 }, 1, &p->arena);
+    check_has(report_text(p), "the tokenizer has 257 ids: this shard was made with another one\n");
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -172,6 +195,8 @@ int main(void)
         PLACE_TEST(samples_are_spread_over_the_documents),
         PLACE_TEST(an_empty_shard_has_a_report),
         PLACE_TEST(without_a_tokenizer_ids_are_shown),
+        PLACE_TEST(ids_that_no_vocabulary_has_are_refused),
+        PLACE_TEST(ids_beyond_the_tokenizer_are_said),
     };
     return TEST_RUN(tests);
 }

@@ -490,6 +490,27 @@ static void an_id_beyond_the_vocabulary_says_where_it_stands(void **state)
     CHECK_INT(ints(&b->id)[0], 64);
 }
 
+/* Once while batches are read ahead, once while held-out text is. */
+static void files_that_change_while_they_are_read_are_an_error(void **state)
+{
+    Place *p = *state;
+    const Batch *b = NULL;
+    Batch held;
+    char path[FILE_PATH_MAX + 8];
+    write_mixed(p, 0, 60);
+    snprintf(path, sizeof path, "%s.bin", p->corpus[0].prefix);
+    Loader *l = open_loader(p);
+    CHECK_OK(batch_new(&p->arena, 1, p->config.sequence, &held));
+    CHECK_OK(loader_next(l, &b));
+    CHECK_OK(loader_wait(l));
+    CHECK_OK(loader_held(l, 0, 0, 1, &held));
+    CHECK_INT(truncate(path, 8), 0);
+    CHECK_OK(loader_next(l, &b)); /* was read before */
+    CHECK_FAILS(loader_wait(l), ERR_CHANGED, "web.bin was changed while it was read");
+    CHECK_FAILS(loader_next(l, &b), ERR_CHANGED, "it has 8 bytes, it had ");
+    CHECK_FAILS(loader_held(l, 0, 0, 1, &held), ERR_CHANGED, "web.bin was changed");
+}
+
 static void a_negative_id_is_beyond_the_vocabulary(void **state)
 {
     Place *p = *state;
@@ -701,6 +722,7 @@ int main(void)
         TEST(what_is_held_out_depends_on_name_and_document_alone),
         PLACE_TEST(held_batches_that_do_not_fit_are_refused),
         PLACE_TEST(an_id_beyond_the_vocabulary_says_where_it_stands),
+        PLACE_TEST(files_that_change_while_they_are_read_are_an_error),
         PLACE_TEST(a_negative_id_is_beyond_the_vocabulary),
         PLACE_TEST(a_source_too_small_for_a_sequence_is_refused),
         PLACE_TEST(sources_that_cannot_be_told_apart_are_refused),

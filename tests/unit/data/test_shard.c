@@ -1,6 +1,9 @@
 #include "data/shard.h"
 #include "harness/place.h"
 
+#include <fcntl.h>
+#include <unistd.h>
+
 typedef struct Place {
     char folder[64];
     char prefix[FILE_PATH_MAX], bin[FILE_PATH_MAX], idx[FILE_PATH_MAX];
@@ -373,6 +376,30 @@ static void a_shard_without_an_origin_drops_the_record_of_the_one_before(void **
     }
 }
 
+/* The .idx is overwritten while it is mapped: starts become any number, but no id is read that lies
+ * outside of the map. */
+static void an_index_that_is_overwritten_leads_to_no_read_outside(void **state)
+{
+    Place *p = *state;
+    Shard s = { 0 };
+    int32_t ids[2] = { -1, -1 };
+    const int64_t far = INT64_MAX / 2;
+    write_three(p, 500);
+    CHECK_OK(shard_open(&s, p->prefix));
+    CHECK_OK(shard_check_same(&s));
+    int fd = open(p->idx, O_WRONLY);
+    CHECK(fd >= 0 && pwrite(fd, &far, sizeof far, s.starts + 8 - s.idx.data) == 8);
+    CHECK(pwrite(fd, &far, sizeof far, s.first_seq + 16 - s.idx.data) == 8 && close(fd) == 0);
+    CHECK_INT(shard_start(&s, 2), 4);
+    shard_read(&s, shard_start(&s, 1), 2, ids);
+    CHECK_INT(ids[0], 0);
+    CHECK_INT(ids[1], 0);
+    shard_read(&s, 3, 2, ids);
+    CHECK_INT(ids[0], 0);
+    CHECK_FAILS(shard_check_same(&s), ERR_CHANGED, ".idx was changed while it was read");
+    shard_close(&s);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -396,6 +423,7 @@ int main(void)
         PLACE_TEST(a_missing_file_is_named),
         PLACE_TEST(a_writer_goes_on_from_a_mark),
         PLACE_TEST(a_shard_without_an_origin_drops_the_record_of_the_one_before),
+        PLACE_TEST(an_index_that_is_overwritten_leads_to_no_read_outside),
     };
     return TEST_RUN(tests);
 }

@@ -236,6 +236,25 @@ static void no_two_parameters_overlap(void **state)
     tiny_close(&t);
 }
 
+/* Loops over a bucket walk this range only. It is short, whatever the number of layers. */
+static void a_bucket_knows_where_its_parameters_are(void **state)
+{
+    (void)state;
+    Arena a = { 0 };
+    ModelSpec spec;
+    ParamTable t;
+    CHECK_OK(arena_init(&a, "params", MEM_HOST, (size_t)1 << 30));
+    build("deepseek-v2-lite", &a, &spec, &t);
+    for (int i = 0; i < t.n; i++) {
+        if (t.at[i].bucket < 0) continue;
+        const ParamBucket *k = &t.bucket[t.at[i].bucket];
+        CHECK(i >= k->begin && i < k->end);
+        CHECK_INT(t.at[k->begin].layer, t.at[i].layer);
+        CHECK_INT(t.at[k->end - 1].layer, t.at[i].layer);
+    }
+    arena_free(&a);
+}
+
 static void initial_values_depend_on_seed_and_name_only(void **state)
 {
     (void)state;
@@ -271,6 +290,7 @@ int main(void)
         TEST(parameters_of_a_role_lie_without_a_gap),
         TEST(biases_of_experts_are_rows_in_the_order_of_their_matrices),
         TEST(no_two_parameters_overlap),
+        TEST(a_bucket_knows_where_its_parameters_are),
         TEST(initial_values_depend_on_seed_and_name_only),
     };
     return TEST_RUN(tests);
