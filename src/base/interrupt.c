@@ -19,6 +19,7 @@ void interrupt_catch(void)
     struct sigaction action = { .sa_handler = on_signal, .sa_flags = SA_RESTART };
     sigaction(SIGINT, &action, NULL);
     sigaction(SIGTERM, &action, NULL);
+    sigaction(SIGUSR2, &action, NULL);
 }
 
 int interrupt_signal(void) { return caught; }

@@ -1,4 +1,4 @@
-/* interrupt: lets Ctrl-C and SIGTERM end a command cleanly. After interrupt_catch the first signal sets
+/* interrupt: lets Ctrl-C, SIGTERM and SIGUSR2, which mpirun passes on, end a command cleanly. After interrupt_catch the first signal sets
  * a flag. Loops poll it through interrupt_check(), which returns an error: temporary files are removed
  * and the program ends with one sentence and exit code 130. A second signal ends it at once. Commands
  * that never call interrupt_catch end at the first signal. */

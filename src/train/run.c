@@ -229,6 +229,7 @@ static void close_all(Trainer *t)
     checkpointer_close(&t->saver);
     loader_close(t->loader);
     recorder_close(&t->traces.recorder);
+    heartbeat_free(&t->beat);
     engine_close(&t->engine);
     mesh_free(&t->ranks.mesh);
     arena_free(&t->arena);
@@ -279,6 +280,7 @@ static Status evaluate(Trainer *t)
     EvalMetrics v;
     char figures[EVAL_TEXT_BYTES];
     if (!t->holds_out) return OK;
+    heartbeat_phase(&t->beat, HEARTBEAT_EVALUATING);
     TRY(eval_run(&t->evaluator, t->loader, t->config.own.train_eval_sequences, t->at.step, &v));
     if (!t->is_rank0) return OK;
     TRY(metrics_eval(&t->metrics, &v));
@@ -290,6 +292,7 @@ static Status evaluate(Trainer *t)
 static Status save_checkpoint(Trainer *t)
 {
     if (t->at.saved_step == t->at.step) return OK;
+    heartbeat_phase(&t->beat, HEARTBEAT_SAVING);
     TRY(checkpoint_save(&t->saver, t->at.step, t->at.position));
     t->at.saved_step = t->at.step;
     log_debug("checkpoint of step %" PRId64 ": training waited %.2f s", t->at.step,
@@ -549,6 +552,7 @@ static Status run_steps(Trainer *t)
         m.taken = t->at.taken;
         TRY(train_step(t, &m));
         t->at.step = m.step;
+        heartbeat_step(&t->beat, m.step, m.step_s);
         t->at.retried += m.result.retried;
         t->at.position += (uint64_t)ramp_batch(&t->ramp, m.step);
         if (t->is_rank0) TRY(metrics_step(&t->metrics, &m));
@@ -567,6 +571,19 @@ static Status run_steps(Trainer *t)
     return OK;
 }
 
+/* Before the first files are written, only a supervised run beats: a refused start must not change the folder. */
+static void beat_start(Trainer *t, HeartbeatPhase phase)
+{
+    if (t->options->supervised != NULL) heartbeat_phase(&t->beat, phase);
+}
+
+static Status open_heartbeat(Trainer *t)
+{
+    const char *run_dir = t->config.own.run_dir, *token = t->options->supervised;
+    TRY(heartbeat_init(&t->beat, run_dir, t->ranks.world));
+    return token == NULL ? OK : heartbeat_check_token(&t->beat, run_dir, token);
+}
+
 /* Writes the first files. It comes last in a start: a refused start must not change the folder. */
 static Status begin_files(Trainer *t)
 {
@@ -582,6 +599,8 @@ static Status start_run(Trainer *t)
     RunRanks *r = &t->ranks;
     TRY(arena_init(&t->arena, "trainer", MEM_HOST, (size_t)64 << 30));
     t->ramp = ramp_of(c);
+    TRY(agree_failure(r, open_heartbeat(t)));
+    beat_start(t, HEARTBEAT_STARTING);
     if (r->world != NULL) TRY(agree_failure(r, train_find_hosts(c, r->world, &t->arena)));
     TRY(agree_failure(r, check_settings(t)));
     TRY(check_ranks_agree(t));
@@ -597,8 +616,11 @@ static Status start_run(Trainer *t)
     if (!t->engine.ex.backend->apart) /* while the weights take no memory yet */
         raise_peak(c, t->plan.shape.threads, &t->rates.peak);
     TRY(watch_gpu(t));
+    beat_start(t, HEARTBEAT_LOADING);
     TRY(agree_failure(r, run_weights_and_position(t)));
-    return agree_failure(r, t->is_rank0 ? begin_files(t) : OK);
+    TRY(agree_failure(r, t->is_rank0 ? begin_files(t) : OK));
+    heartbeat_first(&t->beat, t->at.step);
+    return OK;
 }
 
 static Status run_to_end(Trainer *t)
@@ -634,6 +656,7 @@ Status train_run(const Config *c, const TrainOptions *options)
     t.is_rank0 = t.ranks.world == NULL || t.ranks.world->rank == 0;
     if (t.ranks.world != NULL) train_take_share(&t.config.own, t.ranks.world, &t.ranks.share);
     Status s = run_to_end(&t);
+    s = heartbeat_last(&t.beat, s);
     if (s != OK) s = dump_failed(&t, s);
     if (s != OK && t.ranks.world != NULL && !t.ranks.failure_agreed) end_others(t.ranks.world);
     if (options->last_step != NULL) *options->last_step = t.at.step;
