@@ -15,6 +15,10 @@ void interrupt_catch(void);
 int interrupt_signal(void);
 const volatile sig_atomic_t *interrupt_flag(void);
 
+/* From now on the handler of the first signal writes the character 1 at `at` into the file, even where this process
+ * hangs in a library. The path must last until it is NULL again: then nothing is written. */
+void interrupt_mark(const char *path, long at);
+
 /* OK, or ERR_INTERRUPTED if a signal was caught. The sentence is "interrupted: " followed by `left`,
  * which says what is on disk now: "nothing was written". */
 Status interrupt_check(const char *left);

@@ -145,21 +145,28 @@ int process_code(const Process *p)
 
 void process_adopt(void) { (void)prctl(PR_SET_CHILD_SUBREAPER, 1); }
 
-int process_end_adopted(void)
+/* Kills and waits for one child; false: there is none. */
+static bool kill_child(void)
 {
     char path[64], line[CHILDREN_BYTES];
-    int ended = 0;
     (void)snprintf(path, sizeof path, "/proc/self/task/%d/children", (int)gettid());
-    for (;;) { /* the end of one may leave its own children here */
-        const int fd = open(path, O_RDONLY | O_CLOEXEC);
-        const ssize_t n = fd < 0 ? 0 : read(fd, line, sizeof line - 1);
-        if (fd >= 0) (void)close(fd);
-        if (n <= 0) return ended;
-        line[n] = '\0';
-        char *at = line, *end = line;
-        long pid = strtol(at, &end, 10);
-        if (end == at) return ended;
-        (void)kill((pid_t)pid, SIGKILL);
-        ended += waitpid((pid_t)pid, NULL, 0) == (pid_t)pid;
-    }
+    const int fd = open(path, O_RDONLY | O_CLOEXEC);
+    const ssize_t n = fd < 0 ? 0 : read(fd, line, sizeof line - 1);
+    if (fd >= 0) (void)close(fd);
+    line[n < 0 ? 0 : n] = '\0';
+    char *end = line;
+    const pid_t pid = (pid_t)strtol(line, &end, 10);
+    return end != line && kill(pid, SIGKILL) == 0 && waitpid(pid, NULL, 0) == pid;
+}
+
+/* The end of one may leave its own children here. */
+int process_end_adopted(double grace_s)
+{
+    const double end_s = clock_s() + grace_s;
+    pid_t pid;
+    int killed = 0;
+    while ((pid = waitpid(-1, NULL, WNOHANG)) >= 0 && clock_s() < end_s)
+        if (pid == 0) (void)poll(NULL, 0, LOOK_MS);
+    while (kill_child()) killed++;
+    return killed;
 }

@@ -18,6 +18,8 @@ enum { LOOK_MS = 50, GRACE_S = 5, TOKEN_BYTES = 64, FAILURES_MAX = 2 };
 /* Seconds: between two looks at the heartbeat; a gap between looks after which this process itself must have stood
  * still; until the first step; that a run of an earlier supervisor may take to end. */
 static const double BEAT_LOOK_S = 0.2, ASLEEP_S = 5, START_S = 600, OTHER_RUN_S = 60;
+/* How long ranks that a launcher has left behind may take to say why they end. */
+static const double LAST_WORDS_S = 2;
 static const double HANG_LEAST_S = 60, HANG_STEPS = 4;
 
 typedef struct Supervisor {
@@ -208,7 +210,8 @@ static bool watch(Supervisor *s)
         if (*s->o->shows != s->shown) log_goodput(s);
         s->shown = *s->o->shows;
     }
-    (void)process_end_adopted();
+    const int killed = process_end_adopted(LAST_WORDS_S);
+    if (killed > 0) log_debug("supervise: %d processes were left behind and are killed", killed);
     (void)stands_still(s, &p); /* the last lines */
     return hung;
 }

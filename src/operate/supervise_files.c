@@ -61,6 +61,7 @@ static bool read_line(const Json *line, RankBeat *out)
     for (int i = 0; i < HEARTBEAT_PHASES && phase != NULL; i++)
         if (strcmp(phase, heartbeat_phase_names[i]) == 0) out->phase = (HeartbeatPhase)i;
     out->rank = (int)number_of(line, "rank");
+    out->signalled = number_of(line, "signalled") != 0;
     out->step = (int64_t)number_of(line, "step");
     out->first = (int64_t)number_of(line, "first");
     out->busy_s = number_of(line, "busy_s");
@@ -162,12 +163,12 @@ Status journal_end(const char *run_dir, const Incident *i, const Verdict *v, con
                    double goodput, Arena *a)
 {
     Text t;
-    const bool signal = i->code > 128;
+    const int signal = incident_signal(i->code);
     const int64_t lost = i->reached > i->saved ? i->reached - i->saved : 0;
     TRY(text_init(&t, a));
     TRY(text_json(&t, "{\"kind\":\"end\",\"time\":%.3f,\"end\":%s,%s:%d", clock_date_s(),
-                  incident_names[i->end], signal ? "signal" : "code",
-                  signal ? i->code - 128 : i->code));
+                  incident_names[i->end], signal > 0 ? "signal" : "code",
+                  signal > 0 ? signal : i->code));
     TRY(text_json(&t,
                   ",\"first\":%" PRId64 ",\"reached\":%" PRId64 ",\"saved\":%" PRId64
                   ",\"lost\":%" PRId64 ",\"error\":%s,\"host\":%s,\"left_out\":%s",

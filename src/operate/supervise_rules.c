@@ -4,16 +4,18 @@
 #include <math.h>
 #include <signal.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 
 const char *const incident_names[INCIDENT_ENDS] = { "done",    "refused", "failed", "lost rank",
                                                     "crashed", "killed",  "hung",   "not started" };
 
+enum { SIGNAL_MOST = 64 }; /* mpirun has exit codes above */
 static const double PAUSE_MOST_S = 300;
 
 static bool is_last(const RankBeat *r)
 {
-    return r->phase == HEARTBEAT_ENDED || r->phase == HEARTBEAT_FAILED;
+    return r->phase == HEARTBEAT_ENDED || r->phase == HEARTBEAT_FAILED || r->signalled;
 }
 
 static bool is_comm(const RankBeat *r) { return strcmp(r->kind, status_name(ERR_COMM)) == 0; }
@@ -44,6 +46,8 @@ static void read_said(Incident *i, const char *said)
     (void)snprintf(i->sentence, sizeof i->sentence, "%.*s", n, at);
 }
 
+int incident_signal(int code) { return code > 128 && code <= 128 + SIGNAL_MOST ? code - 128 : 0; }
+
 static IncidentEnd end_of_signal(int signal)
 {
     static const int own[] = { SIGSEGV, SIGBUS, SIGFPE, SIGILL, SIGABRT, SIGSYS };
@@ -55,10 +59,10 @@ static IncidentEnd end_of_signal(int signal)
 static IncidentEnd end_of_code(const Incident *i, int ranks)
 {
     if (i->code == 0) return INCIDENT_DONE;
-    if (i->code == 2) return INCIDENT_REFUSED;
+    if (i->code == 2 && i->reached == i->first) return INCIDENT_REFUSED;
     if (strcmp(i->kind, status_name(ERR_COMM)) == 0) return INCIDENT_LOST;
-    if (i->code == 3) return INCIDENT_FAILED;
-    if (i->code > 128) return end_of_signal(i->code - 128);
+    if (i->code == 2 || i->code == 3) return INCIDENT_FAILED;
+    if (incident_signal(i->code) > 0) return end_of_signal(incident_signal(i->code));
     return ranks == 0 ? INCIDENT_UNBORN : INCIDENT_KILLED;
 }
 
@@ -74,8 +78,9 @@ void incident_read(Incident *i, bool hung, const RankBeat *rank, int n, const ch
     }
     i->end = hung ? INCIDENT_HUNG : end_of_code(i, n);
     if (i->sentence[0] != '\0' || i->code == 0) return;
-    if (i->code > 128)
-        (void)snprintf(i->sentence, sizeof i->sentence, "signal %d ended it", i->code - 128);
+    if (incident_signal(i->code) > 0)
+        (void)snprintf(i->sentence, sizeof i->sentence, "signal %d ended it",
+                       incident_signal(i->code));
     else
         (void)snprintf(i->sentence, sizeof i->sentence, "exit code %d", i->code);
 }
@@ -100,6 +105,30 @@ static const char *only_host(const RankBeat *rank, int n, bool (*is)(const RankB
 static bool is_silent(const RankBeat *r) { return !is_last(r); }
 static bool lost_device(const RankBeat *r) { return strcmp(r->kind, status_name(ERR_DEVICE)) == 0; }
 
+/* The host of the rank that comm/host.c names: "rank 0 waited 10 s for rank 3 in ...". NULL: it names none. */
+static const char *accused(const RankBeat *rank, int n, const RankBeat *by)
+{
+    static const char MARK[] = " for rank ";
+    const char *at = strstr(by->why, MARK);
+    if (at == NULL || !is_comm(by)) return NULL;
+    const int lost = atoi(at + strlen(MARK));
+    for (int i = 0; i < n; i++)
+        if (rank[i].rank == lost) return rank[i].host;
+    return NULL;
+}
+
+/* The host that all accuse; NULL: nobody, or several hosts. */
+static const char *accused_by_all(const RankBeat *rank, int n)
+{
+    const char *host = NULL;
+    for (int i = 0; i < n; i++) {
+        const char *one = accused(rank, n, &rank[i]);
+        if (one != NULL && host != NULL && strcmp(one, host) != 0) return NULL;
+        if (one != NULL) host = one;
+    }
+    return host;
+}
+
 const char *incident_blame(const RankBeat *rank, int n, const char *before)
 {
     bool spoke = false, rest = false;
@@ -107,6 +136,7 @@ const char *incident_blame(const RankBeat *rank, int n, const char *before)
     const char *host = only_host(rank, n, is_silent, &spoke);
     if (host != NULL && spoke) return host;
     host = only_host(rank, n, lost_device, &rest);
+    if (host == NULL) host = accused_by_all(rank, n);
     return host == NULL ? "" : host;
 }
 

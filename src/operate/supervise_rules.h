@@ -5,8 +5,8 @@
  * |-----------------------------------------------------------------|-------------------------------------|
  * | exit code 0                                                     | end with 0                          |
  * | the run was asked to stop                                       | end with its code                   |
- * | exit code 2: bad input                                          | end with 2                          |
- * | a failure of its own, twice at the same step with the same      | end with 3                          |
+ * | exit code 2 before the first step: bad input                    | end with 2                          |
+ * | a failure of its own, twice at the same step with the same      | end with its code                   |
  * |   sentence and nothing saved in between                         |                                     |
  * | anything else                                                   | restart after 1, 2, 4 ... 300 s     |
  *
@@ -24,6 +24,7 @@ enum { SUPERVISE_SENTENCE_BYTES = 400, SUPERVISE_KIND_BYTES = 16, SUPERVISE_HOST
 /* A rank's last line in the heartbeat. */
 typedef struct RankBeat {
     int rank;
+    bool signalled; /* SIGTERM reached it */
     HeartbeatPhase phase;
     int64_t step, first;
     double busy_s;
@@ -72,11 +73,15 @@ typedef struct Verdict {
     const char *why; /* of the end: "done", "it was asked to", ... */
 } Verdict;
 
+/* The signal in a code; 0: it is an exit code. */
+int incident_signal(int code);
+
 /* Sets end, kind and sentence of *i from its code, `hung`, and what the ranks left. `said`: what the run printed. */
 void incident_read(Incident *i, bool hung, const RankBeat *rank, int n, const char *said);
 
-/* The host of the only ranks that left no last line, while others did; or of the only ranks whose device failed. If no
- * rank came at all, `before`: the host that the incident before was blamed on. "": nobody. */
+/* The host of the only ranks that left neither a last line nor heard SIGTERM, while others did; or of the only ranks whose
+ * device failed; or of the ranks for which all others waited, by their sentences. If no rank came at all, `before`: the
+ * host that the incident before was blamed on. "": nobody, or ranks of several hosts. */
 const char *incident_blame(const RankBeat *rank, int n, const char *before);
 
 /* What to do; and remembers the incident. */

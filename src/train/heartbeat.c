@@ -3,6 +3,7 @@
 #include "train/heartbeat.h"
 
 #include "base/clock.h"
+#include "base/interrupt.h"
 
 #include <fcntl.h>
 #include <inttypes.h>
@@ -14,6 +15,9 @@
 const char *const heartbeat_phase_names[HEARTBEAT_PHASES] = { "starting",   "loading", "steps",
                                                               "evaluating", "saving",  "ended",
                                                               "failed" };
+
+/* The beginning of a line, before the digit that a handler writes. */
+#define SIGNALLED "{\"signalled\":"
 
 static const double SHARE = 1e-3; /* of the time that lines may take */
 
@@ -32,7 +36,16 @@ Status heartbeat_init(Heartbeat *h, const char *run_dir, const Comm *world)
     return text_init(&h->text, &h->arena);
 }
 
-void heartbeat_free(Heartbeat *h) { arena_free(&h->arena); }
+void heartbeat_free(Heartbeat *h)
+{
+    interrupt_mark(NULL, 0);
+    arena_free(&h->arena);
+}
+
+void heartbeat_hear(const Heartbeat *h)
+{
+    interrupt_mark(h->path, (long)h->line * HEARTBEAT_BYTES + (long)strlen(SIGNALLED));
+}
 
 Status heartbeat_check_token(const Heartbeat *h, const char *run_dir, const char *token)
 {
@@ -57,11 +70,12 @@ static bool print_line(Heartbeat *h, const char *kind, const char *why)
 {
     Text *t = &h->text;
     t->used = 0;
-    Status s = text_json(t,
-                         "{\"rank\":%d,\"phase\":%s,\"step\":%" PRId64 ",\"first\":%" PRId64
-                         ",\"busy_s\":%g,\"time\":%.3f,\"kind\":%s,\"why\":%s}",
-                         h->rank, heartbeat_phase_names[h->phase], h->step, h->first, h->busy_s,
-                         clock_date_s(), kind, why);
+    Status s =
+        text_json(t,
+                  SIGNALLED "%d,\"rank\":%d,\"phase\":%s,\"step\":%" PRId64 ",\"first\":%" PRId64
+                            ",\"busy_s\":%g,\"time\":%.3f,\"kind\":%s,\"why\":%s}",
+                  interrupt_signal() != 0, h->rank, heartbeat_phase_names[h->phase], h->step,
+                  h->first, h->busy_s, clock_date_s(), kind, why);
     if (s == OK && t->used < HEARTBEAT_BYTES)
         s = text_printf(t, "%*s\n", (int)(HEARTBEAT_BYTES - 1 - t->used), "");
     return s == OK && t->used == HEARTBEAT_BYTES;

@@ -1,11 +1,12 @@
 /* heartbeat: tells whoever watches a run that it goes on, and how far it is.
  *
  *   RUN/heartbeat/HOST.jsonl   a line of HEARTBEAT_BYTES for each rank of the host, rewritten in place:
- *   {"rank":3,"phase":"steps","step":120,"first":100,"busy_s":14.2,"time":1764208521.5,"kind":"","why":""}   blanks
+ *   {"signalled":0,"rank":3,"phase":"steps","step":120,"first":100,"busy_s":14.2,"time":1764208521.5,"kind":"","why":""}
  *
  * `first` is the step at which this process began, busy_s what its steps took since then, `time` seconds since 1970.
- * A rank that fails leaves its failure as its last line, in the phase "failed". A rank that is killed does not, which
- * tells its host from others. `switchyard supervise` reads the lines.
+ * A rank that fails leaves its failure as its last line, in the phase "failed". A process of a launcher that gets
+ * SIGTERM sets `signalled` to 1 in its handler, because MPI may never return to the program. A rank that is killed does
+ * neither, which tells its host from others. `switchyard supervise` reads the lines.
  *
  * A line may take a thousandth of the time: after one that took t seconds, steps write none for 1000 t, at most for
  * HEARTBEAT_PAUSE_S. A local write takes 5 to 20 microseconds. A new phase is always written. A line that cannot be
@@ -54,6 +55,9 @@ void heartbeat_free(Heartbeat *h); /* safe on { 0 } */
 
 /* Does this rank see the token that `supervise` wrote? ERR_ARG: run.dir is not the folder that it sees. */
 Status heartbeat_check_token(const Heartbeat *h, const char *run_dir, const char *token);
+
+/* This process is one rank: the handler of signals (base/interrupt.h) writes `signalled`. Ends with heartbeat_free. */
+void heartbeat_hear(const Heartbeat *h);
 
 void heartbeat_phase(Heartbeat *h, HeartbeatPhase phase);
 /* The first step of this process comes after `step`. */

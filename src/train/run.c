@@ -581,6 +581,7 @@ static Status open_heartbeat(Trainer *t)
 {
     const char *run_dir = t->config.own.run_dir, *token = t->options->supervised;
     TRY(heartbeat_init(&t->beat, run_dir, t->ranks.world));
+    if (comm_launched() > 1) heartbeat_hear(&t->beat);
     return token == NULL ? OK : heartbeat_check_token(&t->beat, run_dir, token);
 }
 
