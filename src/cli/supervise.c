@@ -40,7 +40,6 @@ static Status print_sum(const SuperviseSum *sum, Text *out)
                        sum->all_s > 0 ? sum->useful_s / sum->all_s : 0, sum->useful_s, sum->all_s);
 }
 
-/* The sum is printed also where the supervision ends with a failure. */
 static Status run_supervise(void *state, int n, char **arguments, Arena *a, Text *out)
 {
     SuperviseOptions *o = state;
@@ -55,9 +54,8 @@ static Status run_supervise(void *state, int n, char **arguments, Arena *a, Text
     o->n_words = n;
     TRY(supervise_check(o));
     catch_signals();
-    Status s = supervise_run(o, a, &sum);
-    if (sum.starts > 0 && s == OK) TRY(print_sum(&sum, out));
-    return s;
+    TRY(supervise_run(o, a, &sum));
+    return print_sum(&sum, out);
 }
 
 /* What stands behind -- is the launcher's, with options that are none of ours. */

@@ -349,6 +349,9 @@ Status supervise_run(const SuperviseOptions *o, Arena *a, SuperviseSum *sum)
     Status status = run_all(s);
     sum->useful_s = s->past.useful_s;
     sum->all_s = clock_s() - s->began_s;
+    if (status != OK && sum->starts > 0)
+        log_info("supervise: %d starts, %" PRId64 " steps ran again, goodput %.3f", sum->starts,
+                 sum->lost, sum->useful_s / sum->all_s);
     file_unlock(s->lock_fd);
     arena_free(&s->look);
     return status;

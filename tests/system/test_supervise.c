@@ -1,6 +1,6 @@
 /* A run under `supervise`: killed, stopped, failing, refused and asked to stop. The bits at its end are those of a run
  * that nobody disturbed. */
-#include "harness/run_folder.h"
+#include "harness/supervised.h"
 
 enum { STEPS = 60 };
 
@@ -9,37 +9,9 @@ enum { STEPS = 60 };
 static const char *const whole_args[] = { "train", SETTINGS, NULL };
 static const Launch whole = { .args = whole_args };
 
-/* The run that supervise started; 0: supervise has ended. */
-static pid_t run_pid(Child *supervise)
-{
-    char path[64];
-    int pid = 0;
-    snprintf(path, sizeof path, "/proc/%d/task/%d/children", (int)supervise->pid,
-             (int)supervise->pid);
-    while (pid == 0 && child_runs(supervise)) {
-        FILE *f = fopen(path, "r");
-        if (f != NULL && fscanf(f, "%d", &pid) != 1) pid = 0;
-        if (f != NULL) fclose(f);
-        if (pid == 0) child_sleep();
-    }
-    return (pid_t)pid;
-}
-
 static void wait_for_steps(Lab *lab, const char *cell, Child *c, int steps)
 {
     while (run_count_steps(lab, cell) < steps && child_runs(c)) child_sleep();
-}
-
-static const char *journal(Lab *lab, const char *cell)
-{
-    return lab_read(lab, lab_path(lab, "%s/run/journal.jsonl", cell), NULL);
-}
-
-static int count(const char *text, const char *part)
-{
-    int n = 0;
-    for (const char *at = text; (at = strstr(at, part)) != NULL; at++) n++;
-    return n;
 }
 
 static void check_like_the_whole(Lab *lab, const char *cell)
@@ -57,8 +29,8 @@ static Outcome disturbed(Lab *lab, const char *cell, const char *const *args, in
     pid_t last = 0;
     for (int i = 0; i < n; i++) {
         wait_for_steps(lab, cell, &c, after[i]);
-        pid_t pid = run_pid(&c);
-        while (pid == last && child_runs(&c)) pid = run_pid(&c);
+        pid_t pid = supervised_pid(&c);
+        while (pid == last && child_runs(&c)) pid = supervised_pid(&c);
         last = pid;
         if (pid > 0) kill(pid, signal);
     }
@@ -72,11 +44,11 @@ static void a_killed_run_goes_on_to_the_same_bits(void **state)
                           (const int[]){ 7, 20 }, 2);
     CHECK_EXIT(o, 0);
     check_like_the_whole(lab, "killed");
-    const char *said = journal(lab, "killed");
-    CHECK_INT(count(said, "\"kind\":\"start\""), 3);
-    CHECK_INT(count(said, "\"end\":\"killed\",\"signal\":9,"), 2);
-    CHECK_INT(count(said, "\"pause_s\":1,"), 2); /* a newer checkpoint sets the pause back */
-    CHECK_INT(count(said, "\"end\":\"done\",\"code\":0,"), 1);
+    const char *said = run_journal(lab, "killed");
+    CHECK_INT(text_count(said, "\"kind\":\"start\""), 3);
+    CHECK_INT(text_count(said, "\"end\":\"killed\",\"signal\":9,"), 2);
+    CHECK_INT(text_count(said, "\"pause_s\":1,"), 2); /* a newer checkpoint sets the pause back */
+    CHECK_INT(text_count(said, "\"end\":\"done\",\"code\":0,"), 1);
     CHECK_SAYS(o.out, "starts                3, ");
     CHECK_SAYS(o.err, "warning: supervise: killed at step ");
     /* a checkpoint is whole at the latest when the next one begins */
@@ -91,7 +63,7 @@ static void a_run_that_stands_still_is_ended_and_goes_on(void **state)
         ARGS("supervise", SETTINGS, "mesh.ep=2", "--hang-after", "2", "--", "--ranks", "2"),
         SIGSTOP, (const int[]){ 7 }, 1);
     CHECK_EXIT(o, 0);
-    CHECK_INT(count(journal(lab, "stopped"), "\"end\":\"hung\",\"signal\":9,"), 1);
+    CHECK_INT(text_count(run_journal(lab, "stopped"), "\"end\":\"hung\",\"signal\":9,"), 1);
     CHECK_SAYS(o.err, "supervise: no heartbeat for 2 s: the run is ended");
     CHECK(run_has_checkpoint(lab, "stopped", STEPS));
 }
@@ -105,7 +77,7 @@ static void the_same_failure_twice_ends_with_its_sentence(void **state)
     CHECK_EXIT(o, 3);
     CHECK_SAYS(o.err, "error: supervise: the same failure came twice at the same step: step ");
     CHECK_SAYS(o.err, " [numeric]");
-    CHECK_INT(count(journal(lab, "nan"), "\"kind\":\"start\""), 2);
+    CHECK_INT(text_count(run_journal(lab, "nan"), "\"kind\":\"start\""), 2);
 }
 
 static void what_cannot_be_supervised_is_refused(void **state)
@@ -135,8 +107,8 @@ static void what_the_run_refuses_is_not_tried_again(void **state)
     CHECK_EXIT(o, 2);
     CHECK_SAYS(o.err, "error: supervise: a restart would be refused as well: ");
     CHECK_SAYS(o.err, "--change optimizer.lr");
-    CHECK_INT(count(journal(lab, "other"), "\"end\":\"refused\",\"code\":2"), 1);
-    CHECK_INT(count(journal(lab, "other"), "\"kind\":\"start\""), 1);
+    CHECK_INT(text_count(run_journal(lab, "other"), "\"end\":\"refused\",\"code\":2"), 1);
+    CHECK_INT(text_count(run_journal(lab, "other"), "\"kind\":\"start\""), 1);
 }
 
 static void a_signal_to_stop_saves_and_ends_with_0(void **state)
