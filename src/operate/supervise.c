@@ -16,8 +16,8 @@
 enum { LOOK_MS = 50, GRACE_S = 5, TOKEN_BYTES = 64, FAILURES_MAX = 2 };
 
 /* Seconds: between two looks at the heartbeat; a gap between looks after which this process itself must have stood
- * still; until the first step; that a run of an earlier supervisor may take to end. */
-static const double BEAT_LOOK_S = 0.2, ASLEEP_S = 5, START_S = 600, OTHER_RUN_S = 60;
+ * still; without a step (starts, loads, saves); that a run of an earlier supervisor may take to end. */
+static const double BEAT_LOOK_S = 1, ASLEEP_S = 5, START_S = 600, OTHER_RUN_S = 60;
 /* How long ranks that a launcher has left behind may take to say why they end. */
 static const double LAST_WORDS_S = 2;
 static const double HANG_LEAST_S = 60, HANG_STEPS = 4;
@@ -170,7 +170,16 @@ static bool pass_stop(Supervisor *s)
 typedef struct Pulse {
     double looked_s, moved_s;
     uint64_t sum;
+    bool steps; /* at the look before */
 } Pulse;
+
+/* Are all ranks in steps, and has one run? */
+static bool in_steps(const Beats *b)
+{
+    for (int i = 0; i < b->n; i++)
+        if (b->rank[i].phase != HEARTBEAT_STEPS) return false;
+    return beats_step(b) > beats_first(b);
+}
 
 /* Looks at the heartbeat. True: it stands still for too long. */
 static bool stands_still(Supervisor *s, Pulse *p)
@@ -183,10 +192,11 @@ static bool stands_still(Supervisor *s, Pulse *p)
         status_clear();
         s->beats = (Beats){ 0 };
     }
-    const bool steps = beats_step(&s->beats) > beats_first(&s->beats);
+    const bool steps = in_steps(&s->beats);
     const double still_s = now_s - p->moved_s;
     if (s->beats.sum != p->sum) {
-        if (steps) s->longest_s = fmax(s->longest_s, still_s);
+        if (steps && p->steps) s->longest_s = fmax(s->longest_s, still_s);
+        p->steps = steps;
         p->moved_s = now_s;
         p->sum = s->beats.sum;
         return false;

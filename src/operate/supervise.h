@@ -40,7 +40,8 @@ typedef struct SuperviseSum {
 } SuperviseSum;
 
 /* How long a heartbeat may stand still before a run counts as hung, where `longest_s` is the longest time that it stood
- * still so far: the ranks' own deadline comes first, so that they can name who hangs. `steps`: a step has run. */
+ * still so far: the ranks' own deadline comes first, so that they can name who hangs. `steps`: all ranks are in steps, and
+ * one has run; starts, loads and saves may take longer. */
 double supervise_hang_s(const Config *c, bool steps, double longest_s);
 
 /* Refuses what cannot be supervised: ERR_ARG without checkpoints. */

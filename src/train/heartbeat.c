@@ -109,6 +109,11 @@ void heartbeat_phase(Heartbeat *h, HeartbeatPhase phase)
     (void)write_line(h, "", "");
 }
 
+void heartbeat_again(Heartbeat *h)
+{
+    if (h != NULL && clock_s() >= h->next_s) (void)write_line(h, "", "");
+}
+
 void heartbeat_first(Heartbeat *h, int64_t step)
 {
     h->step = h->first = step;
@@ -121,7 +126,8 @@ void heartbeat_step(Heartbeat *h, int64_t step, double step_s)
     h->step = step;
     h->busy_s += step_s;
     h->phase = HEARTBEAT_STEPS;
-    if (other || clock_s() >= h->next_s) (void)write_line(h, "", "");
+    if (other) h->next_s = 0;
+    heartbeat_again(h);
 }
 
 /* A sentence with many escapes may be too long for a line: then the kind alone is said. */

@@ -60,6 +60,8 @@ Status heartbeat_check_token(const Heartbeat *h, const char *run_dir, const char
 void heartbeat_hear(const Heartbeat *h);
 
 void heartbeat_phase(Heartbeat *h, HeartbeatPhase phase);
+/* The same phase goes on; NULL: nothing. */
+void heartbeat_again(Heartbeat *h);
 /* The first step of this process comes after `step`. */
 void heartbeat_first(Heartbeat *h, int64_t step);
 void heartbeat_step(Heartbeat *h, int64_t step, double step_s);

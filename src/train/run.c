@@ -55,7 +55,9 @@ static Status open_data(Trainer *t)
     TRY(train_loader_config(&t->config.own, mesh_of(&t->ranks), t->token_bytes, &t->arena,
                             &loader));
     TRY(loader_open(&loader, &t->arena, &t->loader));
-    return eval_make(&t->evaluator, &t->engine, t->token_bytes, &t->arena);
+    TRY(eval_make(&t->evaluator, &t->engine, t->token_bytes, &t->arena));
+    t->evaluator.beat = &t->beat;
+    return OK;
 }
 
 /* Checks the settings and plans the run, before anything is made. No collective calls, so ranks may fail

@@ -147,6 +147,26 @@ static void a_second_supervise_is_refused_and_a_killed_one_leaves_no_run_behind(
     check_like_the_whole(lab, "lonely");
 }
 
+/* A run that a killed supervisor left behind still saves. */
+static void a_start_waits_for_the_run_that_has_the_folder(void **state)
+{
+    Lab *lab = *state;
+    Child train = START(lab, "busy", "train", SETTINGS);
+    wait_for_steps(lab, "busy", &train, 3);
+    kill(train.pid, SIGSTOP);
+    Child c = START(lab, "busy", "supervise", SETTINGS, "--", "--ranks", "1");
+    const char *said = "";
+    while (strstr(said, "waits for the end of a training") == NULL && child_runs(&c)) {
+        child_sleep();
+        if (file_exists(c.err)) said = lab_read(lab, c.err, NULL);
+    }
+    kill(train.pid, SIGTERM);
+    kill(train.pid, SIGCONT);
+    CHECK_EXIT(lab_wait(lab, &train), 0);
+    CHECK_EXIT(lab_wait(lab, &c), 0);
+    check_like_the_whole(lab, "busy");
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -156,6 +176,7 @@ int main(void)
         LAB_TEST(what_cannot_be_supervised_is_refused),
         LAB_TEST(what_the_run_refuses_is_not_tried_again),
         LAB_TEST(a_signal_to_stop_saves_and_ends_with_0),
+        LAB_TEST(a_start_waits_for_the_run_that_has_the_folder),
         LAB_TEST(a_second_supervise_is_refused_and_a_killed_one_leaves_no_run_behind),
     };
     return LAB_RUN_ALL(tests);

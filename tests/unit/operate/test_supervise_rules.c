@@ -1,7 +1,7 @@
 /* What a supervisor concludes from how a run ended. */
 #include "harness/test.h"
 
-#include "operate/supervise_rules.h"
+#include "operate/supervise.h"
 
 #include <signal.h>
 
@@ -211,6 +211,15 @@ static void goodput_counts_the_steps_that_a_checkpoint_kept(void **state)
     CHECK_NEAR(incident_useful_s(10, 20, 99, 3), 3, 0); /* the heartbeat is a step behind */
 }
 
+static void a_hang_is_longer_than_the_deadline_and_four_steps(void **state)
+{
+    (void)state;
+    static const Config c = { .comm_timeout_s = 30 };
+    CHECK_NEAR(supervise_hang_s(&c, true, 2), 90, 0);
+    CHECK_NEAR(supervise_hang_s(&c, true, 200), 830, 0);
+    CHECK_NEAR(supervise_hang_s(&c, false, 2), 600, 0);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -225,6 +234,7 @@ int main(void)
         TEST(another_step_sentence_or_a_newer_checkpoint_is_another_failure),
         TEST(what_comes_from_elsewhere_is_restarted_without_end),
         TEST(the_pause_doubles_up_to_300_s_and_a_newer_checkpoint_sets_it_back),
+        TEST(a_hang_is_longer_than_the_deadline_and_four_steps),
         TEST(goodput_counts_the_steps_that_a_checkpoint_kept),
     };
     return TEST_RUN(tests);
