@@ -42,7 +42,7 @@ void interrupt_catch(void)
 
 void interrupt_mark(const char *path, long at)
 {
-    marked_at = at;
+    if (path != NULL) marked_at = at;
     atomic_store(&marked, path);
 }
 

@@ -233,8 +233,9 @@ static Status read_incident(Supervisor *s, bool hung, Incident *out)
     const Beats *b = &s->beats;
     *out = (Incident){ .code = process_code(&s->process), .asked = s->asked };
     TRY(newest_checkpoint(s->run_dir, s->arena, &out->saved));
-    out->first = b->n > 0 ? beats_first(b) : out->saved;
-    out->reached = b->n > 0 ? beats_step(b) : out->saved;
+    const bool began = beats_step(b) > 0; /* else its ranks have not loaded what is saved */
+    out->first = began ? beats_first(b) : out->saved;
+    out->reached = began ? beats_step(b) : out->saved;
     out->busy_s = beats_busy_s(b);
     incident_read(out, hung, b->rank, b->n, s->process.said);
     if (out->end == INCIDENT_DONE || out->end == INCIDENT_REFUSED || out->asked) return OK;

@@ -113,7 +113,7 @@ static Status add_hostfile(Launch *l, const char *path, Arena *a)
         const size_t name = strcspn(line, " \t\r");
         const char *count = strstr(line, "slots=");
         if (name == 0) continue;
-        if (count != NULL) slots = atoi(count + strlen("slots="));
+        if (count != NULL) slots = (int)strtol(count + strlen("slots="), NULL, 10);
         if (slots < 1) return FAIL(ERR_ARG, "%s: host %.60s has no slots", path, line);
         TRY(add_host(l, line, name, slots, LAUNCH_USED, a));
     }

@@ -111,7 +111,7 @@ static const char *accused(const RankBeat *rank, int n, const RankBeat *by)
     static const char MARK[] = " for rank ";
     const char *at = strstr(by->why, MARK);
     if (at == NULL || !is_comm(by)) return NULL;
-    const int lost = atoi(at + strlen(MARK));
+    const long lost = strtol(at + strlen(MARK), NULL, 10);
     for (int i = 0; i < n; i++)
         if (rank[i].rank == lost) return rank[i].host;
     return NULL;

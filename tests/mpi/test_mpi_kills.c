@@ -94,7 +94,7 @@ static double useful_s, all_s;
 
 static double draw(const char *what, int kill)
 {
-    return rng_uniform(seed, rng_stream(what), (uint64_t)(runs * 1000 + kill));
+    return rng_uniform(seed, rng_stream(what), (uint64_t)runs * 1000 + (uint64_t)kill);
 }
 
 static int add_words(const char **args, int n, const char *const *words, int most)
