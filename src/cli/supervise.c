@@ -81,7 +81,7 @@ Status cli_supervise(int argc, char **argv)
                   "start",
           .min = 0.5, .max = 1e6 },
         { "--spare", OPTION_TEXT, &o.spare, "HOST,...",
-          .help = "hosts that take the ranks of a host that failed twice, as in c,d:4" },
+          .help = "hosts that wait to take the ranks of a host that failed twice, as in c,d" },
         { "--cluster", OPTION_TEXT, &o.cluster, "NAME",
           .help = "hardware by which the planner chooses a mesh for the hosts that are left "
                   "(h100)" },

@@ -31,7 +31,7 @@ typedef struct Launch {
     int n_hosts;
 } Launch;
 
-/* Reads `--ranks N` or the words of mpirun, mpiexec, orterun, prterun or srun, and the spare hosts ("c,d:4", NULL:
+/* Reads `--ranks N` or the words of mpirun, mpiexec, orterun, prterun or srun, and the spare hosts ("c,d", NULL:
  * none). ERR_ARG: no words, another command, a number that is none, a list with brackets. ERR_IO: a hostfile. */
 Status launch_read(const char *const *words, int n, const char *spare, Arena *a, Launch *out);
 

@@ -127,8 +127,8 @@ static const char *const *args_of(const Case *c, bool supervised)
 
 /* ---- a kill ---- */
 
-/* Waits for the k-th start, every other time for its first step too. Then for a random moment, or for a random moment
- * of a checkpoint's write. */
+/* Waits for the k-th start, every other time for a newer checkpoint too, or pauses would double. Then for a random
+ * moment, or for a random moment of a checkpoint's write. */
 static void wait_for_moment(Lab *lab, Child *c, int k, double took_s)
 {
     while (text_count(run_journal(lab, "cut"), "\"kind\":\"start\"") <= k && child_runs(c))
@@ -139,8 +139,9 @@ static void wait_for_moment(Lab *lab, Child *c, int k, double took_s)
         return;
     }
     const int before = run_count_steps(lab, "cut");
-    while (k % 2 == 0 && run_count_steps(lab, "cut") == before && child_runs(c)) child_sleep();
-    const double until_s = clock_s() + 0.5 * took_s * draw("moments", k);
+    while (k % 2 == 0 && run_count_steps(lab, "cut") < before + 2 * EVERY && child_runs(c))
+        child_sleep();
+    const double until_s = clock_s() + 0.3 * took_s * draw("moments", k);
     while (clock_s() < until_s && child_runs(c)) child_sleep();
 }
 
