@@ -6,6 +6,7 @@
 # make hostile      unit, op, schedule and mesh tests with small limits and failing allocations
 # make test-lowest  meshes, trajectories and products once more, with the lowest instruction set
 # make test-mpi     ranks as processes of mpirun and srun, on one host and two
+# make kills N=1000 SIGKILL at random moments of supervised runs: N passed, M failed, K skipped
 # make lint         format, layers, sizes, globals, dropped Statuses, clang-tidy, cppcheck
 # make fuzz         fuzzers over their committed corpora
 # make mutants      plants the bugs of tools/mutants.txt one by one: N killed, M alive
@@ -340,6 +341,12 @@ test-lowest: build-test-lowest
 test-mpi: build-test-mpi
 	tools/run_mpi $(BUILD)/$(CONFIG)-mpi
 
+N    ?= 1000
+SEED ?= 1
+kills:
+	$(MAKE) MPI=1 $(BUILD)/$(CONFIG)-mpi/switchyard $(BUILD)/$(CONFIG)-mpi/tests/mpi/test_mpi_kills
+	OMP_WAIT_POLICY=passive $(BUILD)/$(CONFIG)-mpi/tests/mpi/test_mpi_kills $N $(SEED)
+
 # kernels for AMD's gfx942, interpreted: ops beside the CPU's, and a training step
 GFXRUN_RUNS := $(patsubst tests/%.c,$(BUILD)/release-hip/tests/%,$(wildcard tests/op/test_*.c) tests/gpu/test_gpu_one_step.c tests/gpu/test_gpu_refused.c \
                $(if $(filter 1,$(LONG)),$(wildcard tests/gpu/test_gpu_st*.c tests/gpu/test_gpu_launches.c tests/gpu/test_gpu_offload.c)))
@@ -418,6 +425,6 @@ always:
 clean:
 	rm -rf $(BUILD)
 .PHONY: always all gfxrun build-unit build-op build-schedule build-gpu build-test-mesh build-test-fast build-test build-test-fuzz \
-        build-test-mpi build-test-lowest build-test-gfxrun test-gfxrun test test-fast test-lowest test-mesh test-fuzz test-mpi asan tsan hostile fuzz debug bench convergence docs reproduce scoreboard flags lib library lint test-long mutants gfx clean
+        build-test-mpi build-test-lowest build-test-gfxrun test-gfxrun test test-fast test-lowest test-mesh test-fuzz test-mpi asan tsan hostile fuzz debug bench convergence docs reproduce scoreboard flags lib library lint test-long mutants gfx kills clean
 -include $(OBJ:.o=.d) $(HIP_OBJ:.o=.d) $(foreach s,$(SETS),$(SET_SRC:%=$O/$s/%.d)) $(PIC:.o=.d) $O/src/main.c.d
 -include $(wildcard $O/tests/*/*.d $O/tests/*/*/*.d) $(GFXRUN:.o=.d) $(GFXRUN_PIC:.o=.d) $(GFXRUN_BLAS_PIC:.o=.d)

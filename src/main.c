@@ -15,6 +15,7 @@ static Status cli_help(int argc, char **argv);
 
 static const Subcommand COMMANDS[] = {
     { "train", "train a model, or show what a run would take (--dry-run)", cli_train },
+    { "supervise", "start a training, watch it and restart it", cli_supervise },
     { "generate", "continue a prompt with a trained model", cli_generate },
     { "eval", "measure a checkpoint's loss on held-out text", cli_eval },
     { "logits", "compute a checkpoint's logits for a file of token ids", cli_logits },

@@ -1,12 +1,13 @@
-/* clock: seconds of a clock that never goes back, and waits by it. Not the time of day: the zero is
- * arbitrary and differs between hosts. */
+/* clock: seconds of a clock that never goes back, and waits by it. Its zero is arbitrary and differs between hosts.
+ * The time of day is a function of its own. */
 #ifndef BASE_CLOCK_H
 #define BASE_CLOCK_H
 
 #include <pthread.h>
 #include <time.h>
 
-double clock_s(void); /* CLOCK_MONOTONIC */
+double clock_s(void);      /* CLOCK_MONOTONIC */
+double clock_date_s(void); /* since 1970, for people: it may be set back */
 
 /* clock_cond_init makes a condition variable whose timed waits use this clock. clock_after gives the
  * deadline for pthread_cond_timedwait on it: `seconds` from now, 30 years at most. */

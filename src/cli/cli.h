@@ -12,6 +12,7 @@
 /* The subcommands of main.c. cli_data_batches and cli_bench_trace are commands below data and
  * bench. */
 Status cli_train(int argc, char **argv);
+Status cli_supervise(int argc, char **argv);
 Status cli_generate(int argc, char **argv);
 Status cli_eval(int argc, char **argv);
 Status cli_logits(int argc, char **argv);

@@ -9,7 +9,6 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <unistd.h>
 
 /* What was asked, what came out. */
 typedef struct Verify {
@@ -41,21 +40,19 @@ Status plan_verify_check(const PlanVerify *v, const PlanQuestion *q, const char 
 
 /* [launcher] program bench step --json --steps N [--ranks N] config settings, then those of the layout. */
 static Status command_of(const Verify *v, const SearchRow *row, const char *const *config, int n,
-                         Arena *a, VerifyCommand *out)
+                         Arena *a, ProcessWords *out)
 {
     const bool threads = v->asked->launcher == NULL;
-    char path[4096], words[96], ranks[32] = "";
+    char words[96], ranks[32] = "";
     const char *self = NULL;
-    ssize_t length = readlink("/proc/self/exe", path, sizeof path);
-    if (length <= 0) return FAIL(ERR_IO, "plan: --verify cannot find this program's own file");
-    TRY(arena_text(a, path, (size_t)length, &self));
+    TRY(process_self(a, &self));
     if (!threads) TRY(verify_words(out, a, v->asked->launcher));
-    TRY(verify_word(out, self));
+    TRY(process_word(out, self));
     if (threads) (void)snprintf(ranks, sizeof ranks, " --ranks %" PRId64, v->answer->request.gpus);
     (void)snprintf(words, sizeof words, "bench step --json --steps %" PRId64 "%s", v->asked->steps,
                    ranks);
     TRY(verify_words(out, a, words));
-    for (int i = 0; i < n; i++) TRY(verify_word(out, config[i]));
+    for (int i = 0; i < n; i++) TRY(process_word(out, config[i]));
     return verify_settings(&v->answer->config, row, a, out);
 }
 
@@ -201,7 +198,7 @@ Status plan_verify(const PlanVerify *v, const PlanAnswer *r, const char *const *
     TRY(ARENA_NEW(a, found->n_best, &rank));
     interrupt_catch();
     for (int i = 0; i < all.n; i++) {
-        VerifyCommand *command = NULL;
+        ProcessWords *command = NULL;
         VerifyRun *run = &all.run[i];
         run->row = &found->best[chosen[i]];
         log_info("verify %d of %d: %s", i + 1, all.n,

@@ -36,7 +36,7 @@ static void on_dump(int number)
     dumps = dumps + 1;
 }
 
-/* SIGINT, SIGTERM and SIGHUP end the run after the current step (base/interrupt.h). */
+/* SIGINT, SIGTERM, SIGHUP and SIGUSR2 end the run after the current step (base/interrupt.h). */
 static void catch_signals(void)
 {
     struct sigaction action = { .sa_handler = on_dump, .sa_flags = SA_RESTART };
@@ -93,7 +93,7 @@ enum {
 typedef struct Call {
     bool dry, small, rows, markdown;
     int resume;
-    const char *init;
+    const char *init, *supervised;
     OptionTexts change;
     int64_t ranks;
     const Config *config;
@@ -112,6 +112,7 @@ static Status train_on_rank(void *state, Comm *world)
                              .change = call->change.at,
                              .n_change = call->change.n,
                              .init = call->init,
+                             .supervised = call->supervised,
                              .stop = interrupt_flag(),
                              .dumps = &dumps,
                              .world = world,
@@ -204,6 +205,9 @@ Status cli_train(int argc, char **argv)
         { "--ranks", OPTION_INT, &c.ranks, "N",
           .help = "run N ranks on this host, one per GPU or share of the cores; not with mpirun",
           .min = 1, .max = 4096 },
+        { "--supervised", OPTION_TEXT, &c.supervised, "TOKEN",
+          .help = "what supervise passes: refuse a run.dir in which this is not the heartbeat's "
+                  "token" },
         { "--settings", OPTION_FLAG, &c.rows,
           .help = "list the presets, and every section.key with its default" },
         { "--settings-markdown", OPTION_FLAG, &c.markdown,

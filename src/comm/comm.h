@@ -205,7 +205,7 @@ double comm_waited_s(const Comm *c);
 void comm_set_place(Comm *c, CommPlace place);
 
 /* `stop` is a flag that a signal handler sets. A wait that still lasts patience_s after it saw the flag
- * fails: mpirun sends SIGTERM to all processes when one has died, so the peer may be gone. */
+ * fails: mpirun sends SIGTERM to all processes when one has died, so the peer may be gone. SIGUSR2 does not count. */
 void comm_set_stop(Comm *c, const volatile sig_atomic_t *stop, double patience_s);
 
 #endif

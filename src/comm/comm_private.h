@@ -70,6 +70,12 @@ struct CommWorld {
     Pending pending[COMM_REQUESTS];
 };
 
+/* Was this rank asked to stop because another one may be gone? SIGUSR2 asks all ranks while all are there. */
+static inline bool comm_world_stops(const CommWorld *w)
+{
+    return w->stop != NULL && *w->stop != 0 && *w->stop != SIGUSR2;
+}
+
 /* `test` and `wait` for implementations in which a transfer is done as soon as it has begun. */
 Status comm_done_at_once(Comm *c, CommRequest *r, bool *done);
 Status comm_done(Comm *c, CommRequest *r);

@@ -143,7 +143,7 @@ static Status wait_until_done(CommWorld *w, int slot)
         double patience = left < 0 ? 0 : left < SLICE_S ? left : SLICE_S;
         TRY(w->transport->test(w->self, slot, patience, &done));
         if (done) break;
-        if (stop_seen == 0 && w->stop != NULL && *w->stop != 0) stop_seen = now;
+        if (stop_seen == 0 && comm_world_stops(w)) stop_seen = now;
         TRY(check_wait(w, &w->pending[slot], clock_s() - since,
                        stop_seen == 0 ? -1 : clock_s() - stop_seen));
     }

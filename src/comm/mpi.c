@@ -168,11 +168,7 @@ static Status test_transfer(Mpi *b, Transfer *t, bool *done)
     return all ? check_length(b, t, &st[1]) : OK;
 }
 
-static bool asked_to_stop(const Mpi *b)
-{
-    const volatile sig_atomic_t *stop = b->world->world->stop;
-    return stop != NULL && *stop != 0;
-}
+static bool asked_to_stop(const Mpi *b) { return comm_world_stops(b->world->world); }
 
 /* Announces which rank this one waits for, from half of the deadline on or when asked to stop.
  * Announces -1 when the wait is over. */

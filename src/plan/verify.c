@@ -43,29 +43,19 @@ int verify_choose(const SearchRow *row, int n, int want, int chosen[VERIFY_MAX])
 
 /* ---- its command ---- */
 
-Status verify_word(VerifyCommand *out, const char *word)
-{
-    if (out->n + 1 >= VERIFY_COMMAND_MAX)
-        return FAIL(ERR_ARG, "plan: a command of --verify has more than %d words",
-                    VERIFY_COMMAND_MAX - 1);
-    out->word[out->n++] = word;
-    out->word[out->n] = NULL;
-    return OK;
-}
-
-Status verify_words(VerifyCommand *out, Arena *a, const char *words)
+Status verify_words(ProcessWords *out, Arena *a, const char *words)
 {
     for (size_t n; *(words += strspn(words, " ")) != '\0'; words += n) {
         const char *word = NULL;
         n = strcspn(words, " ");
         TRY(arena_text(a, words, n, &word));
-        TRY(verify_word(out, word));
+        TRY(process_word(out, word));
     }
     return OK;
 }
 
 /* What plan_config_of sets, as overrides. */
-Status verify_settings(const Config *c, const SearchRow *row, Arena *a, VerifyCommand *out)
+Status verify_settings(const Config *c, const SearchRow *row, Arena *a, ProcessWords *out)
 {
     static const char set[] =
         "mesh.pp|mesh.vpp|mesh.ep|mesh.cp|mesh.tp|mesh.zero|mesh.shard|mesh.schedule|mesh.layout|"
@@ -83,7 +73,7 @@ Status verify_settings(const Config *c, const SearchRow *row, Arena *a, VerifyCo
         /* an override's text has no quotes */
         TRY(setting->type == CONFIG_TEXT ? text_printf(&word, "%s", *(const char *const *)value)
                                          : config_print_value(setting, &now, &word));
-        TRY(verify_word(out, word.data));
+        TRY(process_word(out, word.data));
     }
     return OK;
 }

@@ -16,9 +16,10 @@
 #ifndef PLAN_VERIFY_H
 #define PLAN_VERIFY_H
 
+#include "base/process.h"
 #include "plan/search.h"
 
-enum { VERIFY_MAX = 64, VERIFY_COMMAND_MAX = 512, VERIFY_WHY_BYTES = 400 };
+enum { VERIFY_MAX = 64, VERIFY_WHY_BYTES = 400 };
 
 typedef enum VerifyPart {
     VERIFY_COMPUTE,
@@ -47,12 +48,6 @@ typedef struct VerifyFit {
     double before, after; /* mean of |planned / measured - 1|, without and with the factors */
 } VerifyFit;
 
-/* A command: words, the last NULL. */
-typedef struct VerifyCommand {
-    const char *word[VERIFY_COMMAND_MAX];
-    int n;
-} VerifyCommand;
-
 /* Chooses up to `want` of n rows, which are the best first. Half of them are the best of each combination of pp, ep and
  * cp, since such layouts teach most. The others are the best that differ also in their ZeRO stage or in what they
  * recompute; then any. Returns how many; chosen[] has their numbers, rising. */
@@ -60,15 +55,14 @@ int verify_choose(const SearchRow *row, int n, int want, int chosen[VERIFY_MAX])
 
 /* Appends the settings (section.key=value) with which `train`, `bench` and `plan` take a row's layout. The row has
  * its partition. ERR_ARG: too many words. */
-Status verify_settings(const Config *c, const SearchRow *row, Arena *a, VerifyCommand *out);
-/* Append one word, which the caller keeps; the words of a text, split at blanks. ERR_ARG: too many. */
-Status verify_word(VerifyCommand *out, const char *word);
-Status verify_words(VerifyCommand *out, Arena *a, const char *words);
+Status verify_settings(const Config *c, const SearchRow *row, Arena *a, ProcessWords *out);
+/* Appends the words of a text, split at blanks. ERR_ARG: too many. */
+Status verify_words(ProcessWords *out, Arena *a, const char *words);
 
 /* verify_run.c: runs a command that prints the JSON of `bench step`, and fills all of *out but `row`. The command may take limit_s
  * seconds; then it and all that it started are ended. ERR_INTERRUPTED: Ctrl-C came. Other failures are not ours: they
  * stand in out->why. */
-Status verify_run(const VerifyCommand *c, double limit_s, Arena *a, VerifyRun *out);
+Status verify_run(const ProcessWords *c, double limit_s, Arena *a, VerifyRun *out);
 
 /* Fits the factors to the runs that ran. */
 void verify_fit(const VerifyRun *run, int n, VerifyFit *out);

@@ -139,6 +139,7 @@ Status eval_run(Evaluator *v, Loader *l, int64_t sequences, int64_t step, EvalMe
             TRY(loader_held(l, d, first + mine, micro, &v->batch));
             TRY(add_batch(v, &at, end > 0 ? end : 0, &out->domain[d]));
             TRY(progress_add(v->bar, ranks * micro));
+            heartbeat_again(v->beat);
         }
     }
     TRY(add_ranks(v, m, out));

@@ -4,6 +4,7 @@
 #define TRAIN_EVAL_H
 
 #include "base/progress.h"
+#include "train/heartbeat.h"
 #include "train/metrics.h"
 
 /* Memory of evaluations of one engine, made once: a batch, sums and loads. Arrays lie in the arena
@@ -16,7 +17,8 @@ typedef struct Evaluator {
     EvalSum *sums;              /* (ranks, CONFIG_SOURCES_MAX) */
     /* By source and held-out document (loader_held_document), where eval_documents asked for it. */
     EvalSum *document[CONFIG_SOURCES_MAX];
-    Progress *bar; /* NULL: none is shown */
+    Progress *bar;   /* NULL: none is shown */
+    Heartbeat *beat; /* NULL: none */
 } Evaluator;
 
 /* token_bytes NULL: there are no bits a byte. It must outlive the Evaluator. */

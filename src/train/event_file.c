@@ -2,6 +2,8 @@
  * (0), eight bytes (1), a length and bytes (2), or four bytes (5). */
 #include "train/event_file.h"
 
+#include "base/clock.h"
+
 #include <stdio.h>
 #include <string.h>
 #include <time.h>
@@ -74,11 +76,8 @@ static uint8_t *put_value(uint8_t *at, const Series *s)
 /* Event: wall_time 1, step 2, and one more field with n bytes. */
 static Status write_event(EventFile *f, int64_t step, int field, const void *data, size_t n)
 {
-    struct timespec now;
-    double wall_s;
+    const double wall_s = clock_date_s();
     uint64_t bits;
-    clock_gettime(CLOCK_REALTIME, &now);
-    wall_s = (double)now.tv_sec + (double)now.tv_nsec * 1e-9;
     memcpy(&bits, &wall_s, sizeof bits);
     uint8_t *body = f->event + HEADER_BYTES, *at = body;
     at = put_little(put_field(at, 1, EIGHT_BYTES), bits, 8);

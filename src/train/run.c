@@ -42,7 +42,9 @@ static Status open_data(Trainer *t)
     TRY(train_loader_config(&t->config.own, mesh_of(&t->ranks), t->token_bytes, &t->arena,
                             &loader));
     TRY(loader_open(&loader, &t->arena, &t->loader));
-    return eval_make(&t->evaluator, &t->engine, t->token_bytes, &t->arena);
+    TRY(eval_make(&t->evaluator, &t->engine, t->token_bytes, &t->arena));
+    t->evaluator.beat = &t->beat;
+    return OK;
 }
 
 /* Checks the settings and plans the run, before anything is made. No collective calls, so ranks may fail
@@ -269,6 +271,7 @@ static void close_all(Trainer *t)
     checkpointer_close(&t->saver);
     loader_close(t->loader);
     recorder_close(&t->traces.recorder);
+    heartbeat_free(&t->beat);
     engine_close(&t->engine);
     mesh_free(&t->ranks.mesh);
     arena_free(&t->arena);
@@ -319,6 +322,7 @@ static Status evaluate(Trainer *t)
     EvalMetrics v;
     char figures[EVAL_TEXT_BYTES];
     if (!t->holds_out) return OK;
+    heartbeat_phase(&t->beat, HEARTBEAT_EVALUATING);
     Status s =
         eval_run(&t->evaluator, t->loader, t->config.own.train_eval_sequences, t->at.step, &v);
     if (s == ERR_CHANGED && t->ranks.world == NULL) return run_save_before_failing(t, s);
@@ -568,6 +572,7 @@ static Status run_steps(Trainer *t)
         m.taken = t->at.taken;
         TRY(train_step(t, &m));
         t->at.step = m.step;
+        heartbeat_step(&t->beat, m.step, m.step_s);
         t->at.retried += m.result.retried;
         t->at.position += (uint64_t)ramp_batch(&t->ramp, m.step);
         if (t->is_rank0) TRY(metrics_step(&t->metrics, &m));
@@ -587,6 +592,20 @@ static Status run_steps(Trainer *t)
     return OK;
 }
 
+/* Before the first files are written, only a supervised run beats: a refused start must not change the folder. */
+static void beat_start(Trainer *t, HeartbeatPhase phase)
+{
+    if (t->options->supervised != NULL) heartbeat_phase(&t->beat, phase);
+}
+
+static Status open_heartbeat(Trainer *t)
+{
+    const char *run_dir = t->config.own.run_dir, *token = t->options->supervised;
+    TRY(heartbeat_init(&t->beat, run_dir, t->ranks.world));
+    if (comm_launched() > 1) heartbeat_hear(&t->beat);
+    return token == NULL ? OK : heartbeat_check_token(&t->beat, run_dir, token);
+}
+
 /* Writes the first files. It comes last in a start: a refused start must not change the folder. */
 static Status begin_files(Trainer *t)
 {
@@ -602,6 +621,8 @@ static Status start_run(Trainer *t)
     RunRanks *r = &t->ranks;
     TRY(arena_reserve(&t->arena, "trainer", (size_t)64 << 30));
     t->ramp = ramp_of(c);
+    TRY(agree_failure(r, open_heartbeat(t)));
+    beat_start(t, HEARTBEAT_STARTING);
     if (r->world != NULL) TRY(agree_failure(r, train_find_hosts(c, r->world, &t->arena)));
     TRY(agree_failure(r, check_settings(t)));
     TRY(check_ranks_agree(t));
@@ -617,8 +638,11 @@ static Status start_run(Trainer *t)
     if (!t->engine.ex.backend->apart) /* while the weights take no memory yet */
         raise_peak(c, t->plan.shape.threads, &t->rates.peak);
     TRY(watch_gpu(t));
+    beat_start(t, HEARTBEAT_LOADING);
     TRY(agree_failure(r, run_weights_and_position(t)));
-    return agree_failure(r, t->is_rank0 ? begin_files(t) : OK);
+    TRY(agree_failure(r, t->is_rank0 ? begin_files(t) : OK));
+    heartbeat_first(&t->beat, t->at.step);
+    return OK;
 }
 
 static Status run_to_end(Trainer *t)
@@ -654,6 +678,7 @@ Status train_run(const Config *c, const TrainOptions *options)
     t.is_rank0 = t.ranks.world == NULL || t.ranks.world->rank == 0;
     if (t.ranks.world != NULL) train_take_share(&t.config.own, t.ranks.world, &t.ranks.share);
     Status s = run_to_end(&t);
+    s = heartbeat_last(&t.beat, s);
     if (s != OK) s = dump_failed(&t, s);
     if (s != OK && t.ranks.world != NULL && !t.ranks.failure_agreed) end_others(t.ranks.world);
     if (options->last_step != NULL) *options->last_step = t.at.step;

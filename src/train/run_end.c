@@ -27,6 +27,7 @@ Status run_lock_folder(Trainer *t)
 Status run_save(Trainer *t)
 {
     if (t->at.saved_step == t->at.step) return OK;
+    heartbeat_phase(&t->beat, HEARTBEAT_SAVING);
     TRY(checkpoint_save(&t->saver, t->at.step, t->at.position));
     t->at.saved_step = t->at.step;
     log_debug("checkpoint of step %" PRId64 ": training waited %.2f s", t->at.step,

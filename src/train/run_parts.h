@@ -6,6 +6,7 @@
 #include "train/checkpoint.h"
 #include "train/code_report.h"
 #include "train/eval.h"
+#include "train/heartbeat.h"
 #include "train/metrics.h"
 #include "train/peak.h"
 #include "train/ranks.h"
@@ -76,6 +77,7 @@ typedef struct Trainer {
     CodeReport codes;
     RunRates rates;
     RunProgress at;
+    Heartbeat beat;
     RunGrowth growth;
 } Trainer;
 

@@ -1,7 +1,7 @@
 /* train: a run from configuration to trained weights: what it takes before it starts (train_plan and
  * its parts), and the run itself (train_run). One step is engine.h's; settings are config.h's.
  *
- * RUN/ holds config.yaml (resolved), metrics.jsonl, checkpoints/, trace.json, lock. A second
+ * RUN/ holds config.yaml (resolved), metrics.jsonl, checkpoints/, heartbeat/, trace.json, lock. A second
  * process in the same folder is refused. When *stop becomes non-zero (SIGINT, SIGTERM), the step in
  * progress is finished, a checkpoint is saved and the run ends with OK. A loss or gradient that is
  * not finite ends it with ERR_NUMERIC naming step, layer and op. */
@@ -23,8 +23,9 @@ typedef struct TrainOptions {
     bool resume, or_begin;     /* or_begin: without a checkpoint to resume, begin anew */
     const char *const *change; /* with resume: settings that may differ from the checkpoint's */
     int n_change;
-    const char *init;                   /* a checkpoint to take initial weights from, or NULL */
-    const volatile sig_atomic_t *stop;  /* or NULL */
+    const char *init;                  /* a checkpoint to take initial weights from, or NULL */
+    const char *supervised;            /* the token that `supervise` wrote (heartbeat.h), or NULL */
+    const volatile sig_atomic_t *stop; /* or NULL */
     const volatile sig_atomic_t *dumps; /* how many recordings were asked for, or NULL */
     int64_t *last_step;                 /* out: the step at which the run ended, or NULL */
     Comm *world;                        /* the ranks that train together; NULL: one alone */

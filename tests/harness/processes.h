@@ -4,16 +4,23 @@
 
 #include "harness/run_folder.h"
 
-static inline bool process_is_rank(long pid, int rank)
+/* Is this text, NAME=VALUE, in its environment? */
+static inline bool process_has(long pid, const char *want)
 {
-    char path[64], want[64], environment[1 << 15];
+    char path[64], environment[1 << 15];
     snprintf(path, sizeof path, "/proc/%ld/environ", pid);
-    int n = snprintf(want, sizeof want, "OMPI_COMM_WORLD_RANK=%d", rank) + 1;
     FILE *f = fopen(path, "r");
     if (f == NULL) return false;
     size_t bytes = fread(environment, 1, sizeof environment, f);
     fclose(f);
-    return memmem(environment, bytes, want, (size_t)n) != NULL; /* with its zero */
+    return memmem(environment, bytes, want, strlen(want) + 1) != NULL; /* with its zero */
+}
+
+static inline bool process_is_rank(long pid, int rank)
+{
+    char want[64];
+    snprintf(want, sizeof want, "OMPI_COMM_WORLD_RANK=%d", rank);
+    return process_has(pid, want);
 }
 
 /* Waits until mpirun has started it; 0: it has ended. */

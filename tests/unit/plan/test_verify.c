@@ -57,12 +57,12 @@ static void the_best_of_each_kind_runs_first(void **state)
 /* A configuration with a row's settings has its layout and its price. */
 static void check_row(Question *q, const SearchRow *row, const char *const *set, int n)
 {
-    VerifyCommand c = { 0 };
+    ProcessWords c = { 0 };
     Question again;
     PlanPrice mine, theirs;
     Layout partition;
     PlanLayout l = row->layout;
-    for (int i = 0; i < n; i++) CHECK_OK(verify_word(&c, set[i]));
+    for (int i = 0; i < n; i++) CHECK_OK(process_word(&c, set[i]));
     CHECK_OK(verify_settings(&q->config, row, &q->arena, &c));
     question_load(&again, "deepseek-v2-lite", "h100", q->request.gpus, "switchyard", c.word, c.n);
     question_open(&again);
@@ -117,14 +117,14 @@ static void a_command_of_too_many_words_is_refused(void **state)
 {
     (void)state;
     Arena a = { 0 };
-    VerifyCommand c = { 0 };
+    ProcessWords c = { 0 };
     CHECK_OK(arena_init(&a, "test", MEM_HOST, 1 << 20));
     CHECK_OK(verify_words(&c, &a, "  mpirun -n  2 "));
     CHECK_INT(c.n, 3);
     assert_string_equal(c.word[2], "2");
     CHECK(c.word[3] == NULL);
-    while (c.n < VERIFY_COMMAND_MAX - 1) CHECK_OK(verify_word(&c, "x"));
-    CHECK_FAILS(verify_word(&c, "x"), ERR_ARG, "more than 511 words");
+    while (c.n < PROCESS_WORDS_MAX - 1) CHECK_OK(process_word(&c, "x"));
+    CHECK_FAILS(process_word(&c, "x"), ERR_ARG, "more than 511 words");
     arena_free(&a);
 }
 
@@ -132,7 +132,7 @@ static void a_command_of_too_many_words_is_refused(void **state)
 
 static VerifyRun run(Arena *a, const char *script, double limit_s)
 {
-    VerifyCommand c = { .word = { "sh", "-c", script, NULL }, .n = 3 };
+    ProcessWords c = { .word = { "sh", "-c", script, NULL }, .n = 3 };
     VerifyRun r = { 0 };
     CHECK_OK(verify_run(&c, limit_s, a, &r));
     return r;
@@ -168,7 +168,7 @@ static void a_failure_is_named(void **state)
 {
     (void)state;
     Arena a = { 0 };
-    VerifyCommand none = { .word = { "/no/such/program", NULL }, .n = 1 };
+    ProcessWords none = { .word = { "/no/such/program", NULL }, .n = 1 };
     VerifyRun r = { 0 };
     CHECK_OK(arena_init(&a, "test", MEM_HOST, 1 << 24));
     r = run(&a, "echo warning; echo 'error: moe: 3 [bad]' >&2; echo later; exit 2", 60);

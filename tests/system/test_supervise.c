@@ -1,0 +1,183 @@
+/* A run under `supervise`: killed, stopped, failing, refused and asked to stop. The bits at its end are those of a run
+ * that nobody disturbed. */
+#include "harness/supervised.h"
+
+enum { STEPS = 60 };
+
+#define SETTINGS "../tiny.yaml", "train.steps=60", "checkpoint.every=5"
+
+static const char *const whole_args[] = { "train", SETTINGS, NULL };
+static const Launch whole = { .args = whole_args };
+
+static void wait_for_steps(Lab *lab, const char *cell, Child *c, int steps)
+{
+    while (run_count_steps(lab, cell) < steps && child_runs(c)) child_sleep();
+}
+
+static void check_like_the_whole(Lab *lab, const char *cell)
+{
+    run_whole_s(lab, &whole);
+    check_same_steps(lab, "whole", cell, 1, STEPS);
+    check_same_checkpoint(lab, "whole", cell, STEPS);
+}
+
+/* Signals the run after each of these numbers of steps, and returns how supervise ended. */
+static Outcome disturbed(Lab *lab, const char *cell, const char *const *args, int signal,
+                         const int *after, int n)
+{
+    Child c = lab_start(lab, &(Launch){ .cell = cell, .args = args });
+    pid_t last = 0;
+    for (int i = 0; i < n; i++) {
+        wait_for_steps(lab, cell, &c, after[i]);
+        pid_t pid = supervised_pid(&c);
+        while (pid == last && child_runs(&c)) pid = supervised_pid(&c);
+        last = pid;
+        if (pid > 0) kill(pid, signal);
+    }
+    return lab_wait(lab, &c);
+}
+
+static void a_killed_run_goes_on_to_the_same_bits(void **state)
+{
+    Lab *lab = *state;
+    Outcome o = disturbed(lab, "killed", ARGS("supervise", SETTINGS, "--", "--ranks", "1"), SIGKILL,
+                          (const int[]){ 7, 20 }, 2);
+    CHECK_EXIT(o, 0);
+    check_like_the_whole(lab, "killed");
+    const char *said = run_journal(lab, "killed");
+    CHECK_INT(text_count(said, "\"kind\":\"start\""), 3);
+    CHECK_INT(text_count(said, "\"end\":\"killed\",\"signal\":9,"), 2);
+    CHECK_INT(text_count(said, "\"pause_s\":1,"), 2); /* a newer checkpoint sets the pause back */
+    CHECK_INT(text_count(said, "\"end\":\"done\",\"code\":0,"), 1);
+    CHECK_SAYS(o.out, "starts                3, ");
+    CHECK_SAYS(o.err, "warning: supervise: killed at step ");
+    /* a checkpoint is whole at the latest when the next one begins */
+    CHECK(run_count_steps(lab, "killed") <= STEPS + 2 * 2 * 5);
+}
+
+static void a_run_that_stands_still_is_ended_and_goes_on(void **state)
+{
+    Lab *lab = *state;
+    Outcome o = disturbed(
+        lab, "stopped",
+        ARGS("supervise", SETTINGS, "mesh.ep=2", "--hang-after", "2", "--", "--ranks", "2"),
+        SIGSTOP, (const int[]){ 7 }, 1);
+    CHECK_EXIT(o, 0);
+    CHECK_INT(text_count(run_journal(lab, "stopped"), "\"end\":\"hung\",\"signal\":9,"), 1);
+    CHECK_SAYS(o.err, "supervise: no heartbeat for 2 s: the run is ended");
+    CHECK(run_has_checkpoint(lab, "stopped", STEPS));
+}
+
+static void the_same_failure_twice_ends_with_its_sentence(void **state)
+{
+    Lab *lab = *state;
+    Outcome o = RUN(lab, "nan", "supervise", SETTINGS, "checkpoint.every=1", "optimizer.lr=100",
+                    "optimizer.min_lr=100", "train.clip_norm=0", "optimizer.weight_decay=10", "--",
+                    "--ranks", "1");
+    CHECK_EXIT(o, 3);
+    CHECK_SAYS(o.err, "error: supervise: the same failure came twice at the same step: step ");
+    CHECK_SAYS(o.err, " [numeric]");
+    CHECK_INT(text_count(run_journal(lab, "nan"), "\"kind\":\"start\""), 2);
+}
+
+static void what_cannot_be_supervised_is_refused(void **state)
+{
+    Lab *lab = *state;
+    CHECK_REFUSED(RUN(lab, "bad", "supervise", "../tiny.yaml", "--", "--ranks", "1"), 2,
+                  "checkpoint.every is 0, so each restart would lose all of train.steps 40");
+    CHECK_REFUSED(RUN(lab, "bad", "supervise", SETTINGS), 2, "nothing behind --");
+    CHECK_REFUSED(RUN(lab, "bad", "supervise", SETTINGS, "--", "python3", "train.py"), 2,
+                  "python3 behind -- is no launcher");
+    CHECK_REFUSED(RUN(lab, "bad", "supervise", SETTINGS, "--", "--ranks", "x"), 2,
+                  "--ranks x is not a number");
+    CHECK(!file_exists(lab_path(lab, "bad/run")));
+    CHECK_REFUSED(RUN(lab, "bad", "supervise", SETTINGS, "--", "./mpirun"), 2,
+                  "cannot start ./mpirun: No such file");
+    CHECK_REFUSED(RUN(lab, "bad", "train", SETTINGS, "--supervised", "x"), 2,
+                  "run.dir run is not the same folder on host ");
+}
+
+/* The run's own refusal, here of another learning rate, ends it at once. */
+static void what_the_run_refuses_is_not_tried_again(void **state)
+{
+    Lab *lab = *state;
+    Outcome o = RUN(lab, "other", "train", SETTINGS, "train.steps=5", "optimizer.decay_steps=60");
+    CHECK_EXIT(o, 0);
+    o = RUN(lab, "other", "supervise", SETTINGS, "optimizer.lr=0.5", "--", "--ranks", "1");
+    CHECK_EXIT(o, 2);
+    CHECK_SAYS(o.err, "error: supervise: a restart would be refused as well: ");
+    CHECK_SAYS(o.err, "--change optimizer.lr");
+    CHECK_INT(text_count(run_journal(lab, "other"), "\"end\":\"refused\",\"code\":2"), 1);
+    CHECK_INT(text_count(run_journal(lab, "other"), "\"kind\":\"start\""), 1);
+}
+
+static void a_signal_to_stop_saves_and_ends_with_0(void **state)
+{
+    Lab *lab = *state;
+    static const int signals[] = { SIGTERM, SIGINT, SIGHUP };
+    for (int i = 0; i < 3; i++) {
+        Child c = START(lab, "asked", "supervise", SETTINGS, "--", "--ranks", "1");
+        wait_for_steps(lab, "asked", &c, 7 + 10 * i);
+        kill(c.pid, SIGUSR1);
+        kill(c.pid, signals[i]);
+        Outcome o = lab_wait(lab, &c);
+        CHECK_EXIT(o, 0);
+        CHECK_SAYS(o.err, "supervise: asks the run to save and end");
+        CHECK_SAYS(o.err, "goodput 0.");
+        const int steps = run_count_steps(lab, "asked");
+        CHECK(steps < STEPS && run_has_checkpoint(lab, "asked", steps));
+    }
+    CHECK_EXIT(RUN(lab, "asked", "supervise", SETTINGS, "--", "--ranks", "1"), 0);
+    CHECK_INT(run_count_steps(lab, "asked"), STEPS); /* none ran twice */
+    check_like_the_whole(lab, "asked");
+}
+
+static void a_second_supervise_is_refused_and_a_killed_one_leaves_no_run_behind(void **state)
+{
+    Lab *lab = *state;
+    Child c = START(lab, "lonely", "supervise", SETTINGS, "--", "--ranks", "1");
+    wait_for_steps(lab, "lonely", &c, 3);
+    CHECK_REFUSED(RUN(lab, "lonely", "supervise", SETTINGS, "--", "--ranks", "1"), 2,
+                  "run folder run is in use by another supervise, process ");
+    kill(c.pid, SIGKILL);
+    CHECK_EXIT(lab_wait(lab, &c), 128 + SIGKILL);
+    Outcome o = RUN(lab, "lonely", "supervise", SETTINGS, "--", "--ranks", "1");
+    CHECK_EXIT(o, 0);
+    CHECK_INT(run_count_steps(lab, "lonely"), STEPS); /* it had saved */
+    check_like_the_whole(lab, "lonely");
+}
+
+/* A run that a killed supervisor left behind still saves. */
+static void a_start_waits_for_the_run_that_has_the_folder(void **state)
+{
+    Lab *lab = *state;
+    Child train = START(lab, "busy", "train", SETTINGS);
+    wait_for_steps(lab, "busy", &train, 3);
+    kill(train.pid, SIGSTOP);
+    Child c = START(lab, "busy", "supervise", SETTINGS, "--", "--ranks", "1");
+    const char *said = "";
+    while (strstr(said, "waits for the end of a training") == NULL && child_runs(&c)) {
+        child_sleep();
+        if (file_exists(c.err)) said = lab_read(lab, c.err, NULL);
+    }
+    kill(train.pid, SIGTERM);
+    kill(train.pid, SIGCONT);
+    CHECK_EXIT(lab_wait(lab, &train), 0);
+    CHECK_EXIT(lab_wait(lab, &c), 0);
+    check_like_the_whole(lab, "busy");
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        LAB_TEST(a_killed_run_goes_on_to_the_same_bits),
+        LAB_TEST(a_run_that_stands_still_is_ended_and_goes_on),
+        LAB_TEST(the_same_failure_twice_ends_with_its_sentence),
+        LAB_TEST(what_cannot_be_supervised_is_refused),
+        LAB_TEST(what_the_run_refuses_is_not_tried_again),
+        LAB_TEST(a_signal_to_stop_saves_and_ends_with_0),
+        LAB_TEST(a_start_waits_for_the_run_that_has_the_folder),
+        LAB_TEST(a_second_supervise_is_refused_and_a_killed_one_leaves_no_run_behind),
+    };
+    return LAB_RUN_ALL(tests);
+}
