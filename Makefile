@@ -279,6 +279,12 @@ lib: $(TRACE_LIB) $(EXAMPLES)
 $B/tests/system/test_trace_library: | $(TRACE_LIB) $(EXAMPLES)
 $B/tests/system/test_install: | build-install
 
+# a clock that is late, for LD_PRELOAD
+$B/tests/mpi/late_clock.so: tests/mpi/late_clock.c
+	@mkdir -p $(@D)
+	$(CC) -std=c17 -D_GNU_SOURCE $(WARN) -shared -fPIC $< -o $@
+$B/tests/mpi/test_mpi_doctor: | $B/tests/mpi/late_clock.so
+
 # Kernels are run with the rounding that the instructions have: no product is fused that is not in the text.
 GFXRUN := $(patsubst %,$O/%.o,$(wildcard tools/gfxrun/*.c))
 GFXRUN_TESTS := $(call test_of,tests/unit/gfxrun/test_*.c)

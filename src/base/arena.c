@@ -58,8 +58,10 @@ Status arena_init(Arena *a, const char *name, MemKind kind, size_t cap_bytes)
                     MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
     if (at == MAP_FAILED) {
         *a = (Arena){ 0 };
-        return FAIL(ERR_MEMORY, "arena %s: the system refused to reserve %zu bytes", name,
-                    cap_bytes);
+        return FAIL(
+            ERR_MEMORY,
+            "arena %s: the system refused to reserve %zu bytes of addresses: lift ulimit -v", name,
+            cap_bytes);
     }
     a->base = (char *)at + ARENA_SKEW;
     size_t guard = a->cap_bytes < GUARD_BYTES ? a->cap_bytes : GUARD_BYTES;

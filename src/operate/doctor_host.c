@@ -16,7 +16,6 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/resource.h>
 #include <sys/statvfs.h>
 #include <unistd.h>
 
@@ -74,20 +73,17 @@ static Status note_cores(Doctor *d)
                        "it may use %d, which rank %d may use, too", s.cores, s.with);
 }
 
-/* What the host and its cgroups leave, in equal parts for its ranks; or the limit of this process. */
-static double memory_of_rank(const Doctor *d, char limit[HOST_MEMORY_TEXT])
+/* What the host and its cgroups leave, in equal parts for its ranks. A limit of the address space (ulimit -v) is no
+ * row: this program reserves more than it uses, and says so where that is refused (base/arena.c). */
+static Status note_free_memory(Doctor *d, double *out_gib)
 {
     HostMemory m;
-    struct rlimit space = { RLIM_INFINITY, RLIM_INFINITY };
-    int here = 0;
-    for (int r = 0; r < d->ranks; r++) here += d->all[r].host_number == d->all[d->rank].host_number;
     host_memory("/proc", "/sys/fs/cgroup", &m);
-    double bytes = m.available_bytes == UINT64_MAX ? (double)NAN : (double)m.available_bytes / here;
-    memcpy(limit, m.limit, sizeof m.limit);
-    if (getrlimit(RLIMIT_AS, &space) != 0 || space.rlim_cur == RLIM_INFINITY) return bytes / GIB;
-    if (!isnan(bytes) && (double)space.rlim_cur >= bytes) return bytes / GIB;
-    (void)snprintf(limit, HOST_MEMORY_TEXT, "ulimit -v");
-    return (double)space.rlim_cur / GIB;
+    *out_gib = (double)m.available_bytes / doctor_ranks_here(d) / GIB;
+    if (m.available_bytes == UINT64_MAX)
+        return doctor_note(d, DOCTOR_OF(d->rank, DOCTOR_MEMORY, NAN),
+                           "/proc/meminfo cannot be read");
+    return doctor_note(d, DOCTOR_OF(d->rank, DOCTOR_MEMORY, *out_gib), "by %s", m.limit);
 }
 
 enum { MEASURES = 6 };
@@ -113,14 +109,10 @@ static Status note_rates(Doctor *d, bool has_room)
 
 Status doctor_measure_host(Doctor *d)
 {
-    char limit[HOST_MEMORY_TEXT];
-    double free_gib = memory_of_rank(d, limit);
+    double free_gib = 0;
     TRY(note_cores(d));
-    if (isnan(free_gib))
-        TRY(doctor_note(d, DOCTOR_OF(d->rank, DOCTOR_MEMORY, NAN), "/proc/meminfo cannot be read"));
-    else
-        TRY(doctor_note(d, DOCTOR_OF(d->rank, DOCTOR_MEMORY, free_gib), "by %s", limit));
-    return note_rates(d, !(free_gib < doctor_rules[DOCTOR_MEMORY].value.bad));
+    TRY(note_free_memory(d, &free_gib));
+    return note_rates(d, free_gib >= doctor_rules[DOCTOR_MEMORY].value.bad);
 }
 
 /* ---- disk ---- */

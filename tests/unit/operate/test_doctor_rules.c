@@ -27,8 +27,7 @@ static int close_arena(void **state)
 
 static void add(DoctorCheck check, double value, double expected)
 {
-    sample[samples] =
-        (DoctorSample){ .check = check, .rank = samples, .peer = -1, .value = value };
+    sample[samples] = (DoctorSample){ .check = check, .rank = samples, .peer = -1, .value = value };
     sample[samples++].expected = expected;
 }
 
@@ -72,7 +71,8 @@ static void a_rank_is_not_its_own_peer(void **state)
     CHECK_INT(ROW(DOCTOR_PRODUCTS, 10, 4.9).verdict, DOCTOR_BAD);
     CHECK_INT(ROW(DOCTOR_PRODUCTS, 10, 4.9).odd, 1);
     CHECK_INT(ROW(DOCTOR_PRODUCTS, 3).verdict, DOCTOR_OK);
-    DoctorRow row = ROW(DOCTOR_PRODUCTS, 1, 10, 20, 30); /* the others of 1 have 20, those of 10 too */
+    DoctorRow row =
+        ROW(DOCTOR_PRODUCTS, 1, 10, 20, 30); /* the others of 1 have 20, those of 10 too */
     CHECK_NEAR(row.finding[0].limit, 10, 1e-9);
     CHECK_NEAR(row.finding[1].limit, 16, 1e-9);
     CHECK_INT(row.odd, 2);
