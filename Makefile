@@ -347,7 +347,7 @@ test-mpi: build-test-mpi
 	tools/run_mpi $(BUILD)/$(CONFIG)-mpi
 
 # kernels for AMD's gfx942, interpreted: ops beside the CPU's, and a training step
-GFXRUN_RUNS := $(patsubst tests/%.c,$(BUILD)/release-hip/tests/%,$(wildcard tests/op/test_*.c) tests/gpu/test_gpu_one_step.c tests/gpu/test_gpu_refused.c \
+GFXRUN_RUNS := $(patsubst tests/%.c,$(BUILD)/release-hip/tests/%,$(wildcard tests/op/test_*.c) tests/gpu/test_gpu_memory.c tests/gpu/test_gpu_doctor.c tests/gpu/test_gpu_one_step.c tests/gpu/test_gpu_refused.c \
                $(if $(filter 1,$(LONG)),$(wildcard tests/gpu/test_gpu_st*.c tests/gpu/test_gpu_launches.c tests/gpu/test_gpu_offload.c)))
 # once more with hipBLASLt: scripts that find it and run the test of the same name
 GFXRUN_BLAS_RUNS := $(addprefix $O/gfxrun-blas/,test_head test_linear test_tune)

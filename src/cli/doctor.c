@@ -65,12 +65,14 @@ static Status run_doctor(void *state, int n, char **arguments, Arena *a, Text *o
 
 Status cli_doctor(int argc, char **argv)
 {
-    DoctorCall call = { 0 };
+    DoctorCall call = { .options.shrink = 1 };
     const Option table[] = {
         { "--ranks", OPTION_INT, &call.ranks, "N", "run N ranks on this host, each on its own GPU",
           .min = 1, .max = 1024 },
         { "--strict", OPTION_FLAG, &call.strict,
           .help = "a row that is slow is a failure, too (exit code 3)" },
+        { "--shrink", OPTION_INT, &call.options.shrink, "N",
+          "divide sizes and times of the checks of GPUs by N", .min = 1, .max = 1e6 },
         { "--json", OPTION_FLAG, &call.options.json, .help = "print one JSON object" },
     };
     const Command command = {

@@ -141,11 +141,6 @@ Status gpu_stamp(GpuStream s, uint64_t *at); /* ns of the device's clock, into p
 /* *first: the lowest index of an element that is not finite, of f32 or bf16; GPU_NONE_BAD: none. */
 #define GPU_NONE_BAD UINT64_MAX
 Status gpu_find_bad(GpuStream s, const Tensor *t, uint64_t *first);
-/* A test of memory: fills words of 4 bytes with a pattern that depends on the word's number and the seed;
- * then counts the words that differ from it. */
-Status gpu_fill_pattern(GpuStream s, uint32_t *word, int64_t n, uint32_t seed);
-Status gpu_count_wrong(GpuStream s, const uint32_t *word, int64_t n, uint32_t seed, uint64_t *wrong);
-
 /* Sorts n pairs by the lowest `bits` bits of their keys, stably, from [0] to [1]. */
 typedef struct GpuSort {
     uint32_t *key[2];

@@ -3,7 +3,7 @@
 #include "gpu/lane.cuh"
 
 extern "C" {
-#include "gpu/gpu.h"
+#include "gpu/gpu_memory.h"
 }
 
 enum { THREADS = 256, EACH = 16 }; /* threads of a block; elements per thread */

@@ -1,6 +1,6 @@
 /* gpu_off: gpu.h for a build without a GPU. It is linked instead of gpu_runtime.cu, so that no caller needs
  * an #ifdef. Each function that can fail says how to build with a GPU. */
-#include "gpu/gpu.h"
+#include "gpu/gpu_memory.h"
 
 #include <string.h>
 

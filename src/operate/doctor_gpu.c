@@ -1,6 +1,6 @@
 /* doctor_gpu: the GPU of each rank, and what lies between GPUs.
  *
- * All ranks load their GPUs at the same time, for LOAD_S seconds. The second half counts, when the power
+ * All ranks load their GPUs at the same time, for 3 seconds. The second half counts, when the power
  * limit has set the clock. Ranks without a GPU take part in what is collective. If one rank's GPU does not
  * start, NCCL is not measured, since all ranks would wait for that one. */
 #include "operate/doctor_pairs.h"
@@ -9,6 +9,7 @@
 #include "base/library.h"
 #include "bench/runner.h"
 #include "gpu/gpu_health.h"
+#include "gpu/gpu_memory.h"
 #include "op/libraries.h"
 #include "op/linear.h"
 #include "plan/hardware.h"
@@ -20,15 +21,22 @@
 #include <math.h>
 #include <stdio.h>
 
-enum { SIDE = 8192, BATCH = 16, COPIES = 10, RUNS = 5, PASSES = 4, SUM_ELEMS = 1024 };
+enum { BATCH = 16, COPIES = 10, RUNS = 5, PASSES = 4, SUM_ELEMS = 1024 };
 
-static const double LOAD_S = 3;
-static const size_t MESSAGE_BYTES = (size_t)256 << 20, BLOCK_BYTES = (size_t)1 << 30,
-                    SCRATCH_BYTES = (size_t)64 << 20,
-                    LEFT_BYTES = (size_t)2 << 30; /* that the test of memory leaves free */
+/* What GPUs do, before --shrink. */
+typedef struct Sizes {
+    int64_t side;                         /* of a product */
+    size_t message, block, scratch, left; /* bytes; left: that the test of memory leaves free */
+    double load_s;
+} Sizes;
+
+static const Sizes WHOLE = {
+    8192, (size_t)256 << 20, (size_t)1 << 30, (size_t)64 << 20, (size_t)2 << 30, 3
+};
 
 typedef struct DoctorGpu {
     Doctor *d;
+    Sizes sizes;
     BenchRunner r;
     GpuState state;
     GpuInfo info;
@@ -88,21 +96,30 @@ static Status note_health(DoctorGpu *g, const GpuHealth *h)
                 errors || remap ? why : untold);
 }
 
-/* Writes each pattern over nearly all free memory and reads it back. A pattern and its complement turn every
- * bit. The block is halved until it can be had. */
-static Status test_memory(DoctorGpu *g, uint64_t *wrong, double *tested_bytes)
+/* Nearly all free memory; halved until it can be had. */
+static Status take_memory(const DoctorGpu *g, void **block, size_t *bytes)
+{
+    const size_t least = (size_t)1 << 20, free_bytes = g->info.free_bytes, left = g->sizes.left;
+    *bytes = free_bytes > 2 * left ? free_bytes - left : free_bytes / 2;
+    if (g->d->options->shrink > 1) *bytes /= (size_t)g->d->options->shrink;
+    for (; *bytes >= least; *bytes /= 2) {
+        if (gpu_alloc(*bytes, block) == OK) return OK;
+        status_clear();
+        gpu_error_clear();
+    }
+    return FAIL(ERR_MEMORY, "there is no free memory to test");
+}
+
+/* Writes each pattern and reads it back. A pattern and its complement turn every bit. */
+static Status test_memory(DoctorGpu *g, uint64_t *wrong, size_t *bytes)
 {
     static const uint32_t seed[PASSES] = { 0, 0xFFFFFFFF, 0x55555555, 0xAAAAAAAA };
     GpuStream s = g->r.ex.backend->streams->of_lane(&g->r.ex, LANE_COMPUTE);
-    size_t bytes =
-        g->info.free_bytes > LEFT_BYTES ? g->info.free_bytes - LEFT_BYTES : LEFT_BYTES / 2;
     void *block = NULL, *found = NULL;
-    while (gpu_alloc(bytes, &block) != OK && bytes > LEFT_BYTES / 4) status_clear(), bytes /= 2;
-    if (block == NULL) return FAIL(ERR_MEMORY, "there is no free memory to test");
+    TRY(take_memory(g, &block, bytes));
     Status status = gpu_alloc_pinned(sizeof(uint64_t), &found);
-    int64_t words = (int64_t)(bytes / sizeof(uint32_t));
+    int64_t words = (int64_t)(*bytes / sizeof(uint32_t));
     *wrong = 0;
-    *tested_bytes = (double)bytes;
     for (int i = 0; i < PASSES && status == OK; i++) {
         status = gpu_fill_pattern(s, block, words, seed[i]);
         if (status == OK) status = gpu_count_wrong(s, block, words, seed[i], found);
@@ -118,12 +135,12 @@ static Status test_memory(DoctorGpu *g, uint64_t *wrong, double *tested_bytes)
 static Status note_memory(DoctorGpu *g)
 {
     uint64_t wrong = 0;
-    double bytes = 0;
+    size_t bytes = 0;
     char tested[32], total[32], why[DOCTOR_WHY_BYTES];
     Status s = test_memory(g, &wrong, &bytes);
     if (s == ERR_MEMORY) return doctor_note_failure(g->d, DOCTOR_GPU_MEMORY, NAN);
     if (s != OK) return doctor_note_failure(g->d, DOCTOR_GPU_MEMORY, INFINITY);
-    (void)snprintf(why, sizeof why, "%s of %s were tested", text_bytes(tested, bytes),
+    (void)snprintf(why, sizeof why, "%s of %s were tested", text_bytes(tested, (double)bytes),
                    text_bytes(total, (double)g->info.total_bytes));
     return note(g, DOCTOR_GPU_MEMORY, (double)wrong, 0, why);
 }
@@ -155,22 +172,22 @@ static Status load_products(DoctorGpu *g, Load *out)
     Exec *ex = &g->r.ex;
     Tensor x, y;
     int64_t batches = 0;
-    TRY(tensor_new2(&g->r.block, DTYPE_BF16, SIDE, SIDE, &x));
-    TRY(tensor_new2(&g->r.block, DTYPE_BF16, SIDE, SIDE, &y));
+    TRY(tensor_new2(&g->r.block, DTYPE_BF16, g->sizes.side, g->sizes.side, &x));
+    TRY(tensor_new2(&g->r.block, DTYPE_BF16, g->sizes.side, g->sizes.side, &y));
     TRY(peak_fill(ex, &x));
     const LinearFwd product = { .x = operand_plain(x), .w = operand_plain(x), .y = y };
     TRY(exec_tune(ex, true));
     TRY(linear_fwd(ex, product));
     TRY(exec_tune(ex, false));
     double began = clock_s(), half = began;
-    while (clock_s() - began < LOAD_S) {
-        bool counts = clock_s() - began >= LOAD_S / 2;
+    while (batches == 0 || clock_s() - began < g->sizes.load_s) {
+        bool counts = clock_s() - began >= g->sizes.load_s / 2;
         if (!counts) half = clock_s();
         TRY(run_batch(g, &product, counts, out));
         if (!counts) half = clock_s();
         batches += counts;
     }
-    out->flops = 2 * pow(SIDE, 3) * BATCH * (double)batches / (clock_s() - half);
+    out->flops = 2 * pow((double)g->sizes.side, 3) * BATCH * (double)batches / (clock_s() - half);
     for (int i = 0; i < BATCH; i++) TRY(linear_fwd(ex, product));
     out->health = gpu_health_read(&g->state);
     return ex->backend->sync(ex);
@@ -180,7 +197,7 @@ static Status load_copies(DoctorGpu *g, Load *out)
 {
     Exec *ex = &g->r.ex;
     char *block = g->r.block.base;
-    size_t bytes = BLOCK_BYTES / 2;
+    size_t bytes = g->sizes.block / 2;
     TRY(ex->backend->copy(ex, block + bytes, block, bytes));
     TRY(ex->backend->sync(ex));
     double began = clock_s();
@@ -224,7 +241,7 @@ static Status note_load(DoctorGpu *g, const Load *l)
 static Status measure_load(DoctorGpu *g)
 {
     Load l = { 0 };
-    Status s = bench_runner_alloc(&g->r, BLOCK_BYTES + ARENA_ALIGN, SCRATCH_BYTES);
+    Status s = bench_runner_alloc(&g->r, g->sizes.block + ARENA_ALIGN, g->sizes.scratch);
     if (s == OK) s = load_products(g, &l);
     if (s == OK) s = load_copies(g, &l);
     bench_runner_release(&g->r);
@@ -271,9 +288,13 @@ static Status measure_links(DoctorGpu *g, Comm *nccl)
     };
     Doctor *d = g->d;
     char *block = g->r.block.base;
-    const DoctorWire w = {
-        block, block + MESSAGE_BYTES, 1 << 18, (int64_t)MESSAGE_BYTES / 4, 4, sync_wire, &g->r.ex
-    };
+    const DoctorWire w = { block,
+                           block + g->sizes.message,
+                           (int64_t)g->sizes.message / 1024,
+                           (int64_t)g->sizes.message / 4,
+                           4,
+                           sync_wire,
+                           &g->r.ex };
     for (int i = 0; i < 2; i++) {
         Comm *host = NULL, *wire = NULL;
         TRY(doctor_split(d, d->world, each[i].way, &host));
@@ -313,11 +334,11 @@ static Status measure_collective(DoctorGpu *g, Comm *nccl)
 {
     Exec *ex = &g->r.ex;
     bool right = false;
-    const double n = nccl->size, bytes = (double)MESSAGE_BYTES;
-    const Tensor t = { g->r.block.base, DTYPE_F32, 1, { (int64_t)MESSAGE_BYTES / 4 } };
+    const double n = nccl->size, bytes = (double)g->sizes.message;
+    const Tensor t = { g->r.block.base, DTYPE_F32, 1, { (int64_t)g->sizes.message / 4 } };
     TRY(check_sum(g, nccl, &right));
     TRY(note(g, DOCTOR_COLLECTIVE, right, 0, right ? "" : "an all-reduce has a wrong sum"));
-    TRY(ex->backend->fill(ex, t.data, 0, MESSAGE_BYTES));
+    TRY(ex->backend->fill(ex, t.data, 0, g->sizes.message));
     TRY(comm_all_reduce(nccl, &t, REDUCE_SUM));
     TRY(ex->backend->sync(ex));
     double began = clock_s();
@@ -350,7 +371,7 @@ static Status measure_between(DoctorGpu *g)
     Comm *nccl = NULL;
     Status s = agree_status(d->world, find_collectives());
     if (s != OK) return doctor_note_failure(d, DOCTOR_COLLECTIVE, 0);
-    TRY(bench_runner_alloc(&g->r, 2 * MESSAGE_BYTES, 1));
+    TRY(bench_runner_alloc(&g->r, 2 * g->sizes.message, 1));
     TRY(comm_nccl(d->world, g->r.ex.backend->streams->of_lane(&g->r.ex, LANE_COMPUTE), COMM_BLOCKS,
                   d->a, &nccl));
     g->mesh.group[GROUP_WORLD] = nccl;
@@ -389,7 +410,11 @@ static Status measure_gpus(DoctorGpu *g)
 
 Status doctor_measure_gpu(Doctor *d)
 {
-    DoctorGpu g = { .d = d };
+    const int64_t by = d->options->shrink;
+    DoctorGpu g = { .d = d, .sizes = WHOLE };
+    g.sizes.side = WHOLE.side / by < 128 ? 64 : WHOLE.side / by / 64 * 64;
+    g.sizes.message = arena_rounded(WHOLE.message / (size_t)by);
+    g.sizes.load_s /= (double)by;
     int32_t found = engine_wants_gpu(&d->gpu);
     TRY(agree_most(d->world, &found, 1));
     if (found == 0 && d->rank > 0) return OK; /* rank 0 says it for all */

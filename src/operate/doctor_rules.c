@@ -13,6 +13,7 @@ const char *const doctor_verdict_names[] = { "ok", "unknown", "slow", "bad" };
  * shared disks and transfers between cores vary more between runs. */
 #define OF_PEERS { 0.8, 0.5 }
 #define VARYING  { 0.5, 0.2 }
+#define LATENCY  { 0.5, 0.1 }
 
 /* Sheets promise what no program reaches: on an H200 under its power limit our products reach 0.65 to 0.7 of
  * it, copies 0.89, NCCL between two GPUs 0.6 to 0.75. */
@@ -67,7 +68,7 @@ const DoctorRule doctor_rules[DOCTOR_CHECKS] = {
                           .advice =
                               "look at the link of that host: ethtool, ibstat, cables, and which "
                               "interface MPI takes (--mca btl_tcp_if_include)" },
-    [DOCTOR_NET_LATENCY] = { "pairs of hosts, latency", "us", .less = true, .peers = VARYING,
+    [DOCTOR_NET_LATENCY] = { "pairs of hosts, latency", "us", .less = true, .peers = LATENCY,
                              .advice = "look at the way between these hosts: switches, and which "
                                        "interface MPI takes (--mca btl_tcp_if_include)" },
     [DOCTOR_GPU] = { "GPU", "", .value = { 0, 1 },
@@ -120,7 +121,7 @@ const DoctorRule doctor_rules[DOCTOR_CHECKS] = {
                               .advice =
                                   "look at that GPU's network card (ibstat), its cable, and at "
                                   "NCCL_DEBUG=INFO" },
-    [DOCTOR_GPU_NET_LATENCY] = { "GPUs of hosts, latency", "us", .less = true, .peers = VARYING,
+    [DOCTOR_GPU_NET_LATENCY] = { "GPUs of hosts, latency", "us", .less = true, .peers = LATENCY,
                                  .advice = "look at the way between these hosts, and at "
                                            "NCCL_DEBUG=INFO" },
 };

@@ -29,7 +29,7 @@ static Status print_finding(const Doctor *d, const DoctorRow *row, const DoctorF
     const DoctorSample *s = f->sample;
     TRY(text_printf(out, "    %s: %s", name_ranks(d, s, names), doctor_verdict_names[f->verdict]));
     if (f->against != AGAINST_NOTHING && s->value != 0) /* 0: a failure, which says more */
-        TRY(text_printf(out, ", %.3g%s%s (limit %.3g%s)", s->value, r->unit[0] == '\0' ? "" : " ",
+        TRY(text_printf(out, ", %.4g%s%s (limit %.3g%s)", s->value, r->unit[0] == '\0' ? "" : " ",
                         r->unit, f->limit, against_words[f->against]));
     return text_printf(out, "%s%s\n", s->why[0] == '\0' ? "" : ": ", s->why);
 }

@@ -17,7 +17,7 @@ static void a_rank_that_is_bound_to_one_core_of_all(void **state)
     CHECK_EXIT(o, 3);
     const char *row = doctor_row(lab, &o, "cores of a rank");
     doctor_check_named(row, "rank 1 (host ");
-    CHECK_SAYS(row, "bad, 0.333 cores (limit 1): it may use 1, which rank 2 may use, too");
+    CHECK_SAYS(row, "bad, 0.3333 cores (limit 1): it may use 1, which rank 2 may use, too");
 }
 
 static void a_clock_that_is_ahead(void **state)

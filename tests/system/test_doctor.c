@@ -58,7 +58,7 @@ static void a_full_disk_is_named(void **state)
     o = SHELL(lab, "a", line);
     CHECK_NOT_READY(o);
     doctor_check_verdict(lab, &o, "disk, free", "bad");
-    CHECK_SAYS(doctor_row(lab, &o, "disk, free"), "bad, 0.00391 GiB (limit 1)");
+    CHECK_SAYS(doctor_row(lab, &o, "disk, free"), "bad, 0.003906 GiB (limit 1)");
     doctor_check_verdict(lab, &o, "disk, write", "bad");
     CHECK_SAYS(doctor_row(lab, &o, "disk, write"), "No space left on device");
 }

@@ -84,7 +84,8 @@ static void where_less_is_better_more_is_slow(void **state)
     (void)state;
     CHECK_INT(ROW(DOCTOR_NET_LATENCY, 10, 10, 20).verdict, DOCTOR_OK);
     CHECK_INT(ROW(DOCTOR_NET_LATENCY, 10, 10, 21).verdict, DOCTOR_SLOW);
-    CHECK_INT(ROW(DOCTOR_NET_LATENCY, 10, 10, 51).verdict, DOCTOR_BAD);
+    CHECK_INT(ROW(DOCTOR_NET_LATENCY, 10, 10, 99).verdict, DOCTOR_SLOW);
+    CHECK_INT(ROW(DOCTOR_NET_LATENCY, 10, 10, 101).verdict, DOCTOR_BAD);
     CHECK_INT(ROW(DOCTOR_NET_LATENCY, 10, 10, 0.1).verdict, DOCTOR_OK);
     CHECK_INT(ROW(DOCTOR_CLOCK, 0.04, 0.04).verdict, DOCTOR_OK);
     CHECK_INT(ROW(DOCTOR_CLOCK, 0.06, 0.04).verdict, DOCTOR_SLOW);
