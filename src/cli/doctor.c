@@ -72,7 +72,8 @@ Status cli_doctor(int argc, char **argv)
         { "--strict", OPTION_FLAG, &call.strict,
           .help = "a row that is slow is a failure, too (exit code 3)" },
         { "--shrink", OPTION_INT, &call.options.shrink, "N",
-          "divide sizes and times of the checks of GPUs by N", .min = 1, .max = 1e6 },
+          "divide sizes and times by N, for a quick look; rates are then lower", .min = 1,
+          .max = 1e6 },
         { "--json", OPTION_FLAG, &call.options.json, .help = "print one JSON object" },
     };
     const Command command = {

@@ -41,10 +41,10 @@ Status doctor_note_failure(Doctor *d, DoctorCheck check, double value)
 
 /* ---- ranks ---- */
 
-Status doctor_gather(Doctor *d, const void *mine, size_t bytes, void *all)
+Status doctor_gather(Doctor *d, void *mine, size_t bytes, void *all)
 {
     const int64_t words = (int64_t)(bytes / 4);
-    const Tensor in = { (void *)(uintptr_t)mine, DTYPE_I32, 2, { 1, words } };
+    const Tensor in = { mine, DTYPE_I32, 2, { 1, words } };
     const Tensor out = { all, DTYPE_I32, 2, { d->ranks, words } };
     if (d->world == NULL) return memcpy(all, mine, bytes), OK;
     return comm_all_gather(d->world, &in, &out);
@@ -67,6 +67,12 @@ static void number_hosts(Doctor *d)
         for (int before = first; before < r; before++)
             d->all[r].local += d->all[before].host_number == d->all[r].host_number;
     }
+}
+
+int64_t doctor_shrunk(const Doctor *d, int64_t size)
+{
+    int64_t by = d->options->shrink;
+    return size / by > 1 ? size / by : 1;
 }
 
 int doctor_ranks_here(const Doctor *d)

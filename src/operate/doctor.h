@@ -132,7 +132,7 @@ int doctor_rounds(int n);
 typedef struct DoctorOptions {
     const char *folder;   /* where the disk is measured */
     const char *versions; /* of this rank's program and libraries, a line each: "nccl 2.28.3" */
-    int64_t shrink;       /* divides sizes and times of what GPUs do, from 1 */
+    int64_t shrink;       /* divides sizes, times and repetitions, from 1 */
     bool json;
 } DoctorOptions;
 

@@ -86,7 +86,7 @@ static Status note_free_memory(Doctor *d, double *out_gib)
     return doctor_note(d, DOCTOR_OF(d->rank, DOCTOR_MEMORY, *out_gib), "by %s", m.limit);
 }
 
-enum { MEASURES = 6 };
+enum { MEASURES = 4 };
 
 /* All ranks measure together. The best of a few runs counts, as others take processor time. */
 static Status note_rates(Doctor *d, bool has_room)
@@ -131,10 +131,10 @@ static int compare_doubles(const void *a, const void *b)
 }
 
 /* fsync of the data is a part of the write's time, as it is of a checkpoint's. */
-static Status time_writes(File *f, const char *block, double *out_bytes_s)
+static Status time_writes(File *f, const char *block, int64_t blocks, double *out_bytes_s)
 {
     double began = clock_s();
-    for (int i = 0; i < BLOCKS && clock_s() - began < WRITE_LIMIT_S; i++) {
+    for (int64_t i = 0; i < blocks && clock_s() - began < WRITE_LIMIT_S; i++) {
         TRY(file_write(f, block, BLOCK_BYTES));
         TRY(interrupt_check("the doctor's file is removed"));
     }
@@ -169,7 +169,7 @@ static Status time_disk(Doctor *d, const char *path, DiskTimes *out)
         memcpy(block + i, &word, sizeof word);
     }
     Status s = file_create_temp_buffered(&f, path, NULL, 0);
-    if (s == OK) s = time_writes(&f, block, &out->write_bytes_s);
+    if (s == OK) s = time_writes(&f, block, doctor_shrunk(d, BLOCKS), &out->write_bytes_s);
     if (s == OK) s = time_syncs(&f, block, &out->fsync_s);
     double began = clock_s();
     if (s == OK) s = file_commit(&f);

@@ -40,10 +40,11 @@ Status doctor_note(Doctor *d, DoctorSample s, const char *why, ...)
  * is unknown, 0 if the failure means that it is bad. */
 Status doctor_note_failure(Doctor *d, DoctorCheck check, double value);
 
-int doctor_ranks_here(const Doctor *d); /* how many ranks this rank's host has */
+int64_t doctor_shrunk(const Doctor *d, int64_t size); /* divided by --shrink, 1 at least */
+int doctor_ranks_here(const Doctor *d);               /* how many ranks this rank's host has */
 
 /* All ranks' structs in the order of ranks. bytes: a multiple of 4, the same on all ranks. */
-Status doctor_gather(Doctor *d, const void *mine, size_t bytes, void *all);
+Status doctor_gather(Doctor *d, void *mine, size_t bytes, void *all);
 /* Waits for all ranks, so that they measure at the same time. */
 Status doctor_meet(const Doctor *d);
 

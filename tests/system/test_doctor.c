@@ -27,7 +27,7 @@ static void one_rank_has_no_peers_and_leaves_no_file(void **state)
 static void a_folder_that_is_not_there_is_a_row(void **state)
 {
     Lab *lab = *state;
-    Outcome o = RUN(lab, "a", "doctor", "nowhere");
+    Outcome o = RUN(lab, "a", "doctor", "--shrink", "100", "nowhere");
     CHECK_NOT_READY(o);
     doctor_check_verdict(lab, &o, "disk, free", "bad");
     doctor_check_verdict(lab, &o, "disk, write", "bad");
@@ -38,18 +38,18 @@ static void a_folder_that_is_not_there_is_a_row(void **state)
 
 static void a_folder_that_is_a_file_is_a_row(void **state)
 {
-    Outcome o = RUN(*state, "a", "doctor", "../tiny.yaml");
+    Outcome o = RUN(*state, "a", "doctor", "--shrink", "100", "../tiny.yaml");
     CHECK_NOT_READY(o);
     CHECK_SAYS(doctor_row(*state, &o, "disk, write"), "Not a directory");
 }
 
-/* A disk of 4 MiB: in a namespace of its own, whose mounts end with it. */
+/* A disk of 1 MiB: in a namespace of its own, whose mounts end with it. */
 static void a_full_disk_is_named(void **state)
 {
     Lab *lab = *state;
     static const char line[] =
-        "unshare -m sh -c 'mkdir -p disk && mount -t tmpfs -o size=4m none disk "
-        "&& exec \"$0\" doctor disk' \"$0\"";
+        "unshare -m sh -c 'mkdir -p disk && mount -t tmpfs -o size=1m none disk "
+        "&& exec \"$0\" doctor --shrink 100 disk' \"$0\"";
     Outcome o = SHELL(lab, "a", "unshare -m sh -c 'mkdir -p try && mount -t tmpfs none try'");
     if (o.code != 0) {
         printf("skip: nothing can be mounted here\n");
@@ -58,7 +58,7 @@ static void a_full_disk_is_named(void **state)
     o = SHELL(lab, "a", line);
     CHECK_NOT_READY(o);
     doctor_check_verdict(lab, &o, "disk, free", "bad");
-    CHECK_SAYS(doctor_row(lab, &o, "disk, free"), "bad, 0.003906 GiB (limit 1)");
+    CHECK_SAYS(doctor_row(lab, &o, "disk, free"), "bad, 0.0009766 GiB (limit 1)");
     doctor_check_verdict(lab, &o, "disk, write", "bad");
     CHECK_SAYS(doctor_row(lab, &o, "disk, write"), "No space left on device");
 }
@@ -100,7 +100,7 @@ static Outcome run_covered(Lab *lab, const char *lines)
     }
     snprintf(line, sizeof line,
              "unshare -m sh -c 'mount -t tmpfs none /sys/fs/cgroup && cd /sys/fs/cgroup && %s && "
-             "cd /tmp && exec \"$0\" doctor --ranks 2' \"$0\"",
+             "cd /tmp && exec \"$0\" doctor --shrink 100 --ranks 2' \"$0\"",
              lines);
     return SHELL(lab, "a", line);
 }
@@ -131,14 +131,14 @@ static void a_quota_is_shared_by_the_ranks_of_a_host(void **state)
 
 static void a_limit_of_addresses_says_what_to_lift(void **state)
 {
-    Outcome o = SHELL(*state, "a", "ulimit -v 900000; exec \"$0\" doctor");
+    Outcome o = SHELL(*state, "a", "ulimit -v 900000; exec \"$0\" doctor --shrink 100");
     CHECK_REFUSED(o, 2, "lift ulimit -v");
 }
 
 static void json_has_the_same_rows(void **state)
 {
     Lab *lab = *state;
-    Outcome o = RUN(lab, "a", "doctor", "--json", "nowhere");
+    Outcome o = RUN(lab, "a", "doctor", "--json", "--shrink", "100", "nowhere");
     CHECK_NOT_READY(o);
     cJSON *all = cJSON_Parse(o.out);
     const cJSON *row = NULL, *rows = cJSON_GetObjectItem(all, "rows");
@@ -162,7 +162,7 @@ static void json_has_the_same_rows(void **state)
 static void what_is_unknown_is_no_failure(void **state)
 {
     Lab *lab = *state;
-    Outcome o = RUN(lab, "a", "doctor");
+    Outcome o = RUN(lab, "a", "doctor", "--shrink", "100");
     if (strstr(o.out, "built without a GPU") == NULL) skip();
     CHECK_EXIT(o, 0);
     doctor_check_verdict(lab, &o, "GPU", "unknown");
