@@ -2,6 +2,7 @@
 #include "operate/doctor_private.h"
 
 #include "base/cgroup.h"
+#include "base/cpu.h"
 #include "base/interrupt.h"
 #include "train/agree.h"
 #include "train/train.h"
@@ -156,7 +157,10 @@ Status doctor_run(const DoctorOptions *options, Comm *world, Arena *a, Text *out
                   DoctorVerdict *verdict)
 {
     Doctor d = { .options = options, .world = world, .a = a, .ranks = 1 };
+    const Cpu cpu = cpu_here();
     *verdict = DOCTOR_OK;
+    (void)snprintf(d.cpu_text, sizeof d.cpu_text, "%s%s%s", cpu_isa_names[cpu.isa],
+                   cpu.bf16 ? " bf16" : "", cpu.amx ? " amx" : "");
     if (world != NULL) {
         d.rank = world->rank, d.ranks = world->size;
         comm_set_stop(world, interrupt_flag(), STOP_S);

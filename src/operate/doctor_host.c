@@ -1,7 +1,6 @@
 /* doctor_host: processor, memory, disk, clock and builds of each rank. */
 #include "base/cgroup.h"
 #include "base/clock.h"
-#include "base/cpu.h"
 #include "base/file.h"
 #include "base/host_memory.h"
 #include "base/interrupt.h"
@@ -312,10 +311,8 @@ static void first_difference(const char **x, const char **y)
 static void list_builds(const Doctor *d, char *out, size_t out_bytes)
 {
     char sum[64] = "";
-    const Cpu cpu = cpu_here();
     if (ranks_build(sum, sizeof sum) != OK) status_clear();
-    (void)snprintf(out, out_bytes, "%sprocessor %s%s%s\ngpu %s\n%s", d->options->versions,
-                   cpu_isa_names[cpu.isa], cpu.bf16 ? " bf16" : "", cpu.amx ? " amx" : "",
+    (void)snprintf(out, out_bytes, "%sprocessor %s\ngpu %s\n%s", d->options->versions, d->cpu_text,
                    d->gpu_text, sum);
 }
 

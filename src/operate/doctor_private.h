@@ -24,6 +24,7 @@ typedef struct Doctor {
     Config host, gpu;                /* of a rank that computes on the CPU, and on its GPU */
     DoctorRank *all;                 /* (ranks) */
     int threads;                     /* of this rank */
+    char cpu_text[32];               /* instructions of its processor: "x86-64-v4 bf16" */
     char gpu_text[DOCTOR_WHY_BYTES]; /* name, driver and memory of its GPU; "": none */
     DoctorSample *sample;            /* of this rank */
     int64_t samples, room;

@@ -62,8 +62,9 @@ static int count_hosts(const Doctor *d)
 Status doctor_print_text(const Doctor *d, const DoctorRow *row, Text *out)
 {
     int hosts = count_hosts(d);
-    TRY(text_printf(out, "%d rank%s on %d host%s; disk: %s\n", d->ranks, d->ranks == 1 ? "" : "s",
-                    hosts, hosts == 1 ? "" : "s", d->options->folder));
+    TRY(text_printf(out, "%d rank%s on %d host%s; disk: %s; processor: %s%s%s\n", d->ranks,
+                    d->ranks == 1 ? "" : "s", hosts, hosts == 1 ? "" : "s", d->options->folder,
+                    d->cpu_text, d->gpu_text[0] == '\0' ? "" : "; GPU: ", d->gpu_text));
     TRY(text_printf(out, "%-24s %-8s%10s %10s %10s  %s\n", "check", "verdict", "least", "median",
                     "most", "unit"));
     for (int c = 0; c < DOCTOR_CHECKS; c++) TRY(print_row(d, &row[c], out));
@@ -120,8 +121,9 @@ Status doctor_print_json(const Doctor *d, const DoctorRow *row, const DoctorSamp
                          int64_t samples, Text *out)
 {
     const char *comma = "";
-    TRY(text_json(out, "{\"ranks\":%d,\"hosts\":%d,\"folder\":%s,\"rows\":[", d->ranks,
-                  count_hosts(d), d->options->folder));
+    TRY(text_json(out,
+                  "{\"ranks\":%d,\"hosts\":%d,\"folder\":%s,\"processor\":%s,\"gpu\":%s,\"rows\":[",
+                  d->ranks, count_hosts(d), d->options->folder, d->cpu_text, d->gpu_text));
     for (int c = 0; c < DOCTOR_CHECKS; c++) {
         if (row[c].samples == 0) continue;
         TRY(text_printf(out, "%s\n", comma));

@@ -14,7 +14,7 @@ static void one_rank_has_no_peers_and_leaves_no_file(void **state)
     int n = 0;
     Outcome o = RUN(lab, "alone", "doctor");
     CHECK_EXIT(o, 0);
-    CHECK_SAYS(o.out, "1 rank on 1 host; disk: .\n");
+    CHECK_SAYS(o.out, "1 rank on 1 host; disk: .; processor: x86-64-v");
     doctor_check_verdict(lab, &o, "cores of a rank", "ok");
     doctor_check_verdict(lab, &o, "products of a thread", "ok");
     doctor_check_verdict(lab, &o, "memory copy", "ok");
