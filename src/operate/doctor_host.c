@@ -5,6 +5,7 @@
 #include "base/host_memory.h"
 #include "base/interrupt.h"
 #include "base/rng.h"
+#include "comm/mpi_version.h"
 #include "operate/doctor_private.h"
 #include "train/agree.h"
 #include "train/peak.h"
@@ -310,10 +311,11 @@ static void first_difference(const char **x, const char **y)
 /* This rank's lines, as name and value. */
 static void list_builds(const Doctor *d, char *out, size_t out_bytes)
 {
-    char sum[64] = "";
+    char sum[64] = "", mpi[COMM_MPI_VERSION_BYTES];
+    comm_mpi_version(mpi);
     if (ranks_build(sum, sizeof sum) != OK) status_clear();
-    (void)snprintf(out, out_bytes, "%sprocessor %s\ngpu %s\n%s", d->options->versions, d->cpu_text,
-                   d->gpu_text, sum);
+    (void)snprintf(out, out_bytes, "%sprocessor %s\ngpu %s\nmpi library %s\n%s",
+                   d->options->versions, d->cpu_text, d->gpu_text, mpi, sum);
 }
 
 static Status note_build(Doctor *d, int rank, const char *own, const char *common)

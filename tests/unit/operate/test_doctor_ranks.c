@@ -1,19 +1,21 @@
-/* Four ranks as threads, three with a fault of its own: one is bound to a core, one has a clock that is ahead, one has
- * another library. One run measures all; each test looks for one of them. */
+/* Four ranks as threads, each with a fault of its own: slow memory, bound to a core, a clock that is ahead, another
+ * library. One run measures all; each test looks for one of them. */
 #include "harness/test.h"
 
 #include "operate/doctor.h"
+#include "train/peak.h"
 
 #include <sched.h>
 #include <sys/syscall.h>
 #include <time.h>
 #include <unistd.h>
 
-enum { RANKS = 4, BOUND = 1, AHEAD = 2, OTHER = 3, AHEAD_S = 100 };
+enum { RANKS = 4, SLOW = 0, BOUND = 1, AHEAD = 2, OTHER = 3, AHEAD_S = 100 };
 
 static char table[1 << 15], folder[] = "/tmp/switchyard_test_XXXXXX";
 static DoctorVerdict verdict;
 static _Thread_local int ahead_s;
+static _Thread_local double copy_bytes_s;
 
 /* Instead of the C library's: each rank has a time of day of its own. */
 int clock_gettime(clockid_t clock, struct timespec *out)
@@ -22,6 +24,23 @@ int clock_gettime(clockid_t clock, struct timespec *out)
     if (failed == 0 && clock == CLOCK_REALTIME) out->tv_sec += ahead_s;
     return (int)failed;
 }
+
+/* The linker takes these in place of train/peak.c, so that rates do not depend on who else works here. */
+Status peak_measure(const Config *c, int threads, bool with_copy, MeasuredPeak *best)
+{
+    (void)c, (void)with_copy;
+    *best = (MeasuredPeak){ 50e9 * threads, copy_bytes_s };
+    return OK;
+}
+
+Status peak_plan(const Config *c, int threads, size_t *out_bytes)
+{
+    (void)c, (void)threads;
+    *out_bytes = 0;
+    return OK;
+}
+
+Status peak_fill(Exec *ex, const Tensor *t) { return (void)ex, (void)t, OK; }
 
 static void bind_to_first_core(void)
 {
@@ -42,6 +61,7 @@ static Status run_rank(void *state, Comm *world)
     DoctorOptions options = { .folder = folder, .shrink = 100 };
     (void)state;
     if (world->rank == BOUND) bind_to_first_core();
+    copy_bytes_s = world->rank == SLOW ? 6e9 : 10e9;
     ahead_s = world->rank == AHEAD ? AHEAD_S : 0;
     options.versions =
         world->rank == OTHER ? "zlib 1.2\nnccl 2.27\nisa v4\n" : "zlib 1.2\nnccl 2.28\nisa v4\n";
@@ -115,6 +135,19 @@ static void a_library_that_others_do_not_have_is_named(void **state)
     CHECK(strstr(row, "rank 0") == NULL && strstr(row, "rank 1") == NULL);
 }
 
+static void a_rank_under_the_others_is_named_with_its_limit(void **state)
+{
+    char row[4096];
+    (void)state;
+    copy_row("memory copy ", row);
+    check_says(row, "memory copy              slow");
+    check_says(row, "    rank 0 (host ");
+    check_says(row, "): slow, 6 GB/s (limit 8, by the others): threads: ");
+    CHECK(strstr(row, "rank 1") == NULL);
+    copy_row("products of a thread ", row);
+    check_says(row, "products of a thread     ok              50         50         50  GFLOP/s");
+}
+
 /* Six pairs and four ranks have a number each, whatever it is. */
 static void all_pairs_are_measured(void **state)
 {
@@ -132,6 +165,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         TEST(a_rank_that_is_bound_to_one_core_is_the_worst),
         TEST(a_clock_that_is_ahead_is_named_alone),
+        TEST(a_rank_under_the_others_is_named_with_its_limit),
         TEST(a_library_that_others_do_not_have_is_named),
         TEST(all_pairs_are_measured),
     };
