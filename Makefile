@@ -280,6 +280,12 @@ lib: $(TRACE_LIB) $(EXAMPLES)
 $B/tests/system/test_trace_library: | $(TRACE_LIB) $(EXAMPLES)
 $B/tests/system/test_install: | build-install
 
+# a clock that is late, for LD_PRELOAD
+$B/tests/mpi/late_clock.so: tests/mpi/late_clock.c
+	@mkdir -p $(@D)
+	$(CC) -std=c17 -D_GNU_SOURCE $(WARN) -shared -fPIC $< -o $@
+$B/tests/mpi/test_mpi_doctor: | $B/tests/mpi/late_clock.so
+
 # Kernels are run with the rounding that the instructions have: no product is fused that is not in the text.
 GFXRUN := $(patsubst %,$O/%.o,$(wildcard tools/gfxrun/*.c))
 GFXRUN_TESTS := $(call test_of,tests/unit/gfxrun/test_*.c)
@@ -348,7 +354,7 @@ kills:
 	OMP_WAIT_POLICY=passive $(BUILD)/$(CONFIG)-mpi/tests/mpi/test_mpi_kills $N $(SEED)
 
 # kernels for AMD's gfx942, interpreted: ops beside the CPU's, and a training step
-GFXRUN_RUNS := $(patsubst tests/%.c,$(BUILD)/release-hip/tests/%,$(wildcard tests/op/test_*.c) tests/gpu/test_gpu_one_step.c tests/gpu/test_gpu_refused.c \
+GFXRUN_RUNS := $(patsubst tests/%.c,$(BUILD)/release-hip/tests/%,$(wildcard tests/op/test_*.c) tests/gpu/test_gpu_memory.c tests/gpu/test_gpu_doctor.c tests/gpu/test_gpu_one_step.c tests/gpu/test_gpu_refused.c \
                $(if $(filter 1,$(LONG)),$(wildcard tests/gpu/test_gpu_st*.c tests/gpu/test_gpu_launches.c tests/gpu/test_gpu_offload.c)))
 # once more with hipBLASLt: scripts that find it and run the test of the same name
 GFXRUN_BLAS_RUNS := $(addprefix $O/gfxrun-blas/,test_head test_linear test_tune)

@@ -26,6 +26,7 @@ static const Subcommand COMMANDS[] = {
     { "trace", "analyse traces of profilers", cli_trace },
     { "viz", "draw pipelines that were recorded or simulated", cli_viz },
     { "report", "compare the curves of several runs", cli_report },
+    { "doctor", "check the machine before a training", cli_doctor },
     { "help", "print the help of a command, as in: help data prepare", cli_help },
     { "--version", "print the version, the back ends and the libraries", cli_version },
 };

@@ -7,6 +7,7 @@
 #ifndef CLI_CLI_H
 #define CLI_CLI_H
 
+#include "base/text.h"
 #include "comm/comm.h"
 
 /* The subcommands of main.c. cli_data_batches and cli_bench_trace are commands below data and
@@ -24,11 +25,15 @@ Status cli_bench_trace(int argc, char **argv);
 Status cli_plan(int argc, char **argv);
 Status cli_viz(int argc, char **argv);
 Status cli_report(int argc, char **argv);
+Status cli_doctor(int argc, char **argv);
 Status cli_trace(int argc, char **argv);
 Status cli_version(int argc, char **argv);
 
 /* Made by tools/embed_version: the contents of VERSION, and git's commit ("": unknown). */
 extern const char version_number[], version_commit[];
+
+/* Appends the versions of the program and of its libraries, a line each or as one JSON object. */
+Status cli_print_versions(bool json, Text *out);
 
 /* Runs `body` on every rank: on `ranks` threads of this process (--ranks), or on the processes of
  * mpirun or srun. With fewer than two ranks it runs once, with world NULL. A failure that all

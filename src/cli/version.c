@@ -64,14 +64,12 @@ static void runtime_text(GpuRuntime runtime, char out[WORDS_BYTES])
 
 /* The first row is the program's version, which text has in its title. An empty value: not in this
  * build. */
-static Status print_version(void *state, int n, char **arguments, Arena *a, Text *out)
+Status cli_print_versions(bool json, Text *out)
 {
-    const bool *json = state;
     char cuda[WORDS_BYTES], nccl[WORDS_BYTES], cudnn[WORDS_BYTES];
     char hip[WORDS_BYTES], rccl[WORDS_BYTES];
     char pcre2[WORDS_BYTES] = "", hwloc[WORDS_BYTES];
     unsigned h = hwloc_get_api_version();
-    (void)n, (void)arguments, (void)a;
     runtime_text(GPU_RUNTIME_CUDA, cuda);
     runtime_text(GPU_RUNTIME_HIP, hip);
     library_text(GPU_RUNTIME_CUDA, true, nccl);
@@ -100,14 +98,20 @@ static Status print_version(void *state, int n, char **arguments, Arena *a, Text
         { "utf8proc", utf8proc_version() },
     };
     const int rows = sizeof row / sizeof *row;
-    if (!*json) TRY(text_printf(out, "switchyard %s\n", version_number));
-    for (int i = !*json; i < rows; i++) {
+    if (!json) TRY(text_printf(out, "switchyard %s\n", version_number));
+    for (int i = !json; i < rows; i++) {
         const char *value = row[i][1];
-        if (*json) TRY(text_append(out, i == 0 ? "{" : ",", 1));
-        TRY(*json ? text_json(out, "%s:%s", row[i][0], value)
-                  : text_printf(out, "  %-10s %s\n", row[i][0], *value == '\0' ? "none" : value));
+        if (json) TRY(text_append(out, i == 0 ? "{" : ",", 1));
+        TRY(json ? text_json(out, "%s:%s", row[i][0], value)
+                 : text_printf(out, "  %-10s %s\n", row[i][0], *value == '\0' ? "none" : value));
     }
-    return *json ? text_append(out, "}\n", 2) : OK;
+    return json ? text_append(out, "}\n", 2) : OK;
+}
+
+static Status print_version(void *state, int n, char **arguments, Arena *a, Text *out)
+{
+    const bool *json = state;
+    return (void)n, (void)arguments, (void)a, cli_print_versions(*json, out);
 }
 
 Status cli_version(int argc, char **argv)

@@ -82,3 +82,17 @@ void bind_share(int rank, int ranks, bool launched, bool bind, BindShare *out)
     }
     close_host(&h);
 }
+
+bool bind_cores(BindCores *out)
+{
+    Host h;
+    *out = (BindCores){ 0 };
+    bool known = open_host(&h);
+    int cores = known ? hwloc_get_nbobjs_by_type(h.topology, HWLOC_OBJ_CORE) : 0;
+    for (int i = 0; i < cores && i < BIND_CORES_MAX; i++) {
+        hwloc_obj_t core = hwloc_get_obj_by_type(h.topology, HWLOC_OBJ_CORE, (unsigned)i);
+        if (hwloc_bitmap_intersects(core->cpuset, h.may)) out->bit[i / 32] |= 1u << i % 32;
+    }
+    close_host(&h);
+    return known && cores > 0;
+}

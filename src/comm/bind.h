@@ -3,8 +3,9 @@
 #define COMM_BIND_H
 
 #include <stdbool.h>
+#include <stdint.h>
 
-enum { BIND_TEXT_BYTES = 160 };
+enum { BIND_TEXT_BYTES = 160, BIND_CORES_MAX = 1024 };
 
 typedef struct BindShare {
     int threads;                 /* hardware threads of this rank, 1 at least */
@@ -16,5 +17,14 @@ typedef struct BindShare {
  * Nothing is bound if there are fewer cores than ranks. Nor if a launcher has already bound this
  * process (`launched`): its share is then everything that it may use. */
 void bind_share(int rank, int ranks, bool launched, bool bind, BindShare *out);
+
+/* The cores that the calling thread may use, by the host's numbers: a core counts if the thread may use
+ * one of its hardware threads. Cores from BIND_CORES_MAX on are left out. */
+typedef struct BindCores {
+    uint32_t bit[BIND_CORES_MAX / 32];
+} BindCores;
+
+/* False if the system does not tell. */
+bool bind_cores(BindCores *out);
 
 #endif

@@ -16,6 +16,7 @@
 
 #include "base/clock.h"
 #include "base/log.h"
+#include "comm/mpi_version.h"
 
 #include <mpi.h>
 #include <sched.h>
@@ -352,3 +353,12 @@ Status comm_mpi(Arena *a, double timeout_s, Comm **out)
 }
 
 bool comm_mpi_built(void) { return true; }
+
+/* Open MPI goes on with ", package: ..." and more. MPI allows this call before MPI_Init. */
+void comm_mpi_version(char out[COMM_MPI_VERSION_BYTES])
+{
+    char text[MPI_MAX_LIBRARY_VERSION_STRING] = "";
+    int n = 0;
+    (void)MPI_Get_library_version(text, &n);
+    (void)snprintf(out, COMM_MPI_VERSION_BYTES, "%.*s", (int)strcspn(text, ",\n"), text);
+}

@@ -1,5 +1,6 @@
 /* mpi_off: a build without MPI. Linked instead of mpi.c; opening a world fails and says how to build. */
 #include "comm/comm.h"
+#include "comm/mpi_version.h"
 
 Status comm_mpi(Arena *a, double timeout_s, Comm **out)
 {
@@ -11,3 +12,5 @@ Status comm_mpi(Arena *a, double timeout_s, Comm **out)
 }
 
 bool comm_mpi_built(void) { return false; }
+
+void comm_mpi_version(char out[COMM_MPI_VERSION_BYTES]) { out[0] = '\0'; }

@@ -141,7 +141,6 @@ Status gpu_stamp(GpuStream s, uint64_t *at); /* ns of the device's clock, into p
 /* *first: the lowest index of an element that is not finite, of f32 or bf16; GPU_NONE_BAD: none. */
 #define GPU_NONE_BAD UINT64_MAX
 Status gpu_find_bad(GpuStream s, const Tensor *t, uint64_t *first);
-
 /* Sorts n pairs by the lowest `bits` bits of their keys, stably, from [0] to [1]. */
 typedef struct GpuSort {
     uint32_t *key[2];

@@ -1,9 +1,9 @@
 /* gpu_kernels: the few kernels of the GPU layer itself: a pause, a time stamp, a search for values that
- * are not finite. They are the same for all vendors. The kernels of ops are in op/. */
+ * are not finite, a test of memory. They are the same for all vendors. The kernels of ops are in op/. */
 #include "gpu/lane.cuh"
 
 extern "C" {
-#include "gpu/gpu.h"
+#include "gpu/gpu_memory.h"
 }
 
 enum { THREADS = 256, EACH = 16 }; /* threads of a block; elements per thread */
@@ -56,4 +56,52 @@ extern "C" Status gpu_find_bad(GpuStream s, const Tensor *t, uint64_t *first)
     else
         find_bad<Bf16>((LaunchStream)s, t, first);
     return gpu_launch_status("search for values that are not finite");
+}
+
+/* Mixes the bits of a word's number (the finalizer of MurmurHash3), so that words of one row, one column or
+ * one address line differ. Word and inverse are written under two seeds that are each other's complement. */
+static __device__ __forceinline__ uint32_t pattern_of(int64_t i, uint32_t seed)
+{
+    uint32_t x = (uint32_t)i ^ (uint32_t)((uint64_t)i >> 32) * 0x9E3779B9u;
+    x = (x ^ x >> 16) * 0x85EBCA6Bu;
+    x = (x ^ x >> 13) * 0xC2B2AE35u;
+    return x ^ x >> 16 ^ seed;
+}
+
+static __global__ void fill_pattern_kernel(uint32_t *word, int64_t n, uint32_t seed)
+{
+    int64_t stride = (int64_t)gridDim.x * THREADS;
+    for (int64_t i = (int64_t)blockIdx.x * THREADS + threadIdx.x; i < n; i += stride)
+        word[i] = pattern_of(i, seed);
+}
+
+static __global__ void count_wrong_kernel(const uint32_t *word, int64_t n, uint32_t seed,
+                                          unsigned long long *wrong)
+{
+    int64_t stride = (int64_t)gridDim.x * THREADS;
+    for (int64_t i = (int64_t)blockIdx.x * THREADS + threadIdx.x; i < n; i += stride) {
+        if (word[i] != pattern_of(i, seed)) atomicAdd(wrong, 1ull);
+    }
+}
+
+/* As many blocks as keep all multiprocessors busy; each strides over the memory. */
+static unsigned blocks_of(int64_t n)
+{
+    int64_t blocks = (n + THREADS * EACH - 1) / (THREADS * EACH), most = 1 << 16;
+    return (unsigned)(blocks < most ? blocks : most);
+}
+
+extern "C" Status gpu_fill_pattern(GpuStream s, uint32_t *word, int64_t n, uint32_t seed)
+{
+    fill_pattern_kernel<<<blocks_of(n), THREADS, 0, (LaunchStream)s>>>(word, n, seed);
+    return gpu_launch_status("fill memory with a pattern");
+}
+
+extern "C" Status gpu_count_wrong(GpuStream s, const uint32_t *word, int64_t n, uint32_t seed,
+                                  uint64_t *wrong)
+{
+    TRY(gpu_fill(wrong, 0, sizeof *wrong, s));
+    count_wrong_kernel<<<blocks_of(n), THREADS, 0, (LaunchStream)s>>>(word, n, seed,
+                                                                      (unsigned long long *)wrong);
+    return gpu_launch_status("compare memory with a pattern");
 }

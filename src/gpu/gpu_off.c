@@ -1,6 +1,6 @@
 /* gpu_off: gpu.h for a build without a GPU. It is linked instead of gpu_runtime.cu, so that no caller needs
  * an #ifdef. Each function that can fail says how to build with a GPU. */
-#include "gpu/gpu.h"
+#include "gpu/gpu_memory.h"
 
 #include <string.h>
 
@@ -10,6 +10,7 @@
 
 const GpuRuntime gpu_runtime = GPU_RUNTIME_NONE;
 const char gpu_kernels_note[] = "";
+const GpuLibraries gpu_libraries = { 0 };
 
 /* The one sentence of this file. Callers pass it on to the user. */
 static Status no_gpu_built(void)
@@ -55,4 +56,12 @@ void gpu_error_clear(void) {}
 Status gpu_delay(GpuStream s, double seconds) { return no_gpu_built(); }
 Status gpu_stamp(GpuStream s, uint64_t *at) { return no_gpu_built(); }
 Status gpu_find_bad(GpuStream s, const Tensor *t, uint64_t *first) { return no_gpu_built(); }
+Status gpu_fill_pattern(GpuStream s, uint32_t *word, int64_t n, uint32_t seed)
+{
+    return no_gpu_built();
+}
+Status gpu_count_wrong(GpuStream s, const uint32_t *word, int64_t n, uint32_t seed, uint64_t *wrong)
+{
+    return no_gpu_built();
+}
 /* NOLINTEND(readability-non-const-parameter,misc-unused-parameters) */

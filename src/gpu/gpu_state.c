@@ -9,7 +9,7 @@
 #include <dlfcn.h>
 #include <stddef.h>
 
-static const char LIBRARY[] = "libnvidia-ml.so.1";
+const char gpu_state_library[] = "libnvidia-ml.so.1";
 
 /* From nvml.h: nvmlClockType_t, nvmlTemperatureSensors_t. */
 enum { NVML_CLOCK_SM = 1, NVML_CLOCK_MEM = 2, NVML_TEMPERATURE_GPU = 0 };
@@ -68,13 +68,14 @@ Status nvml_find(GpuState *g, const char *pci_bus_id)
 {
     int code = g->nvml.init();
     if (code != 0) {
-        return FAIL(ERR_UNSUPPORTED, "%s does not start: %s", LIBRARY, g->nvml.error_text(code));
+        return FAIL(ERR_UNSUPPORTED, "%s does not start: %s", gpu_state_library,
+                    g->nvml.error_text(code));
     }
     void *device = NULL;
     code = g->nvml.find(pci_bus_id, &device);
     if (code != 0) {
         g->nvml.shutdown();
-        return FAIL(ERR_UNSUPPORTED, "%s knows no GPU at %s: %s", LIBRARY, pci_bus_id,
+        return FAIL(ERR_UNSUPPORTED, "%s knows no GPU at %s: %s", gpu_state_library, pci_bus_id,
                     g->nvml.error_text(code));
     }
     g->device = device;
@@ -86,7 +87,7 @@ void gpu_state_open(GpuState *g, const char *pci_bus_id)
     char why[800];
     *g = (GpuState){ 0 };
     if (gpu_runtime == GPU_RUNTIME_HIP) return;
-    Status s = nvml_load(LIBRARY, g);
+    Status s = nvml_load(gpu_state_library, g);
     if (s == OK) s = nvml_find(g, pci_bus_id);
     if (s == OK) return;
     status_sentence(why, sizeof why);

@@ -49,6 +49,8 @@ void gpu_state_open(GpuState *g, const char *pci_bus_id);
 GpuReading gpu_state_read(const GpuState *g);
 void gpu_state_close(GpuState *g); /* safe on { 0 } */
 
+extern const char gpu_state_library[]; /* the file name of NVML */
+
 /* The two steps of gpu_state_open. ERR_UNSUPPORTED names the missing library, function or GPU. */
 Status nvml_load(const char *library, GpuState *g);
 Status nvml_find(GpuState *g, const char *pci_bus_id);

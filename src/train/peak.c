@@ -82,21 +82,19 @@ static void peak_close(Peak *p)
     arena_free(&p->tables);
 }
 
-/* Fills the operand with random numbers, because a GPU is faster on zeros. After PATTERN numbers the same
- * ones repeat. */
-static Status fill_operands(Peak *p)
+Status peak_fill(Exec *ex, const Tensor *t)
 {
     float row[ROW], packed[ROW];
-    const Backend *b = p->ex.backend;
-    int64_t n = tensor_elems(&p->x), done = 0, bytes = (int64_t)dtype_bytes(p->x.dtype);
+    const Backend *b = ex->backend;
+    int64_t n = tensor_elems(t), done = 0, bytes = (int64_t)dtype_bytes(t->dtype);
     for (; done < n && done < PATTERN; done += ROW) {
         rng_fill_normal(row, ROW, 1, rng_stream("peak"), (uint64_t)done, 1);
-        dtype_from_f32(packed, p->x.dtype, row, ROW);
-        TRY(b->copy(&p->ex, tensor_at(&p->x, done), packed, (size_t)(ROW * bytes)));
-        TRY(b->sync(&p->ex));
+        dtype_from_f32(packed, t->dtype, row, ROW);
+        TRY(b->copy(ex, tensor_at(t, done), packed, (size_t)(ROW * bytes)));
+        TRY(b->sync(ex));
     }
     for (; done < n; done *= 2)
-        TRY(b->copy(&p->ex, tensor_at(&p->x, done), p->x.data, (size_t)(done * bytes)));
+        TRY(b->copy(ex, tensor_at(t, done), t->data, (size_t)(done * bytes)));
     return OK;
 }
 
@@ -146,7 +144,7 @@ static Status time_runs(Peak *p, Status (*run)(Peak *), double *out)
 static Status measure_product(Peak *p, double *out)
 {
     double s = 0;
-    TRY(fill_operands(p));
+    TRY(peak_fill(&p->ex, &p->x));
     TRY(exec_tune(&p->ex, true));
     TRY(multiply_once(p));
     TRY(exec_tune(&p->ex, false));

@@ -11,6 +11,7 @@
 #define TRAIN_PEAK_H
 
 #include "config/config.h"
+#include "op/op.h"
 
 typedef struct MeasuredPeak {
     double flops; /* FLOP/s of the product */
@@ -23,5 +24,9 @@ Status peak_measure(const Config *c, int threads, bool with_copy, MeasuredPeak *
 
 /* Bytes that a measurement takes on the CPU, without the copy. */
 Status peak_plan(const Config *c, int threads, size_t *out_bytes);
+
+/* Fills a matrix with random normal numbers, because a GPU is faster on zeros. After 2^20 numbers the same
+ * ones repeat. */
+Status peak_fill(Exec *ex, const Tensor *t);
 
 #endif

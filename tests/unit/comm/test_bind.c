@@ -93,6 +93,29 @@ static void what_a_launcher_has_bound_stays(void **state)
     CHECK_TEXT(s.where, "");
 }
 
+static int count_cores(void)
+{
+    BindCores c;
+    int n = 0;
+    CHECK(bind_cores(&c));
+    for (int i = 0; i < BIND_CORES_MAX; i++) n += (int)(c.bit[i / 32] >> i % 32 & 1);
+    return n;
+}
+
+/* Bound to one hardware thread it has its core. */
+static void the_cores_that_a_thread_may_use_follow_its_binding(void **state)
+{
+    int cores = count_cores();
+    CHECK(cores >= 1 && cores <= CPU_COUNT(&whole));
+    cpu_set_t one;
+    CPU_ZERO(&one);
+    CPU_SET(first_cpu(), &one);
+    CHECK(sched_setaffinity(0, sizeof one, &one) == 0);
+    CHECK_INT(count_cores(), 1);
+    restore(state);
+    CHECK_INT(count_cores(), cores);
+}
+
 int main(void)
 {
     whole = affinity();
@@ -102,6 +125,7 @@ int main(void)
         cmocka_unit_test_setup(more_ranks_than_cores_are_not_bound, restore),
         cmocka_unit_test_setup(without_binding_a_share_is_only_counted, restore),
         cmocka_unit_test_setup(what_a_launcher_has_bound_stays, restore),
+        cmocka_unit_test_setup(the_cores_that_a_thread_may_use_follow_its_binding, restore),
     };
     return TEST_RUN(tests);
 }
