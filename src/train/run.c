@@ -15,6 +15,7 @@
 #include "train/fits.h"
 #include "train/run_parts.h"
 #include "train/update.h"
+#include "train/verify.h"
 
 #include <inttypes.h>
 #include <math.h>
@@ -459,6 +460,10 @@ static Status train_step(Trainer *t, StepMetrics *m)
     if (m->result.skipped && m->result.finite && t->is_rank0)
         log_warn("step %" PRId64 " is a spike and skipped: gradient norm %.4g is above %.4g",
                  m->step, m->result.grad_norm, m->result.norm_limit);
+    if (m->result.differs) {
+        TRY(checkpoint_finish(&t->saver));
+        TRY(agree_failure(&t->ranks, verify_explain(&t->engine, m->step)));
+    }
     if (!m->result.finite && !m->result.skipped) {
         TRY(checkpoint_finish(&t->saver)); /* while all ranks still run the same calls */
         TRY(engine_explain_nan(&t->engine, batch, m->step));

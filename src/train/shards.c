@@ -6,6 +6,7 @@
 #include "op/elementwise.h"
 #include "op/exchange.h"
 #include "train/engine_memory.h"
+#include "train/verify.h"
 
 #include <assert.h>
 #include <string.h>
@@ -39,7 +40,7 @@ ScheduleShards shards_schedule(const ParamShards *s, bool sums)
 /* No mesh: no group to reduce over. */
 static bool is_alone(const EngineParams *w) { return w->ex->mesh == NULL; }
 
-static MeshGroup group_of(const ParamBucket *k)
+MeshGroup shards_group(const ParamBucket *k)
 {
     if (k->shard_group == SHARD_EXPERT) return GROUP_EXPERT_SHARD;
     return shard_group_part(k->shard_group) ? GROUP_SPLIT_SHARD : GROUP_SHARD;
@@ -59,8 +60,7 @@ static bool replicated(const EngineParams *w, const ParamBucket *k)
     return w->table.shards.zero == 0 || shard_group_whole(k->shard_group);
 }
 
-/* Where the sum of a bucket's gradients over the ranks lies. */
-static Tensor reduced_sum(const EngineParams *w, const ParamBucket *k)
+Tensor shards_reduced(const EngineParams *w, const ParamBucket *k)
 {
     if (replicated(w, k)) return bucket_whole(&w->table, &w->memory, k, BUF_GRAD);
     return bucket_own(&w->table, &w->memory, k, BUF_GRAD);
@@ -167,7 +167,7 @@ static bool in_norm(const EngineParams *w, const ParamBucket *k)
     const Mesh *m = w->ex->mesh;
     if (m->at.replica > 0 || (on_two_stages(w, k) && m->group[GROUP_REPLICA_STAGE]->rank > 0))
         return false;
-    return !replicated(w, k) || m->group[group_of(k)]->rank == 0;
+    return !replicated(w, k) || m->group[shards_group(k)]->rank == 0;
 }
 
 /* Adds a run to the last norm, unless it goes on with the group of the run before. */
@@ -252,7 +252,7 @@ static void add_run(EngineParams *w, const ParamBucket *k, const Param *last, in
                     int64_t end)
 {
     UpdateRange all = update_of(w, k);
-    Tensor g = reduced_sum(w, k);
+    Tensor g = shards_reduced(w, k);
     const bool whole = last->rule != NULL && last->rule->whole_matrices;
     const int64_t padded = last->first[BUF_MAIN] - k->first + param_elems(last);
     if (whole) need_scratch(w, last, (padded - first) / param_elems(last));
@@ -343,7 +343,7 @@ static Status all_reduce(EngineParams *w, MeshGroup group, Tensor t)
  * all-gather needs equal ones. */
 static Status gather_parts(EngineParams *w, const ParamBucket *k, Tensor own, Tensor whole)
 {
-    MeshGroup group = group_of(k);
+    MeshGroup group = shards_group(k);
     if (k->cuts == NULL) return run_collective(w, COMM_ALL_GATHER, group, 0, own, whole);
     Tensor mine = bucket_part(k, whole);
     if (mine.data != own.data && tensor_elems(&own) > 0)
@@ -360,8 +360,8 @@ static Status gather_parts(EngineParams *w, const ParamBucket *k, Tensor own, Te
  * reduce-scattered, so they are all-reduced: twice the bytes. */
 static Status sum_parts(EngineParams *w, const ParamBucket *k, Tensor whole)
 {
-    if (k->cuts != NULL) return all_reduce(w, group_of(k), whole);
-    return run_collective(w, COMM_REDUCE_SCATTER, group_of(k), 0, whole, bucket_part(k, whole));
+    if (k->cuts != NULL) return all_reduce(w, shards_group(k), whole);
+    return run_collective(w, COMM_REDUCE_SCATTER, shards_group(k), 0, whole, bucket_part(k, whole));
 }
 
 /* Weights. */
@@ -489,7 +489,7 @@ static Status reduce_bucket(EngineParams *w, const ParamBucket *k, Tensor whole)
         TRY(cast(w->ex, (Cast){ whole, in }));
     }
     Tensor sum = replicated(w, k) ? in : bucket_part(k, in);
-    TRY(replicated(w, k) ? all_reduce(w, group_of(k), in) : sum_parts(w, k, in));
+    TRY(replicated(w, k) ? all_reduce(w, shards_group(k), in) : sum_parts(w, k, in));
     return low && tensor_elems(&sum) > 0 ? cast(w->ex, (Cast){ sum, out }) : OK;
 }
 
@@ -504,6 +504,7 @@ Status shards_reduce(EngineParams *w, int layer)
         if (parts && (k->ranks == 1 || (k->shard_group == SHARD_EXPERT && !w->written[layer])))
             continue;
         Tensor whole = bucket_whole(&w->table, &w->memory, k, BUF_GRAD);
+        TRY(verify_add(w, layer, VERIFY_OWN, whole));
         TRY(reduce_bucket(w, k, whole));
         Tensor part = bucket_part(k, whole);
         if (!parts || tensor_elems(&part) == 0) continue;
@@ -535,9 +536,10 @@ Status shards_sum(EngineParams *w, int layer)
     int first, end = trained_buckets(w, layer, &first);
     for (int i = end - 1; i >= first; i--) {
         const ParamBucket *k = &w->table.bucket[i];
-        Tensor sum = reduced_sum(w, k);
+        Tensor sum = shards_reduced(w, k);
         bool whole = shard_group_whole(k->shard_group) && w->table.sharded[BUF_GRAD];
-        if (whole) TRY(all_reduce(w, group_of(k), sum));
+        TRY(verify_add(w, layer, whole ? VERIFY_OWN : VERIFY_GROUP, sum));
+        if (whole) TRY(all_reduce(w, shards_group(k), sum));
         TRY(all_reduce(w, GROUP_REPLICA, sum));
         if (on_two_stages(w, k)) TRY(all_reduce(w, GROUP_REPLICA_STAGE, sum));
         TRY(sum_copies(w, i, sum));

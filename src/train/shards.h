@@ -25,6 +25,11 @@ ParamShards shards_of(const Config *c, const Mesh *m);
  * same layers. */
 ScheduleShards shards_schedule(const ParamShards *s, bool sums);
 
+/* The group that shards a bucket, or whose ranks all hold it whole. */
+MeshGroup shards_group(const ParamBucket *k);
+/* Where the sum of a bucket's gradients over the ranks lies. */
+Tensor shards_reduced(const EngineParams *w, const ParamBucket *k);
+
 /* Lists the ranges that this rank updates and those that it counts in the norm, in w->tables. */
 Status shards_make(EngineParams *w);
 
