@@ -405,6 +405,7 @@ Status metrics_step(Metrics *m, const StepMetrics *s)
     TRY(put_gpu_fields(t, s));
     double capture_s = s->result.capture_s + s->grow_s;
     if (s->result.retried) TRY(text_json(t, ",\"again\":true,\"again_s\":%g", s->result.retry_s));
+    if (s->result.verify_s > 0) TRY(text_json(t, ",\"verify_s\":%g", s->result.verify_s));
     if (capture_s > 0) TRY(text_json(t, ",\"capture_s\":%g", capture_s));
     if (s->save_stall_s > 0) TRY(text_json(t, ",\"save_stall_s\":%g", s->save_stall_s));
     if (s->ranks != NULL) TRY(put_rank_fields(t, s->ranks));

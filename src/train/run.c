@@ -518,6 +518,18 @@ static void log_step(const Trainer *t, const StepMetrics *m)
                  c->moe_forced_balance ? "  forced balance" : "");
 }
 
+/* Says what a step that was computed twice cost. */
+static void log_verified(const Trainer *t, const StepMetrics *m)
+{
+    const double more = m->result.verify_s;
+    if (more <= 0 || !t->is_rank0) return;
+    log_info("step %" PRId64 " was computed twice with the same bits: %.3g s more, %.2g %% of the "
+             "time of %" PRId64 " steps",
+             m->step, more,
+             100 * more / ((m->step_s - more) * (double)t->config.own.run_verify_every),
+             t->config.own.run_verify_every);
+}
+
 /* After two steps in a row that ran again, takes a larger capacity for rows if there is memory. One such step
  * may be chance; larger arenas and a new graph cost more than it. */
 static Status grow_capacity(Trainer *t, const StepMetrics *m)
@@ -582,6 +594,7 @@ static Status run_steps(Trainer *t)
         t->at.position += (uint64_t)ramp_batch(&t->ramp, m.step);
         if (t->is_rank0) TRY(metrics_step(&t->metrics, &m));
         if (t->is_rank0) log_step(t, &m);
+        log_verified(t, &m);
         if (t->ranks.steps.spread.most.of[RANK_ENDS] > 0) TRY(run_end_early(t));
         TRY(grow_capacity(t, &m));
         TRY(after_step(t));

@@ -81,15 +81,16 @@ static Status list_ranks(EngineParams *w, const char *mine, char *out, size_t ou
 {
     const Mesh *m = w->shape->mesh;
     Comm *host = m == NULL ? NULL : m->group[GROUP_WORLD];
-    const char *const *said = NULL;
+    const char *const alone[] = { mine }, *const *said = alone;
+    const int ranks = host == NULL ? 1 : host->size;
     char lowest = '9';
     ArenaMark mark = arena_mark(w->tables);
-    TRY(agree_texts(host, mine, w->tables, &said));
+    if (host != NULL) TRY(agree_texts(host, mine, w->tables, &said));
     *n = 0;
     out[0] = '\0';
-    for (int i = 0; i < (host == NULL ? 1 : host->size); i++)
+    for (int i = 0; i < ranks; i++)
         if (said[i][0] != '\0' && said[i][0] < lowest) lowest = said[i][0];
-    for (int i = 0; i < (host == NULL ? 1 : host->size); i++) {
+    for (int i = 0; i < ranks; i++) {
         const size_t used = strlen(out);
         if (said[i][0] != lowest || ++*n > NAMED_MOST) continue;
         (void)snprintf(out + used, out_bytes - used, "%s%s", *n > 1 ? ", " : "", said[i] + 1);
