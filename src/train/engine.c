@@ -13,6 +13,7 @@
 #include "op/libraries.h"
 #include "train/agree.h"
 #include "train/checkpoint.h"
+#include "train/checks.h"
 #include "train/copies.h"
 #include "train/engine_batch.h"
 #include "train/engine_device.h"
@@ -51,8 +52,10 @@ static Status make_step_tensors(EngineArenas *m, const ModelSpec *spec, StepTens
     TRY(tensor_new1(a, DTYPE_F32, 1 + spec->depths, &io->loss_scale));
     TRY(tensor_new1(a, DTYPE_F32, UPDATE_SCALARS, &io->hyper));
     if (spec->act == DTYPE_F16) TRY(tensor_new1(a, DTYPE_F32, 1, &io->grad_scale));
-    if (spec->optimizer.verifies)
+    if (spec->optimizer.verifies) {
         TRY(tensor_new2(a, DTYPE_I32, spec->n_layers + 1, VERIFY_POINTS, &io->expected));
+        TRY(tensor_new1(a, DTYPE_F32, 1, &io->checked));
+    }
     m->inputs_end = arena_mark(a);
     TRY(record_make(a, spec, s->domains, &io->record));
     m->record_end = arena_mark(a);
@@ -620,20 +623,24 @@ static Status run_whole(Engine *e, int64_t step, StepResult *out)
     return out->retried ? run_retry(e, step, out) : OK;
 }
 
+/* Sets the scalars of a step with this limit of the norm, and what the next run does with checksums. */
+static void write_check(Engine *e, float *hyper, float limit, float what)
+{
+    hyper[UPDATE_LIMIT] = limit;
+    engine_write(&e->arenas, &e->io.hyper, hyper);
+    if (e->io.checked.data != NULL) engine_write(&e->arenas, &e->io.checked, &what);
+}
+
 /* Runs a step that changes nothing, because no norm is below its limit, and keeps the checksums of its
  * gradients. The run that follows compares them with its own. */
-static Status run_unchanged(Engine *e, float hyper[UPDATE_SCALARS], int64_t step, StepResult *out)
+static Status run_unchanged(Engine *e, float *hyper, int64_t step, StepResult *out)
 {
     const double start = clock_s();
     const float limit = hyper[UPDATE_LIMIT];
-    hyper[UPDATE_LIMIT] = -1;
-    hyper[UPDATE_VERIFY] = VERIFY_ADDS;
-    engine_write(&e->arenas, &e->io.hyper, hyper);
+    write_check(e, hyper, -1, CHECKS_ADD);
     TRY(run_whole(e, step, out));
     engine_write(&e->arenas, &e->io.expected, engine_host(&e->arenas, &e->io.record.checks));
-    hyper[UPDATE_LIMIT] = limit;
-    hyper[UPDATE_VERIFY] = VERIFY_COMPARES;
-    engine_write(&e->arenas, &e->io.hyper, hyper);
+    write_check(e, hyper, limit, CHECKS_COMPARE);
     out->verify_s = clock_s() - start;
     return OK;
 }
@@ -649,7 +656,7 @@ Status engine_step(Engine *e, const Batch *batch, double lr, int64_t step, StepR
     e->step = e->ex.step = step;
     float hyper[UPDATE_SCALARS];
     update_scalars(&e->params, lr, step, hyper);
-    engine_write(&e->arenas, &e->io.hyper, hyper);
+    write_check(e, hyper, hyper[UPDATE_LIMIT], 0);
     engine_write_batch(e, batch);
     TRY(prepare_list(e));
     int64_t waits = e->ex.waits;

@@ -252,6 +252,7 @@ typedef struct StepTensors {
     Record record;
     Tensor loss_scale, hyper, token_loss; /* (1 + depths), (UPDATE_SCALARS), (N) */
     Tensor expected;                      /* like record.checks: those of the first of two runs */
+    Tensor checked;                       /* (1) f32: what is done with checksums (checks.h) */
     Tensor grad_scale;                    /* (1), with run.compute=f16 alone: LossScale.now */
     RopeTable rope;                       /* in the run arena, like the cache */
     KvCache kv;

@@ -5,8 +5,8 @@
 #include "model/recipe.h"
 #include "op/elementwise.h"
 #include "op/exchange.h"
+#include "train/checks.h"
 #include "train/engine_memory.h"
-#include "train/verify.h"
 
 #include <assert.h>
 #include <string.h>
@@ -60,7 +60,8 @@ static bool replicated(const EngineParams *w, const ParamBucket *k)
     return w->table.shards.zero == 0 || shard_group_whole(k->shard_group);
 }
 
-Tensor shards_reduced(const EngineParams *w, const ParamBucket *k)
+/* Where the sum of a bucket's gradients over the ranks lies. */
+static Tensor reduced_sum(const EngineParams *w, const ParamBucket *k)
 {
     if (replicated(w, k)) return bucket_whole(&w->table, &w->memory, k, BUF_GRAD);
     return bucket_own(&w->table, &w->memory, k, BUF_GRAD);
@@ -252,7 +253,7 @@ static void add_run(EngineParams *w, const ParamBucket *k, const Param *last, in
                     int64_t end)
 {
     UpdateRange all = update_of(w, k);
-    Tensor g = shards_reduced(w, k);
+    Tensor g = reduced_sum(w, k);
     const bool whole = last->rule != NULL && last->rule->whole_matrices;
     const int64_t padded = last->first[BUF_MAIN] - k->first + param_elems(last);
     if (whole) need_scratch(w, last, (padded - first) / param_elems(last));
@@ -504,7 +505,7 @@ Status shards_reduce(EngineParams *w, int layer)
         if (parts && (k->ranks == 1 || (k->shard_group == SHARD_EXPERT && !w->written[layer])))
             continue;
         Tensor whole = bucket_whole(&w->table, &w->memory, k, BUF_GRAD);
-        TRY(verify_add(w, layer, VERIFY_OWN, whole));
+        TRY(checks_add(w, layer, VERIFY_OWN, whole));
         TRY(reduce_bucket(w, k, whole));
         Tensor part = bucket_part(k, whole);
         if (!parts || tensor_elems(&part) == 0) continue;
@@ -536,13 +537,22 @@ Status shards_sum(EngineParams *w, int layer)
     int first, end = trained_buckets(w, layer, &first);
     for (int i = end - 1; i >= first; i--) {
         const ParamBucket *k = &w->table.bucket[i];
-        Tensor sum = shards_reduced(w, k);
+        Tensor sum = reduced_sum(w, k);
         bool whole = shard_group_whole(k->shard_group) && w->table.sharded[BUF_GRAD];
-        TRY(verify_add(w, layer, whole ? VERIFY_OWN : VERIFY_GROUP, sum));
+        TRY(checks_add(w, layer, whole ? VERIFY_OWN : VERIFY_GROUP, sum));
         if (whole) TRY(all_reduce(w, shards_group(k), sum));
         TRY(all_reduce(w, GROUP_REPLICA, sum));
         if (on_two_stages(w, k)) TRY(all_reduce(w, GROUP_REPLICA_STAGE, sum));
         TRY(sum_copies(w, i, sum));
+    }
+    return OK;
+}
+
+Status shards_check(EngineParams *w)
+{
+    for (int i = 0; i < w->table.n_buckets; i++) {
+        const ParamBucket *k = &w->table.bucket[i];
+        if (k->rule != NULL) TRY(checks_add(w, k->layer, VERIFY_SUM, reduced_sum(w, k)));
     }
     return OK;
 }

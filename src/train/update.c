@@ -3,9 +3,9 @@
 
 #include "op/exchange.h"
 #include "op/optimizer.h"
+#include "train/checks.h"
 #include "train/offload.h"
 #include "train/shards.h"
-#include "train/verify.h"
 
 #include <float.h>
 #include <math.h>
@@ -141,7 +141,8 @@ Status update_run(EngineParams *w, const StepTensors *io)
         norm.sum = r->square_sum, norm.groups = r->group_sums;
         TRY(square_sum(w->ex, norm));
     }
-    TRY(verify_update(w));
+    TRY(shards_check(w));
+    TRY(checks_compare(w));
     TRY(update_add_records(w, r));
     TRY(join_logits(w, r));
     TRY(clip_scale(w->ex, (ClipScale){ .sum = r->square_sum,

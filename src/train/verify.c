@@ -3,9 +3,9 @@
 
 #include "op/checksum.h"
 #include "train/agree.h"
+#include "train/checks.h"
 #include "train/engine_memory.h"
 #include "train/shards.h"
-#include "train/update.h"
 
 #include <stdio.h>
 #include <string.h>
@@ -27,38 +27,6 @@ bool verify_due(const Engine *e, int64_t step)
 {
     const int64_t every = e->config->run_verify_every;
     return every > 0 && step % every == 0;
-}
-
-/* The word of a layer and a column. */
-static Tensor word_of(const EngineParams *w, int layer, int column)
-{
-    const Tensor *all = &w->io->record.checks;
-    return (Tensor){ tensor_at(all, layer * VERIFY_POINTS + column), DTYPE_I32, 1, { 1 } };
-}
-
-Status verify_add(EngineParams *w, int layer, VerifyPoint point, Tensor gradients)
-{
-    if (!w->spec->optimizer.verifies || tensor_elems(&gradients) == 0) return OK;
-    return checksum(w->ex, (Checksum){ .x = gradients,
-                                       .sum = word_of(w, layer, (int)point),
-                                       .on = tensor_rows(&w->io->hyper, UPDATE_VERIFY, 1) });
-}
-
-Status verify_update(EngineParams *w)
-{
-    const Record *r = &w->io->record;
-    if (!w->spec->optimizer.verifies) return OK;
-    for (int i = 0; i < w->table.n_buckets; i++) {
-        const ParamBucket *k = &w->table.bucket[i];
-        if (k->rule != NULL) TRY(verify_add(w, k->layer, VERIFY_SUM, shards_reduced(w, k)));
-    }
-    TRY(verify_add(w, w->spec->n_layers, VERIFY_OWN, r->loss));
-    TRY(verify_add(w, w->spec->n_layers, VERIFY_OWN, r->aux_loss));
-    return checksum_compare(
-        w->ex, (ChecksumCompare){ .a = r->checks,
-                                  .b = w->io->expected,
-                                  .on = tensor_rows(&w->io->hyper, UPDATE_VERIFY, 1),
-                                  .differs = tensor_rows(&r->overflow, OVERFLOW_DIFFERS, 1) });
 }
 
 /* Naming ranks. */
@@ -165,7 +133,7 @@ static Status add_held(EngineParams *w, MeshGroup group)
         if (group != GROUP_REPLICA && (!whole || shards_group(k) != group)) continue;
         Tensor x = whole ? bucket_whole(t, &w->memory, k, b) : bucket_own(t, &w->memory, k, b);
         if (tensor_elems(&x) == 0) continue;
-        TRY(checksum(w->ex, (Checksum){ .x = x, .sum = word_of(w, k->layer, column_of(b)) }));
+        TRY(checksum(w->ex, (Checksum){ .x = x, .sum = checks_word(w, k->layer, column_of(b)) }));
     }
     return OK;
 }

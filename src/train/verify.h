@@ -17,18 +17,8 @@
 
 #include "train/engine_parts.h"
 
-/* Values of UPDATE_VERIFY: in most steps 0, and nothing is read but this number. */
-enum { VERIFY_ADDS = 1, VERIFY_COMPARES = 2 };
-
 /* Is this step computed twice? */
 bool verify_due(const Engine *e, int64_t step);
-
-/* Adds the bits of a layer's gradients to its checksum; nothing without run.verify_every. */
-Status verify_add(EngineParams *w, int layer, VerifyPoint point, Tensor gradients);
-
-/* In the update: adds the bits of summed gradients and of this rank's losses, then compares all
- * checksums with the first run's. */
-Status verify_update(EngineParams *w);
 
 /* After a step whose bits differed: ERR_NUMERIC on all ranks, with the ranks, their hosts and the first block of
  * gradients that differed. Collective. */
