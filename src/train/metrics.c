@@ -255,9 +255,12 @@ static Status put_rank_fields(Text *t, const RankSpread *r)
                                                   [RANK_OWN_S] = "own_s",
                                                   [RANK_TOKENS_PER_S] = "tokens_per_s",
                                                   [RANK_MEMORY_GIB] = "memory_gib",
-                                                  [RANK_EXPERT_ROWS] = "expert_rows" };
+                                                  [RANK_EXPERT_ROWS] = "expert_rows",
+                                                  [RANK_CLOCK_MHZ] = "clock_mhz" };
     TRY(text_json(t, ",\"ranks\":{\"slowest\":%d", r->slowest));
-    for (int f = RANK_STEP_S; f < RANK_FIELDS; f++) {
+    if (r->slow >= 0) TRY(text_json(t, ",\"slow\":%d", r->slow));
+    for (int f = RANK_STEP_S; f < RANK_THROTTLE; f++) {
+        if (f == RANK_CLOCK_MHZ && r->most.of[f] <= 0) continue;
         TRY(text_json(t, ",%s:[%g,%g,%g]", key[f], (double)r->least.of[f], (double)r->median.of[f],
                       (double)r->most.of[f]));
     }
