@@ -286,6 +286,12 @@ $B/tests/mpi/late_clock.so: tests/mpi/late_clock.c
 	$(CC) -std=c17 -D_GNU_SOURCE $(WARN) -shared -fPIC $< -o $@
 $B/tests/mpi/test_mpi_doctor: | $B/tests/mpi/late_clock.so
 
+# a logarithm that is wrong now and then, for LD_PRELOAD
+$B/tests/system/faulty_log.so: tests/system/faulty_log.c
+	@mkdir -p $(@D)
+	$(CC) -std=c17 -D_GNU_SOURCE $(WARN) -shared -fPIC $< -o $@
+$B/tests/system/test_verify: | $B/tests/system/faulty_log.so
+
 # Kernels are run with the rounding that the instructions have: no product is fused that is not in the text.
 GFXRUN := $(patsubst %,$O/%.o,$(wildcard tools/gfxrun/*.c))
 GFXRUN_TESTS := $(call test_of,tests/unit/gfxrun/test_*.c)

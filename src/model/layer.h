@@ -45,11 +45,13 @@ static inline Tensor batch_target(const MicroBatch *m, int depth)
 
 /* Sums of one step, on the device; the host reads them once a step. */
 typedef struct Record {
-    /* (RECORD_SUMS + depths + GRAD_GROUPS + MoE layers) f32, added over all ranks at the step's end. The
+    /* (RECORD_SUMS, 1 more with run.verify_every, + depths + GRAD_GROUPS + MoE layers) f32, added over all ranks at the step's end. The
      * next seven are views. */
     Tensor sums;
     Tensor loss, aux_loss, square_sum; /* (1) f32 */
-    Tensor overflow;   /* (2) f32: above 0 if a token did not fit in a block, a row not in a pool */
+    /* (2, or 3 with run.verify_every) f32: above 0 if a token did not fit in a block, a row not in a pool,
+     * or if a second run of the step has other bits. Any of them skips the update. */
+    Tensor overflow;
     Tensor next_loss;  /* (depths) f32: mean losses of multi-token prediction, weighted */
     Tensor group_sums; /* (GRAD_GROUPS) f32: square_sum by group */
     Tensor router_z;   /* (MoE layers) f32: sums over tokens of z^2 (op/route.h) */
@@ -61,8 +63,15 @@ typedef struct Record {
     /* (blocks, H) f32, with optimizer.qk_clip: the largest logit of each head where it is above that,
      * else 0; over all ranks from the step's end on */
     Tensor logits;
+    /* (layers + 1, VERIFY_POINTS) i32, with run.verify_every: checksums of gradients, of this rank alone; the
+     * last row is of `sums` (train/verify.h) */
+    Tensor checks;
 } Record;
-enum { RECORD_SUMS = 5, OVERFLOW_BLOCKS = 0, OVERFLOW_ROWS };
+enum { RECORD_SUMS = 5, OVERFLOW_BLOCKS = 0, OVERFLOW_ROWS, OVERFLOW_DIFFERS };
+
+/* Where gradients are summed up: this rank's own, before they are added over the ranks of their group;
+ * before they are added over replicas; and those that the update reads. */
+typedef enum VerifyPoint { VERIFY_OWN, VERIFY_GROUP, VERIFY_SUM, VERIFY_POINTS } VerifyPoint;
 
 Status batch_make(Arena *a, const ModelSpec *s, int64_t b, int64_t t, MicroBatch *out);
 Status record_make(Arena *a, const ModelSpec *s, int64_t domains, Record *out);
@@ -148,7 +157,8 @@ typedef struct Phase {
     bool forward_gradients; /* forward already adds to the gradients of these weights */
     bool input_gradients;   /* so does backward_input, where context ranks share sequences */
     bool split;             /* it is there only where ranks of tp split the stream */
-    bool local; /* it sends nothing, and is on the comm lane because phases that do stand around it */
+    bool
+        local; /* it sends nothing, and is on the comm lane because phases that do stand around it */
 } Phase;
 
 /* All that the rest of the program knows of a kind of layer: nothing else asks which kind it is. */

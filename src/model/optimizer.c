@@ -165,6 +165,7 @@ OptimizerSpec optimizer_of(const Config *c)
     o.products = c->run_compute == COMPUTE_BF16 ? DTYPE_BF16 : DTYPE_F32;
     o.steps = (int)c->optimizer_muon_steps;
     o.averages = c->optimizer_ema > 0;
+    o.verifies = c->run_verify_every > 0;
     o.qk_clip = (float)c->optimizer_qk_clip;
     return o;
 }

@@ -42,6 +42,7 @@ typedef struct OptimizerSpec {
     Dtype products; /* muon: type of the operands of its products, f32 or bf16 */
     int steps;      /* muon: iterations */
     bool averages;  /* an average of the weights is kept, too (optimizer.ema) */
+    bool verifies;  /* steps can be computed twice (run.verify_every) */
     float qk_clip;  /* the logit above which heads are clipped (op/qk_clip.h); 0: none are */
 } OptimizerSpec;
 

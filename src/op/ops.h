@@ -5,6 +5,7 @@
 
 #include "op/attention.h"
 #include "op/bias.h"
+#include "op/checksum.h"
 #include "op/elementwise.h"
 #include "op/embed.h"
 #include "op/exchange.h"

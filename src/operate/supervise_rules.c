@@ -105,15 +105,23 @@ static const char *only_host(const RankBeat *rank, int n, bool (*is)(const RankB
 static bool is_silent(const RankBeat *r) { return !is_last(r); }
 static bool lost_device(const RankBeat *r) { return strcmp(r->kind, status_name(ERR_DEVICE)) == 0; }
 
-/* The host of the rank that comm/host.c names: "rank 0 waited 10 s for rank 3 in ...". NULL: it names none. */
+/* Words in front of the rank that a sentence accuses: of comm/host.c, "rank 0 waited 10 s for rank 3 in ...", and
+ * of train/verify.c, "step 8 was computed twice, with other bits on rank 3 (host ...". */
+static const struct {
+    Status kind;
+    const char *words;
+} accusations[] = { { ERR_COMM, " for rank " }, { ERR_NUMERIC, " other bits on rank " } };
+
+/* The host of the accused rank; NULL: the sentence accuses none. */
 static const char *accused(const RankBeat *rank, int n, const RankBeat *by)
 {
-    static const char MARK[] = " for rank ";
-    const char *at = strstr(by->why, MARK);
-    if (at == NULL || !is_comm(by)) return NULL;
-    const long lost = strtol(at + strlen(MARK), NULL, 10);
-    for (int i = 0; i < n; i++)
-        if (rank[i].rank == lost) return rank[i].host;
+    for (size_t k = 0; k < sizeof accusations / sizeof *accusations; k++) {
+        const char *at = strstr(by->why, accusations[k].words);
+        if (at == NULL || strcmp(by->kind, status_name(accusations[k].kind)) != 0) continue;
+        const long lost = strtol(at + strlen(accusations[k].words), NULL, 10);
+        for (int i = 0; i < n; i++)
+            if (rank[i].rank == lost) return rank[i].host;
+    }
     return NULL;
 }
 

@@ -80,7 +80,7 @@ int incident_signal(int code);
 void incident_read(Incident *i, bool hung, const RankBeat *rank, int n, const char *said);
 
 /* The host of the only ranks that left neither a last line nor heard SIGTERM, while others did; or of the only ranks whose
- * device failed; or of the ranks for which all others waited, by their sentences. If no rank came at all, `before`: the
+ * device failed; or of the ranks for which all others waited, or whose bits differed (run.verify_every), by their sentences. If no rank came at all, `before`: the
  * host that the incident before was blamed on. "": nobody, or ranks of several hosts. */
 const char *incident_blame(const RankBeat *rank, int n, const char *before);
 

@@ -13,6 +13,7 @@
 #include "op/libraries.h"
 #include "train/agree.h"
 #include "train/checkpoint.h"
+#include "train/checks.h"
 #include "train/copies.h"
 #include "train/engine_batch.h"
 #include "train/engine_device.h"
@@ -25,6 +26,7 @@
 #include "train/shards.h"
 #include "train/slots.h"
 #include "train/update.h"
+#include "train/verify.h"
 
 #include <float.h>
 #include <math.h>
@@ -50,6 +52,10 @@ static Status make_step_tensors(EngineArenas *m, const ModelSpec *spec, StepTens
     TRY(tensor_new1(a, DTYPE_F32, 1 + spec->depths, &io->loss_scale));
     TRY(tensor_new1(a, DTYPE_F32, UPDATE_SCALARS, &io->hyper));
     if (spec->act == DTYPE_F16) TRY(tensor_new1(a, DTYPE_F32, 1, &io->grad_scale));
+    if (spec->optimizer.verifies) {
+        TRY(tensor_new2(a, DTYPE_I32, spec->n_layers + 1, VERIFY_POINTS, &io->expected));
+        TRY(tensor_new1(a, DTYPE_F32, 1, &io->checked));
+    }
     m->inputs_end = arena_mark(a);
     TRY(record_make(a, spec, s->domains, &io->record));
     m->record_end = arena_mark(a);
@@ -188,6 +194,7 @@ static Status list_params(Engine *e)
                                 .groups = &e->mesh,
                                 .arenas = &e->arenas,
                                 .tables = &e->tables,
+                                .io = &e->io,
                                 .training = e->use == ENGINE_TRAIN,
                                 .loss_scale = loss_scale_start(e->config),
                                 .both_ways = e->modes[0].step->program.placement == PLACE_BOTH };
@@ -597,13 +604,48 @@ static void read_record(const EngineArenas *m, const ModelSpec *s, const StepTen
     out->aux_loss = (double)*aux;
     out->grad_norm = (double)*norm;
     out->finite = isfinite(*loss) && isfinite(*norm);
+    if (s->optimizer.verifies)
+        out->differs = ((const float *)engine_host(m, &r->overflow))[OVERFLOW_DIFFERS] > 0;
     out->load = load->data;
     out->dropped = dropped->data;
     read_logits(m, r, out);
 }
 
-/* The host's part: write inputs, launch, wait once, read the record. A second run overwrites the
- * record of the first, except what was short. */
+/* Runs a step, and again in the second mode if rows did not fit. The second run overwrites the record of
+ * the first, except what was short. */
+static Status run_whole(Engine *e, int64_t step, StepResult *out)
+{
+    TRY(run_step_once(e, step));
+    e->params.copies_old = true;
+    out->retried = retry_needed(e);
+    const float *overflow = engine_host(&e->arenas, &e->io.record.overflow);
+    out->short_of = (Shortage){ overflow[OVERFLOW_BLOCKS] > 0, overflow[OVERFLOW_ROWS] > 0 };
+    return out->retried ? run_retry(e, step, out) : OK;
+}
+
+/* Sets the scalars of a step with this limit of the norm, and what the next run does with checksums. */
+static void write_check(Engine *e, float *hyper, float limit, float what)
+{
+    hyper[UPDATE_LIMIT] = limit;
+    engine_write(&e->arenas, &e->io.hyper, hyper);
+    if (e->io.checked.data != NULL) engine_write(&e->arenas, &e->io.checked, &what);
+}
+
+/* Runs a step that changes nothing, because no norm is below its limit, and keeps the checksums of its
+ * gradients. The run that follows compares them with its own. */
+static Status run_unchanged(Engine *e, float *hyper, int64_t step, StepResult *out)
+{
+    const double start = clock_s();
+    const float limit = hyper[UPDATE_LIMIT];
+    write_check(e, hyper, -1, CHECKS_ADD);
+    TRY(run_whole(e, step, out));
+    engine_write(&e->arenas, &e->io.expected, engine_host(&e->arenas, &e->io.record.checks));
+    write_check(e, hyper, limit, CHECKS_COMPARE);
+    out->verify_s = clock_s() - start;
+    return OK;
+}
+
+/* The host's part: write inputs, launch, wait once, read the record. */
 Status engine_step(Engine *e, const Batch *batch, double lr, int64_t step, StepResult *out)
 {
     if (batch->depths < e->spec.depths)
@@ -614,20 +656,21 @@ Status engine_step(Engine *e, const Batch *batch, double lr, int64_t step, StepR
     e->step = e->ex.step = step;
     float hyper[UPDATE_SCALARS];
     update_scalars(&e->params, lr, step, hyper);
-    engine_write(&e->arenas, &e->io.hyper, hyper);
+    write_check(e, hyper, hyper[UPDATE_LIMIT], 0);
     engine_write_batch(e, batch);
     TRY(prepare_list(e));
     int64_t waits = e->ex.waits;
-    TRY(run_step_once(e, step));
-    e->params.copies_old = true;
-    StepResult result = { .retried = retry_needed(e) };
-    const float *overflow = engine_host(&e->arenas, &e->io.record.overflow);
-    result.short_of = (Shortage){ overflow[OVERFLOW_BLOCKS] > 0, overflow[OVERFLOW_ROWS] > 0 };
-    if (result.retried) TRY(run_retry(e, step, &result));
+    StepResult result = { 0 };
+    if (verify_due(e, step)) TRY(run_unchanged(e, hyper, step, &result));
+    TRY(run_whole(e, step, &result));
     TRY(e->ex.backend->streams->elapsed_s(&e->ex, &e->clock.begun, &e->clock.ended,
                                           &result.device_s));
     LossScale *scale = &e->params.loss_scale;
     read_record(&e->arenas, &e->spec, &e->io, scale->now, &result);
+    if (result.differs) {
+        *out = result;
+        return OK;
+    }
     if (isfinite(result.loss))
         result.skipped = loss_scale_follow(e->config, scale, result.finite) && !result.finite;
     result.norm_limit = (double)hyper[UPDATE_LIMIT];

@@ -161,6 +161,8 @@ typedef struct StepResult {
     Shortage short_of; /* what was too small */
     double retry_s;    /* the host's time for the second run */
     double capture_s;  /* the host's time for making its graph */
+    bool differs;      /* two runs of the step had other bits: nothing was updated (verify.h) */
+    double verify_s;   /* the host's time for the first of two runs; 0: there was one */
     const int32_t *load; /* (MoE layers, domains, E): valid until the next step */
     double device_s;     /* from the first to the last launch's end */
     /* on a GPU; else 0 */
@@ -240,6 +242,7 @@ typedef struct EngineParams {
     int64_t moment_steps[AGE_COUNT];
     LossScale loss_scale;
     StepMeans means;
+    const struct StepTensors *io; /* Engine.io */
 } EngineParams;
 
 /* What a step reads and reports; in the step arena, unless said otherwise. */
@@ -248,6 +251,8 @@ typedef struct StepTensors {
     MicroBatch evaluated; /* what an evaluation reads of it, or new tokens after the cache */
     Record record;
     Tensor loss_scale, hyper, token_loss; /* (1 + depths), (UPDATE_SCALARS), (N) */
+    Tensor expected;                      /* like record.checks: those of the first of two runs */
+    Tensor checked;                       /* (1) f32: what is done with checksums (checks.h) */
     Tensor grad_scale;                    /* (1), with run.compute=f16 alone: LossScale.now */
     RopeTable rope;                       /* in the run arena, like the cache */
     KvCache kv;

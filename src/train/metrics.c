@@ -255,9 +255,12 @@ static Status put_rank_fields(Text *t, const RankSpread *r)
                                                   [RANK_OWN_S] = "own_s",
                                                   [RANK_TOKENS_PER_S] = "tokens_per_s",
                                                   [RANK_MEMORY_GIB] = "memory_gib",
-                                                  [RANK_EXPERT_ROWS] = "expert_rows" };
+                                                  [RANK_EXPERT_ROWS] = "expert_rows",
+                                                  [RANK_CLOCK_MHZ] = "clock_mhz" };
     TRY(text_json(t, ",\"ranks\":{\"slowest\":%d", r->slowest));
-    for (int f = RANK_STEP_S; f < RANK_FIELDS; f++) {
+    if (r->slow >= 0) TRY(text_json(t, ",\"slow\":%d", r->slow));
+    for (int f = RANK_STEP_S; f < RANK_THROTTLE; f++) {
+        if (f == RANK_CLOCK_MHZ && r->most.of[f] <= 0) continue;
         TRY(text_json(t, ",%s:[%g,%g,%g]", key[f], (double)r->least.of[f], (double)r->median.of[f],
                       (double)r->most.of[f]));
     }
@@ -405,6 +408,7 @@ Status metrics_step(Metrics *m, const StepMetrics *s)
     TRY(put_gpu_fields(t, s));
     double capture_s = s->result.capture_s + s->grow_s;
     if (s->result.retried) TRY(text_json(t, ",\"again\":true,\"again_s\":%g", s->result.retry_s));
+    if (s->result.verify_s > 0) TRY(text_json(t, ",\"verify_s\":%g", s->result.verify_s));
     if (capture_s > 0) TRY(text_json(t, ",\"capture_s\":%g", capture_s));
     if (s->save_stall_s > 0) TRY(text_json(t, ",\"save_stall_s\":%g", s->save_stall_s));
     if (s->ranks != NULL) TRY(put_rank_fields(t, s->ranks));

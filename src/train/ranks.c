@@ -3,14 +3,17 @@
 
 #include "base/file.h"
 #include "base/log.h"
+#include "gpu/gpu_state.h"
 #include "train/agree.h"
 
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
-/* A rank is slow above SLOW times the median, and SLOW_LEAST_S above it: less is the scheduler's noise. */
-static const double SLOW = 1.2, SLOW_LEAST_S = 0.01;
+/* A rank is slow above SLOW times the median, and SLOW_LEAST_S above it: less is the scheduler's noise. The clock of its
+ * GPU is low under LOW times the median: those of equal GPUs under one load are within a few percent. */
+static const double SLOW = 1.1, SLOW_LEAST_S = 0.01, LOW = 0.9;
 enum { SLOW_STEPS = 3, LINE_BYTES = 120 };
 
 Status ranks_open(Ranks *r, Comm *world, Arena *a)
@@ -94,18 +97,69 @@ static void set_spread(Ranks *r, int n)
     }
 }
 
-/* One warning when a rank has been slow SLOW_STEPS times in a row; the count then goes on without another one. */
-static void warn_of_slow_ranks(Ranks *r, int n)
+static bool is_low(float value, float median) { return value > 0 && value < (float)LOW * median; }
+
+/* By its own time, or by its GPU's clock: on GPUs the fast ranks wait inside of the step, which looks like work. */
+static bool is_slow(const Ranks *r, const RankStep *rank)
 {
-    double median = (double)r->spread.median.of[RANK_OWN_S];
-    for (int i = 0; i < n; i++) {
-        double own = (double)r->all[i].of[RANK_OWN_S];
-        r->slow[i] = own > SLOW * median && own > median + SLOW_LEAST_S ? r->slow[i] + 1 : 0;
-        if (r->slow[i] != SLOW_STEPS || r->world->rank > 0) continue;
-        log_warn("rank %d is slow: %.3f s of its own in each of the last %d steps or more, the "
-                 "median rank takes %.3f s",
-                 i, own, (int)SLOW_STEPS, median);
+    const float *of = rank->of, *median = r->spread.median.of;
+    const double own = (double)of[RANK_OWN_S], usual = (double)median[RANK_OWN_S];
+    return (own > SLOW * usual && own > usual + SLOW_LEAST_S) ||
+           is_low(of[RANK_CLOCK_MHZ], median[RANK_CLOCK_MHZ]);
+}
+
+/* Why a rank may be slow, as far as its figures tell. */
+static void say_cause(const Ranks *r, const RankStep *rank, char *out, size_t out_bytes)
+{
+    const float *of = rank->of, *median = r->spread.median.of;
+    const char *word[GPU_REASONS_MAX];
+    const int words = gpu_throttle_words((uint64_t)of[RANK_THROTTLE], word);
+    out[0] = '\0';
+    if (is_low(of[RANK_CLOCK_MHZ], median[RANK_CLOCK_MHZ])) {
+        int n = snprintf(out, out_bytes, "; its clock is %.0f MHz, the median %.0f",
+                         (double)of[RANK_CLOCK_MHZ], (double)median[RANK_CLOCK_MHZ]);
+        for (int i = 0; i < words && n < (int)out_bytes; i++)
+            n += snprintf(out + n, out_bytes - (size_t)n, "%s%s", i == 0 ? ", throttled by " : " ",
+                          word[i]);
+    } else if ((double)of[RANK_EXPERT_ROWS] > SLOW * (double)median[RANK_EXPERT_ROWS]) {
+        (void)snprintf(out, out_bytes, "; its experts took %.0f rows, the median %.0f",
+                       (double)of[RANK_EXPERT_ROWS], (double)median[RANK_EXPERT_ROWS]);
+    } else {
+        (void)snprintf(out, out_bytes, "; `switchyard doctor` tests its host");
     }
+}
+
+/* All ranks know of the slow one, so they can call for its host. */
+static Status warn_of(Ranks *r, int rank)
+{
+    CommHostName host = { 0 };
+    char cause[256];
+    if (r->world->rank == rank) (void)gethostname(host.text, sizeof host.text - 1);
+    const Tensor name = { host.text, DTYPE_U8, 1, { sizeof host.text } };
+    TRY(comm_broadcast(r->world, &name, rank));
+    say_cause(r, &r->all[rank], cause, sizeof cause);
+    if (r->world->rank > 0) return OK;
+    const double own = (double)r->all[rank].of[RANK_OWN_S],
+                 median = (double)r->spread.median.of[RANK_OWN_S];
+    log_warn(
+        "rank %d is slow (host %s): %.3f s of its own in each of the last %d steps or more, %.2f "
+        "times the median rank's %.3f s%s",
+        rank, host.text, own, (int)SLOW_STEPS, own / median, median, cause);
+    return OK;
+}
+
+/* One warning when a rank has been slow SLOW_STEPS times in a row; the count then goes on without another one. */
+static Status find_slow_ranks(Ranks *r, int n)
+{
+    for (int i = 0; i < n; i++) {
+        r->slow[i] = is_slow(r, &r->all[i]) ? r->slow[i] + 1 : 0;
+        if (r->slow[i] == SLOW_STEPS) TRY(warn_of(r, i));
+        if (r->slow[i] < SLOW_STEPS) continue;
+        const bool more =
+            r->spread.slow < 0 || r->all[i].of[RANK_OWN_S] > r->all[r->spread.slow].of[RANK_OWN_S];
+        if (more) r->spread.slow = i;
+    }
+    return OK;
 }
 
 /* One all-gather a step over host memory. Every rank computes the same spread; only rank 0
@@ -120,6 +174,6 @@ Status ranks_step(Ranks *r, const RankStep *mine)
         TRY(comm_all_gather(r->world, &in, &out));
     }
     set_spread(r, n);
-    if (n > 1) warn_of_slow_ranks(r, n);
-    return OK;
+    r->spread.slow = -1;
+    return n > 1 ? find_slow_ranks(r, n) : OK;
 }

@@ -16,6 +16,8 @@ typedef enum RankField {
     RANK_TOKENS_PER_S,
     RANK_MEMORY_GIB,  /* of the GPU, or of the process */
     RANK_EXPERT_ROWS, /* rows that this rank's experts took; 0: it has no experts */
+    RANK_CLOCK_MHZ,   /* of the GPU's multiprocessors while the step ran; 0: unknown */
+    RANK_THROTTLE,    /* why it is not higher: the lower 24 bits of GpuReading.throttle */
     RANK_FIELDS
 } RankField;
 
@@ -28,6 +30,7 @@ typedef struct RankStep {
 typedef struct RankSpread {
     RankStep least, median, most;
     int slowest; /* the rank with the largest RANK_OWN_S */
+    int slow;    /* of the ranks that are slow now, the one with the largest RANK_OWN_S; -1: none */
 } RankSpread;
 
 typedef struct Ranks {
@@ -48,8 +51,8 @@ Status ranks_agree(Comm *world, const char *what, const char *text);
 /* The checksum of the program's own file, as text for ranks_agree. */
 Status ranks_build(char *out, size_t out_bytes);
 
-/* Exchanges the figures of a step and sets r->spread. Warns of a rank whose own time was more than 1.2 times
- * the median in three steps in a row. Collective; a rank that is alone only copies. */
+/* Exchanges the figures of a step and sets r->spread. Warns of a rank whose own time was more than 1.1 times
+ * the median, or whose GPU's clock was under 0.9 of it, in three steps in a row, with its host and the cause. Collective; a rank that is alone only copies. */
 Status ranks_step(Ranks *r, const RankStep *mine);
 
 #endif

@@ -15,6 +15,7 @@
 #include "train/fits.h"
 #include "train/run_parts.h"
 #include "train/update.h"
+#include "train/verify.h"
 
 #include <inttypes.h>
 #include <math.h>
@@ -387,7 +388,11 @@ static Status exchange_steps(Trainer *t, const StepMetrics *m, double waited)
           [RANK_OWN_S] = (float)(m->step_s - (seconds_waited(&t->ranks) - waited)),
           [RANK_TOKENS_PER_S] = (float)m->tokens_per_s,
           [RANK_MEMORY_GIB] = (float)((double)used / gib),
-          [RANK_EXPERT_ROWS] = (float)own_rows(&t->engine.spec, &t->plan.shape, m->result.load) }
+          [RANK_EXPERT_ROWS] = (float)own_rows(&t->engine.spec, &t->plan.shape, m->result.load),
+          [RANK_CLOCK_MHZ] =
+              gpu_knows(&m->gpu, GPU_CLOCK_MHZ) ? (float)m->gpu.value[GPU_CLOCK_MHZ] : 0,
+          [RANK_THROTTLE] =
+              gpu_knows(&m->gpu, GPU_THROTTLE) ? (float)(m->gpu.throttle & 0xFFFFFF) : 0 }
     };
     return ranks_step(&t->ranks.steps, &mine);
 }
@@ -459,6 +464,10 @@ static Status train_step(Trainer *t, StepMetrics *m)
     if (m->result.skipped && m->result.finite && t->is_rank0)
         log_warn("step %" PRId64 " is a spike and skipped: gradient norm %.4g is above %.4g",
                  m->step, m->result.grad_norm, m->result.norm_limit);
+    if (m->result.differs) {
+        TRY(checkpoint_finish(&t->saver));
+        TRY(agree_failure(&t->ranks, verify_explain(&t->engine, m->step)));
+    }
     if (!m->result.finite && !m->result.skipped) {
         TRY(checkpoint_finish(&t->saver)); /* while all ranks still run the same calls */
         TRY(engine_explain_nan(&t->engine, batch, m->step));
@@ -491,7 +500,7 @@ static void log_step(const Trainer *t, const StepMetrics *m)
     double done = (double)(t->at.position - t->at.first_position);
     double left =
         (double)(ramp_sequences(&t->ramp, c->train_steps) - ramp_sequences(&t->ramp, m->step));
-    char speed[32], share[40] = "", twice[48] = "", drops[48] = "", scale[96] = "",
+    char speed[32], share[40] = "", twice[48] = "", drops[48] = "", scale[96] = "", slow[64] = "",
                     next[32 * CONFIG_DEPTHS_MAX] = "";
     for (int i = 0, n = 0; i < t->engine.spec.depths; i++)
         n += snprintf(next + n, sizeof next - (size_t)n, "  mtp_%d %.4f", i + 1,
@@ -504,13 +513,27 @@ static void log_step(const Trainer *t, const StepMetrics *m)
     if (dropped > 0) (void)snprintf(drops, sizeof drops, "  %" PRId64 " dropped", dropped);
     if (t->at.retried > 0)
         (void)snprintf(twice, sizeof twice, "  %" PRId64 " ran twice", t->at.retried);
+    const int straggler = m->ranks != NULL ? m->ranks->slow : -1;
+    if (straggler >= 0) (void)snprintf(slow, sizeof slow, "  rank %d slow", straggler);
     log_progress(last,
                  "step %" PRId64 "/%" PRId64 "  loss %.4f%s  lr %.2e  norm %.2f  %s tokens/s  "
-                 "%s%.0f s left%s%s%s%s",
+                 "%s%.0f s left%s%s%s%s%s",
                  m->step, c->train_steps, m->result.loss, next, m->lr, m->result.grad_norm,
                  text_thousands(speed, (int64_t)m->tokens_per_s), share,
-                 (clock_s() - t->at.started_s) / done * left, twice, drops, scale_text(t, m, scale),
-                 c->moe_forced_balance ? "  forced balance" : "");
+                 (clock_s() - t->at.started_s) / done * left, twice, drops, slow,
+                 scale_text(t, m, scale), c->moe_forced_balance ? "  forced balance" : "");
+}
+
+/* Says what a step that was computed twice cost. */
+static void log_verified(const Trainer *t, const StepMetrics *m)
+{
+    const double more = m->result.verify_s;
+    if (more <= 0 || !t->is_rank0) return;
+    log_info("step %" PRId64 " was computed twice with the same bits: %.3g s more, %.2g %% of the "
+             "time of %" PRId64 " steps",
+             m->step, more,
+             100 * more / ((m->step_s - more) * (double)t->config.own.run_verify_every),
+             t->config.own.run_verify_every);
 }
 
 /* After two steps in a row that ran again, takes a larger capacity for rows if there is memory. One such step
@@ -577,6 +600,7 @@ static Status run_steps(Trainer *t)
         t->at.position += (uint64_t)ramp_batch(&t->ramp, m.step);
         if (t->is_rank0) TRY(metrics_step(&t->metrics, &m));
         if (t->is_rank0) log_step(t, &m);
+        log_verified(t, &m);
         if (t->ranks.steps.spread.most.of[RANK_ENDS] > 0) TRY(run_end_early(t));
         TRY(grow_capacity(t, &m));
         TRY(after_step(t));

@@ -2,6 +2,7 @@
 #include "base/log.h"
 #include "train/agree.h"
 #include "train/run_parts.h"
+#include "train/verify.h"
 
 #include <inttypes.h>
 #include <stdio.h>
@@ -28,6 +29,7 @@ Status run_save(Trainer *t)
 {
     if (t->at.saved_step == t->at.step) return OK;
     heartbeat_phase(&t->beat, HEARTBEAT_SAVING);
+    TRY(agree_failure(&t->ranks, verify_replicas(&t->engine.params, t->at.step)));
     TRY(checkpoint_save(&t->saver, t->at.step, t->at.position));
     t->at.saved_step = t->at.step;
     log_debug("checkpoint of step %" PRId64 ": training waited %.2f s", t->at.step,

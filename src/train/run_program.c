@@ -19,6 +19,7 @@ static Status zero_sums(Engine *e)
     TRY(engine_zero(&e->arenas, &e->io.record.sums));
     TRY(engine_zero(&e->arenas, &e->io.record.counts));
     TRY(engine_zero(&e->arenas, &e->io.record.logits));
+    TRY(engine_zero(&e->arenas, &e->io.record.checks));
     bool evaluates = e->list->program.evaluates;
     if (!evaluates || e->params.copies_old) TRY(copies_quantise(&e->params));
     return evaluates ? OK : shards_begin(&e->params);

@@ -5,6 +5,7 @@
 #include "model/recipe.h"
 #include "op/elementwise.h"
 #include "op/exchange.h"
+#include "train/checks.h"
 #include "train/engine_memory.h"
 
 #include <assert.h>
@@ -39,7 +40,7 @@ ScheduleShards shards_schedule(const ParamShards *s, bool sums)
 /* No mesh: no group to reduce over. */
 static bool is_alone(const EngineParams *w) { return w->ex->mesh == NULL; }
 
-static MeshGroup group_of(const ParamBucket *k)
+MeshGroup shards_group(const ParamBucket *k)
 {
     if (k->shard_group == SHARD_EXPERT) return GROUP_EXPERT_SHARD;
     return shard_group_part(k->shard_group) ? GROUP_SPLIT_SHARD : GROUP_SHARD;
@@ -167,7 +168,7 @@ static bool in_norm(const EngineParams *w, const ParamBucket *k)
     const Mesh *m = w->ex->mesh;
     if (m->at.replica > 0 || (on_two_stages(w, k) && m->group[GROUP_REPLICA_STAGE]->rank > 0))
         return false;
-    return !replicated(w, k) || m->group[group_of(k)]->rank == 0;
+    return !replicated(w, k) || m->group[shards_group(k)]->rank == 0;
 }
 
 /* Adds a run to the last norm, unless it goes on with the group of the run before. */
@@ -343,7 +344,7 @@ static Status all_reduce(EngineParams *w, MeshGroup group, Tensor t)
  * all-gather needs equal ones. */
 static Status gather_parts(EngineParams *w, const ParamBucket *k, Tensor own, Tensor whole)
 {
-    MeshGroup group = group_of(k);
+    MeshGroup group = shards_group(k);
     if (k->cuts == NULL) return run_collective(w, COMM_ALL_GATHER, group, 0, own, whole);
     Tensor mine = bucket_part(k, whole);
     if (mine.data != own.data && tensor_elems(&own) > 0)
@@ -360,8 +361,8 @@ static Status gather_parts(EngineParams *w, const ParamBucket *k, Tensor own, Te
  * reduce-scattered, so they are all-reduced: twice the bytes. */
 static Status sum_parts(EngineParams *w, const ParamBucket *k, Tensor whole)
 {
-    if (k->cuts != NULL) return all_reduce(w, group_of(k), whole);
-    return run_collective(w, COMM_REDUCE_SCATTER, group_of(k), 0, whole, bucket_part(k, whole));
+    if (k->cuts != NULL) return all_reduce(w, shards_group(k), whole);
+    return run_collective(w, COMM_REDUCE_SCATTER, shards_group(k), 0, whole, bucket_part(k, whole));
 }
 
 /* Weights. */
@@ -489,7 +490,7 @@ static Status reduce_bucket(EngineParams *w, const ParamBucket *k, Tensor whole)
         TRY(cast(w->ex, (Cast){ whole, in }));
     }
     Tensor sum = replicated(w, k) ? in : bucket_part(k, in);
-    TRY(replicated(w, k) ? all_reduce(w, group_of(k), in) : sum_parts(w, k, in));
+    TRY(replicated(w, k) ? all_reduce(w, shards_group(k), in) : sum_parts(w, k, in));
     return low && tensor_elems(&sum) > 0 ? cast(w->ex, (Cast){ sum, out }) : OK;
 }
 
@@ -504,6 +505,7 @@ Status shards_reduce(EngineParams *w, int layer)
         if (parts && (k->ranks == 1 || (k->shard_group == SHARD_EXPERT && !w->written[layer])))
             continue;
         Tensor whole = bucket_whole(&w->table, &w->memory, k, BUF_GRAD);
+        TRY(checks_add(w, layer, VERIFY_OWN, whole));
         TRY(reduce_bucket(w, k, whole));
         Tensor part = bucket_part(k, whole);
         if (!parts || tensor_elems(&part) == 0) continue;
@@ -537,10 +539,20 @@ Status shards_sum(EngineParams *w, int layer)
         const ParamBucket *k = &w->table.bucket[i];
         Tensor sum = reduced_sum(w, k);
         bool whole = shard_group_whole(k->shard_group) && w->table.sharded[BUF_GRAD];
-        if (whole) TRY(all_reduce(w, group_of(k), sum));
+        TRY(checks_add(w, layer, whole ? VERIFY_OWN : VERIFY_GROUP, sum));
+        if (whole) TRY(all_reduce(w, shards_group(k), sum));
         TRY(all_reduce(w, GROUP_REPLICA, sum));
         if (on_two_stages(w, k)) TRY(all_reduce(w, GROUP_REPLICA_STAGE, sum));
         TRY(sum_copies(w, i, sum));
+    }
+    return OK;
+}
+
+Status shards_check(EngineParams *w)
+{
+    for (int i = 0; i < w->table.n_buckets; i++) {
+        const ParamBucket *k = &w->table.bucket[i];
+        if (k->rule != NULL) TRY(checks_add(w, k->layer, VERIFY_SUM, reduced_sum(w, k)));
     }
     return OK;
 }

@@ -25,6 +25,9 @@ ParamShards shards_of(const Config *c, const Mesh *m);
  * same layers. */
 ScheduleShards shards_schedule(const ParamShards *s, bool sums);
 
+/* The group that shards a bucket, or whose ranks all hold it whole. */
+MeshGroup shards_group(const ParamBucket *k);
+
 /* Lists the ranges that this rank updates and those that it counts in the norm, in w->tables. */
 Status shards_make(EngineParams *w);
 
@@ -47,6 +50,9 @@ Status shards_reduce(EngineParams *w, int layer);
 /* Adds a layer's reduced gradients over replicas, and over both stages if two hold the layer. Where other
  * buckets are sharded, SHARD_WHOLE buckets are added over their group first. */
 Status shards_sum(EngineParams *w, int layer);
+
+/* Adds the bits of all summed gradients to their layers' checksums (checks.h). */
+Status shards_check(EngineParams *w);
 
 /* Gathers all weights if they are replicated while the main weights are sharded (ZeRO-1 and 2). */
 Status shards_gather_all(EngineParams *w);

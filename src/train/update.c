@@ -3,6 +3,7 @@
 
 #include "op/exchange.h"
 #include "op/optimizer.h"
+#include "train/checks.h"
 #include "train/offload.h"
 #include "train/shards.h"
 
@@ -133,13 +134,15 @@ Status update_add_records(EngineParams *w, const Record *r)
 Status update_run(EngineParams *w, const StepTensors *io)
 {
     const Record *r = &io->record;
-    const bool guarded = w->config->optimizer_skip_spikes > 0;
+    const bool limited = w->config->optimizer_skip_spikes > 0 || w->spec->optimizer.verifies;
     TRY(offload_begin(w));
     for (int i = 0; i < w->norm.n; i++) {
         SquareSum norm = w->norm.at[i];
         norm.sum = r->square_sum, norm.groups = r->group_sums;
         TRY(square_sum(w->ex, norm));
     }
+    TRY(shards_check(w));
+    TRY(checks_compare(w));
     TRY(update_add_records(w, r));
     TRY(join_logits(w, r));
     TRY(clip_scale(w->ex, (ClipScale){ .sum = r->square_sum,
@@ -147,7 +150,7 @@ Status update_run(EngineParams *w, const StepTensors *io)
                                        .clip = r->clip,
                                        .overflow = r->overflow,
                                        .scale = io->grad_scale,
-                                       .limit = guarded ? tensor_rows(&io->hyper, UPDATE_LIMIT, 1)
+                                       .limit = limited ? tensor_rows(&io->hyper, UPDATE_LIMIT, 1)
                                                         : (Tensor){ 0 },
                                        .max_norm = (float)w->config->train_clip_norm }));
     TRY(touch_scratch(w));

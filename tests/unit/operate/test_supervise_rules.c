@@ -100,6 +100,22 @@ static void the_host_that_all_waited_for_is_to_blame(void **state)
     CHECK_TEXT(incident_blame(r, 4, ""), "");
 }
 
+/* All ranks agree on the sentence. Of two ranks nobody knows which is right. */
+static void the_host_of_other_bits_is_to_blame(void **state)
+{
+    (void)state;
+    const char *numeric = status_name(ERR_NUMERIC);
+    RankBeat r[] = { beat(0, "a", HEARTBEAT_FAILED, numeric),
+                     beat(1, "b", HEARTBEAT_FAILED, numeric) };
+    for (int i = 0; i < 2; i++)
+        snprintf(r[i].why, sizeof r[i].why,
+                 "step 8 was computed twice, with other bits on rank 1 (host b, its losses); x");
+    CHECK_TEXT(incident_blame(r, 2, ""), "b");
+    for (int i = 0; i < 2; i++)
+        snprintf(r[i].why, sizeof r[i].why, "x have other bits on ranks 0 (host a), 1 (host b); x");
+    CHECK_TEXT(incident_blame(r, 2, ""), "");
+}
+
 static void the_host_of_a_lost_device_is_to_blame(void **state)
 {
     (void)state;
@@ -227,6 +243,7 @@ int main(void)
         TEST(the_cause_is_the_failure_that_is_not_of_communication),
         TEST(the_host_without_a_last_word_is_to_blame),
         TEST(the_host_that_all_waited_for_is_to_blame),
+        TEST(the_host_of_other_bits_is_to_blame),
         TEST(the_host_of_a_lost_device_is_to_blame),
         TEST(if_no_rank_comes_the_host_before_is_to_blame),
         TEST(what_ends_well_or_was_asked_for_or_refused_is_not_restarted),
