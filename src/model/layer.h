@@ -45,8 +45,8 @@ static inline Tensor batch_target(const MicroBatch *m, int depth)
 
 /* Sums of one step, on the device; the host reads them once a step. */
 typedef struct Record {
-    /* (RECORD_SUMS, 1 more with run.verify_every, + depths + GRAD_GROUPS + MoE layers) f32, added over all ranks at the step's end. The
-     * next seven are views. */
+    /* (RECORD_SUMS, 1 more with run.verify_every, + depths + GRAD_GROUPS + MoE layers) f32, added over all ranks
+     * at the step's end. The next seven are views. */
     Tensor sums;
     Tensor loss, aux_loss, square_sum; /* (1) f32 */
     /* (2, or 3 with run.verify_every) f32: above 0 if a token did not fit in a block, a row not in a pool,
@@ -157,8 +157,8 @@ typedef struct Phase {
     bool forward_gradients; /* forward already adds to the gradients of these weights */
     bool input_gradients;   /* so does backward_input, where context ranks share sequences */
     bool split;             /* it is there only where ranks of tp split the stream */
-    bool
-        local; /* it sends nothing, and is on the comm lane because phases that do stand around it */
+    /* It sends nothing, and is on the comm lane because phases that do stand around it. */
+    bool local;
 } Phase;
 
 /* All that the rest of the program knows of a kind of layer: nothing else asks which kind it is. */
