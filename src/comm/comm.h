@@ -66,7 +66,8 @@ typedef struct CommSpin {
 typedef struct CommWindow {
     void **peer; /* (size) by member, this one included */
     size_t bytes;
-    size_t flags;     /* offset of the flags with which members wait for each other; set by the window's user */
+    size_t
+        flags; /* offset of the flags with which members wait for each other; set by the window's user */
     CommSpin *spin;   /* for GPUs; NULL: kernels do not wait */
     double timeout_s; /* after this time a waiting kernel gives up */
 } CommWindow;
