@@ -162,13 +162,14 @@ struct Exec {
         *device;       /* what candidates may ask of the GPU (op/kernels.h); NULL: the CPU */
     const Mesh *mesh;  /* the ranks to communicate with; NULL: this rank is alone */
     CommWindow *peers; /* memory of the other ranks (exchange_open); NULL: none is open */
-    CommWindow *row_peers; /* memory of the other ranks of tp (exchange_open_rows); NULL: as above */
-    Lane lane;         /* on a GPU: the stream that launches go to */
-    OpTotals totals;   /* added up by the count backend */
-    int64_t waits;     /* how often the host has waited for the device so far */
-    int64_t step;      /* for messages: the step that is running */
-    int layer;         /* and the layer; -1: none */
-    ExecNotes notes;   /* kept by exec_note_once */
+    CommWindow
+        *row_peers;  /* memory of the other ranks of tp (exchange_open_rows); NULL: as above */
+    Lane lane;       /* on a GPU: the stream that launches go to */
+    OpTotals totals; /* added up by the count backend */
+    int64_t waits;   /* how often the host has waited for the device so far */
+    int64_t step;    /* for messages: the step that is running */
+    int layer;       /* and the layer; -1: none */
+    ExecNotes notes; /* kept by exec_note_once */
 };
 
 const OpDesc *op_desc(OpId id);
