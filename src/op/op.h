@@ -159,11 +159,11 @@ struct Exec {
     struct GpuExec *gpu;          /* the streams of the device that ops run on; NULL: the CPU */
     void *library[LIBRARY_COUNT]; /* handles of the device's libraries; NULL: not open */
     const struct KernelDevice
-        *device;       /* what candidates may ask of the GPU (op/kernels.h); NULL: the CPU */
-    const Mesh *mesh;  /* the ranks to communicate with; NULL: this rank is alone */
-    CommWindow *peers; /* memory of the other ranks (exchange_open); NULL: none is open */
-    CommWindow
-        *row_peers;  /* memory of the other ranks of tp (exchange_open_rows); NULL: as above */
+        *device;      /* what candidates may ask of the GPU (op/kernels.h); NULL: the CPU */
+    const Mesh *mesh; /* the ranks to communicate with; NULL: this rank is alone */
+    /* Memory of the other ranks of the experts (exchange_open), and of tp (exchange_rows_start). NULL: none is
+     * open. */
+    CommWindow *peers, *row_peers;
     Lane lane;       /* on a GPU: the stream that launches go to */
     OpTotals totals; /* added up by the count backend */
     int64_t waits;   /* how often the host has waited for the device so far */
