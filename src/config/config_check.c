@@ -322,7 +322,7 @@ static Status check_slots(const Config *c)
 {
     const int64_t k = config_moe_layers(c) > 0 ? c->moe_top_k : 1;
     const double slots =
-        (double)c->train_micro_batch * (double)(c->data_sequence / c->mesh_cp) * (double)k;
+        (double)c->train_micro_batch * (double)c->data_sequence / (double)c->mesh_cp * (double)k;
     if (slots <= INT32_MAX) return OK;
     return FAIL(
         ERR_ARG,

@@ -230,6 +230,14 @@ static Status check_weight(Check *s, const Action *a, Progress *g)
     return check_next_phases(s, a, &g->weight);
 }
 
+/* What runs beside an exchange of gradients reads the same gradient, which over ranks of tp the comm lane makes. */
+static Status check_beside(const Check *s, const Action *a, const Progress *g)
+{
+    if (!action_row(s->p, a)->at[a->first].overlap_ok || g->comm_before <= s->now[LANE_COMM])
+        return OK;
+    return BAD(s, PASS " does not wait for what runs before the exchange beside it", OF(a));
+}
+
 /* BACKWARD is both an input and a weight gradient. The slot is free once the weight gradients of
  * all phases ran. */
 static Status check_backward(Check *s, const Action *a)
@@ -238,6 +246,7 @@ static Status check_backward(Check *s, const Action *a)
     Progress *g = &s->progress[place];
     bool weight = a->kind == ACTION_BACKWARD_WEIGHT, input = a->kind == ACTION_BACKWARD_INPUT;
     TRY(check_slot(s, a, place));
+    if (!weight) TRY(check_beside(s, a, g));
     if (!weight) TRY(check_input(s, a, g));
     if (!input) TRY(check_weight(s, a, g));
     if (g->weight == action_row(s->p, a)->n) s->slot[a->slot].holds = -1;

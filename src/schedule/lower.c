@@ -20,6 +20,7 @@ typedef struct Ring {
  * program that is not phased has one such arena, a phased one has one for either direction. */
 typedef struct RingUse {
     int last[LANE_COUNT];
+    int before[LANE_COUNT]; /* the action of the lane before that; -1: none. Of a slot: not used */
 } RingUse;
 
 typedef struct Lowering {
@@ -252,9 +253,16 @@ static void wait_for_other(Lowering *l, Action *a, int last)
     lower_wait(a, p->at[last].early);
 }
 
+static void wait_beside(Lowering *l, const Part *t, Action *a, int before)
+{
+    if (l->p->at[t->opening].lane != a->lane) wait_for_lane(l, a, t->opening);
+    wait_for_lane(l, a, before);
+}
+
 /* Appends phases [first, end) of the part, all on one lane, as one action. A phase that may overlap with the
- * one before it still waits for the first action of its pass: that brings the input, and takes memory
- * that the other lane may have used until then. */
+ * exchange before it still waits for the first action of its pass: that brings the input, and takes memory
+ * that the other lane may have used until then. And it waits for what that lane ran before the exchange: over
+ * ranks of tp this makes the gradient that both read. */
 static void append_range(Lowering *l, Part *t, ActionKind kind, int first, int end)
 {
     Program *p = l->p;
@@ -273,8 +281,8 @@ static void append_range(Lowering *l, Part *t, ActionKind kind, int first, int e
     bool beside = weight ? p->phased : phase->overlap_ok && first > 0;
     if (!beside)
         wait_for_other(l, &a, use->last[LANE_COUNT - 1 - a.lane]);
-    else if (!weight && p->at[t->opening].lane != a.lane)
-        wait_for_lane(l, &a, t->opening);
+    else if (!weight)
+        wait_beside(l, t, &a, use->before[LANE_COUNT - 1 - a.lane]);
     if (first == 0 && kind == ACTION_FORWARD)
         wait_for_lane(l, &a, l->slot_use[t->slot].last[LANE_COUNT - 1 - a.lane]);
     if (first == 0 && !weight) read_input(l, t, &a);
@@ -282,6 +290,7 @@ static void append_range(Lowering *l, Part *t, ActionKind kind, int first, int e
     if (ends && sends) lower_wait(&a, t->out->user[t->out_entry - t->out->first]);
     int index = append_action(p, a);
     if (first == 0 && !weight) t->opening = index;
+    use->before[a.lane] = use->last[a.lane];
     use->last[a.lane] = l->slot_use[t->slot].last[a.lane] = index;
     if (ends && sends) send_output(l, t, index);
 }
@@ -406,7 +415,9 @@ static Status lower_make(Lowering *l, const ScheduleShape *s, Arena *scratch)
         for (int lane = 0; lane < LANE_COUNT; lane++) l->slot_use[i].last[lane] = -1;
     }
     for (int lane = 0; lane < LANE_COUNT; lane++) {
-        l->seen[lane] = l->use[ROW_FORWARD].last[lane] = l->use[ROW_BACKWARD].last[lane] = -1;
+        l->seen[lane] = -1;
+        for (int row = 0; row < CHUNK_ROWS; row++)
+            l->use[row].last[lane] = l->use[row].before[lane] = -1;
     }
     for (int c = 0; c < p->chunks; c++) TRY(chunk_rings(l, c, scratch));
     return OK;

@@ -243,7 +243,7 @@ static void wrong_shapes_are_errors_with_the_limit(void **state)
     CHECK_FAILS(schedule_make(d, &s, &made, &scratch, &p), ERR_ARG, "the next legal number is 8");
     s = (ScheduleShape){ 0, 2, 8, 1, 1, 1, .blocks = 0 };
     CHECK_FAILS(schedule_make(d, &s, &made, &scratch, &p), ERR_ARG,
-                "0 stages, legal are 1 to 4096");
+                "0 stages (mesh.pp), legal are 1 to 4096");
     s = (ScheduleShape){ 4, -1, 8, 1, 1, 1, .blocks = 0 };
     CHECK_FAILS(schedule_make(d, &s, &made, &scratch, &p), ERR_ARG, "-1 chunks");
     s = (ScheduleShape){ 4, 2, 1 << 20, 1, 1, 1, .blocks = 0 };

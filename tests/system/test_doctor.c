@@ -132,7 +132,7 @@ static void a_quota_is_shared_by_the_ranks_of_a_host(void **state)
 static void a_limit_of_addresses_says_what_to_lift(void **state)
 {
     Outcome o = SHELL(*state, "a", "ulimit -v 900000; exec \"$0\" doctor --shrink 100");
-    CHECK_REFUSED(o, 2, "lift ulimit -v");
+    CHECK_REFUSED(o, 2, "raise ulimit -v");
 }
 
 static void json_has_the_same_rows(void **state)
