@@ -346,10 +346,11 @@ static void watch_alerts(Metrics *m, int64_t step, double loss)
     series_set(&m->series, SERIES_ALERTS, 0, (double)m->alerts);
 }
 
-static Status watch_step(Metrics *m, const StepMetrics *s)
+/* Sets the series of a step, and warns. */
+static void watch_step(Metrics *m, const StepMetrics *s)
 {
     SeriesTable *t = &m->series;
-    if (t->n == 0) return OK;
+    if (t->n == 0) return;
     m->again += s->result.retried;
     series_set(t, SERIES_LOSS, 0, s->result.loss);
     series_set(t, SERIES_AUX_LOSS, 0, s->result.aux_loss);
@@ -376,7 +377,17 @@ static Status watch_step(Metrics *m, const StepMetrics *s)
     for (int i = 0; i < m->spec->n_moe; i++)
         series_set_load(t, i, s->result.load + i * domains * experts, domains, experts);
     watch_alerts(m, s->step, s->result.loss);
-    return watch_put(m, s->step);
+}
+
+/* "alert": what is outside of its band in this step. */
+static Status put_alerts(Metrics *m)
+{
+    const bool out[] = { m->loss.out, m->load.out };
+    static const char *const name[] = { "loss", "load" };
+    int n = 0;
+    for (int i = 0; i < 2; i++)
+        if (out[i]) TRY(text_json(&m->line, n++ == 0 ? ",\"alert\":[%s" : ",%s", name[i]));
+    return text_append(&m->line, "]", n > 0);
 }
 
 /* Fields that are mostly empty (dropped, skipped, again, capture, stall) appear only in steps that have
@@ -385,6 +396,7 @@ Status metrics_step(Metrics *m, const StepMetrics *s)
 {
     Text *t = &m->line;
     Load load = { .step = s->result.load };
+    watch_step(m, s);
     TRY(begin_line(m, "step"));
     TRY(text_json(t,
                   ",\"step\":%" PRId64
@@ -411,13 +423,14 @@ Status metrics_step(Metrics *m, const StepMetrics *s)
     if (s->result.verify_s > 0) TRY(text_json(t, ",\"verify_s\":%g", s->result.verify_s));
     if (capture_s > 0) TRY(text_json(t, ",\"capture_s\":%g", capture_s));
     if (s->save_stall_s > 0) TRY(text_json(t, ",\"save_stall_s\":%g", s->save_stall_s));
+    TRY(put_alerts(m));
     if (s->ranks != NULL) TRY(put_rank_fields(t, s->ranks));
     TRY(put_arenas(m, "memory_bytes", NULL));
     TRY(text_json(t, ",\"expert_load\":"));
     TRY(put_load_table(m, load, -1));
     if (s->by_domain) TRY(put_load_by_domain(m, load));
     TRY(end_line(m));
-    return watch_step(m, s);
+    return m->series.n == 0 ? OK : watch_put(m, s->step);
 }
 
 void eval_add(EvalSum *to, const EvalSum *more)

@@ -160,6 +160,12 @@ static Status same_steps(ManyRank *a, ManyRank *b)
             return FAIL(ERR_NUMERIC, "step %lld: loss %.9g, %.9g without, or other weights",
                         (long long)i + 1, x.loss, y.loss);
     }
+    for (EngineArena i = ENGINE_RUN; i < ENGINE_PINNED; i++) {
+        const size_t used = engine_peak_bytes(&a->t.engine, i);
+        if (used > a->t.plan.bytes[i] || (i == ENGINE_STEP && used != a->t.plan.bytes[i]))
+            return FAIL(ERR_NUMERIC, "%s: %zu bytes used, %zu planned", engine_arena_names[i], used,
+                        a->t.plan.bytes[i]);
+    }
     return verify_replicas(&a->t.engine.params, STEPS);
 }
 

@@ -12,13 +12,13 @@ static const Launch whole = { .args = plain_args };
 
 /* One in 37 logarithms has another bit. A step takes one for each of its targets, and their number is no multiple of 37:
  * so other losses differ in its second run. */
-static Outcome resume_faulty(Lab *lab, const char *cell)
+static Outcome run_faulty(Lab *lab, const char *cell, const char *const *args)
 {
     char path[FILE_PATH_MAX + 32], self[FILE_PATH_MAX] = "";
     CHECK(readlink("/proc/self/exe", self, sizeof self - 1) > 0);
     snprintf(path, sizeof path, "%s/faulty_log.so", dirname(self));
     CHECK(setenv("LD_PRELOAD", path, 1) == 0 && setenv("FAULTY_LOG", "37", 1) == 0);
-    Outcome o = RUN(lab, cell, STEPS, "run.verify_every=5", "--resume");
+    Outcome o = lab_run(lab, &(Launch){ .cell = cell, .args = args });
     CHECK(unsetenv("LD_PRELOAD") == 0 && unsetenv("FAULTY_LOG") == 0);
     return o;
 }
@@ -31,7 +31,8 @@ static void a_faulty_core_ends_the_run_before_the_update(void **state)
     run_whole_s(lab, &whole);
     CHECK_EXIT(RUN(lab, "faulty", STEPS), 0);
     CHECK_OK(file_remove_tree(run_checkpoint(lab, "faulty", 6)));
-    Outcome o = resume_faulty(lab, "faulty");
+    const char *const args[] = { STEPS, "run.verify_every=5", "--resume", NULL };
+    Outcome o = run_faulty(lab, "faulty", args);
     CHECK_EXIT(o, 3);
     const char *error = strstr(o.err, "error: ");
     CHECK(error != NULL && one_sentence(error));
@@ -42,6 +43,21 @@ static void a_faulty_core_ends_the_run_before_the_update(void **state)
     CHECK_EXIT(RUN(lab, "faulty", STEPS, "--resume"), 0);
     check_same_steps(lab, "whole", "faulty", 4, 6);
     check_same_checkpoint(lab, "whole", "faulty", 6);
+}
+
+/* Each of two ranks draws the weights that both hold, with other faults. No step is computed twice here. */
+static void weights_that_differ_between_ranks_are_not_saved(void **state)
+{
+    Lab *lab = *state;
+    if (RUNS(0, 1)) skip(); /* a sanitizer must be loaded first */
+    const char *const args[] = { STEPS,         "run.verify_every=1000", "--ranks", "2",
+                                 "mesh.zero=0", "train.micro_batch=1",   NULL };
+    Outcome o = run_faulty(lab, "apart", args);
+    CHECK_EXIT(o, 3);
+    CHECK_SAYS(o.err,
+               "after step 3 ranks that hold the same numbers have other bits on ranks 0 (host ");
+    CHECK_SAYS(o.err, "the step is not saved");
+    CHECK(!run_has_checkpoint(lab, "apart", 3));
 }
 
 static void a_verified_run_says_what_it_costs_and_has_the_same_bits(void **state)
@@ -76,6 +92,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         LAB_TEST(a_faulty_core_ends_the_run_before_the_update),
+        LAB_TEST(weights_that_differ_between_ranks_are_not_saved),
         LAB_TEST(a_verified_run_says_what_it_costs_and_has_the_same_bits),
         LAB_TEST(sums_in_any_order_cannot_be_verified),
     };

@@ -67,6 +67,33 @@ static void a_step_line_has_every_number_and_the_load_over_all_domains(void **st
     cJSON_Delete(j);
 }
 
+/* The first step without a slow rank or a clock, the second with both. */
+static void a_slow_rank_and_the_clocks_of_gpus_are_named_where_there_are_any(void **state)
+{
+    RunPlace *p = *state;
+    RankSpread ranks = { .slowest = 3, .slow = -1 };
+    StepMetrics s = { .step = 1, .tokens = 96, .step_s = 0.5, .ranks = &ranks };
+    s.result = tiny_steps(&p->t, 0, 1);
+    CHECK_OK(metrics_step(&p->metrics, &s));
+    ranks.slow = 2;
+    ranks.least.of[RANK_CLOCK_MHZ] = 1200, ranks.most.of[RANK_CLOCK_MHZ] = 1980;
+    s.result.verify_s = 0.25;
+    CHECK_OK(metrics_step(&p->metrics, &s));
+    for (int i = 0; i < 2; i++) {
+        cJSON *j = line(p, i);
+        const cJSON *of = cJSON_GetObjectItem(j, "ranks"),
+                    *clock = cJSON_GetObjectItem(of, "clock_mhz");
+        CHECK_NEAR(number(of, "slowest"), 3, 0);
+        CHECK((cJSON_GetObjectItem(of, "slow") != NULL) == (i == 1));
+        CHECK((clock != NULL) == (i == 1));
+        CHECK((cJSON_GetObjectItem(j, "verify_s") != NULL) == (i == 1));
+        if (i == 1) CHECK_NEAR(number(of, "slow"), 2, 0);
+        if (i == 1) CHECK_NEAR(number(j, "verify_s"), 0.25, 0);
+        if (i == 1) CHECK_NEAR(cJSON_GetArrayItem(clock, 0)->valuedouble, 1200, 0);
+        cJSON_Delete(j);
+    }
+}
+
 /* The peak was measured while something else ran. */
 static void a_step_faster_than_the_peak_raises_it(void **state)
 {
@@ -275,6 +302,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         PLACE_TEST(a_step_line_has_every_number_and_the_load_over_all_domains),
+        PLACE_TEST(a_slow_rank_and_the_clocks_of_gpus_are_named_where_there_are_any),
         PLACE_TEST(a_step_faster_than_the_peak_raises_it),
         PLACE_TEST(without_a_data_sheet_there_is_no_mfu),
         PLACE_TEST(tokens_and_epochs_by_domain_are_sums_so_far),

@@ -433,7 +433,14 @@ static void a_band_is_left_once_above_its_end(void **state)
     CHECK_NEAR(b.mean, 100, 1e-6);
 }
 
-static void alerts_are_counted(void **state)
+static int count_in(const char *text, const char *part)
+{
+    int n = 0;
+    while ((text = strstr(text, part)) != NULL) text++, n++;
+    return n;
+}
+
+static void alerts_are_counted_and_stand_in_the_lines_of_their_steps(void **state)
 {
     RunPlace *p = *state;
     p->t.config.run_alert_loss = 3;
@@ -453,6 +460,11 @@ static void alerts_are_counted(void **state)
     CHECK_OK(metrics_step(&p->metrics, &m));
     CHECK_INT(p->metrics.alerts, 2);
     CHECK_NEAR(p->metrics.series.all[p->metrics.series.first[SERIES_ALERTS]].now, 2, 0);
+    char *lines = NULL;
+    size_t bytes = 0;
+    CHECK_OK(file_read_all(p->path, &p->t.arena, &lines, &bytes));
+    CHECK_INT(count_in(lines, "\"alert\":[\"load\"],"), 30);
+    CHECK_INT(count_in(lines, "\"alert\":[\"loss\",\"load\"],"), 1);
 }
 
 int main(void)
@@ -467,7 +479,7 @@ int main(void)
         PLACE_TEST(a_port_in_use_is_an_error_that_names_it),
         PLACE_TEST(a_long_run_keeps_every_part_of_its_curves),
         TEST(a_band_is_left_once_above_its_end),
-        PLACE_TEST(alerts_are_counted),
+        PLACE_TEST(alerts_are_counted_and_stand_in_the_lines_of_their_steps),
     };
     return TEST_RUN(tests);
 }
