@@ -3,6 +3,7 @@
 #include "data/loader_private.h"
 
 #include <math.h>
+#include <stdio.h>
 #include <string.h>
 
 enum { PASS = 1 << 20 }; /* documents that are read before pages are released */
@@ -85,7 +86,8 @@ static Status open_sources(Loader *l, const LoaderConfig *c)
     for (int i = 0; i < c->n_sources; i++) {
         Source *s = &l->source[i];
         *s = (Source){ .name = c->sources[i].name, .epoch = -1 };
-        TRY(shard_open(&s->shard, c->sources[i].path));
+        (void)snprintf(s->path, sizeof s->path, "%s", c->sources[i].path);
+        TRY(shard_open(&s->shard, s->path));
         l->n = i + 1;
         file_changed_stamped(s->shard.bin.data); /* loader_check_files looks at these */
         file_changed_stamped(s->shard.idx.data);
