@@ -48,6 +48,23 @@ template <typename F> static __device__ __forceinline__ void each_tile(int64_t n
     for (int64_t at = blockIdx.x * tile; at < n; at += gridDim.x * tile) with(at + threadIdx.x);
 }
 
+/* Runs with(buffers of the ranks, first pack of a tile, n packs) for all tiles, between the two barriers. */
+template <typename F>
+static __device__ __forceinline__ void each_tile_at_peers(const RowTransfer &a, F with)
+{
+    __shared__ uint4 *at[DIRECT_RANKS];
+    uint32_t epoch = load_volatile(&header_of(a.w, a.w.me)->epoch) + 1;
+    barrier_post(a.w, NULL, epoch);
+    bool ok = barrier_enter(a.w, epoch);
+    if (ok) {
+        const int64_t n = a.run * a.parts;
+        find_buffers(a.w, at);
+        __syncthreads();
+        each_tile(n, [&](int64_t first) { with(at, first, n); });
+    }
+    barrier_leave(a.w, epoch, ok);
+}
+
 /* Each rank begins with itself and goes on with the rank behind it, so that no two store into one. */
 static __device__ __forceinline__ void store_packs(const RowTransfer &a, uint4 *const *to,
                                                    int64_t first, int64_t n)
@@ -72,17 +89,8 @@ static __device__ __forceinline__ void store_packs(const RowTransfer &a, uint4 *
 static __global__ __launch_bounds__(PEERS_THREADS,
                                     1) void rows_store_kernel(const __grid_constant__ RowTransfer a)
 {
-    __shared__ uint4 *to[DIRECT_RANKS];
-    uint32_t epoch = load_volatile(&header_of(a.w, a.w.me)->epoch) + 1;
-    barrier_post(a.w, NULL, epoch);
-    bool ok = barrier_enter(a.w, epoch);
-    if (ok) {
-        const int64_t n = a.run * a.parts;
-        find_buffers(a.w, to);
-        __syncthreads();
-        each_tile(n, [&](int64_t first) { store_packs(a, to, first, n); });
-    }
-    barrier_leave(a.w, epoch, ok);
+    each_tile_at_peers(
+        a, [&](uint4 *const *to, int64_t first, int64_t n) { store_packs(a, to, first, n); });
 }
 
 /* The sums of a thread's EACH packs. The packs of SOURCES ranks are asked for before any is added. */
@@ -123,17 +131,8 @@ template <typename T>
 static __global__ __launch_bounds__(PEERS_THREADS,
                                     1) void rows_add_kernel(const __grid_constant__ RowTransfer a)
 {
-    __shared__ uint4 *from[DIRECT_RANKS];
-    uint32_t epoch = load_volatile(&header_of(a.w, a.w.me)->epoch) + 1;
-    barrier_post(a.w, NULL, epoch);
-    bool ok = barrier_enter(a.w, epoch);
-    if (ok) {
-        const int64_t n = a.run * a.parts;
-        find_buffers(a.w, from);
-        __syncthreads();
-        each_tile(n, [&](int64_t first) { add_rows<T>(a, from, first, n); });
-    }
-    barrier_leave(a.w, epoch, ok);
+    each_tile_at_peers(
+        a, [&](uint4 *const *from, int64_t first, int64_t n) { add_rows<T>(a, from, first, n); });
 }
 
 extern "C" Status exchange_rows_run(struct Exec *ex, const Collective *a, const ExchangeRows *r)
