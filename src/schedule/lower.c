@@ -16,11 +16,10 @@ typedef struct Ring {
     int *user;
 } Ring;
 
-/* The last actions, by lane, whose phases used a slot, or took memory from one arena between phases; -1: none. A
- * program that is not phased has one such arena, a phased one has one for either direction. */
+/* The last two actions, by lane, whose phases took memory from one arena between phases; -1: none. A program
+ * that is not phased has one such arena, a phased one has one for either direction. */
 typedef struct RingUse {
-    int last[LANE_COUNT];
-    int before[LANE_COUNT]; /* the action of the lane before that; -1: none. Of a slot: not used */
+    int last[LANE_COUNT], before[LANE_COUNT];
 } RingUse;
 
 typedef struct Lowering {
@@ -29,7 +28,7 @@ typedef struct Lowering {
     Program *p;
     Ring *in, *out; /* by (payload, chunk) */
     SlotTable slots;
-    RingUse *slot_use; /* by slot */
+    int *slot_last; /* by slot and lane: the last action whose phases used it, -1: none */
     RingUse use[CHUNK_ROWS];
     int seen[LANE_COUNT]; /* the last action of the other lane that a lane has waited for */
     int *left;            /* by chunk: passes with weight gradients that are still to come */
@@ -253,6 +252,11 @@ static void wait_for_other(Lowering *l, Action *a, int last)
     lower_wait(a, p->at[last].early);
 }
 
+static int *slot_last(const Lowering *l, int slot, int lane)
+{
+    return &l->slot_last[slot * LANE_COUNT + lane];
+}
+
 static void wait_beside(Lowering *l, const Part *t, Action *a, int before)
 {
     if (l->p->at[t->opening].lane != a->lane) wait_for_lane(l, a, t->opening);
@@ -284,14 +288,14 @@ static void append_range(Lowering *l, Part *t, ActionKind kind, int first, int e
     else if (!weight)
         wait_beside(l, t, &a, use->before[LANE_COUNT - 1 - a.lane]);
     if (first == 0 && kind == ACTION_FORWARD)
-        wait_for_lane(l, &a, l->slot_use[t->slot].last[LANE_COUNT - 1 - a.lane]);
+        wait_for_lane(l, &a, *slot_last(l, t->slot, LANE_COUNT - 1 - a.lane));
     if (first == 0 && !weight) read_input(l, t, &a);
     bool ends = end == t->row->n && !weight;
     if (ends && sends) lower_wait(&a, t->out->user[t->out_entry - t->out->first]);
     int index = append_action(p, a);
     if (first == 0 && !weight) t->opening = index;
     use->before[a.lane] = use->last[a.lane];
-    use->last[a.lane] = l->slot_use[t->slot].last[a.lane] = index;
+    use->last[a.lane] = *slot_last(l, t->slot, a.lane) = index;
     if (ends && sends) send_output(l, t, index);
 }
 
@@ -410,10 +414,8 @@ static Status lower_make(Lowering *l, const ScheduleShape *s, Arena *scratch)
         const Pass *x = &l->order->at[i];
         l->left[x->chunk] += x->kind == ACTION_BACKWARD || x->kind == ACTION_BACKWARD_WEIGHT;
     }
-    TRY(ARENA_NEW(scratch, l->slots.most, &l->slot_use));
-    for (int i = 0; i < l->slots.most; i++) {
-        for (int lane = 0; lane < LANE_COUNT; lane++) l->slot_use[i].last[lane] = -1;
-    }
+    TRY(ARENA_NEW(scratch, l->slots.most * LANE_COUNT, &l->slot_last));
+    for (int i = 0; i < l->slots.most * LANE_COUNT; i++) l->slot_last[i] = -1;
     for (int lane = 0; lane < LANE_COUNT; lane++) {
         l->seen[lane] = -1;
         for (int row = 0; row < CHUNK_ROWS; row++)
