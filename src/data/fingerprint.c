@@ -1,9 +1,10 @@
 /* fingerprint: sums of files, or of their ends. */
 #include "data/fingerprint.h"
 
-#include "base/file.h"
+#include "data/shard_private.h"
 
 #include <stdio.h>
+#include <string.h>
 
 #define XXH_INLINE_ALL
 #include <xxhash.h>
@@ -27,19 +28,15 @@ static Status sum_ends(const char *path, uint64_t bytes, char sum[FILE_SUM_BYTES
 
 Status fingerprint_shard(const char *prefix, Text *out)
 {
-    static const char *const suffix[] = { ".idx", ".bin", ".mask" };
-    for (int i = 0; i < 3; i++) {
-        char path[FILE_PATH_MAX], sum[FILE_SUM_BYTES];
+    for (int i = 0; i < SHARD_FILES; i++) {
+        char path[SHARD_PATH_BYTES], sum[FILE_SUM_BYTES];
+        const char *suffix = shard_suffixes[i];
         uint64_t bytes = 0;
-        int n = snprintf(path, sizeof path, "%s%s", prefix, suffix[i]);
-        if (n < 0 || n >= (int)sizeof path)
-            return FAIL(ERR_ARG, "path %s%s has %d characters, at most %d are possible", prefix,
-                        suffix[i], n, FILE_PATH_MAX - 1);
-        if (i == 2 && !file_exists(path)) continue;
+        TRY(shard_part_path(prefix, suffix, path));
+        if (strcmp(suffix, ".mask") == 0 && !file_exists(path)) continue;
         TRY(file_size(path, &bytes));
-        TRY(i == 0 ? file_sum(path, sum) : sum_ends(path, bytes, sum));
-        TRY(text_printf(out, "%s of %llu bytes, sum %s\n", suffix[i], (unsigned long long)bytes,
-                        sum));
+        TRY(strcmp(suffix, ".idx") == 0 ? file_sum(path, sum) : sum_ends(path, bytes, sum));
+        TRY(text_printf(out, "%s of %llu bytes, sum %s\n", suffix, (unsigned long long)bytes, sum));
     }
     return OK;
 }

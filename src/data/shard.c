@@ -8,7 +8,7 @@
 /* SEQUENCE_BYTES: length and start. PASS: entries of an index that are read before pages are released. */
 enum { SEQUENCE_BYTES = 4 + 8, PASS = 1 << 20 };
 
-static const char *const FILES[SHARD_FILES] = { ".bin", ".idx", ".mask" };
+const char *const shard_suffixes[SHARD_FILES] = { ".bin", ".idx", ".mask" };
 
 static int64_t i64_at(const uint8_t *p, int64_t i)
 {
@@ -185,7 +185,7 @@ int64_t shard_chat(const Shard *s, int64_t token, int64_t *end)
     return start < 0 || start > token ? token : start;
 }
 
-static Status part_path(const char *prefix, const char *suffix, char path[SHARD_PATH_BYTES])
+Status shard_part_path(const char *prefix, const char *suffix, char path[SHARD_PATH_BYTES])
 {
     int n = snprintf(path, SHARD_PATH_BYTES, "%s%s", prefix, suffix);
     if (n >= 0 && n < FILE_PATH_MAX) return OK;
@@ -196,7 +196,7 @@ static Status part_path(const char *prefix, const char *suffix, char path[SHARD_
 static Status map_part(const char *prefix, const char *suffix, FileMap *out)
 {
     char path[SHARD_PATH_BYTES];
-    TRY(part_path(prefix, suffix, path));
+    TRY(shard_part_path(prefix, suffix, path));
     return file_map(path, out);
 }
 
@@ -205,7 +205,7 @@ static Status map_mask(Shard *s)
 {
     char path[SHARD_PATH_BYTES];
     FileMap mask = { 0 };
-    TRY(part_path(s->prefix, ".mask", path));
+    TRY(shard_part_path(s->prefix, ".mask", path));
     if (!file_exists(path)) return OK;
     TRY(file_map(path, &mask));
     Status status = shard_set_mask(s, mask);
@@ -218,7 +218,7 @@ static Status stamp_files(const char *prefix, FileStamp stamp[SHARD_FILES])
 {
     char path[SHARD_PATH_BYTES];
     for (int i = 0; i < SHARD_FILES; i++) {
-        TRY(part_path(prefix, FILES[i], path));
+        TRY(shard_part_path(prefix, shard_suffixes[i], path));
         file_stamp(path, &stamp[i]);
     }
     return OK;
@@ -249,7 +249,7 @@ Status shard_check_same(const Shard *s)
 {
     char path[SHARD_PATH_BYTES];
     for (int i = 0; i < SHARD_FILES; i++) {
-        TRY(part_path(s->prefix, FILES[i], path));
+        TRY(shard_part_path(s->prefix, shard_suffixes[i], path));
         TRY(file_stamp_check(path, &s->stamp[i]));
     }
     return OK;

@@ -31,6 +31,10 @@ enum {
     SHARD_PATH_BYTES = FILE_PATH_MAX + SHARD_SUFFIX_BYTES,
 };
 
+/* The files of a shard, and the path of one. ERR_ARG: it is too long. */
+extern const char *const shard_suffixes[SHARD_FILES];
+Status shard_part_path(const char *prefix, const char *suffix, char path[SHARD_PATH_BYTES]);
+
 /* Nothing in an .idx is aligned; every machine that this runs on is little endian. */
 static inline int32_t i32_at(const uint8_t *p, int64_t i)
 {
