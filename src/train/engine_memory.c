@@ -178,7 +178,8 @@ static Status open_rows(EngineArenas *m, const ModelSpec *s)
         char why[256];
         status_sentence(why, sizeof why);
         status_clear();
-        log_debug("rows of mesh.tp go through NCCL: %s", why);
+        log_message(m->shape->silent != 0 ? LOG_DEBUG : LOG_INFO,
+                    "rows of mesh.tp go through NCCL: %s", why);
     }
     TRY(agree_most(m->shape->mesh->group[GROUP_WORLD], &refused, 1));
     return refused ? OK : exchange_rows_start(m->ex, w);

@@ -13,6 +13,9 @@
 
 enum { NAMED_MOST = 4, NAME_BYTES = 192 };
 
+#define WHAT_NOW                                                                                   \
+    "run `switchyard doctor` on that host, leave it out if it fails, and go on with --resume"
+
 static const char *const point_names[VERIFY_POINTS] = {
     [VERIFY_OWN] = "its own gradients",
     [VERIFY_GROUP] = "gradients before they are added over replicas",
@@ -96,9 +99,7 @@ Status verify_explain(Engine *e, int64_t step)
     TRY(list_ranks(&e->params, mine, list, sizeof list, &n));
     return FAIL(
         ERR_NUMERIC,
-        "step %lld was computed twice, with other bits on %s %s; nothing of it is kept: run "
-        "`switchyard doctor` on that host, leave it out if it fails, and go on with "
-        "--resume",
+        "step %lld was computed twice, with other bits on %s %s; nothing of it is kept: " WHAT_NOW,
         (long long)step, n == 1 ? "rank" : "ranks", list);
 }
 
@@ -186,7 +187,6 @@ Status verify_replicas(EngineParams *w, int64_t step)
     return FAIL(
         ERR_NUMERIC,
         "after step %lld ranks that hold the same numbers have other bits on %s %s; the step "
-        "is not saved, checkpoints are as before: run `switchyard doctor` on that host, "
-        "leave it out if it fails, and go on with --resume",
+        "is not saved, checkpoints are as before: " WHAT_NOW,
         (long long)step, n == 1 ? "rank" : "ranks", list);
 }
