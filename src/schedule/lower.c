@@ -281,14 +281,14 @@ static void append_range(Lowering *l, Part *t, ActionKind kind, int first, int e
     a.end = (short)end;
     a.lane = weight ? LANE_COMPUTE : (Lane)phase->lane;
     if (!weight) a.out = t->out_entry;
+    int other = a.lane == LANE_COMPUTE ? LANE_COMM : LANE_COMPUTE;
     RingUse *use = &l->use[p->phased && kind != ACTION_FORWARD ? ROW_BACKWARD : ROW_FORWARD];
     bool beside = weight ? p->phased : phase->overlap_ok && first > 0;
     if (!beside)
-        wait_for_other(l, &a, use->last[LANE_COUNT - 1 - a.lane]);
+        wait_for_other(l, &a, use->last[other]);
     else if (!weight)
-        wait_beside(l, t, &a, use->before[LANE_COUNT - 1 - a.lane]);
-    if (first == 0 && kind == ACTION_FORWARD)
-        wait_for_lane(l, &a, *slot_last(l, t->slot, LANE_COUNT - 1 - a.lane));
+        wait_beside(l, t, &a, use->before[other]);
+    if (first == 0 && kind == ACTION_FORWARD) wait_for_lane(l, &a, *slot_last(l, t->slot, other));
     if (first == 0 && !weight) read_input(l, t, &a);
     bool ends = end == t->row->n && !weight;
     if (ends && sends) lower_wait(&a, t->out->user[t->out_entry - t->out->first]);

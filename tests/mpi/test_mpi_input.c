@@ -63,7 +63,7 @@ static void a_rank_with_other_data(void **state)
               "R=\"train ../../tiny.yaml train.micro_batch=1 moe.buffers=worst data.tokenizer= "
               "data.sources=[{name:\\ web,path:\\ z}] run.dir=$PWD/run\"; "
               "eval exec mpirun --oversubscribe -n 1 -wdir 0 \"$0\" $R : -n 1 -wdir 1 \"$0\" $R");
-    CHECK_ONE_SAYS(o, "rank 1: the data is not rank 0's: line 3 is \".bin of ");
+    CHECK_ONE_SAYS(o, "rank 1: the data is not rank 0's: line 2 is \".bin of ");
 }
 
 static void a_rank_of_another_build(void **state)
