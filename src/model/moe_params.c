@@ -22,9 +22,9 @@ static Status expert_bias_params(const ModelSpec *s, const MoeSpec *m, int i, Pa
 {
     const int here = (int)spec_experts_here(&s->ranks, m->experts);
     const int first = (int)spec_first_expert(&s->ranks, m->experts);
+    const int64_t f = m->ffn * s->ranks.etp;
     for (int e = 0; e < here; e++) {
-        ParamAdd half = { ROLE_EXPERT_GATE_UP_BIAS, e,         0,
-                          m->ffn * s->ranks.etp,    INIT_ZERO, .split = SPLIT_ROWS };
+        ParamAdd half = { ROLE_EXPERT_GATE_UP_BIAS, e, 0, f, INIT_ZERO, .split = SPLIT_ROWS };
         TRY(params_add(out, half, "model.layers.%d.mlp.experts.%d.gate_proj.bias", i, first + e));
         TRY(params_add(out, half, "model.layers.%d.mlp.experts.%d.up_proj.bias", i, first + e));
     }
