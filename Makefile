@@ -1,5 +1,5 @@
 # make              the release build: build/switchyard
-# ./test.sh         everything that a change must pass: about 12 minutes on two cores
+# ./test.sh         everything that a change must pass: 35 minutes on two cores
 # make test-long    what takes longer: before an issue is closed
 # make test         unit, op, schedule, mesh, GPU and system tests in release; last line: N passed, M failed, K skipped
 # make asan | tsan  unit, op, schedule and mesh tests under address+undefined | comm and mesh tests under thread

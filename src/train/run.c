@@ -353,8 +353,9 @@ static int stop_signal(const TrainOptions *o) { return o->stop == NULL ? 0 : (in
  * is their mean. */
 static double own_rows(const ModelSpec *s, const EngineShape *shape, const int32_t *load)
 {
-    int64_t here = s->ranks.ep > 0 ? s->experts / s->ranks.ep : 0, first = s->ranks.ep_rank * here,
-            sum = 0;
+    const int64_t here = spec_experts_here(&s->ranks, s->experts);
+    const int64_t first = spec_first_expert(&s->ranks, s->experts);
+    int64_t sum = 0;
     for (int i = 0; i < s->n_layers; i++) {
         const LayerSpec *l = &s->layers[i];
         if (l->load < 0 || !layer_on(l, shape->pp_rank)) continue;
