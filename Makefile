@@ -292,6 +292,12 @@ $B/tests/system/faulty_log.so: tests/system/faulty_log.c
 	$(CC) -std=c17 -D_GNU_SOURCE $(WARN) -shared -fPIC $< -o $@
 $B/tests/system/test_verify: | $B/tests/system/faulty_log.so
 
+# library calls that fail, for LD_PRELOAD
+$B/tests/system/failing_calls.so: tests/system/failing_calls.c
+	@mkdir -p $(@D)
+	$(CC) -std=c17 -D_GNU_SOURCE -O1 $(WARN) -shared -fPIC -fvisibility=hidden $< -o $@
+$B/tests/system/test_failing_calls: | $B/tests/system/failing_calls.so
+
 # Kernels are run with the rounding that the instructions have: no product is fused that is not in the text.
 GFXRUN := $(patsubst %,$O/%.o,$(wildcard tools/gfxrun/*.c))
 GFXRUN_TESTS := $(call test_of,tests/unit/gfxrun/test_*.c)
