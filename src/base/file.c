@@ -207,7 +207,7 @@ Status file_write(File *f, const void *data, size_t bytes)
 Status file_write_at(File *f, uint64_t offset, const void *data, size_t bytes)
 {
     TRY(file_flush(f));
-    if (pwrite(f->fd, data, bytes, (off_t)offset) == (ssize_t)bytes) return OK;
+    if (fd_write_at(f->fd, data, bytes, offset) == bytes) return OK;
     return cannot_change(f->path, "written");
 }
 

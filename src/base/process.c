@@ -109,7 +109,8 @@ static void read_more(Process *p)
     ssize_t n = read(p->fd, p->said + p->used, most - p->used);
     if (n > 0 && p->shown) (void)fd_write(STDERR_FILENO, p->said + p->used, (size_t)n);
     if (n > 0) p->used += (size_t)n;
-    if (n == 0) (void)close(p->fd), p->fd = -1;
+    /* poll would say again and again that there is something to read */
+    if (n == 0 || (n < 0 && errno != EINTR)) (void)close(p->fd), p->fd = -1;
     p->said[p->used] = '\0';
 }
 

@@ -171,7 +171,8 @@ static void release(const void *at)
 static int count_held(int file, bool map)
 {
     int n = 0;
-    for (int i = 0; i < HELD; i++) n += held[i].at != 0 && held[i].file == file && held[i].map == map;
+    for (int i = 0; i < HELD; i++)
+        n += held[i].at != 0 && held[i].file == file && held[i].map == map;
     return n;
 }
 
@@ -196,7 +197,8 @@ static void report_left(FILE *to)
         for (int i = NO_FILE; i < n_files; i++) {
             int n = count_held(i, map);
             if (n > 0)
-                fprintf(to, "left %s %s %d\n", map ? "map" : "memory", i < 0 ? "?" : files[i].name, n);
+                fprintf(to, "left %s %s %d\n", map ? "map" : "memory", i < 0 ? "?" : files[i].name,
+                        n);
         }
     }
     int n = 0;
@@ -234,8 +236,8 @@ static int counted_main(int argc, char **argv, char **env)
 }
 
 // NOLINTBEGIN(bugprone-reserved-identifier): the name is glibc's
-int __libc_start_main(int (*start)(int, char **, char **), int argc, char **argv, void (*init)(void),
-                      void (*fini)(void), void (*end)(void), void *stack);
+int __libc_start_main(int (*start)(int, char **, char **), int argc, char **argv,
+                      void (*init)(void), void (*fini)(void), void (*end)(void), void *stack);
 EXPORT int __libc_start_main(int (*start)(int, char **, char **), int argc, char **argv,
                              void (*init)(void), void (*fini)(void), void (*end)(void), void *stack)
 {
@@ -381,7 +383,8 @@ EXPORT int rename(const char *from, const char *to)
 
 /* ---- threads and processes ---- */
 
-EXPORT int pthread_create(pthread_t *out, const pthread_attr_t *attr, void *(*run)(void *), void *arg)
+EXPORT int pthread_create(pthread_t *out, const pthread_attr_t *attr, void *(*run)(void *),
+                          void *arg)
 {
     typedef int Create(pthread_t *, const pthread_attr_t *, void *(*)(void *), void *);
     if (fails(KIND_START, CALLER)) return fail_error;
