@@ -250,6 +250,9 @@ EXPORT int __libc_start_main(int (*start)(int, char **, char **), int argc, char
 
 /* ---- memory ---- */
 
+/* Sanitizers bring their own malloc, and find leaks themselves. */
+#if MALLOC_COUNTED
+
 static void *given(void *at, const void *caller)
 {
     hold(at, caller, false);
@@ -284,6 +287,8 @@ EXPORT void free(void *at)
     release(at);
     __libc_free(at);
 }
+
+#endif
 
 EXPORT void *mmap(void *at, size_t bytes, int prot, int flags, int fd, off_t offset)
 {
