@@ -296,7 +296,7 @@ $B/tests/system/test_verify: | $B/tests/system/faulty_log.so
 # library calls that fail, for LD_PRELOAD
 $B/tests/system/failing_calls.so: tests/system/failing_calls.c
 	@mkdir -p $(@D)
-	$(CC) -std=c17 -D_GNU_SOURCE -DMALLOC_COUNTED=$(if $(filter asan,$(CONFIG)),0,1) -O1 $(WARN) -shared -fPIC \
+	$(CC) -std=c17 -D_GNU_SOURCE $(if $(filter asan,$(CONFIG)),-DKEEP_MALLOC) -O1 $(WARN) -shared -fPIC \
 	    -fvisibility=hidden $< -o $@
 $B/tests/system/test_failing_calls: | $B/tests/system/failing_calls.so
 

@@ -261,6 +261,13 @@ Status file_commit(File *f)
     return OK;
 }
 
+Status file_rename(const char *from, const char *to)
+{
+    char why[REASON_BYTES];
+    if (rename(from, to) == 0) return OK;
+    return FAIL(ERR_DISK, "%s cannot be renamed to %s: %s", from, to, reason(why));
+}
+
 /* Callers use this while they return an error, so it must not change the status record. */
 void file_close(File *f)
 {

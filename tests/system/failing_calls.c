@@ -250,8 +250,8 @@ EXPORT int __libc_start_main(int (*start)(int, char **, char **), int argc, char
 
 /* ---- memory ---- */
 
-/* Sanitizers bring their own malloc, and find leaks themselves. */
-#if MALLOC_COUNTED
+/* KEEP_MALLOC: a sanitizer brings its own, and finds leaks itself. */
+#ifndef KEEP_MALLOC
 
 static void *given(void *at, const void *caller)
 {

@@ -27,22 +27,26 @@ typedef struct How {
 
 typedef struct Kind {
     const char *name; /* of failing_calls.c */
+    bool heeded; /* nobody goes on without it in silence: bytes would not be where a user thinks */
     How how[HOWS];
 } Kind;
 
 static const Kind kinds[KINDS] = {
-    { "malloc", { { "ENOMEM", ENOMEM, false } } },
-    { "mmap", { { "ENOMEM", ENOMEM, false } } },
-    { "open", { { "EMFILE", EMFILE, false }, { "EACCES", EACCES, false }, { "EIO", EIO, false } } },
-    { "read", { { "EIO", EIO, false }, { "EINTR", EINTR, true }, { "half", 0, true } } },
+    { "malloc", false, { { "ENOMEM", ENOMEM, false } } },
+    { "mmap", false, { { "ENOMEM", ENOMEM, false } } },
+    { "open",
+      false,
+      { { "EMFILE", EMFILE, false }, { "EACCES", EACCES, false }, { "EIO", EIO, false } } },
+    { "read", false, { { "EIO", EIO, false }, { "EINTR", EINTR, true }, { "half", 0, true } } },
     { "write",
+      true,
       { { "ENOSPC", ENOSPC, false },
         { "EIO", EIO, false },
         { "EINTR", EINTR, true },
         { "half", 0, true } } },
-    { "sync", { { "EIO", EIO, false } } },
-    { "rename", { { "ENOSPC", ENOSPC, false }, { "EACCES", EACCES, false } } },
-    { "start", { { "EAGAIN", EAGAIN, false } } },
+    { "sync", true, { { "EIO", EIO, false } } },
+    { "rename", true, { { "ENOSPC", ENOSPC, false }, { "EACCES", EACCES, false } } },
+    { "start", true, { { "EAGAIN", EAGAIN, false } } },
 };
 
 static int count_hows(const Kind *k)
@@ -69,7 +73,8 @@ typedef struct Command {
         *kept; /* a folder of the lab that is copied into the cell, and what of it stays whole */
     const char *again; /* one more word when the command is repeated after a failure */
     bool timed;        /* what it prints has times */
-    int slow;          /* how many times fewer calls are failed; 0: all */
+    bool marks; /* writes marks for others, which may be lost: the process in a lock, a heartbeat */
+    int slow;   /* how many times fewer calls are failed; 0: all */
 } Command;
 
 #define STEP(n)   "run/checkpoints/step-000000000" #n
@@ -100,6 +105,7 @@ static const Command commands[] = {
       .results = RUN_STEPS,
       .left = { RUN_LEFT },
       .again = "--resume=auto",
+      .marks = true,
       .timed = true },
     { .name = "train-resume",
       .words = { "train", "../tiny.yaml", "train.steps=6", "checkpoint.every=2", "--resume",
@@ -108,6 +114,7 @@ static const Command commands[] = {
       .left = { RUN_LEFT, STEP(2), STEP(2) "/*" },
       .given = "made/run",
       .kept = STEP(4),
+      .marks = true,
       .timed = true },
     { .name = "train-threads",
       .words = { "train", TINY_RUN, "--ranks", "2", "mesh.ep=2", "mesh.zero=2",
@@ -115,6 +122,7 @@ static const Command commands[] = {
       .results = RUN_STEPS,
       .left = { RUN_LEFT },
       .again = "--resume=auto",
+      .marks = true,
       .timed = true },
     { .name = "train-init",
       .words = { "train", "../tiny.yaml", "train.steps=2", "--init", "../made/run",
@@ -122,12 +130,14 @@ static const Command commands[] = {
       .results = { STEP(2) },
       .left = { RUN_LEFT },
       .again = "--resume=auto",
+      .marks = true,
       .timed = true },
     TIMED("train-dry-run", "train", TINY_RUN, "--dry-run"),
     { .name = "supervise",
       .words = { "supervise", TINY_RUN, "--", "--ranks", "1" },
       .results = RUN_STEPS,
       .left = { RUN_LEFT },
+      .marks = true,
       .timed = true },
     SHOWN("generate", "generate", "../made/run", "--prompt", "ba", "--tokens", "5"),
     MAKES("documents", "eval", "eval", "../made/run", "--documents", "documents"),
@@ -141,6 +151,7 @@ static const Command commands[] = {
       .results = { "web.bin", "web.idx" },
       .left = { "web.*" },
       .reader = { "data", "inspect", "web" },
+      .marks = true,
       .timed = true },
     { .name = "data-pack",
       .words = { "data", "prepare", TOKENIZER, "--dedup", "exact", "--pack", "best-fit", "--out",
@@ -148,6 +159,7 @@ static const Command commands[] = {
       .results = { "web.bin", "web.idx" },
       .left = { "web.*" },
       .reader = { "data", "inspect", "web" },
+      .marks = true,
       .timed = true },
     MAKES("page.html", "data-inspect", "data", "inspect", "../web", TOKENIZER, "--html",
           "page.html"),
@@ -414,9 +426,22 @@ static void look_at_leaks(const char *report, const char *whole)
 
 /* ---- verdicts ---- */
 
+static bool was_called(const Tried *t)
+{
+    return t->report != NULL && strstr(t->report, "failed ") != NULL;
+}
+
 static bool warns(const char *err) { return strstr(err, "warning: ") != NULL; }
 
-static void judge(const Command *c, const How *how, const Tried *t, const Tried *whole)
+/* The system's words, or the name of the kind of failure where a library only says that it has no memory. */
+static bool names_reason(const char *err, const How *how)
+{
+    return strstr(err, strerror(how->error)) != NULL || strstr(err, "[out of memory]") != NULL ||
+           strstr(err, "the system refused to reserve") != NULL;
+}
+
+static void judge(const Command *c, const Kind *k, const How *how, const Tried *t,
+                  const Tried *whole)
 {
     const Outcome *o = &t->outcome;
     if (t->hung) is_wrong("it still ran after a minute");
@@ -425,10 +450,14 @@ static void judge(const Command *c, const How *how, const Tried *t, const Tried 
     } else if (o->code == 0) {
         compare_results(c, true);
         if (!c->timed && strcmp(o->out, whole->outcome.out) != 0) is_wrong("it printed %s", o->out);
+        const bool mark = c->marks && strcmp(k->name, "write") == 0;
+        if (k->heeded && !how->goes_on && !mark && was_called(t)) is_wrong("it went on in silence");
     } else if (how->goes_on || (o->code != 2 && o->code != 3)) {
         is_wrong("it ends with %d: %s", o->code, o->err);
     } else if (!one_sentence(o->err)) {
         is_wrong("no one sentence: %s", o->err);
+    } else if (!names_reason(o->err, how)) {
+        is_wrong("it does not say why: %s", o->err);
     } else {
         look_after_failure(c);
     }
@@ -442,11 +471,11 @@ static void fail_one(const Command *c, const Kind *k, long n, const How *how, co
     wrong[0] = '\0';
     CHECK_OK(file_remove_tree(lab_path(lab, "fail")));
     Tried t = try_call("fail", c, k, n, how);
-    const char *by = t.report == NULL ? NULL : strstr(t.report, "failed ");
+    const char *by = was_called(&t) ? strstr(t.report, "failed ") : NULL;
     if (say)
         print_message("exit code %d, %s\n%s\n", t.outcome.code, t.outcome.err,
                       t.report == NULL ? "no report" : t.report);
-    judge(c, how, &t, whole);
+    judge(c, k, how, &t, whole);
     if (wrong[0] != '\0') {
         failed++;
         print_message("FAILED test_failing_calls %s %s %ld %s: %s (%.60s)\n", c->name, k->name, n,
@@ -487,6 +516,7 @@ static const struct Always {
     { "trace-replay", "mmap", "ENOMEM", 60 },  /* half a table of texts was not given back */
     { "report", "malloc", "ENOMEM", 10 },      /* settings that could not be read now were none */
     { "logits", "rename", "EACCES", 20 },
+    { "train-threads", "mmap", "ENOMEM", 16 }, /* the other rank waited for its deadline */
     { "supervise", "start", "EAGAIN", 20 },
 };
 enum { ALWAYS = sizeof always / sizeof *always };
