@@ -350,9 +350,7 @@ static Status commit_folder(Checkpointer *k)
     TRY(folder_of_step(folder, k->folder, k->info.step, ""));
     TRY(write_manifest(k, temp));
     TRY(file_remove_tree(folder)); /* a damaged one of the same step, which a resume skipped */
-    if (rename(temp, folder) != 0) {
-        return FAIL(ERR_DISK, "%s cannot be renamed to %s", temp, folder);
-    }
+    TRY(file_rename(temp, folder));
     return file_sync_folder(k->folder);
 }
 

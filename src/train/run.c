@@ -239,9 +239,8 @@ static void raise_peak(const Config *c, int threads, MeasuredPeak *peak)
     if (peak_measure(c, threads, false, peak) != OK) status_clear();
 }
 
-static Status open_all(Trainer *t)
+static Status open_files(Trainer *t)
 {
-    const Config *c = &t->config.own;
     TRY(interrupt_check("no step has run"));
     TRY(open_log(t));
     TRY(log_layout(t));
@@ -249,6 +248,14 @@ static Status open_all(Trainer *t)
     if (t->ranks.share.where[0] != '\0')
         log_info("rank %d %s", t->ranks.world->rank, t->ranks.share.where);
     if (t->is_rank0) TRY(run_lock_folder(t));
+    return OK;
+}
+
+/* Parts of it talk to the other ranks, so there is no agreement at its end: a rank that fails ends their waits with its
+ * reason. */
+static Status open_engine(Trainer *t)
+{
+    const Config *c = &t->config.own;
     TRY(ranks_open(&t->ranks.steps, t->ranks.world, &t->arena));
     raise_peak(c, t->plan.shape.threads, &t->rates.peak);
     TRY(find_sheet_flops(t));
@@ -256,7 +263,12 @@ static Status open_all(Trainer *t)
     op_set_text(&t->engine.ex, c->run_compute == COMPUTE_BF16, t->cpu);
     if (t->is_rank0 && t->cpu[0] != '\0') log_info("ops run on the CPU, in %s", t->cpu);
     int recorded = c->run_trace_ring > 0 ? (int)c->run_trace_ring : c->run_trace_steps.n > 0;
-    TRY(recorder_open(&t->traces.recorder, &t->engine, t->ranks.world, recorded));
+    return recorder_open(&t->traces.recorder, &t->engine, t->ranks.world, recorded);
+}
+
+static Status open_loader(Trainer *t)
+{
+    const Config *c = &t->config.own;
     if (c->fp8_report_steps.n > 0) TRY(code_report_open(&t->codes));
     TRY(open_data(t));
     report_held_out(t);
@@ -652,7 +664,9 @@ static Status start_run(Trainer *t)
     TRY(agree_failure(r, check_settings(t)));
     TRY(check_ranks_agree(t));
     TRY(agree_failure(r, check_memory(t)));
-    TRY(agree_failure(r, open_all(t)));
+    TRY(agree_failure(r, open_files(t)));
+    TRY(open_engine(t));
+    TRY(agree_failure(r, open_loader(t)));
     /* ranks that round differently would update replicated weights to different bits */
     if (r->world != NULL)
         TRY(agree_failure(r, ranks_agree(r->world, "this processor's run.cpu_isa", t->cpu)));
