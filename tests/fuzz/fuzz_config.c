@@ -21,6 +21,12 @@ static void read_back(const Config *c, Arena *a)
     if (config_check(c) != OK) need(*status_message() != '\0');
 }
 
+static Status make_default(Arena *a, void **out)
+{
+    TRY(arena_alloc(a, sizeof(Config), out));
+    return config_default(*out, a);
+}
+
 static Status look(Fuzz *f)
 {
     Config c;
@@ -30,7 +36,7 @@ static Status look(Fuzz *f)
     else
         need(*status_message() != '\0');
     if (f->bytes >= LINE_BYTES) return OK;
-    need(config_default(&c, f->a) == OK);
+    c = *(const Config *)fuzz_once(make_default);
     TRY(config_override(&c, f->a, text));
     read_back(&c, f->a);
     return OK;

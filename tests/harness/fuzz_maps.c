@@ -7,7 +7,7 @@
 #include <sys/mman.h>
 #include <sys/types.h>
 
-enum { MAPS_MAX = 256 };
+enum { MAPS_MAX = 256, TRIM_EVERY = 64 };
 
 static const size_t LEAST_BYTES = (size_t)1 << 16, KEPT_BYTES = (size_t)1 << 20;
 
@@ -15,6 +15,7 @@ static struct {
     void *at;
     size_t bytes;
     bool used;
+    unsigned times; /* that it was given back */
 } maps[MAPS_MAX];
 static int n_maps;
 static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
@@ -62,7 +63,7 @@ int __wrap_munmap(void *at, size_t bytes)
         found = maps[i].at == at;
         if (!found) continue;
         maps[i].used = false;
-        if (maps[i].bytes > KEPT_BYTES)
+        if (maps[i].bytes > KEPT_BYTES && ++maps[i].times % TRIM_EVERY == 0)
             (void)madvise((char *)at + KEPT_BYTES, maps[i].bytes - KEPT_BYTES, MADV_DONTNEED);
     }
     pthread_mutex_unlock(&lock);
