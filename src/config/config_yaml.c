@@ -103,7 +103,8 @@ static Status check_depth(const ConfigDoc *d, yaml_parser_t *p)
 static bool may_be_deep(const char *yaml, size_t bytes)
 {
     int begins = 0;
-    for (size_t i = 0; i < bytes; i++) begins += memchr("[{-:?", yaml[i], 5) != NULL;
+    for (size_t i = 0; i < bytes; i++)
+        begins += yaml[i] != '\0' && strchr("[{-:?", yaml[i]) != NULL;
     return begins > DEPTH_MAX;
 }
 

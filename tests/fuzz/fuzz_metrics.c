@@ -1,4 +1,4 @@
-/* Any bytes as metrics.jsonl: refused with a sentence, or figures that a table and JSON of two runs can show. Up to a
+/* Any bytes as metrics.jsonl: refused with a sentence, or figures that a table, JSON and a page of two runs show. Up to a
  * line of %% is config.yaml. */
 #include "harness/fuzz.h"
 #include "viz/compare.h"
@@ -18,7 +18,8 @@ static Status look(Fuzz *f)
     need(c.run[0]->first_step <= c.run[0]->last_step && c.rows >= COMPARE_FIGURES);
     TRY(text_init(&text, f->page));
     TRY(compare_text(&text, &c));
-    return compare_json(&text, &c);
+    TRY(compare_json(&text, &c));
+    return compare_page(&text, &c);
 }
 
 const Fuzzer fuzzer = { .look = look, .most_bytes = 1 << 15 };

@@ -1,14 +1,15 @@
-/* Any bytes as a trace: refused with a sentence, or all sheets of it, ours and TraceLens', and lists of its operators,
- * which can be written. The first byte chooses which. */
+/* Any bytes as a trace: refused with a sentence, or all sheets of it, ours and TraceLens', lists of its operators, or
+ * its timeline, which can be written. The first byte chooses which. */
 #include "analyze/compat/compat.h"
 #include "analyze/events_read.h"
 #include "analyze/recording.h"
 #include "analyze/replay.h"
 #include "harness/fuzz.h"
+#include "viz/trace_page.h"
 
 #include <fcntl.h>
 
-typedef enum Wanted { OURS, COMPAT, REPLAY, WANTED } Wanted;
+typedef enum Wanted { OURS, COMPAT, REPLAY, PAGE, WANTED } Wanted;
 
 static Status replay(const Tree *t, const Fuzz *f)
 {
@@ -26,6 +27,18 @@ static Status replay(const Tree *t, const Fuzz *f)
     return s;
 }
 
+static Status draw(Report *r, const Fuzz *f)
+{
+    TracePage page = { 0 };
+    Text text = { 0 };
+    Status s = trace_page_begin(&page, 1);
+    if (s == OK) s = trace_page_add(&page, r, "fuzz", NULL, 0);
+    if (s == OK) s = text_init(&text, f->page);
+    if (s == OK) s = trace_page_timeline(&page, &text);
+    trace_page_free(&page);
+    return s;
+}
+
 static Status sheets(const Events *e, const Tree *t, ReportOptions *o, Wanted wanted, const Fuzz *f)
 {
     Report r;
@@ -38,6 +51,7 @@ static Status sheets(const Events *e, const Tree *t, ReportOptions *o, Wanted wa
     TRY(report_make(e, t, o, f->a, &r));
     TRY(report_timeline(&r, us));
     need(us[TIMELINE_BUSY] <= us[TIMELINE_TOTAL] * (1 + 1e-9) + 1e-3);
+    if (wanted == PAGE) return draw(&r, f);
     TRY((wanted == COMPAT ? compat_tables : report_tables)(&r, table, &n));
     need(n <= REPORT_SHEETS_MOST);
     File nowhere = {
@@ -53,14 +67,14 @@ static Status sheets(const Events *e, const Tree *t, ReportOptions *o, Wanted wa
 static Status work(const Events *e, int choice, const Fuzz *f)
 {
     const Wanted wanted = (Wanted)(choice % WANTED);
-    TreeOptions how = { .link = (TreeLink)(choice / 3 % 2), .python = true };
+    TreeOptions how = { .link = (TreeLink)(choice / 4 % 2), .python = true };
     ReportOptions what = { .step = -1,
-                           .recompute = choice / 6 % 2 == 1,
+                           .recompute = choice / 8 % 2 == 1,
                            .kernels = true,
                            .short_us = 10,
-                           .micro_idle_us = choice / 12 % 2 };
+                           .micro_idle_us = choice / 16 % 2 };
     Tree tree = { 0 };
-    if (wanted == COMPAT) compat_options(&how, &what, choice / 24 % 2 == 1);
+    if (wanted == COMPAT) compat_options(&how, &what, choice / 32 % 2 == 1);
     if (wanted != REPLAY) TRY(report_need_work(e));
     TRY(tree_build(e, &how, f->a, &tree));
     return wanted == REPLAY ? replay(&tree, f) : sheets(e, &tree, &what, wanted, f);
