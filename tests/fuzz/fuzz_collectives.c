@@ -24,7 +24,7 @@ static Status look(Fuzz *f)
     Collectives c = { 0 };
     const CollectivesOptions o = { .partial = true,
                                    .threads = 1,
-                                   .gpus_per_node = f->bytes % 3,
+                                   .gpus_per_node = (int64_t)(f->bytes % 3),
                                    .rules = f->bytes % 2 == 1 ? &compat_collective_rules : NULL };
     const FuzzPart first = fuzz_part(f, "\n%%\n");
     const char *path[] = { fuzz_file("rank0.json", first.data, first.bytes),
