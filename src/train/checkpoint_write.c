@@ -225,7 +225,9 @@ static Status without_copies(Checkpointer *k, Status s, const char *what)
 Status checkpoint_find_copy(Checkpointer *k, bool resume, const char *host)
 {
     const Config *c = k->params->config;
-    if (!c->checkpoint_peer) return OK;
+    const bool refused =
+        !resume && k->n_steps > 0; /* a start that must leave everything as it is */
+    if (!c->checkpoint_peer || refused) return OK;
     Status s = peer_init(&k->peer, c, host_of(k->params), resume, host);
     if (s != OK) {
         peer_close(&k->peer, false);

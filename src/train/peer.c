@@ -18,6 +18,8 @@
 
 #define PREFIX "switchyard-"
 
+/* PEER_TAG: other messages between two ranks may pass a part that is on its way. */
+enum { PEER_TAG = COMM_TAGS - 1 };
 enum { ID_BYTES = 17, ID_DIGITS = ID_BYTES - 1 }; /* 16 hexadecimal digits */
 
 /* ---- places ---- */
@@ -351,8 +353,8 @@ Status peer_send(Peer *p)
     const PeerSlot *slot = &p->slot[p->next];
     const Tensor own = tensor_of(&slot->own), theirs = tensor_of(&slot->theirs);
     if (p->to < 0) return OK;
-    TRY(comm_recv(p->host, &theirs, p->from, 0, &p->receiving));
-    return comm_send(p->host, &own, p->to, 0, &p->sending);
+    TRY(comm_recv(p->host, &theirs, p->from, PEER_TAG, &p->receiving));
+    return comm_send(p->host, &own, p->to, PEER_TAG, &p->sending);
 }
 
 Status peer_sent(Peer *p, double wait_s, bool *done)
@@ -441,13 +443,24 @@ static Status remove_home(const Peer *p)
     return OK;
 }
 
+/* Says where copies stay, for a run that did not end as it should. */
+static void log_kept(const Peer *p)
+{
+    const int64_t *step = &p->slot[1 - p->next].step;
+    if (p->open && *step >= 0)
+        log_info("the checkpoint of step %" PRId64 " stays in memory until the run goes on: %s",
+                 *step, p->home);
+}
+
 void peer_close(Peer *p, bool ended)
 {
     if (p->open && p->to >= 0) end_transfers(p);
+    if (!ended) log_kept(p);
     close_slots(p);
     peer_forget(p);
     if (ended && p->home[0] != '\0' && remove_home(p) != OK)
         log_failure(LOG_WARN, "left behind in %s: ", p->home);
+    if (p->home[0] != '\0' && rmdir(p->home) == 0) (void)rmdir(p->root); /* nothing was kept */
     arena_free(&p->arena);
     *p = (Peer){ 0 };
 }
