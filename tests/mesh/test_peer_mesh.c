@@ -275,6 +275,26 @@ static void a_copy_has_the_bytes_of_the_checkpoint_on_disk(void **state)
               "cmp $g ../checkpoints/step-0000000001/$(basename $g) || exit 1; done; done");
 }
 
+/* What plans count is what files take: all parts are alike but for some small parameters. */
+static Status compare_with_plan(Rank *r)
+{
+    size_t planned = 0, slots = 0;
+    TRY(save_both(r));
+    (void)checkpoint_plan_bytes(&r->t->engine.params, &planned);
+    for (int i = 0; i < PEER_SLOTS; i++)
+        slots += r->saver.peer.slot[i].own.bytes + r->saver.peer.slot[i].theirs.bytes;
+    EXPECT(planned == 4 * r->saver.bytes);
+    EXPECT((double)slots > 0.5 * (double)planned && (double)slots < 2 * (double)planned);
+    EXPECT(peer_held_bytes(&r->t->config) >= slots);
+    return OK;
+}
+
+static void plans_count_the_memory_of_slots(void **state)
+{
+    (void)state;
+    LOADED(four, compare_with_plan);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -290,6 +310,7 @@ int main(void)
         PLACE_TEST(without_room_the_run_goes_on_with_the_disk),
         PLACE_TEST(at_the_end_nothing_stays),
         PLACE_TEST(a_copy_has_the_bytes_of_the_checkpoint_on_disk),
+        PLACE_TEST(plans_count_the_memory_of_slots),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
