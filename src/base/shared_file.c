@@ -29,7 +29,8 @@ Status shared_file_open(SharedFile *f, const char *path, size_t bytes)
     int why = ftruncate(fd, (off_t)bytes) == 0 ? allocate(fd, bytes) : errno;
     void *at = MAP_FAILED;
     if (why == 0) {
-        at = mmap(NULL, bytes, PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0);
+        /* so that the first write takes no page faults */
+        at = mmap(NULL, bytes, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_POPULATE, fd, 0);
         if (at == MAP_FAILED) why = errno;
     }
     close(fd);

@@ -14,7 +14,7 @@
  * device. So neither another run nor a copy of the run folder takes these files. HOST in the path tells the
  * hosts of one machine or of one shared folder apart.
  *
- * A start looks for the newest step of which every file is on some host, under one manifest, with all
+ * A start looks for the newest step whose files are all on some host, under one manifest, with all
  * sums right. Each rank then has a folder of it: files of its own host are linked there, those that it needs and
  * its host lacks are fetched over the host group. The ordinary loader reads that folder.
  *

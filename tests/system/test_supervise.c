@@ -189,6 +189,8 @@ static void a_killed_run_goes_on_from_memory_to_the_same_bits(void **state)
     CHECK_EXIT(o, 0);
     CHECK_INT(text_count(run_journal(lab, "memory"), "\"kind\":\"start\""), 3);
     CHECK_INT(text_count(o.err, "resumed from the memory of hosts: step "), 2);
+    /* the second start began at a step that the disk lacks: that is progress */
+    CHECK_INT(text_count(run_journal(lab, "memory"), "\"pause_s\":1,"), 2);
     CHECK(run_count_steps(lab, "memory") <= STEPS + 2 * 2 * 4);
     o = RUN(lab, "calm", "train", IN_MEMORY, "--ranks", "2");
     CHECK_EXIT(o, 0);
