@@ -84,10 +84,10 @@ void checkpointer_close(Checkpointer *k);
 /* checkpoint.peer (peer.h), without which these do nothing. A failure other than ERR_COMM is a warning: the
  * run goes on with checkpoints on disk. Collective.
  * find: looks for a copy that is newer than the newest checkpoint on disk; resume and host as of peer_init.
- * open: makes the slots for copies to come; call it behind the load.
+ * open: makes the slots for copies to come; call it behind the load. step: where the run goes on.
  * give_back: the run has ended, and its copies go. */
 Status checkpoint_find_copy(Checkpointer *k, bool resume, const char *host);
-Status checkpoint_open_copies(Checkpointer *k);
+Status checkpoint_open_copies(Checkpointer *k, int64_t step);
 void checkpoint_give_back(Checkpointer *k);
 /* The step of the copy that was found; -1: none. */
 static inline int64_t checkpoint_copy_step(const Checkpointer *k)

@@ -240,12 +240,12 @@ Status checkpoint_find_copy(Checkpointer *k, bool resume, const char *host)
     return without_copies(k, s, "copies in memory are not taken");
 }
 
-Status checkpoint_open_copies(Checkpointer *k)
+Status checkpoint_open_copies(Checkpointer *k, int64_t step)
 {
     if (!k->params->config->checkpoint_peer) return OK;
     peer_forget(&k->peer);
     if (k->peer.home[0] != '\0') {
-        Status s = peer_open(&k->peer, k->bytes);
+        Status s = peer_open(&k->peer, k->bytes, step);
         if (s == OK) return OK;
         TRY(without_copies(k, s, "no checkpoint is kept in memory"));
     }

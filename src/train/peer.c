@@ -280,7 +280,7 @@ static int64_t step_of_slot(const PeerSlot *slot, Arena *a)
     return -1;
 }
 
-static Status open_slots(Peer *p, size_t bytes, size_t theirs)
+static Status open_slots(Peer *p, size_t bytes, size_t theirs, int64_t step)
 {
     char folder[FILE_PATH_MAX];
     TRY(folder_of_rank(p, p->rank, folder));
@@ -290,6 +290,7 @@ static Status open_slots(Peer *p, size_t bytes, size_t theirs)
         TRY(file_join(slot->folder, folder, i == 0 ? "a" : "b"));
         TRY(file_make_folders(slot->folder));
         slot->step = step_of_slot(slot, &p->arena);
+        if (slot->step > step) slot->step = -1;
         TRY(remove_others(p, slot, &p->arena));
         TRY(open_part(slot, p->rank, bytes, &slot->own));
         TRY(open_part(slot, p->from, theirs, &slot->theirs));
@@ -316,7 +317,7 @@ static void remove_slots(const Peer *p)
         log_failure(LOG_WARN, "left behind in %s: ", p->home);
 }
 
-Status peer_open(Peer *p, size_t bytes)
+Status peer_open(Peer *p, size_t bytes, int64_t step)
 {
     int64_t mine = (int64_t)bytes, *all = NULL;
     TRY(ARENA_NEW(&p->arena, p->ranks, &all));
@@ -324,7 +325,8 @@ Status peer_open(Peer *p, size_t bytes)
     if (p->host != NULL)
         TRY(comm_all_gather(p->host, &(Tensor){ &mine, DTYPE_U8, 1, { sizeof mine } },
                             &(Tensor){ all, DTYPE_U8, 1, { (int64_t)sizeof mine * p->ranks } }));
-    Status s = agree_status(p->host, open_slots(p, bytes, p->from < 0 ? 0 : (size_t)all[p->from]));
+    Status s =
+        agree_status(p->host, open_slots(p, bytes, p->from < 0 ? 0 : (size_t)all[p->from], step));
     p->open = s == OK;
     if (s == OK) return OK;
     char why[2048];
@@ -415,8 +417,9 @@ Status peer_commit(Peer *p, int64_t step, const char *folder)
     }
     slot->step = step;
     p->next = 1 - p->next;
-    if (p->local == 0 && remove_strangers(p, &p->arena) != OK)
+    if (!p->settled && p->local == 0 && remove_strangers(p, &p->arena) != OK)
         log_failure(LOG_WARN, "left behind in %s: ", p->home);
+    p->settled = true;
     arena_release(&p->arena, mark);
     return OK;
 }

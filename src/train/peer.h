@@ -65,8 +65,9 @@ typedef struct Peer {
     int local, locals;        /* this rank's number among those of its host; how many they are */
     int to, from; /* this rank's part goes there; it holds the part of that one; -1: none */
     PeerSlot slot[PEER_SLOTS];
-    int next;  /* the slot that is written next */
-    bool open; /* slots are there */
+    int next;     /* the slot that is written next */
+    bool settled; /* a copy of this start is whole */
+    bool open;    /* slots are there */
     CommRequest sending, receiving;
     PeerFound found;
     Arena arena;
@@ -93,9 +94,10 @@ int peer_choose(PeerPart *part, int n);
  * stands that gets a rank's part: on another host, if no host has more than half of all ranks. */
 int peer_order(const CommHostName *name, int ranks, int *order);
 
-/* Makes both slots. Copies in them stay if they have the sizes of this run. bytes: of this rank's part.
+/* Makes both slots. Copies in them stay if they have the sizes of this run, and are of no step above `step`, where
+ * this start goes on: those were abandoned. bytes: of this rank's part.
  * ERR_DISK: there is no room; then the folder of this rank is removed. Collective. */
-Status peer_open(Peer *p, size_t bytes);
+Status peer_open(Peer *p, size_t bytes, int64_t step);
 /* Where this rank's next part is to be written. The slot counts as empty from here on. */
 char *peer_begin(Peer *p);
 /* Begins to exchange parts with the neighbours. */

@@ -168,6 +168,12 @@ static Status load_folder(const Peer *p, char out[FILE_PATH_MAX])
     return file_join(out, p->home, name);
 }
 
+static Status broadcast_from(Comm *c, void *data, size_t bytes, int root)
+{
+    const Tensor t = { data, DTYPE_U8, 1, { (int64_t)bytes } };
+    return c == NULL ? OK : comm_broadcast(c, &t, root);
+}
+
 /* The manifest of the first part goes from the rank that found it to all. */
 static Status bring_manifest(Peer *p)
 {
@@ -182,11 +188,9 @@ static Status bring_manifest(Peer *p)
         if (s == OK) s = file_read_all(path, &p->arena, &text, &bytes);
     }
     TRY(agree_status(p->host, s));
-    if (p->host != NULL)
-        TRY(comm_broadcast(p->host, &(Tensor){ &bytes, DTYPE_U8, 1, { sizeof bytes } }, root));
+    TRY(broadcast_from(p->host, &bytes, sizeof bytes, root));
     if (p->rank != root) TRY(arena_alloc(&p->arena, bytes, (void **)&text));
-    if (p->host != NULL)
-        TRY(comm_broadcast(p->host, &(Tensor){ text, DTYPE_U8, 1, { (int64_t)bytes } }, root));
+    TRY(broadcast_from(p->host, text, bytes, root));
     TRY(file_join(path, p->found.folder, MANIFEST_NAME));
     return file_write_whole(path, text, bytes);
 }
@@ -210,7 +214,9 @@ Status peer_find(Peer *p, int64_t newer_than)
     if (p->found.n == 0) return OK;
     p->found.files = p->found.part[p->found.n - 1].rank + 1;
     TRY(agree_status(p->host, make_load_folder(p)));
+    ArenaMark mark = arena_mark(&p->arena);
     TRY(agree_status(p->host, bring_manifest(p)));
+    arena_release(&p->arena, mark);
     p->found.step = p->found.part->step;
     return OK;
 }

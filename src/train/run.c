@@ -684,7 +684,7 @@ static Status start_run(Trainer *t)
     TRY(watch_gpu(t));
     beat_start(t, HEARTBEAT_LOADING);
     TRY(agree_failure(r, run_weights_and_position(t)));
-    TRY(agree_failure(r, checkpoint_open_copies(&t->saver)));
+    TRY(agree_failure(r, checkpoint_open_copies(&t->saver, t->at.step)));
     TRY(agree_failure(r, t->is_rank0 ? begin_files(t) : OK));
     heartbeat_first(&t->beat, t->at.step);
     return OK;

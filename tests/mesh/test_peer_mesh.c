@@ -70,7 +70,7 @@ static Status save_three(Rank *r)
 {
     TRY(open_run(r, false));
     EXPECT(checkpoint_copy_step(&r->saver) < 0);
-    TRY(checkpoint_open_copies(&r->saver));
+    TRY(checkpoint_open_copies(&r->saver, 0));
     TRY(save_step(r, 1));
     TRY(save_copy(r, 2));
     return save_copy(r, 3);
@@ -85,7 +85,7 @@ static Status expect_copy(Rank *r, int64_t step)
     TRY(checkpoint_load_copy(&r->saver, NULL, &r->scratch, &info));
     EXPECT(info.step == step && info.position == (uint64_t)step * 4);
     TRY(expect_state(&r->t->engine, step));
-    return checkpoint_open_copies(&r->saver);
+    return checkpoint_open_copies(&r->saver, step);
 }
 
 static Status expect_copy_two(Rank *r) { return expect_copy(r, 2); }
@@ -211,6 +211,23 @@ static void another_mesh_loads_them_too(void **state)
     LOADED(experts, expect_copy_three);
 }
 
+/* Goes on from the disk though copies are newer, as after a load that failed. */
+static Status go_on_from_disk(Rank *r)
+{
+    TRY(open_run(r, true));
+    EXPECT(checkpoint_copy_step(&r->saver) == 3);
+    TRY(expect_loaded(r, 1));
+    return checkpoint_open_copies(&r->saver, 1);
+}
+
+static void copies_of_steps_that_were_abandoned_are_not_taken(void **state)
+{
+    (void)state;
+    SAVED(four);
+    LOADED(four, go_on_from_disk);
+    LOADED(four, expect_no_copy);
+}
+
 static Status begin_anew(Rank *r) { return open_run(r, false); }
 
 static void copies_of_another_run_are_not_taken(void **state)
@@ -240,7 +257,7 @@ static void a_start_without_resume_keeps_copies(void **state)
 static Status save_to_disk_alone(Rank *r)
 {
     TRY(open_run(r, false));
-    TRY(checkpoint_open_copies(&r->saver));
+    TRY(checkpoint_open_copies(&r->saver, 0));
     EXPECT(!r->saver.peer.open);
     TRY(save_copy(r, 2));
     return save_step(r, 1);
@@ -276,7 +293,7 @@ static void at_the_end_nothing_stays(void **state)
 static Status save_both(Rank *r)
 {
     TRY(open_run(r, false));
-    TRY(checkpoint_open_copies(&r->saver));
+    TRY(checkpoint_open_copies(&r->saver, 0));
     return save_step(r, 1);
 }
 
@@ -319,6 +336,7 @@ int main(void)
         PLACE_TEST(a_part_that_is_damaged_everywhere_costs_the_step),
         PLACE_TEST(an_unfinished_copy_leaves_the_one_before),
         PLACE_TEST(another_mesh_loads_them_too),
+        PLACE_TEST(copies_of_steps_that_were_abandoned_are_not_taken),
         PLACE_TEST(copies_of_another_run_are_not_taken),
         PLACE_TEST(a_start_without_resume_keeps_copies),
         PLACE_TEST(without_room_the_run_goes_on_with_the_disk),
