@@ -349,6 +349,27 @@ static Status check_slots(const Config *c)
         INT32_MAX);
 }
 
+/* Copies in memory are made of the copy that checkpoint.async takes. */
+static Status check_peer(const Config *c)
+{
+    if (c->checkpoint_peer_every > 0 && !c->checkpoint_peer)
+        return FAIL(
+            ERR_ARG,
+            "checkpoint.peer_every=%lld makes checkpoints in memory, and checkpoint.peer is "
+            "false: set checkpoint.peer=true, or checkpoint.peer_every=0",
+            (long long)c->checkpoint_peer_every);
+    if (!c->checkpoint_peer) return OK;
+    if (!c->checkpoint_async)
+        return FAIL(ERR_ARG,
+                    "checkpoint.peer needs checkpoint.async=true: set one of the two back");
+    if (c->checkpoint_peer_dir[0] == '/') return OK;
+    return FAIL(
+        ERR_ARG,
+        "checkpoint.peer_dir \"%s\" does not begin with /: name a folder in memory that each "
+        "host has, such as /dev/shm",
+        c->checkpoint_peer_dir);
+}
+
 /* Runs after all settings are known, once for each configuration. What depends on the number of
  * ranks is checked later, when that is known (config_check_ops, mesh_shape). */
 Status config_check(const Config *c)
@@ -376,6 +397,7 @@ Status config_check(const Config *c)
                     "run.verify_every=%lld compares the bits of two runs, and with "
                     "attention.deterministic=false they differ: set one of the two back",
                     (long long)c->run_verify_every);
+    TRY(check_peer(c));
     return check_optimizer(c);
 }
 

@@ -356,7 +356,8 @@ static Status count_run(Engine *e, EnginePlan *out)
     TRY(count_slots(e->mode, &e->tables, out));
     out->bytes[ENGINE_PINNED] = engine_pinned_bytes(&e->arenas);
     out->apart = e->ex.backend->apart;
-    if (e->use == ENGINE_TRAIN) out->save_bytes = checkpoint_plan_bytes(&e->params);
+    if (e->use == ENGINE_TRAIN)
+        out->save_bytes = checkpoint_plan_bytes(&e->params, &out->peer_bytes);
     out->params_total = e->params.table.total;
     out->params_active = e->params.table.active;
     out->params_frozen = e->params.table.frozen;

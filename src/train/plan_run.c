@@ -304,7 +304,7 @@ static Status plan_eval(const Config *c, TrainPlan *p)
 static size_t total_bytes(const TrainPlan *p)
 {
     size_t sum = p->need[NEED_LOADER] + p->need[NEED_DATA] + p->need[NEED_SAVE] +
-                 train_host_bytes(&p->engine);
+                 p->need[NEED_PEER] + train_host_bytes(&p->engine);
     return p->need[NEED_LIBRARIES] + (sum > p->need[NEED_PROBE] ? sum : p->need[NEED_PROBE]);
 }
 
@@ -412,6 +412,7 @@ Status train_plan(const Config *c, const Mesh *mesh, int here, TrainPlan *out)
     TRY(train_plan_engine(c, here, beside, &p.shape, &p.engine, &p.retry, &p.gpu));
     TRY(train_model_flops(c, &p.shape, &p.engine, &p.model_flops));
     p.need[NEED_SAVE] += p.engine.save_bytes;
+    p.need[NEED_PEER] = p.engine.peer_bytes;
     TRY(count_whole(c, &whole));
     p.engine.params_total = whole.params;
     p.engine.params_active = whole.active;

@@ -492,7 +492,7 @@ static Status save_while_training(Rank *r)
     TRY(checkpointer_open(&r->saver, &r->t->config, &r->t->engine.params, &r->t->arena));
     put_state(&r->t->engine, 1);
     TRY(checkpoint_save(&r->saver, 1, 4));
-    EXPECT(r->saver.stall_s > 0);
+    EXPECT(r->saver.times.stall_s > 0);
     for (int i = 0; i < 20000 && r->saver.pending; i++) {
         put_state(&r->t->engine, i);
         nanosleep(&step, NULL);
