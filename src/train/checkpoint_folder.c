@@ -22,7 +22,7 @@ Status folder_of_step(char out[FILE_PATH_MAX], const char *folder, int64_t step,
 static bool step_of_name(const char *name, int64_t *out)
 {
     char *end = NULL;
-    if (strncmp(name, "step-", 5) != 0) return false;
+    if (strncmp(name, "step-", 5) != 0 || name[5] < '0' || name[5] > '9') return false;
     *out = strtoll(name + 5, &end, 10);
     return end != name + 5 && (*end == '\0' || *end == '/');
 }

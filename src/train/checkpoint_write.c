@@ -444,9 +444,7 @@ static Status commit_folder(Checkpointer *k)
     TRY(write_manifest(k, temp));
     if (rank_of(k->params) > 0) return OK;
     TRY(file_remove_tree(folder)); /* a damaged one of the same step, which a resume skipped */
-    if (rename(temp, folder) != 0) {
-        return FAIL(ERR_DISK, "%s cannot be renamed to %s", temp, folder);
-    }
+    TRY(file_rename(temp, folder));
     return file_sync_folder(k->folder);
 }
 

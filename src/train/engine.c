@@ -379,7 +379,8 @@ Status engine_plan(const Config *c, EngineUse use, const EngineShape *shape, Eng
  * can come. */
 Status engine_plan_retry(const Config *c, EngineShape *shape, EnginePlan *plan, EnginePlan *retry)
 {
-    if (shape->mesh == NULL || c->mesh_ep == 1 || c->moe_buffers != BUFFERS_POOLED) return OK;
+    if (shape->mesh == NULL || config_expert_ranks(c) == 1 || c->moe_buffers != BUFFERS_POOLED)
+        return OK;
     EngineShape all = *shape;
     all.all_rows = true;
     TRY(engine_plan(c, ENGINE_TRAIN, &all, retry));

@@ -241,9 +241,8 @@ static void raise_peak(const Config *c, int threads, MeasuredPeak *peak)
     if (peak_measure(c, threads, false, peak) != OK) status_clear();
 }
 
-static Status open_all(Trainer *t)
+static Status open_files(Trainer *t)
 {
-    const Config *c = &t->config.own;
     TRY(interrupt_check("no step has run"));
     TRY(open_log(t));
     TRY(log_layout(t));
@@ -251,6 +250,14 @@ static Status open_all(Trainer *t)
     if (t->ranks.share.where[0] != '\0')
         log_info("rank %d %s", t->ranks.world->rank, t->ranks.share.where);
     if (t->is_rank0) TRY(run_lock_folder(t));
+    return OK;
+}
+
+/* Parts of it talk to the other ranks, so there is no agreement at its end: a rank that fails ends their waits with its
+ * reason. */
+static Status open_engine(Trainer *t)
+{
+    const Config *c = &t->config.own;
     TRY(ranks_open(&t->ranks.steps, t->ranks.world, &t->arena));
     raise_peak(c, t->plan.shape.threads, &t->rates.peak);
     TRY(find_sheet_flops(t));
@@ -258,7 +265,12 @@ static Status open_all(Trainer *t)
     op_set_text(&t->engine.ex, c->run_compute == COMPUTE_BF16, t->cpu);
     if (t->is_rank0 && t->cpu[0] != '\0') log_info("ops run on the CPU, in %s", t->cpu);
     int recorded = c->run_trace_ring > 0 ? (int)c->run_trace_ring : c->run_trace_steps.n > 0;
-    TRY(recorder_open(&t->traces.recorder, &t->engine, t->ranks.world, recorded));
+    return recorder_open(&t->traces.recorder, &t->engine, t->ranks.world, recorded);
+}
+
+static Status open_loader(Trainer *t)
+{
+    const Config *c = &t->config.own;
     if (c->fp8_report_steps.n > 0) TRY(code_report_open(&t->codes));
     TRY(open_data(t));
     report_held_out(t);
@@ -357,8 +369,9 @@ static int stop_signal(const TrainOptions *o) { return o->stop == NULL ? 0 : (in
  * is their mean. */
 static double own_rows(const ModelSpec *s, const EngineShape *shape, const int32_t *load)
 {
-    int64_t here = s->ranks.ep > 0 ? s->experts / s->ranks.ep : 0, first = s->ranks.ep_rank * here,
-            sum = 0;
+    const int64_t here = spec_experts_here(&s->ranks, s->experts);
+    const int64_t first = spec_first_expert(&s->ranks, s->experts);
+    int64_t sum = 0;
     for (int i = 0; i < s->n_layers; i++) {
         const LayerSpec *l = &s->layers[i];
         if (l->load < 0 || !layer_on(l, shape->pp_rank)) continue;
@@ -670,7 +683,9 @@ static Status start_run(Trainer *t)
     TRY(agree_failure(r, check_settings(t)));
     TRY(check_ranks_agree(t));
     TRY(agree_failure(r, check_memory(t)));
-    TRY(agree_failure(r, open_all(t)));
+    TRY(agree_failure(r, open_files(t)));
+    TRY(open_engine(t));
+    TRY(agree_failure(r, open_loader(t)));
     /* ranks that round differently would update replicated weights to different bits */
     if (r->world != NULL)
         TRY(agree_failure(r, ranks_agree(r->world, "this processor's run.cpu_isa", t->cpu)));
