@@ -237,7 +237,8 @@ static void make_inputs(Lab *l)
     lab_write_text(l, lab_path(l, "made/a.json"), COLLECTIVE("0", "90"));
     lab_write_text(l, lab_path(l, "made/b.json"), COLLECTIVE("1", "50"));
     lab_write(l, lab_path(l, "made/tokens"), (int32_t[]){ 5, 6, 7 }, 12);
-    CHECK_EXIT(SHELL(l, "made", made), 0);
+    Outcome o = SHELL(l, "made", made);
+    CHECK_EXIT(o, 0);
 }
 
 /* ---- a run ---- */
@@ -293,7 +294,8 @@ static Tried try_call(const char *cell, const Command *c, const Kind *k, long n,
     if (c->given != NULL) {
         char copy[FILE_PATH_MAX];
         snprintf(copy, sizeof copy, "cp -r ../%s .", c->given);
-        CHECK_EXIT(SHELL(lab, cell, copy), 0);
+        Outcome o = SHELL(lab, cell, copy);
+        CHECK_EXIT(o, 0);
     }
     if (k != NULL) snprintf(order, sizeof order, "%s:%ld:%d", k->name, n, how->error);
     setenv("LD_PRELOAD", library, 1);
