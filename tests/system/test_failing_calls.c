@@ -436,11 +436,14 @@ static bool was_called(const Tried *t)
 
 static bool warns(const char *err) { return strstr(err, "warning: ") != NULL; }
 
-/* The system's words, or the name of the kind of failure where a library only says that it has no memory. */
-static bool names_reason(const char *err, const How *how)
+/* The system's words, which a table may have, or the name of the kind of failure where a library only says that it has
+ * no memory. */
+static bool names_reason(const Outcome *o, const How *how)
 {
-    return strstr(err, strerror(how->error)) != NULL || strstr(err, "[out of memory]") != NULL ||
-           strstr(err, "the system refused to reserve") != NULL;
+    const char *reason = strerror(how->error);
+    return strstr(o->err, reason) != NULL || strstr(o->out, reason) != NULL ||
+           strstr(o->err, "[out of memory]") != NULL ||
+           strstr(o->err, "the system refused to reserve") != NULL;
 }
 
 static void judge(const Command *c, const Kind *k, const How *how, const Tried *t,
@@ -448,7 +451,7 @@ static void judge(const Command *c, const Kind *k, const How *how, const Tried *
 {
     const Outcome *o = &t->outcome;
     if (t->hung) is_wrong("it still ran after a minute");
-    if (o->code == 0 && !how->goes_on && warns(o->err)) {
+    if (o->code == 0 && !how->goes_on && warns(o->err) && !warns(whole->outcome.err)) {
         /* it went on and said what it did without */
     } else if (o->code == 0) {
         compare_results(c, true);
@@ -459,7 +462,7 @@ static void judge(const Command *c, const Kind *k, const How *how, const Tried *
         is_wrong("it ends with %d: %s", o->code, o->err);
     } else if (!one_sentence(o->err)) {
         is_wrong("no one sentence: %s", o->err);
-    } else if (!names_reason(o->err, how)) {
+    } else if (!names_reason(o, how)) {
         is_wrong("it does not say why: %s", o->err);
     } else {
         look_after_failure(c);
