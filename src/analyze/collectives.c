@@ -51,12 +51,12 @@ static void note_failure(Failure *f, Status s, int at)
     }
 }
 
-/* Reads one trace per processor at a time. Only these traces are whole in memory. */
+/* Reads one trace per thread at a time. Only these traces are whole in memory. */
 static Status read_ranks(Collectives *c, const char *const *path, int n)
 {
     Failure failure = { 0 };
-#pragma omp parallel for schedule(dynamic, 1)                                                      \
-    num_threads(omp_get_num_procs() < n ? omp_get_num_procs() : n)
+    const int most = c->options.threads > 0 ? c->options.threads : omp_get_num_procs();
+#pragma omp parallel for schedule(dynamic, 1) num_threads(most < n ? most : n) if (most > 1)
     for (int i = 0; i < n; i++)
         note_failure(&failure, collectives_read(c, path[i], &c->ranks[i], i), i);
     return failure.status == OK ? OK : status_adopt(failure.status, failure.text);

@@ -133,6 +133,7 @@ typedef struct CollectivesOptions {
     const struct CollectiveRules *rules; /* NULL: our own */
     bool partial;                        /* not all ranks need be given */
     int64_t gpus_per_node;               /* 0: the number of devices that the traces list */
+    int threads;                         /* 0: one for each processor */
     Progress *bar;                       /* as in EventsOptions */
 } CollectivesOptions;
 

@@ -17,7 +17,11 @@
 #include <xxhash.h>
 
 /* STEP_BYTES: by how much a column grows. SELF_BYTES: limit of the arena for small tables. */
+#ifdef HOSTILE
+enum { STEP_BYTES = 1 << 10, SELF_BYTES = 256 << 20, FIRST_SLOTS = 1 << 3 };
+#else
 enum { STEP_BYTES = 1 << 16, SELF_BYTES = 256 << 20, FIRST_SLOTS = 1 << 8 };
+#endif
 
 /* ---- columns and tables ---- */
 

@@ -12,7 +12,11 @@
 
 /* Limits above what any trace needs. Only addresses are reserved for them. */
 static const size_t TEXT_BYTES = (size_t)1 << 36;
+#ifdef HOSTILE
+enum { TEXT_STEP = 1 << 10, ENTRY_STEP = 1 << 4, FIRST_SLOTS = 1 << 3 };
+#else
 enum { TEXT_STEP = 1 << 16, ENTRY_STEP = 1 << 12, FIRST_SLOTS = 1 << 12 };
+#endif
 static const size_t ENTRIES_MAX = (size_t)1 << 30;
 
 bool strings_has_word(const char *s, const char *words)

@@ -34,14 +34,21 @@ enum {
     POISON = 0xFF, /* 0xFF.. is a NaN in f32, bf16 and f64: unwritten data shows */
 };
 
-/* ASan's shadow of a reservation of many GiB would itself be GiB: guard only this much ahead. */
-static const size_t GUARD_BYTES = (size_t)8 << 20;
+/* ASan's shadow of a reservation of many GiB would itself be GiB: only this much ahead of all that was ever taken is
+ * guarded. */
+static const size_t GUARD_BYTES = (size_t)64 << 10;
 
 #ifdef ARENA_FAIL_NTH
 /* Hostile build: the n-th allocation of the process fails, to walk every error path. */
 extern long arena_fail_countdown;
 long arena_fail_countdown = -1;
 #endif
+
+/* Where the guard ends. */
+static size_t guard_end(const Arena *a)
+{
+    return a->cap_bytes - a->peak_bytes < GUARD_BYTES ? a->cap_bytes : a->peak_bytes + GUARD_BYTES;
+}
 
 size_t arena_rounded(size_t bytes) { return (bytes + ARENA_ALIGN - 1) / ARENA_ALIGN * ARENA_ALIGN; }
 /* One unit more than the block, so that ARENA_SKEW can move it without leaving the mapping. */
@@ -101,8 +108,7 @@ Status arena_init(Arena *a, const char *name, MemKind kind, size_t cap_bytes)
                     cap_bytes, limit_text(limit));
     }
     a->base = (char *)at + ARENA_SKEW;
-    size_t guard = a->cap_bytes < GUARD_BYTES ? a->cap_bytes : GUARD_BYTES;
-    ASAN_POISON_MEMORY_REGION(a->base, guard);
+    ASAN_POISON_MEMORY_REGION(a->base, guard_end(a));
     return OK;
 }
 
@@ -125,8 +131,7 @@ void arena_free(Arena *a)
 {
     if (a->kind == MEM_HOST && a->base != NULL) {
         /* ASan keeps its marks after munmap; a later mapping at these addresses must not meet them. */
-        size_t touched = a->peak_bytes + GUARD_BYTES;
-        ASAN_UNPOISON_MEMORY_REGION(a->base, touched < a->cap_bytes ? touched : a->cap_bytes);
+        ASAN_UNPOISON_MEMORY_REGION(a->base, guard_end(a));
         munmap(a->base - ARENA_SKEW, mapped_bytes(a));
     }
     *a = (Arena){ 0 };
@@ -158,8 +163,12 @@ Status arena_alloc(Arena *a, size_t bytes, void **out)
     }
     *out = a->base + a->used_bytes;
     a->used_bytes += need;
+    const size_t guarded = guard_end(a);
     if (a->used_bytes > a->peak_bytes) a->peak_bytes = a->used_bytes;
-    if (a->kind == MEM_HOST) ASAN_UNPOISON_MEMORY_REGION(*out, bytes);
+    if (a->kind == MEM_HOST) {
+        ASAN_POISON_MEMORY_REGION(a->base + guarded, guard_end(a) - guarded);
+        ASAN_UNPOISON_MEMORY_REGION(*out, bytes);
+    }
     if (ARENA_POISON && a->kind == MEM_HOST) memset(*out, POISON, bytes);
     return OK;
 }
@@ -189,7 +198,11 @@ Status arena_array_zero(Arena *a, size_t n, size_t element_bytes, void *pointer)
  * new one. */
 Status arena_grow(Arena *a, int64_t n, int64_t *room, size_t element_bytes, void *pointer)
 {
+#ifdef HOSTILE
+    enum { FIRST = 1 << 3 };
+#else
     enum { FIRST = 1 << 14 };
+#endif
     void *now = NULL, *before = NULL;
     int64_t more = *room == 0 ? FIRST : *room;
     if (n <= *room) return OK;

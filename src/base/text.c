@@ -5,6 +5,7 @@
 #include <math.h>
 #include <stdarg.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 
 enum {
@@ -98,6 +99,9 @@ int text_nearest(const char *word, const char *const *names, int n)
     for (int i = 0; i < n; i++) {
         size_t name_length = strlen(names[i]);
         if (name_length >= WORD_MAX) continue;
+        const int apart =
+            abs((int)name_length - (int)length); /* the least that the distance can be */
+        if (apart > limit || (apart == limit && nearest >= 0)) continue;
         int d = edit_distance(word, (int)length, names[i], (int)name_length);
         if (d > limit || (d == limit && nearest >= 0)) continue;
         nearest = i;

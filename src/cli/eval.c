@@ -115,26 +115,6 @@ static Status run_eval(void *state, int n, char **arguments, Arena *a, Text *out
     return s;
 }
 
-/* Reads raw 32-bit token ids. The file is not ours, so each id is checked against the
- * vocabulary. */
-static Status read_tokens(const char *path, int64_t vocab, Arena *a, int32_t **ids, int64_t *n)
-{
-    char *bytes = NULL;
-    size_t size = 0;
-    TRY(file_read_input(path, a, &bytes, &size));
-    if (size == 0 || size % sizeof(int32_t) != 0)
-        return FAIL(ERR_FORMAT, "%s: %zu bytes are not a list of 32-bit token ids", path, size);
-    *ids = (int32_t *)(void *)bytes;
-    *n = (int64_t)(size / sizeof(int32_t));
-    for (int64_t i = 0; i < *n; i++) {
-        if ((*ids)[i] < 0 || (*ids)[i] >= vocab)
-            return FAIL(ERR_FORMAT,
-                        "%s: token %" PRId64 " has id %d, the vocabulary ends at %" PRId64, path, i,
-                        (int)(*ids)[i], vocab - 1);
-    }
-    return OK;
-}
-
 /* Runs the whole sequence in one call of generation, with a row of logits for each of the n
  * tokens. */
 static Status logits_with(Engine *e, const Config *c, const char *path, char **names, Arena *a,
@@ -142,7 +122,7 @@ static Status logits_with(Engine *e, const Config *c, const char *path, char **n
 {
     int32_t *ids = NULL;
     int64_t n = 0;
-    TRY(read_tokens(names[1], c->model_vocab, a, &ids, &n));
+    TRY(eval_read_tokens(names[1], c->model_vocab, a, &ids, &n));
     EngineShape shape = { .batch = 1,
                           .micro_batch = 1,
                           .sequence = n,

@@ -5,6 +5,7 @@
 #include "cli/cli.h"
 #include "cli/options.h"
 #include "cli/plan_verify.h"
+#include "cli/plan_words.h"
 #include "plan/answer.h"
 #include "plan/import.h"
 #include "plan/stack.h"
@@ -12,14 +13,11 @@
 #include "viz/pipeline_page.h"
 #include "viz/plan_page.h"
 
-#include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
 enum { SCALES_MAX = SCALING_POINTS, TOP_ROWS = 10 };
-
-static const double TOKENS_MAX = 1e18;
 
 /* A call: the targets of its options, then what they lead to. */
 typedef struct PlanCall {
@@ -40,57 +38,13 @@ typedef struct PlanCall {
 
 /* ---- the question ---- */
 
-/* Reads a number of tokens, at least 1: 15T, 3e12, 500B. */
-static Status read_tokens(const char *text, double *out)
-{
-    static const char units[] = "KMBT";
-    char *end = NULL;
-    double value = strtod(text, &end);
-    const char *unit = *end != '\0' ? strchr(units, *end) : NULL;
-    if (unit != NULL) value *= pow(1000, (double)(unit - units + 1)), end++;
-    if (end == text || *end != '\0' || !(value >= 1 && value <= TOKENS_MAX))
-        return FAIL(
-            ERR_ARG,
-            "plan: --tokens %.40s is not a number of tokens from 1 to %g: write 15T, 500B or "
-            "3e12",
-            text, TOKENS_MAX);
-    *out = value;
-    return OK;
-}
-
-/* Reads a number of GPUs at `at`, up to a comma or the end. `option` and its whole `value` stand in the
- * error. */
-static Status read_count(const char *option, const char *value, const char *at, int64_t *out)
-{
-    char *stop = NULL;
-    long long n = strtoll(at, &stop, 10);
-    if (stop == at || (*stop != '\0' && *stop != ',') || n < 1 || n > 100000000)
-        return FAIL(ERR_ARG,
-                    "plan: %s %.60s: the number of GPUs is a whole number from 1 to 1e8, not "
-                    "\"%.*s\"",
-                    option, value, (int)fmin((double)strcspn(at, ","), 40), at);
-    *out = n;
-    return OK;
-}
-
 /* Finds the GPU and the number of GPUs: from NAME:GPUS, from a file and --gpus, or (`imported`)
  * from an imported configuration. --cluster wins over the others. */
 static Status read_cluster(PlanCall *c, int64_t imported)
 {
     const char *source = c->hardware;
     int64_t gpus = c->gpus > 0 ? c->gpus : imported;
-    if (c->cluster != NULL) {
-        const char *colon = strrchr(c->cluster, ':');
-        if (*c->cluster == ':')
-            return FAIL(ERR_ARG, "plan: --cluster %.60s names no GPU: write mi355x:1024",
-                        c->cluster);
-        if (colon == NULL && gpus == 0)
-            return FAIL(ERR_ARG, "plan: --cluster %.60s does not say how many GPUs: write %.60s:8",
-                        c->cluster, c->cluster);
-        TRY(arena_text(c->arena, c->cluster,
-                       colon != NULL ? (size_t)(colon - c->cluster) : strlen(c->cluster), &source));
-        if (colon != NULL) TRY(read_count("--cluster", c->cluster, colon + 1, &gpus));
-    }
+    if (c->cluster != NULL) TRY(plan_words_cluster(c->cluster, c->arena, &source, &gpus));
     if (source == NULL)
         return FAIL(ERR_ARG, "plan: no GPUs are given: --cluster mi355x:1024, or --hardware FILE "
                              "--gpus N");
@@ -145,7 +99,7 @@ static Status load_question(PlanCall *c, char **argv, int n)
     TRY(plan_verify_check(&c->verify, &c->question, c->stack));
     if (c->verify.layouts > 0 && c->question.top < PLAN_VERIFY_ROWS)
         c->question.top = PLAN_VERIFY_ROWS;
-    return c->tokens != NULL ? read_tokens(c->tokens, &c->question.tokens) : OK;
+    return c->tokens != NULL ? plan_words_tokens(c->tokens, &c->question.tokens) : OK;
 }
 
 /* ---- the answer ---- */
@@ -154,14 +108,12 @@ static Status load_question(PlanCall *c, char **argv, int n)
 static Status print_scaling(PlanCall *c)
 {
     PlanScale row[SCALES_MAX];
-    int n = 0;
-    for (const char *at = c->scale, *end; at != NULL; at = *end == ',' ? end + 1 : NULL) {
+    int64_t gpus[SCALES_MAX];
+    int n = 0, wanted = 0;
+    TRY(plan_words_scale(c->scale, SCALES_MAX, gpus, &wanted));
+    for (int i = 0; i < wanted; i++) {
         const char *limits = NULL;
-        int64_t gpus = 0;
-        end = at + strcspn(at, ",");
-        if (n == SCALES_MAX) return FAIL(ERR_ARG, "plan: --scale has more than %d numbers", n);
-        TRY(read_count("--scale", c->scale, at, &gpus));
-        TRY(plan_scale_add(&c->question, gpus, c->arena, row, &n, &limits));
+        TRY(plan_scale_add(&c->question, gpus[i], c->arena, row, &n, &limits));
         (void)fputs(limits, stderr);
     }
     Text basis;

@@ -106,11 +106,31 @@ bool config_has_text(const ConfigTexts *list, const char *word)
 
 /* ---- values from texts ---- */
 
+/* Is it a value that YAML reads as one unquoted scalar of the same text? */
+static bool is_word(const char *value)
+{
+    static const char letters[] = "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ_0123456789";
+    const size_t sign = *value == '-', n = strspn(value + sign, letters);
+    return n > 0 && value[sign + n + strspn(value + sign + n, "0123456789.e+-")] == '\0';
+}
+
 /* A TEXT is taken literally, so that no path on a command line needs YAML quotes. Other types are
- * parsed as YAML. */
+ * parsed as YAML. Words, numbers and [] need no parser for that: a parser for each row made most of the
+ * time of config_default. */
 static Status set_row(ConfigDoc *d, const ConfigRow *row, const char *value, Config *c)
 {
     if (row->type == CONFIG_TEXT) return config_value_literal(d, row, value, c);
+    yaml_node_t node = { .type = YAML_SEQUENCE_NODE };
+    if (strcmp(value, "[]") == 0) return config_value_read(d, row, &node, c);
+    if (is_word(value)) {
+        unsigned char *text = NULL;
+        const size_t n = strlen(value);
+        TRY(ARENA_NEW(d->arena, n + 1, &text));
+        memcpy(text, value, n + 1);
+        node = (yaml_node_t){ .type = YAML_SCALAR_NODE,
+                              .data.scalar = { text, n, YAML_PLAIN_SCALAR_STYLE } };
+        return config_value_read(d, row, &node, c);
+    }
     Status s = config_doc_open(d, value, strlen(value));
     if (s == OK) s = config_value_read(d, row, yaml_document_get_root_node(&d->yaml), c);
     config_doc_close(d);

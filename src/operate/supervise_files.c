@@ -6,6 +6,7 @@
 #include "train/checkpoint_folder.h"
 
 #include <inttypes.h>
+#include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -53,17 +54,30 @@ static double number_of(const Json *line, const char *name)
     return json_is(v, JSON_NUMBER) ? v->number : 0;
 }
 
+/* A whole number from 0 to `most`, 0 where there is none. False: it is something else. */
+static bool whole_of(const Json *line, const char *name, double most, int64_t *out)
+{
+    const double v = number_of(line, name);
+    const bool good = v >= 0 && v <= most && v == nearbyint(v);
+    if (good) *out = (int64_t)v;
+    return good;
+}
+
 /* False: the line is being written. */
 static bool read_line(const Json *line, RankBeat *out)
 {
+    static const double STEP_MOST = 9007199254740992.0; /* a double holds all below */
+    int64_t rank = 0;
     const char *phase = json_string(json_get(line, "phase"));
     out->phase = HEARTBEAT_PHASES;
     for (int i = 0; i < HEARTBEAT_PHASES && phase != NULL; i++)
         if (strcmp(phase, heartbeat_phase_names[i]) == 0) out->phase = (HeartbeatPhase)i;
-    out->rank = (int)number_of(line, "rank");
+    if (!whole_of(line, "rank", INT32_MAX, &rank) ||
+        !whole_of(line, "step", STEP_MOST, &out->step) ||
+        !whole_of(line, "first", STEP_MOST, &out->first))
+        return false;
+    out->rank = (int)rank;
     out->signalled = number_of(line, "signalled") != 0;
-    out->step = (int64_t)number_of(line, "step");
-    out->first = (int64_t)number_of(line, "first");
     out->busy_s = number_of(line, "busy_s");
     copy_text(line, "kind", out->kind, sizeof out->kind);
     copy_text(line, "why", out->why, sizeof out->why);

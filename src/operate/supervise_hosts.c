@@ -45,11 +45,13 @@ typedef struct Counts {
     int ranks, nodes, each;
 } Counts;
 
+enum { RANKS_MAX = 1000000 };
+
 static Status read_count(const char *option, const char *text, int *out)
 {
     char *end = NULL;
     const long n = strtol(text, &end, 10);
-    if (end == text || *end != '\0' || n < 1 || n > 1000000)
+    if (end == text || *end != '\0' || n < 1 || n > RANKS_MAX)
         return FAIL(ERR_ARG, "supervise: %s %.60s is not a number from 1 to 1,000,000", option,
                     text);
     *out = (int)n;
@@ -63,6 +65,9 @@ static Status add_host(Launch *l, const char *name, size_t n, int slots, LaunchU
     for (int i = 0; i < l->n_hosts; i++) { /* mpirun takes a host twice as two slots */
         LaunchHost *h = &l->host[i];
         if (h->use != use || strlen(h->name) != n || strncmp(h->name, name, n) != 0) continue;
+        if (h->slots > RANKS_MAX - slots)
+            return FAIL(ERR_ARG, "supervise: host %.60s has more than %d slots", h->name,
+                        RANKS_MAX);
         h->slots += slots;
         return OK;
     }
@@ -106,16 +111,18 @@ static Status add_hostfile(Launch *l, const char *path, Arena *a)
     TRY(file_read_input(path, a, &text, &bytes));
     for (char *line = text, *next; *line != '\0'; line = next) {
         size_t n = strcspn(line, "\n");
-        int slots = 1;
+        long slots = 1;
         next = line + n + (line[n] == '\n');
         line[strcspn(line, "#\n")] = '\0';
         line += strspn(line, " \t\r");
         const size_t name = strcspn(line, " \t\r");
         const char *count = strstr(line, "slots=");
         if (name == 0) continue;
-        if (count != NULL) slots = (int)strtol(count + strlen("slots="), NULL, 10);
-        if (slots < 1) return FAIL(ERR_ARG, "%s: host %.60s has no slots", path, line);
-        TRY(add_host(l, line, name, slots, LAUNCH_USED, a));
+        if (count != NULL) slots = strtol(count + strlen("slots="), NULL, 10);
+        if (slots < 1 || slots > RANKS_MAX)
+            return FAIL(ERR_ARG, "%s: host %.60s: slots must be from 1 to %d", path, line,
+                        RANKS_MAX);
+        TRY(add_host(l, line, name, (int)slots, LAUNCH_USED, a));
     }
     return OK;
 }
@@ -162,18 +169,25 @@ static Status kind_of(const char *word, LaunchKind *out)
 }
 
 /* mpirun takes a rank for each slot, srun the same number of ranks on each node. */
-static void share_out(Launch *l, const Counts *c)
+static Status share_out(Launch *l, const Counts *c)
 {
-    int slots = 0, used = 0;
+    int64_t slots = 0;
+    int used = 0;
     for (int i = 0; i < l->n_hosts; i++) {
         used += l->host[i].use == LAUNCH_USED;
         if (l->host[i].use == LAUNCH_USED) slots += l->host[i].slots;
     }
     const int nodes = c->nodes > 0 ? c->nodes : used;
-    l->ranks = c->ranks > 0 ? c->ranks : c->each * nodes;
-    if (l->ranks == 0 && l->kind == LAUNCH_MPIRUN) l->ranks = slots;
-    if (l->kind != LAUNCH_SRUN || nodes == 0) return;
+    int64_t ranks = c->ranks > 0 ? c->ranks : (int64_t)c->each * nodes;
+    if (ranks == 0 && l->kind == LAUNCH_MPIRUN) ranks = slots;
+    if (ranks > RANKS_MAX)
+        return FAIL(ERR_ARG,
+                    "supervise: the launcher would start %lld ranks, at most %d are possible",
+                    (long long)ranks, RANKS_MAX);
+    l->ranks = (int)ranks;
+    if (l->kind != LAUNCH_SRUN || nodes == 0) return OK;
     for (int i = 0; i < l->n_hosts; i++) l->host[i].slots = (l->ranks + nodes - 1) / nodes;
+    return OK;
 }
 
 Status launch_read(const char *const *words, int n, const char *spare, Arena *a, Launch *out)
@@ -202,8 +216,7 @@ Status launch_read(const char *const *words, int n, const char *spare, Arena *a,
     if (spare != NULL && out->kind == LAUNCH_RANKS)
         return FAIL(ERR_ARG, "supervise: --spare %.60s: ranks of --ranks have no hosts", spare);
     if (spare != NULL) TRY(add_list(out, "--spare", spare, 1, LAUNCH_SPARE, a));
-    share_out(out, &c);
-    return OK;
+    return share_out(out, &c);
 }
 
 Status launch_learn(Launch *l, const RankBeat *rank, int n, Arena *a)
@@ -246,10 +259,10 @@ LaunchHost *launch_leave_out(Launch *l, LaunchHost *host)
         h->slots = host->slots;
         return h;
     }
-    int left = 0;
+    int64_t left = 0;
     for (int i = 0; i < l->n_hosts; i++)
         if (l->host[i].use == LAUNCH_USED) left += l->host[i].slots;
-    l->ranks = left < l->ranks ? left : l->ranks;
+    l->ranks = left < l->ranks ? (int)left : l->ranks;
     return NULL;
 }
 

@@ -571,7 +571,7 @@ Status hardware_load(Hardware *h, Arena *a, const char *source)
 
 /* ---- by the driver's name ---- */
 
-/* Parses all presets: only their texts have the driver's names. */
+/* Only their texts have the driver's names, so a preset that lacks the name need not be parsed. */
 Status hardware_of_driver(const char *gpu, Hardware *out)
 {
     Arena a = { 0 };
@@ -581,6 +581,7 @@ Status hardware_of_driver(const char *gpu, Hardware *out)
     Status s = OK;
     for (int i = 0; i < hardware_presets_n && s == OK; i++) {
         const ConfigPreset *p = &hardware_presets[i];
+        if (*gpu == '\0' || strstr(p->yaml, gpu) == NULL) continue;
         s = hardware_parse(&h, &a, p->name, p->yaml, strlen(p->yaml));
         if (s == OK && h.gpu_driver != NULL && strcmp(h.gpu_driver, gpu) == 0) *out = h;
     }

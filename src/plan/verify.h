@@ -64,6 +64,9 @@ Status verify_words(ProcessWords *out, Arena *a, const char *words);
  * stand in out->why. */
 Status verify_run(const ProcessWords *c, double limit_s, Arena *a, VerifyRun *out);
 
+/* Reads the line that `bench step --json` prints; a launcher may print others around it. Without one `why` says so. */
+Status verify_read(char *said, Arena *a, VerifyRun *out);
+
 /* Fits the factors to the runs that ran. */
 void verify_fit(const VerifyRun *run, int n, VerifyFit *out);
 /* Seconds of a step by the corrected plan. */

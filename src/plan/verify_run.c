@@ -37,8 +37,7 @@ static double number(const Json *object, const char *name)
     return json_is(v, JSON_NUMBER) ? v->number : 0;
 }
 
-/* Reads the line that `bench step --json` prints; a launcher may print others around it. */
-static Status read_result(char *said, Arena *a, VerifyRun *out)
+Status verify_read(char *said, Arena *a, VerifyRun *out)
 {
     char *line = strstr(said, "{\"kind\":\"step\"");
     Json *all = NULL;
@@ -64,7 +63,7 @@ Status verify_run(const ProcessWords *c, double limit_s, Arena *a, VerifyRun *ou
     if (!ended) process_end(p, SIGTERM, GRACE_S);
     if (!ended) TRY(interrupt_check("the other layouts did not run"));
     const int code = process_code(p);
-    if (ended && code == 0) return read_result(p->said, a, out);
+    if (ended && code == 0) return verify_read(p->said, a, out);
     if (!ended)
         (void)snprintf(out->why, sizeof out->why, "it ran longer than %g s and was ended", limit_s);
     else if (code > 128)

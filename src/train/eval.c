@@ -1,8 +1,10 @@
 /* eval: runs the held-out documents through the model and adds up losses by domain. */
 #include "train/eval.h"
 
+#include "base/file.h"
 #include "train/engine_memory.h"
 
+#include <inttypes.h>
 #include <math.h>
 #include <string.h>
 
@@ -144,4 +146,23 @@ Status eval_run(Evaluator *v, Loader *l, int64_t sequences, int64_t step, EvalMe
     }
     TRY(add_ranks(v, m, out));
     return check_losses(&e->params, l, step, out);
+}
+
+/* The file is not ours, so each id is checked. */
+Status eval_read_tokens(const char *path, int64_t vocab, Arena *a, int32_t **ids, int64_t *n)
+{
+    char *bytes = NULL;
+    size_t size = 0;
+    TRY(file_read_input(path, a, &bytes, &size));
+    if (size == 0 || size % sizeof(int32_t) != 0)
+        return FAIL(ERR_FORMAT, "%s: %zu bytes are not a list of 32-bit token ids", path, size);
+    *ids = (int32_t *)(void *)bytes;
+    *n = (int64_t)(size / sizeof(int32_t));
+    for (int64_t i = 0; i < *n; i++) {
+        if ((*ids)[i] < 0 || (*ids)[i] >= vocab)
+            return FAIL(ERR_FORMAT,
+                        "%s: token %" PRId64 " has id %d, the vocabulary ends at %" PRId64, path, i,
+                        (int)(*ids)[i], vocab - 1);
+    }
+    return OK;
 }

@@ -35,4 +35,7 @@ Status eval_documents(Evaluator *v, const Loader *l, Arena *a);
  * ERR_NUMERIC: a loss is not finite. The sentence names the bad parameter, if there is one. */
 Status eval_run(Evaluator *v, Loader *l, int64_t sequences, int64_t step, EvalMetrics *out);
 
+/* Reads raw 32-bit token ids from a file or a pipe. ERR_FORMAT: it is no list of them, or an id is outside of the vocabulary. */
+Status eval_read_tokens(const char *path, int64_t vocab, Arena *a, int32_t **ids, int64_t *n);
+
 #endif

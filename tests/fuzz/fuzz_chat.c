@@ -3,11 +3,7 @@
  * makes of the messages and by kinds of variables alone, never by its syntax; parts are the whole text,
  * cut. */
 #include "data/chat.h"
-
-#include <stdlib.h>
-#include <string.h>
-
-int LLVMFuzzerTestOneInput(const uint8_t *data, size_t bytes);
+#include "harness/fuzz.h"
 
 static const ChatMessage talk[] = {
     { "system", " be brief " }, { "user", "1+1?\n" }, { "assistant", "2" }, { "user", "" }
@@ -19,40 +15,28 @@ static void check_parts(const ChatTemplate *t, int n, Arena *a, Arena *scratch)
     Text whole = { 0 };
     int parts = 0;
     if (chat_parts(t, talk, n, a, scratch, &part, &parts) != OK) return;
-    if (text_init(&whole, a) != OK || chat_render(t, talk, n, false, scratch, &whole) != OK)
-        abort();
+    need(text_init(&whole, a) == OK && chat_render(t, talk, n, false, scratch, &whole) == OK);
     size_t at = 0;
     bool loss = false;
     for (int i = 0; i < parts; i++) {
-        if (part[i].n == 0 || at + part[i].n > whole.used) abort();
-        if (memcmp(part[i].text, whole.data + at, part[i].n) != 0) abort();
+        need(part[i].n > 0 && at + part[i].n <= whole.used);
+        need(memcmp(part[i].text, whole.data + at, part[i].n) == 0);
         at += part[i].n;
         loss |= part[i].loss;
     }
-    if (at != whole.used || !loss) abort();
+    need(at == whole.used && loss);
 }
 
-int LLVMFuzzerTestOneInput(const uint8_t *data, size_t bytes)
+static Status look(Fuzz *f)
 {
-    Arena a = { 0 }, scratch = { 0 };
-    char *text = malloc(bytes + 1);
-    if (text == NULL) abort();
-    memcpy(text, data, bytes);
-    text[bytes] = '\0';
-    const ChatTemplate t = { .name = "fuzz", .text = text, .bos = "<s>", .eos = "</s>" };
-    if (arena_init(&a, "fuzz", MEM_HOST, (size_t)1 << 26) != OK ||
-        arena_init(&scratch, "strings", MEM_HOST, (size_t)1 << 26) != OK)
-        abort();
-    if (chat_check(&t, &scratch) == OK) {
-        for (int prompt = 0; prompt < 2; prompt++) {
-            Text out = { 0 };
-            if (text_init(&out, &a) == OK)
-                (void)chat_render(&t, talk, 4, prompt == 1, &scratch, &out);
-        }
-        for (int n = 3; n <= 4; n++) check_parts(&t, n, &a, &scratch);
+    const ChatTemplate t = { .name = "fuzz", .text = fuzz_text(f), .bos = "<s>", .eos = "</s>" };
+    TRY(chat_check(&t, f->page));
+    for (int prompt = 0; prompt < 2; prompt++) {
+        Text out = { 0 };
+        if (text_init(&out, f->a) == OK) (void)chat_render(&t, talk, 4, prompt == 1, f->page, &out);
     }
-    arena_free(&a);
-    arena_free(&scratch);
-    free(text);
-    return 0;
+    for (int n = 3; n <= 4; n++) check_parts(&t, n, f->a, f->page);
+    return OK;
 }
+
+const Fuzzer fuzzer = { .look = look };

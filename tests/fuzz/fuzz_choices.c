@@ -1,25 +1,14 @@
 /* Any bytes as kept choices either fail with a message or print to a text that reads back to the
  * same print: as they are, and as lines of a text whose first lines and sum are right. */
-#include "base/text.h"
+#include "harness/fuzz.h"
 #include "op/choices.h"
 
 #include <inttypes.h>
-#include <stdlib.h>
-#include <string.h>
 
 #define XXH_INLINE_ALL
 #include <xxhash.h>
 
-enum { INPUT_MAX = 1 << 14, ARENA_BYTES = 4 << 20 };
-
 static const char MACHINE[] = "m";
-
-int LLVMFuzzerTestOneInput(const uint8_t *data, size_t bytes);
-
-static void need(bool condition)
-{
-    if (!condition) abort();
-}
 
 static void read_back(Arena *a, const char *text)
 {
@@ -51,15 +40,12 @@ static void framed(Arena *a, const char *lines)
     read_back(a, t.data);
 }
 
-int LLVMFuzzerTestOneInput(const uint8_t *data, size_t bytes)
+static Status look(Fuzz *f)
 {
-    Arena a = { 0 };
-    const char *text = NULL;
-    if (bytes > INPUT_MAX) return 0;
-    need(arena_init(&a, "fuzz", MEM_HOST, ARENA_BYTES) == OK);
-    need(arena_text(&a, (const char *)data, bytes, &text) == OK);
-    read_back(&a, text);
-    framed(&a, text);
-    arena_free(&a);
-    return 0;
+    const char *text = fuzz_text(f);
+    read_back(f->a, text);
+    framed(f->a, text);
+    return OK;
 }
+
+const Fuzzer fuzzer = { .look = look };

@@ -1,18 +1,9 @@
 /* fuzz_config: any bytes as a configuration either fail with a message or give a Config that prints
  * and reads back to the same print. */
 #include "config/config.h"
+#include "harness/fuzz.h"
 
-#include <stdlib.h>
-#include <string.h>
-
-enum { INPUT_MAX = 1 << 14, ARENA_BYTES = 1 << 20 };
-
-int LLVMFuzzerTestOneInput(const uint8_t *data, size_t bytes);
-
-static void need(bool condition)
-{
-    if (!condition) abort();
-}
+enum { LINE_BYTES = 256 }; /* longer texts are no override */
 
 static bool print(const Config *c, Arena *a, Text *out)
 {
@@ -30,24 +21,25 @@ static void read_back(const Config *c, Arena *a)
     if (config_check(c) != OK) need(*status_message() != '\0');
 }
 
-int LLVMFuzzerTestOneInput(const uint8_t *data, size_t bytes)
+static Status make_default(Arena *a, void **out)
 {
-    Arena a = { 0 };
-    Config c;
-    if (bytes > INPUT_MAX) return 0;
-    need(arena_init(&a, "fuzz", MEM_HOST, ARENA_BYTES) == OK);
-    if (config_parse(&c, &a, "fuzz", (const char *)data, bytes) == OK) {
-        read_back(&c, &a);
-    } else {
-        need(*status_message() != '\0');
-    }
-    char line[256];
-    if (bytes < sizeof line) {
-        memcpy(line, data, bytes);
-        line[bytes] = '\0';
-        need(config_default(&c, &a) == OK);
-        if (config_override(&c, &a, line) == OK) read_back(&c, &a);
-    }
-    arena_free(&a);
-    return 0;
+    TRY(arena_alloc(a, sizeof(Config), out));
+    return config_default(*out, a);
 }
+
+static Status look(Fuzz *f)
+{
+    Config c;
+    const char *text = fuzz_text(f);
+    if (config_parse(&c, f->a, "fuzz", text, f->bytes) == OK)
+        read_back(&c, f->a);
+    else
+        need(*status_message() != '\0');
+    if (f->bytes >= LINE_BYTES) return OK;
+    c = *(const Config *)fuzz_once(make_default);
+    TRY(config_override(&c, f->a, text));
+    read_back(&c, f->a);
+    return OK;
+}
+
+const Fuzzer fuzzer = { .look = look };

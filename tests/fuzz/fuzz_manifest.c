@@ -1,11 +1,7 @@
 /* Any lines, before a right last one, are refused with a sentence, or are entries of which those
  * that fit their tensor can be asked for what they share. */
+#include "harness/fuzz.h"
 #include "train/manifest.h"
-
-#include <stdlib.h>
-#include <string.h>
-
-int LLVMFuzzerTestOneInput(const uint8_t *data, size_t bytes);
 
 enum { ELEMS = 1000 };
 
@@ -18,13 +14,13 @@ static void ask(ManifestEntry *entry, int64_t n)
         chain = &entry[i];
         if (chain->other == NULL) continue;
         int64_t shared = piece_common(&chain->piece, &chain->other->piece);
-        if (shared != piece_common(&chain->other->piece, &chain->piece)) abort();
-        if (shared > piece_elems(&chain->piece)) abort();
+        need(shared == piece_common(&chain->other->piece, &chain->piece));
+        need(shared <= piece_elems(&chain->piece));
     }
     if (chain != NULL) (void)manifest_check_cover("fuzz", chain, ELEMS);
 }
 
-static Status read_lines(Arena *a, const uint8_t *data, size_t bytes)
+static Status look(Fuzz *f)
 {
     Text text = { 0 };
     CheckpointInfo info;
@@ -32,24 +28,17 @@ static Status read_lines(Arena *a, const uint8_t *data, size_t bytes)
     int64_t lines = 0, n = 0;
     char got[CHECKPOINT_SUM_BYTES];
     void *sum = NULL;
-    for (size_t i = 0; i < bytes; i++) lines += data[i] == '\n';
-    TRY(manifest_sum_new(a, &sum));
-    manifest_sum_add(sum, data, bytes);
+    if (f->bytes == 0 || f->data[f->bytes - 1] != '\n') return OK;
+    for (size_t i = 0; i < f->bytes; i++) lines += f->data[i] == '\n';
+    TRY(manifest_sum_new(f->a, &sum));
+    manifest_sum_add(sum, f->data, f->bytes);
     manifest_sum_take(sum, got);
-    TRY(text_init(&text, a));
-    TRY(text_append(&text, (const char *)data, bytes));
+    TRY(text_init(&text, f->a));
+    TRY(text_append(&text, (const char *)f->data, f->bytes));
     TRY(text_printf(&text, "{\"entries\":%lld,\"xxh3\":\"%s\"}\n", (long long)lines - 1, got));
-    TRY(manifest_parse("fuzz", text.data, text.used, a, &info, &entry, &n));
+    TRY(manifest_parse("fuzz", text.data, text.used, f->a, &info, &entry, &n));
     ask(entry, n);
     return OK;
 }
 
-int LLVMFuzzerTestOneInput(const uint8_t *data, size_t bytes)
-{
-    Arena a = { 0 };
-    if (bytes == 0 || data[bytes - 1] != '\n') return 0;
-    if (arena_init(&a, "fuzz", MEM_HOST, (size_t)1 << 24) != OK) abort();
-    (void)read_lines(&a, data, bytes);
-    arena_free(&a);
-    return 0;
-}
+const Fuzzer fuzzer = { .look = look };

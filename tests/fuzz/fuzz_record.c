@@ -2,14 +2,10 @@
  * recording that becomes events and sheets. The input: for each chunk a byte that chooses its tag, two
  * of its length, its data; what is left behind is a damaged end. */
 #include "analyze/recording.h"
+#include "harness/fuzz.h"
 
 #define XXH_INLINE_ALL
 #include <xxhash.h>
-
-#include <stdlib.h>
-#include <string.h>
-
-int LLVMFuzzerTestOneInput(const uint8_t *data, size_t bytes);
 
 enum { FILE_BYTES = 1 << 20 };
 
@@ -39,7 +35,7 @@ static size_t build(const uint8_t *data, size_t bytes)
     return put(at, data, bytes < 64 ? bytes : 64);
 }
 
-static void use(const Recorded *r, Arena *a)
+static void use(const Recorded *r, const Fuzz *f)
 {
     Recording whole = { .path = "fuzz", .file = *r, .device = "", .ranks = 1, .experts = 3 };
     const Recording *const all[] = { &whole };
@@ -47,18 +43,16 @@ static void use(const Recorded *r, Arena *a)
     Text text = { 0 };
     int n = 0;
     if (r->steps == 0) return;
-    if (recording_tables(&whole, a, table, &n) != OK || n != RECORDING_SHEETS) abort();
-    if (text_init(&text, a) != OK || recording_json(all, 1, &text) != OK) abort();
+    need(recording_tables(&whole, f->a, table, &n) == OK && n == RECORDING_SHEETS);
+    need(text_init(&text, f->page) == OK && recording_json(all, 1, &text) == OK);
 }
 
-int LLVMFuzzerTestOneInput(const uint8_t *data, size_t bytes)
+static Status look(Fuzz *f)
 {
-    Arena a = { 0 };
     Recorded r;
-    if (bytes > FILE_BYTES / 2) return 0;
-    if (arena_init(&a, "fuzz", MEM_HOST, (size_t)1 << 30) != OK) abort();
-    if (record_parse("fuzz", file, build(data, bytes), &a, &r) == OK) use(&r, &a);
-    arena_free(&a);
-    status_clear();
-    return 0;
+    TRY(record_parse("fuzz", file, build(f->data, f->bytes), f->a, &r));
+    use(&r, f);
+    return OK;
 }
+
+const Fuzzer fuzzer = { .look = look, .most_bytes = FILE_BYTES / 2 };

@@ -1,11 +1,7 @@
 /* Any bytes as a safetensors file: refused with a sentence, or tensors that lie one behind the other
  * inside it, whose elements can all be read. */
 #include "convert/weights.h"
-
-#include <stdlib.h>
-#include <string.h>
-
-int LLVMFuzzerTestOneInput(const uint8_t *data, size_t bytes);
+#include "harness/fuzz.h"
 
 enum { HEADER_FIRST = 8 };
 
@@ -25,35 +21,28 @@ static Status parse(Arena *a, const uint8_t *data, size_t bytes, SafeTensor **t,
     return safetensors_parse("fuzz", &h, a, t, n);
 }
 
-static Status look(Arena *a, const uint8_t *data, size_t bytes)
+static Status look(Fuzz *f)
 {
     SafeTensor *t = NULL;
     int64_t n = 0, at = 0;
     char text[SAFETENSORS_TEXT_BYTES];
-    TRY(parse(a, data, bytes, &t, &n));
+    if (f->bytes < HEADER_FIRST) return OK;
+    TRY(parse(f->a, f->data, f->bytes, &t, &n));
     for (int64_t i = 0; i < n; i++) {
         (void)safetensors_text(text, &t[i]);
-        if (i > 0 && t[i].begin != at) abort();
+        need(i == 0 || t[i].begin == at);
         at = t[i].end;
-        if (t[i].begin < HEADER_FIRST || at < t[i].begin || at > (int64_t)bytes) abort();
+        need(t[i].begin >= HEADER_FIRST && at >= t[i].begin && at <= (int64_t)f->bytes);
         if (t[i].dtype < 0) continue;
         int64_t elems = safetensors_elems(&t[i]), size = (int64_t)dtype_bytes((Dtype)t[i].dtype);
-        if (elems * size != at - t[i].begin) abort();
+        need(elems * size == at - t[i].begin);
         float *out = NULL;
-        ArenaMark mark = arena_mark(a);
-        TRY(ARENA_NEW(a, elems + 1, &out));
-        dtype_to_f32(out, data + t[i].begin, (Dtype)t[i].dtype, elems);
-        arena_release(a, mark);
+        ArenaMark mark = arena_mark(f->a);
+        TRY(ARENA_NEW(f->a, elems + 1, &out));
+        dtype_to_f32(out, f->data + t[i].begin, (Dtype)t[i].dtype, elems);
+        arena_release(f->a, mark);
     }
     return OK;
 }
 
-int LLVMFuzzerTestOneInput(const uint8_t *data, size_t bytes)
-{
-    Arena a = { 0 };
-    if (bytes < HEADER_FIRST) return 0;
-    if (arena_init(&a, "fuzz", MEM_HOST, (size_t)1 << 28) != OK) abort();
-    (void)look(&a, data, bytes);
-    arena_free(&a);
-    return 0;
-}
+const Fuzzer fuzzer = { .look = look };

@@ -1,12 +1,9 @@
 /* Any bytes as a tokenizer.json: no crash, no leak, no wait; and what loads must encode a text to
  * ids that decode to no more than the text can grow to. Special tokens decode to nothing. */
 #include "data/tokenizer_private.h"
-
-enum { ARENA_BYTES = 256 << 20 };
+#include "harness/fuzz.h"
 
 static const char TEXT[] = "Hello, \u4e16\u754c!  It's 1234 tokens.\r\n\n\xFF don't hellohello";
-
-int LLVMFuzzerTestOneInput(const uint8_t *data, size_t bytes);
 
 static bool is_added(const Tokenizer *t, int32_t id)
 {
@@ -27,24 +24,21 @@ static void check_encoding(const Tokenizer *t, Arena *a)
         const char *token = NULL;
         int32_t token_bytes = 0;
         tokenizer_bytes(t, ids[i], &token, &token_bytes);
-        if (token_bytes < 1 && !is_added(t, ids[i])) __builtin_trap();
-        for (int32_t k = 0; k < token_bytes; k++) {
-            if (token[k] == '\0') __builtin_trap(); /* there is none in the text */
-        }
+        need(token_bytes >= 1 || is_added(t, ids[i]));
+        for (int32_t k = 0; k < token_bytes; k++)
+            need(token[k] != '\0'); /* there is none in the text */
         total += token_bytes;
     }
-    if (total > (int64_t)(t->growth * sizeof TEXT)) __builtin_trap();
+    need(total <= (int64_t)(t->growth * sizeof TEXT));
 }
 
-int LLVMFuzzerTestOneInput(const uint8_t *data, size_t bytes)
+static Status look(Fuzz *f)
 {
-    Arena arena = { 0 };
     Tokenizer *t = NULL;
-    if (arena_init(&arena, "fuzz", MEM_HOST, ARENA_BYTES) != OK) return 0;
-    if (tokenizer_parse("fuzz", (const char *)data, bytes, &arena, &t) == OK) {
-        check_encoding(t, &arena);
-        tokenizer_free(t);
-    }
-    arena_free(&arena);
-    return 0;
+    TRY(tokenizer_parse("fuzz", (const char *)f->data, f->bytes, f->a, &t));
+    check_encoding(t, f->a);
+    tokenizer_free(t);
+    return OK;
 }
+
+const Fuzzer fuzzer = { .look = look, .most_bytes = 1 << 16 };

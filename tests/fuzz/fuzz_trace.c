@@ -3,21 +3,7 @@
  * the rest is the file. */
 #include "analyze/events_read.h"
 #include "analyze/kineto.h"
-
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
-#include <sys/mman.h>
-#include <unistd.h>
-
-enum { INPUT_MAX = 1 << 15 };
-
-int LLVMFuzzerTestOneInput(const uint8_t *data, size_t bytes);
-
-static void need(bool condition)
-{
-    if (!condition) abort();
-}
+#include "harness/fuzz.h"
 
 static Status read_as(const char *path, size_t block, size_t element_max, int threads, Events *e)
 {
@@ -87,18 +73,15 @@ static void same(const Events *a, const Events *b)
     need(memcmp(a->link, b->link, n * sizeof *a->link) == 0);
 }
 
-int LLVMFuzzerTestOneInput(const uint8_t *data, size_t bytes)
+static Status look(Fuzz *f)
 {
-    char path[64];
     Events whole, parts;
-    if (bytes < 2 || bytes > INPUT_MAX) return 0;
-    int fd = memfd_create("trace", 0);
-    need(fd > 0 && write(fd, data + 1, bytes - 1) == (ssize_t)(bytes - 1));
-    (void)snprintf(path, sizeof path, "/proc/self/fd/%d", fd);
-    const size_t block = 17 + data[0] / 2 * 5;
+    if (f->bytes < 2) return OK;
+    const char *path = fuzz_file("trace.json", f->data + 1, f->bytes - 1);
+    const size_t block = 17 + f->data[0] / 2 * 5;
     Status s = read_as(path, 0, 0, 1, &whole);
     need(s == OK || *status_message() != '\0');
-    need(read_as(path, block, 0, 1 + data[0] % 2, &parts) == s);
+    need(read_as(path, block, 0, 1 + f->data[0] % 2, &parts) == s);
     if (s == OK) {
         use(&whole);
         same(&whole, &parts);
@@ -109,6 +92,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t bytes)
         use(&parts);
         events_free(&parts);
     }
-    close(fd);
-    return 0;
+    return s;
 }
+
+const Fuzzer fuzzer = { .look = look, .most_bytes = 1 << 15 };
