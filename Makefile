@@ -1,11 +1,12 @@
 # make              the release build: build/switchyard
-# ./test.sh         everything that a change must pass: about 12 minutes on two cores
+# ./test.sh         everything that a change must pass: 35 minutes on two cores
 # make test-long    what takes longer: before an issue is closed
 # make test         unit, op, schedule, mesh, GPU and system tests in release; last line: N passed, M failed, K skipped
 # make asan | tsan  unit, op, schedule and mesh tests under address+undefined | comm and mesh tests under thread
 # make hostile      unit, op, schedule and mesh tests with small limits and failing allocations
 # make test-lowest  meshes, trajectories and products once more, with the lowest instruction set
 # make test-mpi     ranks as processes of mpirun and srun, on one host and two
+# make failing-calls BOUND=25 fails library calls one by one, 2 x BOUND of each kind in each command
 # make kills N=1000 SIGKILL at random moments of supervised runs: N passed, M failed, K skipped
 # make lint         format, layers, sizes, globals, dropped Statuses, clang-tidy, cppcheck
 # make fuzz MINUTES=10  fuzzers look for new inputs on all cores; make test-fuzz: over their committed corpora
@@ -293,6 +294,13 @@ $B/tests/system/faulty_log.so: tests/system/faulty_log.c
 	$(CC) -std=c17 -D_GNU_SOURCE $(WARN) -shared -fPIC $< -o $@
 $B/tests/system/test_verify: | $B/tests/system/faulty_log.so
 
+# library calls that fail, for LD_PRELOAD
+$B/tests/system/failing_calls.so: tests/system/failing_calls.c
+	@mkdir -p $(@D)
+	$(CC) -std=c17 -D_GNU_SOURCE $(if $(filter asan,$(CONFIG)),-DKEEP_MALLOC) -O1 $(WARN) -shared -fPIC \
+	    -fvisibility=hidden $< -o $@
+$B/tests/system/test_failing_calls: | $B/tests/system/failing_calls.so
+
 # Kernels are run with the rounding that the instructions have: no product is fused that is not in the text.
 GFXRUN := $(patsubst %,$O/%.o,$(wildcard tools/gfxrun/*.c))
 GFXRUN_TESTS := $(call test_of,tests/unit/gfxrun/test_*.c)
@@ -359,6 +367,10 @@ SEED ?= 1
 kills:
 	$(MAKE) MPI=1 $(BUILD)/$(CONFIG)-mpi/switchyard $(BUILD)/$(CONFIG)-mpi/tests/mpi/test_mpi_kills
 	OMP_WAIT_POLICY=passive $(BUILD)/$(CONFIG)-mpi/tests/mpi/test_mpi_kills $N $(SEED)
+
+BOUND ?= 25
+failing-calls: $(PROGRAM) $B/tests/system/test_failing_calls
+	tools/run_failing_calls $B/tests/system/test_failing_calls $(BOUND)
 
 # kernels for AMD's gfx942, interpreted: ops beside the CPU's, and a training step
 GFXRUN_RUNS := $(patsubst tests/%.c,$(BUILD)/release-hip/tests/%,$(wildcard tests/op/test_*.c) tests/gpu/test_gpu_memory.c tests/gpu/test_gpu_doctor.c tests/gpu/test_gpu_one_step.c tests/gpu/test_gpu_refused.c \
@@ -440,6 +452,6 @@ always:
 clean:
 	rm -rf $(BUILD)
 .PHONY: always all gfxrun build-unit build-op build-schedule build-gpu build-test-mesh build-test-fast build-test build-test-fuzz \
-        build-test-mpi build-test-lowest build-test-gfxrun test-gfxrun test test-fast test-lowest test-mesh test-fuzz test-mpi asan tsan hostile fuzz debug bench convergence docs reproduce scoreboard flags lib library lint test-long mutants gfx kills clean
+        build-test-mpi build-test-lowest build-test-gfxrun test-gfxrun test test-fast test-lowest test-mesh test-fuzz test-mpi asan tsan hostile fuzz debug bench convergence docs reproduce scoreboard flags lib library lint test-long mutants gfx kills failing-calls clean
 -include $(OBJ:.o=.d) $(HIP_OBJ:.o=.d) $(foreach s,$(SETS),$(SET_SRC:%=$O/$s/%.d)) $(PIC:.o=.d) $O/src/main.c.d
 -include $(wildcard $O/tests/*/*.d $O/tests/*/*/*.d) $(GFXRUN:.o=.d) $(GFXRUN_PIC:.o=.d) $(GFXRUN_BLAS_PIC:.o=.d)

@@ -6,8 +6,8 @@
 # each planted bug counts as a test. A table says what each stage took; the last line adds everything
 # up; success is when nothing failed.
 # test.sh long (make test-long): what takes too long for every change. The meshes with all of their
-# steps under both sanitizers, small limits and failing allocations, trainings with 8-bit products, 100
-# MB of text beside other tokenizers, cppcheck, and clang's analyzer on every path.
+# steps under both sanitizers, small limits and failing allocations, 2,000 drawn models on drawn meshes, trainings with
+# 8-bit products, 100 MB of text beside other tokenizers, cppcheck, and clang's analyzer on every path.
 cd "$(dirname "$0")" || exit 1
 tools/packages test || exit 1
 tools/packages browser || echo "test.sh: without Chromium the page of a trace is not looked at in a browser"
@@ -86,11 +86,17 @@ corpus() {
         CORPUS_MB=1000 TEST_FILTER='every_byte*' tools/run_tests build/release/tests/unit/data/test_blend
 }
 
+drawn() {
+    make -s -j"$(nproc)" build/release/tests/mesh/test_drawn &&
+        DRAWN=0:2000 TEST_FILTER='drawn_models*' tools/run_tests build/release/tests/mesh/test_drawn
+}
+
 if [ "${1:-}" = long ]; then
     export LONG=1
     stage 'address, undefined: comm and mesh tests, all steps' in_config asan test-mesh
     stage 'thread: comm and mesh tests, all steps' in_config tsan test-mesh
     stage 'small limits, failing allocations: unit, op, schedule and mesh tests' in_config hostile test-fast
+    stage '2,000 drawn models on drawn meshes' drawn
     stage 'fifty steps of the quickstart with each recipe' tools/check_recipes
     stage 'a corpus of 1 GB, every byte once an epoch' corpus
     command -v clang-19 >/dev/null && stage 'kernels for AMD, interpreted: all cases, whole trainings' amd

@@ -82,19 +82,26 @@ static Status add_text(Strings *t, const char *s, size_t n, uint32_t hash)
 Status strings_init(Strings *t) { return strings_reserve(t, TEXT_BYTES); }
 
 /* Each text needs a byte and a NUL at least, so there are at most text_bytes / 2 entries. */
-Status strings_reserve(Strings *t, size_t text_bytes)
+static Status reserve(Strings *t, size_t text_bytes)
 {
     size_t entries = text_bytes / 2 + 2, slots = FIRST_SLOTS;
     if (entries > ENTRIES_MAX) entries = ENTRIES_MAX;
     /* the largest table: a slot for each entry at less than half full, and the next power of two */
     while (slots < 4 * entries) slots *= 2;
-    *t = (Strings){ 0 };
     TRY(arena_init(&t->text, "texts of a trace", MEM_HOST, text_bytes + TEXT_STEP + 1));
     TRY(arena_init(&t->entry, "entries of texts", MEM_HOST,
                    (entries + 2 * (size_t)ENTRY_STEP) * sizeof(StringEntry)));
     TRY(arena_init(&t->table, "table of texts", MEM_HOST, slots * sizeof *t->slot));
     TRY(grow_table(t, FIRST_SLOTS));
     return add_text(t, "", 0, strings_hash("", 0));
+}
+
+Status strings_reserve(Strings *t, size_t text_bytes)
+{
+    *t = (Strings){ 0 };
+    Status s = reserve(t, text_bytes);
+    if (s != OK) strings_free(t);
+    return s;
 }
 
 void strings_free(Strings *t)

@@ -1,6 +1,7 @@
 /* cgroup: reads /proc/self/cgroup and walks over the folders of the groups that it names. */
 #include "base/cgroup.h"
 
+#include <errno.h>
 #include <fcntl.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -17,7 +18,7 @@ bool cgroup_read(const char *folder, const char *name, char out[CGROUP_FILE_BYTE
     (void)snprintf(path, sizeof path, "%s/%s", folder, name);
     int fd = open(path, O_RDONLY | O_CLOEXEC);
     if (fd < 0) return false;
-    while (n > 0 && used < CGROUP_FILE_BYTES - 1) {
+    while ((n > 0 || (n < 0 && errno == EINTR)) && used < CGROUP_FILE_BYTES - 1) {
         n = read(fd, out + used, CGROUP_FILE_BYTES - 1 - used);
         if (n > 0) used += (size_t)n;
     }

@@ -207,7 +207,7 @@ Status file_write(File *f, const void *data, size_t bytes)
 Status file_write_at(File *f, uint64_t offset, const void *data, size_t bytes)
 {
     TRY(file_flush(f));
-    if (pwrite(f->fd, data, bytes, (off_t)offset) == (ssize_t)bytes) return OK;
+    if (fd_write_at(f->fd, data, bytes, offset) == bytes) return OK;
     return cannot_change(f->path, "written");
 }
 
@@ -259,6 +259,13 @@ Status file_commit(File *f)
     }
     file_close(f);
     return OK;
+}
+
+Status file_rename(const char *from, const char *to)
+{
+    char why[REASON_BYTES];
+    if (rename(from, to) == 0) return OK;
+    return FAIL(ERR_DISK, "%s cannot be renamed to %s: %s", from, to, reason(why));
 }
 
 /* Callers use this while they return an error, so it must not change the status record. */

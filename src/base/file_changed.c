@@ -113,8 +113,10 @@ Status file_stamp_check(const char *path, const FileStamp *then)
     file_stamp(path, &now);
     bool same_file = now.device == then->device && now.inode == then->inode;
     if (!same_file || memcmp(&now, then, sizeof now) == 0) return OK;
-    return FAIL(ERR_CHANGED,
-                "%s was changed while it was read: it has %" PRIu64 " bytes, it had %" PRIu64
-                " when it was opened; files of a run must stay as they are",
-                path, now.bytes, then->bytes);
+    return FAIL(
+        ERR_CHANGED,
+        "%s was changed while it was read: it has %" PRIu64 " bytes, it had %" PRIu64
+        " when it was opened%s; files of a run must stay as they are",
+        path, now.bytes, then->bytes,
+        now.bytes == then->bytes ? ", and the time of its last change moved, as `touch` does" : "");
 }

@@ -45,7 +45,7 @@ static uint64_t reclaimable_bytes(const char *folder, const GroupFiles *f)
 }
 
 /* available = limit - (used - page cache) + swap that the cgroup may still use. Lowers *out if this
- * cgroup allows less. A limit above 2^63 is version 1's way to say "none". */
+ * cgroup allows less. A limit of 2^63 less a page is version 1's way to say "none". */
 static void apply_group(const char *folder, const GroupFiles *f, uint64_t swap, HostMemory *out)
 {
     uint64_t limit, used, swap_limit, swap_used;
@@ -57,7 +57,7 @@ static void apply_group(const char *folder, const GroupFiles *f, uint64_t swap, 
     }
     uint64_t available =
         subtract_to_zero(limit, subtract_to_zero(used, reclaimable_bytes(folder, f)));
-    if (limit > UINT64_MAX / 2 || available + swap >= out->available_bytes) return;
+    if (limit > UINT64_MAX / 4 || available + swap >= out->available_bytes) return;
     out->available_bytes = available + swap;
     (void)snprintf(out->limit, sizeof out->limit, "%s of cgroup %.200s", f->limit, folder);
 }

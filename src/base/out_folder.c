@@ -52,14 +52,14 @@ Status out_folder_begin(OutFolder *f)
 /* Removing PATH.tmp may fail and overwrite the status record; the first failure is restored then. */
 Status out_folder_end(const OutFolder *f, Status s)
 {
-    if (s == OK && rename(f->temp, f->path) == 0) {
+    if (s == OK) s = file_rename(f->temp, f->path);
+    if (s == OK) {
         char parent[FILE_PATH_MAX];
         (void)snprintf(parent, sizeof parent, "%s", f->path);
         char *last = strrchr(parent, '/');
         last[last == parent] = '\0';
         return file_sync_folder(parent);
     }
-    if (s == OK) s = FAIL(ERR_DISK, "%s cannot be renamed to %s", f->temp, f->path);
     char before[2048];
     (void)snprintf(before, sizeof before, "%s", status_message());
     Status removed = file_remove_tree(f->temp);

@@ -3,6 +3,7 @@
 
 #include "base/clock.h"
 #include "base/fd.h"
+#include "base/log.h"
 
 #include <errno.h>
 #include <fcntl.h>
@@ -109,7 +110,14 @@ static void read_more(Process *p)
     ssize_t n = read(p->fd, p->said + p->used, most - p->used);
     if (n > 0 && p->shown) (void)fd_write(STDERR_FILENO, p->said + p->used, (size_t)n);
     if (n > 0) p->used += (size_t)n;
-    if (n == 0) (void)close(p->fd), p->fd = -1;
+    const bool lost =
+        n < 0 &&
+        errno != EINTR; /* poll would say again and again that there is something to read */
+    char why[128];
+    if (lost)
+        log_warn("what process %ld prints cannot be read: %s", (long)p->pid,
+                 strerror_r(errno, why, sizeof why));
+    if (n == 0 || lost) (void)close(p->fd), p->fd = -1;
     p->said[p->used] = '\0';
 }
 

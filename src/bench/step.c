@@ -323,8 +323,8 @@ static Status watch_open(Watch *w, BenchModel *m, int64_t steps)
 static void add_loads(const BenchModel *m, StepTimes *t)
 {
     const ModelSpec *s = &m->engine.spec;
-    int64_t domains = m->engine.shape.domains,
-            here = s->ranks.ep > 0 ? s->experts / s->ranks.ep : 1;
+    int64_t domains = m->engine.shape.domains, here = spec_experts_here(&s->ranks, s->experts);
+    const double sets = (double)(s->ranks.ep / s->ranks.etp);
     double sum_rank = 0, worst_rank = 0, worst_expert = 0;
     for (int64_t l = 0; l < s->n_moe; l++) {
         double all = 0, rank = 0, most_rank = 0, most_expert = 0;
@@ -335,8 +335,8 @@ static void add_loads(const BenchModel *m, StepTimes *t)
             rank = rows + (e % here == 0 ? 0 : rank);
             most_rank = fmax(most_rank, rank), most_expert = fmax(most_expert, rows), all += rows;
         }
-        sum_rank += most_rank / all * (double)s->ranks.ep / (double)s->n_moe;
-        worst_rank = fmax(worst_rank, most_rank / all * (double)s->ranks.ep);
+        sum_rank += most_rank / all * sets / (double)s->n_moe;
+        worst_rank = fmax(worst_rank, most_rank / all * sets);
         worst_expert = fmax(worst_expert, most_expert / all * (double)s->experts);
     }
     t->rank += sum_rank, t->worst_rank += worst_rank, t->worst_expert += worst_expert;

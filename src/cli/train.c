@@ -78,6 +78,12 @@ static Status print_run_report(const Config *c, Arena *a, Text *out)
                         "steps that ran twice  %lld of %lld, rows had no room: %.3g s of second "
                         "runs, %.3g s of new captures and larger room\n",
                         (long long)sum.twice, (long long)sum.steps, sum.again_s, sum.capture_s));
+    if (sum.saves > 0)
+        TRY(text_printf(
+            out,
+            "checkpoints           training waited %.3g s for %lld, %.2g %% of its steps' "
+            "time\n",
+            sum.save_stall_s, (long long)sum.saves, 100 * sum.save_stall_s / sum.wall_s));
     return text_printf(out, "report                %s/report.html\n", c->run_dir);
 }
 

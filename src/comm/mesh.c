@@ -79,7 +79,7 @@ Status mesh_shape(int ranks, int pp, int ep, int cp, int tp, int shard, MeshShap
     int inner = shard * cp * tp;
     if (inner % ep != 0) {
         return FAIL(ERR_ARG,
-                    "mesh.ep %d does not divide the %d ranks of a stage that share out "
+                    "mesh.ep x mesh.etp %d does not divide the %d ranks of a stage that share out "
                     "(mesh.shard x mesh.cp%s); %s",
                     ep, inner, tp > 1 ? " x mesh.tp" : "", divisors_text(which, inner));
     }

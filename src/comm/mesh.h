@@ -3,7 +3,8 @@
  * the groups.
  *
  * Axes: pp pipeline stages, dp data parallel (shard x replicate), cp context parallel, tp tensor parallel,
- * ep expert parallel (folded over shard x cp x tp, so it needs no ranks of its own).
+ * ep expert parallel (folded over shard x cp x tp, so it needs no ranks of its own). Where ranks share each expert
+ * (mesh.etp), ep here counts all ranks of such a group, mesh.ep x mesh.etp.
  *
  *   rank = (((stage * replicate + r) * shard + s) * cp + c) * tp + t
  *   inner = (s * cp + c) * tp + t:  expert rank inner % ep, expert shard inner / ep

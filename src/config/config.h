@@ -143,6 +143,9 @@ void config_shrink(Config *c);
 Status config_parse(Config *c, Arena *a, const char *name, const char *yaml, size_t yaml_bytes);
 Status config_override(Config *c, Arena *a, const char *assignment);
 
+/* Ranks of an EP group: mesh.ep sets of experts, each of whose experts mesh.etp ranks share. */
+static inline int64_t config_expert_ranks(const Config *c) { return c->mesh_ep * c->mesh_etp; }
+
 /* Checks rules that involve several rows: sizes that must divide, top_k against experts, and so on. */
 Status config_check(const Config *c);
 /* Entry i of data.curriculum: after `step` steps the sources have these weights. ERR_ARG: it is malformed,

@@ -317,10 +317,27 @@ Status config_check_tp(const Config *c, int64_t tp, int64_t cp)
     return config_divides("attention.kv_heads", keys, "mesh.tp", tp);
 }
 
+/* Muon would gather a matrix from the ranks that share it over links that its lists do not have. */
+static Status check_expert_parts(const Config *c)
+{
+    if (c->mesh_etp == 1) return OK;
+    if (config_moe_layers(c) == 0)
+        return FAIL(ERR_ARG,
+                    "mesh.etp %lld shares experts over ranks, and this model has none: set it to 1",
+                    (long long)c->mesh_etp);
+    TRY(config_divides("mesh.etp", c->mesh_etp, "moe.ffn", c->moe_ffn));
+    if (c->optimizer_kind != OPTIMIZER_MUON) return OK;
+    return FAIL(
+        ERR_ARG,
+        "mesh.etp %lld: optimizer.kind=muon updates whole matrices of experts: set mesh.etp=1 "
+        "and more mesh.ep",
+        (long long)c->mesh_etp);
+}
+
 /* Ops count a rank's slots (token, expert) of a micro-batch in 31 bits. */
 static Status check_slots(const Config *c)
 {
-    const int64_t k = config_moe_layers(c) > 0 ? c->moe_top_k : 1;
+    const int64_t k = config_moe_layers(c) > 0 ? c->moe_top_k * c->mesh_etp : 1;
     const double slots =
         (double)c->train_micro_batch * (double)c->data_sequence / (double)c->mesh_cp * (double)k;
     if (slots <= INT32_MAX) return OK;
@@ -330,6 +347,27 @@ static Status check_slots(const Config *c)
         "rank, at most %d: lower train.micro_batch",
         (long long)c->train_micro_batch, (long long)c->data_sequence, (long long)k, slots,
         INT32_MAX);
+}
+
+/* Copies in memory are made of the copy that checkpoint.async takes. */
+static Status check_peer(const Config *c)
+{
+    if (c->checkpoint_peer_every > 0 && !c->checkpoint_peer)
+        return FAIL(
+            ERR_ARG,
+            "checkpoint.peer_every=%lld makes checkpoints in memory, and checkpoint.peer is "
+            "false: set checkpoint.peer=true, or checkpoint.peer_every=0",
+            (long long)c->checkpoint_peer_every);
+    if (!c->checkpoint_peer) return OK;
+    if (!c->checkpoint_async)
+        return FAIL(ERR_ARG,
+                    "checkpoint.peer needs checkpoint.async=true: set one of the two back");
+    if (c->checkpoint_peer_dir[0] == '/') return OK;
+    return FAIL(
+        ERR_ARG,
+        "checkpoint.peer_dir \"%s\" does not begin with /: name a folder in memory that each "
+        "host has, such as /dev/shm",
+        c->checkpoint_peer_dir);
 }
 
 /* Runs after all settings are known, once for each configuration. What depends on the number of
@@ -346,6 +384,7 @@ Status config_check(const Config *c)
     TRY(check_attention(c));
     if (config_moe_layers(c) > 0) TRY(check_moe(c));
     if (c->mesh_ep > 1) TRY(config_divides("mesh.ep", c->mesh_ep, "moe.experts", c->moe_experts));
+    TRY(check_expert_parts(c));
     TRY(config_check_cp(c, c->mesh_cp));
     TRY(config_check_tp(c, c->mesh_tp, c->mesh_cp));
     TRY(check_slots(c));
@@ -358,6 +397,7 @@ Status config_check(const Config *c)
                     "run.verify_every=%lld compares the bits of two runs, and with "
                     "attention.deterministic=false they differ: set one of the two back",
                     (long long)c->run_verify_every);
+    TRY(check_peer(c));
     return check_optimizer(c);
 }
 
@@ -383,9 +423,11 @@ Status config_check_ops(const Config *c, int ranks)
     const struct {
         const char *name;
         int64_t n;
-    } axes[] = {
-        { "pp", c->mesh_pp }, { "ep", c->mesh_ep }, { "cp", c->mesh_cp }, { "tp", c->mesh_tp }
-    };
+    } axes[] = { { "pp", c->mesh_pp },
+                 { "ep", c->mesh_ep },
+                 { "etp", c->mesh_etp },
+                 { "cp", c->mesh_cp },
+                 { "tp", c->mesh_tp } };
     for (size_t i = 0; i < sizeof axes / sizeof *axes; i++) {
         if (axes[i].n <= ranks) continue;
         return FAIL(ERR_UNSUPPORTED,
@@ -412,4 +454,7 @@ int64_t config_moe_layers(const Config *c)
     return n;
 }
 
-void config_alone(Config *c) { c->mesh_pp = c->mesh_ep = c->mesh_cp = c->mesh_tp = 1; }
+void config_alone(Config *c)
+{
+    c->mesh_pp = c->mesh_ep = c->mesh_etp = c->mesh_cp = c->mesh_tp = 1;
+}

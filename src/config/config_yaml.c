@@ -50,11 +50,12 @@ Status config_preset_find(const ConfigPreset *presets, int n, const char *name, 
 
 /* ---- documents ---- */
 
-/* libyaml reports broken UTF-8 by a byte offset and everything else by a mark. */
+/* libyaml reports broken UTF-8 by a byte offset and everything else by a mark. Where it cannot copy a tag for lack of
+ * memory, it sets no error. */
 static Status syntax_error(const ConfigDoc *d, const yaml_parser_t *p)
 {
     char place[CONFIG_PLACE_BYTES];
-    if (p->error == YAML_MEMORY_ERROR)
+    if (p->error == YAML_MEMORY_ERROR || p->error == YAML_NO_ERROR)
         return FAIL(ERR_MEMORY, "%s: no memory left to read YAML", d->name);
     const char *problem = p->problem == NULL ? "unknown reason" : p->problem;
     if (p->error == YAML_READER_ERROR)

@@ -46,6 +46,15 @@ typedef struct ToHf {
 
 /* ---- the configuration ---- */
 
+/* A file that is not what its name says has nothing for us. Other failures say nothing of the file, such as a lack
+ * of memory: they stay. */
+static Status unless_other_file(Status s)
+{
+    if (s != ERR_FORMAT && s != ERR_UNSUPPORTED) return s;
+    status_clear();
+    return OK;
+}
+
 /* Sets the tokens that begin and end a text; without them the family's class has defaults. */
 static Status put_end_tokens(ToHf *h)
 {
@@ -54,7 +63,7 @@ static Status put_end_tokens(ToHf *h)
     if (json_get(h->json, "eos_token_id") != NULL) return OK;
     TRY(family_put(h->arena, h->json, "bos_token_id", json_of(JSON_NULL)));
     ArenaMark mark = arena_mark(h->arena);
-    if (path[0] != '\0' && tokenizer_load(path, h->arena, &t) != OK) status_clear();
+    if (file_exists(path)) TRY(unless_other_file(tokenizer_load(path, h->arena, &t)));
     int32_t end = t == NULL ? -1 : tokenizer_end_of_text(t);
     tokenizer_free(t);
     arena_release(h->arena, mark);
@@ -97,14 +106,14 @@ static void folder_of(const char *path, char out[FILE_PATH_MAX])
         (void)snprintf(out, FILE_PATH_MAX, "%.*s", last == path ? 1 : (int)(last - path), path);
 }
 
-/* Reads a JSON file in the tokenizer's folder. NULL: it does not exist, or is not a JSON object. */
-static Json *read_beside(ToHf *h, const char *name)
+/* Reads a JSON file in the tokenizer's folder. *out NULL: it does not exist, or is not a JSON object. */
+static Status read_beside(ToHf *h, const char *name, Json **out)
 {
     char path[FILE_PATH_MAX];
-    Json *json = NULL;
-    bool there = file_join(path, h->files, name) == OK && file_is_file(path);
-    if (there && folder_json(h->files, name, h->arena, &json) != OK) status_clear();
-    return json;
+    *out = NULL;
+    TRY(file_join(path, h->files, name));
+    if (!file_is_file(path)) return OK;
+    return unless_other_file(folder_json(h->files, name, h->arena, out));
 }
 
 /* What to-hf can write but transformers cannot run or does not have. */
@@ -130,8 +139,9 @@ static Status read_run_config(ToHf *h)
             log_warn("%s does not exist: OUT has no tokenizer", h->config.data_tokenizer);
         folder_of(h->config.data_tokenizer, h->files);
     }
-    const Json *like = read_beside(h, "config.json");
-    if (h->o->dtype < 0) h->types = read_beside(h, FOLDER_TYPES);
+    Json *like = NULL;
+    TRY(read_beside(h, "config.json", &like));
+    if (h->o->dtype < 0) TRY(read_beside(h, FOLDER_TYPES, &h->types));
     TRY(family_write(&h->config, like, h->arena, &h->json, &h->family, &h->theirs));
     warn_of_limits(h);
     return OK;

@@ -7,7 +7,8 @@
  * under RECOMPUTE_LAYER: they are small, and a second decision could differ.
  *
  * With experts spread over ranks (spec->ranks.ep) tokens are dispatched before the experts and
- * their summed rows combined after them. In backward combine sends the gradient of the output to
+ * their summed rows combined after them. Where ranks share each expert (spec->ranks.etp), its parts
+ * are experts to all that comes between (op/expert_parts.h). In backward combine sends the gradient of the output to
  * the experts, and dispatch brings the gradient of y back. The received rows are kept like y, or
  * fetched a second time (RECOMPUTE_EXCHANGE).
  *
@@ -21,6 +22,7 @@
 #include "model/moe.h"
 #include "op/bias.h"
 #include "op/exchange.h"
+#include "op/expert_parts.h"
 #include "op/jitter.h"
 #include "op/linear.h"
 #include "op/route_drop.h"
@@ -34,6 +36,16 @@ bool moe_spread(const LayerRun *r) { return r->spec->ranks.ep > 1; }
 static const ExchangeDesc *exchange_of(const LayerRun *r)
 {
     return exchange_kinds[r->spec->ranks.exchange];
+}
+
+/* Parts of experts over all ranks, and those that a token takes. */
+static int64_t all_parts(const LayerRun *r)
+{
+    return r->layer->as.moe.experts * r->spec->ranks.etp;
+}
+int64_t moe_parts_taken(const LayerRun *r)
+{
+    return r->layer->as.moe.rule.top_k * r->spec->ranks.etp;
 }
 
 /* Does what experts read of y come from their tokens' ranks in 8 bits? */
@@ -73,9 +85,9 @@ static Rows bounded_rows(const LayerRun *r, double factor, double mean, double m
 static Rows received_tokens(const LayerRun *r)
 {
     const MoeSpec *m = &r->layer->as.moe;
-    int64_t n = r->rows, ranks = r->spec->ranks.ep;
+    int64_t n = r->rows, ranks = r->spec->ranks.ep, etp = r->spec->ranks.etp;
     if (!moe_spread(r)) return (Rows){ .bound = n, .expected = (double)n };
-    double mean = (double)n * exchange_of(r)->rows(m->experts, m->rule.top_k, ranks);
+    double mean = (double)(n * etp) * exchange_of(r)->rows(m->experts, m->rule.top_k, ranks / etp);
     const MoeState *s = r->state;
     Rows rows = bounded_rows(r, r->spec->capacity.blocks, mean, (double)(n * ranks),
                              exchange_of(r)->compact ? 1 : (double)ranks);
@@ -88,8 +100,10 @@ static Rows received_tokens(const LayerRun *r)
 static Rows relayed_rows(const LayerRun *r)
 {
     const MoeSpec *m = &r->layer->as.moe;
-    int64_t n = r->rows, hosts = r->spec->ranks.ep / r->spec->ranks.ep_inside;
-    double mean = (double)n * exchange_distinct(m->experts, m->rule.top_k, hosts);
+    const SpecRanks *ranks = &r->spec->ranks;
+    int64_t n = r->rows, hosts = ranks->ep / ranks->ep_inside;
+    int64_t spans = (ranks->etp + ranks->ep_inside - 1) / ranks->ep_inside; /* hosts of an expert */
+    double mean = (double)(n * spans) * exchange_distinct(m->experts, m->rule.top_k, hosts / spans);
     return bounded_rows(r, r->spec->capacity.blocks, mean, (double)(n * hosts), (double)hosts);
 }
 
@@ -98,12 +112,12 @@ static Rows relayed_rows(const LayerRun *r)
 Rows moe_routed_rows(const LayerRun *r)
 {
     const MoeSpec *m = &r->layer->as.moe;
-    int64_t k = m->rule.top_k, here = m->experts / r->spec->ranks.ep, most = k < here ? k : here;
-    int64_t n = r->rows;
+    int64_t k = m->rule.top_k, here = spec_experts_here(&r->spec->ranks, m->experts);
+    int64_t n = r->rows, most = k < here ? k : here, balanced = n * moe_parts_taken(r);
     if (!moe_spread(r)) return (Rows){ .bound = n * k, .expected = (double)(n * k) };
     const MoeState *s = r->state;
     double all = (double)(n * r->spec->ranks.ep * most);
-    Rows rows = bounded_rows(r, r->spec->capacity.rows, (double)(n * k), all, 1);
+    Rows rows = bounded_rows(r, r->spec->capacity.rows, (double)balanced, all, 1);
     if (s->order.offsets.data != NULL) rows.device = tensor_at(&s->order.offsets, here);
     rows.first = s->order.begin.data;
     return rows;
@@ -114,9 +128,10 @@ Rows moe_routed_rows(const LayerRun *r)
 static PoolNeed pool_need(const ModelSpec *s, const LayerSpec *l, int64_t tokens)
 {
     const MoeSpec *m = &l->as.moe;
-    int64_t k = m->rule.top_k, here = m->experts / s->ranks.ep, most = k < here ? k : here;
+    int64_t k = m->rule.top_k, here = spec_experts_here(&s->ranks, m->experts);
+    int64_t most = k < here ? k : here;
     if (s->ranks.ep == 1 || (l->recompute & RECOMPUTE_LAYER) != 0) return (PoolNeed){ 0 };
-    return (PoolNeed){ .balanced = (double)(tokens * k),
+    return (PoolNeed){ .balanced = (double)(tokens * k * s->ranks.etp),
                        .most = (double)(tokens * s->ranks.ep * most),
                        .cols = 2 * m->ffn,
                        .kind = recipe_narrow(s, l) ? OPERAND_1X128 : OPERAND_PLAIN,
@@ -153,7 +168,7 @@ static Status prepare_relay(LayerRun *r)
 {
     MoeState *s = r->state;
     const Rows rows = relayed_rows(r);
-    int64_t k = tensor_cols(&s->route.index);
+    int64_t k = moe_parts_taken(r);
     s->travel.relay =
         (ExchangeRelay){ .inside = r->spec->ranks.ep_inside, .expected = rows.expected };
     return tensor_new2(r->keep, DTYPE_I32, rows.bound, k, &s->travel.relay.offset);
@@ -174,10 +189,12 @@ static Status prepare_moe(LayerRun *r)
     int64_t rows = moe_routed_rows(r).bound, tokens = received_tokens(r).bound;
     s->experts.index = s->route.index;
     s->experts.weight = s->route.weight;
+    const int64_t taken = moe_parts_taken(r);
     if (moe_spread(r)) {
-        TRY(tensor_new2(r->keep, DTYPE_I32, tokens, k, &s->experts.index));
-        TRY(tensor_new2(r->keep, DTYPE_F32, tokens, k, &s->experts.weight));
-        if (exchange_of(r)->offsets) TRY(tensor_new2(r->keep, DTYPE_I32, n, k, &s->travel.offset));
+        TRY(tensor_new2(r->keep, DTYPE_I32, tokens, taken, &s->experts.index));
+        TRY(tensor_new2(r->keep, DTYPE_F32, tokens, taken, &s->experts.weight));
+        if (exchange_of(r)->offsets)
+            TRY(tensor_new2(r->keep, DTYPE_I32, n, taken, &s->travel.offset));
         if (exchange_of(r)->compact) {
             TRY(tensor_new2(r->keep, DTYPE_I32, 1, r->spec->ranks.ep, &s->travel.count));
             TRY(tensor_new2(r->keep, DTYPE_I32, 1, r->spec->ranks.ep + 1, &s->travel.first));
@@ -185,10 +202,11 @@ static Status prepare_moe(LayerRun *r)
         if (exchange_of(r)->hierarchical) TRY(prepare_relay(r));
     }
     if (moe_pooled(r)) TRY(tensor_new1(r->keep, DTYPE_I32, 1, &s->order.begin));
-    TRY(tensor_new2(r->keep, DTYPE_I32, 1, e / r->spec->ranks.ep + 1, &s->order.offsets));
+    const int64_t here = spec_experts_here(&r->spec->ranks, e);
+    TRY(tensor_new2(r->keep, DTYPE_I32, 1, here + 1, &s->order.offsets));
     TRY(tensor_new1(r->keep, DTYPE_I32, rows, &s->order.row_token));
     TRY(tensor_new1(r->keep, DTYPE_I32, rows, &s->order.row_slot));
-    return tensor_new2(r->keep, DTYPE_I32, tokens, k, &s->order.slot_row);
+    return tensor_new2(r->keep, DTYPE_I32, tokens, taken, &s->order.slot_row);
 }
 
 /* Multiplies logits, or their gradient, by this step's random numbers (the same in both). */
@@ -327,11 +345,11 @@ static Status place_tokens(LayerRun *r)
     MoeState *s = r->state;
     const Rows rows = exchange_of(r)->hierarchical ? relayed_rows(r) : received_tokens(r);
     int64_t room = exchange_of(r)->compact ? r->rows : rows.bound / exchange_blocks_of(r);
-    return exchange_place(r->ex, (ExchangePlace){ .index = s->route.index,
+    return exchange_place(r->ex, (ExchangePlace){ .index = s->travel.index,
                                                   .offset = s->travel.offset,
                                                   .overflow = overflow_flag(r, OVERFLOW_BLOCKS),
                                                   .count = s->travel.count,
-                                                  .experts = r->layer->as.moe.experts,
+                                                  .experts = all_parts(r),
                                                   .ranks = exchange_blocks_of(r),
                                                   .room = room });
 }
@@ -346,8 +364,8 @@ static Status send_tokens(LayerRun *r, Operand x, bool routing, Arena *arena, Op
     TRY(operand_new(arena, x.kind, x.data.dtype, 2, dim, rows));
     return exchange_dispatch(
         r->ex, (ExchangeDispatch){ .x = x,
-                                   .index = routing ? s->route.index : none,
-                                   .weight = routing ? s->route.weight : none,
+                                   .index = routing ? s->travel.index : none,
+                                   .weight = routing ? s->travel.weight : none,
                                    .offset = s->travel.offset,
                                    .count = s->travel.count,
                                    .first = s->travel.first,
@@ -358,7 +376,7 @@ static Status send_tokens(LayerRun *r, Operand x, bool routing, Arena *arena, Op
                                    .rows_weight = routing ? s->experts.weight : none,
                                    .received = received_tokens(r),
                                    .ranks = r->spec->ranks.ep,
-                                   .experts = r->layer->as.moe.experts,
+                                   .experts = all_parts(r),
                                    .kind = r->spec->ranks.exchange });
 }
 
@@ -380,6 +398,24 @@ static Status make_sent(LayerRun *r, bool forward)
                              &s->travel.sent);
 }
 
+/* The choice as the exchange sees it: of parts of experts. */
+static Status choose_parts(LayerRun *r)
+{
+    MoeState *s = r->state;
+    s->travel.index = s->route.index, s->travel.weight = s->route.weight;
+    if (r->spec->ranks.etp == 1) return OK;
+    const int64_t n = r->rows, taken = moe_parts_taken(r);
+    TRY(tensor_new2(r->scratch, DTYPE_I32, n, taken, &s->travel.index));
+    TRY(tensor_new2(r->scratch, DTYPE_F32, n, taken, &s->travel.weight));
+    return expert_parts_fwd(
+        r->ex,
+        (ExpertPartsFwd){ .index = s->route.index,
+                          .weight = s->route.weight,
+                          .part_index = s->travel.index,
+                          .part_weight = s->travel.weight,
+                          .here = spec_experts_here(&r->spec->ranks, r->layer->as.moe.experts) });
+}
+
 /* Order matters: tokens are dropped before they are placed, and the routing travels before rows are
  * sorted at the receiver. */
 static Status dispatch_forward(LayerRun *r)
@@ -389,6 +425,7 @@ static Status dispatch_forward(LayerRun *r)
     s->experts.x = s->travel.sent;
     if (!r->recomputing && loss_parts(r) > 1) TRY(loss_of_counts(r));
     if (!r->recomputing && spec_sequence_ranks(r->spec) > 1) TRY(drop_tokens(r));
+    if (!r->recomputing) TRY(choose_parts(r));
     if (!r->recomputing && s->travel.offset.data != NULL) TRY(place_tokens(r));
     if (moe_spread(r))
         TRY(send_tokens(r, s->travel.sent, !r->recomputing, layer_arena(r, RECOMPUTE_EXCHANGE),
@@ -554,18 +591,22 @@ static Status dispatch_backward_input(LayerRun *r)
     TRY(sum_rows(r, s->experts.dx, (Tensor){ 0 }, &back));
     TRY(tensor_new2(r->ring, r->spec->act, n, r->spec->hidden, &s->travel.dy));
     TRY(tensor_new2(r->ring, DTYPE_F32, n, tensor_cols(&s->route.weight), &s->travel.dweight));
-    return exchange_combine(r->ex,
-                            (ExchangeCombine){ .x = back,
-                                               .offset = s->travel.offset,
-                                               .first = s->travel.first,
-                                               .relay = s->travel.relay,
-                                               .rows_weight = s->experts.dweight,
-                                               .shared = scales_inputs(r) ? none : s->shared.dy,
-                                               .y = s->travel.dy,
-                                               .weight = s->travel.dweight,
-                                               .received = received_tokens(r),
-                                               .ranks = r->spec->ranks.ep,
-                                               .kind = r->spec->ranks.exchange });
+    Tensor dweight = s->travel.dweight;
+    if (r->spec->ranks.etp > 1)
+        TRY(tensor_new2(r->scratch, DTYPE_F32, n, moe_parts_taken(r), &dweight));
+    TRY(exchange_combine(r->ex, (ExchangeCombine){ .x = back,
+                                                   .offset = s->travel.offset,
+                                                   .first = s->travel.first,
+                                                   .relay = s->travel.relay,
+                                                   .rows_weight = s->experts.dweight,
+                                                   .shared = scales_inputs(r) ? none : s->shared.dy,
+                                                   .y = s->travel.dy,
+                                                   .weight = dweight,
+                                                   .received = received_tokens(r),
+                                                   .ranks = r->spec->ranks.ep,
+                                                   .kind = r->spec->ranks.exchange }));
+    if (r->spec->ranks.etp == 1) return OK;
+    return expert_parts_bwd(r->ex, (ExpertPartsBwd){ dweight, s->travel.dweight });
 }
 
 /* Adds up the gradients of y from the routed rows, the shared experts and the router. */

@@ -39,6 +39,9 @@ typedef struct MoeOrder {
 
 /* How tokens reach the ranks of their experts. */
 typedef struct MoeTravel {
+    Tensor index,
+        weight;          /* the choice in parts of experts (op/expert_parts.h): (N, K etp), scratch;
+                           * without parts the choice itself */
     Operand sent;        /* what goes to experts: y, or y scaled by its weight; 8-bit in ring or, if
                           * it travels, in scratch */
     Tensor offset;       /* each token's row in the block for each rank or host: always kept */
@@ -75,6 +78,8 @@ typedef struct MoeState {
 bool moe_spread(const LayerRun *r);
 bool moe_pooled(const LayerRun *r);
 Rows moe_routed_rows(const LayerRun *r);
+/* Parts of experts that a token takes: K on each rank of etp. */
+int64_t moe_parts_taken(const LayerRun *r);
 PhaseFn moe_experts_forward, moe_experts_backward_input, moe_experts_backward_weight;
 
 /* LayerDesc.params of a MoE layer. */

@@ -88,7 +88,7 @@ Status moe_experts_backward_input(LayerRun *r)
     TRY(new_columns(r, m->ffn, &s->experts.wact));
     s->experts.dpre = s->experts.pre;
     if (is_narrow(r)) TRY(new_columns(r, 2 * m->ffn, &s->experts.dpre));
-    TRY(tensor_new2(r->ring, DTYPE_F32, s->experts.weight.dim[0], m->rule.top_k,
+    TRY(tensor_new2(r->ring, DTYPE_F32, s->experts.weight.dim[0], moe_parts_taken(r),
                     &s->experts.dweight));
     Operand dy, down, dpre, up, none = { 0 };
     Tensor row_token;
@@ -125,7 +125,8 @@ Status moe_experts_backward_input(LayerRun *r)
                                                     .rows = rows });
 }
 
-/* Rows of experts.dout lie in the order of tokens, never in a pool. */
+/* Rows of experts.dout lie in the order of tokens, never in a pool. Of ranks that share experts one has the bias of
+ * the second product. */
 static Status biases_backward(LayerRun *r, bool overwrite)
 {
     MoeState *s = r->state;
@@ -133,14 +134,15 @@ static Status biases_backward(LayerRun *r, bool overwrite)
     Tensor dout;
     gathered.first = NULL;
     TRY(recipe_undispatched(r, s->experts.dout, &dout));
-    TRY(moe_bias_bwd(r->ex, (MoeBiasBwd){ .dy = dout,
-                                          .offsets = s->order.offsets,
-                                          .row_token = s->order.row_token,
-                                          .row_slot = s->order.row_slot,
-                                          .weight = s->experts.weight,
-                                          .db = r->weights->dw[ROLE_EXPERT_DOWN_BIAS],
-                                          .rows = gathered,
-                                          .overwrite = overwrite }));
+    if (r->weights->dw[ROLE_EXPERT_DOWN_BIAS].data != NULL)
+        TRY(moe_bias_bwd(r->ex, (MoeBiasBwd){ .dy = dout,
+                                              .offsets = s->order.offsets,
+                                              .row_token = s->order.row_token,
+                                              .row_slot = s->order.row_slot,
+                                              .weight = s->experts.weight,
+                                              .db = r->weights->dw[ROLE_EXPERT_DOWN_BIAS],
+                                              .rows = gathered,
+                                              .overwrite = overwrite }));
     return moe_bias_bwd(r->ex, (MoeBiasBwd){ .dy = s->experts.dpre.data,
                                              .offsets = s->order.offsets,
                                              .db = r->weights->dw[ROLE_EXPERT_GATE_UP_BIAS],

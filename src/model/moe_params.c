@@ -17,16 +17,18 @@ static Status shared_params(const MoeSpec *m, int64_t d, int i, ParamList *out)
 }
 
 /* gate and up of an expert follow each other, like the rows of its matrix. Biases have no weight
- * decay. */
+ * decay. Of ranks that share an expert the first adds its bias to the sum. */
 static Status expert_bias_params(const ModelSpec *s, const MoeSpec *m, int i, ParamList *out)
 {
-    int here = (int)(m->experts / s->ranks.ep), first = (int)s->ranks.ep_rank * here;
+    const int here = (int)spec_experts_here(&s->ranks, m->experts);
+    const int first = (int)spec_first_expert(&s->ranks, m->experts);
+    const int64_t f = m->ffn * s->ranks.etp;
     for (int e = 0; e < here; e++) {
-        ParamAdd half = { ROLE_EXPERT_GATE_UP_BIAS, e, 0, m->ffn, INIT_ZERO, .state = false };
+        ParamAdd half = { ROLE_EXPERT_GATE_UP_BIAS, e, 0, f, INIT_ZERO, .split = SPLIT_ROWS };
         TRY(params_add(out, half, "model.layers.%d.mlp.experts.%d.gate_proj.bias", i, first + e));
         TRY(params_add(out, half, "model.layers.%d.mlp.experts.%d.up_proj.bias", i, first + e));
     }
-    for (int e = 0; e < here; e++) {
+    for (int e = 0; e < here && s->ranks.ep_rank % s->ranks.etp == 0; e++) {
         TRY(params_add(
             out, (ParamAdd){ ROLE_EXPERT_DOWN_BIAS, e, 0, s->hidden, INIT_ZERO, .state = false },
             "model.layers.%d.mlp.experts.%d.down_proj.bias", i, first + e));
@@ -38,15 +40,19 @@ static Status expert_bias_params(const ModelSpec *s, const MoeSpec *m, int i, Pa
  * the layer because their shard group is another one. */
 static Status expert_params(const ModelSpec *s, const MoeSpec *m, int i, ParamList *out)
 {
-    int64_t d = s->hidden, f = m->ffn;
-    int here = (int)(m->experts / s->ranks.ep), first = (int)s->ranks.ep_rank * here;
+    int64_t d = s->hidden, f = m->ffn * s->ranks.etp;
+    const int here = (int)spec_experts_here(&s->ranks, m->experts);
+    const int first = (int)spec_first_expert(&s->ranks, m->experts);
     for (int e = 0; e < here; e++) {
-        ParamAdd half = { ROLE_EXPERT_GATE_UP, e, f, d, INIT_NORMAL, .decay = true };
+        ParamAdd half = { ROLE_EXPERT_GATE_UP, e, f, d, INIT_NORMAL, .decay = true,
+                          .split = SPLIT_ROWS };
         TRY(params_add(out, half, "model.layers.%d.mlp.experts.%d.gate_proj.weight", i, first + e));
         TRY(params_add(out, half, "model.layers.%d.mlp.experts.%d.up_proj.weight", i, first + e));
     }
     for (int e = 0; e < here; e++) {
-        TRY(params_add(out, (ParamAdd){ ROLE_EXPERT_DOWN, e, d, f, INIT_NORMAL, .decay = true },
+        TRY(params_add(out,
+                       (ParamAdd){ ROLE_EXPERT_DOWN, e, d, f, INIT_NORMAL, .decay = true,
+                                   .split = SPLIT_COLS },
                        "model.layers.%d.mlp.experts.%d.down_proj.weight", i, first + e));
     }
     return m->expert_bias ? expert_bias_params(s, m, i, out) : OK;

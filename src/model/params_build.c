@@ -111,14 +111,20 @@ static const OptimizerDesc *rule_of(const ModelSpec *s, const Param *p)
     return rule[1] == NULL || (matrix && inside) ? rule[0] : rule[1];
 }
 
-/* Consecutive ranks of tp hold the same part if there are fewer parts than ranks. */
+/* Consecutive ranks of tp hold the same part if there are fewer parts than ranks. Experts have parts on ranks of
+ * etp. */
 static void split_param(Param *p, const SpecRanks *ranks, int64_t parts)
 {
-    if (ranks->tp == 1) p->split = SPLIT_NONE;
+    if ((p->expert >= 0 ? ranks->etp : ranks->tp) == 1) p->split = SPLIT_NONE;
     if (p->split == SPLIT_NONE) return;
-    p->parts = parts > 0 ? parts : ranks->tp;
-    p->copies = ranks->tp / p->parts;
-    p->part = ranks->tp_rank / p->copies;
+    if (p->expert >= 0) {
+        p->parts = ranks->etp;
+        p->part = ranks->ep_rank % ranks->etp;
+    } else {
+        p->parts = parts > 0 ? parts : ranks->tp;
+        p->copies = ranks->tp / p->parts;
+        p->part = ranks->tp_rank / p->copies;
+    }
     p->dim[p->split == SPLIT_COLS] /= p->parts;
 }
 
@@ -166,12 +172,12 @@ Status params_add(ParamList *l, ParamAdd add, const char *name, ...)
 }
 
 /* Needs no table: with ParamList.table NULL, params_add only notes which roles have frozen and
- * trained parameters. ep = 1 in `whole`, so all ranks see all experts. */
+ * trained parameters. ep = etp = 1 in `whole`, so all ranks see all experts. */
 Status params_freeze(ModelSpec *s, const ModelSpec *like)
 {
     ModelSpec whole = *s;
     bool none = true;
-    whole.ranks.ep = 1;
+    whole.ranks.ep = whole.ranks.etp = 1;
     for (int i = 0; i < s->n_layers && s->frozen->n > 0; i++) {
         LayerSpec *l = &s->layers[i];
         ParamList list = { .model = s, .spec = l };

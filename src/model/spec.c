@@ -121,7 +121,7 @@ static MoeSpec moe_of(const Config *c)
         c->moe_aux_scope == AUX_SEQUENCE ? c->train_batch : c->train_batch / c->train_micro_batch;
     return (MoeSpec){
         .experts = c->moe_experts,
-        .ffn = c->moe_ffn,
+        .ffn = c->moe_ffn / c->mesh_etp,
         .shared_ffn = c->moe_shared * c->moe_ffn,
         .bias = c->moe_bias_rate > 0,
         .bias_rate = (float)c->moe_bias_rate,
@@ -184,9 +184,14 @@ void spec_set_batch(ModelSpec *s, const Config *c, int64_t batch)
 ExchangeKind spec_exchange(const Config *c, ExchangeShape *shape)
 {
     int inside = 1;
-    bool uneven = mesh_inside((int)c->mesh_ep, (int)c->mesh_ranks_per_host, &inside) != OK;
+    bool uneven =
+        mesh_inside((int)config_expert_ranks(c), (int)c->mesh_ranks_per_host, &inside) != OK;
     if (uneven) status_clear();
-    *shape = (ExchangeShape){ c->moe_experts, c->moe_top_k, c->mesh_ep, inside, uneven };
+    *shape = (ExchangeShape){ .experts = c->moe_experts * c->mesh_etp,
+                              .top_k = c->moe_top_k * c->mesh_etp,
+                              .ranks = config_expert_ranks(c),
+                              .inside = inside,
+                              .uneven = uneven };
     bool chosen = c->moe_exchange != EXCHANGE_AUTO; /* the setting's words are in enum order */
     return chosen ? (ExchangeKind)c->moe_exchange : exchange_choose(shape);
 }
@@ -277,7 +282,8 @@ Status spec_layers(const Config *c, Arena *a, ModelSpec *out)
         .recipe = recipe_of(c),
         .weights = copies_plain(type),
         .optimizer = optimizer_of(c),
-        .ranks = { .ep = c->mesh_ep,
+        .ranks = { .ep = config_expert_ranks(c),
+                   .etp = c->mesh_etp,
                    .cp = c->mesh_cp,
                    .tp = c->mesh_tp,
                    .key_parts = key_parts_of(c),

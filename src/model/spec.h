@@ -58,7 +58,7 @@ typedef struct AttentionSpec {
 } AttentionSpec;
 
 typedef struct MoeSpec {
-    int64_t experts, ffn, shared_ffn; /* shared_ffn 0: no shared expert */
+    int64_t experts, ffn, shared_ffn; /* ffn: of one rank of etp; shared_ffn 0: no shared expert */
     RouteRule rule;                   /* aux_scale is set for the run's batch: spec_build */
     bool aux_global; /* each group of the auxiliary loss has tokens of all data-parallel ranks */
     bool bias;       /* the expert bias, which steers the choice and is not trained */
@@ -101,11 +101,12 @@ typedef struct LayerSpec {
 /* How ranks share the layers, and the numbers of this rank. */
 typedef struct SpecRanks {
     int64_t ep, cp; /* ranks of an EP group, which share the experts; of a CP group: a sequence */
+    int64_t etp;    /* ranks that share each expert, neighbours in their EP group; divides ep */
     int64_t tp;     /* ranks of a TP group, which share matrices and rows of the stream */
     int64_t
         key_parts; /* ranks of tp with different heads of keys; fewer than tp: there are fewer heads */
-    int64_t ep_rank;   /* this rank has experts [ep_rank, ep_rank + 1) * experts / ep */
-    int64_t tp_rank;   /* this rank has part tp_rank of tp of each matrix that is split */
+    int64_t ep_rank; /* this rank's number in its EP group (spec_experts_here, spec_first_expert) */
+    int64_t tp_rank; /* this rank has part tp_rank of tp of each matrix that is split */
     int64_t ep_inside; /* ranks of an EP group on each host, where they lie evenly; else 1 */
     int64_t stage;     /* ranks with the same layers: dp x cp x tp */
     ExchangeKind exchange;
@@ -186,6 +187,16 @@ Status spec_like(const Config *c, const ModelSpec *like, Arena *a, ModelSpec *ou
 
 /* Ranks that have rows of the same sequences. */
 static inline int64_t spec_sequence_ranks(const ModelSpec *s) { return s->ranks.cp * s->ranks.tp; }
+/* Routed experts of which this rank has a part, and the first of them. Consecutive ranks have parts of the same
+ * experts. */
+static inline int64_t spec_experts_here(const SpecRanks *r, int64_t experts)
+{
+    return experts * r->etp / r->ep;
+}
+static inline int64_t spec_first_expert(const SpecRanks *r, int64_t experts)
+{
+    return r->ep_rank / r->etp * spec_experts_here(r, experts);
+}
 /* Rows of the vocabulary on one rank of tp. */
 static inline int64_t spec_vocab_rows(const ModelSpec *s) { return s->vocab / s->ranks.tp; }
 

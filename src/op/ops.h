@@ -9,6 +9,7 @@
 #include "op/elementwise.h"
 #include "op/embed.h"
 #include "op/exchange.h"
+#include "op/expert_parts.h"
 #include "op/head.h"
 #include "op/jitter.h"
 #include "op/linear.h"

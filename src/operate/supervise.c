@@ -236,6 +236,7 @@ static Status read_incident(Supervisor *s, bool hung, Incident *out)
     const bool began = beats_step(b) > 0; /* else its ranks have not loaded what is saved */
     out->first = began ? beats_first(b) : out->saved;
     out->reached = began ? beats_step(b) : out->saved;
+    if (out->first > out->saved) out->saved = out->first; /* a copy in memory (checkpoint.peer) */
     out->busy_s = beats_busy_s(b);
     incident_read(out, hung, b->rank, b->n, s->process.said);
     if (out->end == INCIDENT_DONE || out->end == INCIDENT_REFUSED || out->asked) return OK;

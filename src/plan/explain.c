@@ -388,7 +388,8 @@ static Status explain_comm(Explained *x)
 {
     const Hardware *h = x->p->q.hardware;
     const PlanLayout *l = x->r->layout;
-    CollectiveGroup ep = roofline_group(h, l->ep, 1), dp = roofline_group(h, l->dp * l->cp, l->tp);
+    CollectiveGroup ep = roofline_group(h, plan_expert_ranks(l), 1),
+                    dp = roofline_group(h, l->dp * l->cp, l->tp);
     TRY(text_printf(
         x->out,
         "\nexperts: group of %lld, %lld in a domain; gradients: %lld, %lld in a domain\n"

@@ -148,7 +148,7 @@ static Status list_groups(Planner *p, const PlanLayout *l, const PlanPrice *pric
     } lane[] = {
         { PLAN_AXIS_TP, ROOFLINE_TENSOR, "tokens gathered and summed", l->tp, 1 },
         { PLAN_AXIS_CP, ROOFLINE_CONTEXT, "keys and values", l->cp, l->tp },
-        { PLAN_AXIS_EP, ROOFLINE_EXCHANGE, "tokens to experts and back", l->ep, 1 },
+        { PLAN_AXIS_EP, ROOFLINE_EXCHANGE, "tokens to experts and back", plan_expert_ranks(l), 1 },
     };
     Grouped g;
     TRY(grouped_make(p, l, price, &g));

@@ -29,7 +29,8 @@
 typedef struct PlanLayout {
     const ScheduleDesc *schedule;
     int pp, vpp, ep, cp, tp;
-    int64_t dp;           /* data-parallel ranks; ep divides dp * cp * tp */
+    int etp;              /* ranks that share each expert: a setting, not searched; 0 is 1 */
+    int64_t dp;           /* data-parallel ranks; ep * etp divides dp * cp * tp */
     int zero;             /* ZeRO stage, 0 to 3 */
     int64_t shard;        /* data-parallel ranks of a sharding group; 0: all */
     int64_t micro_batch;  /* sequences; divides the batch over dp */
@@ -135,9 +136,15 @@ typedef struct Planner Planner;
 Status planner_make(const PlanRequest *q, Planner **out);
 void planner_free(Planner *p); /* safe on NULL */
 
-/* If moe.exchange stores into peers' memory: do all `ep` ranks share a scale-up domain? Other kinds, and stacks
+/* GPUs of a group that exchanges tokens. */
+static inline int plan_expert_ranks(const PlanLayout *l)
+{
+    return l->ep * (l->etp > 1 ? l->etp : 1);
+}
+
+/* If moe.exchange stores into peers' memory: do all `ranks` of an EP group share a scale-up domain? Other kinds, and stacks
  * with an exchange of their own, always can. */
-bool plan_reaches(const PlanRequest *q, int ep);
+bool plan_reaches(const PlanRequest *q, int ranks);
 
 /* ERR_ARG: a number of the layout does not divide another. The sentence names both, and what would. */
 Status planner_legal(const Planner *p, const PlanLayout *l);

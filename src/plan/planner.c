@@ -79,7 +79,8 @@ static Status planner_setup(Planner *p, const PlanRequest *q)
     p->q = *q;
     p->config = *q->config;
     Config *c = &p->config;
-    c->mesh_pp = c->mesh_vpp = c->mesh_ep = c->mesh_cp = c->mesh_tp = 1;
+    config_alone(c);
+    c->mesh_vpp = 1;
     c->mesh_layout = "";
     c->run_device = DEVICE_CPU; /* its workspaces are small; those of a GPU are in the stack */
     c->recompute_layers.n = 0;
@@ -148,6 +149,7 @@ Status plan_layout_of(const Config *c, int64_t gpus, Arena *a, PlanLayout *out)
     PlanLayout l = { .pp = (int)c->mesh_pp,
                      .vpp = (int)c->mesh_vpp,
                      .ep = (int)c->mesh_ep,
+                     .etp = (int)c->mesh_etp,
                      .cp = (int)c->mesh_cp,
                      .tp = (int)c->mesh_tp,
                      .dp = gpus / (c->mesh_pp * c->mesh_cp * c->mesh_tp),
@@ -292,12 +294,12 @@ static Status check_stack_can(const double *can, const PlanLayout *l)
 }
 
 /* An exchange that stores into peer memory works only inside a scale-up domain. */
-bool plan_reaches(const PlanRequest *q, int ep)
+bool plan_reaches(const PlanRequest *q, int ranks)
 {
     int64_t kind = q->config->moe_exchange;
     bool stores = kind != EXCHANGE_AUTO && exchange_kinds[kind]->header_bytes > 0;
     return !stores || q->stack->has[STACK_dispatch] ||
-           roofline_group(q->hardware, ep, 1).local == ep;
+           roofline_group(q->hardware, ranks, 1).local == ranks;
 }
 
 /* Other stacks divide heads of keys and shared experts, too, and pad the vocabulary. */
@@ -364,6 +366,20 @@ static Status check_tensor(const Planner *p, const PlanLayout *l)
                 words);
 }
 
+/* The ranks of the experts. The engine shares single experts (mesh.etp), other stacks are not priced so. */
+static Status check_experts(const Planner *p, const PlanLayout *l)
+{
+    const Config *c = &p->config;
+    if (p->spec.experts > 0) TRY(config_divides("mesh.ep", l->ep, "moe.experts", c->moe_experts));
+    TRY(config_divides(l->etp > 1 ? "mesh.ep x mesh.etp" : "mesh.ep", plan_expert_ranks(l),
+                       "the ranks of a pipeline stage,", plan_stage_gpus(l)));
+    if (l->etp <= 1 || stack_is_ours(p->q.stack)) return OK;
+    return FAIL(ERR_ARG,
+                "mesh.etp %d: this stack is planned with whole experts only: set mesh.etp=1, or "
+                "plan --stack switchyard",
+                l->etp);
+}
+
 /* In the order in which a user would fix them: GPUs, experts, batch, the stack, the schedule. */
 Status planner_legal(const Planner *p, const PlanLayout *l)
 {
@@ -373,14 +389,14 @@ Status planner_legal(const Planner *p, const PlanLayout *l)
                        "the number of GPUs,", p->q.gpus));
     TRY(config_check_cp(c, l->cp));
     TRY(check_tensor(p, l));
-    if (p->spec.experts > 0) TRY(config_divides("mesh.ep", l->ep, "moe.experts", c->moe_experts));
-    TRY(config_divides("mesh.ep", l->ep, "the ranks of a pipeline stage,", plan_stage_gpus(l)));
-    if (!plan_reaches(&p->q, l->ep))
-        return FAIL(
-            ERR_ARG,
-            "mesh.ep %d: moe.exchange=%s stores inside a scale-up domain, which has %d GPUs; "
-            "moe.exchange=auto takes a kind that leaves it",
-            l->ep, exchange_kinds[c->moe_exchange]->name, (int)p->q.hardware->scale_up_gpus);
+    TRY(check_experts(p, l));
+    if (!plan_reaches(&p->q, plan_expert_ranks(l)))
+        return FAIL(ERR_ARG,
+                    "mesh.ep x mesh.etp, %d ranks: moe.exchange=%s stores inside a scale-up "
+                    "domain, which has %d GPUs; "
+                    "moe.exchange=auto takes a kind that leaves it",
+                    plan_expert_ranks(l), exchange_kinds[c->moe_exchange]->name,
+                    (int)p->q.hardware->scale_up_gpus);
     TRY(config_divides("the number of data-parallel ranks,", l->dp, "train.batch", c->train_batch));
     TRY(config_divides("train.micro_batch", l->micro_batch,
                        "the sequences of a data-parallel rank,", c->train_batch / l->dp));

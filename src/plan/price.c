@@ -90,14 +90,15 @@ void price_chunk(const Planner *p, const PlanLayout *l, const PriceEntry *e, con
  * dense parameters over the ranks of experts (STACK_shard_together). */
 ParamShards price_shards(const Planner *p, const PlanLayout *l, const PriceEntry *e)
 {
-    int64_t ranks = l->dp * l->cp;
+    int64_t ranks = l->dp * l->cp, experts = plan_expert_ranks(l);
     int64_t part = l->shard > 0 ? l->shard * l->cp : ranks, dense = part * e->spec.ranks.tp;
     ParamShards s = { .zero = dense > 1 ? l->zero : 0,
                       .dense = dense,
                       .part = part,
-                      .expert = part * l->tp > l->ep ? part * l->tp / l->ep : 1,
+                      .expert = part * l->tp > experts ? part * l->tp / experts : 1,
                       .low_reduce = p->config.mesh_reduce == REDUCE_BF16 };
-    if (e->stack.at[STACK_shard_together] != 0) s.dense = s.part = s.expert = ranks * l->tp / l->ep;
+    if (e->stack.at[STACK_shard_together] != 0)
+        s.dense = s.part = s.expert = ranks * l->tp / experts;
     return s;
 }
 
@@ -242,7 +243,7 @@ Status price_gradients(const Planner *p, const PlanLayout *l, const PriceEntry *
     ParamShards shards = price_shards(p, l, e);
     bool whole = shards.zero == 0;
     int64_t ranks = l->dp * l->cp, stage = plan_stage_gpus(l), own = e->spec.ranks.tp;
-    int64_t replicas = stage / l->ep > 0 ? stage / l->ep : 1;
+    int64_t experts = plan_expert_ranks(l), replicas = stage > experts ? stage / experts : 1;
     double micros = (double)price_micros(p, l);
     if (l->schedule->placement == PLACE_BOTH) micros /= 2; /* of each of both chunks */
     const ParamSizes *z = &r->sum.params.of[BUF_GRAD];
@@ -252,7 +253,7 @@ Status price_gradients(const Planner *p, const PlanLayout *l, const PriceEntry *
         { ranks * own, whole ? 1 : shards.dense, l->tp / own, dense_elems(z), dense_elems(read),
           weight },
         { ranks, whole ? 1 : shards.part, l->tp, (double)z->part, (double)read->part, weight },
-        { replicas, whole ? 1 : shards.expert, l->ep, (double)z->expert, (double)read->expert,
+        { replicas, whole ? 1 : shards.expert, experts, (double)z->expert, (double)read->expert,
           weight },
     };
     *t = (GradientTimes){ .reductions = l->zero < 2 ? 1 : micros,
@@ -383,7 +384,7 @@ double price_comm_bytes(const PlanLayout *l, const PriceEntry *e)
     const MeshShape s = { .pp = l->pp,
                           .replicate = dp / shard,
                           .shard = shard,
-                          .ep = l->ep,
+                          .ep = plan_expert_ranks(l),
                           .cp = l->cp,
                           .inside = of->exchange == EXCHANGE_HIER ? (int)of->ep_inside : 0,
                           .tp = (int)of->tp,
@@ -660,7 +661,8 @@ void planner_take_schedule(const Planner *p, PlanPrice *price, double schedule_s
 /* The kind of exchange of the price; -1: none, or another stack's own. */
 static int exchange_of(const PriceEntry *e, const PlanLayout *l)
 {
-    return l->ep > 1 && e->stack.at[STACK_dispatch] < 0 ? (int)e->spec.ranks.exchange : -1;
+    return plan_expert_ranks(l) > 1 && e->stack.at[STACK_dispatch] < 0 ? (int)e->spec.ranks.exchange
+                                                                       : -1;
 }
 
 /* A step with this schedule and these parts after it. */
@@ -746,6 +748,7 @@ static void price_outlook(const Planner *p, const PlanLayout *l, PlanPrice *out)
     double stages = price_stage_count(l), ranks = (double)plan_stage_gpus(l);
     const CapacityUse use = { .exchange = (ExchangeKind)out->exchange,
                               .ep = l->ep,
+                              .etp = l->etp,
                               .tokens = l->micro_batch * p->config.data_sequence / l->cp / l->tp,
                               .layers = fmax(1, floor(p->spec.n_moe / stages)),
                               .pools = (double)price_micros(p, l) * ranks * stages };
@@ -759,7 +762,7 @@ static Status price_layout(Planner *p, const PlanLayout *l, const PlanLimit *lim
 {
     Priced x = { p, *l };
     RowCapacity room;
-    TRY(capacity_choose(&p->config, l->ep, room_fits, &x, &room));
+    TRY(capacity_choose(&p->config, plan_expert_ranks(l), room_fits, &x, &room));
     x.l.room = room;
     TRY(price_with(p, &x.l, limit, out));
     price_outlook(p, l, out);

@@ -182,7 +182,7 @@ static Status bound_sums(Planner *p, const PlanLayout *l, const BoundKey *key, B
     PlanLayout least = *l, most = *l;
     bool kept = l->partition == NULL && l->again == NULL;
     if (kept && same_key(&s->key, key)) return OK;
-    least.room = capacity_least(&p->config, l->ep);
+    least.room = capacity_least(&p->config, plan_expert_ranks(l));
     if (l->again != NULL) most.again = NULL, most.recompute_blocks = -1;
     *s = (BoundSums){ .slot = { INFINITY, INFINITY } };
     TRY(ARENA_NEW(&p->scratch, l->pp, &passes));
@@ -208,7 +208,7 @@ Status planner_bound(Planner *p, const PlanLayout *l, double *bytes, double *ste
     BoundSums *s = &p->bounds;
     double part_s[PLAN_PARTS];
     PlanLayout least = *l;
-    least.room = capacity_least(&p->config, l->ep);
+    least.room = capacity_least(&p->config, plan_expert_ranks(l));
     TRY(price_entry(p, &least, &e));
     TRY(price_entry(p, l, &largest));
     ArenaMark mark = arena_mark(&p->scratch);

@@ -304,8 +304,9 @@ Status price_inputs(Planner *p, const PriceEntry *e, PlanInputs *out)
     const Config *c = &p->config;
     double tokens = (double)(e->key.micro_batch * c->data_sequence) / (e->key.cp * e->key.tp);
     double k = (double)c->moe_top_k * c->plan_imbalance;
-    double seen =
-        e->spec.experts == 0 ? 0 : exchange_distinct(c->moe_experts, c->moe_top_k, e->key.ep);
+    double seen = e->spec.experts == 0
+                      ? 0
+                      : e->key.etp * exchange_distinct(c->moe_experts, c->moe_top_k, e->key.ep);
     const InputTokens micro = { tokens, tokens * k, tokens * seen * c->plan_imbalance,
                                 e->key.recompute, p->q.hardware };
     return plan_inputs(c, p->q.gpus, micro, &p->scratch, out);
@@ -327,10 +328,10 @@ static Status price_classes_of(Planner *p, const Roofline *r, PriceEntry *e, uns
 static Status fill_entry(Planner *p, PriceEntry *e, const PriceEntry *plain)
 {
     Config *c = &p->config;
-    c->mesh_ep = e->key.ep, c->mesh_cp = e->key.cp;
+    c->mesh_ep = e->key.ep, c->mesh_etp = e->key.etp, c->mesh_cp = e->key.cp;
     c->train_micro_batch = e->key.micro_batch;
     /* A hierarchical exchange reads this. In a plan a host is a scale-up domain. */
-    c->mesh_ranks_per_host = roofline_group(p->q.hardware, e->key.ep, 1).local;
+    c->mesh_ranks_per_host = roofline_group(p->q.hardware, config_expert_ranks(c), 1).local;
     /* price_tensor.c narrows the whole layers of other stacks. Their sheets ask for mesh.tp, too. */
     c->mesh_tp = stack_is_ours(p->q.stack) ? e->key.tp : 1;
     if (plain !=
@@ -429,6 +430,7 @@ Status price_entry(Planner *p, const PlanLayout *l, const PriceEntry **out)
     PriceKey key;
     memset(&key, 0, sizeof key);
     key.micro_batch = l->micro_batch, key.ep = l->ep, key.cp = l->cp, key.tp = l->tp;
+    key.etp = l->etp > 1 ? l->etp : 1;
     key.group_ranks = aux_group_ranks(p, l);
     key.rows_room = l->room.rows, key.block_room = l->room.blocks;
     key.recompute = l->recompute_blocks != 0 ? l->recompute : 0;

@@ -57,7 +57,7 @@ typedef struct PriceKey {
     int64_t micro_batch;
     int64_t group_ranks; /* ranks over which the auxiliary loss is summed */
     double rows_room, block_room;
-    int ep, cp, tp;
+    int ep, etp, cp, tp;
     unsigned recompute;
     unsigned per_use; /* RecipeSpec.per_use */
     unsigned listed;  /* with lists of ops, which are most of an entry: a search has none */

@@ -268,7 +268,8 @@ static Status update_times(Planner *p, const PlanLayout *l, const PriceEntry *e,
 /* Do exchanges of tokens, or collectives of layers, leave a scale-up domain? */
 static bool tokens_leave(const Planner *p, const PlanLayout *l)
 {
-    const int64_t rows = (int64_t)l->cp * l->tp, group = l->ep > 1 ? l->ep : rows;
+    const int64_t rows = (int64_t)l->cp * l->tp, experts = plan_expert_ranks(l);
+    const int64_t group = experts > 1 ? experts : rows;
     bool out = roofline_group(p->q.hardware, group, 1).local < group;
     return out || (l->tp > 1 && roofline_group(p->q.hardware, rows, 1).local < rows);
 }

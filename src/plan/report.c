@@ -94,15 +94,17 @@ const char *plan_layout_text(char out[PLAN_LAYOUT_BYTES], const PlanLayout *l, c
 {
     char precision[PRECISION_BYTES];
     char again[RECOMPUTE_BYTES], shard[32] = "", buffers[32] = "", exchange[32] = "", tp[16] = "";
+    char etp[16] = "";
     if (l->tp > 1) (void)snprintf(tp, sizeof tp, " TP%d", l->tp);
+    if (l->etp > 1) (void)snprintf(etp, sizeof etp, " ETP%d", l->etp);
     if (p->exchange > 0) (void)snprintf(exchange, sizeof exchange, ", %s", exchange_word(p));
     if (l->shard > 0) (void)snprintf(shard, sizeof shard, " over %" PRId64, l->shard);
     if (p->buffers != BUFFERS_POOLED)
         (void)snprintf(buffers, sizeof buffers, ", %s buffers", buffers_names[p->buffers]);
     (void)snprintf(out, PLAN_LAYOUT_BYTES,
-                   "PP%d VPP%d EP%d CP%d%s DP%" PRId64 " ZeRO-%d%s %s%s MBS%" PRId64
+                   "PP%d VPP%d EP%d%s CP%d%s DP%" PRId64 " ZeRO-%d%s %s%s MBS%" PRId64
                    " %s recompute %s%s%s%s",
-                   l->pp, l->vpp, l->ep, l->cp, tp, l->dp, l->zero, shard, l->schedule->name,
+                   l->pp, l->vpp, l->ep, etp, l->cp, tp, l->dp, l->zero, shard, l->schedule->name,
                    p->in_series ? " in series" : "", l->micro_batch, precision_text(precision, p),
                    recompute_text(again, l), buffers, exchange, p->offload ? ", offload" : "");
     return out;

@@ -31,12 +31,13 @@ static Status exchange_s(const Roofline *r, const MoeSpec *m, const OpCost *c, R
                                                        [EXCHANGE_HIER] = DISPATCH_RELAY,
                                                        [EXCHANGE_DIRECT] = DISPATCH_RANK };
     double theirs = r->stack->at[STACK_dispatch];
+    const int64_t etp = r->spec->ranks.etp;
     CollectiveGroup g = roofline_group(r->hardware, r->spec->ranks.ep, 1);
     Dispatch d = { .kind = theirs < 0 ? ours[r->spec->ranks.exchange] : kinds[(int)theirs],
                    .tokens = r->tokens,
                    .row_bytes = c->size,
-                   .experts = m->experts,
-                   .top_k = m->rule.top_k,
+                   .experts = m->experts * etp,
+                   .top_k = m->rule.top_k * etp,
                    .domain_limit = m->rule.groups > 1 ? m->rule.top_groups : 0 };
     CollectiveCost cost;
     TRY(collective_dispatch(r->hardware, &g, &d, &cost));
@@ -179,7 +180,7 @@ Status roofline_op(const Roofline *r, const LayerSpec *layer, const OpCost *c, R
         return OK;
     }
     bool looped = work_is_grouped(c->work) && r->stack->at[STACK_loop_experts] != 0;
-    const int64_t experts = looped ? layer->as.moe.experts / r->spec->ranks.ep : 1;
+    const int64_t experts = looped ? spec_experts_here(&r->spec->ranks, layer->as.moe.experts) : 1;
     const double launches = (double)experts;
     if (work_has_rate(c->work) && c->flops > 0) {
         double rate;

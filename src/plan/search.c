@@ -71,10 +71,11 @@ static bool is_better(const Found *f, const SearchRow *a, const SearchRow *b)
     const PlanLayout *l = &a->layout, *m = &b->layout;
     double x = a->price.tokens_per_s_per_gpu, y = b->price.tokens_per_s_per_gpu;
     if (x != y) return x > y;
-    const int64_t more[] = { domains_of(f, l->ep, 1) - domains_of(f, m->ep, 1),
-                             domains_of(f, l->cp, l->tp) - domains_of(f, m->cp, m->tp),
-                             domains_of(f, l->pp, l->dp * l->cp * l->tp) -
-                                 domains_of(f, m->pp, m->dp * m->cp * m->tp) };
+    const int64_t more[] = {
+        domains_of(f, plan_expert_ranks(l), 1) - domains_of(f, plan_expert_ranks(m), 1),
+        domains_of(f, l->cp, l->tp) - domains_of(f, m->cp, m->tp),
+        domains_of(f, l->pp, l->dp * l->cp * l->tp) - domains_of(f, m->pp, m->dp * m->cp * m->tp)
+    };
     for (int i = 0; i < 3; i++) {
         if (more[i] != 0) return more[i] < 0;
     }

@@ -229,9 +229,10 @@ static bool sizes_divide(const PlanRequest *q, const PlanLayout *l)
     int64_t ranks = (int64_t)l->pp * l->cp * l->tp;
     if (q->gpus % ranks != 0 || c->data_sequence % pieces != 0) return false;
     int64_t wide = q->gpus / l->pp, dp = q->gpus / ranks;
-    if (wide % l->ep != 0 || (l->ep > 1 && (!has_experts(c) || c->moe_experts % l->ep != 0)))
+    if (wide % plan_expert_ranks(l) != 0 ||
+        (l->ep > 1 && (!has_experts(c) || c->moe_experts % l->ep != 0)))
         return false;
-    return plan_reaches(q, l->ep) && ramp_unit(c) % (dp * l->micro_batch) == 0 &&
+    return plan_reaches(q, plan_expert_ranks(l)) && ramp_unit(c) % (dp * l->micro_batch) == 0 &&
            (int64_t)l->pp * l->vpp <= c->model_layers;
 }
 
@@ -262,6 +263,7 @@ bool search_decode_outer(const PlanRequest *q, const SearchAxes *axes, int64_t i
                        .pp = (int)value[SEARCH_PP],
                        .vpp = (int)value[SEARCH_VPP],
                        .ep = (int)value[SEARCH_EP],
+                       .etp = (int)q->config->mesh_etp,
                        .cp = (int)value[SEARCH_CP],
                        .tp = (int)value[SEARCH_TP],
                        .micro_batch = value[SEARCH_MICRO] };
@@ -288,7 +290,7 @@ bool search_decode_inner(const PlanRequest *q, const SearchAxes *axes, int64_t i
     l->shard = value[SEARCH_SHARD];
     l->recompute = r->pieces;
     l->recompute_blocks = r->share < 1 ? (int)blocks_of(in_chunk, r) : SCHEDULE_BLOCKS_MAX;
-    if (l->ep == 1 && (r->pieces & RECOMPUTE_EXCHANGE)) return false;
+    if (plan_expert_ranks(l) == 1 && (r->pieces & RECOMPUTE_EXCHANGE)) return false;
     if (r->pieces != 0 && r->share < 1 && blocks_of(in_chunk, r) == blocks_of(in_chunk, r + 1))
         return false;
     const int64_t shards = l->dp * l->cp * (search_is_ours(q) ? l->tp : 1);
@@ -352,15 +354,15 @@ Status search_why_none(const PlanRequest *q)
                 q->gpus, q->config->model_layers, q->config->moe_experts, q->config->train_batch);
 }
 
-/* GPUs that hold one whole model: pp x lcm(ep, cp x tp), because experts are spread over data, context and tensor
+/* GPUs that hold one whole model: pp x lcm(ep x etp, cp x tp), because experts are spread over data, context and tensor
  * ranks. */
 int64_t search_replica(const PlanLayout *l)
 {
-    int64_t own = (int64_t)l->cp * l->tp, a = l->ep, b = own;
+    int64_t own = (int64_t)l->cp * l->tp, a = plan_expert_ranks(l), b = own;
     while (b != 0) {
         int64_t rest = a % b;
         a = b;
         b = rest;
     }
-    return (int64_t)l->pp * l->ep * own / a;
+    return (int64_t)l->pp * plan_expert_ranks(l) * own / a;
 }

@@ -121,8 +121,8 @@ static double chance_beyond(double mean, double variance, double capacity, doubl
     return variance > 0 ? erfc((capacity - mean) / sqrt(2 * variance)) / 2 : mean > capacity;
 }
 
-/* A token takes K of E experts. It brings K/ep rows to a rank with E/ep experts, with the variance of
- * drawing without replacement: K/ep (1 - 1/ep) (E-K)/(E-1). Blocks of tokens are counted as a binomial:
+/* A token takes K of E experts. It brings K/ep rows to a rank with parts of E/ep experts, with the variance of
+ * drawing without replacement: K/ep (1 - 1/ep) (E-K)/(E-1). Tokens come from the ep x etp ranks of its group. Blocks of tokens are counted as a binomial:
  * a token comes to a rank or it does not. The chances of all pools, layers and blocks are added, which
  * bounds the chance that any of them is exceeded. */
 CapacityOutlook capacity_outlook(const Config *c, const RowCapacity *capacity,
@@ -130,7 +130,8 @@ CapacityOutlook capacity_outlook(const Config *c, const RowCapacity *capacity,
 {
     const ExchangeDesc *kind = exchange_kinds[use->exchange];
     double experts = (double)c->moe_experts, k = (double)c->moe_top_k, ep = (double)use->ep;
-    double n = (double)use->tokens, balanced = n * k, most = n * ep * fmin(k, experts / ep);
+    const double etp = fmax(1, (double)use->etp);
+    double n = (double)use->tokens * etp, balanced = n * k, most = n * ep * fmin(k, experts / ep);
     double variance = balanced * (1 - 1 / ep) * (experts - k) / fmax(1, experts - 1);
     double mean = fmin(balanced * c->plan_imbalance, most), layers = use->layers;
     double retry = use->pools * chance_beyond(layers * mean, layers * variance,
@@ -140,8 +141,9 @@ CapacityOutlook capacity_outlook(const Config *c, const RowCapacity *capacity,
             use->pools * layers * chance_beyond(mean, variance, capacity->rows * balanced, most);
     double blocks = capacity->blocks > 0 ? capacity->blocks : c->moe_buffer_factor;
     double comes = kind->rows(c->moe_experts, c->moe_top_k, use->ep) / ep;
-    double from = kind->compact ? n * ep : n; /* a block has the tokens of one rank, or of all */
-    retry += use->pools * layers * (kind->compact ? 1 : ep) *
+    /* a block has the tokens of one rank, or of all */
+    double from = kind->compact ? n * ep : (double)use->tokens;
+    retry += use->pools * layers * (kind->compact ? 1 : ep * etp) *
              chance_beyond(fmin(from * comes * c->plan_imbalance, from), from * comes * (1 - comes),
                            from * comes * blocks, from);
     return (CapacityOutlook){ .rows = mean, .retry_chance = fmin(1, retry) };

@@ -17,15 +17,17 @@
 typedef Status CapacityFits(void *self, const RowCapacity *capacity, bool *fits);
 Status capacity_choose(const Config *c, int64_t ep, CapacityFits *fits, void *self,
                        RowCapacity *out);
-/* The capacity that capacity_choose ends with if nothing larger fits. */
+/* The capacity that capacity_choose ends with if nothing larger fits. ep: ranks of an EP group. */
 RowCapacity capacity_least(const Config *c, int64_t ep);
 
-/* How a step uses capacity. tokens: of a micro-batch on one of the `ep` ranks that share experts. layers:
- * MoE layers that share a pool. pools: how often a pool is filled, counted over all ranks. */
+/* How a step uses capacity. ep: sets of experts, which as many ranks have. tokens: of a micro-batch on one rank.
+ * layers: MoE layers that share a pool. pools: how often a pool is filled, counted over all ranks. etp: ranks that
+ * share each expert; 0 is 1. */
 typedef struct CapacityUse {
     ExchangeKind exchange;
     int64_t ep, tokens;
     double layers, pools;
+    int64_t etp;
 } CapacityUse;
 
 /* Expected rows under uniform independent routing, except that the busiest rank gets plan.imbalance times

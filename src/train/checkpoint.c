@@ -11,6 +11,7 @@
 #include "train/copies.h"
 #include "train/engine_weights.h"
 #include "train/manifest.h"
+#include "train/peer.h"
 
 #include <inttypes.h>
 #include <stdio.h>
@@ -29,6 +30,7 @@ typedef struct Loading {
     const char *folder;
     const CheckpointGate *gate; /* or NULL */
     bool moments;               /* else they stay as they are here */
+    Peer *peer;                 /* it brings files into the folder; NULL: they are all there */
     CheckpointInfo *info;
     Arena *scratch;
     ManifestEntry *entry; /* of the whole manifest */
@@ -210,6 +212,26 @@ static Status load_entry(Loading *l, int64_t i)
                                l->scratch);
 }
 
+/* Brings the files that load_entry will read here. */
+static Status fetch_files(Loading *l)
+{
+    int32_t *wanted = NULL;
+    TRY(ARENA_ZEROED(l->scratch, l->peer->found.files, &wanted));
+    for (int64_t i = 0; i < l->n; i++) {
+        const ManifestEntry *entry = &l->entry[i];
+        const Param *p = l->param[i] < 0 ? NULL : &l->w->table.at[l->param[i]];
+        bool reads = l->found[i] != ENTRY_DONE && i % ranks_of(l->w) == rank_of(l->w);
+        int file = -1;
+        if (p != NULL && is_wanted(l, p, entry->buffer)) {
+            ParamPiece piece = piece_here(l, p, entry->buffer);
+            reads |= piece_meet(&entry->piece, &piece.in, &(PieceSpan){ 0 });
+        }
+        if (!reads || !folder_rank(entry->file, ".bin", &file)) continue;
+        if (file < l->peer->found.files) wanted[file] = 1;
+    }
+    return peer_fetch(l->peer, wanted);
+}
+
 /* Rank 0's manifest must be everyone's. */
 static Status read_header(const Loading *l)
 {
@@ -237,22 +259,48 @@ static Status load_checkpoint(Loading *l)
     TRY(agree_status(host_of(l->w), match_entries(l)));
     TRY(agree_most(host_of(l->w), l->found, l->n));
     s = check_complete(l);
+    if (l->peer != NULL) {
+        TRY(agree_status(host_of(l->w), s));
+        TRY(agree_status(host_of(l->w), fetch_files(l)));
+    }
     for (int64_t i = 0; i < l->n && s == OK; i++) s = load_entry(l, i);
     return agree_status(host_of(l->w), s);
+}
+
+static Status load_folder(Loading *l)
+{
+    ArenaMark mark = arena_mark(l->scratch);
+    Status s = load_checkpoint(l);
+    /* in the scratch that is released here: checkpoint_info reads them again */
+    l->info->config = l->info->products = NULL;
+    arena_release(l->scratch, mark);
+    return s == OK ? copies_refresh(l->w) : s;
 }
 
 Status checkpoint_load_init(EngineParams *w, const char *path, const CheckpointGate *gate,
                             bool moments, Arena *scratch, CheckpointInfo *info)
 {
-    ArenaMark mark = arena_mark(scratch);
     Loading l = {
         .w = w, .folder = path, .gate = gate, .moments = moments, .info = info, .scratch = scratch
     };
-    Status s = load_checkpoint(&l);
-    /* in the scratch that is released here: checkpoint_info reads them again */
-    info->config = info->products = NULL;
-    arena_release(l.scratch, mark);
-    return s == OK ? copies_refresh(l.w) : s;
+    return load_folder(&l);
+}
+
+Status checkpoint_load_copy(Checkpointer *k, const CheckpointGate *gate, Arena *scratch,
+                            CheckpointInfo *info)
+{
+    Loading l = { .w = k->params,
+                  .folder = k->peer.found.folder,
+                  .gate = gate,
+                  .moments = true,
+                  .peer = &k->peer,
+                  .info = info,
+                  .scratch = scratch };
+    TRY(engine_zero_weights(k->params));
+    TRY(load_folder(&l));
+    log_info("resumed from the memory of hosts: step %" PRId64 ", %" PRIu64 " sequences read",
+             info->step, info->position);
+    return OK;
 }
 
 /* A resume or an inference: no gate, and moments in a training. */

@@ -24,12 +24,28 @@
  *
  * A save stops training for a copy; a thread then writes the copy. The save ends at a later step,
  * at which all ranks call checkpoint_poll or checkpoint_finish together.
+ *
+ * With checkpoint.peer that copy lies in memory that outlives the process, and a neighbour gets it, too (peer.h).
  */
 #ifndef TRAIN_CHECKPOINT_H
 #define TRAIN_CHECKPOINT_H
 
 #include "base/worker.h"
 #include "train/manifest.h"
+#include "train/peer.h"
+
+/* What saves cost the training: the time that it spends in calls of this file, as it copies, agrees and waits. */
+typedef struct SaveTimes {
+    /* The reader of the first two sets them to 0. */
+    double stall_s; /* since they were read last */
+    double
+        share; /* of the save that ended since then: its stall over the time since the save before */
+    double spent_s;    /* by the save that is pending */
+    double began_s;    /* clock_s() when it began; at first, when the Checkpointer was opened */
+    double interval_s; /* from the save before until then */
+    double all_s, worst_share; /* of all saves that ended */
+    int64_t saves;
+} SaveTimes;
 
 /* Saves into one run's folder and keeps the newest `keep`. All its memory is taken at open, so that
  * saving allocates nothing. */
@@ -40,20 +56,20 @@ typedef struct Checkpointer {
     const int64_t *taken; /* (sources) sequences read of each, for the next save; NULL: none */
     int64_t *steps;       /* steps of the folder's checkpoints, rising */
     int n_steps, keep;
-    /* Seconds for which the last save stopped training: it waited for the save before, and copied.
-     * The reader that reports it sets it to 0. */
-    double stall_s;
+    SaveTimes times;
     size_t bytes; /* size of this rank's file; 0: it writes none */
     char *buffer; /* write buffer of the file */
     void *sum;    /* state of the checksum of the entry that is being written */
     Arena arena;
     Arena copy;
-    char *image; /* the file's bytes, in `copy`; NULL: not checkpoint.async */
+    char *image; /* the file's bytes, in `copy` or a slot of `peer`; NULL: not checkpoint.async */
+    Peer peer;   /* checkpoint.peer; slots are open behind checkpoint_open_copies */
     Arena text;
     Text lines;          /* the manifest's lines of this rank's entries, in `text` */
     CheckpointInfo info; /* of the save that is pending; texts behind `mark` in the arena */
     ArenaMark mark;
     bool pending; /* a save has begun and is not finished */
+    bool on_disk; /* it goes into `folder`, not only into `peer` */
     Worker writer;
 } Checkpointer;
 
@@ -62,19 +78,37 @@ typedef struct Checkpointer {
  * rank 0. */
 Status checkpointer_open(Checkpointer *k, const Config *c, EngineParams *w, Arena *a);
 /* Waits for the writer. Finishes a pending save if this rank is alone; else drops it, because the other
- * ranks may not come. Safe on { 0 }. */
+ * ranks may not come. Copies in memory stay. Safe on { 0 }. */
 void checkpointer_close(Checkpointer *k);
 
-/* Begins a save, after finishing the one before. position: training sequences read. Collective. */
+/* checkpoint.peer (peer.h), without which these do nothing. A failure other than ERR_COMM is a warning: the
+ * run goes on with checkpoints on disk. Collective.
+ * find: looks for a copy that is newer than the newest checkpoint on disk; resume and host as of peer_init.
+ * open: makes the slots for copies to come; call it behind the load. step: where the run goes on.
+ * give_back: the run has ended, and its copies go. */
+Status checkpoint_find_copy(Checkpointer *k, bool resume, const char *host);
+Status checkpoint_open_copies(Checkpointer *k, int64_t step);
+void checkpoint_give_back(Checkpointer *k);
+/* The step of the copy that was found; -1: none. */
+static inline int64_t checkpoint_copy_step(const Checkpointer *k)
+{
+    return k->peer.found.n > 0 ? k->peer.found.step : -1;
+}
+
+/* Begins a save, after finishing the one before. position: training sequences read. With open slots it goes
+ * to memory, too. Collective. */
 Status checkpoint_save(Checkpointer *k, int64_t step, uint64_t position);
+/* The same into memory alone; without open slots it does nothing. Collective. */
+Status checkpoint_save_copy(Checkpointer *k, int64_t step, uint64_t position);
 /* Between steps: finishes the pending save if all ranks have written. Collective. */
 Status checkpoint_poll(Checkpointer *k);
 /* Waits for the pending save. ERR_DISK: it cannot be written completely. ERR_NUMERIC: a number in it is
  * not finite (numbers.h). After a failure older checkpoints are as before. Collective. */
 Status checkpoint_finish(Checkpointer *k);
 
-/* Bytes that a Checkpointer will take in addition to its buffers of fixed size. */
-size_t checkpoint_plan_bytes(const EngineParams *w);
+/* Bytes that a Checkpointer will take in addition to its buffers of fixed size. peer: of its slots, if the
+ * neighbour's part is as large as this rank's. */
+size_t checkpoint_plan_bytes(const EngineParams *w, size_t *peer);
 
 /* Header only; texts in `a`. `path` is a checkpoint's folder. ERR_FORMAT: it is no checkpoint, or one of
  * another step than a folder's name (step-N) says. */
@@ -108,6 +142,11 @@ Status checkpoint_load_init(EngineParams *w, const char *path, const CheckpointG
  * must allow the checkpoint; NULL: all are allowed. Collective. */
 Status checkpoint_load_newest(EngineParams *w, const char *run_dir, const CheckpointGate *gate,
                               Arena *scratch, CheckpointInfo *info);
+
+/* Loads the copy that checkpoint_find_copy found, as checkpoint_load_newest loads one on disk. Errors as of
+ * checkpoint_load. Collective. */
+Status checkpoint_load_copy(Checkpointer *k, const CheckpointGate *gate, Arena *scratch,
+                            CheckpointInfo *info);
 
 /* A path given by a user: a checkpoint's folder, or a run's folder (its newest checkpoint with a
  * whole manifest). */

@@ -37,6 +37,15 @@ bool folder_step(const char *path, int64_t *out)
 
 void folder_shard_name(char out[32], int rank) { (void)snprintf(out, 32, "rank-%05d.bin", rank); }
 
+bool folder_rank(const char *name, const char *suffix, int *out)
+{
+    char *end = NULL;
+    if (!text_starts(name, "rank-")) return false;
+    const long rank = strtol(name + 5, &end, 10);
+    *out = (int)rank;
+    return end != name + 5 && rank >= 0 && rank < INT32_MAX && strcmp(end, suffix) == 0;
+}
+
 Status folder_remove_unfinished(const char *folder, Arena *a)
 {
     const char *const *names = NULL;

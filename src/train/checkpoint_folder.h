@@ -32,6 +32,8 @@ bool folder_step(const char *path, int64_t *out);
 Status folder_of_step(char out[FILE_PATH_MAX], const char *folder, int64_t step,
                       const char *suffix);
 void folder_shard_name(char out[32], int rank);
+/* The number in the name rank-NUMBER with this suffix; false: it is another name. */
+bool folder_rank(const char *name, const char *suffix, int *out);
 
 /* Removes what a killed run was writing: folders step-N.tmp. */
 Status folder_remove_unfinished(const char *folder, Arena *a);

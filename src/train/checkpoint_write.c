@@ -15,7 +15,7 @@
 #include <stdio.h>
 #include <string.h>
 
-enum { BUFFER_BYTES = 1 << 20, LINE_BYTES = 256 /* mean of an entry's */ };
+enum { BUFFER_BYTES = 1 << 20, COPY_BYTES = 1 << 20, LINE_BYTES = 256 /* mean of an entry's */ };
 
 /* Between two questions whether all ranks have written. Far below the timeout of a collective, so ranks
  * that have written wait for a slow one without an error. */
@@ -77,10 +77,14 @@ static size_t count_entries(const EngineParams *w, size_t *bytes)
     return n;
 }
 
-size_t checkpoint_plan_bytes(const EngineParams *w)
+size_t checkpoint_plan_bytes(const EngineParams *w, size_t *peer)
 {
+    const Config *c = w->config;
+    const Mesh *m = w->shape->mesh;
     size_t bytes = 0, entries = count_entries(w, &bytes);
-    return entries * LINE_BYTES + (w->config->checkpoint_async ? arena_rounded(bytes) : 0);
+    *peer = c->checkpoint_peer ? peer_slot_bytes(bytes, m == NULL ? 1 : m->ranks) : 0;
+    const bool copies = c->checkpoint_async && !c->checkpoint_peer;
+    return entries * LINE_BYTES + (copies ? arena_rounded(bytes) : 0);
 }
 
 /* The writer. */
@@ -98,13 +102,9 @@ static ManifestEntry entry_of(const Saved *s, const char *file)
                             .piece = s->piece.in };
 }
 
-/* The writer's job: this rank's file, from the image or, without checkpoint.async, from the
- * engine's memory. */
-static Status write_shard(void *checkpointer)
+static Status create_shard(const Checkpointer *k, const char *name, File *out)
 {
-    Checkpointer *k = checkpointer;
-    char folder[FILE_PATH_MAX], path[FILE_PATH_MAX], name[32];
-    if (k->bytes == 0) return OK;
+    char folder[FILE_PATH_MAX], path[FILE_PATH_MAX];
     TRY(folder_of_step(folder, k->folder, k->info.step, CHECKPOINT_TEMP));
     if (!file_exists(folder)) {
         return FAIL(
@@ -113,25 +113,42 @@ static Status write_shard(void *checkpointer)
             "share",
             folder);
     }
-    folder_shard_name(name, rank_of(k->params));
     TRY(file_join(path, folder, name));
+    return file_create_temp_buffered(out, path, k->buffer, BUFFER_BYTES);
+}
+
+/* The writer's job: this rank's file, from the image or, without checkpoint.async, from the
+ * engine's memory. In memory the image is the file, so its entries are only checked and summed. */
+static Status write_shard(void *checkpointer)
+{
+    Checkpointer *k = checkpointer;
+    char name[32];
+    if (k->bytes == 0) return OK;
     ManifestShard w = { .arenas = k->image == NULL ? k->params->arenas : NULL,
                         .step = k->info.step,
                         .sum = k->sum,
                         .lines = &k->lines };
-    Status s = file_create_temp_buffered(&w.file, path, k->buffer, BUFFER_BYTES);
+    folder_shard_name(name, rank_of(k->params));
+    Status s = k->on_disk ? create_shard(k, name, &w.file) : OK;
     for (Saved at = { 0 }; s == OK && next_saved(k->params, &at);) {
         ManifestEntry entry = entry_of(&at, name);
         s = manifest_write_entry(&w, &entry, k->image ? k->image + at.offset : at.piece.at.data);
     }
-    if (s == OK) s = file_commit(&w.file);
+    if (s == OK && k->on_disk) s = file_commit(&w.file);
     file_close(&w.file);
     return s;
 }
 
 /* Opening. */
 
-/* All memory of the saves to come. */
+static Status open_image(Checkpointer *k)
+{
+    TRY(arena_init(&k->copy, "copy", MEM_HOST, k->bytes));
+    arena_huge_pages(&k->copy);
+    return ARENA_NEW(&k->copy, k->bytes, &k->image);
+}
+
+/* All memory of the saves to come, but for slots (checkpoint_open_copies). */
 static Status open_memory(Checkpointer *k, const Config *c, Arena *a)
 {
     char folder[FILE_PATH_MAX];
@@ -151,9 +168,7 @@ static Status open_memory(Checkpointer *k, const Config *c, Arena *a)
     k->writer.job = write_shard;
     k->writer.state = k;
     if (!c->checkpoint_async) return OK;
-    TRY(arena_init(&k->copy, "copy", MEM_HOST, k->bytes));
-    arena_huge_pages(&k->copy);
-    TRY(ARENA_NEW(&k->copy, k->bytes, &k->image));
+    if (!c->checkpoint_peer) TRY(open_image(k));
     return worker_start(&k->writer, "the thread that writes checkpoints");
 }
 
@@ -189,12 +204,58 @@ static Status check_same_folder(Checkpointer *k)
 Status checkpointer_open(Checkpointer *k, const Config *c, EngineParams *w, Arena *a)
 {
     *k = (Checkpointer){ .params = w, .keep = (int)c->checkpoint_keep };
+    k->times.began_s = clock_s();
     TRY(open_memory(k, c, a));
     ArenaMark mark = arena_mark(&k->arena);
     TRY(agree_status(host_of(k->params), rank_of(k->params) == 0 ? make_folder(k) : OK));
     TRY(agree_status(host_of(k->params), check_same_folder(k)));
     arena_release(&k->arena, mark);
     return OK;
+}
+
+/* Goes on without copies in memory. */
+static Status without_copies(Checkpointer *k, Status s, const char *what)
+{
+    if (s == ERR_COMM) return s;
+    if (rank_of(k->params) == 0) log_failure(LOG_WARN, "checkpoint.peer: %s: ", what);
+    status_clear();
+    return OK;
+}
+
+Status checkpoint_find_copy(Checkpointer *k, bool resume, const char *host)
+{
+    const Config *c = k->params->config;
+    const bool refused =
+        !resume && k->n_steps > 0; /* a start that must leave everything as it is */
+    if (!c->checkpoint_peer || refused) return OK;
+    Status s = peer_init(&k->peer, c, host_of(k->params), resume, host);
+    if (s != OK) {
+        peer_close(&k->peer, false);
+        return without_copies(k, s, "no checkpoint is kept in memory");
+    }
+    if (!resume) return OK;
+    s = peer_find(&k->peer, k->n_steps > 0 ? k->steps[k->n_steps - 1] : -1);
+    if (s == OK) return OK;
+    peer_forget(&k->peer);
+    return without_copies(k, s, "copies in memory are not taken");
+}
+
+Status checkpoint_open_copies(Checkpointer *k, int64_t step)
+{
+    if (!k->params->config->checkpoint_peer) return OK;
+    peer_forget(&k->peer);
+    if (k->peer.home[0] != '\0') {
+        Status s = peer_open(&k->peer, k->bytes, step);
+        if (s == OK) return OK;
+        TRY(without_copies(k, s, "no checkpoint is kept in memory"));
+    }
+    return open_image(k);
+}
+
+void checkpoint_give_back(Checkpointer *k)
+{
+    if (k->peer.open) k->image = NULL;
+    peer_close(&k->peer, true);
 }
 
 /* Runs on the way out of an error, so it keeps the status record of that error. */
@@ -210,6 +271,7 @@ void checkpointer_close(Checkpointer *k)
 {
     if (k->pending && ranks_of(k->params) == 1) finish_alone(k);
     worker_stop(&k->writer);
+    peer_close(&k->peer, false);
     arena_free(&k->copy);
     arena_free(&k->text);
     arena_free(&k->arena);
@@ -225,25 +287,39 @@ static Status fail_save(Checkpointer *k, Status s)
     status_sentence(message, sizeof message);
     arena_release(&k->arena, k->mark);
     bool mine = rank_of(k->params) == 0;
+    k->pending = false;
     if (!mine) log_quiet(); /* all ranks have the same failure: rank 0 logs it */
-    if (mine && (folder_of_step(temp, k->folder, k->info.step, CHECKPOINT_TEMP) != OK ||
-                 file_remove_tree(temp) != OK)) {
+    if (mine && k->on_disk &&
+        (folder_of_step(temp, k->folder, k->info.step, CHECKPOINT_TEMP) != OK ||
+         file_remove_tree(temp) != OK)) {
         log_warn("left behind: step %" PRId64 CHECKPOINT_TEMP " in %s", k->info.step, k->folder);
     }
     return FAIL(s, "checkpoint of step %" PRId64 ": %s; older checkpoints are untouched",
                 k->info.step, message);
 }
 
-/* Rank 0 makes step-N.tmp, and collects what the header of the manifest says. */
+/* Rank 0 collects what the header of the manifest says, and makes step-N.tmp. */
 static Status begin_folder(Checkpointer *k)
 {
     char temp[FILE_PATH_MAX];
     Exec *ex = k->params->ex;
     TRY(choices_text(exec_choices(ex), &k->arena, &k->info.products));
     op_set_text(ex, k->params->config->run_compute == COMPUTE_BF16, k->info.cpu);
+    if (!k->on_disk) return OK;
     TRY(folder_of_step(temp, k->folder, k->info.step, CHECKPOINT_TEMP));
     TRY(file_remove_tree(temp));
     return file_make_folders(temp);
+}
+
+/* One thread does not fill the bandwidth of a host's memory. */
+static void copy_bytes(char *to, const char *from, size_t bytes, int threads)
+{
+    const int64_t pieces = (int64_t)((bytes + COPY_BYTES - 1) / COPY_BYTES);
+#pragma omp parallel for num_threads(threads) schedule(static) if (pieces > 1)
+    for (int64_t i = 0; i < pieces; i++) {
+        const size_t at = (size_t)i * COPY_BYTES;
+        memcpy(to + at, from + at, bytes - at < COPY_BYTES ? bytes - at : COPY_BYTES);
+    }
 }
 
 /* Copies this rank's elements to host memory, laid out as in the file. Training waits for this copy. */
@@ -255,7 +331,7 @@ static Status copy_image(Checkpointer *k)
             const void *bytes = NULL;
             n = s.end - s.offset - at < most ? s.end - s.offset - at : most;
             TRY(engine_get(k->params->arenas, (const char *)s.piece.at.data + at, n, &bytes));
-            memcpy(k->image + s.offset + at, bytes, n);
+            copy_bytes(k->image + s.offset + at, bytes, n, k->params->shape->threads);
         }
     }
     return OK;
@@ -271,12 +347,29 @@ static void name_taken(const Checkpointer *k, SourcesTaken *out)
     }
 }
 
-/* The copy and the agreement stop training; the writer then works during the next steps. Without an
- * image the save is finished at once. */
-Status checkpoint_save(Checkpointer *k, int64_t step, uint64_t position)
+/* Counts the time since `since`. A save that ended meanwhile is then known whole. */
+static void note_time(Checkpointer *k, double since)
 {
-    double start = clock_s();
-    TRY(checkpoint_finish(k));
+    SaveTimes *t = &k->times;
+    const double spent = clock_s() - since;
+    t->stall_s += spent;
+    t->spent_s += spent;
+    if (k->pending || t->interval_s == 0) return;
+    t->share = t->spent_s / t->interval_s;
+    if (t->share > t->worst_share) t->worst_share = t->share;
+    t->all_s += t->spent_s;
+    t->saves++;
+    log_debug("checkpoint of step %" PRId64 ": training waited %.3g s, %.2g %% of the %.3g s since "
+              "the one before",
+              k->info.step, t->spent_s, 100 * t->share, t->interval_s);
+    t->interval_s = 0;
+}
+
+/* Without checkpoint.async the writer reads the engine's memory, so training waits for it. */
+static bool has_image(const Checkpointer *k) { return k->peer.open || k->image != NULL; }
+
+static Status begin_save(Checkpointer *k, int64_t step, uint64_t position)
+{
     k->mark = arena_mark(&k->arena);
     k->info = (CheckpointInfo){ .step = step, .position = position, .config = k->config };
     name_taken(k, &k->info.taken);
@@ -286,13 +379,13 @@ Status checkpoint_save(Checkpointer *k, int64_t step, uint64_t position)
     if (k->params->spec->act != DTYPE_F16) k->info.loss_scale.now = 0;
     k->lines.used = 0;
     Status s = rank_of(k->params) == 0 ? begin_folder(k) : OK;
-    if (s == OK && k->image != NULL) s = copy_image(k);
+    if (k->peer.open) k->image = peer_begin(&k->peer);
+    if (s == OK && has_image(k)) s = copy_image(k);
     s = agree_status(host_of(k->params), s);
     if (s != OK) return fail_save(k, s);
     k->pending = true;
     worker_begin(&k->writer);
-    if (k->image == NULL) TRY(checkpoint_finish(k));
-    k->stall_s = clock_s() - start;
+    if (k->peer.open) TRY(peer_send(&k->peer));
     return OK;
 }
 
@@ -333,6 +426,7 @@ static Status send_lines(Checkpointer *k)
 static Status write_manifest(Checkpointer *k, const char *folder)
 {
     Manifest m = { 0 };
+    if (rank_of(k->params) > 0) return send_lines(k);
     Status s = manifest_create(&m, folder, k->params->spec->name, &k->info, &k->arena);
     if (s == OK) s = manifest_lines(&m, k->lines.data, k->lines.used);
     for (int rank = 1; rank < ranks_of(k->params); rank++) s = receive_lines(k, rank, &m, s);
@@ -345,14 +439,12 @@ static Status write_manifest(Checkpointer *k, const char *folder)
 static Status commit_folder(Checkpointer *k)
 {
     char temp[FILE_PATH_MAX], folder[FILE_PATH_MAX];
-    if (rank_of(k->params) > 0) return send_lines(k);
     TRY(folder_of_step(temp, k->folder, k->info.step, CHECKPOINT_TEMP));
     TRY(folder_of_step(folder, k->folder, k->info.step, ""));
     TRY(write_manifest(k, temp));
+    if (rank_of(k->params) > 0) return OK;
     TRY(file_remove_tree(folder)); /* a damaged one of the same step, which a resume skipped */
-    if (rename(temp, folder) != 0) {
-        return FAIL(ERR_DISK, "%s cannot be renamed to %s", temp, folder);
-    }
+    TRY(file_rename(temp, folder));
     return file_sync_folder(k->folder);
 }
 
@@ -378,34 +470,96 @@ static void note_step(Checkpointer *k, int64_t step)
     k->steps[k->n_steps++] = step;
 }
 
-/* Two agreements: all files are on disk, then the folder is a checkpoint. A failure of either fails
- * the save on all ranks. */
+/* Rank 0's slot gets the manifest, unless the checkpoint on disk has it. Then all slots get it. A failure costs
+ * the copy, and not the checkpoint on disk. */
+static Status commit_copy(Checkpointer *k)
+{
+    char folder[FILE_PATH_MAX];
+    Status s = folder_of_step(folder, k->folder, k->info.step, "");
+    if (!k->on_disk) {
+        (void)snprintf(folder, sizeof folder, "%s", k->peer.slot[k->peer.next].folder);
+        s = write_manifest(k, folder);
+    }
+    s = agree_status(host_of(k->params), s);
+    if (s == OK) s = peer_commit(&k->peer, k->info.step, folder);
+    return s == OK ? OK : without_copies(k, s, "this checkpoint is not kept in memory");
+}
+
+/* Agreements: all parts are written, then the folder is a checkpoint, then the slots are. A failure of the
+ * first two fails the save on all ranks. */
 static Status finish_save(Checkpointer *k)
 {
     k->pending = false;
     Status s = agree_status(host_of(k->params), worker_result(&k->writer));
-    if (s == OK) s = agree_status(host_of(k->params), commit_folder(k));
+    if (s == OK && k->on_disk) s = agree_status(host_of(k->params), commit_folder(k));
     if (s != OK) return fail_save(k, s);
+    if (k->peer.open) TRY(commit_copy(k));
     arena_release(&k->arena, k->mark);
+    if (!k->on_disk) return OK;
     note_step(k, k->info.step);
     remove_oldest(k);
     return OK;
 }
 
-/* Finishes the pending save if all ranks have written. All ranks ask the same question at the same step,
- * so they agree on the answer. */
+/* Finishes the pending save if all ranks have written and sent. All ranks ask the same question at the same
+ * step, so they agree on the answer. */
 static Status finish_if_written(Checkpointer *k, double wait_s)
 {
+    bool sent = true;
     int32_t busy = !worker_wait(&k->writer, wait_s);
+    if (k->peer.open) TRY(peer_sent(&k->peer, busy ? 0 : wait_s, &sent));
+    busy |= !sent;
     TRY(agree_most(host_of(k->params), &busy, 1));
     return busy ? OK : finish_save(k);
 }
 
-Status checkpoint_poll(Checkpointer *k) { return k->pending ? finish_if_written(k, 0) : OK; }
-
 /* Asks again every POLL_S, so that no collective waits longer than its timeout for a slow disk. */
-Status checkpoint_finish(Checkpointer *k)
+static Status finish_pending(Checkpointer *k)
 {
     while (k->pending) TRY(finish_if_written(k, POLL_S));
     return OK;
+}
+
+Status checkpoint_poll(Checkpointer *k)
+{
+    const double start = clock_s();
+    if (!k->pending) return OK;
+    TRY(finish_if_written(k, 0));
+    note_time(k, start);
+    return OK;
+}
+
+Status checkpoint_finish(Checkpointer *k)
+{
+    const double start = clock_s();
+    if (!k->pending) return OK;
+    TRY(finish_pending(k));
+    note_time(k, start);
+    return OK;
+}
+
+/* The copy and the agreement stop training; the writer then works during the next steps. */
+static Status save(Checkpointer *k, int64_t step, uint64_t position, bool on_disk)
+{
+    SaveTimes *t = &k->times;
+    TRY(checkpoint_finish(k));
+    const double start = clock_s();
+    t->spent_s = 0;
+    t->interval_s = start - t->began_s;
+    t->began_s = start;
+    k->on_disk = on_disk;
+    TRY(begin_save(k, step, position));
+    if (!has_image(k)) TRY(finish_pending(k));
+    note_time(k, start);
+    return OK;
+}
+
+Status checkpoint_save(Checkpointer *k, int64_t step, uint64_t position)
+{
+    return save(k, step, position, true);
+}
+
+Status checkpoint_save_copy(Checkpointer *k, int64_t step, uint64_t position)
+{
+    return k->peer.open ? save(k, step, position, false) : OK;
 }

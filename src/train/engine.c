@@ -356,7 +356,8 @@ static Status count_run(Engine *e, EnginePlan *out)
     TRY(count_slots(e->mode, &e->tables, out));
     out->bytes[ENGINE_PINNED] = engine_pinned_bytes(&e->arenas);
     out->apart = e->ex.backend->apart;
-    if (e->use == ENGINE_TRAIN) out->save_bytes = checkpoint_plan_bytes(&e->params);
+    if (e->use == ENGINE_TRAIN)
+        out->save_bytes = checkpoint_plan_bytes(&e->params, &out->peer_bytes);
     out->params_total = e->params.table.total;
     out->params_active = e->params.table.active;
     out->params_frozen = e->params.table.frozen;
@@ -378,7 +379,8 @@ Status engine_plan(const Config *c, EngineUse use, const EngineShape *shape, Eng
  * can come. */
 Status engine_plan_retry(const Config *c, EngineShape *shape, EnginePlan *plan, EnginePlan *retry)
 {
-    if (shape->mesh == NULL || c->mesh_ep == 1 || c->moe_buffers != BUFFERS_POOLED) return OK;
+    if (shape->mesh == NULL || config_expert_ranks(c) == 1 || c->moe_buffers != BUFFERS_POOLED)
+        return OK;
     EngineShape all = *shape;
     all.all_rows = true;
     TRY(engine_plan(c, ENGINE_TRAIN, &all, retry));

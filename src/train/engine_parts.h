@@ -80,7 +80,7 @@ struct EnginePlan {
     OpTotals step;            /* FLOPs and bytes of one training step */
     bool apart;               /* Backend.apart: all arenas but ENGINE_PINNED are on the device */
     size_t tables_bytes;
-    size_t save_bytes; /* checkpoint_plan_bytes */
+    size_t save_bytes, peer_bytes; /* checkpoint_plan_bytes */
     int64_t params_total, params_active, params_frozen;
 };
 

@@ -353,6 +353,8 @@ Status train_print_memory(const TrainPlan *p, Text *out)
         { "loader", need[NEED_LOADER], "batches, document order" },
         { "data", need[NEED_DATA], "mapped pages of the data files" },
         { "save", need[NEED_SAVE], "checkpoint and metrics buffers" },
+        { "peer", need[NEED_PEER],
+          need[NEED_PEER] > 0 ? "parts and copies of checkpoints in checkpoint.peer_dir" : NULL },
         { "libraries", need[NEED_LIBRARIES], "code, heap, stacks of threads" },
         { "probe", need[NEED_PROBE], "measuring peak FLOP/s, before all of the above" },
     };

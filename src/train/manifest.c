@@ -461,6 +461,14 @@ Status manifest_check_cover(const char *folder, const ManifestEntry *chain, int6
 
 /* Elements. */
 
+/* Without a file only offsets and sums are made. */
+static Status put_bytes(ManifestShard *w, const void *at, size_t n)
+{
+    if (w->file.fd > 0) return file_write(&w->file, at, n);
+    w->file.written_bytes += n;
+    return OK;
+}
+
 /* The padding before an entry is not a part of its sum. */
 Status manifest_write_entry(ManifestShard *w, ManifestEntry *entry, const void *at)
 {
@@ -470,7 +478,7 @@ Status manifest_write_entry(ManifestShard *w, ManifestEntry *entry, const void *
     const size_t most = w->arenas == NULL ? all : engine_piece_bytes(w->arenas);
     numbers_writer(who, entry->rule, entry->buffer, w->step);
     entry->offset = manifest_offset(w->file.written_bytes);
-    TRY(file_write(&w->file, zeros, entry->offset - w->file.written_bytes));
+    TRY(put_bytes(w, zeros, entry->offset - w->file.written_bytes));
     for (size_t done = 0, n = 0; done < all; done += n) {
         const void *x = (const char *)at + done;
         n = all - done < most ? all - done : most;
@@ -479,7 +487,7 @@ Status manifest_write_entry(ManifestShard *w, ManifestEntry *entry, const void *
         TRY(numbers_check(who, entry->param, buffer_of(entry), &entry->piece,
                           (int64_t)(done / each), part));
         manifest_sum_add(w->sum, x, n);
-        TRY(file_write(&w->file, x, n));
+        TRY(put_bytes(w, x, n));
     }
     manifest_sum_take(w->sum, entry->sum);
     return manifest_line(w->lines, entry);

@@ -96,7 +96,7 @@ Status manifest_check_cover(const char *folder, const ManifestEntry *chain, int6
 
 /* A shard file while it is written. */
 typedef struct ManifestShard {
-    File file;
+    File file;            /* not open: the elements are only checked and summed */
     EngineArenas *arenas; /* of the memory that has the elements; NULL: host memory */
     int64_t step;
     void *sum;

@@ -423,6 +423,7 @@ Status metrics_step(Metrics *m, const StepMetrics *s)
     if (s->result.verify_s > 0) TRY(text_json(t, ",\"verify_s\":%g", s->result.verify_s));
     if (capture_s > 0) TRY(text_json(t, ",\"capture_s\":%g", capture_s));
     if (s->save_stall_s > 0) TRY(text_json(t, ",\"save_stall_s\":%g", s->save_stall_s));
+    if (s->save_share > 0) TRY(text_json(t, ",\"save_share\":%g", s->save_share));
     TRY(put_alerts(m));
     if (s->ranks != NULL) TRY(put_rank_fields(t, s->ranks));
     TRY(put_arenas(m, "memory_bytes", NULL));

@@ -36,11 +36,12 @@ typedef struct StepMetrics {
     double lr, step_s, tokens_per_s;
     double roof_share, roof_flops, mfu; /* roof: the measured peak; 0: unknown */
     StepResult result;
-    GpuReading gpu;          /* while the step ran */
-    bool by_domain;          /* also tokens and expert load of each domain */
-    const int64_t *taken;    /* (domains) training sequences so far */
-    double save_stall_s;     /* training waited so long for a checkpoint before this step */
-    double grow_s;           /* and so long for a larger capacity for rows */
+    GpuReading gpu;       /* while the step ran */
+    bool by_domain;       /* also tokens and expert load of each domain */
+    const int64_t *taken; /* (domains) training sequences so far */
+    double save_stall_s;  /* training waited so long for checkpoints since the step before */
+    double save_share;    /* of the time to the checkpoint before, of one that ended since then */
+    double grow_s;        /* and so long for a larger capacity for rows */
     const RankSpread *ranks; /* NULL: there is one rank */
 } StepMetrics;
 

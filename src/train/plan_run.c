@@ -132,8 +132,8 @@ static Status set_inside(const Config *c, int ranks, MeshShape *out)
  * rest. */
 Status train_mesh(const Config *c, int ranks, MeshShape *out)
 {
-    TRY(mesh_shape(ranks, (int)c->mesh_pp, (int)c->mesh_ep, (int)c->mesh_cp, (int)c->mesh_tp,
-                   (int)c->mesh_shard, out));
+    TRY(mesh_shape(ranks, (int)c->mesh_pp, (int)config_expert_ranks(c), (int)c->mesh_cp,
+                   (int)c->mesh_tp, (int)c->mesh_shard, out));
     TRY(set_inside(c, ranks, out));
     if (c->attention_kind == ATTENTION_GQA && c->attention_kv_heads < c->mesh_tp)
         out->keys = (int)(c->mesh_tp / c->attention_kv_heads);
@@ -167,7 +167,8 @@ Status train_find_hosts(Config *own, Comm *world, Arena *a)
     bool asks = own->moe_exchange == EXCHANGE_AUTO;
     TRY(warn_of_tensor_hosts(own, world, a));
     bool hierarchical = !asks && exchange_kinds[spec_exchange(own, &shape)]->hierarchical;
-    if (own->mesh_ranks_per_host != 0 || own->mesh_ep == 1 || !(asks || hierarchical)) return OK;
+    if (own->mesh_ranks_per_host != 0 || config_expert_ranks(own) == 1 || !(asks || hierarchical))
+        return OK;
     Status s = comm_hosts(world, a, &each);
     if (s == ERR_ARG &&
         asks) { /* then each rank counts as a host, so no hierarchical kind is taken */
@@ -303,7 +304,7 @@ static Status plan_eval(const Config *c, TrainPlan *p)
 static size_t total_bytes(const TrainPlan *p)
 {
     size_t sum = p->need[NEED_LOADER] + p->need[NEED_DATA] + p->need[NEED_SAVE] +
-                 train_host_bytes(&p->engine);
+                 p->need[NEED_PEER] + train_host_bytes(&p->engine);
     return p->need[NEED_LIBRARIES] + (sum > p->need[NEED_PROBE] ? sum : p->need[NEED_PROBE]);
 }
 
@@ -392,7 +393,7 @@ Status train_plan_engine(const Config *c, int here, size_t beside, EngineShape *
     TRY(plan_capacity(&p, &capacity));
     TRY(train_plan_gpu(c, shape, plan, gpu));
     if (shape->retry == NULL) return OK;
-    TRY(capacity_choose(c, c->mesh_ep, capacity_fits, &p, &capacity));
+    TRY(capacity_choose(c, config_expert_ranks(c), capacity_fits, &p, &capacity));
     TRY(plan_capacity(&p, &capacity));
     return train_plan_gpu(c, shape, plan, gpu);
 }
@@ -411,6 +412,7 @@ Status train_plan(const Config *c, const Mesh *mesh, int here, TrainPlan *out)
     TRY(train_plan_engine(c, here, beside, &p.shape, &p.engine, &p.retry, &p.gpu));
     TRY(train_model_flops(c, &p.shape, &p.engine, &p.model_flops));
     p.need[NEED_SAVE] += p.engine.save_bytes;
+    p.need[NEED_PEER] = p.engine.peer_bytes;
     TRY(count_whole(c, &whole));
     p.engine.params_total = whole.params;
     p.engine.params_active = whole.active;
@@ -498,7 +500,7 @@ static Status print_arithmetic(const Config *c, const TrainPlan *p, Text *out)
     const char *moments = low_moments ? "; bf16 moments" : low ? ", moments" : "";
     TRY(text_printf(out, "precision   %s%s%s\n", dtype_name(config_type(c)),
                     low ? " products and activations; f32 main weights, gradients" : "", moments));
-    if (c->moe_exchange == EXCHANGE_AUTO && c->mesh_ep > 1) {
+    if (c->moe_exchange == EXCHANGE_AUTO && config_expert_ranks(c) > 1) {
         TRY(text_printf(out, "exchange    "));
         TRY(train_exchange_text(c, out));
         TRY(text_printf(out, "\n"));

@@ -57,9 +57,9 @@ static Status first_text(Comm *world, const char *text, Arena *a, char **out)
 Status ranks_agree(Comm *world, const char *what, const char *text)
 {
     Arena a = { 0 };
-    TRY(agree_status(world, arena_reserve(&a, "agreement", (size_t)1 << 30)));
     char *first = NULL;
-    Status s = first_text(world, text, &a, &first);
+    Status s = agree_status(world, arena_reserve(&a, "agreement", (size_t)1 << 30));
+    if (s == OK) s = first_text(world, text, &a, &first);
     if (s == OK) s = agree_status(world, same_lines(what, text, first));
     arena_free(&a);
     return s;

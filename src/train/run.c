@@ -128,6 +128,8 @@ static Status check_memory(Trainer *t)
     HostMemory there;
     ArenaMark mark = arena_mark(&t->arena);
     host_memory("/proc", "/sys/fs/cgroup", &there);
+    if (t->config.own.checkpoint_peer && there.available_bytes != UINT64_MAX)
+        there.available_bytes += peer_held_bytes(&t->config.own); /* this run takes them again */
     TRY(train_check_host(&t->config.own, &t->plan, t->ranks.world, &there, &t->arena));
     arena_release(&t->arena, mark);
     return OK;
@@ -239,9 +241,8 @@ static void raise_peak(const Config *c, int threads, MeasuredPeak *peak)
     if (peak_measure(c, threads, false, peak) != OK) status_clear();
 }
 
-static Status open_all(Trainer *t)
+static Status open_files(Trainer *t)
 {
-    const Config *c = &t->config.own;
     TRY(interrupt_check("no step has run"));
     TRY(open_log(t));
     TRY(log_layout(t));
@@ -249,6 +250,14 @@ static Status open_all(Trainer *t)
     if (t->ranks.share.where[0] != '\0')
         log_info("rank %d %s", t->ranks.world->rank, t->ranks.share.where);
     if (t->is_rank0) TRY(run_lock_folder(t));
+    return OK;
+}
+
+/* Parts of it talk to the other ranks, so there is no agreement at its end: a rank that fails ends their waits with its
+ * reason. */
+static Status open_engine(Trainer *t)
+{
+    const Config *c = &t->config.own;
     TRY(ranks_open(&t->ranks.steps, t->ranks.world, &t->arena));
     raise_peak(c, t->plan.shape.threads, &t->rates.peak);
     TRY(find_sheet_flops(t));
@@ -256,7 +265,12 @@ static Status open_all(Trainer *t)
     op_set_text(&t->engine.ex, c->run_compute == COMPUTE_BF16, t->cpu);
     if (t->is_rank0 && t->cpu[0] != '\0') log_info("ops run on the CPU, in %s", t->cpu);
     int recorded = c->run_trace_ring > 0 ? (int)c->run_trace_ring : c->run_trace_steps.n > 0;
-    TRY(recorder_open(&t->traces.recorder, &t->engine, t->ranks.world, recorded));
+    return recorder_open(&t->traces.recorder, &t->engine, t->ranks.world, recorded);
+}
+
+static Status open_loader(Trainer *t)
+{
+    const Config *c = &t->config.own;
     if (c->fp8_report_steps.n > 0) TRY(code_report_open(&t->codes));
     TRY(open_data(t));
     report_held_out(t);
@@ -290,8 +304,10 @@ static Status prepare_engine(Trainer *t)
     char path[FILE_PATH_MAX];
     ArenaMark mark = arena_mark(&t->saver.arena);
     Exec *ex = &t->engine.ex;
-    if (exec_choices(ex) != NULL && t->options->resume && t->saver.n_steps > 0) {
-        TRY(checkpoint_resolve(t->config.own.run_dir, &t->saver.arena, path));
+    const bool copy = checkpoint_copy_step(&t->saver) >= 0;
+    if (exec_choices(ex) != NULL && t->options->resume && (t->saver.n_steps > 0 || copy)) {
+        const char *there = copy ? t->saver.peer.found.folder : t->config.own.run_dir;
+        TRY(checkpoint_resolve(there, &t->saver.arena, path));
         TRY(checkpoint_info(path, &t->saver.arena, &info));
     }
     TRY(engine_prepare(&t->engine, info.products));
@@ -353,8 +369,9 @@ static int stop_signal(const TrainOptions *o) { return o->stop == NULL ? 0 : (in
  * is their mean. */
 static double own_rows(const ModelSpec *s, const EngineShape *shape, const int32_t *load)
 {
-    int64_t here = s->ranks.ep > 0 ? s->experts / s->ranks.ep : 0, first = s->ranks.ep_rank * here,
-            sum = 0;
+    const int64_t here = spec_experts_here(&s->ranks, s->experts);
+    const int64_t first = spec_first_expert(&s->ranks, s->experts);
+    int64_t sum = 0;
     for (int i = 0; i < s->n_layers; i++) {
         const LayerSpec *l = &s->layers[i];
         if (l->load < 0 || !layer_on(l, shape->pp_rank)) continue;
@@ -576,8 +593,20 @@ static Status after_step(Trainer *t)
     bool last = t->at.step == c->train_steps;
     int64_t every = c->train_eval_every;
     if (every > 0 && (t->at.step % every == 0 || last)) TRY(evaluate(t));
-    if (c->checkpoint_every > 0 && t->at.step % c->checkpoint_every == 0) TRY(run_save(t));
-    return OK;
+    if (c->checkpoint_every > 0 && t->at.step % c->checkpoint_every == 0) return run_save(t);
+    every = c->checkpoint_peer_every;
+    return every > 0 && t->at.step % every == 0 ? run_save_copy(t) : OK;
+}
+
+/* Before the last save, which nothing overlaps. */
+static void log_saves(const Trainer *t)
+{
+    const SaveTimes *s = &t->saver.times;
+    if (s->saves == 0 || !t->is_rank0) return;
+    log_info("checkpoints: training waited %.3g s for %" PRId64
+             ", at most %.2g %% of the time from "
+             "one to the next",
+             s->all_s, s->saves, 100 * s->worst_share);
 }
 
 static Status run_steps(Trainer *t)
@@ -588,9 +617,10 @@ static Status run_steps(Trainer *t)
         StepMetrics m = { .step = t->at.step + 1,
                           .tokens = ramp_batch(&t->ramp, t->at.step + 1) * c->data_sequence,
                           .lr = learning_rate(c, t->at.step + 1),
-                          .save_stall_s = t->saver.stall_s,
+                          .save_stall_s = t->saver.times.stall_s,
+                          .save_share = t->saver.times.share,
                           .grow_s = t->growth.grow_s };
-        t->saver.stall_s = t->growth.grow_s = 0;
+        t->saver.times.stall_s = t->saver.times.share = t->growth.grow_s = 0;
         m.by_domain = m.step % DOMAIN_EVERY == 0 || m.step == c->train_steps;
         m.taken = t->at.taken;
         TRY(train_step(t, &m));
@@ -608,7 +638,9 @@ static Status run_steps(Trainer *t)
         TRY(checkpoint_poll(&t->saver));
         stop = (int)t->ranks.steps.spread.most.of[RANK_STOP];
     }
+    log_saves(t);
     TRY(run_save_last(t));
+    checkpoint_give_back(&t->saver);
     if (stop > 0) {
         log_info("stopped by signal %d after step %" PRId64 "; go on with --resume", stop,
                  t->at.step);
@@ -651,19 +683,23 @@ static Status start_run(Trainer *t)
     TRY(agree_failure(r, check_settings(t)));
     TRY(check_ranks_agree(t));
     TRY(agree_failure(r, check_memory(t)));
-    TRY(agree_failure(r, open_all(t)));
+    TRY(agree_failure(r, open_files(t)));
+    TRY(open_engine(t));
+    TRY(agree_failure(r, open_loader(t)));
     /* ranks that round differently would update replicated weights to different bits */
     if (r->world != NULL)
         TRY(agree_failure(r, ranks_agree(r->world, "this processor's run.cpu_isa", t->cpu)));
     TRY(agree_failure(r,
                       checkpointer_open(&t->saver, t->config.asked, &t->engine.params, &t->arena)));
     t->saver.taken = t->at.taken;
+    TRY(agree_failure(r, checkpoint_find_copy(&t->saver, t->options->resume, NULL)));
     TRY(prepare_engine(t));
     if (!t->engine.ex.backend->apart) /* while the weights take no memory yet */
         raise_peak(c, t->plan.shape.threads, &t->rates.peak);
     TRY(watch_gpu(t));
     beat_start(t, HEARTBEAT_LOADING);
     TRY(agree_failure(r, run_weights_and_position(t)));
+    TRY(agree_failure(r, checkpoint_open_copies(&t->saver, t->at.step)));
     TRY(agree_failure(r, t->is_rank0 ? begin_files(t) : OK));
     heartbeat_first(&t->beat, t->at.step);
     return OK;

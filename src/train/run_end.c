@@ -25,16 +25,25 @@ Status run_lock_folder(Trainer *t)
                 t->config.own.run_dir, holder);
 }
 
+static Status check_before_save(Trainer *t)
+{
+    heartbeat_phase(&t->beat, HEARTBEAT_SAVING);
+    return agree_failure(&t->ranks, verify_replicas(&t->engine.params, t->at.step));
+}
+
 Status run_save(Trainer *t)
 {
     if (t->at.saved_step == t->at.step) return OK;
-    heartbeat_phase(&t->beat, HEARTBEAT_SAVING);
-    TRY(agree_failure(&t->ranks, verify_replicas(&t->engine.params, t->at.step)));
+    TRY(check_before_save(t));
     TRY(checkpoint_save(&t->saver, t->at.step, t->at.position));
     t->at.saved_step = t->at.step;
-    log_debug("checkpoint of step %" PRId64 ": training waited %.2f s", t->at.step,
-              t->saver.stall_s);
     return OK;
+}
+
+Status run_save_copy(Trainer *t)
+{
+    TRY(check_before_save(t));
+    return checkpoint_save_copy(&t->saver, t->at.step, t->at.position);
 }
 
 Status run_save_last(Trainer *t)

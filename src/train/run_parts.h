@@ -89,8 +89,9 @@ Status run_weights_and_position(Trainer *t);
 
 /* Makes the run's folder and takes its lock. ERR_ARG: another process has it. */
 Status run_lock_folder(Trainer *t);
-/* Saves a checkpoint if this step has none. Collective, as the two below. */
+/* Saves a checkpoint if this step has none. Collective, as the three below. */
 Status run_save(Trainer *t);
+Status run_save_copy(Trainer *t); /* into memory alone (checkpoint.peer_every) */
 Status run_save_last(Trainer *t); /* and waits until it is on disk */
 /* Saves after a failure that left the model intact; returns that failure, whose record stays. */
 Status run_save_before_failing(Trainer *t, Status s);

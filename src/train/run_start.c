@@ -82,35 +82,61 @@ static Status may_resume(const void *trainer, const char *path, CheckpointInfo *
     return OK;
 }
 
+/* Takes over what a loaded checkpoint says. */
+static Status go_on_from(Trainer *t, const CheckpointInfo *info)
+{
+    t->at.step = info->step;
+    t->at.position = info->position;
+    memcpy(t->engine.params.moment_steps, info->moment_steps, sizeof info->moment_steps);
+    t->engine.params.loss_scale = loss_scale_resume(&t->config.own, &info->loss_scale);
+    t->engine.params.means = info->means;
+    /* old checkpoints have only the position of the mix */
+    if (info->taken.n == 0) return loader_seek(t->loader, info->position);
+    memcpy(t->at.taken, info->taken.sequences, sizeof t->at.taken);
+    return loader_resume(t->loader, info->step, info->position, t->at.taken);
+}
+
+/* A copy in memory that cannot be loaded costs the steps since the newest checkpoint on disk. */
+static Status load_copy(Trainer *t, const CheckpointGate *gate, CheckpointInfo *info, bool *loaded)
+{
+    if (checkpoint_copy_step(&t->saver) < 0) return OK;
+    Status s = checkpoint_load_copy(&t->saver, gate, &t->saver.arena, info);
+    *loaded = s == OK;
+    if (s == OK || s == ERR_COMM) return s;
+    if (t->is_rank0)
+        log_failure(LOG_WARN, "the copy of step %" PRId64 " in memory is not taken: ",
+                    checkpoint_copy_step(&t->saver));
+    status_clear();
+    return OK;
+}
+
 static Status start_resumed(Trainer *t)
 {
     const CheckpointGate gate = { may_resume, t };
     CheckpointInfo info;
+    bool from_memory = false;
+    if (t->options->init != NULL && t->is_rank0)
+        log_info("--init %s is not used: the run goes on from a checkpoint of its own",
+                 t->options->init);
+    TRY(load_copy(t, &gate, &info, &from_memory));
+    if (from_memory) return go_on_from(t, &info);
+    if (t->saver.n_steps == 0 && t->options->or_begin) return start_fresh(t);
     if (t->saver.n_steps == 0) {
         return FAIL(ERR_ARG,
                     "%s holds no checkpoint to go on from: begin without --resume, or with "
                     "--resume=auto, which then begins anew",
                     t->saver.folder);
     }
-    if (t->options->init != NULL && t->is_rank0)
-        log_info("--init %s is not used: the run goes on from a checkpoint of its own",
-                 t->options->init);
     TRY(checkpoint_load_newest(&t->engine.params, t->config.own.run_dir, &gate, &t->saver.arena,
                                &info));
-    t->at.step = t->at.saved_step = info.step;
-    t->at.position = info.position;
-    memcpy(t->engine.params.moment_steps, info.moment_steps, sizeof info.moment_steps);
-    t->engine.params.loss_scale = loss_scale_resume(&t->config.own, &info.loss_scale);
-    t->engine.params.means = info.means;
-    /* old checkpoints have only the position of the mix */
-    if (info.taken.n == 0) return loader_seek(t->loader, info.position);
-    memcpy(t->at.taken, info.taken.sequences, sizeof t->at.taken);
-    return loader_resume(t->loader, info.step, info.position, t->at.taken);
+    t->at.saved_step = info.step;
+    return go_on_from(t, &info);
 }
 
 Status run_weights_and_position(Trainer *t)
 {
-    bool none = t->options->or_begin && t->saver.n_steps == 0;
+    const bool there = t->saver.n_steps > 0 || checkpoint_copy_step(&t->saver) >= 0;
+    const bool none = t->options->or_begin && !there;
     if (none && t->is_rank0) log_info("%s has no checkpoint yet: training begins", t->saver.folder);
     TRY(t->options->resume && !none ? start_resumed(t) : start_fresh(t));
     t->at.first_step = t->at.step;

@@ -67,6 +67,7 @@ typedef enum TrainNeed {
     NEED_LOADER,    /* batches, document orders, bytes of tokens */
     NEED_DATA,      /* mapped pages of the data files */
     NEED_SAVE,      /* checkpoint and metrics buffers */
+    NEED_PEER,      /* parts and copies in memory (checkpoint.peer) */
     NEED_LIBRARIES, /* code, heap and thread stacks beyond the empty program's */
     NEED_PROBE,     /* measuring peak FLOP/s, before the rest is there */
     NEEDS

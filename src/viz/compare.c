@@ -83,7 +83,8 @@ static Status load_config(const char *path, Arena *a, Config **out)
     TRY(file_read_all(file, a, &text, &bytes));
     TRY(ARENA_NEW(a, 1, out));
     TRY(config_default(*out, a));
-    if (config_parse(*out, a, file, text, bytes) == OK) return OK;
+    Status s = config_parse(*out, a, file, text, bytes);
+    if (s == OK || s == ERR_MEMORY) return s;
     status_clear();
     *out = NULL;
     return OK;

@@ -72,6 +72,12 @@ static Status result_facts(Text *out, const RunData *d)
                    d->sheet_flops));
     TRY(share_fact(out, "Share of the measured peak", &d->curve[RUN_ROOF], "measured",
                    d->roof_flops));
+    if (s->saves > 0) {
+        (void)snprintf(value, sizeof value, "%.2g s", s->save_stall_s);
+        TRY(part_fact(out, "Waits for checkpoints", value,
+                      "%lld checkpoints, at most %.2g %% of an interval", (long long)s->saves,
+                      100 * s->save_share));
+    }
     if (!isfinite(s->least_share)) return OK;
     (void)snprintf(value, sizeof value, "%.1f %%", 100 * s->least_share);
     return part_fact(out, "Least loaded expert", value, "of mean load: layer %lld, expert %lld",

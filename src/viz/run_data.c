@@ -51,7 +51,7 @@ typedef struct Line {
     int64_t step;             /* >= 0 in a step or eval line */
     const char *word, *model; /* word: the kind */
     double given_step, params_total, params_active, roof_flops, sheet_flops;
-    double step_s, again_s, capture_s, bits_per_byte, curve[RUN_CURVES];
+    double step_s, again_s, capture_s, save_stall_s, save_share, bits_per_byte, curve[RUN_CURVES];
     char *moe_layers, *arenas_planned, *memory_bytes, *domains;
     char *expert_load, *expert_load_by_domain, *router_z, *again; /* again: "true..." or NULL */
 } Line;
@@ -66,6 +66,7 @@ static const ScanField FIELD[] = {
     NUMBER("params_active", params_active), NUMBER("roof_flops", roof_flops),
     NUMBER("sheet_flops", sheet_flops), NUMBER("tokens", curve[RUN_TOKENS]), NUMBER("step_s", step_s),
     NUMBER("again_s", again_s), NUMBER("capture_s", capture_s),
+    NUMBER("save_stall_s", save_stall_s), NUMBER("save_share", save_share),
     NUMBER("bits_per_byte", bits_per_byte), NUMBER("loss", curve[RUN_LOSS]),
     NUMBER("aux_loss", curve[RUN_AUX_LOSS]), NUMBER("lr", curve[RUN_LR]),
     NUMBER("grad_norm", curve[RUN_GRAD_NORM]), NUMBER("tokens_per_s", curve[RUN_TOKENS_PER_S]),
@@ -438,6 +439,11 @@ static Status take_step(Build *b, const Line *line)
     if (isfinite(line->step_s)) d->sum.wall_s += line->step_s;
     if (isfinite(line->again_s)) d->sum.again_s += line->again_s;
     if (isfinite(line->capture_s)) d->sum.capture_s += line->capture_s;
+    if (isfinite(line->save_stall_s)) d->sum.save_stall_s += line->save_stall_s;
+    if (isfinite(line->save_share)) {
+        d->sum.saves++;
+        d->sum.save_share = fmax(d->sum.save_share, line->save_share);
+    }
     if (line->step == d->final_step) d->sum.final_loss = line->curve[RUN_LOSS];
     if (line->memory_bytes != NULL) TRY(take_bytes(b, line->memory_bytes, d->used_bytes, false));
     if (d->moe_layers > 0 && line->expert_load != NULL) take_load(b, line->expert_load, line->step);

@@ -60,9 +60,12 @@ typedef struct RunSummary {
     int64_t twice;         /* steps that ran a second time because rows had no room */
     double again_s;        /* time of those second runs */
     double capture_s;      /* time of new captures and of enlarging memory for rows */
-    double wall_s;         /* sum of the steps' times: without evaluation and checkpoints */
-    double final_loss;     /* of the last step */
-    double best_loss;      /* the lowest of a step */
+    int64_t saves;         /* checkpoints that ended before the last step */
+    double save_stall_s;   /* training waited so long for them */
+    double save_share; /* the largest share that one's wait had in the time since the one before */
+    double wall_s;     /* sum of the steps' times: without evaluation and checkpoints */
+    double final_loss; /* of the last step */
+    double best_loss;  /* the lowest of a step */
     int64_t best_step;
     double tokens_per_s;                            /* the median of all steps */
     double first_bits_per_byte, last_bits_per_byte; /* held out: first and last evaluation */

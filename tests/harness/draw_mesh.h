@@ -91,8 +91,16 @@ static inline int draw_tp(int i, int mesh, int most)
     return draw_ranks(&d, parts < most ? parts : most);
 }
 
+/* Ranks that share each expert, of those of an EP group; their widths divide by 2. Models with Muon
+ * share none (draw_case). */
+static inline int draw_etp(int mesh, int experts)
+{
+    Draws d = { .seed = (uint64_t)mesh, .stream = "drawn ranks of etp" };
+    return mesh % 3 == 2 ? 1 : draw_ranks(&d, experts < 2 ? experts : 2);
+}
+
 /* At most four stages, and four context ranks a sequence. */
-static inline void draw_mesh(Draws *d, int tp, int most, Drawn *c)
+static inline void draw_mesh(Draws *d, int mesh, int tp, int most, Drawn *c)
 {
     const ScheduleDesc *s = &schedule_table[draw_int(d, 0, schedule_table_n - 1)];
     bool loops = s->chunks_least == 1 && s->chunks_most > 1;
@@ -100,9 +108,10 @@ static inline void draw_mesh(Draws *d, int tp, int most, Drawn *c)
     int pp = draw_ranks(d, most < 4 / vpp ? most : 4 / vpp), rest = most / pp;
     int cp = draw_ranks(d, rest < 4 ? rest : 4), dp = draw_ranks(d, rest / cp);
     int shard = draw_int(d, 0, 1) * draw_ranks(d, dp);
-    int ep = draw_ranks(d, tp * cp * (shard > 0 ? shard : dp));
+    int experts = draw_ranks(d, tp * cp * (shard > 0 ? shard : dp)), etp = draw_etp(mesh, experts);
     c->what.ranks = pp * tp * cp * dp;
-    push(c, "mesh.pp=%d mesh.tp=%d mesh.cp=%d mesh.ep=%d mesh.shard=%d", pp, tp, cp, ep, shard);
+    push(c, "mesh.pp=%d mesh.tp=%d mesh.cp=%d mesh.shard=%d", pp, tp, cp, shard);
+    push(c, "mesh.ep=%d mesh.etp=%d", experts / etp, etp);
     push(c, "mesh.schedule=%s mesh.vpp=%d", s->name, vpp);
 }
 
@@ -121,7 +130,7 @@ static inline void draw_case(int i, int mesh, int most, Drawn *c)
     if (parts_most(i) > 1) push(c, "model.vocab=68 model.ffn=28");
     if (parts_most(i) > 2) push(c, "attention.heads=4");
     const int tp = draw_tp(i, mesh, most);
-    draw_mesh(&d, tp, most / tp, c);
+    draw_mesh(&d, mesh, tp, most / tp, c);
     if (i % 3 == 2) push(c, "optimizer.kind=muon");
     if (i % 4 == 1) push(c, "optimizer.qk_clip=0.1");
 }

@@ -63,9 +63,9 @@ typedef struct ManyRank {
 static inline void many_settings(const ManyCase *c, bool alone, const char *const *also,
                                  const char *out[MANY_SETTINGS + MANY_MORE])
 {
-    static const char *const one[] = { "mesh.pp=1",    "mesh.vpp=1",         "mesh.ep=1",
-                                       "mesh.cp=1",    "mesh.schedule=1f1b", "mesh.layout=",
-                                       "mesh.shard=0", "mesh.tp=1" };
+    static const char *const one[] = { "mesh.pp=1",    "mesh.vpp=1",   "mesh.ep=1",
+                                       "mesh.etp=1",   "mesh.cp=1",    "mesh.schedule=1f1b",
+                                       "mesh.layout=", "mesh.shard=0", "mesh.tp=1" };
     int n = 0;
     for (; n < MANY_SETTINGS && c->settings[n] != NULL; n++) out[n] = c->settings[n];
     for (size_t i = 0; alone && i < sizeof one / sizeof *one; i++) out[n++] = one[i];

@@ -57,7 +57,21 @@ static const ManyCase divided[] = {
     { .ranks = 8, .settings = { PARTS, "mesh.tp=4", "mesh.zero=3", "run.compute=bf16" } },
 };
 
-enum { LAYOUTS = sizeof layouts / sizeof *layouts, DIVIDED = sizeof divided / sizeof *divided };
+/* Ranks have parts of experts, and the first of them their second biases. */
+static const ManyCase shared[] = {
+    { .ranks = 1, .settings = { PARTS } },
+    { .ranks = 2, .settings = { PARTS, "mesh.zero=0", "mesh.etp=2" } },
+    { .ranks = 4, .settings = { PARTS, "mesh.zero=1", "mesh.ep=2", "mesh.etp=2" } },
+    { .ranks = 4,
+      .settings = { PARTS, "mesh.tp=2", "mesh.zero=3", "mesh.etp=4", "run.compute=bf16" } },
+    { .ranks = 8, .settings = { PARTS, "mesh.zero=2", "mesh.pp=2", "mesh.ep=2", "mesh.etp=2" } },
+};
+
+enum {
+    LAYOUTS = sizeof layouts / sizeof *layouts,
+    DIVIDED = sizeof divided / sizeof *divided,
+    SHARED = sizeof shared / sizeof *shared
+};
 
 /* Under a sanitizer each of so many layouts is loaded by another, and goes on. */
 enum { LOADED = RUNS(1, 4), RESUMED = RUNS(1, 6), SAVED = RUNS(1, 5) };
@@ -128,6 +142,13 @@ static void parts_of_matrices_go_from_mesh_to_mesh(void **state)
     (void)state;
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++)
         check_pairs(divided, DIVIDED, cases[i].more, cases[i].more, cases[i].step);
+}
+
+static void parts_of_experts_go_from_mesh_to_mesh(void **state)
+{
+    (void)state;
+    check_pairs(shared, SHARED, "moe.shared=1", "moe.shared=1", LOADED);
+    check_pairs(shared, SHARED, "moe.expert_bias=true", "moe.expert_bias=true", LOADED + 1);
 }
 
 static void averages_of_weights_go_from_mesh_to_mesh(void **state)
@@ -471,7 +492,7 @@ static Status save_while_training(Rank *r)
     TRY(checkpointer_open(&r->saver, &r->t->config, &r->t->engine.params, &r->t->arena));
     put_state(&r->t->engine, 1);
     TRY(checkpoint_save(&r->saver, 1, 4));
-    EXPECT(r->saver.stall_s > 0);
+    EXPECT(r->saver.times.stall_s > 0);
     for (int i = 0; i < 20000 && r->saver.pending; i++) {
         put_state(&r->t->engine, i);
         nanosleep(&step, NULL);
@@ -530,6 +551,7 @@ static void a_resumed_run_goes_on_with_the_same_bits(void **state)
     enum { ALL = sizeof all / sizeof *all };
     for (int k = 0; k < ALL * LAYOUTS; k += RESUMED) check_resumed(&layouts[k / ALL], all[k % ALL]);
     for (int k = 0; k < ALL * DIVIDED; k += RESUMED) check_resumed(&divided[k / ALL], all[k % ALL]);
+    for (int k = 1; k < SHARED; k++) check_resumed(&shared[k], all[k - 1]);
 }
 
 /* ---- what goes wrong ---- */
@@ -725,6 +747,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         PLACE_TEST(any_mesh_loads_any_mesh_s_to_the_bit),
         PLACE_TEST(parts_of_matrices_go_from_mesh_to_mesh),
+        PLACE_TEST(parts_of_experts_go_from_mesh_to_mesh),
         PLACE_TEST(averages_of_weights_go_from_mesh_to_mesh),
         PLACE_TEST(owners_of_matrices_and_of_elements_load_each_other_s),
         PLACE_TEST(bf16_moments_go_from_mesh_to_mesh),

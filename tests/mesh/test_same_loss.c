@@ -8,13 +8,13 @@
  * from the weights of one rank. Only if two scores are closer than TIE may a step's loads differ. */
 #include "harness/mesh_cases.h"
 
-/* A norm behind the projections of queries and keys undoes what QK-clip does: both are refused. */
+/* Refused are QK-clip with a norm behind the projections of queries and keys, which would undo it, and Muon
+ * with parts of experts. */
 static bool fits(const ManyCase *c, const char *const *also)
 {
-    bool norm = false;
-    for (int i = 0; i < MANY_SETTINGS && c->settings[i] != NULL; i++)
-        norm |= strncmp(c->settings[i], "attention.qk_norm", 17) == 0;
-    return !norm || strncmp(also[0], "optimizer.qk_clip", 17) != 0;
+    bool clips = strncmp(also[0], "optimizer.qk_clip", 17) == 0, muon = false;
+    for (int i = 0; also[i] != NULL; i++) muon |= strcmp(also[i], "optimizer.kind=muon") == 0;
+    return !(clips && case_sets(c, "attention.qk_norm")) && !(muon && case_sets(c, "mesh.etp"));
 }
 
 enum { WITHOUT_TP = 1, WITH_TP = 2, ALL_MESHES = 3 };

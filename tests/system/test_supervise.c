@@ -167,10 +167,44 @@ static void a_start_waits_for_the_run_that_has_the_folder(void **state)
     check_like_the_whole(lab, "busy");
 }
 
+/* Copies in a folder of the lab, so that what stays there is seen. */
+static const char *peer_setting(const Lab *lab)
+{
+    static char text[FILE_PATH_MAX + 64];
+    snprintf(text, sizeof text, "checkpoint.peer_dir=%s/shm", lab->folder);
+    return text;
+}
+
+static void a_killed_run_goes_on_from_memory_to_the_same_bits(void **state)
+{
+    Lab *lab = *state;
+    const char *const *names = NULL;
+    int n = 0;
+    const char *dir = peer_setting(lab);
+#define IN_MEMORY                                                                                  \
+    "../tiny.yaml", "train.steps=60", "checkpoint.every=50", "checkpoint.peer=true",               \
+        "checkpoint.peer_every=4", "mesh.ep=2", "train.micro_batch=1", dir
+    Outcome o = disturbed(lab, "memory", ARGS("supervise", IN_MEMORY, "--", "--ranks", "2"),
+                          SIGKILL, (const int[]){ 20, 35 }, 2);
+    CHECK_EXIT(o, 0);
+    CHECK_INT(text_count(run_journal(lab, "memory"), "\"kind\":\"start\""), 3);
+    CHECK_INT(text_count(o.err, "resumed from the memory of hosts: step "), 2);
+    /* the second start began at a step that the disk lacks: that is progress */
+    CHECK_INT(text_count(run_journal(lab, "memory"), "\"pause_s\":1,"), 2);
+    CHECK(run_count_steps(lab, "memory") <= STEPS + 2 * 2 * 4);
+    o = RUN(lab, "calm", "train", IN_MEMORY, "--ranks", "2");
+    CHECK_EXIT(o, 0);
+    check_same_steps(lab, "calm", "memory", 1, STEPS);
+    check_same_checkpoint(lab, "calm", "memory", STEPS);
+    CHECK_OK(file_list(lab_path(lab, "shm"), &lab->arena, &names, &n));
+    CHECK_INT(n, 0);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         LAB_TEST(a_killed_run_goes_on_to_the_same_bits),
+        LAB_TEST(a_killed_run_goes_on_from_memory_to_the_same_bits),
         LAB_TEST(a_run_that_stands_still_is_ended_and_goes_on),
         LAB_TEST(the_same_failure_twice_ends_with_its_sentence),
         LAB_TEST(what_cannot_be_supervised_is_refused),

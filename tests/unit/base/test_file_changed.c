@@ -107,6 +107,8 @@ static void a_stamp_sees_a_file_that_was_written_to_or_cut(void **state)
     int fd = open(p->path, O_WRONLY);
     CHECK(fd >= 0 && pwrite(fd, "9", 1, 3) == 1 && close(fd) == 0);
     CHECK_FAILS(file_stamp_check(p->path, &stamp), ERR_CHANGED, "was changed while it was read");
+    CHECK_FAILS(file_stamp_check(p->path, &stamp), ERR_CHANGED,
+                "20480 when it was opened, and the time");
     file_stamp(p->path, &stamp);
     CHECK_INT(truncate(p->path, PAGES * PAGE - 1), 0);
     CHECK_FAILS(file_stamp_check(p->path, &stamp), ERR_CHANGED, "it has 20479 bytes, it had 20480");

@@ -75,6 +75,11 @@ static void what_cannot_be_read_limits_nothing(void **state)
     CHECK_OK(file_remove_tree(root));
     HostMemory m = look();
     CHECK(m.available_bytes == UINT64_MAX);
+    put("proc/self/cgroup", "4:memory:/\n"); /* no number of the host, and version 1's "none" */
+    put_number("cg/memory/memory.limit_in_bytes", 9223372036854771712);
+    put_number("cg/memory/memory.usage_in_bytes", 5LL * MIB);
+    m = look();
+    CHECK(m.available_bytes == UINT64_MAX);
     host("garbage\n0:\n::\n7:cpu,memory\n", 0);
     check(10240, "MemAvailable");
     host("0::/a\n", 0);

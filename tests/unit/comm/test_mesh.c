@@ -172,8 +172,8 @@ static void what_does_not_fit_says_what_would(void **state)
     CHECK_FAILS(mesh_shape(2, 2, 1, 2, 1, 0, &s), ERR_ARG,
                 "2 ranks do not fit mesh.pp 2 x mesh.cp 2");
     CHECK_FAILS(mesh_shape(8, 2, 3, 1, 1, 0, &s), ERR_ARG,
-                "mesh.ep 3 does not divide the 4 ranks of a stage that share out (mesh.shard x "
-                "mesh.cp); 1, 2 and 4 do");
+                "mesh.ep x mesh.etp 3 does not divide the 4 ranks of a stage that share out "
+                "(mesh.shard x mesh.cp); 1, 2 and 4 do");
     CHECK_FAILS(mesh_shape(8, 1, 1, 1, 1, 3, &s), ERR_ARG, "1, 2, 4 and 8 do");
     CHECK_FAILS(mesh_shape(8, 1, 2, 1, 1, 1, &s), ERR_ARG, "1 does");
     CHECK_FAILS(mesh_shape(8, 0, 1, 1, 1, 0, &s), ERR_ARG, "mesh.pp is 0, the least is 1");

@@ -516,19 +516,6 @@ static void masks_of_attention_can_be_run(void **state)
     CHECK_OK(config_check_ops(&c, 1));
 }
 
-static void a_mesh_wants_its_ranks(void **state)
-{
-    (void)state;
-    const char *stages[] = { "mesh.pp=2", "mesh.ep=2" };
-    Config c;
-    CHECK_OK(config_load(&c, &arena, NULL, stages, 2));
-    CHECK_OK(config_check_ops(&c, 2));
-    CHECK_FAILS(config_check_ops(&c, 1), ERR_UNSUPPORTED,
-                "mesh.pp is 2, ranks are 1: start 2 with --ranks 2 or mpirun");
-    config_alone(&c);
-    CHECK_OK(config_check_ops(&c, 1));
-}
-
 static void limits_that_are_met_exactly_pass(void **state)
 {
     (void)state;
@@ -789,7 +776,6 @@ int main(void)
         TEST(settings_that_do_not_fit_each_other_are_refused),
         TEST(a_sequence_has_two_pieces_for_each_rank_that_shares_it),
         TEST(masks_of_attention_can_be_run),
-        TEST(a_mesh_wants_its_ranks),
         TEST(limits_that_are_met_exactly_pass),
         TEST(a_model_without_experts_may_leave_their_settings_unfit),
         TEST(what_is_printed_reads_back_to_the_same_values),

@@ -40,6 +40,7 @@ static const Case cases[] = {
     { "switchyard", { "mesh.pp=1", "mesh.ep=8", "mesh.tp=4", "mesh.zero=3", "mesh.cp=2" } },
     { "switchyard",
       { "mesh.pp=2", "mesh.ep=4", "mesh.tp=2", "mesh.zero=2", "recompute.layers=[2,3,20]" } },
+    { "switchyard", { "mesh.pp=2", "mesh.ep=4", "mesh.etp=2", "mesh.tp=2", "mesh.zero=1" } },
     { "megatron", { "mesh.pp=2", "mesh.ep=4", "mesh.tp=2", "mesh.zero=1" } },
     { "primus,tp_overlap=1",
       { "mesh.pp=2", "mesh.ep=8", "mesh.tp=4", "mesh.zero=1", "recompute.layers=[0,1]" } },

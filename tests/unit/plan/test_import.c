@@ -449,9 +449,9 @@ static void bad_experiments_are_one_sentence(void **state)
     CHECK_FAILS(primus(shape, "      pipeline_model_parallel_size: 0\n"), ERR_ARG,
                 "exp.yaml:10:7: pipeline_model_parallel_size is 0: mesh.pp is 0, must be from 1");
     CHECK_FAILS(primus(shape, "      pp_algorithm: gpipe9\n"), ERR_ARG, "zero-bubble=zb1p");
-    CHECK_FAILS(
-        primus(shape, "      expert_tensor_parallel_size: 8\n"), ERR_UNSUPPORTED,
-        "expert_tensor_parallel_size is 8: no setting of ours has tensor parallelism of experts");
+    CHECK_FAILS(primus(shape, "      expert_tensor_parallel_size: 8\n"), ERR_UNSUPPORTED,
+                "expert_tensor_parallel_size is 8: no setting of ours has tensor parallelism of "
+                "experts of another stack");
     CHECK_FAILS(primus(shape, "      is_hybrid_model: true\n"), ERR_UNSUPPORTED,
                 "no setting of ours has layers without attention");
     CHECK_FAILS(primus(shape, "      fp8: hybrid\n      fp8_recipe: odd\n"), ERR_UNSUPPORTED,

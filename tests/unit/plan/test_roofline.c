@@ -17,8 +17,8 @@ static const double KERNEL_S = 3e-6;
 
 static void open_bench(Bench *b)
 {
-    *b = (Bench){ .spec = {
-                      .ranks.ep = 8, .ranks.cp = 1, .ranks.imbalance = 1, .act = DTYPE_BF16 } };
+    *b = (Bench){ .spec = { .ranks = { .ep = 8, .etp = 1, .cp = 1, .imbalance = 1 },
+                            .act = DTYPE_BF16 } };
     CHECK_OK(arena_init(&b->arena, "test", MEM_HOST, (size_t)1 << 30));
     CHECK_OK(hardware_load(&b->hardware, &b->arena, "h200"));
     b->stack.at[STACK_share_memory] = 0.5;

@@ -99,6 +99,9 @@ static void every_rank_takes_what_the_plan_says(void **state)
             "recompute.pieces=[norm,act,attn_up,shared]", "mesh.zero=1" } },
         { 4, { SMALL, GQA, MOE, "mesh.tp=2", "mesh.reduce=bf16", "run.compute=bf16" } },
         { 4, { SMALL, GQA, DENSE, "mesh.tp=2", "fp8.recipe=row", "run.compute=bf16" } },
+        { 4, { SMALL, MOE, "mesh.ep=2", "mesh.etp=2", "mesh.zero=1" } },
+        { 8, { SMALL, GQA, MOE, "mesh.etp=2", "mesh.tp=2", "mesh.zero=3", "moe.exchange=direct" } },
+        { 8, { SMALL, MOE, "mesh.pp=2", "mesh.ep=2", "mesh.etp=2", "moe.shared=0" } },
     };
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
         Question q;

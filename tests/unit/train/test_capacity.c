@@ -152,7 +152,7 @@ static void all_ranks_take_the_least_room_of_one(void **state)
 static CapacityUse use_of(ExchangeKind kind, int64_t ep, int64_t tokens, double layers,
                           double pools)
 {
-    return (CapacityUse){ kind, ep, tokens, layers, pools };
+    return (CapacityUse){ kind, ep, tokens, layers, pools, .etp = 1 };
 }
 
 /* Fifty tokens of each of two ranks take one of four experts: 50 rows a rank with a variance of 25. Of the
@@ -183,6 +183,14 @@ static void the_chance_of_a_second_run_is_as_worked_out(void **state)
     CHECK_NEAR(capacity_outlook(&c, &blocks, &one).retry_chance, 2 * erfc(1) / 2, 1e-12);
     /* without gaps one buffer has all that come, 60 of 50 with a variance of 25 */
     CHECK_NEAR(capacity_outlook(&c, &blocks, &direct).retry_chance, at_2, 1e-12);
+    /* two ranks share each expert: 100 of the tokens of all four come, with a variance of 50 */
+    one.etp = direct.etp = 2;
+    seen = capacity_outlook(&c, &(RowCapacity){ .pool = 1.1 }, &one);
+    CHECK_NEAR(seen.rows, 100, 0);
+    CHECK_NEAR(seen.retry_chance, erfc(1) / 2, 1e-12);
+    CHECK_NEAR(capacity_outlook(&c, &blocks, &one).retry_chance, 4 * erfc(1) / 2, 1e-12);
+    CHECK_NEAR(capacity_outlook(&c, &blocks, &direct).retry_chance, erfc(2) / 2, 1e-12);
+    one.etp = 1;
     CHECK_OK(config_override(&c, &a, "plan.imbalance=1.2"));
     seen = capacity_outlook(&c, &(RowCapacity){ .pool = 1.1 }, &one);
     CHECK_NEAR(seen.rows, 60, 1e-12);

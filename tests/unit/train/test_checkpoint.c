@@ -671,10 +671,33 @@ static void a_path_is_a_checkpoint_or_a_run(void **state)
     place_close(&p);
 }
 
+/* What a save costs is counted from its begin to its end, over the time since the begin of the one before. */
+static void the_wait_for_a_save_is_a_share_of_its_interval(void **state)
+{
+    RunPlace p = { 0 };
+    const SaveTimes *t = &p.saver.times;
+    (void)state;
+    place_open(&p, models[0]);
+    train_and_save(&p, 0, 1);
+    CHECK_INT(t->saves, 1);
+    const double first_s = t->all_s, began_s = t->began_s;
+    CHECK(first_s > 0 && t->share > 0 && t->worst_share == t->share);
+    CHECK_NEAR(t->stall_s, first_s, 1e-12);
+    p.saver.times.share = 0;
+    usleep(20000);
+    train_and_save(&p, 1, 1);
+    CHECK_INT(t->saves, 2);
+    CHECK_NEAR(t->share, (t->all_s - first_s) / (t->began_s - began_s), 1e-9);
+    CHECK(t->began_s - began_s >= 0.02 && t->share < 1);
+    CHECK(t->worst_share >= t->share);
+    place_close(&p);
+}
+
 int main(void)
 {
     log_set_level(LOG_ERROR);
     const struct CMUnitTest tests[] = {
+        cmocka_unit_test(the_wait_for_a_save_is_a_share_of_its_interval),
         TEST(a_loaded_training_goes_on_with_the_same_bits),
         TEST(a_save_under_way_is_finished_when_a_run_ends),
         TEST(padding_is_zero_behind_a_load),

@@ -29,6 +29,7 @@ static const Feature features[] = {
     { "mesh.cp=2", "cp", { "mesh.cp=2" } },
     { "mesh.tp=2", "tp", { "mesh.tp=2" } },
     { "mesh.ep=2", "ep", { "mesh.ep=2" } },
+    { "mesh.etp=2", "etp", { "mesh.etp=2" } },
     { "mesh.zero=0", "zero", { "mesh.zero=0" } },
     { "mesh.zero=2", "zero", { "mesh.zero=2" } },
     { "mesh.zero=3", "zero", { "mesh.zero=3" } },
@@ -244,7 +245,9 @@ static void cells_are_what_the_checks_say(void **state)
         { { "a", "a", { "mesh.pp=2", "mesh.schedule=gpipe" } },
           { "b", "b", { "mesh.vpp=2" } },
           "schedule gpipe: 2 chunks a rank" },
-        { { "a", "a", { "mesh.shard=1" } }, { "b", "b", { "mesh.ep=2" } }, "mesh.ep 2 does not" },
+        { { "a", "a", { "mesh.shard=1" } },
+          { "b", "b", { "mesh.ep=2" } },
+          "mesh.ep x mesh.etp 2 does not" },
         { { "a", "a", { "mesh.zero=3" } }, { "b", "b", { "mesh.cp=2" } }, NULL },
     };
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {

@@ -45,6 +45,24 @@ static void steps_that_ran_twice_are_counted(void **state)
     run_close(&r);
 }
 
+static void waits_for_checkpoints_are_summed_and_the_worst_is_named(void **state)
+{
+    Run *r = *state;
+    put(r, "{\"kind\":\"step\",\"step\":1,\"loss\":2,\"step_s\":1}");
+    put(r, "{\"kind\":\"step\",\"step\":2,\"loss\":2,\"step_s\":1,\"save_stall_s\":0.25}");
+    put(r, "{\"kind\":\"step\",\"step\":3,\"loss\":2,\"step_s\":1,\"save_stall_s\":0.25,"
+           "\"save_share\":0.125}");
+    put(r, "{\"kind\":\"step\",\"step\":4,\"loss\":2,\"step_s\":1,\"save_stall_s\":0.5,"
+           "\"save_share\":0.03}");
+    RunSummary s = run_summary(r);
+    CHECK_INT(s.saves, 2);
+    CHECK_NEAR(s.save_stall_s, 1, 1e-12);
+    CHECK_NEAR(s.save_share, 0.125, 1e-12);
+    run_report(r);
+    has(r, "Waits for checkpoints");
+    has(r, "2 checkpoints, at most 12 % of an interval");
+}
+
 static void the_least_share_is_of_the_last_fifty_steps(void **state)
 {
     Run *r = *state;
@@ -518,6 +536,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         RUN_TEST(the_summary_counts_tokens_time_and_bits_per_byte),
         TEST(steps_that_ran_twice_are_counted),
+        RUN_TEST(waits_for_checkpoints_are_summed_and_the_worst_is_named),
         RUN_TEST(the_least_share_is_of_the_last_fifty_steps),
         RUN_TEST(the_report_shows_the_runs_numbers),
         RUN_TEST(heat_maps_are_by_domain_from_the_last_evaluation_if_no_step_has_them),
