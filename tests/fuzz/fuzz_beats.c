@@ -35,7 +35,10 @@ static Status look(Fuzz *f)
     (void)fuzz_file(HEARTBEAT_FOLDER "/host" HEARTBEAT_SUFFIX, lines.data, lines.used);
     TRY(beats_read(fuzz_folder(), f->a, &beats));
     for (int i = 1; i < beats.n; i++) need(beats.rank[i].rank >= beats.rank[i - 1].rank);
-    for (int i = 0; i < beats.n; i++) need(beats.rank[i].phase < HEARTBEAT_PHASES);
+    for (int i = 0; i < beats.n; i++) {
+        const RankBeat *r = &beats.rank[i];
+        need(r->phase < HEARTBEAT_PHASES && r->rank >= 0 && r->step >= 0 && r->first >= 0);
+    }
     judge(&beats);
     return OK;
 }

@@ -110,6 +110,7 @@ Status fuzz_row(Fuzz *f, FuzzRow *const *row, size_t n)
 
 /* ---- inputs ---- */
 
+/* NOLINTNEXTLINE(bugprone-reserved-identifier): the sanitizer's name */
 const char *__asan_default_options(void);
 
 /* Nearly all memory is arenas'. That of libraries needs neither long stacks nor a pattern, which made most of the time

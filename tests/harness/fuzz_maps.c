@@ -20,10 +20,12 @@ static struct {
 static int n_maps;
 static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
 
+/* NOLINTBEGIN(bugprone-reserved-identifier): the linker's names */
 void *__real_mmap(void *at, size_t bytes, int prot, int flags, int fd, off_t offset);
 void *__wrap_mmap(void *at, size_t bytes, int prot, int flags, int fd, off_t offset);
 int __real_munmap(void *at, size_t bytes);
 int __wrap_munmap(void *at, size_t bytes);
+/* NOLINTEND(bugprone-reserved-identifier) */
 
 /* A free map of this size, or a new one; NULL: the table is full. */
 static void *take_map(size_t bytes, int prot, int flags)

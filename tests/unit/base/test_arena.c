@@ -258,6 +258,22 @@ static void unwritten_memory_is_nan_in_poisoning_builds(void **state)
     arena_free(&a);
 }
 
+static void what_was_never_taken_of_a_large_arena_is_off_limits_under_asan(void **state)
+{
+    (void)state;
+    if (!can_see_poison()) skip_because("this build has no address sanitizer");
+    const size_t bytes = (size_t)9 << 20;
+    Arena a = { 0 };
+    void *at = NULL;
+    CHECK_OK(arena_init(&a, "test", MEM_HOST, 4 * bytes));
+    for (int i = 0; i < 2; i++) {
+        CHECK_OK(arena_alloc(&a, bytes, &at));
+        CHECK(!is_off_limits((char *)at + bytes - 1));
+        CHECK(is_off_limits((char *)at + bytes));
+    }
+    arena_free(&a);
+}
+
 static void what_lies_past_a_block_is_off_limits_under_asan(void **state)
 {
     (void)state;
@@ -327,6 +343,7 @@ int main(void)
         TEST(text_is_copied_with_its_end),
         TEST(unwritten_memory_is_nan_in_poisoning_builds),
         TEST(what_lies_past_a_block_is_off_limits_under_asan),
+        TEST(what_was_never_taken_of_a_large_arena_is_off_limits_under_asan),
         TEST(a_growing_array_keeps_its_elements_and_doubles),
         TEST(an_array_too_large_to_count_is_an_error),
     };
