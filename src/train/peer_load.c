@@ -32,7 +32,7 @@ static bool same_set(const PeerPart *a, const PeerPart *b)
 
 int peer_choose(PeerPart *part, int n)
 {
-    qsort(part, (size_t)n, sizeof *part, compare_parts);
+    if (n > 0) qsort(part, (size_t)n, sizeof *part, compare_parts);
     for (int i = 0, end = 0; i < n && part[i].step >= 0; i = end) {
         int ranks = 0;
         for (end = i; end < n && same_set(&part[end], &part[i]); end++)
