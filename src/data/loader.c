@@ -226,6 +226,7 @@ Status loader_open(const LoaderConfig *c, Arena *a, Loader **out)
     for (int i = 0; i < l.n && s == OK; i++) list_documents(&l.source[i]);
     if (s == OK) {
         memcpy(self, &l, sizeof l);
+        for (int i = 0; i < l.n; i++) self->source[i].shard.prefix = self->source[i].path;
         /* The worker gets the address in the arena. The copy on this stack dies with the call. */
         self->worker.job = fill_next;
         self->worker.state = self;

@@ -253,8 +253,7 @@ static Status open_files(Trainer *t)
     return OK;
 }
 
-/* Parts of it talk to the other ranks, so there is no agreement at its end: a rank that fails ends their waits with its
- * reason. */
+/* Parts of it talk to the other ranks. */
 static Status open_engine(Trainer *t)
 {
     const Config *c = &t->config.own;
@@ -684,7 +683,10 @@ static Status start_run(Trainer *t)
     TRY(check_ranks_agree(t));
     TRY(agree_failure(r, check_memory(t)));
     TRY(agree_failure(r, open_files(t)));
-    TRY(open_engine(t));
+    Status s = open_engine(t);
+    /* One rank alone may lack memory, while the others wait for it inside: it ends their waits with its reason. All else
+     * fails on all ranks. */
+    TRY(s == ERR_MEMORY || s == ERR_DEVICE ? s : agree_failure(r, s));
     TRY(agree_failure(r, open_loader(t)));
     /* ranks that round differently would update replicated weights to different bits */
     if (r->world != NULL)

@@ -700,10 +700,18 @@ static void every_refused_allocation_is_an_error(void **state)
 }
 #endif
 
+/* Its thread looks at the files by these names, when the stack of loader_open is gone. */
+static void a_loader_holds_the_names_of_its_files(void **state)
+{
+    const Loader *l = open_loader(three_sources(*state));
+    for (int i = 0; i < SOURCES; i++) CHECK(l->source[i].shard.prefix == l->source[i].path);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         PLACE_TEST(every_training_token_of_an_epoch_but_the_first_is_a_target_once),
+        PLACE_TEST(a_loader_holds_the_names_of_its_files),
         PLACE_TEST(a_source_of_one_document_trains),
         PLACE_TEST(one_sequence_and_its_last_target_are_enough),
         PLACE_TEST(without_shuffle_documents_keep_their_order),
