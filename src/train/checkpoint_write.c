@@ -315,7 +315,11 @@ static Status begin_folder(Checkpointer *k)
 static void copy_bytes(char *to, const char *from, size_t bytes, int threads)
 {
     const int64_t pieces = (int64_t)((bytes + COPY_BYTES - 1) / COPY_BYTES);
-#pragma omp parallel for num_threads(threads) schedule(static) if (pieces > 1)
+    if (pieces <= 1) { /* a region of one thread would allocate a team each time */
+        memcpy(to, from, bytes);
+        return;
+    }
+#pragma omp parallel for num_threads(threads) schedule(static)
     for (int64_t i = 0; i < pieces; i++) {
         const size_t at = (size_t)i * COPY_BYTES;
         memcpy(to + at, from + at, bytes - at < COPY_BYTES ? bytes - at : COPY_BYTES);

@@ -263,7 +263,7 @@ static void bash_completes_commands_options_presets_and_settings(void **state)
     check_offer(lab, "train quickstart run.compute =", "f32 bf16 f16\n");
     check_offer(lab, "train quickstart run.compute = b", "bf16\n");
     check_offer(lab, "train quickstart run.tune = ''", "true false\n");
-    check_offer(lab, "bench comm mesh.e", "mesh.ep=\n");
+    check_offer(lab, "bench comm mesh.e", "mesh.ep= mesh.etp=\n");
 }
 
 static void zsh_can_read_its_completion(void **state)

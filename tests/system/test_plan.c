@@ -332,7 +332,8 @@ static void a_plan_takes_the_exchange_that_hosts_ask_for(void **state)
             "moe.exchange=direct");
     CHECK_EXIT(o, 2);
     CHECK_SAYS(o.err,
-               "mesh.ep 16: moe.exchange=direct stores inside a scale-up domain, which has 8");
+               "mesh.ep x mesh.etp, 16 ranks: moe.exchange=direct stores inside a scale-up domain, "
+               "which has 8");
     o = RUN(*state, "hosts", LAYOUT, "--cluster", "h200:16", "run.compute=bf16", "search.ep=[8,16]",
             "search.pp=[1]", "search.cp=[1]", "moe.exchange=direct", "--search", "--top", "1");
     CHECK_EXIT(o, 0);
