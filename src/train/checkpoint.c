@@ -263,7 +263,10 @@ static Status load_checkpoint(Loading *l)
         TRY(agree_status(host_of(l->w), s));
         TRY(agree_status(host_of(l->w), fetch_files(l)));
     }
-    for (int64_t i = 0; i < l->n && s == OK; i++) s = load_entry(l, i);
+    for (int64_t i = 0; i < l->n && s == OK; i++) {
+        s = load_entry(l, i);
+        if (g != NULL) heartbeat_again(g->beat);
+    }
     return agree_status(host_of(l->w), s);
 }
 

@@ -31,6 +31,7 @@
 #define TRAIN_CHECKPOINT_H
 
 #include "base/worker.h"
+#include "train/heartbeat.h"
 #include "train/manifest.h"
 #include "train/peer.h"
 
@@ -130,6 +131,7 @@ Status checkpoint_load(EngineParams *w, const char *path, Arena *scratch, Checkp
 typedef struct CheckpointGate {
     Status (*may)(const void *self, const char *path, CheckpointInfo *info, Arena *scratch);
     const void *self;
+    Heartbeat *beat; /* beats as values are read; NULL: none */
 } CheckpointGate;
 
 /* Like checkpoint_load, for a new training. `gate` must allow the checkpoint. Moments are loaded only if

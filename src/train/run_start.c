@@ -15,6 +15,10 @@ static Status may_begin(const void *trainer, const char *path, CheckpointInfo *i
     return init_check(t->config.asked, path, info, t->is_rank0, a);
 }
 
+/* A load may take minutes, in which a supervisor wants to hear of it. Without one a refused start must not change the
+ * folder. */
+static Heartbeat *beat_of(Trainer *t) { return t->options->supervised != NULL ? &t->beat : NULL; }
+
 static Status start_fresh(Trainer *t)
 {
     const char *init = t->options->init;
@@ -29,7 +33,7 @@ static Status start_fresh(Trainer *t)
     if (init == NULL) return OK;
     char path[FILE_PATH_MAX];
     bool moments = t->config.own.init_moments;
-    const CheckpointGate gate = { may_begin, t };
+    const CheckpointGate gate = { may_begin, t, beat_of(t) };
     CheckpointInfo info;
     TRY(agree_failure(&t->ranks, init_resolve(init, &t->saver.arena, path)));
     TRY(checkpoint_load_init(&t->engine.params, path, &gate, moments, &t->saver.arena, &info));
@@ -112,7 +116,7 @@ static Status load_copy(Trainer *t, const CheckpointGate *gate, CheckpointInfo *
 
 static Status start_resumed(Trainer *t)
 {
-    const CheckpointGate gate = { may_resume, t };
+    const CheckpointGate gate = { may_resume, t, beat_of(t) };
     CheckpointInfo info;
     bool from_memory = false;
     if (t->options->init != NULL && t->is_rank0)

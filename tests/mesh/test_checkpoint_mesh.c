@@ -327,7 +327,7 @@ static Status expect_new(const Param *p, ParamBuffer b, const ParamPiece *piece)
 static Status expect_begun(Rank *r)
 {
     Engine *e = &r->t->engine;
-    const CheckpointGate gate = { may_begin, r };
+    const CheckpointGate gate = { .may = may_begin, .self = r };
     CheckpointInfo info;
     char path[FILE_PATH_MAX];
     TRY(init_resolve(r->dir, &r->scratch, path));

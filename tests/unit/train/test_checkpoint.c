@@ -115,6 +115,31 @@ static void a_save_under_way_is_finished_when_a_run_ends(void **state)
     place_close(&p);
 }
 
+static Status may_any(const void *self, const char *path, CheckpointInfo *info, Arena *scratch)
+{
+    (void)self, (void)path, (void)info, (void)scratch;
+    return OK;
+}
+
+/* A supervisor takes minutes of silence for a hang. */
+static void a_load_beats(void **state)
+{
+    (void)state;
+    RunPlace p;
+    CheckpointInfo info;
+    Heartbeat beat;
+    place_open(&p, TINY("moe.shared=1"));
+    train_and_save(&p, 0, 1);
+    CHECK_OK(heartbeat_init(&beat, p.folder, NULL));
+    const CheckpointGate gate = { .may = may_any, .beat = &beat };
+    CHECK_OK(checkpoint_load_newest(&p.t.engine.params, p.folder, NULL, &p.scratch, &info));
+    CHECK(!file_exists(beat.path));
+    CHECK_OK(checkpoint_load_newest(&p.t.engine.params, p.folder, &gate, &p.scratch, &info));
+    CHECK(file_exists(beat.path));
+    heartbeat_free(&beat);
+    place_close(&p);
+}
+
 static void weights_alone_are_loaded_for_inference(void **state)
 {
     (void)state;
@@ -701,6 +726,7 @@ int main(void)
         TEST(a_loaded_training_goes_on_with_the_same_bits),
         TEST(a_save_under_way_is_finished_when_a_run_ends),
         TEST(padding_is_zero_behind_a_load),
+        TEST(a_load_beats),
         TEST(weights_alone_are_loaded_for_inference),
         TEST(a_checkpoint_in_f32_goes_on_in_bf16),
         TEST(moments_are_rounded_and_widened_between_runs),
