@@ -106,6 +106,8 @@ bool config_has_text(const ConfigTexts *list, const char *word)
 
 /* ---- values from texts ---- */
 
+enum { WORD_BYTES = 64 }; /* longer words go through YAML */
+
 /* Is it a value that YAML reads as one unquoted scalar of the same text? */
 static bool is_word(const char *value)
 {
@@ -122,10 +124,9 @@ static Status set_row(ConfigDoc *d, const ConfigRow *row, const char *value, Con
     if (row->type == CONFIG_TEXT) return config_value_literal(d, row, value, c);
     yaml_node_t node = { .type = YAML_SEQUENCE_NODE };
     if (strcmp(value, "[]") == 0) return config_value_read(d, row, &node, c);
-    if (is_word(value)) {
-        unsigned char *text = NULL;
-        const size_t n = strlen(value);
-        TRY(ARENA_NEW(d->arena, n + 1, &text));
+    unsigned char text[WORD_BYTES];
+    const size_t n = strlen(value);
+    if (n < sizeof text && is_word(value)) {
         memcpy(text, value, n + 1);
         node = (yaml_node_t){ .type = YAML_SCALAR_NODE,
                               .data.scalar = { text, n, YAML_PLAIN_SCALAR_STYLE } };
