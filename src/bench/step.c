@@ -324,7 +324,7 @@ static void add_loads(const BenchModel *m, StepTimes *t)
 {
     const ModelSpec *s = &m->engine.spec;
     int64_t domains = m->engine.shape.domains, here = spec_experts_here(&s->ranks, s->experts);
-    const double sets = (double)(s->ranks.ep / s->ranks.etp);
+    const int64_t sets = s->ranks.ep / s->ranks.etp;
     double sum_rank = 0, worst_rank = 0, worst_expert = 0;
     for (int64_t l = 0; l < s->n_moe; l++) {
         double all = 0, rank = 0, most_rank = 0, most_expert = 0;
@@ -335,8 +335,8 @@ static void add_loads(const BenchModel *m, StepTimes *t)
             rank = rows + (e % here == 0 ? 0 : rank);
             most_rank = fmax(most_rank, rank), most_expert = fmax(most_expert, rows), all += rows;
         }
-        sum_rank += most_rank / all * sets / (double)s->n_moe;
-        worst_rank = fmax(worst_rank, most_rank / all * sets);
+        sum_rank += most_rank / all * (double)sets / (double)s->n_moe;
+        worst_rank = fmax(worst_rank, most_rank / all * (double)sets);
         worst_expert = fmax(worst_expert, most_expert / all * (double)s->experts);
     }
     t->rank += sum_rank, t->worst_rank += worst_rank, t->worst_expert += worst_expert;
