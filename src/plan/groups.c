@@ -6,6 +6,7 @@
  * Prices of the exchanges are price.c's and roofline.c's. */
 #include "plan/price_private.h"
 
+#include <assert.h>
 #include <string.h>
 
 /* All that price_input makes of one layout. */
@@ -23,6 +24,7 @@ static Status grouped_make(Planner *p, const PlanLayout *l, const PlanPrice *pri
     *out = (Grouped){ .p = p, .l = *l };
     out->l.room = price->room;
     TRY(price_entry(p, &out->l, &out->entry));
+    assert(out->entry != NULL);
     return price_input(p, &out->l, out->entry, &out->ranks, &out->in);
 }
 

@@ -144,9 +144,9 @@ static Status gather_parts(Peer *p, const PeerPart *mine, int n)
     TRY(ARENA_ZEROED(&p->arena, most, &room));
     TRY(ARENA_ZEROED(&p->arena, p->found.n, &p->found.part));
     for (int i = 0; i < most; i++) room[i].step = -1;
-    memcpy(room, mine, (size_t)n * sizeof *room);
+    for (int i = 0; i < n; i++) room[i] = mine[i];
     if (p->host == NULL) {
-        memcpy(p->found.part, mine, (size_t)n * sizeof *mine);
+        memcpy(p->found.part, room, (size_t)n * sizeof *room);
         return OK;
     }
     const int64_t bytes = (int64_t)sizeof *room * most;

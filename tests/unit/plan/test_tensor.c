@@ -271,7 +271,7 @@ static void gradients_have_three_kinds_of_groups(void **state)
     spaces_add(&rank.sum.params, &layer_of(&q, LAYER_MOE)->count.params);
     CHECK_OK(price_entry(q.planner, &q.layout, &e));
     const double elems[] = { (512 + 64) * 2048 + 2048 + 512 + 3 * 2048 * 2816 + 64 * 2048 + 2048,
-                             (16 * 192 * 2048 + 16 * 256 * 512 + 16 * 128 * 2048) / 2,
+                             (16 * 192 * 2048 + 16 * 256 * 512 + 16 * 128 * 2048) / 2.0,
                              8.0 * 3 * 2048 * 1408 };
     const int64_t ranks[] = { 32, 16, 4 }, stride[] = { 1, 2, 8 };
     for (int zero = 0; zero <= 1; zero++) {
