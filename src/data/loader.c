@@ -3,7 +3,6 @@
 #include "data/loader_private.h"
 
 #include <math.h>
-#include <stdio.h>
 #include <string.h>
 
 enum { PASS = 1 << 20 }; /* documents that are read before pages are released */
@@ -86,8 +85,7 @@ static Status open_sources(Loader *l, const LoaderConfig *c)
     for (int i = 0; i < c->n_sources; i++) {
         Source *s = &l->source[i];
         *s = (Source){ .name = c->sources[i].name, .epoch = -1 };
-        (void)snprintf(s->path, sizeof s->path, "%s", c->sources[i].path);
-        TRY(shard_open(&s->shard, s->path));
+        TRY(shard_open(&s->shard, c->sources[i].path));
         l->n = i + 1;
         file_changed_stamped(s->shard.bin.data); /* loader_check_files looks at these */
         file_changed_stamped(s->shard.idx.data);
@@ -152,6 +150,7 @@ static Status allocate_loader(Loader *l, Arena *a, Loader **self)
     TRY(ARENA_NEW(a, 1, self));
     for (int i = 0; i < l->n; i++) {
         Source *s = &l->source[i];
+        TRY(ARENA_NEW(a, strlen(s->shard.prefix) + 1, &s->path));
         TRY(ARENA_NEW(a, s->shard.documents, &s->length));
         TRY(ARENA_NEW(a, s->shard.documents / STREAM_GROUP + 1, &s->stream.start));
         TRY(ARENA_NEW(a, s->held.n, &s->held.document));
@@ -170,10 +169,11 @@ static Status allocate_loader(Loader *l, Arena *a, Loader **self)
     return OK;
 }
 
-/* Fills the tables of documents, which allocate_loader has sized. */
-static void list_documents(Source *s)
+/* Fills what allocate_loader has sized: the prefix and the tables of documents. */
+static void fill_source(Source *s)
 {
     int64_t n = 0, at = 0, first = 0;
+    s->shard.prefix = strcpy(s->path, s->shard.prefix);
     for (int64_t d = 0; d < s->shard.documents; d++) {
         int64_t held = holdout_part(&s->out, &s->shard, d, true, &first);
         int64_t tokens = shard_start(&s->shard, d + 1) - shard_start(&s->shard, d);
@@ -223,10 +223,9 @@ Status loader_open(const LoaderConfig *c, Arena *a, Loader **out)
     Loader *self = NULL;
     Status s = set_up_sources(&l, c);
     if (s == OK) s = allocate_loader(&l, a, &self);
-    for (int i = 0; i < l.n && s == OK; i++) list_documents(&l.source[i]);
+    for (int i = 0; i < l.n && s == OK; i++) fill_source(&l.source[i]);
     if (s == OK) {
         memcpy(self, &l, sizeof l);
-        for (int i = 0; i < l.n; i++) self->source[i].shard.prefix = self->source[i].path;
         /* The worker gets the address in the arena. The copy on this stack dies with the call. */
         self->worker.job = fill_next;
         self->worker.state = self;

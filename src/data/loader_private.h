@@ -41,8 +41,7 @@ typedef struct HeldStream {
 
 typedef struct Source {
     const char *name;
-    /* The shard's prefix, whose files are looked at behind each batch. Too long a one fails. */
-    char path[FILE_PATH_MAX + 1];
+    char *path; /* the shard's prefix, whose files are looked at behind each batch */
     Shard shard;
     HoldOut out;
     int64_t tokens;    /* those that are not held out */

@@ -703,8 +703,13 @@ static void every_refused_allocation_is_an_error(void **state)
 /* Its thread looks at the files by these names, when the stack of loader_open is gone. */
 static void a_loader_holds_the_names_of_its_files(void **state)
 {
-    const Loader *l = open_loader(three_sources(*state));
-    for (int i = 0; i < SOURCES; i++) CHECK(l->source[i].shard.prefix == l->source[i].path);
+    Place *p = three_sources(*state);
+    const Loader *l = open_loader(p);
+    for (int i = 0; i < SOURCES; i++) {
+        const char *path = l->source[i].shard.prefix;
+        CHECK(path != p->source[i].path);
+        CHECK_TEXT(path, p->source[i].path);
+    }
 }
 
 int main(void)
