@@ -45,9 +45,9 @@ Status file_printf(File *f, const char *fmt, ...) __attribute__((format(printf, 
 Status file_flush(File *f);
 Status file_sync(File *f);   /* flush + fsync */
 Status file_commit(File *f); /* flush, fsync, rename, fsync of the folder, close */
-Status file_rename(const char *from,
-                   const char *to); /* a file or a folder, over a file or an empty folder */
-void file_close(File *f);           /* safe on { 0 } and after commit; drops an uncommitted temp */
+/* Of a file or a folder, over a file or an empty folder. */
+Status file_rename(const char *from, const char *to);
+void file_close(File *f); /* safe on { 0 } and after commit; drops an uncommitted temp */
 /* Creates, writes and commits a file whose bytes are all in memory. */
 Status file_write_whole(const char *path, const void *data, size_t bytes);
 

@@ -110,9 +110,8 @@ static void read_more(Process *p)
     ssize_t n = read(p->fd, p->said + p->used, most - p->used);
     if (n > 0 && p->shown) (void)fd_write(STDERR_FILENO, p->said + p->used, (size_t)n);
     if (n > 0) p->used += (size_t)n;
-    const bool lost =
-        n < 0 &&
-        errno != EINTR; /* poll would say again and again that there is something to read */
+    /* poll would say again and again that there is something to read */
+    const bool lost = n < 0 && errno != EINTR;
     char why[128];
     if (lost)
         log_warn("what process %ld prints cannot be read: %s", (long)p->pid,

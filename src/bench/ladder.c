@@ -174,7 +174,9 @@ static Config config_of_fewer(const Config *c, int64_t ranks, int64_t of)
     s.mesh_pp = common_divisor(c->mesh_pp, ranks);
     s.mesh_cp = common_divisor(c->mesh_cp, ranks / s.mesh_pp);
     s.mesh_ep = common_divisor(c->mesh_ep, ranks / s.mesh_pp);
-    s.mesh_shard = common_divisor(c->mesh_shard, ranks / s.mesh_pp / s.mesh_cp);
+    s.mesh_etp = common_divisor(c->mesh_etp, ranks / s.mesh_pp / s.mesh_ep);
+    s.mesh_tp = common_divisor(c->mesh_tp, ranks / s.mesh_pp / s.mesh_cp);
+    s.mesh_shard = common_divisor(c->mesh_shard, ranks / s.mesh_pp / s.mesh_cp / s.mesh_tp);
     if (c->mesh_shard == 0) s.mesh_shard = 0;
     s.mesh_ranks_per_host = common_divisor(c->mesh_ranks_per_host, ranks);
     if (c->mesh_ranks_per_host == 0) s.mesh_ranks_per_host = 0;

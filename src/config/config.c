@@ -132,7 +132,7 @@ static Status set_row(ConfigDoc *d, const ConfigRow *row, const char *value, Con
                               .data.scalar = { text, n, YAML_PLAIN_SCALAR_STYLE } };
         return config_value_read(d, row, &node, c);
     }
-    Status s = config_doc_open(d, value, strlen(value));
+    Status s = config_doc_open(d, value, n);
     if (s == OK) s = config_value_read(d, row, yaml_document_get_root_node(&d->yaml), c);
     config_doc_close(d);
     return s;

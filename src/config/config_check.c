@@ -317,7 +317,7 @@ Status config_check_tp(const Config *c, int64_t tp, int64_t cp)
     return config_divides("attention.kv_heads", keys, "mesh.tp", tp);
 }
 
-/* Muon would gather a matrix from the ranks that share it over links that its lists do not have. */
+/* Muon gathers split matrices over ranks of tp (op/muon.h), which are not those that share an expert. */
 static Status check_expert_parts(const Config *c)
 {
     if (c->mesh_etp == 1) return OK;

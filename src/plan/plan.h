@@ -136,11 +136,9 @@ typedef struct Planner Planner;
 Status planner_make(const PlanRequest *q, Planner **out);
 void planner_free(Planner *p); /* safe on NULL */
 
-/* GPUs of a group that exchanges tokens. */
-static inline int plan_expert_ranks(const PlanLayout *l)
-{
-    return l->ep * (l->etp > 1 ? l->etp : 1);
-}
+/* GPUs that share each expert, and those of a group that exchanges tokens. */
+static inline int plan_etp(const PlanLayout *l) { return l->etp > 1 ? l->etp : 1; }
+static inline int plan_expert_ranks(const PlanLayout *l) { return l->ep * plan_etp(l); }
 
 /* If moe.exchange stores into peers' memory: do all `ranks` of an EP group share a scale-up domain? Other kinds, and stacks
  * with an exchange of their own, always can. */

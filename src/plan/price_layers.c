@@ -430,7 +430,7 @@ Status price_entry(Planner *p, const PlanLayout *l, const PriceEntry **out)
     PriceKey key;
     memset(&key, 0, sizeof key);
     key.micro_batch = l->micro_batch, key.ep = l->ep, key.cp = l->cp, key.tp = l->tp;
-    key.etp = l->etp > 1 ? l->etp : 1;
+    key.etp = plan_etp(l);
     key.group_ranks = aux_group_ranks(p, l);
     key.rows_room = l->room.rows, key.block_room = l->room.blocks;
     key.recompute = l->recompute_blocks != 0 ? l->recompute : 0;

@@ -391,11 +391,11 @@ static Status json_layout(const PlanLayout *l, const PlanPrice *p, const char *p
         ",\"bubble\":%.6g,\"tokens_per_s_per_gpu\":%.15g,\"mfu\":%.6g,\"layout\":{\"pp\":%d,"
         "\"vpp\":%d,\"ep\":%d,\"cp\":%d,\"dp\":%" PRId64 ",\"zero\":%d,\"shard\":%" PRId64
         ",\"schedule\":\"%s\",\"partition\":\"%s\",\"micro_batch\":%" PRId64
-        ",\"recompute\":\"%s\",\"tp\":%d},\"offload\":%s,\"host_bytes\":%.0f,"
+        ",\"recompute\":\"%s\",\"tp\":%d,\"etp\":%d},\"offload\":%s,\"host_bytes\":%.0f,"
         "\"replica\":%" PRId64,
         p->bubble, p->tokens_per_s_per_gpu, p->mfu, l->pp, l->vpp, l->ep, l->cp, l->dp, l->zero,
         l->shard, l->schedule->name, partition, l->micro_batch, recompute_text(again, l), l->tp,
-        p->offload ? "true" : "false", p->host_bytes, search_replica(l));
+        plan_etp(l), p->offload ? "true" : "false", p->host_bytes, search_replica(l));
 }
 
 /* The members of a training's days. What never ends is null. */
@@ -503,10 +503,10 @@ static Status csv_row(const PlanReport *r, const PlanLayout *l, const PlanPrice 
                     p->tokens_per_s_per_gpu, p->mfu));
     for (int i = 0; i < PLAN_KINDS; i++) TRY(text_printf(out, ",%.0f", p->memory[i]));
     for (int i = 0; i < PLAN_PARTS; i++) TRY(text_printf(out, ",%.9g", p->part_s[i]));
-    TRY(text_printf(out, ",%" PRId64 ",%s,%s,%d,%s,%s,%s,%d,%d", l->shard,
+    TRY(text_printf(out, ",%" PRId64 ",%s,%s,%d,%s,%s,%s,%d,%d,%d", l->shard,
                     dtype_name(compute_type(p->compute)), buffers_names[p->buffers], p->in_series,
                     exchange_word(p), plan_also_text(names, also, "", "+"),
-                    products_text(products, p), l->tp, p->offload));
+                    products_text(products, p), l->tp, p->offload, plan_etp(l)));
     if (r->tokens > 0) {
         Goodput g;
         plan_goodput(r->request, p, r->tokens, &g);
@@ -525,7 +525,7 @@ Status plan_report_csv(const PlanReport *r, Text *out)
     for (int i = 0; i < PLAN_KINDS; i++) TRY(text_printf(out, ",%s_bytes", plan_kind_names[i]));
     for (int i = 0; i < PLAN_PARTS; i++) TRY(text_printf(out, ",%s_s", plan_part_names[i]));
     TRY(text_printf(
-        out, ",shard,compute,buffers,exchange_in_series,exchange,also,products,tp,offload%s\n",
+        out, ",shard,compute,buffers,exchange_in_series,exchange,also,products,tp,offload,etp%s\n",
         r->tokens > 0 ? ",days,days_mean,days_p50,days_p90,gpu_hours,mwh,"
                         "checkpoint_steps"
                       : ""));

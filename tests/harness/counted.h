@@ -32,7 +32,7 @@ static inline Status counted_config(Planner *p, const PlanLayout *l, const Layou
 {
     Config c = p->config;
     c.mesh_pp = l->pp, c.mesh_vpp = l->vpp, c.mesh_ep = l->ep, c.mesh_cp = l->cp, c.mesh_tp = l->tp;
-    c.mesh_etp = l->etp > 1 ? l->etp : 1;
+    c.mesh_etp = plan_etp(l);
     c.mesh_schedule = l->schedule->name;
     c.train_micro_batch = l->micro_batch;
     counted_gpu_chunk(&c);

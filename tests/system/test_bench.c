@@ -139,6 +139,11 @@ static void a_ladder_goes_up_to_all_ranks(void **state)
     CHECK_SAYS(o.out, "2: pp 1, ep 1, cp 1");
     CHECK_SAYS(o.out, "3: pp 1, ep 1, cp 3");
     CHECK(strstr(o.out, "train.batch") == NULL);
+    o = RUN(lab, "ladder", "bench", "ladder", "../tiny.yaml", "--ranks=2", "--steps=1",
+            "train.batch=4", "train.micro_batch=1", "mesh.tp=2", "mesh.etp=2", "model.vocab=512");
+    CHECK_EXIT(o, 0);
+    CHECK_SAYS(o.out, "\n1: pp 1, ep 1, cp 1");
+    CHECK(strstr(o.out, "mesh.") == NULL); /* no rung asks for more ranks than it has */
 }
 
 /* On a CPU: the batches, then the rungs that need no GPU. */

@@ -56,8 +56,15 @@ static void json_is_one_object_with_every_key(void **state)
     cJSON *plan = parsed(&o);
     check_plan(plan);
     CHECK_INT(number(member(plan, "layout"), "dp"), 8);
+    CHECK_INT(number(member(plan, "layout"), "etp"), 1);
     double tokens = number(plan, "tokens_per_s_per_gpu") * 8 * 86400 * number(plan, "days");
     CHECK_NEAR(tokens / 15e12, 1, 1e-6);
+    cJSON_Delete(plan);
+    o = RUN(*state, "json", ON_8, "mesh.ep=4", "mesh.etp=2", "--json");
+    CHECK_EXIT(o, 0);
+    plan = parsed(&o);
+    CHECK_INT(number(member(plan, "layout"), "ep"), 4);
+    CHECK_INT(number(member(plan, "layout"), "etp"), 2);
     cJSON_Delete(plan);
 }
 
@@ -443,8 +450,8 @@ static void schedules_that_cost_the_same_share_a_row(void **state)
     CHECK(strstr(o.out, "ZeRO-1 zb1p") == NULL);
     CHECK_SAYS(lab_read(*state, lab_path(*state, "twins/twins.html"), NULL), "the same under zb1p");
     o = RUN(*state, "twins", TWINS, "--csv");
-    CHECK_SAYS(o.out, ",exchange,also,products,tp,offload\n");
-    CHECK_SAYS(o.out, ",zb1p,,1,0\n");
+    CHECK_SAYS(o.out, ",exchange,also,products,tp,offload,etp\n");
+    CHECK_SAYS(o.out, ",zb1p,,1,0,1\n");
     o = RUN(*state, "twins", TWINS, "--json");
     cJSON *plan = parsed(&o);
     const cJSON *row = NULL;
