@@ -402,4 +402,20 @@ static inline int lab_close(void **state)
 #define LAB_TEST(name)     cmocka_unit_test_setup(name, lab_forget)
 #define LAB_RUN_ALL(tests) cmocka_run_group_tests((tests), lab_open, lab_close)
 
+/* A shell's line (a literal without ') in a cell whose folder disk is a file system of 64 KiB. Where this user may not
+ * mount one, there is nothing to test. */
+#define ON_SMALL_DISK(lab, cell, line)                                                             \
+    lab_on_small_disk(                                                                             \
+        (lab), (cell),                                                                             \
+        "exec unshare -m sh -c 'mount -t tmpfs -o size=64k small disk || exit 77; " line           \
+        "' \"$0\"")
+static inline Outcome lab_on_small_disk(Lab *lab, const char *cell, const char *line)
+{
+    Outcome o = SHELL(lab, cell, "mkdir -p disk && unshare -m true");
+    if (o.code != 0) skip();
+    o = SHELL(lab, cell, line);
+    if (o.code == 77) skip();
+    return o;
+}
+
 #endif

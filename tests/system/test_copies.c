@@ -2,18 +2,14 @@
  * test_supervise.c and tests/mpi/test_mpi_peer.c. */
 #include "harness/run_folder.h"
 
-/* A file system of 64 KiB; where this user may not mount one, there is nothing to test. */
 static void memory_without_room_is_a_warning_and_the_disk_has_checkpoints(void **state)
 {
     Lab *lab = *state;
-    Outcome o = SHELL(lab, "full", "mkdir -p disk && unshare -m true");
-    if (o.code != 0) skip();
-    o = SHELL(lab, "full",
-              "exec unshare -m sh -c 'mount -t tmpfs -o size=64k small disk || exit 77; "
-              "\"$0\" train ../tiny.yaml train.steps=6 checkpoint.every=3 checkpoint.peer=true "
-              "checkpoint.peer_every=2 checkpoint.peer_dir=$PWD/disk mesh.ep=2 train.micro_batch=1 "
-              "--ranks 2 || exit 1; find disk' \"$0\"");
-    if (o.code == 77) skip();
+    Outcome o = ON_SMALL_DISK(
+        lab, "full",
+        "\"$0\" train ../tiny.yaml train.steps=6 checkpoint.every=3 checkpoint.peer=true "
+        "checkpoint.peer_every=2 checkpoint.peer_dir=$PWD/disk mesh.ep=2 train.micro_batch=1 "
+        "--ranks 2 || exit 1; find disk");
     CHECK_EXIT(o, 0);
     CHECK_SAYS(o.err, "warning: checkpoint.peer: no checkpoint is kept in memory: ");
     CHECK_SAYS(o.err, "rank-00000.bin cannot be made with ");
