@@ -748,7 +748,7 @@ static void price_outlook(const Planner *p, const PlanLayout *l, PlanPrice *out)
     double stages = price_stage_count(l), ranks = (double)plan_stage_gpus(l);
     const CapacityUse use = { .exchange = (ExchangeKind)out->exchange,
                               .ep = l->ep,
-                              .etp = l->etp,
+                              .etp = plan_etp(l),
                               .tokens = l->micro_batch * p->config.data_sequence / l->cp / l->tp,
                               .layers = fmax(1, floor(p->spec.n_moe / stages)),
                               .pools = (double)price_micros(p, l) * ranks * stages };

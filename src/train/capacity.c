@@ -130,7 +130,7 @@ CapacityOutlook capacity_outlook(const Config *c, const RowCapacity *capacity,
 {
     const ExchangeDesc *kind = exchange_kinds[use->exchange];
     double experts = (double)c->moe_experts, k = (double)c->moe_top_k, ep = (double)use->ep;
-    const double etp = fmax(1, (double)use->etp);
+    const double etp = (double)use->etp;
     double n = (double)use->tokens * etp, balanced = n * k, most = n * ep * fmin(k, experts / ep);
     double variance = balanced * (1 - 1 / ep) * (experts - k) / fmax(1, experts - 1);
     double mean = fmin(balanced * c->plan_imbalance, most), layers = use->layers;

@@ -22,7 +22,7 @@ RowCapacity capacity_least(const Config *c, int64_t ep);
 
 /* How a step uses capacity. ep: sets of experts, which as many ranks have. tokens: of a micro-batch on one rank.
  * layers: MoE layers that share a pool. pools: how often a pool is filled, counted over all ranks. etp: ranks that
- * share each expert; 0 is 1. */
+ * share each expert. */
 typedef struct CapacityUse {
     ExchangeKind exchange;
     int64_t ep, tokens;
