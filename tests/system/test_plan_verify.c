@@ -133,8 +133,8 @@ static void days_are_said_in_every_format(void **state)
     char steps[40];
     (void)snprintf(steps, sizeof steps, ",%.0f\n", number(g, "checkpoint_steps"));
     o = RUN(*state, "days", V2_LITE, "--csv");
-    CHECK_SAYS(o.out, ",also,products,tp,offload,days,days_mean,days_p50,days_p90,gpu_hours,mwh,"
-                      "checkpoint_steps\n");
+    CHECK_SAYS(o.out, ",also,products,tp,offload,etp,days,days_mean,days_p50,days_p90,gpu_hours,"
+                      "mwh,checkpoint_steps\n");
     CHECK_SAYS(o.out, steps);
     cJSON_Delete(plan);
     o = RUN(*state, "days", V2_LITE, "--scale", "128,256", "--json");

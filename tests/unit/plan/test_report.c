@@ -84,7 +84,7 @@ static void the_type_that_was_planned_is_said_everywhere(void **state)
         CHECK_SAYS(q.out.data, "\"stack\":\"a \\\"b\\\".yaml\"");
         q.out.used = 0;
         CHECK_OK(plan_report_csv(&q.report, &q.out));
-        (void)snprintf(want, sizeof want, ",0,%s,pooled,0,alltoall,,,1,0\n", types[i][1]);
+        (void)snprintf(want, sizeof want, ",0,%s,pooled,0,alltoall,,,1,0,1\n", types[i][1]);
         CHECK_SAYS(q.out.data, want);
         close_question(&q);
     }
@@ -107,7 +107,7 @@ static void offload_and_ranks_of_tp_are_said(void **state)
                " bf16 with e4m3 block recompute none, offload");
     q.out.used = 0;
     CHECK_OK(plan_report_json(&q.report, &q.out));
-    CHECK_SAYS(q.out.data, "\"tp\":1},\"offload\":true,\"host_bytes\":");
+    CHECK_SAYS(q.out.data, "\"tp\":1,\"etp\":1},\"offload\":true,\"host_bytes\":");
     q.of.layout.tp = 4;
     CHECK_SAYS(plan_layout_text(layout, &q.of.layout, &q.price), " CP1 TP4 DP");
     close_question(&q);
@@ -118,7 +118,7 @@ static void identity(const char *line, char out[256])
 {
     const char *at = line, *end = line + strcspn(line, "\n"), *last = end;
     for (int i = 0; i < 9; i++) at += strcspn(at, ",") + 1;
-    for (int commas = 0; commas < 9; last--) commas += last[-1] == ',';
+    for (int commas = 0; commas < 10; last--) commas += last[-1] == ',';
     (void)snprintf(out, 256, "%.*s%.*s", (int)(at - line), line, (int)(end - last), last);
 }
 
