@@ -61,16 +61,19 @@ static Status part_path(const Peer *p, const PeerPart *part, char out[FILE_PATH_
     return file_join(out, folder, name);
 }
 
-/* Reads all elements of one file, because a sum that is wrong must be known before the copy is chosen. */
+/* Reads all elements of one file, because a sum that is wrong must be known before the copy is chosen. A file that
+ * the manifest does not name must not stand in for one that is missing. */
 static Status verify_file(const char *folder, const char *file, const ManifestEntry *entry,
                           int64_t n, Arena *scratch)
 {
+    bool named = false;
     for (int64_t i = 0; i < n; i++) {
         if (strcmp(entry[i].file, file) != 0) continue;
+        named = true;
         TRY(manifest_read_entry(NULL, folder, &entry[i], &(ParamPiece){ .in = entry[i].piece },
                                 scratch));
     }
-    return OK;
+    return named ? OK : FAIL(ERR_FORMAT, "%s/%s is not in the manifest beside it", folder, file);
 }
 
 /* Entries come file by file. */
