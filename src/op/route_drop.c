@@ -71,10 +71,14 @@ Status route_drop_check(const RouteDrop *a)
     if (all * K > INT32_MAX)
         return FAIL(ERR_ARG, "route_drop: %lld routed rows, at most 2^31 - 1",
                     (long long)(all * K));
-    int64_t pieces = a->sequences * (a->ranks > 1 ? 2 : 1);
-    if (a->rank < 0 || a->rank >= a->ranks || pieces < 1 || N % pieces != 0)
-        return FAIL(ERR_ARG, "route_drop: rank %lld of %lld has %lld tokens of %lld pieces",
-                    (long long)a->rank, (long long)a->ranks, (long long)N, (long long)pieces);
+    const int64_t tensor = a->tensor > 1 ? a->tensor : 1, pieces = a->ranks > tensor ? 2 : 1;
+    if (a->rank < 0 || a->rank >= a->ranks || a->ranks % tensor != 0 || a->sequences < 1 ||
+        N % a->sequences != 0 || N / a->sequences * tensor % pieces != 0)
+        return FAIL(ERR_ARG,
+                    "route_drop: rank %lld of %lld has %lld tokens of %lld sequences, which %lld "
+                    "ranks of tensor parallelism share",
+                    (long long)a->rank, (long long)a->ranks, (long long)N, (long long)a->sequences,
+                    (long long)tensor);
     if (a->capacity >= 1 && a->experts >= 1) return OK;
     return FAIL(ERR_ARG, "route_drop: capacity %lld of %lld experts, at least 1 of 1",
                 (long long)a->capacity, (long long)a->experts);

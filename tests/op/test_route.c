@@ -611,10 +611,11 @@ static void scores_may_stand_apart_from_weights(void **state)
 /* Where a token stands in the sequences that d->ranks ranks share. */
 static int64_t place_of(const RouteDrop *d, int64_t token)
 {
-    int64_t n = d->own.dim[0], t = n / d->sequences, half = t / 2, last = 2 * d->ranks - 1;
-    int64_t rank = token / n, sequence = token % n / t, at = token % t;
-    if (d->ranks == 1) return token;
-    return (sequence * 2 * d->ranks + (at < half ? rank : last - rank)) * half + at % half;
+    const int64_t n = d->own.dim[0], t = n / d->sequences, tp = d->tensor > 1 ? d->tensor : 1;
+    const int64_t rank = token / n / tp, pieces = 2 * (d->ranks / tp), half = t * tp / 2;
+    const int64_t sequence = token % n / t, at = token / n % tp * t + token % t;
+    if (pieces == 2) return sequence * t * tp + at;
+    return (sequence * pieces + (at < half ? rank : pieces - 1 - rank)) * half + at % half;
 }
 
 /* An entry stays if fewer than `capacity` of its expert's are ahead of it. */
@@ -631,7 +632,8 @@ static bool is_dropped(const Routing *r, const double *weight, const RouteDrop *
 }
 
 /* Each of the ranks drops its own; one alone finds them in what it compares. */
-static RouteDrop drop_on_ranks(OpTest *t, const Routing *r, int64_t ranks, int64_t capacity)
+static RouteDrop drop_on_ranks(OpTest *t, const Routing *r, int64_t ranks, int64_t tensor,
+                               int64_t capacity)
 {
     RouteDrop d = { .index = r->fwd.index,
                     .target = optest_poisoned(t, DTYPE_I32, DIMS(r->N)),
@@ -640,7 +642,8 @@ static RouteDrop drop_on_ranks(OpTest *t, const Routing *r, int64_t ranks, int64
                     .experts = r->s.E,
                     .capacity = capacity,
                     .sequences = 2,
-                    .ranks = ranks };
+                    .ranks = ranks,
+                    .tensor = tensor };
     for (int64_t n = 0; n < r->N; n++) optest_set(&d.target, n, n % 7 == 2 ? -1 : 1);
     optest_set(&d.dropped, 0, 5);
     for (int64_t n = r->N / ranks; d.rank < ranks; d.rank++) {
@@ -655,15 +658,19 @@ static void the_largest_weights_keep_their_expert(void **state)
 {
     OpTest *t = *state;
     static const int64_t capacity[] = { 1, 13, 40, 1000 };
-    for (int i = 0; i < 4 * LOGITS; i++) {
+    /* ranks, those of tensor parallelism, tokens of a sequence on a rank */
+    static const int64_t shared[][3] = { { 1, 0, 35 }, { 2, 1, 36 }, { 3, 0, 36 }, { 2, 2, 35 },
+                                         { 4, 2, 17 }, { 6, 2, 9 },  { 6, 3, 10 } };
+    enum { SHARED = sizeof shared / sizeof *shared };
+    for (int i = 0; i < 4 * LOGITS * SHARED; i++) {
         ArenaMark mark = arena_mark(&t->arena);
         RouteRule rule = i % 2 == 0 ? v2 : v3;
-        int64_t ranks = 1 + (i + i / LOGITS) % 3;
-        Routing r = routing_make(t, &rule, (RouteSizes){ 2 * ranks, ranks > 1 ? 36 : 35, 16 });
+        const int64_t *share = shared[i % SHARED], ranks = share[0];
+        Routing r = routing_make(t, &rule, (RouteSizes){ 2 * ranks, share[2], 16 });
         give_logits(&r, (Logits)(i % LOGITS));
         CHECK_OK(route_fwd(&t->ex, r.fwd));
         double *weight = optest_read(t, &r.fwd.weight);
-        RouteDrop d = drop_on_ranks(t, &r, ranks, capacity[i / LOGITS]);
+        RouteDrop d = drop_on_ranks(t, &r, ranks, share[1], capacity[i / SHARED % 4]);
         int64_t dropped = 5;
         for (int64_t j = 0; j < r.N * rule.top_k; j++) {
             bool gone = is_dropped(&r, weight, &d, j);
@@ -674,7 +681,7 @@ static void the_largest_weights_keep_their_expert(void **state)
         CHECK(d.capacity == 40 || (dropped == 5) == (d.capacity == 1000));
         r.bwd.weight = r.fwd.weight;
         CHECK_OK(route_bwd(&t->ex, r.bwd));
-        if (i % LOGITS == NORMAL) check_gradient(t, &r);
+        if (i % LOGITS == NORMAL && ranks == 1) check_gradient(t, &r);
         arena_release(&t->arena, mark);
     }
 }
@@ -696,7 +703,10 @@ static void a_capacity_of_nothing_is_an_error(void **state)
     d.weight = d.own, d.ranks = 2;
     CHECK_FAILS(route_drop(&t->ex, d), ERR_SHAPE, "route_drop: index is (6, 6) i32");
     d.own = tensor_rows(&d.own, 0, 3), d.sequences = 1;
-    CHECK_FAILS(route_drop(&t->ex, d), ERR_ARG, "rank 0 of 2 has 3 tokens of 2 pieces");
+    CHECK_FAILS(route_drop(&t->ex, d), ERR_ARG, "rank 0 of 2 has 3 tokens of 1 sequences");
+    d.own = tensor_rows(&d.weight, 0, 2), d.ranks = 3, d.tensor = 2;
+    CHECK_FAILS(route_drop(&t->ex, d), ERR_ARG, "which 2 ranks of tensor parallelism share");
+    d.tensor = 0;
     d.own = d.weight, d.ranks = 1, d.rank = 1;
     CHECK_FAILS(route_drop(&t->ex, d), ERR_ARG, "route_drop: rank 1 of 1 has 6 tokens");
 }
