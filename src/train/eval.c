@@ -2,6 +2,7 @@
 #include "train/eval.h"
 
 #include "base/file.h"
+#include "train/agree.h"
 #include "train/engine_memory.h"
 
 #include <inttypes.h>
@@ -126,6 +127,7 @@ Status eval_run(Evaluator *v, Loader *l, int64_t sequences, int64_t step, EvalMe
     int64_t total = 0, held[CONFIG_SOURCES_MAX] = { 0 }, micro = e->shape.micro_batch;
     int64_t ranks = m == NULL ? 1 : mesh_data_ranks(&m->shape);
     int64_t mine = m == NULL ? 0 : mesh_data_rank(m) * micro;
+    Comm *world = m == NULL ? NULL : m->group[GROUP_WORLD];
     for (int d = 0; d < out->n_domains; d++) {
         TRY(loader_held_sequences(l, d, &held[d]));
         total += held[d];
@@ -138,7 +140,8 @@ Status eval_run(Evaluator *v, Loader *l, int64_t sequences, int64_t step, EvalMe
         for (int64_t first = 0; first < n; first += ranks * micro) {
             at.token = (first + mine) * e->config->data_sequence;
             int64_t end = n - first - mine;
-            TRY(loader_held(l, d, first + mine, micro, &v->batch));
+            /* data that changed fails on all ranks, so that they can save what was trained */
+            TRY(agree_status(world, loader_held(l, d, first + mine, micro, &v->batch)));
             TRY(add_batch(v, &at, end > 0 ? end : 0, &out->domain[d]));
             TRY(progress_add(v->bar, ranks * micro));
             heartbeat_again(v->beat);

@@ -32,7 +32,8 @@ Status eval_check(const Config *c, const Loader *l);
 Status eval_documents(Evaluator *v, const Loader *l, Arena *a);
 
 /* Evaluates up to `sequences` held-out sequences, from each source in proportion to its length.
- * ERR_NUMERIC: a loss is not finite. The sentence names the bad parameter, if there is one. */
+ * ERR_NUMERIC: a loss is not finite. The sentence names the bad parameter, if there is one. ERR_CHANGED: the data
+ * changed under a rank, and all ranks return it. Collective. */
 Status eval_run(Evaluator *v, Loader *l, int64_t sequences, int64_t step, EvalMetrics *out);
 
 /* Reads raw 32-bit token ids from a file or a pipe. ERR_FORMAT: it is no list of them, or an id is outside of the vocabulary. */

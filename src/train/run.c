@@ -341,7 +341,7 @@ static Status evaluate(Trainer *t)
     heartbeat_phase(&t->beat, HEARTBEAT_EVALUATING);
     Status s =
         eval_run(&t->evaluator, t->loader, t->config.own.train_eval_sequences, t->at.step, &v);
-    if (s == ERR_CHANGED && t->ranks.world == NULL) return run_save_before_failing(t, s);
+    if (s == ERR_CHANGED) return run_save_before_failing(t, s);
     TRY(s);
     if (!t->is_rank0) return OK;
     TRY(metrics_eval(&t->metrics, &v));

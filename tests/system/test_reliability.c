@@ -13,13 +13,13 @@ typedef struct Deed {
     const char *says;
 } Deed;
 
-/* The child's data are copies of its own, z.bin and z.idx. */
-static Child start_training(Lab *lab, const char *cell, const char *option)
+/* The child's data are copies of its own, z.bin and z.idx. also: another option, or NULL. */
+static Child start_training(Lab *lab, const char *cell, const char *option, const char *also)
 {
     Outcome o = SHELL(lab, cell, "cp ../web.bin z.bin && cp ../web.idx z.idx");
     CHECK_EXIT(o, 0);
     Child c = START(lab, cell, "train", "../tiny.yaml", "train.steps=1000000",
-                    "data.sources=[{name: web, path: z}]", option);
+                    "data.sources=[{name: web, path: z}]", option, also);
     while (run_count_steps(lab, cell) < 2 && child_runs(&c)) child_sleep();
     return c;
 }
@@ -27,7 +27,7 @@ static Child start_training(Lab *lab, const char *cell, const char *option)
 static Outcome do_to_training(Lab *lab, const char *cell, const Deed *d)
 {
     char line[512];
-    Child c = start_training(lab, cell, d->option);
+    Child c = start_training(lab, cell, d->option, NULL);
     snprintf(line, sizeof line, "export P=%d; %s", (int)c.pid, d->line);
     Outcome done = SHELL(lab, cell, line), o = lab_wait(lab, &c);
     CHECK_EXIT(done, 0);
@@ -64,6 +64,18 @@ static void data_that_changes_ends_a_run_with_a_sentence_and_a_checkpoint(void *
         { noise, "train.log_every=1", 3, changed },
     };
     CHECK_DEEDS(*state, "changed", table);
+}
+
+/* A rank that does not read the file is told, so that both save. */
+static void data_that_changes_during_an_evaluation_of_ranks_leaves_a_checkpoint(void **state)
+{
+    Lab *lab = *state;
+    Child c = start_training(lab, "ranks", "train.eval_every=1", "--ranks=2");
+    Outcome cut = SHELL(lab, "ranks", "truncate -s 100 z.bin"), o = lab_wait(lab, &c);
+    CHECK_EXIT(cut, 0);
+    CHECK_EXIT(o, 3);
+    CHECK_SAYS(o.err, "was changed while it was read: it has ");
+    CHECK_INT(run_count_checkpoints(lab, "ranks", true), 1);
 }
 
 static void a_run_goes_on_when_its_data_is_as_before(void **state)
@@ -297,6 +309,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         LAB_TEST(data_that_changes_ends_a_run_with_a_sentence_and_a_checkpoint),
+        LAB_TEST(data_that_changes_during_an_evaluation_of_ranks_leaves_a_checkpoint),
         LAB_TEST(a_run_goes_on_when_its_data_is_as_before),
         LAB_TEST(data_that_is_removed_or_replaced_by_name_is_read_on),
         LAB_TEST(a_run_folder_that_goes_away_ends_the_run_and_keeps_its_steps),
