@@ -1,7 +1,6 @@
 /* Any lines, before a right last one, are refused with a sentence, or are entries of which those
  * that fit their tensor can be asked for what they share. */
-#include "harness/fuzz.h"
-#include "train/manifest.h"
+#include "harness/fuzz_manifest.h"
 
 enum { ELEMS = 1000 };
 
@@ -25,17 +24,9 @@ static Status look(Fuzz *f)
     Text text = { 0 };
     CheckpointInfo info;
     ManifestEntry *entry = NULL;
-    int64_t lines = 0, n = 0;
-    char got[CHECKPOINT_SUM_BYTES];
-    void *sum = NULL;
+    int64_t n = 0;
     if (f->bytes == 0 || f->data[f->bytes - 1] != '\n') return OK;
-    for (size_t i = 0; i < f->bytes; i++) lines += f->data[i] == '\n';
-    TRY(manifest_sum_new(f->a, &sum));
-    manifest_sum_add(sum, f->data, f->bytes);
-    manifest_sum_take(sum, got);
-    TRY(text_init(&text, f->a));
-    TRY(text_append(&text, (const char *)f->data, f->bytes));
-    TRY(text_printf(&text, "{\"entries\":%lld,\"xxh3\":\"%s\"}\n", (long long)lines - 1, got));
+    TRY(fuzz_seal_manifest(f, &(FuzzPart){ f->data, f->bytes }, &text));
     TRY(manifest_parse("fuzz", text.data, text.used, f->a, &info, &entry, &n));
     ask(entry, n);
     return OK;

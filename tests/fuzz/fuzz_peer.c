@@ -3,7 +3,7 @@
  * An input is a list of a letter that chooses the folder, NAME " " BYTES "\n" and these bytes. A manifest gets its last
  * line, with the right sum, so that the files beside it are looked at. */
 #include "base/log.h"
-#include "harness/fuzz.h"
+#include "harness/fuzz_manifest.h"
 #include "train/peer.h"
 
 #include <fcntl.h>
@@ -42,23 +42,6 @@ static FuzzPart take_content(Fuzz *f)
     return content;
 }
 
-static Status whole_manifest(Fuzz *f, FuzzPart *content)
-{
-    Text text = { 0 };
-    char got[CHECKPOINT_SUM_BYTES];
-    void *sum = NULL;
-    long long lines = 0;
-    for (size_t i = 0; i < content->bytes; i++) lines += content->data[i] == '\n';
-    TRY(manifest_sum_new(f->a, &sum));
-    manifest_sum_add(sum, content->data, content->bytes);
-    manifest_sum_take(sum, got);
-    TRY(text_init(&text, f->page));
-    TRY(text_append(&text, (const char *)content->data, content->bytes));
-    TRY(text_printf(&text, "{\"entries\":%lld,\"xxh3\":\"%s\"}\n", lines - 1, got));
-    *content = (FuzzPart){ (const uint8_t *)text.data, text.used };
-    return OK;
-}
-
 static Status write_files(Fuzz *f, const char *home)
 {
     char path[FILE_PATH_MAX];
@@ -66,7 +49,11 @@ static Status write_files(Fuzz *f, const char *home)
         const bool named = take_path(f, home, path);
         FuzzPart content = take_content(f);
         if (!named) continue;
-        if (text_ends(path, MANIFEST_NAME)) TRY(whole_manifest(f, &content));
+        if (text_ends(path, MANIFEST_NAME)) {
+            Text sealed = { 0 };
+            TRY(fuzz_seal_manifest(f, &content, &sealed));
+            content = (FuzzPart){ (const uint8_t *)sealed.data, sealed.used };
+        }
         const int fd = open(path, O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0600);
         need(fd >= 0 && write(fd, content.data, content.bytes) == (ssize_t)content.bytes);
         need(close(fd) == 0);
