@@ -223,8 +223,6 @@ static inline Status many_same_gradient(const Many *m, const Param *p, const flo
     bool part = piece_elems(&piece->in) < param_elems(p);
     bool small = part && sqrt(error) <= fmax(0.5 * (1 - m->cosine), 0.005) * sqrt(square);
     double limit = m->whole > 0 && p->keep_f32 ? m->whole : m->limit;
-    /* the sum over all tokens of terms that cancel, in few elements */
-    if (strstr(p->name, ".sinks") != NULL) limit *= 4;
     bool close = m->cosine > 0 ? small || (long_enough && dot >= m->cosine * sqrt(own * mine))
                                : sqrt(error) <= limit * sqrt(square) + 1e-9;
     if (close) return OK;

@@ -681,7 +681,7 @@ static void the_largest_weights_keep_their_expert(void **state)
         CHECK(d.capacity == 40 || (dropped == 5) == (d.capacity == 1000));
         r.bwd.weight = r.fwd.weight;
         CHECK_OK(route_bwd(&t->ex, r.bwd));
-        if (i % LOGITS == NORMAL && ranks == 1) check_gradient(t, &r);
+        if (i % (4 * LOGITS) == NORMAL) check_gradient(t, &r); /* each kind of ranks once */
         arena_release(&t->arena, mark);
     }
 }
