@@ -173,7 +173,7 @@ static Status allocate_loader(Loader *l, Arena *a, Loader **self)
 static void fill_source(Source *s)
 {
     int64_t n = 0, at = 0, first = 0;
-    s->shard.prefix = strcpy(s->path, s->shard.prefix);
+    s->shard.prefix = memcpy(s->path, s->shard.prefix, strlen(s->shard.prefix) + 1);
     for (int64_t d = 0; d < s->shard.documents; d++) {
         int64_t held = holdout_part(&s->out, &s->shard, d, true, &first);
         int64_t tokens = shard_start(&s->shard, d + 1) - shard_start(&s->shard, d);
