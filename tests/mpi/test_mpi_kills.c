@@ -1,14 +1,15 @@
 /* SIGKILL at random moments: of one rank, of threads, of ranks of mpirun, of all processes of a host; a tenth of them
  * inside the write of a checkpoint. Runs are supervised, and end with the bits of a run that nobody disturbed.
  *
- * `test_mpi_kills [KILLS [SEED]]` (make kills N=1000). A run takes up to ROUND kills. Its line has what repeats it. */
+ * `test_mpi_kills [KILLS [SEED [gpu]]]` (make kills N=1000). A run takes up to ROUND kills. Its line has what repeats it.
+ * With gpu: on two GPUs, where ranks are stopped (SIGSTOP), too. */
 #include "harness/supervised.h"
 
 #include "base/clock.h"
 
 enum { STEPS = 40, EVERY = 4, ROUND = 8, WRITING_EACH = 10, SLICE = 20, THOUSAND = 1000 };
 
-typedef enum Target { KILL_PROCESS, KILL_RANK, KILL_HOST } Target;
+typedef enum Target { KILL_PROCESS, KILL_RANK, KILL_HOST, STOP_PROCESS, STOP_RANK } Target;
 
 #define SETTINGS                                                                                   \
     "../tiny.yaml", "train.steps=40", "train.batch=8", "train.micro_batch=1",                      \
@@ -85,7 +86,55 @@ static const Case cases[] = {
       { SPARES },
       { TWO_HOSTS } },
 };
-enum { CASES = sizeof cases / sizeof *cases };
+
+/* 25 of them: 20 SIGKILL, 5 SIGSTOP. */
+#define ON_TWO_GPUS "mesh.ep=2", "mesh.zero=2", "run.device=gpu", "run.compute=bf16"
+#define HANGS       "--hang-after", "20"
+static const Case gpu_cases[] = {
+    { "2 GPUs as threads, async",
+      KILL_PROCESS,
+      400,
+      2,
+      true,
+      { ON_TWO_GPUS },
+      { NULL },
+      { "--ranks", "2" } },
+    { "mpirun of 2 GPUs",
+      KILL_RANK,
+      200,
+      2,
+      false,
+      { ON_TWO_GPUS },
+      { NULL },
+      { "mpirun", "--oversubscribe", "-n", "2" } },
+    { "mpirun of 2 GPUs, async",
+      KILL_RANK,
+      200,
+      2,
+      true,
+      { ON_TWO_GPUS },
+      { NULL },
+      { "mpirun", "--oversubscribe", "-n", "2" } },
+    { "a process of 2 GPUs stands still",
+      STOP_PROCESS,
+      80,
+      2,
+      true,
+      { ON_TWO_GPUS },
+      { HANGS },
+      { "--ranks", "2" } },
+    { "a rank of mpirun stands still",
+      STOP_RANK,
+      120,
+      2,
+      false,
+      { ON_TWO_GPUS },
+      { HANGS },
+      { "mpirun", "--oversubscribe", "-n", "2" } },
+};
+
+static const Case *of_machine = cases;
+static int n_cases = sizeof cases / sizeof *cases;
 
 static int wanted = SLICE;
 static uint64_t seed;
@@ -149,20 +198,20 @@ static void hit(Lab *lab, const Case *c, Child *child, int k)
 {
     char mine[FILE_PATH_MAX + 32], which[FILE_PATH_MAX + 32];
     snprintf(mine, sizeof mine, "LAB=%s", lab->folder);
-    if (c->target == KILL_PROCESS) {
+    const int sent = c->target >= STOP_PROCESS ? SIGSTOP : SIGKILL;
+    const bool rank = c->target == KILL_RANK || c->target == STOP_RANK;
+    if (c->target == KILL_PROCESS || c->target == STOP_PROCESS) {
         const pid_t pid = supervised_pid(child);
-        if (pid > 0) kill(pid, SIGKILL);
+        if (pid > 0) kill(pid, sent);
         return;
     }
-    if (c->target == KILL_RANK)
+    if (rank)
         snprintf(which, sizeof which, "OMPI_COMM_WORLD_RANK=%d",
                  (int)(c->ranks * draw("ranks", k)));
     else
         snprintf(which, sizeof which, "LAB_HOST=%s:%s", draw("hosts", k) < 0.5 ? "ha" : "hb",
                  lab->folder);
-    while (signal_processes(mine, which, SIGKILL) == 0 && child_runs(child) &&
-           c->target == KILL_RANK)
-        child_sleep();
+    while (signal_processes(mine, which, sent) == 0 && child_runs(child) && rank) child_sleep();
 }
 
 /* ---- a run ---- */
@@ -212,8 +261,8 @@ static int one_run(Lab *lab, const Case *c, int most, double took_s)
 static int share_of(const Case *c)
 {
     int others = 0;
-    for (int i = 1; i < CASES; i++) others += wanted * cases[i].share / THOUSAND;
-    return c == cases ? wanted - others : wanted * c->share / THOUSAND;
+    for (int i = 1; i < n_cases; i++) others += wanted * of_machine[i].share / THOUSAND;
+    return c == of_machine ? wanted - others : wanted * c->share / THOUSAND;
 }
 
 static void run_case(Lab *lab, const Case *c)
@@ -251,13 +300,17 @@ static void killed_at_random_moments_runs_end_with_the_same_bits(void **state)
 {
     Lab *lab = *state;
     CHECK(setenv("LAB", lab->folder, 1) == 0);
-    for (int i = 0; i < CASES; i++) run_case(lab, &cases[i]);
+    for (int i = 0; i < n_cases; i++) run_case(lab, &of_machine[i]);
 }
 
 int main(int argc, char **argv)
 {
     wanted = argc > 1 ? atoi(argv[1]) : SLICE;
     seed = argc > 2 ? strtoull(argv[2], NULL, 10) : 1;
+    if (argc > 3 && strcmp(argv[3], "gpu") == 0) {
+        of_machine = gpu_cases;
+        n_cases = sizeof gpu_cases / sizeof *gpu_cases;
+    }
     const struct CMUnitTest tests[] = {
         LAB_TEST(killed_at_random_moments_runs_end_with_the_same_bits),
     };
