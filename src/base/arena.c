@@ -147,6 +147,15 @@ void arena_huge_pages(const Arena *a)
     if (first < end) madvise(a->base + (first - (uintptr_t)a->base), end - first, MADV_HUGEPAGE);
 }
 
+void arena_take_pages(const Arena *a, size_t first, size_t bytes)
+{
+    const uintptr_t page = (uintptr_t)sysconf(_SC_PAGESIZE);
+    const uintptr_t begin = ((uintptr_t)a->base + first) / page * page;
+    if (a->kind != MEM_HOST || a->base == NULL) return;
+    madvise(a->base - ((uintptr_t)a->base - begin), (uintptr_t)a->base + first + bytes - begin,
+            MADV_POPULATE_WRITE);
+}
+
 Status arena_alloc(Arena *a, size_t bytes, void **out)
 {
     size_t need = arena_rounded(bytes);

@@ -49,6 +49,10 @@ void arena_free(Arena *a); /* safe on a zeroed arena; a backend's block stays */
  * decline. */
 void arena_huge_pages(const Arena *a);
 
+/* Takes the pages of [first, first + bytes) from the system now, so that later writes do not wait for them. Contents
+ * stay. Another thread may use the memory meanwhile. Linux before 5.14 does nothing here. */
+void arena_take_pages(const Arena *a, size_t first, size_t bytes);
+
 /* 256-byte aligned, contents undefined (poisoned in debug builds). */
 Status arena_alloc(Arena *a, size_t bytes, void **out);
 /* p is the address of a pointer, which then points to n elements.

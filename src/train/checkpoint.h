@@ -35,6 +35,8 @@
 #include "train/manifest.h"
 #include "train/peer.h"
 
+#include <stdatomic.h>
+
 /* What saves cost the training: the time that it spends in calls of this file, as it copies, agrees and waits. */
 typedef struct SaveTimes {
     /* The reader of the first two sets them to 0. */
@@ -69,8 +71,9 @@ typedef struct Checkpointer {
     Text lines;          /* the manifest's lines of this rank's entries, in `text` */
     CheckpointInfo info; /* of the save that is pending; texts behind `mark` in the arena */
     ArenaMark mark;
-    bool pending; /* a save has begun and is not finished */
-    bool on_disk; /* it goes into `folder`, not only into `peer` */
+    bool pending;      /* a save has begun and is not finished */
+    bool on_disk;      /* it goes into `folder`, not only into `peer` */
+    atomic_bool saves; /* a save wants the writer: its first job, taking pages for `image`, ends */
     Worker writer;
 } Checkpointer;
 

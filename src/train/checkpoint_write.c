@@ -12,10 +12,11 @@
 #include "train/manifest.h"
 
 #include <inttypes.h>
+#include <math.h>
 #include <stdio.h>
 #include <string.h>
 
-enum { BUFFER_BYTES = 1 << 20, COPY_BYTES = 1 << 20, LINE_BYTES = 256 /* mean of an entry's */ };
+enum { BUFFER_BYTES = 1 << 20, TAKE_BYTES = 64 << 20, LINE_BYTES = 256 /* mean of an entry's */ };
 
 /* Between two questions whether all ranks have written. Far below the timeout of a collective, so ranks
  * that have written wait for a slow one without an error. */
@@ -141,11 +142,32 @@ static Status write_shard(void *checkpointer)
 
 /* Opening. */
 
+/* The writer's first job, during the first steps: a save would wait for the system to find and clear these pages,
+ * which takes longer than the copy. A save ends it. */
+static Status take_pages(void *checkpointer)
+{
+    Checkpointer *k = checkpointer;
+    for (size_t at = 0; at < k->bytes && !atomic_load(&k->saves); at += TAKE_BYTES)
+        arena_take_pages(&k->copy, at, k->bytes - at < TAKE_BYTES ? k->bytes - at : TAKE_BYTES);
+    return OK;
+}
+
 static Status open_image(Checkpointer *k)
 {
     TRY(arena_init(&k->copy, "copy", MEM_HOST, k->bytes));
     arena_huge_pages(&k->copy);
-    return ARENA_NEW(&k->copy, k->bytes, &k->image);
+    TRY(ARENA_NEW(&k->copy, k->bytes, &k->image));
+    k->writer.job = take_pages;
+    worker_begin(&k->writer);
+    return OK;
+}
+
+/* Ends take_pages, which has no more to do once there was a save. */
+static void use_writer(Checkpointer *k)
+{
+    atomic_store(&k->saves, true);
+    worker_wait(&k->writer, INFINITY);
+    k->writer.job = write_shard;
 }
 
 /* All memory of the saves to come, but for slots (checkpoint_open_copies). */
@@ -165,11 +187,10 @@ static Status open_memory(Checkpointer *k, const Config *c, Arena *a)
     TRY(arena_reserve(&k->arena, "checkpoint", (size_t)1 << 30));
     TRY(arena_init(&k->text, "lines", MEM_HOST, (entries + 1) * MANIFEST_LINE_MAX));
     TRY(text_init(&k->lines, &k->text));
-    k->writer.job = write_shard;
     k->writer.state = k;
     if (!c->checkpoint_async) return OK;
-    if (!c->checkpoint_peer) TRY(open_image(k));
-    return worker_start(&k->writer, "the thread that writes checkpoints");
+    TRY(worker_start(&k->writer, "the thread that writes checkpoints"));
+    return c->checkpoint_peer ? OK : open_image(k);
 }
 
 /* Only rank 0 calls it, so no other rank's unfinished folder is removed by a late rank. */
@@ -270,6 +291,7 @@ static void finish_alone(Checkpointer *k)
 void checkpointer_close(Checkpointer *k)
 {
     if (k->pending && ranks_of(k->params) == 1) finish_alone(k);
+    atomic_store(&k->saves, true);
     worker_stop(&k->writer);
     peer_close(&k->peer, false);
     arena_free(&k->copy);
@@ -311,33 +333,12 @@ static Status begin_folder(Checkpointer *k)
     return file_make_folders(temp);
 }
 
-/* One thread does not fill the bandwidth of a host's memory. */
-static void copy_bytes(char *to, const char *from, size_t bytes, int threads)
-{
-    const int64_t pieces = (int64_t)((bytes + COPY_BYTES - 1) / COPY_BYTES);
-    if (pieces <= 1) { /* a region of one thread would allocate a team each time */
-        memcpy(to, from, bytes);
-        return;
-    }
-#pragma omp parallel for num_threads(threads) schedule(static)
-    for (int64_t i = 0; i < pieces; i++) {
-        const size_t at = (size_t)i * COPY_BYTES;
-        memcpy(to + at, from + at, bytes - at < COPY_BYTES ? bytes - at : COPY_BYTES);
-    }
-}
-
 /* Copies this rank's elements to host memory, laid out as in the file. Training waits for this copy. */
 static Status copy_image(Checkpointer *k)
 {
-    const size_t most = engine_piece_bytes(k->params->arenas);
-    for (Saved s = { 0 }; next_saved(k->params, &s);) {
-        for (size_t at = 0, n = 0; s.offset + at < s.end; at += n) {
-            const void *bytes = NULL;
-            n = s.end - s.offset - at < most ? s.end - s.offset - at : most;
-            TRY(engine_get(k->params->arenas, (const char *)s.piece.at.data + at, n, &bytes));
-            copy_bytes(k->image + s.offset + at, bytes, n, k->params->shape->threads);
-        }
-    }
+    for (Saved s = { 0 }; next_saved(k->params, &s);)
+        TRY(engine_read(k->params->arenas, k->image + s.offset, s.piece.at.data,
+                        (size_t)(s.end - s.offset), k->params->shape->threads));
     return OK;
 }
 
@@ -382,6 +383,7 @@ static Status begin_save(Checkpointer *k, int64_t step, uint64_t position)
     k->info.means = k->params->means;
     if (k->params->spec->act != DTYPE_F16) k->info.loss_scale.now = 0;
     k->lines.used = 0;
+    use_writer(k);
     Status s = rank_of(k->params) == 0 ? begin_folder(k) : OK;
     if (k->peer.open) k->image = peer_begin(&k->peer);
     if (s == OK && has_image(k)) s = copy_image(k);

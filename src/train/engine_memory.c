@@ -11,6 +11,8 @@
 #include <stdio.h>
 #include <string.h>
 
+enum { COPY_BYTES = 256 << 10 }; /* what a thread copies at a time */
+
 /* Capacity of arenas that only count: more than any model takes. */
 static const size_t COUNT_BYTES = (size_t)1 << 60;
 
@@ -385,6 +387,48 @@ Status engine_get(EngineArenas *m, const void *at, size_t bytes, const void **ou
     *out = staging_block(m);
     TRY(m->ex->backend->copy(m->ex, staging_block(m), at, bytes));
     return engine_wait(m);
+}
+
+/* One thread does not fill the bandwidth of a host's memory. */
+static void copy_bytes(char *to, const char *from, size_t bytes, int threads)
+{
+    const int64_t pieces = (int64_t)((bytes + COPY_BYTES - 1) / COPY_BYTES);
+    if (pieces <= 1) { /* a region of one thread would allocate a team each time */
+        memcpy(to, from, bytes);
+        return;
+    }
+#pragma omp parallel for num_threads(threads) schedule(static)
+    for (int64_t i = 0; i < pieces; i++) {
+        const size_t at = (size_t)i * COPY_BYTES;
+        memcpy(to + at, from + at, bytes - at < COPY_BYTES ? bytes - at : COPY_BYTES);
+    }
+}
+
+static size_t half_block(size_t bytes)
+{
+    const size_t half = ENGINE_STAGING_BYTES / 2;
+    return bytes < half ? bytes : half;
+}
+
+Status engine_read(EngineArenas *m, char *to, const char *from, size_t bytes, int threads)
+{
+    if (!mirrored(m)) {
+        copy_bytes(to, from, bytes, threads);
+        return OK;
+    }
+    char *block = staging_block(m), *other = block + ENGINE_STAGING_BYTES / 2;
+    size_t n = half_block(bytes);
+    TRY(m->ex->backend->copy(m->ex, block, from, n));
+    for (size_t at = 0; at < bytes;) {
+        const size_t next = half_block(bytes - at - n);
+        TRY(engine_wait(m));
+        if (next > 0) TRY(m->ex->backend->copy(m->ex, other, from + at + n, next));
+        copy_bytes(to + at, block, n, threads);
+        at += n, n = next;
+        char *filled = other;
+        other = block, block = filled;
+    }
+    return OK;
 }
 
 Status engine_zero(EngineArenas *m, const Tensor *t)

@@ -196,6 +196,32 @@ static void planned_and_used_bytes_are_equal(void **state)
     }
 }
 
+/* Halves of the staging block take turns: more than two of them, a last one that is not full, and less than one. */
+static void a_save_reads_parts_larger_than_the_staging_block(void **state)
+{
+    NEEDS_GPU();
+    Tiny t;
+    tiny_open(&t, TINY(ON_GPU, "model.vocab=40001", "model.hidden=256", "model.tied=true"));
+    const Tensor main = t.engine.params.memory.buffer[BUF_MAIN];
+    const size_t all = tensor_bytes(&main), ends[] = { all, all - 100, (size_t)3 << 20, 12 };
+    char *have = malloc(all);
+    CHECK(have != NULL && all > 2 * ENGINE_STAGING_BYTES);
+    for (int i = 0; i < 4; i++) {
+        const char *from = (const char *)main.data + 8;
+        memset(have, 0x5a, all);
+        CHECK_OK(engine_read(&t.engine.arenas, have, from, ends[i] - 8, 3));
+        for (size_t at = 0, n = 0; at < ends[i] - 8; at += n) {
+            const void *want = NULL;
+            n = ends[i] - 8 - at < ENGINE_STAGING_BYTES ? ends[i] - 8 - at : ENGINE_STAGING_BYTES;
+            CHECK_OK(engine_get(&t.engine.arenas, from + at, n, &want));
+            CHECK(memcmp(have + at, want, n) == 0);
+        }
+        CHECK(ends[i] == all || have[ends[i] - 8] == 0x5a);
+    }
+    free(have);
+    tiny_close(&t);
+}
+
 static void a_nan_is_named_and_skips_the_step(void **state)
 {
     NEEDS_GPU();
@@ -229,6 +255,7 @@ int main(void)
         cmocka_unit_test(evaluation_gives_the_cpu_s_losses),
         cmocka_unit_test(generation_gives_the_cpu_s_logits),
         cmocka_unit_test(planned_and_used_bytes_are_equal),
+        cmocka_unit_test(a_save_reads_parts_larger_than_the_staging_block),
         cmocka_unit_test(a_nan_is_named_and_skips_the_step),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

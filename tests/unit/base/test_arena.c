@@ -1,4 +1,4 @@
-#include "harness/test.h"
+#include "harness/pages.h"
 
 #include "base/arena.h"
 
@@ -323,6 +323,29 @@ static void an_array_too_large_to_count_is_an_error(void **state)
     arena_free(&a);
 }
 
+static void pages_are_taken_before_they_are_written(void **state)
+{
+    (void)state;
+    enum { BYTES = 1 << 20, FIRST = 300001, TAKEN = 400000 };
+    Arena a = { 0 };
+    char *v = NULL;
+    int64_t all = 0;
+    if (!pages_can_be_taken()) {
+        printf("skip: needs Linux 5.14 or later\n");
+        skip();
+    }
+    CHECK_OK(arena_init(&a, "pages", MEM_HOST, BYTES));
+    CHECK_OK(ARENA_NEW(&a, BYTES, &v));
+    v[FIRST] = 7;
+    arena_take_pages(&a, FIRST, TAKEN);
+    CHECK_INT(pages_resident(v + FIRST, TAKEN, &all), all);
+    CHECK(all >= TAKEN / sysconf(_SC_PAGESIZE));
+    CHECK_INT(v[FIRST], 7);
+    if (!ARENA_POISON) CHECK(pages_resident(v, BYTES, &all) < all);
+    arena_free(&a);
+    arena_take_pages(&a, 0, 0);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -346,6 +369,7 @@ int main(void)
         TEST(what_was_never_taken_of_a_large_arena_is_off_limits_under_asan),
         TEST(a_growing_array_keeps_its_elements_and_doubles),
         TEST(an_array_too_large_to_count_is_an_error),
+        TEST(pages_are_taken_before_they_are_written),
     };
     return TEST_RUN(tests);
 }

@@ -3,6 +3,7 @@
 #include "base/file.h"
 #include "base/log.h"
 #include "harness/forge.h"
+#include "harness/pages.h"
 #include "harness/param_view.h"
 #include "harness/tiny.h"
 #include "train/checkpoint.h"
@@ -696,6 +697,25 @@ static void a_path_is_a_checkpoint_or_a_run(void **state)
     place_close(&p);
 }
 
+/* The first save would else wait for them, which takes longer than its copy. */
+static void pages_for_saves_are_taken_before_the_first(void **state)
+{
+    (void)state;
+    RunPlace p;
+    int64_t all = 0;
+    if (!pages_can_be_taken()) {
+        printf("skip: needs Linux 5.14 or later\n");
+        skip();
+    }
+    place_open(&p, TINY("model.vocab=5000"));
+    CHECK(worker_wait(&p.saver.writer, INFINITY));
+    CHECK_INT(pages_resident(p.saver.image, p.saver.bytes, &all), all);
+    CHECK(all > 100);
+    train_and_save(&p, 0, 1);
+    CHECK(has(&p, 1));
+    place_close(&p);
+}
+
 /* What a save costs is counted from its begin to its end, over the time since the begin of the one before. */
 static void the_wait_for_a_save_is_a_share_of_its_interval(void **state)
 {
@@ -748,6 +768,7 @@ int main(void)
         TEST(the_newest_are_kept_also_by_the_next_process),
         TEST(what_was_never_finished_is_removed_and_what_is_foreign_stays),
         TEST(a_path_is_a_checkpoint_or_a_run),
+        TEST(pages_for_saves_are_taken_before_the_first),
     };
     return TEST_RUN(tests);
 }
