@@ -56,6 +56,24 @@ Status attention_project(LayerRun *r, Operand x, ParamRole role, Arena *arena, T
     return project_plus_bias(r, x, role, (Tensor){ 0 }, *out);
 }
 
+/* a of this rank's rows, or of the others'. */
+static Status project_runs(LayerRun *r, bool own)
+{
+    const AttentionState *s = r->state;
+    Operand x;
+    Tensor a;
+    for (int64_t i = 0; stream_next_run(r, own, &i, s->a, &x, &a);)
+        TRY(project_plus_bias(r, x, ROLE_A, (Tensor){ 0 }, a));
+    return OK;
+}
+
+Status attention_make_a(LayerRun *r, Arena *arena)
+{
+    AttentionState *s = r->state;
+    if (stream_begins(r, ROLE_A)) return project_runs(r, false);
+    return attention_project(r, s->stream.norm.y.rows, ROLE_A, arena, &s->a);
+}
+
 Status attention_project_weight(LayerRun *r, Tensor dy, Operand dy_columns, Operand x,
                                 ParamRole role)
 {
@@ -171,6 +189,16 @@ static NormUse norm_use(const LayerRun *r)
     return (NormUse){ .role = ROLE_A,
                       .plain = layer_arena(r, RECOMPUTE_ATTN_UP) == r->ring,
                       .all_tokens = true };
+}
+
+static Status own_forward(LayerRun *r)
+{
+    AttentionState *s = r->state;
+    const int64_t columns = r->weights->w[ROLE_A].data.dim[0];
+    if (!stream_begins(r, ROLE_A)) return OK;
+    TRY(tensor_new2(kind_of(attention_spec(r))->arena_of_a(r), r->spec->act, r->tokens, columns,
+                    &s->a));
+    return project_runs(r, true);
 }
 
 static Status qkv_forward(LayerRun *r)
@@ -415,11 +443,12 @@ static Status core_backward_weight(LayerRun *r)
     return attention_project_weight(r, r->dh_out, s->dout, o.columns, ROLE_O);
 }
 
-enum { NORM, GATHER, QKV, KV_GATHER, CORE, SCATTER };
+enum { NORM, GATHER, OWN, QKV, KV_GATHER, CORE, SCATTER };
 
 static const Phase phases[] = {
     [NORM] = STREAM_NORM(PHASE_ATTENTION),
     [GATHER] = STREAM_GATHER(PHASE_ATTENTION),
+    [OWN] = STREAM_OWN(own_forward, PHASE_ATTENTION),
     [QKV] = { "qkv", LANE_COMPUTE, qkv_forward, qkv_backward_input, qkv_backward_weight,
               .part = PHASE_ATTENTION },
     [KV_GATHER] = { "kv_gather", LANE_COMM, gather_forward, gather_backward, NULL,

@@ -45,6 +45,8 @@ typedef struct AttentionKindDesc {
     ParamRole keys; /* the role of the matrix that makes keys */
     QkRows (*clips)(const AttentionSpec *a, ParamRole role); /* LayerDesc.clips */
     Status (*params)(const ModelSpec *s, const LayerSpec *l, ParamList *out);
+    /* Where `a` lies if it is made in two phases (stream_begins). */
+    Arena *(*arena_of_a)(const LayerRun *r);
     /* Makes q, k and v from the rows of s->norm.y. Over ranks mla makes k and v later, block by block. */
     PhaseFn *forward;
     /* In backward: makes in the ring what forward did not keep. */
@@ -94,6 +96,8 @@ Status attention_split_bias(ParamList *out, const LayerSpec *l, ParamRole role, 
 /* out = W x + b in `arena`, from rows of x;  dW += dy^T x from columns, db += dy summed up. b: if the
  * model has one; only then dy is read. */
 Status attention_project(LayerRun *r, Operand x, ParamRole role, Arena *arena, Tensor *out);
+/* s->a = W_A y + b of all tokens in `arena`; or where stream_begins has made those of this rank's rows, the others. */
+Status attention_make_a(LayerRun *r, Arena *arena);
 Status attention_project_weight(LayerRun *r, Tensor dy, Operand dy_columns, Operand x,
                                 ParamRole role);
 

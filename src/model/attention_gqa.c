@@ -87,16 +87,21 @@ static Status norm_heads(LayerRun *r, ParamRole role, int64_t col, int64_t heads
     return attention_norm(r, role, col, norm);
 }
 
-/* Makes q, k and v in `arena`, from normalised heads if the spec has a norm. Backward of the norm
- * reads s->a, so s->a then lives in `arena`, too. */
-static Status make_qkv(LayerRun *r, Operand y, Arena *arena)
+/* Backward of a norm of heads reads a. */
+static bool norms_heads(const LayerRun *r) { return attention_spec(r)->qk_norm != QK_NORM_NONE; }
+
+static Arena *gqa_arena_of_a(const LayerRun *r)
+{
+    return norms_heads(r) ? layer_arena(r, RECOMPUTE_ATTN_UP) : r->ring;
+}
+
+/* Makes q, k and v of a in `arena`, from normalised heads if the spec has a norm. */
+static Status make_qkv(LayerRun *r, Arena *arena)
 {
     const AttentionSpec *a = attention_spec(r);
     AttentionState *s = r->state;
-    bool norm = a->qk_norm != QK_NORM_NONE;
     TRY(alloc_qkv(r, arena));
-    TRY(attention_project(r, y, ROLE_A, norm ? arena : r->scratch, &s->a));
-    if (norm) {
+    if (norms_heads(r)) {
         int64_t k_col = a->heads * a->head;
         TRY(norm_heads(r, ROLE_Q_NORM, 0, a->heads, arena, &s->q_norm));
         TRY(norm_heads(r, ROLE_KV_NORM, k_col, a->kv_heads, arena, &s->kv_norm));
@@ -115,17 +120,19 @@ static Status make_qkv(LayerRun *r, Operand y, Arena *arena)
 
 static Status gqa_forward(LayerRun *r)
 {
-    const AttentionState *s = r->state;
-    return make_qkv(r, s->stream.norm.y.rows, layer_arena(r, RECOMPUTE_ATTN_UP));
+    Arena *arena = layer_arena(r, RECOMPUTE_ATTN_UP);
+    TRY(attention_make_a(r, norms_heads(r) ? arena : r->scratch));
+    return make_qkv(r, arena);
 }
 
 static Status gqa_recompute(LayerRun *r)
 {
-    const AttentionState *s = r->state;
+    AttentionState *s = r->state;
     Activation y;
     if (layer_arena(r, RECOMPUTE_ATTN_UP) != r->ring) return OK;
     TRY(recipe_operands(r, ROLE_A, SIDE_FORWARD, s->stream.norm.y.x, r->scratch, NULL, &y));
-    return make_qkv(r, y.rows, r->ring);
+    TRY(attention_project(r, y.rows, ROLE_A, norms_heads(r) ? r->ring : r->scratch, &s->a));
+    return make_qkv(r, r->ring);
 }
 
 /* Blocks alternate between two buffers: one receives while the other's block is sent on. */
@@ -211,6 +218,7 @@ static QkRows gqa_clips(const AttentionSpec *a, ParamRole role)
 const AttentionKindDesc attention_gqa = {
     .keys = ROLE_A,
     .clips = gqa_clips,
+    .arena_of_a = gqa_arena_of_a,
     .params = gqa_params,
     .forward = gqa_forward,
     .recompute = gqa_recompute,

@@ -171,12 +171,14 @@ static Status project_up_again(LayerRun *r)
     return project_up(r, q.rows, kv.rows, r->ring);
 }
 
+static Arena *mla_arena_of_a(const LayerRun *r) { return r->keep; }
+
 static Status mla_forward(LayerRun *r)
 {
     AttentionState *s = r->state;
     int64_t n = r->tokens;
     Arena *up = layer_arena(r, RECOMPUTE_ATTN_UP);
-    TRY(attention_project(r, s->stream.norm.y.rows, ROLE_A, r->keep, &s->a));
+    TRY(attention_make_a(r, mla_arena_of_a(r)));
     TRY(tensor_new2(r->keep, DTYPE_F32, n, 1, &s->kv_norm.rstd));
     TRY(tensor_new2(r->keep, DTYPE_F32, n, 1, &s->q_norm.rstd));
     TRY(norm_latents(r, (ActivationArenas){ .x = layer_arena(r, RECOMPUTE_NORM),
@@ -362,6 +364,7 @@ static QkRows mla_clips(const AttentionSpec *a, ParamRole role)
 const AttentionKindDesc attention_mla = {
     .keys = ROLE_KV_B,
     .clips = mla_clips,
+    .arena_of_a = mla_arena_of_a,
     .params = mla_params,
     .forward = mla_forward,
     .recompute = mla_recompute,

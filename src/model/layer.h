@@ -157,6 +157,7 @@ typedef struct Phase {
     bool forward_gradients; /* forward already adds to the gradients of these weights */
     bool input_gradients;   /* so does backward_input, where context ranks share sequences */
     bool split;             /* it is there only where ranks of tp split the stream */
+    bool own_first;         /* it is there only with SpecRanks.own_first */
     /* It sends nothing, and is on the comm lane because phases that do stand around it. */
     bool local;
 } Phase;
@@ -193,7 +194,7 @@ typedef struct LayerDesc {
 /* Does a layer of this model have the phase? */
 static inline bool phase_runs(const ModelSpec *s, const Phase *p)
 {
-    return !p->split || s->ranks.tp > 1;
+    return (!p->split || s->ranks.tp > 1) && (!p->own_first || s->ranks.own_first);
 }
 
 static inline int layer_backward(const LayerDesc *d, int i)

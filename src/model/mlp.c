@@ -26,17 +26,22 @@ static Status mlp_activation(LayerRun *r, MlpState *m, ActivationArenas at)
 
 /* forward:  gu = W_gate_up y,  act = silu(gate) * up,  out = W_down act + residual
  * A second forward (recomputing) stops at act, because backward does not read out. */
-Status mlp_forward(LayerRun *r, MlpState *m, Operand y, Tensor residual, Tensor out,
-                   unsigned gu_piece)
+static Status mlp_from_pre_activation(LayerRun *r, MlpState *m, Tensor residual, Tensor out,
+                                      unsigned piece)
 {
-    unsigned piece = gu_piece | RECOMPUTE_ACT;
-    TRY(mlp_pre_activation(r, m, y, layer_arena(r, gu_piece)));
     TRY(mlp_activation(r, m,
                        (ActivationArenas){ .x = layer_arena(r, piece),
                                            .rows = r->scratch,
                                            .columns = recipe_keeps(r, piece) }));
     if (r->recomputing) return OK;
     return recipe_forward(r, ROLE_DOWN, m->act.rows, residual, out);
+}
+
+Status mlp_forward(LayerRun *r, MlpState *m, Operand y, Tensor residual, Tensor out,
+                   unsigned gu_piece)
+{
+    TRY(mlp_pre_activation(r, m, y, layer_arena(r, gu_piece)));
+    return mlp_from_pre_activation(r, m, residual, out, gu_piece | RECOMPUTE_ACT);
 }
 
 Status mlp_backward_input(LayerRun *r, MlpState *m, Operand y, Tensor dout, Tensor dy,
@@ -96,12 +101,35 @@ static Status mlp_params(const ModelSpec *s, const LayerSpec *l, ParamList *out)
 
 static const NormUse norm_use = { .role = ROLE_GATE_UP, .all_tokens = true };
 
+/* gu of this rank's rows, or of the others'. */
+static Status mlp_pre_activation_runs(LayerRun *r, const MlpState *m, bool own)
+{
+    Operand x;
+    Tensor gu;
+    for (int64_t i = 0; stream_next_run(r, own, &i, m->gu, &x, &gu);)
+        TRY(recipe_forward(r, ROLE_GATE_UP, x, (Tensor){ 0 }, gu));
+    return OK;
+}
+
+static Status dense_own(LayerRun *r)
+{
+    MlpLayerState *s = r->state;
+    const int64_t columns = r->weights->w[ROLE_GATE_UP].data.dim[0];
+    if (!stream_begins(r, ROLE_GATE_UP)) return OK;
+    TRY(tensor_new2(layer_arena(r, 0), r->spec->act, r->tokens, columns, &s->mlp.gu));
+    return mlp_pre_activation_runs(r, &s->mlp, true);
+}
+
 static Status dense_forward(LayerRun *r)
 {
     MlpLayerState *s = r->state;
     Tensor residual, out;
     TRY(layer_norm_forward(r, &s->stream.norm, norm_use));
     TRY(stream_out(r, &residual, &out));
+    if (stream_begins(r, ROLE_GATE_UP)) {
+        TRY(mlp_pre_activation_runs(r, &s->mlp, false));
+        return mlp_from_pre_activation(r, &s->mlp, residual, out, RECOMPUTE_ACT);
+    }
     return mlp_forward(r, &s->mlp, s->stream.norm.y.rows, residual, out, 0);
 }
 
@@ -125,6 +153,7 @@ static Status dense_backward_weight(LayerRun *r)
 static const Phase phases[] = {
     STREAM_NORM(PHASE_ATTENTION),
     STREAM_GATHER(PHASE_DISPATCH),
+    STREAM_OWN(dense_own, PHASE_EXPERTS),
     { "mlp", LANE_COMPUTE, dense_forward, dense_backward_input, dense_backward_weight,
       .part = PHASE_EXPERTS },
     STREAM_SCATTER(PHASE_COMBINE),

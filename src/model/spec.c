@@ -292,6 +292,8 @@ Status spec_layers(const Config *c, Arena *a, ModelSpec *out)
         .capacity = { .pool = c->moe_pool_factor > 0 ? c->moe_pool_factor : SPEC_POOL_MOST,
                       .blocks = c->moe_buffer_factor },
     };
+    s.ranks.own_first = c->mesh_tp > 1 && c->mesh_tp_pieces > 0 &&
+                        c->data_sequence / s.ranks.stage >= c->mesh_tp_pieces;
     if (c->moe_buffers != BUFFERS_POOLED) s.capacity = (RowCapacity){ 0 };
     ExchangeShape shape;
     s.ranks.exchange = spec_exchange(c, &shape);

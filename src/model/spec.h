@@ -109,6 +109,7 @@ typedef struct SpecRanks {
     int64_t tp_rank; /* this rank has part tp_rank of tp of each matrix that is split */
     int64_t ep_inside; /* ranks of an EP group on each host, where they lie evenly; else 1 */
     int64_t stage;     /* ranks with the same layers: dp x cp x tp */
+    bool own_first;    /* products of gathered rows begin with this rank's (model/stream.h) */
     ExchangeKind exchange;
     double imbalance; /* received rows to expect, as a multiple of the mean */
 } SpecRanks;

@@ -28,6 +28,31 @@ Status stream_gather(LayerRun *r)
     return all_tokens(r, layer_arena(r, RECOMPUTE_NORM), s->norm.rows, &s->norm.y.x);
 }
 
+bool stream_begins(const LayerRun *r, ParamRole role)
+{
+    return r->spec->ranks.own_first && !recipe_quantises(r->spec, r->layer, role);
+}
+
+/* Each sequence's rows lie in the order of ranks. Those of others lie before, between and behind this rank's. */
+bool stream_next_run(const LayerRun *r, bool own, int64_t *i, Tensor outs, Operand *x, Tensor *out)
+{
+    const StreamState *s = r->state;
+    const SpecRanks *ranks = &r->spec->ranks;
+    const int64_t sequences = r->batch->b, run = r->rows / sequences;
+    for (int64_t k; (k = (*i)++) < sequences + (own ? 0 : 1);) {
+        const int64_t mine = (k * ranks->tp + ranks->tp_rank) * run;
+        const int64_t before = k == 0 ? 0 : mine - (ranks->tp - 1) * run;
+        const int64_t first = own ? mine : before;
+        const int64_t n = own ? run : (k < sequences ? mine : r->tokens) - before;
+        if (n == 0) continue;
+        *x = (Operand){ .data = own ? tensor_rows(&s->norm.rows, k * run, run)
+                                    : tensor_rows(&s->norm.y.x, first, n) };
+        *out = tensor_rows(&outs, first, n);
+        return true;
+    }
+    return false;
+}
+
 /* Adds up the parts of dy, of which this rank keeps its rows. */
 Status stream_gather_backward(LayerRun *r)
 {

@@ -29,6 +29,15 @@ PhaseFn stream_norm, stream_norm_backward;
 PhaseFn stream_gather, stream_gather_backward;
 PhaseFn stream_scatter, stream_scatter_backward;
 
+/* With SpecRanks.own_first the first products after a gather begin with this rank's rows, in a phase that runs in
+ * parallel with the gather (Phase.overlap_ok). The phase behind it computes the others' rows.
+ * stream_begins: does the product with the matrix of `role` begin so? Not one that reads 8-bit rows, which are made of
+ * the gathered tensor. */
+bool stream_begins(const LayerRun *r, ParamRole role);
+/* The next run of this rank's rows, or of the others': x in y = norm(h), and out in `outs` (tokens, ...). False: there
+ * are no more. *i begins with 0. */
+bool stream_next_run(const LayerRun *r, bool own, int64_t *i, Tensor outs, Operand *x, Tensor *out);
+
 /* Entries of a layer's table of phases. `of`: the BlockPart that the phase belongs to. */
 #define STREAM_NORM(of)                                                                            \
     {                                                                                              \
@@ -44,6 +53,12 @@ PhaseFn stream_scatter, stream_scatter_backward;
     {                                                                                              \
         .name = "scatter", .lane = LANE_COMM, .forward = stream_scatter,                           \
         .backward_input = stream_scatter_backward, .part = (of), .split = true                     \
+    }
+
+#define STREAM_OWN(fn, of)                                                                         \
+    {                                                                                              \
+        .name = "own", .lane = LANE_COMPUTE, .forward = (fn), .overlap_ok = true, .part = (of),    \
+        .own_first = true                                                                          \
     }
 
 /* Sets where a layer's last product writes and which residual it adds: h_out and h, or over ranks of tp this

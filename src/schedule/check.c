@@ -175,6 +175,24 @@ static Status check_slot(Check *s, const Action *a, int place)
     return OK;
 }
 
+/* What runs beside an exchange reads what the exchange does: over ranks of tp the comm lane makes it, in another
+ * action. */
+static Status check_beside(const Check *s, const Action *a, const Progress *g)
+{
+    const bool beside = action_row(s->p, a)->at[a->first].overlap_ok && g->comm > s->now[LANE_COMM];
+    if (!beside || (g->comm_before <= s->now[LANE_COMM] && g->comm_first + 1 == a->first))
+        return OK;
+    return BAD(s, PASS " does not wait for what runs before the exchange beside it", OF(a));
+}
+
+static void note_comm(const Check *s, const Action *a, Progress *g)
+{
+    if (a->lane != LANE_COMM) return;
+    g->comm_before = g->comm;
+    g->comm = count_of(s, LANE_COMM);
+    g->comm_first = a->first;
+}
+
 /* A forward reads the entry of the hop before with its first action and writes the next hop's with
  * its last. In an evaluation the slot is free after that. */
 static Status check_forward(Check *s, const Action *a)
@@ -193,6 +211,8 @@ static Status check_forward(Check *s, const Action *a)
     }
     if (s->p->evaluates && a->end == action_row(s->p, a)->n) s->slot[a->slot].holds = -1;
     TRY(use_ring(s, a));
+    TRY(check_beside(s, a, g));
+    note_comm(s, a, g);
     return check_opening(s, a, g);
 }
 
@@ -210,10 +230,7 @@ static Status check_input(Check *s, const Action *a, Progress *g)
     if (a->end == all && hop > 0) {
         TRY(use_entry(s, false, a->out, (Content){ GRADIENTS, a->micro, hop - 1 }));
     }
-    if (a->lane != LANE_COMM) return OK;
-    g->comm_before = g->comm;
-    g->comm = count_of(s, LANE_COMM);
-    g->comm_first = a->first;
+    note_comm(s, a, g);
     return OK;
 }
 
@@ -228,14 +245,6 @@ static Status check_weight(Check *s, const Action *a, Progress *g)
     if (a->kind == ACTION_BACKWARD_WEIGHT && needs > s->now[LANE_COMM])
         return BAD(s, "does not wait for the phase of micro-batch %d before it", a->micro);
     return check_next_phases(s, a, &g->weight);
-}
-
-/* What runs beside an exchange of gradients reads the same gradient, which over ranks of tp the comm lane makes. */
-static Status check_beside(const Check *s, const Action *a, const Progress *g)
-{
-    if (!action_row(s->p, a)->at[a->first].overlap_ok || g->comm_before <= s->now[LANE_COMM])
-        return OK;
-    return BAD(s, PASS " does not wait for what runs before the exchange beside it", OF(a));
 }
 
 /* BACKWARD is both an input and a weight gradient. The slot is free once the weight gradients of

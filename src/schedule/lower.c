@@ -299,9 +299,18 @@ static void append_range(Lowering *l, Part *t, ActionKind kind, int first, int e
     if (ends && sends) send_output(l, t, index);
 }
 
+/* Does phase i gather rows over ranks of tp beside phase i + 1, which needs phase i - 1? That is then an action of its
+ * own, to wait for. */
+static bool runs_beside_next(const Part *t, int i)
+{
+    const ChunkPhase *at = t->row->at;
+    return i + 1 < t->row->n && at[i].tensor && at[i + 1].overlap_ok;
+}
+
 /* Do phases i - 1 and i of a pass belong to different actions?
- * A split is needed where the lane changes, where rows of tp begin or end on the comm lane (needs_inputs_alone), where only one of the phases may overlap or
- * communicates, and where another layer's weights begin if ranks share them. */
+ * A split is needed where the lane changes, where rows of tp begin or end on the comm lane (needs_inputs_alone), where
+ * only one of the phases may overlap or communicates, before an exchange that another phase overlaps, and where
+ * another layer's weights begin if ranks share them. */
 static bool splits_at(const Lowering *l, const Part *t, ActionKind kind, int i)
 {
     const ChunkPhase *a = &t->row->at[i - 1], *b = &t->row->at[i];
@@ -311,7 +320,7 @@ static bool splits_at(const Lowering *l, const Part *t, ActionKind kind, int i)
     if ((l->p->shards.weights || l->p->shards.gradients) && other) return true;
     if (t->apart && a->own != b->own) return true;
     return !weight && (rows || a->lane != b->lane || a->communicates != b->communicates ||
-                       a->overlap_ok != b->overlap_ok);
+                       a->overlap_ok != b->overlap_ok || runs_beside_next(t, i));
 }
 
 /* Joins neighbouring phases into one action as long as nothing separates them: fewer actions, fewer

@@ -111,6 +111,7 @@ static inline void draw_mesh(Draws *d, int mesh, int tp, int most, Drawn *c)
     int experts = draw_ranks(d, tp * cp * (shard > 0 ? shard : dp)), etp = draw_etp(mesh, experts);
     c->what.ranks = pp * tp * cp * dp;
     push(c, "mesh.pp=%d mesh.tp=%d mesh.cp=%d mesh.shard=%d", pp, tp, cp, shard);
+    push(c, "mesh.tp_pieces=%d", mesh % 2);
     push(c, "mesh.ep=%d mesh.etp=%d", experts / etp, etp);
     push(c, "mesh.schedule=%s mesh.vpp=%d", s->name, vpp);
 }

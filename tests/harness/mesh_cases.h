@@ -19,7 +19,7 @@
 /* A limit that many of the tiny model's gates and ups reach. Its gradients jump there, so a last bit
  * grows: by limit and build the third step's losses are 2e-5 apart, or another expert is chosen. */
 /* Sizes that two and four ranks of tp divide. */
-#define TP2     "mesh.tp=2", "model.vocab=64"
+#define TP2     "mesh.tp=2", "model.vocab=64", "mesh.tp_pieces=1"
 #define TP4     "mesh.tp=4", "model.vocab=64", "attention.heads=4"
 #define GPT_OSS "moe.expert_bias=true", "moe.activation=clamped", "moe.limit=0.3"
 

@@ -177,6 +177,31 @@ static void tokens_are_gathered_and_summed_over_ranks_of_tp(void **state)
     }
 }
 
+/* Forward, each layer's gather takes as long as the rank's own products, which run beside it, or less: 64 layers, two
+ * micro-batches. */
+static void products_of_own_rows_run_beside_the_gather(void **state)
+{
+    (void)state;
+    double waits[2];
+    CollectiveCost gather;
+    for (int i = 0; i < 2; i++) {
+        Question q;
+        OPEN(&q, "llama3-8b", 2, "switchyard", "train.batch=2", "train.micro_batch=1", "mesh.tp=2",
+             i == 0 ? "mesh.tp_pieces=0" : "mesh.tp_pieces=4096");
+        const CollectiveGroup g = { 2, 2, 2 };
+        CHECK_OK(
+            collective_cost(&q.hardware, COLLECTIVE_ALL_GATHER, &g, 8192.0 * 4096 * 2, &gather));
+        PlanPrice p;
+        CHECK_OK(planner_legal(q.planner, &q.layout));
+        CHECK_OK(planner_price_list(q.planner, &q.layout, &q.arena, &p, NULL));
+        waits[i] = p.part_s[PLAN_TENSOR];
+        question_close(&q);
+    }
+    const double hidden = (waits[0] - waits[1]) / (2 * 64 * gather.s);
+    if (hidden < 0.85 || hidden > 1.001)
+        fail_msg("%.3f of the gathers of forward are hidden", hidden);
+}
+
 /* Data-parallel ranks stand tp GPUs apart, replicas of experts ep. */
 static void groups_of_gradients_stride_over_ranks_of_tp(void **state)
 {
@@ -479,6 +504,7 @@ int main(void)
         TEST(a_layer_keeps_what_megatron_published),
         TEST(activations_of_a_step_fall_with_tp),
         TEST(tokens_are_gathered_and_summed_over_ranks_of_tp),
+        TEST(products_of_own_rows_run_beside_the_gather),
         TEST(groups_of_gradients_stride_over_ranks_of_tp),
         TEST(what_tp_does_not_divide_is_refused),
         TEST(experts_spread_over_ranks_of_tp),
