@@ -59,6 +59,7 @@ typedef struct Checkpointer {
     const int64_t *taken; /* (sources) sequences read of each, for the next save; NULL: none */
     int64_t *steps;       /* steps of the folder's checkpoints, rising */
     int n_steps, keep;
+    int gone; /* steps behind these, of the folders that the writer removes */
     SaveTimes times;
     size_t bytes; /* size of this rank's file; 0: it writes none */
     char *buffer; /* write buffer of the file */
@@ -106,7 +107,7 @@ Status checkpoint_save(Checkpointer *k, int64_t step, uint64_t position);
 Status checkpoint_save_copy(Checkpointer *k, int64_t step, uint64_t position);
 /* Between steps: finishes the pending save if all ranks have written. Collective. */
 Status checkpoint_poll(Checkpointer *k);
-/* Waits for the pending save. ERR_DISK: it cannot be written completely. ERR_NUMERIC: a number in it is
+/* Waits for the pending save, and until older checkpoints are removed. ERR_DISK: it cannot be written completely. ERR_NUMERIC: a number in it is
  * not finite (numbers.h). After a failure older checkpoints are as before. Collective. */
 Status checkpoint_finish(Checkpointer *k);
 

@@ -162,9 +162,20 @@ static Status open_image(Checkpointer *k)
     return OK;
 }
 
+/* Waits until the folders of checkpoints that are no longer kept are removed. */
+static void end_removal(Checkpointer *k)
+{
+    if (k->gone == 0) return;
+    worker_wait(&k->writer, INFINITY);
+    if (worker_result(&k->writer) != OK)
+        log_failure(LOG_WARN, "an old checkpoint was not removed: ");
+    k->gone = 0;
+}
+
 /* Ends take_pages, which has no more to do once there was a save. */
 static void use_writer(Checkpointer *k)
 {
+    end_removal(k);
     atomic_store(&k->saves, true);
     worker_wait(&k->writer, INFINITY);
     k->writer.job = write_shard;
@@ -284,14 +295,16 @@ static void finish_alone(Checkpointer *k)
 {
     char before[2048];
     (void)snprintf(before, sizeof before, "%s", status_message());
-    if (checkpoint_finish(k) != OK) log_failure(LOG_WARN, "%s", "");
+    const bool alone = k->pending && ranks_of(k->params) == 1;
+    if (alone && checkpoint_finish(k) != OK) log_failure(LOG_WARN, "%s", "");
+    end_removal(k);
     if (before[0] != '\0') (void)status_adopt(OK, before);
 }
 
 void checkpointer_close(Checkpointer *k)
 {
-    if (k->pending && ranks_of(k->params) == 1) finish_alone(k);
     atomic_store(&k->saves, true);
+    finish_alone(k);
     worker_stop(&k->writer);
     peer_close(&k->peer, false);
     arena_free(&k->copy);
@@ -454,18 +467,35 @@ static Status commit_folder(Checkpointer *k)
     return file_sync_folder(k->folder);
 }
 
-/* Drops the oldest beyond `keep`. A folder that cannot be removed does not stop training. */
+/* The writer's job behind a save: a file of many GB takes seconds to remove. A folder that cannot be removed does not
+ * stop training. */
+static Status remove_gone(void *checkpointer)
+{
+    const Checkpointer *k = checkpointer;
+    char folder[FILE_PATH_MAX];
+    Status worst = OK;
+    for (int i = 0; i < k->gone; i++) {
+        Status s = folder_of_step(folder, k->folder, k->steps[k->n_steps + i], "");
+        if (s == OK) s = folder_remove(folder, ranks_of(k->params));
+        if (s != OK) worst = s;
+    }
+    return worst;
+}
+
+/* Drops the oldest beyond `keep`, which then stand behind those that stay. Rank 0 removes their folders. */
 static void remove_oldest(Checkpointer *k)
 {
-    while (k->n_steps > k->keep) {
-        char folder[FILE_PATH_MAX];
-        if (rank_of(k->params) == 0 && (folder_of_step(folder, k->folder, k->steps[0], "") != OK ||
-                                        folder_remove(folder, ranks_of(k->params)) != OK)) {
-            log_failure(LOG_WARN, "an old checkpoint was not removed: ");
-        }
+    const int n = k->n_steps;
+    for (int i = 0; i < n - k->keep; i++) {
+        const int64_t oldest = k->steps[0];
+        memmove(k->steps, k->steps + 1, (size_t)(n - 1) * sizeof *k->steps);
+        k->steps[n - 1] = oldest;
         k->n_steps--;
-        memmove(k->steps, k->steps + 1, (size_t)k->n_steps * sizeof *k->steps);
     }
+    if (rank_of(k->params) != 0 || n == k->n_steps) return;
+    k->gone = n - k->n_steps;
+    k->writer.job = remove_gone;
+    worker_begin(&k->writer);
 }
 
 /* A resume from an older checkpoint abandons the later ones, which as a rule are damaged. Their folders
@@ -535,7 +565,7 @@ Status checkpoint_poll(Checkpointer *k)
     return OK;
 }
 
-Status checkpoint_finish(Checkpointer *k)
+static Status finish_and_note(Checkpointer *k)
 {
     const double start = clock_s();
     if (!k->pending) return OK;
@@ -544,11 +574,18 @@ Status checkpoint_finish(Checkpointer *k)
     return OK;
 }
 
+Status checkpoint_finish(Checkpointer *k)
+{
+    TRY(finish_and_note(k));
+    end_removal(k);
+    return OK;
+}
+
 /* The copy and the agreement stop training; the writer then works during the next steps. */
 static Status save(Checkpointer *k, int64_t step, uint64_t position, bool on_disk)
 {
     SaveTimes *t = &k->times;
-    TRY(checkpoint_finish(k));
+    TRY(finish_and_note(k));
     const double start = clock_s();
     t->spent_s = 0;
     t->interval_s = start - t->began_s;
