@@ -104,6 +104,7 @@ static Status time_bars(Text *out, const Timeline *t)
 typedef struct MemoryCurve {
     double *x, *y;
     int n;
+    bool adds; /* this kind has bytes at some moment: its curve is not the one below it */
 } MemoryCurve;
 
 /* Adds bytes from x on. Points inside of a flat stretch are left out. */
@@ -133,6 +134,7 @@ static void memory_curves(const Timeline *t, const TimelineRank *r, MemoryCurve 
         }
         for (int k = 0; k < kinds; k++) {
             sum += r->bytes[most_at * kinds + k];
+            curve[k].adds |= r->bytes[most_at * kinds + k] > 0;
             curve_step(&curve[k], from, sum / TIMELINE_GIB);
             curve_step(&curve[k], until, sum / TIMELINE_GIB);
         }
@@ -147,18 +149,15 @@ static Status memory_panel(Text *out, const Timeline *t, int rank, bool shown)
     MemoryCurve curve[TIMELINE_MEMORY_KINDS];
     SvgSeries series[TIMELINE_MEMORY_KINDS];
     char title[32], name[TIMELINE_MEMORY_KINDS][64];
-    int n = 0;
+    int kinds = t->memory_kinds, n = 0;
     bool limited = t->room_bytes > 0;
     const SvgGuide line = { (limited ? t->room_bytes : t->rank[t->peak_rank].peak_bytes) /
                                 TIMELINE_GIB,
                             limited ? "may be used" : "peak of all ranks" };
-    for (int k = 0; k < t->memory_kinds; k++) curve[k] = (MemoryCurve){ x[k], y[k], 0 };
+    for (int k = 0; k < kinds; k++) curve[k] = (MemoryCurve){ x[k], y[k], 0, false };
     memory_curves(t, &t->rank[rank], curve);
-    for (int k = t->memory_kinds - 1; k >= 0; k--) {
-        bool empty = true; /* this kind adds nothing to the ones below it */
-        for (int i = 0; i < curve[k].n && empty; i++)
-            empty = y[k][i] <= (k > 0 ? y[k - 1][i < curve[k - 1].n ? i : curve[k - 1].n - 1] : 0);
-        if (empty) continue;
+    for (int k = kinds - 1; k >= 0; k--) {
+        if (!curve[k].adds) continue;
         (void)snprintf(name[k], sizeof name[k], "%s%s", k > 0 ? "+ " : "", t->memory_kind[k]);
         series[n++] = (SvgSeries){
             .name = name[k], .x = x[k], .y = y[k], .n = curve[k].n, .color = k, .mark = SVG_AREA
