@@ -50,12 +50,10 @@ static uint8_t *put_bytes(uint8_t *at, int field, const void *data, size_t n)
     return at + n;
 }
 
-/* NAME, or NAME/KEY_LABEL: its length, as snprintf. */
-static int put_tag(char *out, size_t room, const Series *s)
+/* The length of a tag: NAME, or NAME/KEY_LABEL. */
+static size_t tag_bytes(const Series *s)
 {
-    bool one = *s->key == '\0';
-    return snprintf(out, room, "%s%s%s%s%s", s->name, one ? "" : "/", s->key, one ? "" : "_",
-                    s->label);
+    return strlen(s->name) + strlen(s->key) + strlen(s->label) + (*s->key == '\0' ? 0 : 2);
 }
 
 static int varint_bytes(size_t v) { return v < 0x80 ? 1 : 1 + varint_bytes(v >> 7); }
@@ -65,11 +63,13 @@ static uint8_t *put_value(uint8_t *at, const Series *s)
 {
     float value = (float)s->now;
     uint32_t bits;
-    size_t tag = (size_t)put_tag(NULL, 0, s);
+    size_t tag = tag_bytes(s);
+    bool one = *s->key == '\0';
     memcpy(&bits, &value, sizeof bits);
     at = put_varint(put_field(at, 1, LENGTH), 1 + (size_t)varint_bytes(tag) + tag + 5);
     at = put_varint(put_field(at, 1, LENGTH), tag);
-    (void)put_tag((char *)at, tag + 1, s); /* the next byte takes the NUL's place */
+    (void)snprintf((char *)at, tag + 1, "%s%s%s%s%s", s->name, one ? "" : "/", s->key,
+                   one ? "" : "_", s->label); /* the next byte takes the NUL's place */
     return put_little(put_field(at + tag, 2, FOUR_BYTES), bits, 4);
 }
 
@@ -95,7 +95,7 @@ Status event_file_open(EventFile *f, const char *run_dir, const SeriesTable *t, 
     char host[256] = "", name[FILE_PATH_MAX], path[FILE_PATH_MAX];
     void *buffer = NULL;
     size_t bytes = 0;
-    for (int i = 0; i < t->n; i++) bytes += (size_t)put_tag(NULL, 0, &t->all[i]) + VALUE_BYTES;
+    for (int i = 0; i < t->n; i++) bytes += tag_bytes(&t->all[i]) + VALUE_BYTES;
     TRY(ARENA_NEW(a, bytes, &f->summary));
     TRY(ARENA_NEW(a, bytes + FIELDS_BYTES, &f->event));
     TRY(arena_alloc(a, BUFFER_BYTES, &buffer));

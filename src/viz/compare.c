@@ -108,7 +108,7 @@ static Status put_figures(Compare *c, Arena *a)
                              s->tokens_per_s };
         for (int k = 0; k < COMPARE_FIGURES; k++) {
             char text[32];
-            bool count = isfinite(v[k]) && (k < 2 || k == 4);
+            bool count = (k < 2 || k == 4) && isfinite(v[k]);
             const char *shown =
                 count ? text_thousands(text, (int64_t)v[k]) : svg_value_text(text, v[k], SVG_PLAIN);
             c->row[k].name = key[k];

@@ -100,10 +100,13 @@ static Status time_bars(Text *out, const Timeline *t)
     return text_printf(out, "</div></details>\n");
 }
 
+enum { MEMORY_STEPS = 200 }; /* intervals of a panel */
+
 /* One kind of memory over time, as the sum of it and the kinds below it. */
 typedef struct MemoryCurve {
-    double *x, *y;
+    double x[2 * MEMORY_STEPS], y[2 * MEMORY_STEPS];
     int n;
+    bool adds; /* this kind has bytes at some moment: its curve is not the one below it */
 } MemoryCurve;
 
 /* Adds bytes from x on. Points inside of a flat stretch are left out. */
@@ -114,8 +117,6 @@ static void curve_step(MemoryCurve *c, double x, double y)
     c->x[c->n] = x;
     c->y[c->n++] = y;
 }
-
-enum { MEMORY_STEPS = 200 }; /* intervals of a panel */
 
 /* Each interval shows the moment with the most bytes in it, so that the peak is exact. Kinds are
  * stacked: curve k is the sum of kinds 0 to k. */
@@ -133,6 +134,7 @@ static void memory_curves(const Timeline *t, const TimelineRank *r, MemoryCurve 
         }
         for (int k = 0; k < kinds; k++) {
             sum += r->bytes[most_at * kinds + k];
+            curve[k].adds |= r->bytes[most_at * kinds + k] > 0;
             curve_step(&curve[k], from, sum / TIMELINE_GIB);
             curve_step(&curve[k], until, sum / TIMELINE_GIB);
         }
@@ -143,30 +145,28 @@ static void memory_curves(const Timeline *t, const TimelineRank *r, MemoryCurve 
  * line is what may be used, where that is known, else the peak of all ranks. */
 static Status memory_panel(Text *out, const Timeline *t, int rank, bool shown)
 {
-    double x[TIMELINE_MEMORY_KINDS][2 * MEMORY_STEPS], y[TIMELINE_MEMORY_KINDS][2 * MEMORY_STEPS];
-    MemoryCurve curve[TIMELINE_MEMORY_KINDS];
+    MemoryCurve curve[TIMELINE_MEMORY_KINDS] = { { .n = 0 } };
     SvgSeries series[TIMELINE_MEMORY_KINDS];
     char title[32], name[TIMELINE_MEMORY_KINDS][64];
-    int n = 0;
+    int areas = 0;
     bool limited = t->room_bytes > 0;
     const SvgGuide line = { (limited ? t->room_bytes : t->rank[t->peak_rank].peak_bytes) /
                                 TIMELINE_GIB,
                             limited ? "may be used" : "peak of all ranks" };
-    for (int k = 0; k < t->memory_kinds; k++) curve[k] = (MemoryCurve){ x[k], y[k], 0 };
     memory_curves(t, &t->rank[rank], curve);
     for (int k = t->memory_kinds - 1; k >= 0; k--) {
-        bool empty = true; /* this kind adds nothing to the ones below it */
-        for (int i = 0; i < curve[k].n && empty; i++)
-            empty = y[k][i] <= (k > 0 ? y[k - 1][i < curve[k - 1].n ? i : curve[k - 1].n - 1] : 0);
-        if (empty) continue;
+        if (!curve[k].adds) continue;
         (void)snprintf(name[k], sizeof name[k], "%s%s", k > 0 ? "+ " : "", t->memory_kind[k]);
-        series[n++] = (SvgSeries){
-            .name = name[k], .x = x[k], .y = y[k], .n = curve[k].n, .color = k, .mark = SVG_AREA
-        };
+        series[areas++] = (SvgSeries){ .name = name[k],
+                                       .x = curve[k].x,
+                                       .y = curve[k].y,
+                                       .n = curve[k].n,
+                                       .color = k,
+                                       .mark = SVG_AREA };
     }
     (void)snprintf(title, sizeof title, "Memory of rank %d", rank);
     const SvgChart chart = {
-        title, "ms", "GiB", series, n, 342, 190, .from_zero = true, .guide = &line, .guides = 1
+        title, "ms", "GiB", series, areas, 342, 190, .from_zero = true, .guide = &line, .guides = 1,
     };
     TRY(text_printf(out, "<figure data-rank=\"%d\"%s><h3>%s</h3>\n", rank,
                     shown ? "" : " hidden=\"hidden\"", title));

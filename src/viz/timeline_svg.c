@@ -132,15 +132,27 @@ static Status draw_span(Text *out, const Timeline *t, const TimelineSpan *s, boo
                        shade, x + width / 2, s->micro);
 }
 
-/* Draws the boxes of a group. Each extends under the later ones, which avoids seams. data-n and data-s: how
- * many spans it stands for, and their seconds. A group of one is that span, `last`. */
-static Status draw_merged(Text *out, const Timeline *t, Merge *group, const TimelineSpan *last,
-                          double scale)
+/* The open group of brief spans of a row's strip. A group of one is drawn as that span. */
+typedef struct Group {
+    Merge merge;
+    const TimelineSpan *only; /* the span of a group of one; NULL: none or several */
+} Group;
+
+static void group_add(Group *g, const Timeline *t, const TimelineSpan *s)
+{
+    g->only = g->merge.spans == 0 ? s : NULL;
+    merge_add(&g->merge, (int)s->kind * SHADES + shade_of(t, s->chunk), s->start_s, s->end_s);
+}
+
+/* Draws the boxes of a group and empties it. Each box extends under the later ones, which avoids seams. data-n
+ * and data-s: how many spans it stands for, and their seconds. */
+static Status draw_group(Text *out, const Timeline *t, Group *g, double scale)
 {
     MergeBox box[MERGE_KINDS];
-    bool one = group->spans == 1;
-    int n = merge_boxes(group, box);
-    if (one) return draw_span(out, t, last, false, false, scale);
+    const TimelineSpan *only = g->only;
+    int n = merge_boxes(&g->merge, box);
+    g->only = NULL;
+    if (only != NULL) return draw_span(out, t, only, false, false, scale);
     for (const MergeBox *x = box; x < box + n; x++) {
         bool comm = x->kind / SHADES >= TIMELINE_EXCHANGE;
         TRY(text_printf(out,
@@ -157,24 +169,21 @@ static Status draw_merged(Text *out, const Timeline *t, Merge *group, const Time
  * closes the group and gets a box. */
 static Status draw_boxes(Text *out, const Timeline *t, const TimelineRank *r, double scale)
 {
-    Merge groups[2] = { { 0 } }; /* passes; the strip below them */
-    const TimelineSpan *last[2] = { NULL, NULL };
+    Group passes = { 0 }, communication = { 0 };
     double brief_s = t->step_s / t->grain;
     for (int i = 0; i < r->spans; i++) {
         const TimelineSpan *s = &r->span[i];
-        int strip = s->kind >= TIMELINE_EXCHANGE;
-        Merge *group = &groups[strip];
+        Group *group = s->kind >= TIMELINE_EXCHANGE ? &communication : &passes;
         bool brief = s->end_s - s->start_s < brief_s, lower = coincides(r, i - 1);
-        if (!brief || !merge_takes(group, s->start_s, s->end_s, brief_s))
-            TRY(draw_merged(out, t, group, last[strip], scale));
-        last[strip] = s;
+        if (!brief || !merge_takes(&group->merge, s->start_s, s->end_s, brief_s))
+            TRY(draw_group(out, t, group, scale));
         if (brief)
-            merge_add(group, (int)s->kind * SHADES + shade_of(t, s->chunk), s->start_s, s->end_s);
+            group_add(group, t, s);
         else
             TRY(draw_span(out, t, s, lower || coincides(r, i), lower, scale));
     }
-    TRY(draw_merged(out, t, &groups[0], last[0], scale));
-    return draw_merged(out, t, &groups[1], last[1], scale);
+    TRY(draw_group(out, t, &passes, scale));
+    return draw_group(out, t, &communication, scale);
 }
 
 /* ---- around the boxes ---- */

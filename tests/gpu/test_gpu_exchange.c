@@ -352,7 +352,9 @@ static void travel(int ranks)
 {
     static World w;
     int failed = -1;
-    w = (World){ .ranks = ranks, .run = travel_rank, .shape = { 1, 1, ranks, ranks, 1, 0 } };
+    w = (World){ .ranks = ranks,
+                 .run = travel_rank,
+                 .shape = { 1, 1, ranks, ranks, 1, .inside = 0 } };
     world_open(&w);
     for (int i = 0; i < ranks; i++) optest_unguard(&w.rank[i].t);
     CHECK_OK(comm_threads(ranks, TIMEOUT_S, world_body, &w, &failed));
@@ -430,7 +432,7 @@ static void check_deadline(void)
     static World w;
     int failed = -1;
     memset(heard, 0, sizeof heard);
-    w = (World){ .ranks = 2, .run = lonely_rank, .shape = { 1, 1, 2, 2, 1, 0 } };
+    w = (World){ .ranks = 2, .run = lonely_rank, .shape = { 1, 1, 2, 2, 1, .inside = 0 } };
     world_open(&w);
     for (int i = 0; i < 2; i++)
         w.rank[i].traveller = traveller(&w.rank[i].t, EXCHANGE_DIRECT, DTYPE_BF16, DEAL_RANDOM,

@@ -391,7 +391,9 @@ static void check_home(World *w, int rank, const Routes *routes)
 /* inside 0: all on one host. */
 static void travel(ExchangeKind kind, Dtype row, Deal how, int ranks, int inside, int64_t room)
 {
-    World w = { .ranks = ranks, .run = there_and_back, .shape = { 1, 1, ranks, ranks, 1, inside } };
+    World w = { .ranks = ranks,
+                .run = there_and_back,
+                .shape = { 1, 1, ranks, ranks, 1, .inside = inside } };
     static Routes routes;
     memset(&routes, 0, sizeof routes);
     open_travel(&w, kind, row, how, room);
@@ -472,7 +474,7 @@ static void measure(ExchangeKind kind, int ranks, int inside, double *between, d
     bool hierarchical = exchange_kinds[kind]->hierarchical;
     *w = (World){ .ranks = ranks,
                   .run = there_and_back,
-                  .shape = { 1, 1, ranks, ranks, 1, inside } };
+                  .shape = { 1, 1, ranks, ranks, 1, .inside = inside } };
     open_travel(w, kind, DTYPE_F32, DEAL_RANDOM, TOKENS);
     world_run(w);
     *between = *near = 0;
@@ -607,7 +609,9 @@ static void collectives_are_those_of_their_names(void **state)
 {
     (void)state;
     for (int ranks = 2; ranks <= RANKS_MAX; ranks++) {
-        World w = { .ranks = ranks, .run = collect_all, .shape = { 1, 1, 1, 1, ranks, 0 } };
+        World w = { .ranks = ranks,
+                    .run = collect_all,
+                    .shape = { 1, 1, 1, 1, ranks, .inside = 0 } };
         world_open(&w);
         for (int i = 0; i < ranks; i++) {
             OpTest *t = &w.rank[i].t;

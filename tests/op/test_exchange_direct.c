@@ -83,7 +83,7 @@ static void a_rank_that_fails_amid_an_exchange_ends_the_others(void **state)
     (void)state;
     static World w;
     int failed = -1;
-    w = (World){ .ranks = 3, .run = broken_rank, .shape = { 1, 1, 3, 3, 1, 0 } };
+    w = (World){ .ranks = 3, .run = broken_rank, .shape = { 1, 1, 3, 3, 1, .inside = 0 } };
     world_open(&w);
     for (int i = 0; i < 3; i++) optest_unguard(&w.rank[i].t);
     CHECK_FAILS(comm_threads(3, 20, world_body, &w, &failed), ERR_IO, "the disk is full");
@@ -117,7 +117,7 @@ static void what_nobody_opened_is_not_stored_into(void **state)
 {
     (void)state;
     int failed = -1;
-    World w = { .ranks = 2, .run = stray, .shape = { 1, 1, 2, 2, 1, 0 } };
+    World w = { .ranks = 2, .run = stray, .shape = { 1, 1, 2, 2, 1, .inside = 0 } };
     open_travel(&w, EXCHANGE_DIRECT, DTYPE_F32, DEAL_RANDOM, TOKENS);
     CHECK_FAILS(comm_threads(2, 20, world_body, &w, &failed), ERR_ARG,
                 "exchange_dispatch: rows_index does not lie in the memory that ranks have opened");

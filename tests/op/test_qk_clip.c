@@ -308,7 +308,7 @@ static void wrong_arguments_are_errors_with_messages(void **state)
                  .max = scalars(t, 4, logits),
                  .clip = scalars(t, 1, (double[]){ 1 }),
                  .cols = 5,
-                 .rows = { 4, 3, 8, 0, 2, 2 },
+                 .rows = { .heads = 4, .kv_heads = 3, .queries = 8, .width = 2, .both = 2 },
                  .above = 1 };
     CHECK_FAILS(
         qk_clip(&t->ex, a), ERR_ARG,

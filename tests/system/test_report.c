@@ -11,9 +11,7 @@ static void two_runs(Lab *lab, const char *cell)
     o = RUN(lab, cell, TRAIN, "train.steps=5", "checkpoint.every=2", "run.dir=second",
             "optimizer.lr=0.002");
     CHECK_EXIT(o, 0);
-    char last[FILE_PATH_MAX];
-    snprintf(last, sizeof last, "%s/second/checkpoints/step-0000000005", cell);
-    CHECK_OK(file_remove_tree(lab_path(lab, last)));
+    CHECK_OK(file_remove_tree(lab_path(lab, "%s/second/checkpoints/step-0000000005", cell)));
     o = RUN(lab, cell, TRAIN, "train.steps=5", "run.dir=second", "optimizer.lr=0.002", "--resume");
     CHECK_EXIT(o, 0);
 }

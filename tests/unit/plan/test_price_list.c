@@ -18,28 +18,31 @@ static const struct {
     { 1, 101071, 0, { "model.layers=6", "train.batch=8", "train.micro_batch=4" } },
     { 1, 107850, 68.5, { "model.layers=6", "train.batch=32", "train.micro_batch=4" } },
 #define IN_TWO     "model.layers=8"
-#define MBS(n)     "train.batch=16", "train.micro_batch=" #n
+#define MBS_1      "train.batch=16", "train.micro_batch=1"
+#define MBS_2      "train.batch=16", "train.micro_batch=2"
+#define MBS_4      "train.batch=16", "train.micro_batch=4"
+#define MBS_8      "train.batch=16", "train.micro_batch=8"
 #define RECOMPUTED "recompute.layers=[0,1,2,3,4,5,6,7]"
 #define PIECES     RECOMPUTED, "recompute.pieces=[norm,act]"
     { 2,
       166315,
       71,
-      { "model.layers=6", "mesh.pp=2", "mesh.schedule=dualpipe", "mesh.vpp=2", MBS(2) } },
-    { 2, 159155, 60.7, { IN_TWO, "mesh.ep=2", "moe.exchange=direct", MBS(4) } },
-    { 2, 158153, 78.6, { IN_TWO, "mesh.ep=2", "mesh.schedule=1f1b-overlap", MBS(4) } },
-    { 2, 158047, 76.6, { IN_TWO, "mesh.ep=2", "mesh.zero=3", PIECES, MBS(8) } },
-    { 2, 156857, 61.2, { IN_TWO, "mesh.ep=2", MBS(4) } },
-    { 2, 155251, 70.2, { IN_TWO, "mesh.zero=2", PIECES, MBS(8) } },
-    { 2, 154945, 68.1, { IN_TWO, "mesh.zero=3", PIECES, MBS(8) } },
-    { 2, 148232, 59.9, { IN_TWO, "mesh.zero=1", MBS(2) } },
-    { 2, 143956, 51.5, { IN_TWO, "mesh.cp=2", "mesh.ep=2", MBS(4) } },
-    { 2, 134335, 47.9, { IN_TWO, "mesh.ep=2", RECOMPUTED, MBS(4) } },
-    { 2, 128012, 53, { IN_TWO, "mesh.pp=2", "mesh.schedule=zbv", "mesh.vpp=2", MBS(2) } },
-    { 2, 126841, 57.3, { IN_TWO, "mesh.pp=2", "mesh.schedule=zb-h1", MBS(2) } },
-    { 2, 125480, 53.8, { IN_TWO, "mesh.pp=2", "mesh.schedule=dualpipe-v", "mesh.vpp=2", MBS(2) } },
-    { 2, 120491, 51.4, { IN_TWO, "mesh.pp=2", "mesh.schedule=interleaved", "mesh.vpp=2", MBS(2) } },
-    { 2, 110378, 47.6, { IN_TWO, "mesh.pp=2", "mesh.schedule=1f1b", MBS(1) } },
-    { 2, 104389, 53.1, { IN_TWO, "mesh.cp=2", "mesh.zero=3", MBS(4) } },
+      { "model.layers=6", "mesh.pp=2", "mesh.schedule=dualpipe", "mesh.vpp=2", MBS_2 } },
+    { 2, 159155, 60.7, { IN_TWO, "mesh.ep=2", "moe.exchange=direct", MBS_4 } },
+    { 2, 158153, 78.6, { IN_TWO, "mesh.ep=2", "mesh.schedule=1f1b-overlap", MBS_4 } },
+    { 2, 158047, 76.6, { IN_TWO, "mesh.ep=2", "mesh.zero=3", PIECES, MBS_8 } },
+    { 2, 156857, 61.2, { IN_TWO, "mesh.ep=2", MBS_4 } },
+    { 2, 155251, 70.2, { IN_TWO, "mesh.zero=2", PIECES, MBS_8 } },
+    { 2, 154945, 68.1, { IN_TWO, "mesh.zero=3", PIECES, MBS_8 } },
+    { 2, 148232, 59.9, { IN_TWO, "mesh.zero=1", MBS_2 } },
+    { 2, 143956, 51.5, { IN_TWO, "mesh.cp=2", "mesh.ep=2", MBS_4 } },
+    { 2, 134335, 47.9, { IN_TWO, "mesh.ep=2", RECOMPUTED, MBS_4 } },
+    { 2, 128012, 53, { IN_TWO, "mesh.pp=2", "mesh.schedule=zbv", "mesh.vpp=2", MBS_2 } },
+    { 2, 126841, 57.3, { IN_TWO, "mesh.pp=2", "mesh.schedule=zb-h1", MBS_2 } },
+    { 2, 125480, 53.8, { IN_TWO, "mesh.pp=2", "mesh.schedule=dualpipe-v", "mesh.vpp=2", MBS_2 } },
+    { 2, 120491, 51.4, { IN_TWO, "mesh.pp=2", "mesh.schedule=interleaved", "mesh.vpp=2", MBS_2 } },
+    { 2, 110378, 47.6, { IN_TWO, "mesh.pp=2", "mesh.schedule=1f1b", MBS_1 } },
+    { 2, 104389, 53.1, { IN_TWO, "mesh.cp=2", "mesh.zero=3", MBS_4 } },
 #undef IN_TWO
 };
 

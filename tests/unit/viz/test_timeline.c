@@ -519,6 +519,35 @@ static void memory_of_any_rank_can_be_chosen(void **state)
     check_in(page, "end bad"); /* memory of a rank above what may be used */
 }
 
+/* `late` takes the bytes that `early` gave back, so their sum never changes. `never` has no bytes. */
+static void each_kind_of_memory_with_bytes_is_drawn(void **state)
+{
+    Folder *f = *state;
+    static const double at_s[] = { 0, 1 };
+    static const double bytes[] = { 2e9, 5e9, 0, 0, 2e9, 0, 0, 5e9 };
+    TimelineSpan span = { 0, 2, TIMELINE_FORWARD, 0, 0 };
+    TimelineRank rank = { .span = &span,
+                          .spans = 1,
+                          .total_s = 2,
+                          .peak_bytes = 7e9,
+                          .at_s = at_s,
+                          .bytes = bytes,
+                          .points = 2 };
+    f->t = (Timeline){ .title = "t",
+                       .ranks = 1,
+                       .chunks = 1,
+                       .micros = 1,
+                       .rank = &rank,
+                       .memory_kind = { "kept", "early", "never", "late" },
+                       .memory_kinds = 4 };
+    timeline_sum(&f->t);
+    const char *page = draw(f, pipeline_html);
+    check_in(page, "data-name=\"kept\"");
+    check_in(page, "data-name=\"+ early\"");
+    check_in(page, "data-name=\"+ late\"");
+    CHECK(strstr(page, "data-name=\"+ never\"") == NULL);
+}
+
 static void only_pages_and_pictures_are_written(void **state)
 {
     (void)state;
@@ -610,6 +639,7 @@ int main(void)
         PLACE_TEST(fewer_boxes_merge_more_and_drop_nothing),
         PLACE_TEST(what_is_of_no_chunk_has_a_colour),
         PLACE_TEST(memory_of_any_rank_can_be_chosen),
+        PLACE_TEST(each_kind_of_memory_with_bytes_is_drawn),
         TEST(only_pages_and_pictures_are_written),
         PLACE_TEST(a_scaling_curve_is_read_and_drawn),
         TEST(a_wrong_scaling_curve_is_refused_by_point),

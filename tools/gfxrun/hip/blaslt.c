@@ -236,10 +236,10 @@ static double element(const Layout *x, const void *at, int64_t row, int64_t col)
     return (double)f32_from_bf16(((const uint16_t *)at)[i]);
 }
 
-/* op(X) without gaps, column by column. */
-static double *operand_copy(const Layout *x, const void *at, bool turned)
+/* op(X), (rows, cols), without gaps, column by column. */
+static double *operand_copy(const Layout *x, const void *at, bool turned, int64_t rows,
+                            int64_t cols)
 {
-    int64_t rows = turned ? x->cols : x->rows, cols = turned ? x->rows : x->cols;
     double *to = malloc((size_t)(rows * cols) * sizeof *to);
     if (to == NULL) abort(); /* a graph's product has nobody to tell */
     for (int64_t j = 0; j < cols; j++)
@@ -294,8 +294,8 @@ static void store(const Product *p, int64_t row, int64_t col, double sum)
 static void multiply(void *data)
 {
     Product *p = data;
-    double *a = operand_copy(&p->a, p->at_a, p->a_turned);
-    double *b = operand_copy(&p->b, p->at_b, p->b_turned);
+    double *a = operand_copy(&p->a, p->at_a, p->a_turned, p->m, p->k);
+    double *b = operand_copy(&p->b, p->at_b, p->b_turned, p->k, p->n);
     for (int64_t first = 0; first < p->m; first += ROWS) {
         for (int64_t j = 0; j < p->n; j++) {
             int64_t rows = p->m - first < ROWS ? p->m - first : ROWS;
