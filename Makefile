@@ -7,7 +7,7 @@
 # make test-lowest  meshes, trajectories and products once more, with the lowest instruction set
 # make test-mpi     ranks as processes of mpirun and srun, on one host and two
 # make failing-calls BOUND=25 fails library calls one by one, 2 x BOUND of each kind in each command
-# make kills N=1000 SIGKILL at random moments of supervised runs: N passed, M failed, K skipped
+# make kills N=1000 SIGKILL at random moments of supervised runs; CUDA=1: on two GPUs, SIGSTOP too: N passed, M failed, K skipped
 # make lint         format, layers, sizes, globals, dropped Statuses, clang-tidy, cppcheck
 # make fuzz MINUTES=10  fuzzers look for new inputs on all cores; make test-fuzz: over their committed corpora
 # make mutants      plants the bugs of tools/mutants.txt one by one: N killed, M alive
@@ -364,9 +364,10 @@ test-mpi: build-test-mpi
 
 N    ?= 1000
 SEED ?= 1
+KILLS := $(BUILD)/$(CONFIG)$(if $(filter 1,$(CUDA)),-cuda)-mpi
 kills:
-	$(MAKE) MPI=1 $(BUILD)/$(CONFIG)-mpi/switchyard $(BUILD)/$(CONFIG)-mpi/tests/mpi/test_mpi_kills
-	OMP_WAIT_POLICY=passive $(BUILD)/$(CONFIG)-mpi/tests/mpi/test_mpi_kills $N $(SEED)
+	$(MAKE) MPI=1 $(KILLS)/switchyard $(KILLS)/tests/mpi/test_mpi_kills
+	OMP_WAIT_POLICY=passive $(KILLS)/tests/mpi/test_mpi_kills $N $(SEED) $(if $(filter 1,$(CUDA)),gpu)
 
 BOUND ?= 25
 failing-calls: $(PROGRAM) $B/tests/system/test_failing_calls
