@@ -21,7 +21,7 @@ static void check_one_step(int kind, const char *type, double loss, const Many *
     CHECK_NEAR(on_gpu.loss / on_cpu.loss, 1.0, loss);
     CHECK_INT(on_gpu.clipped, on_cpu.clipped);
     CHECK((cpu.config.optimizer_qk_clip > 0) == (on_cpu.clipped > 0));
-    CHECK_OK(many_same_gradients(limits, &cpu, &gpu.engine));
+    CHECK_OK(many_same_gradients(limits, &cpu, &(SinkTerms){ 0 }, &gpu.engine));
     const Tensor *main[] = { &cpu.engine.params.memory.buffer[BUF_MAIN],
                              &gpu.engine.params.memory.buffer[BUF_MAIN] };
     CHECK_OK(many_floats(&cpu.engine, main[0], &cpu.arena, &want));

@@ -148,29 +148,39 @@ static inline bool refused(Status s)
     return (s == ERR_ARG || s == ERR_UNSUPPORTED) && strstr(status_message(), "at src/op/") == NULL;
 }
 
-/* Cases [first, first + n) of at most `most` ranks, or those that DRAWN=FIRST:N asks for; a failing one
- * is printed as settings. At least half of them must be legal. */
+/* How cases ended. */
+typedef struct DrawnRuns {
+    int ran, wrong;
+} DrawnRuns;
+
+/* Case i; a failing one is printed as settings. */
+static inline void run_drawn_case(int i, int most, Many m, DrawnRuns *runs)
+{
+    static Drawn c;
+    int failed = -1;
+    draw_case(i, i, most, &c);
+    m.what = &c.what;
+    Status s = comm_threads(c.what.ranks, 60, many_run, &m, &failed);
+    runs->ran += !refused(s);
+    runs->wrong += s != OK && !refused(s);
+    if (s == OK) return;
+    print_error("%d: rank %d of %d: %s\n   ", i, failed, c.what.ranks, status_message());
+    print_case(&c);
+    status_clear();
+}
+
+/* Cases [first, first + n) of at most `most` ranks, or those that DRAWN=FIRST:N asks for. At least half of them must be
+ * legal. */
 static inline void run_drawn(int n, int most, Many m)
 {
-    int first = 0, ran = 0, wrong = 0;
+    int first = 0;
+    DrawnRuns runs = { 0 };
     const char *other = getenv("DRAWN");
     if (other != NULL) CHECK_INT(sscanf(other, "%d:%d", &first, &n), 2);
-    for (int i = first; i < first + n; i++) {
-        static Drawn c;
-        int failed = -1;
-        draw_case(i, i, most, &c);
-        m.what = &c.what;
-        Status s = comm_threads(c.what.ranks, 60, many_run, &m, &failed);
-        ran += !refused(s);
-        wrong += s != OK && !refused(s);
-        if (s == OK) continue;
-        print_error("%d: rank %d of %d: %s\n   ", i, failed, c.what.ranks, status_message());
-        print_case(&c);
-        status_clear();
-    }
-    print_message("%d of %d ran\n", ran, n);
-    CHECK_INT(wrong, 0);
-    CHECK(ran >= n / 2);
+    for (int i = first; i < first + n; i++) run_drawn_case(i, most, m, &runs);
+    print_message("%d of %d ran\n", runs.ran, n);
+    CHECK_INT(runs.wrong, 0);
+    CHECK(runs.ran >= n / 2);
 }
 
 #endif

@@ -10,6 +10,7 @@
 #include "harness/param_view.h"
 #include "harness/tiny.h"
 
+#include "harness/sink_terms.h"
 #include "harness/ties.h"
 
 #include "backend/backend.h"
@@ -55,6 +56,7 @@ typedef struct ManyRank {
     EnginePlan again;
     Batch own;
     Ties ties;               /* how close its routes came to a tie */
+    SinkTerms sinks;         /* of the running step */
     const char *const *also; /* set before it is opened, as is the number of its GPU */
     int device;
 } ManyRank;
@@ -208,8 +210,9 @@ static inline Status many_floats(Engine *e, const Tensor *t, Arena *a, float **o
     return OK;
 }
 
+/* rounding: what f32 allows beside the limit (sink_terms.h). */
 static inline Status many_same_gradient(const Many *m, const Param *p, const float *have,
-                                        const ParamPiece *piece, const float *want)
+                                        const ParamPiece *piece, const float *want, double rounding)
 {
     double square = 0, own = 0, dot = 0, mine = 0, error = 0;
     for (int64_t k = 0; k < param_elems(p); k++) square += (double)want[k] * (double)want[k];
@@ -224,7 +227,7 @@ static inline Status many_same_gradient(const Many *m, const Param *p, const flo
     bool small = part && sqrt(error) <= fmax(0.5 * (1 - m->cosine), 0.005) * sqrt(square);
     double limit = m->whole > 0 && p->keep_f32 ? m->whole : m->limit;
     bool close = m->cosine > 0 ? small || (long_enough && dot >= m->cosine * sqrt(own * mine))
-                               : sqrt(error) <= limit * sqrt(square) + 1e-9;
+                               : sqrt(error) <= limit * sqrt(square) + 1e-9 + rounding;
     if (close) return OK;
     return FAIL(ERR_NUMERIC, "gradient of %s [%lld, +%lld): off by %g of %g, cosine %.6f", p->name,
                 (long long)piece->in.first, (long long)piece->in.n, sqrt(error), sqrt(square),
@@ -232,7 +235,8 @@ static inline Status many_same_gradient(const Many *m, const Param *p, const flo
 }
 
 /* Each parameter's gradient here beside the lone rank's, relative to that parameter's norm. */
-static inline Status many_same_gradients(const Many *m, Tiny *one, Engine *e)
+static inline Status many_same_gradients(const Many *m, Tiny *one, const SinkTerms *sinks,
+                                         Engine *e)
 {
     for (int i = 0; i < e->params.table.n; i++) {
         const Param *p = &e->params.table.at[i], *q = many_find(&one->engine, p->name);
@@ -244,7 +248,7 @@ static inline Status many_same_gradients(const Many *m, Tiny *one, Engine *e)
         Tensor whole = param_view(q, &one->engine.params.memory, BUF_GRAD);
         TRY(many_floats(e, &piece.at, &one->arena, &have));
         TRY(many_floats(&one->engine, &whole, &one->arena, &want));
-        TRY(many_same_gradient(m, q, have, &piece, want));
+        TRY(many_same_gradient(m, q, have, &piece, want, sink_terms_rounding(sinks, whole.data)));
         arena_release(&one->arena, mark);
     }
     return OK;
@@ -316,6 +320,7 @@ static inline Status many_compare(const Many *m, ManyRank *one, ManyRank *r)
     for (int64_t i = 0; i < m->steps; i++) {
         StepResult want, have;
         one->ties.closest = INFINITY;
+        one->sinks.layers = 0;
         TRY(many_step(one, i, &want));
         TRY(many_step(r, i, &have));
         bool equal = i == 0 || (m->afresh > 0 && i % m->afresh == 0); /* weights before the step */
@@ -331,7 +336,7 @@ static inline Status many_compare(const Many *m, ManyRank *one, ManyRank *r)
         if (routed) TRY(many_same_step(m, i, one, &have, &want));
         if (routed && equal) {
             TRY(many_same_norms(m, i, &have, &want));
-            TRY(many_same_gradients(m, &one->t, &r->t.engine));
+            TRY(many_same_gradients(m, &one->t, &one->sinks, &r->t.engine));
         }
         if (starts || !routed) TRY(many_take_over(&one->t.engine, &r->t.engine));
     }
@@ -378,6 +383,7 @@ static inline Status many_run(void *state, Comm *world)
     Status s = many_open(&one, m->what, NULL);
     if (s == OK) s = many_open(&r, m->what, world);
     if (s == OK) ties_watch(&one.ties, &one.t.engine.ex);
+    if (s == OK) sink_terms_watch(&one.sinks, &one.t.engine.ex);
     if (s == OK) s = many_evaluate(m, &one, &r);
     if (s == OK) s = many_compare(m, &one, &r);
     if (s == OK && !r.t.engine.ex.backend->apart) s = many_as_planned(&r);

@@ -8,6 +8,20 @@ static void drawn_models_on_drawn_meshes_are_one_rank_s(void **state)
     run_drawn(RUNS(40, 5), RANKS_MOST, (Many){ .steps = 2, .alike = 1, .limit = 1e-5 });
 }
 
+/* Gradients of sinks whose terms cancel (harness/sink_terms.h), and a capacity whose runs of tokens are no whole
+ * pieces. */
+static void cases_that_failed_once_are_one_rank_s(void **state)
+{
+    (void)state;
+    const int cases[] = { 38, 1165, 1437 };
+    DrawnRuns runs = { 0 };
+    for (int i = 0; i < 3; i++)
+        run_drawn_case(cases[i], RANKS_MOST, (Many){ .steps = 2, .alike = 1, .limit = 1e-5 },
+                       &runs);
+    CHECK_INT(runs.ran, 3);
+    CHECK_INT(runs.wrong, 0);
+}
+
 /* A rounding may send a token to another expert, and an expert has few tokens here. */
 static void in_bf16_their_gradients_point_the_same_way(void **state)
 {
@@ -19,6 +33,7 @@ static void in_bf16_their_gradients_point_the_same_way(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = { TEST(drawn_models_on_drawn_meshes_are_one_rank_s),
+                                        TEST(cases_that_failed_once_are_one_rank_s),
                                         TEST(in_bf16_their_gradients_point_the_same_way) };
     return TEST_RUN(tests);
 }

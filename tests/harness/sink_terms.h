@@ -1,0 +1,71 @@
+/* sink_terms: how large the terms are whose sum is the gradient of a head's sink.
+ *
+ * A term is p d_o o for each column of each token: hundreds of them, of both signs, whose sum is some 200 times smaller
+ * than the sum of their sizes. Each has four factors that f32 rounds (exp, lse, d_o, o). So two f32 computations of the
+ * same sum, as one rank's and a mesh's are, may differ by 4 * 2^-24 of the sum of sizes, whoever adds them up. */
+#ifndef TESTS_HARNESS_SINK_TERMS_H
+#define TESTS_HARNESS_SINK_TERMS_H
+
+#include "backend/backend.h"
+#include "op/attention.h"
+
+#include <math.h>
+
+enum { SINK_LAYERS_MAX = 16, SINK_HEADS_MAX = 16 };
+
+typedef struct SinkTerms {
+    Decorator seen;
+    int layers;
+    const void *dsinks[SINK_LAYERS_MAX]; /* each layer's gradient */
+    double size[SINK_LAYERS_MAX][SINK_HEADS_MAX];
+} SinkTerms;
+
+static inline double *sink_terms_of(SinkTerms *t, const void *dsinks)
+{
+    for (int i = 0; i < t->layers; i++) {
+        if (t->dsinks[i] == dsinks) return t->size[i];
+    }
+    if (t->layers == SINK_LAYERS_MAX) return NULL;
+    t->dsinks[t->layers] = dsinks;
+    memset(t->size[t->layers], 0, sizeof t->size[0]);
+    return t->size[t->layers++];
+}
+
+/* By how much the gradient in `dsinks` may be off for its terms; 0: nobody has seen a sink there. */
+static inline double sink_terms_rounding(const SinkTerms *t, const void *dsinks)
+{
+    double square = 0;
+    for (int i = 0; i < t->layers; i++) {
+        for (int h = 0; h < SINK_HEADS_MAX && t->dsinks[i] == dsinks; h++)
+            square += t->size[i][h] * t->size[i][h];
+    }
+    return 4 * ldexp(1, -24) * sqrt(square);
+}
+
+static inline Status sink_terms_run(Exec *ex, int level, const OpDesc *op, const void *args)
+{
+    SinkTerms *t = ex->front[level]->self;
+    const AttentionSinkBwd *a = args;
+    TRY(op_next(ex, level, op, args));
+    if (strcmp(op->name, "attention_sink_bwd") != 0 || a->o.dtype != DTYPE_F32) return OK;
+    const int64_t T = a->o.dim[1], H = a->o.dim[2], width = a->o.dim[3];
+    const float *o = a->o.data, *d_o = a->d_o.data, *lse = a->lse.data, *sinks = a->sinks.data;
+    double *size = sink_terms_of(t, a->dsinks.data);
+    if (size == NULL || H > SINK_HEADS_MAX) return FAIL(ERR_ARG, "more sinks than are watched");
+    for (int64_t i = 0; i < a->o.dim[0] * T * H; i++) {
+        const int64_t token = i / H, h = i % H;
+        const double p = exp((double)sinks[h] - (double)lse[(token / T * H + h) * T + token % T]);
+        for (int64_t d = 0; d < width; d++)
+            size[h] += fabs(p * (double)o[i * width + d] * (double)d_o[i * width + d]);
+    }
+    return OK;
+}
+
+/* On the CPU; of other devices nothing is seen. */
+static inline void sink_terms_watch(SinkTerms *t, Exec *ex)
+{
+    *t = (SinkTerms){ .seen = { sink_terms_run, t } };
+    if (!ex->backend->apart) exec_push(ex, &t->seen);
+}
+
+#endif
