@@ -12,6 +12,7 @@ const char *const mesh_group_names[GROUP_COUNT] = {
     [GROUP_EXPERT_SHARD] = "expert shard",
     [GROUP_REPLICA] = "replica",
     [GROUP_EP] = "ep",
+    [GROUP_EXPERT_PARTS] = "expert parts",
     [GROUP_CP] = "cp",
     [GROUP_TP] = "tp",
     [GROUP_SEQUENCE] = "sequence",
@@ -119,6 +120,8 @@ MeshPlace mesh_place(const MeshShape *s, int rank)
                         .expert_shard = inner / s->ep };
 }
 
+static int parts_of(const MeshShape *s) { return s->parts > 1 ? s->parts : 1; }
+
 /* Two ranks are in the same group of a kind if all coordinates that the group does not vary are equal;
  * the color numbers those coordinates. */
 void mesh_color(const MeshShape *s, MeshGroup g, int rank, int *color, int *key)
@@ -127,7 +130,7 @@ void mesh_color(const MeshShape *s, MeshGroup g, int rank, int *color, int *key)
     int tp = mesh_tp(s), sequence = mesh_sequence_ranks(s), keys = s->keys > 1 ? s->keys : 1;
     int inner = s->shard * sequence, outer = rank / inner, stage_ranks = s->replicate * inner;
     int experts = outer * (inner / s->ep) + p.expert_shard; /* the EP group's number */
-    int inside = s->inside > 0 ? s->inside : s->ep;
+    int inside = s->inside > 0 ? s->inside : s->ep, parts = parts_of(s);
     const int of[GROUP_COUNT][2] = {
         [GROUP_WORLD] = { 0, rank },
         [GROUP_STAGE] = { p.stage, rank % stage_ranks },
@@ -138,6 +141,7 @@ void mesh_color(const MeshShape *s, MeshGroup g, int rank, int *color, int *key)
         [GROUP_EP] = { experts, p.ep },
         [GROUP_EP_INSIDE] = { experts * (s->ep / inside) + p.ep / inside, p.ep % inside },
         [GROUP_EP_ACROSS] = { experts * inside + p.ep % inside, p.ep / inside },
+        [GROUP_EXPERT_PARTS] = { experts * (s->ep / parts) + p.ep / parts, p.ep % parts },
         [GROUP_CP] = { rank / sequence * tp + p.tp, p.cp },
         [GROUP_TP] = { rank / tp, p.tp },
         [GROUP_SEQUENCE] = { rank / sequence, rank % sequence },
@@ -173,6 +177,7 @@ static GroupSpan span_of(const MeshShape *s, MeshGroup g)
         [GROUP_EP] = { s->ep, 1 },
         [GROUP_EP_INSIDE] = { inside, 1 },
         [GROUP_EP_ACROSS] = { s->ep / inside, inside },
+        [GROUP_EXPERT_PARTS] = { parts_of(s), 1 },
         [GROUP_CP] = { s->cp, tp },
         [GROUP_TP] = { tp, 1 },
         [GROUP_SEQUENCE] = { sequence, 1 },
@@ -191,7 +196,8 @@ bool mesh_exchanges(const MeshShape *s, MeshGroup g, bool stores)
 {
     bool hierarchical = s->inside > 0;
     if (g == GROUP_EP) return !hierarchical && !stores;
-    return g == GROUP_CP || g == GROUP_PP || (g == GROUP_TP && s->matrices) ||
+    return g == GROUP_CP || g == GROUP_PP || (g == GROUP_EXPERT_PARTS && s->parts > 1) ||
+           (g == GROUP_TP && s->matrices) ||
            (hierarchical && (g == GROUP_EP_INSIDE || g == GROUP_EP_ACROSS));
 }
 

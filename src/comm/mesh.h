@@ -35,12 +35,13 @@ typedef enum MeshGroup {
     GROUP_EP,           /* its ranks have different experts of a layer */
     GROUP_EP_INSIDE,    /* those of an EP group that share a host */
     GROUP_EP_ACROSS,    /* those of an EP group with the same number inside their hosts */
-    GROUP_CP,           /* its ranks have different pieces of a sequence */
-    GROUP_TP,           /* its ranks have different parts of each matrix and of the stream's rows */
-    GROUP_SEQUENCE,     /* its ranks have different rows of the same sequences: cp x tp */
-    GROUP_KEYS,         /* those of a TP group that hold the same heads of keys and values */
-    GROUP_PP,           /* one rank of each pipeline stage */
-    GROUP_MADE,         /* mesh_make makes the groups above */
+    GROUP_EXPERT_PARTS, /* those of an EP group with parts of the same experts, which update these as wholes */
+    GROUP_CP,       /* its ranks have different pieces of a sequence */
+    GROUP_TP,       /* its ranks have different parts of each matrix and of the stream's rows */
+    GROUP_SEQUENCE, /* its ranks have different rows of the same sequences: cp x tp */
+    GROUP_KEYS,     /* those of a TP group that hold the same heads of keys and values */
+    GROUP_PP,       /* one rank of each pipeline stage */
+    GROUP_MADE,     /* mesh_make makes the groups above */
     GROUP_REPLICA_STAGE = GROUP_MADE, /* two stages with the same parameters; train/ makes it */
     GROUP_COUNT
 } MeshGroup;
@@ -52,7 +53,8 @@ typedef struct MeshShape {
     int inside; /* ranks of an EP group on each host, a divisor of ep; 0: all on one host */
     int tp;     /* 0 is 1 */
     int keys; /* ranks of a GROUP_KEYS, a divisor of tp: more than 1 with fewer heads than tp; 0 is 1 */
-    bool matrices; /* ranks of tp bring whole matrices together for their update (op/muon.h) */
+    int parts;     /* ranks of a GROUP_EXPERT_PARTS, neighbours in an EP group; 0 is 1 */
+    bool matrices; /* ranks bring whole matrices together for their update (op/muon.h) */
 } MeshShape;
 
 /* A rank's coordinates: its number on each axis. */

@@ -317,7 +317,6 @@ Status config_check_tp(const Config *c, int64_t tp, int64_t cp)
     return config_divides("attention.kv_heads", keys, "mesh.tp", tp);
 }
 
-/* Muon gathers split matrices over ranks of tp (op/muon.h), which are not those that share an expert. */
 static Status check_expert_parts(const Config *c)
 {
     if (c->mesh_etp == 1) return OK;
@@ -325,13 +324,7 @@ static Status check_expert_parts(const Config *c)
         return FAIL(ERR_ARG,
                     "mesh.etp %lld shares experts over ranks, and this model has none: set it to 1",
                     (long long)c->mesh_etp);
-    TRY(config_divides("mesh.etp", c->mesh_etp, "moe.ffn", c->moe_ffn));
-    if (c->optimizer_kind != OPTIMIZER_MUON) return OK;
-    return FAIL(
-        ERR_ARG,
-        "mesh.etp %lld: optimizer.kind=muon updates whole matrices of experts: set mesh.etp=1 "
-        "and more mesh.ep",
-        (long long)c->mesh_etp);
+    return config_divides("mesh.etp", c->mesh_etp, "moe.ffn", c->moe_ffn);
 }
 
 /* Ops count a rank's slots (token, expert) of a micro-batch in 31 bits. */

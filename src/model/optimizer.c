@@ -78,7 +78,8 @@ static Muon muon_args(const OptimizerSpec *o, const UpdateRange *r)
                    .steps = o->steps,
                    .ranks = r->ranks,
                    .copies = r->copies,
-                   .cols_split = r->cols_split };
+                   .cols_split = r->cols_split,
+                   .of_experts = r->of_experts };
 }
 
 static OpCost muon_cost_of(const OptimizerSpec *o, const UpdateRange *r)

@@ -57,10 +57,11 @@ typedef struct UpdateRange {
     Tensor average; /* data NULL: none is kept */
     bool decay;     /* weight decay applies */
     MomentAge age;
-    /* Where ranks of tp split the matrices, these tensors hold this rank's parts, and all of these
+    /* Where ranks split the matrices, these tensors hold this rank's parts, and all of these
      * ranks update the same range at the same time. ranks 0 or 1: the matrices are whole. */
     int64_t ranks, copies; /* copies: consecutive ranks that hold the same part */
     bool cols_split;       /* by columns, else by rows */
+    bool of_experts; /* over the ranks with parts of the same experts, else over those of tp */
 } UpdateRange;
 
 struct OptimizerDesc {

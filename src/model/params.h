@@ -213,12 +213,13 @@ static inline int64_t param_whole_elems(const Param *p)
 }
 /* This rank's part, of the canonical, unsharded tensor. */
 Piece param_part(const Param *p);
-/* Says in *out how ranks of tp split matrices of this size and role. */
+/* Says in *out how ranks split matrices of this size and role. */
 static inline void param_split_range(const Param *p, UpdateRange *out)
 {
     out->ranks = p->split == SPLIT_NONE ? 1 : p->parts * p->copies;
     out->copies = p->copies;
     out->cols_split = p->split == SPLIT_COLS;
+    out->of_experts = p->expert >= 0;
 }
 /* The block in a parameter's name ("model.layers.7..."); -1: there is none. */
 int64_t param_block(const char *name);

@@ -237,10 +237,11 @@ static void apply(Exec *ex, const Muon *a, int64_t at, int64_t n, const Tensor *
 
 Status muon_group_of(Exec *ex, const Muon *a, Comm **out)
 {
-    Comm *c = ex->mesh == NULL ? NULL : ex->mesh->group[GROUP_TP];
+    const MeshGroup group = a->of_experts ? GROUP_EXPERT_PARTS : GROUP_TP;
+    Comm *c = ex->mesh == NULL ? NULL : ex->mesh->group[group];
     if (c == NULL || c->size != a->ranks)
-        return FAIL(ERR_ARG, "muon: matrices of %lld ranks, but the mesh has %d ranks of tp",
-                    (long long)a->ranks, c == NULL ? 1 : c->size);
+        return FAIL(ERR_ARG, "muon: matrices of %lld ranks, but the mesh has %d ranks of %s",
+                    (long long)a->ranks, c == NULL ? 1 : c->size, mesh_group_names[group]);
     *out = c;
     return OK;
 }

@@ -16,8 +16,8 @@
  *
  * The bits of a matrix depend on neither E nor the number of threads. No matrix is padded.
  *
- * Ranks of tensor parallelism may split each matrix by rows or by columns. w, g, m and w_low are then
- * this rank's parts of E matrices, and all ranks of AXIS_TP run the op on the same ones together:
+ * Ranks of tensor parallelism may split each matrix by rows or by columns, and ranks of mesh.etp each expert's. w, g, m
+ * and w_low are then this rank's parts of E matrices, and all these ranks run the op on the same ones together:
  *
  *   1. each rank updates its part of m and makes its part of u, element by element;
  *   2. an all-to-all brings the parts of u of each matrix to one rank, its owner;
@@ -48,9 +48,10 @@ typedef struct Muon {
     int steps;
     bool nesterov;
     float momentum, decay, scale;
-    int64_t ranks;   /* ranks of AXIS_TP that hold parts of each matrix; 0 or 1: it is whole here */
+    int64_t ranks;   /* ranks that hold parts of each matrix; 0 or 1: it is whole here */
     int64_t copies;  /* consecutive ranks that hold the same part; 0 is 1 */
     bool cols_split; /* a part has some of the columns, else some of the rows */
+    bool of_experts; /* the ranks are those of GROUP_EXPERT_PARTS, else of GROUP_TP */
 } Muon;
 
 static const float MUON_EPS = 1e-7f;

@@ -381,6 +381,7 @@ double price_comm_bytes(const PlanLayout *l, const PriceEntry *e)
 {
     const SpecRanks *of = &e->spec.ranks;
     const int dp = (int)l->dp, shard = l->shard > 0 ? (int)l->shard : dp;
+    const bool matrices = e->spec.optimizer.rule[0]->whole_matrices;
     const MeshShape s = { .pp = l->pp,
                           .replicate = dp / shard,
                           .shard = shard,
@@ -389,7 +390,8 @@ double price_comm_bytes(const PlanLayout *l, const PriceEntry *e)
                           .inside = of->exchange == EXCHANGE_HIER ? (int)of->ep_inside : 0,
                           .tp = (int)of->tp,
                           .keys = price_keys(&e->spec),
-                          .matrices = e->spec.optimizer.rule[0]->whole_matrices };
+                          .parts = matrices ? (int)of->etp : 1,
+                          .matrices = matrices };
     const bool stores = exchange_kinds[of->exchange]->header_bytes > 0;
     const bool loop = l->schedule->placement == PLACE_LOOP;
     if (e->stack.at[STACK_list] == 0) return 0;

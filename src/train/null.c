@@ -11,7 +11,7 @@ const NullTraffic null_traffic[NULL_TRAFFICS] = {
     [TRAFFIC_ZERO] = { "zero",
                        { GROUP_SHARD, GROUP_SPLIT_SHARD, GROUP_EXPERT_SHARD, GROUP_REPLICA,
                          GROUP_KEYS } },
-    [TRAFFIC_EP] = { "ep", { GROUP_EP, GROUP_EP_INSIDE, GROUP_EP_ACROSS } },
+    [TRAFFIC_EP] = { "ep", { GROUP_EP, GROUP_EP_INSIDE, GROUP_EP_ACROSS, GROUP_EXPERT_PARTS } },
     [TRAFFIC_CP] = { "cp", { GROUP_CP } },
     [TRAFFIC_TP] = { "tp", { GROUP_TP } },
     [TRAFFIC_PP] = { "pp", { GROUP_PP } },

@@ -138,6 +138,7 @@ Status train_mesh(const Config *c, int ranks, MeshShape *out)
     if (c->attention_kind == ATTENTION_GQA && c->attention_kv_heads < c->mesh_tp)
         out->keys = (int)(c->mesh_tp / c->attention_kv_heads);
     out->matrices = optimizer_of(c).rule[0]->whole_matrices;
+    if (out->matrices) out->parts = (int)c->mesh_etp;
     return ramp_divides(c, mesh_data_ranks(out), c->train_micro_batch);
 }
 

@@ -91,12 +91,11 @@ static inline int draw_tp(int i, int mesh, int most)
     return draw_ranks(&d, parts < most ? parts : most);
 }
 
-/* Ranks that share each expert, of those of an EP group; their widths divide by 2. Models with Muon
- * share none (draw_case). */
+/* Ranks that share each expert, of those of an EP group; their widths divide by 2. */
 static inline int draw_etp(int mesh, int experts)
 {
     Draws d = { .seed = (uint64_t)mesh, .stream = "drawn ranks of etp" };
-    return mesh % 3 == 2 ? 1 : draw_ranks(&d, experts < 2 ? experts : 2);
+    return draw_ranks(&d, experts < 2 ? experts : 2);
 }
 
 /* At most four stages, and four context ranks a sequence. */

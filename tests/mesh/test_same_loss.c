@@ -8,13 +8,11 @@
  * from the weights of one rank. Only if two scores are closer than TIE may a step's loads differ. */
 #include "harness/mesh_cases.h"
 
-/* Refused are QK-clip with a norm behind the projections of queries and keys, which would undo it, and Muon
- * with parts of experts. */
+/* Refused is QK-clip with a norm behind the projections of queries and keys, which would undo it. */
 static bool fits(const ManyCase *c, const char *const *also)
 {
-    bool clips = strncmp(also[0], "optimizer.qk_clip", 17) == 0, muon = false;
-    for (int i = 0; also[i] != NULL; i++) muon |= strcmp(also[i], "optimizer.kind=muon") == 0;
-    return !(clips && case_sets(c, "attention.qk_norm")) && !(muon && case_sets(c, "mesh.etp"));
+    bool clips = strncmp(also[0], "optimizer.qk_clip", 17) == 0;
+    return !(clips && case_sets(c, "attention.qk_norm"));
 }
 
 enum { WITHOUT_TP = 1, WITH_TP = 2, ALL_MESHES = 3 };

@@ -3,13 +3,13 @@
 
 /* Shapes of up to 24 ranks. */
 static const MeshShape SHAPES[] = {
-    { 1, 1, 1, 1, 1, 0, 1, 1, false }, { 2, 1, 4, 2, 1, 0, 1, 1, false },
-    { 1, 2, 2, 4, 2, 0, 1, 1, false }, { 3, 2, 2, 2, 2, 0, 1, 1, false },
-    { 2, 1, 3, 6, 2, 0, 1, 1, false }, { 1, 1, 8, 8, 1, 0, 1, 1, false },
-    { 1, 1, 8, 8, 1, 2, 1, 1, false }, { 2, 1, 3, 6, 2, 3, 1, 1, false },
-    { 1, 2, 8, 4, 1, 4, 1, 1, false }, { 2, 1, 4, 4, 2, 1, 1, 1, false },
-    { 1, 1, 1, 1, 1, 0, 4, 2, false }, { 2, 1, 3, 6, 2, 3, 2, 1, false },
-    { 1, 2, 2, 8, 2, 4, 2, 2, false }, { 1, 3, 2, 1, 1, 0, 4, 4, false },
+    { 1, 1, 1, 1, 1, 0, 1, 1, 1, false }, { 2, 1, 4, 2, 1, 0, 1, 1, 1, false },
+    { 1, 2, 2, 4, 2, 0, 1, 1, 1, false }, { 3, 2, 2, 2, 2, 0, 1, 1, 1, false },
+    { 2, 1, 3, 6, 2, 0, 1, 1, 1, false }, { 1, 1, 8, 8, 1, 0, 1, 1, 1, false },
+    { 1, 1, 8, 8, 1, 2, 1, 1, 2, false }, { 2, 1, 3, 6, 2, 3, 1, 1, 2, false },
+    { 1, 2, 8, 4, 1, 4, 1, 1, 2, false }, { 2, 1, 4, 4, 2, 1, 1, 1, 1, false },
+    { 1, 1, 1, 1, 1, 0, 4, 2, 1, false }, { 2, 1, 3, 6, 2, 3, 2, 1, 2, false },
+    { 1, 2, 2, 8, 2, 4, 2, 2, 2, false }, { 1, 3, 2, 1, 1, 0, 4, 4, 1, false },
 };
 enum { SHAPE_COUNT = sizeof SHAPES / sizeof *SHAPES, RANKS_MAX = 24 };
 
@@ -44,6 +44,7 @@ static int group_size(const MeshShape *s, MeshGroup g)
                                    [GROUP_EP] = s->ep,
                                    [GROUP_EP_INSIDE] = inside,
                                    [GROUP_EP_ACROSS] = s->ep / inside,
+                                   [GROUP_EXPERT_PARTS] = s->parts,
                                    [GROUP_CP] = s->cp,
                                    [GROUP_PP] = s->pp };
     return size[g];
@@ -145,6 +146,17 @@ static void a_group_of_experts_has_groups_inside_hosts_and_across(void **state)
     CHECK(color == 3 && key == 1);
     mesh_color(&s, GROUP_EP_ACROSS, 10, &color, &key);
     CHECK(color == 4 && key == 1);
+}
+
+/* The same ranks, three to each expert. */
+static void parts_of_an_expert_are_on_neighbours(void **state)
+{
+    (void)state;
+    const MeshShape s = { .pp = 1, .replicate = 1, .shard = 12, .ep = 6, .cp = 1, .parts = 3 };
+    int color, key;
+    mesh_color(&s, GROUP_EXPERT_PARTS, 10, &color, &key);
+    CHECK(color == 3 && key == 1);
+    CHECK(mesh_exchanges(&s, GROUP_EXPERT_PARTS, true));
 }
 
 static void hosts_hold_as_many_ranks_of_each_group(void **state)
@@ -264,7 +276,7 @@ static void the_table_names_axes_and_places(void **state)
     Text t;
     CHECK_OK(arena_init(&a, "text", MEM_HOST, 1 << 20));
     CHECK_OK(text_init(&t, &a));
-    CHECK_OK(mesh_print(&(MeshShape){ 2, 1, 2, 2, 2, 0, 1, 1, false }, &t));
+    CHECK_OK(mesh_print(&(MeshShape){ 2, 1, 2, 2, 2, 0, 1, 1, 1, false }, &t));
     CHECK(strstr(t.data, "pp             2       4  the layers, a stage a rank\n") != NULL);
     CHECK(strstr(t.data, "    5      1        0      0    1    0       1             0\n") != NULL);
     arena_free(&a);
@@ -280,6 +292,7 @@ int main(void)
         TEST(an_example_is_as_worked_by_hand),
         TEST(tensor_ranks_are_neighbours),
         TEST(a_group_of_experts_has_groups_inside_hosts_and_across),
+        TEST(parts_of_an_expert_are_on_neighbours),
         TEST(hosts_hold_as_many_ranks_of_each_group),
         TEST(what_does_not_fit_says_what_would),
         TEST(groups_of_a_mesh_talk_among_themselves),

@@ -10,7 +10,6 @@ static void experts_that_ranks_cannot_share_are_refused(void **state)
         const char *overrides[2], *part;
     } cases[] = {
         { { "mesh.etp=7" }, "mesh.etp 7 does not divide moe.ffn" },
-        { { "mesh.etp=2", "optimizer.kind=muon" }, "muon updates whole matrices of experts" },
         { { "mesh.etp=2", "model.dense_layers=6" }, "mesh.etp 2 shares experts over ranks, and" },
     };
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
