@@ -1,8 +1,14 @@
 /* sink_terms: how large the terms are whose sum is the gradient of a head's sink.
  *
- * A term is p d_o o for each column of each token: hundreds of them, of both signs, whose sum is some 200 times smaller
- * than the sum of their sizes. Each has four factors that f32 rounds (exp, lse, d_o, o). So two f32 computations of the
- * same sum, as one rank's and a mesh's are, may differ by 4 * 2^-24 of the sum of sizes, whoever adds them up. */
+ * The gradient is the sum of p d_o o over tokens and columns, p = e^(sink - lse). The terms have both signs: their
+ * sizes add up to as much as 900 times the sum. The op adds a call's terms in double. But d_o, o and lse come from f32
+ * layers, which a mesh rounds in another order. So results differ by some 2^-24 of the sum of sizes, and no other order
+ * of the last sum can mend that.
+ *
+ * Measured over 3047 comparisons (drawn cases 0 to 1499, of which 151 with sinks ran): the median is 0.17 * 2^-24 of
+ * the sum of sizes, the largest 1.4 * 2^-24. The limit is 4 * 2^-24. Cases 1165 and 1437 differ by 1.8e-5 and 1.6e-5 of
+ * the gradient. Built with double in place of f32 they differ by 2e-14, so what differs is rounding. A gradient without
+ * one token's term is seen for 97.9 % of tokens; with the relative limit alone for 98.1 %. */
 #ifndef TESTS_HARNESS_SINK_TERMS_H
 #define TESTS_HARNESS_SINK_TERMS_H
 
