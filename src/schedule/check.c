@@ -175,18 +175,21 @@ static Status check_slot(Check *s, const Action *a, int place)
     return OK;
 }
 
-/* What runs beside an exchange reads what the exchange does: over ranks of tp the comm lane makes it, in another
- * action. */
+/* What runs beside an exchange reads what the exchange does. Over ranks of tp the comm lane makes it: then it is made
+ * by an action before that of the exchange. */
 static Status check_beside(const Check *s, const Action *a, const Progress *g)
 {
-    const bool beside = action_row(s->p, a)->at[a->first].overlap_ok && g->comm > s->now[LANE_COMM];
-    if (!beside || (g->comm_before <= s->now[LANE_COMM] && g->comm_first + 1 == a->first))
-        return OK;
+    const ChunkPhase *at = action_row(s->p, a)->at + a->first;
+    const int64_t seen = s->now[LANE_COMM];
+    if (!at->overlap_ok || g->comm <= seen) return OK;
+    const bool alone = !at[-1].tensor || g->comm_first + 1 == a->first;
+    if (alone && g->comm_before <= seen) return OK;
     return BAD(s, PASS " does not wait for what runs before the exchange beside it", OF(a));
 }
 
 static void note_comm(const Check *s, const Action *a, Progress *g)
 {
+    if (a->first == 0) g->comm = g->comm_before = 0; /* backward needs no end of forward here */
     if (a->lane != LANE_COMM) return;
     g->comm_before = g->comm;
     g->comm = count_of(s, LANE_COMM);
