@@ -107,8 +107,9 @@ Status checkpoint_save(Checkpointer *k, int64_t step, uint64_t position);
 Status checkpoint_save_copy(Checkpointer *k, int64_t step, uint64_t position);
 /* Between steps: finishes the pending save if all ranks have written. Collective. */
 Status checkpoint_poll(Checkpointer *k);
-/* Waits for the pending save, and until older checkpoints are removed. ERR_DISK: it cannot be written completely. ERR_NUMERIC: a number in it is
- * not finite (numbers.h). After a failure older checkpoints are as before. Collective. */
+/* Waits for the pending save, and until older checkpoints are removed. ERR_DISK: it cannot be written
+ * completely. ERR_NUMERIC: a number in it is not finite (numbers.h). After a failure older checkpoints are as
+ * before. Collective. */
 Status checkpoint_finish(Checkpointer *k);
 
 /* Bytes that a Checkpointer will take in addition to its buffers of fixed size. peer: of its slots, if the
