@@ -274,18 +274,18 @@ static void check_world(const World *w, const World *one, double overflow)
 }
 
 /* pp, replicate, shard, ep, cp, inside, tp, keys, matrices */
-static const MeshShape alone = { 1, 1, 1, 1, 1, 0, 1, 1, false };
+static const MeshShape alone = { 1, 1, 1, 1, 1, 0, 1, 1, 1, false };
 static const MeshShape meshes[] = {
-    { 1, 1, 2, 2, 1, 0, 1, 1, false }, { 1, 1, 4, 4, 1, 0, 1, 1, false },
-    { 1, 1, 1, 2, 2, 0, 1, 1, false }, { 1, 1, 2, 4, 2, 0, 1, 1, false },
-    { 1, 1, 2, 2, 2, 0, 1, 1, false }, { 1, 1, 4, 2, 1, 0, 1, 1, false },
-    { 1, 1, 2, 1, 2, 0, 1, 1, false },
+    { 1, 1, 2, 2, 1, 0, 1, 1, 1, false }, { 1, 1, 4, 4, 1, 0, 1, 1, 1, false },
+    { 1, 1, 1, 2, 2, 0, 1, 1, 1, false }, { 1, 1, 2, 4, 2, 0, 1, 1, 1, false },
+    { 1, 1, 2, 2, 2, 0, 1, 1, 1, false }, { 1, 1, 4, 2, 1, 0, 1, 1, 1, false },
+    { 1, 1, 2, 1, 2, 0, 1, 1, 1, false },
 };
 /* The same over hosts. */
 static const MeshShape hosts[] = {
-    { 1, 1, 4, 4, 1, 2, 1, 1, false }, { 1, 1, 2, 2, 1, 1, 1, 1, false },
-    { 1, 1, 2, 4, 2, 2, 1, 1, false }, { 1, 1, 4, 4, 1, 1, 1, 1, false },
-    { 1, 1, 4, 4, 1, 4, 1, 1, false },
+    { 1, 1, 4, 4, 1, 2, 1, 1, 1, false }, { 1, 1, 2, 2, 1, 1, 1, 1, 1, false },
+    { 1, 1, 2, 4, 2, 2, 1, 1, 1, false }, { 1, 1, 4, 4, 1, 1, 1, 1, 1, false },
+    { 1, 1, 4, 4, 1, 4, 1, 1, 1, false },
 };
 enum { MESHES = sizeof meshes / sizeof *meshes, HOSTS = sizeof hosts / sizeof *hosts };
 
