@@ -293,7 +293,7 @@ Status spec_layers(const Config *c, Arena *a, ModelSpec *out)
                       .blocks = c->moe_buffer_factor },
     };
     s.ranks.own_first = c->mesh_tp > 1 && c->mesh_tp_pieces > 0 &&
-                        c->data_sequence / s.ranks.stage >= c->mesh_tp_pieces;
+                        c->data_sequence / spec_sequence_ranks(&s) >= c->mesh_tp_pieces;
     if (c->moe_buffers != BUFFERS_POOLED) s.capacity = (RowCapacity){ 0 };
     ExchangeShape shape;
     s.ranks.exchange = spec_exchange(c, &shape);

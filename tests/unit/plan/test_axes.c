@@ -198,7 +198,7 @@ static void products_of_own_rows_run_beside_the_gather(void **state)
         question_close(&q);
     }
     const double hidden = (waits[0] - waits[1]) / (2 * 64 * gather.s);
-    if (hidden < 0.85 || hidden > 1.001)
+    if (!(hidden >= 0.85 && hidden <= 1.001))
         fail_msg("%.3f of the gathers of forward are hidden", hidden);
 }
 
