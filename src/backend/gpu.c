@@ -243,6 +243,17 @@ static void gpu_backend_release(Exec *ex, MemKind kind, void *at, size_t bytes)
         gpu_free(at);
 }
 
+static Status pin_pages(Exec *ex, void *at, size_t bytes)
+{
+    return gpu_pin(ex->gpu->device, at, bytes);
+}
+
+static void unpin_pages(Exec *ex, void *at)
+{
+    (void)ex;
+    gpu_unpin(at);
+}
+
 static Status copy_on_lane(Exec *ex, void *dst, const void *src, size_t bytes)
 {
     return gpu_copy(dst, src, bytes, lane_stream(ex));
@@ -381,6 +392,8 @@ static const Backend backend_gpu = {
     .alloc = gpu_backend_alloc,
     .free = gpu_backend_release,
     .copy = copy_on_lane,
+    .pin = pin_pages,
+    .unpin = unpin_pages,
     .read = read_back,
     .fill = fill_on_lane,
     .sync = wait_all,

@@ -225,7 +225,7 @@ enum { GATHER = 512 }; /* elements of a row that are copied at a time */
  * may be unaligned. */
 static void gather_row(const uint8_t *from, Dtype type, int64_t step, int64_t n, float *out)
 {
-    uint8_t part[GATHER * sizeof(float)];
+    _Alignas(float) uint8_t part[GATHER * sizeof(float)];
     const int64_t each = (int64_t)dtype_bytes(type);
     for (int64_t i = 0, k = 0; i < n; i += k) {
         k = n - i < GATHER ? n - i : GATHER;

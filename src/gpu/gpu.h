@@ -73,6 +73,9 @@ Status gpu_alloc(size_t bytes, void **out);
 void gpu_free(void *at);
 Status gpu_alloc_pinned(size_t bytes, void **out); /* host memory, pinned for all GPUs */
 void gpu_free_pinned(void *at);
+/* Pins memory that the program has, for all GPUs. The device is made current first: any thread may call it. */
+Status gpu_pin(int device, void *at, size_t bytes);
+void gpu_unpin(void *at);
 Status gpu_copy(void *dst, const void *src, size_t bytes, GpuStream s); /* in any direction */
 Status gpu_fill(void *dst, int byte, size_t bytes, GpuStream s);
 

@@ -32,6 +32,8 @@ Status gpu_alloc(size_t bytes, void **out) { return no_gpu_built(); }
 void gpu_free(void *at) {}
 Status gpu_alloc_pinned(size_t bytes, void **out) { return no_gpu_built(); }
 void gpu_free_pinned(void *at) {}
+Status gpu_pin(int device, void *at, size_t bytes) { return no_gpu_built(); }
+void gpu_unpin(void *at) {}
 Status gpu_copy(void *dst, const void *src, size_t bytes, GpuStream s) { return no_gpu_built(); }
 Status gpu_fill(void *dst, int byte, size_t bytes, GpuStream s) { return no_gpu_built(); }
 

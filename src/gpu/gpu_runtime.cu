@@ -94,6 +94,19 @@ Status gpu_alloc_pinned(size_t bytes, void **out)
 
 void gpu_free_pinned(void *at) { (void)CALL(FreeHost)(at); }
 
+Status gpu_pin(int device, void *at, size_t bytes)
+{
+    TRY(gpu_status(CALL(SetDevice)(device), "GPU selection"));
+    Error e = CALL(HostRegister)(at, bytes, RT(HostRegisterPortable));
+    if (e != RT(Success)) gpu_error_clear(); /* or the next launch would report it */
+    return gpu_status(e, "pinned memory");
+}
+
+void gpu_unpin(void *at)
+{
+    if (CALL(HostUnregister)(at) != RT(Success)) gpu_error_clear();
+}
+
 /* MemcpyDefault: the runtime knows from the addresses which side is the device. */
 Status gpu_copy(void *dst, const void *src, size_t bytes, GpuStream s)
 {

@@ -100,6 +100,10 @@ typedef struct Backend {
     Status (*alloc)(Exec *ex, MemKind kind, size_t bytes, void **out);
     void (*free)(Exec *ex, MemKind kind, void *at, size_t bytes);
     Status (*copy)(Exec *ex, void *dst, const void *src, size_t bytes);
+    /* Pins host memory: copies to and from it take no detour and do not block. Any thread may call these. NULL: there
+     * is no device. */
+    Status (*pin)(Exec *ex, void *at, size_t bytes);
+    void (*unpin)(Exec *ex, void *at);
     /* Copies to host memory. Waits for this lane only: other lanes may be waiting for what this
      * lane does next, so waiting for them could deadlock. */
     Status (*read)(Exec *ex, void *dst, const void *src, size_t bytes);

@@ -50,6 +50,13 @@ typedef struct SaveTimes {
     int64_t saves;
 } SaveTimes;
 
+/* Host memory that saves are copied to, unless `peer` has it. */
+typedef struct SaveMemory {
+    Arena arena;
+    size_t pinned;      /* bytes from its beginning that a GPU writes itself */
+    atomic_bool wanted; /* by a save: the writer's first job, taking its pages, ends */
+} SaveMemory;
+
 /* Saves into one run's folder and keeps the newest `keep`. All its memory is taken at open, so that
  * saving allocates nothing. */
 typedef struct Checkpointer {
@@ -65,16 +72,15 @@ typedef struct Checkpointer {
     char *buffer; /* write buffer of the file */
     void *sum;    /* state of the checksum of the entry that is being written */
     Arena arena;
-    Arena copy;
+    SaveMemory copy;
     char *image; /* the file's bytes, in `copy` or a slot of `peer`; NULL: not checkpoint.async */
     Peer peer;   /* checkpoint.peer; slots are open behind checkpoint_open_copies */
     Arena text;
     Text lines;          /* the manifest's lines of this rank's entries, in `text` */
     CheckpointInfo info; /* of the save that is pending; texts behind `mark` in the arena */
     ArenaMark mark;
-    bool pending;      /* a save has begun and is not finished */
-    bool on_disk;      /* it goes into `folder`, not only into `peer` */
-    atomic_bool saves; /* a save wants the writer: its first job, taking pages for `image`, ends */
+    bool pending; /* a save has begun and is not finished */
+    bool on_disk; /* it goes into `folder`, not only into `peer` */
     Worker writer;
 } Checkpointer;
 

@@ -142,21 +142,46 @@ static Status write_shard(void *checkpointer)
 
 /* Opening. */
 
+/* Goes on without if the system pins no more: copies then take the detour of engine_read. */
+static bool pin_piece(Checkpointer *k, size_t at, size_t bytes)
+{
+    Exec *ex = k->params->ex;
+    if (ex->backend->pin == NULL || k->copy.pinned < at) return false;
+    if (ex->backend->pin(ex, k->image + at, bytes) != OK) {
+        log_debug("a save copies through a staging block: %s", status_message());
+        status_clear();
+        return false;
+    }
+    k->copy.pinned = at + bytes;
+    return true;
+}
+
+static void unpin_image(Checkpointer *k)
+{
+    for (size_t at = 0; at < k->copy.pinned; at += TAKE_BYTES)
+        k->params->ex->backend->unpin(k->params->ex, k->image + at);
+    k->copy.pinned = 0;
+}
+
 /* The writer's first job, during the first steps: a save would wait for the system to find and clear these pages,
  * which takes longer than the copy. A save ends it. */
 static Status take_pages(void *checkpointer)
 {
     Checkpointer *k = checkpointer;
-    for (size_t at = 0; at < k->bytes && !atomic_load(&k->saves); at += TAKE_BYTES)
-        arena_take_pages(&k->copy, at, k->bytes - at < TAKE_BYTES ? k->bytes - at : TAKE_BYTES);
+    bool pins = true;
+    for (size_t at = 0; at < k->bytes && !atomic_load(&k->copy.wanted); at += TAKE_BYTES) {
+        const size_t bytes = k->bytes - at < TAKE_BYTES ? k->bytes - at : TAKE_BYTES;
+        arena_take_pages(&k->copy.arena, at, bytes);
+        if (pins) pins = pin_piece(k, at, bytes);
+    }
     return OK;
 }
 
 static Status open_image(Checkpointer *k)
 {
-    TRY(arena_init(&k->copy, "copy", MEM_HOST, k->bytes));
-    arena_huge_pages(&k->copy);
-    TRY(ARENA_NEW(&k->copy, k->bytes, &k->image));
+    TRY(arena_init(&k->copy.arena, "copy", MEM_HOST, k->bytes));
+    arena_huge_pages(&k->copy.arena);
+    TRY(ARENA_NEW(&k->copy.arena, k->bytes, &k->image));
     k->writer.job = take_pages;
     worker_begin(&k->writer);
     return OK;
@@ -176,7 +201,7 @@ static void end_removal(Checkpointer *k)
 static void use_writer(Checkpointer *k)
 {
     end_removal(k);
-    atomic_store(&k->saves, true);
+    atomic_store(&k->copy.wanted, true);
     worker_wait(&k->writer, INFINITY);
     k->writer.job = write_shard;
 }
@@ -303,11 +328,12 @@ static void finish_alone(Checkpointer *k)
 
 void checkpointer_close(Checkpointer *k)
 {
-    atomic_store(&k->saves, true);
+    atomic_store(&k->copy.wanted, true);
     finish_alone(k);
     worker_stop(&k->writer);
     peer_close(&k->peer, false);
-    arena_free(&k->copy);
+    unpin_image(k);
+    arena_free(&k->copy.arena);
     arena_free(&k->text);
     arena_free(&k->arena);
     *k = (Checkpointer){ 0 };
@@ -346,13 +372,31 @@ static Status begin_folder(Checkpointer *k)
     return file_make_folders(temp);
 }
 
+/* Begins copies that engine_wait ends. Each lies in one piece of what take_pages pinned: the runtime refuses others. */
+static Status copy_to_pinned(Checkpointer *k, const Saved *s)
+{
+    Exec *ex = k->params->ex;
+    const size_t first = (size_t)s->offset, end = (size_t)s->end;
+    for (size_t at = first, n = 0; at < end; at += n) {
+        const size_t left = TAKE_BYTES - at % TAKE_BYTES;
+        n = end - at < left ? end - at : left;
+        TRY(ex->backend->copy(ex, k->image + at, (const char *)s->piece.at.data + (at - first), n));
+    }
+    return OK;
+}
+
 /* Copies this rank's elements to host memory, laid out as in the file. Training waits for this copy. */
 static Status copy_image(Checkpointer *k)
 {
-    for (Saved s = { 0 }; next_saved(k->params, &s);)
-        TRY(engine_read(k->params->arenas, k->image + s.offset, s.piece.at.data,
-                        (size_t)(s.end - s.offset), k->params->shape->threads));
-    return OK;
+    EngineArenas *m = k->params->arenas;
+    for (Saved s = { 0 }; next_saved(k->params, &s);) {
+        if ((size_t)s.end <= k->copy.pinned && engine_on_device(m, s.piece.at.data))
+            TRY(copy_to_pinned(k, &s));
+        else
+            TRY(engine_read(m, k->image + s.offset, s.piece.at.data, (size_t)(s.end - s.offset),
+                            k->params->shape->threads));
+    }
+    return engine_wait(m);
 }
 
 static void name_taken(const Checkpointer *k, SourcesTaken *out)

@@ -389,6 +389,13 @@ Status engine_get(EngineArenas *m, const void *at, size_t bytes, const void **ou
     return engine_wait(m);
 }
 
+bool engine_on_device(const EngineArenas *m, const void *at)
+{
+    const Arena *pinned = &m->at[ENGINE_PINNED];
+    const char *p = at;
+    return mirrored(m) && !(p >= pinned->base && p < pinned->base + pinned->used_bytes);
+}
+
 /* One thread does not fill the bandwidth of a host's memory. */
 static void copy_bytes(char *to, const char *from, size_t bytes, int threads)
 {
@@ -404,39 +411,24 @@ static void copy_bytes(char *to, const char *from, size_t bytes, int threads)
     }
 }
 
-static size_t half_block(size_t bytes)
-{
-    const size_t half = ENGINE_STAGING_BYTES / 2;
-    return bytes < half ? bytes : half;
-}
-
 Status engine_read(EngineArenas *m, char *to, const char *from, size_t bytes, int threads)
 {
-    if (!mirrored(m)) {
-        copy_bytes(to, from, bytes, threads);
-        return OK;
-    }
-    char *block = staging_block(m), *other = block + ENGINE_STAGING_BYTES / 2;
-    size_t n = half_block(bytes);
-    TRY(m->ex->backend->copy(m->ex, block, from, n));
-    for (size_t at = 0; at < bytes;) {
-        const size_t next = half_block(bytes - at - n);
-        TRY(engine_wait(m));
-        if (next > 0) TRY(m->ex->backend->copy(m->ex, other, from + at + n, next));
-        copy_bytes(to + at, block, n, threads);
-        at += n, n = next;
-        char *filled = other;
-        other = block, block = filled;
+    const bool there = !engine_on_device(m, from);
+    if (there) TRY(engine_wait(m));
+    for (size_t at = 0, n = 0; at < bytes; at += n) {
+        const void *piece = from + at;
+        n = there || bytes - at < ENGINE_STAGING_BYTES ? bytes - at : ENGINE_STAGING_BYTES;
+        if (!there) TRY(engine_get(m, from + at, n, &piece));
+        copy_bytes(to + at, piece, n, threads);
     }
     return OK;
 }
 
 Status engine_zero(EngineArenas *m, const Tensor *t)
 {
-    const Arena *pinned = &m->at[ENGINE_PINNED];
-    const char *at = t->data;
+    char *at = t->data;
     if (at == NULL) return OK;
-    if (mirrored(m) && at >= pinned->base && at < pinned->base + pinned->used_bytes) {
+    if (mirrored(m) && !engine_on_device(m, at)) {
         TRY(engine_wait(m));
         memset(t->data, 0, tensor_bytes(t));
         return OK;

@@ -60,8 +60,10 @@ size_t engine_piece_bytes(const EngineArenas *m);
 void *engine_staging(const EngineArenas *m, void *at);
 Status engine_put(EngineArenas *m, void *at, size_t bytes);
 Status engine_get(EngineArenas *m, const void *at, size_t bytes, const void **out);
-/* Copies any number of bytes of the engine's memory to the host. From a GPU the next piece comes into one half of
- * the staging block while `threads` copy the other half to its place. */
+/* The host cannot read it: it is copied. */
+bool engine_on_device(const EngineArenas *m, const void *at);
+/* Copies any number of bytes of the engine's memory to the host, with this many threads; from a GPU through the staging
+ * block. */
 Status engine_read(EngineArenas *m, char *to, const char *from, size_t bytes, int threads);
 
 /* Bytes that each arena really used at its peak, for the test planned = used. */

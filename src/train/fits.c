@@ -31,10 +31,12 @@ static const size_t GRANULE_BYTES = (size_t)2 << 20; /* the driver gives memory 
 /* Measured on an H100 with driver 580: in use after the rehearsal less context and arenas. */
 static const size_t KERNEL_BYTES = (size_t)8 << 20;
 
-/* Measured on two H200s and H100s with NCCL 2.28: what the library takes with its first communicator, what each takes
- * for its rings, and for transfers between its ranks (exchanges; comm/nccl.c has the blocks, by which both go). */
+/* Measured on two and four H200s and two H100s with NCCL 2.28: what the library takes with its first communicator, what
+ * each takes for its rings, and for transfers with each of the other ranks (exchanges; comm/nccl.c has the blocks, by
+ * which both go). More of them than a host has are taken to need no more: between hosts there are fewer blocks. */
 static const size_t NCCL_BYTES = (size_t)300 << 20;
-static const size_t RING_BYTES = (size_t)588 << 20, PEER_BYTES = (size_t)410 << 20;
+static const size_t RING_BYTES = (size_t)588 << 20, PEER_BYTES = (size_t)420 << 20;
+enum { PEERS_MAX = 7 };
 static const size_t LINK_BYTES = (size_t)166 << 20; /* of transfers between stages, of one link */
 
 /* Memory of a host or a GPU. */
@@ -202,9 +204,11 @@ size_t train_comm_bytes(const MeshShape *s, bool stores, int queues)
     for (MeshGroup g = GROUP_WORLD; g < GROUP_COUNT; g++) {
         MeshGroup first = mesh_first(s, g);
         bool peers = mesh_exchanges(s, g, stores);
-        if (mesh_group_size(s, g) == 1) continue;
+        const size_t others = (size_t)mesh_group_size(s, g) - 1;
+        if (others == 0) continue;
         if (first == g) sum += RING_BYTES;
-        if (peers && !connected[first]) sum += PEER_BYTES;
+        if (peers && !connected[first])
+            sum += (others < PEERS_MAX ? others : PEERS_MAX) * PEER_BYTES;
         connected[first] |= peers;
     }
     int colors = 2 + s->pp % 2, links = s->pp > 1 ? 2 * queues * colors : 0;

@@ -37,9 +37,12 @@ static Status look(Fuzz *f)
         int64_t elems = safetensors_elems(&t[i]), size = (int64_t)dtype_bytes((Dtype)t[i].dtype);
         need(elems * size == at - t[i].begin);
         float *out = NULL;
+        uint8_t *aligned = NULL; /* as the reader copies them: a header may have any length */
         ArenaMark mark = arena_mark(f->a);
         TRY(ARENA_NEW(f->a, elems + 1, &out));
-        dtype_to_f32(out, f->data + t[i].begin, (Dtype)t[i].dtype, elems);
+        TRY(ARENA_NEW(f->a, elems * size + 1, &aligned));
+        memcpy(aligned, f->data + t[i].begin, (size_t)(elems * size));
+        dtype_to_f32(out, aligned, (Dtype)t[i].dtype, elems);
         arena_release(f->a, mark);
     }
     return OK;

@@ -123,9 +123,14 @@ static Pair pair_part(const Pair *p, int64_t first, int64_t n)
 
 /* Collectives */
 
+/* A sum travels from rank to rank and is rounded at each, the host's once: half a last bit each time, of eight bits in
+ * bf16. */
 static bool reduced_right(const Comm *c, const CommCase *k, int64_t i, float got)
 {
-    double magnitude = 0, each = k->dtype == DTYPE_F32 ? 1e-6 : k->dtype == DTYPE_BF16 ? 8e-3 : 0;
+    double magnitude = 0, bit = k->dtype == DTYPE_F32    ? 0x1p-23
+                                : k->dtype == DTYPE_BF16 ? 0x1.01p-8
+                                                         : 0;
+    double each = c->size * bit;
     if (k->op == REDUCE_MAX) each = 0;
     for (int r = 0; r < c->size; r++) magnitude += fabs((double)case_value(c, r, k->dtype, i));
     return fabs((double)got - (double)case_reduced(c, k, i)) <= each * magnitude;

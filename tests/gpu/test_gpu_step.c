@@ -222,6 +222,42 @@ static void a_save_reads_parts_larger_than_the_staging_block(void **state)
     tiny_close(&t);
 }
 
+/* More than one piece of what the writer's thread pins. Behind the save the weights are others, so what is loaded is
+ * what was saved. */
+static void a_large_save_comes_straight_from_the_gpu(void **state)
+{
+    NEEDS_GPU();
+    char folder[] = "/tmp/switchyard_test_XXXXXX", dir[96];
+    Tiny a, b;
+    Checkpointer saver;
+    CheckpointInfo info;
+    Arena scratch;
+    CHECK(mkdtemp(folder) != NULL);
+    snprintf(dir, sizeof dir, "run.dir=%s", folder);
+    const char *const large[] = {
+        ON_GPU, "model.vocab=40001", "model.hidden=256", "model.tied=true", dir, NULL
+    };
+    tiny_open(&a, large);
+    tiny_open(&b, large);
+    CHECK_OK(arena_init(&scratch, "scratch", MEM_HOST, (size_t)1 << 30));
+    CHECK_OK(checkpointer_open(&saver, &a.config, &a.engine.params, &a.arena));
+    CHECK(worker_wait(&saver.writer, 60));
+    CHECK(saver.bytes > (size_t)100 << 20 && saver.copy.pinned == saver.bytes);
+    CHECK_OK(checkpoint_save(&saver, 4, 16));
+    CHECK_OK(engine_zero(&a.engine.arenas, &a.engine.params.memory.buffer[BUF_MAIN]));
+    CHECK_OK(engine_zero(&b.engine.arenas, &b.engine.params.memory.buffer[BUF_OPTIMIZER]));
+    CHECK(!gpu_same_state(&a, &b));
+    CHECK_OK(checkpoint_finish(&saver));
+    CHECK_OK(checkpoint_load_newest(&a.engine.params, folder, NULL, &scratch, &info));
+    CHECK_OK(engine_init_weights(&b.engine.params, 42));
+    CHECK(gpu_same_state(&a, &b));
+    checkpointer_close(&saver);
+    tiny_close(&a);
+    tiny_close(&b);
+    arena_free(&scratch);
+    CHECK_OK(file_remove_tree(folder));
+}
+
 static void a_nan_is_named_and_skips_the_step(void **state)
 {
     NEEDS_GPU();
@@ -256,6 +292,7 @@ int main(void)
         cmocka_unit_test(generation_gives_the_cpu_s_logits),
         cmocka_unit_test(planned_and_used_bytes_are_equal),
         cmocka_unit_test(a_save_reads_parts_larger_than_the_staging_block),
+        cmocka_unit_test(a_large_save_comes_straight_from_the_gpu),
         cmocka_unit_test(a_nan_is_named_and_skips_the_step),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

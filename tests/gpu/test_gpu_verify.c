@@ -1,5 +1,5 @@
-/* run.verify_every on a GPU: a flipped bit of a gradient is found, and a captured run that is verified has the bits of
- * one that is not. Skipped where there is no GPU. */
+/* run.verify_every on GPUs: a flipped bit of a gradient is found, of several GPUs the one is named, and a captured run
+ * that is verified has the bits of one that is not. Skipped where there is no GPU. */
 #include "harness/flip.h"
 #include "harness/gpu.h"
 #include "harness/many.h"
@@ -32,6 +32,66 @@ static void a_flipped_bit_of_a_gradient_is_found_before_the_update(void **state)
     }
 }
 
+/* Ranks, each on a GPU of its own. */
+enum { GPUS_MAX = 8 };
+typedef struct Turn {
+    const ManyCase *what;
+    bool differs[GPUS_MAX];
+    char why[GPUS_MAX][1024];
+} Turn;
+
+/* The last rank's GPU is the faulty one. */
+static Status flipped_step(Turn *t, ManyRank *r, const Comm *world)
+{
+    StepResult x;
+    Flip f;
+    const bool culprit = world->rank == world->size - 1;
+    TRY(many_step(r, 0, &x));
+    if (culprit) flip_push(&r->t.engine.ex, &f, "linear_bwd_weight", 3);
+    Status s = many_step(r, 1, &x);
+    if (culprit) exec_pop(&r->t.engine.ex);
+    t->differs[world->rank] = s == OK && x.differs;
+    if (s != OK || !x.differs) return s;
+    s = verify_explain(&r->t.engine, 2);
+    status_sentence(t->why[world->rank], sizeof t->why[0]);
+    status_clear();
+    return s == ERR_NUMERIC ? OK : FAIL(ERR_ARG, "no explanation");
+}
+
+static Status run_flipped(void *state, Comm *world)
+{
+    static const char *const verified[] = { "run.verify_every=2", NULL };
+    Turn *t = state;
+    ManyRank r = { .also = verified, .device = world->rank };
+    Status s = many_open(&r, t->what, world);
+    if (s == OK) s = flipped_step(t, &r, world);
+    many_close(&r);
+    return s;
+}
+
+#define EXPERTS MODEL, "moe.experts=8", "model.layers=4", "train.batch=8", "train.micro_batch=1"
+static void of_several_gpus_the_faulty_one_is_named(void **state)
+{
+    NEEDS_GPUS(2);
+    for (int ranks = 2; ranks <= gpu_devices() && ranks <= GPUS_MAX; ranks *= 2) {
+        const ManyCase cases[] = { { "zero 1", ranks, { EXPERTS, "mesh.zero=1" } },
+                                   { "zero 3", ranks, { EXPERTS, "mesh.zero=3" } } };
+        char want[80];
+        snprintf(want, sizeof want, "step 2 was computed twice, with other bits on rank %d (host ",
+                 ranks - 1);
+        for (int i = 0; i < 2; i++) {
+            Turn t = { .what = &cases[i] };
+            int failed = -1;
+            CHECK_OK(comm_threads(ranks, 60, run_flipped, &t, &failed));
+            for (int r = 0; r < ranks; r++) {
+                CHECK(t.differs[r]);
+                if (strstr(t.why[r], want) == NULL)
+                    fail_msg("%s, %d ranks: %s", cases[i].name, ranks, t.why[r]);
+            }
+        }
+    }
+}
+
 static void a_verified_run_has_the_bits_of_one_that_is_not(void **state)
 {
     NEEDS_GPU();
@@ -54,6 +114,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         TEST(a_flipped_bit_of_a_gradient_is_found_before_the_update),
+        TEST(of_several_gpus_the_faulty_one_is_named),
         TEST(a_verified_run_has_the_bits_of_one_that_is_not),
     };
     return TEST_RUN(tests);

@@ -29,6 +29,7 @@ enum {
     hipErrorPeerAccessAlreadyEnabled = 704,
     hipMemcpyDefault = 4,
     hipHostAllocPortable = 1,
+    hipHostRegisterPortable = 1,
     hipStreamNonBlocking = 1,
     hipStreamCaptureModeThreadLocal = 1,
     hipEventDefault = 0,
@@ -63,6 +64,8 @@ enum {
     CALL(Free, hipFree, (void *))                                                                  \
     CALL(HostAlloc, hipHostMalloc, (void **, size_t, unsigned))                                    \
     CALL(FreeHost, hipHostFree, (void *))                                                          \
+    CALL(HostRegister, hipHostRegister, (void *, size_t, unsigned))                                \
+    CALL(HostUnregister, hipHostUnregister, (void *))                                              \
     CALL(MemcpyAsync, hipMemcpyAsync, (void *, const void *, size_t, int, hipStream_t))            \
     CALL(MemsetAsync, hipMemsetAsync, (void *, int, size_t, hipStream_t))                          \
     CALL(IpcGetMemHandle, hipIpcGetMemHandle, (hipIpcMemHandle_t *, void *))                       \

@@ -24,6 +24,8 @@
 enum {
     PROCESSORS = 8,
     SHARED_BYTES = 65536,
+    PINNED_MOST = 1024,
+    ERROR_INVALID = 1,
     ERROR_MEMORY = 2,
     ERROR_LAUNCH = 719,
     ERROR_UNSUPPORTED = 801
@@ -250,6 +252,48 @@ hipError_t hipHostMalloc(void **out, size_t bytes, unsigned flags)
 
 hipError_t hipHostFree(void *at) { return hipFree(at); }
 
+/* Memory of the program that is pinned. As on a GPU, a copy lies in one of these pieces or in none. */
+static struct {
+    const char *at;
+    size_t bytes;
+} pinned[PINNED_MOST];
+static int n_pinned;
+
+static bool in_parts(const void *at, size_t bytes)
+{
+    const char *first = at, *end = first + bytes;
+    bool parts = false;
+    pthread_mutex_lock(&shared.lock);
+    for (int i = 0; i < n_pinned; i++) {
+        const char *own = pinned[i].at, *own_end = own + pinned[i].bytes;
+        parts |= first < own_end && end > own && (first < own || end > own_end);
+    }
+    pthread_mutex_unlock(&shared.lock);
+    return parts;
+}
+
+hipError_t hipHostRegister(void *at, size_t bytes, unsigned flags)
+{
+    (void)flags;
+    pthread_mutex_lock(&shared.lock);
+    const bool room = n_pinned < PINNED_MOST;
+    if (room) pinned[n_pinned].at = at, pinned[n_pinned++].bytes = bytes;
+    pthread_mutex_unlock(&shared.lock);
+    return room ? hipSuccess : failed(ERROR_MEMORY);
+}
+
+hipError_t hipHostUnregister(void *at)
+{
+    bool found = false;
+    pthread_mutex_lock(&shared.lock);
+    for (int i = 0; i < n_pinned && !found; i++) {
+        found = pinned[i].at == at;
+        if (found) pinned[i] = pinned[--n_pinned];
+    }
+    pthread_mutex_unlock(&shared.lock);
+    return found ? hipSuccess : failed(ERROR_INVALID);
+}
+
 hipError_t hipIpcGetMemHandle(hipIpcMemHandle_t *handle, void *at)
 {
     (void)handle, (void)at;
@@ -415,6 +459,7 @@ hipError_t hipModuleLaunchKernel(hipFunction_t function, unsigned gx, unsigned g
 hipError_t hipMemcpyAsync(void *dst, const void *src, size_t bytes, int kind, hipStream_t stream)
 {
     (void)kind;
+    if (in_parts(dst, bytes) || in_parts(src, bytes)) return failed(ERROR_INVALID);
     return of_status(
         submit(stream, (struct hipGraphNode){ .dst = dst, .src = src, .bytes = bytes }));
 }
