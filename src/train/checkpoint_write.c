@@ -315,6 +315,15 @@ void checkpoint_give_back(Checkpointer *k)
     peer_close(&k->peer, true);
 }
 
+/* Removes what a save that is dropped has written. Other ranks that still write to it fail, and are to end anyway. */
+static Status remove_pending(const Checkpointer *k)
+{
+    char temp[FILE_PATH_MAX];
+    if (!k->on_disk || rank_of(k->params) != 0) return OK;
+    TRY(folder_of_step(temp, k->folder, k->info.step, CHECKPOINT_TEMP));
+    return file_remove_tree(temp);
+}
+
 /* Runs on the way out of an error, so it keeps the status record of that error. */
 static void finish_alone(Checkpointer *k)
 {
@@ -322,6 +331,10 @@ static void finish_alone(Checkpointer *k)
     (void)snprintf(before, sizeof before, "%s", status_message());
     const bool alone = k->pending && ranks_of(k->params) == 1;
     if (alone && checkpoint_finish(k) != OK) log_failure(LOG_WARN, "%s", "");
+    if (k->pending && !alone) {
+        (void)worker_wait(&k->writer, INFINITY);
+        (void)remove_pending(k);
+    }
     end_removal(k);
     if (before[0] != '\0') (void)status_adopt(OK, before);
 }
@@ -344,17 +357,13 @@ void checkpointer_close(Checkpointer *k)
 /* Drops the pending save and removes its folder. */
 static Status fail_save(Checkpointer *k, Status s)
 {
-    char message[1024], temp[FILE_PATH_MAX];
+    char message[1024];
     status_sentence(message, sizeof message);
     arena_release(&k->arena, k->mark);
-    bool mine = rank_of(k->params) == 0;
     k->pending = false;
-    if (!mine) log_quiet(); /* all ranks have the same failure: rank 0 logs it */
-    if (mine && k->on_disk &&
-        (folder_of_step(temp, k->folder, k->info.step, CHECKPOINT_TEMP) != OK ||
-         file_remove_tree(temp) != OK)) {
+    if (rank_of(k->params) != 0) log_quiet(); /* all ranks have the same failure: rank 0 logs it */
+    if (remove_pending(k) != OK)
         log_warn("left behind: step %" PRId64 CHECKPOINT_TEMP " in %s", k->info.step, k->folder);
-    }
     return FAIL(s, "checkpoint of step %" PRId64 ": %s; older checkpoints are untouched",
                 k->info.step, message);
 }

@@ -433,8 +433,8 @@ Status train_agree_capacity(const Config *c, Comm *world, TrainPlan *p)
 {
     RowCapacity *all = NULL, *mine = &p->shape.capacity, capacity = *mine;
     Arena a = { 0 };
-    TRY(arena_init(&a, "capacities", MEM_HOST, (size_t)64 << 20));
-    Status s = ARENA_NEW(&a, world->size, &all);
+    Status s = agree_status(world, arena_init(&a, "capacities", MEM_HOST, (size_t)64 << 20));
+    if (s == OK) s = ARENA_NEW(&a, world->size, &all);
     Tensor in = { mine, DTYPE_U8, 1, { sizeof capacity } };
     Tensor out = { all, DTYPE_U8, 1, { (int64_t)sizeof capacity * world->size } };
     if (s == OK) s = comm_all_gather(world, &in, &out);
