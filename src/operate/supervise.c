@@ -13,7 +13,7 @@
 #include <string.h>
 #include <unistd.h>
 
-enum { LOOK_MS = 50, GRACE_S = 5, TOKEN_BYTES = 64, FAILURES_MAX = 2 };
+enum { LOOK_MS = 50, GRACE_S = 5, TOKEN_BYTES = 64, FAILURES_MAX = 2, UNREAPED_LOOKS = 15 };
 
 /* Seconds: between two looks at the heartbeat; a gap between looks after which this process itself must have stood
  * still; without a step (starts, loads, saves); that a run of an earlier supervisor may take to end. */
@@ -171,6 +171,8 @@ typedef struct Pulse {
     double looked_s, moved_s;
     uint64_t sum;
     bool steps; /* at the look before */
+    pid_t ended;
+    int looks; /* at which `ended` was a rank whose end the launcher does not see */
 } Pulse;
 
 /* Are all ranks in steps, and has one run? */
@@ -205,6 +207,28 @@ static bool stands_still(Supervisor *s, Pulse *p)
     return still_s > (given_s > 0 ? given_s : supervise_hang_s(s->o->config, steps, s->longest_s));
 }
 
+/* Open MPI's mpirun may miss the end of a rank that dies as it starts. It then waits for that rank without end. */
+static bool launcher_hangs(const Supervisor *s, Pulse *p)
+{
+    const pid_t ended = process_unreaped(&s->process);
+    p->looks = ended != 0 && ended == p->ended ? p->looks + 1 : 0;
+    p->ended = ended;
+    return p->looks > UNREAPED_LOOKS;
+}
+
+/* Looks once a second. */
+static bool hangs(Supervisor *s, Pulse *p)
+{
+    if (clock_s() - p->looked_s < BEAT_LOOK_S) return false;
+    const bool still = stands_still(s, p);
+    if (still)
+        log_warn("supervise: no heartbeat for %.0f s: the run is ended", clock_s() - p->moved_s);
+    if (still || !launcher_hangs(s, p)) return still;
+    log_warn("supervise: process %ld has ended and its launcher does not see it: the run is ended",
+             (long)p->ended);
+    return true;
+}
+
 /* Until the run has ended. Returns whether it hung. */
 static bool watch(Supervisor *s)
 {
@@ -212,9 +236,7 @@ static bool watch(Supervisor *s)
     bool over = false, hung = false;
     while (!over) {
         over = process_look(&s->process, LOOK_MS) || pass_stop(s);
-        if (!over && clock_s() - p.looked_s >= BEAT_LOOK_S) hung = stands_still(s, &p);
-        if (hung)
-            log_warn("supervise: no heartbeat for %.0f s: the run is ended", clock_s() - p.moved_s);
+        hung = !over && hangs(s, &p);
         if (hung) process_end(&s->process, SIGTERM, GRACE_S);
         over = over || hung;
         if (*s->o->shows != s->shown) log_goodput(s);

@@ -68,6 +68,24 @@ static void a_run_that_stands_still_is_ended_and_goes_on(void **state)
     CHECK(run_has_checkpoint(lab, "stopped", STEPS));
 }
 
+/* The first start is of a launcher that waits for nobody, whose only rank has ended. */
+static void a_launcher_that_misses_the_end_of_a_rank_is_ended(void **state)
+{
+    Lab *lab = *state;
+    const char *mpirun = lab_path(lab, "mpirun");
+    lab_write_text(lab, mpirun,
+                   "#!/bin/sh\n"
+                   "if mkdir ../once 2>/dev/null; then true & exec sleep 600; fi\n"
+                   "while [ \"$1\" = -n ] || [ \"$1\" = 1 ]; do shift; done\n"
+                   "exec \"$@\"\n");
+    CHECK(chmod(mpirun, 0755) == 0);
+    Outcome o = RUN(lab, "missed", "supervise", "../tiny.yaml", "train.steps=60",
+                    "checkpoint.every=5", "--", "../mpirun", "-n", "1");
+    CHECK_EXIT(o, 0);
+    CHECK_SAYS(o.err, "has ended and its launcher does not see it: the run is ended");
+    check_like_the_whole(lab, "missed");
+}
+
 static void the_same_failure_twice_ends_with_its_sentence(void **state)
 {
     Lab *lab = *state;
@@ -206,6 +224,7 @@ int main(void)
         LAB_TEST(a_killed_run_goes_on_to_the_same_bits),
         LAB_TEST(a_killed_run_goes_on_from_memory_to_the_same_bits),
         LAB_TEST(a_run_that_stands_still_is_ended_and_goes_on),
+        LAB_TEST(a_launcher_that_misses_the_end_of_a_rank_is_ended),
         LAB_TEST(the_same_failure_twice_ends_with_its_sentence),
         LAB_TEST(what_cannot_be_supervised_is_refused),
         LAB_TEST(what_the_run_refuses_is_not_tried_again),
