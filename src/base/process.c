@@ -154,22 +154,21 @@ int process_code(const Process *p)
 /* /proc/PID/stat: "PID (NAME) STATE PARENT ..."; a name may have parentheses. */
 static bool is_unreaped(pid_t pid, pid_t parent)
 {
-    char path[64], line[512], state = 0;
-    int of = 0;
+    char path[64], line[512];
     (void)snprintf(path, sizeof path, "/proc/%d/stat", (int)pid);
     const int fd = open(path, O_RDONLY | O_CLOEXEC);
     const ssize_t n = fd < 0 ? 0 : read(fd, line, sizeof line - 1);
     if (fd >= 0) (void)close(fd);
     line[n < 0 ? 0 : n] = '\0';
-    const char *name_end = strrchr(line, ')');
-    return name_end != NULL && sscanf(name_end, ") %c %d", &state, &of) == 2 && state == 'Z' &&
-           of == parent;
+    const char *end = strrchr(line, ')');
+    return end != NULL && strncmp(end, ") Z ", 4) == 0 && strtol(end + 4, NULL, 10) == parent;
 }
 
 pid_t process_unreaped(const Process *p)
 {
     pid_t found = 0;
     DIR *d = p->ended ? NULL : opendir("/proc");
+    /* NOLINTNEXTLINE(concurrency-mt-unsafe): the stream is this call's own */
     for (struct dirent *e; d != NULL && found == 0 && (e = readdir(d)) != NULL;) {
         const pid_t pid = (pid_t)strtol(e->d_name, NULL, 10);
         if (pid > 1 && is_unreaped(pid, p->pid)) found = pid;
