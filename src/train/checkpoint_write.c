@@ -142,18 +142,17 @@ static Status write_shard(void *checkpointer)
 
 /* Opening. */
 
-/* Goes on without if the system pins no more: copies then take the detour of engine_read. */
-static bool pin_piece(Checkpointer *k, size_t at, size_t bytes)
+/* Pins no more once the system has refused a piece: copies then take the detour of engine_read. */
+static void pin_piece(Checkpointer *k, size_t at, size_t bytes)
 {
     Exec *ex = k->params->ex;
-    if (ex->backend->pin == NULL || k->copy.pinned < at) return false;
-    if (ex->backend->pin(ex, k->image + at, bytes) != OK) {
-        log_debug("a save copies through a staging block: %s", status_message());
-        status_clear();
-        return false;
+    if (ex->backend->pin == NULL || k->copy.pinned < at) return;
+    if (ex->backend->pin(ex, k->image + at, bytes) == OK) {
+        k->copy.pinned = at + bytes;
+        return;
     }
-    k->copy.pinned = at + bytes;
-    return true;
+    log_debug("a save copies through a staging block: %s", status_message());
+    status_clear();
 }
 
 static void unpin_image(Checkpointer *k)
@@ -168,11 +167,10 @@ static void unpin_image(Checkpointer *k)
 static Status take_pages(void *checkpointer)
 {
     Checkpointer *k = checkpointer;
-    bool pins = true;
     for (size_t at = 0; at < k->bytes && !atomic_load(&k->copy.wanted); at += TAKE_BYTES) {
         const size_t bytes = k->bytes - at < TAKE_BYTES ? k->bytes - at : TAKE_BYTES;
         arena_take_pages(&k->copy.arena, at, bytes);
-        if (pins) pins = pin_piece(k, at, bytes);
+        pin_piece(k, at, bytes);
     }
     return OK;
 }

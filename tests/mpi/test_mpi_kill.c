@@ -142,16 +142,15 @@ static bool mpirun_ends(Child *mpirun)
 static void a_rank_that_never_starts_ends_the_others_at_the_deadline(void **state)
 {
     Lab *lab = *state;
-    Child c = begin(lab);
-    pid_t stopped = rank_pid(&c, 1);
-    kill(stopped, SIGSTOP);
-    for (int turn = 0; turn < 3 && !mpirun_ends(&c); turn++) {
-        kill(stopped, SIGKILL);
+    Child c;
+    for (int turn = 0;; turn++) {
+        c = begin(lab);
+        const pid_t stopped = rank_pid(&c, 1);
+        if (stopped > 0) kill(stopped, SIGSTOP);
+        if (mpirun_ends(&c) || turn == 2) break;
+        if (stopped > 0) kill(stopped, SIGKILL);
         kill(c.pid, SIGKILL);
         (void)lab_wait(lab, &c);
-        c = begin(lab);
-        stopped = rank_pid(&c, 1);
-        kill(stopped, SIGSTOP);
     }
     Outcome o = lab_wait(lab, &c);
     /* mpirun may end by SIGPIPE itself, when it has named the first rank that ended and clears up */
