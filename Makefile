@@ -4,7 +4,8 @@
 # make test         unit, op, schedule, mesh, GPU and system tests in release; last line: N passed, M failed, K skipped
 # make asan | tsan  unit, op, schedule and mesh tests under address+undefined | comm and mesh tests under thread
 # make hostile      unit, op, schedule and mesh tests with small limits and failing allocations
-# make test-lowest  meshes, trajectories and products once more, with the lowest instruction set
+# make ISA=v3 test  the same with AVX2 alone, in a build that has no other CPU ops
+# make test-native  products, trajectories and meshes with the best instruction set of this processor; the guides
 # make test-mpi     ranks as processes of mpirun and srun, on one host and two
 # make failing-calls BOUND=25 fails library calls one by one, 2 x BOUND of each kind in each command
 # make kills N=1000 SIGKILL at random moments of supervised runs; CUDA=1: on two GPUs, SIGSTOP too: N passed, M failed, K skipped
@@ -22,7 +23,7 @@
 # make reproduce    docs/reference/planning.md: the planner beside published figures
 # make scoreboard   errors of the planner on published runs (tests/published/)
 # make bench        switchyard bench ops and bench step quickstart
-# CUDA=1 (NVIDIA's GPUs), HIP=1 (AMD's) and MPI=1 switch files in and out. Configurations share no objects; of one configuration the
+# CUDA=1 (NVIDIA's GPUs), HIP=1 (AMD's), MPI=1 and ISA=v3 switch files in and out. Configurations share no objects; of one configuration the
 # builds with CUDA and MPI take those of the plain one ($O), but for what they change ($B).
 
 CONFIG ?= release
@@ -30,10 +31,11 @@ CUDA   ?= 0
 HIP    ?= 0
 MPI    ?= 0
 LONG   ?= 0
+ISA    ?= all
 BUILD  ?= build
 O      := $(BUILD)/$(CONFIG)$(if $(filter 1-asan 1-tsan,$(LONG)-$(CONFIG)),-long)
-B      := $O$(if $(filter 1,$(CUDA)),-cuda)$(if $(filter 1,$(HIP)),-hip)$(if $(filter 1,$(MPI)),-mpi)
-PROGRAM := $(if $(filter release,$(CONFIG)),$(BUILD)/switchyard,$B/switchyard)
+B      := $O$(if $(filter 1,$(CUDA)),-cuda)$(if $(filter 1,$(HIP)),-hip)$(if $(filter 1,$(MPI)),-mpi)$(if $(filter v3,$(ISA)),-v3)
+PROGRAM := $(if $(filter release-all,$(CONFIG)-$(ISA)),$(BUILD)/switchyard,$B/switchyard)
 
 CC.release := gcc
 CC.debug   := gcc
@@ -84,7 +86,7 @@ LDFLAGS := $(filter -fsanitize=address% -fsanitize=thread,$(CFLAGS)) -fopenmp
 
 # Sets of CPU ops beside the one that is compiled like all else (op/cpu_set.h). bf16 and AMX: the compiler
 # takes these instructions where they are called by name alone, behind a look at the processor.
-SETS := $(if $(filter release-x86_64,$(CONFIG)-$(shell uname -m)),v4)
+SETS := $(if $(filter release-all-x86_64,$(CONFIG)-$(ISA)-$(shell uname -m)),v4)
 ARCH.v4 := -march=x86-64-v4 -mprefer-vector-width=512 -mavx512bf16 -mamx-tile -mamx-bf16
 SET_SRC := src/base/dtype.c $(filter-out %/op.c %/op_table.c %/cpu_sets.c %/names.c %/choices.c %/tuner.c %/product_algo.c %/kernels.c %_kernels.c %/libraries.c %_off.c src/op/exchange%,$(wildcard src/op/*.c))
 
@@ -117,6 +119,7 @@ SRC += src/gpu/gpu_off.c src/op/libraries_off.c src/comm/nccl_off.c
 endif
 $(OWN:%=$B/%.o): CFLAGS += -DHAVE_$(if $(filter 1,$(HIP)),HIP,CUDA)=1
 OWN += $(filter src/comm/nccl.c,$(SRC)) # its header is the vendor's
+OWN += $(if $(filter v3,$(ISA)),src/op/cpu_sets.c)
 OBJ := $(OWN:%=$B/%.o) $(SETS:%=$O/set_%.o) $(patsubst %,$O/%.o,$(filter-out $(OWN),$(SRC))) $(CU:%=$B/%.o) \
        $O/gen/presets.c.o $O/gen/hardware.c.o $O/gen/page.c.o
 LIB := $B/libswitchyard.a
@@ -133,8 +136,8 @@ SCHEDULE := $(call test_of,tests/schedule/test_*.c)
 GPU    := $(call test_of,tests/gpu/test_*.c)
 SYSTEM := $(call test_of,tests/system/test_*.c)
 MPI_TESTS := $(patsubst %.c,$(BUILD)/$(CONFIG)-mpi/%,$(wildcard tests/mpi/test_*.c))
-LOWEST := $(addprefix $B/tests/,mesh/test_same_loss mesh/test_trajectory_mesh mesh/test_steps_mesh \
-          unit/train/test_trajectory op/test_gemm op/test_attention op/test_linear op/test_moe)
+NATIVE := $(addprefix $B/tests/,mesh/test_same_loss mesh/test_trajectory_mesh mesh/test_steps_mesh unit/train/test_trajectory \
+          unit/op/test_cpu_set op/test_gemm op/test_attention op/test_linear op/test_moe system/test_gpu_report system/test_bad_input)
 FUZZ   := $(call test_of,tests/fuzz/fuzz_*.c)
 
 # The library: what its functions need of these folders, as one object in which only they are visible.
@@ -245,7 +248,7 @@ $B/switchyard: $O/src/main.c.o $O/gen/version.c.o $(LIB)
 	$(CC) $(LDFLAGS) $^ $(LDLIBS) -o $@
 
 # build/switchyard is the release program that was made last, with CUDA and MPI or without
-ifeq ($(CONFIG),release)
+ifneq ($(PROGRAM),$B/switchyard)
 $(PROGRAM): $B/switchyard always
 	@cmp -s $< $@ || cp $< $@
 endif
@@ -348,17 +351,17 @@ build-test-mpi:
 	$(MAKE) MPI=1 $(BUILD)/$(CONFIG)-mpi/switchyard $(MPI_TESTS)
 
 test: build-test
-	tools/run_tests $(SYSTEM) $(if $(filter release,$(CONFIG)),tools/check_guides) $(MESH) $(SCHEDULE) $(OPS) $(UNIT) $(GPU)
+	tools/run_tests $(SYSTEM) $(if $(filter release-all,$(CONFIG)-$(ISA)),tools/check_guides) $(MESH) $(SCHEDULE) $(OPS) $(UNIT) $(GPU)
 test-fast: build-test-fast
 	tools/run_tests $(MESH) $(SCHEDULE) $(OPS) $(UNIT)
 test-mesh: build-test-mesh
 	tools/run_tests $(MESH) $(COMM)
 test-fuzz: build-test-fuzz
 	tools/run_fuzz $(FUZZ)
-# what a processor without AVX-512 computes
-build-test-lowest: $(LOWEST)
-test-lowest: build-test-lowest
-	TEST_ISA=x86-64-v3 tools/run_tests $(LOWEST)
+# what this processor computes, beside the tests of ISA=v3; and what is of the users' program
+build-test-native: $(NATIVE) $(PROGRAM) $B/tests/op/test_golden_ops $B/tests/op/test_quant $B/tests/op/test_scale
+test-native: build-test-native
+	tools/run_tests tools/check_guides $(NATIVE)
 test-mpi: build-test-mpi
 	tools/run_mpi $(BUILD)/$(CONFIG)-mpi
 
@@ -453,6 +456,6 @@ always:
 clean:
 	rm -rf $(BUILD)
 .PHONY: always all gfxrun build-unit build-op build-schedule build-gpu build-test-mesh build-test-fast build-test build-test-fuzz \
-        build-test-mpi build-test-lowest build-test-gfxrun test-gfxrun test test-fast test-lowest test-mesh test-fuzz test-mpi asan tsan hostile fuzz debug bench convergence docs reproduce scoreboard flags lib library lint test-long mutants gfx kills failing-calls clean
+        build-test-mpi build-test-native build-test-gfxrun test-gfxrun test test-fast test-native test-mesh test-fuzz test-mpi asan tsan hostile fuzz debug bench convergence docs reproduce scoreboard flags lib library lint test-long mutants gfx kills failing-calls clean
 -include $(OBJ:.o=.d) $(HIP_OBJ:.o=.d) $(foreach s,$(SETS),$(SET_SRC:%=$O/$s/%.d)) $(PIC:.o=.d) $O/src/main.c.d
 -include $(wildcard $O/tests/*/*.d $O/tests/*/*/*.d) $(GFXRUN:.o=.d) $(GFXRUN_PIC:.o=.d) $(GFXRUN_BLAS_PIC:.o=.d)

@@ -100,7 +100,6 @@ static inline Status many_open(ManyRank *r, const ManyCase *c, Comm *world)
     many_settings(c, world == NULL, r->also, set);
     TRY(arena_init(&t->arena, "tiny", MEM_HOST, (size_t)1 << 30));
     TRY(config_default(&t->config, &t->arena));
-    t->config.run_cpu_isa = (int)test_isa();
     for (size_t i = 0; i < sizeof tiny_base / sizeof *tiny_base; i++) {
         TRY(config_override(&t->config, &t->arena, tiny_base[i]));
     }

@@ -40,7 +40,7 @@ static inline void optest_open(OpTest *t, int threads)
     *t = (OpTest){ 0 };
     CHECK_OK(arena_init(&t->arena, "test", MEM_HOST, (size_t)1 << 30));
     CHECK_OK(arena_init(&t->scratch, "scratch", MEM_HOST, (size_t)1 << 30));
-    CHECK_OK(exec_init(&t->ex, &t->arena, &t->scratch, threads, test_isa()));
+    CHECK_OK(exec_init(&t->ex, &t->arena, &t->scratch, threads, CPU_AUTO));
     exec_push(&t->ex, &backend_guard);
     CHECK_OK(mirror_push(&t->ex));
 }

@@ -12,12 +12,12 @@
 #ifndef TESTS_HARNESS_TEST_H
 #define TESTS_HARNESS_TEST_H
 
-#include "base/cpu.h"
 #include "base/status.h"
 
 #include <math.h>
 #include <setjmp.h>
 #include <stdarg.h>
+#include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
 #include <stdio.h>
@@ -30,16 +30,6 @@ __attribute__((constructor)) static void test_filter(void)
 {
     const char *pattern = getenv("TEST_FILTER");
     if (pattern != NULL) cmocka_set_test_filter(pattern);
-}
-
-/* TEST_ISA=x86-64-v3 in the environment: the instruction set of CPU ops, as run.cpu_isa has it. */
-static inline CpuIsa test_isa(void)
-{
-    const char *name = getenv("TEST_ISA");
-    for (int i = CPU_V3; name != NULL && i <= CPU_V4; i++) {
-        if (strcmp(name, cpu_isa_names[i]) == 0) return (CpuIsa)i;
-    }
-    return CPU_AUTO;
 }
 
 /* How many times, or every which case: a sanitizer watches how memory and threads are used, and that

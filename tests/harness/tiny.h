@@ -78,7 +78,6 @@ static inline Status tiny_config(Tiny *t, const char *const *overrides)
 {
     TRY(arena_init(&t->arena, "tiny", MEM_HOST, (size_t)1 << 30));
     TRY(config_default(&t->config, &t->arena));
-    t->config.run_cpu_isa = (int)test_isa();
     for (size_t i = 0; i < sizeof tiny_base / sizeof *tiny_base; i++) {
         TRY(config_override(&t->config, &t->arena, tiny_base[i]));
     }

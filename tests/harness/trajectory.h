@@ -91,7 +91,6 @@ static inline void trajectory_config(Trajectory *t, const char *run_dir,
     const char *const kept[] = { every, "checkpoint.keep=100", "comm.timeout_s=100",
                                  "run.device=cpu" };
     CHECK_OK(config_default(out, &t->arena));
-    out->run_cpu_isa = (int)test_isa();
     CHECK_OK(config_parse(out, &t->arena, "trajectory", t->yaml, t->yaml_bytes));
     for (int i = 0; i < 4; i++) CHECK_OK(config_override(out, &t->arena, kept[i]));
     for (; settings != NULL && *settings != NULL; settings++) {

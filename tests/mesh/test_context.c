@@ -178,7 +178,7 @@ static Status side_open(Side *s, const Case *c, int ranks, int rank)
     *s = (Side){ 0 };
     Arena *arenas[] = { &s->arena, &s->keep, &s->ring, &s->scratch };
     for (int i = 0; i < 4; i++) TRY(arena_init(arenas[i], "rank", MEM_HOST, ARENA_BYTES));
-    TRY(exec_init(&s->ex, &s->arena, &s->scratch, 1, test_isa()));
+    TRY(exec_init(&s->ex, &s->arena, &s->scratch, 1, CPU_AUTO));
     exec_push(&s->ex, &backend_guard);
     TRY(spec_of(s, c, ranks));
     TRY(arena_array_zero(&s->arena, layer_attention.state_bytes, 1, &s->run.state));

@@ -187,7 +187,7 @@ static Status rank_body(void *state, Comm *world)
     arena_over(&r->keep, "keep", MEM_HOST, (char *)at + FRONT, BYTES);
     arena_over(&r->ring, "ring", MEM_HOST, (char *)at + FRONT + BYTES, BYTES);
     TRY(arena_init(&r->scratch, "scratch", MEM_HOST, BYTES));
-    TRY(exec_init(&r->ex, &r->arena, &r->scratch, 1, test_isa()));
+    TRY(exec_init(&r->ex, &r->arena, &r->scratch, 1, CPU_AUTO));
     exec_push(&r->ex, &backend_guard);
     TRY(mesh_make(world, &w->shape, false, &r->arena, &r->mesh));
     r->ex.mesh = &r->mesh;

@@ -41,7 +41,7 @@ static Bench *bench_open(const char *family)
     *b = (Bench){ .golden = golden_open(path) };
     CHECK_OK(arena_init(&b->arena, "test", MEM_HOST, (size_t)64 << 20));
     CHECK_OK(arena_init(&b->scratch, "scratch", MEM_HOST, (size_t)64 << 20));
-    CHECK_OK(exec_init(&b->ex, &b->arena, &b->scratch, 2, test_isa()));
+    CHECK_OK(exec_init(&b->ex, &b->arena, &b->scratch, 2, CPU_AUTO));
     return b;
 }
 
