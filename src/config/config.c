@@ -3,6 +3,7 @@
 #include "config/config.h"
 
 #include "base/file.h"
+#include "base/log.h"
 #include "config/config_private.h"
 #include "op/kinds.h"
 
@@ -34,23 +35,27 @@ const int config_row_count = ROW_COUNT;
 /* The name within its section: every row's name has exactly one dot. */
 static const char *key_of(const ConfigRow *row) { return strchr(row->name, '.') + 1; }
 
-/* Settings that were removed, their default, and what to use instead. */
+/* Settings that were removed, a value that changed nothing, and what to use instead. */
 static const struct {
     const char *name, *fallback, *instead;
+    bool warns; /* of such a value: somebody meant it */
 } removed[] = {
-    { "comm.null", "[]", "bench step --exposed runs steps without each kind of traffic" },
+    { "comm.null", "[]", "bench step --exposed runs steps without each kind of traffic", false },
+    { "data.on_bad_line", "fail", "data prepare --on-bad-line", false },
+    { "data.on_bad_line", "skip", "data prepare --on-bad-line skip", true },
 };
 
 /* A checkpoint or config.yaml of an older version contains all settings, removed ones too. Those are
- * ignored as long as they have their old default. */
+ * ignored as long as they have a value that changed nothing. */
 bool config_row_was(const char *name, const yaml_node_t *value)
 {
     bool none = value->type == YAML_SEQUENCE_NODE &&
                 value->data.sequence.items.start == value->data.sequence.items.top;
     const char *text = none ? "[]" : config_scalar_text(value);
     for (size_t i = 0; text != NULL && i < sizeof removed / sizeof *removed; i++) {
-        if (strcmp(removed[i].name, name) == 0 && strcmp(removed[i].fallback, text) == 0)
-            return true;
+        if (strcmp(removed[i].name, name) != 0 || strcmp(removed[i].fallback, text) != 0) continue;
+        if (removed[i].warns) log_warn("%s=%s has no effect: %s", name, text, removed[i].instead);
+        return true;
     }
     return false;
 }

@@ -119,7 +119,6 @@ enum { FORMAT_E4M3, FORMAT_HYBRID, FORMAT_E2M1, FORMAT_E2M3, FORMAT_E3M2 };
 enum { SCALES_AUTO, SCALES_EXACT, SCALES_POW2 };
 enum { DISPATCH_AUTO, DISPATCH_BF16, DISPATCH_FP8 };
 enum { WGRAD_FP8, WGRAD_BF16 };
-enum { BAD_LINE_FAIL, BAD_LINE_SKIP };
 
 /* Sets every row to its default. */
 Status config_default(Config *c, Arena *a);

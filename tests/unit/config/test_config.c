@@ -89,6 +89,11 @@ static void a_setting_that_was_removed_may_have_its_old_default(void **state)
     CHECK_NEAR(c.comm_timeout_s, 7, 0);
     CHECK_FAILS(parse(&c, "comm:\n  null: [pp]\n"), ERR_ARG, "comm.null was removed after 0.9.0");
     CHECK_FAILS(parse(&c, "comm:\n  null: 1\n"), ERR_ARG, "comm.null was removed after 0.9.0");
+    CHECK_OK(parse(&c, "data:\n  on_bad_line: fail\n  sequence: 7\n"));
+    CHECK_INT(c.data_sequence, 7);
+    CHECK_OK(parse(&c, "data:\n  on_bad_line: skip\n")); /* of a checkpoint; a warning says it */
+    CHECK_FAILS(parse(&c, "data:\n  on_bad_line: halt\n"), ERR_ARG,
+                "data.on_bad_line was removed after 0.9.0: data prepare --on-bad-line");
     CHECK_FAILS(parse(&c, "comm:\n  nul: []\n"), ERR_ARG, "there is no setting comm.nul");
 }
 
@@ -740,7 +745,6 @@ static void words_of_choices_stand_in_the_order_of_their_enums(void **state)
         { "moe.aux_scope=batch", offsetof(Config, moe_aux_scope), AUX_BATCH },
         { "moe.aux_scope=global", offsetof(Config, moe_aux_scope), AUX_GLOBAL },
         { "optimizer.moments=bf16", offsetof(Config, optimizer_moments), MOMENTS_BF16 },
-        { "data.on_bad_line=skip", offsetof(Config, data_on_bad_line), BAD_LINE_SKIP },
     };
     Config c = defaults();
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
