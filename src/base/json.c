@@ -11,6 +11,8 @@
 
 /* DEPTH_MAX bounds the stack that hostile input can use; real files are far below it. */
 enum { DEPTH_MAX = 1000, POOL_NODES = 32 };
+/* Members of an object that a later one may replace. Of larger objects json_get finds the last one. */
+enum { REPEATS_MOST = 64 };
 
 /* ---- reading ---- */
 
@@ -29,9 +31,24 @@ static void append_node(Json *list, Json *v)
     list->last = v;
 }
 
-/* Nodes come in batches, because an arena rounds each allocation up to 256 bytes. */
+/* The member of that name among the first ones; NULL: none. */
+static Json *find_repeated(const Json *list, const char *name)
+{
+    Json *v = name == NULL ? NULL : list->child;
+    int left = REPEATS_MOST;
+    while (v != NULL && left-- > 0 && strcmp(v->name, name) != 0) v = v->next;
+    return left < 0 ? NULL : v;
+}
+
+/* Nodes come in batches, because an arena rounds each allocation up to 256 bytes. A name that comes again
+ * keeps its place and takes the later value, as in a dict of Python's. */
 static Status append_new(Reader *r, Json *list, const char *name, Json **out)
 {
+    *out = find_repeated(list, name);
+    if (*out != NULL) {
+        **out = (Json){ .name = name, .next = (*out)->next };
+        return OK;
+    }
     if (r->left == 0) {
         TRY(ARENA_NEW(r->arena, POOL_NODES, &r->pool));
         r->left = POOL_NODES;
@@ -110,10 +127,11 @@ Status json_parse(const char *text, size_t n, Arena *a, Json **out, size_t *bad)
 
 Json *json_get(const Json *object, const char *name)
 {
+    Json *found = NULL;
     if (!json_is(object, JSON_OBJECT)) return NULL;
-    Json *v = object->child;
-    while (v != NULL && strcmp(v->name, name) != 0) v = v->next;
-    return v;
+    for (Json *v = object->child; v != NULL; v = v->next)
+        if (strcmp(v->name, name) == 0) found = v;
+    return found;
 }
 
 const char *json_string(const Json *v) { return json_is(v, JSON_TEXT) ? v->text : NULL; }

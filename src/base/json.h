@@ -32,7 +32,7 @@ typedef struct Json {
 
 /* Parses one value that has only white space around it. If the text is not valid, *out is NULL and *bad
  * is the offset of the first wrong byte. A lone surrogate is invalid; \u0000 becomes U+FFFD. If a key
- * is repeated, json_get finds the first. */
+ * is repeated, json_get finds the last, as Python does. */
 Status json_parse(const char *text, size_t n, Arena *a, Json **out, size_t *bad);
 
 /* These take NULL for a value that is not there. */

@@ -81,7 +81,17 @@ static bool take_digits(Scan *s, double *out)
     return true;
 }
 
-double scan_number(Scan *s)
+static bool is_digit(char c) { return c >= '0' && c <= '9'; }
+
+/* strtod takes leading zeros and bare points, which RFC 8259 does not have. */
+static bool is_plain(const char *at, const char *end)
+{
+    at += *at == '-';
+    const char *dot = memchr(at, '.', (size_t)(end - at));
+    return is_digit(*at) && !(*at == '0' && is_digit(at[1])) && (dot == NULL || is_digit(dot[1]));
+}
+
+static double read_number(Scan *s)
 {
     double v = 0;
     char c = '\0';
@@ -95,6 +105,15 @@ double scan_number(Scan *s)
     v = strtod(s->at, &end);
     if (end != wanted) s->bad = true;
     s->at = wanted;
+    return v;
+}
+
+double scan_number(Scan *s)
+{
+    if (!s->bad) (void)scan_peek(s);
+    const char *begin = s->at;
+    const double v = read_number(s);
+    if (s->strict && !s->bad && *begin != 'n' && !is_plain(begin, s->at)) s->bad = true;
     return v;
 }
 
@@ -169,7 +188,8 @@ char *scan_string(Scan *s)
     if (!take_char(s, '"')) s->bad = true;
     char *begin = s->at, *out = s->at;
     while (!s->bad && *s->at != '"') {
-        if (*s->at == '\0') {
+        const bool control = (unsigned char)*s->at < ' ' && s->strict;
+        if (*s->at == '\0' || control) {
             s->bad = true;
         } else if (*s->at == '\\') {
             s->at++;

@@ -12,9 +12,11 @@
 #include <stddef.h>
 
 typedef struct Scan {
-    char *at;    /* in a NUL-terminated text */
-    bool fresh;  /* just after an opening bracket: no comma is expected */
-    bool strict; /* a lone surrogate is an error; otherwise it becomes U+FFFD */
+    char *at;   /* in a NUL-terminated text */
+    bool fresh; /* just after an opening bracket: no comma is expected */
+    bool
+        strict; /* what Python's json refuses is an error: a lone surrogate (else it becomes U+FFFD), control
+                    characters in strings, numbers such as 01 and 1. */
     bool bad;
 } Scan;
 

@@ -43,14 +43,21 @@ static Status read_piece(Blocks *b, Text *room, size_t bytes, bool *ended)
     return OK;
 }
 
+/* Of a byte order mark at the front of a file, which is no part of its text. */
+static size_t mark_bytes(const Text *room)
+{
+    return room->used >= 3 && memcmp(room->data, "\xEF\xBB\xBF", 3) == 0 ? 3 : 0;
+}
+
 static Status check_first(Blocks *b, const Text *room)
 {
+    const size_t mark = mark_bytes(room);
     b->checked = true;
     if (room->used > TAR_AT + 5 && memcmp(room->data + TAR_AT, "ustar", 5) == 0)
         return FAIL(ERR_FORMAT, "%s is a tar archive: unpack it, and name the folder",
                     b->input.path);
     TRY(input_check_inside(&b->input, room->data, room->used));
-    if (b->input.pipe && room->used > 0) b->jsonl = b->jsonl || room->data[0] == '{';
+    if (b->input.pipe && room->used > mark) b->jsonl = b->jsonl || room->data[mark] == '{';
     return OK;
 }
 
@@ -106,7 +113,8 @@ Status blocks_next(Blocks *b, Text *room, Block *out, bool *more)
     b->carry.used = 0;
     TRY(fill_room(b, room, &whole));
     TRY(text_append(&b->carry, room->data + whole, room->used - whole));
-    *out = (Block){ .text = room->data, .bytes = whole, .begin = b->at };
+    const size_t mark = b->at.bytes == 0 ? mark_bytes(room) : 0;
+    *out = (Block){ .text = room->data + mark, .bytes = whole - mark, .begin = b->at };
     b->at.bytes += (int64_t)whole;
     b->at.lines += count_lines(room->data, whole);
     out->end = b->at;

@@ -1,6 +1,8 @@
 #include "data/documents.h"
 #include "harness/test.h"
 
+#include <unistd.h>
+
 typedef struct Source {
     const char *name;
     bool jsonl;
@@ -146,6 +148,71 @@ static void a_nul_is_bad_however_it_is_written(void **state)
     check_lines("{\"text\":\"a\\\\u0000b\"}\n", "[a\\u0000b]");
 }
 
+/* As Python's json: the last one. */
+static void of_a_key_that_stands_twice_the_last_counts(void **state)
+{
+    (void)state;
+    check_lines("{\"text\":\"a\",\"text\":\"b\"}\n", "[b]");
+    check_lines("{\"text\":\"a\",\"x\":{\"text\":1},\"te\\u0078t\":\"b\"}\n", "[b]");
+    char many[4096] = "{\"text\":\"a\"";
+    for (int i = 0; i < 99; i++) /* more members than the reader looks back at */
+        snprintf(many + strlen(many), sizeof many - strlen(many), ",\"k%d\":{}", i);
+    strcat(many, ",\"text\":\"b\"}\n");
+    check_lines(many, "[b]");
+    check_lines("{\"text\":1,\"text\":\"b\"}\n", "[b]");
+    CHECK_BAD("{\"text\":\"a\",\"text\":null}\n", "a.jsonl:1: no text in field", "");
+}
+
+/* Each of these is an error of Python's json, or of its writers. */
+static void what_is_no_json_is_no_document(void **state)
+{
+    (void)state;
+    CHECK_BAD("{\"text\":\"a\tb\"}\n", "a.jsonl:1: no JSON from column 11 on", "");
+    CHECK_BAD("{\"text\":\"a\",\"n\":01}\n", "a.jsonl:1: no JSON", "");
+    CHECK_BAD("{\"text\":\"a\",\"n\":1.}\n", "a.jsonl:1: no JSON", "");
+    CHECK_BAD("{\"text\":\"a\",\"n\":-.5}\n", "a.jsonl:1: no JSON", "");
+    CHECK_BAD("{\"text\":\"a\",\"n\":NaN}\n", "a.jsonl:1: no JSON", "");
+    CHECK_BAD("{\"text\":\"\\ud800\"}\n", "a.jsonl:1: no JSON", "");
+    CHECK_BAD("{\"text\":\"a\"}\r{\"text\":\"b\"}\n", "a.jsonl:1: no JSON", "");
+    check_lines("{\"text\":\"a\",\"n\":[0,-0.5e+7,10,1E9,123456789012345678901234567890]}\r\n",
+                "[a]");
+    check_lines("{\"text\":\"\\ud83d\\ude00\x7f\"}", "[\xF0\x9F\x98\x80\x7f]");
+}
+
+static void check_file(const char *name, const char *bytes, size_t n, const char *want)
+{
+    Documents d = { 0 };
+    const DocumentOptions o = { .field = "text", .split = SPLIT_LINE, .block_bytes = 4 };
+    char path[64], got[64] = "";
+    snprintf(path, sizeof path, "/tmp/switchyard-test-%ld-%s", (long)getpid(), name);
+    CHECK_OK(file_write_whole(path, bytes, n));
+    Status s = documents_open(&d, path, &o);
+    for (bool more = s == OK; more;) {
+        const char *text = NULL;
+        size_t length = 0;
+        CHECK_OK(documents_next(&d, &text, &length, &more));
+        if (more)
+            snprintf(got + strlen(got), sizeof got - strlen(got), "[%.*s]", (int)length, text);
+    }
+    documents_close(&d);
+    unlink(path);
+    if (want == NULL)
+        CHECK_FAILS(s, ERR_FORMAT, "is UTF-16 text, which is not read: convert it: iconv");
+    else
+        CHECK_TEXT(got, want);
+}
+
+/* The mark at the front alone; a later one is a character. */
+static void a_byte_order_mark_is_no_part_of_the_text(void **state)
+{
+    (void)state;
+    check_file("a.txt", "\xEF\xBB\xBFone\n\xEF\xBB\xBFtwo\n", 14, "[one][\xEF\xBB\xBFtwo]");
+    check_file("a.jsonl", "\xEF\xBB\xBF{\"text\":\"a\"}\n", 16, "[a]");
+    check_file("b.txt", "\xEF\xBB\xBF", 3, "");
+    check_file("c.txt", "\xFF\xFEo\0n\0", 6, NULL);
+    check_file("d.jsonl", "\xFE\xFF\0{\0}", 6, NULL);
+}
+
 static void a_field_can_be_a_path(void **state)
 {
     (void)state;
@@ -176,11 +243,19 @@ static void a_missing_file_is_named(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        TEST(a_whole_file_is_one_document),    TEST(blank_lines_divide_a_text_into_documents),
-        TEST(each_line_can_be_a_document),     TEST(json_lines_give_their_field),
-        TEST(another_field_can_be_asked_for),  TEST(a_broken_line_is_named_by_file_and_line),
-        TEST(a_line_without_the_field_is_bad), TEST(a_nul_is_bad_however_it_is_written),
-        TEST(a_field_can_be_a_path),           TEST(a_missing_file_is_named),
+        TEST(a_whole_file_is_one_document),
+        TEST(blank_lines_divide_a_text_into_documents),
+        TEST(each_line_can_be_a_document),
+        TEST(json_lines_give_their_field),
+        TEST(another_field_can_be_asked_for),
+        TEST(a_broken_line_is_named_by_file_and_line),
+        TEST(a_line_without_the_field_is_bad),
+        TEST(a_nul_is_bad_however_it_is_written),
+        TEST(of_a_key_that_stands_twice_the_last_counts),
+        TEST(what_is_no_json_is_no_document),
+        TEST(a_byte_order_mark_is_no_part_of_the_text),
+        TEST(a_field_can_be_a_path),
+        TEST(a_missing_file_is_named),
     };
     return TEST_RUN(tests);
 }
