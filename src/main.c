@@ -8,8 +8,11 @@
 #include "cli/options.h"
 #include "op/cpu_set.h"
 
+#include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
+#include <string.h>
+#include <sys/resource.h>
 
 static Status cli_help(int argc, char **argv);
 
@@ -43,6 +46,40 @@ static Status cli_help(int argc, char **argv)
     return options_dispatch("switchyard", COMMANDS, N_COMMANDS, argc + 1, argv - 1);
 }
 
+/* Whoever needs more than this dies of SIGSEGV, which says nothing. Half of it was enough for the commands tried. */
+enum { STACK_LEAST = 1 << 20 };
+
+/* Bytes in a variable such as 64k, or NULL, that sets the stacks of OpenMP's threads. Without a unit KiB. */
+static double stack_of(const char *text)
+{
+    char *unit = NULL;
+    const double n = text == NULL ? STACK_LEAST : strtod(text, &unit);
+    if (n <= 0 || unit == NULL) return STACK_LEAST; /* OpenMP refuses or ignores it */
+    unit += strspn(unit, " ");
+    return ldexp(n, *unit == 'B' || *unit == 'b'   ? 0
+                    : *unit == 'M' || *unit == 'm' ? 20
+                    : *unit == 'G' || *unit == 'g' ? 30
+                                                   : 10);
+}
+
+static Status check_stacks(void)
+{
+    static const char *const names[] = { "OMP_STACKSIZE", "GOMP_STACKSIZE" };
+    struct rlimit most = { 0 };
+    if (getrlimit(RLIMIT_STACK, &most) == 0 && most.rlim_cur < STACK_LEAST)
+        return FAIL(ERR_ARG,
+                    "the stack is limited to %llu KiB, at least %d are needed: set ulimit -s 8192",
+                    (unsigned long long)most.rlim_cur >> 10, STACK_LEAST >> 10);
+    for (int i = 0; i < 2; i++) {
+        /* NOLINTNEXTLINE(concurrency-mt-unsafe): there is only one thread yet */
+        const char *text = getenv(names[i]);
+        if (stack_of(text) < STACK_LEAST)
+            return FAIL(ERR_ARG, "%s is %.40s, at least %d KiB are needed: unset it", names[i],
+                        text, STACK_LEAST >> 10);
+    }
+    return OK;
+}
+
 int main(int argc, char **argv)
 {
     CpuIsa have = cpu_here().isa, need = op_set_base.isa; /* the rest of the code needs `need` */
@@ -58,6 +95,7 @@ int main(int argc, char **argv)
     out_begin();
     file_changed_catch();
     Status s = level == NULL ? OK : log_set_level_named(level);
+    if (s == OK) s = check_stacks();
     if (s == OK) s = options_dispatch("switchyard", COMMANDS, N_COMMANDS, argc, argv);
     if (s == OK) s = out_end();
     /* what reads as damaged may have been cut while it was read */

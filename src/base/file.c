@@ -83,6 +83,19 @@ static int open_above(const char *path, int flags)
     return above;
 }
 
+/* A pipe would be waited for, and a device gives nothing back. /dev/null is for measurements. */
+static Status open_to_change(const char *path, int flags, int *fd)
+{
+    struct stat info = { 0 };
+    *fd = open_above(path, flags | O_CREAT | O_NOFOLLOW | O_NONBLOCK | O_NOCTTY);
+    if (*fd < 0 && errno != ENXIO)
+        return cannot_change(path, "created"); /* a pipe without a reader */
+    if (*fd >= 0 && fstat(*fd, &info) == 0)
+        if (S_ISREG(info.st_mode) || strcmp(path, "/dev/null") == 0) return OK;
+    if (*fd >= 0) close(*fd);
+    return FAIL(ERR_ARG, "%s is a pipe, a device or a socket, not a file: remove it", path);
+}
+
 static bool is_open(const File *f) { return f->fd > 0; }
 
 /* ---- writing ---- */
@@ -108,10 +121,9 @@ static Status open_to_write(File *f, const char *path, bool temporary, void *buf
     const char *name = temporary ? temp : path;
     /* What a killed process left is removed. A link of that name would lead to another file. */
     if (temporary) (void)unlink(temp);
-    f->fd = open_above(name, O_WRONLY | O_CREAT | O_NOFOLLOW | (temporary ? O_EXCL : O_APPEND));
-    if (f->fd >= 0) return OK;
-    *f = (File){ 0 };
-    return cannot_change(name, "created");
+    Status s = open_to_change(name, O_WRONLY | (temporary ? O_EXCL : O_APPEND), &f->fd);
+    if (s != OK) *f = (File){ 0 };
+    return s;
 }
 
 Status file_create_temp_buffered(File *f, const char *path, void *buffer, size_t buffer_bytes)
@@ -674,8 +686,8 @@ bool file_has_name(int fd, const char *path)
  * need. The kernel drops it with the last descriptor, however the process ends. */
 Status file_lock(const char *path, int *out_fd, bool *held, long *holder)
 {
-    int fd = open_above(path, O_RDWR | O_CREAT | O_NOFOLLOW);
-    if (fd < 0) return cannot_change(path, "created");
+    int fd = -1;
+    TRY(open_to_change(path, O_RDWR, &fd));
     if (flock(fd, LOCK_EX | LOCK_NB) != 0) {
         Status s = errno == EWOULDBLOCK ? OK : cannot_change(path, "locked");
         if (s == OK) *holder = read_holder(fd);

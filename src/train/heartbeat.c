@@ -83,9 +83,10 @@ static bool print_line(Heartbeat *h, const char *kind, const char *why)
 
 static int open_file(const Heartbeat *h)
 {
-    const int fd = open(h->path, O_WRONLY | O_CREAT | O_CLOEXEC, 0644);
+    const int how = O_WRONLY | O_CREAT | O_CLOEXEC | O_NONBLOCK; /* a pipe is not waited for */
+    const int fd = open(h->path, how, 0644);
     if (fd >= 0 || file_make_parent(h->path) != OK) return fd;
-    return open(h->path, O_WRONLY | O_CREAT | O_CLOEXEC, 0644);
+    return open(h->path, how, 0644);
 }
 
 /* Readers leave out a line that a full disk cut short. */

@@ -209,6 +209,45 @@ static void a_pipe_in_a_checkpoint_is_refused_at_once(void **state)
     CHECK_REFUSED(o, 2, "rank-00000.bin is a pipe");
 }
 
+/* Each would be waited for without end, or lose what is written there. */
+static void a_pipe_in_the_place_of_a_file_of_a_run_is_refused_at_once(void **state)
+{
+    static const struct {
+        const char *file, *more;
+        int code;
+    } table[] = {
+        { "metrics.jsonl", "", 2 },
+        { "lock", "", 2 },
+        { "log/rank-00001.log", "--ranks 2", 2 },
+        { "checkpoints", "", 3 }, /* a file is in the way */
+        { "config.yaml", "", 0 }, /* renamed into place */
+        { "heartbeat/$(hostname).jsonl", "", 0 },
+        { "report.html", "", 0 },
+    };
+    Lab *lab = *state;
+    Outcome o = RUN(lab, "pipes", "train", "../tiny.yaml", "train.steps=2", "--ranks", "2");
+    CHECK_EXIT(o, 0);
+    for (size_t i = 0; i < sizeof table / sizeof *table; i++) {
+        char line[512];
+        snprintf(line, sizeof line,
+                 "rm -rf again; cp -r run again; f=again/%s; mkdir -p $(dirname $f); rm -rf $f; "
+                 "mkfifo $f || exit 9; exec timeout 60 \"$0\" train ../tiny.yaml run.dir=again "
+                 "train.steps=3 optimizer.decay_steps=2 --resume %s",
+                 table[i].file, table[i].more);
+        o = SHELL(lab, "pipes", line);
+        CHECK_EXIT(o, table[i].code);
+        if (table[i].code == 2) CHECK_SAYS(o.err, "is a pipe, a device or a socket");
+    }
+    o = SHELL(lab, "pipes",
+              "rm -rf again; mkdir again; mkfifo again/supervise.lock; exec timeout 60 \"$0\" "
+              "supervise ../tiny.yaml run.dir=again checkpoint.every=1 -- --ranks 1");
+    CHECK_REFUSED(o, 2, "supervise.lock is a pipe, a device or a socket, not a file: remove it");
+    o = SHELL(lab, "pipes",
+              "rm -rf again; mkdir again; mkfifo again/journal.jsonl; exec timeout 60 \"$0\" "
+              "supervise ../tiny.yaml run.dir=again checkpoint.every=1 -- --ranks 1");
+    CHECK_REFUSED(o, 2, "journal.jsonl is a pipe, a device or a socket, not a file: remove it");
+}
+
 static void checkpoints_that_were_swapped_are_not_taken_for_each_other(void **state)
 {
     Lab *lab = *state;
@@ -280,6 +319,19 @@ static void a_file_that_may_not_grow_is_a_sentence(void **state)
     CHECK_REFUSED(o, 3, "File too large");
 }
 
+static void a_small_stack_is_a_sentence(void **state)
+{
+    Lab *lab = *state;
+    Outcome o = SHELL(lab, "stack", "ulimit -s 64; exec \"$0\" train ../tiny.yaml");
+    CHECK_REFUSED(o, 2, "the stack is limited to 64 KiB, at least 1024 are needed: set ulimit -s");
+    o = SHELL(lab, "stack", "export OMP_STACKSIZE=16k; exec \"$0\" train ../tiny.yaml");
+    CHECK_REFUSED(o, 2, "OMP_STACKSIZE is 16k, at least 1024 KiB are needed: unset it");
+    o = SHELL(lab, "stack",
+              "ulimit -s 1024; export OMP_STACKSIZE='1 M'; exec \"$0\" train ../tiny.yaml "
+              "train.steps=1");
+    CHECK_EXIT(o, 0);
+}
+
 /* GiB of address space that each command needs for this model. */
 static void commands_run_in_little_address_space(void **state)
 {
@@ -317,6 +369,8 @@ int main(void)
         LAB_TEST(a_report_that_fails_after_a_run_is_no_bad_input),
         LAB_TEST(forged_manifests_are_refused_by_all_who_read_them),
         LAB_TEST(a_pipe_in_a_checkpoint_is_refused_at_once),
+        LAB_TEST(a_pipe_in_the_place_of_a_file_of_a_run_is_refused_at_once),
+        LAB_TEST(a_small_stack_is_a_sentence),
         LAB_TEST(checkpoints_that_were_swapped_are_not_taken_for_each_other),
         LAB_TEST(a_lost_terminal_stops_a_run_as_sigterm_does),
         LAB_TEST(settings_and_options_without_effect_are_said),

@@ -2,6 +2,7 @@
 #include "harness/place.h"
 #include "harness/read_at.h"
 
+#include <fcntl.h>
 #include <sys/resource.h>
 #include <sys/stat.h>
 #include <sys/wait.h>
@@ -118,6 +119,26 @@ static void a_pipe_is_no_file(void **state)
     CHECK_FAILS(read_at(p->path, 0, &byte, 1), ERR_IO, "is a pipe");
 }
 
+/* With a reader at its other end, and without, for which open() would wait. */
+static void a_pipe_is_not_written_or_locked(void **state)
+{
+    Place *p = *state;
+    File f = { 0 };
+    int lock = 0;
+    bool held = false;
+    long holder = 0;
+    CHECK_INT(mkfifo(p->path, 0600), 0);
+    CHECK_FAILS(file_open_append(&f, p->path, NULL, 0), ERR_ARG, "x is a pipe, a device or");
+    CHECK_FAILS(file_lock(p->path, &lock, &held, &holder), ERR_ARG, "x is a pipe, a device or");
+    const int reader = open(p->path, O_RDONLY | O_NONBLOCK);
+    CHECK(reader >= 0);
+    CHECK_FAILS(file_open_append(&f, p->path, NULL, 0), ERR_ARG, "x is a pipe, a device or");
+    CHECK_FAILS(file_lock(p->path, &lock, &held, &holder), ERR_ARG, "x is a pipe, a device or");
+    close(reader);
+    CHECK_OK(file_open_append(&f, "/dev/null", NULL, 0)); /* bench trace */
+    file_close(&f);
+}
+
 static void a_device_is_no_file(void **state)
 {
     Place *p = *state;
@@ -229,6 +250,7 @@ int main(void)
         PLACE_TEST(a_pipe_is_read_to_its_end_where_that_is_asked_for),
         PLACE_TEST(a_named_pipe_waits_for_its_writer),
         PLACE_TEST(a_pipe_is_no_file),
+        PLACE_TEST(a_pipe_is_not_written_or_locked),
         PLACE_TEST(a_device_is_no_file),
         PLACE_TEST(a_file_without_a_size_is_read_whole),
 #ifdef HOSTILE
