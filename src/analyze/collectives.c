@@ -8,7 +8,6 @@
  * collectives_text.c.
  */
 #include "analyze/collectives.h"
-#include "analyze/report.h"
 
 #include <math.h>
 #include <omp.h>
@@ -22,7 +21,6 @@ enum { OUTLIER = 10 };
 
 /* Our own rules. compat/collectives.c has TraceLens' rules. */
 static const CollectiveRules OURS = {
-    .movers = REPORT_MOVERS,
     .lacks = "?",
     .lacks_nodes = "?",
     .mb = 1e6,

@@ -111,7 +111,7 @@ typedef struct CollectiveRank {
 /* How collectives are read, matched and shown. Rules are data, so that this part need not know whose
  * rules they are. */
 typedef struct CollectiveRules {
-    const char *movers;      /* words in names of kernels that move data between ranks */
+    const char *movers;      /* words in names of kernels that communicate; NULL: movers.def */
     const char *lacks;       /* marks of columns that sheets do not have (collectives_sheets.c) */
     const char *lacks_nodes; /* the same where the GPUs of a node are not known */
     const char *unknown_key; /* stands for a missing key of the summary by size; NULL: nothing */

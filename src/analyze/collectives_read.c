@@ -6,7 +6,9 @@
  * is not decided here: that needs all ranks (collectives_match.c).
  */
 #include "analyze/collectives.h"
+#include "analyze/events_cut.h"
 #include "analyze/events_read.h"
+#include "analyze/movers.h"
 #include "analyze/tree.h"
 
 #include <ctype.h>
@@ -289,11 +291,12 @@ static Status find_movers(Reading *r)
     for (int64_t i = 0; i < e->n; i++) {
         uint8_t *s = &seen[e->name[i]];
         if (e->kind[i] != EVENT_KERNEL) continue;
-        if (*s == 0)
-            *s = strings_has_word(event_name(e, i), rules->movers) &&
-                         strstr(event_name(e, i), "_layout") == NULL
-                     ? 2
-                     : 1;
+        if (*s == 0) {
+            const char *name = event_name(e, i);
+            bool moves = rules->movers == NULL ? mover_library(name) != NULL
+                                               : strings_has_word(name, rules->movers);
+            *s = moves && strstr(name, "_layout") == NULL ? 2 : 1;
+        }
         r->mover[i] = *s == 2 && !(rules->kernel_alone && e->link[i] < 0 && e->external[i] < 0);
     }
     return OK;
@@ -460,6 +463,13 @@ static Status find_collectives(Reading *r)
     uint32_t *event = NULL;
     const TreeOptions how = { .link = LINK_CORRELATION };
     TRY(tree_build(&r->e, &how, &r->arena, &r->tree));
+    if (r->tree.processes > 1 && !r->all->options.rules->kernel_alone)
+        return FAIL(
+            ERR_ARG,
+            "%s has the calls of %lld processes, and a file is one rank: name the ranks' own "
+            "traces",
+            r->e.path, (long long)r->tree.processes);
+    TRY(r->all->options.rules->kernel_alone ? OK : events_cut(&r->e, &r->tree, &r->arena));
     TRY(find_movers(r));
     TRY(sort_events(r, wants_device, 0, &sorted, &r->n_device));
     TRY(ARENA_NEW(&r->arena, r->n_device, &r->device));

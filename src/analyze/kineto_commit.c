@@ -263,9 +263,12 @@ static Status put_memory(const Element *x)
         e->counts.incomplete++;
         return OK;
     }
+    uint32_t pid = 0;
+    TRY(text_field(x, FIELD_PID, &pid));
     TRY(column_room(&e->own->column[COL_MEMORY], e->n_memory + 1));
     e->memory[e->n_memory++] =
         (MemoryPoint){ .ts = x->f[FIELD_TS].real,
+                       .pid = pid,
                        .bytes = whole_field(x, FIELD_MEMORY_BYTES),
                        .allocated = whole_field(x, FIELD_MEMORY_ALLOCATED),
                        .reserved = whole_field(x, FIELD_MEMORY_RESERVED),

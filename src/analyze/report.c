@@ -6,6 +6,7 @@
  * it is grouped by launcher (report_launchers). Sheets read both and change neither.
  */
 #include "analyze/report.h"
+#include "analyze/movers.h"
 #include "analyze/perf.h"
 
 #include <assert.h>
@@ -34,12 +35,12 @@ static bool is_copy_kernel(const char *name)
     return *name == '\0' || strcmp(name, ".kd") == 0;
 }
 
-/* Collectives of our own recordings begin with "comm: ". */
 static Bucket bucket_of_name(const Report *r, const char *name)
 {
     if (is_copy_kernel(name)) return BUCKET_MEMCPY;
-    const char *movers = r->o->movers != NULL ? r->o->movers : REPORT_MOVERS;
-    bool comm = strings_has_word(name, movers) || text_starts(name, "comm: ");
+    const char *movers = r->o->movers;
+    bool comm = movers == NULL ? mover_library(name) != NULL
+                               : strings_has_word(name, movers) || text_starts(name, "comm: ");
     return comm ? BUCKET_COMM : BUCKET_COMPUTATION;
 }
 
@@ -106,7 +107,8 @@ static int by_host_start(const void *a, const void *b)
     return (x->host.start > y->host.start) - (x->host.start < y->host.start);
 }
 
-/* Steps are sorted by time: traces of several threads need not be in order. */
+/* Steps are sorted by time: traces of several threads need not be in order. Steps of one number that
+ * overlap are those of several processes, and count as one. */
 Status report_steps(const Events *e, Arena *a, Step **out, int64_t *n)
 {
     int64_t most = 0;
@@ -118,6 +120,16 @@ Status report_steps(const Events *e, Arena *a, Step **out, int64_t *n)
         if (number >= 0) (*out)[(*n)++] = (Step){ number, { e->ts[i], event_end(e, i) } };
     }
     qsort(*out, (size_t)*n, sizeof **out, by_host_start);
+    int64_t kept = 0;
+    for (int64_t i = 0; i < *n; i++) {
+        Step *last = &(*out)[kept > 0 ? kept - 1 : 0], next = (*out)[i];
+        const bool again = kept > 0 && last->number == next.number;
+        if (again && next.host.start < last->host.end)
+            last->host.end = fmax(last->host.end, next.host.end);
+        else
+            (*out)[kept++] = next;
+    }
+    *n = kept;
     return OK;
 }
 

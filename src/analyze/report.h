@@ -18,14 +18,9 @@
 #include "analyze/table.h"
 #include "analyze/tree.h"
 
-/* Words in names of kernels that move data between ranks. compat/ has TraceLens' shorter list. */
-#define REPORT_MOVERS                                                                              \
-    "nccl|rccl|cross_device_reduce|nvshmem|deep_ep|deepep|multimem_all_|one_shot_all_reduce|"      \
-    "two_shot_all_reduce"
-
 /* What the command line may choose. */
 typedef struct ReportOptions {
-    const char *movers;   /* such words; NULL: REPORT_MOVERS */
+    const char *movers;   /* words in names of kernels that communicate; NULL: movers.def */
     bool linked_only;     /* count only work whose launch is in the trace; all work if none is */
     bool recompute;       /* show activation recomputation separately */
     bool kernels;         /* make kernel_summary */
@@ -88,9 +83,13 @@ extern const int report_sheets_n;
 /* Each is in the file that its name says: sheet_ops_* in sheet_ops.c. */
 MakeSheet sheet_gpu_timeline, sheet_ops_summary, sheet_ops_by_category, sheet_ops_unique_args,
     sheet_kernel_summary, sheet_short_histogram, sheet_short_summary, sheet_coll_analysis,
-    sheet_perf /* all sheets of models: out->name says which */, sheet_unified;
+    sheet_maybe_comm, sheet_perf /* all sheets of models: out->name says which */, sheet_unified;
 MakeSheet sheet_timeline_by_step, sheet_idle_by_cause, sheet_idle_by_operator, sheet_idle_gaps,
     sheet_launch_delays, sheet_sync_delays, sheet_memory_summary, sheet_trace_counts;
+
+/* Sentences on what in the trace makes its times uncertain: durations that were cut, clocks that
+ * differ, work of several processes. Nothing if there is none. */
+Status report_doubts(const Events *e, const Tree *t, Text *out);
 
 /* A column that is dropped before a table is shown; compat/ reads it. It numbers the kernels that
  * stand alone in unified_perf_summary. A row has the number of its first kernel. */

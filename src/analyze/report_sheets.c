@@ -17,6 +17,7 @@ const Sheet report_sheets[] = {
     { "short_kernel_histogram", wants_short_kernels, sheet_short_histogram },
     { "short_kernels_summary", wants_short_kernels, sheet_short_summary },
     { "coll_analysis", has_work, sheet_coll_analysis },
+    { "not_known_as_communication", has_work, sheet_maybe_comm },
     { "GEMM", has_launchers, sheet_perf },
     { "GroupedGEMM_fwd", has_launchers, sheet_perf },
     { "CONV_fwd", has_launchers, sheet_perf },

@@ -40,6 +40,11 @@ Status sheet_trace_counts(Report *r, Table *out)
         { "device events that are linked", device - t->unlinked, -1 },
         { "device events that count", r->gpus, us },
         { "of these without a launch in the trace", chosen_alone, alone_us },
+        { "device events that reached over the next of their stream", e->counts.cut,
+          e->counts.cut_us },
+        { "device events that start before their launch", t->early, -1 },
+        { "processes that make calls", t->processes, -1 },
+        { "device events of which the process is a guess", t->guessed, -1 },
     };
     TRY(sheet_columns(r, "what|count|time ms", out));
     for (size_t k = 0; k < sizeof row / sizeof *row; k++)
@@ -48,10 +53,39 @@ Status sheet_trace_counts(Report *r, Table *out)
     return OK;
 }
 
+Status report_doubts(const Events *e, const Tree *t, Text *out)
+{
+    char n[32];
+    if (e->counts.cut > 0)
+        TRY(text_printf(out,
+                        "  %s device events reach over the next one of their stream, by %.3f ms in "
+                        "all, and were cut there\n",
+                        text_thousands(n, e->counts.cut), e->counts.cut_us / 1e3));
+    if (t->early > 0)
+        TRY(text_printf(out,
+                        "  %s device events start before their launch, by up to %.3f us: the GPU's "
+                        "clock is behind the host's, and launch delays and causes of idle time are "
+                        "as uncertain\n",
+                        text_thousands(n, t->early), t->early_us));
+    if (t->processes > 1)
+        TRY(text_printf(out,
+                        "  %lld processes make calls: each has its own kernels, but times of the "
+                        "device are of all together, so work of one hides communication of "
+                        "another\n",
+                        (long long)t->processes));
+    if (t->guessed > 0)
+        TRY(text_printf(out,
+                        "  %s device events fit launches of several processes, and theirs is a "
+                        "guess\n",
+                        text_thousands(n, t->guessed)));
+    return OK;
+}
+
 /* ---- memory ---- */
 
-/* The allocator of one device. type 0: the host. */
+/* The allocator of one device in one process. type 0: the host. */
 typedef struct Pool {
+    uint32_t pid;
     int32_t type, device;
     int64_t events, peak, reserved, end, allocations, bytes;
     double peak_ts;
@@ -61,8 +95,11 @@ typedef struct Pool {
 static int find_pool(Pool *pool, int *n, int most, const MemoryPoint *m)
 {
     int i = 0;
-    while (i < *n && (pool[i].type != m->device_type || pool[i].device != m->device)) i++;
-    if (i == *n && i < most) pool[(*n)++] = (Pool){ .type = m->device_type, .device = m->device };
+    while (i < *n &&
+           (pool[i].type != m->device_type || pool[i].device != m->device || pool[i].pid != m->pid))
+        i++;
+    if (i == *n && i < most)
+        pool[(*n)++] = (Pool){ .pid = m->pid, .type = m->device_type, .device = m->device };
     return i;
 }
 
@@ -70,12 +107,12 @@ static int find_pool(Pool *pool, int *n, int most, const MemoryPoint *m)
  * total. */
 Status sheet_memory_summary(Report *r, Table *out)
 {
-    enum { POOLS = 64 };
+    enum { POOLS = 256 };
     /* The profiler's numbers are bytes. */
     static const double MIB = 1024.0 * 1024.0;
     const Events *e = r->e;
     Pool pool[POOLS];
-    int n = 0;
+    int n = 0, processes = 0;
     if (e->n_memory == 0) return OK;
     for (int64_t i = 0; i < e->n_memory; i++) {
         const MemoryPoint *m = &e->memory[i];
@@ -92,11 +129,14 @@ Status sheet_memory_summary(Report *r, Table *out)
                       "device|events|peak allocated MiB|peak at us|peak reserved MiB|"
                       "allocated at the end MiB|allocations|bytes of allocations MiB",
                       out));
+    for (int k = 0; k < n; k++) processes += k == 0 || pool[k].pid != pool[k - 1].pid;
     for (int k = 0; k < n; k++) {
         const Pool *p = &pool[k];
         Text t;
         TRY(text_init(&t, r->arena));
         TRY(p->type == 0 ? text_printf(&t, "host") : text_printf(&t, "device %d", p->device));
+        if (processes > 1)
+            TRY(text_printf(&t, " of process %s", strings_text(&e->strings, p->pid)));
         TRY(TABLE_ROW(out, cell_text(t.data), cell_whole(p->events),
                       cell_number((double)p->peak / MIB), cell_number(p->peak_ts),
                       cell_number((double)p->reserved / MIB), cell_number((double)p->end / MIB),

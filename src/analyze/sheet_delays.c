@@ -21,29 +21,52 @@ static int64_t count_below(const double *sorted, int64_t n, double t)
     return low;
 }
 
-/* Launches and starts are sorted separately, since only their numbers before a time matter. */
-static Status fill_launches(Report *r, FoldRows *rows)
+/* The work of one process that has a launch. Launches and starts are sorted separately, since only
+ * their numbers before a time matter. Where the GPU's clock is behind, a delay or a depth may come
+ * out below 0: it is then not known. */
+static Status fill_process(Report *r, const uint32_t *gpu, int64_t n, FoldRows *rows)
 {
     const Events *e = r->e;
     double *launch = NULL, *start = NULL;
-    int64_t n = 0;
-    TRY(ARENA_NEW(r->arena, r->gpus + 1, &launch));
-    TRY(ARENA_NEW(r->arena, r->gpus + 1, &start));
-    for (int64_t k = 0; k < r->gpus; k++) {
-        uint32_t call = r->tree->parent[r->gpu[k]];
-        if (call == EVENT_NONE) continue;
-        launch[n] = e->ts[call];
-        start[n++] = e->ts[r->gpu[k]];
+    TRY(ARENA_NEW(r->arena, n, &launch));
+    TRY(ARENA_NEW(r->arena, n, &start));
+    for (int64_t k = 0; k < n; k++) {
+        launch[k] = e->ts[r->tree->parent[gpu[k]]];
+        start[k] = e->ts[gpu[k]]; /* in order, as r->gpu is */
     }
-    sort_numbers(launch, n); /* starts are in order: r->gpu is sorted by start */
-    for (int64_t k = 0; k < r->gpus; k++) {
-        uint32_t i = r->gpu[k], call = r->tree->parent[i];
-        if (call == EVENT_NONE) continue;
-        double t = e->ts[call];
+    sort_numbers(launch, n);
+    for (int64_t k = 0; k < n; k++) {
+        const uint32_t i = gpu[k], call = r->tree->parent[i];
+        const double t = e->ts[call], delay = e->ts[i] - t;
         const int64_t depth = count_below(launch, n, t) - count_below(start, n, t);
         TRY(TABLE_ROW(&rows->t, cell_text(event_name(e, call)), cell_whole(report_stream(r, i)),
-                      cell_number(e->ts[i] - t), cell_number(e->dur[call]),
-                      cell_number((double)depth), cell_number(depth <= 0 ? 100 : 0)));
+                      delay < 0 ? cell_none() : cell_number(delay), cell_number(e->dur[call]),
+                      depth < 0 ? cell_none() : cell_number((double)depth),
+                      depth < 0 ? cell_none() : cell_number(depth == 0 ? 100 : 0)));
+    }
+    return OK;
+}
+
+/* Each process has a queue of its own. */
+static Status fill_launches(Report *r, FoldRows *rows)
+{
+    const Events *e = r->e;
+    uint32_t *gpu = NULL, *key = NULL;
+    int64_t n = 0;
+    Groups g;
+    TRY(ARENA_NEW(r->arena, r->gpus + 1, &gpu));
+    TRY(ARENA_NEW(r->arena, r->gpus + 1, &key));
+    for (int64_t k = 0; k < r->gpus; k++) {
+        const uint32_t call = r->tree->parent[r->gpu[k]];
+        if (call == EVENT_NONE) continue;
+        key[n] = e->tracks[e->track[call]].pid;
+        gpu[n++] = r->gpu[k];
+    }
+    TRY(groups_make(key, 1, n, r->arena, &g));
+    for (int64_t k = 0; k < g.n; k++) {
+        const int64_t from = g.first[k], rest = g.first[k + 1] - from;
+        for (int64_t i = 0; i < rest; i++) key[i] = gpu[g.row[from + i]];
+        TRY(fill_process(r, key, rest, rows));
     }
     return OK;
 }

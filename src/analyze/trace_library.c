@@ -6,6 +6,7 @@
  * into a result. Several threads may read one trace: what is made on demand is made under a lock.
  */
 #include "analyze/compat/compat.h"
+#include "analyze/events_cut.h"
 #include "analyze/events_read.h"
 #include "analyze/recording.h"
 #include "analyze/report.h"
@@ -98,6 +99,7 @@ static Status load_trace(SwitchyardTrace *t, const char *path, const SwitchyardT
     TRY(arena_text(&t->arena, path, strlen(path), &path));
     TRY(events_read(path, &(EventsOptions){ .python = python }, &t->events));
     TRY(tree_build(&t->events, &tree, &t->arena, &t->tree));
+    TRY(t->compat ? OK : events_cut(&t->events, &t->tree, &t->arena));
     return report_make(&t->events, &t->tree, &t->options, &t->arena, &t->report);
 }
 

@@ -4,11 +4,14 @@
  *
  * - Nesting: the events of a thread, sorted by start, visit callers before what they call. So a
  *   stack of open calls finds each parent.
- * - Linking: a hash table over the correlations of device events.
+ * - Linking: a hash table over the correlations of device events. Calls with one correlation are
+ *   sorted by process and time.
  * - Children are then counted and filled in, as compressed rows (CSR).
  */
 #include "analyze/tree.h"
 
+#include <math.h>
+#include <stdlib.h>
 #include <string.h>
 
 /* A call may begin up to this much before the previous one ended, because clocks are read twice. It
@@ -36,6 +39,18 @@ typedef struct Links {
     uint32_t mask;
 } Links;
 
+/* A process that makes calls, and where its host events stand in the file. */
+typedef struct Process {
+    uint32_t pid, first, last;
+} Process;
+
+/* The process that launches on the device with a pid, and by how many events that is voted. */
+typedef struct Owner {
+    uint32_t pid; /* EVENT_NONE: not known */
+    int64_t votes;
+    bool guessed;
+} Owner;
+
 /* The tree while it is being built. `work` is freed afterwards. */
 typedef struct Build {
     const Events *e;
@@ -48,7 +63,12 @@ typedef struct Build {
     int64_t gpus;
     int64_t *gpu_key;
     OpenCall *open;
-    uint32_t *spare; /* for merging */
+    uint32_t *spare;       /* for merging */
+    const int64_t *column; /* numbers that link: correlation or External id, by event */
+    Process *process;      /* those that make calls, by their first event in the file */
+    int64_t processes;
+    bool in_turn; /* the file has one process behind the other */
+    Owner *owner; /* by the pid's string */
 } Build;
 
 static bool is_host(const Build *b, int64_t i)
@@ -239,39 +259,218 @@ static uint32_t links_take(Links *l, int64_t key)
     return first;
 }
 
-/* Old ROCm traces have no correlation; there a call and its kernels share the External id. The
- * first launch decides which of the two all launches use. */
+/* 0 is no number. Old ROCm traces have no correlation; there a call and its kernels share the
+ * External id. The first launch with a correlation decides for all. */
 static const int64_t *linking_column(const Events *e)
 {
+    bool launches = false;
     for (int64_t i = 0; i < e->n; i++) {
-        if (is_call(e, i) && strcasestr(event_name(e, i), "launch") != NULL)
-            return e->link[i] >= 0 ? e->link : e->external;
+        if (!is_call(e, i) || strcasestr(event_name(e, i), "launch") == NULL) continue;
+        if (e->link[i] > 0) return e->link;
+        launches = true;
     }
-    return e->link;
+    return launches ? e->external : e->link;
 }
 
-/* The first link counts. */
 static void attach_work(Build *b, uint32_t call, uint32_t gpu)
 {
     if (b->t->parent[gpu] == EVENT_NONE) b->t->parent[gpu] = call;
 }
 
-/* A call gets all device work with its number. graphs_only: only launches of graphs do. */
-static Status link_by_number(Build *b, const int64_t *column, bool graphs_only)
+/* ---- processes ----
+ *
+ * Files that were merged of several ranks have equal numbers in several processes. A device event
+ * then needs to know its process, which profilers do not write. In this order it is:
+ * the process with its pid, if each device has the pid of a process; the only one whose pid has the
+ * same label before its number, as in "[TP00] 0"; where the file has one process behind the other, the one whose events stand around
+ * it; the one that alone has launches with the numbers of this device; at last a guess, which is
+ * counted. */
+
+static uint32_t pid_of(const Events *e, uint32_t i) { return e->tracks[e->track[i]].pid; }
+
+/* Lists the processes that make calls. */
+static Status find_processes(Build *b)
+{
+    enum { MOST = 1024 };
+    const Events *e = b->e;
+    uint32_t *row = NULL; /* of a pid, + 1 */
+    TRY(ARENA_ZEROED(&b->work, e->strings.n, &row));
+    TRY(ARENA_NEW(&b->work, MOST, &b->process));
+    for (uint32_t i = 0; i < e->n; i++) {
+        const uint32_t pid = pid_of(e, i);
+        if (row[pid] == 0 && is_call(e, i)) {
+            if (b->processes == MOST)
+                return FAIL(ERR_UNSUPPORTED, "%s: more than %d processes make calls: split it",
+                            e->path, MOST);
+            b->process[b->processes++] = (Process){ pid, i, i };
+            row[pid] = (uint32_t)b->processes;
+        }
+        if (row[pid] > 0 && is_host(b, i)) b->process[row[pid] - 1].last = i;
+    }
+    b->in_turn = true;
+    for (int64_t k = 1; k < b->processes; k++)
+        b->in_turn &= b->process[k - 1].last < b->process[k].first;
+    return OK;
+}
+
+/* Bytes before the number at the end of a pid. */
+static size_t label_bytes(const char *pid)
+{
+    size_t n = strlen(pid);
+    while (n > 0 && pid[n - 1] >= '0' && pid[n - 1] <= '9') n--;
+    return n;
+}
+
+/* The process that a device's own pid names; EVENT_NONE: none, or several. same: by the whole pid. */
+static uint32_t named_process(const Build *b, uint32_t pid, bool same)
+{
+    const char *name = strings_text(&b->e->strings, pid);
+    const size_t n = label_bytes(name);
+    uint32_t found = EVENT_NONE;
+    for (int64_t k = 0; k < b->processes; k++) {
+        const uint32_t at = b->process[k].pid;
+        const char *other = strings_text(&b->e->strings, at);
+        if (same && at == pid) return at;
+        if (same || n == 0 || label_bytes(other) != n || memcmp(name, other, n) != 0) continue;
+        if (found != EVENT_NONE) return EVENT_NONE;
+        found = at;
+    }
+    return found;
+}
+
+/* Sets the processes of devices that are named, and starts the votes on the others. */
+static Status name_owners(Build *b)
+{
+    TRY(ARENA_ZEROED(&b->work, b->e->strings.n, &b->owner));
+    bool same = true; /* does each device have the pid of a process? */
+    for (int64_t k = 0; k < b->gpus; k++) {
+        Owner *o = &b->owner[pid_of(b->e, b->gpu[k])];
+        if (o->votes == 0) same &= named_process(b, pid_of(b->e, b->gpu[k]), true) != EVENT_NONE;
+        o->votes = -1;
+    }
+    for (int64_t k = 0; k < b->gpus; k++) {
+        Owner *o = &b->owner[pid_of(b->e, b->gpu[k])];
+        if (o->votes != -1) continue;
+        o->pid = named_process(b, pid_of(b->e, b->gpu[k]), same);
+        o->votes = o->pid == EVENT_NONE ? -2 : INT64_MAX;
+    }
+    return OK;
+}
+
+/* A number that one process alone has votes for it: the majority stays. */
+static void vote(Owner *o, uint32_t pid)
+{
+    if (o->votes == INT64_MAX) return;
+    if (o->votes <= 0) *o = (Owner){ .pid = pid };
+    o->votes += o->pid == pid ? 1 : -1;
+}
+
+/* Devices without a vote take the processes that no other device has, in the order of the file. */
+static void guess_owners(Build *b)
+{
+    int64_t next = 0;
+    for (int64_t k = 0; k < b->e->n_tracks; k++) {
+        Owner *o = &b->owner[b->e->tracks[k].pid];
+        if (o->votes >= 0) continue;
+        *o = (Owner){ b->process[next].pid, INT64_MAX, true };
+        if (next + 1 < b->processes) next++;
+    }
+}
+
+/* The process of a device event. */
+static uint32_t owner_of(const Build *b, uint32_t gpu)
+{
+    const Owner *o = &b->owner[pid_of(b->e, gpu)];
+    int64_t k = b->processes - 1;
+    if (b->processes == 1) return b->process[0].pid;
+    if (!b->in_turn || o->votes == INT64_MAX) return o->pid;
+    while (k > 0 && b->process[k].first > gpu) k--;
+    return b->process[k].pid;
+}
+
+/* ---- links by number ---- */
+
+/* By number, process and time. */
+static int by_number(const void *a, const void *b, void *build)
+{
+    const Build *x = build;
+    const Events *e = x->e;
+    const uint32_t i = *(const uint32_t *)a, j = *(const uint32_t *)b;
+    if (x->column[i] != x->column[j]) return x->column[i] < x->column[j] ? -1 : 1;
+    if (pid_of(e, i) != pid_of(e, j)) return pid_of(e, i) < pid_of(e, j) ? -1 : 1;
+    if (e->ts[i] != e->ts[j]) return e->ts[i] < e->ts[j] ? -1 : 1;
+    return (i > j) - (i < j);
+}
+
+/* Of n calls with its number, the last one of its process before a device event. If all are later,
+ * the first one: clocks differ. Calls that share an External id are told apart by nothing: the
+ * first one counts. */
+static uint32_t launch_of(const Build *b, const uint32_t *call, int64_t n, uint32_t gpu)
+{
+    const Events *e = b->e;
+    const uint32_t pid = owner_of(b, gpu);
+    const double ts = b->column == e->external ? -(double)INFINITY : e->ts[gpu];
+    int64_t low = 0, high = n;
+    while (low < high) {
+        const int64_t middle = (low + high) / 2;
+        const uint32_t c = call[middle], at = pid_of(e, c);
+        if (at < pid || (at == pid && e->ts[c] <= ts))
+            low = middle + 1;
+        else
+            high = middle;
+    }
+    if (low > 0 && pid_of(e, call[low - 1]) == pid) return call[low - 1];
+    return low < n && pid_of(e, call[low]) == pid ? call[low] : EVENT_NONE;
+}
+
+/* Calls with one number: n of them from `call` on. Votes on the process of their device events, or
+ * attaches these. */
+static void link_number(Build *b, const Links *l, const uint32_t *call, int64_t n, bool voting)
+{
+    const bool alone = pid_of(b->e, call[0]) == pid_of(b->e, call[n - 1]);
+    for (uint32_t k = links_first(l, b->column[call[0]]); k != EVENT_NONE; k = l->next[k]) {
+        const uint32_t gpu = b->gpu[k];
+        if (voting && alone) vote(&b->owner[pid_of(b->e, gpu)], pid_of(b->e, call[0]));
+        if (voting) continue;
+        const uint32_t launch = launch_of(b, call, n, gpu);
+        if (launch != EVENT_NONE) attach_work(b, launch, gpu);
+        b->t->guessed += b->processes > 1 && b->owner[pid_of(b->e, gpu)].guessed;
+    }
+}
+
+/* Device work goes to a call with its number. graphs_only: only launches of graphs count. Calls are
+ * sorted if several have one number, or belong to several processes. */
+static Status link_by_number(Build *b, bool graphs_only)
 {
     Links l;
+    uint32_t *call = NULL;
+    int64_t n = 0;
+    bool several = b->processes > 1;
     TRY(links_make(&l, b->gpu_key, b->gpus, &b->work));
+    TRY(ARENA_NEW(&b->work, b->hosts + 1, &call));
     for (uint32_t i = 0; i < b->e->n; i++) {
         if (!is_call(b->e, i) || (graphs_only && !event_is_graph_launch(b->e, i))) continue;
-        for (uint32_t k = links_take(&l, column[i]); k != EVENT_NONE; k = l.next[k])
-            attach_work(b, i, b->gpu[k]);
+        const uint32_t first = links_first(&l, b->column[i]);
+        if (first == EVENT_NONE) continue;
+        several |= l.last[first] == EVENT_NONE;
+        l.last[first] = EVENT_NONE;
+        call[n++] = i;
+    }
+    if (several && n > 0) qsort_r(call, (size_t)n, sizeof *call, by_number, b);
+    const bool votes = b->processes > 1 && !b->in_turn;
+    for (int pass = votes ? 0 : 1; pass < 2; pass++) {
+        for (int64_t from = 0, to = 0; from < n; from = to) {
+            for (to = from + 1; to < n && b->column[call[to]] == b->column[call[from]];) to++;
+            link_number(b, &l, call + from, to - from, pass == 0);
+        }
+        if (pass == 0) guess_owners(b);
     }
     return OK;
 }
 
 /* Links by arrows, as TraceLens does. It needs an arrow from the call to the track of the device
  * event, and the number of that event. If several events have one number, the last one counts. */
-static Status link_by_arrow(Build *b, const int64_t *column)
+static Status link_by_arrow(Build *b)
 {
     const Events *e = b->e;
     int64_t *id = NULL, *key = NULL;
@@ -282,7 +481,7 @@ static Status link_by_arrow(Build *b, const int64_t *column)
     TRY(ARENA_NEW(&b->work, b->gpus + 1, &event));
     for (int64_t i = 0; i < e->n_flows; i++) id[i] = e->flows[i].id;
     for (int64_t i = 0, k = 0; i < e->n; i++) {
-        if (event_on_gpu(e->kind[i])) event[k] = (uint32_t)i, key[k++] = column[i];
+        if (event_on_gpu(e->kind[i])) event[k] = (uint32_t)i, key[k++] = b->column[i];
     }
     TRY(links_make(&flows, id, e->n_flows, &b->work));
     TRY(links_make(&gpus, key, b->gpus, &b->work));
@@ -304,12 +503,26 @@ static Status link_by_arrow(Build *b, const int64_t *column)
 
 static Status link_all(Build *b)
 {
-    const int64_t *column = linking_column(b->e);
+    const Events *e = b->e;
+    Tree *t = b->t;
+    b->column = linking_column(e);
     TRY(ARENA_NEW(&b->work, b->gpus + 1, &b->gpu_key));
-    for (int64_t k = 0; k < b->gpus; k++) b->gpu_key[k] = column[b->gpu[k]];
-    TRY(link_by_number(b, column, b->o->link == LINK_AC2G));
-    if (b->o->link == LINK_AC2G) TRY(link_by_arrow(b, column));
-    for (int64_t k = 0; k < b->gpus; k++) b->t->unlinked += b->t->parent[b->gpu[k]] == EVENT_NONE;
+    for (int64_t k = 0; k < b->gpus; k++) {
+        const int64_t number = b->column[b->gpu[k]];
+        b->gpu_key[k] = number == 0 && b->o->link == LINK_CORRELATION ? -1 : number;
+    }
+    TRY(find_processes(b));
+    TRY(b->processes > 1 ? name_owners(b) : OK);
+    TRY(link_by_number(b, b->o->link == LINK_AC2G));
+    if (b->o->link == LINK_AC2G) TRY(link_by_arrow(b));
+    for (int64_t k = 0; k < b->gpus; k++) {
+        const uint32_t gpu = b->gpu[k], call = t->parent[gpu];
+        t->unlinked += call == EVENT_NONE;
+        if (call == EVENT_NONE || e->ts[gpu] >= e->ts[call]) continue;
+        t->early++;
+        t->early_us = fmax(t->early_us, e->ts[call] - e->ts[gpu]);
+    }
+    t->processes = b->processes;
     return OK;
 }
 
@@ -419,7 +632,8 @@ Status tree_build(const Events *e, const TreeOptions *o, Arena *a, Tree *out)
 {
     Tree t = { .events = e, .own = a };
     Build b = { .e = e, .o = o, .t = &t };
-    size_t bytes = SCRATCH_LEAST + (size_t)(e->n + e->n_flows + e->n_tracks) * SCRATCH_PER_EVENT;
+    size_t bytes = SCRATCH_LEAST + (size_t)(e->n + e->n_flows + e->n_tracks) * SCRATCH_PER_EVENT +
+                   (size_t)e->strings.n * (sizeof(Owner) + sizeof(uint32_t));
     TRY(arena_init(&b.work, "tree", MEM_HOST, bytes));
     Status s = build_parts(&b);
     arena_free(&b.work);

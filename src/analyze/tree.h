@@ -8,7 +8,8 @@
 
 /* How device events find their launch. */
 typedef enum TreeLink {
-    LINK_CORRELATION, /* a device event belongs to the call with its correlation */
+    LINK_CORRELATION, /* a device event belongs to the last call of its process before it that has
+                         its correlation; 0 is none */
     LINK_AC2G         /* as in TraceLens: only if both ends of an arrow are in the trace */
 } TreeLink;
 
@@ -34,8 +35,12 @@ typedef struct Tree {
     int64_t roots;
     bool *recompute; /* inside activation recomputation; NULL without frames of Python */
     /* What was left out. Every command prints what is not 0. */
-    int64_t unlinked; /* device events without a launch in the trace */
-    int64_t dropped;  /* host events that overlap the end of their caller (drop_crossing), or that
+    int64_t unlinked;  /* device events without a launch in the trace */
+    int64_t guessed;   /* device events that launches of several processes fit, and none better */
+    int64_t early;     /* device events that start before their launch: the clocks differ */
+    double early_us;   /* by how much, at most */
+    int64_t processes; /* that make calls */
+    int64_t dropped;   /* host events that overlap the end of their caller (drop_crossing), or that
                          were cut to it, or that lie deeper than 4,096 calls */
     Arena *own;
 } Tree;

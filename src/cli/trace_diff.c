@@ -1,6 +1,7 @@
 /* trace diff: parses the call, has two traces compared (analyze/diff.h), and prints or writes the
  * tables. It compares nothing itself. */
 #include "analyze/compat/compat.h"
+#include "analyze/events_cut.h"
 #include "analyze/events_read.h"
 #include "analyze/report.h"
 #include "cli/options.h"
@@ -92,6 +93,7 @@ static Status say_left_out(const Events *e, const Tree *t, Text *out)
     for (size_t i = 0; i < sizeof row / sizeof *row; i++) {
         if (row[i].n > 0) TRY(text_printf(out, "  %lld %s\n", (long long)row[i].n, row[i].what));
     }
+    TRY(report_doubts(e, t, out));
     if (report_need_work(e) != OK)
         TRY(text_printf(out, "  it has no device events: only its calls and their times on the "
                              "host are compared\n"));
@@ -110,6 +112,7 @@ static Status compare_traces(DiffCall *c, char **path, Sides *x, Text *out)
         TRY(events_read(path[s], &(EventsOptions){ .python = c->python, .bar = &c->out.bar },
                         &x->events[s]));
         TRY(tree_build(&x->events[s], &options, x->tables, &x->tree[s]));
+        TRY(compat ? OK : events_cut(&x->events[s], &x->tree[s], &x->scratch));
         if (x->tree[s].roots == 0)
             return FAIL(ERR_FORMAT,
                         "%s has no host calls: without operators there is no tree to "

@@ -2,6 +2,7 @@
  * tables. Files are read one after the other, so only one trace is in memory. It computes nothing
  * itself. */
 #include "analyze/compat/compat.h"
+#include "analyze/events_cut.h"
 #include "analyze/events_read.h"
 #include "analyze/ranks.h"
 #include "analyze/recording.h"
@@ -50,6 +51,7 @@ static Status load_trace(ReportCall *c, const char *path, Arena *a, Loaded *l)
     TRY(events_read(path, &read, &l->e));
     TRY(report_need_work(&l->e));
     TRY(tree_build(&l->e, &tree, a, &l->tree));
+    TRY(c->compat == 0 ? OK : events_cut(&l->e, &l->tree, a));
     return report_make(&l->e, &l->tree, &c->o, a, &l->report);
 }
 
@@ -84,9 +86,10 @@ static const Shown SHOWN[] = {
       "Pct Roofline_mean|Percentage (%)",
       12 },
     { "coll_analysis",
-      "Collective name|Group size|dtype|In msg size (MB)_first|stream|dur_sum|dur_mean|"
+      "Collective name|Library|Group size|dtype|In msg size (MB)_first|stream|dur_sum|dur_mean|"
       "operation_count",
       8 },
+    { "not_known_as_communication", NULL, 12 },
     { "launch_delays",
       "launch|stream|count|delay us_median|delay us_max|queue depth_mean|"
       "launches into an empty queue (%)",
@@ -142,6 +145,7 @@ static Status say_counts(const Loaded *l, Text *out)
         TRY(text_printf(out, "  %s device events of %.3f ms have no launch in the trace and %s\n",
                         text_thousands(work, alone), ms,
                         r->gpus > 0 && r->o->linked_only ? "do not count" : "count all the same"));
+    TRY(report_doubts(&l->e, &l->tree, out));
     if (c->truncated) TRY(text_printf(out, "  the file ends early: this is what was whole\n"));
     return OK;
 }

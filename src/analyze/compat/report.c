@@ -128,7 +128,7 @@ static Status rewrite_collectives(const Report *r, Table *t)
     (void)r;
     int rank = table_column(t, "rank");
     for (int64_t i = 0; i < t->rows; i++) *table_at(t, i, rank) = cell_whole(0);
-    return OK;
+    return table_drop(t, "Library");
 }
 
 static Status rewrite_ops(const Report *r, Table *t)
@@ -194,7 +194,7 @@ static const Difference DIFFERENCES[] = {
 /* Sheets that TraceLens does not have. */
 static const char NOT_THEIRS[] =
     "gpu_timeline_by_step|idle_by_cause|idle_by_operator|idle_gaps|launch_delays|sync_delays|"
-    "memory_summary";
+    "memory_summary|not_known_as_communication";
 
 static Status make_sheet(const Sheet *s, Report *r, Table *t)
 {

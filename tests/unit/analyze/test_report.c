@@ -509,10 +509,10 @@ static void memory_has_its_peak_by_device(void **state)
     Table t;
     REPORT(&m, KERNEL("k", 0, 1, 0));
     const MemoryPoint point[] = {
-        { 1, 4 * MIB, 4 * MIB, 10 * MIB, 0, 1 },
-        { 2, 8 * MIB, 12 * MIB, 20 * MIB, 0, 1 },
-        { 3, -8 * MIB, 4 * MIB, 20 * MIB, 0, 1 },
-        { 4, MIB, MIB, 0, -1, 0 },
+        { 1, 4 * MIB, 4 * MIB, 10 * MIB, 0, 1, 0 },
+        { 2, 8 * MIB, 12 * MIB, 20 * MIB, 0, 1, 0 },
+        { 3, -8 * MIB, 4 * MIB, 20 * MIB, 0, 1, 0 },
+        { 4, MIB, MIB, 0, -1, 0, 0 },
     };
     memcpy(of.memory, point, sizeof point);
     of.e.n_memory = 4;

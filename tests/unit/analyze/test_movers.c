@@ -1,0 +1,112 @@
+/* Which kernels are communication. Names are those of the libraries' own sources and of traces that
+ * people publish. */
+#include "harness/test.h"
+
+#include "analyze/movers.h"
+
+static void a_kernel_of_each_library_is_known_with_its_library(void **state)
+{
+    (void)state;
+    static const struct {
+        const char *kernel, *library;
+    } row[] = {
+        { "ncclDevKernel_AllReduce_Sum_bf16_RING_LL(ncclDevComm*, unsigned long, ncclWork*)",
+          "NCCL" },
+        { "ncclKernel_SendRecv_RING_SIMPLE_Sum_int8_t(ncclDevComm*)", "NCCL" },
+        { "void rcclGenericKernel<1, false>(ncclDevComm*)", "RCCL" },
+        { "mscclKernel_Sum_half_LL", "RCCL" },
+        { "void deep_ep::intranode::dispatch<8, 768, 8192>(int4*, float*)", "DeepEP" },
+        { "void deep_ep::internode_ll::combine<true, 7168, 9>(void*)", "DeepEP" },
+        { "void dpsk::ep::internode::cached_notify<false>(int, int)", "DeepEP" },
+        { "_ZN7deep_ep9intranode8dispatchILi8EEEvP4int4", "DeepEP" },
+        { "void ep::internode::dispatch<false>(int4*)", "DeepEP" },
+        { "void hybrid_ep::dispatch_kernel<hybrid_ep::Config, 4>(hybrid_ep::Params)", "HybridEP" },
+        { "void mori::moe::EpDispatchIntraNodeKernel<hip_bfloat16>(mori::moe::Args)", "MORI" },
+        { "EpDispatchIntraNodeKernel_bf16", "MORI" },
+        { "void mori::moe::EpCombineInterNodeV1Kernel<__hip_bfloat16>()", "MORI" },
+        { "void uccl::ep::internode_ll::dispatch<false>(void*)", "UCCL" },
+        { "nvshmemi_proxy_barrier_kernel", "NVSHMEM" },
+        { "rocshmem_putmem", "rocSHMEM" },
+        { "a2a_dispatch_send_kernel", "pplx" },
+        { "void pplx::dispatchKernel<1>(int)", "pplx" },
+        { "void mscclpp::collective::allreduceAllPairs<__half>(__half*)", "MSCCL++" },
+        { "void userbuffers_fp16_sum_inplace_gpu_rr_rs_oop<4>(int, int)", "Transformer Engine" },
+        { "kuserbuffers_pushsend(int*, int*)", "Transformer Engine" },
+        { "void vllm::cross_device_reduce_1stage<__nv_bfloat16, 8>(vllm::RankData*)",
+          "vLLM custom all-reduce" },
+        { "void aiter::cross_device_reduce_2stage<opus::bf16, 8>()", "vLLM custom all-reduce" },
+        { "void flashinfer::trtllm_allreduce_fusion::allreduce_fusion_kernel_oneshot_lamport<"
+          "(flashinfer::Pattern)1, __nv_bfloat16, 8>(flashinfer::Params)",
+          "FlashInfer" },
+        { "void tensorrt_llm::kernels::ar_fusion::allreduce_fusion_kernel_oneshot_lamport<1>(int)",
+          "TensorRT-LLM" },
+        { "void tensorrt_llm::kernels::oneShotAllReduceKernel<__half, 8>(int)", "TensorRT-LLM" },
+        { "void tensorrt_llm::kernels::moe_alltoall::moeA2ADispatchKernel<8>(int)",
+          "TensorRT-LLM" },
+        { "quickreduce::allreduce_prototype_twoshot<AllReduceTwoshot<__half, CodecQ4>, __half>",
+          "quick_reduce" },
+        { "void (anonymous namespace)::two_shot_all_reduce_kernel_inplace<c10::BFloat16, 16, 2>"
+          "(c10::BFloat16**)",
+          "PyTorch symmetric memory" },
+        { "multimem_all_gather_kernel<16>", "PyTorch symmetric memory" },
+        { "nvshmem_all_to_all_vdev", "PyTorch symmetric memory" },
+        { "comm: all_reduce", "our own recorder" },
+    };
+    for (size_t i = 0; i < sizeof row / sizeof *row; i++) {
+        const char *library = mover_library(row[i].kernel);
+        CHECK_TEXT(library == NULL ? row[i].kernel : library, row[i].library);
+        CHECK(!mover_maybe(row[i].kernel));
+    }
+}
+
+/* Names that have such words, or that have them in arguments of templates alone. */
+static void kernels_that_compute_are_neither_communication_nor_listed(void **state)
+{
+    (void)state;
+    static const char *const kernel[] = {
+        "void at::native::reduce_kernel<512, 1, at::native::ReduceOp<float>>(float)",
+        "void at::native::_scatter_gather_elementwise_kernel<128, 4>(int)",
+        "void at::native::sbtopk::gatherTopK<float, unsigned int, 2, false>(int)",
+        "void flash::flash_fwd_splitkv_combine_kernel<Flash_fwd_kernel_traits<192>>(int)",
+        "void cutlass::device_kernel<flash::FlashAttnFwdCombine<cute::tuple<int>>>(int)",
+        "void cutlass::device_kernel<dpsk::grouped_gemm::Kernel<nccl_like::Tag>>(int)",
+        "_combined_routing_compute",
+        "nvjet_tst_192x128_64x4_1x2_h_bz_coopA_TNN",
+        "void (anonymous namespace)::softmax_warp_forward<float>(float*)",
+        "Memcpy PtoP (Device -> Device)",
+        "triton_poi_fused_add_0",
+        "moe_sum_reduce_kernel",
+        "multi_tensor_apply_kernel",
+    };
+    for (size_t i = 0; i < sizeof kernel / sizeof *kernel; i++) {
+        if (mover_library(kernel[i]) != NULL || mover_maybe(kernel[i])) fail_msg("%s", kernel[i]);
+    }
+}
+
+static void unknown_names_that_sound_like_moving_data_are_listed(void **state)
+{
+    (void)state;
+    static const char *const kernel[] = {
+        "void acme::token_dispatch<8>(int)",
+        "my_all_to_all_kernel",
+        "void (anonymous namespace)::combineKernel<bf16>(int)",
+        "_allgather_push_kernel",
+        "acme_putmem_warp",
+        "ring_reduce_scatter",
+        "moe_dispatch_gemm",
+    };
+    for (size_t i = 0; i < sizeof kernel / sizeof *kernel; i++) {
+        CHECK(mover_library(kernel[i]) == NULL);
+        if (!mover_maybe(kernel[i])) fail_msg("%s", kernel[i]);
+    }
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        TEST(a_kernel_of_each_library_is_known_with_its_library),
+        TEST(kernels_that_compute_are_neither_communication_nor_listed),
+        TEST(unknown_names_that_sound_like_moving_data_are_listed),
+    };
+    return TEST_RUN(tests);
+}
