@@ -19,5 +19,7 @@ bool perf_has_model(const char *name, const struct PerfRules *rules);
 /* The category of an operator; first_kernel: the name of the first kernel that it launched, or
  * NULL. */
 const char *perf_category(const char *name, const char *first_kernel);
+/* The same; where that is "other", words in either name decide. */
+const char *perf_category_by_words(const char *name, const char *first_kernel);
 
 #endif

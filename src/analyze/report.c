@@ -257,8 +257,10 @@ const char *report_category(const Report *r, uint32_t launcher, uint32_t first_k
     uint32_t name = r->e->name[launcher], kernel = r->e->name[first_kernel];
     KnownCategory *k = &r->known[(name * 31 + kernel) % KNOWN];
     if (k->category == NULL || k->name != name || k->kernel != kernel) {
-        const char *text = event_name(r->e, launcher);
-        *k = (KnownCategory){ name, kernel, perf_category(text, event_name(r->e, first_kernel)) };
+        const char *text = event_name(r->e, launcher), *work = event_name(r->e, first_kernel);
+        *k = (KnownCategory){ name, kernel,
+                              r->o->movers != NULL ? perf_category(text, work)
+                                                   : perf_category_by_words(text, work) };
     }
     return k->category;
 }

@@ -3,6 +3,7 @@
 #include "harness/test.h"
 
 #include "analyze/movers.h"
+#include "analyze/perf.h"
 
 static void a_kernel_of_each_library_is_known_with_its_library(void **state)
 {
@@ -101,12 +102,47 @@ static void unknown_names_that_sound_like_moving_data_are_listed(void **state)
     }
 }
 
+/* By the operator's name where that says something, else by its first kernel. */
+static void kernels_of_inference_libraries_have_their_category(void **state)
+{
+    (void)state;
+    static const struct {
+        const char *op, *kernel, *category;
+    } row[] = {
+        { "flash_attn_3::fwd", "void cutlass::device_kernel<flash::enable_sm90>()", "SDPA_fwd" },
+        { "flash_attn_3::bwd", "void cutlass::device_kernel<flash::x>()", "SDPA_bwd" },
+        { "aiter::gemm_a16w16", "Cijk_Alik_Bljk_BBS_BH", "GEMM" },
+        { "aiter::rmsnorm2d_fwd", "void aiter::rmsnorm2d<bf16>()", "RMSNorm" },
+        { "aiter::fmha_v3_varlen_fwd", "fmha_fwd_hd128_bf16_causal", "SDPA_fwd" },
+        { "aiter::fused_moe_", "ck_moe_stage1", "MoE_fused" },
+        { "sgl_kernel::silu_and_mul", "void act_and_mul_kernel<bf16>()", "elementwise" },
+        { "sgl_kernel::fp8_scaled_mm", "void cutlass::device_kernel<x>()", "GEMM" },
+        { "sgl_kernel::moe_align_block_size", "moe_align_block_size_kernel", "MoE_aux" },
+        { "_C::rotary_embedding", "void vllm::rotary_embedding_kernel<bf16>()", "RoPE_fwd" },
+        { "_vllm_fa3_C::fwd", "void cutlass::device_kernel<flash::FlashAttnFwdSm90<x>>()",
+          "SDPA_fwd" },
+        { "cudaLaunchKernelExC", "void flashinfer::BatchDecodeWithPagedKVCacheKernel<1>()",
+          "InferenceAttention" },
+        { "cuLaunchKernelEx", "void deep_gemm::sm90_fp8_gemm_1d2d_impl<1>()", "GEMM" },
+        { "cuLaunchKernelEx", "triton_poi_fused_add_0", "triton" },
+        { "cudaLaunchKernel", "nvjet_tst_192x128_64x4_1x2_h_bz_coopA_TNN", "GEMM" },
+        { "hipGraphLaunch", "triton_poi_fused_add_0", "other" },
+        { "aten::cat", "void at::native::(anonymous namespace)::CatArrayBatchedCopy<1>()",
+          "other" },
+        { "aten::mul", "void at::native::elementwise_kernel<128>()", "elementwise" },
+    };
+    for (size_t i = 0; i < sizeof row / sizeof *row; i++)
+        CHECK_TEXT(perf_category_by_words(row[i].op, row[i].kernel), row[i].category);
+    CHECK_TEXT(perf_category("aiter::gemm_a16w16", "Cijk_Alik_Bljk_BBS_BH"), "other");
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         TEST(a_kernel_of_each_library_is_known_with_its_library),
         TEST(kernels_that_compute_are_neither_communication_nor_listed),
         TEST(unknown_names_that_sound_like_moving_data_are_listed),
+        TEST(kernels_of_inference_libraries_have_their_category),
     };
     return TEST_RUN(tests);
 }
