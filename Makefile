@@ -416,8 +416,7 @@ convergence: $(PROGRAM)
 docs: $(PROGRAM) $O/tests/unit/train/test_compatibility $O/tests/unit/bench/test_bench_why
 	$(PROGRAM) train --settings-markdown >docs/reference/config.md.tmp
 	mv docs/reference/config.md.tmp docs/reference/config.md
-	tools/make_command_line $(PROGRAM) >docs/reference/command-line.md.tmp
-	mv docs/reference/command-line.md.tmp docs/reference/command-line.md
+	tools/make_help $(PROGRAM) page docs/reference/command-line.md
 	$O/tests/unit/train/test_compatibility --write >docs/explain/compatibility.md.tmp
 	mv docs/explain/compatibility.md.tmp docs/explain/compatibility.md
 	$O/tests/unit/bench/test_bench_why --write >docs/explain/kernels.table.tmp

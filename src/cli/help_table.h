@@ -1,5 +1,6 @@
 /* help_table: --help for programs. `switchyard data prepare --help=table` prints what --help says,
- * as rows of fields separated by tabs. tools/make_help makes man pages and completions from it.
+ * as rows of fields separated by tabs. tools/make_help makes man pages, completions and
+ * docs/reference/command-line.md from it.
  *
  *     name       switchyard data prepare
  *     what       Turn .jsonl files ...

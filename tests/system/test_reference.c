@@ -13,7 +13,7 @@ static void the_page_of_commands_is_current_else_run_make_docs(void **state)
     lab_find_program(&lab);
     CHECK_OK(arena_init(&lab.arena, "page", MEM_HOST, sizeof want));
     CHECK_OK(file_read_all("docs/reference/command-line.md", &lab.arena, &have, &bytes));
-    (void)snprintf(command, sizeof command, "tools/make_command_line '%s'", lab.program);
+    (void)snprintf(command, sizeof command, "tools/make_help '%s' page -", lab.program);
     FILE *made = popen(command, "r");
     CHECK(made != NULL);
     const size_t n = fread(want, 1, sizeof want - 1, made);
@@ -23,10 +23,47 @@ static void the_page_of_commands_is_current_else_run_make_docs(void **state)
     arena_free(&lab.arena);
 }
 
+/* Compares the page with --help for people, which shares no code with the page's generator: of each command every
+ * word of every option is there, in this order, whatever the lines. */
+static void the_page_has_every_word_of_every_option(void **state)
+{
+    (void)state;
+    static const char walk[] =
+        "squeeze() { tr -s ' \\n' ' ' | tr -d '`'; }\n"
+        "page=$(squeeze <docs/reference/command-line.md)\n"
+        "walk() {\n"
+        /* rows of options, each on one line: further lines of a text are indented */
+        "    $PROGRAM \"$@\" --help | sed '/^examples*:/,$d' |\n"
+        "        awk '/^  -/ { if (row) print row; row = $0 } /^          / && row { row = row $0 }"
+        " /^$/ { if (row) print row; row = \"\" } END { if (row) print row }' |\n"
+        "        sed -E 's/^  (-[^ ]*( [^ ]+)?)  +/- \\1: /' | while read -r row; do\n"
+        "            want=$(echo \"$row\" | squeeze)\n"
+        "            case $page in *\"$want\"*) echo ok ;; *) echo \"$*: not there: $want\" ;; "
+        "esac\n"
+        "        done\n"
+        "    for below in $($PROGRAM \"$@\" --help=table | sed -n 's/^command.\\([a-z]\\)/\\1/p' | "
+        "cut -f 1 |"
+        " grep -vx help); do (walk \"$@\" $below); done\n"
+        "}\n"
+        "walk | awk '$0 == \"ok\" { n++; next } { print } END { print n \" options\" }'\n";
+    Lab lab = { 0 };
+    char out[1 << 14] = "";
+    int options = 0;
+    lab_find_program(&lab);
+    CHECK_INT(setenv("PROGRAM", lab.program, 1), 0);
+    FILE *said = popen(walk, "r");
+    CHECK(said != NULL);
+    out[fread(out, 1, sizeof out - 1, said)] = '\0';
+    CHECK_INT(pclose(said), 0);
+    if (sscanf(out, "%d options\n", &options) != 1) fail_msg("%s", out);
+    CHECK(options > 150);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         TEST(the_page_of_commands_is_current_else_run_make_docs),
+        TEST(the_page_has_every_word_of_every_option),
     };
     return TEST_RUN(tests);
 }
