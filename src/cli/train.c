@@ -68,9 +68,9 @@ static Status print_run_report(const Config *c, Arena *a, Text *out)
 {
     RunSummary sum;
     TRY(report_write(c->run_dir, a, &sum));
+    char held_out[RUN_HELD_OUT_BYTES];
     if (isfinite(sum.last_bits_per_byte))
-        TRY(text_printf(out, "held-out bits a byte  %.3f before, %.3f after\n",
-                        sum.first_bits_per_byte, sum.last_bits_per_byte));
+        TRY(text_printf(out, "held-out bits a byte  %s\n", run_held_out_text(held_out, &sum)));
     if (sum.least_expert >= 0)
         TRY(text_printf(out, "least loaded expert   %.2f of the mean load\n", sum.least_share));
     if (sum.twice > 0)

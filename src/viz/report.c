@@ -63,10 +63,14 @@ static Status result_facts(Text *out, const RunData *d)
         TRY(part_fact(out, "Final training loss", svg_value_text(value, s->final_loss, SVG_PLAIN),
                       "nats a token, step %lld", (long long)d->final_step));
     if (isfinite(s->last_bits_per_byte)) {
-        (void)snprintf(value, sizeof value, "%.3f → %.3f", s->first_bits_per_byte,
-                       s->last_bits_per_byte);
-        TRY(part_fact(out, "Held-out bits per byte", value, "step %lld → step %lld",
-                      (long long)d->first_eval.step, (long long)d->last_eval.step));
+        char first[48] = "", step[48] = "";
+        if (s->first_eval < s->last_eval) {
+            (void)snprintf(first, sizeof first, "%.3f → ", s->first_bits_per_byte);
+            (void)snprintf(step, sizeof step, "step %lld → ", (long long)s->first_eval);
+        }
+        (void)snprintf(value, sizeof value, "%s%.3f", first, s->last_bits_per_byte);
+        TRY(part_fact(out, "Held-out bits per byte", value, "%sstep %lld%s", step,
+                      (long long)s->last_eval, s->unmeasured ? run_not_since : ""));
     }
     TRY(share_fact(out, "Model FLOPs utilisation", &d->curve[RUN_MFU], "of the data sheet",
                    d->sheet_flops));

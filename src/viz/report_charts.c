@@ -71,33 +71,40 @@ static Status bits_chart(Text *out, const RunData *d)
     return part_figure(out, &chart);
 }
 
-/* A row of the table of evaluations: [0] is the first, [1] the last one. */
-static Status eval_row(Text *out, const char *name, const double loss[2], const double bits[2])
+/* A row of the table of evaluations: [0] is the first, [1] the last one; `n` of them are shown. */
+static Status eval_row(Text *out, const char *name, int n, const double loss[2],
+                       const double bits[2])
 {
-    const double value[4] = { loss[0], loss[1], bits[0], bits[1] };
     TRY(text_markup(out, "<tr><td>%s</td>", name));
-    for (int i = 0; i < 4; i++)
-        TRY(isfinite(value[i]) ? text_printf(out, "<td>%.3f</td>", value[i])
-                               : text_printf(out, "<td>-</td>"));
+    for (int i = 0; i < 2 * n; i++) {
+        const double value = i < n ? loss[i] : bits[i - n];
+        TRY(isfinite(value) ? text_printf(out, "<td>%.3f</td>", value)
+                            : text_printf(out, "<td>-</td>"));
+    }
+    if (n == 1) return text_printf(out, "</tr>\n");
     bool change = isfinite(bits[0]) && isfinite(bits[1]) && bits[0] > 0;
     if (!change) return text_printf(out, "<td>-</td></tr>\n");
     return text_printf(out, "<td>%+.1f %%</td></tr>\n", 100 * (bits[1] / bits[0] - 1));
 }
 
-/* The change is of bits per byte, which do not depend on the tokenizer. */
+/* The change is of bits per byte, which do not depend on the tokenizer. A run that measured once has none. */
 static Status eval_table(Text *out, const RunData *d)
 {
     const RunEval *a = &d->first_eval, *b = &d->last_eval;
+    const int n = a->step == b->step ? 1 : 2;
+    TRY(text_printf(out, "<figure><h3>Held out, step %lld", (long long)a->step));
+    if (n == 2) TRY(text_printf(out, " and step %lld", (long long)b->step));
     TRY(text_printf(out,
-                    "<figure><h3>Held out, step %lld and step %lld</h3><div class=\"wide\">"
-                    "<table><thead><tr><th>domain</th><th>loss, first</th>"
-                    "<th>last</th><th>bits a byte, "
-                    "first</th><th>last</th><th>change</th></tr></thead><tbody>\n",
-                    (long long)a->step, (long long)b->step));
-    TRY(eval_row(out, "all", (double[]){ a->loss, b->loss },
+                    "%s</h3><div class=\"wide\"><table><thead><tr><th>domain</th>%s"
+                    "</tr></thead><tbody>\n",
+                    d->sum.unmeasured ? run_not_since : "",
+                    n == 1 ? "<th>loss</th><th>bits a byte</th>"
+                           : "<th>loss, first</th><th>last</th><th>bits a byte, first</th>"
+                             "<th>last</th><th>change</th>"));
+    TRY(eval_row(out, "all", n, (double[]){ a->loss, b->loss },
                  (double[]){ a->bits_per_byte, b->bits_per_byte }));
     for (int i = 0; i < d->domains.n; i++)
-        TRY(eval_row(out, d->domains.name[i], (double[]){ a->domain_loss[i], b->domain_loss[i] },
+        TRY(eval_row(out, d->domains.name[i], n, (double[]){ a->domain_loss[i], b->domain_loss[i] },
                      (double[]){ a->domain_bits[i], b->domain_bits[i] }));
     return text_printf(out, "</tbody></table></div></figure>\n");
 }

@@ -12,6 +12,7 @@
 
 #include <math.h>
 #include <stddef.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -549,6 +550,23 @@ static int compare_doubles(const void *a, const void *b)
     return (x > y) - (x < y);
 }
 
+const char *const run_not_since = "; not measured since";
+
+const char *run_held_out_text(char out[RUN_HELD_OUT_BYTES], const RunSummary *s)
+{
+    const double first = s->first_bits_per_byte, last = s->last_bits_per_byte;
+    const long long from = s->first_eval, to = s->last_eval;
+    const char *since = s->unmeasured ? run_not_since : "";
+    if (from == to)
+        (void)snprintf(out, RUN_HELD_OUT_BYTES, "%.3f at step %lld%s", last, to, since);
+    else if (from > 0 || s->unmeasured)
+        (void)snprintf(out, RUN_HELD_OUT_BYTES, "%.3f at step %lld, %.3f at step %lld%s", first,
+                       from, last, to, since);
+    else
+        (void)snprintf(out, RUN_HELD_OUT_BYTES, "%.3f before, %.3f after", first, last);
+    return out;
+}
+
 static Status finish_data(Build *b)
 {
     RunData *d = b->d;
@@ -564,6 +582,9 @@ static Status finish_data(Build *b)
     find_least(d);
     d->sum.first_bits_per_byte = d->evals > 0 ? d->first_eval.bits_per_byte : (double)NAN;
     d->sum.last_bits_per_byte = d->evals > 0 ? d->last_eval.bits_per_byte : (double)NAN;
+    d->sum.first_eval = d->first_eval.step;
+    d->sum.last_eval = d->last_eval.step;
+    d->sum.unmeasured = d->last_eval.step < d->final_step;
     return curve_smooth(&d->curve[RUN_LOSS], b->a, &d->smooth_loss);
 }
 

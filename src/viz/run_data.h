@@ -69,6 +69,8 @@ typedef struct RunSummary {
     int64_t best_step;
     double tokens_per_s;                            /* the median of all steps */
     double first_bits_per_byte, last_bits_per_byte; /* held out: first and last evaluation */
+    int64_t first_eval, last_eval;                  /* their steps */
+    bool unmeasured;    /* steps ran after the last evaluation, as in a run that was stopped */
     double least_share; /* of all experts of all MoE layers, over the last 50 steps: the smallest
                            load / mean load */
     int64_t least_layer, least_expert; /* the expert with the smallest; -1: there is none */
@@ -98,6 +100,11 @@ typedef struct RunData {
     bool domain_load_held_out; /* it is the last evaluation's, because training lines have none */
     Curve *least, *most;       /* by MoE layer: load of one expert / mean load */
 } RunData;
+
+/* Held-out bits a byte as words. "before" and "after" are only for what was measured at both ends of the run. */
+enum { RUN_HELD_OUT_BYTES = 96 };
+extern const char *const run_not_since; /* what is said of an evaluation that steps came after */
+const char *run_held_out_text(char out[RUN_HELD_OUT_BYTES], const RunSummary *s);
 
 /* Loads the metrics.jsonl at `path`. Everything lives in `a`, which needs 64 MiB plus 8 bytes a
  * step. ERR_IO: the file is missing. ERR_FORMAT: it has no complete step or eval line. */

@@ -127,6 +127,9 @@ static void stops_politely(Lab *lab, int signal)
     CHECK(steps >= 3 && steps < STEPS);
     snprintf(stopped, sizeof stopped, "stopped by signal %d after step %d", signal, steps);
     CHECK_SAYS(o.err, stopped);
+    CHECK_SAYS(o.out, "held-out bits a byte  ");
+    if (steps % 4 != 0) CHECK_SAYS(o.out, "; not measured since\n"); /* train.eval_every */
+    if (steps % 4 != 0) CHECK(strstr(o.out, "after") == NULL);
     CHECK(run_has_checkpoint(lab, "cut", steps));
     finish(lab, "cut");
     CHECK_INT(run_count_steps(lab, "cut"), STEPS); /* none was run twice */

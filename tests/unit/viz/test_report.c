@@ -63,6 +63,53 @@ static void waits_for_checkpoints_are_summed_and_the_worst_is_named(void **state
     has(r, "2 checkpoints, at most 12 % of an interval");
 }
 
+static void held_out_bits_say_before_and_after_only_of_both_ends_of_a_run(void **state)
+{
+    (void)state;
+    static const struct {
+        int eval[3], n, steps;
+        const char *says, *tile, *table; /* of the console, the report's tile and its table */
+    } cases[] = {
+        { { 0, 4 }, 2, 4, "3.250 before, 1.250 after", "step 0 → step 4<", "step 0 and step 4<" },
+        { { 0 },
+          1,
+          4,
+          "3.250 at step 0; not measured since",
+          "<dd>3.250<small>step 0; not measured since<",
+          "step 0; not measured since<" },
+        { { 0, 2 },
+          2,
+          4,
+          "3.250 at step 0, 2.250 at step 2; not measured since",
+          "step 0 → step 2; not measured since<",
+          "step 0 and step 2; not measured since<" },
+        { { 2, 4 },
+          2,
+          4,
+          "2.250 at step 2, 1.250 at step 4",
+          "step 2 → step 4<",
+          "step 2 and step 4<" },
+        { { 4 }, 1, 4, "1.250 at step 4", "step 4<", "Held out, step 4<" },
+        { { 0 }, 1, 0, "3.250 at step 0", "step 0<", "Held out, step 0<" },
+    };
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        Run r;
+        char says[RUN_HELD_OUT_BYTES];
+        run_open(&r);
+        for (int k = 0; k < cases[i].n; k++)
+            put_eval(&r, cases[i].eval[k], 3.25 - 0.5 * cases[i].eval[k]);
+        for (int k = 1; k <= cases[i].steps; k++) put_step(&r, k, 2, 50, 150);
+        const RunSummary s = run_summary(&r);
+        CHECK_TEXT(run_held_out_text(says, &s), cases[i].says);
+        run_report(&r);
+        has(&r, cases[i].tile);
+        has(&r, cases[i].table);
+        if (cases[i].n == 1) has_not(&r, "→");
+        if (cases[i].n == 1) has_not(&r, "<th>change</th>");
+        run_close(&r);
+    }
+}
+
 static void the_least_share_is_of_the_last_fifty_steps(void **state)
 {
     Run *r = *state;
@@ -396,8 +443,8 @@ static void bits_per_byte_that_are_not_known_are_not_shown(void **state)
            "{\"loss\":0,\"bits_per_byte\":0}}}");
     CHECK(isnan(run_summary(r).last_bits_per_byte));
     run_report(r);
-    has(r, "<td>all</td><td>8.500</td><td>8.500</td><td>-</td><td>-</td><td>-</td>");
-    has(r, "<td>a</td><td>-</td><td>-</td>");
+    has(r, "<td>all</td><td>8.500</td><td>-</td>");
+    has(r, "<td>a</td><td>-</td><td>-</td></tr>");
     has_not(r, "Held-out bits per byte");
 }
 
@@ -410,7 +457,7 @@ static void a_run_of_evaluations_only_has_a_report(void **state)
     CHECK(isnan(s.final_loss));
     CHECK_NEAR(s.last_bits_per_byte, 3.25, 0);
     run_report(r);
-    has(r, "3.250 → 3.250");
+    has(r, "<dd>3.250<small>step 0<");
 }
 
 static void steps_without_finite_loss_are_gaps_and_counted(void **state)
@@ -537,6 +584,7 @@ int main(void)
         RUN_TEST(the_summary_counts_tokens_time_and_bits_per_byte),
         TEST(steps_that_ran_twice_are_counted),
         RUN_TEST(waits_for_checkpoints_are_summed_and_the_worst_is_named),
+        TEST(held_out_bits_say_before_and_after_only_of_both_ends_of_a_run),
         RUN_TEST(the_least_share_is_of_the_last_fifty_steps),
         RUN_TEST(the_report_shows_the_runs_numbers),
         RUN_TEST(heat_maps_are_by_domain_from_the_last_evaluation_if_no_step_has_them),
