@@ -140,16 +140,21 @@ static Status print_parts(Text *out, const char *title, const char *const *names
     return OK;
 }
 
-/* Rows of a search, numbered from 1. */
-static Status print_rows(Text *out, const char *title, const SearchRow *row, int n)
+const char *plan_estimate_mark(const SearchRow *row) { return row->simulated ? "" : "~"; }
+
+/* Rows of a search, numbered from `first`, as --row counts them. */
+static Status print_rows(Text *out, const char *title, int first, const SearchRow *row, int n)
 {
     char layout[PLAN_LAYOUT_BYTES], also[PLAN_ALSO_BYTES];
     TRY(text_printf(out, "%s\n", title));
     for (int i = 0; i < n; i++) {
         const PlanPrice *p = &row[i].price;
-        TRY(text_printf(out, "  %3d %9.1f tokens/s/GPU %8.2f GiB %8.3f s  %s%s\n", i + 1,
-                        p->tokens_per_s_per_gpu, p->peak_bytes / PLAN_GIB, p->step_s,
-                        plan_layout_text(layout, &row[i].layout, p),
+        char speed[32], step[32];
+        (void)snprintf(speed, sizeof speed, "%s%.1f", plan_estimate_mark(&row[i]),
+                       p->tokens_per_s_per_gpu);
+        (void)snprintf(step, sizeof step, "%s%.3f", plan_estimate_mark(&row[i]), p->step_s);
+        TRY(text_printf(out, "  %3d %9s tokens/s/GPU %8.2f GiB %8s s  %s%s\n", first + i, speed,
+                        p->peak_bytes / PLAN_GIB, step, plan_layout_text(layout, &row[i].layout, p),
                         plan_also_text(also, row[i].also, "; the same under ", ", ")));
     }
     return OK;
@@ -192,8 +197,11 @@ static Status print_search(const PlanReport *r, Text *out)
         return text_printf(out, "nothing fits; nearest: %s lacks %.2f GiB\n",
                            plan_layout_text(layout, &s->nearest.layout, &s->nearest.price),
                            (s->nearest.price.peak_bytes - plan_room_bytes(r->request)) / PLAN_GIB);
-    TRY(print_rows(out, "best", s->best, s->n_best));
-    return print_rows(out, "front of memory and time", s->front, s->n_front);
+    TRY(print_rows(out, "best", 1, s->best, s->n_best));
+    return print_rows(out,
+                      "front of memory and time (~ is an estimate, not simulated, and can be much "
+                      "too fast: --row N --write FILE, then plan FILE)",
+                      s->n_best + 1, s->front, s->n_front);
 }
 
 Status plan_report_basis(const PlanRequest *q, Text *out)
@@ -427,7 +435,7 @@ static Status json_rows(const char *name, const SearchRow *row, int n, Text *out
         TRY(text_printf(out, "%s{", i > 0 ? "," : ""));
         TRY(json_layout(&row[i].layout, &row[i].price, row[i].partition, out));
         TRY(json_also(row[i].also, out));
-        TRY(text_printf(out, "}"));
+        TRY(text_printf(out, ",\"simulated\":%s}", row[i].simulated ? "true" : "false"));
     }
     return text_printf(out, "]");
 }

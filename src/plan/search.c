@@ -114,6 +114,7 @@ static SearchRow join_rows(const SearchRow *a, const SearchRow *b)
 {
     SearchRow row = a->id < b->id ? *a : *b;
     row.also = (a->also | b->also | schedule_bit(a) | schedule_bit(b)) & ~schedule_bit(&row);
+    row.simulated = a->simulated && b->simulated;
     return row;
 }
 
@@ -408,6 +409,7 @@ static Status simulate_rows(Search *s, SearchRow *row, int n, Found *seen)
         for (int i = first; i < end; i++) {
             Planner *p = planner_of(s, row[i].buffers);
             keep_failure(s, s->pricer->simulate(p, &row[i].layout, &limit, &row[i].price));
+            row[i].simulated = true;
         }
         TRY(first_failure(s));
         for (int i = first; i < end; i++) found_add(seen, &row[i]);

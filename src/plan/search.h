@@ -83,8 +83,9 @@ typedef struct SearchRow {
     PlanPrice price;
     const char *partition; /* for reports; a search leaves it NULL */
     int buffers;           /* value of SEARCH_BUFFERS */
-    unsigned also; /* bit i: under schedule_table[i] the layout has the same memory and time */
-    int64_t id;    /* number in the order of all combinations */
+    unsigned also;  /* bit i: under schedule_table[i] the layout has the same memory and time */
+    bool simulated; /* else its time is an estimate, which a simulation may raise by a half */
+    int64_t id;     /* number in the order of all combinations */
 } SearchRow;
 
 typedef struct SearchOptions {

@@ -92,6 +92,41 @@ static void a_search_lists_the_best_and_the_front(void **state)
     cJSON_Delete(plan);
 }
 
+/* Checks rows of --json against the text's, which number on through both lists; returns how many are estimates. */
+static int check_marks(const cJSON *rows, const char *text, int *n)
+{
+    const cJSON *row = NULL;
+    int estimates = 0;
+    cJSON_ArrayForEach(row, rows)
+    {
+        const bool estimate = !cJSON_IsTrue(member(row, "simulated"));
+        const char *mark = estimate ? "~" : "";
+        char speed[32], step[32], line[512];
+        snprintf(speed, sizeof speed, "%s%.1f", mark, number(row, "tokens_per_s_per_gpu"));
+        snprintf(step, sizeof step, "%s%.3f", mark, number(row, "step_s"));
+        snprintf(line, sizeof line, "\n  %3d %9s tokens/s/GPU %8.2f GiB %8s s  ", ++*n, speed,
+                 number(row, "peak_bytes") / 1073741824, step);
+        CHECK_SAYS(text, line);
+        estimates += estimate;
+    }
+    return estimates;
+}
+
+static void times_that_are_not_simulated_are_marked_as_estimates(void **state)
+{
+    int n = 0;
+    Outcome o = RUN(*state, "marks", ON_8, "--search", "--top", "3");
+    CHECK_EXIT(o, 0);
+    CHECK_SAYS(o.out, "front of memory and time (~ is an estimate, not simulated, ");
+    Outcome rows = RUN(*state, "marks", ON_8, "--search", "--top", "3", "--json");
+    cJSON *plan = parsed(&rows);
+    CHECK_INT(check_marks(member(plan, "best"), o.out, &n), 0);
+    CHECK_INT(n, 3);
+    const int estimates = check_marks(member(plan, "front"), o.out, &n);
+    CHECK(estimates > 0 && estimates < cJSON_GetArraySize(member(plan, "front")));
+    cJSON_Delete(plan);
+}
+
 static void forced_balance_is_said(void **state)
 {
     Outcome o = RUN(*state, "even", ON_8, "mesh.ep=4", "moe.forced_balance=true");
@@ -471,6 +506,7 @@ int main(void)
         LAB_TEST(gpus_that_cannot_share_the_batch_are_left_out),
         LAB_TEST(schedules_that_cost_the_same_share_a_row),
         LAB_TEST(a_search_lists_the_best_and_the_front),
+        LAB_TEST(times_that_are_not_simulated_are_marked_as_estimates),
         LAB_TEST(forced_balance_is_said),
         LAB_TEST(bounds_are_said_and_only_where_there_are_some),
         LAB_TEST(a_screen_says_model_memory_time_and_why),
