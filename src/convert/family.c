@@ -186,7 +186,6 @@ bool family_leaves_out(unsigned family, const Config *c, const char *name)
 {
     if (param_block(name) >= c->model_layers + c->mtp_layers)
         return (family & (DEEPSEEK_V3 | GLM4_MOE)) != 0;
-    if (c->model_tied && strcmp(name, "lm_head.weight") == 0) return true;
     for (size_t i = 0; i < sizeof left_out / sizeof *left_out; i++) {
         const char *pattern = left_out[i].name;
         char part[64];

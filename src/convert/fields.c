@@ -16,9 +16,15 @@
 #define NULLABLE   "null=null" /* null says the same as no member */
 #define LATENT_EPS "attention.latent_eps"
 
+#define THETA "~rope_theta|+rope_theta"
+#define SHARE "~partial_rotary_factor|+partial_rotary_factor"
+#define ORIGINAL                                                                                   \
+    "original_max_position_embeddings|+~original_max_position_embeddings|max_position_embeddings"
+
 #define BIASED      (LLAMA | QWEN3 | QWEN3_MOE | OLMOE | GPT_OSS | LLAMA4)
 #define SHARES      (DEEPSEEK_V2 | DEEPSEEK_V3 | GLM4_MOE)
 #define SPARSE_STEP (QWEN2_MOE | QWEN3_MOE)
+#define EPS_5       (OLMOE | MIXTRAL | GLM4_MOE | LLAMA4 | GPT_OSS)
 
 const Field fields[] = {
     { FAMILY_ALL, QUANT, "quantization_config", NULL, NULL, NULL },
@@ -28,9 +34,8 @@ const Field fields[] = {
     { FAMILY_ALL, SET, "num_hidden_layers", "model.layers", REQUIRED, NULL },
     { FAMILY_ALL & ~LLAMA4, SET, "intermediate_size", "model.ffn", REQUIRED, NULL },
     { LLAMA4, SET, "intermediate_size_mlp", "model.ffn", REQUIRED, NULL },
-    { FAMILY_ALL & ~OLMOE, SET, "rms_norm_eps", "model.norm_eps", REQUIRED, NULL },
-    { OLMOE, SET, "rms_norm_eps", "model.norm_eps", "1e-05",
-      NULL }, /* the first release lacks it */
+    { EPS_5, SET, "rms_norm_eps", "model.norm_eps", "1e-05", NULL },
+    { FAMILY_ALL & ~(EPS_5), SET, "rms_norm_eps", "model.norm_eps", "1e-06", NULL },
     { FAMILY_MLA, CONST, NULL, LATENT_EPS, "1e-6", NULL },
     { FAMILY_ALL, SET, "tie_word_embeddings", "model.tied", "false", NULL },
     { FAMILY_ALL, TRAIN, "initializer_range", "model.init_std", NULL, NULL },
@@ -38,7 +43,13 @@ const Field fields[] = {
     { FAMILY_MLA, CONST, NULL, "attention.kind", "mla", NULL },
     { FAMILY_GQA, CONST, NULL, "attention.kind", "gqa", NULL },
     { FAMILY_ALL, SET, "num_attention_heads", "attention.heads", REQUIRED, NULL },
-    { FAMILY_GQA, SET, "num_key_value_heads", "attention.kv_heads", "@attention.heads", NULLABLE },
+    { LLAMA | OLMOE, SET, "num_key_value_heads", "attention.kv_heads", "@attention.heads",
+      NULLABLE },
+    { MIXTRAL | GLM4_MOE | LLAMA4 | GPT_OSS, SET, "num_key_value_heads", "attention.kv_heads", "8",
+      NULL },
+    { QWEN3, SET, "num_key_value_heads", "attention.kv_heads", "32", NULL },
+    { QWEN3_MOE, SET, "num_key_value_heads", "attention.kv_heads", "4", NULL },
+    { QWEN2_MOE, SET, "num_key_value_heads", "attention.kv_heads", "16", NULL },
     { FAMILY_MLA, WRITE, "num_key_value_heads", "attention.heads", NULL, NULL },
     { LLAMA | MIXTRAL | QWEN3_MOE | QWEN2_MOE | GLM4_MOE, SET, "head_dim", "attention.head_dim",
       HEAD, NULLABLE },
@@ -79,43 +90,48 @@ const Field fields[] = {
     { QWEN3 | QWEN2_MOE | GPT_OSS | LLAMA4, TYPES, "layer_types", NULL, NULL, NULL },
     { GPT_OSS, CONST, NULL, "attention.sinks", "true", NULL },
 
-    { FAMILY_ALL & ~(MIXTRAL | LLAMA4 | GPT_OSS), SET, "rope_theta|~rope_theta",
-      "attention.rope_theta", "10000", NULL },
-    { MIXTRAL, SET, "rope_theta|~rope_theta", "attention.rope_theta", "1000000", NULL },
-    { LLAMA4, SET, "rope_theta|~rope_theta", "attention.rope_theta", "500000", NULL },
-    { GPT_OSS, SET, "rope_theta|~rope_theta", "attention.rope_theta", "150000", NULL },
+    { FAMILY_ALL & ~(MIXTRAL | LLAMA4 | GPT_OSS), SET, THETA, "attention.rope_theta", "10000",
+      NULL },
+    { MIXTRAL, SET, THETA, "attention.rope_theta", "1000000", NULL },
+    { LLAMA4, SET, THETA, "attention.rope_theta", "500000", NULL },
+    { GPT_OSS, SET, THETA, "attention.rope_theta", "150000", NULL },
     { DEEPSEEK_V2 | LLAMA4, CONST, NULL, "attention.rope_interleaved", "true", NULL },
     { DEEPSEEK_V3, SET, "rope_interleave", "attention.rope_interleaved", "true", NULL },
     { FAMILY_GQA & ~LLAMA4, CONST, NULL, "attention.rope_interleaved", "false", NULL },
-    { GLM4_MOE, SET, "partial_rotary_factor|~partial_rotary_factor", "attention.rotary", "0.5",
-      NULL },
-    { FAMILY_ALL & ~GLM4_MOE, IS, "~partial_rotary_factor|partial_rotary_factor", NULL, "1", NULL },
-    { FAMILY_ALL, SET, "~rope_type|~type", "rope.scaling", "none", "default=none|null=none" },
-    { FAMILY_ALL, SET, "~factor", "rope.factor", NULL, NULL },
-    { FAMILY_ALL, SET, "~original_max_position_embeddings", "rope.original", NULL, "yarn|llama3" },
-    { FAMILY_ALL, SET, "~beta_fast", "rope.beta_fast", NULL, "yarn" },
-    { FAMILY_ALL, SET, "~beta_slow", "rope.beta_slow", NULL, "yarn" },
-    { FAMILY_ALL, SET, "~mscale", "rope.mscale", NULL, "yarn" },
-    { FAMILY_ALL, SET, "~mscale_all_dim", "rope.mscale_all_dim", NULL, "yarn" },
-    { FAMILY_ALL, SET, "~low_freq_factor", "rope.low_freq", NULL, "llama3" },
-    { FAMILY_ALL, SET, "~high_freq_factor", "rope.high_freq", NULL, "llama3" },
-    { FAMILY_ALL, SET, "~truncate", "rope.truncate", NULL, "yarn" },
-    { FAMILY_ALL, IS, "~attention_factor", NULL, "null", NULL },
+    { GLM4_MOE, SET, SHARE, "attention.rotary", "0.5", "null=1" },
+    { FAMILY_ALL & ~GLM4_MOE, IS, SHARE, NULL, "1", NULL },
+    { FAMILY_ALL, SET, "~rope_type|~type", "rope.scaling", "none", "default=none" },
+    { FAMILY_ALL, SET, "~factor", "rope.factor", REQUIRED, "linear|yarn|llama3" },
+    { FAMILY_ALL, SET, ORIGINAL, "rope.original", REQUIRED, "yarn|llama3" },
+    { FAMILY_ALL, SET, "~beta_fast", "rope.beta_fast", "32", "yarn|" NULLABLE },
+    { FAMILY_ALL, SET, "~beta_slow", "rope.beta_slow", "1", "yarn|" NULLABLE },
+    { FAMILY_ALL, SET, "~mscale", "rope.mscale", "0", "yarn|" NULLABLE },
+    { FAMILY_ALL, SET, "~mscale_all_dim", "rope.mscale_all_dim", "0", "yarn|" NULLABLE },
+    { FAMILY_ALL, MSCALE, "~mscale_all_dim", NULL, NULL, "linear|yarn|llama3" },
+    { FAMILY_ALL, SET, "~low_freq_factor", "rope.low_freq", REQUIRED, "llama3" },
+    { FAMILY_ALL, SET, "~high_freq_factor", "rope.high_freq", REQUIRED, "llama3" },
+    { FAMILY_ALL, SET, "~truncate", "rope.truncate", "true", "yarn|null=false" },
+    { FAMILY_ALL, IS, "~attention_factor", NULL, "null", "yarn" },
 
     { FAMILY_DENSE, CONST, NULL, "model.dense_layers", "@model.layers", NULL },
     { MIXTRAL | OLMOE | LLAMA4 | GPT_OSS, CONST, NULL, "model.dense_layers", "0", NULL },
-    { SHARES, SET, "first_k_dense_replace", "model.dense_layers", "0", NULLABLE },
-    { FAMILY_MLA, SET, "moe_layer_freq", "moe.every", "1", NULL },
+    { DEEPSEEK_V2, SET, "first_k_dense_replace", "model.dense_layers", "0", NULL },
+    { DEEPSEEK_V3, SET, "first_k_dense_replace", "model.dense_layers", "3", NULL },
+    { GLM4_MOE, SET, "first_k_dense_replace", "model.dense_layers", "1", NULL },
+    { FAMILY_MLA, IS, "moe_layer_freq", NULL, "1", NULL },
     { SPARSE_STEP, SET, "decoder_sparse_step", "moe.every", "1", NULL },
     { SPARSE_STEP, FIRST, "mlp_only_layers", "model.dense_layers", NULL, NULL },
     { LLAMA4, SET, "interleave_moe_layer_step", "moe.every", "1", NULL },
     { LLAMA4, MOES, "moe_layers", "moe.every", NULL, NULL },
-    { SHARES, SET, "n_routed_experts|num_local_experts|num_experts", "moe.experts", REQUIRED,
+    { DEEPSEEK_V2, SET, "num_experts|+n_routed_experts", "moe.experts", REQUIRED, NULL },
+    { DEEPSEEK_V3 | GLM4_MOE, SET, "num_local_experts|+n_routed_experts", "moe.experts", REQUIRED,
       NULL },
-    { SPARSE_STEP | OLMOE, SET, "num_experts|num_local_experts", "moe.experts", REQUIRED, NULL },
-    { MIXTRAL | LLAMA4 | GPT_OSS, SET, "num_local_experts|num_experts", "moe.experts", REQUIRED,
-      NULL },
-    { SHARES, SET, "n_shared_experts", "moe.shared", "0", NULLABLE },
+    { QWEN3_MOE | OLMOE, SET, "num_local_experts|+num_experts", "moe.experts", REQUIRED, NULL },
+    { QWEN2_MOE, SET, "num_experts", "moe.experts", REQUIRED, NULL },
+    { MIXTRAL | GPT_OSS, SET, "num_experts|+num_local_experts", "moe.experts", REQUIRED, NULL },
+    { LLAMA4, SET, "num_local_experts", "moe.experts", REQUIRED, NULL },
+    { DEEPSEEK_V2, SET, "n_shared_experts", "moe.shared", "2", NULL },
+    { DEEPSEEK_V3 | GLM4_MOE, SET, "n_shared_experts", "moe.shared", "1", NULL },
     { LLAMA4, CONST, NULL, "moe.shared", "1", NULL },
     { QWEN3_MOE | MIXTRAL | OLMOE | GPT_OSS, CONST, NULL, "moe.shared", "0", NULL },
     { FAMILY_MOE, SET, "num_experts_per_tok", "moe.top_k", REQUIRED, NULL },
@@ -127,15 +143,18 @@ const Field fields[] = {
     { DEEPSEEK_V3, IS, "scoring_func", NULL, "sigmoid", NULL },
     { DEEPSEEK_V3, IS, "topk_method", NULL, "noaux_tc", NULL },
     { DEEPSEEK_V3 | GLM4_MOE | LLAMA4, CONST, NULL, "moe.score", "sigmoid", NULL },
-    { SHARES, SET, "n_group", "moe.groups", "1", NULLABLE },
-    { SHARES, SET, "topk_group", "moe.top_groups", "1", NULLABLE },
+    { DEEPSEEK_V2 | GLM4_MOE, SET, "n_group", "moe.groups", "1", NULLABLE },
+    { DEEPSEEK_V2 | GLM4_MOE, SET, "topk_group", "moe.top_groups", "1", NULLABLE },
+    { DEEPSEEK_V3, SET, "n_group", "moe.groups", "8", NULL },
+    { DEEPSEEK_V3, SET, "topk_group", "moe.top_groups", "4", NULL },
     { DEEPSEEK_V2, TOPK, "topk_method", NULL, NULL, NULL },
     { DEEPSEEK_V3 | GLM4_MOE, CONST, NULL, "moe.group_score_top", "2", NULL },
     { DEEPSEEK_V2, IS, "norm_topk_prob", NULL, "false", NULL },
     { DEEPSEEK_V3 | GLM4_MOE, SET, "norm_topk_prob", "moe.normalise", "true", NULL },
     { SPARSE_STEP | OLMOE, SET, "norm_topk_prob", "moe.normalise", "false", NULL },
     { MIXTRAL | GPT_OSS, CONST, NULL, "moe.normalise", "true", NULL },
-    { SHARES, SET, "routed_scaling_factor", "moe.scaling", "1", NULL },
+    { DEEPSEEK_V2 | GLM4_MOE, SET, "routed_scaling_factor", "moe.scaling", "1", NULL },
+    { DEEPSEEK_V3, SET, "routed_scaling_factor", "moe.scaling", "2.5", NULL },
     { DEEPSEEK_V3 | GLM4_MOE, CONST, NULL, "moe.bias_rate", "0.001", NULL },
     { LLAMA4, CONST, NULL, "moe.score_input", "true", NULL },
     { GPT_OSS, CONST, NULL, "moe.router_bias", "true", NULL },
@@ -147,13 +166,33 @@ const Field fields[] = {
     { SPARSE_STEP | OLMOE | MIXTRAL | LLAMA4 | GPT_OSS, TRAIN, "router_aux_loss_coef",
       "moe.aux_loss", NULL, NULL },
     { MIXTRAL | LLAMA4, TRAIN, "router_jitter_noise", "moe.jitter", NULL, NULL },
-    { DEEPSEEK_V3 | GLM4_MOE, SET, "num_nextn_predict_layers", "mtp.layers", "0", NULLABLE },
+    { DEEPSEEK_V3 | GLM4_MOE, SET, "num_nextn_predict_layers|num_mtp_layers", "mtp.layers", "0",
+      NULLABLE },
+
+    { FAMILY_ALL, NEUTER, "transformers_weights", NULL, "null", NULL },
+    { FAMILY_ALL, NEUTER, "per_layer_config", NULL, "null", NULL },
+    { FAMILY_ALL, NEUTER, "attn_logit_softcapping", NULL, "null", NULL },
+    { FAMILY_ALL, NEUTER, "final_logit_softcapping", NULL, "null", NULL },
+    { FAMILY_ALL, NEUTER, "query_pre_attn_scalar", NULL, "null", NULL },
+    { FAMILY_ALL, NEUTER, "attention_multiplier", NULL, "1", NULL },
+    { FAMILY_ALL, NEUTER, "embedding_multiplier", NULL, "1", NULL },
+    { FAMILY_ALL, NEUTER, "residual_multiplier", NULL, "1", NULL },
+    { FAMILY_ALL, NEUTER, "logits_scaling", NULL, "1", NULL },
+    { FAMILY_ALL & ~OLMOE, NEUTER, "clip_qkv", NULL, "null", NULL },
+    { FAMILY_ALL & ~(LLAMA | DEEPSEEK_V2), NEUTER, "mlp_bias", NULL, "false", NULL },
+    { MIXTRAL | QWEN2_MOE, NEUTER, "attention_bias", NULL, "false", NULL },
 };
 
 const int field_count = sizeof fields / sizeof *fields;
 
-/* The first key of a field, as two arguments for "%.*s". */
-#define KEY(f) (int)strcspn((f)->key + ((f)->key[0] == '~'), "|"), (f)->key + ((f)->key[0] == '~')
+/* Classes that scale rotary positions if the file says nothing of them. */
+const char *field_rope_absent(unsigned family)
+{
+    return family != GPT_OSS
+               ? NULL
+               : "{\"rope_type\":\"yarn\",\"factor\":32,\"beta_fast\":32,\"beta_slow\":1,"
+                 "\"truncate\":false,\"original_max_position_embeddings\":4096}";
+}
 
 /* ---- texts ---- */
 
@@ -195,39 +234,39 @@ void field_translate(const char *words, bool to_ours, FieldValue text)
 
 /* ---- JSON ---- */
 
-/* The objects that hold the members of rotary positions. */
-static const char *const rope_objects[] = { "rope_scaling", "rope_parameters" };
-
-bool field_place(const char *keys, int i, const char **object, FieldValue name)
+bool field_place(const char *keys, int i, FieldValue name, bool *rope, bool *written)
 {
     int n = 0;
-    const char *key = NULL;
-    for (int k = 0; (key = text_word(keys, k, &n)) != NULL; k++) {
-        bool rope = key[0] == '~';
-        int places = rope ? 2 : 1;
-        *object = rope && i < places ? rope_objects[i] : "";
-        (void)snprintf(name, FIELD_VALUE_BYTES, "%.*s", n - rope, key + rope);
-        if (i < places) return true;
-        i -= places;
-    }
-    return false;
+    const char *key = text_word(keys, i, &n);
+    if (key == NULL) return false;
+    *written = key[0] == '+' || (i == 0 && strchr(keys, '+') == NULL);
+    n -= key[0] == '+';
+    key += key[0] == '+';
+    *rope = key[0] == '~';
+    (void)snprintf(name, FIELD_VALUE_BYTES, "%.*s", n - *rope, key + *rope);
+    return true;
 }
 
-Json *field_object(Json *json, const char *name)
+Json *field_member(const Json *json, const Json *rope, const char *keys)
 {
-    return name[0] == '\0' ? json : json_get(json, name);
-}
-
-/* The first alternative that the file has: keys stand in the order of preference. */
-Json *field_member(const Json *json, const char *keys)
-{
-    const char *object = "";
+    bool inner = false, written = false;
     FieldValue name;
-    for (int i = 0; field_place(keys, i, &object, name); i++) {
-        Json *found = json_get(object[0] == '\0' ? json : json_get(json, object), name);
-        if (found != NULL) return found;
+    Json *found = NULL;
+    for (int i = 0; found == NULL && field_place(keys, i, name, &inner, &written); i++)
+        found = json_get(inner ? rope : json, name);
+    return found;
+}
+
+/* Words without = are kinds; a member without such words belongs to all. */
+bool field_applies(const Field *f, const char *scaling)
+{
+    bool kinds = false;
+    for (int i = 0, n = 0; f->words != NULL; i++) {
+        const char *word = text_word(f->words, i, &n);
+        if (word == NULL) break;
+        kinds = kinds || memchr(word, '=', (size_t)n) == NULL;
     }
-    return NULL;
+    return !kinds || text_word_index(f->words, scaling) >= 0;
 }
 
 /* A real number keeps a point: classes with typed members want 1.0 and not 1. */
@@ -250,7 +289,7 @@ Json field_json(const char *text, bool real, FieldValue room)
 
 typedef struct Reading {
     const char *path;
-    const Json *json;
+    const Json *top, *json, *rope; /* the file, its text part, the object of rotary positions */
     const Family *family;
     Arena *arena;
     Config *c;
@@ -267,11 +306,22 @@ static const char *shown_value(const Reading *r, const Json *v, FieldValue out)
     return out;
 }
 
-/* May the member be null? `words` without = lists kinds of rope.scaling: such members are optional. */
 static bool may_be_null(const Field *f)
 {
-    if (f->kind == TRAIN) return true;
-    return f->words != NULL && (strchr(f->words, '=') == NULL || strstr(f->words, "null=") != NULL);
+    return f->kind == TRAIN || (f->words != NULL && strstr(f->words, "null=") != NULL);
+}
+
+static Json *member_of(const Reading *r, const Field *f)
+{
+    return field_member(r->json, r->rope, f->key);
+}
+
+/* The name of the member that is written, for messages. */
+static const char *key_name(const Field *f, FieldValue out)
+{
+    bool rope = false, written = false;
+    for (int i = 0; !written && field_place(f->key, i, out, &rope, &written);) i++;
+    return out;
 }
 
 /* Describes the type that a member should have; NULL: it has the right type. */
@@ -303,11 +353,12 @@ static void value_text(const Json *v, FieldValue out)
 /* The text to use for an absent member. *there false: the setting keeps its default. */
 static Status absent_text(const Reading *r, const Field *f, FieldValue out, bool *there)
 {
+    FieldValue name;
     *there = f->absent != NULL;
     if (f->absent == NULL) return OK;
     if (strcmp(f->absent, REQUIRED) == 0) {
         assert(f->key != NULL);
-        return FAIL(ERR_FORMAT, "%s has no %.*s, which %s models need", r->path, KEY(f),
+        return FAIL(ERR_FORMAT, "%s has no %s, which %s models need", r->path, key_name(f, name),
                     r->family->type);
     }
     if (strcmp(f->absent, HEAD) == 0) {
@@ -325,7 +376,7 @@ static Status absent_text(const Reading *r, const Field *f, FieldValue out, bool
 /* The value of a member as a setting's text. */
 static Status member_text(const Reading *r, const Field *f, FieldValue out, bool *there)
 {
-    const Json *v = f->key == NULL ? NULL : field_member(r->json, f->key);
+    const Json *v = f->key == NULL ? NULL : member_of(r, f);
     const char *wanted = v == NULL ? NULL : wrong_type(f, v);
     FieldValue value;
     if (wanted != NULL)
@@ -342,24 +393,29 @@ static Status member_text(const Reading *r, const Field *f, FieldValue out, bool
     return OK;
 }
 
-/* Goes through config_override, so ranges and words are checked by the row itself. The error names
- * their member. */
-static Status assign_setting(const Reading *r, const char *key, const char *setting,
+/* Goes through config_override, so ranges and words are checked by the row itself. The error has the
+ * member and its value in place of the override. */
+static Status assign_setting(const Reading *r, const Field *f, const char *setting,
                              const char *value)
 {
     char text[2 * FIELD_VALUE_BYTES], why[512];
+    FieldValue shown;
     (void)snprintf(text, sizeof text, "%s=%s", setting, value);
     Status s = config_override(r->c, r->arena, text);
     if (s == OK) return OK;
     status_sentence(why, sizeof why);
-    return FAIL(s, "%s: %s: %s", r->path, key == NULL ? r->family->type : key, why);
+    const Json *v = f->key == NULL ? NULL : member_of(r, f);
+    const char *end = strstr(why, ": ");
+    if (v == NULL) return FAIL(s, "%s: %s: %s", r->path, r->family->type, why);
+    return FAIL(s, "%s: %s is %s: %s", r->path, v->name, shown_value(r, v, shown),
+                end == NULL ? why : end + 2);
 }
 
 static Status assign_number(const Reading *r, const Field *f, const char *setting, int64_t value)
 {
     FieldValue text;
     (void)snprintf(text, sizeof text, "%lld", (long long)value);
-    return assign_setting(r, f->key, setting, text);
+    return assign_setting(r, f, setting, text);
 }
 
 static bool is_absent(const Json *v) { return v == NULL || v->type == JSON_NULL; }
@@ -370,7 +426,7 @@ static Status read_value(const Reading *r, const Field *f)
     FieldValue text = "";
     bool there = false;
     TRY(member_text(r, f, text, &there));
-    return there ? assign_setting(r, f->key, f->setting, text) : OK;
+    return there ? assign_setting(r, f, f->setting, text) : OK;
 }
 
 /* The family supports only one value of this member; an absent member is right, too. */
@@ -378,23 +434,45 @@ static Status read_is(const Reading *r, const Field *f)
 {
     FieldValue text, value;
     bool there = false;
-    const Json *v = field_member(r->json, f->key);
+    const Json *v = member_of(r, f);
     if (is_absent(v)) return OK;
     TRY(absent_text(r, f, text, &there));
     const Json only = field_json(text, false, value);
     bool same = v->type == only.type && v->truth == only.truth && v->number == only.number;
     if (same && v->type == JSON_TEXT) same = strcmp(v->text, only.text) == 0;
     if (same) return OK;
-    return FAIL(ERR_UNSUPPORTED, "%s: %.*s is %s; %s models are supported with %s alone", r->path,
-                KEY(f), shown_value(r, v, value), r->family->type, text);
+    return FAIL(ERR_UNSUPPORTED, "%s: %s is %s; %s models are supported with %s alone", r->path,
+                v->name, shown_value(r, v, value), r->family->type, text);
+}
+
+static bool not_zero(const Json *v) { return v != NULL && v->type != JSON_NULL && v->number != 0; }
+
+/* YaRN multiplies rotated columns by m(mscale) / m(mscale_all_dim) if both are there and not 0, else by
+ * m(1). DeepSeek's attention multiplies scores by m(mscale_all_dim) squared, with any kind of scaling. */
+static Status read_mscale(const Reading *r, const Field *f)
+{
+    FieldValue value;
+    const bool latent = (r->family->bit & FAMILY_MLA) != 0;
+    const bool yarn = r->c->rope_scaling == SCALING_YARN;
+    const bool both = yarn && r->c->rope_mscale != 0 && r->c->rope_mscale_all_dim != 0;
+    const Json *all = member_of(r, f);
+    if (both ? latent : !latent || !not_zero(all)) {
+        if (both || !yarn) return OK;
+        TRY(assign_setting(r, f, "rope.mscale", "1"));
+        return assign_setting(r, f, "rope.mscale_all_dim", "0");
+    }
+    return FAIL(ERR_UNSUPPORTED, "%s: mscale_all_dim is %s; %s", r->path,
+                shown_value(r, all, value),
+                latent ? "it is supported with rope_type yarn and an mscale that is not 0"
+                       : "it is supported in deepseek_v2 and deepseek_v3 models alone");
 }
 
 /* The list's length becomes model.dense_layers, so only 0, 1, 2, ... can be expressed. */
 static Status read_first(const Reading *r, const Field *f)
 {
     int n = 0;
-    const Json *list = field_member(r->json, f->key);
-    if (is_absent(list)) return assign_setting(r, f->key, f->setting, "0");
+    const Json *list = member_of(r, f);
+    if (is_absent(list)) return assign_setting(r, f, f->setting, "0");
     bool first = list->type == JSON_ARRAY;
     for (const Json *at = list->child; at != NULL; at = at->next)
         first = first && at->type == JSON_NUMBER && at->number == n++;
@@ -471,7 +549,7 @@ static Status layers_list(const char *path, const Json *list, bool zeros, int64_
 static Status read_layers(const Reading *r, const Field *f)
 {
     const bool zeros = f->kind == NOPES;
-    const Json *list = field_member(r->json, f->key);
+    const Json *list = member_of(r, f);
     LayersList l = { .every = zeros ? r->c->attention_nope_every : r->c->moe_every };
     if (l.every < 1)
         return FAIL(ERR_UNSUPPORTED, "%s: no_rope_layer_interval is 0; it must be 1 or more",
@@ -488,19 +566,19 @@ static Status read_layers(const Reading *r, const Field *f)
 static Status read_topk(const Reading *r, const Field *f)
 {
     FieldValue value;
-    const Json *v = field_member(r->json, f->key);
+    const Json *v = member_of(r, f);
     const char *word = v == NULL ? "greedy" : json_string(v);
     if (word != NULL && strcmp(word, "group_limited_greedy") == 0) return OK;
     if (word != NULL && strcmp(word, "noaux_tc") == 0) {
-        TRY(assign_setting(r, f->key, "moe.bias_rate", "0.001"));
-        return assign_setting(r, f->key, "moe.group_score_top", "2");
+        TRY(assign_setting(r, f, "moe.bias_rate", "0.001"));
+        return assign_setting(r, f, "moe.group_score_top", "2");
     }
     if (word == NULL || strcmp(word, "greedy") != 0)
         return FAIL(ERR_UNSUPPORTED,
                     "%s: %s is %s; it must be greedy, group_limited_greedy or noaux_tc", r->path,
                     f->key, shown_value(r, v, value));
-    TRY(assign_setting(r, f->key, "moe.groups", "1"));
-    return assign_setting(r, f->key, "moe.top_groups", "1");
+    TRY(assign_setting(r, f, "moe.groups", "1"));
+    return assign_setting(r, f, "moe.top_groups", "1");
 }
 
 /* The file gives the width of all shared experts together; we count shared experts of width moe.ffn. */
@@ -521,7 +599,7 @@ static Status read_width(const Reading *r, const Field *f)
 static Status read_types(const Reading *r, const Field *f)
 {
     const bool part = r->c->attention_chunk > 0 || r->c->attention_window > 0;
-    const Json *list = field_member(r->json, f->key);
+    const Json *list = member_of(r, f);
     int64_t every = r->c->attention_full_every, i = 0;
     for (const Json *at = json_first(list); at != NULL; at = at->next) {
         const char *word = json_string(at);
@@ -537,32 +615,45 @@ static Status read_types(const Reading *r, const Field *f)
     return OK;
 }
 
+/* Blocks are 128 x 128, which is also the default of transformers. */
+static bool has_blocks(const Json *q)
+{
+    const Json *size = json_get(q, "weight_block_size"), *at = json_first(size);
+    if (size == NULL) return true;
+    for (; json_is(at, JSON_NUMBER) && at->number == 128;) at = at->next;
+    return json_count(size) == 2 && at == NULL;
+}
+
 /* Absent: plain weights. Scales of fp8 are found by name (weights_scale); here only the kind and
- * the block are checked. */
+ * the block are checked. A model of images and text may have the member beside its text part. */
 static Status read_quant(const Reading *r, const Field *f)
 {
-    const Json *q = field_member(r->json, f->key);
+    FieldValue value;
+    const Json *q = json_get(r->json, f->key);
+    if (is_absent(q)) q = json_get(r->top, f->key);
     if (is_absent(q)) return OK;
-    const char *method = json_string(field_member(q, "quant_method"));
+    const char *method = json_string(json_get(q, "quant_method"));
     if (r->family->bit == GPT_OSS && method != NULL && strcmp(method, "mxfp4") == 0) return OK;
     if (method == NULL || strcmp(method, "fp8") != 0)
         return FAIL(ERR_UNSUPPORTED,
-                    "%s: the weights are quantized with quant_method %s; supported are fp8 with "
-                    "block scales, mxfp4 in gpt_oss models, and weights that are not quantized",
+                    "%s: quantization_config has quant_method %s; supported are fp8 with block "
+                    "scales, mxfp4 in gpt_oss models, and weights that are not quantized",
                     r->path, method == NULL ? "null" : method);
-    const Json *size = field_member(q, "weight_block_size");
-    for (const Json *at = json_first(size); at != NULL; at = at->next) {
-        if (at->type != JSON_NUMBER || at->number != 128)
-            return FAIL(ERR_UNSUPPORTED, "%s: weight_block_size must be [128, 128]", r->path);
-    }
-    return OK;
+    if (has_blocks(q)) return OK;
+    return FAIL(ERR_UNSUPPORTED, "%s: weight_block_size is %s; it must be [128, 128]", r->path,
+                shown_value(r, json_get(q, "weight_block_size"), value));
 }
 
 static Status read_field(const Reading *r, const Field *f)
 {
+    FieldValue scaling;
+    TRY(field_setting_text(r->c, "rope.scaling", r->arena, scaling));
+    if (!field_applies(f, scaling)) return OK;
     switch (f->kind) {
     case WRITE: return OK;
-    case IS: return read_is(r, f);
+    case IS:
+    case NEUTER: return read_is(r, f);
+    case MSCALE: return read_mscale(r, f);
     case FIRST: return read_first(r, f);
     case TOPK: return read_topk(r, f);
     case WIDTH: return read_width(r, f);
@@ -594,16 +685,97 @@ static Status find_family(const char *path, const Json *json, const Family **out
                 text_hint(hint, type, names, family_count, ""));
 }
 
-Status family_read(const char *path, const Json *json, Arena *a, Config *c, const Family **family)
+static bool is_empty(const Json *v)
 {
-    const Json *text = json_get(json, "text_config");
-    if (json_is(text, JSON_OBJECT))
-        json = text; /* a model of images and text: take its text part */
-    if (!json_is(json, JSON_OBJECT)) return FAIL(ERR_FORMAT, "%s is not a JSON object", path);
-    TRY(find_family(path, json, family));
-    const Reading r = { path, json, *family, a, c };
-    for (int i = 0; i < field_count; i++) {
-        if (fields[i].families & (*family)->bit) TRY(read_field(&r, &fields[i]));
+    return is_absent(v) || (v->type == JSON_OBJECT && v->child == NULL);
+}
+
+/* Chooses the object of rotary positions as transformers does: rope_scaling, if it says anything. */
+static Status find_rope(Reading *r)
+{
+    FieldValue value;
+    size_t bad = 0;
+    const Json *scaling = json_get(r->json, "rope_scaling");
+    const Json *v = is_empty(scaling) ? json_get(r->json, "rope_parameters") : scaling;
+    const char *text = field_rope_absent(r->family->bit);
+    Json *made = NULL;
+    if (is_absent(v) && text != NULL) TRY(json_parse(text, strlen(text), r->arena, &made, &bad));
+    r->rope = is_absent(v) ? made : v;
+    if (r->rope == NULL) return OK;
+    if (r->rope->type != JSON_OBJECT)
+        return FAIL(ERR_FORMAT, "%s: %s is %s; it must be an object", r->path, v->name,
+                    shown_value(r, v, value));
+    for (const Json *at = r->rope->child; at != NULL; at = at->next) {
+        if (at->type == JSON_OBJECT)
+            return FAIL(ERR_UNSUPPORTED,
+                        "%s: %s.%s is an object: rotary positions that differ between layers are "
+                        "not supported",
+                        r->path, v->name, at->name);
     }
     return OK;
+}
+
+/* JSON says nothing of a member that stands twice; its readers take the first, or the last. */
+static Status check_once(const char *path, const Json *json, const char *name)
+{
+    const Json *v = json_get(json, name);
+    for (const Json *at = v == NULL ? NULL : v->next; at != NULL; at = at->next) {
+        if (strcmp(at->name, name) == 0)
+            return FAIL(ERR_FORMAT, "%s: %s stands twice; leave one of the two", path, name);
+    }
+    return OK;
+}
+
+static Status check_members(const Reading *r, const Field *f)
+{
+    FieldValue name;
+    bool rope = false, written = false;
+    for (int i = 0; f->key != NULL && field_place(f->key, i, name, &rope, &written); i++)
+        TRY(check_once(r->path, rope ? r->rope : r->json, name));
+    return OK;
+}
+
+/* The text part of a model of images and text. A family of the table has no such part: its class reads
+ * the members beside it. */
+static Status find_text(const char *path, const Json *json, const Json **out)
+{
+    static const char *const objects[] = { "text_config", "model_type", "rope_scaling",
+                                           "rope_parameters" };
+    const char *type = json_string(json_get(json, "model_type"));
+    const Json *text = json_get(json, "text_config");
+    for (int i = 0; i < 2; i++) TRY(check_once(path, json, objects[i]));
+    *out = json_is(text, JSON_OBJECT) ? text : json;
+    for (int i = 1; i < 4; i++) TRY(check_once(path, *out, objects[i]));
+    if (!json_is(json, JSON_OBJECT)) return FAIL(ERR_FORMAT, "%s is not a JSON object", path);
+    for (int i = 0; i < family_count && *out == text && type != NULL; i++) {
+        if (strcmp(type, families[i].type) == 0)
+            return FAIL(ERR_FORMAT,
+                        "%s: text_config stands in the file of a %s model, which has none", path,
+                        type);
+    }
+    return OK;
+}
+
+Status family_read_on(const char *path, const Json *json, Arena *a, Config *c,
+                      const Family **family, Refusals *refused)
+{
+    Reading r = { .path = path, .top = json, .arena = a, .c = c };
+    TRY(find_text(path, json, &r.json));
+    TRY(find_family(path, r.json, family));
+    r.family = *family;
+    TRY(find_rope(&r));
+    for (int i = 0; i < field_count; i++) {
+        if ((fields[i].families & (*family)->bit) == 0) continue;
+        TRY(check_members(&r, &fields[i]));
+        Status s = read_field(&r, &fields[i]);
+        if (s != OK && refused == NULL) return s;
+        if (s != OK && refused->n++ == 0) status_sentence(refused->why, sizeof refused->why);
+        if (s != OK) status_clear();
+    }
+    return OK;
+}
+
+Status family_read(const char *path, const Json *json, Arena *a, Config *c, const Family **family)
+{
+    return family_read_on(path, json, a, c, family, NULL);
 }

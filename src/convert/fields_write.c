@@ -8,6 +8,7 @@
 #include "base/text.h"
 #include "convert/fields.h"
 
+#include <limits.h>
 #include <stdio.h>
 #include <string.h>
 
@@ -27,18 +28,16 @@ enum { TRAINING = sizeof training / sizeof *training };
 static const char *const kept[] = { "bos_token_id", "eos_token_id", "pad_token_id",
                                     "max_position_embeddings" };
 
+/* The object of rotary positions that is written: versions 4 and 5 of transformers both read it. */
+#define ROPE "rope_scaling"
+
 Status family_put(Arena *a, Json *json, const char *keys, Json value)
 {
-    const char *object = "";
     FieldValue name;
-    for (int i = 0; field_place(keys, i, &object, name); i++) {
-        Json *at = field_object(json, object);
-        if (json_get(at, name) != NULL) return json_put(a, at, name, value);
-    }
-    (void)field_place(keys, 0, &object, name);
-    if (!json_is(field_object(json, object), JSON_OBJECT))
-        TRY(json_put(a, json, object, json_of(JSON_OBJECT)));
-    return json_put(a, field_object(json, object), name, value);
+    bool rope = false, written = false;
+    for (int i = 0; !written && field_place(keys, i, name, &rope, &written);) i++;
+    if (rope && json_get(json, ROPE) == NULL) TRY(json_put(a, json, ROPE, json_of(JSON_OBJECT)));
+    return json_put(a, rope ? json_get(json, ROPE) : json, name, value);
 }
 
 /* Writes the numbers of the layers with experts, or of the leading layers without. */
@@ -59,20 +58,21 @@ static Status write_only_value(const Field *f, Arena *a, Json *json)
 {
     FieldValue room;
     bool rope = f->key[0] == '~';
-    if (f->absent[0] == '@' || rope || field_member(json, f->key) != NULL) return OK;
+    if (f->absent[0] == '@' || rope || field_member(json, NULL, f->key) != NULL) return OK;
     return family_put(a, json, f->key, field_json(f->absent, false, room));
 }
 
-/* Members of rope_scaling are written only if rotary positions are scaled, and only for the kinds of
- * scaling that have them. */
-static Status write_value(const Config *c, const Field *f, Arena *a, Json *json)
+/* Members of rotary positions are written for the kinds of scaling that have them. Where nothing is
+ * scaled, the kind itself is written only if the family's class would scale without it. */
+static Status write_value(const Config *c, const Field *f, unsigned family, Arena *a, Json *json)
 {
-    const bool kinds = f->words != NULL && strchr(f->words, '=') == NULL;
     FieldValue text, scaling, room;
     TRY(field_setting_text(c, f->setting, a, text));
     TRY(field_setting_text(c, "rope.scaling", a, scaling));
-    if (f->key[0] == '~' && c->rope_scaling == SCALING_NONE) return OK;
-    if (kinds && text_word_index(f->words, scaling) < 0) return OK;
+    if (!field_applies(f, scaling)) return OK;
+    if (strcmp(f->setting, "rope.scaling") == 0 && c->rope_scaling == SCALING_NONE &&
+        field_rope_absent(family) == NULL)
+        return OK;
     field_translate(f->words, false, text);
     bool real = field_row(f->setting)->type == CONFIG_REAL;
     return family_put(a, json, f->key, field_json(text, real, room));
@@ -84,9 +84,11 @@ static const char *topk_method(const Config *c)
     return c->moe_groups > 1 ? "group_limited_greedy" : "greedy";
 }
 
-static Status write_field(const Config *c, const Field *f, Arena *a, Json *json)
+static Status write_field(const Config *c, const Field *f, unsigned family, Arena *a, Json *json)
 {
     switch (f->kind) {
+    case NEUTER:
+    case MSCALE:
     case CONST:
     case TYPES:
     case NOPES:
@@ -101,7 +103,7 @@ static Status write_field(const Config *c, const Field *f, Arena *a, Json *json)
     case TRAIN:
     case WRITE: break;
     }
-    return write_value(c, f, a, json);
+    return write_value(c, f, family, a, json);
 }
 
 static Status write_family(const Config *c, const Family *f, const Json *like, Arena *a, Json *json)
@@ -115,7 +117,7 @@ static Status write_family(const Config *c, const Family *f, const Json *like, A
         if (v != NULL) TRY(json_add(a, json, kept[i], *v));
     }
     for (int i = 0; i < field_count; i++) {
-        if (fields[i].families & f->bit) TRY(write_field(c, &fields[i], a, json));
+        if (fields[i].families & f->bit) TRY(write_field(c, &fields[i], f->bit, a, json));
     }
     return OK;
 }
@@ -153,7 +155,6 @@ static void forget_idle_settings(Config *c)
 {
     forget_attention(c);
     forget_rope(c);
-    if (config_moe_layers(c) == c->model_layers) c->model_ffn = 0;
     if (c->moe_groups == 1) c->moe_top_groups = c->moe_group_score_top = 1;
     if (c->moe_activation != ACTIVATION_CLAMPED) c->moe_limit = 0;
 }
@@ -185,15 +186,18 @@ typedef struct Attempt {
     char why[256];
 } Attempt;
 
-static Status count_differences(const Config *ours, Arena *a, Attempt *out)
+/* `all`: settings of experts count even if the model has none. */
+static Status count_differences(const Config *ours, bool all, Arena *a, Attempt *out)
 {
     Config x = *ours, y = *out->theirs;
     const ConfigChange *change = NULL;
-    const bool dense = config_moe_layers(&x) == 0;
+    const bool dense = !all && config_moe_layers(&x) == 0;
     int n = 0;
-    out->differ = 0;
     forget_idle_settings(&x);
     forget_idle_settings(&y);
+    /* Without dense layers on one side the layers differ, too. */
+    if (config_moe_layers(&x) == x.model_layers || config_moe_layers(&y) == y.model_layers)
+        x.model_ffn = y.model_ffn;
     TRY(config_changes(&x, &y, a, &change, &n));
     for (int i = 0; i < n; i++) {
         if (!makes_the_model(change[i].row, dense)) continue;
@@ -209,20 +213,20 @@ static Status count_differences(const Config *ours, Arena *a, Attempt *out)
     return OK;
 }
 
-/* A family whose file cannot be read again counts as differing in all settings. */
-static Status try_family(const Config *c, const Family *f, const Json *like, Arena *a, Attempt *out)
+/* A member that the family's reader refuses is a difference. */
+static Status try_family(const Config *c, const Family *f, const Json *like, bool all, Arena *a,
+                         Attempt *out)
 {
     const Family *read = NULL;
+    Refusals refused = { 0 };
     TRY(config_default(out->theirs, a));
     TRY(ARENA_NEW(a, 1, &out->json));
     *out->json = json_of(JSON_OBJECT);
     TRY(write_family(c, f, like, a, out->json));
-    Status s = family_read("config.json", out->json, a, out->theirs, &read);
-    if (s == OK) return count_differences(c, a, out);
-    status_sentence(out->why, sizeof out->why);
-    status_clear();
-    out->differ = field_count;
-    return OK;
+    TRY(family_read_on("its config.json", out->json, a, out->theirs, &read, &refused));
+    out->differ = refused.n;
+    (void)snprintf(out->why, sizeof out->why, "%s", refused.why);
+    return count_differences(c, all, a, out);
 }
 
 static bool is_of_family(const Json *like, const Family *f)
@@ -231,29 +235,44 @@ static bool is_of_family(const Json *like, const Family *f)
     return type != NULL && strcmp(type, f->type) == 0;
 }
 
-Status family_write(const Config *c, const Json *like, Arena *a, Json **json, const Family **family,
-                    Config *theirs)
+/* The families of one round, that of `like` first. *best: the attempt with the fewest differences. */
+static Status try_families(const Config *c, const Json *like, bool all, Arena *a,
+                           const Family **family, Attempt *best)
 {
-    int least = field_count + 1;
-    *json = NULL;
-    char nearest[256] = "";
     for (int i = 0; i < 2 * family_count; i++) {
         const Family *f = &families[i % family_count];
         if (f->architecture == NULL || (i < family_count) != is_of_family(like, f)) continue;
-        Attempt now = { .theirs = theirs };
+        Attempt now = { .theirs = best->theirs };
         ArenaMark mark = arena_mark(a);
-        TRY(try_family(c, f, like, a, &now));
-        *family = f;
-        if (now.differ == 0) {
-            *json = now.json;
-            return OK;
+        TRY(try_family(c, f, like, all, a, &now));
+        if (now.differ < best->differ) {
+            *best = now;
+            *family = f;
         }
+        if (now.differ == 0) return OK;
         arena_release(a, mark);
-        if (now.differ >= least) continue;
-        least = now.differ;
-        (void)snprintf(nearest, sizeof nearest, "the nearest is %s, but %.200s", f->type, now.why);
     }
-    return FAIL(ERR_UNSUPPORTED, "no Hugging Face family has this model: %s", nearest);
+    return OK;
+}
+
+/* A model whose layers are all dense keeps its settings of experts if a family has members for them. */
+Status family_write(const Config *c, const Json *like, Arena *a, Json **json, const Family **family,
+                    Config *theirs)
+{
+    Attempt best = { .theirs = theirs, .differ = INT_MAX };
+    *json = NULL;
+    if (config_moe_layers(c) == 0) TRY(try_families(c, like, true, a, family, &best));
+    if (best.differ > 0) {
+        best.differ = INT_MAX;
+        TRY(try_families(c, like, false, a, family, &best));
+    }
+    if (best.differ == 0) {
+        *json = best.json;
+        return OK;
+    }
+    return FAIL(ERR_UNSUPPORTED,
+                "no Hugging Face family has this model: the nearest is %s, but %.200s",
+                (*family)->type, best.why);
 }
 
 static bool has_member(const Family *f, const char *setting)

@@ -30,6 +30,7 @@ typedef struct FromHf {
     ParamTable params;
     Weights weights;
     WeightsView *view; /* by parameter */
+    bool fp8;          /* by config.json matrices have 8 bits and scales */
     const char *yaml;
     Arena *arena;
 } FromHf;
@@ -54,8 +55,21 @@ static Status set_run_settings(FromHf *f, const Json *json)
     if (length != NULL && !number && length->type != JSON_NULL)
         return FAIL(ERR_FORMAT, "%s/config.json: max_position_embeddings must be a whole number",
                     f->dir);
-    TRY(config_check(c));
-    return config_check_ops(c, 1);
+    Status s = config_check(c);
+    if (s == OK) s = config_check_ops(c, 1);
+    if (s == OK) return OK;
+    char why[512];
+    status_sentence(why, sizeof why);
+    return FAIL(s, "%s/config.json: %s", f->dir, why);
+}
+
+/* family_read has checked the kind: what is no mxfp4 is fp8. */
+static bool says_fp8(const Json *json)
+{
+    const Json *text = json_get(json, "text_config"), *q = json_get(text, "quantization_config");
+    if (q == NULL) q = json_get(json, "quantization_config");
+    const char *method = json_string(json_get(q, "quant_method"));
+    return method != NULL && strcmp(method, "fp8") == 0;
 }
 
 static Status read_hf_config(FromHf *f)
@@ -66,6 +80,7 @@ static Status read_hf_config(FromHf *f)
     TRY(folder_json(f->dir, "config.json", f->arena, &json));
     TRY(config_default(&f->config, f->arena));
     TRY(family_read(path, json, f->arena, &f->config, &f->family));
+    f->fp8 = says_fp8(json);
     return set_run_settings(f, json);
 }
 
@@ -146,6 +161,29 @@ static Status fail_without_tensor(FromHf *f, const FamilyTensor *first, const Fa
                 safetensors_text(expected, &w), f->family->type);
 }
 
+/* A matrix of 8 bits means nothing without its scales, nor scales without quantization_config: the
+ * classes of transformers then read other numbers. */
+static Status find_scale(FromHf *f, const FamilyTensor *want, const SafeTensor *t,
+                         const SafeTensor **scale)
+{
+    const bool eight = t->dtype >= 0 && dtype_is_narrow((Dtype)t->dtype);
+    const char *file = f->weights.file[t->file];
+    if (want->layout & LAYOUT_MXFP4) return weights_mxfp4_scales(&f->weights, t, scale);
+    if (want->layout == 0) TRY(weights_scale(&f->weights, t, scale));
+    if (f->fp8 && eight && want->layout != 0)
+        return FAIL(ERR_UNSUPPORTED,
+                    "%s: %s has 8 bits: scales of stacked experts are not supported", file,
+                    t->name);
+    if (f->fp8 && eight && *scale == NULL)
+        return FAIL(ERR_FORMAT,
+                    "%s: %s needs its scales, but the folder has no tensor %s_scale_inv", file,
+                    t->name, t->name);
+    if (*scale == NULL || (f->fp8 && eight)) return OK;
+    return FAIL(ERR_FORMAT, "%s: %s has scales, but %s", file, t->name,
+                eight ? "config.json has no quantization_config with quant_method fp8"
+                      : "its type is not one of 8 bits");
+}
+
 /* Finds the tensor that holds a parameter, trying the family's layouts in order, and where in it the
  * elements are. MXFP4 stores two elements per byte, so a part has twice as many. */
 static Status find_view(FromHf *f, const Param *p, WeightsView *out)
@@ -159,8 +197,7 @@ static Status find_view(FromHf *f, const Param *p, WeightsView *out)
     }
     if (t == NULL) return fail_without_tensor(f, &first, &want);
     TRY(check_tensor(f, &want, t));
-    if (want.layout == 0) TRY(weights_scale(&f->weights, t, &scale));
-    if (want.layout & LAYOUT_MXFP4) TRY(weights_mxfp4_scales(&f->weights, t, &scale));
+    TRY(find_scale(f, &want, t, &scale));
     int64_t part = want.layout & LAYOUT_STACKED ? safetensors_elems(t) / want.dim[0] : 0;
     if (want.layout & LAYOUT_MXFP4) part *= 2;
     *out = (WeightsView){ .tensor = t,
@@ -173,6 +210,8 @@ static Status find_view(FromHf *f, const Param *p, WeightsView *out)
     return OK;
 }
 
+#define HEAD "lm_head.weight"
+
 /* Compares rows [row, row + n) of two tensors, which must be equal. */
 static Status compare_rows(FromHf *f, const WeightsView *copy, const WeightsView *of, int64_t row,
                            int64_t n, float *room[2])
@@ -180,11 +219,15 @@ static Status compare_rows(FromHf *f, const WeightsView *copy, const WeightsView
     TRY(weights_read(&f->weights, copy, row, n, room[0]));
     TRY(weights_read(&f->weights, of, row, n, room[1]));
     if (memcmp(room[0], room[1], (size_t)(n * of->cols) * sizeof(float)) == 0) return OK;
+    const char *name = copy->tensor->name;
     return FAIL(
-        ERR_UNSUPPORTED,
-        "%s: %s differs from %s: a module of multi-token prediction with its own embedding or head "
-        "is not supported; set num_nextn_predict_layers to 0 in config.json to leave it out",
-        f->weights.file[copy->tensor->file], copy->tensor->name, of->tensor->name);
+        ERR_UNSUPPORTED, "%s: %s differs from %s: %s", f->weights.file[copy->tensor->file], name,
+        of->tensor->name,
+        text_ends(name, HEAD)
+            ? "the classes of transformers then do not follow tie_word_embeddings, which is true; "
+              "set it to false in config.json"
+            : "a module of multi-token prediction with its own embedding or head is not supported; "
+              "set num_nextn_predict_layers to 0 in config.json to leave it out");
 }
 
 /* A copy must have the bits of the parameter that it repeats, because the model shares one of
@@ -218,7 +261,7 @@ static Status check_copies(FromHf *f)
     char name[PARAM_NAME_MAX];
     const char *of = NULL;
     for (int i = 0; family_copy(&f->config, i, name, &of); i++) TRY(check_copy(f, name, of));
-    return OK;
+    return f->config.model_tied ? check_copy(f, HEAD, "model.embed_tokens.weight") : OK;
 }
 
 /* transformers writes a config.json that counts modules whose tensors it does not write. */

@@ -488,22 +488,57 @@ static Status put_missing(const ToHf *h, const char *name, const Json *json)
     return file_exists(path) ? OK : folder_put_json(h->out.temp, name, json, h->arena);
 }
 
-/* Names only the tokens that begin and end a text. Everything else is left to transformers'
- * defaults. */
+/* The id of a token that config.json names, the first of a list; -1: it names none. */
+static double token_id(const ToHf *h, const char *name)
+{
+    const Json *v = json_get(h->json, name);
+    if (json_is(v, JSON_ARRAY)) v = json_first(v);
+    return json_is(v, JSON_NUMBER) ? v->number : -1;
+}
+
+/* Names only the tokens that begin, end and fill a text. Everything else is left to transformers'
+ * defaults. Without a token of its own the one that ends a text fills it. */
 static Status put_generation(const ToHf *h)
 {
-    static const char *const ends[] = { "bos_token_id", "eos_token_id" };
+    static const char *const ends[] = { "bos_token_id", "eos_token_id", "pad_token_id" };
     Json json = json_of(JSON_OBJECT);
-    for (int i = 0; i < 2; i++) {
+    for (int i = 0; i < 3; i++) {
         const Json *v = json_get(h->json, ends[i]);
+        const Json fill = json_of_number(token_id(h, "eos_token_id"));
+        if (i == 2 && token_id(h, ends[i]) < 0 && fill.number >= 0) v = &fill;
         if (v != NULL && v->type != JSON_NULL) TRY(json_add(h->arena, &json, ends[i], *v));
     }
     TRY(json_add(h->arena, &json, "_from_model_config", json_of_bool(true)));
     return put_missing(h, "generation_config.json", &json);
 }
 
+/* The texts of those tokens, without which AutoTokenizer has none. */
+static Status add_tokens(const ToHf *h, const char *path, Json *json)
+{
+    static const char *const roles[] = { "bos", "eos", "pad" };
+    Tokenizer *t = NULL;
+    TRY(unless_other_file(tokenizer_load(path, h->arena, &t)));
+    Status s = OK;
+    for (int i = 0; i < 3 && s == OK && t != NULL; i++) {
+        char key[32], text[256];
+        const char *bytes = NULL;
+        int32_t n = 0;
+        (void)snprintf(key, sizeof key, "%s_token_id", roles[i]);
+        double id = token_id(h, key);
+        if (id < 0 && i == 2) id = token_id(h, "eos_token_id");
+        if (id < 0 || id >= tokenizer_vocab(t)) continue;
+        tokenizer_bytes(t, (int32_t)id, &bytes, &n);
+        (void)snprintf(text, sizeof text, "%.*s", (int)n, bytes);
+        (void)snprintf(key, sizeof key, "%s_token", roles[i]);
+        if (n > 0 && n < (int32_t)sizeof text)
+            s = json_add(h->arena, json, key, json_of_text(text));
+    }
+    tokenizer_free(t);
+    return s;
+}
+
 /* data.tokenizer becomes tokenizer.json, whatever its name and kind. Without one it may be beside the
- * checkpoint. */
+ * checkpoint. Texts are decoded as they are: older versions of transformers take spaces out. */
 static Status put_tokenizer(const ToHf *h)
 {
     char from[FILE_PATH_MAX], path[FILE_PATH_MAX];
@@ -514,6 +549,8 @@ static Status put_tokenizer(const ToHf *h)
     if (!file_exists(set[0] != '\0' ? set : from)) return OK;
     TRY(tokenizer_export(set[0] != '\0' ? set : from, path, h->arena));
     TRY(json_add(h->arena, &json, "tokenizer_class", json_of_text("PreTrainedTokenizerFast")));
+    TRY(json_add(h->arena, &json, "clean_up_tokenization_spaces", json_of_bool(false)));
+    TRY(add_tokens(h, path, &json));
     return put_missing(h, "tokenizer_config.json", &json);
 }
 

@@ -54,7 +54,8 @@ static Status file_number(Weights *w, Names *files, const char *name, Arena *a, 
 }
 
 /* Sets the paths of the files. *entry: the tensors of the index; *of: for each, the number of the file
- * that should hold it. */
+ * that should hold it. Transformers reads a model.safetensors and not the index beside it: the two may
+ * be of different models. */
 static Status list_files(Weights *w, Arena *a, WeightsEntry **entry, int **of, int64_t *n)
 {
     char path[FILE_PATH_MAX], *text = NULL;
@@ -71,9 +72,16 @@ static Status list_files(Weights *w, Arena *a, WeightsEntry **entry, int **of, i
     TRY(ARENA_NEW(a, *n + 1, &w->file));
     TRY(ARENA_NEW(a, *n + 1, of));
     for (int64_t i = 0; i < *n; i++) TRY(file_number(w, &files, (*entry)[i].file, a, &(*of)[i]));
-    if (sharded) return OK;
+    const int named = w->n_files;
     TRY(file_number(w, &files, WEIGHTS_ONE, a, &one));
-    if (file_exists(w->file[0])) return OK;
+    const bool there = file_exists(w->file[one]);
+    if (sharded && there && (named > 1 || one == named))
+        return FAIL(ERR_FORMAT,
+                    "%s has " WEIGHTS_ONE " and also " WEIGHTS_INDEX
+                    ", which names other files: remove one of the two",
+                    w->folder);
+    if (sharded) w->n_files = named;
+    if (sharded || there) return OK;
     return FAIL(ERR_IO, "%s has neither " WEIGHTS_ONE " nor " WEIGHTS_INDEX, w->folder);
 }
 

@@ -301,12 +301,33 @@ static void an_index_is_held_to_its_files(void **state)
     SafeTensor a = { .name = "a", .rank = 1, .dim = { 2 } },
                b = { .name = "b", .rank = 1, .dim = { 2 } };
     SafeTensor both[] = { a, b };
+    (void)unlink(path_of(p, WEIGHTS_ONE));
     write_file(p, "x", &a, 1, all);
     write_file(p, "y", &b, 1, all);
     write_file(p, "twice", both, 2, all);
     CHECK_OK(open_folder(p, "{\"weight_map\":{\"a\":\"x\",\"b\":\"y\"},\"metadata\":{}}"));
     for (size_t i = 0; i < sizeof rows / sizeof *rows; i++)
         CHECK_FAILS(open_folder(p, rows[i].index), rows[i].status, rows[i].says);
+}
+
+/* Transformers reads model.safetensors and not the index, we would read the index. */
+static void a_file_beside_an_index_of_other_files_is_refused(void **state)
+{
+    static const float x[2] = { 1, 2 };
+    Place *p = *state;
+    const float *const all[] = { x };
+    SafeTensor a = { .name = "a", .rank = 1, .dim = { 2 } },
+               b = { .name = "b", .rank = 1, .dim = { 2 } };
+    write_file(p, "x", &a, 1, all);
+    write_file(p, WEIGHTS_ONE, &a, 1, all);
+    CHECK_FAILS(open_folder(p, "{\"weight_map\":{\"a\":\"x\"}}"), ERR_FORMAT,
+                "has model.safetensors and also model.safetensors.index.json, which names other "
+                "files: remove one of the two");
+    CHECK_OK(open_folder(p, "{\"weight_map\":{\"a\":\"model.safetensors\"}}"));
+    write_file(p, "x", &b, 1, all);
+    CHECK_FAILS(open_folder(p, "{\"weight_map\":{\"a\":\"model.safetensors\",\"b\":\"x\"}}"),
+                ERR_FORMAT, "names other files");
+    CHECK(unlink(path_of(p, WEIGHTS_ONE)) == 0);
 }
 
 /* Three files are read in turn through the two maps that there are. */
@@ -377,6 +398,7 @@ int main(void)
         TEST(long_rows_are_gathered_whole),
         TEST(scales_of_blocks_multiply_their_elements),
         TEST(an_index_is_held_to_its_files),
+        TEST(a_file_beside_an_index_of_other_files_is_refused),
         TEST(more_files_than_maps_are_read),
         TEST(an_index_of_a_hundred_thousand_tensors_is_read),
     };
