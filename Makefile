@@ -36,6 +36,7 @@ BUILD  ?= build
 O      := $(BUILD)/$(CONFIG)$(if $(filter 1-asan 1-tsan,$(LONG)-$(CONFIG)),-long)
 B      := $O$(if $(filter 1,$(CUDA)),-cuda)$(if $(filter 1,$(HIP)),-hip)$(if $(filter 1,$(MPI)),-mpi)$(if $(filter v3,$(ISA)),-v3)
 PROGRAM := $(if $(filter release-all,$(CONFIG)-$(ISA)),$(BUILD)/switchyard,$B/switchyard)
+NGRAM_PROGRAM := $(PROGRAM)-ngram
 
 CC.release := gcc
 CC.debug   := gcc
@@ -148,7 +149,7 @@ TRACE_LIB := $B/libswitchyard_trace.a $B/$(TRACE_SO) $B/libswitchyard_trace.so
 TRACE_LDLIBS := -lz -lyaml -lgomp -lm -lpthread
 EXAMPLES := $B/examples/trace_summary
 
-all: $(PROGRAM)
+all: $(PROGRAM) $(NGRAM_PROGRAM)
 .SECONDARY:
 
 $(FAST:%=$O/src/%/%.c.o): CFLAGS += $(FAST.$(CONFIG))
@@ -329,6 +330,17 @@ $(GFXRUN_BLAS): $(GFXRUN_BLAS_PIC) $O/pic/src/base/dtype.c.o $(GFXRUN_HIP)
 	$(CC) -shared $(LDFLAGS) -Wl,-z,defs -Wl,-soname,$(@F) $^ -lm -o $@
 gfxrun: $O/gfxrun.a $(GFXRUN_TESTS) $(GFXRUN_HIP) $(GFXRUN_BLAS)
 
+# switchyard-ngram: what a trained model has to beat
+NGRAM := $(patsubst %,$O/tools/ngram/%.c.o,ngram yardstick)
+NGRAM_TESTS := $(call test_of,tests/unit/ngram/test_*.c)
+$(NGRAM) $O/tools/ngram/main.c.o $(NGRAM_TESTS:$B/%=$O/%.c.o): CFLAGS += -Itools
+$(NGRAM_TESTS): $B/tests/%: $O/tests/%.c.o $(NGRAM) $(LIB)
+	@mkdir -p $(@D)
+	$(CC) $(LDFLAGS) $^ $(LDLIBS) -lcmocka -o $@
+$(NGRAM_PROGRAM): $O/tools/ngram/main.c.o $(NGRAM) $(LIB)
+	@mkdir -p $(@D)
+	$(CC) $(LDFLAGS) $^ $(LDLIBS) -o $@
+
 # under CONFIG=fuzz with libFuzzer, else with a main that replays a corpus
 $B/tests/fuzz/%: $O/tests/fuzz/%.c.o $(addprefix $O/tests/harness/,fuzz.c.o fuzz_maps.c.o) $(if $(filter fuzz,$(CONFIG)),,$O/tests/harness/replay.c.o) $(LIB)
 	@mkdir -p $(@D)
@@ -345,7 +357,7 @@ build-schedule: $(SCHEDULE)
 build-gpu: $(GPU)
 build-test-mesh: $(COMM) $(MESH)
 build-test-fast: build-unit build-op build-schedule build-test-mesh
-build-test: build-test-fast build-gpu $(SYSTEM) $(PROGRAM)
+build-test: build-test-fast build-gpu $(SYSTEM) $(PROGRAM) $(NGRAM_PROGRAM)
 build-test-fuzz: $(FUZZ)
 build-test-mpi:
 	$(MAKE) MPI=1 $(BUILD)/$(CONFIG)-mpi/switchyard $(MPI_TESTS)

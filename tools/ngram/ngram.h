@@ -1,8 +1,8 @@
 /* ngram: byte n-gram models with Witten-Bell smoothing (Witten & Bell 1991):
  * P(c | h) = (n(hc) + t(h) * P(c | h')) / (n(h) + t(h)), h' = h without its first byte, t(h) = how
  * many different bytes followed h; the shortest context backs off to 1/256. */
-#ifndef DATA_NGRAM_H
-#define DATA_NGRAM_H
+#ifndef NGRAM_NGRAM_H
+#define NGRAM_NGRAM_H
 
 #include "base/arena.h"
 

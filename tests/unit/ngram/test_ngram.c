@@ -1,6 +1,6 @@
 /* One case is worked by hand from the formula in ngram.h, all orders are held against counting in
  * plain loops, and every context's probabilities must sum to one. */
-#include "data/ngram.h"
+#include "ngram/ngram.h"
 #include "harness/test.h"
 
 #include "base/rng.h"

@@ -1,7 +1,7 @@
-#include "data/yardstick.h"
+#include "ngram/yardstick.h"
 
 #include "data/holdout.h"
-#include "data/ngram.h"
+#include "ngram/ngram.h"
 #include "data/shard.h"
 #include "harness/place.h"
 #include "harness/texts.h"

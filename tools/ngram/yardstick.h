@@ -1,8 +1,8 @@
 /* yardstick: a baseline for a trained model's bits per byte. It trains byte n-gram models on the training
  * documents of some sources and measures them on the held-out ones. The texts are decoded from the ids.
  * The hold-out rule is the loader's, so the sources must have the names that training uses. */
-#ifndef DATA_YARDSTICK_H
-#define DATA_YARDSTICK_H
+#ifndef NGRAM_YARDSTICK_H
+#define NGRAM_YARDSTICK_H
 
 #include "base/arena.h"
 #include "data/loader.h"

@@ -1,11 +1,11 @@
 /* yardstick: trains one n-gram model per order on the training documents of all sources, then measures
  * it on the held-out ones. */
-#include "data/yardstick.h"
+#include "ngram/yardstick.h"
 
 #include "base/progress.h"
 #include "base/text.h"
 #include "data/holdout.h"
-#include "data/ngram.h"
+#include "ngram/ngram.h"
 
 /* Address space of one model, and of one document; what is not touched costs nothing. */
 static const size_t RESERVE_BYTES = (size_t)64 << 30;

@@ -2,7 +2,7 @@
  * n(hc) and the node of hc. A walk holds the nodes of the contexts of the last 0 .. order - 1 bytes.
  * For each byte it looks up one edge per context, which also gives the nodes for the next byte. Grams
  * of the full length need no node. */
-#include "data/ngram.h"
+#include "ngram/ngram.h"
 
 #include <math.h>
 #include <stdbool.h>
