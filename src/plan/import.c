@@ -589,7 +589,7 @@ static Status fix_pipeline(Import *m, const char *per_stage)
             m, key, layout_parse(c->mesh_layout, stages, (int)c->model_layers, m->a, &m->layout)));
         TRY(set_whole(m, key, "mesh.vpp", m->layout.stages % pp == 0 ? m->layout.stages / pp : 0));
     }
-    TRY(schedule_find(c->mesh_schedule, &d));
+    TRY(fail_at_key(m, "pp_algorithm", schedule_find(c->mesh_schedule, &d)));
     if (pp == 1) {
         c->mesh_vpp = 1;
         c->mesh_layout = "";
@@ -597,7 +597,7 @@ static Status fix_pipeline(Import *m, const char *per_stage)
     }
     if (pp > 1 && c->mesh_vpp < d->chunks_least) c->mesh_vpp = d->chunks_least;
     if (pp == 1 && !d->phases) c->mesh_schedule = "1f1b";
-    if (d->by_hand == schedule_1f1b && c->mesh_vpp > 1) c->mesh_schedule = "interleaved";
+    if (d->order == schedule_1f1b && c->mesh_vpp > 1) c->mesh_schedule = "interleaved";
     return OK;
 }
 

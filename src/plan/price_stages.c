@@ -14,7 +14,7 @@ typedef struct PartitionKey {
     const PriceEntry *entry;
     int pp, stages, recompute_blocks;
     Placement placement;
-    int irregular, gathers;
+    int gathers;
 } PartitionKey;
 
 typedef struct Partition {
@@ -94,7 +94,7 @@ static Status make_partition(Planner *p, const PlanLayout *l, const PriceEntry *
     TRY(ARENA_ZEROED(&p->scratch, blocks + 3, &before));
     TRY(ARENA_NEW(&p->kept, stages, out));
     piece_costs(l, e, blocks, cost);
-    if (balance && (l->schedule->irregular || (stages == l->pp && l->zero < 2))) {
+    if (balance && stages == l->pp && l->zero < 2) {
         const LayoutCost costs = { cost + 1, blocks, cost[0], cost[blocks + 1] };
         Layout made = { 0 };
         Status s = layout_balance(&costs, stages, &p->kept, &p->scratch, &made);
@@ -126,10 +126,8 @@ Status price_stages(Planner *p, const PlanLayout *l, const PriceEntry *e, int st
     like.recompute_blocks = some || l->recompute == 0 ? 0 : -1;
     like.room = (RowCapacity){ 0 }, like.again = NULL;
     if (e->key.rows_room > 0 || e->key.block_room > 0) TRY(price_entry(p, &like, &e));
-    const ScheduleDesc *d = l->schedule;
-    PartitionKey key = {
-        e, l->pp, stages, like.recompute_blocks, d->placement, d->irregular, l->zero >= 2
-    };
+    PartitionKey key = { e,           l->pp, stages, like.recompute_blocks, l->schedule->placement,
+                         l->zero >= 2 };
     void **at = price_place(p->partition, PRICE_PARTITIONS, &key, sizeof key);
     if (*at == NULL) {
         if (p->partitions++ == PRICE_PARTITIONS / 2)

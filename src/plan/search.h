@@ -7,8 +7,7 @@
  * and time of earlier rounds. Bounds are never above the price, so skipping does not change the result.
  * Results and counts do not depend on the number of threads.
  *
- * V-half and V-min are tried only while micro-batches times stages are at most 8,192. A schedule that the stack
- * runs without the overlap it is made for is tried only if search.schedule names it.
+ * A schedule that the stack runs without the overlap it is made for is tried only if search.schedule names it.
  *
  * Layouts that differ only in their schedule, and have the same memory and time, are one row. It has the first
  * of these schedules in the table, and names the others.

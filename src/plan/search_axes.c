@@ -23,8 +23,7 @@ const SearchRecompute search_recompute[] = {
 };
 const int search_recompute_n = (int)(sizeof search_recompute / sizeof *search_recompute);
 
-/* IRREGULAR_MAX: orders of V-half and V-min are searched for, which takes a second for 100,000 passes. */
-enum { VPP_MAX = 8, CP_MAX = 64, TP_MAX = 8, MICRO_MAX = 16, IRREGULAR_MAX = 1 << 13 };
+enum { VPP_MAX = 8, CP_MAX = 64, TP_MAX = 8, MICRO_MAX = 16 };
 
 static void add_value(ConfigInts *list, int64_t value)
 {
@@ -241,7 +240,6 @@ static bool schedule_takes(const PlanRequest *q, const PlanLayout *l)
 {
     int64_t micros = q->config->train_batch / (l->dp * l->micro_batch);
     if (micros > SCHEDULE_MICROS_MAX || l->pp > SCHEDULE_STAGES_MAX) return false;
-    if (l->schedule->irregular && micros * l->pp > IRREGULAR_MAX) return false;
     if (l->pp == 1) return l->vpp == 1 && strcmp(l->schedule->name, "1f1b") == 0;
     int64_t blocks = (q->config->model_layers + (int64_t)l->pp * l->vpp - 1) / l->pp / l->vpp;
     const ScheduleShape shape = { .stages = l->pp,

@@ -19,7 +19,7 @@ static Status fastest_speed(const PlanRequest *q, const SearchResult *r, double 
     TRY(planner_make(q, &p));
     for (int i = 0; i < r->n_best && i < LAYOUTS; i++) {
         PlanLayout l = r->best[i].layout;
-        for (; l.cp >= 1 && !l.schedule->irregular; l.cp /= 2, l.dp *= 2) {
+        for (; l.cp >= 1; l.cp /= 2, l.dp *= 2) {
             PlanPrice price = { 0 };
             if (planner_legal(p, &l) == OK && planner_price(p, &l, &price) == OK && price.fits)
                 *out = fmax(*out, price.tokens_per_s_per_gpu);

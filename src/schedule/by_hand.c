@@ -1,5 +1,5 @@
 /* by_hand: the schedules whose orders can be written down, one function each: the passes of a rank in the
- * letters of order_play (order.h). zb1p.c and v_pattern.c have the orders that are searched for.
+ * letters of order_play (order.h).
  *
  * In comments p is the number of stages, m of micro-batches, v of chunks a rank. */
 #include "schedule/order.h"

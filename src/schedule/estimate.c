@@ -36,14 +36,14 @@ typedef struct PassesRank {
     unsigned char passes[SCHEDULE_CHUNKS_MAX]; /* by chunk: set of CHUNK_ */
 } PassesRank;
 
-/* What is kept of a shape. Orders that are written by hand depend on sizes alone. So do their lists and slots, which
- * are kept once for all durations. */
-typedef enum PassesPart { OF_TIME = 1, OF_SLOTS = 2, OF_ENTRIES = 4, OF_ALL = 7 } PassesPart;
+/* What is kept of a shape. Orders depend on sizes alone. So do lists and slots, which are kept once for all
+ * durations. */
+typedef enum PassesPart { OF_TIME, OF_SLOTS, OF_ENTRIES } PassesPart;
 
 typedef struct Passes {
     const ScheduleDesc *schedule;
     ScheduleShape shape;
-    PassesPart parts;
+    PassesPart part;
     ListedPass *at; /* OF_TIME */
     int n;
     PassesRank *rank; /* OF_SLOTS */
@@ -249,19 +249,18 @@ static Status fill_passes(Passes *l, Arena *a, Arena *scratch)
                      .stages = s->stages,
                      .placement = l->schedule->placement };
     TRY(schedule_orders(l->schedule, s, scratch, &ranks));
-    if (l->parts & OF_SLOTS) TRY(ARENA_ZEROED(a, s->stages, &l->rank));
-    for (int r = 0; r < s->stages && (l->parts & OF_SLOTS); r++) {
+    if (l->part == OF_SLOTS) TRY(ARENA_ZEROED(a, s->stages, &l->rank));
+    for (int r = 0; r < s->stages && l->part == OF_SLOTS; r++) {
         ArenaMark mark = arena_mark(scratch);
         TRY(follow_slots(l, &ranks[r], a, scratch, &l->rank[r]));
         arena_release(scratch, mark);
     }
-    if (l->parts == OF_SLOTS) return OK;
+    if (l->part == OF_SLOTS) return OK;
     TRY(order_run(&like, s, ranks, scratch, &times));
-    if (l->parts & OF_ENTRIES) {
-        TRY(ARENA_NEW(a, s->stages, &l->entries));
-        for (int r = 0; r < s->stages; r++) l->entries[r] = count_entries(&times, &ranks[r], r);
-    }
-    return l->parts & OF_TIME ? list_passes(ranks, &times, a, scratch, l) : OK;
+    if (l->part == OF_TIME) return list_passes(ranks, &times, a, scratch, l);
+    TRY(ARENA_NEW(a, s->stages, &l->entries));
+    for (int r = 0; r < s->stages; r++) l->entries[r] = count_entries(&times, &ranks[r], r);
+    return OK;
 }
 
 /* On failure nothing stays in `kept`, so that a list that did not fit can be made again after the
@@ -282,7 +281,7 @@ static Status make_passes(Estimator *e, const Passes *wanted, Passes **out)
 static bool is_passes_of(const Passes *l, const Passes *wanted)
 {
     const ScheduleShape *x = &l->shape, *s = &wanted->shape;
-    return l->schedule == wanted->schedule && l->parts == wanted->parts && x->stages == s->stages &&
+    return l->schedule == wanted->schedule && l->part == wanted->part && x->stages == s->stages &&
            x->chunks == s->chunks && x->micros == s->micros && x->forward == s->forward &&
            x->input == s->input;
 }
@@ -293,8 +292,7 @@ static const double EVEN = 1e-9; /* times that differ by rounding alone */
 
 int estimate_period(const ScheduleDesc *d, int stages)
 {
-    bool repeats = !d->irregular && isfinite(d->least.slots); /* GPipe keeps a slot for each */
-    return repeats ? stages : 0;
+    return isfinite(d->least.slots) ? stages : 0; /* GPipe keeps a slot for each */
 }
 
 int estimate_enough(const ScheduleDesc *d, int stages, int micros, int periods)
@@ -327,7 +325,7 @@ static Passes **passes_place(Estimator *e, const Passes *wanted)
 {
     const ScheduleShape *s = &wanted->shape;
     const uint64_t part[] = { (uint64_t)(wanted->schedule - schedule_table),
-                              (uint64_t)wanted->parts,
+                              (uint64_t)wanted->part,
                               (uint64_t)s->stages,
                               (uint64_t)s->chunks,
                               (uint64_t)s->micros,
@@ -341,7 +339,7 @@ static Passes **passes_place(Estimator *e, const Passes *wanted)
     return &e->passes[hash % TABLE];
 }
 
-/* Parts of the passes of `micros` micro-batches, out of the hash table or made now. A collision replaces the older
+/* One part of the passes of `micros` micro-batches, out of the hash table or made now. A collision replaces the older
  * ones. When they take KEPT_BYTES, or memory is full, all are dropped, and the table starts empty. */
 static Status find_passes(Estimator *e, const EstimateInput *in, int micros, PassesPart part,
                           Passes **out)
@@ -349,12 +347,9 @@ static Status find_passes(Estimator *e, const EstimateInput *in, int micros, Pas
     const ScheduleDesc *d = in->schedule;
     ScheduleShape legal = { in->stages, in->chunks, in->micros, 1, 1, 1, .blocks = in->blocks };
     TRY(schedule_legal(d, &legal));
-    Passes wanted = { .schedule = d, .shape = estimate_shape(in), .parts = part };
+    Passes wanted = { .schedule = d, .shape = estimate_shape(in), .part = part };
     wanted.shape.micros = micros;
-    if (d->search != NULL)
-        wanted.parts = OF_ALL;
-    else if (part != OF_ENTRIES)
-        wanted.shape.forward = wanted.shape.input = wanted.shape.weight = 1;
+    if (part != OF_ENTRIES) wanted.shape.forward = wanted.shape.input = wanted.shape.weight = 1;
     Passes **place = passes_place(e, &wanted);
     if (*place == NULL || !is_passes_of(*place, &wanted)) {
         if (e->kept.used_bytes > KEPT_BYTES) drop_passes(e);

@@ -54,7 +54,8 @@ void order_by_hand(const ScheduleShape *s, HandOrder *write, Order *ranks)
 
 /* ---- run ---- */
 
-int order_index(const Program *like, StageAt at, int micro)
+/* Index of (rank, chunk, micro) in OrderTimes.forward and .input. */
+static int index_of(const Program *like, StageAt at, int micro)
 {
     return (at.rank * like->chunks + at.chunk) * like->micros + micro;
 }
@@ -92,7 +93,8 @@ static double pass_duration(const ScheduleShape *s, ActionKind kind)
     }
 }
 
-double order_arrives(const OrderTimes *t, StageAt at, const Pass *p)
+/* When the input of a forward or backward exists; NaN: not made yet. */
+static double arrives(const OrderTimes *t, StageAt at, const Pass *p)
 {
     int back = p->kind != ACTION_FORWARD;
     int source = t->source[2 * (at.rank * t->like->chunks + at.chunk) + back];
@@ -107,13 +109,13 @@ static int run_next(const ScheduleShape *s, const Order *o, OrderTimes *t, int r
     int n = o->at[i].paired ? 2 : 1;
     double when = *now;
     for (const Pass *p = &o->at[i]; p < &o->at[i + n]; p++) {
-        double there = order_arrives(t, (StageAt){ rank, p->chunk }, p);
+        double there = arrives(t, (StageAt){ rank, p->chunk }, p);
         if (isnan(there)) return 0;
         when = fmax(when, there);
     }
     for (int k = i; k < i + n; k++) when += pass_duration(s, o->at[k].kind);
     for (const Pass *p = &o->at[i]; p < &o->at[i + n]; p++) {
-        int at = order_index(t->like, (StageAt){ rank, p->chunk }, p->micro);
+        int at = index_of(t->like, (StageAt){ rank, p->chunk }, p->micro);
         if (p->kind == ACTION_FORWARD)
             t->forward[at] = when;
         else if (p->kind != ACTION_BACKWARD_WEIGHT)
@@ -130,13 +132,13 @@ static int source_of(const Program *like, StageAt at, ActionKind kind)
     Pass first = { .kind = kind, .chunk = (short)at.chunk, .micro = at.chunk };
     StageAt from = order_source(like, at, &first);
     int n = like->stages * like->chunks * like->micros;
-    if (kind == ACTION_FORWARD) return from.rank < 0 ? -1 : order_index(like, from, 0);
-    return from.rank < 0 ? order_index(like, at, 0) : n + order_index(like, from, 0);
+    if (kind == ACTION_FORWARD) return from.rank < 0 ? -1 : index_of(like, from, 0);
+    return from.rank < 0 ? index_of(like, at, 0) : n + index_of(like, from, 0);
 }
 
-/* One array holds the ends of forwards and then those of input gradients. So one index names a pass
- * of either kind, and `source` needs no kind. */
-Status order_times(const Program *like, Arena *scratch, OrderTimes *out)
+/* Allocates times in which nothing has run yet. One array holds the ends of forwards and then those of input
+ * gradients. So one index names a pass of either kind, and `source` needs no kind. */
+static Status times_make(const Program *like, Arena *scratch, OrderTimes *out)
 {
     int places = like->stages * like->chunks;
     size_t n = (size_t)places * (size_t)like->micros;
@@ -161,7 +163,7 @@ Status order_run(const Program *like, const ScheduleShape *s, const Order *ranks
     double *now = NULL;
     int *next = NULL, passes = 0;
     for (int r = 0; r < s->stages; r++) passes += ranks[r].n;
-    TRY(order_times(like, scratch, &t));
+    TRY(times_make(like, scratch, &t));
     TRY(ARENA_NEW(scratch, passes, &t.rank));
     TRY(ARENA_ZEROED(scratch, s->stages, &now));
     TRY(ARENA_ZEROED(scratch, s->stages, &next));
@@ -201,11 +203,11 @@ static bool uses_link(const Pass *p, StageAt at, bool forward)
 static int most_in_flight(const OrderTimes *t, const Order *o, StageAt at, bool forward)
 {
     int most = 0, n = 0, oldest = 0;
-    const double *ended = (forward ? t->forward : t->input) + order_index(t->like, at, 0);
+    const double *ended = (forward ? t->forward : t->input) + index_of(t->like, at, 0);
     for (int i = 0; i < o->n; i++) {
         const Pass *p = &o->at[i];
         if (!uses_link(p, at, forward)) continue;
-        double made = order_arrives(t, at, p);
+        double made = arrives(t, at, p);
         for (; oldest < i; oldest++) {
             const Pass *q = &o->at[oldest];
             if (!uses_link(q, at, forward)) continue;

@@ -42,15 +42,6 @@ typedef struct OrderTimes {
                        those that it waits for */
 } OrderTimes;
 
-/* Allocates times in which nothing has run yet. */
-Status order_times(const Program *like, Arena *scratch, OrderTimes *out);
-
-/* Index of (rank, chunk, micro) in OrderTimes.forward and .input. */
-int order_index(const Program *like, StageAt at, int micro);
-
-/* When the input of a forward or backward exists; NaN: not made yet. */
-double order_arrives(const OrderTimes *t, StageAt at, const Pass *p);
-
 /* Runs the orders. ERR_ARG: they deadlock. */
 Status order_run(const Program *like, const ScheduleShape *s, const Order *ranks, Arena *scratch,
                  OrderTimes *out);

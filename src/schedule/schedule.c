@@ -1,5 +1,5 @@
 /* schedule: the table of schedules, the shapes that they accept, and the steps from a shape to Programs: order
- * (by hand or searched), then lower. */
+, then lower. */
 #include "schedule/schedule.h"
 
 #include "base/text.h"
@@ -19,6 +19,17 @@ const ScheduleDesc schedule_table[] = {
 };
 const int schedule_table_n = (int)(sizeof schedule_table / sizeof *schedule_table);
 
+/* Schedules that were removed after 0.9.0, and what to use instead. */
+static const struct {
+    const char *name, *instead;
+} removed[] = {
+    { "zb1p", "zb-h1 has the same bubble and memory" },
+    { "v-half",
+      "take zb-h1, which keeps twice as much, or zbv; a module of recompute saves memory" },
+    { "v-min",
+      "take zb-h1, which keeps three times as much, or zbv; a module of recompute saves memory" },
+};
+
 Status schedule_find(const char *name, const ScheduleDesc **out)
 {
     const char *names[NAMES_MAX];
@@ -27,6 +38,11 @@ Status schedule_find(const char *name, const ScheduleDesc **out)
         if (strcmp(name, names[i]) != 0) continue;
         *out = &schedule_table[i];
         return OK;
+    }
+    for (size_t i = 0; i < sizeof removed / sizeof *removed; i++) {
+        if (strcmp(removed[i].name, name) == 0)
+            return FAIL(ERR_ARG, "schedule %s was removed after 0.9.0: %s", name,
+                        removed[i].instead);
     }
     char hint[TEXT_HINT_BYTES];
     return FAIL(ERR_ARG, "schedule: there is no \"%s\"%s", name,
@@ -119,10 +135,7 @@ Status schedule_orders(const ScheduleDesc *d, const ScheduleShape *s, Arena *scr
 {
     Order *ranks = NULL;
     TRY(new_orders(s, scratch, &ranks));
-    if (d->search != NULL)
-        TRY(d->search(s, scratch, ranks));
-    else
-        order_by_hand(s, d->by_hand, ranks);
+    order_by_hand(s, d->order, ranks);
     *out = ranks;
     return OK;
 }

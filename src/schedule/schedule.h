@@ -9,15 +9,12 @@
  * queues that end once end under any timing (Kahn, "The semantics of a simple language for parallel
  * programming", 1974).
  *
- * Durations are of a chunk's pass on every rank, in any unit: only their ratios matter, and only to
- * schedules that are searched for. */
+ * Durations are of a chunk's pass on every rank, in any unit: only their ratios matter, and only to the
+ * number of entries. */
 #ifndef SCHEDULE_SCHEDULE_H
 #define SCHEDULE_SCHEDULE_H
 
 #include "schedule/shape.h"
-
-/* Finds the orders of all ranks by the costs. */
-typedef Status SearchedOrder(const ScheduleShape *s, Arena *scratch, Order *ranks);
 
 /* Lower bounds of a schedule, by which a search prunes: its Programs never take less. */
 typedef struct ScheduleLeast {
@@ -29,19 +26,16 @@ typedef struct ScheduleLeast {
     unsigned passes;      /* how all chunks of rank 0 run backward: set of CHUNK_ */
 } ScheduleLeast;
 
-/* A row of schedule.def. A schedule either writes each rank's order by itself (by_hand) or finds
- * all orders together (search). */
+/* A row of schedule.def. */
 typedef struct ScheduleDesc {
     const char *name;
     Placement placement;
     int chunks_least, chunks_most, micros_least; /* of a rank; micro-batches a stage */
-    HandOrder *by_hand;                          /* one of these two is set */
-    SearchedOrder *search;
+    HandOrder *order;                            /* writes the passes of a rank */
     ScheduleLeast least;
     const char *bubble; /* its theory, in words */
     bool phases;        /* passes are split into phases, and pairs run part by part */
     bool overlaps;      /* designed to compute during another micro-batch's exchange */
-    bool irregular;     /* searched for: takes a second for 100,000 passes */
 } ScheduleDesc;
 
 /* The table, for loops over all of them. */
@@ -69,6 +63,5 @@ Status schedule_orders(const ScheduleDesc *d, const ScheduleShape *s, Arena *scr
 
 HandOrder schedule_gpipe, schedule_1f1b, schedule_interleaved, schedule_1f1b_overlap,
     schedule_zb_h1, schedule_zbv, schedule_dualpipe, schedule_dualpipe_v;
-SearchedOrder schedule_zb1p, schedule_v_half, schedule_v_min;
 
 #endif

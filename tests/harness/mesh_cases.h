@@ -152,12 +152,12 @@ static const ManyCase mesh_cases[] = {
       2,
       { MLA, BATCH, "mesh.pp=2", "mesh.vpp=2", "mesh.schedule=interleaved" } },
     { "pp 2, zbv", 2, { MLA, BATCH, "mesh.pp=2", "mesh.vpp=2", "mesh.schedule=zbv" } },
-    { "pp 2, zb1p", 2, { DENSE, BATCH, "mesh.pp=2", "mesh.schedule=zb1p" } },
+    { "pp 2, zb-h1", 2, { DENSE, BATCH, "mesh.pp=2", "mesh.schedule=zb-h1" } },
     { "pp 2, dualpipe", 2, { MLA, BATCH, "mesh.pp=2", "mesh.vpp=2", "mesh.schedule=dualpipe" } },
     { "pp 2, dualpipe-v",
       2,
       { MLA, BATCH, "mesh.pp=2", "mesh.vpp=2", "mesh.schedule=dualpipe-v" } },
-    { "pp 2, zb1p, biases", 2, { GQA, BATCH, BIASES, "mesh.pp=2", "mesh.schedule=zb1p" } },
+    { "pp 2, zb-h1, biases", 2, { GQA, BATCH, BIASES, "mesh.pp=2", "mesh.schedule=zb-h1" } },
     { "pp 2, layout", 2, { MLA, BATCH, "mesh.pp=2", "mesh.layout=Ettt|tL" } },
     { "pp 2, tied", 2, { MLA, BATCH, "mesh.pp=2", "model.tied=true" } },
     /* experts whose inputs, and shared ones whose outputs, are weighed */
@@ -234,7 +234,7 @@ static const ManyCase mesh_cases[] = {
       4,
       { MLA, BATCH, WORST, "mesh.pp=2", "mesh.ep=2", "mesh.schedule=zb-h1", GPT_OSS } },
     /* places that passes over inputs alone use, too */
-    { "cp 2, zero 3, zb1p", 2, { MLA, BATCH, "mesh.cp=2", "mesh.zero=3", "mesh.schedule=zb1p" } },
+    { "cp 2, zero 3, zb-h1", 2, { MLA, BATCH, "mesh.cp=2", "mesh.zero=3", "mesh.schedule=zb-h1" } },
     { "pp 2, cp 2, zero 2, zbv",
       4,
       { GQA, BATCH, "mesh.pp=2", "mesh.vpp=2", "mesh.cp=2", "mesh.zero=2", "mesh.schedule=zbv" } },

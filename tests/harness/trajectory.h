@@ -454,7 +454,7 @@ static const TrajectoryCase steps_meshes[] = {
     { "cp 4", "steps/llama", 4, { "mesh.cp=4" } },
     { "cp 2, zero 2", "steps/llama3", 4, { "mesh.cp=2", "mesh.zero=2" } },
     { "dp 2, zero 0", "steps/llama_linear", 2, { "mesh.zero=0" } },
-    { "pp 2, zb1p", "steps/llama_yarn", 2, { "mesh.pp=2", "mesh.schedule=zb1p" } },
+    { "pp 2, zb-h1", "steps/llama_yarn", 2, { "mesh.pp=2", "mesh.schedule=zb-h1" } },
     { "cp 2, pp 2", "steps/llama_chunks", 4, { "mesh.cp=2", "mesh.pp=2" } },
     { "ep 2, recompute",
       "steps/qwen3_moe",

@@ -30,8 +30,8 @@ static void ask(Asked *s, int number)
     enum { WHAT = sizeof what / sizeof *what };
     static const char *const stages[] = { "search.pp=[]", "search.pp=[2,4,8]",
                                           "search.vpp=[3,4,5,6,7,8]",
-                                          "search.schedule=[interleaved,1f1b-overlap,zbv,v-half,"
-                                          "v-min,dualpipe,dualpipe-v]" };
+                                          "search.schedule=[interleaved,1f1b-overlap,zbv,"
+                                          "dualpipe,dualpipe-v]" };
     Draws d = { .seed = (uint64_t)number, .stream = "searches" };
     char batch[32], sequence[32];
     snprintf(batch, sizeof batch, "train.batch=%d", 32 << draw_int(&d, 0, 2));

@@ -238,6 +238,10 @@ static void wrong_shapes_are_errors_with_the_limit(void **state)
     Pipeline p;
     CHECK_FAILS(schedule_find("1f1", &d), ERR_ARG, "did you mean 1f1b?");
     CHECK_FAILS(schedule_find("round robin", &d), ERR_ARG, "there is no \"round robin\"");
+    CHECK_FAILS(schedule_find("zb1p", &d), ERR_ARG,
+                "schedule zb1p was removed after 0.9.0: zb-h1 has the same bubble and memory");
+    CHECK_FAILS(schedule_find("v-half", &d), ERR_ARG, "removed after 0.9.0: take zb-h1, ");
+    CHECK_FAILS(schedule_find("v-min", &d), ERR_ARG, "removed after 0.9.0: take zb-h1, ");
     CHECK_OK(schedule_find("interleaved", &d));
     ScheduleShape s = { 4, 2, 6, 1, 1, 1, .blocks = 0 };
     CHECK_FAILS(schedule_make(d, &s, &made, &scratch, &p), ERR_ARG, "the next legal number is 8");

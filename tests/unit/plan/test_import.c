@@ -226,13 +226,11 @@ static void schedules_have_names_of_ours(void **state)
         int vpp;
     } cases[] = {
         { "", "1f1b", 1 },
-        { "pp_algorithm: zero-bubble", "zb1p", 1 },
+        { "pp_algorithm: zero-bubble", "zb-h1", 1 },
         { "pp_algorithm: zbv-formatted", "zbv", 2 },
-        { "pp_algorithm: v-half", "v-half", 2 },
-        { "pp_algorithm: v-min", "v-min", 2 },
         { "pp_algorithm: 1f1b-interleaved", "interleaved", 2 },
         { "pp_algorithm: v-min\n      patch_primus_pipeline: false", "1f1b", 1 },
-        { "patch_zero_bubble: true", "zb1p", 1 },
+        { "patch_zero_bubble: true", "zb-h1", 1 },
         { "overlap_moe_expert_parallel_comm: true", "1f1b-overlap", 1 },
     };
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
@@ -243,7 +241,10 @@ static void schedules_have_names_of_ours(void **state)
         CHECK_TEXT(config.mesh_schedule, cases[i].schedule);
         CHECK_INT(config.mesh_vpp, cases[i].vpp);
     }
-    CHECK_OK(primus(shape, "      pp_algorithm: v-min\n")); /* one pipeline rank */
+    CHECK_FAILS(primus(shape, "      pp_algorithm: v-half\n"), ERR_ARG,
+                "exp.yaml:10:7: pp_algorithm is v-half: schedule v-half was removed after 0.9.0: "
+                "take zb-h1");
+    CHECK_OK(primus(shape, "      pp_algorithm: zbv-formatted\n")); /* one pipeline rank */
     CHECK_TEXT(config.mesh_schedule, "1f1b");
     CHECK_INT(config.mesh_vpp, 1);
 }
@@ -448,7 +449,7 @@ static void bad_experiments_are_one_sentence(void **state)
     CHECK_FAILS(primus("num_layers: 3\n", ""), ERR_ARG, "has hidden_size");
     CHECK_FAILS(primus(shape, "      pipeline_model_parallel_size: 0\n"), ERR_ARG,
                 "exp.yaml:10:7: pipeline_model_parallel_size is 0: mesh.pp is 0, must be from 1");
-    CHECK_FAILS(primus(shape, "      pp_algorithm: gpipe9\n"), ERR_ARG, "zero-bubble=zb1p");
+    CHECK_FAILS(primus(shape, "      pp_algorithm: gpipe9\n"), ERR_ARG, "zero-bubble=zb-h1");
     CHECK_FAILS(primus(shape, "      expert_tensor_parallel_size: 8\n"), ERR_UNSUPPORTED,
                 "expert_tensor_parallel_size is 8: no setting of ours has tensor parallelism of "
                 "experts of another stack");

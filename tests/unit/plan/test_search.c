@@ -1,7 +1,7 @@
 /* The search against pricing everything, with prices made up for the purpose: a time that rises
  * with bubbles, recomputing and exchanges, memory that falls with what is shared out, and a factor
- * of its own for each layout that no bound knows. zb1p costs what zb-h1 costs, but the simulator tells
- * them apart where there are four stages. */
+ * of its own for each layout that no bound knows. 1f1b costs what gpipe costs here, but the
+ * simulator tells them apart where there are four stages. */
 #include "harness/test.h"
 
 #include "op/kinds.h"
@@ -32,7 +32,7 @@ static double noise(const PlanLayout *l, unsigned salt)
                              l->micro_batch,
                              l->recompute,
                              l->recompute_blocks,
-                             l->schedule - schedule_table - is(l, "zb1p") };
+                             l->schedule - schedule_table - is(l, "1f1b") };
     for (size_t i = 0; i < sizeof part / sizeof *part; i++)
         h = (h ^ (uint64_t)part[i]) * 0x9E3779B97F4A7C15u, h ^= h >> 29;
     return (double)(h >> 11) / 9007199254740992.0;
@@ -128,7 +128,7 @@ static Status bound_is_price(Planner *p, const PlanLayout *l, double *bytes, dou
 static Status simulate_made(Planner *p, const PlanLayout *l, const PlanLimit *limit, PlanPrice *out)
 {
     TRY(price_made(p, l, NULL, out));
-    set_time(out, out->step_s * (is(l, "zb1p") && l->pp == 4 ? 2.01 : 2));
+    set_time(out, out->step_s * (is(l, "1f1b") && l->pp == 4 ? 2.01 : 2));
     stop_at(limit, out);
     return OK;
 }
@@ -247,13 +247,13 @@ static int64_t place(const char *schedule)
     return d - schedule_table;
 }
 
-/* How many rows have zb-h1 and name zb1p, and how many have either alone. */
+/* How many rows have gpipe and name 1f1b, and how many have either alone. */
 static void count_twins(const SearchRow *row, int n, int *both, int *alone)
 {
     *both = *alone = 0;
     for (int i = 0; i < n; i++) {
-        bool first = is(&row[i].layout, "zb-h1"), second = is(&row[i].layout, "zb1p");
-        CHECK_INT(row[i].also, first && row[i].layout.pp != 4 ? 1 << place("zb1p") : 0);
+        bool first = is(&row[i].layout, "gpipe"), second = is(&row[i].layout, "1f1b");
+        CHECK_INT(row[i].also, first && row[i].layout.pp != 4 ? 1 << place("1f1b") : 0);
         CHECK(!second || row[i].layout.pp == 4);
         *both += row[i].also != 0;
         *alone += second || (first && row[i].also == 0);
@@ -264,7 +264,7 @@ static void layouts_that_only_their_schedule_tells_apart_are_one_row(void **stat
 {
     Question *t = *state;
     int both, alone;
-    const ConfigInts three = { 3, { place("1f1b"), place("zb-h1"), place("zb1p") } };
+    const ConfigInts three = { 3, { place("gpipe"), place("1f1b"), place("zb-h1") } };
     t->axes =
         (SearchAxes){ .axis = { [SEARCH_PP] = { 3, { 2, 4, 6 } }, [SEARCH_SCHEDULE] = three } };
     SearchResult r = search(t, &with_bounds, 100, 2), all = search(t, &without_bounds, 100, 2);
@@ -273,7 +273,7 @@ static void layouts_that_only_their_schedule_tells_apart_are_one_row(void **stat
     count_twins(r.best, r.n_best, &both, &alone);
     CHECK(both > 1 && alone > 1);
     t->axes.axis[SEARCH_PP] = (ConfigInts){ 2, { 2, 6 } };
-    t->axes.axis[SEARCH_SCHEDULE] = (ConfigInts){ 2, { place("zb-h1"), place("zb1p") } };
+    t->axes.axis[SEARCH_SCHEDULE] = (ConfigInts){ 2, { place("gpipe"), place("1f1b") } };
     r = search(t, &with_tight_bounds, 10, 2), all = search(t, &without_bounds, 10, 2);
     CHECK(r.n_front > 1);
     check_same_rows(r.front, r.n_front, all.front, all.n_front);

@@ -57,7 +57,7 @@ static const struct {
       "megatron",
       16,
       { "search.tp=[1,2]", "search.pp=[2]", "search.recipe=[none,tensor]" } },
-    { "mi355x", "torchtitan", 8, { "search.pp=[2]", "search.schedule=[zbv,v-half]" } },
+    { "mi355x", "torchtitan", 8, { "search.pp=[2]", "search.schedule=[1f1b,zbv]" } },
 };
 
 enum { SEARCHES = sizeof searches / sizeof *searches, TOP = 12 };

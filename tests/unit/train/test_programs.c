@@ -18,15 +18,12 @@ static const char *const schedules[][3] = {
     { "mesh.schedule=1f1b", "mesh.vpp=1" },
     { "mesh.schedule=gpipe", "mesh.vpp=1" },
     { "mesh.schedule=1f1b-overlap", "mesh.vpp=1" },
-    { "mesh.schedule=zb1p", "mesh.vpp=1" },
     { "mesh.schedule=zb-h1", "mesh.vpp=1" },
     { "mesh.schedule=interleaved", "mesh.vpp=2" },
     { "mesh.schedule=interleaved", "mesh.vpp=3" },
     { "mesh.schedule=interleaved", "mesh.vpp=3", "mesh.layout=E|ttt|L" },
     { "mesh.schedule=interleaved", "mesh.vpp=4", "mesh.layout=Et||t|tL" },
     { "mesh.schedule=zbv", "mesh.vpp=2" },
-    { "mesh.schedule=v-half", "mesh.vpp=2" },
-    { "mesh.schedule=v-min", "mesh.vpp=2" },
     { "mesh.schedule=dualpipe-v", "mesh.vpp=2" },
     { "mesh.schedule=dualpipe-v", "mesh.vpp=2", "mesh.layout=Et*3|L" },
 };
@@ -308,7 +305,7 @@ static int count_of(const Program *p, ActionKind kind)
     return n;
 }
 
-/* Four micro-batches: gpipe holds all of them, zb1p puts weights' gradients off, and a layout may
+/* Four micro-batches: gpipe holds all of them, zb-h1 puts weights' gradients off, and a layout may
  * leave a chunk to the embedding. */
 static void the_program_is_the_one_asked_for(void **state)
 {
@@ -319,7 +316,7 @@ static void the_program_is_the_one_asked_for(void **state)
     } c[] = {
         { { "mesh.schedule=1f1b", "mesh.vpp=1" }, 1, 1, 0 },
         { { "mesh.schedule=gpipe", "mesh.vpp=1" }, 4, 1, 0 },
-        { { "mesh.schedule=zb1p", "mesh.vpp=1" }, 1, 1, 4 },
+        { { "mesh.schedule=zb-h1", "mesh.vpp=1" }, 1, 1, 4 },
         { { "mesh.schedule=interleaved", "mesh.vpp=3", "mesh.layout=E|ttt|L" }, 3, 3, 0 },
     };
     for (size_t i = 0; i < sizeof c / sizeof *c; i++) {

@@ -316,7 +316,7 @@ static void simulate(Folder *f, const char *name, int stages, int micros)
 static void a_simulation_has_the_passes_of_its_schedule(void **state)
 {
     Folder *f = *state;
-    simulate(f, "zb1p", 4, 6);
+    simulate(f, "zb-h1", 4, 6);
     CHECK_INT(f->t.memory_kinds, 2);
     CHECK_TEXT(f->t.memory_kind[1], "activations");
     for (int i = 0; i < 4; i++) {
@@ -345,7 +345,7 @@ static const char *draw(Folder *f, Status (*how)(Text *, const PipelineView *))
 static void pages_and_stills_show_every_pass(void **state)
 {
     Folder *f = *state;
-    simulate(f, "zb1p", 4, 6);
+    simulate(f, "zb-h1", 4, 6);
     const char *page = draw(f, pipeline_html);
     check_in(page, ">rank 3</text>");
     check_in(page, "data-m=\"5\"");
@@ -402,7 +402,7 @@ static void a_row_is_as_full_as_its_rank_is_busy(void **state)
         const char *schedule;
         int stages, micros;
     } row[] = { { "1f1b", 4, 12 },   { "1f1b", 8, 400 },         { "1f1b", 8, 3000 },
-                { "zb1p", 4, 2000 }, { "1f1b-overlap", 4, 600 }, { "zb1p", 4, 300 } };
+                { "zb-h1", 4, 2000 }, { "1f1b-overlap", 4, 600 }, { "zb-h1", 4, 300 } };
     for (size_t i = 0; i < sizeof row / sizeof *row; i++) {
         Folder f;
         folder_open(&f);
@@ -445,8 +445,8 @@ static void a_page_has_every_second_of_the_simulation(void **state)
     static const struct {
         const char *schedule;
         int stages, micros, boxes;
-    } row[] = { { "1f1b", 4, 1, 40000 },          { "zb1p", 4, 40, 40000 },
-                { "zb1p", 4, 40, 500 },           { "1f1b", 4, 1000, 8000 },
+    } row[] = { { "1f1b", 4, 1, 40000 },          { "zb-h1", 4, 40, 40000 },
+                { "zb-h1", 4, 40, 500 },           { "1f1b", 4, 1000, 8000 },
                 { "1f1b-overlap", 4, 200, 8000 }, { "1f1b", 2, 10000, 40000 } };
     for (size_t i = 0; i < sizeof row / sizeof *row; i++) {
         Folder f;
