@@ -1,7 +1,8 @@
 #!/bin/sh
 # quickstart.sh: from a fresh Debian 12 to a trained Mixture-of-Experts language model and its
-# report: packages, build, then tools/quickstart. At most five minutes on two cores once the packages
-# are there. Writes to build/ and runs/quickstart/ only; a second start keeps text and tokenizer.
+# report: packages, build, then tools/quickstart, which takes its options. At most three minutes on two
+# cores once the packages are there, four with other work on them: the model fits the machine. Writes to
+# build/ and runs/quickstart/ only; a second start keeps text and tokenizer.
 set -eu
 cd "$(dirname "$0")"
 tools/packages
