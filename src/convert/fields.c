@@ -62,6 +62,7 @@ const Field fields[] = {
     { FAMILY_MLA, SET, "qk_nope_head_dim", "attention.nope_dim", REQUIRED, NULL },
     { FAMILY_MLA, SET, "qk_rope_head_dim", "attention.rope_dim", REQUIRED, NULL },
     { FAMILY_MLA, SET, "v_head_dim", "attention.v_dim", REQUIRED, NULL },
+    { DEEPSEEK_V3, IS, "head_dim", NULL, "@attention.rope_dim", NULL }, /* what is rotated */
     { BIASED & ~GPT_OSS, SET, "attention_bias", "attention.bias", "false", NULL },
     { BIASED & ~GPT_OSS, SET, "attention_bias", "attention.out_bias", "false", NULL },
     { GPT_OSS, SET, "attention_bias", "attention.bias", "true", NULL },
@@ -86,7 +87,8 @@ const Field fields[] = {
     { LLAMA4, NOPES, "no_rope_layers", "attention.nope_every", NULL, NULL },
     { LLAMA4, SET, "floor_scale", "attention.temper_floor", "8192", NULL },
     { LLAMA4, SET, "attn_scale", "attention.temper_scale", "0.1", NULL },
-    { LLAMA4, IS, "attn_temperature_tuning", NULL, "true", NULL },
+    { LLAMA4, TEMPER, "attn_temperature_tuning", "attention.temper_floor", "true",
+      "true=true|false=false" },
     { QWEN3 | QWEN2_MOE | GPT_OSS | LLAMA4, TYPES, "layer_types", NULL, NULL, NULL },
     { GPT_OSS, CONST, NULL, "attention.sinks", "true", NULL },
 
@@ -98,7 +100,7 @@ const Field fields[] = {
     { DEEPSEEK_V2 | LLAMA4, CONST, NULL, "attention.rope_interleaved", "true", NULL },
     { DEEPSEEK_V3, SET, "rope_interleave", "attention.rope_interleaved", "true", NULL },
     { FAMILY_GQA & ~LLAMA4, CONST, NULL, "attention.rope_interleaved", "false", NULL },
-    { GLM4_MOE, SET, SHARE, "attention.rotary", "0.5", "null=1" },
+    { GLM4_MOE, SET, SHARE, "attention.rotary", "0.5", "1=1|null=1" },
     { FAMILY_ALL & ~GLM4_MOE, IS, SHARE, NULL, "1", NULL },
     { FAMILY_ALL, SET, "~rope_type|~type", "rope.scaling", "none", "default=none" },
     { FAMILY_ALL, SET, "~factor", "rope.factor", REQUIRED, "linear|yarn|llama3" },
@@ -110,7 +112,7 @@ const Field fields[] = {
     { FAMILY_ALL, MSCALE, "~mscale_all_dim", NULL, NULL, "linear|yarn|llama3" },
     { FAMILY_ALL, SET, "~low_freq_factor", "rope.low_freq", REQUIRED, "llama3" },
     { FAMILY_ALL, SET, "~high_freq_factor", "rope.high_freq", REQUIRED, "llama3" },
-    { FAMILY_ALL, SET, "~truncate", "rope.truncate", "true", "yarn|null=false" },
+    { FAMILY_ALL, SET, "~truncate", "rope.truncate", "true", "yarn|false=false|null=false" },
     { FAMILY_ALL, IS, "~attention_factor", NULL, "null", "yarn" },
 
     { FAMILY_DENSE, CONST, NULL, "model.dense_layers", "@model.layers", NULL },
@@ -445,6 +447,18 @@ static Status read_is(const Reading *r, const Field *f)
                 v->name, shown_value(r, v, value), r->family->type, text);
 }
 
+/* Without tuning floor_scale has no effect. With it a floor of 0 would divide by 0. */
+static Status read_temper(const Reading *r, const Field *f)
+{
+    FieldValue tuning;
+    bool there = false;
+    TRY(member_text(r, f, tuning, &there));
+    if (strcmp(tuning, "true") != 0) return assign_setting(r, f, f->setting, "0");
+    if (r->c->attention_temper_floor > 0) return OK;
+    return FAIL(ERR_UNSUPPORTED, "%s: floor_scale is 0; it must be 1 or more, or %s false", r->path,
+                f->key);
+}
+
 static bool not_zero(const Json *v) { return v != NULL && v->type != JSON_NULL && v->number != 0; }
 
 /* YaRN multiplies rotated columns by m(mscale) / m(mscale_all_dim) if both are there and not 0, else by
@@ -456,6 +470,12 @@ static Status read_mscale(const Reading *r, const Field *f)
     const bool yarn = r->c->rope_scaling == SCALING_YARN;
     const bool both = yarn && r->c->rope_mscale != 0 && r->c->rope_mscale_all_dim != 0;
     const Json *all = member_of(r, f);
+    if (yarn && r->family->bit == LLAMA4 && r->c->attention_qk_norm == QK_NORM_L2)
+        return FAIL(
+            ERR_UNSUPPORTED,
+            "%s: rope_type is yarn with use_qk_norm true: in this class the norm follows the "
+            "rotation and undoes YaRN's factor",
+            r->path);
     if (both ? latent : !latent || !not_zero(all)) {
         if (both || !yarn) return OK;
         TRY(assign_setting(r, f, "rope.mscale", "1"));
@@ -658,6 +678,7 @@ static Status read_field(const Reading *r, const Field *f)
     case TOPK: return read_topk(r, f);
     case WIDTH: return read_width(r, f);
     case TYPES: return read_types(r, f);
+    case TEMPER: return read_temper(r, f);
     case QUANT: return read_quant(r, f);
     case MOES:
     case NOPES: return read_layers(r, f);

@@ -29,6 +29,7 @@ typedef enum FieldKind {
     TOPK,   /* DeepSeek-V2's topk_method: groups, and whether the router has a bias */
     WIDTH,  /* the width of the shared experts: moe.shared times moe.ffn */
     TYPES,  /* the list layer_types, which is redundant and only checked */
+    TEMPER, /* whether layers without positions multiply their queries */
     QUANT,  /* quantization_config: read, never written */
     MOES,   /* the list of layers with experts */
     NOPES   /* a list with 0 for each layer without positions */

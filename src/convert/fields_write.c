@@ -99,6 +99,7 @@ static Status write_field(const Config *c, const Field *f, unsigned family, Aren
     case WIDTH:
         return family_put(a, json, f->key, json_of_number((double)(c->moe_shared * c->moe_ffn)));
     case IS: return write_only_value(f, a, json);
+    case TEMPER: return family_put(a, json, f->key, json_of_bool(c->attention_temper_floor > 0));
     case SET:
     case TRAIN:
     case WRITE: break;

@@ -512,29 +512,33 @@ static Status put_generation(const ToHf *h)
     return put_missing(h, "generation_config.json", &json);
 }
 
+/* The text of a special token of tokenizer.json; NULL: it has none of this id. */
+static const char *token_text(const Json *tokens, double id)
+{
+    for (const Json *at = json_first(tokens); at != NULL; at = at->next) {
+        const Json *own = json_get(at, "id");
+        if (json_is(own, JSON_NUMBER) && own->number == id)
+            return json_string(json_get(at, "content"));
+    }
+    return NULL;
+}
+
 /* The texts of those tokens, without which AutoTokenizer has none. */
-static Status add_tokens(const ToHf *h, const char *path, Json *json)
+static Status add_tokens(const ToHf *h, Json *out)
 {
     static const char *const roles[] = { "bos", "eos", "pad" };
-    Tokenizer *t = NULL;
-    TRY(unless_other_file(tokenizer_load(path, h->arena, &t)));
-    Status s = OK;
-    for (int i = 0; i < 3 && s == OK && t != NULL; i++) {
-        char key[32], text[256];
-        const char *bytes = NULL;
-        int32_t n = 0;
+    Json *json = NULL;
+    TRY(folder_json(h->out.temp, "tokenizer.json", h->arena, &json));
+    for (int i = 0; i < 3; i++) {
+        char key[32];
         (void)snprintf(key, sizeof key, "%s_token_id", roles[i]);
         double id = token_id(h, key);
         if (id < 0 && i == 2) id = token_id(h, "eos_token_id");
-        if (id < 0 || id >= tokenizer_vocab(t)) continue;
-        tokenizer_bytes(t, (int32_t)id, &bytes, &n);
-        (void)snprintf(text, sizeof text, "%.*s", (int)n, bytes);
+        const char *text = token_text(json_get(json, "added_tokens"), id);
         (void)snprintf(key, sizeof key, "%s_token", roles[i]);
-        if (n > 0 && n < (int32_t)sizeof text)
-            s = json_add(h->arena, json, key, json_of_text(text));
+        if (text != NULL) TRY(json_add(h->arena, out, key, json_of_text(text)));
     }
-    tokenizer_free(t);
-    return s;
+    return OK;
 }
 
 /* data.tokenizer becomes tokenizer.json, whatever its name and kind. Without one it may be beside the
@@ -550,7 +554,7 @@ static Status put_tokenizer(const ToHf *h)
     TRY(tokenizer_export(set[0] != '\0' ? set : from, path, h->arena));
     TRY(json_add(h->arena, &json, "tokenizer_class", json_of_text("PreTrainedTokenizerFast")));
     TRY(json_add(h->arena, &json, "clean_up_tokenization_spaces", json_of_bool(false)));
-    TRY(add_tokens(h, path, &json));
+    TRY(add_tokens(h, &json));
     return put_missing(h, "tokenizer_config.json", &json);
 }
 

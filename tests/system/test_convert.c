@@ -12,8 +12,11 @@ static void train_and_export(Lab *lab)
     CHECK_EXIT(o, 0);
     CHECK_SAYS(o.out, "hf: deepseek_v2");
     CHECK(file_exists(lab_path(lab, "there/hf/tokenizer.json")));
-    CHECK(file_exists(lab_path(lab, "there/hf/tokenizer_config.json")));
-    CHECK(file_exists(lab_path(lab, "there/hf/generation_config.json")));
+    /* without these AutoTokenizer has no token that ends a text, nor one that fills it */
+    CHECK_SAYS(lab_read(lab, lab_path(lab, "there/hf/tokenizer_config.json"), NULL),
+               "\"eos_token\":\t\"<|endoftext|>\",\n\t\"pad_token\":\t\"<|endoftext|>\"");
+    CHECK_SAYS(lab_read(lab, lab_path(lab, "there/hf/generation_config.json"), NULL),
+               "\"eos_token_id\":\t511,\n\t\"pad_token_id\":\t511");
     CHECK(file_exists(lab_path(lab, "there/hf/model.safetensors.index.json")));
     o = RUN(lab, "there", "convert", "from-hf", "hf/", "back/");
     CHECK_EXIT(o, 0);

@@ -616,6 +616,12 @@ static void what_does_not_matter_does_not_choose_the_family(void **state)
     static const struct {
         const char *set[8], *type;
     } rows[] = {
+        { { "model.dense_layers=6", "moe.score=sigmoid", "moe.group_score_top=2",
+            "moe.normalise=true", "moe.bias_rate=0.001" },
+          "deepseek_v3" },
+        { { "attention.kind=gqa", "model.dense_layers=6", "attention.qk_norm=rms", "moe.shared=0",
+            "moe.experts=16" },
+          "qwen3_moe" },
         { { "attention.kind=gqa", "model.dense_layers=6", "moe.groups=2", "moe.scaling=3",
             "moe.aux_loss=0.5", "attention.kv_rank=7", "attention.document_mask=false" },
           "llama" },
@@ -649,6 +655,62 @@ static void what_does_not_matter_does_not_choose_the_family(void **state)
         CHECK_TEXT(family->type, rows[i].type);
         CHECK_TEXT(json_string(json_get(json, "model_type")), rows[i].type);
         CHECK_INT(theirs.model_hidden, c.model_hidden);
+    }
+}
+
+/* What the class makes of a file without a member is not always nothing: gpt-oss' class then stretches
+ * positions. YaRN's two factors count in DeepSeek's classes, both or none. */
+static void rotary_positions_go_out_as_their_class_reads_them_or_not_at_all(void **state)
+{
+#define YARN4 "rope.scaling=yarn", "rope.factor=4", "rope.original=16"
+    static const struct {
+        const char *preset, *set[5], *says;
+    } rows[] = {
+        { "gpt-oss-20b",
+          { "rope.scaling=none", "rope.factor=1" },
+          "\"rope_scaling\":{\"rope_type\":\"default\"}" },
+        { "gpt-oss-20b", { YARN4, "rope.truncate=false" }, "\"truncate\":false" },
+        { "qwen3-30b-a3b", { YARN4 }, "\"mscale\":1.0,\"mscale_all_dim\":0.0" },
+        { "qwen3-30b-a3b",
+          { YARN4, "rope.mscale=0.7", "rope.mscale_all_dim=0.5" },
+          "the nearest is qwen3_moe, but its config.json: mscale_all_dim is 0.5; it is supported "
+          "in" },
+        { "qwen3-30b-a3b",
+          { YARN4, "rope.mscale=0.7" },
+          "the nearest is qwen3_moe, but rope.mscale is 0.7 here and 1 there" },
+        { "deepseek-v2",
+          { YARN4, "rope.mscale=0.7", "rope.mscale_all_dim=0.5" },
+          "\"mscale\":0.7,\"mscale_all_dim\":0.5" },
+        { "deepseek-v2",
+          { YARN4, "rope.mscale=0.7" },
+          "the nearest is deepseek_v2, but rope.mscale is 0.7 here and 1 there" },
+        { "deepseek-v2",
+          { YARN4, "rope.mscale=0", "rope.mscale_all_dim=0.5" },
+          "mscale_all_dim is 0.5; it is supported with rope_type yarn and an mscale that is not "
+          "0" },
+        { "deepseek-v2-lite",
+          { "moe.every=2", "model.dense_layers=0" },
+          "the nearest is deepseek_v2, but moe.every is 2 here and 1 there" },
+    };
+    (void)state;
+    for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
+        Config c, theirs;
+        Text text = { 0 };
+        const Family *family = NULL;
+        Json *json = NULL;
+        int n = 0;
+        while (n < 5 && rows[i].set[n] != NULL) n++;
+        CHECK_OK(config_load(&c, &arena, rows[i].preset, rows[i].set, n));
+        if (strstr(rows[i].says, "\":") == NULL) {
+            CHECK_FAILS(family_write(&c, NULL, &arena, &json, &family, &theirs), ERR_UNSUPPORTED,
+                        rows[i].says);
+            continue;
+        }
+        CHECK_OK(family_write(&c, NULL, &arena, &json, &family, &theirs));
+        CHECK_OK(text_init(&text, &arena));
+        CHECK_OK(json_print(json, false, &text));
+        if (strstr(text.data, rows[i].says) == NULL)
+            fail_msg("no %s in %s", rows[i].says, text.data);
     }
 }
 
@@ -762,6 +824,7 @@ int main(void)
         TEST(every_setting_is_carried_or_refused_or_steers_the_training),
         TEST(one_line_names_what_the_format_cannot_carry),
         TEST(what_does_not_matter_does_not_choose_the_family),
+        TEST(rotary_positions_go_out_as_their_class_reads_them_or_not_at_all),
         TEST(real_numbers_are_written_with_a_point),
         TEST(layouts_put_elements_where_files_have_them),
         TEST(tensors_are_left_out_by_name),
