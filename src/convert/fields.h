@@ -43,6 +43,9 @@ typedef struct Field {
     const char *key, *setting, *absent, *words;
 } Field;
 
+#define FIELD_REQUIRED "!"
+#define FIELD_HEAD     "@head" /* model.hidden / attention.heads */
+
 enum { FIELD_VALUE_BYTES = 64 };
 typedef char FieldValue[FIELD_VALUE_BYTES];
 
