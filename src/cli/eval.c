@@ -66,9 +66,10 @@ static Status write_documents(const Evaluator *v, const Loader *l, const char *p
     return s;
 }
 
-/* The targets of the options. */
+/* The targets of the options; and the sources that the run was trained on. */
 typedef struct EvalCall {
     const char *documents;
+    ConfigSources trained;
     bool average;
 } EvalCall;
 
@@ -78,7 +79,7 @@ static Status eval_with(Engine *e, Config *c, const char *path, const EvalCall *
                         Loader **loader, Text *out)
 {
     TrainPlan plan;
-    CheckpointInfo info;
+    CheckpointInfo header, info;
     const int32_t *token_bytes = NULL;
     LoaderConfig data;
     Evaluator evaluator = { 0 };
@@ -87,6 +88,8 @@ static Status eval_with(Engine *e, Config *c, const char *path, const EvalCall *
     TRY(infer_open(e, c, &plan.shape, path, call->average, a, &info));
     TRY(train_token_bytes(c, false, a, &token_bytes));
     TRY(train_loader_config(c, NULL, token_bytes, a, &data));
+    TRY(checkpoint_info(path, a, &header));
+    TRY(eval_sources(&call->trained, &header, &data, a));
     TRY(loader_open(&data, a, loader));
     TRY(eval_check(c, *loader));
     TRY(eval_make(&evaluator, e, token_bytes, a));
@@ -107,9 +110,11 @@ static Status run_eval(void *state, int n, char **arguments, Arena *a, Text *out
     Config c;
     Engine e = { 0 };
     Loader *loader = NULL;
+    EvalCall *call = state;
     TRY(infer_config(arguments[0], a, path, &c));
+    call->trained = c.data_sources;
     TRY(set_sources(&c, a, arguments + 1, n - 1));
-    Status s = eval_with(&e, &c, path, state, a, &loader, out);
+    Status s = eval_with(&e, &c, path, call, a, &loader, out);
     loader_close(loader);
     engine_close(&e);
     return s;

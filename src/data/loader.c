@@ -58,7 +58,7 @@ static Status check_sources(const LoaderConfig *c)
  * shorter, so that every token but the very first is a target once. */
 static Status count_source(const LoaderConfig *c, Source *s)
 {
-    s->out = holdout_of(&s->shard, s->name, c->validation);
+    s->out = holdout_of(&s->shard, s->held_as != NULL ? s->held_as : s->name, c->validation);
     s->held.n = s->out.documents;
     s->tokens = s->shard.tokens - s->out.tokens;
     if (s->shard.pack > 0 && c->sequence % s->shard.pack != 0)
@@ -84,7 +84,7 @@ static Status open_sources(Loader *l, const LoaderConfig *c)
 {
     for (int i = 0; i < c->n_sources; i++) {
         Source *s = &l->source[i];
-        *s = (Source){ .name = c->sources[i].name, .epoch = -1 };
+        *s = (Source){ .name = c->sources[i].name, .held_as = c->sources[i].held_as, .epoch = -1 };
         TRY(shard_open(&s->shard, c->sources[i].path));
         l->n = i + 1;
         file_changed_stamped(s->shard.bin.data); /* loader_check_files looks at these */

@@ -29,6 +29,7 @@ typedef struct LoaderSource {
     const char *name, *path;
     double weight; /* 0 (then for all sources): the number of its training tokens is the weight, */
     double epochs; /* times this; 0: 1 */
+    const char *held_as; /* the name that chooses what is held out (holdout.h); NULL: `name` */
 } LoaderSource;
 
 /* Other weights from a step on. */

@@ -40,7 +40,7 @@ typedef struct HeldStream {
 } HeldStream;
 
 typedef struct Source {
-    const char *name;
+    const char *name, *held_as;
     char *path; /* the shard's prefix, whose files are looked at behind each batch */
     Shard shard;
     HoldOut out;

@@ -64,7 +64,8 @@ typedef struct Checkpointer {
     const char *folder;   /* RUN/checkpoints */
     const char *config;   /* YAML of this run */
     const int64_t *taken; /* (sources) sequences read of each, for the next save; NULL: none */
-    int64_t *steps;       /* steps of the folder's checkpoints, rising */
+    const char (*sums)[FILE_SUM_BYTES]; /* (sources) of their data; NULL with `taken` */
+    int64_t *steps;                     /* steps of the folder's checkpoints, rising */
     int n_steps, keep;
     int gone; /* steps behind these, of the folders that the writer removes */
     SaveTimes times;

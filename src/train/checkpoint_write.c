@@ -413,6 +413,7 @@ static void name_taken(const Checkpointer *k, SourcesTaken *out)
     for (int i = 0; i < out->n; i++) {
         out->name[i] = sources->at[i].name;
         out->sequences[i] = k->taken[i];
+        out->sum[i] = k->sums != NULL ? k->sums[i] : NULL;
     }
 }
 

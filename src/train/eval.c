@@ -2,6 +2,8 @@
 #include "train/eval.h"
 
 #include "base/file.h"
+#include "base/log.h"
+#include "data/fingerprint.h"
 #include "train/agree.h"
 #include "train/engine_memory.h"
 
@@ -19,6 +21,56 @@ Status eval_make(Evaluator *v, Engine *e, const int32_t *token_bytes, Arena *a)
     TRY(ARENA_ZEROED(a, v->load_elems, &v->load));
     v->engine = e;
     v->token_bytes = token_bytes;
+    return OK;
+}
+
+static Status sum_of(const char *prefix, Arena *a, char sum[FILE_SUM_BYTES])
+{
+    Text lines = { 0 };
+    ArenaMark mark = arena_mark(a);
+    Status s = text_init(&lines, a);
+    if (s == OK) s = fingerprint_shard(prefix, &lines, sum);
+    arena_release(a, mark);
+    return s;
+}
+
+/* Files that are gone have no sum. */
+static Status sums_of_today(const ConfigSources *trained, Arena *a, SourcesTaken *out)
+{
+    out->n = trained->n;
+    for (int i = 0; i < trained->n; i++) {
+        char sum[FILE_SUM_BYTES] = "";
+        if (sum_of(trained->at[i].path, a, sum) != OK) status_clear();
+        out->name[i] = trained->at[i].name;
+        TRY(arena_text(a, sum, strlen(sum), &out->sum[i]));
+    }
+    return OK;
+}
+
+Status eval_sources(const ConfigSources *trained, const CheckpointInfo *info, LoaderConfig *data,
+                    Arena *a)
+{
+    SourcesTaken was = info->taken;
+    LoaderSource *own = NULL;
+    TRY(ARENA_NEW(a, data->n_sources, &own));
+    if (was.n == 0 || was.sum[0] == NULL) TRY(sums_of_today(trained, a, &was));
+    for (int i = 0; i < data->n_sources; i++) {
+        char sum[FILE_SUM_BYTES];
+        int k = 0;
+        own[i] = data->sources[i];
+        TRY(sum_of(own[i].path, a, sum));
+        while (k < was.n && (was.sum[k] == NULL || strcmp(was.sum[k], sum) != 0)) k++;
+        if (k < was.n) own[i].held_as = was.name[k];
+        if (k == was.n)
+            log_warn(
+                "%s is not what the run was trained on, as a whole: whether its documents were "
+                "trained on is not known; a share of %g of them is measured",
+                own[i].name, data->validation);
+        else if (strcmp(was.name[k], own[i].name) != 0)
+            log_info("%s is source %s of the run: what was held out of it is measured", own[i].name,
+                     was.name[k]);
+    }
+    data->sources = own;
     return OK;
 }
 

@@ -4,6 +4,7 @@
 #define TRAIN_EVAL_H
 
 #include "base/progress.h"
+#include "train/checkpoint.h"
 #include "train/heartbeat.h"
 #include "train/metrics.h"
 
@@ -23,6 +24,12 @@ typedef struct Evaluator {
 
 /* token_bytes NULL: there are no bits a byte. It must outlive the Evaluator. */
 Status eval_make(Evaluator *v, Engine *e, const int32_t *token_bytes, Arena *a);
+
+/* Sources whose data is that of a source that the checkpoint was trained on hold out what was held out there,
+ * whatever they are called. Of others a warning says that their documents may have been trained on. `trained`: the
+ * checkpoint's own sources, for one that has no sums of its data. */
+Status eval_sources(const ConfigSources *trained, const CheckpointInfo *info, LoaderConfig *data,
+                    Arena *a);
 
 /* ERR_ARG: nothing is held out. The sentence says which setting changes that. */
 Status eval_check(const Config *c, const Loader *l);

@@ -98,7 +98,10 @@ static Status put_taken(Text *header, const SourcesTaken *t)
         TRY(text_append(header, ",", i > 0));
         TRY(text_json(header, "%s:%lld", t->name[i], (long long)t->sequences[i]));
     }
-    return text_append(header, "}", 1);
+    TRY(text_append(header, "},\"data\":{", t->sum[0] == NULL ? 1 : 10));
+    for (int i = 0; i < t->n && t->sum[0] != NULL; i++)
+        TRY(text_json(header, i > 0 ? ",%s:%s" : "%s:%s", t->name[i], t->sum[i]));
+    return text_append(header, "}", t->sum[0] != NULL);
 }
 
 /* The manifest grows under a temporary name and appears with manifest_commit. All bytes up to the
@@ -187,7 +190,8 @@ static Status verify_end(const char *path, const char *text, size_t bytes, size_
 
 /* The fields of a line, header or entry. Missing ones are NULL or NONE. */
 typedef struct Line {
-    char *format, *config, *products, *cpu, *taken, *param, *buffer, *dtype, *file, *sum, *shape;
+    char *format, *config, *products, *cpu, *taken, *data, *param, *buffer, *dtype, *file, *sum,
+        *shape;
     int64_t version, step, position, moment_steps, module_moment_steps;
     int64_t loss_scale, good_steps, skipped_steps;
     StepMeans means;
@@ -214,6 +218,7 @@ static const ScanField HEADER[] = {
     { "averaged", SCAN_WHOLE, offsetof(Line, means.weights) },
     { "cpu", SCAN_TEXT, offsetof(Line, cpu) },    /* may be missing, */
     { "taken", SCAN_RAW, offsetof(Line, taken) }, /* like this */
+    { "data", SCAN_RAW, offsetof(Line, data) },   /* and this */
 };
 
 static const ScanField ENTRY[] = {
@@ -279,6 +284,17 @@ static Status read_taken(const char *path, char *object, SourcesTaken *out)
     return s.bad ? FAIL(ERR_FORMAT, "%s: \"taken\" is not an object of whole numbers", path) : OK;
 }
 
+static Status read_sums(const char *path, char *object, SourcesTaken *out)
+{
+    Scan s = scan_inside(object);
+    for (const char *key = scan_key(&s); key != NULL; key = scan_key(&s)) {
+        const char *sum = scan_string(&s);
+        for (int i = 0; i < out->n; i++)
+            if (strcmp(out->name[i], key) == 0) out->sum[i] = sum;
+    }
+    return s.bad ? FAIL(ERR_FORMAT, "%s: \"data\" is not an object of texts", path) : OK;
+}
+
 /* The version is checked before the other fields: another version may have other fields. */
 static Status read_header(const char *path, char *text, CheckpointInfo *out)
 {
@@ -288,7 +304,7 @@ static Status read_header(const char *path, char *text, CheckpointInfo *out)
         return FAIL(ERR_UNSUPPORTED, "%s has version %" PRId64 ", this program reads %d", path,
                     l.version, VERSION);
     }
-    TRY(check_fields(path, HEADER, HEADERS - 10, &l));
+    TRY(check_fields(path, HEADER, HEADERS - 11, &l));
     if (strcmp(l.format, FORMAT) != 0)
         return FAIL(ERR_FORMAT, "%s: its format is \"%.40s\", not \"%s\"", path, l.format, FORMAT);
     if (l.step < 0 || l.position < 0)
@@ -311,6 +327,7 @@ static Status read_header(const char *path, char *text, CheckpointInfo *out)
     out->products = l.products;
     out->taken.n = 0;
     if (l.taken != NULL) TRY(read_taken(path, l.taken, &out->taken));
+    if (l.data != NULL) TRY(read_sums(path, l.data, &out->taken));
     (void)snprintf(out->cpu, sizeof out->cpu, "%s", l.cpu != NULL ? l.cpu : "");
     return OK;
 }

@@ -18,6 +18,7 @@ typedef struct SourcesTaken {
     int n;
     const char *name[CONFIG_SOURCES_MAX];
     int64_t sequences[CONFIG_SOURCES_MAX];
+    const char *sum[CONFIG_SOURCES_MAX]; /* of its data (data/fingerprint.h); NULL: not on record */
 } SourcesTaken;
 
 /* The header of a manifest. */

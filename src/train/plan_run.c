@@ -216,7 +216,9 @@ Status train_loader_config(const Config *c, const Mesh *mesh, const int32_t *tok
     TRY(ARENA_NEW(a, c->data_sources.n, &sources));
     for (int i = 0; i < c->data_sources.n; i++) {
         const ConfigSource *s = &c->data_sources.at[i];
-        sources[i] = (LoaderSource){ s->name, s->path, s->weight, s->epochs };
+        sources[i] = (LoaderSource){
+            .name = s->name, .path = s->path, .weight = s->weight, .epochs = s->epochs
+        };
     }
     LoaderPhase *phases = NULL;
     BatchRamp *ramp = NULL;

@@ -73,18 +73,32 @@ Status agree_failure(RunRanks *r, Status s)
 }
 
 /* How this rank begins, and from which contents of data, as lines. Paths stand in the configuration. */
-static Status start_text(const Trainer *t, Text *begin, Text *data)
+static Status start_text(Trainer *t, Text *begin, Text *data)
 {
     const TrainOptions *o = t->options;
     const ConfigSources *sources = &t->config.own.data_sources;
     TRY(text_printf(begin, "%s%s%s\n", o->resume ? o->or_begin ? "--resume=auto" : "--resume" : "",
                     o->init != NULL ? "--init " : "", o->init != NULL ? o->init : ""));
     for (int i = 0; i < o->n_change; i++) TRY(text_printf(begin, "--change %s\n", o->change[i]));
+    TRY(ARENA_NEW(&t->arena, sources->n, &t->config.sums));
     for (int i = 0; i < sources->n; i++) {
         TRY(text_printf(data, "%s\n", sources->at[i].name));
-        TRY(fingerprint_shard(sources->at[i].path, data));
+        TRY(fingerprint_shard(sources->at[i].path, data, t->config.sums[i]));
     }
     return OK;
+}
+
+/* Held out is a document of one source. The same document of another one would be trained on. */
+static void warn_of_doubles(const Trainer *t)
+{
+    const ConfigSources *sources = &t->config.own.data_sources;
+    for (int i = 0; i < sources->n && t->is_rank0; i++)
+        for (int k = 0; k < i; k++)
+            if (strcmp(t->config.sums[i], t->config.sums[k]) == 0 &&
+                t->config.own.data_validation > 0)
+                log_warn("data.sources: %s and %s have the same data: what is held out of one is "
+                         "trained on as the other; take one of them, with epochs",
+                         sources->at[k].name, sources->at[i].name);
 }
 
 /* A text must be the last allocation of its arena, so each has its own. */
@@ -99,11 +113,13 @@ static Status check_same_start(Trainer *t)
     if (s == OK) s = text_init(&data, &a[1]);
     if (s == OK) s = start_text(t, &begin, &data);
     s = agree_failure(r, s);
-    if (s == OK)
+    if (s == OK && r->world != NULL)
         s = agree_failure(r, ranks_agree(r->world, "the begin (--resume, --init)", begin.data));
-    if (s == OK) s = agree_failure(r, ranks_agree(r->world, "the data", data.data));
+    if (s == OK && r->world != NULL)
+        s = agree_failure(r, ranks_agree(r->world, "the data", data.data));
     arena_free(&a[0]);
     arena_free(&a[1]);
+    if (s == OK) warn_of_doubles(t);
     return s;
 }
 
@@ -112,7 +128,7 @@ static Status check_ranks_agree(Trainer *t)
 {
     char build[96];
     RunRanks *r = &t->ranks;
-    if (r->world == NULL) return OK;
+    if (r->world == NULL) return check_same_start(t);
     TRY(agree_failure(r, ranks_build(build, sizeof build)));
     TRY(agree_failure(r, ranks_agree(r->world, "the program", build)));
     TRY(agree_failure(r, ranks_agree(r->world, "the configuration", t->config.yaml.data)));
@@ -694,6 +710,7 @@ static Status start_run(Trainer *t)
     TRY(agree_failure(r,
                       checkpointer_open(&t->saver, t->config.asked, &t->engine.params, &t->arena)));
     t->saver.taken = t->at.taken;
+    t->saver.sums = (const char(*)[FILE_SUM_BYTES])t->config.sums;
     TRY(agree_failure(r, checkpoint_find_copy(&t->saver, t->options->resume, NULL)));
     TRY(prepare_engine(t));
     if (!t->engine.ex.backend->apart) /* while the weights take no memory yet */

@@ -16,7 +16,8 @@
 /* The settings: as asked for, the same on all ranks, and this rank's own. */
 typedef struct RunConfig {
     const Config *asked;
-    Text yaml; /* `asked` */
+    Text yaml;                    /* `asked` */
+    char (*sums)[FILE_SUM_BYTES]; /* (sources) of their data */
     Config own;
 } RunConfig;
 

@@ -8,11 +8,66 @@
 #include <inttypes.h>
 #include <string.h>
 
+static bool may_change(const TrainOptions *o, const char *name)
+{
+    int i = 0;
+    while (i < o->n_change && strcmp(o->change[i], name) != 0) i++;
+    return i < o->n_change;
+}
+
+/* Compares this run's data with the data that a checkpoint was trained on, by the names of sources. *other: a source has
+ * other data, as --change allows. */
+static Status check_data(const Trainer *t, const char *path, const SourcesTaken *was, bool *other)
+{
+    const ConfigSources *now = &t->config.asked->data_sources;
+    for (int i = 0; i < now->n; i++) {
+        for (int k = 0; k < was->n; k++) {
+            const bool same = was->sum[k] == NULL || strcmp(was->sum[k], t->config.sums[i]) == 0;
+            if (strcmp(was->name[k], now->at[i].name) != 0 || same) continue;
+            *other = true;
+            if (may_change(t->options, "data.sources")) continue;
+            return FAIL(
+                ERR_ARG,
+                "%s was trained on other data of source %s: put the files of then at %s, or "
+                "allow what is there now with --change data.sources",
+                path, now->at[i].name, now->at[i].path);
+        }
+    }
+    if (t->is_rank0 && (was->n == 0 || was->sum[0] == NULL))
+        log_info(
+            "resume: %s has no sums of its data, as it is of an older version: whether the data "
+            "has changed is not known",
+            path);
+    return OK;
+}
+
+/* A document's side depends on its source's name and on data.validation. */
+static void warn_of_trained(const Trainer *t, const char *who, const SourcesTaken *was,
+                            double share)
+{
+    const Config *now = t->config.asked;
+    for (int i = 0; i < now->data_sources.n && t->is_rank0; i++) {
+        const char *name = now->data_sources.at[i].name;
+        for (int k = 0; k < was->n && now->data_validation > 0; k++) {
+            if (was->sum[k] == NULL || strcmp(was->sum[k], t->config.sums[i]) != 0) continue;
+            if (strcmp(was->name[k], name) == 0 && now->data_validation <= share) continue;
+            log_warn(
+                "%s: the data of source %s was trained on as %s with data.validation=%g: what is "
+                "held out now was in part trained on",
+                who, name, was->name[k], share);
+        }
+    }
+}
+
 /* The gate of --init: the checkpoint's configuration must fit. */
 static Status may_begin(const void *trainer, const char *path, CheckpointInfo *info, Arena *a)
 {
     const Trainer *t = trainer;
-    return init_check(t->config.asked, path, info, t->is_rank0, a);
+    Config then;
+    TRY(init_check(t->config.asked, path, info, t->is_rank0, a));
+    TRY(checkpoint_config(path, info, a, &then));
+    warn_of_trained(t, "init", &info->taken, then.data_validation);
+    return OK;
 }
 
 /* A load may take minutes, in which a supervisor wants to hear of it. Without one a refused start must not change the
@@ -68,6 +123,7 @@ static Status may_resume(const void *trainer, const char *path, CheckpointInfo *
     const ConfigChange *changes = NULL;
     Config then;
     int n = 0;
+    bool other = false;
     TRY(checkpoint_config(path, info, a, &then));
     TRY(config_changes(&then, t->config.asked, a, &changes, &n));
     if (t->is_rank0) init_log_changes("resume", changes, n);
@@ -77,10 +133,15 @@ static Status may_resume(const void *trainer, const char *path, CheckpointInfo *
             "rounded differently",
             path, info->cpu, t->cpu[0] != '\0' ? t->cpu : "a GPU");
     TRY(config_check_changes(path, changes, n, o->change, o->n_change));
+    TRY(check_data(t, path, &info->taken, &other));
+    warn_of_trained(t, "resume", &info->taken, then.data_validation);
     for (int i = 0; i < o->n_change && t->is_rank0; i++) {
         int c = 0;
         while (c < n && strcmp(o->change[i], changes[c].row->name) != 0) c++;
-        if (c == n) log_info("resume: --change %s: it has not changed", o->change[i]);
+        if (strcmp(o->change[i], "data.sources") == 0 && other)
+            log_info("resume: data.sources has other data than %s was trained on", path);
+        else if (c == n)
+            log_info("resume: --change %s: it has not changed", o->change[i]);
     }
     order_taken(t->loader, &info->taken);
     return OK;

@@ -88,6 +88,51 @@ static void without_a_tokenizer_there_are_no_bits_a_byte(void **state)
     CHECK(strstr(o.out, "bits a byte") == NULL);
 }
 
+/* The loss of a line of `eval`. */
+static double loss_of(const char *out, const char *name)
+{
+    double loss = 0;
+    char line[64];
+    snprintf(line, sizeof line, "%s ", name);
+    const char *at = strstr(out, line);
+    CHECK(at != NULL);
+    CHECK_INT(sscanf(strstr(at, "loss "), "loss %lf", &loss), 1);
+    return loss;
+}
+
+/* The same documents are held out, under another name and at another place. */
+static void a_source_by_another_name_holds_out_what_was_held_out(void **state)
+{
+    Lab *lab = *state;
+    Outcome o = RUN(lab, "names", "train", "../tiny.yaml", "train.steps=2");
+    CHECK_EXIT(o, 0);
+    o = RUN(lab, "names", "eval", "run");
+    CHECK_EXIT(o, 0);
+    CHECK(strstr(o.err, "warning: ") == NULL);
+    const double web = loss_of(o.out, "web"), books = loss_of(o.out, "books");
+    o = SHELL(lab, "names",
+              "cp ../web.bin other.bin; cp ../web.idx other.idx; \"$0\" eval run "
+              "other=other web=../books --documents lines");
+    CHECK_EXIT(o, 0);
+    CHECK_SAYS(o.err, "other is source web of the run: what was held out of it is measured");
+    CHECK_SAYS(o.err, "web is source books of the run: what was held out of it is measured");
+    CHECK_NEAR(loss_of(o.out, "other"), web, 0);
+    CHECK_NEAR(loss_of(o.out, "web"), books, 0);
+}
+
+static void documents_that_may_have_been_trained_on_are_said(void **state)
+{
+    Lab *lab = *state;
+    Outcome o = RUN(lab, "part", "train", "../tiny.yaml", "train.steps=2");
+    CHECK_EXIT(o, 0);
+    o = SHELL(lab, "part",
+              "head -n 100 ../web.jsonl > part.jsonl; \"$0\" data prepare --tokenizer "
+              "../tokenizer.json --out part part.jsonl && \"$0\" eval run part");
+    CHECK_EXIT(o, 0);
+    CHECK_SAYS(o.err, "warning: part is not what the run was trained on, as a whole: whether its "
+                      "documents were trained on is not known");
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -95,6 +140,8 @@ int main(void)
         LAB_TEST(ranks_hold_out_the_same_end),
         LAB_TEST(where_nothing_is_held_out_no_figure_is_told),
         LAB_TEST(without_a_tokenizer_there_are_no_bits_a_byte),
+        LAB_TEST(a_source_by_another_name_holds_out_what_was_held_out),
+        LAB_TEST(documents_that_may_have_been_trained_on_are_said),
     };
     return LAB_RUN_ALL(tests);
 }

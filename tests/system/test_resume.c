@@ -1,4 +1,5 @@
 /* How a training goes on: with more steps, and under a supervisor that knows nothing of checkpoints. */
+#include "harness/forge.h"
 #include "harness/run_folder.h"
 
 static double rate_of(Lab *lab, const char *cell, int step)
@@ -309,6 +310,132 @@ static void sources_go_on_where_each_was(void **state)
                "\"taken\":{\"web\":6,\"books\":2}");
 }
 
+#define OWN_DATA                                                                                   \
+    "data.sources=[{name: web, path: web}, {name: books, path: books}]", "checkpoint.every=2"
+#define MORE "train.steps=6", "optimizer.decay_steps=4", "--resume"
+
+/* A cell with shards of its own, trained for 4 steps. */
+static void train_on_copies(Lab *lab, const char *cell)
+{
+    char line[256];
+    snprintf(line, sizeof line, "cp ../web.bin ../web.idx ../books.bin ../books.idx .");
+    Outcome o = SHELL(lab, cell, line);
+    CHECK_EXIT(o, 0);
+    o = RUN(lab, cell, "train", "../tiny.yaml", OWN_DATA, "train.steps=4",
+            "optimizer.decay_steps=4");
+    CHECK_EXIT(o, 0);
+    CHECK_SAYS(lab_read(lab,
+                        lab_path(lab, "%s/run/checkpoints/step-0000000004/manifest.jsonl", cell),
+                        NULL),
+               "},\"data\":{\"web\":\"");
+}
+
+/* Other text; two ids exchanged. */
+static void other_data_under_the_same_path_is_refused_unless_it_is_allowed(void **state)
+{
+    static const char *const change[] = {
+        "cp web.bin books.bin; cp web.idx books.idx",
+        "head -c 1400 ../books.bin | tail -c 2 > x; head -c 1402 ../books.bin | tail -c 2 > y; "
+        "cat y x | dd of=books.bin bs=2 seek=699 conv=notrunc 2>x; ! cmp -s books.bin ../books.bin",
+    };
+    Lab *lab = *state;
+    train_on_copies(lab, "data");
+    for (size_t i = 0; i < sizeof change / sizeof *change; i++) {
+        char line[512];
+        snprintf(line, sizeof line, "cp ../books.bin ../books.idx .; %s", change[i]);
+        Outcome o = SHELL(lab, "data", line);
+        CHECK_EXIT(o, 0);
+        o = RUN(lab, "data", "train", "../tiny.yaml", OWN_DATA, MORE);
+        CHECK_REFUSED(o, 2,
+                      "step-0000000004 was trained on other data of source books: put the files of "
+                      "then at books, or allow what is there now with --change data.sources");
+        o = RUN(lab, "data", "train", "../tiny.yaml", OWN_DATA, MORE, "--ranks", "2");
+        CHECK_REFUSED(o, 2, "was trained on other data of source books");
+        CHECK(!run_has_checkpoint(lab, "data", 6));
+    }
+    Outcome o = SHELL(lab, "data", "cp ../books.bin ../books.idx .");
+    CHECK_EXIT(o, 0);
+    o = RUN(lab, "data", "train", "../tiny.yaml", OWN_DATA, MORE, "--change", "data.sources");
+    CHECK_EXIT(o, 0);
+    CHECK_SAYS(o.err, "resume: --change data.sources: it has not changed");
+    o = SHELL(lab, "data", "cp web.bin books.bin; cp web.idx books.idx");
+    CHECK_EXIT(o, 0);
+    o = RUN(lab, "data", "train", "../tiny.yaml", OWN_DATA, "train.steps=8",
+            "optimizer.decay_steps=4", "--resume", "--change", "data.sources");
+    CHECK_EXIT(o, 0);
+    CHECK_SAYS(o.err, "resume: data.sources has other data than run/checkpoints/step-0000000006");
+    CHECK_SAYS(o.err, "warning: data.sources: web and books have the same data");
+    o = RUN(lab, "data", "train", "../tiny.yaml", OWN_DATA, "train.steps=9",
+            "optimizer.decay_steps=4", "--resume");
+    CHECK_EXIT(o, 0); /* the new data is that of the newest checkpoint */
+}
+
+/* As older versions write. */
+static void forget_sums(const char *folder, Arena *a)
+{
+    char path[FILE_PATH_MAX], member[256] = "", *text = NULL;
+    size_t n = 0;
+    CHECK_OK(file_join(path, folder, MANIFEST_NAME));
+    CHECK_OK(file_read_all(path, a, &text, &n));
+    const char *at = strstr(text, ",\"data\":{\"web\"");
+    CHECK(at != NULL);
+    snprintf(member, sizeof member, "%.*s", (int)(strchr(at, '}') + 1 - at), at);
+    forge_text(folder, member, "");
+}
+
+static void a_checkpoint_without_sums_goes_on_with_a_word(void **state)
+{
+    Lab *lab = *state;
+    train_on_copies(lab, "old");
+    forget_sums(run_checkpoint(lab, "old", 2), &lab->arena);
+    forget_sums(run_checkpoint(lab, "old", 4), &lab->arena);
+    Outcome o = RUN(lab, "old", "train", "../tiny.yaml", OWN_DATA, MORE);
+    CHECK_EXIT(o, 0);
+    CHECK_SAYS(o.err, "step-0000000004 has no sums of its data, as it is of an older version");
+}
+
+/* What a renamed source held out is now trained on, and the other way round. */
+static void a_renamed_source_is_said_to_have_been_trained_on(void **state)
+{
+    static const char now[] = "data.sources=[{name: pages, path: web}, {name: books, path: books}]";
+    Lab *lab = *state;
+    train_on_copies(lab, "renamed");
+    Outcome o = RUN(lab, "renamed", "train", "../tiny.yaml", now, MORE, "--change", "data.sources");
+    CHECK_EXIT(o, 0);
+    CHECK_SAYS(o.err, "warning: resume: the data of source pages was trained on as web");
+    o = RUN(lab, "renamed", "train", "../tiny.yaml", now, "train.steps=1", "run.dir=next", "--init",
+            "run/checkpoints/step-0000000004");
+    CHECK_EXIT(o, 0);
+    CHECK_SAYS(o.err, "warning: init: the data of source pages was trained on as web");
+    o = RUN(lab, "renamed", "train", "../tiny.yaml", OWN_DATA, "train.steps=1", "run.dir=same",
+            "--init", "run/checkpoints/step-0000000004");
+    CHECK_EXIT(o, 0);
+    CHECK(strstr(o.err, "was trained on as") == NULL);
+}
+
+/* A killed run's copy in memory is newer than its checkpoint on disk. */
+static void other_data_is_refused_by_copies_in_memory_too(void **state)
+{
+    Lab *lab = *state;
+    char dir[FILE_PATH_MAX + 64];
+    snprintf(dir, sizeof dir, "checkpoint.peer_dir=%s/shm", lab->folder);
+    Outcome o = SHELL(lab, "memory", "cp ../web.bin ../web.idx ../books.bin ../books.idx .");
+    CHECK_EXIT(o, 0);
+    Child c = START(lab, "memory", "train", "../tiny.yaml", OWN_DATA, "checkpoint.every=50",
+                    "checkpoint.peer=true", "checkpoint.peer_every=4", "train.steps=5000", dir);
+    while (run_count_steps(lab, "memory") < 70 && child_runs(&c)) child_sleep();
+    kill(c.pid, SIGKILL);
+    (void)lab_wait(lab, &c);
+    o = SHELL(lab, "memory", "cp web.bin books.bin; cp web.idx books.idx");
+    CHECK_EXIT(o, 0);
+    o = RUN(lab, "memory", "supervise", "../tiny.yaml", OWN_DATA, "checkpoint.every=50",
+            "checkpoint.peer=true", "checkpoint.peer_every=4", "train.steps=5000", dir, "--",
+            "--ranks", "1");
+    CHECK_EXIT(o, 2);
+    CHECK_SAYS(o.err, "is not taken: ");
+    CHECK_SAYS(o.err, "was trained on other data of source books");
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -321,6 +448,10 @@ int main(void)
         LAB_TEST(a_changing_mix_goes_on_bitwise),
         LAB_TEST(sources_go_on_where_each_was),
         LAB_TEST(a_growing_batch_goes_on_bitwise),
+        LAB_TEST(other_data_under_the_same_path_is_refused_unless_it_is_allowed),
+        LAB_TEST(a_checkpoint_without_sums_goes_on_with_a_word),
+        LAB_TEST(a_renamed_source_is_said_to_have_been_trained_on),
+        LAB_TEST(other_data_is_refused_by_copies_in_memory_too),
         LAB_TEST(resume_auto_begins_anew_where_there_is_no_checkpoint),
         LAB_TEST(resume_auto_does_not_begin_anew_beside_a_damaged_checkpoint),
         LAB_TEST(resume_auto_and_init_stand_in_one_command),
