@@ -253,7 +253,9 @@ static bool watch(Supervisor *s)
 static Status read_incident(Supervisor *s, bool hung, Incident *out)
 {
     const Beats *b = &s->beats;
-    *out = (Incident){ .code = process_code(&s->process), .asked = s->asked };
+    *out = (Incident){ .code = process_code(&s->process),
+                       .asked = s->asked,
+                       .last = s->o->config->train_steps };
     TRY(newest_checkpoint(s->run_dir, s->arena, &out->saved));
     const bool began = beats_step(b) > 0; /* else its ranks have not loaded what is saved */
     out->first = began ? beats_first(b) : out->saved;
@@ -320,7 +322,8 @@ static Status end_status(const Incident *i, const char *why)
             status_exit_code(named) == status_exit_code(code))
             code = named;
     }
-    return i->end == INCIDENT_DONE ? OK : FAIL(code, "supervise: %s: %s", why, i->sentence);
+    const bool well = i->end == INCIDENT_DONE || (i->asked && i->code == 0);
+    return well ? OK : FAIL(code, "supervise: %s: %s", why, i->sentence);
 }
 
 /* Until the pause is over, or a signal to stop comes. */

@@ -103,27 +103,54 @@ static Status add_list(Launch *l, const char *option, const char *list, int slot
     return OK;
 }
 
-/* Lines of mpirun's hostfile: a name, then words such as slots=2; # begins a comment. */
+/* A line of mpirun's hostfile, as Open MPI 4.1 reads it: a name, then words such as slots=2 or max_slots = 4. */
+static Status add_host_line(Launch *l, const char *path, char *line, Arena *a)
+{
+    static const char letters[] =
+        "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789.-_";
+    static const char blanks[] = " \t\r=";
+    char *rest = NULL;
+    const char *name = strtok_r(line, blanks, &rest);
+    int slots = 0, most = 0;
+    if (name == NULL) return OK;
+    if (name[strspn(name, letters)] != '\0')
+        return FAIL(ERR_ARG, "%s: %.60s is not the name of a host alone", path, name);
+    for (const char *key; (key = strtok_r(NULL, blanks, &rest)) != NULL;) {
+        const char *value = strtok_r(NULL, blanks, &rest);
+        const bool max = strstr(key, "max") != NULL, count = strcmp(key, "slots") == 0 ||
+                                                             strcmp(key, "cpu") == 0 ||
+                                                             strcmp(key, "count") == 0;
+        if (!max && !count)
+            return FAIL(ERR_ARG,
+                        "%s: host %.60s: %.60s is not understood, only slots= and max_slots=", path,
+                        name, key);
+        TRY(read_count(key, value == NULL ? "" : value, max ? &most : &slots));
+    }
+    TRY(add_host(l, name, strlen(name), slots > 0 ? slots : most > 0 ? most : 1, LAUNCH_USED, a));
+    LaunchHost *h = &l->host[l->n_hosts - 1];
+    while (strcmp(h->name, name) != 0) h--;
+    h->bare = slots + most == 0 && h->slots == 1;
+    return OK;
+}
+
+/* # and // begin a comment. mpirun takes a name without slots, which stands there once, for the cores of that host. */
 static Status add_hostfile(Launch *l, const char *path, Arena *a)
 {
-    char *text = NULL;
+    char *text = NULL, *rest = NULL;
     size_t bytes = 0;
     TRY(file_read_input(path, a, &text, &bytes));
-    for (char *line = text, *next; *line != '\0'; line = next) {
-        size_t n = strcspn(line, "\n");
-        long slots = 1;
-        next = line + n + (line[n] == '\n');
-        line[strcspn(line, "#\n")] = '\0';
-        line += strspn(line, " \t\r");
-        const size_t name = strcspn(line, " \t\r");
-        const char *count = strstr(line, "slots=");
-        if (name == 0) continue;
-        if (count != NULL) slots = strtol(count + strlen("slots="), NULL, 10);
-        if (slots < 1 || slots > RANKS_MAX)
-            return FAIL(ERR_ARG, "%s: host %.60s: slots must be from 1 to %d", path, line,
-                        RANKS_MAX);
-        TRY(add_host(l, line, name, (int)slots, LAUNCH_USED, a));
+    for (char *line = strtok_r(text, "\n", &rest); line != NULL;
+         line = strtok_r(NULL, "\n", &rest)) {
+        char *comment = strstr(line, "//");
+        if (comment != NULL) *comment = '\0';
+        line[strcspn(line, "#")] = '\0';
+        TRY(add_host_line(l, path, line, a));
     }
+    for (int i = 0; i < l->n_hosts; i++)
+        if (l->host[i].bare)
+            return FAIL(ERR_ARG,
+                        "%s: host %.60s: how many ranks it takes is not said: write slots=N", path,
+                        l->host[i].name);
     return OK;
 }
 

@@ -18,6 +18,7 @@ typedef struct LaunchHost {
     const char *name;
     int slots; /* ranks that it takes */
     int failures;
+    bool bare; /* of a hostfile that does not say slots */
     LaunchUse use;
 } LaunchHost;
 

@@ -1,14 +1,16 @@
 /* supervise_rules: no processes, no files, no clock. */
 #include "operate/supervise_rules.h"
 
+#include <inttypes.h>
 #include <math.h>
 #include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
-const char *const incident_names[INCIDENT_ENDS] = { "done",    "refused", "failed", "lost rank",
-                                                    "crashed", "killed",  "hung",   "not started" };
+const char *const incident_names[INCIDENT_ENDS] = { "done",   "stopped",   "refused",
+                                                    "failed", "lost rank", "crashed",
+                                                    "killed", "hung",      "not started" };
 
 enum { SIGNAL_MOST = 64 }; /* mpirun has exit codes above */
 static const double PAUSE_MOST_S = 300;
@@ -58,7 +60,8 @@ static IncidentEnd end_of_signal(int signal)
 
 static IncidentEnd end_of_code(const Incident *i, int ranks)
 {
-    if (i->code == 0) return INCIDENT_DONE;
+    if (i->code == 0 && (i->reached >= i->last || i->saved >= i->last)) return INCIDENT_DONE;
+    if (i->code == 0) return ranks == 0 ? INCIDENT_UNBORN : INCIDENT_STOPPED;
     if (i->code == 2 && i->reached == i->first) return INCIDENT_REFUSED;
     if (strcmp(i->kind, status_name(ERR_COMM)) == 0) return INCIDENT_LOST;
     if (i->code == 2 || i->code == 3) return INCIDENT_FAILED;
@@ -77,8 +80,11 @@ void incident_read(Incident *i, bool hung, const RankBeat *rank, int n, const ch
         read_said(i, said);
     }
     i->end = hung ? INCIDENT_HUNG : end_of_code(i, n);
-    if (i->sentence[0] != '\0' || i->code == 0) return;
-    if (incident_signal(i->code) > 0)
+    if (i->sentence[0] != '\0' || i->end == INCIDENT_DONE) return;
+    if (i->code == 0)
+        (void)snprintf(i->sentence, sizeof i->sentence,
+                       "it ended with exit code 0 before train.steps=%" PRId64, i->last);
+    else if (incident_signal(i->code) > 0)
         (void)snprintf(i->sentence, sizeof i->sentence, "signal %d ended it",
                        incident_signal(i->code));
     else

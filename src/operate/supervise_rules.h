@@ -3,7 +3,7 @@
  *
  * | what happened                                                   | what to do                          |
  * |-----------------------------------------------------------------|-------------------------------------|
- * | exit code 0                                                     | end with 0                          |
+ * | exit code 0 at the last step                                    | end with 0                          |
  * | the run was asked to stop                                       | end with its code                   |
  * | exit code 2 before the first step: bad input                    | end with 2                          |
  * | a failure of its own, twice at the same step with the same      | end with its code                   |
@@ -34,7 +34,8 @@ typedef struct RankBeat {
 } RankBeat;
 
 typedef enum IncidentEnd {
-    INCIDENT_DONE,    /* exit code 0 */
+    INCIDENT_DONE,    /* the last step was reached */
+    INCIDENT_STOPPED, /* exit code 0 before the last step */
     INCIDENT_REFUSED, /* exit code 2 */
     INCIDENT_FAILED,  /* an error of a rank */
     INCIDENT_LOST,    /* an error of communication: another rank is lost or hangs */
@@ -53,7 +54,8 @@ typedef struct Incident {
     int code;   /* exit code, or 128 + signal */
     bool asked; /* a signal to stop was passed on */
     int64_t first, reached,
-        saved;     /* steps: where it began, how far it came, the newest checkpoint */
+        saved,     /* steps: where it began, how far it came, the newest checkpoint, */
+        last;      /* and train.steps */
     double busy_s; /* that its steps took */
     char kind[SUPERVISE_KIND_BYTES], sentence[SUPERVISE_SENTENCE_BYTES];
     char host[SUPERVISE_HOST_BYTES]; /* to blame, or "" */

@@ -150,6 +150,35 @@ static void a_signal_to_stop_saves_and_ends_with_0(void **state)
     check_like_the_whole(lab, "asked");
 }
 
+/* A signal to the run alone, as a host gives before it goes: the run saves and ends with 0, which is not its end. */
+static void a_run_that_stops_early_is_started_again(void **state)
+{
+    Lab *lab = *state;
+    Child c = START(lab, "early", "supervise", SETTINGS, "--", "--ranks", "1");
+    wait_for_steps(lab, "early", &c, 7);
+    kill(supervised_pid(&c), SIGTERM);
+    Outcome o = lab_wait(lab, &c);
+    CHECK_EXIT(o, 0);
+    CHECK_SAYS(o.err, "supervise: stopped at step ");
+    CHECK_SAYS(o.err, ": it ended with exit code 0 before train.steps=");
+    CHECK_INT(text_count(run_journal(lab, "early"), "\"end\":\"stopped\",\"code\":0"), 1);
+    CHECK_INT(text_count(run_journal(lab, "early"), "\"kind\":\"start\""), 2);
+    CHECK_INT(text_count(run_journal(lab, "early"), "\"then\":\"the run is done\""), 1);
+    CHECK_INT(run_count_steps(lab, "early"), STEPS);
+    check_like_the_whole(lab, "early");
+}
+
+/* Its second end without a rank is a failure. */
+static void a_launcher_that_does_nothing_is_no_run_that_is_done(void **state)
+{
+    Lab *lab = *state;
+    lab_write_text(lab, lab_path(lab, "mpirun"), "#!/bin/sh\nexit 0\n");
+    CHECK_INT(chmod(lab_path(lab, "mpirun"), 0755), 0);
+    Outcome o = RUN(lab, "idle", "supervise", SETTINGS, "--", "../mpirun", "-n", "1");
+    CHECK_REFUSED(o, 3, "it ended with exit code 0 before train.steps=");
+    CHECK_INT(text_count(run_journal(lab, "idle"), "\"end\":\"not started\",\"code\":0"), 2);
+}
+
 static void a_second_supervise_is_refused_and_a_killed_one_leaves_no_run_behind(void **state)
 {
     Lab *lab = *state;
@@ -229,6 +258,8 @@ int main(void)
         LAB_TEST(what_cannot_be_supervised_is_refused),
         LAB_TEST(what_the_run_refuses_is_not_tried_again),
         LAB_TEST(a_signal_to_stop_saves_and_ends_with_0),
+        LAB_TEST(a_run_that_stops_early_is_started_again),
+        LAB_TEST(a_launcher_that_does_nothing_is_no_run_that_is_done),
         LAB_TEST(a_start_waits_for_the_run_that_has_the_folder),
         LAB_TEST(a_second_supervise_is_refused_and_a_killed_one_leaves_no_run_behind),
     };

@@ -73,22 +73,68 @@ static void hosts_and_ranks_are_read(void **state)
     }
 }
 
-static void a_hostfile_is_read(void **state)
+/* The status of mpirun with a hostfile of this text. */
+static Status read_hostfile(const char *text, Launch *l)
 {
-    (void)state;
     char path[] = "/tmp/switchyard_hosts_XXXXXX", line[64];
-    static const char text[] = "# ours\na slots=2 max_slots=4\n\n  b   # one\n";
-    Launch l;
     int fd = mkstemp(path);
     CHECK(fd >= 0 && write(fd, text, strlen(text)) == (ssize_t)strlen(text));
     close(fd);
     snprintf(line, sizeof line, "mpirun --hostfile %s --oversubscribe", path);
-    CHECK_OK(read_line(line, NULL, &arena, &l));
-    CHECK_INT(l.ranks, 3);
+    Status s = read_line(line, NULL, &arena, l);
+    unlink(path);
+    return s;
+}
+
+static void a_hostfile_is_read(void **state)
+{
+    (void)state;
+    Launch l;
+    CHECK_OK(read_hostfile("# ours\na slots=2 max_slots=4\n\n  b   # one\nb\r\n", &l));
+    CHECK_INT(l.ranks, 4);
     CHECK_INT(launch_host(&l, "a")->slots, 2);
     (void)launch_leave_out(&l, launch_host(&l, "b"));
     CHECK_TEXT(words_of(&l, &arena), "mpirun --oversubscribe --host a:2 -n 2");
-    unlink(path);
+}
+
+/* The slots of the first host are those that mpirun 4.1.4 has. */
+static void slots_of_a_hostfile_are_those_of_open_mpi(void **state)
+{
+    (void)state;
+    static const struct {
+        const char *text;
+        int slots;
+    } cases[] = {
+        { "a slots=4", 4 },
+        { "a slots = 4\n", 4 },
+        { "a max_slots=4\n", 4 },
+        { "a max-slots=4 slots=3\n", 3 },
+        { "a max_slots=8 slots=3 # slots=5\n", 3 },
+        { "// c slots=2\na slots=3 // slots=4\n", 3 },
+        { "a cpu=3\n", 3 },
+        { "a\tcount=3\r\n", 3 },
+        { "a\na\na\n", 3 },
+    };
+    static const struct {
+        const char *text, *says;
+    } bad[] = {
+        { "a slots=0\n", "slots 0 is not a number" },
+        { "a slots=\n", "slots  is not a number" },
+        { "a slots=4x\n", "slots 4x is not a number" },
+        { "a slots=3,max_slots=4\n", "slots 3,max_slots is not a number" },
+        { "a sockets=2\n", "host a: sockets is not understood" },
+        { "me@a slots=2\n", "me@a is not the name of a host alone" },
+        { "/* x */ a slots=2\n", "/* is not the name of a host alone" },
+        { "a slots=2\nb\n", "host b: how many ranks it takes is not said: write slots=N" },
+    };
+    Launch l;
+    for (size_t k = 0; k < sizeof cases / sizeof *cases; k++) {
+        CHECK_OK(read_hostfile(cases[k].text, &l));
+        CHECK_INT(l.n_hosts, 1);
+        CHECK_INT(l.host[0].slots, cases[k].slots);
+    }
+    for (size_t k = 0; k < sizeof bad / sizeof *bad; k++)
+        CHECK_FAILS(read_hostfile(bad[k].text, &l), ERR_ARG, bad[k].says);
 }
 
 static void a_host_is_left_out(void **state)
@@ -165,6 +211,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         TEST(hosts_and_ranks_are_read),
         TEST(a_hostfile_is_read),
+        TEST(slots_of_a_hostfile_are_those_of_open_mpi),
         TEST(a_host_is_left_out),
         TEST(a_host_is_known_with_and_without_its_domain),
         TEST(hosts_are_learned_from_the_ranks),
