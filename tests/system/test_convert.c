@@ -262,6 +262,65 @@ static void a_full_disk_leaves_nothing(void **state)
           !file_exists(lab_path(lab, "there/full.tmp")));
 }
 
+/* What a command refuses before it writes. *left: a file that must stay. */
+static void check_out_refused(Lab *lab, const char *before, const char *left, const char *says)
+{
+    Outcome o = SHELL(lab, "there", before);
+    CHECK_EXIT(o, 0);
+    o = RUN(lab, "there", "convert", "to-hf", "run", "taken");
+    CHECK_REFUSED(o, 2, says);
+    o = RUN(lab, "there", "convert", "from-hf", "hf", "taken");
+    CHECK_REFUSED(o, 2, says);
+    CHECK(file_exists(lab_path(lab, "there/%s", left)));
+    o = SHELL(lab, "there", "test ! -e taken.tmp/.switchyard && rm -rf taken taken.tmp");
+    CHECK_EXIT(o, 0);
+}
+
+static void an_out_that_is_in_the_way_stays_and_is_refused(void **state)
+{
+    Lab *lab = *state;
+    train_and_export(lab);
+    check_out_refused(lab, "mkdir taken.tmp && touch taken.tmp/mine", "taken.tmp/mine",
+                      "taken.tmp is in the way, and this program did not make it");
+    check_out_refused(lab, "touch taken.tmp", "taken.tmp", "taken.tmp is in the way");
+    check_out_refused(lab, "mkdir real && ln -s real taken", "taken",
+                      "taken.tmp cannot be renamed to ");
+    check_out_refused(lab, "ln -s nowhere taken", "real", "taken.tmp cannot be renamed to ");
+    Outcome o = RUN(lab, "there/real", "convert", "to-hf", "../run", ".");
+    CHECK_EXIT(o, 2);
+    o = SHELL(lab, "there",
+              "mkdir -m 700 taken && \"$0\" convert to-hf run taken && "
+              "test -e taken/config.json -a ! -e taken/.switchyard && rm -r taken");
+    CHECK_EXIT(o, 0);
+    /* as a killed one leaves it */
+    o = SHELL(lab, "there",
+              "mkdir taken.tmp && echo 1 > taken.tmp/.switchyard && touch taken.tmp/x && "
+              "\"$0\" convert to-hf run taken && test ! -e taken/x && rm -r taken");
+    CHECK_EXIT(o, 0);
+}
+
+/* Two at once, many times: one is whole, and no file of the other is in it. */
+static void of_two_conversions_into_one_folder_one_is_refused(void **state)
+{
+    static const char line[] =
+        "i=0; while [ $i -lt 20 ]; do i=$((i + 1)); rm -rf two\n"
+        "\"$0\" convert to-hf run two --dtype f32 2>e1 & a=$!\n"
+        "\"$0\" convert to-hf run two --dtype bf16 --shard-gb 1e-5 2>e2 & b=$!\n"
+        "wait $a; x=$?; wait $b; y=$?\n"
+        "if [ $x$y = 02 ]; then diff -r two f32 || exit 8; grep -q two e2 || exit 7\n"
+        "elif [ $x$y = 20 ]; then diff -r two bf16 || exit 8; grep -q two e1 || exit 7\n"
+        "else echo $x $y; cat e1 e2; exit 9; fi; test ! -e two.tmp || exit 6; done";
+    Lab *lab = *state;
+    train_and_export(lab);
+    Outcome o = RUN(lab, "there", "convert", "to-hf", "run", "f32", "--dtype", "f32");
+    CHECK_EXIT(o, 0);
+    o = RUN(lab, "there", "convert", "to-hf", "run", "bf16", "--dtype", "bf16", "--shard-gb",
+            "1e-5");
+    CHECK_EXIT(o, 0);
+    o = SHELL(lab, "there", line);
+    if (o.code != 0) fail_msg("%d: %s %s", o.code, o.out, o.err);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -273,6 +332,8 @@ int main(void)
         LAB_TEST(a_tiktoken_file_goes_out_as_a_tokenizer_json),
         LAB_TEST(bad_calls_are_refused_and_leave_nothing),
         LAB_TEST(a_full_disk_leaves_nothing),
+        LAB_TEST(an_out_that_is_in_the_way_stays_and_is_refused),
+        LAB_TEST(of_two_conversions_into_one_folder_one_is_refused),
     };
     return LAB_RUN_ALL(tests);
 }
