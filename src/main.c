@@ -8,7 +8,6 @@
 #include "cli/options.h"
 #include "op/cpu_set.h"
 
-#include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -47,37 +46,26 @@ static Status cli_help(int argc, char **argv)
 }
 
 /* Whoever needs more than this dies of SIGSEGV, which says nothing. Half of it was enough for the commands tried. */
-enum { STACK_LEAST = 1 << 20 };
+enum { STACK_LEAST_KIB = 1024 };
 
-/* Bytes in a variable such as 64k, or NULL, that sets the stacks of OpenMP's threads. Without a unit KiB. */
-static double stack_of(const char *text)
-{
-    char *unit = NULL;
-    const double n = text == NULL ? STACK_LEAST : strtod(text, &unit);
-    if (n <= 0 || unit == NULL) return STACK_LEAST; /* OpenMP refuses or ignores it */
-    unit += strspn(unit, " ");
-    return ldexp(n, *unit == 'B' || *unit == 'b'   ? 0
-                    : *unit == 'M' || *unit == 'm' ? 20
-                    : *unit == 'G' || *unit == 'g' ? 30
-                                                   : 10);
-}
-
+/* OMP_STACKSIZE, such as 64k, sets the stacks of OpenMP's threads. Without a unit it is KiB. */
 static Status check_stacks(void)
 {
-    static const char *const names[] = { "OMP_STACKSIZE", "GOMP_STACKSIZE" };
+    /* NOLINTNEXTLINE(concurrency-mt-unsafe): there is only one thread yet */
+    const char *text = getenv("OMP_STACKSIZE");
+    char *unit = NULL;
+    double kib = text == NULL ? 0 : strtod(text, &unit);
+    while (unit != NULL && *unit == ' ') unit++;
+    if (kib > 0 && (*unit == 'B' || *unit == 'b')) kib /= 1024;
+    const bool larger = kib > 0 && strchr("MmGg", *unit) != NULL && *unit != '\0';
     struct rlimit most = { 0 };
-    if (getrlimit(RLIMIT_STACK, &most) == 0 && most.rlim_cur < STACK_LEAST)
+    if (getrlimit(RLIMIT_STACK, &most) == 0 && most.rlim_cur >> 10 < STACK_LEAST_KIB)
         return FAIL(ERR_ARG,
                     "the stack is limited to %llu KiB, at least %d are needed: set ulimit -s 8192",
-                    (unsigned long long)most.rlim_cur >> 10, STACK_LEAST >> 10);
-    for (int i = 0; i < 2; i++) {
-        /* NOLINTNEXTLINE(concurrency-mt-unsafe): there is only one thread yet */
-        const char *text = getenv(names[i]);
-        if (stack_of(text) < STACK_LEAST)
-            return FAIL(ERR_ARG, "%s is %.40s, at least %d KiB are needed: unset it", names[i],
-                        text, STACK_LEAST >> 10);
-    }
-    return OK;
+                    (unsigned long long)most.rlim_cur >> 10, STACK_LEAST_KIB);
+    if (kib <= 0 || larger || kib >= STACK_LEAST_KIB) return OK;
+    return FAIL(ERR_ARG, "OMP_STACKSIZE is %.40s, at least %d KiB are needed: unset it", text,
+                STACK_LEAST_KIB);
 }
 
 int main(int argc, char **argv)

@@ -319,8 +319,10 @@ Status options_parse(const Command *c, int argc, char **argv, int *n_positional,
             return FAIL(ERR_ARG, "%s: argument %d is empty (see %s --help)", c->name, n + 1,
                         c->name);
         if (c->max_positional >= 0 && n >= c->max_positional)
-            return FAIL(ERR_ARG, "%s does not know what to do with \"%s\" (see %s --help)", c->name,
-                        argv[i], c->name);
+            return FAIL(ERR_ARG,
+                        "%s does not know what to do with \"%s\": arguments are at most %d "
+                        "(see %s --help)",
+                        c->name, argv[i], c->max_positional, c->name);
         argv[++n] = argv[i];
     }
     TRY(check_required(c, seen, n));

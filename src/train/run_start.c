@@ -8,54 +8,24 @@
 #include <inttypes.h>
 #include <string.h>
 
-static bool may_change(const TrainOptions *o, const char *name)
-{
-    int i = 0;
-    while (i < o->n_change && strcmp(o->change[i], name) != 0) i++;
-    return i < o->n_change;
-}
-
-/* Compares this run's data with the data that a checkpoint was trained on, by the names of sources. *other: a source has
- * other data, as --change allows. */
-static Status check_data(const Trainer *t, const char *path, const SourcesTaken *was, bool *other)
-{
-    const ConfigSources *now = &t->config.asked->data_sources;
-    for (int i = 0; i < now->n; i++) {
-        for (int k = 0; k < was->n; k++) {
-            const bool same = was->sum[k] == NULL || strcmp(was->sum[k], t->config.sums[i]) == 0;
-            if (strcmp(was->name[k], now->at[i].name) != 0 || same) continue;
-            *other = true;
-            if (may_change(t->options, "data.sources")) continue;
-            return FAIL(
-                ERR_ARG,
-                "%s was trained on other data of source %s: put the files of then at %s, or "
-                "allow what is there now with --change data.sources",
-                path, now->at[i].name, now->at[i].path);
-        }
-    }
-    if (t->is_rank0 && (was->n == 0 || was->sum[0] == NULL))
-        log_info(
-            "resume: %s has no sums of its data, as it is of an older version: whether the data "
-            "has changed is not known",
-            path);
-    return OK;
-}
-
-/* A document's side depends on its source's name and on data.validation. */
-static void warn_of_trained(const Trainer *t, const char *who, const SourcesTaken *was,
-                            double share)
+/* Compares this run's data with what a checkpoint was trained on with this share held out. *other: the first source
+ * that has other data; -1: none. A document's side depends on its source's name and on the share. */
+static void compare_data(const Trainer *t, const char *who, const SourcesTaken *was, double share,
+                         int *other)
 {
     const Config *now = t->config.asked;
-    for (int i = 0; i < now->data_sources.n && t->is_rank0; i++) {
+    *other = -1;
+    for (int n = 0; n < now->data_sources.n * was->n; n++) {
+        const int i = n / was->n, k = n % was->n;
         const char *name = now->data_sources.at[i].name;
-        for (int k = 0; k < was->n && now->data_validation > 0; k++) {
-            if (was->sum[k] == NULL || strcmp(was->sum[k], t->config.sums[i]) != 0) continue;
-            if (strcmp(was->name[k], name) == 0 && now->data_validation <= share) continue;
-            log_warn(
-                "%s: the data of source %s was trained on as %s with data.validation=%g: what is "
-                "held out now was in part trained on",
-                who, name, was->name[k], share);
-        }
+        if (was->sum[k] == NULL) continue;
+        const bool data = strcmp(was->sum[k], t->config.sums[i]) == 0;
+        const bool named = strcmp(was->name[k], name) == 0;
+        if (named && !data && *other < 0) *other = i;
+        if (!data || now->data_validation <= (named ? share : 0) || !t->is_rank0) continue;
+        log_warn("%s: the data of source %s was trained on as %s with data.validation=%g: what is "
+                 "held out now was in part trained on",
+                 who, name, was->name[k], share);
     }
 }
 
@@ -64,9 +34,10 @@ static Status may_begin(const void *trainer, const char *path, CheckpointInfo *i
 {
     const Trainer *t = trainer;
     Config then;
+    int other = -1;
     TRY(init_check(t->config.asked, path, info, t->is_rank0, a));
     TRY(checkpoint_config(path, info, a, &then));
-    warn_of_trained(t, "init", &info->taken, then.data_validation);
+    compare_data(t, "init", &info->taken, then.data_validation, &other);
     return OK;
 }
 
@@ -122,8 +93,7 @@ static Status may_resume(const void *trainer, const char *path, CheckpointInfo *
     const TrainOptions *o = t->options;
     const ConfigChange *changes = NULL;
     Config then;
-    int n = 0;
-    bool other = false;
+    int n = 0, other = -1;
     TRY(checkpoint_config(path, info, a, &then));
     TRY(config_changes(&then, t->config.asked, a, &changes, &n));
     if (t->is_rank0) init_log_changes("resume", changes, n);
@@ -133,16 +103,29 @@ static Status may_resume(const void *trainer, const char *path, CheckpointInfo *
             "rounded differently",
             path, info->cpu, t->cpu[0] != '\0' ? t->cpu : "a GPU");
     TRY(config_check_changes(path, changes, n, o->change, o->n_change));
-    TRY(check_data(t, path, &info->taken, &other));
-    warn_of_trained(t, "resume", &info->taken, then.data_validation);
-    for (int i = 0; i < o->n_change && t->is_rank0; i++) {
+    compare_data(t, "resume", &info->taken, then.data_validation, &other);
+    const ConfigSource *at = &t->config.asked->data_sources.at[other < 0 ? 0 : other];
+    bool allowed = other < 0;
+    for (int i = 0; i < o->n_change; i++) {
         int c = 0;
+        const bool data = strcmp(o->change[i], "data.sources") == 0 && other >= 0;
+        allowed |= data;
         while (c < n && strcmp(o->change[i], changes[c].row->name) != 0) c++;
-        if (strcmp(o->change[i], "data.sources") == 0 && other)
-            log_info("resume: data.sources has other data than %s was trained on", path);
-        else if (c == n)
+        if (c == n && !data && t->is_rank0)
             log_info("resume: --change %s: it has not changed", o->change[i]);
     }
+    if (!allowed)
+        return FAIL(
+            ERR_ARG,
+            "%s was trained on other data of source %s: put the files of then at %s, or allow "
+            "what is there now with --change data.sources",
+            path, at->name, at->path);
+    if (t->is_rank0 && other >= 0)
+        log_info("resume: source %s has other data than %s was trained on", at->name, path);
+    if (t->is_rank0 && (info->taken.n == 0 || info->taken.sum[0] == NULL))
+        log_info("resume: %s has no sums of its data, as it is of an older version: whether the "
+                 "data has changed is not known",
+                 path);
     order_taken(t->loader, &info->taken);
     return OK;
 }

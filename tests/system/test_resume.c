@@ -363,7 +363,7 @@ static void other_data_under_the_same_path_is_refused_unless_it_is_allowed(void 
     o = RUN(lab, "data", "train", "../tiny.yaml", OWN_DATA, "train.steps=8",
             "optimizer.decay_steps=4", "--resume", "--change", "data.sources");
     CHECK_EXIT(o, 0);
-    CHECK_SAYS(o.err, "resume: data.sources has other data than run/checkpoints/step-0000000006");
+    CHECK_SAYS(o.err, "resume: source books has other data than run/checkpoints/step-0000000006");
     CHECK_SAYS(o.err, "warning: data.sources: web and books have the same data");
     o = RUN(lab, "data", "train", "../tiny.yaml", OWN_DATA, "train.steps=9",
             "optimizer.decay_steps=4", "--resume");
