@@ -54,7 +54,7 @@ static Status read_cluster(PlanCall *c, int64_t imported)
 }
 
 /* Reads a configuration of another project: its model, mesh and batch become our configuration, its
- * options those of the stack. Where it gives the batch per replica, the number of replicas must be
+ * options those of the stack. Where it gives the batch per replica, or the number of replicas, the number of GPUs must be
  * known first, so the cluster is read here. */
 static Status import_config(PlanCall *c, const char *path, int64_t *gpus)
 {
@@ -66,11 +66,9 @@ static Status import_config(PlanCall *c, const char *path, int64_t *gpus)
     (void)fputs(notes.data, stderr);
     *gpus = more.gpus;
     TRY(plan_import_stack(&more, c->stack == NULL ? more.stack : c->stack, c->arena, &c->stack));
-    if (!more.per_replica) return OK;
+    if (!more.per_replica && more.replicas <= 1) return OK;
     TRY(read_cluster(c, more.gpus));
-    c->config.train_batch *=
-        c->question.request.gpus / (c->config.mesh_pp * c->config.mesh_cp * c->config.mesh_tp);
-    return OK;
+    return plan_import_cluster(&more, c->question.request.gpus, &c->config);
 }
 
 static int rows_asked(const PlanCall *c) { return c->top > 0 ? (int)c->top : TOP_ROWS; }
@@ -380,7 +378,7 @@ Status cli_plan(int argc, char **argv)
         { "--why", OPTION_TEXT, &c.why, "WHAT",
           .help = "explain one number: peak, step, comm or bubble" },
         { "--from", OPTION_TEXT, &c.from, "PROJECT",
-          .help = "read CONFIG as a file of primus or torchtitan" },
+          .help = "read CONFIG as a file of megatron, primus or torchtitan" },
         { "--json", OPTION_FLAG, &c.json, NULL, .help = "print one JSON object" },
         { "--csv", OPTION_FLAG, &c.csv, NULL, .help = "print one CSV line per layout" },
         { "--program", OPTION_FLAG, &c.program, NULL,

@@ -187,10 +187,37 @@ static Status list_length(const Target *t, const yaml_node_t *n, int most, int *
     return OK;
 }
 
+/* Reads an entry of numbers: 7, or a range, 0-60 or 0..60, with both ends. */
+static Status read_range(const Target *t, const yaml_node_t *n, int64_t *first, int64_t *last)
+{
+    const char *text = n == NULL ? "" : plain_text(n);
+    const size_t digits = strspn(text, "0123456789");
+    const bool dots = text_starts(text + digits, "..");
+    const char *end = text + digits + (dots ? 2 : text[digits] == '-');
+    const bool range =
+        digits > 0 && end > text + digits && *end != '\0' && end[strspn(end, "0123456789")] == '\0';
+    if (!range) {
+        TRY(read_int(t, n, first));
+        *last = *first;
+        return OK;
+    }
+    *first = strtoll(text, NULL, 10), *last = strtoll(end, NULL, 10);
+    const bool inside = (double)*first >= t->row->min && (double)*last <= t->row->max;
+    return inside && *first <= *last ? OK : wrong_value(t, n, "a range of numbers that rise: 0-60");
+}
+
 static Status read_ints(const Target *t, const yaml_node_t *n, ConfigInts *out)
 {
-    TRY(list_length(t, n, CONFIG_LIST_MAX, &out->n));
-    for (int i = 0; i < out->n; i++) TRY(read_int(t, item_at(t, n, i), &out->at[i]));
+    int entries = 0;
+    TRY(list_length(t, n, CONFIG_LIST_MAX, &entries));
+    out->n = 0;
+    for (int i = 0; i < entries; i++) {
+        int64_t first = 0, last = 0;
+        TRY(read_range(t, item_at(t, n, i), &first, &last));
+        if (last - first >= CONFIG_LIST_MAX - out->n)
+            return wrong_value(t, n, "a list of at most 256 numbers");
+        while (first <= last) out->at[out->n++] = first++;
+    }
     return OK;
 }
 

@@ -32,40 +32,6 @@ static const Map rows[] = {
 enum { ROWS = sizeof rows / sizeof *rows };
 enum { NAME_BYTES = 64, SAYS_BYTES = 1024, NUMBER_MAX = 1000000 };
 
-/* Their keys that are options of the stack, and our names. */
-static const char stack_options[] =
-    "turbo_sync_free_moe_stage=sync_free|enable_primus_turbo=turbo|"
-    "use_turbo_attention=turbo_attention|use_turbo_gemm=turbo_gemm|"
-    "use_turbo_grouped_gemm=turbo_grouped_gemm|use_turbo_grouped_mlp=turbo_grouped_gemm|"
-    "use_turbo_fused_act_with_probs=fused_act|use_turbo_mega_moe=mega_moe|use_turbo_deepep=deepep|"
-    "moe_enable_deepep=deepep|turbo_deepep_num_cu=deepep_cu|moe_token_dispatcher_type=dispatcher|"
-    "moe_use_legacy_grouped_gemm=legacy_grouped|"
-    "moe_use_fused_router_with_aux_score=fused_router|moe_permute_fusion=permute_fusion|"
-    "moe_shared_expert_overlap=shared_overlap|moe_router_force_load_balancing=balanced_routing|"
-    "moe_expert_capacity_factor=capacity_factor|overlap_moe_expert_parallel_comm=exchange_overlap|"
-    "overlap_grad_reduce=overlap_grad_reduce|overlap_param_gather=overlap_param_gather|"
-    "gradient_accumulation_fusion=gradient_accumulation_fusion|"
-    "cross_entropy_loss_fusion=loss_fusion|manual_gc=manual_gc|fp8=fp8|fp4=fp4|"
-    "use_precision_aware_optimizer=precision_aware_optimizer|"
-    "main_grads_dtype=main_grads|main_params_dtype=main_params|exp_avg_dtype=moment1|"
-    "exp_avg_sq_dtype=moment2|compile.enable=compile|model.converters=converters|"
-    "training.debug_moe_force_load_balance=balanced_routing|"
-    "debug.moe_force_load_balance=balanced_routing|primus_turbo.enable_primus_turbo=turbo|"
-    "primus_turbo.use_turbo_grouped_mm=turbo_grouped_gemm";
-
-/* Prefixes of keys that a plan ignores, or that are read only together with others. */
-static const char immaterial[] =
-    "recompute_method recompute_num_layers activation_checkpoint. parallelism.fsdp_reshard "
-    "parallelism.pipeline_parallel_microbatch parallelism.pipeline_parallel_layers "
-    "group_query_attention tokenizer_model moe_layer_freq max_position_embeddings eod_mask "
-    "cross_entropy_fusion_impl exp_name user_name work_group workspace platform bases includes "
-    "log_ stderr_ file_sink wandb tensorboard mlflow disable_ profile save load no_load no_save "
-    "ckpt_ eval_ train_iters train_data valid_data test_data data_path lr min_lr weight_decay "
-    "adam_ clip_grad mock_data finetune auto_continue exit_ tokenizer_type trainable split "
-    "num_workers job. profiling. metrics. checkpoint. validation. lr_scheduler. optimizer.lr "
-    "optimizer.eps optimizer.implementation training.steps training.dataset training.max_norm "
-    "model.hf_assets compile.components";
-
 /* Defaults of these trainers that differ from ours. */
 static const char megatron_defaults[] =
     "run.compute=bf16 moe.buffers=worst plan.counted_rows=true mesh.zero=1 mtp.loss=0.1";
@@ -74,7 +40,9 @@ static const char torchtitan_defaults[] =
     "train.micro_batch=8";
 static const char megatron_shape[] =
     "model.norm_eps=1e-5 model.dense_layers=0 attention.kind=gqa attention.rope_interleaved=false "
-    "moe.shared=0 moe.normalise=true moe.aux_loss=0 moe.aux_scope=batch";
+    "moe.shared=0 moe.normalise=true moe.aux_loss=0 moe.aux_scope=batch moe.top_k=2 "
+    "moe.score=softmax moe.bias_rate=0.001 attention.rope_theta=10000 attention.q_rank=0 "
+    "attention.kv_rank=32 attention.nope_dim=128 attention.rope_dim=64 attention.v_dim=128";
 
 /* Sizes of vocabularies, by a part of the tokenizer's name. */
 static const char vocabularies[] =
@@ -89,6 +57,7 @@ typedef struct Import {
     PlanImport *more;
     const char *path;
     bool titan;    /* torchtitan; else Megatron */
+    bool plain;    /* Megatron-LM itself, not Primus */
     bool narrow;   /* the model's name asks for products in 8 bits */
     bool latent;   /* the preset's attention is mla */
     Layout layout; /* of mesh.layout; no stages: there is none */
@@ -96,21 +65,13 @@ typedef struct Import {
 
 /* ---- words and values ---- */
 
-/* The next word of a list and its length; NULL after the last. */
-static const char *next_word(const char **list, const char *end, int *n)
-{
-    const char *word = *list;
-    *n = (int)strcspn(word, end);
-    *list = word + *n + (word[*n] != '\0');
-    return *word == '\0' ? NULL : word;
-}
-
 /* Looks up a word in "theirs=ours|..."; within: theirs may be a part of the word. False: not found. */
 static bool find_word(const char *words, const char *word, bool within, char ours[NAME_BYTES])
 {
     char theirs[NAME_BYTES];
     int n = 0;
-    for (const char *w = next_word(&words, "|", &n); w != NULL; w = next_word(&words, "|", &n)) {
+    for (const char *w = import_next_word(&words, "|", &n); w != NULL;
+         w = import_next_word(&words, "|", &n)) {
         int left = (int)strcspn(w, "=");
         (void)snprintf(theirs, sizeof theirs, "%.*s", left, w);
         (void)snprintf(ours, NAME_BYTES, "%.*s", n - left - 1, w + left + 1);
@@ -179,7 +140,8 @@ static Status set_list(Import *m, const char *list)
 {
     char one[NAME_BYTES];
     int n = 0;
-    for (const char *w = next_word(&list, " ", &n); w != NULL; w = next_word(&list, " ", &n)) {
+    for (const char *w = import_next_word(&list, " ", &n); w != NULL;
+         w = import_next_word(&list, " ", &n)) {
         (void)snprintf(one, sizeof one, "%.*s", n, w);
         TRY(config_override(m->c, m->a, one));
     }
@@ -232,40 +194,12 @@ static Status apply_rows(Import *m)
     for (const Map *r = rows; r < rows + ROWS && !r->model; r++) {
         const char *list = r->theirs;
         int n = 0;
-        for (const char *w = next_word(&list, "|", &n); w != NULL; w = next_word(&list, "|", &n)) {
+        for (const char *w = import_next_word(&list, "|", &n); w != NULL;
+             w = import_next_word(&list, "|", &n)) {
             char key[NAME_BYTES];
             (void)snprintf(key, sizeof key, "%.*s", n, w);
             TRY(apply_row(m, key, r));
         }
-    }
-    return OK;
-}
-
-/* Words beyond IMPORT_WORDS_MAX are dropped: they are notes for people. */
-static void add_word(ImportWords *w, const char *key, const char *value)
-{
-    if (w->n < IMPORT_WORDS_MAX) w->at[w->n++] = (ImportWord){ key, value };
-}
-
-/* Sorts the keys that no row has read: options of the stack, immaterial ones, unknown ones. */
-static Status apply_others(Import *m)
-{
-    for (int i = 0; i < m->settings.n; i++) {
-        const Setting *s = &m->settings.at[i];
-        char ours[NAME_BYTES];
-        const char *list = immaterial, *option = NULL;
-        int n = 0;
-        bool known = s->read;
-        if (find_word(stack_options, s->key, false, ours)) {
-            bool yes = value_is(m, s->key, "true"), no = value_is(m, s->key, "false");
-            TRY(arena_text(m->a, ours, strlen(ours), &option));
-            if (s->value != NULL)
-                add_word(&m->more->options, option, yes ? "1" : no ? "0" : s->value);
-            continue;
-        }
-        for (const char *w = next_word(&list, " ", &n); w != NULL; w = next_word(&list, " ", &n))
-            known |= strncmp(s->key, w, (size_t)n) == 0;
-        if (!known) add_word(&m->more->unknown, s->key, s->place);
     }
     return OK;
 }
@@ -309,6 +243,18 @@ static Status take_shape(Import *m)
 
 /* ---- Megatron ---- */
 
+/* Megatron makes a vocabulary a multiple of this number and of the tensor ranks. */
+static Status pad_vocabulary(Import *m)
+{
+    const char *key = "make_vocab_size_divisible_by";
+    int64_t each = 1;
+    TRY(read_whole(m, key, 1, &each));
+    if (each < 1) return fail_at_key(m, key, FAIL(ERR_ARG, "a number above 0 is wanted"));
+    each *= m->c->mesh_tp;
+    m->c->model_vocab = (m->c->model_vocab + each - 1) / each * each;
+    return OK;
+}
+
 /* Megatron's defaults for keys that a model's file leaves out, which it computes from other keys. */
 static Status fill_shape(Import *m)
 {
@@ -328,7 +274,8 @@ static Status fill_shape(Import *m)
         TRY(set_whole(m, "ffn_hidden_size", "model.ffn", (c->model_hidden * 8 / 3 + 63) / 64 * 64));
     if (value_of(m, "moe_ffn_hidden_size") == NULL) c->moe_ffn = c->model_ffn;
     if (value_of(m, "num_experts") == NULL) c->model_dense_layers = c->model_layers;
-    if (value_of(m, "vocab_size") != NULL || value_of(m, "padded_vocab_size") != NULL) return OK;
+    if (value_of(m, "padded_vocab_size") != NULL) return OK;
+    if (value_of(m, "vocab_size") != NULL) return pad_vocabulary(m);
     const char *tokenizer = value_of(m, "tokenizer_model");
     if (tokenizer == NULL || !find_word(vocabularies, tokenizer, true, ours)) {
         TRY(add_note(m, "vocab_size is not given, 100352 is taken; tokenizer_model is",
@@ -349,6 +296,9 @@ static Status fill_moe(Import *m)
         return fail_at_key(
             m, key, FAIL(ERR_UNSUPPORTED, "not a multiple of moe.ffn %lld", (long long)c->moe_ffn));
     TRY(set_whole(m, key, "moe.shared", shared / c->moe_ffn));
+    if (m->more->preset == NULL && value_of(m, "moe_router_enable_expert_bias") == NULL &&
+        c->moe_bias_rule == BIAS_SIGN)
+        c->moe_bias_rate = 0;
     if (value_of(m, "moe_router_group_topk") != NULL && c->moe_top_k > c->moe_top_groups)
         c->moe_group_score_top = c->moe_top_k / c->moe_top_groups;
     if (freq == NULL || c->model_dense_layers == c->model_layers) return OK;
@@ -440,7 +390,8 @@ static Status fill_state_sizes(Import *m)
         const char *list = states[i].keys, *bytes = NULL;
         char text[NAME_BYTES];
         int n = 0, sum = 0, plain = 0;
-        for (const char *w = next_word(&list, "|", &n); w != NULL; w = next_word(&list, "|", &n)) {
+        for (const char *w = import_next_word(&list, "|", &n); w != NULL;
+             w = import_next_word(&list, "|", &n)) {
             char key[NAME_BYTES];
             (void)snprintf(key, sizeof key, "%.*s", n, w);
             const char *type = value_of(m, key);
@@ -449,9 +400,18 @@ static Status fill_state_sizes(Import *m)
             plain += 4;
         }
         if (sum == plain) continue;
+        if (m->plain && i == 2) { /* that stack has no option of it */
+            if (sum != 4)
+                return fail_at_key(m, "exp_avg_dtype",
+                                   FAIL(ERR_UNSUPPORTED,
+                                        "understood are fp32 and bf16, the same for "
+                                        "exp_avg_dtype and exp_avg_sq_dtype"));
+            TRY(set_list(m, "optimizer.moments=bf16"));
+            continue;
+        }
         (void)snprintf(text, sizeof text, "%d", sum);
         TRY(arena_text(m->a, text, strlen(text), &bytes));
-        add_word(&m->more->options, states[i].option, bytes);
+        import_add_word(&m->more->options, states[i].option, bytes);
     }
     return OK;
 }
@@ -601,6 +561,38 @@ static Status fix_pipeline(Import *m, const char *per_stage)
     return OK;
 }
 
+/* A number of replicas leaves the number of shards to the GPUs. */
+static Status read_replicas(Import *m, const char *key)
+{
+    TRY(read_whole(m, key, 1, &m->more->replicas));
+    if (m->more->replicas < 1)
+        return fail_at_key(m, key, FAIL(ERR_ARG, "a number above 0 is wanted"));
+    const Setting *s = settings_find(&m->settings, key);
+    m->more->replicas_key = key;
+    m->more->replicas_place = s == NULL ? m->path : s->place;
+    return OK;
+}
+
+/* Options that the stack of Megatron-LM follows, and that of Primus does not. */
+static void read_overlaps(Import *m)
+{
+    static const char *const keys[] = { "moe_token_dispatcher_type", "cuda_graph_impl",
+                                        "overlap_grad_reduce" };
+    static const char *const ours[][2] = { { "dispatcher", "deepep" },
+                                           { "cuda_graphs", "graphs" },
+                                           { "overlap_grad_reduce", "grad_overlap" } };
+    for (int i = 0; i < 3; i++) {
+        const char *value = value_of(m, keys[i]);
+        const bool on =
+            value != NULL && text_word_index("flex|transformer_engine|true|True|local", value) >= 0;
+        if (value != NULL && (m->plain || strcasecmp(value, "false") != 0))
+            import_add_word(&m->more->options, ours[i][m->plain],
+                            !m->plain ? value
+                            : on      ? "1"
+                                      : "0");
+    }
+}
+
 /* Settings of Megatron that several keys decide together. */
 static Status read_megatron(Import *m)
 {
@@ -619,8 +611,13 @@ static Status read_megatron(Import *m)
     TRY(fill_window(m));
     TRY(fill_megatron_fp8(m));
     TRY(fill_state_sizes(m));
+    TRY(read_replicas(m, "num_distributed_optimizer_instances"));
+    read_overlaps(m);
+    if (c->mesh_tp > 1 && value_is(m, "sequence_parallel", "false"))
+        return fail_at_key(m, "sequence_parallel",
+                           FAIL(ERR_UNSUPPORTED, "our tensor ranks share out the stream's rows"));
     /* FSDP shares out weights, which the stack's own distributed optimizer does not. */
-    if (c->mesh_zero > 1) add_word(&m->more->options, "zero_most", "3");
+    if (c->mesh_zero > 1) import_add_word(&m->more->options, "zero_most", "3");
     TRY(fix_pipeline(m, "num_layers_per_virtual_pipeline_stage"));
     m->more->per_replica = value_of(m, "global_batch_size") == NULL;
     if (m->more->per_replica) c->train_batch = c->train_micro_batch;
@@ -645,7 +642,7 @@ static Status titan_recompute(Import *m)
     if (value_is(m, key, "full")) return set_recomputed(m, key, 1, NUMBER_MAX, "[layer]");
     if (!value_is(m, key, "selective")) return OK;
     int64_t every = option == NULL ? 2 : strtoll(option, NULL, 10);
-    if (every <= 0) add_word(&m->more->options, "op_ac", "2");
+    if (every <= 0) import_add_word(&m->more->options, "op_ac", "2");
     return set_recomputed(m, key, every > 0 ? every : 1, NUMBER_MAX, "[layer]");
 }
 
@@ -656,9 +653,15 @@ static Status read_titan(Import *m)
     const char *reshard = "parallelism.fsdp_reshard_after_forward";
     const char *shards = "parallelism.data_parallel_shard_degree";
     Config *c = m->c;
-    int64_t shard = 0, replicas = 0, batch = 0, micro = 0;
+    int64_t shard = 0, batch = 0, micro = 0;
     TRY(read_whole(m, shards, -1, &shard));
-    TRY(read_whole(m, "parallelism.data_parallel_replicate_degree", 1, &replicas));
+    TRY(read_replicas(m, "parallelism.data_parallel_replicate_degree"));
+    const int64_t replicas = m->more->replicas;
+    const char *exchange = value_of(m, "parallelism.expert_parallel_comm_backend");
+    if (shard == 0)
+        return fail_at_key(m, shards, FAIL(ERR_ARG, "-1 or a number above 0 is wanted"));
+    if (exchange != NULL && strcasecmp(exchange, "standard") != 0)
+        import_add_word(&m->more->options, "deepep", "1");
     TRY(read_whole(m, "training.global_batch_size", -1, &batch));
     TRY(read_whole(m, "parallelism.pipeline_parallel_microbatch_size", 1, &micro));
     TRY(fix_pipeline(m, "parallelism.pipeline_parallel_layers_per_stage"));
@@ -669,6 +672,7 @@ static Status read_titan(Import *m)
     c->mesh_zero = shard == 1 ? 0 : value_is(m, reshard, "always") ? 3 : c->mesh_pp > 1 ? 2 : 3;
     if (value_is(m, reshard, "never") && shard != 1) c->mesh_zero = 2;
     if (replicas > 1 && shard > 0) TRY(set_whole(m, shards, "mesh.shard", shard));
+    if (shard > 0) m->more->replicas = 0; /* all is known */
     if (shard > 0) m->more->gpus = c->mesh_pp * c->mesh_cp * c->mesh_tp * shard * replicas;
     m->more->per_replica = batch < 0 && shard < 0;
     if (batch < 0) batch = c->train_micro_batch * (shard < 0 ? 1 : shard * replicas);
@@ -699,102 +703,31 @@ static Status import_settings(Import *m)
     TRY(set_list(m, m->titan ? torchtitan_defaults : megatron_defaults));
     TRY(apply_rows(m));
     TRY(m->titan ? read_titan(m) : read_megatron(m));
-    TRY(apply_others(m));
+    TRY(import_sort_others(&m->settings, m->more));
     return fail_at_key(m, "", config_check(m->c));
 }
 
 /* *out and *more change only if the whole file was understood. */
 Status plan_import(const char *from, const char *path, Arena *a, Config *out, PlanImport *more)
 {
-    static const char *const known[] = { "primus", "torchtitan" };
+    static const char *const known[] = { "megatron", "primus", "torchtitan" };
     Config next;
     PlanImport said = { 0 };
     Import m = { .a = a, .c = &next, .more = &said, .path = path };
     char hint[TEXT_HINT_BYTES];
-    bool primus = strcmp(from, known[0]) == 0;
-    if (!primus && strcmp(from, known[1]) != 0)
-        return FAIL(ERR_ARG, "there is no format %s%s", from,
-                    text_hint(hint, from, known, 2, ", did you mean primus or torchtitan?"));
-    TRY(primus ? settings_read_primus(&m.settings, a, path)
-               : settings_read_torchtitan(&m.settings, a, path));
+    const int format = text_word_index("megatron|primus|torchtitan", from);
+    if (format < 0)
+        return FAIL(
+            ERR_ARG, "there is no format %s%s", from,
+            text_hint(hint, from, known, 3, ", did you mean megatron, primus or torchtitan?"));
+    m.plain = format == 0;
+    TRY(format == 0   ? settings_read_megatron(&m.settings, a, path)
+        : format == 1 ? settings_read_primus(&m.settings, a, path)
+                      : settings_read_torchtitan(&m.settings, a, path));
     m.titan = strcmp(m.settings.framework, "torchtitan") == 0;
+    said.stack = m.titan ? "torchtitan" : m.plain ? "megatron" : "primus";
     TRY(import_settings(&m));
-    said.stack = m.titan ? "torchtitan" : "primus";
     *out = next;
     *more = said;
     return OK;
-}
-
-/* ---- options of the stack ---- */
-
-/* The value of an option in the file, the largest of several; below 0: not given. */
-static double option_of(const PlanImport *more, const char *name)
-{
-    double most = -1;
-    for (int i = 0; i < more->options.n; i++) {
-        char *end = NULL;
-        double value = strtod(more->options.at[i].value, &end);
-        bool number = end != more->options.at[i].value && *end == '\0';
-        if (number && strcmp(more->options.at[i].key, name) == 0) most = fmax(most, value);
-    }
-    return most;
-}
-
-/* Sync-free MoE and DeepEP belong to Primus-Turbo. Stages 2 and above of sync-free MoE turn on DeepEP (Primus,
- * rocm_arg_validation). */
-Status plan_import_stack(const PlanImport *more, const char *stack, Arena *a, const char **out)
-{
-    double sync_free = option_of(more, "sync_free"), deepep = option_of(more, "deepep");
-    if (option_of(more, "turbo") == 0) sync_free = deepep = 0;
-    if (sync_free >= 2) deepep = 1;
-    const SheetGiven option[] = {
-        { .name = "loss_fusion", .value = option_of(more, "loss_fusion") },
-        { .name = "deepep", .value = deepep },
-        { .name = "sync_free", .value = sync_free },
-        { .name = "legacy_grouped", .value = option_of(more, "legacy_grouped") },
-        { .name = "turbo_attention", .value = option_of(more, "turbo_attention") },
-        { .name = "zero_most", .value = option_of(more, "zero_most") },
-        { .name = "grad_size", .value = option_of(more, "grad_size") },
-        { .name = "main_size", .value = option_of(more, "main_size") },
-        { .name = "moment_size", .value = option_of(more, "moment_size") },
-    };
-    PlanStack own;
-    Text t;
-    TRY(stack_load(&own, a, stack));
-    TRY(text_init(&t, a));
-    TRY(text_printf(&t, "%s", stack));
-    for (size_t i = 0; i < sizeof option / sizeof *option; i++) {
-        if (option[i].value >= 0 && stack_offers(&own, option[i].name))
-            TRY(text_printf(&t, ",%s=%g", option[i].name, option[i].value));
-    }
-    *out = t.data;
-    return OK;
-}
-
-Status plan_import_notes(const PlanImport *more, Text *out)
-{
-    static const char followed[] =
-        "legacy_grouped|turbo_attention|loss_fusion|deepep|sync_free|turbo|fp8|fp4|zero_most|"
-        "grad_size|main_size|moment_size|main_grads|main_params|"
-        "moment1|moment2|precision_aware_optimizer";
-    const ImportWord *first = more->options.at, *end = first + more->options.n;
-    const char *before = "note: options that a plan does not follow: ";
-    for (int i = 0; i < more->notes_n; i++) TRY(text_printf(out, "note: %s\n", more->notes[i]));
-    for (const ImportWord *o = first; o < end; o++) {
-        if (strcmp(o->key, "fp4") == 0 && !more->fp4 &&
-            text_word_index("0|none|None|null", o->value) < 0)
-            TRY(text_printf(out, "note: fp4 %s is planned as bf16\n", o->value));
-    }
-    for (const ImportWord *o = first; o < end; o++) {
-        if (text_word_index(followed, o->key) >= 0 || strcmp(o->value, "0") == 0) continue;
-        TRY(text_printf(out, "%s%s %s", before, o->key, o->value));
-        before = ", ";
-    }
-    if (*before == ',') TRY(text_printf(out, "\n"));
-    const ImportWords *u = &more->unknown;
-    if (u->n == 0) return OK;
-    TRY(text_printf(out, "note: %d keys are not understood and not followed, the first in %s:",
-                    u->n, u->at[0].value));
-    for (int i = 0; i < u->n; i++) TRY(text_printf(out, " %s", u->at[i].key));
-    return text_printf(out, "\n");
 }

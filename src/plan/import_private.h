@@ -24,8 +24,15 @@ typedef struct Settings {
 
 Setting *settings_find(const Settings *s, const char *key); /* NULL: there is none */
 
-/* Read an experiment with all files that it names, or a job file in TOML. */
+/* Read options of Megatron-LM, an experiment with all files that it names, or a job file in TOML. */
+Status settings_read_megatron(Settings *s, Arena *a, const char *path);
 Status settings_read_primus(Settings *s, Arena *a, const char *path);
 Status settings_read_torchtitan(Settings *s, Arena *a, const char *path);
+
+/* The next word of a list and its length; NULL after the last. */
+const char *import_next_word(const char **list, const char *end, int *n);
+void import_add_word(ImportWords *w, const char *key, const char *value);
+/* Sorts the keys that no row has read: options of more->stack, harmless ones, unknown ones. */
+Status import_sort_others(Settings *s, PlanImport *more);
 
 #endif

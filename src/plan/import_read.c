@@ -284,6 +284,22 @@ Status settings_read_primus(Settings *s, Arena *a, const char *path)
     return read_named(s, path, "modules.pre_trainer.model", "models", &s->model);
 }
 
+/* Degrees stood in the sections experimental and training until 2025, and some keys had other names. */
+static Status name_newly(Settings *s, Setting *x)
+{
+    const char *dot = strchr(x->key, '.'), *name = dot == NULL ? x->key : dot + 1;
+    const bool degree = text_starts(name, "pipeline_parallel_") ||
+                        text_ends(name, "parallel_degree") || text_starts(name, "data_parallel_") ||
+                        text_starts(name, "context_parallel_");
+    char key[NAME_BYTES];
+    if (strcmp(x->key, "training.batch_size") == 0) x->key = "training.local_batch_size";
+    if (strcmp(x->key, "float8.recipe_name") == 0) x->key = "quantize.linear.float8.recipe_name";
+    if (!degree || !(text_starts(x->key, "experimental.") || text_starts(x->key, "training.")))
+        return OK;
+    (void)snprintf(key, sizeof key, "parallelism.%s", name);
+    return arena_text(s->arena, key, strlen(key), &x->key);
+}
+
 /* TOML becomes YAML with the same lines, so errors name the line of the original. */
 Status settings_read_torchtitan(Settings *s, Arena *a, const char *path)
 {
@@ -296,5 +312,90 @@ Status settings_read_torchtitan(Settings *s, Arena *a, const char *path)
     TRY(file_read_input(path, a, &toml, &bytes));
     TRY(text_init(&yaml, a));
     TRY(toml_to_yaml(path, toml, &yaml));
-    return read_settings(s, path, yaml.data);
+    TRY(read_settings(s, path, yaml.data));
+    for (int i = 0; i < s->n; i++) TRY(name_newly(s, &s->at[i]));
+    return OK;
+}
+
+/* ---- Megatron-LM ---- */
+
+/* What Megatron takes where an option is not given, if a plan would take another. */
+static const char megatron_defaults[] =
+    "{bf16: false, swiglu: false, normalization: LayerNorm, add_bias_linear: true, "
+    "position_embedding_type: learned_absolute, untie_embeddings_and_output_weights: false, "
+    "use_distributed_optimizer: false, cross_entropy_loss_fusion: false, "
+    "overlap_grad_reduce: false, moe_token_dispatcher_type: allgather, "
+    "make_vocab_size_divisible_by: 128, micro_batch_size: 1}";
+
+/* Converts the words of a command line to a mapping in YAML's flow style, with the same line numbers. Each option is a
+ * list of its words, which stand in quotes, or end at a blank; a backslash and comments are left out. */
+static Status words_to_yaml(const char *path, const char *at, Text *yaml)
+{
+    int options = 0, line = 1;
+    TRY(text_printf(yaml, "{"));
+    for (size_t n = 0; *at != '\0'; at += n) {
+        const bool quoted = strchr("\"'", *at) != NULL, option = text_starts(at, "--");
+        const char ends[] = { *at, '\n', '\0' };
+        n = *at == '#' ? strcspn(at, "\n") : strchr(" \t\r\n\\", *at) != NULL;
+        if (*at == '\n') line++;
+        if (*at == '\n') TRY(text_append(yaml, "\n", 1));
+        if (n > 0) continue;
+        n = quoted ? strcspn(at + 1, ends) + 1 : strcspn(at, option ? " \t\r\n=" : " \t\r\n");
+        if ((!option && options == 0) || (quoted && at[n] != *at))
+            return FAIL(ERR_FORMAT, "%s:%d: not a command line: --option and its words are wanted",
+                        path, line);
+        if (option)
+            TRY(text_printf(yaml, "%s'%.*s': [", options++ > 0 ? "], " : "", (int)n, at));
+        else
+            TRY(text_printf(yaml, "'%.*s', ", (int)n - quoted, at + quoted));
+        n += quoted || (option && at[n] == '=');
+    }
+    return text_printf(yaml, options > 0 ? "]}\n" : "}\n");
+}
+
+/* No word of an option means true, and one is no list. */
+static Status end_words(Settings *s, Setting *x)
+{
+    const size_t n = x->value == NULL ? 0 : strlen(x->value);
+    if (n < 2 || strcmp(x->value, "[]") == 0 || strchr(x->value, ',') != NULL) {
+        if (n <= 2) x->value = "true";
+        return OK;
+    }
+    return arena_text(s->arena, x->value + 1, n - 2, &x->value);
+}
+
+/* "MODEL_ARGS.--num-layers" becomes "num_layers"; variables of the environment set nothing. */
+static Status name_plainly(Settings *s, Setting *x)
+{
+    const char *dot = strrchr(x->key, '.'), *name = dot == NULL ? x->key : dot + 1;
+    char key[NAME_BYTES];
+    x->read = dot != NULL && strncasecmp(x->key, "env", 3) == 0;
+    (void)snprintf(key, sizeof key, "%s", name + strspn(name, "-"));
+    for (char *c = key; *c != '\0'; c++) *c = (char)(*c == '-' ? '_' : *c);
+    if (strcmp(key, "disable_bias_linear") == 0) {
+        (void)snprintf(key, sizeof key, "add_bias_linear");
+        x->value = x->value != NULL && strcasecmp(x->value, "false") == 0 ? "true" : "false";
+    }
+    return arena_text(s->arena, key, strlen(key), &x->key);
+}
+
+Status settings_read_megatron(Settings *s, Arena *a, const char *path)
+{
+    char *text = NULL;
+    size_t bytes = 0;
+    Text yaml;
+    *s = (Settings){ .arena = a, .framework = "megatron" };
+    TRY(ARENA_ZEROED(a, SETTINGS_MAX, &s->at));
+    TRY(file_read_input(path, a, &text, &bytes));
+    const char *first = skip_blanks(text, " \t\r\n");
+    const bool words = text_starts(first, "--") && first[strcspn(first, ": \t\r\n=")] != ':';
+    TRY(text_init(&yaml, a));
+    if (words) TRY(words_to_yaml(path, text, &yaml));
+    TRY(read_settings(s, path, words ? yaml.data : text));
+    for (int i = 0; i < s->n; i++) {
+        if (words) TRY(end_words(s, &s->at[i]));
+        TRY(name_plainly(s, &s->at[i]));
+    }
+    if (s->n == 0) return FAIL(ERR_FORMAT, "%s: there is no option of Megatron-LM", path);
+    return read_settings(s, "Megatron's defaults", megatron_defaults);
 }

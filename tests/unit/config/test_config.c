@@ -233,6 +233,26 @@ static void a_list_that_is_too_long_is_refused(void **state)
 
 /* ---- overrides ---- */
 
+static void ranges_stand_for_their_numbers(void **state)
+{
+    (void)state;
+    static const char *const bad[] = { "[5-2]",   "[0.5]",      "[3-]",     "[-3]",
+                                       "[0-400]", "[0-255, 7]", "[0-99999]" };
+    Config c = defaults();
+    CHECK_OK(config_override(&c, &arena, "recompute.layers=[0-60]"));
+    CHECK_INT(c.recompute_layers.n, 61);
+    CHECK_INT(c.recompute_layers.at[60], 60);
+    CHECK_OK(config_override(&c, &arena, "recompute.layers=[0..3, 7, 9-9]"));
+    CHECK_INT(c.recompute_layers.n, 6);
+    CHECK(c.recompute_layers.at[3] == 3 && c.recompute_layers.at[4] == 7);
+    CHECK_INT(c.recompute_layers.at[5], 9);
+    for (size_t i = 0; i < sizeof bad / sizeof *bad; i++) {
+        char assignment[64];
+        snprintf(assignment, sizeof assignment, "recompute.layers=%s", bad[i]);
+        CHECK_FAILS(config_override(&c, &arena, assignment), ERR_ARG, "recompute.layers");
+    }
+}
+
 static void an_override_changes_its_row_alone(void **state)
 {
     (void)state;
@@ -766,6 +786,7 @@ int main(void)
         TEST(a_wrong_file_is_told_with_its_place),
         TEST(a_wrong_source_is_told_with_its_number),
         TEST(a_list_that_is_too_long_is_refused),
+        TEST(ranges_stand_for_their_numbers),
         TEST(an_override_changes_its_row_alone),
         TEST(an_override_takes_lists_as_yaml),
         TEST(an_override_takes_a_text_as_it_stands),
