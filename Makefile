@@ -18,7 +18,7 @@
 # make deb          build/switchyard_VERSION_ARCH.deb for any x86-64 processor since 2015 (packaging/)
 # make test-gfxrun  tests of ops and of a step with kernels for gfx942, interpreted; LONG=1: all of their cases
 # make gfx          kernels for AMD's GPUs as code objects, by clang 19 alone (docs/amd.md)
-# make docs         docs/reference/ and docs/explain/: the pages that the program writes
+# make docs         docs/reference/ and docs/explain/: the pages that the program writes; outputs that README and guides print
 # make convergence  docs/convergence.md: trainings beside PyTorch, kept in build/convergence; PYTHON needs torch
 # make reproduce    docs/reference/planning.md: the planner beside published figures
 # make scoreboard   errors of the planner on published runs (tests/published/)
@@ -434,6 +434,7 @@ docs: $(PROGRAM) $O/tests/unit/train/test_compatibility $O/tests/unit/bench/test
 	$O/tests/unit/bench/test_bench_why --write >docs/explain/kernels.table.tmp
 	sed -i -e '/^<!-- kernels:/r docs/explain/kernels.table.tmp' -e '/^<!-- kernels:/,/^<!-- end -->/{/^|/d}' docs/explain/kernels.md
 	rm docs/explain/kernels.table.tmp
+	tools/check_guides --write
 
 # minutes; needs Python 3
 reproduce: $(PROGRAM)

@@ -1,4 +1,4 @@
-/* docs/reference/command-line.md is what --help says. */
+/* docs/reference/command-line.md is what --help says, and tools/check_guides sees outputs that are not the program's. */
 #include "harness/program.h"
 
 #include <stdio.h>
@@ -21,6 +21,17 @@ static void the_page_of_commands_is_current_else_run_make_docs(void **state)
     CHECK(n > 1000);
     CHECK(strcmp(have, want) == 0);
     arena_free(&lab.arena);
+}
+
+/* What a script of sh prints, in the project's folder. */
+static const char *printed(const char *script)
+{
+    static char out[1 << 14];
+    FILE *said = popen(script, "r");
+    CHECK(said != NULL);
+    out[fread(out, 1, sizeof out - 1, said)] = '\0';
+    (void)pclose(said);
+    return out;
 }
 
 /* Compares the page with --help for people, which shares no code with the page's generator: of each command every
@@ -47,16 +58,33 @@ static void the_page_has_every_word_of_every_option(void **state)
         "}\n"
         "walk | awk '$0 == \"ok\" { n++; next } { print } END { print n \" options\" }'\n";
     Lab lab = { 0 };
-    char out[1 << 14] = "";
     int options = 0;
     lab_find_program(&lab);
     CHECK_INT(setenv("PROGRAM", lab.program, 1), 0);
-    FILE *said = popen(walk, "r");
-    CHECK(said != NULL);
-    out[fread(out, 1, sizeof out - 1, said)] = '\0';
-    CHECK_INT(pclose(said), 0);
+    const char *out = printed(walk);
     if (sscanf(out, "%d options\n", &options) != 1) fail_msg("%s", out);
     CHECK(options > 150);
+}
+
+static void outputs_that_guides_print_are_compared(void **state)
+{
+    (void)state;
+    CHECK_TEXT(printed("tools/check_guides tests/guides/bad_outputs.md | sed 's/, [0-9]* s)$/)/' |"
+                       " diff tests/guides/bad_outputs.want - 2>&1"),
+               "");
+}
+
+/* Lines that differ have what is printed; all others are as they were. */
+static void outputs_that_guides_print_are_written(void **state)
+{
+    (void)state;
+    CHECK_TEXT(
+        printed("page=$(mktemp /tmp/outputs-XXXXXX.md) && cp tests/guides/bad_outputs.md $page\n"
+                "tools/check_guides --write $page >/dev/null\n"
+                "diff tests/guides/bad_outputs.md $page | grep '^[<>]' |"
+                " diff tests/guides/bad_outputs.diff - 2>&1\n"
+                "rm $page"),
+        "");
 }
 
 int main(void)
@@ -64,6 +92,8 @@ int main(void)
     const struct CMUnitTest tests[] = {
         TEST(the_page_of_commands_is_current_else_run_make_docs),
         TEST(the_page_has_every_word_of_every_option),
+        TEST(outputs_that_guides_print_are_compared),
+        TEST(outputs_that_guides_print_are_written),
     };
     return TEST_RUN(tests);
 }
