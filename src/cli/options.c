@@ -66,7 +66,9 @@ static Status fail_unknown_option(const Command *c, const char *word)
     char bare[64];
     (void)snprintf(bare, sizeof bare, "%.*s", (int)strcspn(word, "="), word);
     char hint[TEXT_HINT_BYTES], help[TEXT_HINT_BYTES];
-    (void)snprintf(help, sizeof help, " (see %s --help)", c->name);
+    const bool settings = c->arguments != NULL && strstr(c->arguments, "key=value") != NULL;
+    (void)snprintf(help, sizeof help, " (see %s --help%s)", c->name,
+                   settings ? "; settings have no dashes: optimizer.lr=1e-3" : "");
     return FAIL(ERR_ARG, "%s has no option %s%s", c->name, bare,
                 text_hint(hint, bare, known, n, help));
 }

@@ -73,6 +73,11 @@ static Status unknown_row(const char *place, const char *name)
             return FAIL(ERR_ARG, "%s: %s was removed after 0.9.0: %s", place, name,
                         removed[i].instead);
     }
+    if (strcmp(name, "mesh.dp") == 0)
+        return FAIL(ERR_ARG,
+                    "%s: there is no setting mesh.dp: what is left of the ranks is data parallel, "
+                    "ranks / (mesh.pp x mesh.cp x mesh.tp)",
+                    place);
     for (int i = 0; i < ROW_COUNT; i++) names[n++] = config_rows[i].name;
     for (int i = 0; i < ROW_COUNT && n > 1; i++) {
         if (strcmp(key_of(&config_rows[i]), key) != 0) continue;

@@ -84,7 +84,7 @@ Status plan_answer_limits(const PlanAnswer *r, Text *out)
     if (r->batch.sequences == 0) return OK;
     return text_printf(out,
                        "batch       %s sequences are too few for %s GPUs and limit all layouts; "
-                       "with train.batch=%" PRId64 " layouts like these reach %.0f tokens/s/GPU\n",
+                       "with train.batch=%" PRId64 " layouts like these reach ~%.0f tokens/s/GPU\n",
                        batch, gpus, r->batch.sequences, r->batch.tokens_per_s_per_gpu);
 }
 

@@ -149,10 +149,10 @@ static Status print_rows(Text *out, const char *title, int first, const SearchRo
     TRY(text_printf(out, "%s\n", title));
     for (int i = 0; i < n; i++) {
         const PlanPrice *p = &row[i].price;
+        const char *mark = plan_estimate_mark(&row[i]);
         char speed[32], step[32];
-        (void)snprintf(speed, sizeof speed, "%s%.1f", plan_estimate_mark(&row[i]),
-                       p->tokens_per_s_per_gpu);
-        (void)snprintf(step, sizeof step, "%s%.3f", plan_estimate_mark(&row[i]), p->step_s);
+        (void)snprintf(speed, sizeof speed, "%s%.1f", mark, p->tokens_per_s_per_gpu);
+        (void)snprintf(step, sizeof step, "%s%.3f", mark, p->step_s);
         TRY(text_printf(out, "  %3d %9s tokens/s/GPU %8.2f GiB %8s s  %s%s\n", first + i, speed,
                         p->peak_bytes / PLAN_GIB, step, plan_layout_text(layout, &row[i].layout, p),
                         plan_also_text(also, row[i].also, "; the same under ", ", ")));
@@ -471,9 +471,10 @@ Status plan_report_json(const PlanReport *r, Text *out)
     }
     if (r->asked > 0) TRY(text_printf(out, ",\"gpus_asked\":%" PRId64, r->asked));
     if (r->batch.sequences > 0)
-        TRY(text_printf(
-            out, ",\"batch_limits\":{\"sequences\":%" PRId64 ",\"tokens_per_s_per_gpu\":%.6g}",
-            r->batch.sequences, r->batch.tokens_per_s_per_gpu));
+        TRY(text_printf(out,
+                        ",\"batch_limits\":{\"sequences\":%" PRId64
+                        ",\"tokens_per_s_per_gpu\":%.6g,\"simulated\":false}",
+                        r->batch.sequences, r->batch.tokens_per_s_per_gpu));
     const PlanFormula *f = r->formula;
     if (f != NULL)
         TRY(text_json(out,

@@ -70,7 +70,7 @@ static Status result_facts(Text *out, const RunData *d)
         }
         (void)snprintf(value, sizeof value, "%s%.3f", first, s->last_bits_per_byte);
         TRY(part_fact(out, "Held-out bits per byte", value, "%sstep %lld%s", step,
-                      (long long)s->last_eval, s->unmeasured ? run_not_since : ""));
+                      (long long)s->last_eval, s->since));
     }
     TRY(share_fact(out, "Model FLOPs utilisation", &d->curve[RUN_MFU], "of the data sheet",
                    d->sheet_flops));

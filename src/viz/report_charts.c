@@ -97,7 +97,7 @@ static Status eval_table(Text *out, const RunData *d)
     TRY(text_printf(out,
                     "%s</h3><div class=\"wide\"><table><thead><tr><th>domain</th>%s"
                     "</tr></thead><tbody>\n",
-                    d->sum.unmeasured ? run_not_since : "",
+                    d->sum.since,
                     n == 1 ? "<th>loss</th><th>bits a byte</th>"
                            : "<th>loss, first</th><th>last</th><th>bits a byte, first</th>"
                              "<th>last</th><th>change</th>"));

@@ -550,18 +550,15 @@ static int compare_doubles(const void *a, const void *b)
     return (x > y) - (x < y);
 }
 
-const char *const run_not_since = "; not measured since";
-
 const char *run_held_out_text(char out[RUN_HELD_OUT_BYTES], const RunSummary *s)
 {
     const double first = s->first_bits_per_byte, last = s->last_bits_per_byte;
     const long long from = s->first_eval, to = s->last_eval;
-    const char *since = s->unmeasured ? run_not_since : "";
     if (from == to)
-        (void)snprintf(out, RUN_HELD_OUT_BYTES, "%.3f at step %lld%s", last, to, since);
-    else if (from > 0 || s->unmeasured)
+        (void)snprintf(out, RUN_HELD_OUT_BYTES, "%.3f at step %lld%s", last, to, s->since);
+    else if (from > 0 || *s->since != '\0')
         (void)snprintf(out, RUN_HELD_OUT_BYTES, "%.3f at step %lld, %.3f at step %lld%s", first,
-                       from, last, to, since);
+                       from, last, to, s->since);
     else
         (void)snprintf(out, RUN_HELD_OUT_BYTES, "%.3f before, %.3f after", first, last);
     return out;
@@ -584,7 +581,7 @@ static Status finish_data(Build *b)
     d->sum.last_bits_per_byte = d->evals > 0 ? d->last_eval.bits_per_byte : (double)NAN;
     d->sum.first_eval = d->first_eval.step;
     d->sum.last_eval = d->last_eval.step;
-    d->sum.unmeasured = d->last_eval.step < d->final_step;
+    d->sum.since = d->last_eval.step < d->final_step ? "; not measured since" : "";
     return curve_smooth(&d->curve[RUN_LOSS], b->a, &d->smooth_loss);
 }
 

@@ -70,7 +70,8 @@ typedef struct RunSummary {
     double tokens_per_s;                            /* the median of all steps */
     double first_bits_per_byte, last_bits_per_byte; /* held out: first and last evaluation */
     int64_t first_eval, last_eval;                  /* their steps */
-    bool unmeasured;    /* steps ran after the last evaluation, as in a run that was stopped */
+    const char *
+        since; /* what is said if steps ran after the last evaluation, as in a run that was stopped; else "" */
     double least_share; /* of all experts of all MoE layers, over the last 50 steps: the smallest
                            load / mean load */
     int64_t least_layer, least_expert; /* the expert with the smallest; -1: there is none */
@@ -103,7 +104,6 @@ typedef struct RunData {
 
 /* Held-out bits a byte as words. "before" and "after" are only for what was measured at both ends of the run. */
 enum { RUN_HELD_OUT_BYTES = 96 };
-extern const char *const run_not_since; /* what is said of an evaluation that steps came after */
 const char *run_held_out_text(char out[RUN_HELD_OUT_BYTES], const RunSummary *s);
 
 /* Loads the metrics.jsonl at `path`. Everything lives in `a`, which needs 64 MiB plus 8 bytes a

@@ -33,6 +33,7 @@ static void unknown_commands_and_options_name_the_nearest(void **state)
         { { "train" }, { "CONFIG is missing" } },
         { { "train", "nothing.yaml" }, { "nothing.yaml" } },
         { { "train", "../tiny.yaml", "--dry-rum" }, { "--dry-rum", "--dry-run" } },
+        { { "train", "../tiny.yaml", "--lr", "1" }, { "--lr", "no dashes: optimizer.lr=1e-3" } },
         { { "generate", "run" }, { "--prompt" } },
         { { "generate", "run", "--prompt", "x", "--top-p", "2" }, { "--top-p", "2", "1" } },
         { { "generate", "run", "--prompt", "x", "--seed", "abc" }, { "--seed", "abc" } },

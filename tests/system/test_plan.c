@@ -442,10 +442,12 @@ static void a_batch_that_limits_is_said_first(void **state)
     Outcome o = RUN(*state, "batch", SMALL_BATCH, "--cluster", "mi355x:64");
     CHECK_EXIT(o, 0);
     if (!begins(o.out, "batch       8 sequences are too few for 64 GPUs")) fail_msg("%s", o.out);
+    CHECK_SAYS(o.out, " layouts like these reach ~"); /* not simulated */
     o = RUN(*state, "batch", SMALL_BATCH, "--cluster", "mi355x:64", "--json");
     cJSON *plan = parsed(&o);
     const cJSON *limits = member(plan, "batch_limits");
     double could = number(limits, "sequences");
+    CHECK(cJSON_IsFalse(member(limits, "simulated")));
     CHECK(could > 8 &&
           number(limits, "tokens_per_s_per_gpu") > 1.5 * number(plan, "tokens_per_s_per_gpu"));
     CHECK_SAYS(o.err, "8 sequences are too few");
