@@ -36,7 +36,7 @@ BUILD  ?= build
 O      := $(BUILD)/$(CONFIG)$(if $(filter 1-asan 1-tsan,$(LONG)-$(CONFIG)),-long)
 B      := $O$(if $(filter 1,$(CUDA)),-cuda)$(if $(filter 1,$(HIP)),-hip)$(if $(filter 1,$(MPI)),-mpi)$(if $(filter v3,$(ISA)),-v3)
 PROGRAM := $(if $(filter release-all,$(CONFIG)-$(ISA)),$(BUILD)/switchyard,$B/switchyard)
-NGRAM_PROGRAM := $(PROGRAM)-ngram
+BESIDE  := ngram replay
 
 CC.release := gcc
 CC.debug   := gcc
@@ -149,7 +149,7 @@ TRACE_LIB := $B/libswitchyard_trace.a $B/$(TRACE_SO) $B/libswitchyard_trace.so
 TRACE_LDLIBS := -lz -lyaml -lgomp -lm -lpthread
 EXAMPLES := $B/examples/trace_summary
 
-all: $(PROGRAM) $(NGRAM_PROGRAM)
+all: $(PROGRAM)
 .SECONDARY:
 
 $(FAST:%=$O/src/%/%.c.o): CFLAGS += $(FAST.$(CONFIG))
@@ -252,6 +252,7 @@ $B/switchyard: $O/src/main.c.o $O/gen/version.c.o $(LIB)
 ifneq ($(PROGRAM),$B/switchyard)
 $(PROGRAM): $B/switchyard always
 	@cmp -s $< $@ || cp $< $@
+	@for name in $(BESIDE); do cmp -s $<-$$name $@-$$name || cp $<-$$name $@-$$name; done
 endif
 
 $O/pic/%.c.o: %.c
@@ -330,19 +331,26 @@ $(GFXRUN_BLAS): $(GFXRUN_BLAS_PIC) $O/pic/src/base/dtype.c.o $(GFXRUN_HIP)
 	$(CC) -shared $(LDFLAGS) -Wl,-z,defs -Wl,-soname,$(@F) $^ -lm -o $@
 gfxrun: $O/gfxrun.a $(GFXRUN_TESTS) $(GFXRUN_HIP) $(GFXRUN_BLAS)
 
-# switchyard-ngram: what a trained model has to beat
-NGRAM := $(patsubst %,$O/tools/ngram/%.c.o,ngram yardstick)
-NGRAM_TESTS := $(call test_of,tests/unit/ngram/test_*.c)
-$(NGRAM) $O/tools/ngram/main.c.o $(NGRAM_TESTS:$B/%=$O/%.c.o): CFLAGS += -Itools
-$(NGRAM_TESTS): $B/tests/%: $O/tests/%.c.o $(NGRAM) $(LIB)
-	@mkdir -p $(@D)
-	$(CC) $(LDFLAGS) $^ $(LDLIBS) -lcmocka -o $@
-$(NGRAM_PROGRAM): $O/tools/ngram/main.c.o $(NGRAM) $(LIB)
-	@mkdir -p $(@D)
-	$(CC) $(LDFLAGS) $^ $(LDLIBS) -o $@
+# Programs beside switchyard (tools/beside): NAME is made of tools/NAME, its tests are tests/unit/NAME.
+$O/tools/beside/main.c.o: CFLAGS += -Itools
+define BESIDE_RULES
+BESIDE_OBJ.$(1) := $$(patsubst %,$O/%.o,$$(filter-out %/main.c,$$(wildcard tools/$(1)/*.c)))
+BESIDE_TESTS.$(1) := $$(call test_of,tests/unit/$(1)/test_*.c)
+$$(BESIDE_OBJ.$(1)) $O/tools/$(1)/main.c.o $$(BESIDE_TESTS.$(1):$B/%=$O/%.c.o): CFLAGS += -Itools
+$$(BESIDE_TESTS.$(1)): $B/tests/%: $O/tests/%.c.o $$(BESIDE_OBJ.$(1)) $(LIB)
+	@mkdir -p $$(@D)
+	$$(CC) $$(LDFLAGS) $$^ $$(LDLIBS) -lcmocka -o $$@
+$B/switchyard-$(1): $O/tools/beside/main.c.o $O/tools/$(1)/main.c.o $$(BESIDE_OBJ.$(1)) $(LIB)
+	@mkdir -p $$(@D)
+	$$(CC) $$(LDFLAGS) $$^ $$(LDLIBS) -o $$@
+endef
+$(foreach name,$(BESIDE),$(eval $(call BESIDE_RULES,$(name))))
+$B/switchyard: | $(BESIDE:%=$B/switchyard-%)
+$B/tests/fuzz/fuzz_sheets: $(BESIDE_OBJ.replay)
+$O/tests/fuzz/fuzz_sheets.c.o: CFLAGS += -Itools
 
 # under CONFIG=fuzz with libFuzzer, else with a main that replays a corpus
-$B/tests/fuzz/%: $O/tests/fuzz/%.c.o $(addprefix $O/tests/harness/,fuzz.c.o fuzz_maps.c.o) $(if $(filter fuzz,$(CONFIG)),,$O/tests/harness/replay.c.o) $(LIB)
+$(FUZZ): $B/tests/fuzz/%: $O/tests/fuzz/%.c.o $(addprefix $O/tests/harness/,fuzz.c.o fuzz_maps.c.o) $(if $(filter fuzz,$(CONFIG)),,$O/tests/harness/replay.c.o) $(LIB)
 	@mkdir -p $(@D)
 	$(CC) $(LDFLAGS) -Wl,--wrap=mmap,--wrap=munmap $(if $(filter fuzz,$(CONFIG)),-fsanitize=fuzzer) $^ $(LDLIBS) -o $@
 
@@ -357,7 +365,7 @@ build-schedule: $(SCHEDULE)
 build-gpu: $(GPU)
 build-test-mesh: $(COMM) $(MESH)
 build-test-fast: build-unit build-op build-schedule build-test-mesh
-build-test: build-test-fast build-gpu $(SYSTEM) $(PROGRAM) $(NGRAM_PROGRAM)
+build-test: build-test-fast build-gpu $(SYSTEM) $(PROGRAM)
 build-test-fuzz: $(FUZZ)
 build-test-mpi:
 	$(MAKE) MPI=1 $(BUILD)/$(CONFIG)-mpi/switchyard $(MPI_TESTS)

@@ -29,13 +29,13 @@ $(ZSH): $B/switchyard tools/make_help
 	tools/make_help $< zsh $@
 
 # Everything that install copies, so that root compiles nothing.
-build-install: $(PROGRAM) $(NGRAM_PROGRAM) $(TRACE_LIB) $(MAN) $(BASH) $(ZSH)
+build-install: $(PROGRAM) $(TRACE_LIB) $(MAN) $(BASH) $(ZSH)
 
 INSTALL := DESTDIR='$(DESTDIR)' PREFIX='$(PREFIX)' BINDIR='$(BINDIR)' LIBDIR='$(LIBDIR)' INCLUDEDIR='$(INCLUDEDIR)' \
            DATADIR='$(DATADIR)' LIBS='$(TRACE_LDLIBS)' packaging/install
 
 install: build-install
-	@$(INSTALL) $B $(NGRAM_PROGRAM)
+	@$(INSTALL) $B
 uninstall:
 	@$(INSTALL) --remove
 

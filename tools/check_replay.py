@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """Checks `switchyard trace replay` against an installed PyTorch.
 
-    check_replay.py --schemas src/analyze/schemas.def     every row is a signature that PyTorch has
+    check_replay.py --schemas tools/replay/schemas.def     every row is a signature that PyTorch has
     check_replay.py FILE.json [--elements N] [--ops N]    runs operators whose tensors are that small
 
 Exit 1: a row is wrong or an operator failed; 77: there is no PyTorch."""

@@ -37,6 +37,16 @@ Status process_self(Arena *a, const char **out)
     return arena_text(a, path, (size_t)n, out);
 }
 
+Status process_become(const char *name, char **argv)
+{
+    char path[4096 + 64];
+    ssize_t n = readlink("/proc/self/exe", path, 4096);
+    n += snprintf(path + (n > 0 ? n : 0), 64, "-%s", name);
+    (void)execv(path, argv);
+    return FAIL(ERR_IO, "%s cannot be started: %s; it belongs beside this program", path,
+                strerror(errno));
+}
+
 /* The child's half, up to exec. Only calls that are safe after a fork of a process with threads. Its failure goes
  * through `failed`, which exec closes. */
 static void become(const char *const *words, const ProcessHow *how, pid_t parent, int said,

@@ -1,5 +1,6 @@
 /* data: `switchyard data` and its subcommands: parses, calls data/, prints. Batches have a file of
  * their own (batches.c), because they need the loader of a run. */
+#include "base/process.h"
 #include "cli/cli.h"
 
 #include "base/file.h"
@@ -10,7 +11,6 @@
 #include "viz/page.h"
 
 #include <string.h>
-
 
 /* ---- data tokenizer train ---- */
 
@@ -245,15 +245,20 @@ static Status run_inspect(int argc, char **argv)
     return options_run(&command, argc, argv, inspect_shard, &c);
 }
 
+static Status run_ngram(int argc, char **argv)
+{
+    (void)argc;
+    return process_become("ngram", argv);
+}
+
 Status cli_data(int argc, char **argv)
 {
     static const Subcommand ROWS[] = {
         { "tokenizer", "learn a tokenizer from text", run_tokenizer },
         { "prepare", "turn text into a shard of token ids", run_prepare },
         { "inspect", "show what a shard holds", run_inspect },
+        { "ngram", "measure n-gram models on held-out documents", run_ngram },
         { "batches", "write a run's batches for another program", cli_data_batches },
     };
-    if (argc > 1 && strcmp(argv[1], "ngram") == 0)
-        return FAIL(ERR_ARG, "data ngram is the program switchyard-ngram since version 0.9.0");
     return options_dispatch("switchyard data", ROWS, (int)(sizeof ROWS / sizeof *ROWS), argc, argv);
 }

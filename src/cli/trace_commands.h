@@ -8,6 +8,5 @@
 Status cli_trace_report(int argc, char **argv);
 Status cli_trace_collectives(int argc, char **argv);
 Status cli_trace_diff(int argc, char **argv);
-Status cli_trace_replay(int argc, char **argv);
 
 #endif

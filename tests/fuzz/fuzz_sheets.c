@@ -3,7 +3,7 @@
 #include "analyze/compat/compat.h"
 #include "analyze/events_read.h"
 #include "analyze/recording.h"
-#include "analyze/replay.h"
+#include "replay/replay.h"
 #include "harness/fuzz.h"
 #include "viz/trace_page.h"
 

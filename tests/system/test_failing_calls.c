@@ -163,6 +163,7 @@ static const Command commands[] = {
       .timed = true },
     MAKES("page.html", "data-inspect", "data", "inspect", "../web", TOKENIZER, "--html",
           "page.html"),
+    SHOWN("data-ngram", "data", "ngram", TOKENIZER, "web=../web"),
     MAKES("batches", "data-batches", "data", "batches", "../tiny.yaml", "--steps", "2", "--out",
           "batches"),
     SHOWN("plan", "plan", "../tiny.yaml", "--cluster", "h100:2"),

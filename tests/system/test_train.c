@@ -285,16 +285,10 @@ static void shards_are_inspected_and_measured(void **state)
     Outcome o =
         RUN(*state, "shards", "data", "inspect", "../web", "--tokenizer", "../tokenizer.json");
     CHECK_EXIT(o, 0);
-    o = RUN(*state, "shards", "data", "ngram", "web=../web");
-    CHECK_REFUSED(o, 2, "data ngram is the program switchyard-ngram since version 0.9.0");
-    char line[2 * FILE_PATH_MAX + 128];
-    Lab *lab = *state;
-    (void)snprintf(
-        line, sizeof line,
-        "cd '%s' && '%s-ngram' --tokenizer tokenizer.json --validation 0.3 web=web >ngram.txt",
-        lab->folder, lab->program);
-    CHECK_INT(system(line), 0);
-    CHECK_SAYS(lab_read(lab, lab_path(lab, "ngram.txt"), NULL), "bits per byte of held-out text");
+    o = RUN(*state, "shards", "data", "ngram", "--tokenizer", "../tokenizer.json", "--validation",
+            "0.3", "web=../web");
+    CHECK_EXIT(o, 0);
+    CHECK_SAYS(o.out, "bits per byte of held-out text");
 }
 
 static void metrics_have_a_line_a_step_and_an_evaluation(void **state)

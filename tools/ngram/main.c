@@ -1,7 +1,6 @@
-/* switchyard-ngram: how well byte n-gram models predict the documents that a training holds out. A
- * trained model has to beat them. */
-#include "base/log.h"
-#include "base/out.h"
+/* data ngram: how well byte n-gram models predict the documents that a training holds out. A trained
+ * model has to beat them. */
+#include "beside/beside.h"
 #include "cli/options.h"
 #include "config/config.h"
 #include "ngram/yardstick.h"
@@ -71,7 +70,7 @@ static Status measure_ngrams(void *state, int n, char **arguments, Arena *a, Tex
     return s;
 }
 
-static Status run(int argc, char **argv)
+Status beside_run(int argc, char **argv)
 {
     NgramCall c = { .config.validation = 0.02 };
     const Option table[] = {
@@ -83,22 +82,13 @@ static Status run(int argc, char **argv)
           .help = "share of the text that is held out, as data.validation", .min = 0, .max = 0.9 },
     };
     const Command command = {
-        .name = "switchyard-ngram",
+        .name = "switchyard data ngram",
         .arguments = "NAME=PREFIX...",
         .what = "Measure byte n-gram models on the documents that training holds out, in bits per "
                 "byte. A trained model has to beat them.",
-        .example =
-            "switchyard-ngram --tokenizer runs/tokenizer.json --order 2 --order 5 web=data/web",
+        .example = "switchyard data ngram --tokenizer runs/tokenizer.json --order 2 --order 5 "
+                   "web=data/web",
         OPTIONS(table, 1, CONFIG_SOURCES_MAX),
     };
     return options_run(&command, argc, argv, measure_ngrams, &c);
-}
-
-int main(int argc, char **argv)
-{
-    out_begin();
-    Status s = run(argc, argv);
-    if (s == OK) s = out_end();
-    if (s != OK && s != ERR_CLOSED) log_failure(LOG_ERROR, "%s", "");
-    return status_exit_code(s);
 }

@@ -1,7 +1,7 @@
 /* One case is worked by hand from the formula in ngram.h, all orders are held against counting in
  * plain loops, and every context's probabilities must sum to one. */
-#include "ngram/ngram.h"
 #include "harness/test.h"
+#include "ngram/ngram.h"
 
 #include "base/rng.h"
 

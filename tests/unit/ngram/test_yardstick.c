@@ -1,10 +1,10 @@
 #include "ngram/yardstick.h"
 
 #include "data/holdout.h"
-#include "ngram/ngram.h"
 #include "data/shard.h"
 #include "harness/place.h"
 #include "harness/texts.h"
+#include "ngram/ngram.h"
 
 enum { DOCUMENTS = 60, SOURCES = 2, ORDERS = 2 };
 

@@ -6,7 +6,7 @@
  * schemas.def), and the JSON (replay_json). An operator that cannot run again is left out and
  * counted with the reason.
  */
-#include "analyze/replay.h"
+#include "replay/replay.h"
 
 #include <math.h>
 #include <stdio.h>
@@ -262,7 +262,7 @@ static const struct {
     const char *args, *names;
 } schemas[] = {
 #define SCHEMA(args, names) { args, names },
-#include "analyze/schemas.def"
+#include "replay/schemas.def"
 };
 
 /* Reads a parameter like "Tensor? bias=None, " from *s. False: there is no more. */

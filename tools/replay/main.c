@@ -1,11 +1,11 @@
 /* trace replay: parses the call and writes lists of a trace's operators (analyze/replay.h). It runs
  * no operator. */
 #include "analyze/events_read.h"
-#include "analyze/replay.h"
 #include "base/file.h"
+#include "beside/beside.h"
 #include "cli/options.h"
-#include "cli/trace_commands.h"
 #include "cli/trace_out.h"
+#include "replay/replay.h"
 
 #include <string.h>
 
@@ -93,7 +93,7 @@ static Status run_replay(void *state, int n, char **path, Arena *a, Text *out)
     return s;
 }
 
-Status cli_trace_replay(int argc, char **argv)
+Status beside_run(int argc, char **argv)
 {
     ReplayCall c = { 0 };
     const Option table[] = {

@@ -7,8 +7,8 @@
  * operators that call no other operator. Values come from the trace, names of arguments from
  * schemas.def.
  */
-#ifndef ANALYZE_REPLAY_H
-#define ANALYZE_REPLAY_H
+#ifndef REPLAY_REPLAY_H
+#define REPLAY_REPLAY_H
 
 #include "analyze/op_args.h"
 #include "analyze/tree.h"

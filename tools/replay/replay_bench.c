@@ -2,7 +2,7 @@
  * ours that does the same work on the same sizes, or one that moves as many bytes: a layer norm is
  * timed as an rmsnorm, a product of elements as a sum. Arguments are known by their positions
  * (schemas.def). Nothing is timed here. */
-#include "analyze/replay.h"
+#include "replay/replay.h"
 
 #include <stdio.h>
 #include <string.h>

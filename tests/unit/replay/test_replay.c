@@ -1,8 +1,8 @@
 /* Operators of a trace as PyTorch takes them, and as rows of bench shapes. */
 #include "harness/test.h"
 
-#include "analyze/replay.h"
-#include "traces.h"
+#include "replay/replay.h"
+#include "unit/analyze/traces.h"
 
 /* An operator and its launch of `us` us. Concrete Inputs stand last so that they can be left out. */
 #define OP(nth, name, us, types, dims, more)                                                       \
