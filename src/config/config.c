@@ -40,6 +40,7 @@ static const struct {
     const char *name, *fallback, *instead;
     bool warns; /* of such a value: somebody meant it */
 } removed[] = {
+    { "moe.jitter", "0", "logits have no noise now; moe.z_loss keeps them small", false },
     { "comm.null", "[]", "bench step --exposed runs steps without each kind of traffic", false },
     { "data.on_bad_line", "fail", "data prepare --on-bad-line", false },
     { "data.on_bad_line", "skip", "data prepare --on-bad-line skip", true },

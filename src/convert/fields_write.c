@@ -15,10 +15,10 @@
 /* Settings that affect only training. moe.bias_rate moves the router's bias; whether there is a bias is
  * part of the model, and same_router checks that. */
 static const char *const training[] = { "model.init_std", "attention.document_mask",
-                                        "moe.jitter",     "moe.bias_rate",
-                                        "moe.bias_rule",  "moe.z_loss",
-                                        "moe.capacity",   "moe.aux_loss",
-                                        "moe.aux_scope",  "mtp.loss" };
+                                        "moe.bias_rate",  "moe.bias_rule",
+                                        "moe.z_loss",     "moe.capacity",
+                                        "moe.aux_loss",   "moe.aux_scope",
+                                        "mtp.loss" };
 
 enum { TRAINING = sizeof training / sizeof *training };
 

@@ -27,8 +27,6 @@ Status batch_make(Arena *a, const ModelSpec *s, int64_t b, int64_t t, MicroBatch
     for (int i = 0; i < 3; i++) TRY(tensor_new1(a, DTYPE_I32, b * t, by_token[i]));
     TRY(tensor_new2(a, DTYPE_I32, b, t, &m.doc));
     TRY(tensor_new1(a, DTYPE_I32, b, &m.domain));
-    TRY(tensor_new1(a, DTYPE_I32, b, &m.sequence));
-    TRY(tensor_new1(a, DTYPE_I32, 1, &m.step));
     for (int i = 0; i < m.depths; i++) {
         TRY(tensor_new1(a, DTYPE_I32, b * t, &m.next[i].id));
         TRY(tensor_new1(a, DTYPE_I32, b * t, &m.next[i].target));

@@ -28,7 +28,6 @@ typedef struct MicroBatch {
     Tensor id, target, pos; /* (N) i32 */
     Tensor doc;             /* (B, T) i32 */
     Tensor domain;          /* (B) i32 */
-    Tensor sequence, step;  /* (B), (1) i32: number in the global batch; number of the step */
     struct {
         Tensor id, target;     /* (N) i32: the token `depth` further on, and the one after it */
     } next[CONFIG_DEPTHS_MAX]; /* by depth of multi-token prediction, from 1 */

@@ -23,7 +23,6 @@
 #include "op/bias.h"
 #include "op/exchange.h"
 #include "op/expert_parts.h"
-#include "op/jitter.h"
 #include "op/linear.h"
 #include "op/route_drop.h"
 #include "op/route_margin.h"
@@ -209,21 +208,6 @@ static Status prepare_moe(LayerRun *r)
     return tensor_new2(r->keep, DTYPE_I32, tokens, taken, &s->order.slot_row);
 }
 
-/* Multiplies logits, or their gradient, by this step's random numbers (the same in both). */
-static Status jitter_logits(LayerRun *r, Tensor x)
-{
-    const MoeSpec *m = &r->layer->as.moe;
-    if (m->jitter == 0 || !r->training) return OK;
-    return jitter(r->ex, (Jitter){ .x = x,
-                                   .sequence = r->batch->sequence,
-                                   .pos = r->batch->row_pos,
-                                   .step = r->batch->step,
-                                   .positions = r->batch->t * r->spec->ranks.cp,
-                                   .layer = r->layer->load,
-                                   .seed = m->seed,
-                                   .size = m->jitter });
-}
-
 /* Costs of groups that lie over both axes count as those of the outer one. */
 static int sequence_axis(const LayerRun *r) { return r->spec->ranks.cp > 1 ? AXIS_CP : AXIS_TP; }
 
@@ -282,7 +266,6 @@ static Status route_forward(LayerRun *r)
     if (m->shift)
         TRY(bias_fwd(r->ex, (BiasFwd){ s->route.logits, r->weights->w[ROLE_ROUTER_SHIFT].data,
                                        s->route.logits }));
-    TRY(jitter_logits(r, s->route.logits));
     if (loss_parts(r) > 1)
         TRY(tensor_new2(r->ring, DTYPE_F32, r->batch->b, m->experts, &s->route.score_sum));
     TRY(route_fwd(r->ex,
@@ -640,7 +623,6 @@ static Status route_backward_input(LayerRun *r)
                                      .dlogits = s->route.logits,
                                      .parts = loss_parts(r),
                                      .rule = route_rule(r) }));
-    TRY(jitter_logits(r, s->route.logits));
     TRY(linear_bwd_input(r->ex, (LinearBwdInput){ .dy = operand_plain(s->route.logits),
                                                   .w = r->weights->w[ROLE_ROUTER],
                                                   .r = dy,

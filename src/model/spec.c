@@ -130,8 +130,6 @@ static MoeSpec moe_of(const Config *c)
         .score_input = c->moe_score_input,
         .expert_bias = c->moe_expert_bias,
         .limit = c->moe_activation == ACTIVATION_CLAMPED ? (float)c->moe_limit : 0,
-        .jitter = (float)c->moe_jitter,
-        .seed = (uint64_t)c->run_seed,
         .bias_rule = c->moe_bias_rule,
         .capacity = c->moe_capacity,
         .forced_balance = c->moe_forced_balance,

@@ -11,7 +11,6 @@
 #include "op/exchange.h"
 #include "op/expert_parts.h"
 #include "op/head.h"
-#include "op/jitter.h"
 #include "op/linear.h"
 #include "op/moe.h"
 #include "op/muon.h"

@@ -67,11 +67,6 @@ void engine_write_batch(Engine *e, const Batch *b)
     write_own_tokens(&e->arenas, &e->io.batch.pos, &b->pos, n);
     write_own_tokens(&e->arenas, &e->io.batch.doc, &b->doc, n);
     engine_write(&e->arenas, &domain, b->domain.data);
-    const Mesh *m = e->shape.mesh;
-    int64_t first = m == NULL ? 0 : n * mesh_data_rank(m);
-    int32_t *sequence = engine_host(&e->arenas, &e->io.batch.sequence), step = (int32_t)e->step;
-    for (int64_t i = 0; i < n; i++) sequence[i] = (int32_t)(first + i);
-    engine_write(&e->arenas, &e->io.batch.step, &step);
     float scale[1 + CONFIG_DEPTHS_MAX] = { loss_scale_of(1, b->targets) };
     for (int i = 0; i < b->depths && i < e->spec.depths; i++) {
         write_own_tokens(&e->arenas, &e->io.batch.next[i].id, &b->next[i].id, n);

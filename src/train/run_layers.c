@@ -91,8 +91,6 @@ MicroBatch run_part(const MicroBatch *whole, int64_t first, int64_t b)
                      .pos = tensor_rows(&whole->pos, first * t, b * t),
                      .doc = tensor_rows(&whole->doc, first, b),
                      .domain = tensor_rows(&whole->domain, first, b),
-                     .sequence = tensor_rows(&whole->sequence, first, b),
-                     .step = whole->step,
                      .depths = whole->depths };
     for (int i = 0; i < m.depths; i++) {
         m.next[i].id = tensor_rows(&whole->next[i].id, first * t, b * t);

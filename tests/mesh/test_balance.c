@@ -88,7 +88,6 @@ static void rules_of_the_router_are_the_same_on_any_mesh(void **state)
     (void)state;
 #define Z        "moe.z_loss=0.5", "train.batch=8", "train.micro_batch=2"
 #define FORCED   "moe.forced_balance=true", "moe.top_k=3", BATCH
-#define JITTER   "moe.jitter=0.4", "train.batch=8", "train.micro_batch=2"
 #define CENTRE   "moe.bias_rate=0.05", "moe.bias_rule=centred", BATCH
 #define QUANTILE "moe.bias_rate=0.5", "moe.bias_rule=quantile", BATCH
     static const ManyCase cases[] = {
@@ -103,13 +102,10 @@ static void rules_of_the_router_are_the_same_on_any_mesh(void **state)
           4,
           { GQA, DROPS, "moe.normalise=true", WORST, "mesh.ep=4", "recompute.layers=[0,1,2,3]" } },
         { "capacity, pp 2, ep 2", 4, { MLA, DROPS, WORST, "mesh.pp=2", "mesh.ep=2" } },
-        { "jitter, dp 2, ep 2, zero 3", 2, { MLA, JITTER, WORST, "mesh.ep=2", "mesh.zero=3" } },
-        { "jitter, cp 2", 2, { GQA, JITTER, "mesh.cp=2" } },
-        { "z-loss, jitter, tp 2", 2, { MLA, Z, "moe.jitter=0.4", TP2 } },
-        { "jitter, pp 2, ep 2 over cp 2",
+        { "z-loss, tp 2", 2, { MLA, Z, TP2 } },
+        { "z-loss, pp 2, ep 2 over cp 2",
           4,
-          { MLA, JITTER, WORST, "mesh.pp=2", "mesh.ep=2", "mesh.cp=2",
-            "recompute.layers=[0,1,2,3]" } },
+          { MLA, Z, WORST, "mesh.pp=2", "mesh.ep=2", "mesh.cp=2", "recompute.layers=[0,1,2,3]" } },
         { "forced, ep 4", 4, { MLA, FORCED, WORST, "mesh.ep=4" } },
         { "forced, ep 2 over cp 2", 2, { GQA, FORCED, WORST, "mesh.ep=2", "mesh.cp=2" } },
         { "forced, tp 2, ep 2", 2, { GQA, FORCED, WORST, TP2, "mesh.ep=2" } },

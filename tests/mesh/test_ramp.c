@@ -103,9 +103,7 @@ static void a_smaller_step_is_one_of_that_size_on_every_mesh(void **state)
         { "cp 2", 2, { GQA, BATCH, "mesh.cp=2" } },
         { "tp 2, global", 2, { MLA, BATCH, TP2, "moe.aux_scope=global" } },
         { "ep 2, a pool", 2, { MLA, BATCH, POOLED, "mesh.ep=2" } },
-        { "ep 2, jitter, mtp",
-          2,
-          { MLA, BATCH, WORST, "mesh.ep=2", "moe.jitter=0.1", "mtp.layers=1" } },
+        { "ep 2, mtp", 2, { MLA, BATCH, WORST, "mesh.ep=2", "mtp.layers=1" } },
     };
     int n = 0;
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i += MANY_EVERY)

@@ -116,6 +116,32 @@ static void what_is_allowed_by_name_may_differ(void **state)
                 "--change: there is no setting run.sede, did you mean run.seed?");
 }
 
+static Status parse(Config *c, const char *yaml)
+{
+    return config_parse(c, &arena, "a.yaml", yaml, strlen(yaml));
+}
+
+/* Checkpoints of older versions have all settings of then. */
+static void a_setting_that_was_removed_may_have_its_old_default(void **state)
+{
+    (void)state;
+    Config c;
+    CHECK_OK(parse(&c, "comm:\n  null: []\n  timeout_s: 7\n"));
+    CHECK_NEAR(c.comm_timeout_s, 7, 0);
+    CHECK_FAILS(parse(&c, "comm:\n  null: [pp]\n"), ERR_ARG, "comm.null was removed after 0.9.0");
+    CHECK_FAILS(parse(&c, "comm:\n  null: 1\n"), ERR_ARG, "comm.null was removed after 0.9.0");
+    CHECK_OK(parse(&c, "data:\n  on_bad_line: fail\n  sequence: 7\n"));
+    CHECK_INT(c.data_sequence, 7);
+    CHECK_OK(parse(&c, "data:\n  on_bad_line: skip\n")); /* of a checkpoint; a warning says it */
+    CHECK_FAILS(parse(&c, "data:\n  on_bad_line: halt\n"), ERR_ARG,
+                "data.on_bad_line was removed after 0.9.0: data prepare --on-bad-line");
+    CHECK_OK(parse(&c, "moe:\n  jitter: 0\n  experts: 7\n"));
+    CHECK_INT(c.moe_experts, 7);
+    CHECK_FAILS(parse(&c, "moe:\n  jitter: 0.01\n"), ERR_ARG,
+                "moe.jitter was removed after 0.9.0: logits have no noise now");
+    CHECK_FAILS(parse(&c, "comm:\n  nul: []\n"), ERR_ARG, "there is no setting comm.nul");
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -123,6 +149,7 @@ int main(void)
         TEST(steps_are_free_while_the_cosine_ends_where_it_did),
         TEST(a_micro_batch_is_free_unless_it_is_the_group_of_the_balancing_loss),
         TEST(what_is_allowed_by_name_may_differ),
+        TEST(a_setting_that_was_removed_may_have_its_old_default),
     };
     return ARENA_RUN(tests);
 }

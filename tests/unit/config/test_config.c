@@ -80,23 +80,6 @@ static void nothing_in_a_file_or_a_section_leaves_the_fallbacks(void **state)
     CHECK_INT(c.run_seed, 5);
 }
 
-/* Checkpoints of older versions have all settings of then. */
-static void a_setting_that_was_removed_may_have_its_old_default(void **state)
-{
-    (void)state;
-    Config c;
-    CHECK_OK(parse(&c, "comm:\n  null: []\n  timeout_s: 7\n"));
-    CHECK_NEAR(c.comm_timeout_s, 7, 0);
-    CHECK_FAILS(parse(&c, "comm:\n  null: [pp]\n"), ERR_ARG, "comm.null was removed after 0.9.0");
-    CHECK_FAILS(parse(&c, "comm:\n  null: 1\n"), ERR_ARG, "comm.null was removed after 0.9.0");
-    CHECK_OK(parse(&c, "data:\n  on_bad_line: fail\n  sequence: 7\n"));
-    CHECK_INT(c.data_sequence, 7);
-    CHECK_OK(parse(&c, "data:\n  on_bad_line: skip\n")); /* of a checkpoint; a warning says it */
-    CHECK_FAILS(parse(&c, "data:\n  on_bad_line: halt\n"), ERR_ARG,
-                "data.on_bad_line was removed after 0.9.0: data prepare --on-bad-line");
-    CHECK_FAILS(parse(&c, "comm:\n  nul: []\n"), ERR_ARG, "there is no setting comm.nul");
-}
-
 /* So that checkpoints of that version can be resumed and evaluated. */
 static void all_settings_of_version_0_9_0_are_read(void **state)
 {
@@ -781,7 +764,6 @@ int main(void)
         TEST(every_field_has_its_fallback),
         TEST(sections_and_their_keys_are_read),
         TEST(nothing_in_a_file_or_a_section_leaves_the_fallbacks),
-        TEST(a_setting_that_was_removed_may_have_its_old_default),
         TEST(all_settings_of_version_0_9_0_are_read),
         TEST(whole_numbers_may_have_an_exponent_and_keep_every_digit),
         TEST(a_failed_read_changes_nothing),

@@ -62,7 +62,6 @@ static bool is_in(const char *const *list, const char *name)
 
 /* Listed by hand: settings that steer the training, or how the loss is computed, never refuse. */
 static const char *const never_refuse[] = { "attention.document_mask",
-                                            "moe.jitter",
                                             "moe.bias_rule",
                                             "moe.z_loss",
                                             "moe.capacity",
@@ -171,9 +170,9 @@ static void one_line_names_what_the_format_cannot_carry(void **state)
           "moe.z_loss 0.5, moe.aux_loss 0.25, mtp.loss 0.5\n" },
         { { "moe.aux_loss=0.25", "mtp.loss=0.5", "model.init_std=0.5" }, "" },
         { { "attention.kind=gqa", "model.dense_layers=6", "moe.z_loss=0.5" }, "" },
-        { { "attention.kind=gqa", "attention.qk_norm=rms", "moe.shared=0", "moe.jitter=0.25",
-            "moe.capacity=2", "moe.aux_scope=batch", "model.loss_chunk=7" },
-          "not carried by the format: moe.jitter 0.25, moe.capacity 2, moe.aux_scope batch\n" },
+        { { "attention.kind=gqa", "attention.qk_norm=rms", "moe.shared=0", "moe.capacity=2",
+            "moe.aux_scope=batch", "model.loss_chunk=7" },
+          "not carried by the format: moe.capacity 2, moe.aux_scope batch\n" },
     };
     (void)state;
     for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
