@@ -436,6 +436,18 @@ static void other_data_is_refused_by_copies_in_memory_too(void **state)
     CHECK_SAYS(o.err, "was trained on other data of source books");
 }
 
+/* What reads a checkpoint on one rank has no stages: neither its layout nor its schedule counts. */
+static void a_checkpoint_of_stages_is_evaluated_on_one_rank(void **state)
+{
+    Lab *lab = *state;
+    Outcome o = RUN(lab, "stages", "train", "../tiny.yaml", "--ranks", "2", "train.steps=1",
+                    "mesh.pp=2", "mesh.vpp=2", "mesh.schedule=zbv", "mesh.layout=Et|t||L",
+                    "model.layers=2");
+    CHECK_EXIT(o, 0);
+    o = RUN(lab, "stages", "eval", "run", "web=../web");
+    CHECK_EXIT(o, 0);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -452,6 +464,7 @@ int main(void)
         LAB_TEST(a_checkpoint_without_sums_goes_on_with_a_word),
         LAB_TEST(a_renamed_source_is_said_to_have_been_trained_on),
         LAB_TEST(other_data_is_refused_by_copies_in_memory_too),
+        LAB_TEST(a_checkpoint_of_stages_is_evaluated_on_one_rank),
         LAB_TEST(resume_auto_begins_anew_where_there_is_no_checkpoint),
         LAB_TEST(resume_auto_does_not_begin_anew_beside_a_damaged_checkpoint),
         LAB_TEST(resume_auto_and_init_stand_in_one_command),
