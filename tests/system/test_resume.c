@@ -440,9 +440,9 @@ static void other_data_is_refused_by_copies_in_memory_too(void **state)
 static void a_checkpoint_of_stages_is_evaluated_on_one_rank(void **state)
 {
     Lab *lab = *state;
-    Outcome o = RUN(lab, "stages", "train", "../tiny.yaml", "--ranks", "2", "train.steps=1",
-                    "mesh.pp=2", "mesh.vpp=2", "mesh.schedule=zbv", "mesh.layout=Et|t||L",
-                    "model.layers=2");
+    Outcome o =
+        RUN(lab, "stages", "train", "../tiny.yaml", "--ranks", "2", "train.steps=1", "mesh.pp=2",
+            "mesh.vpp=2", "mesh.schedule=zbv", "mesh.layout=Et|t||L", "model.layers=2");
     CHECK_EXIT(o, 0);
     o = RUN(lab, "stages", "eval", "run", "web=../web");
     CHECK_EXIT(o, 0);
