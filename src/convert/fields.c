@@ -56,7 +56,7 @@ const Field fields[] = {
     { OLMOE, CONST, NULL, "attention.head_dim", HEAD, NULL },
     { QWEN3 | LLAMA4, SET, "head_dim", "attention.head_dim", "128", NULLABLE },
     { GPT_OSS, SET, "head_dim", "attention.head_dim", "64", NULLABLE },
-    { FAMILY_MLA, SET, "q_lora_rank", "attention.q_rank", "0", "null=0" },
+    { FAMILY_MLA, SET, "q_lora_rank", "attention.q_rank", "1536", "null=0" },
     { FAMILY_MLA, SET, "kv_lora_rank", "attention.kv_rank", REQUIRED, NULL },
     { FAMILY_MLA, SET, "qk_nope_head_dim", "attention.nope_dim", REQUIRED, NULL },
     { FAMILY_MLA, SET, "qk_rope_head_dim", "attention.rope_dim", REQUIRED, NULL },

@@ -53,6 +53,8 @@ static const char *wrong_type(const Field *f, const Json *v)
     const bool truth = f->words != NULL && text_starts(f->words, "true=");
     const double x = v->number;
     if (v->type == JSON_NULL && may_be_null(f)) return NULL;
+    if (f->words != NULL && strcmp(f->words, "null=0") == 0 && v->type == JSON_NUMBER && x == 0)
+        return "1 or more, or null"; /* 0 is none in our settings alone */
     switch (truth ? CONFIG_BOOL : field_row(f->setting)->type) {
     case CONFIG_INT: return v->type == JSON_NUMBER && x == floor(x) ? NULL : "a whole number";
     case CONFIG_REAL: return v->type == JSON_NUMBER && isfinite(x) ? NULL : "a number";
@@ -180,7 +182,12 @@ static Status read_temper(const Reading *r, const Field *f)
                 f->key);
 }
 
-static bool not_zero(const Json *v) { return v != NULL && v->type != JSON_NULL && v->number != 0; }
+/* As Python sees it: what is no number counts, too. */
+static bool is_true(const Json *v)
+{
+    if (json_is(v, JSON_NUMBER)) return v->number != 0;
+    return !is_absent(v) && (v->type != JSON_BOOL || v->truth);
+}
 
 /* YaRN multiplies rotated columns by m(mscale) / m(mscale_all_dim) if both are there and not 0, else by
  * m(1). DeepSeek's attention multiplies scores by m(mscale_all_dim) squared, with any kind of scaling. */
@@ -197,7 +204,7 @@ static Status read_mscale(const Reading *r, const Field *f)
             "%s: rope_type is yarn with use_qk_norm true: in this class the norm follows the "
             "rotation and undoes YaRN's factor",
             r->path);
-    if (both ? latent : !latent || !not_zero(all)) {
+    if (both ? latent : !latent || !is_true(all)) {
         if (both || !yarn) return OK;
         TRY(assign_setting(r, f, "rope.mscale", "1"));
         return assign_setting(r, f, "rope.mscale_all_dim", "0");

@@ -53,7 +53,8 @@ static Status set_run_settings(FromHf *f, const Json *json)
         c->data_sequence = (int64_t)length->number;
     c->train_micro_batch = 1;
     if (length != NULL && !number && length->type != JSON_NULL)
-        return FAIL(ERR_FORMAT, "%s/config.json: max_position_embeddings must be a whole number",
+        return FAIL(ERR_FORMAT,
+                    "%s/config.json: max_position_embeddings is no number; it must be a whole one",
                     f->dir);
     Status s = config_check(c);
     if (s == OK) s = config_check_ops(c, 1);
