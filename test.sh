@@ -7,8 +7,8 @@
 # what each stage took; the last line adds everything up; success is when nothing failed.
 # test.sh long (make test-long): what takes too long for every change. The meshes with all of their
 # steps under both sanitizers, small limits and failing allocations, library calls that fail in every command, 2,000 drawn
-# models on drawn meshes, trainings with 8-bit products, 100 MB of text beside other tokenizers, cppcheck, and clang's
-# analyzer on every path.
+# models on drawn meshes, trainings with 8-bit products, 100 MB of text beside other tokenizers, members of
+# config.json beside transformers, cppcheck, and clang's analyzer on every path.
 cd "$(dirname "$0")" || exit 1
 tools/packages test || exit 1
 tools/packages browser || echo "test.sh: without Chromium the page of a trace is not looked at in a browser"
@@ -64,6 +64,9 @@ amd() { make -s -j "$(nproc)" build-test-gfxrun && make -s test-gfxrun; }
 # Ids of 100 MB of text beside those of other programs, which it installs into build/peers.
 tokenizers() { make -s -j "$(nproc)" build/release/tests/peer/tokenize && tools/check_tokenizers; }
 
+# Each member of config.json, for every family, beside transformers, which it installs into build/peers.
+folders() { make -s -j "$(nproc)" && tools/check_folders; }
+
 # begin NAME COMMAND...: runs it in the background with the lowest priority. ended NAME waits for its end
 # and prints what it said.
 begin() {
@@ -103,6 +106,7 @@ if [ "${1:-}" = long ]; then
     stage 'a corpus of 1 GB, every byte once an epoch' corpus
     command -v clang-19 >/dev/null && stage 'kernels for AMD, interpreted: all cases, whole trainings' amd
     stage 'tokenizers: 100 MB of text beside tokenizers and tiktoken' tokenizers
+    stage 'Hugging Face folders: 19,000 inputs beside transformers' folders
     stage 'lints, the analyzer on every path' tools/lint
 else
     stage 'release: unit, op, schedule, mesh and system tests' release

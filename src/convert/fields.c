@@ -248,6 +248,13 @@ bool field_place(const char *keys, int i, FieldValue name, bool *rope, bool *wri
     return true;
 }
 
+bool field_written(const char *keys, FieldValue name)
+{
+    bool rope = false, written = false;
+    for (int i = 0; !written && field_place(keys, i, name, &rope, &written);) i++;
+    return rope;
+}
+
 Json *field_member(const Json *json, const Json *rope, const char *keys)
 {
     bool inner = false, written = false;

@@ -62,6 +62,8 @@ void field_translate(const char *words, bool to_ours, FieldValue text);
 /* The i-th alternative of a key. *rope: it is a member of the object of rotary positions. *written: it is
  * the one that is written. False: there are no more. */
 bool field_place(const char *keys, int i, FieldValue name, bool *rope, bool *written);
+/* The name of the alternative that is written. True: of the object of rotary positions. */
+bool field_written(const char *keys, FieldValue name);
 /* The member that the first alternative which is there names; NULL: there is none. `rope`: the object of
  * rotary positions, or NULL. */
 Json *field_member(const Json *json, const Json *rope, const char *keys);

@@ -39,14 +39,6 @@ static Json *member_of(const Reading *r, const Field *f)
     return field_member(r->json, r->rope, f->key);
 }
 
-/* The name of the member that is written, for messages. */
-static const char *key_name(const Field *f, FieldValue out)
-{
-    bool rope = false, written = false;
-    for (int i = 0; !written && field_place(f->key, i, out, &rope, &written);) i++;
-    return out;
-}
-
 /* Describes the type that a member should have; NULL: it has the right type. */
 static const char *wrong_type(const Field *f, const Json *v)
 {
@@ -83,7 +75,8 @@ static Status absent_text(const Reading *r, const Field *f, FieldValue out, bool
     if (f->absent == NULL) return OK;
     if (strcmp(f->absent, FIELD_REQUIRED) == 0) {
         assert(f->key != NULL);
-        return FAIL(ERR_FORMAT, "%s has no %s, which %s models need", r->path, key_name(f, name),
+        (void)field_written(f->key, name);
+        return FAIL(ERR_FORMAT, "%s has no %s, which %s models need", r->path, name,
                     r->family->type);
     }
     if (strcmp(f->absent, FIELD_HEAD) == 0) {

@@ -34,8 +34,7 @@ static const char *const kept[] = { "bos_token_id", "eos_token_id", "pad_token_i
 Status family_put(Arena *a, Json *json, const char *keys, Json value)
 {
     FieldValue name;
-    bool rope = false, written = false;
-    for (int i = 0; !written && field_place(keys, i, name, &rope, &written);) i++;
+    const bool rope = field_written(keys, name);
     if (rope && json_get(json, ROPE) == NULL) TRY(json_put(a, json, ROPE, json_of(JSON_OBJECT)));
     return json_put(a, rope ? json_get(json, ROPE) : json, name, value);
 }

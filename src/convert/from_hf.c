@@ -167,22 +167,18 @@ static Status fail_without_tensor(FromHf *f, const FamilyTensor *first, const Fa
 static Status find_scale(FromHf *f, const FamilyTensor *want, const SafeTensor *t,
                          const SafeTensor **scale)
 {
-    const bool eight = t->dtype >= 0 && dtype_is_narrow((Dtype)t->dtype);
-    const char *file = f->weights.file[t->file];
     if (want->layout & LAYOUT_MXFP4) return weights_mxfp4_scales(&f->weights, t, scale);
-    if (want->layout == 0) TRY(weights_scale(&f->weights, t, scale));
-    if (f->fp8 && eight && want->layout != 0)
-        return FAIL(ERR_UNSUPPORTED,
-                    "%s: %s has 8 bits: scales of stacked experts are not supported", file,
-                    t->name);
-    if (f->fp8 && eight && *scale == NULL)
+    const bool eight = f->fp8 && dtype_is_narrow((Dtype)t->dtype);
+    const char *file = f->weights.file[t->file];
+    TRY(weights_scale(&f->weights, t, scale));
+    if (eight && *scale == NULL)
         return FAIL(ERR_FORMAT,
                     "%s: %s needs its scales, but the folder has no tensor %s_scale_inv", file,
                     t->name, t->name);
-    if (*scale == NULL || (f->fp8 && eight)) return OK;
+    if (eight || *scale == NULL) return OK;
     return FAIL(ERR_FORMAT, "%s: %s has scales, but %s", file, t->name,
-                eight ? "config.json has no quantization_config with quant_method fp8"
-                      : "its type is not one of 8 bits");
+                f->fp8 ? "its type is not one of 8 bits"
+                       : "config.json has no quantization_config with quant_method fp8");
 }
 
 /* Finds the tensor that holds a parameter, trying the family's layouts in order, and where in it the
