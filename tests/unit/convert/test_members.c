@@ -86,9 +86,11 @@ static void verdict_of(const char *member, const Json *json, const Config *base,
     }
     snprintf(out, VERDICT_BYTES, "=");
     CHECK_OK(config_changes(base, &c, &arena, &change, &n));
-    for (int i = 0; i < n; i++)
-        used += snprintf(out + used, (size_t)(VERDICT_BYTES - used), "%s%s=%s", i > 0 ? " " : "",
+    for (int i = 0; i < n; i++) {
+        if (text_starts(change[i].row->name, "mtp.")) continue; /* from-hf counts their tensors */
+        used += snprintf(out + used, (size_t)(VERDICT_BYTES - used), "%s%s=%s", used > 0 ? " " : "",
                          change[i].row->name, change[i].now);
+    }
 }
 
 /* The next part of a line that tabs divide; *line goes behind it. */
