@@ -34,41 +34,38 @@ static Status sum_of(const char *prefix, Arena *a, char sum[FILE_SUM_BYTES])
     return s;
 }
 
-/* Files that are gone have no sum. */
-static Status sums_of_today(const ConfigSources *trained, Arena *a, SourcesTaken *out)
+/* Is this the sum of source k of the training? An old checkpoint has none: then the files of today count. */
+static bool is_source(const ConfigSources *trained, const SourcesTaken *was, int k, const char *sum,
+                      Arena *a)
 {
-    out->n = trained->n;
-    for (int i = 0; i < trained->n; i++) {
-        char sum[FILE_SUM_BYTES] = "";
-        if (sum_of(trained->at[i].path, a, sum) != OK) status_clear();
-        out->name[i] = trained->at[i].name;
-        TRY(arena_text(a, sum, strlen(sum), &out->sum[i]));
-    }
-    return OK;
+    char today[FILE_SUM_BYTES] = "";
+    if (was->sum[0] != NULL) return was->sum[k] != NULL && strcmp(was->sum[k], sum) == 0;
+    if (sum_of(trained->at[k].path, a, today) != OK) status_clear();
+    return strcmp(today, sum) == 0;
 }
 
 Status eval_sources(const ConfigSources *trained, const CheckpointInfo *info, LoaderConfig *data,
                     Arena *a)
 {
-    SourcesTaken was = info->taken;
+    const SourcesTaken *was = &info->taken;
+    const bool old = was->n == 0 || was->sum[0] == NULL;
     LoaderSource *own = NULL;
     TRY(ARENA_NEW(a, data->n_sources, &own));
-    if (was.n == 0 || was.sum[0] == NULL) TRY(sums_of_today(trained, a, &was));
-    for (int i = 0; i < data->n_sources; i++) {
+    for (int i = 0, n = old ? trained->n : was->n; i < data->n_sources; i++) {
         char sum[FILE_SUM_BYTES];
         int k = 0;
         own[i] = data->sources[i];
         TRY(sum_of(own[i].path, a, sum));
-        while (k < was.n && (was.sum[k] == NULL || strcmp(was.sum[k], sum) != 0)) k++;
-        if (k < was.n) own[i].held_as = was.name[k];
-        if (k == was.n)
+        while (k < n && !is_source(trained, was, k, sum, a)) k++;
+        if (k < n) own[i].held_as = old ? trained->at[k].name : was->name[k];
+        if (k == n)
             log_warn(
                 "%s is not what the run was trained on, as a whole: whether its documents were "
                 "trained on is not known; a share of %g of them is measured",
                 own[i].name, data->validation);
-        else if (strcmp(was.name[k], own[i].name) != 0)
+        else if (strcmp(own[i].held_as, own[i].name) != 0)
             log_info("%s is source %s of the run: what was held out of it is measured", own[i].name,
-                     was.name[k]);
+                     own[i].held_as);
     }
     data->sources = own;
     return OK;

@@ -325,7 +325,7 @@ static Status read_header(const char *path, char *text, CheckpointInfo *out)
         out->means.norms = l.means.norms;
     out->config = l.config;
     out->products = l.products;
-    out->taken.n = 0;
+    out->taken = (SourcesTaken){ 0 };
     if (l.taken != NULL) TRY(read_taken(path, l.taken, &out->taken));
     if (l.data != NULL) TRY(read_sums(path, l.data, &out->taken));
     (void)snprintf(out->cpu, sizeof out->cpu, "%s", l.cpu != NULL ? l.cpu : "");

@@ -389,7 +389,10 @@ static void a_checkpoint_without_sums_goes_on_with_a_word(void **state)
     train_on_copies(lab, "old");
     forget_sums(run_checkpoint(lab, "old", 2), &lab->arena);
     forget_sums(run_checkpoint(lab, "old", 4), &lab->arena);
-    Outcome o = RUN(lab, "old", "train", "../tiny.yaml", OWN_DATA, MORE);
+    Outcome o = RUN(lab, "old", "eval", "run", "other=web");
+    CHECK_EXIT(o, 0); /* then the run's own files are asked */
+    CHECK_SAYS(o.err, "other is source web of the run: what was held out of it is measured");
+    o = RUN(lab, "old", "train", "../tiny.yaml", OWN_DATA, MORE);
     CHECK_EXIT(o, 0);
     CHECK_SAYS(o.err, "step-0000000004 has no sums of its data, as it is of an older version");
 }
