@@ -10,7 +10,7 @@ typedef struct OutFolder {
     char path[FILE_PATH_MAX]; /* absolute */
     char temp[FILE_PATH_MAX]; /* PATH.tmp, until out_folder_end */
     size_t there;             /* length of the prefix of `temp` that already existed */
-    int lock;                 /* of a file in PATH.tmp, which says that this program made it; 0: none */
+    int lock; /* of a file in PATH.tmp, which says that this program made it; 0: none */
 } OutFolder;
 
 /* Sets the paths and makes nothing. ERR_ARG: PATH exists already and is not an empty folder. */
