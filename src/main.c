@@ -52,10 +52,10 @@ enum { STACK_LEAST_KIB = 1024 };
 static Status check_stacks(void)
 {
     /* NOLINTNEXTLINE(concurrency-mt-unsafe): there is only one thread yet */
-    const char *text = getenv("OMP_STACKSIZE");
+    const char *said = getenv("OMP_STACKSIZE"), *text = said == NULL ? "" : said;
     char *unit = NULL;
-    double kib = text == NULL ? 0 : strtod(text, &unit);
-    while (unit != NULL && *unit == ' ') unit++;
+    double kib = strtod(text, &unit);
+    unit += strspn(unit, " ");
     if (kib > 0 && (*unit == 'B' || *unit == 'b')) kib /= 1024;
     const bool larger = kib > 0 && strchr("MmGg", *unit) != NULL && *unit != '\0';
     struct rlimit most = { 0 };

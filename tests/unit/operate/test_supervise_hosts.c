@@ -110,6 +110,7 @@ static void slots_of_a_hostfile_are_those_of_open_mpi(void **state)
         { "a max_slots=4\n", 4 },
         { "a max-slots=4 slots=3\n", 3 },
         { "a max_slots=8 slots=3 # slots=5\n", 3 },
+        { "a slots=2 max_slots=4\n", 2 },
         { "// c slots=2\na slots=3 // slots=4\n", 3 },
         { "a cpu=3\n", 3 },
         { "a\tcount=3\r\n", 3 },
