@@ -182,7 +182,7 @@ static const char *const type_names[] = { [CONFIG_INT] = "whole number",
                                           [CONFIG_BOOL] = "true or false",
                                           [CONFIG_TEXT] = "text",
                                           [CONFIG_CHOICE] = "",
-                                          [CONFIG_INTS] = "list of whole numbers",
+                                          [CONFIG_INTS] = "list of whole numbers and ranges (0-60)",
                                           [CONFIG_TEXTS] = "list of ",
                                           [CONFIG_SOURCES] = "list of sources" };
 
