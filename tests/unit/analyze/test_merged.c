@@ -98,10 +98,10 @@ static void processes_behind_each_other_have_their_own_kernels(void **state)
         put_kernel(&w, "k_mm", device[i][0], 2000, 80, 1);
         put_op(&w, "aten::mul", "1", 1100, 2);
         put_kernel(&w, "k_mul", device[i][0], 2100, 80, 2);
-        put_op(&w, "aten::add", "2", 1005, 1);
-        put_kernel(&w, "k_add", device[i][1], 2005, 80, 1);
-        put_op(&w, "aten::silu", "2", 1105, 2);
-        put_kernel(&w, "k_silu", device[i][1], 2105, 80, 2);
+        put_op(&w, "aten::add", "2", 1005, 2);
+        put_kernel(&w, "k_add", device[i][1], 2005, 80, 2);
+        put_op(&w, "aten::silu", "2", 1105, 1);
+        put_kernel(&w, "k_silu", device[i][1], 2105, 80, 1);
         load(&l, &w);
         each_operator_has(&l, 80);
         CHECK_INT(l.tree.processes, 2);

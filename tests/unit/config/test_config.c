@@ -219,21 +219,13 @@ static void a_list_that_is_too_long_is_refused(void **state)
 static void ranges_stand_for_their_numbers(void **state)
 {
     (void)state;
-    static const char *const bad[] = { "[5-2]",   "[0.5]",      "[3-]",     "[-3]",
-                                       "[0-400]", "[0-255, 7]", "[0-99999]" };
     Config c = defaults();
-    CHECK_OK(config_override(&c, &arena, "recompute.layers=[0-60]"));
-    CHECK_INT(c.recompute_layers.n, 61);
-    CHECK_INT(c.recompute_layers.at[60], 60);
-    CHECK_OK(config_override(&c, &arena, "recompute.layers=[0..3, 7, 9-9]"));
-    CHECK_INT(c.recompute_layers.n, 6);
-    CHECK(c.recompute_layers.at[3] == 3 && c.recompute_layers.at[4] == 7);
-    CHECK_INT(c.recompute_layers.at[5], 9);
-    for (size_t i = 0; i < sizeof bad / sizeof *bad; i++) {
-        char assignment[64];
-        snprintf(assignment, sizeof assignment, "recompute.layers=%s", bad[i]);
-        CHECK_FAILS(config_override(&c, &arena, assignment), ERR_ARG, "recompute.layers");
-    }
+    CHECK_OK(config_override(&c, &arena, "recompute.layers=[0..60, 7, 9-9]"));
+    CHECK_INT(c.recompute_layers.n, 63);
+    CHECK(c.recompute_layers.at[60] == 60 && c.recompute_layers.at[62] == 9);
+    CHECK_FAILS(config_override(&c, &arena, "recompute.layers=[5-2]"), ERR_ARG, "0-60");
+    CHECK_FAILS(config_override(&c, &arena, "recompute.layers=[0.5]"), ERR_ARG, "whole number");
+    CHECK_FAILS(config_override(&c, &arena, "recompute.layers=[0-255, 7]"), ERR_ARG, "at most 256");
 }
 
 static void an_override_changes_its_row_alone(void **state)
