@@ -166,6 +166,12 @@ $(OWN:%=$B/%.o): $B/%.o: %
 $O/src/main.c.o $O/src/base/cpu.c.o: CFLAGS := $(filter-out -march=%,$(CFLAGS))
 
 $(SETS:%=$O/src/op/cpu_sets.c.o): CFLAGS += -DHAVE_V4=1
+$O/src/op/cpu_sets.c.o: $O/sets
+
+# changes when SETS does: quickstart.sh leaves out what its processor cannot run, and a later make adds it
+$O/sets: always
+	@mkdir -p $(@D)
+	@echo '$(SETS)' | cmp -s - $@ || echo '$(SETS)' >$@
 
 # one object of a set, in which its table alone is visible
 $O/v4/%.c.o: %.c
@@ -235,10 +241,10 @@ $B/%.cu.o: %.cu
 	$(NVCC) -std=c++17 -O3 $(GPU_ARCH) -Isrc $(CU_WARN) -MMD -MP -MF $(@:.o=.d) -c $< -o $@
 endif
 
-$(LIB): $(OBJ)
+$(LIB): $(OBJ) $O/sets
 	@mkdir -p $(@D)
 	@rm -f $@
-	ar rcs $@ $^
+	ar rcs $@ $(filter %.o,$^)
 
 # not in the library, so that a commit links no test anew
 $O/gen/version.c: always

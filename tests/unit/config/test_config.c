@@ -270,8 +270,9 @@ static void a_wrong_override_is_told_as_it_was_typed(void **state)
     CHECK_FAILS(config_override(&c, &arena, "train.stepz=5"), ERR_ARG,
                 "override train.stepz=5: there is no setting train.stepz, did you mean");
     CHECK_FAILS(config_override(&c, &arena, "steps=5"), ERR_ARG, "did you mean train.steps?");
-    CHECK_FAILS(config_override(&c, &arena, "mesh.dp=2"), ERR_ARG,
-                "there is no setting mesh.dp: what is left of the ranks is data parallel, ranks / ");
+    CHECK_FAILS(
+        config_override(&c, &arena, "mesh.dp=2"), ERR_ARG,
+        "there is no setting mesh.dp: what is left of the ranks is data parallel, ranks / ");
     CHECK_FAILS(config_override(&c, &arena, "train.steps=five"), ERR_ARG,
                 "override train.steps=five: train.steps is the text \"five\"");
     CHECK_FAILS(config_override(&c, &arena, "train.steps="), ERR_ARG, "train.steps is empty");
