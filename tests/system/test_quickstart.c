@@ -92,6 +92,7 @@ static void the_measured_speeds_choose(void **state)
         { "echo 30000", "echo 15000", "echo 7300", "does 7,300 tokens/s: a model of 8.9 M", true },
         { "echo 25000", "echo 30000", "echo 6400", "does 30,000 tokens/s: a model of 2.3 M",
           false },
+        { "exit 1", "exit 1", "exit 1", "does under 1,000 tokens/s: a model of 2.3 M", false },
         { "echo 7700", "echo 7600", "echo 9000", "does 7,600 tokens/s: a model of 2.3 M", false },
         { "echo 3100", "echo 600", "echo 9000", "does 3,100 tokens/s: a model of 2.3 M", true },
         { "echo 3100", "sleep 60; echo 9000", "echo 9000", "does 3,100 tokens/s: a model of 2.3 M",
