@@ -2,9 +2,10 @@
  * stages are a recursion: each piece goes through all later stages before the next piece. */
 #include "data/split.h"
 
-#include "base/text.h"
+#include "data/pattern.h"
 
 #include <assert.h>
+#include <stdlib.h>
 #include <string.h>
 
 #define PCRE2_CODE_UNIT_WIDTH 8
@@ -53,29 +54,18 @@ static Status check_room(const Splitter *s)
     return FAIL(ERR_UNSUPPORTED, "more than %d patterns one after another", SPLIT_STAGES_MAX);
 }
 
-/* Writes the pattern with White_Space for \s, because PCRE2's \s has U+180E, which Unicode took out. The
- * pattern without \S and \s is returned itself. */
-static Status white_space(const char *pattern, Arena *a, const char **out, size_t *n)
+/* The version of Unicode that PCRE2's tables have; 0: it has none. */
+static int unicode_version(void)
 {
-    Text t;
-    const char *at = pattern, *end = at + strlen(pattern);
-    TRY(text_init(&t, a));
-    for (; at < end; at++) {
-        bool escape = *at == '\\' && at + 1 < end;
-        if (escape && (at[1] == 's' || at[1] == 'S'))
-            TRY(text_printf(&t, "\\%c{White_Space}", at[1] == 's' ? 'p' : 'P'));
-        else
-            TRY(text_append(&t, at, escape ? 2 : 1));
-        at += escape;
-    }
-    *out = t.used == 0 ? "" : t.data;
-    *n = t.used;
-    return OK;
+    char text[SENTENCE_BYTES] = { 0 };
+    if (pcre2_config(PCRE2_CONFIG_UNICODE_VERSION, NULL) > SENTENCE_BYTES) return 0;
+    (void)pcre2_config(PCRE2_CONFIG_UNICODE_VERSION, text);
+    return (int)strtol(text, NULL, 10);
 }
 
-/* PCRE2_UCP makes \p{L} and the like follow Unicode. The compiled pattern lies in the arena,
- * but its machine code does not: splitter_free must be called. */
-Status splitter_add_rule(Splitter *s, const char *pattern, bool literal, SplitKeep keep, Arena *a)
+/* The compiled pattern lies in the arena, but its machine code does not: splitter_free must be called. */
+Status splitter_add_rule(Splitter *s, const char *pattern, SplitSyntax syntax, SplitKeep keep,
+                         Arena *a)
 {
     TRY(check_room(s));
     pcre2_general_context *memory = NULL;
@@ -84,23 +74,26 @@ Status splitter_add_rule(Splitter *s, const char *pattern, bool literal, SplitKe
     if (how == NULL) return FAIL(ERR_MEMORY, "arena %s: no room for a pattern", a->name);
     pcre2_set_newline(how, PCRE2_NEWLINE_LF);
     uint32_t options = PCRE2_UTF | PCRE2_LITERAL;
-    const char *text = pattern;
-    size_t n = strlen(pattern);
-    if (!literal) { /* \C would match half a character */
-        options = PCRE2_UTF | PCRE2_UCP | PCRE2_MULTILINE | PCRE2_NEVER_BACKSLASH_C;
-        TRY(white_space(pattern, a, &text, &n));
+    Text text = { .data = (char *)(uintptr_t)pattern, .used = strlen(pattern) };
+    if (syntax != SPLIT_TEXT) {
+        options = PCRE2_UTF | PCRE2_MULTILINE | PCRE2_NEVER_BACKSLASH_C;
+        TRY(text_init(&text, a));
+        TRY(pattern_translate(pattern, syntax == SPLIT_FANCY ? PATTERN_FANCY : PATTERN_ONIGURUMA,
+                              unicode_version(), &text));
     }
     int code = 0;
     size_t at = 0;
-    pcre2_code *compiled = pcre2_compile((PCRE2_SPTR)text, n, options, &code, &at, how);
+    pcre2_code *compiled =
+        pcre2_compile((PCRE2_SPTR)text.data, text.used, options, &code, &at, how);
     if (compiled == NULL) {
         char why[SENTENCE_BYTES];
         return FAIL(code == PCRE2_ERROR_HEAP_FAILED ? ERR_MEMORY : ERR_FORMAT,
-                    "pattern \"%.60s\": %s at byte %zu", text, pcre2_sentence(code, why), at);
+                    "pattern \"%.60s\": PCRE2, which matches it here: %s", pattern,
+                    pcre2_sentence(code, why));
     }
     /* If the system allows no machine code, PCRE2 interprets: slower, with the same matches. */
     (void)pcre2_jit_compile(compiled, PCRE2_JIT_COMPLETE);
-    s->stage[s->n_stages++] = (SplitStage){ compiled, keep };
+    s->stage[s->n_stages++] = (SplitStage){ compiled, keep, syntax == SPLIT_FANCY };
     return OK;
 }
 
@@ -173,14 +166,26 @@ static Status cut_at_match(SplitCut *c, int stage, const char *text, size_t *don
     return cut_stage(c, stage + 1, text + match, end - match);
 }
 
+/* An empty match behind a match is none; any other one ends tiktoken, so it must not pass here. */
+static Status check_empty(const SplitStage *s, size_t done, size_t start, size_t end)
+{
+    if (!s->never_empty || start < end || (start == done && done > 0)) return OK;
+    return FAIL(
+        ERR_UNSUPPORTED,
+        "the pattern of the tokenizer matches nothing at byte %zu of a text, where tiktoken "
+        "ends with an error: let each part of it match a character",
+        start);
+}
+
 static Status cut_by_pattern(SplitCut *c, int stage, const char *text, size_t n)
 {
     const SplitStage *s = &c->splitter->stage[stage];
     size_t done = 0, from = 0;
-    while (from < n) {
+    while (from < n + s->never_empty) {
         size_t start = 0, end = 0;
         TRY(find_match(c, s, text, n, from, &start, &end));
-        if (start >= n) break;
+        if (start >= n + s->never_empty) break;
+        TRY(check_empty(s, done, start, end));
         TRY(cut_at_match(c, stage, text, &done, start, end));
         from = end > start ? end : next_character(text, n, end); /* an empty match only cuts */
     }

@@ -1,9 +1,7 @@
 /* split: splits text into pieces with a pipeline of patterns, like Hugging Face's pre-tokenizers.
  *
  * Each stage cuts every piece of the stage before it, and sees that piece as a text of its own.
- * Patterns are PCRE2 with Unicode classes and with Ruby's meaning of ^ and $ (at every line). PCRE2
- * knows Unicode 14; characters assigned since then may be cut at other places than Hugging Face's
- * library cuts them.
+ * Patterns are those of the file's own program (pattern.h translates them), with the classes of Unicode 16.
  *
  * The text is validated as UTF-8 once, here, and PCRE2 is told to trust it. PCRE2's own check scans the
  * rest of the text at every match, which is quadratic. A text ends at its first byte that is not UTF-8.
@@ -31,6 +29,7 @@ typedef enum SplitKeep {
 typedef struct SplitStage {
     struct pcre2_real_code_8 *code; /* NULL: put a space before a piece that has none */
     SplitKeep keep;
+    bool never_empty; /* tiktoken ends with an error where a match has no bytes */
 } SplitStage;
 
 typedef struct Splitter {
@@ -43,9 +42,12 @@ typedef struct Splitter {
  * the space before it, and runs of white space without the space before a word. */
 extern const char SPLIT_GPT2_PATTERN[];
 
-/* Add a stage to the end; s starts zeroed. literal: the pattern is the text to find, not a regular
- * expression. */
-Status splitter_add_rule(Splitter *s, const char *pattern, bool literal, SplitKeep keep, Arena *a);
+/* A text to find, or a regular expression of Oniguruma or fancy-regex. */
+typedef enum SplitSyntax { SPLIT_TEXT, SPLIT_ONIGURUMA, SPLIT_FANCY } SplitSyntax;
+
+/* Add a stage to the end; s starts zeroed. */
+Status splitter_add_rule(Splitter *s, const char *pattern, SplitSyntax syntax, SplitKeep keep,
+                         Arena *a);
 Status splitter_add_prefix_space(Splitter *s);
 void splitter_free(Splitter *s); /* safe on a zeroed one */
 

@@ -172,15 +172,15 @@ static Status read_normalizer(const Reader *r, const Json *item)
 
 /* ---- pre_tokenizer ---- */
 
-static Status add_rule(const Reader *r, const char *pattern, bool literal, SplitKeep keep)
+static Status add_rule(const Reader *r, const char *pattern, SplitSyntax syntax, SplitKeep keep)
 {
-    Status s = splitter_add_rule(&r->t->splitter, pattern, literal, keep, r->arena);
+    Status s = splitter_add_rule(&r->t->splitter, pattern, syntax, keep, r->arena);
     return named_status(r, PRE_TOKENIZER, s);
 }
 
 static Status add_regex(const Reader *r, const char *pattern)
 {
-    return add_rule(r, pattern, false, SPLIT_ISOLATED);
+    return add_rule(r, pattern, SPLIT_ONIGURUMA, SPLIT_ISOLATED);
 }
 
 /* Hugging Face's defaults apply to absent members: a space before the text, and GPT-2's pattern. */
@@ -212,7 +212,7 @@ static Status read_split(const Reader *r, const Json *item)
             "inverted MergedWithPrevious and MergedWithNext are supported",
             r->name, SHOWN, behavior, invert ? ", inverted" : "");
     if (keep == SPLIT_ONLY_OTHERS && invert) keep = SPLIT_ONLY_MATCHES;
-    return add_rule(r, text, regex == NULL, (SplitKeep)keep);
+    return add_rule(r, text, regex == NULL ? SPLIT_TEXT : SPLIT_ONIGURUMA, (SplitKeep)keep);
 }
 
 /* Spaces become a sign, U+2581 in all published files, and a text gets one at its front. With `split`
@@ -231,7 +231,7 @@ static Status read_metaspace(const Reader *r, const Json *item)
                               .only_first = strcmp(scheme, "first") == 0 };
     if (!never) TRY(add_step(r, z, prepend));
     if (!get_flag(item, "split", true)) return OK;
-    return add_rule(r, sign, true, SPLIT_WITH_NEXT);
+    return add_rule(r, sign, SPLIT_TEXT, SPLIT_WITH_NEXT);
 }
 
 /* One pre-tokenizer of the pipeline. ByteLevel is the last one of byte-level vocabularies; Metaspace, of
@@ -375,7 +375,8 @@ static Status check_added_id(const Reader *r, const char *text, int32_t id)
     return OK;
 }
 
-/* A special token has no bytes here: it is matched as an added token and decodes to nothing. */
+/* A special token is one as all others here: merges may lead to it, also in pieces where it is not found as an
+ * added token. */
 static Status read_vocab_token(Reader *r, const Json *item)
 {
     Tokenizer *t = r->t;
@@ -388,10 +389,6 @@ static Status read_vocab_token(Reader *r, const Json *item)
         return FAIL(ERR_FORMAT, "%s: id %d is \"%.*s\" in model.vocab and \"%.*s\" in added_tokens",
                     r->name, id, SHOWN, item->name, SHOWN, added);
     TRY(check_added_id(r, item->name, id));
-    if (is_special(r->added[id].item)) {
-        t->token[id].bytes = "";
-        return OK;
-    }
     bool matches = false;
     TokenText token = token_of(r, item->name, &matches);
     if (matches && tokenizer_find(t, token.bytes, token.n) != TOKENIZER_NO_TOKEN)
@@ -417,15 +414,20 @@ static Status normalize_added(const Reader *r)
 }
 
 /* Decoding: an added token gives its text, a special one gives nothing. */
-static void take_added_tokens(Reader *r)
+static void take_added_tokens(Reader *r, TokenText *shown)
 {
     for (int32_t id = 0; id < r->t->vocab; id++) {
         TokenText *token = &r->t->token[id];
         const Entry *e = &r->added[id];
-        if (e->item == NULL || token->bytes != NULL) continue; /* or it is in model.vocab */
-        size_t n = is_special(e->item) ? 0 : strlen(get_text(e->item, "content"));
-        *token = (TokenText){ .bytes = e->content, .n = (int32_t)n };
+        bool special = is_special(e->item);
+        if (e->item != NULL && token->bytes == NULL) { /* it is not in model.vocab */
+            size_t n = special ? 0 : strlen(get_text(e->item, "content"));
+            *token = (TokenText){ .bytes = e->content, .n = (int32_t)n };
+        }
+        shown[id] = *token;
+        if (special) shown[id].n = 0;
     }
+    r->t->shown = shown;
 }
 
 /* ---- vocabularies of characters ---- */
@@ -461,7 +463,7 @@ static Status show_tokens(const Reader *r, const NormalizeStep *space, size_t te
     for (int32_t id = 0; id < t->vocab; id++) {
         const TokenText *token = &t->token[id];
         shown[id] = (TokenText){ .bytes = token->bytes };
-        if (token->bytes == NULL) continue;
+        if (t->shown[id].n == 0) continue;
         shown[id].bytes = at;
         for (int32_t i = 0; i < token->n;) {
             bool sign = n_sign > 0 && token->n - i >= (int32_t)n_sign &&
@@ -532,10 +534,11 @@ static Status read_tokens(Reader *r, const Json *vocab, const Json *added, int64
                           size_t *text_bytes)
 {
     Tokenizer *t = r->t;
+    TokenText *shown = NULL;
     int64_t n_tokens = 0;
     TRY(measure_tokens(r, vocab, added, &n_tokens, text_bytes));
     TRY(ARENA_ZEROED(r->arena, t->vocab, &t->token));
-    t->shown = t->token;
+    TRY(ARENA_NEW(r->arena, t->vocab, &shown));
     TRY(ARENA_NEW(r->arena, *text_bytes, &r->pool));
     TRY(tokenizer_tables(t, n_tokens, r->arena));
     TRY(tokenizer_merge_table(t, n_merges, r->arena));
@@ -546,7 +549,7 @@ static Status read_tokens(Reader *r, const Json *vocab, const Json *added, int64
     TRY(read_added_tokens(r, added));
     for (const Json *each = json_first(vocab); each != NULL; each = each->next)
         TRY(read_vocab_token(r, each));
-    take_added_tokens(r);
+    take_added_tokens(r, shown);
     arena_release(r->arena, mark);
     TRY(normalize_added(r));
     t->end_of_text = find_end_of_text(added);

@@ -46,7 +46,7 @@ struct Tokenizer { /* all in the arena of tokenizer_load */
     bool of_characters;     /* the kind of vocabulary; otherwise byte-level */
     bool adds_space;        /* encoding puts a space before the text, which decoding takes away */
     TokenText *token;       /* (vocab); no bytes: special, or no token has this id */
-    const TokenText *shown; /* (vocab): what ids decode to; `token` if byte-level */
+    const TokenText *shown; /* (vocab): what ids decode to: special ones to nothing */
     int32_t byte_id[256];
     TokenSlot *slot;  /* hash table: bytes of a token to its id */
     MergeSlot *merge; /* hash table: pair of ids to their merge */
@@ -75,6 +75,7 @@ typedef struct TokenizerFile {
     const TokenizerMerge *merge;
     int64_t n_merges;
     const char *pattern; /* NULL: GPT-2's, and pieces are merged even if they are tokens */
+    bool drops;          /* the text between matches is no piece */
     const AddedText *special;
     int n_special;
 } TokenizerFile;

@@ -4,6 +4,7 @@
  *
  * A pair of neighbours may merge if the bytes of both together are a token; the token of the lowest rank
  * goes first, the leftmost of equal ones. So each split of a token into two tokens is a merge. */
+#include "data/pattern.h"
 #include "data/tokenizer_private.h"
 
 #include "base/file.h"
@@ -150,6 +151,7 @@ typedef struct Reader {
     Arena *arena;
     Tokenizer *t;
     const char *pattern;
+    bool own_pattern; /* not one of ENCODINGS */
     int32_t n_ranks;
 } Reader;
 
@@ -259,7 +261,8 @@ static Status gather(Reader *r, const TokenizerConversion *c)
     AddedSet *set = &r->t->added[0];
     bool own = c != NULL && c->pattern != NULL && c->encoding == NULL;
     if (!own) TRY(find_encoding(r, c == NULL ? NULL : c->encoding, &encoding));
-    r->pattern = c != NULL && c->pattern != NULL ? c->pattern : encoding->pattern;
+    r->own_pattern = c != NULL && c->pattern != NULL;
+    r->pattern = r->own_pattern ? c->pattern : encoding->pattern;
     TRY(ARENA_NEW(r->arena, SPECIALS_MAX + (c == NULL ? 0 : c->n_special), &set->at));
     for (int i = 0; !own && i < SPECIALS_MAX && encoding->special[i].text != NULL; i++) {
         const Special *s = &encoding->special[i];
@@ -292,6 +295,25 @@ static Status add_specials(const Reader *r)
                 set->at[twice].text);
 }
 
+/* What tokenizer_write needs. tiktoken drops what no match has, which no pattern of ENCODINGS leaves. */
+static Status describe(const Reader *r, const TokenizerMerge *list, int64_t n_merges,
+                       TokenizerFile *file)
+{
+    enum { UNICODE_OF_TOKENIZERS = 16 };
+    Text pattern;
+    TRY(text_init(&pattern, r->arena));
+    TRY(pattern_translate(r->pattern, PATTERN_FANCY, UNICODE_OF_TOKENIZERS, &pattern));
+    *file = (TokenizerFile){ .token = r->t->token,
+                             .n_tokens = r->t->vocab,
+                             .merge = list,
+                             .n_merges = n_merges,
+                             .pattern = pattern.data,
+                             .drops = r->own_pattern,
+                             .special = r->t->added[0].at,
+                             .n_special = r->t->added[0].n };
+    return OK;
+}
+
 static Status read_file(Reader *r, const TokenizerConversion *c, TokenizerFile *file)
 {
     Tokenizer *t = r->t;
@@ -308,15 +330,8 @@ static Status read_file(Reader *r, const TokenizerConversion *c, TokenizerFile *
     if (file != NULL) TRY(ARENA_NEW(r->arena, n_merges, &list));
     (void)each_split(t, list);
     TRY(add_specials(r));
-    TRY(splitter_add_rule(&t->splitter, r->pattern, false, SPLIT_ISOLATED, r->arena));
-    if (file != NULL)
-        *file = (TokenizerFile){ .token = t->token,
-                                 .n_tokens = t->vocab,
-                                 .merge = list,
-                                 .n_merges = n_merges,
-                                 .pattern = r->pattern,
-                                 .special = t->added[0].at,
-                                 .n_special = t->added[0].n };
+    TRY(splitter_add_rule(&t->splitter, r->pattern, SPLIT_FANCY, SPLIT_ONLY_MATCHES, r->arena));
+    if (file != NULL) TRY(describe(r, list, n_merges, file));
     return tokenizer_mark_whole(t, true, r->arena);
 }
 

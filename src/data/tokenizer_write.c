@@ -32,8 +32,9 @@ static Status write_head(Text *t, const TokenizerFile *f)
     if (f->pattern != NULL)
         TRY(text_json(t,
                       "{\"type\":\"Sequence\",\"pretokenizers\":[{\"type\":\"Split\",\"pattern\":"
-                      "{\"Regex\":%s},\"behavior\":\"Isolated\",\"invert\":false},",
-                      f->pattern));
+                      "{\"Regex\":%s},\"behavior\":%s,\"invert\":",
+                      f->pattern, f->drops ? "Removed" : "Isolated"));
+    if (f->pattern != NULL) TRY(text_printf(t, "%s},", f->drops ? "true" : "false"));
     const char *use_regex = f->pattern == NULL ? "true" : "false";
     for (int i = 0; i < 2; i++)
         TRY(text_printf(t,
