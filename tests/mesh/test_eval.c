@@ -61,8 +61,8 @@ static void write_shard(Arena *a, const char *prefix, int32_t length)
 
 static Status open_loader(Turn *t, ManyRank *r, Loader **out)
 {
-    LoaderSource source[SOURCES] = { { "web", t->prefix[0], 0, 0 },
-                                     { "books", t->prefix[1], 0, 0 } };
+    LoaderSource source[SOURCES] = { { .name = "web", .path = t->prefix[0] },
+                                     { .name = "books", .path = t->prefix[1] } };
     LoaderConfig c = { .sources = source,
                        .n_sources = SOURCES,
                        .sequence = r->t.config.data_sequence,

@@ -212,8 +212,8 @@ static void open_loop(Lab *lab, Loop *l)
     const EngineShape shape = {
         .batch = 4, .micro_batch = 2, .sequence = 32, .positions = 32, .domains = 2, .threads = 1
     };
-    const LoaderSource sources[] = { { "a", lab_path(lab, "a"), 3, 0 },
-                                     { "b", lab_path(lab, "b"), 1, 0 } };
+    const LoaderSource sources[] = { { .name = "a", .path = lab_path(lab, "a"), .weight = 3 },
+                                     { .name = "b", .path = lab_path(lab, "b"), .weight = 1 } };
     const LoaderConfig data = { .sources = sources,
                                 .n_sources = 2,
                                 .sequence = 32,

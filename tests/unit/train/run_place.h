@@ -41,7 +41,8 @@ static inline int place_open(void **state)
     CHECK(mkdtemp(p->folder) != NULL);
     CHECK_OK(file_join(p->path, p->folder, "metrics.jsonl"));
     char prefix[2][FILE_PATH_MAX];
-    LoaderSource source[2] = { { "we\"b", prefix[0], 0, 0 }, { "books", prefix[1], 0, 0 } };
+    LoaderSource source[2] = { { .name = "we\"b", .path = prefix[0] },
+                               { .name = "books", .path = prefix[1] } };
     for (int i = 0; i < 2; i++) {
         CHECK_OK(file_join(prefix[i], p->folder, i == 0 ? "0" : "1"));
         write_shard(&p->t.arena, prefix[i]);
