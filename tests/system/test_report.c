@@ -57,6 +57,8 @@ static void what_is_no_run_is_refused_in_one_sentence(void **state)
     Lab *lab = *state;
     Outcome o = RUN(lab, "refused", "report", "nowhere");
     CHECK_REFUSED(o, 2, "nowhere has no metrics.jsonl");
+    o = RUN(lab, "refused", "report", "1", "2", "3", "4", "5", "6", "7", "8", "ninth");
+    CHECK_REFUSED(o, 2, "does not know what to do with \"ninth\": arguments are at most 8");
     o = RUN(lab, "refused", "report", "../tiny.yaml");
     CHECK_REFUSED(o, 2, "../tiny.yaml is a file");
     o = RUN(lab, "refused", "report", "nowhere", "--out", "runs.pdf");
