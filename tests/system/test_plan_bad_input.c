@@ -92,7 +92,7 @@ static const struct {
       "--row 999: there are rows 1 to" },
     { ON " --search search.ep=[5]", "no combination of axes is legal" },
     { ON " --formula primus", "primus" },
-    { ON " --from megatron", "megatron" },
+    { ON " --from nemo", "there is no format nemo" },
     { "none.yaml --cluster mi355x:8 --from primus", "none.yaml" },
     { ON " --bogus", "no option --bogus" },
     /* two chunks on each rank are DualPipe's */

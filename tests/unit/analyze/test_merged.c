@@ -339,6 +339,31 @@ static void memory_stands_by_process(void **state)
     events_free(&l.e);
 }
 
+/* DeepSeek's published training step. The numbers were computed from its events by a program of another
+ * language: unions of spans, us. */
+static void deepep_is_communication_and_mostly_hidden(void **state)
+{
+    (void)state;
+    static const char PATH[] = "../shared/traces/deepseek/train.json.gz";
+    const TreeOptions how = { .link = LINK_CORRELATION };
+    Loaded l = { .o = { .step = -1 } };
+    double us[TIMELINE_ROWS];
+    if (!file_exists(PATH)) {
+        print_message("%s is not there\n", PATH);
+        skip();
+    }
+    CHECK_OK(events_read(PATH, &(EventsOptions){ 0 }, &l.e));
+    CHECK_OK(tree_build(&l.e, &how, &arena, &l.tree));
+    CHECK_OK(events_cut(&l.e, &l.tree, &arena));
+    CHECK_OK(report_make(&l.e, &l.tree, &l.o, &arena, &l.report));
+    CHECK_OK(report_timeline(&l.report, us));
+    CHECK_NEAR(us[TIMELINE_COMM], 113440, 0.5);
+    CHECK_NEAR(us[TIMELINE_EXPOSED_COMM], 4186, 0.5);
+    CHECK_NEAR(us[TIMELINE_COMPUTATION], 124317, 0.5);
+    CHECK_INT(l.e.counts.cut, 0);
+    events_free(&l.e);
+}
+
 int main(void)
 {
     CHECK_OK(arena_reserve(&arena, "test", (size_t)1 << 30));
@@ -355,6 +380,7 @@ int main(void)
         TEST(kernels_of_one_graph_may_overlap),
         TEST(a_step_of_two_processes_has_the_work_of_both),
         TEST(memory_stands_by_process),
+        TEST(deepep_is_communication_and_mostly_hidden),
     };
     int failed = TEST_RUN(tests);
     arena_free(&arena);
