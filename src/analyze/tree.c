@@ -365,13 +365,13 @@ static void vote(Owner *o, uint32_t pid)
     o->votes += o->pid == pid ? 1 : -1;
 }
 
-/* Devices without a vote take the processes that no other device has, in the order of the file. */
+/* Devices without a majority take the processes one after the other, in the order of the file. */
 static void guess_owners(Build *b)
 {
     int64_t next = 0;
     for (int64_t k = 0; k < b->e->n_tracks; k++) {
         Owner *o = &b->owner[b->e->tracks[k].pid];
-        if (o->votes >= 0) continue;
+        if (o->votes > 0 || (o->votes == 0 && o->pid == 0)) continue; /* voted, or no device */
         *o = (Owner){ b->process[next].pid, INT64_MAX, true };
         if (next + 1 < b->processes) next++;
     }
