@@ -67,6 +67,9 @@ tokenizers() { make -s -j "$(nproc)" build/release/tests/peer/tokenize && tools/
 # Each member of config.json, for every family, beside transformers, which it installs into build/peers.
 folders() { make -s -j "$(nproc)" && tools/check_folders; }
 
+# What 576 patterns and 3,000 random ones cut, beside the same programs.
+patterns() { make -s -j "$(nproc)" build/release/tests/peer/cut_patterns && tools/check_patterns; }
+
 # begin NAME COMMAND...: runs it in the background with the lowest priority. ended NAME waits for its end
 # and prints what it said.
 begin() {
@@ -107,6 +110,8 @@ if [ "${1:-}" = long ]; then
     command -v clang-19 >/dev/null && stage 'kernels for AMD, interpreted: all cases, whole trainings' amd
     stage 'tokenizers: 100 MB of text beside tokenizers and tiktoken' tokenizers
     stage 'Hugging Face folders: 19,000 inputs beside transformers' folders
+
+    stage 'patterns: pieces beside tokenizers and tiktoken' patterns
     stage 'lints, the analyzer on every path' tools/lint
 else
     stage 'release: unit, op, schedule, mesh and system tests' release
