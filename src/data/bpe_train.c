@@ -127,7 +127,8 @@ static Status count_files(Corpus *c, const TokenizerTraining *t)
         c->bar.total += (int64_t)bytes;
     }
     progress_begin(&c->bar);
-    Status s = splitter_add_rule(&splitter, SPLIT_GPT2_PATTERN, SPLIT_ONIGURUMA, SPLIT_ISOLATED, c->arena);
+    Status s =
+        splitter_add_rule(&splitter, SPLIT_GPT2_PATTERN, SPLIT_ONIGURUMA, SPLIT_ISOLATED, c->arena);
     if (s == OK) s = split_begin(&cut, &splitter, count_piece, c, c->arena);
     for (int i = 0; i < t->n_files && s == OK; i++) s = count_file(&cut, t->files[i]);
     if (s == OK) progress_end(&c->bar);

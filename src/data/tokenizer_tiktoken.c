@@ -303,6 +303,9 @@ static Status describe(const Reader *r, const TokenizerMerge *list, int64_t n_me
     Text pattern;
     TRY(text_init(&pattern, r->arena));
     TRY(pattern_translate(r->pattern, PATTERN_FANCY, UNICODE_OF_TOKENIZERS, &pattern));
+    Text again; /* what Oniguruma refuses must not be written */
+    TRY(text_init(&again, r->arena));
+    TRY(pattern_translate(pattern.data, PATTERN_ONIGURUMA, UNICODE_OF_TOKENIZERS, &again));
     *file = (TokenizerFile){ .token = r->t->token,
                              .n_tokens = r->t->vocab,
                              .merge = list,
