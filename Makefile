@@ -36,7 +36,7 @@ BUILD  ?= build
 O      := $(BUILD)/$(CONFIG)$(if $(filter 1-asan 1-tsan,$(LONG)-$(CONFIG)),-long)
 B      := $O$(if $(filter 1,$(CUDA)),-cuda)$(if $(filter 1,$(HIP)),-hip)$(if $(filter 1,$(MPI)),-mpi)$(if $(filter v3,$(ISA)),-v3)
 PROGRAM := $(if $(filter release-all,$(CONFIG)-$(ISA)),$(BUILD)/switchyard,$B/switchyard)
-BESIDE  := ngram replay
+BESIDE  := inspect ngram replay trace_bench viz
 
 CC.release := gcc
 CC.debug   := gcc
@@ -353,6 +353,7 @@ endef
 $(foreach name,$(BESIDE),$(eval $(call BESIDE_RULES,$(name))))
 $B/switchyard: | $(BESIDE:%=$B/switchyard-%)
 $B/tests/fuzz/fuzz_sheets: $(BESIDE_OBJ.replay)
+$(addprefix $B/tests/,fuzz/fuzz_timeline mesh/test_pipeline unit/viz/test_timeline): $(BESIDE_OBJ.viz)
 $O/tests/fuzz/fuzz_sheets.c.o: CFLAGS += -Itools
 
 # under CONFIG=fuzz with libFuzzer, else with a main that replays a corpus

@@ -10,8 +10,7 @@
 #include "base/text.h"
 #include "comm/comm.h"
 
-/* The subcommands of main.c. cli_data_batches and cli_bench_trace are commands below data and
- * bench. */
+/* The subcommands of main.c. cli_data_batches is a command below data. */
 Status cli_train(int argc, char **argv);
 Status cli_supervise(int argc, char **argv);
 Status cli_generate(int argc, char **argv);
@@ -21,9 +20,7 @@ Status cli_data(int argc, char **argv);
 Status cli_convert(int argc, char **argv);
 Status cli_data_batches(int argc, char **argv);
 Status cli_bench(int argc, char **argv);
-Status cli_bench_trace(int argc, char **argv);
 Status cli_plan(int argc, char **argv);
-Status cli_viz(int argc, char **argv);
 Status cli_report(int argc, char **argv);
 Status cli_doctor(int argc, char **argv);
 Status cli_trace(int argc, char **argv);

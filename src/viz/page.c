@@ -1,6 +1,6 @@
 /* page: the frame of every page, with the style and the scripts of viz/page/. The build embeds
  * those files in the program (tools/embed_presets), so a page needs no other file. What a page
- * shows is written by report.c, pipeline_page.c, trace_page.c and inspect_page.c. */
+ * shows is written by report.c, pipeline_page.c and trace_page.c. */
 #include "viz/page.h"
 
 #include <stdarg.h>

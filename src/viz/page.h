@@ -11,7 +11,6 @@
 #define VIZ_PAGE_H
 
 #include "config/config_doc.h"
-#include "data/inspect.h"
 #include "viz/svg.h"
 
 extern const ConfigPreset page_files[];
@@ -27,9 +26,5 @@ __attribute__((format(printf, 4, 5))) Status part_fact(Text *out, const char *na
 Status part_figure(Text *out, const SvgChart *c);
 /* A paragraph below a heading or a plot; `text` is markup. */
 Status part_note(Text *out, const char *text);
-
-/* inspect_page.c: a page of what a shard holds: figures, lengths, most frequent ids, first
- * document. With a tokenizer ids are shown with their text; NULL: ids alone. */
-Status inspect_html(const Inspect *r, const Tokenizer *t, Text *out);
 
 #endif

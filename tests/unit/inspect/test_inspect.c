@@ -1,8 +1,8 @@
-#include "data/inspect.h"
 #include "data/shard.h"
 #include "harness/place.h"
 #include "harness/shards.h"
 #include "harness/texts.h"
+#include "inspect/inspect.h"
 
 typedef struct Place {
     char folder[64];

@@ -1,6 +1,6 @@
 /* inspect: statistics of a shard, as text for a terminal. viz/page.h shows the same as a web page. */
-#ifndef DATA_INSPECT_H
-#define DATA_INSPECT_H
+#ifndef INSPECT_INSPECT_H
+#define INSPECT_INSPECT_H
 
 #include "base/text.h"
 #include "data/tokenizer.h"
@@ -54,5 +54,9 @@ Status inspect_token_text(const Tokenizer *t, int32_t id, Text *out);
 
 /* How a document begins: its text, or without a tokenizer its ids. */
 Status inspect_sample(const InspectSample *s, const Tokenizer *t, Text *out);
+
+/* inspect_page.c: a page of what a shard holds: figures, lengths, most frequent ids, first
+ * document. With a tokenizer ids are shown with their text; NULL: ids alone. */
+Status inspect_html(const Inspect *r, const Tokenizer *t, Text *out);
 
 #endif

@@ -1,5 +1,5 @@
 /* inspect: scans a shard for document lengths and ids, and prints statistics for `data inspect`. */
-#include "data/inspect.h"
+#include "inspect/inspect.h"
 
 #include "config/config.h"
 #include "data/shard.h"

@@ -1,8 +1,7 @@
-/* bench_trace: `switchyard bench trace`: parses and calls bench/trace.h. It has a file of its own
- * because it takes no model and no settings. */
-#include "bench/trace.h"
-#include "cli/cli.h"
+/* bench trace: parses the call, and times the reader and the report of traces. */
+#include "beside/beside.h"
 #include "cli/options.h"
+#include "trace_bench/trace.h"
 
 static Status run_bench_trace(void *state, int n, char **path, Arena *a, Text *out)
 {
@@ -10,7 +9,7 @@ static Status run_bench_trace(void *state, int n, char **path, Arena *a, Text *o
     return bench_trace(path[0], state, a, out);
 }
 
-Status cli_bench_trace(int argc, char **argv)
+Status beside_run(int argc, char **argv)
 {
     BenchTrace o = { .steps = 5 };
     const Option table[] = {

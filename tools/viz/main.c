@@ -1,6 +1,5 @@
-/* viz: `switchyard viz`: draws recorded or simulated pipelines and scaling curves on a page, and
- * prints their figures. Reading and drawing are viz/'s. */
-#include "cli/cli.h"
+/* viz: draws recorded or simulated pipelines and scaling curves on a page, and prints their figures. */
+#include "beside/beside.h"
 #include "cli/options.h"
 #include "viz/pipeline_page.h"
 
@@ -29,7 +28,7 @@ static Status run_viz(void *state, int n, char **path, Arena *a, Text *out)
     return OK;
 }
 
-Status cli_viz(int argc, char **argv)
+Status beside_run(int argc, char **argv)
 {
     VizCall c = { .iteration = -1 };
     const Option table[] = {
