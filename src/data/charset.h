@@ -7,7 +7,7 @@
 
 #include "base/text.h"
 
-enum { CHARSET_END = 0x110000, CHARSET_CATEGORIES = 28, CHARSET_GROUPS = 5 };
+enum { CHARSET_UNICODE = 16, CHARSET_END = 0x110000, CHARSET_CATEGORIES = 28, CHARSET_GROUPS = 5 };
 
 /* n / 2 ranges: [edge[0], edge[1]), [edge[2], edge[3]) and so on. */
 typedef struct CharSet {
@@ -45,6 +45,9 @@ typedef struct CharSetReader {
 
 /* `unicode` is the version that the reader has: 14, 15 or 16; 0: unknown. */
 Status charset_reader(Arena *a, int unicode, CharSetReader *out);
+
+/* A bit for 64 characters each: one of them came after Unicode 14. None of these is below U+0800. */
+Status charset_later(Arena *a, uint64_t **out);
 
 /* Appends the set as a pattern of one character, which PCRE2 and Oniguruma read alike. */
 Status charset_write(const CharSetReader *r, Arena *scratch, CharSet s, Text *out);

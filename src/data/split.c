@@ -2,6 +2,7 @@
  * stages are a recursion: each piece goes through all later stages before the next piece. */
 #include "data/split.h"
 
+#include "data/charset.h"
 #include "data/pattern.h"
 
 #include <assert.h>
@@ -63,37 +64,58 @@ static int unicode_version(void)
     return (int)strtol(text, NULL, 10);
 }
 
-/* The compiled pattern lies in the arena, but its machine code does not: splitter_free must be called. */
-Status splitter_add_rule(Splitter *s, const char *pattern, SplitSyntax syntax, SplitKeep keep,
-                         Arena *a)
+static Status compile(const char *pattern, const Text *text, uint32_t options, Arena *a,
+                      pcre2_code **out)
 {
-    TRY(check_room(s));
     pcre2_general_context *memory = NULL;
     TRY(pcre2_context(a, &memory));
     pcre2_compile_context *how = pcre2_compile_context_create(memory);
     if (how == NULL) return FAIL(ERR_MEMORY, "arena %s: no room for a pattern", a->name);
     pcre2_set_newline(how, PCRE2_NEWLINE_LF);
-    uint32_t options = PCRE2_UTF | PCRE2_LITERAL;
-    Text text = { .data = (char *)(uintptr_t)pattern, .used = strlen(pattern) };
-    if (syntax != SPLIT_TEXT) {
-        options = PCRE2_UTF | PCRE2_MULTILINE | PCRE2_NEVER_BACKSLASH_C;
-        TRY(text_init(&text, a));
-        TRY(pattern_translate(pattern, syntax == SPLIT_FANCY ? PATTERN_FANCY : PATTERN_ONIGURUMA,
-                              unicode_version(), &text));
-    }
     int code = 0;
     size_t at = 0;
-    pcre2_code *compiled =
-        pcre2_compile((PCRE2_SPTR)text.data, text.used, options, &code, &at, how);
-    if (compiled == NULL) {
+    *out = pcre2_compile((PCRE2_SPTR)text->data, text->used, options | PCRE2_UTF, &code, &at, how);
+    if (*out == NULL) {
         char why[SENTENCE_BYTES];
         return FAIL(code == PCRE2_ERROR_HEAP_FAILED ? ERR_MEMORY : ERR_FORMAT,
                     "pattern \"%.60s\": PCRE2, which matches it here: %s", pattern,
                     pcre2_sentence(code, why));
     }
     /* If the system allows no machine code, PCRE2 interprets: slower, with the same matches. */
-    (void)pcre2_jit_compile(compiled, PCRE2_JIT_COMPLETE);
-    s->stage[s->n_stages++] = (SplitStage){ compiled, keep, syntax == SPLIT_FANCY };
+    (void)pcre2_jit_compile(*out, PCRE2_JIT_COMPLETE);
+    return OK;
+}
+
+static Status compile_regex(const char *pattern, SplitSyntax syntax, int unicode, Arena *a,
+                            pcre2_code **out)
+{
+    Text text;
+    PatternDialect dialect = syntax == SPLIT_FANCY ? PATTERN_FANCY : PATTERN_ONIGURUMA;
+    TRY(text_init(&text, a));
+    TRY(pattern_translate(pattern, dialect, unicode, &text));
+    return compile(pattern, &text, PCRE2_MULTILINE | PCRE2_NEVER_BACKSLASH_C, a, out);
+}
+
+/* Compiled patterns lie in the arena, but their machine code does not: splitter_free must be called. Ranges
+ * for the characters that PCRE2's tables lack make classes slow, so texts without these have a pattern of their own. */
+Status splitter_add_rule(Splitter *s, const char *pattern, SplitSyntax syntax, SplitKeep keep,
+                         Arena *a)
+{
+    TRY(check_room(s));
+    int unicode = unicode_version();
+    bool old = unicode >= 14 && unicode < CHARSET_UNICODE;
+    SplitStage *stage = &s->stage[s->n_stages];
+    *stage = (SplitStage){ .keep = keep, .never_empty = syntax == SPLIT_FANCY };
+    Text text = { .data = (char *)(uintptr_t)pattern, .used = strlen(pattern) };
+    if (syntax == SPLIT_TEXT) {
+        TRY(compile(pattern, &text, PCRE2_LITERAL, a, &stage->code));
+    } else {
+        if (old && s->later == NULL) TRY(charset_later(a, &s->later));
+        TRY(compile_regex(pattern, syntax, old ? CHARSET_UNICODE : unicode, a, &stage->code));
+        s->n_stages++; /* from here on splitter_free frees it */
+        return old ? compile_regex(pattern, syntax, unicode, a, &stage->later) : OK;
+    }
+    s->n_stages++;
     return OK;
 }
 
@@ -108,7 +130,10 @@ Status splitter_add_prefix_space(Splitter *s)
 
 void splitter_free(Splitter *s)
 {
-    for (int i = 0; i < s->n_stages; i++) pcre2_code_free(s->stage[i].code);
+    for (int i = 0; i < s->n_stages; i++) {
+        pcre2_code_free(s->stage[i].code);
+        pcre2_code_free(s->stage[i].later);
+    }
     *s = (Splitter){ 0 };
 }
 
@@ -129,9 +154,10 @@ static Status find_match(SplitCut *c, const SplitStage *stage, const char *text,
                          size_t from, size_t *start, size_t *end)
 {
     PCRE2_SPTR subject = (PCRE2_SPTR)text;
-    int rc = pcre2_match(stage->code, subject, n, from, PCRE2_NO_UTF_CHECK, c->match, c->limits);
+    const pcre2_code *code = c->later && stage->later != NULL ? stage->later : stage->code;
+    int rc = pcre2_match(code, subject, n, from, PCRE2_NO_UTF_CHECK, c->match, c->limits);
     if (rc == PCRE2_ERROR_JIT_STACKLIMIT) { /* the interpreter's stack is the arena */
-        rc = pcre2_match(stage->code, subject, n, from, PCRE2_NO_UTF_CHECK | PCRE2_NO_JIT, c->match,
+        rc = pcre2_match(code, subject, n, from, PCRE2_NO_UTF_CHECK | PCRE2_NO_JIT, c->match,
                          c->limits);
     }
     *start = SIZE_MAX;
@@ -245,10 +271,24 @@ static void set_limit(SplitCut *c, size_t n)
     pcre2_set_match_limit(c->limits, steps < UINT32_MAX ? (uint32_t)steps : UINT32_MAX);
 }
 
+/* Has valid UTF-8 characters of blocks of 64 that are marked? */
+static bool has_later(const uint64_t *blocks, const char *text, size_t n)
+{
+    const unsigned char *at = (const unsigned char *)text, *end = at + n;
+    for (; at < end; at++) {
+        if (*at < 0xE0) continue; /* ASCII, continuations, and nothing new below U+0800 */
+        uint32_t block = (*at & 0x0FU) << 6 | (at[1] & 0x3F);
+        if (*at >= 0xF0) block = (*at & 0x07U) << 12 | (at[1] & 0x3FU) << 6 | (at[2] & 0x3F);
+        if ((blocks[block / 64] >> block % 64 & 1) != 0) return true;
+    }
+    return false;
+}
+
 Status split_text(SplitCut *c, const char *text, size_t n, size_t *used)
 {
     TRY(make_room_for_spaces(c, n));
     set_limit(c, n);
     if (text_utf8_valid(text, n, used)) *used = n;
+    c->later = c->splitter->later != NULL && has_later(c->splitter->later, text, *used);
     return *used == 0 ? OK : cut_stage(c, 0, text, *used);
 }

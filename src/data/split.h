@@ -28,6 +28,8 @@ typedef enum SplitKeep {
 
 typedef struct SplitStage {
     struct pcre2_real_code_8 *code; /* NULL: put a space before a piece that has none */
+    struct pcre2_real_code_8
+        *later; /* for texts with characters that PCRE2's tables lack; NULL: as `code` */
     SplitKeep keep;
     bool never_empty; /* tiktoken ends with an error where a match has no bytes */
 } SplitStage;
@@ -36,6 +38,8 @@ typedef struct Splitter {
     int n_stages;
     bool prefix_space; /* one of the stages is that */
     SplitStage stage[SPLIT_STAGES_MAX];
+    uint64_t
+        *later; /* a bit for 64 characters: PCRE2's tables lack one of them; NULL: they lack none */
 } Splitter;
 
 /* GPT-2's pattern (Radford et al. 2019): contractions, words, numbers and other signs, each with
@@ -62,6 +66,7 @@ typedef struct SplitCut {
     struct pcre2_real_match_data_8 *match; /* in the arena, like the limits */
     struct pcre2_real_match_context_8 *limits;
     char *prefixed; /* where pieces with a space before them are made */
+    bool later;     /* the text has characters that PCRE2's tables lack */
     Arena *arena;
 } SplitCut;
 

@@ -4,6 +4,7 @@
  *
  * A pair of neighbours may merge if the bytes of both together are a token; the token of the lowest rank
  * goes first, the leftmost of equal ones. So each split of a token into two tokens is a merge. */
+#include "data/charset.h"
 #include "data/pattern.h"
 #include "data/tokenizer_private.h"
 
@@ -299,13 +300,12 @@ static Status add_specials(const Reader *r)
 static Status describe(const Reader *r, const TokenizerMerge *list, int64_t n_merges,
                        TokenizerFile *file)
 {
-    enum { UNICODE_OF_TOKENIZERS = 16 };
     Text pattern;
     TRY(text_init(&pattern, r->arena));
-    TRY(pattern_translate(r->pattern, PATTERN_FANCY, UNICODE_OF_TOKENIZERS, &pattern));
+    TRY(pattern_translate(r->pattern, PATTERN_FANCY, CHARSET_UNICODE, &pattern));
     Text again; /* what Oniguruma refuses must not be written */
     TRY(text_init(&again, r->arena));
-    TRY(pattern_translate(pattern.data, PATTERN_ONIGURUMA, UNICODE_OF_TOKENIZERS, &again));
+    TRY(pattern_translate(pattern.data, PATTERN_ONIGURUMA, CHARSET_UNICODE, &again));
     *file = (TokenizerFile){ .token = r->t->token,
                              .n_tokens = r->t->vocab,
                              .merge = list,
