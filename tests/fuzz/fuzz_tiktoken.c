@@ -22,7 +22,9 @@ static Status check_encoding(const Tokenizer *t, Arena *a)
 static Status look(Fuzz *f)
 {
     Tokenizer *t = NULL;
-    TokenizerConversion c = { .pattern = " ?\\p{L}+|\\s+", .special = SPECIAL, .n_special = 1 };
+    TokenizerConversion c = { .pattern = " ?\\p{L}+|\\s+|[^\\p{L}\\s]",
+                              .special = SPECIAL,
+                              .n_special = 1 };
     const char *text = (const char *)f->data;
     (void)tokenizer_is_tiktoken(text, f->bytes);
     TRY(tokenizer_parse_tiktoken("fuzz", text, f->bytes, &c, f->a, &t, NULL));
