@@ -63,9 +63,8 @@ static Cell shape_cell(PerfWork *c, const Shape *s)
     size_t used = 1;
     if (s == NULL || s->n < 0) return cell_none();
     for (int i = 0; i < s->n; i++)
-        used += (size_t)snprintf(text + used, sizeof text - used, "%s%lld", i == 0 ? "" : ", ",
-                                 (long long)s->at[i]);
-    (void)snprintf(text + used, sizeof text - used, s->n == 1 ? ",)" : ")");
+        used = text_add(text, sizeof text, used, "%s%lld", i == 0 ? "" : ", ", (long long)s->at[i]);
+    (void)text_add(text, sizeof text, used, "%s", s->n == 1 ? ",)" : ")");
     return text_cell(c, text);
 }
 
@@ -74,12 +73,12 @@ static Cell types_cell(PerfWork *c, int n, const char *const *type)
 {
     char text[256] = "(";
     size_t used = 1;
-    for (int i = 0; i < n && used < sizeof text; i++) {
+    for (int i = 0; i < n; i++) {
         const char *quote = type[i] == NULL ? "" : "'";
-        used += (size_t)snprintf(text + used, sizeof text - used, "%s%s%.60s%s", i == 0 ? "" : ", ",
-                                 quote, type[i] == NULL ? "None" : type[i], quote);
+        used = text_add(text, sizeof text, used, "%s%s%.60s%s", i == 0 ? "" : ", ", quote,
+                        type[i] == NULL ? "None" : type[i], quote);
     }
-    if (used < sizeof text) (void)snprintf(text + used, sizeof text - used, ")");
+    (void)text_add(text, sizeof text, used, ")");
     return text_cell(c, text);
 }
 

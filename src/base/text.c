@@ -285,6 +285,16 @@ static size_t control_bytes(const unsigned char *s, size_t n)
     return n > 1 && s[0] == 0xC2 && s[1] < 0xA0 ? 2 : 0;
 }
 
+size_t text_add(char *out, size_t room, size_t used, const char *fmt, ...)
+{
+    va_list args;
+    assert(used < room);
+    va_start(args, fmt);
+    int n = vsnprintf(out + used, room - used, fmt, args);
+    va_end(args);
+    return n < 0 ? used : (size_t)n < room - used ? used + (size_t)n : room - 1;
+}
+
 size_t text_visible(char *out, size_t room, const char *s, size_t n)
 {
     static const char hex[] = "0123456789abcdef";

@@ -38,6 +38,11 @@ enum { TEXT_HINT_BYTES = 128 };
 const char *text_hint(char out[TEXT_HINT_BYTES], const char *word, const char *const *names, int n,
                       const char *otherwise);
 
+/* Appends to the `used` bytes of `out` and returns how many are used now, at most room - 1: what does not fit is left
+ * out, so any number of calls stays within `out`. */
+size_t text_add(char *out, size_t room, size_t used, const char *fmt, ...)
+    __attribute__((format(printf, 4, 5)));
+
 /* Write "1.50 GiB" or "512 B"; "15.7 G"; "1,234" into out and return it. */
 const char *text_bytes(char out[32], double bytes);
 const char *text_si(char out[32], double value);

@@ -213,15 +213,15 @@ static Status note_throttle(DoctorGpu *g, const Load *l)
 {
     const char *word[GPU_REASONS_MAX];
     char why[DOCTOR_WHY_BYTES] = "";
-    int level = 0, used = 0;
+    size_t used = 0;
+    int level = 0;
     if (l->clocks == 0)
         return note(g, DOCTOR_GPU_THROTTLE, NAN, 0, "the driver does not tell it to this user");
     for (int i = 0, n = gpu_throttle_words(l->throttle, word); i < n; i++) {
         bool hardware = text_word_index("hw_slowdown|hw_thermal|hw_power_brake", word[i]) >= 0;
         bool heat = text_word_index("sw_thermal", word[i]) >= 0;
         if (hardware || (heat && level == 0)) level = hardware ? 2 : 1;
-        used +=
-            snprintf(why + used, sizeof why - (size_t)used, "%s%s", i == 0 ? "" : ", ", word[i]);
+        used = text_add(why, sizeof why, used, "%s%s", i == 0 ? "" : ", ", word[i]);
     }
     return note(g, DOCTOR_GPU_THROTTLE, level, 0, why);
 }

@@ -25,12 +25,12 @@ static const char *exchange_word(const PlanPrice *p)
 /* " in 0-3+8": the blocks of a rising list; what does not fit becomes "...". */
 static void again_text(char *out, size_t bytes, const ConfigInts *again)
 {
-    size_t at = (size_t)snprintf(out, bytes, " in ");
+    size_t at = text_add(out, bytes, 0, " in ");
     for (int i = 0, last; i < again->n && at + 48 < bytes; i = last + 1) {
         for (last = i; last + 1 < again->n && again->at[last + 1] == again->at[last] + 1;) last++;
-        at += (size_t)snprintf(out + at, bytes - at, "%s%" PRId64, i > 0 ? "+" : "", again->at[i]);
-        if (last > i) at += (size_t)snprintf(out + at, bytes - at, "-%" PRId64, again->at[last]);
-        if (at + 48 >= bytes && last + 1 < again->n) (void)snprintf(out + at, bytes - at, "+...");
+        at = text_add(out, bytes, at, "%s%" PRId64, i > 0 ? "+" : "", again->at[i]);
+        if (last > i) at = text_add(out, bytes, at, "-%" PRId64, again->at[last]);
+        if (at + 48 >= bytes && last + 1 < again->n) (void)text_add(out, bytes, at, "+...");
     }
 }
 
@@ -45,7 +45,7 @@ static const char *recompute_text(char out[RECOMPUTE_BYTES], const PlanLayout *l
     spec_recompute_names(l->recompute_blocks == 0 ? 0 : l->recompute, &names);
     out[0] = '\0';
     for (int i = 0; i < names.n; i++)
-        at += (size_t)snprintf(out + at, 64 - at, "%s%s", i > 0 ? "+" : "", names.at[i]);
+        at = text_add(out, 64, at, "%s%s", i > 0 ? "+" : "", names.at[i]);
     if (names.n > 0 && l->again != NULL) again_text(out + at, RECOMPUTE_BYTES - at, l->again);
     if (names.n > 0 && l->recompute_blocks > 0 && l->recompute_blocks < ALL_BLOCKS)
         (void)snprintf(out + at, 32, " of %d", l->recompute_blocks);
@@ -583,9 +583,8 @@ const char *plan_scale_losses(char out[PLAN_LOSSES_BYTES], const PlanScale *s, i
     for (int k = 0; k < PLAN_PARTS; k++) {
         double share = part_growth(s, i, k) * 100 / ((double)s[i].gpus * s[i].price.step_s);
         if (fabs(share) < 0.05) continue;
-        at +=
-            (size_t)snprintf(out + at, PLAN_LOSSES_BYTES - at, "%s%s%s %.1f %%", at > 0 ? "; " : "",
-                             share > 0 ? lost : "won to ", plan_part_names[k], fabs(share));
+        at = text_add(out, PLAN_LOSSES_BYTES, at, "%s%s%s %.1f %%", at > 0 ? "; " : "",
+                      share > 0 ? lost : "won to ", plan_part_names[k], fabs(share));
     }
     return out;
 }

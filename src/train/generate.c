@@ -100,8 +100,8 @@ Status infer_config(const char *checkpoint, Arena *a, char path[], Config *out)
     TRY(checkpoint_info(path, a, &info));
     TRY(checkpoint_config(path, &info, a, out));
     config_alone(out);
-    out->mesh_vpp = 1, out->mesh_layout = "",
-    out->mesh_schedule = "1f1b"; /* its own may be removed */
+    out->mesh_vpp = 1, out->mesh_layout = "";
+    out->mesh_schedule = "1f1b"; /* the checkpoint's may be a removed one */
     return OK;
 }
 

@@ -502,3 +502,14 @@ Status metrics_eval(Metrics *m, const EvalMetrics *v)
     TRY(end_line(m));
     return watch_eval(m, v, &all);
 }
+
+const char *metrics_depths_text(const StepResult *r, int depths, char out[METRICS_DEPTHS_BYTES])
+{
+    size_t n = 0;
+    out[0] = '\0';
+    for (int i = 0; i < depths; i++)
+        n = text_add(out, METRICS_DEPTHS_BYTES, n,
+                     fabs(r->next_loss[i]) < 1e6 ? "  mtp_%d %.4f" : "  mtp_%d %.4g", i + 1,
+                     r->next_loss[i]);
+    return out;
+}

@@ -83,6 +83,10 @@ EvalSum eval_total(const EvalMetrics *v); /* over all domains */
 /* Nats a target, bits a byte. NaN without targets or bytes. */
 double eval_loss(const EvalSum *s);
 double eval_bits_per_byte(const EvalSum *s);
+/* "  mtp_1 5.4321  mtp_2 5.6789": the losses of multi-token prediction; those of 10^6 and more, as 1.2e+30. */
+enum { METRICS_DEPTHS_BYTES = 32 * CONFIG_DEPTHS_MAX };
+const char *metrics_depths_text(const StepResult *r, int depths, char out[METRICS_DEPTHS_BYTES]);
+
 /* "loss 1.2345, 0.6789 bits a byte", with `between` between them; without bits if bytes are unknown. s must
  * have targets. */
 const char *eval_text(const EvalSum *s, const char *between, char out[EVAL_TEXT_BYTES]);

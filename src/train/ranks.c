@@ -116,11 +116,10 @@ static void say_cause(const Ranks *r, const RankStep *rank, char *out, size_t ou
     const int words = gpu_throttle_words((uint64_t)of[RANK_THROTTLE], word);
     out[0] = '\0';
     if (is_low(of[RANK_CLOCK_MHZ], median[RANK_CLOCK_MHZ])) {
-        int n = snprintf(out, out_bytes, "; its clock is %.0f MHz, the median %.0f",
-                         (double)of[RANK_CLOCK_MHZ], (double)median[RANK_CLOCK_MHZ]);
-        for (int i = 0; i < words && n < (int)out_bytes; i++)
-            n += snprintf(out + n, out_bytes - (size_t)n, "%s%s", i == 0 ? ", throttled by " : " ",
-                          word[i]);
+        size_t n = text_add(out, out_bytes, 0, "; its clock is %.0f MHz, the median %.0f",
+                            (double)of[RANK_CLOCK_MHZ], (double)median[RANK_CLOCK_MHZ]);
+        for (int i = 0; i < words; i++)
+            n = text_add(out, out_bytes, n, "%s%s", i == 0 ? ", throttled by " : " ", word[i]);
     } else if ((double)of[RANK_EXPERT_ROWS] > SLOW * (double)median[RANK_EXPERT_ROWS]) {
         (void)snprintf(out, out_bytes, "; its experts took %.0f rows, the median %.0f",
                        (double)of[RANK_EXPERT_ROWS], (double)median[RANK_EXPERT_ROWS]);

@@ -516,11 +516,12 @@ static Status train_step(Trainer *t, StepMetrics *m)
 static const char *scale_text(const Trainer *t, const StepMetrics *m, char out[96])
 {
     const int64_t skipped = t->engine.params.loss_scale.skipped;
-    int n = m->result.loss_scale != 1 ? snprintf(out, 96, "  scale %g", m->result.loss_scale) : 0;
-    if (skipped > 0) n += snprintf(out + n, 96 - (size_t)n, "  %" PRId64 " skipped", skipped);
+    size_t n = 0;
+    if (m->result.loss_scale != 1) n = text_add(out, 96, n, "  scale %g", m->result.loss_scale);
+    if (skipped > 0) n = text_add(out, 96, n, "  %" PRId64 " skipped", skipped);
     if (m->result.clipped > 0)
-        (void)snprintf(out + n, 96 - (size_t)n, "  largest logit %.4g, clipped heads %" PRId64,
-                       m->result.logit, m->result.clipped);
+        (void)text_add(out, 96, n, "  largest logit %.4g, clipped heads %" PRId64, m->result.logit,
+                       m->result.clipped);
     return out;
 }
 
@@ -533,10 +534,7 @@ static void log_step(const Trainer *t, const StepMetrics *m)
     double left =
         (double)(ramp_sequences(&t->ramp, c->train_steps) - ramp_sequences(&t->ramp, m->step));
     char speed[32], share[40] = "", twice[48] = "", drops[48] = "", scale[96] = "", slow[64] = "",
-                    next[32 * CONFIG_DEPTHS_MAX] = "";
-    for (int i = 0, n = 0; i < t->engine.spec.depths; i++)
-        n += snprintf(next + n, sizeof next - (size_t)n, "  mtp_%d %.4f", i + 1,
-                      m->result.next_loss[i]);
+                    next[METRICS_DEPTHS_BYTES];
     if (m->mfu > 0)
         (void)snprintf(share, sizeof share, "MFU %.0f %%  ", 100 * m->mfu);
     else if (m->roof_share > 0)
@@ -550,8 +548,9 @@ static void log_step(const Trainer *t, const StepMetrics *m)
     log_progress(last,
                  "step %" PRId64 "/%" PRId64 "  loss %.4f%s  lr %.2e  norm %.2f  %s tokens/s  "
                  "%s%.0f s left%s%s%s%s%s",
-                 m->step, c->train_steps, m->result.loss, next, m->lr, m->result.grad_norm,
-                 text_thousands(speed, (int64_t)m->tokens_per_s), share,
+                 m->step, c->train_steps, m->result.loss,
+                 metrics_depths_text(&m->result, t->engine.spec.depths, next), m->lr,
+                 m->result.grad_norm, text_thousands(speed, (int64_t)m->tokens_per_s), share,
                  (clock_s() - t->at.started_s) / done * left, twice, drops, slow,
                  scale_text(t, m, scale), c->moe_forced_balance ? "  forced balance" : "");
 }

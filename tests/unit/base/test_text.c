@@ -388,9 +388,24 @@ static void words_are_wrapped(void **state)
     }
 }
 
+static void what_does_not_fit_is_left_out(void **state)
+{
+    (void)state;
+    char out[16];
+    memset(out, '#', sizeof out);
+    size_t n = text_add(out, 8, 0, "%s", "abc");
+    CHECK_INT(n, 3);
+    n = text_add(out, 8, n, "%s", "defghijkl");
+    CHECK_INT(n, 7);
+    CHECK_INT(text_add(out, 8, n, "%s", "more"), 7);
+    CHECK_TEXT(out, "abcdefg");
+    CHECK_INT(out[8], '#');
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
+        TEST(what_does_not_fit_is_left_out),
         TEST(a_new_text_is_empty_and_ended),
         TEST(a_text_grows_in_place_over_many_blocks),
         TEST(every_length_around_a_block_is_kept),

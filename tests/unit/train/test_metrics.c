@@ -316,9 +316,24 @@ static void half_a_line_is_ended_before_the_next(void **state)
     cJSON_Delete(j);
 }
 
+/* A finite loss of f32 has up to 39 digits before the point: four of them once ran past the text. */
+static void huge_losses_of_all_depths_stay_within_their_text(void **state)
+{
+    (void)state;
+    char out[METRICS_DEPTHS_BYTES + 16];
+    StepResult r = { .next_loss = { 5.43214, 1e29, 3e38, -3e38 } };
+    memset(out, '#', sizeof out);
+    CHECK_TEXT(metrics_depths_text(&r, 0, out), "");
+    CHECK_TEXT(metrics_depths_text(&r, 3, out), "  mtp_1 5.4321  mtp_2 1e+29  mtp_3 3e+38");
+    for (int i = 0; i < CONFIG_DEPTHS_MAX; i++) r.next_loss[i] = -3.4e38;
+    CHECK(strlen(metrics_depths_text(&r, CONFIG_DEPTHS_MAX, out)) < METRICS_DEPTHS_BYTES);
+    for (int i = METRICS_DEPTHS_BYTES; i < METRICS_DEPTHS_BYTES + 16; i++) CHECK_INT(out[i], '#');
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
+        TEST(huge_losses_of_all_depths_stay_within_their_text),
         PLACE_TEST(a_step_line_has_every_number_and_the_load_over_all_domains),
         PLACE_TEST(a_slow_rank_and_the_clocks_of_gpus_are_named_where_there_are_any),
         PLACE_TEST(waits_for_checkpoints_are_in_steps_that_have_them),
