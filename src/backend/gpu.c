@@ -217,7 +217,7 @@ static Status refuse_types(const OpDesc *op, const void *args)
 
 static Status run_op(Exec *ex, const OpDesc *op, const void *args)
 {
-    if (op->gpu == NULL) return FAIL(ERR_UNSUPPORTED, "%s: there is no CUDA version", op->name);
+    if (op->gpu == NULL) return FAIL(ERR_UNSUPPORTED, "%s: there is no version for GPUs", op->name);
     TRY(refuse_types(op, args));
     TRY(pace_launches(ex));
     Status s = op->gpu(ex, args);

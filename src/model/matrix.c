@@ -88,8 +88,17 @@ GradGroup grad_group(ParamRole role)
 #undef GRAD_GROUP
 #undef R
     };
+    /* Every role is in one, so the loop ends. */
+#define GRAD_GROUP(NAME, name, what, roles) | (uint64_t)(roles)
+#define R(ROLE)                             1U << ROLE_##ROLE
+    _Static_assert((0
+#include "model/grad_group.def"
+                    ) == (UINT64_C(1) << ROLE_COUNT) - 1,
+                   "grad_group.def has every role");
+#undef GRAD_GROUP
+#undef R
     int g = 0;
-    while ((roles_of[g] >> role & 1) == 0) g++; /* every role is in one */
+    while ((roles_of[g] >> role & 1) == 0) g++;
     return (GradGroup)g;
 }
 

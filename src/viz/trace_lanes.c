@@ -171,16 +171,17 @@ static Status put_lanes(TracePage *p, const Report *r, const Lanes *l, int64_t s
         const LaneEvent *x = &l->at[i];
         double start = (double)x->start, end = (double)x->end;
         bool begins = i == 0 || x->lane != x[-1].lane, brief = end - start < grain;
-        if (begins || !brief || !merge_takes(&group, start, end, grain))
-            TRY(put_merged(p, r, x - 1, &group, b));
+        bool ends = begins || !brief || !merge_takes(&group, start, end, grain);
+        if (i > 0 && ends) TRY(put_merged(p, r, x - 1, &group, b));
         if (begins) TRY(begin_lane(b, x));
         if (brief)
             merge_add(&group, box_kind(r, x), start, end);
         else
             TRY(put_event(p, r, x, b));
     }
-    TRY(put_merged(p, r, l->at + l->n - 1, &group, b));
-    return l->n > 0 && b->text != NULL ? text_printf(b->text, "]}") : OK;
+    if (l->n == 0) return OK;
+    TRY(put_merged(p, r, &l->at[l->n - 1], &group, b));
+    return b->text != NULL ? text_printf(b->text, "]}") : OK;
 }
 
 Status trace_lanes(TracePage *p, const Report *r, int64_t most)

@@ -673,7 +673,7 @@ static void a_refused_launch_names_op_and_shapes(void **state)
     CHECK_FAILS(g.ex.backend->run(&g.ex, &probe_desc, &(Probe){ g.out }), ERR_DEVICE,
                 "step 3, layer 4: probe of out (4)");
     CHECK_FAILS(g.ex.backend->run(&g.ex, &lacking_desc, &(Probe){ g.out }), ERR_UNSUPPORTED,
-                "lacking: there is no CUDA version");
+                "lacking: there is no version for GPUs");
 }
 
 /* So that an error is found at the op that caused it. */
