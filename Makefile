@@ -359,11 +359,11 @@ $O/tests/fuzz/fuzz_sheets.c.o: CFLAGS += -Itools
 # under CONFIG=fuzz with libFuzzer, else with a main that replays a corpus
 $(FUZZ): $B/tests/fuzz/%: $O/tests/fuzz/%.c.o $(addprefix $O/tests/harness/,fuzz.c.o fuzz_maps.c.o) $(if $(filter fuzz,$(CONFIG)),,$O/tests/harness/replay.c.o) $(LIB)
 	@mkdir -p $(@D)
-	$(CC) $(LDFLAGS) -Wl,--wrap=mmap,--wrap=munmap $(if $(filter fuzz,$(CONFIG)),-fsanitize=fuzzer) $^ $(LDLIBS) -o $@
+	$(CC) $(LDFLAGS) -Wl,--wrap=mmap,--wrap=munmap $(if $(filter fuzz,$(CONFIG)),-fsanitize=fuzzer) $(filter %.o,$^) $(LIB) $(LDLIBS) -o $@
 
 $B/tests/%: $O/tests/%.c.o $(LIB)
 	@mkdir -p $(@D)
-	$(CC) $(LDFLAGS) $^ $(LDLIBS) -lcmocka -lcjson -o $@
+	$(CC) $(LDFLAGS) $(filter %.o,$^) $(LIB) $(LDLIBS) -lcmocka -lcjson -o $@
 
 # build-X only builds what X then runs and counts; what takes longest begins first
 build-unit: $(UNIT)
