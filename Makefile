@@ -36,7 +36,7 @@ BUILD  ?= build
 O      := $(BUILD)/$(CONFIG)$(if $(filter 1-asan 1-tsan,$(LONG)-$(CONFIG)),-long)
 B      := $O$(if $(filter 1,$(CUDA)),-cuda)$(if $(filter 1,$(HIP)),-hip)$(if $(filter 1,$(MPI)),-mpi)$(if $(filter v3,$(ISA)),-v3)
 PROGRAM := $(if $(filter release-all,$(CONFIG)-$(ISA)),$(BUILD)/switchyard,$B/switchyard)
-BESIDE  := inspect ngram replay trace_bench viz
+BESIDE  := data-inspect data-ngram trace-replay bench-trace viz
 
 CC.release := gcc
 CC.debug   := gcc
@@ -138,7 +138,7 @@ GPU    := $(call test_of,tests/gpu/test_*.c)
 SYSTEM := $(call test_of,tests/system/test_*.c)
 MPI_TESTS := $(patsubst %.c,$(BUILD)/$(CONFIG)-mpi/%,$(wildcard tests/mpi/test_*.c))
 NATIVE := $(addprefix $B/tests/,mesh/test_same_loss mesh/test_trajectory_mesh mesh/test_steps_mesh unit/train/test_trajectory \
-          unit/op/test_cpu_set op/test_gemm op/test_attention op/test_linear op/test_moe system/test_gpu_report system/test_bad_input)
+          unit/op/test_cpu_set op/test_gemm op/test_attention op/test_linear op/test_moe system/test_gpu_report system/test_bad_input system/test_reference)
 FUZZ   := $(call test_of,tests/fuzz/fuzz_*.c)
 
 # The library: what its functions need of these folders, as one object in which only they are visible.
@@ -337,20 +337,18 @@ $(GFXRUN_BLAS): $(GFXRUN_BLAS_PIC) $O/pic/src/base/dtype.c.o $(GFXRUN_HIP)
 	$(CC) -shared $(LDFLAGS) -Wl,-z,defs -Wl,-soname,$(@F) $^ -lm -o $@
 gfxrun: $O/gfxrun.a $(GFXRUN_TESTS) $(GFXRUN_HIP) $(GFXRUN_BLAS)
 
-# Programs beside switchyard (tools/beside): NAME is made of tools/NAME, its tests are tests/unit/NAME.
+# Programs beside switchyard (tools/beside): switchyard-$(1) is made of tools/$(2), its tests are tests/unit/$(2).
 $O/tools/beside/main.c.o: CFLAGS += -Itools
 define BESIDE_RULES
-BESIDE_OBJ.$(1) := $$(patsubst %,$O/%.o,$$(filter-out %/main.c,$$(wildcard tools/$(1)/*.c)))
-BESIDE_TESTS.$(1) := $$(call test_of,tests/unit/$(1)/test_*.c)
-$$(BESIDE_OBJ.$(1)) $O/tools/$(1)/main.c.o $$(BESIDE_TESTS.$(1):$B/%=$O/%.c.o): CFLAGS += -Itools
-$$(BESIDE_TESTS.$(1)): $B/tests/%: $O/tests/%.c.o $$(BESIDE_OBJ.$(1)) $(LIB)
-	@mkdir -p $$(@D)
-	$$(CC) $$(LDFLAGS) $$^ $$(LDLIBS) -lcmocka -o $$@
-$B/switchyard-$(1): $O/tools/beside/main.c.o $O/tools/$(1)/main.c.o $$(BESIDE_OBJ.$(1)) $(LIB)
+BESIDE_OBJ.$(2) := $$(patsubst %,$O/%.o,$$(filter-out %/main.c,$$(wildcard tools/$(2)/*.c)))
+BESIDE_TESTS.$(2) := $$(call test_of,tests/unit/$(2)/test_*.c)
+$$(BESIDE_OBJ.$(2)) $O/tools/$(2)/main.c.o $$(BESIDE_TESTS.$(2):$B/%=$O/%.c.o): CFLAGS += -Itools
+$$(BESIDE_TESTS.$(2)): $$(BESIDE_OBJ.$(2))
+$B/switchyard-$(1): $O/tools/beside/main.c.o $O/tools/$(2)/main.c.o $$(BESIDE_OBJ.$(2)) $(LIB)
 	@mkdir -p $$(@D)
 	$$(CC) $$(LDFLAGS) $$^ $$(LDLIBS) -o $$@
 endef
-$(foreach name,$(BESIDE),$(eval $(call BESIDE_RULES,$(name))))
+$(foreach name,$(BESIDE),$(eval $(call BESIDE_RULES,$(name),$(lastword $(subst -, ,$(name))))))
 $B/switchyard: | $(BESIDE:%=$B/switchyard-%)
 $B/tests/fuzz/fuzz_sheets: $(BESIDE_OBJ.replay)
 $(addprefix $B/tests/,fuzz/fuzz_timeline mesh/test_pipeline unit/viz/test_timeline): $(BESIDE_OBJ.viz)

@@ -4,7 +4,6 @@
 #include "base/file_changed.h"
 #include "base/log.h"
 #include "base/out.h"
-#include "base/process.h"
 #include "cli/cli.h"
 #include "cli/options.h"
 #include "op/cpu_set.h"
@@ -15,12 +14,6 @@
 #include <sys/resource.h>
 
 static Status cli_help(int argc, char **argv);
-
-static Status run_viz(int argc, char **argv)
-{
-    (void)argc;
-    return process_become("viz", argv);
-}
 
 static const Subcommand COMMANDS[] = {
     { "train", "train a model, or show what a run would take (--dry-run)", cli_train },
@@ -33,7 +26,7 @@ static const Subcommand COMMANDS[] = {
     { "bench", "measure ops, training steps and communication", cli_bench },
     { "plan", "estimate time and memory of a run on a cluster, or find the best layout", cli_plan },
     { "trace", "analyse traces of profilers", cli_trace },
-    { "viz", "draw pipelines that were recorded or simulated", run_viz },
+    { "viz", "draw pipelines that were recorded or simulated", NULL },
     { "report", "compare the curves of several runs", cli_report },
     { "doctor", "check the machine before a training", cli_doctor },
     { "help", "print the help of a command, as in: help data prepare", cli_help },

@@ -22,7 +22,7 @@ Status process_word(ProcessWords *out, const char *word);
 /* The file of this program, in `a`. */
 Status process_self(Arena *a, const char **out);
 
-/* Replaces this process by the program of that name that lies beside it, "switchyard-ngram" for `name` ngram
+/* Replaces this process by the program of that name that lies beside it, "switchyard-viz" for `name` viz
  * (tools/beside). argv: its words, NULL last. Returns only if that fails. */
 Status process_become(const char *name, char **argv);
 

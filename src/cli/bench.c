@@ -2,7 +2,6 @@
  * bench/, prints. It measures nothing itself. One table has the options of all benches, each with the
  * benches that take it. */
 #include "bench/bench.h"
-#include "base/process.h"
 
 #include "cli/cli.h"
 #include "cli/options.h"
@@ -313,12 +312,6 @@ static Status parse_bench(int argc, char **argv)
     return options_run(&command, argc, argv, run_bench, &b);
 }
 
-static Status run_trace(int argc, char **argv)
-{
-    (void)argc;
-    return process_become("trace_bench", argv);
-}
-
 Status cli_bench(int argc, char **argv)
 {
     static const Subcommand rows[] = {
@@ -328,7 +321,7 @@ Status cli_bench(int argc, char **argv)
         { "shapes", "time single ops without a model", parse_bench },
         { "comm", "time collectives and token exchange between ranks", parse_bench },
         { "contention", "time ops during communication", parse_bench },
-        { "trace", "time the reader and the report of traces", run_trace },
+        { "trace", "time the reader and the report of traces", NULL },
     };
     return options_dispatch("switchyard bench", rows, sizeof rows / sizeof *rows, argc, argv);
 }

@@ -56,7 +56,7 @@ typedef struct Option {
 /* A row of a command that has subcommands ("data prepare"). argv[1] chooses the row by its name. */
 typedef struct Subcommand {
     const char *name, *what;
-    Status (*run)(int argc, char **argv);
+    Status (*run)(int argc, char **argv); /* NULL: a program beside this one (process_become) */
 } Subcommand;
 
 typedef struct Command {

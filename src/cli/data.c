@@ -1,6 +1,5 @@
 /* data: `switchyard data` and its subcommands: parses, calls data/, prints. Batches have a file of
  * their own (batches.c), because they need the loader of a run. */
-#include "base/process.h"
 #include "cli/cli.h"
 
 #include "base/file.h"
@@ -201,27 +200,13 @@ static Status run_prepare(int argc, char **argv)
     return options_run(&command, argc, argv, prepare_shard, &p);
 }
 
-/* ---- programs beside this one ---- */
-
-static Status run_inspect(int argc, char **argv)
-{
-    (void)argc;
-    return process_become("inspect", argv);
-}
-
-static Status run_ngram(int argc, char **argv)
-{
-    (void)argc;
-    return process_become("ngram", argv);
-}
-
 Status cli_data(int argc, char **argv)
 {
     static const Subcommand ROWS[] = {
         { "tokenizer", "learn a tokenizer from text", run_tokenizer },
         { "prepare", "turn text into a shard of token ids", run_prepare },
-        { "inspect", "show what a shard holds", run_inspect },
-        { "ngram", "measure n-gram models on held-out documents", run_ngram },
+        { "inspect", "show what a shard holds", NULL },
+        { "ngram", "measure n-gram models on held-out documents", NULL },
         { "batches", "write a run's batches for another program", cli_data_batches },
     };
     return options_dispatch("switchyard data", ROWS, (int)(sizeof ROWS / sizeof *ROWS), argc, argv);

@@ -3,6 +3,7 @@
 #include "cli/options.h"
 #include "base/log.h"
 #include "base/out.h"
+#include "base/process.h"
 #include "cli/help_table.h"
 
 #include <assert.h>
@@ -358,6 +359,19 @@ Status options_run(const Command *c, int argc, char **argv, CommandRun *run, voi
 }
 
 /* --verbose and --quiet may also come before the subcommand's name. */
+/* "switchyard data ngram" becomes switchyard-data-ngram. What was said before its name holds there, too. */
+static Status run_row(const char *program, const Subcommand *row, int argc, char **argv)
+{
+    static const char *const levels[] = { "error", "warn", "info", "debug" };
+    const char *above = strchr(program, ' ');
+    char name[64];
+    if (row->run != NULL) return row->run(argc, argv);
+    (void)snprintf(name, sizeof name, "%s%s%s", above == NULL ? "" : above + 1,
+                   above == NULL ? "" : "-", row->name);
+    (void)setenv("SWITCHYARD_LOG", levels[log_level()], 1);
+    return process_become(name, argv);
+}
+
 Status options_dispatch(const char *program, const Subcommand *rows, int n, int argc, char **argv)
 {
     const char *known[OPTION_TABLE_MAX + N_GENERAL + 1];
@@ -368,7 +382,8 @@ Status options_dispatch(const char *program, const Subcommand *rows, int n, int 
     if (help_table_asked(argv[1])) return help_table_group(program, rows, n);
     if (is_help(argv[1])) return print_help(help_group, &(Group){ program, rows, n });
     for (int i = 0; i < n; i++) {
-        if (strcmp(argv[1], rows[i].name) == 0) return rows[i].run(argc - 1, argv + 1);
+        if (strcmp(argv[1], rows[i].name) == 0)
+            return run_row(program, &rows[i], argc - 1, argv + 1);
         known[n_known++] = rows[i].name;
     }
     for (int i = 0; i < N_GENERAL; i++) known[n_known++] = GENERAL[i].name;

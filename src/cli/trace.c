@@ -1,14 +1,7 @@
 /* trace: `switchyard trace`: the table of subcommands that read profilers' traces (trace_*.c). */
-#include "base/process.h"
 #include "cli/cli.h"
 #include "cli/options.h"
 #include "cli/trace_commands.h"
-
-static Status run_replay(int argc, char **argv)
-{
-    (void)argc;
-    return process_become("replay", argv);
-}
 
 Status cli_trace(int argc, char **argv)
 {
@@ -17,7 +10,7 @@ Status cli_trace(int argc, char **argv)
         { "collectives", "match the collectives of all ranks: which rank waits for which",
           cli_trace_collectives },
         { "diff", "compare two traces by operator", cli_trace_diff },
-        { "replay", "list the operators of a trace, to run them again", run_replay },
+        { "replay", "list the operators of a trace, to run them again", NULL },
     };
     return options_dispatch("switchyard trace", rows, sizeof rows / sizeof *rows, argc, argv);
 }

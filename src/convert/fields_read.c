@@ -457,37 +457,13 @@ static Status find_rope(Reading *r)
     return OK;
 }
 
-/* JSON says nothing of a member that stands twice; its readers take the first, or the last. */
-static Status check_once(const char *path, const Json *json, const char *name)
-{
-    const Json *v = json_get(json, name);
-    for (const Json *at = v == NULL ? NULL : v->next; at != NULL; at = at->next) {
-        if (strcmp(at->name, name) == 0)
-            return FAIL(ERR_FORMAT, "%s: %s stands twice; leave one of the two", path, name);
-    }
-    return OK;
-}
-
-static Status check_members(const Reading *r, const Field *f)
-{
-    FieldValue name;
-    bool rope = false, written = false;
-    for (int i = 0; f->key != NULL && field_place(f->key, i, name, &rope, &written); i++)
-        TRY(check_once(r->path, rope ? r->rope : r->json, name));
-    return OK;
-}
-
 /* The text part of a model of images and text. A family of the table has no such part: its class reads
  * the members beside it. */
 static Status find_text(const char *path, const Json *json, const Json **out)
 {
-    static const char *const objects[] = { "text_config", "model_type", "rope_scaling",
-                                           "rope_parameters" };
     const char *type = json_string(json_get(json, "model_type"));
     const Json *text = json_get(json, "text_config");
-    for (int i = 0; i < 2; i++) TRY(check_once(path, json, objects[i]));
     *out = json_is(text, JSON_OBJECT) ? text : json;
-    for (int i = 1; i < 4; i++) TRY(check_once(path, *out, objects[i]));
     if (!json_is(json, JSON_OBJECT)) return FAIL(ERR_FORMAT, "%s is not a JSON object", path);
     for (int i = 0; i < family_count && *out == text && type != NULL; i++) {
         if (strcmp(type, families[i].type) == 0)
@@ -508,7 +484,6 @@ Status family_read_on(const char *path, const Json *json, Arena *a, Config *c,
     TRY(find_rope(&r));
     for (int i = 0; i < field_count; i++) {
         if ((fields[i].families & (*family)->bit) == 0) continue;
-        TRY(check_members(&r, &fields[i]));
         Status s = read_field(&r, &fields[i]);
         if (s != OK && refused == NULL) return s;
         if (s != OK && refused->n++ == 0) status_sentence(refused->why, sizeof refused->why);

@@ -52,9 +52,9 @@ static void what_is_installed_runs_and_goes_again(void **state)
     static const char *const PARTS[] = {
         "usage: switchyard COMMAND",
         "./opt/yard/bin/switchyard\n",
-        "./opt/yard/bin/switchyard-ngram\n",
+        "./opt/yard/bin/switchyard-data-ngram\n",
         "./opt/yard/bin/switchyard-quickstart\n",
-        "./opt/yard/bin/switchyard-replay\n",
+        "./opt/yard/bin/switchyard-trace-replay\n",
         "./opt/yard/include/switchyard_trace.h\n",
         "./opt/yard/lib/libswitchyard_trace.a\n",
         "./opt/yard/lib/libswitchyard_trace.so\n",

@@ -1,5 +1,5 @@
 /* beside: programs of their own that commands become, as git's do: `switchyard data ngram` is the program
- * switchyard-ngram that lies beside it (process_become). So what only few read stands outside src/. */
+ * switchyard-data-ngram that lies beside it (process_become). So what only few read stands outside src/. */
 #ifndef BESIDE_BESIDE_H
 #define BESIDE_BESIDE_H
 

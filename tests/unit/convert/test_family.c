@@ -292,9 +292,6 @@ static void what_is_not_there_is_refused_by_its_name(void **state)
         { LLAMA_JSON ",\"rope_scaling\":{\"type\":\"dynamic\"}}",
           "config.json: type is \"dynamic\": rope.scaling is the text \"dynamic\", must be one of",
           ERR_ARG },
-        { LLAMA_JSON ",\"vocab_size\":62}", "vocab_size stands twice", ERR_FORMAT },
-        { LLAMA_JSON ",\"rope_scaling\":{\"rope_theta\":1,\"rope_theta\":2}}",
-          "rope_theta stands twice", ERR_FORMAT },
         { LLAMA_JSON ",\"text_config\":" MIXTRAL_JSON "}}",
           "text_config stands in the file of a llama model", ERR_FORMAT },
         { BASE("qwen3") ",\"rope_parameters\":{\"full_attention\":{\"rope_theta\":7.0}}}",
@@ -345,6 +342,20 @@ static void what_is_not_there_is_refused_by_its_name(void **state)
         const Family *family = NULL;
         CHECK_FAILS(read_text(rows[i].json, &c, &family), rows[i].status, rows[i].says);
     }
+}
+
+/* As in Python, whose json the class reads with. */
+static void of_a_member_that_stands_twice_the_last_counts(void **state)
+{
+    (void)state;
+    Config c;
+    const Family *family = NULL;
+    CHECK_OK(read_text(LLAMA_JSON
+                       ",\"vocab_size\":62,\"rope_parameters\":{\"rope_type\":\"default\","
+                       "\"rope_theta\":1,\"rope_theta\":2}}",
+                       &c, &family));
+    CHECK_INT(c.model_vocab, 62);
+    CHECK_NEAR(c.attention_rope_theta, 2, 0);
 }
 
 /* The object with a member, "name":value, in the place of its own of that name. */
@@ -526,6 +537,7 @@ int main(void)
         TEST(members_of_both_generations_of_files_are_read),
         TEST(lists_of_layers_that_are_intervals_are_read),
         TEST(what_is_not_there_is_refused_by_its_name),
+        TEST(of_a_member_that_stands_twice_the_last_counts),
         TEST(members_of_a_wrong_type_are_refused_with_their_value),
         TEST(members_of_olmoe_and_qwen2_moe_are_read),
         TEST(layouts_put_elements_where_files_have_them),

@@ -1,7 +1,7 @@
 /* bench trace: parses the call, and times the reader and the report of traces. */
 #include "beside/beside.h"
 #include "cli/options.h"
-#include "trace_bench/trace.h"
+#include "trace/bench.h"
 
 static Status run_bench_trace(void *state, int n, char **path, Arena *a, Text *out)
 {

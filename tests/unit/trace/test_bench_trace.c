@@ -1,7 +1,7 @@
 /* bench trace over a small trace: a row for every part, its bytes, its refusals. */
 #include "unit/analyze/traces.h"
 
-#include "trace_bench/trace.h"
+#include "trace/bench.h"
 
 static const char TRACE[] =
     "{\"traceEvents\":[{\"ph\":\"X\",\"cat\":\"cuda_runtime\",\"name\":\"cudaLaunchKernel\","

@@ -1,7 +1,7 @@
 /* trace: how fast a trace is read and reported, and the memory that takes. The reader itself is
  * analyze/'s. */
-#ifndef TRACE_BENCH_TRACE_H
-#define TRACE_BENCH_TRACE_H
+#ifndef TRACE_BENCH_H
+#define TRACE_BENCH_H
 
 #include "base/text.h"
 

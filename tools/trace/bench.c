@@ -1,7 +1,7 @@
 /* trace: `bench trace`: how fast the trace reader and the report are (trace.h). Rows run in the
  * order of the memory they need. The peak of a process never falls, so the peak in a row is then
  * its own. */
-#include "trace_bench/trace.h"
+#include "trace/bench.h"
 
 #include "analyze/events_read.h"
 #include "analyze/kineto_source.h"
