@@ -182,19 +182,19 @@ static Status explain_fullest_moment(Explained *x)
 static Status explain_shards(Explained *x, const ParamShards *s)
 {
     const PriceKey *key = &x->entry->key;
-    const int own = (int)x->entry->spec.ranks.tp;
+    const bool parts = x->entry->own && key->tp > 1;
     const long long tokens = x->p->config.data_sequence / key->cp, rows = tokens / key->tp;
     TRY(text_printf(x->out,
                     "\npeak of pipeline rank %d: kinds as above, from\n"
                     "  shared out by %lld ranks, ",
                     x->r->price->worst_rank, (long long)s->dense));
-    if (own > 1) TRY(text_printf(x->out, "parts of tp by %lld, ", (long long)s->part));
+    if (parts) TRY(text_printf(x->out, "parts of tp by %lld, ", (long long)s->part));
     TRY(text_printf(x->out,
                     "experts by %lld (ZeRO stage %d)\n"
                     "  kept of a micro-batch of %lld x %lld tokens by one layer",
                     (long long)s->expert, s->zero, (long long)key->micro_batch,
-                    own > 1 ? tokens : rows));
-    if (own > 1)
+                    parts ? tokens : rows));
+    if (parts)
         TRY(text_printf(x->out, ", of which %lld x %lld are this rank's rows of the stream",
                         (long long)key->micro_batch, rows));
     return text_printf(x->out, "\n");
@@ -362,7 +362,8 @@ static Status explain_gradients(Explained *x)
     TRY(text_printf(x->out,
                     "  rank %d takes longest: dense parameters, %sthen experts; the slowest rank's "
                     "passes of a micro-batch hide them: backward %.3f ms, forward %.3f ms\n",
-                    worst, x->entry->spec.ranks.tp > 1 ? "then those that tp splits, " : "",
+                    worst,
+                    x->entry->own && x->entry->key.tp > 1 ? "then those that tp splits, " : "",
                     1e3 * rank->backward_s, 1e3 * rank->forward_s));
     for (int i = 0; i < t.calls; i++) TRY(print_call(x, &t.call[i]));
     const double added = t.replicate + t.twins, shown_s = price_gradients_s(&t);

@@ -226,7 +226,7 @@ static double dense_elems(const ParamSizes *z) { return (double)(z->flat - z->pa
 static Status add_copies(const Planner *p, const PlanLayout *l, const PriceEntry *e,
                          const ParamShards *s, double elems, GradientTimes *t)
 {
-    const bool own = e->spec.ranks.tp > 1;
+    const bool own = e->own;
     const int ranks = own ? price_keys(&e->spec) : l->tp;
     if (own && s->zero > 0) elems /= (double)s->part;
     const GradientCall call = { own ? "heads of keys added up" : "copies of tp added up",
@@ -578,7 +578,7 @@ static void price_parts(const PlanLayout *l, const PriceEntry *e, const PriceRan
     for (int i = 0; i < PLAN_PARTS; i++) busy += out->part_s[i];
     double over = busy - step_s; /* hidden communication does not show */
     static const PlanPart beside[] = { PLAN_EXCHANGE, PLAN_CONTEXT, PLAN_TENSOR };
-    const int hidable = e->spec.ranks.tp > 1 ? 3 : 2; /* other stacks' tensor time is in series */
+    const int hidable = e->own ? 3 : 2; /* other stacks' tensor time is in series */
     out->part_s[PLAN_BUBBLE] = fmax(0, -over);
     for (int i = 0; i < hidable && over > 0; i++) {
         double hidden = fmin(over, out->part_s[beside[i]]);

@@ -333,7 +333,8 @@ static Status fill_entry(Planner *p, PriceEntry *e, const PriceEntry *plain)
     /* A hierarchical exchange reads this. In a plan a host is a scale-up domain. */
     c->mesh_ranks_per_host = roofline_group(p->q.hardware, config_expert_ranks(c), 1).local;
     /* price_tensor.c narrows the whole layers of other stacks. Their sheets ask for mesh.tp, too. */
-    c->mesh_tp = stack_is_ours(p->q.stack) ? e->key.tp : 1;
+    e->own = stack_is_ours(p->q.stack);
+    c->mesh_tp = e->own ? e->key.tp : 1;
     if (plain !=
         NULL) /* the layers take most of an entry's memory; price_layer sets what they recompute */
         e->spec = plain->spec;

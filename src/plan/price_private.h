@@ -73,6 +73,7 @@ typedef struct PriceEntry {
     PriceKey key;
     StackValues stack;
     ModelSpec spec;
+    bool own; /* our engine's layers, which ranks of tp split; else whole layers of another stack */
     bool offload; /* optimizer states lie on the host, with offload_host main weights, too */
     const LayerPrice *plain; /* by class, without recompute; shared with the entry that has none */
     const LayerPrice *recomputed; /* by class, with key.recompute */
