@@ -4,6 +4,7 @@
 #include "bench/bench.h"
 
 #include "base/clock.h"
+#include "base/order.h"
 #include "base/rng.h"
 #include "bench/runner.h"
 #include "train/engine_memory.h"
@@ -123,7 +124,7 @@ Status bench_time_steps(BenchModel *m, int warm_up, int64_t steps, BenchMedian *
         out->twice += m->result.retried;
         for (int k = 0; k < TRAFFICS; k++) v[(k + 1) * steps + i] = m->idle_s[k];
     }
-    for (int k = 0; k <= TRAFFICS; k++) bench_sort(&v[k * steps], steps);
+    for (int k = 0; k <= TRAFFICS; k++) sort_doubles(&v[k * steps], steps);
     out->seconds = v[steps / 2];
     for (int k = 0; k < TRAFFICS; k++) out->idle_s[k] = v[(k + 1) * steps + steps / 2];
     return OK;

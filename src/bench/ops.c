@@ -12,6 +12,7 @@
 #include "bench/bench.h"
 
 #include "backend/backend.h"
+#include "base/order.h"
 #include "base/rng.h"
 #include "bench/runner.h"
 #include "train/engine_memory.h"
@@ -215,7 +216,7 @@ static Status time_ops(BenchModel *m, OpTimer *t, int64_t steps)
 static double seconds_of(OpRow *r)
 {
     int64_t n = r->calls < SAMPLES_MAX ? r->calls : SAMPLES_MAX;
-    bench_sort(r->seconds, n);
+    sort_doubles(r->seconds, n);
     return r->seconds[n / 2];
 }
 

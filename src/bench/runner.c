@@ -1,6 +1,7 @@
 /* runner: a device with memory and marks, one timing loop, and draws of experts (runner.h). */
 #include "bench/runner.h"
 
+#include "base/order.h"
 #include "base/rng.h"
 #include "train/engine_memory.h"
 #include "train/train.h"
@@ -82,18 +83,6 @@ Status bench_machine(const Config *c, char out[GPU_NAME_MAX])
 
 /* ---- time ---- */
 
-static int compare_doubles(const void *a, const void *b)
-{
-    double x = *(const double *)a, y = *(const double *)b;
-    return (x > y) - (x < y);
-}
-
-/* qsort takes no NULL, not even of no numbers. */
-void bench_sort(double *v, int64_t n)
-{
-    if (n > 0) qsort(v, (size_t)n, sizeof *v, compare_doubles);
-}
-
 /* On a GPU the delay comes once, before the first call, so all calls are queued while the stream
  * waits. On the host the delay does nothing. The median of an even number is the mean of the middle
  * two. */
@@ -115,7 +104,7 @@ Status bench_runner_time(BenchRunner *r, const BenchLoop *loop, double *seconds)
     TRY(backend->sync(&r->ex));
     for (int64_t i = 0; i < loop->runs; i++)
         TRY(streams->elapsed_s(&r->ex, &r->mark[2 * i], &r->mark[2 * i + 1], &each[i]));
-    bench_sort(each, loop->runs);
+    sort_doubles(each, loop->runs);
     *seconds = (each[(loop->runs - 1) / 2] + each[loop->runs / 2]) / 2;
     return OK;
 }

@@ -41,8 +41,6 @@ typedef struct BenchLoop {
 
 Status bench_runner_time(BenchRunner *r, const BenchLoop *loop, double *seconds);
 
-void bench_sort(double *v, int64_t n); /* ascending, for medians and percentiles */
-
 /* The GPU's name, or the number of threads. */
 Status bench_machine(const Config *c, char out[GPU_NAME_MAX]);
 

@@ -4,6 +4,7 @@
 #include "bench/bench.h"
 
 #include "base/host_memory.h"
+#include "base/order.h"
 #include "bench/runner.h"
 #include "gpu/gpu_state.h"
 #include "plan/hardware.h"
@@ -126,7 +127,7 @@ static Status collect_report(BenchModel *m, const StepTimes *t, Watch *w, Report
     r->p99 = percentile(t->step, t->n, 0.99);
     r->tokens = (double)(c->train_batch * c->data_sequence);
     for (int i = 0; i < ENGINE_ARENAS; i++) r->arena_bytes += m->plan.bytes[i];
-    bench_sort(w->clock, w->n);
+    sort_doubles(w->clock, w->n);
     TRY(count_flops(m, r));
     r->peak = fmax(r->peak, r->flops[BY_OURS] / r->p50); /* a step can beat a noisy measurement */
     return gather_ranks(m, r);
@@ -364,8 +365,8 @@ static Status time_steps(BenchModel *m, const BenchStep *options, BenchMedian *m
     m->engine.observer = (EngineObserver){ 0 };
     gpu_state_close(&watch.gpu);
     TRY(s);
-    bench_sort(t.step, steps);
-    bench_sort(t.device, steps);
+    sort_doubles(t.step, steps);
+    sort_doubles(t.device, steps);
     TRY(collect_report(m, &t, &watch, &r));
     *median = (BenchMedian){ .seconds = r.p50, .twice = t.twice };
     return options->json ? print_json(&r, out) : print_text(&r, out);

@@ -3,6 +3,8 @@
  * the model. */
 #include "config/config.h"
 
+#include "base/order.h"
+
 #include <stddef.h>
 
 /* Upper limits of sizes. Some are odd or no multiple of 16 on purpose, so that kernels also meet sizes
@@ -34,9 +36,6 @@ static const struct {
     MOST(model_loss_chunk, 64),
 #undef MOST
 };
-
-static int64_t least(int64_t a, int64_t b) { return a < b ? a : b; }
-static int64_t most(int64_t a, int64_t b) { return a > b ? a : b; }
 
 /* Scales `part` as `whole` was scaled to `now`, then rounds down to a divisor of `now`. */
 static int64_t scaled_divisor(int64_t part, int64_t whole, int64_t now)

@@ -3,6 +3,7 @@
 #ifndef OP_ATTENTION_PRIVATE_H
 #define OP_ATTENTION_PRIVATE_H
 
+#include "base/order.h"
 #include "op/attention.h"
 #include "op/gemm_tile.h"
 
@@ -22,8 +23,5 @@ Shape attention_fwd_shape(const AttentionFwd *a);
 Shape attention_bwd_shape(const AttentionBwd *a);
 /* Checks q, k, v and doc of a call, its scale, and the sizes *s that were read from them. */
 Status attention_check_shape(const char *op, const AttentionFwd *a, const Shape *s);
-
-static inline int64_t least(int64_t a, int64_t b) { return a < b ? a : b; }
-static inline int64_t most(int64_t a, int64_t b) { return a > b ? a : b; }
 
 #endif

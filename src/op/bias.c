@@ -5,6 +5,7 @@
  */
 #include "op/bias.h"
 
+#include "base/order.h"
 #include "op/cpu_math.h"
 #include "op/op.h"
 
@@ -12,8 +13,6 @@ enum {
     PIECE = 256,    /* columns a thread takes at a time */
     ROW_BLOCK = 64, /* rows that are added up before they join the rest */
 };
-
-static int64_t piece_of(int64_t first, int64_t d) { return d - first < PIECE ? d - first : PIECE; }
 
 /* Forward. */
 
@@ -35,7 +34,7 @@ static void add_row(const BiasFwd *a, int64_t row, int64_t d)
 {
     float x_buffer[PIECE], y_buffer[PIECE];
     for (int64_t col = 0; col < d; col += PIECE) {
-        int64_t n = piece_of(col, d), at = row * d + col;
+        int64_t n = least(d - col, PIECE), at = row * d + col;
         const float *x = row_load(&a->x, at, n, x_buffer), *b = (const float *)a->b.data + col;
         float *y = row_open(&a->y, at, y_buffer);
 #pragma omp simd
@@ -91,7 +90,7 @@ Status bias_bwd_cpu(Exec *ex, const BiasBwd *a)
 {
     int64_t d = tensor_row_elems(&a->dy);
 #pragma omp parallel for num_threads(ex->threads) schedule(static)
-    for (int64_t col = 0; col < d; col += PIECE) add_columns(a, col, piece_of(col, d));
+    for (int64_t col = 0; col < d; col += PIECE) add_columns(a, col, least(d - col, PIECE));
     return OK;
 }
 

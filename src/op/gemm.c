@@ -11,6 +11,7 @@
  */
 #include "op/gemm.h"
 
+#include "base/order.h"
 #include "op/gemm_amx.h"
 #include "op/gemm_tile.h"
 #include "op/op.h"
@@ -51,8 +52,6 @@ static Word product_word(const Exec *ex, const GemmArgs *g)
     return g->a.type == DTYPE_BF16 && ex->gemm->amx ? WORD_BF16_AMX
                                                     : word_of(g->a.type, ex->gemm->pairs);
 }
-
-static int64_t least(int64_t a, int64_t b) { return a < b ? a : b; }
 
 /* n / piece, rounded up. */
 static int64_t pieces(int64_t n, int64_t piece)

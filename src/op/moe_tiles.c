@@ -2,6 +2,8 @@
  * of a tile. Also the checks of shapes that all expert ops share. */
 #include "op/moe_tiles.h"
 
+#include "base/order.h"
+
 #include <omp.h>
 #include <string.h>
 
@@ -15,8 +17,6 @@ enum {
     STEP = 16 /* all tiles but the last are multiples of it: a vector of columns, a block of rows */
 };
 #endif
-
-static int64_t least(int64_t a, int64_t b) { return a < b ? a : b; }
 
 /* Cuts n into nearly equal pieces of at most `most`; returns the size of all but the last. */
 static int64_t piece_of(int64_t n, int64_t most)

@@ -9,6 +9,7 @@
  */
 #include "op/quant.h"
 
+#include "base/order.h"
 #include "op/cpu_math.h"
 #include "op/moe_tiles.h"
 #include "op/op.h"
@@ -19,8 +20,6 @@ enum {
     PIECE = 256,
     TILE = 64
 }; /* elements that a thread widens at a time; columns of a strip's tile */
-
-static int64_t least(int64_t a, int64_t b) { return a < b ? a : b; }
 
 /* Rows of x that a strip of a transposed operand reads, and its first column of data. */
 typedef struct Strip {

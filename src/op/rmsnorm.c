@@ -6,6 +6,7 @@
  */
 #include "op/rmsnorm.h"
 
+#include "base/order.h"
 #include "op/cpu_math.h"
 #include "op/op.h"
 
@@ -13,8 +14,6 @@ enum {
     PIECE = 512,    /* columns */
     ROW_BLOCK = 64, /* rows with a partial sum of dw of their own: a constant, for constant bits */
 };
-
-static int64_t piece_of(int64_t first, int64_t d) { return d - first < PIECE ? d - first : PIECE; }
 
 /* Row i is head i % heads of token i / heads. */
 typedef struct Shape {
@@ -97,12 +96,12 @@ static void rmsnorm_forward_row(const RmsnormFwd *a, const Shape *s, int64_t row
     int64_t at = x_at(s, row), d = s->d;
     float sum = 0, buffer[PIECE], w_buffer[PIECE];
     for (int64_t col = 0; col < d; col += PIECE) {
-        sum += sum_of_squares(&a->x, at + col, piece_of(col, d));
+        sum += sum_of_squares(&a->x, at + col, least(d - col, PIECE));
     }
     float rstd = 1 / sqrtf(sum / (float)d + a->eps);
     ((float *)a->rstd.data)[row] = rstd;
     for (int64_t col = 0; col < d; col += PIECE) {
-        int64_t n = piece_of(col, d);
+        int64_t n = least(d - col, PIECE);
         const float *x = row_load(&a->x, at + col, n, buffer);
         const float *w = load_weight(&a->w, col, n, w_buffer);
         /* In bf16, x and y are one buffer: element i is read before it is written. */
@@ -222,11 +221,11 @@ static void rmsnorm_backward_row(const RmsnormBwd *a, const Shape *s, int64_t ro
     BackwardRow r = { x_at(s, row), row * d, ((const float *)a->rstd.data)[row], 0 };
     float sum = 0;
     for (int64_t col = 0; col < d; col += PIECE) {
-        sum += sum_of_products(a, r.at, r.dy_at, col, piece_of(col, d));
+        sum += sum_of_products(a, r.at, r.dy_at, col, least(d - col, PIECE));
     }
     r.shrink = sum / (float)d * r.rstd * r.rstd * r.rstd;
     for (int64_t col = 0; col < d; col += PIECE) {
-        backward_piece(a, &r, col, piece_of(col, d), dw + col);
+        backward_piece(a, &r, col, least(d - col, PIECE), dw + col);
     }
 }
 
@@ -243,7 +242,7 @@ static void add_blocks(const Exec *ex, float *dw, const float *part, int64_t blo
 {
 #pragma omp parallel for num_threads(ex->threads) schedule(static)
     for (int64_t col = 0; col < d; col += PIECE) {
-        int64_t n = piece_of(col, d);
+        int64_t n = least(d - col, PIECE);
         for (int64_t b = 0; b < blocks; b++) {
 #pragma omp simd
             for (int64_t i = col; i < col + n; i++) dw[i] += part[b * d + i];

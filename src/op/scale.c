@@ -2,14 +2,13 @@
  * widened bf16 stays in the L1 cache. */
 #include "op/scale.h"
 
+#include "base/order.h"
 #include "op/cpu_math.h"
 #include "op/op.h"
 
 enum { PIECE = 1024 }; /* columns that a thread works on at a time */
 
 /* Columns left in the row from `first` on, at most a piece. */
-static int64_t piece_of(int64_t first, int64_t d) { return d - first < PIECE ? d - first : PIECE; }
-
 /* s_n of scale.h. */
 static float factor_of(const Tensor *w, int64_t row, bool sigmoid)
 {
@@ -40,7 +39,7 @@ Status scale_fwd_cpu(Exec *ex, const ScaleFwd *a)
     for (int64_t row = 0; row < rows; row++) {
         float factor = factor_of(&a->w, row, a->sigmoid), x_buffer[PIECE], y_buffer[PIECE];
         for (int64_t col = 0; col < d; col += PIECE) {
-            int64_t n = piece_of(col, d), at = row * d + col;
+            int64_t n = least(d - col, PIECE), at = row * d + col;
             const float *x = row_load(&a->x, at, n, x_buffer);
             float *y = row_open(&a->y, at, y_buffer);
 #pragma omp simd
@@ -97,7 +96,7 @@ Status scale_bwd_cpu(Exec *ex, const ScaleBwd *a)
     for (int64_t row = 0; row < rows; row++) {
         float factor = factor_of(&a->w, row, a->sigmoid), sum = 0;
         for (int64_t col = 0; col < d; col += PIECE)
-            sum += scale_backward_piece(a, row * d + col, piece_of(col, d), factor);
+            sum += scale_backward_piece(a, row * d + col, least(d - col, PIECE), factor);
         ((float *)a->dw.data)[row] = a->sigmoid ? factor * (1 - factor) * sum : sum;
     }
     return OK;

@@ -1,12 +1,11 @@
 /* scaled: widens blocks of 8-bit operands, multiplies them with gemm, and applies their scales. */
 #include "op/scaled.h"
 
+#include "base/order.h"
 #include "op/cpu_math.h"
 #include "op/op.h"
 
 enum { ROWS = 256 }; /* of c at a time: their sums stay in the cache */
-
-static int64_t least(int64_t a, int64_t b) { return a < b ? a : b; }
 
 /* Terms that are summed before their scales are applied: those that share scales on both sides. */
 static int64_t terms_of(const ScaledArgs *s)

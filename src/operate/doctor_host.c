@@ -4,6 +4,7 @@
 #include "base/file.h"
 #include "base/host_memory.h"
 #include "base/interrupt.h"
+#include "base/order.h"
 #include "base/rng.h"
 #include "comm/mpi_version.h"
 #include "operate/doctor_private.h"
@@ -124,12 +125,6 @@ typedef struct DiskTimes {
     double write_bytes_s, fsync_s, rename_s;
 } DiskTimes;
 
-static int compare_doubles(const void *a, const void *b)
-{
-    double x = *(const double *)a, y = *(const double *)b;
-    return (x > y) - (x < y);
-}
-
 /* fsync of the data is a part of the write's time, as it is of a checkpoint's. */
 static Status time_writes(File *f, const char *block, int64_t blocks, double *out_bytes_s)
 {
@@ -152,7 +147,7 @@ static Status time_syncs(File *f, const char *block, double *out_s)
         TRY(file_sync(f));
         each[i] = clock_s() - began;
     }
-    qsort(each, SYNCS, sizeof *each, compare_doubles);
+    sort_doubles(each, SYNCS);
     *out_s = each[SYNCS / 2];
     return OK;
 }

@@ -11,6 +11,7 @@
 
 #include "base/clock.h"
 #include "base/interrupt.h"
+#include "base/order.h"
 
 #include <math.h>
 #include <stdlib.h>
@@ -19,12 +20,6 @@ enum { LATENCY_RUNS = 30, RATE_RUNS = 5, SLOW_RUNS = 2 };
 
 static const double LONG_S =
     0.05; /* an exchange of the small message that takes longer: a slow link */
-
-static int compare_doubles(const void *a, const void *b)
-{
-    double x = *(const double *)a, y = *(const double *)b;
-    return (x > y) - (x < y);
-}
 
 /* Sends the first `elems` elements, and receives as many. */
 static Status exchange(const DoctorWire *w, Comm *c, int peer, int64_t elems)
@@ -56,7 +51,7 @@ static Status time_exchanges(const DoctorWire *w, Comm *c, int peer, int64_t ele
         each[i] = (clock_s() - began) / w->launches;
     }
     TRY(interrupt_check("nothing was written"));
-    qsort(each, (size_t)runs, sizeof *each, compare_doubles);
+    sort_doubles(each, runs);
     *out_s = each[runs / 2];
     return OK;
 }
@@ -111,7 +106,7 @@ Status doctor_tournament(Doctor *d, const DoctorWire *w, const DoctorLane *lane)
         TRY(measure_pair(w, lane, peer, &rate[n++], &latency_s));
         if (peer > c->rank) TRY(note_pair(d, lane, peer, rate[n - 1], latency_s));
     }
-    qsort(rate, (size_t)n, sizeof *rate, compare_doubles);
+    sort_doubles(rate, n);
     if (n < 2) return OK;
     return doctor_note(d, DOCTOR_OF(d->rank, lane->rank, rate[n / 2] / 1e9), "%s", "");
 }

@@ -2,6 +2,8 @@
  * measures. docs/guides/check-a-machine.md has the same table; a test compares them. */
 #include "operate/doctor.h"
 
+#include "base/order.h"
+
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -126,12 +128,6 @@ const DoctorRule doctor_rules[DOCTOR_CHECKS] = {
                                            "NCCL_DEBUG=INFO" },
 };
 
-static int compare_doubles(const void *a, const void *b)
-{
-    double x = *(const double *)a, y = *(const double *)b;
-    return (x > y) - (x < y);
-}
-
 /* The median of n sorted values. `without` leaves out one value that is among them; NAN: none. Element k of
  * the others is element k or, from the left-out one on, k + 1. */
 static double median_of(const double *sorted, int64_t n, double without)
@@ -226,7 +222,7 @@ Status doctor_judge(DoctorCheck check, const DoctorSample *sample, int64_t n, Ar
         out->samples++;
         if (!isnan(sample[i].value)) sorted[out->known++] = sample[i].value;
     }
-    qsort(sorted, (size_t)out->known, sizeof *sorted, compare_doubles);
+    sort_doubles(sorted, out->known);
     if (out->known > 0) {
         out->least = sorted[0], out->most = sorted[out->known - 1];
         out->median = median_of(sorted, out->known, NAN);

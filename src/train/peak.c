@@ -3,6 +3,7 @@
 
 #include "backend/backend.h"
 #include "base/clock.h"
+#include "base/order.h"
 #include "base/rng.h"
 #include "op/libraries.h"
 #include "op/linear.h"
@@ -118,12 +119,6 @@ static Status copy_once(Peak *p)
     return OK;
 }
 
-static int compare_doubles(const void *a, const void *b)
-{
-    double x = *(const double *)a, y = *(const double *)b;
-    return (x > y) - (x < y);
-}
-
 /* Seconds of one run: the median or the minimum of several. */
 static Status time_runs(Peak *p, Status (*run)(Peak *), double *out)
 {
@@ -135,7 +130,7 @@ static Status time_runs(Peak *p, Status (*run)(Peak *), double *out)
         TRY(p->ex.backend->sync(&p->ex));
         seconds[n] = (clock_s() - start) / launches;
     }
-    qsort(seconds, (size_t)n, sizeof *seconds, compare_doubles);
+    sort_doubles(seconds, n);
     *out = seconds[p->size->median ? n / 2 : 0];
     return OK;
 }

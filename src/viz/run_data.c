@@ -8,6 +8,7 @@
 #include "viz/run_data.h"
 
 #include "base/file.h"
+#include "base/order.h"
 #include "base/scan.h"
 
 #include <math.h>
@@ -544,12 +545,6 @@ static void find_least(RunData *d)
     }
 }
 
-static int compare_doubles(const void *a, const void *b)
-{
-    double x = *(const double *)a, y = *(const double *)b;
-    return (x > y) - (x < y);
-}
-
 const char *run_held_out_text(char out[RUN_HELD_OUT_BYTES], const RunSummary *s)
 {
     const double first = s->first_bits_per_byte, last = s->last_bits_per_byte;
@@ -567,7 +562,7 @@ const char *run_held_out_text(char out[RUN_HELD_OUT_BYTES], const RunSummary *s)
 static Status finish_data(Build *b)
 {
     RunData *d = b->d;
-    qsort(b->rate, (size_t)b->rates, sizeof *b->rate, compare_doubles);
+    sort_doubles(b->rate, b->rates);
     if (b->rates > 0) d->sum.tokens_per_s = b->rate[(b->rates - 1) / 2];
     for (int i = 0; i < RUN_CURVES; i++) curve_finish(&d->curve[i]);
     curve_finish(&d->eval_loss);
