@@ -343,7 +343,7 @@ static void parts_add_up_for_every_schedule_and_stack(void **state)
             close_case(&q);
         }
     }
-    CHECK(priced >= 40);
+    CHECK(priced >= 30);
 }
 
 int main(void)
