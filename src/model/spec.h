@@ -66,7 +66,7 @@ typedef struct MoeSpec {
     bool score_input;        /* the routing weight multiplies an expert's input */
     float bias_rate;         /* how far the expert bias moves a step */
     bool expert_bias;        /* both products of a routed expert add a trained bias */
-    float limit;  /* of the clamped SwiGLU of routed and shared experts; 0: the plain one */
+    float limit;         /* of the clamped SwiGLU of routed and shared experts; 0: the plain one */
     int bias_rule;       /* BIAS_SIGN, _CENTRED or _QUANTILE */
     double capacity;     /* a factor on the mean of an expert's tokens; 0: none is dropped */
     bool forced_balance; /* for benchmarks: positions choose experts */
