@@ -44,11 +44,11 @@ typedef struct Process {
     uint32_t pid, first, last;
 } Process;
 
-/* The process that launches on the device with a pid, and by how many events that is voted. */
+/* The process that launches on the device with a pid, by how many events that is voted, and of how many. */
 typedef struct Owner {
     uint32_t pid; /* EVENT_NONE: not known */
-    int64_t votes;
-    bool guessed;
+    int64_t votes, all;
+    bool guessed, mixed; /* mixed: several processes launch on it */
 } Owner;
 
 /* The tree while it is being built. `work` is freed afterwards. */
@@ -282,9 +282,9 @@ static void attach_work(Build *b, uint32_t call, uint32_t gpu)
  * Files that were merged of several ranks have equal numbers in several processes. A device event
  * then needs to know its process, which profilers do not write. In this order it is:
  * the process with its pid, if each device has the pid of a process; the only one whose pid has the
- * same label before its number, as in "[TP00] 0"; where the file has one process behind the other, the one whose events stand around
- * it; the one that alone has launches with the numbers of this device; at last a guess, which is
- * counted. */
+ * same label before its number, as in "[TP00] 0"; where the file has one process and its device
+ * behind the other, the one whose events stand around it; the one that alone has launches with the
+ * numbers of this device, or with its own if several have; at last a guess, which is counted. */
 
 static uint32_t pid_of(const Events *e, uint32_t i) { return e->tracks[e->track[i]].pid; }
 
@@ -308,8 +308,11 @@ static Status find_processes(Build *b)
         if (row[pid] > 0 && is_host(b, i)) b->process[row[pid] - 1].last = i;
     }
     b->in_turn = true;
-    for (int64_t k = 1; k < b->processes; k++)
-        b->in_turn &= b->process[k - 1].last < b->process[k].first;
+    for (int64_t k = 1; k < b->processes; k++) {
+        uint32_t i = b->process[k - 1].first;
+        while (i < b->process[k].first && !event_on_gpu(e->kind[i])) i++;
+        b->in_turn &= b->process[k - 1].last < b->process[k].first && i < b->process[k].first;
+    }
     return OK;
 }
 
@@ -361,7 +364,8 @@ static Status name_owners(Build *b)
 static void vote(Owner *o, uint32_t pid)
 {
     if (o->votes == INT64_MAX) return;
-    if (o->votes <= 0) *o = (Owner){ .pid = pid };
+    if (o->votes <= 0) *o = (Owner){ .pid = pid, .all = o->all };
+    o->all++;
     o->votes += o->pid == pid ? 1 : -1;
 }
 
@@ -371,18 +375,20 @@ static void guess_owners(Build *b)
     int64_t next = 0;
     for (int64_t k = 0; k < b->e->n_tracks; k++) {
         Owner *o = &b->owner[b->e->tracks[k].pid];
+        o->mixed |= o->votes < o->all - o->all / 5; /* a tenth of the votes is for others */
         if (o->votes > 0 || (o->votes == 0 && o->pid == 0)) continue; /* voted, or no device */
-        *o = (Owner){ b->process[next].pid, INT64_MAX, true };
+        *o = (Owner){ b->process[next].pid, INT64_MAX, o->all, true, o->mixed };
         if (next + 1 < b->processes) next++;
     }
 }
 
-/* The process of a device event. */
-static uint32_t owner_of(const Build *b, uint32_t gpu)
+/* The process of a device event; `only`: the one that launches with its number, EVENT_NONE: several. */
+static uint32_t owner_of(const Build *b, uint32_t gpu, uint32_t only)
 {
     const Owner *o = &b->owner[pid_of(b->e, gpu)];
     int64_t k = b->processes - 1;
     if (b->processes == 1) return b->process[0].pid;
+    if (o->mixed && only != EVENT_NONE) return only;
     if (!b->in_turn || o->votes == INT64_MAX) return o->pid;
     while (k > 0 && b->process[k].first > gpu) k--;
     return b->process[k].pid;
@@ -405,10 +411,11 @@ static int by_number(const void *a, const void *b, void *build)
 /* Of n calls with its number, the last one of its process before a device event. If all are later,
  * the first one: clocks differ. Calls that share an External id are told apart by nothing: the
  * first one counts. */
-static uint32_t launch_of(const Build *b, const uint32_t *call, int64_t n, uint32_t gpu)
+static uint32_t launch_of(const Build *b, const uint32_t *call, int64_t n, uint32_t gpu,
+                          uint32_t only)
 {
     const Events *e = b->e;
-    const uint32_t pid = owner_of(b, gpu);
+    const uint32_t pid = owner_of(b, gpu, only);
     const double ts = b->column == e->external ? -(double)INFINITY : e->ts[gpu];
     int64_t low = 0, high = n;
     while (low < high) {
@@ -427,14 +434,16 @@ static uint32_t launch_of(const Build *b, const uint32_t *call, int64_t n, uint3
  * attaches these. */
 static void link_number(Build *b, const Links *l, const uint32_t *call, int64_t n, bool voting)
 {
-    const bool alone = pid_of(b->e, call[0]) == pid_of(b->e, call[n - 1]);
+    const uint32_t pid = pid_of(b->e, call[0]);
+    const uint32_t only = pid == pid_of(b->e, call[n - 1]) ? pid : EVENT_NONE;
     for (uint32_t k = links_first(l, b->column[call[0]]); k != EVENT_NONE; k = l->next[k]) {
         const uint32_t gpu = b->gpu[k];
-        if (voting && alone) vote(&b->owner[pid_of(b->e, gpu)], pid_of(b->e, call[0]));
+        Owner *o = b->processes > 1 ? &b->owner[pid_of(b->e, gpu)] : NULL;
+        if (voting && only != EVENT_NONE) vote(o, only);
         if (voting) continue;
-        const uint32_t launch = launch_of(b, call, n, gpu);
+        const uint32_t launch = launch_of(b, call, n, gpu, only);
         if (launch != EVENT_NONE) attach_work(b, launch, gpu);
-        b->t->guessed += b->processes > 1 && b->owner[pid_of(b->e, gpu)].guessed;
+        b->t->guessed += o != NULL && (o->mixed ? only == EVENT_NONE : o->guessed);
     }
 }
 

@@ -159,6 +159,55 @@ static void numbers_of_one_process_tell_whose_device_it_is(void **state)
     events_free(&l.e);
 }
 
+/* Both are device 0 of their own machine. Number 1 is of both: which kernel is whose is a guess. */
+static void processes_that_share_a_device_have_the_kernels_of_their_numbers(void **state)
+{
+    (void)state;
+    Written w = { 0 };
+    Loaded l;
+    put_op(&w, "aten::mm", "31", 1000, 3);
+    put_op(&w, "aten::add", "32", 1005, 4);
+    put_kernel(&w, "k_mm", "0", 2000, 60, 3);
+    put_kernel(&w, "k_add", "0", 2100, 60, 4);
+    put_op(&w, "aten::mul", "31", 2200, 5);
+    put_op(&w, "aten::silu", "32", 2205, 6);
+    put_kernel(&w, "k_silu", "0", 2300, 60, 6);
+    put_kernel(&w, "k_mul", "0", 2400, 60, 5);
+    put_op(&w, "more", "31", 2500, 7);
+    put_kernel(&w, "k", "0", 2600, 10, 7);
+    put_op(&w, "both", "31", 2700, 1);
+    put_op(&w, "both", "32", 2705, 1);
+    put_kernel(&w, "k", "0", 2800, 10, 1);
+    put_kernel(&w, "k", "0", 2900, 10, 1);
+    load(&l, &w);
+    static const char *const ops[] = { "aten::mm", "aten::mul", "aten::add", "aten::silu" };
+    for (int i = 0; i < 4; i++) CHECK_NEAR(time_of(&l, ops[i]), 60, 1e-9);
+    CHECK_INT(l.tree.unlinked, 0);
+    CHECK_INT(l.tree.guessed, 2);
+    events_free(&l.e);
+}
+
+/* The file has all calls first, so that the last process does not own what stands behind it. */
+static void devices_behind_all_calls_are_not_the_last_process_own(void **state)
+{
+    (void)state;
+    Written w = { 0 };
+    Loaded l;
+    put_op(&w, "aten::mm", "31", 1000, 1);
+    put_op(&w, "aten::mul", "31", 1100, 3);
+    put_op(&w, "aten::add", "32", 1005, 1);
+    put_op(&w, "aten::silu", "32", 1105, 4);
+    put_kernel(&w, "k_mm", "1", 2000, 60, 1);
+    put_kernel(&w, "k_add", "0", 2005, 60, 1);
+    put_kernel(&w, "k_mul", "1", 2100, 60, 3);
+    put_kernel(&w, "k_silu", "0", 2105, 60, 4);
+    load(&l, &w);
+    each_operator_has(&l, 60);
+    CHECK_TEXT(event_name(&l.e, l.report.own[l.report.launcher[0].first]), "k_mm");
+    CHECK_INT(l.tree.guessed, 0);
+    events_free(&l.e);
+}
+
 static void what_nothing_tells_is_a_guess_that_is_said(void **state)
 {
     (void)state;
@@ -371,6 +420,8 @@ int main(void)
         TEST(processes_behind_each_other_have_their_own_kernels),
         TEST(a_pid_tells_the_process_in_any_order_of_the_file),
         TEST(numbers_of_one_process_tell_whose_device_it_is),
+        TEST(processes_that_share_a_device_have_the_kernels_of_their_numbers),
+        TEST(devices_behind_all_calls_are_not_the_last_process_own),
         TEST(what_nothing_tells_is_a_guess_that_is_said),
         TEST(a_kernel_takes_no_launch_of_another_process),
         TEST(a_number_that_comes_again_links_to_the_launch_before),
