@@ -22,8 +22,9 @@ static const char SOUNDS[] =
     "dispatch|combine|all_to_all|alltoall|all2all|a2a|allgather|all_gather|allreduce|all_reduce|"
     "reduce_scatter|reducescatter|sendrecv|send_recv|putmem|getmem|put_nbi|get_nbi|put_signal|"
     "remote_put|remote_get|rdma|ibgda|one_sided|p2p_copy|peer_copy|multimem|shmem";
-static const char COMPUTES[] = "at::native|at::cuda|::cub::|::thrust::|rocprim|hipcub|attn|flash|"
-                               "attention|combined|split|fmha|mla_|merge_state|softmax|layout";
+static const char COMPUTES[] =
+    "at::native|at::cuda|::cub::|::thrust::|rocprim|hipcub|attn|flash|"
+    "attention|combined|split|fmha|mla_|merge_state|softmax|layout|_fused_";
 
 /* Writes "::" and the function's name, without a result type, template arguments and parameters. */
 static void function_name(const char *kernel, char out[NAME_BYTES])

@@ -27,6 +27,7 @@ static void a_kernel_of_each_library_is_known_with_its_library(void **state)
         { "void mori::moe::EpCombineInterNodeV1Kernel<__hip_bfloat16>()", "MORI" },
         { "void uccl::ep::internode_ll::dispatch<false>(void*)", "UCCL" },
         { "nvshmemi_proxy_barrier_kernel", "NVSHMEM" },
+        { "void barrier_on_stream_kernel_threadgroup<(threadgroup_t)1>(int, int)", "NVSHMEM" },
         { "rocshmem_putmem", "rocSHMEM" },
         { "a2a_dispatch_send_kernel", "pplx" },
         { "void pplx::dispatchKernel<1>(int)", "pplx" },
@@ -78,6 +79,11 @@ static void kernels_that_compute_are_neither_communication_nor_listed(void **sta
         "triton_poi_fused_add_0",
         "moe_sum_reduce_kernel",
         "multi_tensor_apply_kernel",
+        "deepep_permute_triton_kernel",
+        "deepep_post_reorder_triton_kernel",
+        "triton_poi_fused_symm_mem_one_shot_all_reduce_2",
+        "triton_red_fused__to_copy_all_reduce_mean_0",
+        "triton_poi_fused_all_gather_into_tensor_wait_tensor_3",
     };
     for (size_t i = 0; i < sizeof kernel / sizeof *kernel; i++) {
         if (mover_library(kernel[i]) != NULL || mover_maybe(kernel[i])) fail_msg("%s", kernel[i]);
