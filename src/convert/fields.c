@@ -166,7 +166,7 @@ const Field fields[] = {
     { DEEPSEEK_V2, TRAIN, "aux_loss_alpha", "moe.aux_loss", NULL, NULL },
     { SPARSE_STEP | OLMOE | MIXTRAL | LLAMA4 | GPT_OSS, TRAIN, "router_aux_loss_coef",
       "moe.aux_loss", NULL, NULL },
-    { MIXTRAL | LLAMA4, IS, "router_jitter_noise", NULL, "0", NULL },
+    { MIXTRAL | LLAMA4, IS, "router_jitter_noise", NULL, "0.0", NULL },
     { DEEPSEEK_V3 | GLM4_MOE, SET, "num_nextn_predict_layers|num_mtp_layers", "mtp.layers", "0",
       NULLABLE },
 

@@ -58,7 +58,8 @@ static Status write_only_value(const Field *f, Arena *a, Json *json)
     FieldValue room;
     bool rope = f->key[0] == '~';
     if (f->absent[0] == '@' || rope || field_member(json, NULL, f->key) != NULL) return OK;
-    return family_put(a, json, f->key, field_json(f->absent, false, room));
+    const bool real = strchr(f->absent, '.') != NULL;
+    return family_put(a, json, f->key, field_json(f->absent, real, room));
 }
 
 /* Members of rotary positions are written for the kinds of scaling that have them. Where nothing is
