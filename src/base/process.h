@@ -23,7 +23,7 @@ Status process_word(ProcessWords *out, const char *word);
 Status process_self(Arena *a, const char **out);
 
 /* Replaces this process by the program of that name that lies beside it, "switchyard-viz" for `name` viz
- * (tools/beside). argv: its words, NULL last. Returns only if that fails. */
+ * (tools/beside), which logs at this one's level. argv: its words, NULL last. Returns only if that fails. */
 Status process_become(const char *name, char **argv);
 
 /* A running command, and the last half of PROCESS_SAID_BYTES or more of what it printed. */

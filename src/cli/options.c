@@ -359,16 +359,14 @@ Status options_run(const Command *c, int argc, char **argv, CommandRun *run, voi
 }
 
 /* --verbose and --quiet may also come before the subcommand's name. */
-/* "switchyard data ngram" becomes switchyard-data-ngram. What was said before its name holds there, too. */
+/* "switchyard data ngram" becomes switchyard-data-ngram. */
 static Status run_row(const char *program, const Subcommand *row, int argc, char **argv)
 {
-    static const char *const levels[] = { "error", "warn", "info", "debug" };
     const char *above = strchr(program, ' ');
     char name[64];
     if (row->run != NULL) return row->run(argc, argv);
     (void)snprintf(name, sizeof name, "%s%s%s", above == NULL ? "" : above + 1,
                    above == NULL ? "" : "-", row->name);
-    (void)setenv("SWITCHYARD_LOG", levels[log_level()], 1);
     return process_become(name, argv);
 }
 

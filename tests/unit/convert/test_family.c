@@ -344,6 +344,7 @@ static void what_is_not_there_is_refused_by_its_name(void **state)
     }
 }
 
+<<<<<<< HEAD
 /* As in Python, whose json the class reads with. */
 static void of_a_member_that_stands_twice_the_last_counts(void **state)
 {
@@ -356,6 +357,27 @@ static void of_a_member_that_stands_twice_the_last_counts(void **state)
                        &c, &family));
     CHECK_INT(c.model_vocab, 62);
     CHECK_NEAR(c.attention_rope_theta, 2, 0);
+=======
+/* The class gets what Python's json reads. */
+static void of_a_member_that_stands_twice_the_last_counts(void **state)
+{
+    char many[2048] = LLAMA_JSON ",\"rope_scaling\":{\"rope_theta\":1,\"rope_theta\":2}";
+    const Family *family = NULL;
+    Config c;
+    (void)state;
+    CHECK_OK(read_text(LLAMA_JSON ",\"vocab_size\":62,\"vocab_size\":63}", &c, &family));
+    CHECK_INT(c.model_vocab, 63);
+    CHECK_FAILS(read_text(LLAMA_JSON ",\"hidden_act\":\"gelu\"}", &c, &family), ERR_UNSUPPORTED,
+                "hidden_act is \"gelu\"");
+    for (int i = 0; i < 90; i++) {
+        const size_t used = strlen(many);
+        (void)snprintf(many + used, sizeof many - used, ",\"other%d\":%d", i, i);
+    }
+    strcat(many, ",\"vocab_size\":65,\"rope_scaling\":{\"rope_theta\":3.0}}");
+    CHECK_OK(read_text(many, &c, &family));
+    CHECK_INT(c.model_vocab, 65);
+    CHECK(c.attention_rope_theta == 3.0);
+>>>>>>> b68dddcd (Convert: of a member of config.json that stands twice the last counts)
 }
 
 /* The object with a member, "name":value, in the place of its own of that name. */
