@@ -56,7 +56,7 @@ static Status read_cluster(PlanCall *c, int64_t imported)
 /* Reads a configuration of another project: its model, mesh and batch become our configuration, its
  * options those of the stack. Where it gives the batch per replica, or the number of replicas, the number of GPUs must be
  * known first, so the cluster is read here. */
-static Status import_config(PlanCall *c, const char *path, int64_t *gpus)
+static Status import_config(PlanCall *c, const char *path, int64_t *dp)
 {
     PlanImport more;
     Text notes;
@@ -64,7 +64,7 @@ static Status import_config(PlanCall *c, const char *path, int64_t *gpus)
     TRY(text_init(&notes, c->arena));
     TRY(plan_import_notes(&more, &notes));
     (void)fputs(notes.data, stderr);
-    *gpus = more.gpus;
+    *dp = more.gpus / (c->config.mesh_pp * c->config.mesh_cp * c->config.mesh_tp);
     TRY(plan_import_stack(&more, c->stack == NULL ? more.stack : c->stack, c->arena, &c->stack));
     if (!more.per_replica && more.replicas <= 1) return OK;
     TRY(read_cluster(c, more.gpus));
@@ -77,15 +77,21 @@ static int rows_asked(const PlanCall *c) { return c->top > 0 ? (int)c->top : TOP
  * cluster may come from it. */
 static Status load_question(PlanCall *c, char **argv, int n)
 {
-    int64_t gpus = 0;
+    int64_t dp = 0;
     if (c->from != NULL) {
-        TRY(import_config(c, argv[0], &gpus));
+        TRY(import_config(c, argv[0], &dp));
         for (int i = 1; i < n; i++) TRY(config_override(&c->config, c->arena, argv[i]));
         TRY(config_check(&c->config));
     } else {
         TRY(config_load(&c->config, c->arena, argv[0], (const char *const *)argv + 1, n - 1));
     }
+    const int64_t gpus = dp * c->config.mesh_pp * c->config.mesh_cp * c->config.mesh_tp;
     TRY(read_cluster(c, gpus));
+    if (gpus > 0 && gpus != c->question.request.gpus && !c->question.search && c->scale == NULL)
+        return FAIL(ERR_ARG,
+                    "%s: its degrees are of %lld GPUs, and %lld are given; "
+                    "data_parallel_shard_degree = -1 leaves the shards to the GPUs",
+                    argv[0], (long long)gpus, (long long)c->question.request.gpus);
     if (c->stack == NULL) c->stack = "switchyard";
     TRY(stack_load(&c->sheet, c->arena, c->stack));
     TRY(stack_check_gpu(&c->sheet, &c->gpu));

@@ -672,8 +672,11 @@ static Status read_titan(Import *m)
     c->mesh_zero = shard == 1 ? 0 : value_is(m, reshard, "always") ? 3 : c->mesh_pp > 1 ? 2 : 3;
     if (value_is(m, reshard, "never") && shard != 1) c->mesh_zero = 2;
     if (replicas > 1 && shard > 0) TRY(set_whole(m, shards, "mesh.shard", shard));
-    if (shard > 0) m->more->replicas = 0; /* all is known */
-    if (shard > 0) m->more->gpus = c->mesh_pp * c->mesh_cp * c->mesh_tp * shard * replicas;
+    if (shard > 0) { /* all is known */
+        TRY(import_check_shards(c, shard, settings_find(&m->settings, shards)->place));
+        m->more->replicas = 0;
+        m->more->gpus = c->mesh_pp * c->mesh_cp * c->mesh_tp * shard * replicas;
+    }
     m->more->per_replica = batch < 0 && shard < 0;
     if (batch < 0) batch = c->train_micro_batch * (shard < 0 ? 1 : shard * replicas);
     TRY(set_whole(m, "training.global_batch_size", "train.batch", batch));

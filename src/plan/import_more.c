@@ -74,6 +74,16 @@ Status import_sort_others(Settings *s, PlanImport *more)
     return OK;
 }
 
+/* These stacks spread experts over the shards of one replica and their context and tensor ranks. */
+Status import_check_shards(const Config *c, int64_t shards, const char *place)
+{
+    const int64_t ranks = shards * c->mesh_cp * c->mesh_tp;
+    if (ranks % c->mesh_ep == 0) return OK;
+    return FAIL(ERR_ARG,
+                "%s: the expert-parallel degree %lld does not divide the %lld ranks of a replica",
+                place, (long long)c->mesh_ep, (long long)ranks);
+}
+
 /* A batch of one replica becomes that of all; torchtitan's number of replicas becomes shards. */
 Status plan_import_cluster(const PlanImport *more, int64_t gpus, Config *c)
 {
@@ -86,6 +96,7 @@ Status plan_import_cluster(const PlanImport *more, int64_t gpus, Config *c)
                     "GPUs",
                     more->replicas_place, more->replicas_key, (long long)more->replicas,
                     (long long)dp, (long long)gpus);
+    TRY(import_check_shards(c, dp / more->replicas, more->replicas_place));
     c->mesh_shard = dp / more->replicas;
     if (c->mesh_shard == 1) c->mesh_shard = c->mesh_zero = 0;
     return OK;

@@ -94,6 +94,11 @@ static const struct {
     { ON " --formula primus", "primus" },
     { ON " --from nemo", "there is no format nemo" },
     { "none.yaml --cluster mi355x:8 --from primus", "none.yaml" },
+    { "job.toml --cluster mi355x:64 --from torchtitan",
+      "its degrees are of 32 GPUs, and 64 are given" },
+    { "job.toml --cluster mi355x:16 --from torchtitan mesh.zero=2",
+      "of 32 GPUs, and 16 are given" },
+    { "job.toml --cluster mi355x:32 --from torchtitan mesh.pp=3", "of 96 GPUs, and 32 are given" },
     { ON " --bogus", "no option --bogus" },
     /* two chunks on each rank are DualPipe's */
     { ON " mesh.pp=2 mesh.vpp=3 mesh.schedule=dualpipe", "dualpipe: 3 chunks" },
@@ -107,6 +112,9 @@ static const char *const files[][2] = {
     { "link.yaml", "extends: mi355x\nscale_up:\n  achieved_gb_s: 900\n" },
     { "nan.yaml", "extends: mi355x\nmemory:\n  gib: nan\n" },
     { "text.yaml", "a text\n" },
+    { "job.toml", "model.name = \"deepseek_v3\"\nmodel.flavor = \"16B\"\n[training]\n"
+                  "global_batch_size = 512\n[parallelism]\ndata_parallel_shard_degree = 16\n"
+                  "data_parallel_replicate_degree = 2\n" },
 };
 
 enum { WRONG = sizeof wrong / sizeof *wrong, WORDS = 32 };

@@ -251,6 +251,24 @@ static void replicas_leave_the_shards_to_the_number_of_gpus(void **state)
     status_clear();
 }
 
+/* 16 experts' ranks cannot be those of 8 shards, though two replicas would have as many. */
+static void experts_lie_on_the_shards_of_one_replica(void **state)
+{
+    (void)state;
+    const char *experts = "parallelism.expert_parallel_degree: 16; "
+                          "parallelism.data_parallel_replicate_degree: 2";
+    CHECK_INT(import("torchtitan", experts, "parallelism.data_parallel_shard_degree: 8"), ERR_ARG);
+    CHECK(strstr(status_message(), "degree 16 does not divide the 8 ranks of a replica") != NULL);
+    status_clear();
+    CHECK_OK(import("torchtitan", experts,
+                    "parallelism.data_parallel_shard_degree: 8; "
+                    "parallelism.context_parallel_degree: 2"));
+    CHECK_OK(import("torchtitan", experts, ""));
+    CHECK_INT(plan_import_cluster(&more, 16, &config), ERR_ARG);
+    status_clear();
+    CHECK_OK(plan_import_cluster(&more, 32, &config));
+}
+
 static void degrees_of_old_job_files_count(void **state)
 {
     (void)state;
@@ -281,6 +299,7 @@ int main(void)
         TEST(a_command_line_is_the_same_as_its_yaml),
         TEST(what_megatron_would_do_otherwise_is_refused_by_name),
         TEST(a_vocabulary_is_padded_as_megatron_pads_it),
+        TEST(experts_lie_on_the_shards_of_one_replica),
         TEST(replicas_leave_the_shards_to_the_number_of_gpus),
         TEST(degrees_of_old_job_files_count),
         TEST(recomputing_by_ops_reaches_the_stack),
