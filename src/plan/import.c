@@ -593,6 +593,20 @@ static void read_overlaps(Import *m)
     }
 }
 
+/* What Megatron does where its options are not given, and the plan does not. */
+static Status note_differences(Import *m)
+{
+    const bool wide = m->c->mesh_tp > 1;
+    if (wide && m->plain && value_of(m, "sequence_parallel") == NULL)
+        TRY(add_note(m, "tensor ranks share out the stream's rows, as with", "sequence_parallel"));
+    if (wide && config_moe_layers(m->c) > 0 && value_of(m, "expert_tensor_parallel_size") == NULL)
+        TRY(add_note(m, "experts are whole, as with", "expert_tensor_parallel_size 1"));
+    if (m->c->mesh_ep > 1 && value_is(m, "moe_token_dispatcher_type", "allgather"))
+        TRY(add_note(m, "the exchange of tokens is planned as all-to-all, and not as",
+                     "allgather"));
+    return OK;
+}
+
 /* Settings of Megatron that several keys decide together. */
 static Status read_megatron(Import *m)
 {
@@ -616,6 +630,7 @@ static Status read_megatron(Import *m)
     if (c->mesh_tp > 1 && value_is(m, "sequence_parallel", "false"))
         return fail_at_key(m, "sequence_parallel",
                            FAIL(ERR_UNSUPPORTED, "our tensor ranks share out the stream's rows"));
+    TRY(note_differences(m));
     /* FSDP shares out weights, which the stack's own distributed optimizer does not. */
     if (c->mesh_zero > 1) import_add_word(&m->more->options, "zero_most", "3");
     TRY(fix_pipeline(m, "num_layers_per_virtual_pipeline_stage"));

@@ -76,6 +76,10 @@ static Status expand_variables(Arena *a, const char *text, const char **out)
 static Status node_text(ConfigDoc *d, const yaml_node_t *n, const char **out)
 {
     const char *text = config_scalar_text(n);
+    if (text != NULL && n->data.scalar.style == YAML_PLAIN_SCALAR_STYLE) {
+        if (text_word_index("yes|Yes|YES|on|On|ON", text) >= 0) text = "true"; /* Python's YAML */
+        if (text_word_index("no|No|NO|off|Off|OFF", text) >= 0) text = "false";
+    }
     if (n->type == YAML_SEQUENCE_NODE) {
         Text t;
         TRY(text_init(&t, d->arena));
@@ -367,11 +371,15 @@ static Status end_words(Settings *s, Setting *x)
 /* "MODEL_ARGS.--num-layers" becomes "num_layers"; variables of the environment set nothing. */
 static Status name_plainly(Settings *s, Setting *x)
 {
+    static const char theirs[] = "fp8_format|fp4_format|num_moe_experts|layernorm_epsilon";
+    static const char *const same[] = { "fp8", "fp4", "num_experts", "norm_epsilon" };
     const char *dot = strrchr(x->key, '.'), *name = dot == NULL ? x->key : dot + 1;
     char key[NAME_BYTES];
     x->read = dot != NULL && strncasecmp(x->key, "env", 3) == 0;
     (void)snprintf(key, sizeof key, "%s", name + strspn(name, "-"));
     for (char *c = key; *c != '\0'; c++) *c = (char)(*c == '-' ? '_' : *c);
+    const int other = text_word_index(theirs, key);
+    if (other >= 0) (void)snprintf(key, sizeof key, "%s", same[other]);
     if (strcmp(key, "disable_bias_linear") == 0) {
         (void)snprintf(key, sizeof key, "add_bias_linear");
         x->value = x->value != NULL && strcasecmp(x->value, "false") == 0 ? "true" : "false";

@@ -2,6 +2,7 @@
  * name, says that it is not followed, or leaves it out as harmless. A member that nobody knows is said, too. */
 #include "harness/foreign.h"
 
+#include "op/kinds.h"
 #include "plan/stack.h"
 
 enum { LINE_BYTES = 1024 };
@@ -269,6 +270,50 @@ static void experts_lie_on_the_shards_of_one_replica(void **state)
     CHECK_OK(plan_import_cluster(&more, 32, &config));
 }
 
+/* Python's YAML has yes, no, on and off for them; in quotes they are texts. */
+static void words_for_true_and_false_are_those_of_python(void **state)
+{
+    (void)state;
+    CHECK_OK(import("megatron", "use_distributed_optimizer: yes", ""));
+    CHECK_INT(config.mesh_zero, 1);
+    CHECK_OK(import("megatron", "use_distributed_optimizer: Off; use_rope_scaling: On", ""));
+    CHECK_INT(config.mesh_zero, 0);
+    CHECK_INT(config.rope_scaling, SCALING_LLAMA3);
+    CHECK_INT(import("megatron", "tensor_model_parallel_size: 2", "sequence_parallel: no"),
+              ERR_UNSUPPORTED);
+    CHECK_INT(import("megatron", "use_distributed_optimizer: \"yes\"", ""), ERR_ARG);
+    status_clear();
+}
+
+/* The option is --fp8-format, and the member that it sets is fp8. */
+static void options_whose_member_has_another_name_count(void **state)
+{
+    (void)state;
+    CHECK_OK(import("megatron", "--fp8-format: e4m3; --fp8-recipe: blockwise", ""));
+    CHECK_INT(config.fp8_recipe, RECIPE_BLOCK);
+    CHECK_OK(import("megatron", "--fp4-format: e2m1; fp4_recipe: mxfp4", ""));
+    CHECK(more.fp4);
+    CHECK_OK(import("megatron", "num_moe_experts: 4; layernorm_epsilon: 1e-4", "num_experts: 4"));
+    CHECK_NEAR(config.model_norm_eps, 1e-4, 1e-12);
+}
+
+static void defaults_of_megatron_that_no_plan_follows_are_said(void **state)
+{
+    (void)state;
+    const char *wide = "tensor_model_parallel_size: 2; expert_model_parallel_size: 2";
+    Text notes;
+    CHECK_OK(import("megatron", wide, ""));
+    CHECK_OK(text_init(&notes, &arena));
+    CHECK_OK(plan_import_notes(&more, &notes));
+    CHECK(strstr(notes.data, "as with sequence_parallel") != NULL);
+    CHECK(strstr(notes.data, "as with expert_tensor_parallel_size 1") != NULL);
+    CHECK(strstr(notes.data, "and not as allgather") != NULL);
+    CHECK_OK(import("megatron", wide,
+                    "sequence_parallel: true; expert_tensor_parallel_size: 1; "
+                    "moe_token_dispatcher_type: alltoall"));
+    CHECK_INT(more.notes_n, 0);
+}
+
 static void degrees_of_old_job_files_count(void **state)
 {
     (void)state;
@@ -300,6 +345,9 @@ int main(void)
         TEST(what_megatron_would_do_otherwise_is_refused_by_name),
         TEST(a_vocabulary_is_padded_as_megatron_pads_it),
         TEST(experts_lie_on_the_shards_of_one_replica),
+        TEST(words_for_true_and_false_are_those_of_python),
+        TEST(options_whose_member_has_another_name_count),
+        TEST(defaults_of_megatron_that_no_plan_follows_are_said),
         TEST(replicas_leave_the_shards_to_the_number_of_gpus),
         TEST(degrees_of_old_job_files_count),
         TEST(recomputing_by_ops_reaches_the_stack),
