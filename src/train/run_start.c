@@ -8,12 +8,14 @@
 #include <inttypes.h>
 #include <string.h>
 
-/* Compares this run's data with what a checkpoint was trained on with this share held out. *other: the first source
- * that has other data; -1: none. A document's side depends on its source's name and on the share. */
-static void compare_data(const Trainer *t, const char *who, const SourcesTaken *was, double share,
+/* Compares this run's data with what a checkpoint was trained on. *other: the first source that has other data; -1:
+ * none. A document's side depends on its source's name and on the share. A source that only lies elsewhere has not
+ * changed: `then` gets its new path. */
+static void compare_data(const Trainer *t, const char *who, const SourcesTaken *was, Config *then,
                          int *other)
 {
     const Config *now = t->config.asked;
+    const double share = then->data_validation;
     *other = -1;
     for (int n = 0; n < now->data_sources.n * was->n; n++) {
         const int i = n / was->n, k = n % was->n;
@@ -21,7 +23,14 @@ static void compare_data(const Trainer *t, const char *who, const SourcesTaken *
         if (was->sum[k] == NULL) continue;
         const bool data = strcmp(was->sum[k], t->config.sums[i]) == 0;
         const bool named = strcmp(was->name[k], name) == 0;
+        ConfigSource *at = &then->data_sources.at[i];
         if (named && !data && *other < 0) *other = i;
+        if (named && data && i < then->data_sources.n && strcmp(at->name, name) == 0) {
+            const char *path = now->data_sources.at[i].path;
+            if (t->is_rank0 && strcmp(at->path, path) != 0)
+                log_info("%s: source %s lies at %s now: its data is the same", who, name, path);
+            at->path = path;
+        }
         if (!data || now->data_validation <= (named ? share : 0) || !t->is_rank0) continue;
         log_warn("%s: the data of source %s was trained on as %s with data.validation=%g: what is "
                  "held out now was in part trained on",
@@ -37,7 +46,7 @@ static Status may_begin(const void *trainer, const char *path, CheckpointInfo *i
     int other = -1;
     TRY(init_check(t->config.asked, path, info, t->is_rank0, a));
     TRY(checkpoint_config(path, info, a, &then));
-    compare_data(t, "init", &info->taken, then.data_validation, &other);
+    compare_data(t, "init", &info->taken, &then, &other);
     return OK;
 }
 
@@ -95,6 +104,7 @@ static Status may_resume(const void *trainer, const char *path, CheckpointInfo *
     Config then;
     int n = 0, other = -1;
     TRY(checkpoint_config(path, info, a, &then));
+    compare_data(t, "resume", &info->taken, &then, &other);
     TRY(config_changes(&then, t->config.asked, a, &changes, &n));
     if (t->is_rank0) init_log_changes("resume", changes, n);
     if (t->is_rank0 && info->cpu[0] != '\0' && strcmp(t->cpu, info->cpu) != 0)
@@ -103,7 +113,6 @@ static Status may_resume(const void *trainer, const char *path, CheckpointInfo *
             "rounded differently",
             path, info->cpu, t->cpu[0] != '\0' ? t->cpu : "a GPU");
     TRY(config_check_changes(path, changes, n, o->change, o->n_change));
-    compare_data(t, "resume", &info->taken, then.data_validation, &other);
     const ConfigSource *at = &t->config.asked->data_sources.at[other < 0 ? 0 : other];
     bool allowed = other < 0;
     for (int i = 0; i < o->n_change; i++) {

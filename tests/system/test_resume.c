@@ -370,6 +370,26 @@ static void other_data_under_the_same_path_is_refused_unless_it_is_allowed(void 
     CHECK_EXIT(o, 0); /* the new data is that of the newest checkpoint */
 }
 
+/* The sums say that it is the same data. With other data the place is a change as before. */
+static void data_that_lies_elsewhere_goes_on(void **state)
+{
+    static const char moved[] =
+        "data.sources=[{name: web, path: far/web}, {name: books, path: far/books}]";
+    static const char swapped[] =
+        "data.sources=[{name: web, path: far/books}, {name: books, path: far/web}]";
+    Lab *lab = *state;
+    train_on_copies(lab, "moved");
+    Outcome o = SHELL(lab, "moved", "mkdir far && mv web.* books.* far");
+    CHECK_EXIT(o, 0);
+    o = RUN(lab, "moved", "train", "../tiny.yaml", swapped, MORE);
+    CHECK_EXIT(o, 2);
+    CHECK_SAYS(o.err, "--change data.sources");
+    o = RUN(lab, "moved", "train", "../tiny.yaml", moved, MORE);
+    CHECK_EXIT(o, 0);
+    CHECK_SAYS(o.err, "resume: source web lies at far/web now: its data is the same");
+    CHECK(strstr(o.err, "was trained on as") == NULL);
+}
+
 /* As older versions write. */
 static void forget_sums(const char *folder, Arena *a)
 {
@@ -464,6 +484,7 @@ int main(void)
         LAB_TEST(sources_go_on_where_each_was),
         LAB_TEST(a_growing_batch_goes_on_bitwise),
         LAB_TEST(other_data_under_the_same_path_is_refused_unless_it_is_allowed),
+        LAB_TEST(data_that_lies_elsewhere_goes_on),
         LAB_TEST(a_checkpoint_without_sums_goes_on_with_a_word),
         LAB_TEST(a_renamed_source_is_said_to_have_been_trained_on),
         LAB_TEST(other_data_is_refused_by_copies_in_memory_too),
