@@ -36,7 +36,7 @@ BUILD  ?= build
 O      := $(BUILD)/$(CONFIG)$(if $(filter 1-asan 1-tsan,$(LONG)-$(CONFIG)),-long)
 B      := $O$(if $(filter 1,$(CUDA)),-cuda)$(if $(filter 1,$(HIP)),-hip)$(if $(filter 1,$(MPI)),-mpi)$(if $(filter v3,$(ISA)),-v3)
 PROGRAM := $(if $(filter release-all,$(CONFIG)-$(ISA)),$(BUILD)/switchyard,$B/switchyard)
-BESIDE  := data-inspect data-ngram trace-replay bench-trace viz
+BESIDE  := data-batches data-inspect data-ngram trace-replay bench-trace viz
 
 CC.release := gcc
 CC.debug   := gcc

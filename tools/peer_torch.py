@@ -89,7 +89,7 @@ def read_checkpoint(folder):
 
 
 class Batches:
-    """Steps of id, target, pos, doc (B, T) and domain (B): src/cli/batches.c."""
+    """Steps of id, target, pos, doc (B, T) and domain (B): tools/batches/main.c."""
 
     def __init__(self, path):
         with open(path, "rb") as f:

@@ -10,7 +10,7 @@
 #include "base/text.h"
 #include "comm/comm.h"
 
-/* The subcommands of main.c. cli_data_batches is a command below data. */
+/* The subcommands of main.c. */
 Status cli_train(int argc, char **argv);
 Status cli_supervise(int argc, char **argv);
 Status cli_generate(int argc, char **argv);
@@ -18,7 +18,6 @@ Status cli_eval(int argc, char **argv);
 Status cli_logits(int argc, char **argv);
 Status cli_data(int argc, char **argv);
 Status cli_convert(int argc, char **argv);
-Status cli_data_batches(int argc, char **argv);
 Status cli_bench(int argc, char **argv);
 Status cli_plan(int argc, char **argv);
 Status cli_report(int argc, char **argv);

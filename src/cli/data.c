@@ -1,5 +1,4 @@
-/* data: `switchyard data` and its subcommands: parses, calls data/, prints. Batches have a file of
- * their own (batches.c), because they need the loader of a run. */
+/* data: `switchyard data` and its subcommands: parses, calls data/, prints. */
 #include "cli/cli.h"
 
 #include "base/file.h"
@@ -207,7 +206,7 @@ Status cli_data(int argc, char **argv)
         { "prepare", "turn text into a shard of token ids", run_prepare },
         { "inspect", "show what a shard holds", NULL },
         { "ngram", "measure n-gram models on held-out documents", NULL },
-        { "batches", "write a run's batches for another program", cli_data_batches },
+        { "batches", "write a run's batches for another program", NULL },
     };
     return options_dispatch("switchyard data", ROWS, (int)(sizeof ROWS / sizeof *ROWS), argc, argv);
 }

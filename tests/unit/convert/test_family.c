@@ -344,20 +344,6 @@ static void what_is_not_there_is_refused_by_its_name(void **state)
     }
 }
 
-<<<<<<< HEAD
-/* As in Python, whose json the class reads with. */
-static void of_a_member_that_stands_twice_the_last_counts(void **state)
-{
-    (void)state;
-    Config c;
-    const Family *family = NULL;
-    CHECK_OK(read_text(LLAMA_JSON
-                       ",\"vocab_size\":62,\"rope_parameters\":{\"rope_type\":\"default\","
-                       "\"rope_theta\":1,\"rope_theta\":2}}",
-                       &c, &family));
-    CHECK_INT(c.model_vocab, 62);
-    CHECK_NEAR(c.attention_rope_theta, 2, 0);
-=======
 /* The class gets what Python's json reads. */
 static void of_a_member_that_stands_twice_the_last_counts(void **state)
 {
@@ -377,7 +363,6 @@ static void of_a_member_that_stands_twice_the_last_counts(void **state)
     CHECK_OK(read_text(many, &c, &family));
     CHECK_INT(c.model_vocab, 65);
     CHECK(c.attention_rope_theta == 3.0);
->>>>>>> b68dddcd (Convert: of a member of config.json that stands twice the last counts)
 }
 
 /* The object with a member, "name":value, in the place of its own of that name. */

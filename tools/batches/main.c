@@ -1,5 +1,5 @@
 /*
- * batches: `switchyard data batches`: writes the batches that a run reads to a file, so that
+ * data batches: writes the batches that a run reads to a file, so that
  * another program can train on exactly the same tokens (tools/peer_torch.py).
  *
  *     switchyard batches 1 STEPS BATCH SEQUENCE\n       text
@@ -10,7 +10,7 @@
 #include "base/file.h"
 #include "base/interrupt.h"
 #include "base/progress.h"
-#include "cli/cli.h"
+#include "beside/beside.h"
 #include "cli/options.h"
 #include "train/train.h"
 
@@ -79,7 +79,7 @@ static Status run_batches(void *state, int n, char **arguments, Arena *a, Text *
     return write_batches_file(&c, a, call->steps, call->out, out);
 }
 
-Status cli_data_batches(int argc, char **argv)
+Status beside_run(int argc, char **argv)
 {
     Call call = { 0 };
     const Option table[] = {
