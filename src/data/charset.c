@@ -277,9 +277,10 @@ static Status cover(const CharSetReader *r, Arena *a, CharSet set, Cover *c)
     for (int i = 0; r->whole && i < CHARSET_GROUPS + CHARSET_CATEGORIES; i++) {
         CharSet in, out;
         TRY(charset_combine(a, r->view[i], set, CHARSET_AND, &in));
-        TRY(charset_combine(a, in, c->all, CHARSET_MINUS, &in));
+        if (in.n >= WORTH) TRY(charset_combine(a, in, c->all, CHARSET_MINUS, &in));
+        if (in.n < WORTH) continue;
         TRY(charset_combine(a, r->view[i], set, CHARSET_MINUS, &out));
-        if (in.n < WORTH || (out.n > 0 && in.n < 3 * out.n + WORTH)) continue;
+        if (out.n > 0 && in.n < 3 * out.n + WORTH) continue;
         c->names |= (uint64_t)1 << i;
         c->cost += 2;
         TRY(charset_combine(a, c->all, r->view[i], CHARSET_OR, &c->all));
@@ -324,10 +325,13 @@ static Status write_set(const CharSetReader *r, Arena *a, CharSet s, Text *out)
     CharSet others;
     TRY(charset_negate(a, s, &others));
     if (s.n == 0) return text_printf(out, "(?!)");
-    if (others.n == 0) return write_class(out, false, 0, s);
+    if (others.n == 0 || (s.n <= WORTH && s.n <= others.n)) return write_class(out, false, 0, s);
+    if (others.n <= WORTH) return write_class(out, true, 0, others);
     TRY(cover(r, a, s, &plain));
+    if (plain.less.n == 0 && plain.cost <= WORTH)
+        return write_class(out, false, plain.names, plain.rest);
     TRY(cover(r, a, others, &inverse));
-    if (others.n > 0 && inverse.less.n == 0 && inverse.cost < plain.cost)
+    if (inverse.less.n == 0 && inverse.cost < plain.cost)
         return write_class(out, true, inverse.names, inverse.rest);
     if (plain.less.n == 0) return write_class(out, false, plain.names, plain.rest);
     TRY(text_printf(out, "(?:(?!"));

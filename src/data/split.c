@@ -107,16 +107,13 @@ Status splitter_add_rule(Splitter *s, const char *pattern, SplitSyntax syntax, S
     SplitStage *stage = &s->stage[s->n_stages];
     *stage = (SplitStage){ .keep = keep, .never_empty = syntax == SPLIT_FANCY };
     Text text = { .data = (char *)(uintptr_t)pattern, .used = strlen(pattern) };
-    if (syntax == SPLIT_TEXT) {
-        TRY(compile(pattern, &text, PCRE2_LITERAL, a, &stage->code));
-    } else {
-        if (old && s->later == NULL) TRY(charset_later(a, &s->later));
+    bool regex = syntax != SPLIT_TEXT;
+    if (!regex) TRY(compile(pattern, &text, PCRE2_LITERAL, a, &stage->code));
+    if (regex && old && s->later == NULL) TRY(charset_later(a, &s->later));
+    if (regex)
         TRY(compile_regex(pattern, syntax, old ? CHARSET_UNICODE : unicode, a, &stage->code));
-        s->n_stages++; /* from here on splitter_free frees it */
-        return old ? compile_regex(pattern, syntax, unicode, a, &stage->later) : OK;
-    }
-    s->n_stages++;
-    return OK;
+    s->n_stages++; /* from here on splitter_free frees it */
+    return regex && old ? compile_regex(pattern, syntax, unicode, a, &stage->later) : OK;
 }
 
 Status splitter_add_prefix_space(Splitter *s)
@@ -275,7 +272,8 @@ static void set_limit(SplitCut *c, size_t n)
 static bool has_later(const uint64_t *blocks, const char *text, size_t n)
 {
     const unsigned char *at = (const unsigned char *)text, *end = at + n;
-    for (; at < end; at++) {
+    for (uint64_t eight = 0; at < end; at++) {
+        while (end - at > 8 && (memcpy(&eight, at, 8), eight & 0x8080808080808080U) == 0) at += 8;
         if (*at < 0xE0) continue; /* ASCII, continuations, and nothing new below U+0800 */
         uint32_t block = (*at & 0x0FU) << 6 | (at[1] & 0x3F);
         if (*at >= 0xF0) block = (*at & 0x07U) << 12 | (at[1] & 0x3FU) << 6 | (at[2] & 0x3F);
