@@ -114,8 +114,8 @@ if [ "${1:-}" = long ]; then
     stage 'patterns: pieces beside tokenizers and tiktoken' patterns
     stage 'lints, the analyzer on every path' tools/lint
 else
-    stage 'release: unit, op, schedule, mesh and system tests' release
-    stage 'release: meshes, trajectories, products without AVX-512' in_config release test-lowest
+    stage 'release, AVX2: unit, op, schedule, mesh and system tests' release
+    stage 'release, this processor: products, trajectories, meshes; guides' in_config release test-native
     stage 'address, undefined: unit, op, schedule and mesh tests' in_config asan test-fast
     stage 'address, undefined: corpora of the fuzzers' in_config asan test-fuzz
     stage 'thread: comm and mesh tests' in_config tsan test-mesh

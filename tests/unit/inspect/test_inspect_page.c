@@ -1,7 +1,7 @@
 #include "data/shard.h"
 #include "harness/place.h"
 #include "harness/texts.h"
-#include "viz/page.h"
+#include "inspect/inspect.h"
 
 typedef struct Place {
     char folder[64], prefix[FILE_PATH_MAX], tokenizer[FILE_PATH_MAX];
