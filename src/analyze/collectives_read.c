@@ -291,12 +291,10 @@ static Status find_movers(Reading *r)
     for (int64_t i = 0; i < e->n; i++) {
         uint8_t *s = &seen[e->name[i]];
         if (e->kind[i] != EVENT_KERNEL) continue;
-        if (*s == 0) {
-            const char *name = event_name(e, i);
-            bool moves = rules->movers == NULL ? mover_library(name) != NULL
-                                               : strings_has_word(name, rules->movers);
-            *s = moves && strstr(name, "_layout") == NULL ? 2 : 1;
-        }
+        const char *name = event_name(e, i);
+        if (*s == 0 && strstr(name, "_layout") != NULL) *s = 1;
+        if (*s == 0 && rules->movers == NULL) *s = 1 + (mover_library(name) != NULL);
+        if (*s == 0) *s = 1 + strings_has_word(name, rules->movers);
         r->mover[i] = *s == 2 && !(rules->kernel_alone && e->link[i] < 0 && e->external[i] < 0);
     }
     return OK;

@@ -381,23 +381,18 @@ static Status fill_window(Import *m)
 static Status fill_state_sizes(Import *m)
 {
     static const struct {
-        const char *keys, *option; /* keys whose sizes add up */
-    } states[] = { { "main_grads_dtype", "grad_size" },
-                   { "main_params_dtype", "main_size" },
-                   { "exp_avg_dtype|exp_avg_sq_dtype", "moment_size" } };
+        const char *key[2], *option; /* keys whose sizes add up */
+    } states[] = { { { "main_grads_dtype" }, "grad_size" },
+                   { { "main_params_dtype" }, "main_size" },
+                   { { "exp_avg_dtype", "exp_avg_sq_dtype" }, "moment_size" } };
     if (!value_is(m, "use_precision_aware_optimizer", "true")) return OK;
     for (size_t i = 0; i < sizeof states / sizeof *states; i++) {
-        const char *list = states[i].keys, *bytes = NULL;
+        const char *bytes = NULL;
         char text[NAME_BYTES];
-        int n = 0, sum = 0, plain = 0;
-        for (const char *w = import_next_word(&list, "|", &n); w != NULL;
-             w = import_next_word(&list, "|", &n)) {
-            char key[NAME_BYTES];
-            (void)snprintf(key, sizeof key, "%.*s", n, w);
-            const char *type = value_of(m, key);
-            int size = type == NULL ? 4 : strstr(type, "16") ? 2 : strstr(type, "8") ? 1 : 4;
-            sum += size;
-            plain += 4;
+        int sum = 0, plain = 0;
+        for (int k = 0; k < 2 && states[i].key[k] != NULL; k++, plain += 4) {
+            const char *type = value_of(m, states[i].key[k]);
+            sum += type == NULL ? 4 : strstr(type, "16") ? 2 : strstr(type, "8") ? 1 : 4;
         }
         if (sum == plain) continue;
         if (m->plain && i == 2) { /* that stack has no option of it */
@@ -583,13 +578,10 @@ static void read_overlaps(Import *m)
                                            { "overlap_grad_reduce", "grad_overlap" } };
     for (int i = 0; i < 3; i++) {
         const char *value = value_of(m, keys[i]);
-        const bool on =
-            value != NULL && text_word_index("flex|transformer_engine|true|True|local", value) >= 0;
-        if (value != NULL && (m->plain || strcasecmp(value, "false") != 0))
-            import_add_word(&m->more->options, ours[i][m->plain],
-                            !m->plain ? value
-                            : on      ? "1"
-                                      : "0");
+        if (value == NULL || (!m->plain && strcasecmp(value, "false") == 0)) continue;
+        const bool on = text_word_index("flex|transformer_engine|true|True|local", value) >= 0;
+        if (m->plain) value = on ? "1" : "0";
+        import_add_word(&m->more->options, ours[i][m->plain], value);
     }
 }
 

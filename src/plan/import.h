@@ -1,17 +1,6 @@
 /* import: converts configuration files of other trainers to our Config, for `plan`. It does not convert weights.
- *
- * `megatron`: Megatron-LM's own options, as YAML ("--num-layers: 27", in sections of any name) or as the words of a
- * command line. What is not given has Megatron's default.
- *
- * `primus`: an experiment in YAML (modules.pre_trainer: {framework, config, model, overrides}) for Megatron or
- * torchtitan. Model and module files are searched next to the experiment, and in its folder and the folders
- * above in models/FRAMEWORK/, configs/... and primus/configs/... A file that names others in `extends` wins
- * over them, key by key. Overrides win over the module's file, and that over the model's. ${NAME} and
- * ${NAME:default} are replaced from the environment, as that format defines. If the model's file is not
- * found, a preset of ours stands in for it.
- *
- * `torchtitan`: a job file in TOML. Models are presets and the flavours in import.def, the table of what is
- * understood (docs/reference/formats.md). Keys that a plan ignores are skipped; unknown ones are listed. */
+ * docs/reference/formats.md describes the files of `megatron`, `primus` and `torchtitan`; import.def is the table of
+ * what is understood. Keys that a plan ignores are skipped; unknown ones are listed. */
 #ifndef PLAN_IMPORT_H
 #define PLAN_IMPORT_H
 

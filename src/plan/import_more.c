@@ -61,11 +61,9 @@ Status import_sort_others(Settings *s, PlanImport *more)
         int i = 0;
         while (i < KNOWN && !is_named(known[i].theirs, x->key)) i++;
         if (i < KNOWN && known[i].ours != NULL && x->value != NULL) {
-            bool yes = strcasecmp(x->value, "true") == 0, no = strcasecmp(x->value, "false") == 0;
-            import_add_word(&more->options, *known[i].ours == '\0' ? x->key : known[i].ours,
-                            yes  ? "1"
-                            : no ? "0"
-                                 : x->value);
+            const bool yes = strcasecmp(x->value, "true") == 0;
+            const char *value = yes ? "1" : strcasecmp(x->value, "false") == 0 ? "0" : x->value;
+            import_add_word(&more->options, *known[i].ours == '\0' ? x->key : known[i].ours, value);
         }
         if (i == KNOWN && !x->read) import_add_word(&more->unknown, x->key, x->place);
     }
