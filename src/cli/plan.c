@@ -221,38 +221,24 @@ static Status print_answer(PlanCall *c)
  * anything is computed. */
 static Status check_options(const PlanCall *c)
 {
-    enum {
-        CLUSTER,
-        HARDWARE,
-        SEARCH,
-        TOP,
-        ROW,
-        SCALE,
-        FORMULA,
-        JSON,
-        CSV,
-        WHY,
-        PROGRAM,
-        HTML,
-        WRITE,
-        N
-    };
-    static const char *const names[N] = { "--cluster", "--hardware", "--search", "--top", "--row",
-                                          "--scale",   "--formula",  "--json",   "--csv", "--why",
-                                          "--program", "--html",     "--write" };
-    const bool given[N] = { c->cluster != NULL,
-                            c->hardware != NULL,
-                            c->question.search,
-                            c->top > 0,
-                            c->row > 0,
-                            c->scale != NULL,
-                            c->formula != NULL,
-                            c->json,
-                            c->csv,
-                            c->why != NULL,
-                            c->program,
-                            c->html != NULL,
-                            c->write != NULL };
+    enum { CLUSTER, HARDWARE, SEARCH, TOP, ROW, SCALE, FORMULA };
+    enum { JSON = FORMULA + 1, CSV, WHY, PROGRAM, HTML, WRITE };
+    const struct {
+        const char *name;
+        bool given;
+    } x[] = { { "--cluster", c->cluster != NULL },
+              { "--hardware", c->hardware != NULL },
+              { "--search", c->question.search },
+              { "--top", c->top > 0 },
+              { "--row", c->row > 0 },
+              { "--scale", c->scale != NULL },
+              { "--formula", c->formula != NULL },
+              { "--json", c->json },
+              { "--csv", c->csv },
+              { "--why", c->why != NULL },
+              { "--program", c->program },
+              { "--html", c->html != NULL },
+              { "--write", c->write != NULL } };
     static const int apart[][2] = {
         { CLUSTER, HARDWARE }, { JSON, CSV },      { JSON, WHY },        { CSV, WHY },
         { PROGRAM, JSON },     { PROGRAM, CSV },   { PROGRAM, WHY },     { PROGRAM, HTML },
@@ -261,13 +247,13 @@ static Status check_options(const PlanCall *c)
     };
     static const int needs[][2] = { { TOP, SEARCH }, { ROW, SEARCH }, { ROW, WRITE } };
     for (size_t i = 0; i < sizeof apart / sizeof *apart; i++) {
-        if (given[apart[i][0]] && given[apart[i][1]])
-            return FAIL(ERR_ARG, "plan: %s and %s exclude each other", names[apart[i][0]],
-                        names[apart[i][1]]);
+        if (x[apart[i][0]].given && x[apart[i][1]].given)
+            return FAIL(ERR_ARG, "plan: %s and %s exclude each other", x[apart[i][0]].name,
+                        x[apart[i][1]].name);
     }
     for (size_t i = 0; i < sizeof needs / sizeof *needs; i++) {
-        if (given[needs[i][0]] && !given[needs[i][1]])
-            return FAIL(ERR_ARG, "plan: %s needs %s", names[needs[i][0]], names[needs[i][1]]);
+        if (x[needs[i][0]].given && !x[needs[i][1]].given)
+            return FAIL(ERR_ARG, "plan: %s needs %s", x[needs[i][0]].name, x[needs[i][1]].name);
     }
     return c->html != NULL ? pipeline_check_path("plan: --html", c->html) : OK;
 }

@@ -236,8 +236,8 @@ static Status take_shape(Import *m)
     char name[NAME_BYTES];
     TRY(set_list(m, megatron_shape));
     if (file == NULL) return OK;
-    (void)snprintf(name, sizeof name, "%s", file);
-    if (text_ends(name, ".yaml")) name[strlen(name) - 5] = '\0';
+    (void)snprintf(name, sizeof name, "%.*s",
+                   (int)strlen(file) - (text_ends(file, ".yaml") ? 5 : 0), file);
     return set_row(m, "modules.pre_trainer.model", "model.name", name);
 }
 
