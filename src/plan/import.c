@@ -126,15 +126,6 @@ static Status set_whole(Import *m, const char *key, const char *row, int64_t val
     return set_row(m, key, row, text);
 }
 
-/* A list, also as the text "0,3,4". */
-static Status set_numbers(Import *m, const char *key, const char *row, const char *list)
-{
-    Text t;
-    TRY(text_init(&t, m->a));
-    TRY(text_printf(&t, *list == '[' ? "%s" : "[%s]", list));
-    return set_row(m, key, row, t.data);
-}
-
 /* "section.key=value section.key=value ..." */
 static Status set_list(Import *m, const char *list)
 {
@@ -216,11 +207,9 @@ static Status take_preset(Import *m, const char *theirs)
     if (m->narrow) name[strlen(name) - 4] = '\0';
     for (char *p = name; *p != '\0'; p++) *p = (char)(*p == '_' ? '-' : tolower((unsigned char)*p));
     const char *preset = name, *changes = "";
-    for (const Map *r = rows; r < rows + ROWS; r++) {
-        if (!r->model || strcmp(r->theirs, name) != 0 || (*r->words != '\0' && !m->titan)) continue;
-        preset = r->ours;
-        changes = r->words;
-    }
+    for (const Map *r = rows; r < rows + ROWS; r++)
+        if (r->model && strcmp(r->theirs, name) == 0 && (*r->words == '\0' || m->titan))
+            preset = r->ours, changes = r->words;
     TRY(fail_at_key(m, "modules.pre_trainer.model", config_load(m->c, m->a, preset, NULL, 0)));
     TRY(arena_text(m->a, preset, strlen(preset), &m->more->preset));
     m->latent = m->c->attention_kind == ATTENTION_MLA;
@@ -398,9 +387,7 @@ static Status fill_state_sizes(Import *m)
         if (m->plain && i == 2) { /* that stack has no option of it */
             if (sum != 4)
                 return fail_at_key(m, "exp_avg_dtype",
-                                   FAIL(ERR_UNSUPPORTED,
-                                        "understood are fp32 and bf16, the same for "
-                                        "exp_avg_dtype and exp_avg_sq_dtype"));
+                                   FAIL(ERR_UNSUPPORTED, "bf16, as exp_avg_sq_dtype, is read"));
             TRY(set_list(m, "optimizer.moments=bf16"));
             continue;
         }
@@ -594,8 +581,7 @@ static Status note_differences(Import *m)
     if (wide && config_moe_layers(m->c) > 0 && value_of(m, "expert_tensor_parallel_size") == NULL)
         TRY(add_note(m, "experts are whole, as with", "expert_tensor_parallel_size 1"));
     if (m->c->mesh_ep > 1 && value_is(m, "moe_token_dispatcher_type", "allgather"))
-        TRY(add_note(m, "the exchange of tokens is planned as all-to-all, and not as",
-                     "allgather"));
+        TRY(add_note(m, "the exchange is all-to-all, and not as in", "allgather"));
     return OK;
 }
 
@@ -633,7 +619,12 @@ static Status read_megatron(Import *m)
                         "selective");
     if (!value_is(m, "recompute_granularity", "full")) return OK;
     const char *ids = value_of(m, "recompute_layer_ids");
-    if (ids != NULL) return set_numbers(m, "recompute_layer_ids", "recompute.layers", ids);
+    if (ids != NULL) { /* a list, also as the text "0,3,4" */
+        Text t;
+        TRY(text_init(&t, m->a));
+        TRY(text_printf(&t, *ids == '[' ? "%s" : "[%s]", ids));
+        return set_row(m, "recompute_layer_ids", "recompute.layers", t.data);
+    }
     TRY(read_whole(m, "recompute_num_layers", NUMBER_MAX, &n));
     if (!value_is(m, "recompute_method", "block")) n = NUMBER_MAX;
     return set_recomputed(m, "recompute_granularity", 1, n, "[layer]");
@@ -665,17 +656,15 @@ static Status read_titan(Import *m)
     TRY(read_replicas(m, "parallelism.data_parallel_replicate_degree"));
     const int64_t replicas = m->more->replicas;
     const char *exchange = value_of(m, "parallelism.expert_parallel_comm_backend");
-    if (shard == 0)
-        return fail_at_key(m, shards, FAIL(ERR_ARG, "-1 or a number above 0 is wanted"));
+    if (shard == 0 || shard * replicas > NUMBER_MAX)
+        return fail_at_key(m, shards,
+                           FAIL(ERR_ARG, "-1 or 1 to %d over all replicas is wanted", NUMBER_MAX));
     if (exchange != NULL && strcasecmp(exchange, "standard") != 0)
         import_add_word(&m->more->options, "deepep", "1");
     TRY(read_whole(m, "training.global_batch_size", -1, &batch));
     TRY(read_whole(m, "parallelism.pipeline_parallel_microbatch_size", 1, &micro));
     TRY(fix_pipeline(m, "parallelism.pipeline_parallel_layers_per_stage"));
     TRY(fill_titan_fp8(m));
-    if (shard * replicas > NUMBER_MAX)
-        return fail_at_key(m, shards,
-                           FAIL(ERR_ARG, "more than %d data-parallel ranks", NUMBER_MAX));
     c->mesh_zero = shard == 1 ? 0 : value_is(m, reshard, "always") ? 3 : c->mesh_pp > 1 ? 2 : 3;
     if (value_is(m, reshard, "never") && shard != 1) c->mesh_zero = 2;
     if (replicas > 1 && shard > 0) TRY(set_whole(m, shards, "mesh.shard", shard));

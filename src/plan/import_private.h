@@ -32,7 +32,6 @@ Status settings_read_torchtitan(Settings *s, Arena *a, const char *path);
 /* The next word of a list and its length; NULL after the last. */
 const char *import_next_word(const char **list, const char *end, int *n);
 void import_add_word(ImportWords *w, const char *key, const char *value);
-/* ERR_ARG, with the place: the shards of one replica do not hold whole groups of mesh.ep. */
 Status import_check_shards(const Config *c, int64_t shards, const char *place);
 /* Sorts the keys that no row has read: options of more->stack, harmless ones, unknown ones. */
 Status import_sort_others(Settings *s, PlanImport *more);

@@ -268,7 +268,7 @@ static Status read_named(Settings *s, const char *from, const char *key, const c
 /* The experiment comes first and wins, then its module's file, then its model's. */
 Status settings_read_primus(Settings *s, Arena *a, const char *path)
 {
-    static const char *const frameworks[] = { "megatron", "torchtitan" };
+    static const char *const known[] = { "megatron", "torchtitan" };
     *s = (Settings){ .arena = a };
     TRY(ARENA_ZEROED(a, SETTINGS_MAX, &s->at));
     TRY(read_yaml(s, path));
@@ -278,12 +278,10 @@ Status settings_read_primus(Settings *s, Arena *a, const char *path)
                     "%s: there is no modules.pre_trainer.framework, as experiments of Primus have",
                     path);
     s->framework = framework;
-    if (strcmp(framework, frameworks[0]) != 0 && strcmp(framework, frameworks[1]) != 0) {
-        char hint[TEXT_HINT_BYTES];
-        return FAIL(
-            ERR_ARG, "%s: framework %s is not understood%s", path, framework,
-            text_hint(hint, framework, frameworks, 2, ", did you mean megatron or torchtitan?"));
-    }
+    char hint[TEXT_HINT_BYTES];
+    if (text_word_index("megatron|torchtitan", framework) < 0)
+        return FAIL(ERR_ARG, "%s: framework %s is not understood%s", path, framework,
+                    text_hint(hint, framework, known, 2, ", there are megatron and torchtitan"));
     TRY(read_named(s, path, "modules.pre_trainer.config", "modules", &s->module));
     return read_named(s, path, "modules.pre_trainer.model", "models", &s->model);
 }

@@ -307,7 +307,7 @@ static void defaults_of_megatron_that_no_plan_follows_are_said(void **state)
     CHECK_OK(plan_import_notes(&more, &notes));
     CHECK(strstr(notes.data, "as with sequence_parallel") != NULL);
     CHECK(strstr(notes.data, "as with expert_tensor_parallel_size 1") != NULL);
-    CHECK(strstr(notes.data, "and not as allgather") != NULL);
+    CHECK(strstr(notes.data, "and not as in allgather") != NULL);
     CHECK_OK(import("megatron", wide,
                     "sequence_parallel: true; expert_tensor_parallel_size: 1; "
                     "moe_token_dispatcher_type: alltoall"));
