@@ -48,7 +48,7 @@ typedef struct Process {
 typedef struct Owner {
     uint32_t pid; /* EVENT_NONE: not known */
     int64_t votes, all;
-    bool guessed, mixed; /* mixed: several processes launch on it */
+    bool mixed; /* mixed: several processes launch on it */
 } Owner;
 
 /* The tree while it is being built. `work` is freed afterwards. */
@@ -377,7 +377,7 @@ static void guess_owners(Build *b)
         Owner *o = &b->owner[b->e->tracks[k].pid];
         o->mixed |= o->votes < o->all - o->all / 5; /* a tenth of the votes is for others */
         if (o->votes > 0 || (o->votes == 0 && o->pid == 0)) continue; /* voted, or no device */
-        *o = (Owner){ b->process[next].pid, INT64_MAX, o->all, true, o->mixed };
+        *o = (Owner){ b->process[next].pid, INT64_MAX, o->all, true };
         if (next + 1 < b->processes) next++;
     }
 }
@@ -443,7 +443,7 @@ static void link_number(Build *b, const Links *l, const uint32_t *call, int64_t 
         if (voting) continue;
         const uint32_t launch = launch_of(b, call, n, gpu, only);
         if (launch != EVENT_NONE) attach_work(b, launch, gpu);
-        b->t->guessed += o != NULL && (o->mixed ? only == EVENT_NONE : o->guessed);
+        b->t->guessed += o != NULL && o->mixed && only == EVENT_NONE;
     }
 }
 
