@@ -510,12 +510,16 @@ Status file_read(const File *f, uint64_t offset, void *out, size_t bytes)
 
 /* ---- folders ---- */
 
-bool file_exists(const char *path) { return access(path, F_OK) == 0; }
+bool file_exists(const char *path)
+{
+    struct stat info = { 0 };
+    return lstat(path, &info) == 0;
+}
 
 bool file_is_file(const char *path)
 {
     struct stat info = { 0 };
-    return stat(path, &info) == 0 && !S_ISDIR(info.st_mode);
+    return file_exists(path) && (stat(path, &info) != 0 || !S_ISDIR(info.st_mode));
 }
 
 bool file_same(const char *a, const char *b)

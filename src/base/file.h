@@ -74,7 +74,7 @@ Status file_read(const File *f, uint64_t offset, void *out, size_t bytes);
 Status file_open_input(File *f, const char *path);
 Status file_read_next(const File *f, void *out, size_t bytes, size_t *got);
 
-bool file_exists(const char *path);
+bool file_exists(const char *path);  /* a link to nowhere does, too: who reads it says so */
 bool file_is_file(const char *path); /* exists, and is no folder */
 /* Do both paths name one file that exists? */
 bool file_same(const char *a, const char *b);

@@ -46,6 +46,21 @@ static int pipe_with(const char *text, char path[32])
     return end[0];
 }
 
+/* A file that may be left out must not be left out where somebody has put a link whose file is gone. */
+static void a_link_to_nowhere_is_there_and_cannot_be_read(void **state)
+{
+    Place *p = *state;
+    char *text = NULL;
+    size_t bytes = 0;
+    CHECK(!file_exists(p->path) && !file_is_file(p->path));
+    CHECK_INT(symlink("nowhere", p->path), 0);
+    CHECK(file_exists(p->path) && file_is_file(p->path));
+    CHECK_FAILS(file_read_all(p->path, &p->arena, &text, &bytes), ERR_IO, "cannot be read");
+    unlink(p->path);
+    CHECK_INT(symlink(".", p->path), 0);
+    CHECK(file_exists(p->path) && !file_is_file(p->path));
+}
+
 static void a_pipe_is_read_to_its_end_where_that_is_asked_for(void **state)
 {
     Place *p = *state;
@@ -247,6 +262,7 @@ static void too_many_open_files_are_no_fault_of_the_file(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
+        PLACE_TEST(a_link_to_nowhere_is_there_and_cannot_be_read),
         PLACE_TEST(a_pipe_is_read_to_its_end_where_that_is_asked_for),
         PLACE_TEST(a_named_pipe_waits_for_its_writer),
         PLACE_TEST(a_pipe_is_no_file),

@@ -3,6 +3,7 @@
 #include "harness/place.h"
 
 #include <stdlib.h>
+#include <unistd.h>
 
 typedef struct Place {
     char folder[64];
@@ -97,12 +98,27 @@ static void index_and_mask_count_too(void **state)
         for (int k = 0; k < i; k++) CHECK(strcmp(sum[i], sum[k]) != 0);
 }
 
+/* A shard's mask that cannot be read is not a shard without one. */
+static void a_mask_that_is_a_link_to_nowhere_is_refused(void **state)
+{
+    Place *p = *state;
+    char sum[FILE_SUM_BYTES], path[FILE_PATH_MAX];
+    Text lines = { 0 };
+    put(p, ".bin", "abc", 3);
+    put(p, ".idx", "i", 1);
+    snprintf(path, sizeof path, "%.1000s.mask", p->prefix);
+    CHECK(symlink("nowhere", path) == 0);
+    CHECK_OK(text_init(&lines, &p->arena));
+    CHECK_FAILS(fingerprint_shard(p->prefix, &lines, sum), ERR_IO, ".mask cannot be read");
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         PLACE_TEST(every_byte_of_a_small_shard_counts),
         PLACE_TEST(of_a_large_shard_pieces_count),
         PLACE_TEST(index_and_mask_count_too),
+        PLACE_TEST(a_mask_that_is_a_link_to_nowhere_is_refused),
     };
     return TEST_RUN(tests);
 }
