@@ -31,6 +31,8 @@ static const Magic MAGICS[] = {
     { "\xFD\x37zXZ", 5, INPUT_PLAIN, "xz", "pipe it: xz -dc FILE | switchyard ... /dev/stdin" },
     { "\x04\x22\x4D\x18", 4, INPUT_PLAIN, "lz4",
       "pipe it: lz4 -dc FILE | switchyard ... /dev/stdin" },
+    { "\xFF\xFE\0\0", 4, INPUT_PLAIN, "UTF-32 text",
+      "convert it: iconv -t UTF-8 -f UTF-32 IN > OUT" },
     { "\xFF\xFE", 2, INPUT_PLAIN, "UTF-16 text", "convert it: iconv -t UTF-8 -f UTF-16 IN > OUT" },
     { "\xFE\xFF", 2, INPUT_PLAIN, "UTF-16 text", "convert it: iconv -t UTF-8 -f UTF-16 IN > OUT" },
     { "PK\x03\x04", 4, INPUT_PLAIN, "a zip archive", "unpack it, and name the folder" },

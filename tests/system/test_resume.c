@@ -383,7 +383,7 @@ static void data_that_lies_elsewhere_goes_on(void **state)
     CHECK_EXIT(o, 0);
     o = RUN(lab, "moved", "train", "../tiny.yaml", swapped, MORE);
     CHECK_EXIT(o, 2);
-    CHECK_SAYS(o.err, "--change data.sources");
+    CHECK_SAYS(o.err, "was trained with other mathematics or on other data: ");
     o = RUN(lab, "moved", "train", "../tiny.yaml", moved, MORE);
     CHECK_EXIT(o, 0);
     CHECK_SAYS(o.err, "resume: source web lies at far/web now: its data is the same");
