@@ -231,13 +231,13 @@ Status charset_reader(Arena *a, int unicode, CharSetReader *out)
 
 Status charset_later(Arena *a, uint64_t **out)
 {
-    TRY(ARENA_ZEROED(a, CHARSET_END / 64 / 64, out));
+    TRY(ARENA_ZEROED(a, CHARSET_END / 64, out));
     for (int k = 0; k < 2; k++) {
         CharSet later = { 0 };
         CharSetKind kind;
         TRY(charset_named(a, k == 0 ? "SINCE15" : "SINCE16", 7, &later, &kind));
         for (int32_t i = 0; i < later.n; i += 2) {
-            for (uint32_t c = later.edge[i] / 64; c <= (later.edge[i + 1] - 1) / 64; c++)
+            for (uint32_t c = later.edge[i]; c < later.edge[i + 1]; c++)
                 (*out)[c / 64] |= (uint64_t)1 << c % 64;
         }
     }

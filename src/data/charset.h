@@ -46,7 +46,7 @@ typedef struct CharSetReader {
 /* `unicode` is the version that the reader has: 14, 15 or 16; 0: unknown. */
 Status charset_reader(Arena *a, int unicode, CharSetReader *out);
 
-/* A bit for 64 characters each: one of them came after Unicode 14. None of these is below U+0800. */
+/* A bit for each character: it came after Unicode 14. None of these is below U+0800. */
 Status charset_later(Arena *a, uint64_t **out);
 
 /* Appends the set as a pattern of one character, which PCRE2 and Oniguruma read alike. */

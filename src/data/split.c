@@ -268,16 +268,16 @@ static void set_limit(SplitCut *c, size_t n)
     pcre2_set_match_limit(c->limits, steps < UINT32_MAX ? (uint32_t)steps : UINT32_MAX);
 }
 
-/* Has valid UTF-8 characters of blocks of 64 that are marked? */
-static bool has_later(const uint64_t *blocks, const char *text, size_t n)
+/* Has valid UTF-8 characters that are marked? */
+static bool has_later(const uint64_t *later, const char *text, size_t n)
 {
     const unsigned char *at = (const unsigned char *)text, *end = at + n;
     for (uint64_t eight = 0; at < end; at++) {
         while (end - at > 8 && (memcpy(&eight, at, 8), eight & 0x8080808080808080U) == 0) at += 8;
         if (*at < 0xE0) continue; /* ASCII, continuations, and nothing new below U+0800 */
-        uint32_t block = (*at & 0x0FU) << 6 | (at[1] & 0x3F);
-        if (*at >= 0xF0) block = (*at & 0x07U) << 12 | (at[1] & 0x3FU) << 6 | (at[2] & 0x3F);
-        if ((blocks[block / 64] >> block % 64 & 1) != 0) return true;
+        uint32_t c = (*at & 0x0FU) << 12 | (at[1] & 0x3FU) << 6 | (at[2] & 0x3F);
+        if (*at >= 0xF0) c = c << 6 | (at[3] & 0x3F);
+        if ((later[c / 64] >> c % 64 & 1) != 0) return true;
     }
     return false;
 }

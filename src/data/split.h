@@ -38,8 +38,7 @@ typedef struct Splitter {
     int n_stages;
     bool prefix_space; /* one of the stages is that */
     SplitStage stage[SPLIT_STAGES_MAX];
-    uint64_t
-        *later; /* a bit for 64 characters: PCRE2's tables lack one of them; NULL: they lack none */
+    uint64_t *later; /* a bit for each character that PCRE2's tables lack; NULL: they lack none */
 } Splitter;
 
 /* GPT-2's pattern (Radford et al. 2019): contractions, words, numbers and other signs, each with
