@@ -485,6 +485,23 @@ static void a_merge_may_spell_an_added_token(void **state)
     CHECK_INT(n_bytes, 0);
 }
 
+/* Ids of `tokenizers`: "he" is an added token as a word alone, and merges make it elsewhere. */
+static void merges_make_a_special_token_within_a_word(void **state)
+{
+    static const int32_t WANT[] = { 256, ' ', 259, ' ', 256, ' ', 't', 256, 258, 256, '.' };
+    Bench *b = *state;
+    Text file;
+    changed_file(&file, "\"id\": 262, \"content\": \"<think>\", \"special\": false",
+                 "\"id\": 256, \"content\": \"he\", \"special\": true, \"single_word\": true",
+                 &b->arena);
+    CHECK_OK(tokenizer_parse("t.json", file.data, file.used, &b->arena, &b->t));
+    int32_t *ids = NULL;
+    int64_t n = 0;
+    CHECK_OK(tokenizer_encode(b->t, "he hello he thehellhe.", 22, &b->arena, &ids, &n));
+    CHECK_INT(n, (int64_t)(sizeof WANT / sizeof *WANT));
+    for (int64_t i = 0; i < n; i++) CHECK_INT(ids[i], WANT[i]);
+}
+
 static void ids_without_a_token_stand_for_no_bytes(void **state)
 {
     Bench *b = *state;
@@ -759,6 +776,7 @@ int main(void)
         PLACE_TEST(the_good_file_is_read),
         PLACE_TEST(special_tokens_are_found_in_a_text_and_stand_for_none),
         PLACE_TEST(a_merge_may_spell_an_added_token),
+        PLACE_TEST(merges_make_a_special_token_within_a_word),
         PLACE_TEST(ids_without_a_token_stand_for_no_bytes),
         TEST(every_byte_has_its_own_character),
         PLACE_TEST(broken_files_are_errors_that_name_the_part),
