@@ -172,6 +172,28 @@ static void pieces_do_not_depend_on_the_tables_of_pcre2(void **state)
     CHECK(strstr(plain.data, "-\\x{42F}") != NULL);
 }
 
+/* U+0CF3 and U+10D4A came with Unicode 15 and 16, U+0CF1 stood beside the first before. */
+static void
+characters_newer_than_the_tables_are_known_and_their_neighbours_cost_nothing(void **state)
+{
+    static const char *const TEXT[] = { "twelve bytes\u0CF3", "twelve bytes\U00010D4A",
+                                        "twelve bytes\U00010D4Aof", "twelve bytes\u0CF1" };
+    static const char *const WANT[] = { "6,1,5,3", "6,1,9", "6,1,11", "6,1,8" };
+    Bench *b = *state;
+    Splitter s = { 0 };
+    SplitCut c;
+    CHECK_OK(splitter_add_rule(&s, "\\p{L}+", SPLIT_ONIGURUMA, SPLIT_ISOLATED, &b->arena));
+    CHECK_OK(split_begin(&c, &s, put, b, &b->arena));
+    for (size_t i = 0; i < sizeof TEXT / sizeof *TEXT; i++) {
+        size_t used = 0;
+        b->cut[0] = '\0';
+        CHECK_OK(split_text(&c, TEXT[i], strlen(TEXT[i]), &used));
+        CHECK_TEXT(b->cut, WANT[i]);
+    }
+    CHECK(!c.later);
+    splitter_free(&s);
+}
+
 static void a_pattern_that_cannot_be_read_is_refused_with_its_place(void **state)
 {
     Bench *b = *state;
@@ -196,6 +218,7 @@ int main(void)
         PLACE_TEST(pieces_are_those_of_tokenizers_and_tiktoken),
         PLACE_TEST(categories_of_pcre2_are_ours_in_its_version),
         PLACE_TEST(pieces_do_not_depend_on_the_tables_of_pcre2),
+        PLACE_TEST(characters_newer_than_the_tables_are_known_and_their_neighbours_cost_nothing),
         PLACE_TEST(a_pattern_that_cannot_be_read_is_refused_with_its_place),
     };
     return TEST_RUN(tests);
