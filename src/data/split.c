@@ -103,17 +103,16 @@ Status splitter_add_rule(Splitter *s, const char *pattern, SplitSyntax syntax, S
 {
     TRY(check_room(s));
     int unicode = unicode_version();
-    bool old = unicode >= 14 && unicode < CHARSET_UNICODE;
+    bool regex = syntax != SPLIT_TEXT, old = regex && unicode >= 14 && unicode < CHARSET_UNICODE;
     SplitStage *stage = &s->stage[s->n_stages];
     *stage = (SplitStage){ .keep = keep, .never_empty = syntax == SPLIT_FANCY };
     Text text = { .data = (char *)(uintptr_t)pattern, .used = strlen(pattern) };
-    bool regex = syntax != SPLIT_TEXT;
     if (!regex) TRY(compile(pattern, &text, PCRE2_LITERAL, a, &stage->code));
-    if (regex && old && s->later == NULL) TRY(charset_later(a, &s->later));
+    if (old && s->later == NULL) TRY(charset_later(a, &s->later));
     if (regex)
         TRY(compile_regex(pattern, syntax, old ? CHARSET_UNICODE : unicode, a, &stage->code));
     s->n_stages++; /* from here on splitter_free frees it */
-    return regex && old ? compile_regex(pattern, syntax, unicode, a, &stage->later) : OK;
+    return old ? compile_regex(pattern, syntax, unicode, a, &stage->later) : OK;
 }
 
 Status splitter_add_prefix_space(Splitter *s)
