@@ -31,13 +31,13 @@ static void append_node(Json *list, Json *v)
     list->last = v;
 }
 
-/* The member of that name among the first ones; NULL: none. */
+/* The member of that name; NULL: none. An object's number counts its members here, so that large ones take no
+ * search for each. */
 static Json *find_repeated(const Json *list, const char *name)
 {
-    Json *v = name == NULL ? NULL : list->child;
-    int left = REPEATS_MOST;
-    while (v != NULL && left-- > 0 && strcmp(v->name, name) != 0) v = v->next;
-    return left < 0 ? NULL : v;
+    Json *v = name == NULL || list->number >= REPEATS_MOST ? NULL : list->child;
+    while (v != NULL && strcmp(v->name, name) != 0) v = v->next;
+    return v;
 }
 
 /* Nodes come in batches, because an arena rounds each allocation up to 256 bytes. A name that comes again
@@ -57,6 +57,7 @@ static Status append_new(Reader *r, Json *list, const char *name, Json **out)
     *out = r->pool++;
     **out = (Json){ .name = name };
     append_node(list, *out);
+    list->number++;
     return OK;
 }
 

@@ -23,7 +23,7 @@ typedef enum JsonType {
 typedef struct Json {
     JsonType type;
     bool truth;
-    double number;
+    double number;     /* of an object or array that was read: how many it has */
     const char *text;  /* decoded. In a number to be written: its spelling; NULL: the shortest */
     const char *name;  /* key of an object's member, else NULL */
     struct Json *next; /* next element of the list that contains this value */
