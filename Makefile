@@ -482,5 +482,6 @@ clean:
 	rm -rf $(BUILD)
 .PHONY: always all gfxrun build-unit build-op build-schedule build-gpu build-test-mesh build-test-fast build-test build-test-fuzz \
         build-test-mpi build-test-native build-test-gfxrun test-gfxrun test test-fast test-native test-mesh test-fuzz test-mpi asan tsan hostile fuzz debug bench convergence docs reproduce scoreboard flags lib library lint test-long mutants gfx kills failing-calls clean
+-include $(foreach name,$(BESIDE),$(wildcard $O/tools/$(lastword $(subst -, ,$(name)))/*.d)) $O/tools/beside/main.c.d
 -include $(OBJ:.o=.d) $(HIP_OBJ:.o=.d) $(foreach s,$(SETS),$(SET_SRC:%=$O/$s/%.d)) $(PIC:.o=.d) $O/src/main.c.d
 -include $(wildcard $O/tests/*/*.d $O/tests/*/*/*.d) $(GFXRUN:.o=.d) $(GFXRUN_PIC:.o=.d) $(GFXRUN_BLAS_PIC:.o=.d)
