@@ -304,8 +304,8 @@ static void real_numbers_are_written_with_a_point(void **state)
         { "deepseek-v2-lite",
           { "\"routed_scaling_factor\":1.0,", "\"rms_norm_eps\":1e-06,", "\"q_lora_rank\":null" } },
         { "olmoe-1b-7b", { "\"rope_theta\":10000.0,", "\"router_aux_loss_coef\":0.01" } },
-        { "mixtral-8x7b", { "\"router_jitter_noise\":0.0,", "\"rope_theta\":1000000.0," } },
-        { "llama4-scout", { "\"router_jitter_noise\":0.0," } },
+        { "mixtral-8x7b", { "\"router_jitter_noise\":0.0", "\"rope_theta\":1000000.0," } },
+        { "llama4-scout", { "\"router_jitter_noise\":0.0" } },
         { "gpt-oss-20b", { "\"swiglu_alpha\":1.702," } },
     };
     (void)state;
