@@ -3,8 +3,8 @@
 #include "analyze/compat/compat.h"
 #include "analyze/events_read.h"
 #include "analyze/recording.h"
-#include "replay/replay.h"
 #include "harness/fuzz.h"
+#include "replay/replay.h"
 #include "viz/trace_page.h"
 
 #include <fcntl.h>

@@ -90,8 +90,7 @@ static void zero_bubble_family_is_its_theory(void **state)
         const char *name;
         int chunks, slots;
         double step;
-    } rows[] = { { "zb-h1", 1, 8, 103 },
-                 { "zbv", 2, 16, 99.5 } };
+    } rows[] = { { "zb-h1", 1, 8, 103 }, { "zbv", 2, 16, 99.5 } };
     for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
         double each = 1.0 / rows[i].chunks;
         ScheduleShape s = { 8, rows[i].chunks, 32, each, each, each, .blocks = 0 };

@@ -401,7 +401,7 @@ static void a_row_is_as_full_as_its_rank_is_busy(void **state)
     static const struct {
         const char *schedule;
         int stages, micros;
-    } row[] = { { "1f1b", 4, 12 },   { "1f1b", 8, 400 },         { "1f1b", 8, 3000 },
+    } row[] = { { "1f1b", 4, 12 },    { "1f1b", 8, 400 },         { "1f1b", 8, 3000 },
                 { "zb-h1", 4, 2000 }, { "1f1b-overlap", 4, 600 }, { "zb-h1", 4, 300 } };
     for (size_t i = 0; i < sizeof row / sizeof *row; i++) {
         Folder f;
@@ -446,7 +446,7 @@ static void a_page_has_every_second_of_the_simulation(void **state)
         const char *schedule;
         int stages, micros, boxes;
     } row[] = { { "1f1b", 4, 1, 40000 },          { "zb-h1", 4, 40, 40000 },
-                { "zb-h1", 4, 40, 500 },           { "1f1b", 4, 1000, 8000 },
+                { "zb-h1", 4, 40, 500 },          { "1f1b", 4, 1000, 8000 },
                 { "1f1b-overlap", 4, 200, 8000 }, { "1f1b", 2, 10000, 40000 } };
     for (size_t i = 0; i < sizeof row / sizeof *row; i++) {
         Folder f;
