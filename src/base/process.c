@@ -40,13 +40,14 @@ Status process_self(Arena *a, const char **out)
 Status process_become(const char *name, char **argv)
 {
     static const char *const levels[] = { "error", "warn", "info", "debug" };
-    char path[4096 + 64];
-    ssize_t n = readlink("/proc/self/exe", path, 4096);
-    n += snprintf(path + (n > 0 ? n : 0), 64, "-%s", name);
+    char path[4096 + 64], why[128];
+    const ssize_t n = readlink("/proc/self/exe", path, 4096);
+    (void)snprintf(path + (n > 0 ? n : 0), 64, "-%s", name);
+    /* NOLINTNEXTLINE(concurrency-mt-unsafe): a command has only one thread yet */
     (void)setenv("SWITCHYARD_LOG", levels[log_level()], 1);
     (void)execv(path, argv);
     return FAIL(ERR_IO, "%s cannot be started: %s; it belongs beside this program", path,
-                strerror(errno));
+                strerror_r(errno, why, sizeof why));
 }
 
 /* The child's half, up to exec. Only calls that are safe after a fork of a process with threads. Its failure goes

@@ -188,26 +188,30 @@ Status charset_named(Arena *a, const char *name, size_t n, CharSet *out, CharSet
 
 /* Each class has one lowest character, to which its others lead. The first pass adds what is the lowest of
  * its class, the second one all that have theirs in the set. */
-Status charset_fold(Arena *a, CharSet s, CharSet *out)
+static Status fold_pass(Arena *a, bool lowest, CharSet *out)
 {
     int place = 0;
-    *out = s;
-    for (int pass = 0; pass < 2; pass++) {
-        uint32_t first = 0;
-        CharSet before = *out;
-        for (const char *at = find_row("FOLD", 4, &place); *at != '\0' && *at != ' ';) {
-            first += next_number(&at);
-            uint32_t step = next_number(&at), n = next_number(&at), away = next_number(&at);
-            for (uint32_t c = first; c < first + n * step; c += step) {
-                uint32_t have = pass == 0 ? c : c - away, more = pass == 0 ? c - away : c;
-                if (!charset_has(before, have) || charset_has(before, more)) continue;
-                CharSet one;
-                TRY(charset_range(a, more, more, &one));
-                TRY(charset_combine(a, *out, one, CHARSET_OR, out));
-            }
+    uint32_t first = 0;
+    const CharSet before = *out;
+    for (const char *at = find_row("FOLD", 4, &place); *at != '\0' && *at != ' ';) {
+        first += next_number(&at);
+        uint32_t step = next_number(&at), n = next_number(&at), away = next_number(&at);
+        for (uint32_t c = first; c < first + n * step; c += step) {
+            uint32_t have = lowest ? c : c - away, more = lowest ? c - away : c;
+            if (!charset_has(before, have) || charset_has(before, more)) continue;
+            CharSet one;
+            TRY(charset_range(a, more, more, &one));
+            TRY(charset_combine(a, *out, one, CHARSET_OR, out));
         }
     }
     return OK;
+}
+
+Status charset_fold(Arena *a, CharSet s, CharSet *out)
+{
+    *out = s;
+    TRY(fold_pass(a, true, out));
+    return fold_pass(a, false, out);
 }
 
 /* ---- writing ---- */

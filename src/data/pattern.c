@@ -148,13 +148,14 @@ static Status read_braces(PatternReader *r, Repeat *out, bool *is)
 /* Oniguruma knows no lazy {n} and no possessive braces: what follows repeats the whole again. */
 static Status read_repeat(PatternReader *r, Repeat *out, bool *is)
 {
-    char c = r->at < r->n ? r->text[r->at] : '\0';
+    char c = '\0', next = '\0';
+    if (r->at < r->n) c = r->text[r->at];
     bool braces = c == '{';
     *out = (Repeat){ .least = c == '+', .most = c == '?' ? 1 : ENDLESS };
     *is = c == '*' || c == '+' || c == '?';
     if (*is) r->at++;
     if (braces) TRY(read_braces(r, out, is));
-    char next = *is && r->at < r->n ? r->text[r->at] : '\0';
+    if (*is && r->at < r->n) next = r->text[r->at];
     if ((next == '?' && !(out->fixed && r->ruby)) || (next == '+' && !(braces && r->ruby))) {
         out->mode = next;
         r->at++;

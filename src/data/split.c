@@ -106,8 +106,12 @@ Status splitter_add_rule(Splitter *s, const char *pattern, SplitSyntax syntax, S
     bool regex = syntax != SPLIT_TEXT, old = regex && unicode >= 14 && unicode < CHARSET_UNICODE;
     SplitStage *stage = &s->stage[s->n_stages];
     *stage = (SplitStage){ .keep = keep, .never_empty = syntax == SPLIT_FANCY };
-    Text text = { .data = (char *)(uintptr_t)pattern, .used = strlen(pattern) };
-    if (!regex) TRY(compile(pattern, &text, PCRE2_LITERAL, a, &stage->code));
+    if (!regex) {
+        Text text;
+        TRY(text_init(&text, a));
+        TRY(text_append(&text, pattern, strlen(pattern)));
+        TRY(compile(pattern, &text, PCRE2_LITERAL, a, &stage->code));
+    }
     if (old && s->later == NULL) TRY(charset_later(a, &s->later));
     if (regex)
         TRY(compile_regex(pattern, syntax, old ? CHARSET_UNICODE : unicode, a, &stage->code));
