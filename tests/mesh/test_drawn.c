@@ -8,8 +8,7 @@ static void drawn_models_on_drawn_meshes_are_one_rank_s(void **state)
     run_drawn(RUNS(40, 5), RANKS_MOST, (Many){ .steps = 2, .alike = 1, .limit = 1e-5 });
 }
 
-/* Gradients of sinks whose terms cancel (harness/sink_terms.h), and a capacity whose runs of tokens are no whole
- * pieces. */
+/* Gradients of sinks whose terms cancel (harness/sink_terms.h), among others. */
 static void cases_that_failed_once_are_one_rank_s(void **state)
 {
     (void)state;
