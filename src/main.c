@@ -8,10 +8,12 @@
 #include "cli/options.h"
 #include "op/cpu_set.h"
 
+#include <limits.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/resource.h>
+#include <unistd.h>
 
 static Status cli_help(int argc, char **argv);
 
@@ -68,6 +70,22 @@ static Status check_stacks(void)
                 STACK_LEAST_KIB);
 }
 
+/* OpenMP's threads spin at a barrier before they sleep. By default they spin for milliseconds: on a machine
+ * with other work they take the cores that the threads need for which they wait. On two cores beside six
+ * busy loops a step is 1.4 times as fast with this bound, on idle cores it is as fast. libgomp reads the
+ * variables before main, so the program starts itself again; what the user set stays. If that fails, the
+ * program is only slower. */
+static void bound_spinning(char **argv)
+{
+    char program[PATH_MAX];
+    const ssize_t n = readlink("/proc/self/exe", program, sizeof program - 1);
+    /* NOLINTBEGIN(concurrency-mt-unsafe): there is only one thread yet */
+    if (n <= 0 || getenv("GOMP_SPINCOUNT") != NULL || getenv("OMP_WAIT_POLICY") != NULL) return;
+    program[n] = '\0';
+    if (setenv("GOMP_SPINCOUNT", "2000", 1) == 0) (void)execv(program, argv);
+    /* NOLINTEND(concurrency-mt-unsafe) */
+}
+
 int main(int argc, char **argv)
 {
     CpuIsa have = cpu_here().isa, need = op_set_base.isa; /* the rest of the code needs `need` */
@@ -78,6 +96,7 @@ int main(int argc, char **argv)
                       cpu_isa_names[need], cpu_isa_names[have]);
         return 2;
     }
+    bound_spinning(argv);
     /* NOLINTNEXTLINE(concurrency-mt-unsafe): there is only one thread yet */
     const char *level = getenv("SWITCHYARD_LOG");
     out_begin();

@@ -2,8 +2,8 @@
  * a large matrix product and bytes/s those of a large copy, on the device of `c`, in its compute type, with
  * random data.
  *
- * On the CPU: a product of 1024^3 and a copy of 128 MiB; the best of a few runs, because other processes
- * take CPU time. On a GPU: a product of 8192^3 (f32: 4096^3), whose algorithm is tuned and not kept, and a
+ * On the CPU: a product of 1024^3 and a copy of 128 MiB; the best of a few runs, by CPU time,
+ * so that other processes do not count. On a GPU: a product of 8192^3 (f32: 4096^3), whose algorithm is tuned and not kept, and a
  * copy of 512 MiB; the median. It takes 1.1 GiB of GPU memory, and frees it.
  *
  * Not here: peaks of the data sheet (plan/hardware.h). */

@@ -36,7 +36,7 @@ static inline double ties_token(const RouteFwd *a, int64_t token)
     const RouteRule *r = &a->rule;
     int64_t E = tensor_cols(&a->logits), per = E / r->groups, open = 0;
     const float *logit = (const float *)a->logits.data + token * E, *bias = a->bias.data;
-    double p[TIES_EXPERTS_MAX], group[TIES_EXPERTS_MAX], sorted[TIES_EXPERTS_MAX], sum = 0;
+    double p[TIES_EXPERTS_MAX], group[TIES_EXPERTS_MAX] = { 0 }, sorted[TIES_EXPERTS_MAX], sum = 0;
     for (int64_t e = 0; e < E; e++) sum += exp((double)logit[e]);
     for (int64_t e = 0; e < E; e++) {
         double x = exp((double)logit[e]);

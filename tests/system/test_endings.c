@@ -101,6 +101,24 @@ static void a_configuration_comes_through_a_pipe_and_not_from_a_folder(void **st
     CHECK_REFUSED(o, 2, "CONFIG is a folder: give a YAML file, such as config.yaml in it");
 }
 
+/* The pipe's reader is past main's first lines. */
+#define HELD_OPEN                                                                                  \
+    "mkfifo in; \"$0\" train in --dry-run >/dev/null & exec 3>in; cat /proc/$!/comm; "             \
+    "tr '\\0' '\\n' </proc/$!/environ | grep -E 'SPINCOUNT|WAIT_POLICY'; "                         \
+    "cat ../tiny.yaml >&3; exec 3>&-; wait $!"
+
+static void threads_that_wait_spin_for_a_bounded_time(void **state)
+{
+    Lab *lab = *state;
+    Outcome o = SHELL(lab, "bounded", "unset OMP_WAIT_POLICY GOMP_SPINCOUNT; " HELD_OPEN);
+    CHECK_EXIT(o, 0);
+    CHECK_TEXT(o.out, "switchyard\nGOMP_SPINCOUNT=2000\n");
+    o = SHELL(lab, "own", "unset OMP_WAIT_POLICY; export GOMP_SPINCOUNT=7; " HELD_OPEN);
+    CHECK_TEXT(o.out, "switchyard\nGOMP_SPINCOUNT=7\n");
+    o = SHELL(lab, "policy", "unset GOMP_SPINCOUNT; export OMP_WAIT_POLICY=active; " HELD_OPEN);
+    CHECK_TEXT(o.out, "switchyard\nOMP_WAIT_POLICY=active\n");
+}
+
 static void an_empty_folder_is_as_good_as_none(void **state)
 {
     Lab *lab = *state;
@@ -228,6 +246,7 @@ int main(void)
         LAB_TEST(generated_text_ends_where_it_is_interrupted),
         LAB_TEST(a_pipe_without_a_writer_is_waited_for_aloud),
         LAB_TEST(a_configuration_comes_through_a_pipe_and_not_from_a_folder),
+        LAB_TEST(threads_that_wait_spin_for_a_bounded_time),
         LAB_TEST(an_empty_folder_is_as_good_as_none),
         LAB_TEST(an_empty_path_is_refused_with_its_name),
         LAB_TEST(a_seed_without_shapes_is_refused),
