@@ -81,7 +81,7 @@ static Status print_run_report(const Config *c, Arena *a, Text *out)
     if (sum.saves > 0)
         TRY(text_printf(
             out,
-            "checkpoints           training waited %.3g s for %lld, %.2g %% of its steps' "
+            "checkpoints           training waited %.3g s for %lld, %.3g %% of its steps' "
             "time\n",
             sum.save_stall_s, (long long)sum.saves, 100 * sum.save_stall_s / sum.wall_s));
     return text_printf(out, "report                %s/report.html\n", c->run_dir);

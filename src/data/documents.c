@@ -168,7 +168,9 @@ static Status parse_line(Documents *d, Span line, Span *text, char room[WRONG_BY
     arena_release(&d->arena, (ArenaMark){ 0 });
     TRY(json_parse(line.s, line.n, &d->arena, &d->json, &bad));
     *wrong = room;
-    if (d->json == NULL)
+    if (!text_utf8_valid(line.s, line.n, &bad))
+        (void)snprintf(room, WRONG_BYTES, "no UTF-8 from byte %zu on", bad + 1);
+    else if (d->json == NULL)
         (void)snprintf(room, WRONG_BYTES, "no JSON from column %zu on", bad + 1);
     else
         *wrong = line_text(d, line, text, room);

@@ -138,14 +138,17 @@ static Status add_hostfile(Launch *l, const char *path, Arena *a)
 {
     char *text = NULL, *rest = NULL;
     size_t bytes = 0;
+    bool any = false;
     TRY(file_read_input(path, a, &text, &bytes));
     for (char *line = strtok_r(text, "\n", &rest); line != NULL;
          line = strtok_r(NULL, "\n", &rest)) {
         char *comment = strstr(line, "//");
         if (comment != NULL) *comment = '\0';
         line[strcspn(line, "#")] = '\0';
+        any = any || line[strspn(line, " \t\r")] != '\0';
         TRY(add_host_line(l, path, line, a));
     }
+    if (!any) return FAIL(ERR_ARG, "%s names no host: write a line such as node1 slots=8", path);
     for (int i = 0; i < l->n_hosts; i++)
         if (l->host[i].bare)
             return FAIL(ERR_ARG,

@@ -103,7 +103,6 @@ static void json_lines_give_their_field(void **state)
                 "[a][b\n\"c]");
     check_lines("{\"text\":\"\"}\n{\"text\":\"x\"}", "[][x]");
     check_lines("{\"text\":\"\\u00e4\\ud83d\\ude00\"}", "[\xc3\xa4\xf0\x9f\x98\x80]");
-    check_lines("{\"text\":\"\xff\"}", "[\xff]"); /* the tokenizer encodes bytes */
     check_lines("", "");
 }
 
@@ -173,6 +172,8 @@ static void what_is_no_json_is_no_document(void **state)
     CHECK_BAD("{\"text\":\"a\",\"n\":-.5}\n", "a.jsonl:1: no JSON", "");
     CHECK_BAD("{\"text\":\"a\",\"n\":NaN}\n", "a.jsonl:1: no JSON", "");
     CHECK_BAD("{\"text\":\"\\ud800\"}\n", "a.jsonl:1: no JSON", "");
+    CHECK_BAD("{\"text\":\"a\xFF\"}\n", "a.jsonl:1: no UTF-8 from byte 11 on", "");
+    CHECK_BAD("{\"n\":\"\xC0\x80\",\"text\":\"a\"}\n", "a.jsonl:1: no UTF-8 from byte 7 on", "");
     CHECK_BAD("{\"text\":\"a\"}\r{\"text\":\"b\"}\n", "a.jsonl:1: no JSON", "");
     check_lines("{\"text\":\"a\",\"n\":[0,-0.5e+7,10,1E9,123456789012345678901234567890]}\r\n",
                 "[a]");

@@ -126,6 +126,8 @@ static void slots_of_a_hostfile_are_those_of_open_mpi(void **state)
         { "a sockets=2\n", "host a: sockets is not understood" },
         { "me@a slots=2\n", "me@a is not the name of a host alone" },
         { "/* x */ a slots=2\n", "/* is not the name of a host alone" },
+        { "", "names no host: write a line such as node1 slots=8" },
+        { "# a slots=2\n \t\n", "names no host" },
         { "a slots=2\nb\n", "host b: how many ranks it takes is not said: write slots=N" },
     };
     Launch l;
