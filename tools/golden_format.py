@@ -1,4 +1,5 @@
-"""Golden files: named arrays that a C test reads with a few lines (tests/golden/golden.h).
+"""Golden files: named arrays that a C test reads with a few lines (tests/golden/golden.h). On disk they are
+compressed (golden_file.py).
 
     golden 1
     made by make_golden.py, torch 2.15.0, transformers 5.23.0
@@ -7,11 +8,13 @@
     data
     <little-endian elements, each array at a multiple of 8 bytes>
 
-The head is text, so `head -c 2000 FILE` shows what a file holds. Names have no spaces; a DIM list is
+The head is text, so `zstdcat FILE | head -c 2000` shows what a file holds. Names have no spaces; a DIM list is
 never empty: a scalar has shape (1). Arrays with the same bytes share them. A NaN in an f32 array
 means "the op leaves this element alone".
 """
 import numpy as np
+
+import golden_file
 
 MAGIC = "golden 1"
 TYPES = {"f32": np.dtype("<f4"), "i32": np.dtype("<i4")}
@@ -33,16 +36,12 @@ def write(path, made_by, arrays):
             blobs.append(blob)
             offset += len(blob)
         head.append(f"array {name} {kind} {at[blob]} " + " ".join(map(str, array.shape)))
-    with open(path, "wb") as f:
-        f.write(("\n".join(head) + "\ndata\n").encode())
-        f.writelines(blobs)
+    golden_file.pack(path, ("\n".join(head) + "\ndata\n").encode() + b"".join(blobs))
 
 
 def read(path):
     """{name: numpy array}"""
-    with open(path, "rb") as f:
-        text = f.read()
-    head, data = text.split(b"\ndata\n", 1)
+    head, data = golden_file.unpack(path).split(b"\ndata\n", 1)
     lines = head.decode().split("\n")
     if lines[0] != MAGIC:
         raise SystemExit(f"{path} is no golden file: it begins with {lines[0]!r}")

@@ -1,10 +1,10 @@
 """Hugging Face folders for the tests of `switchyard convert`, for make_golden.py.
 
-    tests/golden/hf/mixtral/        a tiny Mixtral as transformers saves it: two shards and an index
-    tests/golden/hf/mixtral.golden  id (T), logits (T, V)
-    tests/golden/hf/mxfp4/          a tiny gpt-oss with experts in MXFP4, of all scales whose products are finite
-    tests/golden/hf/mxfp4.golden    LAYER.gate_up_proj, LAYER.down_proj: what transformers makes of them, in f32
-    tests/golden/hf/NAME.json       config.json of the model of tests/golden/model/NAME.golden, whose
+    tests/golden/hf/mixtral/           a tiny Mixtral as transformers saves it: two shards and an index
+    tests/golden/hf/mixtral.golden.zst id (T), logits (T, V)
+    tests/golden/hf/mxfp4/             a tiny gpt-oss with experts in MXFP4, of all scales whose products are finite
+    tests/golden/hf/mxfp4.golden.zst   LAYER.gate_up_proj, LAYER.down_proj: what transformers makes of them, in f32
+    tests/golden/hf/NAME.json          config.json of the model of tests/golden/model/NAME.golden.zst, whose
                                     arrays are the weights
 """
 import json
@@ -64,7 +64,7 @@ def mxfp4(folder, made_by):
     settings["quantization_config"] = dict(quant_method="mxfp4", modules_to_not_convert=["lm_head"])
     with open(f"{path}/config.json", "w") as f:
         json.dump(settings, f, indent=2, sort_keys=True)
-    golden_format.write(f"{folder}/mxfp4.golden", made_by, out)
+    golden_format.write(f"{folder}/mxfp4.golden.zst", made_by, out)
 
 
 def make(folder, made_by):
@@ -77,7 +77,7 @@ def make(folder, made_by):
     id = rng.integers(0, 31, 11)
     with torch.no_grad():
         logits = model(input_ids=torch.tensor(id)[None], use_cache=False).logits[0]
-    golden_format.write(f"{folder}/mixtral.golden", made_by, dict(id=id, logits=logits.numpy()))
+    golden_format.write(f"{folder}/mixtral.golden.zst", made_by, dict(id=id, logits=logits.numpy()))
     mxfp4(folder, made_by)
     for build in golden_models.MODELS:
         _, config, _ = build()

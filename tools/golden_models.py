@@ -1,6 +1,6 @@
 """Tiny models by Hugging Face: weights, logits, losses and every gradient, for make_golden.py.
 
-Each model gives NAME.golden and NAME.yaml, the same model in our settings. Arrays:
+Each model gives NAME.golden.zst and NAME.yaml, the same model in our settings. Arrays:
 
     id, target, doc (B, T)     target -1: no loss; doc: position of the first token of the document
     loss (B, T)                nats, 0 where the target is -1;  mean (1): over targets that are not -1
@@ -389,6 +389,6 @@ def make(folder, made_by):
             if arrays is not None:
                 break
         name = build.__name__
-        golden_format.write(f"{folder}/{name}.golden", f"{made_by}, seed {seed}", arrays)
+        golden_format.write(f"{folder}/{name}.golden.zst", f"{made_by}, seed {seed}", arrays)
         with open(f"{folder}/{name}.yaml", "w") as f:
             yaml.safe_dump(settings(name, rows), f, sort_keys=False)

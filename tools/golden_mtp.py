@@ -3,7 +3,7 @@
 transformers has no such modules, so they are written here from the paper (DeepSeek-V3, arXiv:2412.19437,
 section 2.2) around its decoder layers. The model's final norm stands before the first module and each
 module's own norm before the next one and its loss; the embedding comes first in the product, as in the
-published weights. NAME.golden and NAME.yaml are golden_models.py's, and beside them:
+published weights. NAME.golden.zst and NAME.yaml are golden_models.py's, and beside them:
 
     next_id/K, next_target/K (B, T)     of depth K: the token K further on, the one behind it
     next_mean (depths)                  mean losses; gradients are of mean + loss / depths * their sum
@@ -141,6 +141,6 @@ def make(folder, made_by):
             arrays, rows = one_model(build, depths, seed)
             if arrays is not None:
                 break
-        golden_format.write(f"{folder}/{name}.golden", f"{made_by}, seed {seed}", arrays)
+        golden_format.write(f"{folder}/{name}.golden.zst", f"{made_by}, seed {seed}", arrays)
         with open(f"{folder}/{name}.yaml", "w") as f:
             yaml.safe_dump(gm.settings(name, rows), f, sort_keys=False)

@@ -2,8 +2,8 @@
 
 Gradients are autograd's of the model's own class, the update is torch.optim.AdamW behind
 clip_grad_norm_, in float64 from float32 weights (parts of some classes compute in float32 whatever
-the model's type is). make() writes tests/golden/steps/NAME.golden and NAME.yaml for the models of
-golden_models.py; the weights at the start are those of tests/golden/model/NAME.golden. Arrays:
+the model's type is). make() writes tests/golden/steps/NAME.golden.zst and NAME.yaml for the models of
+golden_models.py; the weights at the start are those of tests/golden/model/NAME.golden.zst. Arrays:
 
     token (S B T + 1), document (D)   the stream of training tokens, and lengths of its documents;
                                       step s takes sequences [B s, B s + B), each T tokens
@@ -153,7 +153,7 @@ def make(folder, made_by):
     for build in golden_models.MODELS:
         name = build.__name__
         for seed in range(20):
-            model, rows = with_weights(build, f"{folder}/../model/{name}.golden")
+            model, rows = with_weights(build, f"{folder}/../model/{name}.golden.zst")
             rows = golden_models.settings(name, rows)
             rows["run"]["threads"] = 1
             for section, values in ROWS.items():
@@ -161,7 +161,7 @@ def make(folder, made_by):
             arrays = steps(model, rows, np.random.default_rng(seed), 1e-2, 16)
             if arrays is not None:
                 break
-        golden_format.write(f"{folder}/{name}.golden", f"{made_by}, seed {seed}", arrays)
+        golden_format.write(f"{folder}/{name}.golden.zst", f"{made_by}, seed {seed}", arrays)
         with open(f"{folder}/{name}.yaml", "w") as f:
             yaml.safe_dump(rows, f, sort_keys=False)
         print(name, seed, *(f"{x:.4g}" for x in arrays["loss"][::7]), flush=True)

@@ -8,7 +8,7 @@ torch.optim.AdamW behind clip_grad_norm_. All in float64, from float32 weights a
 file holds; every token goes through every expert, so nothing is sorted. At its first and last weights
 the model `mla` gives the logits of Hugging Face's DeepseekV3ForCausalLM.
 
-Each model gives NAME.golden and NAME.yaml, the same in our settings. Arrays:
+Each model gives NAME.golden.zst and NAME.yaml, the same in our settings. Arrays:
 
     token (S B T + 1), document (D)   the stream of training tokens, and lengths of its documents;
                                       step s takes sequences [B s, B s + B), each T tokens
@@ -402,7 +402,7 @@ def make(folder, made_by):
             arrays = steps(rows, np.random.default_rng(seed))
             if arrays is not None:
                 break
-        golden_format.write(f"{folder}/{name}.golden", f"{made_by}, seed {seed}", arrays)
+        golden_format.write(f"{folder}/{name}.golden.zst", f"{made_by}, seed {seed}", arrays)
         with open(f"{folder}/{name}.yaml", "w") as f:
             yaml.safe_dump(rows, f, sort_keys=False)
         print(name, *(f"{k} " + " ".join(f"{x:.4g}" for x in arrays[k])

@@ -618,7 +618,7 @@ OPS = [rmsnorm, swiglu, simple, rope, attention, head, route, moe, adamw, gpt_os
 
 def make_ops(made_by):
     for seed, family in enumerate(OPS):
-        path = f"{OUT}/ops/{family.__name__}.golden"
+        path = f"{OUT}/ops/{family.__name__}.golden.zst"
         golden_format.write(path, made_by, family(Draw(seed)))
 
 

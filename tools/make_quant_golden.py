@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
-"""Make tests/golden/ops/quant.golden: the exact bytes and scales of every kind of quantisation.
+"""Make tests/golden/ops/quant.golden.zst: the exact bytes and scales of every kind of quantisation.
 
-    make_quant_golden.py                    run from the top of the tree; plain Python
+    make_quant_golden.py                    run from the top of the tree; plain Python, and zstd
 
 The witness of tests/op/test_quant.c. Nothing here knows how rounding is done in bits: the values of
 all codes are written down from the definition of the format, and the nearest is looked for, the even
@@ -11,7 +11,9 @@ import math
 import random
 import struct
 
-OUT = "tests/golden/ops/quant.golden"
+import golden_file
+
+OUT = "tests/golden/ops/quant.golden.zst"
 BLOCK = 128
 TYPES = {"e4m3": (3, 7, 448.0, 0x7F), "e5m2": (2, 15, 57344.0, 0x7E)}  # mantissa bits, bias, largest, NaN
 KINDS = {"tensor": (None, None), "row": (1, None), "1x128": (1, BLOCK), "128x128": (BLOCK, BLOCK)}
@@ -89,9 +91,7 @@ def write(arrays):
         head.append(f"array {name} {kind} {offset} " + " ".join(map(str, shape)))
         blobs.append(blob)
         offset += len(blob)
-    with open(OUT, "wb") as f:
-        f.write(("\n".join(head) + "\ndata\n").encode())
-        f.writelines(blobs)
+    golden_file.pack(OUT, ("\n".join(head) + "\ndata\n").encode() + b"".join(blobs))
 
 
 def main():

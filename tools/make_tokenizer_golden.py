@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Make tests/golden/tokenizer/cases.json with Hugging Face's `tokenizers`, the witness of
+"""Make tests/golden/tokenizer/cases.json.zst with Hugging Face's `tokenizers`, the witness of
 tests/unit/data/test_tokenizer.c and test_bpe_train.c.
 
     make_tokenizer_golden.py OUT [DEEPSEEK_TOKENIZER_JSON [MIXED_TEXT]]
@@ -17,6 +17,7 @@ import os
 import random
 import sys
 
+import golden_file
 import tokenizers
 from tokenizers import Tokenizer, models, pre_tokenizers, trainers
 
@@ -443,10 +444,8 @@ def main():
         }
     if len(deepseek) > 1:
         golden["mixed"] = mixed(*deepseek)
-    with open(out, "w", encoding="ascii") as f:
-        f.write("{\n")
-        f.write(",\n".join(f"{json.dumps(k)}: {json.dumps(v)}" for k, v in golden.items()))
-        f.write("\n}\n")
+    members = ",\n".join(f"{json.dumps(k)}: {json.dumps(v)}" for k, v in golden.items())
+    golden_file.pack(out, ("{\n" + members + "\n}\n").encode("ascii"))
 
 
 main()

@@ -1,8 +1,8 @@
 /*
  * golden: named arrays that another program computed, and the comparison with them.
  *
- * A file (tools/golden_format.py writes it) is a text head, a line "data", and raw little-endian
- * elements:
+ * A file (tools/golden_format.py writes it), unpacked, is a text head, a line "data", and raw
+ * little-endian elements:
  *
  *     golden 1
  *     made by ...                           the versions of what made it
@@ -14,9 +14,8 @@
 #ifndef TESTS_GOLDEN_GOLDEN_H
 #define TESTS_GOLDEN_GOLDEN_H
 
-#include "harness/test.h"
+#include "harness/packed.h"
 
-#include "base/file.h"
 #include "base/tensor.h"
 
 #include <stdlib.h>
@@ -56,11 +55,10 @@ static inline int64_t golden_parse_line(const char *line, GoldenArray *a)
 static inline Golden golden_open(const char *path)
 {
     Golden g = { 0 };
-    char *text = NULL;
-    size_t bytes = 0;
+    Packed whole = packed_read(path);
+    const char *text = whole.text;
     CHECK_OK(arena_init(&g.arena, "golden", MEM_HOST, (size_t)256 << 20));
     CHECK_OK(ARENA_ZEROED(&g.arena, GOLDEN_ARRAYS_MAX, &g.at));
-    CHECK_OK(file_read_all(path, &g.arena, &text, &bytes));
     CHECK(strncmp(text, "golden 1\n", 9) == 0);
     const char *data = strstr(text, "\ndata\n");
     CHECK(data != NULL);
@@ -70,7 +68,7 @@ static inline Golden golden_open(const char *path)
         CHECK(g.n < GOLDEN_ARRAYS_MAX);
         GoldenArray *a = &g.at[g.n++];
         int64_t offset = golden_parse_line(line, a);
-        CHECK(data + offset + tensor_bytes(&a->t) <= text + bytes);
+        CHECK(data + offset + tensor_bytes(&a->t) <= text + whole.bytes);
         CHECK_OK(arena_alloc(&g.arena, tensor_bytes(&a->t), &a->t.data));
         memcpy(a->t.data, data + offset, tensor_bytes(&a->t));
     }

@@ -262,7 +262,7 @@ static inline void nothing_is_left_behind(Lab *lab)
 static inline Golden open_model(Lab *lab, const char *name)
 {
     char path[256];
-    snprintf(path, sizeof path, "tests/golden/model/%s.golden", name);
+    snprintf(path, sizeof path, "tests/golden/model/%s.golden.zst", name);
     Golden g = golden_open(path);
     write_folder(lab, name, &g, NULL);
     return g;

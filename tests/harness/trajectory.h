@@ -2,7 +2,7 @@
  * trajectory: `train_run` itself, from shards and a checkpoint of initial weights in a folder of its
  * own, beside the same steps by PyTorch: ten, with every weight and moment, or fifty of transformers'
  * models, whose weights at the start are those of tests/golden/model (tests/golden/trajectory and
- * tests/golden/steps, NAME.golden and NAME.yaml each; tools/golden_trajectory.py and golden_steps.py
+ * tests/golden/steps, NAME.golden.zst and NAME.yaml each; tools/golden_trajectory.py and golden_steps.py
  * say what the arrays are).
  *
  * What a run leaves is all that is looked at: metrics.jsonl has losses, norms, rates and the experts'
@@ -174,10 +174,10 @@ static inline void trajectory_open(Trajectory *t, const char *model)
     CHECK_OK(file_join(t->run, t->folder, "run"));
     CHECK_OK(arena_init(&t->arena, "trajectory", MEM_HOST, (size_t)1 << 30));
     CHECK_OK(arena_init(&t->scratch, "scratch", MEM_HOST, (size_t)1 << 30));
-    snprintf(path, sizeof path, "tests/golden/%s.golden", model);
+    snprintf(path, sizeof path, "tests/golden/%s.golden.zst", model);
     t->golden = golden_open(path);
     t->fifty = text_starts(model, "steps/");
-    snprintf(path, sizeof path, "tests/golden/model/%s.golden", strchr(model, '/') + 1);
+    snprintf(path, sizeof path, "tests/golden/model/%s.golden.zst", strchr(model, '/') + 1);
     if (t->fifty) t->start = golden_open(path);
     snprintf(path, sizeof path, "tests/golden/%s.yaml", model);
     CHECK_OK(file_read_all(path, &t->arena, &yaml, &t->yaml_bytes));

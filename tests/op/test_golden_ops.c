@@ -1,5 +1,5 @@
 /*
- * Ops against PyTorch: tests/golden/ops/FAMILY.golden, made by tools/make_golden.py in float64
+ * Ops against PyTorch: tests/golden/ops/FAMILY.golden.zst, made by tools/make_golden.py in float64
  * (format: golden/golden.h).
  *
  * Array names are port names: CASE/PORT, and CASE/PORT.before for what an accumulating port starts
@@ -37,7 +37,7 @@ static Bench *bench_open(const char *family)
     static Bench bench; /* Exec points into it */
     Bench *b = &bench;
     char path[256];
-    snprintf(path, sizeof path, "tests/golden/ops/%s.golden", family);
+    snprintf(path, sizeof path, "tests/golden/ops/%s.golden.zst", family);
     *b = (Bench){ .golden = golden_open(path) };
     CHECK_OK(arena_init(&b->arena, "test", MEM_HOST, (size_t)64 << 20));
     CHECK_OK(arena_init(&b->scratch, "scratch", MEM_HOST, (size_t)64 << 20));

@@ -64,7 +64,7 @@ static void bytes_and_scales_are_exactly_the_nearest(void **state)
     OpTest *t = *state;
     const char *shapes[] = { "3x130", "130x3", "2x300" };
     optest_unguard(t);
-    Golden g = golden_open("tests/golden/ops/quant.golden");
+    Golden g = golden_open("tests/golden/ops/quant.golden.zst");
     for (int i = 0; i < 3 * KINDS * TYPES; i++) {
         check_golden(t, &g, shapes[i / (KINDS * TYPES)], i / TYPES % KINDS, i % TYPES);
     }

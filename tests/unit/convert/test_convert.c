@@ -34,7 +34,7 @@ static const char *const copies[] = { "model.layers.3.embed_tokens.weight",
 /* Two modules as DeepSeek-V3's files have one. */
 static Golden open_modules(Lab *lab)
 {
-    Golden g = golden_open("tests/golden/model/deepseek_v3_mtp.golden");
+    Golden g = golden_open("tests/golden/model/deepseek_v3_mtp.golden.zst");
     write_folder_with(lab, "deepseek_v3", &g, NULL, copies);
     change_config(lab, "\"num_nextn_predict_layers\": 1", "\"num_nextn_predict_layers\": 2");
     return g;
@@ -73,7 +73,7 @@ static void modules_that_are_only_counted_are_none(void **state)
 static void a_module_that_lacks_a_tensor_is_refused(void **state)
 {
     Lab *lab = fresh(state);
-    Golden g = golden_open("tests/golden/model/deepseek_v3_mtp.golden");
+    Golden g = golden_open("tests/golden/model/deepseek_v3_mtp.golden.zst");
     write_folder_with(lab, "deepseek_v3", &g, "layers.3.hnorm", copies);
     CHECK_FAILS(from_hf(lab), ERR_FORMAT, "has no tensor model.layers.3.hnorm.weight (24)");
     nothing_is_left_behind(lab);
@@ -110,7 +110,7 @@ static void a_folder_of_transformers_goes_there_and_back(void **state)
     char path[FILE_PATH_MAX];
     copy_folder(lab, "tests/golden/hf/mixtral");
     CHECK_OK(from_hf(lab));
-    Golden g = golden_open("tests/golden/hf/mixtral.golden");
+    Golden g = golden_open("tests/golden/hf/mixtral.golden.zst");
     compare_logits(lab, &g, 1e-5);
     golden_close(&g);
     CHECK_OK(to_hf(lab, lab->back, -1, 24000));
@@ -128,7 +128,7 @@ static void mxfp4_becomes_what_transformers_makes_of_it(void **state)
     Lab *lab = fresh(state);
     Weights w;
     copy_folder(lab, "tests/golden/hf/mxfp4");
-    Golden g = golden_open("tests/golden/hf/mxfp4.golden");
+    Golden g = golden_open("tests/golden/hf/mxfp4.golden.zst");
     CHECK_OK(from_hf(lab));
     CHECK_OK(to_hf(lab, lab->back, -1, INT64_MAX));
     CHECK_OK(weights_open(&w, lab->back, &lab->arena));
@@ -399,7 +399,7 @@ static void a_config_that_contradicts_the_weights_is_refused(void **state)
 static void a_missing_tensor_is_named(void **state)
 {
     Lab *lab = fresh(state);
-    Golden g = golden_open("tests/golden/model/deepseek_v3.golden");
+    Golden g = golden_open("tests/golden/model/deepseek_v3.golden.zst");
     write_folder(lab, "deepseek_v3", &g, "layers.1.mlp.experts.5.up_proj");
     CHECK_FAILS(from_hf(lab), ERR_FORMAT,
                 "has no tensor model.layers.1.mlp.experts.5.up_proj.weight (11, 24)");

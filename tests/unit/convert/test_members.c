@@ -1,6 +1,6 @@
 /*
  * Members of config.json, one after the other absent, null, bent, and doubled at other levels.
- * tests/golden/hf/folders.txt has what becomes of each, for every family. tools/check_folders wrote it, and held
+ * tests/golden/hf/folders.txt.zst has what becomes of each, for every family. tools/check_folders wrote it, and held
  * what is read to transformers' classes:
  *
  *     base NAME JSON
@@ -10,11 +10,12 @@
  * then contradicts the tensors or the length of sequences.
  */
 #include "harness/arena.h"
+#include "harness/packed.h"
 
 #include "base/file.h"
 #include "convert/family.h"
 
-#define GOLDEN "tests/golden/hf/folders.txt"
+#define GOLDEN "tests/golden/hf/folders.txt.zst"
 
 enum { VERDICT_BYTES = 1024 };
 
@@ -125,13 +126,15 @@ static int check_line(char *line, const char *text, const Config *base)
 
 static void members_are_read_as_their_class_reads_them_or_refused(void **state)
 {
-    char *text = NULL, *base = NULL;
-    size_t bytes = 0;
+    const Packed golden = packed_read(GOLDEN);
+    const char *text = NULL;
+    char *base = NULL;
     Config c;
     int n = 0, bases = 0;
     (void)state;
-    CHECK_OK(file_read_all(GOLDEN, &arena, &text, &bytes));
-    for (char *line = strtok(text, "\n"); line != NULL; line = strtok(NULL, "\n")) {
+    CHECK_OK(arena_text(&arena, golden.text, golden.bytes, &text));
+    for (char *line = strtok((char *)(uintptr_t)text, "\n"); line != NULL;
+         line = strtok(NULL, "\n")) {
         if (strncmp(line, "base ", 5) == 0) {
             base = strchr(line + 5, ' ') + 1;
             CHECK_OK(read_settings(parse(base), &c));

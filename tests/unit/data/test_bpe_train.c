@@ -1,6 +1,7 @@
 /* Three witnesses: a text worked by hand, a trainer that counts everything anew at each step, and
- * the merges of Hugging Face's trainer (tests/golden/tokenizer/cases.json). */
+ * the merges of Hugging Face's trainer (tests/golden/tokenizer/cases.json.zst). */
 #include "data/tokenizer_private.h"
+#include "harness/packed.h"
 #include "harness/place.h"
 #include "harness/texts.h"
 
@@ -8,7 +9,7 @@
 
 #include <cjson/cJSON.h>
 
-static const char GOLDEN[] = "tests/golden/tokenizer/cases.json";
+static const char GOLDEN[] = "tests/golden/tokenizer/cases.json.zst";
 
 typedef struct Place {
     char folder[64];
@@ -105,10 +106,8 @@ static void of_equally_frequent_pairs_the_smaller_ids_go_first(void **state)
 static void merges_are_those_of_hugging_face(void **state)
 {
     Place *p = *state;
-    char *text = NULL;
-    size_t bytes = 0;
-    CHECK_OK(file_read_all(GOLDEN, &p->arena, &text, &bytes));
-    cJSON *golden = cJSON_ParseWithLength(text, bytes);
+    const Packed whole = packed_read(GOLDEN);
+    cJSON *golden = cJSON_ParseWithLength(whole.text, whole.bytes);
     CHECK(golden != NULL);
     write_text(p->text, cJSON_GetObjectItem(golden, "training_text")->valuestring);
     CHECK_OK(train(p, p->text, cJSON_GetObjectItem(golden, "vocab")->valueint));

@@ -1,5 +1,6 @@
 /* Patterns of tokenizer.json and of .tiktoken files: what each cuts is what `tokenizers` 0.23 and `tiktoken` 0.14 cut.
  * The golden file is tools/check_patterns': lines of texts, then of patterns with the bytes of all pieces. */
+#include "harness/packed.h"
 #include "harness/place.h"
 
 #include "base/file.h"
@@ -10,7 +11,7 @@
 #define PCRE2_CODE_UNIT_WIDTH 8
 #include <pcre2.h>
 
-static const char GOLDEN[] = "tests/golden/patterns/cases.txt";
+static const char GOLDEN[] = "tests/golden/patterns/cases.txt.zst";
 
 enum { TEXTS_MAX = 32, LINE_BYTES = 1 << 14 };
 
@@ -102,11 +103,9 @@ static void check_case(Bench *b, char *line)
 static void pieces_are_those_of_tokenizers_and_tiktoken(void **state)
 {
     Bench *b = *state;
-    FileMap map = { 0 };
-    CHECK_OK(file_map(GOLDEN, &map));
+    const Packed golden = packed_read(GOLDEN);
     const char *text = NULL;
-    CHECK_OK(arena_text(&b->arena, (const char *)map.data, map.bytes, &text));
-    file_unmap(&map);
+    CHECK_OK(arena_text(&b->arena, golden.text, golden.bytes, &text));
     int cases = 0;
     for (char *line = strtok((char *)(uintptr_t)text, "\n"); line != NULL;
          line = strtok(NULL, "\n")) {

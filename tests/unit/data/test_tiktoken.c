@@ -1,6 +1,7 @@
 /* .tiktoken files. Ids of a small vocabulary are worked by hand; those of the published ones are
  * OpenAI's `tiktoken`'s (tools/check_tokenizers compares many more). */
 #include "data/tokenizer_private.h"
+#include "harness/packed.h"
 #include "harness/place.h"
 
 #include "base/file.h"
@@ -8,7 +9,7 @@
 
 #include <cjson/cJSON.h>
 
-static const char GOLDEN[] = "tests/golden/tokenizer/cases.json";
+static const char GOLDEN[] = "tests/golden/tokenizer/cases.json.zst";
 
 typedef struct Bench {
     Arena arena;
@@ -229,16 +230,16 @@ static void check_sum(const void *data, size_t n, const cJSON *want, const char 
 static void ids_of_mixed_text_are_those_of_other_programs(void **state)
 {
     Bench *b = *state;
-    char path[FILE_PATH_MAX], command[FILE_PATH_MAX + 64], *text = NULL, *golden = NULL;
-    size_t n = 0, n_golden = 0;
+    char path[FILE_PATH_MAX], command[FILE_PATH_MAX + 64], *text = NULL;
+    size_t n = 0;
     const cJSON *each = NULL;
     load_shared(b, "../shared/vocab/gpt2.tiktoken"); /* skips before anything is to be freed */
     CHECK_OK(file_join(path, b->folder, "mixed"));
     (void)snprintf(command, sizeof command, "tools/make_mixed_text 0.3 7 %s seeded", path);
     CHECK_INT(system(command), 0);
     CHECK_OK(file_read_all(path, &b->arena, &text, &n));
-    CHECK_OK(file_read_all(GOLDEN, &b->arena, &golden, &n_golden));
-    cJSON *root = cJSON_ParseWithLength(golden, n_golden);
+    const Packed golden = packed_read(GOLDEN);
+    cJSON *root = cJSON_ParseWithLength(golden.text, golden.bytes);
     const cJSON *mixed = cJSON_GetObjectItemCaseSensitive(root, "mixed");
     check_sum(text, n, cJSON_GetObjectItemCaseSensitive(mixed, "text"), "the text");
     cJSON_ArrayForEach(each, cJSON_GetObjectItemCaseSensitive(mixed, "ids"))

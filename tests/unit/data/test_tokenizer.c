@@ -1,7 +1,8 @@
-/* The witness of the ids is Hugging Face's library: tests/golden/tokenizer/cases.json, made by
+/* The witness of the ids is Hugging Face's library: tests/golden/tokenizer/cases.json.zst, made by
  * tools/make_tokenizer_golden.py. Long pieces, which take another way through the code, are held
  * against a plain search for the lowest pair; broken files are made from a good one. */
 #include "data/tokenizer_private.h"
+#include "harness/packed.h"
 #include "harness/place.h"
 
 #include "base/file.h"
@@ -11,7 +12,7 @@
 #include <cjson/cJSON.h>
 #include <stdlib.h>
 
-static const char GOLDEN[] = "tests/golden/tokenizer/cases.json";
+static const char GOLDEN[] = "tests/golden/tokenizer/cases.json.zst";
 static const char DEEPSEEK[] = "../shared/vocab/deepseek-v3.tokenizer.json";
 
 typedef struct Bench {
@@ -40,10 +41,8 @@ static int place_close(void **state)
 
 static void read_golden(Bench *b)
 {
-    char *text = NULL;
-    size_t bytes = 0;
-    CHECK_OK(file_read_all(GOLDEN, &b->arena, &text, &bytes));
-    b->golden = cJSON_ParseWithLength(text, bytes);
+    const Packed golden = packed_read(GOLDEN);
+    b->golden = cJSON_ParseWithLength(golden.text, golden.bytes);
     CHECK(b->golden != NULL);
 }
 

@@ -1,5 +1,5 @@
 /*
- * Whole models against Hugging Face's transformers: tests/golden/model/NAME.golden and NAME.yaml,
+ * Whole models against Hugging Face's transformers: tests/golden/model/NAME.golden.zst and NAME.yaml,
  * made by tools/golden_models.py (array names there, file format in golden/golden.h).
  *
  * The engine takes the weights by their names, which are those of Hugging Face's files, and one
@@ -32,7 +32,7 @@ static void read_model(Model *m, const char *name, const char *const *overrides,
     char path[256], *yaml = NULL;
     size_t bytes = 0;
     CHECK_OK(arena_init(&m->arena, "test", MEM_HOST, (size_t)256 << 20));
-    snprintf(path, sizeof path, "tests/golden/model/%s.golden", name);
+    snprintf(path, sizeof path, "tests/golden/model/%s.golden.zst", name);
     m->golden = golden_open(path);
     snprintf(path, sizeof path, "tests/golden/model/%s.yaml", name);
     CHECK_OK(file_read_all(path, &m->arena, &yaml, &bytes));
