@@ -59,14 +59,14 @@ Status record_make(Arena *a, const ModelSpec *s, int64_t domains, Record *out)
 {
     Record r = { 0 };
     Tensor *const sums[] = { &r.loss, &r.aux_loss, &r.square_sum };
-    const int first = RECORD_SUMS + s->optimizer.verifies;
+    const int first = RECORD_SUMS + optimizer_follows(&s->optimizer, RULE_VERIFY);
     TRY(tensor_new1(a, DTYPE_F32, first + s->depths + GRAD_GROUPS + s->n_moe, &r.sums));
     for (int i = 0; i < 3; i++) *sums[i] = tensor_rows(&r.sums, i, 1);
     r.overflow = tensor_rows(&r.sums, 3, first - 3);
     r.next_loss = tensor_rows(&r.sums, first, s->depths);
     r.group_sums = tensor_rows(&r.sums, first + s->depths, GRAD_GROUPS);
     r.router_z = tensor_rows(&r.sums, first + s->depths + GRAD_GROUPS, s->n_moe);
-    if (s->optimizer.verifies)
+    if (optimizer_follows(&s->optimizer, RULE_VERIFY))
         TRY(tensor_new2(a, DTYPE_I32, s->n_layers + 1, VERIFY_POINTS, &r.checks));
     TRY(tensor_new1(a, DTYPE_F32, 1, &r.norm));
     TRY(tensor_new1(a, DTYPE_F32, 1, &r.clip));

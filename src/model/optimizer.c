@@ -165,8 +165,9 @@ OptimizerSpec optimizer_of(const Config *c)
     OptimizerSpec o = optimizer_with(rule, low ? DTYPE_BF16 : DTYPE_F32);
     o.products = c->run_compute == COMPUTE_BF16 ? DTYPE_BF16 : DTYPE_F32;
     o.steps = (int)c->optimizer_muon_steps;
-    o.averages = c->optimizer_ema > 0;
-    o.verifies = c->run_verify_every > 0;
+#define STEP_RULE(NAME, name, wanted) o.rules |= (wanted) ? 1U << RULE_##NAME : 0;
+#include "model/rules.def"
+#undef STEP_RULE
     o.qk_clip = (float)c->optimizer_qk_clip;
     return o;
 }

@@ -34,6 +34,14 @@ typedef struct OptimizerDesc OptimizerDesc;
  * model (init.h). */
 typedef enum MomentAge { AGE_MODEL, AGE_MODULES, AGE_COUNT } MomentAge;
 
+/* The rules of a step beside these. */
+typedef enum StepRuleId {
+#define STEP_RULE(NAME, name, wanted) RULE_##NAME,
+#include "model/rules.def"
+#undef STEP_RULE
+    STEP_RULES
+} StepRuleId;
+
 /* How a model is trained. rule[0] updates matrices, and everything else, too, if rule[1] is
  * NULL. */
 typedef struct OptimizerSpec {
@@ -41,10 +49,14 @@ typedef struct OptimizerSpec {
     Dtype state;    /* type of all state buffers: f32 or bf16 */
     Dtype products; /* muon: type of the operands of its products, f32 or bf16 */
     int steps;      /* muon: iterations */
-    bool averages;  /* an average of the weights is kept, too (optimizer.ema) */
-    bool verifies;  /* steps can be computed twice (run.verify_every) */
+    unsigned rules; /* bit i: steps follow StepRuleId i */
     float qk_clip;  /* the logit above which heads are clipped (op/qk_clip.h); 0: none are */
 } OptimizerSpec;
+
+static inline bool optimizer_follows(const OptimizerSpec *o, int rule)
+{
+    return o->rules >> rule & 1;
+}
 
 /* Elements that this rank updates by one rule with one rate of decay. Where the rule needs whole
  * matrices, one matrix (rows, cols) or equal ones side by side (E, rows, cols); else any run of

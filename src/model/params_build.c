@@ -195,7 +195,7 @@ static bool rule_has(const ModelSpec *s, const OptimizerDesc *rule, ParamBuffer 
 {
     if (b == BUF_WEIGHT || b == BUF_MAIN) return true;
     if (b == BUF_GRAD) return rule != NULL;
-    if (b == BUF_AVERAGE) return rule != NULL && s->optimizer.averages;
+    if (b == BUF_AVERAGE) return rule != NULL && optimizer_follows(&s->optimizer, RULE_AVERAGE);
     return rule != NULL && buffer_state(b) < rule->n_states;
 }
 

@@ -10,6 +10,7 @@
 #include "train/checkpoint_folder.h"
 #include "train/engine_memory.h"
 #include "train/manifest.h"
+#include "train/step_rule.h"
 
 #include <inttypes.h>
 #include <math.h>
@@ -444,9 +445,7 @@ static Status begin_save(Checkpointer *k, int64_t step, uint64_t position)
     k->info = (CheckpointInfo){ .step = step, .position = position, .config = k->config };
     name_taken(k, &k->info.taken);
     memcpy(k->info.moment_steps, k->params->moment_steps, sizeof k->info.moment_steps);
-    k->info.loss_scale = k->params->loss_scale;
-    k->info.means = k->params->means;
-    if (k->params->spec->act != DTYPE_F16) k->info.loss_scale.now = 0;
+    k->info.kept = rules_save(k->params);
     k->lines.used = 0;
     use_writer(k);
     Status s = rank_of(k->params) == 0 ? begin_folder(k) : OK;

@@ -14,7 +14,4 @@ Tensor checks_word(const EngineParams *w, int layer, int column);
 /* Adds the bits of a layer's gradients to its checksum. */
 Status checks_add(EngineParams *w, int layer, VerifyPoint point, Tensor gradients);
 
-/* Adds the bits of this rank's losses; then flags in the record if any checksum is not the first run's. */
-Status checks_compare(EngineParams *w);
-
 #endif

@@ -51,11 +51,9 @@ static Status make_step_tensors(EngineArenas *m, const ModelSpec *spec, StepTens
     TRY(batch_make(a, spec, s->batch, s->sequence, &io->batch));
     TRY(tensor_new1(a, DTYPE_F32, 1 + spec->depths, &io->loss_scale));
     TRY(tensor_new1(a, DTYPE_F32, UPDATE_SCALARS, &io->hyper));
-    if (spec->act == DTYPE_F16) TRY(tensor_new1(a, DTYPE_F32, 1, &io->grad_scale));
-    if (spec->optimizer.verifies) {
-        TRY(tensor_new2(a, DTYPE_I32, spec->n_layers + 1, VERIFY_POINTS, &io->expected));
-        TRY(tensor_new1(a, DTYPE_F32, 1, &io->checked));
-    }
+    const StepRule *rule;
+    for (int i = 0; (rule = rules_next(spec, &i)) != NULL;)
+        if (rule->inputs != NULL) TRY(rule->inputs(a, spec, io));
     m->inputs_end = arena_mark(a);
     TRY(record_make(a, spec, s->domains, &io->record));
     m->record_end = arena_mark(a);
@@ -196,7 +194,7 @@ static Status list_params(Engine *e)
                                 .tables = &e->tables,
                                 .io = &e->io,
                                 .training = e->use == ENGINE_TRAIN,
-                                .loss_scale = loss_scale_start(e->config),
+                                .kept = rules_begin(e->config, NULL),
                                 .both_ways = e->modes[0].step->program.placement == PLACE_BOTH };
     if (host != NULL) mine = shards_of(e->config, host);
     return params_build(&e->spec, e->shape.pp_rank,
@@ -606,7 +604,7 @@ static void read_record(const EngineArenas *m, const ModelSpec *s, const StepTen
     out->aux_loss = (double)*aux;
     out->grad_norm = (double)*norm;
     out->finite = isfinite(*loss) && isfinite(*norm);
-    if (s->optimizer.verifies)
+    if (optimizer_follows(&s->optimizer, RULE_VERIFY))
         out->differs = ((const float *)engine_host(m, &r->overflow))[OVERFLOW_DIFFERS] > 0;
     out->load = load->data;
     out->dropped = dropped->data;
@@ -667,20 +665,15 @@ Status engine_step(Engine *e, const Batch *batch, double lr, int64_t step, StepR
     TRY(run_whole(e, step, &result));
     TRY(e->ex.backend->streams->elapsed_s(&e->ex, &e->clock.begun, &e->clock.ended,
                                           &result.device_s));
-    LossScale *scale = &e->params.loss_scale;
-    read_record(&e->arenas, &e->spec, &e->io, scale->now, &result);
+    read_record(&e->arenas, &e->spec, &e->io, e->params.kept.loss_scale.now, &result);
     if (result.differs) {
         *out = result;
         return OK;
     }
-    if (isfinite(result.loss))
-        result.skipped = loss_scale_follow(e->config, scale, result.finite) && !result.finite;
     result.norm_limit = (double)hyper[UPDATE_LIMIT];
-    if (norm_follow(e->config, &e->params.means, result.grad_norm)) {
-        result.skipped = true;
-        scale->skipped++;
-    }
-    e->params.means.weights += e->spec.optimizer.averages && !result.skipped;
+    const StepRule *rule;
+    for (int i = 0; (rule = rules_next(&e->spec, &i)) != NULL;)
+        if (rule->follow != NULL) rule->follow(&e->params, &result);
     result.launches = e->clock.launches;
     result.kernels = e->mode->graph.kernels;
     result.waits = e->ex.waits - waits;

@@ -50,7 +50,7 @@ static float loss_scale_of(float weight, int64_t targets)
  * gradients of the auxiliary losses, and read_record divides by it. */
 static void write_scales(Engine *e, float scale[1 + CONFIG_DEPTHS_MAX])
 {
-    const float all = (float)e->params.loss_scale.now;
+    const float all = (float)e->params.kept.loss_scale.now;
     for (int i = 0; i <= CONFIG_DEPTHS_MAX; i++) scale[i] *= all;
     engine_write(&e->arenas, &e->io.loss_scale, scale);
     if (e->io.grad_scale.data != NULL) engine_write(&e->arenas, &e->io.grad_scale, &all);

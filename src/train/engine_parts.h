@@ -200,11 +200,17 @@ typedef struct LossScale {
     int64_t skipped; /* steps since the start that updated nothing: it was too large, or a spike */
 } LossScale;
 
-/* Running means over steps (update.h): of gradient norms for the spike guard, of weights for evaluations. */
+/* Running means over steps (step_rule.h): of gradient norms for the spike guard, of weights for evaluations. */
 typedef struct StepMeans {
     Band norms;
     int64_t weights; /* updates in the average of weights */
 } StepMeans;
+
+/* What the step's rules keep on the host; checkpoints have it (StepRule.saved). */
+typedef struct RuleState {
+    LossScale loss_scale;
+    StepMeans means;
+} RuleState;
 
 /* The gradients that this rank adds to the norm. */
 typedef struct NormParts {
@@ -240,8 +246,7 @@ typedef struct EngineParams {
     /* Updates that moments of an age had before step 1: those of the checkpoint that a training
      * began with, if it took them over (init.moments). */
     int64_t moment_steps[AGE_COUNT];
-    LossScale loss_scale;
-    StepMeans means;
+    RuleState kept;
     const struct StepTensors *io; /* Engine.io */
 } EngineParams;
 

@@ -2,9 +2,9 @@
  * checked on both ways (numbers.h): a bad one is neither saved nor loaded. */
 #include "train/manifest.h"
 
-#include "base/scan.h"
 #include "train/engine_memory.h"
 #include "train/numbers.h"
+#include "train/step_rule.h"
 
 #include <assert.h>
 #include <inttypes.h>
@@ -104,6 +104,25 @@ static Status put_taken(Text *header, const SourcesTaken *t)
     return text_append(header, "}", t->sum[0] != NULL);
 }
 
+/* Counts below 2^53 are exact in this, too. */
+static double saved_number(const ScanField *f, const RuleState *s)
+{
+    const char *at = (const char *)s + f->offset;
+    return f->type == SCAN_WHOLE ? (double)*(const int64_t *)(const void *)at
+                                 : *(const double *)(const void *)at;
+}
+
+/* What a rule keeps, unless that is all 0. */
+static Status put_rule(Text *t, const StepRule *rule, const RuleState *s)
+{
+    bool any = false;
+    const ScanField *f = rule->saved;
+    for (int i = 0; i < RULE_SAVED && f[i].key != NULL; i++) any |= saved_number(&f[i], s) > 0;
+    for (int i = 0; i < RULE_SAVED && f[i].key != NULL && any; i++)
+        TRY(text_json(t, ",%s:%.17g", f[i].key, saved_number(&f[i], s)));
+    return OK;
+}
+
 /* The manifest grows under a temporary name and appears with manifest_commit. All bytes up to the
  * end line are in its sum. */
 Status manifest_create(Manifest *m, const char *folder, const char *model,
@@ -127,15 +146,7 @@ Status manifest_create(Manifest *m, const char *folder, const char *model,
         TRY(text_json(&header, ",\"moment_steps\":%lld,\"module_moment_steps\":%lld",
                       (long long)steps[AGE_MODEL], (long long)steps[AGE_MODULES]));
     if (info->cpu[0] != '\0') TRY(text_json(&header, ",\"cpu\":%s", info->cpu));
-    const LossScale *scale = &info->loss_scale;
-    if (scale->now > 0 || scale->skipped > 0)
-        TRY(text_json(&header, ",\"loss_scale\":%lld,\"good_steps\":%lld,\"skipped_steps\":%lld",
-                      (long long)scale->now, (long long)scale->good, (long long)scale->skipped));
-    if (info->means.norms.steps > 0)
-        TRY(text_json(&header, ",\"norm_mean\":%.17g,\"norm_steps\":%lld", info->means.norms.mean,
-                      (long long)info->means.norms.steps));
-    if (info->means.weights > 0)
-        TRY(text_json(&header, ",\"averaged\":%lld", (long long)info->means.weights));
+    for (int i = 0; i < STEP_RULES; i++) TRY(put_rule(&header, step_rules[i], &info->kept));
     TRY(put_taken(&header, &info->taken));
     TRY(text_append(&header, "}\n", 2));
     TRY(file_create_temp_buffered(&m->file, path, buffer, BUFFER_BYTES));
@@ -193,8 +204,7 @@ typedef struct Line {
     char *format, *config, *products, *cpu, *taken, *data, *param, *buffer, *dtype, *file, *sum,
         *shape;
     int64_t version, step, position, moment_steps, module_moment_steps;
-    int64_t loss_scale, good_steps, skipped_steps;
-    StepMeans means;
+    RuleState kept;
     Piece piece;
     int64_t offset;
 } Line;
@@ -210,12 +220,6 @@ static const ScanField HEADER[] = {
     { "products", SCAN_TEXT, offsetof(Line, products) },
     { "moment_steps", SCAN_WHOLE, offsetof(Line, moment_steps) },               /* missing: 0 */
     { "module_moment_steps", SCAN_WHOLE, offsetof(Line, module_moment_steps) }, /* these */
-    { "loss_scale", SCAN_WHOLE, offsetof(Line, loss_scale) },                   /* these, */
-    { "good_steps", SCAN_WHOLE, offsetof(Line, good_steps) },                   /* too */
-    { "skipped_steps", SCAN_WHOLE, offsetof(Line, skipped_steps) },
-    { "norm_mean", SCAN_NUMBER, offsetof(Line, means.norms.mean) },
-    { "norm_steps", SCAN_WHOLE, offsetof(Line, means.norms.steps) },
-    { "averaged", SCAN_WHOLE, offsetof(Line, means.weights) },
     { "cpu", SCAN_TEXT, offsetof(Line, cpu) },    /* may be missing, */
     { "taken", SCAN_RAW, offsetof(Line, taken) }, /* like this */
     { "data", SCAN_RAW, offsetof(Line, data) },   /* and this */
@@ -295,16 +299,44 @@ static Status read_sums(const char *path, char *object, SourcesTaken *out)
     return s.bad ? FAIL(ERR_FORMAT, "%s: \"data\" is not an object of texts", path) : OK;
 }
 
+/* Appends the fields of rules' states, and returns how many. */
+static int add_saved(ScanField *out)
+{
+    int n = 0;
+    for (int i = 0; i < STEP_RULES * RULE_SAVED; i++) {
+        out[n] = step_rules[i / RULE_SAVED]->saved[i % RULE_SAVED];
+        out[n].offset += offsetof(Line, kept);
+        n += out[n].key != NULL;
+    }
+    return n;
+}
+
+/* A count that is missing is 0. A number that is wrong makes the whole rule begin anew. */
+static void clean_saved(const StepRule *rule, RuleState *s)
+{
+    bool good = true;
+    for (int i = 0; i < 2 * RULE_SAVED; i++) {
+        const ScanField *f = &rule->saved[i % RULE_SAVED];
+        if (f->key == NULL) continue;
+        const double v = saved_number(f, s);
+        const bool valid = v >= 0 && isfinite(v);
+        good &= valid || f->type == SCAN_WHOLE;
+        if (!valid || !good) memset((char *)s + f->offset, 0, sizeof(int64_t));
+    }
+}
+
 /* The version is checked before the other fields: another version may have other fields. */
 static Status read_header(const char *path, char *text, CheckpointInfo *out)
 {
     Line l;
-    TRY(scan_line(path, text, HEADER, HEADERS, &l));
+    ScanField field[HEADERS + STEP_RULES * RULE_SAVED];
+    memcpy(field, HEADER, sizeof HEADER);
+    TRY(scan_line(path, text, field, HEADERS + add_saved(field + HEADERS), &l));
     if (l.version != NONE && l.version != VERSION) {
         return FAIL(ERR_UNSUPPORTED, "%s has version %" PRId64 ", this program reads %d", path,
                     l.version, VERSION);
     }
-    TRY(check_fields(path, HEADER, HEADERS - 11, &l));
+    TRY(check_fields(path, HEADER, HEADERS - 5, &l));
     if (strcmp(l.format, FORMAT) != 0)
         return FAIL(ERR_FORMAT, "%s: its format is \"%.40s\", not \"%s\"", path, l.format, FORMAT);
     if (l.step < 0 || l.position < 0)
@@ -315,14 +347,8 @@ static Status read_header(const char *path, char *text, CheckpointInfo *out)
     int64_t *steps = out->moment_steps;
     steps[AGE_MODEL] = l.moment_steps > 0 ? l.moment_steps : 0;
     steps[AGE_MODULES] = l.module_moment_steps >= 0 ? l.module_moment_steps : steps[AGE_MODEL];
-    if (l.loss_scale >= 0) {
-        out->loss_scale.now = (double)l.loss_scale;
-        out->loss_scale.good = l.good_steps > 0 ? l.good_steps : 0;
-        out->loss_scale.skipped = l.skipped_steps > 0 ? l.skipped_steps : 0;
-    }
-    out->means = (StepMeans){ .weights = l.means.weights > 0 ? l.means.weights : 0 };
-    if (l.means.norms.steps > 0 && l.means.norms.mean >= 0 && isfinite(l.means.norms.mean))
-        out->means.norms = l.means.norms;
+    out->kept = l.kept;
+    for (int i = 0; i < STEP_RULES; i++) clean_saved(step_rules[i], &out->kept);
     out->config = l.config;
     out->products = l.products;
     out->taken = (SourcesTaken){ 0 };

@@ -27,8 +27,7 @@ typedef struct CheckpointInfo {
     uint64_t position; /* training sequences read */
     SourcesTaken taken;
     int64_t moment_steps[AGE_COUNT]; /* Engine.moment_steps */
-    LossScale loss_scale;            /* now 0: the run had none */
-    StepMeans means;
+    RuleState kept;                  /* loss_scale.now 0: the run had none */
     int64_t modules;    /* of multi-token prediction; this model's number, unless a gate sets it */
     const char *config; /* YAML */
     const char *products;           /* a GPU's algorithms (op/choices.h); "": none */

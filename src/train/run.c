@@ -515,7 +515,7 @@ static Status train_step(Trainer *t, StepMetrics *m)
 
 static const char *scale_text(const Trainer *t, const StepMetrics *m, char out[96])
 {
-    const int64_t skipped = t->engine.params.loss_scale.skipped;
+    const int64_t skipped = t->engine.params.kept.loss_scale.skipped;
     size_t n = 0;
     if (m->result.loss_scale != 1) n = text_add(out, 96, n, "  scale %g", m->result.loss_scale);
     if (skipped > 0) n = text_add(out, 96, n, "  %" PRId64 " skipped", skipped);

@@ -3,7 +3,7 @@
 #include "base/log.h"
 #include "train/init.h"
 #include "train/run_parts.h"
-#include "train/update.h"
+#include "train/step_rule.h"
 
 #include <inttypes.h>
 #include <string.h>
@@ -75,7 +75,7 @@ static Status start_fresh(Trainer *t)
     for (int i = 0; i < AGE_COUNT && moments; i++) {
         if (i == AGE_MODEL || info.modules > 0)
             t->engine.params.moment_steps[i] =
-                info.step + info.moment_steps[i] - info.loss_scale.skipped;
+                info.step + info.moment_steps[i] - info.kept.loss_scale.skipped;
     }
     if (t->is_rank0)
         log_info("init: weights%s of %s, step %" PRId64, moments ? " and moments" : "", path,
@@ -145,8 +145,7 @@ static Status go_on_from(Trainer *t, const CheckpointInfo *info)
     t->at.step = info->step;
     t->at.position = info->position;
     memcpy(t->engine.params.moment_steps, info->moment_steps, sizeof info->moment_steps);
-    t->engine.params.loss_scale = loss_scale_resume(&t->config.own, &info->loss_scale);
-    t->engine.params.means = info->means;
+    t->engine.params.kept = rules_begin(&t->config.own, &info->kept);
     /* old checkpoints have only the position of the mix */
     if (info->taken.n == 0) return loader_seek(t->loader, info->position);
     memcpy(t->at.taken, info->taken.sequences, sizeof t->at.taken);

@@ -179,7 +179,7 @@ Status verify_replicas(EngineParams *w, int64_t step)
                                         GROUP_EXPERT_SHARD };
     char mine[NAME_BYTES] = "", list[NAME_BYTES * (NAMED_MOST + 1)];
     int n = 0;
-    if (!w->spec->optimizer.verifies || w->shape->mesh == NULL) return OK;
+    if (!optimizer_follows(&w->spec->optimizer, RULE_VERIFY) || w->shape->mesh == NULL) return OK;
     for (size_t i = 0; i < sizeof groups / sizeof *groups; i++)
         TRY(compare_held(w, groups[i], mine));
     TRY(list_ranks(w, mine, list, sizeof list, &n));

@@ -58,7 +58,7 @@ static inline void gpu_checkpoints_move(const char *const *kind, const char *fro
     CHECK_OK(checkpoint_save(&saver, 4, 16));
     CHECK_OK(checkpoint_finish(&saver));
     CHECK_OK(checkpoint_load_newest(&b.engine.params, folder, NULL, &scratch, &info));
-    b.engine.params.means = info.means;
+    b.engine.params.kept.means = info.kept.means;
     CHECK_INT(info.step, 4);
     CHECK(gpu_same_state(&a, &b));
     double x = tiny_steps(&a, 4, 2).loss, y = tiny_steps(&b, 4, 2).loss;

@@ -49,15 +49,15 @@ static Status average_on_ranks(void *state, Comm *world)
     StepResult x = { 0 };
     Status s = many_open(&r, c, world);
     double *want = calloc((size_t)1 << 20, sizeof *want);
-    r.t.engine.params.means.norms.steps = 99;
+    r.t.engine.params.kept.means.norms.steps = 99;
     for (int64_t step = 1; s == OK && step <= STEPS; step++) {
         many_batch(&r, 0);
-        r.t.engine.params.means.norms.mean = step == 3 ? 1e-6 : 1e6;
+        r.t.engine.params.kept.means.norms.mean = step == 3 ? 1e-6 : 1e6;
         s = engine_step(&r.t.engine, &r.own, 1e-2, step, &x);
         if (s == OK) s = follow_average(&r.t.engine.params, step, x.skipped, want);
     }
-    if (s == OK && r.t.engine.params.means.weights + r.t.engine.params.loss_scale.skipped != STEPS)
-        s = FAIL(ERR_NUMERIC, "%lld updates", (long long)r.t.engine.params.means.weights);
+    if (s == OK && r.t.engine.params.kept.means.weights + r.t.engine.params.kept.loss_scale.skipped != STEPS)
+        s = FAIL(ERR_NUMERIC, "%lld updates", (long long)r.t.engine.params.kept.means.weights);
     free(want);
     many_close(&r);
     return s;

@@ -35,7 +35,7 @@ static Status overflow_on_one(void *state, Comm *world)
     StepResult x = { .skipped = true };
     Status s = many_open(&r, &cases[0], world);
     int32_t *target = r.own.target.data;
-    r.t.engine.params.loss_scale.now = 0x1p30;
+    r.t.engine.params.kept.loss_scale.now = 0x1p30;
     for (int64_t step = 1; s == OK && x.skipped && step < 40; step++) {
         many_batch(&r, 0);
         r.own.targets = 24;
@@ -43,7 +43,7 @@ static Status overflow_on_one(void *state, Comm *world)
             target[i] = -1;
         s = engine_step(&r.t.engine, &r.own, 1e-2, step, &x);
     }
-    out[world->rank] = r.t.engine.params.loss_scale;
+    out[world->rank] = r.t.engine.params.kept.loss_scale;
     if (s == OK && !x.finite) s = FAIL(ERR_NUMERIC, "no step succeeded");
     many_close(&r);
     return s;
@@ -71,7 +71,7 @@ static Status spike_on_all(void *state, Comm *world)
     ManyRank r = { 0 };
     StepResult x = { 0 };
     Status s = many_open(&r, &guarded, world);
-    StepMeans *mean = &r.t.engine.params.means;
+    StepMeans *mean = &r.t.engine.params.kept.means;
     mean->norms.steps = 99;
     for (int64_t step = 1; s == OK && step <= 5; step++) {
         many_batch(&r, 0);
@@ -92,9 +92,9 @@ static void all_ranks_skip_a_spike(void **state)
     int failed = -1;
     CHECK_OK(comm_threads(2, 60, spike_on_all, end, &failed));
     for (int i = 0; i < 2; i++) {
-        CHECK_INT(end[i].loss_scale.skipped, 1);
-        CHECK_INT(end[i].means.norms.steps, 104);
-        CHECK_NEAR(end[i].means.norms.mean, end[0].means.norms.mean, 0);
+        CHECK_INT(end[i].kept.loss_scale.skipped, 1);
+        CHECK_INT(end[i].kept.means.norms.steps, 104);
+        CHECK_NEAR(end[i].kept.means.norms.mean, end[0].kept.means.norms.mean, 0);
     }
 }
 

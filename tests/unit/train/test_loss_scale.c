@@ -83,7 +83,7 @@ static void an_overflow_halves_the_scale_and_changes_nothing_else(void **state)
     Tiny one, two;
     tiny_open(&one, TINY(F16, "moe.bias_rate=0.01"));
     tiny_open(&two, TINY(F16, "moe.bias_rate=0.01"));
-    LossScale *scale = &one.engine.params.loss_scale;
+    LossScale *scale = &one.engine.params.kept.loss_scale;
     scale->now = 0x1p40, scale->good = 7;
     int skipped = 0;
     for (StepResult r = { .skipped = true }; r.skipped && skipped < 40;) {
@@ -100,7 +100,7 @@ static void an_overflow_halves_the_scale_and_changes_nothing_else(void **state)
         if (r.skipped) CHECK(tiny_same_state(&one, &two));
     }
     CHECK(skipped > 5 && skipped < 40);
-    two.engine.params.loss_scale.now = scale->now;
+    two.engine.params.kept.loss_scale.now = scale->now;
     tiny_steps(&two, 0,
                1); /* its first update, as that of the other model: steps skipped do not count */
     CHECK(tiny_same_state(&one, &two));
@@ -117,7 +117,7 @@ static void a_spike_changes_nothing_but_the_running_mean(void **state)
     StepResult r;
     tiny_open(&one, TINY("moe.bias_rate=0.01", "optimizer.skip_spikes=3"));
     tiny_open(&two, TINY("moe.bias_rate=0.01"));
-    StepMeans *mean = &one.engine.params.means;
+    StepMeans *mean = &one.engine.params.kept.means;
     *mean = (StepMeans){ .norms = { .mean = 1e-6, .steps = 99 } };
     tiny_batch(&one, 0);
     CHECK_OK(engine_step(&one.engine, &one.batch, 1e-2, 1, &r));
@@ -125,11 +125,11 @@ static void a_spike_changes_nothing_but_the_running_mean(void **state)
     CHECK_NEAR(r.norm_limit, 3e-6, 1e-12);
     CHECK(tiny_same_state(&one, &two));
     CHECK_NEAR(mean->norms.mean, 1.02e-6, 1e-12);
-    CHECK_INT(one.engine.params.loss_scale.skipped, 1);
+    CHECK_INT(one.engine.params.kept.loss_scale.skipped, 1);
     *mean = (StepMeans){ .norms = { .mean = r.grad_norm, .steps = 99 } };
     CHECK_OK(engine_step(&one.engine, &one.batch, 1e-2, 2, &r));
     CHECK(!r.skipped);
-    CHECK_INT(one.engine.params.loss_scale.skipped, 1);
+    CHECK_INT(one.engine.params.kept.loss_scale.skipped, 1);
     tiny_steps(&two, 0, 1);
     CHECK(tiny_same_state(&one, &two));
     tiny_close(&one);

@@ -104,12 +104,12 @@ static void a_step_reports_the_heads_that_it_clipped(void **state)
     for (int h = 0; h < 2 * HEADS; h++) most = fmax(most, (double)logits[h]);
     CHECK_INT(r.clipped, 2 * HEADS);
     CHECK_NEAR(r.logit, most, 0);
-    t.engine.params.means.norms = (Band){ .mean = 1e-6, .steps = 99 };
+    t.engine.params.kept.means.norms = (Band){ .mean = 1e-6, .steps = 99 };
     float before[2 * HEADS];
     memcpy(before, still_step(&t, 1e-3, 3, &r), sizeof before);
     CHECK(r.skipped);
     CHECK_INT(r.clipped, 0);
-    t.engine.params.means.norms.mean = 1e6;
+    t.engine.params.kept.means.norms.mean = 1e6;
     logits = still_step(&t, 1e6, 4, &r);
     for (int h = 0; h < 2 * HEADS; h++) CHECK_NEAR((double)logits[h], (double)before[h], 0);
     tiny_close(&t);
