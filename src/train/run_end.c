@@ -1,4 +1,4 @@
-/* run_end: saves a run, and ends one that cannot go on: its data changed, or its folder is gone. */
+/* run_end: evaluates a run, saves it, and ends one that cannot go on: its data changed, or its folder is gone. */
 #include "base/log.h"
 #include "train/agree.h"
 #include "train/run_parts.h"
@@ -31,7 +31,7 @@ static Status check_before_save(Trainer *t)
     return agree_failure(&t->ranks, verify_replicas(&t->engine.params, t->at.step));
 }
 
-Status run_save(Trainer *t)
+static Status save(Trainer *t)
 {
     if (t->at.saved_step == t->at.step) return OK;
     TRY(check_before_save(t));
@@ -40,24 +40,24 @@ Status run_save(Trainer *t)
     return OK;
 }
 
-Status run_save_copy(Trainer *t)
+static Status save_copy(Trainer *t)
 {
     TRY(check_before_save(t));
     return checkpoint_save_copy(&t->saver, t->at.step, t->at.position);
 }
 
-Status run_save_last(Trainer *t)
+static Status save_last(Trainer *t)
 {
-    TRY(run_save(t));
+    TRY(save(t));
     return checkpoint_finish(&t->saver);
 }
 
-Status run_save_before_failing(Trainer *t, Status s)
+static Status save_before_failing(Trainer *t, Status s)
 {
     char why[2048];
     if (t->at.step == t->at.first_step) return s;
     (void)snprintf(why, sizeof why, "%s", status_message());
-    if (run_save_last(t) == OK) {
+    if (save_last(t) == OK) {
         log_info("the run ends here: step %" PRId64 " is saved", t->at.step);
     } else {
         log_failure(LOG_WARN, "step %" PRId64 " is not saved: ", t->at.step);
@@ -112,8 +112,9 @@ static Status take_folder_again(Trainer *t)
     return agree_status(t->ranks.world, t->is_rank0 ? run_lock_folder(t) : OK);
 }
 
-Status run_end_early(Trainer *t)
+static Status end_early(Trainer *t)
 {
+    if (t->ranks.steps.spread.most.of[RANK_ENDS] <= 0) return OK;
     char why[2048];
     Status s = agree_failure(&t->ranks, check_next_step(t, t->at.step));
     if (s == OK) return OK; /* its files are there again */
@@ -123,5 +124,71 @@ Status run_end_early(Trainer *t)
         return status_adopt(s, why);
     }
     (void)status_adopt(s, why);
-    return run_save_before_failing(t, s);
+    return save_before_failing(t, s);
 }
+
+const RunHook run_hook_early_end = { .after_step = end_early };
+
+Status run_evaluate(Trainer *t)
+{
+    EvalMetrics v;
+    char figures[EVAL_TEXT_BYTES];
+    if (!t->holds_out) return OK;
+    heartbeat_phase(&t->beat, HEARTBEAT_EVALUATING);
+    Status s =
+        eval_run(&t->evaluator, t->loader, t->config.own.train_eval_sequences, t->at.step, &v);
+    if (s == ERR_CHANGED) return save_before_failing(t, s);
+    TRY(s);
+    if (!t->is_rank0) return OK;
+    TRY(metrics_eval(&t->metrics, &v));
+    EvalSum all = eval_total(&v);
+    log_info("step %" PRId64 ": held-out %s", t->at.step, eval_text(&all, ", ", figures));
+    return OK;
+}
+
+static Status evaluate_if_due(Trainer *t)
+{
+    const int64_t every = t->config.own.train_eval_every, step = t->at.step;
+    if (every <= 0 || (step % every != 0 && step != t->config.own.train_steps)) return OK;
+    return run_evaluate(t);
+}
+
+const RunHook run_hook_evaluation = { .after_step = evaluate_if_due };
+
+/* Before the last save, which nothing overlaps. */
+static void log_saves(const Trainer *t)
+{
+    const SaveTimes *s = &t->saver.times;
+    if (s->saves == 0 || !t->is_rank0) return;
+    log_info("checkpoints: training waited %.3g s for %" PRId64
+             ", at most %.2g %% of the time from "
+             "one to the next",
+             s->all_s, s->saves, 100 * s->worst_share);
+}
+
+static Status save_if_due(Trainer *t)
+{
+    const Config *c = &t->config.own;
+    if (c->checkpoint_every > 0 && t->at.step % c->checkpoint_every == 0) return save(t);
+    const int64_t every = c->checkpoint_peer_every;
+    return every > 0 && t->at.step % every == 0 ? save_copy(t) : OK;
+}
+
+static Status save_at_end(Trainer *t)
+{
+    const int stop = (int)t->ranks.steps.spread.most.of[RANK_STOP];
+    log_saves(t);
+    TRY(save_last(t));
+    checkpoint_give_back(&t->saver);
+    if (stop > 0) {
+        log_info("stopped by signal %d after step %" PRId64 "; go on with --resume", stop,
+                 t->at.step);
+    }
+    return OK;
+}
+
+const RunHook run_hook_saves = { .after_step = save_if_due, .at_end = save_at_end };
+
+static Status poll_saves(Trainer *t) { return checkpoint_poll(&t->saver); }
+
+const RunHook run_hook_written = { .after_step = poll_saves };

@@ -1,4 +1,4 @@
-/* The parts of a training that is running. run.c, run_start.c and run_end.c alone include it. */
+/* The parts of a training that is running. The files run_*.c alone include it. */
 #ifndef TRAIN_RUN_PARTS_H
 #define TRAIN_RUN_PARTS_H
 
@@ -10,7 +10,8 @@
 #include "train/metrics.h"
 #include "train/peak.h"
 #include "train/ranks.h"
-#include "train/run_traces.h"
+#include "train/recorder.h"
+#include "train/run_hooks.h"
 #include "train/train.h"
 
 /* The settings: as asked for, the same on all ranks, and this rank's own. */
@@ -43,11 +44,20 @@ typedef struct RunRates {
 typedef struct RunProgress {
     double started_s;
     int64_t step, saved_step, first_step;
-    int64_t retried;                   /* steps since the start that ran a second time */
-    uint64_t position;                 /* sequences of finished steps */
-    uint64_t first_position;           /* at the start */
+    int64_t retried;          /* steps since the start that ran a second time */
+    uint64_t position;        /* sequences of finished steps */
+    uint64_t first_position;  /* at the start */
+    double begun_s, waited_s; /* when this step began, and the time waited for ranks until then */
+    const Batch *batch;       /* of this step */
     int64_t taken[CONFIG_SOURCES_MAX]; /* the same of each source */
 } RunProgress;
+
+/* The recorder of a run, and requests for recordings. */
+typedef struct RunTraces {
+    Recorder recorder;
+    int dumps;       /* requests so far */
+    bool trace_next; /* trace the next step op by op, for a request */
+} RunTraces;
 
 /* Capacity for rows, which grows when steps run again one after the other. */
 typedef struct RunGrowth {
@@ -56,7 +66,7 @@ typedef struct RunGrowth {
     double grow_s; /* time that growing took since the step before */
 } RunGrowth;
 
-typedef struct Trainer {
+struct Trainer {
     RunConfig config;
     BatchRamp ramp;
     const TrainOptions *options;
@@ -78,9 +88,14 @@ typedef struct Trainer {
     CodeReport codes;
     RunRates rates;
     RunProgress at;
+    StepMetrics now; /* the step that runs, or ran last */
     Heartbeat beat;
     RunGrowth growth;
-} Trainer;
+};
+
+static inline const Mesh *run_mesh(const RunRanks *r) { return r->world == NULL ? NULL : &r->mesh; }
+static inline int run_rank(const RunRanks *r) { return r->world == NULL ? 0 : r->world->rank; }
+static inline int run_ranks(const RunRanks *r) { return r->world == NULL ? 1 : r->world->size; }
 
 /* A failure of one rank becomes the failure of all. ERR_COMM excepted, no rank is then left waiting. */
 Status agree_failure(RunRanks *r, Status s);
@@ -90,18 +105,14 @@ Status run_weights_and_position(Trainer *t);
 
 /* Makes the run's folder and takes its lock. ERR_ARG: another process has it. */
 Status run_lock_folder(Trainer *t);
-/* Saves a checkpoint if this step has none. Collective, as the three below. */
-Status run_save(Trainer *t);
-Status run_save_copy(Trainer *t); /* into memory alone (checkpoint.peer_every) */
-Status run_save_last(Trainer *t); /* and waits until it is on disk */
-/* Saves after a failure that left the model intact; returns that failure, whose record stays. */
-Status run_save_before_failing(Trainer *t, Status s);
+/* Computes and reports the held-out loss. Collective. */
+Status run_evaluate(Trainer *t);
+
+/* FLOPs of the model in the step of all ranks that ran last. */
+double run_step_flops(const Trainer *t);
 
 /* May this rank go on after a step? Not if a file of its data was changed or has a bad id, and not if the
  * run's folder is no longer there. */
 bool run_goes_on(Trainer *t, int64_t step);
-/* Ends the run on all ranks because one cannot go on: saves the steps so far, and returns that rank's
- * failure. Collective. */
-Status run_end_early(Trainer *t);
 
 #endif
