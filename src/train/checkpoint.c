@@ -180,7 +180,8 @@ static Status check_complete(const Loading *l)
         ParamBuffer b = checkpoint_buffer(i % CHECKPOINT_BUFFERS);
         const ManifestEntry *chain = l->chain[(p - t->at) * BUF_COUNT + b];
         if (!is_wanted(l, p, b) || of_modules(l, p->name, l->info->modules, here)) continue;
-        if (chain == NULL && b == BUF_AVERAGE && l->info->kept.means.weights == 0) continue; /* begins */
+        const bool begins = l->info->kept.means.weights == 0;
+        if (chain == NULL && b == BUF_AVERAGE && begins) continue;
         if (chain == NULL && buffer_is_optimizers(b)) {
             return FAIL(ERR_ARG,
                         "%s has no moments of %s, which was frozen there: take its init.frozen, or "

@@ -56,7 +56,8 @@ static Status average_on_ranks(void *state, Comm *world)
         s = engine_step(&r.t.engine, &r.own, 1e-2, step, &x);
         if (s == OK) s = follow_average(&r.t.engine.params, step, x.skipped, want);
     }
-    if (s == OK && r.t.engine.params.kept.means.weights + r.t.engine.params.kept.loss_scale.skipped != STEPS)
+    if (s == OK &&
+        r.t.engine.params.kept.means.weights + r.t.engine.params.kept.loss_scale.skipped != STEPS)
         s = FAIL(ERR_NUMERIC, "%lld updates", (long long)r.t.engine.params.kept.means.weights);
     free(want);
     many_close(&r);
