@@ -212,6 +212,17 @@ static void used_bytes_are_the_planned_bytes(void **state)
     tiny_close(&t);
 }
 
+static void types_without_a_scale_save_none(void **state)
+{
+    (void)state;
+    ModelSpec spec = { .act = DTYPE_F32 };
+    EngineParams w = { .spec = &spec, .kept.loss_scale = { .now = 1, .skipped = 3 } };
+    CHECK_NEAR(rules_save(&w).loss_scale.now, 0, 0);
+    CHECK_INT(rules_save(&w).loss_scale.skipped, 3);
+    spec.act = DTYPE_F16;
+    CHECK_NEAR(rules_save(&w).loss_scale.now, 1, 0);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -220,6 +231,7 @@ int main(void)
         TEST(an_overflow_halves_the_scale_and_changes_nothing_else),
         TEST(a_spike_changes_nothing_but_the_running_mean),
         TEST(good_steps_double_the_scale),
+        TEST(types_without_a_scale_save_none),
         TEST(other_types_and_fixed_scales_stay),
         TEST(a_fixed_scale_that_overflows_is_explained),
         TEST(a_gpu_is_refused_before_it_is_asked_for),
