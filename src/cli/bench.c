@@ -186,9 +186,8 @@ static Status run_bench(void *state, int n, char **arguments, Arena *a, Text *ou
     Bench all = *(const Bench *)state;
     Config c = { 0 };
     bool model = n > 0 && benches[all.kind].model;
-    TRY((all.small ? config_load_small : config_load)(&c, a, model ? arguments[0] : "quickstart",
-                                                      (const char *const *)(arguments + model),
-                                                      n - model));
+    TRY(config_load_as(&c, a, all.small ? CONFIG_SMALL : 0, model ? arguments[0] : "quickstart",
+                       (const char *const *)(arguments + model), n - model));
     all.config = &c;
     all.out = out;
     if (benches[all.kind].ranks) return cli_ranks(all.ranks, c.comm_timeout_s, a, run_rank, &all);

@@ -23,7 +23,7 @@ enum { SCALES_MAX = SCALING_POINTS, TOP_ROWS = 10 };
 typedef struct PlanCall {
     const char *cluster, *hardware, *stack, *formula, *tokens, *html, *why, *from, *scale, *write;
     int64_t gpus, top, row; /* 0: not given */
-    bool json, csv, program;
+    bool json, csv, program, rows;
     PlanVerify verify;
     const char *const *words; /* the configuration and its settings */
     int n_words;
@@ -262,6 +262,9 @@ static Status run_plan(void *state, int n, char **arguments, Arena *a, Text *out
 {
     PlanCall *c = state;
     c->arena = a, c->out = out;
+    if (c->rows) return config_help(true, out);
+    if (n < 1)
+        return FAIL(ERR_ARG, "switchyard plan: CONFIG is missing; see switchyard plan --help");
     TRY(check_options(c));
     if (c->verify.layouts > 0 && (c->csv || c->scale != NULL || c->from != NULL || c->program))
         return FAIL(ERR_ARG,
@@ -344,16 +347,15 @@ Status cli_plan(int argc, char **argv)
         { "--top", OPTION_INT, &c.top, "N", .help = "list the N best layouts; 10 without it",
           .min = 1, .max = SEARCH_TOP_MAX },
         { "--write", OPTION_TEXT, &c.write, "FILE",
-          .help = "write the configuration of the layout, or of row N of --top N, as YAML for plan "
-                  "and train" },
+          .help =
+              "write the layout's configuration, or row N of --top N, as YAML for plan and train" },
         { "--row", OPTION_INT, &c.row, "N",
           .help = "write this row instead; rows of the front count on behind the best", .min = 1,
           .max = SEARCH_TOP_MAX + SEARCH_FRONT_MAX },
         { "--scale", OPTION_TEXT, &c.scale, "N,N...",
           .help = "compare these numbers of GPUs at the same batch" },
         { "--verify", OPTION_INT, &c.verify.layouts, "N",
-          .help = "run the best N layouts of --search on this machine, and rank again by what they "
-                  "took",
+          .help = "run the best N layouts of --search here, and rank again by what they took",
           .min = 1, .max = VERIFY_MAX },
         { "--ranks", OPTION_INT, &c.verify.ranks, "N",
           .help = "ranks of --verify; they must be the number of GPUs that is planned, which is "
@@ -377,13 +379,14 @@ Status cli_plan(int argc, char **argv)
           .help = "print the actions of the step, as train runs them, instead" },
         { "--html", OPTION_TEXT, &c.html, "FILE",
           .help = "draw the plan, or the curve of --scale, as a page (.html) or a picture (.svg)" },
+        { "--settings", OPTION_FLAG, &c.rows, .help = "list all plan.key and search.key" },
     };
     const Command command = {
         .name = "switchyard plan",
         .arguments = "CONFIG [section.key=value ...]",
         .what = plan_what,
         .example = plan_example,
-        OPTIONS(table, 1, -1),
+        OPTIONS(table, 0, -1),
         .below = &CALIBRATE,
     };
     return options_run(&command, argc, argv, run_plan, &c);

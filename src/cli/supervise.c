@@ -48,7 +48,8 @@ static Status run_supervise(void *state, int n, char **arguments, Arena *a, Text
     if (comm_launched() > 1)
         return FAIL(ERR_ARG, "supervise: it starts ranks itself: write mpirun or srun behind --, "
                              "not before supervise");
-    TRY(config_load(&c, a, arguments[0], (const char *const *)(arguments + 1), n - 1));
+    TRY(config_load_as(&c, a, CONFIG_RUN, arguments[0], (const char *const *)(arguments + 1),
+                       n - 1));
     o->config = &c;
     o->words = (const char *const *)arguments;
     o->n_words = n;

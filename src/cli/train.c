@@ -169,15 +169,16 @@ static Status run_train(void *state, int n, char **arguments, Arena *a, Text *ou
 {
     Call *call = state;
     Config c;
-    if (call->rows || call->markdown) return (call->markdown ? config_markdown : config_help)(out);
+    if (call->markdown) return config_markdown(out);
+    if (call->rows) return config_help(false, out);
     if (n < 1)
         return FAIL(ERR_ARG, "switchyard train: CONFIG is missing; see switchyard train --help");
     log_rank(comm_launched_rank(), -1);
     if (call->change.n > 0 && !call->resume)
         return FAIL(ERR_ARG, "--change %s is for --resume: without it all settings are free",
                     call->change.at[0]);
-    TRY((call->small ? config_load_small : config_load)(
-        &c, a, arguments[0], (const char *const *)(arguments + 1), n - 1));
+    TRY(config_load_as(&c, a, CONFIG_RUN | (call->small ? CONFIG_SMALL : 0), arguments[0],
+                       (const char *const *)(arguments + 1), n - 1));
     TRY(check_quickstart(arguments[0], &c));
     if (call->dry) return dry_run(&c, (int)call->ranks, a, out);
     catch_signals();

@@ -40,6 +40,11 @@ static const struct {
     const char *name, *fallback, *instead;
     bool warns; /* of such a value: somebody meant it */
 } removed[] = {
+    { "run.loss_scale", "0", "with run.compute=f16 the scale always follows the gradients", false },
+    { "mesh.tp_direct", "true",
+      "GPUs of mesh.tp store into each other's memory wherever they reach it", false },
+    { "optimizer.muon_factor", "1",
+      "optimizer.muon_scale chooses the factor, and optimizer.lr multiplies it", false },
     { "moe.jitter", "0", "logits have no noise now; moe.z_loss keeps them small", false },
     { "comm.null", "[]", "bench step --exposed runs steps without each kind of traffic", false },
     { "data.on_bad_line", "fail", "data prepare --on-bad-line", false },
@@ -89,10 +94,13 @@ static Status unknown_row(const char *place, const char *name)
                 text_hint(hint, meant, names, n, " (docs/reference/config.md lists them)"));
 }
 
-Status config_row_find(const char *place, const char *name, const ConfigRow **out)
+Status config_row_find(const char *place, const char *name, bool run, const ConfigRow **out)
 {
     for (int i = 0; i < ROW_COUNT; i++) {
         if (strcmp(config_rows[i].name, name) != 0) continue;
+        if (run && config_rows[i].level == CONFIG_PLAN)
+            return FAIL(ERR_ARG, "%s: %s is an argument of `switchyard plan`, not of a training",
+                        place, name);
         *out = &config_rows[i];
         return OK;
     }
@@ -161,7 +169,7 @@ Status config_default(Config *c, Arena *a)
 }
 
 /* Works on a copy, so a wrong override leaves *c as it was. */
-Status config_override(Config *c, Arena *a, const char *assignment)
+static Status override_row(Config *c, Arena *a, const char *assignment, bool run)
 {
     ConfigDoc d = { .name = assignment, .typed = true, .arena = a };
     char place[CONFIG_PLACE_BYTES], name[NAME_BYTES];
@@ -172,17 +180,22 @@ Status config_override(Config *c, Arena *a, const char *assignment)
     (void)snprintf(name, sizeof name, "%.*s", n < sizeof name ? (int)n : (int)sizeof name - 1,
                    assignment);
     const ConfigRow *row = NULL;
-    TRY(config_row_find(place, name, &row));
+    TRY(config_row_find(place, name, run, &row));
     Config next = *c;
     TRY(set_row(&d, row, assignment + n + 1, &next));
     *c = next;
     return OK;
 }
 
+Status config_override(Config *c, Arena *a, const char *assignment)
+{
+    return override_row(c, a, assignment, false);
+}
+
 /* ---- whole texts ---- */
 
-static Status apply_yaml(Config *c, Arena *a, const char *name, const char *yaml,
-                         size_t yaml_bytes);
+static Status apply_yaml(Config *c, Arena *a, const char *name, const char *yaml, size_t yaml_bytes,
+                         bool run);
 
 /* `what` begins the error: "quick.yaml:1:9: there is no preset". */
 static Status apply_preset(Config *c, Arena *a, const char *preset, const char *what)
@@ -190,12 +203,13 @@ static Status apply_preset(Config *c, Arena *a, const char *preset, const char *
     const ConfigPreset *p = NULL;
     TRY(config_preset_find(config_presets, config_presets_n, preset, what,
                            " (docs/reference/config.md lists the presets)", &p));
-    return apply_yaml(c, a, p->name, p->yaml, strlen(p->yaml));
+    return apply_yaml(c, a, p->name, p->yaml, strlen(p->yaml), true);
 }
 
 /* Applies the document's preset, if it names one, then the document's own settings. A preset may name
  * another preset. */
-static Status apply_yaml(Config *c, Arena *a, const char *name, const char *yaml, size_t yaml_bytes)
+static Status apply_yaml(Config *c, Arena *a, const char *name, const char *yaml, size_t yaml_bytes,
+                         bool run)
 {
     ConfigDoc d = { .name = name, .arena = a };
     char place[CONFIG_PLACE_BYTES], what[CONFIG_PLACE_BYTES + 32];
@@ -206,7 +220,7 @@ static Status apply_yaml(Config *c, Arena *a, const char *name, const char *yaml
         (void)snprintf(what, sizeof what, "%s: there is no preset", place);
         s = apply_preset(c, a, preset, what);
     }
-    if (s == OK) s = config_doc_read(&d, c);
+    if (s == OK) s = config_doc_read(&d, c, run);
     config_doc_close(&d);
     return s;
 }
@@ -215,14 +229,14 @@ Status config_parse(Config *c, Arena *a, const char *name, const char *yaml, siz
 {
     Config next;
     TRY(config_default(&next, a));
-    TRY(apply_yaml(&next, a, name, yaml, yaml_bytes));
+    TRY(apply_yaml(&next, a, name, yaml, yaml_bytes, false));
     *c = next;
     return OK;
 }
 
 /* A file wins over a preset of the same name. A folder is a common mistake and gets its own
  * sentence. */
-static Status load_source(Config *c, Arena *a, const char *source)
+static Status load_source(Config *c, Arena *a, const char *source, bool run)
 {
     FileMap map = { 0 };
     if (!file_is_file(source))
@@ -235,20 +249,21 @@ static Status load_source(Config *c, Arena *a, const char *source)
     if (map.bytes == 0)
         return FAIL(ERR_FORMAT, "%s is empty: give a file with at least one setting, or a preset",
                     source);
-    Status s = apply_yaml(c, a, source, (const char *)map.data, map.bytes);
+    Status s = apply_yaml(c, a, source, (const char *)map.data, map.bytes, run);
     file_unmap(&map);
     return s;
 }
 
 /* The order of precedence: defaults, the source, overrides. *c changes only if all of them are valid. */
-static Status load_config(Config *c, Arena *a, const char *source, bool small,
-                          const char *const *overrides, int n_overrides)
+Status config_load_as(Config *c, Arena *a, int flags, const char *source,
+                      const char *const *overrides, int n_overrides)
 {
+    const bool run = (flags & CONFIG_RUN) != 0;
     Config next;
     TRY(config_default(&next, a));
-    if (source != NULL) TRY(load_source(&next, a, source));
-    if (small) config_shrink(&next);
-    for (int i = 0; i < n_overrides; i++) TRY(config_override(&next, a, overrides[i]));
+    if (source != NULL) TRY(load_source(&next, a, source, run));
+    if ((flags & CONFIG_SMALL) != 0) config_shrink(&next);
+    for (int i = 0; i < n_overrides; i++) TRY(override_row(&next, a, overrides[i], run));
     TRY(config_check(&next));
     *c = next;
     return OK;
@@ -257,11 +272,5 @@ static Status load_config(Config *c, Arena *a, const char *source, bool small,
 Status config_load(Config *c, Arena *a, const char *source, const char *const *overrides,
                    int n_overrides)
 {
-    return load_config(c, a, source, false, overrides, n_overrides);
-}
-
-Status config_load_small(Config *c, Arena *a, const char *source, const char *const *overrides,
-                         int n_overrides)
-{
-    return load_config(c, a, source, true, overrides, n_overrides);
+    return config_load_as(c, a, 0, source, overrides, n_overrides);
 }

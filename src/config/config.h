@@ -75,8 +75,9 @@ typedef enum ConfigType {
 /* What changes if a training is resumed with another value: nothing, the mathematics, or the data. */
 typedef enum ConfigMark { CONFIG_FREE, CONFIG_MATH, CONFIG_DATA } ConfigMark;
 
-/* Who needs the setting: a first training, most trainings, or expert users. */
-typedef enum ConfigLevel { CONFIG_FIRST, CONFIG_COMMON, CONFIG_EXPERT, CONFIG_LEVELS } ConfigLevel;
+/* Who needs the setting: a first training, most trainings, or expert users. CONFIG_PLAN: no setting of a
+ * training, but an argument of `switchyard plan`. A run's config.yaml and checkpoints do not have it. */
+typedef enum ConfigLevel { CONFIG_FIRST, CONFIG_COMMON, CONFIG_EXPERT, CONFIG_PLAN } ConfigLevel;
 
 /* A row of rows.def, as loops see it. */
 typedef struct ConfigRow {
@@ -91,6 +92,13 @@ typedef struct ConfigRow {
 
 extern const ConfigRow config_rows[];
 extern const int config_row_count;
+
+/* Words of a setting that arguments of plan or its reports have, too. */
+#define CONFIG_COMPUTE_WORDS "f32|bf16|f16"
+#define CONFIG_BUFFERS_WORDS "pooled|worst"
+#define CONFIG_RECIPE_WORDS  "none|tensor|row|block|mx"
+#define CONFIG_FORMAT_WORDS  "e4m3|hybrid|e2m1|e2m3|e3m2"
+#define CONFIG_BOOL_WORDS    "false|true"
 
 /* The values of CHOICE rows: indexes into their words, in the order of rows.def. */
 enum { BIND_AUTO, BIND_NONE };
@@ -128,10 +136,11 @@ Status config_default(Config *c, Arena *a);
 Status config_load(Config *c, Arena *a, const char *source, const char *const *overrides,
                    int n_overrides);
 
-/* Like config_load, for a small model of the same structure (--shrink): config_shrink runs before the
- * overrides. */
-Status config_load_small(Config *c, Arena *a, const char *source, const char *const *overrides,
-                         int n_overrides);
+/* Flags of config_load_as. CONFIG_SMALL (--shrink): config_shrink runs before the overrides. CONFIG_RUN, for a training:
+ * arguments of plan are refused, and skipped in a config.yaml of an older version, which had them all. */
+enum { CONFIG_SMALL = 1, CONFIG_RUN = 2 };
+Status config_load_as(Config *c, Arena *a, int flags, const char *source,
+                      const char *const *overrides, int n_overrides);
 
 /* Reduces sizes and the numbers of layers, heads and experts to small ones. The structure stays: the
  * kinds and pattern of layers, how query heads share keys, and how experts are grouped. */
@@ -190,7 +199,7 @@ bool config_has_text(const ConfigTexts *list, const char *word);
 /* Sets the mesh to one rank, for commands that read a checkpoint of any mesh on one rank. */
 void config_alone(Config *c);
 
-/* YAML that config_parse reads back to the same Config: sections with their rows. */
+/* YAML that config_parse reads back to the same Config: sections with their rows, but for arguments of plan. */
 Status config_print(const Config *c, Text *out);
 
 /* Appends one row's value, as config_print writes it. */
@@ -213,8 +222,9 @@ Status config_changes(const Config *then, const Config *now, Arena *a, const Con
 Status config_check_changes(const char *what, const ConfigChange *changes, int n,
                             const char *const *allowed, int n_allowed);
 
-/* The presets and all rows by level: as text for --settings, and as docs/reference/config.md. */
-Status config_help(Text *out);
+/* Rows by level: as text, the presets and all settings or, with `plan`, the arguments of plan; and all of them as
+ * docs/reference/config.md. */
+Status config_help(bool plan, Text *out);
 Status config_markdown(Text *out);
 
 #endif

@@ -53,6 +53,7 @@ Status config_changes(const Config *then, const Config *now, Arena *a, const Con
     TRY(ARENA_NEW(a, config_row_count, &all));
     for (int i = 0; i < config_row_count; i++) {
         const ConfigRow *row = &config_rows[i];
+        if (row->level == CONFIG_PLAN) continue;
         ConfigChange c = { .row = row, .free = is_free(row, then, now) };
         ArenaMark mark = arena_mark(a);
         TRY(value_text(row, then, a, &c.then));
@@ -96,7 +97,7 @@ Status config_check_changes(const char *what, const ConfigChange *changes, int n
     char list[LIST_BYTES] = "", hint[HINT_BYTES] = "";
     size_t used = 0;
     const ConfigRow *row = NULL;
-    for (int i = 0; i < n_allowed; i++) TRY(config_row_find("--change", allowed[i], &row));
+    for (int i = 0; i < n_allowed; i++) TRY(config_row_find("--change", allowed[i], true, &row));
     for (int i = 0; i < n; i++) {
         const char *name = changes[i].row->name;
         if (changes[i].free || names(allowed, n_allowed, name)) continue;

@@ -213,20 +213,11 @@ static Status check_fp8(const Config *c)
 }
 
 /* An overflow of f16 gradients is an infinity, which skips the step. 8-bit operands have none. */
-static Status check_loss_scale(const Config *c)
+static Status check_f16(const Config *c)
 {
-    if (c->run_compute == COMPUTE_F16 && c->fp8_recipe != RECIPE_NONE)
-        return FAIL(ERR_ARG,
-                    "run.compute=f16 skips steps by the infinities in their gradients, and "
-                    "8-bit operands hold none: set run.compute=bf16, or fp8.recipe=none");
-    if (c->run_loss_scale > 0 && c->run_compute != COMPUTE_F16)
-        return FAIL(ERR_ARG, "run.loss_scale is for run.compute=f16: leave it 0");
-    int exponent = 0;
-    if (c->run_loss_scale == 0 || frexp(c->run_loss_scale, &exponent) == 0.5) return OK;
-    return FAIL(ERR_ARG,
-                "run.loss_scale %.15g is not a power of two, as %g is: it would round "
-                "gradients",
-                c->run_loss_scale, ldexp(1, exponent - 1));
+    if (c->run_compute != COMPUTE_F16 || c->fp8_recipe == RECIPE_NONE) return OK;
+    return FAIL(ERR_ARG, "run.compute=f16 skips steps by the infinities in their gradients, and "
+                         "8-bit operands hold none: set run.compute=bf16, or fp8.recipe=none");
 }
 
 /* A kernel that was chosen by name must not silently be replaced by another one. */
@@ -383,7 +374,7 @@ Status config_check(const Config *c)
     TRY(check_slots(c));
     TRY(check_recompute(c));
     TRY(check_fp8(c));
-    TRY(check_loss_scale(c));
+    TRY(check_f16(c));
     TRY(check_device(c));
     if (c->run_verify_every > 0 && !c->attention_deterministic)
         return FAIL(ERR_ARG,

@@ -125,13 +125,14 @@ static bool opens_section(const ConfigRow *row, const ConfigRow *last)
     return last == NULL || strncmp(row->name, last->name, (size_t)section_length(row) + 1) != 0;
 }
 
-/* All rows, also those with their default: the run's config.yaml says everything that it ran
+/* All settings, also those with their default: the run's config.yaml says everything that it ran
  * with. */
 Status config_print(const Config *c, Text *out)
 {
     for (int i = 0; i < config_row_count; i++) {
         const ConfigRow *row = &config_rows[i];
         int n = section_length(row);
+        if (row->level == CONFIG_PLAN) continue;
         if (opens_section(row, i == 0 ? NULL : row - 1))
             TRY(text_printf(out, "%.*s:\n", n, row->name));
         TRY(text_printf(out, "  %s: ", row->name + n + 1));
@@ -145,10 +146,11 @@ static const char *shown(const char *fallback) { return *fallback == '\0' ? "\"\
 
 static const struct {
     const char *title, *what;
-} levels[CONFIG_LEVELS] = {
+} levels[] = {
     [CONFIG_FIRST] = { "First", "What a first training sets, with a preset for the model." },
     [CONFIG_COMMON] = { "Common", "The model, the mesh, the optimizer and memory." },
     [CONFIG_EXPERT] = { "Expert", "Everything else, by section." },
+    [CONFIG_PLAN] = { "Plan", "Arguments of `switchyard plan`. A training has none of them." },
 };
 
 /* Appends "BEFORE name BETWEEN name ...". */
@@ -160,11 +162,12 @@ static Status print_presets(Text *out, const char *before, const char *between)
 }
 
 /* One pass over the table for each level, so rows keep their order within a level. */
-Status config_help(Text *out)
+Status config_help(bool plan, Text *out)
 {
-    TRY(print_presets(out, "Presets: ", ", "));
-    TRY(text_append(out, "\n", 1));
-    for (int i = 0; i < CONFIG_LEVELS * config_row_count; i++) {
+    const int end = (plan ? CONFIG_PLAN + 1 : CONFIG_PLAN) * config_row_count;
+    if (!plan) TRY(print_presets(out, "Presets: ", ", "));
+    if (!plan) TRY(text_append(out, "\n", 1));
+    for (int i = plan ? CONFIG_PLAN * config_row_count : 0; i < end; i++) {
         const ConfigLevel level = (ConfigLevel)(i / config_row_count);
         const ConfigRow *row = &config_rows[i % config_row_count];
         if (i % config_row_count == 0)
@@ -211,28 +214,29 @@ static Status print_item(const ConfigRow *row, Arena *a, Text *out)
     TRY(text_printf(&item, "- **`%s`**, by default `%s`: %s. *Values:* ", row->name,
                     shown(row->fallback), row->help));
     TRY(print_values(row, &item));
-    TRY(text_printf(&item, ". *Resume:* %s.", mark_names[row->mark]));
+    TRY(text_append(&item, ".", 1));
+    if (row->level != CONFIG_PLAN) TRY(text_printf(&item, " *Resume:* %s.", mark_names[row->mark]));
     TRY(text_wrap(out, item.data, 0, 116, 2));
     arena_release(a, mark);
     return OK;
 }
 
-/* One chapter per level; only the expert level, which is long, is divided by section. */
+/* One chapter per level. Those behind the common one are long, and divided by section. */
 static Status print_levels(Arena *a, Text *out)
 {
     const ConfigRow *last = NULL;
-    for (int i = 0; i < CONFIG_LEVELS * config_row_count; i++) {
+    for (int i = 0; i < (CONFIG_PLAN + 1) * config_row_count; i++) {
         const ConfigLevel level = (ConfigLevel)(i / config_row_count);
         const ConfigRow *row = &config_rows[i % config_row_count];
         if (i % config_row_count == 0) {
             TRY(text_printf(out, "\n## %s\n\n%s\n", levels[level].title, levels[level].what));
-            if (level != CONFIG_EXPERT) TRY(text_append(out, "\n", 1));
+            if (level < CONFIG_EXPERT) TRY(text_append(out, "\n", 1));
         }
         if (row->level != level) continue;
-        if (level == CONFIG_EXPERT && opens_section(row, last))
+        if (level >= CONFIG_EXPERT && opens_section(row, last))
             TRY(text_printf(out, "\n### %.*s\n\n", section_length(row), row->name));
         TRY(print_item(row, a, out));
-        if (level == CONFIG_EXPERT) last = row;
+        if (level >= CONFIG_EXPERT) last = row;
     }
     return OK;
 }
@@ -240,21 +244,22 @@ static Status print_levels(Arena *a, Text *out)
 static const char head[] =
     "# Settings\n\n"
     "<!-- Written by `make docs` from src/config/rows.def: change it there. -->\n\n"
-    "A setting is a line of the YAML file that `switchyard train` reads, or\n"
-    "`section.key=value` on its command line. Later wins over earlier:\n\n"
+    "A setting is a line of the YAML file that `switchyard train` reads, or `section.key=value`\n"
+    "on its command line. Later wins over earlier:\n\n"
     "1. the default below,\n"
     "2. the preset that the file's top-level key `preset` names,\n"
     "3. the file (or a preset's name in its place),\n"
     "4. the command line, from left to right.\n\n"
     "*Resume* says what another value would change when `--resume` continues a training:\n\n"
     "- *free*: nothing. The new value is taken.\n"
-    "- *mathematics*, *data*: the training itself. The value is refused, unless\n"
-    "  `--change section.key` allows it.\n\n"
+    "- *mathematics*, *data*: the training itself. `--change section.key` allows it.\n\n"
     "`train.steps` is free as long as the curve of the learning rate ends where it did: at\n"
-    "`optimizer.decay_steps`, or at `train.steps` where that is 0. With\n"
-    "`optimizer.schedule=constant` it is always free. `train.micro_batch` is free unless\n"
-    "`moe.aux_scope` is `batch` or `moe.capacity` is set. `--init` takes any change that leaves\n"
-    "parameters their names and shapes, and says what differs.\n\n";
+    "`optimizer.decay_steps`, or at `train.steps` where that is 0. With "
+    "`optimizer.schedule=constant`\n"
+    "it is always free. `train.micro_batch` is free unless `moe.aux_scope` is `batch` or\n"
+    "`moe.capacity` is set. `--init` takes any change that leaves parameters their names and "
+    "shapes,\n"
+    "and says what differs.\n\n";
 
 Status config_markdown(Text *out)
 {

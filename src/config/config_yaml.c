@@ -186,15 +186,33 @@ Status config_key_text(ConfigDoc *d, const yaml_node_t *map, const yaml_node_pai
 
 /* ---- sections ---- */
 
-/* A section is any name that some row has before its dot. There is no list of sections. */
-static bool is_section(const char *name)
+/* A section is any name that some row has before its dot. There is no list of sections. Returns the first row, or
+ * NULL. */
+static const ConfigRow *section_of(const char *name)
 {
     size_t n = strlen(name);
     for (int i = 0; i < config_row_count; i++) {
         if (strncmp(config_rows[i].name, name, n) == 0 && config_rows[i].name[n] == '.')
-            return true;
+            return &config_rows[i];
     }
-    return false;
+    return NULL;
+}
+
+/* Up to version 0.9.0 a run's config.yaml had all arguments of plan: at least so many. A person writes a few. */
+enum { ARGUMENTS_WRITTEN = 13 };
+
+static bool was_written(ConfigDoc *d, const yaml_node_t *root)
+{
+    int64_t n = 0;
+    const yaml_node_pair_t *p = root->data.mapping.pairs.start;
+    for (; p < root->data.mapping.pairs.top; p++) {
+        const yaml_node_t *map = config_node(d, p->value);
+        const char *key = config_scalar_text(config_node(d, p->key));
+        const ConfigRow *row = key == NULL ? NULL : section_of(key);
+        if (row != NULL && row->level == CONFIG_PLAN && map->type == YAML_MAPPING_NODE)
+            n += map->data.mapping.pairs.top - map->data.mapping.pairs.start;
+    }
+    return n >= ARGUMENTS_WRITTEN;
 }
 
 static Status unknown_section(const char *place, const char *name)
@@ -213,10 +231,12 @@ static Status unknown_section(const char *place, const char *name)
         return FAIL(ERR_ARG, "%s: there is no section %.*s, did you mean %s?", place,
                     CONFIG_SHOWN_CHARS, name, known[near]);
     const ConfigRow *row = NULL;
-    return config_row_find(place, name, &row); /* `lr: 1` at the top level belongs in a section */
+    return config_row_find(place, name, false,
+                           &row); /* `lr: 1` at the top level belongs in a section */
 }
 
-static Status read_section(ConfigDoc *d, const char *section, const yaml_node_t *map, Config *c)
+static Status read_section(ConfigDoc *d, const char *section, const yaml_node_t *map, bool run,
+                           Config *c)
 {
     if (config_is_nothing(map)) return OK;
     TRY(config_need_mapping(d, map, section));
@@ -228,7 +248,7 @@ static Status read_section(ConfigDoc *d, const char *section, const yaml_node_t 
         TRY(config_key_text(d, map, p, &key));
         (void)snprintf(name, sizeof name, "%s.%.*s", section, CONFIG_SHOWN_CHARS, key);
         if (config_row_was(name, config_node(d, p->value))) continue;
-        TRY(config_row_find(config_place(place, d, config_node(d, p->key)->start_mark), name,
+        TRY(config_row_find(config_place(place, d, config_node(d, p->key)->start_mark), name, run,
                             &row));
         TRY(config_value_read(d, row, config_node(d, p->value), c));
     }
@@ -238,20 +258,23 @@ static Status read_section(ConfigDoc *d, const char *section, const yaml_node_t 
 static const yaml_node_t *root_of(ConfigDoc *d) { return yaml_document_get_root_node(&d->yaml); }
 
 /* The top-level key `preset` has been read before (config_doc_preset) and is skipped here. */
-Status config_doc_read(ConfigDoc *d, Config *c)
+Status config_doc_read(ConfigDoc *d, Config *c, bool run)
 {
     const yaml_node_t *root = root_of(d);
     if (config_is_nothing(root)) return OK;
     TRY(config_need_mapping(d, root, "the configuration"));
+    const bool written = run && was_written(d, root);
     const yaml_node_pair_t *p = root->data.mapping.pairs.start;
     for (; p < root->data.mapping.pairs.top; p++) {
         char place[CONFIG_PLACE_BYTES];
         const char *key = NULL;
         TRY(config_key_text(d, root, p, &key));
         if (strcmp(key, "preset") == 0) continue;
-        if (!is_section(key))
+        const ConfigRow *row = section_of(key);
+        if (row == NULL)
             return unknown_section(config_place(place, d, config_node(d, p->key)->start_mark), key);
-        TRY(read_section(d, key, config_node(d, p->value), c));
+        if (written && row->level == CONFIG_PLAN) continue;
+        TRY(read_section(d, key, config_node(d, p->value), run, c));
     }
     return OK;
 }

@@ -108,7 +108,7 @@ static double muon_scale(const Config *c, const Muon *a)
                           [MUON_SPECTRAL] = sqrt(longer),
                           [MUON_SHAPE_SCALING] = sqrt(fmax(1, rows / cols)),
                           [MUON_UNIT_RMS_NORM] = sqrt(rows / cols) };
-    return of[c->optimizer_muon_scale] * c->optimizer_muon_factor;
+    return of[c->optimizer_muon_scale];
 }
 
 static Status muon_run(Exec *ex, const Config *c, const UpdateRange *r, Tensor clip, Tensor scalars)

@@ -52,23 +52,13 @@ static const char *recompute_text(char out[RECOMPUTE_BYTES], const PlanLayout *l
     return names.n > 0 ? out : "none";
 }
 
-/* The word that a CHOICE setting has for a value. */
-static const char *choice_word(const char *setting, int value, int *n)
-{
-    for (int i = 0; i < config_row_count; i++) {
-        if (strcmp(config_rows[i].name, setting) == 0)
-            return text_word(config_rows[i].choices, value, n);
-    }
-    return NULL;
-}
-
 /* "e4m3 block", "hybrid row + e4m3 attention": products in 8 bits or fewer; "": none. */
 enum { PRODUCTS_BYTES = 48 };
 static const char *products_text(char out[PRODUCTS_BYTES], const PlanPrice *p)
 {
     int recipe_n = 0, format_n = 0;
-    const char *recipe = choice_word("fp8.recipe", p->recipe, &recipe_n);
-    const char *format = choice_word("fp8.format", p->format, &format_n);
+    const char *recipe = text_word(CONFIG_RECIPE_WORDS, p->recipe, &recipe_n);
+    const char *format = text_word(CONFIG_FORMAT_WORDS, p->format, &format_n);
     const bool narrow = p->recipe != RECIPE_NONE;
     out[0] = '\0';
     if (narrow)

@@ -42,19 +42,19 @@ static bool has_experts(const Config *c) { return config_moe_layers(c) > 0; }
 
 /* ---- values ---- */
 
-/* Is a word in a list? If the list is empty, the answer is `own`. */
-static bool is_wanted(const ConfigTexts *list, const char *word, bool own)
+/* Does a list have word number `value` of `words`? If the list is empty, the answer is `own`. */
+static bool is_wanted(const ConfigTexts *list, const char *words, int value, bool own)
 {
-    return list->n == 0 ? own : config_has_text(list, word);
+    bool has = list->n == 0 && own;
+    for (int i = 0; i < list->n; i++) has |= text_word_index(words, list->at[i]) == value;
+    return has;
 }
 
 /* A value of SEARCH_BUFFERS in digits, the first the fastest, and the words of each. */
-enum { DIGITS = 4, WORDS = 5, COMBINATIONS = 2 * 3 * 5 * 2 };
+enum { DIGITS = 4, COMBINATIONS = 2 * 3 * 5 * 2 };
 static const int bases[DIGITS] = { SEARCH_BUFFER_KINDS, 3, 5, 2 };
-static const char *const words[DIGITS][WORDS] = { { "pooled", "worst" },
-                                                  { "f32", "bf16", "f16" },
-                                                  { "none", "tensor", "row", "block", "mx" },
-                                                  { "false", "true" } };
+static const char *const words[DIGITS] = { CONFIG_BUFFERS_WORDS, CONFIG_COMPUTE_WORDS,
+                                           CONFIG_RECIPE_WORDS, CONFIG_BOOL_WORDS };
 
 typedef struct Digits {
     int at[DIGITS];
@@ -165,7 +165,7 @@ static Status add_configurations(const Config *c, ConfigInts *out)
         Config changed = *c;
         bool wanted = true;
         for (int i = 0; i < DIGITS; i++)
-            wanted = wanted && is_wanted(lists[i], words[i][d.at[i]], d.at[i] == own.at[i]);
+            wanted = wanted && is_wanted(lists[i], words[i], d.at[i], d.at[i] == own.at[i]);
         if (!wanted) continue;
         search_configure(&changed, value);
         last = config_check(&changed);

@@ -44,9 +44,12 @@ Status schedule_find(const char *name, const ScheduleDesc **out)
             return FAIL(ERR_ARG, "schedule %s was removed after 0.9.0: %s", name,
                         removed[i].instead);
     }
-    char hint[TEXT_HINT_BYTES];
+    char hint[TEXT_HINT_BYTES], all[160];
+    size_t at = 0;
+    for (int i = 0; i < schedule_table_n; i++)
+        at = text_add(all, sizeof all, at, "%s%s", i > 0 ? ", " : ", there are ", names[i]);
     return FAIL(ERR_ARG, "schedule: there is no \"%s\"%s", name,
-                text_hint(hint, name, names, schedule_table_n, ""));
+                text_hint(hint, name, names, schedule_table_n, all));
 }
 
 /* The sizes and the placement that the Programs of all ranks share. It has no actions and no

@@ -258,7 +258,7 @@ static Status engine_setup(Engine *e, const EnginePlan *plan)
     TRY(make_exec(m, e->config, &e->mode->arena[ENGINE_SCRATCH]));
     TRY(join_mesh(e));
     TRY(engine_make_arenas(m, e->modes, plan));
-    TRY(engine_open_peers(m, &e->spec, e->config->mesh_tp_direct));
+    TRY(engine_open_peers(m, &e->spec));
     TRY(engine_make_transfers(e));
     TRY(make_params(&e->params));
     TRY(make_io(m, &e->spec, &e->io));
@@ -566,7 +566,7 @@ Status engine_resize(Engine *e, const EngineShape *shape, const EnginePlan *plan
     e->modes[0].spec = e->spec;
     exchange_close(&e->ex);
     TRY(engine_remake_modes(&e->arenas, e->modes, plan));
-    TRY(engine_open_peers(&e->arenas, &e->spec, e->config->mesh_tp_direct));
+    TRY(engine_open_peers(&e->arenas, &e->spec));
     use_mode(e, 0);
     return prepare_list(e);
 }

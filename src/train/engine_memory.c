@@ -188,12 +188,12 @@ static Status open_rows(EngineArenas *m, const ModelSpec *s)
 }
 
 /* Opens the block to other ranks, as far as the mesh has ranks that load from it. */
-Status engine_open_peers(EngineArenas *m, const ModelSpec *s, bool rows)
+Status engine_open_peers(EngineArenas *m, const ModelSpec *s)
 {
     if (m->counting) return OK;
     TRY(exchange_open(m->ex, s->ranks.exchange, m->block.base, m->block.cap_bytes, m->tables));
     const bool gpu = m->ex->backend->apart && gpu_runtime == GPU_RUNTIME_CUDA; /* engine_device.c */
-    return rows && gpu && s->ranks.tp > 1 ? open_rows(m, s) : OK;
+    return gpu && s->ranks.tp > 1 ? open_rows(m, s) : OK;
 }
 
 /* The arenas that each mode has of its own. */

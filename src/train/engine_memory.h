@@ -30,8 +30,8 @@ Status engine_remake_modes(EngineArenas *m, EngineMode *modes, const EnginePlan 
 size_t engine_work_bytes(const EnginePlan *plan);
 /* Bytes at the front of the block for headers of what peers map. They count as scratch. */
 size_t engine_header_bytes(const ModelSpec *s);
-/* Opens the block to the ranks that exchange tokens, and on GPUs, with `rows`, to those of tp. Collective. */
-Status engine_open_peers(EngineArenas *m, const ModelSpec *s, bool rows);
+/* Opens the block to the ranks that exchange tokens, and on GPUs to those of tp. Collective. */
+Status engine_open_peers(EngineArenas *m, const ModelSpec *s);
 
 /* Bytes that one slot of a mode takes in EngineArenas.tables. */
 size_t engine_slot_tables(const EngineMode *w);

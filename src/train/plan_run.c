@@ -373,6 +373,9 @@ static Status plan_capacity(CapacityPlan *p, const RowCapacity *capacity)
     return engine_plan_retry(p->c, p->shape, p->plan, p->retry);
 }
 
+/* Share of a GPU's memory that a chosen capacity leaves free. A plan leaves as much by default (plan.margin). */
+static const double MARGIN = 0.05;
+
 /* Does a capacity fit on all ranks? They agree here, so that all search the same way. */
 static Status capacity_fits(void *self, const RowCapacity *capacity, bool *fits)
 {
@@ -380,7 +383,7 @@ static Status capacity_fits(void *self, const RowCapacity *capacity, bool *fits)
     TRY(plan_capacity(p, capacity));
     uint64_t host = p->beside + train_host_bytes(p->plan), taken = p->taken;
     bool there = host <= taken || train_host_has(p->here * (host - taken));
-    int32_t lacks = !(p->plan->apart ? train_gpu_has(p->gpu, p->plan, p->c->plan_margin) : there);
+    int32_t lacks = !(p->plan->apart ? train_gpu_has(p->gpu, p->plan, MARGIN) : there);
     if (p->world != NULL) TRY(agree_most(p->world, &lacks, 1));
     *fits = !lacks;
     return OK;

@@ -10,22 +10,20 @@ enum { SCALE_GROWS = 2000 };
 
 LossScale loss_scale_start(const Config *c)
 {
-    if (c->run_compute != COMPUTE_F16) return (LossScale){ .now = 1 };
-    return (LossScale){ .now = c->run_loss_scale > 0 ? c->run_loss_scale : SCALE_START };
+    return (LossScale){ .now = c->run_compute == COMPUTE_F16 ? SCALE_START : 1 };
 }
 
 LossScale loss_scale_resume(const Config *c, const LossScale *saved)
 {
     LossScale s = loss_scale_start(c);
-    if (c->run_compute == COMPUTE_F16 && c->run_loss_scale == 0 && saved->now > 0) s = *saved;
+    if (c->run_compute == COMPUTE_F16 && saved->now > 0) s = *saved;
     s.skipped = saved->skipped;
     return s;
 }
 
 bool loss_scale_follow(const Config *c, LossScale *s, bool finite)
 {
-    if (c->run_compute != COMPUTE_F16 || c->run_loss_scale > 0 || (!finite && s->now <= 1))
-        return finite;
+    if (c->run_compute != COMPUTE_F16 || (!finite && s->now <= 1)) return finite;
     if (!finite) {
         s->now /= 2;
         s->good = 0;

@@ -185,6 +185,7 @@ static void commands_without_a_page_of_their_own_end_the_walk(void **state)
               "#!/bin/sh\n"
               "case $* in\n"
               "    'train --settings') printf 'Presets: a, b\\n\\n  x.y  1  what (p|q)\\n' ;;\n"
+              "    'plan --settings') printf '  plan.z  1  what\\n' ;;\n"
               "    --help) printf 'options of every command:\\n  --loud   be\\n           "
               "loud\\n\\nend\\n' ;;\n"
               "    'do --help=table') printf 'name\\tswitchyard do\\nwhat\\tDo.\\n' ;;\n"
@@ -266,6 +267,9 @@ static void bash_completes_commands_options_presets_and_settings(void **state)
     check_offer(lab, "train quickstart run.compute = b", "bf16\n");
     check_offer(lab, "train quickstart run.tune = ''", "true false\n");
     check_offer(lab, "bench comm mesh.e", "mesh.ep= mesh.etp=\n");
+    check_offer(lab, "plan quickstart plan.im", "plan.imbalance=\n");
+    check_offer(lab, "plan quickstart search.recipe = r", "row\n");
+    check_offer(lab, "train quickstart plan.im", "\n");
 }
 
 static void zsh_can_read_its_completion(void **state)

@@ -28,6 +28,7 @@ static const char *const printing[] = {
     "help train",
     "train --help",
     "train --settings",
+    "plan --settings",
     "train ../tiny.yaml --dry-run",
     "eval run",
     "generate run --prompt a --tokens 3",

@@ -62,6 +62,7 @@ static void other_mathematics_and_other_data_are_not_free(void **state)
         "model.init_std=1",   "comm.timeout_s=3",
     };
     check_change(NULL, NULL, 0, 0);
+    check_change(NULL, "plan.margin=0.1", 0, 0); /* no setting */
     for (size_t i = 0; i < sizeof refused / sizeof *refused; i++) {
         check_change(NULL, refused[i], 1, 1);
         check_change(refused[i], NULL, 1, 1);
@@ -114,6 +115,9 @@ static void what_is_allowed_by_name_may_differ(void **state)
     CHECK_OK(config_check_changes("it", c, n, keys, 3));
     CHECK_FAILS(config_check_changes("it", c, n, keys, 4), ERR_ARG,
                 "--change: there is no setting run.sede, did you mean run.seed?");
+    const char *const plans = "plan.margin";
+    CHECK_FAILS(config_check_changes("it", c, 0, &plans, 1), ERR_ARG,
+                "--change: plan.margin is an argument of `switchyard plan`");
 }
 
 static Status parse(Config *c, const char *yaml)
@@ -139,6 +143,14 @@ static void a_setting_that_was_removed_may_have_its_old_default(void **state)
     CHECK_INT(c.moe_experts, 7);
     CHECK_FAILS(parse(&c, "moe:\n  jitter: 0.01\n"), ERR_ARG,
                 "moe.jitter was removed after 0.9.0: logits have no noise now");
+    CHECK_OK(
+        parse(&c, "run: {loss_scale: 0}\nmesh: {tp_direct: true}\noptimizer: {muon_factor: 1}\n"));
+    CHECK_FAILS(parse(&c, "run: {loss_scale: 8}\n"), ERR_ARG,
+                "run.loss_scale was removed after 0.9.0: with run.compute=f16 the scale always");
+    CHECK_FAILS(parse(&c, "mesh: {tp_direct: false}\n"), ERR_ARG,
+                "mesh.tp_direct was removed after 0.9.0: GPUs of mesh.tp store into each other's");
+    CHECK_FAILS(config_override(&c, &arena, "optimizer.muon_factor=0.5"), ERR_ARG,
+                "optimizer.muon_factor was removed after 0.9.0: optimizer.muon_scale chooses");
     CHECK_FAILS(parse(&c, "comm:\n  nul: []\n"), ERR_ARG, "there is no setting comm.nul");
 }
 

@@ -62,10 +62,10 @@ static void the_scale_does_not_reach_the_weights(void **state)
 {
     (void)state;
     Tiny one, two;
-    tiny_open(&one,
-              TINY(F16, AUXILIARY, NO_CLIP, "moe.forced_balance=true", "run.loss_scale=1024"));
-    tiny_open(&two,
-              TINY(F16, AUXILIARY, NO_CLIP, "moe.forced_balance=true", "run.loss_scale=8192"));
+    tiny_open(&one, TINY(F16, AUXILIARY, NO_CLIP, "moe.forced_balance=true"));
+    tiny_open(&two, TINY(F16, AUXILIARY, NO_CLIP, "moe.forced_balance=true"));
+    one.engine.params.loss_scale.now = 1024;
+    two.engine.params.loss_scale.now = 8192;
     StepResult x = tiny_steps(&one, 0, 3), y = tiny_steps(&two, 0, 3);
     CHECK_NEAR(x.loss_scale, 1024, 0);
     CHECK_NEAR(y.loss_scale, 8192, 0);
@@ -156,37 +156,33 @@ static void good_steps_double_the_scale(void **state)
     CHECK_NEAR(s.now, 1, 0);
 }
 
-static void other_types_and_fixed_scales_stay(void **state)
+static void other_types_have_no_scale(void **state)
 {
     (void)state;
     const Config bf16 = { .run_compute = COMPUTE_BF16 };
-    const Config fixed = { .run_compute = COMPUTE_F16, .run_loss_scale = 8 };
     const LossScale saved = { .now = 512, .good = 3, .skipped = 2 };
-    const Config *all[] = { &bf16, &fixed };
-    for (int i = 0; i < 2; i++) {
-        LossScale s = loss_scale_start(all[i]);
-        double first = s.now;
-        CHECK_NEAR(first, i == 0 ? 1 : 8, 0);
-        CHECK(!loss_scale_follow(all[i], &s, false));
-        CHECK(loss_scale_follow(all[i], &s, true));
-        CHECK_NEAR(s.now, first, 0);
-        CHECK_INT(s.good + s.skipped, 0);
-        s = loss_scale_resume(all[i], &saved);
-        CHECK_NEAR(s.now, first, 0);
-        CHECK_INT(s.skipped, 2);
-    }
-    LossScale s = loss_scale_resume(&(Config){ .run_compute = COMPUTE_F16 }, &saved);
+    LossScale s = loss_scale_start(&bf16);
+    CHECK_NEAR(s.now, 1, 0);
+    CHECK(!loss_scale_follow(&bf16, &s, false));
+    CHECK(loss_scale_follow(&bf16, &s, true));
+    CHECK_NEAR(s.now, 1, 0);
+    CHECK_INT(s.good + s.skipped, 0);
+    s = loss_scale_resume(&bf16, &saved);
+    CHECK_NEAR(s.now, 1, 0);
+    CHECK_INT(s.skipped, 2);
+    s = loss_scale_resume(&(Config){ .run_compute = COMPUTE_F16 }, &saved);
     CHECK_NEAR(s.now, 512, 0);
     CHECK_INT(s.good, 3);
 }
 
 /* Infinities that a smaller scale does not explain end a run as in any type. */
-static void a_fixed_scale_that_overflows_is_explained(void **state)
+static void the_least_scale_that_overflows_is_explained(void **state)
 {
     (void)state;
     Tiny t;
     StepResult r;
-    tiny_open(&t, TINY(F16, "run.loss_scale=16777216", "mtp.layers=1", "mtp.loss=100"));
+    tiny_open(&t, TINY(F16, "moe.aux_loss=100", "moe.z_loss=100", "model.init_std=3"));
+    t.engine.params.loss_scale.now = 1;
     CHECK_OK(engine_step(&t.engine, &t.batch, 1e-2, 1, &r));
     CHECK(!r.finite && !r.skipped && isfinite(r.loss));
     CHECK_FAILS(engine_explain_nan(&t.engine, &t.batch, 1), ERR_NUMERIC, "step 1");
@@ -232,8 +228,8 @@ int main(void)
         TEST(a_spike_changes_nothing_but_the_running_mean),
         TEST(good_steps_double_the_scale),
         TEST(types_without_a_scale_save_none),
-        TEST(other_types_and_fixed_scales_stay),
-        TEST(a_fixed_scale_that_overflows_is_explained),
+        TEST(other_types_have_no_scale),
+        TEST(the_least_scale_that_overflows_is_explained),
         TEST(a_gpu_is_refused_before_it_is_asked_for),
         TEST(used_bytes_are_the_planned_bytes),
     };

@@ -17,8 +17,8 @@ static void open_preset(Tiny *t, const char *name, int modules, bool all_experts
 {
     *t = (Tiny){ 0 };
     CHECK_OK(arena_init(&t->arena, "preset", MEM_HOST, (size_t)1 << 30));
-    CHECK_OK(config_load_small(&t->config, &t->arena, name, settings,
-                               sizeof settings / sizeof *settings));
+    CHECK_OK(config_load_as(&t->config, &t->arena, CONFIG_SMALL, name, settings,
+                            sizeof settings / sizeof *settings));
     t->config.mtp_layers = modules;
     /* the router's bias must stay as it is while we look */
     if (t->config.moe_bias_rate > 0) t->config.moe_bias_rate = 1e-9;
@@ -85,7 +85,7 @@ static void shrinking_keeps_the_structure(void **state)
         ModelSpec l, s;
         CHECK_OK(arena_init(&a, "preset", MEM_HOST, (size_t)1 << 24));
         CHECK_OK(config_load(&large, &a, config_presets[i].name, NULL, 0));
-        CHECK_OK(config_load_small(&small, &a, config_presets[i].name, NULL, 0));
+        CHECK_OK(config_load_as(&small, &a, CONFIG_SMALL, config_presets[i].name, NULL, 0));
         CHECK_OK(spec_build(&large, &a, &l));
         CHECK_OK(spec_build(&small, &a, &s));
         CHECK((large.model_dense_layers > 0) == (small.model_dense_layers > 0));

@@ -235,8 +235,8 @@ static void check_muon_scale(const char *mode, double tall, double wide)
     double x = 1, lr = 0.25;
     char scale[64];
     (void)snprintf(scale, sizeof scale, "optimizer.muon_scale=%s", mode);
-    tiny_open(&t, TINY("optimizer.kind=muon", "optimizer.muon_factor=0.5", "train.clip_norm=0",
-                       "optimizer.weight_decay=0.1", scale));
+    tiny_open(
+        &t, TINY("optimizer.kind=muon", "train.clip_norm=0", "optimizer.weight_decay=0.1", scale));
     Engine *e = &t.engine;
     for (int i = 0; i < 5; i++) x = 3.4445 * x - 4.7750 * pow(x, 3) + 2.0315 * pow(x, 5);
     const Param *p[] = { find(e, "model.layers.1.self_attn.o_proj.weight"),
@@ -253,7 +253,7 @@ static void check_muon_scale(const char *mode, double tall, double wide)
     CHECK_OK(update_run(&e->params, &e->io));
     for (int i = 0; i < 2; i++) {
         const float *w = param_view(p[i], &e->params.memory, BUF_MAIN).data;
-        CHECK_NEAR((double)w[0], -lr * 0.5 * (i == 0 ? tall : wide) * x, 1e-6);
+        CHECK_NEAR((double)w[0], -lr * (i == 0 ? tall : wide) * x, 1e-6);
         CHECK_NEAR((double)w[1], 2 * (1 - lr * 0.1), 1e-6);
         CHECK_NEAR((double)((float *)param_view(p[i], &e->params.memory, BUF_OPTIMIZER).data)[0], 3,
                    1e-6);
