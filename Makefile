@@ -125,7 +125,7 @@ OBJ := $(OWN:%=$B/%.o) $(SETS:%=$O/set_%.o) $(patsubst %,$O/%.o,$(filter-out $(O
        $O/gen/presets.c.o $O/gen/hardware.c.o $O/gen/page.c.o
 LIB := $B/libswitchyard.a
 PRESETS  := $(wildcard src/config/presets/*.yaml)
-HARDWARE := $(wildcard src/plan/hardware/*.yaml)
+HARDWARE := $(wildcard src/hardware/sheets/*.yaml)
 PAGE     := $(wildcard src/viz/page/*)
 
 test_of = $(patsubst tests/%.c,$B/tests/%,$(wildcard $(1)))
@@ -143,7 +143,7 @@ FUZZ   := $(call test_of,tests/fuzz/fuzz_*.c)
 
 # The library: what its functions need of these folders, as one object in which only they are visible.
 PIC := $(patsubst %,$O/pic/%.o,$(wildcard $(addprefix src/,base/*.c trace/*.c config/*.c analyze/*.c analyze/*/*.c)) \
-       src/op/names.c src/plan/hardware.c $O/gen/hardware.c $O/gen/presets.c)
+       src/op/names.c src/hardware/hardware.c $O/gen/hardware.c $O/gen/presets.c)
 TRACE_SO  := libswitchyard_trace.so.$(shell sed -n 's/^.define SWITCHYARD_TRACE_VERSION //p' include/switchyard_trace.h)
 TRACE_LIB := $B/libswitchyard_trace.a $B/$(TRACE_SO) $B/libswitchyard_trace.so
 TRACE_LDLIBS := -lz -lyaml -lgomp -lm -lpthread
@@ -190,7 +190,7 @@ $O/gen/presets.c: tools/embed_presets Makefile $(PRESETS)
 
 $O/gen/hardware.c: tools/embed_presets Makefile $(HARDWARE)
 	@mkdir -p $(@D)
-	tools/embed_presets hardware_presets plan/presets.h $(HARDWARE) >$@
+	tools/embed_presets hardware_presets hardware/presets.h $(HARDWARE) >$@
 
 $O/gen/page.c: tools/embed_presets Makefile $(PAGE)
 	@mkdir -p $(@D)

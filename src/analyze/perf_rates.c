@@ -5,10 +5,10 @@
  *
  *     least time = max(FLOPs / peak FLOP/s, bytes / memory bandwidth)
  *
- * The work comes from perf.h, the data sheet from plan/hardware.h. Units: us, TFLOP/s, TB/s.
+ * The work comes from perf.h, the data sheet from hardware/hardware.h. Units: us, TFLOP/s, TB/s.
  */
 #include "analyze/perf_calls.h"
-#include "plan/hardware.h"
+#include "hardware/hardware.h"
 
 #include <math.h>
 #include <stdio.h>

@@ -16,9 +16,9 @@
 #include "bench/comm.h"
 
 #include "backend/backend.h"
+#include "hardware/hardware.h"
 #include "op/exchange.h"
 #include "op/op.h"
-#include "plan/hardware.h"
 #include "train/agree.h"
 #include "train/engine_memory.h"
 

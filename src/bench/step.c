@@ -7,7 +7,7 @@
 #include "base/order.h"
 #include "bench/runner.h"
 #include "gpu/gpu_state.h"
-#include "plan/hardware.h"
+#include "hardware/hardware.h"
 #include "train/engine_memory.h"
 #include "train/train.h"
 

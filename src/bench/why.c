@@ -5,8 +5,8 @@
 
 #include "backend/backend.h"
 #include "bench/runner.h"
+#include "hardware/hardware.h"
 #include "op/op_kernels.h"
-#include "plan/hardware.h"
 #include "train/layer_count.h"
 
 #include <assert.h>

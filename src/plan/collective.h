@@ -31,7 +31,7 @@
 #ifndef PLAN_COLLECTIVE_H
 #define PLAN_COLLECTIVE_H
 
-#include "plan/hardware.h"
+#include "hardware/hardware.h"
 
 typedef enum CollectiveKind {
     COLLECTIVE_ALL_REDUCE,     /* bytes: the tensor */

@@ -7,7 +7,7 @@
 #define PLAN_INPUTS_H
 
 #include "config/config.h"
-#include "plan/hardware.h"
+#include "hardware/hardware.h"
 
 typedef struct PlanInputs {
 #define INPUT(name, value, source) double name;

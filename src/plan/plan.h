@@ -20,8 +20,8 @@
 #define PLAN_PLAN_H
 
 #include "config/config.h"
+#include "hardware/hardware.h"
 #include "model/spec.h"
-#include "plan/hardware.h"
 #include "schedule/layout.h"
 #include "schedule/simulate.h"
 

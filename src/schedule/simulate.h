@@ -6,7 +6,7 @@
  * a share h of the multiprocessors (at most 0.9 together), the part of a compute action that multiprocessors
  * bound takes 1 / (1 - h) times as long. That holds for kernels of many blocks, and for persistent ones whose
  * blocks take tiles in turn: a block that cannot start leaves its tiles to the others. Measured factors scale
- * the part (plan/hardware.h). A transfer holds multiprocessors from when this end is posted, also while it
+ * the part (hardware/hardware.h). A transfer holds multiprocessors from when this end is posted, also while it
  * waits for the other end; any other action holds them while it runs.
  *
  * Two actions that fill a link get half of it each: an action that alone uses a link for a share u of its time

@@ -6,7 +6,7 @@
  * so that other processes do not count. On a GPU: a product of 8192^3 (f32: 4096^3), whose algorithm is tuned and not kept, and a
  * copy of 512 MiB; the median. It takes 1.1 GiB of GPU memory, and frees it.
  *
- * Not here: peaks of the data sheet (plan/hardware.h). */
+ * Not here: peaks of the data sheet (hardware/hardware.h). */
 #ifndef TRAIN_PEAK_H
 #define TRAIN_PEAK_H
 

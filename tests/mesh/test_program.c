@@ -1,8 +1,8 @@
 /* The step that `plan --program` prints is the one that `train` runs: the planner's Programs and
  * those of running engines, action by action, for every mesh of the same-loss list and every
  * schedule. */
+#include "hardware/hardware.h"
 #include "harness/mesh_cases.h"
-#include "plan/hardware.h"
 #include "plan/plan.h"
 #include "plan/stack.h"
 #include "schedule/print.h"

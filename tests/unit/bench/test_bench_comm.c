@@ -4,8 +4,8 @@
 #include "harness/json_lines.h"
 
 #include "bench/bench.h"
+#include "hardware/hardware.h"
 #include "op/exchange.h"
-#include "plan/hardware.h"
 #include "train/null.h"
 
 #include <stdlib.h>

@@ -3,8 +3,8 @@
 
 #include "base/log.h"
 #include "bench/bench.h"
+#include "hardware/hardware.h"
 #include "op/op.h"
-#include "plan/hardware.h"
 
 enum { STEPS = 3, LAYERS = 2, MICROS = 2 };
 

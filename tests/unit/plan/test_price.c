@@ -3,7 +3,7 @@
 #include "harness/counted.h"
 
 #include "config/config_private.h"
-#include "plan/presets.h"
+#include "hardware/presets.h"
 
 #include <math.h>
 #include <stdio.h>

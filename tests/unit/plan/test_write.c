@@ -3,8 +3,8 @@
 #include "harness/test.h"
 
 #include "config/config_private.h"
+#include "hardware/presets.h"
 #include "plan/answer.h"
-#include "plan/presets.h"
 #include "plan/stack.h"
 
 #include <stdio.h>

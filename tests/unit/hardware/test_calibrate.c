@@ -1,8 +1,8 @@
 /* Hardware files written and read back; rates out of a bench's output. */
 #include "harness/test.h"
 
-#include "plan/hardware.h"
-#include "plan/presets.h"
+#include "hardware/hardware.h"
+#include "hardware/presets.h"
 #include "plan/roofline.h"
 #include "train/layer_count.h"
 

@@ -1,9 +1,9 @@
 /* hardware: reads, checks and prints hardware files by the rows of hardware.def, and looks up rates. */
-#include "plan/hardware.h"
+#include "hardware/hardware.h"
 
 #include "base/file.h"
 #include "base/text.h"
-#include "plan/presets.h"
+#include "hardware/presets.h"
 
 #include <math.h>
 #include <stdio.h>
@@ -304,7 +304,7 @@ typedef struct Row {
 static const Row rows[] = {
 #define HW(section, name, TYPE, need, help)                                                        \
     { #section, #name, help, TYPE, need, offsetof(Hardware, section##_##name) },
-#include "plan/hardware.def"
+#include "hardware/hardware.def"
 #undef HW
 };
 

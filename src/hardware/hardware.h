@@ -1,5 +1,5 @@
 /* hardware: the rates that a GPU and its network reach, as data. A GPU is a YAML file: presets are in
- * plan/hardware/ (built into the program), any other chip is a file of the same format. hardware.def has
+ * hardware/sheets/ (built into the program), any other chip is a file of the same format. hardware.def has
  * every number with its unit; docs/reference/formats.md describes the file. Every section names the source
  * of its numbers. Not here: the GPU of this machine (gpu/).
  *
@@ -14,8 +14,8 @@
  *
  * Units are in the names: GiB, GB/s = 1e9 bytes a second, TFLOP/s = 1e12, us. A multiply-add is two
  * FLOPs; causal attention counts only the pairs under the diagonal. */
-#ifndef PLAN_HARDWARE_H
-#define PLAN_HARDWARE_H
+#ifndef HARDWARE_HARDWARE_H
+#define HARDWARE_HARDWARE_H
 
 #include "base/arena.h"
 #include "base/dtype.h"
@@ -82,7 +82,7 @@ typedef struct HardwareTiers {
 typedef struct Hardware {
     const char *name; /* of the preset or the file */
 #define HW(section, name, TYPE, need, help) HW_FIELD_##TYPE section##_##name;
-#include "plan/hardware.def"
+#include "hardware/hardware.def"
 #undef HW
 } Hardware;
 

@@ -1,0 +1,10 @@
+/* presets: the YAML texts of sheets/, which the build embeds into the program (tools/embed_presets). */
+#ifndef HARDWARE_PRESETS_H
+#define HARDWARE_PRESETS_H
+
+#include "config/config_doc.h"
+
+extern const ConfigPreset hardware_presets[];
+extern const int hardware_presets_n;
+
+#endif
