@@ -114,10 +114,9 @@ Status bench_scale(const Config *config, int ranks, int64_t steps, Text *out);
 typedef struct BenchShapes {
     int group;        /* which of bench_groups */
     const char *seed; /* draw shapes from this seed; NULL: take those of the table */
-    const char
-        *list;      /* a file with a JSON object a line: op, shape (its name), sizes by letter, and
+    const char *list; /* a file with a JSON object a line: op, shape (its name), sizes by letter,
                        * how often and how long a trace has it (count, traced_s); NULL: none */
-    int64_t shrink; /* divides sizes */
+    int64_t shrink;   /* divides sizes */
     bool json, no_check;
 } BenchShapes;
 

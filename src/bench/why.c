@@ -5,9 +5,9 @@
 
 #include "backend/backend.h"
 #include "bench/runner.h"
+#include "count/layer_count.h"
 #include "hardware/hardware.h"
 #include "op/op_kernels.h"
-#include "train/layer_count.h"
 
 #include <assert.h>
 #include <inttypes.h>

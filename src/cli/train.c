@@ -89,11 +89,7 @@ static Status print_run_report(const Config *c, Arena *a, Text *out)
 
 enum { EXIT_BAD_INPUT = 2 };
 
-enum {
-    RESUME_NOT,
-    RESUME_ALWAYS,
-    RESUME_AUTO
-}; /* as OPTION_SWITCH stores: none, --resume, =auto */
+enum { RESUME_NOT, RESUME_ALWAYS, RESUME_AUTO }; /* of OPTION_SWITCH: none, --resume, =auto */
 
 /* A call: the targets of its options, then what ranks share. */
 typedef struct Call {

@@ -81,9 +81,8 @@ typedef struct DoctorLimit {
 typedef struct DoctorRule {
     const char *name, *unit;
     bool less; /* less is better, so values above `value` are slow or bad; else those below */
-    DoctorLimit value; /* in the unit */
-    DoctorLimit
-        peers; /* of the median of all other samples; where less is better, of its inverse */
+    DoctorLimit value;  /* in the unit */
+    DoctorLimit peers;  /* of the others' median; where less is better, of its inverse */
     DoctorLimit sheet;  /* of what the data sheet says */
     const char *advice; /* what to do */
 } DoctorRule;

@@ -87,7 +87,7 @@ typedef struct PlanPrice {
     bool in_series;       /* the schedule overlaps exchanges and compute, the stack does not */
     int worst_rank;       /* of the pipeline: whose memory this is */
     RowCapacity room;     /* for received rows: the most that fits, or the least */
-    double rows, again;   /* CapacityOutlook of it (train/capacity.h), where rows lie in a pool */
+    double rows, again;   /* CapacityOutlook of it (count/capacity.h), where rows lie in a pool */
     double peak_bytes, memory[PLAN_KINDS];
     double pool_bytes; /* of the activations: rows in pools */
     double host_bytes; /* with optimizer.offload: of host memory for a GPU */

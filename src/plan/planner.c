@@ -1,6 +1,7 @@
 /* planner: opens a planner for a question, makes a layout from a configuration, and says which are legal. Prices are price.c's. */
 #include "plan/price_private.h"
 
+#include "backend/backend.h"
 #include "config/ramp.h"
 #include "model/recipe_text.h"
 #include "op/exchange.h"

@@ -4,12 +4,9 @@
  * Not here: lower bounds (price_bound.c), simulated steps (price_program.c). */
 #include "plan/price_private.h"
 
+#include "count/capacity.h"
+#include "count/engine_count.h"
 #include "op/exchange.h"
-#include "train/capacity.h"
-#include "train/engine.h"
-#include "train/engine_memory.h"
-#include "train/train.h"
-#include "train/update.h"
 
 #include <math.h>
 #include <string.h>
@@ -271,7 +268,7 @@ Status price_gradients(const Planner *p, const PlanLayout *l, const PriceEntry *
 
 /* Bytes that the 8-bit copies of weights take to make, once a step: both orientations are written. What they
  * are made of is read once: main weights, or a bf16 copy. Main weights are twice as long, but the update
- * writes no copy of them, which update_bytes counts. */
+ * writes no copy of them, which engine_update_bytes counts. */
 static double copies_bytes_a_step(const PriceEntry *e, const RankPrice *r)
 {
     const RecipeSpec *q = &e->spec.recipe;
@@ -287,7 +284,7 @@ static double rank_update_s(const Planner *p, const PriceEntry *e, const ParamSh
 {
     Roofline roof = { p->q.hardware, &e->stack, &e->spec, 0 };
     double bytes =
-        price_updated_elems(shards, r) * update_bytes(&e->spec) + copies_bytes_a_step(e, r);
+        price_updated_elems(shards, r) * engine_update_bytes(&e->spec) + copies_bytes_a_step(e, r);
     const double *whole = r->sum.whole_s;
     double n = shards->zero == 0 ? 1 : (double)shards->part;
     double n_expert = shards->zero == 0 ? 1 : (double)shards->expert;
@@ -395,7 +392,7 @@ double price_comm_bytes(const PlanLayout *l, const PriceEntry *e)
     const bool stores = exchange_kinds[of->exchange]->header_bytes > 0;
     const bool loop = l->schedule->placement == PLACE_LOOP;
     if (e->stack.at[STACK_list] == 0) return 0;
-    return (double)train_comm_bytes(&s, stores, loop ? 1 : l->vpp);
+    return (double)engine_comm_bytes(&s, stores, loop ? 1 : l->vpp);
 }
 
 /* An evaluation may need more of the first slot than training does: the difference is added. */

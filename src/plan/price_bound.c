@@ -2,7 +2,7 @@
  * them, so they must never be above the price: where something is unknown, the cheapest case is taken. */
 #include "plan/price_private.h"
 
-#include "train/capacity.h"
+#include "count/capacity.h"
 
 #include <math.h>
 

@@ -1,9 +1,7 @@
 /* price_offload: optimizer.offload. In our engine states lie on the host and come to the GPU for their update
  * (train/offload.h). In other stacks the host has the main weights, too, and updates them. */
+#include "count/engine_count.h"
 #include "plan/price_private.h"
-
-#include "train/offload.h"
-#include "train/update.h"
 
 #include <math.h>
 
@@ -16,7 +14,7 @@ static double host_update_s(const Planner *p, const PriceEntry *e, double elems)
     const double link = 1e9 * h->host_link_gb_s, rate = 1e9 * h->host_memory_gb_s;
     const double low = (double)dtype_bytes(e->spec.act);
     double down = elems * e->stack.at[STACK_grad_size] / link, up = elems * low / link;
-    double update = rate > 0 ? elems * update_bytes(&e->spec) / rate : 0;
+    double update = rate > 0 ? elems * engine_update_bytes(&e->spec) / rate : 0;
     return e->stack.at[STACK_offload_beside] != 0 ? fmax(update, fmax(down, up))
                                                   : down + update + up;
 }

@@ -5,11 +5,12 @@
 #ifndef PLAN_PRICE_PRIVATE_H
 #define PLAN_PRICE_PRIVATE_H
 
+#include "count/chunk_count.h"
+#include "count/chunks.h"
+#include "count/layer_count.h"
 #include "plan/plan.h"
 #include "plan/roofline.h"
 #include "schedule/estimate.h"
-#include "train/chunk_count.h"
-#include "train/layer_count.h"
 
 #include <math.h>
 
@@ -262,7 +263,7 @@ enum {
     BUFFER_EXCHANGE,
     BUFFER_TERMS
 };
-/* Bytes that NCCL takes for the groups and links of our own engine (train_comm_bytes). */
+/* Bytes that NCCL takes for the groups and links of our own engine (engine_comm_bytes). */
 double price_comm_bytes(const PlanLayout *l, const PriceEntry *e);
 Status price_buffers(const Planner *p, const PlanLayout *l, const PriceEntry *e, const RankPrice *r,
                      const EstimateRank *slots, double term[BUFFER_TERMS]);

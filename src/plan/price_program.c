@@ -3,8 +3,6 @@
  * each collective that of its bytes. It also makes prices with these times, and is the pricer of a search. */
 #include "plan/price_private.h"
 #include "plan/search.h"
-#include "train/chunks.h"
-#include "train/shards.h"
 
 #include <math.h>
 
@@ -229,7 +227,7 @@ static Status list_shape(Planner *p, const PlanLayout *l, const PriceEntry *e, A
                             .input = 1,
                             .weight = 1,
                             .blocks = 1,
-                            .shards = shards_schedule(&shards, two || same) };
+                            .shards = chunk_shards(&shards, two || same) };
     c->whole = shards.zero == 0 && out->shards.reduce;
     c->spec = e->spec;
     TRY(ARENA_NEW(a, c->spec.n_layers, &layers));

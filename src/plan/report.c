@@ -2,10 +2,10 @@
  * read them, so names and order stay. */
 #include "plan/report.h"
 
+#include "count/capacity.h"
 #include "model/spec.h"
 #include "op/exchange.h"
 #include "plan/stack.h"
-#include "train/capacity.h"
 
 #include <inttypes.h>
 #include <math.h>

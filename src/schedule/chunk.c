@@ -1,5 +1,5 @@
 /* chunk: a chunk of blocks without a model, for tests of schedules and for estimates of their shape. Chunks of
- * real layers are made in train/chunks.c. */
+ * real layers are made in count/chunks.c. */
 #include "schedule/chunk.h"
 
 static ChunkPhase part_of_block(int block, int part)

@@ -55,8 +55,7 @@ typedef struct ScheduleShards {
     bool reduce; /* several ranks share the layers; without `gradients` they reduce once, after the
                      * last pass over a layer */
     bool sums; /* at the end gradients are added over replicas, or over stages that share layers */
-    bool
-        update; /* ZeRO-1, 2: each rank updates its shard of replicated weights; gathered after it */
+    bool update; /* ZeRO-1, 2: ranks update shards of replicated weights, then gather them */
 } ScheduleShards;
 
 /* A chunk for pipelines without a model. Each block has four phases, one for each part. With 0 blocks the

@@ -37,9 +37,8 @@ typedef enum SimLink { SIM_UP, SIM_OUT, SIM_LINKS } SimLink;
 
 /* What an action uses of its rank. */
 typedef struct SimUse {
-    double
-        bound; /* the share of its time that multiprocessors bound, times how much that part needs them
-                      (hardware_contention), which may exceed 1 */
+    double bound;  /* the share of its time that multiprocessors bound, times how much that part
+                      needs them (hardware_contention), which may exceed 1 */
     double blocks; /* below 1: the share of the multiprocessors that its kernel holds */
     double into[SIM_LINKS], out[SIM_LINKS]; /* the share of its time in which it fills a link */
 } SimUse;

@@ -41,8 +41,7 @@
 typedef struct SaveTimes {
     /* The reader of the first two sets them to 0. */
     double stall_s; /* since they were read last */
-    double
-        share; /* of the save that ended since then: its stall over the time since the save before */
+    double share; /* stall of the save that ended since then, over the time since the one before */
     double spent_s;    /* by the save that is pending */
     double began_s;    /* clock_s() when it began; at first, when the Checkpointer was opened */
     double interval_s; /* from the save before until then */

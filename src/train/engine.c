@@ -42,36 +42,6 @@ static const size_t TABLES_BYTES = (size_t)4 << 30; /* reserved; only what is wr
 
 /* Set-up. */
 
-/* Inputs come first, then the record, so that each travels in one copy (engine_copy_in and
- * engine_copy_record). */
-static Status make_step_tensors(EngineArenas *m, const ModelSpec *spec, StepTensors *io)
-{
-    const EngineShape *s = m->shape;
-    Arena *a = &m->at[ENGINE_STEP];
-    TRY(batch_make(a, spec, s->batch, s->sequence, &io->batch));
-    TRY(tensor_new1(a, DTYPE_F32, 1 + spec->depths, &io->loss_scale));
-    TRY(tensor_new1(a, DTYPE_F32, UPDATE_SCALARS, &io->hyper));
-    const StepRule *rule;
-    for (int i = 0; (rule = rules_next(spec, &i)) != NULL;)
-        if (rule->inputs != NULL) TRY(rule->inputs(a, spec, io));
-    m->inputs_end = arena_mark(a);
-    TRY(record_make(a, spec, s->domains, &io->record));
-    m->record_end = arena_mark(a);
-    if (io->record.margins.data != NULL)
-        m->record_end.used_bytes -= tensor_bytes(&io->record.margins);
-    if (s->logit_rows > 0) TRY(tensor_new2(a, DTYPE_F32, s->logit_rows, spec->vocab, &io->logits));
-    return tensor_new1(a, DTYPE_F32, s->micro_batch * s->sequence, &io->token_loss);
-}
-
-Status engine_step_bytes(const ModelSpec *s, const EngineShape *shape, size_t *out)
-{
-    EngineArenas m = { .shape = shape };
-    TRY(arena_init(&m.at[ENGINE_STEP], "step", MEM_COUNT, (size_t)1 << 60));
-    TRY(make_step_tensors(&m, s, &(StepTensors){ 0 }));
-    *out = m.at[ENGINE_STEP].used_bytes;
-    return OK;
-}
-
 /* Tables of cosines and sines, (positions, half of the rotary width) each. */
 static Status make_rope(EngineArenas *m, const ModelSpec *s, RopeTable *out)
 {
@@ -233,7 +203,7 @@ static Status make_io(EngineArenas *m, const ModelSpec *s, StepTensors *io)
 {
     TRY(make_rope(m, s, &io->rope));
     TRY(make_cache(m, s, &io->kv));
-    TRY(make_step_tensors(m, s, io));
+    TRY(engine_step_tensors(m, s, io));
     if (s->n_moe > 0) TRY(tensor_new(m->tables, DTYPE_I32, 3, io->record.load.dim, &io->load_host));
     if (s->n_moe > 0) TRY(tensor_new1(m->tables, DTYPE_F32, s->n_moe, &io->z_host));
     if (s->counts & COUNT_DROPPED)

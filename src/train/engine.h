@@ -20,9 +20,6 @@
 #include "train/engine_memory.h"
 #include "train/engine_weights.h"
 
-/* Bytes of the arena ENGINE_STEP alone, for a planner that makes no engine. */
-Status engine_step_bytes(const ModelSpec *s, const EngineShape *shape, size_t *out);
-
 /* The sizes of all arenas, from a counting run. It takes memory for its tables only. */
 Status engine_plan(const Config *c, EngineUse use, const EngineShape *shape, EnginePlan *out);
 

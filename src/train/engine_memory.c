@@ -154,20 +154,6 @@ Status engine_lay_out(EngineArenas *m, EngineMode *w, const EnginePlan *plan)
     return make_ring(m, w, plan);
 }
 
-/* Only some kinds of exchange have a header in shared memory; a model without expert parallelism
- * has none. */
-static size_t expert_header_bytes(const ModelSpec *s)
-{
-    return s->ranks.ep == 1 ? 0 : arena_rounded(exchange_kinds[s->ranks.exchange]->header_bytes);
-}
-
-/* Behind it lies that of ranks of tp (exchange_rows_map). */
-size_t engine_header_bytes(const ModelSpec *s)
-{
-    size_t rows = arena_rounded(exchange_kinds[EXCHANGE_DIRECT]->header_bytes);
-    return expert_header_bytes(s) + (s->ranks.tp > 1 ? rows : 0);
-}
-
 /* All ranks of tp load from each other's memory, or none does. Where one refuses, the windows of the others
  * stay open: closing them would wait for it. */
 static Status open_rows(EngineArenas *m, const ModelSpec *s)
@@ -175,7 +161,7 @@ static Status open_rows(EngineArenas *m, const ModelSpec *s)
     CommWindow *w = NULL;
     TRY(ARENA_ZEROED(m->tables, 1, &w));
     int32_t refused = exchange_rows_map(m->ex, m->block.base, m->block.cap_bytes,
-                                        expert_header_bytes(s), m->tables, w) != OK;
+                                        engine_expert_header_bytes(s), m->tables, w) != OK;
     if (refused) {
         char why[256];
         status_sentence(why, sizeof why);

@@ -28,8 +28,6 @@ Status engine_lay_out(EngineArenas *m, EngineMode *w, const EnginePlan *plan);
 Status engine_remake_modes(EngineArenas *m, EngineMode *modes, const EnginePlan *plan);
 /* Bytes of a plan's slots, ring and scratch together: what each mode has of its own. */
 size_t engine_work_bytes(const EnginePlan *plan);
-/* Bytes at the front of the block for headers of what peers map. They count as scratch. */
-size_t engine_header_bytes(const ModelSpec *s);
 /* Opens the block to the ranks that exchange tokens, and on GPUs to those of tp. Collective. */
 Status engine_open_peers(EngineArenas *m, const ModelSpec *s);
 

@@ -7,82 +7,20 @@
 #define TRAIN_ENGINE_PARTS_H
 
 #include "backend/backend.h"
+#include "count/capacity.h"
+#include "count/chunks.h"
+#include "count/engine_count.h"
 #include "data/loader.h"
 #include "model/layer.h"
 #include "op/cpu_set.h"
 #include "op/optimizer.h"
 #include "schedule/check.h"
 #include "train/alert.h"
-#include "train/capacity.h"
-#include "train/chunks.h"
 #include "train/transfers.h"
-
-typedef enum EngineArena {
-    ENGINE_RUN,     /* weights, gradients, optimizer state, tables of cosines */
-    ENGINE_SLOT,    /* what backward needs of one micro-batch */
-    ENGINE_RING,    /* what passes between phases of a layer; the stream of gradients */
-    ENGINE_STEP,    /* batch and record */
-    ENGINE_SCRATCH, /* within a phase; workspaces of ops */
-    ENGINE_PINNED,  /* on a GPU: optimizer state with optimizer.offload, the host's view of the step
-                       arena, and the staging block */
-    ENGINE_ARENAS
-} EngineArena;
 
 extern const char *const engine_arena_names[ENGINE_ARENAS];
 
 typedef enum EngineUse { ENGINE_TRAIN, ENGINE_INFER } EngineUse;
-
-typedef struct EnginePlan EnginePlan;
-
-/* What an engine is made for: sizes, and this rank's position in the mesh. */
-typedef struct EngineShape {
-    int64_t batch, micro_batch, sequence; /* sequences a step, a micro-batch; tokens a sequence */
-    int64_t positions;                    /* rows of the rotary tables, >= sequence */
-    int64_t domains;
-    int threads;
-    bool cache;                /* infer with a KvCache of `positions` tokens and one sequence */
-    int64_t logit_rows;        /* with a cache: infer gives logits of this many last tokens */
-    const ParamShards *shards; /* planning: what other ranks hold; NULL: nothing */
-    int pp_rank;               /* which of mesh.pp pipeline ranks this is */
-    const Mesh *mesh;          /* running: this rank's groups, of the host; NULL: it is alone */
-    const EnginePlan *retry;   /* of the second mode (EngineMode); NULL: there is none */
-    bool all_rows;             /* plan the second mode in place of the first */
-    RowCapacity capacity;      /* for received rows; { 0 }: as the configuration says */
-    unsigned silent;           /* bit i: Traffic i is not sent (null.h), to measure its cost */
-} EngineShape;
-
-/* The arenas that a micro-batch takes on a chunk. KEEP belongs to the slot from the forward to the
- * last backward. Where weight gradients run apart, GRADS is an arena of a pool. The slot has it from
- * the input gradients to the weight gradients. */
-typedef enum SlotPart { SLOT_KEEP, SLOT_GRADS, SLOT_PARTS } SlotPart;
-
-/* Backward has a ring of its own in phased programs, where it runs in parallel with a forward, and for every
- * second layer over ranks of tp. */
-enum { RING_FORWARD, RING_BACKWARD, RINGS };
-
-/* The ring of layer i of a chunk in a whole backward. Over ranks of tp the comm lane begins with the next layer's
- * rows while weight gradients still read this layer's ring, so layers take turns. */
-static inline int backward_ring(bool tensor, int i)
-{
-    return tensor && i % 2 != 0 ? RING_BACKWARD : RING_FORWARD;
-}
-
-/* What an engine takes, counted before it takes it. */
-struct EnginePlan {
-    size_t bytes[ENGINE_ARENAS];
-    size_t chunk_bytes[SLOT_PARTS][SCHEDULE_CHUNKS_MAX]; /* slot_sizes makes ENGINE_SLOT of them */
-    size_t split_keep[SCHEDULE_CHUNKS_MAX];              /* of SLOT_KEEP, where backward is split */
-    size_t pool_of_chunk[SCHEDULE_CHUNKS_MAX]; /* the part of KEEP that is a pool of rows */
-    size_t pool_bytes;                         /* the part of ENGINE_SLOT that is pools of rows */
-    size_t eval_bytes;                         /* of the first slot, in an evaluation */
-    size_t comm_scratch_bytes;                 /* the comm lane's part of ENGINE_SCRATCH */
-    size_t ring_bytes[RINGS]; /* without the entries; backward has its own in phased lists */
-    OpTotals step;            /* FLOPs and bytes of one training step */
-    bool apart;               /* Backend.apart: all arenas but ENGINE_PINNED are on the device */
-    size_t tables_bytes;
-    size_t save_bytes, peer_bytes; /* checkpoint_plan_bytes */
-    int64_t params_total, params_active, params_frozen;
-};
 
 /* What one micro-batch left of one layer. Bookkeeping, in tables. The marks say where arenas stood
  * before the layer's forward, behind what even a recomputed layer keeps, and in the ring. */
@@ -125,8 +63,7 @@ typedef struct EngineList {
 typedef struct EngineMode {
     ModelSpec spec;           /* the engine's, with this mode's recomputation and capacity */
     const LayerRange *chunks; /* of this rank, the same in all modes */
-    EngineList
-        *step; /* (n_steps) by number of sequences: EngineShape.batch, then those of the ramp */
+    EngineList *step; /* (n_steps) by sequences: EngineShape.batch, then those of the ramp */
     int n_steps;
     EngineList evaluation;
     Arena arena[ENGINE_ARENAS]; /* of these slot, ring and scratch; the parts below lie in them */
@@ -178,20 +115,6 @@ typedef struct EngineObserver {
     void *self;
 } EngineObserver;
 
-/* The engine's memory that all modes share, what its sizes follow from, and what the host needs to reach it
- * (engine_memory.h). */
-typedef struct EngineArenas {
-    Exec *ex;
-    const EngineShape *shape;
-    Arena *tables; /* host bookkeeping: never counted away */
-    bool counting;
-    bool lanes;              /* the comm lane is a stream of its own, and has scratch of its own */
-    Arena at[ENGINE_ARENAS]; /* without those that each mode has */
-    Arena block; /* memory that the modes share; not allocated with one mode that no peer maps */
-    ArenaMark inputs_end; /* in the step arena: the end of the batch */
-    ArenaMark record_end; /* there too: the end of what the host reads of the record */
-} EngineArenas;
-
 /* What the loss of a step is multiplied by, so that f16 holds the gradients of small activations: a
  * power of two (Micikevicius et al., arXiv:1710.03740, section 3.2). 1 with other types. */
 typedef struct LossScale {
@@ -241,30 +164,13 @@ typedef struct EngineParams {
     int n_ranges;
     struct Offload *offload; /* offload.h; NULL: states lie where ops run */
     NormParts norm;
-    size_t
-        update_scratch; /* least bytes of scratch in an update: the same on all ranks (shards_make) */
+    size_t update_scratch; /* least scratch of an update, the same on all ranks (shards_make) */
     /* Updates that moments of an age had before step 1: those of the checkpoint that a training
      * began with, if it took them over (init.moments). */
     int64_t moment_steps[AGE_COUNT];
     RuleState kept;
     const struct StepTensors *io; /* Engine.io */
 } EngineParams;
-
-/* What a step reads and reports; in the step arena, unless said otherwise. */
-typedef struct StepTensors {
-    MicroBatch batch;     /* the whole step's */
-    MicroBatch evaluated; /* what an evaluation reads of it, or new tokens after the cache */
-    Record record;
-    Tensor loss_scale, hyper, token_loss; /* (1 + depths), (UPDATE_SCALARS), (N) */
-    Tensor expected;                      /* like record.checks: those of the first of two runs */
-    Tensor checked;                       /* (1) f32: what is done with checksums (checks.h) */
-    Tensor grad_scale;                    /* (1), with run.compute=f16 alone: LossScale.now */
-    RopeTable rope;                       /* in the run arena, like the cache */
-    KvCache kv;
-    Tensor logits;
-    Tensor load_host, dropped_host,
-        z_host; /* copies of what the record has by MoE layer, in tables */
-} StepTensors;
 
 /* Launches of a step on a GPU, and when it ran there. */
 typedef struct StepClock {

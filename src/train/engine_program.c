@@ -61,7 +61,7 @@ static ScheduleShards shards_shape(const Config *c, const EngineShape *shape, bo
     ParamShards mine = { 0 };
     if (m != NULL) mine = shards_of(c, m);
     bool replicas = m != NULL && (m->shape.replicate > 1 || m->shape.keys > 1);
-    return shards_schedule(shape->shards != NULL ? shape->shards : &mine, two_stages || replicas);
+    return chunk_shards(shape->shards != NULL ? shape->shards : &mine, two_stages || replicas);
 }
 
 /* Checks the programs of all ranks together, then copies this rank's to tables, with the rows of its

@@ -31,14 +31,6 @@ static const size_t GRANULE_BYTES = (size_t)2 << 20; /* the driver gives memory 
 /* Measured on an H100 with driver 580: in use after the rehearsal less context and arenas. */
 static const size_t KERNEL_BYTES = (size_t)8 << 20;
 
-/* Measured on two and four H200s and two H100s with NCCL 2.28: what the library takes with its first communicator, what
- * each takes for its rings, and for transfers with each of the other ranks (exchanges; comm/nccl.c has the blocks, by
- * which both go). More of them than a host has are taken to need no more: between hosts there are fewer blocks. */
-static const size_t NCCL_BYTES = (size_t)300 << 20;
-static const size_t RING_BYTES = (size_t)588 << 20, PEER_BYTES = (size_t)420 << 20;
-enum { PEERS_MAX = 7 };
-static const size_t LINK_BYTES = (size_t)166 << 20; /* of transfers between stages, of one link */
-
 /* Memory of a host or a GPU. */
 typedef struct Memory {
     uint64_t there;   /* bytes that may be used */
@@ -196,25 +188,6 @@ static size_t device_bytes(const EnginePlan *plan)
     return sum;
 }
 
-size_t train_comm_bytes(const MeshShape *s, bool stores, int queues)
-{
-    bool connected[GROUP_COUNT] = { false };
-    if (mesh_ranks(s) == 1) return 0;
-    size_t sum = NCCL_BYTES;
-    for (MeshGroup g = GROUP_WORLD; g < GROUP_COUNT; g++) {
-        MeshGroup first = mesh_first(s, g);
-        bool peers = mesh_exchanges(s, g, stores);
-        const size_t others = (size_t)mesh_group_size(s, g) - 1;
-        if (others == 0) continue;
-        if (first == g) sum += RING_BYTES;
-        if (peers && !connected[first])
-            sum += (others < PEERS_MAX ? others : PEERS_MAX) * PEER_BYTES;
-        connected[first] |= peers;
-    }
-    int colors = 2 + s->pp % 2, links = s->pp > 1 ? 2 * queues * colors : 0;
-    return sum + (size_t)links * LINK_BYTES;
-}
-
 static Status comm_bytes(const Config *c, const Mesh *m, size_t *out)
 {
     const ScheduleDesc *d;
@@ -223,7 +196,7 @@ static Status comm_bytes(const Config *c, const Mesh *m, size_t *out)
     if (m == NULL) return OK;
     TRY(schedule_find(c->mesh_schedule, &d));
     bool stores = exchange_kinds[spec_exchange(c, &shape)]->header_bytes > 0;
-    *out = train_comm_bytes(&m->shape, stores, d->placement == PLACE_LOOP ? 1 : (int)c->mesh_vpp);
+    *out = engine_comm_bytes(&m->shape, stores, d->placement == PLACE_LOOP ? 1 : (int)c->mesh_vpp);
     return OK;
 }
 

@@ -48,9 +48,8 @@ typedef struct Manifest {
 typedef struct ManifestEntry {
     const char *param, *file;
     ParamBuffer buffer;
-    const OptimizerDesc
-        *rule;   /* whose state buffer it is; NULL: of a frozen parameter, or no rule's */
-    Dtype dtype; /* of the elements in the file: f32, of state buffers also bf16 */
+    const OptimizerDesc *rule; /* whose state it is; NULL: a frozen parameter's, or no rule's */
+    Dtype dtype;               /* of the elements in the file: f32, of state buffers also bf16 */
     int rank;
     int64_t dim[2];
     Piece piece;                       /* of the canonical tensor */

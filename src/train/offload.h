@@ -18,16 +18,9 @@
 
 #include "train/engine_parts.h"
 
-enum { OFFLOAD_BUFFERS = 3 };
-
-/* Elements of a piece, unless one matrix of a rule that needs whole ones has more: 32 MiB of f32, which
- * takes a link far longer than it takes to start a copy. */
-static const int64_t OFFLOAD_ELEMS = 1 << 23;
-
 typedef struct Offload {
-    Tensor buffer[OFFLOAD_BUFFERS]
-                 [OPTIMIZER_STATES]; /* rank 1, on the device; data NULL: no such state */
-    void *in, *out;                  /* streams */
+    Tensor buffer[OFFLOAD_BUFFERS][OPTIMIZER_STATES]; /* rank 1, on the device; data NULL: none */
+    void *in, *out;                                   /* streams */
     Event begun, come[OFFLOAD_BUFFERS], updated[OFFLOAD_BUFFERS], gone[OFFLOAD_BUFFERS];
 } Offload;
 

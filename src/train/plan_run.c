@@ -1,11 +1,11 @@
 /* plan_run: plans a training before it starts: mesh, batches, sizes, memory and capacity for rows. It is
  * the first half of train.h; run.c is the other. Whether the plan fits is fits.c's. */
 #include "base/log.h"
+#include "count/capacity.h"
 #include "data/origin.h"
 #include "data/tokenizer.h"
 #include "op/exchange.h"
 #include "train/agree.h"
-#include "train/capacity.h"
 #include "train/fits.h"
 #include "train/peak.h"
 

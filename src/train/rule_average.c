@@ -40,17 +40,9 @@ static float scalar(const EngineParams *w)
 
 static void follow(EngineParams *w, StepResult *out) { w->kept.means.weights += !out->skipped; }
 
-static double bytes(const ModelSpec *s)
-{
-    (void)s;
-    const Tensor one = { .dtype = DTYPE_F32, .rank = 1, .dim = { 1 } };
-    return op_desc(OP_WEIGHT_AVERAGE)->cost(&(WeightAverage){ .e = one }).bytes;
-}
-
 const StepRule step_rule_average = {
     .run = { [RULE_AFTER_UPDATE] = average_ranges },
     .scalar = scalar,
     .follow = follow,
-    .bytes = bytes,
     .saved = { { "averaged", SCAN_WHOLE, offsetof(RuleState, means.weights) } },
 };

@@ -35,12 +35,6 @@ bool loss_scale_follow(const Config *c, LossScale *s, bool finite)
     return true;
 }
 
-static Status inputs(Arena *a, const ModelSpec *s, StepTensors *io)
-{
-    (void)s;
-    return tensor_new1(a, DTYPE_F32, 1, &io->grad_scale);
-}
-
 static void follow(EngineParams *w, StepResult *out)
 {
     if (!isfinite(out->loss)) return;
@@ -59,7 +53,6 @@ static void save(const ModelSpec *spec, RuleState *s)
 }
 
 const StepRule step_rule_loss_scale = {
-    .inputs = inputs,
     .follow = follow,
     .saved = { { "loss_scale", SCAN_NUMBER, offsetof(RuleState, loss_scale.now) },
                { "good_steps", SCAN_WHOLE, offsetof(RuleState, loss_scale.good) },

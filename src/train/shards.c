@@ -25,18 +25,6 @@ ParamShards shards_of(const Config *c, const Mesh *m)
                           .low_reduce = c->mesh_reduce == REDUCE_BF16 };
 }
 
-/* With sharded gradients `sums` is set, too: buckets that every rank holds whole are then added at
- * the end. */
-ScheduleShards shards_schedule(const ParamShards *s, bool sums)
-{
-    bool ranks = !shards_alone(s), gradients = ranks && s->zero >= 2;
-    return (ScheduleShards){ .weights = ranks && s->zero >= 3,
-                             .gradients = gradients,
-                             .reduce = ranks,
-                             .sums = sums || gradients,
-                             .update = ranks && (s->zero == 1 || s->zero == 2) };
-}
-
 /* No mesh: no group to reduce over. */
 static bool is_alone(const EngineParams *w) { return w->ex->mesh == NULL; }
 

@@ -21,10 +21,6 @@
 /* How the ranks of a mesh shard parameters. */
 ParamShards shards_of(const Config *c, const Mesh *m);
 
-/* How ranks share parameters, for the generator of programs. sums: replicas or a second stage may hold the
- * same layers. */
-ScheduleShards shards_schedule(const ParamShards *s, bool sums);
-
 /* The group that shards a bucket, or whose ranks all hold it whole. */
 MeshGroup shards_group(const ParamBucket *k);
 

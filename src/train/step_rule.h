@@ -6,7 +6,8 @@
  *   RULE_BEFORE_SUMS    this rank's gradients and losses are complete
  *   RULE_BEFORE_CLIP    the record's sums are those of all ranks; the clipping factor comes next
  *   RULE_AFTER_UPDATE   the optimizer has updated the weights; unless Record.clip is not finite: the step is skipped
- * On the host: `scalar` before the step, `follow` after it. */
+ * On the host: `scalar` before the step, `follow` after it.
+ * What a rule reads in a step, and what it costs, is counted in count/engine_count.c, which plans share. */
 #ifndef TRAIN_STEP_RULE_H
 #define TRAIN_STEP_RULE_H
 
@@ -23,16 +24,12 @@ typedef enum RulePhase {
 } RulePhase;
 
 typedef struct StepRule {
-    /* Allocates what the rule reads in a step, in the step arena. */
-    Status (*inputs)(Arena *a, const ModelSpec *s, StepTensors *io);
     Status (*run[RULE_PHASES])(EngineParams *w, const StepTensors *io);
     bool limits; /* a step whose norm is above UPDATE_LIMIT is skipped */
     /* The number that the device has at UPDATE_RULES + the rule, with and without the rule. */
     float (*scalar)(const EngineParams *w);
     /* Takes note of the step that ended, and may declare it skipped. */
     void (*follow)(EngineParams *w, StepResult *out);
-    /* For plans: bytes that the rule moves for one trained parameter. */
-    double (*bytes)(const ModelSpec *s);
     /* Members of RuleState in a manifest: SCAN_WHOLE or SCAN_NUMBER, none negative; all 0 are left out. */
     ScanField saved[RULE_SAVED];
     /* Called of every rule: makes the state of a training's beginning, from zeros or what a checkpoint says; and what a
@@ -44,13 +41,6 @@ typedef struct StepRule {
 #define STEP_RULE(NAME, name, wanted) extern const StepRule step_rule_##name;
 #include "model/rules.def"
 #undef STEP_RULE
-
-/* Places in Engine.hyper: a set for each rule of the optimizer and each age, then a number for each rule of the step. */
-enum {
-    UPDATE_RULES = OPTIMIZER_RULES * AGE_COUNT * OPTIMIZER_SCALARS,
-    UPDATE_LIMIT = UPDATE_RULES + RULE_SPIKES,
-    UPDATE_SCALARS = UPDATE_RULES + STEP_RULES
-};
 
 extern const StepRule *const step_rules[STEP_RULES];
 

@@ -41,11 +41,6 @@ typedef struct GpuPlan {
     size_t ordered_bytes, any_order_bytes; /* scratch with attention.deterministic, and without */
 } GpuPlan;
 
-/* Bytes of a GPU that NCCL takes for the groups of a mesh and for its transfers between stages; 0 of one rank. Groups
- * with the same members share a communicator, and each link between stages has one. stores: as mesh_exchanges. queues:
- * 1 on a loop, elsewhere mesh.vpp (transfer_links). */
-size_t train_comm_bytes(const MeshShape *s, bool stores, int queues);
-
 /* Makes a context on the GPU, measures it and frees it. A plan for the CPU gives { 0 }, which
  * train_check_gpu accepts. ERR_UNSUPPORTED: there is no GPU that this program can use. */
 Status train_plan_gpu(const Config *c, const EngineShape *shape, const EnginePlan *plan,

@@ -120,19 +120,6 @@ Status update_run(EngineParams *w, const StepTensors *io)
     return run_rules(w, io, RULE_AFTER_UPDATE);
 }
 
-/* The cost is linear in the number of elements, so a tensor of one element gives the bytes for one
- * parameter. */
-double update_bytes(const ModelSpec *s)
-{
-    const Tensor one = { .dtype = DTYPE_F32, .rank = 1, .dim = { 1 } };
-    double sum = optimizer_update_bytes(&s->optimizer, copies_type(&s->weights)) +
-                 op_desc(OP_SQUARE_SUM)->cost(&(SquareSum){ .x = one }).bytes;
-    const StepRule *rule;
-    for (int i = 0; (rule = rules_next(s, &i)) != NULL;)
-        if (rule->bytes != NULL) sum += rule->bytes(s);
-    return sum;
-}
-
 /* The part of lr - min_lr that is left after `at`, 0 to 1, of a fall. */
 static double left_of(int decay, double at)
 {

@@ -17,9 +17,6 @@ Status update_run(EngineParams *w, const StepTensors *io);
 /* Adds the record's sums (losses, square sum, overflow flags, loads) over all ranks. */
 Status update_add_records(EngineParams *w, const Record *r);
 
-/* Bytes of memory traffic of the norm and the update, for one trained parameter. */
-double update_bytes(const ModelSpec *s);
-
 /* Learning rate of a step (from 1). It depends on nothing else, so a resumed run has the same rates.
  *   s <= warm     lr s / warm
  *   s <= start    lr

@@ -70,8 +70,7 @@ typedef struct RunSummary {
     double tokens_per_s;                            /* the median of all steps */
     double first_bits_per_byte, last_bits_per_byte; /* held out: first and last evaluation */
     int64_t first_eval, last_eval;                  /* their steps */
-    const char *
-        since; /* what is said if steps ran after the last evaluation, as in a run that was stopped; else "" */
+    const char *since;  /* a sentence if steps ran after the last evaluation; else "" */
     double least_share; /* of all experts of all MoE layers, over the last 50 steps: the smallest
                            load / mean load */
     int64_t least_layer, least_expert; /* the expert with the smallest; -1: there is none */

@@ -4,8 +4,8 @@
 #include "harness/many.h"
 #include "harness/param_view.h"
 
+#include "count/layer_count.h"
 #include "train/copies.h"
-#include "train/layer_count.h"
 
 #include <fnmatch.h>
 #include <math.h>

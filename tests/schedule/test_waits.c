@@ -5,8 +5,8 @@
  * alone sees a missing wait. */
 #include "schedule/pipelines.h"
 
+#include "count/chunks.h"
 #include "harness/draw_model.h"
-#include "train/chunks.h"
 
 #include <string.h>
 

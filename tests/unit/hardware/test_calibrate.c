@@ -1,10 +1,10 @@
 /* Hardware files written and read back; rates out of a bench's output. */
 #include "harness/test.h"
 
+#include "count/layer_count.h"
 #include "hardware/hardware.h"
 #include "hardware/presets.h"
 #include "plan/roofline.h"
-#include "train/layer_count.h"
 
 #include <string.h>
 

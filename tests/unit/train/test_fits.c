@@ -77,11 +77,11 @@ static void communicators_take_what_was_measured(void **state)
     };
     for (size_t i = 0; i < sizeof row / sizeof *row; i++) {
         double mib =
-            (double)train_comm_bytes(&row[i].shape, row[i].stores, row[i].queues) / (1 << 20);
+            (double)engine_comm_bytes(&row[i].shape, row[i].stores, row[i].queues) / (1 << 20);
         CHECK_NEAR(mib, row[i].mib, 300);
     }
     const MeshShape four = { .pp = 2, .replicate = 1, .shard = 2, .ep = 2, .cp = 1 };
-    CHECK(train_comm_bytes(&four, false, 1) > train_comm_bytes(&row[6].shape, false, 1));
+    CHECK(engine_comm_bytes(&four, false, 1) > engine_comm_bytes(&row[6].shape, false, 1));
 }
 
 typedef struct Case {

@@ -349,7 +349,7 @@ static void a_program_is_told_what_is_shared(void **state)
     for (size_t i = 0; i < sizeof c / sizeof *c; i++) {
         for (int stage = 0; stage < 4; stage++) {
             ParamShards shards = { .zero = stage, .dense = c[i].ranks, .expert = c[i].ranks };
-            ScheduleShards s = shards_schedule(&shards, c[i].others);
+            ScheduleShards s = chunk_shards(&shards, c[i].others);
             char text[6];
             (void)snprintf(text, sizeof text, "%s%s%s%s%s", s.weights ? "w" : "",
                            s.gradients ? "g" : "", s.reduce ? "r" : "", s.sums ? "s" : "",
@@ -357,7 +357,7 @@ static void a_program_is_told_what_is_shared(void **state)
             CHECK_TEXT(text, c[i].says[stage]);
         }
     }
-    ScheduleShards alone = shards_schedule(&(ParamShards){ .zero = 3 }, false);
+    ScheduleShards alone = chunk_shards(&(ParamShards){ .zero = 3 }, false);
     CHECK(!alone.weights && !alone.gradients && !alone.reduce && !alone.sums && !alone.update);
 }
 

@@ -329,13 +329,13 @@ static void a_parameter_s_update_moves_32_bytes_and_2_of_a_copy(void **state)
 {
     (void)state;
     ModelSpec s = { .optimizer = optimizer_with(&optimizer_adamw, DTYPE_F32) };
-    CHECK_NEAR(update_bytes(&s), 7 * 4 + 4, 0);
+    CHECK_NEAR(engine_update_bytes(&s), 7 * 4 + 4, 0);
     s.weights = copies_plain(DTYPE_BF16);
-    CHECK_NEAR(update_bytes(&s), 7 * 4 + 4 + 2, 0);
+    CHECK_NEAR(engine_update_bytes(&s), 7 * 4 + 4 + 2, 0);
     s.optimizer = optimizer_with(&optimizer_adamw, DTYPE_BF16);
-    CHECK_NEAR(update_bytes(&s), 3 * 4 + 4 * 2 + 4 + 2, 0);
+    CHECK_NEAR(engine_update_bytes(&s), 3 * 4 + 4 * 2 + 4 + 2, 0);
     s.optimizer.rules = 1U << RULE_AVERAGE;
-    CHECK_NEAR(update_bytes(&s), 3 * 4 + 4 * 2 + 4 + 2 + 3 * 4, 0);
+    CHECK_NEAR(engine_update_bytes(&s), 3 * 4 + 4 * 2 + 4 + 2 + 3 * 4, 0);
 }
 
 int main(void)

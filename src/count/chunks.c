@@ -1,6 +1,6 @@
 /* chunks: writes a chunk's rows of phases: forward in the order of layers, backward in the reverse order
  * with the forward phases of recomputed layers before their own. */
-#include "train/chunks.h"
+#include "count/chunks.h"
 
 #include <assert.h>
 
@@ -108,4 +108,16 @@ Status chunk_build(const ModelSpec *s, LayerRange range, const ScheduleShards *s
     const ChunkRow *row = &out->row[ROW_FORWARD];
     out->blocks = row->at[row->n - 1].block + 1;
     return OK;
+}
+
+/* With sharded gradients `sums` is set, too: buckets that every rank holds whole are then added at
+ * the end. */
+ScheduleShards chunk_shards(const ParamShards *s, bool sums)
+{
+    bool ranks = !shards_alone(s), gradients = ranks && s->zero >= 2;
+    return (ScheduleShards){ .weights = ranks && s->zero >= 3,
+                             .gradients = gradients,
+                             .reduce = ranks,
+                             .sums = sums || gradients,
+                             .update = ranks && (s->zero == 1 || s->zero == 2) };
 }

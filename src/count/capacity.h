@@ -8,8 +8,8 @@
  * on any of it: rows that do not fit make a step run again (EngineMode), and a run whose steps do so
  * gets more capacity.
  */
-#ifndef TRAIN_CAPACITY_H
-#define TRAIN_CAPACITY_H
+#ifndef COUNT_CAPACITY_H
+#define COUNT_CAPACITY_H
 
 #include "model/spec.h"
 

@@ -1,5 +1,5 @@
 /* chunk_count: see the header. Sums follow forward_pass and backward_pass of run_layers.c line by line. */
-#include "train/chunk_count.h"
+#include "count/chunk_count.h"
 
 static size_t larger_of(size_t a, size_t b) { return a > b ? a : b; }
 

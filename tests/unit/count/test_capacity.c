@@ -1,8 +1,8 @@
 /* How much room for received rows there is: the most that fits, the least that a rank has, more after
  * steps that ran twice. */
 #include "comm/comm.h"
+#include "count/capacity.h"
 #include "harness/tiny.h"
-#include "train/capacity.h"
 #include "train/train.h"
 
 /* Memory as a number: every notch of room takes some. */

@@ -1,7 +1,7 @@
 /* chunks: describes the layers of a chunk to its schedule, as rows of phases with lanes. It is the only
  * place where a schedule's view (schedule/chunk.h) is made from layers (model/layer.h). It runs nothing. */
-#ifndef TRAIN_CHUNKS_H
-#define TRAIN_CHUNKS_H
+#ifndef COUNT_CHUNKS_H
+#define COUNT_CHUNKS_H
 
 #include "model/layer.h"
 #include "schedule/chunk.h"
@@ -18,5 +18,9 @@ static inline LayerRange chunk_layers(const ModelSpec *s, const LayoutStage *sta
  * on. Phases get a half of the gather buffer if ranks shard weights or gradients. */
 Status chunk_build(const ModelSpec *s, LayerRange range, const ScheduleShards *shards, Arena *a,
                    Chunk *out);
+
+/* How ranks share parameters, for the generator of programs. sums: replicas or a second stage may hold the
+ * same layers. */
+ScheduleShards chunk_shards(const ParamShards *s, bool sums);
 
 #endif

@@ -1,5 +1,5 @@
 /* capacity: the list of capacities, the search for the largest one that fits, and the expected rows. */
-#include "train/capacity.h"
+#include "count/capacity.h"
 
 #include "op/exchange.h"
 

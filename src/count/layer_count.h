@@ -3,8 +3,8 @@
  * arenas without memory. A planner adds these figures up (chunk_count.h) instead of counting each layout
  * in full. The engine does not use them: it counts its own list (engine_plan).
  */
-#ifndef TRAIN_LAYER_COUNT_H
-#define TRAIN_LAYER_COUNT_H
+#ifndef COUNT_LAYER_COUNT_H
+#define COUNT_LAYER_COUNT_H
 
 #include "model/layer.h"
 
@@ -20,17 +20,16 @@ typedef enum LayerPass {
 /* Bytes, as arenas round them. A layer's input, output and their gradients (streams) are not part of them:
  * how many of these exist depends on the chunk. */
 typedef struct LayerCount {
-    bool begins, ends;     /* the layer begins or ends the residual stream */
-    bool opens;            /* it is the first layer of its block */
-    bool tensor;           /* ranks of tp hold the stream's rows */
-    size_t stream;         /* of one stream, (N, D) */
-    size_t streams;        /* of all streams of gradients that a chunk has at a time */
-    size_t keep;           /* in the slot from forward to the last gradients */
-    size_t keep_peak;      /* most in the slot while forward runs */
-    size_t recompute_peak; /* the same in backward, where a recomputed layer runs forward again */
-    size_t
-        recompute_bytes; /* what the second forward keeps; split passes put it into another arena */
-    size_t keep_eval;    /* most in the slot in an evaluation */
+    bool begins, ends;      /* the layer begins or ends the residual stream */
+    bool opens;             /* it is the first layer of its block */
+    bool tensor;            /* ranks of tp hold the stream's rows */
+    size_t stream;          /* of one stream, (N, D) */
+    size_t streams;         /* of all streams of gradients that a chunk has at a time */
+    size_t keep;            /* in the slot from forward to the last gradients */
+    size_t keep_peak;       /* most in the slot while forward runs */
+    size_t recompute_peak;  /* the same in backward, where a recomputed layer runs forward again */
+    size_t recompute_bytes; /* kept by the second forward; in another arena if passes are split */
+    size_t keep_eval;       /* most in the slot in an evaluation */
     size_t ring_forward, ring_backward, scratch;
     size_t ring_gradients; /* as ring_backward, but without the second forward */
     ParamSpaces params;    /* of the parameters here */
@@ -44,8 +43,7 @@ typedef struct LayerCountObserver {
     Status (*op)(void *self, LayerPass pass, int phase, const OpDesc *op, const void *args,
                  const OpCost *cost);
     void *self;
-    const Exec *
-        exec; /* of exec_init, to count many layers without asking the processor for each; NULL: made now */
+    const Exec *exec; /* of exec_init, which asks the processor: one for many layers; NULL: new */
 } LayerCountObserver;
 
 /* Counts layer i of the spec for b sequences of t tokens on this rank. Releases what it takes of `scratch`. */

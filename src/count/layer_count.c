@@ -1,7 +1,7 @@
 /* layer_count: runs the phases of one layer on a backend that only adds up costs, over arenas that only
  * count bytes. The order of phases, and what is released between them, are those of run_layers.c: a
  * test holds both equal (test_chunk_count). */
-#include "train/layer_count.h"
+#include "count/layer_count.h"
 
 #include "backend/backend.h"
 #include "model/recipe.h"

@@ -3,7 +3,7 @@
 
 #include "base/text.h"
 #include "config/config.h"
-#include "train/chunks.h"
+#include "count/chunks.h"
 
 /* A row as text: each phase as its layer of the model, its name, and marks: * on the comm lane, ! on
  * the compute lane and meets, & beside the phase before it, + adds to gradients, ^ again, $ the last

@@ -2,7 +2,7 @@
 #include "harness/arena.h"
 
 #include "config/config.h"
-#include "train/layer_count.h"
+#include "count/layer_count.h"
 #include "train/train.h"
 
 /* One micro-batch of the preset `name`, by the engine and layer by layer. */

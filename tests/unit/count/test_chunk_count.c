@@ -2,7 +2,7 @@
  * model, the mesh, the schedule and what is recomputed. */
 #include "harness/draw_model.h"
 
-#include "train/chunk_count.h"
+#include "count/chunk_count.h"
 #include "train/engine.h"
 #include "train/slots.h"
 
