@@ -80,6 +80,7 @@ static void communicators_take_what_was_measured(void **state)
             (double)engine_comm_bytes(&row[i].shape, row[i].stores, row[i].queues) / (1 << 20);
         CHECK_NEAR(mib, row[i].mib, 300);
     }
+    CHECK_INT(engine_comm_bytes(&row[0].shape, false, 1), 0);
     const MeshShape four = { .pp = 2, .replicate = 1, .shard = 2, .ep = 2, .cp = 1 };
     CHECK(engine_comm_bytes(&four, false, 1) > engine_comm_bytes(&row[6].shape, false, 1));
 }
