@@ -88,7 +88,7 @@ typedef struct StepTensors {
     RopeTable rope;                       /* in the run arena, like the cache */
     KvCache kv;
     Tensor logits;
-    Tensor load_host, dropped_host, z_host; /* copies of the record, by MoE layer, in tables */
+    Tensor host[FIGURES]; /* copies of what StepResult has by layer, in tables */
 } StepTensors;
 
 /* With optimizer.offload states pass through these buffers of the GPU in pieces (train/offload.h). Elements of a

@@ -7,6 +7,7 @@
 
 #include <assert.h>
 #include <math.h>
+#include <string.h>
 
 const LayerDesc *layer_desc(LayerKind kind)
 {
@@ -52,38 +53,64 @@ static int64_t heads_of(const ModelSpec *s)
     return 0;
 }
 
+/* Where Record has a figure; 0: it has not. */
+static const size_t RECORD_AT[FIGURES] = {
+#define HOST_FIGURE(...)
+#define FIGURE(NAME, name, ...) [FIGURE_##NAME] = offsetof(Record, name),
+#include "model/figure.def"
+};
+
+Tensor record_figure(const Record *r, Figure f)
+{
+    if (RECORD_AT[f] == 0) return (Tensor){ 0 };
+    return *(const Tensor *)(const void *)((const char *)r + RECORD_AT[f]);
+}
+
+/* The sizes of what a model has one number for. */
+static Tensor shape_of(const ModelSpec *s, int64_t domains, FigureEach each)
+{
+    const int64_t moe = s->n_moe, heads = s->optimizer.qk_clip > 0 ? heads_of(s) : 0;
+    const bool verifies = optimizer_follows(&s->optimizer, RULE_VERIFY);
+    const Tensor shape[EACH_COUNT] = {
+        [EACH_RUN] = { .rank = 1, .dim = { 1 } },
+        [EACH_DEPTH] = { .rank = 1, .dim = { s->depths } },
+        [EACH_GROUP] = { .rank = 1, .dim = { GRAD_GROUPS } },
+        [EACH_LAYER] = { .rank = 1, .dim = { moe } },
+        [EACH_DROPPED] = { .rank = 1, .dim = { s->counts & COUNT_DROPPED ? moe : 0 } },
+        [EACH_LOAD] = { .rank = 3, .dim = { moe, domains, s->experts } },
+        [EACH_MARGIN] = { .rank = 3,
+                          .dim = { s->counts & COUNT_MARGINS ? moe : 0, s->experts, MARGIN_BINS } },
+        [EACH_HEAD] = { .rank = 2, .dim = { s->blocks + s->depths, heads } },
+        [EACH_FLAG] = { .rank = 1, .dim = { OVERFLOW_DIFFERS + verifies } },
+        [EACH_CHECK] = { .rank = 2, .dim = { verifies ? s->n_layers + 1 : 0, VERIFY_POINTS } },
+    };
+    return shape[each];
+}
+
 /* All sums lie in one tensor and all counts in another, so that one all-reduce each adds them over
- * ranks. The members are views of these. Margins come last, for they are large and the host does not
- * read them. */
+ * ranks. Their order is that of figure.def. */
 Status record_make(Arena *a, const ModelSpec *s, int64_t domains, Record *out)
 {
     Record r = { 0 };
-    Tensor *const sums[] = { &r.loss, &r.aux_loss, &r.square_sum };
-    const int first = RECORD_SUMS + optimizer_follows(&s->optimizer, RULE_VERIFY);
-    TRY(tensor_new1(a, DTYPE_F32, first + s->depths + GRAD_GROUPS + s->n_moe, &r.sums));
-    for (int i = 0; i < 3; i++) *sums[i] = tensor_rows(&r.sums, i, 1);
-    r.overflow = tensor_rows(&r.sums, 3, first - 3);
-    r.next_loss = tensor_rows(&r.sums, first, s->depths);
-    r.group_sums = tensor_rows(&r.sums, first + s->depths, GRAD_GROUPS);
-    r.router_z = tensor_rows(&r.sums, first + s->depths + GRAD_GROUPS, s->n_moe);
-    if (optimizer_follows(&s->optimizer, RULE_VERIFY))
-        TRY(tensor_new2(a, DTYPE_I32, s->n_layers + 1, VERIFY_POINTS, &r.checks));
-    TRY(tensor_new1(a, DTYPE_F32, 1, &r.norm));
-    TRY(tensor_new1(a, DTYPE_F32, 1, &r.clip));
-    if (s->optimizer.qk_clip > 0)
-        TRY(tensor_new2(a, DTYPE_F32, s->blocks + s->depths, heads_of(s), &r.logits));
-    int64_t loads = s->n_moe * domains * s->experts;
-    int64_t drops = s->counts & COUNT_DROPPED ? s->n_moe : 0;
-    int64_t margins = s->counts & COUNT_MARGINS ? s->n_moe * s->experts * MARGIN_BINS : 0;
-    if (s->n_moe > 0) {
-        TRY(tensor_new1(a, DTYPE_I32, loads + drops + margins, &r.counts));
-        r.load = (Tensor){ r.counts.data, DTYPE_I32, 3, { s->n_moe, domains, s->experts } };
+    int64_t total[2] = { 0 }, used[2] = { 0 }; /* of RECORD_SUM and RECORD_COUNT */
+    for (int i = 0; i < 2 * FIGURES; i++) {
+        const FigureRow *row = &figure_rows[i % FIGURES];
+        const FigureRecord kind = row->record;
+        const bool whole = kind == RECORD_COUNT || kind == RECORD_OWN;
+        Tensor t = shape_of(s, domains, row->each), *all = kind == RECORD_SUM ? &r.sums : &r.counts;
+        const int64_t n = tensor_elems(&t);
+        if (i < FIGURES && kind <= RECORD_COUNT) total[kind] += n;
+        if (i < FIGURES || kind == RECORD_HOST || n == 0) continue;
+        t.dtype = whole ? DTYPE_I32 : DTYPE_F32;
+        if (kind <= RECORD_COUNT) {
+            if (used[kind] == 0) TRY(tensor_new1(a, t.dtype, total[kind], all));
+            t.data = tensor_at(all, used[kind]);
+            used[kind] += n;
+        } else {
+            TRY(tensor_new(a, t.dtype, t.rank, t.dim, &t));
+        }
+        memcpy((char *)&r + RECORD_AT[i % FIGURES], &t, sizeof t);
     }
-    if (drops > 0) r.dropped = tensor_rows(&r.counts, loads, drops);
-    if (margins > 0)
-        r.margins = (Tensor){
-            tensor_at(&r.counts, loads + drops), DTYPE_I32, 3, { s->n_moe, s->experts, MARGIN_BINS }
-        };
     *out = r;
     return OK;
 }

@@ -19,6 +19,7 @@
 #define MODEL_LAYER_H
 
 #include "base/lane.h"
+#include "model/figure.h"
 #include "model/params.h"
 #include "op/qk_clip.h"
 
@@ -42,31 +43,15 @@ static inline Tensor batch_target(const MicroBatch *m, int depth)
     return depth == 0 ? m->target : m->next[depth - 1].target;
 }
 
-/* Sums of one step, on the device; the host reads them once a step. */
+/* Sums of one step, on the device; the host reads them once a step. The members are those rows of figure.def
+ * that the record holds; what a model lacks has no data. */
 typedef struct Record {
-    /* (RECORD_SUMS, 1 more with run.verify_every, + depths + GRAD_GROUPS + MoE layers) f32, added over all ranks
-     * at the step's end. The next seven are views. */
-    Tensor sums;
-    Tensor loss, aux_loss, square_sum; /* (1) f32 */
-    /* (2, or 3 with run.verify_every) f32: above 0 if a token did not fit in a block, a row not in a pool,
-     * or if a second run of the step has other bits. Any of them skips the update. */
-    Tensor overflow;
-    Tensor next_loss;  /* (depths) f32: mean losses of multi-token prediction, weighted */
-    Tensor group_sums; /* (GRAD_GROUPS) f32: square_sum by group */
-    Tensor router_z;   /* (MoE layers) f32: sums over tokens of z^2 (op/route.h) */
-    Tensor norm, clip; /* (1) f32 */
-    Tensor counts;     /* i32, added over all ranks like sums: the next three */
-    Tensor load;       /* (MoE layers, domains, E) i32 */
-    Tensor dropped;    /* (MoE layers) i32, if tokens may be dropped */
-    Tensor margins;    /* (MoE layers, E, MARGIN_BINS) i32, with moe.bias_rule=quantile */
-    /* (blocks, H) f32, with optimizer.qk_clip: the largest logit of each head where it is above that,
-     * else 0; over all ranks from the step's end on */
-    Tensor logits;
-    /* (layers + 1, VERIFY_POINTS) i32, with run.verify_every: checksums of gradients, of this rank alone; the
-     * last row is of `sums` (train/verify.h) */
-    Tensor checks;
+    Tensor sums, counts; /* f32, i32: the figures that ranks add up are views of these */
+#define HOST_FIGURE(...)
+#define FIGURE(NAME, name, ...) Tensor name;
+#include "model/figure.def"
 } Record;
-enum { RECORD_SUMS = 5, OVERFLOW_BLOCKS = 0, OVERFLOW_ROWS, OVERFLOW_DIFFERS };
+enum { OVERFLOW_BLOCKS, OVERFLOW_ROWS, OVERFLOW_DIFFERS };
 
 /* Where gradients are summed up: this rank's own, before they are added over the ranks of their group;
  * before they are added over replicas; and those that the update reads. */
@@ -74,6 +59,8 @@ typedef enum VerifyPoint { VERIFY_OWN, VERIFY_GROUP, VERIFY_SUM, VERIFY_POINTS }
 
 Status batch_make(Arena *a, const ModelSpec *s, int64_t b, int64_t t, MicroBatch *out);
 Status record_make(Arena *a, const ModelSpec *s, int64_t domains, Record *out);
+/* A figure of the record; without data if that has none. */
+Tensor record_figure(const Record *r, Figure f);
 
 /* Keys and values of the tokens so far, for generation with one sequence. */
 typedef struct KvCache {

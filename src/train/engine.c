@@ -204,10 +204,7 @@ static Status make_io(EngineArenas *m, const ModelSpec *s, StepTensors *io)
     TRY(make_rope(m, s, &io->rope));
     TRY(make_cache(m, s, &io->kv));
     TRY(engine_step_tensors(m, s, io));
-    if (s->n_moe > 0) TRY(tensor_new(m->tables, DTYPE_I32, 3, io->record.load.dim, &io->load_host));
-    if (s->n_moe > 0) TRY(tensor_new1(m->tables, DTYPE_F32, s->n_moe, &io->z_host));
-    if (s->counts & COUNT_DROPPED)
-        TRY(tensor_new1(m->tables, DTYPE_I32, s->n_moe, &io->dropped_host));
+    TRY(engine_host_figures(m->tables, io));
     return fill_rope(m, s, &io->rope);
 }
 
@@ -541,46 +538,6 @@ Status engine_resize(Engine *e, const EngineShape *shape, const EnginePlan *plan
     return prepare_list(e);
 }
 
-/* Of a step that changed weights: the heads that QK-clip scaled, and the largest logit. */
-static void read_logits(const EngineArenas *m, const Record *r, StepResult *out)
-{
-    if (r->logits.data == NULL || !isfinite(*(const float *)engine_host(m, &r->clip))) return;
-    const float *logit = engine_host(m, &r->logits);
-    for (int64_t i = 0; i < tensor_elems(&r->logits); i++) {
-        out->clipped += logit[i] > 0;
-        out->logit = fmax(out->logit, (double)logit[i]);
-    }
-}
-
-/* Reads what the step that has ended wrote into its record. */
-static void read_record(const EngineArenas *m, const ModelSpec *s, const StepTensors *io,
-                        double loss_scale, StepResult *out)
-{
-    const Record *r = &io->record;
-    const float *loss = engine_host(m, &r->loss), *norm = engine_host(m, &r->norm);
-    const float *aux = engine_host(m, &r->aux_loss), *next = engine_host(m, &r->next_loss);
-    const float *group = engine_host(m, &r->group_sums);
-    const Tensor *load = &io->load_host, *dropped = &io->dropped_host, *z = &io->z_host;
-    if (s->n_moe > 0) memcpy(load->data, engine_host(m, &r->load), tensor_bytes(load));
-    if (s->n_moe > 0) memcpy(z->data, engine_host(m, &r->router_z), tensor_bytes(z));
-    if (s->counts & COUNT_DROPPED)
-        memcpy(dropped->data, engine_host(m, &r->dropped), tensor_bytes(dropped));
-    for (int i = 0; i < s->depths; i++)
-        out->next_loss[i] = (double)(next[i] / s->loss.depth_weight) / loss_scale;
-    out->loss = (double)*loss / loss_scale;
-    out->loss_scale = loss_scale;
-    for (int g = 0; g < GRAD_GROUPS; g++) out->group_norm[g] = sqrt((double)group[g]) / loss_scale;
-    out->router_z = z->data;
-    out->aux_loss = (double)*aux;
-    out->grad_norm = (double)*norm;
-    out->finite = isfinite(*loss) && isfinite(*norm);
-    if (optimizer_follows(&s->optimizer, RULE_VERIFY))
-        out->differs = ((const float *)engine_host(m, &r->overflow))[OVERFLOW_DIFFERS] > 0;
-    out->load = load->data;
-    out->dropped = dropped->data;
-    read_logits(m, r, out);
-}
-
 /* Runs a step, and again in the second mode if rows did not fit. The second run overwrites the record of
  * the first, except what was short. */
 static Status run_whole(Engine *e, int64_t step, StepResult *out)
@@ -635,7 +592,7 @@ Status engine_step(Engine *e, const Batch *batch, double lr, int64_t step, StepR
     TRY(run_whole(e, step, &result));
     TRY(e->ex.backend->streams->elapsed_s(&e->ex, &e->clock.begun, &e->clock.ended,
                                           &result.device_s));
-    read_record(&e->arenas, &e->spec, &e->io, e->params.kept.loss_scale.now, &result);
+    engine_read_record(&e->arenas, &e->spec, &e->io, e->params.kept.loss_scale.now, &result);
     if (result.differs) {
         *out = result;
         return OK;

@@ -1,9 +1,11 @@
 /* engine_batch: writes what a step reads into the host's view of the step arena: which tokens and rows of a
- * batch are this rank's, and the scales of the losses. */
+ * batch are this rank's, and the scales of the losses. Reads what it wrote into its record. */
 #include "train/engine_batch.h"
 
+#include "train/engine.h"
 #include "train/engine_memory.h"
 
+#include <math.h>
 #include <string.h>
 
 void engine_write(const EngineArenas *m, const Tensor *t, const void *from)
@@ -80,4 +82,79 @@ void engine_write_batch(Engine *e, const Batch *b)
         write_own_rows(&e->arenas, &all->row_target[i], &target, n);
     }
     write_scales(e, scale);
+}
+
+/* Where StepResult has a figure; 0: it has not. */
+static const size_t RESULT_AT[FIGURES] = {
+#define HOST_FIGURE(...)
+#define RECORD_FIGURE(...)
+#define FIGURE(NAME, name, ...) [FIGURE_##NAME] = offsetof(StepResult, name),
+#include "model/figure.def"
+};
+
+/* Does StepResult have a pointer to a copy of it? */
+static bool by_layer(Figure f) { return RESULT_AT[f] != 0 && figure_rows[f].each > EACH_GROUP; }
+
+Status engine_host_figures(Arena *a, StepTensors *io)
+{
+    for (int f = 0; f < FIGURES; f++) {
+        const Tensor t = record_figure(&io->record, (Figure)f);
+        if (by_layer((Figure)f) && t.data != NULL)
+            TRY(tensor_new(a, t.dtype, t.rank, t.dim, &io->host[f]));
+    }
+    return OK;
+}
+
+/* Of a step that changed weights: the heads that QK-clip scaled, and the largest logit. */
+static void read_logits(const EngineArenas *m, const Record *r, StepResult *out)
+{
+    if (r->logits.data == NULL || !isfinite(*(const float *)engine_host(m, &r->clip))) return;
+    const float *logit = engine_host(m, &r->logits);
+    for (int64_t i = 0; i < tensor_elems(&r->logits); i++) {
+        out->clipped += logit[i] > 0;
+        out->logit = fmax(out->logit, (double)logit[i]);
+    }
+}
+
+double step_figure(const StepResult *r, Figure f, int i)
+{
+    const void *at = (const char *)r + RESULT_AT[f];
+    if (RESULT_AT[f] == 0) return (double)NAN;
+    if (!by_layer(f)) return ((const double *)at)[i];
+    const void *layers = *(const void *const *)at;
+    if (layers == NULL) return (double)NAN;
+    return figure_rows[f].record == RECORD_COUNT ? ((const int32_t *)layers)[i]
+                                                 : (double)((const float *)layers)[i];
+}
+
+static double read_number(FigureRead how, float x, const ModelSpec *s, double loss_scale)
+{
+    if (how == READ_UNSCALED) return (double)x / loss_scale;
+    if (how == READ_UNWEIGHTED) return (double)(x / s->loss.depth_weight) / loss_scale;
+    return how == READ_ROOT ? sqrt((double)x) / loss_scale : (double)x;
+}
+
+/* Reads what the step that has ended wrote into its record. */
+void engine_read_record(const EngineArenas *m, const ModelSpec *s, const StepTensors *io,
+                        double loss_scale, StepResult *out)
+{
+    const Record *r = &io->record;
+    for (int f = 0; f < FIGURES; f++) {
+        const Tensor t = record_figure(r, (Figure)f), *copy = &io->host[f];
+        void *to = (char *)out + RESULT_AT[f];
+        if (RESULT_AT[f] == 0 || t.data == NULL) continue;
+        const float *from = engine_host(m, &t);
+        if (by_layer((Figure)f)) {
+            memcpy(copy->data, from, tensor_bytes(copy));
+            *(void **)to = copy->data;
+            continue;
+        }
+        for (int64_t i = 0; i < t.dim[0]; i++)
+            ((double *)to)[i] = read_number(figure_rows[f].read, from[i], s, loss_scale);
+    }
+    out->loss_scale = loss_scale;
+    out->finite = isfinite(out->loss) && isfinite(out->grad_norm);
+    if (optimizer_follows(&s->optimizer, RULE_VERIFY))
+        out->differs = ((const float *)engine_host(m, &r->overflow))[OVERFLOW_DIFFERS] > 0;
+    read_logits(m, r, out);
 }

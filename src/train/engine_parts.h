@@ -80,14 +80,16 @@ typedef struct EngineMode {
     Graph graph; /* of the step list in use; without exec in the eager executor */
 } EngineMode;
 
-/* What engine_step reports of a step. */
+/* A figure that the host reads of the record. Those by layer are valid until the next step. */
+#define RESULT_RUN(name)     double name;
+#define RESULT_DEPTH(name)   double name[CONFIG_DEPTHS_MAX];
+#define RESULT_GROUP(name)   double name[GRAD_GROUPS]; /* 0: this model trains none of it */
+#define RESULT_LAYER(name)   const float *name;        /* (MoE layers) */
+#define RESULT_DROPPED(name) const int32_t *name;      /* the same; NULL: none can be dropped */
+#define RESULT_LOAD(name)    const int32_t *name;      /* (MoE layers, domains, E) */
+
+/* What engine_step reports of a step: what is below, and figures of figure.def. */
 typedef struct StepResult {
-    double loss, aux_loss, grad_norm;
-    double group_norm[GRAD_GROUPS]; /* 0: this model trains none of the group */
-    const float
-        *router_z; /* (MoE layers) sums over the tokens of the batch: valid until the next step */
-    double next_loss[CONFIG_DEPTHS_MAX]; /* of each depth of multi-token prediction */
-    const int32_t *dropped;              /* (MoE layers) tokens x experts; NULL: none can be */
     bool finite;
     bool skipped;      /* gradients are not finite, and a smaller loss_scale may help, or a spike */
     double norm_limit; /* a larger grad_norm is a spike (optimizer.skip_spikes) */
@@ -100,12 +102,15 @@ typedef struct StepResult {
     double capture_s;  /* the host's time for making its graph */
     bool differs;      /* two runs of the step had other bits: nothing was updated (verify.h) */
     double verify_s;   /* the host's time for the first of two runs; 0: there was one */
-    const int32_t *load; /* (MoE layers, domains, E): valid until the next step */
-    double device_s;     /* from the first to the last launch's end */
+    double device_s;   /* from the first to the last launch's end */
     /* on a GPU; else 0 */
     int64_t launches; /* kernels, copies and fills that the host started; a graph is one */
     int64_t kernels;  /* that ran */
     int64_t waits;    /* of the host for the GPU */
+#define HOST_FIGURE(...)
+#define RECORD_FIGURE(...)
+#define FIGURE(NAME, name, each, ...) RESULT_##each(name)
+#include "model/figure.def"
 } StepResult;
 
 /* engine_step calls this between the step's launch and the wait for its end. So an observer sees the GPU

@@ -20,6 +20,36 @@ static Status end_half_line(Metrics *m, const char *path)
     return half ? file_write(&m->file, "\n", 1) : OK;
 }
 
+/* Writes number i of a list of labels. */
+static Status number_label(Metrics *m, const char **label, int i, int number)
+{
+    char text[16];
+    int bytes = snprintf(text, sizeof text, "%d", number);
+    return arena_text(&m->arena, text, (size_t)bytes, &label[i]);
+}
+
+/* Labels of the series: depths from 1, the blocks with experts, the sources. */
+static Status make_series(Metrics *m)
+{
+    const ModelSpec *s = m->spec;
+    const int sources = loader_sources(m->loader);
+    const char **depth, **layer, **source;
+    TRY(ARENA_NEW(&m->arena, s->depths, &depth));
+    TRY(ARENA_NEW(&m->arena, s->n_moe, &layer));
+    TRY(ARENA_NEW(&m->arena, sources, &source));
+    for (int i = 0; i < s->depths; i++) TRY(number_label(m, depth, i, i + 1));
+    for (int i = 0; i < s->n_layers; i++)
+        if (s->layers[i].load >= 0)
+            TRY(number_label(m, layer, s->layers[i].load, s->layers[i].block));
+    for (int i = 0; i < sources; i++) source[i] = loader_source_name(m->loader, i);
+    const SeriesLabels of[EACH_LABELLED] = { [EACH_DEPTH] = { depth, s->depths },
+                                             [EACH_GROUP] = { grad_group_names, GRAD_GROUPS },
+                                             [EACH_LAYER] = { layer, s->n_moe },
+                                             [EACH_DROPPED] = { layer, s->n_moe },
+                                             [EACH_SOURCE] = { source, sources } };
+    return series_make(&m->series, of, &m->arena);
+}
+
 Status metrics_open_log(Metrics *m, const Engine *e, const Loader *l, const char *run_dir)
 {
     *m = (Metrics){ .engine = e, .spec = &e->spec, .loader = l };
@@ -30,36 +60,8 @@ Status metrics_open_log(Metrics *m, const Engine *e, const Loader *l, const char
     TRY(arena_alloc(&m->arena, BUFFER_BYTES, &buffer));
     TRY(file_open_append(&m->file, path, buffer, BUFFER_BYTES));
     TRY(end_half_line(m, path));
+    TRY(make_series(m));
     return text_init(&m->line, &m->arena);
-}
-
-/* Labels of the series: depths from 1, the blocks with experts, the sources. */
-static Status make_series(Metrics *m)
-{
-    const char **label[EACH_COUNT] = { 0 };
-    const int n[EACH_COUNT] = { [EACH_DEPTH] = m->spec->depths,
-                                [EACH_GROUP] = GRAD_GROUPS,
-                                [EACH_LAYER] = m->spec->n_moe,
-                                [EACH_SOURCE] = loader_sources(m->loader) };
-    SeriesLabels of[EACH_COUNT] = { 0 };
-    char number[16];
-    for (int each = EACH_DEPTH; each < EACH_COUNT; each++) {
-        TRY(ARENA_NEW(&m->watch_arena, n[each], &label[each]));
-        of[each] = (SeriesLabels){ label[each], n[each] };
-    }
-    for (int i = 0; i < n[EACH_SOURCE]; i++)
-        label[EACH_SOURCE][i] = loader_source_name(m->loader, i);
-    for (int i = 0; i < GRAD_GROUPS; i++) label[EACH_GROUP][i] = grad_group_names[i];
-    for (int i = 0; i < n[EACH_DEPTH]; i++)
-        TRY(arena_text(&m->watch_arena, number,
-                       (size_t)snprintf(number, sizeof number, "%d", i + 1),
-                       &label[EACH_DEPTH][i]));
-    for (int i = 0, layer = 0; i < m->spec->n_layers; i++) {
-        if (m->spec->layers[i].load < 0) continue;
-        int bytes = snprintf(number, sizeof number, "%d", m->spec->layers[i].block);
-        TRY(arena_text(&m->watch_arena, number, (size_t)bytes, &label[EACH_LAYER][layer++]));
-    }
-    return series_make(&m->series, of, &m->watch_arena);
 }
 
 Status metrics_watch(Metrics *m, const char *run_dir, LivePage *page)
@@ -67,8 +69,8 @@ Status metrics_watch(Metrics *m, const char *run_dir, LivePage *page)
     const Config *c = m->engine->config;
     if (!c->run_tensorboard && c->run_http == 0 && c->run_alert_loss == 0 && c->run_alert_load == 0)
         return OK;
+    m->watched = true;
     TRY(arena_reserve(&m->watch_arena, "watch", (size_t)1 << 30));
-    TRY(make_series(m));
     if (c->run_http > 0)
         TRY(live_open(&m->live, (int)c->run_http, m->spec->name, c->train_steps, &m->series, page,
                       &m->watch_arena));
@@ -202,43 +204,36 @@ static Status put_load_by_domain(Metrics *m, Load load)
 }
 
 /* Tokens so far of each domain, and how often its training text was read. */
-static Status put_taken(Metrics *m, const int64_t *taken)
+static void take_sources(Metrics *m, const int64_t *taken)
 {
-    Text *t = &m->line;
-    TRY(text_json(t, ",\"domain_tokens\":{"));
-    for (int d = 0; d < loader_sources(m->loader); d++) {
-        TRY(put_comma(t, d));
-        TRY(text_json(t, "%s:%lld", loader_source_name(m->loader, d),
-                      (long long)(taken[d] * m->engine->config->data_sequence)));
+    for (int d = 0; taken != NULL && d < loader_sources(m->loader); d++) {
+        const int64_t tokens = taken[d] * m->engine->config->data_sequence;
+        series_set(&m->series, FIGURE_SOURCE_TOKENS, d, (double)tokens);
+        series_set(&m->series, FIGURE_SOURCE_EPOCHS, d,
+                   (double)taken[d] / (double)loader_epoch_sequences(m->loader, d));
     }
-    TRY(text_json(t, "},\"domain_epochs\":{"));
-    for (int d = 0; d < loader_sources(m->loader); d++) {
-        TRY(put_comma(t, d));
-        TRY(text_json(t, "%s:%g", loader_source_name(m->loader, d),
-                      (double)taken[d] / (double)loader_epoch_sequences(m->loader, d)));
-    }
-    return text_append(t, "}", 1);
 }
 
-/* Fields of a step on a GPU. Fields that the driver does not report are left out. */
-static Status put_gpu_fields(Text *t, const StepMetrics *s)
+/* Figures of a step on a GPU. What the driver does not report is left out; those
+ * that it does stand in the order of GpuFigure. */
+static void take_gpu(SeriesTable *t, const StepMetrics *s)
 {
-    static const char *const key[] = { [GPU_CLOCK_MHZ] = "clock_mhz",
-                                       [GPU_MEMORY_CLOCK_MHZ] = "memory_clock_mhz",
-                                       [GPU_POWER_W] = "power_w",
-                                       [GPU_TEMPERATURE_C] = "temperature_c" };
     const StepResult *r = &s->result;
+    if (r->launches == 0) return;
+    series_set(t, FIGURE_DEVICE_S, 0, r->device_s);
+    series_set(t, FIGURE_LAUNCHES, 0, (double)r->launches);
+    series_set(t, FIGURE_KERNELS, 0, (double)r->kernels);
+    series_set(t, FIGURE_WAITS, 0, (double)r->waits);
+    for (int f = 0; f < GPU_THROTTLE; f++)
+        if (gpu_knows(&s->gpu, (GpuFigure)f))
+            series_set(t, (Figure)(FIGURE_CLOCK_MHZ + f), 0, s->gpu.value[f]);
+}
+
+static Status put_throttle(Metrics *m, const StepMetrics *s)
+{
+    Text *t = &m->line;
     const char *word[GPU_REASONS_MAX];
-    if (r->launches == 0) return OK;
-    TRY(text_json(
-        t, ",\"device_s\":%g,\"launches\":%" PRId64 ",\"kernels\":%" PRId64 ",\"waits\":%" PRId64,
-        r->device_s, r->launches, r->kernels, r->waits));
-    for (int f = 0; f < GPU_THROTTLE; f++) {
-        if (gpu_knows(&s->gpu, (GpuFigure)f)) {
-            TRY(text_json(t, ",%s:%g", key[f], s->gpu.value[f]));
-        }
-    }
-    if (!gpu_knows(&s->gpu, GPU_THROTTLE)) return OK;
+    if (s->result.launches == 0 || !gpu_knows(&s->gpu, GPU_THROTTLE)) return OK;
     int n = gpu_throttle_words(s->gpu.throttle, word);
     TRY(text_json(t, ",\"throttle\":["));
     for (int i = 0; i < n; i++) {
@@ -249,7 +244,7 @@ static Status put_gpu_fields(Text *t, const StepMetrics *s)
 }
 
 /* The least, median and most of each figure over the ranks. */
-static Status put_rank_fields(Text *t, const RankSpread *r)
+static Status put_ranks(Text *t, const RankSpread *r)
 {
     static const char *const key[RANK_FIELDS] = { [RANK_STEP_S] = "step_s",
                                                   [RANK_OWN_S] = "own_s",
@@ -285,46 +280,11 @@ int64_t metrics_dropped(const ModelSpec *s, const StepResult *r)
     return all;
 }
 
-/* "dropped": a number for each MoE layer, if any is above 0. */
-static Status put_dropped(Metrics *m, const StepResult *r)
-{
-    Text *t = &m->line;
-    if (metrics_dropped(m->spec, r) == 0) return OK;
-    TRY(text_json(t, ",\"dropped\":["));
-    for (int i = 0; i < m->spec->n_moe; i++) {
-        TRY(put_comma(t, i));
-        TRY(text_json(t, "%d", r->dropped[i]));
-    }
-    return text_append(t, "]", 1);
-}
-
-/* The mean over the tokens of the batch. */
-static double router_z(const StepMetrics *s, int layer)
-{
-    return (double)s->result.router_z[layer] / (double)s->tokens;
-}
-
-/* Norms of the groups that this model trains, and "router_z": a number for each MoE layer. */
-static Status put_groups(Metrics *m, const StepMetrics *s)
-{
-    Text *t = &m->line;
-    char key[32];
-    for (int g = 0; g < GRAD_GROUPS; g++) {
-        if (s->result.group_norm[g] == 0) continue;
-        (void)snprintf(key, sizeof key, "grad_norm_%s", grad_group_names[g]);
-        TRY(text_json(t, ",%s:%g", key, s->result.group_norm[g]));
-    }
-    if (m->spec->n_moe == 0) return OK;
-    for (int i = 0; i < m->spec->n_moe; i++)
-        TRY(text_json(t, i == 0 ? ",\"router_z\":[%g" : ",%g", router_z(s, i)));
-    return text_append(t, "]", 1);
-}
-
 /* Warns of a loss or a load that has just left its band. The load's band is a number of the configuration. */
 static void watch_alerts(Metrics *m, int64_t step, double loss)
 {
     const Config *c = m->engine->config;
-    const Series *most = &m->series.all[m->series.first[SERIES_LOAD_MAX]], *worst = most;
+    const Series *most = &m->series.all[m->series.first[FIGURE_LOAD_MAX]], *worst = most;
     double end = band_end(&m->loss, c->run_alert_loss);
     for (int i = 1; i < m->spec->n_moe; i++)
         if (most[i].now > worst->now) worst = &most[i];
@@ -343,40 +303,64 @@ static void watch_alerts(Metrics *m, int64_t step, double loss)
                  step, worst->label, worst->now, c->run_alert_load);
         m->alerts++;
     }
-    series_set(&m->series, SERIES_ALERTS, 0, (double)m->alerts);
+    series_set(&m->series, FIGURE_ALERTS, 0, (double)m->alerts);
 }
 
-/* Sets the series of a step, and warns. */
-static void watch_step(Metrics *m, const StepMetrics *s)
+/* Sets the figures that the step's record has. */
+static void take_record(Metrics *m, const StepMetrics *s)
+{
+    for (int f = 0; f < FIGURES; f++) {
+        const FigureRead read = figure_rows[f].read;
+        for (int i = 0; read != READ_UNREAD && i < m->series.count[f]; i++) {
+            const double v = step_figure(&s->result, (Figure)f, i);
+            if (read == READ_ROOT && v == 0) continue;
+            series_set(&m->series, (Figure)f, i,
+                       read == READ_PER_TOKEN ? v / (double)s->tokens : v);
+        }
+    }
+}
+
+/* Figures that only some steps have. */
+static void take_rare(Metrics *m, const StepMetrics *s)
 {
     SeriesTable *t = &m->series;
-    if (t->n == 0) return;
-    m->again += s->result.retried;
-    series_set(t, SERIES_LOSS, 0, s->result.loss);
-    series_set(t, SERIES_AUX_LOSS, 0, s->result.aux_loss);
-    for (int i = 0; i < m->spec->depths; i++)
-        series_set(t, SERIES_MTP_LOSS, i, s->result.next_loss[i]);
-    series_set(t, SERIES_LR, 0, s->lr);
-    series_set(t, SERIES_GRAD_NORM, 0, s->result.grad_norm);
-    for (int i = 0; i < GRAD_GROUPS; i++)
-        if (s->result.group_norm[i] != 0)
-            series_set(t, SERIES_GROUP_NORM, i, s->result.group_norm[i]);
-    series_set(t, SERIES_TOKENS_PER_S, 0, s->tokens_per_s);
-    series_set(t, SERIES_STEP_S, 0, s->step_s);
-    series_set(t, SERIES_AGAIN, 0, (double)m->again);
-    if (s->roof_share > 0) series_set(t, SERIES_ROOF_SHARE, 0, s->roof_share);
-    if (s->mfu > 0) series_set(t, SERIES_MFU, 0, s->mfu);
-    for (int d = 0; d < loader_sources(m->loader) && s->taken != NULL; d++) {
-        double taken = (double)s->taken[d];
-        series_set(t, SERIES_SOURCE_TOKENS, d, taken * (double)m->engine->config->data_sequence);
-        series_set(t, SERIES_SOURCE_EPOCHS, d,
-                   taken / (double)loader_epoch_sequences(m->loader, d));
-    }
+    const StepResult *r = &s->result;
+    const double capture_s = r->capture_s + s->grow_s;
+    if (m->spec->act == DTYPE_F16) series_set(t, FIGURE_LOSS_SCALE, 0, r->loss_scale);
+    if (r->skipped) series_set(t, FIGURE_SKIPPED, 0, 1);
+    if (r->skipped && r->finite) series_set(t, FIGURE_NORM_LIMIT, 0, r->norm_limit);
+    if (r->clipped > 0) series_set(t, FIGURE_QK_LOGIT, 0, r->logit);
+    if (r->clipped > 0) series_set(t, FIGURE_QK_CLIPPED, 0, (double)r->clipped);
+    if (s->mfu > 0) series_set(t, FIGURE_MFU, 0, s->mfu);
+    if (r->retried) series_set(t, FIGURE_AGAIN, 0, 1);
+    if (r->retried) series_set(t, FIGURE_AGAIN_S, 0, r->retry_s);
+    if (r->verify_s > 0) series_set(t, FIGURE_VERIFY_S, 0, r->verify_s);
+    if (capture_s > 0) series_set(t, FIGURE_CAPTURE_S, 0, capture_s);
+    if (s->save_stall_s > 0) series_set(t, FIGURE_SAVE_STALL_S, 0, s->save_stall_s);
+    if (s->save_share > 0) series_set(t, FIGURE_SAVE_SHARE, 0, s->save_share);
+    take_gpu(t, s);
+}
+
+/* Sets the figures of a step, and warns. */
+static void take_step(Metrics *m, const StepMetrics *s)
+{
+    SeriesTable *t = &m->series;
     int64_t domains = m->engine->shape.domains, experts = m->spec->experts;
-    for (int i = 0; i < m->spec->n_moe; i++) series_set(t, SERIES_ROUTER_Z, i, router_z(s, i));
-    for (int i = 0; i < m->spec->n_moe; i++)
+    m->again += s->result.retried;
+    take_record(m, s);
+    take_rare(m, s);
+    take_sources(m, s->taken);
+    series_set(t, FIGURE_STEP, 0, (double)s->step);
+    series_set(t, FIGURE_LR, 0, s->lr);
+    series_set(t, FIGURE_TOKENS, 0, (double)s->tokens);
+    series_set(t, FIGURE_STEP_S, 0, s->step_s);
+    series_set(t, FIGURE_TOKENS_PER_S, 0, s->tokens_per_s);
+    series_set(t, FIGURE_ROOF_SHARE, 0, s->roof_share);
+    series_set(t, FIGURE_ROOF_FLOPS, 0, s->roof_flops);
+    series_set(t, FIGURE_STEPS_AGAIN, 0, (double)m->again);
+    for (int i = 0; m->watched && i < m->spec->n_moe; i++)
         series_set_load(t, i, s->result.load + i * domains * experts, domains, experts);
-    watch_alerts(m, s->step, s->result.loss);
+    if (m->watched) watch_alerts(m, s->step, s->result.loss);
 }
 
 /* "alert": what is outside of its band in this step. */
@@ -390,48 +374,72 @@ static Status put_alerts(Metrics *m)
     return text_append(&m->line, "]", n > 0);
 }
 
-/* Fields that are mostly empty (dropped, skipped, again, capture, stall) appear only in steps that have
- * them. Readers must take a missing field for 0. */
+static Status put_by_hand(Metrics *m, const StepMetrics *s, Figure f)
+{
+    const Load load = { .step = s->result.load };
+    if (f == FIGURE_THROTTLE) return put_throttle(m, s);
+    if (f == FIGURE_ALERT) return put_alerts(m);
+    if (f == FIGURE_RANKS) return s->ranks == NULL ? OK : put_ranks(&m->line, s->ranks);
+    if (f == FIGURE_MEMORY) return put_arenas(m, "memory_bytes", NULL);
+    TRY(text_json(&m->line, ",\"expert_load\":"));
+    TRY(put_load_table(m, load, -1));
+    return s->by_domain ? put_load_by_domain(m, load) : OK;
+}
+
+static Status put_number(Text *t, bool count, double v)
+{
+    return count ? text_printf(t, "%" PRId64, (int64_t)v) : text_json(t, "%g", v);
+}
+
+/* "key":0.5, for each label that was set. */
+static Status put_members(Text *t, const FigureRow *row, const Series *at, const Series *end)
+{
+    char key[64];
+    for (; at < end; at++) {
+        (void)snprintf(key, sizeof key, "%s%s", row->key, at->label);
+        if (!at->set) continue;
+        TRY(text_json(t, ",%s:", key));
+        TRY(row->member == MEMBER_TRUE ? text_append(t, "true", 4)
+                                       : put_number(t, row->member == MEMBER_COUNT, at->now));
+    }
+    return OK;
+}
+
+/* "key":[0.5,0.25], or "key":{"label":0.5,"other":0.25}. */
+static Status put_list(Text *t, const FigureRow *row, const Series *at, int n)
+{
+    const bool named = row->member >= MEMBER_BY_NAME;
+    const bool count = row->member == MEMBER_COUNTS_IF_ANY || row->member == MEMBER_COUNTS_BY_NAME;
+    TRY(text_json(t, named ? ",%s:{" : ",%s:[", row->key));
+    for (int i = 0; i < n; i++) {
+        TRY(put_comma(t, i));
+        if (named) TRY(text_json(t, "%s:", at[i].label));
+        TRY(put_number(t, count, at[i].now));
+    }
+    return text_append(t, named ? "}" : "]", 1);
+}
+
+/* Figures that were not set in this step are left out. Readers must take a missing field for 0. */
+static Status put_figure(Metrics *m, const StepMetrics *s, Figure f)
+{
+    const FigureRow *row = &figure_rows[f];
+    const Series *at = &m->series.all[m->series.first[f]];
+    const int n = m->series.count[f];
+    bool any = row->member == MEMBER_LIST || (row->member >= MEMBER_BY_NAME && s->by_domain);
+    if (row->member == MEMBER_BY_HAND) return put_by_hand(m, s, f);
+    if (row->key == NULL) return OK;
+    if (row->member < MEMBER_LIST) return put_members(&m->line, row, at, at + n);
+    for (int i = 0; i < n; i++) any |= row->member == MEMBER_COUNTS_IF_ANY && at[i].now > 0;
+    return any && n > 0 && at->set ? put_list(&m->line, row, at, n) : OK;
+}
+
 Status metrics_step(Metrics *m, const StepMetrics *s)
 {
-    Text *t = &m->line;
-    Load load = { .step = s->result.load };
-    watch_step(m, s);
+    take_step(m, s);
     TRY(begin_line(m, "step"));
-    TRY(text_json(t,
-                  ",\"step\":%" PRId64
-                  ",\"loss\":%g,\"aux_loss\":%g,\"lr\":%g,\"grad_norm\":%g,\"tokens\":%" PRId64
-                  ",\"step_s\":%g,\"tokens_per_s\":%g,\"roof_share\":%g,\"roof_flops\":%g",
-                  s->step, s->result.loss, s->result.aux_loss, s->lr, s->result.grad_norm,
-                  s->tokens, s->step_s, s->tokens_per_s, s->roof_share, s->roof_flops));
-    for (int i = 0; i < m->spec->depths; i++)
-        TRY(text_json(t, ",\"mtp_%d\":%g", i + 1, s->result.next_loss[i]));
-    if (m->spec->act == DTYPE_F16) TRY(text_json(t, ",\"loss_scale\":%g", s->result.loss_scale));
-    if (s->result.skipped) TRY(text_json(t, ",\"skipped\":true"));
-    if (s->result.skipped && s->result.finite)
-        TRY(text_json(t, ",\"norm_limit\":%g", s->result.norm_limit));
-    if (s->result.clipped > 0)
-        TRY(text_json(t, ",\"qk_logit\":%g,\"qk_clipped\":%" PRId64, s->result.logit,
-                      s->result.clipped));
-    if (s->mfu > 0) TRY(text_json(t, ",\"mfu\":%g", s->mfu));
-    if (s->by_domain && s->taken != NULL) TRY(put_taken(m, s->taken));
-    TRY(put_groups(m, s));
-    TRY(put_dropped(m, &s->result));
-    TRY(put_gpu_fields(t, s));
-    double capture_s = s->result.capture_s + s->grow_s;
-    if (s->result.retried) TRY(text_json(t, ",\"again\":true,\"again_s\":%g", s->result.retry_s));
-    if (s->result.verify_s > 0) TRY(text_json(t, ",\"verify_s\":%g", s->result.verify_s));
-    if (capture_s > 0) TRY(text_json(t, ",\"capture_s\":%g", capture_s));
-    if (s->save_stall_s > 0) TRY(text_json(t, ",\"save_stall_s\":%g", s->save_stall_s));
-    if (s->save_share > 0) TRY(text_json(t, ",\"save_share\":%g", s->save_share));
-    TRY(put_alerts(m));
-    if (s->ranks != NULL) TRY(put_rank_fields(t, s->ranks));
-    TRY(put_arenas(m, "memory_bytes", NULL));
-    TRY(text_json(t, ",\"expert_load\":"));
-    TRY(put_load_table(m, load, -1));
-    if (s->by_domain) TRY(put_load_by_domain(m, load));
+    for (int f = 0; f < FIGURES; f++) TRY(put_figure(m, s, (Figure)f));
     TRY(end_line(m));
-    return m->series.n == 0 ? OK : watch_put(m, s->step);
+    return watch_put(m, s->step);
 }
 
 void eval_add(EvalSum *to, const EvalSum *more)
@@ -470,12 +478,11 @@ const char *eval_text(const EvalSum *s, const char *between, char out[EVAL_TEXT_
 static Status watch_eval(Metrics *m, const EvalMetrics *v, const EvalSum *all)
 {
     SeriesTable *t = &m->series;
-    if (t->n == 0) return OK;
-    series_set(t, SERIES_EVAL_LOSS, 0, eval_loss(all));
-    if (all->bytes > 0) series_set(t, SERIES_EVAL_BITS, 0, eval_bits_per_byte(all));
+    series_set(t, FIGURE_EVAL_LOSS, 0, eval_loss(all));
+    if (all->bytes > 0) series_set(t, FIGURE_EVAL_BITS, 0, eval_bits_per_byte(all));
     for (int d = 0; d < v->n_domains; d++) {
         if (v->domain[d].targets > 0)
-            series_set(t, SERIES_SOURCE_EVAL_LOSS, d, eval_loss(&v->domain[d]));
+            series_set(t, FIGURE_SOURCE_EVAL_LOSS, d, eval_loss(&v->domain[d]));
     }
     return watch_put(m, v->step);
 }

@@ -22,8 +22,9 @@ typedef struct Metrics {
     File file;
     Text line; /* reused; last in its arena */
     Arena arena, watch_arena;
-    /* What run.tensorboard, run.http and run.alert_* ask for; else they are zero. */
     SeriesTable series;
+    /* What run.tensorboard, run.http and run.alert_* ask for; else they are zero. */
+    bool watched;
     EventFile events;
     Live *live;
     int64_t again, alerts; /* steps that ran twice; lines of run.alert_* */

@@ -1,22 +1,6 @@
 /* rule_qk_clip: optimizer.qk_clip scales the weights of heads whose logits are large (op/qk_clip.h). */
-#include "op/exchange.h"
 #include "train/shards.h"
 #include "train/step_rule.h"
-
-/* Every rank knows all heads' maxima then: those of layers that it does not hold are 0 before. */
-static Status join_logits(EngineParams *w, const StepTensors *io)
-{
-    const Mesh *m = w->shape->mesh;
-    if (m == NULL || m->ranks == 1) return OK;
-    Tensor row = tensor_as2(&io->record.logits, 1, tensor_elems(&io->record.logits));
-    return exchange_collective(w->ex, (Collective){ .in = row,
-                                                    .out = row,
-                                                    .kind = COMM_ALL_REDUCE,
-                                                    .axis = AXIS_DP,
-                                                    .group = GROUP_WORLD,
-                                                    .largest = true,
-                                                    .ranks = m->ranks });
-}
 
 /* This rank's part of a matrix, by the largest logits over all ranks. */
 static Status clip_matrix(EngineParams *w, const Matrix *m, const Record *r)
@@ -44,6 +28,4 @@ static Status clip_matrices(EngineParams *w, const StepTensors *io)
     return OK;
 }
 
-const StepRule step_rule_qk_clip = {
-    .run = { [RULE_BEFORE_CLIP] = join_logits, [RULE_AFTER_UPDATE] = clip_matrices }
-};
+const StepRule step_rule_qk_clip = { .run = { [RULE_AFTER_UPDATE] = clip_matrices } };

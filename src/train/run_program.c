@@ -18,8 +18,12 @@ static Status zero_sums(Engine *e)
 {
     TRY(engine_zero(&e->arenas, &e->io.record.sums));
     TRY(engine_zero(&e->arenas, &e->io.record.counts));
-    TRY(engine_zero(&e->arenas, &e->io.record.logits));
-    TRY(engine_zero(&e->arenas, &e->io.record.checks));
+    for (int i = 0; i < 2 * FIGURES; i++) { /* first the largest numbers, then this rank's own */
+        const Figure f = (Figure)(i % FIGURES);
+        const Tensor at = record_figure(&e->io.record, f);
+        if (figure_rows[f].record == (i < FIGURES ? RECORD_MAX : RECORD_OWN))
+            TRY(engine_zero(&e->arenas, &at));
+    }
     bool evaluates = e->list->program.evaluates;
     if (!evaluates || e->params.copies_old) TRY(copies_quantise(&e->params));
     return evaluates ? OK : shards_begin(&e->params);

@@ -4,7 +4,6 @@
  *
  * On the device, enqueued in this order (a captured graph holds the calls, so they may not depend on the step):
  *   RULE_BEFORE_SUMS    this rank's gradients and losses are complete
- *   RULE_BEFORE_CLIP    the record's sums are those of all ranks; the clipping factor comes next
  *   RULE_AFTER_UPDATE   the optimizer has updated the weights; unless Record.clip is not finite: the step is skipped
  * On the host: `scalar` before the step, `follow` after it.
  * What a rule reads in a step, and what it costs, is counted in count/engine_count.c, which plans share. */
@@ -16,12 +15,7 @@
 
 enum { RULE_SAVED = 3 }; /* numbers that a rule has in a checkpoint, at most */
 
-typedef enum RulePhase {
-    RULE_BEFORE_SUMS,
-    RULE_BEFORE_CLIP,
-    RULE_AFTER_UPDATE,
-    RULE_PHASES
-} RulePhase;
+typedef enum RulePhase { RULE_BEFORE_SUMS, RULE_AFTER_UPDATE, RULE_PHASES } RulePhase;
 
 typedef struct StepRule {
     Status (*run[RULE_PHASES])(EngineParams *w, const StepTensors *io);

@@ -55,23 +55,37 @@ static Status touch_scratch(EngineParams *w)
     return OK;
 }
 
-/* One message a tensor, in place. Counts exist only for MoE layers. Every rank needs the sums: each
- * computes the same clipping factor from them and skips or runs the same update. */
-Status update_add_records(EngineParams *w, const Record *r)
+/* Adds a tensor of the record over all ranks, or takes the largest of all, in place. */
+static Status join_ranks(EngineParams *w, Tensor of, bool largest)
 {
     const Mesh *m = w->shape->mesh;
-    if (m == NULL || m->ranks == 1) return OK;
-    const Tensor *const sums[] = { &r->sums, &r->counts };
-    for (int i = 0; i < (w->spec->n_moe > 0 ? 2 : 1); i++) {
-        Tensor row = tensor_as2(sums[i], 1, tensor_elems(sums[i]));
-        TRY(exchange_collective(w->ex, (Collective){ .in = row,
-                                                     .out = row,
-                                                     .kind = COMM_ALL_REDUCE,
-                                                     .axis = AXIS_DP,
-                                                     .group = GROUP_WORLD,
-                                                     .ranks = m->ranks }));
+    if (of.data == NULL || m == NULL || m->ranks == 1) return OK;
+    Tensor row = tensor_as2(&of, 1, tensor_elems(&of));
+    return exchange_collective(w->ex, (Collective){ .in = row,
+                                                    .out = row,
+                                                    .kind = COMM_ALL_REDUCE,
+                                                    .axis = AXIS_DP,
+                                                    .group = GROUP_WORLD,
+                                                    .largest = largest,
+                                                    .ranks = m->ranks });
+}
+
+/* Every rank knows the largest numbers then: those of layers that it does not hold are 0 before. */
+static Status join_largest(EngineParams *w, const Record *r)
+{
+    for (int f = 0; f < FIGURES; f++) {
+        if (figure_rows[f].record == RECORD_MAX)
+            TRY(join_ranks(w, record_figure(r, (Figure)f), true));
     }
     return OK;
+}
+
+/* One message a tensor. Counts exist only for MoE layers. Every rank needs the sums: each computes the
+ * same clipping factor from them and skips or runs the same update. */
+Status update_add_records(EngineParams *w, const Record *r)
+{
+    TRY(join_ranks(w, r->sums, false));
+    return join_ranks(w, r->counts, false);
 }
 
 /* Enqueues what the rules do that the model follows, in one of the update's phases. */
@@ -100,15 +114,15 @@ Status update_run(EngineParams *w, const StepTensors *io)
     TRY(offload_begin(w));
     for (int i = 0; i < w->norm.n; i++) {
         SquareSum norm = w->norm.at[i];
-        norm.sum = r->square_sum, norm.groups = r->group_sums;
+        norm.sum = r->square_sum, norm.groups = r->group_norm;
         TRY(square_sum(w->ex, norm));
     }
     TRY(run_rules(w, io, RULE_BEFORE_SUMS));
     TRY(update_add_records(w, r));
-    TRY(run_rules(w, io, RULE_BEFORE_CLIP));
+    TRY(join_largest(w, r));
     TRY(clip_scale(w->ex,
                    (ClipScale){ .sum = r->square_sum,
-                                .norm = r->norm,
+                                .norm = r->grad_norm,
                                 .clip = r->clip,
                                 .overflow = r->overflow,
                                 .scale = io->grad_scale,

@@ -32,12 +32,13 @@ static Status load_run(const char *path, Arena *a, RunData **out)
         metrics, (long long)(*out)->damaged);
 }
 
-/* Curves over each other hide each other unless they are smooth. The learning rate keeps its corners, and
- * tokens their sum. */
+/* Curves over each other hide each other unless they are smooth. The learning rate keeps its corners,
+ * tokens their sum, and evaluations are few. */
 static Status smooth_curves(RunData *d, Arena *a)
 {
     for (int k = 0; k < RUN_CURVES; k++) {
-        if (k != RUN_LR && k != RUN_TOKENS) TRY(curve_smooth(&d->curve[k], a, &d->curve[k]));
+        if (k == RUN_LR || k == RUN_TOKENS || run_curve_held_out((RunCurve)k)) continue;
+        TRY(curve_smooth(&d->curve[k], a, &d->curve[k]));
     }
     return OK;
 }
@@ -58,10 +59,7 @@ static Status over_tokens(RunData *d, Arena *a)
         sum[i + 1] = before + tokens * (t->steps[i] + 1) / 2;
         before += tokens * t->steps[i];
     }
-    for (int k = 0; k < RUN_CURVES + 2; k++) {
-        const Curve *c = k < RUN_CURVES    ? &d->curve[k]
-                         : k == RUN_CURVES ? &d->eval_loss
-                                           : &d->eval_bits;
+    for (const Curve *c = d->curve; c < d->curve + RUN_CURVES; c++) {
         for (int i = 0, at = 0; i < c->n; i++) {
             while (at < t->n && step[at + 1] < c->x[i]) at++;
             const int end = at < t->n ? at + 1 : at;
@@ -209,29 +207,9 @@ static Status put_table(Text *out, const Compare *c)
     return text_printf(out, "</tbody></table></div></section>\n");
 }
 
-/* Curve, title, unit, axis from zero, may the axis be logarithmic (report_parts.h). */
-static const SmallChart CHART[] = {
-    { RUN_LOSS, "Training loss", SVG_PLAIN, false, false },
-    { CHART_EVAL_LOSS, "Held-out loss", SVG_PLAIN, false, false },
-    { CHART_EVAL_BITS, "Held-out bits per byte", SVG_PLAIN, false, false },
-    { RUN_LR, "Learning rate", SVG_PLAIN, true, false },
-    { RUN_GRAD_NORM, "Gradient norm", SVG_PLAIN, false, true },
-    { RUN_AUX_LOSS, "Auxiliary loss (load balancing)", SVG_PLAIN, false, true },
-    { RUN_TOKENS_PER_S, "Tokens a second", SVG_PLAIN, true, false },
-    { RUN_MFU, "Model FLOPs utilisation (MFU)", SVG_PERCENT, true, false },
-    { RUN_ROOF, "Share of the measured peak", SVG_PERCENT, true, false },
-    { RUN_LOAD, "Busiest expert over the mean", SVG_PLAIN, true, false },
-    { RUN_ROUTER_Z, "Router z (mean of layers)", SVG_PLAIN, false, true },
-#define GRAD_GROUP(NAME, name, what, roles)                                                        \
-    { RUN_NORM_##NAME, "Gradient norm: " what, SVG_PLAIN, false, true },
-#include "model/grad_group.def"
-#undef GRAD_GROUP
-};
-
-enum { CHARTS = sizeof CHART / sizeof *CHART };
-
 Status compare_page(Text *out, const Compare *c)
 {
+    SmallChart chart[RUN_CURVES];
     TRY(page_begin(out, "Training runs"));
     TRY(text_printf(out, "<header><h1>Training runs</h1><p>"));
     for (int i = 0; i < c->set.n; i++) TRY(text_markup(out, "%s%s", i > 0 ? ", " : "", c->name[i]));
@@ -241,7 +219,7 @@ Status compare_page(Text *out, const Compare *c)
     TRY(part_note(
         out, "Each point is the mean of the points around it, 2 % of a run to either side; the "
              "learning rate and held-out figures are not smoothed."));
-    TRY(charts_write(out, &c->set, CHART, CHARTS));
+    TRY(charts_write(out, &c->set, chart, charts_of(SECTION_COMPARED, chart)));
     TRY(text_printf(out, "</section>\n"));
     return page_end(out, NULL);
 }

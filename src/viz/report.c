@@ -74,7 +74,7 @@ static Status result_facts(Text *out, const RunData *d)
     }
     TRY(share_fact(out, "Model FLOPs utilisation", &d->curve[RUN_MFU], "of the data sheet",
                    d->sheet_flops));
-    TRY(share_fact(out, "Share of the measured peak", &d->curve[RUN_ROOF], "measured",
+    TRY(share_fact(out, "Share of the measured peak", &d->curve[RUN_ROOF_SHARE], "measured",
                    d->roof_flops));
     if (s->saves > 0) {
         (void)snprintf(value, sizeof value, "%.2g s", s->save_stall_s);
@@ -118,29 +118,6 @@ static Status write_warnings(Text *out, const RunData *d)
 
 /* ---- the parts ---- */
 
-/* Curve, title, unit, axis from zero, may the axis be logarithmic (report_parts.h). */
-static const SmallChart RATES[] = {
-    { RUN_LR, "Learning rate", SVG_PLAIN, true, false },
-    { RUN_GRAD_NORM, "Gradient norm", SVG_PLAIN, false, true },
-    { RUN_AUX_LOSS, "Auxiliary loss (load balancing)", SVG_PLAIN, false, true },
-    { RUN_ROUTER_Z, "Router z (mean of layers)", SVG_PLAIN, false, true },
-};
-
-static const SmallChart GROUPS[] = {
-#define GRAD_GROUP(NAME, name, what, roles)                                                        \
-    { RUN_NORM_##NAME, "Of the " what, SVG_PLAIN, false, true },
-#include "model/grad_group.def"
-#undef GRAD_GROUP
-};
-
-static const SmallChart THROUGHPUT[] = {
-    { RUN_TOKENS_PER_S, "Tokens a second", SVG_PLAIN, true, false },
-    { RUN_MFU, "Model FLOPs utilisation (MFU)", SVG_PERCENT, true, false },
-    { RUN_ROOF, "Share of the measured peak", SVG_PERCENT, true, false },
-    { RUN_CLOCK_MHZ, "Clock of the GPU (MHz)", SVG_PLAIN, true, false },
-    { RUN_POWER_W, "Power of the GPU (W)", SVG_PLAIN, true, false },
-};
-
 static bool load_has(const Report *r) { return r->n_load_series > 0; }
 static bool memory_has(const Report *r) { return r->data.arenas.n > 0; }
 static bool trace_has(const Report *r) { return r->trace.present; }
@@ -168,17 +145,15 @@ static const struct {
     bool (*has)(const Report *r);
     Status (*write)(Text *out, const Report *r);
     const char *note; /* below the heading */
-    const SmallChart *chart;
-    int charts;
+    FigureSection charts;
 } SECTION[] = {
     { "loss", "Loss", .has = loss_has, .write = loss_write },
-    { "rates", "Optimisation", .chart = RATES, .charts = sizeof RATES / sizeof *RATES },
-    { "norms", "Gradient norms by group", .chart = GROUPS,
-      .charts = sizeof GROUPS / sizeof *GROUPS },
+    { "rates", "Optimisation", .charts = SECTION_RATES },
+    { "norms", "Gradient norms by group", .charts = SECTION_NORMS },
     { "throughput", "Throughput",
       .note = "MFU is relative to the dense peak of the GPU's data sheet, where it is known; the "
               "measured peak is a large matrix product when the run began, or a faster step.",
-      .chart = THROUGHPUT, .charts = sizeof THROUGHPUT / sizeof *THROUGHPUT },
+      .charts = SECTION_THROUGHPUT },
     { "experts", "Expert load", .has = load_has, .write = load_write },
     { "memory", "Memory", .has = memory_has, .write = memory_write,
       .note = "Planned: peaks of a dry run of the step on a backend that only counts. Used: the "
@@ -192,9 +167,9 @@ enum { SECTIONS = sizeof SECTION / sizeof SECTION[0] };
 
 static bool has_section(const Report *r, int i)
 {
-    return SECTION[i].chart != NULL
-               ? charts_count(&r->alone, SECTION[i].chart, SECTION[i].charts) > 0
-               : SECTION[i].has(r);
+    SmallChart chart[RUN_CURVES];
+    if (SECTION[i].has != NULL) return SECTION[i].has(r);
+    return charts_count(&r->alone, chart, charts_of(SECTION[i].charts, chart)) > 0;
 }
 
 static Status write_header(Text *out, const Report *r)
@@ -216,15 +191,16 @@ static Status write_header(Text *out, const Report *r)
 
 static Status render_page(Text *out, const Report *r)
 {
+    SmallChart chart[RUN_CURVES];
     TRY(page_begin(out, r->data.model[0] != '\0' ? r->data.model : r->folder));
     TRY(write_header(out, r));
     for (int i = 0; i < SECTIONS; i++) {
         if (!has_section(r, i)) continue;
         TRY(text_printf(out, "<section id=\"%s\"><h2>%s</h2>\n", SECTION[i].id, SECTION[i].title));
         if (SECTION[i].note != NULL) TRY(part_note(out, SECTION[i].note));
-        TRY(SECTION[i].chart != NULL
-                ? charts_write(out, &r->alone, SECTION[i].chart, SECTION[i].charts)
-                : SECTION[i].write(out, r));
+        TRY(SECTION[i].write != NULL
+                ? SECTION[i].write(out, r)
+                : charts_write(out, &r->alone, chart, charts_of(SECTION[i].charts, chart)));
         TRY(text_printf(out, "</section>\n"));
     }
     return page_end(out, r->trace.present && r->trace.problem[0] == '\0' ? "trace.js" : NULL);

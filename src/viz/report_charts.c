@@ -3,6 +3,7 @@
 #include "viz/report_parts.h"
 
 #include <math.h>
+#include <stdio.h>
 
 enum { FULL_HEIGHT = 340, HALF_HEIGHT = 230, THIRD_HEIGHT = 190 };
 
@@ -34,7 +35,7 @@ static bool has_wide_range(const Curve *c)
 
 bool loss_has(const Report *r)
 {
-    return has_points(&r->data.curve[RUN_LOSS]) || has_points(&r->data.eval_loss);
+    return has_points(&r->data.curve[RUN_LOSS]) || has_points(&r->data.curve[RUN_EVAL_LOSS]);
 }
 
 /* Training loss faint, its smoothed curve over it, held-out losses as dots. */
@@ -46,7 +47,8 @@ static Status loss_chart(Text *out, const RunData *d)
     if (has_points(&d->curve[RUN_LOSS]))
         s[n++] = series_of("train", &d->curve[RUN_LOSS], 0, smooth ? SVG_FAINT : SVG_LINE);
     if (smooth) s[n++] = series_of("train, smoothed", &d->smooth_loss, 0, SVG_LINE);
-    if (has_points(&d->eval_loss)) s[n++] = series_of("held out", &d->eval_loss, 1, SVG_DOTS);
+    if (has_points(&d->curve[RUN_EVAL_LOSS]))
+        s[n++] = series_of("held out", &d->curve[RUN_EVAL_LOSS], 1, SVG_DOTS);
     const SvgChart chart = { "Loss over the steps", "step",      "nats a token",     s, n,
                              REPORT_FULL,           FULL_HEIGHT, .y_unit = SVG_PLAIN };
     TRY(text_printf(out, "<div class=\"wide full\">\n"));
@@ -59,7 +61,7 @@ static Status bits_chart(Text *out, const RunData *d)
 {
     SvgSeries s[RUN_NAMES + 1];
     int n = 0;
-    s[n++] = series_of("all domains", &d->eval_bits, 0, SVG_DOTS);
+    s[n++] = series_of("all domains", &d->curve[RUN_EVAL_BITS], 0, SVG_DOTS);
     for (int i = 0; i < d->domains.n; i++) {
         if (!has_points(&d->domain_bits[i])) continue;
         s[n++] = series_of(d->domains.name[i], &d->domain_bits[i], i + 1, SVG_DOTS);
@@ -115,23 +117,48 @@ Status loss_write(Text *out, const Report *r)
     TRY(loss_chart(out, d));
     if (d->evals == 0) return OK;
     TRY(text_printf(out, "<div class=\"two\">\n"));
-    if (has_points(&d->eval_bits)) TRY(bits_chart(out, d));
+    if (has_points(&d->curve[RUN_EVAL_BITS])) TRY(bits_chart(out, d));
     TRY(eval_table(out, d));
     return text_printf(out, "</div>\n");
 }
 
 /* ---- a row of small charts ---- */
 
-static const Curve *curve_of(const RunData *d, int curve)
+/* Adds the charts of a figure, one for each group of parameters. */
+static int add_charts(int figure, bool compared, SmallChart *out)
 {
-    if (curve == CHART_EVAL_LOSS) return &d->eval_loss;
-    return curve == CHART_EVAL_BITS ? &d->eval_bits : &d->curve[curve];
+    static const char *const what[] = {
+#define GRAD_GROUP(NAME, name, what, roles) what,
+#include "model/grad_group.def"
+#undef GRAD_GROUP
+    };
+    const int first = run_spans[figure].first, n = (int)run_spans[figure].last - first + 1;
+    const FigureCurve *of = &figure_rows[figure].curve;
+    const char *form = n == 1 ? "%s" : compared ? "%s: %s" : "%.0sOf the %s";
+    for (int i = 0; i < n; i++) {
+        out[i] = (SmallChart){ .curve = (RunCurve)(first + i), .of = of };
+        (void)snprintf(out[i].title, sizeof out[i].title, form, of->title, what[i]);
+    }
+    return n;
+}
+
+int charts_of(FigureSection section, SmallChart out[RUN_CURVES])
+{
+    const bool compared = section == SECTION_COMPARED;
+    int n = 0;
+    for (int i = 0; i < FIGURE_PLACES * FIGURES; i++) {
+        const FigureRow *row = &figure_rows[i % FIGURES];
+        const bool here = compared ? !row->alone : row->curve.section == section;
+        if (row->curve.place == i / FIGURES + 1 && here)
+            n += add_charts(i % FIGURES, compared, out + n);
+    }
+    return n;
 }
 
 static bool has_chart(const RunSet *r, const SmallChart *chart)
 {
     bool any = false;
-    for (int i = 0; i < r->n; i++) any |= has_points(curve_of(r->run[i], chart->curve));
+    for (int i = 0; i < r->n; i++) any |= has_points(&r->run[i]->curve[chart->curve]);
     return any;
 }
 
@@ -147,15 +174,16 @@ int charts_count(const RunSet *r, const SmallChart *chart, int n)
 static Status small_chart(Text *out, const RunSet *r, const SmallChart *small, bool three)
 {
     SvgSeries series[RUNS_MOST];
+    const bool eval = run_curve_held_out(small->curve);
     bool log_y = false;
     int n = 0;
     for (int i = 0; i < r->n; i++) {
-        const Curve *c = curve_of(r->run[i], small->curve);
+        const Curve *c = &r->run[i]->curve[small->curve];
         if (!has_points(c)) continue;
-        series[n] = series_of(r->n == 1 ? small->title : r->name[i], c, i,
-                              small->curve >= CHART_EVAL_LOSS ? SVG_DOTS : SVG_LINE);
+        series[n] =
+            series_of(r->n == 1 ? small->title : r->name[i], c, i, eval ? SVG_DOTS : SVG_LINE);
         if (r->n == 1) series[n].legend = "";
-        log_y |= small->may_log && has_wide_range(c);
+        log_y |= small->of->may_log && has_wide_range(c);
         n++;
     }
     const SvgChart plot = { small->title,
@@ -165,9 +193,9 @@ static Status small_chart(Text *out, const RunSet *r, const SmallChart *small, b
                             n,
                             three ? REPORT_THIRD : REPORT_HALF,
                             three ? THIRD_HEIGHT : HALF_HEIGHT,
-                            .y_unit = small->unit,
+                            .y_unit = small->of->percent ? SVG_PERCENT : SVG_PLAIN,
                             .log_y = log_y,
-                            .from_zero = small->from_zero };
+                            .from_zero = small->of->from_zero };
     return part_figure(out, &plot);
 }
 

@@ -35,18 +35,18 @@ typedef struct Report {
     int n_load_series;
 } Report;
 
-/* One of several charts side by side: a quantity over the steps. curve: a RunCurve, or one of these. */
-enum { CHART_EVAL_LOSS = RUN_CURVES, CHART_EVAL_BITS };
+/* One of several charts side by side: a figure over the steps. */
 typedef struct SmallChart {
-    int curve;
-    const char *title;
-    SvgUnit unit;
-    bool from_zero, may_log;
+    RunCurve curve;
+    const FigureCurve *of;
+    char title[64];
 } SmallChart;
 
 /* Each part of the page: does it have data, and its markup. The table of parts is in report.c. */
 bool loss_has(const Report *r);
 Status loss_write(Text *out, const Report *r);
+/* The charts of a section, or of all curves that several runs share (SECTION_COMPARED). Returns their number. */
+int charts_of(FigureSection section, SmallChart out[RUN_CURVES]);
 int charts_count(const RunSet *r, const SmallChart *chart, int n); /* charts that have data */
 Status charts_write(Text *out, const RunSet *r, const SmallChart *chart, int n);
 Status memory_write(Text *out, const Report *r);

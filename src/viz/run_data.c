@@ -39,6 +39,9 @@ typedef struct Build {
     double *table;                /* one line's load */
     double *rate;                 /* tokens/s of each step that counts */
     int64_t rates;
+    ScanField *field; /* of a line: FIELD, then curves */
+    int curves;
+    RunCurve curve[RUN_CURVES];
 } Build;
 
 /* ---- lines ---- */
@@ -52,37 +55,56 @@ typedef struct Line {
     LineKind kind;
     int64_t step;             /* >= 0 in a step or eval line */
     const char *word, *model; /* word: the kind */
-    double given_step, params_total, params_active, roof_flops, sheet_flops;
-    double step_s, again_s, capture_s, save_stall_s, save_share, bits_per_byte, curve[RUN_CURVES];
+    double params_total, params_active, sheet_flops;
+    double bits_per_byte, curve[RUN_CURVES];
     char *moe_layers, *arenas_planned, *memory_bytes, *domains;
-    char *expert_load, *expert_load_by_domain, *router_z, *again; /* again: "true..." or NULL */
+    char *expert_load, *expert_load_by_domain, *again; /* again: "true..." or NULL */
+    char *list[RUN_CURVES];                            /* of figures by layer */
 } Line;
+
+const struct RunSpan run_spans[FIGURES] = {
+#define FIGURE(NAME, ...) [FIGURE_##NAME] = { RUN_##NAME, RUN_##NAME##_LAST },
+#include "model/figure.def"
+};
 
 /* clang-format off */
 #define NUMBER(key, member) { key, SCAN_NUMBER, offsetof(Line, member) }
 #define RAW(member)         { #member, SCAN_RAW, offsetof(Line, member) }
 
+/* Members of a line that are no curve. */
 static const ScanField FIELD[] = {
     { "kind", SCAN_TEXT, offsetof(Line, word) }, { "model", SCAN_TEXT, offsetof(Line, model) },
-    NUMBER("step", given_step), NUMBER("params_total", params_total),
-    NUMBER("params_active", params_active), NUMBER("roof_flops", roof_flops),
-    NUMBER("sheet_flops", sheet_flops), NUMBER("tokens", curve[RUN_TOKENS]), NUMBER("step_s", step_s),
-    NUMBER("again_s", again_s), NUMBER("capture_s", capture_s),
-    NUMBER("save_stall_s", save_stall_s), NUMBER("save_share", save_share),
-    NUMBER("bits_per_byte", bits_per_byte), NUMBER("loss", curve[RUN_LOSS]),
-    NUMBER("aux_loss", curve[RUN_AUX_LOSS]), NUMBER("lr", curve[RUN_LR]),
-    NUMBER("grad_norm", curve[RUN_GRAD_NORM]), NUMBER("tokens_per_s", curve[RUN_TOKENS_PER_S]),
-    NUMBER("mfu", curve[RUN_MFU]), NUMBER("roof_share", curve[RUN_ROOF]),
-    NUMBER("clock_mhz", curve[RUN_CLOCK_MHZ]), NUMBER("power_w", curve[RUN_POWER_W]),
-#define GRAD_GROUP(NAME, name, what, roles) NUMBER("grad_norm_" #name, curve[RUN_NORM_##NAME]),
-#include "model/grad_group.def"
-#undef GRAD_GROUP
-    RAW(router_z), RAW(moe_layers), RAW(arenas_planned), RAW(memory_bytes), RAW(domains), RAW(expert_load),
+    NUMBER("params_total", params_total), NUMBER("params_active", params_active),
+    NUMBER("sheet_flops", sheet_flops), NUMBER("bits_per_byte", bits_per_byte),
+    RAW(moe_layers), RAW(arenas_planned), RAW(memory_bytes), RAW(domains), RAW(expert_load),
     RAW(expert_load_by_domain), RAW(again),
 };
 /* clang-format on */
 
 enum { FIELDS = sizeof FIELD / sizeof FIELD[0] };
+
+/* Adds the members of a line that are curves: by their keys, those of groups by key and group. */
+static Status make_fields(Build *b)
+{
+    char key[64];
+    TRY(ARENA_NEW(b->a, FIELDS + RUN_CURVES, &b->field));
+    memcpy(b->field, FIELD, sizeof FIELD);
+    for (int f = 0; f < FIGURES; f++) {
+        const FigureRow *row = &figure_rows[f];
+        const bool group = row->each == EACH_GROUP, list = row->member == MEMBER_LIST;
+        if (row->key == NULL || !(row->member <= MEMBER_COUNT || list)) continue;
+        for (int c = run_spans[f].first; c <= (int)run_spans[f].last; c++) {
+            const char *of = group ? grad_group_names[c - run_spans[f].first] : "";
+            int n = snprintf(key, sizeof key, "%s%s", row->key, of);
+            ScanField *field = &b->field[FIELDS + b->curves];
+            field->type = list ? SCAN_RAW : SCAN_NUMBER;
+            field->offset = list ? offsetof(Line, list[c]) : offsetof(Line, curve[c]);
+            TRY(arena_text(b->a, key, (size_t)n, &field->key));
+            b->curve[b->curves++] = (RunCurve)c;
+        }
+    }
+    return OK;
+}
 
 /* Unknown kinds count as bad lines: a newer program may have written them. */
 static LineKind kind_of(const char *word)
@@ -101,17 +123,17 @@ static LineKind broken_kind(const char *text, size_t n, char first, char last, c
 
 /* A line counts completely or not at all: a crash may leave half a line, at the end or (after a
  * resume) in the middle of the file. */
-static Line parse_line(char *text, size_t n)
+static Line parse_line(const Build *b, char *text, size_t n)
 {
     Line line = { .word = "" };
     const char first = text[0], last = text[n - 1]; /* scanning changes the text */
-    for (int i = 0; i < FIELDS; i++) {
-        if (FIELD[i].type != SCAN_NUMBER) continue;
-        *(double *)(void *)((char *)&line + FIELD[i].offset) = (double)NAN;
+    for (int i = 0; i < FIELDS + b->curves; i++) {
+        if (b->field[i].type != SCAN_NUMBER) continue;
+        *(double *)(void *)((char *)&line + b->field[i].offset) = (double)NAN;
     }
     Scan s = scan_begin(text);
-    scan_fields(&s, FIELD, FIELDS, &line);
-    double step = line.given_step;
+    scan_fields(&s, b->field, FIELDS + b->curves, &line);
+    double step = line.curve[RUN_STEP];
     bool stepped = step >= 0 && step <= (double)STEP_MOST && step == floor(step);
     line.step = stepped ? (int64_t)step : -1;
     line.kind = kind_of(line.word);
@@ -139,7 +161,7 @@ static Status for_each_line(Build *b, Status (*take)(Build *, const Line *))
         b->text[n] = '\0';
         if (b->text[strspn(b->text, " \t\r")] == '\0') continue;
         b->line++;
-        Line line = parse_line(b->text, n);
+        Line line = parse_line(b, b->text, n);
         TRY(take(b, &line));
     }
     return OK;
@@ -293,10 +315,9 @@ static Status alloc_load(Build *b)
 static Status alloc_data(Build *b)
 {
     RunData *d = b->d;
-    for (int i = 0; i < RUN_CURVES; i++)
-        TRY(curve_init(&d->curve[i], b->a, d->first_step, d->last_step, RUN_POINTS));
-    TRY(curve_init(&d->eval_loss, b->a, d->first_step, d->last_step, RUN_EVAL_POINTS));
-    TRY(curve_init(&d->eval_bits, b->a, d->first_step, d->last_step, RUN_EVAL_POINTS));
+    for (int c = 0; c < RUN_CURVES; c++)
+        TRY(curve_init(&d->curve[c], b->a, d->first_step, d->last_step,
+                       run_curve_held_out((RunCurve)c) ? RUN_EVAL_POINTS : RUN_POINTS));
     TRY(ARENA_NEW(b->a, b->rates, &b->rate));
     b->rates = 0;
     for (int i = 0; i < RUN_NAMES; i++) d->planned_bytes[i] = d->used_bytes[i] = (double)NAN;
@@ -360,7 +381,7 @@ static Status take_start(Build *b, const Line *line)
     if (line->model != NULL) TRY(arena_text(b->a, line->model, strlen(line->model), &d->model));
     d->params_total = line->params_total;
     d->params_active = line->params_active;
-    d->roof_flops = line->roof_flops;
+    d->roof_flops = line->curve[RUN_ROOF_FLOPS];
     d->sheet_flops = line->sheet_flops;
     if (line->domains != NULL) TRY(take_domain_names(b, line->domains));
     if (line->moe_layers != NULL) take_layer_names(d, line->moe_layers);
@@ -396,7 +417,7 @@ static void take_load(Build *b, char *raw, int64_t step)
         curve_put(&d->most[l], step, most);
         busiest = fmax(busiest, most); /* fmax passes over NaN */
     }
-    curve_put(&d->curve[RUN_LOAD], step, busiest);
+    curve_put(&d->curve[RUN_LOAD_MAX], step, busiest);
 }
 
 /* The mean of a list of numbers. */
@@ -419,14 +440,16 @@ static bool is_recent_for_domains(const RunData *d, int64_t step)
 static Status take_step(Build *b, const Line *line)
 {
     RunData *d = b->d;
-    if (line->roof_flops > 0) d->roof_flops = line->roof_flops; /* older lines have none */
-    for (int i = 0; i < RUN_CURVES; i++) {
-        if (i == RUN_LOAD || i == RUN_ROUTER_Z) continue; /* of tables */
-        if (i == RUN_MFU && !(d->sheet_flops > 0)) continue;
-        curve_put(&d->curve[i], line->step, line->curve[i]);
+    if (line->curve[RUN_ROOF_FLOPS] > 0)
+        d->roof_flops = line->curve[RUN_ROOF_FLOPS]; /* older lines have none */
+    for (int i = 0; i < b->curves; i++) {
+        const RunCurve c = b->curve[i];
+        if (c == RUN_MFU && !(d->sheet_flops > 0)) continue;
+        if (b->field[FIELDS + i].type == SCAN_NUMBER)
+            curve_put(&d->curve[c], line->step, line->curve[c]);
+        else if (line->list[c] != NULL)
+            curve_put(&d->curve[c], line->step, mean_of(line->list[c]));
     }
-    if (line->router_z != NULL)
-        curve_put(&d->curve[RUN_ROUTER_Z], line->step, mean_of(line->router_z));
     if (isfinite(line->curve[RUN_TOKENS_PER_S]))
         b->rate[b->rates++] = line->curve[RUN_TOKENS_PER_S];
     if (line->curve[RUN_LOSS] < d->sum.best_loss || isnan(d->sum.best_loss)) {
@@ -438,13 +461,14 @@ static Status take_step(Build *b, const Line *line)
     d->sum.twice += line->again != NULL && *line->again == 't';
     double tokens = line->curve[RUN_TOKENS];
     if (fabs(tokens) < 1e15) d->sum.tokens += (int64_t)tokens;
-    if (isfinite(line->step_s)) d->sum.wall_s += line->step_s;
-    if (isfinite(line->again_s)) d->sum.again_s += line->again_s;
-    if (isfinite(line->capture_s)) d->sum.capture_s += line->capture_s;
-    if (isfinite(line->save_stall_s)) d->sum.save_stall_s += line->save_stall_s;
-    if (isfinite(line->save_share)) {
+    if (isfinite(line->curve[RUN_STEP_S])) d->sum.wall_s += line->curve[RUN_STEP_S];
+    if (isfinite(line->curve[RUN_AGAIN_S])) d->sum.again_s += line->curve[RUN_AGAIN_S];
+    if (isfinite(line->curve[RUN_CAPTURE_S])) d->sum.capture_s += line->curve[RUN_CAPTURE_S];
+    if (isfinite(line->curve[RUN_SAVE_STALL_S]))
+        d->sum.save_stall_s += line->curve[RUN_SAVE_STALL_S];
+    if (isfinite(line->curve[RUN_SAVE_SHARE])) {
         d->sum.saves++;
-        d->sum.save_share = fmax(d->sum.save_share, line->save_share);
+        d->sum.save_share = fmax(d->sum.save_share, line->curve[RUN_SAVE_SHARE]);
     }
     if (line->step == d->final_step) d->sum.final_loss = line->curve[RUN_LOSS];
     if (line->memory_bytes != NULL) TRY(take_bytes(b, line->memory_bytes, d->used_bytes, false));
@@ -485,8 +509,8 @@ static Status take_eval(Build *b, const Line *line)
                      .bits_per_byte = known_or_nan(line->bits_per_byte) };
     for (int i = 0; i < RUN_NAMES; i++) eval.domain_loss[i] = eval.domain_bits[i] = (double)NAN;
     d->evals++;
-    curve_put(&d->eval_loss, line->step, eval.loss);
-    curve_put(&d->eval_bits, line->step, eval.bits_per_byte);
+    curve_put(&d->curve[RUN_EVAL_LOSS], line->step, eval.loss);
+    curve_put(&d->curve[RUN_EVAL_BITS], line->step, eval.bits_per_byte);
     if (line->domains != NULL) TRY(take_eval_domains(b, line->domains, &eval));
     if (d->first_eval.step < 0 || eval.step < d->first_eval.step) d->first_eval = eval;
     if (eval.step < d->last_eval.step) return OK;
@@ -565,8 +589,6 @@ static Status finish_data(Build *b)
     sort_doubles(b->rate, b->rates);
     if (b->rates > 0) d->sum.tokens_per_s = b->rate[(b->rates - 1) / 2];
     for (int i = 0; i < RUN_CURVES; i++) curve_finish(&d->curve[i]);
-    curve_finish(&d->eval_loss);
-    curve_finish(&d->eval_bits);
     for (int i = 0; i < d->domains.n; i++) curve_finish(&d->domain_bits[i]);
     if (d->moe_layers > 0) finish_load(b);
     make_relative(d, &d->load);
@@ -585,6 +607,7 @@ static Status load_lines(Build *b, const char *path)
 {
     size_t most = b->map.bytes < LINE_MOST_BYTES ? b->map.bytes : LINE_MOST_BYTES;
     TRY(ARENA_NEW(b->a, most + 1, &b->text));
+    TRY(make_fields(b));
     TRY(survey_lines(b, path));
     TRY(alloc_data(b));
     TRY(for_each_line(b, take_line));

@@ -6,6 +6,8 @@
 #ifndef VIZ_RUN_DATA_H
 #define VIZ_RUN_DATA_H
 
+#include "model/figure.h"
+#include "model/matrix.h"
 #include "viz/curve.h"
 
 enum {
@@ -16,24 +18,25 @@ enum {
     RUN_NAMES = 64,          /* domains, and arenas; further ones are left out */
 };
 
+/* The curves of a figure (model/figure.def): one, or one for each group of parameters. Figures by layer have the
+ * mean over layers, the busiest expert's load the largest of any. */
 typedef enum RunCurve {
-    RUN_LOSS,
-    RUN_AUX_LOSS,
-    RUN_LR,
-    RUN_GRAD_NORM,
-    RUN_TOKENS_PER_S,
-    RUN_MFU,  /* only where the run names the data sheet that it is relative to */
-    RUN_ROOF, /* share of the measured peak */
-    RUN_CLOCK_MHZ,
-    RUN_POWER_W,
-    RUN_TOKENS,   /* of a step */
-    RUN_LOAD,     /* of the busiest expert of any layer, over the layer's mean */
-    RUN_ROUTER_Z, /* mean over layers */
-#define GRAD_GROUP(NAME, name, what, roles) RUN_NORM_##NAME,
-#include "model/grad_group.def"
-#undef GRAD_GROUP
+#define FIGURE(NAME, name, each, ...)                                                              \
+    RUN_##NAME, RUN_##NAME##_LAST = RUN_##NAME + (EACH_##each == EACH_GROUP ? GRAD_GROUPS : 1) - 1,
+#include "model/figure.def"
     RUN_CURVES
 } RunCurve;
+
+/* The curves of a figure are first to last. */
+extern const struct RunSpan {
+    RunCurve first, last;
+} run_spans[FIGURES];
+
+/* Evaluations are few: their points are drawn as dots, and not smoothed. */
+static inline bool run_curve_held_out(RunCurve c)
+{
+    return c == RUN_EVAL_LOSS || c == RUN_EVAL_BITS;
+}
 
 typedef struct RunEval {
     int64_t step; /* -1: there was none */
@@ -87,7 +90,7 @@ typedef struct RunData {
     int64_t final_step; /* the highest that has a step line; -1: none */
 
     Curve curve[RUN_CURVES], smooth_loss;
-    Curve eval_loss, eval_bits, domain_bits[RUN_NAMES];
+    Curve domain_bits[RUN_NAMES];
     RunEval first_eval, last_eval;
 
     RunNames domains, arenas;

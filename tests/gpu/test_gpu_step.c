@@ -30,7 +30,7 @@ static void said_of(int kind, const char *const *more, Said *out)
         StepResult r = tiny_steps(&t, i, 1);
         out->loss[i] = r.loss;
         out->routes[i] = 0;
-        for (int64_t e = 0; e < tensor_elems(&t.engine.io.load_host); e++)
+        for (int64_t e = 0; e < tensor_elems(&t.engine.io.host[FIGURE_LOAD]); e++)
             out->routes[i] += (double)r.load[e] * (double)(e + 1) * (double)(e + 7);
     }
     tiny_close(&t);

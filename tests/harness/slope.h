@@ -23,7 +23,7 @@ static inline SlopeLook slope_look(Tiny *t)
     out.loss = r.loss + r.aux_loss;
     for (int d = 0; d < t->engine.spec.depths; d++)
         out.loss += (double)t->engine.spec.loss.depth_weight * r.next_loss[d];
-    size_t bytes = tensor_bytes(&t->engine.io.load_host);
+    size_t bytes = tensor_bytes(&t->engine.io.host[FIGURE_LOAD]);
     CHECK(t->engine.spec.n_moe == 0 || bytes <= sizeof out.load);
     if (t->engine.spec.n_moe > 0) memcpy(out.load, r.load, bytes);
     return out;

@@ -112,6 +112,24 @@ static void waits_for_checkpoints_are_in_steps_that_have_them(void **state)
     }
 }
 
+static void a_figure_stands_in_the_line_of_its_step_alone(void **state)
+{
+    RunPlace *p = *state;
+    StepMetrics s = { .step = 1, .tokens = 96, .step_s = 0.5, .save_stall_s = 0.25 };
+    s.result = tiny_steps(&p->t, 0, 1);
+    s.result.retried = true, s.result.retry_s = 2;
+    CHECK_OK(metrics_step(&p->metrics, &s));
+    s.save_stall_s = 0, s.result.retried = false;
+    CHECK_OK(metrics_step(&p->metrics, &s));
+    for (int i = 0; i < 2; i++) {
+        cJSON *j = line(p, i);
+        CHECK((cJSON_GetObjectItem(j, "save_stall_s") != NULL) == (i == 0));
+        CHECK(cJSON_IsTrue(cJSON_GetObjectItem(j, "again")) == (i == 0));
+        CHECK((cJSON_GetObjectItem(j, "again_s") != NULL) == (i == 0));
+        cJSON_Delete(j);
+    }
+}
+
 /* The peak was measured while something else ran. */
 static void a_step_faster_than_the_peak_raises_it(void **state)
 {
@@ -337,6 +355,7 @@ int main(void)
         PLACE_TEST(a_step_line_has_every_number_and_the_load_over_all_domains),
         PLACE_TEST(a_slow_rank_and_the_clocks_of_gpus_are_named_where_there_are_any),
         PLACE_TEST(waits_for_checkpoints_are_in_steps_that_have_them),
+        PLACE_TEST(a_figure_stands_in_the_line_of_its_step_alone),
         PLACE_TEST(a_step_faster_than_the_peak_raises_it),
         PLACE_TEST(without_a_data_sheet_there_is_no_mfu),
         PLACE_TEST(tokens_and_epochs_by_domain_are_sums_so_far),

@@ -195,7 +195,7 @@ static void without_gradients_matrices_shrink_and_norms_stay(void **state)
     CHECK_OK(arena_alloc(&t.arena, (size_t)n * sizeof(float), &copy));
     memcpy(copy, buffer[BUF_MAIN].data, (size_t)n * sizeof(float));
     memset(buffer[BUF_GRAD].data, 0, tensor_bytes(&buffer[BUF_GRAD]));
-    memset(t.engine.io.record.sums.data, 0, RECORD_SUMS * sizeof(float));
+    memset(t.engine.io.record.sums.data, 0, tensor_bytes(&t.engine.io.record.sums));
     memset(t.engine.io.record.load.data, 0, tensor_bytes(&t.engine.io.record.load));
     set_hyper(&t, 0.1F);
     CHECK_OK(update_run(&t.engine.params, &t.engine.io));
@@ -293,12 +293,12 @@ static void check_clip(const char *setting, double scale_of_norm)
     int64_t n = t.engine.params.table.elems[BUF_GRAD];
     float *g = buffer[BUF_GRAD].data;
     for (int64_t i = 0; i < n; i++) g[i] = 1;
-    memset(t.engine.io.record.sums.data, 0, RECORD_SUMS * sizeof(float));
+    memset(t.engine.io.record.sums.data, 0, tensor_bytes(&t.engine.io.record.sums));
     memset(t.engine.io.record.load.data, 0, tensor_bytes(&t.engine.io.record.load));
     set_hyper(&t, 0);
     CHECK_OK(update_run(&t.engine.params, &t.engine.io));
     double norm = sqrt((double)n);
-    CHECK_NEAR((double)*(float *)t.engine.io.record.norm.data / norm, 1, 1e-6);
+    CHECK_NEAR((double)*(float *)t.engine.io.record.grad_norm.data / norm, 1, 1e-6);
     double want = 0.5 * (scale_of_norm > 0 ? scale_of_norm / norm : 1);
     const float *m = buffer[BUF_OPTIMIZER].data;
     for (int64_t i = 0; i < n; i++) CHECK_NEAR((double)m[i] / want, 1, 1e-5);

@@ -159,6 +159,8 @@ static void tensorboard_reads_every_figure_of_a_step(void **state)
     int n = read_events(p, s);  /* before anything is closed */
     CHECK_INT(s[1].session, 1); /* START, after the file's version */
     CHECK_INT(s[1].step, 7);
+    static const char *const first[] = { "loss", "aux_loss", "lr", "grad_norm" };
+    for (int i = 0; i < 4; i++) CHECK_TEXT(s[2 + i].tag, first[i]);
     load_of(m.result.load, 1, &most, &even);
     const struct {
         const char *tag;
@@ -391,10 +393,10 @@ static void a_long_run_keeps_every_part_of_its_curves(void **state)
     int fd, port = held_port(&fd);
     CHECK_INT(close(fd), 0);
     p->t.config.run_http = port;
-    CHECK_OK(series_make(&t, (SeriesLabels[EACH_COUNT]){ 0 }, &p->t.arena));
+    CHECK_OK(series_make(&t, (SeriesLabels[EACH_LABELLED]){ 0 }, &p->t.arena));
     CHECK_OK(live_open(&l, port, "m", 1000, &t, look, &p->t.arena));
     for (int64_t step = 1; step <= 1000; step++) {
-        series_set(&t, SERIES_LOSS, 0, (double)step * 2);
+        series_set(&t, FIGURE_LOSS, 0, (double)step * 2);
         live_put(l, step, &t);
         series_taken(&t);
     }
@@ -459,7 +461,7 @@ static void alerts_are_counted_and_stand_in_the_lines_of_their_steps(void **stat
     m.result.loss = 4;
     CHECK_OK(metrics_step(&p->metrics, &m));
     CHECK_INT(p->metrics.alerts, 2);
-    CHECK_NEAR(p->metrics.series.all[p->metrics.series.first[SERIES_ALERTS]].now, 2, 0);
+    CHECK_NEAR(p->metrics.series.all[p->metrics.series.first[FIGURE_ALERTS]].now, 2, 0);
     char *lines = NULL;
     size_t bytes = 0;
     CHECK_OK(file_read_all(p->path, &p->t.arena, &lines, &bytes));

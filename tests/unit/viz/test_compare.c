@@ -107,9 +107,9 @@ static void curves_are_over_the_tokens_of_each_run(void **state)
     static const double want[] = { 1000, 4000, 5000, 8000 };
     for (int i = 0; i < 4; i++) CHECK_NEAR(p->c.run[1]->curve[RUN_LOSS].x[i], want[i], 1e-9);
     for (int i = 0; i < 3; i++) CHECK_NEAR(p->c.run[0]->curve[RUN_LR].x[i], 4096 * (i + 1), 1e-9);
-    CHECK_INT(p->c.run[1]->eval_loss.n, 2);
-    CHECK_NEAR(p->c.run[1]->eval_loss.x[0], 0, 1e-9);
-    CHECK_NEAR(p->c.run[1]->eval_loss.x[1], 4000, 1e-9);
+    CHECK_INT(p->c.run[1]->curve[RUN_EVAL_LOSS].n, 2);
+    CHECK_NEAR(p->c.run[1]->curve[RUN_EVAL_LOSS].x[0], 0, 1e-9);
+    CHECK_NEAR(p->c.run[1]->curve[RUN_EVAL_LOSS].x[1], 4000, 1e-9);
     says(text_of(p, compare_page), "data-word=\"tokens\"");
 }
 
@@ -141,7 +141,7 @@ static void the_page_draws_a_curve_for_each_run_that_has_the_figure(void **state
     put_run(&p->run[1], 3);
     CHECK_OK(load(p, false));
     CHECK_NEAR(p->c.run[0]->curve[RUN_ROUTER_Z].y[1], 2, 1e-12);
-    CHECK_NEAR(p->c.run[1]->curve[RUN_LOAD].y[1], 1.5, 1e-12);
+    CHECK_NEAR(p->c.run[1]->curve[RUN_LOAD_MAX].y[1], 1.5, 1e-12);
     Run *r = &p->run[0];
     r->page = (char *)(uintptr_t)text_of(p, compare_page);
     check_xml(r);
