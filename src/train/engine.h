@@ -48,8 +48,6 @@ Status engine_resize(Engine *e, const EngineShape *shape, const EnginePlan *plan
 /* One optimizer step on a global batch. If the result is not finite, the step was skipped: weights and
  * moments are as before. */
 Status engine_step(Engine *e, const Batch *batch, double lr, int64_t step, StepResult *out);
-/* Number i of a figure of the result; NaN: it has none. */
-double step_figure(const StepResult *r, Figure f, int i);
 
 /* Finds where a step first became not finite. Looks at the weights and moments that the update before
  * left, then runs the same step again under guard; the error names the layer and the op. Always returns

@@ -2,7 +2,6 @@
  * batch are this rank's, and the scales of the losses. Reads what it wrote into its record. */
 #include "train/engine_batch.h"
 
-#include "train/engine.h"
 #include "train/engine_memory.h"
 
 #include <math.h>

@@ -16,5 +16,7 @@ Status engine_host_figures(Arena *a, StepTensors *io);
 /* Reads what the step that has ended wrote into its record. */
 void engine_read_record(const EngineArenas *m, const ModelSpec *s, const StepTensors *io,
                         double loss_scale, StepResult *out);
+/* Number i of a figure of the result; NaN: it has none. */
+double step_figure(const StepResult *r, Figure f, int i);
 
 #endif

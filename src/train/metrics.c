@@ -2,6 +2,7 @@
 #include "train/metrics.h"
 
 #include "base/log.h"
+#include "train/engine_batch.h"
 
 #include <inttypes.h>
 #include <math.h>

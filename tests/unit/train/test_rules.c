@@ -201,7 +201,7 @@ static void an_update_is_given_equal_matrices_and_its_own_scalars(void **state)
         float *g = param_view(p, &e->params.memory, BUF_GRAD).data;
         for (int64_t k = 0; k < param_elems(p); k++) w[k] = g[k] = 1;
     }
-    memset(e->io.record.sums.data, 0, RECORD_SUMS * sizeof(float));
+    memset(e->io.record.sums.data, 0, tensor_bytes(&e->io.record.sums));
     memset(e->io.record.load.data, 0, tensor_bytes(&e->io.record.load));
     update_scalars(&e->params, 0.25, 3, e->io.hyper.data);
     CHECK_OK(update_run(&e->params, &e->io));
@@ -247,7 +247,7 @@ static void check_muon_scale(const char *mode, double tall, double wide)
         ((float *)param_view(p[i], &e->params.memory, BUF_MAIN).data)[1] = 2;
         ((float *)param_view(p[i], &e->params.memory, BUF_GRAD).data)[0] = 3;
     }
-    memset(e->io.record.sums.data, 0, RECORD_SUMS * sizeof(float));
+    memset(e->io.record.sums.data, 0, tensor_bytes(&e->io.record.sums));
     memset(e->io.record.load.data, 0, tensor_bytes(&e->io.record.load));
     update_scalars(&e->params, lr, 1, e->io.hyper.data);
     CHECK_OK(update_run(&e->params, &e->io));
