@@ -64,8 +64,8 @@ static void the_scale_does_not_reach_the_weights(void **state)
     Tiny one, two;
     tiny_open(&one, TINY(F16, AUXILIARY, NO_CLIP, "moe.forced_balance=true"));
     tiny_open(&two, TINY(F16, AUXILIARY, NO_CLIP, "moe.forced_balance=true"));
-    one.engine.params.loss_scale.now = 1024;
-    two.engine.params.loss_scale.now = 8192;
+    one.engine.params.kept.loss_scale.now = 1024;
+    two.engine.params.kept.loss_scale.now = 8192;
     StepResult x = tiny_steps(&one, 0, 3), y = tiny_steps(&two, 0, 3);
     CHECK_NEAR(x.loss_scale, 1024, 0);
     CHECK_NEAR(y.loss_scale, 8192, 0);
@@ -182,7 +182,7 @@ static void the_least_scale_that_overflows_is_explained(void **state)
     Tiny t;
     StepResult r;
     tiny_open(&t, TINY(F16, "moe.aux_loss=100", "moe.z_loss=100", "model.init_std=3"));
-    t.engine.params.loss_scale.now = 1;
+    t.engine.params.kept.loss_scale.now = 1;
     CHECK_OK(engine_step(&t.engine, &t.batch, 1e-2, 1, &r));
     CHECK(!r.finite && !r.skipped && isfinite(r.loss));
     CHECK_FAILS(engine_explain_nan(&t.engine, &t.batch, 1), ERR_NUMERIC, "step 1");
