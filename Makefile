@@ -36,7 +36,7 @@ BUILD  ?= build
 O      := $(BUILD)/$(CONFIG)$(if $(filter 1-asan 1-tsan,$(LONG)-$(CONFIG)),-long)
 B      := $O$(if $(filter 1,$(CUDA)),-cuda)$(if $(filter 1,$(HIP)),-hip)$(if $(filter 1,$(MPI)),-mpi)$(if $(filter v3,$(ISA)),-v3)
 PROGRAM := $(if $(filter release-all,$(CONFIG)-$(ISA)),$(BUILD)/switchyard,$B/switchyard)
-BESIDE  := data-batches data-inspect data-ngram trace-replay bench-trace viz
+BESIDE  := data-batches data-inspect data-ngram trace-compat trace-replay bench-trace viz
 
 CC.release := gcc
 CC.debug   := gcc
@@ -142,8 +142,9 @@ NATIVE := $(addprefix $B/tests/,mesh/test_same_loss mesh/test_trajectory_mesh me
 FUZZ   := $(call test_of,tests/fuzz/fuzz_*.c)
 
 # The library: what its functions need of these folders, as one object in which only they are visible.
-PIC := $(patsubst %,$O/pic/%.o,$(wildcard $(addprefix src/,base/*.c trace/*.c config/*.c analyze/*.c analyze/*/*.c)) \
-       src/op/names.c src/hardware/hardware.c $O/gen/hardware.c $O/gen/presets.c)
+PIC := $(patsubst %,$O/pic/%.o,$(wildcard $(addprefix src/,base/*.c trace/*.c config/*.c analyze/*.c)) \
+       $(filter-out %/main.c,$(wildcard tools/compat/*.c)) src/op/names.c src/hardware/hardware.c $O/gen/hardware.c $O/gen/presets.c)
+$(filter $O/pic/tools/compat/%,$(PIC)): CFLAGS += -Itools
 TRACE_SO  := libswitchyard_trace.so.$(shell sed -n 's/^.define SWITCHYARD_TRACE_VERSION //p' include/switchyard_trace.h)
 TRACE_LIB := $B/libswitchyard_trace.a $B/$(TRACE_SO) $B/libswitchyard_trace.so
 TRACE_LDLIBS := -lz -lyaml -lgomp -lm -lpthread
@@ -351,8 +352,10 @@ endef
 $(foreach name,$(BESIDE),$(eval $(call BESIDE_RULES,$(name),$(lastword $(subst -, ,$(name))))))
 $B/switchyard: | $(BESIDE:%=$B/switchyard-%)
 $B/tests/fuzz/fuzz_sheets: $(BESIDE_OBJ.replay)
+COMPAT_TESTS := fuzz/fuzz_sheets fuzz/fuzz_collectives fuzz/fuzz_diff $(addprefix unit/analyze/test_,collectives diff perf report trace_library)
+$(COMPAT_TESTS:%=$B/tests/%): $(BESIDE_OBJ.compat)
+$(COMPAT_TESTS:%=$O/tests/%.c.o): CFLAGS += -Itools
 $(addprefix $B/tests/,fuzz/fuzz_timeline mesh/test_pipeline unit/viz/test_timeline): $(BESIDE_OBJ.viz)
-$O/tests/fuzz/fuzz_sheets.c.o: CFLAGS += -Itools
 
 # under CONFIG=fuzz with libFuzzer, else with a main that replays a corpus
 $(FUZZ): $B/tests/fuzz/%: $O/tests/fuzz/%.c.o $(addprefix $O/tests/harness/,fuzz.c.o fuzz_maps.c.o) $(if $(filter fuzz,$(CONFIG)),,$O/tests/harness/replay.c.o) $(LIB)

@@ -19,7 +19,7 @@
  * group. */
 enum { OUTLIER = 10 };
 
-/* Our own rules. compat/collectives.c has TraceLens' rules. */
+/* Our own rules. tools/compat/collectives.c has TraceLens' rules. */
 static const CollectiveRules OURS = {
     .lacks = "?",
     .lacks_nodes = "?",

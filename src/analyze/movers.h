@@ -1,5 +1,5 @@
 /* movers: which kernels are communication, by their names. movers.def is the one table of them: all
- * sheets, pages and `trace collectives` ask it. compat/ has TraceLens' shorter list. */
+ * sheets, pages and `trace collectives` ask it. tools/compat has TraceLens' shorter list. */
 #ifndef ANALYZE_MOVERS_H
 #define ANALYZE_MOVERS_H
 

@@ -91,7 +91,7 @@ MakeSheet sheet_timeline_by_step, sheet_idle_by_cause, sheet_idle_by_operator, s
  * differ, work of several processes. Nothing if there is none. */
 Status report_doubts(const Events *e, const Tree *t, Text *out);
 
-/* A column that is dropped before a table is shown; compat/ reads it. It numbers the kernels that
+/* A column that is dropped before a table is shown; tools/compat reads it. It numbers the kernels that
  * stand alone in unified_perf_summary. A row has the number of its first kernel. */
 #define REPORT_HIDDEN ".kernel"
 

@@ -1,5 +1,5 @@
 /* report_sheets: which sheets a report has, and when each is made. The order is that of files and
- * pages; compat/ and the pages find sheets by name or function. How a sheet is made is in the file
+ * pages; tools/compat and the pages find sheets by name or function. How a sheet is made is in the file
  * of its function. */
 #include "analyze/report.h"
 

@@ -5,7 +5,7 @@
  * Each function checks its arguments, calls a static function that returns a Status, and turns that
  * into a result. Several threads may read one trace: what is made on demand is made under a lock.
  */
-#include "analyze/compat/compat.h"
+#include "analyze/compat.h"
 #include "analyze/events_cut.h"
 #include "analyze/events_read.h"
 #include "analyze/recording.h"
@@ -95,7 +95,7 @@ static Status load_trace(SwitchyardTrace *t, const char *path, const SwitchyardT
                                   .step = o->step };
     t->compat = o->compat_tracelens != 0;
     /* TraceLens' options come last, since they change some of ours. */
-    if (t->compat) compat_options(&tree, &t->options, o->include_unlinked != 0);
+    if (t->compat) compat_tracelens.options(&tree, &t->options, o->include_unlinked != 0);
     TRY(arena_text(&t->arena, path, strlen(path), &path));
     TRY(events_read(path, &(EventsOptions){ .python = python }, &t->events));
     TRY(tree_build(&t->events, &tree, &t->arena, &t->tree));
@@ -234,7 +234,9 @@ static Status make_sheets(SwitchyardTrace *t)
     pthread_mutex_lock(&t->lock);
     ArenaMark mark = arena_mark(&t->arena);
     Report fresh = t->report;
-    Status s = t->made ? OK : (t->compat ? compat_tables : report_tables)(&t->report, t->table, &n);
+    Status s =
+        t->made ? OK
+                : (t->compat ? compat_tracelens.tables : report_tables)(&t->report, t->table, &n);
     if (s == OK && !t->made)
         s = recording_tables(t->events.recording, &t->arena, t->table + n, &more);
     if (s != OK) {

@@ -1,6 +1,5 @@
 /* trace collectives: parses the call, has the collectives of all ranks matched
  * (analyze/collectives.h), and prints or writes the tables. It measures nothing itself. */
-#include "analyze/compat/compat.h"
 #include "cli/options.h"
 #include "cli/trace_commands.h"
 #include "cli/trace_out.h"
@@ -10,6 +9,7 @@ typedef struct CollectivesCall {
     CollectivesOptions o;
     TraceOut out;
     int compat; /* -1: not given */
+    const Compat *tracelens;
 } CollectivesCall;
 
 /* Empty tables are not written. The text reads all of them by their index. */
@@ -35,7 +35,7 @@ static Status run_collectives(void *state, int n, char **path, Arena *a, Text *o
     const char *first = NULL;
     int cut = 0;
     /* 0 is the index of "tracelens", the only choice */
-    if (call->compat == 0) call->o.rules = &compat_collective_rules;
+    if (call->compat == 0) call->o.rules = call->tracelens->collective_rules;
     call->o.bar = &call->out.bar;
     TRY(trace_out_begin(&call->out, path, n));
     Status s = collectives_open(&c, (const char *const *)path, n, &call->o, a);
@@ -51,9 +51,9 @@ static Status run_collectives(void *state, int n, char **path, Arena *a, Text *o
                            first, cut, n);
 }
 
-Status cli_trace_collectives(int argc, char **argv)
+Status cli_trace_collectives(const Compat *tracelens, int argc, char **argv)
 {
-    CollectivesCall c = { .compat = -1 };
+    CollectivesCall c = { .compat = -1, .tracelens = tracelens };
     const Option table[] = {
         TRACE_OUT_OPTIONS(&c.out),
         { "--compat", OPTION_CHOICE, &c.compat, "tracelens",

@@ -3,10 +3,10 @@
 #ifndef CLI_TRACE_COMMANDS_H
 #define CLI_TRACE_COMMANDS_H
 
-#include "base/status.h"
+#include "analyze/compat.h"
 
-Status cli_trace_report(int argc, char **argv);
-Status cli_trace_collectives(int argc, char **argv);
-Status cli_trace_diff(int argc, char **argv);
+/* tracelens: what --compat tracelens calls. NULL: that option is not among the words (cli/trace.c). */
+typedef Status TraceCommand(const Compat *tracelens, int argc, char **argv);
+TraceCommand cli_trace_report, cli_trace_collectives, cli_trace_diff;
 
 #endif

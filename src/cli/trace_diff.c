@@ -1,6 +1,5 @@
 /* trace diff: parses the call, has two traces compared (analyze/diff.h), and prints or writes the
  * tables. It compares nothing itself. */
-#include "analyze/compat/compat.h"
 #include "analyze/events_cut.h"
 #include "analyze/events_read.h"
 #include "analyze/report.h"
@@ -14,6 +13,7 @@
 typedef struct DiffCall {
     TraceOut out;
     int compat; /* -1: not given */
+    const Compat *tracelens;
     bool python;
 } DiffCall;
 
@@ -50,7 +50,7 @@ static Status write_compat(const DiffCall *c, Sides *x)
     static const char *const map[] = { "cpu_op_map_trace1.json", "cpu_op_map_trace2.json",
                                        "cpu_op_map.json" };
     CompatDiff stats = { 0 };
-    TRY(compat_diff(&x->diff, x->tables, &x->scratch, &stats));
+    TRY(c->tracelens->diff(&x->diff, x->tables, &x->scratch, &stats));
     const Table both[] = { stats.stats, stats.unique };
     TRY(trace_out_tables(&c->out, "", "TraceDiff", both, 2, &x->scratch));
     for (int i = 0; i < 3; i++) TRY(write_diff_file(c, x, map[i], stats.map[i]));
@@ -107,7 +107,7 @@ static Status compare_traces(DiffCall *c, char **path, Sides *x, Text *out)
     TreeOptions options = { .link = LINK_CORRELATION, .python = c->python };
     Table sheet[DIFF_SHEETS];
     /* TraceLens' rules also decide how the trees are built. */
-    if (compat) compat_options(&options, NULL, false);
+    if (compat) c->tracelens->options(&options, NULL, false);
     for (int s = 0; s < DIFF_SIDES; s++) {
         TRY(events_read(path[s], &(EventsOptions){ .python = c->python, .bar = &c->out.bar },
                         &x->events[s]));
@@ -120,7 +120,7 @@ static Status compare_traces(DiffCall *c, char **path, Sides *x, Text *out)
                         path[s]);
         TRY(say_left_out(&x->events[s], &x->tree[s], out));
     }
-    TRY(diff_trees(&x->tree[0], &x->tree[1], compat ? &compat_diff_rules : NULL, x->tables,
+    TRY(diff_trees(&x->tree[0], &x->tree[1], compat ? c->tracelens->diff_rules : NULL, x->tables,
                    &x->scratch, &x->diff));
     if (c->out.folder != NULL) TRY(write_diff_file(c, x, "merged_tree_output.txt", NULL));
     if (compat) return write_compat(c, x);
@@ -158,9 +158,9 @@ static Status run_diff(void *state, int n, char **path, Arena *a, Text *out)
                 path[cut[0] ? 0 : 1], cut[0] && cut[1] ? ", and so does the other" : "");
 }
 
-Status cli_trace_diff(int argc, char **argv)
+Status cli_trace_diff(const Compat *tracelens, int argc, char **argv)
 {
-    DiffCall c = { .compat = -1 };
+    DiffCall c = { .compat = -1, .tracelens = tracelens };
     const Option table[] = {
         TRACE_OUT_OPTIONS(&c.out),
         { "--compat", OPTION_CHOICE, &c.compat, "tracelens",

@@ -1,7 +1,6 @@
 /* trace report: parses the call, has the report made (analyze/report.h), and prints or writes its
  * tables. Files are read one after the other, so only one trace is in memory. It computes nothing
  * itself. */
-#include "analyze/compat/compat.h"
 #include "analyze/events_cut.h"
 #include "analyze/events_read.h"
 #include "analyze/ranks.h"
@@ -22,6 +21,7 @@ typedef struct ReportCall {
     ReportOptions o;
     TraceOut out;
     int compat, link; /* -1: not given */
+    const Compat *tracelens;
     bool unlinked;
     Ranks ranks;
     const Recording *recording[FILES_MOST]; /* kept for --perfetto */
@@ -44,7 +44,7 @@ static Status load_trace(ReportCall *c, const char *path, Arena *a, Loaded *l)
 {
     const EventsOptions read = { .python = c->o.recompute, .bar = &c->out.bar };
     TreeOptions tree = { .link = LINK_CORRELATION, .python = c->o.recompute };
-    if (c->compat == 0) compat_options(&tree, &c->o, c->unlinked);
+    if (c->compat == 0) c->tracelens->options(&tree, &c->o, c->unlinked);
     l->crossing_dropped = tree.drop_crossing;
     /* the choice of the command line */
     if (c->link >= 0) tree.link = c->link == 1 ? LINK_AC2G : LINK_CORRELATION;
@@ -190,7 +190,7 @@ static Status report_file(ReportCall *c, Loaded *l, char **path, int file, int f
     /* each rank has a folder of its own */
     if (files > 1)
         (void)snprintf(sub, sizeof sub, "rank_%lld", (long long)(l->e.rank < 0 ? file : l->e.rank));
-    TRY((c->compat == 0 ? compat_tables : report_tables)(&l->report, table, &n));
+    TRY((c->compat == 0 ? c->tracelens->tables : report_tables)(&l->report, table, &n));
     TRY(recording_tables(l->e.recording, a, table + n, &more));
     n += more;
     TRY(trace_out_tables(&c->out, sub, path[file], table, n, a));
@@ -255,9 +255,9 @@ static Status run_report(void *state, int n, char **path, Arena *a, Text *out)
     return s;
 }
 
-Status cli_trace_report(int argc, char **argv)
+Status cli_trace_report(const Compat *tracelens, int argc, char **argv)
 {
-    ReportCall c = { .o = { .step = -1 }, .compat = -1, .link = -1 };
+    ReportCall c = { .o = { .step = -1 }, .compat = -1, .link = -1, .tracelens = tracelens };
     const Option table[] = {
         TRACE_OUT_OPTIONS(&c.out),
         { "--compat", OPTION_CHOICE, &c.compat, "tracelens",

@@ -1,6 +1,6 @@
 /* Two traces, with a line of %% between, as those of two ranks: refused with a sentence, or collectives whose waits are
  * not below 0, and their sheets. */
-#include "analyze/compat/compat.h"
+#include "compat/compat.h"
 #include "harness/fuzz.h"
 
 static Status use(const Collectives *c, const Fuzz *f)

@@ -1,7 +1,7 @@
 /* Two traces, with a line of %% between: refused with a sentence, or one tree whose nodes are calls of both or of one,
  * and its sheets. */
-#include "analyze/compat/compat.h"
 #include "analyze/events_read.h"
+#include "compat/compat.h"
 #include "harness/fuzz.h"
 
 static void check(const Diff *d)

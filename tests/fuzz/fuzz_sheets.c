@@ -1,8 +1,8 @@
 /* Any bytes as a trace: refused with a sentence, or all sheets of it, ours and TraceLens', lists of its operators, or
  * its timeline, which can be written. The first byte chooses which. */
-#include "analyze/compat/compat.h"
 #include "analyze/events_read.h"
 #include "analyze/recording.h"
+#include "compat/compat.h"
 #include "harness/fuzz.h"
 #include "replay/replay.h"
 #include "viz/trace_page.h"

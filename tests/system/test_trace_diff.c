@@ -68,7 +68,7 @@ static void compat_has_tracelens_files(void **state)
     };
     Lab *lab = *state;
     write_traces(lab);
-    Outcome o = RUN(lab, "cell", "trace", "diff", "old.json", "new.json", "--compat", "tracelens",
+    Outcome o = RUN(lab, "cell", "trace", "diff", "old.json", "new.json", "--compat=tracelens",
                     "--out", "compat");
     CHECK_EXIT(o, 0);
     for (size_t i = 0; i < sizeof name / sizeof *name; i++)

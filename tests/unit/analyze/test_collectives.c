@@ -2,8 +2,8 @@
  * how its clock ran, which kernels its window or its profiler lost, and what made it late. */
 #include "harness/test.h"
 
-#include "analyze/compat/compat.h"
 #include "base/file.h"
+#include "compat/compat.h"
 
 #include <stdarg.h>
 #include <unistd.h>

@@ -2,7 +2,7 @@
  * TraceLens' rules give its files. */
 #include "call_trees.h"
 
-#include "analyze/compat/compat.h"
+#include "compat/compat.h"
 
 #define LAUNCH(kernel) "{@cudaLaunchKernel{#" kernel "}}"
 #define TIMESFORMER    "facebook_timesformer-base-finetuned-k400__1016002.json.gz"

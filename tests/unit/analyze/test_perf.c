@@ -1,9 +1,9 @@
 #include "harness/events_of.h"
 
-#include "analyze/compat/compat.h"
 #include "analyze/perf.h"
 #include "analyze/perf_calls.h"
 #include "analyze/report.h"
+#include "compat/compat.h"
 
 static Arena arena;
 static EventsOf of;

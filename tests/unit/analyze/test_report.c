@@ -1,9 +1,9 @@
 #include "harness/events_of.h"
 
-#include "analyze/compat/compat.h"
 #include "analyze/events_read.h"
 #include "analyze/report.h"
 #include "base/file.h"
+#include "compat/compat.h"
 
 static Arena arena;
 static EventsOf of;

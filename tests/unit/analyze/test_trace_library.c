@@ -211,12 +211,19 @@ static void options_choose_what_counts(void **state)
     SwitchyardTraceOptions o = SWITCHYARD_TRACE_OPTIONS;
     SwitchyardTraceCounts c;
     SwitchyardTrace *t = NULL;
+    int32_t at = 0;
     o.compat_tracelens = 1, o.python = 1; /* no arrows: nothing is linked, and only that counts */
     t = small(&o);
     CHECK_INT(switchyard_trace_counts(t, &c), SWITCHYARD_TRACE_OK);
     CHECK_INT(c.events, 7);
     CHECK_INT(c.unlinked, 3);
     CHECK_INT(c.device_events, 0);
+    switchyard_trace_close(t);
+    o.include_unlinked = 1;
+    t = small(&o);
+    CHECK_INT(switchyard_trace_find_sheet(t, "gpu_timeline", &at), SWITCHYARD_TRACE_OK);
+    FAILS(switchyard_trace_find_sheet(t, "idle_by_cause", &at), SWITCHYARD_TRACE_BAD_ARGUMENT,
+          "has no sheet idle_by_cause");
     switchyard_trace_close(t);
     o = (SwitchyardTraceOptions)SWITCHYARD_TRACE_OPTIONS;
     o.step = 4;

@@ -5,7 +5,7 @@
  * calls whose name occurs more than once are matched again by the names below them (regroup_calls).
  * Tables are made in compat/diff.c.
  */
-#include "analyze/compat/compat.h"
+#include "compat/compat.h"
 
 #include <stdlib.h>
 #include <string.h>

@@ -1,7 +1,7 @@
 /* compat/collectives: how TraceLens reports on the collectives of several ranks. It recognises a
  * collective by its kernel's record alone. It trusts every rank's clock, and takes the k-th calls
  * of all ranks as one collective. This file is data only. */
-#include "analyze/compat/compat.h"
+#include "compat/compat.h"
 
 const CollectiveRules compat_collective_rules = {
     .movers = "nccl|rccl|cross_device_reduce",

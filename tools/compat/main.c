@@ -1,0 +1,31 @@
+/* trace-compat: what `switchyard trace report`, `collectives` and `diff` become with --compat: the same
+ * commands, with TraceLens' rules. */
+#include "beside/beside.h"
+#include "cli/options.h"
+#include "cli/trace_commands.h"
+#include "compat/compat.h"
+
+static Status run_report(int argc, char **argv)
+{
+    return cli_trace_report(&compat_tracelens, argc, argv);
+}
+
+static Status run_collectives(int argc, char **argv)
+{
+    return cli_trace_collectives(&compat_tracelens, argc, argv);
+}
+
+static Status run_diff(int argc, char **argv)
+{
+    return cli_trace_diff(&compat_tracelens, argc, argv);
+}
+
+Status beside_run(int argc, char **argv)
+{
+    static const Subcommand rows[] = {
+        { "report", "show where the time of a trace went", run_report },
+        { "collectives", "match the collectives of all ranks", run_collectives },
+        { "diff", "compare two traces by operator", run_diff },
+    };
+    return options_dispatch("switchyard trace", rows, sizeof rows / sizeof *rows, argc, argv);
+}
