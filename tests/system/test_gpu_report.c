@@ -39,6 +39,23 @@ static void packed_tests_find_their_golden_files(void **state)
     CHECK(strstr(out, "FAILED") == NULL && strstr(out, "cannot be read") == NULL);
 }
 
+/* Parts of a report are commands that are programs of their own. Any program stands for a test. */
+static void a_packed_program_becomes_those_beside_it(void **state)
+{
+    Lab *lab = *state;
+    CHECK_INT(run_script(lab, "mkdir -p $LAB/built/op $LAB/room;"
+                              "cp build/switchyard-viz $LAB/built/op/test_scale;"
+                              "tools/gpu_report pack_built build/switchyard $LAB/built $LAB/pack;"
+                              "xz -dc $LAB/pack | tar -C $LAB/room -xf -;"
+                              "for name in ladder shapes contention; do"
+                              "  $LAB/room/switchyard bench $name --help >>$LAB/said; done"),
+              0);
+    const char *said = lab_read(lab, lab_path(lab, "there/said"), NULL);
+    CHECK_SAYS(said, "usage: switchyard bench ladder ");
+    CHECK_SAYS(said, "usage: switchyard bench shapes ");
+    CHECK_SAYS(said, "usage: switchyard bench contention ");
+}
+
 /* Without nvidia-smi the GPUs are those that AMD's driver lists; here a folder stands for it. */
 static void a_machine_with_amds_gpus_is_told_by_its_driver(void **state)
 {
@@ -76,6 +93,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         LAB_TEST(packed_tests_find_their_golden_files),
+        LAB_TEST(a_packed_program_becomes_those_beside_it),
         LAB_TEST(a_machine_with_amds_gpus_is_told_by_its_driver),
     };
     return LAB_RUN_ALL(tests);
