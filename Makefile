@@ -36,7 +36,7 @@ BUILD  ?= build
 O      := $(BUILD)/$(CONFIG)$(if $(filter 1-asan 1-tsan,$(LONG)-$(CONFIG)),-long)
 B      := $O$(if $(filter 1,$(CUDA)),-cuda)$(if $(filter 1,$(HIP)),-hip)$(if $(filter 1,$(MPI)),-mpi)$(if $(filter v3,$(ISA)),-v3)
 PROGRAM := $(if $(filter release-all,$(CONFIG)-$(ISA)),$(BUILD)/switchyard,$B/switchyard)
-BESIDE  := data-batches data-inspect data-ngram trace-compat trace-replay bench-trace viz
+BESIDE  := bench-contention bench-ladder bench-shapes bench-trace data-batches data-inspect data-ngram trace-compat trace-replay viz
 
 CC.release := gcc
 CC.debug   := gcc
@@ -347,15 +347,18 @@ $$(BESIDE_OBJ.$(2)) $O/tools/$(2)/main.c.o $$(BESIDE_TESTS.$(2):$B/%=$O/%.c.o): 
 $$(BESIDE_TESTS.$(2)): $$(BESIDE_OBJ.$(2))
 $B/switchyard-$(1): $O/tools/beside/main.c.o $O/tools/$(2)/main.c.o $$(BESIDE_OBJ.$(2)) $(LIB)
 	@mkdir -p $$(@D)
-	$$(CC) $$(LDFLAGS) $$^ $$(LDLIBS) -o $$@
+	$$(CC) $$(LDFLAGS) $$(filter %.o,$$^) $(LIB) $$(LDLIBS) -o $$@
 endef
 $(foreach name,$(BESIDE),$(eval $(call BESIDE_RULES,$(name),$(lastword $(subst -, ,$(name))))))
 $B/switchyard: | $(BESIDE:%=$B/switchyard-%)
+$B/switchyard-bench-contention $(BESIDE_TESTS.contention) $B/tests/gpu/test_gpu_bench: $(BESIDE_OBJ.shapes)
+$B/tests/gpu/test_gpu_bench: $(BESIDE_OBJ.contention)
 $B/tests/fuzz/fuzz_sheets: $(BESIDE_OBJ.replay)
 COMPAT_TESTS := fuzz/fuzz_sheets fuzz/fuzz_collectives fuzz/fuzz_diff $(addprefix unit/analyze/test_,collectives diff perf report trace_library)
 $(COMPAT_TESTS:%=$B/tests/%): $(BESIDE_OBJ.compat)
 $(COMPAT_TESTS:%=$O/tests/%.c.o): CFLAGS += -Itools
 $(addprefix $B/tests/,fuzz/fuzz_timeline mesh/test_pipeline unit/viz/test_timeline): $(BESIDE_OBJ.viz)
+$O/tests/gpu/test_gpu_bench.c.o: CFLAGS += -Itools
 
 # under CONFIG=fuzz with libFuzzer, else with a main that replays a corpus
 $(FUZZ): $B/tests/fuzz/%: $O/tests/fuzz/%.c.o $(addprefix $O/tests/harness/,fuzz.c.o fuzz_maps.c.o) $(if $(filter fuzz,$(CONFIG)),,$O/tests/harness/replay.c.o) $(LIB)

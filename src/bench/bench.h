@@ -46,6 +46,17 @@ void bench_close(BenchModel *m); /* safe on { 0 } */
 /* Makes the other ranks end after a failure here. Call it before freeing memory that they may
  * read. */
 void bench_abort_ranks(Comm *world);
+
+/* A bench, as each rank runs it. */
+typedef struct BenchOn {
+    const Config *config;
+    Status (*run)(const void *state, const Config *c, Comm *world, Arena *a, Text *out);
+    const void *state;
+    Text *out; /* of rank 0 */
+} BenchOn;
+/* Runs the bench `on` (a BenchOn) on one rank, in memory of its own: a CommBody. */
+Status bench_on_rank(void *on, Comm *world);
+
 /* From here on steps run on the batches that training reads from data.sources. */
 Status bench_read_data(BenchModel *m);
 /* One step on a new batch; making it is not timed. */
@@ -102,24 +113,6 @@ Status bench_step(const Config *c, Comm *world, const BenchStep *options, Text *
 Status bench_exposed_check(const Comm *world);
 Status bench_exposed(const Config *c, Comm *world, const BenchStep *options,
                      const BenchMedian *with, Text *out);
-/* The model in its plainest form with micro-batches of 1, 2, 4 ... up to the configured one, then
- * with one more feature in each row: tokens a second, memory, launches and waits a step. Texts of
- * settings lie in `a`. */
-Status bench_ladder(const Config *config, int64_t steps, Arena *a, Text *out);
-/* The model on 1, 2, 4 ... and `ranks` threads of this process, a row each: tokens a second in all
- * and per rank, and the latter over the first row's. `config` is for all ranks. Fewer ranks keep
- * the sequences and threads per rank, and the axes of the mesh as far as they divide. */
-Status bench_scale(const Config *config, int ranks, int64_t steps, Text *out);
-
-typedef struct BenchShapes {
-    int group;        /* which of bench_groups */
-    const char *seed; /* draw shapes from this seed; NULL: take those of the table */
-    const char *list; /* a file with a JSON object a line: op, shape (its name), sizes by letter,
-                       * how often and how long a trace has it (count, traced_s); NULL: none */
-    int64_t shrink;   /* divides sizes */
-    bool json, no_check;
-} BenchShapes;
-
 enum { BENCH_COMM_ALL, BENCH_COMM_COLLECTIVES, BENCH_COMM_EXCHANGE };
 
 typedef struct BenchComm {
@@ -131,21 +124,5 @@ typedef struct BenchComm {
 /* Times collectives by size and exchanges of tokens by kind, between all ranks of the world: one
  * line, or one JSON object, for each row. ERR_ARG: fewer than two ranks. */
 Status bench_comm(const Config *c, Comm *world, const BenchComm *options, Text *out);
-
-typedef struct BenchContention {
-    int64_t shrink; /* divides bytes and sizes */
-    bool json;
-} BenchContention;
-
-/* Times products, attention and an op that memory bounds, alone and beside communication that runs or
- * waits: one line, or one JSON object, for each. The times are rank 0's. `plan calibrate` reads the
- * lines of a GPU. ERR_ARG: fewer than two ranks. */
-Status bench_contention(const Config *c, Comm *world, const BenchContention *options, Text *out);
-
-extern const char bench_groups[]; /* words separated by | */
-
-/* Times single ops without a model, on the shapes of shapes.def or on drawn ones: one line, or one
- * JSON object, for each row. */
-Status bench_shapes(const Config *c, const BenchShapes *options, Text *out);
 
 #endif

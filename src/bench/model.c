@@ -1,6 +1,5 @@
 /* model: opens a model with its engine for a bench, makes batches, and times steps. Learning rate
- * and tokens are arbitrary: what is measured is time. What is printed is in step.c, ops.c and
- * ladder.c. */
+ * and tokens are arbitrary: what is measured is time. What is printed is in step.c and ops.c. */
 #include "bench/bench.h"
 
 #include "base/clock.h"
@@ -87,6 +86,24 @@ void bench_abort_ranks(Comm *world)
     char why[1024];
     status_sentence(why, sizeof why);
     if (world != NULL) comm_abort(world, why);
+}
+
+/* Only rank 0's text is printed. A rank that fails ends the others before its memory is freed,
+ * because they may still read it. */
+Status bench_on_rank(void *on, Comm *world)
+{
+    const BenchOn *b = on;
+    Config own = *b->config;
+    Arena a = { 0 };
+    Text out = { 0 };
+    TRY(arena_reserve(&a, "command", (size_t)64 << 30));
+    Status s = bench_bind_rank(&own, world, &a);
+    if (s == OK) s = text_init(&out, &a);
+    if (s == OK) s = b->run(b->state, &own, world, &a, &out);
+    if (s == OK && (world == NULL || world->rank == 0)) s = text_append(b->out, out.data, out.used);
+    if (s != OK) bench_abort_ranks(world);
+    arena_free(&a);
+    return s;
 }
 
 Status bench_read_data(BenchModel *m)

@@ -1,5 +1,6 @@
-/* runner: what `bench shapes` and `bench comm` share: the device, memory for one row, one timing
- * loop, and the experts of random tokens. It knows neither ops nor models, and prints nothing. */
+/* runner: what `bench comm`, `doctor` and two programs beside (tools/shapes, tools/contention) share:
+ * the device, memory for one row, one timing loop, and the experts of random tokens. It knows neither
+ * ops nor models, and prints nothing. */
 #ifndef BENCH_RUNNER_H
 #define BENCH_RUNNER_H
 

@@ -1,6 +1,5 @@
-/* bench: `switchyard bench ops`, `step`, `ladder`, `shapes`, `comm` and `contention`: parses, calls
- * bench/, prints. It measures nothing itself. One table has the options of all benches, each with the
- * benches that take it. */
+/* bench: `switchyard bench ops`, `step` and `comm`: parses, calls bench/, prints. It measures nothing
+ * itself. One table has the options of all benches, each with the benches that take it. */
 #include "bench/bench.h"
 
 #include "cli/cli.h"
@@ -9,28 +8,17 @@
 #include <stddef.h>
 #include <string.h>
 
-typedef enum BenchKind {
-    BENCH_OPS,
-    BENCH_STEP,
-    BENCH_LADDER,
-    BENCH_SHAPES,
-    BENCH_COMM,
-    BENCH_CONTENTION
-} BenchKind;
+typedef enum BenchKind { BENCH_OPS, BENCH_STEP, BENCH_COMM } BenchKind;
 
 /* A call of a bench: the targets of its options. */
 typedef struct Bench {
     BenchKind kind;
     int64_t ranks;
-    BenchStep step; /* step.steps also serves ops and ladder */
-    BenchShapes shapes;
+    BenchStep step; /* step.steps also serves ops */
     BenchComm comm;
-    BenchContention contention;
     bool small, ops;    /* --shrink of the model; --ops of `bench step` */
     bool why;           /* --why: which kernels run, instead of times */
     const char *device; /* --device: a GPU that --why assumes */
-    const Config *config;
-    Text *out;
 } Bench;
 
 /* Runs a bench on this rank. world NULL: one rank. */
@@ -55,34 +43,9 @@ static Status run_step(const Bench *b, const Config *c, Comm *world, Arena *a, T
     return bench_ops(c, b->step.steps, a, out);
 }
 
-/* With --ranks the ladder starts its own threads, rung by rung, so it cannot run under a
- * launcher. */
-static Status run_ladder(const Bench *b, const Config *c, Comm *world, Arena *a, Text *out)
-{
-    (void)world;
-    if (b->ranks > 1 && comm_launched() > 1)
-        return FAIL(
-            ERR_ARG,
-            "bench ladder: --ranks starts ranks of this host: start it without mpirun or srun");
-    if (b->ranks > 1) return bench_scale(c, (int)b->ranks, b->step.steps, out);
-    return bench_ladder(c, b->step.steps, a, out);
-}
-
-static Status run_shapes(const Bench *b, const Config *c, Comm *world, Arena *a, Text *out)
-{
-    if (b->shapes.list != NULL && b->shapes.seed != NULL)
-        return FAIL(ERR_ARG, "bench shapes: --list and --seed both say what runs: leave one out");
-    return (void)world, (void)a, bench_shapes(c, &b->shapes, out);
-}
-
 static Status run_comm(const Bench *b, const Config *c, Comm *world, Arena *a, Text *out)
 {
     return (void)a, bench_comm(c, world, &b->comm, out);
-}
-
-static Status run_contention(const Bench *b, const Config *c, Comm *world, Arena *a, Text *out)
-{
-    return (void)a, bench_contention(c, world, &b->contention, out);
 }
 
 /* model: the first argument is a model; else it is a setting. ranks: the bench runs on every
@@ -114,29 +77,6 @@ static const struct {
                      run_step,
                      true,
                      true },
-    [BENCH_LADDER] = { { .name = "switchyard bench ladder",
-                         .arguments = "MODEL [section.key=value ...]",
-                         .what = "Print one table: larger batches first, then one more feature in "
-                                 "each row, with "
-                                 "tokens/s, memory, launches and waits of the host. With --ranks N "
-                                 "it compares 1, 2, 4 "
-                                 "... N ranks with the same work per rank: tokens/s, tokens/s per "
-                                 "rank, efficiency.",
-                         .example = "switchyard bench ladder deepseek-v2-lite model.layers=6 "
-                                    "run.compute=bf16" },
-                       run_ladder,
-                       true,
-                       false },
-    [BENCH_SHAPES] = { { .name = "switchyard bench shapes",
-                         .arguments = "[section.key=value ...]",
-                         .what = "Time single ops on the shapes of well-known models: time, "
-                                 "TFLOP/s, TB/s, share of "
-                                 "the measured peak, and the largest error of a sample against the "
-                                 "CPU.",
-                         .example = "switchyard bench shapes run.compute=bf16 --only products" },
-                       run_shapes,
-                       false,
-                       false },
     [BENCH_COMM] = { { .name = "switchyard bench comm",
                        .arguments = "[section.key=value ...]",
                        .what = "Time communication between ranks of this host or of mpirun: every "
@@ -149,60 +89,29 @@ static const struct {
                      run_comm,
                      false,
                      true },
-    [BENCH_CONTENTION] = { { .name = "switchyard bench contention",
-                             .arguments = "[section.key=value ...]",
-                             .what = "Time products, attention and an op that memory bounds, alone "
-                                     "and during communication. An all-gather runs, or waits for a "
-                                     "late rank, or a receive waits. `plan calibrate` reads how "
-                                     "many times as long they take.",
-                             .example = "switchyard bench contention run.compute=bf16 --ranks 2" },
-                           run_contention,
-                           false,
-                           true },
 };
 
-/* Runs the bench on one rank, in memory of its own. Only rank 0's text is printed. A rank that
- * fails ends the others before its memory is freed, because they may still read it. */
-static Status run_rank(void *state, Comm *world)
+static Status run_kind(const void *state, const Config *c, Comm *world, Arena *a, Text *out)
 {
     const Bench *b = state;
-    Config own = *b->config;
-    Arena a = { 0 };
-    Text out = { 0 };
-    TRY(arena_reserve(&a, "command", (size_t)64 << 30));
-    Status s = bench_bind_rank(&own, world, &a);
-    if (s == OK) s = text_init(&out, &a);
-    if (s == OK) s = benches[b->kind].fn(b, &own, world, &a, &out);
-    if (s == OK && (world == NULL || world->rank == 0)) s = text_append(b->out, out.data, out.used);
-    if (s != OK) bench_abort_ranks(world);
-    arena_free(&a);
-    return s;
+    return benches[b->kind].fn(b, c, world, a, out);
 }
 
-/* Loads the configuration, then runs the bench here or on every rank. `all` is a copy, so that
- * ranks share one structure that nobody changes but rank 0's text. */
+/* Loads the configuration, then runs the bench here or on every rank. */
 static Status run_bench(void *state, int n, char **arguments, Arena *a, Text *out)
 {
-    Bench all = *(const Bench *)state;
+    const Bench *b = state;
     Config c = { 0 };
-    bool model = n > 0 && benches[all.kind].model;
-    TRY(config_load_as(&c, a, all.small ? CONFIG_SMALL : 0, model ? arguments[0] : "quickstart",
+    bool model = n > 0 && benches[b->kind].model;
+    TRY(config_load_as(&c, a, b->small ? CONFIG_SMALL : 0, model ? arguments[0] : "quickstart",
                        (const char *const *)(arguments + model), n - model));
-    all.config = &c;
-    all.out = out;
-    if (benches[all.kind].ranks) return cli_ranks(all.ranks, c.comm_timeout_s, a, run_rank, &all);
-    return benches[all.kind].fn(&all, &c, NULL, a, out);
+    BenchOn on = { .config = &c, .run = run_kind, .state = b, .out = out };
+    if (benches[b->kind].ranks) return cli_ranks(b->ranks, c.comm_timeout_s, a, bench_on_rank, &on);
+    return run_kind(b, &c, NULL, a, out);
 }
 
 /* Bits of the benches that take an option. */
-enum {
-    OPS = 1 << BENCH_OPS,
-    STEP = 1 << BENCH_STEP,
-    LADDER = 1 << BENCH_LADDER,
-    SHAPES = 1 << BENCH_SHAPES,
-    COMM = 1 << BENCH_COMM,
-    CONTENTION = 1 << BENCH_CONTENTION
-};
+enum { OPS = 1 << BENCH_OPS, STEP = 1 << BENCH_STEP, COMM = 1 << BENCH_COMM };
 
 /* An option, the benches that take it, and the member of Bench that it sets: option.target of the
  * row is NULL, because each call has a Bench of its own. */
@@ -214,58 +123,32 @@ typedef struct BenchOption {
 
 #define OF_CALL(member) offsetof(Bench, member)
 static const BenchOption bench_options[] = {
-    { OPS | STEP | LADDER,
+    { OPS | STEP,
       OF_CALL(step.steps),
       { "--steps", OPTION_INT, NULL, "N", "number of timed steps", .min = 1, .max = 1e6 } },
-    { OPS | STEP | LADDER,
+    { OPS | STEP,
       OF_CALL(small),
       { "--shrink", OPTION_FLAG, NULL,
         .help = "shrink the model but keep its structure; settings are applied after that" } },
-    { STEP | LADDER | COMM | CONTENTION,
+    { STEP | COMM,
       OF_CALL(ranks),
       { "--ranks", OPTION_INT, NULL, "N", "run N ranks on this host, each on its own GPU", .min = 1,
         .max = 1024 } },
-    { SHAPES,
-      OF_CALL(shapes.group),
-      { "--only", OPTION_CHOICE, NULL, bench_groups, .help = "run only one group of ops" } },
     { COMM,
       OF_CALL(comm.only),
       { "--only", OPTION_CHOICE, NULL, "all|collectives|exchange", .help = "run only one part" } },
-    { SHAPES,
-      OF_CALL(shapes.seed),
-      { "--seed", OPTION_TEXT, NULL, "TEXT",
-        .help = "run five MoE shapes drawn from TEXT instead, each routed in three ways" } },
-    { SHAPES,
-      OF_CALL(shapes.list),
-      { "--list", OPTION_TEXT, NULL, "FILE",
-        .help = "run the rows of FILE, from trace replay --bench, instead" } },
-    { SHAPES,
-      OF_CALL(shapes.shrink),
-      { "--shrink", OPTION_INT, NULL, "N", "divide all sizes by N", .min = 1, .max = 1e6 } },
     { COMM,
       OF_CALL(comm.shrink),
       { "--shrink", OPTION_INT, NULL, "N", "divide all bytes and tokens by N", .min = 1,
         .max = 1e6 } },
-    { CONTENTION,
-      OF_CALL(contention.shrink),
-      { "--shrink", OPTION_INT, NULL, "N", "divide bytes and sizes by N", .min = 1, .max = 1000 } },
     { STEP,
       OF_CALL(step.timeline),
       { "--timeline", OPTION_TEXT, NULL, "FOLDER",
         .help = "write the last step for `switchyard viz`: passes by stage, or by lane" } },
     { STEP, OF_CALL(step.json), { "--json", OPTION_FLAG, NULL, .help = "print one JSON object" } },
-    { SHAPES,
-      OF_CALL(shapes.json),
-      { "--json", OPTION_FLAG, NULL, .help = "print one JSON object per line" } },
     { COMM,
       OF_CALL(comm.json),
       { "--json", OPTION_FLAG, NULL, .help = "print one JSON object per line" } },
-    { CONTENTION,
-      OF_CALL(contention.json),
-      { "--json", OPTION_FLAG, NULL, .help = "print one JSON object per line" } },
-    { SHAPES,
-      OF_CALL(shapes.no_check),
-      { "--no-check", OPTION_FLAG, NULL, .help = "do not compare results with the CPU" } },
     { OPS,
       OF_CALL(why),
       { "--why", OPTION_FLAG, NULL,
@@ -293,11 +176,7 @@ static Status parse_bench(int argc, char **argv)
     enum { N = sizeof bench_options / sizeof *bench_options };
     int kind = BENCH_OPS;
     while (strcmp(benches[kind].command.name + sizeof "switchyard bench", argv[0]) != 0) kind++;
-    Bench b = { .kind = (BenchKind)kind,
-                .step.steps = 20,
-                .shapes.shrink = 1,
-                .comm.shrink = 1,
-                .contention.shrink = 1 };
+    Bench b = { .kind = (BenchKind)kind, .step.steps = 20, .comm.shrink = 1 };
     Option own[N];
     Command command = benches[kind].command;
     command.options = own;
@@ -316,10 +195,10 @@ Status cli_bench(int argc, char **argv)
     static const Subcommand rows[] = {
         { "ops", "time each op of a training step", parse_bench },
         { "step", "time whole training steps", parse_bench },
-        { "ladder", "measure what each feature or each further rank brings", parse_bench },
-        { "shapes", "time single ops without a model", parse_bench },
+        { "ladder", "measure what each feature or each further rank brings", NULL },
+        { "shapes", "time single ops without a model", NULL },
         { "comm", "time collectives and token exchange between ranks", parse_bench },
-        { "contention", "time ops during communication", parse_bench },
+        { "contention", "time ops during communication", NULL },
         { "trace", "time the reader and the report of traces", NULL },
     };
     return options_dispatch("switchyard bench", rows, sizeof rows / sizeof *rows, argc, argv);

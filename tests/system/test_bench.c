@@ -177,6 +177,18 @@ static void communication_is_measured(void **state)
     CHECK_SAYS(o.out, "switchyard bench comm run.compute=bf16 --ranks 4");
 }
 
+/* A program of its own: ranks and options are those of the command. */
+static void ops_are_timed_beside_communication(void **state)
+{
+    Lab *lab = *state;
+    Outcome o = RUN(lab, "contention", "--quiet", "bench", "contention", "--ranks=2",
+                    "--shrink=512", "run.device=cpu", "run.threads=1");
+    CHECK_EXIT(o, 0);
+    CHECK_SAYS(o.out, "2 ranks, 1 threads: ops and calls run one after the other here");
+    CHECK(strstr(behind(o.out, "swiglu"), "swiglu") == NULL); /* one rank speaks */
+    CHECK_TEXT(o.err, "");
+}
+
 static void what_cannot_be_measured_is_refused(void **state)
 {
     static const struct {
@@ -215,6 +227,7 @@ int main(void)
         LAB_TEST(a_ladder_goes_up_to_all_ranks),
         LAB_TEST(a_ladder_of_features_has_its_rungs),
         LAB_TEST(communication_is_measured),
+        LAB_TEST(ops_are_timed_beside_communication),
         LAB_TEST(what_cannot_be_measured_is_refused),
     };
     return cmocka_run_group_tests(tests, lab_open, lab_close);

@@ -52,6 +52,9 @@ static void what_is_installed_runs_and_goes_again(void **state)
     static const char *const PARTS[] = {
         "usage: switchyard COMMAND",
         "./opt/yard/bin/switchyard\n",
+        "./opt/yard/bin/switchyard-bench-contention\n",
+        "./opt/yard/bin/switchyard-bench-ladder\n",
+        "./opt/yard/bin/switchyard-bench-shapes\n",
         "./opt/yard/bin/switchyard-data-ngram\n",
         "./opt/yard/bin/switchyard-quickstart\n",
         "./opt/yard/bin/switchyard-trace-compat\n",

@@ -7,9 +7,9 @@
 #include <stdio.h>
 #include <string.h>
 
-/* Sizes by the letters of bench/shapes.def; 0: the case has no such size. */
+/* Sizes by the letters of shapes/shapes.def; 0: the case has no such size. */
 typedef struct Row {
-    const char *op; /* a case of bench/shapes.def */
+    const char *op; /* a case of shapes/shapes.def */
     int64_t n, d, f, e, k, b, t, h;
 } Row;
 

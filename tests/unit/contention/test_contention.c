@@ -2,7 +2,7 @@
 #include "harness/bench_ranks.h"
 #include "harness/json_lines.h"
 
-#include "bench/bench.h"
+#include "contention/contention.h"
 
 #include <stdlib.h>
 

@@ -1,7 +1,6 @@
 /* shapes_set: makes and fills the tensors of a case of shapes.def, and the arguments of its calls.
  * Which tensors a call has is in the table; what is no tensor (scales, dims, rules) is set here by
  * op. */
-#include "bench/shapes.h"
 #include "op/attention_kernels.h"
 #include "op/head.h"
 #include "op/moe.h"
@@ -10,6 +9,7 @@
 #include "op/rmsnorm.h"
 #include "op/rope.h"
 #include "op/route.h"
+#include "shapes/shapes.h"
 
 #include "base/rng.h"
 
@@ -27,7 +27,7 @@ static const struct {
 #define TYPE_E4M3                           DTYPE_E4M3
 #define TYPE_I32                            DTYPE_I32
 #define TENSOR(name, axis, type, fill, ...) [T_##name] = { OVER_##axis, FILL_##fill, TYPE_##type },
-#include "bench/shapes.def"
+#include "shapes/shapes.def"
 };
 
 const char shape_letters[] = "ndfekbth";
@@ -53,7 +53,7 @@ static int sizes_of(const ShapeSizes *s, int id, int64_t dim[TENSOR_MAX_RANK])
     };
     const int64_t inner[T_COUNT][2] = {
 #define TENSOR(name, axis, type, fill, ...) [T_##name] = { __VA_ARGS__ },
-#include "bench/shapes.def"
+#include "shapes/shapes.def"
     };
     int rank = 0;
     for (int i = 0; i < 5; i++) {

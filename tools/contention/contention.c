@@ -17,12 +17,13 @@
  * until others end. Two waves take twice as long. On the host ops and calls run one after the other,
  * so that factors there are 1 but for noise.
  */
+#include "contention/contention.h"
 #include "backend/backend.h"
 #include "base/order.h"
 #include "bench/bench.h"
 #include "bench/runner.h"
-#include "bench/shapes.h"
 #include "op/libraries.h"
+#include "shapes/shapes.h"
 #include "train/agree.h"
 #include "train/engine_memory.h"
 

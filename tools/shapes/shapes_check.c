@@ -1,7 +1,7 @@
 /* shapes_check: recomputes a sample of a case's outputs on the CPU, and compares them with the
  * device's. A sample is a case with fewer tokens, experts or heads, whose inputs are copied from
  * the device. */
-#include "bench/shapes.h"
+#include "shapes/shapes.h"
 
 #include "base/rng.h"
 

@@ -4,8 +4,9 @@
  * The ladder of features begins with the plainest way to train the model: all logits at once, a
  * wait of the host after every op, no graph, the library's first proposal for each product. Each
  * rung keeps what the rungs before it switched on and adds one thing. Rungs are whole runs of the
- * model; single ops are in ops.c.
+ * model; single ops are in src/bench/ops.c.
  */
+#include "ladder/ladder.h"
 #include "bench/bench.h"
 
 #include <inttypes.h>

@@ -6,16 +6,18 @@
  * in several copies; runs alternate between them, so that they are not in a cache. The CPU recomputes a
  * sample of each row's outputs (shapes_check.c).
  */
-#include "bench/shapes.h"
+#include "shapes/shapes.h"
 
 #include "base/file.h"
 #include "base/rng.h"
 #include "base/scan.h"
-#include "bench/bench.h"
 #include "bench/runner.h"
 #include "op/libraries.h"
 #include "op/moe.h"
+#include "shapes/bench.h"
 #include "train/engine_memory.h"
+#include "train/peak.h"
+#include "train/train.h"
 
 #include <math.h>
 #include <stdio.h>
@@ -63,7 +65,7 @@ typedef struct Shape {
 
 #define SHAPE(group, name, ...) { group, name, { __VA_ARGS__ }, 0, 0 },
 static const Shape shapes[] = {
-#include "bench/shapes.def"
+#include "shapes/shapes.def"
 };
 
 /* clang-format off */
@@ -72,7 +74,7 @@ static const Shape shapes[] = {
     { group, #name, SAMPLE_##sample, prepare, calls, { __VA_ARGS__ } },
 /* clang-format on */
 static const ShapeCase cases[] = {
-#include "bench/shapes.def"
+#include "shapes/shapes.def"
 };
 
 typedef struct Bench {

@@ -3,8 +3,8 @@
 #include "harness/json_lines.h"
 
 #include "base/rng.h"
-#include "bench/bench.h"
-#include "bench/shapes.h"
+#include "shapes/bench.h"
+#include "shapes/shapes.h"
 #include "train/peak.h"
 
 #include <unistd.h>

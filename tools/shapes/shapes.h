@@ -1,8 +1,8 @@
-/* shapes: what the files of `bench shapes` share; private to bench/. shapes.c walks shapes.def,
- * times and prints; shapes_set.c makes the tensors of a case; shapes_check.c runs a sample of it on
- * the CPU, which is the same case with smaller sizes. */
-#ifndef BENCH_SHAPES_H
-#define BENCH_SHAPES_H
+/* shapes: what the files of `bench shapes` share, and `bench contention` with them. shapes.c walks
+ * shapes.def, times and prints; shapes_set.c makes the tensors of a case; shapes_check.c runs a sample
+ * of it on the CPU, which is the same case with smaller sizes. */
+#ifndef SHAPES_SHAPES_H
+#define SHAPES_SHAPES_H
 
 #include "backend/backend.h"
 #include "config/config.h"
@@ -12,7 +12,7 @@ enum { SHAPE_CALLS_MAX = 8, SHAPE_PORTS_MAX = 20, SHAPE_PATTERN = 1048573 };
 enum ShapeTensor {
     T_NONE,
 #define TENSOR(name, axis, type, fill, ...) T_##name,
-#include "bench/shapes.def"
+#include "shapes/shapes.def"
     T_COUNT
 };
 
