@@ -36,7 +36,7 @@ BUILD  ?= build
 O      := $(BUILD)/$(CONFIG)$(if $(filter 1-asan 1-tsan,$(LONG)-$(CONFIG)),-long)
 B      := $O$(if $(filter 1,$(CUDA)),-cuda)$(if $(filter 1,$(HIP)),-hip)$(if $(filter 1,$(MPI)),-mpi)$(if $(filter v3,$(ISA)),-v3)
 PROGRAM := $(if $(filter release-all,$(CONFIG)-$(ISA)),$(BUILD)/switchyard,$B/switchyard)
-BESIDE  := bench-contention bench-ladder bench-shapes bench-trace data-batches data-inspect data-ngram trace-compat trace-replay viz
+BESIDE  := bench-contention bench-ladder bench-shapes bench-trace data-batches data-inspect data-ngram data-tokenizer trace-compat trace-replay viz
 
 CC.release := gcc
 CC.debug   := gcc
@@ -144,7 +144,6 @@ FUZZ   := $(call test_of,tests/fuzz/fuzz_*.c)
 # The library: what its functions need of these folders, as one object in which only they are visible.
 PIC := $(patsubst %,$O/pic/%.o,$(wildcard $(addprefix src/,base/*.c trace/*.c config/*.c analyze/*.c)) \
        $(filter-out %/main.c,$(wildcard tools/compat/*.c)) src/op/names.c src/hardware/hardware.c $O/gen/hardware.c $O/gen/presets.c)
-$(filter $O/pic/tools/compat/%,$(PIC)): CFLAGS += -Itools
 TRACE_SO  := libswitchyard_trace.so.$(shell sed -n 's/^.define SWITCHYARD_TRACE_VERSION //p' include/switchyard_trace.h)
 TRACE_LIB := $B/libswitchyard_trace.a $B/$(TRACE_SO) $B/libswitchyard_trace.so
 TRACE_LDLIBS := -lz -lyaml -lgomp -lm -lpthread
@@ -154,6 +153,8 @@ all: $(PROGRAM)
 .SECONDARY:
 
 $(FAST:%=$O/src/%/%.c.o): CFLAGS += $(FAST.$(CONFIG))
+
+$O/tests/%.c.o $O/tools/%.c.o $O/pic/tools/%.c.o: CFLAGS += -Itools
 
 $O/%.c.o: %.c
 	@mkdir -p $(@D)
@@ -316,7 +317,7 @@ $B/tests/system/test_failing_calls: | $B/tests/system/failing_calls.so
 # Kernels are run with the rounding that the instructions have: no product is fused that is not in the text.
 GFXRUN := $(patsubst %,$O/%.o,$(wildcard tools/gfxrun/*.c))
 GFXRUN_TESTS := $(call test_of,tests/unit/gfxrun/test_*.c)
-$(GFXRUN) $(GFXRUN_TESTS:$B/%=$O/%.c.o): CFLAGS += -Itools -ffp-contract=off
+$(GFXRUN) $(GFXRUN_TESTS:$B/%=$O/%.c.o): CFLAGS += -ffp-contract=off
 $O/gfxrun.a: $(GFXRUN)
 	@rm -f $@
 	ar rcs $@ $^
@@ -326,7 +327,7 @@ $(GFXRUN_TESTS): $B/tests/%: $O/tests/%.c.o $O/gfxrun.a $(LIB)
 # HIP's runtime over it, under the name of AMD's: LD_LIBRARY_PATH=build/release/gfxrun
 GFXRUN_PIC := $(patsubst %,$O/pic/%.o,$(wildcard tools/gfxrun/*.c) tools/gfxrun/hip/runtime.c)
 GFXRUN_BLAS_PIC := $O/pic/tools/gfxrun/hip/blaslt.c.o
-$(GFXRUN_PIC) $(GFXRUN_BLAS_PIC): CFLAGS += -Itools -ffp-contract=off
+$(GFXRUN_PIC) $(GFXRUN_BLAS_PIC): CFLAGS += -ffp-contract=off
 GFXRUN_HIP := $O/gfxrun/libamdhip64.so.6
 $(GFXRUN_HIP): $(GFXRUN_PIC) $(patsubst %,$O/pic/%.o,$(wildcard src/base/*.c))
 	@mkdir -p $(@D)
@@ -339,11 +340,9 @@ $(GFXRUN_BLAS): $(GFXRUN_BLAS_PIC) $O/pic/src/base/dtype.c.o $(GFXRUN_HIP)
 gfxrun: $O/gfxrun.a $(GFXRUN_TESTS) $(GFXRUN_HIP) $(GFXRUN_BLAS)
 
 # Programs beside switchyard (tools/beside): switchyard-$(1) is made of tools/$(2), its tests are tests/unit/$(2).
-$O/tools/beside/main.c.o: CFLAGS += -Itools
 define BESIDE_RULES
 BESIDE_OBJ.$(2) := $$(patsubst %,$O/%.o,$$(filter-out %/main.c,$$(wildcard tools/$(2)/*.c)))
 BESIDE_TESTS.$(2) := $$(call test_of,tests/unit/$(2)/test_*.c)
-$$(BESIDE_OBJ.$(2)) $O/tools/$(2)/main.c.o $$(BESIDE_TESTS.$(2):$B/%=$O/%.c.o): CFLAGS += -Itools
 $$(BESIDE_TESTS.$(2)): $$(BESIDE_OBJ.$(2))
 $B/switchyard-$(1): $O/tools/beside/main.c.o $O/tools/$(2)/main.c.o $$(BESIDE_OBJ.$(2)) $(LIB)
 	@mkdir -p $$(@D)
@@ -356,9 +355,10 @@ $B/tests/gpu/test_gpu_bench: $(BESIDE_OBJ.contention)
 $B/tests/fuzz/fuzz_sheets: $(BESIDE_OBJ.replay)
 COMPAT_TESTS := fuzz/fuzz_sheets fuzz/fuzz_collectives fuzz/fuzz_diff $(addprefix unit/analyze/test_,collectives diff perf report trace_library)
 $(COMPAT_TESTS:%=$B/tests/%): $(BESIDE_OBJ.compat)
-$(COMPAT_TESTS:%=$O/tests/%.c.o): CFLAGS += -Itools
+# learn a tokenizer (tests/harness/texts.h)
+LEARNERS := $(call test_of,tests/unit/data/test_*.c tests/unit/inspect/test_*.c tests/unit/ngram/test_*.c)
+$(LEARNERS): $(BESIDE_OBJ.tokenizer)
 $(addprefix $B/tests/,fuzz/fuzz_timeline mesh/test_pipeline unit/viz/test_timeline): $(BESIDE_OBJ.viz)
-$O/tests/gpu/test_gpu_bench.c.o: CFLAGS += -Itools
 
 # under CONFIG=fuzz with libFuzzer, else with a main that replays a corpus
 $(FUZZ): $B/tests/fuzz/%: $O/tests/fuzz/%.c.o $(addprefix $O/tests/harness/,fuzz.c.o fuzz_maps.c.o) $(if $(filter fuzz,$(CONFIG)),,$O/tests/harness/replay.c.o) $(LIB)

@@ -1,111 +1,9 @@
 /* data: `switchyard data` and its subcommands: parses, calls data/, prints. */
 #include "cli/cli.h"
 
-#include "base/file.h"
 #include "base/log.h"
 #include "cli/options.h"
 #include "data/prepare.h"
-#include "data/tokenizer.h"
-#include "viz/page.h"
-
-#include <string.h>
-
-/* ---- data tokenizer train ---- */
-
-static Status train_tokenizer(void *state, int n, char **arguments, Arena *a, Text *out)
-{
-    TokenizerTraining *t = state;
-    t->files = (const char *const *)arguments;
-    t->n_files = n;
-    TRY(tokenizer_train(t, a));
-    return text_printf(out, "%s: %d tokens from %d files\n", t->out_path, (int)t->vocab,
-                       t->n_files);
-}
-
-static Status run_tokenizer_train(int argc, char **argv)
-{
-    TokenizerTraining t = { 0 };
-    const Option table[] = {
-        { "--vocab", OPTION_INT, &t.vocab, "N",
-          .help = "size of the vocabulary: 256 bytes, the merges, and the end-of-text token",
-          .required = true, .min = 257, .max = 1 << 24 },
-        { "--out", OPTION_TEXT, &t.out_path, "FILE", .help = "the tokenizer.json to write",
-          .required = true },
-    };
-    const Command command = {
-        .name = "switchyard data tokenizer train",
-        .arguments = "FILE...",
-        .what = "Learn a byte-level BPE tokenizer from text files and .jsonl files (field "
-                "\"text\"). A pipe holds JSON lines if its first byte is a brace.",
-        .example = "switchyard data tokenizer train --vocab 8192 --out runs/tokenizer.json a.txt "
-                   "b.jsonl",
-        OPTIONS(table, 1, -1),
-    };
-    return options_run(&command, argc, argv, train_tokenizer, &t);
-}
-
-/* ---- data tokenizer convert ---- */
-
-/* `switchyard data tokenizer convert`: the targets of its options. */
-typedef struct Convert {
-    TokenizerConversion conversion;
-    OptionTexts special;
-} Convert;
-
-static Status convert_tokenizer(void *state, int n, char **arguments, Arena *a, Text *out)
-{
-    Convert *call = state;
-    TokenizerConversion *c = &call->conversion;
-    (void)n;
-    c->path = arguments[0];
-    c->special = call->special.at;
-    c->n_special = call->special.n;
-    Tokenizer *t = NULL; /* what was written is read: its memory is in arena a */
-    TRY(tokenizer_convert(c, a));
-    TRY(tokenizer_load(c->out_path, a, &t));
-    Status s =
-        text_printf(out, "%s: %d ids from %s\n", c->out_path, (int)tokenizer_vocab(t), c->path);
-    tokenizer_free(t);
-    return s;
-}
-
-static Status run_tokenizer_convert(int argc, char **argv)
-{
-    Convert c = { 0 };
-    const Option table[] = {
-        { "--encoding", OPTION_TEXT, &c.conversion.encoding, "NAME",
-          .help =
-              "pattern and special tokens of gpt2, p50k_base, cl100k_base, o200k_base, llama3 or "
-              "qwen [by the number of tokens]" },
-        { "--pattern", OPTION_TEXT, &c.conversion.pattern, "REGEX",
-          .help = "cut texts by this pattern" },
-        { "--special", OPTION_TEXTS, &c.special, "TEXT=ID", .help = "one more special token" },
-        { "--out", OPTION_TEXT, &c.conversion.out_path, "FILE",
-          .help = "the tokenizer.json to write", .required = true },
-    };
-    const Command command = {
-        .name = "switchyard data tokenizer convert",
-        .arguments = "FILE",
-        .what =
-            "Write a .tiktoken file as tokenizer.json, with a pattern and special tokens that the "
-            "file does not have. Files of a known encoding need no conversion.",
-        .example = "switchyard data tokenizer convert my.tiktoken --encoding o200k_base --special "
-                   "\"<|call|>=200012\" --out tokenizer.json",
-        OPTIONS(table, 1, 1),
-    };
-    return options_run(&command, argc, argv, convert_tokenizer, &c);
-}
-
-static Status run_tokenizer(int argc, char **argv)
-{
-    static const Subcommand ROWS[] = {
-        { "train", "learn a byte-level BPE tokenizer from text", run_tokenizer_train },
-        { "convert", "write a .tiktoken file as tokenizer.json", run_tokenizer_convert },
-    };
-    return options_dispatch("switchyard data tokenizer", ROWS, 2, argc, argv);
-}
-
-/* ---- data prepare ---- */
 
 /* Warnings go to stderr; the one line of figures to stdout. */
 static Status print_prepared(const PrepareConfig *c, const PrepareStats *s, Text *out)
@@ -202,7 +100,7 @@ static Status run_prepare(int argc, char **argv)
 Status cli_data(int argc, char **argv)
 {
     static const Subcommand ROWS[] = {
-        { "tokenizer", "learn a tokenizer from text", run_tokenizer },
+        { "tokenizer", "learn a tokenizer from text", NULL },
         { "prepare", "turn text into a shard of token ids", run_prepare },
         { "inspect", "show what a shard holds", NULL },
         { "ngram", "measure n-gram models on held-out documents", NULL },

@@ -40,17 +40,6 @@ Status tokenizer_decode(const Tokenizer *t, const int32_t *ids, int64_t n_ids, T
  * out of range gives 0 bytes. */
 void tokenizer_bytes(const Tokenizer *t, int32_t id, const char **bytes, int32_t *n);
 
-typedef struct TokenizerTraining {
-    const char *const *files; /* text, or JSONL by the ending .jsonl (field "text") */
-    int n_files;
-    int64_t vocab; /* 256 bytes + merges + special tokens, exactly */
-    const char *out_path;
-} TokenizerTraining;
-
-/* Learns a vocabulary from the files and writes it as a tokenizer.json. ERR_ARG: the text gives
- * fewer merges than the vocabulary needs. `a` holds all working memory. */
-Status tokenizer_train(const TokenizerTraining *t, Arena *a);
-
 /* A .tiktoken file does not say how a text is split, nor which special tokens there are. */
 typedef struct TokenizerConversion {
     const char *path, *out_path;

@@ -1,4 +1,4 @@
-/* tokenizer_private: the data of a tokenizer, for tokenizer*.c and bpe_train.c. There are two kinds of
+/* tokenizer_private: the data of a tokenizer, for tokenizer*.c and tools/tokenizer. There are two kinds of
  * vocabularies. In a byte-level one tokens are bytes; in one of characters they are texts, and there is a
  * token for each byte of characters that are no tokens (byte fall-back). The file of a byte-level
  * vocabulary writes each byte as one printable character. Bytes that are printable in Latin-1 represent

@@ -4,6 +4,7 @@
 
 #include "data/tokenizer.h"
 #include "harness/test.h"
+#include "tokenizer/train.h"
 
 #include "base/file.h"
 

@@ -6,6 +6,7 @@
 #include "data/shard.h"
 #include "data/tokenizer.h"
 #include "harness/place.h"
+#include "tokenizer/train.h"
 
 #include <stdlib.h>
 

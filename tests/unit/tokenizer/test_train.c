@@ -4,6 +4,7 @@
 #include "harness/packed.h"
 #include "harness/place.h"
 #include "harness/texts.h"
+#include "tokenizer/train.h"
 
 #include "base/rng.h"
 

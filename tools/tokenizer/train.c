@@ -1,5 +1,5 @@
-/* bpe_train: learns the merges of a byte-level BPE vocabulary (Sennrich et al., arXiv:1508.07909;
- * over bytes: Radford et al. 2019). Encoding with the result is in tokenizer.c.
+/* train: learns the merges of a byte-level BPE vocabulary (Sennrich et al., arXiv:1508.07909;
+ * over bytes: Radford et al. 2019). Encoding with the result is in data/tokenizer.c.
  *
  * A merge never crosses a cut of GPT-2's pattern, so a text is a set of pieces with counts. Until the
  * vocabulary is full, the most frequent pair of neighbouring tokens becomes a token. Ties: the smaller
@@ -11,10 +11,11 @@
  * that are there now, a heap entry against the pair's count. Each merge at a position makes a piece one
  * token shorter and adds at most two positions. So the number of positions is at most three times the
  * bytes of the distinct pieces. */
-#include "data/tokenizer_private.h"
+#include "tokenizer/train.h"
 
 #include "base/progress.h"
 #include "data/documents.h"
+#include "data/tokenizer_private.h"
 
 #include <string.h>
 
