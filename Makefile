@@ -122,7 +122,7 @@ $(OWN:%=$B/%.o): CFLAGS += -DHAVE_$(if $(filter 1,$(HIP)),HIP,CUDA)=1
 OWN += $(filter src/comm/nccl.c,$(SRC)) # its header is the vendor's
 OWN += $(if $(filter v3,$(ISA)),src/op/cpu_sets.c)
 OBJ := $(OWN:%=$B/%.o) $(SETS:%=$O/set_%.o) $(patsubst %,$O/%.o,$(filter-out $(OWN),$(SRC))) $(CU:%=$B/%.o) \
-       $O/gen/presets.c.o $O/gen/hardware.c.o $O/gen/page.c.o
+       $O/gen/presets.c.o $O/gen/hardware.c.o $O/gen/page.c.o $O/gen/charset.c.o
 LIB := $B/libswitchyard.a
 PRESETS  := $(wildcard src/config/presets/*.yaml)
 HARDWARE := $(wildcard src/hardware/sheets/*.yaml)
@@ -197,6 +197,12 @@ $O/gen/hardware.c: tools/embed_presets Makefile $(HARDWARE)
 $O/gen/page.c: tools/embed_presets Makefile $(PAGE)
 	@mkdir -p $(@D)
 	tools/embed_presets page_files viz/page.h $(PAGE) >$@
+
+# a line is a string
+$O/gen/charset.c: share/unicode16.txt Makefile
+	@mkdir -p $(@D)
+	@{ printf '#include "data/charset_table.h"\nconst char *const charset_table[] = {\n'; sed 's/.*/"&",/' $<; \
+	    printf '};\nconst int charset_table_n = sizeof charset_table / sizeof *charset_table;\n'; } >$@
 
 $O/gen/%.c.o: $O/gen/%.c
 	$(CC) $(CFLAGS) -c $< -o $@

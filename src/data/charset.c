@@ -101,14 +101,9 @@ static bool names_it(const char *names, size_t n_names, const char *name, size_t
 /* The numbers of the row; NULL: no row has the name. *place counts rows. */
 static const char *find_row(const char *name, size_t n, int *place)
 {
-    *place = 0;
-    for (size_t i = 0; i < sizeof CHARSET_TABLE / sizeof *CHARSET_TABLE; i++) {
-        for (const char *at = CHARSET_TABLE[i]; *at != '\0'; ++*place) {
-            const char *numbers = strchr(at, ' ') + 1;
-            if (names_it(at, (size_t)(numbers - 1 - at), name, n)) return numbers;
-            at = numbers + strcspn(numbers, " ");
-            at += *at == ' ';
-        }
+    for (*place = 0; *place < charset_table_n; ++*place) {
+        const char *at = charset_table[*place], *numbers = strchr(at, ' ') + 1;
+        if (names_it(at, (size_t)(numbers - 1 - at), name, n)) return numbers;
     }
     return NULL;
 }
@@ -136,7 +131,7 @@ static Status decode(Arena *a, const char *numbers, CharSet *out)
         uint32_t place = 0, outside = 0, inside = 0;
         if (pass == 1) TRY(ARENA_NEW(a, n, &edge));
         n = 0;
-        for (const char *at = numbers; *at != '\0' && *at != ' ';) {
+        for (const char *at = numbers; *at != '\0';) {
             uint32_t first = next_number(&at), second = next_number(&at);
             if (second > 0) {
                 outside = first;
@@ -193,7 +188,7 @@ static Status fold_pass(Arena *a, bool lowest, CharSet *out)
     int place = 0;
     uint32_t first = 0;
     const CharSet before = *out;
-    for (const char *at = find_row("FOLD", 4, &place); *at != '\0' && *at != ' ';) {
+    for (const char *at = find_row("FOLD", 4, &place); *at != '\0';) {
         first += next_number(&at);
         uint32_t step = next_number(&at), n = next_number(&at), away = next_number(&at);
         for (uint32_t c = first; c < first + n * step; c += step) {
