@@ -124,8 +124,8 @@ OWN += $(if $(filter v3,$(ISA)),src/op/cpu_sets.c)
 OBJ := $(OWN:%=$B/%.o) $(SETS:%=$O/set_%.o) $(patsubst %,$O/%.o,$(filter-out $(OWN),$(SRC))) $(CU:%=$B/%.o) \
        $O/gen/presets.c.o $O/gen/hardware.c.o $O/gen/page.c.o $O/gen/charset.c.o
 LIB := $B/libswitchyard.a
-PRESETS  := $(wildcard src/config/presets/*.yaml)
-HARDWARE := $(wildcard src/hardware/sheets/*.yaml)
+PRESETS  := $(wildcard share/presets/*.yaml)
+HARDWARE := $(wildcard share/hardware/*.yaml)
 PAGE     := $(wildcard src/viz/page/*)
 
 test_of = $(patsubst tests/%.c,$B/tests/%,$(wildcard $(1)))

@@ -268,7 +268,7 @@ Status config_markdown(Text *out)
     TRY(arena_init(&a, "settings", MEM_HOST, (size_t)1 << 20));
     Text presets;
     Status s = text_init(&presets, &a);
-    if (s == OK) s = print_presets(&presets, "Presets (src/config/presets): `", "`, `");
+    if (s == OK) s = print_presets(&presets, "Presets (share/presets): `", "`, `");
     if (s == OK) s = text_append(&presets, "`.", 2);
     if (s == OK) s = text_wrap(out, presets.data, 0, 116, 0);
     if (s == OK) s = print_levels(&a, out);

@@ -6,7 +6,7 @@
 #include "config/config.h"
 #include "config/config_doc.h"
 
-/* The build makes this table from presets/. */
+/* The build makes this table from share/presets/. */
 extern const ConfigPreset config_presets[];
 extern const int config_presets_n;
 

@@ -1,5 +1,5 @@
 /* hardware: the rates that a GPU and its network reach, as data. A GPU is a YAML file: presets are in
- * hardware/sheets/ (built into the program), any other chip is a file of the same format. hardware.def has
+ * share/hardware/ (built into the program), any other chip is a file of the same format. hardware.def has
  * every number with its unit; docs/reference/formats.md describes the file. Every section names the source
  * of its numbers. Not here: the GPU of this machine (gpu/).
  *

@@ -1,4 +1,4 @@
-/* presets: the YAML texts of sheets/, which the build embeds into the program (tools/embed_presets). */
+/* presets: the YAML texts of share/hardware/, which the build embeds into the program (tools/embed_presets). */
 #ifndef HARDWARE_PRESETS_H
 #define HARDWARE_PRESETS_H
 

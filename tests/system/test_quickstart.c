@@ -13,7 +13,7 @@ static void make_room(Lab *lab, const char *room, const char *fake)
     CHECK_OK(file_make_folders(lab_path(lab, "%s/share/switchyard", room)));
     if (fake != NULL) lab_write_text(lab, lab_path(lab, "%s/bin/fake", room), fake);
     snprintf(line, sizeof line,
-             "cp '%s/tools/quickstart' bin/ && ln -s '%s/src/config/presets' share/switchyard/ && "
+             "cp '%s/tools/quickstart' bin/ && ln -s '%s/share/presets' share/switchyard/ && "
              "ln -s '%s/tools/corpus' '%s/tools/corpus_pages' share/switchyard/ && %s",
              root, root, root, root,
              fake == NULL ? "ln -s \"$(readlink -f \"$0\")\" bin/switchyard"

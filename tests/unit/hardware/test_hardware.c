@@ -280,7 +280,7 @@ static void an_unknown_gpu_is_told_with_the_nearest(void **state)
                 "nor a GPU /no/file.yaml; the GPUs are a100, b200, ");
     CHECK_OK(hardware_load(&h, &arena, "MI355X"));
     CHECK_TEXT(h.name, "mi355x");
-    CHECK_OK(hardware_load(&h, &arena, "src/hardware/sheets/mi450.yaml"));
+    CHECK_OK(hardware_load(&h, &arena, "share/hardware/mi450.yaml"));
     CHECK_NEAR(h.memory_gib, 432, 0);
 }
 
