@@ -79,71 +79,71 @@ CFLAGS  := -std=c17 -D_GNU_SOURCE -Isrc -Itests -Iinclude -fopenmp $(FP) $(WARN)
 # what tests under the sanitizers spend their time in: loops that are not vectorised take seven times as long
 FAST.asan := -O2 $(CPU_ARCH)
 FAST.tsan := -O2 $(CPU_ARCH)
-FAST      := backend base comm gpu data model op plan schedule train
+FAST      := engine kernels corpus planner
 # libomp's own code is not instrumented; its races are shown to TSan by libarcher instead
 export TSAN_OPTIONS ?= ignore_noninstrumented_modules=1
 LDLIBS  := -lyaml -lpcre2-8 -lutf8proc -lhwloc -lz -lzstd -lm -ldl
 LDFLAGS := $(filter -fsanitize=address% -fsanitize=thread,$(CFLAGS)) -fopenmp
 
-# Sets of CPU ops beside the one that is compiled like all else (op/cpu_set.h). bf16 and AMX: the compiler
+# Sets of CPU ops beside the one that is compiled like all else (kernels/core/cpu_set.h). bf16 and AMX: the compiler
 # takes these instructions where they are called by name alone, behind a look at the processor.
 SETS := $(if $(filter release-all-x86_64,$(CONFIG)-$(ISA)-$(shell uname -m)),v4)
 ARCH.v4 := -march=x86-64-v4 -mprefer-vector-width=512 -mavx512bf16 -mamx-tile -mamx-bf16
-SET_SRC := src/base/dtype.c $(filter-out %/op.c %/op_table.c %/cpu_sets.c %/names.c %/choices.c %/tuner.c %/product_algo.c %/kernels.c %_kernels.c %/libraries.c %_off.c src/op/exchange%,$(wildcard src/op/*.c))
+SET_SRC := src/engine/base/dtype.c $(filter-out %/op.c %/op_table.c %/cpu_sets.c %/names.c %/choices.c %/tuner.c %/product_algo.c %/kernels.c %_kernels.c %/libraries.c %_off.c src/kernels/exchange/%,$(wildcard src/kernels/*/*.c))
 
 # x_on.c / x_off.c: two files for one interface, a build takes one.
-SRC := $(filter-out src/main.c %_on.c %_off.c src/comm/mpi.c src/comm/nccl.c,$(wildcard src/*/*.c src/*/*/*.c))
+SRC := $(filter-out src/app/main.c %_on.c %_off.c src/engine/comm/mpi.c src/engine/comm/nccl.c,$(wildcard src/*/*.c src/*/*/*.c src/*/*/*/*.c))
 ifeq ($(MPI),1)
-SRC += src/comm/mpi.c
+SRC += src/engine/comm/mpi.c
 MPI_CFLAGS := $(patsubst -I%,-isystem%,$(shell pkg-config --cflags ompi-c))
-$O/src/comm/mpi.c.o: CFLAGS += $(MPI_CFLAGS)
+$O/src/engine/comm/mpi.c.o: CFLAGS += $(MPI_CFLAGS)
 LDLIBS += $(shell pkg-config --libs ompi-c)
 else
-SRC += src/comm/mpi_off.c
+SRC += src/engine/comm/mpi_off.c
 endif
 # A vendor's libraries are found when the program starts; rpath is where dlopen looks.
-OWN := src/op/op_table.c $(wildcard src/op/*_kernels.c) # tables that name the functions of GPUs
+OWN := src/kernels/core/op_table.c $(wildcard src/kernels/*/*_kernels.c) # tables that name the functions of GPUs
 ifeq ($(CUDA),1)
 CUDA_HOME ?= $(patsubst %/bin/nvcc,%,$(realpath $(shell command -v $(NVCC))))
-CU  := $(wildcard src/*/*.cu src/*/nv/*.cu)
-SRC += src/comm/nccl.c
+CU  := $(wildcard src/engine/gpu/*.cu src/engine/gpu/nv/*.cu src/kernels/*/*.cu src/kernels/*/nv/*.cu)
+SRC += src/engine/comm/nccl.c
 NCCL_CFLAGS := -isystem $(CUDA_HOME)/include
 LDLIBS += -L$(CUDA_HOME)/lib64 -Wl,-rpath,$(CUDA_HOME)/lib64 -lcudart_static -ldl -lrt -lpthread -lstdc++
 else ifeq ($(HIP),1)
-CU  := $(wildcard src/*/*.cu src/*/amd/*.cu)
-SRC += src/comm/nccl.c
-NCCL_CFLAGS := -Isrc/comm/amd
+CU  := $(wildcard src/engine/gpu/*.cu src/kernels/*/*.cu src/kernels-amd/*.cu)
+SRC += src/engine/comm/nccl.c
+NCCL_CFLAGS := -Isrc/kernels-amd
 LDLIBS += -lpthread -lstdc++
 else
 OWN :=
-SRC += src/gpu/gpu_off.c src/op/libraries_off.c src/comm/nccl_off.c
+SRC += src/engine/gpu/gpu_off.c src/kernels/core/libraries_off.c src/engine/comm/nccl_off.c
 endif
 $(OWN:%=$B/%.o): CFLAGS += -DHAVE_$(if $(filter 1,$(HIP)),HIP,CUDA)=1
-OWN += $(filter src/comm/nccl.c,$(SRC)) # its header is the vendor's
-OWN += $(if $(filter v3,$(ISA)),src/op/cpu_sets.c)
+OWN += $(filter src/engine/comm/nccl.c,$(SRC)) # its header is the vendor's
+OWN += $(if $(filter v3,$(ISA)),src/kernels/core/cpu_sets.c)
 OBJ := $(OWN:%=$B/%.o) $(SETS:%=$O/set_%.o) $(patsubst %,$O/%.o,$(filter-out $(OWN),$(SRC))) $(CU:%=$B/%.o) \
        $O/gen/presets.c.o $O/gen/hardware.c.o $O/gen/page.c.o $O/gen/charset.c.o
 LIB := $B/libswitchyard.a
 PRESETS  := $(wildcard share/presets/*.yaml)
 HARDWARE := $(wildcard share/hardware/*.yaml)
-PAGE     := $(wildcard src/viz/page/*)
+PAGE     := $(wildcard src/pages/charts/page/*)
 
 test_of = $(patsubst tests/%.c,$B/tests/%,$(wildcard $(1)))
-UNIT   := $(call test_of,tests/unit/*/test_*.c)
-OPS    := $(call test_of,tests/op/test_*.c)
-COMM   := $(call test_of,tests/unit/comm/test_*.c)
-MESH   := $(call test_of,tests/mesh/test_*.c)
-SCHEDULE := $(call test_of,tests/schedule/test_*.c)
-GPU    := $(call test_of,tests/gpu/test_*.c)
-SYSTEM := $(call test_of,tests/system/test_*.c)
-MPI_TESTS := $(patsubst %.c,$(BUILD)/$(CONFIG)-mpi/%,$(wildcard tests/mpi/test_*.c))
-NATIVE := $(addprefix $B/tests/,mesh/test_same_loss mesh/test_trajectory_mesh mesh/test_steps_mesh unit/train/test_trajectory \
-          unit/op/test_cpu_set op/test_gemm op/test_attention op/test_linear op/test_moe system/test_gpu_report system/test_bad_input system/test_reference)
+UNIT   := $(call test_of,tests/*/unit/test_*.c tests/*/unit/*/test_*.c tests/harness/unit/test_*.c tests/tools/*/test_*.c)
+OPS    := $(call test_of,tests/kernels/op/test_*.c)
+COMM   := $(call test_of,tests/engine/unit/comm/test_*.c)
+MESH   := $(call test_of,tests/engine/mesh/test_*.c)
+SCHEDULE := $(call test_of,tests/engine/schedule/test_*.c)
+GPU    := $(call test_of,tests/engine/gpu/test_*.c)
+SYSTEM := $(call test_of,tests/*/system/test_*.c)
+MPI_TESTS := $(patsubst %.c,$(BUILD)/$(CONFIG)-mpi/%,$(wildcard tests/engine/mpi/test_*.c))
+NATIVE := $(addprefix $B/tests/,engine/mesh/test_same_loss engine/mesh/test_trajectory_mesh engine/mesh/test_steps_mesh engine/unit/train/test_trajectory \
+          kernels/unit/test_cpu_set kernels/op/test_gemm kernels/op/test_attention kernels/op/test_linear kernels/op/test_moe app/system/test_gpu_report app/system/test_bad_input app/system/test_reference)
 FUZZ   := $(call test_of,tests/fuzz/fuzz_*.c)
 
 # The library: what its functions need of these folders, as one object in which only they are visible.
-PIC := $(patsubst %,$O/pic/%.o,$(wildcard $(addprefix src/,base/*.c trace/*.c config/*.c analyze/*.c)) \
-       $(filter-out %/main.c,$(wildcard tools/compat/*.c)) src/op/names.c src/hardware/hardware.c $O/gen/hardware.c $O/gen/presets.c)
+PIC := $(patsubst %,$O/pic/%.o,$(wildcard $(addprefix src/,engine/base/*.c engine/host/*.c engine/trace/*.c engine/config/*.c traces/*.c traces/read/*.c traces/table/*.c traces/sheets/*.c traces/compare/*.c)) \
+       $(filter-out %/main.c,$(wildcard tools/compat/*.c)) src/kernels/core/names.c src/hardware/hardware.c $O/gen/hardware.c $O/gen/presets.c)
 TRACE_SO  := libswitchyard_trace.so.$(shell sed -n 's/^.define SWITCHYARD_TRACE_VERSION //p' include/switchyard_trace.h)
 TRACE_LIB := $B/libswitchyard_trace.a $B/$(TRACE_SO) $B/libswitchyard_trace.so
 TRACE_LDLIBS := -lz -lyaml -lgomp -lm -lpthread
@@ -165,10 +165,10 @@ $(OWN:%=$B/%.o): $B/%.o: %
 	$(CC) $(CFLAGS) -c $< -o $@
 
 # before a processor is known to have more
-$O/src/main.c.o $O/src/base/cpu.c.o: CFLAGS := $(filter-out -march=%,$(CFLAGS))
+$O/src/app/main.c.o $O/src/engine/host/cpu.c.o: CFLAGS := $(filter-out -march=%,$(CFLAGS))
 
-$(SETS:%=$O/src/op/cpu_sets.c.o): CFLAGS += -DHAVE_V4=1
-$O/src/op/cpu_sets.c.o: $O/sets
+$(SETS:%=$O/src/kernels/core/cpu_sets.c.o): CFLAGS += -DHAVE_V4=1
+$O/src/kernels/core/cpu_sets.c.o: $O/sets
 
 # changes when SETS does: quickstart.sh leaves out what its processor cannot run, and a later make adds it
 $O/sets: always
@@ -184,11 +184,11 @@ $O/set_v4.o: $(SET_SRC:%=$O/v4/%.o)
 	ld -r -o $@ $^
 	objcopy --keep-global-symbol=op_set_v4 $@
 
-$B/src/comm/nccl.c.o: CFLAGS += $(NCCL_CFLAGS)
+$B/src/engine/comm/nccl.c.o: CFLAGS += $(NCCL_CFLAGS)
 
 $O/gen/presets.c: tools/embed_presets Makefile $(PRESETS)
 	@mkdir -p $(@D)
-	tools/embed_presets config_presets config/config_private.h $(PRESETS) >$@
+	tools/embed_presets config_presets engine/config/config_private.h $(PRESETS) >$@
 
 $O/gen/hardware.c: tools/embed_presets Makefile $(HARDWARE)
 	@mkdir -p $(@D)
@@ -196,29 +196,29 @@ $O/gen/hardware.c: tools/embed_presets Makefile $(HARDWARE)
 
 $O/gen/page.c: tools/embed_presets Makefile $(PAGE)
 	@mkdir -p $(@D)
-	tools/embed_presets page_files viz/page.h $(PAGE) >$@
+	tools/embed_presets page_files pages/charts/page.h $(PAGE) >$@
 
 # a line is a string
 $O/gen/charset.c: share/unicode16.txt Makefile
 	@mkdir -p $(@D)
-	@{ printf '#include "data/charset_table.h"\nconst char *const charset_table[] = {\n'; sed 's/.*/"&",/' $<; \
+	@{ printf '#include "corpus/tokenizer/charset_table.h"\nconst char *const charset_table[] = {\n'; sed 's/.*/"&",/' $<; \
 	    printf '};\nconst int charset_table_n = sizeof charset_table / sizeof *charset_table;\n'; } >$@
 
 $O/gen/%.c.o: $O/gen/%.c
 	$(CC) $(CFLAGS) -c $< -o $@
 
-# Kernels for AMD's GPUs as code objects, build/gfx942/src/op/NAME.cu.o, for each of HIP_ARCH.
+# Kernels for AMD's GPUs as code objects, build/gfx942/src/kernels/moe/NAME.cu.o, for each of HIP_ARCH.
 HIPCC    ?= clang-19
 HIP_ARCH ?= gfx942
 HIP_BUNDLER ?= $(patsubst clang%,clang-offload-bundler%,$(HIPCC))
-HIP_HOST := src/gpu/gpu_runtime.cu src/gpu/amd/hip.cu src/op/amd/libraries.cu src/op/amd/blas.cu # without kernels
-HIP_CU   := $(filter-out $(HIP_HOST),$(wildcard src/gpu/*.cu src/op/*.cu src/*/amd/*.cu))
+HIP_HOST := src/engine/gpu/gpu_runtime.cu src/kernels-amd/hip.cu src/kernels-amd/libraries.cu src/kernels-amd/blas.cu # without kernels
+HIP_CU   := $(filter-out $(HIP_HOST),$(wildcard src/engine/gpu/*.cu src/kernels/*/*.cu src/kernels-amd/*.cu))
 HIP_OBJ  := $(foreach a,$(HIP_ARCH),$(HIP_CU:%=$(BUILD)/$a/%.o))
 # gcc checks the rest in the CUDA build. A loop that is not unrolled, or fewer waves than hoped for, is no error.
 HIP_WARN := -Wall -Wextra -Werror -Wcast-qual -Wpointer-arith -Wdouble-promotion -Wimplicit-fallthrough \
             -Wno-missing-field-initializers -Wno-return-type-c-linkage -Wno-unused-function \
             -Wno-unneeded-internal-declaration -Wno-pass-failed
-HIP_FLAGS := -x hip -std=c++17 -O3 -nogpuinc -nogpulib -Isrc -include gpu/hip.cuh $(HIP_WARN)
+HIP_FLAGS := -x hip -std=c++17 -O3 -nogpuinc -nogpulib -Isrc -include kernels-amd/hip.cuh $(HIP_WARN)
 # -MMD is not for device code alone in newer versions
 define gfx_rule
 $(BUILD)/$1/%.cu.o: %.cu
@@ -259,7 +259,7 @@ $O/gen/version.c: always
 	@mkdir -p $(@D)
 	@tools/embed_version $@
 
-$B/switchyard: $O/src/main.c.o $O/gen/version.c.o $(LIB)
+$B/switchyard: $O/src/app/main.c.o $O/gen/version.c.o $(LIB)
 	$(CC) $(LDFLAGS) $^ $(LDLIBS) -o $@
 
 # build/switchyard is the release program that was made last, with CUDA and MPI or without
@@ -277,7 +277,7 @@ $B/switchyard_trace.o: $(PIC)
 	@mkdir -p $(@D)
 	@rm -f $@.a
 	ar rcs $@.a $^
-	ld -r -o $@ $O/pic/src/analyze/trace_library.c.o $@.a
+	ld -r -o $@ $O/pic/src/traces/trace_library.c.o $@.a
 	objcopy --localize-hidden $@
 
 $B/libswitchyard_trace.a: $B/switchyard_trace.o
@@ -298,31 +298,31 @@ $B/examples/%: examples/%.c include/switchyard_trace.h $B/libswitchyard_trace.so
 lib: $(TRACE_LIB) $(EXAMPLES)
 	$(if $(filter release,$(CONFIG)),@for f in $(TRACE_LIB); do cmp -s $$f $(BUILD)/$${f##*/} || cp -P $$f $(BUILD)/; done)
 
-$B/tests/system/test_trace_library: | $(TRACE_LIB) $(EXAMPLES)
-$B/tests/system/test_install: | build-install
+$B/tests/traces/system/test_trace_library: | $(TRACE_LIB) $(EXAMPLES)
+$B/tests/app/system/test_install: | build-install
 
 # a clock that is late, for LD_PRELOAD
-$B/tests/mpi/late_clock.so: tests/mpi/late_clock.c
+$B/tests/engine/mpi/late_clock.so: tests/engine/mpi/late_clock.c
 	@mkdir -p $(@D)
 	$(CC) -std=c17 -D_GNU_SOURCE $(WARN) -shared -fPIC $< -o $@
-$B/tests/mpi/test_mpi_doctor: | $B/tests/mpi/late_clock.so
+$B/tests/engine/mpi/test_mpi_doctor: | $B/tests/engine/mpi/late_clock.so
 
 # a logarithm that is wrong now and then, for LD_PRELOAD
-$B/tests/system/faulty_log.so: tests/system/faulty_log.c
+$B/tests/engine/system/faulty_log.so: tests/engine/system/faulty_log.c
 	@mkdir -p $(@D)
 	$(CC) -std=c17 -D_GNU_SOURCE $(WARN) -shared -fPIC $< -o $@
-$B/tests/system/test_verify: | $B/tests/system/faulty_log.so
+$B/tests/engine/system/test_verify: | $B/tests/engine/system/faulty_log.so
 
 # library calls that fail, for LD_PRELOAD
-$B/tests/system/failing_calls.so: tests/system/failing_calls.c
+$B/tests/app/system/failing_calls.so: tests/app/system/failing_calls.c
 	@mkdir -p $(@D)
 	$(CC) -std=c17 -D_GNU_SOURCE $(if $(filter asan,$(CONFIG)),-DKEEP_MALLOC) -O1 $(WARN) -shared -fPIC \
 	    -fvisibility=hidden $< -o $@
-$B/tests/system/test_failing_calls: | $B/tests/system/failing_calls.so
+$B/tests/app/system/test_failing_calls: | $B/tests/app/system/failing_calls.so
 
 # Kernels are run with the rounding that the instructions have: no product is fused that is not in the text.
 GFXRUN := $(patsubst %,$O/%.o,$(wildcard tools/gfxrun/*.c))
-GFXRUN_TESTS := $(call test_of,tests/unit/gfxrun/test_*.c)
+GFXRUN_TESTS := $(call test_of,tests/tools/gfxrun/test_*.c)
 $(GFXRUN) $(GFXRUN_TESTS:$B/%=$O/%.c.o): CFLAGS += -ffp-contract=off
 $O/gfxrun.a: $(GFXRUN)
 	@rm -f $@
@@ -335,20 +335,20 @@ GFXRUN_PIC := $(patsubst %,$O/pic/%.o,$(wildcard tools/gfxrun/*.c) tools/gfxrun/
 GFXRUN_BLAS_PIC := $O/pic/tools/gfxrun/hip/blaslt.c.o
 $(GFXRUN_PIC) $(GFXRUN_BLAS_PIC): CFLAGS += -ffp-contract=off
 GFXRUN_HIP := $O/gfxrun/libamdhip64.so.6
-$(GFXRUN_HIP): $(GFXRUN_PIC) $(patsubst %,$O/pic/%.o,$(wildcard src/base/*.c))
+$(GFXRUN_HIP): $(GFXRUN_PIC) $(patsubst %,$O/pic/%.o,$(wildcard src/engine/base/*.c src/engine/host/*.c))
 	@mkdir -p $(@D)
 	$(CC) -shared $(LDFLAGS) -Wl,-z,defs -Wl,-soname,$(@F) $^ $(TRACE_LDLIBS) -ldl -o $@
 # In a folder of its own, so that a run chooses between the library of products and our own kernels.
 GFXRUN_BLAS := $O/gfxrun-blas/libhipblaslt.so.0
-$(GFXRUN_BLAS): $(GFXRUN_BLAS_PIC) $O/pic/src/base/dtype.c.o $(GFXRUN_HIP)
+$(GFXRUN_BLAS): $(GFXRUN_BLAS_PIC) $O/pic/src/engine/base/dtype.c.o $(GFXRUN_HIP)
 	@mkdir -p $(@D)
 	$(CC) -shared $(LDFLAGS) -Wl,-z,defs -Wl,-soname,$(@F) $^ -lm -o $@
 gfxrun: $O/gfxrun.a $(GFXRUN_TESTS) $(GFXRUN_HIP) $(GFXRUN_BLAS)
 
-# Programs beside switchyard (tools/beside): switchyard-$(1) is made of tools/$(2), its tests are tests/unit/$(2).
+# Programs beside switchyard (tools/beside): switchyard-$(1) is made of tools/$(2), its tests are tests/tools/$(2).
 define BESIDE_RULES
 BESIDE_OBJ.$(2) := $$(patsubst %,$O/%.o,$$(filter-out %/main.c,$$(wildcard tools/$(2)/*.c)))
-BESIDE_TESTS.$(2) := $$(call test_of,tests/unit/$(2)/test_*.c)
+BESIDE_TESTS.$(2) := $$(call test_of,tests/tools/$(2)/test_*.c)
 $$(BESIDE_TESTS.$(2)): $$(BESIDE_OBJ.$(2))
 $B/switchyard-$(1): $O/tools/beside/main.c.o $O/tools/$(2)/main.c.o $$(BESIDE_OBJ.$(2)) $(LIB)
 	@mkdir -p $$(@D)
@@ -356,15 +356,15 @@ $B/switchyard-$(1): $O/tools/beside/main.c.o $O/tools/$(2)/main.c.o $$(BESIDE_OB
 endef
 $(foreach name,$(BESIDE),$(eval $(call BESIDE_RULES,$(name),$(lastword $(subst -, ,$(name))))))
 $B/switchyard: | $(BESIDE:%=$B/switchyard-%)
-$B/switchyard-bench-contention $(BESIDE_TESTS.contention) $B/tests/gpu/test_gpu_bench: $(BESIDE_OBJ.shapes)
-$B/tests/gpu/test_gpu_bench: $(BESIDE_OBJ.contention)
+$B/switchyard-bench-contention $(BESIDE_TESTS.contention) $B/tests/engine/gpu/test_gpu_bench: $(BESIDE_OBJ.shapes)
+$B/tests/engine/gpu/test_gpu_bench: $(BESIDE_OBJ.contention)
 $B/tests/fuzz/fuzz_sheets: $(BESIDE_OBJ.replay)
-COMPAT_TESTS := fuzz/fuzz_sheets fuzz/fuzz_collectives fuzz/fuzz_diff $(addprefix unit/analyze/test_,collectives diff perf report trace_library)
+COMPAT_TESTS := fuzz/fuzz_sheets fuzz/fuzz_collectives fuzz/fuzz_diff $(addprefix traces/unit/test_,collectives diff perf report trace_library)
 $(COMPAT_TESTS:%=$B/tests/%): $(BESIDE_OBJ.compat)
 # learn a tokenizer (tests/harness/texts.h)
-LEARNERS := $(call test_of,tests/unit/data/test_*.c tests/unit/inspect/test_*.c tests/unit/ngram/test_*.c)
+LEARNERS := $(call test_of,tests/corpus/unit/test_*.c tests/tools/inspect/test_*.c tests/tools/ngram/test_*.c)
 $(LEARNERS): $(BESIDE_OBJ.tokenizer)
-$(addprefix $B/tests/,fuzz/fuzz_timeline mesh/test_pipeline unit/viz/test_timeline): $(BESIDE_OBJ.viz)
+$(addprefix $B/tests/,fuzz/fuzz_timeline engine/mesh/test_pipeline pages/unit/test_timeline): $(BESIDE_OBJ.viz)
 
 # under CONFIG=fuzz with libFuzzer, else with a main that replays a corpus
 $(FUZZ): $B/tests/fuzz/%: $O/tests/fuzz/%.c.o $(addprefix $O/tests/harness/,fuzz.c.o fuzz_maps.c.o) $(if $(filter fuzz,$(CONFIG)),,$O/tests/harness/replay.c.o) $(LIB)
@@ -396,7 +396,7 @@ test-mesh: build-test-mesh
 test-fuzz: build-test-fuzz
 	tools/run_fuzz $(FUZZ)
 # what this processor computes, beside the tests of ISA=v3; and what is of the users' program
-build-test-native: $(NATIVE) $(PROGRAM) $B/tests/op/test_golden_ops $B/tests/op/test_quant $B/tests/op/test_scale
+build-test-native: $(NATIVE) $(PROGRAM) $B/tests/kernels/op/test_golden_ops $B/tests/kernels/op/test_quant $B/tests/kernels/op/test_scale
 test-native: build-test-native
 	tools/run_tests tools/check_guides $(NATIVE)
 test-mpi: build-test-mpi
@@ -406,21 +406,21 @@ N    ?= 1000
 SEED ?= 1
 KILLS := $(BUILD)/$(CONFIG)$(if $(filter 1,$(CUDA)),-cuda)-mpi
 kills:
-	$(MAKE) MPI=1 $(KILLS)/switchyard $(KILLS)/tests/mpi/test_mpi_kills
-	OMP_WAIT_POLICY=passive $(KILLS)/tests/mpi/test_mpi_kills $N $(SEED) $(if $(filter 1,$(CUDA)),gpu)
+	$(MAKE) MPI=1 $(KILLS)/switchyard $(KILLS)/tests/engine/mpi/test_mpi_kills
+	OMP_WAIT_POLICY=passive $(KILLS)/tests/engine/mpi/test_mpi_kills $N $(SEED) $(if $(filter 1,$(CUDA)),gpu)
 
 BOUND ?= 25
-failing-calls: $(PROGRAM) $B/tests/system/test_failing_calls
-	tools/run_failing_calls $B/tests/system/test_failing_calls $(BOUND)
+failing-calls: $(PROGRAM) $B/tests/app/system/test_failing_calls
+	tools/run_failing_calls $B/tests/app/system/test_failing_calls $(BOUND)
 
 # kernels for AMD's gfx942, interpreted: ops beside the CPU's, and a training step
-GFXRUN_RUNS := $(patsubst tests/%.c,$(BUILD)/release-hip/tests/%,$(wildcard tests/op/test_*.c) tests/gpu/test_gpu_memory.c tests/gpu/test_gpu_doctor.c tests/gpu/test_gpu_one_step.c tests/gpu/test_gpu_refused.c \
-               $(if $(filter 1,$(LONG)),$(wildcard tests/gpu/test_gpu_st*.c tests/gpu/test_gpu_launches.c tests/gpu/test_gpu_offload.c)))
+GFXRUN_RUNS := $(patsubst tests/%.c,$(BUILD)/release-hip/tests/%,$(wildcard tests/kernels/op/test_*.c) tests/engine/gpu/test_gpu_memory.c tests/engine/gpu/test_gpu_doctor.c tests/engine/gpu/test_gpu_one_step.c tests/engine/gpu/test_gpu_refused.c \
+               $(if $(filter 1,$(LONG)),$(wildcard tests/engine/gpu/test_gpu_st*.c tests/engine/gpu/test_gpu_launches.c tests/engine/gpu/test_gpu_offload.c)))
 # once more with hipBLASLt: scripts that find it and run the test of the same name
 GFXRUN_BLAS_RUNS := $(addprefix $O/gfxrun-blas/,test_head test_linear test_tune)
 $(GFXRUN_BLAS_RUNS): Makefile $(GFXRUN_BLAS)
 	@printf '#!/bin/sh\nLD_LIBRARY_PATH=%s:$$LD_LIBRARY_PATH exec %s "$$@"\n' \
-	    $(@D) $(BUILD)/release-hip/tests/op/$(@F) >$@
+	    $(@D) $(BUILD)/release-hip/tests/kernels/op/$(@F) >$@
 	@chmod +x $@
 build-test-gfxrun: gfxrun $(GFXRUN_BLAS_RUNS)
 	$(MAKE) HIP=1 $(BUILD)/release-hip/switchyard $(GFXRUN_RUNS)
@@ -450,13 +450,13 @@ convergence: $(PROGRAM)
 	tools/quickstart --data
 	$(PYTHON) tools/convergence.py
 
-docs: $(PROGRAM) $O/tests/unit/train/test_compatibility $O/tests/unit/bench/test_bench_why
+docs: $(PROGRAM) $O/tests/engine/unit/train/test_compatibility $O/tests/bench/unit/test_bench_why
 	$(PROGRAM) train --settings-markdown >docs/reference/config.md.tmp
 	mv docs/reference/config.md.tmp docs/reference/config.md
 	tools/make_help $(PROGRAM) page docs/reference/command-line.md
-	$O/tests/unit/train/test_compatibility --write >docs/explain/compatibility.md.tmp
+	$O/tests/engine/unit/train/test_compatibility --write >docs/explain/compatibility.md.tmp
 	mv docs/explain/compatibility.md.tmp docs/explain/compatibility.md
-	$O/tests/unit/bench/test_bench_why --write >docs/explain/kernels.table.tmp
+	$O/tests/bench/unit/test_bench_why --write >docs/explain/kernels.table.tmp
 	sed -i -e '/^<!-- kernels:/r docs/explain/kernels.table.tmp' -e '/^<!-- kernels:/,/^<!-- end -->/{/^|/d}' docs/explain/kernels.md
 	rm docs/explain/kernels.table.tmp
 	tools/check_guides --write
@@ -495,5 +495,5 @@ clean:
 .PHONY: always all gfxrun build-unit build-op build-schedule build-gpu build-test-mesh build-test-fast build-test build-test-fuzz \
         build-test-mpi build-test-native build-test-gfxrun test-gfxrun test test-fast test-native test-mesh test-fuzz test-mpi asan tsan hostile fuzz debug bench convergence docs reproduce scoreboard flags lib library lint test-long mutants gfx kills failing-calls clean
 -include $(foreach name,$(BESIDE),$(wildcard $O/tools/$(lastword $(subst -, ,$(name)))/*.d)) $O/tools/beside/main.c.d
--include $(OBJ:.o=.d) $(HIP_OBJ:.o=.d) $(foreach s,$(SETS),$(SET_SRC:%=$O/$s/%.d)) $(PIC:.o=.d) $O/src/main.c.d
--include $(wildcard $O/tests/*/*.d $O/tests/*/*/*.d) $(GFXRUN:.o=.d) $(GFXRUN_PIC:.o=.d) $(GFXRUN_BLAS_PIC:.o=.d)
+-include $(OBJ:.o=.d) $(HIP_OBJ:.o=.d) $(foreach s,$(SETS),$(SET_SRC:%=$O/$s/%.d)) $(PIC:.o=.d) $O/src/app/main.c.d
+-include $(wildcard $O/tests/*/*.d $O/tests/*/*/*.d $O/tests/*/*/*/*.d) $(GFXRUN:.o=.d) $(GFXRUN_PIC:.o=.d) $(GFXRUN_BLAS_PIC:.o=.d)

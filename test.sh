@@ -89,13 +89,13 @@ ended_mutants() {
 }
 
 corpus() {
-    make -j"$(nproc)" build/release/tests/unit/data/test_blend &&
-        CORPUS_MB=1000 TEST_FILTER='every_byte*' tools/run_tests build/release/tests/unit/data/test_blend
+    make -j"$(nproc)" build/release/tests/corpus/unit/test_blend &&
+        CORPUS_MB=1000 TEST_FILTER='every_byte*' tools/run_tests build/release/tests/corpus/unit/test_blend
 }
 
 drawn() {
-    make -s -j"$(nproc)" build/release/tests/mesh/test_drawn &&
-        DRAWN=0:2000 TEST_FILTER='drawn_models*' tools/run_tests build/release/tests/mesh/test_drawn
+    make -s -j"$(nproc)" build/release/tests/engine/mesh/test_drawn &&
+        DRAWN=0:2000 TEST_FILTER='drawn_models*' tools/run_tests build/release/tests/engine/mesh/test_drawn
 }
 
 if [ "${1:-}" = long ]; then

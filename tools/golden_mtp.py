@@ -87,7 +87,7 @@ def steady(model, given, rng):
 
 
 def batch_of(rng, depths):
-    """Rows of one token more than there are inputs; the rules are those of data/loader.h."""
+    """Rows of one token more than there are inputs; the rules are those of corpus/shard/loader.h."""
     row = rng.integers(0, gm.VOCAB, (gm.SEQUENCES, gm.TOKENS + 1))
     start = np.array([[max(s for s in starts if s <= i) for i in range(gm.TOKENS + 1)]
                       for starts in gm.DOCUMENTS])

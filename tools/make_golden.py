@@ -3,8 +3,8 @@
 
     make_golden.py [ops|model|trajectory|steps|hf]    run from the top of the tree; needs the versions below
 
-The witness of tests/op/test_golden_ops.c, tests/unit/model/test_golden_model.c and, for whole steps
-(golden_trajectory.py, golden_steps.py), tests/unit/train/test_trajectory.c and test_steps.c. Ops are computed in float64 from float32
+The witness of tests/kernels/op/test_golden_ops.c, tests/engine/unit/model/test_golden_model.c and, for whole steps
+(golden_trajectory.py, golden_steps.py), tests/engine/unit/train/test_trajectory.c and test_steps.c. Ops are computed in float64 from float32
 inputs, gradients by autograd, and rounded at the end; models are Hugging Face's own classes in
 float32. Array names are the names of the op's ports (src/op/NAME.c), so the
 test binds them in a loop: CASE/PORT, and CASE/PORT.before for what an accumulating port starts with.
@@ -337,7 +337,7 @@ def route_case(draw, out, case, b, t, e, **rule):
 
 
 def route(draw):
-    """The rules stand a second time in tests/op/test_golden_ops.c."""
+    """The rules stand a second time in tests/kernels/op/test_golden_ops.c."""
     out = Cases()
     route_case(draw, out, "softmax", 3, 11, 7, top_k=2, scaling=2.5)
     route_case(draw, out, "groups", 2, 17, 12, top_k=3, groups=4, top_groups=2, aux_scale=0.25)
@@ -468,7 +468,7 @@ def gpt_oss_case(draw, out, case, n, k, e, d, f, limit, crowd):
 
 
 def gpt_oss(draw):
-    """The limits stand a second time in tests/op/test_golden_ops.c."""
+    """The limits stand a second time in tests/kernels/op/test_golden_ops.c."""
     out = Cases()
     gpt_oss_case(draw, out, "even", 23, 3, 7, 11, 13, 7.0, 0.0)
     gpt_oss_case(draw, out, "crowd", 67, 2, 5, 7, 17, 1.5, 3.0)
@@ -572,7 +572,7 @@ def check_scaled(before, after, gamma):
 def qk_clip(draw):
     """MLA with a latent of queries, and GQA with biases: the projections of a step's rows, the largest
     logits, the clipped weights, with which each head's logits are gamma times what they were. Sizes
-    and taus stand a second time in tests/op/test_golden_ops.c."""
+    and taus stand a second time in tests/kernels/op/test_golden_ops.c."""
     out, b, t, scale = Cases(), 2, 37, 0.3
 
     heads, nope, rot, v, rank, tau = 4, 6, 4, 5, 9, 4.5

@@ -3,7 +3,7 @@
 
     make_quant_golden.py                    run from the top of the tree; plain Python, and zstd
 
-The witness of tests/op/test_quant.c. Nothing here knows how rounding is done in bits: the values of
+The witness of tests/kernels/op/test_quant.c. Nothing here knows how rounding is done in bits: the values of
 all codes are written down from the definition of the format, and the nearest is looked for, the even
 one of two. Arrays (format: golden_format.py): SHAPE/x, and SHAPE.KIND.TYPE/data and /scale.
 """

@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
 """Make tests/golden/tokenizer/cases.json.zst with Hugging Face's `tokenizers`, the witness of
-tests/unit/data/test_tokenizer.c and tests/unit/tokenizer/test_train.c.
+tests/corpus/unit/test_tokenizer.c and tests/tools/tokenizer/test_train.c.
 
     make_tokenizer_golden.py OUT [DEEPSEEK_TOKENIZER_JSON [MIXED_TEXT]]
 

@@ -392,7 +392,7 @@ def make_model(c, weights, version):
 
 
 def learning_rate(c, step):
-    """src/train/update.c"""
+    """src/engine/step/update.c"""
     o, steps = c["optimizer"], int(c["train"]["steps"])
     lr, low, warm = float(o["lr"]), float(o["min_lr"]), int(o["warmup_steps"])
     if step <= warm:

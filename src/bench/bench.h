@@ -1,18 +1,18 @@
 /*
  * bench: how fast ops, training steps and communication are on this machine, compared with its
- * measured peak (train/peak.h). Times are medians. Weights are initialised as in training; token
+ * measured peak (engine/train/peak.h). Times are medians. Weights are initialised as in training; token
  * ids are uniform random, or those of a training run (data.sources).
  *
- * Not here: parsing of options (cli/bench.c), and estimates for machines that are not there
+ * Not here: parsing of options (bench/bench_command.c), and estimates for machines that are not there
  * (plan/). Each function appends its text or JSON to `out`.
  */
 #ifndef BENCH_BENCH_H
 #define BENCH_BENCH_H
 
-#include "config/config.h"
-#include "train/peak.h"
-#include "train/recorder.h"
-#include "train/train.h"
+#include "engine/config/config.h"
+#include "engine/train/peak.h"
+#include "engine/train/recorder.h"
+#include "engine/train/train.h"
 
 /* A model, its engine and its batches: what `bench ops`, `step` and `ladder` run. */
 typedef struct BenchModel {

@@ -15,12 +15,12 @@
  */
 #include "bench/comm.h"
 
-#include "backend/backend.h"
+#include "engine/backend/backend.h"
+#include "engine/step/agree.h"
+#include "engine/step/engine_memory.h"
 #include "hardware/hardware.h"
-#include "op/exchange.h"
-#include "op/op.h"
-#include "train/agree.h"
-#include "train/engine_memory.h"
+#include "kernels/core/op.h"
+#include "kernels/exchange/exchange.h"
 
 #include <stdio.h>
 
@@ -187,7 +187,7 @@ static Status call_add_rows(CommBench *b, void *state)
                                                        .ranks = b->host->size });
 }
 
-/* Gathers and reduce-scatters of rows of tp by loads from the peers' memory (op/exchange_rows.cu). */
+/* Gathers and reduce-scatters of rows of tp by loads from the peers' memory (kernels/exchange/exchange_rows.cu). */
 static Status time_rows(CommBench *b, Call *c, const char *size)
 {
     const double whole = (double)tensor_bytes(&c->whole), n = b->host->size;

@@ -10,10 +10,10 @@
  * are ones: the sum that comes back is the number of rows, which is checked.
  */
 #include "bench/comm.h"
-#include "op/exchange.h"
+#include "kernels/exchange/exchange.h"
 
-#include "base/rng.h"
-#include "train/agree.h"
+#include "engine/base/rng.h"
+#include "engine/step/agree.h"
 
 #include <math.h>
 #include <stdio.h>

@@ -2,8 +2,8 @@
  * as single launches and as a graph, and printing. The calls are in comm.c and comm_exchange.c. */
 #include "bench/comm.h"
 
-#include "backend/backend.h"
-#include "train/agree.h"
+#include "engine/backend/backend.h"
+#include "engine/step/agree.h"
 
 #include <stdio.h>
 

@@ -2,11 +2,11 @@
  * and tokens are arbitrary: what is measured is time. What is printed is in step.c and ops.c. */
 #include "bench/bench.h"
 
-#include "base/clock.h"
-#include "base/order.h"
-#include "base/rng.h"
 #include "bench/runner.h"
-#include "train/engine_memory.h"
+#include "engine/base/clock.h"
+#include "engine/base/order.h"
+#include "engine/base/rng.h"
+#include "engine/step/engine_memory.h"
 
 #include <string.h>
 

@@ -11,11 +11,11 @@
  */
 #include "bench/bench.h"
 
-#include "backend/backend.h"
-#include "base/order.h"
-#include "base/rng.h"
 #include "bench/runner.h"
-#include "train/engine_memory.h"
+#include "engine/backend/backend.h"
+#include "engine/base/order.h"
+#include "engine/base/rng.h"
+#include "engine/step/engine_memory.h"
 
 #include <inttypes.h>
 #include <math.h>

@@ -1,10 +1,10 @@
 /* runner: a device with memory and marks, one timing loop, and draws of experts (runner.h). */
 #include "bench/runner.h"
 
-#include "base/order.h"
-#include "base/rng.h"
-#include "train/engine_memory.h"
-#include "train/train.h"
+#include "engine/base/order.h"
+#include "engine/base/rng.h"
+#include "engine/step/engine_memory.h"
+#include "engine/train/train.h"
 
 #include <math.h>
 #include <stdio.h>

@@ -4,8 +4,8 @@
 #ifndef BENCH_RUNNER_H
 #define BENCH_RUNNER_H
 
-#include "backend/backend.h"
-#include "config/config.h"
+#include "engine/backend/backend.h"
+#include "engine/config/config.h"
 
 enum { BENCH_RUNS_MAX = 20 };
 

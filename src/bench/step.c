@@ -3,13 +3,13 @@
  * communication costs. */
 #include "bench/bench.h"
 
-#include "base/host_memory.h"
-#include "base/order.h"
 #include "bench/runner.h"
-#include "gpu/gpu_state.h"
+#include "engine/base/order.h"
+#include "engine/gpu/gpu_state.h"
+#include "engine/host/host_memory.h"
+#include "engine/step/engine_memory.h"
+#include "engine/train/train.h"
 #include "hardware/hardware.h"
-#include "train/engine_memory.h"
-#include "train/train.h"
 
 #include <inttypes.h>
 #include <math.h>

@@ -2,8 +2,8 @@
  * of config.json are in fields.c. */
 #include "convert/family.h"
 
-#include "base/text.h"
 #include "convert/weights.h"
+#include "engine/base/text.h"
 
 #include <assert.h>
 #include <ctype.h>

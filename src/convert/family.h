@@ -3,16 +3,16 @@
  * names, and which tensors hold our parameters. fields.c has the meaning of the members of config.json.
  * A new family needs new rows in these tables and no code.
  *
- * Our parameters have the names of DeepSeek's files (model/params.h). A rule maps a pattern of our
+ * Our parameters have the names of DeepSeek's files (engine/model/params.h). A rule maps a pattern of our
  * names to a pattern of theirs. # stands for a number: first the layer's, then the expert's. A name
  * without a rule is the same on both sides.
  */
 #ifndef CONVERT_FAMILY_H
 #define CONVERT_FAMILY_H
 
-#include "base/json.h"
-#include "config/config.h"
-#include "model/params.h"
+#include "engine/base/json.h"
+#include "engine/config/config.h"
+#include "engine/model/params.h"
 
 /* Families as bits of a set: each row of a table names the families to which it applies. */
 typedef enum FamilyBit {

@@ -3,7 +3,7 @@
  * setting of an earlier row. */
 #include "convert/fields.h"
 
-#include "base/text.h"
+#include "engine/base/text.h"
 
 #include <assert.h>
 #include <stdio.h>

@@ -2,7 +2,7 @@
  * class reads otherwise than any setting says is refused by the member's name. */
 #include "convert/fields.h"
 
-#include "base/text.h"
+#include "engine/base/text.h"
 
 #include <assert.h>
 #include <math.h>

@@ -5,8 +5,8 @@
  * evaluation. Writing and reading again means that no rule is stated twice. Settings that affect only
  * training never prevent an export: family_not_carried names those for which the file has no member.
  */
-#include "base/text.h"
 #include "convert/fields.h"
+#include "engine/base/text.h"
 
 #include <limits.h>
 #include <stdio.h>

@@ -3,8 +3,8 @@
 #ifndef CONVERT_FOLDER_H
 #define CONVERT_FOLDER_H
 
-#include "base/file.h"
-#include "base/json.h"
+#include "engine/base/file.h"
+#include "engine/base/json.h"
 
 /* Reads the file FOLDER/NAME, which must be a JSON object. */
 Status folder_json(const char *folder, const char *name, Arena *a, Json **out);

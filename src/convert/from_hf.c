@@ -1,16 +1,16 @@
 /* from_hf: converts a Hugging Face folder to a checkpoint of step 0. First everything is checked: the
  * configuration, the tokenizer, and that each parameter has exactly one tensor. Then the weights are
  * written, parameter by parameter, as f32 entries of a checkpoint of one rank. */
-#include "base/log.h"
-#include "base/out_folder.h"
-#include "base/progress.h"
 #include "convert/convert.h"
 #include "convert/family.h"
 #include "convert/folder.h"
 #include "convert/weights.h"
-#include "data/tokenizer.h"
-#include "train/manifest.h"
-#include "train/numbers.h"
+#include "corpus/tokenizer/tokenizer.h"
+#include "engine/base/log.h"
+#include "engine/base/out_folder.h"
+#include "engine/checkpoint/manifest.h"
+#include "engine/checkpoint/numbers.h"
+#include "engine/host/progress.h"
 
 #include <inttypes.h>
 #include <stdio.h>

@@ -3,7 +3,7 @@
 #ifndef CONVERT_NAMES_H
 #define CONVERT_NAMES_H
 
-#include "base/arena.h"
+#include "engine/base/arena.h"
 
 typedef struct Names {
     const char **name; /* NULL: empty; the caller owns the texts */

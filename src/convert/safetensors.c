@@ -2,8 +2,8 @@
  * the caller. */
 #include "convert/safetensors.h"
 
-#include "base/json.h"
 #include "convert/names.h"
+#include "engine/base/json.h"
 
 #include <inttypes.h>
 #include <math.h>

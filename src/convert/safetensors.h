@@ -13,8 +13,8 @@
 #ifndef CONVERT_SAFETENSORS_H
 #define CONVERT_SAFETENSORS_H
 
-#include "base/dtype.h"
-#include "base/file.h"
+#include "engine/base/dtype.h"
+#include "engine/base/file.h"
 
 enum { SAFETENSORS_RANK_MAX = 8, SAFETENSORS_HEADER_MAX = 100 << 20, SAFETENSORS_TEXT_BYTES = 192 };
 

@@ -1,16 +1,16 @@
 /* to_hf: converts a checkpoint to a Hugging Face folder. It finds the family (family_write), plans which
  * parameters form which tensors and which tensors form which file, then writes tensor by tensor. A
  * checkpoint of any mesh works, because entries name their piece of a parameter. */
-#include "base/log.h"
-#include "base/out_folder.h"
-#include "base/progress.h"
 #include "convert/convert.h"
 #include "convert/family.h"
 #include "convert/folder.h"
 #include "convert/weights.h"
-#include "data/tokenizer.h"
-#include "train/generate.h"
-#include "train/manifest.h"
+#include "corpus/tokenizer/tokenizer.h"
+#include "engine/base/log.h"
+#include "engine/base/out_folder.h"
+#include "engine/checkpoint/manifest.h"
+#include "engine/host/progress.h"
+#include "engine/train/generate.h"
 
 #include <inttypes.h>
 #include <stdio.h>

@@ -2,7 +2,7 @@
  * files, converted to f32. */
 #include "convert/weights.h"
 
-#include "base/json.h"
+#include "engine/base/json.h"
 
 #include <inttypes.h>
 #include <math.h>

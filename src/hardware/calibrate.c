@@ -2,7 +2,7 @@
  * (hardware.h). It reads the words of a table by position from the right, so names may have blanks. */
 #include "hardware/hardware.h"
 
-#include "op/op.h"
+#include "kernels/core/op.h"
 
 #include <math.h>
 #include <stdio.h>

@@ -1,8 +1,8 @@
 /* hardware: reads, checks and prints hardware files by the rows of hardware.def, and looks up rates. */
 #include "hardware/hardware.h"
 
-#include "base/file.h"
-#include "base/text.h"
+#include "engine/base/file.h"
+#include "engine/base/text.h"
 #include "hardware/presets.h"
 
 #include <math.h>

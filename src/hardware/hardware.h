@@ -17,10 +17,10 @@
 #ifndef HARDWARE_HARDWARE_H
 #define HARDWARE_HARDWARE_H
 
-#include "base/arena.h"
-#include "base/dtype.h"
-#include "base/text.h"
-#include "op/work.h"
+#include "engine/base/arena.h"
+#include "engine/base/dtype.h"
+#include "engine/base/text.h"
+#include "kernels/core/work.h"
 
 #include <stdbool.h>
 #include <stdint.h>
@@ -127,7 +127,7 @@ Status hardware_rate(const Hardware *h, OpWork work, HardwareDtype dtype, double
  * what it measured, for each kind of work. */
 double hardware_contention(const Hardware *h, OpWork work);
 double *hardware_contention_times(Hardware *h, OpWork work);
-/* The fields of a GPU's curve and of its section's source. `work` must have a rate (op/work.h). */
+/* The fields of a GPU's curve and of its section's source. `work` must have a rate (kernels/core/work.h). */
 HardwareCurve *hardware_curve(Hardware *h, OpWork work, HardwareDtype dtype);
 const char **hardware_source(Hardware *h, OpWork work);
 /* Rates within steps of this program are of one chip: where `h` has other rates of libraries than `base`, it loses those

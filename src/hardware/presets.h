@@ -2,7 +2,7 @@
 #ifndef HARDWARE_PRESETS_H
 #define HARDWARE_PRESETS_H
 
-#include "config/config_doc.h"
+#include "engine/config/config_doc.h"
 
 extern const ConfigPreset hardware_presets[];
 extern const int hardware_presets_n;

@@ -1,11 +1,11 @@
 /* doctor: measures in a fixed order on all ranks, collects the samples, judges and prints (doctor.h). */
 #include "operate/doctor_private.h"
 
-#include "base/cgroup.h"
-#include "base/cpu.h"
-#include "base/interrupt.h"
-#include "train/agree.h"
-#include "train/train.h"
+#include "engine/base/interrupt.h"
+#include "engine/host/cgroup.h"
+#include "engine/host/cpu.h"
+#include "engine/step/agree.h"
+#include "engine/train/train.h"
 
 #include <math.h>
 #include <stdarg.h>

@@ -9,13 +9,13 @@
  * Ranks measure processor, memory and GPU at the same time, as a training uses them. So a rank that
  * shares a core with another one shows it in its rates, too.
  *
- * Not here: the speed of a training (bench/), and whether a model fits (train/fits.h, plan/).
+ * Not here: the speed of a training (bench/), and whether a model fits (engine/train/fits.h, plan/).
  */
 #ifndef OPERATE_DOCTOR_H
 #define OPERATE_DOCTOR_H
 
-#include "base/text.h"
-#include "comm/comm.h"
+#include "engine/base/text.h"
+#include "engine/comm/comm.h"
 
 typedef enum DoctorCheck {
     DOCTOR_CORES,

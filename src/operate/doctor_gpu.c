@@ -5,17 +5,17 @@
  * start, NCCL is not measured, since all ranks would wait for that one. */
 #include "operate/doctor_pairs.h"
 
-#include "base/clock.h"
-#include "base/library.h"
 #include "bench/runner.h"
-#include "gpu/gpu_health.h"
-#include "gpu/gpu_memory.h"
+#include "engine/base/clock.h"
+#include "engine/gpu/gpu_health.h"
+#include "engine/gpu/gpu_memory.h"
+#include "engine/host/library.h"
+#include "engine/step/agree.h"
+#include "engine/step/engine_memory.h"
+#include "engine/train/peak.h"
 #include "hardware/hardware.h"
-#include "op/libraries.h"
-#include "op/linear.h"
-#include "train/agree.h"
-#include "train/engine_memory.h"
-#include "train/peak.h"
+#include "kernels/core/libraries.h"
+#include "kernels/dense/linear.h"
 
 #include <dlfcn.h>
 #include <math.h>

@@ -1,16 +1,16 @@
 /* doctor_host: processor, memory, disk, clock and builds of each rank. */
-#include "base/cgroup.h"
-#include "base/clock.h"
-#include "base/file.h"
-#include "base/host_memory.h"
-#include "base/interrupt.h"
-#include "base/order.h"
-#include "base/rng.h"
-#include "comm/mpi_version.h"
+#include "engine/base/clock.h"
+#include "engine/base/file.h"
+#include "engine/base/interrupt.h"
+#include "engine/base/order.h"
+#include "engine/base/rng.h"
+#include "engine/comm/mpi_version.h"
+#include "engine/host/cgroup.h"
+#include "engine/host/host_memory.h"
+#include "engine/step/agree.h"
+#include "engine/train/peak.h"
+#include "engine/train/ranks.h"
 #include "operate/doctor_private.h"
-#include "train/agree.h"
-#include "train/peak.h"
-#include "train/ranks.h"
 
 #include <errno.h>
 #include <math.h>
@@ -75,7 +75,7 @@ static Status note_cores(Doctor *d)
 }
 
 /* What the host and its cgroups leave, in equal parts for its ranks. A limit of the address space (ulimit -v) is no
- * row: this program reserves more than it uses, and says so where that is refused (base/arena.c). */
+ * row: this program reserves more than it uses, and says so where that is refused (engine/base/arena.c). */
 static Status note_free_memory(Doctor *d, double *out_gib)
 {
     HostMemory m;

@@ -9,9 +9,9 @@
  * One exchange sends in both directions at once. Rates are of one direction. */
 #include "operate/doctor_pairs.h"
 
-#include "base/clock.h"
-#include "base/interrupt.h"
-#include "base/order.h"
+#include "engine/base/clock.h"
+#include "engine/base/interrupt.h"
+#include "engine/base/order.h"
 
 #include <math.h>
 #include <stdlib.h>

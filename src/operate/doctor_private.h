@@ -2,8 +2,8 @@
 #ifndef OPERATE_DOCTOR_PRIVATE_H
 #define OPERATE_DOCTOR_PRIVATE_H
 
-#include "comm/bind.h"
-#include "config/config.h"
+#include "engine/comm/bind.h"
+#include "engine/config/config.h"
 #include "operate/doctor.h"
 
 /* What ranks tell each other first. It travels as 32-bit numbers. */

@@ -2,7 +2,7 @@
  * measures. docs/guides/check-a-machine.md has the same table; a test compares them. */
 #include "operate/doctor.h"
 
-#include "base/order.h"
+#include "engine/base/order.h"
 
 #include <math.h>
 #include <stdio.h>

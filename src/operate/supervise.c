@@ -1,9 +1,9 @@
 /* supervise: the loop of start, watch, judge, pause. */
 #include "operate/supervise.h"
 
-#include "base/clock.h"
-#include "base/interrupt.h"
-#include "base/log.h"
+#include "engine/base/clock.h"
+#include "engine/base/interrupt.h"
+#include "engine/base/log.h"
 #include "operate/supervise_files.h"
 #include "operate/supervise_mesh.h"
 

@@ -1,9 +1,9 @@
 /* supervise_files: lines of JSON. */
 #include "operate/supervise_files.h"
 
-#include "base/clock.h"
-#include "base/json.h"
-#include "train/checkpoint_folder.h"
+#include "engine/base/clock.h"
+#include "engine/base/json.h"
+#include "engine/checkpoint/checkpoint_folder.h"
 
 #include <inttypes.h>
 #include <math.h>

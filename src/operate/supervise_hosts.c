@@ -1,8 +1,8 @@
 /* supervise_hosts: two tables of options, one for each launcher, and lists of hosts. */
 #include "operate/supervise_hosts.h"
 
-#include "base/file.h"
-#include "base/text.h"
+#include "engine/base/file.h"
+#include "engine/base/text.h"
 
 #include <stdio.h>
 #include <stdlib.h>

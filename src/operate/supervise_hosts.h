@@ -5,7 +5,7 @@
 #ifndef OPERATE_SUPERVISE_HOSTS_H
 #define OPERATE_SUPERVISE_HOSTS_H
 
-#include "base/process.h"
+#include "engine/host/process.h"
 #include "operate/supervise_rules.h"
 
 enum { LAUNCH_HOSTS_MAX = 4096 };

@@ -1,9 +1,9 @@
 /* supervise_mesh: a search, as `plan --search` makes it. */
 #include "operate/supervise_mesh.h"
 
-#include "plan/answer.h"
-#include "plan/stack.h"
-#include "plan/verify.h"
+#include "planner/answer.h"
+#include "planner/search/verify.h"
+#include "planner/stack/stack.h"
 
 /* Sizes of a forward pass may differ only where the mathematics does not depend on them. */
 static Status keep_mathematics(Config *c, Arena *a)

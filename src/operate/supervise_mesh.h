@@ -2,8 +2,8 @@
 #ifndef OPERATE_SUPERVISE_MESH_H
 #define OPERATE_SUPERVISE_MESH_H
 
-#include "base/process.h"
-#include "plan/report.h"
+#include "engine/host/process.h"
+#include "planner/report.h"
 
 typedef struct OtherMesh {
     ProcessWords settings; /* section.key=value */

@@ -111,8 +111,8 @@ static const char *only_host(const RankBeat *rank, int n, bool (*is)(const RankB
 static bool is_silent(const RankBeat *r) { return !is_last(r); }
 static bool lost_device(const RankBeat *r) { return strcmp(r->kind, status_name(ERR_DEVICE)) == 0; }
 
-/* Words in front of the rank that a sentence accuses: of comm/host.c, "rank 0 waited 10 s for rank 3 in ...", and
- * of train/verify.c, "step 8 was computed twice, with other bits on rank 3 (host ...". */
+/* Words in front of the rank that a sentence accuses: of engine/comm/host.c, "rank 0 waited 10 s for rank 3 in ...", and
+ * of engine/step/verify.c, "step 8 was computed twice, with other bits on rank 3 (host ...". */
 static const struct {
     Status kind;
     const char *words;

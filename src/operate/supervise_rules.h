@@ -16,8 +16,8 @@
 #ifndef OPERATE_SUPERVISE_RULES_H
 #define OPERATE_SUPERVISE_RULES_H
 
-#include "base/status.h"
-#include "train/heartbeat.h"
+#include "engine/base/status.h"
+#include "engine/train/heartbeat.h"
 
 enum { SUPERVISE_SENTENCE_BYTES = 400, SUPERVISE_KIND_BYTES = 16, SUPERVISE_HOST_BYTES = 64 };
 

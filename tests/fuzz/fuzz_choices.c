@@ -1,7 +1,7 @@
 /* Any bytes as kept choices either fail with a message or print to a text that reads back to the
  * same print: as they are, and as lines of a text whose first lines and sum are right. */
 #include "harness/fuzz.h"
-#include "op/choices.h"
+#include "kernels/core/choices.h"
 
 #include <inttypes.h>
 

@@ -1,6 +1,6 @@
 /* fuzz_config: any bytes as a configuration either fail with a message or give a Config that prints
  * and reads back to the same print. */
-#include "config/config.h"
+#include "engine/config/config.h"
 #include "harness/fuzz.h"
 
 enum { LINE_BYTES = 256 }; /* longer texts are no override */

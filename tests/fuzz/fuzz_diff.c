@@ -1,8 +1,8 @@
 /* Two traces, with a line of %% between: refused with a sentence, or one tree whose nodes are calls of both or of one,
  * and its sheets. */
-#include "analyze/events_read.h"
 #include "compat/compat.h"
 #include "harness/fuzz.h"
+#include "traces/read/events_read.h"
 
 static void check(const Diff *d)
 {

@@ -1,7 +1,7 @@
 /* fuzz_hardware: any bytes as a hardware file either fail with a message or give rates that are
  * finite, above 0 and not above the peak, and exchanges that take a finite time. */
 #include "harness/fuzz.h"
-#include "plan/collective.h"
+#include "planner/price/collective.h"
 
 #include <math.h>
 

@@ -1,6 +1,6 @@
 /* Any pair of bytes is refused with a sentence, or is a shard whose documents can all be read. The
  * input: one byte n, n bytes of .bin, the rest is the .idx. */
-#include "data/shard.h"
+#include "corpus/shard/shard.h"
 #include "harness/fuzz.h"
 
 static void read_documents(const Shard *s)

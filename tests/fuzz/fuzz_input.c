@@ -1,6 +1,6 @@
 /* Any bytes as a file of a corpus: decompressed if they are gzip or zstd, and cut into blocks. What is
  * given out does not depend on the size of the pieces, and a plain file is given out as it is. */
-#include "data/input.h"
+#include "corpus/prepare/input.h"
 #include "harness/fuzz.h"
 
 enum { MOST = 1 << 20 }; /* of what is given out: a few bytes can stand for gigabytes */

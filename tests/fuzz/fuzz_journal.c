@@ -1,5 +1,5 @@
 /* Any bytes as the journal of `data prepare`: none, or numbers from 0 on. */
-#include "data/prepare_private.h"
+#include "corpus/prepare/prepare_private.h"
 #include "harness/fuzz.h"
 
 static Status look(Fuzz *f)

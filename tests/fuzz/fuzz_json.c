@@ -1,6 +1,6 @@
 /* fuzz_json: any bytes are JSON or are refused at one of their bytes. What is JSON is written, and what
  * was written reads back as the same text, in one line and in several. */
-#include "base/json.h"
+#include "engine/base/json.h"
 #include "harness/fuzz.h"
 
 static Status print(const Json *json, bool lines, Arena *a, Text *out)

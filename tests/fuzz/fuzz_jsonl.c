@@ -1,6 +1,6 @@
 /* Any bytes read as documents: JSON lines with bad ones left out, JSON lines that fail at the first
  * bad one, fields inside others, and the three ways to split a text. The texts of a text file are pieces of it. */
-#include "data/documents.h"
+#include "corpus/prepare/documents.h"
 #include "harness/fuzz.h"
 
 static void read_all(const uint8_t *data, size_t bytes, bool jsonl, const DocumentOptions *o)

@@ -1,6 +1,6 @@
 /* Any text as a layout either fails with a message or prints to one that reads back to the same. */
+#include "engine/schedule/layout.h"
 #include "harness/fuzz.h"
-#include "schedule/layout.h"
 
 static void same(const Layout *x, const Layout *y)
 {

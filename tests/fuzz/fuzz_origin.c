@@ -1,5 +1,5 @@
 /* Any bytes as PREFIX.meta: refused with a sentence, or a tokenizer with a sum and a vocabulary. */
-#include "data/origin.h"
+#include "corpus/shard/origin.h"
 #include "harness/fuzz.h"
 
 static Status look(Fuzz *f)

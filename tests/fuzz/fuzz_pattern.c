@@ -1,7 +1,7 @@
 /* The first line as a pattern of either program: refused with a sentence, or one that cuts the rest, as far as that is
  * UTF-8, into pieces in its order, that PCRE2 compiles. */
-#include "data/pattern.h"
-#include "data/split.h"
+#include "corpus/tokenizer/pattern.h"
+#include "corpus/tokenizer/split.h"
 #include "harness/fuzz.h"
 
 typedef struct Pieces {

@@ -2,9 +2,9 @@
  *
  * An input is a list of a letter that chooses the folder, NAME " " BYTES "\n" and these bytes. A manifest gets its last
  * line, with the right sum, so that the files beside it are looked at. */
-#include "base/log.h"
+#include "engine/base/log.h"
+#include "engine/checkpoint/peer.h"
 #include "harness/fuzz_manifest.h"
-#include "train/peer.h"
 
 #include <fcntl.h>
 #include <stdio.h>

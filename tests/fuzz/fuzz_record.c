@@ -1,8 +1,8 @@
 /* fuzz_record: chunks of any content, whose sums are right, are refused with a sentence, or are a
  * recording that becomes events and sheets. The input: for each chunk a byte that chooses its tag, two
  * of its length, its data; what is left behind is a damaged end. */
-#include "analyze/recording.h"
 #include "harness/fuzz.h"
+#include "traces/read/recording.h"
 
 #define XXH_INLINE_ALL
 #include <xxhash.h>

@@ -1,11 +1,11 @@
 /* Any bytes as a trace: refused with a sentence, or all sheets of it, ours and TraceLens', lists of its operators, or
  * its timeline, which can be written. The first byte chooses which. */
-#include "analyze/events_read.h"
-#include "analyze/recording.h"
 #include "compat/compat.h"
 #include "harness/fuzz.h"
 #include "replay/replay.h"
-#include "viz/trace_page.h"
+#include "traces/page/trace_page.h"
+#include "traces/read/events_read.h"
+#include "traces/read/recording.h"
 
 #include <fcntl.h>
 

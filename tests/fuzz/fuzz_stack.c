@@ -1,7 +1,7 @@
 /* Any text as --stack and as --formula: refused with a sentence, or numbers that are finite. */
 #include "harness/fuzz.h"
-#include "plan/formula.h"
-#include "plan/stack.h"
+#include "planner/stack/formula.h"
+#include "planner/stack/stack.h"
 
 #include <math.h>
 

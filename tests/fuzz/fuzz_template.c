@@ -1,6 +1,6 @@
 /* Any bytes as tokenizer_config.json: refused with a sentence, or a template that passed the checks. From a line of %% on
  * it is chat_template.jinja. */
-#include "data/chat.h"
+#include "corpus/tokenizer/chat.h"
 #include "harness/fuzz.h"
 
 static Status look(Fuzz *f)

@@ -1,8 +1,8 @@
 /* The first line is a number that chooses a row of `texts`, the rest is a text of a trace that this row reads. */
-#include "analyze/collectives.h"
-#include "analyze/op_args.h"
-#include "analyze/python_text.h"
 #include "harness/fuzz.h"
+#include "traces/compare/collectives.h"
+#include "traces/read/op_args.h"
+#include "traces/table/python_text.h"
 
 enum { NUMBERS_MAX = 16 };
 

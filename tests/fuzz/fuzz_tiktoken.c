@@ -1,6 +1,6 @@
 /* Any bytes as a .tiktoken file: no crash, no leak, no wait; and what loads must encode a text to ids that
  * decode to the text. Most files have no known number of tokens, so the pattern is given. */
-#include "data/tokenizer_private.h"
+#include "corpus/tokenizer/tokenizer_private.h"
 #include "harness/fuzz.h"
 
 static const char TEXT[] =

@@ -1,7 +1,7 @@
 /* fuzz_timeline: a line as config.json and the rest as pp_rank_0.json either fail with a message or
  * give a timeline of finite sums that can be drawn. */
 #include "harness/fuzz.h"
-#include "viz/pipeline_page.h"
+#include "planner/page/pipeline_page.h"
 
 #include <math.h>
 

@@ -1,6 +1,6 @@
 /* Any bytes as a tokenizer.json: no crash, no leak, no wait; and what loads must encode a text to
  * ids that decode to no more than the text can grow to. Special tokens decode to nothing. */
-#include "data/tokenizer_private.h"
+#include "corpus/tokenizer/tokenizer_private.h"
 #include "harness/fuzz.h"
 
 static const char TEXT[] = "Hello, \u4e16\u754c!  It's 1234 tokens.\r\n\n\xFF don't hellohello";

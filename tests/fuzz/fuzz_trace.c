@@ -1,9 +1,9 @@
 /* fuzz_trace: any bytes are refused with a sentence, or are a trace whose columns hold together, and
  * whose blocks, threads and largest event change nothing. The input: a byte for the size of blocks,
  * the rest is the file. */
-#include "analyze/events_read.h"
-#include "analyze/kineto.h"
 #include "harness/fuzz.h"
+#include "traces/read/events_read.h"
+#include "traces/read/kineto.h"
 
 static Status read_as(const char *path, size_t block, size_t element_max, int threads, Events *e)
 {

@@ -4,7 +4,7 @@
 
 #include "harness/test.h"
 
-#include "base/arena.h"
+#include "engine/base/arena.h"
 
 static Arena arena;
 

@@ -4,9 +4,9 @@
 
 #include "harness/test.h"
 
-#include "base/text.h"
-#include "comm/comm.h"
-#include "config/config.h"
+#include "engine/base/text.h"
+#include "engine/comm/comm.h"
+#include "engine/config/config.h"
 
 typedef Status BenchOnRank(const Config *config, Comm *world, const void *options, Text *out);
 

@@ -5,9 +5,9 @@
 
 #include "harness/many.h"
 
-#include "train/checkpoint.h"
-#include "train/checkpoint_folder.h"
-#include "train/manifest.h"
+#include "engine/checkpoint/checkpoint.h"
+#include "engine/checkpoint/checkpoint_folder.h"
+#include "engine/checkpoint/manifest.h"
 
 static const double TIMEOUT_S = 100;
 

@@ -4,7 +4,7 @@
 #ifndef TESTS_HARNESS_COMM_CASES_H
 #define TESTS_HARNESS_COMM_CASES_H
 
-#include "comm/comm.h"
+#include "engine/comm/comm.h"
 
 #include <string.h>
 

@@ -8,8 +8,8 @@
 
 #include "harness/test.h"
 
-#include "backend/backend.h"
-#include "op/ops.h"
+#include "engine/backend/backend.h"
+#include "kernels/core/ops.h"
 
 enum { LATE_STREAMS = 2, LATE_QUEUE = 1 << 14, LATE_LOG = 1 << 16 };
 

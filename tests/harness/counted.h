@@ -4,10 +4,10 @@
 
 #include "harness/question.h"
 
-#include "op/head.h"
-#include "plan/price_private.h"
-#include "train/slots.h"
-#include "train/train.h"
+#include "engine/step/slots.h"
+#include "engine/train/train.h"
+#include "kernels/head/head.h"
+#include "planner/price/price_private.h"
 
 /* A plan is for GPUs. The engine counts here as on a CPU, whose chunks of logits are smaller. */
 static inline void counted_gpu_chunk(Config *c)

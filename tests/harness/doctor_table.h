@@ -4,7 +4,7 @@
 
 #include "harness/program.h"
 
-#include "base/text.h"
+#include "engine/base/text.h"
 
 /* The row of a check, with the lines of its findings and what to do. */
 static inline const char *doctor_row(Lab *lab, const Outcome *o, const char *check)

@@ -5,7 +5,7 @@
 #include "harness/draw_model.h"
 #include "harness/mesh_cases.h"
 
-#include "schedule/schedule.h"
+#include "engine/schedule/schedule.h"
 
 #include <stdlib.h>
 
@@ -13,7 +13,7 @@ enum { RANKS_MOST = 8, ALTERNATIVES = 8, TEXT_BYTES = 2048 };
 
 /* Of each row one, evenly; several settings are parted by blanks. The first MODEL_ROWS are the model's,
  * the others a run's. Capacities are not drawn: equal tokens have equal weights, so that a last bit decides
- * which of them is dropped. mesh/test_balance has them. */
+ * which of them is dropped. engine/mesh/test_balance has them. */
 static const char *const alternatives[][ALTERNATIVES] = {
     { "model.layers=4", "model.layers=4 model.dense_layers=0",
       "model.layers=5 model.dense_layers=2", "model.layers=6 moe.every=2" },

@@ -4,8 +4,8 @@
 
 #include "harness/test.h"
 
-#include "base/rng.h"
-#include "config/config.h"
+#include "engine/base/rng.h"
+#include "engine/config/config.h"
 
 #include <stdarg.h>
 #include <stdio.h>

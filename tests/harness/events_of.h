@@ -2,8 +2,8 @@
 #ifndef TESTS_HARNESS_EVENTS_OF_H
 #define TESTS_HARNESS_EVENTS_OF_H
 
-#include "analyze/events.h"
 #include "harness/test.h"
+#include "traces/read/events.h"
 
 enum { EVENTS_OF_MOST = 512 };
 

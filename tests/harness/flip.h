@@ -2,7 +2,7 @@
 #ifndef TESTS_HARNESS_FLIP_H
 #define TESTS_HARNESS_FLIP_H
 
-#include "backend/backend.h"
+#include "engine/backend/backend.h"
 
 #include <string.h>
 

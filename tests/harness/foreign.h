@@ -4,8 +4,8 @@
 
 #include "harness/test.h"
 
-#include "base/file.h"
-#include "plan/import.h"
+#include "engine/base/file.h"
+#include "planner/stack/import.h"
 
 #include <stdio.h>
 #include <stdlib.h>

@@ -3,9 +3,9 @@
 #ifndef TESTS_HARNESS_FORGE_H
 #define TESTS_HARNESS_FORGE_H
 
+#include "engine/checkpoint/manifest.h"
 #include "harness/read_at.h"
 #include "harness/test.h"
-#include "train/manifest.h"
 
 #include <fcntl.h>
 #include <stdlib.h>

@@ -5,8 +5,8 @@
 #ifndef HARNESS_FUZZ_H
 #define HARNESS_FUZZ_H
 
-#include "base/file.h"
-#include "base/text.h"
+#include "engine/base/file.h"
+#include "engine/base/text.h"
 
 #include <string.h>
 

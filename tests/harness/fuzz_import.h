@@ -3,8 +3,8 @@
 #define HARNESS_FUZZ_IMPORT_H
 
 #include "harness/fuzz.h"
-#include "plan/import.h"
-#include "plan/stack.h"
+#include "planner/stack/import.h"
+#include "planner/stack/stack.h"
 
 static inline Status fuzz_import(const char *from, const char *path, const Fuzz *f)
 {

@@ -2,8 +2,8 @@
 #ifndef HARNESS_FUZZ_MANIFEST_H
 #define HARNESS_FUZZ_MANIFEST_H
 
+#include "engine/checkpoint/manifest.h"
 #include "harness/fuzz.h"
-#include "train/manifest.h"
 
 /* out grows in f->page. */
 static inline Status fuzz_seal_manifest(Fuzz *f, const FuzzPart *lines, Text *out)

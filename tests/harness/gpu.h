@@ -2,7 +2,7 @@
 #ifndef TESTS_HARNESS_GPU_H
 #define TESTS_HARNESS_GPU_H
 
-#include "backend/backend.h"
+#include "engine/backend/backend.h"
 
 #define NEEDS_GPUS(n)                                                                              \
     do {                                                                                           \

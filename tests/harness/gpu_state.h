@@ -2,10 +2,10 @@
 #ifndef TESTS_HARNESS_GPU_STATE_H
 #define TESTS_HARNESS_GPU_STATE_H
 
-#include "base/file.h"
+#include "engine/base/file.h"
+#include "engine/checkpoint/checkpoint.h"
 #include "harness/gpu.h"
 #include "harness/many.h"
-#include "train/checkpoint.h"
 
 #include <math.h>
 #include <stdlib.h>

@@ -7,9 +7,9 @@
 
 #include "convert/convert.h"
 #include "convert/weights.h"
-#include "train/engine.h"
-#include "train/generate.h"
-#include "train/manifest.h"
+#include "engine/checkpoint/manifest.h"
+#include "engine/step/engine.h"
+#include "engine/train/generate.h"
 
 #include <unistd.h>
 

@@ -4,7 +4,7 @@
 
 #include "test.h"
 
-#include "base/scan.h"
+#include "engine/base/scan.h"
 
 #include <stddef.h>
 #include <string.h>

@@ -10,8 +10,8 @@
 
 #include "harness/test.h"
 
-#include "comm/comm_private.h"
-#include "train/transfers.h"
+#include "engine/comm/comm_private.h"
+#include "engine/step/transfers.h"
 
 #include <string.h>
 

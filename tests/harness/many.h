@@ -13,11 +13,11 @@
 #include "harness/sink_terms.h"
 #include "harness/ties.h"
 
-#include "backend/backend.h"
+#include "engine/backend/backend.h"
 
-#include "train/copies.h"
-#include "train/shards.h"
-#include "train/train.h"
+#include "engine/step/copies.h"
+#include "engine/step/shards.h"
+#include "engine/train/train.h"
 
 /* A sanitizer watches how memory and threads are used, and that is alike from the second step on. */
 enum { MANY_STEPS = RUNS(10, 2) };

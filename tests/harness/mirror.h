@@ -9,11 +9,11 @@
 #ifndef TESTS_HARNESS_MIRROR_H
 #define TESTS_HARNESS_MIRROR_H
 
-#include "backend/backend.h"
-#include "op/attention.h"
-#include "op/head.h"
-#include "op/libraries.h"
-#include "op/moe.h"
+#include "engine/backend/backend.h"
+#include "kernels/attention/attention.h"
+#include "kernels/core/libraries.h"
+#include "kernels/head/head.h"
+#include "kernels/moe/moe.h"
 
 enum { MIRROR_PORTS_MAX = 24, MIRROR_ARGS_MAX = 2048, MIRROR_KINDS_MAX = 256 };
 

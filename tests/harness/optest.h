@@ -21,8 +21,8 @@
 
 #include "harness/test.h"
 
-#include "backend/backend.h"
-#include "base/rng.h"
+#include "engine/backend/backend.h"
+#include "engine/base/rng.h"
 
 #include <assert.h>
 

@@ -4,7 +4,7 @@
 
 #include "harness/test.h"
 
-#include "base/text.h"
+#include "engine/base/text.h"
 
 typedef struct Out {
     Arena arena;

@@ -5,7 +5,7 @@
 
 #include "harness/test.h"
 
-#include "base/file.h"
+#include "engine/base/file.h"
 
 #include <assert.h>
 #include <pthread.h>

@@ -2,7 +2,7 @@
 #ifndef TESTS_HARNESS_PARAM_VIEW_H
 #define TESTS_HARNESS_PARAM_VIEW_H
 
-#include "model/params.h"
+#include "engine/model/params.h"
 
 /* first[b] is a place in the flat space, so this is right only for buffers that hold all of it. */
 static inline Tensor param_view(const Param *p, const ParamMemory *m, ParamBuffer b)

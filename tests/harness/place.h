@@ -8,8 +8,8 @@
 
 #include "harness/test.h"
 
-#include "base/arena.h"
-#include "base/file.h"
+#include "engine/base/arena.h"
+#include "engine/base/file.h"
 
 #include <stdlib.h>
 

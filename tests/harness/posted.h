@@ -5,8 +5,8 @@
 
 #include "harness/test.h"
 
-#include "schedule/idle.h"
-#include "schedule/simulate.h"
+#include "engine/schedule/idle.h"
+#include "engine/schedule/simulate.h"
 
 #include <math.h>
 

@@ -17,8 +17,8 @@
 
 #include "harness/test.h"
 
-#include "base/file.h"
-#include "base/rng.h"
+#include "engine/base/file.h"
+#include "engine/base/rng.h"
 
 #include <fcntl.h>
 #include <libgen.h>

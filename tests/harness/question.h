@@ -4,8 +4,8 @@
 
 #include "harness/test.h"
 
-#include "plan/plan.h"
-#include "plan/stack.h"
+#include "planner/plan.h"
+#include "planner/stack/stack.h"
 
 typedef struct Question {
     Arena arena;

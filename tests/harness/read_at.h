@@ -2,7 +2,7 @@
 #ifndef HARNESS_READ_AT_H
 #define HARNESS_READ_AT_H
 
-#include "base/file.h"
+#include "engine/base/file.h"
 
 static inline Status read_at(const char *path, uint64_t offset, void *out, size_t bytes)
 {

@@ -5,8 +5,8 @@
 
 #include "harness/program.h"
 
-#include "base/clock.h"
-#include "base/text.h"
+#include "engine/base/clock.h"
+#include "engine/base/text.h"
 
 static inline const char *run_checkpoint(Lab *lab, const char *cell, int step)
 {

@@ -2,7 +2,7 @@
 #ifndef TESTS_HARNESS_SHARDS_H
 #define TESTS_HARNESS_SHARDS_H
 
-#include "data/shard.h"
+#include "corpus/shard/shard.h"
 #include "harness/test.h"
 
 /* n documents of these lengths. Ids count from 0 through all of them, and begin anew at `vocab`. */

@@ -12,8 +12,8 @@
 #ifndef TESTS_HARNESS_SINK_TERMS_H
 #define TESTS_HARNESS_SINK_TERMS_H
 
-#include "backend/backend.h"
-#include "op/attention.h"
+#include "engine/backend/backend.h"
+#include "kernels/attention/attention.h"
 
 #include <math.h>
 

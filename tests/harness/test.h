@@ -12,7 +12,7 @@
 #ifndef TESTS_HARNESS_TEST_H
 #define TESTS_HARNESS_TEST_H
 
-#include "base/status.h"
+#include "engine/base/status.h"
 
 #include <math.h>
 #include <setjmp.h>

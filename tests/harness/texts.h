@@ -2,11 +2,11 @@
 #ifndef TESTS_HARNESS_TEXTS_H
 #define TESTS_HARNESS_TEXTS_H
 
-#include "data/tokenizer.h"
+#include "corpus/tokenizer/tokenizer.h"
 #include "harness/test.h"
 #include "tokenizer/train.h"
 
-#include "base/file.h"
+#include "engine/base/file.h"
 
 static inline void write_text(const char *path, const char *text)
 {

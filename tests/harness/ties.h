@@ -3,8 +3,8 @@
 #ifndef TESTS_HARNESS_TIES_H
 #define TESTS_HARNESS_TIES_H
 
-#include "backend/backend.h"
-#include "op/route.h"
+#include "engine/backend/backend.h"
+#include "kernels/route/route.h"
 
 #include <math.h>
 

@@ -8,10 +8,10 @@
 
 #include "harness/test.h"
 
-#include "backend/backend.h"
-#include "base/rng.h"
-#include "config/config.h"
-#include "train/engine.h"
+#include "engine/backend/backend.h"
+#include "engine/base/rng.h"
+#include "engine/config/config.h"
+#include "engine/step/engine.h"
 
 /* Under sanitizers every third of cases that differ little. */
 enum { MANY_EVERY = RUNS(1, 3) };

@@ -15,13 +15,13 @@
 #include "golden/golden.h"
 #include "harness/param_view.h"
 
-#include "base/json.h"
-#include "base/log.h"
-#include "base/text.h"
-#include "data/shard.h"
-#include "train/checkpoint.h"
-#include "train/peak.h"
-#include "train/train.h"
+#include "corpus/shard/shard.h"
+#include "engine/base/json.h"
+#include "engine/base/log.h"
+#include "engine/base/text.h"
+#include "engine/checkpoint/checkpoint.h"
+#include "engine/train/peak.h"
+#include "engine/train/train.h"
 
 #include <stdlib.h>
 
@@ -63,7 +63,7 @@ typedef struct TrajectoryCase {
     const char *settings[8];
 } TrajectoryCase;
 
-/* The linker takes these in place of train/peak.c: measuring a machine's peak, of which only the MFU
+/* The linker takes these in place of engine/train/peak.c: measuring a machine's peak, of which only the MFU
  * is told, takes longer than ten steps. 0: not known. */
 Status peak_measure(const Config *c, int threads, bool with_copy, MeasuredPeak *out)
 {

@@ -1,8 +1,8 @@
 /* cut_patterns CASES: for tools/check_patterns. A line of CASES is O (Oniguruma) or F (fancy-regex), a pattern and
  * texts, in hexadecimal with spaces between. A line of the answer is `refused SENTENCE`, or for each text the
  * bytes of its pieces with commas between, or `!` if it cannot be cut. */
-#include "base/file.h"
-#include "data/split.h"
+#include "corpus/tokenizer/split.h"
+#include "engine/base/file.h"
 
 #include <stdio.h>
 #include <stdlib.h>

@@ -2,8 +2,8 @@
  * bytes, and writes the ids as 32-bit numbers. Prints the processor's seconds of the busiest of THREADS that
  * share the pieces, and `same` if the ids of each piece decode to the piece. tools/check_tokenizers cuts
  * the same way and compares the ids with those of other programs. */
-#include "base/file.h"
-#include "data/tokenizer.h"
+#include "corpus/tokenizer/tokenizer.h"
+#include "engine/base/file.h"
 
 #include <pthread.h>
 #include <stdio.h>

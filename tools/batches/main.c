@@ -5,14 +5,14 @@
  *     switchyard batches 1 STEPS BATCH SEQUENCE\n       text
  *     id, target, pos, doc (BATCH x SEQUENCE each), domain (BATCH)     for every step
  *
- * Elements are 32-bit integers in this machine's byte order; data/loader.h says what they mean.
+ * Elements are 32-bit integers in this machine's byte order; corpus/shard/loader.h says what they mean.
  */
-#include "base/file.h"
-#include "base/interrupt.h"
-#include "base/progress.h"
 #include "beside/beside.h"
-#include "cli/options.h"
-#include "train/train.h"
+#include "engine/base/file.h"
+#include "engine/base/interrupt.h"
+#include "engine/host/progress.h"
+#include "engine/options/options.h"
+#include "engine/train/train.h"
 
 #include <inttypes.h>
 

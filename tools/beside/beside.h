@@ -3,7 +3,7 @@
 #ifndef BESIDE_BESIDE_H
 #define BESIDE_BESIDE_H
 
-#include "base/status.h"
+#include "engine/base/status.h"
 
 /* The command: argv[0] is the program, then come its words. Each program has one. */
 Status beside_run(int argc, char **argv);

@@ -1,9 +1,9 @@
 /* main of the programs beside switchyard, which has checked processor and stack. */
 #include "beside/beside.h"
 
-#include "base/file_changed.h"
-#include "base/log.h"
-#include "base/out.h"
+#include "engine/base/file_changed.h"
+#include "engine/base/log.h"
+#include "engine/base/out.h"
 
 #include <stdlib.h>
 

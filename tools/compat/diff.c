@@ -6,9 +6,9 @@
  * orders and roundings are those of pandas and numpy. Matching is not done here:
  * compat/diff_rules.c has TraceLens' rules.
  */
-#include "analyze/python_text.h"
-#include "analyze/spans.h"
 #include "compat/compat.h"
+#include "traces/table/python_text.h"
+#include "traces/table/spans.h"
 
 #include <math.h>
 #include <stdio.h>

@@ -1,9 +1,9 @@
 /* trace-compat: what `switchyard trace report`, `collectives` and `diff` become with --compat: the same
  * commands, with TraceLens' rules. */
 #include "beside/beside.h"
-#include "cli/options.h"
-#include "cli/trace_commands.h"
 #include "compat/compat.h"
+#include "engine/options/options.h"
+#include "traces/command/trace_commands.h"
 
 static Status run_report(int argc, char **argv)
 {

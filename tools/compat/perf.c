@@ -1,8 +1,8 @@
 /* compat/perf: how TraceLens counts the work of operators where it differs from perf.h. It
  * overlooks some biases, halves a causal mask, and takes most types as two bytes. All other
  * formulas are ours. docs/reference/trace.md lists the differences. */
-#include "analyze/perf_work.h"
 #include "compat/compat.h"
+#include "traces/sheets/perf_work.h"
 
 #include <math.h>
 #include <stdlib.h>

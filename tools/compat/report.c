@@ -1,8 +1,8 @@
 /* compat/report: TraceLens' sheets of one trace, from ours. TraceLens looks at less device work in
  * some sheets and at more in others. So each sheet is made of a report with the work that TraceLens
  * looks at. Then columns and cells are rewritten. */
-#include "analyze/perf_calls.h"
 #include "compat/compat.h"
+#include "traces/sheets/perf_calls.h"
 
 #include <string.h>
 

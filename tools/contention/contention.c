@@ -18,16 +18,16 @@
  * so that factors there are 1 but for noise.
  */
 #include "contention/contention.h"
-#include "backend/backend.h"
-#include "base/order.h"
 #include "bench/bench.h"
 #include "bench/runner.h"
-#include "op/libraries.h"
+#include "engine/backend/backend.h"
+#include "engine/base/order.h"
+#include "engine/step/agree.h"
+#include "engine/step/engine_memory.h"
+#include "kernels/core/libraries.h"
 #include "shapes/shapes.h"
-#include "train/agree.h"
-#include "train/engine_memory.h"
 
-#include "base/rng.h"
+#include "engine/base/rng.h"
 
 #include <stdio.h>
 

@@ -2,8 +2,8 @@
 #ifndef CONTENTION_CONTENTION_H
 #define CONTENTION_CONTENTION_H
 
-#include "comm/comm.h"
-#include "config/config.h"
+#include "engine/comm/comm.h"
+#include "engine/config/config.h"
 
 typedef struct BenchContention {
     int64_t shrink; /* divides bytes and sizes */

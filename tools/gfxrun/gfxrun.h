@@ -28,7 +28,7 @@
 #ifndef GFXRUN_GFXRUN_H
 #define GFXRUN_GFXRUN_H
 
-#include "base/arena.h"
+#include "engine/base/arena.h"
 
 typedef struct CodeObject CodeObject;
 

@@ -3,7 +3,7 @@
 #ifndef GFXRUN_LANE_MATH_H
 #define GFXRUN_LANE_MATH_H
 
-#include "base/dtype.h"
+#include "engine/base/dtype.h"
 #include "gfxrun/machine.h"
 
 #include <math.h>

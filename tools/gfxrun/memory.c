@@ -3,7 +3,7 @@
  * found by the counters. */
 #include "gfxrun/small_float.h"
 
-#include "base/clock.h"
+#include "engine/base/clock.h"
 
 #include <stdio.h>
 #include <stdlib.h>

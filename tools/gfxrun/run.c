@@ -1,7 +1,7 @@
 /* run: the start of a kernel's waves, their order, and the instructions that steer them. */
 #include "gfxrun/machine.h"
 
-#include "base/rng.h"
+#include "engine/base/rng.h"
 
 #include <stdio.h>
 #include <string.h>

@@ -1,8 +1,8 @@
 /* inspect: scans a shard for document lengths and ids, and prints statistics for `data inspect`. */
 #include "inspect/inspect.h"
 
-#include "config/config.h"
-#include "data/shard.h"
+#include "corpus/shard/shard.h"
+#include "engine/config/config.h"
 
 #include <stdlib.h>
 #include <string.h>

@@ -1,9 +1,9 @@
-/* inspect: statistics of a shard, as text for a terminal. viz/page.h shows the same as a web page. */
+/* inspect: statistics of a shard, as text for a terminal. pages/charts/page.h shows the same as a web page. */
 #ifndef INSPECT_INSPECT_H
 #define INSPECT_INSPECT_H
 
-#include "base/text.h"
-#include "data/tokenizer.h"
+#include "corpus/tokenizer/tokenizer.h"
+#include "engine/base/text.h"
 
 /* The last bin has no upper end: documents of 2^32 tokens and more. */
 enum { INSPECT_TOP = 20, INSPECT_BINS = 33, INSPECT_QUANTILES = 5, INSPECT_SAMPLES = 4 };

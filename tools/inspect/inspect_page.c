@@ -1,7 +1,7 @@
 /* inspect_page: what a shard of tokens holds, as an HTML page. The numbers come from
  * inspect.h, which scans the shard and also prints them as text; nothing is counted here. */
 #include "inspect/inspect.h"
-#include "viz/page.h"
+#include "pages/charts/page.h"
 
 #include <stdio.h>
 

@@ -2,7 +2,7 @@
 #ifndef LADDER_LADDER_H
 #define LADDER_LADDER_H
 
-#include "config/config.h"
+#include "engine/config/config.h"
 
 /* The model in its plainest form with micro-batches of 1, 2, 4 ... up to the configured one, then
  * with one more feature in each row: tokens a second, memory, launches and waits a step. Texts of

@@ -1,7 +1,7 @@
 /* bench ladder: parses the call, and times the rungs. */
 #include "beside/beside.h"
-#include "cli/options.h"
-#include "comm/comm.h"
+#include "engine/comm/comm.h"
+#include "engine/options/options.h"
 #include "ladder/ladder.h"
 
 /* The targets of the options. */

@@ -4,7 +4,7 @@
 #ifndef NGRAM_NGRAM_H
 #define NGRAM_NGRAM_H
 
-#include "base/arena.h"
+#include "engine/base/arena.h"
 
 #include <stdint.h>
 

@@ -2,9 +2,9 @@
  * it on the held-out ones. */
 #include "ngram/yardstick.h"
 
-#include "base/progress.h"
-#include "base/text.h"
-#include "data/holdout.h"
+#include "corpus/shard/holdout.h"
+#include "engine/base/text.h"
+#include "engine/host/progress.h"
 #include "ngram/ngram.h"
 
 /* Address space of one model, and of one document; what is not touched costs nothing. */

@@ -4,9 +4,9 @@
 #ifndef NGRAM_YARDSTICK_H
 #define NGRAM_YARDSTICK_H
 
-#include "base/arena.h"
-#include "data/loader.h"
-#include "data/tokenizer.h"
+#include "corpus/shard/loader.h"
+#include "corpus/tokenizer/tokenizer.h"
+#include "engine/base/arena.h"
 
 enum { YARDSTICK_ORDERS = 8 };
 

@@ -1,11 +1,11 @@
 /* trace replay: parses the call and writes lists of a trace's operators (analyze/replay.h). It runs
  * no operator. */
-#include "analyze/events_read.h"
-#include "base/file.h"
 #include "beside/beside.h"
-#include "cli/options.h"
-#include "cli/trace_out.h"
+#include "engine/base/file.h"
+#include "engine/options/options.h"
 #include "replay/replay.h"
+#include "traces/command/trace_out.h"
+#include "traces/read/events_read.h"
 
 #include <string.h>
 

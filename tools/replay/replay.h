@@ -10,9 +10,9 @@
 #ifndef REPLAY_REPLAY_H
 #define REPLAY_REPLAY_H
 
-#include "analyze/op_args.h"
-#include "analyze/tree.h"
-#include "base/text.h"
+#include "engine/base/text.h"
+#include "traces/read/op_args.h"
+#include "traces/read/tree.h"
 
 enum { REPLAY_DIMS_MAX = 16 };
 

@@ -2,7 +2,7 @@
 #ifndef SHAPES_BENCH_H
 #define SHAPES_BENCH_H
 
-#include "config/config.h"
+#include "engine/config/config.h"
 
 typedef struct BenchShapes {
     int group;        /* which of bench_groups */

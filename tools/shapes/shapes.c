@@ -8,16 +8,16 @@
  */
 #include "shapes/shapes.h"
 
-#include "base/file.h"
-#include "base/rng.h"
-#include "base/scan.h"
 #include "bench/runner.h"
-#include "op/libraries.h"
-#include "op/moe.h"
+#include "engine/base/file.h"
+#include "engine/base/rng.h"
+#include "engine/base/scan.h"
+#include "engine/step/engine_memory.h"
+#include "engine/train/peak.h"
+#include "engine/train/train.h"
+#include "kernels/core/libraries.h"
+#include "kernels/moe/moe.h"
 #include "shapes/bench.h"
-#include "train/engine_memory.h"
-#include "train/peak.h"
-#include "train/train.h"
 
 #include <math.h>
 #include <stdio.h>

@@ -4,8 +4,8 @@
 #ifndef SHAPES_SHAPES_H
 #define SHAPES_SHAPES_H
 
-#include "backend/backend.h"
-#include "config/config.h"
+#include "engine/backend/backend.h"
+#include "engine/config/config.h"
 
 enum { SHAPE_CALLS_MAX = 8, SHAPE_PORTS_MAX = 20, SHAPE_PATTERN = 1048573 };
 

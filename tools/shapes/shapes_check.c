@@ -3,7 +3,7 @@
  * the device. */
 #include "shapes/shapes.h"
 
-#include "base/rng.h"
+#include "engine/base/rng.h"
 
 #include <math.h>
 #include <string.h>

@@ -1,17 +1,17 @@
 /* shapes_set: makes and fills the tensors of a case of shapes.def, and the arguments of its calls.
  * Which tensors a call has is in the table; what is no tensor (scales, dims, rules) is set here by
  * op. */
-#include "op/attention_kernels.h"
-#include "op/head.h"
-#include "op/moe.h"
-#include "op/operand.h"
-#include "op/optimizer.h"
-#include "op/rmsnorm.h"
-#include "op/rope.h"
-#include "op/route.h"
+#include "kernels/attention/attention_kernels.h"
+#include "kernels/attention/rope.h"
+#include "kernels/core/operand.h"
+#include "kernels/head/head.h"
+#include "kernels/moe/moe.h"
+#include "kernels/norm/rmsnorm.h"
+#include "kernels/optimizer/optimizer.h"
+#include "kernels/route/route.h"
 #include "shapes/shapes.h"
 
-#include "base/rng.h"
+#include "engine/base/rng.h"
 
 #include <math.h>
 #include <string.h>
@@ -137,7 +137,7 @@ static Status make_tensor(ShapeSet *set, int id, PortDir dir, Tensor *out)
     return t->dtype == DTYPE_I32 ? fill_whole(set, id, t) : fill_real(set, id, t);
 }
 
-/* The two pieces of the queries' rank and of the keys' rank, as model/attention.c places them. */
+/* The two pieces of the queries' rank and of the keys' rank, as engine/model/attention.c places them. */
 static AttentionPieces sequence_pieces(const ShapeSizes *s)
 {
     int64_t n = s->t / 2, last = 2 * s->cp - 1;

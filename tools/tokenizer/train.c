@@ -1,5 +1,5 @@
 /* train: learns the merges of a byte-level BPE vocabulary (Sennrich et al., arXiv:1508.07909;
- * over bytes: Radford et al. 2019). Encoding with the result is in data/tokenizer.c.
+ * over bytes: Radford et al. 2019). Encoding with the result is in corpus/tokenizer/tokenizer.c.
  *
  * A merge never crosses a cut of GPT-2's pattern, so a text is a set of pieces with counts. Until the
  * vocabulary is full, the most frequent pair of neighbouring tokens becomes a token. Ties: the smaller
@@ -13,9 +13,9 @@
  * bytes of the distinct pieces. */
 #include "tokenizer/train.h"
 
-#include "base/progress.h"
-#include "data/documents.h"
-#include "data/tokenizer_private.h"
+#include "corpus/prepare/documents.h"
+#include "corpus/tokenizer/tokenizer_private.h"
+#include "engine/host/progress.h"
 
 #include <string.h>
 

@@ -2,7 +2,7 @@
 #ifndef TOKENIZER_TRAIN_H
 #define TOKENIZER_TRAIN_H
 
-#include "base/arena.h"
+#include "engine/base/arena.h"
 
 #include <stdint.h>
 

@@ -3,11 +3,11 @@
  * its own. */
 #include "trace/bench.h"
 
-#include "analyze/events_read.h"
-#include "analyze/kineto_source.h"
-#include "analyze/report.h"
-#include "base/clock.h"
-#include "base/host_memory.h"
+#include "engine/base/clock.h"
+#include "engine/host/host_memory.h"
+#include "traces/read/events_read.h"
+#include "traces/read/kineto_source.h"
+#include "traces/sheets/report.h"
 
 typedef struct Timed {
     const char *path;

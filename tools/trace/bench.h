@@ -3,7 +3,7 @@
 #ifndef TRACE_BENCH_H
 #define TRACE_BENCH_H
 
-#include "base/text.h"
+#include "engine/base/text.h"
 
 typedef struct BenchTrace {
     int64_t steps; /* runs of each part; medians are printed */

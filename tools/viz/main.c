@@ -1,7 +1,7 @@
 /* viz: draws recorded or simulated pipelines and scaling curves on a page, and prints their figures. */
 #include "beside/beside.h"
-#include "cli/options.h"
-#include "viz/pipeline_page.h"
+#include "engine/options/options.h"
+#include "planner/page/pipeline_page.h"
 
 /* The targets of the options. */
 typedef struct VizCall {

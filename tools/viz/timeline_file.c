@@ -6,10 +6,10 @@
  * Unknown keys are ignored. A folder has each rank's peak of memory; only a simulation has memory
  * over time (timeline.c). The files come from other programs, so every count and order is checked.
  */
-#include "viz/timeline.h"
+#include "pages/charts/timeline.h"
 
-#include "base/file.h"
-#include "base/json.h"
+#include "engine/base/file.h"
+#include "engine/base/json.h"
 
 #include <math.h>
 #include <stdio.h>

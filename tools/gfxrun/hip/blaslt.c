@@ -15,9 +15,9 @@
  *
  * It proposes nothing for sums of one term.
  */
-#include "base/dtype.h"
+#include "engine/base/dtype.h"
 #include "gfxrun/hip/runtime.h"
-#include "op/amd/hipblaslt.h"
+#include "kernels-amd/hipblaslt.h"
 
 #include <stdbool.h>
 #include <stdlib.h>

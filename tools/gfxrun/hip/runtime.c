@@ -10,7 +10,7 @@
  */
 #include "gfxrun/hip/runtime.h"
 
-#include "gpu/amd/hip_table.h"
+#include "kernels-amd/hip_table.h"
 
 #include <pthread.h>
 #include <stdbool.h>

@@ -1,10 +1,10 @@
-/* runtime: the functions of HIP's runtime that gfxrun offers, with the types of gpu/amd/hip_table.h. The
+/* runtime: the functions of HIP's runtime that gfxrun offers, with the types of kernels-amd/hip_table.h. The
  * program calls those of the table; the last one is for libraries. */
 #ifndef GFXRUN_HIP_RUNTIME_H
 #define GFXRUN_HIP_RUNTIME_H
 
 #include "gfxrun/gfxrun.h"
-#include "gpu/amd/hip_table.h"
+#include "kernels-amd/hip_table.h"
 
 #define CALL(field, name, arguments)                                                               \
     __attribute__((visibility("default"))) hipError_t name arguments;

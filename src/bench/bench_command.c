@@ -1,0 +1,205 @@
+/* bench: `switchyard bench ops`, `step` and `comm`: parses, calls bench/, prints. It measures nothing
+ * itself. One table has the options of all benches, each with the benches that take it. */
+#include "bench/bench.h"
+
+#include "engine/options/cli.h"
+#include "engine/options/options.h"
+
+#include <stddef.h>
+#include <string.h>
+
+typedef enum BenchKind { BENCH_OPS, BENCH_STEP, BENCH_COMM } BenchKind;
+
+/* A call of a bench: the targets of its options. */
+typedef struct Bench {
+    BenchKind kind;
+    int64_t ranks;
+    BenchStep step; /* step.steps also serves ops */
+    BenchComm comm;
+    bool small, ops;    /* --shrink of the model; --ops of `bench step` */
+    bool why;           /* --why: which kernels run, instead of times */
+    const char *device; /* --device: a GPU that --why assumes */
+} Bench;
+
+/* Runs a bench on this rank. world NULL: one rank. */
+typedef Status BenchFn(const Bench *b, const Config *c, Comm *world, Arena *a, Text *out);
+
+/* --device only makes sense with --why, which executes nothing. */
+static Status run_ops(const Bench *b, const Config *c, Comm *world, Arena *a, Text *out)
+{
+    (void)world;
+    if (b->device != NULL && !b->why)
+        return FAIL(ERR_ARG, "bench ops: --device names a GPU for --why: add it, or leave it out");
+    return b->why ? bench_why(c, b->device, out) : bench_ops(c, b->step.steps, a, out);
+}
+
+static Status run_step(const Bench *b, const Config *c, Comm *world, Arena *a, Text *out)
+{
+    if (b->ops && (world != NULL || b->step.json))
+        return FAIL(ERR_ARG, "bench step: --ops is text of one rank: leave out --json and --ranks");
+    TRY(bench_step(c, world, &b->step, out));
+    if (!b->ops) return OK;
+    TRY(text_printf(out, "\n"));
+    return bench_ops(c, b->step.steps, a, out);
+}
+
+static Status run_comm(const Bench *b, const Config *c, Comm *world, Arena *a, Text *out)
+{
+    return (void)a, bench_comm(c, world, &b->comm, out);
+}
+
+/* model: the first argument is a model; else it is a setting. ranks: the bench runs on every
+ * rank. */
+static const struct {
+    Command command;
+    BenchFn *fn;
+    bool model, ranks;
+} benches[] = {
+    [BENCH_OPS] = { { .name = "switchyard bench ops",
+                      .arguments = "[MODEL [section.key=value ...]]",
+                      .what = "Time each op inside training steps of MODEL (default quickstart), "
+                              "by shape: time, "
+                              "TFLOP/s, GB/s, share of this machine's measured peak, and what each "
+                              "op could "
+                              "still gain.",
+                      .example = "switchyard bench ops quickstart run.compute=bf16" },
+                    run_ops,
+                    true,
+                    false },
+    [BENCH_STEP] = { { .name = "switchyard bench step",
+                       .arguments = "MODEL [section.key=value ...]",
+                       .what = "Time whole training steps: tokens/s, spread of step times, MFU by "
+                               "our count and "
+                               "by TorchTitan's, expert load, memory, and cost of communication. "
+                               "On a GPU also "
+                               "its clock, its power and what limits them.",
+                       .example = "switchyard bench step quickstart --steps 50" },
+                     run_step,
+                     true,
+                     true },
+    [BENCH_COMM] = { { .name = "switchyard bench comm",
+                       .arguments = "[section.key=value ...]",
+                       .what = "Time communication between ranks of this host or of mpirun: every "
+                               "collective by "
+                               "size, and every token exchange with balanced and skewed routing. "
+                               "Rows have time, "
+                               "algorithm bandwidth and bus bandwidth, and on a known GPU the "
+                               "share of its links.",
+                       .example = "switchyard bench comm run.compute=bf16 --ranks 4" },
+                     run_comm,
+                     false,
+                     true },
+};
+
+static Status run_kind(const void *state, const Config *c, Comm *world, Arena *a, Text *out)
+{
+    const Bench *b = state;
+    return benches[b->kind].fn(b, c, world, a, out);
+}
+
+/* Loads the configuration, then runs the bench here or on every rank. */
+static Status run_bench(void *state, int n, char **arguments, Arena *a, Text *out)
+{
+    const Bench *b = state;
+    Config c = { 0 };
+    bool model = n > 0 && benches[b->kind].model;
+    TRY(config_load_as(&c, a, b->small ? CONFIG_SMALL : 0, model ? arguments[0] : "quickstart",
+                       (const char *const *)(arguments + model), n - model));
+    BenchOn on = { .config = &c, .run = run_kind, .state = b, .out = out };
+    if (benches[b->kind].ranks) return cli_ranks(b->ranks, c.comm_timeout_s, a, bench_on_rank, &on);
+    return run_kind(b, &c, NULL, a, out);
+}
+
+/* Bits of the benches that take an option. */
+enum { OPS = 1 << BENCH_OPS, STEP = 1 << BENCH_STEP, COMM = 1 << BENCH_COMM };
+
+/* An option, the benches that take it, and the member of Bench that it sets: option.target of the
+ * row is NULL, because each call has a Bench of its own. */
+typedef struct BenchOption {
+    unsigned of;
+    size_t at;
+    Option option;
+} BenchOption;
+
+#define OF_CALL(member) offsetof(Bench, member)
+static const BenchOption bench_options[] = {
+    { OPS | STEP,
+      OF_CALL(step.steps),
+      { "--steps", OPTION_INT, NULL, "N", "number of timed steps", .min = 1, .max = 1e6 } },
+    { OPS | STEP,
+      OF_CALL(small),
+      { "--shrink", OPTION_FLAG, NULL,
+        .help = "shrink the model but keep its structure; settings are applied after that" } },
+    { STEP | COMM,
+      OF_CALL(ranks),
+      { "--ranks", OPTION_INT, NULL, "N", "run N ranks on this host, each on its own GPU", .min = 1,
+        .max = 1024 } },
+    { COMM,
+      OF_CALL(comm.only),
+      { "--only", OPTION_CHOICE, NULL, "all|collectives|exchange", .help = "run only one part" } },
+    { COMM,
+      OF_CALL(comm.shrink),
+      { "--shrink", OPTION_INT, NULL, "N", "divide all bytes and tokens by N", .min = 1,
+        .max = 1e6 } },
+    { STEP,
+      OF_CALL(step.timeline),
+      { "--timeline", OPTION_TEXT, NULL, "FOLDER",
+        .help = "write the last step for `switchyard viz`: passes by stage, or by lane" } },
+    { STEP, OF_CALL(step.json), { "--json", OPTION_FLAG, NULL, .help = "print one JSON object" } },
+    { COMM,
+      OF_CALL(comm.json),
+      { "--json", OPTION_FLAG, NULL, .help = "print one JSON object per line" } },
+    { OPS,
+      OF_CALL(why),
+      { "--why", OPTION_FLAG, NULL,
+        .help = "list which kernel runs each call on a GPU, and why others do not" } },
+    { OPS,
+      OF_CALL(device),
+      { "--device", OPTION_TEXT, NULL, "GPU",
+        .help = "for --why: a GPU of the hardware files, or a file of one" } },
+    { STEP,
+      OF_CALL(ops),
+      { "--ops", OPTION_FLAG, NULL, .help = "add the table of bench ops for the same model" } },
+    { STEP,
+      OF_CALL(step.data),
+      { "--data", OPTION_FLAG, NULL,
+        .help = "read tokens from data.sources as train does, so that routing is realistic" } },
+    { STEP,
+      OF_CALL(step.exposed),
+      { "--exposed", OPTION_FLAG, NULL,
+        .help = "repeat steps without each kind of traffic to measure what it adds" } },
+};
+
+/* Parses the options of the bench that argv[0] names, and runs it. */
+static Status parse_bench(int argc, char **argv)
+{
+    enum { N = sizeof bench_options / sizeof *bench_options };
+    int kind = BENCH_OPS;
+    while (strcmp(benches[kind].command.name + sizeof "switchyard bench", argv[0]) != 0) kind++;
+    Bench b = { .kind = (BenchKind)kind, .step.steps = 20, .comm.shrink = 1 };
+    Option own[N];
+    Command command = benches[kind].command;
+    command.options = own;
+    command.max_positional = -1;
+    for (int i = 0; i < N; i++) {
+        if ((bench_options[i].of >> kind & 1) == 0) continue;
+        Option *o = &own[command.n_options++];
+        *o = bench_options[i].option;
+        o->target = (char *)&b + bench_options[i].at;
+    }
+    return options_run(&command, argc, argv, run_bench, &b);
+}
+
+Status cli_bench(int argc, char **argv)
+{
+    static const Subcommand rows[] = {
+        { "ops", "time each op of a training step", parse_bench },
+        { "step", "time whole training steps", parse_bench },
+        { "ladder", "measure what each feature or each further rank brings", NULL },
+        { "shapes", "time single ops without a model", NULL },
+        { "comm", "time collectives and token exchange between ranks", parse_bench },
+        { "contention", "time ops during communication", NULL },
+        { "trace", "time the reader and the report of traces", NULL },
+    };
+    return options_dispatch("switchyard bench", rows, sizeof rows / sizeof *rows, argc, argv);
+}

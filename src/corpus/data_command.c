@@ -1,0 +1,110 @@
+/* data: `switchyard data` and its subcommands: parses, calls data/, prints. */
+#include "engine/options/cli.h"
+
+#include "corpus/prepare/prepare.h"
+#include "engine/base/log.h"
+#include "engine/options/options.h"
+
+/* Warnings go to stderr; the one line of figures to stdout. */
+static Status print_prepared(const PrepareConfig *c, const PrepareStats *s, Text *out)
+{
+    char documents[32], tokens[32], bytes[32], rate[32];
+    if (s->skipped > 0) log_warn("%lld bad lines were left out", (long long)s->skipped);
+    if (s->empty > 0) log_info("%lld empty documents were left out", (long long)s->empty);
+    if (c->dedup)
+        log_info("%lld documents whose bytes had come before were left out",
+                 (long long)s->duplicates);
+    if (c->chat != NULL)
+        TRY(text_printf(out, "%s: %s of %s tokens are answers, in sequences of %lld\n", c->out,
+                        text_thousands(documents, s->learned), text_thousands(tokens, s->tokens),
+                        (long long)c->sequence));
+    if (c->best_fit) {
+        double all = (double)s->packs * (double)c->sequence;
+        TRY(text_printf(
+            out, "%s: %s sequences of %lld, %.2f %% of them padding; %s documents were cut\n",
+            c->out, text_thousands(documents, s->packs), (long long)c->sequence,
+            100 * (double)s->padding / all, text_thousands(tokens, s->cut)));
+    }
+    return text_printf(
+        out, "%s: %s documents, %s tokens from %s of text (%.2f bytes a token), %.1f s, %s/s\n",
+        c->out, text_thousands(documents, s->documents), text_thousands(tokens, s->tokens),
+        text_bytes(bytes, (double)s->text_bytes), (double)s->text_bytes / (double)s->tokens,
+        s->seconds, text_bytes(rate, (double)(s->text_bytes - s->resumed_bytes) / s->seconds));
+}
+
+/* `switchyard data prepare`: the targets of its options. */
+typedef struct Prepare {
+    PrepareConfig config;
+    int on_bad_line, split, dedup, pack;
+} Prepare;
+
+/* They are indices of the options' words, in the order of the enums. */
+static Status prepare_shard(void *state, int n, char **arguments, Arena *a, Text *out)
+{
+    Prepare *p = state;
+    PrepareConfig *c = &p->config;
+    PrepareStats stats = { 0 };
+    (void)a;
+    c->files = (const char *const *)arguments;
+    c->n_files = n;
+    c->documents.skip_bad = p->on_bad_line == 1;
+    c->documents.split = (DocumentSplit)p->split;
+    c->dedup = p->dedup == 1;
+    c->best_fit = p->pack == 1;
+    TRY(prepare_run(c, &stats));
+    return print_prepared(c, &stats, out);
+}
+
+static Status run_prepare(int argc, char **argv)
+{
+    Prepare p = { .config.documents.field = "text", .config.sequence = 256, .split = SPLIT_FILE };
+    const Option table[] = {
+        { "--tokenizer", OPTION_TEXT, &p.config.tokenizer, "FILE",
+          .help = "a tokenizer.json or .tiktoken file", .required = true },
+        { "--out", OPTION_TEXT, &p.config.out, "PREFIX", .help = "write PREFIX.bin and PREFIX.idx",
+          .required = true },
+        { "--on-bad-line", OPTION_CHOICE, &p.on_bad_line, "fail|skip",
+          .help = "what to do with a broken line of a .jsonl file" },
+        { "--field", OPTION_TEXT, &p.config.documents.field, "NAME",
+          .help = "the field of a JSON line that holds the text; a.b is b of the object a [text]" },
+        { "--threads", OPTION_INT, &p.config.threads, "N",
+          .help = "threads, which do not change the result [all processors]", .min = 1,
+          .max = PREPARE_THREADS_MAX },
+        { "--dedup", OPTION_CHOICE, &p.dedup, "none|exact",
+          .help = "exact: leave out documents whose bytes have come before" },
+        { "--pack", OPTION_CHOICE, &p.pack, "none|best-fit",
+          .help = "best-fit: put whole documents into sequences of N tokens, with padding" },
+        { "--chat", OPTION_TEXT, &p.config.chat, "TEMPLATE",
+          .help = "learn the answers of chats; a Jinja template, or `tokenizer` for its own" },
+        { "--sequence", OPTION_INT, &p.config.sequence, "N",
+          .help = "with --chat or --pack: tokens of a sequence", .min = 2, .max = 100000000 },
+        { "--split", OPTION_CHOICE, &p.split, "file|blank|line",
+          .help = "a text file's document: the file, a block between blank lines, or a line" },
+    };
+    const Command command = {
+        .name = "switchyard data prepare",
+        .arguments = "FILE|FOLDER|PATTERN...",
+        .what = "Turn .jsonl files (one document per line) and text files into one shard of token "
+                "ids. They may be gzip or zstd. A folder stands for all .jsonl, .ndjson, .json and "
+                ".txt files below it, a quoted pattern for what it matches. Every document ends "
+                "with the end-of-text id. A pipe holds JSON lines if it begins with a brace. After "
+                "Ctrl-C or a crash the same command continues. With --chat a line is "
+                "{\"messages\": [{\"role\", \"content\"}, ...]} or {\"prompt\", \"answer\"}.",
+        .example = "switchyard data prepare --tokenizer runs/tokenizer.json --out data/web "
+                   "--on-bad-line skip web/",
+        OPTIONS(table, 1, -1),
+    };
+    return options_run(&command, argc, argv, prepare_shard, &p);
+}
+
+Status cli_data(int argc, char **argv)
+{
+    static const Subcommand ROWS[] = {
+        { "tokenizer", "learn a tokenizer from text", NULL },
+        { "prepare", "turn text into a shard of token ids", run_prepare },
+        { "inspect", "show what a shard holds", NULL },
+        { "ngram", "measure n-gram models on held-out documents", NULL },
+        { "batches", "write a run's batches for another program", NULL },
+    };
+    return options_dispatch("switchyard data", ROWS, (int)(sizeof ROWS / sizeof *ROWS), argc, argv);
+}

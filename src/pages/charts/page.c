@@ -1,0 +1,62 @@
+/* page: the frame of every page, with the style and the scripts of viz/page/. The build embeds
+ * those files in the program (tools/embed_presets), so a page needs no other file. What a page
+ * shows is written by report.c, pipeline_page.c and trace_page.c. */
+#include "pages/charts/page.h"
+
+#include <stdarg.h>
+#include <stdio.h>
+#include <string.h>
+
+/* Appends a file of viz/page/. The embedded files have the form of presets, hence the name
+ * `yaml`. */
+static Status append_page_file(Text *out, const char *name)
+{
+    const ConfigPreset *file = NULL;
+    TRY(config_preset_find(page_files, page_files_n, name, "there is no part of a page", "",
+                           &file));
+    return text_append(out, file->yaml, strlen(file->yaml));
+}
+
+Status page_begin(Text *out, const char *title)
+{
+    TRY(text_markup(out,
+                    "<!DOCTYPE html>\n<html lang=\"en\"><head><meta charset=\"utf-8\"/>\n"
+                    "<meta name=\"viewport\" content=\"width=device-width,initial-scale=1\"/>\n"
+                    "<title>%s</title>\n<style>\n",
+                    title));
+    TRY(append_page_file(out, "page.css"));
+    return text_printf(out, "</style></head>\n<body><main>\n");
+}
+
+/* page.js opens a function and leaves it open, so that the page's own script can use its helpers;
+ * the end written here closes it. */
+Status page_end(Text *out, const char *script)
+{
+    TRY(text_printf(out, "</main>\n<script>\n"));
+    TRY(append_page_file(out, "page.js"));
+    if (script != NULL) TRY(append_page_file(out, script));
+    return text_printf(out, "})();\n</script>\n</body></html>\n");
+}
+
+Status part_note(Text *out, const char *text)
+{
+    return text_printf(out, "<p class=\"note\">%s</p>\n", text);
+}
+
+Status part_fact(Text *out, const char *name, const char *value, const char *fmt, ...)
+{
+    char small[200];
+    va_list ap;
+    va_start(ap, fmt);
+    (void)vsnprintf(small, sizeof small, fmt, ap);
+    va_end(ap);
+    return text_markup(out, "<div><dl><dt>%s</dt><dd>%s<small>%s</small></dd></dl></div>\n", name,
+                       value, small);
+}
+
+Status part_figure(Text *out, const SvgChart *c)
+{
+    TRY(text_markup(out, "<figure><h3>%s</h3>\n", c->title));
+    TRY(svg_chart(out, c));
+    return text_printf(out, "</figure>\n");
+}

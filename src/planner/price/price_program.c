@@ -1,0 +1,476 @@
+/* price_program: runs the simulator over the Programs of all ranks, in two forms: the passes alone, with the times
+ * and slots of price.c; and the whole step as `train` runs it, where each phase takes the time of its ops and
+ * each collective that of its bytes. It also makes prices with these times, and is the pricer of a search. */
+#include "planner/price/price_private.h"
+#include "planner/search/search.h"
+
+#include <math.h>
+
+/* Of a period: periods of a simulation that differ by less are the same. SURE: of a step as extended by its busiest
+ * lane, which was at most 1.00008 times the whole step in what was looked at. */
+static const double EVEN = 1e-7, SURE = 0.999;
+
+typedef struct ProgramCost {
+    const EstimateInput *in;
+    ModelSpec spec;           /* with what the layout recomputes */
+    const LayerPrice **layer; /* by layer of the model */
+    GradientTimes *shared;    /* by layer of the model */
+    bool whole;               /* replicated gradients: one all-reduce over all ranks */
+    const double *update;     /* by pipeline rank */
+    const Program *program;   /* by pipeline rank */
+    double multiprocessors;   /* of a GPU; 0: not known */
+    bool sends_out,
+        tokens_out; /* transfers, and collectives of layers, leave the scale-up domain */
+} ProgramCost;
+
+/* The simulator asks by rank and chunk; the estimate's input has the answer. */
+static SlotBytes slot_of(void *ctx, int rank, int chunk)
+{
+    const EstimateInput *in = ((const ProgramCost *)ctx)->in;
+    return in->slot[rank * in->chunks + chunk];
+}
+
+/* ---- passes alone ---- */
+
+/* In a phased schedule an action takes the time of its last phase in one block. Backward meets
+ * phases in reverse. */
+static double pass_duration(void *ctx, int rank, const Action *a)
+{
+    const EstimateInput *in = ((const ProgramCost *)ctx)->in;
+    if (action_is_transfer(a->kind)) return in->send_s;
+    if (!action_is_pass(a->kind)) return 0;
+    const ChunkTimes *t = &in->time[rank * in->chunks + a->chunk];
+    const double *part = a->kind == ACTION_FORWARD           ? t->forward
+                         : a->kind == ACTION_BACKWARD_WEIGHT ? t->weight
+                                                             : t->input;
+    if (in->schedule->phases) {
+        int last = (a->end - 1) % PHASES;
+        return part[a->kind == ACTION_FORWARD ? last : PHASES - 1 - last] / in->blocks;
+    }
+    return price_phases_s(part) + (a->kind == ACTION_BACKWARD ? price_phases_s(t->weight) : 0);
+}
+
+/* Made from the shape that the estimate used, so both time the same Programs. */
+static Status simulate_passes(Planner *p, const PlanLayout *l, bool memory, Arena *a, PlanStep *out)
+{
+    const PriceEntry *e = NULL;
+    PriceRanks ranks;
+    EstimateInput in;
+    ProgramCost c = { .in = &in };
+    TRY(price_entry(p, l, &e));
+    TRY(price_input(p, l, e, &ranks, &in));
+    ScheduleShape shape = estimate_shape(&in);
+    TRY(schedule_make(l->schedule, &shape, a, &p->scratch, &out->pipeline));
+    SimCost cost = { .ctx = &c, .duration = pass_duration, .slot = memory ? slot_of : NULL };
+    return simulate_run(&out->pipeline, &cost, a, &out->sim);
+}
+
+/* ---- the list that train runs ---- */
+
+/* Seconds of phases of one pass, the part that multiprocessors bound, and that of links (LayerPrice). */
+typedef struct RowTime {
+    double s, bound_s, moved_s;
+} RowTime;
+
+/* Second forwards count only with input gradients, which they precede. */
+static RowTime row_time(const ProgramCost *c, const ChunkRow *row, int first, int end,
+                        LayerPass pass)
+{
+    RowTime t = { 0 };
+    for (int i = first; i < end && row->at->own >= 0; i++) {
+        const ChunkPhase *x = &row->at[i];
+        const LayerPrice *l = c->layer[x->own];
+        if (x->recompute && pass != PASS_INPUT) continue;
+        LayerPass of = x->recompute ? PASS_RECOMPUTE : pass;
+        t.s += l->phase_s[of][x->phase];
+        t.bound_s += l->bound_s[of][x->phase];
+        t.moved_s += l->moved_s[of][x->phase];
+    }
+    return t;
+}
+
+/* The time of an action's ops, scaled so that a whole pass takes the chunk's time: that also has the traffic and
+ * waits which a stack's sheet adds. */
+static double action_pass_s(const ProgramCost *c, int rank, const Action *a, LayerPass pass)
+{
+    const Program *p = &c->program[rank];
+    const ChunkRow *row = action_row(p, a);
+    const ChunkTimes *t = &c->in->time[rank * c->in->chunks + a->chunk];
+    double whole = row_time(c, row, 0, row->n, pass).s;
+    double s = row_time(c, row, a->first, a->end, pass).s;
+    return whole > 0 ? s * price_phases_s(t->of[pass]) / whole : 0;
+}
+
+/* Are phases i - 1 and i of one layer, and both on the compute lane? */
+static bool products_before(const ChunkRow *row, int i)
+{
+    const ChunkPhase *a = &row->at[i - 1], *b = &row->at[i];
+    return a->own == b->own && a->lane == LANE_COMPUTE && b->lane == LANE_COMPUTE && !a->recompute;
+}
+
+/* Rows that ranks of tp add up travel beside the weight gradients before them (Action.early). */
+static double hidden_s(const ProgramCost *c, int rank, const Action *a)
+{
+    const ChunkRow *row = action_row(&c->program[rank], a);
+    if (a->first == 0 || a->lane != LANE_COMM || !row->at[a->first].tensor) return 0;
+    Action before = *a;
+    before.first = (short)(a->first - 1), before.end = a->first;
+    while (before.first > 0 && products_before(row, before.first)) before.first--;
+    return fmin(action_pass_s(c, rank, a, PASS_INPUT),
+                action_pass_s(c, rank, &before, PASS_WEIGHT));
+}
+
+/* Collectives of a layer take the time that the price gives them. Zeroing and freeing take none. */
+static double action_duration(void *ctx, int rank, const Action *a)
+{
+    const ProgramCost *c = ctx;
+    switch (a->kind) {
+    case ACTION_FORWARD: return action_pass_s(c, rank, a, PASS_FORWARD);
+    case ACTION_BACKWARD:
+        return action_pass_s(c, rank, a, PASS_INPUT) + action_pass_s(c, rank, a, PASS_WEIGHT) -
+               hidden_s(c, rank, a);
+    case ACTION_BACKWARD_INPUT: return action_pass_s(c, rank, a, PASS_INPUT);
+    case ACTION_BACKWARD_WEIGHT: return action_pass_s(c, rank, a, PASS_WEIGHT);
+    case ACTION_GATHER_WEIGHTS: return c->shared[a->layer].gather;
+    case ACTION_REDUCE_GRADS:
+        return c->whole ? c->shared[a->layer].replicate : c->shared[a->layer].reduce;
+    case ACTION_SUM_GRADS:
+        return c->shared[a->layer].twins + (c->whole ? 0 : c->shared[a->layer].replicate);
+    case ACTION_UPDATE: return c->update[rank];
+    default: return action_is_transfer(a->kind) ? c->in->send_s : 0;
+    }
+}
+
+/* Each block of a communication kernel takes a multiprocessor away from compute (moe.exchange=direct has as many
+ * blocks as a collective). That slows products and attention by what hardware_contention says. Ops that memory bounds
+ * are not slowed unless the file says so: fewer multiprocessors also saturate it, and the bytes of a collective
+ * would add at most 0.3 % to a step of DeepSeek-V2-Lite on two H200s. */
+static SimUse use_of_pass(const ProgramCost *c, int rank, const Action *a)
+{
+    static const LayerPass passes[ACTION_KIND_COUNT][2] = {
+        [ACTION_FORWARD] = { PASS_FORWARD, PASS_FORWARD },
+        [ACTION_BACKWARD] = { PASS_INPUT, PASS_WEIGHT },
+        [ACTION_BACKWARD_INPUT] = { PASS_INPUT, PASS_INPUT },
+        [ACTION_BACKWARD_WEIGHT] = { PASS_WEIGHT, PASS_WEIGHT },
+    };
+    RowTime sum = { 0 };
+    SimUse use = { 0 };
+    for (int i = 0; i < 2; i++) {
+        RowTime t =
+            row_time(c, action_row(&c->program[rank], a), a->first, a->end, passes[a->kind][i]);
+        sum = (RowTime){ sum.s + t.s, sum.bound_s + t.bound_s, sum.moved_s + t.moved_s };
+    }
+    if (sum.s <= 0) return use;
+    use.bound = sum.bound_s / sum.s;
+    /* Beside an exchange between domains a send is slower already (collective_send_beside). */
+    if (!c->tokens_out) use.into[SIM_UP] = use.out[SIM_UP] = sum.moved_s / sum.s;
+    return use;
+}
+
+/* A send fills the link out of its rank, a receive the link into it, a collective both. No kernel of ours uses
+ * copy engines. */
+static SimUse action_use(void *ctx, int rank, const Action *a)
+{
+    const ProgramCost *c = ctx;
+    bool transfer = action_is_transfer(a->kind), pass = action_is_pass(a->kind);
+    SimUse use = { 0 };
+    if (pass) use = use_of_pass(c, rank, a);
+    if (a->lane != LANE_COMM && !transfer) return use;
+    const int blocks = c->spec.ranks.tp > 1 ? COMM_TENSOR_BLOCKS : COMM_BLOCKS;
+    if (c->multiprocessors > 0)
+        use.blocks = (transfer ? COMM_FEW_BLOCKS : blocks) / c->multiprocessors;
+    if (pass) return use;
+    SimLink link = SIM_UP;
+    if (transfer ? c->sends_out : a->layer >= 0 && c->shared[a->layer].leaves) link = SIM_OUT;
+    if (!transfer || action_is_send(a->kind)) use.out[link] = 1;
+    if (!transfer || !action_is_send(a->kind)) use.into[link] = 1;
+    return use;
+}
+
+/* Sets the price and the recompute modules of each layer of a stage. */
+static LayerRange set_stage_prices(Planner *p, const PlanLayout *l, const PriceEntry *e,
+                                   const LayoutStage *s, ProgramCost *c)
+{
+    LayerRange range = chunk_layers(&c->spec, s);
+    for (int i = range.first; i < range.end; i++) {
+        LayerSpec *layer = &c->spec.layers[i];
+        bool again = price_again(l, s, layer->block);
+        c->layer[i] = &(again ? e->recomputed : e->plain)[p->class_of[i]];
+        layer->recompute = layer_recompute(layer, again ? l->recompute : 0);
+    }
+    return range;
+}
+
+/* The times of a layer's gathers, reductions and sums over replicas. */
+static Status shared_times(const Planner *p, const PlanLayout *l, const PriceEntry *e,
+                           const LayerCount *n, GradientTimes *out)
+{
+    const RankPrice layer = { .sum = { .params = n->params } };
+    return price_gradients(p, l, e, &layer, out);
+}
+
+/* The shape from which `train` makes its Programs: with equal durations, because it does not know costs. */
+static Status list_shape(Planner *p, const PlanLayout *l, const PriceEntry *e, Arena *a,
+                         ProgramCost *c, ScheduleShape *out)
+{
+    int stages = price_stage_count(l);
+    LayoutStage *stage = NULL;
+    Chunk *chunk = NULL;
+    LayerSpec *layers = NULL;
+    ParamShards shards = price_shards(p, l, e);
+    bool two = l->schedule->placement == PLACE_BOTH || (spec_shares_table(&e->spec) && l->pp > 1);
+    bool same = l->dp * l->cp * e->spec.ranks.tp > shards.dense || price_keys(&e->spec) > 1;
+    *out = (ScheduleShape){ .stages = l->pp,
+                            .chunks = l->vpp,
+                            .micros = (int)price_micros(p, l),
+                            .forward = 1,
+                            .input = 1,
+                            .weight = 1,
+                            .blocks = 1,
+                            .shards = chunk_shards(&shards, two || same) };
+    c->whole = shards.zero == 0 && out->shards.reduce;
+    c->spec = e->spec;
+    TRY(ARENA_NEW(a, c->spec.n_layers, &layers));
+    for (int i = 0; i < c->spec.n_layers; i++) layers[i] = e->spec.layers[i];
+    c->spec.layers = layers;
+    TRY(ARENA_ZEROED(a, c->spec.n_layers, &c->layer));
+    TRY(ARENA_NEW(a, c->spec.n_layers, &c->shared));
+    TRY(ARENA_NEW(a, stages, &chunk));
+    TRY(price_stages(p, l, e, stages, &stage));
+    for (int i = 0; i < stages; i++) {
+        LayerRange range = set_stage_prices(p, l, e, &stage[i], c);
+        TRY(chunk_build(&c->spec, range, &out->shards, a, &chunk[i]));
+        if (chunk[i].blocks > out->blocks) out->blocks = chunk[i].blocks;
+    }
+    for (int i = 0; i < c->spec.n_layers; i++) {
+        TRY(shared_times(p, l, e, &c->layer[i]->count, &c->shared[i]));
+    }
+    out->chunk = chunk;
+    return OK;
+}
+
+/* Stages hold different parameters, so each has its own update. */
+static Status update_times(Planner *p, const PlanLayout *l, const PriceEntry *e,
+                           const PriceRanks *n, Arena *a, ProgramCost *c)
+{
+    double *update = NULL, part_s[PLAN_PARTS];
+    TRY(ARENA_NEW(a, l->pp, &update));
+    for (int r = 0; r < l->pp; r++) {
+        TRY(price_rank_ends(p, l, e, &n->rank[r], part_s));
+        update[r] = part_s[PLAN_UPDATE];
+    }
+    c->update = update;
+    return OK;
+}
+
+/* Do exchanges of tokens, or collectives of layers, leave a scale-up domain? */
+static bool tokens_leave(const Planner *p, const PlanLayout *l)
+{
+    const int64_t rows = (int64_t)l->cp * l->tp, experts = plan_expert_ranks(l);
+    const int64_t group = experts > 1 ? experts : rows;
+    bool out = roofline_group(p->q.hardware, group, 1).local < group;
+    return out || (l->tp > 1 && roofline_group(p->q.hardware, rows, 1).local < rows);
+}
+
+/* The list is the one that `train` makes for this layout; only times are the plan's. */
+static Status simulate_list(Planner *p, const PlanLayout *l, bool memory, Arena *a, PlanStep *out)
+{
+    const PriceEntry *e = NULL;
+    PriceRanks ranks;
+    EstimateInput in;
+    ProgramCost c = { .in = &in };
+    ScheduleShape shape;
+    TRY(price_entry(p, l, &e));
+    TRY(price_input(p, l, e, &ranks, &in));
+    TRY(list_shape(p, l, e, a, &c, &shape));
+    TRY(update_times(p, l, e, &ranks, a, &c));
+    TRY(schedule_make(l->schedule, &shape, a, &p->scratch, &out->pipeline));
+    c.program = out->pipeline.rank;
+    c.multiprocessors = p->q.hardware->gpu_multiprocessors;
+    c.tokens_out = tokens_leave(p, l);
+    c.sends_out = price_sends_out(p, l);
+    SimCost cost = { &c, action_duration, action_use, memory ? slot_of : NULL,
+                     (double)e->plain[0].count.stream };
+    return simulate_run(&out->pipeline, &cost, a, &out->sim);
+}
+
+/* Pipeline and simulation lie in `a`; everything else is released. `memory`: it is followed, too. */
+static Status simulate_step(Planner *p, const PlanLayout *l, bool list, bool memory, Arena *a,
+                            PlanStep *out)
+{
+    TRY(planner_legal(p, l));
+    ArenaMark mark = arena_mark(&p->scratch);
+    Status s = (list ? simulate_list : simulate_passes)(p, l, memory, a, out);
+    arena_release(&p->scratch, mark);
+    return s;
+}
+
+Status planner_simulate(Planner *p, const PlanLayout *l, bool list, Arena *a, PlanStep *out)
+{
+    return simulate_step(p, l, list, true, a, out);
+}
+
+/* ---- prices with simulated times ---- */
+
+bool planner_runs_list(const Planner *p) { return p->limits->at[STACK_list] != 0; }
+
+/* Seconds of a simulated step, those by which communication slows the compute of a mean rank, and the work of the
+ * two lanes of each rank. */
+typedef struct StepTime {
+    double step_s, slowed_s, (*work_s)[2];
+} StepTime;
+
+static Status time_of_step(const PlanStep *step, Arena *a, StepTime *out)
+{
+    *out = (StepTime){ .step_s = step->sim.step };
+    TRY(ARENA_ZEROED(a, step->pipeline.stages, &out->work_s));
+    for (int r = 0; r < step->pipeline.stages; r++) {
+        const Program *p = &step->pipeline.rank[r];
+        const SimSpan *span = step->sim.rank[r].span;
+        for (int i = 0; i < p->n; i++) {
+            if (action_is_transfer(p->at[i].kind)) continue;
+            out->work_s[r][p->at[i].lane == LANE_COMM] += span[i].end - span[i].start;
+        }
+        out->slowed_s += step->sim.rank[r].slowed / step->pipeline.stages;
+    }
+    return OK;
+}
+
+/* Simulates a step of fewer micro-batches: for that the planner's batch is smaller. */
+static Status simulate_micros(Planner *p, const PlanLayout *l, bool list, int64_t micros,
+                              StepTime *out)
+{
+    PlanStep step = { 0 };
+    int64_t batch = p->config.train_batch;
+    ArenaMark mark = arena_mark(&p->steps);
+    p->config.train_batch = micros * l->dp * l->micro_batch;
+    Status s = simulate_step(p, l, list, false, &p->steps, &step);
+    p->config.train_batch = batch;
+    if (s == OK) s = time_of_step(&step, &p->scratch, out);
+    arena_release(&p->steps, mark);
+    return s;
+}
+
+/* What a period adds to the work of the lane to which it adds most: a step cannot grow by less for ever. */
+static double busiest_lane_s(const StepTime *more, const StepTime *less, int ranks)
+{
+    double most = 0;
+    for (int r = 0; r < ranks; r++) {
+        for (int i = 0; i < 2; i++) most = fmax(most, more->work_s[r][i] - less->work_s[r][i]);
+    }
+    return most;
+}
+
+/* The time of a step as estimate.h extends it, if a period adds the same after n periods as after 2 n of them: lanes of
+ * lists wait for each other in more ways than passes do. If the busiest lane of the first periods shows that the step takes
+ * longer than limit_s, it is stopped there. */
+static Status extend_simulations(Planner *p, const PlanLayout *l, bool list, double limit_s,
+                                 StepTime *out)
+{
+    const int micros = (int)price_micros(p, l), period = estimate_period(l->schedule, l->pp);
+    double before_s = 0;
+    int enough;
+    for (int n = isinf(limit_s) ? ESTIMATE_PERIODS : ESTIMATE_PERIODS / 2;
+         (enough = estimate_enough(l->schedule, l->pp, micros, n)) < micros; n *= 2) {
+        StepTime at[2];
+        for (int i = 0; i < 2; i++) TRY(simulate_micros(p, l, list, enough - i * period, &at[i]));
+        const int periods = (micros - enough) / period;
+        double more = periods, last_s = at[0].step_s - at[1].step_s;
+        double busiest_s = busiest_lane_s(&at[0], &at[1], l->pp);
+        bool same = fabs(last_s - before_s) <= EVEN * last_s;
+        before_s = n < ESTIMATE_PERIODS ? 0 : last_s;
+        *out = (StepTime){ .step_s = SURE * (at[0].step_s + more * busiest_s) };
+        if (out->step_s > limit_s) return OK;
+        if (!same || last_s < (1 - EVEN) * busiest_s) continue;
+        *out = (StepTime){ at[0].step_s + more * last_s,
+                           at[0].slowed_s + more * (at[0].slowed_s - at[1].slowed_s), NULL };
+        return OK;
+    }
+    return simulate_micros(p, l, list, micros, out);
+}
+
+static Status simulate_time(Planner *p, const PlanLayout *l, bool list, double limit_s,
+                            StepTime *out)
+{
+    ArenaMark mark = arena_mark(&p->scratch);
+    Status s = extend_simulations(p, l, list, limit_s, out);
+    arena_release(&p->scratch, mark);
+    return s;
+}
+
+/* Splits a simulated step of step_s seconds into its parts. The difference to the price, less the compute
+ * that transfers slowed, is attributed to gradients first, then to the bubble, then to hidden
+ * communication. */
+static void split_step(const Planner *p, double step_s, double slowed, PlanPrice *price)
+{
+    static const PlanPart order[] = { PLAN_GRADIENTS, PLAN_BUBBLE, PLAN_EXCHANGE,
+                                      PLAN_TENSOR,    PLAN_SEND,   PLAN_SLOWED };
+    double *part = price->part_s, ends = price->step_s - price->schedule_s - part[PLAN_GRADIENTS];
+    double more = step_s - price->step_s - slowed;
+    part[PLAN_SLOWED] = slowed;
+    for (int i = part[PLAN_GRADIENTS] > 0 ? 0 : 1; i < 6; i++) {
+        double before = part[order[i]];
+        part[order[i]] = fmax(0, before + more);
+        more -= part[order[i]] - before;
+    }
+    price->step_s = step_s;
+    planner_take_schedule(p, price, price->schedule_s);
+    double schedule_s = step_s - ends - part[PLAN_GRADIENTS];
+    double busy_s = (1 - price->bubble) * price->schedule_s + slowed;
+    price->bubble = fmax(0, 1 - busy_s / schedule_s);
+    price->schedule_s = schedule_s;
+}
+
+static Status price_simulated(Planner *p, const PlanLayout *l, const PlanLimit *limit, Arena *a,
+                              PlanPrice *out, PlanStep *step)
+{
+    const PriceEntry *e = NULL;
+    const bool list = planner_runs_list(p);
+    double limit_s = INFINITY;
+    StepTime t;
+    if (step != NULL) *step = (PlanStep){ 0 };
+    TRY(planner_price(p, l, out));
+    TRY(price_entry(p, l, &e));
+    double ends_s = out->step_s - out->schedule_s;
+    if (list)
+        ends_s =
+            out->part_s[PLAN_SLOWEST] + out->part_s[PLAN_CHECKPOINT] + e->stack.at[STACK_wait_step];
+    if (limit != NULL) limit_s = limit->step_s(limit->self, out->peak_bytes) - ends_s;
+    if (step == NULL) {
+        TRY(simulate_time(p, l, list, limit_s, &t));
+    } else {
+        TRY(planner_simulate(p, l, list, a, step));
+        TRY(time_of_step(step, a, &t));
+    }
+    if (list)
+        split_step(p, t.step_s + ends_s, t.slowed_s, out);
+    else
+        planner_take_schedule(p, out, t.step_s);
+    return OK;
+}
+
+Status planner_price_list(Planner *p, const PlanLayout *l, Arena *a, PlanPrice *out, PlanStep *step)
+{
+    return price_simulated(p, l, NULL, a, out, step);
+}
+
+/* ---- the planner as a search's pricer ---- */
+
+/* Do not recommend an overlapping schedule on a stack that does not overlap, unless the user named it. */
+static Status search_legal(const Planner *p, const PlanLayout *l)
+{
+    bool asked = p->q.config->search_schedule.n > 0;
+    if (l->schedule->phases && p->limits->at[STACK_lanes] == 0 && !asked)
+        return FAIL(ERR_ARG, "mesh.schedule %s: this stack runs it without its overlap",
+                    l->schedule->name);
+    return planner_legal(p, l);
+}
+
+static Status search_simulate(Planner *p, const PlanLayout *l, const PlanLimit *limit,
+                              PlanPrice *out)
+{
+    return price_simulated(p, l, limit, NULL, out, NULL);
+}
+
+const SearchPricer search_planner = { planner_make,  planner_free,         search_legal,
+                                      planner_bound, planner_price_within, search_simulate };

@@ -1,0 +1,167 @@
+/* Pages of `plan` in a browser (Chromium, where it is installed): no table is cut off, no link leads nowhere,
+ * no script fails, a button shows another rank, and zooming shows numbers. */
+#include "harness/program.h"
+
+#include "engine/base/text.h"
+
+#include <stdlib.h>
+
+enum { WIDTH = 1280 };
+
+/* Counts errors of scripts. Frames come by the clock, because a loaded machine may draw none before the page
+ * is written out. */
+static const char first[] =
+    "<script>var errors=0;addEventListener('error',function(){errors++});"
+    "window.requestAnimationFrame=function(f){return setTimeout(f,16)};</script>";
+/* Looks at the page when all is drawn, and writes what it finds into attributes of html. */
+static const char probe[] =
+    "<script>(function(){var d=document.documentElement,all=function(s){"
+    "return Array.from(document.querySelectorAll(s))};"
+    "d.dataset.over=d.scrollWidth-d.clientWidth;"
+    "d.dataset.cut=all('.wide').filter(function(e){return e.scrollWidth>e.clientWidth}).length;"
+    "d.dataset.dead=all('a[href^=\"#\"]').filter(function(a){"
+    "return !document.getElementById(a.getAttribute('href').slice(1))}).length;"
+    "d.dataset.links=all('a[href^=\"#\"]').length;"
+    "d.dataset.boxes=all('svg.pipe .r rect').length;"
+    "var hidden=all('figure[data-rank]').filter(function(f){return f.hidden}),"
+    "button=hidden.length?document.querySelector("
+    "'.pick button[data-rank=\"'+hidden[0].dataset.rank+'\"]'):null;"
+    "if(button)button.click();d.dataset.chosen=button&&!hidden[0].hidden?1:0;"
+    "var win=document.querySelector('.win'),labels=function(){"
+    "return win.querySelectorAll('text').length};"
+    "if(win){var was=labels(),r=win.getBoundingClientRect();for(var i=0;i<40;i++)"
+    "win.dispatchEvent(new WheelEvent('wheel',{ctrlKey:true,deltaY:-100,cancelable:true,"
+    "clientX:r.left+r.width/2,clientY:r.top+5}));"
+    "setTimeout(function(){d.dataset.zoom=win.querySelector('.z').getAttribute("
+    "'transform').indexOf('scale(1 1)')<0?1:0;d.dataset.numbers=labels()>0?1:0;"
+    "d.dataset.errors=errors},1000)}else d.dataset.errors=errors})()</script>";
+
+/* Not inline, as gcc 12 takes the text that lab_read returns for its local pointer. */
+__attribute__((noinline)) static void with_probe(Lab *lab, const char *cell, const char *page)
+{
+    static const char begins[] = "<head>", ends[] = "</body>";
+    CHECK(strstr(page, begins) != NULL && strstr(page, ends) != NULL);
+    size_t head = (size_t)(strstr(page, begins) - page) + sizeof begins - 1,
+           end = (size_t)(strstr(page, ends) - page);
+    Text text;
+    CHECK_OK(text_init(&text, &lab->arena));
+    CHECK_OK(text_append(&text, page, head));
+    CHECK_OK(text_append(&text, first, sizeof first - 1));
+    CHECK_OK(text_append(&text, page + head, end - head));
+    CHECK_OK(text_append(&text, probe, sizeof probe - 1));
+    CHECK_OK(text_append(&text, page + end, strlen(page + end)));
+    lab_write_text(lab, lab_path(lab, "%s/probed.html", cell), text.data);
+}
+
+static double found(const Outcome *o, const char *name)
+{
+    char key[32];
+    (void)snprintf(key, sizeof key, "data-%s=\"", name);
+    const char *at = strstr(o->out, key);
+    if (at == NULL) fail_msg("no %s in %.400s", key, o->out);
+    return strtod(at + strlen(key), NULL);
+}
+
+/* Opens the page that a cell has, and checks what every page must have. Skips without a browser. */
+static Outcome browse(Lab *lab, const char *cell)
+{
+    if (access("/usr/bin/chromium", X_OK) != 0) {
+        printf("skip: there is no Chromium\n");
+        skip();
+    }
+    const char *page = lab_read(lab, lab_path(lab, "%s/x.html", cell), NULL);
+    with_probe(lab, cell, page);
+    CHECK(strstr(page, "http") == NULL && strstr(page, "src=") == NULL);
+    Lab browser = *lab;
+    (void)snprintf(browser.program, sizeof browser.program, "/usr/bin/chromium");
+    Outcome o =
+        RUN(&browser, cell, "--headless", "--no-sandbox", "--disable-gpu",
+            "--disable-dev-shm-usage", "--user-data-dir=profile", "--virtual-time-budget=9000",
+            "--window-size=1280,900", "--enable-logging=stderr", "--dump-dom", "probed.html");
+    lab->arena = browser.arena; /* texts of the outcome lie there */
+    lab->children = browser.children;
+    CHECK_EXIT(o, 0);
+    CHECK_INT(found(&o, "over"), 0);
+    CHECK_INT(found(&o, "cut"), 0);
+    CHECK_INT(found(&o, "dead"), 0);
+    CHECK_INT(found(&o, "errors"), 0);
+    CHECK(strstr(o.err, "CONSOLE") == NULL);
+    return o;
+}
+
+#define PLAN "plan", "deepseek-v2-lite", "run.compute=bf16", "data.sequence=4096"
+
+static void a_plan_is_whole_at_1280_pixels(void **state)
+{
+    Lab *lab = *state;
+    Outcome o = RUN(lab, "one", PLAN, "mesh.pp=9", "mesh.ep=8", "train.batch=512", "--cluster",
+                    "mi325x:72", "--tokens", "15T", "--html", "x.html");
+    CHECK_EXIT(o, 0);
+    o = browse(lab, "one");
+    CHECK_INT(found(&o, "chosen"), 1);
+    CHECK_INT(found(&o, "zoom"), 1);
+    CHECK_INT(found(&o, "numbers"), 1);
+    CHECK(found(&o, "boxes") > 9 * 10);
+    CHECK(strstr(o.out, "9 hosts of 8") != NULL);
+}
+
+/* The whole line is short: a long list of layouts does not push it away. */
+static void a_search_is_whole_and_its_points_lead_to_rows(void **state)
+{
+    Lab *lab = *state;
+    Outcome o = RUN(lab, "search", PLAN, "train.batch=512", "search.cp=[1,2]", "search.pp=[1,3]",
+                    "search.micro_batch=[1]", "search.ep=[8]", "--cluster", "h200:24", "--search",
+                    "--top", "9", "--html", "x.html");
+    CHECK_EXIT(o, 0);
+    o = browse(lab, "search");
+    CHECK(found(&o, "links") > 2 * 9);
+    CHECK(strstr(o.out, "id=\"timeline8\"") != NULL);
+    CHECK(strstr(o.out, "id=\"timeline9\"") == NULL);
+}
+
+static void what_does_not_fit_has_a_page_that_says_why(void **state)
+{
+    Lab *lab = *state;
+    Outcome o = RUN(lab, "unfit", PLAN, "mesh.ep=8", "train.batch=192", "train.micro_batch=8",
+                    "plan.margin=0.5", "search.pp=[1,3]", "search.ep=[8]", "search.cp=[1]",
+                    "search.zero=[1]", "--cluster", "h100:24", "--html", "x.html");
+    CHECK_EXIT(o, 3);
+    CHECK(strstr(o.out, "<html") == NULL);
+    o = browse(lab, "unfit");
+    CHECK(strstr(o.out, "Does not fit: this layout takes") != NULL);
+}
+
+static void scaling_has_losses_and_layouts_in_columns_of_their_own(void **state)
+{
+    Lab *lab = *state;
+    Outcome o = RUN(lab, "scale", PLAN, "mesh.ep=8", "train.batch=512", "--cluster", "h200:8",
+                    "--scale", "8,16,64", "--html", "x.html");
+    CHECK_EXIT(o, 0);
+    CHECK(strstr(o.out, "; lost to exchange") != NULL);
+    o = browse(lab, "scale");
+    const char *lost = strstr(o.out, ">lost to</th>"), *layout = strstr(o.out, ">layout</th>");
+    CHECK(lost != NULL && layout != NULL && lost < layout);
+    CHECK(strstr(layout, ">exchange ") != NULL || strstr(layout, "; exchange ") != NULL);
+    CHECK(strstr(layout, ">PP1 VPP1 EP8 CP1 DP64 ") != NULL);
+}
+
+static void other_endings_are_refused(void **state)
+{
+    Lab *lab = *state;
+    Outcome o = RUN(lab, "pdf", PLAN, "--cluster", "h200:8", "--html", "x.pdf");
+    CHECK_EXIT(o, 2);
+    CHECK(strstr(o.err, "--html x.pdf: the name must end in .html or .svg") != NULL);
+    CHECK(!file_exists(lab_path(lab, "pdf/x.pdf")));
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        LAB_TEST(a_plan_is_whole_at_1280_pixels),
+        LAB_TEST(a_search_is_whole_and_its_points_lead_to_rows),
+        LAB_TEST(what_does_not_fit_has_a_page_that_says_why),
+        LAB_TEST(scaling_has_losses_and_layouts_in_columns_of_their_own),
+        LAB_TEST(other_endings_are_refused),
+    };
+    return LAB_RUN_ALL(tests);
+}

@@ -1,0 +1,156 @@
+/* Prices of narrow types: f16 costs what bf16 does; scales of 1 x 32 and 4, 6 and 8 bits are priced by the
+ * peaks of hardware that has them, packed as it would hold them. */
+#include "harness/question.h"
+#include "planner/price/price_private.h"
+
+static void open_plan(Question *q, const char *model, const char *hardware, int64_t gpus,
+                      const char *stack, const char *const *set, int n)
+{
+    question_load(q, model, hardware, gpus, stack, set, n);
+    question_open(q);
+}
+
+/* A copy of a weight takes its bits and a byte for 32, in each orientation; rates are those of the peaks:
+ * fp6 has fp8's on a B200, fp4 twice that. */
+static void narrow_formats_take_less_memory_and_time(void **state)
+{
+    (void)state;
+    static const char *const formats[] = { "fp8.format=e4m3", "fp8.format=e3m2",
+                                           "fp8.format=e2m1" };
+    PlanPrice p[4];
+    for (int i = 0; i < 4; i++) {
+        const char *const set[] = {
+            "run.compute=bf16", "mesh.ep=32",          "mesh.pp=8",
+            "train.batch=2048", "train.micro_batch=1", i < 3 ? "fp8.recipe=mx" : "fp8.recipe=none",
+            formats[i % 3]
+        };
+        Question q;
+        open_plan(&q, "deepseek-v3", "b200", 512, "switchyard", set, i < 3 ? 7 : 6);
+        CHECK_OK(planner_price(q.planner, &q.layout, &p[i]));
+        question_close(&q);
+    }
+    /* No other weights are held: 2 x (1 + 1/32) bytes instead of bf16's 2. */
+    double eight = p[0].memory[PLAN_WEIGHTS], half = eight - p[2].memory[PLAN_WEIGHTS];
+    CHECK_NEAR((eight - p[1].memory[PLAN_WEIGHTS]) / half, 0.5, 1e-3);
+    CHECK_NEAR((eight - p[3].memory[PLAN_WEIGHTS]) / half, 1.0 / 16, 1e-3);
+    for (int i = 1; i < 3; i++) {
+        CHECK(p[i].part_s[PLAN_UPDATE] < p[i - 1].part_s[PLAN_UPDATE]);
+        CHECK(p[i].part_s[PLAN_COMPUTE] < p[i - 1].part_s[PLAN_COMPUTE]);
+        CHECK(p[i].memory[PLAN_ACTIVATIONS] < p[i - 1].memory[PLAN_ACTIVATIONS]);
+    }
+}
+
+static void f16_costs_what_bf16_does(void **state)
+{
+    (void)state;
+    static const char *const types[] = { "run.compute=bf16", "run.compute=f16" };
+    PlanPrice p[2];
+    for (int i = 0; i < 2; i++) {
+        const char *const set[] = { types[i], "mesh.ep=8", "train.batch=64",
+                                    "train.micro_batch=1" };
+        Question q;
+        open_plan(&q, "deepseek-v2-lite", "h200", 8, "switchyard", set, 4);
+        CHECK_OK(planner_price(q.planner, &q.layout, &p[i]));
+        question_close(&q);
+    }
+    CHECK_NEAR(p[1].step_s, p[0].step_s, 0);
+    CHECK_NEAR(p[1].peak_bytes, p[0].peak_bytes, 1024); /* the scale of the loss */
+}
+
+static void scales_of_1x32_need_hardware_that_has_them(void **state)
+{
+    (void)state;
+    static const struct {
+        const char *gpu, *format, *part;
+    } cases[] = {
+        { "h200", "fp8.format=e4m3", "fp8.recipe=mx: h200 has no products with scales of 1 x 32" },
+        { "h200", "fp8.format=e2m1", "fp8.recipe=mx: h200 has no products with scales of 1 x 32" },
+        { "mi450", "fp8.format=e3m2", "fp8.format=e3m2: mi450 has no 6-bit products, as its" },
+    };
+    for (int i = 0; i < 3; i++) {
+        const char *const set[] = { "fp8.recipe=mx", cases[i].format };
+        Question q;
+        question_load(&q, "quickstart", cases[i].gpu, 1, "switchyard", set, 2);
+        CHECK_FAILS(planner_make(&q.request, &q.planner), ERR_ARG, cases[i].part);
+        q.config.fp8_recipe = 0;
+        question_open(&q);
+        question_close(&q);
+    }
+}
+
+static void shapes_that_no_kernel_takes_are_refused_as_a_run_refuses_them(void **state)
+{
+    (void)state;
+    static const struct {
+        const char *model, *set[3], *part;
+        Status code;
+    } cases[] = {
+        { "gpt-oss-20b",
+          { "fp8.attention=true", "run.compute=bf16", "mesh.ep=1" },
+          "fp8.attention: h200 has no kernel for attention of layer 0 (gqa): heads are 64 and 64 "
+          "wide",
+          ERR_UNSUPPORTED },
+        { "deepseek-v2-lite",
+          { "fp8.attention=true", "run.compute=f32", "mesh.ep=1" },
+          "tensors are f32, it takes bf16",
+          ERR_UNSUPPORTED },
+        { "quickstart",
+          { "fp8.recipe=row", "moe.ffn=200", "mesh.ep=1" },
+          "is in a matrix of 256 x 200: 8-bit products",
+          ERR_ARG },
+    };
+    for (int i = 0; i < 3; i++) {
+        Question q;
+        question_load(&q, cases[i].model, "h200", 1, "switchyard", cases[i].set, 3);
+        CHECK_FAILS(planner_make(&q.request, &q.planner), cases[i].code, cases[i].part);
+        q.config.fp8_attention = false, q.config.fp8_recipe = RECIPE_NONE;
+        question_open(&q);
+        question_close(&q);
+    }
+}
+
+static void tokens_that_no_kernel_takes_are_refused_as_a_run_refuses_them(void **state)
+{
+    (void)state;
+    static const char *const of[] = { "fp8.wgrad=fp8", "fp8.wgrad=bf16" };
+    for (int i = 0; i < 2; i++) {
+        const char *const set[] = { "fp8.recipe=row", "data.sequence=250", "train.micro_batch=2",
+                                    "train.batch=16", of[i] };
+        Question q;
+        PlanPrice price;
+        question_load(&q, "quickstart", "h200", 1, "switchyard", set, 5);
+        question_open(&q);
+        if (i == 1) CHECK_OK(planner_price(q.planner, &q.layout, &price));
+        if (i == 0)
+            CHECK_FAILS(planner_price(q.planner, &q.layout, &price), ERR_ARG,
+                        "a micro-batch has 500 tokens on a rank");
+        question_close(&q);
+    }
+}
+
+static void each_width_has_its_peak(void **state)
+{
+    (void)state;
+    static const Dtype types[] = { DTYPE_E4M3, DTYPE_E5M2, DTYPE_E2M3, DTYPE_E3M2, DTYPE_E2M1 };
+    static const double tflops[] = { 4500, 4500, 4500, 4500, 9000 };
+    for (int i = 0; i < 5; i++) {
+        double have = 0;
+        CHECK_OK(hardware_sheet_flops("NVIDIA B200", types[i], &have));
+        CHECK_NEAR(have, tflops[i] * 1e12, 1);
+        CHECK_OK(hardware_sheet_flops("NVIDIA H200", types[i], &have));
+        CHECK_NEAR(have, i < 2 ? 1978.9e12 : 0, 1);
+    }
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        TEST(shapes_that_no_kernel_takes_are_refused_as_a_run_refuses_them),
+        TEST(tokens_that_no_kernel_takes_are_refused_as_a_run_refuses_them),
+        TEST(each_width_has_its_peak),
+        TEST(narrow_formats_take_less_memory_and_time),
+        TEST(f16_costs_what_bf16_does),
+        TEST(scales_of_1x32_need_hardware_that_has_them),
+    };
+    return TEST_RUN(tests);
+}
