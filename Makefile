@@ -9,6 +9,9 @@
 # make test-mpi     ranks as processes of mpirun and srun, on one host and two
 # make failing-calls BOUND=25 fails library calls one by one, 2 x BOUND of each kind in each command
 # make kills N=1000 SIGKILL at random moments of supervised runs; CUDA=1: on two GPUs, SIGSTOP too: N passed, M failed, K skipped
+# make test-HOUSE   the tests of one house: engine, kernels, corpus, hardware, traces, pages, planner, bench, operate, convert, app
+# make houses       links each part of src/ against those that src/houses lets it use
+# make HOUSES="engine kernels corpus app"  a trainer without the other houses
 # make lint         format, layers, sizes, globals, dropped Statuses, clang-tidy, cppcheck
 # make fuzz MINUTES=10  fuzzers look for new inputs on all cores; make test-fuzz: over their committed corpora
 # make mutants      plants the bugs of tools/mutants.txt one by one: N killed, M alive
@@ -33,10 +36,25 @@ MPI    ?= 0
 LONG   ?= 0
 ISA    ?= all
 BUILD  ?= build
+# HOUSES="engine kernels corpus app": a trainer without the rest. Houses that others need come along (src/houses); the
+# commands of those that are absent say so (src/app/NAME_off.c).
+OPTIONAL := hardware traces pages planner bench operate convert
+NEEDS.planner := hardware pages traces
+NEEDS.bench   := hardware
+NEEDS.operate := hardware pages traces planner bench
+NEEDS.pages   := hardware traces
+NEEDS.traces  := hardware pages
+HOUSES ?= engine kernels corpus app $(OPTIONAL)
+override HOUSES := $(sort engine kernels corpus app $(HOUSES) $(foreach h,$(HOUSES),$(NEEDS.$h)))
+ABSENT := $(filter-out $(HOUSES),$(OPTIONAL))
+ifneq ($(filter-out engine kernels kernels-amd corpus app $(OPTIONAL),$(HOUSES)),)
+$(error HOUSES: there is no house $(filter-out engine kernels corpus app $(OPTIONAL),$(HOUSES)): $(OPTIONAL))
+endif
 O      := $(BUILD)/$(CONFIG)$(if $(filter 1-asan 1-tsan,$(LONG)-$(CONFIG)),-long)
-B      := $O$(if $(filter 1,$(CUDA)),-cuda)$(if $(filter 1,$(HIP)),-hip)$(if $(filter 1,$(MPI)),-mpi)$(if $(filter v3,$(ISA)),-v3)
+B      := $O$(if $(filter 1,$(CUDA)),-cuda)$(if $(filter 1,$(HIP)),-hip)$(if $(filter 1,$(MPI)),-mpi)$(if $(filter v3,$(ISA)),-v3)$(if $(ABSENT),-part)
 PROGRAM := $(if $(filter release-all,$(CONFIG)-$(ISA)),$(BUILD)/switchyard,$B/switchyard)
-BESIDE  := bench-contention bench-ladder bench-shapes bench-trace data-batches data-inspect data-ngram data-tokenizer trace-compat trace-replay viz
+BESIDE  := data-batches data-ngram data-tokenizer $(if $(ABSENT),,bench-contention bench-ladder bench-shapes bench-trace \
+           data-inspect trace-compat trace-replay viz)
 
 CC.release := gcc
 CC.debug   := gcc
@@ -92,7 +110,8 @@ ARCH.v4 := -march=x86-64-v4 -mprefer-vector-width=512 -mavx512bf16 -mamx-tile -m
 SET_SRC := src/engine/base/dtype.c $(filter-out %/op.c %/op_table.c %/cpu_sets.c %/names.c %/choices.c %/tuner.c %/product_algo.c %/kernels.c %_kernels.c %/libraries.c %_off.c src/kernels/exchange/%,$(wildcard src/kernels/*/*.c))
 
 # x_on.c / x_off.c: two files for one interface, a build takes one.
-SRC := $(filter-out src/app/main.c %_on.c %_off.c src/engine/comm/mpi.c src/engine/comm/nccl.c,$(wildcard src/*/*.c src/*/*/*.c src/*/*/*/*.c))
+SRC := $(filter-out src/app/main.c %_on.c %_off.c src/engine/comm/mpi.c src/engine/comm/nccl.c,$(wildcard $(foreach h,$(HOUSES),src/$h/*.c src/$h/*/*.c src/$h/*/*/*.c)))
+SRC += $(ABSENT:%=src/app/%_off.c)
 ifeq ($(MPI),1)
 SRC += src/engine/comm/mpi.c
 MPI_CFLAGS := $(patsubst -I%,-isystem%,$(shell pkg-config --cflags ompi-c))
@@ -122,11 +141,12 @@ $(OWN:%=$B/%.o): CFLAGS += -DHAVE_$(if $(filter 1,$(HIP)),HIP,CUDA)=1
 OWN += $(filter src/engine/comm/nccl.c,$(SRC)) # its header is the vendor's
 OWN += $(if $(filter v3,$(ISA)),src/kernels/core/cpu_sets.c)
 OBJ := $(OWN:%=$B/%.o) $(SETS:%=$O/set_%.o) $(patsubst %,$O/%.o,$(filter-out $(OWN),$(SRC))) $(CU:%=$B/%.o) \
-       $O/gen/presets.c.o $O/gen/hardware.c.o $O/gen/page.c.o $O/gen/charset.c.o
+       $O/gen/presets.c.o $(if $(filter hardware,$(HOUSES)),$O/gen/hardware.c.o) \
+       $(if $(filter pages,$(HOUSES)),$O/gen/page.c.o) $O/gen/charset.c.o
 LIB := $B/libswitchyard.a
 PRESETS  := $(wildcard share/presets/*.yaml)
 HARDWARE := $(wildcard share/hardware/*.yaml)
-PAGE     := $(wildcard src/pages/charts/page/*)
+PAGE     := $(wildcard src/pages/page/*)
 
 test_of = $(patsubst tests/%.c,$B/tests/%,$(wildcard $(1)))
 UNIT   := $(call test_of,tests/*/unit/test_*.c tests/*/unit/*/test_*.c tests/harness/unit/test_*.c tests/tools/*/test_*.c)
@@ -375,6 +395,16 @@ $B/tests/%: $O/tests/%.c.o $(LIB)
 	@mkdir -p $(@D)
 	$(CC) $(LDFLAGS) $(filter %.o,$^) $(LIB) $(LDLIBS) -lcmocka -lcjson -o $@
 
+# make test-HOUSE: the tests of one house alone
+define HOUSE_RULES
+HOUSE_TESTS.$(1) := $$(filter-out $B/tests/$(1)/mpi/%,$$(call test_of,tests/$(1)/*/test_*.c tests/$(1)/*/*/test_*.c))
+build-test-$(1): $$(HOUSE_TESTS.$(1)) $(PROGRAM)
+test-$(1): build-test-$(1)
+	tools/run_tests $$(HOUSE_TESTS.$(1))
+.PHONY: build-test-$(1) test-$(1)
+endef
+$(foreach house,engine kernels corpus hardware traces pages planner bench operate convert app,$(eval $(call HOUSE_RULES,$(house))))
+
 # build-X only builds what X then runs and counts; what takes longest begins first
 build-unit: $(UNIT)
 build-op: $(OPS)
@@ -470,6 +500,10 @@ reproduce: $(PROGRAM)
 scoreboard: $(PROGRAM)
 	tools/scoreboard $(PROGRAM)
 
+# src/houses, checked by the linker
+houses: $(OBJ) $O/gen/version.c.o
+	@tools/check_houses $^
+
 # what tools/lint gives to clang
 flags:
 	@echo $(filter-out -M% $(CFLAGS.$(CONFIG)),$(CFLAGS)) $(CLANG_WARN) $(MPI_CFLAGS) $(NCCL_CFLAGS)
@@ -493,7 +527,7 @@ always:
 clean:
 	rm -rf $(BUILD)
 .PHONY: always all gfxrun build-unit build-op build-schedule build-gpu build-test-mesh build-test-fast build-test build-test-fuzz \
-        build-test-mpi build-test-native build-test-gfxrun test-gfxrun test test-fast test-native test-mesh test-fuzz test-mpi asan tsan hostile fuzz debug bench convergence docs reproduce scoreboard flags lib library lint test-long mutants gfx kills failing-calls clean
+        build-test-mpi build-test-native build-test-gfxrun test-gfxrun test test-fast test-native test-mesh test-fuzz test-mpi asan tsan hostile fuzz debug bench convergence docs reproduce scoreboard flags lib library lint test-long houses mutants gfx kills failing-calls clean
 -include $(foreach name,$(BESIDE),$(wildcard $O/tools/$(lastword $(subst -, ,$(name)))/*.d)) $O/tools/beside/main.c.d
 -include $(OBJ:.o=.d) $(HIP_OBJ:.o=.d) $(foreach s,$(SETS),$(SET_SRC:%=$O/$s/%.d)) $(PIC:.o=.d) $O/src/app/main.c.d
 -include $(wildcard $O/tests/*/*.d $O/tests/*/*/*.d $O/tests/*/*/*/*.d) $(GFXRUN:.o=.d) $(GFXRUN_PIC:.o=.d) $(GFXRUN_BLAS_PIC:.o=.d)

@@ -6,7 +6,7 @@
 The witness of tests/kernels/op/test_golden_ops.c, tests/engine/unit/model/test_golden_model.c and, for whole steps
 (golden_trajectory.py, golden_steps.py), tests/engine/unit/train/test_trajectory.c and test_steps.c. Ops are computed in float64 from float32
 inputs, gradients by autograd, and rounded at the end; models are Hugging Face's own classes in
-float32. Array names are the names of the op's ports (src/op/NAME.c), so the
+float32. Array names are the names of the op's ports (src/kernels/FAMILY/NAME.c), so the
 test binds them in a loop: CASE/PORT, and CASE/PORT.before for what an accumulating port starts with.
 """
 import math

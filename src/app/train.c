@@ -183,6 +183,10 @@ static Status run_train(void *state, int n, char **arguments, Arena *a, Text *ou
     TRY(cli_ranks(call->ranks, c.comm_timeout_s, a, train_on_rank, call));
     if (call->last_step == 0) return OK; /* without a step there is no report */
     Status s = print_run_report(&c, a, out);
+    if (s == ERR_UNSUPPORTED) { /* a build without pages */
+        status_clear();
+        return OK;
+    }
     if (status_exit_code(s) != EXIT_BAD_INPUT) return s;
     /* no input was bad: the run has just written what it cannot read now */
     char why[512];

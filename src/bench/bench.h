@@ -9,6 +9,7 @@
 #ifndef BENCH_BENCH_H
 #define BENCH_BENCH_H
 
+#include "bench/runner.h"
 #include "engine/config/config.h"
 #include "engine/train/peak.h"
 #include "engine/train/recorder.h"

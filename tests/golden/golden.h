@@ -16,7 +16,7 @@
 
 #include "harness/packed.h"
 
-#include "base/tensor.h"
+#include "engine/base/tensor.h"
 
 #include <stdlib.h>
 

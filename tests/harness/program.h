@@ -346,14 +346,23 @@ static const char lab_yaml[] =
     "train: {batch: 4, micro_batch: 2, steps: 40, eval_sequences: 16}\n"
     "optimizer: {warmup_steps: 5}\n";
 
-/* build/release/tests/system/test_x belongs to build/switchyard, build/asan/... to
- * build/asan/switchyard (Makefile). */
+/* The build that the running test belongs to: build/release of build/release/tests/HOUSE/system/test_x. */
+static inline void lab_find_build(char build[FILE_PATH_MAX])
+{
+    ssize_t n = readlink("/proc/self/exe", build, FILE_PATH_MAX - 1);
+    CHECK(n > 0);
+    build[n] = '\0';
+    char *tests = strstr(build, "/tests/");
+    CHECK(tests != NULL);
+    for (char *later; (later = strstr(tests + 1, "/tests/")) != NULL;) tests = later;
+    *tests = '\0';
+}
+
+/* build/release has build/switchyard, build/asan has build/asan/switchyard (Makefile). */
 static inline void lab_find_program(Lab *lab)
 {
-    char self[FILE_PATH_MAX] = "";
-    CHECK(readlink("/proc/self/exe", self, sizeof self - 1) > 0);
-    char *build = self;
-    for (int up = 0; up < 3; up++) build = dirname(build);
+    char self[FILE_PATH_MAX], *build = self;
+    lab_find_build(self);
     size_t n = strlen(build);
     if (n > 8 && strcmp(build + n - 8, "/release") == 0) build = dirname(build);
     CHECK_OK(file_join(lab->program, build, "switchyard"));

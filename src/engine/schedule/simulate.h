@@ -15,7 +15,7 @@
  * deterministic, and independent of the order in which ranks are processed.
  *
  * With equal passes and free communication the bubble of 1F1B and interleaved 1F1B is
- * (p-1)/(p-1+m*v) exactly (arXiv:2104.04473); tests/schedule holds it and the zero-bubble family to
+ * (p-1)/(p-1+m*v) exactly (arXiv:2104.04473); tests/engine/schedule holds it and the zero-bubble family to
  * their theory. */
 #ifndef ENGINE_SCHEDULE_SIMULATE_H
 #define ENGINE_SCHEDULE_SIMULATE_H

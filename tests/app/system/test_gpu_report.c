@@ -21,10 +21,10 @@ static void packed_tests_find_their_golden_files(void **state)
         skip();
     }
     CHECK_INT(run_script(lab,
-                         "mkdir -p $LAB/top/tools $LAB/bin $LAB/built/op;"
+                         "mkdir -p $LAB/top/tools $LAB/bin $LAB/built/kernels/op;"
                          "cp tools/gpu_report tools/run_tests tools/checks.sh $LAB/top/tools;"
                          "for t in golden_ops quant; do"
-                         "  cp build/release/tests/op/test_$t $LAB/built/op; done;"
+                         "  cp build/release/tests/kernels/op/test_$t $LAB/built/kernels/op; done;"
                          "echo 'echo GPU 0' >$LAB/bin/nvidia-smi; chmod +x $LAB/bin/nvidia-smi;"
                          "tools/gpu_report pack_built build/switchyard $LAB/built $LAB/pack"),
               0);
@@ -66,10 +66,10 @@ static void a_machine_with_amds_gpus_is_told_by_its_driver(void **state)
                "nvidia-smi\n");
         skip();
     }
-    CHECK_INT(run_script(lab, "mkdir -p $LAB/top/tools $LAB/built/op $LAB/kfd/topology/nodes/0"
+    CHECK_INT(run_script(lab, "mkdir -p $LAB/top/tools $LAB/built/kernels/op $LAB/kfd/topology/nodes/0"
                               " $LAB/kfd/topology/nodes/1;"
                               "cp tools/gpu_report tools/run_tests tools/checks.sh $LAB/top/tools;"
-                              "cp build/release/tests/kernels/op/test_scale $LAB/built/op;"
+                              "cp build/release/tests/kernels/op/test_scale $LAB/built/kernels/op;"
                               "echo simd_count 0 >$LAB/kfd/topology/nodes/0/properties;"
                               "echo simd_count 1216 >$LAB/kfd/topology/nodes/1/properties;"
                               "tools/gpu_report pack_built build/switchyard $LAB/built $LAB/pack"),

@@ -3,18 +3,11 @@
  * BUILT (the folder of the build) and PROGRAM. */
 #include "harness/program.h"
 
-/* The build that the test belongs to (build/release-mpi/tests/system/test_x). */
-static void find_build(char built[FILE_PATH_MAX])
-{
-    CHECK(readlink("/proc/self/exe", built, FILE_PATH_MAX - 1) > 0);
-    for (int up = 0; up < 3; up++) *strrchr(built, '/') = '\0';
-}
-
 static Outcome shell(Lab *lab, const char *cell, const char *script)
 {
     char root[FILE_PATH_MAX], built[FILE_PATH_MAX] = "", whole[8192], ours[FILE_PATH_MAX];
     CHECK(getcwd(root, sizeof root) != NULL);
-    find_build(built);
+    lab_find_build(built);
     int n = snprintf(whole, sizeof whole,
                      "unset MAKEFLAGS MAKELEVEL MFLAGS\n"
                      "ROOT='%s' BUILT='%s' PROGRAM='%s'\n"

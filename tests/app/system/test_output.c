@@ -122,7 +122,7 @@ static void source_locations_are_for_those_who_ask(void **state)
     for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
         Outcome o = SHELL(*state, "cell", rows[i].line);
         CHECK_REFUSED(o, 2, "there is neither a file nor a preset none.yaml");
-        CHECK_INT(strstr(o.err, "\n  at src/config/") != NULL, rows[i].frames);
+        CHECK_INT(strstr(o.err, "\n  at src/engine/config/") != NULL, rows[i].frames);
     }
     Outcome o = SHELL(*state, "cell", "SWITCHYARD_LOG=loud \"$0\" --help");
     CHECK_REFUSED(o, 2, "SWITCHYARD_LOG is \"loud\", must be error, warn, info or debug");

@@ -1,4 +1,4 @@
-/* The cases of tests/unit/comm over processes. tools/run_mpi starts it on 1 to 4 ranks; it is no
+/* The cases of tests/engine/unit/comm over processes. tools/run_mpi starts it on 1 to 4 ranks; it is no
  * cmocka binary, for a test is passed only if all ranks end as they should.
  *
  *     test_mpi collectives | transfers | split | window     exit code 0

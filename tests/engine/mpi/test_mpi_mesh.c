@@ -1,4 +1,4 @@
-/* The meshes of tests/mesh over processes: what one rank has, and to the bit what threads have.
+/* The meshes of tests/engine/mesh over processes: what one rank has, and to the bit what threads have.
  * tools/run_mpi starts it on 2, 4 and 8 ranks, each for the meshes of so many. */
 #include "harness/mesh_cases.h"
 

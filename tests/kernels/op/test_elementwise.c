@@ -49,7 +49,7 @@ static void add_may_add_a_tensor_to_itself(void **state)
     }
 }
 
-/* The conversions themselves are tested in tests/unit/base: here every element must have been
+/* The conversions themselves are tested in tests/engine/unit/base: here every element must have been
  * through them. Values stay below e4m3's largest, or the guard would find its NaN. */
 static void cast_converts_every_element_between_all_types(void **state)
 {

@@ -12,14 +12,12 @@ static const char SMALL[] =
     "{\"ph\": \"X\", \"cat\": \"kernel\", \"name\": \"gemm\", \"pid\": 0, \"tid\": 7, \"ts\": 20, "
     "\"dur\": 10, \"args\": {\"correlation\": 5, \"stream\": 7}}\n]}\n";
 
-/* A file of the build that the test belongs to (build/release/tests/system/test_x). */
+/* A file of the build that the test belongs to. */
 static const char *built(Lab *lab, const char *name)
 {
-    char self[FILE_PATH_MAX] = "", path[2 * FILE_PATH_MAX];
+    char build[FILE_PATH_MAX], path[2 * FILE_PATH_MAX];
     const char *out = NULL;
-    CHECK(readlink("/proc/self/exe", self, sizeof self - 1) > 0);
-    char *build = self;
-    for (int up = 0; up < 3; up++) build = dirname(build);
+    lab_find_build(build);
     int n = snprintf(path, sizeof path, "%s/%s", build, name);
     CHECK_OK(arena_text(&lab->arena, path, (size_t)n, &out));
     return out;

@@ -1,4 +1,4 @@
-/* Which ranks of a run no file is of. Files that do not fit together: tests/system. */
+/* Which ranks of a run no file is of. Files that do not fit together: tests/traces/system. */
 #include "harness/arena.h"
 
 #include "traces/sheets/ranks.h"

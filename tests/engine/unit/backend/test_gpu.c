@@ -1,6 +1,6 @@
 /* The GPU backend over a GPU that is made up: streams that note what is asked of them, events and queries
  * that stay busy as long as a test says. So its waits, its order and its ends are tested where there is
- * no GPU. What a real device does is tested in tests/gpu. */
+ * no GPU. What a real device does is tested in tests/engine/gpu. */
 #include "harness/test.h"
 
 #include "engine/backend/backend.h"

@@ -1,0 +1,10 @@
+/* bench: for a build without that house (make HOUSES=...). */
+#include "engine/options/cli.h"
+
+Status cli_bench(int argc, char **argv)
+{
+    (void)argc, (void)argv;
+    return FAIL(
+        ERR_UNSUPPORTED,
+        "switchyard bench: this build has no bench: make it with HOUSES=bench, or with all");
+}

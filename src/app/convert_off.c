@@ -1,0 +1,21 @@
+/* convert: for a build without that house (make HOUSES=...). */
+#include "convert/convert.h"
+#include "engine/options/cli.h"
+
+static Status absent(const char *what)
+{
+    return FAIL(ERR_UNSUPPORTED,
+                "%s: this build has no convert: make it with HOUSES=convert, or with all", what);
+}
+
+Status cli_convert(int argc, char **argv)
+{
+    (void)argc, (void)argv;
+    return absent("switchyard convert");
+}
+
+Status convert_from_hf(const char *folder, const char *out, Arena *a, Text *report)
+{
+    (void)out, (void)a, (void)report;
+    return absent(folder);
+}

@@ -1,0 +1,10 @@
+/* planner: for a build without that house (make HOUSES=...). */
+#include "engine/options/cli.h"
+
+Status cli_plan(int argc, char **argv)
+{
+    (void)argc, (void)argv;
+    return FAIL(
+        ERR_UNSUPPORTED,
+        "switchyard plan: this build has no planner: make it with HOUSES=planner, or with all");
+}

@@ -1,0 +1,10 @@
+/* traces: for a build without that house (make HOUSES=...). */
+#include "engine/options/cli.h"
+
+Status cli_trace(int argc, char **argv)
+{
+    (void)argc, (void)argv;
+    return FAIL(
+        ERR_UNSUPPORTED,
+        "switchyard trace: this build has no traces: make it with HOUSES=traces, or with all");
+}
