@@ -144,7 +144,8 @@ static inline void print_case(const Drawn *c)
 /* By checks of settings, meshes and schedules. An op that refuses what these let through is a fault. */
 static inline bool refused(Status s)
 {
-    return (s == ERR_ARG || s == ERR_UNSUPPORTED) && strstr(status_message(), "at src/kernels/") == NULL;
+    return (s == ERR_ARG || s == ERR_UNSUPPORTED) &&
+           strstr(status_message(), "at src/kernels/") == NULL;
 }
 
 /* How cases ended. */

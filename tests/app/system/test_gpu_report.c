@@ -43,8 +43,8 @@ static void packed_tests_find_their_golden_files(void **state)
 static void a_packed_program_becomes_those_beside_it(void **state)
 {
     Lab *lab = *state;
-    CHECK_INT(run_script(lab, "mkdir -p $LAB/built/op $LAB/room;"
-                              "cp build/switchyard-viz $LAB/built/op/test_scale;"
+    CHECK_INT(run_script(lab, "mkdir -p $LAB/built/kernels/op $LAB/room;"
+                              "cp build/switchyard-viz $LAB/built/kernels/op/test_scale;"
                               "tools/gpu_report pack_built build/switchyard $LAB/built $LAB/pack;"
                               "xz -dc $LAB/pack | tar -C $LAB/room -xf -;"
                               "for name in ladder shapes contention; do"
@@ -66,13 +66,14 @@ static void a_machine_with_amds_gpus_is_told_by_its_driver(void **state)
                "nvidia-smi\n");
         skip();
     }
-    CHECK_INT(run_script(lab, "mkdir -p $LAB/top/tools $LAB/built/kernels/op $LAB/kfd/topology/nodes/0"
-                              " $LAB/kfd/topology/nodes/1;"
-                              "cp tools/gpu_report tools/run_tests tools/checks.sh $LAB/top/tools;"
-                              "cp build/release/tests/kernels/op/test_scale $LAB/built/kernels/op;"
-                              "echo simd_count 0 >$LAB/kfd/topology/nodes/0/properties;"
-                              "echo simd_count 1216 >$LAB/kfd/topology/nodes/1/properties;"
-                              "tools/gpu_report pack_built build/switchyard $LAB/built $LAB/pack"),
+    CHECK_INT(run_script(lab,
+                         "mkdir -p $LAB/top/tools $LAB/built/kernels/op $LAB/kfd/topology/nodes/0"
+                         " $LAB/kfd/topology/nodes/1;"
+                         "cp tools/gpu_report tools/run_tests tools/checks.sh $LAB/top/tools;"
+                         "cp build/release/tests/kernels/op/test_scale $LAB/built/kernels/op;"
+                         "echo simd_count 0 >$LAB/kfd/topology/nodes/0/properties;"
+                         "echo simd_count 1216 >$LAB/kfd/topology/nodes/1/properties;"
+                         "tools/gpu_report pack_built build/switchyard $LAB/built $LAB/pack"),
               0);
     CHECK_INT(run_script(lab,
                          "unset MAKEFLAGS; export KFD=$LAB/kfd;"
