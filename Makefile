@@ -195,6 +195,11 @@ $O/sets: always
 	@mkdir -p $(@D)
 	@echo '$(SETS)' | cmp -s - $@ || echo '$(SETS)' >$@
 
+# the same for HOUSES: builds of some houses share $B
+$B/houses: always
+	@mkdir -p $(@D)
+	@echo '$(HOUSES)' | cmp -s - $@ || echo '$(HOUSES)' >$@
+
 # one object of a set, in which its table alone is visible
 $O/v4/%.c.o: %.c
 	@mkdir -p $(@D)
@@ -269,7 +274,7 @@ $B/%.cu.o: %.cu
 	$(NVCC) -std=c++17 -O3 $(GPU_ARCH) -Isrc $(CU_WARN) -MMD -MP -MF $(@:.o=.d) -c $< -o $@
 endif
 
-$(LIB): $(OBJ) $O/sets
+$(LIB): $(OBJ) $O/sets $B/houses
 	@mkdir -p $(@D)
 	@rm -f $@
 	ar rcs $@ $(filter %.o,$^)

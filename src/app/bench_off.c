@@ -4,7 +4,6 @@
 Status cli_bench(int argc, char **argv)
 {
     (void)argc, (void)argv;
-    return FAIL(
-        ERR_UNSUPPORTED,
-        "switchyard bench: this build has no bench: make it with HOUSES=bench, or with all");
+    return FAIL(ERR_UNSUPPORTED,
+                "switchyard bench: this build lacks src/bench: run make, or make HOUSES=bench");
 }

@@ -5,7 +5,7 @@
 static Status absent(const char *what)
 {
     return FAIL(ERR_UNSUPPORTED,
-                "%s: this build has no convert: make it with HOUSES=convert, or with all", what);
+                "%s: this build lacks src/convert: run make, or make HOUSES=convert", what);
 }
 
 Status cli_convert(int argc, char **argv)

@@ -3,10 +3,9 @@
 
 static Status absent(const char *command)
 {
-    return FAIL(
-        ERR_UNSUPPORTED,
-        "switchyard %s: this build has no operate: make it with HOUSES=operate, or with all",
-        command);
+    return FAIL(ERR_UNSUPPORTED,
+                "switchyard %s: this build lacks src/operate: run make, or make HOUSES=operate",
+                command);
 }
 
 Status cli_supervise(int argc, char **argv)

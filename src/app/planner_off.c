@@ -4,7 +4,6 @@
 Status cli_plan(int argc, char **argv)
 {
     (void)argc, (void)argv;
-    return FAIL(
-        ERR_UNSUPPORTED,
-        "switchyard plan: this build has no planner: make it with HOUSES=planner, or with all");
+    return FAIL(ERR_UNSUPPORTED,
+                "switchyard plan: this build lacks src/planner: run make, or make HOUSES=planner");
 }

@@ -4,7 +4,6 @@
 Status cli_trace(int argc, char **argv)
 {
     (void)argc, (void)argv;
-    return FAIL(
-        ERR_UNSUPPORTED,
-        "switchyard trace: this build has no traces: make it with HOUSES=traces, or with all");
+    return FAIL(ERR_UNSUPPORTED,
+                "switchyard trace: this build lacks src/traces: run make, or make HOUSES=traces");
 }
