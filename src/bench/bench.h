@@ -4,7 +4,7 @@
  * ids are uniform random, or those of a training run (data.sources).
  *
  * Not here: parsing of options (bench/bench_command.c), and estimates for machines that are not there
- * (plan/). Each function appends its text or JSON to `out`.
+ * (src/planner). Each function appends its text or JSON to `out`.
  */
 #ifndef BENCH_BENCH_H
 #define BENCH_BENCH_H

@@ -1,4 +1,4 @@
-/* data: `switchyard data` and its subcommands: parses, calls data/, prints. */
+/* data: `switchyard data` and its subcommands: parses, calls prepare/ and the shards, prints. */
 #include "engine/options/cli.h"
 
 #include "corpus/prepare/prepare.h"

@@ -1,7 +1,7 @@
 /* hardware: the rates that a GPU and its network reach, as data. A GPU is a YAML file: presets are in
  * share/hardware/ (built into the program), any other chip is a file of the same format. hardware.def has
  * every number with its unit; docs/reference/formats.md describes the file. Every section names the source
- * of its numbers. Not here: the GPU of this machine (gpu/).
+ * of its numbers. Not here: the GPU of this machine (engine/gpu).
  *
  * Rates by shape are a few points (size, TFLOP/s), interpolated linearly over the logarithm of the size.
  * Above the last point the rate is constant, below the first it is proportional to the size. For products

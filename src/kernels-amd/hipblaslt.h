@@ -1,4 +1,4 @@
-/* hipblaslt: the part of hipBLASLt's public interface that amd/blas.cu calls. Functions, types and numbers
+/* hipblaslt: the part of hipBLASLt's public interface that blas.cu calls. Functions, types and numbers
  * are those since ROCm 6.2, so neither the build nor a machine without the library needs its headers.
  * Matrices are stored by columns, and ld is the distance of two columns in elements. */
 #ifndef KERNELS_AMD_HIPBLASLT_H

@@ -9,7 +9,7 @@
  * Ranks measure processor, memory and GPU at the same time, as a training uses them. So a rank that
  * shares a core with another one shows it in its rates, too.
  *
- * Not here: the speed of a training (bench/), and whether a model fits (engine/train/fits.h, plan/).
+ * Not here: the speed of a training (bench/), and whether a model fits (engine/train/fits.h, src/planner).
  */
 #ifndef OPERATE_DOCTOR_H
 #define OPERATE_DOCTOR_H

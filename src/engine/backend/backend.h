@@ -1,6 +1,6 @@
 /* backend: where ops run. cpu runs them on the host, gpu on a GPU. count runs nothing: it adds up what
  * ops would cost, which is how plans are made. guard is a decorator: it passes ops on and checks every
- * output for NaN. What an op computes is defined in op/, not here.
+ * output for NaN. What an op computes is defined in src/kernels, not here.
  *
  * Streams and graphs have their own tables. Backends without streams or graphs share tables that do
  * nothing, so callers need not ask which backend there is. */

@@ -1,6 +1,6 @@
 /*
  * fragment: one warp's part of the product of two bf16 tiles in shared memory, on matrix units.
- * attention.cu is built from it; products of whole matrices are in op/nv/. fragment_cuda.cuh says
+ * attention.cu is built from it; products of whole matrices are in nv/ of src/kernels. fragment_cuda.cuh says
  * what it computes.
  */
 #ifndef ENGINE_GPU_FRAGMENT_CUH

@@ -1,5 +1,5 @@
 /* gpu_kernels: the few kernels of the GPU layer itself: a pause, a time stamp, a search for values that
- * are not finite, a test of memory. They are the same for all vendors. The kernels of ops are in op/. */
+ * are not finite, a test of memory. They are the same for all vendors. The kernels of ops are in src/kernels. */
 #include "engine/gpu/lane.cuh"
 
 extern "C" {

@@ -1,9 +1,9 @@
 /*
  * lane: hardware operations for which C++ has no words: the width of a warp, exchanges between its
  * lanes, fences, cache hints, asynchronous copies, fast arithmetic, bf16. Matrix units are in
- * fragment.cuh and op/nv/.
+ * fragment.cuh and the nv/ of kernels.
  *
- * Kernels outside op/nv/ use only these names, so they also compile for a GPU whose warp has 64 lanes.
+ * Kernels outside nv/ use only these names, so they also compile for a GPU whose warp has 64 lanes.
  * Such kernels keep three rules, which tools/check_layers enforces:
  *
  *   - the width of a warp is WARP, and a set of lanes is a LaneMask, never a literal;

@@ -3,7 +3,7 @@
  *
  * A rule is a row: its state buffers, the scalars that it reads each step, the cost of an update,
  * and the op that runs it. Memory, checkpoints, the check of numbers and the plan read the row; no
- * other file names a rule or a state buffer. A further rule needs a row here, its op in op/, and its
+ * other file names a rule or a state buffer. A further rule needs a row here, its op in src/kernels/optimizer, and its
  * settings.
  *
  * Not here: the norm of the gradients and clipping (engine/step/update.c), and which rank updates what

@@ -1,6 +1,6 @@
 /*
  * record: the file format for what a rank's last steps did (docs/reference/formats.md, "recording").
- * train/ records the steps; analyze/ and viz/ use what record_parse returns.
+ * engine/train records the steps; traces and pages use what record_parse returns.
  *
  * A file has a head of 16 bytes (magic, version, byte order), then chunks. Each chunk has a tag, its
  * length and a checksum (XXH3-64). So the complete chunks of a file that ends early can be used:

@@ -1,7 +1,7 @@
 /*
  * attention_kernels: which kernel runs a call of attention on a GPU. The candidates are the rows of
  * attention.def, and one row for the 8-bit forward. Their limits are checked here and nowhere else,
- * for runs and plans alike. The kernels themselves are in attention.cu, amd/attention_matrix.cu,
+ * for runs and plans alike. The kernels themselves are in attention.cu, kernels-amd/attention_matrix.cu,
  * nv/attention_cudnn.cu and nv/attention_e4m3.cu.
  */
 #include "kernels/attention/attention_kernels.h"

@@ -5,7 +5,7 @@
  * (kernels/core/tuner.h), the fastest. If the library proposes nothing, it refuses the product, and the next
  * kernel runs (product_kernels.c).
  *
- * nv/blas.cu and amd/blas.cu describe a call to their library in a struct that begins with a
+ * nv/blas.cu and kernels-amd/blas.cu describe a call to their library in a struct that begins with a
  * ProductCall. Nothing here knows a vendor.
  */
 #ifndef KERNELS_DENSE_PRODUCT_ALGO_H

@@ -2,7 +2,7 @@
  * product_kernels: which kernel runs a dense or a grouped product on a GPU. A library or a kernel
  * may have several algorithms for one product; these are timed once, and the choice is kept
  * (kernels/core/choices.h). The kernels are in gemm_plain.cu, moe_product.cu, moe_weight.cu, moe_scaled.cu,
- * nv/ and amd/.
+ * nv/ and kernels-amd/.
  */
 #include "kernels/dense/product_kernels.h"
 

@@ -42,7 +42,7 @@
  *
  * Several kernels serve all policies. The plain one here uses multiply-adds, for f32 and for rows
  * that do not begin at multiples of 16 bytes. If all rows do, tensor cores are used:
- * nv/grouped_mma.cuh, for Hopper nv/grouped_hopper.cuh, and on AMD's GPUs amd/grouped_matrix.cuh.
+ * nv/grouped_mma.cuh, for Hopper nv/grouped_hopper.cuh, and on AMD's GPUs kernels-amd/grouped_matrix.cuh.
  * All keep sums in f32, in an order that depends on shapes alone.
  */
 #ifndef KERNELS_MOE_GROUPED_CUH

@@ -1,4 +1,4 @@
-/* page: the frame of every page, with the style and the scripts of viz/page/. The build embeds
+/* page: the frame of every page, with the style and the scripts of src/pages/page/. The build embeds
  * those files in the program (tools/embed_presets), so a page needs no other file. What a page
  * shows is written by report.c, pipeline_page.c and trace_page.c. */
 #include "pages/charts/page.h"
@@ -7,7 +7,7 @@
 #include <stdio.h>
 #include <string.h>
 
-/* Appends a file of viz/page/. The embedded files have the form of presets, hence the name
+/* Appends a file of src/pages/page/. The embedded files have the form of presets, hence the name
  * `yaml`. */
 static Status append_page_file(Text *out, const char *name)
 {

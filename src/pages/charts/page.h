@@ -3,7 +3,7 @@
  *
  * page_begin writes everything from <!DOCTYPE> to the open <main>, with style and theme. page_end
  * writes the end, with the script that reads values off plots (page.js) and the page's own
- * `script`, a file of viz/page/ or NULL. Scripts contain neither < nor &, so that pages are
+ * `script`, a file of src/pages/page/ or NULL. Scripts contain neither < nor &, so that pages are
  * well-formed XML, too; tests parse them as such. A page's script may call show(event, text) and
  * hide() for the text beside the pointer.
  */

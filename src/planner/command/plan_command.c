@@ -1,5 +1,5 @@
 /* plan: `switchyard plan`: predicts memory, time and the best layout of a training run before
- * anybody pays for it; and `plan calibrate`. It parses, calls plan/ (answer.h, report.h, import.h)
+ * anybody pays for it; and `plan calibrate`. It parses, calls planner/ (answer.h, report.h, import.h)
  * and prints; it prices nothing itself. */
 #include "engine/base/file.h"
 #include "engine/options/cli.h"

@@ -1,5 +1,5 @@
 /* trace_page_parts: tables of a page, pages of tables only, and the roofline plot. Its numbers come
- * from the sheets of analyze/; nothing is computed from events here. */
+ * from the sheets of traces/sheets/; nothing is computed from events here. */
 #include "engine/base/file.h"
 #include "pages/charts/page.h"
 #include "traces/page/trace_page.h"
