@@ -192,6 +192,8 @@ static inline Child lab_start(Lab *lab, const Launch *l)
     snprintf(c.out, sizeof c.out, "%s", lab_path(lab, "out-%d", lab->children));
     snprintf(c.err, sizeof c.err, "%s", lab_path(lab, "err-%d", lab->children));
     lab->children++;
+    lab_write_text(lab, c.out, ""); /* a signal may come before the child opens them */
+    lab_write_text(lab, c.err, "");
     c.pid = fork();
     CHECK(c.pid >= 0);
     if (c.pid == 0) child_become(lab, l, &c);
