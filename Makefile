@@ -1,7 +1,9 @@
 # make              the release build: build/switchyard
-# ./test.sh         everything that a change must pass: 35 minutes on two cores
+# ./test.sh         what finds most in a short time: tests, what parses under sanitizers, lints, GPU code as PTX
+# ./test.sh more    the rest of what a change must pass; .ci/run runs both
 # make test-long    what takes longer: before an issue is closed
 # make test         unit, op, schedule, mesh, GPU and system tests in release; last line: N passed, M failed, K skipped
+# make CONFIG=asan PARSE=1 test-parse test-parse-fuzz  what parses, under address+undefined; a quarter of the build
 # make asan | tsan  unit, op, schedule and mesh tests under address+undefined | comm and mesh tests under thread
 # make hostile      unit, op, schedule and mesh tests with small limits and failing allocations
 # make ISA=v3 test  the same with AVX2 alone, in a build that has no other CPU ops
@@ -10,6 +12,7 @@
 # make failing-calls BOUND=25 fails library calls one by one, 2 x BOUND of each kind in each command
 # make kills N=1000 SIGKILL at random moments of supervised runs; CUDA=1: on two GPUs, SIGSTOP too: N passed, M failed, K skipped
 # make test-HOUSE   the tests of one house: engine, kernels, corpus, hardware, traces, pages, planner, bench, operate, convert, app
+# make ptx          the GPU code as PTX, which says whether it compiles; without ptxas
 # make houses       links each part of src/ against those that src/houses lets it use
 # make HOUSES="engine kernels corpus app"  a trainer without the other houses
 # make lint         format, layers, sizes, globals, dropped Statuses, clang-tidy, cppcheck
@@ -51,7 +54,8 @@ ifneq ($(filter-out engine kernels kernels-amd corpus app $(OPTIONAL),$(HOUSES))
 $(error HOUSES: there is no house $(filter-out engine kernels corpus app $(OPTIONAL),$(HOUSES)): $(OPTIONAL))
 endif
 O      := $(BUILD)/$(CONFIG)$(if $(filter 1-asan 1-tsan,$(LONG)-$(CONFIG)),-long)
-B      := $O$(if $(filter 1,$(CUDA)),-cuda)$(if $(filter 1,$(HIP)),-hip)$(if $(filter 1,$(MPI)),-mpi)$(if $(filter v3,$(ISA)),-v3)$(if $(ABSENT),-part)
+PARSE  ?= 0
+B      := $O$(if $(filter 1,$(PARSE)),-parse)$(if $(filter 1,$(CUDA)),-cuda)$(if $(filter 1,$(HIP)),-hip)$(if $(filter 1,$(MPI)),-mpi)$(if $(filter v3,$(ISA)),-v3)$(if $(ABSENT),-part)
 PROGRAM := $(if $(filter release-all,$(CONFIG)-$(ISA)),$(BUILD)/switchyard,$B/switchyard)
 BESIDE  := data-batches data-ngram data-tokenizer $(if $(ABSENT),,bench-contention bench-ladder bench-shapes bench-trace \
            data-inspect trace-compat trace-replay viz)
@@ -86,6 +90,8 @@ CLANG_WARN := -Wno-double-promotion -Wno-string-concatenation
 FP   := -ffp-contract=fast -fno-math-errno -fno-trapping-math
 SHORT := $(if $(filter 1,$(LONG)),,-DSHORT_RUNS=1)
 CFLAGS.release := -O3 $(CPU_ARCH) -g1 -DARENA_POISON=0   # asserts stay: the hot loops are kernels
+TESTS.release  := -O1
+TESTS_THAT_COMPUTE.release := -O3
 CFLAGS.debug   := -O1 -g3
 CFLAGS.asan    := -O1 -g1 -fsanitize=address,undefined -fno-sanitize-recover=all $(SHORT)
 CFLAGS.tsan    := -O1 -g1 -fsanitize=thread $(SHORT)
@@ -143,6 +149,15 @@ OWN += $(if $(filter v3,$(ISA)),src/kernels/core/cpu_sets.c)
 OBJ := $(OWN:%=$B/%.o) $(SETS:%=$O/set_%.o) $(patsubst %,$O/%.o,$(filter-out $(OWN),$(SRC))) $(CU:%=$B/%.o) \
        $O/gen/presets.c.o $(if $(filter hardware,$(HOUSES)),$O/gen/hardware.c.o) \
        $(if $(filter pages,$(HOUSES)),$O/gen/page.c.o) $O/gen/charset.c.o
+# PARSE=1: what reads files and text, and what it calls, without the ops and the engine over them. Sanitizers look at it
+# in a quarter of the time (test-parse); a test that needs more does not link, and belongs to test-rest.
+PARSE_SRC := $(addprefix src/,corpus/% traces/% pages/% convert/% hardware/% engine/base/% engine/host/% engine/options/% \
+             engine/config/% engine/trace/% planner/stack/% planner/page/% operate/supervise_% operate/doctor_rules.c \
+             engine/schedule/% engine/comm/comm.c engine/checkpoint/checkpoint_folder.c engine/train/heartbeat.c \
+             engine/model/figure.c engine/model/matrix.c engine/model/params.c engine/model/piece.c kernels/core/names.c kernels/core/choices.c)
+ifeq ($(PARSE),1)
+OBJ := $(filter $(PARSE_SRC:%=$O/%.o) $O/gen/%,$(OBJ))
+endif
 LIB := $B/libswitchyard.a
 PRESETS  := $(wildcard share/presets/*.yaml)
 HARDWARE := $(wildcard share/hardware/*.yaml)
@@ -161,8 +176,30 @@ NATIVE := $(addprefix $B/tests/,engine/mesh/test_same_loss engine/mesh/test_traj
           kernels/unit/test_cpu_set kernels/op/test_gemm kernels/op/test_attention kernels/op/test_linear kernels/op/test_moe app/system/test_gpu_report app/system/test_bad_input app/system/test_reference)
 FUZZ   := $(call test_of,tests/fuzz/fuzz_*.c)
 
+# What ./test.sh runs and what it leaves to ./test.sh more: test-parse, test-first and test-rest.
+# In release, system tests that take long or wait, tests of GPUs and of their interpreter come later; the longest of the
+# rest are short first (RUNS of harness/test.h, as under sanitizers) and whole later.
+LATER   := $(GPU) $(filter $B/tests/tools/gfxrun/%,$(UNIT)) $(addprefix $B/tests/,engine/system/test_kill engine/system/test_reliability \
+           engine/system/test_resume app/system/test_failing_calls app/system/test_gpu_report app/system/test_install \
+           operate/system/test_supervise planner/system/test_scoreboard)
+SHORTER := $(addprefix engine/mesh/test_,same_loss checkpoint_mesh layouts drawn steps_mesh pool drawn_checkpoint recipe retry) \
+           $(addprefix engine/schedule/test_,random estimate)
+SHORT_TESTS := $(SHORTER:%=$B/short/tests/%)
+WHOLE_TESTS := $(SHORTER:%=$B/tests/%)
+# Under the address sanitizer, what parses comes first. These read through the engine or the ops:
+PARSE_LATER := $(addprefix $B/tests/,convert/unit/test_convert convert/unit/test_family convert/unit/test_folders \
+               hardware/unit/test_calibrate pages/unit/test_plan_page $(addprefix fuzz/fuzz_,hardware manifest peer words))
+PARSE_TESTS := $(filter-out $(PARSE_LATER),$(call test_of,$(addprefix tests/,engine/unit/base/test_*.c engine/unit/options/test_*.c \
+               engine/unit/config/test_*.c corpus/unit/test_*.c convert/unit/test_*.c traces/unit/test_*.c hardware/unit/test_*.c \
+               pages/unit/test_*.c planner/unit/test_stack.c planner/unit/test_import.c planner/unit/test_members.c \
+               planner/unit/test_formula.c operate/unit/test_supervise_hosts.c operate/unit/test_heartbeat.c operate/unit/test_doctor_rules.c)))
+PARSE_FUZZ  := $(filter-out $(PARSE_LATER),$(FUZZ))
+FIRST        := $(filter-out $(LATER) $(WHOLE_TESTS),$(SYSTEM) $(MESH) $(SCHEDULE) $(OPS) $(UNIT))
+REST.release := $(LATER) $(WHOLE_TESTS)
+REST.asan    := $(filter-out $(PARSE_TESTS),$(MESH) $(SCHEDULE) $(OPS) $(UNIT))
+
 # The library: what its functions need of these folders, as one object in which only they are visible.
-PIC := $(patsubst %,$O/pic/%.o,$(wildcard $(addprefix src/,engine/base/*.c engine/host/*.c engine/trace/*.c engine/config/*.c traces/*.c traces/read/*.c traces/table/*.c traces/sheets/*.c traces/compare/*.c)) \
+PIC := $(patsubst %,$O/%.o,$(wildcard $(addprefix src/,engine/base/*.c engine/host/*.c engine/trace/*.c engine/config/*.c traces/*.c traces/read/*.c traces/table/*.c traces/sheets/*.c traces/compare/*.c)) \
        $(filter-out %/main.c,$(wildcard tools/compat/*.c)) src/kernels/core/names.c src/hardware/hardware.c $O/gen/hardware.c $O/gen/presets.c)
 TRACE_SO  := libswitchyard_trace.so.$(shell sed -n 's/^.define SWITCHYARD_TRACE_VERSION //p' include/switchyard_trace.h)
 TRACE_LIB := $B/libswitchyard_trace.a $B/$(TRACE_SO) $B/libswitchyard_trace.so
@@ -174,7 +211,10 @@ all: $(PROGRAM)
 
 $(FAST:%=$O/src/%/%.c.o): CFLAGS += $(FAST.$(CONFIG))
 
-$O/tests/%.c.o $O/tools/%.c.o $O/pic/tools/%.c.o: CFLAGS += -Itools
+$O/tests/%.c.o $O/short/tests/%.c.o $O/tools/%.c.o $O/pic/tools/%.c.o: CFLAGS += -Itools
+# A test's own code runs once: at -O3 compiling it takes twice as long and running it no less, but for what computes.
+$O/tests/%.c.o: CFLAGS += $(TESTS.$(CONFIG))
+$O/tests/kernels/op/%.c.o $O/tests/engine/mesh/%.c.o: CFLAGS += $(TESTS_THAT_COMPUTE.$(CONFIG))
 
 $O/%.c.o: %.c
 	@mkdir -p $(@D)
@@ -254,6 +294,13 @@ endef
 $(foreach a,$(HIP_ARCH),$(eval $(call gfx_rule,$a)))
 gfx: $(HIP_OBJ)
 
+# The GPU code as text of its assembler, which takes no time to optimise and calls no ptxas: does it compile?
+PTX := $(patsubst %,$(BUILD)/ptx/%.ptx,$(wildcard src/engine/gpu/*.cu src/engine/gpu/nv/*.cu src/kernels/*/*.cu src/kernels/*/nv/*.cu))
+$(BUILD)/ptx/%.cu.ptx: %.cu
+	@mkdir -p $(@D)
+	$(NVCC) -ptx -std=c++17 -Xcicc -O0 -arch=compute_90a -Isrc $(CU_WARN) -MMD -MP -MF $(@:.ptx=.d) $< -o $@
+ptx: $(PTX)
+
 ifeq ($(HIP),1)
 # Launchers, with the code objects of all chips beside them.
 $B/%.cu.bundle: $(foreach a,$(HIP_ARCH),$(BUILD)/$a/%.cu.o)
@@ -294,16 +341,15 @@ $(PROGRAM): $B/switchyard always
 	@for name in $(BESIDE); do cmp -s $<-$$name $@-$$name || cp $<-$$name $@-$$name; done
 endif
 
-$O/pic/%.c.o: %.c
-	@mkdir -p $(@D)
-	$(CC) $(CFLAGS) -fPIC -fvisibility=hidden -c $< -o $@
+# Compiled once for program and library. No one replaces a function of theirs, so calls are inlined as in the rest.
+$(PIC): CFLAGS += -fPIC -fno-semantic-interposition
 
 $B/switchyard_trace.o: $(PIC)
 	@mkdir -p $(@D)
 	@rm -f $@.a
 	ar rcs $@.a $^
-	ld -r -o $@ $O/pic/src/traces/trace_library.c.o $@.a
-	objcopy --localize-hidden $@
+	ld -r -o $@ $O/src/traces/trace_library.c.o $@.a
+	objcopy --wildcard --keep-global-symbol='switchyard_trace_*' $@
 
 $B/libswitchyard_trace.a: $B/switchyard_trace.o
 	@rm -f $@
@@ -356,18 +402,21 @@ $(GFXRUN_TESTS): $B/tests/%: $O/tests/%.c.o $O/gfxrun.a $(LIB)
 	@mkdir -p $(@D)
 	$(CC) $(LDFLAGS) $^ $(LDLIBS) -lcmocka -o $@
 # HIP's runtime over it, under the name of AMD's: LD_LIBRARY_PATH=build/release/gfxrun
+$O/pic/%.c.o: %.c
+	@mkdir -p $(@D)
+	$(CC) $(CFLAGS) -fPIC -fvisibility=hidden -c $< -o $@
 GFXRUN_PIC := $(patsubst %,$O/pic/%.o,$(wildcard tools/gfxrun/*.c) tools/gfxrun/hip/runtime.c)
 GFXRUN_BLAS_PIC := $O/pic/tools/gfxrun/hip/blaslt.c.o
 $(GFXRUN_PIC) $(GFXRUN_BLAS_PIC): CFLAGS += -ffp-contract=off
 GFXRUN_HIP := $O/gfxrun/libamdhip64.so.6
-$(GFXRUN_HIP): $(GFXRUN_PIC) $(patsubst %,$O/pic/%.o,$(wildcard src/engine/base/*.c src/engine/host/*.c))
+$(GFXRUN_HIP): $(GFXRUN_PIC) $(patsubst %,$O/%.o,$(wildcard src/engine/base/*.c src/engine/host/*.c))
 	@mkdir -p $(@D)
-	$(CC) -shared $(LDFLAGS) -Wl,-z,defs -Wl,-soname,$(@F) $^ $(TRACE_LDLIBS) -ldl -o $@
+	$(CC) -shared $(LDFLAGS) -Wl,-z,defs -Wl,-Bsymbolic -Wl,-soname,$(@F) $^ $(TRACE_LDLIBS) -ldl -o $@
 # In a folder of its own, so that a run chooses between the library of products and our own kernels.
 GFXRUN_BLAS := $O/gfxrun-blas/libhipblaslt.so.0
-$(GFXRUN_BLAS): $(GFXRUN_BLAS_PIC) $O/pic/src/engine/base/dtype.c.o $(GFXRUN_HIP)
+$(GFXRUN_BLAS): $(GFXRUN_BLAS_PIC) $O/src/engine/base/dtype.c.o $(GFXRUN_HIP)
 	@mkdir -p $(@D)
-	$(CC) -shared $(LDFLAGS) -Wl,-z,defs -Wl,-soname,$(@F) $^ -lm -o $@
+	$(CC) -shared $(LDFLAGS) -Wl,-z,defs -Wl,-Bsymbolic -Wl,-soname,$(@F) $^ -lm -o $@
 gfxrun: $O/gfxrun.a $(GFXRUN_TESTS) $(GFXRUN_HIP) $(GFXRUN_BLAS)
 
 # Programs beside switchyard (tools/beside): switchyard-$(1) is made of tools/$(2), its tests are tests/tools/$(2).
@@ -400,6 +449,14 @@ $B/tests/%: $O/tests/%.c.o $(LIB)
 	@mkdir -p $(@D)
 	$(CC) $(LDFLAGS) $(filter %.o,$^) $(LIB) $(LDLIBS) -lcmocka -lcjson -o $@
 
+$O/short/%.c.o: %.c
+	@mkdir -p $(@D)
+	$(CC) $(CFLAGS) -DSHORT_RUNS=1 -c $< -o $@
+
+$B/short/tests/%: $O/short/tests/%.c.o $(LIB)
+	@mkdir -p $(@D)
+	$(CC) $(LDFLAGS) $(filter %.o,$^) $(LIB) $(LDLIBS) -lcmocka -lcjson -o $@
+
 # make test-HOUSE: the tests of one house alone
 define HOUSE_RULES
 HOUSE_TESTS.$(1) := $$(filter-out $B/tests/$(1)/mpi/%,$$(call test_of,tests/$(1)/*/test_*.c tests/$(1)/*/*/test_*.c))
@@ -419,6 +476,11 @@ build-test-mesh: $(COMM) $(MESH)
 build-test-fast: build-unit build-op build-schedule build-test-mesh
 build-test: build-test-fast build-gpu $(SYSTEM) $(PROGRAM)
 build-test-fuzz: $(FUZZ)
+build-test-first: $(FIRST) $(SHORT_TESTS) $(PROGRAM)
+build-test-rest: $(REST.$(CONFIG)) $(if $(filter release,$(CONFIG)),$(PROGRAM))
+build-test-fuzz-rest: $(filter-out $(PARSE_FUZZ),$(FUZZ))
+build-test-parse: $(PARSE_TESTS)
+build-test-parse-fuzz: $(PARSE_FUZZ)
 build-test-mpi:
 	$(MAKE) MPI=1 $(BUILD)/$(CONFIG)-mpi/switchyard $(MPI_TESTS)
 
@@ -430,6 +492,17 @@ test-mesh: build-test-mesh
 	tools/run_tests $(MESH) $(COMM)
 test-fuzz: build-test-fuzz
 	tools/run_fuzz $(FUZZ)
+test-first: build-test-first
+	tools/run_tests $(FIRST) $(SHORT_TESTS)
+test-rest: build-test-rest
+	tools/run_tests $(REST.$(CONFIG))
+test-fuzz-rest: build-test-fuzz-rest
+	tools/run_fuzz $(filter-out $(PARSE_FUZZ),$(FUZZ))
+# with CONFIG=asan PARSE=1: all that parses
+test-parse: build-test-parse
+	tools/run_tests $(PARSE_TESTS)
+test-parse-fuzz: build-test-parse-fuzz
+	tools/run_fuzz $(PARSE_FUZZ)
 # what this processor computes, beside the tests of ISA=v3; and what is of the users' program
 build-test-native: $(NATIVE) $(PROGRAM) $B/tests/kernels/op/test_golden_ops $B/tests/kernels/op/test_quant $B/tests/kernels/op/test_scale
 test-native: build-test-native
@@ -532,7 +605,7 @@ always:
 clean:
 	rm -rf $(BUILD)
 .PHONY: always all gfxrun build-unit build-op build-schedule build-gpu build-test-mesh build-test-fast build-test build-test-fuzz \
-        build-test-mpi build-test-native build-test-gfxrun test-gfxrun test test-fast test-native test-mesh test-fuzz test-mpi asan tsan hostile fuzz debug bench convergence docs reproduce scoreboard flags lib library lint test-long houses mutants gfx kills failing-calls clean
+        build-test-mpi build-test-native build-test-gfxrun test-gfxrun test test-first test-rest test-parse test-fuzz-rest build-test-first build-test-rest build-test-parse build-test-parse-fuzz test-parse-fuzz build-test-fuzz-rest ptx test-fast test-native test-mesh test-fuzz test-mpi asan tsan hostile fuzz debug bench convergence docs reproduce scoreboard flags lib library lint test-long houses mutants gfx kills failing-calls clean
 -include $(foreach name,$(BESIDE),$(wildcard $O/tools/$(lastword $(subst -, ,$(name)))/*.d)) $O/tools/beside/main.c.d
 -include $(OBJ:.o=.d) $(HIP_OBJ:.o=.d) $(foreach s,$(SETS),$(SET_SRC:%=$O/$s/%.d)) $(PIC:.o=.d) $O/src/app/main.c.d
--include $(wildcard $O/tests/*/*.d $O/tests/*/*/*.d $O/tests/*/*/*/*.d) $(GFXRUN:.o=.d) $(GFXRUN_PIC:.o=.d) $(GFXRUN_BLAS_PIC:.o=.d)
+-include $(wildcard $O/tests/*/*.d $O/tests/*/*/*.d $O/tests/*/*/*/*.d $O/short/tests/*/*/*.d) $(PTX:.ptx=.d) $(GFXRUN:.o=.d) $(GFXRUN_PIC:.o=.d) $(GFXRUN_BLAS_PIC:.o=.d)

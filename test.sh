@@ -1,10 +1,14 @@
 #!/bin/sh
-# test.sh: installs what the tests need, builds and runs all of them: unit, op, schedule, mesh, system
-# tests in release with AVX2 alone, so that all processors compute the same; some of them again with
-# what this processor has; unit, op, schedule and mesh tests and the fuzzers' corpora under the address
-# and undefined sanitizers; comm and mesh tests under the thread sanitizer; ranks as processes of MPI;
-# lints; three planted bugs. Each lint, each corpus and each planted bug counts as a test. A table says
-# what each stage took; the last line adds everything up; success is when nothing failed.
+# test.sh: installs what the tests need, and runs what finds most in a short time: unit, op, schedule,
+# mesh and system tests in release with AVX2 alone, so that all processors compute the same; what
+# parses, with the fuzzers' corpora, under the address and undefined sanitizers; lints that compile
+# nothing; GPU code as far as PTX. The longest meshes are short, and system tests that wait are left out.
+# test.sh more: the rest of what a change must pass (.ci/run does both). The tests that were left out or
+# short; some again with what this processor has; all else under the address and undefined sanitizers;
+# comm and mesh tests under the thread sanitizer; ranks as processes of MPI; GPU code assembled and
+# linked; kernels for AMD, interpreted; clang-tidy; three planted bugs.
+# Each lint, each corpus and each planted bug counts as a test. A table says what each stage took; the
+# last line adds everything up; success is when nothing failed.
 # test.sh long (make test-long): what takes too long for every change. The meshes with all of their
 # steps under both sanitizers, small limits and failing allocations, library calls that fail in every command, 2,000 drawn
 # models on drawn meshes, trainings with 8-bit products, 100 MB of text beside other tokenizers, members of
@@ -12,7 +16,7 @@
 cd "$(dirname "$0")" || exit 1
 tools/packages test || exit 1
 tools/packages browser || echo "test.sh: without Chromium the page of a trace is not looked at in a browser"
-tools/packages gfx || echo "test.sh: without clang 19 no kernel is compiled for AMD's GPUs"
+[ -z "${1:-}" ] || tools/packages gfx || echo "test.sh: without clang 19 no kernel is compiled for AMD's GPUs"
 
 log=$(mktemp)
 trap 'rm -f "$log" "$log".*' EXIT
@@ -56,8 +60,12 @@ release() {
     built=$(date +%s)
     make -s -j "$(nproc)" || return
     echo "release build of the program: $(($(date +%s) - built)) s"
-    ISA=v3 in_config release test
+    ISA=v3 in_config release test-first
 }
+
+whole() { ISA=v3 in_config release test-rest; }
+
+parse() { PARSE=1 in_config asan "$1"; }
 
 amd() { make -s -j "$(nproc)" build-test-gfxrun && make -s test-gfxrun; }
 
@@ -113,21 +121,30 @@ if [ "${1:-}" = long ]; then
 
     stage 'patterns: pieces beside tokenizers and tiktoken' patterns
     stage 'lints, the analyzer on every path' tools/lint
-else
-    stage 'release, AVX2: unit, op, schedule, mesh and system tests' release
+elif [ "${1:-}" = more ]; then
+    stage 'release, AVX2: whole meshes, system tests that wait' whole
     stage 'release, this processor: products, trajectories, meshes; guides' in_config release test-native
-    stage 'address, undefined: unit, op, schedule and mesh tests' in_config asan test-fast
-    stage 'address, undefined: corpora of the fuzzers' in_config asan test-fuzz
+    stage 'address, undefined: all unit, op, schedule and mesh tests but what parses' in_config asan test-rest
+    stage 'address, undefined: corpora of fuzzers that use the engine' in_config asan test-fuzz-rest
     stage 'thread: comm and mesh tests' in_config tsan test-mesh
     # Tests of ranks that are lost wait for deadlines: compilers and lints have the processors meanwhile.
     begin kernels tools/run_kernels
-    begin lints tools/lint quick
+    begin lints tools/lint rest
     stage 'MPI: ranks as processes, of srun, on two hosts' in_config release test-mpi
     begin mutants tools/mutants --draw 3 # the hash of the commit chooses them
     stage 'kernels: everything compiles and links, begun beside MPI' ended kernels
     command -v clang-19 >/dev/null && stage 'kernels for AMD, interpreted: ops and a training step' amd
-    stage 'lints, begun beside MPI' ended lints
-    stage 'three planted bugs, begun beside the lints' ended_mutants
+    stage 'clang-tidy, a trainer alone, begun beside MPI' ended lints
+    stage 'three planted bugs, begun beside clang-tidy' ended_mutants
+elif [ -z "${1:-}" ]; then
+    stage 'release, AVX2: unit, op, schedule, mesh and system tests' release
+    stage 'address, undefined: unit tests of what parses' parse test-parse
+    stage 'address, undefined: corpora of the fuzzers' parse test-parse-fuzz
+    stage 'GPU code, compiled to PTX' tools/run_kernels ptx
+    stage 'lints that compile nothing' tools/lint light
+else
+    echo "test.sh: there is no $1: more, long, or nothing" >&2
+    exit 2
 fi
 
 cat "$log.table"
