@@ -177,13 +177,14 @@ NATIVE := $(addprefix $B/tests/,engine/mesh/test_same_loss engine/mesh/test_traj
 FUZZ   := $(call test_of,tests/fuzz/fuzz_*.c)
 
 # What ./test.sh runs and what it leaves to ./test.sh more: test-parse, test-first and test-rest.
-# In release, system tests that take long or wait, tests of GPUs and of their interpreter come later; the longest of the
+# In release, tests that take long or wait, tests of GPUs and of their interpreter come later; the longest of the
 # rest are short first (RUNS of harness/test.h, as under sanitizers) and whole later.
 LATER   := $(GPU) $(filter $B/tests/tools/gfxrun/%,$(UNIT)) $(addprefix $B/tests/,engine/system/test_kill engine/system/test_reliability \
            engine/system/test_resume app/system/test_failing_calls app/system/test_gpu_report app/system/test_install \
-           operate/system/test_supervise planner/system/test_scoreboard)
+           app/system/test_wiring engine/system/test_memory operate/system/test_doctor operate/system/test_supervise \
+           planner/system/test_scoreboard planner/unit/test_bound)
 SHORTER := $(addprefix engine/mesh/test_,same_loss checkpoint_mesh layouts drawn steps_mesh pool drawn_checkpoint recipe retry) \
-           $(addprefix engine/schedule/test_,random estimate)
+           $(addprefix engine/schedule/test_,random estimate) $(addprefix planner/unit/test_,monotone import goodput price tensor flows)
 SHORT_TESTS := $(SHORTER:%=$B/short/tests/%)
 WHOLE_TESTS := $(SHORTER:%=$B/tests/%)
 # Under the address sanitizer, what parses comes first. These read through the engine or the ops:
