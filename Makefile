@@ -346,9 +346,9 @@ endif
 $(PIC): CFLAGS += -fPIC -fno-semantic-interposition
 # objects of before they were position independent are older
 $(PIC): $O/position
-$O/position:
+$O/position: always
 	@mkdir -p $(@D)
-	@touch $@
+	@[ -e $@ ] || touch $@
 
 $B/switchyard_trace.o: $(PIC)
 	@mkdir -p $(@D)
