@@ -70,16 +70,20 @@ static Status check_stacks(void)
                 STACK_LEAST_KIB);
 }
 
-/* Do other processes compute? The kernel counts them with this one; a look later they may be gone. */
+/* Do other processes compute? The kernel counts them with this one, as 3 in "0.31 0.20 0.11 3/402 7177"; a
+ * look later they may be gone. */
 static bool others_compute(void)
 {
-    int most = 2;
+    long most = 2;
     for (int look = 0; look < 2; look++) {
-        int running = 1;
+        char line[128] = "";
         FILE *f = fopen("/proc/loadavg", "r");
         if (f == NULL) return false;
-        if (fscanf(f, "%*f %*f %*f %d/", &running) == 1 && running < most) most = running;
+        const char *at = fgets(line, sizeof line, f) == NULL ? NULL : strchr(line, '/');
         (void)fclose(f);
+        while (at != NULL && at > line && at[-1] != ' ') at--;
+        const long running = at == NULL ? 1 : strtol(at, NULL, 10);
+        if (running < most) most = running;
         (void)usleep(5000);
     }
     return most > 1;
