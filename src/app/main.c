@@ -70,11 +70,10 @@ static Status check_stacks(void)
                 STACK_LEAST_KIB);
 }
 
-/* Do other processes compute? The kernel counts them with this one, as 3 in "0.31 0.20 0.11 3/402 7177"; a
- * look later they may be gone. */
+/* Do other processes compute? The kernel counts them with this one, as 3 in "0.31 0.20 0.11 3/402 7177". Who is
+ * counted once may be gone a little later. */
 static bool others_compute(void)
 {
-    long most = 2;
     for (int look = 0; look < 2; look++) {
         char line[128] = "";
         FILE *f = fopen("/proc/loadavg", "r");
@@ -82,11 +81,10 @@ static bool others_compute(void)
         const char *at = fgets(line, sizeof line, f) == NULL ? NULL : strchr(line, '/');
         (void)fclose(f);
         while (at != NULL && at > line && at[-1] != ' ') at--;
-        const long running = at == NULL ? 1 : strtol(at, NULL, 10);
-        if (running < most) most = running;
-        (void)usleep(5000);
+        if (at == NULL || strtol(at, NULL, 10) < 2) return false;
+        if (look == 0) (void)usleep(5000);
     }
-    return most > 1;
+    return true;
 }
 
 /* OpenMP's threads spin at a barrier before they sleep. By default they spin for milliseconds: on a machine

@@ -79,7 +79,7 @@ static Status result_facts(Text *out, const RunData *d)
     if (s->saves > 0) {
         (void)snprintf(value, sizeof value, "%.2g s", s->save_stall_s);
         TRY(part_fact(out, "Waits for checkpoints", value,
-                      "%lld checkpoints, at most %.2g %% of an interval", (long long)s->saves,
+                      "%lld checkpoints, at most %.3g %% of an interval", (long long)s->saves,
                       100 * s->save_share));
     }
     if (!isfinite(s->least_share)) return OK;

@@ -430,7 +430,7 @@ static void note_time(Checkpointer *k, double since)
     if (t->share > t->worst_share) t->worst_share = t->share;
     t->all_s += t->spent_s;
     t->saves++;
-    log_debug("checkpoint of step %" PRId64 ": training waited %.3g s, %.2g %% of the %.3g s since "
+    log_debug("checkpoint of step %" PRId64 ": training waited %.3g s, %.3g %% of the %.3g s since "
               "the one before",
               k->info.step, t->spent_s, 100 * t->share, t->interval_s);
     t->interval_s = 0;

@@ -12,7 +12,7 @@
  * gradients to the weight gradients. A schedule may also run passes phase by phase. Then a forward and a
  * backward are under way at once, each has a ring of its own, and a block is released as a whole.
  *
- * Not here: the data (corpus/shard/loader.h), the state of a run (run.c), its recording (recorder.h).
+ * Not here: the data (corpus/shard/loader.h), the state of a run (run_parts.h), its recording (recorder.h).
  */
 #ifndef ENGINE_STEP_ENGINE_H
 #define ENGINE_STEP_ENGINE_H

@@ -1,7 +1,7 @@
 /*
  * metrics: RUN/metrics.jsonl, one JSON object a line for each step and evaluation
  * (docs/reference/metrics.md). Lines are flushed every step: a killed run loses at most the last one.
- * Not here: progress lines for people (run.c), recordings of actions (recorder.h).
+ * Not here: progress lines for people (run_step.c), recordings of actions (recorder.h).
  */
 #ifndef ENGINE_TRAIN_METRICS_H
 #define ENGINE_TRAIN_METRICS_H
@@ -31,7 +31,7 @@ typedef struct Metrics {
     Band loss, load;
 } Metrics;
 
-/* What run.c knows of one step. Rates are tokens/s of all ranks, shares are of one rank's FLOPs. */
+/* What run_step.c knows of one step. Rates are tokens/s of all ranks, shares are of one rank's FLOPs. */
 typedef struct StepMetrics {
     int64_t step, tokens;
     double lr, step_s, tokens_per_s;

@@ -161,7 +161,7 @@ static void log_saves(const Trainer *t)
     const SaveTimes *s = &t->saver.times;
     if (s->saves == 0 || !t->is_rank0) return;
     log_info("checkpoints: training waited %.3g s for %" PRId64
-             ", at most %.2g %% of the time from "
+             ", at most %.3g %% of the time from "
              "one to the next",
              s->all_s, s->saves, 100 * s->worst_share);
 }

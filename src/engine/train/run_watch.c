@@ -24,7 +24,7 @@ static Status log_verified(Trainer *t)
     const StepMetrics *m = &t->now;
     const double more = m->result.verify_s;
     if (more <= 0 || !t->is_rank0) return OK;
-    log_info("step %" PRId64 " was computed twice with the same bits: %.3g s more, %.2g %% of the "
+    log_info("step %" PRId64 " was computed twice with the same bits: %.3g s more, %.3g %% of the "
              "time of %" PRId64 " steps",
              m->step, more,
              100 * more / ((m->step_s - more) * (double)t->config.own.run_verify_every),

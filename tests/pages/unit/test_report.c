@@ -60,7 +60,7 @@ static void waits_for_checkpoints_are_summed_and_the_worst_is_named(void **state
     CHECK_NEAR(s.save_share, 0.125, 1e-12);
     run_report(r);
     has(r, "Waits for checkpoints");
-    has(r, "2 checkpoints, at most 12 % of an interval");
+    has(r, "2 checkpoints, at most 12.5 % of an interval");
 }
 
 static void held_out_bits_say_before_and_after_only_of_both_ends_of_a_run(void **state)
