@@ -112,8 +112,10 @@ SETS := $(if $(filter release-all-x86_64,$(CONFIG)-$(ISA)-$(shell uname -m)),v4)
 ARCH.v4 := -march=x86-64-v4 -mprefer-vector-width=512 -mavx512bf16 -mamx-tile -mamx-bf16
 SET_SRC := src/engine/base/dtype.c $(filter-out %/op.c %/op_table.c %/cpu_sets.c %/names.c %/choices.c %/tuner.c %/product_algo.c %/kernels.c %_kernels.c %/libraries.c %_off.c src/kernels/exchange/%,$(wildcard src/kernels/*/*.c))
 
+# What begins the program, and what begins the library of traces.
+FRONTS := src/app/main.c src/app/trace_library.c
 # x_on.c / x_off.c: two files for one interface, a build takes one.
-SRC := $(filter-out src/app/main.c %_on.c %_off.c src/engine/comm/mpi.c src/engine/comm/nccl.c,$(wildcard $(foreach h,$(HOUSES),src/$h/*.c src/$h/*/*.c src/$h/*/*/*.c)))
+SRC := $(filter-out $(FRONTS) %_on.c %_off.c src/engine/comm/mpi.c src/engine/comm/nccl.c,$(wildcard $(foreach h,$(HOUSES),src/$h/*.c src/$h/*/*.c src/$h/*/*/*.c)))
 SRC += $(ABSENT:%=src/app/%_off.c)
 ifeq ($(MPI),1)
 SRC += src/engine/comm/mpi.c
@@ -188,7 +190,7 @@ WHOLE_TESTS := $(SHORTER:%=$B/tests/%)
 PARSE_LATER := $(addprefix $B/tests/,convert/unit/test_convert convert/unit/test_family convert/unit/test_folders \
                hardware/unit/test_calibrate pages/unit/test_plan_page $(addprefix fuzz/fuzz_,hardware manifest peer words))
 PARSE_TESTS := $(filter-out $(PARSE_LATER),$(call test_of,$(addprefix tests/,engine/unit/base/test_*.c engine/unit/options/test_*.c \
-               engine/unit/config/test_*.c corpus/unit/test_*.c convert/unit/test_*.c traces/unit/test_*.c hardware/unit/test_*.c \
+               engine/unit/config/test_*.c corpus/unit/test_*.c convert/unit/test_*.c traces/unit/test_*.c app/unit/test_*.c hardware/unit/test_*.c \
                pages/unit/test_*.c planner/unit/test_stack.c planner/unit/test_import.c planner/unit/test_members.c \
                planner/unit/test_formula.c operate/unit/test_supervise_hosts.c operate/unit/test_heartbeat.c operate/unit/test_doctor_rules.c)))
 PARSE_FUZZ  := $(filter-out $(PARSE_LATER),$(FUZZ))
@@ -197,7 +199,7 @@ REST.release := $(LATER) $(WHOLE_TESTS)
 REST.asan    := $(filter-out $(PARSE_TESTS),$(MESH) $(SCHEDULE) $(OPS) $(UNIT))
 
 # The library: what its functions need of these folders, as one object in which only they are visible.
-PIC := $(patsubst %,$O/%.o,$(wildcard $(addprefix src/,engine/base/*.c engine/host/*.c engine/trace/*.c engine/config/*.c traces/*.c traces/read/*.c traces/table/*.c traces/sheets/*.c traces/compare/*.c)) \
+PIC := $(patsubst %,$O/%.o,$(wildcard $(addprefix src/,engine/base/*.c engine/host/*.c engine/trace/*.c engine/config/*.c app/trace_library.c traces/read/*.c traces/table/*.c traces/sheets/*.c traces/compare/*.c)) \
        $(filter-out %/main.c,$(wildcard tools/compat/*.c)) src/kernels/core/names.c src/hardware/hardware.c $O/gen/hardware.c $O/gen/presets.c)
 TRACE_SO  := libswitchyard_trace.so.$(shell sed -n 's/^.define SWITCHYARD_TRACE_VERSION //p' include/switchyard_trace.h)
 TRACE_LIB := $B/libswitchyard_trace.a $B/$(TRACE_SO) $B/libswitchyard_trace.so
@@ -351,7 +353,7 @@ $B/switchyard_trace.o: $(PIC)
 	@mkdir -p $(@D)
 	@rm -f $@.a
 	ar rcs $@.a $^
-	ld -r -o $@ $O/src/traces/trace_library.c.o $@.a
+	ld -r -o $@ $O/src/app/trace_library.c.o $@.a
 	objcopy --wildcard --keep-global-symbol='switchyard_trace_*' $@
 
 $B/libswitchyard_trace.a: $B/switchyard_trace.o
@@ -372,7 +374,7 @@ $B/examples/%: examples/%.c include/switchyard_trace.h $B/libswitchyard_trace.so
 lib: $(TRACE_LIB) $(EXAMPLES)
 	$(if $(filter release,$(CONFIG)),@for f in $(TRACE_LIB); do cmp -s $$f $(BUILD)/$${f##*/} || cp -P $$f $(BUILD)/; done)
 
-$B/tests/traces/system/test_trace_library: | $(TRACE_LIB) $(EXAMPLES)
+$B/tests/app/system/test_trace_library: | $(TRACE_LIB) $(EXAMPLES)
 $B/tests/app/system/test_install: | build-install
 
 # a clock that is late, for LD_PRELOAD
@@ -436,8 +438,9 @@ $B/switchyard: | $(BESIDE:%=$B/switchyard-%)
 $B/switchyard-bench-contention $(BESIDE_TESTS.contention) $B/tests/engine/gpu/test_gpu_bench: $(BESIDE_OBJ.shapes)
 $B/tests/engine/gpu/test_gpu_bench: $(BESIDE_OBJ.contention)
 $B/tests/fuzz/fuzz_sheets: $(BESIDE_OBJ.replay)
-COMPAT_TESTS := fuzz/fuzz_sheets fuzz/fuzz_collectives fuzz/fuzz_diff engine/system/test_recording $(addprefix traces/unit/test_,collectives diff perf report trace_library)
+COMPAT_TESTS := fuzz/fuzz_sheets fuzz/fuzz_collectives fuzz/fuzz_diff engine/system/test_recording $(addprefix traces/unit/test_,collectives diff perf report) app/unit/test_trace_library
 $(COMPAT_TESTS:%=$B/tests/%): $(BESIDE_OBJ.compat)
+$(addprefix $B/tests/,app/unit/test_trace_library engine/system/test_recording): $O/src/app/trace_library.c.o
 # learn a tokenizer (tests/harness/texts.h)
 LEARNERS := $(call test_of,tests/corpus/unit/test_*.c tests/tools/inspect/test_*.c tests/tools/ngram/test_*.c)
 $(LEARNERS): $(BESIDE_OBJ.tokenizer)

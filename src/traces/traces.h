@@ -11,6 +11,7 @@
 #include "traces/page/trace_page.h"
 
 /* read: files to columns: events, texts, the tree of calls, what is communication (`movers.def`) */
+#include "traces/read/events_cut.h"
 #include "traces/read/events_read.h"
 #include "traces/read/kineto_source.h"
 #include "traces/read/op_args.h"
