@@ -29,7 +29,7 @@ static const Subcommand COMMANDS[] = {
     { "plan", "estimate time and memory of a run on a cluster, or find the best layout", cli_plan },
     { "trace", "analyse traces of profilers", cli_trace },
     { "viz", "draw pipelines that were recorded or simulated", NULL },
-    { "report", "compare the curves of several runs", cli_report },
+    { "report", "compare the curves of several runs", NULL },
     { "doctor", "check the machine before a training", cli_doctor },
     { "help", "print the help of a command, as in: help data prepare", cli_help },
     { "--version", "print the version, the back ends and the libraries", cli_version },

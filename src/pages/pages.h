@@ -1,4 +1,4 @@
-/* pages: the door of the pages: charts, frames, the report of a run; and the command `report`. */
+/* pages: the door of the pages: charts, frames, the report of a run. */
 #ifndef PAGES_PAGES_H
 #define PAGES_PAGES_H
 

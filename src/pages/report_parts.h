@@ -1,4 +1,4 @@
-/* report_parts: what the files of the report share; private to report*.c. Everything that a part
+/* report_parts: what the files of the report share; for report*.c and tools/report alone. Everything that a part
  * shows is computed before the page's text begins to grow, because a growing text must be the last
  * allocation of its arena. */
 #ifndef PAGES_REPORT_PARTS_H

@@ -1,7 +1,7 @@
 /* Any bytes as metrics.jsonl: refused with a sentence, or figures that a table, JSON and a page of two runs show. Up to a
  * line of %% is config.yaml. */
 #include "harness/fuzz.h"
-#include "pages/compare.h"
+#include "report/compare.h"
 
 static Status look(Fuzz *f)
 {

@@ -1,6 +1,6 @@
 /* compare: loads several runs, finds what differs, and writes it as text, JSON or a page. Its charts are
  * report_charts.c's. */
-#include "pages/compare.h"
+#include "report/compare.h"
 
 #include "engine/base/file.h"
 #include "engine/config/config.h"

@@ -1,7 +1,7 @@
 /* compare: several runs over each other, for `switchyard report`: figures, the settings in which they differ, and
  * a chart of each quantity. Reading is run_data.h's; a page of one run alone is report.h's. */
-#ifndef PAGES_COMPARE_H
-#define PAGES_COMPARE_H
+#ifndef REPORT_COMPARE_H
+#define REPORT_COMPARE_H
 
 #include "pages/report_parts.h"
 

@@ -1,6 +1,6 @@
 /* Several runs over each other: the table, curves over steps and tokens, settings that differ, and what is no run. */
-#include "pages/compare.h"
 #include "pages/unit/report_run.h"
+#include "report/compare.h"
 
 /* Two runs and what is made of them. */
 typedef struct Pair {

@@ -1,8 +1,8 @@
-/* report: `switchyard report`: compares runs. Reading and drawing are pages/compare.h's. */
+/* report: compares runs. Reading and drawing are compare.h's. */
+#include "beside/beside.h"
 #include "engine/base/file.h"
-#include "engine/options/cli.h"
 #include "engine/options/options.h"
-#include "pages/compare.h"
+#include "report/compare.h"
 
 enum { BY_STEP, BY_TOKENS };
 
@@ -29,7 +29,7 @@ static Status run_compare(void *state, int n, char **path, Arena *a, Text *out)
     return (c->json ? compare_json : compare_text)(out, &runs);
 }
 
-Status cli_report(int argc, char **argv)
+Status beside_run(int argc, char **argv)
 {
     ReportCall c = { .by = BY_STEP };
     const Option table[] = {
