@@ -54,8 +54,8 @@ O      := $(BUILD)/$(CONFIG)$(if $(filter 1-asan 1-tsan,$(LONG)-$(CONFIG)),-long
 PARSE  ?= 0
 B      := $O$(if $(filter 1,$(PARSE)),-parse)$(if $(filter 1,$(CUDA)),-cuda)$(if $(filter 1,$(HIP)),-hip)$(if $(filter 1,$(MPI)),-mpi)$(if $(filter v3,$(ISA)),-v3)$(if $(ABSENT),-part)
 PROGRAM := $(if $(filter release-all,$(CONFIG)-$(ISA)),$(BUILD)/switchyard,$B/switchyard)
-BESIDE  := data-batches data-ngram data-tokenizer $(if $(filter pages,$(HOUSES)),report) $(if $(ABSENT),,bench-contention bench-ladder \
-           bench-shapes bench-trace data-inspect trace-compat trace-replay viz)
+BESIDE  := data-batches data-ngram data-tokenizer $(if $(filter pages,$(HOUSES)),report) $(if $(filter traces,$(HOUSES)),trace-compat trace-diff trace-replay) \
+           $(if $(ABSENT),,bench-contention bench-ladder bench-shapes bench-trace data-inspect viz)
 
 CC.release := gcc
 CC.debug   := gcc
@@ -191,7 +191,7 @@ PARSE_LATER := $(addprefix $B/tests/,convert/unit/test_convert convert/unit/test
                hardware/unit/test_calibrate pages/unit/test_plan_page $(addprefix fuzz/fuzz_,hardware manifest peer words))
 PARSE_TESTS := $(filter-out $(PARSE_LATER),$(call test_of,$(addprefix tests/,engine/unit/base/test_*.c engine/unit/options/test_*.c \
                engine/unit/config/test_*.c corpus/unit/test_*.c convert/unit/test_*.c traces/unit/test_*.c app/unit/test_*.c hardware/unit/test_*.c \
-               pages/unit/test_*.c tools/report/test_*.c planner/unit/test_stack.c planner/unit/test_import.c planner/unit/test_members.c \
+               pages/unit/test_*.c tools/report/test_*.c tools/diff/test_*.c planner/unit/test_stack.c planner/unit/test_import.c planner/unit/test_members.c \
                planner/unit/test_formula.c operate/unit/test_supervise_hosts.c operate/unit/test_heartbeat.c operate/unit/test_doctor_rules.c)))
 PARSE_FUZZ  := $(filter-out $(PARSE_LATER),$(FUZZ))
 FIRST        := $(filter-out $(LATER) $(WHOLE_TESTS),$(SYSTEM) $(MESH) $(SCHEDULE) $(OPS) $(UNIT))
@@ -200,7 +200,7 @@ REST.asan    := $(filter-out $(PARSE_TESTS),$(MESH) $(SCHEDULE) $(OPS) $(UNIT))
 
 # The library: what its functions need of these folders, as one object in which only they are visible.
 PIC := $(patsubst %,$O/%.o,$(wildcard $(addprefix src/,engine/base/*.c engine/host/*.c engine/trace/*.c engine/config/*.c app/trace_library.c traces/read/*.c traces/table/*.c traces/sheets/*.c traces/compare/*.c)) \
-       $(filter-out %/main.c,$(wildcard tools/compat/*.c)) src/kernels/core/names.c src/hardware/hardware.c $O/gen/hardware.c $O/gen/presets.c)
+       $(filter-out %/main.c %/diff.c %/diff_rules.c,$(wildcard tools/compat/*.c)) src/kernels/core/names.c src/hardware/hardware.c $O/gen/hardware.c $O/gen/presets.c)
 TRACE_SO  := libswitchyard_trace.so.$(shell sed -n 's/^.define SWITCHYARD_TRACE_VERSION //p' include/switchyard_trace.h)
 TRACE_LIB := $B/libswitchyard_trace.a $B/$(TRACE_SO) $B/libswitchyard_trace.so
 TRACE_LDLIBS := -lz -lyaml -lgomp -lm -lpthread
@@ -439,8 +439,9 @@ $B/switchyard-bench-contention $(BESIDE_TESTS.contention) $B/tests/engine/gpu/te
 $B/tests/engine/gpu/test_gpu_bench: $(BESIDE_OBJ.contention)
 $B/tests/fuzz/fuzz_sheets: $(BESIDE_OBJ.replay)
 $B/tests/fuzz/fuzz_metrics: $(BESIDE_OBJ.report)
-COMPAT_TESTS := fuzz/fuzz_sheets fuzz/fuzz_collectives fuzz/fuzz_diff engine/system/test_recording $(addprefix traces/unit/test_,collectives diff perf report) app/unit/test_trace_library
-$(COMPAT_TESTS:%=$B/tests/%): $(BESIDE_OBJ.compat)
+COMPAT_TESTS := fuzz/fuzz_sheets fuzz/fuzz_collectives fuzz/fuzz_diff engine/system/test_recording $(addprefix traces/unit/test_,collectives perf report) app/unit/test_trace_library
+$(COMPAT_TESTS:%=$B/tests/%) $(BESIDE_TESTS.diff): $(BESIDE_OBJ.compat)
+$(COMPAT_TESTS:%=$B/tests/%) $B/switchyard-trace-compat: $(BESIDE_OBJ.diff)
 $(addprefix $B/tests/,app/unit/test_trace_library engine/system/test_recording): $O/src/app/trace_library.c.o
 # learn a tokenizer (tests/harness/texts.h)
 LEARNERS := $(call test_of,tests/corpus/unit/test_*.c tests/tools/inspect/test_*.c tests/tools/ngram/test_*.c)

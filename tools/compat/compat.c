@@ -4,7 +4,5 @@
 const Compat compat_tracelens = {
     .options = compat_options,
     .tables = compat_tables,
-    .diff = compat_diff,
-    .diff_rules = &compat_diff_rules,
     .collective_rules = &compat_collective_rules,
 };

@@ -13,10 +13,12 @@
 #ifndef COMPAT_COMPAT_H
 #define COMPAT_COMPAT_H
 
+#include "diff/command.h"
 #include "traces/command/compat.h"
 #include "traces/sheets/perf.h"
 
-/* The members of Compat, as traces/command/compat.h describes them. */
+/* The members of Compat, as traces/command/compat.h describes them, and of DiffCompat
+ * (diff/command.h). */
 void compat_options(TreeOptions *tree, ReportOptions *report, bool unlinked);
 Status compat_tables(Report *r, Table *out, int *n);
 Status compat_diff(const Diff *d, Arena *a, Arena *scratch, CompatDiff *out);

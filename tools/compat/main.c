@@ -17,7 +17,8 @@ static Status run_collectives(int argc, char **argv)
 
 static Status run_diff(int argc, char **argv)
 {
-    return cli_trace_diff(&compat_tracelens, argc, argv);
+    static const DiffCompat theirs = { &compat_tracelens, &compat_diff_rules, compat_diff };
+    return cli_trace_diff(&theirs, argc, argv);
 }
 
 Status beside_run(int argc, char **argv)

@@ -4,17 +4,7 @@
 #define TRACES_COMMAND_COMPAT_H
 
 #include "traces/compare/collectives.h"
-#include "traces/compare/diff.h"
 #include "traces/sheets/report.h"
-
-/* TraceLens' tables of two traces that were matched by its rules. stats: a row for each device
- * event that is not the same in both traces, or whose operator has work that is not. unique: the
- * same by arguments. map: the kernels of each operator as JSON, of the old trace, of the new one,
- * and of both. */
-typedef struct CompatDiff {
-    Table stats, unique;
-    const char *map[3];
-} CompatDiff;
 
 typedef struct Compat {
     /* Sets the options of the trees and reports that TraceLens looks at. unlinked: device work without
@@ -23,8 +13,6 @@ typedef struct Compat {
     /* Makes all sheets as TraceLens has them; report_tables makes our own. It replaces the report's
      * launchers and work of operators, so the report cannot be used for our sheets afterwards. */
     Status (*tables)(Report *r, Table *out, int *n);
-    Status (*diff)(const Diff *d, Arena *a, Arena *scratch, CompatDiff *out);
-    const struct DiffRules *diff_rules;
     const struct CollectiveRules *collective_rules;
 } Compat;
 

@@ -15,11 +15,18 @@ static Status run(TraceCommand *command, int argc, char **argv)
 }
 
 static Status run_report(int argc, char **argv) { return run(cli_trace_report, argc, argv); }
-static Status run_diff(int argc, char **argv) { return run(cli_trace_diff, argc, argv); }
 static Status run_collectives(int argc, char **argv)
 {
     return run(cli_trace_collectives, argc, argv);
 }
+
+static Status become_diff(const Compat *none, int argc, char **argv)
+{
+    (void)none, (void)argc;
+    return process_become("trace-diff", argv);
+}
+
+static Status run_diff(int argc, char **argv) { return run(become_diff, argc, argv); }
 
 Status cli_trace(int argc, char **argv)
 {

@@ -1,5 +1,5 @@
-/* trace_commands: one function for each subcommand of `switchyard trace`. traces/command/trace.c chooses
- * between them. */
+/* trace_commands: the subcommands of `switchyard trace` that are no program of their own.
+ * traces/command/trace.c chooses between them. */
 #ifndef TRACES_COMMAND_TRACE_COMMANDS_H
 #define TRACES_COMMAND_TRACE_COMMANDS_H
 
@@ -7,6 +7,6 @@
 
 /* tracelens: what --compat tracelens calls. NULL: that option is not among the words (traces/command/trace.c). */
 typedef Status TraceCommand(const Compat *tracelens, int argc, char **argv);
-TraceCommand cli_trace_report, cli_trace_collectives, cli_trace_diff;
+TraceCommand cli_trace_report, cli_trace_collectives;
 
 #endif

@@ -5,7 +5,7 @@
  * that launched it. A sheet is a row of `report_sheets`: its name, when it is made, and how. A new
  * sheet is a function and a row; most are a list of rows and a Fold (fold.h).
  *
- * Traces of several ranks (collectives.h) and two traces against each other (diff.h) are handled
+ * Traces of several ranks (collectives.h) and two traces against each other (tools/diff) are handled
  * elsewhere. Times are microseconds unless a name says otherwise. Events, tree and options must
  * outlive the report.
  */

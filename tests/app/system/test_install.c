@@ -52,6 +52,7 @@ static void what_is_installed_runs_and_goes_again(void **state)
         "./opt/yard/bin/switchyard-quickstart\n",
         "./opt/yard/bin/switchyard-report\n",
         "./opt/yard/bin/switchyard-trace-compat\n",
+        "./opt/yard/bin/switchyard-trace-diff\n",
         "./opt/yard/bin/switchyard-trace-replay\n",
         "./opt/yard/include/switchyard_trace.h\n",
         "./opt/yard/lib/libswitchyard_trace.a\n",

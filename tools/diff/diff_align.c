@@ -11,7 +11,7 @@
  * (DiffRules.unlike). It knows nothing of trees but an entry's children: which lists are aligned is
  * up to diff.c.
  */
-#include "traces/compare/diff.h"
+#include "diff/diff.h"
 
 #include <stdlib.h>
 #include <string.h>

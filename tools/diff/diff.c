@@ -12,7 +12,7 @@
  * No times are compared here: diff_report.c does that. Lists, pairs and marks lie in scratch
  * memory, which is released after each node; nodes lie in the caller's arena.
  */
-#include "traces/compare/diff.h"
+#include "diff/diff.h"
 
 #include <assert.h>
 #include <ctype.h>

@@ -11,8 +11,8 @@
  *
  * Both trees must outlive the Diff: nodes hold event numbers, not copies.
  */
-#ifndef TRACES_COMPARE_DIFF_H
-#define TRACES_COMPARE_DIFF_H
+#ifndef DIFF_DIFF_H
+#define DIFF_DIFF_H
 
 #include "traces/read/tree.h"
 #include "traces/table/group.h"

@@ -1,7 +1,7 @@
-/* trace diff: parses the call, has two traces compared (traces/compare/diff.h), and prints or writes the
- * tables. It compares nothing itself. */
+/* command: parses the call of `switchyard trace diff`, has two traces compared (diff.h), and prints or
+ * writes the tables. It compares nothing itself. */
+#include "diff/command.h"
 #include "engine/options/options.h"
-#include "traces/command/trace_commands.h"
 #include "traces/command/trace_out.h"
 #include "traces/read/events_cut.h"
 #include "traces/read/events_read.h"
@@ -13,7 +13,7 @@
 typedef struct DiffCall {
     TraceOut out;
     int compat; /* -1: not given */
-    const Compat *tracelens;
+    const DiffCompat *tracelens;
     bool python;
 } DiffCall;
 
@@ -107,7 +107,7 @@ static Status compare_traces(DiffCall *c, char **path, Sides *x, Text *out)
     TreeOptions options = { .link = LINK_CORRELATION, .python = c->python };
     Table sheet[DIFF_SHEETS];
     /* TraceLens' rules also decide how the trees are built. */
-    if (compat) c->tracelens->options(&options, NULL, false);
+    if (compat) c->tracelens->trees->options(&options, NULL, false);
     for (int s = 0; s < DIFF_SIDES; s++) {
         TRY(events_read(path[s], &(EventsOptions){ .python = c->python, .bar = &c->out.bar },
                         &x->events[s]));
@@ -120,7 +120,7 @@ static Status compare_traces(DiffCall *c, char **path, Sides *x, Text *out)
                         path[s]);
         TRY(say_left_out(&x->events[s], &x->tree[s], out));
     }
-    TRY(diff_trees(&x->tree[0], &x->tree[1], compat ? c->tracelens->diff_rules : NULL, x->tables,
+    TRY(diff_trees(&x->tree[0], &x->tree[1], compat ? c->tracelens->rules : NULL, x->tables,
                    &x->scratch, &x->diff));
     if (c->out.folder != NULL) TRY(write_diff_file(c, x, "merged_tree_output.txt", NULL));
     if (compat) return write_compat(c, x);
@@ -158,7 +158,7 @@ static Status run_diff(void *state, int n, char **path, Arena *a, Text *out)
                 path[cut[0] ? 0 : 1], cut[0] && cut[1] ? ", and so does the other" : "");
 }
 
-Status cli_trace_diff(const Compat *tracelens, int argc, char **argv)
+Status cli_trace_diff(const DiffCompat *tracelens, int argc, char **argv)
 {
     DiffCall c = { .compat = -1, .tracelens = tracelens };
     const Option table[] = {

@@ -1,7 +1,7 @@
 /* diff_text: the merged tree of two traces as text, drawn like the output of tree(1). Calls that
  * only one trace has are marked with that trace's name. The format is that of TraceLens'
  * merged_tree_output.txt. */
-#include "traces/compare/diff.h"
+#include "diff/diff.h"
 
 #include <string.h>
 

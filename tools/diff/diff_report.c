@@ -6,7 +6,7 @@
  * operator's work covers, `sum` the time of its kernels. Kernels that overlap make the sum larger.
  * Times are microseconds. Nothing is matched here: see diff.c.
  */
-#include "traces/compare/diff.h"
+#include "diff/diff.h"
 #include "traces/table/fold.h"
 #include "traces/table/spans.h"
 

@@ -7,12 +7,11 @@
  * Input Dims; | what follows is another thread. Every call begins and ends 1 us after the last one's
  * beginning or end; kernels run one after the other on one stream.
  */
-#ifndef TRACES_UNIT_CALL_TREES_H
-#define TRACES_UNIT_CALL_TREES_H
-
-#include "traces.h"
+#ifndef DIFF_CALL_TREES_H
+#define DIFF_CALL_TREES_H
 
 #include "traces/read/tree.h"
+#include "traces/unit/traces.h"
 
 typedef struct CallWriter {
     const char *at;
