@@ -11,13 +11,16 @@
     "{\"ph\":\"X\",\"cat\":\"kernel\",\"name\":\"" name "\",\"pid\":0,\"tid\":7,\"ts\":" ts        \
     ",\"dur\":" dur ",\"args\":{\"correlation\":" n "}}"
 #define TRACE(list) "{\"traceEvents\":[" list "]}"
+#define MM          OP("100", "aten::mm", "[[64,32],[32,48]]", "1")
+#define ARROW                                                                                      \
+    ",{\"ph\":\"s\",\"cat\":\"ac2g\",\"name\":\"ac2g\",\"id\":1,\"pid\":1,\"tid\":1,\"ts\":100},"  \
+    "{\"ph\":\"f\",\"cat\":\"ac2g\",\"name\":\"ac2g\",\"id\":1,\"pid\":0,\"tid\":7,\"ts\":120,"    \
+    "\"bp\":\"e\"}"
 
-static const char OLD[] = TRACE(
-    OP("100", "aten::mm", "[[64,32],[32,48]]", "1") OP("200", "aten::gelu", "[[64,48],[]]", "2")
-        KERNEL("120", "sgemm", "40", "1") "," KERNEL("220", "gelu", "10", "2"));
-static const char NEW[] = TRACE(
-    OP("100", "aten::mm", "[[64,32],[32,48]]", "1") OP("200", "aten::gelu", "[[64,48],[]]", "2")
-        KERNEL("120", "tf32gemm", "10", "1") "," KERNEL("220", "gelu", "10", "2"));
+static const char OLD[] = TRACE(MM OP("200", "aten::gelu", "[[64,48],[]]", "2") KERNEL(
+    "120", "sgemm", "40", "1") "," KERNEL("220", "gelu", "10", "2"));
+static const char NEW[] = TRACE(MM OP("200", "aten::gelu", "[[64,48],[]]", "2") KERNEL(
+    "120", "tf32gemm", "10", "1") "," KERNEL("220", "gelu", "10", "2"));
 
 static void write_traces(Lab *lab)
 {
@@ -74,6 +77,30 @@ static void compat_has_tracelens_files(void **state)
     for (size_t i = 0; i < sizeof name / sizeof *name; i++)
         CHECK(file_exists(lab_path(lab, "cell/compat/%s", name[i])));
     CHECK(!file_exists(lab_path(lab, "cell/compat/diff_ops.csv")));
+}
+
+/* TraceLens links by arrows alone, and pairs roots by position, whatever their names are. */
+static void compat_builds_and_matches_trees_by_tracelens_rules(void **state)
+{
+    Lab *lab = *state;
+    write_traces(lab);
+    lab_write_text(lab, lab_path(lab, "cell/arrows_old.json"),
+                   TRACE(MM KERNEL("120", "sgemm", "40", "1") ARROW));
+    lab_write_text(
+        lab, lab_path(lab, "cell/arrows_new.json"),
+        TRACE(OP("100", "aten::conv2d", "[[9]]", "1") KERNEL("120", "conv", "10", "1") ARROW));
+    Outcome o = RUN(lab, "cell", "trace", "diff", "old.json", "new.json", "--compat", "tracelens",
+                    "--out", "alone");
+    CHECK_EXIT(o, 0);
+    CHECK_TEXT(lab_read(lab, lab_path(lab, "cell/alone/merged_tree_output.txt"), NULL),
+               "├── aten::mm\n└── aten::gelu\n");
+    o = RUN(lab, "cell", "trace", "diff", "arrows_old.json", "arrows_new.json", "--compat",
+            "tracelens", "--out", "linked");
+    CHECK_EXIT(o, 0);
+    CHECK_TEXT(lab_read(lab, lab_path(lab, "cell/linked/merged_tree_output.txt"), NULL),
+               "└── combined: aten::mm | aten::conv2d\n"
+               "    └── cudaLaunchKernel\n"
+               "        └── combined: sgemm | conv\n");
 }
 
 static void what_was_replayed_runs_in_the_bench(void **state)
@@ -147,6 +174,7 @@ int main(void)
         LAB_TEST(a_summary_says_what_was_gained),
         LAB_TEST(tables_are_files),
         LAB_TEST(compat_has_tracelens_files),
+        LAB_TEST(compat_builds_and_matches_trees_by_tracelens_rules),
         LAB_TEST(what_was_replayed_runs_in_the_bench),
         LAB_TEST(a_file_that_ends_early_is_compared_as_far_as_it_goes),
         LAB_TEST(bad_input_is_one_sentence),
