@@ -2,6 +2,7 @@
  * give a timeline of finite sums that can be drawn. */
 #include "harness/fuzz.h"
 #include "planner/page/pipeline_page.h"
+#include "viz/timeline_file.h"
 
 #include <math.h>
 

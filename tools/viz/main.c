@@ -2,6 +2,7 @@
 #include "beside/beside.h"
 #include "engine/options/options.h"
 #include "planner/page/pipeline_page.h"
+#include "viz/timeline_file.h"
 
 /* The targets of the options. */
 typedef struct VizCall {

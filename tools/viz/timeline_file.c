@@ -6,7 +6,7 @@
  * Unknown keys are ignored. A folder has each rank's peak of memory; only a simulation has memory
  * over time (timeline.c). The files come from other programs, so every count and order is checked.
  */
-#include "pages/charts/timeline.h"
+#include "viz/timeline_file.h"
 
 #include "engine/base/file.h"
 #include "engine/base/json.h"

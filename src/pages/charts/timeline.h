@@ -1,9 +1,8 @@
 /* timeline: one training step of a pipeline over time, simulated (engine/schedule/simulate.h) or read from
- * a folder in the form of Primus' pp_vis (docs/reference/formats.md):
+ * files (tools/viz/timeline_file.h):
  *
  *     TimelineResident kept[] = { { "weights", weight_bytes }, ... };   by rank
  *     timeline_simulated(&pipeline, &simulation, kept, 1, "1f1b", arena, &t);
- *     timeline_read("runs/pp8", -1, arena, &t);
  *
  * The step is the longest total of all ranks. The bubble of a rank is the share of the step in
  * which its compute lane runs nothing. In a recording everything except passes counts as bubble, so
@@ -88,19 +87,12 @@ typedef struct TimelineResident {
 Status timeline_simulated(const Pipeline *p, const Simulation *s, const TimelineResident *resident,
                           int n, const char *title, Arena *a, Timeline *out);
 
-/* Reads the iteration of this number; -1: the last one. ERR_IO: a file is missing. ERR_FORMAT: a
- * file is cut short, has no such iteration, lacks numbers or runs backwards. */
-Status timeline_read(const char *folder, int64_t iteration, Arena *a, Timeline *out);
-
 /* Sorts the spans, and computes the fields of ranks and of the timeline that follow from spans and
  * totals. */
 void timeline_sum(Timeline *t);
 /* Sets grain, so that about `boxes` boxes are drawn at most. */
 void timeline_limit(Timeline *t, int boxes);
 int timeline_shown_rank(const Timeline *t, int i); /* the i-th that is drawn */
-
-/* Prints facts and a table by rank, in ms and GiB, for a terminal. */
-Status timeline_table(Text *out, const Timeline *t);
 
 /* timeline_svg.c: one <svg> of `width` pixels. Its time axis is `axis_s` long, which several
  * timelines share. timeline_colors writes the style rules that it needs. */

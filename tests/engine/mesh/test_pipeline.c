@@ -5,7 +5,7 @@
 #include "engine/base/clock.h"
 #include "engine/base/file.h"
 #include "engine/train/recorder.h"
-#include "pages/charts/timeline.h"
+#include "viz/timeline_file.h"
 
 #include <stdlib.h>
 
