@@ -130,8 +130,6 @@ static Status print_parts(Text *out, const char *title, const char *const *names
     return OK;
 }
 
-const char *plan_estimate_mark(const SearchRow *row) { return row->simulated ? "" : "~"; }
-
 /* Rows of a search, numbered from `first`, as --row counts them. */
 static Status print_rows(Text *out, const char *title, int first, const SearchRow *row, int n)
 {
@@ -139,21 +137,12 @@ static Status print_rows(Text *out, const char *title, int first, const SearchRo
     TRY(text_printf(out, "%s\n", title));
     for (int i = 0; i < n; i++) {
         const PlanPrice *p = &row[i].price;
-        const char *mark = plan_estimate_mark(&row[i]);
-        char speed[32], step[32];
-        (void)snprintf(speed, sizeof speed, "%s%.1f", mark, p->tokens_per_s_per_gpu);
-        (void)snprintf(step, sizeof step, "%s%.3f", mark, p->step_s);
-        TRY(text_printf(out, "  %3d %9s tokens/s/GPU %8.2f GiB %8s s  %s%s\n", first + i, speed,
-                        p->peak_bytes / PLAN_GIB, step, plan_layout_text(layout, &row[i].layout, p),
+        TRY(text_printf(out, "  %3d %9.1f tokens/s/GPU %8.2f GiB %8.3f s  %s%s\n", first + i,
+                        p->tokens_per_s_per_gpu, p->peak_bytes / PLAN_GIB, p->step_s,
+                        plan_layout_text(layout, &row[i].layout, p),
                         plan_also_text(also, row[i].also, "; the same under ", ", ")));
     }
     return OK;
-}
-
-/* How fast the search priced; 0 if the clock saw no time. */
-static double layouts_per_s(const SearchResult *s)
-{
-    return s->seconds > 0 ? (double)s->count.priced / s->seconds : 0;
 }
 
 /* Capacity for received rows: rows that are kept lie in pools, the others in buffers. */
@@ -178,20 +167,17 @@ static Status print_search(const PlanReport *r, Text *out)
     const SearchResult *s = r->search;
     char layout[PLAN_LAYOUT_BYTES];
     TRY(text_printf(out,
-                    "search      %" PRId64 " layouts, %" PRId64
-                    " priced in %.2f s (%.0f a second), "
-                    "%" PRId64 " too large, %" PRId64 " too slow to look at\n",
-                    s->count.legal, s->count.priced, s->seconds, layouts_per_s(s),
+                    "search      %" PRId64 " layouts, %" PRId64 " priced and %" PRId64
+                    " simulated in %.2f s, %" PRId64 " too large, %" PRId64
+                    " too slow to look at\n",
+                    s->count.legal, s->count.priced, s->count.simulated, s->seconds,
                     s->count.pruned_memory, s->count.pruned_time));
     if (s->n_best == 0)
         return text_printf(out, "nothing fits; nearest: %s lacks %.2f GiB\n",
                            plan_layout_text(layout, &s->nearest.layout, &s->nearest.price),
                            (s->nearest.price.peak_bytes - plan_room_bytes(r->request)) / PLAN_GIB);
     TRY(print_rows(out, "best", 1, s->best, s->n_best));
-    return print_rows(out,
-                      "front of memory and time (~ is an estimate, not simulated, and can be much "
-                      "too fast: --row N --write FILE, then plan FILE)",
-                      s->n_best + 1, s->front, s->n_front);
+    return print_rows(out, "front of memory and time", s->n_best + 1, s->front, s->n_front);
 }
 
 Status plan_report_basis(const PlanRequest *q, Text *out)
@@ -418,14 +404,14 @@ static Status json_also(unsigned also, Text *out)
     return text_printf(out, ",\"also\":[%s%s]", names, also != 0 ? "\"" : "");
 }
 
-static Status json_rows(const char *name, const SearchRow *row, int n, Text *out)
+static Status json_rows(const char *name, const SearchRow *row, int n, bool simulated, Text *out)
 {
     TRY(text_printf(out, ",\"%s\":[", name));
     for (int i = 0; i < n; i++) {
         TRY(text_printf(out, "%s{", i > 0 ? "," : ""));
         TRY(json_layout(&row[i].layout, &row[i].price, row[i].partition, out));
         TRY(json_also(row[i].also, out));
-        TRY(text_printf(out, ",\"simulated\":%s}", row[i].simulated ? "true" : "false"));
+        TRY(text_printf(out, ",\"simulated\":%s}", simulated ? "true" : "false"));
     }
     return text_printf(out, "]");
 }
@@ -477,13 +463,13 @@ Status plan_report_json(const PlanReport *r, Text *out)
                       f->activation_bytes, f->total_bytes));
     const SearchResult *s = r->search;
     if (s != NULL) {
-        TRY(json_rows("best", s->best, s->n_best, out));
-        TRY(json_rows("front", s->front, s->n_front, out));
-        if (s->n_best == 0) TRY(json_rows("nearest", &s->nearest, 1, out));
+        TRY(json_rows("best", s->best, s->n_best, true, out));
+        TRY(json_rows("front", s->front, s->n_front, true, out));
+        if (s->n_best == 0) TRY(json_rows("nearest", &s->nearest, 1, false, out));
         TRY(text_printf(out,
-                        ",\"layouts_per_s\":%.6g,\"layouts\":%" PRId64 ",\"priced\":%" PRId64
+                        ",\"layouts\":%" PRId64 ",\"priced\":%" PRId64 ",\"simulated\":%" PRId64
                         ",\"search_s\":%.6g",
-                        layouts_per_s(s), s->count.legal, s->count.priced, s->seconds));
+                        s->count.legal, s->count.priced, s->count.simulated, s->seconds));
     }
     return text_printf(out, "}\n");
 }

@@ -63,8 +63,6 @@ Status plan_explain(Planner *p, const PlanReport *r, const char *what, Text *out
  * a search varies, so different layouts have different texts. */
 enum { PLAN_LAYOUT_BYTES = 320 };
 const char *plan_layout_text(char out[PLAN_LAYOUT_BYTES], const PlanLayout *l, const PlanPrice *p);
-/* What stands before a row's times: "~" if they are estimates, "" if they were simulated. */
-const char *plan_estimate_mark(const SearchRow *row);
 /* The schedules of SearchRow.also: `first` before the first, `between` before the others; "": none. */
 enum { PLAN_ALSO_BYTES = 256 };
 const char *plan_also_text(char out[PLAN_ALSO_BYTES], unsigned also, const char *first,

@@ -17,8 +17,14 @@ static const double REDRAW_S = 0.1;
 void progress_begin(Progress *p)
 {
     if (p->left != NULL) interrupt_catch();
-    p->begin_s = clock_s();
+    p->begin_s = p->stage_s = clock_s();
     p->done = p->shown_ms = 0;
+}
+
+void progress_next(Progress *p)
+{
+    p->done = 0;
+    p->stage_s = clock_s();
 }
 
 /* "1.20 GiB of 2.70 GiB", "12 of 80 tensors", "12 tensors". Bytes have units that scale, other
@@ -37,11 +43,11 @@ static void amount_text(char out[AMOUNT_BYTES], const Progress *p, int64_t done)
 }
 
 /* A total can be too small, for a file that grows. The line then stops at 100 %. The time left
- * assumes that the rest goes as fast as all work so far. */
+ * assumes that the rest of the stage goes as fast as its work so far. */
 static void draw_line(const Progress *p, int64_t done, bool last)
 {
     char amount[AMOUNT_BYTES], left[TIME_BYTES] = "", share[BAR_COLUMNS + 16] = "";
-    double spent = clock_s() - p->begin_s;
+    double now = clock_s(), spent = now - p->begin_s;
     if (p->total > 0 && done > p->total) done = p->total;
     amount_text(amount, p, done);
     if (p->total > 0) {
@@ -52,7 +58,7 @@ static void draw_line(const Progress *p, int64_t done, bool last)
         (void)snprintf(share, sizeof share, "%s%3.0f %%, ", log_on_terminal() ? bar : "",
                        100 * part);
         if (!last && done > 0)
-            (void)snprintf(left, sizeof left, ", %.0f s left", spent * (1 / part - 1));
+            (void)snprintf(left, sizeof left, ", %.0f s left", (now - p->stage_s) * (1 / part - 1));
     }
     log_progress(last, "%s%s, %.0f s%s: %s%s%s", share, amount, spent, left, p->what,
                  p->name == NULL ? "" : " ", p->name == NULL ? "" : p->name);

@@ -17,11 +17,13 @@ typedef struct Progress {
     const char *unit; /* what is counted: "tensors"; NULL: bytes */
     int64_t total;    /* 0: unknown */
     const char *left; /* what is on disk after Ctrl-C: "nothing was written"; NULL: do not check */
-    double begin_s;
+    double begin_s, stage_s;        /* of the command, and of its stage */
     _Atomic int64_t done, shown_ms; /* any thread may add */
 } Progress;
 
 void progress_begin(Progress *p); /* with `left` it catches Ctrl-C from here on */
+/* Begins another stage of the same command: `what`, `unit` and `total` are its own, and so is the time left. */
+void progress_next(Progress *p);
 /* ERR_INTERRUPTED after Ctrl-C. Does nothing where p is NULL. */
 Status progress_add(Progress *p, int64_t n);
 /* Like progress_add, but takes the total done so far. */

@@ -67,7 +67,7 @@ Tensor record_figure(const Record *r, Figure f)
 }
 
 /* The sizes of what a model has one number for. */
-static Tensor shape_of(const ModelSpec *s, int64_t domains, FigureEach each)
+static void set_shapes(const ModelSpec *s, int64_t domains, Tensor out[EACH_COUNT])
 {
     const int64_t moe = s->n_moe, heads = s->optimizer.qk_clip > 0 ? heads_of(s) : 0;
     const bool verifies = optimizer_follows(&s->optimizer, RULE_VERIFY);
@@ -84,7 +84,7 @@ static Tensor shape_of(const ModelSpec *s, int64_t domains, FigureEach each)
         [EACH_FLAG] = { .rank = 1, .dim = { OVERFLOW_DIFFERS + verifies } },
         [EACH_CHECK] = { .rank = 2, .dim = { verifies ? s->n_layers + 1 : 0, VERIFY_POINTS } },
     };
-    return shape[each];
+    memcpy(out, shape, sizeof shape);
 }
 
 /* All sums lie in one tensor and all counts in another, so that one all-reduce each adds them over
@@ -93,11 +93,13 @@ Status record_make(Arena *a, const ModelSpec *s, int64_t domains, Record *out)
 {
     Record r = { 0 };
     int64_t total[2] = { 0 }, used[2] = { 0 }; /* of RECORD_SUM and RECORD_COUNT */
+    Tensor shape[EACH_COUNT];
+    set_shapes(s, domains, shape);
     for (int i = 0; i < 2 * FIGURES; i++) {
         const FigureRow *row = &figure_rows[i % FIGURES];
         const FigureRecord kind = row->record;
         const bool whole = kind == RECORD_COUNT || kind == RECORD_OWN;
-        Tensor t = shape_of(s, domains, row->each), *all = kind == RECORD_SUM ? &r.sums : &r.counts;
+        Tensor t = shape[row->each], *all = kind == RECORD_SUM ? &r.sums : &r.counts;
         const int64_t n = tensor_elems(&t);
         if (i < FIGURES && kind <= RECORD_COUNT) total[kind] += n;
         if (i < FIGURES || kind == RECORD_HOST || n == 0) continue;

@@ -16,7 +16,7 @@ typedef struct PlanVerify {
 } PlanVerify;
 
 /* Rows that the search keeps, so that a new ranking has more than the layouts that were run. */
-enum { PLAN_VERIFY_ROWS = 4 * SEARCH_SIMULATED };
+enum { PLAN_VERIFY_ROWS = 200 };
 
 /* ERR_ARG: layouts cannot be run: no search, a stack that is not ours, or this process was itself launched. */
 Status plan_verify_check(const PlanVerify *v, const PlanQuestion *q, const char *stack);

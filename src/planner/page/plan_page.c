@@ -283,16 +283,16 @@ static Status layouts_plot(const PlanPage *p, const Rows *rows, Text *out)
         at->x[i] = price->tokens_per_s_per_gpu;
         at->y[i] = price->peak_bytes / PLAN_GIB;
         at->radius[i] = i < best ? 6 : 4;
-        (void)snprintf(at->text[i], sizeof at->text[i], "%d: %s%.1f tokens/s/GPU, %.2f GiB: %s",
-                       i + 1, plan_estimate_mark(rows->at[i]), at->x[i], at->y[i],
+        (void)snprintf(at->text[i], sizeof at->text[i], "%d: %.1f tokens/s/GPU, %.2f GiB: %s",
+                       i + 1, at->x[i], at->y[i],
                        plan_layout_text(layout, &rows->at[i]->layout, price));
         (void)snprintf(at->to[i], sizeof at->to[i], "#row%d", i + 1);
         at->label[i] = at->text[i];
         at->link[i] = at->to[i];
     }
     const SvgSeries series[] = {
-        { "front of memory and time (~ estimates)", NULL, at->x + best, at->y + best,
-          rows->n - best, 0, SVG_POINTS, at->radius + best, at->label + best, at->link + best },
+        { "front of memory and time", NULL, at->x + best, at->y + best, rows->n - best, 0,
+          SVG_POINTS, at->radius + best, at->label + best, at->link + best },
         { "best", NULL, at->x, at->y, best, 1, SVG_POINTS, at->radius, at->label, at->link },
     };
     const SvgGuide guide = { plan_room_bytes(&p->answer->request) / PLAN_GIB, "may be used" };
@@ -306,16 +306,14 @@ static Status layouts_plot(const PlanPage *p, const Rows *rows, Text *out)
 static Status layout_row(Text *out, const Rows *rows, int i)
 {
     const PlanPrice *price = &rows->at[i]->price;
-    const char *mark = plan_estimate_mark(rows->at[i]);
     char layout[PLAN_LAYOUT_BYTES], also[PLAN_ALSO_BYTES], timeline[48] = "";
     if (i < TIMELINES && i < rows->n_best)
         (void)snprintf(timeline, sizeof timeline, "<a href=\"#timeline%d\">timeline</a>", i + 1);
     TRY(text_markup(out,
-                    "<tr id=\"row%d\"><td>%d</td><td>%s%s</td><td>%s%.1f</td><td>%.2f</td>"
-                    "<td>%s%.3f</td><td>%s%.1f %%</td><td class=\"words\">%s%s</td>",
-                    i + 1, i + 1, i < rows->n_best ? "best" : "front",
-                    *mark == '~' ? ", estimate" : "", mark, price->tokens_per_s_per_gpu,
-                    price->peak_bytes / PLAN_GIB, mark, price->step_s, mark,
+                    "<tr id=\"row%d\"><td>%d</td><td>%s</td><td>%.1f</td><td>%.2f</td>"
+                    "<td>%.3f</td><td>%.1f %%</td><td class=\"words\">%s%s</td>",
+                    i + 1, i + 1, i < rows->n_best ? "best" : "front", price->tokens_per_s_per_gpu,
+                    price->peak_bytes / PLAN_GIB, price->step_s,
                     100 * price->part_s[PLAN_BUBBLE] / price->step_s,
                     plan_layout_text(layout, &rows->at[i]->layout, price),
                     plan_also_text(also, rows->at[i]->also, "; the same under ", ", ")));
@@ -330,13 +328,13 @@ static Status layouts_section(const PlanPage *p, Text *out)
     if (best_rows(p) == 0) return OK;
     TRY(ARENA_NEW(p->arena, 1, &rows));
     collect_rows(found, rows);
-    TRY(text_printf(
-        out,
-        "<section id=\"layouts\"><h2>Layouts</h2>\n<p class=\"note\">%s legal layouts, "
-        "%s priced: the best, and the front, on which less memory costs speed. The best are "
-        "simulated; figures with ~ are estimates, which a simulation may lower by a third. A "
-        "point leads to its row.</p>\n",
-        text_thousands(a, found->count.legal), text_thousands(b, found->count.priced)));
+    TRY(text_printf(out,
+                    "<section id=\"layouts\"><h2>Layouts</h2>\n<p class=\"note\">%s legal layouts, "
+                    "%s simulated: the best, and the front, on which less memory costs speed. A "
+                    "point leads to its "
+                    "row.</p>\n",
+                    text_thousands(a, found->count.legal),
+                    text_thousands(b, found->count.simulated)));
     TRY(layouts_plot(p, rows, out));
     TRY(text_printf(out, "<div class=\"wide\"><table class=\"fit\"><thead><tr><th></th><th></th>"
                          "<th>tokens/s/GPU</th><th>GiB</th><th>step, s</th><th>bubble</th>"

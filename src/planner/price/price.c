@@ -695,17 +695,21 @@ static Status price_with(Planner *p, const PlanLayout *l, const PlanLimit *limit
                         .in_series = price_in_series(e, l),
                         .bounded = e->stack.at[STACK_bound] != 0,
                         .room = l->room };
+    double shared_s;
     TRY(price_ends(p, l, e, &n, &ends));
+    TRY(price_shared_s(p, l, e, &shared_s));
     ends.part_s[PLAN_SLOWEST] = price_slowest_s(p, l, n.compute_s);
     TRY(estimate_memory(&p->estimator, &in, &slots));
     TRY(price_memory(p, l, e, &n, slots, out));
     if (limit != NULL) {
         double least_s;
         TRY(price_least_s(p, l, e, &n, &least_s));
+        least_s = fmax(least_s, shared_s - ends.part_s[PLAN_GRADIENTS]);
         out->step_s = step_of(e, &ends, least_s);
         if (!out->fits || out->step_s > limit->step_s(limit->self, out->peak_bytes)) return OK;
     }
     TRY(estimate(&p->estimator, &in, &t));
+    ends.part_s[PLAN_GRADIENTS] = fmax(ends.part_s[PLAN_GRADIENTS], shared_s - t.step_s);
     out->bubble = fmax(0, t.bubble);
     price_parts(l, e, &n, in.micros, t.step_s, out);
     for (int i = 0; i < PLAN_PARTS; i++) out->part_s[i] += ends.part_s[i];

@@ -273,6 +273,9 @@ bool price_sends_out(const Planner *p, const PlanLayout *l);
 Status price_rank_ends(const Planner *p, const PlanLayout *l, const PriceEntry *e,
                        const RankPrice *rank, double part_s[PLAN_PARTS]);
 
+/* The least time of a step's passes where ranks share weights or gradients in every pass; 0 elsewhere. */
+Status price_shared_s(Planner *p, const PlanLayout *l, const PriceEntry *e, double *out);
+
 /* Adds up the phases of each pass, and those that compute. */
 PassSum price_pass_sum(const ChunkTimes *t);
 /* *to += times * *a */

@@ -1,6 +1,8 @@
-/* search: bounds all layouts, prices those that can win, and simulates the best. Threads share each round, and
- * results are added in the order of layouts after it: so the result does not depend on their number. */
+/* search: bounds all layouts, prices those that can win, and simulates those that are worth it (worth.h). Threads share
+ * each round, and results are added in the order of layouts after it: so the result does not depend on their number. */
+#include "planner/search/found.h"
 #include "planner/search/search_private.h"
+#include "planner/search/worth.h"
 
 #include "engine/base/clock.h"
 
@@ -8,22 +10,12 @@
 #include <omp.h>
 #include <stdio.h>
 #include <stdlib.h>
-#include <string.h>
 
-/* Layouts of a round of prices, and rows that are simulated together. After each the results are merged: larger rounds
- * prune less, smaller ones wait more. */
-enum { ROUND = 128, TOGETHER = 4, MESSAGE_BYTES = 2048 };
+/* ROUND: layouts that are priced together. After each round the results are merged: larger rounds prune less, smaller
+ * ones wait more. TOGETHER: layouts that are simulated together. */
+enum { ROUND = 128, TOGETHER = 32, MESSAGE_BYTES = 2048, STAGES = 4 };
 
 static const size_t CANDIDATE_BYTES = (size_t)16 << 30; /* reserved; only what is written counts */
-
-/* Results: the best by tokens/s, the Pareto front of memory and time, and the layout closest to fitting. */
-typedef struct Found {
-    SearchRow *best, *front;
-    int n_best, cap, n_front;
-    int64_t domain;    /* GPUs of a scale-up domain */
-    SearchRow nearest; /* layout.pp 0: none yet */
-    SearchCounts count;
-} Found;
 
 /* A legal layout that may fit. id: its number in the order of all combinations. */
 typedef struct Candidate {
@@ -37,11 +29,14 @@ typedef struct Worker {
     Arena arena;
     Candidate *at;
     int64_t n, room;
-    Found lean; /* only counts, and the nearest of what cannot fit */
+    Found lean; /* only the nearest of what cannot fit */
+    SearchCounts count;
     Status status;
     char message[MESSAGE_BYTES];
 } Worker;
 
+/* seen: simulated rows. estimates: by ZeRO stage, the front of estimates. Stages have fronts of their own because estimates
+ * of the higher ones are further off. */
 typedef struct Search {
     const PlanRequest *q;
     const SearchPricer *pricer;
@@ -54,175 +49,10 @@ typedef struct Search {
     double cap_bytes;
     Candidate *at; /* sorted by the bound of the time */
     int64_t n;
-    Found all;
+    SearchCounts count;
+    Worth worth;
+    Found seen, estimates[STAGES];
 } Search;
-
-/* ---- what was found ---- */
-
-/* Scale-up domains that a group of `ranks` GPUs with this stride spans. */
-static int64_t domains_of(const Found *f, int64_t ranks, int64_t stride)
-{
-    return ranks <= 1 ? 1 : (ranks * stride + f->domain - 1) / f->domain;
-}
-
-/* The order of the best: speed, then domains spanned (search.h), then memory, then number, so it is total. */
-static bool is_better(const Found *f, const SearchRow *a, const SearchRow *b)
-{
-    const PlanLayout *l = &a->layout, *m = &b->layout;
-    double x = a->price.tokens_per_s_per_gpu, y = b->price.tokens_per_s_per_gpu;
-    if (x != y) return x > y;
-    const int64_t more[] = {
-        domains_of(f, plan_expert_ranks(l), 1) - domains_of(f, plan_expert_ranks(m), 1),
-        domains_of(f, l->cp, l->tp) - domains_of(f, m->cp, m->tp),
-        domains_of(f, l->pp, l->dp * l->cp * l->tp) - domains_of(f, m->pp, m->dp * m->cp * m->tp)
-    };
-    for (int i = 0; i < 3; i++) {
-        if (more[i] != 0) return more[i] < 0;
-    }
-    if (a->price.peak_bytes != b->price.peak_bytes)
-        return a->price.peak_bytes < b->price.peak_bytes;
-    return a->id < b->id;
-}
-
-/* How far two layouts are from each other: the number of axes on which they differ. */
-static int count_differences(const PlanLayout *a, const PlanLayout *b)
-{
-    return (a->pp != b->pp) + (a->vpp != b->vpp) + (a->ep != b->ep) + (a->cp != b->cp) +
-           (a->tp != b->tp) + (a->zero != b->zero) + (a->shard != b->shard) +
-           (a->micro_batch != b->micro_batch) + (a->schedule != b->schedule) +
-           (a->recompute != b->recompute);
-}
-
-/* A schedule as a bit of SearchRow.also. */
-static unsigned schedule_bit(const SearchRow *row)
-{
-    return 1u << (row->layout.schedule - schedule_table);
-}
-
-/* Do two rows differ in their schedule alone? */
-static bool differ_in_schedule(const SearchRow *a, const SearchRow *b)
-{
-    PlanLayout other = b->layout;
-    other.schedule = a->layout.schedule;
-    return a->price.step_s == b->price.step_s && a->price.peak_bytes == b->price.peak_bytes &&
-           a->buffers == b->buffers && count_differences(&a->layout, &other) == 0 &&
-           a->layout.recompute_blocks == other.recompute_blocks;
-}
-
-/* Joins two rows that differ in their schedule alone into one that names both schedules. */
-static SearchRow join_rows(const SearchRow *a, const SearchRow *b)
-{
-    SearchRow row = a->id < b->id ? *a : *b;
-    row.also = (a->also | b->also | schedule_bit(a) | schedule_bit(b)) & ~schedule_bit(&row);
-    row.simulated = a->simulated && b->simulated;
-    return row;
-}
-
-/* Inserts a row by rank. If an equal row with another schedule is there, joins both first. */
-static void best_add(Found *f, const SearchRow *added)
-{
-    SearchRow row = *added;
-    for (int i = 0; i < f->n_best; i++) {
-        if (!differ_in_schedule(&f->best[i], added)) continue;
-        row = join_rows(&f->best[i], added);
-        f->n_best--;
-        memmove(&f->best[i], &f->best[i + 1], (size_t)(f->n_best - i) * sizeof row);
-        break;
-    }
-    int at = f->n_best;
-    while (at > 0 && is_better(f, &row, &f->best[at - 1])) at--;
-    if (at == f->cap) return;
-    int moved = (f->n_best < f->cap ? f->n_best : f->cap - 1) - at;
-    memmove(&f->best[at + 1], &f->best[at], (size_t)moved * sizeof row);
-    f->best[at] = row;
-    f->n_best = at + moved + 1;
-}
-
-/* Number of points of the front with at most this memory. */
-static int front_within(const Found *f, double bytes)
-{
-    int low = 0, high = f->n_front;
-    while (low < high) {
-        int middle = (low + high) / 2;
-        if (f->front[middle].price.peak_bytes <= bytes)
-            low = middle + 1;
-        else
-            high = middle;
-    }
-    return low;
-}
-
-/* Drops a point of a full front: the one that gains least time over its neighbour with less memory. */
-static void front_thin(Found *f)
-{
-    int least = 1;
-    double gain = INFINITY;
-    for (int i = 1; i < f->n_front; i++) {
-        double g = f->front[i - 1].price.step_s / f->front[i].price.step_s;
-        if (g < gain) {
-            gain = g;
-            least = i;
-        }
-    }
-    f->n_front--;
-    memmove(&f->front[least], &f->front[least + 1],
-            (size_t)(f->n_front - least) * sizeof *f->front);
-}
-
-/* Inserts a row into the front, which is sorted by rising memory and falling time, and drops the rows that it
- * dominates. */
-static void front_add(Found *f, const SearchRow *row)
-{
-    int at = front_within(f, row->price.peak_bytes), end = at;
-    if (at > 0 && differ_in_schedule(&f->front[at - 1], row)) {
-        f->front[at - 1] = join_rows(&f->front[at - 1], row);
-        return;
-    }
-    if (at > 0 && f->front[at - 1].price.step_s <= row->price.step_s) return;
-    if (at > 0 && f->front[at - 1].price.peak_bytes == row->price.peak_bytes) at--;
-    while (end < f->n_front && f->front[end].price.step_s >= row->price.step_s) end++;
-    memmove(&f->front[at + 1], &f->front[end], (size_t)(f->n_front - end) * sizeof *row);
-    f->front[at] = *row;
-    f->n_front += 1 - (end - at);
-    if (f->n_front == SEARCH_FRONT_MAX) front_thin(f);
-}
-
-/* Keeps the row with the least memory among those that do not fit, of equal ones that with the lower number. */
-static void nearest_add(Found *f, const SearchRow *row)
-{
-    if (row->layout.pp == 0) return;
-    double less = f->nearest.price.peak_bytes - row->price.peak_bytes;
-    if (f->nearest.layout.pp == 0 || less > 0 || (less == 0 && row->id < f->nearest.id))
-        f->nearest = *row;
-}
-
-static void found_add(Found *f, const SearchRow *row)
-{
-    if (!row->price.fits) {
-        nearest_add(f, row);
-        return;
-    }
-    best_add(f, row);
-    front_add(f, row);
-}
-
-/* The longest step with which a layout of these bytes can be in the result (PlanLimit). With an equal time it may
- * join a row that is in it. */
-static double limit_of(const void *found, double bytes)
-{
-    const Found *f = found;
-    int n = front_within(f, bytes);
-    if (f->n_best < f->cap || n == 0) return INFINITY;
-    return fmax(f->best[f->n_best - 1].price.step_s, f->front[n - 1].price.step_s);
-}
-
-/* Both lists have their full size from the start, so adding never fails. */
-static Status found_init(Found *f, const Search *s, int cap, Arena *a)
-{
-    *f = (Found){ .cap = cap, .domain = (int64_t)fmax(1, s->q->hardware->scale_up_gpus) };
-    TRY(ARENA_ZEROED(a, cap, &f->best));
-    return ARENA_ZEROED(a, SEARCH_FRONT_MAX, &f->front);
-}
 
 /* ---- threads ---- */
 
@@ -294,10 +124,10 @@ static Status bound_outer(Search *s, int64_t outer)
         if (s->pricer->legal(p, &row.layout) != OK) continue;
         TRY(s->pricer->bound(p, &row.layout, &row.price.peak_bytes, &step_s));
         row.id = outer * n + id;
-        w->lean.count.legal++;
+        w->count.legal++;
         if (row.price.peak_bytes > s->cap_bytes) {
-            w->lean.count.pruned_memory++;
-            nearest_add(&w->lean, &row);
+            w->count.pruned_memory++;
+            found_add_nearest(&w->lean, &row);
             continue;
         }
         TRY(ARENA_GROW(&w->arena, w->n + 1, &w->room, &w->at));
@@ -320,7 +150,6 @@ static int compare_bounds(const void *a, const void *b)
 static Status bound_all(Search *s, Arena *a)
 {
     int64_t n = search_combinations(&s->axes, 0, SEARCH_OUTER);
-    if (s->bar != NULL) s->bar->total = n;
 #pragma omp parallel for schedule(dynamic, 64) num_threads(s->threads)
     for (int64_t i = 0; i < n; i++) keep_failure(s, bound_outer(s, i));
     TRY(first_failure(s));
@@ -331,9 +160,9 @@ static Status bound_all(Search *s, Arena *a)
         Worker *w = &s->worker[t];
         for (int64_t i = 0; i < w->n; i++) *at++ = w->at[i];
         arena_free(&w->arena);
-        s->all.count.legal += w->lean.count.legal;
-        s->all.count.pruned_memory += w->lean.count.pruned_memory;
-        nearest_add(&s->all, &w->lean.nearest);
+        s->count.legal += w->count.legal;
+        s->count.pruned_memory += w->count.pruned_memory;
+        found_add_nearest(&s->seen, &w->lean.nearest);
     }
     if (s->n > 0) qsort(s->at, (size_t)s->n, sizeof *s->at, compare_bounds);
     return OK;
@@ -349,24 +178,64 @@ static int thread_of(const Search *s, const PlanLayout *l)
     return (int)(key % 1009 % s->threads);
 }
 
+/* The limit of a layout's estimate: beyond it the layout is neither among the best, whatever its simulation says, nor on the
+ * front of estimates of its ZeRO stage. */
+typedef struct Limit {
+    const Search *s;
+    const PlanLayout *layout;
+} Limit;
+
+static double estimate_limit_s(const void *self, double bytes)
+{
+    const Limit *x = self;
+    const Search *s = x->s;
+    double best_s = found_best_s(&s->seen) / worth_sure(&s->worth, x->layout);
+    return fmax(best_s, found_front_s(&s->estimates[x->layout->zero], bytes));
+}
+
+/* Can a layout win, as far as its bounds and the layouts that cover it show? */
+static bool may_win(const Search *s, const Candidate *c, const SearchRow *row)
+{
+    const Limit limit = { s, &row->layout };
+    if (c->step_s > estimate_limit_s(&limit, c->bytes)) return false;
+    return c->step_s <= found_front_s(&s->estimates[row->layout.zero], c->bytes) ||
+           worth_cover_s(&s->worth, row) <= found_best_s(&s->seen);
+}
+
+/* Keeps a priced row unless its price shows that it cannot win: its time is then a bound. */
+static Status add_priced(Search *s, const SearchRow *row)
+{
+    const Limit limit = { s, &row->layout };
+    s->count.priced++;
+    if (!row->price.fits) {
+        found_add_nearest(&s->seen, row);
+        return OK;
+    }
+    if (row->price.step_s > estimate_limit_s(&limit, row->price.peak_bytes)) return OK;
+    found_add_to_front(&s->estimates[row->layout.zero], row);
+    return worth_add(&s->worth, row);
+}
+
 /* Prices up to ROUND layouts from *next on. If the pricer refuses a layout (ERR_ARG), it is only counted. */
 static Status price_round(Search *s, int64_t *next)
 {
     SearchRow row[ROUND];
     bool refused[ROUND] = { false };
-    const PlanLimit limit = { limit_of, &s->all };
     int n = 0;
     for (; n < ROUND && *next < s->n; ++*next) {
         const Candidate *c = &s->at[*next];
-        if (c->step_s <= limit_of(&s->all, c->bytes))
-            row[n++] = row_of(s, c->id);
+        row[n] = row_of(s, c->id);
+        if (may_win(s, c, &row[n]))
+            n++;
         else
-            s->all.count.pruned_time++;
+            s->count.pruned_time++;
     }
 #pragma omp parallel num_threads(s->threads)
     for (int i = 0; i < n; i++) {
         if (thread_of(s, &row[i].layout) != omp_get_thread_num()) continue;
         Planner *p = planner_of(s, row[i].buffers);
+        const Limit self = { s, &row[i].layout };
+        const PlanLimit limit = { estimate_limit_s, &self };
         Status status = s->pricer->price(p, &row[i].layout, &limit, &row[i].price);
         refused[i] = status == ERR_ARG;
         if (refused[i])
@@ -376,92 +245,117 @@ static Status price_round(Search *s, int64_t *next)
     }
     TRY(first_failure(s));
     for (int i = 0; i < n; i++) {
-        s->all.count.refused += refused[i];
-        s->all.count.priced += !refused[i];
-        if (!refused[i]) found_add(&s->all, &row[i]);
+        s->count.refused += refused[i];
+        if (!refused[i]) TRY(add_priced(s, &row[i]));
     }
     return OK;
 }
 
-/* Splits a row into one for each of its schedules; the reverse of join_rows. */
-static int split_schedules(const Search *s, const SearchRow *row, SearchRow *out)
+/* ---- simulations ---- */
+
+static double best_limit_s(const void *self, double bytes)
 {
-    const ConfigInts *list = &s->axes.axis[SEARCH_SCHEDULE];
-    int64_t turn = search_combinations(&s->axes, SEARCH_SCHEDULE + 1, SEARCH_AXES);
-    int n = 0, own = index_of(list, row->layout.schedule - schedule_table);
-    for (int i = 0; i < schedule_table_n; i++) {
-        if (((schedule_bit(row) | row->also) >> i & 1) == 0) continue;
-        out[n] = *row;
-        out[n].also = 0;
-        out[n].layout.schedule = &schedule_table[i];
-        out[n++].id += (index_of(list, i) - own) * turn;
-    }
-    return n;
+    (void)bytes;
+    return *(const double *)self;
 }
 
-/* Simulates rows, a few at a time: by those that are in `seen` a pricer stops others. */
-static Status simulate_rows(Search *s, SearchRow *row, int n, Found *seen)
+/* Simulates these rows of `worth`. A simulation stops where it shows that the layout takes longer than limit_s. */
+static Status simulate_rows(Search *s, const int64_t *at, int n, double limit_s)
 {
-    const PlanLimit limit = { limit_of, seen };
-    for (int first = 0, end; first < n; first = end) {
-        end = first + TOGETHER < n ? first + TOGETHER : n;
+    const PlanLimit limit = { best_limit_s, &limit_s };
+    PlanPrice price[TOGETHER];
 #pragma omp parallel for schedule(dynamic, 1) num_threads(s->threads)
-        for (int i = first; i < end; i++) {
-            Planner *p = planner_of(s, row[i].buffers);
-            keep_failure(s, s->pricer->simulate(p, &row[i].layout, &limit, &row[i].price));
-            row[i].simulated = true;
-        }
-        TRY(first_failure(s));
-        for (int i = first; i < end; i++) found_add(seen, &row[i]);
+    for (int i = 0; i < n; i++) {
+        const SearchRow *row = &s->worth.row[at[i]].row;
+        Planner *p = planner_of(s, row->buffers);
+        keep_failure(s, s->pricer->simulate(p, &row->layout, &limit, &price[i]));
+    }
+    TRY(first_failure(s));
+    for (int i = 0; i < n; i++) {
+        worth_learn(&s->worth, at[i], &price[i], price[i].step_s > limit_s);
+        if (price[i].step_s <= limit_s) found_add(&s->seen, &s->worth.row[at[i]].row);
+    }
+    s->count.simulated += n;
+    return s->bar == NULL ? OK : progress_to(s->bar, s->count.simulated);
+}
+
+/* Simulates up to TOGETHER of the rows that can be among the best. *n: how many. */
+static Status simulate_some(Search *s, Arena *a, int *n)
+{
+    int64_t at[TOGETHER];
+    const double limit_s = found_best_s(&s->seen);
+    TRY(worth_pick(&s->worth, limit_s, TOGETHER, a, at, n));
+    return simulate_rows(s, at, *n, limit_s);
+}
+
+/* Prices what can win, and meanwhile simulates some: what these take prunes the others. Each time twice as many rows
+ * are priced before more are simulated. */
+static Status price_all(Search *s, Arena *a)
+{
+    for (int64_t next = 0, enough = ROUND; next < s->n;) {
+        int n;
+        TRY(price_round(s, &next));
+        if (s->worth.n >= enough) TRY(simulate_some(s, a, &n));
+        if (s->worth.n >= enough) enough = 2 * s->worth.n;
     }
     return OK;
 }
 
-/* Is a simulated row faster than any of the rest can be? Where a list hides more than its price says, it takes less than
- * the estimate: by 0.2 % in what was looked at, where ranks of tp gather and sum behind each pass by up to 3.3 %. */
-static bool is_decided(const Search *s, const SearchRow *row, int n, const SearchRow *rest,
-                       int more)
+static Status simulate_best(Search *s, Arena *a)
 {
-    double least_s = INFINITY;
-    for (int i = 0; i < more; i++) {
-        const double share = rest[i].layout.tp > 1 && search_is_ours(s->q) ? 0.96 : 0.99;
-        least_s = fmin(least_s, share * rest[i].price.step_s);
+    for (int n = TOGETHER; n > 0;) TRY(simulate_some(s, a, &n));
+    return OK;
+}
+
+/* The front of all rows, with what simulated ones take and what others may take. id: the number in `worth`. */
+static Status guess_front(const Search *s, Arena *a, Found *out)
+{
+    TRY(found_init(out, s->q->hardware, 0, a));
+    for (int64_t i = 0; i < s->worth.n; i++) {
+        SearchRow row = s->worth.row[i].row;
+        const WorthRow *r = &s->worth.row[i];
+        row.id = i;
+        if (!r->simulated) row.price.step_s = worth_guess_s(&s->worth, r);
+        found_add_to_front(out, &row);
     }
-    for (int i = 0; i < n; i++) {
-        if (row[i].price.fits && row[i].price.step_s <= least_s) return true;
+    return OK;
+}
+
+/* Is a row the same as one of the front, but for its schedule, as far as estimates tell? */
+static bool is_twin(const Search *s, const WorthRow *r, const Found *front)
+{
+    for (int i = 0; i < front->n_front; i++) {
+        const WorthRow *on = &s->worth.row[front->front[i].id];
+        if (r->estimate_s == on->estimate_s && r->row.layout.schedule != on->row.layout.schedule &&
+            r->row.price.peak_bytes == on->row.price.peak_bytes &&
+            found_differences(&r->row.layout, &on->row.layout) == 1)
+            return true;
     }
     return false;
 }
 
-/* Adds the points of the front that are not among these rows. */
-static void add_rest_of_front(const Search *s, const SearchRow *row, int n, Found *to)
+/* Simulates the rows of the front of guesses, whole, until all that are on it, and their twins, are simulated; then *out is
+ * that front. A row that nobody guessed to be on the front can be missing. */
+static Status simulate_front(Search *s, Arena *a, Found *out)
 {
-    for (int i = 0; i < s->all.n_front; i++) {
-        bool among = false;
-        for (int k = 0; k < n; k++) among |= row[k].id == s->all.front[i].id;
-        if (!among) front_add(to, &s->all.front[i]);
+    for (int left = 1; left > 0;) {
+        int64_t at[TOGETHER];
+        ArenaMark mark = arena_mark(a);
+        left = 0;
+        TRY(guess_front(s, a, out));
+        for (int i = 0; i < out->n_front && left < TOGETHER; i++) {
+            const WorthRow *r = &s->worth.row[out->front[i].id];
+            if (!r->simulated || r->rough) at[left++] = out->front[i].id;
+        }
+        const int twins = left == 0 ? TOGETHER : 0;
+        for (int64_t i = 0; i < s->worth.n && left < twins; i++) {
+            const WorthRow *r = &s->worth.row[i];
+            if ((!r->simulated || r->rough) && is_twin(s, r, out)) at[left++] = i;
+        }
+        TRY(simulate_rows(s, at, left, INFINITY));
+        if (left > 0) arena_release(a, mark);
     }
-}
-
-/* Simulates rows in the order of their estimates, at least `top`, until no further one can be the best. Joined rows are
- * split first, because schedules with equal estimates differ once their lists are simulated. */
-static Status simulate_best(Search *s, int top, Arena *a)
-{
-    const SearchRow *row = s->all.best;
-    const int rows = s->all.n_best;
-    SearchRow *all = NULL;
-    Found seen;
-    int n = 0, next = 0;
-    TRY(found_init(&seen, s, top, a));
-    add_rest_of_front(s, row, rows, &seen); /* these keep their estimates in any case */
-    TRY(ARENA_NEW(a, rows * schedule_table_n, &all));
-    while (next < rows && (next < top || !is_decided(s, all, n, &row[next], rows - next))) {
-        int first = n, end = next + SEARCH_SIMULATED < rows ? next + SEARCH_SIMULATED : rows;
-        for (; next < end; next++) n += split_schedules(s, &row[next], &all[n]);
-        TRY(simulate_rows(s, &all[first], n - first, &seen));
-    }
-    s->all.best = all;
-    s->all.n_best = n;
+    for (int i = 0; i < out->n_front; i++) out->front[i].id = s->worth.row[out->front[i].id].row.id;
     return OK;
 }
 
@@ -502,42 +396,43 @@ static void close_pricers(Search *s)
 /* If nothing fits, the nearest has only bounds so far; it is priced to say how much is lacking. */
 static Status price_nearest(Search *s)
 {
-    SearchRow *r = &s->all.nearest;
+    SearchRow *r = &s->seen.nearest;
     if (r->layout.pp == 0) return OK;
     return s->pricer->price(planner_of(s, r->buffers), &r->layout, NULL, &r->price);
 }
 
-/* Three stages: bounds of all layouts, prices of those that may win, simulations of the best. */
+/* Begins a stage of the search that the bar shows by itself, as its pace is another one. total 0: not known. */
+static void begin_stage(Search *s, const char *what, const char *unit, int64_t total)
+{
+    if (s->bar == NULL) return;
+    s->bar->what = what, s->bar->unit = unit, s->bar->total = total;
+    progress_next(s->bar);
+}
+
+/* Four stages: bounds of all layouts, prices of those that may win, simulations of the best and of the front. */
 static Status search_all(Search *s, const SearchOptions *o, Arena *a, SearchResult *out)
 {
     double start = clock_s();
-    int cap = o->top > SEARCH_KEPT ? o->top : SEARCH_KEPT;
+    Found front;
     TRY(open_pricers(s, a));
-    TRY(found_init(&s->all, s, cap, a));
+    TRY(found_init(&s->seen, s->q->hardware, o->top, a));
+    for (int i = 0; i < STAGES; i++) TRY(found_init(&s->estimates[i], s->q->hardware, 0, a));
+    begin_stage(s, "search: bounds", "combinations",
+                search_combinations(&s->axes, 0, SEARCH_OUTER));
     TRY(bound_all(s, a));
-    if (s->all.count.legal == 0) return search_why_none(s->q);
-    if (s->bar != NULL) s->bar->total = s->n;
-    for (int64_t next = 0; next < s->n;) {
-        TRY(price_round(s, &next));
-        TRY(progress_to(s->bar, next));
-    }
-    if (s->all.n_best == 0) TRY(price_nearest(s));
-    *out = (SearchResult){ .nearest = s->all.nearest, .seconds = clock_s() - start };
-    return simulate_best(s, o->top, a);
-}
-
-/* Replaces prices by simulated times, also in the front. */
-static Status use_simulated(Search *s, const SearchOptions *o, Arena *a, SearchResult *out)
-{
-    Found f;
-    TRY(found_init(&f, s, s->all.cap, a));
-    for (int i = 0; i < s->all.n_best; i++) found_add(&f, &s->all.best[i]);
-    add_rest_of_front(s, s->all.best, s->all.n_best, &f);
-    out->best = f.best;
-    out->n_best = f.n_best < o->top ? f.n_best : o->top;
-    out->front = f.front;
-    out->n_front = f.n_front;
-    out->count = s->all.count;
+    if (s->count.legal == 0) return search_why_none(s->q);
+    begin_stage(s, "search: prices, then simulations", "layouts simulated", 0);
+    TRY(price_all(s, a));
+    TRY(simulate_best(s, a));
+    TRY(simulate_front(s, a, &front));
+    if (s->seen.n_best == 0) TRY(price_nearest(s));
+    *out = (SearchResult){ .best = s->seen.best,
+                           .n_best = s->seen.n_best,
+                           .front = front.front,
+                           .n_front = front.n_front,
+                           .nearest = s->seen.nearest,
+                           .count = s->count,
+                           .seconds = clock_s() - start };
     return OK;
 }
 
@@ -552,9 +447,10 @@ Status search_run(const PlanRequest *q, const SearchOptions *o, Arena *a, Search
     if (o->top < 1 || o->top > SEARCH_TOP_MAX)
         return FAIL(ERR_ARG, "search: the best %d, legal are 1 to %d", o->top, SEARCH_TOP_MAX);
     search_axes_fill(q, &s.axes);
-    Status status = search_all(&s, o, a, out);
-    if (status == OK) status = use_simulated(&s, o, a, out);
+    Status status = worth_init(&s.worth, search_is_ours(q));
+    if (status == OK) status = search_all(&s, o, a, out);
     close_pricers(&s);
+    worth_free(&s.worth);
     return status;
 }
 
@@ -565,7 +461,7 @@ const SearchRow *search_nearest(const SearchResult *r, const PlanLayout *l)
     for (int i = 0; i < r->n_best + r->n_front; i++) {
         const SearchRow *row = i < r->n_best ? &r->best[i] : &r->front[i - r->n_best];
         if (near == NULL ||
-            count_differences(&row->layout, l) < count_differences(&near->layout, l))
+            found_differences(&row->layout, l) < found_differences(&near->layout, l))
             near = row;
     }
     return near;

@@ -3,9 +3,13 @@
  *
  * The axes are lists of values; an empty list becomes all sensible values. Legal layouts are sorted by a lower
  * bound of their time, and priced in rounds of fixed size, which threads share. A layout is skipped if a
- * bound shows that it cannot fit, or that it is neither among the best nor on the Pareto front of memory
- * and time of earlier rounds. Bounds are never above the price, so skipping does not change the result.
+ * bound shows that it cannot fit, or that it is neither among the best nor on a front of memory and time.
  * Results and counts do not depend on the number of threads.
+ *
+ * All rows of a result are simulated. Meanwhile and at the end those layouts are simulated that can be among the best
+ * (worth.h says what is left out, and why). The front is that of all simulated rows. To find it, layouts are simulated
+ * that are on the front of what they are guessed to take. Prices and simulations are given up once they show
+ * that a layout takes too long (PlanLimit).
  *
  * A schedule that the stack runs without the overlap it is made for is tried only if search.schedule names it.
  *
@@ -15,22 +19,16 @@
  * Of rows with equal speed those come first whose groups span fewer scale-up domains: of experts, then of context
  * ranks, then the pipeline. Then less memory, then the lower number.
  *
- * At the end rows are simulated under each of their schedules, SEARCH_SIMULATED at a time in the order of their
- * estimates, until no further one of the SEARCH_KEPT best can be the fastest. A row whose schedules then
- * differ becomes several. Prices and simulations are given up once they show that a layout takes too long for the
- * best and for the front (PlanLimit).
- *
  * Not here: how a layout is priced (SearchPricer, plan.h).
  */
 #ifndef PLANNER_SEARCH_SEARCH_H
 #define PLANNER_SEARCH_SEARCH_H
 
 #include "engine/host/progress.h"
-#include "planner/plan.h"
+#include "planner/search/row.h"
 
 enum { SEARCH_BUFFER_KINDS = BUFFERS_WORST + 1 };
-/* KEPT: how many of the best estimates may be simulated; SIMULATED: how many at a time. */
-enum { SEARCH_KEPT = 500, SEARCH_SIMULATED = 50, SEARCH_TOP_MAX = 1000, SEARCH_FRONT_MAX = 256 };
+enum { SEARCH_TOP_MAX = 1000 };
 
 typedef enum SearchAxis {
     /* Changes the configuration, not the layout, as search_configure says; empty: the configuration's own. */
@@ -76,17 +74,6 @@ typedef struct SearchPricer {
 
 extern const SearchPricer search_planner; /* plan.h's */
 
-/* A priced layout of a search. */
-typedef struct SearchRow {
-    PlanLayout layout;
-    PlanPrice price;
-    const char *partition; /* for reports; a search leaves it NULL */
-    int buffers;           /* value of SEARCH_BUFFERS */
-    unsigned also;  /* bit i: under schedule_table[i] the layout has the same memory and time */
-    bool simulated; /* else its time is an estimate, which a simulation may raise by a half */
-    int64_t id;     /* number in the order of all combinations */
-} SearchRow;
-
 typedef struct SearchOptions {
     const SearchAxes *axes;
     const SearchPricer *pricer;
@@ -95,9 +82,9 @@ typedef struct SearchOptions {
 } SearchOptions;
 
 /* What became of the layouts: legal ones are pruned by memory or time, priced, or refused by the
- * pricer. */
+ * pricer. simulated: simulations, of priced ones. */
 typedef struct SearchCounts {
-    int64_t legal, pruned_memory, pruned_time, priced, refused;
+    int64_t legal, pruned_memory, pruned_time, priced, refused, simulated;
 } SearchCounts;
 
 /* If nothing fits, n_best is 0 and `nearest` is the layout that lacks the least memory. */
@@ -106,7 +93,7 @@ typedef struct SearchResult {
     int n_best, n_front;
     SearchRow nearest;
     SearchCounts count;
-    double seconds; /* of the clock, without simulations */
+    double seconds; /* of the clock */
 } SearchResult;
 
 /* Applies a value of SEARCH_BUFFERS: moe.buffers, run.compute, fp8.recipe and optimizer.offload, as digits. */

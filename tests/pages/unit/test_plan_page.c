@@ -226,12 +226,8 @@ static void a_search_has_a_plot_a_table_and_timelines(void **state)
         (void)snprintf(link, sizeof link, "<a href=\"#row%d\"", i);
         CHECK_INT(count(page, link), 1);
     }
-    int estimates = 0;
-    for (int i = 0; i < a.found.n_front; i++) estimates += !a.found.front[i].simulated;
-    CHECK(estimates > 0);
-    CHECK_INT(count(page, "<td>front, estimate</td><td>~"), estimates);
-    CHECK_INT(count(page, "<td>~"), 3 * estimates);   /* speed, step, bubble */
-    CHECK_INT(count(page, ": ~"), estimates);         /* points of the plot */
+    CHECK_INT(count(page, "~"), 0); /* every row is simulated */
+    CHECK_INT(count(page, "<td>front</td>"), rows - 3);
     CHECK_INT(count(page, "\">timeline</a>"), 3 + 1); /* and one in the header */
     for (int i = 1; i <= 3; i++) {
         char id[32];

@@ -337,6 +337,30 @@ static void lists_of_many_micro_batches_are_extended(void **state)
     }
 }
 
+/* Where weights are gathered in every pass, and passes run part by part, the list takes twice the time of its passes: the
+ * price knows most of it, and is never above. */
+static void collectives_of_every_pass_are_in_the_price(void **state)
+{
+    (void)state;
+    static const char *const set[] = { "run.compute=bf16",   "data.sequence=4096",
+                                       "train.batch=256",    "mesh.pp=4",
+                                       "mesh.vpp=8",         "mesh.ep=8",
+                                       "mesh.zero=3",        "mesh.schedule=1f1b-overlap",
+                                       "train.micro_batch=1" };
+    for (int i = 0; i < 2; i++) {
+        Question q;
+        PlanPrice price, list;
+        question_load(&q, "mixtral-8x7b", "h200", 64, "switchyard", set, 9);
+        if (i == 1) q.config.mesh_zero = 2;
+        question_open(&q);
+        CHECK_OK(planner_price(q.planner, &q.layout, &price));
+        CHECK_OK(planner_price_list(q.planner, &q.layout, &q.arena, &list, NULL));
+        print_message("ZeRO-%d: %.4f s, in the list %.4f\n", 3 - i, price.step_s, list.step_s);
+        CHECK(price.step_s <= list.step_s && price.step_s >= (i == 0 ? 0.7 : 0.62) * list.step_s);
+        question_close(&q);
+    }
+}
+
 /* Our own kernels are priced where they run, and under our own engine alone. A rank of mesh.cp=2 attends
  * with the kernel that its pieces get: the same, at half as many keys a call. */
 static void attention_is_priced_as_it_runs(void **state)
@@ -381,6 +405,7 @@ int main(void)
         TEST(gradients_of_twins_are_added_up),
         TEST(lists_wait_for_what_their_meshes_send),
         TEST(lists_of_many_micro_batches_are_extended),
+        TEST(collectives_of_every_pass_are_in_the_price),
         TEST(attention_is_priced_as_it_runs),
     };
     return TEST_RUN(tests);

@@ -19,7 +19,8 @@ static bool is(const PlanLayout *l, const char *schedule)
     return strcmp(l->schedule->name, schedule) == 0;
 }
 
-/* 0 to 1, the same for the same layout. */
+/* 0 to 1, the same for the same layout, whatever it recomputes and whatever its ZeRO stage: more of these takes longer
+ * (worth.h), unlike memory, which any may raise. */
 static double noise(const PlanLayout *l, unsigned salt)
 {
     uint64_t h = salt;
@@ -27,11 +28,10 @@ static double noise(const PlanLayout *l, unsigned salt)
                              l->vpp,
                              l->ep,
                              l->cp,
-                             l->zero,
                              l->shard,
                              l->micro_batch,
-                             l->recompute,
-                             l->recompute_blocks,
+                             salt == 1 ? l->zero + 4 * l->recompute : 0,
+                             salt == 1 ? l->recompute_blocks : 0,
                              l->schedule - schedule_table - is(l, "1f1b") };
     for (size_t i = 0; i < sizeof part / sizeof *part; i++)
         h = (h ^ (uint64_t)part[i]) * 0x9E3779B97F4A7C15u, h ^= h >> 29;

@@ -40,16 +40,19 @@ static void quiet_shows_nothing_either(void **state)
 static void a_long_one_says_share_amount_and_times(void **state)
 {
     (void)state;
-    Progress p = { .what = "prepare", .name = "web", .unit = "tensors", .total = 4000 };
+    Progress p = { .what = "look", .unit = "files", .total = 2 };
     catch_begin();
     progress_begin(&p);
-    p.begin_s -= 30;
+    CHECK_OK(progress_add(&p, 2));
+    p.what = "prepare", p.name = "web", p.unit = "tensors", p.total = 4000;
+    progress_next(&p); /* the time left is that of the stage alone */
+    p.begin_s -= 30, p.stage_s -= 20;
     CHECK_OK(progress_to(&p, 1000));
     CHECK_OK(progress_add(&p, 1));
     CHECK_OK(progress_to(&p, 4000));
     progress_end(&p);
     catch_end();
-    CHECK_TEXT(caught, " 25 %, 1,000 of 4,000 tensors, 30 s, 90 s left: prepare web\n"
+    CHECK_TEXT(caught, " 25 %, 1,000 of 4,000 tensors, 30 s, 60 s left: prepare web\n"
                        "100 %, 4,000 of 4,000 tensors, 30 s: prepare web\n");
 }
 
