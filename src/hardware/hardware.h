@@ -145,12 +145,4 @@ Status hardware_sheet_flops(const char *gpu, Dtype type, double *out);
  * than `ranks` GPUs. */
 Status hardware_sheet_link(const char *gpu, int64_t ranks, double *out);
 
-/* calibrate.c: replaces the rates in `h`, a base GPU, by what `switchyard bench ops` measured: rates of products
- * and attention by size, and of memory. Lines of `bench contention` give the section contention, as the mean of
- * their factors beside an all-gather, weighted by time. Everything else (peaks, links, host) stays the base GPU's. Ops of
- * one kind of work and size are weighted by their time. `bench` is the output of these benches on a GPU, or of
- * several runs one after the other; `name` is its file, for messages. Texts live in `a`. ERR_FORMAT: no
- * such output, or a line is cut. */
-Status calibrate(const char *name, const char *bench, Arena *a, Hardware *h);
-
 #endif

@@ -6,6 +6,7 @@
 #include "engine/options/options.h"
 #include "engine/schedule/print.h"
 #include "planner/answer.h"
+#include "planner/command/calibrate.h"
 #include "planner/command/plan_verify.h"
 #include "planner/command/plan_words.h"
 #include "planner/page/pipeline_page.h"

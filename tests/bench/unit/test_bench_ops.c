@@ -5,6 +5,7 @@
 #include "engine/base/log.h"
 #include "hardware/hardware.h"
 #include "kernels/core/op.h"
+#include "planner/command/calibrate.h"
 
 enum { STEPS = 3, LAYERS = 2, MICROS = 2 };
 

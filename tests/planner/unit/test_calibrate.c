@@ -4,6 +4,7 @@
 #include "engine/count/layer_count.h"
 #include "hardware/hardware.h"
 #include "hardware/presets.h"
+#include "planner/command/calibrate.h"
 #include "planner/price/roofline.h"
 
 #include <string.h>

@@ -1,0 +1,15 @@
+/* calibrate: `plan calibrate` makes a GPU's file (hardware/hardware.h) of measured rates. */
+#ifndef PLANNER_COMMAND_CALIBRATE_H
+#define PLANNER_COMMAND_CALIBRATE_H
+
+#include "hardware/hardware.h"
+
+/* Replaces the rates in `h`, a base GPU, by what `switchyard bench ops` measured: rates of products
+ * and attention by size, and of memory. Lines of `bench contention` give the section contention, as the mean of
+ * their factors beside an all-gather, weighted by time. Everything else (peaks, links, host) stays the base GPU's. Ops of
+ * one kind of work and size are weighted by their time. `bench` is the output of these benches on a GPU, or of
+ * several runs one after the other; `name` is its file, for messages. Texts live in `a`. ERR_FORMAT: no
+ * such output, or a line is cut. */
+Status calibrate(const char *name, const char *bench, Arena *a, Hardware *h);
+
+#endif
