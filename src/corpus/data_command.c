@@ -5,6 +5,8 @@
 #include "engine/base/log.h"
 #include "engine/options/options.h"
 
+#include <string.h>
+
 /* Warnings go to stderr; the one line of figures to stdout. */
 static Status print_prepared(const PrepareConfig *c, const PrepareStats *s, Text *out)
 {
@@ -14,8 +16,8 @@ static Status print_prepared(const PrepareConfig *c, const PrepareStats *s, Text
     if (c->dedup)
         log_info("%lld documents whose bytes had come before were left out",
                  (long long)s->duplicates);
-    if (c->chat != NULL)
-        TRY(text_printf(out, "%s: %s of %s tokens are answers, in sequences of %lld\n", c->out,
+    if (c->parts)
+        TRY(text_printf(out, "%s: %s of %s tokens are learned, in sequences of %lld\n", c->out,
                         text_thousands(documents, s->learned), text_thousands(tokens, s->tokens),
                         (long long)c->sequence));
     if (c->best_fit) {
@@ -55,6 +57,18 @@ static Status prepare_shard(void *state, int n, char **arguments, Arena *a, Text
     return print_prepared(c, &stats, out);
 }
 
+/* An option that went. */
+static Status refuse_chat(int argc, char **argv)
+{
+    for (int i = 1; i < argc; i++) {
+        if (strcmp(argv[i], "--chat") == 0 || text_starts(argv[i], "--chat="))
+            return FAIL(ERR_ARG, "--chat is a command of its own: `switchyard data chat --model "
+                                 "FOLDER --out PARTS.jsonl FILE...` (--template FILE: another "
+                                 "template), then `switchyard data prepare --parts PARTS.jsonl`");
+    }
+    return OK;
+}
+
 static Status run_prepare(int argc, char **argv)
 {
     Prepare p = { .config.documents.field = "text", .config.sequence = 256, .split = SPLIT_FILE };
@@ -74,10 +88,11 @@ static Status run_prepare(int argc, char **argv)
           .help = "exact: leave out documents whose bytes have come before" },
         { "--pack", OPTION_CHOICE, &p.pack, "none|best-fit",
           .help = "best-fit: put whole documents into sequences of N tokens, with padding" },
-        { "--chat", OPTION_TEXT, &p.config.chat, "TEMPLATE",
-          .help = "learn the answers of chats; a Jinja template, or `tokenizer` for its own" },
+        { "--parts", OPTION_FLAG, &p.config.parts,
+          .help =
+              "lines are texts with whether each is learned, as `switchyard data chat` writes" },
         { "--sequence", OPTION_INT, &p.config.sequence, "N",
-          .help = "with --chat or --pack: tokens of a sequence", .min = 2, .max = 100000000 },
+          .help = "with --parts or --pack: tokens of a sequence", .min = 2, .max = 100000000 },
         { "--split", OPTION_CHOICE, &p.split, "file|blank|line",
           .help = "a text file's document: the file, a block between blank lines, or a line" },
     };
@@ -88,12 +103,13 @@ static Status run_prepare(int argc, char **argv)
                 "ids. They may be gzip or zstd. A folder stands for all .jsonl, .ndjson, .json and "
                 ".txt files below it, a quoted pattern for what it matches. Every document ends "
                 "with the end-of-text id. A pipe holds JSON lines if it begins with a brace. After "
-                "Ctrl-C or a crash the same command continues. With --chat a line is "
-                "{\"messages\": [{\"role\", \"content\"}, ...]} or {\"prompt\", \"answer\"}.",
+                "Ctrl-C or a crash the same command continues. With --parts a line is "
+                "{\"parts\": [{\"text\", \"learned\"}, ...]}.",
         .example = "switchyard data prepare --tokenizer runs/tokenizer.json --out data/web "
                    "--on-bad-line skip web/",
         OPTIONS(table, 1, -1),
     };
+    TRY(refuse_chat(argc, argv));
     return options_run(&command, argc, argv, prepare_shard, &p);
 }
 
@@ -101,6 +117,7 @@ Status cli_data(int argc, char **argv)
 {
     static const Subcommand ROWS[] = {
         { "tokenizer", "learn a tokenizer from text", NULL },
+        { "chat", "turn chats into texts with what is learned", NULL },
         { "prepare", "turn text into a shard of token ids", run_prepare },
         { "inspect", "show what a shard holds", NULL },
         { "ngram", "measure n-gram models on held-out documents", NULL },

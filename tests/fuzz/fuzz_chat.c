@@ -2,7 +2,7 @@
  * without a prompt, and its answers found. What was checked fails while it is written by what it
  * makes of the messages and by kinds of variables alone, never by its syntax; parts are the whole text,
  * cut. */
-#include "corpus/tokenizer/chat.h"
+#include "chat/chat.h"
 #include "harness/fuzz.h"
 
 static const ChatMessage talk[] = {

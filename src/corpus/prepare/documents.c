@@ -139,11 +139,11 @@ static const Json *find_field(const Json *object, const char *name)
 /* Sets *text to the field's text. Returns NULL, or what is wrong with the line. */
 static const char *line_text(const Documents *d, Span line, Span *text, char room[WRONG_BYTES])
 {
-    const char *name = d->options.field == NULL ? "messages" : d->options.field;
-    const Json *field = find_field(d->json, name);
+    const char *name = d->options.field;
     const bool object = json_is(d->json, JSON_OBJECT);
     *text = line;
-    if (object && d->options.field == NULL) return NULL;
+    if (name == NULL) return object ? NULL : "no JSON object";
+    const Json *field = find_field(d->json, name);
     if (json_is(field, JSON_TEXT)) {
         *text = (Span){ field->text, strlen(field->text) };
         return NULL;

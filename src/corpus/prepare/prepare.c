@@ -1,5 +1,5 @@
 /* prepare: the pipeline of `data prepare`: lists the files, starts the threads that read, encode and
- * write them (prepare_lane.c), and commits the shard. Conversations are in prepare_chat.c. */
+ * write them (prepare_lane.c), and commits the shard. Documents of parts are in prepare_parts.c. */
 #include "corpus/prepare/prepare.h"
 
 #include "corpus/prepare/prepare_private.h"
@@ -15,7 +15,7 @@
 /* Address space for a tokenizer and for the ids of the largest document. Memory that is not touched
  * costs nothing. */
 static const size_t RESERVE_BYTES = (size_t)64 << 30;
-static const size_t LANE_BYTES = (size_t)32 << 30, STRINGS_BYTES = (size_t)4 << 30;
+static const size_t LANE_BYTES = (size_t)32 << 30;
 static const size_t STACK_BYTES = (size_t)8 << 20; /* of a thread that parses JSON */
 static const char UNPACKED[] = ".unpacked";        /* PREFIX.unpacked is what best_fit packs */
 
@@ -29,14 +29,13 @@ static Status open_tokenizer(Preparer *p)
     if (p->end_of_text < 0)
         return FAIL(ERR_FORMAT, "%s has no end-of-text token to end documents with",
                     p->config->tokenizer);
-    if (p->config->chat == NULL) return OK;
-    return chat_load(p->config->chat, p->config->tokenizer, &p->arena, &p->chat);
+    return OK;
 }
 
 static Status check_options(const PrepareConfig *c)
 {
-    if (c->best_fit && c->chat != NULL)
-        return FAIL(ERR_ARG, "--pack best-fit is for documents: conversations are packed already");
+    if (c->best_fit && c->parts)
+        return FAIL(ERR_ARG, "--pack best-fit with --parts: documents of parts are packed already");
     if (c->best_fit && c->sequence > PACK_TOKENS_MAX)
         return FAIL(ERR_ARG, "--pack best-fit with --sequence %lld: at most %d are possible",
                     (long long)c->sequence, PACK_TOKENS_MAX);
@@ -86,16 +85,13 @@ static Status lock_prefix(Preparer *p)
                 p->config->out, holder);
 }
 
-static int64_t chat_pack(const Preparer *p)
-{
-    return p->config->chat != NULL ? p->config->sequence : 0;
-}
+static int64_t parts_pack(const Preparer *p) { return p->config->parts ? p->config->sequence : 0; }
 
 /* Goes on where the journal ends. */
 static Status resume_writer(Preparer *p)
 {
     const Journal *j = &p->state;
-    TRY(shard_resume(&p->writer, p->prefix, tokenizer_vocab(p->tokenizer), chat_pack(p), &j->mark,
+    TRY(shard_resume(&p->writer, p->prefix, tokenizer_vocab(p->tokenizer), parts_pack(p), &j->mark,
                      &p->arena));
     if (p->config->dedup) TRY(dedup_open(&p->dedup, p->config->out, j->stats.documents, &p->arena));
     p->from.file = j->file;
@@ -112,7 +108,7 @@ static Status resume_writer(Preparer *p)
 static Status create_writer(Preparer *p)
 {
     TRY(journal_remove(p->config->out));
-    TRY(shard_create(&p->writer, p->prefix, tokenizer_vocab(p->tokenizer), chat_pack(p),
+    TRY(shard_create(&p->writer, p->prefix, tokenizer_vocab(p->tokenizer), parts_pack(p),
                      &p->arena));
     return p->config->dedup ? dedup_open(&p->dedup, p->config->out, 0, &p->arena) : OK;
 }
@@ -155,8 +151,7 @@ static Status open_lane(Preparer *p, Lane *l)
     l->p = p;
     l->worker = (Worker){ .job = prepare_lane, .state = l, .stack_bytes = STACK_BYTES };
     TRY(arena_reserve(&l->scratch, "document", LANE_BYTES));
-    TRY(arena_reserve(&l->strings, "strings", STRINGS_BYTES));
-    TRY(tokenizer_cache_make(&l->strings, &l->cache));
+    TRY(tokenizer_cache_make(&p->arena, &l->cache));
     if (p->config->dedup) TRY(hashes_open(&l->seen));
     for (int i = 0; i < 4; i++) {
         TRY(arena_reserve(&l->arena[i], NAMES[i], LANE_BYTES));
@@ -171,7 +166,6 @@ static void close_lane(Lane *l)
     documents_close(&l->reader);
     arena_free(&l->seen.arena);
     arena_free(&l->scratch);
-    arena_free(&l->strings);
     for (int i = 0; i < 4; i++) arena_free(&l->arena[i]);
 }
 
@@ -252,7 +246,7 @@ static Status pack_documents(Preparer *p)
 static Status finish_shard(Preparer *p)
 {
     TRY(check_result(p));
-    if (p->config->chat != NULL) TRY(prepare_fill_pack(&p->writer, p->end_of_text));
+    if (p->config->parts) TRY(prepare_fill_pack(&p->writer, p->end_of_text));
     TRY(p->config->best_fit ? pack_documents(p) : commit_shard(p, &p->writer));
     return journal_remove(p->config->out);
 }

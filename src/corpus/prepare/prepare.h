@@ -9,9 +9,8 @@
  * Every journal_bytes of text the state is written to PREFIX.journal. If the run fails or is killed after
  * that, the next one goes on from there, and ends with the same shard; skip_bad may be another.
  *
- * With `chat` each JSON line is a conversation: {"messages": [{"role", "content"}]} or {"prompt",
- * "answer"}. Only answers are learned (chat.h), and conversations are packed into sequences without
- * cutting any (shard.h). With `best_fit` documents are packed likewise, as pack.h says. The output files
+ * With `parts` each JSON line says which of its texts are learned (prepare_parts.c), and documents are
+ * packed into sequences without cutting any (shard.h). With `best_fit` documents are packed likewise, as pack.h says. The output files
  * appear only when everything is written. */
 #ifndef CORPUS_PREPARE_PREPARE_H
 #define CORPUS_PREPARE_PREPARE_H
@@ -26,9 +25,9 @@ typedef struct PrepareConfig {
     const char *const *files; /* or folders, or patterns (corpus.h) */
     int n_files;
     DocumentOptions documents;
-    const char *chat;      /* chat_load's path: lines are conversations; NULL: documents */
+    bool parts;            /* lines are documents of parts */
     int64_t sequence;      /* of packs: tokens */
-    bool best_fit;         /* pack documents; not with chat */
+    bool best_fit;         /* pack documents; not with parts */
     bool dedup;            /* leave out documents whose bytes have come before */
     int64_t threads;       /* 0: as many as there are processors */
     int64_t journal_bytes; /* of text between two states of the journal; 0: 128 MiB */
@@ -37,7 +36,7 @@ typedef struct PrepareConfig {
 /* The journal keeps those up to `duplicates`. */
 typedef struct PrepareStats {
     int64_t documents, tokens, text_bytes;
-    int64_t learned;        /* tokens of answers, of chats */
+    int64_t learned;        /* tokens, with parts */
     int64_t empty, skipped; /* documents without text; bad lines left out */
     int64_t duplicates;
     int64_t resumed_bytes;       /* of text that an earlier run had written */

@@ -34,9 +34,8 @@ Status journal_run(const PrepareConfig *c, const Corpus *corpus, const char *tok
     const char *field = c->documents.field != NULL ? c->documents.field : "";
     TRY(text_printf(&t, "%d %s %d %zu %lld %d %d\n%s\n%s\n", VERSION, tokenizer_sum,
                     c->documents.split, c->documents.most_bytes,
-                    c->chat != NULL ? (long long)c->sequence : 0, c->dedup, c->best_fit, field,
-                    c->chat != NULL ? c->chat : ""));
-    if (c->chat != NULL && file_exists(c->chat)) TRY(add_file(&t, c->chat));
+                    c->parts ? (long long)c->sequence : 0, c->dedup, c->best_fit, field,
+                    c->parts ? "parts" : ""));
     for (int i = 0; i < corpus->n; i++) TRY(add_file(&t, corpus->files[i]));
     XXH128_hash_t h = XXH3_128bits(t.data, t.used);
     arena_release(a, mark);

@@ -20,7 +20,7 @@ static Status open_file(Preparer *p)
     return OK;
 }
 
-/* The next block of the next file that has one. Of a chat every line must be JSON. */
+/* The next block of the next file that has one. Parts come in lines of JSON. */
 static Status read_block(Lane *l, bool *more)
 {
     Preparer *p = l->p;
@@ -35,8 +35,8 @@ static Status read_block(Lane *l, bool *more)
     }
     if (!*more) return OK;
     l->jsonl = p->from.blocks.jsonl;
-    if (p->config->chat != NULL && !l->jsonl)
-        return FAIL(ERR_ARG, "%s: chats come in JSON lines, so its name must end in .jsonl",
+    if (p->config->parts && !l->jsonl)
+        return FAIL(ERR_ARG, "%s: parts come in JSON lines, so its name must end in .jsonl",
                     p->corpus.files[p->from.file]);
     l->after.file = p->from.file;
     l->after.file_bytes = p->from.file_bytes;
@@ -64,7 +64,7 @@ static Status take_block(Lane *l, bool *more)
 Status prepare_ids(Lane *l, const int32_t *ids, int64_t n, bool learned)
 {
     TRY(text_append(&l->ids, (const char *)ids, (size_t)n * sizeof *ids));
-    if (l->p->config->chat == NULL) return OK;
+    if (!l->p->config->parts) return OK;
     for (int64_t i = 0; i < n; i++) TRY(text_append(&l->learned, learned ? "\1" : "\0", 1));
     return OK;
 }
@@ -73,7 +73,7 @@ Status prepare_end(Lane *l, int64_t text_bytes, DocumentHash hash)
 {
     const Encoded e = { (int64_t)(l->ids.used / sizeof(int32_t)), text_bytes, hash };
     bool is_new = true;
-    if (l->p->config->dedup && (l->p->config->chat != NULL || text_bytes >= LOOKED_UP_BYTES))
+    if (l->p->config->dedup && (l->p->config->parts || text_bytes >= LOOKED_UP_BYTES))
         TRY(hashes_add(&l->seen, hash, &is_new));
     return text_append(&l->documents, (const char *)&e, sizeof e);
 }
@@ -107,13 +107,13 @@ static Status encode_document(Lane *l, const char *text, size_t bytes)
     return prepare_end(l, (int64_t)bytes, hash);
 }
 
-/* A line of a conversation has no text field: documents_next then only parses the line, and
- * prepare_chat reads the tree (Documents.json). */
+/* A line of parts has no text field: documents_next then only parses the line, and prepare_parts reads the
+ * tree (Documents.json). */
 static Status encode_block(Lane *l)
 {
     Preparer *p = l->p;
     DocumentOptions o = p->config->documents;
-    if (p->config->chat != NULL) o.field = NULL;
+    if (p->config->parts) o.field = NULL;
     documents_of_block(&l->reader, p->corpus.files[l->after.file], l->jsonl, &l->block, &o);
     l->ids.used = l->learned.used = l->documents.used = 0;
     l->empty = l->duplicates = 0;
@@ -124,8 +124,8 @@ static Status encode_block(Lane *l)
         bool more = false;
         TRY(documents_next(&l->reader, &text, &bytes, &more));
         if (!more) return OK;
-        if (p->config->chat != NULL) {
-            TRY(prepare_chat(l, text, bytes));
+        if (p->config->parts) {
+            TRY(prepare_parts(l, text, bytes));
         } else if (bytes == 0) {
             l->empty++;
         } else {
@@ -149,7 +149,7 @@ static Status write_document(Preparer *p, const Encoded *e, const int32_t *ids,
     s->documents++;
     s->tokens += n;
     s->text_bytes += e->text_bytes;
-    if (p->config->chat != NULL) return prepare_write_chat(p, ids, learned, n);
+    if (p->config->parts) return prepare_write_parts(p, ids, learned, n);
     TRY(shard_append(&p->writer, ids, n));
     return shard_end_document(&p->writer);
 }

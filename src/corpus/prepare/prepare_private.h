@@ -8,7 +8,6 @@
 #include "corpus/prepare/dedup.h"
 #include "corpus/prepare/prepare.h"
 #include "corpus/shard/shard.h"
-#include "corpus/tokenizer/chat.h"
 #include "corpus/tokenizer/tokenizer.h"
 #include "engine/host/progress.h"
 #include "engine/host/worker.h"
@@ -29,7 +28,7 @@ typedef struct Journal {
     PrepareStats stats;
 } Journal;
 
-/* A document or conversation of a block, as ids of its lane. */
+/* A document of a block, as ids of its lane. */
 typedef struct Encoded {
     int64_t end; /* the id after its last one; it begins where the one before ends */
     int64_t text_bytes;
@@ -41,12 +40,11 @@ typedef struct Lane {
     Preparer *p;
     Worker worker;
     Arena scratch; /* one document's ids, then reset */
-    Arena strings; /* of a template, likewise */
     /* Each in an arena of its own: the text of the block; ids i32 of all its documents; whether each is
-     * learned, u8, of chats; Encoded. */
+     * learned, u8, with `parts`; Encoded. */
     Text text, ids, learned, documents;
     Arena arena[4];
-    TokenizerCache *cache; /* in `strings` */
+    TokenizerCache *cache; /* in the arena of the Preparer */
     Documents reader;
     Block block;
     bool jsonl;
@@ -60,11 +58,10 @@ typedef struct Lane {
 struct Preparer {
     const PrepareConfig *config;
     Corpus corpus;
-    Arena arena; /* the tokenizer's, names, write buffers */
+    Arena arena; /* the tokenizer's, names, write buffers, caches */
     /* In `arena`, but tokenizer_free must release its machine code. */
     Tokenizer *tokenizer;
     int32_t end_of_text;
-    ChatTemplate chat;
     int n_lanes;
     Lane *lane;
 
@@ -100,10 +97,10 @@ DocumentHash prepare_hash(Lane *l, const char *text, size_t bytes, bool *duplica
 Status prepare_ids(Lane *l, const int32_t *ids, int64_t n, bool learned);
 Status prepare_end(Lane *l, int64_t text_bytes, DocumentHash hash);
 
-/* Encodes the conversation that the reader is at, whose line has these bytes; writes one; fills the last
+/* Encodes the document of parts that the reader is at, whose line has these bytes; writes one; fills the last
  * pack. */
-Status prepare_chat(Lane *l, const char *line, size_t bytes);
-Status prepare_write_chat(Preparer *p, const int32_t *ids, const uint8_t *learned, int64_t n);
+Status prepare_parts(Lane *l, const char *line, size_t bytes);
+Status prepare_write_parts(Preparer *p, const int32_t *ids, const uint8_t *learned, int64_t n);
 Status prepare_fill_pack(ShardWriter *w, int32_t end_of_text);
 
 /* Notes that there is a journal of the state. */

@@ -138,18 +138,28 @@ static void broken_json_lines_are_named_or_counted(void **state)
 static void bad_chats_and_templates_leave_nothing_behind(void **state)
 {
     static const Refusal table[] = {
-        { { "data", "prepare", "--tokenizer=../tokenizer.json", "--out=new/a", "--chat=good.jinja",
-            "no_answer.jsonl" },
+        { { "data", "chat", "--template=good.jinja", "--out=a.jsonl", "no_answer.jsonl" },
           { "no_answer.jsonl:1: a chat of 1 messages without an answer" } },
-        { { "data", "prepare", "--tokenizer=../tokenizer.json", "--out=new/a", "--chat=good.jinja",
-            "role.jsonl" },
+        { { "data", "chat", "--template=good.jinja", "--out=a.jsonl", "role.jsonl" },
           { "role.jsonl:1: message 1 has the role tool", "good.jinja" } },
-        { { "data", "prepare", "--tokenizer=../tokenizer.json", "--out=new/a", "--chat=macro.jinja",
-            "no_answer.jsonl" },
+        { { "data", "chat", "--template=macro.jinja", "--out=a.jsonl", "no_answer.jsonl" },
           { "macro.jinja:2: macro is not among" } },
-        { { "data", "prepare", "--tokenizer=../tokenizer.json", "--out=new/a", "--chat=tokenizer",
+        { { "data", "chat", "--model=..", "--out=a.jsonl", "no_answer.jsonl" },
+          { "the folder .. has no chat_template", "--template" } },
+        { { "data", "chat", "--out=a.jsonl", "no_answer.jsonl" },
+          { "data chat needs a template", "--model", "--template" } },
+        { { "data", "prepare", "--tokenizer=../tokenizer.json", "--out=new/a", "--parts",
             "no_answer.jsonl" },
-          { "beside ../tokenizer.json there is no chat_template" } },
+          { "no_answer.jsonl:1: no list \"parts\"", "switchyard data chat" } },
+        { { "data", "prepare", "--tokenizer=../tokenizer.json", "--out=new/a", "--parts",
+            "good.jinja" },
+          { "good.jinja: parts come in JSON lines" } },
+        { { "data", "prepare", "--tokenizer=../tokenizer.json", "--out=new/a", "--chat",
+            "good.jinja", "no_answer.jsonl" },
+          { "switchyard data chat --model", "switchyard data prepare --parts" } },
+        { { "data", "prepare", "--tokenizer=../tokenizer.json", "--out=new/a", "--chat=good.jinja",
+            "no_answer.jsonl" },
+          { "--chat is a command of its own" } },
     };
     Lab *lab = *state;
     CHECK_OK(file_make_folders(lab_path(lab, "chats")));
@@ -163,7 +173,8 @@ static void bad_chats_and_templates_leave_nothing_behind(void **state)
                    "{\"messages\":[{\"role\":\"tool\",\"content\":\"a\"},"
                    "{\"role\":\"assistant\",\"content\":\"b\"}]}\n");
     CHECK_REFUSALS(lab, "chats", table);
-    CHECK(!file_exists(lab_path(lab, "chats/new/a.bin")) &&
+    CHECK(!file_exists(lab_path(lab, "chats/a.jsonl")) &&
+          !file_exists(lab_path(lab, "chats/new/a.bin")) &&
           !file_exists(lab_path(lab, "chats/new/a.mask")) &&
           !file_exists(lab_path(lab, "chats/new/a.idx")));
 }
@@ -228,7 +239,7 @@ static void corpora_that_cannot_be_read_are_named(void **state)
         { { PREPARE, "--dedup=fuzzy", "a.jsonl" }, { "--dedup", "exact" } },
         { { PREPARE, "--pack=best-fit", "--sequence=2000000", "a.jsonl" },
           { "--sequence 2000000: at most 1048576" } },
-        { { PREPARE, "--pack=best-fit", "--chat=tokenizer", "a.jsonl" }, { "packed already" } },
+        { { PREPARE, "--pack=best-fit", "--parts", "a.jsonl" }, { "packed already" } },
         { { "train", "../tiny.yaml", "train.batch_ramp=[\"5 2\"]" },
           { "train.batch_ramp[0] is \"5 2\", must be \"STEP: SEQUENCES\"" } },
         { { "train", "../tiny.yaml", "data.curriculum=[\"5 web=1\"]" },

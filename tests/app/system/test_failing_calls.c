@@ -146,6 +146,8 @@ static const Command commands[] = {
     MAKES("run", "convert-from-hf", "convert", "from-hf", "../made/hf", "run"),
     MAKES("tokenizer.json", "data-tokenizer", "data", "tokenizer", "train", "--vocab", "300",
           "--out", "tokenizer.json", "../books.txt"),
+    MAKES("parts.jsonl", "data-chat", "data", "chat", "--template", "../made/chat.jinja", "--out",
+          "parts.jsonl", "../made/chats.jsonl"),
     { .name = "data-prepare",
       .words = { "data", "prepare", TOKENIZER, "--threads", "2", "--out", "web", "../web.jsonl" },
       .results = { "web.bin", "web.idx" },
@@ -236,6 +238,9 @@ static void make_inputs(Lab *l)
                    "{\"traceEvents\":[" OP("100", "aten::mm", "1") "]}");
     lab_write_text(l, lab_path(l, "made/a.json"), COLLECTIVE("0", "90"));
     lab_write_text(l, lab_path(l, "made/b.json"), COLLECTIVE("1", "50"));
+    lab_write_text(l, lab_path(l, "made/chat.jinja"),
+                   "{% for m in messages %}{{ m.role + m.content }}{% endfor %}");
+    lab_write_text(l, lab_path(l, "made/chats.jsonl"), "{\"prompt\":\"a\",\"answer\":\"b\"}\n");
     lab_write(l, lab_path(l, "made/tokens"), (int32_t[]){ 5, 6, 7 }, 12);
     Outcome o = SHELL(l, "made", made);
     CHECK_EXIT(o, 0);

@@ -581,16 +581,16 @@ static void chats_train_alike_on_any_mesh(void **state)
                                            { "mesh.cp=2", "2" }, { "mesh.tp=2", "2" } };
     enum { MESHES = sizeof mesh / sizeof *mesh, CHATS = 300 };
     Lab *lab = *state;
-    char lines[CHATS * 64] = "";
+    char lines[CHATS * 128] = "";
     size_t used = 0;
     for (int i = 0; i < CHATS; i++)
         used += (size_t)snprintf(lines + used, sizeof lines - used,
-                                 "{\"prompt\":\"%d\",\"answer\":\"%d\"}\n", i, i % 10);
+                                 "{\"parts\":[{\"text\":\"user:%d\",\"learned\":false},"
+                                 "{\"text\":\"assistant:%d\",\"learned\":true}]}\n",
+                                 i, i % 10);
     lab_write_text(lab, lab_path(lab, "asked.jsonl"), lines);
-    lab_write_text(lab, lab_path(lab, "asked.jinja"),
-                   "{% for m in messages %}{{ m.role + ':' + m.content }}{% endfor %}");
-    Outcome o = RUN(lab, "asked", "data", "prepare", "--tokenizer", "../tokenizer.json", "--chat",
-                    "../asked.jinja", "--sequence", "32", "--out", "../asked", "../asked.jsonl");
+    Outcome o = RUN(lab, "asked", "data", "prepare", "--tokenizer", "../tokenizer.json", "--parts",
+                    "--sequence", "32", "--out", "../asked", "../asked.jsonl");
     CHECK_EXIT(o, 0);
     double loss[MESHES][2];
     for (int i = 0; i < MESHES; i++) {

@@ -19,8 +19,8 @@
  * Only answers count in the loss. The template itself says where an answer begins: where the rendering
  * of all messages before it, with add_generation_prompt, ends. What the template writes of the answer
  * after that point, including its end mark, is learned. */
-#ifndef CORPUS_TOKENIZER_CHAT_H
-#define CORPUS_TOKENIZER_CHAT_H
+#ifndef CHAT_CHAT_H
+#define CHAT_CHAT_H
 
 #include "engine/base/text.h"
 
@@ -45,11 +45,11 @@ typedef struct ChatPart {
 
 enum { CHAT_MESSAGES_MAX = 1024 };
 
-/* path: a file with a template, or "tokenizer" for the chat_template in the folder of tokenizer.json
- * (in tokenizer_config.json, or chat_template.jinja). bos_token and eos_token come from a
- * tokenizer_config.json there, if it exists. ERR_FORMAT, ERR_UNSUPPORTED: FILE:LINE and what is wrong or
- * not supported. */
-Status chat_load(const char *path, const char *tokenizer, Arena *a, ChatTemplate *out);
+/* file: a template; NULL: that of the folder, chat_template.jinja or the chat_template of
+ * tokenizer_config.json. bos_token and eos_token come from the folder's tokenizer_config.json. folder: NULL
+ * if there is none; one of both is given. ERR_FORMAT, ERR_UNSUPPORTED: FILE:LINE and what is wrong or not
+ * supported. */
+Status chat_load(const char *folder, const char *file, Arena *a, ChatTemplate *out);
 
 /* Checks the whole template. */
 Status chat_check(const ChatTemplate *t, Arena *scratch);

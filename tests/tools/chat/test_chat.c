@@ -1,14 +1,10 @@
 /* Chat templates: texts are those of Jinja set up as Hugging Face does (trim_blocks, lstrip_blocks),
- * answers are found, and what is not understood is named with its line. */
-#include "corpus/prepare/prepare.h"
-#include "corpus/shard/loader.h"
-#include "corpus/shard/shard.h"
-#include "corpus/tokenizer/chat.h"
-#include "corpus/tokenizer/tokenizer.h"
+ * answers are found, and what is not understood is named with its line. Lines of chats become lines of
+ * parts. */
+#include "chat/chat.h"
+#include "chat/lines.h"
+#include "engine/base/file.h"
 #include "harness/place.h"
-#include "tokenizer/train.h"
-
-#include <stdlib.h>
 
 static const ChatMessage talk[] = {
     { "system", " be brief " }, { "user", "1+1?\n" }, { "assistant", "2" }, { "user", "" }
@@ -250,6 +246,12 @@ static void answers_are_what_the_template_writes_behind_its_prompt(void **state)
     check_parts(&r, ROLES, two, 2, "[U:a\n]<A:b</s>\n>"); /* no prompt: the mark is learned, too */
     check_parts(&r, ROLES "{% if add_generation_prompt %}A:{% else %}!{% endif %}", two, 4,
                 "[U:a\nA:]<b</s>\n>[U:c\nA:]<d</s>\n!>");
+    /* U+00E8 and U+00E9 begin with the same byte */
+    const ChatMessage accents[] = { { "user", "a" }, { "assistant", "b" }, { "user", "\xC3\xA9" } };
+    check_parts(&r,
+                "{% for m in messages %}{{ m.content }}{% endfor %}"
+                "{% if not add_generation_prompt %}\xC3\xA8{% endif %}",
+                accents, 3, "[a]<b>[\xC3\xA9\xC3\xA8]");
     room_close(&r);
 }
 
@@ -277,16 +279,13 @@ static void bad_conversations_are_errors(void **state)
     room_close(&r);
 }
 
-/* ---- from lines to batches ---- */
-
-enum { PACK = 32, VOCAB = 300 };
+/* ---- lines ---- */
 
 typedef struct Place {
     Room room;
-    char folder[64], tokenizer[FILE_PATH_MAX], out[FILE_PATH_MAX], lines[FILE_PATH_MAX],
-        chat[FILE_PATH_MAX];
+    char folder[64], chats[FILE_PATH_MAX], out[FILE_PATH_MAX], template[FILE_PATH_MAX];
     const char *file;
-    PrepareConfig config;
+    ChatLines call;
 } Place;
 
 static int place_open(void **state)
@@ -296,27 +295,15 @@ static int place_open(void **state)
     *p = (Place){ .folder = "/tmp/switchyard_test_XXXXXX" };
     room_open(&p->room);
     CHECK(mkdtemp(p->folder) != NULL);
-    CHECK_OK(file_join(p->tokenizer, p->folder, "tokenizer.json"));
-    CHECK_OK(file_join(p->out, p->folder, "out"));
-    CHECK_OK(file_join(p->lines, p->folder, "a.jsonl"));
-    CHECK_OK(file_join(p->chat, p->folder, "chat.jinja"));
-    static const char text[] = "{\"text\":\"the cat sat on the mat and the rat on the hat\"}\n";
-    CHECK_OK(file_write_whole(p->lines, text, sizeof text - 1));
-    p->file = p->lines;
-    CHECK_OK(tokenizer_train(
-        &(TokenizerTraining){
-            .files = &p->file, .n_files = 1, .vocab = 260, .out_path = p->tokenizer },
-        &p->room.arena));
+    CHECK_OK(file_join(p->chats, p->folder, "a.jsonl"));
+    CHECK_OK(file_join(p->out, p->folder, "out.jsonl"));
+    CHECK_OK(file_join(p->template, p->folder, "chat.jinja"));
     static const char roles[] = "{% for m in messages %}{% if m.role == 'user' %}Q{{ m.content }}:"
                                 "{% else %}{{ m.content }};{% endif %}{% endfor %}";
-    CHECK_OK(file_write_whole(p->chat, roles, sizeof roles - 1));
-    p->config = (PrepareConfig){ .tokenizer = p->tokenizer,
-                                 .out = p->out,
-                                 .files = &p->file,
-                                 .n_files = 1,
-                                 .chat = p->chat,
-                                 .sequence = PACK,
-                                 .documents.field = "text" };
+    CHECK_OK(file_write_whole(p->template, roles, sizeof roles - 1));
+    p->file = p->chats;
+    p->call =
+        (ChatLines){ .template = p->template, .files = &p->file, .n_files = 1, .out = p->out };
     return 0;
 }
 
@@ -328,125 +315,33 @@ static int place_close(void **state)
     return 0;
 }
 
-static void prepare_lines(Place *p, const char *text, PrepareStats *stats)
+static Status write_lines(Place *p, const char *lines, ChatStats *s)
 {
-    CHECK_OK(file_write_whole(p->lines, text, strlen(text)));
-    CHECK_OK(prepare_run(&p->config, stats));
+    CHECK_OK(file_write_whole(p->chats, lines, strlen(lines)));
+    return chat_lines(&p->call, &p->room.arena, s);
 }
 
-static void chats_are_packed_whole_and_their_answers_are_learned(void **state)
+static void each_chat_is_a_line_of_parts(void **state)
 {
     Place *p = *state;
-    PrepareStats stats = { 0 };
-    Shard s = { 0 };
-    /* letters are ids of one byte: Qxy:z; and the end are 6, a chat of 30 does not fit behind two */
-    prepare_lines(p,
-                  "{\"prompt\":\"xy\",\"answer\":\"z\"}\n"
-                  "{\"messages\":[{\"role\":\"user\",\"content\":\"v\"},{\"role\":\"assistant\","
-                  "\"content\":\"w\"},{\"role\":\"user\",\"content\":\"k\"}]}\n"
-                  "{\"prompt\":\"xxxxxxxxxxxxxxxxxxxxxxxx\",\"answer\":\"zz\"}\n",
-                  &stats);
-    CHECK_INT(stats.documents, 3);
-    CHECK_INT(stats.learned, 3 + 2 + 4);
-    CHECK_OK(shard_open(&s, p->out));
-    CHECK_INT(s.pack, PACK);
-    CHECK_INT(s.documents, 2);
-    CHECK_INT(s.tokens, 2 * PACK);
-    CHECK_INT(s.sequences, 5); /* and the padding of both packs */
-    static const char want[2 * PACK + 1] = "....zzz...zz...................."
-                                           "..........................zzzz..";
-    for (int64_t i = 0; i < s.tokens; i++) {
-        /* the second chat is Qv:w;Qk: and an end that is not learned */
-        CHECK_INT(shard_learns(&s, i), want[i] == 'z' || (want[i] == 'w'));
-    }
-    int64_t end = 0;
-    CHECK_INT(shard_chat(&s, 8, &end), 7);
-    CHECK_INT(end, 16);
-    shard_close(&s);
-}
-
-/* A bad line is no document, so the same line again is bad, too. */
-static void a_chat_that_came_before_is_not_encoded(void **state)
-{
-    Place *p = *state;
-    PrepareStats stats = { 0 };
-    p->config.dedup = true;
-    p->config.documents.skip_bad = true;
-    prepare_lines(p,
-                  "{\"prompt\":\"xy\",\"answer\":\"z\"}\n"
-                  "{\"prompt\":\"xxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxx\",\"answer\":\"zz\"}\n"
-                  "{\"prompt\":\"xy\",\"answer\":\"z\"}\n"
-                  "{\"prompt\":\"xxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxx\",\"answer\":\"zz\"}\n",
-                  &stats);
-    CHECK_INT(stats.documents, 1);
-    CHECK_INT(stats.encoded, 1);
-    CHECK_INT(stats.duplicates, 1);
-    CHECK_INT(stats.skipped, 2);
-}
-
-/* Rank 1 of 2 and the lone rank count the same targets; -1 is what the mask says; chats do not see each
- * other. */
-static void batches_have_targets_where_answers_are(void **state)
-{
-    Place *p = *state;
-    PrepareStats stats = { 0 };
-    char lines[4096] = "";
-    for (int i = 0; i < 40; i++) {
-        size_t used = strlen(lines);
-        snprintf(lines + used, sizeof lines - used, "{\"prompt\":\"%.*s\",\"answer\":\"%.*s\"}\n",
-                 1 + i % 7, "xyxyxyxy", 1 + i % 3, "zzz");
-    }
-    prepare_lines(p, lines, &stats);
-    LoaderSource source = { .name = "chats", .path = p->out };
-    LoaderConfig c = { .sources = &source,
-                       .n_sources = 1,
-                       .sequence = PACK,
-                       .batch = 4,
-                       .own = 4,
-                       .vocab = VOCAB,
-                       .seed = 3,
-                       .shuffle = true,
-                       .validation = 0.2,
-                       .depths = 1 };
-    Loader *all = NULL, *half = NULL;
-    const Batch *b = NULL, *h = NULL;
-    CHECK_OK(loader_open(&c, &p->room.arena, &all));
-    c.first = c.own = 2;
-    CHECK_OK(loader_open(&c, &p->room.arena, &half));
-    for (int step = 0; step < 5; step++) {
-        int64_t targets = 0, next = 0;
-        CHECK_OK(loader_next(all, &b));
-        CHECK_OK(loader_next(half, &h));
-        const int32_t *id = b->id.data, *target = b->target.data, *doc = b->doc.data;
-        for (int64_t i = 0; i < 4 * PACK; i++) {
-            int64_t t = i % PACK;
-            targets += target[i] >= 0;
-            CHECK(t > 0 || doc[i] == 0); /* a row starts with a pack */
-            int32_t second = ((int32_t *)b->next[0].target.data)[i];
-            bool same = t + 2 < PACK && doc[i + 2] <= t, learned = same && target[i + 1] >= 0;
-            if (t + 2 < PACK) CHECK_INT(second, learned ? id[i + 2] : -1);
-            next += second >= 0;
-            bool starts = id[i] == 'Q' - '!' || doc[i] == t;
-            CHECK(doc[i] == t || doc[i] == doc[i - 1]);
-            CHECK(starts == (doc[i] == t));
-            if (t + 1 == PACK) continue;
-            CHECK(target[i] == -1 || target[i] == id[i + 1]);
-            if (id[i] == ':' - '!') CHECK(target[i] == id[i + 1]);
-            if (id[i + 1] == 'x' - '!' || id[i + 1] == ':' - '!') CHECK_INT(target[i], -1);
-        }
-        CHECK_INT(b->targets, targets);
-        CHECK_INT(h->targets, targets);
-        CHECK_INT(b->next[0].targets, next);
-        CHECK_INT(h->next[0].targets, next);
-        CHECK(targets > 10 && next > 5);
-    }
-    loader_close(all);
-    loader_close(half);
-    c = (LoaderConfig){
-        .sources = &source, .n_sources = 1, .sequence = 48, .batch = 1, .vocab = VOCAB
-    };
-    CHECK_FAILS(loader_open(&c, &p->room.arena, &all), ERR_ARG,
-                "packed for sequences of 32 tokens");
+    ChatStats s = { 0 };
+    char *text = NULL;
+    size_t n = 0;
+    CHECK_OK(write_lines(p,
+                         "{\"prompt\":\"x\\ty\",\"answer\":\"\xC3\xA9\"}\n\n"
+                         "{\"messages\":[{\"role\":\"user\",\"content\":\"v\"},{\"role\":"
+                         "\"assistant\",\"content\":\"\\\"\\\\\"},{\"role\":\"user\","
+                         "\"content\":\"k\"}]}\n",
+                         &s));
+    CHECK_INT(s.chats, 2);
+    CHECK_INT(s.learned_bytes, 3 + 3);
+    CHECK_INT(s.bytes, 8 + 9);
+    CHECK_OK(file_read_all(p->out, &p->room.arena, &text, &n));
+    CHECK_TEXT(text, "{\"parts\":[{\"text\":\"Qx\\ty:\",\"learned\":false},"
+                     "{\"text\":\"\xC3\xA9;\",\"learned\":true}]}\n"
+                     "{\"parts\":[{\"text\":\"Qv:\",\"learned\":false},"
+                     "{\"text\":\"\\\"\\\\;\",\"learned\":true},"
+                     "{\"text\":\"Qk:\",\"learned\":false}]}\n");
 }
 
 static void bad_lines_are_named_or_left_out(void **state)
@@ -459,71 +354,64 @@ static void bad_lines_are_named_or_left_out(void **state)
         { "{\"text\":\"a\"}", "a.jsonl:2: no list \"messages\"" },
         { "{\"messages\":[{\"role\":\"user\"}]}", "message 1 has no text \"content\"" },
         { "{\"messages\":[{\"role\":\"user\",\"content\":\"a\"}]}", "without an answer" },
-        { "{\"prompt\":\"aaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaa\",\"answer\":\"b\"}",
-          "--sequence has room for 32" },
-        { "[1]", "no JSON object" },
+        { "[1]", "a.jsonl:2: no JSON object" },
+        { "{\"prompt\":\"\\u0000\",\"answer\":\"b\"}", "a.jsonl:2: a NUL character" },
     };
-    PrepareStats stats = { 0 };
+    ChatStats s = { 0 };
     for (size_t i = 0; i < sizeof bad / sizeof *bad; i++) {
         char text[256];
         snprintf(text, sizeof text, "{\"prompt\":\"a\",\"answer\":\"b\"}\n%s\n", bad[i].line);
-        CHECK_OK(file_write_whole(p->lines, text, strlen(text)));
-        p->config.documents.skip_bad = false;
-        CHECK_FAILS(prepare_run(&p->config, &stats), ERR_FORMAT, bad[i].want);
-        char left[FILE_PATH_MAX];
-        CHECK_OK(file_join(left, p->folder, "out.bin"));
-        CHECK(!file_exists(left));
+        p->call.skip_bad = false;
+        CHECK_FAILS(write_lines(p, text, &s), ERR_FORMAT, bad[i].want);
+        CHECK(!file_exists(p->out));
+        p->call.skip_bad = true;
+        CHECK_OK(write_lines(p, text, &s));
+        CHECK_INT(s.chats, 1);
+        CHECK_INT(s.skipped, 1);
+        CHECK_OK(file_remove_tree(p->out));
     }
-    p->config.documents.skip_bad = true;
-    CHECK_OK(prepare_run(&p->config, &stats));
-    CHECK_INT(stats.documents, 1);
-    CHECK_INT(stats.skipped, 1);
+    CHECK_FAILS(write_lines(p, "[1]\n", &s), ERR_FORMAT, "1 files hold no chat: 1 bad lines");
+    CHECK_OK(file_join(p->chats, p->folder, "a.txt"));
+    CHECK_FAILS(write_lines(p, "a\n", &s), ERR_ARG, "a.txt: chats come in JSON lines");
 }
 
-/* A shard without a mask takes the place of one with it; a mask of other tokens is refused. */
-static void a_mask_belongs_to_its_shard(void **state)
-{
-    Place *p = *state;
-    Shard s = { 0 };
-    PrepareStats stats = { 0 };
-    char mask[FILE_PATH_MAX];
-    CHECK_OK(file_join(mask, p->folder, "out.mask"));
-    prepare_lines(p, "{\"prompt\":\"a\",\"answer\":\"b\",\"text\":\"abc\"}\n", &stats);
-    CHECK(file_exists(mask));
-    CHECK_OK(file_write_whole(mask, "SWMASK\0\0aaaaaaaaaaaaaaaa1234", 28));
-    CHECK_FAILS(shard_open(&s, p->out), ERR_FORMAT, "out.mask has 28 bytes");
-    CHECK_OK(file_write_whole(mask, "SWMASK\0\0aaaa", 12));
-    CHECK_FAILS(shard_open(&s, p->out), ERR_FORMAT,
-                "out.mask has 12 bytes, its header alone has 24");
-    CHECK_OK(file_write_whole(mask, "SHMASK\0\0aaaaaaaaaaaaaaaa1234", 28));
-    CHECK_FAILS(shard_open(&s, p->out), ERR_FORMAT, "it is no mask");
-    p->config.chat = NULL;
-    CHECK_OK(prepare_run(&p->config, &stats));
-    CHECK(!file_exists(mask));
-    CHECK_OK(shard_open(&s, p->out));
-    CHECK(s.learned == NULL && shard_learns(&s, 0));
-    shard_close(&s);
-}
-
-static void a_tokenizers_folder_has_the_template_and_the_tokens(void **state)
+static void a_models_folder_has_the_template_and_the_tokens(void **state)
 {
     Place *p = *state;
     ChatTemplate t;
     char path[FILE_PATH_MAX];
-    CHECK_OK(file_remove_tree(p->chat));
-    CHECK_FAILS(chat_load("tokenizer", p->tokenizer, &p->room.arena, &t), ERR_FORMAT,
-                "no chat_template");
+    CHECK_FAILS(chat_load(p->folder, NULL, &p->room.arena, &t), ERR_FORMAT, "no chat_template");
     static const char json[] = "{\"bos_token\":{\"content\":\"<b>\"},\"eos_token\":\"<e>\","
                                "\"chat_template\":\"{{ bos_token }}\\n\"}";
     CHECK_OK(file_join(path, p->folder, "tokenizer_config.json"));
     CHECK_OK(file_write_whole(path, json, sizeof json - 1));
-    CHECK_OK(chat_load("tokenizer", p->tokenizer, &p->room.arena, &t));
+    CHECK_OK(chat_load(p->folder, NULL, &p->room.arena, &t));
     CHECK_TEXT(t.bos, "<b>");
     CHECK_TEXT(t.eos, "<e>");
     CHECK_TEXT(t.text, "{{ bos_token }}\n");
-    CHECK_OK(file_write_whole(p->chat, "x{% y %}", 8));
-    CHECK_FAILS(chat_load(p->chat, p->tokenizer, &p->room.arena, &t), ERR_UNSUPPORTED,
-                "chat.jinja:1: y is not among");
+    CHECK_OK(file_write_whole(p->template, "{{ eos_token }}", 15));
+    CHECK_OK(chat_load(p->folder, p->template, &p->room.arena, &t));
+    CHECK_TEXT(t.eos, "<e>");
+    CHECK_TEXT(t.text, "{{ eos_token }}");
+    CHECK_OK(file_join(path, p->folder, "chat_template.jinja"));
+    CHECK_OK(file_write_whole(path, "own", 3));
+    CHECK_OK(chat_load(p->folder, NULL, &p->room.arena, &t));
+    CHECK_TEXT(t.text, "own");
+    CHECK_OK(chat_load(NULL, p->template, &p->room.arena, &t));
+    CHECK(t.eos == NULL);
+    static const struct {
+        const char *text, *want;
+        size_t n;
+        Status s;
+    } bad[] = {
+        { "x{% y %}", "chat.jinja:1: y is not among", 8, ERR_UNSUPPORTED },
+        { "x\0y", "chat.jinja has a NUL character", 3, ERR_FORMAT },
+        { "x\xC3y", "chat.jinja is no UTF-8 from byte 2 of the template on", 3, ERR_FORMAT },
+    };
+    for (int i = 0; i < 3; i++) {
+        CHECK_OK(file_write_whole(p->template, bad[i].text, bad[i].n));
+        CHECK_FAILS(chat_load(p->folder, p->template, &p->room.arena, &t), bad[i].s, bad[i].want);
+    }
 }
 
 int main(void)
@@ -534,12 +422,9 @@ int main(void)
         TEST(a_template_may_refuse_a_chat),
         TEST(answers_are_what_the_template_writes_behind_its_prompt),
         TEST(bad_conversations_are_errors),
-        PLACE_TEST(chats_are_packed_whole_and_their_answers_are_learned),
-        PLACE_TEST(a_chat_that_came_before_is_not_encoded),
-        PLACE_TEST(batches_have_targets_where_answers_are),
+        PLACE_TEST(each_chat_is_a_line_of_parts),
         PLACE_TEST(bad_lines_are_named_or_left_out),
-        PLACE_TEST(a_mask_belongs_to_its_shard),
-        PLACE_TEST(a_tokenizers_folder_has_the_template_and_the_tokens),
+        PLACE_TEST(a_models_folder_has_the_template_and_the_tokens),
     };
     return TEST_RUN(tests);
 }

@@ -1,7 +1,7 @@
 /* chat: interprets a template's text directly for each conversation; there is no syntax tree. A
  * recursive-descent parser evaluates while it reads. Branches that are not taken are parsed too, but
  * produce nothing (`live` is false). So one walk without messages checks the whole template. */
-#include "corpus/tokenizer/chat.h"
+#include "chat/chat.h"
 
 #include <stdio.h>
 #include <string.h>
@@ -643,11 +643,13 @@ static Status text_of(const ChatTemplate *t, const ChatMessage *m, int n, bool p
     return OK;
 }
 
-/* Bytes that two renderings share at their beginning. */
+/* Bytes of the characters that two renderings share at their beginning. A part of a text has whole
+ * characters, because JSON holds no others. */
 static size_t common_prefix(const ChatPart *a, const ChatPart *b)
 {
     size_t n = 0;
     while (n < a->n && n < b->n && a->text[n] == b->text[n]) n++;
+    while (n > 0 && n < a->n && (a->text[n] & 0xC0) == 0x80) n--;
     return n;
 }
 
