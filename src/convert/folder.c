@@ -39,23 +39,22 @@ Status folder_put_json(const char *folder, const char *name, const Json *json, A
     return OK;
 }
 
-/* A file that does not exist is left out: no folder has all of them. */
-static Status copy_file(const char *from, const char *to, const char *name)
+Status folder_copy_file(const char *from, const char *to)
 {
-    char source[FILE_PATH_MAX], target[FILE_PATH_MAX];
     FileMap map = { 0 };
-    TRY(file_join(source, from, name));
-    TRY(file_join(target, to, name));
-    if (!file_is_file(source)) return OK;
-    TRY(file_map(source, &map));
-    Status s = file_write_whole(target, map.data, map.bytes);
+    TRY(file_map(from, &map));
+    Status s = file_write_whole(to, map.data, map.bytes);
     file_unmap(&map);
     return s;
 }
 
 Status folder_copy_files(const char *from, const char *to, bool model)
 {
-    for (size_t i = model ? 0 : WRITTEN; i < sizeof copied / sizeof *copied; i++)
-        TRY(copy_file(from, to, copied[i]));
+    char source[FILE_PATH_MAX], target[FILE_PATH_MAX];
+    for (size_t i = model ? 0 : WRITTEN; i < sizeof copied / sizeof *copied; i++) {
+        TRY(file_join(source, from, copied[i]));
+        TRY(file_join(target, to, copied[i]));
+        if (file_is_file(source)) TRY(folder_copy_file(source, target));
+    }
     return OK;
 }

@@ -15,6 +15,8 @@ Status folder_put_json(const char *folder, const char *name, const Json *json, A
  * them back in that type: {"NAME": "F32", ...}. */
 #define FOLDER_TYPES "tensor_types.json"
 
+Status folder_copy_file(const char *from, const char *to);
+
 /* Copies those of the tokenizer's files and generation_config.json that exist; with `model` also
  * config.json and tokenizer.json. */
 Status folder_copy_files(const char *from, const char *to, bool model);

@@ -541,7 +541,7 @@ static Status add_tokens(const ToHf *h, Json *out)
     return OK;
 }
 
-/* data.tokenizer becomes tokenizer.json, whatever its name and kind. Without one it may be beside the
+/* data.tokenizer becomes tokenizer.json, whatever its name. Without one it may be beside the
  * checkpoint. Texts are decoded as they are: older versions of transformers take spaces out. */
 static Status put_tokenizer(const ToHf *h)
 {
@@ -551,7 +551,7 @@ static Status put_tokenizer(const ToHf *h)
     TRY(file_join(from, h->files, "tokenizer.json"));
     TRY(file_join(path, h->out.temp, "tokenizer.json"));
     if (!file_exists(set[0] != '\0' ? set : from)) return OK;
-    TRY(tokenizer_export(set[0] != '\0' ? set : from, path, h->arena));
+    TRY(folder_copy_file(set[0] != '\0' ? set : from, path));
     TRY(json_add(h->arena, &json, "tokenizer_class", json_of_text("PreTrainedTokenizerFast")));
     TRY(json_add(h->arena, &json, "clean_up_tokenization_spaces", json_of_bool(false)));
     TRY(add_tokens(h, &json));

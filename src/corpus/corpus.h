@@ -12,7 +12,7 @@
 #include "corpus/shard/origin.h"
 #include "corpus/shard/shard.h"
 
-/* tokenizer: tokenizer.json and .tiktoken, patterns of three dialects, classes of characters */
+/* tokenizer: tokenizer.json, patterns of other programs, classes of characters */
 #include "corpus/tokenizer/tokenizer.h"
 #include "corpus/tokenizer/tokenizer_private.h"
 

@@ -73,8 +73,8 @@ static Status run_prepare(int argc, char **argv)
 {
     Prepare p = { .config.documents.field = "text", .config.sequence = 256, .split = SPLIT_FILE };
     const Option table[] = {
-        { "--tokenizer", OPTION_TEXT, &p.config.tokenizer, "FILE",
-          .help = "a tokenizer.json or .tiktoken file", .required = true },
+        { "--tokenizer", OPTION_TEXT, &p.config.tokenizer, "FILE", .help = "a tokenizer.json",
+          .required = true },
         { "--out", OPTION_TEXT, &p.config.out, "PREFIX", .help = "write PREFIX.bin and PREFIX.idx",
           .required = true },
         { "--on-bad-line", OPTION_CHOICE, &p.on_bad_line, "fail|skip",

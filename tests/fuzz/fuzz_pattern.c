@@ -1,5 +1,6 @@
 /* The first line as a pattern of either program: refused with a sentence, or one that cuts the rest, as far as that is
  * UTF-8, into pieces in its order, that PCRE2 compiles. */
+#include "corpus/tokenizer/charset.h"
 #include "corpus/tokenizer/pattern.h"
 #include "corpus/tokenizer/split.h"
 #include "harness/fuzz.h"
@@ -37,7 +38,11 @@ static Status look(Fuzz *f)
     if (fuzz_words(f, &pattern, 1) == 0) return OK;
     for (int fancy = 0; fancy < 2; fancy++) {
         Splitter s = { 0 };
-        status = splitter_add_rule(&s, pattern, fancy ? SPLIT_FANCY : SPLIT_ONIGURUMA,
+        Text text = { 0 };
+        TRY(text_init(&text, f->a));
+        if (fancy) status = pattern_translate(pattern, PATTERN_FANCY, CHARSET_UNICODE, &text);
+        if (fancy && status != OK) return status;
+        status = splitter_add_rule(&s, fancy ? text.data : pattern, SPLIT_ONIGURUMA,
                                    fancy ? SPLIT_ONLY_MATCHES : SPLIT_ISOLATED, f->a);
         if (status == OK) status = cut(&s, f, !fancy);
         splitter_free(&s);

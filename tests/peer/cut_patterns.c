@@ -1,6 +1,8 @@
 /* cut_patterns CASES: for tools/check_patterns. A line of CASES is O (Oniguruma) or F (fancy-regex), a pattern and
  * texts, in hexadecimal with spaces between. A line of the answer is `refused SENTENCE`, or for each text the
  * bytes of its pieces with commas between, or `!` if it cannot be cut. */
+#include "corpus/tokenizer/charset.h"
+#include "corpus/tokenizer/pattern.h"
 #include "corpus/tokenizer/split.h"
 #include "engine/base/file.h"
 
@@ -39,14 +41,23 @@ static Status cut(const Splitter *s, const char *text, size_t n, Arena *a, char 
     return split_text(&c, text, n, &used);
 }
 
+/* A pattern of fancy-regex is written as Oniguruma's, which a tokenizer.json has. */
+static Status add_pattern(Splitter *s, bool fancy, const char *pattern, Arena *a)
+{
+    Text text;
+    if (!fancy) return splitter_add_rule(s, pattern, SPLIT_ONIGURUMA, SPLIT_ISOLATED, a);
+    TRY(text_init(&text, a));
+    TRY(pattern_translate(pattern, PATTERN_FANCY, CHARSET_UNICODE, &text));
+    return splitter_add_rule(s, text.data, SPLIT_ONIGURUMA, SPLIT_ONLY_MATCHES, a);
+}
+
 static void answer(char *line, Arena *a, char *text, char *out)
 {
     Splitter s = { 0 };
     bool fancy = strtok(line, " \n")[0] == 'F';
     char *pattern = strtok(NULL, " \n"), sentence[600];
     (void)from_hex(pattern, pattern);
-    Status status = splitter_add_rule(&s, pattern, fancy ? SPLIT_FANCY : SPLIT_ONIGURUMA,
-                                      fancy ? SPLIT_ONLY_MATCHES : SPLIT_ISOLATED, a);
+    Status status = add_pattern(&s, fancy, pattern, a);
     status_sentence(sentence, sizeof sentence);
     if (status != OK) {
         for (char *c = sentence; *c != '\0'; c++) *c = *c == '\n' ? ' ' : *c;

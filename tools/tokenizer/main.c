@@ -2,6 +2,7 @@
 #include "beside/beside.h"
 #include "corpus/tokenizer/tokenizer.h"
 #include "engine/options/options.h"
+#include "tokenizer/tiktoken.h"
 #include "tokenizer/train.h"
 
 /* ---- train ---- */
@@ -55,7 +56,7 @@ static Status convert_tokenizer(void *state, int n, char **arguments, Arena *a, 
     c->special = call->special.at;
     c->n_special = call->special.n;
     Tokenizer *t = NULL; /* what was written is read: its memory is in arena a */
-    TRY(tokenizer_convert(c, a));
+    TRY(tiktoken_convert(c, a));
     TRY(tokenizer_load(c->out_path, a, &t));
     Status s =
         text_printf(out, "%s: %d ids from %s\n", c->out_path, (int)tokenizer_vocab(t), c->path);
@@ -82,7 +83,7 @@ static Status run_tokenizer_convert(int argc, char **argv)
         .arguments = "FILE",
         .what =
             "Write a .tiktoken file as tokenizer.json, with a pattern and special tokens that the "
-            "file does not have. Files of a known encoding need no conversion.",
+            "file does not have. Those of a published encoding are known.",
         .example = "switchyard data tokenizer convert my.tiktoken --encoding o200k_base --special "
                    "\"<|call|>=200012\" --out tokenizer.json",
         OPTIONS(table, 1, 1),

@@ -16,6 +16,7 @@
 #include "corpus/prepare/documents.h"
 #include "corpus/tokenizer/tokenizer_private.h"
 #include "engine/host/progress.h"
+#include "tokenizer/write.h"
 
 #include <string.h>
 

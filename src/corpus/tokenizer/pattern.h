@@ -1,6 +1,6 @@
 /* pattern: reads a regular expression as another program reads it, and writes it so that PCRE2 matches the same.
  *
- * Patterns of a tokenizer.json are Oniguruma's with Ruby's syntax, those of a .tiktoken file fancy-regex's. What is
+ * Patterns of a tokenizer.json are Oniguruma's with Ruby's syntax, those of a .tiktoken file (tools/tokenizer) fancy-regex's. What is
  * written uses only what PCRE2 and Oniguruma read alike, so it may also stand in a tokenizer.json (but for ^ and $
  * of Oniguruma, which stay and need PCRE2_MULTILINE). Classes, and letters without case, are written as sets of our
  * own table. A construct that cannot be written so is refused with its place. */

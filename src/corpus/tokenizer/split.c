@@ -86,13 +86,11 @@ static Status compile(const char *pattern, const Text *text, uint32_t options, A
     return OK;
 }
 
-static Status compile_regex(const char *pattern, SplitSyntax syntax, int unicode, Arena *a,
-                            pcre2_code **out)
+static Status compile_regex(const char *pattern, int unicode, Arena *a, pcre2_code **out)
 {
     Text text;
-    PatternDialect dialect = syntax == SPLIT_FANCY ? PATTERN_FANCY : PATTERN_ONIGURUMA;
     TRY(text_init(&text, a));
-    TRY(pattern_translate(pattern, dialect, unicode, &text));
+    TRY(pattern_translate(pattern, PATTERN_ONIGURUMA, unicode, &text));
     return compile(pattern, &text, PCRE2_MULTILINE | PCRE2_NEVER_BACKSLASH_C, a, out);
 }
 
@@ -105,7 +103,7 @@ Status splitter_add_rule(Splitter *s, const char *pattern, SplitSyntax syntax, S
     int unicode = unicode_version();
     bool regex = syntax != SPLIT_TEXT, old = regex && unicode >= 14 && unicode < CHARSET_UNICODE;
     SplitStage *stage = &s->stage[s->n_stages];
-    *stage = (SplitStage){ .keep = keep, .never_empty = syntax == SPLIT_FANCY };
+    *stage = (SplitStage){ .keep = keep };
     if (!regex) {
         Text text;
         TRY(text_init(&text, a));
@@ -113,10 +111,9 @@ Status splitter_add_rule(Splitter *s, const char *pattern, SplitSyntax syntax, S
         TRY(compile(pattern, &text, PCRE2_LITERAL, a, &stage->code));
     }
     if (old && s->later == NULL) TRY(charset_later(a, &s->later));
-    if (regex)
-        TRY(compile_regex(pattern, syntax, old ? CHARSET_UNICODE : unicode, a, &stage->code));
+    if (regex) TRY(compile_regex(pattern, old ? CHARSET_UNICODE : unicode, a, &stage->code));
     s->n_stages++; /* from here on splitter_free frees it */
-    return old ? compile_regex(pattern, syntax, unicode, a, &stage->later) : OK;
+    return old ? compile_regex(pattern, unicode, a, &stage->later) : OK;
 }
 
 Status splitter_add_prefix_space(Splitter *s)
@@ -192,26 +189,14 @@ static Status cut_at_match(SplitCut *c, int stage, const char *text, size_t *don
     return cut_stage(c, stage + 1, text + match, end - match);
 }
 
-/* An empty match behind a match is none; any other one ends tiktoken, so it must not pass here. */
-static Status check_empty(const SplitStage *s, size_t done, size_t start, size_t end)
-{
-    if (!s->never_empty || start < end || (start == done && done > 0)) return OK;
-    return FAIL(
-        ERR_UNSUPPORTED,
-        "the pattern of the tokenizer matches nothing at byte %zu of a text, where tiktoken "
-        "ends with an error: let each part of it match a character",
-        start);
-}
-
 static Status cut_by_pattern(SplitCut *c, int stage, const char *text, size_t n)
 {
     const SplitStage *s = &c->splitter->stage[stage];
     size_t done = 0, from = 0;
-    while (from < n + s->never_empty) {
+    while (from < n) {
         size_t start = 0, end = 0;
         TRY(find_match(c, s, text, n, from, &start, &end));
-        if (start >= n + s->never_empty) break;
-        TRY(check_empty(s, done, start, end));
+        if (start >= n) break;
         TRY(cut_at_match(c, stage, text, &done, start, end));
         from = end > start ? end : next_character(text, n, end); /* an empty match only cuts */
     }

@@ -1,7 +1,7 @@
 /* split: splits text into pieces with a pipeline of patterns, like Hugging Face's pre-tokenizers.
  *
  * Each stage cuts every piece of the stage before it, and sees that piece as a text of its own.
- * Patterns are those of the file's own program (pattern.h translates them), with the classes of Unicode 16.
+ * Patterns are Oniguruma's (pattern.h translates them), with the classes of Unicode 16.
  *
  * The text is validated as UTF-8 once, here, and PCRE2 is told to trust it. PCRE2's own check scans the
  * rest of the text at every match, which is quadratic. A text ends at its first byte that is not UTF-8.
@@ -31,7 +31,6 @@ typedef struct SplitStage {
     struct pcre2_real_code_8
         *later; /* for texts with characters that PCRE2's tables lack; NULL: as `code` */
     SplitKeep keep;
-    bool never_empty; /* tiktoken ends with an error where a match has no bytes */
 } SplitStage;
 
 typedef struct Splitter {
@@ -45,8 +44,8 @@ typedef struct Splitter {
  * the space before it, and runs of white space without the space before a word. */
 extern const char SPLIT_GPT2_PATTERN[];
 
-/* A text to find, or a regular expression of Oniguruma or fancy-regex. */
-typedef enum SplitSyntax { SPLIT_TEXT, SPLIT_ONIGURUMA, SPLIT_FANCY } SplitSyntax;
+/* A text to find, or a regular expression of Oniguruma. */
+typedef enum SplitSyntax { SPLIT_TEXT, SPLIT_ONIGURUMA } SplitSyntax;
 
 /* Add a stage to the end; s starts zeroed. */
 Status splitter_add_rule(Splitter *s, const char *pattern, SplitSyntax syntax, SplitKeep keep,

@@ -291,10 +291,7 @@ Status tokenizer_load(const char *path, Arena *a, Tokenizer **out)
 {
     FileMap map = { 0 };
     TRY(file_map(path, &map));
-    const char *text = (const char *)map.data;
-    Status s = tokenizer_is_tiktoken(text, map.bytes)
-                   ? tokenizer_parse_tiktoken(path, text, map.bytes, NULL, a, out, NULL)
-                   : tokenizer_parse(path, text, map.bytes, a, out);
+    Status s = tokenizer_parse(path, (const char *)map.data, map.bytes, a, out);
     file_unmap(&map);
     return s;
 }

@@ -1,5 +1,4 @@
-/* tokenizer: BPE of Hugging Face's tokenizer.json and of .tiktoken files. A tokenizer.json is byte-level, or
- * of characters with a token for each byte (byte fall-back, as SentencePiece's); docs/reference/formats.md
+/* tokenizer: BPE of Hugging Face's tokenizer.json, which is byte-level, or of characters with a token for each byte (byte fall-back, as SentencePiece's); docs/reference/formats.md
  * lists what else it may have. The ids are those of Hugging Face's library without its post-processor: no
  * tokens are added before or after a text. From the first byte on that is no UTF-8, ids of a byte-level
  * vocabulary are those of tiktoken's byte interface. */
@@ -39,22 +38,5 @@ Status tokenizer_decode(const Tokenizer *t, const int32_t *ids, int64_t n_ids, T
 /* The bytes of one id (not NUL-terminated, no UTF-8 by itself); special tokens give 0 bytes. An id
  * out of range gives 0 bytes. */
 void tokenizer_bytes(const Tokenizer *t, int32_t id, const char **bytes, int32_t *n);
-
-/* A .tiktoken file does not say how a text is split, nor which special tokens there are. */
-typedef struct TokenizerConversion {
-    const char *path, *out_path;
-    const char *encoding;       /* a published one; NULL: by the number of tokens, or `pattern` */
-    const char *pattern;        /* pieces of a text, for PCRE2; NULL: that of the encoding */
-    const char *const *special; /* TEXT=ID, besides those of the encoding */
-    int n_special;
-} TokenizerConversion;
-
-/* Writes a tokenizer as tokenizer.json: such a file as it is, a .tiktoken file of a known encoding
- * converted. Errors of tokenizer_load. */
-Status tokenizer_export(const char *path, const char *out_path, Arena *a);
-
-/* Writes a .tiktoken file as tokenizer.json. ERR_ARG: an unknown encoding, a broken pattern or special
- * token; ERR_FORMAT: as for tokenizer_load. */
-Status tokenizer_convert(const TokenizerConversion *c, Arena *a);
 
 #endif

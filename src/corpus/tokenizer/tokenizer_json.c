@@ -1,4 +1,4 @@
-/* tokenizer_json: reads Hugging Face's tokenizer.json (tokenizer_write.c writes it): the parts that determine a
+/* tokenizer_json: reads Hugging Face's tokenizer.json (tools/tokenizer writes it): the parts that determine a
  * text's ids: added_tokens, normalizer, pre_tokenizer and model. A feature that would change the ids and
  * is not supported is an error that names it. Encoding is in tokenizer.c. */
 #include "corpus/tokenizer/tokenizer_private.h"
@@ -114,8 +114,8 @@ static Status parse_json(const char *name, const char *text, size_t n, Arena *a,
     if (*out == NULL && bad == 0)
         return FAIL(
             ERR_FORMAT,
-            "%s is neither a tokenizer.json nor a .tiktoken file; a tokenizer.model has to be "
-            "converted to tokenizer.json",
+            "%s is no tokenizer.json: `switchyard data tokenizer convert` writes a .tiktoken file "
+            "as one; a tokenizer.model has to be converted by another program",
             name);
     if (*out == NULL) return FAIL(ERR_FORMAT, "%s is broken JSON at byte %zu of %zu", name, bad, n);
     if ((*out)->type == JSON_OBJECT) return OK;

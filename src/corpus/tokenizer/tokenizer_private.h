@@ -60,25 +60,8 @@ struct Tokenizer { /* all in the arena of tokenizer_load */
     AddedSet added[ADDED_SETS];
 };
 
-/* The ids of the two tokens that a merge joins. */
-typedef struct TokenizerMerge {
-    int32_t left, right;
-} TokenizerMerge;
-
 /* The document separator of files that this program trains. */
 #define TOKENIZER_END_OF_TEXT "<|endoftext|>"
-
-/* A byte-level vocabulary to be written as tokenizer.json. Merges are in the order of their ranks. */
-typedef struct TokenizerFile {
-    const TokenText *token; /* (n_tokens); no bytes: no token has this id */
-    int32_t n_tokens;
-    const TokenizerMerge *merge;
-    int64_t n_merges;
-    const char *pattern; /* NULL: GPT-2's, and pieces are merged even if they are tokens */
-    bool drops;          /* the text between matches is no piece */
-    const AddedText *special;
-    int n_special;
-} TokenizerFile;
 
 /* The code point that stands for a byte; the byte that a code point stands for, or -1. */
 int32_t tokenizer_code_point(uint8_t byte);
@@ -86,14 +69,6 @@ int tokenizer_byte(uint32_t code_point);
 
 /* tokenizer_load from memory; `name` is for messages. */
 Status tokenizer_parse(const char *name, const char *text, size_t bytes, Arena *a, Tokenizer **out);
-
-/* The same for the text of a .tiktoken file. Its first line has base64, a space and a digit. `c` may name the
- * encoding or its parts (paths are not looked at), and `file` may receive what tokenizer_write needs;
- * both may be NULL. */
-bool tokenizer_is_tiktoken(const char *text, size_t bytes);
-Status tokenizer_parse_tiktoken(const char *name, const char *text, size_t bytes,
-                                const TokenizerConversion *c, Arena *a, Tokenizer **out,
-                                TokenizerFile *file);
 
 /* The least power of two that is at least n, and at least 16. So a mask replaces a division. */
 uint64_t tokenizer_slots(int64_t n);
@@ -126,7 +101,5 @@ Status tokenizer_merge(const Tokenizer *t, const char *piece, int32_t n, Arena *
 
 /* Find the tokens that their own bytes are encoded to; `all`: every one that has bytes. */
 Status tokenizer_mark_whole(Tokenizer *t, bool all, Arena *scratch);
-
-Status tokenizer_write(const char *path, const TokenizerFile *f, Arena *a);
 
 #endif

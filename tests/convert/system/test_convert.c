@@ -164,52 +164,28 @@ static void a_router_without_a_bias_gets_zeros(void **state)
     CHECK(lab_same_files(lab, lab_path(lab, "zeros/a.f32"), lab_path(lab, "zeros/b.f32")));
 }
 
-/* As many tokens as GPT-2 has: all bytes, then pairs of them. */
-static void write_gpt2_tiktoken(Lab *lab, const char *path)
-{
-    enum { N = 50256, LINE = 20 };
-    static const char digits[] = "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/";
-    static char text[N * LINE];
-    size_t used = 0;
-    for (int i = 0; i < N; i++) {
-        int pair = i - 256, a = pair < 0 ? i : pair / 256, b = pair < 0 ? 0 : pair % 256;
-        used += (size_t)sprintf(text + used, "%c%c%c= %d\n", digits[a >> 2],
-                                digits[(a & 3) << 4 | b >> 4],
-                                pair < 0 ? '=' : digits[(b & 15) << 2], i);
-    }
-    lab_write(lab, path, text, used);
-}
-
-/* transformers does not read .tiktoken files. A tokenizer.json beside it is another one. */
-static void a_tiktoken_file_goes_out_as_a_tokenizer_json(void **state)
+/* data.tokenizer goes out, whatever its name. A tokenizer.json beside it is another one. */
+static void the_tokenizer_of_the_settings_goes_out(void **state)
 {
     Lab *lab = *state;
-    CHECK_OK(file_make_folders(lab_path(lab, "tik")));
-    write_gpt2_tiktoken(lab, lab_path(lab, "tik/gpt2.tiktoken"));
-    lab_write_text(lab, lab_path(lab, "tik/tokenizer.json"),
+    CHECK_OK(file_make_folders(lab_path(lab, "named")));
+    lab_write_text(lab, lab_path(lab, "named/own.json"),
                    lab_read(lab, lab_path(lab, "tokenizer.json"), NULL));
-    Outcome o = RUN(lab, "tik", "data", "prepare", "--tokenizer=gpt2.tiktoken", "--out=books",
-                    "../books.txt");
+    lab_write_text(lab, lab_path(lab, "named/tokenizer.json"), "{}");
+    Outcome o =
+        RUN(lab, "named", "train", "../tiny.yaml", "train.steps=1", "data.tokenizer=own.json");
     CHECK_EXIT(o, 0);
-    o = RUN(lab, "tik", "train", "../tiny.yaml", "train.steps=1", "data.tokenizer=gpt2.tiktoken",
-            "model.vocab=50257", "data.sources=[{name: books, path: books}]");
+    o = RUN(lab, "named", "convert", "to-hf", "run", "hf");
     CHECK_EXIT(o, 0);
-    o = RUN(lab, "tik", "convert", "to-hf", "run", "hf");
+    CHECK(!file_exists(lab_path(lab, "named/hf/own.json")));
+    CHECK(file_exists(lab_path(lab, "named/hf/tokenizer_config.json")));
+    CHECK(lab_same_files(lab, lab_path(lab, "named/own.json"),
+                         lab_path(lab, "named/hf/tokenizer.json")));
+    CHECK_OK(file_remove_tree(lab_path(lab, "named/own.json")));
+    o = RUN(lab, "named", "convert", "to-hf", "run", "without");
     CHECK_EXIT(o, 0);
-    CHECK(!file_exists(lab_path(lab, "tik/hf/gpt2.tiktoken")));
-    CHECK(file_exists(lab_path(lab, "tik/hf/tokenizer_config.json")));
-    CHECK_SAYS(lab_read(lab, lab_path(lab, "tik/hf/config.json"), NULL),
-               "\"eos_token_id\":\t50256");
-    o = RUN(lab, "tik", "data", "prepare", "--tokenizer=hf/tokenizer.json", "--out=again",
-            "../books.txt");
-    CHECK_EXIT(o, 0);
-    CHECK(lab_same_files(lab, lab_path(lab, "tik/books.bin"), lab_path(lab, "tik/again.bin")));
-    CHECK(*lab_read(lab, lab_path(lab, "tik/hf/tokenizer.json"), NULL) == '{');
-    CHECK_OK(file_remove_tree(lab_path(lab, "tik/gpt2.tiktoken")));
-    o = RUN(lab, "tik", "convert", "to-hf", "run", "without");
-    CHECK_EXIT(o, 0);
-    CHECK_SAYS(o.err, "gpt2.tiktoken does not exist: OUT has no tokenizer");
-    CHECK(!file_exists(lab_path(lab, "tik/without/tokenizer.json")));
+    CHECK_SAYS(o.err, "own.json does not exist: OUT has no tokenizer");
+    CHECK(!file_exists(lab_path(lab, "named/without/tokenizer.json")));
 }
 
 static void bad_calls_are_refused_and_leave_nothing(void **state)
@@ -330,7 +306,7 @@ int main(void)
         LAB_TEST(a_training_begins_from_what_came_back),
         LAB_TEST(the_quickstart_s_model_goes_out_and_comes_back),
         LAB_TEST(a_router_without_a_bias_gets_zeros),
-        LAB_TEST(a_tiktoken_file_goes_out_as_a_tokenizer_json),
+        LAB_TEST(the_tokenizer_of_the_settings_goes_out),
         LAB_TEST(bad_calls_are_refused_and_leave_nothing),
         LAB_TEST(a_full_disk_leaves_nothing),
         LAB_TEST(an_out_that_is_in_the_way_stays_and_is_refused),

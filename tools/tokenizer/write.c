@@ -1,6 +1,6 @@
-/* tokenizer_write: writes a byte-level vocabulary as Hugging Face's tokenizer.json, with all members, also
- * those at their defaults, as Hugging Face's own writer does. */
-#include "corpus/tokenizer/tokenizer_private.h"
+/* write: a byte-level vocabulary as Hugging Face's tokenizer.json, with all members, also those at their
+ * defaults, as Hugging Face's own writer does. */
+#include "tokenizer/write.h"
 
 #include "engine/base/file.h"
 

@@ -1,13 +1,13 @@
-/* tokenizer_tiktoken: reads .tiktoken files: a line for each token, with its bytes in base64 and its
- * rank, which is its id. The file has neither the pattern nor the special tokens. Both follow from the
- * number of lines, which differs between the published vocabularies.
+/* tiktoken: a .tiktoken file has a line for each token, with its bytes in base64 and its rank, which is its
+ * id. The file has neither the pattern nor the special tokens. Both follow from the number of lines, which
+ * differs between the published vocabularies.
  *
  * A pair of neighbours may merge if the bytes of both together are a token; the token of the lowest rank
  * goes first, the leftmost of equal ones. So each split of a token into two tokens is a merge. */
+#include "tokenizer/tiktoken.h"
+
 #include "corpus/tokenizer/charset.h"
 #include "corpus/tokenizer/pattern.h"
-#include "corpus/tokenizer/tokenizer_private.h"
-
 #include "engine/base/file.h"
 #include "engine/base/text.h"
 
@@ -132,7 +132,8 @@ static int32_t read_rank(const Line *l)
     return rank;
 }
 
-bool tokenizer_is_tiktoken(const char *text, size_t n)
+/* The first line has base64, a space and a digit. */
+static bool is_tiktoken(const char *text, size_t n)
 {
     Line l = { 0 };
     const char *at = text;
@@ -150,7 +151,8 @@ typedef struct Reader {
     const char *name; /* of the file */
     const char *text, *end;
     Arena *arena;
-    Tokenizer *t;
+    Tokenizer names; /* the tokens, to be found by their bytes */
+    AddedSet special;
     const char *pattern;
     bool own_pattern; /* not one of ENCODINGS */
     int32_t n_ranks;
@@ -167,14 +169,14 @@ static Status measure_lines(Reader *r)
             return FAIL(ERR_FORMAT,
                         "%s: line %d is not a token in base64, a space and a rank from 0 to %d",
                         r->name, r->n_ranks + 1, TOKENIZER_MAX_VOCAB - 1);
-        if (rank >= r->t->vocab) r->t->vocab = rank + 1;
+        if (rank >= r->names.vocab) r->names.vocab = rank + 1;
     }
     return OK;
 }
 
 static Status read_lines(Reader *r)
 {
-    Tokenizer *t = r->t;
+    Tokenizer *t = &r->names;
     char *pool = NULL; /* base64 is longer than its bytes */
     Line l = { 0 };
     int32_t number = 0;
@@ -200,9 +202,8 @@ static Status read_lines(Reader *r)
     return tokenizer_find_bytes(t, r->name);
 }
 
-/* Enters each split of each token into two tokens into the table of merges, if it is there, and into the
- * list, if there is one. Returns how many there are. */
-static int64_t each_split(Tokenizer *t, TokenizerMerge *list)
+/* Each split of each token into two tokens, into the list, if there is one. Returns how many there are. */
+static int64_t each_split(const Tokenizer *t, TokenizerMerge *list)
 {
     int64_t n = 0;
     for (int32_t id = 0; id < t->vocab; id++) {
@@ -212,7 +213,6 @@ static int64_t each_split(Tokenizer *t, TokenizerMerge *list)
             if (left == TOKENIZER_NO_TOKEN) continue;
             int32_t right = tokenizer_find(t, token.bytes + cut, token.n - cut);
             if (right == TOKENIZER_NO_TOKEN) continue;
-            if (t->merge != NULL) tokenizer_put_merge(t, left, right, (uint32_t)id, id);
             if (list != NULL) list[n] = (TokenizerMerge){ left, right };
             n++;
         }
@@ -236,8 +236,8 @@ static Status find_encoding(const Reader *r, const char *name, const Encoding **
     if (name != NULL)
         return FAIL(ERR_ARG, "encoding \"%s\" is not known (%s tokens are)", name, names);
     return FAIL(ERR_UNSUPPORTED,
-                "%s has %d tokens, which is no encoding that is known (%s): give its pattern to "
-                "switchyard data tokenizer convert",
+                "%s has %d tokens, which is no encoding that is known (%s): give its pattern with "
+                "--pattern",
                 r->name, r->n_ranks, names);
 }
 
@@ -259,36 +259,32 @@ static Status parse_special(const char *word, AddedText *out)
 static Status gather(Reader *r, const TokenizerConversion *c)
 {
     const Encoding *encoding = NULL;
-    AddedSet *set = &r->t->added[0];
-    bool own = c != NULL && c->pattern != NULL && c->encoding == NULL;
-    if (!own) TRY(find_encoding(r, c == NULL ? NULL : c->encoding, &encoding));
-    r->own_pattern = c != NULL && c->pattern != NULL;
+    AddedSet *set = &r->special;
+    bool own = c->pattern != NULL && c->encoding == NULL;
+    if (!own) TRY(find_encoding(r, c->encoding, &encoding));
+    r->own_pattern = c->pattern != NULL;
     r->pattern = r->own_pattern ? c->pattern : encoding->pattern;
-    TRY(ARENA_NEW(r->arena, SPECIALS_MAX + (c == NULL ? 0 : c->n_special), &set->at));
+    TRY(ARENA_NEW(r->arena, SPECIALS_MAX + c->n_special, &set->at));
     for (int i = 0; !own && i < SPECIALS_MAX && encoding->special[i].text != NULL; i++) {
         const Special *s = &encoding->special[i];
         set->at[set->n++] =
             (AddedText){ .text = s->text, .n = (int32_t)strlen(s->text), .id = s->id };
     }
-    for (int i = 0; c != NULL && i < c->n_special; i++)
-        TRY(parse_special(c->special[i], &set->at[set->n++]));
+    for (int i = 0; i < c->n_special; i++) TRY(parse_special(c->special[i], &set->at[set->n++]));
     for (int32_t i = 0; i < set->n; i++) {
-        if (set->at[i].id >= r->t->vocab) r->t->vocab = set->at[i].id + 1;
+        if (set->at[i].id >= r->names.vocab) r->names.vocab = set->at[i].id + 1;
     }
-    r->t->end_of_text = set->n > 0 ? set->at[0].id : TOKENIZER_NO_TOKEN;
     return OK;
 }
 
-/* Special tokens are found in a text and decode to nothing, as those of a tokenizer.json. */
-static Status add_specials(const Reader *r)
+static Status check_specials(Reader *r)
 {
-    AddedSet *set = &r->t->added[0];
+    AddedSet *set = &r->special;
     for (const AddedText *a = set->at; a < set->at + set->n; a++) {
-        TokenText *token = &r->t->token[a->id];
-        if (token->bytes != NULL)
+        if (r->names.token[a->id].bytes != NULL)
             return FAIL(ERR_FORMAT, "%s: id %d of the special token %.*s is taken", r->name, a->id,
                         a->n, a->text);
-        token->bytes = "";
+        r->names.token[a->id].bytes = "";
     }
     int32_t twice = added_sort(set);
     if (twice < 0) return OK;
@@ -296,89 +292,65 @@ static Status add_specials(const Reader *r)
                 set->at[twice].text);
 }
 
-/* What tokenizer_write needs. tiktoken drops what no match has, which no pattern of ENCODINGS leaves. */
-static Status describe(const Reader *r, const TokenizerMerge *list, int64_t n_merges,
-                       TokenizerFile *file)
+/* The pattern as a tokenizer.json has it. What cannot be read from there must not be written. */
+static Status translate(const Reader *r, const char **out)
 {
     Text pattern;
+    Splitter splitter = { 0 };
     TRY(text_init(&pattern, r->arena));
     TRY(pattern_translate(r->pattern, PATTERN_FANCY, CHARSET_UNICODE, &pattern));
-    Text again; /* what Oniguruma refuses must not be written */
-    TRY(text_init(&again, r->arena));
-    TRY(pattern_translate(pattern.data, PATTERN_ONIGURUMA, CHARSET_UNICODE, &again));
-    *file = (TokenizerFile){ .token = r->t->token,
-                             .n_tokens = r->t->vocab,
-                             .merge = list,
-                             .n_merges = n_merges,
-                             .pattern = pattern.data,
-                             .drops = r->own_pattern,
-                             .special = r->t->added[0].at,
-                             .n_special = r->t->added[0].n };
-    return OK;
+    *out = pattern.data;
+    Status s =
+        splitter_add_rule(&splitter, pattern.data, SPLIT_ONIGURUMA, SPLIT_ISOLATED, r->arena);
+    splitter_free(&splitter);
+    return s;
 }
 
-static Status read_file(Reader *r, const TokenizerConversion *c, TokenizerFile *file)
+/* tiktoken drops what no match has, which no pattern of ENCODINGS leaves. */
+static Status read_file(Reader *r, const TokenizerConversion *c, TokenizerFile *out)
 {
-    Tokenizer *t = r->t;
+    Tokenizer *t = &r->names;
     TokenizerMerge *list = NULL;
     TRY(measure_lines(r));
     TRY(gather(r, c));
     TRY(ARENA_ZEROED(r->arena, t->vocab, &t->token));
-    t->shown = t->token;
-    t->growth = 1;
     TRY(tokenizer_tables(t, r->n_ranks, r->arena));
     TRY(read_lines(r));
     int64_t n_merges = each_split(t, NULL);
-    TRY(tokenizer_merge_table(t, n_merges, r->arena));
-    if (file != NULL) TRY(ARENA_NEW(r->arena, n_merges, &list));
+    TRY(ARENA_NEW(r->arena, n_merges, &list));
     (void)each_split(t, list);
-    TRY(add_specials(r));
-    TRY(splitter_add_rule(&t->splitter, r->pattern, SPLIT_FANCY, SPLIT_ONLY_MATCHES, r->arena));
-    if (file != NULL) TRY(describe(r, list, n_merges, file));
-    return tokenizer_mark_whole(t, true, r->arena);
+    TRY(check_specials(r));
+    *out = (TokenizerFile){ .token = t->token,
+                            .n_tokens = t->vocab,
+                            .merge = list,
+                            .n_merges = n_merges,
+                            .drops = r->own_pattern,
+                            .special = r->special.at,
+                            .n_special = r->special.n };
+    return translate(r, &out->pattern);
 }
 
-Status tokenizer_parse_tiktoken(const char *name, const char *text, size_t bytes,
-                                const TokenizerConversion *c, Arena *a, Tokenizer **out,
-                                TokenizerFile *file)
+Status tiktoken_read(const char *name, const char *text, size_t bytes, const TokenizerConversion *c,
+                     Arena *a, TokenizerFile *out)
 {
     Reader r = { .name = name, .text = text, .end = text + bytes, .arena = a };
     if (bytes > INT32_MAX)
         return FAIL(ERR_UNSUPPORTED, "%s has %zu bytes, over 2 GiB", name, bytes);
-    TRY(ARENA_ZEROED(a, 1, &r.t));
-    Status s = read_file(&r, c, file);
-    if (s != OK) tokenizer_free(r.t);
-    if (s == OK) *out = r.t;
-    return s;
+    if (!is_tiktoken(text, bytes))
+        return FAIL(ERR_FORMAT,
+                    "%s is no .tiktoken file: its first line is not a token in base64, a space and "
+                    "a rank",
+                    name);
+    return read_file(&r, c, out);
 }
 
-/* `copies`: what is no .tiktoken file is written as it is. */
-static Status write_json(const TokenizerConversion *c, bool copies, Arena *a)
+Status tiktoken_convert(const TokenizerConversion *c, Arena *a)
 {
     FileMap map = { 0 };
-    Tokenizer *t = NULL;
     TokenizerFile file = { 0 };
     TRY(file_map(c->path, &map));
-    const char *text = (const char *)map.data;
-    Status s = OK;
-    if (tokenizer_is_tiktoken(text, map.bytes)) {
-        s = tokenizer_parse_tiktoken(c->path, text, map.bytes, c, a, &t, &file);
-        if (s == OK) s = tokenizer_write(c->out_path, &file, a);
-    } else {
-        s = copies ? file_write_whole(c->out_path, text, map.bytes)
-                   : FAIL(ERR_FORMAT,
-                          "%s is no .tiktoken file: its first line is not a token in base64, a "
-                          "space and a rank",
-                          c->path);
-    }
+    Status s = tiktoken_read(c->path, (const char *)map.data, map.bytes, c, a, &file);
+    if (s == OK) s = tokenizer_write(c->out_path, &file, a);
     file_unmap(&map);
-    tokenizer_free(t);
     return s;
-}
-
-Status tokenizer_convert(const TokenizerConversion *c, Arena *a) { return write_json(c, false, a); }
-
-Status tokenizer_export(const char *path, const char *out_path, Arena *a)
-{
-    return write_json(&(TokenizerConversion){ .path = path, .out_path = out_path }, true, a);
 }
