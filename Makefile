@@ -54,7 +54,7 @@ O      := $(BUILD)/$(CONFIG)$(if $(filter 1-asan 1-tsan,$(LONG)-$(CONFIG)),-long
 PARSE  ?= 0
 B      := $O$(if $(filter 1,$(PARSE)),-parse)$(if $(filter 1,$(CUDA)),-cuda)$(if $(filter 1,$(HIP)),-hip)$(if $(filter 1,$(MPI)),-mpi)$(if $(filter v3,$(ISA)),-v3)$(if $(ABSENT),-part)
 PROGRAM := $(if $(filter release-all,$(CONFIG)-$(ISA)),$(BUILD)/switchyard,$B/switchyard)
-BESIDE  := data-batches data-chat data-ngram data-tokenizer $(if $(filter pages,$(HOUSES)),report) $(if $(filter traces,$(HOUSES)),trace-compat trace-diff trace-replay) \
+BESIDE  := data-batches convert-to-hf data-chat data-ngram data-tokenizer $(if $(filter pages,$(HOUSES)),report) $(if $(filter traces,$(HOUSES)),trace-compat trace-diff trace-replay) \
            $(if $(ABSENT),,bench-contention bench-ladder bench-shapes bench-trace data-inspect viz)
 
 CC.release := gcc
@@ -447,6 +447,7 @@ $(addprefix $B/tests/,app/unit/test_trace_library engine/system/test_recording):
 LEARNERS := $(call test_of,tests/corpus/unit/test_*.c tests/tools/inspect/test_*.c tests/tools/ngram/test_*.c)
 $(LEARNERS): $(BESIDE_OBJ.tokenizer)
 $(addprefix $B/tests/fuzz/fuzz_,chat template): $(BESIDE_OBJ.chat)
+$(addprefix $B/tests/convert/unit/test_,convert folders): $(BESIDE_OBJ.hf)
 $(addprefix $B/tests/,fuzz/fuzz_timeline engine/mesh/test_pipeline pages/unit/test_timeline): $(BESIDE_OBJ.viz)
 
 # under CONFIG=fuzz with libFuzzer, else with a main that replays a corpus

@@ -10,6 +10,7 @@
 #include "engine/checkpoint/manifest.h"
 #include "engine/step/engine.h"
 #include "engine/train/generate.h"
+#include "hf/to_hf.h"
 
 #include <unistd.h>
 

@@ -1,7 +1,8 @@
 /* to_hf: converts a checkpoint to a Hugging Face folder. It finds the family (family_write), plans which
  * parameters form which tensors and which tensors form which file, then writes tensor by tensor. A
  * checkpoint of any mesh works, because entries name their piece of a parameter. */
-#include "convert/convert.h"
+#include "hf/to_hf.h"
+
 #include "convert/family.h"
 #include "convert/folder.h"
 #include "convert/weights.h"
