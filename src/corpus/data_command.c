@@ -20,13 +20,6 @@ static Status print_prepared(const PrepareConfig *c, const PrepareStats *s, Text
         TRY(text_printf(out, "%s: %s of %s tokens are learned, in sequences of %lld\n", c->out,
                         text_thousands(documents, s->learned), text_thousands(tokens, s->tokens),
                         (long long)c->sequence));
-    if (c->best_fit) {
-        double all = (double)s->packs * (double)c->sequence;
-        TRY(text_printf(
-            out, "%s: %s sequences of %lld, %.2f %% of them padding; %s documents were cut\n",
-            c->out, text_thousands(documents, s->packs), (long long)c->sequence,
-            100 * (double)s->padding / all, text_thousands(tokens, s->cut)));
-    }
     return text_printf(
         out, "%s: %s documents, %s tokens from %s of text (%.2f bytes a token), %.1f s, %s/s\n",
         c->out, text_thousands(documents, s->documents), text_thousands(tokens, s->tokens),
@@ -37,7 +30,7 @@ static Status print_prepared(const PrepareConfig *c, const PrepareStats *s, Text
 /* `switchyard data prepare`: the targets of its options. */
 typedef struct Prepare {
     PrepareConfig config;
-    int on_bad_line, split, dedup, pack;
+    int on_bad_line, split, dedup;
 } Prepare;
 
 /* They are indices of the options' words, in the order of the enums. */
@@ -52,19 +45,25 @@ static Status prepare_shard(void *state, int n, char **arguments, Arena *a, Text
     c->documents.skip_bad = p->on_bad_line == 1;
     c->documents.split = (DocumentSplit)p->split;
     c->dedup = p->dedup == 1;
-    c->best_fit = p->pack == 1;
     TRY(prepare_run(c, &stats));
     return print_prepared(c, &stats, out);
 }
 
-/* An option that went. */
-static Status refuse_chat(int argc, char **argv)
+/* Options that became commands. */
+static Status refuse_gone(int argc, char **argv)
 {
+    static const char *const GONE[][2] = {
+        { "--chat", "`switchyard data chat --model FOLDER --out PARTS.jsonl FILE...` (--template "
+                    "FILE: another template), then `switchyard data prepare --parts PARTS.jsonl`" },
+        { "--pack", "`switchyard data prepare` without it, then `switchyard data pack --tokenizer "
+                    "FILE --sequence N --out PREFIX SHARD`" },
+    };
     for (int i = 1; i < argc; i++) {
-        if (strcmp(argv[i], "--chat") == 0 || text_starts(argv[i], "--chat="))
-            return FAIL(ERR_ARG, "--chat is a command of its own: `switchyard data chat --model "
-                                 "FOLDER --out PARTS.jsonl FILE...` (--template FILE: another "
-                                 "template), then `switchyard data prepare --parts PARTS.jsonl`");
+        for (int k = 0; k < 2; k++) {
+            size_t n = strlen(GONE[k][0]);
+            if (strncmp(argv[i], GONE[k][0], n) == 0 && (argv[i][n] == '\0' || argv[i][n] == '='))
+                return FAIL(ERR_ARG, "%s is a command of its own: %s", GONE[k][0], GONE[k][1]);
+        }
     }
     return OK;
 }
@@ -86,13 +85,11 @@ static Status run_prepare(int argc, char **argv)
           .max = PREPARE_THREADS_MAX },
         { "--dedup", OPTION_CHOICE, &p.dedup, "none|exact",
           .help = "exact: leave out documents whose bytes have come before" },
-        { "--pack", OPTION_CHOICE, &p.pack, "none|best-fit",
-          .help = "best-fit: put whole documents into sequences of N tokens, with padding" },
         { "--parts", OPTION_FLAG, &p.config.parts,
           .help =
               "lines are texts with whether each is learned, as `switchyard data chat` writes" },
         { "--sequence", OPTION_INT, &p.config.sequence, "N",
-          .help = "with --parts or --pack: tokens of a sequence", .min = 2, .max = 100000000 },
+          .help = "with --parts: tokens of a sequence", .min = 2, .max = 100000000 },
         { "--split", OPTION_CHOICE, &p.split, "file|blank|line",
           .help = "a text file's document: the file, a block between blank lines, or a line" },
     };
@@ -109,7 +106,7 @@ static Status run_prepare(int argc, char **argv)
                    "--on-bad-line skip web/",
         OPTIONS(table, 1, -1),
     };
-    TRY(refuse_chat(argc, argv));
+    TRY(refuse_gone(argc, argv));
     return options_run(&command, argc, argv, prepare_shard, &p);
 }
 
@@ -119,6 +116,7 @@ Status cli_data(int argc, char **argv)
         { "tokenizer", "learn a tokenizer from text", NULL },
         { "chat", "turn chats into texts with what is learned", NULL },
         { "prepare", "turn text into a shard of token ids", run_prepare },
+        { "pack", "put documents whole into sequences of one length", NULL },
         { "inspect", "show what a shard holds", NULL },
         { "ngram", "measure n-gram models on held-out documents", NULL },
         { "batches", "write a run's batches for another program", NULL },

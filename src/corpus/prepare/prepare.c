@@ -3,7 +3,6 @@
 #include "corpus/prepare/prepare.h"
 
 #include "corpus/prepare/prepare_private.h"
-#include "corpus/shard/pack.h"
 #include "engine/base/clock.h"
 #include "engine/base/log.h"
 
@@ -17,7 +16,6 @@
 static const size_t RESERVE_BYTES = (size_t)64 << 30;
 static const size_t LANE_BYTES = (size_t)32 << 30;
 static const size_t STACK_BYTES = (size_t)8 << 20; /* of a thread that parses JSON */
-static const char UNPACKED[] = ".unpacked";        /* PREFIX.unpacked is what best_fit packs */
 
 /* ---- what is there ---- */
 
@@ -29,16 +27,6 @@ static Status open_tokenizer(Preparer *p)
     if (p->end_of_text < 0)
         return FAIL(ERR_FORMAT, "%s has no end-of-text token to end documents with",
                     p->config->tokenizer);
-    return OK;
-}
-
-static Status check_options(const PrepareConfig *c)
-{
-    if (c->best_fit && c->parts)
-        return FAIL(ERR_ARG, "--pack best-fit with --parts: documents of parts are packed already");
-    if (c->best_fit && c->sequence > PACK_TOKENS_MAX)
-        return FAIL(ERR_ARG, "--pack best-fit with --sequence %lld: at most %d are possible",
-                    (long long)c->sequence, PACK_TOKENS_MAX);
     return OK;
 }
 
@@ -91,8 +79,8 @@ static int64_t parts_pack(const Preparer *p) { return p->config->parts ? p->conf
 static Status resume_writer(Preparer *p)
 {
     const Journal *j = &p->state;
-    TRY(shard_resume(&p->writer, p->prefix, tokenizer_vocab(p->tokenizer), parts_pack(p), &j->mark,
-                     &p->arena));
+    TRY(shard_resume(&p->writer, p->config->out, tokenizer_vocab(p->tokenizer), parts_pack(p),
+                     &j->mark, &p->arena));
     if (p->config->dedup) TRY(dedup_open(&p->dedup, p->config->out, j->stats.documents, &p->arena));
     p->from.file = j->file;
     p->from.place = j->place;
@@ -108,7 +96,7 @@ static Status resume_writer(Preparer *p)
 static Status create_writer(Preparer *p)
 {
     TRY(journal_remove(p->config->out));
-    TRY(shard_create(&p->writer, p->prefix, tokenizer_vocab(p->tokenizer), parts_pack(p),
+    TRY(shard_create(&p->writer, p->config->out, tokenizer_vocab(p->tokenizer), parts_pack(p),
                      &p->arena));
     return p->config->dedup ? dedup_open(&p->dedup, p->config->out, 0, &p->arena) : OK;
 }
@@ -120,8 +108,6 @@ static Status open_writer(Preparer *p)
     char sum[FILE_SUM_BYTES];
     TRY(file_sum(p->config->tokenizer, sum));
     TRY(journal_run(p->config, &p->corpus, sum, &p->arena, p->state.run));
-    (void)snprintf(p->prefix, sizeof p->prefix, "%s%s", p->config->out,
-                   p->config->best_fit ? UNPACKED : "");
     if (p->can_resume) TRY(journal_read(&p->state, p->config->out, &found));
     if (!found) return create_writer(p);
     Journal fresh = { 0 };
@@ -196,58 +182,14 @@ static Status run_lanes(Preparer *p)
 
 /* ---- the end ---- */
 
-static Status commit_shard(Preparer *p, ShardWriter *w)
-{
-    TRY(origin_of(p->config->tokenizer, tokenizer_vocab(p->tokenizer), &w->origin));
-    return shard_commit(w);
-}
-
-static Status pack_shard(Preparer *p, const Shard *from, ShardWriter *w)
-{
-    PackStats packed = { 0 };
-    TRY(shard_create(w, p->config->out, tokenizer_vocab(p->tokenizer), p->config->sequence,
-                     &p->arena));
-    TRY(pack_best_fit(from, w, p->end_of_text, &p->arena, &packed));
-    p->state.stats.packs = packed.packs;
-    p->state.stats.padding = packed.padding;
-    p->state.stats.cut = packed.cut;
-    return commit_shard(p, w);
-}
-
-static Status remove_unpacked(const Preparer *p)
-{
-    static const char *const ENDINGS[] = { "bin", "idx", "meta" };
-    char path[FILE_PATH_MAX + 8];
-    for (int i = 0; i < 3; i++) {
-        (void)snprintf(path, sizeof path, "%s.%s", p->prefix, ENDINGS[i]);
-        TRY(file_remove_tree(path));
-    }
-    return OK;
-}
-
-/* Documents are packed when all lengths are known, from a shard of their own. */
-static Status pack_documents(Preparer *p)
-{
-    Shard from = { 0 };
-    ShardWriter w = { 0 };
-    TRY(shard_commit(&p->writer));
-    TRY(journal_remove(p->config->out));
-    p->journaled = false;
-    Status s = shard_open(&from, p->prefix);
-    if (s == OK) s = pack_shard(p, &from, &w);
-    shard_writer_close(&w);
-    shard_close(&from);
-    Status removed = remove_unpacked(p);
-    return s != OK ? s : removed;
-}
-
 /* The origin is computed last, and shard_commit renames the files when nothing can fail any more but
  * the disk. */
 static Status finish_shard(Preparer *p)
 {
     TRY(check_result(p));
     if (p->config->parts) TRY(prepare_fill_pack(&p->writer, p->end_of_text));
-    TRY(p->config->best_fit ? pack_documents(p) : commit_shard(p, &p->writer));
+    TRY(origin_of(p->config->tokenizer, tokenizer_vocab(p->tokenizer), &p->writer.origin));
+    TRY(shard_commit(&p->writer));
     return journal_remove(p->config->out);
 }
 
@@ -255,7 +197,6 @@ static Status finish_shard(Preparer *p)
 static Status prepare_files(Preparer *p)
 {
     progress_begin(&p->bar);
-    TRY(check_options(p->config));
     TRY(arena_reserve(&p->arena, "prepare", RESERVE_BYTES));
     TRY(list_files(p));
     TRY(open_tokenizer(p));

@@ -10,8 +10,8 @@
  * that, the next one goes on from there, and ends with the same shard; skip_bad may be another.
  *
  * With `parts` each JSON line says which of its texts are learned (prepare_parts.c), and documents are
- * packed into sequences without cutting any (shard.h). With `best_fit` documents are packed likewise, as pack.h says. The output files
- * appear only when everything is written. */
+ * packed into sequences without cutting any (shard.h). The output files appear
+ * only when everything is written. */
 #ifndef CORPUS_PREPARE_PREPARE_H
 #define CORPUS_PREPARE_PREPARE_H
 
@@ -27,7 +27,6 @@ typedef struct PrepareConfig {
     DocumentOptions documents;
     bool parts;            /* lines are documents of parts */
     int64_t sequence;      /* of packs: tokens */
-    bool best_fit;         /* pack documents; not with parts */
     bool dedup;            /* leave out documents whose bytes have come before */
     int64_t threads;       /* 0: as many as there are processors */
     int64_t journal_bytes; /* of text between two states of the journal; 0: 128 MiB */
@@ -39,9 +38,8 @@ typedef struct PrepareStats {
     int64_t learned;        /* tokens, with parts */
     int64_t empty, skipped; /* documents without text; bad lines left out */
     int64_t duplicates;
-    int64_t resumed_bytes;       /* of text that an earlier run had written */
-    int64_t packs, padding, cut; /* of best_fit: pack.h */
-    int64_t encoded; /* documents that were tokenised; with dedup some duplicates, too */
+    int64_t resumed_bytes; /* of text that an earlier run had written */
+    int64_t encoded;       /* documents that were tokenised; with dedup some duplicates, too */
     double seconds;
 } PrepareStats;
 

@@ -32,10 +32,9 @@ Status journal_run(const PrepareConfig *c, const Corpus *corpus, const char *tok
     ArenaMark mark = arena_mark(a);
     TRY(text_init(&t, a));
     const char *field = c->documents.field != NULL ? c->documents.field : "";
-    TRY(text_printf(&t, "%d %s %d %zu %lld %d %d\n%s\n%s\n", VERSION, tokenizer_sum,
-                    c->documents.split, c->documents.most_bytes,
-                    c->parts ? (long long)c->sequence : 0, c->dedup, c->best_fit, field,
-                    c->parts ? "parts" : ""));
+    TRY(text_printf(&t, "%d %s %d %zu %lld %d\n%s\n", VERSION, tokenizer_sum, c->documents.split,
+                    c->documents.most_bytes, c->parts ? (long long)c->sequence : 0, c->dedup,
+                    c->parts ? "" : field));
     for (int i = 0; i < corpus->n; i++) TRY(add_file(&t, corpus->files[i]));
     XXH128_hash_t h = XXH3_128bits(t.data, t.used);
     arena_release(a, mark);

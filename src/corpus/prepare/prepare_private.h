@@ -83,10 +83,9 @@ struct Preparer {
     int64_t journaled_at; /* text_bytes of it */
     Journal state;
     ShardWriter writer;
-    char prefix[FILE_PATH_MAX]; /* of the writer */
-    Dedup dedup;                /* hashes of the documents that are written */
-    int lock;                   /* of PREFIX.lock; 0: not held */
-    Progress bar;               /* over bytes of the files */
+    Dedup dedup;  /* hashes of the documents that are written */
+    int lock;     /* of PREFIX.lock; 0: not held */
+    Progress bar; /* over bytes of the files */
 };
 
 /* The hash of a document, with dedup. *duplicate: it is known to have come before, so it need not be

@@ -148,6 +148,24 @@ static void a_tiktoken_file_is_converted_and_prepares_data(void **state)
     CHECK(memcmp(bin, want, sizeof want) == 0);
 }
 
+static void a_shard_is_packed_once_and_with_its_own_tokenizer(void **state)
+{
+    Lab *lab = *state;
+    prepare_other(lab);
+    Outcome o = RUN(lab, ".", "data", "pack", "--tokenizer", "other.json", "--sequence", "64",
+                    "--out", "packed", "other");
+    CHECK_EXIT(o, 0);
+    CHECK_SAYS(o.out, "packed: ");
+    CHECK_SAYS(o.out, " sequences of 64, ");
+    CHECK(file_exists(lab_path(lab, "packed.mask")));
+    CHECK(lab_same_files(lab, lab_path(lab, "packed.meta"), lab_path(lab, "other.meta")));
+    o = RUN(lab, ".", "data", "pack", "--tokenizer", "other.json", "--out", "twice", "packed");
+    CHECK_REFUSED(o, 2, "packed is packed already, in sequences of 64");
+    o = RUN(lab, ".", "data", "pack", "--tokenizer", "tokenizer.json", "--out", "twice", "other");
+    CHECK_REFUSED(o, 2, "other was prepared with the tokenizer other.json, which is not");
+    CHECK(!file_exists(lab_path(lab, "twice.bin")));
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -158,6 +176,7 @@ int main(void)
         LAB_TEST(without_a_record_of_the_tokenizer_data_is_taken),
         LAB_TEST(data_prepared_anew_has_its_own_record),
         LAB_TEST(a_tiktoken_file_is_converted_and_prepares_data),
+        LAB_TEST(a_shard_is_packed_once_and_with_its_own_tokenizer),
     };
     return LAB_RUN_ALL(tests);
 }

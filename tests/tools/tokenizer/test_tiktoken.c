@@ -129,6 +129,15 @@ static void a_whole_piece_is_looked_up_first(void **state)
     CHECK_IDS(b, "xyzx", 'x', 'y', 'z', 'x');
 }
 
+static void what_no_match_of_an_own_pattern_has_is_dropped(void **state)
+{
+    Bench *b = *state;
+    good_file(b);
+    const TokenizerConversion c = { .pattern = "[a-z]+" };
+    CHECK_OK(parse(b, b->file.data, b->file.used, &c));
+    CHECK_IDS(b, "!ab ba.", AB, BA);
+}
+
 static void special_tokens_are_found_and_decode_to_nothing(void **state)
 {
     Bench *b = *state;
@@ -401,6 +410,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         PLACE_TEST(the_lowest_rank_is_merged_first_and_then_the_leftmost),
         PLACE_TEST(a_whole_piece_is_looked_up_first),
+        PLACE_TEST(what_no_match_of_an_own_pattern_has_is_dropped),
         PLACE_TEST(special_tokens_are_found_and_decode_to_nothing),
         PLACE_TEST(from_a_byte_that_is_no_utf8_on_all_is_one_piece),
         PLACE_TEST(any_bytes_come_back_from_their_ids),

@@ -1,6 +1,6 @@
 /* pack: best fit, decreasing. Packs with equal room are in one list; a bit for each room that has a list
  * finds the next larger one, 64 at a time. */
-#include "corpus/shard/pack.h"
+#include "pack/pack.h"
 
 #include <string.h>
 

@@ -7,8 +7,8 @@
  * since nothing of its document comes before it, and neither is the padding.
  *
  * Memory: about 40 bytes a document. */
-#ifndef CORPUS_SHARD_PACK_H
-#define CORPUS_SHARD_PACK_H
+#ifndef PACK_PACK_H
+#define PACK_PACK_H
 
 #include "corpus/shard/shard.h"
 
