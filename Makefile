@@ -54,8 +54,8 @@ O      := $(BUILD)/$(CONFIG)$(if $(filter 1-asan 1-tsan,$(LONG)-$(CONFIG)),-long
 PARSE  ?= 0
 B      := $O$(if $(filter 1,$(PARSE)),-parse)$(if $(filter 1,$(CUDA)),-cuda)$(if $(filter 1,$(HIP)),-hip)$(if $(filter 1,$(MPI)),-mpi)$(if $(filter v3,$(ISA)),-v3)$(if $(ABSENT),-part)
 PROGRAM := $(if $(filter release-all,$(CONFIG)-$(ISA)),$(BUILD)/switchyard,$B/switchyard)
-BESIDE  := data-batches data-pack convert-to-hf data-chat data-ngram data-tokenizer $(if $(filter pages,$(HOUSES)),report) $(if $(filter traces,$(HOUSES)),trace-compat trace-diff trace-replay) \
-           $(if $(ABSENT),,bench-contention bench-ladder bench-shapes bench-trace data-inspect viz)
+BESIDE  := data-batches data-chat data-ngram data-pack data-tokenizer $(if $(filter pages,$(HOUSES)),report) $(if $(filter traces,$(HOUSES)),trace-compat trace-diff trace-replay) \
+           $(if $(ABSENT),,bench-contention bench-ladder bench-shapes bench-trace convert-to-hf data-inspect viz)
 
 CC.release := gcc
 CC.debug   := gcc
@@ -190,7 +190,7 @@ WHOLE_TESTS := $(SHORTER:%=$B/tests/%)
 PARSE_LATER := $(addprefix $B/tests/,convert/unit/test_convert convert/unit/test_family convert/unit/test_folders \
                pages/unit/test_plan_page $(addprefix fuzz/fuzz_,hardware manifest peer words))
 PARSE_TESTS := $(filter-out $(PARSE_LATER),$(call test_of,$(addprefix tests/,engine/unit/base/test_*.c engine/unit/options/test_*.c \
-               engine/unit/config/test_*.c corpus/unit/test_*.c convert/unit/test_*.c traces/unit/test_*.c app/unit/test_*.c hardware/unit/test_*.c \
+               engine/unit/config/test_*.c corpus/unit/test_*.c tools/chat/test_*.c tools/tokenizer/test_*.c convert/unit/test_*.c traces/unit/test_*.c app/unit/test_*.c hardware/unit/test_*.c \
                pages/unit/test_*.c tools/report/test_*.c tools/diff/test_*.c planner/unit/test_stack.c planner/unit/test_import.c planner/unit/test_members.c \
                planner/unit/test_formula.c operate/unit/test_supervise_hosts.c operate/unit/test_heartbeat.c operate/unit/test_doctor_rules.c)))
 PARSE_FUZZ  := $(filter-out $(PARSE_LATER),$(FUZZ))
@@ -443,8 +443,8 @@ COMPAT_TESTS := fuzz/fuzz_sheets fuzz/fuzz_collectives fuzz/fuzz_diff engine/sys
 $(COMPAT_TESTS:%=$B/tests/%) $(BESIDE_TESTS.diff): $(BESIDE_OBJ.compat)
 $(COMPAT_TESTS:%=$B/tests/%) $B/switchyard-trace-compat: $(BESIDE_OBJ.diff)
 $(addprefix $B/tests/,app/unit/test_trace_library engine/system/test_recording): $O/src/app/trace_library.c.o
-# learn a tokenizer (tests/harness/texts.h)
-LEARNERS := $(call test_of,tests/corpus/unit/test_*.c tests/tools/inspect/test_*.c tests/tools/ngram/test_*.c)
+# learn a tokenizer (tests/harness/texts.h), or read a .tiktoken file
+LEARNERS := $(call test_of,tests/fuzz/fuzz_tiktoken.c tests/corpus/unit/test_*.c tests/tools/inspect/test_*.c tests/tools/ngram/test_*.c)
 $(LEARNERS): $(BESIDE_OBJ.tokenizer)
 $(addprefix $B/tests/fuzz/fuzz_,chat template): $(BESIDE_OBJ.chat)
 $(addprefix $B/tests/convert/unit/test_,convert folders): $(BESIDE_OBJ.hf)
