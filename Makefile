@@ -150,7 +150,7 @@ OBJ := $(OWN:%=$B/%.o) $(SETS:%=$O/set_%.o) $(patsubst %,$O/%.o,$(filter-out $(O
        $(if $(filter pages,$(HOUSES)),$O/gen/page.c.o) $O/gen/charset.c.o
 # PARSE=1: what reads files and text, and what it calls, without the ops and the engine over them. Sanitizers look at it
 # in a quarter of the time (test-parse); a test that needs more does not link, and belongs to test-rest.
-PARSE_SRC := $(addprefix src/,corpus/% traces/% pages/% convert/% hardware/% engine/base/% engine/host/% engine/options/% \
+PARSE_SRC := $(addprefix src/,corpus/% traces/% pages/% convert/% hardware/% engine/base/% engine/host/% app/options/% \
              engine/config/% engine/trace/% planner/stack/% planner/page/% planner/command/calibrate.c operate/supervise_% operate/doctor_rules.c \
              engine/schedule/% engine/comm/comm.c engine/checkpoint/checkpoint_folder.c engine/train/heartbeat.c \
              engine/model/figure.c engine/model/matrix.c engine/model/params.c engine/model/piece.c kernels/core/names.c kernels/core/choices.c)
@@ -189,7 +189,7 @@ WHOLE_TESTS := $(SHORTER:%=$B/tests/%)
 # Under the address sanitizer, what parses comes first. These read through the engine or the ops:
 PARSE_LATER := $(addprefix $B/tests/,convert/unit/test_convert convert/unit/test_family convert/unit/test_folders \
                pages/unit/test_plan_page $(addprefix fuzz/fuzz_,hardware manifest peer words))
-PARSE_TESTS := $(filter-out $(PARSE_LATER),$(call test_of,$(addprefix tests/,engine/unit/base/test_*.c engine/unit/options/test_*.c \
+PARSE_TESTS := $(filter-out $(PARSE_LATER),$(call test_of,$(addprefix tests/,engine/unit/base/test_*.c app/unit/options/test_*.c \
                engine/unit/config/test_*.c corpus/unit/test_*.c tools/chat/test_*.c tools/tokenizer/test_*.c convert/unit/test_*.c traces/unit/test_*.c app/unit/test_*.c hardware/unit/test_*.c \
                pages/unit/test_*.c tools/report/test_*.c tools/diff/test_*.c planner/unit/test_stack.c planner/unit/test_import.c planner/unit/test_members.c \
                planner/unit/test_formula.c operate/unit/test_supervise_hosts.c operate/unit/test_heartbeat.c operate/unit/test_doctor_rules.c)))

@@ -1,5 +1,5 @@
 /* bench: for a build without that house (make HOUSES=...). */
-#include "engine/options/cli.h"
+#include "app/options/cli.h"
 
 Status cli_bench(int argc, char **argv)
 {

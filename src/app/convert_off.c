@@ -1,6 +1,6 @@
 /* convert: for a build without that house (make HOUSES=...). */
+#include "app/options/cli.h"
 #include "convert/convert.h"
-#include "engine/options/cli.h"
 
 static Status absent(const char *what)
 {

@@ -1,10 +1,10 @@
 /* generate: `switchyard generate`: parses, calls engine/train/generate.h, and prints the text while it
  * grows. How tokens are drawn is engine/train/generate.c's. */
 #include "engine/train/generate.h"
+#include "app/options/cli.h"
+#include "app/options/options.h"
 #include "engine/base/interrupt.h"
 #include "engine/base/out.h"
-#include "engine/options/cli.h"
-#include "engine/options/options.h"
 
 /* Prints a token's bytes at once, not through the command's `out`, so that the user sees text grow.
  * After an interrupt the line is ended first, for the shell's prompt. */

@@ -1,11 +1,11 @@
 /* main: chooses the subcommand and turns its Status into an error line and an exit code. No function
  * below it ends the process, but for MPI's start and end (engine/comm/mpi.c). */
+#include "app/options/cli.h"
+#include "app/options/options.h"
 #include "engine/base/file_changed.h"
 #include "engine/base/log.h"
 #include "engine/base/out.h"
 #include "engine/host/cpu.h"
-#include "engine/options/cli.h"
-#include "engine/options/options.h"
 #include "kernels/core/cpu_set.h"
 
 #include <limits.h>

@@ -1,5 +1,5 @@
 /* operate: for a build without that house (make HOUSES=...). */
-#include "engine/options/cli.h"
+#include "app/options/cli.h"
 
 static Status absent(const char *command)
 {

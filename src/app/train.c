@@ -2,6 +2,8 @@
  * writes the report. Training itself is engine/train/run.c's; this file connects it with signals,
  * conversion, hardware's data sheets and the report, which train/ must not include. */
 #include "engine/train/train.h"
+#include "app/options/cli.h"
+#include "app/options/options.h"
 #include "convert/convert.h"
 #include "engine/base/file.h"
 #include "engine/base/interrupt.h"
@@ -9,8 +11,6 @@
 #include "engine/checkpoint/init.h"
 #include "engine/config/config.h"
 #include "engine/model/recipe_text.h"
-#include "engine/options/cli.h"
-#include "engine/options/options.h"
 #include "hardware/hardware.h"
 #include "pages/live_page.h"
 #include "pages/report.h"

@@ -2,8 +2,8 @@
  * itself. One table has the options of all benches, each with the benches that take it. */
 #include "bench/bench.h"
 
-#include "engine/options/cli.h"
-#include "engine/options/options.h"
+#include "app/options/cli.h"
+#include "app/options/options.h"
 
 #include <stddef.h>
 #include <string.h>

@@ -1,9 +1,9 @@
 /* convert: `switchyard convert from-hf`: parses, calls convert/, prints. Which families of models can be
  * converted is a table of convert/. `to-hf` is a program of its own (tools/hf). */
+#include "app/options/cli.h"
+#include "app/options/options.h"
 #include "convert/convert.h"
 #include "engine/base/interrupt.h"
-#include "engine/options/cli.h"
-#include "engine/options/options.h"
 
 static Status run_from_hf(void *state, int n, char **path, Arena *a, Text *out)
 {

@@ -1,9 +1,9 @@
 /* data: `switchyard data` and its subcommands: parses, calls prepare/ and the shards, prints. */
-#include "engine/options/cli.h"
+#include "app/options/cli.h"
 
+#include "app/options/options.h"
 #include "corpus/prepare/prepare.h"
 #include "engine/base/log.h"
-#include "engine/options/options.h"
 
 #include <string.h>
 

@@ -70,10 +70,6 @@
 #include "engine/model/recipe_text.h"
 #include "engine/model/spec.h"
 
-/* options: command lines, `--help`, ranks as threads */
-#include "engine/options/cli.h"
-#include "engine/options/options.h"
-
 /* schedule: pipeline schedules, lists of actions, proof and simulation */
 #include "engine/schedule/estimate.h"
 #include "engine/schedule/layout.h"

@@ -1,10 +1,10 @@
 /* doctor: `switchyard doctor`: parses, runs operate/doctor.h on every rank, prints rank 0's table. */
 #include "operate/doctor.h"
 
+#include "app/options/cli.h"
+#include "app/options/options.h"
 #include "engine/base/interrupt.h"
 #include "engine/base/out.h"
-#include "engine/options/cli.h"
-#include "engine/options/options.h"
 
 static const double TIMEOUT_S = 30; /* of one wait: a rank that does not answer is named */
 

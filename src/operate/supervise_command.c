@@ -1,7 +1,7 @@
 /* supervise: `switchyard supervise`: parses, hears signals, and prints what the supervision came to. What is done is
  * operate/supervise.h's. */
-#include "engine/options/cli.h"
-#include "engine/options/options.h"
+#include "app/options/cli.h"
+#include "app/options/options.h"
 #include "operate/supervise.h"
 
 #include <inttypes.h>

@@ -1,6 +1,6 @@
 /* Any lines as the words of a command line: refused with a sentence, or values within the limits of their table. */
+#include "app/options/options.h"
 #include "engine/base/log.h"
-#include "engine/options/options.h"
 #include "harness/fuzz.h"
 
 #include <math.h>

@@ -7,11 +7,11 @@
  *
  * Elements are 32-bit integers in this machine's byte order; corpus/shard/loader.h says what they mean.
  */
+#include "app/options/options.h"
 #include "beside/beside.h"
 #include "engine/base/file.h"
 #include "engine/base/interrupt.h"
 #include "engine/host/progress.h"
-#include "engine/options/options.h"
 #include "engine/train/train.h"
 
 #include <inttypes.h>

@@ -1,8 +1,8 @@
 /* data chat: writes conversations as documents of parts, with a model's chat template. */
+#include "app/options/options.h"
 #include "beside/beside.h"
 #include "chat/lines.h"
 #include "engine/base/log.h"
-#include "engine/options/options.h"
 
 /* The targets of the options. */
 typedef struct Call {

@@ -1,8 +1,8 @@
 /* trace-compat: what `switchyard trace report`, `collectives` and `diff` become with --compat: the same
  * commands, with TraceLens' rules. */
+#include "app/options/options.h"
 #include "beside/beside.h"
 #include "compat/compat.h"
-#include "engine/options/options.h"
 #include "traces/command/trace_commands.h"
 
 static Status run_report(int argc, char **argv)

@@ -1,9 +1,9 @@
 /* bench contention: parses the call, and times ops on every rank. */
+#include "app/options/cli.h"
+#include "app/options/options.h"
 #include "bench/bench.h"
 #include "beside/beside.h"
 #include "contention/contention.h"
-#include "engine/options/cli.h"
-#include "engine/options/options.h"
 
 /* The targets of the options. */
 typedef struct Call {

@@ -1,7 +1,7 @@
 /* command: parses the call of `switchyard trace diff`, has two traces compared (diff.h), and prints or
  * writes the tables. It compares nothing itself. */
 #include "diff/command.h"
-#include "engine/options/options.h"
+#include "app/options/options.h"
 #include "traces/command/trace_out.h"
 #include "traces/read/events_cut.h"
 #include "traces/read/events_read.h"

@@ -1,7 +1,7 @@
 /* convert to-hf: writes a checkpoint as a folder that Hugging Face transformers loads. */
+#include "app/options/options.h"
 #include "beside/beside.h"
 #include "engine/base/interrupt.h"
-#include "engine/options/options.h"
 #include "hf/to_hf.h"
 
 /* The targets of the options. */

@@ -1,7 +1,7 @@
 /* data inspect: parses the call, and prints what a shard holds or writes it as a page. */
+#include "app/options/options.h"
 #include "beside/beside.h"
 #include "engine/base/file.h"
-#include "engine/options/options.h"
 #include "inspect/inspect.h"
 
 /* The targets of the options; NULL: not given. */

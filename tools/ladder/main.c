@@ -1,7 +1,7 @@
 /* bench ladder: parses the call, and times the rungs. */
+#include "app/options/options.h"
 #include "beside/beside.h"
 #include "engine/comm/comm.h"
-#include "engine/options/options.h"
 #include "ladder/ladder.h"
 
 /* The targets of the options. */

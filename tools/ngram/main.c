@@ -1,8 +1,8 @@
 /* data ngram: how well byte n-gram models predict the documents that a training holds out. A trained
  * model has to beat them. */
+#include "app/options/options.h"
 #include "beside/beside.h"
 #include "engine/config/config.h"
-#include "engine/options/options.h"
 #include "ngram/yardstick.h"
 
 #include <string.h>

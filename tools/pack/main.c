@@ -1,8 +1,8 @@
 /* data pack: puts the documents of a shard whole into sequences of one length. */
+#include "app/options/options.h"
 #include "beside/beside.h"
 #include "corpus/tokenizer/tokenizer.h"
 #include "engine/base/interrupt.h"
-#include "engine/options/options.h"
 #include "pack/pack.h"
 
 #include <string.h>

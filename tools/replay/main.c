@@ -1,8 +1,8 @@
 /* trace replay: parses the call and writes lists of a trace's operators (analyze/replay.h). It runs
  * no operator. */
+#include "app/options/options.h"
 #include "beside/beside.h"
 #include "engine/base/file.h"
-#include "engine/options/options.h"
 #include "replay/replay.h"
 #include "traces/command/trace_out.h"
 #include "traces/read/events_read.h"

@@ -1,7 +1,7 @@
 /* report: compares runs. Reading and drawing are compare.h's. */
+#include "app/options/options.h"
 #include "beside/beside.h"
 #include "engine/base/file.h"
-#include "engine/options/options.h"
 #include "report/compare.h"
 
 enum { BY_STEP, BY_TOKENS };

@@ -1,6 +1,6 @@
 /* bench shapes: parses the call, and times single ops. */
+#include "app/options/options.h"
 #include "beside/beside.h"
-#include "engine/options/options.h"
 #include "shapes/bench.h"
 
 static Status run_shapes(void *state, int n, char **arguments, Arena *a, Text *out)

@@ -1,7 +1,7 @@
 /* data tokenizer: learns a tokenizer from text, and writes a .tiktoken file as tokenizer.json. */
+#include "app/options/options.h"
 #include "beside/beside.h"
 #include "corpus/tokenizer/tokenizer.h"
-#include "engine/options/options.h"
 #include "tokenizer/tiktoken.h"
 #include "tokenizer/train.h"
 

@@ -1,6 +1,6 @@
 /* bench trace: parses the call, and times the reader and the report of traces. */
+#include "app/options/options.h"
 #include "beside/beside.h"
-#include "engine/options/options.h"
 #include "trace/bench.h"
 
 static Status run_bench_trace(void *state, int n, char **path, Arena *a, Text *out)

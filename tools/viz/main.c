@@ -1,6 +1,6 @@
 /* viz: draws recorded or simulated pipelines and scaling curves on a page, and prints their figures. */
+#include "app/options/options.h"
 #include "beside/beside.h"
-#include "engine/options/options.h"
 #include "planner/page/pipeline_page.h"
 #include "viz/timeline_file.h"
 

@@ -4,7 +4,7 @@
  *
  * Order of precedence, later wins: the default (`fallback`), the preset that the file's top-level key
  * `preset` names, the file, then overrides from left to right. A CONFIG that is not a file is the name
- * of a preset. Command-line flags that are no settings are in engine/options/options.h.
+ * of a preset. Command-line flags that are no settings are in app/options/options.h.
  *
  * Errors (ERR_ARG or ERR_FORMAT) name file:line:column, what was found and what is allowed. For an
  * unknown key they suggest the nearest name. */

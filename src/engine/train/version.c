@@ -1,9 +1,9 @@
 /* version: `switchyard --version`: what a bug report should contain: versions of the program and of
  * its libraries, and the CPU instructions in use. */
+#include "app/options/cli.h"
+#include "app/options/options.h"
 #include "engine/backend/backend.h"
 #include "engine/host/library.h"
-#include "engine/options/cli.h"
-#include "engine/options/options.h"
 #include "engine/train/live.h"
 #include "kernels/core/cpu_set.h"
 

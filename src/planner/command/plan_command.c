@@ -1,9 +1,9 @@
 /* plan: `switchyard plan`: predicts memory, time and the best layout of a training run before
  * anybody pays for it; and `plan calibrate`. It parses, calls planner/ (answer.h, report.h, import.h)
  * and prints; it prices nothing itself. */
+#include "app/options/cli.h"
+#include "app/options/options.h"
 #include "engine/base/file.h"
-#include "engine/options/cli.h"
-#include "engine/options/options.h"
 #include "engine/schedule/print.h"
 #include "planner/answer.h"
 #include "planner/command/calibrate.h"

@@ -1,7 +1,7 @@
 /* trace: `switchyard trace`: the table of subcommands that read profilers' traces (trace_*.c). */
+#include "app/options/cli.h"
+#include "app/options/options.h"
 #include "engine/host/process.h"
-#include "engine/options/cli.h"
-#include "engine/options/options.h"
 #include "traces/command/trace_commands.h"
 
 /* With --compat a command becomes switchyard-trace-compat, which reads the same words. argv[-1] stands

@@ -1,6 +1,6 @@
 /* trace collectives: parses the call, has the collectives of all ranks matched
  * (traces/compare/collectives.h), and prints or writes the tables. It measures nothing itself. */
-#include "engine/options/options.h"
+#include "app/options/options.h"
 #include "traces/command/trace_commands.h"
 #include "traces/command/trace_out.h"
 

@@ -1,7 +1,7 @@
 /* trace report: parses the call, has the report made (traces/sheets/report.h), and prints or writes its
  * tables. Files are read one after the other, so only one trace is in memory. It computes nothing
  * itself. */
-#include "engine/options/options.h"
+#include "app/options/options.h"
 #include "traces/command/trace_commands.h"
 #include "traces/command/trace_out.h"
 #include "traces/page/trace_page.h"

@@ -4,7 +4,7 @@
 #include "harness/malloc_count.h"
 #include "harness/run_folder.h"
 
-#include "engine/options/cli.h"
+#include "app/options/cli.h"
 
 /* The counts of a training of so many steps, with evaluations and checkpoints, as text. */
 static const char *counts_of(Lab *lab, const char *steps, const char *setting)

@@ -1,6 +1,6 @@
 /* ranks: runs a command's body on every rank, as threads or under a launcher. Meshes and groups are
  * made by the body (engine/comm/mesh.h). */
-#include "engine/options/cli.h"
+#include "app/options/cli.h"
 
 static Status run_on_process(double timeout_s, Arena *a, CommBody *body, void *state)
 {

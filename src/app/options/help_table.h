@@ -11,10 +11,10 @@
  *
  * KIND is flag, number, word (VALUE has all words, separated by |) or text. RULE is required,
  * repeated or empty. In a field \n is a new line, \t a tab and \\ a backslash. */
-#ifndef ENGINE_OPTIONS_HELP_TABLE_H
-#define ENGINE_OPTIONS_HELP_TABLE_H
+#ifndef APP_OPTIONS_HELP_TABLE_H
+#define APP_OPTIONS_HELP_TABLE_H
 
-#include "engine/options/command.h"
+#include "app/options/command.h"
 
 /* Is `word` --help=table? */
 bool help_table_asked(const char *word);

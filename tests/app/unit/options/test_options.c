@@ -1,5 +1,5 @@
+#include "app/options/options.h"
 #include "engine/base/log.h"
-#include "engine/options/options.h"
 #include "harness/test.h"
 
 #include <unistd.h>

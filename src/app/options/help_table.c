@@ -1,6 +1,6 @@
 /* help_table: prints --help as rows of fields (help_table.h), from the same tables as options.c's
  * help for people. */
-#include "engine/options/help_table.h"
+#include "app/options/help_table.h"
 
 #include "engine/base/out.h"
 #include "engine/base/text.h"

@@ -1,5 +1,5 @@
-#include "engine/options/help_table.h"
-#include "engine/options/options.h"
+#include "app/options/help_table.h"
+#include "app/options/options.h"
 #include "harness/test.h"
 
 #include <unistd.h>

@@ -10,8 +10,8 @@
  *           .max = 1e6 },
  *     };
  */
-#ifndef ENGINE_OPTIONS_COMMAND_H
-#define ENGINE_OPTIONS_COMMAND_H
+#ifndef APP_OPTIONS_COMMAND_H
+#define APP_OPTIONS_COMMAND_H
 
 #include "engine/base/status.h"
 

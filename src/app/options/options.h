@@ -1,5 +1,5 @@
 /*
- * options: parses a command line by the table of its command (engine/options/command.h), and prints --help.
+ * options: parses a command line by the table of its command (app/options/command.h), and prints --help.
  *
  * A value follows its name (`--tokens 5`) or is in the same word (`--tokens=5`). The value of an
  * OPTION_SWITCH must be in the same word. Options and positional arguments mix freely; after a bare
@@ -7,11 +7,11 @@
  * error is ERR_ARG and one sentence; that for an unknown option names the nearest one. Every
  * command has --help, --verbose and --quiet.
  */
-#ifndef ENGINE_OPTIONS_OPTIONS_H
-#define ENGINE_OPTIONS_OPTIONS_H
+#ifndef APP_OPTIONS_OPTIONS_H
+#define APP_OPTIONS_OPTIONS_H
 
+#include "app/options/command.h"
 #include "engine/base/text.h"
-#include "engine/options/command.h"
 
 #include <stdbool.h>
 

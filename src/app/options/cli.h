@@ -4,8 +4,8 @@
  *
  * A function returns a Status; main.c turns it into the exit code and prints the error, once.
  */
-#ifndef ENGINE_OPTIONS_CLI_H
-#define ENGINE_OPTIONS_CLI_H
+#ifndef APP_OPTIONS_CLI_H
+#define APP_OPTIONS_CLI_H
 
 #include "engine/base/text.h"
 #include "engine/comm/comm.h"

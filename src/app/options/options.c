@@ -1,10 +1,10 @@
 /* options: loops over a subcommand's table: parsing, checks, help for people. It knows no
  * subcommand by name. Help for programs is help_table.c's. */
-#include "engine/options/options.h"
+#include "app/options/options.h"
+#include "app/options/help_table.h"
 #include "engine/base/log.h"
 #include "engine/base/out.h"
 #include "engine/host/process.h"
-#include "engine/options/help_table.h"
 
 #include <assert.h>
 #include <errno.h>
