@@ -9,6 +9,7 @@
 #ifndef BENCH_BENCH_H
 #define BENCH_BENCH_H
 
+#include "bench/null.h"
 #include "bench/runner.h"
 #include "engine/config/config.h"
 #include "engine/train/peak.h"
@@ -21,6 +22,7 @@ typedef struct BenchModel {
     Comm *world; /* NULL: alone */
     Mesh mesh;
     Engine engine;
+    NullGroups null; /* what the engine leaves out */
     Batch batch;
     Loader *loader; /* NULL: random tokens */
     Arena arena;
@@ -38,7 +40,7 @@ Status bench_bind_rank(Config *own, Comm *world, Arena *a);
 
 typedef struct BenchOpen {
     bool recorded;   /* the recorder keeps the times of each step's actions */
-    unsigned silent; /* bit i: leave out Traffic i (EngineShape); results are then wrong */
+    unsigned silent; /* bit i: leave out Traffic i; results are then wrong */
 } BenchOpen;
 
 /* world NULL: on one rank. */

@@ -1,18 +1,16 @@
 /*
  * exposed: what communication adds to a step (`bench step --exposed`): the step's time minus that
- * of the same step without one kind of traffic (engine/step/null.h). Both are measured in one process,
+ * of the same step without one kind of traffic (bench/null.h). Both are measured in one process,
  * one after the other. Ranks still synchronise once a step. At the end the whole step runs again:
  * the change of its time is noise, and says how far to trust small differences.
  *
  * The exposed time has two parts. Waiting: the compute lane is idle until such traffic ends
- * (engine/schedule/idle.h); a pipeline's bubble counts, too. What the lane waits without the traffic is
+ * (bench/idle.h); a pipeline's bubble counts, too. What the lane waits without the traffic is
  * subtracted, because an exchange still copies its own rows then. The rank that waits least counts,
  * since the others wait for it at the step's end in any case. Slowing: the rest, which is compute
  * that takes longer while traffic runs.
  */
 #include "bench/bench.h"
-
-#include "engine/step/null.h"
 
 #include <inttypes.h>
 

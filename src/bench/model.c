@@ -44,7 +44,8 @@ static Status open_model(BenchModel *m, BenchOpen how)
     TRY(train_mesh(c, m->world == NULL ? 1 : m->world->size, &laid_out));
     if (m->world != NULL) TRY(mesh_make(m->world, &laid_out, false, &m->arena, &m->mesh));
     EngineShape shape = train_shape(c, m->world == NULL ? NULL : &m->mesh);
-    shape.silent = how.silent;
+    m->null = null_groups(how.silent);
+    if (how.silent != 0) shape.swap = &m->null.swap;
     int here = m->world == NULL ? 1 : comm_local_ranks(m->world);
     TRY(train_plan_engine(c, here, 0, &shape, &m->plan, &m->again, &m->gpu));
     TRY(train_check_gpu(c, &shape, &m->plan, &m->gpu));

@@ -80,7 +80,6 @@
 /* step: the engine: runs a list, reduces gradients, updates weights */
 #include "engine/step/agree.h"
 #include "engine/step/engine_memory.h"
-#include "engine/step/null.h"
 
 /* trace: the file format of a recorded step */
 #include "engine/trace/record.h"

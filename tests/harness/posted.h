@@ -5,7 +5,7 @@
 
 #include "harness/test.h"
 
-#include "engine/schedule/idle.h"
+#include "bench/idle.h"
 #include "engine/schedule/simulate.h"
 
 #include <math.h>

@@ -53,6 +53,7 @@ struct Comm {
     int number;        /* the group's number, the same on all members. It separates this group's
                           messages from those of other groups. */
     void *own;         /* the implementation's data, in the arena that the group was made in */
+    bool mirror;       /* nothing is sent: every member counts as a copy of this rank (bench) */
 };
 
 /* Flags in pinned host memory, polled by kernels that wait for other members. */
@@ -128,12 +129,6 @@ Status comm_split(Comm *c, int color, int key, const char *name, Arena *a, Comm 
  * With NCCL it has its own communicator and stream. On the host it is comm_split with one color. */
 Status comm_duplicate(Comm *c, void *stream, const char *name, Arena *a, Comm **out);
 
-/* For measurements only: makes a group with the same members whose calls send nothing. null.c says what
- * they return instead. NULL gives NULL. Freeing it frees `real`. comm_real returns the `real` of such a
- * group, and any other group unchanged. */
-Status comm_null(Comm *real, Arena *a, Comm **out);
-Comm *comm_real(Comm *c);
-
 /* t = op over the members' t. f32, bf16, f16, i32. */
 Status comm_all_reduce(Comm *c, const Tensor *t, ReduceOp op);
 /* out = this member's part (one of `size` equal parts) of the sum of all members' in. out may alias
@@ -208,5 +203,39 @@ void comm_set_place(Comm *c, CommPlace place);
 /* `stop` is a flag that a signal handler sets. A wait that still lasts patience_s after it saw the flag
  * fails: mpirun sends SIGTERM to all processes when one has died, so the peer may be gone. SIGUSR2 does not count. */
 void comm_set_stop(Comm *c, const volatile sig_atomic_t *stop, double patience_s);
+
+/* The table that an implementation fills, one entry per call. comm.c has checked the arguments: tensors fit each
+ * other and the group; peers, roots and tags are in range. */
+struct CommTable {
+    Status (*all_reduce)(Comm *c, const Tensor *t, ReduceOp op);
+    Status (*reduce_scatter)(Comm *c, const Tensor *in, const Tensor *out);
+    Status (*all_gather)(Comm *c, const Tensor *in, const Tensor *out);
+    Status (*all_to_all)(Comm *c, const Tensor *in, const Tensor *out);
+    Status (*broadcast)(Comm *c, const Tensor *t, int root);
+    Status (*barrier)(Comm *c);
+    Status (*send)(Comm *c, const Tensor *t, int peer, int tag, CommRequest *out);
+    Status (*recv)(Comm *c, const Tensor *t, int peer, int tag, CommRequest *out);
+    Status (*test)(Comm *c, CommRequest *r, bool *done);
+    Status (*wait)(Comm *c, CommRequest *r);
+    /* Begin and end a batch of transfers. */
+    Status (*batch_begin)(Comm *c);
+    Status (*batch_end)(Comm *c);
+    /* Copies within this rank's memory, in order with the group's calls. */
+    Status (*copy)(Comm *c, void *dst, const void *src, size_t bytes);
+    /* Fills w->peer, which lies in `a`. */
+    Status (*window)(Comm *c, void *base, size_t bytes, Arena *a, CommWindow *w);
+    void (*window_close)(Comm *c, CommWindow *w);
+    Status (*connect)(Comm *c);
+    Status (*watch)(Comm *c, double waited_s);
+    void (*set_stream)(Comm *c, void *stream);
+    Status (*split)(Comm *c, int color, int key, const char *name, Arena *a, Comm **out);
+    Status (*duplicate)(Comm *c, void *stream, const char *name, Arena *a, Comm **out);
+    void (*free)(Comm *c);
+    void (*abort)(Comm *c, const char *why);
+};
+
+/* `test` and `wait` for implementations in which a transfer is done as soon as it has begun. */
+Status comm_done_at_once(Comm *c, CommRequest *r, bool *done);
+Status comm_done(Comm *c, CommRequest *r);
 
 #endif

@@ -20,6 +20,14 @@ typedef enum EngineArena {
     ENGINE_ARENAS
 } EngineArena;
 
+/* Puts other groups in the place of a mesh's, to measure what traffic costs (bench/null.h). Results of such a
+ * step may be wrong. */
+typedef struct GroupSwap GroupSwap;
+struct GroupSwap {
+    Status (*take)(const GroupSwap *g, Mesh *m, Arena *a); /* of a mesh that has just been made */
+    void (*give_back)(Mesh *m); /* the mesh has its own groups again, and can be freed */
+};
+
 /* What an engine is made for: sizes, and this rank's position in the mesh. */
 typedef struct EngineShape {
     int64_t batch, micro_batch, sequence; /* sequences a step, a micro-batch; tokens a sequence */
@@ -34,7 +42,7 @@ typedef struct EngineShape {
     const EnginePlan *retry;   /* of the second mode (EngineMode); NULL: there is none */
     bool all_rows;             /* plan the second mode in place of the first */
     RowCapacity capacity;      /* for received rows; { 0 }: as the configuration says */
-    unsigned silent;           /* bit i: Traffic i is not sent (null.h), to measure its cost */
+    const GroupSwap *swap;     /* for measurements; NULL: the mesh's own groups */
 } EngineShape;
 
 /* What an engine takes, counted before it takes it. */

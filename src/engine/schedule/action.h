@@ -85,6 +85,11 @@ typedef struct Program {
     ScheduleShards shards;
 } Program;
 
+/* When an action ran. A transfer runs from when it was posted until this rank saw its end. */
+typedef struct ActionSpan {
+    double start_s, end_s;
+} ActionSpan;
+
 /* How a Program runs backward passes over a chunk; a set. */
 enum { CHUNK_WHOLE = 1, CHUNK_SPLIT = 2, CHUNK_PHASED = 4 };
 

@@ -7,6 +7,7 @@
 
 #include "engine/backend/backend.h"
 #include "engine/base/clock.h"
+#include "engine/base/rng.h"
 #include "engine/checkpoint/checkpoint.h"
 #include "engine/checkpoint/numbers.h"
 #include "engine/model/recipe_text.h"
@@ -16,7 +17,6 @@
 #include "engine/step/engine_batch.h"
 #include "engine/step/engine_device.h"
 #include "engine/step/engine_program.h"
-#include "engine/step/null.h"
 #include "engine/step/offload.h"
 #include "engine/step/run_layers.h"
 #include "engine/step/run_program.h"
@@ -104,6 +104,12 @@ static Status make_exec(EngineArenas *m, const Config *c, Arena *scratch)
     return OK;
 }
 
+static Status swap_groups(Engine *e)
+{
+    const GroupSwap *swap = e->shape.swap;
+    return swap == NULL ? OK : swap->take(swap, &e->mesh, &e->tables);
+}
+
 /* Makes the groups that carry tensors: those of the host, or on GPUs the same groups over NCCL. Groups
  * that exchange rows or store into peers are connected now: NCCL would otherwise do it in the first
  * call, which a capture does not allow. */
@@ -116,7 +122,7 @@ static Status join_mesh(Engine *e)
     e->ex.mesh = &e->mesh;
     if (!e->ex.backend->apart) {
         e->mesh = *host;
-        return null_groups(e->shape.silent, &e->mesh, &e->tables);
+        return swap_groups(e);
     }
     const int blocks = e->spec.ranks.tp > 1 ? COMM_TENSOR_BLOCKS : COMM_BLOCKS;
     TRY(comm_nccl(host->group[GROUP_WORLD], e->ex.backend->streams->of_lane(&e->ex, LANE_COMPUTE),
@@ -126,15 +132,15 @@ static Status join_mesh(Engine *e)
     for (MeshGroup g = GROUP_WORLD; g < GROUP_MADE; g++) {
         if (mesh_exchanges(&host->shape, g, stores)) TRY(comm_connect(e->mesh.group[g]));
     }
-    return null_groups(e->shape.silent, &e->mesh, &e->tables);
+    return swap_groups(e);
 }
 
 /* Frees the groups over GPUs. Groups of the host belong to the caller. */
-static void leave_mesh(Mesh *mesh, const Mesh *host)
+static void leave_mesh(Mesh *mesh, const Mesh *host, const GroupSwap *swap)
 {
     Comm *world = mesh->group[GROUP_WORLD];
     if (world == NULL || world == host->group[GROUP_WORLD]) return;
-    null_undo(mesh);
+    if (swap != NULL) swap->give_back(mesh);
     mesh_free(mesh);
     comm_free(world);
 }
@@ -208,6 +214,39 @@ static Status make_io(EngineArenas *m, const ModelSpec *s, StepTensors *io)
     return fill_rope(m, s, &io->rope);
 }
 
+/* Fills an entry with random rows about as large as a hidden state. Equal rows would all go to the same
+ * experts. Past DRAWN elements the same rows repeat. */
+static Status fill_entry(EngineArenas *m, const Tensor *t, uint64_t *at)
+{
+    enum { N = 1 << 12, DRAWN = 1 << 20 };
+    float numbers[N];
+    const int64_t all = tensor_elems(t), drawn = all < DRAWN ? all : DRAWN;
+    for (int64_t first = 0; first < drawn; first += N, *at += N) {
+        int64_t part = drawn - first < N ? drawn - first : N;
+        void *to = tensor_at(t, first);
+        rng_fill_normal(numbers, part, 1, rng_stream("transfers of nothing"), *at, 0.02);
+        dtype_from_f32(engine_staging(m, to), t->dtype, numbers, part);
+        TRY(engine_put(m, to, (size_t)part * dtype_bytes(t->dtype)));
+    }
+    for (int64_t first = drawn; first < all; first += drawn) {
+        int64_t part = all - first < drawn ? all - first : drawn;
+        TRY(m->ex->backend->copy(m->ex, tensor_at(t, first), t->data,
+                                 (size_t)part * dtype_bytes(t->dtype)));
+    }
+    return OK;
+}
+
+/* Fills the entries of n modes. `at` runs on from entry to entry, so no two of them have the same rows. */
+static Status fill_entries(EngineArenas *m, const EngineMode *modes, int n)
+{
+    uint64_t at = 0;
+    for (int i = 0; i < n; i++) {
+        const EngineMode *w = &modes[i];
+        for (int k = 0; k < w->n_entries; k++) TRY(fill_entry(m, &w->entries[k], &at));
+    }
+    return OK;
+}
+
 /* plan NULL: for counting. The order matters: programs need the spec, arenas need the Exec and the
  * programs, and parameters need the arenas. */
 static Status engine_setup(Engine *e, const EnginePlan *plan)
@@ -229,7 +268,8 @@ static Status engine_setup(Engine *e, const EnginePlan *plan)
     TRY(engine_make_transfers(e));
     TRY(make_params(&e->params));
     TRY(make_io(m, &e->spec, &e->io));
-    TRY(null_fill(m, e->modes, e->n_modes));
+    /* groups that send nothing leave the entries as they are */
+    if (!m->counting && e->shape.swap != NULL) TRY(fill_entries(m, e->modes, e->n_modes));
     TRY(e->ex.backend->streams->event_new(&e->ex, true, &e->clock.begun));
     return e->ex.backend->streams->event_new(&e->ex, true, &e->clock.ended);
 }
@@ -252,7 +292,7 @@ void engine_close(Engine *e)
     engine_free_graphs(e); /* they hold calls of the groups */
     engine_free_transfers(e);
     exchange_close(&e->ex);
-    leave_mesh(&e->mesh, e->shape.mesh);
+    leave_mesh(&e->mesh, e->shape.mesh, e->shape.swap);
     engine_free_arenas(&e->arenas, e->modes);
     exec_free(&e->ex);
     arena_free(&e->tables);
@@ -427,7 +467,7 @@ static Status rehearse(Engine *e, const char *products)
     int32_t *id = engine_host(&e->arenas, &e->io.batch.id);
     for (int64_t i = 0; i < tensor_elems(&e->io.batch.id); i++)
         id[i] = (int32_t)(i % e->spec.vocab);
-    TRY(null_entries(&e->arenas, e->modes, e->n_modes));
+    TRY(fill_entries(&e->arenas, e->modes, e->n_modes));
     TRY(rehearse_step(e, tune));
     if (tune) choices_save(choices, c->cache_dir, &e->tables);
     if (tune && e->shape.mesh != NULL) {

@@ -166,7 +166,7 @@ static Status open_rows(EngineArenas *m, const ModelSpec *s)
         char why[256];
         status_sentence(why, sizeof why);
         status_clear();
-        log_message(m->shape->silent != 0 ? LOG_DEBUG : LOG_INFO,
+        log_message(m->shape->swap != NULL ? LOG_DEBUG : LOG_INFO,
                     "rows of mesh.tp go through NCCL: %s", why);
     }
     TRY(agree_most(m->shape->mesh->group[GROUP_WORLD], &refused, 1));

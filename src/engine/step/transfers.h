@@ -16,7 +16,6 @@
 #define ENGINE_STEP_TRANSFERS_H
 
 #include "engine/backend/backend.h"
-#include "engine/schedule/idle.h"
 #include "engine/schedule/schedule.h"
 
 /* The transfers of one queue; [done, started) are under way. */

@@ -4,7 +4,7 @@
 #include "harness/json_lines.h"
 
 #include "bench/bench.h"
-#include "engine/step/null.h"
+#include "bench/null.h"
 #include "hardware/hardware.h"
 #include "kernels/exchange/exchange.h"
 
@@ -186,14 +186,14 @@ static Status check_groups(const BenchModel *m, const Null *n)
         bool named = (silent_of(n) >> i & 1) != 0;
         for (int k = 0; k < NULL_GROUPS && t->group[k] != GROUP_WORLD; k++) {
             Comm *c = m->engine.mesh.group[t->group[k]];
-            if ((comm_real(c) != c) == (named && c->size > 1)) continue;
+            if ((null_real(c) != c) == (named && c->size > 1)) continue;
             return FAIL(ERR_NUMERIC, "without %s: group %s", n->null, c->name);
         }
         if (null_moves(t, &m->mesh.shape) != (strstr(n->open, t->word) != NULL))
             return FAIL(ERR_NUMERIC, "%s moves or not", t->word);
     }
     Comm *world = m->engine.mesh.group[GROUP_WORLD], *stage = m->engine.mesh.group[GROUP_STAGE];
-    if (comm_real(world) == world && comm_real(stage) == stage) return OK;
+    if (null_real(world) == world && null_real(stage) == stage) return OK;
     return FAIL(ERR_NUMERIC, "the world is real");
 }
 

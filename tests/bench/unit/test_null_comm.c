@@ -1,7 +1,7 @@
 /* A group that sends nothing: each member is a mirror of this rank, whatever the others do. */
 #include "harness/test.h"
 
-#include "engine/comm/comm.h"
+#include "bench/null.h"
 
 #include "harness/comm_cases.h"
 
@@ -58,20 +58,20 @@ static Status body(void *state, Comm *c)
     CommWindow w;
     float memory[4];
     TRY(comm_split(c, 0, c->rank, "group", a, &group));
-    TRY(comm_null(group, a, &null));
-    EXPECT(null != group && comm_real(null) == group && comm_real(group) == group);
+    TRY(null_comm(group, a, &null));
+    EXPECT(null != group && null_real(null) == group && null_real(group) == group);
     EXPECT(null->size == RANKS && null->rank == c->rank && null->member[2] == 2);
     EXPECT(strcmp(null->name, "group") == 0);
     if (c->rank == 1) TRY(mirrored(c, null));
     EXPECT(comm_window(null, memory, sizeof memory, a, &w) == ERR_UNSUPPORTED);
     status_clear();
     TRY(comm_split(null, c->rank == 2 ? -1 : 0, -c->rank, "half", a, &half));
-    EXPECT(c->rank == 2 ? half == NULL : half->size == 2 && comm_real(half) != half);
+    EXPECT(c->rank == 2 ? half == NULL : half->size == 2 && null_real(half) != half);
     TRY(comm_duplicate(null, NULL, "again", a, &again));
-    EXPECT(comm_real(again) != again && comm_real(again) != group);
+    EXPECT(null_real(again) != again && null_real(again) != group);
     if (c->rank == 0) TRY(comm_barrier(again));
-    TRY(comm_null(NULL, a, &none));
-    EXPECT(none == NULL && comm_real(NULL) == NULL);
+    TRY(null_comm(NULL, a, &none));
+    EXPECT(none == NULL && null_real(NULL) == NULL);
     comm_free(again);
     comm_free(half);
     comm_free(null);

@@ -1,6 +1,6 @@
 /* idle: attributes gaps of the compute lane to the traffic that they waited for (idle.h). It needs only spans,
  * so it serves measured steps and simulated ones. */
-#include "engine/schedule/idle.h"
+#include "bench/idle.h"
 
 #include <math.h>
 #include <string.h>

@@ -4,18 +4,13 @@
  * its predecessor in the queue and the actions of its events. Where that action began after the gap did,
  * the time before it is attributed to what it waited for itself, and so on back to the begin of the gap.
  * The end of the step waits for all queues. Each piece of a gap counts for the traffic of its action. */
-#ifndef ENGINE_SCHEDULE_IDLE_H
-#define ENGINE_SCHEDULE_IDLE_H
+#ifndef BENCH_IDLE_H
+#define BENCH_IDLE_H
 
-#include "engine/schedule/action.h"
-
-/* When an action ran. A transfer runs from when it was posted until this rank saw its end. */
-typedef struct ActionSpan {
-    double start_s, end_s;
-} ActionSpan;
+#include "engine/schedule/schedule.h"
 
 /* Kinds of traffic: parameters and gradients (ZERO), tokens to experts (EP), keys and values of other context
- * ranks (CP), rows of the stream (TP), between stages (PP). engine/step/null.c has their words in the same order. */
+ * ranks (CP), rows of the stream (TP), between stages (PP). null.c has their words in the same order. */
 typedef enum Traffic {
     TRAFFIC_ZERO,
     TRAFFIC_EP,

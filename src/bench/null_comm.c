@@ -1,5 +1,5 @@
 /*
- * null: a group whose calls send nothing, to measure what communication costs a step. Everything else
+ * null_comm: a group whose calls send nothing, to measure what communication costs a step. Everything else
  * stays: the calls and their order, events, memory. Its results are wrong, so it is never used to train.
  *
  * What a call receives must be finite and look like data; otherwise routing and kernels would do
@@ -11,17 +11,17 @@
  *   transfers     leave the receiver's memory as it is. It holds only tensors of transfers, and the
  *                 caller who opens the group fills it once.
  */
-#include "engine/comm/comm_private.h"
+#include "bench/null.h"
 
 #include <string.h>
 
 static const CommTable table;
 
-Comm *comm_real(Comm *c) { return c != NULL && c->table == &table ? c->own : c; }
+Comm *null_real(Comm *c) { return c != NULL && c->mirror ? c->own : c; }
 
 /* A copy of the group with another table. `own` points to the real group, which is freed with
  * it. */
-Status comm_null(Comm *real, Arena *a, Comm **out)
+Status null_comm(Comm *real, Arena *a, Comm **out)
 {
     Comm *c = NULL;
     *out = NULL;
@@ -30,6 +30,7 @@ Status comm_null(Comm *real, Arena *a, Comm **out)
     *c = *real;
     c->table = &table;
     c->own = real;
+    c->mirror = true;
     *out = c;
     return OK;
 }
@@ -99,14 +100,14 @@ static Status null_split(Comm *c, int color, int key, const char *name, Arena *a
 {
     Comm *real = NULL;
     TRY(comm_split(c->own, color, key, name, a, &real));
-    return comm_null(real, a, out);
+    return null_comm(real, a, out);
 }
 
 static Status null_duplicate(Comm *c, void *stream, const char *name, Arena *a, Comm **out)
 {
     Comm *real = NULL;
     TRY(comm_duplicate(c->own, stream, name, a, &real));
-    return comm_null(real, a, out);
+    return null_comm(real, a, out);
 }
 
 static Status null_copy(Comm *c, void *dst, const void *src, size_t bytes)
