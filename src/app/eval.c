@@ -1,10 +1,11 @@
 /* eval: `switchyard eval` and `switchyard logits`: the loss of a checkpoint on held-out text, and
  * its logits for given tokens. Both parse, call engine/train/eval.h or engine/step/engine.h, and print. */
 #include "engine/train/eval.h"
+#include "app/eval_data.h"
 #include "app/options/cli.h"
 #include "app/options/options.h"
 #include "engine/base/file.h"
-#include "engine/train/generate.h"
+#include "engine/train/infer.h"
 #include "engine/train/train.h"
 
 #include <inttypes.h>

@@ -1,7 +1,8 @@
-/* train: `switchyard train`: parses, then prints the plan (--dry-run) or trains on every rank and
+/* train: `switchyard train`: parses, then prints the plan (dry_run.h) or trains on every rank and
  * writes the report. Training itself is engine/train/run.c's; this file connects it with signals,
  * conversion, hardware's data sheets and the report, which train/ must not include. */
 #include "engine/train/train.h"
+#include "app/dry_run.h"
 #include "app/options/cli.h"
 #include "app/options/options.h"
 #include "convert/convert.h"
@@ -10,7 +11,6 @@
 #include "engine/base/log.h"
 #include "engine/checkpoint/init.h"
 #include "engine/config/config.h"
-#include "engine/model/recipe_text.h"
 #include "hardware/hardware.h"
 #include "pages/live_page.h"
 #include "pages/report.h"
@@ -42,25 +42,6 @@ static void catch_signals(void)
     struct sigaction action = { .sa_handler = on_dump, .sa_flags = SA_RESTART };
     interrupt_catch();
     sigaction(SIGUSR1, &action, NULL);
-}
-
-/* --dry-run: prints the configuration, the mesh, and rank 0's parameters and memory. */
-static Status dry_run(const Config *c, int ranks, Arena *a, Text *out)
-{
-    TrainPlan plan;
-    MeshShape shape;
-    const int32_t *token_bytes = NULL;
-    /* Refuses what only a plan has. The mesh may be larger than this machine. */
-    TRY(config_check_ops(c, INT_MAX));
-    TRY(train_mesh(c, ranks > 0 ? ranks : 1, &shape));
-    Mesh mesh = mesh_alone(&shape, 0);
-    TRY(train_plan(c, ranks > 1 ? &mesh : NULL, ranks > 0 ? ranks : 1, &plan));
-    if (c->data_sources.n > 0) TRY(train_token_bytes(c, true, a, &token_bytes));
-    TRY(config_print(c, out));
-    TRY(text_append(out, "\n", 1));
-    if (ranks > 1) TRY(mesh_print(&shape, out));
-    TRY(train_plan_print(c, &plan, out));
-    return recipe_print(c, a, out);
 }
 
 /* Writes RUN/report.html and prints the figures that a user looks for first. */

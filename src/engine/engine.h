@@ -86,8 +86,8 @@
 
 /* train: the run around the steps: metrics, evaluation, what watches a run */
 #include "engine/train/eval.h"
-#include "engine/train/generate.h"
 #include "engine/train/heartbeat.h"
+#include "engine/train/infer.h"
 #include "engine/train/live.h"
 #include "engine/train/peak.h"
 #include "engine/train/ranks.h"

@@ -1,8 +1,8 @@
 /* The first line is a number that chooses a row of `words`, the rest is a word that this row reads: of an option, of a
  * file's name. Each refuses it with a sentence or keeps its limits. */
+#include "app/eval_data.h"
 #include "engine/base/log.h"
 #include "engine/checkpoint/checkpoint_folder.h"
-#include "engine/train/eval.h"
 #include "harness/fuzz.h"
 #include "planner/command/plan_words.h"
 #include "planner/search/verify.h"

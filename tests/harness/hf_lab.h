@@ -9,7 +9,7 @@
 #include "convert/weights.h"
 #include "engine/checkpoint/manifest.h"
 #include "engine/step/engine.h"
-#include "engine/train/generate.h"
+#include "engine/train/infer.h"
 #include "hf/to_hf.h"
 
 #include <unistd.h>

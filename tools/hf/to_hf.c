@@ -11,7 +11,7 @@
 #include "engine/base/out_folder.h"
 #include "engine/checkpoint/manifest.h"
 #include "engine/host/progress.h"
-#include "engine/train/generate.h"
+#include "engine/train/infer.h"
 
 #include <inttypes.h>
 #include <stdio.h>

@@ -25,12 +25,6 @@ typedef struct Evaluator {
 /* token_bytes NULL: there are no bits a byte. It must outlive the Evaluator. */
 Status eval_make(Evaluator *v, Engine *e, const int32_t *token_bytes, Arena *a);
 
-/* Sources whose data is that of a source that the checkpoint was trained on hold out what was held out there,
- * whatever they are called. Of others a warning says that their documents may have been trained on. `trained`: the
- * checkpoint's own sources, for one that has no sums of its data. */
-Status eval_sources(const ConfigSources *trained, const CheckpointInfo *info, LoaderConfig *data,
-                    Arena *a);
-
 /* ERR_ARG: nothing is held out. The sentence says which setting changes that. */
 Status eval_check(const Config *c, const Loader *l);
 
@@ -42,8 +36,5 @@ Status eval_documents(Evaluator *v, const Loader *l, Arena *a);
  * ERR_NUMERIC: a loss is not finite. The sentence names the bad parameter, if there is one. ERR_CHANGED: the data
  * changed under a rank, and all ranks return it. Collective. */
 Status eval_run(Evaluator *v, Loader *l, int64_t sequences, int64_t step, EvalMetrics *out);
-
-/* Reads raw 32-bit token ids from a file or a pipe. ERR_FORMAT: it is no list of them, or an id is outside of the vocabulary. */
-Status eval_read_tokens(const char *path, int64_t vocab, Arena *a, int32_t **ids, int64_t *n);
 
 #endif

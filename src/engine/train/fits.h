@@ -1,4 +1,4 @@
-/* fits: checks whether a plan fits into the memory of its host and its GPU, and prints what takes how much.
+/* fits: checks whether a plan fits into the memory of its host and its GPU.
  * The bytes of a plan are counted elsewhere (engine.h, plan_run.c). */
 #ifndef ENGINE_TRAIN_FITS_H
 #define ENGINE_TRAIN_FITS_H
@@ -22,8 +22,5 @@ Status train_check_bytes(const char *what, size_t bytes, const HostMemory *m, co
  * ranks return the same status. */
 Status train_check_host(const Config *c, const TrainPlan *p, Comm *world, const HostMemory *m,
                         Arena *a);
-
-/* The table of a plan's memory, for people. */
-Status train_print_memory(const TrainPlan *p, Text *out);
 
 #endif

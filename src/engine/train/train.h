@@ -124,9 +124,6 @@ Status train_torchtitan_flops(const Config *c, double *out);
 /* Number of sequences over which the auxiliary loss counts tokens together. */
 int64_t train_aux_sequences(const Config *c, int64_t data_ranks);
 
-/* The plan as tables for people, without the configuration (config_print). */
-Status train_plan_print(const Config *c, const TrainPlan *p, Text *out);
-
 /* Trains to train.steps or to a stop, and frees all that it opened. */
 Status train_run(const Config *c, const TrainOptions *options);
 

@@ -5,10 +5,10 @@
 #include "corpus/shard/holdout.h"
 #include "harness/run_folder.h"
 
+#include "app/generate.h"
 #include "corpus/shard/shard.h"
 #include "corpus/tokenizer/tokenizer.h"
 #include "engine/step/engine.h"
-#include "engine/train/generate.h"
 
 #define XXH_INLINE_ALL
 #include <xxhash.h>

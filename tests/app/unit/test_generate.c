@@ -2,8 +2,8 @@
  * top-k, then by top-p, draw from what is left. */
 #include "harness/test.h"
 
+#include "app/generate.h"
 #include "engine/base/rng.h"
-#include "engine/train/generate.h"
 
 #include <stdlib.h>
 
