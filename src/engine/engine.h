@@ -73,7 +73,6 @@
 /* schedule: pipeline schedules, lists of actions, proof and simulation */
 #include "engine/schedule/estimate.h"
 #include "engine/schedule/layout.h"
-#include "engine/schedule/print.h"
 #include "engine/schedule/schedule.h"
 #include "engine/schedule/simulate.h"
 

@@ -44,16 +44,4 @@ Status layout_even(int stages, int layers, Arena *a, Layout *out);
 /* The shortest text of the form above without groups; layout_parse reads it back. */
 Status layout_text(const Layout *l, Arena *a, const char **out);
 
-/* What each piece costs, in any unit, none negative. */
-typedef struct LayoutCost {
-    const double *layer; /* by layer */
-    int layers;
-    double embedding, loss;
-} LayoutCost;
-
-/* The contiguous partition whose slowest stage is fastest. Among equal ones it is the one with the least sum
- * of squares. Every stage has at least one piece; the embedding or the loss may be alone. ERR_ARG: more
- * stages than pieces, or a cost that is negative or not finite. */
-Status layout_balance(const LayoutCost *cost, int stages, Arena *a, Arena *scratch, Layout *out);
-
 #endif

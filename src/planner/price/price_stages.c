@@ -1,9 +1,10 @@
 /* price_stages: partitions, that is, which blocks lie on each stage.
  *
- * With one stage a rank the step follows the slowest stage, and layout_balance makes that as fast as can be. With more
+ * With one stage a rank the step follows the slowest stage, and balance_layout makes that as fast as can be. With more
  * a rank's stages add up, and ranks wait for each other in ways that depend on how stages differ. Of a fixed set of
  * spreads the one with the least mark is taken: mostly the slowest rank, a little the slowest stages. The set does not
  * look at times, so faster hardware, which lowers each mark, lowers the least one, too. */
+#include "planner/price/balance.h"
 #include "planner/price/price_private.h"
 
 #include <limits.h>
@@ -97,7 +98,7 @@ static Status make_partition(Planner *p, const PlanLayout *l, const PriceEntry *
     if (balance && stages == l->pp && l->zero < 2) {
         const LayoutCost costs = { cost + 1, blocks, cost[0], cost[blocks + 1] };
         Layout made = { 0 };
-        Status s = layout_balance(&costs, stages, &p->kept, &p->scratch, &made);
+        Status s = balance_layout(&costs, stages, &p->kept, &p->scratch, &made);
         *out = made.stage;
         return s;
     }

@@ -1,9 +1,9 @@
 /* The step that `plan --program` prints is the one that `train` runs: the planner's Programs and
  * those of running engines, action by action, for every mesh of the same-loss list and every
  * schedule. */
-#include "engine/schedule/print.h"
 #include "hardware/hardware.h"
 #include "harness/mesh_cases.h"
+#include "planner/command/program_print.h"
 #include "planner/plan.h"
 #include "planner/stack/stack.h"
 

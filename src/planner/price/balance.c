@@ -1,7 +1,7 @@
 /* balance: spreads blocks over stages so that the slowest stage is as fast as possible. It is a dynamic
  * program over (stages, pieces), run twice: first for the smallest maximum, then, with that maximum as
  * the limit, for the smallest sum of squares. */
-#include "engine/schedule/layout.h"
+#include "planner/price/balance.h"
 
 #include <math.h>
 
@@ -81,7 +81,7 @@ static Status balance_stages(const LayoutCost *c, int stages, Arena *scratch, La
     return OK;
 }
 
-Status layout_balance(const LayoutCost *cost, int stages, Arena *a, Arena *scratch, Layout *out)
+Status balance_layout(const LayoutCost *cost, int stages, Arena *a, Arena *scratch, Layout *out)
 {
     Layout l = { .stages = stages, .layers = cost->layers };
     if (cost->layers < 1 || cost->layers > LAYOUT_BALANCE_MAX) {

@@ -1,5 +1,5 @@
-/* print: a rank's list of actions as text, a line each. */
-#include "engine/schedule/print.h"
+/* program_print: a rank's list of actions as text, a line each. */
+#include "planner/command/program_print.h"
 
 static const char *const lane_names[LANE_COUNT] = {
     [LANE_COMPUTE] = "compute", [LANE_COMM] = "comm"
