@@ -89,6 +89,7 @@ static Status planner_setup(Planner *p, const PlanRequest *q)
         return FAIL(ERR_ARG, "plan: %lld GPUs, at least 1 is needed", (long long)q->gpus);
     TRY(arena_reserve(&p->scratch, "plan scratch", KEPT_BYTES));
     TRY(arena_reserve(&p->steps, "simulations", STEP_BYTES));
+    TRY(arena_reserve(&p->parts, "partitions", KEPT_BYTES));
     TRY(ARENA_ZEROED(&p->kept, PRICE_ENTRIES, &p->entry));
     TRY(ARENA_ZEROED(&p->kept, PRICE_PARTITIONS, &p->partition));
     TRY(estimator_init(&p->estimator, ESTIMATE_BYTES));
@@ -121,6 +122,7 @@ void planner_free(Planner *p)
     estimator_free(&p->estimator);
     arena_free(&p->scratch);
     arena_free(&p->steps);
+    arena_free(&p->parts);
     arena_free(&kept);
 }
 

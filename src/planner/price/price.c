@@ -776,6 +776,7 @@ static Status price_layout(Planner *p, const PlanLayout *l, const PlanLimit *lim
 Status planner_price_within(Planner *p, const PlanLayout *l, const PlanLimit *limit, PlanPrice *out)
 {
     TRY(planner_legal(p, l));
+    price_trim(p);
     ArenaMark mark = arena_mark(&p->scratch);
     Status s = price_layout(p, l, limit, out);
     arena_release(&p->scratch, mark);

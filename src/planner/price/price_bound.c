@@ -209,6 +209,7 @@ Status planner_bound(Planner *p, const PlanLayout *l, double *bytes, double *ste
     double part_s[PLAN_PARTS];
     PlanLayout least = *l;
     least.room = capacity_least(&p->config, plan_expert_ranks(l));
+    price_trim(p);
     TRY(price_entry(p, &least, &e));
     TRY(price_entry(p, l, &largest));
     ArenaMark mark = arena_mark(&p->scratch);

@@ -82,7 +82,7 @@ typedef struct PriceEntry {
     PassSum embedding, head;
 } PriceEntry;
 
-enum { PRICE_ENTRIES = 1 << 17, PRICE_PARTITIONS = 1 << 18 };
+enum { PRICE_ENTRIES = 1 << 17, PRICE_PARTITIONS = 1 << 17 };
 
 /* What is added up over the layers of a chunk, in order. */
 typedef struct ChunkPrice {
@@ -158,6 +158,7 @@ struct Planner {
     PlanRequest q;
     Config config;        /* the request's, on one rank */
     Arena kept;           /* what is counted once */
+    Arena parts;          /* partitions, until price_trim */
     Arena scratch, steps; /* steps: simulated ones */
     Exec exec;            /* for layer_count */
     BoundSums bounds;     /* the last ones */
@@ -212,6 +213,9 @@ static inline Program price_program_like(const PlanLayout *l)
 
 /* The position in a hash table of the element that begins with this key: whole words without padding; or a free one. */
 void **price_place(void **table, size_t places, const void *key, size_t bytes);
+
+/* Drops all partitions once they are many; they are made again when they are needed. Called where nobody holds one. */
+void price_trim(Planner *p);
 
 /* Which blocks lie on each of `stages` stages. */
 Status price_stages(Planner *p, const PlanLayout *l, const PriceEntry *e, int stages,

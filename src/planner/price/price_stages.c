@@ -9,6 +9,7 @@
 
 #include <limits.h>
 #include <math.h>
+#include <string.h>
 
 /* What a partition depends on: not on which layout asks first. gathers: with ZeRO-2 and 3. */
 typedef struct PartitionKey {
@@ -20,8 +21,20 @@ typedef struct PartitionKey {
 
 typedef struct Partition {
     PartitionKey key;
-    LayoutStage *at; /* in the planner's arena */
+    LayoutStage *at;
 } Partition;
+
+/* Bytes of all partitions: for 98,304 GPUs they would take gigabytes. */
+static const size_t PARTS_BYTES = (size_t)48 << 20;
+
+void price_trim(Planner *p)
+{
+    if (p->partitions < PRICE_PARTITIONS / 2 && p->parts.used_bytes < PARTS_BYTES) return;
+    memset(p->partition, 0, PRICE_PARTITIONS * sizeof *p->partition);
+    arena_release(&p->parts, (ArenaMark){ 0 });
+    p->partitions = 0;
+    p->bounds = (BoundSums){ 0 }; /* it names a partition */
+}
 
 /* Costs of the embedding, of each block, and of the head with the modules of multi-token prediction before it. They are
  * whole units, so that sums of equal blocks are equal. */
@@ -93,12 +106,12 @@ static Status make_partition(Planner *p, const PlanLayout *l, const PriceEntry *
     bool balance = e->stack.at[STACK_balance] != 0;
     TRY(ARENA_NEW(&p->scratch, blocks + 2, &cost));
     TRY(ARENA_ZEROED(&p->scratch, blocks + 3, &before));
-    TRY(ARENA_NEW(&p->kept, stages, out));
+    TRY(ARENA_NEW(&p->parts, stages, out));
     piece_costs(l, e, blocks, cost);
     if (balance && stages == l->pp && l->zero < 2) {
         const LayoutCost costs = { cost + 1, blocks, cost[0], cost[blocks + 1] };
         Layout made = { 0 };
-        Status s = balance_layout(&costs, stages, &p->kept, &p->scratch, &made);
+        Status s = balance_layout(&costs, stages, &p->parts, &p->scratch, &made);
         *out = made.stage;
         return s;
     }
@@ -131,10 +144,9 @@ Status price_stages(Planner *p, const PlanLayout *l, const PriceEntry *e, int st
                          l->zero >= 2 };
     void **at = price_place(p->partition, PRICE_PARTITIONS, &key, sizeof key);
     if (*at == NULL) {
-        if (p->partitions++ == PRICE_PARTITIONS / 2)
-            return FAIL(ERR_MEMORY, "plan: more than %d partitions", PRICE_PARTITIONS / 2);
         Partition *new = NULL;
-        TRY(ARENA_NEW(&p->kept, 1, &new));
+        TRY(ARENA_NEW(&p->parts, 1, &new));
+        p->partitions++;
         new->key = key;
         ArenaMark mark = arena_mark(&p->scratch);
         TRY(make_partition(p, &like, e, stages, &new->at));

@@ -96,12 +96,35 @@ static void partitions_do_not_depend_on_what_was_asked_before(void **state)
     for (int i = 0; i < 2; i++) question_close(&q[i]);
 }
 
+/* A planner that keeps as many as it may drops them, and bounds and prices stay bit by bit. */
+static void partitions_that_are_dropped_are_made_again(void **state)
+{
+    (void)state;
+    Question q;
+    double bytes[2], step_s[2];
+    PlanPrice price[2];
+    open_question(&q, "switchyard");
+    q.layout.pp = RANKS, q.layout.dp = 4;
+    for (int i = 0; i < 2; i++) {
+        CHECK_OK(planner_bound(q.planner, &q.layout, &bytes[i], &step_s[i]));
+        CHECK_OK(planner_price(q.planner, &q.layout, &price[i]));
+        CHECK_INT(q.planner->partitions, 1);
+        q.planner->partitions = PRICE_PARTITIONS; /* as if there were so many */
+    }
+    CHECK_NEAR(bytes[0], bytes[1], 0);
+    CHECK_NEAR(step_s[0], step_s[1], 0);
+    CHECK_NEAR(price[0].step_s, price[1].step_s, 0);
+    CHECK_NEAR(price[0].peak_bytes, price[1].peak_bytes, 0);
+    question_close(&q);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         TEST(a_stack_without_balance_keeps_equal_numbers),
         TEST(sharded_parameters_are_spread_evenly_over_ranks),
         TEST(the_rank_of_the_head_has_fewer_blocks),
+        TEST(partitions_that_are_dropped_are_made_again),
         TEST(partitions_do_not_depend_on_what_was_asked_before),
     };
     return TEST_RUN(tests);
