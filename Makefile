@@ -177,7 +177,7 @@ FUZZ   := $(call test_of,tests/fuzz/fuzz_*.c)
 
 # What ./test.sh runs and what it leaves to ./test.sh more: test-parse, test-first and test-rest.
 # In release, tests that take long or wait, tests of GPUs and of their interpreter come later; the longest of the
-# rest are short first (RUNS of harness/test.h, as under sanitizers) and whole later.
+# rest are short (RUNS of harness/test.h, as under sanitizers), and whole in test-whole.
 LATER   := $(GPU) $(filter $B/tests/tools/gfxrun/%,$(UNIT)) $(addprefix $B/tests/,engine/system/test_kill engine/system/test_reliability \
            engine/system/test_resume app/system/test_failing_calls app/system/test_gpu_report app/system/test_install \
            app/system/test_wiring engine/system/test_memory operate/system/test_doctor operate/system/test_supervise \
@@ -195,7 +195,7 @@ PARSE_TESTS := $(filter-out $(PARSE_LATER),$(call test_of,$(addprefix tests/,eng
                planner/unit/test_formula.c operate/unit/test_supervise_hosts.c operate/unit/test_heartbeat.c operate/unit/test_doctor_rules.c)))
 PARSE_FUZZ  := $(filter-out $(PARSE_LATER),$(FUZZ))
 FIRST        := $(filter-out $(LATER) $(WHOLE_TESTS),$(SYSTEM) $(MESH) $(SCHEDULE) $(OPS) $(UNIT))
-REST.release := $(LATER) $(WHOLE_TESTS)
+REST.release := $(LATER)
 REST.asan    := $(filter-out $(PARSE_TESTS),$(MESH) $(SCHEDULE) $(OPS) $(UNIT))
 
 # The library: what its functions need of these folders, as one object in which only they are visible.
@@ -488,6 +488,7 @@ build-test: build-test-fast build-gpu $(SYSTEM) $(PROGRAM)
 build-test-fuzz: $(FUZZ)
 build-test-first: $(FIRST) $(SHORT_TESTS) $(PROGRAM)
 build-test-rest: $(REST.$(CONFIG)) $(if $(filter release,$(CONFIG)),$(PROGRAM))
+build-test-whole: $(WHOLE_TESTS)
 build-test-fuzz-rest: $(filter-out $(PARSE_FUZZ),$(FUZZ))
 build-test-parse: $(PARSE_TESTS)
 build-test-parse-fuzz: $(PARSE_FUZZ)
@@ -506,6 +507,8 @@ test-first: build-test-first
 	tools/run_tests $(FIRST) $(SHORT_TESTS)
 test-rest: build-test-rest
 	tools/run_tests $(REST.$(CONFIG))
+test-whole: build-test-whole
+	tools/run_tests $(WHOLE_TESTS)
 test-fuzz-rest: build-test-fuzz-rest
 	tools/run_fuzz $(filter-out $(PARSE_FUZZ),$(FUZZ))
 # with CONFIG=asan PARSE=1: all that parses
@@ -616,7 +619,7 @@ always:
 clean:
 	rm -rf $(BUILD)
 .PHONY: always all gfxrun build-unit build-op build-schedule build-gpu build-test-mesh build-test-fast build-test build-test-fuzz \
-        build-test-mpi build-test-native build-test-gfxrun test-gfxrun test test-first test-rest test-parse test-fuzz-rest build-test-first build-test-rest build-test-parse build-test-parse-fuzz test-parse-fuzz build-test-fuzz-rest ptx test-fast test-native test-mesh test-fuzz test-mpi asan tsan hostile fuzz debug bench convergence docs reproduce scoreboard flags lib library lint test-long houses mutants gfx kills failing-calls clean
+        build-test-mpi build-test-native build-test-gfxrun test-gfxrun test test-first test-rest test-whole build-test-whole test-parse test-fuzz-rest build-test-first build-test-rest build-test-parse build-test-parse-fuzz test-parse-fuzz build-test-fuzz-rest ptx test-fast test-native test-mesh test-fuzz test-mpi asan tsan hostile fuzz debug bench convergence docs reproduce scoreboard flags lib library lint test-long houses mutants gfx kills failing-calls clean
 -include $(foreach name,$(BESIDE),$(wildcard $O/tools/$(lastword $(subst -, ,$(name)))/*.d)) $O/tools/beside/main.c.d
 -include $(OBJ:.o=.d) $(HIP_OBJ:.o=.d) $(foreach s,$(SETS),$(SET_SRC:%=$O/$s/%.d)) $(PIC:.o=.d) $O/src/app/main.c.d
 -include $(wildcard $O/tests/*/*.d $O/tests/*/*/*.d $O/tests/*/*/*/*.d $O/short/tests/*/*/*.d) $(PTX:.ptx=.d) $(GFXRUN:.o=.d) $(GFXRUN_PIC:.o=.d) $(GFXRUN_BLAS_PIC:.o=.d)

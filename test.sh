@@ -3,16 +3,17 @@
 # mesh and system tests in release with AVX2 alone, so that all processors compute the same; what
 # parses, with the fuzzers' corpora, under the address and undefined sanitizers; lints that compile
 # nothing; GPU code as far as PTX. The longest meshes are short, and system tests that wait are left out.
-# test.sh more: the rest of what a change must pass (.ci/run does both). The tests that were left out or
-# short; some again with what this processor has; all else under the address and undefined sanitizers;
-# comm and mesh tests under the thread sanitizer; ranks as processes of MPI; GPU code assembled and
-# linked; kernels for AMD, interpreted; clang-tidy; three planted bugs.
+# test.sh more: the rest of what a change must pass (.ci/run does both). The tests that were left out;
+# some again with what this processor has, the longest mesh tests whole; all else under the address and
+# undefined sanitizers; comm and mesh tests under the thread sanitizer; ranks as processes of MPI; GPU
+# code assembled and linked; kernels for AMD, interpreted; clang-tidy; three planted bugs.
 # Each lint, each corpus and each planted bug counts as a test. A table says what each stage took; the
 # last line adds everything up; success is when nothing failed.
-# test.sh long (make test-long): what takes too long for every change. The meshes with all of their
-# steps under both sanitizers, small limits and failing allocations, library calls that fail in every command, 2,000 drawn
-# models on drawn meshes, trainings with 8-bit products, 100 MB of text beside other tokenizers, members of
-# config.json beside transformers, cppcheck, and clang's analyzer on every path.
+# test.sh long (make test-long): what takes too long for every change. All tests that were short,
+# whole; the meshes with all of their steps under both sanitizers; small limits and failing allocations;
+# library calls that fail in every command; 2,000 drawn models on drawn meshes; trainings with 8-bit
+# products; 100 MB of text beside other tokenizers; members of config.json beside transformers; cppcheck,
+# and clang's analyzer on every path.
 cd "$(dirname "$0")" || exit 1
 tools/packages test || exit 1
 tools/packages browser || echo "test.sh: without Chromium the page of a trace is not looked at in a browser"
@@ -63,7 +64,7 @@ release() {
     ISA=v3 in_config release test-first
 }
 
-whole() { ISA=v3 in_config release test-rest; }
+in_v3() { ISA=v3 in_config release "$1"; }
 
 parse() { PARSE=1 in_config asan "$1"; }
 
@@ -108,6 +109,7 @@ drawn() {
 
 if [ "${1:-}" = long ]; then
     export LONG=1
+    stage 'release, AVX2: tests that are short in test.sh, whole' in_v3 test-whole
     stage 'address, undefined: comm and mesh tests, all steps' in_config asan test-mesh
     stage 'thread: comm and mesh tests, all steps' in_config tsan test-mesh
     stage 'small limits, failing allocations: unit, op, schedule and mesh tests' in_config hostile test-fast
@@ -122,7 +124,7 @@ if [ "${1:-}" = long ]; then
     stage 'patterns: pieces beside tokenizers and tiktoken' patterns
     stage 'lints, the analyzer on every path' tools/lint
 elif [ "${1:-}" = more ]; then
-    stage 'release, AVX2: whole meshes, system tests that wait' whole
+    stage 'release, AVX2: system tests that wait, GPU code without a GPU' in_v3 test-rest
     stage 'release, this processor: products, trajectories, meshes; guides' in_config release test-native
     stage 'address, undefined: all unit, op, schedule and mesh tests but what parses' in_config asan test-rest
     stage 'address, undefined: corpora of fuzzers that use the engine' in_config asan test-fuzz-rest
