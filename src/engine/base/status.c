@@ -9,6 +9,7 @@
 static _Thread_local struct {
     char text[2048];
     size_t used;
+    bool muted;
 } record;
 
 /* Keeps what fits and drops the rest: a failure must never cause another one. */
@@ -34,6 +35,7 @@ Status status_fail(const char *file, int line, Status code, const char *fmt, ...
      * sentence is formatted in a buffer first. */
     char sentence[1024];
     va_list ap;
+    if (record.muted) return code;
     va_start(ap, fmt);
     (void)vsnprintf(sentence, sizeof sentence, fmt, ap);
     va_end(ap);
@@ -44,9 +46,11 @@ Status status_fail(const char *file, int line, Status code, const char *fmt, ...
 
 Status status_frame(const char *file, int line, Status code)
 {
-    append_to_record("  at %s:%d\n", file, line);
+    if (!record.muted) append_to_record("  at %s:%d\n", file, line);
     return code;
 }
+
+void status_mute(bool muted) { record.muted = muted; }
 
 const char *status_message(void) { return record.text; }
 

@@ -5,6 +5,8 @@
 #ifndef ENGINE_BASE_STATUS_H
 #define ENGINE_BASE_STATUS_H
 
+#include <stdbool.h>
+
 /* Dropping a Status is a compile error: in C with clang, which `make lint` runs (gcc has no such
  * check for an enum); in C++ with every compiler, nvcc included. */
 #if defined __cplusplus
@@ -57,6 +59,9 @@ Status status_adopt(Status code, const char *text);
 const char *status_name(Status code);
 int status_exit_code(Status code); /* 0, 2, 3 or 130: design.md §7 */
 void status_clear(void);
+/* For a loop over many trials of which most fail: while muted, failures of this thread have a code and no text, which
+ * would take most of the time. */
+void status_mute(bool muted);
 
 /* The static analyser cannot see into status_fail. This form shows it that FAIL returns its code, so
  * it knows that after a TRY the callee's results are set. */

@@ -121,7 +121,10 @@ static Status bound_outer(Search *s, int64_t outer)
         /* all ways to shard with one set of modules, then the next: a planner keeps what they share */
         int64_t id = i % (n / again) * again + i / (n / again);
         if (!search_decode_inner(s->q, &s->axes, id, &row.layout)) continue;
-        if (s->pricer->legal(p, &row.layout) != OK) continue;
+        status_mute(true); /* most combinations are not legal */
+        const Status legal = s->pricer->legal(p, &row.layout);
+        status_mute(false);
+        if (legal != OK) continue;
         TRY(s->pricer->bound(p, &row.layout, &row.price.peak_bytes, &step_s));
         row.id = outer * n + id;
         w->count.legal++;

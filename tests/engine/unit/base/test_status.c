@@ -189,6 +189,20 @@ static void every_code_has_a_name_of_its_own(void **state)
     }
 }
 
+/* Only the code is kept, and what was recorded before stays. */
+static void muted_failures_have_a_code_and_no_text(void **state)
+{
+    (void)state;
+    (void)FAIL(ERR_IO, "before");
+    status_mute(true);
+    CHECK_INT(FAIL(ERR_ARG, "%d is not looked at", 3), ERR_ARG);
+    status_mute(false);
+    CHECK(strncmp(status_message(), "before [input/output]", 21) == 0);
+    CHECK_INT(FAIL(ERR_ARG, "after"), ERR_ARG);
+    CHECK(strncmp(status_message(), "after [bad argument]", 20) == 0);
+    status_clear();
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -208,6 +222,7 @@ int main(void)
         TEST(another_threads_failure_can_be_adopted),
         TEST(exit_codes_tell_bad_input_from_a_failed_run),
         TEST(every_code_has_a_name_of_its_own),
+        TEST(muted_failures_have_a_code_and_no_text),
     };
     return TEST_RUN(tests);
 }
