@@ -113,6 +113,11 @@ static void front_thin(Found *f)
             (size_t)(f->n_front - least) * sizeof *f->front);
 }
 
+void found_thin_front(Found *f, int most)
+{
+    while (f->n_front > most) front_thin(f);
+}
+
 /* Inserts a row into the front, which is sorted by rising memory and falling time, and drops the rows that it
  * dominates. */
 void found_add_to_front(Found *f, const SearchRow *row)
@@ -128,7 +133,7 @@ void found_add_to_front(Found *f, const SearchRow *row)
     memmove(&f->front[at + 1], &f->front[end], (size_t)(f->n_front - end) * sizeof *row);
     f->front[at] = *row;
     f->n_front += 1 - (end - at);
-    if (f->n_front == SEARCH_FRONT_MAX) front_thin(f);
+    found_thin_front(f, FOUND_FRONT_MAX - 1);
 }
 
 /* Keeps the row with the least memory among those that do not fit, of equal ones that with the lower number. */
@@ -165,5 +170,5 @@ Status found_init(Found *f, const Hardware *h, int cap, Arena *a)
 {
     *f = (Found){ .cap = cap, .domain = (int64_t)fmax(1, h->scale_up_gpus) };
     if (cap > 0) TRY(ARENA_ZEROED(a, cap, &f->best));
-    return ARENA_ZEROED(a, SEARCH_FRONT_MAX, &f->front);
+    return ARENA_ZEROED(a, FOUND_FRONT_MAX, &f->front);
 }

@@ -5,6 +5,8 @@
 
 #include "planner/search/row.h"
 
+enum { FOUND_FRONT_MAX = 256 }; /* more points are thinned out */
+
 /* best: falling tokens/s; front: rising memory, falling time. Both have their full size from the start, so adding
  * never fails. */
 typedef struct Found {
@@ -20,6 +22,9 @@ Status found_init(Found *f, const Hardware *h, int cap, Arena *a);
 /* Adds a row to the best and the front, or, if it does not fit, to the nearest. */
 void found_add(Found *f, const SearchRow *row);
 void found_add_to_front(Found *f, const SearchRow *row);
+/* Drops points of the front until `most` are left: each time the one that gains least time over its neighbour with less
+ * memory. */
+void found_thin_front(Found *f, int most);
 void found_add_nearest(Found *f, const SearchRow *row);
 
 /* The longest step with which a row can be among the best; with an equal time it may join one that is. INFINITY: all

@@ -321,6 +321,7 @@ static Status guess_front(const Search *s, Arena *a, Found *out)
         if (!r->simulated) row.price.step_s = worth_guess_s(&s->worth, r);
         found_add_to_front(out, &row);
     }
+    found_thin_front(out, SEARCH_FRONT_MAX);
     return OK;
 }
 

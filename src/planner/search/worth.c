@@ -39,7 +39,7 @@ static WorthKind *kind_of(const Worth *w, const PlanLayout *l, bool close)
 
 double worth_sure(const Worth *w, const PlanLayout *l)
 {
-    double sure = w->own && l->tp > 1 ? HIDES_TP : HIDES;
+    double sure = !w->own ? 1 : l->tp > 1 ? HIDES_TP : HIDES;
     for (int close = 0; close < 2; close++) {
         const WorthKind *k = kind_of(w, l, close);
         if (k->n >= LEARNED) sure = fmax(sure, KIND * k->least);
