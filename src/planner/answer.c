@@ -139,7 +139,7 @@ Status plan_answer_simulate(PlanAnswer *r, bool list, Arena *a)
 /* ---- what does not fit ---- */
 
 /* A given layout that does not fit starts a search near it, so that the error can name one that
- * does. */
+ * does. A tight one is an answer: published runs have used 99 % of a GPU. */
 Status plan_answer_fits(PlanAnswer *r, Arena *a)
 {
     const double gib = r->request.hardware->memory_gib, margin = r->config.plan_margin;
@@ -148,7 +148,7 @@ Status plan_answer_fits(PlanAnswer *r, Arena *a)
     const PlanLayout *nearest = &r->layout;
     const PlanPrice *price = &r->price;
     char layout[PLAN_LAYOUT_BYTES];
-    if (r->price.fits) return OK;
+    if (r->price.fits || (!r->searched && r->price.tight)) return OK;
     if (!r->searched) {
         TRY(search_near(&r->request, &r->layout, a, &r->found));
         const SearchRow *row = search_nearest(&r->found, &r->layout);
@@ -200,8 +200,8 @@ Status plan_scale_fits(const PlanScale *row, int n, const char *asked)
 {
     bool fits = false;
     for (int i = 0; i < n; i++) {
-        fits |= row[i].price.fits;
-        if (row[i].price.fits && (row[i].goodput.full_s == 0 || row[i].goodput.share > 0))
+        fits |= row[i].price.fits || row[i].price.tight;
+        if ((row[i].price.fits || row[i].price.tight) && (row[i].goodput.full_s == 0 || row[i].goodput.share > 0))
             return OK;
     }
     if (fits)

@@ -100,6 +100,11 @@ const char *plan_layout_text(char out[PLAN_LAYOUT_BYTES], const PlanLayout *l, c
     return out;
 }
 
+const char *plan_fit_word(const PlanPrice *p)
+{
+    return p->fits ? "fits" : p->tight ? "tight" : "does not fit";
+}
+
 const char *plan_also_text(char out[PLAN_ALSO_BYTES], unsigned also, const char *first,
                            const char *between)
 {
@@ -322,8 +327,8 @@ Status plan_report_text(const PlanReport *r, Text *out)
                    p->worst_rank);
     TRY(print_parts(out, title, plan_kind_names, p->memory, PLAN_KINDS, p->peak_bytes, PLAN_GIB));
     TRY(text_printf(out, "  %-12s %10.3f GiB of %.1f: %s (plan.margin %g)\n", "all",
-                    p->peak_bytes / PLAN_GIB, q->hardware->memory_gib,
-                    p->fits ? "fits" : "does not fit", c->plan_margin));
+                    p->peak_bytes / PLAN_GIB, q->hardware->memory_gib, plan_fit_word(p),
+                    c->plan_margin));
     TRY(print_room(p, c->plan_imbalance, out));
     TRY(print_parts(out, "time        of a step", plan_part_names, p->part_s, PLAN_PARTS, p->step_s,
                     1));
@@ -358,15 +363,16 @@ static Status json_parts(Text *out, const char *name, const char *const *names, 
 static Status json_layout(const PlanLayout *l, const PlanPrice *p, const char *partition, Text *out)
 {
     char again[RECOMPUTE_BYTES], products[PRODUCTS_BYTES];
-    TRY(text_printf(out,
-                    "\"compute\":\"%s\",\"products\":\"%s\",\"buffers\":\"%s\",\"exchange\":\"%s\","
-                    "\"exchange_in_series\":%s,\"bounded\":%s,"
-                    "\"fits\":%s,\"peak_bytes\":%.0f,\"pool_factor\":%g,\"pool_bytes\":%.0f,"
-                    "\"rows_room\":%g,\"rows_expected\":%.15g,\"second_run_chance\":%.6g,",
-                    dtype_name(compute_type(p->compute)), products_text(products, p),
-                    buffers_names[p->buffers], exchange_word(p), p->in_series ? "true" : "false",
-                    p->bounded ? "true" : "false", p->fits ? "true" : "false", p->peak_bytes,
-                    p->room.pool, p->pool_bytes, p->room.rows, p->rows, p->again));
+    TRY(text_printf(
+        out,
+        "\"compute\":\"%s\",\"products\":\"%s\",\"buffers\":\"%s\",\"exchange\":\"%s\","
+        "\"exchange_in_series\":%s,\"bounded\":%s,"
+        "\"fits\":%s,\"tight\":%s,\"peak_bytes\":%.0f,\"pool_factor\":%g,\"pool_bytes\":%.0f,"
+        "\"rows_room\":%g,\"rows_expected\":%.15g,\"second_run_chance\":%.6g,",
+        dtype_name(compute_type(p->compute)), products_text(products, p), buffers_names[p->buffers],
+        exchange_word(p), p->in_series ? "true" : "false", p->bounded ? "true" : "false",
+        p->fits ? "true" : "false", p->tight ? "true" : "false", p->peak_bytes, p->room.pool,
+        p->pool_bytes, p->room.rows, p->rows, p->again));
     TRY(json_parts(out, "memory", plan_kind_names, p->memory, PLAN_KINDS));
     TRY(text_printf(out, ",\"step_s\":%.15g,", p->step_s));
     TRY(json_parts(out, "time", plan_part_names, p->part_s, PLAN_PARTS));
@@ -574,8 +580,9 @@ Status plan_scale_text(const PlanScale *s, int n, double room_bytes, Text *out)
                         p->tokens_per_s_per_gpu, 100 * plan_scale_efficiency(s, i),
                         plan_layout_text(layout, &s[i].layout, p)));
         if (!p->fits)
-            TRY(text_printf(out, "; DOES NOT FIT: %.2f GiB, %.2f may be used",
-                            p->peak_bytes / PLAN_GIB, room_bytes / PLAN_GIB));
+            TRY(text_printf(out, "; %s: %.2f GiB, %.2f may be used",
+                            p->tight ? "tight" : "DOES NOT FIT", p->peak_bytes / PLAN_GIB,
+                            room_bytes / PLAN_GIB));
         const Goodput *g = &s[i].goodput;
         if (g->full_s > 0) TRY(text_printf(out, "; %.1f days", g->full_s / DAY_S));
         if (g->share > 0)

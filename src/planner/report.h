@@ -63,6 +63,8 @@ Status plan_explain(Planner *p, const PlanReport *r, const char *what, Text *out
  * a search varies, so different layouts have different texts. */
 enum { PLAN_LAYOUT_BYTES = 320 };
 const char *plan_layout_text(char out[PLAN_LAYOUT_BYTES], const PlanLayout *l, const PlanPrice *p);
+/* "fits", "tight" or "does not fit". */
+const char *plan_fit_word(const PlanPrice *p);
 /* The schedules of SearchRow.also: `first` before the first, `between` before the others; "": none. */
 enum { PLAN_ALSO_BYTES = 256 };
 const char *plan_also_text(char out[PLAN_ALSO_BYTES], unsigned also, const char *first,

@@ -159,7 +159,7 @@ static Status answer_facts(const PlanPage *p, Text *out)
 {
     const PlanRequest *q = &p->answer->request;
     const PlanPrice *price = &p->answer->price;
-    char value[64], a[32];
+    char value[64], name[32], a[32];
     const double *part_s = price->part_s;
     (void)snprintf(value, sizeof value, "%.1f", price->tokens_per_s_per_gpu);
     const double time = 1 + p->report->interval.time, bytes = 1 + p->report->interval.bytes;
@@ -171,8 +171,9 @@ static Status answer_facts(const PlanPage *p, Text *out)
                   100 * part_s[PLAN_BUBBLE] / price->step_s));
     (void)snprintf(value, sizeof value, "%.2f of %.2f GiB", price->peak_bytes / PLAN_GIB,
                    plan_room_bytes(q) / PLAN_GIB);
+    (void)snprintf(name, sizeof name, "Memory: %s", plan_fit_word(price));
     if (!price->fits) TRY(text_printf(out, "<div class=\"bad\">"));
-    TRY(part_fact(out, price->fits ? "Memory: fits" : "Memory: does not fit", value,
+    TRY(part_fact(out, name, value,
                   "interval up to %.1f; pipeline rank %d, the fullest; the GPU has %.1f GiB, "
                   "plan.margin is %g",
                   price->peak_bytes * bytes / PLAN_GIB, price->worst_rank, q->hardware->memory_gib,

@@ -602,6 +602,7 @@ static Status price_memory(Planner *p, const PlanLayout *l, const PriceEntry *e,
         memcpy(out->memory, memory, sizeof memory);
     }
     out->fits = out->peak_bytes <= plan_room_bytes(&p->q);
+    out->tight = !out->fits && out->peak_bytes <= p->q.hardware->memory_gib * PLAN_GIB;
     return OK;
 }
 

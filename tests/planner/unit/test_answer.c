@@ -76,6 +76,29 @@ static void a_layout_that_does_not_fit_names_the_nearest_that_does(void **state)
     question_close(&asked);
 }
 
+/* Published runs have used 99 % of a GPU: such a layout is an answer, with a word. */
+static void a_layout_within_the_gpu_and_not_the_margin_is_tight(void **state)
+{
+    (void)state;
+    const char *set[] = { NARROW, "mesh.pp=2", "mesh.ep=8", "train.batch=64", "moe.buffers=worst" };
+    PlanQuestion q = question("b200", 16, false, set, NARROWS + 4);
+    PlanAnswer r;
+    CHECK_OK(plan_answer(&q, &asked.arena, &r));
+    const double gib = r.price.peak_bytes / PLAN_GIB;
+    CHECK(!r.price.tight);
+    for (int i = 0; i < 2; i++) {
+        plan_answer_free(&r);
+        asked.hardware.memory_gib = gib / (i == 0 ? 0.98 : 1.001);
+        CHECK_OK(plan_answer(&q, &asked.arena, &r));
+        CHECK(!r.price.fits && r.price.tight == (i == 0));
+        CHECK_TEXT(plan_fit_word(&r.price), i == 0 ? "tight" : "does not fit");
+        CHECK_INT(plan_answer_fits(&r, &asked.arena), i == 0 ? OK : ERR_FIT);
+        status_clear();
+    }
+    plan_answer_free(&r);
+    question_close(&asked);
+}
+
 /* 1 GPU holds it in no way: what lacks is of the layout that lacks least, not of the one asked for. */
 static void where_nothing_fits_the_layout_that_lacks_least_is_named(void **state)
 {
@@ -127,6 +150,7 @@ int main(void)
         TEST(the_layout_is_the_configurations_or_the_best),
         TEST(gpus_that_cannot_share_the_batch_are_said),
         TEST(a_layout_that_does_not_fit_names_the_nearest_that_does),
+        TEST(a_layout_within_the_gpu_and_not_the_margin_is_tight),
         TEST(where_nothing_fits_the_layout_that_lacks_least_is_named),
         TEST(a_scaling_is_the_same_training_on_more_gpus),
     };
