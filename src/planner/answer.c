@@ -201,7 +201,8 @@ Status plan_scale_fits(const PlanScale *row, int n, const char *asked)
     bool fits = false;
     for (int i = 0; i < n; i++) {
         fits |= row[i].price.fits || row[i].price.tight;
-        if ((row[i].price.fits || row[i].price.tight) && (row[i].goodput.full_s == 0 || row[i].goodput.share > 0))
+        if ((row[i].price.fits || row[i].price.tight) &&
+            (row[i].goodput.full_s == 0 || row[i].goodput.share > 0))
             return OK;
     }
     if (fits)

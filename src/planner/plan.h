@@ -20,6 +20,7 @@
 #define PLANNER_PLAN_H
 
 #include "engine/config/config.h"
+#include "engine/count/capacity.h"
 #include "engine/model/spec.h"
 #include "engine/schedule/layout.h"
 #include "engine/schedule/simulate.h"
@@ -77,19 +78,18 @@ extern const char *const plan_kind_names[PLAN_KINDS], *const plan_part_names[PLA
 /* The price of a layout. Memory is that of the fullest pipeline rank, time that of the whole
  * step. */
 typedef struct PlanPrice {
-    int compute, buffers; /* run.compute and moe.buffers that it is for */
-    bool offload;         /* optimizer.offload */
-    int exchange;         /* ExchangeKind; -1: EP1, or the stack's own way */
-    int recipe, format;   /* fp8.recipe and fp8.format; of attention alone: attention_e4m3 */
-    bool attention_e4m3;  /* fp8.attention */
-    bool fits;            /* peak_bytes within the GPU's memory less plan.margin */
-    bool tight;           /* it does not fit so, but within the GPU's memory */
-    bool bounded;         /* rates are upper bounds (stack.def, bound) */
-    bool in_series;       /* the schedule overlaps exchanges and compute, the stack does not */
-    int worst_rank;       /* of the pipeline: whose memory this is */
-    RowCapacity room;     /* for received rows: the most that fits, or the least */
-    double rows,
-        again; /* CapacityOutlook of it (engine/count/capacity.h), where rows lie in a pool */
+    int compute, buffers;    /* run.compute and moe.buffers that it is for */
+    bool offload;            /* optimizer.offload */
+    int exchange;            /* ExchangeKind; -1: EP1, or the stack's own way */
+    int recipe, format;      /* fp8.recipe and fp8.format; of attention alone: attention_e4m3 */
+    bool attention_e4m3;     /* fp8.attention */
+    bool fits;               /* peak_bytes within the GPU's memory less plan.margin */
+    bool tight;              /* it does not fit so, but within the GPU's memory */
+    bool bounded;            /* rates are upper bounds (stack.def, bound) */
+    bool in_series;          /* the schedule overlaps exchanges and compute, the stack does not */
+    int worst_rank;          /* of the pipeline: whose memory this is */
+    RowCapacity room;        /* for received rows: the most that fits, or the least */
+    CapacityOutlook outlook; /* of it, where rows lie in a pool */
     double peak_bytes, memory[PLAN_KINDS];
     double pool_bytes; /* of the activations: rows in pools */
     double host_bytes; /* with optimizer.offload: of host memory for a GPU */

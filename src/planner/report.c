@@ -155,7 +155,8 @@ static Status print_room(const PlanPrice *p, double imbalance, Text *out)
 {
     char rows[64], again[32] = "below 1e-9";
     if (p->room.pool == 0 || p->pool_bytes == 0) return OK;
-    if (p->again >= 1e-9) (void)snprintf(again, sizeof again, "at most %.2g", p->again);
+    const double retry = p->outlook.retry_chance;
+    if (retry >= 1e-9) (void)snprintf(again, sizeof again, "at most %.2g", retry);
     TRY(text_printf(out,
                     "rows        pools for %g times the balanced ones, %.3f GiB of the "
                     "activations; buffers of a layer for %s\n",
@@ -164,7 +165,7 @@ static Status print_room(const PlanPrice *p, double imbalance, Text *out)
                        "            %.0f expected of a layer and micro-batch on the busiest rank, "
                        "%g times the mean (plan.imbalance); chance of a second run %s a "
                        "step\n",
-                       p->rows, imbalance, again);
+                       p->outlook.rows, imbalance, again);
 }
 
 static Status print_search(const PlanReport *r, Text *out)
@@ -372,7 +373,7 @@ static Status json_layout(const PlanLayout *l, const PlanPrice *p, const char *p
         dtype_name(compute_type(p->compute)), products_text(products, p), buffers_names[p->buffers],
         exchange_word(p), p->in_series ? "true" : "false", p->bounded ? "true" : "false",
         p->fits ? "true" : "false", p->tight ? "true" : "false", p->peak_bytes, p->room.pool,
-        p->pool_bytes, p->room.rows, p->rows, p->again));
+        p->pool_bytes, p->room.rows, p->outlook.rows, p->outlook.retry_chance));
     TRY(json_parts(out, "memory", plan_kind_names, p->memory, PLAN_KINDS));
     TRY(text_printf(out, ",\"step_s\":%.15g,", p->step_s));
     TRY(json_parts(out, "time", plan_part_names, p->part_s, PLAN_PARTS));

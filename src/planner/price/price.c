@@ -757,8 +757,7 @@ static void price_outlook(const Planner *p, const PlanLayout *l, PlanPrice *out)
                               .layers = fmax(1, floor(p->spec.n_moe / stages)),
                               .pools = (double)price_micros(p, l) * ranks * stages };
     if (out->room.pool == 0 || out->exchange < 0) return;
-    CapacityOutlook seen = capacity_outlook(&p->config, &out->room, &use);
-    out->rows = seen.rows, out->again = seen.retry_chance;
+    out->outlook = capacity_outlook(&p->config, &out->room, &use);
 }
 
 /* Chooses the largest capacity with which the layout fits, and prices it. */
