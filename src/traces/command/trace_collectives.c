@@ -3,6 +3,7 @@
 #include "app/options/options.h"
 #include "traces/command/trace_commands.h"
 #include "traces/command/trace_out.h"
+#include "traces/page/collectives_page.h"
 
 /* What the command line asked for. */
 typedef struct CollectivesCall {
@@ -23,6 +24,11 @@ static Status write_collectives(const CollectivesCall *call, const Collectives *
         if (sheet[i].rows > 0) filled[n_filled++] = sheet[i];
     }
     TRY(trace_out_tables(&call->out, "", "Collectives", filled, n_filled, a));
+    if (call->out.has[TRACE_HTML]) {
+        char page[FILE_PATH_MAX];
+        TRY(file_join(page, call->out.at.temp, "report.html"));
+        TRY(collectives_page(c, sheet, n, page));
+    }
     TRY(text_init(out, a));
     return collectives_text(c, sheet, out);
 }
@@ -37,6 +43,7 @@ static Status run_collectives(void *state, int n, char **path, Arena *a, Text *o
     /* 0 is the index of "tracelens", the only choice */
     if (call->compat == 0) call->o.rules = call->tracelens->collective_rules;
     call->o.bar = &call->out.bar;
+    call->out.own_page = true; /* with sentences and a chart */
     TRY(trace_out_begin(&call->out, path, n));
     Status s = collectives_open(&c, (const char *const *)path, n, &call->o, a);
     if (s == OK) s = write_collectives(call, &c, a, out);

@@ -165,8 +165,20 @@ void collectives_close(Collectives *c); /* safe on { 0 } */
 /* The sheets, *n of them, in the order in which they are written. */
 enum { COLLECTIVE_SHEETS = 11 };
 Status collectives_sheets(const Collectives *c, Table sheet[COLLECTIVE_SHEETS], int *n);
-/* A summary of the sheets for people. */
+/* A summary of the sheets for people: its sentences, the rank that makes the others wait first, one a line;
+ * and the whole of it, with tables. */
+Status collectives_sentences(const Collectives *c, const Table *sheet, Text *out);
 Status collectives_text(const Collectives *c, const Table *sheet, Text *out);
+
+/* Is a collective in sums? Partial ones and outliers at a window's border are not: what they show is the
+ * profiler. */
+static inline bool collective_in_sums(const CollectiveSlot *s)
+{
+    return s->calls > 1 && s->flag[0] != 'p' && s->flag[0] != 'b';
+}
+/* The collective's name as it was recorded, else its kind's, else its kernel's; "": not recorded, and the
+ * rules take nothing else. */
+const char *collective_name(const Collectives *c, const CollectiveCall *x);
 
 /* ---- between the files of this part ---- */
 

@@ -65,13 +65,17 @@ static Cell rank_cell(const Collectives *c, const CollectiveCall *x)
     return cell_count(c->ranks[x->rank].rank);
 }
 
-/* The collective's name as it was recorded. Without a record, its kind by the kernel's name, else
- * that name. */
+const char *collective_name(const Collectives *c, const CollectiveCall *x)
+{
+    if (x->what.name != 0 || c->options.rules->kernel_alone)
+        return strings_text(&c->strings, x->what.name);
+    return x->kind == OTHER_COLLECTIVE ? strings_text(&c->strings, x->kernel)
+                                       : collective_rule[x->kind].name;
+}
+
 static Cell name_cell(const Collectives *c, const CollectiveCall *x)
 {
-    if (x->what.name != 0 || c->options.rules->kernel_alone) return string_cell(c, x->what.name);
-    return x->kind == OTHER_COLLECTIVE ? string_cell(c, x->kernel)
-                                       : text_cell(collective_rule[x->kind].name);
+    return text_cell(collective_name(c, x));
 }
 
 /* The node of a rank, counted from 0; empty if the GPUs per node are not known. */
@@ -468,13 +472,6 @@ typedef struct Blame {
     int64_t slots, last, first;
 } Blame;
 
-/* Partial collectives and outliers at a window's border do not count: what they show is the
- * profiler. */
-static bool in_sums(const CollectiveSlot *s)
-{
-    return s->calls > 1 && s->flag[0] != 'p' && s->flag[0] != 'b';
-}
-
 /* By rank, the work that made it late, with the time that it cost. */
 static Status causes_sheet(const Collectives *c, Table *t)
 {
@@ -485,7 +482,7 @@ static Status causes_sheet(const Collectives *c, Table *t)
     Table all;
     TRY(begin_sheet(c, &all, "causes", "rank|cause|where|us"));
     for (const CollectiveSlot *x = c->slots; x < c->slots + c->n_slots; x++) {
-        if (x->cause_us > 0 && in_sums(x))
+        if (x->cause_us > 0 && collective_in_sums(x))
             TRY(TABLE_ROW(&all, rank_cell(c, &c->calls[x->call + x->last]), cause_text(c, x),
                           cause_where(x), cell_number(x->cause_us)));
     }
@@ -506,7 +503,7 @@ static Status sum_blame(const Collectives *c, Blame **out, int64_t *slots)
     for (int64_t i = 0; i < n; i++) {
         const CollectiveSlot *s = slot[i];
         const CollectiveCall *x = &c->calls[s->call];
-        if (!c->options.rules->all_count && !in_sums(s)) continue;
+        if (!c->options.rules->all_count && !collective_in_sums(s)) continue;
         ++*slots;
         for (int64_t k = 0; k < s->calls; k++) {
             b[x[k].rank].wait += s->arrived - x[k].start;

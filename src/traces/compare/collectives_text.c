@@ -56,14 +56,20 @@ static Status put_table(Text *out, const Table *t, const char *columns, int text
                        (long long)(t->rows - ROWS_SHOWN));
 }
 
-/* How the ranks' numbers are known, and how their clocks were corrected. */
-static Status put_ranks(const Collectives *c, const Table *clocks, Text *out)
+static double largest_offset_us(const Collectives *c)
 {
     double most = 0;
+    for (int64_t i = 0; i < c->n_ranks; i++) most = fmax(most, fabs(c->ranks[i].offset_us));
+    return most;
+}
+
+/* How the ranks' numbers are known, and how their clocks were corrected. */
+static Status put_ranks(const Collectives *c, Text *out)
+{
+    const double most = largest_offset_us(c);
     int64_t alone = 0;
     bool differ = false;
     for (int64_t i = 0; i < c->n_ranks; i++) {
-        most = fmax(most, fabs(c->ranks[i].offset_us));
         alone += i > 0 && c->ranks[i].points == 0;
         differ |= strcmp(c->ranks[i].rank_from, c->ranks[0].rank_from) != 0;
     }
@@ -74,11 +80,16 @@ static Status put_ranks(const Collectives *c, const Table *clocks, Text *out)
     TRY(text_printf(out,
                     "clocks: corrected by at most %.4g us so that collectives end together%s\n",
                     most, most < SAME_HOST_US ? ", as on one host" : ""));
-    if (alone > 0)
-        TRY(text_printf(out, "clocks of %lld ranks stay as written: they share no collective\n",
-                        (long long)alone));
+    if (alone == 0) return OK;
+    return text_printf(out, "clocks of %lld ranks stay as written: they share no collective\n",
+                       (long long)alone);
+}
+
+static Status put_clocks(const Collectives *c, const Table *clocks, Text *out)
+{
+    bool written = c->options.rules->by_position || c->n_ranks < 2;
     /* Clocks of one host need no table */
-    if (most < SAME_HOST_US) return OK;
+    if (written || largest_offset_us(c) < SAME_HOST_US) return OK;
     return put_table(out, clocks,
                      "rank_from=rank by|rank=rank|offset_us=offset us|drift_ppm=drift ppm|"
                      "spread_us=spread us",
@@ -138,12 +149,26 @@ static Status put_left_out(const Collectives *c, Text *out)
     return OK;
 }
 
+static Status put_counts(const Collectives *c, Text *out)
+{
+    return text_printf(out, "%lld kernels are %lld collectives of %lld groups\n",
+                       (long long)c->n_calls, (long long)c->n_slots, (long long)c->n_groups);
+}
+
 /* Indices of `sheet` are those of collectives_sheets. */
+Status collectives_sentences(const Collectives *c, const Table *sheet, Text *out)
+{
+    if (c->options.rules->causes) TRY(put_straggler(&sheet[7], out));
+    TRY(put_counts(c, out));
+    TRY(put_ranks(c, out));
+    return put_left_out(c, out);
+}
+
 Status collectives_text(const Collectives *c, const Table *sheet, Text *out)
 {
-    TRY(put_ranks(c, &sheet[10], out));
-    TRY(text_printf(out, "%lld kernels are %lld collectives of %lld groups\n",
-                    (long long)c->n_calls, (long long)c->n_slots, (long long)c->n_groups));
+    TRY(put_ranks(c, out));
+    TRY(put_clocks(c, &sheet[10], out));
+    TRY(put_counts(c, out));
     if (c->options.rules->causes)
         TRY(put_table(out, &sheet[9],
                       "Process Group Name=group|node_span=span|Group size=ranks|count=count|"

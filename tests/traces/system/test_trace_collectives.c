@@ -1,6 +1,7 @@
 /* switchyard trace collectives as its user meets it: files of ranks in, a summary and a folder out;
  * what is wrong is one sentence and leaves nothing behind. */
 #include "harness/program.h"
+#include "pages/unit/xml_check.h"
 
 static void write_rank(Lab *lab, int rank, const char *name, const char *end)
 {
@@ -39,6 +40,49 @@ static void two_ranks_give_a_summary_and_a_folder(void **state)
     CHECK_EXIT(o, 0);
 }
 
+/* How often a text has another. */
+static int count_of(const char *text, const char *word)
+{
+    int n = 0;
+    for (; (text = strstr(text, word)) != NULL; text++) n++;
+    return n;
+}
+
+/* Of six collectives rank 0 waits 40 us in each, and both ranks move data for 50 us. */
+static void a_page_says_first_who_makes_the_others_wait(void **state)
+{
+    Lab *lab = *state;
+    write_rank(lab, 0, "a.json", "]}");
+    write_rank(lab, 1, "b.json", "]}");
+    Outcome o = RUN(lab, "t", "trace", "collectives", "a.json", "b.json", "--out", "page",
+                    "--format", "html");
+    CHECK_EXIT(o, 0);
+    const char *page = lab_read(lab, lab_path(lab, "t/page/report.html"), NULL), *place = NULL;
+    const char *error = xml_error(page, &place), *last = page;
+    if (error != NULL) fail_msg("%s: %.80s", error, place);
+    static const char *const parts[] = {
+        "<h1>Collectives of 2 ranks</h1>",
+        "<li>rank 1 makes the others wait most: 0.24 ms over all of them, last in 6 of its 6",
+        "spent 0.84 ms in collectives that are in sums: 0.24 ms (28.6 %) waiting for the last "
+        "rank, 0.6 ms moving data</li>",
+        "id=\"chart\"",
+        "allreduce, rank 0<",
+        "<title>waiting for the last rank: 0.24</title>",
+        "<title>moving data: 0.3</title>",
+        "allreduce, rank 1<",
+        "<title>moving data: 0.3</title>",
+        "id=\"sheets\"",
+        "<summary>straggler_summary</summary>",
+    };
+    for (size_t i = 0; i < sizeof parts / sizeof *parts; i++) {
+        last = strstr(last, parts[i]);
+        if (last == NULL) fail_msg("no \"%s\" behind the part before", parts[i]);
+    }
+    CHECK_INT(count_of(page, "<title>waiting for the last rank"), 1);
+    CHECK(strstr(page, "<details open=\"open\"><summary>straggler_summary") != NULL);
+    CHECK(strstr(page, "<details><summary>nccl_long") != NULL); /* it has 23 columns */
+}
+
 static void ranks_that_are_no_run_leave_nothing(void **state)
 {
     Lab *lab = *state;
@@ -67,6 +111,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         LAB_TEST(two_ranks_give_a_summary_and_a_folder),
+        LAB_TEST(a_page_says_first_who_makes_the_others_wait),
         LAB_TEST(ranks_that_are_no_run_leave_nothing),
         LAB_TEST(a_trace_that_ends_early_is_told_and_used),
     };
