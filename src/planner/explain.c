@@ -269,7 +269,7 @@ static Status print_part(const Explained *x, PlanPart part, double layers_s)
     double sum_s = layers_s * micros / pp, more_s = price->part_s[part] - sum_s;
     const char *what = part == PLAN_HOST ? "once a step" : "in the simulated list";
     TRY(text_printf(x->out, "  %s %.3f s = all layers %.4f ms x %g micro-batches / %g ranks",
-                    plan_part_names[part], price->part_s[part], 1e3 * layers_s, micros, pp));
+                    plan_part_words[part], price->part_s[part], 1e3 * layers_s, micros, pp));
     if (fabs(more_s) > 1e-7)
         TRY(text_printf(x->out, more_s < 0 ? " - %.4f s beside compute" : " + %.4f s %s",
                         fabs(more_s), what));
@@ -319,7 +319,7 @@ static Status explain_step(Explained *x)
             "%g)\n",
             price->part_s[PLAN_SLOWEST], price->part_s[PLAN_SLOWEST] / slowest, slowest,
             (long long)x->p->q.gpus, x->p->config.plan_spread));
-    TRY(explain_sum(x, "step", price->step_s, plan_part_names, price->part_s, PLAN_PARTS, 1));
+    TRY(explain_sum(x, "step", price->step_s, plan_part_words, price->part_s, PLAN_PARTS, 1));
     for (size_t i = 0; i < sizeof rates / sizeof *rates; i++) {
         OpWork work = roofline_work(&x->entry->stack, rates[i]);
         if (*hardware_source(&h, work) == NULL) work = rates[i];

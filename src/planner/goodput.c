@@ -138,7 +138,7 @@ static double saved_bytes(const PlanPrice *p)
 static double ramp_more_s(const Config *c, const PlanPrice *p, double tokens)
 {
     const BatchRamp r = ramp_of(c);
-    const double least = p->step_s - p->schedule_s * (1 - p->bubble) -
+    const double least = p->step_s - (p->schedule_s - p->part_s[PLAN_BUBBLE]) -
                          p->part_s[PLAN_SLOWEST]; /* of a step without tokens */
     double seconds = 0, done = 0;
     for (int i = 0; i + 1 < r.n && tokens > 0; i++) {

@@ -59,13 +59,13 @@ typedef enum PlanKind {
 /* Parts of a step's time; they add up to it. Communication counts only as far as no compute hides it. */
 typedef enum PlanPart {
     PLAN_COMPUTE,
-    PLAN_SLOWED,   /* compute takes longer because communication holds multiprocessors */
-    PLAN_SLOWEST,  /* the slowest GPU of all computes longer than the mean one */
-    PLAN_EXCHANGE, /* tokens to experts and back */
-    PLAN_CONTEXT,  /* keys and values of other ranks */
-    PLAN_TENSOR,   /* tokens gathered and summed over the ranks of tp */
-    PLAN_SEND,     /* between pipeline ranks */
-    PLAN_BUBBLE,
+    PLAN_SLOWED,    /* compute takes longer because communication holds multiprocessors */
+    PLAN_SLOWEST,   /* the slowest GPU of all computes longer than the mean one */
+    PLAN_EXCHANGE,  /* tokens to experts and back */
+    PLAN_CONTEXT,   /* keys and values of other ranks */
+    PLAN_TENSOR,    /* tokens gathered and summed over the ranks of tp */
+    PLAN_SEND,      /* between pipeline ranks */
+    PLAN_BUBBLE,    /* idle: no compute, and nothing of the above either */
     PLAN_GRADIENTS, /* reduced, gathered */
     PLAN_UPDATE,
     PLAN_HOST, /* the GPU waits for the host: launches and synchronisation */
@@ -74,6 +74,9 @@ typedef enum PlanPart {
 } PlanPart;
 
 extern const char *const plan_kind_names[PLAN_KINDS], *const plan_part_names[PLAN_PARTS];
+/* The parts for people: PLAN_BUBBLE is "idle" there, because the bubble is PlanPrice.bubble, which has waits for
+ * exchanges, too. */
+extern const char *const plan_part_words[PLAN_PARTS];
 
 /* The price of a layout. Memory is that of the fullest pipeline rank, time that of the whole
  * step. */
@@ -95,7 +98,7 @@ typedef struct PlanPrice {
     double host_bytes; /* with optimizer.offload: of host memory for a GPU */
     double step_s, part_s[PLAN_PARTS];
     double schedule_s; /* the part of step_s until the last pass has ended */
-    double bubble;     /* mean share of schedule_s in which compute lanes run nothing */
+    double bubble;     /* mean share of the pipeline's time in which compute lanes run nothing */
     double tokens_per_s_per_gpu, mfu;
 } PlanPrice;
 

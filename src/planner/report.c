@@ -331,12 +331,13 @@ Status plan_report_text(const PlanReport *r, Text *out)
                     p->peak_bytes / PLAN_GIB, q->hardware->memory_gib, plan_fit_word(p),
                     c->plan_margin));
     TRY(print_room(p, c->plan_imbalance, out));
-    TRY(print_parts(out, "time        of a step", plan_part_names, p->part_s, PLAN_PARTS, p->step_s,
+    TRY(print_parts(out, "time        of a step", plan_part_words, p->part_s, PLAN_PARTS, p->step_s,
                     1));
     TRY(text_printf(out,
-                    "  %-12s %10.3f s; compute lanes idle %.1f %% of the pipeline's %.3f s\n"
+                    "  %-12s %10.3f s; bubble %.1f %%: the mean share of the pipeline's time in "
+                    "which compute lanes run nothing\n"
                     "speed       %.1f tokens/s/GPU in %s, %.1f %% of the bf16 peak (MFU)\n",
-                    "all", p->step_s, 100 * p->bubble, p->schedule_s, p->tokens_per_s_per_gpu,
+                    "all", p->step_s, 100 * p->bubble, p->tokens_per_s_per_gpu,
                     precision_text(precision, p), 100 * p->mfu));
     TRY(print_interval(p, &r->interval, out));
     if (r->tokens > 0) TRY(print_goodput(r, out));
@@ -567,7 +568,7 @@ const char *plan_scale_losses(char out[PLAN_LOSSES_BYTES], const PlanScale *s, i
         double share = part_growth(s, i, k) * 100 / ((double)s[i].gpus * s[i].price.step_s);
         if (fabs(share) < 0.05) continue;
         at = text_add(out, PLAN_LOSSES_BYTES, at, "%s%s%s %.1f %%", at > 0 ? "; " : "",
-                      share > 0 ? lost : "won to ", plan_part_names[k], fabs(share));
+                      share > 0 ? lost : "won to ", plan_part_words[k], fabs(share));
     }
     return out;
 }

@@ -28,18 +28,21 @@ static int compare_start(const void *a, const void *b)
 }
 
 /* busy_s is the length of the union of the compute lane's spans: spans over the same time count
- * once. It is found in one sweep by start, where `end` is the latest end so far. */
+ * once. It is found in one sweep by start, where `end` is the latest end so far. passes_s is the part of it
+ * that passes have. */
 static void sum_rank(TimelineRank *r)
 {
     double end = 0;
     memset(r->sum_s, 0, sizeof r->sum_s);
-    r->busy_s = 0;
+    r->busy_s = r->passes_s = 0;
     qsort(r->span, (size_t)r->spans, sizeof *r->span, compare_start);
     for (int i = 0; i < r->spans; i++) {
         const TimelineSpan *s = &r->span[i];
         r->sum_s[s->kind] += s->end_s - s->start_s;
         if (s->kind >= TIMELINE_EXCHANGE) continue;
-        r->busy_s += fmax(s->end_s - fmax(s->start_s, end), 0);
+        const double more = fmax(s->end_s - fmax(s->start_s, end), 0);
+        r->busy_s += more;
+        if (s->kind < TIMELINE_OTHER) r->passes_s += more;
         end = fmax(end, s->end_s);
     }
 }
@@ -59,7 +62,9 @@ void timeline_sum(Timeline *t)
         most = fmax(most, r->peak_bytes);
     }
     for (TimelineRank *r = t->rank; r < t->rank + t->ranks; r++) {
-        r->bubble = t->step_s > 0 ? (t->step_s - r->busy_s) / t->step_s : 0;
+        const double all = t->pipeline_s > 0 ? t->pipeline_s : t->step_s;
+        const double busy = t->pipeline_s > 0 ? r->passes_s : r->busy_s;
+        r->bubble = all > 0 ? (all - busy) / all : 0;
         t->bubble += r->bubble;
     }
     t->bubble /= t->ranks;
@@ -100,7 +105,8 @@ static TimelineKind span_kind(const Action *a)
 
 /* Makes a rank's spans. Phases of one pass that follow one another without a gap become one span.
  * Receives have none, because the sender's span shows the same transfer. */
-static Status simulated_spans(const Program *p, const SimSpan *span, Arena *a, TimelineRank *r)
+static Status simulated_spans(const Program *p, const SimSpan *span, Arena *a, TimelineRank *r,
+                              double *pipeline_s)
 {
     TRY(ARENA_NEW(a, p->n, &r->span));
     TimelineSpan *last = r->span, *next = r->span;
@@ -108,6 +114,7 @@ static Status simulated_spans(const Program *p, const SimSpan *span, Arena *a, T
         const Action *x = &p->at[i];
         TimelineSpan s = { span[i].start, span[i].end, span_kind(x), x->micro, x->chunk };
         bool receive = action_is_transfer(x->kind) && !action_is_send(x->kind);
+        if (action_is_pass(x->kind)) *pipeline_s = fmax(*pipeline_s, s.end_s);
         if (receive || !(s.end_s > s.start_s)) continue;
         bool joins = next > last && last->kind == s.kind && last->micro == s.micro &&
                      last->chunk == s.chunk && last->end_s == s.start_s;
@@ -159,7 +166,7 @@ Status timeline_simulated(const Pipeline *p, const Simulation *s, const Timeline
     for (int i = 0; i < t.ranks; i++) {
         t.rank[i].total_s = s->step;
         t.rank[i].peak_bytes = NAN;
-        TRY(simulated_spans(&p->rank[i], s->rank[i].span, a, &t.rank[i]));
+        TRY(simulated_spans(&p->rank[i], s->rank[i].span, a, &t.rank[i], &t.pipeline_s));
         if (t.memory_kinds > 0) TRY(simulated_memory(&t, &s->rank[i], resident, i, a));
     }
     timeline_sum(&t);

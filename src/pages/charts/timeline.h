@@ -4,10 +4,10 @@
  *     TimelineResident kept[] = { { "weights", weight_bytes }, ... };   by rank
  *     timeline_simulated(&pipeline, &simulation, kept, 1, "1f1b", arena, &t);
  *
- * The step is the longest total of all ranks. The bubble of a rank is the share of the step in
- * which its compute lane runs nothing. In a recording everything except passes counts as bubble, so
- * gradients and optimizer do, too, where the total includes them: such a bubble is seldom below
- * theory. Passes that were recorded over the same time, because they ran as one, count once. Each
+ * The step is the longest total of all ranks. The bubble of a rank is the share of the pipeline's time in
+ * which its compute lane runs nothing; the pipeline's time ends with the last pass of all ranks. A recording
+ * does not tell that end, so there it is the step, and everything except passes counts as bubble:
+ * gradients and optimizer, too, where the total includes them. Such a bubble is seldom below theory. Passes that were recorded over the same time, because they ran as one, count once. Each
  * rank's clock begins at its own start, so times of different ranks compare only roughly. */
 #ifndef PAGES_CHARTS_TIMELINE_H
 #define PAGES_CHARTS_TIMELINE_H
@@ -48,10 +48,11 @@ typedef struct TimelineSpan {
 typedef struct TimelineRank {
     TimelineSpan *span; /* ordered by start */
     int spans;
-    double total_s, sum_s[TIMELINE_KINDS], busy_s, bubble;
-    double peak_bytes;   /* NaN: not known */
-    const double *at_s;  /* points of a simulation: from this moment on */
-    const double *bytes; /* (points, memory_kinds) */
+    double total_s, sum_s[TIMELINE_KINDS], bubble;
+    double busy_s, passes_s; /* of the compute lane: it runs anything; it runs passes */
+    double peak_bytes;       /* NaN: not known */
+    const double *at_s;      /* points of a simulation: from this moment on */
+    const double *bytes;     /* (points, memory_kinds) */
     int points;
 } TimelineRank;
 
@@ -68,6 +69,7 @@ typedef struct Timeline {
     int memory_kinds, n_recorded;
     int64_t iteration; /* 0: simulated */
     TimelineIteration *recorded;
+    double pipeline_s;             /* until the last pass ends; 0: recorded, the step */
     double step_s, bubble, theory; /* mean of the ranks; (p-1) / (p-1+m*v), arXiv:2104.04473 */
     int peak_rank;                 /* -1: no rank's memory is known */
     double room_bytes;             /* what a rank may use; 0: not known */

@@ -72,7 +72,7 @@ static Status comparison_part(Text *out, const PipelineView *v)
 static Status time_bars(Text *out, const Timeline *t)
 {
     enum { ROWS = 64, PARTS = BUBBLE + 1 };
-    const char *part[PARTS] = { [BUBBLE] = "bubble" }, *row[ROWS];
+    const char *part[PARTS] = { [BUBBLE] = "idle" }, *row[ROWS];
     char name[ROWS][16];
     double value[ROWS][PARTS];
     for (int p = 0; p < BUBBLE; p++) part[p] = timeline_kind[p].name;
@@ -222,10 +222,11 @@ Status pipeline_timeline(Text *out, const Timeline *t, double axis_s)
                         t->shown, t->ranks));
     return text_printf(
         out,
-        "Bubble: the share of the step in which compute lanes run nothing, "
-        "exchanges included. Neighbours shorter than %s share boxes, a box for each "
+        "Bubble: the mean share of %s in which compute lanes run nothing; waits for exchanges "
+        "count. Neighbours shorter than %s share boxes, a box for each "
         "kind, as long as they ran. Ctrl and the wheel zoom, dragging pans, a double click shows "
         "everything.</p>\n",
+        t->pipeline_s > 0 ? "the pipeline's time" : "the step",
         svg_value_text(grain, t->step_s / t->grain, SVG_SECONDS));
 }
 

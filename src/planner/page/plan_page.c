@@ -160,15 +160,15 @@ static Status answer_facts(const PlanPage *p, Text *out)
     const PlanRequest *q = &p->answer->request;
     const PlanPrice *price = &p->answer->price;
     char value[64], name[32], a[32];
-    const double *part_s = price->part_s;
     (void)snprintf(value, sizeof value, "%.1f", price->tokens_per_s_per_gpu);
     const double time = 1 + p->report->interval.time, bytes = 1 + p->report->interval.bytes;
     TRY(part_fact(
         out, "Speed, tokens/s/GPU", value, "interval %.0f to %.0f; %.1f %% of the bf16 peak (MFU)",
         price->tokens_per_s_per_gpu / time, price->tokens_per_s_per_gpu * time, 100 * price->mfu));
     TRY(part_fact(out, "Step", svg_value_text(a, price->step_s, SVG_SECONDS),
-                  "compute %.1f %%, bubble %.1f %%", 100 * part_s[PLAN_COMPUTE] / price->step_s,
-                  100 * part_s[PLAN_BUBBLE] / price->step_s));
+                  "compute %.1f %%; bubble %.1f %%: the mean share of the pipeline's time in which "
+                  "compute lanes run nothing",
+                  100 * price->part_s[PLAN_COMPUTE] / price->step_s, 100 * price->bubble));
     (void)snprintf(value, sizeof value, "%.2f of %.2f GiB", price->peak_bytes / PLAN_GIB,
                    plan_room_bytes(q) / PLAN_GIB);
     (void)snprintf(name, sizeof name, "Memory: %s", plan_fit_word(price));
@@ -232,7 +232,7 @@ static Status time_section(const PlanPage *p, Text *out)
     }
     const SvgBars bars = { "Where the step's time goes",
                            row,
-                           plan_part_names,
+                           plan_part_words,
                            *value,
                            rows,
                            PLAN_PARTS,
@@ -314,8 +314,7 @@ static Status layout_row(Text *out, const Rows *rows, int i)
                     "<tr id=\"row%d\"><td>%d</td><td>%s</td><td>%.1f</td><td>%.2f</td>"
                     "<td>%.3f</td><td>%.1f %%</td><td class=\"words\">%s%s</td>",
                     i + 1, i + 1, i < rows->n_best ? "best" : "front", price->tokens_per_s_per_gpu,
-                    price->peak_bytes / PLAN_GIB, price->step_s,
-                    100 * price->part_s[PLAN_BUBBLE] / price->step_s,
+                    price->peak_bytes / PLAN_GIB, price->step_s, 100 * price->bubble,
                     plan_layout_text(layout, &rows->at[i]->layout, price),
                     plan_also_text(also, rows->at[i]->also, "; the same under ", ", ")));
     return text_printf(out, "<td>%s</td></tr>\n", timeline);

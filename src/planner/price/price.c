@@ -20,12 +20,15 @@ const char *const plan_kind_names[PLAN_KINDS] = { [PLAN_WEIGHTS] = "weights",
                                                   [PLAN_WORKSPACE] = "workspace",
                                                   [PLAN_RESERVE] = "reserve" };
 
-const char *const plan_part_names[PLAN_PARTS] = {
-    [PLAN_COMPUTE] = "compute",       [PLAN_SLOWED] = "slowed",   [PLAN_EXCHANGE] = "exchange",
-    [PLAN_CONTEXT] = "context",       [PLAN_SEND] = "send",       [PLAN_BUBBLE] = "bubble",
-    [PLAN_GRADIENTS] = "gradients",   [PLAN_UPDATE] = "update",   [PLAN_HOST] = "host",
-    [PLAN_CHECKPOINT] = "checkpoint", [PLAN_SLOWEST] = "slowest", [PLAN_TENSOR] = "tensor",
-};
+#define PART_WORDS(bubble)                                                                         \
+    {                                                                                              \
+        [PLAN_COMPUTE] = "compute", [PLAN_SLOWED] = "slowed", [PLAN_SLOWEST] = "slowest",          \
+        [PLAN_EXCHANGE] = "exchange", [PLAN_CONTEXT] = "context", [PLAN_TENSOR] = "tensor",        \
+        [PLAN_SEND] = "send", [PLAN_BUBBLE] = (bubble), [PLAN_GRADIENTS] = "gradients",            \
+        [PLAN_UPDATE] = "update", [PLAN_HOST] = "host", [PLAN_CHECKPOINT] = "checkpoint",          \
+    }
+const char *const plan_part_names[PLAN_PARTS] = PART_WORDS("bubble");
+const char *const plan_part_words[PLAN_PARTS] = PART_WORDS("idle");
 
 /* ---- a chunk ---- */
 

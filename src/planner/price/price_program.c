@@ -315,10 +315,10 @@ Status planner_simulate(Planner *p, const PlanLayout *l, bool list, Arena *a, Pl
 
 bool planner_runs_list(const Planner *p) { return p->limits->at[STACK_list] != 0; }
 
-/* Seconds of a simulated step, those by which communication slows the compute of a mean rank, and the work of the
- * two lanes of each rank. */
+/* Seconds of a simulated step; of a mean rank those by which communication slows the compute, and those in which the
+ * compute lane runs passes; the end of the last pass of all; and the work of the two lanes of each rank. */
 typedef struct StepTime {
-    double step_s, slowed_s, (*work_s)[2];
+    double step_s, slowed_s, busy_s, pipeline_s, (*work_s)[2];
 } StepTime;
 
 static Status time_of_step(const PlanStep *step, Arena *a, StepTime *out)
@@ -329,8 +329,12 @@ static Status time_of_step(const PlanStep *step, Arena *a, StepTime *out)
         const Program *p = &step->pipeline.rank[r];
         const SimSpan *span = step->sim.rank[r].span;
         for (int i = 0; i < p->n; i++) {
+            const double s = span[i].end - span[i].start;
             if (action_is_transfer(p->at[i].kind)) continue;
-            out->work_s[r][p->at[i].lane == LANE_COMM] += span[i].end - span[i].start;
+            out->work_s[r][p->at[i].lane == LANE_COMM] += s;
+            if (!action_is_pass(p->at[i].kind)) continue;
+            out->pipeline_s = fmax(out->pipeline_s, span[i].end);
+            if (p->at[i].lane == LANE_COMPUTE) out->busy_s += s / step->pipeline.stages;
         }
         out->slowed_s += step->sim.rank[r].slowed / step->pipeline.stages;
     }
@@ -385,7 +389,9 @@ static Status extend_simulations(Planner *p, const PlanLayout *l, bool list, dou
         if (out->step_s > limit_s) return OK;
         if (!same || last_s < (1 - EVEN) * busiest_s) continue;
         *out = (StepTime){ at[0].step_s + more * last_s,
-                           at[0].slowed_s + more * (at[0].slowed_s - at[1].slowed_s), NULL };
+                           at[0].slowed_s + more * (at[0].slowed_s - at[1].slowed_s),
+                           at[0].busy_s + more * (at[0].busy_s - at[1].busy_s),
+                           at[0].pipeline_s + more * (at[0].pipeline_s - at[1].pipeline_s), NULL };
         return OK;
     }
     return simulate_micros(p, l, list, micros, out);
@@ -403,13 +409,13 @@ static Status simulate_time(Planner *p, const PlanLayout *l, bool list, double l
 /* Splits a simulated step of step_s seconds into its parts. The difference to the price, less the compute
  * that transfers slowed, is attributed to gradients first, then to the bubble, then to hidden
  * communication. */
-static void split_step(const Planner *p, double step_s, double slowed, PlanPrice *price)
+static void split_step(const Planner *p, double step_s, const StepTime *t, PlanPrice *price)
 {
     static const PlanPart order[] = { PLAN_GRADIENTS, PLAN_BUBBLE, PLAN_EXCHANGE,
                                       PLAN_TENSOR,    PLAN_SEND,   PLAN_SLOWED };
     double *part = price->part_s, ends = price->step_s - price->schedule_s - part[PLAN_GRADIENTS];
-    double more = step_s - price->step_s - slowed;
-    part[PLAN_SLOWED] = slowed;
+    double more = step_s - price->step_s - t->slowed_s;
+    part[PLAN_SLOWED] = t->slowed_s;
     for (int i = part[PLAN_GRADIENTS] > 0 ? 0 : 1; i < 6; i++) {
         double before = part[order[i]];
         part[order[i]] = fmax(0, before + more);
@@ -417,10 +423,9 @@ static void split_step(const Planner *p, double step_s, double slowed, PlanPrice
     }
     price->step_s = step_s;
     planner_take_schedule(p, price, price->schedule_s);
-    double schedule_s = step_s - ends - part[PLAN_GRADIENTS];
-    double busy_s = (1 - price->bubble) * price->schedule_s + slowed;
-    price->bubble = fmax(0, 1 - busy_s / schedule_s);
-    price->schedule_s = schedule_s;
+    price->schedule_s = step_s - ends - part[PLAN_GRADIENTS];
+    /* a step that a limit stopped has no time of passes */
+    if (t->pipeline_s > 0) price->bubble = fmax(0, 1 - t->busy_s / t->pipeline_s);
 }
 
 static Status price_simulated(Planner *p, const PlanLayout *l, const PlanLimit *limit, Arena *a,
@@ -445,7 +450,7 @@ static Status price_simulated(Planner *p, const PlanLayout *l, const PlanLimit *
         TRY(time_of_step(step, a, &t));
     }
     if (list)
-        split_step(p, t.step_s + ends_s, t.slowed_s, out);
+        split_step(p, t.step_s + ends_s, &t, out);
     else
         planner_take_schedule(p, out, t.step_s);
     return OK;

@@ -293,6 +293,21 @@ static SlotBytes slot_bytes(void *ctx, int rank, int chunk)
     return (SlotBytes){ .input = 1e9 * (rank + 1), .weight = 2e9 };
 }
 
+/* The share of the time until all passes have ended in which a rank runs none. */
+static double bubble_of(const Pipeline *p, const Simulation *s, int rank)
+{
+    double ends = 0, busy = 0;
+    for (int r = 0; r < p->stages; r++) {
+        for (int i = 0; i < p->rank[r].n; i++) {
+            const SimSpan *span = &s->rank[r].span[i];
+            if (!action_is_pass(p->rank[r].at[i].kind)) continue;
+            ends = fmax(ends, span->end);
+            if (r == rank && p->rank[r].at[i].lane == LANE_COMPUTE) busy += span->end - span->start;
+        }
+    }
+    return 1 - busy / ends;
+}
+
 static void simulate(Folder *f, const char *name, int stages, int micros)
 {
     const ScheduleDesc *d = NULL;
@@ -309,7 +324,7 @@ static void simulate(Folder *f, const char *name, int stages, int micros)
     CHECK_OK(timeline_simulated(&p, &s, kept, 1, name, &f->data, &f->t));
     CHECK_NEAR(f->t.step_s, s.step, 0);
     for (int i = 0; i < stages; i++) {
-        CHECK_NEAR(f->t.rank[i].bubble, s.rank[i].bubble, 1e-12);
+        CHECK_NEAR(f->t.rank[i].bubble, bubble_of(&p, &s, i), 1e-12);
         CHECK_NEAR(f->t.rank[i].peak_bytes, weights[i] + s.rank[i].peak_bytes, 1);
     }
 }
@@ -412,7 +427,7 @@ static void a_row_is_as_full_as_its_rank_is_busy(void **state)
         CHECK(strlen(at) < 2 << 20);
         for (int r = 0; r < f.t.shown; r++) {
             at = strstr(at + 1, "<rect class=\"idle\"");
-            CHECK_NEAR(covered(at), 1 - f.t.rank[r].bubble, 0.005);
+            CHECK_NEAR(covered(at), f.t.rank[r].busy_s / f.t.step_s, 0.005);
         }
         folder_close(&f);
     }

@@ -181,7 +181,7 @@ static void a_screen_says_model_memory_time_and_why(void **state)
     CHECK_EXIT(o, 0);
     CHECK(file_exists(lab_path(*state, "why/curve.html")));
     CHECK_SAYS(o.out, "100.0 %");
-    CHECK_SAYS(o.out, "; lost to bubble");
+    CHECK_SAYS(o.out, "; lost to idle");
     o = RUN(*state, "why", ON_8, "mesh.ep=4", "--csv");
     CHECK_EXIT(o, 0);
     CHECK_SAYS(o.out, "pp,vpp,ep,cp,dp,zero,schedule");

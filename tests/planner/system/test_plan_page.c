@@ -105,6 +105,55 @@ static void a_plan_is_whole_at_1280_pixels(void **state)
     CHECK(strstr(o.out, "9 hosts of 8") != NULL);
 }
 
+/* The share in % behind a word, of the n-th such word. */
+static double share_behind(const char *text, const char *word, int n)
+{
+    for (; n >= 0; n--) {
+        text = strstr(text, word);
+        if (text == NULL) fail_msg("no \"%s\"", word);
+        text += strlen(word);
+    }
+    return strtod(text, NULL);
+}
+
+/* Not inline, as with_probe. */
+__attribute__((noinline)) static void page_has_bubble(const char *page, int ranks, double bubble)
+{
+    const char *head = strstr(page, "class=\"head\""), *rank = head;
+    double sum = 0;
+    CHECK_NEAR(share_behind(page, "bubble ", 0), bubble, 0.051); /* the box */
+    CHECK_NEAR(share_behind(head, "bubble ", 0), bubble, 0.051);
+    for (int r = 0; r < ranks; r++) {
+        rank = strstr(rank + 1, ">rank ");
+        sum += share_behind(strstr(rank, "<text"), "\">", 0);
+    }
+    CHECK_NEAR(sum / ranks, bubble, 0.051);
+}
+
+/* The text, JSON, the box, the timeline and the mean of its ranks say one bubble, also of lists, whose
+ * exchanges run beside the compute lane. */
+static void a_bubble_is_the_same_everywhere(void **state)
+{
+    Lab *lab = *state;
+    static const char *const layout[][3] = { { "mesh.pp=9", "mesh.schedule=1f1b", "switchyard" },
+                                             { "mesh.pp=3", "mesh.schedule=zb-h1", "switchyard" },
+                                             { "mesh.pp=3", "mesh.schedule=1f1b", "torchtitan" } };
+    for (int i = 0; i < 3; i++) {
+        const char *const *l = layout[i];
+        Outcome o =
+            RUN(lab, "bubble", PLAN, l[0], l[1], "mesh.ep=8", "train.batch=144", "--cluster",
+                i == 0 ? "h200:72" : "h200:24", "--stack", l[2], "--html", "x.html", "--json");
+        CHECK_EXIT(o, 0);
+        const double bubble = 100 * share_behind(o.out, "\"bubble\":", 1);
+        page_has_bubble(lab_read(lab, lab_path(lab, "bubble/x.html"), NULL), i == 0 ? 9 : 3,
+                        bubble);
+        o = RUN(lab, "bubble", PLAN, l[0], l[1], "mesh.ep=8", "train.batch=144", "--cluster",
+                i == 0 ? "h200:72" : "h200:24", "--stack", l[2]);
+        CHECK_NEAR(share_behind(o.out, "; bubble ", 0), bubble, 0.051);
+        CHECK_SAYS(o.out, ": the mean share of the pipeline's time in which compute lanes run");
+    }
+}
+
 /* The whole line is short: a long list of layouts does not push it away. */
 static void a_search_is_whole_and_its_points_lead_to_rows(void **state)
 {
@@ -158,6 +207,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         LAB_TEST(a_plan_is_whole_at_1280_pixels),
+        LAB_TEST(a_bubble_is_the_same_everywhere),
         LAB_TEST(a_search_is_whole_and_its_points_lead_to_rows),
         LAB_TEST(what_does_not_fit_has_a_page_that_says_why),
         LAB_TEST(scaling_has_losses_and_layouts_in_columns_of_their_own),

@@ -247,7 +247,7 @@ static void the_step_multiplies_out(void **state)
         CHECK(open_case(&q, &cases[i], false));
         explain(&q, "step");
         for (int k = 0; k < LANES; k++)
-            check_line(&q, plan_part_names[parts[k]], q.price.part_s[parts[k]], 1);
+            check_line(&q, plan_part_words[parts[k]], q.price.part_s[parts[k]], 1);
         if (q.price.part_s[PLAN_SLOWEST] > 0)
             check_line(&q, "slowest", q.price.part_s[PLAN_SLOWEST], 1);
         check_line(&q, "step", q.price.step_s, 1);
