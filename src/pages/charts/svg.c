@@ -137,14 +137,15 @@ Status svg_open(Text *out, const char *class, double width, double height, const
 
 /* A label near the right edge ends at its tick instead of being centred on it, so it does not leave
  * the picture. */
-Status svg_time_axis(Text *out, double span_s, double left, double right, double top, double bottom)
+Status svg_time_axis(Text *out, double from_s, double span_s, double left, double right, double top,
+                     double bottom)
 {
     double tick[SVG_TICKS_MAX], step = 0, scale = (right - left) / span_s;
-    int n = svg_ticks(0, span_s, 8, 0, tick, &step);
+    int n = svg_ticks(from_s, from_s + span_s, 8, 0, tick, &step);
     char label[32];
     TRY(text_printf(out, "<g class=\"grid ticks\">"));
     for (int i = 0; i < n; i++) {
-        double x = left + tick[i] * scale;
+        double x = left + (tick[i] - from_s) * scale;
         bool last = x > right - 4.0 * SVG_CHAR;
         TRY(text_printf(out,
                         "<path d=\"M%.1f %.0fV%.0f\"/>"

@@ -56,6 +56,7 @@ typedef struct SvgChart {
     bool from_zero;        /* the y axis begins at 0 */
     const SvgGuide *guide; /* at these y */
     int guides;
+    bool snug;   /* the y axis ends at its values, not at the next tick */
     double room; /* log axes extend by this factor beyond the values; 0: not at all */
 } SvgChart;
 
@@ -81,8 +82,8 @@ Status svg_bars(Text *out, const SvgBars *b);
 
 /* <svg ...> without its >, so that attributes can follow. */
 Status svg_open(Text *out, const char *class, double width, double height, const char *title);
-/* Grid and labels of `span_s` seconds over [left, right], lines from `top` to `bottom`. */
-Status svg_time_axis(Text *out, double span_s, double left, double right, double top,
+/* Grid and labels of `span_s` seconds from `from_s` on over [left, right], lines from `top` to `bottom`. */
+Status svg_time_axis(Text *out, double from_s, double span_s, double left, double right, double top,
                      double bottom);
 
 /* A legend: entries in rows from `left` to `right`, the next one at (x, y). */

@@ -105,8 +105,8 @@ static void finish_y(Axis *y, const SvgChart *c)
     y->n = svg_ticks(y->lo, y->hi, want, 0, y->tick, &y->step);
     if (y->log) return; /* less than a decade: round numbers, not evenly spaced */
     y->lo = fmin(y->lo, floor(y->lo / y->step + 1e-6) * y->step);
-    y->hi = fmax(y->hi, ceil(y->hi / y->step - 1e-6) * y->step);
-    want = (int)nearbyint((y->hi - y->lo) / y->step); /* which gives the same step */
+    if (!c->snug) y->hi = fmax(y->hi, ceil(y->hi / y->step - 1e-6) * y->step);
+    want = (int)ceil((y->hi - y->lo) / y->step - 1e-6); /* which gives the same step */
     y->n = svg_ticks(y->lo, y->hi, want, 0, y->tick, &y->step);
 }
 

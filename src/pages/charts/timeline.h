@@ -100,6 +100,11 @@ int timeline_shown_rank(const Timeline *t, int i); /* the i-th that is drawn */
  * timelines share. timeline_colors writes the style rules that it needs. */
 Status timeline_svg(Text *out, const Timeline *t, double width, double axis_s);
 double timeline_svg_height(const Timeline *t);
+/* Of many micro-batches a pass is too narrow to be seen. timeline_part_s: seconds of a part of the step in which
+ * passes can be read; 0: they can in the whole. timeline_part_svg: that part, from `from_s` on. */
+double timeline_part_s(const Timeline *t, double width, double axis_s);
+Status timeline_part_svg(Text *out, const Timeline *t, double width, double from_s, double part_s,
+                         const char *title);
 Status timeline_colors(Text *out);
 
 #endif

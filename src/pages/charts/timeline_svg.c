@@ -29,8 +29,11 @@ enum {
     AXIS = 26,
     LEGEND = 22,
     SHADES = 6,
-    DIGIT = 5, /* pixels of a digit in a box */
-    THIN = 6,  /* narrower boxes have no edge, because it would cover them */
+    DIGIT = 5,        /* pixels of a digit in a box */
+    NARROW = 3,       /* pixels of a mean pass, below which parts of the step are drawn, too, ... */
+    WIDE = 14,        /* ... in which it has so many */
+    PART_BOXES = 600, /* spans shorter than this share of a part share boxes */
+    THIN = 6,         /* narrower boxes have no edge, because it would cover them */
 };
 static_assert(TIMELINE_KINDS * SHADES <= MERGE_KINDS, "a group has each kind in each shade");
 
@@ -113,23 +116,65 @@ static bool coincides(const TimelineRank *r, int i)
     return a->kind < TIMELINE_EXCHANGE && common > 0.5 * (b->end_s - b->start_s);
 }
 
-/* Draws one span. half: it has half the row's height; lower: the lower half. */
-static Status draw_span(Text *out, const Timeline *t, const TimelineSpan *s, bool half, bool lower,
-                        double scale)
+/* What is drawn: `axis_s` from `from_s` on, `scale` pixels a second. Spans shorter than brief_s share boxes. by_pass:
+ * a number stands for each pass, not for each of its spans. */
+typedef struct View {
+    const Timeline *t;
+    double from_s, axis_s, brief_s, scale;
+    bool by_pass;
+} View;
+
+/* The number of a micro-batch at x, if a box of this width has room for it. */
+static Status draw_number(Text *out, const View *v, const TimelineSpan *s, double x, double width)
 {
+    int digits = s->micro < 10 ? 1 : s->micro < 100 ? 2 : s->micro < 1000 ? 3 : 5;
+    if (s->micro < 0 || width < digits * DIGIT + 2) return OK;
+    return text_printf(out, "<text class=\"tk%d%d\" x=\"%.1f\" y=\"13\">%d</text>", (int)s->kind,
+                       shade_of(v->t, s->chunk), x + width / 2, s->micro);
+}
+
+/* Draws one span. half: it has half the row's height; lower: the lower half. */
+static Status draw_span(Text *out, const View *v, const TimelineSpan *s, bool half, bool lower)
+{
+    const Timeline *t = v->t;
     bool comm = s->kind >= TIMELINE_EXCHANGE;
-    double x = s->start_s * scale, width = (s->end_s - s->start_s) * scale;
+    double x = (s->start_s - v->from_s) * v->scale, width = (s->end_s - s->start_s) * v->scale;
     int shade = shade_of(t, s->chunk), height = comm ? STRIP : half ? BAR / 2 : BAR;
     TRY(text_printf(out, "<rect class=\"k%d%d%s\" x=\"%.3f\" width=\"%.3f\" height=\"%d\"",
                     (int)s->kind, shade, width < THIN ? " thin" : "", x, width, height));
     if (comm || lower) TRY(text_printf(out, " y=\"%d\"", comm ? BAR : BAR / 2));
     if (t->chunks > 1 && s->chunk >= 0) TRY(text_printf(out, " data-c=\"%d\"", s->chunk));
-    if (s->micro >= 0) TRY(text_printf(out, " data-m=\"%d\"", s->micro));
+    if (s->micro >= 0 && (comm || !v->by_pass)) TRY(text_printf(out, " data-m=\"%d\"", s->micro));
     TRY(text_printf(out, "/>\n"));
-    int digits = s->micro < 10 ? 1 : s->micro < 100 ? 2 : s->micro < 1000 ? 3 : 5;
-    if (comm || half || s->micro < 0 || width < digits * DIGIT + 2) return OK;
-    return text_printf(out, "<text class=\"tk%d%d\" x=\"%.1f\" y=\"13\">%d</text>", (int)s->kind,
-                       shade, x + width / 2, s->micro);
+    return comm || half || v->by_pass ? OK : draw_number(out, v, s, x, width);
+}
+
+/* An invisible box over each pass, with its number: from its first span to its last one, with the waits for exchanges
+ * between them. Passes that run in turns have several. */
+static Status draw_passes(Text *out, const View *v, const TimelineRank *r)
+{
+    for (int i = 0, last; i < r->spans; i = last + 1) {
+        TimelineSpan pass = r->span[i];
+        last = i;
+        if (pass.kind >= TIMELINE_OTHER) continue;
+        for (int k = i + 1; k < r->spans; k++) {
+            const TimelineSpan *s = &r->span[k];
+            if (s->kind >= TIMELINE_OTHER) continue;
+            if (s->kind != pass.kind || s->micro != pass.micro || s->chunk != pass.chunk) break;
+            pass.end_s = s->end_s;
+            last = k;
+        }
+        const double x = (pass.start_s - v->from_s) * v->scale;
+        const double width = (pass.end_s - pass.start_s) * v->scale;
+        if (pass.end_s <= v->from_s || pass.start_s >= v->from_s + v->axis_s) continue;
+        TRY(text_printf(out,
+                        "<rect class=\"k%d%d thin\" fill-opacity=\"0\" x=\"%.3f\" width=\"%.3f\" "
+                        "height=\"%d\" data-m=\"%d\" data-c=\"%d\"/>\n",
+                        (int)pass.kind, shade_of(v->t, pass.chunk), x, width, BAR, pass.micro,
+                        pass.chunk));
+        TRY(draw_number(out, v, &pass, x, width));
+    }
+    return OK;
 }
 
 /* The open group of brief spans of a row's strip. A group of one is drawn as that span. */
@@ -146,44 +191,45 @@ static void group_add(Group *g, const Timeline *t, const TimelineSpan *s)
 
 /* Draws the boxes of a group and empties it. Each box extends under the later ones, which avoids seams. data-n
  * and data-s: how many spans it stands for, and their seconds. */
-static Status draw_group(Text *out, const Timeline *t, Group *g, double scale)
+static Status draw_group(Text *out, const View *v, Group *g)
 {
     MergeBox box[MERGE_KINDS];
     const TimelineSpan *only = g->only;
     int n = merge_boxes(&g->merge, box);
     g->only = NULL;
-    if (only != NULL) return draw_span(out, t, only, false, false, scale);
+    if (only != NULL) return draw_span(out, v, only, false, false);
     for (const MergeBox *x = box; x < box + n; x++) {
         bool comm = x->kind / SHADES >= TIMELINE_EXCHANGE;
         TRY(text_printf(out,
                         "<rect class=\"k%d%d thin\" x=\"%.3f\" y=\"%d\" width=\"%.3f\" "
                         "height=\"%d\" data-n=\"%lld\" data-s=\"%.9g\"/>\n",
-                        x->kind / SHADES, x->kind % SHADES, x->start * scale, comm ? BAR : 0,
-                        (x->end - x->start) * scale, comm ? STRIP : BAR, (long long)x->spans,
-                        x->sum));
+                        x->kind / SHADES, x->kind % SHADES, (x->start - v->from_s) * v->scale,
+                        comm ? BAR : 0, (x->end - x->start) * v->scale, comm ? STRIP : BAR,
+                        (long long)x->spans, x->sum));
     }
     return OK;
 }
 
 /* Walks the spans by start. Brief ones join the open group of their strip, if it takes them; every other span
  * closes the group and gets a box. */
-static Status draw_boxes(Text *out, const Timeline *t, const TimelineRank *r, double scale)
+static Status draw_boxes(Text *out, const View *v, const TimelineRank *r)
 {
     Group passes = { 0 }, communication = { 0 };
-    double brief_s = t->step_s / t->grain;
+    const double brief_s = v->brief_s, end_s = v->from_s + v->axis_s;
     for (int i = 0; i < r->spans; i++) {
         const TimelineSpan *s = &r->span[i];
+        if (s->end_s <= v->from_s || s->start_s >= end_s) continue;
         Group *group = s->kind >= TIMELINE_EXCHANGE ? &communication : &passes;
         bool brief = s->end_s - s->start_s < brief_s, lower = coincides(r, i - 1);
         if (!brief || !merge_takes(&group->merge, s->start_s, s->end_s, brief_s))
-            TRY(draw_group(out, t, group, scale));
+            TRY(draw_group(out, v, group));
         if (brief)
-            group_add(group, t, s);
+            group_add(group, v->t, s);
         else
-            TRY(draw_span(out, t, s, lower || coincides(r, i), lower, scale));
+            TRY(draw_span(out, v, s, lower || coincides(r, i), lower));
     }
-    TRY(draw_group(out, t, &passes, scale));
-    return draw_group(out, t, &communication, scale);
+    TRY(draw_group(out, v, &passes));
+    return draw_group(out, v, &communication);
 }
 
 /* ---- around the boxes ---- */
@@ -219,30 +265,32 @@ static Status timeline_legend(Text *out, const Timeline *t, double y)
     return chunks > 1 ? svg_text(out, "dim", x, y + 10, "chunks from dark to light") : OK;
 }
 
-/* <svg>, with the names of kinds, and the line above the boxes. */
+/* What the page's script needs, and the end of the tag. */
+static Status timeline_data(Text *out, double axis_s, double from_s)
+{
+    TRY(text_printf(out, " data-axis=\"%.9g\" data-from=\"%.9g\" data-kinds=\"", axis_s, from_s));
+    for (int k = 0; k < TIMELINE_KINDS; k++) TRY(text_printf(out, "%s,", timeline_kind[k].name));
+    return text_printf(out, "\">\n");
+}
+
+/* <svg>, and the line above the boxes. */
 static Status timeline_head(Text *out, const Timeline *t, double width, double axis_s)
 {
     char step[32];
     TRY(svg_open(out, "pipe", width, timeline_svg_height(t), t->title));
-    TRY(text_printf(out, " data-axis=\"%.9g\" data-kinds=\"", axis_s));
-    for (int k = 0; k < TIMELINE_KINDS; k++) TRY(text_printf(out, "%s,", timeline_kind[k].name));
-    TRY(text_markup(
-        out, "\">\n<text class=\"head\" x=\"0\" y=\"14\">%s: step %s, bubble %.2f %%</text>\n",
-        t->title, svg_value_text(step, t->step_s, SVG_SECONDS), 100 * t->bubble));
+    TRY(timeline_data(out, axis_s, 0));
+    TRY(text_markup(out,
+                    "<text class=\"head\" x=\"0\" y=\"14\">%s: step %s, bubble %.2f %%</text>\n",
+                    t->title, svg_value_text(step, t->step_s, SVG_SECONDS), 100 * t->bubble));
     TRY(svg_text(out, "end dim", width - RIGHT + BUBBLE, 14, "bubble"));
     return svg_text(out, "end dim", width, 14, t->peak_rank >= 0 ? "memory" : "");
 }
 
-/* The boxes lie in an inner <svg>, which clips them when the page's script zooms. */
-Status timeline_svg(Text *out, const Timeline *t, double width, double axis_s)
+/* The rows of all ranks that are drawn, in an inner <svg>, which clips them when the page's script zooms. */
+static Status draw_rows(Text *out, const View *v, double plot)
 {
-    double row = row_height(t), plot = width - LEFT - RIGHT, bottom = TITLE + t->shown * row;
-    TRY(timeline_head(out, t, width, axis_s));
-    TRY(svg_time_axis(out, axis_s, LEFT, width - RIGHT, TITLE, bottom + 4));
-    for (int i = 0; i < t->shown; i++) {
-        int rank = timeline_shown_rank(t, i);
-        TRY(draw_rank(out, t, rank, TITLE + i * row, width - RIGHT));
-    }
+    const Timeline *t = v->t;
+    const double row = row_height(t);
     TRY(text_printf(out,
                     "<svg class=\"win\" x=\"%d\" y=\"%d\" width=\"%.0f\" height=\"%.0f\">"
                     "<g class=\"z\">\n",
@@ -252,11 +300,58 @@ Status timeline_svg(Text *out, const Timeline *t, double width, double axis_s)
         TRY(text_printf(out,
                         "<g class=\"r\" data-r=\"%d\" transform=\"translate(0 %.0f)\">"
                         "<rect class=\"idle\" width=\"%.3f\" height=\"%d\"/>\n",
-                        rank, i * row, t->step_s * plot / axis_s, BAR));
-        TRY(draw_boxes(out, t, &t->rank[rank], plot / axis_s));
+                        rank, i * row, fmin(t->step_s - v->from_s, v->axis_s) * v->scale, BAR));
+        TRY(draw_boxes(out, v, &t->rank[rank]));
+        if (v->by_pass) TRY(draw_passes(out, v, &t->rank[rank]));
         TRY(text_printf(out, "</g>\n"));
     }
-    TRY(text_printf(out, "</g></svg>\n"));
+    return text_printf(out, "</g></svg>\n");
+}
+
+Status timeline_svg(Text *out, const Timeline *t, double width, double axis_s)
+{
+    double row = row_height(t), plot = width - LEFT - RIGHT, bottom = TITLE + t->shown * row;
+    const View v = { t, 0, axis_s, t->step_s / t->grain, plot / axis_s, false };
+    TRY(timeline_head(out, t, width, axis_s));
+    TRY(svg_time_axis(out, 0, axis_s, LEFT, width - RIGHT, TITLE, bottom + 4));
+    for (int i = 0; i < t->shown; i++) {
+        int rank = timeline_shown_rank(t, i);
+        TRY(draw_rank(out, t, rank, TITLE + i * row, width - RIGHT));
+    }
+    TRY(draw_rows(out, &v, plot));
     TRY(timeline_legend(out, t, bottom + AXIS + 2));
+    return text_printf(out, "</svg>\n");
+}
+
+/* The time of a mean pass: each micro-batch has a forward and a backward one in each chunk. */
+static double mean_pass_s(const Timeline *t)
+{
+    double s = 0;
+    for (int r = 0; r < t->ranks; r++) s += t->rank[r].passes_s / t->ranks;
+    return s / (2.0 * t->micros * t->chunks);
+}
+
+double timeline_part_s(const Timeline *t, double width, double axis_s)
+{
+    const double plot = width - LEFT - RIGHT, pass_s = mean_pass_s(t);
+    if (pass_s <= 0 || pass_s * plot / axis_s >= NARROW) return 0;
+    return fmin(pass_s * plot / WIDE, 0.5 * t->step_s);
+}
+
+Status timeline_part_svg(Text *out, const Timeline *t, double width, double from_s, double part_s,
+                         const char *title)
+{
+    double row = row_height(t), plot = width - LEFT - RIGHT, bottom = TITLE + t->shown * row;
+    const View v = { t, from_s, part_s, part_s / PART_BOXES, plot / part_s, true };
+    TRY(svg_open(out, "pipe", width, bottom + AXIS, title));
+    TRY(timeline_data(out, part_s, from_s));
+    TRY(text_markup(out, "<text class=\"head\" x=\"0\" y=\"14\">%s</text>\n", title));
+    TRY(svg_time_axis(out, from_s, part_s, LEFT, width - RIGHT, TITLE, bottom + 4));
+    for (int i = 0; i < t->shown; i++) {
+        char name[32];
+        (void)snprintf(name, sizeof name, "rank %d", timeline_shown_rank(t, i));
+        TRY(svg_text(out, "end", LEFT - 8, TITLE + i * row + 13, name));
+    }
+    TRY(draw_rows(out, &v, plot));
     return text_printf(out, "</svg>\n");
 }

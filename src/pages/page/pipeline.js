@@ -6,7 +6,7 @@ document.querySelectorAll('svg.pipe').forEach(function(svg){
  var win=svg.querySelector('.win'),z=svg.querySelector('.z'),
   rows=Array.from(svg.querySelectorAll('.r')),ticks=svg.querySelector('.ticks'),
   W=win.width.baseVal.value,H=win.height.baseVal.value,L=win.x.baseVal.value,
-  T=win.y.baseVal.value,axis=Number(svg.dataset.axis),k=1,x0=0,drag=null,due=false,
+  T=win.y.baseVal.value,axis=Number(svg.dataset.axis),begin=Number(svg.dataset.from),k=1,x0=0,drag=null,due=false,
   boxes=rows.map(function(g){
    return Array.from(g.querySelectorAll('[data-m]')).map(function(b){
     return{x:b.x.baseVal.value,w:b.width.baseVal.value,h:b.height.baseVal.value,
@@ -23,7 +23,7 @@ document.querySelectorAll('svg.pipe').forEach(function(svg){
    boxes[i].forEach(function(b){var x=(b.x-x0)*k,w=b.w*k;
     if(b.h>=18)if(w>=5*b.m.length+2)if(x+w>0)if(W>x)
      put(row,'text',{'class':b.c,x:(Math.max(x,0)+Math.min(x+w,W))/2,y:13},b.m)})});
-  var span=axis/k,from=x0/W*axis,step=Math.pow(10,Math.floor(Math.log10(span/4)));
+  var span=axis/k,from=begin+x0/W*axis,step=Math.pow(10,Math.floor(Math.log10(span/4)));
   if(span/step>20)step*=5;else if(span/step>8)step*=2;ticks.textContent='';
   for(var i=Math.ceil(from/step);from+span>=i*step;i++){
    var x=L+(i*step-from)/span*W,unit=step>=1?1:step>=1e-3?1e3:1e6;
@@ -44,7 +44,7 @@ document.querySelectorAll('svg.pipe').forEach(function(svg){
   if(drag){x0=drag[1]-(at(e)-drag[0])/k;clamp();later();return}
   var b=e.target,c=b.getAttribute('class')||'';
   if(!/^k[0-9]/.test(c)){hide();return}
-  var s=b.x.baseVal.value/W*axis,d=b.width.baseVal.value/W*axis,m=b.dataset.m,
+  var s=begin+b.x.baseVal.value/W*axis,d=b.width.baseVal.value/W*axis,m=b.dataset.m,
    chunk=b.dataset.c;
   var kind='rank '+b.parentNode.dataset.r+', '+svg.dataset.kinds.split(',')[c.charAt(1)];
   if(b.dataset.n){show(e,kind+': '+b.dataset.n+' together, each too short for a box of its own\n'+

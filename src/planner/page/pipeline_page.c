@@ -118,6 +118,17 @@ static void curve_step(MemoryCurve *c, double x, double y)
     c->y[c->n++] = y;
 }
 
+/* The time axis of the panels has the unit of the timeline above them: seconds, or of a short step ms. */
+typedef struct TimeUnit {
+    double scale;
+    const char *name;
+} TimeUnit;
+static TimeUnit memory_time(const Timeline *t)
+{
+    static const double LEAST_S = 4; /* shorter ones have too few whole seconds for ticks */
+    return t->step_s >= LEAST_S ? (TimeUnit){ 1, "s" } : (TimeUnit){ 1e3, "ms" };
+}
+
 /* Each interval shows the moment with the most bytes in it, so that the peak is exact. Kinds are
  * stacked: curve k is the sum of kinds 0 to k. */
 static void memory_curves(const Timeline *t, const TimelineRank *r, MemoryCurve *curve)
@@ -125,8 +136,9 @@ static void memory_curves(const Timeline *t, const TimelineRank *r, MemoryCurve 
     int kinds = t->memory_kinds, n = r->points < MEMORY_STEPS ? r->points : MEMORY_STEPS;
     for (int64_t i = 0; i < n; i++) {
         int64_t first = i * r->points / n, end = (i + 1) * r->points / n, most_at = first;
-        double most = -1, from = 1e3 * r->at_s[first],
-               until = 1e3 * (end < r->points ? r->at_s[end] : t->step_s), sum = 0;
+        const double scale = memory_time(t).scale;
+        double most = -1, from = scale * r->at_s[first],
+               until = scale * (end < r->points ? r->at_s[end] : t->step_s), sum = 0;
         for (int64_t at = first; at < end; at++) {
             double all = 0;
             for (int k = 0; k < kinds; k++) all += r->bytes[at * kinds + k];
@@ -158,6 +170,7 @@ static Status memory_panel(Text *out, const Timeline *t, int rank, bool shown)
         if (!curve[k].adds) continue;
         (void)snprintf(name[k], sizeof name[k], "%s%s", k > 0 ? "+ " : "", t->memory_kind[k]);
         series[areas++] = (SvgSeries){ .name = name[k],
+                                       .legend = "", /* one for all panels: memory_legend */
                                        .x = curve[k].x,
                                        .y = curve[k].y,
                                        .n = curve[k].n,
@@ -165,13 +178,40 @@ static Status memory_panel(Text *out, const Timeline *t, int rank, bool shown)
                                        .mark = SVG_AREA };
     }
     (void)snprintf(title, sizeof title, "Memory of rank %d", rank);
-    const SvgChart chart = {
-        title, "ms", "GiB", series, areas, 342, 190, .from_zero = true, .guide = &line, .guides = 1,
-    };
+    const SvgChart chart = { .title = title,
+                             .x_label = memory_time(t).name,
+                             .y_label = "GiB",
+                             .series = series,
+                             .n_series = areas,
+                             .width = 342,
+                             .height = 206,
+                             .from_zero = true,
+                             .snug = true,
+                             .guide = &line,
+                             .guides = 1 };
     TRY(text_printf(out, "<figure data-rank=\"%d\"%s><h3>%s</h3>\n", rank,
                     shown ? "" : " hidden=\"hidden\"", title));
     TRY(svg_chart(out, &chart));
     return text_printf(out, "</figure>\n");
+}
+
+/* The kinds that any rank has at any time, as they are stacked from below. */
+static Status memory_legend(Text *out, const Timeline *t)
+{
+    bool has[TIMELINE_MEMORY_KINDS] = { false };
+    SvgLegend l = { 0, 12, 0, PAGE_WIDTH }, end = l;
+    for (int i = 0; i < t->shown; i++) {
+        const TimelineRank *r = &t->rank[timeline_shown_rank(t, i)];
+        for (int64_t k = 0; k < (int64_t)r->points * t->memory_kinds; k++)
+            has[k % t->memory_kinds] |= r->bytes[k] > 0;
+    }
+    for (int k = 0; k < t->memory_kinds; k++)
+        if (has[k]) TRY(svg_legend_entry(NULL, &end, t->memory_kind[k], k, SVG_BOX));
+    TRY(svg_open(out, "keys", PAGE_WIDTH, end.y + 6, "Kinds of memory, from below"));
+    TRY(text_printf(out, ">\n"));
+    for (int k = 0; k < t->memory_kinds; k++)
+        if (has[k]) TRY(svg_legend_entry(out, &l, t->memory_kind[k], k, SVG_BOX));
+    return text_printf(out, "</svg>\n");
 }
 
 /* Is the i-th of n ranks one of the PANELS that are drawn at first, evenly chosen? */
@@ -201,6 +241,7 @@ static Status memory_panels(Text *out, const Timeline *t)
                             timeline_shown_rank(t, i)));
         TRY(text_printf(out, "</p>\n"));
     }
+    TRY(memory_legend(out, t));
     TRY(text_printf(out, "<div class=\"three\">\n"));
     for (int i = 0; i < t->shown; i++) {
         int rank = timeline_shown_rank(t, i);
@@ -209,11 +250,28 @@ static Status memory_panels(Text *out, const Timeline *t)
     return text_printf(out, "</div>\n");
 }
 
+/* The begin and the end of a step whose passes are too narrow in the whole. */
+static Status timeline_parts(Text *out, const Timeline *t, double part_s)
+{
+    const double passes_s = t->pipeline_s > 0 ? t->pipeline_s : t->step_s;
+    char title[96], length[32], all[32];
+    (void)svg_value_text(length, part_s, SVG_SECONDS);
+    (void)svg_value_text(all, t->step_s, SVG_SECONDS);
+    (void)snprintf(title, sizeof title, "The first %s of the %s", length, all);
+    TRY(timeline_part_svg(out, t, PAGE_WIDTH, 0, part_s, title));
+    (void)snprintf(title, sizeof title, "The last %s of passes", length);
+    return timeline_part_svg(out, t, PAGE_WIDTH, passes_s - part_s, part_s, title);
+}
+
 Status pipeline_timeline(Text *out, const Timeline *t, double axis_s)
 {
     char grain[32];
+    Timeline whole = *t;
+    const double part_s = timeline_part_s(t, PAGE_WIDTH, axis_s);
+    if (part_s > 0) timeline_limit(&whole, 0); /* as few boxes as there can be: no hatch */
     TRY(text_printf(out, "<div class=\"wide\">\n"));
-    TRY(timeline_svg(out, t, PAGE_WIDTH, axis_s));
+    TRY(timeline_svg(out, &whole, PAGE_WIDTH, axis_s));
+    if (part_s > 0) TRY(timeline_parts(out, t, part_s));
     TRY(text_printf(out, "</div>\n<p class=\"note\">"));
     if (t->shown < t->ranks)
         TRY(text_printf(out,
@@ -227,7 +285,7 @@ Status pipeline_timeline(Text *out, const Timeline *t, double axis_s)
         "kind, as long as they ran. Ctrl and the wheel zoom, dragging pans, a double click shows "
         "everything.</p>\n",
         t->pipeline_s > 0 ? "the pipeline's time" : "the step",
-        svg_value_text(grain, t->step_s / t->grain, SVG_SECONDS));
+        svg_value_text(grain, whole.step_s / whole.grain, SVG_SECONDS));
 }
 
 Status pipeline_ranks(Text *out, const Timeline *t)
