@@ -51,7 +51,10 @@ typedef struct SvgChart {
     int n_series;
     int width, height;
     SvgUnit y_unit;
-    bool log_x;            /* all x are positive */
+    bool log_x; /* all x are positive */
+    const double
+        *x_tick; /* rising whole numbers at which the x axis has its ticks; NULL: round ones */
+    int x_ticks;
     bool log_y;            /* ignored if no value is positive */
     bool from_zero;        /* the y axis begins at 0 */
     const SvgGuide *guide; /* at these y */

@@ -37,6 +37,9 @@ static bool is_shown(const SvgSeries *s, int i, bool log_y)
     return isfinite(s->x[i]) && isfinite(s->y[i]) && (!log_y || s->y[i] > 0);
 }
 
+/* "98,304" */
+static const char *whole_text(char out[32], double v) { return text_thousands(out, (int64_t)v); }
+
 /* ---- ranges ---- */
 
 static void range_add(double *lo, double *hi, double v)
@@ -76,12 +79,30 @@ static void separate_ends(Axis *a)
     a->hi += room;
 }
 
+/* Takes the caller's ticks, but those whose label would touch the one before. */
+static void given_ticks(Axis *x, const SvgChart *c)
+{
+    double until = -DBL_MAX;
+    char label[32];
+    for (int i = 0; i < c->x_ticks && x->n < SVG_TICKS_MAX; i++) {
+        const double half = 0.5 * SVG_CHAR * (double)strlen(whole_text(label, c->x_tick[i]));
+        const double at = to_pixel(x, c->x_tick[i]);
+        if (at - half < until) continue;
+        x->tick[x->n++] = c->x_tick[i];
+        until = at + half + SVG_CHAR;
+    }
+}
+
 /* A single x gets a range of its own. Ticks of a linear x axis are whole numbers: steps or GPUs. */
-static void finish_x(Axis *x)
+static void finish_x(Axis *x, const SvgChart *c)
 {
     if (x->lo == x->hi) {
         x->lo = x->log ? x->lo / 2 : x->lo > 0 ? x->lo - 1 : x->lo;
         x->hi = x->log ? x->hi * 2 : x->hi + 1;
+    }
+    if (c->x_tick != NULL) {
+        given_ticks(x, c);
+        return;
     }
     int want = (int)fmax(2, (x->to - x->from) / X_TICK_SPACE);
     x->n = x->log ? svg_log_ticks(x->lo, x->hi, x->tick)
@@ -153,7 +174,9 @@ static Status chart_grid(Text *out, const Frame *f, const SvgChart *c)
         double x = to_pixel(&f->x, f->x.tick[i]);
         TRY(text_printf(out, "<path d=\"M%.1f %.1fv5\"/>", x, f->bottom));
         TRY(text_printf(out, "<text class=\"mid\" x=\"%.1f\" y=\"%.1f\">%s</text>", x,
-                        f->bottom + 18, tick_text(label, &f->x, i, SVG_PLAIN)));
+                        f->bottom + 18,
+                        c->x_tick != NULL ? whole_text(label, f->x.tick[i])
+                                          : tick_text(label, &f->x, i, SVG_PLAIN)));
     }
     return text_printf(out, "</g>\n<path class=\"axis\" d=\"M%.1f %.1fH%.1f\"/>\n", f->left,
                        f->bottom, f->right);
@@ -282,7 +305,7 @@ static void chart_layout(const SvgChart *c, double legend_height, Frame *f)
     f->left = widest_tick(&f->y, c->y_unit) + 10;
     f->x.from = f->left;
     f->x.to = f->right;
-    finish_x(&f->x);
+    finish_x(&f->x, c);
 }
 
 /* Layout first (ranges, legend, axes), then drawing from back to front: grid, then curves in the

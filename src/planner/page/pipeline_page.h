@@ -23,6 +23,7 @@ typedef struct Scaling {
     double tokens_per_s_per_gpu[SCALING_POINTS], efficiency[SCALING_POINTS];
     const char *reason[SCALING_POINTS];
     const char *layout[SCALING_POINTS]; /* the layout of a point */
+    const char *days[SCALING_POINTS];   /* of the whole training, in words */
     bool unfit[SCALING_POINTS];         /* it does not fit into the memory */
 } Scaling;
 

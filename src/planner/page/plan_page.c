@@ -418,6 +418,20 @@ Status plan_page_write(const PlanPage *p, const char *path, Text *out)
 
 /* ---- scaling ---- */
 
+/* "60.1; 60.4 with failures (P90 60.6)"; NULL: not asked. */
+static Status training_days(const Goodput *g, Arena *a, const char **out)
+{
+    char days[96];
+    if (g->full_s <= 0) return OK;
+    int n = snprintf(days, sizeof days, "%.1f; ", g->full_s / DAY_S);
+    if (g->share > 0)
+        n += snprintf(days + n, sizeof days - (size_t)n, "%.1f with failures (P90 %.1f)",
+                      g->mean_s / DAY_S, g->p90_s / DAY_S);
+    else
+        n += snprintf(days + n, sizeof days - (size_t)n, "with failures it never ends");
+    return arena_text(a, days, (size_t)n, out);
+}
+
 Status plan_page_scaling(const PlanQuestion *q, const PlanScale *row, int n, const char *path,
                          Arena *a, Text *out)
 {
@@ -428,6 +442,7 @@ Status plan_page_scaling(const PlanQuestion *q, const PlanScale *row, int n, con
         (void)plan_scale_losses(losses, row, i, "");
         TRY(arena_text(a, layout, strlen(layout), &s.layout[i]));
         TRY(arena_text(a, losses, strlen(losses), &s.reason[i]));
+        TRY(training_days(&row[i].goodput, a, &s.days[i]));
         s.gpus[i] = (double)row[i].gpus;
         s.tokens_per_s_per_gpu[i] = row[i].price.tokens_per_s_per_gpu;
         s.efficiency[i] = plan_scale_efficiency(row, i);

@@ -222,10 +222,23 @@ static void scaling_has_losses_and_layouts_in_columns_of_their_own(void **state)
 {
     Lab *lab = *state;
     Outcome o = RUN(lab, "scale", PLAN, "mesh.ep=8", "train.batch=512", "--cluster", "h200:8",
-                    "--scale", "8,16,64", "--html", "x.html");
+                    "--scale", "8,16,64", "--tokens", "1T", "--html", "x.html");
     CHECK_EXIT(o, 0);
     CHECK(strstr(o.out, "; lost to exchange") != NULL);
+    char days[32];
+    (void)snprintf(days, sizeof days, ">%.1f; ", share_behind(o.out, "recompute none; ", 0));
     o = browse(lab, "scale");
+    CHECK_SAYS(o.out, days);
+    CHECK_SAYS(o.out, " with failures (P90 ");
+    CHECK_SAYS(o.out, ">days of the training</th>");
+    /* ticks of both charts are the numbers that were asked; there is one curve, so it has no column */
+    static const char *const tick[] = { ">8</text>", ">16</text>", ">64</text>" };
+    for (int i = 0; i < 3; i++) {
+        const char *one = strstr(o.out, tick[i]);
+        CHECK(one != NULL && strstr(one + 1, tick[i]) != NULL);
+    }
+    CHECK(strstr(o.out, ">20</text>") == NULL && strstr(o.out, ">50</text>") == NULL);
+    CHECK(strstr(o.out, "<td>deepseek-v2-lite</td>") == NULL);
     const char *lost = strstr(o.out, ">lost to</th>"), *layout = strstr(o.out, ">layout</th>");
     CHECK(lost != NULL && layout != NULL && lost < layout);
     CHECK(strstr(layout, ">exchange ") != NULL || strstr(layout, "; exchange ") != NULL);
