@@ -22,7 +22,6 @@ typedef enum SvgMark {
     SVG_DOTS,   /* a line with a dot at each point */
     SVG_AREA,   /* filled down to the axis; the highest first, as the next one is drawn over it */
     SVG_POINTS, /* discs of the size that the series gives, each with its label */
-    SVG_LEVELS, /* a short horizontal stroke at each point */
     SVG_BOX,    /* only in a legend */
 } SvgMark;
 

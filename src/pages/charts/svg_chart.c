@@ -237,18 +237,13 @@ static Status series_disc(Text *out, const SvgSeries *s, int i, double x, double
     return linked ? text_printf(out, "</a>\n") : OK;
 }
 
-/* SVG_LEVELS draws a stroke 12 pixels wide centred on the point, SVG_POINTS a disc with a
- * tooltip. */
+/* Discs with tooltips. */
 static Status series_points(Text *out, const Frame *f, const SvgSeries *s, char color)
 {
     for (int i = 0; i < s->n; i++) {
         if (!is_shown(s, i, f->y.log)) continue;
         double x = to_pixel(&f->x, s->x[i]), y = to_pixel(&f->y, s->y[i]);
-        if (s->mark == SVG_LEVELS)
-            TRY(text_printf(out, "<path class=\"line s%c\" d=\"M%.1f %.1fh12\"/>\n", color, x - 6,
-                            y));
-        else
-            TRY(series_disc(out, s, i, x, y, color));
+        TRY(series_disc(out, s, i, x, y, color));
     }
     return OK;
 }
@@ -257,7 +252,7 @@ static Status series_points(Text *out, const Frame *f, const SvgSeries *s, char 
 static Status chart_series(Text *out, const Frame *f, const SvgSeries *s)
 {
     char color = svg_color(s->color);
-    if (s->mark == SVG_POINTS || s->mark == SVG_LEVELS) return series_points(out, f, s, color);
+    if (s->mark == SVG_POINTS) return series_points(out, f, s, color);
     bool area = s->mark == SVG_AREA;
     TRY(text_markup(out, "<g><title>%s</title><path class=\"%s data %c%c%s\" data-name=\"%s\" d=\"",
                     s->name, area ? "area" : "line", area ? 'f' : 's', color,

@@ -121,7 +121,7 @@ static int choose_ranks(const Collectives *c, const Table *straggler, bool *draw
 }
 
 typedef struct Bars {
-    char name[BARS_MOST][NAME_CHARS + 32];
+    char name[BARS_MOST][TRACE_PAGE_NAME + 32];
     const char *row[BARS_MOST];
     double ms[BARS_MOST][PARTS];
     int n;
@@ -132,10 +132,9 @@ static void add_bars(const Collectives *c, const Named *named, const bool *drawn
 {
     for (int64_t r = 0; r < c->n_ranks; r++) {
         if (!drawn[r]) continue;
-        const bool cut = strlen(named->name) > NAME_CHARS;
-        (void)snprintf(b->name[b->n], sizeof *b->name, "%.*s%s, rank %lld",
-                       TRACE_PAGE_CUT(named->name, NAME_CHARS), cut ? "…" : "",
-                       (long long)c->ranks[r].rank);
+        char cut[TRACE_PAGE_NAME];
+        (void)snprintf(b->name[b->n], sizeof *b->name, "%s, rank %lld",
+                       trace_page_name(cut, named->name, NAME_CHARS), (long long)c->ranks[r].rank);
         b->row[b->n] = b->name[b->n];
         for (int k = 0; k < PARTS; k++)
             b->ms[b->n][k] = named->part[(size_t)r * PARTS + (size_t)k] / 1e3;

@@ -157,6 +157,7 @@ Status trace_page_add(TracePage *p, Report *r, const char *name, const Table *sh
         const char *device = strings_text(&e->strings, e->devices[0].name);
         TRY(strings_id(&p->rank_names, device, strlen(device), &p->device));
     }
+    if (p->added == 0) TRY(perf_peaks(r, &p->peaks));
     p->events += e->n;
     p->left_out += e->counts.malformed + e->counts.incomplete + r->tree->dropped;
     TRY(add_parts(p, r));
@@ -193,9 +194,11 @@ static Status append_names(const Strings *s, Text *out)
     Text json = { 0 };
     TRY(arena_reserve(&room, "names of a page", (size_t)1 << 30));
     Status st = text_init(&json, &room);
-    for (uint32_t i = 0; i < s->n && st == OK; i++)
-        st = text_json(&json, i == 0 ? "%.*s" : ",%.*s",
-                       (int)strnlen(strings_text(s, i), NAME_MOST), strings_text(s, i));
+    for (uint32_t i = 0; i < s->n && st == OK; i++) {
+        char cut[TRACE_PAGE_NAME];
+        st = text_json(&json, i == 0 ? "%s" : ",%s",
+                       trace_page_name(cut, strings_text(s, i), NAME_MOST));
+    }
     if (st == OK) st = append_script_json(out, json.data, json.used);
     arena_free(&room);
     return st;
@@ -327,15 +330,16 @@ static Status kernels_part(const TracePage *p, Text *out)
         if (at < 0) break;
         us = sum_over_files(p, p->kernels.us, at);
         double runs = sum_over_files(p, p->kernels.count, at), longest = 0;
+        char cut[TRACE_PAGE_NAME];
         const char *name = strings_text(&p->names, (uint32_t)at);
         for (int f = 0; f < p->files; f++)
             longest = fmax(longest, p->kernels.longest[at * p->files + f]);
         TRY(text_markup(out,
-                        "<tr><td title=\"%s\">%.*s</td><td>%.4g</td><td>%.1f %%<span "
+                        "<tr><td title=\"%s\">%s</td><td>%.4g</td><td>%.1f %%<span "
                         "class=\"share\"><i style=\"width:%.0f%%\"></i></span></td><td>%.0f</td>"
                         "<td>%.4g</td><td>%.4g</td></tr>\n",
-                        name, TRACE_PAGE_CUT(name, 64), us / 1e3, 100 * us / all, 100 * us / all,
-                        runs, us / runs, longest));
+                        name, trace_page_name(cut, name, 84), us / 1e3, 100 * us / all,
+                        100 * us / all, runs, us / runs, longest));
     }
     return text_printf(out, "</table></div></section>\n");
 }
@@ -344,20 +348,22 @@ static Status kernels_part(const TracePage *p, Text *out)
 static Status collectives_part(const TracePage *p, Text *out)
 {
     const TraceTotals *t = &p->collectives;
+    char cut[TRACE_PAGE_NAME];
     double us = INFINITY, most = 0;
     for (int64_t i = 0; i < t->room * p->files; i++) most = fmax(most, t->us[i]);
     if (most == 0) return OK;
     TRY(text_printf(out, "<section id=\"collectives\"><h2>Time in collectives by rank, ms</h2>\n"
                          "<div class=\"wide\"><table class=\"heat\"><tr><th>collective</th>"));
     for (int f = 0; f < p->added; f++)
-        TRY(text_markup(out, "<th>%.*s</th>", TRACE_PAGE_CUT(file_name(p, f), 24)));
+        TRY(text_markup(out, "<th title=\"%s\">%s</th>", file_name(p, f),
+                        trace_page_name(cut, file_name(p, f), 24)));
     TRY(text_printf(out, "</tr>\n"));
     for (int64_t k = 0, at = -1; k < COLLECTIVES_MOST; k++) {
         at = next_name(p, t, us, at);
         if (at < 0) break;
         us = sum_over_files(p, t->us, at);
-        TRY(text_markup(out, "<tr><td>%.*s</td>",
-                        TRACE_PAGE_CUT(strings_text(&p->names, (uint32_t)at), 60)));
+        const char *name = strings_text(&p->names, (uint32_t)at);
+        TRY(text_markup(out, "<tr><td title=\"%s\">%s</td>", name, trace_page_name(cut, name, 60)));
         for (int f = 0; f < p->added; f++) {
             double x = t->us[at * p->files + f];
             TRY(text_printf(out, "<td style=\"--heat:%.2f\" title=\"%.0f runs\">%.4g</td>",

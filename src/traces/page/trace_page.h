@@ -9,6 +9,7 @@
 #ifndef TRACES_PAGE_TRACE_PAGE_H
 #define TRACES_PAGE_TRACE_PAGE_H
 
+#include "traces/sheets/perf_calls.h"
 #include "traces/sheets/report.h"
 
 #include <string.h>
@@ -43,11 +44,17 @@ typedef struct TracePage {
         left_out;      /* of all traces; left out: malformed, incomplete or outside the tree */
     int64_t origin_ns; /* the first box of the first file */
     uint32_t device;   /* in rank_names */
+    PerfPeaks peaks;   /* of the GPU of the first file; 0: not known */
     bool begun;
 } TracePage;
 
 /* Arguments for "%.*s": at most `most` bytes of a text. */
 #define TRACE_PAGE_CUT(s, most) (int)strnlen((s), (most)), (s)
+
+/* A name of at most `most` characters: of a longer one its begin and its end with … between, because kernels of one
+ * template differ in their last words. */
+enum { TRACE_PAGE_NAME = 256 };
+const char *trace_page_name(char out[TRACE_PAGE_NAME], const char *name, int most);
 
 /* Begins a page of at most `files` traces. */
 Status trace_page_begin(TracePage *p, int files);

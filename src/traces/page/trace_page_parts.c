@@ -8,7 +8,23 @@
 #include <stdio.h>
 #include <string.h>
 
-enum { ROWS_MOST = 200, CELL_CHARS = 80 };
+enum { ROWS_MOST = 200, CELL_CHARS = 80, POINT_CHARS = 100, TITLE_CHARS = 2000 };
+
+/* ---- names ---- */
+
+/* Bytes of UTF-8 that continue a character are not where a text is cut. */
+static bool continues(char c) { return ((unsigned char)c & 0xc0) == 0x80; }
+
+const char *trace_page_name(char out[TRACE_PAGE_NAME], const char *name, int most)
+{
+    const size_t n = strlen(name), room = (size_t)most;
+    size_t head = room * 3 / 5, tail = n - (room - 1 - head);
+    if (n <= room) return name;
+    while (head > 0 && continues(name[head])) head--;
+    while (tail < n && continues(name[tail])) tail++;
+    (void)snprintf(out, TRACE_PAGE_NAME, "%.*s…%s", (int)head, name, name + tail);
+    return out;
+}
 
 /* ---- tables ---- */
 
@@ -16,13 +32,12 @@ enum { ROWS_MOST = 200, CELL_CHARS = 80 };
  * text is shown at the pointer. */
 static Status write_cell(Text *out, const Cell *c, double most)
 {
-    const char *cut = NULL;
+    char cut[TRACE_PAGE_NAME];
     switch (c->type) {
     case CELL_NONE: return text_printf(out, "<td></td>");
     case CELL_TEXT:
-        cut = c->text;
-        return text_markup(out, "<td title=\"%.*s\">%.*s</td>", TRACE_PAGE_CUT(cut, 400),
-                           TRACE_PAGE_CUT(cut, CELL_CHARS));
+        return text_markup(out, "<td title=\"%.*s\">%s</td>", TRACE_PAGE_CUT(c->text, TITLE_CHARS),
+                           trace_page_name(cut, c->text, CELL_CHARS));
     case CELL_NUMBER:
         if (isnan(c->number)) return text_printf(out, "<td></td>");
         if (most > 0)
@@ -96,7 +111,7 @@ typedef struct Point {
     double rate;       /* TFLOP/s */
     double time;       /* us of its kernels */
     double roof_share; /* percent of the rate that the GPU's peaks allow */
-    char name[48];
+    char name[TRACE_PAGE_NAME];
 } Point;
 
 /* NaN if the sheet lacks the column or the cell holds no number. */
@@ -121,23 +136,17 @@ Status trace_part_points(TracePage *p, const Table *t)
                     .roof_share = number_in(t, r, share) };
         const Cell *name = &t->cell[r * t->columns];
         if (!(x.intensity > 0) || !(x.rate > 0) || name->type != CELL_TEXT) continue;
-        size_t n = strnlen(name->text, sizeof x.name - 1);
-        memcpy(x.name, name->text, n);
+        char cut[TRACE_PAGE_NAME];
+        (void)snprintf(x.name, sizeof x.name, "%s", trace_page_name(cut, name->text, POINT_CHARS));
         TRY(text_append(&p->points.text, (const char *)&x, sizeof x));
     }
     return OK;
 }
 
-/* The rate that the GPU's peaks allow at this intensity; 0: not known. */
-static double roof_of(const Point *x)
-{
-    return x->roof_share > 0 ? x->rate * 100 / x->roof_share : 0;
-}
-
-/* What the pointer shows. Names are cut to 47 bytes, so the label always fits. */
+/* What the pointer shows. */
 static Status point_label(const Point *x, Arena *a, const char **out)
 {
-    char label[200], share[48] = "";
+    char label[TRACE_PAGE_NAME + 160], share[48] = "";
     if (x->roof_share > 0)
         (void)snprintf(share, sizeof share, ", %.1f %% of its roof", x->roof_share);
     int n = snprintf(label, sizeof label, "%s: %.4g FLOP/byte, %.4g TFLOP/s%s, %.4g us in all",
@@ -145,45 +154,121 @@ static Status point_label(const Point *x, Arena *a, const char **out)
     return arena_text(a, label, (size_t)n, out);
 }
 
-/* Draws each operator as a disc whose area grows with its time, and a stroke at the rate that its
- * intensity allows. */
+/* Operators whose kernels took at least this share of the time of all; shorter ones would stretch the axes over many
+ * decades. */
+static const double POINT_LEAST = 1e-3;
+
+/* Takes the points that are drawn to the front, and returns how many there are. */
+static int64_t take_long(Point *at, int64_t n)
+{
+    double all = 0;
+    int64_t taken = 0;
+    for (int64_t i = 0; i < n; i++) all += at[i].time > 0 ? at[i].time : 0;
+    for (int64_t i = 0; i < n; i++)
+        if (!(at[i].time < POINT_LEAST * all)) at[taken++] = at[i];
+    return taken;
+}
+
+/* A roof: memory's slope up to the peak, and flat from there on. */
+typedef struct Roof {
+    double x[3], y[3];
+    char name[64];
+} Roof;
+
+enum { ROOFS = 3 };
+
+/* Rates in FLOP/s over [lo, hi] FLOP a byte. The ridge is where both limits are equal. */
+static void make_roof(const char *what, double tflops, double gb_s, double lo, double hi, Roof *out)
+{
+    const double ridge = tflops * 1e3 / gb_s, x[3] = { lo, fmin(fmax(ridge, lo), hi), hi };
+    for (int i = 0; i < 3; i++) {
+        out->x[i] = x[i];
+        out->y[i] = 1e12 * fmin(tflops, x[i] * gb_s / 1e3);
+    }
+    (void)snprintf(out->name, sizeof out->name, "%s: %.4g TFLOP/s, %.4g TB/s", what, tflops,
+                   gb_s / 1e3);
+}
+
+/* The roofs of the data sheet, as lines. That of 8 bits only if a point lies above that of bf16. */
+static int make_roofs(const PerfPeaks *p, const Point *at, int64_t n, Roof roof[ROOFS],
+                      SvgSeries *series)
+{
+    double lo = INFINITY, hi = 0, most = 0;
+    for (int64_t i = 0; i < n; i++) {
+        lo = fmin(lo, at[i].intensity);
+        hi = fmax(hi, at[i].intensity);
+        most = fmax(most, at[i].rate);
+    }
+    const struct {
+        const char *name;
+        double tflops;
+    } x[ROOFS] = { { "roof in bf16", p->bf16 },
+                   { "roof in f32", p->f32 },
+                   { "roof in fp8", most > p->bf16 ? p->fp8 : 0 } };
+    int roofs = 0;
+    for (int i = 0; i < ROOFS; i++) {
+        if (!(x[i].tflops > 0 && p->gb_s > 0)) continue;
+        Roof *r = &roof[roofs];
+        make_roof(x[i].name, x[i].tflops, p->gb_s, lo, hi, r);
+        series[roofs] = (SvgSeries){
+            .name = r->name, .x = r->x, .y = r->y, .n = 3, .color = 1 + roofs, .mark = SVG_LINE
+        };
+        roofs++;
+    }
+    return roofs;
+}
+
+static Status roofline_note(Text *out, const TracePage *p, int64_t drawn, int64_t all, int roofs)
+{
+    TRY(text_printf(out,
+                    "<p class=\"note\">%lld of %lld operators, those of at least %g %% of the "
+                    "time: FLOP/s over FLOP a byte, each as large as the time it took.",
+                    (long long)drawn, (long long)all, 100 * POINT_LEAST));
+    if (roofs > 0)
+        return text_printf(out, " Lines: what the data sheet allows, by memory and by products."
+                                "</p>\n");
+    return text_markup(out,
+                       " There is no roof, because no data sheet is known for %s: --gpu NAME names "
+                       "one.</p>\n",
+                       p->device == 0 ? "the GPU, which the trace does not name"
+                                      : strings_text(&p->rank_names, p->device));
+}
+
+/* Draws each operator as a disc whose area grows with its time, below the roofs of the GPU. */
 Status trace_part_roofline(Text *out, const TracePage *p, Arena *a)
 {
-    const Point *at = (const void *)p->points.text.data;
-    int64_t n = (int64_t)(p->points.text.used / sizeof *at);
-    double longest = 0, *v = NULL; /* intensity, rate, roof, radius */
+    Point *at = (void *)p->points.text.data;
+    const int64_t all = (int64_t)(p->points.text.used / sizeof *at), n = take_long(at, all);
+    double longest = 0, *v = NULL; /* intensity, rate, radius */
     const char **label = NULL;
+    Roof roof[ROOFS];
+    SvgSeries series[ROOFS + 1];
     if (n == 0) return OK;
-    TRY(ARENA_NEW(a, 4 * n, &v));
+    TRY(ARENA_NEW(a, 3 * n, &v));
     TRY(ARENA_NEW(a, n, &label));
     for (int64_t i = 0; i < n; i++) longest = fmax(longest, at[i].time);
     for (int64_t i = 0; i < n; i++) {
         bool timed = at[i].time > 0 && longest > 0;
         v[i] = at[i].intensity;
-        v[n + i] = at[i].rate;
-        v[2 * n + i] = roof_of(&at[i]);
-        v[3 * n + i] = 3 + 9 * sqrt(timed ? at[i].time / longest : 0);
+        v[n + i] = 1e12 * at[i].rate;
+        v[2 * n + i] = 3 + 9 * sqrt(timed ? at[i].time / longest : 0);
         TRY(point_label(&at[i], a, &label[i]));
     }
-    const SvgSeries series[] = {
-        { .legend = "", .x = v, .y = v + 2 * n, .n = (int)n, .color = -1, .mark = SVG_LEVELS },
-        { .legend = "",
-          .x = v,
-          .y = v + n,
-          .n = (int)n,
-          .mark = SVG_POINTS,
-          .radius = v + 3 * n,
-          .label = label },
-    };
-    TRY(text_printf(out,
-                    "<section id=\"roofline\"><h2>Roofline</h2>\n<p class=\"note\">Operators by "
-                    "FLOP a byte and TFLOP/s, each as large as the time it took; lines: what the "
-                    "GPU allows there.</p>\n"));
+    const int roofs = make_roofs(&p->peaks, at, n, roof, series);
+    series[roofs] = (SvgSeries){ .legend = "",
+                                 .x = v,
+                                 .y = v + n,
+                                 .n = (int)n,
+                                 .mark = SVG_POINTS,
+                                 .radius = v + 2 * n,
+                                 .label = label };
+    TRY(text_printf(out, "<section id=\"roofline\"><h2>Roofline</h2>\n"));
+    TRY(roofline_note(out, p, n, all, roofs));
     TRY(svg_chart(out, &(SvgChart){ .title = "Roofline",
                                     .x_label = "FLOP/byte",
-                                    .y_label = "TFLOP/s",
+                                    .y_label = "FLOP/s",
                                     .series = series,
-                                    .n_series = 2,
+                                    .n_series = roofs + 1,
                                     .width = 1080,
                                     .height = 416,
                                     .log_x = true,

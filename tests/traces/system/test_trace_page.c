@@ -54,6 +54,60 @@ static void a_page_is_well_formed_and_needs_nothing_else(void **state)
     CHECK(strstr(page, "NVIDIA H200") != NULL);
 }
 
+/* Two kernels of one template, which differ only in the middle and at the end of long names; both run products of
+ * 512 x 512 x 512 in bf16, one in 4 ms and one in 2 us, on the GPU of this name. */
+#define LONG(n)                                                                                    \
+    "void at::native::vectorized_elementwise_kernel<8, at::native::some_functor<float, float, "    \
+    "float>, std::array<char*, " n "ul>>(int, argument, another_argument)"
+#define PRODUCT(ts, link)                                                                          \
+    "{\"ph\":\"X\",\"cat\":\"cpu_op\",\"name\":\"aten::mm\",\"pid\":9,\"tid\":9,\"ts\":" ts        \
+    ",\"dur\":50,"                                                                                 \
+    "\"args\":{\"External id\":" link ",\"Input Dims\":[[512,512],[512,512]],\"Input type\":"      \
+    "[\"c10::BFloat16\",\"c10::BFloat16\"],\"Input Strides\":[[512,1],[512,1]]}},"                 \
+    "{\"ph\":\"X\",\"cat\":\"cuda_runtime\",\"name\":\"cudaLaunchKernel\",\"pid\":9,\"tid\":9,"    \
+    "\"ts\":" ts ",\"dur\":20,\"args\":{\"correlation\":" link "}},"
+
+static const char *page_on(Lab *lab, const char *cell, const char *gpu)
+{
+    char text[4096];
+    (void)snprintf(text, sizeof text,
+                   "{\"deviceProperties\":[{\"id\":0,\"name\":\"%s\"}],\"traceEvents\":[%s{}]}",
+                   gpu,
+                   PRODUCT("1000000", "1") PRODUCT("1000100", "2")
+                       GPU(LONG("2"), "kernel", "7", "1000000", "4000", "1")
+                           GPU(LONG("3"), "kernel", "7", "1004000", "2", "2"));
+    CHECK_OK(file_make_folders(lab_path(lab, "%s", cell)));
+    lab_write_text(lab, lab_path(lab, "%s/a.json", cell), text);
+    Outcome o = RUN(lab, cell, "trace", "report", "a.json", "--out", "new", "--format", "html");
+    CHECK_EXIT(o, 0);
+    return lab_read(lab, lab_path(lab, "%s/new/report.html", cell), NULL);
+}
+
+static void a_roofline_has_its_roof_or_says_that_it_has_none(void **state)
+{
+    Lab *lab = *state;
+    const char *page = page_on(lab, "h200", "NVIDIA H200");
+    CHECK_SAYS(page, "1 of 1 operators, those of at least 0.1 % of the time");
+    CHECK_SAYS(page, "Lines: what the data sheet allows");
+    const char *roof = strstr(page, "data-name=\"roof in bf16: 989.4 TFLOP/s, 4.8 TB/s\"");
+    CHECK(roof != NULL && strstr(page, "There is no roof") == NULL);
+    CHECK_SAYS(page, ">FLOP/s</text>");
+    page = page_on(lab, "other", "A100-PG509-200");
+    CHECK_SAYS(page, "There is no roof, because no data sheet is known for A100-PG509-200: --gpu");
+    CHECK(strstr(page, "data-name=\"roof") == NULL);
+}
+
+/* Both names are cut in their middle, with a sign; the pointer shows them whole. */
+static void long_names_are_cut_with_a_sign(void **state)
+{
+    Lab *lab = *state;
+    const char *page = page_on(lab, "names", "NVIDIA H200");
+    CHECK_SAYS(page, "<td title=\"void at::native::vectorized_elementwise_kernel&lt;8, "
+                     "at::native::some_functor&lt;float, float, float&gt;, std::array&lt;char*, "
+                     "2ul&gt;&gt;(int, argument, another_argument)\">void at::native::vectorized_");
+    CHECK_SAYS(page, "…(int, argument, another_argument)</td>");
+}
+
 /* Recordings of several runs, or ranks in folders of their own, have one name. */
 static void traces_of_one_name_are_all_there(void **state)
 {
@@ -67,7 +121,7 @@ static void traces_of_one_name_are_all_there(void **state)
     CHECK_EXIT(o, 0);
     const char *page = lab_read(lab, lab_path(lab, "twins/new/report.html"), NULL);
     int columns = 0;
-    while ((page = strstr(page, "<th>t.json</th>")) != NULL) columns++, page++;
+    while ((page = strstr(page, ">t.json</th>")) != NULL) columns++, page++;
     CHECK_INT(columns, 2);
 }
 
@@ -122,6 +176,8 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         LAB_TEST(a_page_is_well_formed_and_needs_nothing_else),
+        LAB_TEST(a_roofline_has_its_roof_or_says_that_it_has_none),
+        LAB_TEST(long_names_are_cut_with_a_sign),
         LAB_TEST(traces_of_one_name_are_all_there),
         LAB_TEST(a_browser_draws_what_the_trace_has),
     };
