@@ -31,12 +31,13 @@ static Status run_viz(void *state, int n, char **path, Arena *a, Text *out)
 
 Status beside_run(int argc, char **argv)
 {
-    VizCall c = { .iteration = -1 };
+    VizCall c = { .iteration = TIMELINE_MEDIAN };
     const Option table[] = {
         { "--out", OPTION_TEXT, &c.out, "FILE",
           .help = "write a page (.html) or a picture 1000 pixels wide (.svg)" },
-        { "--iteration", OPTION_INT, &c.iteration, "N", .help = "draw iteration N; -1 is the last",
-          .min = -1, .max = 1e15 },
+        { "--iteration", OPTION_INT, &c.iteration, "N",
+          .help = "draw iteration N; -1 is the last, -2 that of the median step",
+          .min = TIMELINE_MEDIAN, .max = 1e15 },
     };
     const Command command = {
         .name = "switchyard viz",

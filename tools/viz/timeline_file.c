@@ -246,6 +246,31 @@ static Status read_config(Source *f, const char *folder)
     return arena_text(f->arena, title, strlen(title), &t->title);
 }
 
+static Status open_rank(Source *f, const char *folder, int rank)
+{
+    char name[32];
+    (void)snprintf(name, sizeof name, "pp_rank_%d.json", rank);
+    f->r = &f->t->rank[rank];
+    return open_file(f, folder, name);
+}
+
+/* Finds the iteration of the median step. A step is the longest of all ranks, so all files are read for it. Without
+ * iterations the last one is asked for, which has the sentence for that. */
+static Status find_median(Source *f, const char *folder)
+{
+    Timeline *t = f->t;
+    Json *unused = NULL;
+    for (int i = 0; i < t->ranks; i++) {
+        TRY(open_rank(f, folder, i));
+        TRY(read_iterations(f, false, &unused));
+    }
+    const TimelineIteration *median = timeline_median(t);
+    t->iteration = median == NULL ? TIMELINE_LAST : median->number;
+    t->n_recorded = 0;
+    t->recorded = NULL;
+    return OK;
+}
+
 static Status read_files(Source *f, const char *folder, int64_t iteration)
 {
     Timeline *t = f->t;
@@ -253,12 +278,11 @@ static Status read_files(Source *f, const char *folder, int64_t iteration)
     TRY(open_file(f, folder, "config.json"));
     TRY(read_config(f, folder));
     TRY(ARENA_ZEROED(f->arena, t->ranks, &t->rank));
+    if (iteration == TIMELINE_MEDIAN) TRY(find_median(f, folder));
+    const bool last = t->iteration == TIMELINE_LAST;
     for (int i = 0; i < t->ranks; i++) {
-        char name[32];
-        (void)snprintf(name, sizeof name, "pp_rank_%d.json", i);
-        f->r = &t->rank[i];
-        TRY(open_file(f, folder, name));
-        TRY(read_rank(f, iteration < 0));
+        TRY(open_rank(f, folder, i));
+        TRY(read_rank(f, last));
     }
     return OK;
 }

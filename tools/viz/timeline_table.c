@@ -20,7 +20,8 @@ Status timeline_table(Text *out, const Timeline *t)
 {
     TRY(text_printf(out, "%s: %d ranks, %d chunks a rank, %d micro-batches\n", t->title, t->ranks,
                     t->chunks, t->micros));
-    if (t->iteration > 0) TRY(text_printf(out, "iteration %lld: ", (long long)t->iteration));
+    if (t->iteration > 0) TRY(timeline_which(out, t));
+    TRY(text_printf(out, t->iteration > 0 ? ": " : ""));
     TRY(text_printf(out, "step %.3f ms, bubble %.2f %% (mean), (p-1)/(p-1+m*v) %.2f %%",
                     1e3 * t->step_s, 100 * t->bubble, 100 * t->theory));
     if (t->peak_rank >= 0)

@@ -135,6 +135,14 @@ Status svg_open(Text *out, const char *class, double width, double height, const
                        class, width, height, width, height, title);
 }
 
+/* "2.5 s": a time in the unit of the span that is shown, so that an axis of seconds has no ms. */
+static const char *time_text(char out[32], double v, double step, double span_s)
+{
+    const Scale s = scale_of(span_s, SVG_SECONDS);
+    (void)snprintf(out, 32, "%.*f%s", decimals_of(step / s.factor), v / s.factor, s.suffix);
+    return out;
+}
+
 /* A label near the right edge ends at its tick instead of being centred on it, so it does not leave
  * the picture. */
 Status svg_time_axis(Text *out, double from_s, double span_s, double left, double right, double top,
@@ -151,7 +159,7 @@ Status svg_time_axis(Text *out, double from_s, double span_s, double left, doubl
                         "<path d=\"M%.1f %.0fV%.0f\"/>"
                         "<text class=\"%s\" x=\"%.1f\" y=\"%.0f\">%s</text>",
                         x, top, bottom, last ? "end" : "mid", x, bottom + 13,
-                        svg_tick_text(label, tick[i], step, SVG_SECONDS)));
+                        time_text(label, tick[i], step, span_s)));
     }
     return text_printf(out, "</g>\n");
 }

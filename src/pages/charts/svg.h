@@ -58,6 +58,7 @@ typedef struct SvgChart {
     bool from_zero;        /* the y axis begins at 0 */
     const SvgGuide *guide; /* at these y */
     int guides;
+    bool real_x; /* x are no whole numbers: times */
     bool snug;   /* the y axis ends at its values, not at the next tick */
     double room; /* log axes extend by this factor beyond the values; 0: not at all */
 } SvgChart;

@@ -93,7 +93,8 @@ static void given_ticks(Axis *x, const SvgChart *c)
     }
 }
 
-/* A single x gets a range of its own. Ticks of a linear x axis are whole numbers: steps or GPUs. */
+/* A single x gets a range of its own. Ticks of a linear x axis are whole numbers, as steps and GPUs are, unless x are
+ * real. */
 static void finish_x(Axis *x, const SvgChart *c)
 {
     if (x->lo == x->hi) {
@@ -106,7 +107,7 @@ static void finish_x(Axis *x, const SvgChart *c)
     }
     int want = (int)fmax(2, (x->to - x->from) / X_TICK_SPACE);
     x->n = x->log ? svg_log_ticks(x->lo, x->hi, x->tick)
-                  : svg_ticks(x->lo, x->hi, want, 1, x->tick, &x->step);
+                  : svg_ticks(x->lo, x->hi, want, c->real_x ? 0 : 1, x->tick, &x->step);
 }
 
 /* Rounds the range out to whole steps, so that the top and bottom grid lines are ticks. */
@@ -317,11 +318,12 @@ Status svg_chart(Text *out, const SvgChart *c)
                            c->width / 2, c->height / 2);
     TRY(chart_legend(NULL, c, &legend_height));
     chart_layout(c, legend_height, &f);
-    TRY(text_markup(out,
-                    " data-box=\"%.1f %.1f %.1f %.1f\" data-x=\"%.9g %.9g\" data-y=\"%.9g %.9g\" "
-                    "data-log=\"%d\" data-logx=\"%d\" data-unit=\"%d\" data-word=\"%s\">\n",
-                    f.left, f.top, f.right, f.bottom, f.x.lo, f.x.hi, f.y.lo, f.y.hi, f.y.log,
-                    f.x.log, (int)c->y_unit, c->x_label));
+    TRY(text_markup(
+        out,
+        " data-box=\"%.1f %.1f %.1f %.1f\" data-x=\"%.9g %.9g\" data-y=\"%.9g %.9g\" "
+        "data-log=\"%d\" data-logx=\"%d\" data-unit=\"%d\" data-real=\"%d\" data-word=\"%s\">\n",
+        f.left, f.top, f.right, f.bottom, f.x.lo, f.x.hi, f.y.lo, f.y.hi, f.y.log, f.x.log,
+        (int)c->y_unit, c->real_x, c->x_label));
     TRY(chart_labels(out, c, &f));
     TRY(chart_grid(out, &f, c));
     for (int i = 0; i < c->n_series; i++) TRY(chart_series(out, &f, &c->series[i]));

@@ -3,6 +3,8 @@
  * engine/schedule/simulate.h does. */
 #include "pages/charts/timeline.h"
 
+#include "pages/charts/svg.h"
+
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
@@ -84,6 +86,41 @@ void timeline_limit(Timeline *t, int boxes)
 int timeline_shown_rank(const Timeline *t, int i)
 {
     return t->shown == 1 ? 0 : (int)((int64_t)i * (t->ranks - 1) / (t->shown - 1));
+}
+
+/* ---- recorded iterations ---- */
+
+/* The one of which as many take less as take longer; equal ones by their order. */
+const TimelineIteration *timeline_median(const Timeline *t)
+{
+    for (int i = 0; i < t->n_recorded; i++) {
+        int before = 0;
+        for (int k = 0; k < t->n_recorded; k++) {
+            const double x = t->recorded[k].step_s, y = t->recorded[i].step_s;
+            before += x < y || (x == y && k < i);
+        }
+        if (before == (t->n_recorded - 1) / 2) return &t->recorded[i];
+    }
+    return NULL;
+}
+
+Status timeline_which(Text *out, const Timeline *t)
+{
+    const TimelineIteration *median = timeline_median(t);
+    char least_text[32], most_text[32];
+    double least = INFINITY, most = 0;
+    if (median == NULL || median->step_s <= 0) return OK;
+    for (int i = 0; i < t->n_recorded; i++) {
+        least = fmin(least, t->recorded[i].step_s);
+        most = fmax(most, t->recorded[i].step_s);
+    }
+    TRY(text_printf(out, "iteration %lld, ", (long long)t->iteration));
+    if (t->iteration != median->number)
+        TRY(text_printf(out, "%.1f %% %s than ", 100 * fabs(t->step_s / median->step_s - 1),
+                        t->step_s > median->step_s ? "longer" : "shorter"));
+    return text_printf(out, "the median of %d (%s to %s)", t->n_recorded,
+                       svg_value_text(least_text, least, SVG_SECONDS),
+                       svg_value_text(most_text, most, SVG_SECONDS));
 }
 
 /* ---- from a simulation ---- */

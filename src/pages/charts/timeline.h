@@ -95,6 +95,11 @@ void timeline_sum(Timeline *t);
 /* Sets grain, so that about `boxes` boxes are drawn at most. */
 void timeline_limit(Timeline *t, int boxes);
 int timeline_shown_rank(const Timeline *t, int i); /* the i-th that is drawn */
+/* The recorded iteration of the median step, of an even number the shorter of the two; NULL: none is recorded. */
+const TimelineIteration *timeline_median(const Timeline *t);
+/* Appends which iteration is drawn, and how long the recorded ones take: "iteration 7, the median of 20 (2.881 to
+ * 3.213 s)", or how far from the median it is. Nothing for a simulation. */
+Status timeline_which(Text *out, const Timeline *t);
 
 /* timeline_svg.c: one <svg> of `width` pixels. Its time axis is `axis_s` long, which several
  * timelines share. timeline_colors writes the style rules that it needs. */

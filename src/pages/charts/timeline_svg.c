@@ -29,9 +29,10 @@ enum {
     AXIS = 26,
     LEGEND = 22,
     SHADES = 6,
-    DIGIT = 5,        /* pixels of a digit in a box */
-    NARROW = 3,       /* pixels of a mean pass, below which parts of the step are drawn, too, ... */
-    WIDE = 14,        /* ... in which it has so many */
+    DIGIT = 5,  /* pixels of a digit in a box ... */
+    SMALL = 4,  /* ... and of one in smaller type, if there is no room; page/pipeline.js has both */
+    NARROW = 3, /* pixels of a mean pass, below which parts of the step are drawn, too, ... */
+    WIDE = 14,  /* ... in which it has so many */
     PART_BOXES = 600, /* spans shorter than this share of a part share boxes */
     THIN = 6,         /* narrower boxes have no edge, because it would cover them */
 };
@@ -71,7 +72,8 @@ Status timeline_colors(Text *out)
     }
     return text_printf(out,
                        ".pipe .win{cursor:grab}.pipe .win text{font-size:9px;"
-                       "text-anchor:middle;pointer-events:none}.pipe .r rect{stroke:#fff;"
+                       "text-anchor:middle;pointer-events:none}.pipe .win .small{font-size:7px}"
+                       ".pipe .r rect{stroke:#fff;"
                        "stroke-width:.4}.pipe .r .thin{stroke:none;"
                        "shape-rendering:crispEdges}.pipe .head{font-weight:bold;font-size:13px}\n");
 }
@@ -128,9 +130,10 @@ typedef struct View {
 static Status draw_number(Text *out, const View *v, const TimelineSpan *s, double x, double width)
 {
     int digits = s->micro < 10 ? 1 : s->micro < 100 ? 2 : s->micro < 1000 ? 3 : 5;
-    if (s->micro < 0 || width < digits * DIGIT + 2) return OK;
-    return text_printf(out, "<text class=\"tk%d%d\" x=\"%.1f\" y=\"13\">%d</text>", (int)s->kind,
-                       shade_of(v->t, s->chunk), x + width / 2, s->micro);
+    if (s->micro < 0 || width < digits * SMALL) return OK;
+    return text_printf(out, "<text class=\"tk%d%d%s\" x=\"%.1f\" y=\"13\">%d</text>", (int)s->kind,
+                       shade_of(v->t, s->chunk), width < digits * DIGIT + 2 ? " small" : "",
+                       x + width / 2, s->micro);
 }
 
 /* Draws one span. half: it has half the row's height; lower: the lower half. */

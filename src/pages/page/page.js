@@ -37,7 +37,8 @@ document.querySelectorAll('svg.plot[data-box]').forEach(function(svg){
    if(best===null||Math.abs(best[0]-px)>Math.abs(c.near[0]-px))best=c.near});
   if(best===null)return;
   cross.setAttribute('d','M'+best[0]+' '+box[1]+'V'+box[3]);
-  var lines=[svg.dataset.word+' '+Math.round(step(best[0])).toLocaleString('en-US')];
+  var at=step(best[0]),lines=[svg.dataset.word+' '+
+   (svg.dataset.real==='1'?text(at,0):Math.round(at).toLocaleString('en-US'))];
   curves.forEach(function(c){if(3>Math.abs(c.near[0]-best[0]))
    lines.push(c.name+': '+text(value(c.near[1]),unit))});
   show(e,lines.join('\n'))});

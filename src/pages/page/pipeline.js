@@ -21,12 +21,12 @@ document.querySelectorAll('svg.pipe').forEach(function(svg){
   z.setAttribute('transform','scale('+k+' 1) translate('+(-x0)+' 0)');
   rows.forEach(function(row,i){row.textContent='';
    boxes[i].forEach(function(b){var x=(b.x-x0)*k,w=b.w*k;
-    if(b.h>=18)if(w>=5*b.m.length+2)if(x+w>0)if(W>x)
-     put(row,'text',{'class':b.c,x:(Math.max(x,0)+Math.min(x+w,W))/2,y:13},b.m)})});
+    if(b.h>=18)if(w>=4*b.m.length)if(x+w>0)if(W>x)
+     put(row,'text',{'class':b.c+(w>=5*b.m.length+2?'':' small'),x:(Math.max(x,0)+Math.min(x+w,W))/2,y:13},b.m)})});
   var span=axis/k,from=begin+x0/W*axis,step=Math.pow(10,Math.floor(Math.log10(span/4)));
   if(span/step>20)step*=5;else if(span/step>8)step*=2;ticks.textContent='';
   for(var i=Math.ceil(from/step);from+span>=i*step;i++){
-   var x=L+(i*step-from)/span*W,unit=step>=1?1:step>=1e-3?1e3:1e6;
+   var x=L+(i*step-from)/span*W,unit=span>=1?1:span>=1e-3?1e3:1e6;
    put(ticks,'path',{d:'M'+x+' '+T+'V'+(T+H+4)});
    put(ticks,'text',{'class':'mid',x:x,y:T+H+17},
     Number((i*step*unit).toPrecision(9))+(unit===1?' s':unit===1e3?' ms':' \u00b5s'))}}

@@ -125,8 +125,7 @@ typedef struct TimeUnit {
 } TimeUnit;
 static TimeUnit memory_time(const Timeline *t)
 {
-    static const double LEAST_S = 4; /* shorter ones have too few whole seconds for ticks */
-    return t->step_s >= LEAST_S ? (TimeUnit){ 1, "s" } : (TimeUnit){ 1e3, "ms" };
+    return t->step_s >= 1 ? (TimeUnit){ 1, "s" } : (TimeUnit){ 1e3, "ms" };
 }
 
 /* Each interval shows the moment with the most bytes in it, so that the peak is exact. Kinds are
@@ -186,6 +185,7 @@ static Status memory_panel(Text *out, const Timeline *t, int rank, bool shown)
                              .width = 342,
                              .height = 206,
                              .from_zero = true,
+                             .real_x = true,
                              .snug = true,
                              .guide = &line,
                              .guides = 1 };
@@ -302,16 +302,33 @@ Status pipeline_style(Text *out)
     return text_printf(out, ".kinds .f%d{fill:var(--line)}</style>\n", BUBBLE);
 }
 
+/* A heading of the view's own, else the names of what is drawn. */
+static Status view_header(Text *out, const PipelineView *v)
+{
+    if (v->title != NULL)
+        return text_markup(out, "<header><h1>%s</h1><p>%s</p></header>\n", v->title, v->about);
+    TRY(text_printf(out, "<header><h1>%s", v->timelines > 0 ? "Pipelines: " : "Scaling: "));
+    for (int i = 0; i < v->timelines; i++)
+        TRY(text_markup(out, i == 0 ? "%s" : ", %s", v->timeline[i].title));
+    for (int i = 0; i < v->scalings; i++)
+        TRY(text_markup(out, v->timelines + i == 0 ? "%s" : ", %s", v->scaling[i].title));
+    return text_printf(out, "</h1></header>\n");
+}
+
 /* Timelines first, each with its own section, then one section for all scaling curves. */
 Status pipeline_html(Text *out, const PipelineView *v)
 {
     TRY(page_begin(out, v->title != NULL ? v->title : v->timelines > 0 ? "Pipelines" : "Scaling"));
     TRY(pipeline_style(out));
-    if (v->title != NULL)
-        TRY(text_markup(out, "<header><h1>%s</h1><p>%s</p></header>\n", v->title, v->about));
+    TRY(view_header(out, v));
     if (v->timelines > 0) TRY(comparison_part(out, v));
     for (int i = 0; i < v->timelines; i++) {
         TRY(text_printf(out, "<section>\n"));
+        if (v->timeline[i].iteration > 0) {
+            TRY(text_markup(out, "<h2>%s</h2>\n<p>This is ", v->timeline[i].title));
+            TRY(timeline_which(out, &v->timeline[i]));
+            TRY(text_printf(out, ".</p>\n"));
+        }
         TRY(pipeline_timeline(out, &v->timeline[i], longest_step_s(v)));
         TRY(pipeline_ranks(out, &v->timeline[i]));
         TRY(text_printf(out, "</section>\n"));

@@ -635,9 +635,57 @@ static void a_wrong_scaling_curve_is_refused_by_point(void **state)
     }
 }
 
+/* Steps of 40, 20, 30 and 99 ms: the longest of the ranks, so rank 1's 30 counts. Of four the median is the shorter
+ * of the two in the middle. */
+static void the_median_step_is_drawn_and_named(void **state)
+{
+    Folder *f = *state;
+    static const char *const which[] = { "iteration 5, the median of 4 (20 ms to 99 ms)",
+                                         "iteration 7, 230.0 % longer than the median of 4 (",
+                                         "iteration 4, 33.3 % shorter than the median of 4 (" };
+    static const int64_t asked[] = { TIMELINE_MEDIAN, TIMELINE_LAST, 4 };
+    static const char passes[] = "\"fwd_start\":[0,4],\"fwd_end\":[2,6],\"bwd_start\":[2,6],"
+                                 "\"bwd_end\":[4,8]}";
+    char rank[2][1024];
+    for (int r = 0; r < 2; r++) {
+        (void)snprintf(rank[r], sizeof rank[r],
+                       "{\"3\":{\"total\":40,%s,\"4\":{\"total\":20,%s,\"5\":{\"total\":%d,%s,"
+                       "\"7\":{\"total\":99,%s}",
+                       passes, passes, r == 0 ? 10 : 30, passes, passes);
+    }
+    put(f, "pp_rank_0.json", rank[0]);
+    put(f, "pp_rank_1.json", rank[1]);
+    for (int i = 0; i < 3; i++) {
+        Text text;
+        CHECK_OK(timeline_read(f->dir, asked[i], &f->data, &f->t));
+        CHECK_INT(f->t.iteration, i == 0 ? 5 : i == 1 ? 7 : 4);
+        CHECK_INT(f->t.n_recorded, 4);
+        CHECK_OK(text_init(&text, &f->text));
+        CHECK_OK(timeline_table(&text, &f->t));
+        check_in(text.data, which[i]);
+        check_in(draw(f, pipeline_html), which[i]);
+    }
+}
+
+/* Boxes ten pixels wide have two digits in small type, and one in the usual. */
+static void narrow_boxes_have_numbers_too(void **state)
+{
+    Folder *f = *state;
+    simulate(f, "1f1b", 4, 40);
+    const char *page = draw(f, pipeline_html), *last = strstr(page, ">39</text>");
+    const char *one = strstr(page, ">7</text>");
+    CHECK(last != NULL && one != NULL);
+    while (strncmp(last, "<text", 5) != 0) last--;
+    while (strncmp(one, "<text", 5) != 0) one--;
+    CHECK(strstr(last, " small\"") != NULL && strstr(last, " small\"") < strstr(last, ">39<"));
+    CHECK(strstr(one, " small\"") > strstr(one, ">7<"));
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
+        PLACE_TEST(the_median_step_is_drawn_and_named),
+        PLACE_TEST(narrow_boxes_have_numbers_too),
         PLACE_TEST(sums_and_bubbles_are_those_worked_out_by_hand),
         PLACE_TEST(old_names_of_the_config_are_read),
         PLACE_TEST(time_that_two_passes_share_counts_once),
