@@ -289,6 +289,20 @@ static Status print_planned_only(const PlanReport *r, Text *out)
                        r->price->host_bytes / PLAN_GIB, by_host ? "main weights and " : "");
 }
 
+Status plan_report_notes(const PlanReport *r, Text *out)
+{
+    if (r->price->in_series)
+        TRY(text_printf(out,
+                        "note        %s is priced with its exchanges in series with compute, as "
+                        "stack %s runs it today\n",
+                        r->layout->schedule->name, r->stack));
+    if (r->price->bounded)
+        TRY(text_printf(out,
+                        "note        products and attention have upper bounds for rates, from the "
+                        "instructions of our kernels: nothing was measured\n"));
+    return print_planned_only(r, out);
+}
+
 /* Order of the page: the question, the search, the layout, memory, time, speed. A search without a
  * result ends after its own lines. */
 Status plan_report_text(const PlanReport *r, Text *out)
@@ -313,16 +327,7 @@ Status plan_report_text(const PlanReport *r, Text *out)
                     "layout      %s\n            %" PRId64 " micro-batches, replica of %" PRId64
                     " GPUs\npartition   %s\n",
                     plan_layout_text(layout, l, p), micros, search_replica(l), r->partition));
-    if (p->in_series)
-        TRY(text_printf(out,
-                        "note        %s is priced with its exchanges in series with compute, as "
-                        "stack %s runs it today\n",
-                        l->schedule->name, r->stack));
-    if (p->bounded)
-        TRY(text_printf(out,
-                        "note        products and attention have upper bounds for rates, from the "
-                        "instructions of our kernels: nothing was measured\n"));
-    TRY(print_planned_only(r, out));
+    TRY(plan_report_notes(r, out));
     char title[96];
     (void)snprintf(title, sizeof title, "memory      of pipeline rank %d, the fullest",
                    p->worst_rank);

@@ -35,6 +35,10 @@ typedef struct PlanScale {
 /* Two lines for people: which rates of the GPU are measured, published or assumed; and, on GPUs where the stack
  * never ran, that it did not. */
 Status plan_report_basis(const PlanRequest *q, Text *out);
+/* A line for each thing that a reader of the layout's figures must know. Lines of a report begin with a word and
+ * spaces, PLAN_LINE_WORD characters in all. */
+enum { PLAN_LINE_WORD = 12 };
+Status plan_report_notes(const PlanReport *r, Text *out);
 /* For people. */
 Status plan_report_text(const PlanReport *r, Text *out);
 /* One JSON object. */

@@ -4,6 +4,7 @@
 
 #include "pages/charts/page.h"
 #include "planner/page/pipeline_page.h"
+#include "planner/stack/stack.h"
 
 #include <inttypes.h>
 #include <math.h>
@@ -155,6 +156,21 @@ static Status training_fact(const PlanPage *p, Text *out)
                      text_si(tokens, p->report->tokens), mean);
 }
 
+/* What failures and checkpoints make of the GPU's hours, and the energy for that. */
+static Status cost_fact(const PlanPage *p, Text *out)
+{
+    Goodput g;
+    char hours[32], energy[64] = "of all GPUs, with failures and checkpoints";
+    if (p->report->tokens <= 0) return OK;
+    plan_goodput(&p->answer->request, &p->answer->price, p->report->tokens, &g);
+    if (g.share == 0) return OK;
+    if (g.megawatt_h > 0)
+        (void)snprintf(energy, sizeof energy, "with failures and checkpoints; at most %.1f MWh",
+                       g.megawatt_h);
+    return part_fact(out, "Cost, GPU hours", text_thousands(hours, llround(g.gpu_hours)), "%s",
+                     energy);
+}
+
 static Status answer_facts(const PlanPage *p, Text *out)
 {
     const PlanRequest *q = &p->answer->request;
@@ -179,7 +195,28 @@ static Status answer_facts(const PlanPage *p, Text *out)
                   price->peak_bytes * bytes / PLAN_GIB, price->worst_rank, q->hardware->memory_gib,
                   q->config->plan_margin));
     if (!price->fits) TRY(text_printf(out, "</div>"));
-    return training_fact(p, out);
+    TRY(training_fact(p, out));
+    return cost_fact(p, out);
+}
+
+/* The same lines that the text has: which rates are measured, published or assumed, what limits all layouts, and what
+ * is not proven. Each begins with its word. */
+static Status basis_part(const PlanPage *p, Text *out)
+{
+    Text lines;
+    int n = 0;
+    TRY(text_init(&lines, p->arena));
+    TRY(plan_report_basis(&p->answer->request, &lines));
+    TRY(plan_answer_limits(p->answer, &lines));
+    TRY(plan_report_notes(p->report, &lines));
+    TRY(text_printf(out, "<section id=\"basis\"><h2>What this rests on</h2>\n<dl>\n"));
+    for (const char *at = lines.data; *at != '\0'; at += n + (at[n] == '\n')) {
+        n = (int)strcspn(at, "\n");
+        if (n <= PLAN_LINE_WORD) continue;
+        TRY(text_markup(out, "<dt>%.*s</dt><dd>%.*s</dd>\n", (int)strcspn(at, " "), at,
+                        n - PLAN_LINE_WORD, at + PLAN_LINE_WORD));
+    }
+    return text_printf(out, "</dl></section>\n");
 }
 
 /* ---- memory and time ---- */
@@ -394,6 +431,7 @@ static Status page_text(const PlanPage *p, const Drawn *d, Text *out)
     TRY(question_facts(p, out));
     TRY(answer_facts(p, out));
     TRY(text_printf(out, "</div>\n"));
+    TRY(basis_part(p, out));
     TRY(layouts_section(p, out));
     TRY(memory_section(p, d, out));
     TRY(time_section(p, out));
@@ -448,12 +486,18 @@ Status plan_page_scaling(const PlanQuestion *q, const PlanScale *row, int n, con
         s.efficiency[i] = plan_scale_efficiency(row, i);
         s.unfit[i] = !row[i].price.fits;
     }
-    char title[128], about[160], batch[32], length[32];
+    char title[128], batch[32], length[32];
     const Config *c = q->request.config;
+    Text about;
     (void)snprintf(title, sizeof title, "%.60s on %.60s", c->model_name,
                    q->request.hardware->gpu_title);
-    (void)snprintf(about, sizeof about, "%s sequences of %s tokens a step on all numbers of GPUs",
-                   text_thousands(batch, c->train_batch), text_thousands(length, c->data_sequence));
-    const PipelineView v = { .title = title, .about = about, .scaling = &s, .scalings = 1 };
+    TRY(text_init(&about, a));
+    TRY(text_printf(&about, "%s sequences of %s tokens a step on all numbers of GPUs; %s; ",
+                    text_thousands(batch, c->train_batch), text_thousands(length, c->data_sequence),
+                    q->request.stack->name));
+    TRY(plan_report_basis(&q->request, &about));
+    for (size_t i = 0; i + 1 < about.used; i++) /* its lines become one */
+        if (about.data[i] == '\n') about.data[i] = ';';
+    const PipelineView v = { .title = title, .about = about.data, .scaling = &s, .scalings = 1 };
     return pipeline_write(path, &v, out);
 }

@@ -6,7 +6,7 @@
 
 #include <stdlib.h>
 
-enum { WIDTH = 1280 };
+enum { PLAN_LINE = 13 }; /* characters of a line's word, and the end of the line before */
 
 /* Counts errors of scripts. Frames come by the clock, because a loaded machine may draw none before the page
  * is written out. */
@@ -108,12 +108,21 @@ static void a_plan_is_whole_at_1280_pixels(void **state)
     Outcome o = RUN(lab, "one", PLAN, "mesh.pp=9", "mesh.ep=8", "train.batch=512", "--cluster",
                     "mi325x:72", "--tokens", "15T", "--html", "x.html");
     CHECK_EXIT(o, 0);
+    const char *cost = strstr(o.out, "\ncost        ");
+    CHECK(cost != NULL);
+    cost += PLAN_LINE;
     o = browse(lab, "one");
     CHECK_INT(found(&o, "chosen"), 1);
     CHECK_INT(found(&o, "zoom"), 1);
     CHECK_INT(found(&o, "numbers"), 1);
     CHECK(found(&o, "boxes") > 9 * 10);
     CHECK(strstr(o.out, "9 hosts of 8") != NULL);
+    CHECK_SAYS(o.out, "<dt>rates</dt><dd>published gemm; assumed memory, grouped,");
+    CHECK_SAYS(o.out, "<dt>note</dt><dd>stack switchyard has never run on a GPU of AMD");
+    char hours[64];
+    (void)snprintf(hours, sizeof hours, "<dt>Cost, GPU hours</dt><dd>%.*s<small>with failures",
+                   (int)strcspn(cost, " "), cost);
+    CHECK_SAYS(o.out, hours);
 }
 
 /* The share in % behind a word, of the n-th such word. */
