@@ -431,13 +431,14 @@ static Status explain_bubble(Explained *x)
 {
     const PlanLayout *l = x->r->layout;
     double p = l->pp, m = x->in.micros, v = l->vpp;
-    TRY(text_printf(x->out,
-                    "\nbubble %.4f of the pipeline's %.3f s; with equal stages 1F1B has "
-                    "(p-1)/(p-1+m v) = %.4f, p = %g, m = %g, v = %g\n"
-                    "  a transfer between stages takes %.3f ms; times of a micro-batch, ms\n"
-                    "  theory of %s: %s\n",
-                    x->r->price->bubble, x->r->price->schedule_s, (p - 1) / (p - 1 + m * v), p, m,
-                    v, 1e3 * x->in.send_s, l->schedule->name, l->schedule->bubble));
+    TRY(text_printf(
+        x->out,
+        "\nbubble %.4f of the pipeline's %.3f s; with equal stages and free exchanges 1F1B has "
+        "(p-1)/(p-1+m v) = %.4f, p = %g, m = %g, v = %g\n"
+        "  a transfer between stages takes %.3f ms; times of a micro-batch, ms\n"
+        "  theory of %s: %s\n",
+        x->r->price->bubble, x->r->price->schedule_s, (p - 1) / (p - 1 + m * v), p, m, v,
+        1e3 * x->in.send_s, l->schedule->name, l->schedule->bubble));
     for (int i = 0; i < l->pp * l->vpp && i < 256; i++) {
         const ChunkTimes *t = &x->in.time[i];
         TRY(text_printf(x->out, "    rank %d chunk %d: forward %.3f, input %.3f, weight %.3f\n",
