@@ -39,6 +39,7 @@
 /* config: settings (`rows.def`), presets, checks */
 #include "engine/config/config.h"
 #include "engine/config/config_doc.h"
+#include "engine/config/gpu_hour.h"
 #include "engine/config/ramp.h"
 
 /* count: what an engine takes, counted without running it */

@@ -173,7 +173,9 @@ void plan_goodput(const PlanRequest *q, const PlanPrice *p, double tokens, Goodp
     out->share = full / out->mean_s;
     if (!(out->share >= GOODPUT_LEAST))
         out->share = 0, out->mean_s = out->p50_s = out->p90_s = HUGE_VAL;
-    out->gpu_hours = out->mean_s / HOUR_S * gpus;
+    out->whole_s = out->mean_s * c->plan_lost;
+    out->gpu_hours = out->whole_s / HOUR_S * gpus;
+    out->hour = gpu_hour_of(c);
     out->megawatt_h = out->gpu_hours * q->hardware->gpu_watts * c->plan_power_factor / 1e6;
 }
 

@@ -15,11 +15,19 @@
  * A checkpoint that is written while the training goes on counts only when it is written. So a failure also costs the
  * work of that time, which is added to the restart.
  *
- * Not here: planned pauses, evaluation, spare GPUs that take over without a restart, failures that depend on each
- * other. */
+ * Whole trainings lose more: evaluation, annealing, maintenance, slow days of a cluster. All of that is one factor,
+ * plan.lost. Published GPU hours over those of the published step: 1.10 and 1.22 (Olmo 3 7B and 32B: 234 k and 1.05 M
+ * for 5.9 T tokens at 7,700 and 1,900 a second, muxup.com/2025q4/minipost-olmo3-training-cost), 1.17 (Llama 3 405B:
+ * 30.84 M by its model card for 3.8e25 FLOPs at 400 TFLOP/s, arXiv:2407.21783, section 1 and table 4) and 1.18 (BLOOM:
+ * 1.083 M for 366 B tokens at 156 TFLOP/s with recompute, arXiv:2211.05100, section 3). Llama 1 (arXiv:2302.13971) and
+ * DeepSeek-V3 (arXiv:2412.19437) publish hours of steps alone: 1.00. Failures and checkpoints are 1.00 to 1.08 of it
+ * here, so 1.1 is left, of 1.0 to 1.2.
+ *
+ * Not here: spare GPUs that take over without a restart, failures that depend on each other. */
 #ifndef PLANNER_GOODPUT_H
 #define PLANNER_GOODPUT_H
 
+#include "engine/config/gpu_hour.h"
 #include "planner/plan.h"
 
 /* A training and what interrupts it. All times in seconds. */
@@ -43,13 +51,17 @@ typedef struct Goodput {
     double young_s, daly_s;       /* their best intervals */
     double share;                 /* full_s of mean_s; 0: it never ends */
     double saved_bytes;           /* of a checkpoint, that the fullest GPU writes */
-    double gpu_hours, megawatt_h; /* of mean_s; megawatt_h 0: the GPU's file has no gpu.watts */
+    double whole_s;               /* mean_s times plan.lost */
+    double gpu_hours, megawatt_h; /* of whole_s; megawatt_h 0: the GPU's file has no gpu.watts */
+    GpuHour hour;                 /* gpu_hour_cost(.., &hour, gpu_hours) */
 } Goodput;
 
 /* A training with a share below this "never ends". */
 static const double GOODPUT_LEAST = 1e-3;
+/* The range of plan.lost in published trainings, as above. */
+static const double GOODPUT_LOST_LEAST = 1.0, GOODPUT_LOST_MOST = 1.2;
 
-/* The times of a case, everything but full_s, share, bytes, hours and energy. */
+/* The times of a case, everything but full_s, share, whole_s, bytes, hours, energy and money. */
 void goodput_times(const GoodputCase *c, Goodput *out);
 
 /* The training of `tokens` by this price; settings are plan.* and checkpoint.every of the request. */

@@ -245,11 +245,11 @@ static Status print_failures(const Config *c, const Goodput *g, Text *out)
                        g->of.stall_s, text_bytes(bytes, g->saved_bytes), c->plan_storage_gb_s);
 }
 
-/* Days, what failures and checkpoints take of them, and what the training uses up. */
+/* Days, what failures, checkpoints and all else take of them, and what the training uses up. */
 static Status print_goodput(const PlanReport *r, Text *out)
 {
     const Config *c = r->request->config;
-    char tokens[32], hours[32];
+    char tokens[32], hours[32], cost[GPU_HOUR_COST_BYTES];
     Goodput g;
     plan_goodput(r->request, r->price, r->tokens, &g);
     TRY(text_printf(out, "duration    %.1f days for %s tokens at full speed", g.full_s / DAY_S,
@@ -259,8 +259,16 @@ static Status print_goodput(const PlanReport *r, Text *out)
                     "; %.1f days with failures and checkpoints (P50 %.1f, P90 %.1f), goodput "
                     "%.1f %%\n",
                     g.mean_s / DAY_S, g.p50_s / DAY_S, g.p90_s / DAY_S, 100 * g.share));
+    TRY(text_printf(out,
+                    "whole       %.1f days with evaluation, annealing and pauses: x %g (plan.lost; "
+                    "published ones x %g to %g: %.1f to %.1f days)\n",
+                    g.whole_s / DAY_S, c->plan_lost, GOODPUT_LOST_LEAST, GOODPUT_LOST_MOST,
+                    g.mean_s * GOODPUT_LOST_LEAST / DAY_S, g.mean_s * GOODPUT_LOST_MOST / DAY_S));
     TRY(print_failures(c, &g, out));
     TRY(text_printf(out, "cost        %s GPU hours", text_thousands(hours, llround(g.gpu_hours))));
+    if (g.hour.price > 0)
+        TRY(text_printf(out, ", %s (plan.gpu_hour %s)", gpu_hour_cost(cost, &g.hour, g.gpu_hours),
+                        c->plan_gpu_hour));
     if (g.megawatt_h == 0) return text_printf(out, "\n");
     return text_printf(out, ", at most %.1f MWh: %g W a GPU, times %g (plan.power_factor)\n",
                        g.megawatt_h, r->request->hardware->gpu_watts, c->plan_power_factor);
@@ -398,16 +406,20 @@ static Status json_layout(const PlanLayout *l, const PlanPrice *p, const char *p
 /* The members of a training's days. What never ends is null. */
 static Status json_goodput(const Goodput *g, Text *out)
 {
-    return text_json(out,
-                     ",\"days\":%g,\"goodput\":{\"days\":%g,\"days_p50\":%g,\"days_p90\":%g,"
-                     "\"share\":%g,\"failures\":%g,\"failure_every_s\":%g,\"restart_s\":%g,"
-                     "\"redone_s\":%g,\"checkpoint_steps\":%g,\"checkpoint_every_s\":%g,"
-                     "\"young_s\":%g,\"daly_s\":%g,\"checkpoint_stop_s\":%g,"
-                     "\"checkpoint_bytes\":%g,\"gpu_hours\":%g,\"mwh\":%g}",
-                     g->full_s / DAY_S, g->mean_s / DAY_S, g->p50_s / DAY_S, g->p90_s / DAY_S,
-                     g->share, g->failures, g->of.mtbf_s, g->of.restart_s, g->redone_s,
-                     g->interval_steps, g->of.interval_s, g->young_s, g->daly_s, g->of.stall_s,
-                     g->saved_bytes, g->gpu_hours, g->megawatt_h);
+    TRY(text_json(out,
+                  ",\"days\":%g,\"goodput\":{\"days\":%g,\"days_p50\":%g,\"days_p90\":%g,"
+                  "\"share\":%g,\"failures\":%g,\"failure_every_s\":%g,\"restart_s\":%g,"
+                  "\"redone_s\":%g,\"checkpoint_steps\":%g,\"checkpoint_every_s\":%g,"
+                  "\"young_s\":%g,\"daly_s\":%g,\"checkpoint_stop_s\":%g,"
+                  "\"checkpoint_bytes\":%g,\"gpu_hours\":%g,\"mwh\":%g,\"days_whole\":%g",
+                  g->full_s / DAY_S, g->mean_s / DAY_S, g->p50_s / DAY_S, g->p90_s / DAY_S,
+                  g->share, g->failures, g->of.mtbf_s, g->of.restart_s, g->redone_s,
+                  g->interval_steps, g->of.interval_s, g->young_s, g->daly_s, g->of.stall_s,
+                  g->saved_bytes, g->gpu_hours, g->megawatt_h, g->whole_s / DAY_S));
+    if (g->hour.price > 0)
+        TRY(text_json(out, ",\"cost\":%g,\"currency\":%s", g->hour.price * g->gpu_hours,
+                      g->hour.currency));
+    return text_printf(out, "}");
 }
 
 static Status json_also(unsigned also, Text *out)
@@ -508,9 +520,10 @@ static Status csv_row(const PlanReport *r, const PlanLayout *l, const PlanPrice 
     if (r->tokens > 0) {
         Goodput g;
         plan_goodput(r->request, p, r->tokens, &g);
-        TRY(text_printf(out, ",%.9g,%.9g,%.9g,%.9g,%.9g,%.9g,%.0f", g.full_s / DAY_S,
+        TRY(text_printf(out, ",%.9g,%.9g,%.9g,%.9g,%.9g,%.9g,%.0f,%.9g", g.full_s / DAY_S,
                         g.mean_s / DAY_S, g.p50_s / DAY_S, g.p90_s / DAY_S, g.gpu_hours,
-                        g.megawatt_h, g.interval_steps));
+                        g.megawatt_h, g.interval_steps, g.whole_s / DAY_S));
+        if (g.hour.price > 0) TRY(text_printf(out, ",%.9g", g.hour.price * g.gpu_hours));
     }
     return text_printf(out, "\n");
 }
@@ -523,10 +536,12 @@ Status plan_report_csv(const PlanReport *r, Text *out)
     for (int i = 0; i < PLAN_KINDS; i++) TRY(text_printf(out, ",%s_bytes", plan_kind_names[i]));
     for (int i = 0; i < PLAN_PARTS; i++) TRY(text_printf(out, ",%s_s", plan_part_names[i]));
     TRY(text_printf(
-        out, ",shard,compute,buffers,exchange_in_series,exchange,also,products,tp,offload,etp%s\n",
+        out,
+        ",shard,compute,buffers,exchange_in_series,exchange,also,products,tp,offload,etp%s%s\n",
         r->tokens > 0 ? ",days,days_mean,days_p50,days_p90,gpu_hours,mwh,"
-                        "checkpoint_steps"
-                      : ""));
+                        "checkpoint_steps,days_whole"
+                      : "",
+        r->tokens > 0 && *r->request->config->plan_gpu_hour != '\0' ? ",cost" : ""));
     if (r->search == NULL) return csv_row(r, r->layout, r->price, 0, out);
     for (int i = 0; i < r->search->n_best; i++) {
         const SearchRow *row = &r->search->best[i];
@@ -580,7 +595,7 @@ const char *plan_scale_losses(char out[PLAN_LOSSES_BYTES], const PlanScale *s, i
 
 Status plan_scale_text(const PlanScale *s, int n, double room_bytes, Text *out)
 {
-    char layout[PLAN_LAYOUT_BYTES], losses[PLAN_LOSSES_BYTES];
+    char layout[PLAN_LAYOUT_BYTES], losses[PLAN_LOSSES_BYTES], cost[GPU_HOUR_COST_BYTES];
     for (int i = 0; i < n; i++) {
         const PlanPrice *p = &s[i].price;
         TRY(text_printf(out, "%8" PRId64 " GPUs %9.1f tokens/s/GPU %6.1f %%  %s", s[i].gpus,
@@ -593,10 +608,12 @@ Status plan_scale_text(const PlanScale *s, int n, double room_bytes, Text *out)
         const Goodput *g = &s[i].goodput;
         if (g->full_s > 0) TRY(text_printf(out, "; %.1f days", g->full_s / DAY_S));
         if (g->share > 0)
-            TRY(text_printf(out, ", %.1f with failures (P90 %.1f)", g->mean_s / DAY_S,
-                            g->p90_s / DAY_S));
+            TRY(text_printf(out, ", %.1f with failures (P90 %.1f), %.1f whole", g->mean_s / DAY_S,
+                            g->p90_s / DAY_S, g->whole_s / DAY_S));
         else if (g->full_s > 0)
             TRY(text_printf(out, ", with failures it never ends"));
+        if (g->share > 0 && g->hour.price > 0)
+            TRY(text_printf(out, ", %s", gpu_hour_cost(cost, &g->hour, g->gpu_hours)));
         (void)plan_scale_losses(losses, s, i, "lost to ");
         TRY(text_printf(out, "%s%s\n", *losses != '\0' ? "; " : "", losses));
     }

@@ -1,6 +1,7 @@
 /* config_check: rules that involve several settings: sizes that must divide, limits that depend on
  * other settings. The range of a single setting is in rows.def and checked by config_value.c. */
 #include "engine/config/config_private.h"
+#include "engine/config/gpu_hour.h"
 #include "engine/config/ramp.h"
 #include "kernels/core/kinds.h"
 
@@ -359,9 +360,11 @@ static Status check_peer(const Config *c)
 Status config_check(const Config *c)
 {
     BatchRamp ramp;
+    GpuHour hour;
     if (c->run_dir[0] == '\0') return FAIL(ERR_ARG, "run.dir is empty: name a folder");
     TRY(config_check_data(c));
     TRY(config_divides("train.micro_batch", c->train_micro_batch, "train.batch", c->train_batch));
+    TRY(gpu_hour_read(c, &hour));
     TRY(ramp_read(c, &ramp));
     TRY(ramp_divides(c, 1, c->train_micro_batch));
     TRY(at_most("model.dense_layers", c->model_dense_layers, "model.layers", c->model_layers));

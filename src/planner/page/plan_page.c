@@ -146,12 +146,15 @@ static Status question_facts(const PlanPage *p, Text *out)
 static Status training_fact(const PlanPage *p, Text *out)
 {
     Goodput g;
-    char days[32], tokens[32], mean[64] = "it never ends";
+    char days[32], tokens[32], mean[160] = "it never ends", cost[GPU_HOUR_COST_BYTES];
     if (p->report->tokens <= 0) return OK;
     plan_goodput(&p->answer->request, &p->answer->price, p->report->tokens, &g);
     (void)snprintf(days, sizeof days, "%.1f days", g.full_s / DAY_S);
     if (g.share > 0)
-        (void)snprintf(mean, sizeof mean, "%.1f (P90 %.1f)", g.mean_s / DAY_S, g.p90_s / DAY_S);
+        (void)snprintf(mean, sizeof mean, "%.1f (P90 %.1f), whole %.1f (plan.lost)%s%s",
+                       g.mean_s / DAY_S, g.p90_s / DAY_S, g.whole_s / DAY_S,
+                       g.hour.price > 0 ? ", cost " : "",
+                       g.hour.price > 0 ? gpu_hour_cost(cost, &g.hour, g.gpu_hours) : "");
     return part_fact(out, "Training", days, "%s tokens at full speed; with failures %s",
                      text_si(tokens, p->report->tokens), mean);
 }

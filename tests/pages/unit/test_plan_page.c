@@ -61,8 +61,9 @@ static const char *page_of(const PlanQuestion *q, PlanAnswer *answer, const char
 
 static const char *small_page(PlanAnswer *answer, const char *unfit, const char *ending)
 {
-    const char *set[] = { SMALL };
-    question_load(&asked, "deepseek-v2-lite", "h200", 16, "switchyard", set, 6);
+    const char *set[] = { SMALL, "plan.gpu_hour=\xe2\x82\xac"
+                                 "2.5" };
+    question_load(&asked, "deepseek-v2-lite", "h200", 16, "switchyard", set, 7);
     const PlanQuestion q = { .request = asked.request, .top = 3 };
     return page_of(&q, answer, unfit, ending);
 }
@@ -80,6 +81,7 @@ static void a_page_says_what_it_is_for_and_what_comes_out(void **state)
     check_in(page, "stack switchyard");
     check_in(page, "<dt>Memory: fits</dt>");
     check_in(page, "1.00 T tokens at full speed; with failures ");
+    check_in(page, " \xe2\x82\xac</small>");
     (void)snprintf(speed, sizeof speed, "<dt>Speed, tokens/s/GPU</dt><dd>%.1f<small>",
                    a.price.tokens_per_s_per_gpu);
     check_in(page, speed);

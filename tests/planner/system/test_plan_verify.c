@@ -3,6 +3,7 @@
 #include "harness/program.h"
 
 #include <cjson/cJSON.h>
+#include <math.h>
 
 #define TINY                                                                                       \
     "plan", "quickstart", "model.layers=2", "model.vocab=512", "data.sequence=32",                 \
@@ -116,6 +117,7 @@ static void days_are_said_in_every_format(void **state)
     CHECK_EXIT(o, 0);
     CHECK_SAYS(o.out, "days for 5.00 T tokens at full speed; ");
     CHECK_SAYS(o.out, "days with failures and checkpoints (P50 ");
+    CHECK_SAYS(o.out, " days with evaluation, annealing and pauses: x 1.1 (plan.lost; ");
     CHECK_SAYS(o.out, "one in 195.3 h (plan.mtbf_hours 50000 a GPU)");
     CHECK_SAYS(o.out, " GPU hours, at most ");
     CHECK_SAYS(o.out, "700 W a GPU, times 1.8");
@@ -125,16 +127,18 @@ static void days_are_said_in_every_format(void **state)
     double days = number(plan, "days"), mean = number(g, "days");
     CHECK(days < mean && mean < 1.2 * days && number(g, "days_p90") > number(g, "days_p50"));
     CHECK_NEAR(number(g, "share"), days / mean, 1e-12);
-    CHECK_NEAR(number(g, "gpu_hours"), mean * 24 * 256, 1e-6);
+    CHECK_NEAR(number(g, "days_whole"), 1.1 * mean, 1e-9); /* plan.lost */
+    CHECK_NEAR(number(g, "gpu_hours"), 1.1 * mean * 24 * 256, 1e-6);
+    CHECK(cJSON_GetObjectItem(g, "cost") == NULL);
     CHECK_NEAR(number(g, "mwh"), number(g, "gpu_hours") * 700 * 1.8e-6, 1e-6);
     CHECK_NEAR(number(g, "checkpoint_steps") * number(plan, "step_s") /
                    number(g, "checkpoint_every_s"),
                1, 1e-9);
     char steps[40];
-    (void)snprintf(steps, sizeof steps, ",%.0f\n", number(g, "checkpoint_steps"));
+    (void)snprintf(steps, sizeof steps, ",%.0f,", number(g, "checkpoint_steps"));
     o = RUN(*state, "days", V2_LITE, "--csv");
     CHECK_SAYS(o.out, ",also,products,tp,offload,etp,days,days_mean,days_p50,days_p90,gpu_hours,"
-                      "mwh,checkpoint_steps\n");
+                      "mwh,checkpoint_steps,days_whole\n");
     CHECK_SAYS(o.out, steps);
     cJSON_Delete(plan);
     o = RUN(*state, "days", V2_LITE, "--scale", "128,256", "--json");
@@ -146,6 +150,33 @@ static void days_are_said_in_every_format(void **state)
     o = RUN(*state, "days", V2_LITE, "--scale", "128,256", "plan.mtbf_hours=0");
     CHECK_EXIT(o, 0);
     CHECK_SAYS(o.out, " days, ");
+}
+
+/* The same price in each format: GPU hours times what one costs. */
+static void money_is_said_in_every_format(void **state)
+{
+    Outcome o = RUN(*state, "money", V2_LITE, "--json", "plan.gpu_hour=2.5 EUR");
+    cJSON *plan = parsed(&o);
+    const cJSON *g = member(plan, "goodput");
+    char cost[32], text[128];
+    CHECK_NEAR(number(g, "cost"), 2.5 * number(g, "gpu_hours"), 1e-6);
+    CHECK_TEXT(member(g, "currency")->valuestring, "EUR");
+    const long long whole = llround(number(g, "cost")); /* six digits */
+    (void)snprintf(cost, sizeof cost, "%lld,%03lld", whole / 1000, whole % 1000);
+    (void)snprintf(text, sizeof text, " GPU hours, %s EUR (plan.gpu_hour 2.5 EUR), at most ", cost);
+    o = RUN(*state, "money", V2_LITE, "plan.gpu_hour=2.5 EUR");
+    CHECK_SAYS(o.out, text);
+    (void)snprintf(text, sizeof text, " whole, %s $; ", cost);
+    o = RUN(*state, "money", V2_LITE, "plan.gpu_hour=$2.5", "--scale", "128,256");
+    CHECK_SAYS(o.out, text);
+    o = RUN(*state, "money", V2_LITE, "plan.gpu_hour=2.5", "--csv");
+    CHECK_SAYS(o.out, ",checkpoint_steps,days_whole,cost\n");
+    (void)snprintf(text, sizeof text, ",%.9g\n", number(g, "cost"));
+    CHECK_SAYS(o.out, text);
+    cJSON_Delete(plan);
+    o = RUN(*state, "money", V2_LITE, "plan.gpu_hour=EUR 2.5 EUR");
+    CHECK_EXIT(o, 2);
+    CHECK_SAYS(o.err, "plan.gpu_hour is \"EUR 2.5 EUR\", must be a number above 0, at most ");
 }
 
 static void a_training_that_never_ends_is_exit_3(void **state)
@@ -172,6 +203,7 @@ int main(void)
         LAB_TEST(a_layout_that_fails_is_named_and_the_others_go_on),
         LAB_TEST(what_cannot_be_verified_is_a_sentence),
         LAB_TEST(days_are_said_in_every_format),
+        LAB_TEST(money_is_said_in_every_format),
         LAB_TEST(a_training_that_never_ends_is_exit_3),
     };
     return LAB_RUN_ALL(tests);
