@@ -215,14 +215,18 @@ static Status print_interval(const PlanPrice *p, const PlanInterval *v, Text *ou
     const char *before = "; by rates and constants of";
     TRY(text_printf(
         out, "interval    %.0f to %.0f tokens/s/GPU, %.1f to %.1f GiB",
-        p->tokens_per_s_per_gpu / (1 + v->time), p->tokens_per_s_per_gpu * (1 + v->time),
+        p->tokens_per_s_per_gpu / (1 + v->time), p->tokens_per_s_per_gpu * (1 + v->faster),
         p->peak_bytes / PLAN_GIB / (1 + v->bytes), p->peak_bytes / PLAN_GIB * (1 + v->bytes)));
     for (int i = 0; i < INTERVAL_INPUTS; i++) {
         if (v->by[i] < 0.005) continue;
         TRY(text_printf(out, "%s %s %.0f %%", before, interval_names[i], 100 * v->by[i]));
         before = ",";
     }
-    return text_printf(out, "\n");
+    if (!v->assumed || v->by[INTERVAL_LINKS] < 0.005) return text_printf(out, "\n");
+    return text_printf(out,
+                       "\nnote        links assumed: %g to %g of the sheet's network, because "
+                       "nobody measured this one (plan calibrate --exchange)\n",
+                       INTERVAL_NETWORK_LEAST, INTERVAL_NETWORK_MOST);
 }
 
 /* How often GPUs fail, and what that asks of checkpoints. */
@@ -461,8 +465,11 @@ Status plan_report_json(const PlanReport *r, Text *out)
     TRY(json_layout(r->layout, r->price, r->partition, out));
     TRY(text_json(out, ",\"gpus\":%" PRId64 ",\"stack\":%s", r->request->gpus, r->stack));
     TRY(json_rates(r->request->hardware, out));
-    TRY(text_printf(out, ",\"interval\":{\"time\":%.6g,\"bytes\":%.6g,", r->interval.time,
-                    r->interval.bytes));
+    TRY(text_printf(out,
+                    ",\"interval\":{\"time\":%.6g,\"faster\":%.6g,\"bytes\":%.6g,"
+                    "\"links_assumed\":%s,",
+                    r->interval.time, r->interval.faster, r->interval.bytes,
+                    r->interval.assumed ? "true" : "false"));
     TRY(json_parts(out, "by", interval_names, r->interval.by, INTERVAL_INPUTS));
     TRY(text_printf(out, "}"));
     if (r->tokens > 0) {

@@ -3,6 +3,7 @@
 #include "planner/command/calibrate.h"
 
 #include "kernels/core/op.h"
+#include "planner/price/collective.h"
 
 #include <math.h>
 #include <stdio.h>
@@ -221,4 +222,83 @@ Status calibrate(const char *name, const char *bench, Arena *a, Hardware *h)
     return FAIL(ERR_FORMAT,
                 "%s: no op of `switchyard bench ops` or `bench contention` on a GPU stands there",
                 name);
+}
+
+/* ---- an exchange ---- */
+
+/* Each of `gpus` sends `bytes` to all, itself included. */
+typedef struct Exchange {
+    double gpus, bytes, s;
+} Exchange;
+
+/* Reads "64 MiB" up to a comma or the end. 0: the unit is none of these, or it is not above 0. */
+static double read_quantity(const char **at, const char *units, const double *times)
+{
+    char *end = NULL, name[8];
+    const double value = strtod(*at, &end);
+    const char *unit = end + strspn(end, " ");
+    const size_t n = strcspn(unit, " ,");
+    (void)snprintf(name, sizeof name, "%.*s", (int)n, unit);
+    *at = unit + n + strspn(unit + n, " ");
+    const int i = text_word_index(units, name);
+    return i >= 0 && value > 0 && isfinite(value) ? value * times[i] : 0;
+}
+
+/* A line's columns: size count type redop root time algbw busbw. Its rates have two decimals. */
+static Status read_exchange(const char *text, Exchange *e)
+{
+    static const double bytes[] = { 1, 1e3, 1e6, 1e9, 1024, 1048576, 1073741824 };
+    static const double times[] = { 1, 1e-3, 1e-6 };
+    const char *at = text;
+    double us = 0, rate = 0, bus = 0;
+    e->gpus = read_quantity(&at, "GPUs", times);
+    bool good = e->gpus >= 2 && e->gpus <= 1e8 && e->gpus == floor(e->gpus) && *at == ',';
+    if (good && strchr(++at, ',') == NULL) {
+        good = sscanf(at, "%lf %*s %*s %*s %*s %lf %lf %lf", &e->bytes, &us, &rate, &bus) == 4;
+        const double reached = e->bytes / us / 1e3, off = 0.01 + 0.02 * reached;
+        e->s = us * 1e-6;
+        good &= fabs(rate - reached) <= off && fabs(bus - reached * (1 - 1 / e->gpus)) <= off;
+    } else if (good) {
+        e->bytes = read_quantity(&at, "B|KB|MB|GB|KiB|MiB|GiB", bytes);
+        good = *at == ',';
+        if (good) at++, e->s = read_quantity(&at, "s|ms|us", times);
+        good &= *at == '\0';
+    }
+    if (good && e->bytes > 0 && e->s > 0 && isfinite(e->bytes / e->s)) return OK;
+    return FAIL(ERR_ARG,
+                "--exchange %.80s: write 2 GPUs or more, bytes (B to GiB) and a time (us, ms, s), "
+                "as in \"16 GPUs, 64 MiB, 3.1 ms\", or the GPUs and a line of alltoall_perf, whose "
+                "rates are those of so many",
+                text);
+}
+
+/* The price falls as the rate rises, so bisection finds it. */
+Status calibrate_exchange(const char *text, Arena *a, Hardware *h)
+{
+    Exchange e = { 0 };
+    CollectiveCost cost;
+    char said[160], bytes[32];
+    TRY(read_exchange(text, &e));
+    const bool far = e.gpus > h->scale_up_gpus;
+    const CollectiveGroup group = { (int64_t)e.gpus, (int64_t)fmin(e.gpus, h->scale_up_gpus), 0 };
+    double *rate = far ? &h->scale_out_achieved_gb_s : &h->scale_up_achieved_gb_s;
+    const double before = *rate, sheet = far ? h->scale_out_gb_s : h->scale_up_gb_s;
+    double least = 0, most = *rate = sheet;
+    TRY(collective_cost(h, COLLECTIVE_ALL_TO_ALL, &group, e.bytes, &cost));
+    if (cost.s > e.s) h->scale_out_crowd.n = 0; /* the exchange contradicts it */
+    TRY(collective_cost(h, COLLECTIVE_ALL_TO_ALL, &group, e.bytes, &cost));
+    if (cost.s > e.s)
+        return FAIL(ERR_ARG,
+                    "--exchange %.80s: faster than the data sheet of %s, whose %s.gb_s %g takes "
+                    "%.4g ms: give the GPU that ran it as --base",
+                    text, h->name, far ? "scale_out" : "scale_up", sheet, 1e3 * cost.s);
+    for (int i = 0; i < 60; i++) {
+        *rate = (least + most) / 2;
+        TRY(collective_cost(h, COLLECTIVE_ALL_TO_ALL, &group, e.bytes, &cost));
+        *(cost.s > e.s ? &least : &most) = *rate;
+    }
+    if (!far) h->scale_up_shard_gb_s *= *rate / before; /* 0: the file has none */
+    (void)snprintf(said, sizeof said, "measured: an all-to-all of %g GPUs, %s of each in %.4g ms",
+                   e.gpus, text_bytes(bytes, e.bytes), 1e3 * e.s);
+    return arena_text(a, said, strlen(said), far ? &h->scale_out_source : &h->scale_up_source);
 }

@@ -12,4 +12,10 @@
  * such output, or a line is cut. */
 Status calibrate(const char *name, const char *bench, Arena *a, Hardware *h);
 
+/* Sets the rate of `h` with which a plan of an all-to-all takes as long as a user measured: of scale_out if it leaves a
+ * domain, else of scale_up. `text`: "16 GPUs, 64 MiB, 3.1 ms", bytes that each GPU sends to all, or "16 GPUs, " and a
+ * line of alltoall_perf (nccl-tests), whose time out of place counts. ERR_ARG: neither; the line is not of so many GPUs; or
+ * it is faster than the data sheet. */
+Status calibrate_exchange(const char *text, Arena *a, Hardware *h);
+
 #endif

@@ -180,10 +180,13 @@ static Status answer_facts(const PlanPage *p, Text *out)
     const PlanPrice *price = &p->answer->price;
     char value[64], name[32], a[32];
     (void)snprintf(value, sizeof value, "%.1f", price->tokens_per_s_per_gpu);
-    const double time = 1 + p->report->interval.time, bytes = 1 + p->report->interval.bytes;
-    TRY(part_fact(
-        out, "Speed, tokens/s/GPU", value, "interval %.0f to %.0f; %.1f %% of the bf16 peak (MFU)",
-        price->tokens_per_s_per_gpu / time, price->tokens_per_s_per_gpu * time, 100 * price->mfu));
+    const PlanInterval *v = &p->report->interval;
+    const double bytes = 1 + v->bytes;
+    TRY(part_fact(out, "Speed, tokens/s/GPU", value,
+                  "interval %.0f to %.0f%s; %.1f %% of the bf16 peak (MFU)",
+                  price->tokens_per_s_per_gpu / (1 + v->time),
+                  price->tokens_per_s_per_gpu * (1 + v->faster),
+                  v->assumed ? ", links assumed" : "", 100 * price->mfu));
     TRY(part_fact(out, "Step", svg_value_text(a, price->step_s, SVG_SECONDS),
                   "compute %.1f %%; bubble %.1f %%: the mean share of the pipeline's time in which "
                   "compute lanes run nothing",

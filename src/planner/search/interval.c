@@ -4,6 +4,7 @@
 #include "planner/stack/stack.h"
 
 #include <math.h>
+#include <string.h>
 
 const char *const interval_names[INTERVAL_INPUTS] = { "products", "attention", "memory", "links",
                                                       "host",     "stack",     "spread" };
@@ -32,30 +33,42 @@ static const char *const sections[INTERVAL_INPUTS] = {
     [INTERVAL_HOST] = "host",
 };
 
-/* Makes the rates of one input worse. */
-static void make_worse(int input, Hardware *h, PlanStack *stack)
+/* What is priced: one input worse (an IntervalInput), all as it is, or links better. */
+enum { AS_IT_IS = INTERVAL_INPUTS, BETTER_LINKS };
+
+static bool is_assumed_network(const HardwareRates *r)
+{
+    return r->basis == BASIS_ASSUMED && strcmp(r->section, "scale_out") == 0;
+}
+
+/* Changes the rates of one input. */
+static void change_input(int what, Hardware *h, PlanStack *stack)
 {
     HardwareRates rates[HARDWARE_SECTIONS_MAX];
-    const int n = hardware_bases(h, rates);
+    const bool better = what == BETTER_LINKS;
+    const int n = hardware_bases(h, rates), input = better ? INTERVAL_LINKS : what;
     for (int i = 0; i < n && sections[input] != NULL; i++) {
         if (text_word_index(sections[input], rates[i].section) < 0) continue;
-        hardware_slow(h, rates[i].section, 1 + rate_off[rates[i].basis]);
+        double slower = 1 + rate_off[rates[i].basis], faster = slower;
+        if (is_assumed_network(&rates[i]))
+            slower = 1 / INTERVAL_NETWORK_LEAST, faster = INTERVAL_NETWORK_MOST;
+        hardware_slow(h, rates[i].section, better ? 1 / faster : slower);
     }
     if (input != INTERVAL_STACK) return;
     const HardwareBasis basis = stack_basis(stack, h);
     stack->slower = rate_off[basis], stack->larger = bytes_off[basis];
 }
 
-/* Prices all layouts with one input worse, or (INTERVAL_INPUTS) as they are. */
-static Status price_all(const PlanRequest *q, int input, const PlanLayout *const *l, int n,
+/* Prices all layouts with one input changed. */
+static Status price_all(const PlanRequest *q, int what, const PlanLayout *const *l, int n,
                         PlanPrice *price)
 {
     Hardware h = *q->hardware;
     PlanStack stack = *q->stack;
     Planner *p = NULL;
-    if (input < INTERVAL_INPUTS) make_worse(input, &h, &stack);
+    if (what != AS_IT_IS) change_input(what, &h, &stack);
     Config config = *q->config;
-    if (input == INTERVAL_SPREAD) config.plan_spread *= 1 + spread_off;
+    if (what == INTERVAL_SPREAD) config.plan_spread *= 1 + spread_off;
     const PlanRequest worse = { &config, &h, &stack, q->gpus };
     Status s = planner_make(&worse, &p);
     for (int i = 0; s == OK && i < n; i++) s = planner_price(p, l[i], &price[i]);
@@ -66,21 +79,29 @@ static Status price_all(const PlanRequest *q, int input, const PlanLayout *const
 Status plan_intervals(const PlanRequest *q, const PlanLayout *const *l, int n, PlanInterval *out)
 {
     Arena a = { 0 };
+    HardwareRates rates[HARDWARE_SECTIONS_MAX];
+    bool assumed = false;
     PlanPrice *price = NULL, *worse = NULL;
     TRY(arena_reserve(&a, "intervals", (size_t)1 << 30));
     Status s = ARENA_NEW(&a, n, &price);
     if (s == OK) s = ARENA_NEW(&a, n, &worse);
-    if (s == OK) s = price_all(q, INTERVAL_INPUTS, l, n, price);
-    for (int k = 0; s == OK && k < n; k++) out[k] = (PlanInterval){ 0 };
+    if (s == OK) s = price_all(q, AS_IT_IS, l, n, price);
+    for (int i = 0, all = hardware_bases(q->hardware, rates); i < all; i++)
+        assumed |= is_assumed_network(&rates[i]) && (double)q->gpus > q->hardware->scale_up_gpus;
+    for (int k = 0; s == OK && k < n; k++) out[k] = (PlanInterval){ .assumed = assumed };
     for (int i = 0; s == OK && i < INTERVAL_INPUTS; i++) {
         s = price_all(q, i, l, n, worse);
         for (int k = 0; s == OK && k < n; k++) {
             double more = worse[k].peak_bytes / price[k].peak_bytes - 1;
             out[k].by[i] = fmax(0, worse[k].step_s / price[k].step_s - 1);
             out[k].time = hypot(out[k].time, out[k].by[i]);
+            if (i != INTERVAL_LINKS || !assumed) out[k].faster = hypot(out[k].faster, out[k].by[i]);
             out[k].bytes = fmax(out[k].bytes, more);
         }
     }
+    if (s == OK && assumed) s = price_all(q, BETTER_LINKS, l, n, worse);
+    for (int k = 0; s == OK && assumed && k < n; k++)
+        out[k].faster = hypot(out[k].faster, fmax(0, price[k].step_s / worse[k].step_s - 1));
     arena_free(&a);
     return s;
 }

@@ -7,7 +7,14 @@
  * (the law of propagation of uncertainty, JCGM 100:2008, 5.1.2). Rates of one input, say of all products, are off
  * together.
  *
- * Not here: what no input says, such as a slow filesystem.
+ * A network between domains (scale_out) that nobody measured may be much slower than its sheet and hardly faster.
+ * Published, GB/s of a NIC of 400 Gb/s, where sheets of this program have 40 of 50: 48 - 49 expected of a ConnectX-7
+ * (github.com/NVIDIA/nccl-tests/issues/267); 43 - 47 with DeepEP on H800, InfiniBand (its README), 24 - 26 on H100
+ * (github.com/deepseek-ai/DeepEP/issues/155), 30 and 14 over RoCE (82), of which its copies for the own host are a half
+ * to a quarter; 20 in an all-to-all of NCCL over 16 hosts of H20 (github.com/NVIDIA/nccl/issues/1792). Reported as
+ * faults: 12 - 13 (DeepEP/issues/493, nccl/issues/2409). So what works reaches 0.5 to 1.2 of the sheet's rate.
+ *
+ * Not here: what no input says, such as a slow filesystem; networks with a fault.
  */
 #ifndef PLANNER_SEARCH_INTERVAL_H
 #define PLANNER_SEARCH_INTERVAL_H
@@ -27,11 +34,15 @@ typedef enum IntervalInput {
 
 extern const char *const interval_names[INTERVAL_INPUTS];
 
-/* Shares: a step takes from step_s / (1 + time) to step_s * (1 + time). by[]: each input alone. */
+/* Shares: a step takes from step_s / (1 + faster) to step_s * (1 + time). by[]: each input alone, if it is worse. */
 typedef struct PlanInterval {
-    double time, bytes;
+    double time, faster, bytes;
     double by[INTERVAL_INPUTS];
+    bool assumed; /* domains exchange over a network that nobody measured */
 } PlanInterval;
+
+/* The rate of such a network, over that of its sheet. */
+static const double INTERVAL_NETWORK_LEAST = 0.5, INTERVAL_NETWORK_MOST = 1.2;
 
 /* The intervals of n layouts of one question. ERR_ARG: a layout is not legal. */
 Status plan_intervals(const PlanRequest *q, const PlanLayout *const *l, int n, PlanInterval *out);

@@ -509,6 +509,41 @@ static void schedules_that_cost_the_same_share_a_row(void **state)
     cJSON_Delete(plan);
 }
 
+/* A sheet's network that nobody measured has its range in text, JSON and page; a file of plan calibrate has none. */
+static void a_calibrated_network_plans_with_the_narrow_interval(void **state)
+{
+#define OVER_HOSTS                                                                                 \
+    "plan", "deepseek-v2-lite", "run.compute=bf16", "train.batch=512", "train.micro_batch=1",      \
+        "model.layers=8", "mesh.ep=16"
+    static const char *const cluster[][4] = { { "--cluster", "h100:16" },
+                                              { "--hardware", "mine.yaml", "--gpus", "16" } };
+    static const char says[] =
+        "note        links assumed: 0.5 to 1.2 of the sheet's network, because "
+        "nobody measured this one (plan calibrate --exchange)\n";
+    double slower[2];
+    Outcome o = RUN(*state, "net", "plan", "calibrate", "mine.yaml", "--base", "h100", "--exchange",
+                    "16 GPUs, 64 MiB, 1 ms");
+    CHECK_EXIT(o, 0);
+    for (int measured = 0; measured < 2; measured++) {
+        const char *const *c = cluster[measured];
+        o = RUN(*state, "net", OVER_HOSTS, c[0], c[1], "--json", c[2], c[3]);
+        cJSON *plan = parsed(&o);
+        const cJSON *v = member(plan, "interval");
+        slower[measured] = number(v, "time");
+        CHECK(cJSON_IsTrue(member(v, "links_assumed")) == !measured);
+        CHECK((number(v, "faster") < slower[measured] / 2) == !measured);
+        cJSON_Delete(plan);
+        o = RUN(*state, "net", OVER_HOSTS, c[0], c[1], "--html", "net.html", c[2], c[3]);
+        CHECK((strstr(o.out, says) != NULL) == !measured);
+        const char *page = lab_read(*state, lab_path(*state, "net/net.html"), NULL);
+        CHECK((strstr(page, ", links assumed; ") != NULL) == !measured);
+    }
+    CHECK(slower[1] < slower[0] / 3);
+    o = RUN(*state, "net", "plan", "calibrate", "mine.yaml", "--base", "h100");
+    CHECK_EXIT(o, 2);
+    CHECK_SAYS(o.err, "mine.yaml is alone: give BENCH and OUT, or --exchange");
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -532,6 +567,7 @@ int main(void)
         LAB_TEST(a_plan_takes_the_exchange_that_hosts_ask_for),
         LAB_TEST(a_written_row_is_taken_by_plan_and_train),
         LAB_TEST(what_rates_are_and_where_a_stack_ran_is_said),
+        LAB_TEST(a_calibrated_network_plans_with_the_narrow_interval),
     };
     return LAB_RUN_ALL(tests);
 }

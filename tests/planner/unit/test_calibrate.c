@@ -5,6 +5,7 @@
 #include "hardware/hardware.h"
 #include "hardware/presets.h"
 #include "planner/command/calibrate.h"
+#include "planner/price/collective.h"
 #include "planner/price/roofline.h"
 
 #include <string.h>
@@ -312,6 +313,111 @@ static void what_is_no_bench_is_refused(void **state)
     arena_free(&a);
 }
 
+/* ---- an exchange ---- */
+
+/* A plan of the exchange takes the time that it was measured with: between hosts by the NICs' rate, inside one by the
+ * links'. Worked by hand: of 64 MiB a GPU sends a half to the other host, 33.55 MB in 3.1 ms less the latency. */
+static void a_measured_exchange_is_planned_as_it_was(void **state)
+{
+    (void)state;
+    static const struct {
+        const char *gpu, *text;
+        int64_t gpus;
+        double bytes, s;
+    } row[] = {
+        { "h100", "16 GPUs, 64 MiB, 3.1 ms", 16, 67108864, 3.1e-3 },
+        { "h100", "16 GPUs, 67108864 1048576 float none -1 3100.0 21.65 20.29 0 3000 22.4 21.0 0",
+          16, 67108864, 3.1e-3 },
+        { "h200", "8 GPUs, 1 GB, 4500 us", 8, 1e9, 4.5e-3 },
+        { "mi300x", "64 GPUs,1 GiB,0.04 s", 64, 1073741824, 0.04 },
+    };
+    for (size_t i = 0; i < sizeof row / sizeof *row; i++) {
+        Arena a = { 0 };
+        Hardware h, base;
+        CollectiveCost cost;
+        HardwareRates rates[HARDWARE_SECTIONS_MAX];
+        CHECK_OK(arena_init(&a, "test", MEM_HOST, (size_t)1 << 30));
+        CHECK_OK(hardware_load(&h, &a, row[i].gpu));
+        base = h;
+        CHECK_OK(calibrate_exchange(row[i].text, &a, &h));
+        const CollectiveGroup g = { row[i].gpus, 8, 0 };
+        CHECK_OK(collective_cost(&h, COLLECTIVE_ALL_TO_ALL, &g, row[i].bytes, &cost));
+        CHECK_NEAR(cost.s / row[i].s, 1, 1e-9);
+        const bool far = row[i].gpus > 8;
+        CHECK((h.scale_out_achieved_gb_s == base.scale_out_achieved_gb_s) == !far);
+        CHECK((h.scale_up_achieved_gb_s == base.scale_up_achieved_gb_s) == far);
+        CHECK_NEAR(h.scale_up_shard_gb_s * base.scale_up_achieved_gb_s,
+                   base.scale_up_shard_gb_s * h.scale_up_achieved_gb_s, 1e-6); /* 0: it has none */
+        if (i < 2) CHECK_NEAR(h.scale_out_achieved_gb_s, 33.554432e6 / 3.06e-3 / 1e9, 0.1);
+        for (int k = 0, n = hardware_bases(&h, rates); k < n; k++) {
+            if (strcmp(rates[k].section, far ? "scale_out" : "scale_up") == 0)
+                CHECK_INT(rates[k].basis, BASIS_MEASURED);
+        }
+        arena_free(&a);
+    }
+}
+
+/* A crowd of the sheet lets through 0.34 of four hosts' rate; an exchange that is faster than the data sheet with it
+ * ends it, a slower one keeps it. */
+static void an_exchange_may_end_a_crowd(void **state)
+{
+    (void)state;
+    static const struct {
+        const char *text;
+        int crowd;
+    } row[] = { { "32 GPUs, 64 MiB, 1.5 ms", 0 }, { "32 GPUs, 64 MiB, 8 ms", 3 } };
+    for (int i = 0; i < 2; i++) {
+        Arena a = { 0 };
+        Hardware h;
+        CHECK_OK(arena_init(&a, "test", MEM_HOST, (size_t)1 << 30));
+        CHECK_OK(hardware_load(&h, &a, "mi300x"));
+        CHECK_OK(calibrate_exchange(row[i].text, &a, &h));
+        CHECK_INT(h.scale_out_crowd.n, row[i].crowd);
+        CHECK(h.scale_out_achieved_gb_s <= h.scale_out_gb_s);
+        arena_free(&a);
+    }
+}
+
+static void what_is_no_exchange_is_refused(void **state)
+{
+    (void)state;
+    static const struct {
+        const char *text, *says;
+    } row[] = {
+        { "", "write 2 GPUs or more" },
+        { "garbage", "write 2 GPUs or more" },
+        { "1 GPUs, 64 MiB, 3 ms", "write 2 GPUs or more" },
+        { "2.5 GPUs, 64 MiB, 3 ms", "write 2 GPUs or more" },
+        { "16 GPU, 64 MiB, 3 ms", "write 2 GPUs or more" },
+        { "16 GPUs", "write 2 GPUs or more" },
+        { "16 GPUs, 64 MiB", "write 2 GPUs or more" },
+        { "16 GPUs, 64 XB, 3 ms", "write 2 GPUs or more" },
+        { "16 GPUs, 64 MiB, 3 min", "write 2 GPUs or more" },
+        { "16 GPUs, 64 MiBytesOfMemory, 3 ms", "write 2 GPUs or more" },
+        { "16 GPUs, -64 MiB, 3 ms", "write 2 GPUs or more" },
+        { "16 GPUs, 64 MiB, nan ms", "write 2 GPUs or more" },
+        { "16 GPUs, inf MiB, 3 ms", "write 2 GPUs or more" },
+        { "16 GPUs, 64 MiB, 3 ms, 4 ms", "write 2 GPUs or more" },
+        { "16 GPUs, 67108864 1048576 float none -1 0 0 0 0", "write 2 GPUs or more" },
+        { "16 GPUs, 67108864 1048576 float sum -1 3100.0 21.65 40.59 0", "write 2 GPUs or more" },
+        { "8 GPUs, 67108864 1048576 float none -1 3100.0 21.65 20.29 0", "write 2 GPUs or more" },
+        { "16 GPUs, 67108864 1048576 float none -1 31.0 21.65 20.29 0", "write 2 GPUs or more" },
+        { "16 GPUs, 64 MiB, 0.3 ms",
+          "faster than the data sheet of h100, whose scale_out.gb_s 50" },
+        { "8 GPUs, 64 MiB, 0.03 ms",
+          "faster than the data sheet of h100, whose scale_up.gb_s 450" },
+        { "12 GPUs, 64 MiB, 3 ms", "a group of 12 ranks cannot have 8" },
+    };
+    Arena a = { 0 };
+    Hardware h;
+    CHECK_OK(arena_init(&a, "test", MEM_HOST, (size_t)1 << 30));
+    for (size_t i = 0; i < sizeof row / sizeof *row; i++) {
+        CHECK_OK(hardware_load(&h, &a, "h100"));
+        CHECK_FAILS(calibrate_exchange(row[i].text, &a, &h), ERR_ARG, row[i].says);
+    }
+    arena_free(&a);
+}
+
 static void a_printed_file_reads_back(void **state)
 {
     (void)state;
@@ -350,6 +456,9 @@ int main(void)
         TEST(factors_beside_a_collective_are_means_by_time),
         TEST(a_part_of_contention_keeps_the_base),
         TEST(what_is_no_bench_is_refused),
+        TEST(a_measured_exchange_is_planned_as_it_was),
+        TEST(an_exchange_may_end_a_crowd),
+        TEST(what_is_no_exchange_is_refused),
         TEST(a_printed_file_reads_back),
     };
     return TEST_RUN(tests);

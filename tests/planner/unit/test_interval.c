@@ -1,6 +1,7 @@
 /* Intervals of prices: which input makes which step longer, and by how much. */
 #include "harness/question.h"
 
+#include "planner/command/calibrate.h"
 #include "planner/search/interval.h"
 #include "planner/stack/stack.h"
 
@@ -8,18 +9,27 @@
 
 static Question asked;
 
-/* The interval of DeepSeek-V2-Lite with 8 layers on 8 GPUs. */
-static PlanInterval interval_of(const char *gpu, const char *stack)
+/* The interval of DeepSeek-V2-Lite with 8 layers, all of whose GPUs share the experts. `measured`: an exchange that was
+ * measured on them; NULL: none. */
+static PlanInterval interval_on(const char *gpu, int gpus, const char *stack, const char *measured)
 {
-    const char *set[] = { "run.compute=bf16", "model.layers=8", "mesh.ep=8", "train.batch=512",
+    char ep[16];
+    const char *set[] = { "run.compute=bf16", "model.layers=8", ep, "train.batch=512",
                           "train.micro_batch=4" };
     PlanLayout l;
     PlanInterval v;
     const PlanLayout *one = &l;
-    question_load(&asked, "deepseek-v2-lite", gpu, 8, stack, set, 5);
-    CHECK_OK(plan_layout_of(&asked.config, 8, &asked.arena, &l));
+    (void)snprintf(ep, sizeof ep, "mesh.ep=%d", gpus);
+    question_load(&asked, "deepseek-v2-lite", gpu, gpus, stack, set, 5);
+    if (measured != NULL) CHECK_OK(calibrate_exchange(measured, &asked.arena, &asked.hardware));
+    CHECK_OK(plan_layout_of(&asked.config, gpus, &asked.arena, &l));
     CHECK_OK(plan_intervals(&asked.request, &one, 1, &v));
     return v;
+}
+
+static PlanInterval interval_of(const char *gpu, const char *stack)
+{
+    return interval_on(gpu, 8, stack, NULL);
 }
 
 static void inputs_add_up_in_squares(void **state)
@@ -128,6 +138,29 @@ static void the_spread_of_gpus_is_an_input_of_its_own(void **state)
     question_close(&asked);
 }
 
+/* Experts over two hosts send through NICs that the H100's sheet assumes: at half of their rate an exchange takes
+ * twice as long, so links alone are worth more than the 25 % of other assumed rates, and the fast side is narrower. What a
+ * user measured is as sure as the rest, and is not asymmetric. */
+static void an_assumed_network_is_wide_and_a_measured_one_is_narrow(void **state)
+{
+    (void)state;
+    PlanInterval v = interval_on("h100", 16, "switchyard", NULL);
+    question_close(&asked);
+    CHECK(v.assumed && v.by[INTERVAL_LINKS] > 0.3);
+    CHECK(v.time > 0.3 && v.faster < v.time / 2);
+    CHECK(v.faster > v.by[INTERVAL_PRODUCTS] + 0.02); /* a better network is faster, too */
+    PlanInterval one_host = interval_on("h100", 8, "switchyard", NULL);
+    question_close(&asked);
+    CHECK(!one_host.assumed);
+    CHECK_NEAR(one_host.faster, one_host.time, 0);
+    PlanInterval measured =
+        interval_on("h100", 16, "switchyard", "16 GPUs, 64 MiB, 1 ms"); /* 35 GB/s */
+    question_close(&asked);
+    CHECK(!measured.assumed && measured.by[INTERVAL_LINKS] < 0.03);
+    CHECK_NEAR(measured.faster, measured.time, 0);
+    CHECK(measured.time < v.time / 3);
+}
+
 static void a_slower_section_is_alone(void **state)
 {
     (void)state;
@@ -158,6 +191,7 @@ int main(void)
         TEST(a_stack_has_constants_of_its_own),
         TEST(the_slowest_of_all_gpus_sets_the_step),
         TEST(the_spread_of_gpus_is_an_input_of_its_own),
+        TEST(an_assumed_network_is_wide_and_a_measured_one_is_narrow),
         TEST(a_slower_section_is_alone),
     };
     return TEST_RUN(tests);
