@@ -55,7 +55,7 @@ PARSE  ?= 0
 B      := $O$(if $(filter 1,$(PARSE)),-parse)$(if $(filter 1,$(CUDA)),-cuda)$(if $(filter 1,$(HIP)),-hip)$(if $(filter 1,$(MPI)),-mpi)$(if $(filter v3,$(ISA)),-v3)$(if $(ABSENT),-part)
 PROGRAM := $(if $(filter release-all,$(CONFIG)-$(ISA)),$(BUILD)/switchyard,$B/switchyard)
 BESIDE  := data-batches data-chat data-ngram data-pack data-tokenizer $(if $(filter pages,$(HOUSES)),report) $(if $(filter traces,$(HOUSES)),trace-compat trace-diff trace-replay) \
-           $(if $(ABSENT),,bench-contention bench-ladder bench-shapes bench-trace convert-to-hf data-inspect viz)
+           $(if $(ABSENT),,bench-contention bench-ladder bench-shapes bench-trace convert-to-hf data-inspect plan-study viz)
 
 CC.release := gcc
 CC.debug   := gcc

@@ -4,6 +4,7 @@
 #include "app/options/cli.h"
 #include "app/options/options.h"
 #include "engine/base/file.h"
+#include "engine/host/process.h"
 #include "planner/answer.h"
 #include "planner/command/calibrate.h"
 #include "planner/command/plan_verify.h"
@@ -23,6 +24,7 @@ enum { SCALES_MAX = SCALING_POINTS, TOP_ROWS = 10 };
 /* A call: the targets of its options, then what they lead to. */
 typedef struct PlanCall {
     const char *cluster, *hardware, *stack, *formula, *tokens, *html, *why, *from, *scale, *write;
+    const char *study;      /* for --help: switchyard-plan-study reads it */
     int64_t gpus, top, row; /* 0: not given */
     bool json, csv, program, rows;
     PlanVerify verify;
@@ -345,7 +347,7 @@ static const char plan_example[] =
     "    --cluster mi325x:512 --tokens 15T\n"
     "switchyard plan moe-2t run.compute=bf16 --cluster mi300x:768 --search";
 
-Status cli_plan(int argc, char **argv)
+static Status run_words(int argc, char **argv)
 {
     PlanCall c = { .verify = { .steps = 10, .limit_s = 600 } };
     const Option table[] = {
@@ -362,19 +364,20 @@ Status cli_plan(int argc, char **argv)
         { "--top", OPTION_INT, &c.top, "N", .help = "list the N best layouts; 10 without it",
           .min = 1, .max = SEARCH_TOP_MAX },
         { "--write", OPTION_TEXT, &c.write, "FILE",
-          .help =
-              "write the layout's configuration, or row N of --top N, as YAML for plan and train" },
+          .help = "write the layout, or row N of --top N, as YAML for plan and train" },
         { "--row", OPTION_INT, &c.row, "N",
           .help = "write this row instead; rows of the front count on behind the best", .min = 1,
           .max = SEARCH_TOP_MAX + SEARCH_FRONT_MAX },
         { "--scale", OPTION_TEXT, &c.scale, "N,N...",
           .help = "compare these numbers of GPUs at the same batch" },
+        { "--study", OPTION_TEXT, &c.study, "NAME",
+          .help =
+              "micro-batch, ep, scale, recompute, precision or memory; see --study NAME --help" },
         { "--verify", OPTION_INT, &c.verify.layouts, "N",
           .help = "run the best N layouts of --search here, and rank again by what they took",
           .min = 1, .max = VERIFY_MAX },
         { "--ranks", OPTION_INT, &c.verify.ranks, "N",
-          .help = "ranks of --verify; they must be the number of GPUs that is planned, which is "
-                  "the default",
+          .help = "ranks of --verify: the number of GPUs that is planned, which is the default",
           .min = 1, .max = 1024 },
         { "--launcher", OPTION_TEXT, &c.verify.launcher, "COMMAND",
           .help = "start the ranks of --verify by this, as in 'mpirun -n 16'" },
@@ -390,8 +393,7 @@ Status cli_plan(int argc, char **argv)
           .help = "read CONFIG as a file of megatron, primus or torchtitan" },
         { "--json", OPTION_FLAG, &c.json, NULL, .help = "print one JSON object" },
         { "--csv", OPTION_FLAG, &c.csv, NULL, .help = "print one CSV line per layout" },
-        { "--program", OPTION_FLAG, &c.program, NULL,
-          .help = "print the actions of the step, as train runs them, instead" },
+        { "--program", OPTION_FLAG, &c.program, .help = "print the actions of the step instead" },
         { "--html", OPTION_TEXT, &c.html, "FILE",
           .help = "draw the plan, or the curve of --scale, as a page (.html) or a picture (.svg)" },
         { "--settings", OPTION_FLAG, &c.rows, .help = "list all plan.key and search.key" },
@@ -405,4 +407,13 @@ Status cli_plan(int argc, char **argv)
         .below = &CALIBRATE,
     };
     return options_run(&command, argc, argv, run_plan, &c);
+}
+
+/* With --study the command becomes switchyard-plan-study, which reads the same words. */
+Status cli_plan(int argc, char **argv)
+{
+    for (int i = 1; i < argc; i++) {
+        if (text_starts(argv[i], "--study")) return process_become("plan-study", argv);
+    }
+    return run_words(argc, argv);
 }
