@@ -39,6 +39,14 @@ static Status print_question(const Study *s, Text *out)
     return text_printf(out, "study       %s\n", s->kind->name);
 }
 
+/* Tokens/s/GPU of the first legal row. */
+static double first_speed(const Study *s)
+{
+    int i = 0;
+    while (!study_legal(&s->row[i])) i++;
+    return s->row[i].price.tokens_per_s_per_gpu;
+}
+
 /* What stands behind the figures of a row. */
 static Status print_notes(const Study *s, const StudyRow *r, Text *out)
 {
@@ -53,6 +61,8 @@ static Status print_notes(const Study *s, const StudyRow *r, Text *out)
                         text_thousands(batch, r->request.config->train_batch)));
         before = "; ";
         if (r->moved != NULL) TRY(text_printf(out, ", %s", r->moved));
+        TRY(text_printf(out, "; %.1f %% of the first row's speed",
+                        100 * r->price.tokens_per_s_per_gpu / first_speed(s)));
     }
     if (r->goodput.full_s > 0) TRY(text_printf(out, "; %.1f days", r->goodput.full_s / DAY_S));
     if (r->goodput.share > 0)
@@ -66,7 +76,7 @@ static Status print_row(const Study *s, const StudyRow *r, int width, Text *out)
     const PlanPrice *p = &r->price;
     TRY(text_printf(out, "  %-*s", width, r->label));
     if (!study_legal(r)) return text_printf(out, "  not legal: %s\n", r->why);
-    TRY(text_printf(out, " %13.1f %8.2f %5.1f %9.3f %8.1f %8.1f %6.1f", p->tokens_per_s_per_gpu,
+    TRY(text_printf(out, " %13.1f %8.2f %5.1f %9.3f %10.1f %8.1f %6.1f", p->tokens_per_s_per_gpu,
                     p->peak_bytes / PLAN_GIB, 100 * p->mfu, p->step_s, percent(r, PLAN_EXCHANGE),
                     percent(r, PLAN_BUBBLE), percent(r, PLAN_HOST)));
     return print_notes(s, r, out);
@@ -118,8 +128,8 @@ Status study_print_text(const Study *s, Text *out)
     int width = label_width(s);
     if (s->row[0].by_rank && width < 18) width = 18;
     TRY(print_question(s, out));
-    TRY(text_printf(out, "  %-*s %13s %8s %5s %9s %8s %8s %6s\n", width, s->kind->axis,
-                    "tokens/s/GPU", "GiB", "MFU %", "step s", "exchange", "bubble", "host %"));
+    TRY(text_printf(out, "  %-*s %13s %8s %5s %9s %10s %8s %6s\n", width, s->kind->axis,
+                    "tokens/s/GPU", "GiB", "MFU %", "step s", "exchange %", "bubble %", "host %"));
     for (int i = 0; i < s->n; i++) TRY(print_row(s, &s->row[i], width, out));
     if (s->row[0].by_rank) TRY(print_memory(s, width, out));
     TRY(s->kind->says(s, out));

@@ -123,9 +123,13 @@ Status study_says_scale(const Study *s, Text *out)
     if (first == last)
         return text_printf(out, "On %s GPUs each has %.1f tokens/s.", first->label, speed(first));
     const PlanPart part = grown_part(first, last);
+    bool moved = false;
+    for (int i = 0; i < s->n; i++) moved |= s->row[i].moved != NULL;
     TRY(text_printf(out, "From %s to %s GPUs a GPU has %.1f %% of its speed with %s", first->label,
                     last->label, 100 * speed(last) / speed(first),
-                    s->strong ? "the same batch" : "a batch that grows with the GPUs"));
+                    !s->strong ? "a batch that grows with the GPUs"
+                    : moved    ? "nearly the same batch"
+                               : "the same batch"));
     if (percent(last, part) - percent(first, part) < 0.05) return text_printf(out, ".");
     return text_printf(out, "; most is lost to %s, %.1f %% of the step instead of %.1f.",
                        plan_part_names[part], percent(last, part), percent(first, part));
