@@ -80,10 +80,8 @@ static Status price_layout(Study *s, StudyRow *r, Planner *p)
     TRY(planner_price_list(p, l, s->a, &r->price, NULL));
     if (s->tokens > 0) plan_goodput(&r->request, &r->price, s->tokens, &r->goodput);
     if (!r->by_rank) return OK;
-    PlanLayout with_room = *l;
-    with_room.room = r->price.room;
     TRY(ARENA_NEW(s->a, l->pp, &r->memory));
-    return planner_memory(p, &with_room, &r->price, r->memory);
+    return planner_memory(p, l, &r->price, r->memory);
 }
 
 Status study_price(Study *s, StudyRow *r)

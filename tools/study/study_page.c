@@ -29,8 +29,11 @@ static Status speed_chart(const Study *s, const StudyRow *const *row, int n, Tex
         int points = 0;
         for (int i = 0; i < n; i++) {
             if (row[i]->curve != k / 2 || row[i]->price.fits != (k % 2 == 0)) continue;
-            x[k][points] = row[i]->x;
-            y[k][points++] = row[i]->price.tokens_per_s_per_gpu;
+            int at = points++; /* x rises; rows come as they were asked for */
+            for (; at > 0 && x[k][at - 1] > row[i]->x; at--)
+                x[k][at] = x[k][at - 1], y[k][at] = y[k][at - 1];
+            x[k][at] = row[i]->x;
+            y[k][at] = row[i]->price.tokens_per_s_per_gpu;
         }
         if (points == 0) continue;
         name[k] = names[k % 2];

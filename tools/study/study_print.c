@@ -214,10 +214,11 @@ static Status json_row(const StudyRow *r, Text *out)
     if (r->moved != NULL) TRY(text_json(out, ",\"batch_note\":%s", r->moved));
     if (!study_legal(r)) return text_json(out, ",\"not_legal\":%s}", r->why);
     TRY(text_json(out,
-                  ",\"layout\":%s,\"fits\":%s,\"tokens_per_s_per_gpu\":%.9g,\"mfu\":%.9g,"
+                  ",\"layout\":%s,\"tokens_per_s_per_gpu\":%.9g,\"mfu\":%.9g,"
                   "\"peak_bytes\":%.0f,\"step_s\":%.9g",
-                  plan_layout_text(layout, &r->layout, p), p->fits ? "yes" : "no",
-                  p->tokens_per_s_per_gpu, p->mfu, p->peak_bytes, p->step_s));
+                  plan_layout_text(layout, &r->layout, p), p->tokens_per_s_per_gpu, p->mfu,
+                  p->peak_bytes, p->step_s));
+    TRY(text_printf(out, ",\"fits\":%s", p->fits ? "true" : "false"));
     if (r->goodput.full_s > 0) TRY(text_json(out, ",\"days\":%.9g", r->goodput.full_s / DAY_S));
     TRY(json_values("time", plan_part_names, p->part_s, PLAN_PARTS, out));
     TRY(json_values("memory", plan_kind_names, p->memory, PLAN_KINDS, out));

@@ -167,12 +167,12 @@ Status study_says_memory(const Study *s, Text *out)
     for (int k = 1; k < PLAN_KINDS; k++) {
         if (given->price.memory[k] > given->price.memory[most]) most = k;
     }
-    TRY(text_printf(
-        out,
-        "Pipeline rank %d is the fullest with %.2f of %.2f GiB that may be used, "
-        "%.0f %% of it %s",
-        given->price.worst_rank, gib(given), plan_room_bytes(&given->request) / PLAN_GIB,
-        100 * given->price.memory[most] / given->price.peak_bytes, plan_kind_names[most]));
+    TRY(text_printf(out,
+                    "Pipeline rank %d is the fullest with %.2f GiB, %.0f %% of it %s, and %.2f may "
+                    "be used",
+                    given->price.worst_rank, gib(given),
+                    100 * given->price.memory[most] / given->price.peak_bytes,
+                    plan_kind_names[most], plan_room_bytes(&given->request) / PLAN_GIB));
     if (gib(given) - gib(least) < 0.005) return text_printf(out, "; no neighbour takes less.");
     return text_printf(out, "; of its neighbours %s takes least, %.2f GiB at %.1f %% of the speed.",
                        least->label, gib(least), 100 * speed(least) / speed(given));

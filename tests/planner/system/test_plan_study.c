@@ -38,6 +38,24 @@ static void a_study_draws_a_page(void **state)
     }
 }
 
+/* The curve of a page does not depend on the order of rows. */
+static void a_curve_rises_whatever_order_was_asked_for(void **state)
+{
+    Lab *lab = *state;
+    Outcome o = RUN(lab, "order", STUDY("scale"), ON_8, "--scale", "8,32,16", "--html", "a.html");
+    CHECK_EXIT(o, 0);
+    o = RUN(lab, "order", STUDY("scale"), ON_8, "--scale", "8,16,32", "--html", "b.html");
+    CHECK_EXIT(o, 0);
+    const char *page[2] = { lab_read(lab, lab_path(lab, "order/a.html"), NULL),
+                            lab_read(lab, lab_path(lab, "order/b.html"), NULL) };
+    for (int i = 0; i < 2; i++) {
+        page[i] = strstr(page[i], "<h2>Speed</h2>");
+        CHECK(page[i] != NULL);
+    }
+    const size_t n = (size_t)(strstr(page[0], "</section>") - page[0]);
+    CHECK(n > 500 && strncmp(page[0], page[1], n) == 0);
+}
+
 static void what_cannot_be_is_one_sentence(void **state)
 {
     Lab *lab = *state;
@@ -58,6 +76,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         LAB_TEST(a_study_is_one_command),
         LAB_TEST(a_study_draws_a_page),
+        LAB_TEST(a_curve_rises_whatever_order_was_asked_for),
         LAB_TEST(what_cannot_be_is_one_sentence),
     };
     return LAB_RUN_ALL(tests);

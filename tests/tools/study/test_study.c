@@ -305,10 +305,11 @@ static void sentences_say_what_the_rows_show(void **state)
     CHECK_OK(study_find("memory", &study.kind));
     study.row[2].price.peak_bytes = 25 * PLAN_GIB;
     say();
-    CHECK_TEXT(text.data,
-               "Pipeline rank 0 is the fullest with 50.00 of 273.60 GiB that may be used, 50 % of "
-               "it activations; of its neighbours 4 takes least, 25.00 GiB at 300.0 % of the "
-               "speed.");
+    CHECK_TEXT(
+        text.data,
+        "Pipeline rank 0 is the fullest with 50.00 GiB, 50 % of it activations, and 273.60 may "
+        "be used; of its neighbours 4 takes least, 25.00 GiB at 300.0 % of the "
+        "speed.");
     study.n = 0;
     CHECK_OK(study_find("ep", &study.kind));
     study.curve[0] = "deepep=0", study.curve[1] = "deepep=1";
@@ -374,6 +375,7 @@ static void json_and_text_have_the_same_rows(void **state)
     const double speed =
         cJSON_GetObjectItemCaseSensitive(second, "tokens_per_s_per_gpu")->valuedouble;
     CHECK_NEAR(speed / study.row[1].price.tokens_per_s_per_gpu, 1, 1e-8);
+    CHECK(cJSON_IsTrue(cJSON_GetObjectItemCaseSensitive(second, "fits")));
     CHECK(cJSON_GetObjectItemCaseSensitive(last, "not_legal") != NULL);
     CHECK(cJSON_GetObjectItemCaseSensitive(last, "fits") == NULL);
     cJSON_Delete(root);
