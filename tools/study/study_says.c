@@ -65,17 +65,16 @@ Status study_says_micro(const Study *s, Text *out)
     for (int i = s->n - 1; i >= 0; i--) {
         if (study_legal(&s->row[i]) && !s->row[i].price.fits) unfit = &s->row[i];
     }
-    TRY(text_printf(out, "Micro-batches of %s are the fastest that fit, %.1f tokens/s/GPU",
-                    best->label, speed(best)));
+    TRY(text_printf(out, "Micro-batches of %s are the fastest that fit", best->label));
     if (best != first)
         TRY(text_printf(out,
-                        ": %.2f x the speed of %s, as the host costs %.1f %% of the step "
-                        "instead of %.1f",
+                        ": %.2f x the speed of %s; the host costs %.1f %% of the step instead of "
+                        "%.1f",
                         speed(best) / speed(first), first->label, percent(best, PLAN_HOST),
                         percent(first, PLAN_HOST)));
     if (unfit == NULL) return text_printf(out, ".");
-    return text_printf(out, "; %s take %.2f GiB and do not fit into %.2f.", unfit->label,
-                       gib(unfit), plan_room_bytes(&unfit->request) / PLAN_GIB);
+    return text_printf(out, "; %s take %.2f GiB, and %.2f may be used.", unfit->label, gib(unfit),
+                       plan_room_bytes(&unfit->request) / PLAN_GIB);
 }
 
 /* The row of the other curve with the same number; NULL: it is not legal. */
@@ -98,10 +97,9 @@ Status study_says_ep(const Study *s, Text *out)
     if (s->curve[1] != NULL && from != NULL && to != NULL)
         return text_printf(out,
                            " with %s and %.2f x with %s, which is %.2f x as fast at EP%g and %.2f "
-                           "x at EP%g; exchange takes %.1f and %.1f %% of the step at EP%g.",
+                           "x at EP%g.",
                            s->curve[0], speed(to) / speed(from), s->curve[1],
-                           speed(from) / speed(first), first->x, speed(to) / speed(last), last->x,
-                           percent(last, PLAN_EXCHANGE), percent(to, PLAN_EXCHANGE), last->x);
+                           speed(from) / speed(first), first->x, speed(to) / speed(last), last->x);
     return text_printf(out, "; exchange takes %.1f %% of the step instead of %.1f.",
                        percent(last, PLAN_EXCHANGE), percent(first, PLAN_EXCHANGE));
 }

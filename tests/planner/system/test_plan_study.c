@@ -11,7 +11,7 @@ static void a_study_is_one_command(void **state)
     CHECK_EXIT(o, 0);
     CHECK_SAYS(o.out, "study       micro-batch\n  sequences  tokens/s/GPU ");
     CHECK_SAYS(o.out, "  does not fit into 273.60 GiB\n");
-    CHECK_SAYS(o.out, "\nMicro-batches of 8 are the fastest that fit, ");
+    CHECK_SAYS(o.out, "\nMicro-batches of 8 are the fastest that fit: ");
     o = RUN(lab, "text", "plan", "deepseek-v2-lite", "--study=scale", "mesh.ep=8", ON_8, "--csv");
     CHECK_EXIT(o, 0);
     CHECK_SAYS(o.out, "study,row,settings,");
