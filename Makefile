@@ -190,7 +190,7 @@ WHOLE_TESTS := $(SHORTER:%=$B/tests/%)
 PARSE_LATER := $(addprefix $B/tests/,convert/unit/test_convert convert/unit/test_family convert/unit/test_folders \
                pages/unit/test_plan_page $(addprefix fuzz/fuzz_,hardware manifest peer words))
 PARSE_TESTS := $(filter-out $(PARSE_LATER),$(call test_of,$(addprefix tests/,engine/unit/base/test_*.c app/unit/options/test_*.c \
-               engine/unit/config/test_*.c corpus/unit/test_*.c tools/chat/test_*.c tools/tokenizer/test_*.c convert/unit/test_*.c traces/unit/test_*.c app/unit/test_*.c hardware/unit/test_*.c \
+               engine/unit/config/test_*.c corpus/unit/test_*.c tools/chat/test_*.c tools/tokenizer/test_*.c convert/unit/test_*.c traces/unit/test_*.c app/unit/test_trace_library.c hardware/unit/test_*.c \
                pages/unit/test_*.c tools/report/test_*.c tools/diff/test_*.c planner/unit/test_stack.c planner/unit/test_import.c planner/unit/test_members.c \
                planner/unit/test_formula.c operate/unit/test_supervise_hosts.c operate/unit/test_heartbeat.c operate/unit/test_doctor_rules.c)))
 PARSE_FUZZ  := $(filter-out $(PARSE_LATER),$(FUZZ))
