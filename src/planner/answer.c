@@ -95,6 +95,24 @@ static Status name_partitions(PlanAnswer *r, SearchRow *row, int n, Arena *a)
     return OK;
 }
 
+/* The same layout where routers leave the busiest rank with more rows. */
+static Status price_unbalanced(const PlanAnswer *r, Arena *a, double *out)
+{
+    Config c = r->config;
+    PlanRequest q = r->request;
+    Planner *p = NULL;
+    PlanPrice price = { 0 };
+    *out = 0;
+    if (plan_expert_ranks(&r->layout) < 2 || c.moe_forced_balance) return OK;
+    c.plan_imbalance *= PLAN_UNBALANCED;
+    q.config = &c;
+    TRY(planner_make(&q, &p));
+    Status s = planner_price_list(p, &r->layout, a, &price, NULL);
+    planner_free(p);
+    *out = price.tokens_per_s_per_gpu;
+    return s;
+}
+
 Status plan_answer_report(PlanAnswer *r, Arena *a, PlanReport *out)
 {
     SearchResult *found = &r->found;
@@ -109,6 +127,7 @@ Status plan_answer_report(PlanAnswer *r, Arena *a, PlanReport *out)
     if (r->searched && found->n_best == 0) TRY(name_partitions(r, &found->nearest, 1, a));
     const PlanLayout *l = &r->layout;
     TRY(plan_intervals(&r->request, &l, 1, &out->interval));
+    TRY(price_unbalanced(r, a, &out->unbalanced));
     return planner_partition(r->planner, &r->layout, a, &out->partition);
 }
 

@@ -87,7 +87,7 @@ typedef struct PlanPrice {
     int recipe, format;      /* fp8.recipe and fp8.format; of attention alone: attention_e4m3 */
     bool attention_e4m3;     /* fp8.attention */
     bool fits;               /* peak_bytes within the GPU's memory less plan.margin */
-    bool tight;              /* it does not fit so, but within the GPU's memory */
+    bool tight;              /* it does not fit, but lacks at most 5 %, and the GPU has them */
     bool bounded;            /* rates are upper bounds (stack.def, bound) */
     bool in_series;          /* the schedule overlaps exchanges and compute, the stack does not */
     int worst_rank;          /* of the pipeline: whose memory this is */

@@ -357,6 +357,12 @@ Status plan_report_text(const PlanReport *r, Text *out)
                     "all", p->step_s, 100 * p->bubble, p->tokens_per_s_per_gpu,
                     precision_text(precision, p), 100 * p->mfu));
     TRY(print_interval(p, &r->interval, out));
+    if (r->unbalanced > 0)
+        TRY(text_printf(
+            out,
+            "balance     %.1f tokens/s/GPU if the busiest rank has %g times the rows of "
+            "this plan (plan.imbalance %g)\n",
+            r->unbalanced, PLAN_UNBALANCED, c->plan_imbalance));
     if (r->tokens > 0) TRY(print_goodput(r, out));
     if (r->formula == NULL) return OK;
     const PlanFormula *f = r->formula;
@@ -477,6 +483,9 @@ Status plan_report_json(const PlanReport *r, Text *out)
         plan_goodput(r->request, r->price, r->tokens, &g);
         TRY(json_goodput(&g, out));
     }
+    if (r->unbalanced > 0)
+        TRY(text_printf(out, ",\"unbalanced\":{\"rows\":%g,\"tokens_per_s_per_gpu\":%.6g}",
+                        PLAN_UNBALANCED, r->unbalanced));
     if (r->asked > 0) TRY(text_printf(out, ",\"gpus_asked\":%" PRId64, r->asked));
     if (r->batch.sequences > 0)
         TRY(text_printf(out,

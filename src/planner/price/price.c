@@ -11,6 +11,9 @@
 #include <math.h>
 #include <string.h>
 
+/* Plans of memory are off by so much: a layout that takes at most this times what may be used is tight. */
+static const double TIGHT = 1.05;
+
 const char *const plan_kind_names[PLAN_KINDS] = { [PLAN_WEIGHTS] = "weights",
                                                   [PLAN_GRADS] = "grads",
                                                   [PLAN_MAIN] = "main",
@@ -605,7 +608,8 @@ static Status price_memory(Planner *p, const PlanLayout *l, const PriceEntry *e,
         memcpy(out->memory, memory, sizeof memory);
     }
     out->fits = out->peak_bytes <= plan_room_bytes(&p->q);
-    out->tight = !out->fits && out->peak_bytes <= p->q.hardware->memory_gib * PLAN_GIB;
+    out->tight = !out->fits && out->peak_bytes <= p->q.hardware->memory_gib * PLAN_GIB &&
+                 out->peak_bytes <= TIGHT * plan_room_bytes(&p->q);
     return OK;
 }
 

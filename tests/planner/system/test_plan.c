@@ -57,6 +57,10 @@ static void json_is_one_object_with_every_key(void **state)
     check_plan(plan);
     CHECK_INT(number(member(plan, "layout"), "dp"), 8);
     CHECK_INT(number(member(plan, "layout"), "etp"), 1);
+    const cJSON *unbalanced = member(plan, "unbalanced");
+    CHECK_NEAR(number(unbalanced, "rows"), 1.2, 1e-9);
+    CHECK(number(unbalanced, "tokens_per_s_per_gpu") < number(plan, "tokens_per_s_per_gpu"));
+    CHECK(number(unbalanced, "tokens_per_s_per_gpu") > number(plan, "tokens_per_s_per_gpu") / 1.2);
     double tokens = number(plan, "tokens_per_s_per_gpu") * 8 * 86400 * number(plan, "days");
     CHECK_NEAR(tokens / 15e12, 1, 1e-6);
     cJSON_Delete(plan);
@@ -141,6 +145,7 @@ static void forced_balance_is_said(void **state)
     Outcome o = RUN(*state, "even", ON_8, "mesh.ep=4", "moe.forced_balance=true");
     CHECK_EXIT(o, 0);
     CHECK_SAYS(o.out, "benchmark   moe.forced_balance");
+    CHECK(strstr(o.out, "\nbalance ") == NULL);
     o = RUN(*state, "even", ON_8, "mesh.ep=4", "moe.forced_balance=true", "--json");
     CHECK_EXIT(o, 0);
     CHECK_SAYS(o.out, "{\"forced_balance\":true,");
