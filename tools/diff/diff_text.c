@@ -11,6 +11,15 @@ int diff_only_in(const DiffNode *n)
     return n->event[DIFF_NEW] == EVENT_NONE ? 1 : 0;
 }
 
+/* Names of kernels may be longer than a formatted line (file_printf). */
+static Status write_names(File *out, const char *before, const char *name, const char *between,
+                          const char *other)
+{
+    const char *part[] = { before, name, between, other, "\n" };
+    for (int i = 0; i < 5; i++) TRY(file_write(out, part[i], strlen(part[i])));
+    return OK;
+}
+
 /* Writes a node's line. path: room for the node's ancestors; an ancestor that is the last child has
  * no bar. */
 static Status write_line(const Diff *d, uint32_t id, const bool *last, uint32_t *path, File *out)
@@ -25,12 +34,12 @@ static Status write_line(const Diff *d, uint32_t id, const bool *last, uint32_t 
     }
     TRY(file_printf(out, last[id] ? "└── " : "├── "));
     switch (diff_only_in(n)) {
-    case 1: return file_printf(out, ">> trace1: %s\n", name[DIFF_OLD]);
-    case 2: return file_printf(out, "<< trace2: %s\n", name[DIFF_NEW]);
+    case 1: return write_names(out, ">> trace1: ", name[DIFF_OLD], "", "");
+    case 2: return write_names(out, "<< trace2: ", name[DIFF_NEW], "", "");
     default: break;
     }
-    if (strcmp(name[DIFF_OLD], name[DIFF_NEW]) == 0) return file_printf(out, "%s\n", *name);
-    return file_printf(out, "combined: %s | %s\n", name[DIFF_OLD], name[DIFF_NEW]);
+    if (strcmp(name[DIFF_OLD], name[DIFF_NEW]) == 0) return write_names(out, *name, "", "", "");
+    return write_names(out, "combined: ", name[DIFF_OLD], " | ", name[DIFF_NEW]);
 }
 
 /* The stack takes children in reverse, so the first one is written next. The first one pushed is

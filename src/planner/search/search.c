@@ -13,7 +13,7 @@
 
 /* ROUND: layouts that are priced together. After each round the results are merged: larger rounds prune less, smaller
  * ones wait more. TOGETHER: layouts that are simulated together. */
-enum { ROUND = 128, TOGETHER = 32, MESSAGE_BYTES = 2048, STAGES = 4 };
+enum { ROUND = 128, TOGETHER = 16, MESSAGE_BYTES = 2048, STAGES = 4 };
 
 static const size_t CANDIDATE_BYTES = (size_t)16 << 30; /* reserved; only what is written counts */
 

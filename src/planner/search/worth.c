@@ -4,7 +4,7 @@
 #include <math.h>
 #include <stdlib.h>
 
-enum { LEARNED = 16 };
+enum { LEARNED = 8 };
 
 /* HIDES: where a list hides more than its price says, it takes less than the estimate: by 0.2 % in what was looked at,
  * where ranks of tp gather and sum behind each pass by up to 3.3 %. KIND: margin below the least ratio of a kind.

@@ -6,7 +6,7 @@
  *
  *   estimate  the estimate itself is too long, with the share by which lists hide more than it says
  *   kind      so is the estimate times the least ratio of simulated time to estimate among layouts of its kind, of which at
- *             least 16 were simulated, with a margin of 5 %. A kind is a schedule and a ZeRO stage; closer, a
+ *             least 8 were simulated, with a margin of 5 %. A kind is a schedule and a ZeRO stage; closer, a
  *             sharding group and a length of the pipeline, too
  *   cover     a layout that differs in recompute and ZeRO alone, recomputes less and has no higher stage, was simulated
  *             and takes too long: its list is the same with less work, and fewer collectives. With the margins below

@@ -39,7 +39,7 @@ __attribute__((format(printf, 2, 3))) static inline void call_printf(CallWriter 
 
 static inline void write_call(CallWriter *w, int launch)
 {
-    char name[160], dims[160] = "";
+    char name[8192], dims[160] = "";
     double dur = 10, begin = w->host++;
     size_t n = strcspn(w->at, "{} =*");
     (void)snprintf(name, sizeof name, "%.*s", (int)n, w->at);

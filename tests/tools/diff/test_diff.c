@@ -401,6 +401,22 @@ static void a_deep_tree_is_compared(void **state)
     free(text);
 }
 
+/* Names of templates of C++ are longer than a line that is formatted at once. */
+static void long_names_are_written_whole(void **state)
+{
+    (void)state;
+    enum { LONG = 6000 };
+    char *text = malloc(LONG + 8);
+    Pair p;
+    memset(text, 'f', LONG);
+    memcpy(text + LONG, "{g{}}", 6);
+    compare(&p, text, "h{g{}}", false);
+    text[LONG] = 0;
+    CHECK(strstr(p.text, text) != NULL);
+    close_pair(&p);
+    free(text);
+}
+
 /* ---- TraceLens ---- */
 
 /* Calls of one name are matched by what is below them: the first of the new trace has the kernels of
@@ -529,6 +545,7 @@ int main(void)
         TEST(long_lists_are_aligned_in_windows),
         TEST(steps_that_were_wrapped_are_still_the_same),
         TEST(a_deep_tree_is_compared),
+        TEST(long_names_are_written_whole),
         TEST(compat_matches_duplicates_by_what_is_below),
         TEST(compat_looks_at_names_of_launches),
         TEST(compat_writes_the_files_that_tracelens_does),
