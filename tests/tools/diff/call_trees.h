@@ -39,10 +39,11 @@ __attribute__((format(printf, 2, 3))) static inline void call_printf(CallWriter 
 
 static inline void write_call(CallWriter *w, int launch)
 {
-    char name[8192], dims[160] = "";
+    char dims[160] = "";
     double dur = 10, begin = w->host++;
     size_t n = strcspn(w->at, "{} =*");
-    (void)snprintf(name, sizeof name, "%.*s", (int)n, w->at);
+    char *name = strndup(w->at, n);
+    CHECK(name != NULL);
     w->at += n;
     if (*w->at == '=') {
         n = strcspn(w->at, "{} *");
@@ -64,6 +65,7 @@ static inline void write_call(CallWriter *w, int launch)
             "\"id\":%d,\"bp\":\"e\"}",
             name + 1, w->device, dur, launch, w->device, launch);
         w->device += dur;
+        free(name);
         return;
     }
     int link = ++w->link;
@@ -89,6 +91,7 @@ static inline void write_call(CallWriter *w, int launch)
             ",\n{\"ph\":\"s\",\"cat\":\"ac2g\",\"name\":\"ac2g\",\"pid\":1,\"tid\":%d,\"ts\":%.0f,"
             "\"id\":%d}",
             w->thread, begin, link);
+    free(name);
 }
 
 /* The caller frees the events and builds the tree. */
