@@ -54,7 +54,7 @@ O      := $(BUILD)/$(CONFIG)$(if $(filter 1-asan 1-tsan,$(LONG)-$(CONFIG)),-long
 PARSE  ?= 0
 B      := $O$(if $(filter 1,$(PARSE)),-parse)$(if $(filter 1,$(CUDA)),-cuda)$(if $(filter 1,$(HIP)),-hip)$(if $(filter 1,$(MPI)),-mpi)$(if $(filter v3,$(ISA)),-v3)$(if $(ABSENT),-part)
 PROGRAM := $(if $(filter release-all,$(CONFIG)-$(ISA)),$(BUILD)/switchyard,$B/switchyard)
-BESIDE  := data-batches data-chat data-ngram data-pack data-tokenizer $(if $(filter pages,$(HOUSES)),report) $(if $(filter traces,$(HOUSES)),trace-compat trace-diff trace-replay) \
+BESIDE  := data-batches data-chat data-ngram data-pack data-tokenizer $(if $(filter pages,$(HOUSES)),report) $(if $(filter traces,$(HOUSES)),trace-compat trace-diff trace-replay) $(if $(filter planner,$(HOUSES)),plan-calibrate) \
            $(if $(ABSENT),,bench-contention bench-ladder bench-shapes bench-trace convert-to-hf data-inspect plan-study viz)
 
 CC.release := gcc
@@ -151,7 +151,7 @@ OBJ := $(OWN:%=$B/%.o) $(SETS:%=$O/set_%.o) $(patsubst %,$O/%.o,$(filter-out $(O
 # PARSE=1: what reads files and text, and what it calls, without the ops and the engine over them. Sanitizers look at it
 # in a quarter of the time (test-parse); a test that needs more does not link, and belongs to test-rest.
 PARSE_SRC := $(addprefix src/,corpus/% traces/% pages/% convert/% hardware/% engine/base/% engine/host/% app/options/% \
-             engine/config/% engine/trace/% planner/stack/% planner/page/% planner/command/calibrate.c operate/supervise_% operate/doctor_rules.c \
+             engine/config/% engine/trace/% planner/stack/% planner/page/% operate/supervise_% operate/doctor_rules.c \
              engine/schedule/% engine/comm/comm.c engine/checkpoint/checkpoint_folder.c engine/train/heartbeat.c \
              engine/model/figure.c engine/model/matrix.c engine/model/params.c engine/model/piece.c kernels/core/names.c kernels/core/choices.c)
 ifeq ($(PARSE),1)
@@ -188,7 +188,7 @@ SHORT_TESTS := $(SHORTER:%=$B/short/tests/%)
 WHOLE_TESTS := $(SHORTER:%=$B/tests/%)
 # Under the address sanitizer, what parses comes first. These read through the engine or the ops:
 PARSE_LATER := $(addprefix $B/tests/,convert/unit/test_convert convert/unit/test_family convert/unit/test_folders \
-               pages/unit/test_plan_page $(addprefix fuzz/fuzz_,hardware manifest peer words))
+               pages/unit/test_plan_page $(addprefix fuzz/fuzz_,calibrate hardware manifest peer words))
 PARSE_TESTS := $(filter-out $(PARSE_LATER),$(call test_of,$(addprefix tests/,engine/unit/base/test_*.c app/unit/options/test_*.c \
                engine/unit/config/test_*.c corpus/unit/test_*.c tools/chat/test_*.c tools/tokenizer/test_*.c convert/unit/test_*.c traces/unit/test_*.c app/unit/test_trace_library.c hardware/unit/test_*.c \
                pages/unit/test_*.c tools/report/test_*.c tools/diff/test_*.c planner/unit/test_stack.c planner/unit/test_import.c planner/unit/test_members.c \
@@ -439,6 +439,7 @@ $B/switchyard-bench-contention $(BESIDE_TESTS.contention) $B/tests/engine/gpu/te
 $B/tests/engine/gpu/test_gpu_bench: $(BESIDE_OBJ.contention)
 $B/tests/fuzz/fuzz_sheets: $(BESIDE_OBJ.replay)
 $B/tests/fuzz/fuzz_metrics: $(BESIDE_OBJ.report)
+$(addprefix $B/tests/,fuzz/fuzz_calibrate bench/unit/test_bench_ops planner/unit/test_interval): $(BESIDE_OBJ.calibrate)
 COMPAT_TESTS := fuzz/fuzz_sheets fuzz/fuzz_collectives fuzz/fuzz_diff engine/system/test_recording $(addprefix traces/unit/test_,collectives perf report) app/unit/test_trace_library
 $(COMPAT_TESTS:%=$B/tests/%) $(BESIDE_TESTS.diff): $(BESIDE_OBJ.compat)
 $(COMPAT_TESTS:%=$B/tests/%) $B/switchyard-trace-compat: $(BESIDE_OBJ.diff)

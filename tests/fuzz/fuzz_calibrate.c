@@ -1,7 +1,7 @@
 /* Any bytes as what `bench ops` and `bench contention` print: refused with a sentence, or rates that are those of a GPU:
  * above 0, not above the peak. */
+#include "calibrate/calibrate.h"
 #include "harness/fuzz.h"
-#include "planner/command/calibrate.h"
 
 static Status make_base(Arena *a, void **out)
 {

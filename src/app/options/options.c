@@ -333,12 +333,23 @@ Status options_parse(const Command *c, int argc, char **argv, int *n_positional,
     return OK;
 }
 
+/* "switchyard data ngram" becomes switchyard-data-ngram. */
+static Status run_row(const char *program, const Subcommand *row, int argc, char **argv)
+{
+    const char *above = strchr(program, ' ');
+    char name[64];
+    if (row->run != NULL) return row->run(argc, argv);
+    (void)snprintf(name, sizeof name, "%s%s%s", above == NULL ? "" : above + 1,
+                   above == NULL ? "" : "-", row->name);
+    return process_become(name, argv);
+}
+
 Status options_run(const Command *c, int argc, char **argv, CommandRun *run, void *state)
 {
     bool help = false;
     int n = 0;
     if (c->below != NULL && argc > 1 && strcmp(argv[1], c->below->name) == 0)
-        return c->below->run(argc - 1, argv + 1);
+        return run_row(c->name, c->below, argc - 1, argv + 1);
     Arena a = { 0 }, text = { 0 }; /* a text must be the last allocation of its arena */
     Text out = { 0 };
     const size_t room = (size_t)64 << 30; /* reserved; only touched pages take memory */
@@ -359,17 +370,6 @@ Status options_run(const Command *c, int argc, char **argv, CommandRun *run, voi
 }
 
 /* --verbose and --quiet may also come before the subcommand's name. */
-/* "switchyard data ngram" becomes switchyard-data-ngram. */
-static Status run_row(const char *program, const Subcommand *row, int argc, char **argv)
-{
-    const char *above = strchr(program, ' ');
-    char name[64];
-    if (row->run != NULL) return row->run(argc, argv);
-    (void)snprintf(name, sizeof name, "%s%s%s", above == NULL ? "" : above + 1,
-                   above == NULL ? "" : "-", row->name);
-    return process_become(name, argv);
-}
-
 Status options_dispatch(const char *program, const Subcommand *rows, int n, int argc, char **argv)
 {
     const char *known[OPTION_TABLE_MAX + N_GENERAL + 1];

@@ -2,10 +2,10 @@
 #include "harness/test.h"
 
 #include "bench/bench.h"
+#include "calibrate/calibrate.h"
 #include "engine/base/log.h"
 #include "hardware/hardware.h"
 #include "kernels/core/op.h"
-#include "planner/command/calibrate.h"
 
 enum { STEPS = 3, LAYERS = 2, MICROS = 2 };
 

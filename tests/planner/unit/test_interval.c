@@ -1,7 +1,7 @@
 /* Intervals of prices: which input makes which step longer, and by how much. */
 #include "harness/question.h"
 
-#include "planner/command/calibrate.h"
+#include "calibrate/calibrate.h"
 #include "planner/search/interval.h"
 #include "planner/stack/stack.h"
 

@@ -1,6 +1,6 @@
 /* calibrate: `plan calibrate` makes a GPU's file (hardware/hardware.h) of measured rates. */
-#ifndef PLANNER_COMMAND_CALIBRATE_H
-#define PLANNER_COMMAND_CALIBRATE_H
+#ifndef CALIBRATE_CALIBRATE_H
+#define CALIBRATE_CALIBRATE_H
 
 #include "hardware/hardware.h"
 

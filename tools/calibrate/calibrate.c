@@ -1,6 +1,6 @@
 /* calibrate: turns the tables that `switchyard bench ops` and `bench contention` print into measured rates of a GPU
  * (hardware.h). It reads the words of a table by position from the right, so names may have blanks. */
-#include "planner/command/calibrate.h"
+#include "calibrate/calibrate.h"
 
 #include "kernels/core/op.h"
 #include "planner/price/collective.h"

@@ -1,10 +1,10 @@
 /* Hardware files written and read back; rates out of a bench's output. */
 #include "harness/test.h"
 
+#include "calibrate/calibrate.h"
 #include "engine/count/layer_count.h"
 #include "hardware/hardware.h"
 #include "hardware/presets.h"
-#include "planner/command/calibrate.h"
 #include "planner/price/collective.h"
 #include "planner/price/roofline.h"
 
