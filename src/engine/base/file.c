@@ -111,12 +111,18 @@ static void temp_name(char out[FILE_PATH_MAX], const char *path)
 static Status open_to_write(File *f, const char *path, bool temporary, void *buffer,
                             size_t buffer_bytes)
 {
-    *f = (File){ .temporary = temporary, .buffer = buffer, .buffer_bytes = buffer_bytes };
+    struct stat info;
     size_t length = strlen(path);
+    *f = (File){ 0 };
     if (length == 0) return FAIL(ERR_ARG, "the name of a file to write is empty: give a path");
     if (length + sizeof TEMP > sizeof f->path)
         return FAIL(ERR_ARG, "a path of %zu characters, at most %zu are possible: %s", length,
                     sizeof f->path - sizeof TEMP, path);
+    if (temporary && stat(path, &info) == 0 && !S_ISREG(info.st_mode) && !S_ISDIR(info.st_mode))
+        return FAIL(ERR_ARG,
+                    "%s is a pipe, a device or a socket, and a file would replace it: name a file",
+                    path);
+    *f = (File){ .temporary = temporary, .buffer = buffer, .buffer_bytes = buffer_bytes };
     memcpy(f->path, path, length + 1);
     char temp[FILE_PATH_MAX];
     temp_name(temp, path);

@@ -154,6 +154,18 @@ static void a_pipe_is_not_written_or_locked(void **state)
     file_close(&f);
 }
 
+/* The name of a device or pipe would afterwards be that of a file: root may do that even to /dev/full. */
+static void a_file_does_not_replace_what_is_none(void **state)
+{
+    Place *p = *state;
+    File f = { 0 };
+    struct stat info;
+    CHECK_INT(mkfifo(p->path, 0600), 0);
+    CHECK_FAILS(file_create_temp(&f, p->path, &p->arena), ERR_ARG, "a file would replace it");
+    CHECK_INT(stat(p->path, &info), 0);
+    CHECK(S_ISFIFO(info.st_mode));
+}
+
 static void a_device_is_no_file(void **state)
 {
     Place *p = *state;
@@ -267,6 +279,7 @@ int main(void)
         PLACE_TEST(a_named_pipe_waits_for_its_writer),
         PLACE_TEST(a_pipe_is_no_file),
         PLACE_TEST(a_pipe_is_not_written_or_locked),
+        PLACE_TEST(a_file_does_not_replace_what_is_none),
         PLACE_TEST(a_device_is_no_file),
         PLACE_TEST(a_file_without_a_size_is_read_whole),
 #ifdef HOSTILE
