@@ -133,8 +133,8 @@ static Status table_row(const StudyRow *r, Text *out)
         "<td class=\"words\">%s</td></tr>\n",
         p->tokens_per_s_per_gpu, p->peak_bytes / PLAN_GIB, 100 * p->mfu,
         text_thousands(batch, r->request.config->train_batch), r->moved == NULL ? "" : ", ",
-        r->moved == NULL ? "" : r->moved, p->fits ? "words" : "words bad",
-        p->fits ? "fits" : "does not fit", plan_layout_text(layout, &r->layout, p));
+        r->moved == NULL ? "" : r->moved, p->fits ? "words" : "words bad", plan_fit_word(p),
+        plan_layout_text(layout, &r->layout, p));
 }
 
 static Status page_body(const Study *s, const char *says, Text *out)

@@ -53,7 +53,9 @@ static Status print_notes(const Study *s, const StudyRow *r, Text *out)
     char layout[PLAN_LAYOUT_BYTES], batch[32];
     const char *before = "  ";
     if (!r->price.fits) {
-        TRY(text_printf(out, "  does not fit into %.2f GiB", room_gib(r)));
+        TRY(text_printf(
+            out, r->price.tight ? "  tight: %.2f GiB may be used" : "  does not fit into %.2f GiB",
+            room_gib(r)));
         before = "; ";
     }
     if (s->n_gpus > 0) {
@@ -174,7 +176,10 @@ static Status csv_line(const Study *s, const StudyRow *r, int rank, Text *out)
         return text_printf(out, "\n");
     }
     TRY(text_printf(out, ",%d,%s,%.6g,%.6g,%.6g,", rank >= 0 ? rank : p->worst_rank,
-                    p->fits ? "yes" : "no", p->tokens_per_s_per_gpu, p->mfu, p->step_s));
+                    p->fits    ? "yes"
+                    : p->tight ? "tight"
+                               : "no",
+                    p->tokens_per_s_per_gpu, p->mfu, p->step_s));
     if (r->goodput.full_s > 0) TRY(text_printf(out, "%.6g", r->goodput.full_s / DAY_S));
     for (int k = 0; k < PLAN_PARTS; k++) TRY(text_printf(out, ",%.6g", p->part_s[k]));
     for (int k = 0; k < PLAN_KINDS; k++) TRY(text_printf(out, ",%.0f", kind[k]));
@@ -218,7 +223,8 @@ static Status json_row(const StudyRow *r, Text *out)
                   "\"peak_bytes\":%.0f,\"step_s\":%.9g",
                   plan_layout_text(layout, &r->layout, p), p->tokens_per_s_per_gpu, p->mfu,
                   p->peak_bytes, p->step_s));
-    TRY(text_printf(out, ",\"fits\":%s", p->fits ? "true" : "false"));
+    TRY(text_printf(out, ",\"fits\":%s,\"tight\":%s", p->fits ? "true" : "false",
+                    p->tight ? "true" : "false"));
     if (r->goodput.full_s > 0) TRY(text_json(out, ",\"days\":%.9g", r->goodput.full_s / DAY_S));
     TRY(json_values("time", plan_part_names, p->part_s, PLAN_PARTS, out));
     TRY(json_values("memory", plan_kind_names, p->memory, PLAN_KINDS, out));
