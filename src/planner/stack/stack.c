@@ -72,7 +72,10 @@ static const struct {
 static Status find_stack(const char *name, StackKind *out)
 {
     bool file = strchr(name, '/') != NULL || strchr(name, '.') != NULL;
+    const char *names[STACK_OF_COUNT];
+    char hint[TEXT_HINT_BYTES];
     for (int i = 0; i < STACK_OF_COUNT; i++) {
+        names[i] = stacks[i].name;
         if (strcmp(stacks[i].name, name) != 0) continue;
         *out = (StackKind)i;
         return OK;
@@ -81,7 +84,7 @@ static Status find_stack(const char *name, StackKind *out)
                 name,
                 file ? "; files were removed after 0.9.0: give numbers behind the name, "
                        "--stack primus,NAME=NUMBER"
-                     : "");
+                     : text_hint(hint, name, names, STACK_OF_COUNT, ""));
 }
 
 /* ---- names ---- */

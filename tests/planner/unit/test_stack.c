@@ -154,7 +154,8 @@ static void wrong_names_and_numbers_are_told(void **state)
 {
     (void)state;
     static const char *const cases[][2] = {
-        { "primes", "there is no stack primes: megatron, primus, switchyard, torchtitan are" },
+        { "primes", "there is no stack primes: megatron, primus, switchyard, torchtitan are, did "
+                    "you mean primus?" },
         { "./mine.yaml", "there is no stack ./mine.yaml: megatron, primus, switchyard, torchtitan "
                          "are; files were removed" },
         { "primus,deeep=1",
