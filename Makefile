@@ -181,7 +181,9 @@ FUZZ   := $(call test_of,tests/fuzz/fuzz_*.c)
 LATER   := $(GPU) $(filter $B/tests/tools/gfxrun/%,$(UNIT)) $(addprefix $B/tests/,engine/system/test_kill engine/system/test_reliability \
            engine/system/test_resume app/system/test_failing_calls app/system/test_gpu_report app/system/test_install \
            app/system/test_wiring engine/system/test_memory operate/system/test_doctor operate/system/test_supervise \
-           planner/system/test_scoreboard planner/unit/test_bound)
+           planner/system/test_scoreboard planner/system/test_plan_verify planner/system/test_plan_page planner/unit/test_bound \
+           planner/unit/test_search_narrow planner/unit/test_write kernels/op/test_moe_bias engine/unit/train/test_recipe_steps \
+           tools/shapes/test_bench_shapes)
 SHORTER := $(addprefix engine/mesh/test_,same_loss checkpoint_mesh layouts drawn steps_mesh pool drawn_checkpoint recipe retry) \
            $(addprefix engine/schedule/test_,random estimate) $(addprefix planner/unit/test_,monotone import goodput price tensor flows)
 SHORT_TESTS := $(SHORTER:%=$B/short/tests/%)
