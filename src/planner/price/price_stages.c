@@ -16,8 +16,9 @@ typedef struct PartitionKey {
     const PriceEntry *entry;
     int pp, stages, recompute_blocks;
     Placement placement;
-    int gathers;
+    int64_t gathers;
 } PartitionKey;
+_Static_assert(sizeof(PartitionKey) == 2 * sizeof(int64_t) + 4 * sizeof(int), "padding in a key");
 
 typedef struct Partition {
     PartitionKey key;
