@@ -47,7 +47,7 @@ static Status class_times(const Planner *p, const PlanLayout *l, const PriceEntr
     return OK;
 }
 
-/* With one stage all blocks run part by part in no schedule, since nothing runs beside them. */
+/* Blocks run part by part only beside those of another stage's micro-batch: not with one stage. */
 Status price_shared_s(Planner *p, const PlanLayout *l, const PriceEntry *e, double *out)
 {
     GradientTimes of[LAYER_CLASSES_MAX];

@@ -151,8 +151,7 @@ void found_add(Found *f, const SearchRow *row)
         found_add_nearest(f, row);
         return;
     }
-    if (f->cap > 0) best_add(f, row);
-    found_add_to_front(f, row);
+    best_add(f, row);
 }
 
 double found_best_s(const Found *f)

@@ -16,10 +16,10 @@ typedef struct Found {
     SearchRow nearest; /* layout.pp 0: none yet */
 } Found;
 
-/* cap: of the best; 0: only the front and the nearest are kept. */
+/* cap: of the best; 0: only a front is kept. */
 Status found_init(Found *f, const Hardware *h, int cap, Arena *a);
 
-/* Adds a row to the best and the front, or, if it does not fit, to the nearest. */
+/* Adds a row to the best, or, if it does not fit, to the nearest. */
 void found_add(Found *f, const SearchRow *row);
 void found_add_to_front(Found *f, const SearchRow *row);
 /* Drops points of the front until `most` are left: each time the one that gains least time over its neighbour with less

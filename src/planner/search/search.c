@@ -35,7 +35,7 @@ typedef struct Worker {
     char message[MESSAGE_BYTES];
 } Worker;
 
-/* seen: simulated rows. estimates: by ZeRO stage, the front of estimates. Stages have fronts of their own because estimates
+/* seen: the best simulated rows. estimates: by ZeRO stage, the front of estimates. Stages have fronts of their own because estimates
  * of the higher ones are further off. */
 typedef struct Search {
     const PlanRequest *q;

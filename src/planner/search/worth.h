@@ -9,7 +9,7 @@
  *             least 8 were simulated, with a margin of 5 %. A kind is a schedule and a ZeRO stage; closer, a
  *             sharding group and a length of the pipeline, too
  *   cover     a layout that differs in recompute and ZeRO alone, recomputes less and has no higher stage, was simulated
- *             and takes too long: its list is the same with less work, and fewer collectives. With the margins below
+ *             and takes too long: its list is the same with less work, and fewer collectives. With the margins of worth.c
  *             that held for all of 9,326 pairs of the search in README
  *
  * Layouts are simulated in the order of their guess, the estimate times the mean ratio of their kind. */
