@@ -7,7 +7,8 @@
 # make asan | tsan  unit, op, schedule and mesh tests under address+undefined | comm and mesh tests under thread
 # make hostile      unit, op, schedule and mesh tests with small limits and failing allocations
 # make ISA=v3 test  the same with AVX2 alone, in a build that has no other CPU ops
-# make test-native  products, trajectories and meshes with the best instruction set of this processor; the guides
+# make test-native  products, trajectories and meshes with the best instruction set of this processor, if it has more than
+#                   AVX2; the guides
 # make test-mpi     ranks as processes of mpirun and srun, on one host and two
 # make failing-calls BOUND=25 fails library calls one by one, 2 x BOUND of each kind in each command
 # make kills N=1000 SIGKILL at random moments of supervised runs; CUDA=1: on two GPUs, SIGSTOP too: N passed, M failed, K skipped
@@ -52,7 +53,8 @@ $(error HOUSES: there is no house $(filter-out engine kernels corpus app $(OPTIO
 endif
 O      := $(BUILD)/$(CONFIG)$(if $(filter 1-asan 1-tsan,$(LONG)-$(CONFIG)),-long)
 PARSE  ?= 0
-B      := $O$(if $(filter 1,$(PARSE)),-parse)$(if $(filter 1,$(CUDA)),-cuda)$(if $(filter 1,$(HIP)),-hip)$(if $(filter 1,$(MPI)),-mpi)$(if $(filter v3,$(ISA)),-v3)$(if $(ABSENT),-part)
+ASSEMBLE ?= 1
+B      := $O$(if $(filter 1,$(PARSE)),-parse)$(if $(filter 1,$(CUDA)),-cuda)$(if $(filter 0,$(ASSEMBLE)),-ptx)$(if $(filter 1,$(HIP)),-hip)$(if $(filter 1,$(MPI)),-mpi)$(if $(filter v3,$(ISA)),-v3)$(if $(ABSENT),-part)
 PROGRAM := $(if $(filter release-all,$(CONFIG)-$(ISA)),$(BUILD)/switchyard,$B/switchyard)
 BESIDE  := data-batches data-chat data-ngram data-pack data-tokenizer $(if $(filter pages,$(HOUSES)),report) $(if $(filter traces,$(HOUSES)),trace-compat trace-diff trace-replay) $(if $(filter planner,$(HOUSES)),plan-calibrate) \
            $(if $(ABSENT),,bench-contention bench-ladder bench-shapes bench-trace convert-to-hf data-inspect plan-study viz)
@@ -67,6 +69,10 @@ ifeq ($(origin CC),default)
 CC     := $(CC.$(CONFIG))
 endif
 NVCC   ?= nvcc
+# ASSEMBLE=0: kernels stay PTX that nobody optimised, so that what takes minutes to assemble is linked in one.
+ifeq ($(ASSEMBLE),0)
+GPU_ARCH := -gencode=arch=compute_90a,code=compute_90a -Xcicc -O0
+endif
 GPU_ARCH ?= -gencode=arch=compute_80,code=sm_80 -gencode=arch=compute_90a,code=sm_90a
 # What one compilation is for: the release's runs on processors with AVX2 or more, and takes more from
 # its SETS; sanitizers run where they were made, and one set is enough to look at memory and threads.
@@ -167,12 +173,22 @@ UNIT   := $(call test_of,tests/*/unit/test_*.c tests/*/unit/*/test_*.c tests/too
 OPS    := $(call test_of,tests/kernels/op/test_*.c)
 COMM   := $(call test_of,tests/engine/unit/comm/test_*.c tests/bench/unit/test_null_comm.c)
 MESH   := $(call test_of,tests/engine/mesh/test_*.c)
+# SHARE=N: one test of N, which the commit draws, of those under the thread sanitizer, test-rest and test-gfxrun
+SHARE ?= 1
+share_of = $(if $(filter-out 1,$(SHARE)),$(shell tools/drawn $(SHARE) $(1)),$(1))
+THREADED := $(call share_of,$(COMM) $(MESH))
 SCHEDULE := $(call test_of,tests/engine/schedule/test_*.c)
 GPU    := $(call test_of,tests/engine/gpu/test_*.c)
 SYSTEM := $(call test_of,tests/*/system/test_*.c)
 MPI_TESTS := $(patsubst %.c,$(BUILD)/$(CONFIG)-mpi/%,$(wildcard tests/engine/mpi/test_*.c))
-NATIVE := $(addprefix $B/tests/,engine/mesh/test_same_loss engine/mesh/test_trajectory_mesh engine/mesh/test_steps_mesh engine/unit/train/test_trajectory \
-          kernels/unit/test_cpu_set kernels/op/test_gemm kernels/op/test_attention kernels/op/test_linear kernels/op/test_moe app/system/test_gpu_report app/system/test_bad_input app/system/test_reference)
+NATIVE := kernels/unit/test_cpu_set kernels/op/test_golden_ops kernels/op/test_quant app/system/test_gpu_report app/system/test_reference
+# what computes otherwise than the tests of ISA=v3, where the processor has more than AVX2
+ifneq ($(shell grep -m 1 -c avx512f /proc/cpuinfo),0)
+NATIVE += engine/mesh/test_same_loss engine/mesh/test_trajectory_mesh engine/mesh/test_steps_mesh engine/unit/train/test_trajectory \
+          kernels/op/test_gemm kernels/op/test_attention kernels/op/test_linear kernels/op/test_moe kernels/op/test_scale \
+          app/system/test_bad_input
+endif
+NATIVE := $(NATIVE:%=$B/tests/%)
 FUZZ   := $(call test_of,tests/fuzz/fuzz_*.c)
 
 # What ./test.sh runs and what it leaves to ./test.sh more: test-parse, test-first and test-rest.
@@ -198,7 +214,7 @@ PARSE_TESTS := $(filter-out $(PARSE_LATER),$(call test_of,$(addprefix tests/,eng
 PARSE_FUZZ  := $(filter-out $(PARSE_LATER),$(FUZZ))
 FIRST        := $(filter-out $(LATER) $(WHOLE_TESTS),$(SYSTEM) $(MESH) $(SCHEDULE) $(OPS) $(UNIT))
 REST.release := $(LATER)
-REST.asan    := $(filter-out $(PARSE_TESTS),$(MESH) $(SCHEDULE) $(OPS) $(UNIT))
+REST.asan    := $(call share_of,$(filter-out $(PARSE_TESTS),$(MESH) $(SCHEDULE) $(OPS) $(UNIT)))
 
 # The library: what its functions need of these folders, as one object in which only they are visible.
 PIC := $(patsubst %,$O/%.o,$(wildcard $(addprefix src/,engine/base/*.c engine/host/*.c engine/trace/*.c engine/config/*.c app/trace_library.c traces/read/*.c traces/table/*.c traces/sheets/*.c traces/compare/*.c)) \
@@ -485,7 +501,7 @@ build-unit: $(UNIT)
 build-op: $(OPS)
 build-schedule: $(SCHEDULE)
 build-gpu: $(GPU)
-build-test-mesh: $(COMM) $(MESH)
+build-test-mesh: $(THREADED)
 build-test-fast: build-unit build-op build-schedule build-test-mesh
 build-test: build-test-fast build-gpu $(SYSTEM) $(PROGRAM)
 build-test-fuzz: $(FUZZ)
@@ -503,7 +519,7 @@ test: build-test
 test-fast: build-test-fast
 	tools/run_tests $(MESH) $(SCHEDULE) $(OPS) $(UNIT)
 test-mesh: build-test-mesh
-	tools/run_tests $(MESH) $(COMM)
+	tools/run_tests $(THREADED)
 test-fuzz: build-test-fuzz
 	tools/run_fuzz $(FUZZ)
 test-first: build-test-first
@@ -520,7 +536,7 @@ test-parse: build-test-parse
 test-parse-fuzz: build-test-parse-fuzz
 	tools/run_fuzz $(PARSE_FUZZ)
 # what this processor computes, beside the tests of ISA=v3; and what is of the users' program
-build-test-native: $(NATIVE) $(PROGRAM) $B/tests/kernels/op/test_golden_ops $B/tests/kernels/op/test_quant $B/tests/kernels/op/test_scale
+build-test-native: $(NATIVE) $(PROGRAM)
 test-native: build-test-native
 	tools/run_tests tools/check_guides $(NATIVE)
 test-mpi: build-test-mpi
@@ -538,7 +554,7 @@ failing-calls: $(PROGRAM) $B/tests/app/system/test_failing_calls
 	tools/run_failing_calls $B/tests/app/system/test_failing_calls $(BOUND)
 
 # kernels for AMD's gfx942, interpreted: ops beside the CPU's, and a training step
-GFXRUN_RUNS := $(patsubst tests/%.c,$(BUILD)/release-hip/tests/%,$(wildcard tests/kernels/op/test_*.c) tests/engine/gpu/test_gpu_memory.c tests/engine/gpu/test_gpu_doctor.c tests/engine/gpu/test_gpu_one_step.c tests/engine/gpu/test_gpu_refused.c \
+GFXRUN_RUNS := $(patsubst tests/%.c,$(BUILD)/release-hip/tests/%,$(call share_of,$(wildcard tests/kernels/op/test_*.c)) tests/engine/gpu/test_gpu_memory.c tests/engine/gpu/test_gpu_doctor.c tests/engine/gpu/test_gpu_one_step.c tests/engine/gpu/test_gpu_refused.c \
                $(if $(filter 1,$(LONG)),$(wildcard tests/engine/gpu/test_gpu_st*.c tests/engine/gpu/test_gpu_launches.c tests/engine/gpu/test_gpu_offload.c)))
 # once more with hipBLASLt: scripts that find it and run the test of the same name
 GFXRUN_BLAS_RUNS := $(addprefix $O/gfxrun-blas/,test_head test_linear test_tune)
@@ -547,7 +563,7 @@ $(GFXRUN_BLAS_RUNS): Makefile $(GFXRUN_BLAS)
 	    $(@D) $(BUILD)/release-hip/tests/kernels/op/$(@F) >$@
 	@chmod +x $@
 build-test-gfxrun: gfxrun $(GFXRUN_BLAS_RUNS)
-	$(MAKE) HIP=1 $(BUILD)/release-hip/switchyard $(GFXRUN_RUNS)
+	$(MAKE) HIP=1 $(BUILD)/release-hip/switchyard $(sort $(GFXRUN_RUNS) $(GFXRUN_BLAS_RUNS:$O/gfxrun-blas/%=$(BUILD)/release-hip/tests/kernels/op/%))
 test-gfxrun: build-test-gfxrun
 	LD_LIBRARY_PATH=$O/gfxrun$${LD_LIBRARY_PATH:+:$$LD_LIBRARY_PATH} $(if $(filter 1,$(LONG)),,TEST_WORK=$(GFXRUN_WORK)) \
 	    tools/run_tests $(GFXRUN_RUNS) $(GFXRUN_BLAS_RUNS)

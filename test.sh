@@ -4,13 +4,14 @@
 # parses, with the fuzzers' corpora, under the address and undefined sanitizers; lints that compile
 # nothing; GPU code as far as PTX. The longest meshes are short, and system tests that wait are left out.
 # test.sh more: the rest of what a change must pass (.ci/run does both). The tests that were left out;
-# some again with what this processor has, the longest mesh tests whole; all else under the address and
-# undefined sanitizers; comm and mesh tests under the thread sanitizer; ranks as processes of MPI; GPU
-# code assembled and linked; kernels for AMD, interpreted; clang-tidy; three planted bugs.
+# what computes otherwise with what this processor has; GPU code linked; ranks as processes of MPI; and a
+# share of what takes long, which the commit draws (SHARE, tools/drawn): all else under the address and
+# undefined sanitizers; comm and mesh tests under the thread sanitizer; GPU code assembled; kernels for
+# AMD, interpreted; clang-tidy; planted bugs.
 # Each lint, each corpus and each planted bug counts as a test. A table says what each stage took; the
 # last line adds everything up; success is when nothing failed.
 # test.sh long (make test-long): what takes too long for every change. All tests that were short,
-# whole; the meshes with all of their steps under both sanitizers; small limits and failing allocations;
+# whole; all of what was drawn; the meshes with all of their steps under both sanitizers; small limits and failing allocations;
 # library calls that fail in every command; 2,000 drawn models on drawn meshes; trainings with 8-bit
 # products; 100 MB of text beside other tokenizers; members of config.json beside transformers; cppcheck,
 # and clang's analyzer on every path.
@@ -49,6 +50,17 @@ stage() {
     read -r now <"$log.cpu"
     printf '%6s s %7s s CPU  %5s passed %3s failed %4s skipped  %s\n' $(($(date +%s) - since)) \
         $(((now - cpu) / 10)) "$1" "$2" "$3" "$title" >>"$log.table"
+}
+
+# drawn N COMMAND...: on the share of one of N that the commit draws
+drawn() {
+    SHARE=$1
+    export SHARE
+    shift
+    "$@"
+    rc=$?
+    unset SHARE
+    return $rc
 }
 
 # in_config CONFIG TARGET
@@ -102,7 +114,7 @@ corpus() {
         CORPUS_MB=1000 TEST_FILTER='every_byte*' tools/run_tests build/release/tests/corpus/unit/test_blend
 }
 
-drawn() {
+drawn_models() {
     make -s -j"$(nproc)" build/release/tests/engine/mesh/test_drawn &&
         DRAWN=0:2000 TEST_FILTER='drawn_models*' tools/run_tests build/release/tests/engine/mesh/test_drawn
 }
@@ -110,11 +122,11 @@ drawn() {
 if [ "${1:-}" = long ]; then
     export LONG=1
     stage 'release, AVX2: tests that are short in test.sh, whole' in_v3 test-whole
-    stage 'address, undefined: comm and mesh tests, all steps' in_config asan test-mesh
+    stage 'address, undefined: all unit, op, schedule and mesh tests but what parses' in_config asan test-rest
     stage 'thread: comm and mesh tests, all steps' in_config tsan test-mesh
     stage 'small limits, failing allocations: unit, op, schedule and mesh tests' in_config hostile test-fast
     stage 'library calls that fail, in every command' make -s failing-calls
-    stage '2,000 drawn models on drawn meshes' drawn
+    stage '2,000 drawn models on drawn meshes' drawn_models
     stage 'fifty steps of the quickstart with each recipe' tools/check_recipes
     stage 'a corpus of 1 GB, every byte once an epoch' corpus
     command -v clang-19 >/dev/null && stage 'kernels for AMD, interpreted: all cases, whole trainings' amd
@@ -126,18 +138,18 @@ if [ "${1:-}" = long ]; then
 elif [ "${1:-}" = more ]; then
     stage 'release, AVX2: system tests that wait, GPU code without a GPU' in_v3 test-rest
     stage 'release, this processor: products, trajectories, meshes; guides' in_config release test-native
-    stage 'address, undefined: all unit, op, schedule and mesh tests but what parses' in_config asan test-rest
+    stage 'address, undefined: a fourth of unit, op, schedule and mesh tests' drawn 4 in_config asan test-rest
     stage 'address, undefined: corpora of fuzzers that use the engine' in_config asan test-fuzz-rest
-    stage 'thread: comm and mesh tests' in_config tsan test-mesh
+    stage 'thread: a fourth of comm and mesh tests' drawn 4 in_config tsan test-mesh
     # Tests of ranks that are lost wait for deadlines: compilers and lints have the processors meanwhile.
-    begin kernels tools/run_kernels
-    begin lints tools/lint rest
+    begin kernels env SHARE=4 tools/run_kernels
+    begin lints env SHARE=4 tools/lint rest
     stage 'MPI: ranks as processes, of srun, on two hosts' in_config release test-mpi
-    begin mutants tools/mutants --draw 3 # the hash of the commit chooses them
-    stage 'kernels: everything compiles and links, begun beside MPI' ended kernels
-    command -v clang-19 >/dev/null && stage 'kernels for AMD, interpreted: ops and a training step' amd
-    stage 'clang-tidy, a trainer alone, begun beside MPI' ended lints
-    stage 'three planted bugs, begun beside clang-tidy' ended_mutants
+    begin mutants tools/mutants --draw 2
+    stage 'kernels: everything links, a fourth is assembled, begun beside MPI' ended kernels
+    command -v clang-19 >/dev/null && stage 'kernels for AMD, interpreted: a fourth of the ops, a training step' drawn 4 amd
+    stage 'clang-tidy of a fourth, a trainer alone, begun beside MPI' ended lints
+    stage 'two planted bugs, begun beside clang-tidy' ended_mutants
 elif [ -z "${1:-}" ]; then
     stage 'release, AVX2: unit, op, schedule, mesh and system tests' release
     stage 'address, undefined: unit tests of what parses' parse test-parse

@@ -220,7 +220,7 @@ static void a_pipe_in_the_place_of_a_file_of_a_run_is_refused_at_once(void **sta
         { "lock", "", 2 },
         { "log/rank-00001.log", "--ranks 2", 2 },
         { "checkpoints", "", 3 }, /* a file is in the way */
-        { "config.yaml", "", 0 }, /* renamed into place */
+        { "config.yaml", "", 2 },
         { "heartbeat/$(hostname).jsonl", "", 0 },
         { "report.html", "", 0 },
     };
