@@ -29,10 +29,7 @@ static Status print_rows(Text *out, const NeedRow *row, size_t n)
 
 static Status print_gpu(const GpuPlan *p, Text *out)
 {
-    char text[32], scratch[96], peak[64];
-    (void)snprintf(scratch, sizeof scratch,
-                   "scratch with attention.deterministic=true, %s with false",
-                   text_bytes(text, (double)p->any_order_bytes));
+    char text[32], peak[64];
     (void)snprintf(peak, sizeof peak, "in use at the peak (%zu bytes)", p->total_bytes);
     TRY(text_printf(out, "GPU         %s, %s\n", p->gpu.name,
                     text_bytes(text, (double)p->gpu.total_bytes)));
@@ -41,7 +38,6 @@ static Status print_gpu(const GpuPlan *p, Text *out)
         { "context", p->context_bytes, "the driver's, and other programs'" },
         { "kernels", p->kernel_bytes, "loaded when they first run; the step's graph" },
         { "ranks", p->comm_bytes, p->comm_bytes > 0 ? "NCCL's buffers" : NULL },
-        { "attention", p->ordered_bytes, scratch },
         { "total", p->total_bytes, peak }
     };
     return print_rows(out, rows, sizeof rows / sizeof *rows);

@@ -31,7 +31,7 @@ static const Rung rungs[] = {
     { "no host wait", { NULL }, true, true },
     { "chunked loss", { "model.loss_chunk=0" }, false, false },
     { "timed products", { "run.tune=true" }, true, false },
-    { "cuDNN attention", { "attention.kernel=auto" }, true, false },
+    { "attention on Hopper", { "attention.kernel=auto" }, true, false },
     { "one graph", { "run.executor=captured" }, true, false },
     { "8-bit attention", { "fp8.attention=true" }, true, false },
     { "8-bit dense products", { "fp8.recipe=block", "fp8.products=dense" }, true, false },

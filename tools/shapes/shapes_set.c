@@ -179,7 +179,6 @@ static void set_options(const ShapeSet *set, OpId op, void *args)
         backward->kernel = kernel;
         backward->pieces = sequence_pieces(s);
         backward->window = s->window;
-        backward->any_order = !c->attention_deterministic;
         break;
     case OP_RMSNORM_FWD: ((RmsnormFwd *)args)->eps = 1e-6F; break;
     case OP_ROPE_MLA_FWD: ((RopeMlaFwd *)args)->dims = turn; break;

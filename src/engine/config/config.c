@@ -35,6 +35,8 @@ const int config_row_count = ROW_COUNT;
 /* The name within its section: every row's name has exactly one dot. */
 static const char *key_of(const ConfigRow *row) { return strchr(row->name, '.') + 1; }
 
+#define GRADIENTS_IN_ONE_ORDER "gradients of attention always have one order now"
+
 /* Settings that were removed, a value that changed nothing, and what to use instead. */
 static const struct {
     const char *name, *fallback, *instead;
@@ -45,6 +47,8 @@ static const struct {
       "GPUs of mesh.tp store into each other's memory wherever they reach it", false },
     { "optimizer.muon_factor", "1",
       "optimizer.muon_scale chooses the factor, and optimizer.lr multiplies it", false },
+    { "attention.deterministic", "true", GRADIENTS_IN_ONE_ORDER, false },
+    { "attention.deterministic", "false", GRADIENTS_IN_ONE_ORDER, true },
     { "moe.jitter", "0", "logits have no noise now; moe.z_loss keeps them small", false },
     { "comm.null", "[]", "bench step --exposed runs steps without each kind of traffic", false },
     { "data.on_bad_line", "fail", "data prepare --on-bad-line", false },

@@ -379,11 +379,6 @@ Status config_check(const Config *c)
     TRY(check_fp8(c));
     TRY(check_f16(c));
     TRY(check_device(c));
-    if (c->run_verify_every > 0 && !c->attention_deterministic)
-        return FAIL(ERR_ARG,
-                    "run.verify_every=%lld compares the bits of two runs, and with "
-                    "attention.deterministic=false they differ: set one of the two back",
-                    (long long)c->run_verify_every);
     TRY(check_peer(c));
     return check_optimizer(c);
 }

@@ -141,6 +141,8 @@ static const struct {
     const char *setting, *word, *instead;
 } removed[] = {
     { "moe.buffers", "exact", "take pooled, which needs little more memory, or worst" },
+    { "attention.kernel", "cudnn",
+      "take auto: Hopper's GPUs have a kernel of their own, others take plain" },
     { "search.buffers", "exact", "take pooled or worst" },
 };
 

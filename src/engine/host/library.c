@@ -50,7 +50,7 @@ static const char *resolve_calls(const Search *s, void *file)
     return NULL;
 }
 
-/* The version in a file's name: 91900 for libcudnn.so.9.19.0; 0 if the name has none. */
+/* The version in a file's name: 21805 for libnccl.so.2.18.5; 0 if the name has none. */
 static int version_in_name(void *file)
 {
     char path[PATH_MAX];

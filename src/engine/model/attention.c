@@ -397,10 +397,9 @@ static Status attend_block_backward(LayerRun *r, int64_t block, Tensor d_o, Tens
                           .dv = heads_view(r, s->dv, a->kv_heads),
                           .scale = a->scale,
                           .pieces = sequence_pieces(r, block),
-                          .kernel = a->kernel,
                           .window = a->window,
                           .chunk = a->chunk,
-                          .any_order = a->any_order };
+                          .kernel = a->kernel };
     if (!first) args.dq_before = heads_view(r, dq_sum, a->heads);
     if (!first && kind_of(a)->gradients_travel) {
         args.dk_before = args.dk;

@@ -90,7 +90,6 @@ static AttentionSpec attention_of(const Config *c, int block)
         .interleaved = c->attention_rope_interleaved,
         .document_mask = c->attention_document_mask,
         .kernel = (AttentionKernel)c->attention_kernel, /* the setting's words are in enum order */
-        .any_order = !c->attention_deterministic,
         .window = full ? 0 : c->attention_window,
         .chunk = full ? 0 : c->attention_chunk,
         .norm_eps = (float)c->model_norm_eps,

@@ -54,7 +54,6 @@ typedef struct AttentionSpec {
     bool sinks;                      /* each head has a trained logit in its softmax */
     bool interleaved, document_mask; /* rope rotates neighbouring columns; documents are separate */
     AttentionKernel kernel;
-    bool any_order; /* backward may add in any order: faster, and not deterministic */
 } AttentionSpec;
 
 typedef struct MoeSpec {

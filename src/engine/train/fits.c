@@ -224,7 +224,6 @@ static Memory memory_of_gpu(const GpuPlan *p)
                      .larger = "a GPU with more memory" };
 }
 
-/* The plan is counted a second time with the other setting of attention.deterministic, to show what it would take. */
 Status train_plan_gpu(const Config *c, const EngineShape *shape, const EnginePlan *plan,
                       GpuPlan *out)
 {
@@ -236,13 +235,6 @@ Status train_plan_gpu(const Config *c, const EngineShape *shape, const EnginePla
     TRY(comm_bytes(c, shape->mesh, &p.comm_bytes));
     const Memory m = memory_of_gpu(&p);
     p.total_bytes = bytes_taken(&m, plan);
-    Config other = *c;
-    EnginePlan with_other;
-    other.attention_deterministic = !c->attention_deterministic;
-    TRY(engine_plan(&other, ENGINE_TRAIN, shape, &with_other));
-    size_t here = plan->bytes[ENGINE_SCRATCH], there = with_other.bytes[ENGINE_SCRATCH];
-    p.ordered_bytes = c->attention_deterministic ? here : there;
-    p.any_order_bytes = c->attention_deterministic ? there : here;
     *out = p;
     return OK;
 }

@@ -38,7 +38,6 @@ typedef struct TrainOptions {
 typedef struct GpuPlan {
     GpuInfo gpu;
     size_t arenas_bytes, context_bytes, kernel_bytes, comm_bytes, total_bytes;
-    size_t ordered_bytes, any_order_bytes; /* scratch with attention.deterministic, and without */
 } GpuPlan;
 
 /* Makes a context on the GPU, measures it and frees it. A plan for the CPU gives { 0 }, which

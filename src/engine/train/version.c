@@ -28,28 +28,20 @@ static const char *cpu_instructions(void)
     return cpu_isa_names[set->isa];
 }
 
-/* The version of a library that a build for `runtime` opens at run time: its collectives if `nccl`, else
- * cuDNN. Another build: "". */
-static void library_text(GpuRuntime runtime, bool nccl, char out[WORDS_BYTES])
+/* The version of the collectives that a build for `runtime` opens at run time. Another build: "". */
+static void collectives_text(GpuRuntime runtime, char out[WORDS_BYTES])
 {
-    const LibraryCall call = { .name = nccl ? "ncclGetVersion" : "cudnnGetVersion" };
-    const char *file = !nccl                        ? "libcudnn.so.9"
-                       : runtime == GPU_RUNTIME_HIP ? "librccl.so.1"
-                                                    : "libnccl.so.2";
-    const Library library = { .file = file, .call = &call, .calls = 1 };
-    union {
-        int (*nccl)(int *);
-        size_t (*cudnn)(void);
-    } ask = { 0 };
+    const LibraryCall call = { .name = "ncclGetVersion" };
+    const Library library = { .file = runtime == GPU_RUNTIME_HIP ? "librccl.so.1" : "libnccl.so.2",
+                              .call = &call,
+                              .calls = 1 };
+    int (*ask)(int *) = NULL;
     void *opened = NULL;
     int v = 0;
     bool built = gpu_runtime == runtime;
     (void)snprintf(out, WORDS_BYTES, "%s", built ? "not found" : "");
     if (!built || library_open(&library, &ask, &opened) != OK) return;
-    if (nccl)
-        (void)ask.nccl(&v);
-    else
-        v = (int)ask.cudnn();
+    (void)ask(&v);
     (void)snprintf(out, WORDS_BYTES, "%d.%d.%d", v / 10000, v / 100 % 100, v % 100);
     (void)dlclose(opened);
 }
@@ -66,15 +58,14 @@ static void runtime_text(GpuRuntime runtime, char out[WORDS_BYTES])
  * build. */
 Status cli_print_versions(bool json, Text *out)
 {
-    char cuda[WORDS_BYTES], nccl[WORDS_BYTES], cudnn[WORDS_BYTES];
+    char cuda[WORDS_BYTES], nccl[WORDS_BYTES];
     char hip[WORDS_BYTES], rccl[WORDS_BYTES];
     char pcre2[WORDS_BYTES] = "", hwloc[WORDS_BYTES];
     unsigned h = hwloc_get_api_version();
     runtime_text(GPU_RUNTIME_CUDA, cuda);
     runtime_text(GPU_RUNTIME_HIP, hip);
-    library_text(GPU_RUNTIME_CUDA, true, nccl);
-    library_text(GPU_RUNTIME_CUDA, false, cudnn);
-    library_text(GPU_RUNTIME_HIP, true, rccl);
+    collectives_text(GPU_RUNTIME_CUDA, nccl);
+    collectives_text(GPU_RUNTIME_HIP, rccl);
     (void)pcre2_config(PCRE2_CONFIG_VERSION, pcre2);
     (void)snprintf(hwloc, sizeof hwloc, "%u.%u.%u", h >> 16, h >> 8 & 0xFF, h & 0xFF);
     const char *const row[][2] = {
@@ -82,7 +73,6 @@ Status cli_print_versions(bool json, Text *out)
         { "commit", version_commit },
         { "cuda", cuda },
         { "nccl", nccl },
-        { "cudnn", cudnn },
         { "hip", hip },
         { "rccl", rccl },
         { "kernels", gpu_kernels_note },

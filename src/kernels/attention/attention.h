@@ -71,8 +71,6 @@ typedef struct AttentionBwd {
     AttentionPieces pieces;
     AttentionKernel kernel;
     int64_t window, chunk; /* as in forward */
-    /* dq may be summed with atomics: faster and with less workspace, but bits differ from run to run */
-    bool any_order;
 } AttentionBwd;
 
 /*

@@ -82,7 +82,6 @@ OpCost attention_bwd_cost(const AttentionBwd *a)
     Shape s = attention_bwd_shape(a);
     double bytes = op_port_bytes(OP_ATTENTION_BWD, a);
     OpWork work = kernel_work(&attention_bwd_kernels, a->kernel, s.act, a);
-    if (work == WORK_ATTENTION_BACKWARD && s.act != DTYPE_F32 && !a->any_order)
-        work = WORK_ATTENTION_ORDERED;
+    if (work == WORK_ATTENTION_BACKWARD && s.act != DTYPE_F32) work = WORK_ATTENTION_ORDERED;
     return attention_cost(&s, 3 * s.dk + 2 * s.dv, bytes, work);
 }

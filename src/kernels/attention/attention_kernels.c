@@ -2,7 +2,7 @@
  * attention_kernels: which kernel runs a call of attention on a GPU. The candidates are the rows of
  * attention.def, and one row for the 8-bit forward. Their limits are checked here and nowhere else,
  * for runs and plans alike. The kernels themselves are in attention.cu, kernels-amd/attention_matrix.cu,
- * nv/attention_cudnn.cu and nv/attention_e4m3.cu.
+ * nv/attention_hopper.cu and nv/attention_e4m3.cu.
  */
 #include "kernels/attention/attention_kernels.h"
 
@@ -17,45 +17,30 @@ typedef struct AttentionLimits {
     bool all_new;         /* Tq = Tk (no cache), and pieces that form one rectangle of scores */
     int64_t tokens_least; /* fewest queries, and fewest keys */
     int64_t keys_most;
-    int64_t width_step, width_most; /* of heads */
-    int pairs[PAIRS_MOST][2];       /* the only widths of q and k, and of v */
-    int64_t scores_most; /* bytes of one key/value head's scores, which the deterministic backward
-                            pass keeps */
+    int64_t width_step, width_most, value_most; /* of heads; value_most: of v, if it is another */
+    int pairs[PAIRS_MOST][2];                   /* the only widths of q and k, and of v */
 } AttentionLimits;
 
 /* The part of a call that limits depend on, for both directions. */
 typedef struct AttentionCall {
     const Tensor *q, *k, *v;
     const AttentionPieces *pieces;
-    bool keeps_scores; /* a deterministic backward pass */
 } AttentionCall;
 
 static AttentionCall fwd_call(const AttentionFwd *a)
 {
-    return (AttentionCall){ &a->q, &a->k, &a->v, &a->pieces, false };
+    return (AttentionCall){ &a->q, &a->k, &a->v, &a->pieces };
 }
 
-/* Only a deterministic backward pass stores ds. */
 static AttentionCall bwd_call(const AttentionBwd *a)
 {
-    return (AttentionCall){ &a->q, &a->k, &a->v, &a->pieces, !a->any_order };
-}
-
-static int64_t round_up(int64_t n, int64_t step) { return (n + step - 1) / step * step; }
-
-/* Bytes of bf16 scores that the deterministic backward pass keeps for one key/value head: those of
- * all query heads that share it, in tiles of 64 (causal) or 128 queries by 128 keys. */
-static double score_bytes(const AttentionCall *c, const AttentionRect *r)
-{
-    int64_t heads = c->q->dim[2] / c->k->dim[2], tile = r->causal ? 64 : 128;
-    return (double)(heads * round_up(r->Tq, tile)) * (double)(round_up(r->Tk, 128) * 2);
+    return (AttentionCall){ &a->q, &a->k, &a->v, &a->pieces };
 }
 
 /* Keys and values may have different widths (MLA), so each is judged by itself. */
-static bool width_fits(const AttentionLimits *l, int64_t d)
+static bool width_fits(const AttentionLimits *l, int64_t d, int64_t most)
 {
-    return (l->width_most == 0 || d <= l->width_most) &&
-           (l->width_step == 0 || d % l->width_step == 0);
+    return (most == 0 || d <= most) && (l->width_step == 0 || d % l->width_step == 0);
 }
 
 /* "64 and 64, 128 and 128" */
@@ -86,11 +71,14 @@ static bool widths_fit(const AttentionLimits *l, const AttentionCall *c, KernelW
 {
     int64_t dk = c->q->dim[3], dv = c->v->dim[3];
     if (l->pairs[0][0] > 0) return pairs_fit(l, dk, dv, why);
-    if (width_fits(l, dk) && width_fits(l, dv)) return true;
+    int64_t most = l->value_most > 0 ? l->value_most : l->width_most;
+    if (width_fits(l, dk, l->width_most) && width_fits(l, dv, most)) return true;
     if (l->width_step > 1)
-        return kernel_refuses(
-            why, false, "heads are %lld and %lld wide, it takes multiples of %lld up to %lld",
-            (long long)dk, (long long)dv, (long long)l->width_step, (long long)l->width_most);
+        return kernel_refuses(why, false,
+                              "heads are %lld and %lld wide, it takes multiples of %lld up to %lld "
+                              "and %lld",
+                              (long long)dk, (long long)dv, (long long)l->width_step,
+                              (long long)l->width_most, (long long)most);
     return kernel_refuses(why, false, "heads are %lld and %lld wide, %lld is the most",
                           (long long)dk, (long long)dv, (long long)l->width_most);
 }
@@ -108,14 +96,7 @@ static bool rect_fits(const AttentionLimits *l, const AttentionCall *c, KernelWh
         return kernel_refuses(why, false, "%lld tokens a sequence%s: it is used from %lld on",
                               (long long)least, least < queries ? "'s piece" : "",
                               (long long)l->tokens_least);
-    if (!widths_fit(l, c, why)) return false;
-    double scores = c->keeps_scores ? score_bytes(c, &r) : 0;
-    if (l->scores_most == 0 || scores <= (double)l->scores_most) return true;
-    return kernel_refuses(why, false,
-                          "the deterministic backward pass keeps %.1f GiB of scores for one "
-                          "key/value head, %.1f is the most; attention.deterministic=false keeps "
-                          "none",
-                          scores / (1 << 30), (double)l->scores_most / (1 << 30));
+    return widths_fit(l, c, why);
 }
 
 /* Types and caches come first: such a call was never meant for the kernel, and the refusal is
@@ -137,7 +118,7 @@ static bool limits_fit(const AttentionLimits *l, bool f32, const AttentionCall *
 /* The limits as text, for `bench ops --why`. */
 static void limits_text(const AttentionLimits *l, bool f32, char out[KERNEL_NEEDS_MAX])
 {
-    char step[48] = "", least[48] = "", scores[96] = "", pairs[PAIRS_TEXT];
+    char step[48] = "", least[48] = "", value[48] = "", pairs[PAIRS_TEXT];
     const char *types = f32 ? "f32, bf16" : "bf16";
     pairs_text(l, pairs);
     if (pairs[0] != 0) {
@@ -146,16 +127,14 @@ static void limits_text(const AttentionLimits *l, bool f32, char out[KERNEL_NEED
     }
     if (l->width_step > 0)
         (void)snprintf(step, sizeof step, "multiples of %d, ", (int)l->width_step);
+    if (l->value_most > 0) (void)snprintf(value, sizeof value, ", values %d", (int)l->value_most);
     if (l->tokens_least > 0)
         (void)snprintf(least, sizeof least, "; %d tokens or more", (int)l->tokens_least);
-    if (l->scores_most > 0)
-        (void)snprintf(scores, sizeof scores, "; %d GiB of scores a head",
-                       (int)(l->scores_most >> 30));
     (void)snprintf(out, KERNEL_NEEDS_MAX, "%s; heads %sup to %d wide%s%s%s", types, step,
-                   (int)l->width_most, l->all_new ? "; no cache" : "", least, scores);
+                   (int)l->width_most, value, l->all_new ? "; no cache" : "", least);
 }
 
-#define KERNEL(ID, name, f32, vendor, library, work, ...)                                          \
+#define KERNEL(ID, name, f32, vendor, capability, work, ...)                                       \
     static const AttentionLimits name##_limits = { __VA_ARGS__ };                                  \
     static bool name##_fwd_can(const void *call, KernelWhy *why)                                   \
     {                                                                                              \
@@ -176,14 +155,13 @@ static void limits_text(const AttentionLimits *l, bool f32, char out[KERNEL_NEED
     OpRun attention_##name##_fwd, attention_##name##_bwd;
 #include "kernels/attention/attention.def"
 
-/* The fields of KernelDesc in their order. No row limits the capability: cuDNN refuses GPUs itself,
- * and the plain kernel runs on all. */
-#define ROW(name, way, vendor, library, work)                                                      \
+/* The fields of KernelDesc in their order. */
+#define ROW(name, way, vendor, capability, work)                                                   \
     { #name,                                                                                       \
       vendor,                                                                                      \
+      capability,                                                                                  \
+      capability,                                                                                  \
       0,                                                                                           \
-      0,                                                                                           \
-      library,                                                                                     \
       name##_needs,                                                                                \
       name##_##way##_can,                                                                          \
       OP_OF_VENDOR(vendor, attention_##name##_##way##_workspace),                                  \
@@ -191,14 +169,14 @@ static void limits_text(const AttentionLimits *l, bool f32, char out[KERNEL_NEED
       work },
 
 static const KernelDesc fwd_rows[] = {
-#define KERNEL(ID, name, f32, vendor, library, work, ...)                                          \
-    ROW(name, fwd, vendor, library, WORK_##work)
+#define KERNEL(ID, name, f32, vendor, capability, work, ...)                                       \
+    ROW(name, fwd, vendor, capability, WORK_##work)
 #include "kernels/attention/attention.def"
 };
 
 static const KernelDesc bwd_rows[] = {
-#define KERNEL(ID, name, f32, vendor, library, work, ...)                                          \
-    ROW(name, bwd, vendor, library, WORK_##work##_BACKWARD)
+#define KERNEL(ID, name, f32, vendor, capability, work, ...)                                       \
+    ROW(name, bwd, vendor, capability, WORK_##work##_BACKWARD)
 #include "kernels/attention/attention.def"
 };
 

@@ -12,43 +12,13 @@
 enum { THREADS = 256, PART = 8, LANES_MAX = 32 };
 static_assert((int)LANES_MAX <= WARP, "threads that share a row are of one warp");
 
-/* before */
-
-/* One thread for each row of each head. lse of rows without keys becomes 0, because -infinity would
- * give e^(-infinity + infinity), a NaN. rect_doc has no heads, so only the first head's threads
- * write it. */
-static __global__ void attention_rows_kernel(const __grid_constant__ AttentionRows x)
-{
-    int64_t i = (int64_t)blockIdx.x * THREADS + threadIdx.x, rows = x.rect.Tq, row = i % rows;
-    int64_t head = i / rows, b = head / x.H, at = x.rect.q + row;
-    if (b >= x.B) return;
-    if (x.lse != NULL) {
-        float lse = x.lse[head * x.Tq + at];
-        x.rect_lse[i] = lse == -INFINITY ? 0.0f : lse;
-    }
-    if (x.rect_doc != NULL && head % x.H == 0) {
-        int64_t stands = attention_position(&x.pieces, x.Tq, x.Tq, at);
-        int64_t doc = x.doc == NULL ? 0 : x.doc[b * x.Tq + at];
-        int64_t seen = attention_first_seen(x.window, x.chunk, doc, stands);
-        x.rect_doc[b * rows + row] = (int32_t)attention_first_key(&x.pieces, &x.rect, seen);
-    }
-}
-
-Status attention_rows(struct Exec *ex, const AttentionRows *x)
-{
-    unsigned blocks = grid_of(x->B * x->H * x->rect.Tq, THREADS);
-    attention_rows_kernel<<<blocks, THREADS, 0, exec_stream(ex)>>>(*x);
-    return kernel_status("attention");
-}
-
 /* forward */
 
-/* o and lse are those of the call; part is the rectangle that cuDNN wrote. */
+/* o and lse are those of the call; part is the rectangle that the kernel wrote. */
 template <typename T> struct Join {
     AttentionRect rect;
     const Bf16 *part;
     const float *part_lse, *o_before, *lse_before;
-    const int32_t *part_doc;
     T *o;
     float *lse;
     int64_t Tq;
@@ -62,9 +32,7 @@ static __device__ __forceinline__ AttentionMerge join_row(const Join<T> &x, int6
                                                           int h, int64_t row)
 {
     float before = -INFINITY, part = -INFINITY;
-    bool inside = row >= 0;
-    if (inside && x.part_doc != NULL) inside = x.part_doc[b * x.rect.Tq + row] < x.rect.Tk;
-    if (inside) part = x.part_lse[(b * x.H + h) * x.rect.Tq + row];
+    if (row >= 0) part = x.part_lse[(b * x.H + h) * x.rect.Tq + row];
     if (x.lse_before != NULL) before = x.lse_before[(b * x.H + h) * x.Tq + at];
     return attention_merge(before, part);
 }
@@ -121,7 +89,6 @@ template <typename T> static Status join(struct Exec *ex, const AttentionJoin *a
     x.rect = a->rect;
     x.part = a->part;
     x.part_lse = a->part_lse;
-    x.part_doc = a->part_doc;
     x.o_before = (const float *)a->o_before->data;
     x.lse_before = x.o_before == NULL ? NULL : (const float *)a->lse_before->data;
     x.o = (T *)o->data;

@@ -40,7 +40,7 @@ static bool fits_device(const KernelDesc *k, const KernelDevice *d, KernelWhy *w
 }
 
 /* The call is asked before the library: "your heads are too wide" helps more than "install
- * cuDNN". */
+ * hipBLASLt". */
 bool kernel_can(const KernelDesc *k, const KernelDevice *d, const void *call, KernelWhy *why)
 {
     *why = (KernelWhy){ .expected = true };

@@ -6,7 +6,6 @@
 /* A build is for one vendor's GPUs. VENDOR_ANY: of a kernel, any vendor; of a build, no GPU. */
 typedef enum GpuVendor { VENDOR_ANY, VENDOR_NVIDIA, VENDOR_AMD } GpuVendor;
 
-/* In the order in which they are opened. */
-typedef enum LibraryId { LIBRARY_ATTENTION, LIBRARY_PRODUCTS, LIBRARY_COUNT } LibraryId;
+typedef enum LibraryId { LIBRARY_PRODUCTS, LIBRARY_COUNT } LibraryId;
 
 #endif

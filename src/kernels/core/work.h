@@ -13,9 +13,9 @@
  *   grouped         products by expert, forward
  *   grouped_input   the same for the gradients of rows
  *   grouped_weight  the same for the gradients of weights
- *   attention       attention; in bf16 by cuDNN
- *   attention_ordered the same backward in a fixed order of sums (attention.deterministic)
- *   attention_plain attention in bf16 by our own kernels
+ *   attention       attention
+ *   attention_ordered the same backward in a fixed order of sums
+ *   attention_plain attention in bf16 by the kernels for all GPUs
  *   own_...         no op's work, but rates of gemm, grouped and attention that this program reaches within steps */
 /* clang-format off */
 #define OP_RATES(RATE)                                                                             \

@@ -41,7 +41,7 @@ static void fill_sheet(Sheet *s, const PlanInputs *in, StackKind kind)
     }
     DEF(reserve, "bytes", "context and loaded kernels of a process: measured, with one GPU",
         0.75 * 1073741824)
-    DEF(workspace, "bytes", "cuBLASLt and cuDNN", 0.0625 * 1073741824)
+    DEF(workspace, "bytes", "cuBLASLt", 0.0625 * 1073741824)
     DEF(kernel_s, "s",
         "start and tail of a kernel in a graph: fitted to micro-batches of 1, 2 and 4 sequences on "
         "an H200; "

@@ -175,7 +175,7 @@ static void what_the_peak_leaves_is_told_op_by_op(void **state)
 }
 
 /* The table is what `plan calibrate` reads: each kind of work has rates behind it. Sequences of so few
- * tokens are not cuDNN's. */
+ * tokens are not the fast kernel's. */
 static void the_table_is_a_calibration(void **state)
 {
     (void)state;

@@ -32,8 +32,8 @@ static void each_gpu_has_the_kernels_that_are_made_for_it(void **state)
     (void)state;
     Text out = { 0 };
     why_of("h200", NULL, &out);
-    check_says(&out, "attention_fwd", "cudnn", "runs");
-    check_says(&out, "attention_fwd", "plain", "can, but cudnn comes first");
+    check_says(&out, "attention_fwd", "hopper", "runs");
+    check_says(&out, "attention_fwd", "plain", "can, but hopper comes first");
     check_says(&out, "linear_fwd", "cublaslt", "runs");
     check_says(&out, "moe_up_fwd", "hopper", "runs");
     check_says(&out, "moe_up_bwd_weight", "mma", "can, but hopper comes first");
@@ -41,7 +41,7 @@ static void each_gpu_has_the_kernels_that_are_made_for_it(void **state)
     check_says(&out, "moe_up_fwd", "hopper", "compute capability is 10.0, 9.0 is the most");
     check_says(&out, "moe_up_fwd", "mma", "runs");
     why_of("mi300x", NULL, &out);
-    check_says(&out, "attention_bwd", "cudnn", "it is made for another vendor's GPUs");
+    check_says(&out, "attention_bwd", "hopper", "it is made for another vendor's GPUs");
     check_says(&out, "attention_bwd", "matrix",
                "heads are 48 and 32 wide, it takes 64 and 64, 128 and 128, 192 and 128");
     check_says(&out, "attention_bwd", "plain", "runs");
@@ -52,7 +52,7 @@ static void a_kernel_that_was_asked_for_is_the_reason(void **state)
     (void)state;
     Text out = { 0 };
     why_of("h200", "attention.kernel=plain", &out);
-    check_says(&out, "attention_fwd", "cudnn", "attention.kernel is plain");
+    check_says(&out, "attention_fwd", "hopper", "attention.kernel is plain");
     check_says(&out, "attention_fwd", "plain", "runs");
 }
 

@@ -121,9 +121,9 @@ static void in_bf16_gradients_point_the_same_way(void **state)
     run_cases(NULL, TINY(ON_GPU, "run.compute=bf16", "moe.top_k=8"), BF16_STEPS, 2e-2, 0.999);
 }
 
-/* Heads and pieces of sequences that cuDNN takes: with attention.kernel=cudnn it fails if another
+/* Heads and pieces of sequences that the kernel takes: with attention.kernel=hopper it fails if another
  * kernel would run, on the one rank and on those that share its sequences. */
-static void context_ranks_attend_through_cudnn(void **state)
+static void context_ranks_attend_through_hopper(void **state)
 {
     (void)state;
     GpuInfo info;
@@ -133,7 +133,7 @@ static void context_ranks_attend_through_cudnn(void **state)
         skip();
     }
     run_cases("mesh.cp=",
-              TINY(ON_GPU, "run.compute=bf16", "moe.top_k=8", "attention.kernel=cudnn",
+              TINY(ON_GPU, "run.compute=bf16", "moe.top_k=8", "attention.kernel=hopper",
                    "data.sequence=520", "attention.rope_dim=8", "attention.v_dim=16",
                    "attention.head_dim=16"),
               BF16_STEPS, 2e-2, 0.999);
@@ -181,7 +181,7 @@ int main(void)
         TEST(so_they_have_with_muon),
         TEST(larger_pools_are_taken_between_two_steps),
         TEST(in_bf16_gradients_point_the_same_way),
-        TEST(context_ranks_attend_through_cudnn),
+        TEST(context_ranks_attend_through_hopper),
         TEST(experts_read_8_bit_rows_of_other_gpus),
     };
     return TEST_RUN(tests);

@@ -36,8 +36,8 @@ static void each_lack_is_one_sentence_and_exit_3(void **state)
         { "GFXRUN_CHIP=90", "run.device=hip",
           "is a gfx90x, and this program has kernels for gfx942" },
         { "A=", "run.device=cuda", "asks for NVIDIA's GPUs, and this program was built for AMD's" },
-        { "A=", "run.device=hip run.compute=bf16 attention.kernel=cudnn",
-          "attention.kernel=cudnn is for NVIDIA's GPUs" },
+        { "A=", "run.device=hip run.compute=bf16 attention.kernel=hopper",
+          "attention.kernel=hopper is for NVIDIA's GPUs" },
         { "A=", "run.device=hip mesh.ep=2 moe.exchange=direct train.micro_batch=4 --ranks 2",
           "moe.exchange=direct is for NVIDIA's GPUs" },
     };

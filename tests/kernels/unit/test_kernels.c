@@ -68,7 +68,7 @@ static const KernelDesc rows[] = {
       .work = WORK_GEMM },
     { .name = "library",
       .vendor = VENDOR_NVIDIA,
-      .library = NEEDS(LIBRARY_ATTENTION),
+      .library = NEEDS(LIBRARY_PRODUCTS),
       .workspace = two_hundred,
       .run = library_run,
       .work = WORK_HEAD },
@@ -123,13 +123,13 @@ static void a_note_names_the_fastest_row_that_was_expected(void **state)
                "a slower kernel runs, library instead of small: size is 10, 9 is the most");
     CHECK_INT(row_of(&ex, -1, OK), 2); /* small is not made for such calls */
     CHECK_INT(ex.notes.n, 0);
-    d.lacks[LIBRARY_ATTENTION] = "libcudnn is not there";
+    d.lacks[LIBRARY_PRODUCTS] = "libcublasLt is not there";
     CHECK_INT(row_of(&ex, 10, OK), 3);
     CHECK_TEXT(ex.notes.what[0],
                "a slower kernel runs, any instead of small: size is 10, 9 is the most");
     CHECK_INT(row_of(&ex, -1, OK), 3);
     CHECK_TEXT(ex.notes.what[0],
-               "a slower kernel runs, any instead of library: libcudnn is not there");
+               "a slower kernel runs, any instead of library: libcublasLt is not there");
 }
 
 static void a_row_that_is_asked_for_runs_or_is_an_error(void **state)
@@ -188,15 +188,15 @@ static AttentionBwd call_of(Dtype act, int64_t Tq, int64_t Tk, int64_t d)
     return (AttentionBwd){ .q = q, .k = k, .v = k };
 }
 
-static void check_attention(AttentionBwd a, const char *cudnn, bool expected, const char *plain)
+static void check_attention(AttentionBwd a, const char *hopper, bool expected, const char *plain)
 {
     const KernelDesc *row = attention_bwd_kernels.row;
     KernelWhy why;
-    CHECK_TEXT(row[0].name, "cudnn");
+    CHECK_TEXT(row[0].name, "hopper");
     CHECK_TEXT(row[2].name, "plain");
-    CHECK_INT(kernel_can(&row[0], &kernel_device_full, &a, &why), cudnn == NULL);
-    if (cudnn != NULL) CHECK_TEXT(why.text, cudnn);
-    if (cudnn != NULL) CHECK_INT(why.expected, expected);
+    CHECK_INT(kernel_can(&row[0], &kernel_device_full, &a, &why), hopper == NULL);
+    if (hopper != NULL) CHECK_TEXT(why.text, hopper);
+    if (hopper != NULL) CHECK_INT(why.expected, expected);
     CHECK_INT(kernel_can(&row[2], &kernel_device_full, &a, &why), plain == NULL);
     if (plain != NULL) CHECK_TEXT(why.text, plain);
 }
@@ -206,13 +206,17 @@ static void limits_of_attention_are_exact(void **state)
     (void)state;
     AttentionBwd cut = call_of(DTYPE_BF16, 126, 126, 64);
     cut.pieces = (AttentionPieces){ 63, { 63, 126 }, { 0, 189 } };
-    check_attention(call_of(DTYPE_BF16, 64, 64, 256), NULL, false, NULL);
-    check_attention(call_of(DTYPE_BF16, 63, 63, 256), "63 tokens a sequence: it is used from 64 on",
+    check_attention(call_of(DTYPE_BF16, 64, 64, 128), NULL, false, NULL);
+    check_attention(call_of(DTYPE_BF16, 63, 63, 128), "63 tokens a sequence: it is used from 64 on",
                     false, NULL);
-    check_attention(call_of(DTYPE_BF16, 64, 64, 252),
-                    "heads are 252 and 252 wide, it takes multiples of 8 up to 256", false, NULL);
+    check_attention(call_of(DTYPE_BF16, 64, 64, 124),
+                    "heads are 124 and 124 wide, it takes multiples of 8 up to 192 and 128", false,
+                    NULL);
+    check_attention(call_of(DTYPE_BF16, 64, 64, 136),
+                    "heads are 136 and 136 wide, it takes multiples of 8 up to 192 and 128", false,
+                    NULL);
     check_attention(call_of(DTYPE_BF16, 64, 64, 264),
-                    "heads are 264 and 264 wide, it takes multiples of 8 up to 256", false,
+                    "heads are 264 and 264 wide, it takes multiples of 8 up to 192 and 128", false,
                     "heads are 264 and 264 wide, 256 is the most");
     check_attention(call_of(DTYPE_F32, 64, 64, 64), "tensors are f32, it takes bf16", true, NULL);
     check_attention(call_of(DTYPE_BF16, 1, 64, 64),
@@ -221,6 +225,21 @@ static void limits_of_attention_are_exact(void **state)
     cut.pieces.q[0]--;
     check_attention(cut, "pieces of queries and keys lie as no two ranks of mesh.cp have them",
                     false, NULL);
+}
+
+static void attention_on_hopper_is_for_hopper_alone(void **state)
+{
+    (void)state;
+    AttentionBwd a = call_of(DTYPE_BF16, 64, 64, 64);
+    AttentionFwd f = { .q = a.q, .k = a.k, .v = a.v };
+    KernelDevice d = kernel_device_full;
+    KernelWhy why;
+    for (d.capability = 80; d.capability <= 100; d.capability += 10) {
+        bool is = d.capability == 90;
+        CHECK_INT(kernel_can(&attention_fwd_kernels.row[0], &d, &f, &why), is);
+        CHECK_INT(kernel_can(&attention_bwd_kernels.row[0], &d, &a, &why), is);
+        CHECK_TEXT(kernels_first(&attention_bwd_kernels, &d, 0, &a)->name, is ? "hopper" : "plain");
+    }
 }
 
 static void check_matrix(AttentionBwd a, int64_t dv, bool expected, const char *want)
@@ -250,21 +269,6 @@ static void amds_matrix_kernel_takes_pairs_of_widths(void **state)
     KernelWhy why;
     CHECK(!kernel_can(&attention_bwd_kernels.row[1], &kernel_device_full, &a, &why));
     CHECK_TEXT(why.text, "it is made for another vendor's GPUs");
-}
-
-/* 2 x 46,336 x 46,336 scores in bf16 are below 8 GiB, the next tiles are not. */
-static void the_deterministic_backward_pass_has_a_longest_sequence(void **state)
-{
-    (void)state;
-    AttentionBwd a = call_of(DTYPE_BF16, 46336, 46336, 64);
-    check_attention(a, NULL, false, NULL);
-    a = call_of(DTYPE_BF16, 46337, 46337, 64);
-    check_attention(a,
-                    "the deterministic backward pass keeps 8.0 GiB of scores for one key/value "
-                    "head, 8.0 is the most; attention.deterministic=false keeps none",
-                    false, NULL);
-    a.any_order = true;
-    check_attention(a, NULL, false, NULL);
 }
 
 /* Products: the row that takes a call, and why those before it do not. */
@@ -698,8 +702,8 @@ int main(void)
         TEST(workspace_is_the_most_of_all_rows_that_can),
         TEST(a_device_is_refused_with_the_reason),
         TEST(limits_of_attention_are_exact),
+        TEST(attention_on_hopper_is_for_hopper_alone),
         TEST(amds_matrix_kernel_takes_pairs_of_widths),
-        TEST(the_deterministic_backward_pass_has_a_longest_sequence),
         TEST(dense_products_go_to_the_library_where_it_has_the_types),
         TEST(dense_products_on_amd_go_to_the_library_if_it_is_there),
         TEST(dense_8bit_products_go_to_the_library_in_the_pairs_of_recipes),

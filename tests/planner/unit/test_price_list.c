@@ -368,7 +368,7 @@ static void attention_is_priced_as_it_runs(void **state)
     (void)state;
     static const struct {
         const char *stack, *mesh;
-        double forward, backward; /* seconds of 1e12 FLOPs: plain kernels' less cuDNN's */
+        double forward, backward; /* seconds of 1e12 FLOPs: plain kernels' less Hopper's */
     } row[] = {
         { "switchyard", "mesh.ep=2", 1 / 47.0 - 1 / 444.0, 1 / 28.0 - 1 / 278.0 },
         { "switchyard", "mesh.cp=2", 1 / 34.5 - 1 / 377.5, 1 / 26.5 - 1 / 253.0 },

@@ -29,7 +29,7 @@
 #define KERNELS_ATTENTION_NV_ATTENTION_E4M3_CUH
 
 #include "kernels/attention/nv/attention_e4m3_cast.cuh"
-#include "kernels/moe/nv/hopper.cuh"
+#include "kernels/attention/nv/attention_hopper.cuh"
 
 extern "C" {
 #include "kernels/attention/attention.h"
@@ -245,21 +245,6 @@ static __device__ __forceinline__ void hide(const Args &a, const Shared *sh, con
     }
 }
 
-/* The largest of a row's scores, in all of its four lanes. Chains are short, as a warp has nothing
- * else to do while it waits for a result. */
-static __device__ __forceinline__ float row_most(const float (&s)[64], int i)
-{
-    float most[4];
-#pragma unroll
-    for (int k = 0; k < 4; k++) most[k] = fmaxf(s[4 * k + 2 * i], s[4 * k + 2 * i + 1]);
-#pragma unroll
-    for (int k = 4; k < 16; k++)
-        most[k % 4] = fmaxf(most[k % 4], fmaxf(s[4 * k + 2 * i], s[4 * k + 2 * i + 1]));
-    float all = fmaxf(fmaxf(most[0], most[1]), fmaxf(most[2], most[3]));
-    all = fmaxf(all, lane_get_xor(all, 1));
-    return fmaxf(all, lane_get_xor(all, 2));
-}
-
 /* Turns scores into 2^8 p. v_change: the last block's scale of v over this one's. */
 static __device__ __forceinline__ void exponentials(Rows &r, float k_scale, float v_change,
                                                     float (&s)[64])
@@ -268,7 +253,7 @@ static __device__ __forceinline__ void exponentials(Rows &r, float k_scale, floa
 #pragma unroll
     for (int i = 0; i < 2; i++) {
         factor[i] = r.factor[i] * k_scale;
-        float most = fmaxf(r.max[i], row_most(s, i) * factor[i]);
+        float most = fmaxf(r.max[i], flash::row_most(s, i) * factor[i]);
         float down = most == -INFINITY ? 0 : -most; /* a row that has seen no key */
         float kept = fast_exp2(r.max[i] + down);
         shift[i] = 8 + down;
@@ -349,7 +334,7 @@ static __device__ __forceinline__ void release(uint64_t *barriers, int stage)
 }
 
 /* Quantises a warp's 16 rows of q; eight lanes share a row, as in CastTile. No other warp reads or
- * writes these rows, and turn_take makes them known to the products. */
+ * writes these rows, and flash::turn_take makes them known to the products. */
 template <int DK> static __device__ __forceinline__ void quantise_queries(Shared *sh, uint32_t room)
 {
     typedef Room<DK> R;
@@ -376,25 +361,15 @@ template <int DK> static __device__ __forceinline__ void quantise_queries(Shared
     hopper::writes_to_products();
 }
 
-/* The two warpgroups start products by turns: while one computes p, the other multiplies. */
-static __device__ __forceinline__ void turn_take(int group)
-{
-    asm volatile("bar.sync %0, 256;" ::"r"(1 + group) : "memory");
-}
-static __device__ __forceinline__ void turn_give(int group)
-{
-    asm volatile("bar.arrive %0, 256;" ::"r"(2 - group) : "memory");
-}
-
 template <int DK>
 static __device__ __forceinline__ void last_values(Shared *sh, uint32_t room, int group,
                                                    const Place &at, const uint32_t (&p)[16],
                                                    float (&part)[64])
 {
     hopper::wait(barrier_of(sh->v_full, at.stage), at.turn);
-    turn_take(group);
+    flash::turn_take(group);
     multiply_values(part, p, room + Room<DK>::V + at.stage * BOX);
-    turn_give(group);
+    flash::turn_give(group);
     hopper::products_wait<0>();
     hopper::sums_ready(part);
     release(sh->v_empty, at.stage);
@@ -414,9 +389,9 @@ static __device__ __forceinline__ void attend(const Args &a, const Job &j, Share
     quantise_queries<DK>(sh, room);
     release(&sh->q_empty, 0);
     hopper::wait(barrier_of(sh->k_full, at.stage), at.turn);
-    turn_take(group);
+    flash::turn_take(group);
     multiply_scores<DK>(s, q, room + R::K + at.stage * R::CB * BOX);
-    turn_give(group);
+    flash::turn_give(group);
     Rows r = rows_of(a, j, sh);
     hopper::products_wait<0>();
     hopper::sums_ready(s);
@@ -430,10 +405,10 @@ static __device__ __forceinline__ void attend(const Args &a, const Job &j, Share
         float2 next = scales[tile];
         hopper::wait(barrier_of(sh->k_full, at.stage), at.turn);
         hopper::wait(barrier_of(sh->v_full, before.stage), before.turn);
-        turn_take(group);
+        flash::turn_take(group);
         multiply_values(part, p, room + R::V + before.stage * BOX);
         multiply_scores<DK>(s, q, room + R::K + at.stage * R::CB * BOX);
-        turn_give(group);
+        flash::turn_give(group);
         hopper::products_wait<1>();
         hopper::sums_ready(part);
         release(sh->v_empty, before.stage);
@@ -457,7 +432,7 @@ static __device__ __forceinline__ void multiply(const Args &a, Shared *s, uint32
 {
     int group = (int)threadIdx.x / hopper::WARPGROUP - 1;
     Place at = {};
-    if (group == 1) turn_give(1);
+    if (group == 1) flash::turn_give(1);
     for (uint32_t turn = 0;; turn ^= 1) {
         hopper::wait(shared_address(&s->q_full), turn);
         Job j = s->job;

@@ -1,16 +1,8 @@
-/* libraries: the table of kernels/core/libraries.h for NVIDIA: cuDNN for attention, cuBLASLt for matrix
- * products. */
+/* libraries: the table of kernels/core/libraries.h for NVIDIA: cuBLASLt for matrix products. */
 #include "kernels/core/nv/libraries.cuh"
 
 const GpuVendor op_vendor = VENDOR_NVIDIA;
 const OpLibrary op_library[LIBRARY_COUNT] = {
-    {
-        .name = "cuDNN",
-        .open = attention_cudnn_open,
-        .close = attention_cudnn_close,
-        .tuner = NULL,
-        .lacks = attention_cudnn_lacks,
-    },
     {
         .name = "cuBLASLt",
         .open = blas_open,

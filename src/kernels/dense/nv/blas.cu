@@ -87,27 +87,25 @@ static Status blas_status(const CublasLt *lt, cublasStatus_t e, const char *what
 }
 
 /* The name of the machine for which choices are valid: GPU, driver, libraries. */
-static Status machine_name(const CublasLt *lt, size_t cudnn, char out[CHOICE_MACHINE_MAX])
+static Status machine_name(const CublasLt *lt, char out[CHOICE_MACHINE_MAX])
 {
     int device = 0, driver = 0;
     cudaDeviceProp p;
     TRY(gpu_status(cudaGetDevice(&device), "GPU"));
     TRY(gpu_status(cudaGetDeviceProperties(&p, device), "GPU properties"));
     TRY(gpu_status(cudaDriverGetVersion(&driver), "driver version"));
-    snprintf(out, CHOICE_MACHINE_MAX, "%.112s, driver for CUDA %d.%d, cuBLASLt %zu, cuDNN %zu",
-             p.name, driver / 1000, driver % 1000 / 10, lt->GetVersion(), cudnn);
+    snprintf(out, CHOICE_MACHINE_MAX, "%.112s, driver for CUDA %d.%d, cuBLASLt %zu", p.name,
+             driver / 1000, driver % 1000 / 10, lt->GetVersion());
     return OK;
 }
 
-/* A run's bits depend on cuDNN's version, too, so it is part of the machine's name. */
-extern "C" Status blas_open(struct Exec *ex, Arena *a, void **out)
+extern "C" Status blas_open(struct Exec *, Arena *a, void **out)
 {
     char machine[CHOICE_MACHINE_MAX];
     Blas *b = NULL;
     TRY(ARENA_ZEROED(a, 1, &b));
     TRY(cublaslt_open(&b->lt));
-    const void *attention = exec_library(ex, LIBRARY_ATTENTION);
-    TRY(machine_name(&b->lt, attention_cudnn_version(attention), machine));
+    TRY(machine_name(&b->lt, machine));
     TRY(choices_make(a, machine, &b->tuner.choices));
     TRY(blas_status(&b->lt, b->lt.Create(&b->handle), "start"));
     *out = b;

@@ -56,3 +56,24 @@ Status tensor_map(const char *op, const grouped::TensorShape &t, int box_rows, b
                 "%s: the driver refuses a map of %lld x %lld x %lld elements (error %d)", op,
                 (long long)t.deep, (long long)t.rows, (long long)t.cols, (int)r);
 }
+
+Status head_map(const char *op, const Tensor *t, int box_rows, CUtensorMap *out)
+{
+    enum { RANK = 4 };
+    decltype(&cuTensorMapEncodeTiled) encode = NULL;
+    TRY(encoder_find(op, &encode));
+    cuuint64_t d = (cuuint64_t)t->dim[3], heads = (cuuint64_t)t->dim[2],
+               rows = (cuuint64_t)t->dim[1];
+    cuuint64_t dim[RANK] = { d, heads, rows, (cuuint64_t)t->dim[0] };
+    cuuint64_t bytes[RANK - 1] = { 2 * d, 2 * d * heads, 2 * d * heads * rows };
+    cuuint32_t box[RANK] = { hopper::BLOCK, 1, (cuuint32_t)box_rows, 1 },
+               every[RANK] = { 1, 1, 1, 1 };
+    CUresult r = encode(out, CU_TENSOR_MAP_DATA_TYPE_BFLOAT16, RANK, t->data, dim, bytes, box,
+                        every, CU_TENSOR_MAP_INTERLEAVE_NONE, CU_TENSOR_MAP_SWIZZLE_128B,
+                        CU_TENSOR_MAP_L2_PROMOTION_L2_256B, CU_TENSOR_MAP_FLOAT_OOB_FILL_NONE);
+    if (r == CUDA_SUCCESS) return OK;
+    return FAIL(ERR_DEVICE,
+                "%s: the driver refuses a map of %lld x %lld x %lld x %lld elements (error %d)", op,
+                (long long)t->dim[0], (long long)t->dim[1], (long long)t->dim[2],
+                (long long)t->dim[3], (int)r);
+}

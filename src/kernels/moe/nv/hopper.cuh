@@ -94,6 +94,26 @@ static __device__ __forceinline__ void box_load(uint32_t to, const CUtensorMap *
                  : "memory");
 }
 
+/* The same in a map of rank 4 (head_map): from column x of a head and row y of a sequence on. */
+static __device__ __forceinline__ void head_load(uint32_t to, const CUtensorMap *map, int x,
+                                                 int head, int y, int sequence, uint32_t barrier)
+{
+    asm volatile("cp.async.bulk.tensor.4d.shared::cluster.global.tile.mbarrier::complete_tx::bytes "
+                 "[%0], [%1, {%2, %3, %4, %5}], [%6];" ::"r"(to),
+                 "l"(map), "r"(x), "r"(head), "r"(y), "r"(sequence), "r"(barrier)
+                 : "memory");
+}
+
+/* Copies bytes, a multiple of 16 as both addresses, which arrive at the barrier. */
+static __device__ __forceinline__ void bytes_load(uint32_t to, const void *from, int bytes,
+                                                  uint32_t barrier)
+{
+    asm volatile("cp.async.bulk.shared::cluster.global.mbarrier::complete_tx::bytes "
+                 "[%0], [%1], %2, [%3];" ::"r"(to),
+                 "l"(from), "r"(bytes), "r"(barrier)
+                 : "memory");
+}
+
 /* The same in a map of rank 5: from (x, 0, 0, y, z) on. */
 static __device__ __forceinline__ void pairs_load(uint32_t to, const CUtensorMap *map, int x, int y,
                                                   int z, uint32_t barrier)
@@ -359,5 +379,8 @@ unsigned hopper_blocks(const struct Exec *ex, int64_t tiles);
  * must be a multiple of 8. ERR_DEVICE: the driver refuses such a tensor. */
 Status tensor_map(const char *op, const grouped::TensorShape &t, int box_rows, bool pairs,
                   CUtensorMap *out);
+/* The same for boxes of box_rows rows x 64 columns of one head of a (B, T, heads, d) tensor in bf16.
+ * Columns after the head's d are zeros; d is a multiple of 8. */
+Status head_map(const char *op, const Tensor *t, int box_rows, CUtensorMap *out);
 
 #endif

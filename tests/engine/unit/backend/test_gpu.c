@@ -24,6 +24,7 @@ static struct {
     int streams, events, allocated, busy; /* busy: queries that are still to say so */
     Status launch;                        /* of the next launch */
     uint64_t bad;                         /* what a search finds */
+    bool lacks;                           /* there is no library */
     double watched_s;
     double now_s,
         recorded_s[EVENTS]; /* a clock that launches of a test move, and events by number */
@@ -220,21 +221,14 @@ Status gpu_sort(const GpuSort *x, void *room, size_t room_bytes, GpuStream s)
     return x->n < 0 || room == NULL || room_bytes == 0 ? FAIL(ERR_ARG, "no room") : OK;
 }
 
-/* libraries, of which the first is lacking */
-
-static Status lacks(Exec *ex, Arena *a, void **out)
-{
-    (void)a, (void)out;
-    CHECK(ex->gpu != NULL);
-    said("open-attention ");
-    return OK;
-}
+/* a library, which may be missing */
 
 static Status open_products(Exec *ex, Arena *a, void **out)
 {
     (void)a;
+    CHECK(ex->gpu != NULL);
     said("open-products ");
-    *out = ex->gpu;
+    if (!fake.lacks) *out = ex->gpu;
     return OK;
 }
 
@@ -242,12 +236,6 @@ static void close_products(void *library)
 {
     CHECK(library != NULL);
     said("close-products ");
-}
-
-static void close_attention(void *library)
-{
-    CHECK(library != NULL);
-    said("close-attention ");
 }
 
 static Choices choices;
@@ -263,8 +251,10 @@ static const char *says_lacks(const void *library) { return library == NULL ? "m
 
 const GpuVendor op_vendor = VENDOR_NVIDIA;
 const OpLibrary op_library[LIBRARY_COUNT] = {
-    [LIBRARY_ATTENTION] = { .open = lacks, .close = close_attention, .lacks = says_lacks },
-    [LIBRARY_PRODUCTS] = { .open = open_products, .close = close_products, .tuner = tuner_of },
+    [LIBRARY_PRODUCTS] = { .open = open_products,
+                           .close = close_products,
+                           .tuner = tuner_of,
+                           .lacks = says_lacks },
 };
 
 /* ops */
@@ -343,9 +333,9 @@ static int gpu_close(void **state)
 static void an_exec_has_a_stream_a_lane_and_its_libraries(void **state)
 {
     (void)state;
-    heard("stream urgent event event event fill@1 sync@1 open-attention open-products ");
+    heard("stream urgent event event event fill@1 sync@1 open-products ");
     exec_free(&g.ex);
-    heard("close-products "); /* what did not open is not closed */
+    heard("close-products ");
 }
 
 static void libraries_answer_for_their_exec(void **state)
@@ -361,12 +351,23 @@ static void libraries_answer_for_their_exec(void **state)
     CHECK(!tuner.on);
     CHECK_INT(fake.events, events);
     fake.said[0] = '\0';
-    CHECK_TEXT(g.ex.device->lacks[LIBRARY_ATTENTION], "made up");
     CHECK(g.ex.device->lacks[LIBRARY_PRODUCTS] == NULL);
     CHECK_INT(g.ex.device->capability, 10 * GPU_CAPABILITY_MAJOR + GPU_CAPABILITY_MINOR);
-    g.ex.library[LIBRARY_ATTENTION] = &fake;
+}
+
+static void a_missing_library_says_so_and_is_not_closed(void **state)
+{
+    (void)state;
     exec_free(&g.ex);
-    heard("close-products close-attention "); /* the last one first */
+    fake.lacks = true;
+    fake.said[0] = '\0';
+    CHECK_OK(gpu_exec_init(&g.ex, MADE_UP, &g.tables, &g.scratch));
+    fake.lacks = false;
+    CHECK_TEXT(g.ex.device->lacks[LIBRARY_PRODUCTS], "made up");
+    CHECK(exec_choices(&g.ex) == NULL);
+    fake.said[0] = '\0';
+    exec_free(&g.ex);
+    heard("");
 }
 
 /* Grouped products of three shapes. The second one is the fastest, though it is disturbed once. */
@@ -732,6 +733,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         GPU_TEST(an_exec_has_a_stream_a_lane_and_its_libraries),
         GPU_TEST(libraries_answer_for_their_exec),
+        GPU_TEST(a_missing_library_says_so_and_is_not_closed),
         GPU_TEST(a_grouped_product_is_timed_once_and_then_runs_the_fastest_shape),
         GPU_TEST(a_dense_product_keeps_the_fastest_algorithm_that_can_be_launched),
         GPU_TEST(a_dense_product_that_the_library_lacks_is_refused),

@@ -139,6 +139,11 @@ static void a_setting_that_was_removed_may_have_its_old_default(void **state)
     CHECK_OK(parse(&c, "data:\n  on_bad_line: skip\n")); /* of a checkpoint; a warning says it */
     CHECK_FAILS(parse(&c, "data:\n  on_bad_line: halt\n"), ERR_ARG,
                 "data.on_bad_line was removed after 0.9.0: data prepare --on-bad-line");
+    CHECK_OK(parse(&c, "attention:\n  deterministic: true\n  heads: 7\n"));
+    CHECK_INT(c.attention_heads, 7);
+    CHECK_OK(parse(&c, "attention:\n  deterministic: false\n")); /* a warning says it */
+    CHECK_FAILS(config_override(&c, &arena, "attention.deterministic=1"), ERR_ARG,
+                "attention.deterministic was removed after 0.9.0: gradients of attention always");
     CHECK_OK(parse(&c, "moe:\n  jitter: 0\n  experts: 7\n"));
     CHECK_INT(c.moe_experts, 7);
     CHECK_FAILS(parse(&c, "moe:\n  jitter: 0.01\n"), ERR_ARG,

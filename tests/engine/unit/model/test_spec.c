@@ -24,18 +24,17 @@ static void every_number_of_the_model_arrives(void **state)
     Arena a;
     ModelSpec s;
     build(&a,
-          SETTINGS("model.name=numbers", "model.vocab=301", "model.hidden=48", "model.layers=5",
-                   "model.dense_layers=2", "model.ffn=77", "model.norm_eps=0.25",
-                   "model.init_std=0.5", "model.loss_chunk=19", "model.tied=true",
-                   "attention.heads=3", "attention.q_rank=11", "attention.kv_rank=13",
-                   "attention.nope_dim=7", "attention.rope_dim=6", "attention.v_dim=9",
-                   "attention.rope_theta=123", "attention.rope_interleaved=false",
-                   "attention.bias=true", "attention.latent_eps=0.125",
-                   "attention.document_mask=false", "attention.deterministic=false",
-                   "moe.experts=12", "moe.shared=3", "moe.top_k=5", "moe.ffn=21",
-                   "moe.score=sigmoid", "moe.groups=4", "moe.top_groups=2", "moe.scaling=1.5",
-                   "moe.group_score_top=3", "moe.normalise=true", "moe.bias_rate=0.125",
-                   "moe.aux_loss=0.75", "train.batch=6", "train.micro_batch=2", "run.compute=bf16"),
+          SETTINGS(
+              "model.name=numbers", "model.vocab=301", "model.hidden=48", "model.layers=5",
+              "model.dense_layers=2", "model.ffn=77", "model.norm_eps=0.25", "model.init_std=0.5",
+              "model.loss_chunk=19", "model.tied=true", "attention.heads=3", "attention.q_rank=11",
+              "attention.kv_rank=13", "attention.nope_dim=7", "attention.rope_dim=6",
+              "attention.v_dim=9", "attention.rope_theta=123", "attention.rope_interleaved=false",
+              "attention.bias=true", "attention.latent_eps=0.125", "attention.document_mask=false",
+              "moe.experts=12", "moe.shared=3", "moe.top_k=5", "moe.ffn=21", "moe.score=sigmoid",
+              "moe.groups=4", "moe.top_groups=2", "moe.scaling=1.5", "moe.group_score_top=3",
+              "moe.normalise=true", "moe.bias_rate=0.125", "moe.aux_loss=0.75", "train.batch=6",
+              "train.micro_batch=2", "run.compute=bf16"),
           &s);
     CHECK_TEXT(s.name, "numbers");
     CHECK_INT(s.vocab, 301);
@@ -60,7 +59,7 @@ static void every_number_of_the_model_arrives(void **state)
     CHECK_INT(t->nope, 7);
     CHECK_INT(t->rope, 6);
     CHECK_INT(t->v, 9);
-    CHECK(!t->interleaved && !t->document_mask && t->any_order);
+    CHECK(!t->interleaved && !t->document_mask);
     CHECK(t->bias && !t->out_bias);
     CHECK_NEAR(t->norm_eps, 0.125, 0);
     CHECK_NEAR(t->scale, 1 / sqrt(13), 1e-7);
@@ -143,7 +142,7 @@ static void grouped_attention_and_the_loss_of_a_batch_have_their_own(void **stat
     CHECK(!t->bias && t->out_bias);
     CHECK_NEAR(t->scale, 1 / sqrt(10), 1e-7);
     CHECK_INT(s.act, DTYPE_F32);
-    CHECK(!s.tied && t->interleaved && t->document_mask && !t->any_order);
+    CHECK(!s.tied && t->interleaved && t->document_mask);
     const MoeSpec *m = &s.layers[4].as.moe;
     CHECK(m->rule.aux_per_batch && !m->bias && !m->rule.normalise);
     CHECK_INT(m->rule.score, ROUTE_SOFTMAX);

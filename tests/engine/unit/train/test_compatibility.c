@@ -51,9 +51,9 @@ static const Feature features[] = {
     { "attention.window", "window", { "attention.window=8" } },
     { "attention.qk_norm", "qk", { "attention.kind=gqa", "attention.qk_norm=rms" } },
     { "attention.kind=mla", "kind", { "attention.kind=mla" } },
-    { "attention.kernel=cudnn",
+    { "attention.kernel=hopper",
       "kernel",
-      { "attention.kernel=cudnn", "run.device=cuda", "run.compute=bf16" } },
+      { "attention.kernel=hopper", "run.device=cuda", "run.compute=bf16" } },
     { "recompute: layer", "recompute", { "recompute.layers=[0,1,2,3]" } },
     { "recompute: exchange",
       "recompute",
@@ -197,9 +197,10 @@ static const char intro[] =
     "- `+`: the two work together. On the diagonal: the feature works alone.\n"
     "- A number: the pair is refused, with the sentence of that number [below](#refusals).\n"
     "- Empty: two values of one setting.\n\n"
-    "Schedules have two pipeline ranks. Exchanges and buffers bring `mesh.ep=2`, cuDNN brings the\n"
+    "Schedules have two pipeline ranks. Exchanges and buffers bring `mesh.ep=2`, Hopper's kernel "
+    "brings the\n"
     "GPU and bf16. What only a device can check is left out: memory, compute capability, widths\n"
-    "of heads that cuDNN takes, access between two GPUs.\n\n";
+    "of heads that the kernel takes, access between two GPUs.\n\n";
 
 static Status print_page(Text *out)
 {

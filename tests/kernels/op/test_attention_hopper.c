@@ -1,4 +1,4 @@
-/* attention through cuDNN, forced, against the CPU: skipped without a Hopper GPU or cuDNN. */
+/* attention by Hopper's kernels, forced, against the CPU: skipped without a Hopper GPU. */
 #include "harness/optest.h"
 #include "kernels/op/attention_case.h"
 
@@ -8,11 +8,6 @@
 typedef struct Sizes {
     int64_t B, T, H, G, dk, dv;
 } Sizes;
-
-static bool hopper_with_cudnn(void)
-{
-    return mirror_hopper() && mirror.gpu.device->lacks[LIBRARY_ATTENTION] == NULL;
-}
 
 /* Documents of 1 to 300 tokens. */
 static Tensor documents(OpTest *t, const Sizes *s)
@@ -38,10 +33,10 @@ static AttentionFwd make_fwd(OpTest *t, const Sizes *s, bool packed)
                            .o = optest_poisoned(t, act, DIMS(s->B, s->T, s->H, s->dv)),
                            .lse = optest_poisoned(t, DTYPE_F32, DIMS(s->B, s->H, s->T)),
                            .scale = 1 / sqrtf((float)s->dk),
-                           .kernel = ATTENTION_CUDNN };
+                           .kernel = ATTENTION_HOPPER };
 }
 
-/* The mirror compares, and fails where cuDNN does not do it. */
+/* The mirror compares, and fails where the kernel does not do it. */
 static void check_both(OpTest *t, const Sizes *s, bool packed, const int64_t window_chunk[2])
 {
     AttentionFwd f = make_fwd(t, s, packed);
@@ -49,11 +44,9 @@ static void check_both(OpTest *t, const Sizes *s, bool packed, const int64_t win
     CHECK_OK(attention_fwd(&t->ex, f));
     AttentionBwd a = make_bwd(t, &f);
     CHECK_OK(attention_bwd(&t->ex, a));
-    a.any_order = true;
-    CHECK_OK(attention_bwd(&t->ex, a));
 }
 
-static void cudnn_agrees_with_the_cpu(void **state)
+static void hopper_agrees_with_the_cpu(void **state)
 {
     OpTest *t = *state;
     static const Sizes sizes[] = { { 2, 256, 4, 4, 192, 128 },
@@ -64,7 +57,7 @@ static void cudnn_agrees_with_the_cpu(void **state)
     static const int64_t masks[][2] = { { 0, 0 },  { 2, 0 },   { 37, 0 },        { 200, 0 },
                                         { 0, 90 }, { 50, 90 }, { 1024, 1 << 20 } };
     enum { CASES = 4 * 2, MASKS = sizeof masks / sizeof *masks };
-    if (!hopper_with_cudnn()) skip();
+    if (!mirror_hopper()) skip();
     for (int i = 0; i < CASES * MASKS; i++) {
         ArenaMark mark = arena_mark(&t->arena);
         check_both(t, &sizes[i / 2 / MASKS], i % 2 == 1, masks[i / 2 % MASKS]);
@@ -103,8 +96,6 @@ static void check_middle(OpTest *t, const Sizes *s, const AttentionFwd *f)
     a.dk_before = optest_normal(t, DTYPE_BF16, DIMS(s->B, s->T, s->G, s->dk));
     a.dv = a.dv_before = optest_normal(t, DTYPE_BF16, DIMS(s->B, s->T, s->G, s->dv));
     CHECK_OK(attention_bwd(&t->ex, a));
-    a.any_order = true;
-    CHECK_OK(attention_bwd(&t->ex, a));
 }
 
 /* The first block of keys makes the sums, the last one is rounded to bf16. Backward reads the o and
@@ -125,8 +116,6 @@ static void check_ends(OpTest *t, const Sizes *s, const AttentionFwd *f)
     CHECK_OK(attention_bwd(&t->ex, a));
     a.dq_before = (Tensor){ 0 };
     a.dq = optest_poisoned(t, DTYPE_F32, DIMS(s->B, s->T, s->H, s->dk));
-    a.any_order = true;
-    CHECK_OK(attention_bwd(&t->ex, a));
 }
 
 static void check_ranks(OpTest *t, const Sizes *s, int64_t ranks, int64_t pair, int64_t document)
@@ -148,7 +137,7 @@ static void every_pair_of_ranks_agrees_with_the_cpu(void **state)
                                    { 1, 330, 4, 2, 128, 128 },
                                    { 3, 130, 2, 1, 64, 64 },
                                    { 1, 512, 1, 1, 192, 128 } };
-    if (!hopper_with_cudnn()) skip();
+    if (!mirror_hopper()) skip();
     optest_unguard(t); /* rows without a key have lse -infinity */
     for (int i = 0; i < 4 * 3 * 4; i++) {
         const Sizes *s = &sizes[i / 12];
@@ -165,7 +154,7 @@ static void every_pair_of_ranks_agrees_with_the_cpu(void **state)
 static void a_large_call_is_done_in_parts(void **state)
 {
     OpTest *t = *state;
-    if (!hopper_with_cudnn()) skip();
+    if (!mirror_hopper()) skip();
     const Sizes s = { 2, 4096, 40, 8, 16, 8 };
     check_both(t, &s, true, (const int64_t[2]){ 0, 0 });
     optest_unguard(t); /* as above */
@@ -201,7 +190,7 @@ static void check_repeats(OpTest *t, const AttentionFwd *f)
 static void backward_gives_the_same_bits_every_time(void **state)
 {
     OpTest *t = *state;
-    if (!hopper_with_cudnn()) skip();
+    if (!mirror_hopper()) skip();
     const Sizes s = { 2, 1024, 8, 4, 128, 128 };
     for (int64_t k = 0; k < 4;
          k++) { /* the whole sequence; the own, a later and an earlier block */
@@ -244,7 +233,7 @@ static void nothing_behind_the_workspace_is_touched(void **state)
                                    { 3, 65, 2, 2, 64, 64 },
                                    { 2, 200, 6, 2, 80, 40 },
                                    { 1, 1000, 4, 4, 128, 128 } };
-    if (!hopper_with_cudnn()) skip();
+    if (!mirror_hopper()) skip();
     optest_unguard(t);
     for (int i = 0; i < 4 * 5; i++) {
         const Sizes *s = &sizes[i / 5];
@@ -260,8 +249,6 @@ static void nothing_behind_the_workspace_is_touched(void **state)
         if (i % 5 > 0) a.dk_before = a.dk, a.dv_before = a.dv;
         if (i % 5 > 0) a.dq_before = optest_normal(t, DTYPE_F32, DIMS(s->B, s->T, s->H, s->dk));
         check_margin(op_desc(OP_ATTENTION_BWD), &a);
-        a.any_order = true;
-        check_margin(op_desc(OP_ATTENTION_BWD), &a);
     }
 }
 
@@ -274,19 +261,19 @@ static void check_note(const char *op, const char *begins)
     CHECK(strncmp(notes->what[i], begins, strlen(begins)) == 0);
 }
 
-static void what_cudnn_cannot_do_is_an_error_with_the_reason(void **state)
+static void what_hopper_cannot_do_is_an_error_with_the_reason(void **state)
 {
     OpTest *t = *state;
-    if (!hopper_with_cudnn()) skip();
+    if (!mirror_hopper()) skip();
     AttentionFwd f = make_fwd(t, &(Sizes){ 1, 64, 1, 1, 12, 16 }, false);
     CHECK_FAILS(attention_fwd(&t->ex, f), ERR_UNSUPPORTED,
-                "attention.kernel is cudnn, which cannot run here: heads are 12 and 16 wide");
+                "attention.kernel is hopper, which cannot run here: heads are 12 and 16 wide");
     f = make_fwd(t, &(Sizes){ 1, 33, 1, 1, 16, 16 }, false);
     CHECK_FAILS(attention_fwd(&t->ex, f), ERR_UNSUPPORTED, "33 tokens a sequence");
     f.kernel = ATTENTION_AUTO;
     CHECK_OK(attention_fwd(&t->ex, f));
     check_note("attention_fwd",
-               "a slower kernel runs, plain instead of cudnn: 33 tokens a sequence");
+               "a slower kernel runs, plain instead of hopper: 33 tokens a sequence");
     AttentionFwd cut = make_fwd(t, &(Sizes){ 1, 126, 1, 1, 16, 16 }, false);
     cut.pieces = pieces_of(63, 2, 1, 0);
     CHECK_FAILS(attention_fwd(&t->ex, cut), ERR_UNSUPPORTED, "63 tokens a sequence's piece");
@@ -300,12 +287,12 @@ static void what_cudnn_cannot_do_is_an_error_with_the_reason(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        OP_TEST(cudnn_agrees_with_the_cpu, 8),
+        OP_TEST(hopper_agrees_with_the_cpu, 8),
         OP_TEST(a_large_call_is_done_in_parts, 8),
         OP_TEST(every_pair_of_ranks_agrees_with_the_cpu, 8),
         OP_TEST(backward_gives_the_same_bits_every_time, 8),
         OP_TEST(nothing_behind_the_workspace_is_touched, 8),
-        OP_TEST(what_cudnn_cannot_do_is_an_error_with_the_reason, 1),
+        OP_TEST(what_hopper_cannot_do_is_an_error_with_the_reason, 1),
     };
     return TEST_RUN(tests);
 }
