@@ -24,7 +24,9 @@ typedef struct BenchModel {
     Engine engine;
     NullGroups null; /* what the engine leaves out */
     Batch batch;
-    Loader *loader; /* NULL: random tokens */
+    Loader *loader;    /* NULL: random tokens */
+    int64_t documents; /* mean length of random ones in tokens; 0: a sequence is one */
+    double context;    /* keys that a query sees on average, summed over steps */
     Arena arena;
     EnginePlan plan, again; /* again: the mode for second runs, with memory for all rows */
     GpuPlan gpu;            /* { 0 } on the CPU */
@@ -103,6 +105,7 @@ typedef struct BenchStep {
                            * (recorder_pipeline); NULL: do not */
     bool json;            /* one object instead of text */
     bool data;            /* train on the tokens of data.sources */
+    int64_t documents;    /* random tokens: as in BenchModel */
     bool exposed;         /* then repeat without each kind of traffic */
 } BenchStep;
 

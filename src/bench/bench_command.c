@@ -165,6 +165,12 @@ static const BenchOption bench_options[] = {
       { "--data", OPTION_FLAG, NULL,
         .help = "read tokens from data.sources as train does, so that routing is realistic" } },
     { STEP,
+      OF_CALL(step.documents),
+      { "--documents", OPTION_INT, NULL, "N",
+        "put random tokens into documents of N tokens on average, lognormal as web text's are "
+        "(C4's have about 480)",
+        .min = 1, .max = 1e9 } },
+    { STEP,
       OF_CALL(step.exposed),
       { "--exposed", OPTION_FLAG, NULL,
         .help = "repeat steps without each kind of traffic to measure what it adds" } },

@@ -8,10 +8,28 @@
 #include "engine/base/rng.h"
 #include "engine/step/engine_memory.h"
 
+#include <math.h>
 #include <string.h>
 
-/* Uniform token ids. Each rank and step has its own draws, so that data-parallel ranks differ; all
- * tokens are one document, the longest that attention can meet. */
+/* The start of each token's document in n tokens of sequences of t. Lengths are lognormal with sigma 1, as those of
+ * web text are, and have this mean; 0: a sequence is one document, the longest that attention can meet. */
+static void fill_documents(int32_t *doc, int64_t n, int64_t t, int64_t mean, uint64_t first)
+{
+    uint64_t stream = rng_stream("bench documents");
+    int64_t start = 0, end = 0;
+    for (int64_t i = 0; i < n; i++) {
+        if (i % t == 0) end = start = 0;
+        if (mean > 0 && i % t == end) {
+            float z;
+            rng_fill_normal(&z, 1, 1, stream, first + (uint64_t)i, 1);
+            start = end;
+            end += (int64_t)fmax(1, (double)mean * exp((double)z - 0.5));
+        }
+        doc[i] = (int32_t)start;
+    }
+}
+
+/* Uniform token ids. Each rank and step has its own draws, so that data-parallel ranks differ. */
 static void fill_random_tokens(BenchModel *m)
 {
     Batch *b = &m->batch;
@@ -25,8 +43,8 @@ static void fill_random_tokens(BenchModel *m)
         id[i] = (int32_t)rng_below(1, stream, at, vocab);
         target[i] = (int32_t)rng_below(1, stream, at + 1, vocab);
         pos[i] = (int32_t)(i % t);
-        doc[i] = 0;
     }
+    fill_documents(doc, n, t, m->documents, (uint64_t)((m->step * ranks + rank) * n));
     memset(b->domain.data, 0, tensor_bytes(&b->domain));
     b->targets = m->config->train_batch * m->config->data_sequence;
     for (int d = 0; d < b->depths; d++) {
@@ -115,11 +133,22 @@ Status bench_read_data(BenchModel *m)
     return loader_open(&loader, &m->arena, &m->loader);
 }
 
+/* Keys that a query sees on average, if documents hide keys of others. */
+static double mean_context(const Batch *b, bool masked)
+{
+    const int32_t *doc = b->doc.data;
+    int64_t n = tensor_elems(&b->doc), t = b->doc.dim[1];
+    double keys = 0;
+    for (int64_t i = 0; i < n; i++) keys += (double)(i % t + 1 - (masked ? doc[i] : 0));
+    return keys / (double)n;
+}
+
 Status bench_run_step(BenchModel *m, double *seconds)
 {
     const Batch *batch = &m->batch;
     if (m->loader == NULL) fill_random_tokens(m);
     if (m->loader != NULL) TRY(loader_next(m->loader, &batch));
+    m->context += mean_context(batch, m->config->attention_document_mask);
     m->step++;
     double start = clock_s();
     TRY(engine_step(&m->engine, batch, 1e-4, m->step, &m->result)); /* 1e-4: any learning rate */

@@ -198,6 +198,18 @@ static Status print_experts(const Report *r, Text *out)
         t->rank / n, t->worst_rank / n, t->worst_expert / n);
 }
 
+/* FLOPs are counted without documents, so a step that skips what they hide may be above the peak. */
+static Status print_documents(const BenchModel *m, Text *out)
+{
+    double keys = m->context / (double)m->step;
+    double causal = (double)(m->config->data_sequence + 1) / 2;
+    if (keys > causal - 0.05) return OK;
+    return text_printf(out,
+                       "  documents    a query sees %.1f keys on average, %.1f without documents; "
+                       "FLOPs are counted without\n",
+                       keys, causal);
+}
+
 /* Power and temperature are the last reading; the clock has a median and its range. */
 static Status print_clock(const Watch *w, Text *out)
 {
@@ -230,6 +242,7 @@ static Status print_text(const Report *r, Text *out)
             " steps: rows had no room, moe.pool_factor or moe.buffer_factor gives more\n",
             t->twice, t->n));
     TRY(print_experts(r, out));
+    TRY(print_documents(r->m, out));
     TRY(print_flops(r, out));
     TRY(print_gpu(r, out));
     TRY(print_ranks(r, out));
@@ -295,6 +308,7 @@ static Status print_json(const Report *r, Text *out)
             out, ",\"busiest\":{\"rank\":%g,\"rank_worst_layer\":%g,\"expert_worst_layer\":%g}",
             r->times->rank / (double)r->times->n, r->times->worst_rank / (double)r->times->n,
             r->times->worst_expert / (double)r->times->n));
+    TRY(text_json(out, ",\"mean_context\":%g", m->context / (double)m->step));
     if (r->m->config->moe_forced_balance) TRY(text_json(out, ",\"forced_balance\":true"));
     TRY(json_gpu(r, out));
     const RowCapacity *room = &r->m->engine.shape.capacity;
@@ -394,7 +408,10 @@ Status bench_step(const Config *c, Comm *world, const BenchStep *options, Text *
     const bool recorded = options->timeline != NULL || options->exposed;
     TRY(check_timeline(c, world, options->timeline));
     if (options->exposed) TRY(bench_exposed_check(world));
+    if (options->data && options->documents > 0)
+        return FAIL(ERR_ARG, "bench step: --data has documents of its own: leave out --documents");
     TRY(bench_open(&m, c, world, (BenchOpen){ .recorded = recorded }));
+    m.documents = options->documents;
     Status s = options->data ? bench_read_data(&m) : OK;
     if (s == OK) s = time_steps(&m, options, &median, out);
     if (s == OK && options->timeline != NULL) {

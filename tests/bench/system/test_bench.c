@@ -48,6 +48,34 @@ static void steps_run_on_the_tokens_of_the_configuration(void **state)
         "experts      the busiest rank has 1.000 x the mean rows (1.000 in the worst layer)");
 }
 
+static double context_of(Lab *lab, const char *documents, const char *mask)
+{
+    Outcome o =
+        RUN(lab, "documents", STEP, "--steps=3", "--json", "data.sequence=64", documents, mask);
+    CHECK_EXIT(o, 0);
+    return number(o.out, "\"mean_context\":");
+}
+
+/* A document of one token, and 1.5 on average of lengths from exp(-0.5) on, rounded down to 1 or more. */
+static void random_tokens_may_come_in_documents(void **state)
+{
+    Lab *lab = *state;
+    const char *masked = "attention.document_mask=true", *open = "attention.document_mask=false";
+    CHECK_NEAR(context_of(lab, "--documents=1000000", masked), 32.5, 0);
+    CHECK_NEAR(context_of(lab, "--documents=1", open), 32.5, 0);
+    double one = context_of(lab, "--documents=1", masked),
+           eight = context_of(lab, "--documents=8", masked);
+    CHECK(one > 1.1 && one < 2);
+    CHECK(eight > 4 && eight < 12);
+    Outcome o = RUN(lab, "documents", STEP, "--steps=2", "--documents=4", "data.sequence=64");
+    CHECK_EXIT(o, 0);
+    CHECK_SAYS(o.out, "keys on average, 32.5 without documents; FLOPs are counted without");
+    o = RUN(lab, "documents", STEP, "--data", "--documents=4");
+    CHECK_REFUSED(o, 2, "--data has documents of its own");
+    o = RUN(lab, "documents", STEP, "--documents=0");
+    CHECK_REFUSED(o, 2, "--documents");
+}
+
 static void exposed_time_is_told_by_kind_of_traffic(void **state)
 {
     Lab *lab = *state;
@@ -222,6 +250,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         LAB_TEST(steps_run_on_the_tokens_of_the_configuration),
+        LAB_TEST(random_tokens_may_come_in_documents),
         LAB_TEST(exposed_time_is_told_by_kind_of_traffic),
         LAB_TEST(forced_balance_is_said),
         LAB_TEST(a_ladder_goes_up_to_all_ranks),
