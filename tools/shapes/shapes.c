@@ -44,6 +44,7 @@ enum {
     SWIGLU,
     ROPE,
     ATTENTION,
+    DOCUMENTS,
     CONTEXT,
     HEAD,
     QUANT,
@@ -52,8 +53,9 @@ enum {
     ELEMENTWISE
 };
 
-const char bench_groups[] = "all|products|products_8bit|layers|routing|norm|swiglu|rope|attention|"
-                            "context|head|quant|adamw|linear|elementwise"; /* in their order */
+const char bench_groups[] =
+    "all|products|products_8bit|layers|routing|norm|swiglu|rope|attention|"
+    "documents|context|head|quant|adamw|linear|elementwise"; /* in their order */
 
 typedef struct Shape {
     int group;
@@ -287,8 +289,9 @@ static void shrink_sizes(ShapeSizes *s, int64_t by)
 {
     const struct {
         int64_t *size, step;
-    } row[] = { { &s->n, 16 }, { &s->d, 48 }, { &s->f, s->k > 0 ? OPERAND_BLOCK : 16 },
-                { &s->e, 8 },  { &s->t, 64 }, { &s->h, 2 } };
+    } row[] = { { &s->n, 16 },    { &s->d, 48 }, { &s->f, s->k > 0 ? OPERAND_BLOCK : 16 },
+                { &s->e, 8 },     { &s->t, 64 }, { &s->h, 2 },
+                { &s->tokens, 8 } };
     for (size_t i = 0; i < sizeof row / sizeof *row && by > 1; i++) {
         int64_t n = *row[i].size / by / row[i].step * row[i].step;
         if (*row[i].size > 0) *row[i].size = n > row[i].step ? n : row[i].step;

@@ -36,6 +36,7 @@ typedef enum ShapeFill {
     FILL_POSITIVE,
     FILL_COUNT,
     FILL_BELOW,
+    FILL_DOCUMENTS,
     FILL_ROUTING,
     FILL_SUM
 } ShapeFill;
@@ -53,6 +54,7 @@ typedef enum ShapeSample {
 typedef struct ShapeSizes {
     int64_t n, d, f, e, k, b, t, h; /* shapes.def */
     int64_t cp, rank, keys, window; /* shapes.def */
+    int64_t tokens;                 /* of a document */
     int64_t r;                      /* routed rows */
 } ShapeSizes;
 

@@ -73,6 +73,8 @@ static Status fill_whole(const ShapeSet *set, int id, const Tensor *t)
     TRY(ARENA_NEW(set->tables, n, &v));
     for (int64_t i = 0; i < n; i++) {
         v[i] = (int32_t)(i % 4096);
+        if (tensors[id].fill == FILL_DOCUMENTS)
+            v[i] = (int32_t)(i % set->s.t / set->s.tokens * set->s.tokens);
         if (tensors[id].fill == FILL_ROUTING) v[i] = set->routing[id][i];
         if (tensors[id].fill == FILL_BELOW)
             v[i] = (int32_t)rng_below(1, stream, (uint64_t)i, (uint64_t)set->s.e);
@@ -125,7 +127,7 @@ static Status make_tensor(ShapeSet *set, int id, PortDir dir, Tensor *out)
         int64_t dim[TENSOR_MAX_RANK];
         /* With every size given the tensor has its full rank: fewer means that a size is
          * missing. */
-        const ShapeSizes all = { 999, 999, 999, 999, 999, 999, 999, 999, 0, 0, 0, 0, 999 };
+        const ShapeSizes all = { 999, 999, 999, 999, 999, 999, 999, 999, 0, 0, 0, 0, 0, 999 };
         int want = sizes_of(&all, id, dim), rank = sizes_of(&set->s, id, dim);
         int type = tensors[id].dtype;
         if (rank != want) return FAIL(ERR_SHAPE, "a size that it needs is 0 or not given");
