@@ -44,7 +44,6 @@ enum {
     SWIGLU,
     ROPE,
     ATTENTION,
-    DOCUMENTS,
     CONTEXT,
     HEAD,
     QUANT,
@@ -53,9 +52,8 @@ enum {
     ELEMENTWISE
 };
 
-const char bench_groups[] =
-    "all|products|products_8bit|layers|routing|norm|swiglu|rope|attention|"
-    "documents|context|head|quant|adamw|linear|elementwise"; /* in their order */
+const char bench_groups[] = "all|products|products_8bit|layers|routing|norm|swiglu|rope|attention|"
+                            "context|head|quant|adamw|linear|elementwise"; /* in their order */
 
 typedef struct Shape {
     int group;

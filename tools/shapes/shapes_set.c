@@ -127,9 +127,10 @@ static Status make_tensor(ShapeSet *set, int id, PortDir dir, Tensor *out)
         int64_t dim[TENSOR_MAX_RANK];
         /* With every size given the tensor has its full rank: fewer means that a size is
          * missing. */
-        const ShapeSizes all = { 999, 999, 999, 999, 999, 999, 999, 999, 0, 0, 0, 0, 0, 999 };
+        const ShapeSizes all = { 999, 999, 999, 999, 999, 999, 999, 999, 0, 0, 0, 0, 999, 999 };
         int want = sizes_of(&all, id, dim), rank = sizes_of(&set->s, id, dim);
         int type = tensors[id].dtype;
+        if (rank == 0 && dir == PORT_IN_OPT) return OK;
         if (rank != want) return FAIL(ERR_SHAPE, "a size that it needs is 0 or not given");
         TRY(tensor_new(set->arena, type < 0 ? act : (Dtype)type, rank, dim, t));
     }
