@@ -43,7 +43,7 @@ static __device__ __forceinline__ int first_of(const Args &a, int b, int row)
 }
 
 /* A block has 128 queries of a sequence. The last one has none: its rows are past the end. */
-static __global__ void rows_kernel(const __grid_constant__ Args a)
+static __global__ void attention_rows_kernel(const __grid_constant__ Args a)
 {
     __shared__ AttentionSpan firsts[WARPS], keys[WARPS];
     const AttentionTiles &t = a.t;
@@ -71,7 +71,7 @@ static __global__ void rows_kernel(const __grid_constant__ Args a)
 }
 
 /* A warp has a tile of keys and looks at all queries, 64 at a time. */
-static __global__ void keys_kernel(const __grid_constant__ Args a)
+static __global__ void attention_keys_kernel(const __grid_constant__ Args a)
 {
     const AttentionTiles &t = a.t;
     int b = (int)blockIdx.y, tile = (int)(blockIdx.x * WARPS + threadIdx.x / WARP);
@@ -95,7 +95,7 @@ static __device__ __forceinline__ int work_of(const AttentionSpan &s)
 
 /* A warp counts the tiles of its sequence that come before its own: those with more work, and of equal
  * ones those with a lower number. */
-static __global__ void order_kernel(int tiles, const AttentionSpan *spans, int32_t *order)
+static __global__ void attention_order_kernel(int tiles, const AttentionSpan *spans, int32_t *order)
 {
     int b = (int)blockIdx.y, tile = (int)(blockIdx.x * WARPS + threadIdx.x / WARP);
     int lane = (int)threadIdx.x % WARP, before = 0;
@@ -173,11 +173,11 @@ Status attention_tiles_make(struct Exec *ex, const AttentionFwd *a, const Attent
     dim3 by_queries(grid_of(t->q_tiles, WARPS), B), by_keys(grid_of(t->k_tiles, WARPS), B);
     Args x = { *t,          a->pieces,   *rect,     (const int32_t *)a->doc.data,
                a->q.dim[1], a->k.dim[1], a->window, a->chunk };
-    rows_kernel<<<by_rows, THREADS, 0, stream>>>(x);
-    order_kernel<<<by_queries, THREADS, 0, stream>>>(t->q_tiles, t->q_spans, t->q_order);
+    attention_rows_kernel<<<by_rows, THREADS, 0, stream>>>(x);
+    attention_order_kernel<<<by_queries, THREADS, 0, stream>>>(t->q_tiles, t->q_spans, t->q_order);
     if (backward) {
-        keys_kernel<<<by_keys, THREADS, 0, stream>>>(x);
-        order_kernel<<<by_keys, THREADS, 0, stream>>>(t->k_tiles, t->k_spans, t->k_order);
+        attention_keys_kernel<<<by_keys, THREADS, 0, stream>>>(x);
+        attention_order_kernel<<<by_keys, THREADS, 0, stream>>>(t->k_tiles, t->k_spans, t->k_order);
     }
     return kernel_status("attention");
 }

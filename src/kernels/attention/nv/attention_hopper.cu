@@ -145,7 +145,7 @@ static Status forward(struct Exec *ex, const AttentionFwd *f, const Call *c)
     a.q_at = (int)c->rect.q, a.k_at = (int)c->rect.k;
     a.H = (int)f->q.dim[2], a.share = (int)(f->q.dim[2] / f->k.dim[2]);
     a.factor = f->scale * log2_e;
-    return run_jobs(ex, op, fwd_kernel<DK, DV>, FwdRoom<DK, DV>::BYTES, &a,
+    return run_jobs(ex, op, attention_fwd_kernel<DK, DV>, FwdRoom<DK, DV>::BYTES, &a,
                     f->q.dim[0] * a.H * a.tiles.q_tiles);
 }
 
@@ -188,7 +188,7 @@ static Status delta(struct Exec *ex, const AttentionBwd *b, const Call *c)
     a.q_at = (int)c->rect.q, a.Tq = (int)c->rect.Tq, a.rows = c->tiles.rows;
     a.o_rows = (int)b->o.dim[1], a.H = (int)b->o.dim[2], a.width = (int)b->o.dim[3];
     dim3 blocks((unsigned)(a.rows / DELTA_ROWS), (unsigned)(b->o.dim[0] * a.H));
-    delta_kernel<<<blocks, DELTA_THREADS, 0, exec_stream(ex)>>>(a);
+    attention_delta_kernel<<<blocks, DELTA_THREADS, 0, exec_stream(ex)>>>(a);
     return kernel_status("attention_bwd");
 }
 
@@ -219,9 +219,10 @@ static Status backward(struct Exec *ex, const AttentionBwd *b, const Call *c)
     a.H = (int)b->q.dim[2], a.share = (int)(b->q.dim[2] / b->k.dim[2]);
     a.scale = b->scale, a.factor = b->scale * log2_e;
     TRY(set_maps(b, TILE, Dq::KEYS, &a));
-    TRY(run_jobs(ex, op, dq_kernel<DK, DV>, Dq::BYTES, &a, b->q.dim[0] * a.H * a.tiles.q_tiles));
+    TRY(run_jobs(ex, op, attention_dq_kernel<DK, DV>, Dq::BYTES, &a,
+                 b->q.dim[0] * a.H * a.tiles.q_tiles));
     TRY(set_maps(b, Dkv::QUERIES, TILE, &a));
-    return run_jobs(ex, op, dkv_kernel<DK, DV>, Dkv::BYTES, &a,
+    return run_jobs(ex, op, attention_dkv_kernel<DK, DV>, Dkv::BYTES, &a,
                     b->q.dim[0] * (a.H / a.share) * a.tiles.k_tiles);
 }
 

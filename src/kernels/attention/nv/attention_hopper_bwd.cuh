@@ -3,8 +3,8 @@
  * compute the scores twice, so that each sum has one owner and one order: no atomics, no waiting for an
  * order, and nothing of the size of the scores in memory.
  *
- *     dq_kernel     keeps 128 queries and walks the keys that they see:   s, dp, dq += ds k
- *     dkv_kernel    keeps 128 keys and walks the queries that see them:   s^T, dp^T, dv += p^T do, dk += ds^T q
+ *     attention_dq_kernel     keeps 128 queries and walks the keys that they see:   s, dp, dq += ds k
+ *     attention_dkv_kernel    keeps 128 keys and walks the queries that see them:   s^T, dp^T, dv += p^T do, dk += ds^T q
  *
  * Scores come out such that p and ds are operands in registers for the product that follows. That product of the
  * last tile and the scores of the next are one turn of the consumers. Heads that share keys are walked
@@ -40,7 +40,7 @@ typedef struct DeltaArgs {
 enum { DELTA_THREADS = 256, DELTA_LANES = 16, DELTA_ROWS = 64 };
 
 /* delta = sum of do * o, and lse log2 e. A block has 64 queries of a head, 16 lanes one of them. */
-static __global__ __launch_bounds__(DELTA_THREADS) void delta_kernel(const DeltaArgs a)
+static __global__ __launch_bounds__(DELTA_THREADS) void attention_delta_kernel(const DeltaArgs a)
 {
     int lane = (int)threadIdx.x % DELTA_LANES, head = (int)blockIdx.y % a.H;
     int64_t b = (int)blockIdx.y / a.H;
@@ -203,7 +203,7 @@ static __device__ __forceinline__ void dq_run(const BwdArgs &a, unsigned char *m
 
 template <int DK, int DV>
 static __global__ __launch_bounds__(BLOCK_THREADS,
-                                    1) void dq_kernel(const __grid_constant__ BwdArgs a)
+                                    1) void attention_dq_kernel(const __grid_constant__ BwdArgs a)
 {
     extern __shared__ __align__(1024) unsigned char memory[];
     if constexpr (hopper::COMPILED) dq_run<DK, DV>(a, memory);
@@ -459,7 +459,7 @@ static __device__ __forceinline__ void dkv_run(const BwdArgs &a, unsigned char *
 
 template <int DK, int DV>
 static __global__ __launch_bounds__(BLOCK_THREADS,
-                                    1) void dkv_kernel(const __grid_constant__ BwdArgs a)
+                                    1) void attention_dkv_kernel(const __grid_constant__ BwdArgs a)
 {
     extern __shared__ __align__(1024) unsigned char memory[];
     if constexpr (hopper::COMPILED) dkv_run<DK, DV>(a, memory);

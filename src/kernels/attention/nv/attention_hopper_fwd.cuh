@@ -199,7 +199,7 @@ static __device__ __forceinline__ void fwd_run(const FwdArgs &a, unsigned char *
 
 template <int DK, int DV>
 static __global__ __launch_bounds__(BLOCK_THREADS,
-                                    1) void fwd_kernel(const __grid_constant__ FwdArgs a)
+                                    1) void attention_fwd_kernel(const __grid_constant__ FwdArgs a)
 {
     extern __shared__ __align__(1024) unsigned char memory[];
     if constexpr (hopper::COMPILED) fwd_run<DK, DV>(a, memory);
