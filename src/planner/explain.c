@@ -212,8 +212,9 @@ static Status explain_peak(Explained *x)
         TRY(text_printf(x->out,
                         "    %-10s %10.2f MiB, recomputed %10.2f MiB, output %.2f MiB; "
                         "%lld parameters, %lld of experts\n",
-                        title_of(x, i), (double)a->count.keep / MIB, (double)b->count.keep / MIB,
-                        (double)a->count.stream / MIB, (long long)a->count.params.of[BUF_MAIN].flat,
+                        title_of(x, i), (double)(ptrdiff_t)a->count.keep / MIB,
+                        (double)(ptrdiff_t)b->count.keep / MIB, (double)a->count.stream / MIB,
+                        (long long)a->count.params.of[BUF_MAIN].flat,
                         (long long)a->count.params.of[BUF_MAIN].expert));
     }
     TRY(explain_state(x, &shards));
@@ -458,7 +459,7 @@ static const struct {
 } topics[] = {
     { "peak",
       explain_peak,
-      { STACK_keep_attention, STACK_keep_moe, STACK_keep_head, STACK_reserve, STACK_workspace,
+      { STACK_keep_attention, STACK_keep_moe, STACK_working_head, STACK_reserve, STACK_workspace,
         STACK_exchange_buffers, -1 } },
     { "step",
       explain_step,

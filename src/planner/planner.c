@@ -85,6 +85,9 @@ static Status planner_setup(Planner *p, const PlanRequest *q)
     c->mesh_layout = "";
     c->run_device = DEVICE_CPU; /* its workspaces are small; those of a GPU are in the stack */
     c->recompute_layers.n = 0;
+    /* Other stacks have no pools: they allocate the rows that come. */
+    if (!stack_is_ours(q->stack) && c->moe_buffers == BUFFERS_POOLED)
+        c->moe_buffers = BUFFERS_WORST, c->plan_counted_rows = true;
     if (q->gpus < 1)
         return FAIL(ERR_ARG, "plan: %lld GPUs, at least 1 is needed", (long long)q->gpus);
     TRY(arena_reserve(&p->scratch, "plan scratch", KEPT_BYTES));
@@ -270,6 +273,20 @@ static bool has_schedule(double has, const ScheduleDesc *d, const char *second, 
     return has != 0;
 }
 
+static Status check_recompute(unsigned can, unsigned asked)
+{
+    ConfigTexts wrong, has;
+    char list[64];
+    spec_recompute_names(asked & ~can, &wrong);
+    spec_recompute_names(can, &has);
+    if (wrong.n == 0) return OK;
+    for (size_t i = 0, at = 0; i < (size_t)has.n; i++)
+        at = text_add(list, sizeof list, at, "%s%s", i > 0 ? ", " : "", has.at[i]);
+    return FAIL(ERR_ARG,
+                "recompute.pieces %s: this stack computes no such part of a layer again, but %s",
+                wrong.at[0], list);
+}
+
 /* Refuses what the stack does not have, so a plan never promises it. */
 static Status check_stack_can(const double *can, const PlanLayout *l)
 {
@@ -282,10 +299,7 @@ static Status check_stack_can(const double *can, const PlanLayout *l)
     if (l->zero > can[STACK_zero_most])
         return FAIL(ERR_ARG, "mesh.zero %d: this stack shares out up to stage %g", l->zero,
                     can[STACK_zero_most]);
-    if (l->recompute & ~(unsigned)can[STACK_recompute])
-        return FAIL(ERR_ARG,
-                    "recompute.pieces: this stack computes again no such part of a layer%s",
-                    (unsigned)can[STACK_recompute] == RECOMPUTE_LAYER ? ", only whole ones" : "");
+    TRY(check_recompute((unsigned)can[STACK_recompute], l->recompute));
     const ScheduleDesc *d = l->schedule;
     if (d->overlaps && !has_schedule(can[STACK_overlap], d, "1f1b-overlap", "dualpipe-v"))
         return FAIL(ERR_ARG, "mesh.schedule %s: this stack has none that overlaps micro-batches so",

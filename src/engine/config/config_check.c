@@ -389,6 +389,11 @@ const char *config_planned_only(const Config *c, char out[CONFIG_PLANNED_BYTES])
     if (c->mesh_tp > 1 && c->attention_qk_norm == QK_NORM_WIDTH)
         (void)snprintf(out, CONFIG_PLANNED_BYTES, "mesh.tp=%lld with attention.qk_norm=width",
                        (long long)c->mesh_tp);
+    static const char *const theirs[] = { "core_attn", "mlp", "moe" };
+    for (int i = 0; i < 3 && c->recompute_layers.n > 0; i++) {
+        if (config_has_text(&c->recompute_pieces, theirs[i]))
+            (void)snprintf(out, CONFIG_PLANNED_BYTES, "recompute.pieces %s", theirs[i]);
+    }
     return out;
 }
 

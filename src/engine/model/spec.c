@@ -33,9 +33,15 @@ static const struct {
     const char *name;
     unsigned piece;
 } pieces[] = {
-    { "norm", RECOMPUTE_NORM },   { "attn_up", RECOMPUTE_ATTN_UP },
-    { "act", RECOMPUTE_ACT },     { "shared", RECOMPUTE_SHARED },
-    { "layer", RECOMPUTE_LAYER }, { "exchange", RECOMPUTE_EXCHANGE },
+    { "norm", RECOMPUTE_NORM },
+    { "attn_up", RECOMPUTE_ATTN_UP },
+    { "act", RECOMPUTE_ACT },
+    { "shared", RECOMPUTE_SHARED },
+    { "layer", RECOMPUTE_LAYER },
+    { "exchange", RECOMPUTE_EXCHANGE },
+    { "mlp", RECOMPUTE_MLP },
+    { "moe", RECOMPUTE_MOE },
+    { "core_attn", RECOMPUTE_CORE_ATTN },
 };
 
 /* recompute.layers selects blocks, recompute.pieces what those blocks recompute. */

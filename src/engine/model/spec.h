@@ -32,7 +32,11 @@ typedef enum RecomputePiece {
     RECOMPUTE_ACT = 4,       /* SwiGLU outputs of dense and shared MLPs (of experts: never kept) */
     RECOMPUTE_SHARED = 8,    /* the shared experts' pre-activations */
     RECOMPUTE_EXCHANGE = 16, /* rows received from other ranks, by exchanging again */
-    RECOMPUTE_LAYER = 32     /* all but the layer's input */
+    RECOMPUTE_LAYER = 32,    /* all but the layer's input */
+    /* of other trainers, for plans: attention between its projections, dense MLPs whole, MoE layers whole */
+    RECOMPUTE_CORE_ATTN = 64,
+    RECOMPUTE_MLP = 128,
+    RECOMPUTE_MOE = 256
 } RecomputePiece;
 
 typedef struct AttentionSpec {

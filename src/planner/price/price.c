@@ -417,10 +417,11 @@ Status price_rank_memory(const Planner *p, const PlanLayout *l, const PriceEntry
     memory[PLAN_WORKSPACE] = r->scratch + v[STACK_workspace];
     memory[PLAN_RESERVE] = v[STACK_reserve] + comm_bytes;
     /* Gradients come as the only backward frees activations; its layers need buffers when logits are gone. */
-    double logits = (double)e->plain[p->class_of[p->spec.n_layers - 1]].count.keep;
-    double later = memory[PLAN_GRADS] + fmin(logits, memory[PLAN_BUFFERS] + memory[PLAN_WORKSPACE]);
-    if (v[STACK_late_grads] != 0 && l->pp == 1 && price_micros(p, l) == 1)
-        memory[PLAN_ACTIVATIONS] = fmax(0, memory[PLAN_ACTIVATIONS] - later);
+    if (v[STACK_late_grads] == 0 || l->pp > 1 || price_micros(p, l) > 1) return OK;
+    const double logits = fmin(v[STACK_working_head], memory[PLAN_WORKSPACE]);
+    const double later = memory[PLAN_GRADS] + fmin(logits, memory[PLAN_BUFFERS]);
+    memory[PLAN_WORKSPACE] -= logits;
+    memory[PLAN_ACTIVATIONS] = fmax(0, memory[PLAN_ACTIVATIONS] + logits - later);
     return OK;
 }
 

@@ -68,28 +68,21 @@ static Status list_op(LayerPrice *l, LayerPass pass, const OpDesc *op, const OpC
     return OK;
 }
 
+static bool attends(OpWork work) { return work == WORK_ATTENTION || work == WORK_ATTENTION_PLAIN; }
+
 /* The share of an op of a second forward that runs: of the other ops of its kind the outputs are kept. */
 static double runs_again(const StackValues *v, RooflineLane lane, OpWork work)
 {
     if (lane == ROOFLINE_EXCHANGE) return v->at[STACK_again_exchange];
     if (work == WORK_GEMM) return v->at[STACK_again_products];
-    bool attends = work == WORK_ATTENTION || work == WORK_ATTENTION_PLAIN;
-    return attends ? v->at[STACK_again_attention] : 1;
-}
-
-/* The share of a lane's time that the stack hides. */
-static double hidden_share(const StackValues *v, RooflineLane lane)
-{
-    return lane == ROOFLINE_EXCHANGE ? v->at[STACK_hide_exchange]
-           : lane == ROOFLINE_TENSOR ? v->at[STACK_hide_tensor]
-                                     : 0;
+    return attends(work) ? v->at[STACK_again_attention] : 1;
 }
 
 /* Adds the time of an op to the phase, the pass and the lane. */
 static Status add_time(Counting *c, LayerPass pass, int phase, const OpDesc *op, const OpCost *cost,
                        RooflineTime t)
 {
-    t.s *= 1 - hidden_share(c->roofline->stack, t.lane);
+    if (t.lane == ROOFLINE_TENSOR) t.s *= 1 - c->roofline->stack->at[STACK_hide_tensor];
     double runs = pass == PASS_RECOMPUTE ? runs_again(c->roofline->stack, t.lane, cost->work) : 1;
     t.s *= runs, t.nic.nic_s *= runs;
     int part = (int)layer_desc(c->layer->kind)->phases[phase].part;
@@ -109,7 +102,8 @@ static Status add_time(Counting *c, LayerPass pass, int phase, const OpDesc *op,
     return list_op(c->out, pass, op, cost, &t);
 }
 
-/* Called for each op of a counted layer. What an op that computes sends counts apart. */
+/* Called for each op of a counted layer. What an op that computes sends counts apart. Some stacks run the core of attention
+ * a second time before backward. */
 static Status count_op(void *self, LayerPass pass, int phase, const OpDesc *op, const void *args,
                        const OpCost *cost)
 {
@@ -117,6 +111,9 @@ static Status count_op(void *self, LayerPass pass, int phase, const OpDesc *op, 
     Counting *c = self;
     RooflineTime t;
     OpCost own = *cost;
+    const unsigned again = c->layer->recompute & (RECOMPUTE_CORE_ATTN | RECOMPUTE_LAYER);
+    if (again == RECOMPUTE_CORE_ATTN && pass == PASS_FORWARD && attends(cost->work))
+        TRY(count_op(self, PASS_RECOMPUTE, phase, op, args, cost));
     TRY(roofline_op(c->roofline, c->layer, cost, &t));
     if (cost->work == WORK_COMM || cost->comm_bytes == 0)
         return add_time(c, pass, phase, op, cost, t);
@@ -139,6 +136,45 @@ static int computing_part(const LayerDesc *desc)
     return part % 2 == 1 ? PHASE_EXPERTS : part;
 }
 
+/* A part of each exchange runs beside the layer's shared experts, for no longer than these compute: nothing else of a
+ * layer can be computed while its tokens travel. Of a stack with hide_longer measured runs say more. */
+static void hide_exchange(const StackValues *v, const LayerDesc *desc, LayerPrice *l)
+{
+    for (int k = 0; k < CHUNK_PASSES; k++) {
+        double *of = l->time.of[k], moved = of[PHASE_DISPATCH] + of[PHASE_COMBINE], beside = 0;
+        for (int i = 0; i < desc->n_phases; i++) {
+            if (desc->phases[i].overlap_ok && desc->phases[i].part == PHASE_EXPERTS)
+                beside += l->phase_s[k][i] + (k == PASS_INPUT ? l->phase_s[PASS_RECOMPUTE][i] : 0);
+        }
+        const double most = v->at[STACK_hide_longer] != 0 && beside > 0 ? (double)INFINITY : beside;
+        const double hidden = fmin(v->at[STACK_hide_exchange] * moved, most);
+        const double shown = hidden > 0 ? 1 - hidden / moved : 1;
+        of[PHASE_DISPATCH] *= shown, of[PHASE_COMBINE] *= shown;
+        l->lane_s[ROOFLINE_EXCHANGE] -= hidden;
+        for (OpPrice *o = l->op; o < l->op + l->n_ops; o++) {
+            int pass = o->pass == PASS_RECOMPUTE ? PASS_INPUT : (int)o->pass;
+            if (o->lane == ROOFLINE_EXCHANGE && pass == k) o->s *= shown;
+        }
+    }
+}
+
+/* Bytes of another stack's layer. What lives only while one micro-batch is in it is in working, and logits are scratch.
+ * The chunk adds each layer's input. Of a block that is recomputed whole only the first's is kept: the second keeps so
+ * much less than nothing, which wraps. An MLP that is recomputed alone also keeps its norm's output. */
+static void take_bytes(const LayerSpec *layer, const LayerDesc *desc, double keep,
+                       const StackValues *v, LayerCount *n)
+{
+    const bool whole = (layer->recompute & RECOMPUTE_LAYER) != 0 && layer->block >= 0;
+    const bool alone = (layer->recompute & (RECOMPUTE_MLP | RECOMPUTE_MOE)) != 0;
+    n->keep = arena_rounded((size_t)keep);
+    if (whole && alone) n->keep += n->stream;
+    if (whole && !alone && !n->opens) n->keep += (size_t)v->at[STACK_block_inputs] * n->stream;
+    if (whole && !alone && !n->opens) n->keep -= 2 * n->stream;
+    n->keep_peak = n->recompute_peak = n->keep;
+    n->keep_eval = n->recompute_bytes = 0, n->pool = (PoolNeed){ 0 };
+    if (desc->ends) n->scratch = (size_t)v->at[STACK_working_head];
+}
+
 /* Applies what a stack says of a layer. Extra traffic is divided evenly over the three passes; a second forward adds
  * another third. */
 static void apply_stack(const Roofline *r, const LayerSpec *layer, LayerPrice *l)
@@ -148,12 +184,8 @@ static void apply_stack(const Roofline *r, const LayerSpec *layer, LayerPrice *l
     bool whole = (layer->recompute & RECOMPUTE_LAYER) != 0;
     double keep = stack_of_layer(v, whole ? "saves" : "keep", desc->name, -1);
     if (whole && keep < 0) keep = v->at[STACK_keep_input];
-    if (keep >= 0) {
-        size_t more = arena_rounded((size_t)keep) - l->count.keep; /* wraps round if it is less */
-        l->count.keep += more, l->count.keep_peak += more, l->count.recompute_peak += more;
-        l->count.pool = (PoolNeed){ 0 };
-        if (desc->ends) l->count.scratch = 0; /* logits are in keep */
-    }
+    if (keep >= 0) take_bytes(layer, desc, keep, v, &l->count);
+    hide_exchange(v, desc, l);
     double s = roofline_memory_s(r, stack_of_layer(v, "traffic", desc->name, 0));
     double host = desc->begins ? 0 : stack_of_layer(v, "host", desc->name, v->at[STACK_host_layer]);
     int passes = layer->no_backward ? 1 : whole ? 4 : 3;
@@ -281,6 +313,8 @@ static Status price_layer(Planner *p, const Roofline *r, PriceEntry *e, int laye
                           unsigned recompute, LayerPrice *out)
 {
     LayerSpec *l = &e->spec.layers[layer];
+    const unsigned named = l->kind == LAYER_MOE ? RECOMPUTE_MOE : RECOMPUTE_MLP;
+    if (l->kind != LAYER_ATTENTION && (recompute & named) != 0) recompute |= RECOMPUTE_LAYER;
     l->recompute = layer_recompute(l, recompute);
     *out = (LayerPrice){ 0 };
     if (e->key.listed) TRY(ARENA_NEW(&p->kept, LAYER_OPS_MAX, &out->op));
@@ -303,7 +337,7 @@ Status price_inputs(Planner *p, const PriceEntry *e, PlanInputs *out)
 {
     const Config *c = &p->config;
     double tokens = (double)(e->key.micro_batch * c->data_sequence) / (e->key.cp * e->key.tp);
-    double k = (double)c->moe_top_k * c->plan_imbalance;
+    double k = e->spec.experts == 0 ? 0 : (double)c->moe_top_k * c->plan_imbalance;
     double seen = e->spec.experts == 0
                       ? 0
                       : e->key.etp * exchange_distinct(c->moe_experts, c->moe_top_k, e->key.ep);

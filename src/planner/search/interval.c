@@ -6,8 +6,9 @@
 #include <math.h>
 #include <string.h>
 
-const char *const interval_names[INTERVAL_INPUTS] = { "products", "attention", "memory", "links",
-                                                      "host",     "stack",     "spread" };
+const char *const interval_names[INTERVAL_INPUTS] = {
+    "products", "attention", "memory", "links", "host", "stack", "spread", "balance"
+};
 
 /* By how much numbers are off, by where they are from. Measured: our plans of layouts on H200s. Published and assumed:
  * the spread of the scoreboard's runs (docs/reference/planning.md). Of our own bytes only those of libraries are not
@@ -21,6 +22,15 @@ static const double bytes_off[BASES] = {
 
 /* The spread of GPUs in one cluster was up to 22 % where it was 8 % on average (arXiv:2208.11035). */
 static const double spread_off = 22.0 / 8 - 1;
+
+/* Rows of the busiest rank over the mean that a router may reach; 1: its imbalance is known. */
+static double least_balanced(const Config *c)
+{
+    const bool balanced = c->moe_aux_loss > 0 || c->moe_bias_rate > 0;
+    const double most = balanced ? INTERVAL_BALANCED : INTERVAL_UNBALANCED;
+    if (c->moe_forced_balance || c->plan_imbalance != 1) return 1;
+    return c->moe_capacity > 0 ? fmin(most, fmax(1, c->moe_capacity)) : most;
+}
 
 /* The sections of a GPU's file that belong to an input. */
 static const char *const sections[INTERVAL_INPUTS] = {
@@ -69,6 +79,7 @@ static Status price_all(const PlanRequest *q, int what, const PlanLayout *const 
     if (what != AS_IT_IS) change_input(what, &h, &stack);
     Config config = *q->config;
     if (what == INTERVAL_SPREAD) config.plan_spread *= 1 + spread_off;
+    if (what == INTERVAL_BALANCE) config.plan_imbalance *= least_balanced(&config);
     const PlanRequest worse = { &config, &h, &stack, q->gpus };
     Status s = planner_make(&worse, &p);
     for (int i = 0; s == OK && i < n; i++) s = planner_price(p, l[i], &price[i]);
@@ -95,8 +106,9 @@ Status plan_intervals(const PlanRequest *q, const PlanLayout *const *l, int n, P
             double more = worse[k].peak_bytes / price[k].peak_bytes - 1;
             out[k].by[i] = fmax(0, worse[k].step_s / price[k].step_s - 1);
             out[k].time = hypot(out[k].time, out[k].by[i]);
-            if (i != INTERVAL_LINKS || !assumed) out[k].faster = hypot(out[k].faster, out[k].by[i]);
-            out[k].bytes = fmax(out[k].bytes, more);
+            if (i != INTERVAL_BALANCE && (i != INTERVAL_LINKS || !assumed))
+                out[k].faster = hypot(out[k].faster, out[k].by[i]);
+            if (i != INTERVAL_BALANCE) out[k].bytes = fmax(out[k].bytes, more);
         }
     }
     if (s == OK && assumed) s = price_all(q, BETTER_LINKS, l, n, worse);

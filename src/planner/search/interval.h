@@ -14,6 +14,12 @@
  * to a quarter; 20 in an all-to-all of NCCL over 16 hosts of H20 (github.com/NVIDIA/nccl/issues/1792). Reported as
  * faults: 12 - 13 (DeepEP/issues/493, nccl/issues/2409). So what works reaches 0.5 to 1.2 of the sheet's rate.
  *
+ * Rows of the busiest rank: a plan takes the mean (plan.imbalance 1), as benchmarks with a forced balance do. Over 8
+ * ranks 1.43 times that makes a step 22 % slower, which torchtitan published of DeepSeek-V3 16B on C4 (commit
+ * 91f6215ef); over 2 ranks gpt-oss-20b had 1.17 (docs/performance.md). In a trained model a bias leaves an expert at most
+ * 1.04 times its mean over a large batch, an auxiliary loss 1.5 to 1.7 (arXiv:2408.15664, table 2). Without either
+ * nothing bounds it: balancing losses of 2 to 4 in logs need an expert of at least twice the mean.
+ *
  * Not here: what no input says, such as a slow filesystem; networks with a fault.
  */
 #ifndef PLANNER_SEARCH_INTERVAL_H
@@ -29,6 +35,7 @@ typedef enum IntervalInput {
     INTERVAL_HOST,
     INTERVAL_STACK,
     INTERVAL_SPREAD,
+    INTERVAL_BALANCE,
     INTERVAL_INPUTS
 } IntervalInput;
 
@@ -40,6 +47,9 @@ typedef struct PlanInterval {
     double by[INTERVAL_INPUTS];
     bool assumed; /* domains exchange over a network that nobody measured */
 } PlanInterval;
+
+/* Rows of the busiest rank over the mean: of routers with an auxiliary loss or a bias, and of others. */
+static const double INTERVAL_BALANCED = 1.4, INTERVAL_UNBALANCED = 2;
 
 /* The rate of such a network, over that of its sheet. */
 static const double INTERVAL_NETWORK_LEAST = 0.5, INTERVAL_NETWORK_MOST = 1.2;

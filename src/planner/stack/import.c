@@ -559,15 +559,17 @@ static Status read_replicas(Import *m, const char *key)
 static void read_overlaps(Import *m)
 {
     static const char *const keys[] = { "moe_token_dispatcher_type", "cuda_graph_impl",
-                                        "overlap_grad_reduce" };
+                                        "overlap_grad_reduce", "attention_backend" };
     static const char *const ours[][2] = { { "dispatcher", "deepep" },
                                            { "cuda_graphs", "graphs" },
-                                           { "overlap_grad_reduce", "grad_overlap" } };
-    for (int i = 0; i < 3; i++) {
+                                           { "overlap_grad_reduce", "grad_overlap" },
+                                           { "attention_backend", "flash" } };
+    for (int i = 0; i < 4; i++) {
         const char *value = value_of(m, keys[i]);
         if (value == NULL || (!m->plain && strcasecmp(value, "false") == 0)) continue;
         const bool on = text_word_index("flex|transformer_engine|true|True|local", value) >= 0;
-        if (m->plain) value = on ? "1" : "0";
+        const int kernel = text_word_index("unfused|local|flash", value);
+        if (m->plain) value = i == 3 ? kernel == 2 ? "2" : kernel < 0 ? "3" : "0" : on ? "1" : "0";
         import_add_word(&m->more->options, ours[i][m->plain], value);
     }
 }
@@ -583,6 +585,31 @@ static Status note_differences(Import *m)
     if (m->c->mesh_ep > 1 && value_is(m, "moe_token_dispatcher_type", "allgather"))
         TRY(add_note(m, "the exchange is all-to-all, and not as in", "allgather"));
     return OK;
+}
+
+/* Modules of every layer: a list, also as words with blanks or commas. Megatron's default is the core of attention. */
+static Status recompute_modules(Import *m)
+{
+    static const char
+        ends[] = "[], \t\"'",
+        words[] =
+            "core_attn=core_attn|moe_act=act|layernorm=norm|mla_up_proj=attn_up|mlp=mlp|moe=moe|"
+            "shared_experts=shared";
+    const char *key = "recompute_modules", *list = value_of(m, key);
+    Text t;
+    TRY(text_init(&t, m->a));
+    for (const char *at = list == NULL ? "core_attn" : list;; at += strcspn(at, ends)) {
+        char word[NAME_BYTES], ours[NAME_BYTES];
+        at += strspn(at, ends);
+        if (*at == '\0') break;
+        (void)snprintf(word, sizeof word, "%.*s", (int)strcspn(at, ends), at);
+        if (!find_word(words, word, false, ours))
+            return fail_at_key(m, key, FAIL(ERR_UNSUPPORTED, "%s: understood are %s", word, words));
+        TRY(text_printf(&t, "%s%s", t.used == 0 ? "[" : ", ", ours));
+    }
+    if (t.used == 0) return OK;
+    TRY(text_printf(&t, "]"));
+    return set_recomputed(m, list == NULL ? "recompute_granularity" : key, 1, NUMBER_MAX, t.data);
 }
 
 /* Settings of Megatron that several keys decide together. */
@@ -614,9 +641,7 @@ static Status read_megatron(Import *m)
     TRY(fix_pipeline(m, "num_layers_per_virtual_pipeline_stage"));
     m->more->per_replica = value_of(m, "global_batch_size") == NULL;
     if (m->more->per_replica) c->train_batch = c->train_micro_batch;
-    if (value_is(m, "recompute_granularity", "selective"))
-        return add_note(m, "nothing is recomputed: the plan leaves out recompute_granularity",
-                        "selective");
+    if (value_is(m, "recompute_granularity", "selective")) return recompute_modules(m);
     if (!value_is(m, "recompute_granularity", "full")) return OK;
     const char *ids = value_of(m, "recompute_layer_ids");
     if (ids != NULL) { /* a list, also as the text "0,3,4" */

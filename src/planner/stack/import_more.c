@@ -137,6 +137,8 @@ Status plan_import_stack(const PlanImport *more, const char *stack, Arena *a, co
         { .name = "tp_overlap", .value = option_of(more, "tp_overlap") },
         { .name = "fp8_params", .value = option_of(more, "fp8_params") },
         { .name = "offload_overlap", .value = option_of(more, "offload_overlap") },
+        { .name = "flash", .value = option_of(more, "flash") },
+        { .name = "shared_overlap", .value = option_of(more, "shared_overlap") },
         { .name = "op_ac", .value = option_of(more, "op_ac") },
     };
     PlanStack own;

@@ -22,36 +22,18 @@ static const double fallbacks[STACK_COUNT] = {
 #define INPUT(name, value, source)   SHEET_INPUT(s, name, source, in->name)
 #define DEF(name, unit, source, ...) SHEET_DEFINE(s, name, unit, source, __VA_ARGS__)
 
-/* Our own numbers are counted by the engine; what it loses besides the time of its ops was measured on an H200
- * (docs/performance.md). */
 static void fill_sheet(Sheet *s, const PlanInputs *in, StackKind kind)
 {
 #include "planner/stack/inputs.def"
     if (kind == STACK_OF_PRIMUS) {
 #include "planner/stack/stack_primus.def"
-        return;
-    }
-    if (kind == STACK_OF_MEGATRON) {
+    } else if (kind == STACK_OF_MEGATRON) {
 #include "planner/stack/stack_megatron.def"
-        return;
-    }
-    if (kind == STACK_OF_TORCHTITAN) {
+    } else if (kind == STACK_OF_TORCHTITAN) {
 #include "planner/stack/stack_torchtitan.def"
-        return;
+    } else {
+#include "planner/stack/stack_switchyard.def"
     }
-    DEF(reserve, "bytes", "context and loaded kernels of a process: measured, with one GPU",
-        0.75 * 1073741824)
-    DEF(workspace, "bytes", "cuBLASLt", 0.0625 * 1073741824)
-    DEF(kernel_s, "s",
-        "start and tail of a kernel in a graph: fitted to micro-batches of 1, 2 and 4 sequences on "
-        "an H200; "
-        "moe_sort, which moves next to nothing, takes 11 us",
-        8.0e-6)
-    DEF(wait_step, "s", "one record a step", sync_s)
-    DEF(tp_most, "ranks", "heads, widths and rows divide further", 64)
-    DEF(lanes, "",
-        "phases run on their lanes, ordered by events alone (src/engine/step/run_program.c)", 1)
-    DEF(list, "", "the plan simulates what train runs (src/planner/price/price_program.c)", 1)
 }
 
 #undef INPUT
@@ -203,8 +185,8 @@ static Status check_values(const PlanStack *s, const StackValues *v)
                     i < ABOVE_0 ? "above 0" : "from 0 to 1");
     }
     double kind = v->at[STACK_dispatch], again = v->at[STACK_recompute];
-    if (!(again >= 0 && again < 64))
-        return FAIL(ERR_ARG, "%s: recompute is %g, a sum of pieces is from 0 to 63", s->name,
+    if (!(again >= 0 && again < 512))
+        return FAIL(ERR_ARG, "%s: recompute is %g, a sum of pieces is from 0 to 511", s->name,
                     again);
     if (kind < 0 || kind == 0 || kind == 1 || kind == 2) return OK;
     return FAIL(ERR_ARG, "%s: dispatch is %g, it must be 0 (expert), 1 (rank), 2 (host) or below 0",

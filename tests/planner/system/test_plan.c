@@ -519,7 +519,7 @@ static void a_calibrated_network_plans_with_the_narrow_interval(void **state)
 {
 #define OVER_HOSTS                                                                                 \
     "plan", "deepseek-v2-lite", "run.compute=bf16", "train.batch=512", "train.micro_batch=1",      \
-        "model.layers=8", "mesh.ep=16"
+        "model.layers=8", "mesh.ep=16", "moe.forced_balance=true"
     static const char *const cluster[][4] = { { "--cluster", "h100:16" },
                                               { "--hardware", "mine.yaml", "--gpus", "16" } };
     static const char says[] =

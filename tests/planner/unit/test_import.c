@@ -649,6 +649,39 @@ static void bad_job_files_name_their_line(void **state)
                 "job.toml:5:1: parallelism.expert_parallel_degree is 0: mesh.ep is 0");
 }
 
+/* ---- modules ---- */
+
+static void selective_recomputing_names_modules(void **state)
+{
+    (void)state;
+    static const char *const cases[][2] = {
+        { "[core_attn, moe_act]", "core_attn act" },
+        { "\"layernorm mla_up_proj\"", "norm attn_up" },
+        { "[mlp, moe, shared_experts]", "mlp moe shared" },
+    };
+    for (int i = 0; i < 3; i++) {
+        char text[256], got[64] = "";
+        (void)snprintf(text, sizeof text,
+                       "      recompute_granularity: selective\n      recompute_modules: %s\n",
+                       cases[i][0]);
+        CHECK_OK(primus(shape, text));
+        for (int k = 0; k < config.recompute_pieces.n; k++) {
+            (void)snprintf(got + strlen(got), sizeof got - strlen(got), "%s%s", k > 0 ? " " : "",
+                           config.recompute_pieces.at[k]);
+        }
+        CHECK_TEXT(got, cases[i][1]);
+        CHECK_INT(config.recompute_layers.n, config.model_layers);
+    }
+    CHECK_OK(primus(shape, "      recompute_granularity: selective\n"));
+    CHECK_TEXT(config.recompute_pieces.at[0], "core_attn");
+    CHECK_OK(
+        primus(shape, "      recompute_granularity: selective\n      recompute_modules: []\n"));
+    CHECK_INT(config.recompute_layers.n, 0);
+    CHECK_FAILS(primus(shape, "      recompute_granularity: selective\n"
+                              "      recompute_modules: [gdn]\n"),
+                ERR_UNSUPPORTED, "gdn: understood are core_attn=core_attn|moe_act=act");
+}
+
 /* ---- any bytes ---- */
 
 static void mutate(uint64_t seed, char *text, size_t n)
@@ -720,6 +753,7 @@ int main(void)
         TEST(a_job_file_may_leave_all_but_the_model_out),
         TEST(pipelines_of_job_files_split_the_local_batch),
         TEST(checkpointed_activations_are_recomputed),
+        TEST(selective_recomputing_names_modules),
         TEST(rotary_positions_and_biases_are_read),
         TEST(flavours_are_shapes),
         TEST(bad_job_files_name_their_line),

@@ -314,6 +314,23 @@ static void defaults_of_megatron_that_no_plan_follows_are_said(void **state)
     CHECK_INT(more.notes_n, 0);
 }
 
+static void kernels_of_attention_reach_the_stack(void **state)
+{
+    (void)state;
+    static const char *const cases[][2] = {
+        { "attention_backend: unfused", ",flash=0" },
+        { "attention_backend: local", ",flash=0" },
+        { "attention_backend: flash", ",flash=2" },
+        { "attention_backend: fused", ",flash=3" },
+    };
+    for (int i = 0; i < 4; i++) {
+        const char *stack = NULL;
+        CHECK_OK(import("megatron", cases[i][0], ""));
+        CHECK_OK(plan_import_stack(&more, "megatron", &arena, &stack));
+        CHECK(strstr(stack, cases[i][1]) != NULL);
+    }
+}
+
 static void degrees_of_old_job_files_count(void **state)
 {
     (void)state;
@@ -349,6 +366,7 @@ int main(void)
         TEST(options_whose_member_has_another_name_count),
         TEST(defaults_of_megatron_that_no_plan_follows_are_said),
         TEST(replicas_leave_the_shards_to_the_number_of_gpus),
+        TEST(kernels_of_attention_reach_the_stack),
         TEST(degrees_of_old_job_files_count),
         TEST(recomputing_by_ops_reaches_the_stack),
     };
