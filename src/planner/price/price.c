@@ -379,7 +379,7 @@ Status price_buffers(const Planner *p, const PlanLayout *l, const PriceEntry *e,
     return OK;
 }
 
-/* Other stacks' sheets have it in their reserve. */
+/* Other stacks' sheets have it in their reserve, but for what a pipeline adds. */
 double price_comm_bytes(const PlanLayout *l, const PriceEntry *e)
 {
     const SpecRanks *of = &e->spec.ranks;
@@ -397,7 +397,7 @@ double price_comm_bytes(const PlanLayout *l, const PriceEntry *e)
                           .matrices = matrices };
     const bool stores = exchange_kinds[of->exchange]->header_bytes > 0;
     const bool loop = l->schedule->placement == PLACE_LOOP;
-    if (e->stack.at[STACK_list] == 0) return 0;
+    if (e->stack.at[STACK_list] == 0) return l->pp > 1 ? e->stack.at[STACK_reserve_pipeline] : 0;
     return (double)engine_comm_bytes(&s, stores, loop ? 1 : l->vpp);
 }
 

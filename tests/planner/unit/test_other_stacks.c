@@ -158,6 +158,25 @@ static void other_stacks_have_no_pools(void **state)
     }
 }
 
+/* Context and allocator 1.75 GiB; each communicator 0.65: all ranks and replicas, two of experts, two of a pipeline. */
+static void a_process_holds_its_communicators(void **state)
+{
+    (void)state;
+    static const struct {
+        const char *pp, *ep;
+        double communicators;
+    } row[] = { { "mesh.pp=1", "mesh.ep=1", 2 },
+                { "mesh.pp=2", "mesh.ep=1", 4 },
+                { "mesh.pp=2", "mesh.ep=4", 6 } };
+    for (int i = 0; i < 3; i++) {
+        Asked a;
+        ASK(&a, "qwen3-30b-a3b", 8, "megatron", "train.batch=16", row[i].pp, row[i].ep);
+        CHECK_NEAR(price_of(&a).memory[PLAN_RESERVE],
+                   (1.75 + 0.65 * row[i].communicators) * PLAN_GIB, 1);
+        question_close(&a.q);
+    }
+}
+
 /* ---- modules ---- */
 
 /* core_attn runs attention forward again and keeps its sums of exponentials no more; mlp keeps its norm's output, and
@@ -254,6 +273,25 @@ static void modules_that_a_stack_has_not_are_refused_by_name(void **state)
     }
 }
 
+/* The engine would recompute nothing without a word. */
+static void the_engine_refuses_modules_of_others(void **state)
+{
+    (void)state;
+    static const char *const pieces[][2] = { { "recompute.pieces=[norm, moe]", "pieces moe" },
+                                             { "recompute.pieces=[mlp]", "pieces mlp" },
+                                             { "recompute.pieces=[core_attn]",
+                                               "pieces core_attn" } };
+    for (int i = 0; i < 3; i++) {
+        const char *const set[] = { pieces[i][0], "recompute.layers=[0]" };
+        Question q;
+        question_load(&q, "llama3-8b", "h100", 1, "switchyard", set, 2);
+        CHECK_FAILS(config_check_ops(&q.config, 1), ERR_UNSUPPORTED, pieces[i][1]);
+        q.config.recompute_layers.n = 0;
+        CHECK_OK(config_check_ops(&q.config, 1));
+        arena_free(&q.arena);
+    }
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -262,10 +300,12 @@ int main(void)
         TEST(a_dense_model_has_no_buffers_of_experts),
         TEST(a_recomputed_block_keeps_its_input_alone),
         TEST(other_stacks_have_no_pools),
+        TEST(a_process_holds_its_communicators),
         TEST(single_modules_are_computed_again),
         TEST(a_moe_layer_is_recomputed_alone),
         TEST(unfused_attention_keeps_its_scores),
         TEST(modules_that_a_stack_has_not_are_refused_by_name),
+        TEST(the_engine_refuses_modules_of_others),
     };
     return TEST_RUN(tests);
 }
