@@ -5,5 +5,6 @@
 /* options: command lines, `--help`, ranks as threads: all commands use them */
 #include "app/options/cli.h"
 #include "app/options/options.h"
+#include "app/options/words.h"
 
 #endif

@@ -1,10 +1,10 @@
 /* The first line is a number that chooses a row of `words`, the rest is a word that this row reads: of an option, of a
  * file's name. Each refuses it with a sentence or keeps its limits. */
 #include "app/eval_data.h"
+#include "app/options/words.h"
 #include "engine/base/log.h"
 #include "engine/checkpoint/checkpoint_folder.h"
 #include "harness/fuzz.h"
-#include "planner/command/plan_words.h"
 #include "planner/search/verify.h"
 
 enum { NUMBERS_MAX = 16 };
@@ -13,7 +13,7 @@ static Status tokens(const char *word, const Fuzz *f)
 {
     double n = 0;
     (void)f;
-    TRY(plan_words_tokens(word, &n));
+    TRY(words_tokens(word, &n));
     need(n >= 1 && n <= 1e18);
     return OK;
 }
@@ -22,7 +22,7 @@ static Status cluster(const char *word, const Fuzz *f)
 {
     const char *gpu = NULL;
     int64_t gpus = 0;
-    TRY(plan_words_cluster(word, f->a, &gpu, &gpus));
+    TRY(words_cluster(word, f->a, &gpu, &gpus));
     need(gpus >= 1 && gpus <= 100000000 && *gpu != '\0');
     return OK;
 }
@@ -32,7 +32,7 @@ static Status scale(const char *word, const Fuzz *f)
     int64_t gpus[NUMBERS_MAX];
     int n = 0;
     (void)f;
-    TRY(plan_words_scale(word, NUMBERS_MAX, gpus, &n));
+    TRY(words_scale(word, NUMBERS_MAX, gpus, &n));
     need(n >= 1 && n <= NUMBERS_MAX);
     for (int i = 0; i < n; i++) need(gpus[i] >= 1 && gpus[i] <= 100000000);
     return OK;

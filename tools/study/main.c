@@ -1,7 +1,7 @@
 /* plan-study: what `switchyard plan ... --study NAME` becomes: reads the same words, makes the study, prints it. */
 #include "app/options/options.h"
+#include "app/options/words.h"
 #include "beside/beside.h"
-#include "planner/command/plan_words.h"
 #include "study/study.h"
 
 /* The targets of the options, then what they lead to. */
@@ -42,7 +42,7 @@ static Status read_cluster(StudyCall *c, Arena *a)
 {
     const char *source = c->hardware;
     int64_t gpus = c->gpus;
-    if (c->cluster != NULL) TRY(plan_words_cluster(c->cluster, a, &source, &gpus));
+    if (c->cluster != NULL) TRY(words_cluster(c->cluster, a, &source, &gpus));
     if (source == NULL || gpus == 0)
         return FAIL(ERR_ARG,
                     "plan: --study %s needs GPUs: --cluster mi355x:1024, or --hardware "
@@ -61,8 +61,8 @@ static Status read_scale(StudyCall *c)
 {
     Study *s = &c->study;
     if (strcmp(c->name, "scale") != 0) return OK;
-    if (c->tokens != NULL) TRY(plan_words_tokens(c->tokens, &s->tokens));
-    if (c->scale != NULL) return plan_words_scale(c->scale, SCALING_POINTS, s->gpus, &s->n_gpus);
+    if (c->tokens != NULL) TRY(words_tokens(c->tokens, &s->tokens));
+    if (c->scale != NULL) return words_scale(c->scale, SCALING_POINTS, s->gpus, &s->n_gpus);
     for (; s->n_gpus < 4; s->n_gpus++) s->gpus[s->n_gpus] = s->base.gpus << s->n_gpus;
     return OK;
 }

@@ -3,11 +3,11 @@
  * nothing itself. */
 #include "app/options/cli.h"
 #include "app/options/options.h"
+#include "app/options/words.h"
 #include "engine/base/file.h"
 #include "engine/host/process.h"
 #include "planner/answer.h"
 #include "planner/command/plan_verify.h"
-#include "planner/command/plan_words.h"
 #include "planner/command/program_print.h"
 #include "planner/page/pipeline_page.h"
 #include "planner/page/plan_page.h"
@@ -46,7 +46,7 @@ static Status read_cluster(PlanCall *c, int64_t imported)
 {
     const char *source = c->hardware;
     int64_t gpus = c->gpus > 0 ? c->gpus : imported;
-    if (c->cluster != NULL) TRY(plan_words_cluster(c->cluster, c->arena, &source, &gpus));
+    if (c->cluster != NULL) TRY(words_cluster(c->cluster, c->arena, &source, &gpus));
     if (source == NULL)
         return FAIL(ERR_ARG, "plan: no GPUs are given: --cluster mi355x:1024, or --hardware FILE "
                              "--gpus N");
@@ -105,7 +105,7 @@ static Status load_question(PlanCall *c, char **argv, int n)
     TRY(plan_verify_check(&c->verify, &c->question, c->stack));
     if (c->verify.layouts > 0 && c->question.top < PLAN_VERIFY_ROWS)
         c->question.top = PLAN_VERIFY_ROWS;
-    return c->tokens != NULL ? plan_words_tokens(c->tokens, &c->question.tokens) : OK;
+    return c->tokens != NULL ? words_tokens(c->tokens, &c->question.tokens) : OK;
 }
 
 /* ---- the answer ---- */
@@ -116,7 +116,7 @@ static Status print_scaling(PlanCall *c)
     PlanScale row[SCALES_MAX];
     int64_t gpus[SCALES_MAX];
     int n = 0, wanted = 0;
-    TRY(plan_words_scale(c->scale, SCALES_MAX, gpus, &wanted));
+    TRY(words_scale(c->scale, SCALES_MAX, gpus, &wanted));
     for (int i = 0; i < wanted; i++) {
         const char *limits = NULL;
         TRY(plan_scale_add(&c->question, gpus[i], c->arena, row, &n, &limits));

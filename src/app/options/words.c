@@ -1,5 +1,5 @@
-/* plan_words: reads them with strtod and strtoll, which must take the whole word. */
-#include "planner/command/plan_words.h"
+/* words: reads them with strtod and strtoll, which must take the whole word. */
+#include "app/options/words.h"
 
 #include <math.h>
 #include <stdlib.h>
@@ -7,7 +7,7 @@
 
 static const double TOKENS_MAX = 1e18;
 
-Status plan_words_tokens(const char *text, double *out)
+Status words_tokens(const char *text, double *out)
 {
     static const char units[] = "KMBT";
     char *end = NULL;
@@ -39,7 +39,7 @@ static Status read_count(const char *option, const char *value, const char *at, 
     return OK;
 }
 
-Status plan_words_cluster(const char *text, Arena *a, const char **name, int64_t *gpus)
+Status words_cluster(const char *text, Arena *a, const char **name, int64_t *gpus)
 {
     const char *colon = strrchr(text, ':');
     if (*text == ':')
@@ -51,7 +51,7 @@ Status plan_words_cluster(const char *text, Arena *a, const char **name, int64_t
     return colon == NULL ? OK : read_count("--cluster", text, colon + 1, gpus);
 }
 
-Status plan_words_scale(const char *text, int most, int64_t *gpus, int *n)
+Status words_scale(const char *text, int most, int64_t *gpus, int *n)
 {
     *n = 0;
     for (const char *at = text, *end; at != NULL; at = *end == ',' ? end + 1 : NULL) {
