@@ -12,7 +12,7 @@ document.querySelectorAll('canvas.trace').forEach(function(canvas){
   if(n>0){from=Math.min(from,start[0]);to=Math.max(to,end[n-1])}
   lanes.push({name:data.lane_names[l.lane],n:n,start:start,end:end,box:l.box})});
  lanes.sort(function(x,y){var a=x.name.slice(1,4)+x.name,b=y.name.slice(1,4)+y.name;
-  return a===b?0:a>b?1:-1});
+  return a.localeCompare(b,'en',{numeric:true})});
  if(!(to>from))to=from+1;
  view={a:from,b:to};
  function color(k){return getComputedStyle(document.documentElement).getPropertyValue(colors[k])}
