@@ -80,10 +80,12 @@ static Status check_sizes(const ScheduleDesc *d, const ScheduleShape *s)
     if (d->phases && d->placement == PLACE_LOOP && s->chunks > 1 && s->stages == 1)
         return FAIL(ERR_ARG, "schedule %s: %d chunks on one stage, it takes 1", d->name, s->chunks);
     if (round && s->chunks > 1 && s->micros % s->stages != 0) {
+        const int below = s->micros / s->stages * s->stages, above = below + s->stages;
         return FAIL(ERR_ARG,
                     "schedule %s: %d micro-batches do not divide into groups of %d stages; the "
-                    "next legal number is %d",
-                    d->name, s->micros, s->stages, (s->micros / s->stages + 1) * s->stages);
+                    "nearest legal numbers are %d and %d",
+                    d->name, s->micros, s->stages, below > 0 ? below : above,
+                    above + (below > 0 ? 0 : s->stages));
     }
     if (d->placement == PLACE_BOTH && (s->stages % 2 != 0 || s->micros % 2 != 0)) {
         return FAIL(ERR_ARG, "schedule %s: %d stages and %d micro-batches; both must be even",
