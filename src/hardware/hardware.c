@@ -62,6 +62,8 @@ static const OpWork within_steps[][2] = {
     { WORK_OWN_ATTENTION, WORK_ATTENTION }, { WORK_ATTENTION_ORDERED, WORK_ATTENTION_BACKWARD },
 };
 
+static void drop_kernels(Hardware *h, const Hardware *base);
+
 void hardware_drop_steps(Hardware *h, const Hardware *base)
 {
     enum { KINDS = sizeof within_steps / sizeof *within_steps };
@@ -73,6 +75,7 @@ void hardware_drop_steps(Hardware *h, const Hardware *base)
         memset((char *)h + own, 0, bytes);
         *hardware_source(h, within_steps[i][0]) = NULL;
     }
+    drop_kernels(h, base);
 }
 
 /* The kind of work whose rates stand in for a kind without curves; the kind itself: none. */
@@ -198,22 +201,21 @@ static HardwareBasis basis_of(const char *source)
 
 /* ---- checks between rows ---- */
 
-/* A measured rate above the peak means a wrong unit. */
-static Status check_curve(const Hardware *h, OpWork work, HardwareDtype dtype)
+/* A measured rate above the peak means a wrong unit. The curve is section.name. */
+static Status check_curve(const Hardware *h, const HardwareCurve *c, const char *section,
+                          const char *name, HardwareDtype dtype)
 {
-    const HardwareCurve *c = curve_of(h, work, dtype);
     double peak = hardware_peak(h, dtype) / 1e12;
     for (int i = 0; i < c->n; i++) {
         if (i > 0 && c->at[i].size <= c->at[i - 1].size)
             return FAIL(ERR_ARG, "%s: sizes of %s.%s must rise, %g stands behind %g", h->name,
-                        op_work_names[work], dtype_names[dtype], c->at[i].size, c->at[i - 1].size);
+                        section, name, c->at[i].size, c->at[i - 1].size);
         if (c->at[i].tflops <= peak) continue;
         if (peak <= 0)
-            return FAIL(ERR_ARG, "%s: there is %s.%s, but peak.%s is missing", h->name,
-                        op_work_names[work], dtype_names[dtype], dtype_names[dtype]);
+            return FAIL(ERR_ARG, "%s: there is %s.%s, but peak.%s is missing", h->name, section,
+                        name, dtype_names[dtype]);
         return FAIL(ERR_ARG, "%s: %s.%s reaches %g TFLOP/s at %g, more than peak.%s %g", h->name,
-                    op_work_names[work], dtype_names[dtype], c->at[i].tflops, c->at[i].size,
-                    dtype_names[dtype], peak);
+                    section, name, c->at[i].tflops, c->at[i].size, dtype_names[dtype], peak);
     }
     return OK;
 }
@@ -265,6 +267,8 @@ static Status check_contention(const Hardware *h)
                 b, all);
 }
 
+static Status check_kernels(const Hardware *h);
+
 /* Rules between rows: achieved rates are at most those of the data sheet. */
 static Status check_hardware(const Hardware *h)
 {
@@ -283,8 +287,10 @@ static Status check_hardware(const Hardware *h)
     TRY(check_contention(h));
     for (int w = 0; w < WORK_COUNT; w++) {
         for (int d = 0; d < CURVES && work_has_rate((OpWork)w); d++)
-            TRY(check_curve(h, (OpWork)w, (HardwareDtype)d));
+            TRY(check_curve(h, curve_of(h, (OpWork)w, (HardwareDtype)d), op_work_names[w],
+                            dtype_names[d], (HardwareDtype)d));
     }
+    TRY(check_kernels(h));
     TRY(check_crowd(h));
     return check_tiers(h);
 }
@@ -418,6 +424,57 @@ static Status read_value(const Target *t, const yaml_node_t *n)
     return read_number(t, n, t->row->type, field_of(t));
 }
 
+static int find_row(const char *section, const char *name)
+{
+    for (int i = 0; i < ROWS; i++) {
+        if (strcmp(rows[i].section, section) != 0) continue;
+        if (name == NULL || strcmp(rows[i].name, name) == 0) return i;
+    }
+    return -1;
+}
+
+/* ---- kernels for attention: rows that kernels/attention/attention.def makes ---- */
+
+static const char KERNELS[] = "attention_kernels";
+
+static const HardwareCurve *kernel_curve(const Hardware *h, int row)
+{
+    const bool kernel = rows[row].type == CURVE && strcmp(rows[row].section, KERNELS) == 0;
+    return kernel ? (const void *)((const char *)h + rows[row].offset) : NULL;
+}
+
+bool hardware_kernel_rate(const Hardware *h, const char *kernel, bool backward, double size,
+                          double *flop_s)
+{
+    char name[WHAT_BYTES];
+    (void)snprintf(name, sizeof name, "%s%s", kernel, backward ? "_backward" : "");
+    const int row = find_row(KERNELS, name);
+    const HardwareCurve *c = row < 0 ? NULL : kernel_curve(h, row);
+    if (c == NULL || c->n == 0) return false;
+    *flop_s = 1e12 * curve_at(c, size);
+    return true;
+}
+
+static Status check_kernels(const Hardware *h)
+{
+    for (int i = 0; i < ROWS; i++) {
+        const HardwareCurve *c = kernel_curve(h, i);
+        if (c != NULL) TRY(check_curve(h, c, KERNELS, rows[i].name, HARDWARE_BF16));
+    }
+    return OK;
+}
+
+/* Another chip's, as its rates of attention say: the base's rows are none of its own. */
+static void drop_kernels(Hardware *h, const Hardware *base)
+{
+    const size_t of = curves[WORK_ATTENTION][0], bytes = CURVES * sizeof(HardwareCurve);
+    if (memcmp((char *)h + of, (const char *)base + of, bytes) == 0) return;
+    for (int i = 0; i < ROWS; i++) {
+        HardwareCurve *c = (HardwareCurve *)(uintptr_t)kernel_curve(h, i);
+        if (c != NULL && memcmp(c, kernel_curve(base, i), sizeof *c) == 0) c->n = 0;
+    }
+}
+
 /* ---- sections ---- */
 
 /* ERR_ARG with the nearest name: there is no such row, or (name NULL) no such section. */
@@ -436,15 +493,6 @@ static Status unknown_row(const Reader *r, const yaml_node_t *key, const char *s
     return FAIL(ERR_ARG, "%s: %.*s is not a %s%s", config_place(place, &r->doc, key->start_mark),
                 CONFIG_SHOWN_CHARS, word, name == NULL ? "section" : "number of this section",
                 text_hint(hint, word, names, n, " (docs/reference/formats.md lists them)"));
-}
-
-static int find_row(const char *section, const char *name)
-{
-    for (int i = 0; i < ROWS; i++) {
-        if (strcmp(rows[i].section, section) != 0) continue;
-        if (name == NULL || strcmp(rows[i].name, name) == 0) return i;
-    }
-    return -1;
 }
 
 static Status read_section(Reader *r, const char *section, const yaml_node_t *map)

@@ -120,6 +120,9 @@ double hardware_crowd(const Hardware *h, double domains);
 /* FLOP/s that work of this size reaches. ERR_ARG if the GPU has no rate for the type. */
 Status hardware_rate(const Hardware *h, OpWork work, HardwareDtype dtype, double size,
                      double *flop_s);
+/* The same in bf16 of a kernel for attention, by its name in attention.kernel. False: the file has no row of it. */
+bool hardware_kernel_rate(const Hardware *h, const char *kernel, bool backward, double size,
+                          double *flop_s);
 /* By how much of itself a second of this work takes longer beside a kernel that holds the share x of the
  * multiprocessors, over x / (1 - x). It is 1 for work that takes what is left: kernels of many blocks, and
  * persistent ones whose blocks take tiles in turn, as our grouped products do. WORK_MEMORY stands for all

@@ -2,6 +2,7 @@
 #include "planner/answer.h"
 
 #include <inttypes.h>
+#include <math.h>
 #include <stdio.h>
 
 /* ---- a layout ---- */
@@ -17,7 +18,8 @@ static Status search_layouts(PlanAnswer *r, Arena *a)
         axes.axis[SEARCH_TP] = (ConfigInts){ .n = 1, .at = { r->layout.tp } };
     int64_t gpus = search_gpus(q, &axes);
     r->asked = gpus > 0 && gpus < q->gpus ? q->gpus : 0;
-    if (r->asked > 0) r->even_batch = search_even_batch(q, &axes);
+    if (r->asked > 0) r->even_below = search_even_batch(q, &axes, -1);
+    if (r->asked > 0) r->even_above = search_even_batch(q, &axes, 1);
     if (r->asked > 0) q->gpus = gpus;
     Progress bar = { .what = "search", .unit = "layouts", .left = "the search has no result" };
     SearchOptions o = { .axes = &axes, .pricer = &search_planner, .top = r->top, .bar = &bar };
@@ -73,14 +75,16 @@ void plan_answer_free(PlanAnswer *r)
 /* Two notes: the batch cannot use all GPUs, or a larger batch would be faster. */
 Status plan_answer_limits(const PlanAnswer *r, Text *out)
 {
-    char gpus[32], asked[32], batch[32];
+    char gpus[32], asked[32], batch[32], below[64] = "";
     (void)text_thousands(gpus, r->request.gpus);
     (void)text_thousands(batch, r->config.train_batch);
+    if (r->even_below > 0)
+        (void)snprintf(below, sizeof below, "train.batch=%" PRId64 " below and ", r->even_below);
     if (r->asked > 0)
         TRY(text_printf(out,
                         "gpus        %s cannot share out train.batch %s: this is for %s of them, "
-                        "the most that can; all share out train.batch=%" PRId64 ", the nearest\n",
-                        text_thousands(asked, r->asked), batch, gpus, r->even_batch));
+                        "the most that can; all share out %strain.batch=%" PRId64 " above\n",
+                        text_thousands(asked, r->asked), batch, gpus, below, r->even_above));
     if (r->batch.sequences == 0) return OK;
     return text_printf(out,
                        "batch       %s sequences are too few for %s GPUs and limit all layouts; "
@@ -95,22 +99,59 @@ static Status name_partitions(PlanAnswer *r, SearchRow *row, int n, Arena *a)
     return OK;
 }
 
-/* The same layout where routers leave the busiest rank with more rows. */
+/* The price of a layout like the answer's with a configuration like its own. */
+static Status price_other(const PlanAnswer *r, const Config *c, const PlanLayout *l, Arena *a,
+                          PlanPrice *out)
+{
+    PlanRequest q = r->request;
+    Planner *p = NULL;
+    q.config = c;
+    TRY(planner_make(&q, &p));
+    Status s = planner_price_list(p, l, a, out, NULL);
+    planner_free(p);
+    return s;
+}
+
+/* The same layout where routers leave the busiest rank with more rows. More rows are never faster: where the host sets
+ * the pace they take as long, and only rounding differs. */
 static Status price_unbalanced(const PlanAnswer *r, Arena *a, double *out)
 {
     Config c = r->config;
-    PlanRequest q = r->request;
-    Planner *p = NULL;
     PlanPrice price = { 0 };
     *out = 0;
     if (plan_expert_ranks(&r->layout) < 2 || c.moe_forced_balance) return OK;
     c.plan_imbalance *= PLAN_UNBALANCED;
-    q.config = &c;
-    TRY(planner_make(&q, &p));
-    Status s = planner_price_list(p, &r->layout, a, &price, NULL);
-    planner_free(p);
-    *out = price.tokens_per_s_per_gpu;
-    return s;
+    TRY(price_other(r, &c, &r->layout, a, &price));
+    *out = fmin(price.tokens_per_s_per_gpu, r->price.tokens_per_s_per_gpu);
+    return OK;
+}
+
+/* The slope: as many layers more on each stage as kinds of layers take turns, and of what they add the part of one. It
+ * has none where the recomputed layers are a list, or a model so deep is refused. */
+static Status price_deeper(const PlanAnswer *r, Arena *a, PlanReport *out)
+{
+    Config c = r->config;
+    PlanLayout l = r->layout;
+    PlanPrice deep = { 0 };
+    Layout of;
+    const bool experts = 2 * config_moe_layers(&c) >= c.model_layers;
+    const double kinds = experts ? (double)c.moe_every : 1; /* that take turns */
+    const int64_t turns = (int64_t)fmax(kinds, (double)c.attention_full_every);
+    if (l.again != NULL) return OK;
+    TRY(layout_parse(out->partition, 0, (int)c.model_layers, a, &of));
+    for (int i = 0; i < of.stages; i++)
+        of.stage[i].first += i * (int)turns, of.stage[i].layers += (int)turns;
+    const int64_t more = turns * of.stages;
+    of.layers += (int)more, c.model_layers += more;
+    if (!experts) c.model_dense_layers += more;
+    l.partition = &of;
+    if (price_other(r, &c, &l, a, &deep) != OK) return status_clear(), OK;
+    if (deep.room.pool > 0) /* a deeper model may have less room for rows of each layer */
+        deep.peak_bytes += deep.pool_bytes * (r->price.room.pool / deep.room.pool - 1);
+    out->slope_s = (deep.step_s - r->price.step_s) / (double)more;
+    out->slope_bytes = (deep.peak_bytes - r->price.peak_bytes) / (double)(turns * l.vpp);
+    out->slope_of = experts ? "with experts" : "without experts";
+    return OK;
 }
 
 Status plan_answer_report(PlanAnswer *r, Arena *a, PlanReport *out)
@@ -121,14 +162,16 @@ Status plan_answer_report(PlanAnswer *r, Arena *a, PlanReport *out)
                          .price = &r->price,
                          .search = r->searched ? found : NULL,
                          .asked = r->asked,
-                         .batch = r->batch };
+                         .batch = r->batch,
+                         .skips_documents = planner_skips_documents(r->planner) };
     TRY(name_partitions(r, found->best, found->n_best, a));
     TRY(name_partitions(r, found->front, found->n_front, a));
     if (r->searched && found->n_best == 0) TRY(name_partitions(r, &found->nearest, 1, a));
     const PlanLayout *l = &r->layout;
     TRY(plan_intervals(&r->request, &l, 1, &out->interval));
     TRY(price_unbalanced(r, a, &out->unbalanced));
-    return planner_partition(r->planner, &r->layout, a, &out->partition);
+    TRY(planner_partition(r->planner, &r->layout, a, &out->partition));
+    return price_deeper(r, a, out);
 }
 
 Status plan_answer_write(const PlanAnswer *r, const PlanReport *report, int64_t row, Arena *a,

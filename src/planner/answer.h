@@ -24,8 +24,9 @@ typedef struct PlanAnswer {
     PlanRequest request; /* of this config; gpus: those that the answer is for */
     bool searched;
     int top;
-    int64_t asked;      /* GPUs of the question, if the answer is for fewer; else 0 */
-    int64_t even_batch; /* then the batch nearest to the question's that all of them share out */
+    int64_t asked; /* GPUs of the question, if the answer is for fewer; else 0 */
+    int64_t even_below,
+        even_above; /* then the nearest batches that all of them share out; 0: none is lower */
     Planner *planner;
     PlanLayout layout;
     PlanPrice price;

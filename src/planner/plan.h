@@ -149,6 +149,9 @@ static inline int plan_expert_ranks(const PlanLayout *l) { return l->ep * plan_e
  * with an exchange of their own, always can. */
 bool plan_reaches(const PlanRequest *q, int ranks);
 
+/* Does some attention compute no pairs that documents hide (plan.mean_context)? */
+bool planner_skips_documents(const Planner *p);
+
 /* ERR_ARG: a number of the layout does not divide another. The sentence names both, and what would. */
 Status planner_legal(const Planner *p, const PlanLayout *l);
 /* ERR_ARG: the layout is not legal. A layout that does not fit has a price, too, with fits

@@ -9,13 +9,14 @@
 
 #include <limits.h>
 #include <math.h>
+#include <stdio.h>
 #include <string.h>
 
 static const size_t KEPT_BYTES = (size_t)64 << 30; /* reserved; only what is written counts */
 static const size_t ESTIMATE_BYTES = (size_t)4 << 30;
 static const size_t STEP_BYTES = (size_t)64 << 30;
 
-/* FLOPs of a step of the model: each layer whole, on one rank, without recompute. */
+/* FLOPs of a step of the model: each layer whole, on one rank, without recompute, and without what documents hide. */
 static Status count_model_flops(Planner *p)
 {
     PlanLayout one = { .micro_batch = 1, .ep = 1, .cp = 1, .tp = 1 };
@@ -24,8 +25,9 @@ static Status count_model_flops(Planner *p)
     p->limits = &e->stack;
     double flops = 0;
     for (int i = 0; i < p->spec.n_layers; i++) {
-        const LayerCount *l = &e->plain[p->class_of[i]].count;
-        for (int pass = 0; pass < LAYER_PASSES; pass++) flops += l->pass[pass].flops;
+        const LayerPrice *l = &e->plain[p->class_of[i]];
+        for (int pass = 0; pass < LAYER_PASSES; pass++) flops += l->count.pass[pass].flops;
+        flops -= l->hidden_flops, p->skips |= l->skips;
     }
     p->flops = flops * (double)p->config.train_batch;
     return OK;
@@ -116,6 +118,8 @@ Status planner_make(const PlanRequest *q, Planner **out)
     if (s != OK) planner_free(p);
     return s;
 }
+
+bool planner_skips_documents(const Planner *p) { return p->skips; }
 
 void planner_free(Planner *p)
 {
@@ -397,6 +401,19 @@ static Status check_experts(const Planner *p, const PlanLayout *l)
                 l->etp);
 }
 
+static Status check_batch(const Config *c, const PlanLayout *l)
+{
+    const long long unit = l->dp * l->micro_batch, below = c->train_batch / unit * unit;
+    char also[48] = "";
+    if (below == c->train_batch) return OK;
+    if (below > 0) (void)snprintf(also, sizeof also, "%lld below and ", below);
+    return FAIL(ERR_ARG,
+                "train.batch %lld is no multiple of %lld, data-parallel ranks %lld x "
+                "train.micro_batch %lld; nearest: %s%lld above",
+                (long long)c->train_batch, unit, (long long)l->dp, (long long)l->micro_batch, also,
+                below + unit);
+}
+
 /* In the order in which a user would fix them: GPUs, experts, batch, the stack, the schedule. */
 Status planner_legal(const Planner *p, const PlanLayout *l)
 {
@@ -414,9 +431,7 @@ Status planner_legal(const Planner *p, const PlanLayout *l)
                     "moe.exchange=auto takes a kind that leaves it",
                     plan_expert_ranks(l), exchange_kinds[c->moe_exchange]->name,
                     (int)p->q.hardware->scale_up_gpus);
-    TRY(config_divides("the number of data-parallel ranks,", l->dp, "train.batch", c->train_batch));
-    TRY(config_divides("train.micro_batch", l->micro_batch,
-                       "the sequences of a data-parallel rank,", c->train_batch / l->dp));
+    TRY(check_batch(c, l));
     TRY(ramp_divides(c, l->dp, l->micro_batch));
     TRY(recipe_check_tokens(&p->spec, l->micro_batch * c->data_sequence / l->cp / l->tp));
     if (l->shard > 0)

@@ -312,6 +312,13 @@ Status plan_report_notes(const PlanReport *r, Text *out)
         TRY(text_printf(out,
                         "note        products and attention have upper bounds for rates, from the "
                         "instructions of our kernels: nothing was measured\n"));
+    const Config *c = r->request->config;
+    if (c->plan_mean_context > 0)
+        TRY(text_printf(out,
+                        "documents   a query sees %g of %g keys on average (plan.mean_context): "
+                        "MFU counts these pairs, attention computes %s\n",
+                        c->plan_mean_context, ((double)c->data_sequence + 1) / 2,
+                        r->skips_documents ? "no others" : "all"));
     return print_planned_only(r, out);
 }
 
@@ -363,6 +370,9 @@ Status plan_report_text(const PlanReport *r, Text *out)
             "balance     %.1f tokens/s/GPU if the busiest rank has %g times the rows of "
             "this plan (plan.imbalance %g)\n",
             r->unbalanced, PLAN_UNBALANCED, c->plan_imbalance));
+    if (r->slope_s != 0)
+        TRY(text_printf(out, "slope       %.3f ms of a step and %.3f GiB of a GPU for a layer %s\n",
+                        1e3 * r->slope_s, r->slope_bytes / PLAN_GIB, r->slope_of));
     if (r->tokens > 0) TRY(print_goodput(r, out));
     if (r->formula == NULL) return OK;
     const PlanFormula *f = r->formula;
@@ -486,6 +496,9 @@ Status plan_report_json(const PlanReport *r, Text *out)
     if (r->unbalanced > 0)
         TRY(text_printf(out, ",\"unbalanced\":{\"rows\":%g,\"tokens_per_s_per_gpu\":%.6g}",
                         PLAN_UNBALANCED, r->unbalanced));
+    if (r->slope_s != 0)
+        TRY(text_printf(out, ",\"slope\":{\"step_s\":%.6g,\"bytes\":%.0f,\"layer\":\"%s\"}",
+                        r->slope_s, r->slope_bytes, r->slope_of));
     if (r->asked > 0) TRY(text_printf(out, ",\"gpus_asked\":%" PRId64, r->asked));
     if (r->batch.sequences > 0)
         TRY(text_printf(out,

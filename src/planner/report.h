@@ -18,10 +18,13 @@ typedef struct PlanReport {
     double tokens;              /* of the whole training; 0: not given */
     const PlanFormula *formula; /* NULL: not requested */
     const char *formula_name;
-    const SearchResult *search; /* NULL: there was no search */
-    int64_t asked;              /* GPUs of the question, if the report is for fewer; else 0 */
-    SearchBatch batch;          /* the batch that the GPUs could use */
-    PlanInterval interval;      /* of the layout */
+    const SearchResult *search;  /* NULL: there was no search */
+    int64_t asked;               /* GPUs of the question, if the report is for fewer; else 0 */
+    SearchBatch batch;           /* the batch that the GPUs could use */
+    PlanInterval interval;       /* of the layout */
+    bool skips_documents;        /* planner_skips_documents */
+    double slope_s, slope_bytes; /* of one layer more: of a step, of a GPU; slope_s 0: unknown */
+    const char *slope_of;        /* "with experts": the commonest kind */
     double
         unbalanced; /* tokens/s/GPU with PLAN_UNBALANCED times the rows on the busiest rank; 0: no ranks of experts */
 } PlanReport;

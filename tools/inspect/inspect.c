@@ -27,6 +27,16 @@ static int bin_of(int64_t length)
     return b;
 }
 
+/* Keys that all tokens of a document see. Documents are packed one behind the other and cut into sequences of T tokens,
+ * so a document's token d stands at any place p of 0 .. T-1 of one, equally likely, and sees min(d, p) + 1 keys:
+ * d (2T - 1 - d) / 2T + 1 on average while d < T, then (T + 1) / 2. Sums of d and of its square are closed forms. */
+static double keys_of(int64_t length, int64_t sequence)
+{
+    const double n = (double)(length < sequence ? length : sequence), T = (double)sequence;
+    const double sum = n * (n - 1) / 2, squares = n * (n - 1) * (2 * n - 1) / 6;
+    return ((2 * T - 1) * sum - squares) / (2 * T) + n + ((double)length - n) * (T + 1) / 2;
+}
+
 /* Sorting all lengths gives exact quantiles: position q (D - 1), rounded to the nearest
  * document. */
 static Status scan_lengths(const Shard *s, Arena *a, Inspect *r)
@@ -36,7 +46,9 @@ static Status scan_lengths(const Shard *s, Arena *a, Inspect *r)
     for (int64_t d = 0; d < s->documents; d++) {
         length[d] = shard_start(s, d + 1) - shard_start(s, d);
         r->bin[bin_of(length[d])]++;
+        r->keys += keys_of(length[d], r->sequence);
     }
+    if (s->tokens > 0) r->keys /= (double)s->tokens;
     if (s->documents == 0) return OK;
     qsort(length, (size_t)s->documents, sizeof *length, compare_lengths);
     r->shortest = length[0];
@@ -112,11 +124,12 @@ static void scan_samples(const Shard *s, Inspect *r)
     }
 }
 
-Status inspect_scan(const char *prefix, Arena *a, Inspect *out)
+Status inspect_scan(const char *prefix, int64_t sequence, Arena *a, Inspect *out)
 {
     Shard s = { 0 };
     TRY(shard_open(&s, prefix));
     *out = (Inspect){ .prefix = prefix,
+                      .sequence = sequence,
                       .id_bytes = s.id_bytes,
                       .documents = s.documents,
                       .tokens = s.tokens,
@@ -206,7 +219,11 @@ static Status print_lengths(const Inspect *r, Text *out)
     for (int q = 0; q < INSPECT_QUANTILES; q++)
         TRY(text_printf(out, "%s%g %% have at most %lld", q == 0 ? "  " : ", ",
                         100 * inspect_quantiles[q], (long long)r->quantile[q]));
-    TRY(text_printf(out, "\n\n   tokens  documents\n"));
+    TRY(text_printf(out,
+                    "\nkeys that a query sees in sequences of %s tokens: mean %.1f of %.1f "
+                    "(plan.mean_context)\n",
+                    text_thousands(number, r->sequence), r->keys, ((double)r->sequence + 1) / 2));
+    TRY(text_printf(out, "\n   tokens  documents\n"));
     int first = 0, last = 0;
     int64_t most = 1;
     inspect_bins(r, &first, &last);

@@ -27,6 +27,8 @@ typedef struct Inspect {
     int64_t documents, tokens, bytes; /* bytes: size of both files */
     int64_t shortest, longest;        /* tokens of a document */
     double mean;
+    int64_t sequence; /* the keys are of sequences as long as this ... */
+    double keys;      /* ... the mean number that a query sees, of its own document */
     int64_t quantile[INSPECT_QUANTILES]; /* at inspect_quantiles */
     int64_t bin[INSPECT_BINS];           /* documents of 2^b .. 2^(b+1)-1 tokens; 0 is in bin 0 */
     int32_t largest_id;
@@ -40,8 +42,8 @@ typedef struct Inspect {
 
 extern const double inspect_quantiles[INSPECT_QUANTILES];
 
-/* Takes memory for the length of each document and the count of each id. */
-Status inspect_scan(const char *prefix, Arena *a, Inspect *out);
+/* Takes memory for the length of each document and the count of each id. sequence: tokens of a training sequence. */
+Status inspect_scan(const char *prefix, int64_t sequence, Arena *a, Inspect *out);
 
 /* With a tokenizer (or NULL), ids are shown with their text. */
 Status inspect_text(const Inspect *r, const Tokenizer *t, Text *out);

@@ -32,6 +32,7 @@ static Status figures_part(const Inspect *r, Text *out)
         { "shortest document, tokens", r->shortest },
         { "longest document, tokens", r->longest },
     };
+    char number[32];
     TRY(text_printf(out, "<section><table>\n"));
     for (size_t i = 0; i < sizeof row / sizeof *row; i++)
         TRY(figure_row(out, row[i].name, row[i].value));
@@ -41,7 +42,10 @@ static Status figures_part(const Inspect *r, Text *out)
                        100 * inspect_quantiles[q]);
         TRY(figure_row(out, name, r->quantile[q]));
     }
-    return text_printf(out, "</table></section>\n");
+    return text_markup(out,
+                       "<tr><td>keys that a query sees in sequences of %s tokens, mean (of %.1f)"
+                       "</td><td>%.1f</td></tr>\n</table></section>\n",
+                       text_thousands(number, r->sequence), ((double)r->sequence + 1) / 2, r->keys);
 }
 
 static Status bars_part(Text *out, const char *title, const char *part, const char *const *row,

@@ -7,6 +7,7 @@
 /* The targets of the options; NULL: not given. */
 typedef struct InspectCall {
     const char *tokenizer, *html;
+    int64_t sequence;
 } InspectCall;
 
 /* With --html the page goes to the file, and stdout stays empty. */
@@ -16,7 +17,7 @@ static Status inspect_shard(void *state, int n, char **arguments, Arena *a, Text
     Inspect report = { 0 };
     Tokenizer *tokenizer = NULL; /* its memory is in arena a, so it is freed before the arena is */
     (void)n;
-    TRY(inspect_scan(arguments[0], a, &report));
+    TRY(inspect_scan(arguments[0], c->sequence, a, &report));
     if (c->tokenizer != NULL) TRY(tokenizer_load(c->tokenizer, a, &tokenizer));
     Status s = (c->html != NULL ? inspect_html : inspect_text)(&report, tokenizer, out);
     tokenizer_free(tokenizer);
@@ -28,10 +29,13 @@ static Status inspect_shard(void *state, int n, char **arguments, Arena *a, Text
 
 Status beside_run(int argc, char **argv)
 {
-    InspectCall c = { 0 };
+    InspectCall c = { .sequence = 4096 };
     const Option table[] = {
         { "--tokenizer", OPTION_TEXT, &c.tokenizer, "FILE",
           .help = "show ids as text with this tokenizer" },
+        { "--sequence", OPTION_INT, &c.sequence, "N",
+          .help = "tokens of a training sequence (data.sequence): how many keys a query sees there",
+          .min = 2, .max = 1e8 },
         { "--html", OPTION_TEXT, &c.html, "OUT",
           .help = "write a self-contained HTML page instead of text" },
     };

@@ -14,7 +14,7 @@ static Status search_row(Study *s, StudyRow *r)
     const int64_t wanted = c->train_batch;
     TRY(search_axes(c, &axes));
     if (search_gpus(&r->request, &axes) < r->request.gpus) {
-        c->train_batch = search_even_batch(&r->request, &axes);
+        c->train_batch = search_even_batch(&r->request, &axes, 0);
         TRY(study_text(s->a, &r->moved, "the nearest legal batch to %s",
                        text_thousands(from, wanted)));
     }

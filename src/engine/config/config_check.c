@@ -355,6 +355,23 @@ static Status check_peer(const Config *c)
         c->checkpoint_peer_dir);
 }
 
+/* Documents hide pairs of query and key from the triangle of all of them. */
+static Status check_context(const Config *c)
+{
+    const double mean = c->plan_mean_context, most = ((double)c->data_sequence + 1) / 2;
+    if (mean == 0) return OK;
+    if (mean < 1 || mean > most)
+        return FAIL(ERR_ARG,
+                    "plan.mean_context is %.15g keys, but a query sees from 1 to %.15g on average "
+                    "with data.sequence %lld: take what `data inspect --sequence` prints",
+                    mean, most, (long long)c->data_sequence);
+    if (c->attention_document_mask) return OK;
+    return FAIL(ERR_ARG,
+                "plan.mean_context %.15g: with attention.document_mask=false a query sees "
+                "other documents, too: leave it out",
+                mean);
+}
+
 /* Runs after all settings are known, once for each configuration. What depends on the number of
  * ranks is checked later, when that is known (config_check_ops, mesh_shape). */
 Status config_check(const Config *c)
@@ -365,6 +382,7 @@ Status config_check(const Config *c)
     TRY(config_check_data(c));
     TRY(config_divides("train.micro_batch", c->train_micro_batch, "train.batch", c->train_batch));
     TRY(gpu_hour_read(c, &hour));
+    TRY(check_context(c));
     TRY(ramp_read(c, &ramp));
     TRY(ramp_divides(c, 1, c->train_micro_batch));
     TRY(at_most("model.dense_layers", c->model_dense_layers, "model.layers", c->model_layers));

@@ -47,41 +47,38 @@ static double pairs_of(Shape s)
     return (double)(s.B * s.H) * (double)all;
 }
 
-/* The rate of the kernel that a GPU would run, judged by the call's shapes on a device that has all
- * libraries. Hardware files have one f32 rate for all kernels. */
-static OpWork kernel_work(const KernelTable *t, AttentionKernel kernel, Dtype act, const void *args)
+/* width: multiply-adds of one pair, over all its products. The rate is that of the kernel that a GPU would run, judged by
+ * the call's shapes on a device that has all libraries. Hardware files have one f32 rate for all kernels. */
+static OpCost attention_cost(const Shape *s, int64_t width, const KernelTable *t,
+                             AttentionKernel kernel, OpId op, const void *args)
 {
     const KernelDesc *k = kernels_first(t, &kernel_device_full, (int)kernel, args);
-    if (k == NULL) k = &t->row[t->n - 1];
-    return act == DTYPE_BF16 ? k->work : t->row[0].work;
-}
-
-/* width: multiply-adds of one pair, over all its products. */
-static OpCost attention_cost(const Shape *s, int64_t width, double bytes, OpWork work)
-{
+    if (k == NULL) k = &t->row[kernel == ATTENTION_AUTO ? t->n - 1 : (int)kernel - 1];
     int64_t keys = s->chunk > 0 ? s->chunk : s->Tk;
     return (OpCost){ .flops = 2 * pairs_of(*s) * (double)width,
-                     .bytes = bytes,
-                     .work = work,
+                     .bytes = op_port_bytes(op, args),
+                     .work = s->act == DTYPE_BF16 ? k->work : t->row[0].work,
                      .dtype = s->act,
-                     .size = (double)(s->window > 0 ? least(s->window, keys) : keys) };
+                     .size = (double)(s->window > 0 ? least(s->window, keys) : keys),
+                     .kernel = &attention_words[1 + (k - t->row)] };
 }
 
 OpCost attention_fwd_cost(const AttentionFwd *a)
 {
     Shape s = attention_fwd_shape(a);
-    double bytes = op_port_bytes(OP_ATTENTION_FWD, a);
-    OpCost c = attention_cost(&s, s.dk + s.dv, bytes,
-                              kernel_work(&attention_fwd_kernels, a->kernel, s.act, a));
-    if (a->e4m3) c.dtype = DTYPE_E4M3, c.work = WORK_ATTENTION;
+    OpCost c =
+        attention_cost(&s, s.dk + s.dv, &attention_fwd_kernels, a->kernel, OP_ATTENTION_FWD, a);
+    if (!a->e4m3) return c;
+    c.dtype = DTYPE_E4M3, c.work = WORK_ATTENTION, c.kernel = &attention_words[ATTENTION_AUTO];
     return c;
 }
 
 OpCost attention_bwd_cost(const AttentionBwd *a)
 {
     Shape s = attention_bwd_shape(a);
-    double bytes = op_port_bytes(OP_ATTENTION_BWD, a);
-    OpWork work = kernel_work(&attention_bwd_kernels, a->kernel, s.act, a);
-    if (work == WORK_ATTENTION_BACKWARD && s.act != DTYPE_F32) work = WORK_ATTENTION_ORDERED;
-    return attention_cost(&s, 3 * s.dk + 2 * s.dv, bytes, work);
+    OpCost c = attention_cost(&s, 3 * s.dk + 2 * s.dv, &attention_bwd_kernels, a->kernel,
+                              OP_ATTENTION_BWD, a);
+    if (c.work == WORK_ATTENTION_BACKWARD && s.act != DTYPE_F32)
+        c.work = WORK_ATTENTION_ORDERED;
+    return c;
 }

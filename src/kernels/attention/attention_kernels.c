@@ -134,7 +134,7 @@ static void limits_text(const AttentionLimits *l, bool f32, char out[KERNEL_NEED
                    (int)l->width_most, value, l->all_new ? "; no cache" : "", least);
 }
 
-#define KERNEL(ID, name, f32, vendor, capability, work, ...)                                       \
+#define KERNEL(ID, name, f32, skips, vendor, capability, work, ...)                                \
     static const AttentionLimits name##_limits = { __VA_ARGS__ };                                  \
     static bool name##_fwd_can(const void *call, KernelWhy *why)                                   \
     {                                                                                              \
@@ -169,13 +169,13 @@ static void limits_text(const AttentionLimits *l, bool f32, char out[KERNEL_NEED
       work },
 
 static const KernelDesc fwd_rows[] = {
-#define KERNEL(ID, name, f32, vendor, capability, work, ...)                                       \
+#define KERNEL(ID, name, f32, skips, vendor, capability, work, ...)                                \
     ROW(name, fwd, vendor, capability, WORK_##work)
 #include "kernels/attention/attention.def"
 };
 
 static const KernelDesc bwd_rows[] = {
-#define KERNEL(ID, name, f32, vendor, capability, work, ...)                                       \
+#define KERNEL(ID, name, f32, skips, vendor, capability, work, ...)                                \
     ROW(name, bwd, vendor, capability, WORK_##work##_BACKWARD)
 #include "kernels/attention/attention.def"
 };

@@ -23,10 +23,10 @@ static inline bool attention_kernel_wants_gpu(AttentionKernel kernel)
     return kernel != ATTENTION_AUTO && kernel != ATTENTION_PLAIN;
 }
 
-/* The kernels' names in the setting attention.kernel, and whether they support f32. */
+/* The kernels' names in attention.kernel, whether they support f32, and whether they skip pairs that documents hide. */
 typedef struct AttentionWord {
     const char *name;
-    bool f32;
+    bool f32, skips;
 } AttentionWord;
 extern const AttentionWord attention_words[ATTENTION_KERNELS];
 

@@ -23,7 +23,7 @@ const char attention_kernel_names[] = "|auto"
     ;
 
 const AttentionWord attention_words[ATTENTION_KERNELS] = {
-    [ATTENTION_AUTO] = { "auto", true },
-#define KERNEL(ID, name, f32, ...) [ATTENTION_##ID] = { #name, f32 },
+    [ATTENTION_AUTO] = { "auto", true, false },
+#define KERNEL(ID, name, f32, skips, ...) [ATTENTION_##ID] = { #name, f32, skips },
 #include "kernels/attention/attention.def"
 };

@@ -69,6 +69,7 @@ typedef struct OpCost {
                     k, not the rows of an expert). Attention: keys of a sequence. Collectives: bytes
                     of the whole tensor */
     OpComm comm;
+    const struct AttentionWord *kernel; /* attention: which runs (kernels/core/kinds.h) */
 } OpCost;
 
 typedef Status OpCheck(const void *args);

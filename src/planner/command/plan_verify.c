@@ -4,6 +4,7 @@
 #include "engine/base/interrupt.h"
 #include "engine/base/log.h"
 #include "engine/comm/comm.h"
+#include "planner/stack/stack.h"
 
 #include <inttypes.h>
 #include <stdio.h>
@@ -83,6 +84,30 @@ static Status print_run(const Verify *v, const VerifyRun *run, Text *out)
         planned_bytes(run) / PLAN_GIB, run->bytes / PLAN_GIB, layout);
 }
 
+/* The stack with which a plan takes what was learned: shares of the sheet's rates over the factors. Links have one share:
+ * that of the exchange, if there is any, else that of the gradients. */
+static Status learned_stack(const Verify *v, Text *out)
+{
+    static const StackName share[] = { STACK_share_links, STACK_share_compute, STACK_share_grouped,
+                                       STACK_share_attention, STACK_share_memory };
+    const PlanStack *s = v->answer->request.stack;
+    StackValues now;
+    double sent = 0;
+    for (int i = 0; i < v->n; i++) sent += v->run[i].row->price.part_s[PLAN_EXCHANGE];
+    TRY(stack_values(s, &(PlanInputs){ 0 }, &now));
+    TRY(text_printf(out, "switchyard"));
+    for (int i = 0; i < s->given.n; i++)
+        TRY(text_printf(out, ",%s=%.6g", s->given.at[i].name, s->given.at[i].value));
+    for (size_t i = 0; i < sizeof share / sizeof *share; i++) {
+        const VerifyPart of = i > 0      ? VERIFY_COMPUTE
+                              : sent > 0 ? VERIFY_EXCHANGE
+                                         : VERIFY_GRADIENTS;
+        const double value = now.at[share[i]] / v->fit.factor[of];
+        if (value >= 0) TRY(text_printf(out, ",%s=%.4g", stack_names[share[i]], value));
+    }
+    return OK;
+}
+
 /* A row of the new ranking. */
 typedef struct Ranked {
     int row; /* of the search */
@@ -141,8 +166,10 @@ static Status print_text(const Verify *v, const Ranked *rank, int n, int top, Te
                         v->fit.factor[k]));
     TRY(text_printf(out,
                     "; mean error of step times %.1f %% before, %.1f %% after, of the layouts that "
-                    "ran\nbest by the corrected plan, of %d layouts\n",
-                    100 * v->fit.before, 100 * v->fit.after, n));
+                    "ran\nrates       plan machines like this one with --stack ",
+                    100 * v->fit.before, 100 * v->fit.after));
+    TRY(learned_stack(v, out));
+    TRY(text_printf(out, "\nbest by the corrected plan, of %d layouts\n", n));
     for (int i = 0; i < n && i < top; i++) {
         const SearchRow *row = &v->answer->found.best[rank[i].row];
         const PlanPrice *p = &row->price;
@@ -175,7 +202,9 @@ static Status print_json(const Verify *v, const Ranked *rank, int n, Text *out)
     TRY(text_printf(out, "],\"factors\":{"));
     for (int k = 0; k < VERIFY_PARTS; k++)
         TRY(text_json(out, k > 0 ? ",%s:%g" : "%s:%g", verify_part_names[k], v->fit.factor[k]));
-    TRY(text_json(out, "},\"error_before\":%g,\"error_after\":%g,\"ranking\":[", v->fit.before,
+    TRY(text_printf(out, "},\"stack\":\""));
+    TRY(learned_stack(v, out));
+    TRY(text_json(out, "\",\"error_before\":%g,\"error_after\":%g,\"ranking\":[", v->fit.before,
                   v->fit.after));
     for (int i = 0; i < n; i++)
         TRY(text_json(out, i > 0 ? ",{\"row\":%d,\"step_s\":%g}" : "{\"row\":%d,\"step_s\":%g}",

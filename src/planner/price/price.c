@@ -288,7 +288,7 @@ static double copies_bytes_a_step(const PriceEntry *e, const RankPrice *r)
 static double rank_update_s(const Planner *p, const PriceEntry *e, const ParamShards *shards,
                             const RankPrice *r)
 {
-    Roofline roof = { p->q.hardware, &e->stack, &e->spec, 0 };
+    Roofline roof = { p->q.hardware, &e->stack, &e->spec, 0, 1 };
     double bytes =
         price_updated_elems(shards, r) * engine_update_bytes(&e->spec) + copies_bytes_a_step(e, r);
     const double *whole = r->sum.whole_s;

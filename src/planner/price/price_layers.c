@@ -45,6 +45,7 @@ typedef struct Counting {
     const Roofline *roofline;
     const LayerSpec *layer;
     LayerPrice *out;
+    const Config *config;
 } Counting;
 
 /* Calls of one op in one pass with one size share a line of the list. */
@@ -102,6 +103,35 @@ static Status add_time(Counting *c, LayerPass pass, int phase, const OpDesc *op,
     return list_op(c->out, pass, op, cost, &t);
 }
 
+/* Keys that a query of the layer sees on average, without documents: of a window, of a chunk, or of all before it. */
+static double mean_keys(const AttentionSpec *a, double tokens)
+{
+    const double all = a->chunk > 0 ? fmin((double)a->chunk, tokens) : tokens;
+    const double most = a->window > 0 ? fmin((double)a->window, all) : all;
+    return most - most * (most - 1) / (2 * all);
+}
+
+/* Tiles are computed whole, so a query costs as many keys more as two of them have. Measured on an H200: documents of 512
+ * and 1,000 tokens in sequences of 4,096 (docs/performance.md). */
+enum { SKIPPED_TILES = 256 };
+
+/* Documents hide pairs of query and key (plan.mean_context). Attention computes them all the same, unless its kernel, or
+ * that of another stack, skips them: then it works on sequences as short as those that have so many pairs. */
+static void hide_documents(const Counting *c, LayerPass pass, OpCost *cost)
+{
+    const StackValues *v = c->roofline->stack;
+    const double context = c->config->plan_mean_context;
+    if (context == 0 || cost->kernel == NULL) return;
+    const double all = mean_keys(&c->layer->as.attention, (double)c->config->data_sequence);
+    const double share = fmin(1, context / all);
+    if (pass != PASS_RECOMPUTE) c->out->hidden_flops += (1 - share) * cost->flops;
+    c->out->skips =
+        (cost->kernel->skips && v->at[STACK_list] != 0) || v->at[STACK_skips_documents] != 0;
+    if (!c->out->skips) return;
+    cost->flops *= fmin(1, (context + SKIPPED_TILES) / (all + SKIPPED_TILES));
+    cost->size = fmin(cost->size, 2 * context - 1);
+}
+
 /* Called for each op of a counted layer. What an op that computes sends counts apart. Some stacks run the core of attention
  * a second time before backward. */
 static Status count_op(void *self, LayerPass pass, int phase, const OpDesc *op, const void *args,
@@ -114,9 +144,10 @@ static Status count_op(void *self, LayerPass pass, int phase, const OpDesc *op, 
     const unsigned again = c->layer->recompute & (RECOMPUTE_CORE_ATTN | RECOMPUTE_LAYER);
     if (again == RECOMPUTE_CORE_ATTN && pass == PASS_FORWARD && attends(cost->work))
         TRY(count_op(self, PASS_RECOMPUTE, phase, op, args, cost));
-    TRY(roofline_op(c->roofline, c->layer, cost, &t));
+    hide_documents(c, pass, &own);
+    TRY(roofline_op(c->roofline, c->layer, &own, &t));
     if (cost->work == WORK_COMM || cost->comm_bytes == 0)
-        return add_time(c, pass, phase, op, cost, t);
+        return add_time(c, pass, phase, op, &own, t);
     own.comm_bytes = 0;
     TRY(add_time(c, pass, phase, op, &own, t));
     own = (OpCost){ .comm_bytes = cost->comm_bytes, .work = WORK_COMM, .axis = cost->axis };
@@ -318,7 +349,7 @@ static Status price_layer(Planner *p, const Roofline *r, PriceEntry *e, int laye
     l->recompute = layer_recompute(l, recompute);
     *out = (LayerPrice){ 0 };
     if (e->key.listed) TRY(ARENA_NEW(&p->kept, LAYER_OPS_MAX, &out->op));
-    Counting c = { r, l, out };
+    Counting c = { r, l, out, &p->config };
     LayerCountObserver observer = { count_op, &c, &p->exec };
     int64_t sequence = p->config.data_sequence / e->key.cp;
     const bool apart = e->key.tp > e->spec.ranks.tp; /* the layers are another stack's */
@@ -392,7 +423,7 @@ static Status fill_entry(Planner *p, PriceEntry *e, const PriceEntry *plain)
     Status s = price_inputs(p, e, &in);
     if (s == OK) s = stack_values(p->q.stack, &in, &e->stack);
     Roofline r = { p->q.hardware, &e->stack, &e->spec,
-                   (double)(e->key.micro_batch * c->data_sequence) / (e->key.cp * e->key.tp) };
+                   (double)(e->key.micro_batch * c->data_sequence) / (e->key.cp * e->key.tp), 1 };
     if (s == OK) s = plain != NULL ? OK : price_classes_of(p, &r, e, 0, &e->plain);
     if (plain != NULL) e->plain = plain->plain;
     e->recomputed = e->plain;

@@ -48,8 +48,10 @@ typedef struct LayerPrice {
     double copies;
     /* Seconds beside memory to update matrices as wholes: of dense parameters, of experts; and the longest. */
     double whole_s[2], longest_s;
-    double largest; /* elements of the largest of them */
-    OpPrice *op;    /* NULL: its ops are not listed */
+    double largest;      /* elements of the largest of them */
+    double hidden_flops; /* of pairs of query and key that documents hide (plan.mean_context) */
+    bool skips;          /* its attention does not compute these */
+    OpPrice *op;         /* NULL: its ops are not listed */
     int n_ops;
 } LayerPrice;
 
@@ -170,6 +172,7 @@ struct Planner {
     void **entry, **partition; /* hash tables by key, of PriceEntry and Partition */
     int entries, partitions;
     const StackValues *limits; /* for what the stack supports */
+    bool skips;                /* some attention computes no pairs that documents hide */
     bool listing;              /* entries list their ops, for people */
     double flops;              /* of the model for one step, without recompute */
 };

@@ -158,8 +158,11 @@ static Status op_rate(const Roofline *r, const LayerSpec *layer, const OpCost *c
         return OK;
     }
     double rows = looped ? rows_of_expert(r, &layer->as.moe) : c->size;
-    TRY(hardware_rate(r->hardware, roofline_work(r->stack, work), hardware_dtype(c->dtype),
-                      fmin(c->size, rows), rate));
+    const bool back = c->work != WORK_ATTENTION && c->work != WORK_ATTENTION_PLAIN;
+    if (c->kernel == NULL || c->dtype != DTYPE_BF16 || r->stack->at[STACK_list] == 0 ||
+        !hardware_kernel_rate(r->hardware, c->kernel->name, back, c->size, rate))
+        TRY(hardware_rate(r->hardware, roofline_work(r->stack, work), hardware_dtype(c->dtype),
+                          fmin(c->size, rows), rate));
     double share = bound_share(r->hardware, c);
     if (r->stack->at[STACK_bound] != 0 && share > 0)
         *rate = share * hardware_peak(r->hardware, hardware_dtype(c->dtype));
@@ -168,10 +171,26 @@ static Status op_rate(const Roofline *r, const LayerSpec *layer, const OpCost *c
     return OK;
 }
 
+/* Weight gradients of `joined` micro-batches as one product: of one of them, the time is a part of it. An expert has the
+ * rows of all, and sums are read and written once. Returns by how many the launches count. */
+static double join_sums(Roofline *r, OpCost *c)
+{
+    const bool sums = c->sum_bytes > 0 || c->work == WORK_GROUPED_WEIGHT;
+    if (!sums || r->joined <= 1) return 1;
+    c->bytes -= 2 * c->sum_bytes * (1 - 1 / r->joined);
+    c->sum_bytes /= r->joined;
+    r->tokens *= r->joined;
+    return r->joined;
+}
+
 /* Work without a rate is bound by memory. A kernel of our own reads the sums that it adds to at its end, when none
  * of its products run, so that this adds up. */
-Status roofline_op(const Roofline *r, const LayerSpec *layer, const OpCost *c, RooflineTime *out)
+Status roofline_op(const Roofline *of, const LayerSpec *layer, const OpCost *cost,
+                   RooflineTime *out)
 {
+    Roofline all = *of, *r = &all;
+    OpCost one = *cost, *c = &one;
+    const double joined = join_sums(r, c);
     RooflineTime t = { .s = roofline_memory_s(r, c->bytes) };
     if (c->work == WORK_COMM) {
         t.lane = ROOFLINE_EXCHANGE;
@@ -181,7 +200,7 @@ Status roofline_op(const Roofline *r, const LayerSpec *layer, const OpCost *c, R
     }
     bool looped = work_is_grouped(c->work) && r->stack->at[STACK_loop_experts] != 0;
     const int64_t experts = looped ? spec_experts_here(&r->spec->ranks, layer->as.moe.experts) : 1;
-    const double launches = (double)experts;
+    const double launches = (double)experts / joined;
     if (work_has_rate(c->work) && c->flops > 0) {
         double rate;
         TRY(op_rate(r, layer, c, looped, &rate));

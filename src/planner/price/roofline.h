@@ -29,6 +29,7 @@ typedef struct Roofline {
     const StackValues *stack;
     const ModelSpec *spec; /* for ep, cp, tp and the kind of exchange */
     double tokens;         /* of a micro-batch on one rank: the rows that it holds of the stream */
+    double joined; /* micro-batches whose weight gradients are one product: 1 today, each its own */
 } Roofline;
 
 typedef struct RooflineTime {

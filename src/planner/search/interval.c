@@ -37,7 +37,8 @@ static const char *const sections[INTERVAL_INPUTS] = {
     [INTERVAL_PRODUCTS] = "gemm|gemm_mixed|head|grouped|grouped_input|grouped_weight|"
                           "own_gemm|own_grouped",
     [INTERVAL_ATTENTION] = "attention|attention_backward|attention_ordered|"
-                           "attention_plain|attention_plain_backward|own_attention",
+                           "attention_plain|attention_plain_backward|own_attention|"
+                           "attention_kernels",
     [INTERVAL_MEMORY] = "memory",
     [INTERVAL_LINKS] = "scale_up|scale_out",
     [INTERVAL_HOST] = "host",

@@ -115,8 +115,9 @@ Status search_batch(const PlanRequest *q, const SearchResult *r, SearchBatch *ou
 
 /* The largest number of GPUs, at most those of the question, whose ranks can divide the batch; 0: none. */
 int64_t search_gpus(const PlanRequest *q, const SearchAxes *axes);
-/* The batch nearest to the question's, in sequences, that the ranks of all its GPUs can divide; 0: none. */
-int64_t search_even_batch(const PlanRequest *q, const SearchAxes *axes);
+/* The batch nearest to the question's, in sequences, that the ranks of all its GPUs can divide; of two the lower. way
+ * below 0: at most the question's; above 0: at least. 0: none. */
+int64_t search_even_batch(const PlanRequest *q, const SearchAxes *axes, int way);
 
 /* Searches near a layout that does not fit: the settings that are easiest to change first, and more of them until a
  * layout fits. If none does, n_best is 0, and nearest.layout.pp is 0 if no layout was legal. */

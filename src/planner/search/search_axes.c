@@ -298,16 +298,24 @@ bool search_decode_inner(const PlanRequest *q, const SearchAxes *axes, int64_t i
 
 /* ---- if no layout is legal ---- */
 
-/* Is there any pipeline and context size with which this number of GPUs can share out the batch? */
-static bool batch_divides(const PlanRequest *q, const SearchAxes *axes, int64_t gpus)
+/* Data-parallel ranks under the i-th combination of pipeline, context and tensor ranks; 0: it does not divide the GPUs. */
+static int64_t dp_of(const SearchAxes *axes, int64_t gpus, int i)
 {
     const ConfigInts *pp = &axes->axis[SEARCH_PP], *cp = &axes->axis[SEARCH_CP];
     const ConfigInts *tp = &axes->axis[SEARCH_TP];
-    for (int i = 0; i < pp->n * cp->n * tp->n; i++) {
-        int64_t ranks = pp->at[i / cp->n / tp->n] * cp->at[i / tp->n % cp->n] * tp->at[i % tp->n];
-        if (gpus % ranks == 0 && ramp_unit(q->config) % (gpus / ranks) == 0) return true;
+    int64_t ranks = pp->at[i / cp->n / tp->n] * cp->at[i / tp->n % cp->n] * tp->at[i % tp->n];
+    return gpus % ranks == 0 ? gpus / ranks : 0;
+}
+
+/* Is there any with which this number of GPUs can share out the batch? */
+static bool batch_divides(const PlanRequest *q, const SearchAxes *axes, int64_t gpus)
+{
+    bool any = false;
+    for (int i = 0; i < search_combinations(axes, SEARCH_PP, SEARCH_TP + 1) && !any; i++) {
+        const int64_t dp = dp_of(axes, gpus, i);
+        any = dp > 0 && ramp_unit(q->config) % dp == 0;
     }
-    return false;
+    return any;
 }
 
 /* Counts down from the GPUs of the question. 0: not even one GPU can, which needs an axis without
@@ -323,20 +331,22 @@ int64_t search_gpus(const PlanRequest *q, const SearchAxes *given)
     return other.gpus;
 }
 
-/* The nearest multiple of each possible number of data-parallel ranks; of two equally near ones the lower. */
-int64_t search_even_batch(const PlanRequest *q, const SearchAxes *given)
+/* A multiple of one of the possible numbers of data-parallel ranks. */
+int64_t search_even_batch(const PlanRequest *q, const SearchAxes *given, int way)
 {
     SearchAxes axes = *given;
     search_axes_fill(q, &axes);
-    const ConfigInts *pp = &axes.axis[SEARCH_PP], *cp = &axes.axis[SEARCH_CP];
-    int64_t batch = q->config->train_batch, best = 0;
-    for (int i = 0; i < pp->n * cp->n; i++) {
-        int64_t ranks = pp->at[i / cp->n] * cp->at[i % cp->n], dp = q->gpus / ranks;
-        if (q->gpus % ranks != 0) continue;
-        int64_t even = (batch + (dp - 1) / 2) / dp * dp;
-        if (even < dp) even = dp;
-        int64_t off = llabs(even - batch), least = llabs(best - batch);
-        if (best == 0 || off < least || (off == least && even < best)) best = even;
+    const int64_t batch = q->config->train_batch;
+    int64_t best = 0;
+    for (int i = 0; i < search_combinations(&axes, SEARCH_PP, SEARCH_TP + 1); i++) {
+        const int64_t dp = dp_of(&axes, q->gpus, i);
+        if (dp == 0) continue;
+        const int64_t even[2] = { batch / dp * dp, (batch + dp - 1) / dp * dp };
+        for (int k = way > 0; k < (way < 0 ? 1 : 2); k++) {
+            int64_t off = llabs(even[k] - batch), least = llabs(best - batch);
+            if (even[k] == 0 || (best > 0 && off > least)) continue;
+            if (best == 0 || off < least || even[k] < best) best = even[k];
+        }
     }
     return best;
 }

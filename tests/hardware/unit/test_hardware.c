@@ -196,6 +196,38 @@ static void each_kind_of_work_has_its_own_curve(void **state)
     CHECK_NEAR(rate_of(&h, WORK_GEMM_MIXED, HARDWARE_BF16, 1000), 40, 1e-9);
 }
 
+/* A row of a kernel counts for that kernel alone, forward and backward, and is gone with another chip's rates. */
+static void a_kernel_for_attention_may_have_rates_of_its_own(void **state)
+{
+    (void)state;
+    static const char ROWS[] = "attention_kernels: {plain: [[1000, 100], [2000, 200]], "
+                               "plain_backward: [[1000, 70]], source: measured}";
+    static const char OTHER[] = "extends: h200\nattention: {bf16: [[4096, 500]], source: s}\n";
+    static const char SAME[] = "extends: h200\ngpu: {title: t}\n";
+    Hardware h, other;
+    double rate = 0;
+    CHECK_OK(parse(&h, LINES, ROWS));
+    CHECK(hardware_kernel_rate(&h, "plain", false, 2000, &rate));
+    CHECK_NEAR(rate, 200e12, 1);
+    CHECK(hardware_kernel_rate(&h, "plain", true, 2000, &rate));
+    CHECK_NEAR(rate, 70e12, 1);
+    CHECK(!hardware_kernel_rate(&h, "cudnn", false, 2000, &rate));
+    CHECK(!hardware_kernel_rate(&h, "none", false, 2000, &rate));
+    CHECK_NEAR(rate_of(&h, WORK_ATTENTION_PLAIN, HARDWARE_BF16, 4096), 500, 1e-9);
+    hardware_slow(&h, "attention_kernels", 2);
+    CHECK(hardware_kernel_rate(&h, "plain", true, 2000, &rate));
+    CHECK_NEAR(rate, 35e12, 1);
+    Hardware base = h;
+    CHECK_OK(hardware_parse(&h, &arena, "same", SAME, sizeof SAME - 1));
+    CHECK_OK(hardware_parse(&other, &arena, "other", OTHER, sizeof OTHER - 1));
+    h.attention_kernels_plain = other.attention_kernels_plain = base.attention_kernels_plain;
+    base = h;
+    hardware_drop_steps(&h, &base);
+    hardware_drop_steps(&other, &base);
+    CHECK(hardware_kernel_rate(&h, "plain", false, 2000, &rate));
+    CHECK(!hardware_kernel_rate(&other, "plain", false, 2000, &rate));
+}
+
 static void a_wrong_file_is_told_with_its_place(void **state)
 {
     (void)state;
@@ -259,6 +291,14 @@ static void a_wrong_file_is_told_with_its_place(void **state)
           "tiers: [[64, 2, 2]], source: s}",
           "lets through a share of 2, at most 1" },
         { LINES, "grouped: {bf16: [[1000, 400]]}", "grouped.source is missing" },
+        { LINES, "attention_kernels: {plian: [[1000, 400]], source: s}",
+          "plian is not a number of this section, did you mean plain?" },
+        { LINES, "attention_kernels: {plain: [[1000, 4000]], source: s}",
+          "attention_kernels.plain reaches 4000 TFLOP/s at 1000, more than peak.bf16 1000" },
+        { LINES, "attention_kernels: {cudnn_backward: [[9, 4], [8, 4]], source: s}",
+          "sizes of attention_kernels.cudnn_backward must rise, 8 stands behind 9" },
+        { LINES, "attention_kernels: {plain: [[1000, 400]]}",
+          "attention_kernels.source is missing" },
         { LINES, "gpu: {title: T}", "a.yaml:10:1: gpu stands here a second time" },
         { 0, "gpu: {title: T, measured: maybe}",
           "measured is the text \"maybe\", must be true or" },
@@ -376,6 +416,7 @@ int main(void)
         TEST(rates_lie_on_lines_over_the_logarithm_of_the_size),
         TEST(what_has_no_curve_takes_the_nearest_one),
         TEST(each_kind_of_work_has_its_own_curve),
+        TEST(a_kernel_for_attention_may_have_rates_of_its_own),
         TEST(a_wrong_file_is_told_with_its_place),
         TEST(an_unknown_gpu_is_told_with_the_nearest),
     };

@@ -595,7 +595,14 @@ static OpWork work_of(Dtype act, int64_t T, int64_t dk, AttentionKernel kernel, 
     Tensor q = { NULL, act, 4, { 1, T, 4, dk } }, k = { NULL, act, 4, { 1, T, 2, dk } };
     AttentionFwd a = { .q = q, .k = k, .v = k, .kernel = kernel };
     AttentionBwd b = { .q = q, .k = k, .v = k, .kernel = kernel };
-    return backward ? attention_bwd_cost(&b).work : attention_fwd_cost(&a).work;
+    const OpCost c = backward ? attention_bwd_cost(&b) : attention_fwd_cost(&a);
+    const bool plain = c.work == WORK_ATTENTION_PLAIN || c.work == WORK_ATTENTION_PLAIN_BACKWARD;
+    if (kernel != ATTENTION_AUTO)
+        CHECK_TEXT(c.kernel->name, attention_words[kernel].name);
+    else if (act == DTYPE_BF16)
+        CHECK_TEXT(c.kernel->name, plain ? "plain" : "hopper");
+    CHECK(c.kernel->skips);
+    return c.work;
 }
 
 static void a_cost_names_the_kernels_that_run(void **state)
@@ -615,6 +622,7 @@ static void a_cost_names_the_kernels_that_run(void **state)
         { DTYPE_BF16, 4096, 136, ATTENTION_AUTO, true }, /* values are at most 128 wide */
         { DTYPE_BF16, 4096, 124, ATTENTION_AUTO, true },
         { DTYPE_BF16, 1 << 20, 128, ATTENTION_AUTO, false },
+        { DTYPE_BF16, 4096, 128, ATTENTION_MATRIX, false },
     };
     for (size_t i = 0; i < sizeof call / sizeof *call; i++) {
         for (int back = 0; back < 2; back++) {

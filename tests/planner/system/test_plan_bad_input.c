@@ -58,7 +58,21 @@ static const struct {
     { ON " mesh.schedule=1f1c", "1f1b" },
     { ON " mesh.tp=3", "mesh.tp 3 does not divide attention.heads" },
     { ON " mesh.layout=Et*96,M", "^" },
-    { ON " train.batch=7", "train.batch" },
+    { ON " train.batch=7",
+      "train.batch 7 is no multiple of 8, data-parallel ranks 8 x train.micro_batch 1; "
+      "nearest: 8 above" },
+    { ON " train.batch=44 train.micro_batch=4 mesh.ep=8", "nearest: 32 below and 64 above" },
+    { ON " mesh.pp=4 mesh.vpp=2 mesh.schedule=interleaved train.batch=12",
+      "6 micro-batches do not divide into groups of 4 stages; the nearest legal numbers are 4 "
+      "and 8" },
+    { ON " plan.mean_context=0.5",
+      "plan.mean_context is 0.5 keys, but a query sees from 1 to 2048.5 on average with "
+      "data.sequence 4096" },
+    { ON " plan.mean_context=2049", "plan.mean_context is 2049 keys" },
+    { ON " plan.mean_context=-1", "plan.mean_context is -1" },
+    { ON " plan.mean_context=100 attention.document_mask=false",
+      "with attention.document_mask=false a query sees other documents" },
+    { ON " data.mean_context=100", "mean_context" },
     { ON " train.batch=1e300", "train.batch" },
     { ON " train.micro_batch=7", "train.micro_batch" },
     { ON " plan.margin=nan", "plan.margin" },

@@ -31,6 +31,36 @@ static cJSON *parsed(const Outcome *o)
     return root;
 }
 
+static double share_of(const char *stack, const char *name)
+{
+    const char *at = NULL; /* the last one counts */
+    for (const char *next = stack; (next = strstr(next, name)) != NULL; next++) at = next;
+    return at == NULL ? (double)NAN : strtod(at + strlen(name) + 1, NULL);
+}
+
+/* A plan with the printed stack has its compute times the factor. */
+static void check_stack_is_taken(Lab *lab, const cJSON *verify, const char *given)
+{
+    const char *stack = member(verify, "stack")->valuestring;
+    const double f = number(member(verify, "factors"), "compute");
+    const double links = number(member(verify, "factors"), "exchange");
+    const double was = strstr(given, "0.5") != NULL ? 0.5 : 1;
+    CHECK_NEAR(share_of(stack, "share_compute") * f / was, 1, 1e-3);
+    CHECK_NEAR(share_of(stack, "share_memory") * f / was, 1, 1e-3);
+    CHECK_NEAR(share_of(stack, "share_links") * links, 1, 1e-3);
+    CHECK(was == 1 ? isnan(share_of(stack, "share_grouped"))
+                   : fabs(share_of(stack, "share_grouped") * f / 0.5 - 1) < 1e-3);
+    double compute[2];
+    for (int i = 0; i < 2; i++) {
+        Outcome o = RUN(lab, "verify", "plan", "quickstart", "--cluster", "cpu:1", "--json",
+                        "--stack", i == 0 ? given : stack);
+        cJSON *plan = parsed(&o);
+        compute[i] = number(member(plan, "time"), "compute");
+        cJSON_Delete(plan);
+    }
+    CHECK_NEAR(compute[1] / compute[0] / f, 1, 0.1); /* starts of kernels stay */
+}
+
 /* Every run has its times, the factors say all of them, and the ranking has every row once, by time. */
 static void layouts_run_and_rank_again(void **state)
 {
@@ -48,6 +78,13 @@ static void layouts_run_and_rank_again(void **state)
         CHECK(number(at, "planned_bytes") > number(at, "measured_bytes"));
     }
     cJSON_ArrayForEach(at, member(verify, "factors")) CHECK(at->valuedouble > 0);
+    check_stack_is_taken(*state, verify, "switchyard");
+    const char *given = "switchyard,share_compute=0.5,share_grouped=0.5,share_memory=0.5";
+    o = RUN(*state, "verify", TINY, "--verify", "2", "--steps", "2", "--json", "search.zero=[1]",
+            "--stack", given);
+    cJSON *slower = parsed(&o);
+    check_stack_is_taken(*state, member(slower, "verify"), given);
+    cJSON_Delete(slower);
     double last = 0;
     cJSON_ArrayForEach(at, member(verify, "ranking"))
     {
@@ -75,6 +112,7 @@ static void a_layout_that_fails_is_named_and_the_others_go_on(void **state)
     CHECK_SAYS(o.out, "did not run: the engine has no experts today; PP1 VPP1 EP2");
     CHECK_SAYS(o.out, "did not run: it ran longer than 15 s and was ended; PP2");
     CHECK_SAYS(o.out, " of those that ran");
+    CHECK_SAYS(o.out, "\nrates       plan machines like this one with --stack switchyard,share_");
     const char *again = strstr(o.out, "best by the corrected plan");
     CHECK(again != NULL && strstr(again, "EP1") != NULL);
     CHECK(strstr(again, "EP2") == NULL);

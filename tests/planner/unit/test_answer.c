@@ -58,7 +58,7 @@ static void gpus_that_cannot_share_the_batch_are_said(void **state)
     CHECK_OK(plan_answer_limits(&r, &t));
     CHECK(text_starts(
         t.data, "gpus        16 cannot share out train.batch 12: this is for 12 of them, the most "
-                "that can; all share out train.batch=16, the nearest\n"));
+                "that can; all share out train.batch=16 above\n"));
     plan_answer_free(&r);
     question_close(&asked);
 }
@@ -98,6 +98,76 @@ static void a_layout_within_the_gpu_and_not_the_margin_is_tight(void **state)
     }
     plan_answer_free(&r);
     question_close(&asked);
+}
+
+/* Where the host sets the pace the step is as long. */
+static void more_rows_on_the_busiest_rank_are_never_faster(void **state)
+{
+    (void)state;
+    static const char *const set[] = { "run.compute=bf16", "data.sequence=1024", "train.batch=64",
+                                       "mesh.ep=8", "train.micro_batch=2" };
+    PlanAnswer a;
+    PlanReport r;
+    question_load(&asked, "deepseek-v2-lite", "mi355x", 8, "primus", set, 5);
+    const PlanQuestion q = { .request = asked.request };
+    CHECK_OK(plan_answer(&q, &asked.arena, &a));
+    CHECK_OK(plan_answer_report(&a, &asked.arena, &r));
+    CHECK(a.price.part_s[PLAN_HOST] > 0.5 * a.price.step_s);
+    CHECK_NEAR(r.unbalanced / a.price.tokens_per_s_per_gpu, 1, 0);
+    plan_answer_free(&a);
+    question_close(&asked);
+}
+
+/* Layers are evenly spread, so a layer more on each stage is what the model with so many more layers plans. */
+static void the_slope_is_what_a_deeper_model_takes_more(void **state)
+{
+    (void)state;
+    static const struct {
+        const char *pp, *vpp, *schedule, *layers, *deeper, *dense, *of;
+        int64_t more, chunks;
+    } models[] = {
+        { "mesh.pp=1", "mesh.vpp=1", "mesh.schedule=1f1b", "model.layers=12", "model.layers=13",
+          "model.dense_layers=1", "with experts", 1, 1 },
+        { "mesh.pp=4", "mesh.vpp=1", "mesh.schedule=1f1b", "model.layers=12", "model.layers=16",
+          "model.dense_layers=1", "with experts", 4, 1 },
+        { "mesh.pp=2", "mesh.vpp=2", "mesh.schedule=interleaved", "model.layers=12",
+          "model.layers=16", "model.dense_layers=1", "with experts", 4, 2 },
+        { "mesh.pp=2", "mesh.vpp=1", "mesh.schedule=1f1b", "model.layers=12", "model.layers=14",
+          NULL, "without experts", 2, 1 },
+    };
+    for (size_t i = 0; i < sizeof models / sizeof *models; i++) {
+        PlanPrice price[2];
+        PlanReport r = { 0 };
+        for (int k = 0; k < 2; k++) {
+            const char *layers = k == 0 ? models[i].layers : models[i].deeper;
+            char dense[64];
+            (void)snprintf(dense, sizeof dense, "model.dense_layers=%s", strchr(layers, '=') + 1);
+            const char *set[] = { NARROW,
+                                  "train.batch=64",
+                                  models[i].pp,
+                                  models[i].vpp,
+                                  models[i].schedule,
+                                  layers,
+                                  models[i].dense != NULL ? models[i].dense : dense };
+            PlanQuestion q = question("b200", 8, false, set, NARROWS + 6);
+            PlanAnswer a;
+            PlanReport report;
+            CHECK_OK(plan_answer(&q, &asked.arena, &a));
+            CHECK_OK(plan_answer_report(&a, &asked.arena, &report));
+            price[k] = a.price;
+            if (k == 0) {
+                r = report;
+                CHECK_TEXT(r.slope_of, models[i].of);
+            }
+            plan_answer_free(&a);
+            question_close(&asked);
+        }
+        CHECK_NEAR(r.slope_s * (double)models[i].more / (price[1].step_s - price[0].step_s), 1,
+                   1e-9);
+        CHECK_NEAR(r.slope_bytes * (double)models[i].chunks /
+                       (price[1].peak_bytes - price[0].peak_bytes),
+                   1, 1e-9);
+    }
 }
 
 /* 1 GPU holds it in no way: what lacks is of the layout that lacks least, not of the one asked for. */
@@ -152,6 +222,8 @@ int main(void)
         TEST(gpus_that_cannot_share_the_batch_are_said),
         TEST(a_layout_that_does_not_fit_names_the_nearest_that_does),
         TEST(a_layout_within_the_gpu_and_not_the_margin_is_tight),
+        TEST(more_rows_on_the_busiest_rank_are_never_faster),
+        TEST(the_slope_is_what_a_deeper_model_takes_more),
         TEST(where_nothing_fits_the_layout_that_lacks_least_is_named),
         TEST(a_scaling_is_the_same_training_on_more_gpus),
     };

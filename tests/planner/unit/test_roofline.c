@@ -32,7 +32,7 @@ static void open_bench(Bench *b)
     b->layer.as.moe.experts = 64;
     b->layer.as.moe.rule.top_k = 8;
     b->layer.as.moe.rule.groups = 1;
-    b->roof = (Roofline){ &b->hardware, &b->stack, &b->spec, 64 };
+    b->roof = (Roofline){ &b->hardware, &b->stack, &b->spec, 64, 1 };
 }
 
 static RooflineTime time_of(Bench *b, OpCost c)
@@ -150,6 +150,73 @@ static void attention_may_have_a_share_of_its_own(void **state)
     arena_free(&b.arena);
 }
 
+/* Our own engine's kernel by its name; other stacks have kernels of their own. */
+static void a_kernels_own_rate_counts_where_it_runs(void **state)
+{
+    (void)state;
+    Bench b;
+    open_bench(&b);
+    b.hardware.attention_kernels_plain = (HardwareCurve){ 1, { { 4096, 300 } } };
+    b.hardware.attention_kernels_plain_backward = (HardwareCurve){ 1, { { 4096, 200 } } };
+    static const OpWork work[] = { WORK_ATTENTION_PLAIN, WORK_ATTENTION_PLAIN_BACKWARD };
+    for (int back = 0; back < 2; back++) {
+        OpCost c = { .flops = 1e13, .work = work[back], .dtype = DTYPE_BF16, .size = 4096 };
+        const double theirs = time_of(&b, c).rate;
+        c.kernel = &attention_words[ATTENTION_PLAIN];
+        CHECK_NEAR(time_of(&b, c).rate / theirs, 1, 1e-12);
+        b.stack.at[STACK_list] = 1;
+        CHECK_NEAR(time_of(&b, c).rate / (0.8e12 * (back ? 200 : 300)), 1, 1e-9);
+        c.kernel = &attention_words[ATTENTION_CUDNN];
+        CHECK_NEAR(time_of(&b, c).rate / (0.8 * rate_of(&b, work[back], 4096)), 1, 1e-9);
+        b.stack.at[STACK_list] = 0;
+    }
+    arena_free(&b.arena);
+}
+
+/* 64 rows an expert: two micro-batches as one product have 128, of tiles of 128 two thirds. Sums are read and written
+ * once for both, and so is the launch. */
+static void weight_gradients_of_several_micro_batches_may_be_one_product(void **state)
+{
+    (void)state;
+    Bench b;
+    open_bench(&b);
+    const OpCost sums = {
+        .flops = 1e13, .work = WORK_GROUPED_WEIGHT, .dtype = DTYPE_BF16, .size = 2048
+    };
+    const OpCost small = { .flops = 1,
+                           .bytes = 5e9,
+                           .sum_bytes = 2e9,
+                           .work = WORK_GEMM,
+                           .dtype = DTYPE_BF16,
+                           .size = 2048 };
+    const OpCost forward = {
+        .flops = 1e13, .work = WORK_GROUPED, .dtype = DTYPE_BF16, .size = 2048
+    };
+    const RooflineTime one = time_of(&b, sums), bytes = time_of(&b, small);
+    const double before = time_of(&b, forward).s;
+    b.roof.joined = 1;
+    CHECK_NEAR(time_of(&b, sums).s / one.s, 1, 0);
+    b.roof.joined = 2;
+    CHECK_NEAR(time_of(&b, sums).rate / one.rate, (2.0 / 3) / (1.0 / 2), 1e-9);
+    CHECK_NEAR((time_of(&b, small).s - KERNEL_S / 2) / (bytes.s - KERNEL_S), 3.0 / 5, 1e-9);
+    CHECK_NEAR(time_of(&b, forward).s / before, 1, 0);
+    b.stack.at[STACK_list] =
+        1; /* our kernels read the sums at their end: half as many bytes of them */
+    OpCost adds = sums;
+    adds.sum_bytes = 4e9, adds.bytes = 8e9;
+    const double all = time_of(&b, adds).s;
+    b.roof.joined = 4;
+    const double less = time_of(&b, adds).s,
+                 read_s = 1e9 / (0.5e9 * b.hardware.memory_achieved_gb_s);
+    b.roof.joined = 2;
+    adds.sum_bytes = 0;
+    const double product = time_of(&b, adds).s;
+    CHECK_NEAR((all - product) / (2 * read_s), 1, 1e-6);
+    b.roof.joined = 4;
+    CHECK_NEAR((less - time_of(&b, adds).s) / read_s, 1, 1e-6);
+    arena_free(&b.arena);
+}
+
 static void an_exchange_takes_as_long_as_its_busiest_rank(void **state)
 {
     (void)state;
@@ -216,6 +283,8 @@ int main(void)
         TEST(grouped_products_pay_for_their_tiles),
         TEST(looped_experts_run_one_after_the_other),
         TEST(attention_may_have_a_share_of_its_own),
+        TEST(a_kernels_own_rate_counts_where_it_runs),
+        TEST(weight_gradients_of_several_micro_batches_may_be_one_product),
         TEST(an_exchange_takes_as_long_as_its_busiest_rank),
         TEST(an_exchange_is_that_of_the_configuration),
     };

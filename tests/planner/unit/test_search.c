@@ -340,13 +340,17 @@ static void the_nearest_batch_that_all_gpus_share_out_is_found(void **state)
 {
     Question *t = *state;
     SearchAxes narrow = { .axis = { [SEARCH_PP] = { 1, { 1 } }, [SEARCH_CP] = { 1, { 1 } } } };
-    CHECK_INT(search_even_batch(&t->request, &t->axes), 192);
+    CHECK_INT(search_even_batch(&t->request, &t->axes, 0), 192);
     t->request.gpus = 100;
-    CHECK_INT(search_even_batch(&t->request, &narrow), 200);
+    CHECK_INT(search_even_batch(&t->request, &narrow, 0), 200);
     t->request.gpus = 128; /* 128 and 256 are as near */
-    CHECK_INT(search_even_batch(&t->request, &narrow), 128);
+    CHECK_INT(search_even_batch(&t->request, &narrow, 0), 128);
+    CHECK_INT(search_even_batch(&t->request, &narrow, -1), 128);
+    CHECK_INT(search_even_batch(&t->request, &narrow, 1), 256);
     t->request.gpus = 1000;
-    CHECK_INT(search_even_batch(&t->request, &narrow), 1000);
+    CHECK_INT(search_even_batch(&t->request, &narrow, 0), 1000);
+    CHECK_INT(search_even_batch(&t->request, &narrow, -1), 0);
+    CHECK_INT(search_even_batch(&t->request, &narrow, 1), 1000);
     t->request.gpus = 96;
 }
 

@@ -57,7 +57,7 @@ static const char *report_text(Place *p)
 {
     Inspect r = { 0 };
     Text text = { 0 };
-    CHECK_OK(inspect_scan(p->prefix, &p->arena, &r));
+    CHECK_OK(inspect_scan(p->prefix, 16, &p->arena, &r));
     CHECK_OK(text_init(&text, &p->report));
     CHECK_OK(inspect_text(&r, p->loaded, &text));
     return text.data;
@@ -75,7 +75,7 @@ static void lengths_and_their_quantiles_are_exact(void **state)
     int64_t length[101];
     for (int d = 0; d <= 100; d++) length[d] = (d * 37) % 101; /* 0 .. 100, mixed */
     write_numbered(p->prefix, 50, 0, length, 101, &p->arena);
-    CHECK_OK(inspect_scan(p->prefix, &p->arena, &r));
+    CHECK_OK(inspect_scan(p->prefix, 16, &p->arena, &r));
     CHECK_INT(r.documents, 101);
     CHECK_INT(r.tokens, 5050);
     CHECK_INT(r.id_bytes, 2);
@@ -92,13 +92,44 @@ static void lengths_and_their_quantiles_are_exact(void **state)
     for (int b = 0; b < 8; b++) CHECK_INT(r.bin[b], BIN[b]);
 }
 
+/* By a walk over all phases at which a document may begin in a sequence. */
+static double keys_by_hand(const int64_t *length, int n, int64_t T)
+{
+    double keys = 0, tokens = 0;
+    for (int i = 0; i < n; i++) {
+        tokens += (double)length[i];
+        for (int64_t phase = 0; phase < T; phase++) {
+            for (int64_t d = 0, p = phase; d < length[i]; d++, p = (p + 1) % T)
+                keys += (double)(d < p ? d + 1 : p + 1) / (double)T;
+        }
+    }
+    return keys / tokens;
+}
+
+static void keys_that_a_query_sees_are_those_of_its_document(void **state)
+{
+    Place *p = *state;
+    static const int64_t length[] = { 1, 3, 15, 16, 17, 40, 100 };
+    enum { N = sizeof length / sizeof *length };
+    for (int first = 0; first < N; first++) {
+        Inspect r = { 0 };
+        write_numbered(p->prefix, 30, 0, length + first, N - first, &p->arena);
+        CHECK_OK(inspect_scan(p->prefix, 16, &p->arena, &r));
+        CHECK_NEAR(r.keys, keys_by_hand(length + first, N - first, 16), 1e-9);
+        CHECK(r.keys >= 1 && r.keys <= 17 / 2.0);
+    }
+    load_bytes(p);
+    write_document(p, "0123456789012345678901234567890");
+    check_has(report_text(p), "keys that a query sees in sequences of 16 tokens: mean 7.2 of 8.5 ");
+}
+
 static void the_most_frequent_ids_come_first_and_equal_ones_by_number(void **state)
 {
     Place *p = *state;
     Inspect r = { 0 };
     write_numbered(p->prefix, 30, 0, (const int64_t[]){ 75 }, 1,
                    &p->arena); /* ids 0..14 three times, 15..29 twice */
-    CHECK_OK(inspect_scan(p->prefix, &p->arena, &r));
+    CHECK_OK(inspect_scan(p->prefix, 16, &p->arena, &r));
     CHECK_INT(r.distinct, 30);
     CHECK_INT(r.largest_id, 29);
     CHECK_INT(r.n_top, INSPECT_TOP);
@@ -113,7 +144,7 @@ static void fewer_ids_than_places_are_all_listed(void **state)
     Place *p = *state;
     Inspect r = { 0 };
     write_numbered(p->prefix, 3, 0, (const int64_t[]){ 8 }, 1, &p->arena);
-    CHECK_OK(inspect_scan(p->prefix, &p->arena, &r));
+    CHECK_OK(inspect_scan(p->prefix, 16, &p->arena, &r));
     CHECK_INT(r.n_top, 3);
     CHECK_INT(r.top[2].id, 2);
     CHECK_INT(r.top[2].count, 2);
@@ -138,7 +169,7 @@ static void samples_are_spread_over_the_documents(void **state)
     int64_t length[10];
     for (int d = 0; d < 10; d++) length[d] = d + 1;
     write_numbered(p->prefix, 1000, 0, length, 10, &p->arena);
-    CHECK_OK(inspect_scan(p->prefix, &p->arena, &r));
+    CHECK_OK(inspect_scan(p->prefix, 16, &p->arena, &r));
     CHECK_INT(r.n_samples, INSPECT_SAMPLES);
     for (int i = 0; i < INSPECT_SAMPLES; i++) {
         CHECK_INT(r.sample[i].document, 2 * i);
@@ -173,7 +204,7 @@ static void ids_that_no_vocabulary_has_are_refused(void **state)
     CHECK_OK(shard_append(&w, &huge, 1));
     CHECK_OK(shard_end_document(&w));
     CHECK_OK(shard_commit(&w));
-    CHECK_FAILS(inspect_scan(p->prefix, &p->arena, &r), ERR_FORMAT,
+    CHECK_FAILS(inspect_scan(p->prefix, 16, &p->arena, &r), ERR_FORMAT,
                 "token 0 is id 2147483647, a vocabulary has ids from 0 to below 4000000");
 }
 
@@ -189,6 +220,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         PLACE_TEST(lengths_and_their_quantiles_are_exact),
+        PLACE_TEST(keys_that_a_query_sees_are_those_of_its_document),
         PLACE_TEST(the_most_frequent_ids_come_first_and_equal_ones_by_number),
         PLACE_TEST(fewer_ids_than_places_are_all_listed),
         PLACE_TEST(the_report_shows_text_with_what_is_not_printable_escaped),

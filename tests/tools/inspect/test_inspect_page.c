@@ -48,7 +48,7 @@ static const char *page_of(Place *p, const char *document, bool with_tokenizer)
         CHECK_OK(shard_end_document(&w));
     }
     CHECK_OK(shard_commit(&w));
-    CHECK_OK(inspect_scan(p->prefix, &p->arena, &r));
+    CHECK_OK(inspect_scan(p->prefix, 4096, &p->arena, &r));
     CHECK_OK(text_init(&text, &p->arena));
     CHECK_OK(inspect_html(&r, with_tokenizer ? p->loaded : NULL, &text));
     return text.data;

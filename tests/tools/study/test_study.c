@@ -138,7 +138,7 @@ static void micro_batches_double_until_three_do_not_fit_or_none_divides(void **s
     CHECK_OK(study_run(&study));
     CHECK_INT(study.n, 3);
     CHECK_TEXT(row_named("4")->why,
-               "train.micro_batch 4 does not divide the sequences of a data-parallel rank, 6");
+               "train.batch 48 is no multiple of 32, data-parallel ranks 8 x train.micro_batch 4");
     question_close(&asked);
 }
 
@@ -384,7 +384,7 @@ static void json_and_text_have_the_same_rows(void **state)
     CHECK_OK(study_print_text(&study, &text));
     (void)snprintf(line, sizeof line, "\n  %-9s %13.1f ", "2", speed);
     check_says(line);
-    check_says("\n  4          not legal: train.micro_batch 4 does not divide");
+    check_says("\n  4          not legal: train.batch 48 is no multiple of 32");
     question_close(&asked);
 }
 
