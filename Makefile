@@ -27,7 +27,7 @@
 # make gfx          kernels for AMD's GPUs as code objects, by clang 19 alone (docs/amd.md)
 # make docs         docs/reference/ and docs/explain/: the pages that the program writes; outputs that README and guides print
 # make convergence  docs/convergence.md: trainings beside PyTorch, kept in build/convergence; PYTHON needs torch
-# make reproduce    docs/reference/planning.md: the planner beside published figures
+# make reproduce    docs/reference/planning.md: the planner beside published figures; reproduce-PART: a section of it
 # make scoreboard   errors of the planner on published runs (tests/published/)
 # make bench        switchyard bench ops and bench step quickstart
 # CUDA=1 (NVIDIA's GPUs), HIP=1 (AMD's), MPI=1 and ISA=v3 switch files in and out. Configurations share no objects; of one configuration the
@@ -515,7 +515,7 @@ build-test-mpi:
 	$(MAKE) MPI=1 $(BUILD)/$(CONFIG)-mpi/switchyard $(MPI_TESTS)
 
 test: build-test
-	tools/run_tests $(SYSTEM) $(if $(filter release-all,$(CONFIG)-$(ISA)),tools/check_guides) $(MESH) $(SCHEDULE) $(OPS) $(UNIT) $(GPU)
+	tools/run_tests $(SYSTEM) $(if $(filter release-all,$(CONFIG)-$(ISA)),tools/check_guides tools/check_planning) $(MESH) $(SCHEDULE) $(OPS) $(UNIT) $(GPU)
 test-fast: build-test-fast
 	tools/run_tests $(MESH) $(SCHEDULE) $(OPS) $(UNIT)
 test-mesh: build-test-mesh
@@ -538,7 +538,7 @@ test-parse-fuzz: build-test-parse-fuzz
 # what this processor computes, beside the tests of ISA=v3; and what is of the users' program
 build-test-native: $(NATIVE) $(PROGRAM)
 test-native: build-test-native
-	tools/run_tests tools/check_guides $(NATIVE)
+	tools/run_tests tools/check_guides tools/check_planning $(NATIVE)
 test-mpi: build-test-mpi
 	tools/run_mpi $(BUILD)/$(CONFIG)-mpi
 
@@ -602,9 +602,11 @@ docs: $(PROGRAM) $O/tests/engine/unit/train/test_compatibility $O/tests/bench/un
 	tools/check_guides --write
 
 # minutes; needs Python 3
+# All sections, or with reproduce-PART one of them: a function of tools/reproduce.
 reproduce: $(PROGRAM)
-	tools/reproduce $(PROGRAM) >docs/reference/planning.md.tmp
-	mv docs/reference/planning.md.tmp docs/reference/planning.md
+	tools/reproduce $(PROGRAM) --write
+reproduce-%: $(PROGRAM)
+	tools/reproduce $(PROGRAM) --write $*
 
 # a second; needs Python 3
 scoreboard: $(PROGRAM)
