@@ -135,8 +135,8 @@ static Status price_deeper(const PlanAnswer *r, Arena *a, PlanReport *out)
     PlanPrice deep = { 0 };
     Layout of;
     const bool experts = 2 * config_moe_layers(&c) >= c.model_layers;
-    const double kinds = experts ? (double)c.moe_every : 1; /* that take turns */
-    const int64_t turns = (int64_t)fmax(kinds, (double)c.attention_full_every);
+    const int64_t turns =
+        (int64_t)fmax(experts ? (double)c.moe_every : 1, (double)c.attention_full_every);
     if (l.again != NULL) return OK;
     TRY(layout_parse(out->partition, 0, (int)c.model_layers, a, &of));
     for (int i = 0; i < of.stages; i++)

@@ -17,8 +17,8 @@ document.querySelectorAll('canvas.trace').forEach(function(canvas){
  view={a:from,b:to};
  function color(k){return getComputedStyle(document.documentElement).getPropertyValue(colors[k])}
  function time(ns){var v=Math.abs(ns);
-  return v>=1e9?(ns/1e9).toPrecision(5)+' s':v>=1e6?(ns/1e6).toPrecision(5)+' ms':
-   (ns/1e3).toPrecision(5)+' us'}
+  return v>=1e9?+(ns/1e9).toPrecision(5)+' s':v>=1e6?+(ns/1e6).toPrecision(5)+' ms':
+   +(ns/1e3).toPrecision(5)+' us'}
  function first(l,t){var lo=0,hi=l.n;while(hi>lo){var m=(lo+hi)>>1;
   if(l.end[m]>=t)hi=m;else lo=m+1}return lo}
  function draw(){due=false;

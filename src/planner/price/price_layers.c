@@ -103,32 +103,27 @@ static Status add_time(Counting *c, LayerPass pass, int phase, const OpDesc *op,
     return list_op(c->out, pass, op, cost, &t);
 }
 
-/* Keys that a query of the layer sees on average, without documents: of a window, of a chunk, or of all before it. */
-static double mean_keys(const AttentionSpec *a, double tokens)
-{
-    const double all = a->chunk > 0 ? fmin((double)a->chunk, tokens) : tokens;
-    const double most = a->window > 0 ? fmin((double)a->window, all) : all;
-    return most - most * (most - 1) / (2 * all);
-}
-
 /* Tiles are computed whole, so a query costs as many keys more as two of them have. Measured on an H200: documents of 512
  * and 1,000 tokens in sequences of 4,096 (docs/performance.md). */
 enum { SKIPPED_TILES = 256 };
 
-/* Documents hide pairs of query and key (plan.mean_context). Attention computes them all the same, unless its kernel, or
+/* Documents hide pairs of query and key (plan.mean_context). Without them a query sees w - w (w - 1) / 2 T keys on average,
+ * with a window of w keys in a chunk of T tokens, or of all. Attention computes hidden pairs, too, unless its kernel, or
  * that of another stack, skips them: then it works on sequences as short as those that have so many pairs. */
 static void hide_documents(const Counting *c, LayerPass pass, OpCost *cost)
 {
     const StackValues *v = c->roofline->stack;
-    const double context = c->config->plan_mean_context;
+    const double context = c->config->plan_mean_context, all = (double)c->config->data_sequence;
     if (context == 0 || cost->kernel == NULL) return;
-    const double all = mean_keys(&c->layer->as.attention, (double)c->config->data_sequence);
-    const double share = fmin(1, context / all);
+    const AttentionSpec *a = &c->layer->as.attention;
+    const double tokens = a->chunk > 0 ? fmin((double)a->chunk, all) : all;
+    const double keys = a->window > 0 ? fmin((double)a->window, tokens) : tokens;
+    const double seen = keys - keys * (keys - 1) / (2 * tokens), share = fmin(1, context / seen);
     if (pass != PASS_RECOMPUTE) c->out->hidden_flops += (1 - share) * cost->flops;
     c->out->skips =
         (cost->kernel->skips && v->at[STACK_list] != 0) || v->at[STACK_skips_documents] != 0;
     if (!c->out->skips) return;
-    cost->flops *= fmin(1, (context + SKIPPED_TILES) / (all + SKIPPED_TILES));
+    cost->flops *= fmin(1, (context + SKIPPED_TILES) / (seen + SKIPPED_TILES));
     cost->size = fmin(cost->size, 2 * context - 1);
 }
 

@@ -185,11 +185,10 @@ static double join_sums(Roofline *r, OpCost *c)
 
 /* Work without a rate is bound by memory. A kernel of our own reads the sums that it adds to at its end, when none
  * of its products run, so that this adds up. */
-Status roofline_op(const Roofline *of, const LayerSpec *layer, const OpCost *cost,
-                   RooflineTime *out)
+Status roofline_op(const Roofline *of, const LayerSpec *layer, const OpCost *op, RooflineTime *out)
 {
     Roofline all = *of, *r = &all;
-    OpCost one = *cost, *c = &one;
+    OpCost one = *op, *c = &one;
     const double joined = join_sums(r, c);
     RooflineTime t = { .s = roofline_memory_s(r, c->bytes) };
     if (c->work == WORK_COMM) {

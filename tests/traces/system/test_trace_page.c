@@ -4,7 +4,7 @@
 #include "harness/program.h"
 #include "pages/unit/xml_check.h"
 
-/* Two kernels, one of them a collective, and a copy on streams 7 and 8; 10 ms from 1 s on. */
+/* Two kernels, one of them a collective, and a copy on streams 7 and 20; 10 ms from 1 s on. */
 #define GPU(name, cat, tid, ts, dur, link)                                                         \
     "{\"ph\":\"X\",\"cat\":\"" cat "\",\"name\":\"" name "\",\"pid\":0,\"tid\":" tid ",\"ts\":" ts \
     ",\"dur\":" dur ",\"args\":{\"device\":0,\"stream\":" tid ",\"correlation\":" link "}},"
@@ -21,8 +21,8 @@ static const char trace[] =
     "\"pid\":9,\"tid\":9,\"ts\":1000000,\"dur\":9000}," LAUNCH("1000000", "1")
         LAUNCH("1000100", "2") LAUNCH("1000200", "3")
             GPU("void gemm<int>(a & b)", "kernel", "7", "1000000", "4000", "1")
-                GPU("ncclDevKernel_AllReduce", "kernel", "8", "1004000", "3000", "2")
-                    GPU("Memcpy HtoD", "gpu_memcpy", "8", "1008000", "2000", "3") "{}]}";
+                GPU("ncclDevKernel_AllReduce", "kernel", "20", "1004000", "3000", "2")
+                    GPU("Memcpy HtoD", "gpu_memcpy", "20", "1008000", "2000", "3") "{}]}";
 
 static char *page_of(Lab *lab, const char *cell)
 {
