@@ -351,6 +351,9 @@ static void the_nearest_batch_that_all_gpus_share_out_is_found(void **state)
     CHECK_INT(search_even_batch(&t->request, &narrow, 0), 1000);
     CHECK_INT(search_even_batch(&t->request, &narrow, -1), 0);
     CHECK_INT(search_even_batch(&t->request, &narrow, 1), 1000);
+    SearchAxes wide = { .axis = { [SEARCH_PP] = { 2, { 1, 2 } }, [SEARCH_CP] = { 2, { 1, 8 } } } };
+    t->request.gpus = 3240; /* 3,240, 405 or 1,620 ranks: no batch is not nearer than 405 */
+    CHECK_INT(search_even_batch(&t->request, &wide, 0), 405);
     t->request.gpus = 96;
 }
 
