@@ -124,7 +124,7 @@ static void hide_documents(const Counting *c, LayerPass pass, OpCost *cost)
         (cost->kernel->skips && v->at[STACK_list] != 0) || v->at[STACK_skips_documents] != 0;
     if (!c->out->skips) return;
     cost->flops *= fmin(1, (context + SKIPPED_TILES) / (seen + SKIPPED_TILES));
-    cost->size = fmin(cost->size, 2 * context - 1);
+    cost->size = fmin(cost->size, 2 * (context + SKIPPED_TILES) - 1);
 }
 
 /* Called for each op of a counted layer. What an op that computes sends counts apart. Some stacks run the core of attention

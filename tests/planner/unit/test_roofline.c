@@ -166,7 +166,7 @@ static void a_kernels_own_rate_counts_where_it_runs(void **state)
         CHECK_NEAR(time_of(&b, c).rate / theirs, 1, 1e-12);
         b.stack.at[STACK_list] = 1;
         CHECK_NEAR(time_of(&b, c).rate / (0.8e12 * (back ? 200 : 300)), 1, 1e-9);
-        c.kernel = &attention_words[ATTENTION_CUDNN];
+        c.kernel = &attention_words[ATTENTION_HOPPER];
         CHECK_NEAR(time_of(&b, c).rate / (0.8 * rate_of(&b, work[back], 4096)), 1, 1e-9);
         b.stack.at[STACK_list] = 0;
     }
