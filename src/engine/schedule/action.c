@@ -23,21 +23,6 @@ const char *action_name(ActionKind kind)
     return names[kind];
 }
 
-bool action_is_pass(ActionKind kind)
-{
-    return kind >= ACTION_FORWARD && kind <= ACTION_BACKWARD_WEIGHT;
-}
-
-bool action_is_transfer(ActionKind kind)
-{
-    return kind >= ACTION_SEND_ACTIVATIONS && kind <= ACTION_RECV_GRADIENTS;
-}
-
-bool action_is_send(ActionKind kind)
-{
-    return kind == ACTION_SEND_ACTIVATIONS || kind == ACTION_SEND_GRADIENTS;
-}
-
 bool action_is_forward(ActionKind kind)
 {
     return kind == ACTION_FORWARD || kind == ACTION_SEND_ACTIVATIONS ||

@@ -122,9 +122,22 @@ int queue_count(const Program *p);
 int transfer_link(const Program *p, const Action *a);
 int transfer_links(const Program *p);
 
-bool action_is_pass(ActionKind kind); /* forward or one of the backwards */
-bool action_is_transfer(ActionKind kind);
-bool action_is_send(ActionKind kind);
+/* Forward or one of the backwards. */
+static inline bool action_is_pass(ActionKind kind)
+{
+    return kind >= ACTION_FORWARD && kind <= ACTION_BACKWARD_WEIGHT;
+}
+
+static inline bool action_is_transfer(ActionKind kind)
+{
+    return kind >= ACTION_SEND_ACTIVATIONS && kind <= ACTION_RECV_GRADIENTS;
+}
+
+static inline bool action_is_send(ActionKind kind)
+{
+    return kind == ACTION_SEND_ACTIVATIONS || kind == ACTION_SEND_GRADIENTS;
+}
+
 bool action_is_forward(ActionKind kind); /* a forward, a transfer of activations */
 const char *action_name(ActionKind kind);
 

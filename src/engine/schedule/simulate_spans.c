@@ -5,29 +5,33 @@
 #include <math.h>
 
 /* The state of a rank; -1: none.
+ * span      by action; end is NAN until it has ended
  * next      by action: the action after it in its queue
  * head      by queue: its next or running action; last: the one before
- * ended     by action: its end; NAN: it has not ended
  * of_event  by event: the action that signals it
  * end       by queue: when head ends; INFINITY: it does not run
  * use       by queue: what head uses now; all 0: it does not run and is not posted
  * pace      by queue: how many times as long as alone head takes now
- * blocker   by queue: an action that head waits for, if it has not ended when head is looked at again */
+ * blocker   by queue: an action that head waits for, if it has not ended when head is looked at again
+ * posted    by queue: is head a transfer that waits for its other end alone? That end will start both */
 typedef struct RankState {
     const Program *p;
     int queues;
     SimSpan *span;
     int *next, *head, *last, *of_event, *blocker;
-    double *ended, *end, *pace;
+    double *end, *pace;
     SimUse *use;
+    bool *posted;
 } RankState;
 
 typedef struct Run {
     const SimCost *cost;
     RankState *rank;
     int stages;
-    double now, *end; /* by rank: the earliest end of its queues */
-    int *todo;        /* ring of ranks whose queues may start something; listed: is a rank in it? */
+    double now,
+        *end; /* a tree of the earliest ends of queues: of all ranks at 1, of rank r at leaves + r */
+    int leaves; /* a power of two */
+    int *todo;  /* ring of ranks whose queues may start something; listed: is a rank in it? */
     bool *listed;
     int first, waiting;
     bool late; /* an action that ended a rounding later ends now: its rank may have had its turn */
@@ -58,7 +62,6 @@ static Status make_rank(RankState *s, const Program *p, Arena *a)
     s->p = p;
     s->queues = queues;
     TRY(ARENA_NEW(a, p->n, &s->span));
-    TRY(ARENA_NEW(a, p->n, &s->ended));
     TRY(new_indices(a, p->n, &s->next));
     TRY(new_indices(a, queues, &s->head));
     TRY(new_indices(a, queues, &s->last));
@@ -67,11 +70,11 @@ static Status make_rank(RankState *s, const Program *p, Arena *a)
     TRY(new_indices(a, p->events, &s->of_event));
     TRY(ARENA_ZEROED(a, queues, &s->use));
     TRY(ARENA_ZEROED(a, queues, &s->pace));
+    TRY(ARENA_ZEROED(a, queues, &s->posted));
     TRY(ARENA_NEW(a, queues, &s->end));
     for (int q = 0; q < queues; q++) s->end[q] = INFINITY;
     for (int i = 0; i < p->n; i++) {
         int q = queue_of(p, &p->at[i]);
-        s->ended[i] = NAN;
         s->span[i] = (SimSpan){ NAN, NAN, 0, -1, -1 };
         *(tail[q] >= 0 ? &s->next[tail[q]] : &s->head[q]) = i;
         tail[q] = i;
@@ -85,20 +88,20 @@ static Status make_rank(RankState *s, const Program *p, Arena *a)
 static bool head_ready(const RankState *s, int queue, SimSpan *out)
 {
     const int blocker = s->blocker[queue];
-    if (blocker >= 0 && isnan(s->ended[blocker])) return false;
+    if (blocker >= 0 && isnan(s->span[blocker].end)) return false;
     const Action *a = &s->p->at[s->head[queue]];
     SimSpan at = { 0, NAN, 0, -1, -1 };
     int before[1 + ACTION_WAITS] = { s->last[queue] };
     for (int i = 0; i < ACTION_WAITS; i++) {
         before[i + 1] = a->wait[i] < 0 ? -1 : s->of_event[a->wait[i]];
         if (a->wait[i] < 0) continue;
-        if (before[i + 1] >= 0 && !isnan(s->ended[before[i + 1]])) continue;
+        if (before[i + 1] >= 0 && !isnan(s->span[before[i + 1]].end)) continue;
         s->blocker[queue] = before[i + 1];
         return false;
     }
     for (int i = 0; i < 1 + ACTION_WAITS; i++) {
-        if (before[i] < 0 || s->ended[before[i]] < at.start) continue;
-        at.start = s->ended[before[i]];
+        if (before[i] < 0 || s->span[before[i]].end < at.start) continue;
+        at.start = s->span[before[i]].end;
         at.cause_rank = s->p->rank;
         at.cause = before[i];
     }
@@ -227,7 +230,7 @@ static void finish_actions(Run *run, int rank)
     for (int q = 0; q < s->queues; q++) {
         int i = s->head[q];
         if (s->end[q] > run->now) continue;
-        s->span[i].end = s->ended[i] = s->end[q];
+        s->span[i].end = s->end[q];
         s->end[q] = INFINITY;
         s->last[q] = i;
         s->head[q] = s->next[i];
@@ -250,7 +253,9 @@ static Status begin_transfer(Run *run, int rank, int queue, SimSpan mine)
     SimUse use = use_of(run, rank, a);
     if (s->use[queue].blocks != use.blocks)
         set_use(run, rank, queue, (SimUse){ .blocks = use.blocks });
-    if (peer->head[other] < 0 || !head_ready(peer, other, &theirs)) return OK;
+    s->posted[queue] = peer->head[other] < 0 || !head_ready(peer, other, &theirs);
+    if (s->posted[queue]) return OK;
+    peer->posted[other] = false;
     const Action *b = &peer->p->at[peer->head[other]];
     if (b->micro != a->micro || b->chunk != to.chunk) {
         return FAIL(ERR_ARG,
@@ -276,13 +281,36 @@ static Status start_queue(Run *run, int rank, int queue)
 {
     RankState *s = &run->rank[rank];
     SimSpan span;
-    if (s->head[queue] < 0 || !isinf(s->end[queue]) || !head_ready(s, queue, &span)) return OK;
+    if (s->head[queue] < 0 || s->posted[queue] || !isinf(s->end[queue])) return OK;
+    if (!head_ready(s, queue, &span)) return OK;
     const Action *a = &s->p->at[s->head[queue]];
     if (action_is_transfer(a->kind)) return begin_transfer(run, rank, queue, span);
     double own_s = run->cost->duration(run->cost->ctx, rank, a);
     set_use(run, rank, queue, use_of(run, rank, a));
     begin_span(run, rank, queue, span, own_s, pace_of(s, queue));
     return OK;
+}
+
+/* Sets the end of a leaf of the tree. */
+static void set_end(Run *run, int leaf, double end)
+{
+    run->end[leaf] = end;
+    for (int i = leaf / 2; i > 0; i /= 2) {
+        const double *below = &run->end[2 * i];
+        run->end[i] = below[0] < below[1] ? below[0] : below[1];
+    }
+}
+
+/* Finishes what ends now on the ranks below a node of the tree, by rising rank. */
+static void finish_due(Run *run, int node)
+{
+    if (run->end[node] > run->now) return;
+    if (node >= run->leaves) {
+        finish_actions(run, node - run->leaves);
+        return;
+    }
+    finish_due(run, 2 * node);
+    finish_due(run, 2 * node + 1);
 }
 
 static Status start_queues(Run *run)
@@ -292,10 +320,10 @@ static Status start_queues(Run *run)
     run->first = (run->first + 1) % run->stages;
     run->waiting--;
     run->listed[rank] = false;
-    double *end = &run->end[rank];
+    double end = INFINITY;
     for (int q = 0; q < s->queues; q++) TRY(start_queue(run, rank, q));
-    *end = INFINITY;
-    for (int q = 0; q < s->queues; q++) *end = s->end[q] < *end ? s->end[q] : *end;
+    for (int q = 0; q < s->queues; q++) end = s->end[q] < end ? s->end[q] : end;
+    set_end(run, run->leaves + rank, end);
     return OK;
 }
 
@@ -320,23 +348,23 @@ static Status check_done(const Run *run)
 /* Two steps by turns: start all that can start now, then let time jump to the next end. */
 Status simulate_spans(const Pipeline *p, const SimCost *cost, Arena *a, SimSpan **out)
 {
-    Run run = { .cost = cost, .stages = p->stages };
+    Run run = { .cost = cost, .stages = p->stages, .leaves = 1 };
+    while (run.leaves < p->stages) run.leaves *= 2;
     TRY(ARENA_ZEROED(a, p->stages, &run.rank));
     TRY(ARENA_NEW(a, p->stages, &run.todo));
-    TRY(ARENA_NEW(a, p->stages, &run.end));
+    TRY(ARENA_NEW(a, 2 * run.leaves, &run.end));
+    for (int i = 0; i < 2 * run.leaves; i++) run.end[i] = INFINITY;
     TRY(ARENA_ZEROED(a, p->stages, &run.listed));
     for (int r = 0; r < p->stages; r++) {
         TRY(make_rank(&run.rank[r], &p->rank[r], a));
         out[r] = run.rank[r].span;
         schedule_rank(&run, r);
     }
-    while (!isinf(run.now)) {
+    for (;;) {
         while (run.waiting > 0) TRY(start_queues(&run));
-        run.now = INFINITY;
-        for (int r = 0; r < p->stages; r++) run.now = run.end[r] < run.now ? run.end[r] : run.now;
-        for (int r = 0; r < p->stages && !isinf(run.now); r++) {
-            if (run.end[r] <= run.now) finish_actions(&run, r);
-        }
+        run.now = run.end[1];
+        if (isinf(run.now)) break;
+        finish_due(&run, 1);
         while (run.late) {
             run.late = false;
             for (int r = 0; r < p->stages; r++) finish_actions(&run, r);
