@@ -90,6 +90,7 @@ static Status planner_setup(Planner *p, const PlanRequest *q)
     /* Other stacks have no pools: they allocate the rows that come. */
     if (!stack_is_ours(q->stack) && c->moe_buffers == BUFFERS_POOLED)
         c->moe_buffers = BUFFERS_WORST, c->plan_counted_rows = true;
+    p->moe_layers = config_moe_layers(c);
     if (q->gpus < 1)
         return FAIL(ERR_ARG, "plan: %lld GPUs, at least 1 is needed", (long long)q->gpus);
     TRY(arena_reserve(&p->scratch, "plan scratch", KEPT_BYTES));
@@ -324,16 +325,17 @@ bool plan_reaches(const PlanRequest *q, int ranks)
 }
 
 /* Other stacks divide heads of keys and shared experts, too, and pad the vocabulary. */
-static Status check_other_tensor(const Config *c, int tp, int cp)
+static Status check_other_tensor(const Planner *p, int tp, int cp)
 {
+    const Config *c = &p->config;
     const struct {
         const char *name;
         int64_t n;
     } parts[] = {
         { "attention.heads", c->attention_heads },
         { "attention.kv_heads", c->attention_kind == ATTENTION_MLA ? 0 : c->attention_kv_heads },
-        { "model.ffn", config_moe_layers(c) < c->model_layers ? c->model_ffn : 0 },
-        { "moe.shared x moe.ffn", config_moe_layers(c) > 0 ? c->moe_shared * c->moe_ffn : 0 },
+        { "model.ffn", p->moe_layers < c->model_layers ? c->model_ffn : 0 },
+        { "moe.shared x moe.ffn", p->moe_layers > 0 ? c->moe_shared * c->moe_ffn : 0 },
         { "the tokens of a sequence on a context rank,", c->data_sequence / cp },
     };
     for (size_t i = 0; i < sizeof parts / sizeof *parts; i++)
@@ -374,9 +376,9 @@ static Status check_tensor(const Planner *p, const PlanLayout *l)
 {
     const Config *c = &p->config;
     char words[CONFIG_PLANNED_BYTES];
-    Config asked = *c;
     if (l->tp == 1) return OK;
-    if (!stack_is_ours(p->q.stack)) return check_other_tensor(c, l->tp, l->cp);
+    if (!stack_is_ours(p->q.stack)) return check_other_tensor(p, l->tp, l->cp);
+    Config asked = *c;
     asked.mesh_tp = l->tp, asked.mesh_cp = l->cp;
     TRY(config_check_tp(&asked, l->tp, l->cp));
     TRY(config_divides("mesh.tp", l->tp, "model.vocab", c->model_vocab));

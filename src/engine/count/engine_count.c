@@ -64,10 +64,10 @@ size_t engine_comm_bytes(const MeshShape *s, bool stores, int queues)
     if (mesh_ranks(s) == 1) return 0;
     size_t sum = NCCL_BYTES;
     for (MeshGroup g = GROUP_WORLD; g < GROUP_COUNT; g++) {
-        MeshGroup first = mesh_first(s, g);
-        bool peers = mesh_exchanges(s, g, stores);
         const size_t others = (size_t)mesh_group_size(s, g) - 1;
         if (others == 0) continue;
+        MeshGroup first = mesh_first(s, g);
+        bool peers = mesh_exchanges(s, g, stores);
         if (first == g) sum += RING_BYTES;
         if (peers && !connected[first])
             sum += (others < PEERS_MAX ? others : PEERS_MAX) * PEER_BYTES;

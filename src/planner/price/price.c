@@ -402,6 +402,11 @@ double price_comm_bytes(const PlanLayout *l, const PriceEntry *e)
 }
 
 /* An evaluation may need more of the first slot than training does: the difference is added. */
+static double activations_of(const RankPrice *r, const EstimateRank *slots)
+{
+    return slots->slot_arena_bytes + fmax(0, r->eval - slots->first_slot_bytes);
+}
+
 Status price_rank_memory(const Planner *p, const PlanLayout *l, const PriceEntry *e,
                          const RankPrice *r, const EstimateRank *slots, double comm_bytes,
                          double memory[PLAN_KINDS])
@@ -413,7 +418,7 @@ Status price_rank_memory(const Planner *p, const PlanLayout *l, const PriceEntry
     const double *v = e->stack.at;
     memory[PLAN_BUFFERS] = 0;
     for (int i = 0; i < BUFFER_TERMS; i++) memory[PLAN_BUFFERS] += term[i];
-    memory[PLAN_ACTIVATIONS] = slots->slot_arena_bytes + fmax(0, r->eval - slots->first_slot_bytes);
+    memory[PLAN_ACTIVATIONS] = activations_of(r, slots);
     memory[PLAN_WORKSPACE] = r->scratch + v[STACK_workspace];
     memory[PLAN_RESERVE] = v[STACK_reserve] + comm_bytes;
     /* Gradients come as the only backward frees activations; its layers need buffers when logits are gone. */
@@ -549,6 +554,12 @@ Status price_rank_ends(const Planner *p, const PlanLayout *l, const PriceEntry *
     return OK;
 }
 
+/* Has a rank all sums of the rank before? */
+static bool is_alike(const PriceRanks *n, int r)
+{
+    return r > 0 && memcmp(&n->rank[r], &n->rank[r - 1], sizeof *n->rank) == 0;
+}
+
 /* The parts after the schedule. The slowest rank of each part counts. */
 static Status price_ends(const Planner *p, const PlanLayout *l, const PriceEntry *e,
                          const PriceRanks *n, PlanPrice *out)
@@ -556,6 +567,7 @@ static Status price_ends(const Planner *p, const PlanLayout *l, const PriceEntry
     static const PlanPart ends[] = { PLAN_GRADIENTS, PLAN_UPDATE, PLAN_CHECKPOINT };
     for (int r = 0; r < l->pp; r++) {
         double part_s[PLAN_PARTS];
+        if (is_alike(n, r)) continue;
         TRY(price_rank_ends(p, l, e, &n->rank[r], part_s));
         for (int i = 0; i < 3; i++)
             out->part_s[ends[i]] = fmax(out->part_s[ends[i]], part_s[ends[i]]);
@@ -596,9 +608,13 @@ static Status price_memory(Planner *p, const PlanLayout *l, const PriceEntry *e,
                            const PriceRanks *n, const EstimateRank *slots, PlanPrice *out)
 {
     const double comm_bytes = price_comm_bytes(l, e);
+    double memory[PLAN_KINDS] = { 0 };
     for (int r = 0; r < l->pp; r++) {
-        double memory[PLAN_KINDS] = { 0 }, sum = 0;
-        TRY(price_rank_memory(p, l, e, &n->rank[r], &slots[r], comm_bytes, memory));
+        double sum = 0;
+        if (is_alike(n, r) && slots[r].entries == slots[r - 1].entries)
+            memory[PLAN_ACTIVATIONS] = activations_of(&n->rank[r], &slots[r]);
+        else
+            TRY(price_rank_memory(p, l, e, &n->rank[r], &slots[r], comm_bytes, memory));
         for (int i = 0; i < PLAN_KINDS; i++) sum += memory[i];
         ParamShards shards = price_shards(p, l, e);
         double host = e->offload ? price_host_bytes(e, &shards, &n->rank[r]) : 0;
@@ -644,26 +660,6 @@ Status price_input(Planner *p, const PlanLayout *l, const PriceEntry *e, PriceRa
         if (out->frees) n->slot[i] = (SlotBytes){ .input = keep, .gradients = waits * keep };
     }
     return OK;
-}
-
-/* Takes a simulated time of the pipeline. What comes after it stays, the bubble has the difference. */
-void planner_take_schedule(const Planner *p, PlanPrice *price, double schedule_s)
-{
-    const Config *c = &p->config;
-    double ends = price->step_s - price->schedule_s;
-    double tokens = (double)(c->train_batch * c->data_sequence), gpus = (double)p->q.gpus;
-    static const PlanPart order[] = { PLAN_BUBBLE, PLAN_EXCHANGE, PLAN_COMPUTE };
-    double more = schedule_s - price->schedule_s; /* an estimate may be above by its rounding */
-    for (int i = 0; i < 3; i++) {
-        double *part = &price->part_s[order[i]], before = *part;
-        *part = fmax(0, before + more);
-        more -= *part - before;
-    }
-    price->bubble = fmax(0, 1 - (1 - price->bubble) * price->schedule_s / schedule_s);
-    price->schedule_s = schedule_s;
-    price->step_s = schedule_s + ends;
-    price->tokens_per_s_per_gpu = tokens / (price->step_s * gpus);
-    price->mfu = p->flops / (price->step_s * gpus * hardware_peak(p->q.hardware, HARDWARE_BF16));
 }
 
 /* The kind of exchange of the price; -1: none, or another stack's own. */

@@ -384,8 +384,8 @@ static Status price_classes_of(Planner *p, const Roofline *r, PriceEntry *e, uns
     return OK;
 }
 
-/* `plain`: the entry of the same layers without recompute, or NULL. */
-static Status fill_entry(Planner *p, PriceEntry *e, const PriceEntry *plain)
+/* `like`: an entry whose layers differ in recompute alone (`plain` then), or in their room alone; or NULL. */
+static Status fill_entry(Planner *p, PriceEntry *e, const PriceEntry *like, const PriceEntry *plain)
 {
     Config *c = &p->config;
     c->mesh_ep = e->key.ep, c->mesh_etp = e->key.etp, c->mesh_cp = e->key.cp;
@@ -395,9 +395,9 @@ static Status fill_entry(Planner *p, PriceEntry *e, const PriceEntry *plain)
     /* price_tensor.c narrows the whole layers of other stacks. Their sheets ask for mesh.tp, too. */
     e->own = stack_is_ours(p->q.stack);
     c->mesh_tp = e->own ? e->key.tp : 1;
-    if (plain !=
+    if (like !=
         NULL) /* the layers take most of an entry's memory; price_layer sets what they recompute */
-        e->spec = plain->spec;
+        e->spec = like->spec;
     else
         TRY(spec_like(c, &p->spec, &p->kept, &e->spec));
     c->mesh_tp = e->key.tp;
@@ -448,15 +448,17 @@ void **price_place(void **table, size_t places, const void *key, size_t bytes)
 static Status make_entry(Planner *p, const PlanLayout *l, const PriceKey *key)
 {
     PriceEntry *e = NULL;
-    const PriceEntry *plain = NULL;
+    const PriceEntry *like = NULL;
     PlanLayout whole = *l;
+    const bool again = key->recompute != 0;
     whole.recompute = 0;
-    if (key->recompute != 0) TRY(price_entry(p, &whole, &plain));
+    if (!again) whole.room = (RowCapacity){ 0 };
+    if (again || key->rows_room > 0 || key->block_room > 0) TRY(price_entry(p, &whole, &like));
     if (p->entries == PRICE_ENTRIES / 2)
         return FAIL(ERR_MEMORY, "plan: more than %d kinds of micro-batches", PRICE_ENTRIES / 2);
     TRY(ARENA_ZEROED(&p->kept, 1, &e));
     memcpy(&e->key, key, sizeof *key); /* with its padding */
-    TRY(fill_entry(p, e, plain));
+    TRY(fill_entry(p, e, like, again ? like : NULL));
     *price_place(p->entry, PRICE_ENTRIES, key, sizeof *key) = e;
     p->entries++;
     return OK;

@@ -175,6 +175,7 @@ struct Planner {
     bool skips;                /* some attention computes no pairs that documents hide */
     bool listing;              /* entries list their ops, for people */
     double flops;              /* of the model for one step, without recompute */
+    int64_t moe_layers;
 };
 
 /* The classes of the request's model. */

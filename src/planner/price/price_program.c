@@ -406,6 +406,26 @@ static Status simulate_time(Planner *p, const PlanLayout *l, bool list, double l
     return s;
 }
 
+/* Takes a simulated time of the pipeline. What comes after it stays, the bubble has the difference. */
+void planner_take_schedule(const Planner *p, PlanPrice *price, double schedule_s)
+{
+    const Config *c = &p->config;
+    double ends = price->step_s - price->schedule_s;
+    double tokens = (double)(c->train_batch * c->data_sequence), gpus = (double)p->q.gpus;
+    static const PlanPart order[] = { PLAN_BUBBLE, PLAN_EXCHANGE, PLAN_COMPUTE };
+    double more = schedule_s - price->schedule_s; /* an estimate may be above by its rounding */
+    for (int i = 0; i < 3; i++) {
+        double *part = &price->part_s[order[i]], before = *part;
+        *part = fmax(0, before + more);
+        more -= *part - before;
+    }
+    price->bubble = fmax(0, 1 - (1 - price->bubble) * price->schedule_s / schedule_s);
+    price->schedule_s = schedule_s;
+    price->step_s = schedule_s + ends;
+    price->tokens_per_s_per_gpu = tokens / (price->step_s * gpus);
+    price->mfu = p->flops / (price->step_s * gpus * hardware_peak(p->q.hardware, HARDWARE_BF16));
+}
+
 /* Splits a simulated step of step_s seconds into its parts. The difference to the price, less the compute
  * that transfers slowed, is attributed to gradients first, then to the bubble, then to hidden
  * communication. */

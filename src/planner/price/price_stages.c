@@ -71,10 +71,13 @@ static bool spread_blocks(int id, int blocks, int stages, LayoutStage *s)
     return more > 0 || place == 0;
 }
 
+static double larger_of(double a, double b) { return a > b ? a : b; }
+
 /* before: costs of the first pieces. A rank waits a little for the slowest stage of each chunk, and for the slowest of
- * all: the weights fit estimates of random pipelines. *most: blocks of the fullest rank; they take memory. */
+ * all: the weights fit estimates of random pipelines. *most: blocks of the fullest rank; they take memory. Where
+ * marks alone decide, one that reaches `least` need not be found. */
 static double mark_spread(const PlanLayout *l, const double *before, const LayoutStage *stage,
-                          int *most)
+                          double least, int *most)
 {
     double column[SCHEDULE_CHUNKS_MAX] = { 0 }, slowest = 0, columns = 0, longest = 0, all = 0;
     Program like = price_program_like(l);
@@ -86,13 +89,14 @@ static double mark_spread(const PlanLayout *l, const double *before, const Layou
             const LayoutStage *s = &stage[hop_of(&like, c, c)];
             int end = s->first + s->layers + 1;
             double cost = before[end + s->loss] - before[s->first + !s->embedding];
-            column[c] = fmax(column[c], cost);
+            column[c] = larger_of(column[c], cost);
             sum += cost, blocks += s->layers;
         }
-        slowest = fmax(slowest, sum), all += blocks;
+        slowest = larger_of(slowest, sum), all += blocks;
         if (blocks > *most) *most = blocks;
+        if (l->zero < 2 && 0.8 * slowest >= least) return least;
     }
-    for (int c = 0; c < l->vpp; c++) columns += column[c], longest = fmax(longest, column[c]);
+    for (int c = 0; c < l->vpp; c++) columns += column[c], longest = larger_of(longest, column[c]);
     return (0.8 * slowest + 0.1 * columns + 0.1 * l->vpp * longest) *
            (1 + 0.02 * *most * l->pp / all);
 }
@@ -119,7 +123,7 @@ static Status make_partition(Planner *p, const PlanLayout *l, const PriceEntry *
     for (int i = 0; i < blocks + 2; i++) before[i + 1] = before[i] + cost[i];
     for (int i = 0; i < SPREADS && balance; i++) {
         if (!spread_blocks(i, blocks, stages, *out)) continue;
-        double mark = mark_spread(l, before, *out, &most);
+        double mark = mark_spread(l, before, *out, least, &most);
         if (l->zero < 2) most = 0;
         if (most > fewest || (most == fewest && mark >= least)) continue;
         fewest = most, least = mark, best = i;
@@ -140,7 +144,8 @@ Status price_stages(Planner *p, const PlanLayout *l, const PriceEntry *e, int st
     /* the first blocks of each stage are a cost of it, whatever its size */
     like.recompute_blocks = some || l->recompute == 0 ? 0 : -1;
     like.room = (RowCapacity){ 0 }, like.again = NULL;
-    if (e->key.rows_room > 0 || e->key.block_room > 0) TRY(price_entry(p, &like, &e));
+    if (e->key.rows_room > 0 || e->key.block_room > 0 || (some && e->key.recompute != 0))
+        TRY(price_entry(p, &like, &e));
     PartitionKey key = { e,           l->pp, stages, like.recompute_blocks, l->schedule->placement,
                          l->zero >= 2 };
     void **at = price_place(p->partition, PRICE_PARTITIONS, &key, sizeof key);
