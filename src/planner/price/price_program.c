@@ -6,13 +6,22 @@
 
 #include <math.h>
 
-/* Of a period: periods of a simulation that differ by less are the same. SURE: of a step as extended by its busiest
- * lane, which was at most 1.00008 times the whole step in what was looked at. LAST: of a step as extended by the last of
- * three periods, which was 0.982 to 1.0016 times the whole step of 768 layouts. */
-static const double EVEN = 1e-7, SURE = 0.999, LAST = 0.997;
+/* Periods of a simulation that differ by less are the same. */
+static const double STEADY = 1e-9;
 
+/* What an action of a pass takes and uses. end: of its phases; 0: not known yet. */
+enum { PASS_KINDS = 4 };
+typedef struct PassCost {
+    short end;
+    double s;
+    SimUse use;
+} PassCost;
+
+/* memo: by rank, chunk, kind and first phase, because micro-batches repeat them; rows: phases of the longest row. */
 typedef struct ProgramCost {
     const EstimateInput *in;
+    PassCost *memo;
+    int rows;
     ModelSpec spec;           /* with what the layout recomputes */
     const LayerPrice **layer; /* by layer of the model */
     GradientTimes *shared;    /* by layer of the model */
@@ -121,27 +130,17 @@ static double hidden_s(const ProgramCost *c, int rank, const Action *a)
                 action_pass_s(c, rank, &before, PASS_WEIGHT));
 }
 
-/* Collectives of a layer take the time that the price gives them. Zeroing and freeing take none. */
-static double action_duration(void *ctx, int rank, const Action *a)
+static double pass_s(const ProgramCost *c, int rank, const Action *a)
 {
-    const ProgramCost *c = ctx;
     switch (a->kind) {
     case ACTION_FORWARD: return action_pass_s(c, rank, a, PASS_FORWARD);
     case ACTION_BACKWARD:
         return action_pass_s(c, rank, a, PASS_INPUT) + action_pass_s(c, rank, a, PASS_WEIGHT) -
                hidden_s(c, rank, a);
     case ACTION_BACKWARD_INPUT: return action_pass_s(c, rank, a, PASS_INPUT);
-    case ACTION_BACKWARD_WEIGHT: return action_pass_s(c, rank, a, PASS_WEIGHT);
-    case ACTION_GATHER_WEIGHTS: return c->shared[a->layer].gather;
-    case ACTION_REDUCE_GRADS:
-        return c->whole ? c->shared[a->layer].replicate : c->shared[a->layer].reduce;
-    case ACTION_SUM_GRADS:
-        return c->shared[a->layer].twins + (c->whole ? 0 : c->shared[a->layer].replicate);
-    case ACTION_UPDATE: return c->update[rank];
-    default: return action_is_transfer(a->kind) ? c->in->send_s : 0;
+    default: return action_pass_s(c, rank, a, PASS_WEIGHT);
     }
 }
-
 /* Each block of a communication kernel takes a multiprocessor away from compute (moe.exchange=direct has as many
  * blocks as a collective). That slows products and attention by what hardware_contention says. Ops that memory bounds
  * are not slowed unless the file says so: fewer multiprocessors also saturate it, and the bytes of a collective
@@ -168,6 +167,31 @@ static SimUse use_of_pass(const ProgramCost *c, int rank, const Action *a)
     return use;
 }
 
+/* What an action of a pass takes and uses, found once. */
+static const PassCost *pass_cost(const ProgramCost *c, int rank, const Action *a)
+{
+    const int place = rank * c->in->chunks + a->chunk, kind = (int)(a->kind - ACTION_FORWARD);
+    PassCost *x = &c->memo[(place * PASS_KINDS + kind) * c->rows + a->first];
+    if (x->end != a->end) *x = (PassCost){ a->end, pass_s(c, rank, a), use_of_pass(c, rank, a) };
+    return x;
+}
+
+/* Collectives of a layer take the time that the price gives them. Zeroing and freeing take none. */
+static double action_duration(void *ctx, int rank, const Action *a)
+{
+    const ProgramCost *c = ctx;
+    if (action_is_pass(a->kind)) return pass_cost(c, rank, a)->s;
+    switch (a->kind) {
+    case ACTION_GATHER_WEIGHTS: return c->shared[a->layer].gather;
+    case ACTION_REDUCE_GRADS:
+        return c->whole ? c->shared[a->layer].replicate : c->shared[a->layer].reduce;
+    case ACTION_SUM_GRADS:
+        return c->shared[a->layer].twins + (c->whole ? 0 : c->shared[a->layer].replicate);
+    case ACTION_UPDATE: return c->update[rank];
+    default: return action_is_transfer(a->kind) ? c->in->send_s : 0;
+    }
+}
+
 /* A send fills the link out of its rank, a receive the link into it, a collective both. No kernel of ours uses
  * copy engines. */
 static SimUse action_use(void *ctx, int rank, const Action *a)
@@ -175,7 +199,7 @@ static SimUse action_use(void *ctx, int rank, const Action *a)
     const ProgramCost *c = ctx;
     bool transfer = action_is_transfer(a->kind), pass = action_is_pass(a->kind);
     SimUse use = { 0 };
-    if (pass) use = use_of_pass(c, rank, a);
+    if (pass) use = pass_cost(c, rank, a)->use;
     if (a->lane != LANE_COMM && !transfer) return use;
     const int blocks = c->spec.ranks.tp > 1 ? COMM_TENSOR_BLOCKS : COMM_BLOCKS;
     if (c->multiprocessors > 0)
@@ -242,12 +266,14 @@ static Status list_shape(Planner *p, const PlanLayout *l, const PriceEntry *e, A
         LayerRange range = set_stage_prices(p, l, e, &stage[i], c);
         TRY(chunk_build(&c->spec, range, &out->shards, a, &chunk[i]));
         if (chunk[i].blocks > out->blocks) out->blocks = chunk[i].blocks;
+        for (int k = 0; k < CHUNK_ROWS; k++)
+            c->rows = chunk[i].row[k].n > c->rows ? chunk[i].row[k].n : c->rows;
     }
     for (int i = 0; i < c->spec.n_layers; i++) {
         TRY(shared_times(p, l, e, &c->layer[i]->count, &c->shared[i]));
     }
     out->chunk = chunk;
-    return OK;
+    return ARENA_ZEROED(&p->scratch, l->pp * l->vpp * PASS_KINDS * c->rows, &c->memo);
 }
 
 /* Stages hold different parameters, so each has its own update. */
@@ -316,34 +342,78 @@ Status planner_simulate(Planner *p, const PlanLayout *l, bool list, Arena *a, Pl
 bool planner_runs_list(const Planner *p) { return p->limits->at[STACK_list] != 0; }
 
 /* Seconds of a simulated step; of a mean rank those by which communication slows the compute, and those in which the
- * compute lane runs passes; the end of the last pass of all; and the work of the two lanes of each rank. */
+ * compute lane runs passes; and the end of the last pass of all. */
 typedef struct StepTime {
-    double step_s, slowed_s, busy_s, pipeline_s, (*work_s)[2];
+    double step_s, slowed_s, busy_s, pipeline_s;
 } StepTime;
 
-static Status time_of_step(const PlanStep *step, Arena *a, StepTime *out)
+/* Adds what the actions [first, end) of a rank take. */
+static void add_actions(const PlanStep *step, int rank, int first, int end, StepTime *t)
 {
-    *out = (StepTime){ .step_s = step->sim.step };
-    TRY(ARENA_ZEROED(a, step->pipeline.stages, &out->work_s));
+    const Action *at = step->pipeline.rank[rank].at;
+    const SimSpan *span = step->sim.rank[rank].span;
+    for (int i = first; i < end; i++) {
+        const bool computes = at[i].lane == LANE_COMPUTE, pass = action_is_pass(at[i].kind);
+        if (computes) t->slowed_s += span[i].slowed / step->pipeline.stages;
+        if (pass) t->pipeline_s = fmax(t->pipeline_s, span[i].end);
+        if (pass && computes) t->busy_s += (span[i].end - span[i].start) / step->pipeline.stages;
+    }
+}
+
+static StepTime time_of_step(const PlanStep *step)
+{
+    StepTime t = { .step_s = step->sim.step };
+    for (int r = 0; r < step->pipeline.stages; r++)
+        add_actions(step, r, 0, step->pipeline.rank[r].n, &t);
+    return t;
+}
+
+/* The first action of the forward of a micro-batch on the first chunk of a rank; -1: there is none. */
+static int forward_of(const Program *p, int micro)
+{
+    for (int i = 0; i < p->n; i++) {
+        const Action *a = &p->at[i];
+        if (a->kind == ACTION_FORWARD && a->micro == micro && a->first == 0) return i;
+    }
+    return -1;
+}
+
+/* Is action j the same as action i, `micros` micro-batches and `s` seconds later? */
+static bool is_later(const Program *p, const SimSpan *span, int i, int j, int micros, double s)
+{
+    const Action *a = &p->at[i], *b = &p->at[j];
+    return a->kind == b->kind && a->chunk == b->chunk && a->first == b->first && a->end == b->end &&
+           a->layer == b->layer && b->micro - a->micro == (a->micro < 0 ? 0 : micros) &&
+           fabs(span[j].start - span[i].start - s) <= STEADY * s &&
+           fabs(span[j].end - span[i].end - s) <= STEADY * s;
+}
+
+/* Adds the time of `more` further periods of so many micro-batches, if three before the last run alike on all ranks, action
+ * by action: none waits for one that is more than two periods older, so all that follow run alike, too. */
+static bool add_periods(const PlanStep *step, int micros, double more, StepTime *t)
+{
+    const int skip = step->pipeline.rank[0].micros / micros - 4;
+    StepTime each = { 0 };
     for (int r = 0; r < step->pipeline.stages; r++) {
         const Program *p = &step->pipeline.rank[r];
         const SimSpan *span = step->sim.rank[r].span;
-        for (int i = 0; i < p->n; i++) {
-            const double s = span[i].end - span[i].start;
-            if (action_is_transfer(p->at[i].kind)) continue;
-            out->work_s[r][p->at[i].lane == LANE_COMM] += s;
-            if (!action_is_pass(p->at[i].kind)) continue;
-            out->pipeline_s = fmax(out->pipeline_s, span[i].end);
-            if (p->at[i].lane == LANE_COMPUTE) out->busy_s += s / step->pipeline.stages;
-        }
-        out->slowed_s += step->sim.rank[r].slowed / step->pipeline.stages;
+        const int first = forward_of(p, skip * micros),
+                  n = forward_of(p, (skip + 1) * micros) - first;
+        if (first < 0 || n <= 0 || first + 3 * n > p->n) return false;
+        if (r == 0) each.step_s = span[first + n].start - span[first].start;
+        for (int i = first; i < first + 2 * n; i++)
+            if (!is_later(p, span, i, i + n, micros, each.step_s)) return false;
+        add_actions(step, r, first, first + n, &each);
     }
-    return OK;
+    *t = (StepTime){ t->step_s + more * each.step_s, t->slowed_s + more * each.slowed_s,
+                     t->busy_s + more * each.busy_s, t->pipeline_s + more * each.step_s };
+    return true;
 }
 
-/* Simulates a step of fewer micro-batches: for that the planner's batch is smaller. */
-static Status simulate_micros(Planner *p, const PlanLayout *l, bool list, int64_t micros,
-                              StepTime *out)
+/* Simulates a step of fewer micro-batches: for that the planner's batch is smaller. *done: the time is that of a step with
+ * `more` further periods. */
+static Status simulate_micros(Planner *p, const PlanLayout *l, bool list, int64_t micros, int more,
+                              StepTime *out, bool *done)
 {
     PlanStep step = { 0 };
     int64_t batch = p->config.train_batch;
@@ -351,59 +421,26 @@ static Status simulate_micros(Planner *p, const PlanLayout *l, bool list, int64_
     p->config.train_batch = micros * l->dp * l->micro_batch;
     Status s = simulate_step(p, l, list, false, &p->steps, &step);
     p->config.train_batch = batch;
-    if (s == OK) s = time_of_step(&step, &p->scratch, out);
+    if (s == OK) *out = time_of_step(&step);
+    *done =
+        s != OK || more == 0 || add_periods(&step, estimate_period(l->schedule, l->pp), more, out);
     arena_release(&p->steps, mark);
     return s;
 }
 
-/* What a period adds to the work of the lane to which it adds most: a step cannot grow by less for ever. */
-static double busiest_lane_s(const StepTime *more, const StepTime *less, int ranks)
-{
-    double most = 0;
-    for (int r = 0; r < ranks; r++) {
-        for (int i = 0; i < 2; i++) most = fmax(most, more->work_s[r][i] - less->work_s[r][i]);
-    }
-    return most;
-}
-
-/* The time of a step as estimate.h extends it, if a period adds the same after n periods as after 2 n of them: lanes of
- * lists wait for each other in more ways than passes do. If the busiest lane of the first periods shows that the step takes
- * longer than limit_s, or the last one does, it is stopped there. */
-static Status extend_simulations(Planner *p, const PlanLayout *l, bool list, double limit_s,
-                                 StepTime *out)
+/* The time of a step, by fewer periods once these run alike: lanes of lists wait for each other in more ways than passes
+ * do. A step that has not twice as many is simulated whole. */
+static Status simulate_time(Planner *p, const PlanLayout *l, bool list, StepTime *out)
 {
     const int micros = (int)price_micros(p, l), period = estimate_period(l->schedule, l->pp);
-    double before_s = 0;
+    bool done = false;
     int enough;
-    for (int n = isinf(limit_s) ? ESTIMATE_PERIODS : ESTIMATE_PERIODS / 2;
-         (enough = estimate_enough(l->schedule, l->pp, micros, n)) < micros; n *= 2) {
-        StepTime at[2];
-        for (int i = 0; i < 2; i++) TRY(simulate_micros(p, l, list, enough - i * period, &at[i]));
-        const int periods = (micros - enough) / period;
-        double more = periods, last_s = at[0].step_s - at[1].step_s;
-        double busiest_s = busiest_lane_s(&at[0], &at[1], l->pp);
-        bool same = fabs(last_s - before_s) <= EVEN * last_s;
-        before_s = n < ESTIMATE_PERIODS ? 0 : last_s;
-        *out = (StepTime){ .step_s = fmax(SURE * (at[0].step_s + more * busiest_s),
-                                          LAST * (at[0].step_s + more * last_s)) };
-        if (out->step_s > limit_s) return OK;
-        if (!same || last_s < (1 - EVEN) * busiest_s) continue;
-        *out = (StepTime){ at[0].step_s + more * last_s,
-                           at[0].slowed_s + more * (at[0].slowed_s - at[1].slowed_s),
-                           at[0].busy_s + more * (at[0].busy_s - at[1].busy_s),
-                           at[0].pipeline_s + more * (at[0].pipeline_s - at[1].pipeline_s), NULL };
-        return OK;
+    for (int n = ESTIMATE_PERIODS;
+         2 * (enough = estimate_enough(l->schedule, l->pp, micros, n)) < micros; n *= 2) {
+        TRY(simulate_micros(p, l, list, enough, (micros - enough) / period, out, &done));
+        if (done) return OK;
     }
-    return simulate_micros(p, l, list, micros, out);
-}
-
-static Status simulate_time(Planner *p, const PlanLayout *l, bool list, double limit_s,
-                            StepTime *out)
-{
-    ArenaMark mark = arena_mark(&p->scratch);
-    Status s = extend_simulations(p, l, list, limit_s, out);
-    arena_release(&p->scratch, mark);
-    return s;
+    return simulate_micros(p, l, list, micros, 0, out, &done);
 }
 
 /* Takes a simulated time of the pipeline. What comes after it stays, the bubble has the difference. */
@@ -444,16 +481,14 @@ static void split_step(const Planner *p, double step_s, const StepTime *t, PlanP
     price->step_s = step_s;
     planner_take_schedule(p, price, price->schedule_s);
     price->schedule_s = step_s - ends - part[PLAN_GRADIENTS];
-    /* a step that a limit stopped has no time of passes */
-    if (t->pipeline_s > 0) price->bubble = fmax(0, 1 - t->busy_s / t->pipeline_s);
+    price->bubble = fmax(0, 1 - t->busy_s / t->pipeline_s);
 }
 
-static Status price_simulated(Planner *p, const PlanLayout *l, const PlanLimit *limit, Arena *a,
-                              PlanPrice *out, PlanStep *step)
+static Status price_simulated(Planner *p, const PlanLayout *l, Arena *a, PlanPrice *out,
+                              PlanStep *step)
 {
     const PriceEntry *e = NULL;
     const bool list = planner_runs_list(p);
-    double limit_s = INFINITY;
     StepTime t;
     if (step != NULL) *step = (PlanStep){ 0 };
     TRY(planner_price(p, l, out));
@@ -462,12 +497,11 @@ static Status price_simulated(Planner *p, const PlanLayout *l, const PlanLimit *
     if (list)
         ends_s =
             out->part_s[PLAN_SLOWEST] + out->part_s[PLAN_CHECKPOINT] + e->stack.at[STACK_wait_step];
-    if (limit != NULL) limit_s = limit->step_s(limit->self, out->peak_bytes) - ends_s;
     if (step == NULL) {
-        TRY(simulate_time(p, l, list, limit_s, &t));
+        TRY(simulate_time(p, l, list, &t));
     } else {
         TRY(planner_simulate(p, l, list, a, step));
-        TRY(time_of_step(step, a, &t));
+        t = time_of_step(step);
     }
     if (list)
         split_step(p, t.step_s + ends_s, &t, out);
@@ -478,7 +512,7 @@ static Status price_simulated(Planner *p, const PlanLayout *l, const PlanLimit *
 
 Status planner_price_list(Planner *p, const PlanLayout *l, Arena *a, PlanPrice *out, PlanStep *step)
 {
-    return price_simulated(p, l, NULL, a, out, step);
+    return price_simulated(p, l, a, out, step);
 }
 
 /* ---- the planner as a search's pricer ---- */
@@ -496,7 +530,8 @@ static Status search_legal(const Planner *p, const PlanLayout *l)
 static Status search_simulate(Planner *p, const PlanLayout *l, const PlanLimit *limit,
                               PlanPrice *out)
 {
-    return price_simulated(p, l, limit, NULL, out, NULL);
+    (void)limit;
+    return price_simulated(p, l, NULL, out, NULL);
 }
 
 const SearchPricer search_planner = { planner_make,  planner_free,         search_legal,

@@ -256,27 +256,20 @@ static Status price_round(Search *s, int64_t *next)
 
 /* ---- simulations ---- */
 
-static double best_limit_s(const void *self, double bytes)
+/* Simulates these rows of `worth`. */
+static Status simulate_rows(Search *s, const int64_t *at, int n)
 {
-    (void)bytes;
-    return *(const double *)self;
-}
-
-/* Simulates these rows of `worth`. A simulation stops where it shows that the layout takes longer than limit_s. */
-static Status simulate_rows(Search *s, const int64_t *at, int n, double limit_s)
-{
-    const PlanLimit limit = { best_limit_s, &limit_s };
     PlanPrice price[TOGETHER];
 #pragma omp parallel for schedule(dynamic, 1) num_threads(s->threads)
     for (int i = 0; i < n; i++) {
         const SearchRow *row = &s->worth.row[at[i]].row;
         Planner *p = planner_of(s, row->buffers);
-        keep_failure(s, s->pricer->simulate(p, &row->layout, &limit, &price[i]));
+        keep_failure(s, s->pricer->simulate(p, &row->layout, NULL, &price[i]));
     }
     TRY(first_failure(s));
     for (int i = 0; i < n; i++) {
-        worth_learn(&s->worth, at[i], &price[i], price[i].step_s > limit_s);
-        if (price[i].step_s <= limit_s) found_add(&s->seen, &s->worth.row[at[i]].row);
+        worth_learn(&s->worth, at[i], &price[i]);
+        found_add(&s->seen, &s->worth.row[at[i]].row);
     }
     s->count.simulated += n;
     return s->bar == NULL ? OK : progress_to(s->bar, s->count.simulated);
@@ -286,9 +279,8 @@ static Status simulate_rows(Search *s, const int64_t *at, int n, double limit_s)
 static Status simulate_some(Search *s, Arena *a, int *n)
 {
     int64_t at[TOGETHER];
-    const double limit_s = found_best_s(&s->seen);
-    TRY(worth_pick(&s->worth, limit_s, TOGETHER, a, at, n));
-    return simulate_rows(s, at, *n, limit_s);
+    TRY(worth_pick(&s->worth, found_best_s(&s->seen), TOGETHER, a, at, n));
+    return simulate_rows(s, at, *n);
 }
 
 /* Prices what can win, and meanwhile simulates some: what these take prunes the others. Each time twice as many rows
@@ -338,7 +330,7 @@ static bool is_twin(const Search *s, const WorthRow *r, const Found *front)
     return false;
 }
 
-/* Simulates the rows of the front of guesses, whole, until all that are on it, and their twins, are simulated; then *out is
+/* Simulates the rows of the front of guesses until all that are on it, and their twins, are simulated; then *out is
  * that front. A row that nobody guessed to be on the front can be missing. */
 static Status simulate_front(Search *s, Arena *a, Found *out)
 {
@@ -349,14 +341,14 @@ static Status simulate_front(Search *s, Arena *a, Found *out)
         TRY(guess_front(s, a, out));
         for (int i = 0; i < out->n_front && left < TOGETHER; i++) {
             const WorthRow *r = &s->worth.row[out->front[i].id];
-            if (!r->simulated || r->rough) at[left++] = out->front[i].id;
+            if (!r->simulated) at[left++] = out->front[i].id;
         }
         const int twins = left == 0 ? TOGETHER : 0;
         for (int64_t i = 0; i < s->worth.n && left < twins; i++) {
             const WorthRow *r = &s->worth.row[i];
-            if ((!r->simulated || r->rough) && is_twin(s, r, out)) at[left++] = i;
+            if (!r->simulated && is_twin(s, r, out)) at[left++] = i;
         }
-        TRY(simulate_rows(s, at, left, INFINITY));
+        TRY(simulate_rows(s, at, left));
         if (left > 0) arena_release(a, mark);
     }
     for (int i = 0; i < out->n_front; i++) out->front[i].id = s->worth.row[out->front[i].id].row.id;

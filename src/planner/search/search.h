@@ -8,8 +8,8 @@
  *
  * All rows of a result are simulated. Meanwhile and at the end those layouts are simulated that can be among the best
  * (worth.h says what is left out, and why). The front is that of all simulated rows. To find it, layouts are simulated
- * that are on the front of what they are guessed to take. Prices and simulations are given up once they show
- * that a layout takes too long (PlanLimit).
+ * that are on the front of what they are guessed to take. Prices are given up once they show that a layout takes too
+ * long (PlanLimit).
  *
  * A schedule that the stack runs without the overlap it is made for is tried only if search.schedule names it.
  *
@@ -62,7 +62,7 @@ extern const SearchRecompute search_recompute[];
 extern const int search_recompute_n;
 
 /* The functions that price layouts, so that tests can search without a planner. Each thread opens one. legal and
- * price return ERR_ARG for an illegal layout. `limit`: PlanLimit, or NULL. */
+ * price return ERR_ARG for an illegal layout. `limit`: PlanLimit, or NULL; simulations have none. */
 typedef struct SearchPricer {
     Status (*open)(const PlanRequest *q, Planner **out);
     void (*close)(Planner *p); /* safe on NULL */

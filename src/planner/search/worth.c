@@ -113,13 +113,11 @@ Status worth_add(Worth *w, const SearchRow *row)
     return OK;
 }
 
-/* A stopped simulation says that the ratio is at least so high. */
-void worth_learn(Worth *w, int64_t i, const PlanPrice *simulated, bool rough)
+void worth_learn(Worth *w, int64_t i, const PlanPrice *simulated)
 {
     WorthRow *r = &w->row[i];
     const double ratio = simulated->step_s / r->estimate_s;
     r->row.price = *simulated;
-    r->rough = rough;
     for (int close = 0; close < 2 && !r->simulated; close++) {
         WorthKind *k = kind_of(w, &r->row.layout, close);
         k->least = k->n == 0 ? ratio : fmin(k->least, ratio);

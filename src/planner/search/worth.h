@@ -30,7 +30,6 @@ typedef struct WorthRow {
     double estimate_s, cover_s; /* cover_s: it takes at least as long; 0: nothing covers it */
     int64_t next;               /* of the same bucket; -1: the last */
     bool simulated;
-    bool rough; /* the simulation was stopped: the time is a bound */
 } WorthRow;
 
 enum {
@@ -63,8 +62,8 @@ double worth_cover_s(const Worth *w, const SearchRow *row);
 
 Status worth_add(Worth *w, const SearchRow *row);
 
-/* Row i was simulated, with this price. rough: the simulation was stopped, the time is a bound. */
-void worth_learn(Worth *w, int64_t i, const PlanPrice *simulated, bool rough);
+/* Row i was simulated, with this price. */
+void worth_learn(Worth *w, int64_t i, const PlanPrice *simulated);
 
 /* Puts the numbers of up to `most` rows that may take limit_s or less and were not simulated into `out`, by rising
  * guess. *n: how many. Releases what it takes of `scratch`. */
