@@ -55,7 +55,7 @@ static void every_published_run_is_planned_or_refused_with_a_sentence(void **sta
     CHECK(rows != NULL && rest != NULL);
     int runs = count(rows, "\"id\": "), planned = count(rows, "\"ours\": ");
     int refused = runs - count(rows, "\"refused\": null");
-    CHECK(runs >= 45);
+    CHECK(runs >= 2 * 45); /* each as its file says, and as typed */
     CHECK_INT(planned + refused, runs);
     CHECK_INT(count(o.out, "no sentence"), 0);
     int fitted = count(rows, "\"fit\": true");
@@ -89,8 +89,8 @@ static void shares_of_the_ladders_base_are_compared_with_ours(void **state)
                                      "    relative: 1.0\n    fit: true\n",
                            "");
     CHECK_EXIT(o, 0);
-    CHECK_INT(count(o.out, "\"error\": 1.0"), 1);
-    CHECK_INT(count(o.out, "\"error\": 0.0"), 1);
+    CHECK_INT(count(o.out, "\"error\": 1.0"), 2); /* as the file says, and as typed */
+    CHECK_INT(count(o.out, "\"error\": 0.0"), 2);
     CHECK_SAYS(o.out, "\"never fitted\": {\n    \"runs\": 1,\n    \"median\": 1.0,\n    "
                       "\"within\": 0.0,\n    \"inside\": 0\n");
     CHECK_SAYS(o.out, "\"fitted\": {\n    \"runs\": 1,\n    \"median\": 0.0,\n    \"within\": "
@@ -110,8 +110,8 @@ static void a_whole_training_is_compared_with_its_stops(void **state)
                            "");
     CHECK_EXIT(o, 0);
     CHECK_SAYS(o.out, "--tokens 1e12 ");
-    CHECK_INT(count(o.out, "\"error\": -0.0"), 1);
-    CHECK_INT(count(o.out, "\"error\": 0.0"), 1);
+    CHECK_INT(count(o.out, "\"error\": -0.0"), 2);
+    CHECK_INT(count(o.out, "\"error\": 0.0"), 2);
 }
 
 static void a_constant_is_set_where_the_run_does_not_give_it(void **state)
@@ -129,6 +129,46 @@ static void a_constant_is_set_where_the_run_does_not_give_it(void **state)
     o = score_text(*state, text, "--only ours --fit half");
     CHECK_EXIT(o, 2);
     CHECK_TEXT(o.err, "scoreboard: --fit half: write NAME=NUMBER or STACK.NAME=NUMBER\n");
+}
+
+/* Graphs and moments were looked up; a ladder's own option, here compiled, is what its table compares. */
+static void a_typed_run_has_what_its_table_names(void **state)
+{
+    const char *text = "title: a\ndate: b\nsource: c\ntrust: measured\nmodel: llama3-8b\n"
+                       "stack: torchtitan\nladder: up\nrun.compute: bf16\nmesh.zero: 3\n"
+                       "optimizer.moments: bf16\nplan.imbalance: 1.4\nmesh.reduce: bf16\n"
+                       "data.sequence: 4096\ntrain.batch: 16\ntrain.micro_batch: 1\n"
+                       "recompute.pieces: [layer]\nrecompute.layers: [0..2]\nruns:\n"
+                       "  - name: one\n    hardware: gb200_trays.yaml\n    gpus: 8\n"
+                       "    options: graphs=1,op_ac=1,compiled=0\n    tokens_s_gpu: 1\n"
+                       "  - name: two\n    cluster: h200:8\n    options: graphs=1,op_ac=1\n"
+                       "    tokens_s_gpu: 1\n";
+    if (!has_python()) skip();
+    Outcome o = score_text(*state, text, "--only one --fit base_gib=3");
+    CHECK_EXIT(o, 0);
+    CHECK_SAYS(o.out, "--stack torchtitan,op_ac=1,compiled=0,base_gib=3 --json");
+    CHECK_SAYS(o.out, "--cluster gb200:8 run.compute=bf16 mesh.zero=3 data.sequence=4096 "
+                      "train.batch=16 train.micro_batch=1 recompute.pieces=[layer] "
+                      "recompute.layers=[0,1,2]\"");
+    CHECK_INT(count(o.out, "optimizer.moments=bf16"), 1);
+    CHECK_INT(count(o.out, "\"typed\": {"), 2); /* of the run, and in the summary */
+}
+
+/* A load that was looked up makes the step slower; as typed both runs are the same. */
+static void what_was_looked_up_shows_in_the_typed_line_alone(void **state)
+{
+    if (!has_python()) skip();
+    Outcome o = score_text(*state,
+                           ABOUT ONE "    relative: 1\n    fit: true\n"
+                                     "  - name: lost\n    train.micro_batch: 1\n"
+                                     "    plan.imbalance: 3\n    relative: 1.0\n",
+                           "");
+    CHECK_EXIT(o, 0);
+    const char *as_typed = strstr(strstr(o.out, "\"summary\""), "\"typed\": {");
+    CHECK(as_typed != NULL);
+    CHECK_SAYS(as_typed, "\"never fitted\": {\n    \"runs\": 1,\n    \"median\": 0.0,\n    "
+                         "\"within\": 1.0,\n    \"inside\": 1\n");
+    CHECK(strstr(strstr(o.out, "\"summary\""), "\"median\": 0.0,") > as_typed);
 }
 
 static void a_run_that_cannot_be_planned_says_why(void **state)
@@ -176,6 +216,8 @@ int main(void)
         TEST(shares_of_the_ladders_base_are_compared_with_ours),
         TEST(a_whole_training_is_compared_with_its_stops),
         TEST(a_constant_is_set_where_the_run_does_not_give_it),
+        TEST(a_typed_run_has_what_its_table_names),
+        TEST(what_was_looked_up_shows_in_the_typed_line_alone),
         TEST(a_run_that_cannot_be_planned_says_why),
         TEST(a_wrong_file_is_refused_with_its_line),
     };
