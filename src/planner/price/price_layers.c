@@ -201,6 +201,18 @@ static void take_bytes(const LayerSpec *layer, const LayerDesc *desc, double kee
     if (desc->ends) n->scratch = (size_t)v->at[STACK_working_head];
 }
 
+/* Bytes of an element of experts' outputs that other trainers move to add the trained bias of the second product.
+ * Megatron-Core does so expert by expert, in plain ops and in f32, the type of routing weights (experts.py,
+ * TEGroupedMLP): a product, a sum, a join and a cast forward; two casts, two products, two sums and a join backward. */
+static const double BIAS_BYTES = (4 + 10 + 8 + 6) + (6 + 6 + 12 + 12 + 4);
+static double expert_bias_bytes(const Roofline *r, const LayerSpec *layer)
+{
+    const MoeSpec *m = &layer->as.moe;
+    if (layer->kind != LAYER_MOE || !m->expert_bias || r->stack->at[STACK_list] != 0) return 0;
+    return BIAS_BYTES * r->tokens * r->spec->ranks.imbalance *
+           (double)(m->rule.top_k * r->spec->hidden);
+}
+
 /* Applies what a stack says of a layer. Extra traffic is divided evenly over the three passes; a second forward adds
  * another third. */
 static void apply_stack(const Roofline *r, const LayerSpec *layer, LayerPrice *l)
@@ -212,7 +224,8 @@ static void apply_stack(const Roofline *r, const LayerSpec *layer, LayerPrice *l
     if (whole && keep < 0) keep = v->at[STACK_keep_input];
     if (keep >= 0) take_bytes(layer, desc, keep, v, &l->count);
     hide_exchange(v, desc, l);
-    double s = roofline_memory_s(r, stack_of_layer(v, "traffic", desc->name, 0));
+    double s = roofline_memory_s(r, stack_of_layer(v, "traffic", desc->name, 0) +
+                                        expert_bias_bytes(r, layer));
     double host = desc->begins ? 0 : stack_of_layer(v, "host", desc->name, v->at[STACK_host_layer]);
     int passes = layer->no_backward ? 1 : whole ? 4 : 3;
     l->part = computing_part(desc);

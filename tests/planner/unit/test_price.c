@@ -652,9 +652,42 @@ static void exchanges_take_the_nics_from_gradients(void **state)
     CHECK_NEAR(price_gradients_s(&t) / t.reductions, 2 * nic_s, 1e-12);
 }
 
+/* 4 of 128 experts a token, 2,880 columns, 2 layers and micro-batches: what a bias adds under a stack, beyond what it
+ * adds in our own kernels. Work without launches, so that ops differ in bytes alone. */
+static double cost_of_bias(const char *stack)
+{
+    PlanPrice price[2];
+    for (int bias = 0; bias < 2; bias++) {
+        const char *const set[] = {
+            "model.layers=2",     "mesh.ep=8",
+            "train.batch=16",     "train.micro_batch=1",
+            "run.compute=bf16",   "data.sequence=4096",
+            "plan.imbalance=1.5", bias ? "moe.expert_bias=true" : "moe.expert_bias=false"
+        };
+        Question q;
+        open_plan(&q, "gpt-oss-120b", "h200", 8, stack, set, 8);
+        CHECK_OK(planner_price(q.planner, &q.layout, &price[bias]));
+        question_close(&q);
+    }
+    return price[1].part_s[PLAN_COMPUTE] - price[0].part_s[PLAN_COMPUTE];
+}
+
+static void other_trainers_add_a_bias_of_experts_in_plain_ops(void **state)
+{
+    (void)state;
+    const double rows = 4096 * 4 * 1.5, bytes = 28 + 40, memory = 4260e9;
+    double fused = cost_of_bias("switchyard,kernel_s=0");
+    const char *const stacks[] = { "megatron,kernel_s=0", "torchtitan,kernel_s=0" };
+    for (int i = 0; i < 2; i++) {
+        double plain = cost_of_bias(stacks[i]);
+        CHECK_NEAR((plain - fused) / (2 * 2 * bytes * rows * 2880 / memory), 1, 0.02);
+    }
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
+        TEST(other_trainers_add_a_bias_of_experts_in_plain_ops),
         TEST(zero_3_hides_each_transfer_behind_its_own_pass),
         TEST(exchanges_take_the_nics_from_gradients),
         TEST(gradients_and_weights_travel_in_their_types),
