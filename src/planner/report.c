@@ -209,8 +209,8 @@ Status plan_report_basis(const PlanRequest *q, Text *out)
         q->stack->name, q->hardware->gpu_vendor);
 }
 
-/* The interval, and each input that adds more than half a percent to it. */
-static Status print_interval(const PlanPrice *p, const PlanInterval *v, Text *out)
+static Status print_interval(const char *stack, const PlanPrice *p, const PlanInterval *v,
+                             Text *out)
 {
     const char *before = "; by rates and constants of";
     TRY(text_printf(
@@ -222,9 +222,17 @@ static Status print_interval(const PlanPrice *p, const PlanInterval *v, Text *ou
         TRY(text_printf(out, "%s %s %.0f %%", before, interval_names[i], 100 * v->by[i]));
         before = ",";
     }
-    if (!v->assumed || v->by[INTERVAL_LINKS] < 0.005) return text_printf(out, "\n");
+    TRY(text_printf(out, "\n"));
+    const SheetGiven *o = &v->option;
+    if (o->name != NULL && fabs(v->option_step - 1) >= 0.02)
+        TRY(text_printf(
+            out,
+            "note        options assumed: %s=%g would change the step by %+.0f %%, more "
+            "than any other (--stack %s,%s=%g)\n",
+            o->name, o->value, 100 * (v->option_step - 1), stack, o->name, o->value));
+    if (!v->assumed || v->by[INTERVAL_LINKS] < 0.005) return OK;
     return text_printf(out,
-                       "\nnote        links assumed: %g to %g of the sheet's network, because "
+                       "note        links assumed: %g to %g of the sheet's network, because "
                        "nobody measured this one (plan calibrate --exchange)\n",
                        INTERVAL_NETWORK_LEAST, INTERVAL_NETWORK_MOST);
 }
@@ -363,7 +371,7 @@ Status plan_report_text(const PlanReport *r, Text *out)
                     "speed       %.1f tokens/s/GPU in %s, %.1f %% of the bf16 peak (MFU)\n",
                     "all", p->step_s, 100 * p->bubble, p->tokens_per_s_per_gpu,
                     precision_text(precision, p), 100 * p->mfu));
-    TRY(print_interval(p, &r->interval, out));
+    TRY(print_interval(r->stack, p, &r->interval, out));
     if (r->unbalanced > 0)
         TRY(text_printf(
             out,

@@ -6,9 +6,9 @@
 #include <math.h>
 #include <string.h>
 
-const char *const interval_names[INTERVAL_INPUTS] = {
-    "products", "attention", "memory", "links", "host", "stack", "spread", "balance"
-};
+const char *const interval_names[INTERVAL_INPUTS] = { "products", "attention", "memory",
+                                                      "links",    "host",      "stack",
+                                                      "spread",   "balance",   "options" };
 
 /* By how much numbers are off, by where they are from. Measured: our plans of layouts on H200s. Published and assumed:
  * the spread of the scoreboard's runs (docs/reference/planning.md). Of our own bytes only those of libraries are not
@@ -44,8 +44,24 @@ static const char *const sections[INTERVAL_INPUTS] = {
     [INTERVAL_HOST] = "host",
 };
 
-/* What is priced: one input worse (an IntervalInput), all as it is, or links better. */
-enum { AS_IT_IS = INTERVAL_INPUTS, BETTER_LINKS };
+/* Options of stacks that make a step faster or slower, and the value that they have if not their default: 0 or 1. */
+static const char *const options[] = { "deepep",     "graphs",          "sync_free",     "balance",
+                                       "tp_overlap", "fused_moe",       "loss_fusion",   "compiled",
+                                       "flash",      "turbo_attention", "legacy_grouped" };
+enum { OPTIONS = sizeof options / sizeof *options };
+
+/* What is priced: one input worse (an IntervalInput), all as it is, links better, or an option set the other way. */
+enum { AS_IT_IS = INTERVAL_INPUTS, BETTER_LINKS, OTHER_OPTION };
+
+/* FlashAttention-2 is the other kernel beside the newest, generation 3. */
+static SheetGiven other_way(const PlanStack *stack, const char *option)
+{
+    static const PlanInputs none;
+    Sheet sheet;
+    stack_sheet(stack, &none, &sheet);
+    double value = sheet.row[sheet_find(&sheet, option)].value;
+    return (SheetGiven){ option, value > 1 ? value - 1 : 1 - value, "", "the other way" };
+}
 
 static bool is_assumed_network(const HardwareRates *r)
 {
@@ -77,7 +93,10 @@ static Status price_all(const PlanRequest *q, int what, const PlanLayout *const 
     Hardware h = *q->hardware;
     PlanStack stack = *q->stack;
     Planner *p = NULL;
-    if (what != AS_IT_IS) change_input(what, &h, &stack);
+    if (what >= OTHER_OPTION)
+        stack.given.at[stack.given.n++] = other_way(q->stack, options[what - OTHER_OPTION]);
+    else if (what != AS_IT_IS)
+        change_input(what, &h, &stack);
     Config config = *q->config;
     if (what == INTERVAL_SPREAD) config.plan_spread *= 1 + spread_off;
     if (what == INTERVAL_BALANCE) config.plan_imbalance *= least_balanced(&config);
@@ -86,6 +105,16 @@ static Status price_all(const PlanRequest *q, int what, const PlanLayout *const 
     for (int i = 0; s == OK && i < n; i++) s = planner_price(p, l[i], &price[i]);
     planner_free(p);
     return s;
+}
+
+/* Adds what the step would be, over this one, with an option set the other way. */
+static void add_option(PlanInterval *out, const SheetGiven *option, double step)
+{
+    out->by[INTERVAL_OPTIONS] = hypot(out->by[INTERVAL_OPTIONS], fmax(0, step - 1));
+    out->time = hypot(out->time, fmax(0, step - 1));
+    out->faster = hypot(out->faster, fmax(0, 1 / step - 1));
+    if (out->option.name != NULL && fabs(log(step)) <= fabs(log(out->option_step))) return;
+    out->option = *option, out->option_step = step;
 }
 
 Status plan_intervals(const PlanRequest *q, const PlanLayout *const *l, int n, PlanInterval *out)
@@ -101,7 +130,7 @@ Status plan_intervals(const PlanRequest *q, const PlanLayout *const *l, int n, P
     for (int i = 0, all = hardware_bases(q->hardware, rates); i < all; i++)
         assumed |= is_assumed_network(&rates[i]) && (double)q->gpus > q->hardware->scale_up_gpus;
     for (int k = 0; s == OK && k < n; k++) out[k] = (PlanInterval){ .assumed = assumed };
-    for (int i = 0; s == OK && i < INTERVAL_INPUTS; i++) {
+    for (int i = 0; s == OK && i < INTERVAL_OPTIONS; i++) {
         s = price_all(q, i, l, n, worse);
         for (int k = 0; s == OK && k < n; k++) {
             double more = worse[k].peak_bytes / price[k].peak_bytes - 1;
@@ -111,6 +140,13 @@ Status plan_intervals(const PlanRequest *q, const PlanLayout *const *l, int n, P
                 out[k].faster = hypot(out[k].faster, out[k].by[i]);
             if (i != INTERVAL_BALANCE) out[k].bytes = fmax(out[k].bytes, more);
         }
+    }
+    for (int i = 0; s == OK && i < OPTIONS; i++) {
+        if (!stack_offers(q->stack, options[i]) || q->stack->given.n == SHEET_GIVEN_MAX) continue;
+        const SheetGiven other = other_way(q->stack, options[i]);
+        s = price_all(q, OTHER_OPTION + i, l, n, worse);
+        for (int k = 0; s == OK && k < n; k++)
+            add_option(&out[k], &other, worse[k].step_s / price[k].step_s);
     }
     if (s == OK && assumed) s = price_all(q, BETTER_LINKS, l, n, worse);
     for (int k = 0; s == OK && assumed && k < n; k++)

@@ -20,12 +20,15 @@
  * 1.04 times its mean over a large batch, an auxiliary loss 1.5 to 1.7 (arXiv:2408.15664, table 2). Without either
  * nothing bounds it: balancing losses of 2 to 4 in logs need an expert of at least twice the mean.
  *
+ * Options of a stack that the question does not name (graphs, a dispatcher) are each priced the other way, too.
+ *
  * Not here: what no input says, such as a slow filesystem; networks with a fault.
  */
 #ifndef PLANNER_SEARCH_INTERVAL_H
 #define PLANNER_SEARCH_INTERVAL_H
 
 #include "planner/plan.h"
+#include "planner/stack/sheet.h"
 
 typedef enum IntervalInput {
     INTERVAL_PRODUCTS,
@@ -36,6 +39,7 @@ typedef enum IntervalInput {
     INTERVAL_STACK,
     INTERVAL_SPREAD,
     INTERVAL_BALANCE,
+    INTERVAL_OPTIONS,
     INTERVAL_INPUTS
 } IntervalInput;
 
@@ -45,7 +49,9 @@ extern const char *const interval_names[INTERVAL_INPUTS];
 typedef struct PlanInterval {
     double time, faster, bytes;
     double by[INTERVAL_INPUTS];
-    bool assumed; /* domains exchange over a network that nobody measured */
+    bool assumed;      /* domains exchange over a network that nobody measured */
+    SheetGiven option; /* the one that changes the step most if set so; without a name: none does */
+    double option_step; /* the step then, over this one */
 } PlanInterval;
 
 /* Rows of the busiest rank over the mean: of routers with an auxiliary loss or a bias, and of others. */

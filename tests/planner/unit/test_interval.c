@@ -194,6 +194,55 @@ static void an_assumed_network_is_wide_and_a_measured_one_is_narrow(void **state
     CHECK(measured.faster < v.by[INTERVAL_LINKS] / 3);
 }
 
+/* Without DeepEP a step is slower: on the slow side alone. Given behind the stack's name it is sure. */
+static void an_option_that_is_not_given_may_be_the_other_one(void **state)
+{
+    (void)state;
+    PlanInterval unsaid = interval_of("mi355x", "primus");
+    question_close(&asked);
+    PlanInterval said =
+        interval_of("mi355x", "primus,deepep=1,sync_free=1,loss_fusion=1,tp_overlap=0,"
+                              "turbo_attention=1,legacy_grouped=0,balance=0");
+    question_close(&asked);
+    CHECK(unsaid.by[INTERVAL_OPTIONS] > 0.05 && unsaid.time > said.time);
+    CHECK(unsaid.option.name != NULL && unsaid.option_step > 1.05);
+    CHECK_NEAR(hypot(said.time, unsaid.by[INTERVAL_OPTIONS]), unsaid.time, 1e-9);
+    CHECK_NEAR(said.by[INTERVAL_OPTIONS], 0, 0);
+    CHECK(said.option.name == NULL);
+    PlanInterval either = interval_of("mi355x", "primus,sync_free=1,loss_fusion=1,tp_overlap=0,"
+                                                "turbo_attention=1,balance=0,legacy_grouped=0");
+    question_close(&asked);
+    CHECK_TEXT(either.option.name, "deepep");
+    CHECK_NEAR(either.option.value, 0, 0);
+    CHECK(either.by[INTERVAL_OPTIONS] > 0);
+    CHECK_NEAR(either.faster, said.faster, 1e-9); /* nothing is faster without it */
+}
+
+/* Graphs make a step faster, so they widen the fast side; flash 2 is the other kernel of torchtitan. */
+static void an_option_that_makes_a_step_faster_widens_the_fast_side(void **state)
+{
+    (void)state;
+    static const char others[] = "deepep=1,sync_free=0,loss_fusion=1,tp_overlap=0,balance=0";
+    char stack[160];
+    (void)snprintf(stack, sizeof stack, "megatron,%s", others);
+    PlanInterval unsaid = interval_of("h200", stack);
+    question_close(&asked);
+    (void)snprintf(stack, sizeof stack, "megatron,graphs=0,%s", others);
+    PlanInterval said = interval_of("h200", stack);
+    question_close(&asked);
+    CHECK_TEXT(unsaid.option.name, "graphs");
+    CHECK_NEAR(unsaid.option.value, 1, 0);
+    CHECK_NEAR(unsaid.time, said.time, 1e-9);
+    CHECK_NEAR(unsaid.faster, hypot(said.faster, 1 / unsaid.option_step - 1), 1e-9);
+    PlanInterval flash = interval_of(
+        "h200", "torchtitan,deepep=0,graphs=0,sync_free=0,balance=0,tp_overlap=0,fused_moe=0,"
+                "loss_fusion=1,compiled=1");
+    question_close(&asked);
+    CHECK_TEXT(flash.option.name, "flash");
+    CHECK_NEAR(flash.option.value, 2, 0);
+    CHECK(flash.by[INTERVAL_OPTIONS] > 0);
+}
+
 static void a_slower_section_is_alone(void **state)
 {
     (void)state;
@@ -226,6 +275,8 @@ int main(void)
         TEST(the_spread_of_gpus_is_an_input_of_its_own),
         TEST(rows_of_the_busiest_rank_widen_the_slow_side),
         TEST(an_assumed_network_is_wide_and_a_measured_one_is_narrow),
+        TEST(an_option_that_is_not_given_may_be_the_other_one),
+        TEST(an_option_that_makes_a_step_faster_widens_the_fast_side),
         TEST(a_slower_section_is_alone),
     };
     return TEST_RUN(tests);
