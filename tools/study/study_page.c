@@ -142,10 +142,14 @@ static Status page_body(const Study *s, const char *says, Text *out)
     const StudyRow *row[STUDY_ROWS];
     char title[192], gpus[32];
     const int n = legal_rows(s, row);
+    Text basis;
+    TRY(text_init(&basis, s->a));
+    TRY(plan_report_basis(&s->base, &basis));
     (void)snprintf(title, sizeof title, "%.60s on %s x %.60s: %s", s->base.config->model_name,
                    text_thousands(gpus, s->base.gpus), s->base.hardware->gpu_title, s->kind->title);
     TRY(page_begin(out, title));
     TRY(text_markup(out, "<header><h1>%s</h1><p>%s</p></header>\n", title, says));
+    TRY(text_markup(out, "<p class=\"note\">%s</p>\n", basis.data));
     TRY(speed_chart(s, row, n, out));
     TRY(bar_charts(s, row, n, out));
     TRY(rank_charts(s, row, n, out));

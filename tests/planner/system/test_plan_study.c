@@ -25,9 +25,10 @@ static void a_study_draws_a_page(void **state)
 {
     Lab *lab = *state;
     static const char *const names[] = { "micro-batch", "ep", "recompute", "precision", "memory" };
-    static const char *const parts[] = { "<!DOCTYPE html>", "Shares of the step",
-                                         "Memory of the fullest GPU", "273.6 GiB may be used",
-                                         "</html>" };
+    static const char *const parts[] = {
+        "<!DOCTYPE html>",           "Shares of the step",    "<p class=\"note\">rates       ",
+        "Memory of the fullest GPU", "273.6 GiB may be used", "</html>"
+    };
     for (size_t i = 0; i < sizeof names / sizeof *names; i++) {
         Outcome o = RUN(lab, "page", STUDY(names[i]), ON_8, "mesh.pp=1", "--html", "a.html");
         CHECK_EXIT(o, 0);
