@@ -467,7 +467,7 @@ LEARNERS := $(call test_of,tests/fuzz/fuzz_tiktoken.c tests/corpus/unit/test_*.c
 $(LEARNERS): $(BESIDE_OBJ.tokenizer)
 $(addprefix $B/tests/fuzz/fuzz_,chat template): $(BESIDE_OBJ.chat)
 $(addprefix $B/tests/convert/unit/test_,convert folders): $(BESIDE_OBJ.hf)
-$(addprefix $B/tests/,fuzz/fuzz_timeline engine/mesh/test_pipeline pages/unit/test_timeline): $(BESIDE_OBJ.viz)
+$(addprefix $B/tests/,fuzz/fuzz_timeline fuzz/fuzz_scaling engine/mesh/test_pipeline pages/unit/test_timeline): $(BESIDE_OBJ.viz)
 
 # under CONFIG=fuzz with libFuzzer, else with a main that replays a corpus
 $(FUZZ): $B/tests/fuzz/%: $O/tests/fuzz/%.c.o $(addprefix $O/tests/harness/,fuzz.c.o fuzz_maps.c.o) $(if $(filter fuzz,$(CONFIG)),,$O/tests/harness/replay.c.o) $(LIB)

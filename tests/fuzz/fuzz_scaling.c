@@ -1,6 +1,6 @@
 /* Any bytes as a file of scaling curves: refused with a sentence, or a curve that can be drawn. */
 #include "harness/fuzz.h"
-#include "planner/page/pipeline_page.h"
+#include "viz/scaling_file.h"
 
 static Status look(Fuzz *f)
 {

@@ -1,7 +1,7 @@
 /* viz: draws recorded or simulated pipelines and scaling curves on a page, and prints their figures. */
 #include "app/options/options.h"
 #include "beside/beside.h"
-#include "planner/page/pipeline_page.h"
+#include "viz/scaling_file.h"
 #include "viz/timeline_file.h"
 
 /* The targets of the options. */

@@ -51,10 +51,7 @@ Status pipeline_style(Text *out);
 Status pipeline_timeline(Text *out, const Timeline *t, double axis_s);
 Status pipeline_ranks(Text *out, const Timeline *t);
 
-/* scaling.c: {"title": ..., "scaling": [{"gpus": ..., ...}, ...]}, the keys those of Scaling.
- * ERR_FORMAT names the point that is wrong. */
-Status scaling_read(const char *path, Arena *a, Scaling *out);
-/* One <svg> SCALING_HEIGHT high over the number of GPUs: efficiency or tokens/s/GPU. */
+/* scaling.c: one <svg> SCALING_HEIGHT high over the number of GPUs: efficiency or tokens/s/GPU. */
 Status scaling_svg(Text *out, const Scaling *s, int n, int width, bool tokens);
 /* A section with both pictures and a table of all points. */
 Status scaling_section(Text *out, const Scaling *s, int n);

@@ -4,6 +4,7 @@
 #include "engine/base/rng.h"
 #include "pages/unit/xml_check.h"
 #include "planner/page/pipeline_page.h"
+#include "viz/scaling_file.h"
 #include "viz/timeline_file.h"
 
 #include <stdlib.h>
