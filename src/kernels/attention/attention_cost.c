@@ -78,7 +78,6 @@ OpCost attention_bwd_cost(const AttentionBwd *a)
     Shape s = attention_bwd_shape(a);
     OpCost c = attention_cost(&s, 3 * s.dk + 2 * s.dv, &attention_bwd_kernels, a->kernel,
                               OP_ATTENTION_BWD, a);
-    if (c.work == WORK_ATTENTION_BACKWARD && s.act != DTYPE_F32)
-        c.work = WORK_ATTENTION_ORDERED;
+    if (c.work == WORK_ATTENTION_BACKWARD && s.act != DTYPE_F32) c.work = WORK_ATTENTION_ORDERED;
     return c;
 }

@@ -222,7 +222,8 @@ static void an_option_that_is_not_given_may_be_the_other_one(void **state)
 static void an_option_that_makes_a_step_faster_widens_the_fast_side(void **state)
 {
     (void)state;
-    static const char others[] = "deepep=1,sync_free=0,loss_fusion=1,tp_overlap=0,balance=0,flash=3";
+    static const char others[] =
+        "deepep=1,sync_free=0,loss_fusion=1,tp_overlap=0,balance=0,flash=3";
     char stack[160];
     (void)snprintf(stack, sizeof stack, "megatron,%s", others);
     PlanInterval unsaid = interval_of("h200", stack);
