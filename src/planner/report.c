@@ -225,11 +225,9 @@ static Status print_interval(const char *stack, const PlanPrice *p, const PlanIn
     TRY(text_printf(out, "\n"));
     const SheetGiven *o = &v->option;
     if (o->name != NULL && fabs(v->option_step - 1) >= 0.02)
-        TRY(text_printf(
-            out,
-            "note        options assumed: %s=%g would change the step by %+.0f %%, more "
-            "than any other (--stack %s,%s=%g)\n",
-            o->name, o->value, 100 * (v->option_step - 1), stack, o->name, o->value));
+        TRY(text_printf(out,
+                        "note        options assumed: with --stack %s,%s=%g a step takes %.2f x\n",
+                        stack, o->name, o->value, v->option_step));
     if (!v->assumed || v->by[INTERVAL_LINKS] < 0.005) return OK;
     return text_printf(out,
                        "note        links assumed: %g to %g of the sheet's network, because "

@@ -44,7 +44,7 @@ static const char *const sections[INTERVAL_INPUTS] = {
     [INTERVAL_HOST] = "host",
 };
 
-/* Options of stacks that make a step faster or slower, and the value that they have if not their default: 0 or 1. */
+/* Options of stacks that make a step faster or slower. They are 0 or 1, and flash is 2 or 3. */
 static const char *const options[] = { "deepep",     "graphs",          "sync_free",     "balance",
                                        "tp_overlap", "fused_moe",       "loss_fusion",   "compiled",
                                        "flash",      "turbo_attention", "legacy_grouped" };
@@ -53,7 +53,6 @@ enum { OPTIONS = sizeof options / sizeof *options };
 /* What is priced: one input worse (an IntervalInput), all as it is, links better, or an option set the other way. */
 enum { AS_IT_IS = INTERVAL_INPUTS, BETTER_LINKS, OTHER_OPTION };
 
-/* FlashAttention-2 is the other kernel beside the newest, generation 3. */
 static SheetGiven other_way(const PlanStack *stack, const char *option)
 {
     static const PlanInputs none;

@@ -423,6 +423,20 @@ static void a_written_row_is_taken_by_plan_and_train(void **state)
                "layout: \"Et*14|t*13L\"");
 }
 
+/* The note names the option and its other value; what is given is not open. */
+static void an_option_that_is_left_open_is_named(void **state)
+{
+    Outcome o = RUN(*state, "open", LAYOUT, "--cluster", "mi355x:8", "--stack",
+                    "primus,deepep=0,turbo_attention=1,legacy_grouped=0");
+    CHECK_EXIT(o, 0);
+    CHECK_SAYS(o.out, "note        options assumed: with --stack primus,deepep=0,turbo_attention=1,"
+                      "legacy_grouped=0,sync_free=0 a step takes 1.");
+    CHECK_SAYS(o.out, ", options ");
+    o = RUN(*state, "open", LAYOUT, "--cluster", "mi355x:8");
+    CHECK_EXIT(o, 0);
+    CHECK(strstr(o.out, "options assumed") == NULL);
+}
+
 static void what_rates_are_and_where_a_stack_ran_is_said(void **state)
 {
     Outcome o = RUN(*state, "rates", LAYOUT, "--cluster", "mi355x:8", "fp8.recipe=tensor");
@@ -572,6 +586,7 @@ int main(void)
         LAB_TEST(a_plan_takes_the_exchange_that_hosts_ask_for),
         LAB_TEST(a_written_row_is_taken_by_plan_and_train),
         LAB_TEST(what_rates_are_and_where_a_stack_ran_is_said),
+        LAB_TEST(an_option_that_is_left_open_is_named),
         LAB_TEST(a_calibrated_network_plans_with_the_narrow_interval),
     };
     return LAB_RUN_ALL(tests);
