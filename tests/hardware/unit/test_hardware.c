@@ -211,7 +211,7 @@ static void a_kernel_for_attention_may_have_rates_of_its_own(void **state)
     CHECK_NEAR(rate, 200e12, 1);
     CHECK(hardware_kernel_rate(&h, "plain", true, 2000, &rate));
     CHECK_NEAR(rate, 70e12, 1);
-    CHECK(!hardware_kernel_rate(&h, "cudnn", false, 2000, &rate));
+    CHECK(!hardware_kernel_rate(&h, "hopper", false, 2000, &rate));
     CHECK(!hardware_kernel_rate(&h, "none", false, 2000, &rate));
     CHECK_NEAR(rate_of(&h, WORK_ATTENTION_PLAIN, HARDWARE_BF16, 4096), 500, 1e-9);
     hardware_slow(&h, "attention_kernels", 2);
@@ -295,8 +295,8 @@ static void a_wrong_file_is_told_with_its_place(void **state)
           "plian is not a number of this section, did you mean plain?" },
         { LINES, "attention_kernels: {plain: [[1000, 4000]], source: s}",
           "attention_kernels.plain reaches 4000 TFLOP/s at 1000, more than peak.bf16 1000" },
-        { LINES, "attention_kernels: {cudnn_backward: [[9, 4], [8, 4]], source: s}",
-          "sizes of attention_kernels.cudnn_backward must rise, 8 stands behind 9" },
+        { LINES, "attention_kernels: {hopper_backward: [[9, 4], [8, 4]], source: s}",
+          "sizes of attention_kernels.hopper_backward must rise, 8 stands behind 9" },
         { LINES, "attention_kernels: {plain: [[1000, 400]]}",
           "attention_kernels.source is missing" },
         { LINES, "gpu: {title: T}", "a.yaml:10:1: gpu stands here a second time" },
