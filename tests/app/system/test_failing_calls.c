@@ -454,7 +454,7 @@ static bool names_reason(const Outcome *o, const How *how)
 {
     const char *reason = strerror(how->error);
     return strstr(o->err, reason) != NULL || strstr(o->out, reason) != NULL ||
-           strstr(o->err, "[out of memory]") != NULL ||
+           strstr(o->err, "[out of memory]") != NULL || strstr(o->err, "no memory left") != NULL ||
            strstr(o->err, "the system refused to reserve") != NULL;
 }
 
