@@ -4,7 +4,6 @@
 extern "C" {
 extern const GpuVendor op_vendor = VENDOR_AMD;
 extern const OpLibrary op_library[LIBRARY_COUNT] = {
-    {},
     {
         .name = "hipBLASLt",
         .open = hipblaslt_open,
