@@ -443,6 +443,14 @@ static const HardwareCurve *kernel_curve(const Hardware *h, int row)
     return kernel ? (const void *)((const char *)h + rows[row].offset) : NULL;
 }
 
+static bool same_curve(const HardwareCurve *a, const HardwareCurve *b)
+{
+    bool same = a->n == b->n;
+    for (int i = 0; i < a->n && same; i++)
+        same = a->at[i].size == b->at[i].size && a->at[i].tflops == b->at[i].tflops;
+    return same;
+}
+
 bool hardware_kernel_rate(const Hardware *h, const char *kernel, bool backward, double size,
                           double *flop_s)
 {
@@ -470,8 +478,9 @@ static void drop_kernels(Hardware *h, const Hardware *base)
     const size_t of = curves[WORK_ATTENTION][0], bytes = CURVES * sizeof(HardwareCurve);
     if (memcmp((char *)h + of, (const char *)base + of, bytes) == 0) return;
     for (int i = 0; i < ROWS; i++) {
-        HardwareCurve *c = (HardwareCurve *)(uintptr_t)kernel_curve(h, i);
-        if (c != NULL && memcmp(c, kernel_curve(base, i), sizeof *c) == 0) c->n = 0;
+        const HardwareCurve *of_base = kernel_curve(base, i);
+        if (of_base == NULL || !same_curve(kernel_curve(h, i), of_base)) continue;
+        ((HardwareCurve *)(void *)((char *)h + rows[i].offset))->n = 0;
     }
 }
 
