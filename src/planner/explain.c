@@ -121,8 +121,9 @@ static Status explain_buffers(Explained *x, const EstimateRank *of)
     };
     const PlanPrice *price = x->r->price;
     const RankPrice *r = &x->ranks.rank[price->worst_rank];
-    double term[BUFFER_TERMS], stack = x->entry->stack.at[STACK_workspace] / MIB;
-    TRY(price_buffers(x->p, x->r->layout, x->entry, r, of, term));
+    double term[BUFFER_TERMS], step, stack = x->entry->stack.at[STACK_workspace] / MIB;
+    TRY(price_step_bytes(x->p, x->r->layout, x->entry, &step));
+    price_buffers(x->p, x->r->layout, x->entry, r, of, step, term);
     TRY(text_printf(x->out, "  buffers %.3f GiB =", price->memory[PLAN_BUFFERS] / PLAN_GIB));
     for (int i = 0; i < BUFFER_TERMS; i++)
         TRY(text_printf(x->out, "%s %s %.2f MiB", i > 0 ? " +" : "", names[i], term[i] / MIB));

@@ -4,6 +4,7 @@
 #include "engine/backend/backend.h"
 #include "engine/config/ramp.h"
 #include "engine/model/recipe_text.h"
+#include "kernels/core/cpu_set.h"
 #include "kernels/core/kernels.h"
 #include "kernels/exchange/exchange.h"
 
@@ -99,7 +100,8 @@ static Status planner_setup(Planner *p, const PlanRequest *q)
     TRY(ARENA_ZEROED(&p->kept, PRICE_ENTRIES, &p->entry));
     TRY(ARENA_ZEROED(&p->kept, PRICE_PARTITIONS, &p->partition));
     TRY(estimator_init(&p->estimator, ESTIMATE_BYTES));
-    TRY(exec_init(&p->exec, &p->kept, &p->scratch, 1, CPU_AUTO));
+    /* the same digits on each processor that plans */
+    TRY(exec_init(&p->exec, &p->kept, &p->scratch, 1, op_set_base.isa));
     TRY(price_classes(p));
     TRY(check_recipe(p));
     TRY(check_offload(q));

@@ -6,12 +6,15 @@
 
 #include "engine/step/slots.h"
 #include "engine/train/train.h"
+#include "kernels/core/cpu_set.h"
 #include "kernels/head/head.h"
 #include "planner/price/price_private.h"
 
-/* A plan is for GPUs. The engine counts here as on a CPU, whose chunks of logits are smaller. */
-static inline void counted_gpu_chunk(Config *c)
+/* A plan is for GPUs, with the same bytes whatever processor plans. The engine counts here as on a CPU, whose chunks of
+ * logits are smaller. */
+static inline void counted_like_plans(Config *c)
 {
+    c->run_cpu_isa = op_set_base.isa;
     Dtype act = c->run_compute == COMPUTE_BF16 ? DTYPE_BF16 : DTYPE_F32;
     c->model_loss_chunk = head_chunk(c->model_loss_chunk, true, c->model_vocab / c->mesh_tp, act);
 }
@@ -35,7 +38,7 @@ static inline Status counted_config(Planner *p, const PlanLayout *l, const Layou
     c.mesh_etp = plan_etp(l);
     c.mesh_schedule = l->schedule->name;
     c.train_micro_batch = l->micro_batch;
-    counted_gpu_chunk(&c);
+    counted_like_plans(&c);
     c.recompute_layers.n = 0;
     if (l->again != NULL) c.recompute_layers = *l->again;
     for (int i = 0; i < price_stage_count(l) && l->again == NULL; i++) {

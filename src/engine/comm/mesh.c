@@ -3,6 +3,7 @@
 #include "engine/comm/mesh.h"
 
 #include <stdio.h>
+#include <string.h>
 
 const char *const mesh_group_names[GROUP_COUNT] = {
     [GROUP_WORLD] = "world",
@@ -162,7 +163,7 @@ typedef struct GroupSpan {
     int size, stride;
 } GroupSpan;
 
-static GroupSpan span_of(const MeshShape *s, MeshGroup g)
+static void find_spans(const MeshShape *s, GroupSpan out[GROUP_COUNT])
 {
     int tp = mesh_tp(s), sequence = mesh_sequence_ranks(s);
     int inner = s->shard * sequence, stage = s->replicate * inner;
@@ -185,10 +186,15 @@ static GroupSpan span_of(const MeshShape *s, MeshGroup g)
         [GROUP_PP] = { s->pp, stage },
         [GROUP_REPLICA_STAGE] = { mesh_ranks(s), 1 },
     };
-    return of[g];
+    memcpy(out, of, sizeof of);
 }
 
-int mesh_group_size(const MeshShape *s, MeshGroup g) { return span_of(s, g).size; }
+int mesh_group_size(const MeshShape *s, MeshGroup g)
+{
+    GroupSpan of[GROUP_COUNT];
+    find_spans(s, of);
+    return of[g].size;
+}
 
 /* With the hierarchical exchange, tokens use the groups inside and across hosts instead of the whole EP
  * group. */
@@ -204,10 +210,10 @@ bool mesh_exchanges(const MeshShape *s, MeshGroup g, bool stores)
 /* A group of one rank has any stride. */
 MeshGroup mesh_first(const MeshShape *s, MeshGroup g)
 {
-    const GroupSpan of = span_of(s, g);
+    GroupSpan of[GROUP_COUNT];
+    find_spans(s, of);
     for (MeshGroup f = GROUP_WORLD; f < g; f++) {
-        const GroupSpan other = span_of(s, f);
-        if (other.size == of.size && (of.size == 1 || other.stride == of.stride)) return f;
+        if (of[f].size == of[g].size && (of[g].size == 1 || of[f].stride == of[g].stride)) return f;
     }
     return g;
 }

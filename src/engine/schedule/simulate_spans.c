@@ -221,6 +221,11 @@ static void begin_span(Run *run, int rank, int queue, SimSpan span, double own_s
     s->pace[queue] = pace;
     s->span[s->head[queue]] = span;
     s->end[queue] = span.start + own_s * pace;
+    const int next = s->next[s->head[queue]];
+    if (next < 0) return;
+    __builtin_prefetch(&s->p->at[next]); /* lists of all ranks exceed the caches */
+    __builtin_prefetch(&s->p->at[next].early);
+    __builtin_prefetch(&s->span[next], 1);
 }
 
 /* Several queues of a rank can end at the same moment, so all of them are looked at. */
@@ -296,8 +301,10 @@ static void set_end(Run *run, int leaf, double end)
 {
     run->end[leaf] = end;
     for (int i = leaf / 2; i > 0; i /= 2) {
-        const double *below = &run->end[2 * i];
-        run->end[i] = below[0] < below[1] ? below[0] : below[1];
+        const double left = run->end[2 * i], right = run->end[2 * i + 1];
+        const double least = left < right ? left : right;
+        if (run->end[i] == least) break;
+        run->end[i] = least;
     }
 }
 

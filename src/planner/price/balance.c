@@ -27,7 +27,7 @@ static double fill_stages(Table *t, double limit, double (*join)(double before, 
         for (int n = k; n <= t->pieces - (t->stages - k); n++) {
             for (int b = n - 1; b >= k - 1; b--) {
                 double stage = stage_cost(t, b, n);
-                if (stage > limit) break;
+                if (stage > limit || join(0, stage) >= t->best[k * row + n]) break;
                 double all = join(t->best[(k - 1) * row + b], stage);
                 if (all >= t->best[k * row + n]) continue;
                 t->best[k * row + n] = all;

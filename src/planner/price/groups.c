@@ -38,9 +38,10 @@ static Status rank_memories(Planner *p, const PlanLayout *l, const PlanPrice *pr
     TRY(grouped_make(p, l, price, &g));
     TRY(estimate(&p->estimator, &g.in, &t));
     memset(out, 0, (size_t)l->pp * sizeof *out);
-    const double comm_bytes = price_comm_bytes(&g.l, g.entry);
+    AlikeBytes alike = { .comm = price_comm_bytes(&g.l, g.entry) };
+    TRY(price_step_bytes(p, &g.l, g.entry, &alike.step));
     for (int r = 0; r < l->pp; r++)
-        TRY(price_rank_memory(p, &g.l, g.entry, &g.ranks.rank[r], &t.rank[r], comm_bytes, out[r]));
+        price_rank_memory(p, &g.l, g.entry, &g.ranks.rank[r], &t.rank[r], &alike, out[r]);
     return OK;
 }
 

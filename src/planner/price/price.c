@@ -1,7 +1,5 @@
 /* price: memory and time of a layout: it adds up layers (price_layers.c) to chunks, chunks to ranks, and ranks to
- * the step with the estimated schedule. The fullest rank decides the memory.
- *
- * Not here: lower bounds (price_bound.c), simulated steps (price_program.c). */
+ * the step with the estimated schedule. The fullest rank decides the memory. */
 #include "planner/price/price_private.h"
 
 #include "engine/count/capacity.h"
@@ -356,26 +354,31 @@ static void param_bytes(const PriceEntry *e, const ParamShards *shards, const Ra
     if (e->offload && price_by_host(e)) memory[PLAN_MAIN] = memory[PLAN_OPTIMIZER] = 0;
 }
 
-Status price_buffers(const Planner *p, const PlanLayout *l, const PriceEntry *e, const RankPrice *r,
-                     const EstimateRank *slots, double term[BUFFER_TERMS])
+void price_buffers(const Planner *p, const PlanLayout *l, const PriceEntry *e, const RankPrice *r,
+                   const EstimateRank *slots, double step_bytes, double term[BUFFER_TERMS])
+{
+    const ParamTable t = { .spaces = r->sum.params };
+    ParamShards shards = price_shards(p, l, e);
+    const double *v = e->stack.at;
+    double positions = (double)p->config.data_sequence, half = (double)p->spec.rotary.dim / 2;
+    term[BUFFER_GATHERED] = round_bytes((double)params_gathered_bytes(&t, &shards));
+    term[BUFFER_ROWS] = r->ring[RING_FORWARD] + r->ring[RING_BACKWARD];
+    if (v[STACK_working] >= 0) term[BUFFER_ROWS] = v[STACK_working];
+    term[BUFFER_TRANSFERS] = slots->entries * (double)e->plain[0].count.stream;
+    term[BUFFER_STEP] = step_bytes;
+    term[BUFFER_ROTARY] = 2 * round_bytes(4 * positions * half);
+    term[BUFFER_EXCHANGE] = v[STACK_exchange_buffers];
+}
+
+Status price_step_bytes(const Planner *p, const PlanLayout *l, const PriceEntry *e, double *out)
 {
     const EngineShape shape = { .batch = p->config.train_batch / l->dp,
                                 .micro_batch = l->micro_batch,
                                 .sequence = p->config.data_sequence / l->cp,
                                 .domains = 1 };
-    const ParamTable t = { .spaces = r->sum.params };
-    ParamShards shards = price_shards(p, l, e);
-    const double *v = e->stack.at;
-    double positions = (double)p->config.data_sequence, half = (double)p->spec.rotary.dim / 2;
-    size_t step = 0;
-    TRY(engine_step_bytes(&e->spec, &shape, &step));
-    term[BUFFER_GATHERED] = round_bytes((double)params_gathered_bytes(&t, &shards));
-    term[BUFFER_ROWS] = r->ring[RING_FORWARD] + r->ring[RING_BACKWARD];
-    if (v[STACK_working] >= 0) term[BUFFER_ROWS] = v[STACK_working];
-    term[BUFFER_TRANSFERS] = slots->entries * (double)e->plain[0].count.stream;
-    term[BUFFER_STEP] = (double)step;
-    term[BUFFER_ROTARY] = 2 * round_bytes(4 * positions * half);
-    term[BUFFER_EXCHANGE] = v[STACK_exchange_buffers];
+    size_t bytes = 0;
+    TRY(engine_step_bytes(&e->spec, &shape, &bytes));
+    *out = (double)bytes;
     return OK;
 }
 
@@ -407,27 +410,26 @@ static double activations_of(const RankPrice *r, const EstimateRank *slots)
     return slots->slot_arena_bytes + fmax(0, r->eval - slots->first_slot_bytes);
 }
 
-Status price_rank_memory(const Planner *p, const PlanLayout *l, const PriceEntry *e,
-                         const RankPrice *r, const EstimateRank *slots, double comm_bytes,
-                         double memory[PLAN_KINDS])
+void price_rank_memory(const Planner *p, const PlanLayout *l, const PriceEntry *e,
+                       const RankPrice *r, const EstimateRank *slots, const AlikeBytes *alike,
+                       double memory[PLAN_KINDS])
 {
     ParamShards shards = price_shards(p, l, e);
     double term[BUFFER_TERMS];
-    TRY(price_buffers(p, l, e, r, slots, term));
+    price_buffers(p, l, e, r, slots, alike->step, term);
     param_bytes(e, &shards, r, memory);
     const double *v = e->stack.at;
     memory[PLAN_BUFFERS] = 0;
     for (int i = 0; i < BUFFER_TERMS; i++) memory[PLAN_BUFFERS] += term[i];
     memory[PLAN_ACTIVATIONS] = activations_of(r, slots);
     memory[PLAN_WORKSPACE] = r->scratch + v[STACK_workspace];
-    memory[PLAN_RESERVE] = v[STACK_reserve] + comm_bytes;
+    memory[PLAN_RESERVE] = v[STACK_reserve] + alike->comm;
     /* Gradients come as the only backward frees activations; its layers need buffers when logits are gone. */
-    if (v[STACK_late_grads] == 0 || l->pp > 1 || price_micros(p, l) > 1) return OK;
+    if (v[STACK_late_grads] == 0 || l->pp > 1 || price_micros(p, l) > 1) return;
     const double logits = fmin(v[STACK_working_head], memory[PLAN_WORKSPACE]);
     const double later = memory[PLAN_GRADS] + fmin(logits, memory[PLAN_BUFFERS]);
     memory[PLAN_WORKSPACE] -= logits;
     memory[PLAN_ACTIVATIONS] = fmax(0, memory[PLAN_ACTIVATIONS] + logits - later);
-    return OK;
 }
 
 /* ---- a layout ---- */
@@ -554,10 +556,11 @@ Status price_rank_ends(const Planner *p, const PlanLayout *l, const PriceEntry *
     return OK;
 }
 
-/* Has a rank all sums of the rank before? */
+/* Has a rank all sums of the rank before? Where padding differs, it only takes longer. */
 static bool is_alike(const PriceRanks *n, int r)
 {
-    return r > 0 && memcmp(&n->rank[r], &n->rank[r - 1], sizeof *n->rank) == 0;
+    const char *rank = (const char *)&n->rank[r];
+    return r > 0 && memcmp(rank, rank - sizeof *n->rank, sizeof *n->rank) == 0;
 }
 
 /* The parts after the schedule. The slowest rank of each part counts. */
@@ -607,14 +610,15 @@ static void price_parts(const PlanLayout *l, const PriceEntry *e, const PriceRan
 static Status price_memory(Planner *p, const PlanLayout *l, const PriceEntry *e,
                            const PriceRanks *n, const EstimateRank *slots, PlanPrice *out)
 {
-    const double comm_bytes = price_comm_bytes(l, e);
+    AlikeBytes alike = { .comm = price_comm_bytes(l, e) };
     double memory[PLAN_KINDS] = { 0 };
+    TRY(price_step_bytes(p, l, e, &alike.step));
     for (int r = 0; r < l->pp; r++) {
         double sum = 0;
         if (is_alike(n, r) && slots[r].entries == slots[r - 1].entries)
             memory[PLAN_ACTIVATIONS] = activations_of(&n->rank[r], &slots[r]);
         else
-            TRY(price_rank_memory(p, l, e, &n->rank[r], &slots[r], comm_bytes, memory));
+            price_rank_memory(p, l, e, &n->rank[r], &slots[r], &alike, memory);
         for (int i = 0; i < PLAN_KINDS; i++) sum += memory[i];
         ParamShards shards = price_shards(p, l, e);
         double host = e->offload ? price_host_bytes(e, &shards, &n->rank[r]) : 0;

@@ -120,20 +120,22 @@ static double slots_bound(const PlanLayout *l, double micros)
     return fmin(slots, most);
 }
 
-/* part: bytes of a slot, and of an arena of gradients; split passes have at least one. */
-static Status bytes_bound(const Planner *p, const PlanLayout *l, const PriceEntry *e,
-                          const RankPrice *rank, const double part[SLOT_PARTS], double *bytes)
+/* Of a slot, and of an arena of gradients; split passes have at least one. */
+static double bytes_bound(const Planner *p, const PlanLayout *l, const PriceEntry *e,
+                          const BoundSums *s)
 {
+    const double *part = s->slot;
+    double bytes = 0;
     double memory[PLAN_KINDS] = { 0 }, micros = (double)price_micros(p, l);
     double waits = e->stack.at[STACK_waiting]; /* of a slot, while its weight gradients wait */
     double share = waits < 0 ? 1 : fmin(1, waits), grads = waits < 0 ? part[SLOT_GRADS] : 0;
     bool whole = (l->schedule->least.passes & CHUNK_SPLIT) == 0;
     double arenas = slots_bound(l, micros) * part[SLOT_KEEP] * (whole ? 1 : share) + grads;
     EstimateRank slots = { .slot_arena_bytes = arenas, .first_slot_bytes = INFINITY };
-    TRY(price_rank_memory(p, l, e, rank, &slots, price_comm_bytes(l, e), memory));
-    *bytes = 0;
-    for (int i = 0; i < PLAN_KINDS; i++) *bytes += memory[i];
-    return OK;
+    const AlikeBytes alike = { price_comm_bytes(l, e), s->step_bytes };
+    price_rank_memory(p, l, e, &s->least, &slots, &alike, memory);
+    for (int i = 0; i < PLAN_KINDS; i++) bytes += memory[i];
+    return bytes;
 }
 
 /* Adds up the chunks of rank 0. With `part` also their bytes: for each part of a slot, those of the smallest chunk. */
@@ -185,6 +187,7 @@ static Status bound_sums(Planner *p, const PlanLayout *l, const BoundKey *key, B
     least.room = capacity_least(&p->config, plan_expert_ranks(l));
     if (l->again != NULL) most.again = NULL, most.recompute_blocks = -1;
     *s = (BoundSums){ .slot = { INFINITY, INFINITY } };
+    TRY(price_step_bytes(p, l, key->least, &s->step_bytes));
     TRY(ARENA_NEW(&p->scratch, l->pp, &passes));
     add_rank_0(p, &least, key->least, key->stage, s->slot, &s->least);
     add_rank_0(p, l, key->largest, key->stage, NULL, &s->largest);
@@ -219,7 +222,7 @@ Status planner_bound(Planner *p, const PlanLayout *l, double *bytes, double *ste
     };
     TRY(bound_sums(p, l, &key, s));
     TRY(price_rank_ends(p, l, largest, &s->largest, part_s));
-    TRY(bytes_bound(p, l, e, &s->least, s->slot, bytes));
+    *bytes = bytes_bound(p, l, e, s);
     *step_s = s->schedule_s + part_s[PLAN_GRADIENTS] + part_s[PLAN_UPDATE] +
               part_s[PLAN_CHECKPOINT] + e->stack.at[STACK_wait_step];
     arena_release(&p->scratch, mark);

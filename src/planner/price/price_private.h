@@ -149,11 +149,16 @@ typedef struct BoundKey {
     int pp, vpp, recompute_blocks;
 } BoundKey;
 
+/* Bytes that are the same for all ranks of a layout: price_comm_bytes and price_step_bytes. */
+typedef struct AlikeBytes {
+    double comm, step;
+} AlikeBytes;
+
 /* Sums of planner_bound: of rank 0 in both entries, the least bytes of its slots, and the schedule's time. */
 typedef struct BoundSums {
     BoundKey key;
     RankPrice least, largest;
-    double slot[SLOT_PARTS], schedule_s;
+    double slot[SLOT_PARTS], schedule_s, step_bytes;
 } BoundSums;
 
 struct Planner {
@@ -256,10 +261,9 @@ Status price_input(Planner *p, const PlanLayout *l, const PriceEntry *e, PriceRa
                    EstimateInput *out);
 ChunkBytes price_add_bytes(RankPrice *r, const PlanLayout *l, const PriceEntry *e,
                            const ChunkPrice *c, unsigned passes);
-/* comm_bytes: price_comm_bytes, the same for all ranks of a layout. */
-Status price_rank_memory(const Planner *p, const PlanLayout *l, const PriceEntry *e,
-                         const RankPrice *r, const EstimateRank *slots, double comm_bytes,
-                         double memory[PLAN_KINDS]);
+void price_rank_memory(const Planner *p, const PlanLayout *l, const PriceEntry *e,
+                       const RankPrice *r, const EstimateRank *slots, const AlikeBytes *alike,
+                       double memory[PLAN_KINDS]);
 /* What buffers hold: weights gathered for a layer (ZeRO-3), rows of the largest layer between its phases, transfers
  * between stages, the batch of a step, rotary tables, and the exchange of a stack with one of its own. */
 enum {
@@ -273,8 +277,10 @@ enum {
 };
 /* Bytes that NCCL takes for the groups and links of our own engine (engine_comm_bytes). */
 double price_comm_bytes(const PlanLayout *l, const PriceEntry *e);
-Status price_buffers(const Planner *p, const PlanLayout *l, const PriceEntry *e, const RankPrice *r,
-                     const EstimateRank *slots, double term[BUFFER_TERMS]);
+/* Of the batch of a step, and of what a step reports. */
+Status price_step_bytes(const Planner *p, const PlanLayout *l, const PriceEntry *e, double *out);
+void price_buffers(const Planner *p, const PlanLayout *l, const PriceEntry *e, const RankPrice *r,
+                   const EstimateRank *slots, double step_bytes, double term[BUFFER_TERMS]);
 /* Do transfers between stages leave a scale-up domain? */
 bool price_sends_out(const Planner *p, const PlanLayout *l);
 /* Sets the parts GRADIENTS, UPDATE and CHECKPOINT of a rank. */

@@ -429,14 +429,14 @@ static Status simulate_micros(Planner *p, const PlanLayout *l, bool list, int64_
 }
 
 /* The time of a step, by fewer periods once these run alike: lanes of lists wait for each other in more ways than passes
- * do. A step that has not twice as many is simulated whole. */
+ * do. A step that has not half as many again is simulated whole. */
 static Status simulate_time(Planner *p, const PlanLayout *l, bool list, StepTime *out)
 {
     const int micros = (int)price_micros(p, l), period = estimate_period(l->schedule, l->pp);
     bool done = false;
     int enough;
     for (int n = ESTIMATE_PERIODS;
-         2 * (enough = estimate_enough(l->schedule, l->pp, micros, n)) < micros; n *= 2) {
+         3 * (enough = estimate_enough(l->schedule, l->pp, micros, n)) < 2 * micros; n *= 2) {
         TRY(simulate_micros(p, l, list, enough, (micros - enough) / period, out, &done));
         if (done) return OK;
     }
@@ -484,8 +484,7 @@ static void split_step(const Planner *p, double step_s, const StepTime *t, PlanP
     price->bubble = fmax(0, 1 - t->busy_s / t->pipeline_s);
 }
 
-static Status price_simulated(Planner *p, const PlanLayout *l, Arena *a, PlanPrice *out,
-                              PlanStep *step)
+Status planner_price_list(Planner *p, const PlanLayout *l, Arena *a, PlanPrice *out, PlanStep *step)
 {
     const PriceEntry *e = NULL;
     const bool list = planner_runs_list(p);
@@ -510,11 +509,6 @@ static Status price_simulated(Planner *p, const PlanLayout *l, Arena *a, PlanPri
     return OK;
 }
 
-Status planner_price_list(Planner *p, const PlanLayout *l, Arena *a, PlanPrice *out, PlanStep *step)
-{
-    return price_simulated(p, l, a, out, step);
-}
-
 /* ---- the planner as a search's pricer ---- */
 
 /* Do not recommend an overlapping schedule on a stack that does not overlap, unless the user named it. */
@@ -531,7 +525,7 @@ static Status search_simulate(Planner *p, const PlanLayout *l, const PlanLimit *
                               PlanPrice *out)
 {
     (void)limit;
-    return price_simulated(p, l, NULL, out, NULL);
+    return planner_price_list(p, l, NULL, out, NULL);
 }
 
 const SearchPricer search_planner = { planner_make,  planner_free,         search_legal,

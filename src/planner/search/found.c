@@ -4,6 +4,9 @@
 #include <math.h>
 #include <string.h>
 
+/* A point of the front is so much faster than the one with less memory: plans are not exact to less. */
+static const double GAIN = 1.01;
+
 /* Scale-up domains that a group of `ranks` GPUs with this stride spans. */
 static int64_t domains_of(const Found *f, int64_t ranks, int64_t stride)
 {
@@ -62,8 +65,7 @@ static SearchRow join_rows(const SearchRow *a, const SearchRow *b)
     return row;
 }
 
-/* Inserts a row by rank. If an equal row with another schedule is there, joins both first. */
-static void best_add(Found *f, const SearchRow *added)
+void found_add(Found *f, const SearchRow *added)
 {
     SearchRow row = *added;
     for (int i = 0; i < f->n_best; i++) {
@@ -96,26 +98,19 @@ static int front_within(const Found *f, double bytes)
     return low;
 }
 
-/* Drops a point of a full front: the one that gains least time over its neighbour with less memory. */
-static void front_thin(Found *f)
-{
-    int least = 1;
-    double gain = INFINITY;
-    for (int i = 1; i < f->n_front; i++) {
-        double g = f->front[i - 1].price.step_s / f->front[i].price.step_s;
-        if (g < gain) {
-            gain = g;
-            least = i;
-        }
-    }
-    f->n_front--;
-    memmove(&f->front[least], &f->front[least + 1],
-            (size_t)(f->n_front - least) * sizeof *f->front);
-}
-
 void found_thin_front(Found *f, int most)
 {
-    while (f->n_front > most) front_thin(f);
+    while (f->n_front > most) {
+        int least = 1;
+        double gain = INFINITY;
+        for (int i = 1; i < f->n_front; i++) {
+            const double g = f->front[i - 1].price.step_s / f->front[i].price.step_s;
+            if (g < gain) gain = g, least = i;
+        }
+        f->n_front--;
+        memmove(&f->front[least], &f->front[least + 1],
+                (size_t)(f->n_front - least) * sizeof *f->front);
+    }
 }
 
 /* Inserts a row into the front, which is sorted by rising memory and falling time, and drops the rows that it
@@ -127,9 +122,9 @@ void found_add_to_front(Found *f, const SearchRow *row)
         f->front[at - 1] = join_rows(&f->front[at - 1], row);
         return;
     }
-    if (at > 0 && f->front[at - 1].price.step_s <= row->price.step_s) return;
+    if (at > 0 && f->front[at - 1].price.step_s <= GAIN * row->price.step_s) return;
     if (at > 0 && f->front[at - 1].price.peak_bytes == row->price.peak_bytes) at--;
-    while (end < f->n_front && f->front[end].price.step_s >= row->price.step_s) end++;
+    while (end < f->n_front && GAIN * f->front[end].price.step_s >= row->price.step_s) end++;
     memmove(&f->front[at + 1], &f->front[end], (size_t)(f->n_front - end) * sizeof *row);
     f->front[at] = *row;
     f->n_front += 1 - (end - at);
@@ -145,15 +140,6 @@ void found_add_nearest(Found *f, const SearchRow *row)
         f->nearest = *row;
 }
 
-void found_add(Found *f, const SearchRow *row)
-{
-    if (!row->price.fits) {
-        found_add_nearest(f, row);
-        return;
-    }
-    best_add(f, row);
-}
-
 double found_best_s(const Found *f)
 {
     return f->n_best < f->cap ? (double)INFINITY : f->best[f->n_best - 1].price.step_s;
@@ -161,8 +147,10 @@ double found_best_s(const Found *f)
 
 double found_front_s(const Found *f, double bytes)
 {
-    int n = front_within(f, bytes);
-    return n == 0 ? (double)INFINITY : f->front[n - 1].price.step_s;
+    const int n = front_within(f, bytes);
+    if (n == 0) return (double)INFINITY;
+    const PlanPrice *p = &f->front[n - 1].price;
+    return p->peak_bytes < bytes ? p->step_s / GAIN : p->step_s; /* an equal row joins it */
 }
 
 Status found_init(Found *f, const Hardware *h, int cap, Arena *a)

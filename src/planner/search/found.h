@@ -19,8 +19,9 @@ typedef struct Found {
 /* cap: of the best; 0: only a front is kept. */
 Status found_init(Found *f, const Hardware *h, int cap, Arena *a);
 
-/* Adds a row to the best, or, if it does not fit, to the nearest. */
+/* Inserts a row that fits into the best by rank. If an equal one with another schedule is there, joins both first. */
 void found_add(Found *f, const SearchRow *row);
+/* A point of the front is at least 1 % faster than the one with less memory. */
 void found_add_to_front(Found *f, const SearchRow *row);
 /* Drops points of the front until `most` are left: each time the one that gains least time over its neighbour with less
  * memory. */

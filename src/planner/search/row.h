@@ -4,7 +4,7 @@
 
 #include "planner/plan.h"
 
-enum { SEARCH_FRONT_MAX = 48 }; /* rows of a result's front */
+enum { SEARCH_FRONT_MAX = 20 }; /* rows of a result's front */
 
 /* A priced layout of a search; in a result, a simulated one. */
 typedef struct SearchRow {

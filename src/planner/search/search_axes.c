@@ -141,13 +141,16 @@ static int compare_values(const void *a, const void *b)
     return (x > y) - (x < y);
 }
 
-/* Values are sorted, so combinations have the same numbers whatever order they were given in. */
+/* Values are sorted, so combinations have the same numbers whatever order they were given in. Without experts no rank has
+ * a part of them. */
 void search_axes_fill(const PlanRequest *q, SearchAxes *axes)
 {
     for (int i = 0; i < SEARCH_AXES; i++) {
         ConfigInts *list = &axes->axis[i];
         if (list->n == 0) fill_axis(q, (SearchAxis)i, list);
         qsort(list->at, (size_t)list->n, sizeof *list->at, compare_values);
+        const bool alone = i == SEARCH_EP && !has_experts(q->config);
+        while (alone && list->n > 0 && list->at[list->n - 1] > 1) list->n--;
     }
 }
 
@@ -227,11 +230,10 @@ static bool sizes_divide(const PlanRequest *q, const PlanLayout *l)
     int64_t pieces = l->cp > 1 ? 2 * l->cp : 1;
     int64_t ranks = (int64_t)l->pp * l->cp * l->tp;
     if (q->gpus % ranks != 0 || c->data_sequence % pieces != 0) return false;
-    int64_t wide = q->gpus / l->pp, dp = q->gpus / ranks;
-    if (wide % plan_expert_ranks(l) != 0 ||
-        (l->ep > 1 && (!has_experts(c) || c->moe_experts % l->ep != 0)))
+    int64_t wide = q->gpus / l->pp;
+    if (wide % plan_expert_ranks(l) != 0 || (l->ep > 1 && c->moe_experts % l->ep != 0))
         return false;
-    return plan_reaches(q, plan_expert_ranks(l)) && ramp_unit(c) % (dp * l->micro_batch) == 0 &&
+    return plan_reaches(q, plan_expert_ranks(l)) && ramp_unit(c) % (l->dp * l->micro_batch) == 0 &&
            (int64_t)l->pp * l->vpp <= c->model_layers;
 }
 
@@ -252,8 +254,8 @@ static bool schedule_takes(const PlanRequest *q, const PlanLayout *l)
     return schedule_legal(l->schedule, &shape) == OK;
 }
 
-bool search_decode_outer(const PlanRequest *q, const SearchAxes *axes, int64_t id, PlanLayout *l,
-                         int *buffers)
+void search_set_outer(const PlanRequest *q, const SearchAxes *axes, int64_t id, PlanLayout *l,
+                      int *buffers)
 {
     int64_t value[SEARCH_AXES];
     decode_axes(axes, 0, SEARCH_OUTER, id, value);
@@ -266,9 +268,14 @@ bool search_decode_outer(const PlanRequest *q, const SearchAxes *axes, int64_t i
                        .tp = (int)value[SEARCH_TP],
                        .micro_batch = value[SEARCH_MICRO] };
     *buffers = (int)value[SEARCH_BUFFERS];
-    if (!sizes_divide(q, l)) return false;
     l->dp = q->gpus / l->pp / l->cp / l->tp;
-    return schedule_takes(q, l);
+}
+
+bool search_decode_outer(const PlanRequest *q, const SearchAxes *axes, int64_t id, PlanLayout *l,
+                         int *buffers)
+{
+    search_set_outer(q, axes, id, l, buffers);
+    return sizes_divide(q, l) && schedule_takes(q, l);
 }
 
 /* Blocks of a chunk that a share of it is, rounded up: a share above 0 is at least one block. */

@@ -21,7 +21,9 @@ void search_axes_fill(const PlanRequest *q, SearchAxes *axes);
 int64_t search_combinations(const SearchAxes *axes, int first, int end);
 
 /* Set the fields of combination `id` of the outer or the inner axes; the last axis varies fastest. The outer ones
- * also set dp. False: the sizes alone make it illegal. */
+ * also set dp. False: the sizes alone make it illegal; search_set_outer does not look. */
+void search_set_outer(const PlanRequest *q, const SearchAxes *axes, int64_t id, PlanLayout *l,
+                      int *buffers);
 bool search_decode_outer(const PlanRequest *q, const SearchAxes *axes, int64_t id, PlanLayout *l,
                          int *buffers);
 bool search_decode_inner(const PlanRequest *q, const SearchAxes *axes, int64_t id, PlanLayout *l);

@@ -131,21 +131,16 @@ void worth_learn(Worth *w, int64_t i, const PlanPrice *simulated)
     }
 }
 
-typedef struct Guess {
-    double s;
-    int64_t row;
-} Guess;
-
-static int compare_guesses(const void *a, const void *b)
+int worth_compare(const void *a, const void *b)
 {
-    const Guess *x = a, *y = b;
-    if (x->s != y->s) return x->s < y->s ? -1 : 1;
-    return (x->row > y->row) - (x->row < y->row);
+    const Candidate *x = a, *y = b;
+    if (x->step_s != y->step_s) return x->step_s < y->step_s ? -1 : 1;
+    return (x->id > y->id) - (x->id < y->id);
 }
 
 Status worth_pick(const Worth *w, double limit_s, int most, Arena *scratch, int64_t *out, int *n)
 {
-    Guess *guess = NULL;
+    Candidate *guess = NULL;
     int64_t found = 0;
     ArenaMark mark = arena_mark(scratch);
     TRY(ARENA_NEW(scratch, w->n + 1, &guess));
@@ -153,11 +148,11 @@ Status worth_pick(const Worth *w, double limit_s, int most, Arena *scratch, int6
         const WorthRow *r = &w->row[i];
         double least_s = fmax(r->cover_s, worth_sure(w, &r->row.layout) * r->estimate_s);
         if (r->simulated || least_s > limit_s) continue;
-        guess[found++] = (Guess){ worth_guess_s(w, r), i };
+        guess[found++] = (Candidate){ worth_guess_s(w, r), 0, i };
     }
-    qsort(guess, (size_t)found, sizeof *guess, compare_guesses);
+    qsort(guess, (size_t)found, sizeof *guess, worth_compare);
     *n = found < most ? (int)found : most;
-    for (int i = 0; i < *n; i++) out[i] = guess[i].row;
+    for (int i = 0; i < *n; i++) out[i] = guess[i].id;
     arena_release(scratch, mark);
     return OK;
 }

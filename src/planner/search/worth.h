@@ -32,6 +32,15 @@ typedef struct WorthRow {
     bool simulated;
 } WorthRow;
 
+/* The number of a layout or a row, and the time that it takes at least or may take. bytes: bound of a layout's memory. */
+typedef struct Candidate {
+    double step_s, bytes;
+    int64_t id;
+} Candidate;
+
+/* For qsort: by rising time, then by number, so the order does not depend on threads. */
+int worth_compare(const void *a, const void *b);
+
 enum {
     WORTH_SCHEDULES = 16,
     WORTH_LENGTHS = 8, /* of a pipeline: 1, 2, 4 and so on */

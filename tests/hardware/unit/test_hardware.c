@@ -226,6 +226,10 @@ static void a_kernel_for_attention_may_have_rates_of_its_own(void **state)
     hardware_drop_steps(&other, &base);
     CHECK(hardware_kernel_rate(&h, "plain", false, 2000, &rate));
     CHECK(!hardware_kernel_rate(&other, "plain", false, 2000, &rate));
+    other.attention_kernels_plain = base.attention_kernels_plain;
+    other.attention_kernels_plain.at[1].tflops = 90; /* its own, of as many points */
+    hardware_drop_steps(&other, &base);
+    CHECK(hardware_kernel_rate(&other, "plain", false, 2000, &rate));
 }
 
 static void a_wrong_file_is_told_with_its_place(void **state)

@@ -58,7 +58,7 @@ static void one_rank_takes_what_the_engine_counts(void **state)
         EnginePlan plan;
         open_plan(&q, "quickstart", "h200", 1, "switchyard,reserve=0,workspace=0", sets[i], n);
         Config c = q.config;
-        counted_gpu_chunk(&c);
+        counted_like_plans(&c);
         EngineShape shape = train_shape(&c, NULL);
         shape.domains = 1;
         CHECK_OK(engine_plan(&c, ENGINE_TRAIN, &shape, &plan));

@@ -5,6 +5,7 @@
 #include "harness/test.h"
 
 #include "kernels/core/kinds.h"
+#include "planner/search/found.h"
 #include "planner/search/search_private.h"
 #include "planner/stack/stack.h"
 
@@ -291,6 +292,41 @@ static void a_front_rises_in_memory_and_falls_in_time(void **state)
     }
 }
 
+/* In whatever order they come, a point stays only if it is 1 % faster than the one with less memory. */
+static void a_front_has_no_points_that_gain_next_to_nothing(void **state)
+{
+    Question *t = *state;
+    static const double step_s[] = { 100, 99.5, 98, 97.9 };
+    static const int orders[][4] = { { 0, 1, 2, 3 }, { 3, 2, 1, 0 }, { 1, 3, 0, 2 } };
+    for (int k = 0; k < 3; k++) {
+        Found f;
+        CHECK_OK(found_init(&f, &t->hardware, 0, &t->arena));
+        for (int i = 0; i < 4; i++) {
+            const int at = orders[k][i];
+            SearchRow row = { .layout = { .schedule = schedule_table, .pp = 1 + at },
+                              .price = { .step_s = step_s[at], .peak_bytes = 1 + at } };
+            found_add_to_front(&f, &row);
+        }
+        CHECK_INT(f.n_front, 2);
+        CHECK_NEAR(f.front[0].price.step_s, 100, 0);
+        CHECK_NEAR(f.front[1].price.step_s, 98, 0);
+        CHECK_NEAR(found_front_s(&f, 3.5), 98 / 1.01, 1e-9);
+        CHECK_NEAR(found_front_s(&f, 3), 98, 0);
+    }
+}
+
+static void without_experts_no_rank_has_a_part_of_them(void **state)
+{
+    Question *t = *state;
+    const Config before = t->config;
+    t->config.model_dense_layers = t->config.model_layers;
+    t->axes = (SearchAxes){ .axis = { [SEARCH_EP] = { 2, { 1, 2 } } } };
+    const SearchResult r = search(t, &with_bounds, 10, 2);
+    for (int i = 0; i < r.n_best; i++) CHECK_INT(r.best[i].layout.ep, 1);
+    CHECK_INT(r.n_best, 10);
+    t->config = before;
+}
+
 static void every_row_is_legal_and_of_the_axes_given(void **state)
 {
     Question *t = *state;
@@ -482,6 +518,8 @@ int main(void)
         TEST(the_best_are_simulated_and_fall_in_speed),
         TEST(layouts_that_only_their_schedule_tells_apart_are_one_row),
         TEST(a_front_rises_in_memory_and_falls_in_time),
+        TEST(a_front_has_no_points_that_gain_next_to_nothing),
+        TEST(without_experts_no_rank_has_a_part_of_them),
         TEST(every_row_is_legal_and_of_the_axes_given),
         TEST(if_nothing_fits_the_nearest_is_named),
         TEST(the_most_gpus_that_share_out_the_batch_are_found),

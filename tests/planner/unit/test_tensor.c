@@ -59,7 +59,7 @@ static void check_ranks(Question *q, const double (*memory)[PLAN_KINDS], const R
     PlanLayout l = q->layout;
     l.room = *room;
     CHECK_OK(price_entry(q->planner, &l, &e));
-    counted_gpu_chunk(&c);
+    counted_like_plans(&c);
     CHECK_OK(train_mesh(&c, (int)q->request.gpus, &shape));
     for (int rank = 0; rank < mesh_ranks(&shape); rank++) {
         const Mesh m = mesh_alone(&shape, rank);
