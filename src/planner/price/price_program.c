@@ -7,7 +7,8 @@
 #include <math.h>
 
 /* Periods of a simulation that differ by less are the same. */
-static const double STEADY = 1e-9;
+static const double STEADY = 1e-9, NEARLY = 1e-3;
+enum { MANY = 48 };
 
 /* What an action of a pass takes and uses. end: of its phases; 0: not known yet. */
 enum { PASS_KINDS = 4 };
@@ -378,19 +379,20 @@ static int forward_of(const Program *p, int micro)
     return -1;
 }
 
-/* Is action j the same as action i, `micros` micro-batches and `s` seconds later? */
-static bool is_later(const Program *p, const SimSpan *span, int i, int j, int micros, double s)
+/* Is action j the same as action i, `micros` micro-batches and `s` seconds later, but for the share `off` of these? */
+static bool is_later(const Program *p, const SimSpan *span, int i, int j, int micros, double s,
+                     double off)
 {
     const Action *a = &p->at[i], *b = &p->at[j];
     return a->kind == b->kind && a->chunk == b->chunk && a->first == b->first && a->end == b->end &&
            a->layer == b->layer && b->micro - a->micro == (a->micro < 0 ? 0 : micros) &&
-           fabs(span[j].start - span[i].start - s) <= STEADY * s &&
-           fabs(span[j].end - span[i].end - s) <= STEADY * s;
+           fabs(span[j].start - span[i].start - s) <= off * s &&
+           fabs(span[j].end - span[i].end - s) <= off * s;
 }
 
 /* Adds the time of `more` further periods of so many micro-batches, if three before the last run alike on all ranks, action
  * by action: none waits for one that is more than two periods older, so all that follow run alike, too. */
-static bool add_periods(const PlanStep *step, int micros, double more, StepTime *t)
+static bool add_periods(const PlanStep *step, int micros, double more, double off, StepTime *t)
 {
     const int skip = step->pipeline.rank[0].micros / micros - 4;
     StepTime each = { 0 };
@@ -402,7 +404,7 @@ static bool add_periods(const PlanStep *step, int micros, double more, StepTime 
         if (first < 0 || n <= 0 || first + 3 * n > p->n) return false;
         if (r == 0) each.step_s = span[first + n].start - span[first].start;
         for (int i = first; i < first + 2 * n; i++)
-            if (!is_later(p, span, i, i + n, micros, each.step_s)) return false;
+            if (!is_later(p, span, i, i + n, micros, each.step_s, off)) return false;
         add_actions(step, r, first, first + n, &each);
     }
     *t = (StepTime){ t->step_s + more * each.step_s, t->slowed_s + more * each.slowed_s,
@@ -422,14 +424,16 @@ static Status simulate_micros(Planner *p, const PlanLayout *l, bool list, int64_
     Status s = simulate_step(p, l, list, false, &p->steps, &step);
     p->config.train_batch = batch;
     if (s == OK) *out = time_of_step(&step);
-    *done =
-        s != OK || more == 0 || add_periods(&step, estimate_period(l->schedule, l->pp), more, out);
+    const int period = estimate_period(l->schedule, l->pp), many = period * MANY / 8;
+    *done = s != OK || more == 0 || add_periods(&step, period, more, STEADY, out) ||
+            (micros >= (int64_t)MANY * period &&
+             add_periods(&step, many, (double)more * period / many, NEARLY, out));
     arena_release(&p->steps, mark);
     return s;
 }
 
 /* The time of a step, by fewer periods once these run alike: lanes of lists wait for each other in more ways than passes
- * do. A step that has not half as many again is simulated whole. */
+ * do. Where they never do so to the last digit, MANY of them are enough if eighths of them do within NEARLY. A step that has not half as many again is simulated whole. */
 static Status simulate_time(Planner *p, const PlanLayout *l, bool list, StepTime *out)
 {
     const int micros = (int)price_micros(p, l), period = estimate_period(l->schedule, l->pp);

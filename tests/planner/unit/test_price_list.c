@@ -345,6 +345,24 @@ static void lists_of_many_micro_batches_are_extended(void **state)
     }
 }
 
+/* Where periods never repeat to the last digit, as many as are worth it stand for the rest. */
+static void lists_that_repeat_nearly_are_extended(void **state)
+{
+    (void)state;
+    static const char *const set[SET_MAX] = { "model.layers=24",  "mesh.pp=6",
+                                              "mesh.cp=2",        "mesh.ep=2",
+                                              "train.batch=2400", "train.micro_batch=1" };
+    Question q;
+    PlanPrice few, all;
+    PlanStep step;
+    open_plan(&q, set, 12, "switchyard", 1);
+    CHECK_OK(planner_price_list(q.planner, &q.layout, &q.arena, &all, &step));
+    CHECK_OK(planner_price_list(q.planner, &q.layout, NULL, &few, NULL));
+    CHECK_NEAR(few.step_s, all.step_s, 1e-4 * all.step_s);
+    CHECK(few.step_s != all.step_s);
+    question_close(&q);
+}
+
 /* Where weights are gathered in every pass, and passes run part by part, the list takes twice the time of its passes: the
  * price knows most of it, and is never above. */
 static void collectives_of_every_pass_are_in_the_price(void **state)
@@ -413,6 +431,7 @@ int main(void)
         TEST(gradients_of_twins_are_added_up),
         TEST(lists_wait_for_what_their_meshes_send),
         TEST(lists_of_many_micro_batches_are_extended),
+        TEST(lists_that_repeat_nearly_are_extended),
         TEST(collectives_of_every_pass_are_in_the_price),
         TEST(attention_is_priced_as_it_runs),
     };
