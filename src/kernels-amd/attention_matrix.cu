@@ -194,6 +194,31 @@ template <typename Args> static Attention attention_of(const Args *f)
     return a;
 }
 
+/* The tiles of a call. Where a whole sequence has documents, a window or chunks, `at` holds their lists; blocks of keys
+ * of mesh.cp find their bounds themselves. Returns the bytes of the lists. */
+static size_t set_tiles(const AttentionFwd *f, char *at, AttentionTiles *t, AttentionRect *whole)
+{
+    *whole = { 0, f->q.dim[1], 0, f->k.dim[1], true };
+    *t = attention_tiles_of(whole, f->q.dim[1], f->k.dim[1]);
+    if (f->pieces.length > 0 || !attention_tiles_listed(f)) return 0;
+    attention_tiles_place(t, f->q.dim[0], at);
+    return attention_tiles_bytes(t, f->q.dim[0]);
+}
+
+/* The fields of a backward call that say what its queries see. */
+static AttentionFwd seen_in(const AttentionBwd *b)
+{
+    AttentionFwd f = {};
+    f.q = b->q, f.k = b->k, f.doc = b->doc;
+    f.pieces = b->pieces, f.window = b->window, f.chunk = b->chunk;
+    return f;
+}
+
+static size_t delta_bytes(const AttentionBwd *b)
+{
+    return arena_rounded((size_t)tensor_elems(&b->lse) * sizeof(float));
+}
+
 static int64_t blocks_of(int64_t rows, int64_t heads) { return (rows + ROWS - 1) / ROWS * heads; }
 
 /* Calls run with the widths of heads as constants. */
@@ -227,8 +252,11 @@ static Status forward(struct Exec *ex, const AttentionFwd *f)
     a.before = (const float *)f->o_before.data;
     a.lse_before = (const float *)f->lse_before.data;
     TRY(check_rows(a));
+    AttentionRect whole;
     int64_t blocks = blocks_of(a.Tq, (int64_t)a.B * a.H);
     if (blocks == 0) return OK;
+    if (set_tiles(f, (char *)exec_workspace(ex), &a.tiles, &whole) > 0)
+        TRY(attention_tiles_make(ex, f, &whole, &a.tiles, false));
     return by_widths(f->q.dim[3], f->v.dim[3], [&](auto dk, auto dv) {
         attention_matrix_fwd_kernel<dk(), dv()>
             <<<(unsigned)blocks, THREADS, 0, exec_stream(ex)>>>(a);
@@ -251,7 +279,11 @@ static Status backward(struct Exec *ex, const AttentionBwd *f)
     TRY(check_rows(a));
     int64_t heads = (int64_t)a.B * a.H, queries = blocks_of(a.Tq, heads);
     int64_t keys = blocks_of(a.Tk, (int64_t)a.B * a.G);
+    const AttentionFwd seen = seen_in(f);
+    AttentionRect whole;
     if (queries == 0) return OK;
+    if (set_tiles(&seen, (char *)a.delta + delta_bytes(f), &a.tiles, &whole) > 0)
+        TRY(attention_tiles_make(ex, &seen, &whole, &a.tiles, true));
     return by_widths(f->q.dim[3], f->v.dim[3], [&](auto dk, auto dv) {
         unsigned rows = grid_of(heads * a.Tq, THREADS / (dv() / 8));
         LaunchStream stream = exec_stream(ex);
@@ -271,15 +303,25 @@ extern "C" Status attention_matrix_fwd(struct Exec *ex, const void *args)
     return attention_matrix::forward(ex, (const AttentionFwd *)args);
 }
 
-extern "C" size_t attention_matrix_fwd_workspace(const void *) { return 0; }
+/* The workspace holds the lists of tiles, in backward behind delta. */
+extern "C" size_t attention_matrix_fwd_workspace(const void *args)
+{
+    AttentionTiles tiles;
+    AttentionRect whole;
+    return attention_matrix::set_tiles((const AttentionFwd *)args, NULL, &tiles, &whole);
+}
 
 extern "C" Status attention_matrix_bwd(struct Exec *ex, const void *args)
 {
     return attention_matrix::backward(ex, (const AttentionBwd *)args);
 }
 
-/* The workspace holds delta. */
 extern "C" size_t attention_matrix_bwd_workspace(const void *args)
 {
-    return (size_t)tensor_elems(&((const AttentionBwd *)args)->lse) * sizeof(float);
+    const AttentionBwd *b = (const AttentionBwd *)args;
+    const AttentionFwd seen = attention_matrix::seen_in(b);
+    AttentionTiles tiles;
+    AttentionRect whole;
+    return attention_matrix::delta_bytes(b) +
+           attention_matrix::set_tiles(&seen, NULL, &tiles, &whole);
 }

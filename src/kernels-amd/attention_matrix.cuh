@@ -37,9 +37,7 @@
 #include "kernels-amd/attention_tile.cuh"
 #include "kernels/core/pack.cuh"
 
-extern "C" {
-#include "kernels/attention/attention.h"
-}
+#include "kernels/attention/attention_tiles.cuh"
 
 #include <float.h>
 #include <limits.h>
@@ -65,6 +63,8 @@ struct Attention {
     const float *before, *lse_before;
     float *lse, *delta; /* (B, H, Tq) */
     Masks masks;
+    AttentionTiles
+        tiles; /* with arrays if masks hide keys of a whole call: blocks then follow its lists */
     int B, H, G, Tq, Tk;
     float scale;
 };
@@ -121,6 +121,7 @@ static __device__ __forceinline__ Seen keys_seen(const Attention &a, int b, int 
 
 /* The same in all lanes, which the compiler cannot know. */
 static __device__ __forceinline__ int uniform(int v) { return __builtin_amdgcn_readfirstlane(v); }
+static_assert(ROWS == ATTENTION_TILE, "a block owns a tile of the lists");
 
 static __device__ __forceinline__ int wave_number() { return uniform((int)threadIdx.x / WARP); }
 
@@ -136,12 +137,11 @@ struct Queries {
 static __device__ __forceinline__ Queries queries_of_block(const Attention &a)
 {
     unsigned heads = (unsigned)(a.B * a.H), head = blockIdx.x % heads;
-    unsigned tiles = ((unsigned)a.Tq + ROWS - 1) / ROWS;
     Queries x;
     x.b = (int)head / a.H;
     x.h = (int)head % a.H;
     x.g = x.h / (a.H / a.G);
-    x.first = (int)(tiles - 1 - blockIdx.x / heads) * ROWS;
+    x.first = uniform(attention_q_tile(a.tiles, x.b, (int)(blockIdx.x / heads))) * ROWS;
     int row = x.first + wave_number() * SIDE + lane_line();
     x.exists = row < a.Tq;
     x.row = min(row, a.Tq - 1);
@@ -156,21 +156,30 @@ struct Keys {
     Rows k, v;
 };
 
-/* Writes to a tile, which the caller may write behind the next barrier. */
-template <int DK, int DV>
-static __device__ __forceinline__ Keys keys_of_block(const Attention &a, const Queries &x,
-                                                     char *tile)
+/* Without a list. Writes to a tile, which the caller may write behind the next barrier. */
+static __device__ __forceinline__ AttentionSpan span_of_keys(const Attention &a, const Queries &x,
+                                                             char *tile)
 {
     int *first = reinterpret_cast<int *>(tile);
     Seen last = keys_seen(a, x.b, min(x.first + ROWS, a.Tq) - 1);
-    int begin = x.seen.first, end = uniform(last.first + last.count), row = max(end, 1) - 1;
+    int begin = x.seen.first;
     for (int bits = WARP / 2; bits > 0; bits /= 2) begin = min(begin, lane_get_xor(begin, bits));
     if (lane_number() == 0) first[threadIdx.x / WARP] = begin;
     __syncthreads();
     for (int w = 0; w < WAVES; w++) begin = min(begin, first[w]);
+    return { begin, last.first + last.count };
+}
+
+template <int DK, int DV>
+static __device__ __forceinline__ Keys keys_of_block(const Attention &a, const Queries &x,
+                                                     char *tile)
+{
+    AttentionSpan span = a.tiles.first != NULL ? attention_keys_of(a.tiles, x.b, x.first / ROWS)
+                                               : span_of_keys(a, x, tile);
     Keys keys;
-    keys.begin = uniform(begin);
-    keys.end = end;
+    keys.begin = uniform(span.begin);
+    keys.end = uniform(span.end);
+    int row = max(keys.end, 1) - 1;
     keys.k = { key_row<DK>(a, a.k, x.b, x.g, 0), a.G * DK * 2, row };
     keys.v = { key_row<DV>(a, a.v, x.b, x.g, 0), a.G * DV * 2, row };
     return keys;

@@ -299,20 +299,14 @@ struct Walk {
     int begin, end;
 };
 
-/* Position j is that of key j, unless there are pieces. */
-static __device__ __forceinline__ Walk queries_by_masks(const Attention &a, int j, int n)
-{
-    int64_t last = min(j + n, a.Tk) - 1, end = a.Tq;
-    if (a.masks.window > 0) end = min(end, last + a.masks.window);
-    if (a.masks.chunk > 0) end = min(end, last - last % a.masks.chunk + a.masks.chunk);
-    return { j, (int)end };
-}
-
-/* Documents and pieces have no formula, so all queries are looked at. The first words of the tile are
- * written; the caller may write it behind the next barrier. */
+/* Pieces have no formula, so all queries are looked at. The first words of the tile are written; the caller
+ * may write it behind the next barrier. */
 static __device__ __forceinline__ Walk queries_of_keys(const Attention &a, int b, int j, char *tile)
 {
-    if (a.masks.doc == NULL && a.masks.pieces.length == 0) return queries_by_masks(a, j, ROWS);
+    if (a.masks.pieces.length == 0) {
+        AttentionSpan span = attention_queries_of(a.tiles, b, j / ROWS);
+        return { uniform(span.begin), uniform(span.end) };
+    }
     int *found = reinterpret_cast<int *>(tile);
     int begin = INT_MAX, end = 0, warp = (int)threadIdx.x / WARP;
     for (int i = (int)threadIdx.x; i < a.Tq; i += THREADS) {
@@ -363,7 +357,7 @@ template <int DK, int DV> struct QueryTiles {
     }
 };
 
-/* The first keys are seen by the most queries, so their blocks come first. */
+/* Keys that are seen by the most queries come first. */
 template <int DK, int DV>
 static __global__ __attribute__((amdgpu_flat_work_group_size(THREADS, THREADS),
                                  amdgpu_waves_per_eu(DK > 64 ? 1 : 2))) void
@@ -375,7 +369,8 @@ attention_matrix_dkv_kernel(const __grid_constant__ Attention a)
     QueryTiles<DK, DV> tiles;
     KeyGrads<DK, DV> f;
     unsigned heads = (unsigned)(a.B * a.G), head = blockIdx.x % heads;
-    int b = (int)head / a.G, g = (int)head % a.G, j0 = (int)(blockIdx.x / heads) * ROWS;
+    int b = (int)head / a.G, g = (int)head % a.G;
+    int j0 = uniform(attention_k_tile(a.tiles, b, (int)(blockIdx.x / heads))) * ROWS;
     int share = a.H / a.G, wave_key = j0 + wave_number() * SIDE;
     int key = wave_key + lane_line(), end = (g + 1) * share;
     Walk walk = queries_of_keys(a, b, j0, q_across);

@@ -3,7 +3,6 @@
 #include "engine/comm/mesh.h"
 
 #include <stdio.h>
-#include <string.h>
 
 const char *const mesh_group_names[GROUP_COUNT] = {
     [GROUP_WORLD] = "world",
@@ -159,16 +158,18 @@ Mesh mesh_alone(const MeshShape *s, int rank)
 }
 
 /* The ranks of rank 0's group, which are 0, stride, 2 stride and so on: a mesh looks the same from every rank. */
-typedef struct GroupSpan {
-    int size, stride;
-} GroupSpan;
+typedef struct GroupSpans {
+    struct GroupSpan {
+        int size, stride;
+    } of[GROUP_COUNT];
+} GroupSpans;
 
-static void find_spans(const MeshShape *s, GroupSpan out[GROUP_COUNT])
+static GroupSpans spans_of(const MeshShape *s)
 {
     int tp = mesh_tp(s), sequence = mesh_sequence_ranks(s);
     int inner = s->shard * sequence, stage = s->replicate * inner;
     int inside = s->inside > 0 ? s->inside : s->ep;
-    const GroupSpan of[GROUP_COUNT] = {
+    return (GroupSpans){ {
         [GROUP_WORLD] = { mesh_ranks(s), 1 },
         [GROUP_STAGE] = { stage, 1 },
         [GROUP_SHARD] = { inner, 1 },
@@ -185,16 +186,10 @@ static void find_spans(const MeshShape *s, GroupSpan out[GROUP_COUNT])
         [GROUP_KEYS] = { s->keys > 1 ? s->keys : 1, 1 },
         [GROUP_PP] = { s->pp, stage },
         [GROUP_REPLICA_STAGE] = { mesh_ranks(s), 1 },
-    };
-    memcpy(out, of, sizeof of);
+    } };
 }
 
-int mesh_group_size(const MeshShape *s, MeshGroup g)
-{
-    GroupSpan of[GROUP_COUNT];
-    find_spans(s, of);
-    return of[g].size;
-}
+int mesh_group_size(const MeshShape *s, MeshGroup g) { return spans_of(s).of[g].size; }
 
 /* With the hierarchical exchange, tokens use the groups inside and across hosts instead of the whole EP
  * group. */
@@ -210,11 +205,10 @@ bool mesh_exchanges(const MeshShape *s, MeshGroup g, bool stores)
 /* A group of one rank has any stride. */
 MeshGroup mesh_first(const MeshShape *s, MeshGroup g)
 {
-    GroupSpan of[GROUP_COUNT];
-    find_spans(s, of);
-    for (MeshGroup f = GROUP_WORLD; f < g; f++) {
+    const GroupSpans all = spans_of(s);
+    const struct GroupSpan *of = all.of;
+    for (MeshGroup f = GROUP_WORLD; f < g; f++)
         if (of[f].size == of[g].size && (of[g].size == 1 || of[f].stride == of[g].stride)) return f;
-    }
     return g;
 }
 

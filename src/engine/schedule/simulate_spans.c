@@ -29,7 +29,7 @@ typedef struct Run {
     RankState *rank;
     int stages;
     double now,
-        *end; /* a tree of the earliest ends of queues: of all ranks at 1, of rank r at leaves + r */
+        *end; /* end: a tree of queues' earliest ends: of all ranks at 1, of rank r at leaves + r */
     int leaves; /* a power of two */
     int *todo;  /* ring of ranks whose queues may start something; listed: is a rank in it? */
     bool *listed;
@@ -54,8 +54,7 @@ static Status new_indices(Arena *a, int n, int **out)
     return OK;
 }
 
-/* Links the actions of each queue in the order of the list, and finds for each event who signals
- * it. */
+/* Links the actions of each queue in the order of the list, and finds for each event who signals it. */
 static Status make_rank(RankState *s, const Program *p, Arena *a)
 {
     int *tail = NULL, queues = queue_count(p);
@@ -109,8 +108,7 @@ static bool head_ready(const RankState *s, int queue, SimSpan *out)
     return true;
 }
 
-/* A rank is listed once, however many of its queues may start: the ring therefore has room for all
- * ranks. */
+/* A rank is listed once, however many of its queues may start, so the ring has room for all. */
 static void schedule_rank(Run *run, int rank)
 {
     if (run->listed[rank]) return;
@@ -143,9 +141,8 @@ static double pace_of(const RankState *s, int queue)
 {
     const SimUse *own = &s->use[queue];
     SimUse other = use_of_others(s, queue);
-    double held = fmin(other.blocks, 0.9),
-           link = 0; /* real kernels would wait for each other instead of
-                                                        slowing down more */
+    /* beyond that real kernels would wait for each other instead of slowing down more */
+    double held = fmin(other.blocks, 0.9), link = 0;
     for (int l = 0; l < SIM_LINKS; l++)
         link = fmax(link, fmax(own->into[l] * other.into[l], own->out[l] * other.out[l]));
     return 1 + own->bound * held / (1 - held) + link;
@@ -302,9 +299,7 @@ static void set_end(Run *run, int leaf, double end)
     run->end[leaf] = end;
     for (int i = leaf / 2; i > 0; i /= 2) {
         const double left = run->end[2 * i], right = run->end[2 * i + 1];
-        const double least = left < right ? left : right;
-        if (run->end[i] == least) break;
-        run->end[i] = least;
+        run->end[i] = left < right ? left : right;
     }
 }
 

@@ -29,12 +29,22 @@ enum {
 };
 
 /* Which keys a query sees: all before it, those of its document, a document that starts at the last
- * token beside one that starts at the first, a window, those of its chunk, all three. */
-typedef enum Mask { CAUSAL, DOCUMENTS, LAST_TOKEN, WINDOW, CHUNKS, ALL_MASKS, MASKS } Mask;
+ * token beside one that starts at the first, a window, those of its chunk, all three. OF_THE_FIRST: documents of the
+ * first sequence alone. */
+typedef enum Mask {
+    CAUSAL,
+    DOCUMENTS,
+    LAST_TOKEN,
+    WINDOW,
+    CHUNKS,
+    ALL_MASKS,
+    MASKS,
+    OF_THE_FIRST
+} Mask;
 
 static bool has_documents(Mask mask)
 {
-    return mask == DOCUMENTS || mask == LAST_TOKEN || mask == ALL_MASKS;
+    return mask == DOCUMENTS || mask == LAST_TOKEN || mask == ALL_MASKS || mask == OF_THE_FIRST;
 }
 
 /* Of a sequence of so many tokens; chunks are no multiple of a window. */
@@ -58,7 +68,7 @@ static Tensor documents(OpTest *t, const Sizes *s, Mask mask)
             int64_t position = i + s->Tk - s->Tq;
             bool begins = mask == LAST_TOKEN ? i == s->Tq - 1
                                              : rng_below(9, (uint64_t)b, (uint64_t)i, 12) == 0;
-            if (begins) start = position;
+            if (begins && (b == 0 || mask != OF_THE_FIRST)) start = position;
             optest_set(&doc, b * s->Tq + i, (double)start);
         }
     }
@@ -425,6 +435,13 @@ static void documents_do_not_see_each_other(void **state)
     check_documents_apart(*state, &(Sizes){ 1, 96, 96, 2, 1, 64, 64 }, DTYPE_BF16);
 }
 
+/* So their tiles of scores differ. */
+static void sequences_have_documents_of_their_own(void **state)
+{
+    if (gpu_built() && gpu_devices() > 0) mirror_gives();
+    check_bwd(*state, &(Sizes){ 2, 200, 200, 1, 1, 64, 64 }, DTYPE_BF16, OF_THE_FIRST);
+}
+
 /* Both calls, forward and backward, on the same inputs. */
 static void check_same_bits(OpTest *t, AttentionFwd a, AttentionFwd b)
 {
@@ -648,6 +665,7 @@ int main(void)
         OP_TEST(rows_that_see_no_key_give_nothing, 2),
         OP_TEST(one_query_behind_a_cache_is_the_last_row_of_the_sequence, 2),
         OP_TEST(documents_do_not_see_each_other, 2),
+        OP_TEST(sequences_have_documents_of_their_own, 2),
         OP_TEST(masks_that_hide_the_same_keys_give_the_same_bits, 2),
         OP_TEST(huge_scores_do_not_overflow, 2),
         OP_TEST(gradients_are_the_slopes_of_the_output, 2),
