@@ -135,7 +135,7 @@ Status plan_import_stack(const PlanImport *more, const char *stack, Arena *a, co
         { .name = "grad_overlap", .value = option_of(more, "grad_overlap") },
         { .name = "graphs", .value = option_of(more, "graphs") },
         { .name = "tp_overlap", .value = option_of(more, "tp_overlap") },
-        { .name = "fp8_params", .value = option_of(more, "fp8_params") },
+        { .name = "fp8_params", .value = fmax(0, option_of(more, "fp8_params")) },
         { .name = "offload_overlap", .value = option_of(more, "offload_overlap") },
         { .name = "flash", .value = option_of(more, "flash") },
         { .name = "shared_overlap", .value = option_of(more, "shared_overlap") },

@@ -331,6 +331,23 @@ static void kernels_of_attention_reach_the_stack(void **state)
     }
 }
 
+/* What Megatron-LM has off unless its file says so, whatever NeMo's recipes have. */
+static void gradients_and_weights_are_as_the_file_says(void **state)
+{
+    (void)state;
+    const char *stack = NULL;
+    CHECK_OK(
+        import("megatron", "grad_reduce_in_bf16: true", "fp8: hybrid; fp8_recipe: tensorwise"));
+    CHECK_INT(config.mesh_reduce, REDUCE_BF16);
+    CHECK_INT(config.fp8_recipe, RECIPE_TENSOR);
+    CHECK_OK(plan_import_stack(&more, "megatron", &arena, &stack));
+    CHECK(strstr(stack, ",fp8_params=0") != NULL);
+    CHECK_OK(import("megatron", "fp8_param_gather: true", "fp8: hybrid; fp8_recipe: tensorwise"));
+    CHECK_INT(config.mesh_reduce, REDUCE_F32);
+    CHECK_OK(plan_import_stack(&more, "megatron", &arena, &stack));
+    CHECK(strstr(stack, ",fp8_params=1") != NULL);
+}
+
 static void degrees_of_old_job_files_count(void **state)
 {
     (void)state;
@@ -367,6 +384,7 @@ int main(void)
         TEST(defaults_of_megatron_that_no_plan_follows_are_said),
         TEST(replicas_leave_the_shards_to_the_number_of_gpus),
         TEST(kernels_of_attention_reach_the_stack),
+        TEST(gradients_and_weights_are_as_the_file_says),
         TEST(degrees_of_old_job_files_count),
         TEST(recomputing_by_ops_reaches_the_stack),
     };

@@ -57,6 +57,37 @@ static void f16_costs_what_bf16_does(void **state)
     CHECK_NEAR(p[1].peak_bytes, p[0].peak_bytes, 1024); /* the scale of the loss */
 }
 
+/* Of Megatron-LM: gradients have the type that is reduced, and with scales by tensor there are no weights in bf16. */
+static void buffers_of_megatron_have_the_types_that_are_sent(void **state)
+{
+    (void)state;
+    static const struct {
+        const char *stack, *reduce, *recipe;
+    } cases[] = { { "megatron", "mesh.reduce=f32", "fp8.recipe=none" },
+                  { "megatron", "mesh.reduce=bf16", "fp8.recipe=none" },
+                  { "megatron", "mesh.reduce=bf16", "fp8.recipe=tensor" },
+                  { "megatron,fp8_params=0", "mesh.reduce=f32", "fp8.recipe=tensor" },
+                  { "primus", "mesh.reduce=f32", "fp8.recipe=none" },
+                  { "primus", "mesh.reduce=bf16", "fp8.recipe=none" } };
+    double grads[6], weights[6];
+    for (int i = 0; i < 6; i++) {
+        const char *const set[] = { cases[i].reduce, cases[i].recipe, "run.compute=bf16",
+                                    "train.batch=64", "train.micro_batch=1" };
+        Question q;
+        PlanPrice p;
+        open_plan(&q, "llama3-8b", "h200", 8, cases[i].stack, set, 5);
+        CHECK_OK(planner_price(q.planner, &q.layout, &p));
+        grads[i] = p.memory[PLAN_GRADS], weights[i] = p.memory[PLAN_WEIGHTS];
+        question_close(&q);
+    }
+    CHECK_NEAR(grads[1], grads[0] / 2, 1);
+    CHECK_NEAR(grads[2], grads[1], 1);
+    CHECK_NEAR(grads[3], grads[0], 1);
+    CHECK_NEAR(grads[5], grads[4] / 2, 1);
+    CHECK_NEAR(weights[2], weights[0], 1);
+    CHECK_NEAR(weights[3], 2 * weights[0], 1);
+}
+
 static void scales_of_1x32_need_hardware_that_has_them(void **state)
 {
     (void)state;
@@ -150,6 +181,7 @@ int main(void)
         TEST(each_width_has_its_peak),
         TEST(narrow_formats_take_less_memory_and_time),
         TEST(f16_costs_what_bf16_does),
+        TEST(buffers_of_megatron_have_the_types_that_are_sent),
         TEST(scales_of_1x32_need_hardware_that_has_them),
     };
     return TEST_RUN(tests);
