@@ -23,8 +23,7 @@ Status found_init(Found *f, const Hardware *h, int cap, Arena *a);
 void found_add(Found *f, const SearchRow *row);
 /* A point of the front is at least 1 % faster than the one with less memory. */
 void found_add_to_front(Found *f, const SearchRow *row);
-/* Drops points of the front until `most` are left: each time the one that gains least time over its neighbour with less
- * memory. */
+/* Until `most` points are left, drops the one that gains least time over its neighbour with less memory. */
 void found_thin_front(Found *f, int most);
 void found_add_nearest(Found *f, const SearchRow *row);
 

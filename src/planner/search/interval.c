@@ -50,16 +50,16 @@ static const char *const options[] = { "deepep",     "graphs",          "sync_fr
                                        "flash",      "turbo_attention", "legacy_grouped" };
 enum { OPTIONS = sizeof options / sizeof *options };
 
-/* What is priced: one input worse (an IntervalInput), all as it is, links better, or an option set the other way. */
-enum { AS_IT_IS = INTERVAL_INPUTS, BETTER_LINKS, OTHER_OPTION };
+/* What is priced: one input worse (an IntervalInput), all as it is, or links better. */
+enum { AS_IT_IS = INTERVAL_INPUTS, BETTER_LINKS };
 
-static SheetGiven other_way(const PlanStack *stack, const char *option)
+/* An option set the other way than it is on this GPU and for this model. */
+static SheetGiven other_way(const PlanStack *stack, const PlanInputs *in, const char *option)
 {
-    static const PlanInputs none;
     Sheet sheet;
-    stack_sheet(stack, &none, &sheet);
+    stack_sheet(stack, in, &sheet);
     double value = sheet.row[sheet_find(&sheet, option)].value;
-    return (SheetGiven){ option, value > 1 ? value - 1 : 1 - value, "", "the other way" };
+    return (SheetGiven){ option, value > 1 ? 5 - value : 1 - value, "", "the other way" };
 }
 
 static bool is_assumed_network(const HardwareRates *r)
@@ -85,15 +85,15 @@ static void change_input(int what, Hardware *h, PlanStack *stack)
     stack->slower = rate_off[basis], stack->larger = bytes_off[basis];
 }
 
-/* Prices all layouts with one input changed. */
-static Status price_all(const PlanRequest *q, int what, const PlanLayout *const *l, int n,
-                        PlanPrice *price)
+/* Prices all layouts with one input changed, or an option (NULL: none). */
+static Status price_all(const PlanRequest *q, int what, const SheetGiven *option,
+                        const PlanLayout *const *l, int n, PlanPrice *price)
 {
     Hardware h = *q->hardware;
     PlanStack stack = *q->stack;
     Planner *p = NULL;
-    if (what >= OTHER_OPTION)
-        stack.given.at[stack.given.n++] = other_way(q->stack, options[what - OTHER_OPTION]);
+    if (option != NULL)
+        stack.given.at[stack.given.n++] = *option;
     else if (what != AS_IT_IS)
         change_input(what, &h, &stack);
     Config config = *q->config;
@@ -123,14 +123,16 @@ Status plan_intervals(const PlanRequest *q, const PlanLayout *const *l, int n, P
     bool assumed = false;
     PlanPrice *price = NULL, *worse = NULL;
     TRY(arena_reserve(&a, "intervals", (size_t)1 << 30));
-    Status s = ARENA_NEW(&a, n, &price);
+    PlanInputs in = { 0 };
+    Status s = plan_inputs(q->config, q->gpus, (InputTokens){ .hardware = q->hardware }, &a, &in);
+    if (s == OK) s = ARENA_NEW(&a, n, &price);
     if (s == OK) s = ARENA_NEW(&a, n, &worse);
-    if (s == OK) s = price_all(q, AS_IT_IS, l, n, price);
+    if (s == OK) s = price_all(q, AS_IT_IS, NULL, l, n, price);
     for (int i = 0, all = hardware_bases(q->hardware, rates); i < all; i++)
         assumed |= is_assumed_network(&rates[i]) && (double)q->gpus > q->hardware->scale_up_gpus;
     for (int k = 0; s == OK && k < n; k++) out[k] = (PlanInterval){ .assumed = assumed };
     for (int i = 0; s == OK && i < INTERVAL_OPTIONS; i++) {
-        s = price_all(q, i, l, n, worse);
+        s = price_all(q, i, NULL, l, n, worse);
         for (int k = 0; s == OK && k < n; k++) {
             double more = worse[k].peak_bytes / price[k].peak_bytes - 1;
             out[k].by[i] = fmax(0, worse[k].step_s / price[k].step_s - 1);
@@ -142,12 +144,12 @@ Status plan_intervals(const PlanRequest *q, const PlanLayout *const *l, int n, P
     }
     for (int i = 0; s == OK && i < OPTIONS; i++) {
         if (!stack_offers(q->stack, options[i]) || q->stack->given.n == SHEET_GIVEN_MAX) continue;
-        const SheetGiven other = other_way(q->stack, options[i]);
-        s = price_all(q, OTHER_OPTION + i, l, n, worse);
+        const SheetGiven other = other_way(q->stack, &in, options[i]);
+        s = price_all(q, AS_IT_IS, &other, l, n, worse);
         for (int k = 0; s == OK && k < n; k++)
             add_option(&out[k], &other, worse[k].step_s / price[k].step_s);
     }
-    if (s == OK && assumed) s = price_all(q, BETTER_LINKS, l, n, worse);
+    if (s == OK && assumed) s = price_all(q, BETTER_LINKS, NULL, l, n, worse);
     for (int k = 0; s == OK && assumed && k < n; k++)
         out[k].faster = hypot(out[k].faster, fmax(0, price[k].step_s / worse[k].step_s - 1));
     arena_free(&a);

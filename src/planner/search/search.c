@@ -15,8 +15,7 @@
  * ones wait more. TOGETHER: layouts that are simulated together. */
 enum { ROUND = 128, TOGETHER = 16, MESSAGE_BYTES = 2048, STAGES = 4 };
 
-static const double FLATTERS = 1.3;
-
+static const double FLATTERS = 1.3;                     /* of front_limit_s */
 static const size_t CANDIDATE_BYTES = (size_t)16 << 30; /* reserved; only what is written counts */
 
 /* The data of one thread. */
@@ -93,7 +92,7 @@ static int64_t inner_count(const Search *s)
     return search_combinations(&s->axes, SEARCH_OUTER, SEARCH_AXES);
 }
 
-/* The layout with this number. Candidates keep only the number, to save memory. */
+/* The layout with this number. Candidates keep only that, to save memory. */
 static SearchRow row_of(const Search *s, int64_t id)
 {
     SearchRow row = { .id = id };
@@ -272,7 +271,7 @@ static Status simulate_rows(Search *s, const int64_t *at, int n)
     return s->bar == NULL ? OK : progress_to(s->bar, s->count.simulated);
 }
 
-/* Simulates up to TOGETHER of the rows that can be among the best. *n: how many. */
+/* Up to TOGETHER of the rows that can be among the best. *n: how many. */
 static Status simulate_some(Search *s, Arena *a, int *n)
 {
     int64_t at[TOGETHER];

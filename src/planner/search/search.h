@@ -123,8 +123,7 @@ int64_t search_even_batch(const PlanRequest *q, const SearchAxes *axes, int way)
  * layout fits. If none does, n_best is 0, and nearest.layout.pp is 0 if no layout was legal. */
 Status search_near(const PlanRequest *q, const PlanLayout *l, Arena *a, SearchResult *out);
 
-/* The layout among the best and the front that differs from `l` in the fewest settings; NULL: none
- * fits. */
+/* The layout among the best and the front that differs from `l` in the fewest settings; NULL: none fits. */
 const SearchRow *search_nearest(const SearchResult *r, const PlanLayout *l);
 
 /* Number of GPUs that hold the model once, with all its experts: pp times the least common multiple of cp x tp and
