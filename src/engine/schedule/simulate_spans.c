@@ -297,7 +297,7 @@ static Status start_queue(Run *run, int rank, int queue)
 static void set_end(Run *run, int leaf, double end)
 {
     run->end[leaf] = end;
-    for (int i = leaf / 2; i > 0; i /= 2) {
+    for (ptrdiff_t i = leaf / 2; i > 0; i /= 2) {
         const double left = run->end[2 * i], right = run->end[2 * i + 1];
         run->end[i] = left < right ? left : right;
     }
