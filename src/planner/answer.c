@@ -41,8 +41,7 @@ static Status price_given(PlanAnswer *r, Arena *a)
     return planner_price_list(r->planner, &r->layout, a, &r->price, NULL);
 }
 
-/* If nothing fits, the nearest layout is the answer, and plan_answer_fits turns it into an
- * error. */
+/* If nothing fits, the nearest layout is the answer, and plan_answer_fits turns it into an error. */
 static Status price_best(PlanAnswer *r, Arena *a)
 {
     TRY(search_layouts(r, a));

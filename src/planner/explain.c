@@ -332,8 +332,7 @@ static Status explain_step(Explained *x)
     return text_printf(x->out, "  of memory: %s\n", h.memory_source);
 }
 
-/* Bytes within a domain ("up") and between domains ("out") have different rates, hence two
- * figures. */
+/* Bytes within a domain ("up") and between domains ("out") have different rates, hence two figures. */
 static Status print_call(Explained *x, const GradientCall *call)
 {
     CollectiveCost c;
@@ -427,8 +426,7 @@ static Status explain_comm(Explained *x)
     return OK;
 }
 
-/* The ideal bubble of 1F1B is (p-1)/(p-1+m v) (arXiv:2104.04473); unequal stages and transfers make
- * it larger. */
+/* The ideal bubble of 1F1B is (p-1)/(p-1+m v) (arXiv:2104.04473); unequal stages and transfers make it larger. */
 static Status explain_bubble(Explained *x)
 {
     const PlanLayout *l = x->r->layout;

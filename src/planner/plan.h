@@ -78,8 +78,7 @@ extern const char *const plan_kind_names[PLAN_KINDS], *const plan_part_names[PLA
  * exchanges, too. */
 extern const char *const plan_part_words[PLAN_PARTS];
 
-/* The price of a layout. Memory is that of the fullest pipeline rank, time that of the whole
- * step. */
+/* The price of a layout. Memory is that of the fullest pipeline rank, time that of the whole step. */
 typedef struct PlanPrice {
     int compute, buffers;    /* run.compute and moe.buffers that it is for */
     bool offload;            /* optimizer.offload */
@@ -154,8 +153,7 @@ bool planner_skips_documents(const Planner *p);
 
 /* ERR_ARG: a number of the layout does not divide another. The sentence names both, and what would. */
 Status planner_legal(const Planner *p, const PlanLayout *l);
-/* ERR_ARG: the layout is not legal. A layout that does not fit has a price, too, with fits
- * false. */
+/* ERR_ARG: the layout is not legal. A layout that does not fit has a price, too, with fits false. */
 Status planner_price(Planner *p, const PlanLayout *l, PlanPrice *out);
 
 /* step_s: the longest step that is of use with this memory. If a step takes longer, its time need not be found: the
@@ -174,6 +172,8 @@ Status planner_bound(Planner *p, const PlanLayout *l, double *bytes, double *ste
 /* Simulates a step, in `a`. Without `list`: the passes of all ranks. With `list`: the whole step that `train`
  * runs, action by action, with exchanges, gathers and reductions on the comm lane, then the update. */
 Status planner_simulate(Planner *p, const PlanLayout *l, bool list, Arena *a, PlanStep *out);
+/* Does our own engine run attention by its plain kernel on the question's GPU, ten times slower than on Hopper? */
+bool plan_attends_plainly(const PlanRequest *q);
 /* planner_runs_list: does the stack run such lists (`list` in its sheet)? planner_price_list is the price with the
  * simulated time: of the list, if the stack runs lists, else of the passes. A list's time beyond that of the
  * passes is attributed to slowed compute, then to gradients, or to the bubble if no rank reduces any. step: the

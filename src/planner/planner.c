@@ -4,6 +4,7 @@
 #include "engine/backend/backend.h"
 #include "engine/config/ramp.h"
 #include "engine/model/recipe_text.h"
+#include "kernels/attention/attention_kernels.h"
 #include "kernels/core/cpu_set.h"
 #include "kernels/core/kernels.h"
 #include "kernels/exchange/exchange.h"
@@ -77,6 +78,24 @@ static Status check_offload(const PlanRequest *q)
         q->hardware->name);
 }
 
+bool plan_attends_plainly(const PlanRequest *q)
+{
+    const int capability = (int)q->hardware->gpu_capability;
+    return stack_is_ours(q->stack) && capability > 0 && !attention_has_fast(capability);
+}
+
+static Status choose_attention(const PlanRequest *q, Config *c)
+{
+    const int capability = (int)q->hardware->gpu_capability;
+    const bool fast = c->attention_kernel == ATTENTION_HOPPER || c->fp8_attention;
+    if (!plan_attends_plainly(q)) return OK;
+    c->attention_kernel = ATTENTION_PLAIN;
+    if (!fast) return OK;
+    return FAIL(ERR_ARG, "%s: it is made for compute capability 9.0, %s has %d.%d: leave it out",
+                c->fp8_attention ? "fp8.attention=true" : "attention.kernel=hopper",
+                q->hardware->name, capability / 10, capability % 10);
+}
+
 /* The planner's own configuration has one rank; layouts bring their mesh. */
 static Status planner_setup(Planner *p, const PlanRequest *q)
 {
@@ -92,6 +111,7 @@ static Status planner_setup(Planner *p, const PlanRequest *q)
     if (!stack_is_ours(q->stack) && c->moe_buffers == BUFFERS_POOLED)
         c->moe_buffers = BUFFERS_WORST, c->plan_counted_rows = true;
     p->moe_layers = config_moe_layers(c);
+    TRY(choose_attention(q, c));
     if (q->gpus < 1)
         return FAIL(ERR_ARG, "plan: %lld GPUs, at least 1 is needed", (long long)q->gpus);
     TRY(arena_reserve(&p->scratch, "plan scratch", KEPT_BYTES));

@@ -36,8 +36,7 @@ static void again_text(char *out, size_t bytes, const ConfigInts *again)
 
 enum { RECOMPUTE_BYTES = 160 };
 
-/* "norm+act in 0-3+8 of 2": modules, then the blocks, if not all of them, then how many of each
- * chunk. */
+/* "norm+act in 0-3+8 of 2": modules, then the blocks, if not all of them, then how many of each chunk. */
 static const char *recompute_text(char out[RECOMPUTE_BYTES], const PlanLayout *l)
 {
     ConfigTexts names = { 0 };
@@ -201,6 +200,9 @@ Status plan_report_basis(const PlanRequest *q, Text *out)
         if (*between == ',') before = "; ";
     }
     TRY(text_printf(out, " (gpu.measured: %s)\n", q->hardware->gpu_measured ? "true" : "false"));
+    if (plan_attends_plainly(q))
+        TRY(text_printf(out, "note        attention runs by the plain kernel: the fast ones are "
+                             "made for Hopper and for AMD's GPUs\n"));
     if (stack_is_proven(q->stack, q->hardware)) return OK;
     return text_printf(
         out,
@@ -478,8 +480,7 @@ static Status json_rates(const Hardware *h, Text *out)
     return text_printf(out, "}");
 }
 
-/* The chosen layout's members stand at the top level; best, front and nearest repeat them as lists
- * of objects. */
+/* The chosen layout's members stand at the top level; best, front and nearest repeat them as lists of objects. */
 Status plan_report_json(const PlanReport *r, Text *out)
 {
     bool forced = r->request->config->moe_forced_balance;

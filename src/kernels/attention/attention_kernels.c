@@ -184,6 +184,16 @@ enum { ROWS = sizeof fwd_rows / sizeof *fwd_rows };
 const KernelTable attention_fwd_kernels = { "attention.kernel", fwd_rows, ROWS };
 const KernelTable attention_bwd_kernels = { "attention.kernel", bwd_rows, ROWS };
 
+bool attention_has_fast(int capability)
+{
+    bool has = false;
+    for (int i = 0; i < ROWS; i++)
+        has = has ||
+              (fwd_rows[i].vendor == VENDOR_NVIDIA && capability >= fwd_rows[i].capability_least &&
+               capability <= fwd_rows[i].capability_most);
+    return has;
+}
+
 /* The 8-bit forward: one kernel. There is no slower one for all GPUs: it would win nothing over
  * bf16. */
 static bool e4m3_can(const void *call, KernelWhy *why)

@@ -1,6 +1,5 @@
-/* plan: `switchyard plan`: predicts memory, time and the best layout of a training run before
- * anybody pays for it. It parses, calls planner/ (answer.h, report.h, import.h) and prints; it prices
- * nothing itself. */
+/* plan: `switchyard plan`: predicts memory, time and the best layout of a training run before anybody pays for it. It
+ * parses, calls planner/ (answer.h, report.h, import.h) and prints; it prices nothing itself. */
 #include "app/options/cli.h"
 #include "app/options/options.h"
 #include "app/options/words.h"
@@ -168,8 +167,7 @@ static Status write_row(PlanCall *c, const PlanReport *r)
     return s;
 }
 
-/* Limits of the prediction come first: in the text above the figures, for JSON and CSV on
- * stderr. */
+/* Limits of the prediction come first: in the text above the figures, for JSON and CSV on stderr. */
 static Status print_report(PlanCall *c)
 {
     PlanAnswer *a = &c->answer;

@@ -28,8 +28,7 @@ static Status append_number(Text *out, const char *what, int value)
     return value < 0 ? OK : text_printf(out, " %s %d", what, value);
 }
 
-/* One action, one line: number, times in ms, queue, name, then only the fields that the action
- * has. */
+/* One action, one line: number, times in ms, queue, name, then only the fields that the action has. */
 static Status action_text(const Program *p, int i, const SimSpan *span, Text *out)
 {
     const Action *a = &p->at[i];

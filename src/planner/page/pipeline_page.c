@@ -67,8 +67,7 @@ static Status comparison_part(Text *out, const PipelineView *v)
 
 /* ---- one timeline ---- */
 
-/* A bar for each rank: time by kind of the compute lane, then the bubble. Together they are a
- * step. */
+/* A bar for each rank: time by kind of the compute lane, then the bubble. Together they are a step. */
 static Status time_bars(Text *out, const Timeline *t)
 {
     enum { ROWS = 64, PARTS = BUBBLE + 1 };
@@ -348,8 +347,7 @@ static Status still_style(Text *out)
     return timeline_colors(out);
 }
 
-/* Stacks the timelines, then the curve, as groups of one <svg>. Heights must be known before it
- * opens. */
+/* Stacks the timelines, then the curve, as groups of one <svg>. Heights must be known before it opens. */
 Status pipeline_still(Text *out, const PipelineView *v)
 {
     double height = STILL_GAP, y = 0.5 * STILL_GAP;

@@ -138,8 +138,7 @@ typedef struct SharedParams {
     double weight;            /* bytes of a gathered weight */
 } SharedParams;
 
-/* Three calls: reduce-scatter over the shards, all-reduce of a part over the replicas, all-gather
- * of the weights. */
+/* Three calls: reduce-scatter over the shards, all-reduce of a part over the replicas, all-gather of the weights. */
 static Status add_gradients(const Planner *p, const PriceEntry *e, const SharedParams *x,
                             GradientTimes *t)
 {
@@ -434,8 +433,7 @@ void price_rank_memory(const Planner *p, const PlanLayout *l, const PriceEntry *
 
 /* ---- a layout ---- */
 
-/* With two copies of the model (PLACE_BOTH) each rank holds two chunks but the model has only pp
- * stages. */
+/* With two copies of the model (PLACE_BOTH) each rank holds two chunks but the model has only pp stages. */
 int price_stage_count(const PlanLayout *l)
 {
     return l->schedule->placement == PLACE_BOTH ? l->pp : l->pp * l->vpp;

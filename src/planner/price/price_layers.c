@@ -346,8 +346,7 @@ static Status add_whole_updates(const Roofline *r, const ModelSpec *s, const Lay
     return OK;
 }
 
-/* Counts the layer as the engine would run it, prices its ops on the way, then applies the stack's
- * differences. */
+/* Counts the layer as the engine would run it, prices its ops on the way, then applies the stack's differences. */
 static Status price_layer(Planner *p, const Roofline *r, PriceEntry *e, int layer,
                           unsigned recompute, LayerPrice *out)
 {

@@ -30,8 +30,7 @@ typedef struct OpPrice {
     double rate; /* FLOP/s that it may reach; 0: bytes bound it */
 } OpPrice;
 
-/* A layer of one class for one micro-batch: counted bytes, and times of the device and the host in
- * seconds. */
+/* A layer of one class for one micro-batch: counted bytes, and times of the device and the host in seconds. */
 typedef struct LayerPrice {
     LayerCount count;                               /* with the bytes that the stack keeps */
     ChunkTimes time;                                /* of the device */

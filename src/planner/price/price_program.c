@@ -43,8 +43,7 @@ static SlotBytes slot_of(void *ctx, int rank, int chunk)
 
 /* ---- passes alone ---- */
 
-/* In a phased schedule an action takes the time of its last phase in one block. Backward meets
- * phases in reverse. */
+/* In a phased schedule an action takes the time of its last phase in one block. Backward meets phases in reverse. */
 static double pass_duration(void *ctx, int rank, const Action *a)
 {
     const EstimateInput *in = ((const ProgramCost *)ctx)->in;
@@ -467,9 +466,8 @@ void planner_take_schedule(const Planner *p, PlanPrice *price, double schedule_s
     price->mfu = p->flops / (price->step_s * gpus * hardware_peak(p->q.hardware, HARDWARE_BF16));
 }
 
-/* Splits a simulated step of step_s seconds into its parts. The difference to the price, less the compute
- * that transfers slowed, is attributed to gradients first, then to the bubble, then to hidden
- * communication. */
+/* Splits a simulated step of step_s seconds into its parts. The difference to the price, less the compute that
+ * transfers slowed, is attributed to gradients first, then to the bubble, then to hidden communication. */
 static void split_step(const Planner *p, double step_s, const StepTime *t, PlanPrice *price)
 {
     static const PlanPart order[] = { PLAN_GRADIENTS, PLAN_BUBBLE, PLAN_EXCHANGE,

@@ -15,8 +15,7 @@ CollectiveGroup roofline_group(const Hardware *h, int64_t ranks, int64_t stride)
     return (CollectiveGroup){ .ranks = ranks, .local = local, .span = ranks * stride };
 }
 
-/* Seconds for bytes at the measured rate of memory, times the share of it that the stack
- * reaches. */
+/* Seconds for bytes at the measured rate of memory, times the share of it that the stack reaches. */
 double roofline_memory_s(const Roofline *r, double bytes)
 {
     return bytes / (1e9 * r->hardware->memory_achieved_gb_s * r->stack->at[STACK_share_memory]);

@@ -58,8 +58,7 @@ static int index_of(const ConfigInts *list, int64_t value)
     return at;
 }
 
-/* Planners keep what they counted and are not thread-safe: each thread has its own for each
- * configuration. */
+/* Planners keep what they counted and are not thread-safe: each thread has its own for each configuration. */
 static Planner *planner_of(const Search *s, int buffers)
 {
     int at = index_of(&s->axes.axis[SEARCH_BUFFERS], buffers);

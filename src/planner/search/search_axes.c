@@ -221,8 +221,7 @@ static void decode_axes(const SearchAxes *axes, int first, int end, int64_t id, 
     }
 }
 
-/* Everything that must divide without asking the schedule: GPUs, sequence, experts, batch,
- * layers. */
+/* Everything that must divide without asking the schedule: GPUs, sequence, experts, batch, layers. */
 static bool sizes_divide(const PlanRequest *q, const PlanLayout *l)
 {
     const Config *c = q->config;
@@ -325,8 +324,7 @@ static bool batch_divides(const PlanRequest *q, const SearchAxes *axes, int64_t 
     return any;
 }
 
-/* Counts down from the GPUs of the question. 0: not even one GPU can, which needs an axis without
- * the value 1. */
+/* Counts down from the GPUs of the question. 0: not even one GPU can, which needs an axis without the value 1. */
 int64_t search_gpus(const PlanRequest *q, const SearchAxes *given)
 {
     PlanRequest other = *q;

@@ -38,8 +38,7 @@ static Status find_formula(const char *name, size_t bytes, int *out)
                 text_hint(hint, word, formulas, FORMULAS, ""));
 }
 
-/* A given value can divide by zero anywhere in the sheet, so each result is checked for being
- * finite. */
+/* A given value can divide by zero anywhere in the sheet, so each result is checked for being finite. */
 static Status read_results(PlanFormula *f)
 {
     const struct {
@@ -75,8 +74,7 @@ static Status read_settings(const char *text, Arena *a, PlanFormula *f)
     return sheet_give_text(&f->given, f->sheet.name, names, f->sheet.n, text, a);
 }
 
-/* The sheet is filled twice. The first time gives the names that may be set, the second uses the
- * values given. */
+/* The sheet is filled twice. The first time gives the names that may be set, the second uses the values given. */
 Status plan_formula(const Config *c, int64_t gpus, const char *name, Arena *a, PlanFormula *out)
 {
     PlanFormula f = { .given = { .n = 0 } };

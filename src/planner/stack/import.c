@@ -161,8 +161,7 @@ static Status add_note(Import *m, const char *what, const char *value)
 
 /* ---- one key, one row ---- */
 
-/* A missing or null key keeps our value. A word that maps to nothing ("theirs=") does so, too, but
- * counts as read. */
+/* A missing or null key keeps our value. A word that maps to nothing ("theirs=") does so, too, but counts as read. */
 static Status apply_row(Import *m, const char *key, const Map *r)
 {
     char ours[NAME_BYTES] = "";

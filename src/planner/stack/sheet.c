@@ -11,15 +11,13 @@ static const char name_chars[] = "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRST
 
 /* ---- rows ---- */
 
-/* A given number replaces value, unit and source; the text is empty, so it is not explained
- * further. */
+/* A given number replaces value, unit and source; the text is empty, so it is not explained further. */
 static SheetRow row_given(const SheetGiven *g, const char *text)
 {
     return (SheetRow){ g->name, text, g->unit, g->source, g->value };
 }
 
-/* Returns the value that counts, the given one if there is one: definitions use it as a local
- * variable. */
+/* Returns the value that counts, the given one if there is one: definitions use it as a local variable. */
 double sheet_add(Sheet *s, SheetRow row)
 {
     for (int i = 0; s->given != NULL && i < s->given->n; i++) {

@@ -39,8 +39,7 @@ typedef struct SheetRow {
     double value;
 } SheetRow;
 
-/* Rows in the order in which they were computed. It is filled by one function and then only
- * read. */
+/* Rows in the order in which they were computed. It is filled by one function and then only read. */
 typedef struct Sheet {
     const char *name; /* for sentences: "stack primus" */
     const SheetGivens *given;

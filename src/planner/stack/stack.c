@@ -209,8 +209,7 @@ static void make_worse(const PlanStack *s, StackValues *v)
     }
 }
 
-/* Definitions depend on the tokens of a micro-batch, so values are computed for each set of
- * inputs. */
+/* Definitions depend on the tokens of a micro-batch, so values are computed for each set of inputs. */
 Status stack_values(const PlanStack *s, const PlanInputs *in, StackValues *out)
 {
     Sheet sheet;
@@ -223,8 +222,7 @@ Status stack_values(const PlanStack *s, const PlanInputs *in, StackValues *out)
     return check_values(s, out);
 }
 
-/* A value by two words, "keep" and "moe" for keep_moe, so that callers can loop over kinds of
- * layers. */
+/* A value by two words, "keep" and "moe" for keep_moe, so that callers can loop over kinds of layers. */
 double stack_of_layer(const StackValues *v, const char *what, const char *layer, double otherwise)
 {
     size_t n = strlen(what);

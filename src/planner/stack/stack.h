@@ -63,8 +63,7 @@ bool stack_offers(const PlanStack *s, const char *name);
 
 /* All definitions with their values, for sheet_explain. */
 void stack_sheet(const PlanStack *s, const PlanInputs *in, Sheet *out);
-/* All values for the inputs; ERR_ARG names a value that cannot be (a share outside 0 to 1, negative
- * bytes). */
+/* All values for the inputs; ERR_ARG names a value that cannot be (a share outside 0 to 1, negative bytes). */
 Status stack_values(const PlanStack *s, const PlanInputs *in, StackValues *out);
 /* The value WHAT_LAYER of a kind of layer (LayerDesc.name); `otherwise` if there is no such name. */
 double stack_of_layer(const StackValues *v, const char *what, const char *layer, double otherwise);

@@ -19,13 +19,16 @@ static void narrow_formats_take_less_memory_and_time(void **state)
                                            "fp8.format=e2m1" };
     PlanPrice p[4];
     for (int i = 0; i < 4; i++) {
-        const char *const set[] = {
-            "run.compute=bf16", "mesh.ep=32",          "mesh.pp=8",
-            "train.batch=2048", "train.micro_batch=1", i < 3 ? "fp8.recipe=mx" : "fp8.recipe=none",
-            formats[i % 3]
-        };
+        const char *const set[] = { "run.compute=bf16",
+                                    "mesh.ep=32",
+                                    "mesh.pp=8",
+                                    "train.batch=2048",
+                                    "train.micro_batch=1",
+                                    "moe.buffers=worst", /* of one capacity */
+                                    i < 3 ? "fp8.recipe=mx" : "fp8.recipe=none",
+                                    formats[i % 3] };
         Question q;
-        open_plan(&q, "deepseek-v3", "b200", 512, "switchyard", set, i < 3 ? 7 : 6);
+        open_plan(&q, "deepseek-v3", "b200", 512, "switchyard", set, i < 3 ? 8 : 7);
         CHECK_OK(planner_price(q.planner, &q.layout, &p[i]));
         question_close(&q);
     }
@@ -55,6 +58,29 @@ static void f16_costs_what_bf16_does(void **state)
     }
     CHECK_NEAR(p[1].step_s, p[0].step_s, 0);
     CHECK_NEAR(p[1].peak_bytes, p[0].peak_bytes, 1024); /* the scale of the loss */
+}
+
+/* The kernel that auto takes on an A100, and by name on an H200, where it is slower, too. */
+static void attention_is_plain_where_no_fast_kernel_runs(void **state)
+{
+    (void)state;
+    static const char *const gpu[] = { "a100", "a100", "h200", "h200" };
+    static const char *const kernel[] = { "attention.kernel=auto", "attention.kernel=plain",
+                                          "attention.kernel=auto", "attention.kernel=plain" };
+    double step_s[4];
+    for (int i = 0; i < 4; i++) {
+        const char *const set[] = { kernel[i], "run.compute=bf16", "train.batch=64",
+                                    "train.micro_batch=1" };
+        Question q;
+        PlanPrice p;
+        open_plan(&q, "llama3-8b", gpu[i], 8, "switchyard", set, 4);
+        CHECK_INT(plan_attends_plainly(&q.request), i < 2);
+        CHECK_OK(planner_price(q.planner, &q.layout, &p));
+        step_s[i] = p.step_s;
+        question_close(&q);
+    }
+    CHECK_NEAR(step_s[0], step_s[1], 0);
+    CHECK(step_s[3] > 1.2 * step_s[2]);
 }
 
 /* Of Megatron-LM: gradients have the type that is reduced, and with scales by tensor there are no weights in bf16. */
@@ -181,6 +207,7 @@ int main(void)
         TEST(each_width_has_its_peak),
         TEST(narrow_formats_take_less_memory_and_time),
         TEST(f16_costs_what_bf16_does),
+        TEST(attention_is_plain_where_no_fast_kernel_runs),
         TEST(buffers_of_megatron_have_the_types_that_are_sent),
         TEST(scales_of_1x32_need_hardware_that_has_them),
     };
