@@ -57,7 +57,10 @@ static void f16_costs_what_bf16_does(void **state)
         question_close(&q);
     }
     CHECK_NEAR(p[1].step_s, p[0].step_s, 0);
-    CHECK_NEAR(p[1].peak_bytes, p[0].peak_bytes, 1024); /* the scale of the loss */
+    /* but for the scale of the loss, and for what products in bf16 work in under sanitizers, which have one set of ops */
+    for (int i = 0; i < PLAN_KINDS; i++)
+        if (i != PLAN_WORKSPACE) CHECK_NEAR(p[1].memory[i], p[0].memory[i], 1024);
+    CHECK_NEAR(p[1].memory[PLAN_WORKSPACE], p[0].memory[PLAN_WORKSPACE], 1 << 20);
 }
 
 /* The kernel that auto takes on an A100, and by name on an H200, where it is slower, too. */
