@@ -361,10 +361,11 @@ Status search_why_none(const PlanRequest *q)
     return FAIL(ERR_ARG,
                 "plan: no combination of axes is legal on %" PRId64
                 " GPUs: pp * vpp is at most model.layers %" PRId64
-                ", ep divides moe.experts %" PRId64
-                " and gpus / pp, micro_batch divides train.batch %" PRId64
+                ", ep divides the model's experts, %" PRId64
+                ", and gpus / pp, micro_batch divides train.batch %" PRId64
                 " / dp, and a schedule must take vpp",
-                q->gpus, q->config->model_layers, q->config->moe_experts, q->config->train_batch);
+                q->gpus, q->config->model_layers,
+                has_experts(q->config) ? q->config->moe_experts : 1, q->config->train_batch);
 }
 
 /* GPUs that hold one whole model: pp x lcm(ep x etp, cp x tp), because experts are spread over data, context and tensor

@@ -324,6 +324,11 @@ static void without_experts_no_rank_has_a_part_of_them(void **state)
     const SearchResult r = search(t, &with_bounds, 10, 2);
     for (int i = 0; i < r.n_best; i++) CHECK_INT(r.best[i].layout.ep, 1);
     CHECK_INT(r.n_best, 10);
+    t->axes.axis[SEARCH_EP] = (ConfigInts){ 1, { 2 } };
+    SearchResult none;
+    CHECK_FAILS(search_run(&t->request, &(SearchOptions){ &t->axes, &with_bounds, 1, 1, NULL },
+                           &t->arena, &none),
+                ERR_ARG, "ep divides the model's experts, 1,");
     t->config = before;
 }
 
@@ -423,7 +428,8 @@ static void axes_that_no_layout_has_are_refused(void **state)
     SearchResult r;
     SearchOptions o = { &t->axes, &with_bounds, 10, 1, NULL };
     t->axes.axis[SEARCH_EP] = (ConfigInts){ 1, { 5 } };
-    CHECK_FAILS(search_run(&t->request, &o, &t->arena, &r), ERR_ARG, "ep divides moe.experts 16");
+    CHECK_FAILS(search_run(&t->request, &o, &t->arena, &r), ERR_ARG,
+                "ep divides the model's experts, 16,");
     t->axes = (SearchAxes){ 0 };
     o.top = 0;
     CHECK_FAILS(search_run(&t->request, &o, &t->arena, &r), ERR_ARG, "legal are 1 to 1000");
