@@ -6,7 +6,7 @@
 
 #include <math.h>
 
-/* Periods of a simulation that differ by less are the same. */
+/* Periods of a simulation that differ by less than STEADY are the same. */
 static const double STEADY = 1e-9, NEARLY = 1e-3;
 enum { MANY = 48 };
 
@@ -432,7 +432,8 @@ static Status simulate_micros(Planner *p, const PlanLayout *l, bool list, int64_
 }
 
 /* The time of a step, by fewer periods once these run alike: lanes of lists wait for each other in more ways than passes
- * do. Where they never do so to the last digit, MANY of them are enough if eighths of them do within NEARLY. A step that has not half as many again is simulated whole. */
+ * do. Where they never do so to the last digit, MANY of them are enough if eighths of them do within NEARLY. A step that
+ * has not half as many again is simulated whole. */
 static Status simulate_time(Planner *p, const PlanLayout *l, bool list, StepTime *out)
 {
     const int micros = (int)price_micros(p, l), period = estimate_period(l->schedule, l->pp);

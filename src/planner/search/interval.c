@@ -124,7 +124,9 @@ Status plan_intervals(const PlanRequest *q, const PlanLayout *const *l, int n, P
     PlanPrice *price = NULL, *worse = NULL;
     TRY(arena_reserve(&a, "intervals", (size_t)1 << 30));
     PlanInputs in = { 0 };
-    Status s = plan_inputs(q->config, q->gpus, (InputTokens){ .hardware = q->hardware }, &a, &in);
+    Config alone = *q->config; /* of one stage: schedules count theirs in ways of their own */
+    alone.mesh_pp = alone.mesh_vpp = 1, alone.mesh_layout = "";
+    Status s = plan_inputs(&alone, q->gpus, (InputTokens){ .hardware = q->hardware }, &a, &in);
     if (s == OK) s = ARENA_NEW(&a, n, &price);
     if (s == OK) s = ARENA_NEW(&a, n, &worse);
     if (s == OK) s = price_all(q, AS_IT_IS, NULL, l, n, price);

@@ -240,6 +240,23 @@ static void options_of_a_model_are_set_the_other_way(void **state)
     }
 }
 
+/* DualPipe's ranks hold two stages each of a model that has as many as there are ranks. */
+static void a_schedule_with_two_copies_of_the_model_has_an_interval(void **state)
+{
+    (void)state;
+    const char *set[] = { "run.compute=bf16",   "model.layers=8",         "mesh.pp=8",
+                          "mesh.vpp=2",         "mesh.schedule=dualpipe", "train.batch=512",
+                          "train.micro_batch=4" };
+    PlanLayout l;
+    PlanInterval v;
+    const PlanLayout *one = &l;
+    question_load(&asked, "deepseek-v2-lite", "h200", 8, "switchyard", set, 7);
+    CHECK_OK(plan_layout_of(&asked.config, 8, &asked.arena, &l));
+    CHECK_OK(plan_intervals(&asked.request, &one, 1, &v));
+    CHECK(v.time > 0);
+    question_close(&asked);
+}
+
 /* Graphs make a step faster, so they widen the fast side; flash 3 is the other kernel of torchtitan. */
 static void an_option_that_makes_a_step_faster_widens_the_fast_side(void **state)
 {
@@ -299,6 +316,7 @@ int main(void)
         TEST(rows_of_the_busiest_rank_widen_the_slow_side),
         TEST(an_assumed_network_is_wide_and_a_measured_one_is_narrow),
         TEST(an_option_that_is_not_given_may_be_the_other_one),
+        TEST(a_schedule_with_two_copies_of_the_model_has_an_interval),
         TEST(options_of_a_model_are_set_the_other_way),
         TEST(an_option_that_makes_a_step_faster_widens_the_fast_side),
         TEST(a_slower_section_is_alone),
