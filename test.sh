@@ -4,10 +4,10 @@
 # parses, with the fuzzers' corpora, under the address and undefined sanitizers; lints that compile
 # nothing; GPU code as far as PTX. The longest meshes are short, and system tests that wait are left out.
 # test.sh more: the rest of what a change must pass (.ci/run does both). The tests that were left out;
-# what computes otherwise with what this processor has; GPU code linked; ranks as processes of MPI; and a
-# share of what takes long, which the commit draws (SHARE, tools/drawn): all else under the address and
-# undefined sanitizers; comm and mesh tests under the thread sanitizer; GPU code assembled; kernels for
-# AMD, interpreted; clang-tidy; a planted bug.
+# what computes otherwise with what this processor has; GPU code linked; ranks as processes of MPI;
+# clang-tidy; and a share of what takes long, which the commit draws (SHARE, tools/drawn): all else under the
+# address and undefined sanitizers; comm and mesh tests under the thread sanitizer; GPU code assembled;
+# kernels for AMD, interpreted; a planted bug.
 # Each lint, each corpus and each planted bug counts as a test. A table says what each stage took; the
 # last line adds everything up; success is when nothing failed.
 # test.sh long (make test-long): what takes too long for every change. All tests that were short,
@@ -143,7 +143,7 @@ elif [ "${1:-}" = more ]; then
     stage 'thread: a fourth of comm and mesh tests' drawn 4 in_config tsan test-mesh
     # Tests of ranks that are lost wait for deadlines: compilers and lints have the processors meanwhile.
     begin kernels env SHARE=8 tools/run_kernels
-    begin lints env SHARE=8 tools/lint rest
+    begin lints tools/lint rest
     # after the kernels, with which it shares objects of tests
     ! command -v clang-19 >/dev/null || begin amd env SHARE=4 sh -c \
         "until grep -q '^# end\$' '$log.kernels'; do sleep 1; done; make -s -j $(nproc) test-gfxrun"
@@ -151,7 +151,7 @@ elif [ "${1:-}" = more ]; then
     begin mutants tools/mutants --draw 1
     stage 'kernels: everything links, an eighth is assembled, begun beside MPI' ended kernels
     command -v clang-19 >/dev/null && stage 'kernels for AMD, interpreted: a fourth of the ops, a training step' ended amd
-    stage 'clang-tidy of an eighth, a trainer alone, begun beside MPI' ended lints
+    stage 'clang-tidy, a trainer alone, begun beside MPI' ended lints
     stage 'a planted bug, begun beside clang-tidy' ended_mutants
 elif [ -z "${1:-}" ]; then
     stage 'release, AVX2: unit, op, schedule, mesh and system tests' release
