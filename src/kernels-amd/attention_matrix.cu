@@ -205,15 +205,6 @@ static size_t set_tiles(const AttentionFwd *f, char *at, AttentionTiles *t, Atte
     return attention_tiles_bytes(t, f->q.dim[0]);
 }
 
-/* The fields of a backward call that say what its queries see. */
-static AttentionFwd seen_in(const AttentionBwd *b)
-{
-    AttentionFwd f = {};
-    f.q = b->q, f.k = b->k, f.doc = b->doc;
-    f.pieces = b->pieces, f.window = b->window, f.chunk = b->chunk;
-    return f;
-}
-
 static size_t delta_bytes(const AttentionBwd *b)
 {
     return arena_rounded((size_t)tensor_elems(&b->lse) * sizeof(float));
@@ -279,7 +270,7 @@ static Status backward(struct Exec *ex, const AttentionBwd *f)
     TRY(check_rows(a));
     int64_t heads = (int64_t)a.B * a.H, queries = blocks_of(a.Tq, heads);
     int64_t keys = blocks_of(a.Tk, (int64_t)a.B * a.G);
-    const AttentionFwd seen = seen_in(f);
+    const AttentionFwd seen = attention_seen_in(f);
     AttentionRect whole;
     if (queries == 0) return OK;
     if (set_tiles(&seen, (char *)a.delta + delta_bytes(f), &a.tiles, &whole) > 0)
@@ -319,7 +310,7 @@ extern "C" Status attention_matrix_bwd(struct Exec *ex, const void *args)
 extern "C" size_t attention_matrix_bwd_workspace(const void *args)
 {
     const AttentionBwd *b = (const AttentionBwd *)args;
-    const AttentionFwd seen = attention_matrix::seen_in(b);
+    const AttentionFwd seen = attention_seen_in(b);
     AttentionTiles tiles;
     AttentionRect whole;
     return attention_matrix::delta_bytes(b) +

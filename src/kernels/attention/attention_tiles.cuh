@@ -40,6 +40,15 @@ typedef struct AttentionTiles {
     int32_t *q_order, *k_order; /* (B, tiles): numbers of tiles, the one with most work first */
 } AttentionTiles;
 
+/* The fields of a backward call that decide which scores exist. */
+static inline AttentionFwd attention_seen_in(const AttentionBwd *b)
+{
+    AttentionFwd f = {};
+    f.q = b->q, f.k = b->k, f.v = b->v, f.doc = b->doc;
+    f.pieces = b->pieces, f.window = b->window, f.chunk = b->chunk;
+    return f;
+}
+
 /* The tiles of a rectangle of a call: bounds alone. */
 AttentionTiles attention_tiles_of(const AttentionRect *rect, int64_t Tq, int64_t Tk);
 

@@ -9,6 +9,17 @@
 
 static Question asked;
 
+/* Of the layout that the configuration of `asked` names. */
+static PlanInterval interval_asked(int gpus)
+{
+    PlanLayout l;
+    PlanInterval v;
+    const PlanLayout *one = &l;
+    CHECK_OK(plan_layout_of(&asked.config, gpus, &asked.arena, &l));
+    CHECK_OK(plan_intervals(&asked.request, &one, 1, &v));
+    return v;
+}
+
 /* The interval of a model with 8 layers, all of whose GPUs share the experts. `measured`: an exchange that was measured
  * on them; NULL: none. */
 static PlanInterval interval_of_model(const char *model, const char *gpu, int gpus,
@@ -17,15 +28,10 @@ static PlanInterval interval_of_model(const char *model, const char *gpu, int gp
     char ep[16];
     const char *set[] = { "run.compute=bf16", "model.layers=8", ep, "train.batch=512",
                           "train.micro_batch=4" };
-    PlanLayout l;
-    PlanInterval v;
-    const PlanLayout *one = &l;
     (void)snprintf(ep, sizeof ep, "mesh.ep=%d", gpus);
     question_load(&asked, model, gpu, gpus, stack, set, 5);
     if (measured != NULL) CHECK_OK(calibrate_exchange(measured, &asked.arena, &asked.hardware));
-    CHECK_OK(plan_layout_of(&asked.config, gpus, &asked.arena, &l));
-    CHECK_OK(plan_intervals(&asked.request, &one, 1, &v));
-    return v;
+    return interval_asked(gpus);
 }
 
 static PlanInterval interval_on(const char *gpu, int gpus, const char *stack, const char *measured)
@@ -161,12 +167,8 @@ static void rows_of_the_busiest_rank_widen_the_slow_side(void **state)
     for (size_t i = 0; i < sizeof row / sizeof *row; i++) {
         const char *set[] = { "run.compute=bf16", "model.layers=8",      "mesh.ep=8",
                               "train.batch=512",  "train.micro_batch=4", row[i].set };
-        PlanLayout l;
-        PlanInterval v;
-        const PlanLayout *one = &l;
         question_load(&asked, "deepseek-v2-lite", "h200", 8, "switchyard", set, 6);
-        CHECK_OK(plan_layout_of(&asked.config, 8, &asked.arena, &l));
-        CHECK_OK(plan_intervals(&asked.request, &one, 1, &v));
+        const PlanInterval v = interval_asked(8);
         if (i == 0) first = v.by[INTERVAL_BALANCE];
         CHECK(v.by[INTERVAL_BALANCE] >= row[i].least * first);
         CHECK(v.by[INTERVAL_BALANCE] <= row[i].most * first);
@@ -247,13 +249,8 @@ static void a_schedule_with_two_copies_of_the_model_has_an_interval(void **state
     const char *set[] = { "run.compute=bf16",   "model.layers=8",         "mesh.pp=8",
                           "mesh.vpp=2",         "mesh.schedule=dualpipe", "train.batch=512",
                           "train.micro_batch=4" };
-    PlanLayout l;
-    PlanInterval v;
-    const PlanLayout *one = &l;
     question_load(&asked, "deepseek-v2-lite", "h200", 8, "switchyard", set, 7);
-    CHECK_OK(plan_layout_of(&asked.config, 8, &asked.arena, &l));
-    CHECK_OK(plan_intervals(&asked.request, &one, 1, &v));
-    CHECK(v.time > 0);
+    CHECK(interval_asked(8).time > 0);
     question_close(&asked);
 }
 

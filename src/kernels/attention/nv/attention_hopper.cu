@@ -25,15 +25,6 @@ static bool is_part(const Tensor *out, const Tensor *before)
     return before->data != NULL || out->dtype != DTYPE_BF16;
 }
 
-/* The fields of a backward call that decide which scores exist. */
-static AttentionFwd seen_in(const AttentionBwd *a)
-{
-    AttentionFwd f = {};
-    f.q = a->q, f.k = a->k, f.v = a->v, f.doc = a->doc;
-    f.pieces = a->pieces, f.window = a->window, f.chunk = a->chunk;
-    return f;
-}
-
 /* A call and the places of what it keeps in the workspace. */
 typedef struct Call {
     AttentionRect rect;
@@ -75,7 +66,7 @@ static Call fwd_call(const AttentionFwd *a, char *base)
 
 static Call bwd_call(const AttentionBwd *a, char *base)
 {
-    AttentionFwd f = seen_in(a);
+    AttentionFwd f = attention_seen_in(a);
     Call c = call_of(&f, base);
     int64_t numbers = a->q.dim[0] * a->q.dim[2] * c.tiles.rows;
     bool dq = is_part(&a->dq, &a->dq_before), dk = is_part(&a->dk, &a->dk_before);
@@ -237,7 +228,7 @@ extern "C" Status attention_hopper_bwd(struct Exec *ex, const void *args)
     const AttentionBwd *b = (const AttentionBwd *)args;
     int64_t dk = b->q.dim[3], dv = b->v.dim[3];
     Call c = bwd_call(b, (char *)exec_workspace(ex));
-    AttentionFwd f = seen_in(b);
+    AttentionFwd f = attention_seen_in(b);
     if (b->q.dim[0] == 0) return OK;
     TRY(check_aligned({ &b->d_o, &b->q, &b->k, &b->v, &b->o, &b->dq, &b->dk, &b->dv, &b->dq_before,
                         &b->dk_before, &b->dv_before }));
