@@ -13,12 +13,15 @@
 # test.sh long (make test-long): what takes too long for every change. All tests that were short,
 # whole; all of what was drawn; the meshes with all of their steps under both sanitizers; small limits and failing allocations;
 # library calls that fail in every command; 2,000 drawn models on drawn meshes; trainings with 8-bit
-# products; 100 MB of text beside other tokenizers; members of config.json beside transformers; cppcheck,
+# products; 100 MB of text beside other tokenizers; members of config.json beside transformers; the server
+# in lm-evaluation-harness beside transformers; cppcheck,
 # and clang's analyzer on every path.
 cd "$(dirname "$0")" || exit 1
 tools/packages test || exit 1
 tools/packages browser || echo "test.sh: without Chromium the page of a trace is not looked at in a browser"
 [ -z "${1:-}" ] || tools/packages gfx || echo "test.sh: without clang 19 no kernel is compiled for AMD's GPUs"
+[ -z "${1:-}" ] || tools/packages aarch64 || echo 'test.sh: nothing is compiled for aarch64'
+export WERROR=1
 
 log=$(mktemp)
 trap 'rm -f "$log" "$log".*' EXIT
@@ -82,11 +85,36 @@ parse() { PARSE=1 in_config asan "$1"; }
 
 amd() { make -s -j "$(nproc)" build-test-gfxrun && make -s test-gfxrun; }
 
+# The examples that send a run's figures to Weights & Biases and MLflow, and the notebook: it installs into build/peers.
+followers() {
+    [ -x build/peers/bin/python3 ] || python3 -m venv build/peers
+    build/peers/bin/python3 -m pip install -q wandb mlflow-skinny sqlalchemy alembic numpy matplotlib ||
+        echo 'test.sh: wandb, mlflow and matplotlib cannot be installed into build/peers, so their tests are skipped'
+    set -- build/release/tests/app/system/test_follow build/release/tests/library/system/test_library
+    make -s -j "$(nproc)" "$@" && tools/run_tests "$@"
+}
+
 # Ids of 100 MB of text beside those of other programs, which it installs into build/peers.
 tokenizers() { make -s -j "$(nproc)" build/release/tests/peer/tokenize && tools/check_tokenizers; }
 
 # Each member of config.json, for every family, beside transformers, which it installs into build/peers.
 folders() { make -s -j "$(nproc)" && tools/check_folders; }
+
+# The server beside transformers in lm-evaluation-harness, which it installs into build/peers; then 4,000 requests.
+server() {
+    [ -x build/peers/bin/python3 ] || python3 -m venv build/peers
+    build/peers/bin/python3 -m pip install -q 'lm_eval[api]' transformers torch accelerate || {
+        echo 'test.sh: lm_eval cannot be installed into build/peers, so the server is not compared'
+        echo '0 passed, 0 failed, 1 skipped'
+        return
+    }
+    make -s -j "$(nproc)" && rm -rf build/served &&
+        build/peers/bin/python3 tools/check_lm_eval.py build/switchyard build/served 2>build/served.log || {
+        tail -n 20 build/served.log
+        return 1
+    }
+    (cd build/served && python3 ../../tools/soak_server.py ../switchyard deepseek_v2)
+}
 
 # What 576 patterns and 3,000 random ones cut, beside the same programs.
 patterns() { make -s -j "$(nproc)" build/release/tests/peer/cut_patterns && tools/check_patterns; }
@@ -132,8 +160,10 @@ if [ "${1:-}" = long ]; then
     command -v clang-19 >/dev/null && stage 'kernels for AMD, interpreted: all cases, whole trainings' amd
     stage 'tokenizers: 100 MB of text beside tokenizers and tiktoken' tokenizers
     stage 'Hugging Face folders: 19,000 inputs beside transformers' folders
-
+    stage 'server: lm-evaluation-harness beside transformers; 4,000 requests' server
+    stage 'examples in Python, with wandb, mlflow and matplotlib' followers
     stage 'patterns: pieces beside tokenizers and tiktoken' patterns
+    stage 'aarch64 under qemu: all unit tests that run there' tools/check_aarch64 units
     stage 'lints, the analyzer on every path' tools/lint
 elif [ "${1:-}" = more ]; then
     stage 'release, AVX2: system tests that wait, GPU code without a GPU' in_v3 test-rest
@@ -147,11 +177,13 @@ elif [ "${1:-}" = more ]; then
     # after the kernels, with which it shares objects of tests
     ! command -v clang-19 >/dev/null || begin amd env SHARE=4 sh -c \
         "until grep -q '^# end\$' '$log.kernels'; do sleep 1; done; make -s -j $(nproc) test-gfxrun"
+    stage 'TCP: ranks as processes without a launcher, of srun, on two hosts' in_config release test-tcp
     stage 'MPI: ranks as processes, of srun, on two hosts' in_config release test-mpi
     begin mutants tools/mutants --draw 1
     stage 'kernels: everything links, an eighth is assembled, begun beside MPI' ended kernels
     command -v clang-19 >/dev/null && stage 'kernels for AMD, interpreted: a fourth of the ops, a training step' ended amd
     stage 'clang-tidy, a trainer alone, begun beside MPI' ended lints
+    stage 'aarch64 under qemu: tokens, losses, a few unit tests' tools/check_aarch64
     stage 'a planted bug, begun beside clang-tidy' ended_mutants
 elif [ -z "${1:-}" ]; then
     stage 'release, AVX2: unit, op, schedule, mesh and system tests' release

@@ -3,8 +3,8 @@
  * took longest, and the first rows of a sheet.
  *
  *     make lib
- *     cc -Iinclude examples/trace_summary.c -Lbuild -lswitchyard_trace -o trace_summary
- *     LD_LIBRARY_PATH=build ./trace_summary rank0.json.gz ops_summary
+ *     cc -Iinclude examples/trace_summary.c -Lbuild/lib -lswitchyard -o trace_summary
+ *     LD_LIBRARY_PATH=build/lib ./trace_summary rank0.json.gz ops_summary
  */
 #include <switchyard_trace.h>
 

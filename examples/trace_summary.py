@@ -36,5 +36,5 @@ def rows(library, path, name):
 
 
 if __name__ == "__main__":
-    file, name, library = (sys.argv[1:] + ["gpu_timeline", "build/libswitchyard_trace.so"][len(sys.argv) - 2:])[:3]
+    file, name, library = (sys.argv[1:] + ["gpu_timeline", "build/lib/libswitchyard.so"][len(sys.argv) - 2:])[:3]
     print(*rows(library, file, name), sep="\n")

@@ -12,9 +12,7 @@
  *     ...
  *     switchyard_trace_close(t);
  *
- * `make install` installs the library: `cc program.c $(pkg-config --cflags --libs switchyard-trace)`.
- * `make lib` only makes it: link with build/libswitchyard_trace.so, or with
- * build/libswitchyard_trace.a -lz -lyaml -lgomp -lm -lpthread.
+ * It is a part of the library of switchyard.h, which says how to link with it.
  *
  * Errors: a function that can fail returns SWITCHYARD_TRACE_OK or another Result, and leaves its
  * outputs as they were. switchyard_trace_error() then has one sentence. Nothing is printed, no bad

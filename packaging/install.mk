@@ -15,24 +15,31 @@ MAN  := $B/man/switchyard.1
 BASH := $B/completion/switchyard
 ZSH  := $B/completion/_switchyard
 
+# Man pages and completions are what the program prints, here and now.
+ifneq ($(CROSS),)
+$(MAN) $(BASH) $(ZSH): $(B)/cannot-run-here
+$B/cannot-run-here:
+	@echo "make: a program for $(CROSS) prints no man pages here: run make install or make deb on such a machine" >&2; exit 1
+endif
+
 $(MAN): $B/switchyard tools/make_help VERSION CHANGELOG.md
 	@rm -rf $(@D)
 	@mkdir -p $(@D)
-	tools/make_help $< man $(@D)
+	$(call say,GEN,$@)tools/make_help $< man $(@D)
 
 $(BASH): $B/switchyard tools/make_help
 	@mkdir -p $(@D)
-	tools/make_help $< bash $@
+	$(call say,GEN,$@)tools/make_help $< bash $@
 
 $(ZSH): $B/switchyard tools/make_help
 	@mkdir -p $(@D)
-	tools/make_help $< zsh $@
+	$(call say,GEN,$@)tools/make_help $< zsh $@
 
 # Everything that install copies, so that root compiles nothing.
-build-install: $(PROGRAM) $(TRACE_LIB) $(MAN) $(BASH) $(ZSH)
+build-install: $(PROGRAM) $(LIBRARY) $(MAN) $(BASH) $(ZSH)
 
 INSTALL := DESTDIR='$(DESTDIR)' PREFIX='$(PREFIX)' BINDIR='$(BINDIR)' LIBDIR='$(LIBDIR)' INCLUDEDIR='$(INCLUDEDIR)' \
-           DATADIR='$(DATADIR)' LIBS='$(TRACE_LDLIBS)' packaging/install
+           DATADIR='$(DATADIR)' LIBS='$(LIBRARY_LDLIBS)' packaging/install
 
 install: build-install
 	@$(INSTALL) $B
@@ -43,7 +50,7 @@ uninstall:
 PORTABLE := $(BUILD)/portable
 deb:
 	rm -rf $(PORTABLE)/deb
-	$(MAKE) CONFIG=release BUILD=$(PORTABLE) CPU_ARCH=-march=x86-64-v3 DESTDIR=$(PORTABLE)/deb PREFIX=/usr \
+	$(MAKE) CONFIG=release BUILD=$(PORTABLE) DESTDIR=$(PORTABLE)/deb PREFIX=/usr \
 	    LIBDIR=/usr/lib/$$($(CC.release) -print-multiarch) install
 	packaging/make_deb $(PORTABLE)/deb $(BUILD)
 

@@ -14,7 +14,10 @@ What PyTorch runs (all in bf16, gradients of weights in f32):
                kernels of their own; a weight gradient is the product and its addition to f32. `bare`
                is the product alone.
     layers     the same with router (linear, softmax, topk), sort (argsort, bincount) and combine
-    attention  cuDNN through scaled_dot_product_attention(is_causal=True)
+    attention  cuDNN through scaled_dot_product_attention(is_causal=True), backward with
+               torch.use_deterministic_algorithms; `bare` is backward in any order. With a window: cuDNN
+               through its Python frontend, where nvidia-cudnn-frontend is installed. With documents:
+               flex_attention, compiled, which skips blocks that its mask hides
     head       in chunks of 4096 tokens: product, compiled cross-entropy and its gradient, two products
     adamw      torch.optim.AdamW(fused=True); adamw_low also copies the weights to bf16
     others     torch.compile; router and sort as in layers; quant has no counterpart
@@ -67,7 +70,7 @@ class Case:
 
     def __init__(self, row, device, compiled):
         self.device, self.compiled, self.bare = device, compiled, None
-        for size in "ndfekbth":
+        for size in (*"ndfekbth", "window", "tokens"):
             setattr(self, size, row[size])
         if row["rows"]:
             self.route(row["rows"])
@@ -245,15 +248,51 @@ class Case:
         return [self.random(self.b, self.t, self.h, width).transpose(1, 2)
                 for width in (self.d, self.d, self.f)]
 
+    def attention(self):
+        """The function of q, k and v that the row times."""
+        if not self.tokens:
+            return attention
+        from torch.nn.attention import flex_attention as flex
+
+        def visible(b, h, q, k):
+            return (q >= k) & (q // self.tokens == k // self.tokens)
+
+        mask = flex.create_block_mask(visible, None, None, self.t, self.t, device=self.device)
+        function = self.compiled(flex.flex_attention)
+        return lambda q, k, v: function(q, k, v, block_mask=mask)
+
     def attention_fwd(self):
         inputs = self.attention_inputs()
-        self.run = lambda: attention(*inputs)
+        if self.window:
+            self.run = WindowAttention(self).forward(*inputs)[0]
+        else:
+            function = self.attention()
+            self.run = lambda: function(*inputs)
 
     def attention_bwd(self):
-        inputs = [x.requires_grad_() for x in self.attention_inputs()]
-        out = attention(*inputs)
+        inputs = self.attention_inputs()
+        if self.window:
+            peer = WindowAttention(self)
+            forward, out, lse = peer.forward(*inputs)
+            forward()
+            self.run = peer.backward(*inputs, out, torch.randn_like(out), lse)
+            return
+        inputs = [x.requires_grad_() for x in inputs]
+        out = self.attention()(*inputs)
         dout = torch.randn_like(out)
-        self.run = lambda: torch.autograd.grad(out, inputs, dout, retain_graph=True)
+
+        def run():
+            return torch.autograd.grad(out, inputs, dout, retain_graph=True)
+
+        def ordered():
+            torch.use_deterministic_algorithms(True)
+            try:
+                run()
+            finally:
+                torch.use_deterministic_algorithms(False)
+
+        self.run = run if self.tokens else ordered
+        self.bare = None if self.tokens else run
 
     def head_loss(self):
         x, w = self.random(self.n, self.d), self.random(self.e, self.d, scale=0.02)
@@ -368,6 +407,46 @@ def attention(q, k, v):
         return F.scaled_dot_product_attention(q, k, v, is_causal=True)
 
 
+class WindowAttention:
+    """cuDNN's causal attention of a window, through its frontend: one graph each way, backward in one
+    order. Tensors are (b, h, t, width)."""
+
+    def __init__(self, case):
+        import cudnn
+
+        self.cudnn, self.case = cudnn, case
+        self.band = dict(attn_scale=case.d ** -0.5, diagonal_alignment=cudnn.diagonal_alignment.TOP_LEFT,
+                         diagonal_band_left_bound=case.window, diagonal_band_right_bound=0)
+
+    def graph(self):
+        types = self.cudnn.data_type
+        return self.cudnn.pygraph(io_data_type=types.BFLOAT16, intermediate_data_type=types.FLOAT,
+                                  compute_data_type=types.FLOAT)
+
+    def built(self, graph, outputs, tensors):
+        for node, tensor in outputs:
+            node.set_output(True).set_dim(list(tensor.shape)).set_stride(list(tensor.stride()))
+            if tensor.dtype == torch.float32:
+                node.set_data_type(self.cudnn.data_type.FLOAT)
+        graph.build([self.cudnn.heur_mode.A, self.cudnn.heur_mode.FALLBACK])
+        space = torch.empty(graph.get_workspace_size(), device="cuda", dtype=torch.uint8)
+        pack = {**tensors, **dict(outputs)}
+        return lambda: graph.execute(pack, space)
+
+    def forward(self, q, k, v):
+        graph = self.graph()
+        nodes = {graph.tensor_like(x): x for x in (q, k, v)}
+        out, lse = torch.empty_like(q), torch.empty(*q.shape[:3], 1, device="cuda")
+        outputs = graph.sdpa(*nodes, generate_stats=True, **self.band)
+        return self.built(graph, list(zip(outputs, (out, lse))), nodes), out, lse
+
+    def backward(self, q, k, v, out, dout, lse):
+        graph = self.graph()
+        nodes = {graph.tensor_like(x): x for x in (q, k, v, out, dout, lse)}
+        outputs = graph.sdpa_backward(*nodes, use_deterministic_algorithm=True, **self.band)
+        return self.built(graph, list(zip(outputs, map(torch.empty_like, (q, k, v)))), nodes)
+
+
 def cross_entropy(logits, target):
     x = logits.float()
     lse = x.logsumexp(-1, keepdim=True)
@@ -425,7 +504,7 @@ class Peer:
                 result = dict(seconds=seconds_of([c.run for c in cases]))
                 if cases[0].bare:
                     result["bare"] = seconds_of([c.bare for c in cases])
-        except (RuntimeError, AttributeError, ValueError, TypeError) as why:
+        except (RuntimeError, AttributeError, ValueError, TypeError, ImportError) as why:
             return dict(why=" ".join(str(why).split())[:120])
         finally:
             cases = None

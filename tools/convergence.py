@@ -244,7 +244,7 @@ in `build/convergence`, so that a stopped command goes on.
   top 2, one shared expert. All else is the preset `quickstart`: AdamW, peak rate 3e-3, softmax scores.
 - **Machine**: {machine}, one thread a run, PyTorch {torch} on the CPU.
 - **Final loss**: mean training loss of the last {last} steps, in nats a token. Curves are such means, too. Held-out
-  loss: 200 sequences that no run trains on. A number has its least and its largest value over seeds behind it.
+  loss: 200 sequences that no run trains on. A number is followed by its least and its largest value over seeds.
 - **Seeds**: a table takes the seeds that all of its runs have, and says how many. A seed sets weights and order of
   tokens.
 
@@ -258,7 +258,7 @@ norms, router and loss are f32, activations and operands of products bf16, as wi
 {curve}
 {differences}
 The last columns say how far the first loss is apart, relatively, and for how many steps losses stay within 1e-4. Then
-some token's two best experts are nearly tied, a rounding chooses, and the runs are two trainings of one kind. The
+some token's two best experts are nearly tied, a rounding chooses, and the runs are two samples of one kind. The
 third pair shows what roundings alone do: one program and one type, on two instruction sets that add in other orders.
 
 ## AdamW next to Muon

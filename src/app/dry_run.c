@@ -3,11 +3,31 @@
 
 #include "engine/host/host_memory.h"
 #include "engine/model/recipe_text.h"
+#include "engine/train/fits.h"
 #include "engine/train/train.h"
 
 #include <inttypes.h>
 #include <limits.h>
 #include <stdio.h>
+#include <string.h>
+
+/* The settings that differ from their defaults, as YAML that reads back to the same run. */
+static Status print_changed(const Config *c, Arena *a, Text *out)
+{
+    Config plain;
+    const ConfigChange *changed = NULL;
+    int n = 0, section = 0;
+    TRY(config_default(&plain, a));
+    TRY(config_changes(&plain, c, a, &changed, &n));
+    for (int i = 0; i < n; i++) {
+        const char *name = changed[i].row->name;
+        section = (int)strcspn(name, ".");
+        if (config_opens_section(changed[i].row, i == 0 ? NULL : changed[i - 1].row))
+            TRY(text_printf(out, "%.*s:\n", section, name));
+        TRY(text_printf(out, "  %s: %s\n", name + section + 1, changed[i].now));
+    }
+    return text_printf(out, "# all other settings have their defaults, which --all prints\n");
+}
 
 /* A row of a table for people. what NULL: the row is left out. */
 typedef struct NeedRow {
@@ -43,8 +63,36 @@ static Status print_gpu(const GpuPlan *p, Text *out)
     return print_rows(out, rows, sizeof rows / sizeof *rows);
 }
 
+/* Whether a run on this machine would be refused for lack of memory, and then its sentence. A plan for
+ * another machine is none the worse for that, so this is no error. */
+static Status print_verdict(const Config *c, const TrainPlan *p, int ranks, Text *out)
+{
+    char need[32], have[32], what[64] = "the plan takes", why[1024];
+    const size_t host = (size_t)ranks * (p->total_bytes - p->need[NEED_DATA]);
+    HostMemory there;
+    host_memory("/proc", "/sys/fs/cgroup", &there);
+    if (ranks > 1) (void)snprintf(what, sizeof what, "%d ranks like rank 0 take", ranks);
+    Status s = train_check_gpu(c, &p->shape, &p->engine, &p->gpu);
+    if (s == OK && ranks == 1) s = train_check_host(c, p, NULL, &there, NULL);
+    if (s == OK && ranks > 1)
+        s = train_check_bytes(what, host, &there, "take fewer ranks on a host, or more memory");
+    if (s != OK) {
+        status_sentence(why, sizeof why);
+        status_clear();
+        return text_printf(out, "fits        no, on this machine: %s\n", why);
+    }
+    if (p->engine.apart)
+        TRY(text_printf(out, "fits        on GPU %d: %s of %s\n", (int)c->run_gpu,
+                        text_bytes(need, (double)p->gpu.total_bytes),
+                        text_bytes(have, (double)p->gpu.gpu.total_bytes)));
+    if (there.available_bytes == UINT64_MAX) return OK;
+    return text_printf(
+        out, "fits        on this host: %s %s without pages of data files, %s are available\n",
+        what, text_bytes(need, (double)host), text_bytes(have, (double)there.available_bytes));
+}
+
 /* The table of a plan's memory. */
-static Status print_memory(const TrainPlan *p, Text *out)
+static Status print_memory(const TrainPlan *p, int ranks, Text *out)
 {
     const size_t *arena = p->engine.bytes, *need = p->need;
     const NeedRow rows[] = {
@@ -64,7 +112,7 @@ static Status print_memory(const TrainPlan *p, Text *out)
         { "libraries", need[NEED_LIBRARIES], "code, heap, stacks of threads" },
         { "probe", need[NEED_PROBE], "measuring peak FLOP/s, before all of the above" },
     };
-    TRY(text_printf(out, "memory\n"));
+    TRY(text_printf(out, ranks > 1 ? "memory of rank 0 of %d\n" : "memory\n", ranks));
     TRY(print_rows(out, rows, sizeof rows / sizeof *rows));
     if (p->engine.apart) return print_gpu(&p->gpu, out);
     HostMemory there;
@@ -117,7 +165,7 @@ static Status print_ramp(const Config *c, Text *out)
 }
 
 /* What a user sees before the run starts: parameters, work, arithmetic, memory. */
-static Status print_plan(const Config *c, const TrainPlan *p, Text *out)
+static Status print_plan(const Config *c, const TrainPlan *p, int ranks, Text *out)
 {
     char total[32], active[32], flops[32], frozen[32];
     TRY(text_printf(out, "parameters  %s total, %s active a token",
@@ -131,10 +179,11 @@ static Status print_plan(const Config *c, const TrainPlan *p, Text *out)
                     c->train_batch * c->data_sequence, text_si(flops, p->model_flops)));
     if (c->train_batch_ramp.n > 0) TRY(print_ramp(c, out));
     TRY(print_arithmetic(c, p, out));
-    return print_memory(p, out);
+    TRY(print_memory(p, ranks, out));
+    return print_verdict(c, p, ranks, out);
 }
 
-Status dry_run(const Config *c, int ranks, Arena *a, Text *out)
+Status dry_run(const Config *c, int ranks, bool all, Arena *a, Text *out)
 {
     TrainPlan plan;
     MeshShape shape;
@@ -145,9 +194,9 @@ Status dry_run(const Config *c, int ranks, Arena *a, Text *out)
     Mesh mesh = mesh_alone(&shape, 0);
     TRY(train_plan(c, ranks > 1 ? &mesh : NULL, ranks > 0 ? ranks : 1, &plan));
     if (c->data_sources.n > 0) TRY(train_token_bytes(c, true, a, &token_bytes));
-    TRY(config_print(c, out));
+    TRY(all ? config_print(c, out) : print_changed(c, a, out));
     TRY(text_append(out, "\n", 1));
     if (ranks > 1) TRY(mesh_print(&shape, out));
-    TRY(print_plan(c, &plan, out));
+    TRY(print_plan(c, &plan, ranks > 1 ? ranks : 1, out));
     return recipe_print(c, a, out);
 }

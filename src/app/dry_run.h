@@ -4,7 +4,8 @@
 
 #include "engine/config/config.h"
 
-/* Prints the configuration, the mesh, and rank 0's parameters, work and memory. */
-Status dry_run(const Config *c, int ranks, Arena *a, Text *out);
+/* Prints the settings that differ from their defaults (`all`: all of them), the mesh, rank 0's parameters,
+ * work and memory, and whether that memory is there. */
+Status dry_run(const Config *c, int ranks, bool all, Arena *a, Text *out);
 
 #endif

@@ -7,10 +7,27 @@
 #include "engine/base/file.h"
 #include "engine/train/infer.h"
 #include "engine/train/train.h"
+#include "serve/serve.h"
 
 #include <inttypes.h>
 #include <math.h>
+#include <stdio.h>
 #include <string.h>
+
+/* A word alone may be the name of a task, as lm-evaluation-harness has them. */
+static Status check_prefix(const char *word)
+{
+    char index[FILE_PATH_MAX];
+    (void)snprintf(index, sizeof index, "%s.idx", word);
+    if (strchr(word, '/') != NULL || file_exists(index)) return OK;
+    return FAIL(ERR_IO,
+                "eval: there is no %s: eval measures the loss on held-out text of .bin/.idx files, "
+                "or asks the questions of "
+                "--choices FILE; for tasks, lm-evaluation-harness asks `switchyard serve`, or "
+                "reads what `switchyard convert "
+                "to-hf` writes",
+                index);
+}
 
 /* Replaces the run's data sources by those of the command line: NAME=PREFIX, or PREFIX, which is
  * then also the name. Without any the run's own sources stay. */
@@ -24,6 +41,7 @@ static Status set_sources(Config *c, Arena *a, char **prefixes, int n)
         const char *equals = strchr(prefixes[i], '=');
         ConfigSource *s = &c->data_sources.at[i];
         *s = (ConfigSource){ .name = prefixes[i], .path = prefixes[i] };
+        if (equals == NULL) TRY(check_prefix(prefixes[i]));
         if (equals == NULL) continue;
         s->path = equals + 1;
         TRY(arena_text(a, prefixes[i], (size_t)(equals - prefixes[i]), &s->name));
@@ -69,7 +87,7 @@ static Status write_documents(const Evaluator *v, const Loader *l, const char *p
 
 /* The targets of the options; and the sources that the run was trained on. */
 typedef struct EvalCall {
-    const char *documents;
+    const char *documents, *choices;
     ConfigSources trained;
     bool average;
 } EvalCall;
@@ -112,6 +130,11 @@ static Status run_eval(void *state, int n, char **arguments, Arena *a, Text *out
     Engine e = { 0 };
     Loader *loader = NULL;
     EvalCall *call = state;
+    if (call->choices != NULL && (n > 1 || call->documents != NULL))
+        return FAIL(ERR_ARG, "eval --choices reads questions alone: leave out %s",
+                    n > 1 ? arguments[1] : "--documents");
+    if (call->choices != NULL)
+        return choices_measure(arguments[0], call->choices, call->average, out);
     TRY(infer_config(arguments[0], a, path, &c));
     call->trained = c.data_sources;
     TRY(set_sources(&c, a, arguments + 1, n - 1));
@@ -135,7 +158,7 @@ static Status logits_with(Engine *e, const Config *c, const char *path, char **n
                           .positions = n,
                           .domains = 1,
                           .threads = train_threads(c),
-                          .cache = true,
+                          .cache = 1,
                           .logit_rows = n };
     CheckpointInfo info;
     const float *logits = NULL;
@@ -165,6 +188,10 @@ Status cli_eval(int argc, char **argv)
     const Option table[] = {
         { "--documents", OPTION_TEXT, &call.documents, "OUT",
           .help = "write one JSON line per held-out document: tokens, nats, perplexity" },
+        { "--choices", OPTION_TEXT, &call.choices, "FILE",
+          .help =
+              "ask the questions of FILE, JSON lines with prompt, choices and answer, and print "
+              "the shares of right answers" },
         { "--average", OPTION_FLAG, &call.average, NULL,
           .help = "take the average of the weights that optimizer.ema kept" },
     };
@@ -172,7 +199,8 @@ Status cli_eval(int argc, char **argv)
         .name = "switchyard eval",
         .arguments = "CKPT [NAME=PREFIX ...]",
         .what = "Measure loss and bits per byte on held-out text: of the run's own data, or "
-                "of the .bin/.idx prefixes given. CKPT is the folder of a run or of a checkpoint.",
+                "of the .bin/.idx prefixes given; or answers to questions (--choices). CKPT is the "
+                "folder of a run or of a checkpoint.",
         .example = "switchyard eval runs/quickstart bible=runs/quickstart/data/bible",
         OPTIONS(table, 1, -1)
     };

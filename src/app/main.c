@@ -18,9 +18,10 @@
 static Status cli_help(int argc, char **argv);
 
 static const Subcommand COMMANDS[] = {
-    { "train", "train a model, or show what a run would take (--dry-run)", cli_train },
-    { "supervise", "start a training, watch it and restart it", cli_supervise },
+    { "train", "train a model, or show what a run would need (--dry-run)", cli_train },
+    { "supervise", "start a run, watch it and restart it", cli_supervise },
     { "generate", "continue a prompt with a trained model", cli_generate },
+    { "serve", "answer HTTP requests for completions with a trained model", NULL },
     { "eval", "measure a checkpoint's loss on held-out text", cli_eval },
     { "logits", "compute a checkpoint's logits for a file of token ids", cli_logits },
     { "convert", "convert models from and to Hugging Face folders", cli_convert },
@@ -30,7 +31,8 @@ static const Subcommand COMMANDS[] = {
     { "trace", "analyse traces of profilers", cli_trace },
     { "viz", "draw pipelines that were recorded or simulated", NULL },
     { "report", "compare the curves of several runs", NULL },
-    { "doctor", "check the machine before a training", cli_doctor },
+    { "why-spike", "say what one step of a run read and did", NULL },
+    { "doctor", "check the machine before a run", cli_doctor },
     { "help", "print the help of a command, as in: help data prepare", cli_help },
     { "--version", "print the version, the back ends and the libraries", cli_version },
 };

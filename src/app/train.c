@@ -5,7 +5,9 @@
 #include "app/dry_run.h"
 #include "app/options/cli.h"
 #include "app/options/options.h"
+#include "app/settings_page.h"
 #include "convert/convert.h"
+#include "corpus/corpus.h"
 #include "engine/base/file.h"
 #include "engine/base/interrupt.h"
 #include "engine/base/log.h"
@@ -22,7 +24,8 @@
 #include <string.h>
 
 /* When a process has died, mpirun sends the others a signal, and soon after that kills them. A rank
- * has this long to report what it waited for. */
+ * has this long to report what it waited for. Over TCP a rank sees by its connection that another one has
+ * died, so a signal is only a request to save. */
 static const double STOP_GRACE_S = 0.2;
 
 /* Number of SIGUSR1 so far: each asks for a recording of the last steps. A signal handler may only
@@ -59,12 +62,6 @@ static Status print_run_report(const Config *c, Arena *a, Text *out)
                         "steps that ran twice  %lld of %lld, rows had no room: %.3g s of second "
                         "runs, %.3g s of new captures and larger room\n",
                         (long long)sum.twice, (long long)sum.steps, sum.again_s, sum.capture_s));
-    if (sum.saves > 0)
-        TRY(text_printf(
-            out,
-            "checkpoints           training waited %.3g s for %lld, %.3g %% of its steps' "
-            "time\n",
-            sum.save_stall_s, (long long)sum.saves, 100 * sum.save_stall_s / sum.wall_s));
     return text_printf(out, "report                %s/report.html\n", c->run_dir);
 }
 
@@ -74,7 +71,7 @@ enum { RESUME_NOT, RESUME_ALWAYS, RESUME_AUTO }; /* of OPTION_SWITCH: none, --re
 
 /* A call: the targets of its options, then what ranks share. */
 typedef struct Call {
-    bool dry, small, rows, markdown;
+    bool dry, all, small, rows, markdown, commands;
     int resume;
     const char *init, *supervised;
     OptionTexts change;
@@ -103,9 +100,10 @@ static Status train_on_rank(void *state, Comm *world)
                              .failure_agreed = launched ? &call->settled : NULL,
                              .sheet_flops = hardware_sheet_flops,
                              .live_page = live_page };
-    if (launched) comm_set_stop(world, interrupt_flag(), STOP_GRACE_S);
+    if (call->supervised != NULL) log_kinds();
+    if (comm_launched_by_mpi()) comm_set_stop(world, interrupt_flag(), STOP_GRACE_S);
     Status s = train_run(call->config, &options);
-    return call->settled && !first ? OK : s;
+    return call->settled && !first && comm_launched_by_mpi() ? OK : s;
 }
 
 /* --init with a Hugging Face folder: converts it into a checkpoint at RUN-init, which a later
@@ -131,7 +129,9 @@ static Status convert_init(Call *call, const Config *c, Arena *a, Text *out)
 static Status check_quickstart(const char *config, const Config *c)
 {
     char index[FILE_PATH_MAX];
-    if (strcmp(config, "quickstart") != 0 || c->data_sources.n == 0) return OK;
+    if (strcmp(config, "quickstart") != 0 || c->data_sources.n == 0 ||
+        shell_command(c->data_sources.at[0].path) != NULL)
+        return OK;
     (void)snprintf(index, sizeof index, "%s.idx", c->data_sources.at[0].path);
     if (file_exists(index)) return OK;
     return FAIL(ERR_IO,
@@ -140,13 +140,69 @@ static Status check_quickstart(const char *config, const Config *c)
                 index);
 }
 
+static bool typed(const char *setting, int n, char **arguments)
+{
+    bool found = false;
+    for (int i = 1; i < n; i++) found = found || text_starts(arguments[i], setting);
+    return found;
+}
+
+/* A command that stands in a file runs only if the user allows it. On the command line the user has typed it. */
+static Status check_commands(const Call *call, const Config *c, int n, char **arguments)
+{
+    const char *of = "checkpoint.after", *command = "";
+    if (call->commands) return OK;
+    for (int i = 0; i < c->data_sources.n && !typed("data.sources=", n, arguments); i++) {
+        if (shell_command(c->data_sources.at[i].path) == NULL) continue;
+        of = "data.sources";
+        command = c->data_sources.at[i].path;
+    }
+    if (!typed("checkpoint.after=", n, arguments) && *command == '\0')
+        command = c->checkpoint_after;
+    if (*command == '\0') return OK;
+    return FAIL(
+        ERR_ARG,
+        "%s of %s is the command \"%s\": look at it, and give --allow-commands if it may run", of,
+        arguments[0], command);
+}
+
+/* The prefix of the only shard in a folder. */
+static Status find_shard(const char *folder, const char *path, Arena *a, const char **out)
+{
+    const char *only = NULL, *const *names = NULL;
+    char prefix[FILE_PATH_MAX];
+    int n = 0, found = 0;
+    TRY(file_list(folder, a, &names, &n));
+    for (int i = 0; i < n; i++)
+        if (text_ends(names[i], ".idx")) only = names[i], found++;
+    if (found != 1)
+        return FAIL(ERR_FORMAT, "\"%s\" gave %d files .idx in %s, must be 1", path, found, folder);
+    TRY(file_join(prefix, folder, only));
+    return arena_text(a, prefix, strlen(prefix) - 4, out);
+}
+
+/* Sources and --init that are commands become the folders that these fill. */
+static Status fetch_all(Call *call, Config *c, Arena *a)
+{
+    const char *folder = NULL;
+    for (int i = 0; i < c->data_sources.n; i++) {
+        ConfigSource *source = &c->data_sources.at[i];
+        if (shell_command(source->path) == NULL) continue;
+        TRY(fetch_folder(source->path, c->cache_dir, a, &folder));
+        TRY(find_shard(folder, source->path, a, &source->path));
+    }
+    const bool wanted = call->init != NULL && call->resume != RESUME_ALWAYS;
+    if (!wanted || shell_command(call->init) == NULL) return OK;
+    return fetch_folder(call->init, c->cache_dir, a, &call->init);
+}
+
 /* Conversion comes before the ranks start, since it must happen once; the report after they
  * ended. */
 static Status run_train(void *state, int n, char **arguments, Arena *a, Text *out)
 {
     Call *call = state;
     Config c;
-    if (call->markdown) return config_markdown(out);
+    if (call->markdown) return settings_page(out);
     if (call->rows) return config_help(false, out);
     if (n < 1)
         return FAIL(ERR_ARG, "switchyard train: CONFIG is missing; see switchyard train --help");
@@ -157,8 +213,11 @@ static Status run_train(void *state, int n, char **arguments, Arena *a, Text *ou
     TRY(config_load_as(&c, a, CONFIG_RUN | (call->small ? CONFIG_SMALL : 0), arguments[0],
                        (const char *const *)(arguments + 1), n - 1));
     TRY(check_quickstart(arguments[0], &c));
-    if (call->dry) return dry_run(&c, (int)call->ranks, a, out);
+    TRY(check_commands(call, &c, n, arguments));
+    if (call->all && !call->dry) return FAIL(ERR_ARG, "--all is for --dry-run");
+    if (call->dry) return dry_run(&c, (int)call->ranks, call->all, a, out);
     catch_signals();
+    TRY(fetch_all(call, &c, a));
     TRY(convert_init(call, &c, a, out));
     call->config = &c;
     TRY(cli_ranks(call->ranks, c.comm_timeout_s, a, train_on_rank, call));
@@ -180,7 +239,10 @@ Status cli_train(int argc, char **argv)
     Call c = { 0 };
     const Option table[] = {
         { "--dry-run", OPTION_FLAG, &c.dry,
-          .help = "print the configuration, the parameters and the memory, and do not train" },
+          .help =
+              "print the settings that differ from their defaults, the parameters, the memory and "
+              "whether it is there, and do not train" },
+        { "--all", OPTION_FLAG, &c.all, .help = "with --dry-run: print all settings" },
         { "--shrink", OPTION_FLAG, &c.small,
           .help = "shrink CONFIG's model but keep its structure; settings are applied after that" },
         { "--resume", OPTION_SWITCH, &c.resume, "auto",
@@ -189,13 +251,17 @@ Status cli_train(int argc, char **argv)
         { "--change", OPTION_TEXTS, &c.change, "KEY",
           .help = "with --resume: allow section.key to differ from the checkpoint" },
         { "--init", OPTION_TEXT, &c.init, "CKPT",
-          .help = "take initial weights from a checkpoint or a Hugging Face folder" },
+          .help = "take initial weights from a checkpoint, a Hugging Face folder, or 'cmd: COMMAND "
+                  "{folder}', which fills one" },
         { "--ranks", OPTION_INT, &c.ranks, "N",
           .help = "run N ranks on this host, one per GPU or share of the cores; not with mpirun",
           .min = 1, .max = 4096 },
         { "--supervised", OPTION_TEXT, &c.supervised, "TOKEN",
           .help = "what supervise passes: refuse a run.dir in which this is not the heartbeat's "
                   "token" },
+        { "--allow-commands", OPTION_FLAG, &c.commands,
+          .help = "run commands that CONFIG has: checkpoint.after, and sources that are 'cmd: "
+                  "COMMAND {folder}'" },
         { "--settings", OPTION_FLAG, &c.rows,
           .help = "list the presets, and every section.key with its default" },
         { "--settings-markdown", OPTION_FLAG, &c.markdown,

@@ -1,7 +1,7 @@
 /*
  * bench: how fast ops, training steps and communication are on this machine, compared with its
  * measured peak (engine/train/peak.h). Times are medians. Weights are initialised as in training; token
- * ids are uniform random, or those of a training run (data.sources).
+ * ids are random, or those of a training run (data.sources).
  *
  * Not here: parsing of options (bench/bench_command.c), and estimates for machines that are not there
  * (src/planner). Each function appends its text or JSON to `out`.
@@ -16,6 +16,12 @@
 #include "engine/train/recorder.h"
 #include "engine/train/train.h"
 
+/* How random token ids are drawn. */
+typedef struct BenchTokens {
+    int64_t documents; /* mean length of documents in tokens; 0: a sequence is one */
+    bool zipf; /* id i in proportion to log((i + 2) / (i + 1)), about 1 / (i + 1); else all alike */
+} BenchTokens;
+
 /* A model, its engine and its batches: what `bench ops`, `step` and `ladder` run. */
 typedef struct BenchModel {
     const Config *config;
@@ -24,9 +30,10 @@ typedef struct BenchModel {
     Engine engine;
     NullGroups null; /* what the engine leaves out */
     Batch batch;
-    Loader *loader;    /* NULL: random tokens */
-    int64_t documents; /* mean length of random ones in tokens; 0: a sequence is one */
-    double context;    /* keys that a query sees on average, summed over steps */
+    Loader *loader; /* NULL: random tokens */
+    BenchTokens tokens;
+    double context;      /* keys that a query sees on average, summed over steps */
+    double hidden_flops; /* train_hidden_flops, summed over steps */
     Arena arena;
     EnginePlan plan, again; /* again: the mode for second runs, with memory for all rows */
     GpuPlan gpu;            /* { 0 } on the CPU */
@@ -43,6 +50,7 @@ Status bench_bind_rank(Config *own, Comm *world, Arena *a);
 typedef struct BenchOpen {
     bool recorded;   /* the recorder keeps the times of each step's actions */
     unsigned silent; /* bit i: leave out Traffic i; results are then wrong */
+    BenchTokens tokens;
 } BenchOpen;
 
 /* world NULL: on one rank. */
@@ -66,6 +74,8 @@ Status bench_on_rank(void *on, Comm *world);
 Status bench_read_data(BenchModel *m);
 /* One step on a new batch; making it is not timed. */
 Status bench_run_step(BenchModel *m, double *seconds);
+/* FLOPs of the mean step so far on this rank, without the pairs that documents hide. */
+Status bench_step_flops(const BenchModel *m, double *out);
 
 typedef struct BenchMedian {
     double seconds;          /* of a step */
@@ -105,9 +115,26 @@ typedef struct BenchStep {
                            * (recorder_pipeline); NULL: do not */
     bool json;            /* one object instead of text */
     bool data;            /* train on the tokens of data.sources */
-    int64_t documents;    /* random tokens: as in BenchModel */
+    BenchTokens tokens;   /* without data */
     bool exposed;         /* then repeat without each kind of traffic */
+    bool parts;           /* also ms by part of the step */
 } BenchStep;
+
+/* Times by part of the steps so far, on this rank (parts.c). */
+typedef struct BenchPart BenchPart;
+typedef struct BenchParts {
+    BenchPart *part;  /* (n) by name and lane */
+    bool *has_phases; /* by row of the recorder: an action, whose time is that of its phases */
+    int n;
+    int64_t steps;  /* that are in it: not those that ran twice */
+    double seconds; /* of them */
+} BenchParts;
+
+/* Adds the last step, of a model that was opened with `recorded`. */
+Status bench_parts_add(BenchModel *m, BenchParts *p, double seconds);
+/* Appends the table, the longest part first, or the keys `parts` and `outside_parts_ms` of an open JSON object.
+ * ERR_UNSUPPORTED: every step ran twice. */
+Status bench_parts_print(const BenchModel *m, BenchParts *p, bool json, Text *out);
 
 /* Tokens a second, spread of step times, MFU, memory, clock. Tokens are those of all ranks; rank
  * 0's text is printed. FLOPs are those of one rank, by two formulas: the costs of its ops
@@ -119,6 +146,10 @@ Status bench_step(const Config *c, Comm *world, const BenchStep *options, Text *
 Status bench_exposed_check(const Comm *world);
 Status bench_exposed(const Config *c, Comm *world, const BenchStep *options,
                      const BenchMedian *with, Text *out);
+/* What layers cost without what is outside of them: the steps of a model, and of the same with more layers. Prints
+ * both, and of the difference the time of a token in a layer and its FLOP/s; and what is left for the rest. */
+Status bench_slope(const Config *shallow, const Config *deep, Comm *world, const BenchStep *options,
+                   Text *out);
 enum { BENCH_COMM_ALL, BENCH_COMM_COLLECTIVES, BENCH_COMM_EXCHANGE };
 
 typedef struct BenchComm {

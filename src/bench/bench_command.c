@@ -5,7 +5,10 @@
 #include "app/options/cli.h"
 #include "app/options/options.h"
 
+#include <inttypes.h>
 #include <stddef.h>
+#include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 
 typedef enum BenchKind { BENCH_OPS, BENCH_STEP, BENCH_COMM } BenchKind;
@@ -17,6 +20,8 @@ typedef struct Bench {
     BenchStep step; /* step.steps also serves ops */
     BenchComm comm;
     bool small, ops;    /* --shrink of the model; --ops of `bench step` */
+    const char *slope;  /* --slope of `bench step`: two depths */
+    Config deep;        /* with the second one */
     bool why;           /* --why: which kernels run, instead of times */
     const char *device; /* --device: a GPU that --why assumes */
 } Bench;
@@ -37,6 +42,10 @@ static Status run_step(const Bench *b, const Config *c, Comm *world, Arena *a, T
 {
     if (b->ops && (world != NULL || b->step.json))
         return FAIL(ERR_ARG, "bench step: --ops is text of one rank: leave out --json and --ranks");
+    if (b->step.data && (b->step.tokens.documents > 0 || b->step.tokens.zipf))
+        return FAIL(ERR_ARG, "bench step: --data has tokens and documents of its own: "
+                             "leave out --documents and --zipf");
+    if (b->slope != NULL) return bench_slope(c, &b->deep, world, &b->step, out);
     TRY(bench_step(c, world, &b->step, out));
     if (!b->ops) return OK;
     TRY(text_printf(out, "\n"));
@@ -97,14 +106,47 @@ static Status run_kind(const void *state, const Config *c, Comm *world, Arena *a
     return benches[b->kind].fn(b, c, world, a, out);
 }
 
+/* The model of `arguments` with `layers` layers, or with its own if it is 0. */
+static Status load_model(const Bench *b, int64_t layers, int n, char **arguments, Arena *a,
+                         Config *out)
+{
+    char depth[48];
+    const char **set = NULL;
+    const bool model = n > 0 && benches[b->kind].model;
+    TRY(ARENA_NEW(a, n + 1, &set));
+    for (int i = model; i < n; i++) set[i - model] = arguments[i];
+    (void)snprintf(depth, sizeof depth, "model.layers=%" PRId64, layers);
+    set[n - model] = depth;
+    return config_load_as(out, a, b->small ? CONFIG_SMALL : 0, model ? arguments[0] : "quickstart",
+                          set, n - model + (layers > 0));
+}
+
+/* "6,10": two rising numbers of layers. */
+static Status read_slope(const char *text, int64_t depth[2])
+{
+    char *end = NULL;
+    depth[0] = strtoll(text, &end, 10);
+    depth[1] = *end == ',' ? strtoll(end + 1, &end, 10) : 0;
+    if (*end == '\0' && depth[0] > 0 && depth[1] > depth[0]) return OK;
+    return FAIL(
+        ERR_ARG,
+        "bench step: --slope %.40s: give two numbers of layers, the smaller first: --slope 6,10",
+        text);
+}
+
 /* Loads the configuration, then runs the bench here or on every rank. */
 static Status run_bench(void *state, int n, char **arguments, Arena *a, Text *out)
 {
-    const Bench *b = state;
+    Bench *b = state;
     Config c = { 0 };
-    bool model = n > 0 && benches[b->kind].model;
-    TRY(config_load_as(&c, a, b->small ? CONFIG_SMALL : 0, model ? arguments[0] : "quickstart",
-                       (const char *const *)(arguments + model), n - model));
+    int64_t depth[2] = { 0 };
+    if (b->slope != NULL) TRY(read_slope(b->slope, depth));
+    if (b->slope != NULL &&
+        (b->ops || b->step.exposed || b->step.parts || b->step.timeline != NULL))
+        return FAIL(ERR_ARG, "bench step: --slope compares two models: leave out --ops, --parts, "
+                             "--exposed and --timeline");
+    TRY(load_model(b, depth[0], n, arguments, a, &c));
+    if (b->slope != NULL) TRY(load_model(b, depth[1], n, arguments, a, &b->deep));
     BenchOn on = { .config = &c, .run = run_kind, .state = b, .out = out };
     if (benches[b->kind].ranks) return cli_ranks(b->ranks, c.comm_timeout_s, a, bench_on_rank, &on);
     return run_kind(b, &c, NULL, a, out);
@@ -161,15 +203,30 @@ static const BenchOption bench_options[] = {
       OF_CALL(ops),
       { "--ops", OPTION_FLAG, NULL, .help = "add the table of bench ops for the same model" } },
     { STEP,
+      OF_CALL(slope),
+      { "--slope", OPTION_TEXT, NULL, "L1,L2",
+        .help = "time the model with L1 and with L2 layers: their difference is what layers cost, "
+                "without head, "
+                "embedding and host" } },
+    { STEP,
       OF_CALL(step.data),
       { "--data", OPTION_FLAG, NULL,
         .help = "read tokens from data.sources as train does, so that routing is realistic" } },
     { STEP,
-      OF_CALL(step.documents),
+      OF_CALL(step.tokens.documents),
       { "--documents", OPTION_INT, NULL, "N",
         "put random tokens into documents of N tokens on average, lognormal as web text's are "
         "(C4's have about 480)",
         .min = 1, .max = 1e9 } },
+    { STEP,
+      OF_CALL(step.tokens.zipf),
+      { "--zipf", OPTION_FLAG, NULL,
+        .help = "draw random tokens by Zipf's law, as words are: a few are frequent, and experts "
+                "have uneven loads" } },
+    { STEP,
+      OF_CALL(step.parts),
+      { "--parts", OPTION_FLAG, NULL,
+        .help = "print ms by part of the step: attention, experts, head, update and others" } },
     { STEP,
       OF_CALL(step.exposed),
       { "--exposed", OPTION_FLAG, NULL,

@@ -50,7 +50,7 @@ static Status run_without(int first, int end, const Config *c, Comm *world, cons
                           BenchMedian *out)
 {
     BenchModel m;
-    BenchOpen how = { .recorded = true };
+    BenchOpen how = { .recorded = true, .tokens = o->tokens };
     for (int i = first; i < end; i++) how.silent |= 1U << i;
     TRY(bench_open(&m, c, world, how));
     Status s = o->data ? bench_read_data(&m) : OK;

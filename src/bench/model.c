@@ -29,22 +29,32 @@ static void fill_documents(int32_t *doc, int64_t n, int64_t t, int64_t mean, uin
     }
 }
 
-/* Uniform token ids. Each rank and step has its own draws, so that data-parallel ranks differ. */
+/* A random id below `vocab`. By Zipf's law the logarithm of id + 1 is uniform, as the words of a text about are: few
+ * ids are frequent, and their experts have the more rows. */
+static int32_t draw_id(bool zipf, uint64_t stream, uint64_t at, int64_t vocab)
+{
+    if (!zipf) return (int32_t)rng_below(1, stream, at, (uint64_t)vocab);
+    const int64_t id = (int64_t)(exp(rng_uniform(1, stream, at) * log((double)vocab + 1)) - 1);
+    return (int32_t)(id < vocab ? id : vocab - 1); /* exp may round up to the end */
+}
+
+/* Each rank and step has its own draws, so that data-parallel ranks differ. A step's batch is the same on any mesh. */
 static void fill_random_tokens(BenchModel *m)
 {
     Batch *b = &m->batch;
-    uint64_t stream = rng_stream("bench tokens"), vocab = (uint64_t)m->config->model_vocab;
-    int64_t n = tensor_elems(&b->id), t = b->doc.dim[1];
+    const bool zipf = m->tokens.zipf;
+    uint64_t stream = rng_stream("bench tokens");
+    int64_t n = tensor_elems(&b->id), t = b->doc.dim[1], vocab = m->config->model_vocab;
     int64_t ranks = m->world == NULL ? 1 : mesh_data_ranks(&m->mesh.shape);
     int64_t rank = m->world == NULL ? 0 : mesh_data_rank(&m->mesh);
     int32_t *id = b->id.data, *target = b->target.data, *pos = b->pos.data, *doc = b->doc.data;
     for (int64_t i = 0; i < n; i++) {
         uint64_t at = (uint64_t)((m->step * ranks + rank) * 2 * n + 2 * i);
-        id[i] = (int32_t)rng_below(1, stream, at, vocab);
-        target[i] = (int32_t)rng_below(1, stream, at + 1, vocab);
+        id[i] = draw_id(zipf, stream, at, vocab);
+        target[i] = draw_id(zipf, stream, at + 1, vocab);
         pos[i] = (int32_t)(i % t);
     }
-    fill_documents(doc, n, t, m->documents, (uint64_t)((m->step * ranks + rank) * n));
+    fill_documents(doc, n, t, m->tokens.documents, (uint64_t)((m->step * ranks + rank) * n));
     memset(b->domain.data, 0, tensor_bytes(&b->domain));
     b->targets = m->config->train_batch * m->config->data_sequence;
     for (int d = 0; d < b->depths; d++) {
@@ -84,7 +94,7 @@ Status bench_bind_rank(Config *own, Comm *world, Arena *a)
 
 Status bench_open(BenchModel *m, const Config *c, Comm *world, BenchOpen how)
 {
-    *m = (BenchModel){ .config = c, .world = world };
+    *m = (BenchModel){ .config = c, .world = world, .tokens = how.tokens };
     Status s = open_model(m, how);
     if (s != OK) bench_close(m);
     return s;
@@ -136,10 +146,10 @@ Status bench_read_data(BenchModel *m)
 /* Keys that a query sees on average, if documents hide keys of others. */
 static double mean_context(const Batch *b, bool masked)
 {
-    const int32_t *doc = b->doc.data;
-    int64_t n = tensor_elems(&b->doc), t = b->doc.dim[1];
+    const int32_t *doc = b->doc.data, *pos = b->pos.data;
+    int64_t n = tensor_elems(&b->doc);
     double keys = 0;
-    for (int64_t i = 0; i < n; i++) keys += (double)(i % t + 1 - (masked ? doc[i] : 0));
+    for (int64_t i = 0; i < n; i++) keys += (double)(pos[i] + 1 - (masked ? doc[i] : 0));
     return keys / (double)n;
 }
 
@@ -149,6 +159,7 @@ Status bench_run_step(BenchModel *m, double *seconds)
     if (m->loader == NULL) fill_random_tokens(m);
     if (m->loader != NULL) TRY(loader_next(m->loader, &batch));
     m->context += mean_context(batch, m->config->attention_document_mask);
+    m->hidden_flops += train_hidden_flops(&m->engine.spec, m->engine.shape.pp_rank, batch);
     m->step++;
     double start = clock_s();
     TRY(engine_step(&m->engine, batch, 1e-4, m->step, &m->result)); /* 1e-4: any learning rate */
@@ -157,6 +168,13 @@ Status bench_run_step(BenchModel *m, double *seconds)
     if (m->recorder.steps == 0) return OK;
     transfers_read_stamps(t);
     idle_of(t->program, t->span, t->lanes, m->idle_s);
+    return OK;
+}
+
+Status bench_step_flops(const BenchModel *m, double *out)
+{
+    TRY(train_model_flops(m->config, &m->engine.shape, &m->plan, out));
+    *out -= m->hidden_flops / (double)m->step;
     return OK;
 }
 

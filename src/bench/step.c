@@ -24,6 +24,7 @@ typedef struct StepTimes {
     /* Sums over steps of largest over mean: rows of a rank, as a mean over MoE layers and in the
      * worst layer; rows of an expert in the worst layer. */
     double rank, worst_rank, worst_expert;
+    double loss[WARM_UP]; /* of the steps before: those of a new model, the same on any mesh */
 } StepTimes;
 
 /* The GPU's clock and power while each timed step ran. */
@@ -32,6 +33,8 @@ typedef struct Watch {
     double *clock; /* MHz */
     int64_t n, room;
     GpuReading last;
+    double watts;      /* sum of the readings of power */
+    int64_t powers;    /* how many there were */
     uint64_t throttle; /* all reasons that were seen, as bits */
 } Watch;
 
@@ -42,6 +45,7 @@ static void read_clock(void *self)
     if (w->n == w->room) return;
     w->last = gpu_state_read(&w->gpu);
     w->throttle |= w->last.throttle;
+    if (gpu_knows(&w->last, GPU_POWER_W)) w->watts += w->last.value[GPU_POWER_W], w->powers++;
     w->clock[w->n++] = w->last.value[GPU_CLOCK_MHZ];
 }
 
@@ -58,7 +62,7 @@ enum { BY_OURS, BY_TORCHTITAN, FORMULAS };
 static const struct {
     const char *key, *says;
 } formulas[FORMULAS] = {
-    { "causal", "causal: of each op, in attention the pairs under the diagonal" },
+    { "causal", "causal: of each op, in attention the pairs that documents and windows leave" },
     { "torchtitan", "TorchTitan's: 6 N + 6 l h (qk + v) t a token, all pairs, frozen or not" },
 };
 
@@ -71,6 +75,8 @@ typedef struct Report {
     double p50, p99, tokens;
     double flops[FORMULAS]; /* of one step on one rank */
     double peak, sheet;     /* peak FLOP/s: measured, and from the data sheet; sheet 0: unknown */
+    double allowed;         /* the data sheet's at the median clock of these steps; 0: unknown */
+    double joules;          /* a token, of this rank's GPU and its tokens; 0: unknown */
     size_t used_bytes, arena_bytes, peak_bytes;
 } Report;
 
@@ -105,10 +111,26 @@ static Status count_flops(const BenchModel *m, Report *r)
     const Config *c = m->config;
     double a_token = 0;
     int ranks = m->world == NULL ? 1 : m->world->size;
-    TRY(train_model_flops(c, &m->engine.shape, &m->plan, &r->flops[BY_OURS]));
+    TRY(bench_step_flops(m, &r->flops[BY_OURS]));
     TRY(train_torchtitan_flops(c, &a_token));
     r->flops[BY_TORCHTITAN] = a_token * r->tokens / ranks;
     if (m->plan.apart) TRY(hardware_sheet_flops(m->gpu.gpu.name, m->engine.spec.act, &r->sheet));
+    return OK;
+}
+
+static bool has_clock(const Watch *w) { return w->n > 0 && gpu_knows(&w->last, GPU_CLOCK_MHZ); }
+
+/* The data sheet's peak is that of one clock, and the power limit of a long run lowers the clock: both shares say more
+ * than one. */
+static Status collect_power(const BenchModel *m, const Watch *w, Report *r)
+{
+    Hardware h;
+    int ranks = m->world == NULL ? 1 : m->world->size;
+    if (w->powers > 0) r->joules = w->watts / (double)w->powers * r->p50 / (r->tokens / ranks);
+    if (!has_clock(w)) return OK;
+    TRY(hardware_of_driver(m->gpu.gpu.name, &h));
+    if (h.peak_clock_mhz > 0)
+        r->allowed = r->sheet * percentile(w->clock, w->n, 0.5) / h.peak_clock_mhz;
     return OK;
 }
 
@@ -129,11 +151,10 @@ static Status collect_report(BenchModel *m, const StepTimes *t, Watch *w, Report
     for (int i = 0; i < ENGINE_ARENAS; i++) r->arena_bytes += m->plan.bytes[i];
     sort_doubles(w->clock, w->n);
     TRY(count_flops(m, r));
+    TRY(collect_power(m, w, r));
     r->peak = fmax(r->peak, r->flops[BY_OURS] / r->p50); /* a step can beat a noisy measurement */
     return gather_ranks(m, r);
 }
-
-static bool has_clock(const Watch *w) { return w->n > 0 && gpu_knows(&w->last, GPU_CLOCK_MHZ); }
 
 /* ---- as text ---- */
 
@@ -148,6 +169,9 @@ static Status print_flops(const Report *r, Text *out)
         if (r->sheet > 0)
             TRY(text_printf(out, ", MFU %.1f %% of the data sheet's %.1f", 100 * rate / r->sheet,
                             r->sheet / 1e9));
+        if (r->allowed > 0)
+            TRY(text_printf(out, ", %.1f %% of %.1f at the clock below", 100 * rate / r->allowed,
+                            r->allowed / 1e9));
         TRY(text_printf(out, " (%s)\n", formulas[i].says));
     }
     return OK;
@@ -198,22 +222,25 @@ static Status print_experts(const Report *r, Text *out)
         t->rank / n, t->worst_rank / n, t->worst_expert / n);
 }
 
-/* FLOPs are counted without documents, so a step that skips what they hide may be above the peak. */
 static Status print_documents(const BenchModel *m, Text *out)
 {
     double keys = m->context / (double)m->step;
     double causal = (double)(m->config->data_sequence + 1) / 2;
     if (keys > causal - 0.05) return OK;
     return text_printf(out,
-                       "  documents    a query sees %.1f keys on average, %.1f without documents; "
-                       "FLOPs are counted without\n",
+                       "  documents    a query sees %.1f keys on average, %.1f without documents\n",
                        keys, causal);
 }
 
 /* Power and temperature are the last reading; the clock has a median and its range. */
-static Status print_clock(const Watch *w, Text *out)
+static Status print_clock(const Report *r, Text *out)
 {
     const char *words[GPU_REASONS_MAX];
+    const Watch *w = r->watch;
+    if (r->joules > 0)
+        TRY(text_printf(out,
+                        "  energy       %.3g mJ a token, %.0f W: this GPU's, while steps ran\n",
+                        1e3 * r->joules, w->watts / (double)w->powers));
     if (!has_clock(w)) return OK;
     TRY(text_printf(out, "  clock        %.0f MHz p50, %.0f to %.0f; %.0f W, %.0f C at the end",
                     percentile(w->clock, w->n, 0.5), w->clock[0], w->clock[w->n - 1],
@@ -254,7 +281,7 @@ static Status print_text(const Report *r, Text *out)
     TRY(text_printf(out, "  arenas       %s\n", text_bytes(bytes, (double)r->arena_bytes)));
     TRY(text_printf(out, "  process      %s at its peak\n",
                     text_bytes(bytes, (double)r->peak_bytes)));
-    return print_clock(r->watch, out);
+    return print_clock(r, out);
 }
 
 /* ---- as JSON: docs/reference/metrics.md ---- */
@@ -273,6 +300,7 @@ static Status json_gpu(const Report *r, Text *out)
     fullest_rank(r, &used, &planned);
     TRY(text_json(out, ",\"kernels\":%lld,\"waits\":%lld,\"gpu_bytes\":%.0f,\"gpu_planned\":%.0f",
                   (long long)m->result.kernels, (long long)m->result.waits, used, planned));
+    if (r->joules > 0) TRY(text_json(out, ",\"joules_a_token\":%g", r->joules));
     if (!has_clock(w)) return OK;
     TRY(text_json(out, ",\"clock_mhz\":{\"p50\":%g,\"least\":%g,\"most\":%g}",
                   percentile(w->clock, w->n, 0.5), w->clock[0], w->clock[w->n - 1]));
@@ -293,7 +321,9 @@ static Status print_json(const Report *r, Text *out)
                   r->tokens / r->p50));
     TRY(text_json(out, ",\"step_p50_s\":%g,\"step_p99_s\":%g,\"again\":%lld", r->p50, r->p99,
                   (long long)r->times->twice));
-    TRY(text_json(out, ",\"roof_flops\":%g,\"sheet_flops\":%g", r->peak, r->sheet));
+    for (int i = 0; i < WARM_UP; i++)
+        TRY(text_json(out, i == 0 ? ",\"losses\":[%.9g" : ",%.9g", r->times->loss[i]));
+    TRY(text_json(out, "],\"roof_flops\":%g,\"sheet_flops\":%g", r->peak, r->sheet));
     for (int i = 0; i < FORMULAS; i++) {
         const char *key = formulas[i].key;
         double flops = r->flops[i], rate = flops / r->p50;
@@ -301,6 +331,7 @@ static Status print_json(const Report *r, Text *out)
         TRY(text_json(out, "{\"formula\":%s,\"flops\":%g,\"roof_share\":%g", formulas[i].says,
                       flops, rate / r->peak));
         if (r->sheet > 0) TRY(text_json(out, ",\"mfu\":%g", rate / r->sheet));
+        if (r->allowed > 0) TRY(text_json(out, ",\"clock_share\":%g", rate / r->allowed));
         TRY(text_json(out, "}"));
     }
     if (r->m->engine.spec.n_moe > 0)
@@ -365,16 +396,21 @@ static Status time_steps(BenchModel *m, const BenchStep *options, BenchMedian *m
     Report r;
     double warm = 0;
     Watch watch = { 0 };
+    BenchParts parts = { 0 };
     Status s = OK;
     TRY(ARENA_NEW(&m->arena, steps, &t.step));
     TRY(ARENA_NEW(&m->arena, steps, &t.device));
-    for (int i = 0; i < WARM_UP; i++) TRY(bench_run_step(m, &warm));
+    for (int i = 0; i < WARM_UP; i++) {
+        TRY(bench_run_step(m, &warm));
+        t.loss[i] = m->result.loss;
+    }
     TRY(watch_open(&watch, m, steps));
     for (int64_t i = 0; i < steps && s == OK; i++) {
         s = bench_run_step(m, &t.step[i]);
         t.device[i] = m->result.device_s;
         t.twice += m->result.retried;
         if (s == OK) add_loads(m, &t);
+        if (s == OK && options->parts) s = bench_parts_add(m, &parts, t.step[i]);
     }
     m->engine.observer = (EngineObserver){ 0 };
     gpu_state_close(&watch.gpu);
@@ -383,7 +419,8 @@ static Status time_steps(BenchModel *m, const BenchStep *options, BenchMedian *m
     sort_doubles(t.device, steps);
     TRY(collect_report(m, &t, &watch, &r));
     *median = (BenchMedian){ .seconds = r.p50, .twice = t.twice };
-    return options->json ? print_json(&r, out) : print_text(&r, out);
+    TRY(options->json ? print_json(&r, out) : print_text(&r, out));
+    return options->parts ? bench_parts_print(m, &parts, options->json, out) : OK;
 }
 
 /* A timeline shows pipeline stages, or lanes of GPUs: one rank on a CPU has neither. */
@@ -405,13 +442,10 @@ Status bench_step(const Config *c, Comm *world, const BenchStep *options, Text *
 {
     BenchModel m;
     BenchMedian median;
-    const bool recorded = options->timeline != NULL || options->exposed;
+    const bool recorded = options->timeline != NULL || options->exposed || options->parts;
     TRY(check_timeline(c, world, options->timeline));
     if (options->exposed) TRY(bench_exposed_check(world));
-    if (options->data && options->documents > 0)
-        return FAIL(ERR_ARG, "bench step: --data has documents of its own: leave out --documents");
-    TRY(bench_open(&m, c, world, (BenchOpen){ .recorded = recorded }));
-    m.documents = options->documents;
+    TRY(bench_open(&m, c, world, (BenchOpen){ .recorded = recorded, .tokens = options->tokens }));
     Status s = options->data ? bench_read_data(&m) : OK;
     if (s == OK) s = time_steps(&m, options, &median, out);
     if (s == OK && options->timeline != NULL) {

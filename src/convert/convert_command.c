@@ -32,7 +32,8 @@ Status cli_convert(int argc, char **argv)
 {
     static const Subcommand rows[] = {
         { "from-hf", "convert a Hugging Face folder into a checkpoint", parse_from_hf },
+        { "from-dcp", "convert a folder of torch.distributed.checkpoint into a checkpoint", NULL },
         { "to-hf", "convert a checkpoint into a Hugging Face folder", NULL },
     };
-    return options_dispatch("switchyard convert", rows, 2, argc, argv);
+    return options_dispatch("switchyard convert", rows, 3, argc, argv);
 }

@@ -52,11 +52,7 @@ const int family_count = sizeof families / sizeof *families;
 
 /* A reader tries a parameter's rules in this order; to-hf writes the first. The stacked rules of the
  * last block are how transformers 5 holds experts in memory. */
-static const struct {
-    unsigned families;
-    const char *ours, *theirs;
-    unsigned layout;
-} rules[] = {
+static const TensorRule rules[] = {
     { MIXTRAL, LAYER "mlp.gate.weight", LAYER "block_sparse_moe.gate.weight", 0 },
     { MIXTRAL, EXPERT "gate_proj.weight", LAYER "block_sparse_moe.experts.#.w1.weight", 0 },
     { MIXTRAL, EXPERT "up_proj.weight", LAYER "block_sparse_moe.experts.#.w3.weight", 0 },
@@ -148,22 +144,30 @@ static void set_layout(const Param *p, unsigned layout, int64_t experts, long ex
     t->dim[t->rank++] = WEIGHTS_GROUP / 2;
 }
 
-/* MXFP4 needs whole groups of 32 along a row, so its rules do not apply to other widths. Without
- * any rule the name is the same on both sides. */
-bool family_tensor(unsigned family, const Param *p, int64_t experts, int choice, FamilyTensor *out)
+/* MXFP4 needs whole groups of 32 along a row, so its rules do not apply to other widths. */
+int family_rule(const TensorRule *rule, int n, unsigned family, const Param *p, int64_t experts,
+                int choice, FamilyTensor *out)
 {
     int seen = 0;
     *out = (FamilyTensor){ 0 };
-    for (int i = 0; i < RULES; i++) {
+    for (int i = 0; i < n; i++) {
         long number[2] = { 0, 0 };
-        bool whole = (rules[i].layout & LAYOUT_MXFP4) == 0 || p->dim[1] % WEIGHTS_GROUP == 0;
-        if ((rules[i].families & family) == 0 || !whole) continue;
-        if (!match_pattern(rules[i].ours, p->name, number)) continue;
+        bool whole = (rule[i].layout & LAYOUT_MXFP4) == 0 || p->dim[1] % WEIGHTS_GROUP == 0;
+        if ((rule[i].families & family) == 0 || !whole) continue;
+        if (!match_pattern(rule[i].ours, p->name, number)) continue;
         if (seen++ < choice) continue;
-        fill_pattern(out->name, rules[i].theirs, number);
-        set_layout(p, rules[i].layout, experts, number[1], out);
-        return true;
+        fill_pattern(out->name, rule[i].theirs, number);
+        set_layout(p, rule[i].layout, experts, number[1], out);
+        break;
     }
+    return seen;
+}
+
+/* Without any rule the name is the same on both sides. */
+bool family_tensor(unsigned family, const Param *p, int64_t experts, int choice, FamilyTensor *out)
+{
+    const int seen = family_rule(rules, RULES, family, p, experts, choice, out);
+    if (seen > choice) return true;
     if (seen > 0 || choice > 0) return false;
     (void)snprintf(out->name, sizeof out->name, "%s", p->name);
     set_layout(p, 0, experts, 0, out);

@@ -63,6 +63,18 @@ typedef struct FamilyTensor {
     int64_t expert, rows, cols, first, row_step, col_step;
 } FamilyTensor;
 
+/* A row of a table of names: in files of these families a parameter of ours is in a tensor of theirs. */
+typedef struct TensorRule {
+    unsigned families;
+    const char *ours, *theirs; /* patterns, with # for a number */
+    unsigned layout;
+} TensorRule;
+
+/* Gives what rule number `choice`, of those that apply to the family and the parameter, says. Returns how many
+ * were seen; the result is only set if that is more than `choice`. */
+int family_rule(const TensorRule *rule, int n, unsigned family, const Param *p, int64_t experts,
+                int choice, FamilyTensor *out);
+
 /* Files of a family may hold a parameter in several ways. Gives the one with number `choice`; number 0
  * is the one that to-hf writes. `experts`: how many the model has. False: there is no such way. */
 bool family_tensor(unsigned family, const Param *p, int64_t experts, int choice, FamilyTensor *out);

@@ -123,7 +123,7 @@ static Status assign_setting(const Reading *r, const Field *f, const char *setti
     if (s == OK) return OK;
     status_sentence(why, sizeof why);
     const Json *v = f->key == NULL ? NULL : member_of(r, f);
-    const char *end = strstr(why, ": ");
+    const char *end = text_starts(why, "override ") ? strstr(why, ": ") : NULL;
     if (v == NULL) return FAIL(s, "%s: %s: %s", r->path, r->family->type, why);
     return FAIL(s, "%s: %s is %s: %s", r->path, v->name, shown_value(r, v, shown),
                 end == NULL ? why : end + 2);

@@ -1,29 +1,23 @@
 /* from_hf: converts a Hugging Face folder to a checkpoint of step 0. First everything is checked: the
- * configuration, the tokenizer, and that each parameter has exactly one tensor. Then the weights are
- * written, parameter by parameter, as f32 entries of a checkpoint of one rank. */
+ * configuration, the tokenizer, and that each parameter has exactly one tensor. Then new_checkpoint writes
+ * the weights. */
 #include "convert/convert.h"
 #include "convert/family.h"
 #include "convert/folder.h"
+#include "convert/new_checkpoint.h"
 #include "convert/weights.h"
 #include "corpus/tokenizer/tokenizer.h"
 #include "engine/base/log.h"
-#include "engine/base/out_folder.h"
-#include "engine/checkpoint/manifest.h"
-#include "engine/checkpoint/numbers.h"
-#include "engine/host/progress.h"
 
 #include <inttypes.h>
 #include <stdio.h>
 #include <string.h>
 
-#define SHARD "rank-00000.bin"
-
-/* ENTRY_ELEMS: elements of one entry of the checkpoint, which are in memory at a time. */
-enum { ENTRY_ELEMS = 16 << 20, COPY_ELEMS = 1 << 20, BUFFER_BYTES = 1 << 20, SEQUENCE_MOST = 4096 };
+enum { COPY_ELEMS = 1 << 20, SEQUENCE_MOST = 4096 };
 
 typedef struct FromHf {
     const char *dir;
-    OutFolder out;
+    NewCheckpoint new;
     const Family *family;
     Config config;
     ModelSpec spec;
@@ -31,7 +25,6 @@ typedef struct FromHf {
     Weights weights;
     WeightsView *view; /* by parameter */
     bool fp8;          /* by config.json matrices have 8 bits and scales */
-    const char *yaml;
     Arena *arena;
 } FromHf;
 
@@ -107,7 +100,7 @@ static Status check_tokenizer(FromHf *f)
         return FAIL(ERR_ARG,
                     "%s has %" PRId64 " ids, but vocab_size gives the embedding %" PRId64 " rows",
                     path, ids, rows);
-    TRY(file_join(copy, f->out.path, "tokenizer.json"));
+    TRY(file_join(copy, f->new.out.path, "tokenizer.json"));
     return arena_text(f->arena, copy, strlen(copy), &f->config.data_tokenizer);
 }
 
@@ -332,82 +325,12 @@ static Status find_tensors(FromHf *f)
 /* ---- writing ---- */
 
 /* An error names the tensor of the folder, not our parameter: that is what the user has. */
-static Status check_numbers(const FromHf *f, const WeightsView *v, ParamBuffer b, const float *x,
-                            int64_t n)
+static Status read_rows(void *self, const NewPart *part, float *out)
 {
-    int64_t i = numbers_bad(buffer_desc(NULL, b).least, (Numbers){ x, DTYPE_F32, n });
-    if (i < 0) return OK;
-    return FAIL(ERR_FORMAT, "%s: %s holds %g; all elements must be finite numbers",
-                f->weights.file[v->tensor->file], v->tensor->name, (double)x[i]);
-}
-
-/* A large parameter becomes several entries, so memory holds only ENTRY_ELEMS at a time. Any mesh
- * reads them. */
-static Status write_param(FromHf *f, ManifestShard *w, const Param *p, const WeightsView *v,
-                          float *room)
-{
-    int64_t most = v->cols < ENTRY_ELEMS ? ENTRY_ELEMS / v->cols : 1;
-    for (int64_t row = 0, n = 0; row < v->rows; row += n) {
-        n = v->rows - row < most ? v->rows - row : most;
-        ManifestEntry entry = { .param = p->name,
-                                .file = SHARD,
-                                .buffer = p->first[BUF_STATE] >= 0 ? BUF_STATE : BUF_MAIN,
-                                .rank = p->rank,
-                                .dim = { p->dim[0], p->dim[1] },
-                                .piece = piece_range(row * v->cols, n * v->cols) };
-        TRY(weights_read(&f->weights, v, row, n, room));
-        TRY(check_numbers(f, v, entry.buffer, room, n * v->cols));
-        TRY(manifest_write_entry(w, &entry, room));
-    }
-    return OK;
-}
-
-static Status write_checkpoint_shard(FromHf *f, ManifestShard *w)
-{
-    char path[FILE_PATH_MAX];
-    float *room = NULL;
-    void *buffer = NULL;
-    int64_t most = ENTRY_ELEMS;
-    for (int i = 0; i < f->params.n; i++) most = most > f->view[i].cols ? most : f->view[i].cols;
-    TRY(ARENA_NEW(f->arena, most, &room));
-    TRY(arena_alloc(f->arena, BUFFER_BYTES, &buffer));
-    TRY(manifest_sum_new(f->arena, &w->sum));
-    TRY(file_join(path, f->out.temp, SHARD));
-    TRY(file_create_temp_buffered(&w->file, path, buffer, BUFFER_BYTES));
-    Progress bar = { .what = "convert",
-                     .name = f->dir,
-                     .total = f->params.total * (int64_t)sizeof *room,
-                     .left = "nothing was written" };
-    progress_begin(&bar);
-    for (int i = 0; i < f->params.n; i++) {
-        TRY(write_param(f, w, &f->params.at[i], &f->view[i], room));
-        TRY(progress_to(&bar, (int64_t)w->file.written_bytes));
-    }
-    progress_end(&bar);
-    return file_commit(&w->file);
-}
-
-static Status write_manifest(FromHf *f, const Text *lines)
-{
-    Manifest m = { 0 };
-    CheckpointInfo info = { .config = f->yaml, .products = "" };
-    Status s = manifest_create(&m, f->out.temp, f->config.model_name, &info, f->arena);
-    if (s == OK) s = manifest_lines(&m, lines->data, lines->used);
-    if (s == OK) s = manifest_commit(&m);
-    file_close(&m.file);
-    return s;
-}
-
-/* The YAML is kept: the manifest's header holds the same text. */
-static Status write_config_yaml(FromHf *f)
-{
-    char path[FILE_PATH_MAX];
-    Text yaml = { 0 };
-    TRY(text_init(&yaml, f->arena));
-    TRY(config_print(&f->config, &yaml));
-    f->yaml = yaml.data;
-    TRY(file_join(path, f->out.temp, "config.yaml"));
-    return file_write_whole(path, yaml.data, yaml.used);
+    FromHf *f = self;
+    const WeightsView *v = &f->view[part->param];
+    TRY(weights_read(&f->weights, v, part->row, part->rows, out));
+    return new_checkpoint_numbers(f->weights.file[v->tensor->file], v->tensor->name, part, out);
 }
 
 /* Writes FOLDER_TYPES: the tensors that to-hf would otherwise write in another type. Experts of one
@@ -426,42 +349,31 @@ static Status write_types(const FromHf *f)
         last = t;
     }
     if (types.child == NULL) return OK;
-    return folder_put_json(f->out.temp, FOLDER_TYPES, &types, f->arena);
+    return folder_put_json(f->new.out.temp, FOLDER_TYPES, &types, f->arena);
 }
 
-/* The manifest's lines have their own arena, because a Text must be the last allocation of its arena
- * while it grows. */
-static Status write_checkpoint_files(FromHf *f, Arena *lines)
+static Status write_files(void *self)
 {
-    Text text = { 0 };
-    ManifestShard w = { .lines = &text };
-    TRY(text_init(&text, lines));
-    TRY(write_config_yaml(f));
+    const FromHf *f = self;
     TRY(write_types(f));
-    TRY(folder_copy_files(f->dir, f->out.temp, true));
-    Status s = write_checkpoint_shard(f, &w);
-    file_close(&w.file);
-    return s == OK ? write_manifest(f, &text) : s;
-}
-
-static Status write_checkpoint(FromHf *f)
-{
-    Arena lines = { 0 };
-    TRY(arena_reserve(&lines, "lines", (size_t)8 << 30));
-    Status s = out_folder_begin(&f->out);
-    if (s == OK) s = write_checkpoint_files(f, &lines);
-    arena_free(&lines);
-    return out_folder_end(&f->out, s);
+    return folder_copy_files(f->dir, f->new.out.temp, true);
 }
 
 Status convert_from_hf(const char *dir, const char *out, Arena *a, Text *said)
 {
     FromHf f = { .dir = dir, .arena = a };
-    TRY(out_folder(&f.out, out));
+    f.new = (NewCheckpoint){ .from = dir,
+                             .config = &f.config,
+                             .params = &f.params,
+                             .read = read_rows,
+                             .files = write_files,
+                             .self = &f,
+                             .arena = a };
+    TRY(out_folder(&f.new.out, out));
     TRY(read_hf_config(&f));
     TRY(check_tokenizer(&f));
     Status s = find_tensors(&f);
-    if (s == OK) s = write_checkpoint(&f);
+    if (s == OK) s = new_checkpoint_write(&f.new);
     weights_close(&f.weights);
     if (s != OK) return s;
     return text_printf(said, "%s: %s, %" PRId64 " parameters in %d tensors\n", out, f.family->type,

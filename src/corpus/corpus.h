@@ -2,6 +2,10 @@
 #ifndef CORPUS_CORPUS_H
 #define CORPUS_CORPUS_H
 
+/* command: commands that users give, read as files or run beside the program */
+#include "corpus/command/beside.h"
+#include "corpus/command/fetch.h"
+
 /* prepare: files to documents to shards, on many threads, with a journal; duplicates left out */
 #include "corpus/prepare/documents.h"
 

@@ -31,6 +31,7 @@ static Status print_prepared(const PrepareConfig *c, const PrepareStats *s, Text
 typedef struct Prepare {
     PrepareConfig config;
     int on_bad_line, split, dedup;
+    int64_t command_timeout; /* seconds */
 } Prepare;
 
 /* They are indices of the options' words, in the order of the enums. */
@@ -44,6 +45,7 @@ static Status prepare_shard(void *state, int n, char **arguments, Arena *a, Text
     c->n_files = n;
     c->documents.skip_bad = p->on_bad_line == 1;
     c->documents.split = (DocumentSplit)p->split;
+    c->documents.wait_s = (double)p->command_timeout;
     c->dedup = p->dedup == 1;
     TRY(prepare_run(c, &stats));
     return print_prepared(c, &stats, out);
@@ -70,7 +72,10 @@ static Status refuse_gone(int argc, char **argv)
 
 static Status run_prepare(int argc, char **argv)
 {
-    Prepare p = { .config.documents.field = "text", .config.sequence = 256, .split = SPLIT_FILE };
+    Prepare p = { .config.documents.field = "text",
+                  .config.sequence = 256,
+                  .split = SPLIT_FILE,
+                  .command_timeout = SHELL_WAIT_S };
     const Option table[] = {
         { "--tokenizer", OPTION_TEXT, &p.config.tokenizer, "FILE", .help = "a tokenizer.json",
           .required = true },
@@ -79,7 +84,8 @@ static Status run_prepare(int argc, char **argv)
         { "--on-bad-line", OPTION_CHOICE, &p.on_bad_line, "fail|skip",
           .help = "what to do with a broken line of a .jsonl file" },
         { "--field", OPTION_TEXT, &p.config.documents.field, "NAME",
-          .help = "the field of a JSON line that holds the text; a.b is b of the object a [text]" },
+          .help = "the field of a JSON line, or the column of Parquet, that holds the text; a.b is "
+                  "b of the object a [text]" },
         { "--threads", OPTION_INT, &p.config.threads, "N",
           .help = "threads, which do not change the result [all processors]", .min = 1,
           .max = PREPARE_THREADS_MAX },
@@ -92,16 +98,21 @@ static Status run_prepare(int argc, char **argv)
           .help = "with --parts: tokens of a sequence", .min = 2, .max = 100000000 },
         { "--split", OPTION_CHOICE, &p.split, "file|blank|line",
           .help = "a text file's document: the file, a block between blank lines, or a line" },
+        { "--command-timeout", OPTION_INT, &p.command_timeout, "SECONDS",
+          .help = "a command that prints nothing for so long has failed", .min = 1, .max = 86400 },
     };
     const Command command = {
         .name = "switchyard data prepare",
-        .arguments = "FILE|FOLDER|PATTERN...",
-        .what = "Turn .jsonl files (one document per line) and text files into one shard of token "
-                "ids. They may be gzip or zstd. A folder stands for all .jsonl, .ndjson, .json and "
-                ".txt files below it, a quoted pattern for what it matches. Every document ends "
-                "with the end-of-text id. A pipe holds JSON lines if it begins with a brace. After "
-                "Ctrl-C or a crash the same command continues. With --parts a line is "
-                "{\"parts\": [{\"text\", \"learned\"}, ...]}.",
+        .arguments = "FILE|FOLDER|PATTERN|'cmd: COMMAND'...",
+        .what =
+            "Turn .jsonl files (one document per line), columns of .parquet files and text files "
+            "into one shard of token ids. They may be gzip or zstd. A folder means all .jsonl, "
+            ".ndjson, .json and "
+            ".txt files below it, a quoted pattern all that it matches. Every document ends "
+            "with the end-of-text id. 'cmd: COMMAND' means what the command prints. That, and "
+            "what a pipe holds, is JSON lines if it begins with a brace. After Ctrl-C or a "
+            "crash the same command continues. With --parts a line is "
+            "{\"parts\": [{\"text\", \"learned\"}, ...]}.",
         .example = "switchyard data prepare --tokenizer runs/tokenizer.json --out data/web "
                    "--on-bad-line skip web/",
         OPTIONS(table, 1, -1),
@@ -115,6 +126,7 @@ Status cli_data(int argc, char **argv)
     static const Subcommand ROWS[] = {
         { "tokenizer", "learn a tokenizer from text", NULL },
         { "chat", "turn chats into texts with what is learned", NULL },
+        { "parquet", "print columns of Parquet files as JSON lines", NULL },
         { "prepare", "turn text into a shard of token ids", run_prepare },
         { "pack", "put documents whole into sequences of one length", NULL },
         { "inspect", "show what a shard holds", NULL },

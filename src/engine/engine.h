@@ -21,6 +21,7 @@
 #include "engine/base/rng.h"
 #include "engine/base/scan.h"
 #include "engine/base/status.h"
+#include "engine/base/synonym.h"
 #include "engine/base/tensor.h"
 #include "engine/base/text.h"
 
@@ -59,6 +60,7 @@
 #include "engine/host/cgroup.h"
 #include "engine/host/cpu.h"
 #include "engine/host/host_memory.h"
+#include "engine/host/http.h"
 #include "engine/host/library.h"
 #include "engine/host/process.h"
 #include "engine/host/progress.h"
@@ -86,6 +88,7 @@
 
 /* train: the run around the steps: metrics, evaluation, what watches a run */
 #include "engine/train/eval.h"
+#include "engine/train/fits.h"
 #include "engine/train/heartbeat.h"
 #include "engine/train/infer.h"
 #include "engine/train/live.h"

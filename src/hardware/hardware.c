@@ -472,11 +472,12 @@ static Status check_kernels(const Hardware *h)
     return OK;
 }
 
-/* Another chip's, as its rates of attention say: the base's rows are none of its own. */
+/* Another chip's, as its rates of attention say: the base's rows are none of its own, unless its file names a source. */
 static void drop_kernels(Hardware *h, const Hardware *base)
 {
     const size_t of = curves[WORK_ATTENTION][0], bytes = CURVES * sizeof(HardwareCurve);
-    if (memcmp((char *)h + of, (const char *)base + of, bytes) == 0) return;
+    const bool own = h->attention_kernels_source != base->attention_kernels_source;
+    if (own || memcmp((char *)h + of, (const char *)base + of, bytes) == 0) return;
     for (int i = 0; i < ROWS; i++) {
         const HardwareCurve *of_base = kernel_curve(base, i);
         if (of_base == NULL || !same_curve(kernel_curve(h, i), of_base)) continue;
@@ -650,8 +651,7 @@ Status hardware_sheet_flops(const char *gpu, Dtype type, double *out)
 {
     Hardware h;
     TRY(hardware_of_driver(gpu, &h));
-    *out = hardware_peak(&h, hardware_dtype(type));
-    return OK;
+    return *out = hardware_peak(&h, hardware_dtype(type)), OK;
 }
 
 Status hardware_sheet_link(const char *gpu, int64_t ranks, double *out)

@@ -11,8 +11,8 @@
  * The order of the terms of a sum does not matter, as long as both operands have the same. So a lane
  * reads 16 bytes of a row, eight terms side by side, and gives them to two instructions of gfx942 or
  * to one of gfx950. For 16 terms a wave reads 4 KB and multiplies for 256 cycles. Four waves then
- * need LDS for 128 cycles, and for 64 more to write their share of the next step. docs/amd.md has the
- * numbers of instructions, counted by tools/gfx_loops.
+ * need LDS for 128 cycles, and for 64 more to write their share of the next step.
+ * docs/notes/amd-kernels.md has the numbers of instructions, counted by tools/gfx_loops.
  *
  * In LDS a pair of rows takes 128 bytes, all 32 banks, as eight chunks of 16 bytes. They are permuted
  * in a different way in each of 8 pairs (chunk_at), so no access waits for a bank:

@@ -81,7 +81,8 @@ static Status device_check(int device, GpuInfo *info)
         device, info->name, chip, HIP_ARCHES);
 }
 
-static Status device_open(int device) { return hip_kernels_load(device); }
+static Status device_open(int device, const GpuInfo *) { return hip_kernels_load(device); }
+extern "C" const char *gpu_code_lacks() { return NULL; }
 
 /* A block may use all of the shared memory that there is without asking. */
 extern "C" Status gpu_kernel_shared(const void *, size_t bytes, const char *what)

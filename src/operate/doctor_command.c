@@ -79,13 +79,12 @@ Status cli_doctor(int argc, char **argv)
     const Command command = {
         .name = "switchyard doctor",
         .arguments = "[DIR]",
-        .what =
-            "Check the machine before a training: cores, memory, the disk of DIR (default: this "
-            "folder), clocks, links between ranks, GPUs, and whether all ranks have the same "
-            "program and libraries. It takes less than a minute. Each row has a verdict (ok, "
-            "slow, bad, unknown), names the ranks and hosts that are odd, and says what to do. "
-            "Exit code 3 if a row is bad. Start it as the training, with --ranks, mpirun or "
-            "srun.",
+        .what = "Check the machine before a run: cores, memory, the disk of DIR (default: this "
+                "folder), clocks, links between ranks, GPUs, and whether all ranks have the same "
+                "program and libraries. It takes less than a minute. Each row has a verdict (ok, "
+                "slow, bad, unknown), names the ranks and hosts that are odd, and says what to do. "
+                "Exit code 3 if a row is bad. Start it as the run, with --ranks, mpirun or "
+                "srun.",
         .example = "mpirun -n 16 -H a:8,b:8 switchyard doctor runs",
         OPTIONS(table, 0, 1),
     };

@@ -1,5 +1,5 @@
 /* doctor_rules: what is ok, slow and bad, as a table, and the verdicts that follow from it. Pure: nothing here
- * measures. docs/guides/check-a-machine.md has the same table; a test compares them. */
+ * measures. docs/reference/doctor.md has the same table; a test compares them. */
 #include "operate/doctor.h"
 
 #include "engine/base/order.h"

@@ -62,9 +62,10 @@ static int count_hosts(const Doctor *d)
 Status doctor_print_text(const Doctor *d, const DoctorRow *row, Text *out)
 {
     int hosts = count_hosts(d);
-    TRY(text_printf(out, "%d rank%s on %d host%s; disk: %s; processor: %s%s%s\n", d->ranks,
-                    d->ranks == 1 ? "" : "s", hosts, hosts == 1 ? "" : "s", d->options->folder,
-                    d->cpu_text, d->gpu_text[0] == '\0' ? "" : "; GPU: ", d->gpu_text));
+    TRY(text_printf(out, "%d rank%s on %d host%s%s; disk: %s; processor: %s%s%s\n", d->ranks,
+                    d->ranks == 1 ? "" : "s", hosts, hosts == 1 ? "" : "s", comm_launched_how(),
+                    d->options->folder, d->cpu_text,
+                    d->gpu_text[0] == '\0' ? "" : "; GPU: ", d->gpu_text));
     TRY(text_printf(out, "%-24s %-8s%10s %10s %10s  %s\n", "check", "verdict", "least", "median",
                     "most", "unit"));
     for (int c = 0; c < DOCTOR_CHECKS; c++) TRY(print_row(d, &row[c], out));

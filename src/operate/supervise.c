@@ -132,7 +132,7 @@ static Status start(Supervisor *s)
     ProcessWords *command = NULL;
     JournalStart j = { .number = ++s->sum->starts, .ranks = s->launch.ranks };
     int fd = 0;
-    TRY(take_lock(s, "lock", "a training", OTHER_RUN_S, &fd));
+    TRY(take_lock(s, "lock", "a run", OTHER_RUN_S, &fd));
     file_unlock(fd);
     (void)snprintf(s->token, sizeof s->token, "%ld-%d-%.6f", (long)getpid(), s->sum->starts,
                    clock_date_s());

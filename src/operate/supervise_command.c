@@ -46,8 +46,12 @@ static Status run_supervise(void *state, int n, char **arguments, Arena *a, Text
     SuperviseSum sum;
     Config c;
     if (comm_launched() > 1)
-        return FAIL(ERR_ARG, "supervise: it starts ranks itself: write mpirun or srun behind --, "
-                             "not before supervise");
+        return FAIL(
+            ERR_ARG,
+            "supervise: it starts ranks itself, and %d are started already%s: write mpirun or "
+            "srun behind --, not before supervise, or let torchrun or Kubernetes start and "
+            "restart switchyard train --resume=auto",
+            comm_launched(), comm_launched_how());
     TRY(config_load_as(&c, a, CONFIG_RUN, arguments[0], (const char *const *)(arguments + 1),
                        n - 1));
     o->config = &c;
@@ -77,7 +81,7 @@ Status cli_supervise(int argc, char **argv)
                            .n_launcher = own < argc ? argc - own - 1 : 0 };
     const Option table[] = {
         { "--hang-after", OPTION_REAL, &o.hang_s, "SECONDS",
-          .help = "restart a run whose heartbeat stands still for so long, also while it starts; "
+          .help = "restart a run whose heartbeat is this old, also while it starts; "
                   "without it: comm.timeout_s and four times the longest step, 10 minutes for a "
                   "start",
           .min = 0.5, .max = 1e6 },
@@ -91,7 +95,7 @@ Status cli_supervise(int argc, char **argv)
     const Command command = {
         .name = "switchyard supervise",
         .arguments = "CONFIG [section.key=value ...] -- LAUNCHER",
-        .what = "Start a training, watch its heartbeat, and restart it from its newest checkpoint "
+        .what = "Start a run, watch its heartbeat, and restart it from its newest checkpoint "
                 "after a crash, a hang or a lost rank. LAUNCHER is --ranks N, or mpirun or srun "
                 "with its options. A host that failed twice is left out. RUN/journal.jsonl says "
                 "what happened. SIGUSR1 prints goodput: the time of steps that were kept over all "

@@ -10,20 +10,6 @@
 #include <stdio.h>
 #include <string.h>
 
-/* "2 h 03 min", "4 min 12 s", "1.50 s" */
-static const char *duration_text(char out[32], double seconds)
-{
-    long long whole = llround(seconds);
-    if (seconds < 60) {
-        (void)snprintf(out, 32, "%.3g s", seconds);
-    } else if (whole < 3600) {
-        (void)snprintf(out, 32, "%lld min %02lld s", whole / 60, whole % 60);
-    } else {
-        (void)snprintf(out, 32, "%lld h %02lld min", whole / 3600, whole % 3600 / 60);
-    }
-    return out;
-}
-
 /* ---- the run's facts ---- */
 
 /* Facts that follow from the configuration and the length of the run. */
@@ -39,7 +25,7 @@ static Status size_facts(Text *out, const RunData *d)
                   text_thousands(b, s->tokens)));
     TRY(part_fact(out, "Steps", text_thousands(a, s->steps), "the last is step %lld",
                   (long long)d->last_step));
-    return part_fact(out, "Time in steps", duration_text(a, s->wall_s), "%s tokens/s",
+    return part_fact(out, "Time in steps", text_duration(a, s->wall_s), "%s tokens/s",
                      s->wall_s > 0 ? text_si(b, (double)s->tokens / s->wall_s) : "-");
 }
 

@@ -7,9 +7,6 @@
 
 enum { FULL_HEIGHT = 340, HALF_HEIGHT = 230, THIRD_HEIGHT = 190 };
 
-/* Above this ratio of largest to smallest value a linear axis would show only the spikes. */
-static const double WIDE_RANGE = 30;
-
 static bool has_points(const Curve *c) { return c->finite > 0; }
 
 /* A curve's arrays are used as they are: the chart must be written before they go away. */
@@ -17,18 +14,6 @@ static SvgSeries series_of(const char *name, const Curve *c, int color, SvgMark 
 {
     return (
         SvgSeries){ .name = name, .x = c->x, .y = c->y, .n = c->n, .color = color, .mark = mark };
-}
-
-/* Only positive values count: a log axis shows no others. */
-static bool has_wide_range(const Curve *c)
-{
-    double lo = HUGE_VAL, hi = 0;
-    for (int i = 0; i < c->n; i++) {
-        if (!(c->y[i] > 0)) continue;
-        lo = fmin(lo, c->y[i]);
-        hi = fmax(hi, c->y[i]);
-    }
-    return hi > lo * WIDE_RANGE;
 }
 
 /* ---- loss ---- */
@@ -51,9 +36,7 @@ static Status loss_chart(Text *out, const RunData *d)
         s[n++] = series_of("held out", &d->curve[RUN_EVAL_LOSS], 1, SVG_DOTS);
     const SvgChart chart = { "Loss over the steps", "step",      "nats a token",     s, n,
                              REPORT_FULL,           FULL_HEIGHT, .y_unit = SVG_PLAIN };
-    TRY(text_printf(out, "<div class=\"wide full\">\n"));
-    TRY(svg_chart(out, &chart));
-    return text_printf(out, "</div>\n");
+    return part_broad(out, &chart, NULL);
 }
 
 /* Bits per byte of all held-out text, and of each domain that has some. */
@@ -183,7 +166,7 @@ static Status small_chart(Text *out, const RunSet *r, const SmallChart *small, b
         series[n] =
             series_of(r->n == 1 ? small->title : r->name[i], c, i, eval ? SVG_DOTS : SVG_LINE);
         if (r->n == 1) series[n].legend = "";
-        log_y |= small->of->may_log && has_wide_range(c);
+        log_y |= small->of->may_log && svg_has_wide_range(&series[n], 1);
         n++;
     }
     const SvgChart plot = { small->title,
@@ -275,8 +258,6 @@ Status memory_write(Text *out, const Report *r)
                            .parts = n,
                            .width = REPORT_FULL,
                            .unit = SVG_BYTES };
-    TRY(text_printf(out, "<div class=\"wide full\">\n"));
-    TRY(svg_bars(out, &bars));
-    TRY(text_printf(out, "</div>\n"));
+    TRY(part_broad(out, NULL, &bars));
     return memory_table(out, d);
 }

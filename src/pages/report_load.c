@@ -98,10 +98,8 @@ static Status load_series_chart(Text *out, const Report *r)
                              .from_zero = true,
                              .guide = &UNIFORM,
                              .guides = 1 };
-    TRY(text_printf(out, "<h3>Least and most loaded expert of a layer, over the steps</h3>\n<div "
-                         "class=\"wide full\">\n"));
-    TRY(svg_chart(out, &chart));
-    return text_printf(out, "</div>\n");
+    TRY(text_printf(out, "<h3>Least and most loaded expert of a layer, over the steps</h3>\n"));
+    return part_broad(out, &chart, NULL);
 }
 
 /* ---- heat maps by domain ----

@@ -172,8 +172,8 @@ Status planner_bound(Planner *p, const PlanLayout *l, double *bytes, double *ste
 /* Simulates a step, in `a`. Without `list`: the passes of all ranks. With `list`: the whole step that `train`
  * runs, action by action, with exchanges, gathers and reductions on the comm lane, then the update. */
 Status planner_simulate(Planner *p, const PlanLayout *l, bool list, Arena *a, PlanStep *out);
-/* Does our own engine run attention by its plain kernel on the question's GPU, ten times slower than on Hopper? */
-bool plan_attends_plainly(const PlanRequest *q);
+/* Does our own engine run attention on the question's GPU by the kernels that all of NVIDIA's run, not by Hopper's? */
+bool plan_attends_slower(const PlanRequest *q);
 /* planner_runs_list: does the stack run such lists (`list` in its sheet)? planner_price_list is the price with the
  * simulated time: of the list, if the stack runs lists, else of the passes. A list's time beyond that of the
  * passes is attributed to slowed compute, then to gradients, or to the bubble if no rank reduces any. step: the

@@ -41,7 +41,7 @@ static Status check_recipe(Planner *p)
 {
     const RecipeSpec *r = &p->spec.recipe;
     const Hardware *h = p->q.hardware;
-    const RecipeGpu gpu = { h->name, kernel_device_full.capability, VENDOR_NVIDIA };
+    const RecipeGpu gpu = { h->name, kernel_device_full.capability, VENDOR_NVIDIA, NULL };
     const Dtype type = r->kind != RECIPE_NONE ? r->forward : DTYPE_E4M3;
     const int bits = dtype_bits(type);
     ParamTable whole;
@@ -78,18 +78,20 @@ static Status check_offload(const PlanRequest *q)
         q->hardware->name);
 }
 
-bool plan_attends_plainly(const PlanRequest *q)
+bool plan_attends_slower(const PlanRequest *q)
 {
     const int capability = (int)q->hardware->gpu_capability;
-    return stack_is_ours(q->stack) && capability > 0 && !attention_has_fast(capability);
+    return stack_is_ours(q->stack) && capability > 0 &&
+           attention_kernel_of(capability) != ATTENTION_HOPPER;
 }
 
 static Status choose_attention(const PlanRequest *q, Config *c)
 {
     const int capability = (int)q->hardware->gpu_capability;
     const bool fast = c->attention_kernel == ATTENTION_HOPPER || c->fp8_attention;
-    if (!plan_attends_plainly(q)) return OK;
-    c->attention_kernel = ATTENTION_PLAIN;
+    if (!plan_attends_slower(q)) return OK;
+    if (c->attention_kernel == ATTENTION_AUTO)
+        c->attention_kernel = attention_kernel_of(capability);
     if (!fast) return OK;
     return FAIL(ERR_ARG, "%s: it is made for compute capability 9.0, %s has %d.%d: leave it out",
                 c->fp8_attention ? "fp8.attention=true" : "attention.kernel=hopper",
@@ -369,7 +371,8 @@ static Status check_other_tensor(const Planner *p, int tp, int cp)
 static Status check_widths(const Planner *p, const Config *asked, Arena *a)
 {
     ModelSpec spec;
-    const RecipeGpu gpu = { p->q.hardware->name, kernel_device_full.capability, VENDOR_NVIDIA };
+    const RecipeGpu gpu = { p->q.hardware->name, kernel_device_full.capability, VENDOR_NVIDIA,
+                            NULL };
     TRY(spec_like(asked, &p->spec, a, &spec));
     for (int i = 0; i < p->classes; i++) {
         ModelSpec one = spec;

@@ -200,9 +200,9 @@ Status plan_report_basis(const PlanRequest *q, Text *out)
         if (*between == ',') before = "; ";
     }
     TRY(text_printf(out, " (gpu.measured: %s)\n", q->hardware->gpu_measured ? "true" : "false"));
-    if (plan_attends_plainly(q))
-        TRY(text_printf(out, "note        attention runs by the plain kernel: the fast ones are "
-                             "made for Hopper and for AMD's GPUs\n"));
+    if (plan_attends_slower(q))
+        TRY(text_printf(out, "note        attention runs by attention.kernel=mma, made for all of "
+                             "NVIDIA's GPUs and measured on an H200 alone\n"));
     if (stack_is_proven(q->stack, q->hardware)) return OK;
     return text_printf(
         out,

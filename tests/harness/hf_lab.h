@@ -219,7 +219,7 @@ static inline void compare_logits(Lab *lab, const Golden *g, double limit)
                           .positions = n,
                           .domains = 1,
                           .threads = 1,
-                          .cache = true,
+                          .cache = 1,
                           .logit_rows = n };
     CHECK_OK(infer_open(&e, &c, &shape, path, false, &lab->arena, &info));
     CHECK_OK(engine_next_logits(&e, id.data, n, &logits));

@@ -282,12 +282,12 @@ static inline Status mirror_open(void)
     return OK;
 }
 
-/* Is the GPU of the mirror an NVIDIA Hopper? AMD's gfx942 has compute capability 9.4. */
+/* Is the GPU of the mirror an NVIDIA Hopper, with code of its own? AMD's gfx942 has compute capability 9.4. */
 static inline bool mirror_hopper(void)
 {
     GpuInfo info;
     return mirror.device_memory != NULL && op_vendor == VENDOR_NVIDIA && gpu_info(0, &info) == OK &&
-           info.major == 9;
+           info.major == 9 && gpu_code_lacks() == NULL;
 }
 
 /* Put the mirror in front if there is a GPU; made on first use, kept for the process. */

@@ -270,16 +270,27 @@ static inline Outcome lab_run(Lab *lab, const Launch *l)
     return lab_wait(lab, &c);
 }
 
-/* An error begins with "error: " and ends with the kind in brackets. It is one line, or goes on in
- * indented lines, one for each way out. What follows are frames, and nothing else. */
+/* Does the kind of a failure stand in brackets before `end`? It is for programs, not for people. */
+static inline bool ends_in_kind(const char *at, const char *end)
+{
+    for (int s = OK + 1; s <= ERR_CLOSED; s++) {
+        char kind[64];
+        const int n = snprintf(kind, sizeof kind, " [%s]", status_name((Status)s));
+        if (end - at >= n && strncmp(end - n, kind, (size_t)n) == 0) return true;
+    }
+    return false;
+}
+
+/* An error begins with "error: ". It is one line, or goes on in indented lines, one for each way out. What follows are
+ * frames, and nothing else; only with them the sentence has its kind. */
 static inline bool one_sentence(const char *err)
 {
     const char *at = strstr(err, "error: ");
     if (at == NULL || (at > err && at[-1] != '\n')) return false;
     const char *end = strchr(at, '\n');
-    while (end != NULL && end[-1] != ']' && strncmp(end, "\n  ", 3) == 0)
+    while (end != NULL && strncmp(end, "\n  ", 3) == 0 && strncmp(end, "\n  at ", 6) != 0)
         end = strchr(end + 1, '\n');
-    if (end == NULL || end == at || end[-1] != ']') return false;
+    if (end == NULL || end == at || ends_in_kind(at, end) != (end[1] != '\0')) return false;
     for (const char *dot = at; (dot = strstr(dot, ". ")) != NULL && dot < end; dot++) {
         if (dot[2] >= 'A' && dot[2] <= 'Z') return false;
     }

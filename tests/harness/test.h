@@ -32,6 +32,14 @@ __attribute__((constructor)) static void test_filter(void)
     if (pattern != NULL) cmocka_set_test_filter(pattern);
 }
 
+/* Skips a test of what an emulator does otherwise than a kernel (EMULATOR of tools/run_tests). */
+static inline void skip_under_emulator(const char *what)
+{
+    if (getenv("EMULATOR") == NULL) return;
+    print_message("skip: under an emulator %s\n", what);
+    skip();
+}
+
 /* How many times, or every which case: a sanitizer watches how memory and threads are used, and that
  * is alike from case to case. make test-long has all of them there too. */
 #ifdef SHORT_RUNS

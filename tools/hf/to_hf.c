@@ -5,6 +5,7 @@
 
 #include "convert/family.h"
 #include "convert/folder.h"
+#include "convert/rotated.h"
 #include "convert/weights.h"
 #include "corpus/tokenizer/tokenizer.h"
 #include "engine/base/log.h"
@@ -317,45 +318,6 @@ static Status plan_tensors(ToHf *h)
 
 /* ---- elements ---- */
 
-/* The rows of a matrix whose outputs are rotated: in each group of `group` rows, `rope` rows from
- * `first` on. */
-typedef struct Rotated {
-    int64_t group, first, rope;
-} Rotated;
-
-/* MLA rotates the last columns of each query head and of the shared key; GQA rotates the first of
- * each head. */
-static Rotated rotated_rows(const Config *c, const char *name)
-{
-    int64_t r = c->attention_rope_dim, nope = c->attention_nope_dim, rank = c->attention_kv_rank;
-    const Rotated latent = { nope + r, nope, r };
-    const Rotated head = { c->attention_head_dim, 0, config_rotated(c) };
-    const struct {
-        const char *name;
-        Rotated rows;
-    } table[] = {
-        { ".self_attn.q_proj.", c->attention_kind == ATTENTION_MLA ? latent : head },
-        { ".self_attn.q_b_proj.", latent },
-        { ".self_attn.kv_a_proj_with_mqa.", { rank + r, rank, r } },
-        { ".self_attn.k_proj.", head },
-        { ".self_attn.q_norm.", head },
-        { ".self_attn.k_norm.", head },
-    };
-    for (size_t i = 0; i < sizeof table / sizeof *table; i++) {
-        if (strstr(name, table[i].name) != NULL) return table[i].rows;
-    }
-    return (Rotated){ 1, 0, 0 };
-}
-
-/* The row in the file for our row r. One side stores a pair of rotated columns as neighbours
- * (2i, 2i + 1), the other in halves (i, i + rope / 2). */
-static int64_t reordered_row(Rotated k, bool ours_side_by_side, int64_t r)
-{
-    int64_t i = r % k.group - k.first, half = k.rope / 2;
-    if (i < 0 || i >= k.rope) return r;
-    return r - i + (ours_side_by_side ? i / 2 + i % 2 * half : i % half * 2 + i / half);
-}
-
 /* A parameter without entries is a router bias of zeros (check_chain). */
 static Status read_param(ToHf *h, const Part *p)
 {
@@ -373,11 +335,11 @@ static Status read_param(ToHf *h, const Part *p)
 static void place_param(ToHf *h, const Part *p)
 {
     bool ours = h->config.attention_rope_interleaved;
-    Rotated k = rotated_rows(&h->config, h->params.at[p->param].name);
-    if (ours == h->theirs.attention_rope_interleaved) k = (Rotated){ 1, 0, 0 };
+    const Rotated k =
+        rotated_rows(&h->config, h->params.at[p->param].name, h->theirs.attention_rope_interleaved);
     for (int64_t r = 0; r < p->rows; r++) {
         const float *from = h->param + r * p->cols;
-        float *to = h->slab + p->first + reordered_row(k, ours, r) * p->row_step;
+        float *to = h->slab + p->first + rotated_row(k, ours, r) * p->row_step;
         if (p->col_step == 1)
             memcpy(to, from, (size_t)p->cols * sizeof *to);
         else

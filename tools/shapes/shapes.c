@@ -106,7 +106,8 @@ static Status open_shapes(Bench *b)
     TRY(bench_runner_open(&b->r, c));
     Arena *tables = &b->r.tables;
     TRY(arena_reserve(&b->sample, "sample", (size_t)4 << 30));
-    TRY(arena_reserve(&b->cpu_scratch, "scratch", (size_t)1 << 30));
+    /* a head of 65,536 tokens takes 1.3 GB */
+    TRY(arena_reserve(&b->cpu_scratch, "scratch", (size_t)4 << 30));
     TRY(exec_init(&b->cpu, tables, &b->cpu_scratch, threads, isa));
     TRY(bench_runner_counter(&b->r, &b->count_scratch, &b->counter));
     TRY(ARENA_NEW(tables, SHAPE_PATTERN, &b->pattern));
@@ -218,7 +219,8 @@ static const char *verdict(const Bench *b, const Row *r)
 {
     if (!r->checked) return "unchecked";
     const Config *c = b->config;
-    double limit = c->fp8_attention ? 5e-2 : c->run_compute == COMPUTE_F32 ? 1e-4 : 2e-2;
+    /* a code of e4m3 is off by up to 1/16 */
+    double limit = c->fp8_attention ? 6.25e-2 : c->run_compute == COMPUTE_F32 ? 1e-4 : 2e-2;
     return r->error <= limit ? "right" : "WRONG";
 }
 
@@ -236,7 +238,8 @@ static Status print_json(const Bench *b, const Row *r, const ShapeSet *set)
     TRY(text_json(b->out, ",\"error\":%g,\"verdict\":%s", r->error, verdict(b, r)));
     for (int i = 0; i < SHAPE_LETTERS; i++)
         TRY(text_json(b->out, ",\"%c\":%lld", shape_letters[i], (long long)*shape_size(&s, i)));
-    TRY(text_json(b->out, ",\"rows\":["));
+    TRY(text_json(b->out, ",\"window\":%lld,\"tokens\":%lld,\"rows\":[", (long long)s.window,
+                  (long long)s.tokens));
     for (int64_t e = 0; offsets != NULL && e < s.e; e++)
         TRY(text_json(b->out, e == 0 ? "%d" : ",%d", offsets[e + 1] - offsets[e]));
     if (b->options->list != NULL)

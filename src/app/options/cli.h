@@ -24,15 +24,15 @@ Status cli_doctor(int argc, char **argv);
 Status cli_trace(int argc, char **argv);
 Status cli_version(int argc, char **argv);
 
-/* Made by tools/embed_version: the contents of VERSION, and git's commit ("": unknown). */
+/* The contents of VERSION; and git's commit ("": unknown), by tools/embed_version. */
 extern const char version_number[], version_commit[];
 
 /* Appends the versions of the program and of its libraries, a line each or as one JSON object. */
 Status cli_print_versions(bool json, Text *out);
 
 /* Runs `body` on every rank: on `ranks` threads of this process (--ranks), or on the processes of
- * mpirun or srun. With fewer than two ranks it runs once, with world NULL. A failure that all
- * processes share is reported by rank 0 only. ERR_ARG: --ranks under a launcher. */
+ * a launcher (comm_processes). With fewer than two ranks it runs once, with world NULL. A failure that
+ * all processes of mpirun share is reported by rank 0 only. ERR_ARG: --ranks under a launcher. */
 Status cli_ranks(int64_t ranks, double timeout_s, Arena *a, CommBody *body, void *state);
 
 #endif

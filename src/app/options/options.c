@@ -4,6 +4,7 @@
 #include "app/options/help_table.h"
 #include "engine/base/log.h"
 #include "engine/base/out.h"
+#include "engine/base/synonym.h"
 #include "engine/host/process.h"
 
 #include <assert.h>
@@ -56,8 +57,33 @@ static const Option *find_option(const Command *c, const char *word)
     return NULL;
 }
 
-/* The error names the most similar option, or else points to --help. */
-static Status fail_unknown_option(const Command *c, const char *word)
+static bool takes_settings(const Command *c)
+{
+    return c->arguments != NULL && strstr(c->arguments, "key=value") != NULL;
+}
+
+/* OK: it is no name of another trainer that has an answer here. `next` is the word after it, or NULL. */
+static Status fail_foreign_option(const Command *c, const char *bare, const char *word,
+                                  const char *next)
+{
+    char answer[SYNONYM_BYTES];
+    const char *equals = strchr(word, '='), *name = bare + strspn(bare, "-");
+    const char *value = equals != NULL ? equals + 1 : next != NULL && *next != '-' ? next : NULL;
+    const bool settings = takes_settings(c);
+    const Synonym *s = synonym_of(name);
+    if (s == NULL && settings && strchr(name, '.') != NULL)
+        return FAIL(ERR_ARG, "%s has no option %s: settings have no dashes, write %s=%.60s",
+                    c->name, bare, name, value == NULL ? "VALUE" : value);
+    if (s != NULL && text_starts(s->ours, "--") && find_option(c, s->ours) == NULL) s = NULL;
+    if (s == NULL) return OK;
+    const bool away = !settings && *s->ours != '\0' && !text_starts(s->ours, "--");
+    return FAIL(ERR_ARG, "%s has no option %s: %s%s", c->name, bare,
+                away ? "for `switchyard train` " : "",
+                synonym_answer(answer, s, value == NULL && settings ? "VALUE" : value));
+}
+
+/* The error says what another trainer's option is here, names the most similar one, or else points to --help. */
+static Status fail_unknown_option(const Command *c, const char *word, const char *next)
 {
     const char *known[OPTION_TABLE_MAX + N_GENERAL + 1] = { HELP_OPTION };
     int n = 1;
@@ -66,10 +92,13 @@ static Status fail_unknown_option(const Command *c, const char *word)
     for (int i = 0; i < c->n_options; i++) known[n++] = c->options[i].name;
     char bare[64];
     (void)snprintf(bare, sizeof bare, "%.*s", (int)strcspn(word, "="), word);
-    char hint[TEXT_HINT_BYTES], help[TEXT_HINT_BYTES];
-    const bool settings = c->arguments != NULL && strstr(c->arguments, "key=value") != NULL;
-    (void)snprintf(help, sizeof help, " (see %s --help%s)", c->name,
-                   settings ? "; settings have no dashes: optimizer.lr=1e-3" : "");
+    TRY(fail_foreign_option(c, bare, word, next));
+    char hint[TEXT_HINT_BYTES], help[2 * TEXT_HINT_BYTES];
+    const bool launches = takes_settings(c) && strstr(c->arguments, " -- ") != NULL;
+    (void)snprintf(help, sizeof help, "%s (see %s --help%s)",
+                   launches ? ": how ranks start is written after --, as in -- --ranks 2" : "",
+                   c->name,
+                   takes_settings(c) ? "; settings have no dashes: optimizer.lr=1e-3" : "");
     return FAIL(ERR_ARG, "%s has no option %s%s", c->name, bare,
                 text_hint(hint, bare, known, n, help));
 }
@@ -86,11 +115,14 @@ static Status check_range(const Option *o, double v)
 /* The whole word must be a number: "5x" and "" are errors, and so is one beyond 64 bits (errno). */
 static Status parse_int(const Option *o, const char *value, int64_t *out)
 {
-    char *end = NULL;
+    char *end = NULL, number[SYNONYM_NUMBER_BYTES];
     errno = 0;
     long long v = strtoll(value, &end, 10);
-    if (end == value || *end != '\0' || errno != 0)
-        return FAIL(ERR_ARG, "%s is \"%s\", must be a whole number", o->name, value);
+    const bool whole = end != value && *end == '\0' && errno == 0;
+    const char *digits = whole ? NULL : synonym_number(number, value);
+    if (!whole)
+        return FAIL(ERR_ARG, "%s is \"%s\", must be a whole number%s%s", o->name, value,
+                    digits == NULL ? "" : ": write ", digits == NULL ? "" : digits);
     TRY(check_range(o, (double)v));
     *out = v;
     return OK;
@@ -230,7 +262,8 @@ static Status help_option(Text *out, const Option *o)
     const char *word = index < 0 ? NULL : text_word(o->value, index, &n);
     if (word != NULL) (void)snprintf(more, sizeof more, " [%.*s]", n, word);
     if (number >= o->min && number <= o->max) (void)snprintf(more, sizeof more, " [%.15g]", number);
-    if (o->kind == OPTION_INTS || o->kind == OPTION_TEXTS)
+    /* the text of one that is required says so itself: the table of help has one word for an option */
+    if (!o->required && (o->kind == OPTION_INTS || o->kind == OPTION_TEXTS))
         (void)snprintf(more, sizeof more, " (may be repeated)");
     const bool optional = o->kind == OPTION_SWITCH;
     (void)snprintf(left, sizeof left, "%s%s%s%s", o->name,
@@ -313,7 +346,8 @@ Status options_parse(const Command *c, int argc, char **argv, int *n_positional,
         if (is_option && apply_general(argv[i])) continue;
         if (is_option) {
             const Option *o = find_option(c, argv[i]);
-            if (o == NULL) return fail_unknown_option(c, argv[i]);
+            if (o == NULL)
+                return fail_unknown_option(c, argv[i], i + 1 < argc ? argv[i + 1] : NULL);
             seen[o - c->options] = true;
             TRY(parse_option(o, argc, argv, &i));
             continue;
@@ -376,7 +410,8 @@ Status options_dispatch(const char *program, const Subcommand *rows, int n, int 
     int n_known = 0;
     assert(n <= OPTION_TABLE_MAX);
     for (; argc > 1 && apply_general(argv[1]); argc--) argv++;
-    if (argc < 2) return FAIL(ERR_ARG, "%s needs a command (see %s --help)", program, program);
+    if (argc < 2) TRY(print_help(help_group, &(Group){ program, rows, n }));
+    if (argc < 2) return FAIL(ERR_ARG, "%s needs a command: one of the list above", program);
     if (help_table_asked(argv[1])) return help_table_group(program, rows, n);
     if (is_help(argv[1])) return print_help(help_group, &(Group){ program, rows, n });
     for (int i = 0; i < n; i++) {

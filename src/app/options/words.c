@@ -44,6 +44,10 @@ Status words_cluster(const char *text, Arena *a, const char **name, int64_t *gpu
     const char *colon = strrchr(text, ':');
     if (*text == ':')
         return FAIL(ERR_ARG, "plan: --cluster %.60s names no GPU: write mi355x:1024", text);
+    char *x = NULL;
+    const long long before = strtoll(text, &x, 10);
+    if (colon == NULL && before > 0 && *x == 'x' && x[1] != '\0')
+        return FAIL(ERR_ARG, "plan: --cluster %.60s: write %.60s:%lld", text, x + 1, before);
     if (colon == NULL && *gpus == 0)
         return FAIL(ERR_ARG, "plan: --cluster %.60s does not say how many GPUs: write %.60s:8",
                     text, text);

@@ -2,6 +2,8 @@
 #include "corpus/prepare/blocks.h"
 
 #include <string.h>
+#define XXH_INLINE_ALL
+#include <xxhash.h>
 
 static const size_t BLOCK_BYTES = (size_t)1 << 20, MOST_BYTES = (size_t)1 << 30;
 /* Address space for what two blocks share. Memory that is not touched costs nothing. */
@@ -16,12 +18,13 @@ bool blocks_blank(const char *s, size_t n)
     return true;
 }
 
-/* Does a name of n bytes end so, with or without the ending of a compression? */
+/* Does a name end so, with or without the ending of a compression? Of a command only the first byte tells. */
 static bool names_json_lines(const char *path)
 {
     static const char *const COMPRESSED[] = { ".gz", ".zst", ".zstd" };
     static const char *const LINES[] = { ".jsonl", ".ndjson", ".json" };
     size_t n = strlen(path);
+    if (shell_command(path) != NULL) return false;
     for (int i = 0; i < 3; i++) {
         if (text_ends(path, COMPRESSED[i])) n = strlen(path) - strlen(COMPRESSED[i]);
     }
@@ -105,6 +108,12 @@ static Status fill_room(Blocks *b, Text *room, size_t *whole)
     return OK;
 }
 
+/* The hash of a block and of the sum before it, with few enough bits for a journal. */
+static int64_t next_sum(int64_t sum, const char *s, size_t n)
+{
+    return (int64_t)(XXH3_64bits_withSeed(s, n, (uint64_t)sum) >> 8);
+}
+
 Status blocks_next(Blocks *b, Text *room, Block *out, bool *more)
 {
     size_t whole = 0;
@@ -117,13 +126,29 @@ Status blocks_next(Blocks *b, Text *room, Block *out, bool *more)
     *out = (Block){ .text = room->data + mark, .bytes = whole - mark, .begin = b->at };
     b->at.bytes += (int64_t)whole;
     b->at.lines += count_lines(room->data, whole);
+    if (b->input.shell != NULL) b->at.sum = next_sum(b->at.sum, room->data, whole);
     out->end = b->at;
     *more = whole > 0;
     return OK;
 }
 
-Status blocks_seek(Blocks *b, BlockPlace place)
+/* Blocks end where they ended before if the bytes are the same. */
+static Status pass_over(Blocks *b, BlockPlace place, Text *room)
 {
+    Block block;
+    bool more = true;
+    while (more && b->at.bytes < place.bytes) TRY(blocks_next(b, room, &block, &more));
+    if (b->at.bytes == place.bytes && b->at.sum == place.sum) return OK;
+    return FAIL(
+        ERR_CHANGED,
+        "%s now prints other data in its first %lld bytes than before the interruption: delete "
+        "the .journal, and all begins anew",
+        b->input.path, (long long)place.bytes);
+}
+
+Status blocks_seek(Blocks *b, BlockPlace place, Text *room)
+{
+    if (b->input.shell != NULL) return pass_over(b, place, room);
     b->at = place;
     b->checked = b->checked || place.bytes > 0;
     return input_seek(&b->input, place.bytes);
@@ -132,7 +157,9 @@ Status blocks_seek(Blocks *b, BlockPlace place)
 Status blocks_open(Blocks *b, const char *path, const DocumentOptions *o)
 {
     *b = (Blocks){ .options = *o, .jsonl = names_json_lines(path) };
-    Status s = input_open(&b->input, path);
+    const InputHow how = { .field = o->field, .wait_s = o->wait_s };
+    Status s = input_open(&b->input, path, &how);
+    b->jsonl = b->jsonl || b->input.rows;
     if (s == OK) s = arena_reserve(&b->arena, "carry", CARRY_RESERVE);
     if (s == OK) s = text_init(&b->carry, &b->arena);
     if (s != OK) blocks_close(b);

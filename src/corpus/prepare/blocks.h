@@ -12,15 +12,19 @@ typedef enum DocumentSplit { SPLIT_FILE, SPLIT_BLANK, SPLIT_LINE } DocumentSplit
 
 typedef struct DocumentOptions {
     DocumentSplit split; /* of text files */
-    const char *field;   /* of JSON lines, names with dots between; NULL: any object, as its line */
-    bool skip_bad;       /* count broken JSON lines and go on, instead of failing */
-    size_t block_bytes;  /* least size of a block; 0: 1 MiB */
-    size_t most_bytes;   /* of a line, or a block between blank lines; 0: 1 GiB */
+    const char *
+        field; /* of JSON lines and Parquet, names with dots between; NULL: any object, as its line */
+    bool ids;           /* the field may be a list of token ids */
+    bool skip_bad;      /* count broken JSON lines and go on, instead of failing */
+    size_t block_bytes; /* least size of a block; 0: 1 MiB */
+    size_t most_bytes;  /* of a line, or a block between blank lines; 0: 1 GiB */
+    double wait_s;      /* as InputHow has it */
 } DocumentOptions;
 
-/* A place in a file: bytes and lines before it, decompressed. */
+/* A place in a file: bytes and lines before it, decompressed. sum: a hash of what a command printed before it (0 for
+ * files), since it may print something else the next time. */
 typedef struct BlockPlace {
-    int64_t bytes, lines;
+    int64_t bytes, lines, sum;
 } BlockPlace;
 
 typedef struct Block {
@@ -40,11 +44,12 @@ typedef struct Blocks {
 } Blocks;
 
 /* Names that end in .jsonl, .ndjson or .json are JSON lines, also before .gz, .zst or .zstd; so is a pipe
- * whose first byte is a brace. ERR_IO, ERR_FORMAT: as input_open. */
+ * or a command whose first byte is a brace. ERR_IO, ERR_FORMAT: as input_open. */
 Status blocks_open(Blocks *b, const char *path, const DocumentOptions *o);
 void blocks_close(Blocks *b); /* safe on { 0 } */
-/* Goes on to a place where a block ended before. */
-Status blocks_seek(Blocks *b, BlockPlace place);
+/* Goes on to a place where a block ended before; `room` as in blocks_next. ERR_CHANGED: a command printed other bytes up
+ * to there than it did before. */
+Status blocks_seek(Blocks *b, BlockPlace place, Text *room);
 
 /* The next block, whose text lies in `room`; *more is false past the last one. ERR_FORMAT: the file is
  * damaged, or a document is longer than most_bytes. */

@@ -1,7 +1,9 @@
 /* corpus: expands folders and patterns to the files in them. */
 #include "corpus/prepare/corpus.h"
 
+#include "corpus/command/shell.h"
 #include "engine/base/file.h"
+#include "engine/base/synonym.h"
 #include "engine/base/text.h"
 
 #include <glob.h>
@@ -60,8 +62,9 @@ static Status add_folder(Corpus *c, const char *folder, int depth, Arena *a)
 static Status add_path(Corpus *c, const char *path, int depth, Arena *a)
 {
     uint64_t bytes = 0;
+    const bool command = depth == 0 && shell_command(path) != NULL;
     if (is_folder(path)) return add_folder(c, path, depth, a);
-    TRY(file_size(path, &bytes));
+    if (!command) TRY(file_size(path, &bytes));
     c->bytes += (int64_t)bytes;
     TRY(ARENA_GROW(a, c->n + 1, &c->room, &c->files));
     return arena_text(a, path, strlen(path), &c->files[c->n++]);
@@ -85,7 +88,9 @@ Status corpus_list(const char *const *arguments, int n, Arena *a, Corpus *out)
 {
     Corpus c = { 0 };
     for (int i = 0; i < n; i++) {
-        bool pattern = strpbrk(arguments[i], "*?[") != NULL && !file_exists(arguments[i]);
+        bool pattern = strpbrk(arguments[i], "*?[") != NULL && !file_exists(arguments[i]) &&
+                       shell_command(arguments[i]) == NULL &&
+                       synonym_of_address(arguments[i]) == NULL;
         TRY(pattern ? add_matches(&c, arguments[i], a) : add_path(&c, arguments[i], 0, a));
     }
     *out = c;

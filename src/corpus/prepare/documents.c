@@ -39,6 +39,7 @@ void documents_of_block(Documents *d, const char *name, bool jsonl, const Block 
     d->line = block->begin.lines;
     d->at = 0;
     d->skipped = 0;
+    d->ids = NULL;
 }
 
 void documents_close(Documents *d)
@@ -137,15 +138,20 @@ static const Json *find_field(const Json *object, const char *name)
 }
 
 /* Sets *text to the field's text. Returns NULL, or what is wrong with the line. */
-static const char *line_text(const Documents *d, Span line, Span *text, char room[WRONG_BYTES])
+static const char *line_text(Documents *d, Span line, Span *text, char room[WRONG_BYTES])
 {
     const char *name = d->options.field;
     const bool object = json_is(d->json, JSON_OBJECT);
     *text = line;
+    d->ids = NULL;
     if (name == NULL) return object ? NULL : "no JSON object";
     const Json *field = find_field(d->json, name);
     if (json_is(field, JSON_TEXT)) {
         *text = (Span){ field->text, strlen(field->text) };
+        return NULL;
+    }
+    if (d->options.ids && json_is(field, JSON_ARRAY)) {
+        d->ids = field;
         return NULL;
     }
     (void)snprintf(room, WRONG_BYTES, "%s \"%.100s\"",

@@ -1,5 +1,5 @@
 /* documents: iterates over the documents of a file. NAME.jsonl has one JSON object per line, whose text
- * is one of its string fields. Files with other names are text: a document is the whole file, a block
+ * is one of its string fields, or a list of token ids where the caller takes them (DocumentOptions.ids). Files with other names are text: a document is the whole file, a block
  * between blank lines, or a line. blocks.h tells the one from the other, and what is decompressed. The
  * tokenizer handles bytes that are not UTF-8. A NUL inside a JSON string is an error, because a C string
  * ends there. */
@@ -16,7 +16,8 @@ typedef struct Documents {
     Block block; /* of which `at` bytes are done */
     size_t at;
     int64_t line, skipped; /* JSON lines read; bad ones among them */
-    Json *json;            /* the tree of the current line, in: */
+    const Json *ids; /* of the current line: the list of token ids that its field is; else NULL */
+    Json *json;      /* the tree of the current line, in: */
     Arena arena;
     Blocks blocks; /* of documents_open: where the next block comes from */
     Text room;     /* of its text, in: */
@@ -32,7 +33,7 @@ void documents_close(Documents *d); /* safe on { 0 } */
 void documents_of_block(Documents *d, const char *name, bool jsonl, const Block *block,
                         const DocumentOptions *o);
 
-/* The next text, valid until the next call; *more is false past the last one. ERR_FORMAT: a line is
+/* The next text (with d->ids its line), valid until the next call; *more is false past the last one. ERR_FORMAT: a line is
  * no JSON, or no object with the field; the sentence has FILE:LINE and says what is wrong. */
 Status documents_next(Documents *d, const char **text, size_t *bytes, bool *more);
 

@@ -25,12 +25,13 @@ static const Magic MAGICS[] = {
     { "\x1F\x8B", 2, INPUT_GZIP, "gzip", "decompress it once" },
     { "\x28\xB5\x2F\xFD", 4, INPUT_ZSTD, "zstd", "decompress it once" },
     { "PAR1", 4, INPUT_PLAIN, "Parquet",
-      "convert it: python3 -c 'import sys, pandas; pandas.read_parquet(sys.argv[1]).to_json("
-      "sys.argv[2], orient=\"records\", lines=True)' IN.parquet OUT.jsonl.gz" },
-    { "BZh", 3, INPUT_PLAIN, "bzip2", "pipe it: bzip2 -dc FILE | switchyard ... /dev/stdin" },
-    { "\xFD\x37zXZ", 5, INPUT_PLAIN, "xz", "pipe it: xz -dc FILE | switchyard ... /dev/stdin" },
+      "its index is at its end, so name a file, or the command \"cmd: ... | switchyard data "
+      "parquet "
+      "--field NAME /dev/stdin\"" },
+    { "BZh", 3, INPUT_PLAIN, "bzip2", "name the command that reads it: \"cmd: bzip2 -dc FILE\"" },
+    { "\xFD\x37zXZ", 5, INPUT_PLAIN, "xz", "name the command that reads it: \"cmd: xz -dc FILE\"" },
     { "\x04\x22\x4D\x18", 4, INPUT_PLAIN, "lz4",
-      "pipe it: lz4 -dc FILE | switchyard ... /dev/stdin" },
+      "name the command that reads it: \"cmd: lz4 -dc FILE\"" },
     { "\xFF\xFE\0\0", 4, INPUT_PLAIN, "UTF-32 text",
       "convert it: iconv -t UTF-8 -f UTF-32 IN > OUT" },
     { "\xFF\xFE", 2, INPUT_PLAIN, "UTF-16 text", "convert it: iconv -t UTF-8 -f UTF-16 IN > OUT" },
@@ -53,13 +54,31 @@ static const Magic *find_magic(const char *s, size_t n)
     return NULL;
 }
 
+/* Its rows come from the program beside this one that reads Parquet. */
+static Status start_rows(Input *in, const InputHow *how)
+{
+    file_close(&in->file);
+    in->rows = true;
+    in->read = 0;
+    in->raw_bytes = 0;
+    if (how->field == NULL)
+        return FAIL(
+            ERR_FORMAT,
+            "%s is Parquet, of which only columns are read: write its lines with `switchyard "
+            "data parquet --field NAME %s >%s.jsonl` (--field may be repeated)",
+            in->path, in->path, in->path);
+    TRY(ARENA_ZEROED(&in->arena, 1, &in->shell));
+    return shell_start_rows(in->shell, in->path, how->field);
+}
+
 /* A name in .parquet is enough, since encrypted and cut off files have other bytes. */
-static Status read_magic(Input *in)
+static Status read_magic(Input *in, const InputHow *how)
 {
     const Magic *m = find_magic(in->raw, in->raw_bytes);
     if (is_skippable(in->raw, in->raw_bytes)) in->kind = INPUT_ZSTD;
     if (m == NULL && text_ends(in->path, ".parquet")) m = find_magic("PAR1", 4);
     if (m == NULL) return OK;
+    if (m == find_magic("PAR1", 4) && in->file.fd > 0 && !in->pipe) return start_rows(in, how);
     in->kind = m->kind;
     if (m->kind != INPUT_PLAIN) return OK;
     return FAIL(ERR_FORMAT, "%s is %s, which is not read: %s", in->path, m->name, m->how);
@@ -77,9 +96,12 @@ Status input_check_inside(const Input *in, const char *text, size_t bytes)
 static Status read_raw(Input *in)
 {
     size_t left = in->raw_bytes - in->raw_used, got = 0;
-    if (in->file.fd <= 0) return OK;
+    if (in->room == NULL) return OK;
     if (left > 0) memmove(in->room, in->raw + in->raw_used, left);
-    TRY(file_read_next(&in->file, in->room + left, RAW_BYTES - left, &got));
+    if (in->shell != NULL)
+        TRY(shell_read(in->shell, in->room + left, RAW_BYTES - left, &got));
+    else
+        TRY(file_read_next(&in->file, in->room + left, RAW_BYTES - left, &got));
     in->raw = in->room;
     in->raw_bytes = left + got;
     in->raw_used = 0;
@@ -93,7 +115,7 @@ static Status begin_stream(Input *in)
 {
     if (in->kind == INPUT_ZSTD) {
         in->stream = ZSTD_createDStream();
-        if (in->stream != NULL && in->file.fd > 0)
+        if (in->stream != NULL && in->room != NULL)
             (void)ZSTD_DCtx_setParameter(in->stream, ZSTD_d_windowLogMax, WINDOW_LOG_MAX);
     } else if (in->kind == INPUT_GZIP) {
         z_stream *z = NULL;
@@ -105,18 +127,24 @@ static Status begin_stream(Input *in)
     return OK;
 }
 
-static Status begin_input(Input *in)
+static Status begin_input(Input *in, const InputHow *how)
 {
-    TRY(read_magic(in));
+    TRY(read_magic(in, how));
     return begin_stream(in);
 }
 
-static Status open_input(Input *in)
+static Status open_input(Input *in, const InputHow *how)
 {
-    TRY(file_open_input(&in->file, in->path));
+    const bool command = shell_command(in->path) != NULL;
     TRY(arena_init(&in->arena, "input", MEM_HOST, (size_t)4 * RAW_BYTES));
+    if (command) {
+        TRY(ARENA_ZEROED(&in->arena, 1, &in->shell));
+        TRY(shell_start(in->shell, in->path, how->wait_s > 0 ? how->wait_s : SHELL_WAIT_S));
+    } else {
+        TRY(file_open_input(&in->file, in->path));
+    }
     TRY(ARENA_NEW(&in->arena, RAW_BYTES, &in->room));
-    in->pipe = file_is_pipe(in->path);
+    in->pipe = command || file_is_pipe(in->path);
     /* A pipe may give its first bytes one by one. */
     for (size_t before = SIZE_MAX; in->raw_bytes < MAGIC_BYTES && in->raw_bytes != before;) {
         before = in->raw_bytes;
@@ -126,13 +154,13 @@ static Status open_input(Input *in)
         return FAIL(ERR_IO,
                     "%s is a pipe and holds nothing (a pipe is read only once): give a file",
                     in->path);
-    return begin_input(in);
+    return begin_input(in, how);
 }
 
-Status input_open(Input *in, const char *path)
+Status input_open(Input *in, const char *path, const InputHow *how)
 {
     *in = (Input){ .path = path };
-    Status s = open_input(in);
+    Status s = open_input(in, how);
     if (s != OK) input_close(in);
     return s;
 }
@@ -141,7 +169,7 @@ Status input_from_memory(Input *in, const char *name, const void *data, size_t b
 {
     *in = (Input){ .path = name, .raw = data, .raw_bytes = bytes, .read = (int64_t)bytes };
     Status s = arena_init(&in->arena, "input", MEM_HOST, RAW_BYTES);
-    if (s == OK) s = begin_input(in);
+    if (s == OK) s = begin_input(in, &(InputHow){ 0 });
     if (s != OK) input_close(in);
     return s;
 }
@@ -150,6 +178,7 @@ void input_close(Input *in)
 {
     if (in->kind == INPUT_ZSTD) ZSTD_freeDStream(in->stream);
     if (in->kind == INPUT_GZIP && in->stream != NULL) inflateEnd(in->stream);
+    if (in->shell != NULL) shell_stop(in->shell);
     file_close(&in->file);
     arena_free(&in->arena);
     *in = (Input){ 0 };

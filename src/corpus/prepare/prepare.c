@@ -36,8 +36,11 @@ static Status list_files(Preparer *p)
     TRY(corpus_list(p->config->files, p->config->n_files, &p->arena, &p->corpus));
     p->bar.total = p->corpus.bytes;
     p->can_resume = true;
-    for (int i = 0; i < p->corpus.n; i++)
+    for (int i = 0; i < p->corpus.n; i++) {
         p->can_resume = p->can_resume && !file_is_pipe(p->corpus.files[i]);
+        if (shell_command(p->corpus.files[i]) != NULL || text_ends(p->corpus.files[i], ".parquet"))
+            p->bar.total = 0; /* what is read has other sizes than the files */
+    }
     return OK;
 }
 

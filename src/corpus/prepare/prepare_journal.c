@@ -10,7 +10,7 @@
 
 static const int64_t NUMBER_MAX = (int64_t)1 << 56; /* sums of them still fit */
 /* VERSION changes with what is written for the same text. */
-enum { VERSION = 1, FIELDS = 14, FIELD_BYTES = 24, PATH_BYTES = FILE_PATH_MAX + 16 };
+enum { VERSION = 2, FIELDS = 15, FIELD_BYTES = 24, PATH_BYTES = FILE_PATH_MAX + 16 };
 
 static void journal_path(const char *prefix, char out[PATH_BYTES])
 {
@@ -20,6 +20,7 @@ static void journal_path(const char *prefix, char out[PATH_BYTES])
 static Status add_file(Text *t, const char *path)
 {
     struct stat info = { 0 };
+    if (shell_command(path) != NULL) return text_printf(t, "%s\n", path);
     if (stat(path, &info) != 0) return FAIL(ERR_IO, "%s is gone", path);
     return text_printf(t, "%s\n%lld %lld.%09ld\n", path, (long long)info.st_size,
                        (long long)info.st_mtim.tv_sec, info.st_mtim.tv_nsec);
@@ -47,11 +48,11 @@ Status journal_run(const PrepareConfig *c, const Corpus *corpus, const char *tok
 static void fields_of(Journal *j, int64_t *out[FIELDS])
 {
     PrepareStats *s = &j->stats;
-    int64_t *const all[FIELDS] = { &j->file,        &j->file_bytes,     &j->place.bytes,
-                                   &j->place.lines, &j->mark.documents, &j->mark.tokens,
-                                   &j->mark.bits,   &s->documents,      &s->tokens,
-                                   &s->text_bytes,  &s->learned,        &s->empty,
-                                   &s->skipped,     &s->duplicates };
+    int64_t *const all[FIELDS] = { &j->file,        &j->file_bytes, &j->place.bytes,
+                                   &j->place.lines, &j->place.sum,  &j->mark.documents,
+                                   &j->mark.tokens, &j->mark.bits,  &s->documents,
+                                   &s->tokens,      &s->text_bytes, &s->learned,
+                                   &s->empty,       &s->skipped,    &s->duplicates };
     memcpy(out, all, sizeof all);
 }
 

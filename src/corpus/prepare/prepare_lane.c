@@ -2,6 +2,7 @@
  * waits until all blocks before it are written, and writes them. */
 #include "corpus/prepare/prepare_private.h"
 
+#include <math.h>
 #include <stdio.h>
 
 static const int64_t JOURNAL_BYTES = (int64_t)128 << 20;
@@ -11,11 +12,12 @@ enum { LOOKED_UP_BYTES = 24 };
 
 /* ---- reading ---- */
 
-static Status open_file(Preparer *p)
+static Status open_file(Lane *l)
 {
+    Preparer *p = l->p;
     const char *path = p->corpus.files[p->from.file];
     TRY(blocks_open(&p->from.blocks, path, &p->config->documents));
-    if (p->from.place.bytes > 0) TRY(blocks_seek(&p->from.blocks, p->from.place));
+    if (p->from.place.bytes > 0) TRY(blocks_seek(&p->from.blocks, p->from.place, &l->text));
     p->from.place = (BlockPlace){ 0 };
     return OK;
 }
@@ -25,7 +27,7 @@ static Status read_block(Lane *l, bool *more)
 {
     Preparer *p = l->p;
     for (*more = false; !*more && p->from.file < p->corpus.n;) {
-        if (p->from.blocks.input.path == NULL) TRY(open_file(p));
+        if (p->from.blocks.input.path == NULL) TRY(open_file(l));
         TRY(blocks_next(&p->from.blocks, &l->text, &l->block, more));
         l->progress_bytes = p->from.file_bytes + p->from.blocks.input.read;
         if (*more) break;
@@ -35,7 +37,7 @@ static Status read_block(Lane *l, bool *more)
     }
     if (!*more) return OK;
     l->jsonl = p->from.blocks.jsonl;
-    if (p->config->parts && !l->jsonl)
+    if (p->config->parts && (!l->jsonl || p->from.blocks.input.rows))
         return FAIL(ERR_ARG, "%s: parts come in JSON lines, so its name must end in .jsonl",
                     p->corpus.files[p->from.file]);
     l->after.file = p->from.file;
@@ -107,6 +109,38 @@ static Status encode_document(Lane *l, const char *text, size_t bytes)
     return prepare_end(l, (int64_t)bytes, hash);
 }
 
+/* A document that is a list of token ids already. It ends with one end-of-text id, be that in the list or not. */
+static Status take_ids(Lane *l, const char *line, size_t bytes)
+{
+    const Preparer *p = l->p;
+    const size_t before = l->ids.used;
+    int64_t text_bytes = 0;
+    int32_t id = -1;
+    bool duplicate = false;
+    const DocumentHash hash = prepare_hash(l, line, bytes, &duplicate);
+    if (duplicate) return OK;
+    for (const Json *j = json_first(l->reader.ids); j != NULL; j = j->next) {
+        const double x = json_is(j, JSON_NUMBER) ? j->number : -1;
+        id = x >= 0 && x < tokenizer_vocab(p->tokenizer) && x == floor(x) ? (int32_t)x : -1;
+        if (id < 0) break;
+        const char *shown = NULL;
+        int32_t n = 0;
+        tokenizer_bytes(p->tokenizer, id, &shown, &n);
+        text_bytes += n;
+        TRY(prepare_ids(l, &id, 1, true));
+    }
+    if (id < 0) {
+        char wrong[128];
+        l->ids.used = before;
+        (void)snprintf(wrong, sizeof wrong,
+                       "not all of the list are token ids, whole numbers from 0 to %d",
+                       tokenizer_vocab(p->tokenizer) - 1);
+        return documents_bad(&l->reader, wrong);
+    }
+    if (id != p->end_of_text) TRY(prepare_ids(l, &p->end_of_text, 1, true));
+    return prepare_end(l, text_bytes, hash);
+}
+
 /* A line of parts has no text field: documents_next then only parses the line, and prepare_parts reads the
  * tree (Documents.json). */
 static Status encode_block(Lane *l)
@@ -114,6 +148,7 @@ static Status encode_block(Lane *l)
     Preparer *p = l->p;
     DocumentOptions o = p->config->documents;
     if (p->config->parts) o.field = NULL;
+    o.ids = !p->config->parts;
     documents_of_block(&l->reader, p->corpus.files[l->after.file], l->jsonl, &l->block, &o);
     l->ids.used = l->learned.used = l->documents.used = 0;
     l->empty = l->duplicates = 0;
@@ -126,8 +161,10 @@ static Status encode_block(Lane *l)
         if (!more) return OK;
         if (p->config->parts) {
             TRY(prepare_parts(l, text, bytes));
-        } else if (bytes == 0) {
+        } else if (l->reader.ids != NULL ? json_first(l->reader.ids) == NULL : bytes == 0) {
             l->empty++;
+        } else if (l->reader.ids != NULL) {
+            TRY(take_ids(l, text, bytes));
         } else {
             TRY(encode_document(l, text, bytes));
         }

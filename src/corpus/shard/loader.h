@@ -115,6 +115,10 @@ int64_t loader_held_documents(const Loader *l, int source);
 /* The k-th one's number in the shard; *end: the position in the stream after its last token. */
 int64_t loader_held_document(const Loader *l, int source, int64_t k, int64_t *end);
 
+/* The shard's number of the document that has a token of training sequence `sequence` of a source, counted from 0 over
+ * all epochs; *end: the token of the sequence behind the document's last. Call it when loader_wait has returned. */
+int64_t loader_document(Loader *l, int source, int64_t sequence, int64_t token, int64_t *end);
+
 int loader_sources(const Loader *l);
 const char *loader_source_name(const Loader *l, int source);
 int64_t loader_epoch_sequences(const Loader *l, int source); /* training sequences of an epoch */

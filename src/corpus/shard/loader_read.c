@@ -396,6 +396,17 @@ Status loader_check_files(const Loader *l)
     return OK;
 }
 
+int64_t loader_document(Loader *l, int source, int64_t sequence, int64_t token, int64_t *end)
+{
+    Source *s = &l->source[source];
+    const int64_t epoch = sequence / s->sequences;
+    const int64_t first = sequence % s->sequences * l->config.sequence;
+    if (s->epoch != epoch) begin_epoch(s, epoch);
+    const Spot at = find_spot(l, s, false, first + token);
+    *end = at.end - first;
+    return at.document;
+}
+
 static Status check_source(const Loader *l, int source)
 {
     if (source >= 0 && source < l->n) return OK;

@@ -6,12 +6,14 @@
 #include "engine/base/file_changed.h"
 #include "engine/base/interrupt.h"
 #include "engine/base/log.h"
+#include "engine/base/synonym.h"
 #include "engine/base/text.h"
 
 #include <dirent.h>
 #include <errno.h>
 #include <fcntl.h>
 #include <ftw.h>
+#include <limits.h>
 #include <poll.h>
 #include <stdarg.h>
 #include <stdio.h>
@@ -40,6 +42,7 @@ enum {
     FIRST_READ_BYTES = 1 << 20,
     PRINT_BYTES = 4096,
     REMOVE_FOLDERS_OPEN = 16,
+    HINT_LEAST = 3,          /* letters of a name; shorter ones are near any other */
     PIPE_PATIENCE_MS = 2000, /* after this wait a message says which pipe is waited for */
 };
 
@@ -56,10 +59,49 @@ static Status read_code(void)
     return errno == EACCES || errno == EPERM ? ERR_ARG : ERR_IO;
 }
 
+/* The folder that holds path. */
+static void folder_of(char out[FILE_PATH_MAX], const char *path)
+{
+    const char *slash = strrchr(path, '/');
+    size_t n = slash == NULL || slash == path ? 1 : (size_t)(slash - path);
+    memcpy(out, slash == NULL ? "." : path, n);
+    out[n] = '\0';
+}
+
+/* Of names that are equally near the first in the alphabet wins, so hints do not depend on the order of a folder. */
+const char *file_hint(char out[FILE_HINT_BYTES], const char *path)
+{
+    const Synonym *store = synonym_of_address(path);
+    const char *slash = strrchr(path, '/'), *name = slash == NULL ? path : slash + 1;
+    char folder[FILE_PATH_MAX], best[NAME_MAX + 1] = "";
+    const struct dirent *e = NULL;
+    (void)snprintf(out, FILE_HINT_BYTES, "%s%s", store == NULL ? "" : ": ",
+                   store == NULL ? "" : store->note);
+    if (store != NULL || strlen(path) >= FILE_PATH_MAX || strlen(name) < HINT_LEAST) return out;
+    folder_of(folder, path);
+    DIR *d = opendir(folder);
+    /* NOLINTNEXTLINE(concurrency-mt-unsafe): the stream is this call's own */
+    while (d != NULL && (e = readdir(d)) != NULL) {
+        const bool later = strcmp(e->d_name, best) > 0;
+        const char *two[] = { later ? best : e->d_name, later ? e->d_name : best };
+        const int near = text_nearest(name, two, 2);
+        if (near == later && *e->d_name != '.' && strcmp(e->d_name, name) != 0)
+            memcpy(best, e->d_name, strlen(e->d_name) + 1);
+    }
+    if (d != NULL) closedir(d);
+    if (*best != '\0')
+        (void)snprintf(out, FILE_HINT_BYTES, ", did you mean %.*s%s?", (int)(name - path), path,
+                       best);
+    return out;
+}
+
 static Status cannot_read(const char *path)
 {
-    char why[REASON_BYTES];
-    return FAIL(read_code(), "%s cannot be read: %s", path, reason(why));
+    char why[REASON_BYTES], hint[FILE_HINT_BYTES] = "";
+    const Status code = read_code();
+    const bool none = errno == ENOENT;
+    const char *because = reason(why);
+    return FAIL(code, "%s cannot be read: %s%s", path, because, none ? file_hint(hint, path) : "");
 }
 
 static Status cannot_change(const char *path, const char *what)
@@ -249,15 +291,6 @@ Status file_sync(File *f)
     TRY(file_flush(f));
     if (fsync(f->fd) != 0) return cannot_change(f->path, "synced to disk");
     return OK;
-}
-
-/* The folder that holds path. */
-static void folder_of(char out[FILE_PATH_MAX], const char *path)
-{
-    const char *slash = strrchr(path, '/');
-    size_t n = slash == NULL || slash == path ? 1 : (size_t)(slash - path);
-    memcpy(out, slash == NULL ? "." : path, n);
-    out[n] = '\0';
 }
 
 Status file_commit(File *f)

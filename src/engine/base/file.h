@@ -74,6 +74,11 @@ Status file_read(const File *f, uint64_t offset, void *out, size_t bytes);
 Status file_open_input(File *f, const char *path);
 Status file_read_next(const File *f, void *out, size_t bytes, size_t *got);
 
+/* For a path that is not there: ", did you mean mine.yaml?" if its folder has a name like it, what to do if it is the
+ * address of an object store, else "". Returns out. */
+enum { FILE_HINT_BYTES = 512 };
+const char *file_hint(char out[FILE_HINT_BYTES], const char *path);
+
 bool file_exists(const char *path);  /* a link to nowhere does, too: who reads it says so */
 bool file_is_file(const char *path); /* exists, and is no folder */
 /* Do both paths name one file that exists? */

@@ -22,6 +22,7 @@ static const char NEW_LINE[] = "\r\033[K"; /* of a terminal: the same line, empt
  * of threads, and of ranks that share a terminal, do not mix. Shared state is single atomic words. */
 static struct {
     _Atomic int least;           /* LogLevel */
+    _Atomic bool kinds;          /* the kind of a failure stands after its sentence */
     _Atomic bool progress_open;  /* a progress line stands on the terminal without its newline */
     _Atomic int64_t progress_ms; /* when the last one was printed; 0: never */
 } sink = { .least = LOG_INFO };
@@ -105,17 +106,20 @@ void log_message(LogLevel level, const char *fmt, ...)
     if (speaker.has_file) fd_write(speaker.fd, l.text, l.used);
 }
 
+void log_kinds(void) { atomic_store(&sink.kinds, true); }
+
 /* People need the sentence. The path through the source is for debugging. */
 void log_failure(LogLevel level, const char *fmt, ...)
 {
     char before[256];
     const char *text = status_message();
-    bool frames = log_level() >= LOG_DEBUG;
+    const bool frames = log_level() >= LOG_DEBUG;
+    const int shown = atomic_load(&sink.kinds) ? status_head_bytes() : status_sentence_bytes();
     va_list ap;
     va_start(ap, fmt);
     (void)vsnprintf(before, sizeof before, fmt, ap);
     va_end(ap);
-    log_message(level, "%s%.*s", before, frames ? (int)strlen(text) : status_head_bytes(), text);
+    log_message(level, "%s%.*s", before, frames ? (int)strlen(text) : shown, text);
 }
 
 /* Columns of the terminal; 0 if stderr is not a terminal. */

@@ -24,7 +24,9 @@ void log_quiet(void);
 
 void log_message(LogLevel level, const char *fmt, ...) __attribute__((format(printf, 2, 3)));
 
-/* Logs the text, then the last failure: its sentence, and at LOG_DEBUG also the source locations. */
+/* Logs the text, then the last failure: its sentence, and at LOG_DEBUG also its kind and the source locations. After
+ * log_kinds the kind is always there, "[communication]": for `supervise`, which reads it. */
+void log_kinds(void);
 void log_failure(LogLevel level, const char *fmt, ...) __attribute__((format(printf, 2, 3)));
 
 /* Is stderr a terminal, where a line can be redrawn? */

@@ -61,17 +61,18 @@ int status_head_bytes(void)
     return (int)(frame == NULL ? record.used : (size_t)(frame - record.text) + 2);
 }
 
-/* The sentence may itself contain " [", so the last one on the first line begins the code. */
+/* The sentence may itself contain " [", so the last one before the frames begins the code. */
+int status_sentence_bytes(void)
+{
+    const int head = status_head_bytes();
+    for (int at = head - 1; at > 0 && record.text[head - 1] == '\n'; at--)
+        if (record.text[at] == '[' && record.text[at - 1] == ' ') return at - 1;
+    return (int)record.used;
+}
+
 void status_sentence(char *out, int out_bytes)
 {
-    const char *end = strstr(record.text, " [");
-    for (const char *next = end; next != NULL; next = strstr(next + 1, " [")) {
-        const char *newline = strchr(record.text, '\n');
-        if (newline != NULL && next > newline) break;
-        end = next;
-    }
-    int n = end == NULL ? (int)record.used : (int)(end - record.text);
-    (void)snprintf(out, (size_t)out_bytes, "%.*s", n, record.text);
+    (void)snprintf(out, (size_t)out_bytes, "%.*s", status_sentence_bytes(), record.text);
 }
 
 /* The text comes with its frames, so the record shows the path in the other thread too. */

@@ -47,7 +47,8 @@ Status status_frame(const char *file, int line, Status code);
  * until this thread's next failure. */
 const char *status_message(void);
 
-/* How many bytes of status_message() come before its frames: the sentence, the code, the newline. */
+/* How many bytes of status_message() come before its code, and before its frames: then with the code and the newline. */
+int status_sentence_bytes(void);
 int status_head_bytes(void);
 
 /* Only the sentence of the last failure, without code and frames, into `out`. */

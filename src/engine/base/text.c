@@ -232,6 +232,22 @@ const char *text_thousands(char out[32], int64_t value)
     return out;
 }
 
+const char *text_duration(char out[32], double seconds)
+{
+    const long long minute = 60, hour = 3600, day = 24 * hour;
+    if (!(seconds < 1e15)) return strcpy(out, "unknown"); /* nor NaN */
+    long long whole = llround(seconds);
+    if (seconds < 60)
+        (void)snprintf(out, 32, "%.3g s", seconds);
+    else if (whole < hour)
+        (void)snprintf(out, 32, "%lld min %02lld s", whole / minute, whole % minute);
+    else if (whole < 2 * day)
+        (void)snprintf(out, 32, "%lld h %02lld min", whole / hour, whole % hour / minute);
+    else
+        (void)snprintf(out, 32, "%lld d %02lld h", whole / day, whole % day / hour);
+    return out;
+}
+
 /* ---- UTF-8 ---- */
 
 /* Length in bytes of the sequence that begins at s; 0 if RFC 3629 does not allow it. That excludes

@@ -43,10 +43,12 @@ const char *text_hint(char out[TEXT_HINT_BYTES], const char *word, const char *c
 size_t text_add(char *out, size_t room, size_t used, const char *fmt, ...)
     __attribute__((format(printf, 4, 5)));
 
-/* Write "1.50 GiB" or "512 B"; "15.7 G"; "1,234" into out and return it. */
+/* Write "1.50 GiB" or "512 B"; "15.7 G"; "1,234"; "3 d 02 h", "2 h 03 min", "4 min 12 s" or "1.5 s" into out and
+ * return it. */
 const char *text_bytes(char out[32], double bytes);
 const char *text_si(char out[32], double value);
 const char *text_thousands(char out[32], int64_t value);
+const char *text_duration(char out[32], double seconds);
 
 /* "\n  TEXT\n     ^" for the end of a message: part of the text with a caret under byte `at`. Control
  * bytes and non-ASCII bytes are shown as ?. Returns out. */

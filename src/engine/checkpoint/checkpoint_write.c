@@ -360,7 +360,8 @@ static Status fail_save(Checkpointer *k, Status s)
     status_sentence(message, sizeof message);
     arena_release(&k->arena, k->mark);
     k->pending = false;
-    if (rank_of(k->params) != 0) log_quiet(); /* all ranks have the same failure: rank 0 logs it */
+    /* rank 0 logs what all agreed on; ERR_COMM is no agreement: rank 0 itself may be lost */
+    if (rank_of(k->params) != 0 && s != ERR_COMM) log_quiet();
     if (remove_pending(k) != OK)
         log_warn("left behind: step %" PRId64 CHECKPOINT_TEMP " in %s", k->info.step, k->folder);
     return FAIL(s, "checkpoint of step %" PRId64 ": %s; older checkpoints are untouched",
@@ -460,7 +461,6 @@ static Status begin_save(Checkpointer *k, int64_t step, uint64_t position)
 }
 
 /* Finishing. */
-
 static Status transfer_lines(Comm *c, void *data, size_t bytes, int peer, bool sends)
 {
     const Tensor t = { data, DTYPE_U8, 1, { (int64_t)bytes } };

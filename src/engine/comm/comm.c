@@ -1,8 +1,7 @@
 /* comm: the entry points of comm.h. Each checks its arguments, once for all implementations, then calls
- * the group's table. Also here: what launchers say about ranks and hosts. */
+ * the group's table. Also here: what ranks say about their hosts. */
 #include "engine/comm/comm_private.h"
 
-#include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
 
@@ -34,8 +33,9 @@ static Status check_member(const Comm *c, const char *call, int member)
                 c->size);
 }
 
-static Status check_tag(const Comm *c, const char *call, int tag)
+static Status check_peer(const Comm *c, const char *call, int peer, int tag)
 {
+    TRY(check_member(c, call, peer));
     if (tag >= 0 && tag < COMM_TAGS) return OK;
     return FAIL(ERR_ARG, "%s of group %s: tag %d, they go from 0 to %d", call, c->name, tag,
                 COMM_TAGS - 1);
@@ -81,15 +81,13 @@ Status comm_barrier(Comm *c) { return c->table->barrier(c); }
 
 Status comm_send(Comm *c, const Tensor *t, int peer, int tag, CommRequest *out)
 {
-    TRY(check_member(c, "send", peer));
-    TRY(check_tag(c, "send", tag));
+    TRY(check_peer(c, "send", peer, tag));
     return c->table->send(c, t, peer, tag, out);
 }
 
 Status comm_recv(Comm *c, const Tensor *t, int peer, int tag, CommRequest *out)
 {
-    TRY(check_member(c, "recv", peer));
-    TRY(check_tag(c, "recv", tag));
+    TRY(check_peer(c, "recv", peer, tag));
     return c->table->recv(c, t, peer, tag, out);
 }
 
@@ -207,46 +205,4 @@ Status comm_hosts(Comm *world, Arena *a, int *out)
     TRY(comm_hosts_of(name, world->size, out));
     arena_release(a, mark);
     return OK;
-}
-
-/* An environment variable as a number >= 0; 0 if it is not a number, -1 if it is not set. */
-static int env_count(const char *name)
-{
-    /* NOLINTNEXTLINE(concurrency-mt-unsafe): nothing in the program changes the environment */
-    const char *text = getenv(name);
-    long n = text == NULL ? -1 : strtol(text, NULL, 10);
-    return n < INT32_MAX ? (int)n : 0;
-}
-
-/* Open MPI's mpirun sets its own variables. Slurm's srun --mpi=pmix sets PMIX_RANK and SLURM_NTASKS.
- * SLURM_NTASKS alone does not count, because a batch script that srun did not start has it too. */
-int comm_launched(void)
-{
-    int n = env_count("OMPI_COMM_WORLD_SIZE");
-    if (n < 1 && env_count("PMIX_RANK") >= 0) n = env_count("SLURM_NTASKS");
-    return n > 0 ? n : 1;
-}
-
-/* Known before MPI starts, so that the log can name the rank from its first line on. */
-int comm_launched_rank(void)
-{
-    int n = env_count("OMPI_COMM_WORLD_RANK");
-    if (n < 0) n = env_count("PMIX_RANK");
-    return comm_launched() > 1 && n > 0 ? n : 0;
-}
-
-/* Ranks that are threads are all on one host. */
-int comm_local_rank(const Comm *world)
-{
-    int n = env_count("OMPI_COMM_WORLD_LOCAL_RANK");
-    if (n < 0) n = env_count("SLURM_LOCALID");
-    return comm_launched() == 1 ? world->rank : n > 0 ? n : 0;
-}
-
-/* Slurm gives a list over hosts, as in "4(x2),3". strtol reads its first number, the largest. */
-int comm_local_ranks(const Comm *world)
-{
-    int n = env_count("OMPI_COMM_WORLD_LOCAL_SIZE");
-    if (n < 0) n = env_count("SLURM_STEP_TASKS_PER_NODE");
-    return comm_launched() == 1 || n < 1 || n > world->size ? world->size : n;
 }

@@ -1,8 +1,8 @@
 /*
  * comm: groups of ranks that communicate: collectives, point-to-point transfers, windows.
  *
- * There are three implementations: thread (N ranks as N threads of one process, for tests and
- * `--ranks`; also a group of one), mpi (processes, CPU memory) and nccl (GPU memory, on a stream).
+ * There are four implementations: thread (N ranks as N threads of one process, for tests and
+ * `--ranks`; also a group of one), mpi and tcp (processes, CPU memory) and nccl (GPU memory, on a stream).
  * null.c replaces one of them to measure a step without its traffic. A counting run needs no group:
  * ops are counted before they get here. Opening a world chooses the implementation; comm_split makes
  * all other groups. Which ranks form which group is decided in mesh.h.
@@ -91,12 +91,21 @@ typedef struct CommPlace {
 typedef Status CommBody(void *state, Comm *world);
 Status comm_threads(int ranks, double timeout_s, CommBody *body, void *state, int *failed);
 
-/* comm_mpi opens the world of all processes of mpirun or srun; call it once. ERR_UNSUPPORTED in a build
- * without MPI. The next two need no MPI. comm_launched: how many processes mpirun or srun started (1 if
- * neither did). comm_launched_rank: which of them this is. */
+/* comm_processes opens the world of all processes that a launcher started; call it once. Over MPI if
+ * mpirun started them, or srun with PMIx: ERR_UNSUPPORTED in a build without MPI. Else over TCP, by the
+ * variables of torchrun (also Kubernetes) or of srun. `program` is the version, which must be equal on all
+ * ranks. ERR_ARG: a variable makes no sense, or ranks differ. ERR_COMM: a rank has not come in time.
+ * comm_launched: how many processes a launcher started (1: none did). comm_launched_rank: which of them
+ * this is. comm_launch_check: ERR_ARG if variables of a launcher are missing or make no sense. */
+Status comm_processes(Arena *a, double timeout_s, const char *program, Comm **out);
 Status comm_mpi(Arena *a, double timeout_s, Comm **out);
+Status comm_launch_check(void);
 int comm_launched(void);
 int comm_launched_rank(void);
+/* mpirun and srun with PMIx merge what all ranks print, and end all ranks when one fails. */
+bool comm_launched_by_mpi(void);
+/* ", over MPI", ", over TCP (torchrun's variables)": how these processes meet; "" without a launcher. */
+const char *comm_launched_how(void);
 /* This rank's number among the ranks of its host, from 0; and how many ranks the host has. */
 int comm_local_rank(const Comm *world);
 int comm_local_ranks(const Comm *world);

@@ -104,6 +104,20 @@ static int culprit(const CommWorld *w, int peer)
     return peer;
 }
 
+bool host_wait_news(const CommWorld *w, WaitNews *n, int slot, int peer, bool done, int *tell)
+{
+    bool told = n->told, same = n->slot == slot + 1;
+    *tell = done ? -1 : peer;
+    if (done) {
+        if (same) *n = (WaitNews){ 0 };
+        return same && told;
+    }
+    if (!same) *n = (WaitNews){ slot + 1, clock_s(), told };
+    if (n->told || (clock_s() - n->since_s < w->timeout_s / 2 && !comm_world_stops(w)))
+        return false;
+    return n->told = true;
+}
+
 static Status timed_out(const CommWorld *w, const Pending *p, double waited_s)
 {
     char place[HOST_PLACE_BYTES], by_way[64] = "";

@@ -43,6 +43,17 @@ size_t host_staging_bytes(int size);
 Status host_open(const Transport *transport, void *self, int rank, int size, double timeout_s,
                  Arena *a, Comm **out);
 
+/* What a transport whose ranks are processes has told the others about its wait; zeroed: nothing. */
+typedef struct WaitNews {
+    int slot; /* 1 + the slot that is waited for; 0: none */
+    double since_s;
+    bool told;
+} WaitNews;
+
+/* For the end of each test that waits. True: tell all others that this rank waits for rank *peer (-1: no
+ * longer). That is so from half of the deadline on, or when this rank was asked to stop. */
+bool host_wait_news(const CommWorld *w, WaitNews *n, int slot, int peer, bool done, int *tell);
+
 /* ", at step 12: ..." or "": where in the step this rank is, for the end of a message. */
 enum { HOST_PLACE_BYTES = 256 };
 const char *host_place(const CommWorld *w, char out[HOST_PLACE_BYTES]);

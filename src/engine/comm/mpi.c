@@ -53,9 +53,8 @@ typedef struct Mpi {
     MPI_Datatype block;
     Comm *world;
     int rank, ranks, tag_max;
-    int aborted_by, waits_slot; /* the rank that aborted; the slot that is waited for; -1: none */
-    bool told;                  /* this rank has announced which rank it waits for */
-    double timeout_s, waits_since_s;
+    int aborted_by; /* the rank that aborted; -1: none */
+    WaitNews wait;
     int *waits_for;       /* (ranks) the rank that each rank announced; -1: none */
     MPI_Request *telling; /* (ranks) news being sent to each rank */
     News out;             /* its contents: unchanged until `telling` is done */
@@ -169,31 +168,6 @@ static Status test_transfer(Mpi *b, Transfer *t, bool *done)
     return all ? check_length(b, t, &st[1]) : OK;
 }
 
-static bool asked_to_stop(const Mpi *b) { return comm_world_stops(b->world->world); }
-
-/* Announces which rank this one waits for, from half of the deadline on or when asked to stop.
- * Announces -1 when the wait is over. */
-static void note_wait(Mpi *b, int slot, bool done)
-{
-    double now = clock_s();
-    if (done) {
-        if (b->told && slot == b->waits_slot) send_news(b, NEWS_WAITS, -1, offsetof(News, why));
-        if (slot == b->waits_slot) {
-            b->told = false;
-            b->waits_slot = -1;
-        }
-        return;
-    }
-    if (b->waits_slot != slot) {
-        b->waits_slot = slot;
-        b->waits_since_s = now;
-    }
-    if (b->told) return;
-    if (now - b->waits_since_s < b->timeout_s / 2 && !asked_to_stop(b)) return;
-    send_news(b, NEWS_WAITS, b->transfer[slot].message.peer, offsetof(News, why));
-    b->told = true;
-}
-
 static Status mpi_test(void *self, int slot, double patience_s, bool *done)
 {
     Mpi *b = self;
@@ -205,7 +179,10 @@ static Status mpi_test(void *self, int slot, double patience_s, bool *done)
         if (b->aborted_by >= 0 || patience_s <= 0 || clock_s() >= until) break;
         back_off(spins);
     }
-    if (patience_s > 0) note_wait(b, slot, *done);
+    int peer = b->transfer[slot].message.peer;
+    bool tells =
+        patience_s > 0 && host_wait_news(b->world->world, &b->wait, slot, peer, *done, &peer);
+    if (tells) send_news(b, NEWS_WAITS, peer, offsetof(News, why));
     return OK;
 }
 
@@ -336,8 +313,7 @@ static Status start_mpi(Arena *a, double timeout_s, Comm **out)
     for (int i = 0; i < COMM_REQUESTS; i++) {
         b->transfer[i].part[0] = b->transfer[i].part[1] = MPI_REQUEST_NULL;
     }
-    b->aborted_by = b->waits_slot = -1;
-    b->timeout_s = timeout_s;
+    b->aborted_by = -1;
     TRY(open_channels(b));
     TRY(host_open(&mpi_transport, b, b->rank, b->ranks, timeout_s, a, &b->world));
     *out = b->world;

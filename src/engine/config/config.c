@@ -4,6 +4,7 @@
 
 #include "engine/base/file.h"
 #include "engine/base/log.h"
+#include "engine/base/synonym.h"
 #include "engine/config/config_private.h"
 #include "kernels/core/kinds.h"
 
@@ -70,24 +71,23 @@ bool config_row_was(const char *name, const yaml_node_t *value)
     return false;
 }
 
-/* Always fails. Suggests the row that a wrong name most likely means: the same key in another section
- * (train.lr is optimizer.lr), else the nearest spelling. */
-static Status unknown_row(const char *place, const char *name)
+/* Always fails. Suggests the row that a wrong name most likely means: what another trainer calls so, the same key in
+ * another section (train.lr is optimizer.lr), else the nearest spelling. */
+static Status unknown_row(const char *place, const char *name, const char *value)
 {
     const char *dot = strchr(name, '.'), *key = dot == NULL ? name : dot + 1, *names[ROW_COUNT],
                *meant = name;
-    char hint[TEXT_HINT_BYTES];
+    char hint[TEXT_HINT_BYTES], answer[SYNONYM_BYTES];
     int n = 0;
     for (size_t i = 0; i < sizeof removed / sizeof *removed; i++) {
         if (strcmp(removed[i].name, name) == 0)
             return FAIL(ERR_ARG, "%s: %s was removed after 0.9.0: %s", place, name,
                         removed[i].instead);
     }
-    if (strcmp(name, "mesh.dp") == 0)
-        return FAIL(ERR_ARG,
-                    "%s: there is no setting mesh.dp: what is left of the ranks is data parallel, "
-                    "ranks / (mesh.pp x mesh.cp x mesh.tp)",
-                    place);
+    const Synonym *known = synonym_of(name);
+    if (known != NULL)
+        return FAIL(ERR_ARG, "%s: there is no setting %.*s: %s", place, CONFIG_SHOWN_CHARS, name,
+                    synonym_answer(answer, known, value));
     for (int i = 0; i < ROW_COUNT; i++) names[n++] = config_rows[i].name;
     for (int i = 0; i < ROW_COUNT && n > 1; i++) {
         if (strcmp(key_of(&config_rows[i]), key) != 0) continue;
@@ -95,10 +95,11 @@ static Status unknown_row(const char *place, const char *name)
         n = 1;
     }
     return FAIL(ERR_ARG, "%s: there is no setting %.*s%s", place, CONFIG_SHOWN_CHARS, name,
-                text_hint(hint, meant, names, n, " (docs/reference/config.md lists them)"));
+                text_hint(hint, meant, names, n, " (`switchyard train --settings` lists them)"));
 }
 
-Status config_row_find(const char *place, const char *name, bool run, const ConfigRow **out)
+Status config_row_find(const char *place, const char *name, const char *value, bool run,
+                       const ConfigRow **out)
 {
     for (int i = 0; i < ROW_COUNT; i++) {
         if (strcmp(config_rows[i].name, name) != 0) continue;
@@ -108,7 +109,7 @@ Status config_row_find(const char *place, const char *name, bool run, const Conf
         *out = &config_rows[i];
         return OK;
     }
-    return unknown_row(place, name);
+    return unknown_row(place, name, value);
 }
 
 bool config_has_int(const ConfigInts *list, int64_t value)
@@ -184,7 +185,7 @@ static Status override_row(Config *c, Arena *a, const char *assignment, bool run
     (void)snprintf(name, sizeof name, "%.*s", n < sizeof name ? (int)n : (int)sizeof name - 1,
                    assignment);
     const ConfigRow *row = NULL;
-    TRY(config_row_find(place, name, run, &row));
+    TRY(config_row_find(place, name, assignment + n + 1, run, &row));
     Config next = *c;
     TRY(set_row(&d, row, assignment + n + 1, &next));
     *c = next;
@@ -206,7 +207,7 @@ static Status apply_preset(Config *c, Arena *a, const char *preset, const char *
 {
     const ConfigPreset *p = NULL;
     TRY(config_preset_find(config_presets, config_presets_n, preset, what,
-                           " (docs/reference/config.md lists the presets)", &p));
+                           " (`switchyard train --settings` lists the presets)", &p));
     return apply_yaml(c, a, p->name, p->yaml, strlen(p->yaml), true);
 }
 
@@ -238,17 +239,31 @@ Status config_parse(Config *c, Arena *a, const char *name, const char *yaml, siz
     return OK;
 }
 
-/* A file wins over a preset of the same name. A folder is a common mistake and gets its own
- * sentence. */
+/* `source` is no file. A folder is a common mistake and gets its own sentence. */
+static Status load_preset(Config *c, Arena *a, const char *source)
+{
+    char near[FILE_HINT_BYTES], inside[FILE_PATH_MAX];
+    const bool path = strpbrk(source, "./") != NULL; /* presets are near other words */
+    if (path && !file_exists(source) && *file_hint(near, source) != '\0')
+        return FAIL(ERR_ARG, "there is neither a file nor a preset %s%s", source, near);
+    if (file_join(inside, source, "config.json") == OK && file_exists(inside))
+        return FAIL(
+            ERR_ARG,
+            "CONFIG is a Hugging Face folder: `switchyard convert from-hf %.200s OUT` writes "
+            "OUT/config.yaml, and train --init OUT begins with its weights",
+            source);
+    return apply_preset(c, a, source,
+                        file_exists(source)
+                            ? "CONFIG is a folder: give a YAML file, such as config.yaml in "
+                              "it; and there is no preset"
+                            : "there is neither a file nor a preset");
+}
+
+/* A file wins over a preset of the same name. */
 static Status load_source(Config *c, Arena *a, const char *source, bool run)
 {
     FileMap map = { 0 };
-    if (!file_is_file(source))
-        return apply_preset(c, a, source,
-                            file_exists(source)
-                                ? "CONFIG is a folder: give a YAML file, such as config.yaml in "
-                                  "it; and there is no preset"
-                                : "there is neither a file nor a preset");
+    if (!file_is_file(source)) return load_preset(c, a, source);
     TRY(file_map_input(source, &map));
     if (map.bytes == 0)
         return FAIL(ERR_FORMAT, "%s is empty: give a file with at least one setting, or a preset",

@@ -188,8 +188,10 @@ Status config_check_tp(const Config *c, int64_t tp, int64_t cp);
 enum { CONFIG_PLANNED_BYTES = 96 };
 const char *config_planned_only(const Config *c, char out[CONFIG_PLANNED_BYTES]);
 
-/* ERR_UNSUPPORTED if the engine cannot run a setting, or if an axis of the mesh is larger than the number of ranks.
- * Such settings can be planned but not run. */
+/* ERR_ARG if the axes of the mesh need more ranks. The error says how many, and how to start them. */
+Status config_check_ranks(const Config *c, int64_t ranks);
+
+/* ERR_UNSUPPORTED if the engine cannot run a setting, which can be planned; else config_check_ranks. */
 Status config_check_ops(const Config *c, int ranks);
 
 /* Does the list contain the number, or the word? */
@@ -222,9 +224,19 @@ Status config_changes(const Config *then, const Config *now, Arena *a, const Con
 Status config_check_changes(const char *what, const ConfigChange *changes, int n,
                             const char *const *allowed, int n_allowed);
 
-/* Rows by level: as text, the presets and all settings or, with `plan`, the arguments of plan; and all of them as
- * docs/reference/config.md. */
+/* What the levels are called, and what is in them. */
+typedef struct ConfigLevelText {
+    const char *title, *what;
+} ConfigLevelText;
+extern const ConfigLevelText config_levels[];
+
+/* Does the row begin a section, if `last` is the row before it? Rows of a section are adjacent. */
+bool config_opens_section(const ConfigRow *row, const ConfigRow *last);
+
+/* Rows by level, as text: the presets and all settings or, with `plan`, the arguments of plan. */
 Status config_help(bool plan, Text *out);
-Status config_markdown(Text *out);
+
+/* Appends "BEFORE name BETWEEN name ...". */
+Status config_print_presets(Text *out, const char *before, const char *between);
 
 #endif

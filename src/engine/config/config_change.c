@@ -97,7 +97,8 @@ Status config_check_changes(const char *what, const ConfigChange *changes, int n
     char list[LIST_BYTES] = "", hint[HINT_BYTES] = "";
     size_t used = 0;
     const ConfigRow *row = NULL;
-    for (int i = 0; i < n_allowed; i++) TRY(config_row_find("--change", allowed[i], true, &row));
+    for (int i = 0; i < n_allowed; i++)
+        TRY(config_row_find("--change", allowed[i], NULL, true, &row));
     for (int i = 0; i < n; i++) {
         const char *name = changes[i].row->name;
         if (changes[i].free || names(allowed, n_allowed, name)) continue;

@@ -265,7 +265,7 @@ static Status check_optimizer(const Config *c)
     if (c->optimizer_qk_clip > 0 && c->attention_qk_norm != QK_NORM_NONE)
         return FAIL(ERR_ARG,
                     "optimizer.qk_clip %.15g scales the weights of queries and keys, which "
-                    "attention.qk_norm normalises behind them: it would change nothing; set "
+                    "attention.qk_norm normalises after them: it would change nothing; set "
                     "optimizer.qk_clip=0",
                     c->optimizer_qk_clip);
     if (c->optimizer_min_lr <= c->optimizer_lr) return OK;
@@ -425,6 +425,12 @@ Status config_check_ops(const Config *c, int ranks)
                     "it out",
                     planned);
     TRY(config_divides("mesh.tp", c->mesh_tp, "model.vocab", c->model_vocab));
+    return config_check_ranks(c, ranks);
+}
+
+/* Experts are folded over the ranks of a stage that shard among themselves. */
+Status config_check_ranks(const Config *c, int64_t ranks)
+{
     const struct {
         const char *name;
         int64_t n;
@@ -433,15 +439,21 @@ Status config_check_ops(const Config *c, int ranks)
                  { "etp", c->mesh_etp },
                  { "cp", c->mesh_cp },
                  { "tp", c->mesh_tp } };
-    for (size_t i = 0; i < sizeof axes / sizeof *axes; i++) {
-        if (axes[i].n <= ranks) continue;
-        return FAIL(ERR_UNSUPPORTED,
-                    "mesh.%s is %lld, ranks are %d: start %lld with --ranks %lld or mpirun -n "
-                    "%lld, or set mesh.%s=1; `switchyard plan` prices it",
-                    axes[i].name, (long long)axes[i].n, ranks, (long long)axes[i].n,
-                    (long long)axes[i].n, (long long)axes[i].n, axes[i].name);
-    }
-    return OK;
+    const int64_t sequence = c->mesh_cp * c->mesh_tp, experts = config_expert_ranks(c);
+    int64_t stage = sequence;
+    while (stage % experts != 0) stage += sequence;
+    const int64_t least = c->mesh_pp * stage;
+    char named[160] = "", alone[32] = "";
+    size_t used = 0;
+    if (ranks >= least) return OK;
+    for (size_t i = 0; i < sizeof axes / sizeof *axes; i++)
+        if (axes[i].n > 1)
+            used = text_add(named, sizeof named, used, "%smesh.%s=%lld", used > 0 ? " with " : "",
+                            axes[i].name, (long long)axes[i].n);
+    if (ranks > 1) (void)snprintf(alone, sizeof alone, ", not %lld", (long long)ranks);
+    return FAIL(ERR_ARG, "%s needs %lld ranks%s: %s --ranks %lld (or mpirun -n %lld)", named,
+                (long long)least, alone, ranks > 1 ? "start them with" : "add", (long long)least,
+                (long long)least);
 }
 
 /* Blocks from dense_layers on have experts, every moe.every-th of them counted from block 0.

@@ -119,8 +119,7 @@ Status config_print_value(const ConfigRow *row, const Config *c, Text *out)
 
 static int section_length(const ConfigRow *row) { return (int)strcspn(row->name, "."); }
 
-/* Does the row begin a section, if `last` is the row before it? Rows of a section are adjacent. */
-static bool opens_section(const ConfigRow *row, const ConfigRow *last)
+bool config_opens_section(const ConfigRow *row, const ConfigRow *last)
 {
     return last == NULL || strncmp(row->name, last->name, (size_t)section_length(row) + 1) != 0;
 }
@@ -133,7 +132,7 @@ Status config_print(const Config *c, Text *out)
         const ConfigRow *row = &config_rows[i];
         int n = section_length(row);
         if (row->level == CONFIG_PLAN) continue;
-        if (opens_section(row, i == 0 ? NULL : row - 1))
+        if (config_opens_section(row, i == 0 ? NULL : row - 1))
             TRY(text_printf(out, "%.*s:\n", n, row->name));
         TRY(text_printf(out, "  %s: ", row->name + n + 1));
         TRY(config_print_value(row, c, out));
@@ -144,17 +143,14 @@ Status config_print(const Config *c, Text *out)
 
 static const char *shown(const char *fallback) { return *fallback == '\0' ? "\"\"" : fallback; }
 
-static const struct {
-    const char *title, *what;
-} levels[] = {
+const ConfigLevelText config_levels[] = {
     [CONFIG_FIRST] = { "First", "What a first training sets, with a preset for the model." },
     [CONFIG_COMMON] = { "Common", "The model, the mesh, the optimizer and memory." },
     [CONFIG_EXPERT] = { "Expert", "Everything else, by section." },
-    [CONFIG_PLAN] = { "Plan", "Arguments of `switchyard plan`. A training has none of them." },
+    [CONFIG_PLAN] = { "Plan", "Arguments of `switchyard plan`. A training run has none of them." },
 };
 
-/* Appends "BEFORE name BETWEEN name ...". */
-static Status print_presets(Text *out, const char *before, const char *between)
+Status config_print_presets(Text *out, const char *before, const char *between)
 {
     for (int i = 0; i < config_presets_n; i++)
         TRY(text_printf(out, "%s%s", i == 0 ? before : between, config_presets[i].name));
@@ -165,113 +161,18 @@ static Status print_presets(Text *out, const char *before, const char *between)
 Status config_help(bool plan, Text *out)
 {
     const int end = (plan ? CONFIG_PLAN + 1 : CONFIG_PLAN) * config_row_count;
-    if (!plan) TRY(print_presets(out, "Presets: ", ", "));
+    if (!plan) TRY(config_print_presets(out, "Presets: ", ", "));
     if (!plan) TRY(text_append(out, "\n", 1));
     for (int i = plan ? CONFIG_PLAN * config_row_count : 0; i < end; i++) {
         const ConfigLevel level = (ConfigLevel)(i / config_row_count);
         const ConfigRow *row = &config_rows[i % config_row_count];
         if (i % config_row_count == 0)
-            TRY(text_printf(out, "\n%s settings. %s\n", levels[level].title, levels[level].what));
+            TRY(text_printf(out, "\n%s settings. %s\n", config_levels[level].title,
+                            config_levels[level].what));
         if (row->level != level) continue;
         TRY(text_printf(out, "  %-28s %-12s %s", row->name, shown(row->fallback), row->help));
         if (row->choices != NULL) TRY(text_printf(out, " (%s)", row->choices));
         TRY(text_append(out, "\n", 1));
     }
     return OK;
-}
-
-static const char *const type_names[] = { [CONFIG_INT] = "whole number",
-                                          [CONFIG_REAL] = "number",
-                                          [CONFIG_BOOL] = "true or false",
-                                          [CONFIG_TEXT] = "text",
-                                          [CONFIG_CHOICE] = "",
-                                          [CONFIG_INTS] = "list of whole numbers and ranges (0-60)",
-                                          [CONFIG_TEXTS] = "list of ",
-                                          [CONFIG_SOURCES] = "list of sources" };
-
-static const char *const mark_names[] = {
-    [CONFIG_FREE] = "free", [CONFIG_MATH] = "mathematics", [CONFIG_DATA] = "data"
-};
-
-/* Appends the allowed values of a row: its type, range or words. */
-static Status print_values(const ConfigRow *row, Text *out)
-{
-    bool ranged = row->type == CONFIG_INT || row->type == CONFIG_REAL || row->type == CONFIG_INTS;
-    TRY(text_printf(out, "%s", type_names[row->type]));
-    if (ranged) TRY(text_printf(out, ", %.15g to %.15g", row->min, row->max));
-    const char *word = row->choices;
-    for (int i = 0, n = 0; word != NULL && (word = text_word(row->choices, i, &n)) != NULL; i++)
-        TRY(text_printf(out, "%s`%.*s`", i == 0 ? "" : ", ", n, word));
-    return OK;
-}
-
-/* Appends a row as a list item, wrapped to 116 columns. `a` is scratch memory. */
-static Status print_item(const ConfigRow *row, Arena *a, Text *out)
-{
-    const ArenaMark mark = arena_mark(a);
-    Text item;
-    TRY(text_init(&item, a));
-    TRY(text_printf(&item, "- **`%s`**, by default `%s`: %s. *Values:* ", row->name,
-                    shown(row->fallback), row->help));
-    TRY(print_values(row, &item));
-    TRY(text_append(&item, ".", 1));
-    if (row->level != CONFIG_PLAN) TRY(text_printf(&item, " *Resume:* %s.", mark_names[row->mark]));
-    TRY(text_wrap(out, item.data, 0, 116, 2));
-    arena_release(a, mark);
-    return OK;
-}
-
-/* One chapter per level. Those behind the common one are long, and divided by section. */
-static Status print_levels(Arena *a, Text *out)
-{
-    const ConfigRow *last = NULL;
-    for (int i = 0; i < (CONFIG_PLAN + 1) * config_row_count; i++) {
-        const ConfigLevel level = (ConfigLevel)(i / config_row_count);
-        const ConfigRow *row = &config_rows[i % config_row_count];
-        if (i % config_row_count == 0) {
-            TRY(text_printf(out, "\n## %s\n\n%s\n", levels[level].title, levels[level].what));
-            if (level < CONFIG_EXPERT) TRY(text_append(out, "\n", 1));
-        }
-        if (row->level != level) continue;
-        if (level >= CONFIG_EXPERT && opens_section(row, last))
-            TRY(text_printf(out, "\n### %.*s\n\n", section_length(row), row->name));
-        TRY(print_item(row, a, out));
-        if (level >= CONFIG_EXPERT) last = row;
-    }
-    return OK;
-}
-
-static const char head[] =
-    "# Settings\n\n"
-    "<!-- Written by `make docs` from src/engine/config/rows.def: change it there. -->\n\n"
-    "A setting is a line of the YAML file that `switchyard train` reads, or `section.key=value`\n"
-    "on its command line. Later wins over earlier:\n\n"
-    "1. the default below,\n"
-    "2. the preset that the file's top-level key `preset` names,\n"
-    "3. the file (or a preset's name in its place),\n"
-    "4. the command line, from left to right.\n\n"
-    "*Resume* says what another value would change when `--resume` continues a training:\n\n"
-    "- *free*: nothing. The new value is taken.\n"
-    "- *mathematics*, *data*: the training itself. `--change section.key` allows it.\n\n"
-    "`train.steps` is free as long as the curve of the learning rate ends where it did: at\n"
-    "`optimizer.decay_steps`, or at `train.steps` where that is 0. With "
-    "`optimizer.schedule=constant`\n"
-    "it is always free. `train.micro_batch` is free unless `moe.aux_scope` is `batch` or\n"
-    "`moe.capacity` is set. `--init` takes any change that leaves parameters their names and "
-    "shapes,\n"
-    "and says what differs.\n\n";
-
-Status config_markdown(Text *out)
-{
-    Arena a = { 0 };
-    TRY(text_append(out, head, sizeof head - 1));
-    TRY(arena_init(&a, "settings", MEM_HOST, (size_t)1 << 20));
-    Text presets;
-    Status s = text_init(&presets, &a);
-    if (s == OK) s = print_presets(&presets, "Presets (share/presets): `", "`, `");
-    if (s == OK) s = text_append(&presets, "`.", 2);
-    if (s == OK) s = text_wrap(out, presets.data, 0, 116, 0);
-    if (s == OK) s = print_levels(&a, out);
-    arena_free(&a);
-    return s;
 }

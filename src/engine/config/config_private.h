@@ -18,9 +18,10 @@ Status config_doc_preset(ConfigDoc *d, const char **name, char place[CONFIG_PLAC
 /* Is this a removed setting with its old default? Then it is ignored. */
 bool config_row_was(const char *name, const yaml_node_t *value);
 
-/* Finds the row "section.key"; an error suggests the nearest row and begins with `place`. `run`: an argument of plan is
- * an error, too. */
-Status config_row_find(const char *place, const char *name, bool run, const ConfigRow **out);
+/* Finds the row "section.key"; an error suggests the nearest row and begins with `place`. `value`: as it was typed, for
+ * a sentence that repeats it, or NULL. `run`: an argument of plan is an error, too. */
+Status config_row_find(const char *place, const char *name, const char *value, bool run,
+                       const ConfigRow **out);
 
 /* config_check's part on data.sources and data.curriculum. */
 Status config_check_data(const Config *c);

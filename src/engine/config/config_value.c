@@ -1,5 +1,6 @@
 /* config_value: reads one value from a YAML node into a row's field, and checks its type and range. Rules
  * between settings are in config_check.c; writing is in config_print.c. */
+#include "engine/base/synonym.h"
 #include "engine/config/config_private.h"
 
 #include <assert.h>
@@ -9,7 +10,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-enum { WANTED_BYTES = 128 };
+enum { WANTED_BYTES = 128, MEANT_BYTES = 160 };
 
 /* The row that is read, and its name in messages: "train.steps", "data.sources[2].path". */
 typedef struct Target {
@@ -85,9 +86,33 @@ const char *config_found(char out[CONFIG_FOUND_BYTES], const yaml_node_t *n)
     return out;
 }
 
+/* Ends the sentence about a value that another trainer or language writes so: ": write bf16". "": it is none. */
+static const char *meant(const Target *t, const yaml_node_t *n, char out[MEANT_BYTES])
+{
+    const ConfigType type = t->row->type;
+    const char *words = type == CONFIG_BOOL ? CONFIG_BOOL_WORDS : t->row->choices, *ours = NULL;
+    const char *text = is_null(n) ? NULL : config_scalar_text(n);
+    const Synonym *s = text == NULL || words == NULL ? NULL : synonym_of_value(text);
+    const bool whole = t->doc->typed && type <= CONFIG_CHOICE;
+    char number[SYNONYM_NUMBER_BYTES];
+    double plain = 0;
+    *out = '\0';
+    if (s != NULL && *s->ours == '\0') (void)snprintf(out, MEANT_BYTES, "; %s", s->note);
+    if (s != NULL && text_word_index(words, s->ours) >= 0) ours = s->ours;
+    if (text != NULL && (type == CONFIG_INT || type == CONFIG_REAL || type == CONFIG_INTS) &&
+        !config_scalar_number(n, &plain))
+        ours = synonym_number(number, text);
+    if (ours != NULL)
+        (void)snprintf(out, MEANT_BYTES, ": write %s%s%s", whole ? t->name : "", whole ? "=" : "",
+                       ours);
+    return out;
+}
+
 static Status wrong_value(const Target *t, const yaml_node_t *n, const char *wanted)
 {
-    return config_wrong(t->doc, n, t->name, wanted);
+    char more[WANTED_BYTES + MEANT_BYTES], means[MEANT_BYTES];
+    (void)snprintf(more, sizeof more, "%s%s", wanted, meant(t, n, means));
+    return config_wrong(t->doc, n, t->name, more);
 }
 
 /* ---- scalars ---- */
@@ -136,27 +161,14 @@ static Status read_text(const Target *t, const yaml_node_t *n, const char **out)
     return arena_text(t->doc->arena, text, strlen(text), out);
 }
 
-/* Words of CHOICE settings that were removed, and what to use instead. */
-static const struct {
-    const char *setting, *word, *instead;
-} removed[] = {
-    { "moe.buffers", "exact", "take pooled, which needs little more memory, or worst" },
-    { "attention.kernel", "cudnn",
-      "take auto: Hopper's GPUs have a kernel of their own, others take plain" },
-    { "search.buffers", "exact", "take pooled or worst" },
-};
-
 /* A word that was removed gets its own sentence; any other gets the list of legal words. */
 static Status refuse_choice(const Target *t, const yaml_node_t *n)
 {
     char wanted[WANTED_BYTES];
-    const char *text = is_null(n) ? "" : config_scalar_text(n);
-    for (size_t i = 0; text != NULL && i < sizeof removed / sizeof *removed; i++) {
-        if (strcmp(removed[i].setting, t->row->name) != 0) continue;
-        if (strcmp(removed[i].word, text) != 0) continue;
-        return FAIL(ERR_ARG, "%s=%s was removed after 0.9.0: %s", removed[i].setting, text,
-                    removed[i].instead);
-    }
+    const char *text = is_null(n) ? NULL : config_scalar_text(n);
+    (void)snprintf(wanted, sizeof wanted, "%s=%.40s", t->row->name, text == NULL ? "" : text);
+    const Synonym *removed = synonym_of_value(wanted);
+    if (removed != NULL) return FAIL(ERR_ARG, "%s %s", wanted, removed->note);
     (void)snprintf(wanted, sizeof wanted, "one of %s", t->row->choices);
     return wrong_value(t, n, wanted);
 }

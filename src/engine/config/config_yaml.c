@@ -1,5 +1,6 @@
 /* config_yaml: parses a YAML text into libyaml's document tree and walks over its sections. Each node of
  * the tree has a mark, so every message can name line and column. Values are read in config_value.c. */
+#include "engine/base/synonym.h"
 #include "engine/config/config_private.h"
 
 #include <assert.h>
@@ -21,13 +22,13 @@ const char *config_place(char out[CONFIG_PLACE_BYTES], const ConfigDoc *d, yaml_
     return out;
 }
 
-/* The one sentence for a wrong value: place, setting, what was found, what is legal. */
+/* The one sentence for a wrong value: place, setting, what was found, what is legal. The place of an override is the
+ * setting itself. */
 Status config_wrong(const ConfigDoc *d, const yaml_node_t *n, const char *name, const char *wanted)
 {
-    char place[CONFIG_PLACE_BYTES], found[CONFIG_FOUND_BYTES];
-    yaml_mark_t at = { 0 };
-    if (n != NULL) at = n->start_mark;
-    return FAIL(ERR_ARG, "%s: %s is %s, must be %s", config_place(place, d, at), name,
+    char place[CONFIG_PLACE_BYTES] = "", found[CONFIG_FOUND_BYTES];
+    if (!d->typed) config_place(place, d, n == NULL ? (yaml_mark_t){ 0 } : n->start_mark);
+    return FAIL(ERR_ARG, "%s%s%s is %s, must be %s", place, d->typed ? "" : ": ", name,
                 config_found(found, n), wanted);
 }
 
@@ -215,6 +216,18 @@ static bool was_written(ConfigDoc *d, const yaml_node_t *root)
     return n >= ARGUMENTS_WRITTEN;
 }
 
+/* Does the mapping begin with a name of another trainer, as parallelism: {tensor_parallel_degree: 2} does? */
+static bool is_foreign(ConfigDoc *d, const char *section, const yaml_node_t *map)
+{
+    char name[CONFIG_PLACE_BYTES];
+    if (map->type != YAML_MAPPING_NODE) return false;
+    const yaml_node_pair_t *first = map->data.mapping.pairs.start;
+    if (first == map->data.mapping.pairs.top) return false;
+    const char *key = config_scalar_text(config_node(d, first->key));
+    (void)snprintf(name, sizeof name, "%.60s.%.60s", section, key == NULL ? "" : key);
+    return synonym_of(name) != NULL;
+}
+
 static Status unknown_section(const char *place, const char *name)
 {
     char section[SECTIONS_MAX][SECTION_BYTES];
@@ -226,12 +239,12 @@ static Status unknown_section(const char *place, const char *name)
         known[n] = section[n];
         n += strcmp(known[n], known[n - 1]) != 0; /* rows of a section are adjacent */
     }
-    int near = text_nearest(name, known, n);
+    int near = synonym_of(name) == NULL ? text_nearest(name, known, n) : -1;
     if (near >= 0)
         return FAIL(ERR_ARG, "%s: there is no section %.*s, did you mean %s?", place,
                     CONFIG_SHOWN_CHARS, name, known[near]);
     const ConfigRow *row = NULL;
-    return config_row_find(place, name, false,
+    return config_row_find(place, name, NULL, false,
                            &row); /* `lr: 1` at the top level belongs in a section */
 }
 
@@ -248,8 +261,8 @@ static Status read_section(ConfigDoc *d, const char *section, const yaml_node_t 
         TRY(config_key_text(d, map, p, &key));
         (void)snprintf(name, sizeof name, "%s.%.*s", section, CONFIG_SHOWN_CHARS, key);
         if (config_row_was(name, config_node(d, p->value))) continue;
-        TRY(config_row_find(config_place(place, d, config_node(d, p->key)->start_mark), name, run,
-                            &row));
+        TRY(config_row_find(config_place(place, d, config_node(d, p->key)->start_mark), name, NULL,
+                            run, &row));
         TRY(config_value_read(d, row, config_node(d, p->value), c));
     }
     return OK;
@@ -271,9 +284,9 @@ Status config_doc_read(ConfigDoc *d, Config *c, bool run)
         TRY(config_key_text(d, root, p, &key));
         if (strcmp(key, "preset") == 0) continue;
         const ConfigRow *row = section_of(key);
-        if (row == NULL)
+        if (row == NULL && !is_foreign(d, key, config_node(d, p->value)))
             return unknown_section(config_place(place, d, config_node(d, p->key)->start_mark), key);
-        if (written && row->level == CONFIG_PLAN) continue;
+        if (written && row != NULL && row->level == CONFIG_PLAN) continue;
         TRY(read_section(d, key, config_node(d, p->value), run, c));
     }
     return OK;

@@ -34,7 +34,7 @@ typedef struct EngineShape {
     int64_t positions;                    /* rows of the rotary tables, >= sequence */
     int64_t domains;
     int threads;
-    bool cache;                /* infer with a KvCache of `positions` tokens and one sequence */
+    int64_t cache;             /* infer with a KvCache of so many sequences of `positions` tokens */
     int64_t logit_rows;        /* with a cache: infer gives logits of this many last tokens */
     const ParamShards *shards; /* planning: what other ranks hold; NULL: nothing */
     int pp_rank;               /* which of mesh.pp pipeline ranks this is */

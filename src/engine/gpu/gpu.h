@@ -38,7 +38,7 @@ Status gpu_current(int *device);
 
 /* Makes the device current for this thread. ERR_UNSUPPORTED: not built in. ERR_DEVICE: no runtime, no
  * GPU, a driver older than the program's runtime, or a GPU that the program has no kernels for; each
- * says what was found and what is needed. */
+ * says what was found and what is needed. Logs that the driver translates kernels for a newer GPU. */
 Status gpu_info(int device, GpuInfo *out);
 
 /* A property of the current device; 0: unknown. */
@@ -49,6 +49,10 @@ typedef enum GpuLimit {
     GPU_BLOCK_SHARED_BYTES /* the most shared memory that a block can ask for */
 } GpuLimit;
 int gpu_limit(GpuLimit which);
+
+/* Why kernels for the current device's architecture alone (sm_90a) cannot run, though it is of that
+ * architecture: the build lacks them, or the driver runs translated PTX. NULL: they can, or there are none. */
+const char *gpu_code_lacks(void);
 
 /* The PCI address, "0000:19:00.0". It identifies the device even if only some GPUs are visible. */
 Status gpu_bus_id(int device, char out[GPU_BUS_ID_MAX]);

@@ -25,6 +25,7 @@ int gpu_runtime_version(void) { return 0; }
 int gpu_devices(void) { return 0; }
 Status gpu_info(int device, GpuInfo *out) { return no_gpu_built(); }
 int gpu_limit(GpuLimit which) { return 0; }
+const char *gpu_code_lacks(void) { return NULL; }
 Status gpu_bus_id(int device, char out[GPU_BUS_ID_MAX]) { return no_gpu_built(); }
 Status gpu_used_bytes(size_t *out) { return no_gpu_built(); }
 

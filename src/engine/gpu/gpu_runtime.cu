@@ -51,7 +51,7 @@ Status gpu_info(int device, GpuInfo *out)
     TRY(gpu_status(CALL(SetDevice)(device), "GPU selection"));
     TRY(gpu_status(CALL(MemGetInfo)(&info.free_bytes, &info.total_bytes), "GPU memory"));
     *out = info;
-    return device_open(device);
+    return device_open(device, out);
 }
 
 /* One attribute is much cheaper to ask for than all properties. */

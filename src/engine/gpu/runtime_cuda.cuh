@@ -5,6 +5,7 @@
 #include <cuda_runtime.h>
 
 extern "C" {
+#include "engine/base/log.h"
 #include "engine/gpu/gpu.h"
 }
 
@@ -68,8 +69,51 @@ static Status device_check(int device, GpuInfo *info)
     return OK;
 }
 
-/* Kernels are part of the program, and the driver loads them. */
-static Status device_open(int) { return OK; }
+/* Never launched. Its attributes say which of the program's code the driver takes for this GPU: code of
+ * sm_90a has more shared memory. */
+enum { PROBE_BYTES = 16, PROBE_BYTES_SM90A = 1024 };
+static __global__ void code_probe(int *out)
+{
+#ifdef __CUDA_ARCH_FEAT_SM90_ALL
+    __shared__ volatile char room[PROBE_BYTES_SM90A];
+#else
+    __shared__ volatile char room[PROBE_BYTES];
+#endif
+    room[threadIdx.x] = (char)*out;
+    *out = room[0];
+}
+
+/* GPU_CODES, from the Makefile, lists what the program was built for, "sm_80 compute_90". */
+static Status device_open(int device, const GpuInfo *info)
+{
+    cudaFuncAttributes probe;
+    cudaError_t e = cudaFuncGetAttributes(&probe, code_probe);
+    if (e == cudaErrorNoKernelImageForDevice || e == cudaErrorInvalidDeviceFunction)
+        return FAIL(
+            ERR_DEVICE,
+            "GPU %d (%s) has compute capability %d.%d, and this program has code for %s: build it "
+            "on "
+            "a machine with such a GPU, or with `make CUDA=1 GPU_ARCH=all`, or set run.device=cpu",
+            device, info->name, info->major, info->minor, GPU_CODES);
+    TRY(gpu_status(e, "code for this GPU"));
+    if (probe.binaryVersion > probe.ptxVersion)
+        log_info("GPU %d (%s): the driver translates kernels that were compiled for %d.%d; the "
+                 "first start takes "
+                 "longer, and nobody has measured this GPU",
+                 device, info->name, probe.ptxVersion / 10, probe.ptxVersion % 10);
+    return OK;
+}
+
+extern "C" const char *gpu_code_lacks()
+{
+    cudaFuncAttributes probe;
+    if (gpu_limit(GPU_CAPABILITY_MAJOR) != 9 ||
+        cudaFuncGetAttributes(&probe, code_probe) != cudaSuccess ||
+        probe.sharedSizeBytes >= PROBE_BYTES_SM90A)
+        return NULL;
+    return "no code of sm_90a is in use: the program was built without it (GPU_ARCH), or "
+           "CUDA_FORCE_PTX_JIT is set";
+}
 
 extern "C" Status gpu_kernel_shared(const void *kernel, size_t bytes, const char *what)
 {

@@ -4,6 +4,7 @@
 #include "engine/base/clock.h"
 #include "engine/base/fd.h"
 #include "engine/base/log.h"
+#include "engine/host/cgroup.h"
 
 #include <dirent.h>
 #include <errno.h>
@@ -17,7 +18,7 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
-enum { LOOK_MS = 50, CHILDREN_BYTES = 4096 };
+enum { LOOK_MS = 50 };
 
 Status process_word(ProcessWords *out, const char *word)
 {
@@ -50,14 +51,25 @@ Status process_become(const char *name, char **argv)
                 strerror_r(errno, why, sizeof why));
 }
 
+/* A part of a pipeline ends when its reader has gone, and SIGTERM ends it. A thread of ours may block all signals. */
+static bool leave_terminal(void)
+{
+    sigset_t none;
+    sigemptyset(&none);
+    /* NOLINTNEXTLINE(concurrency-mt-unsafe): the child of a fork has one thread */
+    return signal(SIGPIPE, SIG_DFL) != SIG_ERR && sigprocmask(SIG_SETMASK, &none, NULL) == 0 &&
+           setsid() >= 0;
+}
+
 /* The child's half, up to exec. Only calls that are safe after a fork of a process with threads. Its failure goes
  * through `failed`, which exec closes. */
-static void become(const char *const *words, const ProcessHow *how, pid_t parent, int said,
+static void become(const char *const *words, const ProcessHow *how, pid_t parent, int said, int out,
                    int failed)
 {
     const int in = open("/dev/null", O_RDONLY | O_CLOEXEC);
-    bool ready = in >= 0 && setpgid(0, 0) == 0 && dup2(in, 0) == 0 && dup2(said, 2) == 2;
-    ready = ready && (how->own_stdout || dup2(said, 1) == 1);
+    bool ready = in >= 0 && (how->apart ? leave_terminal() : setpgid(0, 0) == 0);
+    ready = ready && dup2(in, 0) == 0 && dup2(said, 2) == 2;
+    ready = ready && (how->own_stdout || dup2(out, 1) == 1);
     ready = ready && (how->death_signal == 0 || prctl(PR_SET_PDEATHSIG, how->death_signal) == 0);
     /* the parent may have died before prctl */
     if (ready && getppid() == parent) {
@@ -83,31 +95,46 @@ static int exec_failure(int fd)
     return n == sizeof why ? why : 0;
 }
 
+/* Makes the pipes of its words and of exec's failure, and with `piped` that of its stdout. */
+static bool make_pipes(int pipes[3][2], bool piped)
+{
+    enum { PIPE_BYTES = 1 << 20 }; /* less where the system's limit is lower */
+    bool made = true;
+    for (int i = 0; i < (piped ? 3 : 2) && made; i++) made = pipe2(pipes[i], O_CLOEXEC) == 0;
+    if (made && piped) (void)fcntl(pipes[2][0], F_SETPIPE_SZ, PIPE_BYTES);
+    return made;
+}
+
+static void close_ends(int pipes[3][2], int end)
+{
+    for (int i = 0; i < 3; i++)
+        if (pipes[i][end] >= 0) (void)close(pipes[i][end]);
+}
+
 Status process_start(Process *p, const char *who, const char *const *words, const ProcessHow *how)
 {
     char why[128];
-    int said[2] = { -1, -1 }, failed[2] = { -1, -1 };
+    int pipes[3][2] = { { -1, -1 }, { -1, -1 }, { -1, -1 } };
     const pid_t parent = getpid();
-    const bool pipes = pipe2(said, O_CLOEXEC) == 0 && pipe2(failed, O_CLOEXEC) == 0;
-    p->pid = pipes ? fork() : -1;
-    const int reason = errno;
-    if (p->pid == 0) become(words, how, parent, said[1], failed[1]);
-    if (said[1] >= 0) (void)close(said[1]);
-    if (failed[1] >= 0) (void)close(failed[1]);
+    p->pid = make_pipes(pipes, how->piped) ? fork() : -1;
+    const int reason = errno, said = pipes[0][1];
+    if (p->pid == 0) become(words, how, parent, said, how->piped ? pipes[2][1] : said, pipes[1][1]);
+    close_ends(pipes, 1);
     if (p->pid < 0) {
-        if (said[0] >= 0) (void)close(said[0]);
-        if (failed[0] >= 0) (void)close(failed[0]);
+        close_ends(pipes, 0);
         return FAIL(ERR_IO, "%s has no pipe or no process for %s: %s", who, words[0],
                     strerror_r(reason, why, sizeof why));
     }
-    const int refused = exec_failure(failed[0]);
-    p->fd = said[0];
+    const int refused = exec_failure(pipes[1][0]);
+    p->fd = pipes[0][0];
+    p->out = pipes[2][0];
     p->ended = false;
     p->shown = how->shown;
     p->used = 0;
     p->said[0] = '\0';
     if (refused == 0) return OK;
-    (void)close(p->fd);
+    pipes[1][0] = -1;
+    close_ends(pipes, 0);
     (void)waitpid(p->pid, &p->status, 0);
     return FAIL(ERR_ARG, "%s cannot start %s: %s", who, words[0],
                 strerror_r(refused, why, sizeof why));
@@ -167,13 +194,9 @@ int process_code(const Process *p)
 /* /proc/PID/stat: "PID (NAME) STATE PARENT ..."; a name may have parentheses. */
 static bool is_unreaped(pid_t pid, pid_t parent)
 {
-    char path[64], line[512];
-    (void)snprintf(path, sizeof path, "/proc/%d/stat", (int)pid);
-    const int fd = open(path, O_RDONLY | O_CLOEXEC);
-    const ssize_t n = fd < 0 ? 0 : read(fd, line, sizeof line - 1);
-    if (fd >= 0) (void)close(fd);
-    line[n < 0 ? 0 : n] = '\0';
-    const char *end = strrchr(line, ')');
+    char folder[64], line[CGROUP_FILE_BYTES];
+    (void)snprintf(folder, sizeof folder, "/proc/%d", (int)pid);
+    const char *end = cgroup_read(folder, "stat", line) ? strrchr(line, ')') : NULL;
     return end != NULL && strncmp(end, ") Z ", 4) == 0 && strtol(end + 4, NULL, 10) == parent;
 }
 
@@ -195,13 +218,9 @@ void process_adopt(void) { (void)prctl(PR_SET_CHILD_SUBREAPER, 1); }
 /* Kills and waits for one child; false: there is none. */
 static bool kill_child(void)
 {
-    char path[64], line[CHILDREN_BYTES];
-    (void)snprintf(path, sizeof path, "/proc/self/task/%d/children", (int)gettid());
-    const int fd = open(path, O_RDONLY | O_CLOEXEC);
-    const ssize_t n = fd < 0 ? 0 : read(fd, line, sizeof line - 1);
-    if (fd >= 0) (void)close(fd);
-    line[n < 0 ? 0 : n] = '\0';
-    char *end = line;
+    char folder[64], line[CGROUP_FILE_BYTES] = "", *end = line;
+    (void)snprintf(folder, sizeof folder, "/proc/self/task/%d", (int)gettid());
+    (void)cgroup_read(folder, "children", line);
     const pid_t pid = (pid_t)strtol(line, &end, 10);
     return end != line && kill(pid, SIGKILL) == 0 && waitpid(pid, NULL, 0) == pid;
 }

@@ -30,6 +30,7 @@ Status process_become(const char *name, char **argv);
 typedef struct Process {
     pid_t pid;
     int fd;     /* its words come from here; -1: closed */
+    int out;    /* with `piped` its stdout; -1: closed */
     int status; /* waitpid's, once it has ended */
     bool ended;
     bool shown; /* what it prints goes to our stderr as well */
@@ -40,6 +41,8 @@ typedef struct Process {
 typedef struct ProcessHow {
     bool own_stdout; /* its stdout is ours; else its stdout is read together with its stderr */
     bool shown;      /* as in Process */
+    bool piped;      /* its stdout is Process.out */
+    bool apart; /* it has the usual signals, and no terminal that it could ask for a password */
     int death_signal; /* what the kernel sends to it when this thread ends, even by SIGKILL; 0: nothing */
 } ProcessHow;
 

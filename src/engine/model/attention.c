@@ -74,8 +74,8 @@ Status attention_make_a(LayerRun *r, Arena *arena)
     return attention_project(r, s->stream.norm.y.rows, ROLE_A, arena, &s->a);
 }
 
-Status attention_project_weight(LayerRun *r, Tensor dy, Operand dy_columns, Operand x,
-                                ParamRole role)
+static Status attention_project_weight(LayerRun *r, Tensor dy, Operand dy_columns, Operand x,
+                                       ParamRole role)
 {
     ParamRole bias = bias_of(role);
     Tensor db = bias == ROLE_COUNT ? (Tensor){ 0 } : r->weights->dw[bias];
@@ -110,18 +110,10 @@ Status attention_norm_backward(LayerRun *r, ParamRole role, int64_t col, const N
                                             .x_col = col });
 }
 
-/* With a cache the new keys and values are written behind those of earlier tokens, so no copy is
- * needed. */
 Status attention_new_kv(LayerRun *r, Arena *arena, Tensor *k, Tensor *v)
 {
     const AttentionSpec *a = attention_spec(r);
-    const KvCache *cache = r->cache;
     int64_t n = r->tokens;
-    if (cache != NULL) {
-        *k = tensor_rows(&cache->k[r->layer - r->spec->layers], cache->used, n);
-        *v = tensor_rows(&cache->v[r->layer - r->spec->layers], cache->used, n);
-        return OK;
-    }
     TRY(tensor_new2(arena, r->spec->act, n, a->kv_heads * attention_qk_dim(a), k));
     return tensor_new2(arena, r->spec->act, n, a->kv_heads * attention_v_dim(a), v);
 }
@@ -267,19 +259,13 @@ static Status sum_buffer(LayerRun *r, Tensor whole, Tensor *out)
     return tensor_new2(r->scratch, DTYPE_F32, whole.dim[0], whole.dim[1], out);
 }
 
-/* The keys and values of a block, (B, Tk, heads, width). With a cache they cover all tokens so
- * far. */
+/* The keys and values of a block, (B, Tk, heads, width). */
 static Status keys_of(LayerRun *r, int64_t block, Tensor *k, Tensor *v)
 {
     const AttentionState *s = r->state;
-    const KvCache *cache = r->cache;
     if (attention_over_ranks(r)) return kind_of(attention_spec(r))->block(r, block, k, v);
     *k = s->k;
     *v = s->v;
-    if (cache == NULL) return OK;
-    int64_t n = cache->used + r->tokens;
-    *k = tensor_rows(&cache->k[r->layer - r->spec->layers], 0, n);
-    *v = tensor_rows(&cache->v[r->layer - r->spec->layers], 0, n);
     return OK;
 }
 
@@ -296,6 +282,21 @@ static Status note_logits(LayerRun *r, const AttentionFwd *a)
     return attention_max(r->ex, (AttentionMax){ *a, max, above });
 }
 
+/* The call of attention without masks: rows of q, k, v and o (tokens, heads * width). */
+static AttentionFwd attention_call(const LayerRun *r, Tensor q, Tensor k, Tensor v, Tensor o)
+{
+    const AttentionSpec *a = attention_spec(r);
+    return (AttentionFwd){ .q = heads_view(r, q, a->heads),
+                           .k = heads_view(r, k, a->kv_heads),
+                           .v = heads_view(r, v, a->kv_heads),
+                           .o = heads_view(r, o, a->heads),
+                           .scale = a->scale,
+                           .kernel = a->kernel,
+                           .e4m3 = r->spec->recipe.attention,
+                           .window = a->window,
+                           .chunk = a->chunk };
+}
+
 /* Adds a block to the sum over the blocks so far; the last block's result goes to s->o. The kernel
  * rescales the earlier sum by its lse, as in flash attention (arXiv:2205.14135). */
 static Status attend_block(LayerRun *r, int64_t block, Tensor sum)
@@ -304,18 +305,10 @@ static Status attend_block(LayerRun *r, int64_t block, Tensor sum)
     const AttentionState *s = r->state;
     Tensor k, v;
     TRY(keys_of(r, block, &k, &v));
-    AttentionFwd args = { .q = heads_view(r, s->q, a->heads),
-                          .k = heads_view(r, k, a->kv_heads),
-                          .v = heads_view(r, v, a->kv_heads),
-                          .doc = a->document_mask ? r->batch->doc : (Tensor){ 0 },
-                          .o = heads_view(r, block == blocks_of(r) - 1 ? s->o : sum, a->heads),
-                          .lse = s->lse,
-                          .scale = a->scale,
-                          .pieces = sequence_pieces(r, block),
-                          .kernel = a->kernel,
-                          .e4m3 = r->spec->recipe.attention,
-                          .window = a->window,
-                          .chunk = a->chunk };
+    AttentionFwd args = attention_call(r, s->q, k, v, block == blocks_of(r) - 1 ? s->o : sum);
+    args.doc = a->document_mask ? r->batch->doc : (Tensor){ 0 };
+    args.lse = s->lse;
+    args.pieces = sequence_pieces(r, block);
     if (block > 0) {
         args.o_before = heads_view(r, sum, a->heads);
         args.lse_before = args.lse;
@@ -325,13 +318,60 @@ static Status attend_block(LayerRun *r, int64_t block, Tensor sum)
 }
 
 /* Sinks join the softmax after its sums over all keys are complete; o and lse then include them. */
-static Status sinks_forward(LayerRun *r)
+static Status sinks_forward(LayerRun *r, Tensor o, Tensor lse)
+{
+    if (!attention_spec(r)->sinks) return OK;
+    return attention_sink_fwd(r->ex,
+                              (AttentionSinkFwd){ .sinks = r->weights->w[ROLE_SINKS].data,
+                                                  .o = heads_view(r, o, attention_spec(r)->heads),
+                                                  .lse = lse });
+}
+
+/* Row `token` of a part's sequence and those after it, in the cache of this layer. */
+static Tensor cached_rows(const LayerRun *r, const Tensor *of_layer, const CachePart *p,
+                          int64_t token, int64_t n)
+{
+    return tensor_rows(&of_layer[r->layer - r->spec->layers],
+                       p->sequence * r->cache->capacity + token, n);
+}
+
+/* Copies the rows that a part begins at `first` behind those of earlier tokens; *all is those with them. */
+static Status extend(LayerRun *r, const Tensor *cache, const CachePart *p, Tensor rows,
+                     int64_t first, Tensor *all)
+{
+    const Tensor from = tensor_rows(&rows, first, p->n);
+    void *to = cached_rows(r, cache, p, p->used, p->n).data;
+    *all = cached_rows(r, cache, p, 0, p->used + p->n);
+    return r->ex->backend->copy(r->ex, to, from.data, tensor_bytes(&from));
+}
+
+/* The queries of one part, which begin at row `first`, see all tokens of their sequence so far. */
+static Status attend_part(LayerRun *r, const CachePart *p, int64_t first)
 {
     const AttentionState *s = r->state;
-    return attention_sink_fwd(
-        r->ex, (AttentionSinkFwd){ .sinks = r->weights->w[ROLE_SINKS].data,
-                                   .o = heads_view(r, s->o, attention_spec(r)->heads),
-                                   .lse = s->lse });
+    const int64_t heads = attention_spec(r)->heads, n = p->n;
+    const Tensor q = tensor_rows(&s->q, first, n), o = tensor_rows(&s->o, first, n);
+    Tensor k, v;
+    TRY(extend(r, r->cache->k, p, s->k, first, &k));
+    TRY(extend(r, r->cache->v, p, s->v, first, &v));
+    AttentionFwd args = attention_call(r, q, k, v, o);
+    args.lse = (Tensor){ tensor_at(&s->lse, first * heads), DTYPE_F32, 4, { 1, heads, n, 1 } };
+    TRY(attention_fwd(r->ex, args));
+    return sinks_forward(r, o, args.lse);
+}
+
+static Status attend(LayerRun *r)
+{
+    const AttentionState *s = r->state;
+    const KvCache *cache = r->cache;
+    Tensor sum;
+    int64_t first = 0;
+    for (int i = 0; cache != NULL && i < cache->parts; first += cache->part[i].n, i++)
+        TRY(attend_part(r, &cache->part[i], first));
+    if (cache != NULL) return OK;
+    TRY(sum_buffer(r, s->o, &sum));
+    for (int64_t block = 0; block < blocks_of(r); block++) TRY(attend_block(r, block, sum));
+    return sinks_forward(r, s->o, s->lse);
 }
 
 static Status sinks_backward(LayerRun *r, Tensor d_o)
@@ -351,13 +391,10 @@ static Status core_forward(LayerRun *r)
     const AttentionSpec *a = attention_spec(r);
     AttentionState *s = r->state;
     int64_t b = r->batch->b, t = r->batch->t;
-    Tensor sum;
     TRY(tensor_new2(r->keep, r->spec->act, r->tokens, a->heads * attention_v_dim(a), &s->o));
     TRY(tensor_new(r->keep, DTYPE_F32, 4, (int64_t[]){ b, a->heads, t, 1 }, &s->lse));
     if (attention_over_ranks(r)) TRY(kind_of(a)->open_forward(r));
-    TRY(sum_buffer(r, s->o, &sum));
-    for (int64_t block = 0; block < blocks_of(r); block++) TRY(attend_block(r, block, sum));
-    if (a->sinks) TRY(sinks_forward(r));
+    TRY(attend(r));
     if (r->recomputing) return OK;
     Activation o;
     Tensor residual, out;

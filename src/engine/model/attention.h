@@ -11,8 +11,7 @@
 
 #include "engine/model/stream.h"
 
-/* Forward's tensors live in keep, or in ring where backward recomputes them. Gradients live in
- * ring. */
+/* Forward's tensors live in keep, or in ring where backward recomputes them. Gradients live in ring. */
 typedef struct AttentionState {
     StreamState stream;
     NormState q_norm, kv_norm; /* mla: norms of the latents; gqa: norms of the heads of q and k */
@@ -26,9 +25,8 @@ typedef struct AttentionState {
         struct {
             Activation dq_raw, dkv_raw; /* gradients before rope, like da */
             Tensor kv; /* over ranks: a block's W_KVB product, before rope splits it */
-            /* For each context rank (N, kv_rank) normalised latents, then (N, rope) rotated keys.
-             * dlatents has the same layout. After kv_gather's backward this rank's part of it is
-             * the sum over all ranks. */
+            /* For each context rank (N, kv_rank) normalised latents, then (N, rope) rotated keys. dlatents has the
+             * same layout. After kv_gather's backward this rank's part of it is the sum over all ranks. */
             Tensor latents, dlatents;
         } mla;
         struct {
@@ -77,8 +75,7 @@ const AttentionSpec *attention_spec(const LayerRun *r);
 /* Do other ranks have parts of these sequences? Not with a cache: generation runs on one rank. */
 bool attention_over_ranks(const LayerRun *r);
 
-/* Allocates keys and values of this rank's tokens, or their gradients. With a cache they are its
- * next rows. */
+/* Allocates keys and values of this rank's tokens, or their gradients. With a cache they are its next rows. */
 Status attention_new_kv(LayerRun *r, Arena *arena, Tensor *k, Tensor *v);
 
 /* Adds self_attn.NAME.weight to the table: a matrix, which has weight decay, or with rows 0 the
@@ -98,8 +95,6 @@ Status attention_split_bias(ParamList *out, const LayerSpec *l, ParamRole role, 
 Status attention_project(LayerRun *r, Operand x, ParamRole role, Arena *arena, Tensor *out);
 /* s->a = W_A y + b of all tokens in `arena`; or where stream_begins has made those of this rank's rows, the others. */
 Status attention_make_a(LayerRun *r, Arena *arena);
-Status attention_project_weight(LayerRun *r, Tensor dy, Operand dy_columns, Operand x,
-                                ParamRole role);
 
 /* n->y = the norm of a window of s->a that begins at column col, head by head (kernels/norm/rmsnorm.h). The
  * backward writes the gradient into the same window of s->da. */

@@ -152,8 +152,7 @@ static Status gqa_block(LayerRun *r, int64_t block, Tensor *k, Tensor *v)
 
 /* Backward. */
 
-/* Backward begins with block 1, whose gradients go to dkv[1]: the buffer's index is the block's
- * parity. */
+/* Backward begins with block 1, whose gradients go to dkv[1]: the buffer's index is the block's parity. */
 static Status gqa_open_backward(LayerRun *r)
 {
     AttentionState *s = r->state;

@@ -130,8 +130,7 @@ static Status mla_gather(LayerRun *r)
     return layer_collect(r, COMM_ALL_GATHER, own.whole, s->mla.latents);
 }
 
-/* Makes q, k and v of the latents; over ranks q alone. q_in, kv_in: rows of what they are projected
- * from. */
+/* Makes q, k and v of the latents; over ranks q alone. q_in, kv_in: rows of what they are projected from. */
 static Status project_up(LayerRun *r, Operand q_in, Operand kv_in, Arena *arena)
 {
     const AttentionSpec *a = attention_spec(r);
@@ -268,8 +267,7 @@ static Status mla_block_backward(LayerRun *r, int64_t block)
     return recipe_backward_weight(r, ROLE_KV_B, dkv->columns, latent.columns);
 }
 
-/* Sums the gradients that all ranks made of this rank's latents. The result overwrites this rank's
- * own part. */
+/* Sums the gradients that all ranks made of this rank's latents. The result overwrites this rank's own part. */
 static Status mla_gather_backward(LayerRun *r)
 {
     const AttentionState *s = r->state;
@@ -277,9 +275,8 @@ static Status mla_gather_backward(LayerRun *r)
     return layer_collect(r, COMM_REDUCE_SCATTER, s->mla.dlatents, own.whole);
 }
 
-/* The backward of project_up: gradients of q and kv before rope, of the shared key (into da) and of
- * the latent. Over ranks mla_block_backward did kv; q and the shared key, which was rotated by
- * itself, remain. */
+/* The backward of project_up: gradients of q and kv before rope, of the shared key (into da) and of the latent. Over
+ * ranks mla_block_backward did kv; q and the shared key, which was rotated by itself, remain. */
 static Status project_up_backward(LayerRun *r, ActivationArenas at, Tensor *dlatent)
 {
     const AttentionSpec *a = attention_spec(r);

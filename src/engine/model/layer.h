@@ -62,10 +62,19 @@ Status record_make(Arena *a, const ModelSpec *s, int64_t domains, Record *out);
 /* A figure of the record; without data if that has none. */
 Tensor record_figure(const Record *r, Figure f);
 
-/* Keys and values of the tokens so far, for generation with one sequence. */
+/* n new tokens of one cached sequence, behind `used` tokens that it has. */
+typedef struct CachePart {
+    int64_t sequence, used, n;
+} CachePart;
+
+/* Keys and values of the tokens so far. */
 typedef struct KvCache {
-    Tensor *k, *v; /* by layer of the spec: (capacity, LayerDesc.cache) act */
-    int64_t used;  /* tokens in it before this call */
+    Tensor *k, *v;    /* by layer of the spec: (sequences * capacity, LayerDesc.cache) act */
+    int64_t capacity; /* tokens of a sequence */
+    int64_t used;     /* tokens of the first sequence, for engine_next_logits */
+    const CachePart
+        *part; /* of this call: the batch has their new tokens, one part behind the other */
+    int parts;
 } KvCache;
 
 /* Routed rows that all layers of a slot keep, one layer's after the other. */
@@ -248,8 +257,7 @@ Status layer_look_up(LayerRun *r, Tensor id, Tensor h);
 Status layer_look_up_backward(LayerRun *r, Tensor id, Tensor dh);
 /* The norm before the loss of a depth (0: of the model proper). */
 Status layer_last_norm(const ModelSpec *s, int depth, ParamList *out);
-/* The loss of the predictions of `depth` from y. In training also dy, in keep, and the head's
- * gradients. */
+/* The loss of the predictions of `depth` from y. In training also dy, in keep, and the head's gradients. */
 Status layer_loss(LayerRun *r, int depth, Tensor y, Tensor *dy);
 
 #endif

@@ -1,6 +1,5 @@
-/* matrix: the table of copies, the shape of fused matrices, and the cut of a bucket between
- * matrices. It allocates nothing; params_build.c calls it while it makes the table of
- * parameters. */
+/* matrix: the table of copies, the shape of fused matrices, and the cut of a bucket between matrices. It allocates
+ * nothing; params_build.c calls it while it makes the table of parameters. */
 #include "engine/model/matrix.h"
 
 #include <assert.h>
@@ -104,9 +103,8 @@ GradGroup grad_group(ParamRole role)
 
 /* Cuts */
 
-/* A matrix goes to the current rank while more than half of its cost lies within the rank's share,
- * so each boundary is at most half a matrix away from an equal division. The last rank takes the
- * rest, whatever rounding did. */
+/* A matrix goes to the current rank while more than half of its cost lies within the rank's share, so each boundary is
+ * at most half a matrix away from an equal division. The last rank takes the rest, whatever rounding did. */
 void matrix_cut(const double *cost, int n, int64_t ranks, int *end)
 {
     double total = 0, before = 0;

@@ -104,9 +104,8 @@ typedef struct Matrix {
     bool keep_f32;  /* products read the main weights, whatever other matrices have */
 } Matrix;
 
-/* Appends the next parameter to the matrix: `dim` has one or two dimensions; expert -1: no
- * expert's. Experts lie as gate_0 up_0 gate_1 up_1 ...: the first expert's parameters add rows,
- * later experts only add to E. */
+/* Appends the next parameter to the matrix: `dim` has one or two dimensions; expert -1: no expert's. Experts lie as
+ * gate_0 up_0 gate_1 up_1 ...: the first expert's parameters add rows, later experts only add to E. */
 void matrix_grow(Matrix *m, int rank, const int64_t *dim, int expert);
 
 /* The matrix that lies at data, of this type. */

@@ -1,5 +1,4 @@
-/* mlp: the SwiGLU MLP as a part of a layer: of the dense layer (mlp.c) and, for shared experts, of the
- * MoE layer. */
+/* mlp: the SwiGLU MLP as a part of a layer: of the dense layer (mlp.c) and, for shared experts, of the MoE layer. */
 #ifndef ENGINE_MODEL_MLP_H
 #define ENGINE_MODEL_MLP_H
 
@@ -16,8 +15,7 @@ typedef struct MlpState {
  * pre-activation; 0: none. */
 Status mlp_forward(LayerRun *r, MlpState *m, Operand y, Tensor residual, Tensor out,
                    unsigned gu_piece);
-/* Makes dy from dout, and what backward_weight reads. y: rows, if the pre-activation is
- * recomputed. */
+/* Makes dy from dout, and what backward_weight reads. y: rows, if the pre-activation is recomputed. */
 Status mlp_backward_input(LayerRun *r, MlpState *m, Operand y, Tensor dout, Tensor dy,
                           unsigned gu_piece);
 /* y: columns. */

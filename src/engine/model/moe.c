@@ -79,8 +79,7 @@ static Rows bounded_rows(const LayerRun *r, double factor, double mean, double m
                    .expected = fmin(mean * r->spec->ranks.imbalance, most) };
 }
 
-/* The tokens that this rank's experts see. A token counts once, however many experts it takes
- * here. */
+/* The tokens that this rank's experts see. A token counts once, however many experts it takes here. */
 static Rows received_tokens(const LayerRun *r)
 {
     const MoeSpec *m = &r->layer->as.moe;
@@ -173,8 +172,7 @@ static Status prepare_relay(LayerRun *r)
     return tensor_new2(r->keep, DTYPE_I32, rows.bound, k, &s->travel.relay.offset);
 }
 
-/* Bounds of rows and tokens are known here, before routing: nothing of this depends on what the
- * router will choose. */
+/* Bounds of rows and tokens are known here, before routing: nothing of this depends on what the router will choose. */
 static Status prepare_moe(LayerRun *r)
 {
     const MoeSpec *m = &r->layer->as.moe;
@@ -457,8 +455,7 @@ static Status shared_forward(LayerRun *r)
                                         .sigmoid = true });
 }
 
-/* out (M, D): for each received token the sum of its rows here, so that one row a token travels
- * back. */
+/* out (M, D): for each received token the sum of its rows here, so that one row a token travels back. */
 static Status sum_rows(LayerRun *r, Tensor rows, Tensor weight, Tensor *out)
 {
     MoeState *s = r->state;

@@ -1,6 +1,5 @@
-/* moe_params: the parameters of a MoE layer under their names in the whole model. Nothing here
- * computes. The order matters: parameters of one role must follow each other, because they form one
- * fused matrix (matrix_grow). */
+/* moe_params: the parameters of a MoE layer under their names in the whole model. Nothing here computes. The order
+ * matters: parameters of one role must follow each other, because they form one fused matrix (matrix_grow). */
 #include "engine/model/moe.h"
 
 /* The shared experts of a layer are one MLP, as wide as all of them together. */

@@ -10,8 +10,7 @@
 
 #include "engine/model/recipe.h"
 
-/* Shared by layers: y = norm(h) in layer_arena(RECOMPUTE_NORM). _recompute makes it in backward if
- * it was not kept. */
+/* Shared by layers: y = norm(h) in layer_arena(RECOMPUTE_NORM). _recompute makes it in backward if it was not kept. */
 typedef struct NormState {
     Activation y;
     Tensor rstd;

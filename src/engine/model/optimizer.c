@@ -16,9 +16,8 @@ static float decay_of(const Config *c, const UpdateRange *r)
 
 /* AdamW */
 
-/* The learning rate, then 1 / (1 - beta^t) for each moment: Adam's bias correction
- * (arXiv:1412.6980). They are made in double on the host, because beta2^t in f32 loses digits when
- * t is large. */
+/* The learning rate, then 1 / (1 - beta^t) for each moment: Adam's bias correction (arXiv:1412.6980). They are made in
+ * double on the host, because beta2^t in f32 loses digits when t is large. */
 static void adamw_scalars(const Config *c, double lr, double updates, float out[OPTIMIZER_SCALARS])
 {
     out[0] = (float)lr;
@@ -173,11 +172,6 @@ OptimizerSpec optimizer_of(const Config *c)
 }
 
 /* Plans */
-
-double optimizer_state_bytes(const OptimizerSpec *o)
-{
-    return o->rule[0]->n_states * (double)dtype_bytes(o->state);
-}
 
 /* Asks the op's own cost for an update of one element. */
 double optimizer_update_bytes(const OptimizerSpec *o, Dtype low)

@@ -29,9 +29,8 @@ typedef struct BufferDesc {
 
 typedef struct OptimizerDesc OptimizerDesc;
 
-/* Groups of parameters whose state buffers have had the same number of updates. Modules of
- * multi-token prediction are a group of their own, because a training may add them to a trained
- * model (init.h). */
+/* Groups of parameters whose state buffers have had the same number of updates. Modules of multi-token prediction are
+ * a group of their own, because a training may add them to a trained model (init.h). */
 typedef enum MomentAge { AGE_MODEL, AGE_MODULES, AGE_COUNT } MomentAge;
 
 /* The rules of a step beside these. */
@@ -42,8 +41,7 @@ typedef enum StepRuleId {
     STEP_RULES
 } StepRuleId;
 
-/* How a model is trained. rule[0] updates matrices, and everything else, too, if rule[1] is
- * NULL. */
+/* How a model is trained. rule[0] updates matrices, and everything else, too, if rule[1] is NULL. */
 typedef struct OptimizerSpec {
     const OptimizerDesc *rule[OPTIMIZER_RULES];
     Dtype state;    /* type of all state buffers: f32 or bf16 */
@@ -59,9 +57,8 @@ static inline bool optimizer_follows(const OptimizerSpec *o, int rule)
     return o->rules >> rule & 1;
 }
 
-/* Elements that this rank updates by one rule with one rate of decay. Where the rule needs whole
- * matrices, one matrix (rows, cols) or equal ones side by side (E, rows, cols); else any run of
- * elements (n). */
+/* Elements that this rank updates by one rule with one rate of decay. Where the rule needs whole matrices, one matrix
+ * (rows, cols) or equal ones side by side (E, rows, cols); else any run of elements (n). */
 typedef struct UpdateRange {
     const OptimizerDesc *rule;
     Tensor w, g, state[OPTIMIZER_STATES];
@@ -85,12 +82,10 @@ struct OptimizerDesc {
     /* The rule for everything but the matrices of hidden layers: vectors, the embedding, the head.
      * NULL: this rule. `others` has at least as many states as the rules that name it. */
     const OptimizerDesc *others;
-    /* What changes from step to step. `updates`: the updates of the state buffers, with this
-     * one. */
+    /* What changes from step to step. `updates`: the updates of the state buffers, with this one. */
     void (*scalars)(const Config *c, double lr, double updates, float out[OPTIMIZER_SCALARS]);
     OpCost (*cost)(const OptimizerSpec *o, const UpdateRange *r);
-    /* Of whole matrices: bytes of scratch that an update takes; ex NULL: on a GPU, without that of
-     * its products. */
+    /* Of whole matrices: bytes of scratch that an update takes; ex NULL: on a GPU, without that of its products. */
     size_t (*scratch)(const Exec *ex, const OptimizerSpec *o, const UpdateRange *r);
     /* clip: the factor on gradients; scalars: as above. Both lie on the device. */
     Status (*run)(Exec *ex, const Config *c, const UpdateRange *r, Tensor clip, Tensor scalars);
@@ -106,9 +101,7 @@ OptimizerSpec optimizer_with(const OptimizerDesc *rule, Dtype state);
  * is. NULL: no rule has it. */
 const OptimizerDesc *optimizer_find_state(const char *name, int *state);
 
-/* For plans, by parameter of a matrix: bytes of all state buffers, and bytes that its update moves
- * where products read `low`. */
-double optimizer_state_bytes(const OptimizerSpec *o);
+/* For plans, by parameter of a matrix: bytes that its update moves where products read `low`. */
 double optimizer_update_bytes(const OptimizerSpec *o, Dtype low);
 
 #endif

@@ -37,8 +37,7 @@ BufferDesc buffer_desc(const OptimizerDesc *rule, ParamBuffer b)
     return rule->state[buffer_state(b)];
 }
 
-/* Weights 3, gradients 2, all else 1. BUF_STATE gets 4, which no setting reaches: every rank holds
- * it whole. */
+/* Weights 3, gradients 2, all else 1. BUF_STATE gets 4, which no setting reaches: every rank holds it whole. */
 int params_zero_stage(const ModelSpec *s, ParamBuffer b)
 {
     if (b == BUF_MAIN && s->weights.n == 0) b = BUF_WEIGHT;

@@ -71,9 +71,8 @@ static inline bool shard_group_part(ShardGroup g)
     return g == SHARD_WHOLE_PART || g == SHARD_PART;
 }
 
-/* Where ZeRO divides a bucket among ranks. CUT_ELEMENTS: into equal parts, anywhere. CUT_MATRICES:
- * between parameters, so that each matrix has one owner. Those parts cost about the same to update,
- * and differ in length. */
+/* Where ZeRO divides a bucket among ranks. CUT_ELEMENTS: into equal parts, anywhere. CUT_MATRICES: between parameters,
+ * so that each matrix has one owner. Those parts cost about the same to update, and differ in length. */
 typedef enum ParamCut { CUT_ELEMENTS, CUT_MATRICES } ParamCut;
 
 /* How data-parallel ranks shard buffers. ZeRO's stage 1 shards main weights and the optimizer's
@@ -184,10 +183,9 @@ typedef struct LayerWeights {
     Operand scaled[2][ROLE_COUNT];
 } LayerWeights;
 
-/* Buffers, in arenas of the engine. `gathered` holds the whole buckets (all but SHARD_WHOLE) of two
- * layers of a sharded buffer: weights gathered from all ranks, gradients not yet reduced. Even
- * layers use its first half, odd ones the second. `low` holds a layer's gradients in the type in
- * which they are reduced. */
+/* Buffers, in arenas of the engine. `gathered` holds the whole buckets (all but SHARD_WHOLE) of two layers of a
+ * sharded buffer: weights gathered from all ranks, gradients not yet reduced. Even layers use its first half, odd ones
+ * the second. `low` holds a layer's gradients in the type in which they are reduced. */
 typedef struct ParamMemory {
     Tensor buffer[BUF_COUNT]; /* rank 1; BUF_WEIGHT has the type of the copies, the optimizer's
                                  buffers have ModelSpec.optimizer.state, all others f32 */
@@ -236,8 +234,7 @@ static inline bool role_frozen(const LayerSpec *l, ParamRole role)
     return (l->frozen >> role & 1) != 0;
 }
 
-/* The ZeRO stage from which on a buffer is sharded. Without copies products read the main
- * weights. */
+/* The ZeRO stage from which on a buffer is sharded. Without copies products read the main weights. */
 int params_zero_stage(const ModelSpec *s, ParamBuffer b);
 
 /* Elements of a buffer on one rank if `t` had been built with these shards. Exact but for the
@@ -263,9 +260,8 @@ static inline int params_half(int layer) { return layer % 2; }
 
 /* The buckets of a layer: [*first, return value), frozen ones last. */
 int params_layer(const ParamTable *t, int layer, int *first);
-/* bucket_whole: all of a bucket; for a sharded buffer (BUF_WEIGHT or BUF_GRAD) it lies in
- * `gathered`. Weights that only 8-bit copies are made of are the main weights, or the stage.
- * bucket_own: this rank's part, in either layout. */
+/* bucket_whole: all of a bucket; for a sharded buffer (BUF_WEIGHT or BUF_GRAD) it lies in `gathered`. Weights that
+ * only 8-bit copies are made of are the main weights, or the stage. bucket_own: this rank's part, in either layout. */
 Tensor bucket_whole(const ParamTable *t, const ParamMemory *m, const ParamBucket *k, ParamBuffer b);
 Tensor bucket_own(const ParamTable *t, const ParamMemory *m, const ParamBucket *k, ParamBuffer b);
 /* This rank's part of a whole bucket. */
@@ -284,9 +280,8 @@ static inline const OptimizerDesc *param_bucket_rule(const ParamTable *t, const 
 }
 ParamPiece param_piece(const ParamTable *t, const Param *p, const ParamMemory *m, ParamBuffer b);
 
-/* Writes initial main weights of a parameter: n elements from offset i of a piece of it. Each
- * element depends only on the seed, the name and its index, so all meshes start from the same
- * weights. */
+/* Writes initial main weights of a parameter: n elements from offset i of a piece of it. Each element depends only on
+ * the seed, the name and its index, so all meshes start from the same weights. */
 void param_fill(const Param *p, uint64_t seed, const Piece *in, int64_t i, int64_t n, float *out);
 
 /* Layers add their parameters with this while params_build runs (layer.h: LayerDesc.params). */

@@ -207,8 +207,7 @@ Status spec_like(const Config *c, const ModelSpec *like, Arena *a, ModelSpec *ou
 
 Status spec_build(const Config *c, Arena *a, ModelSpec *out) { return spec_like(c, NULL, a, out); }
 
-/* The order of buckets: by falling number of state buffers. So a buffer needs only the beginning of
- * the flat space. */
+/* The order of buckets: by falling number of state buffers. So a buffer needs only the beginning of the flat space. */
 enum { BUCKET_RULES = OPTIMIZER_RULES + 1 };
 static void rules_in_order(const ModelSpec *s, const OptimizerDesc *out[BUCKET_RULES])
 {
@@ -257,9 +256,8 @@ static bool all_quantised(const ModelSpec *s, const ParamShards *shards, const M
     return all;
 }
 
-/* Is the parameter in this bucket of its layer? Where only some parameters of a role are frozen,
- * they stay among the others, so that the fused matrix has no gap, and their gradients are not
- * read. */
+/* Is the parameter in this bucket of its layer? Where only some parameters of a role are frozen, they stay among the
+ * others, so that the fused matrix has no gap, and their gradients are not read. */
 static bool in_bucket(const ModelSpec *s, const Param *p, const ParamBucket *k)
 {
     const bool part = p->split != SPLIT_NONE;
@@ -298,8 +296,7 @@ static double update_cost(const ModelSpec *s, const ParamBucket *k, const Param 
     return k->rule == NULL ? (double)param_elems(p) : k->rule->cost(&s->optimizer, &r).flops;
 }
 
-/* Cuts a bucket between its parameters, which are among [first, end) of the table. Only `cuts`
- * stays in the arena. */
+/* Cuts a bucket between its parameters, which are among [first, end) of the table. Only `cuts` stays in the arena. */
 static Status cut_matrices(const ModelSpec *s, const ParamTable *t, int first, int end,
                            ParamBucket *k, Arena *a)
 {
@@ -325,9 +322,8 @@ static Status cut_matrices(const ModelSpec *s, const ParamTable *t, int first, i
     return OK;
 }
 
-/* Fills bucket k with those of a layer's parameters [first, end) that belong to it; an empty bucket
- * is not added. Each role starts at an aligned element, and the whole bucket divides into aligned
- * parts. */
+/* Fills bucket k with those of a layer's parameters [first, end) that belong to it; an empty bucket is not added. Each
+ * role starts at an aligned element, and the whole bucket divides into aligned parts. */
 static Status fill_bucket(ParamTable *t, const ModelSpec *spec, int first, int end, ParamBucket k,
                           ParamSpaces *layer, Arena *a)
 {
@@ -406,8 +402,7 @@ static Status place_layer(ParamTable *t, const ModelSpec *s, int first, int end,
     return OK;
 }
 
-/* The table has the parameters of a layer next to each other, because params_build adds them layer
- * by layer. */
+/* The table has the parameters of a layer next to each other, because params_build adds them layer by layer. */
 static Status place_params(ParamTable *t, const ModelSpec *s, Arena *a)
 {
     TRY(ARENA_NEW(a, s->n_layers * BUCKET_RULES * SHARD_GROUPS, &t->bucket));

@@ -2,8 +2,7 @@
  * mesh is read on another by these intersections; which file holds what is train/'s. */
 #include "engine/model/piece.h"
 
-/* first + (rows - 1) * stride + n <= elems, and skip + lack < n in a single run, without an overflow
- * on the way. */
+/* first + (rows - 1) * stride + n <= elems, and skip + lack < n in a single run, without an overflow on the way. */
 bool piece_fits(const Piece *p, int64_t elems)
 {
     bool sane = p->first >= 0 && p->n > 0 && p->rows > 0 && p->stride >= p->n && p->n <= elems;

@@ -88,8 +88,7 @@ Status recipe_columns(LayerRun *r, ParamRole role, RecipeSide side, Operand from
 
 /* Allocates the 8-bit copies of a layer's matrices, both orientations, in `a`. */
 Status recipe_alloc(const ModelSpec *s, const LayerSpec *l, Arena *a, LayerWeights *w);
-/* Bytes that recipe_alloc takes for a matrix of `role`, as arenas round them; 0: it is not
- * quantised. */
+/* Bytes that recipe_alloc takes for a matrix of `role`, as arenas round them; 0: it is not quantised. */
 size_t recipe_bytes(const ModelSpec *s, const LayerSpec *l, ParamRole role, const Matrix *m);
 /* Quantises the matrix of `role`, if it has such copies: after a load, and once a step. */
 Status recipe_refresh(Exec *ex, const ModelSpec *s, const LayerWeights *w, ParamRole role);

@@ -188,7 +188,7 @@ static Status check_widths(const ModelSpec *s, const ParamTable *t)
 
 static Status check_attention(const ModelSpec *s, const RecipeGpu *gpu)
 {
-    KernelDevice device = { .vendor = gpu->vendor, .capability = gpu->capability };
+    KernelDevice device = { gpu->vendor, gpu->capability, .lacks_code = gpu->lacks_code };
     KernelWhy why;
     for (int i = 0; s->recipe.attention && i < s->n_layers; i++) {
         const LayerSpec *l = &s->layers[i];
@@ -211,10 +211,12 @@ static Status check_attention(const ModelSpec *s, const RecipeGpu *gpu)
 /* Plans count memory for Hopper's kernels. A GPU without them would need more for the same call. */
 static Status check_kept(const ModelSpec *s, const RecipeGpu *gpu)
 {
-    for (int i = 0;
-         i < s->n_layers && (gpu->vendor != VENDOR_NVIDIA || gpu->capability != CAPABILITY_NARROW);
-         i++) {
+    bool is_made = gpu->vendor == VENDOR_NVIDIA && gpu->capability == CAPABILITY_NARROW;
+    for (int i = 0; i < s->n_layers && (!is_made || gpu->lacks_code != NULL); i++) {
         if (s->layers[i].kind != LAYER_MOE || !recipe_narrow(s, &s->layers[i])) continue;
+        if (is_made)
+            return FAIL(ERR_UNSUPPORTED, "fp8.kept=fp8: %s: %s; or set fp8.kept=plain", gpu->name,
+                        gpu->lacks_code);
         return FAIL(ERR_UNSUPPORTED,
                     "fp8.kept=fp8: %s has compute capability %d.%d, the kernels that keep "
                     "experts' pre-activations in 8 bits are for %d.%d alone: set fp8.kept=plain",

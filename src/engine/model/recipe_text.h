@@ -16,6 +16,7 @@ typedef struct RecipeGpu {
     const char *name; /* in sentences, as in "GPU 0 (NVIDIA H200)" */
     int capability;   /* 10 * major + minor */
     GpuVendor vendor;
+    const char *lacks_code; /* gpu_code_lacks */
 } RecipeGpu;
 
 /* What the GPU has no kernel for: ERR_UNSUPPORTED, heads of 8-bit attention; ERR_ARG, a matrix of a recipe,

@@ -36,8 +36,7 @@ static double pair_of(const RotarySpec *r, double times)
     return (double)r->dim / 2 * log(turns_of(r, 1) / times) / log(r->theta);
 }
 
-/* The upper bound may lie past the last pair: the published code limits it to d - 1, not d / 2 -
- * 1. */
+/* The upper bound may lie past the last pair: the published code limits it to d - 1, not d / 2 - 1. */
 static double yarn_keep(const RotarySpec *r, int64_t pair)
 {
     double low = pair_of(r, r->beta_fast), high = pair_of(r, r->beta_slow);

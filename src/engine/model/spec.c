@@ -1,6 +1,5 @@
-/* spec: makes the list of layers from a configuration, whose settings have been checked
- * (config_check). params_build.c sets which parameters are frozen. Nothing is allocated but the
- * list itself. */
+/* spec: makes the list of layers from a configuration, whose settings have been checked (config_check). params_build.c
+ * sets which parameters are frozen. Nothing is allocated but the list itself. */
 #include "engine/model/spec.h"
 
 #include "kernels/exchange/exchange.h"
@@ -239,8 +238,7 @@ static LayerSpec *append_layer(ModelSpec *s, LayerKind kind, int block, unsigned
     return l;
 }
 
-/* A block is attention and an MLP or MoE. A module of multi-token prediction has LAYER_NEXT in
- * front. */
+/* A block is attention and an MLP or MoE. A module of multi-token prediction has LAYER_NEXT in front. */
 static void add_block(ModelSpec *s, const Config *c, int block)
 {
     unsigned recompute = recompute_of(c, block);

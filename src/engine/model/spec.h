@@ -177,8 +177,7 @@ typedef struct ModelSpec {
  * the ranks of the experts lie. */
 ExchangeKind spec_exchange(const Config *c, struct ExchangeShape *shape);
 
-/* Makes only the list of layers; params_freeze then sets which parameters are frozen. For
- * spec_build. */
+/* Makes only the list of layers; params_freeze then sets which parameters are frozen. For spec_build. */
 Status spec_layers(const Config *c, Arena *a, ModelSpec *out);
 /* Puts all layers on rank 0; schedule/ places them later. config_check must have passed. aux_scale
  * is the coefficient over the number of groups in the batch. */
@@ -208,8 +207,7 @@ void spec_place(ModelSpec *s, const Mesh *m);
 /* The largest moe.pool_factor that is chosen if the setting is not given. */
 #define SPEC_POOL_MOST 2.0
 
-/* Applies `capacity`. pool and blocks 0 leave what the configuration says; `rows` is always
- * taken. */
+/* Applies `capacity`. pool and blocks 0 leave what the configuration says; `rows` is always taken. */
 void spec_set_capacity(ModelSpec *s, const RowCapacity *capacity);
 
 /* Sets the scales of the auxiliary losses for steps of `batch` sequences (train.batch_ramp). */

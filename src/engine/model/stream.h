@@ -30,9 +30,8 @@ PhaseFn stream_gather, stream_gather_backward;
 PhaseFn stream_scatter, stream_scatter_backward;
 
 /* With SpecRanks.own_first the first products after a gather begin with this rank's rows, in a phase that runs in
- * parallel with the gather (Phase.overlap_ok). The phase behind it computes the others' rows.
- * stream_begins: does the product with the matrix of `role` begin so? Not one that reads 8-bit rows, which are made of
- * the gathered tensor. */
+ * parallel with the gather (Phase.overlap_ok). The phase behind it computes the others' rows. stream_begins: does the
+ * product with the matrix of `role` begin so? Not one that reads 8-bit rows, which are made of the gathered tensor. */
 bool stream_begins(const LayerRun *r, ParamRole role);
 /* The next run of this rank's rows, or of the others': x in y = norm(h), and out in `outs` (tokens, ...). False: there
  * are no more. *i begins with 0. */

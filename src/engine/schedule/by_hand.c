@@ -81,8 +81,9 @@ void schedule_zbv(const ScheduleShape *s, int rank, Hand *h)
  * Two streams of micro-batches meet on each rank. In the middle of the step a forward of one runs with a
  * backward of the other: the pair F&B, in which each exchange of experts hides behind the other's compute. */
 
-/* The eight steps of the paper. The sixth defers weight gradients from its middle on. */
-void dualpipe_steps(Hand *h, int outer, int inner, int middle)
+/* The eight steps of the paper. Their lengths are outer: the 1st (twice), 3rd, 5th, 7th; inner: the 2nd, 6th, 8th;
+ * middle: the 4th. The sixth defers weight gradients from its middle on. */
+static void dualpipe_steps(Hand *h, int outer, int inner, int middle)
 {
     order_play(h, 2 * outer, "f0");
     order_play(h, inner, "f0f1");

@@ -342,7 +342,8 @@ const BlockPhase block_phases[BLOCK_PHASES] = {
     { ACTION_BACKWARD_INPUT, PHASE_ATTENTION }, { ACTION_BACKWARD_WEIGHT, PHASE_ATTENTION },
 };
 
-bool pass_has(const Pass *p, ActionKind kind)
+/* Phases of this kind: forward, input or weight gradients. A whole backward has the last two. */
+static bool pass_has(const Pass *p, ActionKind kind)
 {
     return p != NULL && (p->kind == kind || (p->kind == ACTION_BACKWARD && kind != ACTION_FORWARD));
 }

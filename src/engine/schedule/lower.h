@@ -29,9 +29,6 @@ typedef struct BlockPhase {
     int phase;
 } BlockPhase;
 
-/* Does the pass have phases of this kind: forward, input or weight gradients? A whole backward has the last two. */
-bool pass_has(const Pass *p, ActionKind kind);
-
 enum { BLOCK_PHASES = 2 * PHASES + 2 };
 extern const BlockPhase block_phases[BLOCK_PHASES];
 

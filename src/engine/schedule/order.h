@@ -23,10 +23,6 @@ struct Hand {
  * micro-batches as there are stages go chunk by chunk, backward from the last chunk to the first. */
 void order_play(Hand *h, int times, const char *passes);
 
-/* The eight steps of DualPipe. Their lengths are outer: the 1st (twice), 3rd, 5th, 7th; inner: the 2nd, 6th, 8th;
- * middle: the 4th. */
-void dualpipe_steps(Hand *h, int outer, int inner, int middle);
-
 /* Writes the orders of all ranks. */
 void order_by_hand(const ScheduleShape *s, HandOrder *write, Order *ranks);
 

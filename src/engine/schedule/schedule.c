@@ -2,6 +2,7 @@
 , then lower. */
 #include "engine/schedule/schedule.h"
 
+#include "engine/base/synonym.h"
 #include "engine/base/text.h"
 #include "engine/schedule/lower.h"
 #include "engine/schedule/order.h"
@@ -19,17 +20,6 @@ const ScheduleDesc schedule_table[] = {
 };
 const int schedule_table_n = (int)(sizeof schedule_table / sizeof *schedule_table);
 
-/* Schedules that were removed after 0.9.0, and what to use instead. */
-static const struct {
-    const char *name, *instead;
-} removed[] = {
-    { "zb1p", "zb-h1 has the same bubble and memory" },
-    { "v-half",
-      "take zb-h1, which keeps twice as much, or zbv; a module of recompute saves memory" },
-    { "v-min",
-      "take zb-h1, which keeps three times as much, or zbv; a module of recompute saves memory" },
-};
-
 Status schedule_find(const char *name, const ScheduleDesc **out)
 {
     const char *names[NAMES_MAX];
@@ -39,11 +29,10 @@ Status schedule_find(const char *name, const ScheduleDesc **out)
         *out = &schedule_table[i];
         return OK;
     }
-    for (size_t i = 0; i < sizeof removed / sizeof *removed; i++) {
-        if (strcmp(removed[i].name, name) == 0)
-            return FAIL(ERR_ARG, "schedule %s was removed after 0.9.0: %s", name,
-                        removed[i].instead);
-    }
+    const Synonym *other = synonym_of_value(name); /* of another trainer, or of 0.9.0 */
+    if (other != NULL)
+        return FAIL(ERR_ARG, "schedule %s %s%s", name, *other->ours == '\0' ? "" : "is called ",
+                    *other->ours == '\0' ? other->note : other->ours);
     char hint[TEXT_HINT_BYTES], all[160];
     size_t at = 0;
     for (int i = 0; i < schedule_table_n; i++)

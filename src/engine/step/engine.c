@@ -73,12 +73,13 @@ static Status fill_rope(EngineArenas *m, const ModelSpec *s, const RopeTable *ou
     return OK;
 }
 
-/* The key/value cache: one sequence of `positions` tokens, for layers that have one. */
+/* The key/value cache: sequences of `positions` tokens, for layers that have one. */
 static Status make_cache(EngineArenas *m, const ModelSpec *s, KvCache *out)
 {
-    if (!m->shape->cache) return OK;
+    if (m->shape->cache == 0) return OK;
     Arena *run = &m->at[ENGINE_RUN];
-    int64_t rows = m->shape->positions, k = 0, v = 0;
+    int64_t rows = m->shape->cache * m->shape->positions, k = 0, v = 0;
+    out->capacity = m->shape->positions;
     TRY(ARENA_ZEROED(m->tables, s->n_layers, &out->k));
     TRY(ARENA_ZEROED(m->tables, s->n_layers, &out->v));
     for (int i = 0; i < s->n_layers; i++) {
@@ -188,7 +189,7 @@ static Status check_recipe(const Engine *e)
     TRY(gpu_info((int)e->config->run_gpu, &info));
     char name[sizeof info.name + 16];
     (void)snprintf(name, sizeof name, "GPU %d (%s)", (int)e->config->run_gpu, info.name);
-    RecipeGpu gpu = { name, 10 * info.major + info.minor, op_vendor };
+    RecipeGpu gpu = { name, 10 * info.major + info.minor, op_vendor, gpu_code_lacks() };
     const int64_t rows = shape->micro_batch * shape->sequence / e->spec.ranks.tp; /* of experts */
     return recipe_check_gpu(&e->spec, &e->params.table, &gpu, rows);
 }
@@ -308,9 +309,13 @@ static Status run_losses(Engine *e, int64_t n)
     return run_program(e, &e->mode->evaluation);
 }
 
-/* n new tokens after those in the cache. */
-static Status run_next_logits(Engine *e, int64_t n)
+/* New tokens after those in the cache. */
+static Status run_next_logits(Engine *e, const CachePart *part, int parts)
 {
+    int64_t n = 0;
+    for (int i = 0; i < parts; i++) n += part[i].n;
+    e->io.kv.part = part;
+    e->io.kv.parts = parts;
     e->io.evaluated = (MicroBatch){ .b = 1,
                                     .t = n,
                                     .id = tensor_rows(&e->io.batch.id, 0, n),
@@ -345,11 +350,11 @@ static Status count_run(Engine *e, EnginePlan *out)
         TRY(run_count(e, out));
         e->mode->slots[0].arena.peak_bytes = 0;
         TRY(run_losses(e, e->shape.micro_batch));
-    } else if (e->shape.cache) {
-        /* The longest prompt; then one token at the end of a full cache. */
-        TRY(run_next_logits(e, e->shape.sequence));
-        e->io.kv.used = e->shape.positions - 1;
-        TRY(run_next_logits(e, 1));
+    } else if (e->shape.cache > 0) {
+        /* The longest prompt; the same, and one token, at the end of a full cache. */
+        const int64_t n = e->shape.sequence, end = e->shape.positions;
+        const CachePart part[] = { { 0, 0, n }, { 0, end - n, n }, { 0, end - 1, 1 } };
+        for (int i = 0; i < 3; i++) TRY(run_next_logits(e, &part[i], 1));
     } else {
         TRY(run_losses(e, e->shape.micro_batch));
     }
@@ -380,8 +385,7 @@ Status engine_plan(const Config *c, EngineUse use, const EngineShape *shape, Eng
     return s;
 }
 
-/* Only rows over ranks can exceed a capacity, and only pooled buffers have one below the most that
- * can come. */
+/* Only rows over ranks can exceed a capacity, and only pooled buffers have one below the most that can come. */
 Status engine_plan_retry(const Config *c, EngineShape *shape, EnginePlan *plan, EnginePlan *retry)
 {
     if (shape->mesh == NULL || config_expert_ranks(c) == 1 || c->moe_buffers != BUFFERS_POOLED)
@@ -562,8 +566,7 @@ static Status run_retry(Engine *e, int64_t step, StepResult *out)
     return s;
 }
 
-/* The order matters: graphs hold addresses of the old block, and the exchange has mapped it into
- * peers. */
+/* The order matters: graphs hold addresses of the old block, and the exchange has mapped it into peers. */
 Status engine_resize(Engine *e, const EngineShape *shape, const EnginePlan *plan)
 {
     TRY(engine_wait(&e->arenas));
@@ -648,8 +651,7 @@ Status engine_step(Engine *e, const Batch *batch, double lr, int64_t step, StepR
     return OK;
 }
 
-/* The rerun changes nothing: its update is skipped as the first one was, because the norm is not
- * finite again. */
+/* The rerun changes nothing: its update is skipped as the first one was, because the norm is not finite again. */
 Status engine_explain_nan(Engine *e, const Batch *batch, int64_t step)
 {
     TRY(engine_check_numbers(&e->params, step - 1));
@@ -706,36 +708,54 @@ static Status check_logits(const StepTensors *io, const float *logits, int64_t n
     int64_t v = io->logits.dim[1], rows = n < io->logits.dim[0] ? n : io->logits.dim[0];
     int64_t i = numbers_bad(-FLT_MAX, (Numbers){ logits, DTYPE_F32, rows * v });
     if (i < 0) return OK;
-    return FAIL(
-        ERR_NUMERIC,
-        "the logit of id %lld after token %lld is %g, though the weights are finite: take an "
-        "earlier checkpoint",
-        (long long)(i % v), (long long)(io->kv.used - rows + i / v), (double)logits[i]);
+    return FAIL(ERR_NUMERIC,
+                "the logit of id %lld after new token %lld is %g, though the weights are finite: "
+                "take an earlier checkpoint",
+                (long long)(i % v), (long long)(n - rows + i / v), (double)logits[i]);
 }
 
-/* Positions go on from the cache, whose length grows by n only after the device has finished. */
-Status engine_next_logits(Engine *e, const int32_t *id, int64_t n, const float **logits)
+/* Writes the parts' tokens and their positions, which go on from the cache, into the batch. */
+static Status put_parts(Engine *e, const CachePart *part, int parts, const int32_t *id, int64_t *n)
 {
-    if (n > e->shape.sequence || e->io.kv.used + n > e->shape.positions) {
-        return FAIL(ERR_ARG,
-                    "generate: %lld tokens after %lld: at most %lld fit at a time, %lld in all",
-                    (long long)n, (long long)e->io.kv.used, (long long)e->shape.sequence,
-                    (long long)e->shape.positions);
-    }
+    const EngineShape *s = &e->shape;
     int32_t *at = engine_host(&e->arenas, &e->io.batch.id),
             *pos = engine_host(&e->arenas, &e->io.batch.pos);
-    for (int64_t i = 0; i < n; i++) {
-        at[i] = id[i];
-        pos[i] = (int32_t)(e->io.kv.used + i);
+    *n = 0;
+    for (const CachePart *p = part; p < part + parts; *n += p++->n) {
+        if (*n + p->n > s->sequence || p->used + p->n > s->positions || p->sequence >= s->cache)
+            return FAIL(ERR_ARG,
+                        "generate: %lld tokens after %lld: at most %lld fit at a time, %lld in all",
+                        (long long)(*n + p->n), (long long)p->used, (long long)s->sequence,
+                        (long long)s->positions);
+        for (int64_t i = 0; i < p->n; i++) {
+            at[*n + i] = id[*n + i];
+            pos[*n + i] = (int32_t)(p->used + i);
+        }
     }
+    return OK;
+}
+
+Status engine_cached_logits(Engine *e, const CachePart *part, int parts, const int32_t *id,
+                            const float **logits)
+{
+    int64_t n = 0;
+    TRY(put_parts(e, part, parts, id, &n));
     *(int32_t *)engine_host(&e->arenas, &e->io.batch.domain) = 0;
     TRY(engine_copy_in(&e->arenas));
-    TRY(run_next_logits(e, n));
+    TRY(run_next_logits(e, part, parts));
     TRY(engine_copy_out(&e->arenas, &e->io.logits));
     TRY(engine_wait(&e->arenas));
-    e->io.kv.used += n;
     *logits = engine_host(&e->arenas, &e->io.logits);
     return check_logits(&e->io, *logits, n);
+}
+
+/* The cache's length grows by n only after the device has finished. */
+Status engine_next_logits(Engine *e, const int32_t *id, int64_t n, const float **logits)
+{
+    const CachePart part = { .used = e->io.kv.used, .n = n };
+    TRY(engine_cached_logits(e, &part, 1, id, logits));
+    e->io.kv.used += n;
+    return OK;
 }
 
 void engine_guard(Engine *e) { exec_push(&e->ex, &backend_guard); }

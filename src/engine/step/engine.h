@@ -34,15 +34,13 @@ Status engine_open(Engine *e, const Config *c, EngineUse use, const EngineShape 
                    const EnginePlan *plan);
 void engine_close(Engine *e); /* safe on { 0 } */
 
-/* On a GPU, before weights are set: runs one step over random weights. It loads every kernel and chooses
- * an algorithm for every product. Those in `products` (a checkpoint's text, or NULL) are taken from it
- * (kernels/core/choices.h). Then the step is captured as a graph. Without this call steps are launched op by op.
- * On the CPU nothing happens. */
+/* On a GPU, before weights are set: runs one step over random weights. It loads every kernel and chooses an algorithm
+ * for every product. Those in `products` (a checkpoint's text, or NULL) are taken from it (kernels/core/choices.h).
+ * Then the step is captured as a graph. Without this call steps are launched op by op. On the CPU nothing happens. */
 Status engine_prepare(Engine *e, const char *products);
 
-/* Changes the capacity for rows between two steps: new arenas for the work of a step, and a new graph.
- * Weights and all else stay. `shape` and `plan` are those of engine_open with another capacity; the
- * engine must have both modes. */
+/* Changes the capacity for rows between two steps: new arenas for the work of a step, and a new graph. Weights and all
+ * else stay. `shape` and `plan` are those of engine_open with another capacity; the engine must have both modes. */
 Status engine_resize(Engine *e, const EngineShape *shape, const EnginePlan *plan);
 
 /* One optimizer step on a global batch. If the result is not finite, the step was skipped: weights and
@@ -64,7 +62,14 @@ Status engine_losses(Engine *e, const Batch *batch, const float **losses);
 /* Tokens by (MoE layer, domain, expert) of the last step or evaluation, in the engine's memory. */
 const int32_t *engine_load(const Engine *e);
 
-/* Forward of n new tokens of one sequence behind the cache's; logits (rows, V) of the last
+/* Forward of the new tokens of `parts` sequences of the cache, at most EngineShape.sequence in all: `id` has those of
+ * one part behind those of the other. A sequence is begun, or taken up at any earlier token, by the part's `used`.
+ * Logits (rows, V) of the last min(new tokens, logit_rows), in host memory until the next call. A token's logits do
+ * not depend on other parts, but for the order of sums in products of other sizes. ERR_ARG: too many tokens. */
+Status engine_cached_logits(Engine *e, const CachePart *part, int parts, const int32_t *id,
+                            const float **logits);
+
+/* The same for n new tokens of one sequence behind those before; logits (rows, V) of the last
  * min(n, logit_rows), in host memory until the next call. */
 Status engine_next_logits(Engine *e, const int32_t *id, int64_t n, const float **logits);
 

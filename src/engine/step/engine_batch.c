@@ -12,9 +12,8 @@ void engine_write(const EngineArenas *m, const Tensor *t, const void *from)
     memcpy(engine_host(m, t), from, tensor_bytes(t));
 }
 
-/* Writes this rank's tokens of n sequences. With context parallelism a sequence has 2 cp equal pieces,
- * and rank c takes piece c from either end. So all ranks have equally many pairs of query and key under
- * a causal mask. */
+/* Writes this rank's tokens of n sequences. With context parallelism a sequence has 2 cp equal pieces, and rank c
+ * takes piece c from either end. So all ranks have equally many pairs of query and key under a causal mask. */
 static void write_own_tokens(const EngineArenas *m, const Tensor *t, const Tensor *from, int64_t n)
 {
     const Mesh *mesh = m->shape->mesh;

@@ -8,7 +8,6 @@
 #include "engine/step/slots.h"
 #include "kernels/exchange/exchange.h"
 
-#include <stdio.h>
 #include <string.h>
 
 enum { COPY_BYTES = 256 << 10 }; /* what a thread copies at a time */
@@ -146,8 +145,9 @@ static Status make_comm_scratch(const EngineArenas *m, EngineMode *w, const Engi
     return carve_arena(&w->arena[ENGINE_SCRATCH], name, plan->comm_scratch_bytes, &w->comm_scratch);
 }
 
-/* The order matters: the comm lane's scratch lies at the front of ENGINE_SCRATCH. */
-Status engine_lay_out(EngineArenas *m, EngineMode *w, const EnginePlan *plan)
+/* Cuts the slots, the rings and the entries of a mode out of its arenas. plan NULL: a counting run. The order
+ * matters: the comm lane's scratch lies at the front of ENGINE_SCRATCH. */
+static Status lay_out(EngineArenas *m, EngineMode *w, const EnginePlan *plan)
 {
     TRY(make_comm_scratch(m, w, plan));
     TRY(make_slots(w, plan, m->tables));
@@ -201,8 +201,7 @@ size_t engine_work_bytes(const EnginePlan *plan)
     return sum;
 }
 
-/* plan NULL: a counting run with arenas of unlimited size. With a block the modes' arenas are cut
- * out of it. */
+/* plan NULL: a counting run with arenas of unlimited size. With a block the modes' arenas are cut out of it. */
 Status engine_make_arenas(EngineArenas *m, EngineMode *modes, const EnginePlan *plan)
 {
     bool block =
@@ -215,7 +214,7 @@ Status engine_make_arenas(EngineArenas *m, EngineMode *modes, const EnginePlan *
         Arena *a = is_work(i) ? &modes[0].arena[i] : &m->at[i];
         TRY(arena_make(m, a, engine_arena_names[i], kind, bytes));
     }
-    return block ? engine_remake_modes(m, modes, plan) : engine_lay_out(m, &modes[0], plan);
+    return block ? engine_remake_modes(m, modes, plan) : lay_out(m, &modes[0], plan);
 }
 
 /* Places a mode's three arenas after the exchange header, inside the block. Scratch gives the header's
@@ -243,14 +242,13 @@ static Status make_block(EngineArenas *m, EngineMode *modes, const EnginePlan *p
     return OK;
 }
 
-/* Also called by engine_resize. The old block is dropped first, because both may not fit at
- * once. */
+/* Also called by engine_resize. The old block is dropped first, because both may not fit at once. */
 Status engine_remake_modes(EngineArenas *m, EngineMode *modes, const EnginePlan *plan)
 {
     arena_drop(m, &m->block);
     TRY(make_block(m, modes, plan));
-    if (m->shape->retry != NULL) TRY(engine_lay_out(m, &modes[1], m->shape->retry));
-    return engine_lay_out(m, &modes[0], plan);
+    if (m->shape->retry != NULL) TRY(lay_out(m, &modes[1], m->shape->retry));
+    return lay_out(m, &modes[0], plan);
 }
 
 /* If there is a block, the arenas of modes lie in it and are freed with it. */
@@ -264,8 +262,7 @@ void engine_free_arenas(EngineArenas *m, EngineMode *modes)
     }
 }
 
-/* The slot arena is cut into slots, so its peak is the sum of theirs. Entries of the ring are
- * always in use. */
+/* The slot arena is cut into slots, so its peak is the sum of theirs. Entries of the ring are always in use. */
 size_t engine_peak_bytes(const Engine *e, EngineArena which)
 {
     const EngineMode *w = e->mode;

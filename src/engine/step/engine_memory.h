@@ -22,8 +22,6 @@ bool engine_wants_gpu(const Config *c);
 Status engine_make_arenas(EngineArenas *m, EngineMode *modes, const EnginePlan *plan);
 void engine_free_arenas(EngineArenas *m, EngineMode *modes);
 
-/* Cuts the slots, the rings and the entries of a mode out of its arenas. plan NULL: a counting run. */
-Status engine_lay_out(EngineArenas *m, EngineMode *w, const EnginePlan *plan);
 /* Lays out both modes in a new block, and frees the old one. */
 Status engine_remake_modes(EngineArenas *m, EngineMode *modes, const EnginePlan *plan);
 /* Bytes of a plan's slots, ring and scratch together: what each mode has of its own. */
@@ -50,10 +48,9 @@ Status engine_wait(EngineArenas *m);
 /* Sets a tensor of the engine's memory to 0; nothing without data. */
 Status engine_zero(EngineArenas *m, const Tensor *t);
 
-/* Move parameters between host and device in pieces of at most engine_piece_bytes. To write: fill the
- * memory that engine_staging returns, then engine_put copies it to `at`. To read: engine_get copies from
- * `at` and sets *out, which is valid until the next call. On the CPU both return `at` itself and copy
- * nothing. Each waits for its copy. */
+/* Move parameters between host and device in pieces of at most engine_piece_bytes. To write: fill the memory that
+ * engine_staging returns, then engine_put copies it to `at`. To read: engine_get copies from `at` and sets *out, which
+ * is valid until the next call. On the CPU both return `at` itself and copy nothing. Each waits for its copy. */
 size_t engine_piece_bytes(const EngineArenas *m);
 void *engine_staging(const EngineArenas *m, void *at);
 Status engine_put(EngineArenas *m, void *at, size_t bytes);

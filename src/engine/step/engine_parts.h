@@ -73,8 +73,7 @@ typedef struct EngineMode {
     ArenaPool grads;
     Tensor *entries; /* buffers for transfers, (N, D) each; a smaller list uses the first ones */
     int n_entries;
-    /* Layers use these buffers one after the other: for gradients of h in backward, for h in an
-     * evaluation. */
+    /* Layers use these buffers one after the other: for gradients of h in backward, for h in an evaluation. */
     Tensor stream[BLOCK_LAYERS_MAX];
     ArenaMark stream_end;
     Graph graph; /* of the step list in use; without exec in the eager executor */

@@ -64,8 +64,7 @@ static ScheduleShards shards_shape(const Config *c, const EngineShape *shape, bo
     return chunk_shards(shape->shards != NULL ? shape->shards : &mine, two_stages || replicas);
 }
 
-/* Checks the programs of all ranks together, then copies this rank's to tables, with the rows of its
- * chunks. */
+/* Checks the programs of all ranks together, then copies this rank's to tables, with the rows of its chunks. */
 static Status keep_program(const EngineArenas *m, const EngineMode *w, const Pipeline *all,
                            Arena *scratch, Program *out)
 {
@@ -174,8 +173,7 @@ static Status make_programs(Engine *e, Arena *made, Arena *scratch)
     return OK;
 }
 
-/* Programs of all ranks are made in memory that is freed here. Only this rank's list stays, in
- * Engine.tables. */
+/* Programs of all ranks are made in memory that is freed here. Only this rank's list stays, in Engine.tables. */
 Status engine_make_program(Engine *e)
 {
     const Config *c = e->config;

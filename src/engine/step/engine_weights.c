@@ -46,8 +46,7 @@ Status engine_zero_weights(EngineParams *w)
     return engine_wait(w->arenas);
 }
 
-/* A parameter with a state of its own
- * (BUF_STATE) begins at zero, so it is not filled. */
+/* A parameter with a state of its own (BUF_STATE) begins at zero, so it is not filled. */
 Status engine_init_weights(EngineParams *w, uint64_t seed)
 {
     TRY(engine_zero_weights(w));
@@ -73,8 +72,7 @@ Status engine_random_weights(EngineParams *w)
     return copies_refresh(w);
 }
 
-/* Looks at one buffer of one parameter, in pieces that fit the staging block, in the order of its
- * elements. */
+/* Looks at one buffer of one parameter, in pieces that fit the staging block, in the order of its elements. */
 static Status check_param(EngineParams *w, const Param *p, ParamBuffer b, int64_t step)
 {
     char who[NUMBERS_WHO_BYTES];

@@ -108,7 +108,7 @@ static HeadRun head_run(const StepTensors *io, const EngineShape *shape, int64_t
 {
     int64_t last = tokens < shape->logit_rows ? tokens : shape->logit_rows;
     HeadRun head = { .scale = io->loss_scale };
-    if (shape->cache)
+    if (shape->cache > 0)
         head.logits = tensor_rows(&io->logits, 0, last);
     else
         head.loss = tensor_rows(&io->token_loss, 0, tokens);
@@ -129,7 +129,7 @@ static LayerRun layer_run(Engine *e, const MicroBatch *batch, SlotState *s)
                        .head = head_run(&e->io, &e->shape, n),
                        .grad_scale = e->io.grad_scale,
                        .training = !e->list->program.evaluates,
-                       .cache = e->shape.cache ? &e->io.kv : NULL,
+                       .cache = e->shape.cache > 0 ? &e->io.kv : NULL,
                        .keep = &s->arena,
                        .pool = e->list->program.evaluates ? NULL : &s->pool,
                        .ring = &e->mode->ring[RING_FORWARD],

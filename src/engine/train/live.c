@@ -2,61 +2,14 @@
 #include "engine/train/live.h"
 
 #include "engine/base/clock.h"
-#include "engine/host/library.h"
+#include "engine/host/http.h"
 
-#include <arpa/inet.h>
-#include <errno.h>
 #include <inttypes.h>
 #include <math.h>
-#include <microhttpd.h>
 #include <pthread.h>
-#include <signal.h>
 #include <string.h>
-#include <unistd.h>
 
-enum { CONNECTIONS = 64, IDLE_S = 10, BACKLOG = 16, PAGE_S = 2, TEXT_BYTES = 64 << 20 };
-
-/* The library's calls. It is opened when a run is watched: it brings nine libraries of TLS along, which would
- * double the time and the memory with which every command starts. */
-typedef struct Http {
-    __typeof__(&MHD_start_daemon) start;
-    __typeof__(&MHD_stop_daemon) stop;
-    __typeof__(&MHD_create_response_from_buffer) make;
-    __typeof__(&MHD_add_response_header) add_header;
-    __typeof__(&MHD_queue_response) queue;
-    __typeof__(&MHD_destroy_response) drop;
-    __typeof__(&MHD_lookup_connection_value) value;
-    __typeof__(&MHD_get_version) version;
-} Http;
-
-static Status open_http(Http *out)
-{
-    static const LibraryCall call[] = {
-        { "MHD_start_daemon", .offset = offsetof(Http, start) },
-        { "MHD_stop_daemon", .offset = offsetof(Http, stop) },
-        { "MHD_create_response_from_buffer", .offset = offsetof(Http, make) },
-        { "MHD_add_response_header", .offset = offsetof(Http, add_header) },
-        { "MHD_queue_response", .offset = offsetof(Http, queue) },
-        { "MHD_destroy_response", .offset = offsetof(Http, drop) },
-        { "MHD_lookup_connection_value", .offset = offsetof(Http, value) },
-        { "MHD_get_version", .offset = offsetof(Http, version) },
-    };
-    static const Library library = { .file = "libmicrohttpd.so.12",
-                                     .what = "the page of run.http",
-                                     .advice = "install libmicrohttpd12, or set run.http=0",
-                                     .call = call,
-                                     .calls = sizeof call / sizeof *call };
-    void *file = NULL; /* stays open: it may have been opened before */
-    return library_open(&library, out, &file);
-}
-
-const char *live_library_version(void)
-{
-    Http http = { 0 };
-    if (open_http(&http) == OK) return http.version();
-    status_clear();
-    return "not found";
-}
+enum { CONNECTIONS = 64, IDLE_S = 10, PAGE_S = 2, TEXT_BYTES = 64 << 20 };
 
 struct Live {
     Http http;
@@ -71,10 +24,10 @@ struct Live {
 
 /* ---- history ---- */
 
-static Status view_make(LiveView *v, const char *model, int64_t steps, const SeriesTable *t,
+static Status view_make(LiveView *v, const Config *c, const char *model, const SeriesTable *t,
                         Arena *a)
 {
-    *v = (LiveView){ .model = model, .steps = steps, .n = t->n, .width = 1 };
+    *v = (LiveView){ model, c->run_dir, .steps = c->train_steps, .n = t->n, .width = 1 };
     TRY(ARENA_NEW(a, v->n, &v->series));
     memcpy(v->series, t->all, (size_t)v->n * sizeof *v->series);
     TRY(ARENA_NEW(a, LIVE_POINTS, &v->x));
@@ -191,18 +144,6 @@ static Status page_text(Live *l, Text *t)
     return OK;
 }
 
-/* Is the request addressed to 127.0.0.1 or localhost, at whatever port a tunnel has? */
-static bool host_is_here(const Live *l, struct MHD_Connection *c)
-{
-    static const char *const name[] = { "127.0.0.1", "localhost" };
-    const char *host = l->http.value(c, MHD_HEADER_KIND, "Host");
-    for (int i = 0; i < 2 && host != NULL; i++) {
-        size_t n = strlen(name[i]);
-        if (strncmp(host, name[i], n) == 0 && (host[n] == '\0' || host[n] == ':')) return true;
-    }
-    return host == NULL; /* HTTP/1.0, which no browser speaks */
-}
-
 static enum MHD_Result send_text(const Live *l, struct MHD_Connection *c, unsigned code,
                                  const char *type, Text *t)
 {
@@ -213,14 +154,7 @@ static enum MHD_Result send_text(const Live *l, struct MHD_Connection *c, unsign
         { "Refresh", "5" },
         { "Allow", "GET" },
     };
-    struct MHD_Response *r = l->http.make(t->used, t->data, MHD_RESPMEM_MUST_COPY);
-    if (r == NULL) return MHD_NO;
-    bool ok = l->http.add_header(r, "Content-Type", type) == MHD_YES;
-    for (size_t i = 0; i < sizeof header / sizeof *header && ok; i++)
-        ok = l->http.add_header(r, header[i][0], header[i][1]) == MHD_YES;
-    enum MHD_Result sent = ok ? l->http.queue(c, code, r) : MHD_NO;
-    l->http.drop(r);
-    return sent;
+    return http_send(&l->http, c, code, type, header, sizeof header / sizeof *header, t);
 }
 
 static enum MHD_Result refuse(Live *l, struct MHD_Connection *c, unsigned code, const char *why)
@@ -238,7 +172,7 @@ static enum MHD_Result answer(void *state, struct MHD_Connection *c, const char 
     Live *l = state;
     (void)version, (void)data, (void)bytes, (void)request;
     bool metrics = strcmp(url, "/metrics") == 0;
-    if (!host_is_here(l, c)) return refuse(l, c, 403, "ask for 127.0.0.1 or localhost");
+    if (!http_host_is_here(&l->http, c)) return refuse(l, c, 403, "ask for 127.0.0.1 or localhost");
     if (strcmp(method, "GET") != 0) return refuse(l, c, 405, "only GET is answered");
     if (!metrics && strcmp(url, "/") != 0) return refuse(l, c, 404, "there are / and /metrics");
     Text *t = metrics ? &l->text : &l->html;
@@ -261,55 +195,29 @@ static enum MHD_Result answer(void *state, struct MHD_Connection *c, const char 
 
 /* ---- the server ---- */
 
-static Status listen_here(int port, int *out)
-{
-    const struct sockaddr_in to = { .sin_family = AF_INET,
-                                    .sin_port = htons((uint16_t)port),
-                                    .sin_addr.s_addr = htonl(INADDR_LOOPBACK) };
-    int one = 1, fd = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
-    if (fd >= 0 && setsockopt(fd, SOL_SOCKET, SO_REUSEADDR, &one, sizeof one) == 0 &&
-        bind(fd, (const struct sockaddr *)&to, sizeof to) == 0 && listen(fd, BACKLOG) == 0) {
-        *out = fd;
-        return OK;
-    }
-    char why[128];
-    const char *reason = strerror_r(errno, why, sizeof why);
-    if (fd >= 0) (void)close(fd);
-    return FAIL(
-        ERR_ARG,
-        "run.http=%d: nothing can be served at 127.0.0.1:%d (%s); choose another port, or 0 "
-        "for none",
-        port, port, reason);
-}
-
-/* Signals are for the thread that drives the run, so the new thread inherits a mask of all. */
 static Status start_server(Live *l, int fd)
 {
-    sigset_t all, before;
-    sigfillset(&all);
-    pthread_sigmask(SIG_SETMASK, &all, &before);
-    l->server = l->http.start(MHD_USE_AUTO | MHD_USE_INTERNAL_POLLING_THREAD, 0, NULL, NULL, answer,
-                              l, MHD_OPTION_LISTEN_SOCKET, fd, MHD_OPTION_CONNECTION_LIMIT,
-                              (unsigned)CONNECTIONS, MHD_OPTION_CONNECTION_TIMEOUT,
-                              (unsigned)IDLE_S, MHD_OPTION_END);
-    pthread_sigmask(SIG_SETMASK, &before, NULL);
-    if (l->server != NULL) return OK;
-    (void)close(fd);
-    return FAIL(ERR_MEMORY, "run.http: the server's thread could not be started");
+    const HttpUse use = { .setting = "run.http",
+                          .answer = answer,
+                          .state = l,
+                          .connections = CONNECTIONS,
+                          .idle_s = IDLE_S };
+    return http_start(&l->http, fd, &use, &l->server);
 }
 
-Status live_open(Live **out, int port, const char *model, int64_t steps, const SeriesTable *t,
+Status live_open(Live **out, const Config *c, const char *model, const SeriesTable *t,
                  LivePage *page, Arena *a)
 {
     int fd = -1;
     Live *l = NULL;
     TRY(ARENA_ZEROED(a, 1, &l));
-    TRY(open_http(&l->http));
+    TRY(http_open("the page of run.http", "install libmicrohttpd12, or set run.http=0", &l->http));
     l->page = page;
     l->html_s = -PAGE_S;
-    TRY(view_make(&l->shared, model, steps, t, a));
-    TRY(view_make(&l->copy, model, steps, t, a));
-    TRY(listen_here(port, &fd));
+    TRY(view_make(&l->shared, c, model, t, a));
+    TRY(view_make(&l->copy, c, model, t, a));
+    TRY(http_listen("run.http=", "127.0.0.1", (int)c->run_http,
+                    "choose another port, or 0 for none", &fd));
     pthread_mutex_init(&l->lock, NULL);
     Status s = arena_init(&l->arena, "live text", MEM_HOST, TEXT_BYTES);
     if (s == OK) s = arena_init(&l->html_arena, "live page", MEM_HOST, TEXT_BYTES);

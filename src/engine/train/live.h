@@ -13,6 +13,7 @@
 #define ENGINE_TRAIN_LIVE_H
 
 #include "engine/base/text.h"
+#include "engine/config/config.h"
 #include "engine/train/series.h"
 
 enum { LIVE_POINTS = 400 };
@@ -20,7 +21,7 @@ enum { LIVE_POINTS = 400 };
 /* Figures over the steps: x (points), y (series, LIVE_POINTS) with NaN as gaps. If there are more steps than
  * points, each point is the last value of `width` steps. */
 typedef struct LiveView {
-    const char *model;
+    const char *model, *folder;
     int64_t step, steps; /* done, of all */
     Series *series;
     int n, points;
@@ -33,13 +34,11 @@ typedef Status LivePage(const LiveView *v, Text *out);
 
 typedef struct Live Live;
 
-/* Serves until live_close. ERR_ARG: the port is in use, or may not be used. ERR_UNSUPPORTED: there is no
+/* Serves run.http until live_close. ERR_ARG: the port is in use, or may not be used. ERR_UNSUPPORTED: there is no
  * libmicrohttpd. */
-Status live_open(Live **out, int port, const char *model, int64_t steps, const SeriesTable *t,
+Status live_open(Live **out, const Config *c, const char *model, const SeriesTable *t,
                  LivePage *page, Arena *a);
 /* Takes the fresh series of a step. Steps come in rising order; one may come twice. */
 void live_put(Live *l, int64_t step, const SeriesTable *t);
-void live_close(Live *l);               /* safe on NULL */
-const char *live_library_version(void); /* "not found" without it */
-
+void live_close(Live *l);
 #endif

@@ -73,8 +73,7 @@ Status metrics_watch(Metrics *m, const char *run_dir, LivePage *page)
     m->watched = true;
     TRY(arena_reserve(&m->watch_arena, "watch", (size_t)1 << 30));
     if (c->run_http > 0)
-        TRY(live_open(&m->live, (int)c->run_http, m->spec->name, c->train_steps, &m->series, page,
-                      &m->watch_arena));
+        TRY(live_open(&m->live, c, m->spec->name, &m->series, page, &m->watch_arena));
     if (c->run_http > 0)
         log_info("the run can be watched at http://127.0.0.1:%" PRId64 "/", c->run_http);
     if (!c->run_tensorboard) return OK;
@@ -354,6 +353,9 @@ static void take_step(Metrics *m, const StepMetrics *s)
     series_set(t, FIGURE_STEP, 0, (double)s->step);
     series_set(t, FIGURE_LR, 0, s->lr);
     series_set(t, FIGURE_TOKENS, 0, (double)s->tokens);
+    series_set(t, FIGURE_TOKENS_SEEN, 0, s->seen);
+    series_set(t, FIGURE_RUN_S, 0, s->run_s);
+    series_set(t, FIGURE_LEFT_S, 0, s->left_s);
     series_set(t, FIGURE_STEP_S, 0, s->step_s);
     series_set(t, FIGURE_TOKENS_PER_S, 0, s->tokens_per_s);
     series_set(t, FIGURE_ROOF_SHARE, 0, s->roof_share);

@@ -44,6 +44,8 @@ typedef struct StepMetrics {
     double save_share;    /* of the time to the checkpoint before, of one that ended since then */
     double grow_s;        /* and so long for a larger capacity for rows */
     const RankSpread *ranks; /* NULL: there is one rank */
+    double seen;             /* tokens of all steps so far */
+    double run_s, left_s; /* since the start; to the last step, by the mean of the steps so far */
 } StepMetrics;
 
 enum { EVAL_TEXT_BYTES = 64 };

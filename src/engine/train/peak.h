@@ -2,8 +2,8 @@
  * a large matrix product and bytes/s those of a large copy, on the device of `c`, in its compute type, with
  * random data.
  *
- * On the CPU: a product of 1024^3 and a copy of 128 MiB; the best of a few runs, by CPU time,
- * so that other processes do not count. On a GPU: a product of 8192^3 (f32: 4096^3), whose algorithm is tuned and not kept, and a
+ * On the CPU: a product of 1024^3 (of 16 rows where all take over a second) and a copy of 128 MiB; the best of a few runs,
+ * by CPU time, so that other processes do not count. On a GPU: a product of 8192^3 (f32: 4096^3), whose algorithm is tuned and not kept, and a
  * copy of 512 MiB; the median. It takes 1.1 GiB of GPU memory, and frees it.
  *
  * Not here: peaks of the data sheet (hardware/hardware.h). */
@@ -28,5 +28,8 @@ Status peak_plan(const Config *c, int threads, size_t *out_bytes);
 /* Fills a matrix with random normal numbers, because a GPU is faster on zeros. After 2^20 numbers the same
  * ones repeat. */
 Status peak_fill(Exec *ex, const Tensor *t);
+
+/* Rows of the timed product on a CPU: all `rows`, or 16 if all would take too long. s: seconds that 16 take. */
+int64_t peak_rows(double s, int64_t rows);
 
 #endif

@@ -7,6 +7,7 @@
 #include "engine/step/agree.h"
 #include "engine/train/fits.h"
 #include "engine/train/peak.h"
+#include "kernels/attention/attention.h"
 #include "kernels/exchange/exchange.h"
 
 #include <inttypes.h>
@@ -132,6 +133,7 @@ static Status set_inside(const Config *c, int ranks, MeshShape *out)
  * rest. */
 Status train_mesh(const Config *c, int ranks, MeshShape *out)
 {
+    TRY(config_check_ranks(c, ranks));
     TRY(mesh_shape(ranks, (int)c->mesh_pp, (int)config_expert_ranks(c), (int)c->mesh_cp,
                    (int)c->mesh_tp, (int)c->mesh_shard, out));
     TRY(set_inside(c, ranks, out));
@@ -273,6 +275,43 @@ Status train_model_flops(const Config *c, const EngineShape *shape, const Engine
     TRY(engine_plan(&plain, ENGINE_TRAIN, shape, &without));
     *out = without.step.flops;
     return OK;
+}
+
+/* Pairs of a head, over a batch. */
+static double hidden_pairs(const AttentionSpec *a, const Batch *b)
+{
+    const int32_t *doc = b->doc.data, *pos = b->pos.data;
+    int64_t pairs = 0;
+    for (int64_t i = 0; i < tensor_elems(&b->pos); i++)
+        pairs += attention_first_seen(a->window, a->chunk, doc[i], pos[i]) -
+                 attention_first_seen(a->window, a->chunk, 0, pos[i]);
+    return (double)pairs;
+}
+
+/* NULL: no attention of this rank that separates documents. */
+static const AttentionSpec *masked(const ModelSpec *s, int layer, int pp_rank)
+{
+    const LayerSpec *l = &s->layers[layer];
+    bool is = l->kind == LAYER_ATTENTION && layer_on(l, pp_rank) && l->as.attention.document_mask;
+    return is ? &l->as.attention : NULL;
+}
+
+/* Layers with the same limits hide the same pairs: the first of them counts for all. */
+double train_hidden_flops(const ModelSpec *s, int pp_rank, const Batch *b)
+{
+    double flops = 0;
+    for (int i = 0; i < s->n_layers; i++) {
+        const AttentionSpec *first = masked(s, i, pp_rank);
+        int64_t width = 0; /* multiply-adds of a pair, forward and backward */
+        for (int j = 0; first != NULL && j < s->n_layers; j++) {
+            const AttentionSpec *a = masked(s, j, pp_rank);
+            if (a == NULL || a->window != first->window || a->chunk != first->chunk) continue;
+            if (j < i) break;
+            width += a->heads * (4 * attention_qk_dim(a) + 3 * attention_v_dim(a));
+        }
+        if (width > 0) flops += 2 * (double)width * hidden_pairs(first, b);
+    }
+    return flops;
 }
 
 /* Without sources (a plan of a model alone) there is nothing to count. */

@@ -120,8 +120,8 @@ static Status add_cost(Exec *ex, int level, const OpDesc *op, const void *args)
  * nothing. */
 static const Decorator counts_flops = { .run = add_cost };
 
-/* Adds the name if it is new; 0 if there is no room for it. */
-uint32_t recorder_name(Recorder *r, const char *name)
+/* The name's number in `names`. Adds it if it is new; 0 if there is no room for it. */
+static uint32_t recorder_name(Recorder *r, const char *name)
 {
     const char *at = r->names;
     for (uint32_t i = 0; i < r->n_names; i++, at += strlen(at) + 1) {

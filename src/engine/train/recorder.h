@@ -91,7 +91,6 @@ void recorder_trace(Recorder *r, bool on);
 /* Puts a step that has ended into the ring. `seconds` is its time by the host's clock. */
 void recorder_take(Recorder *r, const StepResult *result, double seconds, double tokens,
                    uint64_t memory_bytes);
-uint32_t recorder_name(Recorder *r, const char *name); /* its number in `names` */
 
 typedef struct RecorderMeta {
     int rank, ranks;

@@ -9,7 +9,8 @@
 static const RunHook *const hooks[] = {
     &run_hook_heartbeat, &run_hook_progress,   &run_hook_verified, &run_hook_early_end,
     &run_hook_growth,    &run_hook_evaluation, &run_hook_saves,    &run_hook_recorder,
-    &run_hook_codes,     &run_hook_written,    &run_hook_gpu,      &run_hook_ranks,
+    &run_hook_codes,     &run_hook_written,    &run_hook_after,    &run_hook_gpu,
+    &run_hook_ranks,
 };
 
 enum { HOOKS = sizeof hooks / sizeof *hooks };

@@ -160,10 +160,9 @@ static void log_saves(const Trainer *t)
 {
     const SaveTimes *s = &t->saver.times;
     if (s->saves == 0 || !t->is_rank0) return;
-    log_info("checkpoints: training waited %.3g s for %" PRId64
-             ", at most %.3g %% of the time from "
-             "one to the next",
-             s->all_s, s->saves, 100 * s->worst_share);
+    log_info("%" PRId64
+             " checkpoint%s delayed training by %.3g s in all, at most %.3g %% of an interval",
+             s->saves, s->saves == 1 ? "" : "s", s->all_s, 100 * s->worst_share);
 }
 
 static Status save_if_due(Trainer *t)

@@ -25,7 +25,7 @@ typedef struct RunHook {
 
 extern const RunHook run_hook_heartbeat, run_hook_progress, run_hook_verified, run_hook_early_end,
     run_hook_growth, run_hook_evaluation, run_hook_saves, run_hook_recorder, run_hook_codes,
-    run_hook_written, run_hook_gpu, run_hook_ranks;
+    run_hook_written, run_hook_after, run_hook_gpu, run_hook_ranks;
 
 /* run.c */
 Status run_whole(Trainer *t);
@@ -36,7 +36,7 @@ void run_hooks_close(Trainer *t);
 Status run_open(Trainer *t);
 
 /* run_step.c: is there a next step, its figures and its batch, the engine's part, and what ranks tell each other. */
-bool run_more(const Trainer *t);
+bool run_more(Trainer *t);
 Status run_step_begin(Trainer *t);
 Status run_step_engine(Trainer *t);
 Status run_step_end(Trainer *t);

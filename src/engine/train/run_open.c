@@ -183,7 +183,7 @@ static void warn_of_idle_settings(const Config *c)
     if (c->optimizer_schedule != RATE_CONSTANT && c->optimizer_decay_steps > 0 &&
         c->optimizer_warmup_steps > c->optimizer_decay_steps)
         log_warn("optimizer.warmup_steps %" PRId64 " is beyond optimizer.decay_steps %" PRId64
-                 ": behind its warm-up the learning rate drops at once to optimizer.min_lr",
+                 ": after its warm-up the learning rate drops at once to optimizer.min_lr",
                  c->optimizer_warmup_steps, c->optimizer_decay_steps);
 }
 

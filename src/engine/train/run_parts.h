@@ -50,6 +50,8 @@ typedef struct RunProgress {
     double begun_s, waited_s; /* when this step began, and the time waited for ranks until then */
     const Batch *batch;       /* of this step */
     int64_t taken[CONFIG_SOURCES_MAX]; /* the same of each source */
+    struct Beside *after;              /* checkpoint.after; NULL: none, or not rank 0 */
+    int64_t after_step;                /* of the checkpoint that it was given last */
 } RunProgress;
 
 /* The recorder of a run, and requests for recordings. */

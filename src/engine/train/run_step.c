@@ -13,8 +13,10 @@
 
 enum { DOMAIN_EVERY = 50 };
 
-bool run_more(const Trainer *t)
+bool run_more(Trainer *t)
 {
+    const TrainOptions *o = t->options;
+    if (o->between != NULL && !o->between(o->self, &t->engine, &t->now)) return false;
     return t->at.step < t->config.own.train_steps && t->ranks.steps.spread.most.of[RANK_STOP] <= 0;
 }
 
@@ -48,38 +50,33 @@ static Status exchange_steps(Trainer *t, const StepMetrics *m)
 {
     const float dumps = t->options->dumps == NULL ? 0 : (float)*t->options->dumps;
     const float ends = run_goes_on(t, m->step) ? 0 : 1;
-    const RankStep lone = {
+    RankStep mine = {
         { [RANK_STOP] = (float)stop_signal(t->options), [RANK_ENDS] = ends, [RANK_DUMPS] = dumps }
     };
     if (t->ranks.world == NULL)
-        return ranks_step(&t->ranks.steps, &lone); /* its other figures are not read */
-    double gib = 1 << 30;
+        return ranks_step(&t->ranks.steps, &mine); /* its other figures are not read */
     size_t used = 0;
     TRY(exec_used_bytes(&t->engine.ex, &used));
     if (used == 0) used = process_now_bytes();
-    const RankStep mine = {
-        { [RANK_STOP] = (float)stop_signal(t->options),
-          [RANK_ENDS] = ends,
-          [RANK_DUMPS] = dumps,
-          [RANK_STEP_S] = (float)m->step_s,
-          [RANK_OWN_S] = (float)(m->step_s - (seconds_waited(&t->ranks) - t->at.waited_s)),
-          [RANK_TOKENS_PER_S] = (float)m->tokens_per_s,
-          [RANK_MEMORY_GIB] = (float)((double)used / gib),
-          [RANK_EXPERT_ROWS] = (float)own_rows(&t->engine.spec, &t->plan.shape, m->result.load),
-          [RANK_CLOCK_MHZ] =
-              gpu_knows(&m->gpu, GPU_CLOCK_MHZ) ? (float)m->gpu.value[GPU_CLOCK_MHZ] : 0,
-          [RANK_THROTTLE] =
-              gpu_knows(&m->gpu, GPU_THROTTLE) ? (float)(m->gpu.throttle & 0xFFFFFF) : 0 }
-    };
+    const double waited_s = seconds_waited(&t->ranks) - t->at.waited_s;
+    float *of = mine.of;
+    of[RANK_STEP_S] = (float)m->step_s;
+    of[RANK_OWN_S] = (float)(m->step_s - waited_s);
+    of[RANK_TOKENS_PER_S] = (float)m->tokens_per_s;
+    of[RANK_MEMORY_GIB] = (float)((double)used / (1 << 30));
+    of[RANK_EXPERT_ROWS] = (float)own_rows(&t->engine.spec, &t->plan.shape, m->result.load);
+    if (gpu_knows(&m->gpu, GPU_CLOCK_MHZ)) of[RANK_CLOCK_MHZ] = (float)m->gpu.value[GPU_CLOCK_MHZ];
+    if (gpu_knows(&m->gpu, GPU_THROTTLE)) of[RANK_THROTTLE] = (float)(m->gpu.throttle & 0xFFFFFF);
     return ranks_step(&t->ranks.steps, &mine);
 }
 
-/* Of the model, in the step of all ranks that ran last. */
 double run_step_flops(const Trainer *t)
 {
     const EngineMode *m = t->engine.mode;
     const double share = (double)m->step[t->engine.size].batch / (double)m->step->batch;
-    return t->plan.model_flops * share;
+    const double all = t->plan.model_flops * share;
+    if (t->at.batch == NULL) return all;
+    return all - train_hidden_flops(&t->engine.spec, t->plan.shape.pp_rank, t->at.batch);
 }
 
 Status run_step_begin(Trainer *t)
@@ -149,11 +146,9 @@ static void log_step(const Trainer *t, const StepMetrics *m)
     const Config *c = &t->config.own;
     bool last = m->step == c->train_steps;
     if (m->step % c->train_log_every != 0 && !last) return;
-    double done = (double)(t->at.position - t->at.first_position);
-    double left =
-        (double)(ramp_sequences(&t->ramp, c->train_steps) - ramp_sequences(&t->ramp, m->step));
-    char speed[32], share[40] = "", twice[48] = "", drops[48] = "", scale[96] = "", slow[64] = "",
-                    next[METRICS_DEPTHS_BYTES];
+    char seen[32], speed[32], run[32], rest[32], share[40] = "", twice[48] = "", drops[48] = "",
+                                                 scale[96] = "", slow[64] = "",
+                                                 next[METRICS_DEPTHS_BYTES];
     if (m->mfu > 0)
         (void)snprintf(share, sizeof share, "MFU %.0f %%  ", 100 * m->mfu);
     else if (m->roof_share > 0)
@@ -164,22 +159,28 @@ static void log_step(const Trainer *t, const StepMetrics *m)
         (void)snprintf(twice, sizeof twice, "  %" PRId64 " ran twice", t->at.retried);
     const int straggler = m->ranks != NULL ? m->ranks->slow : -1;
     if (straggler >= 0) (void)snprintf(slow, sizeof slow, "  rank %d slow", straggler);
-    log_progress(last,
-                 "step %" PRId64 "/%" PRId64 "  loss %.4f%s  lr %.2e  norm %.2f  %s tokens/s  "
-                 "%s%.0f s left%s%s%s%s%s",
-                 m->step, c->train_steps, m->result.loss,
-                 metrics_depths_text(&m->result, t->engine.spec.depths, next), m->lr,
-                 m->result.grad_norm, text_thousands(speed, (int64_t)m->tokens_per_s), share,
-                 (clock_s() - t->at.started_s) / done * left, twice, drops, slow,
-                 scale_text(t, m, scale), c->moe_forced_balance ? "  forced balance" : "");
+    log_progress(
+        last,
+        "step %" PRId64 "/%" PRId64 "  %s tokens  loss %.4f%s  lr %.2e  norm %.2f  %s tokens/s  "
+        "%s%s so far, %s left%s%s%s%s%s",
+        m->step, c->train_steps, text_si(seen, m->seen), m->result.loss,
+        metrics_depths_text(&m->result, t->engine.spec.depths, next), m->lr, m->result.grad_norm,
+        text_thousands(speed, (int64_t)m->tokens_per_s), share, text_duration(run, round(m->run_s)),
+        text_duration(rest, round(m->left_s)), twice, drops, slow, scale_text(t, m, scale),
+        c->moe_forced_balance ? "  forced balance" : "");
 }
 
 static Status progress(Trainer *t)
 {
-    const StepMetrics *m = &t->now;
+    StepMetrics *m = &t->now;
     t->at.retried += m->result.retried;
     t->at.position += (uint64_t)ramp_batch(&t->ramp, m->step);
     if (!t->is_rank0) return OK;
+    const uint64_t all = ramp_sequences(&t->ramp, t->config.own.train_steps);
+    const double left = (double)(all - ramp_sequences(&t->ramp, m->step));
+    m->seen = (double)t->at.position * (double)t->config.own.data_sequence;
+    m->run_s = clock_s() - t->at.started_s;
+    m->left_s = m->run_s / (double)(t->at.position - t->at.first_position) * left;
     TRY(metrics_step(&t->metrics, m));
     log_step(t, m);
     return OK;

@@ -24,7 +24,8 @@ Status series_make(SeriesTable *t, const SeriesLabels of[EACH_LABELLED], Arena *
         t->first[f] = n;
         for (int k = 0; k < t->count[f]; k++) {
             const char *label = r->each == EACH_RUN ? "" : of[r->each].label[k];
-            t->all[n++] = (Series){ r->name, r->help, KEY[r->each], label, .total = r->total };
+            t->all[n++] = (Series){ r->name, r->help,           KEY[r->each],
+                                    label,   .total = r->total, .figure = (Figure)f };
         }
         if (place > 0) t->n = n;
     }

@@ -19,6 +19,7 @@ typedef struct Series {
     bool total;              /* a sum that only grows */
     bool set, fresh, seen;   /* since series_taken; the same, and it is known; it was ever known */
     double now;
+    Figure figure;
 } Series;
 
 typedef struct SeriesTable {

@@ -19,6 +19,7 @@
  * it. 0: its data sheet is not known. */
 typedef Status SheetFlops(const char *gpu, Dtype type, double *out);
 
+struct StepMetrics; /* engine/train/metrics.h */
 typedef struct TrainOptions {
     bool resume, or_begin;     /* or_begin: without a checkpoint to resume, begin anew */
     const char *const *change; /* with resume: settings that may differ from the checkpoint's */
@@ -32,6 +33,9 @@ typedef struct TrainOptions {
     bool *failure_agreed;               /* out: did all ranks end with one failure? or NULL */
     SheetFlops *sheet_flops;            /* for MFU; NULL: only the share of the measured peak */
     LivePage *live_page;                /* writes run.http's page */
+    /* Called before each step and behind the last one, on each rank; false: the run ends here. */
+    bool (*between)(void *self, Engine *e, const struct StepMetrics *now);
+    void *self;
 } TrainOptions;
 
 /* Bytes that a run will take of a GPU. total_bytes is the sum of the four before it. */
@@ -113,6 +117,10 @@ Status train_capacity_text(const EngineShape *shape, const EnginePlan *plan, Tex
  * engine's for `shape`. */
 Status train_model_flops(const Config *c, const EngineShape *shape, const EnginePlan *plan,
                          double *out);
+
+/* FLOPs of attention, both ways, for pairs of a query and a key that documents of the batch hide. train_model_flops
+ * has them, since a plan knows no documents; a step's rate is without them. */
+double train_hidden_flops(const ModelSpec *s, int pp_rank, const Batch *b);
 
 /* FLOPs of a token of the whole model by TorchTitan's formula (torchtitan/models/utils.py):
  * 6 N + 6 t x the sum over attention layers of heads x (width of a query + width of a value), where

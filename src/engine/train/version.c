@@ -3,8 +3,8 @@
 #include "app/options/cli.h"
 #include "app/options/options.h"
 #include "engine/backend/backend.h"
+#include "engine/host/http.h"
 #include "engine/host/library.h"
-#include "engine/train/live.h"
 #include "kernels/core/cpu_set.h"
 
 #include <dlfcn.h>
@@ -82,7 +82,7 @@ Status cli_print_versions(bool json, Text *out)
         { "pcre2", pcre2 },
         { "libyaml", yaml_get_version_string() },
         { "hwloc", hwloc },
-        { "microhttpd", live_library_version() },
+        { "microhttpd", http_version() },
         { "zlib", zlibVersion() },
         { "zstd", ZSTD_versionString() },
         { "utf8proc", utf8proc_version() },

@@ -67,8 +67,7 @@ static Status expect_given(const char *op, const char *port, const Tensor *t, co
     return t->data == NULL ? OK : expect_shape4(op, port, t, dim, dtype);
 }
 
-/* Both pieces must have the same length, lie in the sequence in ascending order, and not
- * overlap. */
+/* Both pieces must have the same length, lie in the sequence in ascending order, and not overlap. */
 static Status check_pieces(const char *op, const Shape *s)
 {
     const AttentionPieces *p = &s->pieces;

@@ -45,8 +45,7 @@ struct Tile {
     int at, ld;
 };
 
-/* Where the tiles of a block lie in its shared memory. Which of them exist depends on the kernel
- * (space_of). */
+/* Where the tiles of a block lie in its shared memory. Which of them exist depends on the kernel (space_of). */
 struct Space {
     Tile q, d_o, k, v, scores, grads, p, ds, sum, sum2;
     int rows, total; /* in bytes: the offset of RowCapacity; the size of all */
@@ -82,8 +81,7 @@ template <typename T> struct TileProduct {
     int lda, ldb, ldc, m, n, k;
 };
 
-/* A_T: A is stored as (k, m); B_T: B is stored as (n, k). A warp computes pieces of FRAGMENT x
- * STRIP. */
+/* A_T: A is stored as (k, m); B_T: B is stored as (n, k). A warp computes pieces of FRAGMENT x STRIP. */
 template <bool A_T, bool B_T, bool ADD>
 static __device__ __forceinline__ void tile_product(const TileProduct<Bf16> &p)
 {
@@ -168,8 +166,7 @@ static __device__ __forceinline__ T *head_row(const Side<T> &s, int64_t b, int64
     return s.at + ((b * s.length + row) * s.heads + head) * s.d;
 }
 
-/* Loads rows [first, first + n) of a head into a tile of `rows` rows; zeros after them and after
- * column d. */
+/* Loads rows [first, first + n) of a head into a tile of `rows` rows; zeros after them and after column d. */
 template <typename T>
 static __device__ __forceinline__ void tile_load(Tile tile, const Side<T> &s, int64_t b,
                                                  int64_t first, int64_t head, int n, int rows)

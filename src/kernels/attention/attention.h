@@ -64,8 +64,7 @@ typedef struct AttentionBwd {
     Tensor doc;        /* in, optional */
     Tensor o, lse;     /* in */
     Tensor dq, dk, dv; /* out, like q, k, v; dq may be f32 */
-    /* in, optional: sums to which dq (f32), dk and dv (act) are added; may be the outputs
-     * themselves */
+    /* in, optional: sums to which dq (f32), dk and dv (act) are added; may be the outputs themselves */
     Tensor dq_before, dk_before, dv_before;
     float scale;
     AttentionPieces pieces;

@@ -26,8 +26,7 @@ static StripKeys strip_keys(const QueryBlock *q, Word word, int64_t row)
                         .whole_end = (last_least + 1) / LANES };
 }
 
-/* Computes once what every strip asks for: the keys that each row sees, as indices among this
- * call's keys. */
+/* Computes once what every strip asks for: the keys that each row sees, as indices among this call's keys. */
 void query_block(const Shape *s, int64_t b, int64_t i0, QueryBlock *out)
 {
     out->i0 = i0;

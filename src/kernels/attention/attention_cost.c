@@ -34,8 +34,7 @@ static int64_t pairs_masked(int64_t q, int64_t nq, int64_t k, int64_t nk, const 
     return all;
 }
 
-/* Pairs of a whole call, over sequences and heads. Two pieces of queries meet two pieces of
- * keys. */
+/* Pairs of a whole call, over sequences and heads. Two pieces of queries meet two pieces of keys. */
 static double pairs_of(Shape s)
 {
     const AttentionPieces *p = &s.pieces;

@@ -76,9 +76,8 @@ Panels pack_columns(float *to, const Tensor *t, Word word, int64_t b, int64_t he
 Panels pack_steps(float *to, const Tensor *t, Word word, int64_t b, int64_t head, int64_t first,
                   int64_t n);
 
-/* Strip i of a block of queries, and the panels of keys [first, end) that it works on now. Panels
- * of scores and probabilities hold one block of keys; their first panel is the block's panel
- * `block`. */
+/* Strip i of a block of queries, and the panels of keys [first, end) that it works on now. Panels of scores and
+ * probabilities hold one block of keys; their first panel is the block's panel `block`. */
 typedef struct Span {
     const QueryBlock *queries;
     Word word;
@@ -105,9 +104,8 @@ void row_unload(const Sums *x, int64_t b, int64_t row, int64_t head, Panels from
  * the copies; room NULL: no more than that. */
 size_t attention_e4m3_round(const Exec *ex, AttentionFwd *a, char *room);
 
-/* Prefetches rows that will soon be read, or written. A head's part of a row is short and rows are
- * far apart, a walk that the hardware does not predict. So a strip prefetches the next head's part
- * of its own rows. */
+/* Prefetches rows that will soon be read, or written. A head's part of a row is short and rows are far apart, a walk
+ * that the hardware does not predict. So a strip prefetches the next head's part of its own rows. */
 typedef enum Use { USE_READ, USE_WRITE } Use;
 void rows_fetch(const Tensor *t, int64_t b, int64_t head, int64_t first, Use use);
 

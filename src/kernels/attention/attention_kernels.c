@@ -2,7 +2,7 @@
  * attention_kernels: which kernel runs a call of attention on a GPU. The candidates are the rows of
  * attention.def, and one row for the 8-bit forward. Their limits are checked here and nowhere else,
  * for runs and plans alike. The kernels themselves are in attention.cu, kernels-amd/attention_matrix.cu,
- * nv/attention_hopper.cu and nv/attention_e4m3.cu.
+ * nv/attention_hopper.cu, nv/attention_mma.cu and nv/attention_e4m3.cu.
  */
 #include "kernels/attention/attention_kernels.h"
 
@@ -99,8 +99,7 @@ static bool rect_fits(const AttentionLimits *l, const AttentionCall *c, KernelWh
     return widths_fit(l, c, why);
 }
 
-/* Types and caches come first: such a call was never meant for the kernel, and the refusal is
- * expected. */
+/* Types and caches come first: such a call was never meant for the kernel, and the refusal is expected. */
 static bool limits_fit(const AttentionLimits *l, bool f32, const AttentionCall *c, KernelWhy *why)
 {
     int64_t queries = c->q->dim[1], keys = c->k->dim[1];
@@ -184,18 +183,17 @@ enum { ROWS = sizeof fwd_rows / sizeof *fwd_rows };
 const KernelTable attention_fwd_kernels = { "attention.kernel", fwd_rows, ROWS };
 const KernelTable attention_bwd_kernels = { "attention.kernel", bwd_rows, ROWS };
 
-bool attention_has_fast(int capability)
+AttentionKernel attention_kernel_of(int capability)
 {
-    bool has = false;
-    for (int i = 0; i < ROWS; i++)
-        has = has ||
-              (fwd_rows[i].vendor == VENDOR_NVIDIA && capability >= fwd_rows[i].capability_least &&
-               capability <= fwd_rows[i].capability_most);
-    return has;
+    for (int i = 0; i < ROWS; i++) {
+        const KernelDesc *k = &fwd_rows[i];
+        bool is_made = k->capability_most == 0 || k->capability_most == capability;
+        if (k->vendor == VENDOR_NVIDIA && is_made) return (AttentionKernel)(i + 1);
+    }
+    return ATTENTION_PLAIN;
 }
 
-/* The 8-bit forward: one kernel. There is no slower one for all GPUs: it would win nothing over
- * bf16. */
+/* The 8-bit forward: one kernel. There is no slower one for all GPUs: it would win nothing over bf16. */
 static bool e4m3_can(const void *call, KernelWhy *why)
 {
     const AttentionFwd *a = call;

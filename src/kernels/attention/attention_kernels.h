@@ -9,8 +9,8 @@
 extern const KernelTable attention_fwd_kernels, attention_bwd_kernels;
 extern const KernelTable attention_e4m3_kernels; /* of the 8-bit forward; no setting names them */
 
-/* Is there a kernel for NVIDIA's GPUs of this capability (10 * major + minor) besides the plain one? */
-bool attention_has_fast(int capability);
+/* The kernel that comes first on NVIDIA's GPUs of this capability (10 * major + minor). */
+AttentionKernel attention_kernel_of(int capability);
 
 /* The table that a forward call chooses from, and which row it asks for. */
 static inline const KernelTable *attention_fwd_table(const AttentionFwd *a, int *asked)

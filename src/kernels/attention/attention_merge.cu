@@ -56,8 +56,7 @@ static __device__ __forceinline__ void join_pack(const Join<T> &x, const Attenti
     store<true>(x.o + at, sum);
 }
 
-/* All threads that share a row read its lse; then, after lanes_sync, the first of them writes
- * it. */
+/* All threads that share a row read its lse; then, after lanes_sync, the first of them writes it. */
 template <typename T>
 static __global__
 __launch_bounds__(THREADS) void attention_join_kernel(const __grid_constant__ Join<T> x)
@@ -110,8 +109,7 @@ Status attention_join(struct Exec *ex, const AttentionJoin *x)
 
 /* backward */
 
-/* One of up to three outputs of a backward call: dq, dk or dv. Widths are in packs of PART
- * elements. */
+/* One of up to three outputs of a backward call: dq, dk or dv. Widths are in packs of PART elements. */
 struct Sum {
     const Bf16 *part;
     int64_t first, rows, T, width; /* width of a token in packs */
@@ -154,8 +152,7 @@ __launch_bounds__(THREADS) void attention_sums_kernel(const __grid_constant__ Su
         sum_pack(x, part == NULL ? NULL : part + i * PART, (token * x.width + i) * PART);
 }
 
-/* One launch for all three: blockIdx.y says which, so that small sums do not wait for each
- * other. */
+/* One launch for all three: blockIdx.y says which, so that small sums do not wait for each other. */
 Status attention_sums(struct Exec *ex, const AttentionSum x[ATTENTION_SUMS])
 {
     Sums all = {};

@@ -1,6 +1,5 @@
-/* attention_pieces: finds the rectangle of scores that a call's queries and keys see, if there is
- * one. The rules for single queries and keys are in the header, because GPU kernels use them,
- * too. */
+/* attention_pieces: finds the rectangle of scores that a call's queries and keys see, if there is one. The rules for
+ * single queries and keys are in the header, because GPU kernels use them, too. */
 #include "kernels/attention/attention_pieces.h"
 
 /* What a piece of queries sees of a piece of keys. SEES_PAST: both are the same tokens, so the

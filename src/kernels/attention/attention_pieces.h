@@ -74,8 +74,7 @@ ATTENTION_SHARED int64_t attention_keys_before(const AttentionPieces *p, int64_t
            attention_clamped(position - p->k[1], p->length);
 }
 
-/* Index of the first of the rectangle's keys at or after `doc`, the begin of a document; rect->Tk:
- * there is none. */
+/* Index of the first of the rectangle's keys at or after `doc`, the begin of a document; rect->Tk: there is none. */
 ATTENTION_SHARED int64_t attention_first_key(const AttentionPieces *p, const AttentionRect *rect,
                                              int64_t doc)
 {

@@ -1,5 +1,4 @@
-/* attention_private: the sizes of a call of attention, for its checks, its costs and its CPU
- * implementations. */
+/* attention_private: the sizes of a call of attention, for its checks, its costs and its CPU implementations. */
 #ifndef KERNELS_ATTENTION_ATTENTION_PRIVATE_H
 #define KERNELS_ATTENTION_ATTENTION_PRIVATE_H
 

@@ -112,8 +112,7 @@ template <typename T> static Status forward(struct Exec *ex, const AttentionSink
     return kernel_status("attention_sink_fwd");
 }
 
-/* The number of parts depends on the call alone, never on the GPU, so sums have the same bits on
- * every GPU. */
+/* The number of parts depends on the call alone, never on the GPU, so sums have the same bits on every GPU. */
 static int parts_of(const AttentionSinkBwd *a)
 {
     int64_t tokens = a->o.dim[0] * a->o.dim[1];

@@ -69,8 +69,7 @@ static inline __attribute__((always_inline)) void tile_run_form(const StripProdu
     }
 }
 
-/* Three panels at a time. The last one or two have code of their own, so no product is computed in
- * vain. */
+/* Three panels at a time. The last one or two have code of their own, so no product is computed in vain. */
 static inline __attribute__((always_inline)) void tiles_run(const StripProduct *t, Form form)
 {
     for (int64_t p = 0; p < t->panels; p += WIDE) {

@@ -1,6 +1,5 @@
-/* rope: check, cost and CPU version. Each of the four ops becomes a list of parts that are copied
- * or rotated (rope_parts.h), and one function runs any such list. The tables of angles are made in
- * engine/model/rotary.c. */
+/* rope: check, cost and CPU version. Each of the four ops becomes a list of parts that are copied or rotated
+ * (rope_parts.h), and one function runs any such list. The tables of angles are made in engine/model/rotary.c. */
 #include "kernels/attention/rope.h"
 #include "kernels/attention/rope_parts.h"
 #include "kernels/core/cpu_math.h"
@@ -35,9 +34,8 @@ static Angle angle_at(const Rope *r, int64_t row)
                     r->back ? -1.0f : 1.0f, temper_at(r, pos[row]), r->interleaved };
 }
 
-/* Rotates pairs. Pairs begin `step` elements apart; the second element of a pair is `apart`
- * elements after the first. Callers pass constants for both, so that the loop becomes vector
- * code. */
+/* Rotates pairs. Pairs begin `step` elements apart; the second element of a pair is `apart` elements after the first.
+ * Callers pass constants for both, so that the loop becomes vector code. */
 static inline __attribute__((always_inline)) void
 rotate_pairs(const Angle *t, const float *x, float *y, int64_t pairs, int64_t step, int64_t apart)
 {
@@ -341,8 +339,7 @@ size_t rope_workspace(const Exec *ex, const Rope *r)
     return bytes;
 }
 
-/* Positions are checked against the tables before any row is touched: a thread cannot report an
- * error. */
+/* Positions are checked against the tables before any row is touched: a thread cannot report an error. */
 Status rope_cpu(Exec *ex, const Rope *rope)
 {
     Rope open = *rope, *r = &open;

@@ -57,9 +57,8 @@ static __device__ __forceinline__ int32_t position_of(const Rotation &r, int64_t
     return r.pos == NULL ? 0 : read_const(r.pos + row);
 }
 
-/* Cosines and sines of N pairs from pair number `pair` on, as in the tables. sign: 1; -1 for
- * backward; NaN if the position is outside the tables. The sign is applied later, so that nothing
- * waits for the tables here. */
+/* Cosines and sines of N pairs from pair number `pair` on, as in the tables. sign: 1; -1 for backward; NaN if the
+ * position is outside the tables. The sign is applied later, so that nothing waits for the tables here. */
 template <int N> struct Angles {
     float c[N], s[N], sign;
 };
@@ -149,8 +148,7 @@ static __device__ __forceinline__ Item<T> item_at(const Walk<T> &a, uint32_t i)
     return item_of<WITHIN, P>(a.rotation, p, i / p.units, i % p.units);
 }
 
-/* Rotates an item and stores it. WITHIN: a pack has both elements of each pair, and w is not
- * used. */
+/* Rotates an item and stores it. WITHIN: a pack has both elements of each pair, and w is not used. */
 template <bool WIDE, bool WITHIN, typename T, int P, int N>
 static __device__ __forceinline__ void turn_store(const Item<T> &t, T *to, const Angles<N> &angles,
                                                   float (&v)[P], float (&w)[P])
@@ -207,9 +205,8 @@ static __device__ __forceinline__ void sum_heads(const Walk<T> &a, int64_t i)
     turn_store<WIDE, WITHIN>(t, t.to + row * t.to_row, angles, v, w);
 }
 
-/* Item i of the tokens from `row` on. There is no branch between the fetches: beyond the last
- * token, the last token is fetched again. So the thread waits once for positions and once for
- * tables. */
+/* Item i of the tokens from `row` on. There is no branch between the fetches: beyond the last token, the last token is
+ * fetched again. So the thread waits once for positions and once for tables. */
 template <typename T, bool WIDE, bool WITHIN>
 static __device__ __forceinline__ void move_item(const Walk<T> &a, uint32_t i, int64_t row)
 {
@@ -298,8 +295,7 @@ template <typename T> static bool rope_packs(const Rope &r)
     return fit;
 }
 
-/* `unit` is in elements: a pack, or the two packs that one rotation needs. Backward exchanges the
- * two sides. */
+/* `unit` is in elements: a pack, or the two packs that one rotation needs. Backward exchanges the two sides. */
 template <typename T> static Piece<T> piece_of(const Rope &r, const RopePart &p, int64_t unit)
 {
     Piece<T> out = {};

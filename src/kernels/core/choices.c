@@ -78,8 +78,7 @@ ChoiceKey choices_grouped_key(const char *op, bool indexed, int64_t rows, int64_
     return (ChoiceKey){ rows, b_cols, a_cols, experts, 1, 1, (int64_t)product };
 }
 
-/* Words after the first must be 0. If they are not, the entry is not one of ours and the first
- * shape runs. */
+/* Words after the first must be 0. If they are not, the entry is not one of ours and the first shape runs. */
 int choices_shape(Choices *c, const ChoiceKey *key, const int *shape, int n)
 {
     const Choice *kept = choices_find(c, key);
@@ -143,8 +142,7 @@ Status choices_text(const Choices *c, Arena *a, const char **out)
     return OK;
 }
 
-/* Reading. The checksum of the last line finds all damage, so numbers need no range checks of their
- * own. */
+/* Reading. The checksum of the last line finds all damage, so numbers need no range checks of their own. */
 
 /* Parses one line and moves *at past it. */
 static bool parse_choice(const char **at, Choice *out)

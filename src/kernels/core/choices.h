@@ -81,10 +81,9 @@ Choice *choices_add(Choices *c, const ChoiceKey *key);
 /* The whole table as text in `a`; "" without a table. It includes choices that this run has not
  * used yet: it may use them later, and a run resumed from the text must use the same ones. */
 Status choices_text(const Choices *c, Arena *a, const char **out);
-/* Adds the choices of such a text that are new. *taken: how many; 0, with a warning, if the text is
- * from another machine. ERR_FORMAT: it is damaged; the sentence names `name`. A resumed run that
- * took any choice neither loads the cache nor times, because the run before it had only these
- * choices. */
+/* Adds the choices of such a text that are new. *taken: how many; 0, with a warning, if the text is from another
+ * machine. ERR_FORMAT: it is damaged; the sentence names `name`. A resumed run that took any choice neither loads the
+ * cache nor times, because the run before it had only these choices. */
 Status choices_take(Choices *c, const char *name, const char *text, int *taken);
 
 ChoiceKey choices_grouped_key(const char *op, bool indexed, int64_t rows, int64_t experts,

@@ -81,9 +81,8 @@ static inline void swiglu_f32(float *y, const float *gate, const float *up, int6
     }
 }
 
-/* The largest of n floats, -infinity if n is 0; NaNs are skipped. The loop keeps a maximum per lane
- * and combines lanes in pairs at the end: a compiler may not reorder a maximum over possible
- * NaNs. */
+/* The largest of n floats, -infinity if n is 0; NaNs are skipped. The loop keeps a maximum per lane and combines lanes
+ * in pairs at the end: a compiler may not reorder a maximum over possible NaNs. */
 static inline float max_f32(const float *x, int64_t n)
 {
     enum { WIDTH = 32 };
@@ -102,8 +101,7 @@ static inline float max_f32(const float *x, int64_t n)
     return lane[0];
 }
 
-/* Elements [first, first + n) of t as f32: the tensor's own memory if it is f32, else widened into
- * `buffer`. */
+/* Elements [first, first + n) of t as f32: the tensor's own memory if it is f32, else widened into `buffer`. */
 static inline const float *row_load(const Tensor *t, int64_t first, int64_t n, float *buffer)
 {
     if (t->dtype == DTYPE_F32) return (const float *)t->data + first;

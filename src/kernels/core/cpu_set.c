@@ -32,6 +32,8 @@ static const OpCpu table[OP_ID_COUNT] = {
 #define ISA CPU_V4
 #elif defined(__AVX2__) && defined(__FMA__)
 #define ISA CPU_V3
+#elif defined(__ARM_FEATURE_ATOMICS) && defined(__ARM_FEATURE_QRDMX)
+#define ISA CPU_ARMV8_2
 #else
 #define ISA CPU_AUTO
 #endif

@@ -35,8 +35,7 @@ extern const OpSet op_set_base, op_set_v4; /* base: compiled like the rest of th
 Status op_set_find(CpuIsa asked, const Cpu *cpu, const OpSet **out);
 
 enum { OP_SET_TEXT_BYTES = 32 };
-/* "x86-64-v4"; with `bf16` also the instructions that multiply bf16: "x86-64-v4, AMX-BF16". "" on a
- * GPU. */
+/* "x86-64-v4"; with `bf16` also the instructions that multiply bf16: "x86-64-v4, AMX-BF16". "" on a GPU. */
 void op_set_text(const Exec *ex, bool bf16, char out[OP_SET_TEXT_BYTES]);
 
 #endif

@@ -33,8 +33,7 @@ template <typename K> static inline Status kernel_shared(const char *op, K *kern
     return gpu_kernel_shared((const void *)kernel, bytes, op);
 }
 
-/* Number of blocks for n items, `per` items a block; at least 1. A grid's x may have 2^31 - 1
- * blocks. */
+/* Number of blocks for n items, `per` items a block; at least 1. A grid's x may have 2^31 - 1 blocks. */
 static inline unsigned grid_of(int64_t n, int64_t per)
 {
     return n <= 0 ? 1u : (unsigned)((n + per - 1) / per);

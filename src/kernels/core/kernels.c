@@ -36,11 +36,12 @@ static bool fits_device(const KernelDesc *k, const KernelDevice *d, KernelWhy *w
         return kernel_refuses(why, true, "compute capability is %d.%d, %d.%d is the most",
                               d->capability / 10, d->capability % 10, k->capability_most / 10,
                               k->capability_most % 10);
+    if (k->capability_most > 0 && d->lacks_code != NULL)
+        return kernel_refuses(why, false, "%s", d->lacks_code);
     return true;
 }
 
-/* The call is asked before the library: "your heads are too wide" helps more than "install
- * hipBLASLt". */
+/* The call is asked before the library: "your heads are too wide" helps more than "install hipBLASLt". */
 bool kernel_can(const KernelDesc *k, const KernelDevice *d, const void *call, KernelWhy *why)
 {
     *why = (KernelWhy){ .expected = true };
@@ -61,8 +62,7 @@ const KernelDesc *kernels_first(const KernelTable *t, const KernelDevice *d, int
     return NULL;
 }
 
-/* The largest, because a row may refuse when it runs, and the next one must then find enough
- * room. */
+/* The largest, because a row may refuse when it runs, and the next one must then find enough room. */
 size_t kernels_workspace(const KernelTable *t, int asked, const void *call)
 {
     KernelWhy why;

@@ -40,8 +40,9 @@
 
 /* What a row may ask of a GPU. */
 typedef struct KernelDevice {
-    GpuVendor vendor;                 /* VENDOR_ANY: there is no GPU */
-    int capability;                   /* 10 * major + minor: 90 for Hopper, 94 for gfx942 */
+    GpuVendor vendor;       /* VENDOR_ANY: there is no GPU */
+    int capability;         /* 10 * major + minor: 90 for Hopper, 94 for gfx942 */
+    const char *lacks_code; /* why kernels for one capability alone cannot run (gpu_code_lacks) */
     const char *lacks[LIBRARY_COUNT]; /* why a library cannot be used; NULL: it can */
 } KernelDevice;
 
@@ -89,8 +90,7 @@ bool kernel_refuses(KernelWhy *why, bool expected, const char *format, ...);
 /* Can this row run this call on this device? If not, *why has the reason. */
 bool kernel_can(const KernelDesc *k, const KernelDevice *d, const void *call, KernelWhy *why);
 
-/* The first row that can run the call; NULL: none can. asked: 0 for any row, n for the n-th
- * only. */
+/* The first row that can run the call; NULL: none can. asked: 0 for any row, n for the n-th only. */
 const KernelDesc *kernels_first(const KernelTable *t, const KernelDevice *d, int asked,
                                 const void *call);
 

@@ -1,6 +1,5 @@
-/* kinds: the kinds that a setting chooses by name: kernels for attention, exchanges, recipes of 8-bit
- * products. Settings and specs include this file and not the ops' headers, so a change of an op does
- * not rebuild them. */
+/* kinds: the kinds that a setting chooses by name: kernels for attention, exchanges, recipes of 8-bit products.
+ * Settings and specs include this file and not the ops' headers, so a change of an op does not rebuild them. */
 #ifndef KERNELS_CORE_KINDS_H
 #define KERNELS_CORE_KINDS_H
 

@@ -8,14 +8,14 @@
 #include "kernels/core/op.h"
 #include "kernels/core/tuner.h"
 
-/* A library that is missing is not an error here: `lacks` says so, and rows that need it refuse
- * calls. */
+/* A library that is missing is not an error here: `lacks` says so, and rows that need it refuse calls. */
 Status libraries_open(Exec *ex, Arena *a)
 {
     KernelDevice *device = NULL;
     TRY(ARENA_ZEROED(a, 1, &device));
     device->vendor = op_vendor;
     device->capability = 10 * gpu_limit(GPU_CAPABILITY_MAJOR) + gpu_limit(GPU_CAPABILITY_MINOR);
+    device->lacks_code = gpu_code_lacks();
     for (int i = 0; i < LIBRARY_COUNT; i++) {
         const OpLibrary *l = &op_library[i];
         if (l->open != NULL) TRY(l->open(ex, a, &ex->library[i]));

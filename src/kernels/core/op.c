@@ -1,5 +1,4 @@
-/* op: op_run with its checks, and the checks of shapes that ops share. The table of ops is in
- * op_table.c. */
+/* op: op_run with its checks, and the checks of shapes that ops share. The table of ops is in op_table.c. */
 #include "kernels/core/op.h"
 
 #include "engine/base/log.h"

@@ -150,8 +150,7 @@ struct Gemm;    /* kernels/dense/gemm.h */
 struct OpSet;   /* kernels/core/cpu_set.h */
 struct GpuExec; /* engine/gpu/gpu.h */
 
-/* Where and how the ops of one lane run. Pointers are borrowed: who made the Exec keeps them
- * alive. */
+/* Where and how the ops of one lane run. Pointers are borrowed: who made the Exec keeps them alive. */
 struct Exec {
     const Backend *backend;
     const Decorator *front[EXEC_FRONT_MAX]; /* outermost first */
@@ -183,8 +182,7 @@ const OpDesc *op_desc(OpId id);
  * nothing if none of the op's outputs is given. */
 Status op_run(Exec *ex, OpId id, const void *args);
 
-/* For decorators: passes the op to the decorator after `level`, or, after the last one, to the
- * backend. */
+/* For decorators: passes the op to the decorator after `level`, or, after the last one, to the backend. */
 Status op_next(Exec *ex, int level, const OpDesc *op, const void *args);
 
 /* Logs and keeps the first note of this Exec about this op; later ones are dropped. `op` must

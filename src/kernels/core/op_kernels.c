@@ -25,8 +25,7 @@ static Status visit_dense(const char *what, GemmArgs g, KernelVisit *visit, void
     return visit(self, what, &dense_kernels, 0, &call);
 }
 
-/* If f32 meets bf16, a GPU splits the f32 side and multiplies bf16 parts into f32 sums
- * (linear.cu). */
+/* If f32 meets bf16, a GPU splits the f32 side and multiplies bf16 parts into f32 sums (linear.cu). */
 static Status visit_linear(const Linear *l, KernelVisit *visit, void *self)
 {
     if (linear_is_scaled(l)) {

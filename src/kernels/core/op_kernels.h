@@ -9,8 +9,7 @@
 typedef Status KernelVisit(void *self, const char *what, const KernelTable *t, int asked,
                            const void *call);
 
-/* Visits each product, or attention, of the call. Ops with a single kernel have nothing to
- * visit. */
+/* Visits each product, or attention, of the call. Ops with a single kernel have nothing to visit. */
 Status op_kernels_visit(OpId id, const void *args, KernelVisit *visit, void *self);
 
 /* A table's title in docs and its rows. */

@@ -6,10 +6,9 @@
 #include "kernels/dense/product.h"
 #include "kernels/moe/moe_product.h"
 
-/* The table holds wrappers of an op's functions that take untyped arguments; for an op of a family
- * they first make the view of its arguments. The compiler drops wrappers that the table does not
- * name. CPU functions are those of the Exec's instruction set. A GPU's Exec has no set: for ops
- * that run on the host there, it uses the base set. */
+/* The table holds wrappers of an op's functions that take untyped arguments; for an op of a family they first make the
+ * view of its arguments. The compiler drops wrappers that the table does not name. CPU functions are those of the
+ * Exec's instruction set. A GPU's Exec has no set: for ops that run on the host there, it uses the base set. */
 static const OpCpu *cpu_op(const Exec *ex, OpId id)
 {
     return &(ex->set != NULL ? ex->set : &op_set_base)->op[id];

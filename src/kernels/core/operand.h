@@ -99,8 +99,7 @@ Status operand_new(Arena *a, OperandKind kind, Dtype type, int rank, const int64
 Status operand_new_groups(Arena *a, OperandKind kind, Dtype type, int64_t d, int64_t rows,
                           int64_t groups, Operand *out);
 OperandGrid operand_grid_groups(const Operand *q, int64_t groups);
-/* The first column of group e, from the row offsets of all groups. Rows from `live` on do not
- * exist. */
+/* The first column of group e, from the row offsets of all groups. Rows from `live` on do not exist. */
 int64_t operand_group_start(const int32_t *offsets, int64_t e, int64_t live);
 
 /* For check functions: fails unless the kind is in the set `takes`, data is (rows, cols) (-1: any),

@@ -1,5 +1,4 @@
-/* tuner: see tuner.h. Which products have variants is decided by their launchers; this file knows no
- * vendor. */
+/* tuner: see tuner.h. Which products have variants is decided by their launchers; this file knows no vendor. */
 #include "kernels/core/tuner.h"
 
 #include "kernels/core/gpu_exec.h"

@@ -33,8 +33,7 @@ enum {
 enum { LINE_BYTES = 64 };
 _Static_assert(BLOCK_COLS % TILE_COLS == 0, "whole panels");
 
-/* A CPU that has AMX is slow at bf16 pairs (gemm_vector.h), even if the system refuses to enable
- * AMX. */
+/* A CPU that has AMX is slow at bf16 pairs (gemm_vector.h), even if the system refuses to enable AMX. */
 Status gemm_make(Arena *a, const Cpu *cpu, Gemm **out)
 {
     Gemm *g = NULL;
@@ -202,8 +201,7 @@ static int64_t part_size(int64_t n, int64_t parts, int64_t tile)
     return pieces(pieces(n, tile), parts) * tile;
 }
 
-/* First the cut with the most parts, then, among those, the one whose parts pack the fewest
- * lines. */
+/* First the cut with the most parts, then, among those, the one whose parts pack the fewest lines. */
 static Grid grid_of(const GemmArgs *g, Word word, int threads)
 {
     Grid best = { 0 };

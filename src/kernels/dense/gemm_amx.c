@@ -55,15 +55,13 @@ static void square_copy(float *to, const PackSource *o, int64_t line, int64_t k)
     }
 }
 
-/* Words of one step for 16 rows: `even` and `odd` are neighbours in memory, from two lines along
- * k. */
+/* Words of one step for 16 rows: `even` and `odd` are neighbours in memory, from two lines along k. */
 static inline Vector step_words(const uint16_t *even, const uint16_t *odd)
 {
     return (Vector)((VectorBits)widened(even) >> 16 | (VectorBits)widened(odd));
 }
 
-/* The same if neighbours in memory are rows: two lines along k are paired into words, and the
- * square is transposed. */
+/* The same if neighbours in memory are rows: two lines along k are paired into words, and the square is transposed. */
 static void square_turned(float *to, const PackSource *o, int64_t line, int64_t k)
 {
     const uint16_t *from = (const uint16_t *)o->data + k * o->ld + line;

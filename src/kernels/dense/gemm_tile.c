@@ -39,9 +39,8 @@ static inline void square_read_whole(Vector v[VECTOR_LANES], const PackSource *o
     for (int64_t i = 0; i < VECTOR_LANES; i++) memcpy(&v[i], from + i * o->ld * each, sizeof v[i]);
 }
 
-/* Packs lines whose neighbours in memory are neighbours along k: VECTOR_LANES lines at a time are
- * transposed. If a panel is narrower than a vector, each step writes past its end, and the next
- * step overwrites that. */
+/* Packs lines whose neighbours in memory are neighbours along k: VECTOR_LANES lines at a time are transposed. If a
+ * panel is narrower than a vector, each step writes past its end, and the next step overwrites that. */
 static inline __attribute__((always_inline)) void pack_along(float *to, const PackSource *o,
                                                              int64_t first, int64_t width)
 {
@@ -92,8 +91,7 @@ static inline __attribute__((always_inline)) void step_pack(float *to, const Pac
     }
 }
 
-/* Prefetches the rows of step k: the hardware does not predict a walk in short pieces over long
- * rows. */
+/* Prefetches the rows of step k: the hardware does not predict a walk in short pieces over long rows. */
 static inline __attribute__((always_inline)) void step_fetch(const PackSource *o, int64_t k,
                                                              int64_t line)
 {

@@ -132,8 +132,7 @@ typedef struct PackSource {
  * to VECTOR_LANES floats past the last panel, for which `to` must have room. */
 void panels_pack(float *to, const PackSource *from, int64_t width);
 
-/* A tile: the part of C, (rows, cols), that one panel of A (two for AMX) times one panel of B
- * gives. */
+/* A tile: the part of C, (rows, cols), that one panel of A (two for AMX) times one panel of B gives. */
 typedef struct Tile {
     const float *a, *b;
     int64_t words, rows, cols;
@@ -149,8 +148,7 @@ void tile_run(const Tile *t);
 
 /* Prefetches C, which is used only after the walk along k. */
 void tile_fetch(const Tile *t);
-/* Stores sums, whose rows are TILE_COLS apart, to C: rounds to its type, cuts off columns that C
- * lacks. */
+/* Stores sums, whose rows are TILE_COLS apart, to C: rounds to its type, cuts off columns that C lacks. */
 void tile_store(const Tile *t, const float *sums);
 
 /* c = from, or c += from if add; rounded once to `type`, bf16 or f16. */

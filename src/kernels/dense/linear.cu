@@ -169,8 +169,7 @@ static Status in_pieces(struct Exec *ex, const GemmArgs *g, bool more, void *bla
     return OK;
 }
 
-/* Runs rows [first, first + n) of N. An operand that all such calls read whole is split in the
- * first. */
+/* Runs rows [first, first + n) of N. An operand that all such calls read whole is split in the first. */
 static Status part_run(struct Exec *ex, const Product *p, const Split *s, int64_t first, int64_t n)
 {
     Product part = product_rows(p, first, n);

@@ -14,9 +14,8 @@ uint32_t product_alignment(const void *at)
     return bytes;
 }
 
-/* Alignments are part of the key, because they decide which algorithms the library may propose.
- * Bits of `kinds`: 0 and 1 transpositions, 2 beta, 3 and 4 types, from 8 on the four alignments, from
- * 40 on scales and 8-bit types. */
+/* Alignments are part of the key, because they decide which algorithms the library may propose. Bits of `kinds`: 0 and
+ * 1 transpositions, 2 beta, 3 and 4 types, from 8 on the four alignments, from 40 on scales and 8-bit types. */
 static ChoiceKey key_of(const ProductCall *call)
 {
     const GemmArgs *g = call->g;
@@ -28,8 +27,7 @@ static ChoiceKey key_of(const ProductCall *call)
     return (ChoiceKey){ g->m, g->n, g->k, g->a.ld, g->b.ld, g->c.ld, kinds };
 }
 
-/* Keeps the proposals that can be launched. A failed launch leaves an error in the runtime, which
- * is cleared. */
+/* Keeps the proposals that can be launched. A failed launch leaves an error in the runtime, which is cleared. */
 static void keep_launchable(ProductCall *call, ProductAlgos *legal)
 {
     int kept = 0;

@@ -33,8 +33,7 @@ typedef struct ProductLibrary {
     Status (*launch)(ProductCall *call, const uint64_t *algo);
 } ProductLibrary;
 
-/* r: what beta C reads. It has the layout of C, but may be other memory. workspace: DENSE_WORKSPACE
- * bytes. */
+/* r: what beta C reads. It has the layout of C, but may be other memory. workspace: DENSE_WORKSPACE bytes. */
 struct ProductCall {
     const ProductLibrary *library;
     struct Exec *ex;

@@ -131,8 +131,7 @@ Status dense_run_each(Exec *ex, const GemmArgs *g, const void *r, int64_t count,
 
 /* Grouped products */
 
-/* Kernels on tensor cores read and write packs of 16 bytes: rows must begin at multiples of
- * them. */
+/* Kernels on tensor cores read and write packs of 16 bytes: rows must begin at multiples of them. */
 static bool packs_fit(const GroupedCall *c, KernelWhy *why)
 {
     bool fit = (uintptr_t)c->a->data.data % PACK_BYTES == 0;
@@ -177,8 +176,7 @@ OpRun moe_product_hopper, moe_product_mma, moe_product_matrix, moe_product_plain
 OpRun moe_weight_hopper, moe_weight_mma, moe_weight_matrix, moe_weight_plain;
 OpRun muon_square_hopper, muon_square_mma, muon_square_matrix, muon_square_plain;
 
-/* The candidates of a family of grouped products: the same kernels, each with the family's
- * epilogue. */
+/* The candidates of a family of grouped products: the same kernels, each with the family's epilogue. */
 /* clang-format off */
 #define GROUPED_ROWS(family, rate)                                                                 \
     { .name = "hopper", .vendor = VENDOR_NVIDIA, .capability_least = 90, .capability_most = 90,    \

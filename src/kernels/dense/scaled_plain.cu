@@ -45,8 +45,7 @@ static Side side_of(const ScaledSide &s, int64_t rows, int64_t k)
                  along_k };
 }
 
-/* to[l][i] = element (first + i, l0 + l), 0 outside. Neighbouring threads read neighbouring
- * terms. */
+/* to[l][i] = element (first + i, l0 + l), 0 outside. Neighbouring threads read neighbouring terms. */
 static __device__ __forceinline__ void tile_load(float (*to)[TILE + 1], const Side &x,
                                                  int64_t first, int64_t l0)
 {

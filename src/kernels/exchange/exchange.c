@@ -58,8 +58,7 @@ ExchangeKind exchange_choose(const ExchangeShape *s)
 
 static double bytes_of(const Tensor *t) { return t->data == NULL ? 0 : (double)tensor_bytes(t); }
 
-/* A fraction (ranks - 1) / ranks of the rows crosses links. Memory traffic counts rows on both
- * sides. */
+/* A fraction (ranks - 1) / ranks of the rows crosses links. Memory traffic counts rows on both sides. */
 OpCost exchange_copied(const ExchangeLoad *load)
 {
     double rows = load->received, ranks = (double)load->ranks;
@@ -218,9 +217,8 @@ Status exchange_collective_check(const Collective *a)
     return op_expect("exchange_collective", "out", &a->out, want, tensor_cols(&a->in), a->in.dtype);
 }
 
-/* OpCost.size is the bytes of the whole (gathered) tensor, as formulas for collectives expect.
- * Links carry (ranks - 1) / ranks of it in a gather or a reduce-scatter, and twice that in an
- * all-reduce. */
+/* OpCost.size is the bytes of the whole (gathered) tensor, as formulas for collectives expect. Links carry (ranks - 1)
+ * / ranks of it in a gather or a reduce-scatter, and twice that in an all-reduce. */
 OpCost exchange_collective_cost(const Collective *a)
 {
     double in = bytes_of(&a->in), out = bytes_of(&a->out), whole = in > out ? in : out;

@@ -33,10 +33,9 @@
 struct Exec;
 struct OpCost;
 
-/* offset[n][i]: the row in which token n goes to the i-th of its ranks, in the order of ranks. It
- * is rank * C + the number of earlier tokens that go to that rank. -1: the token has no i-th rank,
- * or its rank had no room (then overflow is set). For a compact kind C = N, because only the
- * receiver's total is bounded. */
+/* offset[n][i]: the row in which token n goes to the i-th of its ranks, in the order of ranks. It is rank * C + the
+ * number of earlier tokens that go to that rank. -1: the token has no i-th rank, or its rank had no room (then
+ * overflow is set). For a compact kind C = N, because only the receiver's total is bounded. */
 typedef struct ExchangePlace {
     Tensor index;    /* in  (N, K) i32; with `elsewhere` -1 means no expert, and so no rank */
     Tensor offset;   /* out (N, K) i32 */
@@ -56,8 +55,7 @@ typedef struct ExchangeShape {
 
 static inline int64_t exchange_hosts(const ExchangeShape *s) { return s->ranks / s->inside; }
 
-/* Hierarchical kinds only: where the L rows go that came to this relay, L / hosts from each
- * host. */
+/* Hierarchical kinds only: where the L rows go that came to this relay, L / hosts from each host. */
 typedef struct ExchangeRelay {
     Tensor offset;   /* (L, K) i32: as ExchangePlace.offset, among the ranks of this host */
     int64_t inside;  /* ranks on each host */
@@ -75,8 +73,7 @@ typedef struct ExchangeDispatch {
      * begin, and last the number of rows that came here. Written if index is given, else read */
     Tensor first;
     ExchangeRelay relay; /* add: written if index is given, else read */
-    /* add (1) f32, optional, with index: 1 if a relay, or the receiver of a compact kind, had no
-     * room for a row */
+    /* add (1) f32, optional, with index: 1 if a relay, or the receiver of a compact kind, had no room for a row */
     Tensor overflow;
     Operand rows; /* out (M, D), as x */
     /* out (M, K) i32, optional: index among this rank's experts; -1: on another rank */
@@ -196,9 +193,8 @@ extern const ExchangeDesc *const exchange_kinds[EXCHANGE_KINDS];
 #include "kernels/exchange/exchange.def"
 #undef EXCHANGE
 
-/* The mean number of different ranks that a token goes to. e experts lie in `groups` equal groups;
- * k of them, chosen uniformly without repetition, lie in groups (1 - C(e - e/groups, k) / C(e, k))
- * groups. */
+/* The mean number of different ranks that a token goes to. e experts lie in `groups` equal groups; k of them, chosen
+ * uniformly without repetition, lie in groups (1 - C(e - e/groups, k) / C(e, k)) groups. */
 double exchange_distinct(int64_t experts, int64_t top_k, int64_t groups);
 
 /* Can this kind be used for these ranks? A kind that stores into peer memory needs one host. */

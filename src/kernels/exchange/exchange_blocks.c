@@ -31,8 +31,7 @@ static void copy_row(const Tensor *rows, int64_t to, const Tensor *x, int64_t fr
                row);
 }
 
-/* Block r of the packed rows has the tokens for rank r; `first` is the first expert of that
- * rank. */
+/* Block r of the packed rows has the tokens for rank r; `first` is the first expert of that rank. */
 Status exchange_pack(Exec *ex, const ExchangeDispatch *a, const ExchangeRows *out)
 {
     int64_t N = a->x.data.dim[0], K = tensor_cols(&a->offset);

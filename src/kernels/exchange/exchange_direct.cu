@@ -203,8 +203,7 @@ static __device__ __forceinline__ void add_all(Sum<T, WIDE> &s, const Packed<T, 
     for (int i = 0; i < HELD; i++) add_pack(v[i], s.v[i]);
 }
 
-/* Adds a token's rows from all its ranks. The rows of SOURCES ranks are loaded before any is
- * added. */
+/* Adds a token's rows from all its ranks. The rows of SOURCES ranks are loaded before any is added. */
 template <typename T, bool WIDE>
 static __device__ __forceinline__ void add_sources(const Load<T> &a, const Peers &r, PeerRow f,
                                                    int64_t col, Sum<T, WIDE> &sum)

@@ -145,8 +145,7 @@ static Status check_groups(const char *op, const ExchangeGroups *g, int64_t rank
                 (long long)ranks, (long long)inside, near, far);
 }
 
-/* Runs exchange_place directly on the backend, as exchange_unpack does, with a workspace at
- * `at`. */
+/* Runs exchange_place directly on the backend, as exchange_unpack does, with a workspace at `at`. */
 static Status make_offsets(Exec *ex, const ExchangePlace *p, void *at)
 {
     void *own = ex->workspace;

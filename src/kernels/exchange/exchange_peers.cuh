@@ -47,8 +47,7 @@ template <typename V> static __device__ __forceinline__ V load_volatile(const V 
     return *const_cast<const volatile V *>(at);
 }
 
-/* Waits until the flag is at least `epoch`. False: the deadline has passed, or the host has given
- * up. */
+/* Waits until the flag is at least `epoch`. False: the deadline has passed, or the host has given up. */
 static __device__ bool flag_wait(const Windows &w, const uint32_t *flag, uint32_t epoch, int rank)
 {
     volatile CommSpin *spin = w.spin;

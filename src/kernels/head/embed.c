@@ -96,9 +96,8 @@ static void embed_add_columns(const EmbedBwd *a, int64_t first, int64_t end)
     }
 }
 
-/* Each thread owns a range of columns and walks all tokens in order. So rows of one id are added in
- * the same order for any number of threads. Ranges are whole cache lines: no two threads write
- * one. */
+/* Each thread owns a range of columns and walks all tokens in order. So rows of one id are added in the same order for
+ * any number of threads. Ranges are whole cache lines: no two threads write one. */
 Status embed_bwd_cpu(Exec *ex, const EmbedBwd *a)
 {
     enum { LINE = 16 };

@@ -163,9 +163,8 @@ static __device__ __forceinline__ void row_add(float *row, const float (&sum)[P]
     store<WIDE>(row, v);
 }
 
-/* What to do after each token of a tile. If a run, or this tile's part of it, ends there, it is
- * stored in `to` or added to it. If the run continues, `to` is NULL. Sums of ids outside the table
- * are dropped. */
+/* What to do after each token of a tile. If a run, or this tile's part of it, ends there, it is stored in `to` or
+ * added to it. If the run continues, `to` is NULL. Sums of ids outside the table are dropped. */
 struct TileToken {
     int32_t token;
     bool ends, adds;

@@ -1,5 +1,4 @@
-/* head_loss: check, cost and CPU version. head_products and the sizes of chunks serve the GPU,
- * too. */
+/* head_loss: check, cost and CPU version. head_products and the sizes of chunks serve the GPU, too. */
 #include "kernels/head/head_private.h"
 
 #include "kernels/core/cpu_math.h"
@@ -144,8 +143,7 @@ typedef struct RowSum {
     double sum, at_target;
 } RowSum;
 
-/* Turns a row of logits into e^(logit - max) and returns their sum. Pieces are summed in f32, the
- * row in double. */
+/* Turns a row of logits into e^(logit - max) and returns their sum. Pieces are summed in f32, the row in double. */
 static double row_exponentials(float *row, int64_t V, float max)
 {
     double sum = 0;
@@ -162,8 +160,7 @@ static double row_exponentials(float *row, int64_t V, float max)
     return sum;
 }
 
-/* Turns a row of logits into exponentials. A target elsewhere in the vocabulary counts as logit
- * 0. */
+/* Turns a row of logits into exponentials. A target elsewhere in the vocabulary counts as logit 0. */
 static RowSum row_sum(float *row, int64_t V, int64_t target)
 {
     RowSum r = { .max = max_f32(row, V) };
@@ -187,8 +184,7 @@ static void row_gradient(const float *row, const Tensor *to, int64_t at, int64_t
     }
 }
 
-/* Fills *s for the rows of a chunk, and adds up over ranks. Logits stay as they are. space: as
- * below. */
+/* Fills *s for the rows of a chunk, and adds up over ranks. Logits stay as they are. space: as below. */
 static Status share_sums(Exec *ex, const HeadLoss *a, const Tensor *logits, int64_t first,
                          const HeadShare *s, float *space)
 {

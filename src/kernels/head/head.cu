@@ -235,8 +235,7 @@ static __global__ __launch_bounds__(THREADS) void head_split_kernel(const SplitR
     row_gradient(row, row, target - a.first, all, counts ? *a.rows.scale : 0.0f);
 }
 
-/* loss_sum += scale * sum of losses: one block, each thread every THREADS-th token, then the
- * threads in a tree. */
+/* loss_sum += scale * sum of losses: one block, each thread every THREADS-th token, then the threads in a tree. */
 static __global__ __launch_bounds__(THREADS) void head_sum_kernel(const float *loss,
                                                                   const float *scale,
                                                                   float *loss_sum, int64_t n)

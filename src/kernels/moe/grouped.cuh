@@ -140,8 +140,7 @@ typedef struct Groups {
     const int32_t *pool;    /* the first row in a pool, or NULL */
     int64_t bound, experts;
 
-    /* The first row of group e; for e == experts the end of the last group. Rows from `live` on do
-     * not exist. */
+    /* The first row of group e; for e == experts the end of the last group. Rows from `live` on do not exist. */
     __device__ __forceinline__ int64_t first(int64_t e) const
     {
         int64_t rows = live == NULL ? bound : min(bound, (int64_t)*live);
@@ -309,8 +308,7 @@ template <typename T> struct Source {
     }
 };
 
-/* Finds the tile of rows with this number; false: there is none. All threads of a block must call
- * it. */
+/* Finds the tile of rows with this number; false: there is none. All threads of a block must call it. */
 static __device__ bool find_rows(const Groups &g, int64_t number, GroupTile *t)
 {
     __shared__ GroupTile found;

@@ -21,8 +21,7 @@ static void add_weighted(const Tensor *t, int64_t first, int64_t n, float weight
     for (int64_t d = 0; d < n; d++) sum[d] += weight * row[d];
 }
 
-/* Columns [d0, d0 + n) of one token. Everything is read before y is written: y may be the
- * residual. */
+/* Columns [d0, d0 + n) of one token. Everything is read before y is written: y may be the residual. */
 static void combine_piece(const MoeCombine *a, int64_t token, int64_t d0, int64_t n)
 {
     int64_t D = tensor_cols(&a->y), K = moe_combine_slots(a);

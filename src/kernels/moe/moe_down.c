@@ -160,9 +160,8 @@ static Status down_backward_check(const void *args, int64_t R)
     return weight_check(a);
 }
 
-/* row_bytes: for each row pre is read, dpre and wact are written, and a weight and its gradient.
- * The gradient of a slot without a row is 0: if there may be such slots, dweight is cleared
- * first. */
+/* row_bytes: for each row pre is read, dpre and wact are written, and a weight and its gradient. The gradient of a
+ * slot without a row is 0: if there may be such slots, dweight is cleared first. */
 MoeProduct moe_down_bwd_input_view(const MoeDownBwdInput *a)
 {
     bool some_without = a->rows.device != NULL && a->row_slot.data != NULL;

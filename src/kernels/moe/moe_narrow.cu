@@ -25,8 +25,7 @@ template <typename Types, bool PLAIN> struct UpNarrow : UpForward<Types, PLAIN> 
     }
 };
 
-/* kept: pre, which is read; rows and columns: dpre; inner: wact, in columns. dpre has the format of
- * dy. */
+/* kept: pre, which is read; rows and columns: dpre; inner: wact, in columns. dpre has the format of dy. */
 template <typename Types, bool CLAMPED> struct DownNarrow : DownBackward<Types, CLAMPED> {
     static constexpr bool NARROW = true;
     typedef typename std::conditional<std::is_same<typename Types::A, E5M2Bits>::value, E5M2,

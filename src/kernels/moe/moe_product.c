@@ -37,8 +37,7 @@ static bool gathers(const MoeProduct *p)
     return p->row_token != NULL && p->row_token->data != NULL;
 }
 
-/* The product of a tile of 8-bit rows; c as tile_gemm has it. Only a stored product reads rows of a
- * pool. */
+/* The product of a tile of 8-bit rows; c as tile_gemm has it. Only a stored product reads rows of a pool. */
 static ScaledArgs tile_scaled(const MoeProduct *p, const MoeTile *tile, const GemmArgs *g)
 {
     const int32_t *index = gathers(p) ? p->row_token->data : NULL;

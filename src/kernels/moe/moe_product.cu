@@ -2,8 +2,7 @@
  * and their launchers. */
 #include "kernels/moe/moe_product.cuh"
 
-/* Bytes for the largest number of shares that any kernel leaves; only the backward pass has
- * shares. */
+/* Bytes for the largest number of shares that any kernel leaves; only the backward pass has shares. */
 extern "C" size_t moe_product_gpu_workspace(const struct Exec *ex, const MoeProduct *p)
 {
     const bool shares = p->epilogue == MOE_SWIGLU_BACKWARD;

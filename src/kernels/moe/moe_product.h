@@ -55,8 +55,7 @@ static inline bool moe_product_biased(const MoeProduct *p)
     return p->bias != NULL && p->bias->data != NULL;
 }
 
-/* The type of values whose 8-bit form is stored: that of a plain one among these, or what f32 says.
- * c may be NULL. */
+/* The type of values whose 8-bit form is stored: that of a plain one among these, or what f32 says. c may be NULL. */
 Dtype moe_act_type(const Operand *a, const Operand *b, const Operand *c, bool f32);
 /* For checks: q, what an epilogue reads or writes, is (rows, cols), plain of type act or 8-bit. */
 Status moe_result_check(const char *op, const char *port, const Operand *q, int64_t rows,
@@ -95,8 +94,7 @@ size_t moe_narrow_workspace(const struct Exec *ex, const MoeProduct *p, size_t s
 }
 #endif
 
-/* A grouped product as candidates see it: everything that decides which kernel runs it
- * (product_kernels.c). */
+/* A grouped product as candidates see it: everything that decides which kernel runs it (product_kernels.c). */
 enum { GROUPED_AT = 5, GROUPED_HOPPER_EXPERTS = 4096 };
 typedef struct GroupedCall {
     const Operand *a, *b;

@@ -24,8 +24,7 @@ static bool count_slots(const MoeSort *a, int64_t room, int32_t *next)
     for (int64_t e = 0; e <= E; e++) {
         offsets[e] = (int32_t)(total < room ? total : room);
         if (e == E) break;
-        /* Counts become first rows. next[e] may lie above `room`: the caller drops rows from there
-         * on. */
+        /* Counts become first rows. next[e] may lie above `room`: the caller drops rows from there on. */
         int32_t n = next[e];
         next[e] = (int32_t)total;
         total += n;

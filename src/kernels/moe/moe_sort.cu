@@ -119,8 +119,7 @@ static __device__ void write_offsets(const Sort &s, const int32_t *start, int32_
     if (s.top != NULL) *s.top = *s.begin + min(total, s.room);
 }
 
-/* Places the warp's slots [first, end), WARP at a time, in order. next: the warp's next row of each
- * expert. */
+/* Places the warp's slots [first, end), WARP at a time, in order. next: the warp's next row of each expert. */
 static __device__ void place(const Sort &s, int32_t *next, int64_t first, int64_t end)
 {
     int32_t lane = threadIdx.x % WARP;

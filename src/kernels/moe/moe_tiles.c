@@ -44,8 +44,7 @@ static int64_t group_rows(const Groups *g, int64_t e)
     return group_first(g, e + 1) - group_first(g, e);
 }
 
-/* Offsets are another op's data, so they are checked: a wrong one would write over other experts'
- * rows. */
+/* Offsets are another op's data, so they are checked: a wrong one would write over other experts' rows. */
 static Status groups_of(const MoeTiles *t, Groups *out)
 {
     Groups g = { .offsets = t->offsets->data, .live = t->rows->bound };
@@ -71,8 +70,7 @@ static Status groups_of(const MoeTiles *t, Groups *out)
     return OK;
 }
 
-/* One thread's walk over all tiles. It runs the tiles whose middle lies in its share of the
- * work. */
+/* One thread's walk over all tiles. It runs the tiles whose middle lies in its share of the work. */
 typedef struct Walk {
     int64_t total, done, thread, threads; /* total and done: work, in rows or row-columns */
 } Walk;
@@ -107,9 +105,8 @@ Status moe_tiles_run(Exec *ex, const MoeTiles *t)
     Groups g;
     TRY(groups_of(t, &g));
     if (g.total == 0) return OK;
-    /* The error record belongs to one thread, and no thread may leave the region early. So the
-     * first failure is copied out and adopted by the caller. Only failures enter the critical
-     * section. */
+    /* The error record belongs to one thread, and no thread may leave the region early. So the first failure is copied
+     * out and adopted by the caller. Only failures enter the critical section. */
     Status status = OK;
     char text[512] = "";
 #pragma omp parallel num_threads(ex->threads)
@@ -142,8 +139,7 @@ Status moe_tokens_check(const char *op, const Tensor *row_token, const MoeTile *
     return OK;
 }
 
-/* Copies only the tile's columns. Without an index it returns the tensor's own memory and no copy
- * is made. */
+/* Copies only the tile's columns. Without an index it returns the tensor's own memory and no copy is made. */
 Status moe_gather(const char *op, const Tensor *t, const Tensor *row_token, const MoeTile *tile,
                   void *buffer, MoeRead *out)
 {

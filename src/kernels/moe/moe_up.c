@@ -1,6 +1,5 @@
-/* moe_up: the experts' first product, followed by SwiGLU (moe_product.c runs it). The
- * pre-activation is rounded to bf16 when it is stored; act is computed from the unrounded f32
- * values. */
+/* moe_up: the experts' first product, followed by SwiGLU (moe_product.c runs it). The pre-activation is rounded to
+ * bf16 when it is stored; act is computed from the unrounded f32 values. */
 #include "kernels/core/cpu_math.h"
 #include "kernels/moe/moe_product.h"
 #include "kernels/moe/moe_tiles.h"

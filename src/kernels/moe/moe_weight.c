@@ -100,8 +100,7 @@ static Status scaled_tile_run(Exec *ex, const MoeSum *s, const MoeTile *tile, ch
     return tile->n == 0 ? OK : scaled_run(ex, &scaled, space);
 }
 
-/* A column range of D is rows of dW2 and columns of dW1. `column` is where it begins in both
- * cases. */
+/* A column range of D is rows of dW2 and columns of dW1. `column` is where it begins in both cases. */
 static Status sum_tile_run(Exec *ex, const void *args, const MoeTile *tile, char *space)
 {
     const MoeSum *s = args;
@@ -125,8 +124,7 @@ static Status sum_tile_run(Exec *ex, const void *args, const MoeTile *tile, char
     return OK;
 }
 
-/* Chunks add to dw (beta 1), so an overwriting call clears it first; experts without rows are then
- * 0 as well. */
+/* Chunks add to dw (beta 1), so an overwriting call clears it first; experts without rows are then 0 as well. */
 Status moe_weight_cpu(Exec *ex, const MoeSum *s)
 {
     int64_t D = token_width(s);

@@ -1,10 +1,8 @@
-/* moe_weight: the weight gradients (moe_product.h) of plain operands, as a policy of
- * grouped.cuh. */
+/* moe_weight: the weight gradients (moe_product.h) of plain operands, as a policy of grouped.cuh. */
 #include "kernels/moe/moe_weight.cuh"
 
-/* A is the operand that gives the rows of the result, B its columns; the result is f32. m and n are
- * the sizes of one expert's dw. The depth of a tile is the number of the expert's rows, which
- * differs from expert to expert. */
+/* A is the operand that gives the rows of the result, B its columns; the result is f32. m and n are the sizes of one
+ * expert's dw. The depth of a tile is the number of the expert's rows, which differs from expert to expert. */
 template <typename Types, bool TOKEN_FIRST> struct WeightSum : SumResult<Types> {
     typedef typename Types::A A;
     typedef typename Types::B B;

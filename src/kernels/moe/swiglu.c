@@ -79,8 +79,7 @@ size_t swiglu_bwd_workspace(const Exec *ex, const SwigluBwd *a)
     return quant_out_workspace(ex, &a->quant, &a->dgu);
 }
 
-/* dgu may be gu: both pieces are read into buffers, or read element by element, before they are
- * written. */
+/* dgu may be gu: both pieces are read into buffers, or read element by element, before they are written. */
 static void swiglu_backward_piece(const SwigluBwd *a, int64_t row, int64_t f, int64_t col,
                                   int64_t n)
 {

@@ -66,8 +66,7 @@ static __device__ __forceinline__ void load_weight(const float *w, int64_t i, fl
     for (int k = 0; k < P; k++) out[k] = 1;
 }
 
-/* Loads the V packs of a row that a thread holds: from column `first` on, every blockDim.x-th
- * pack. */
+/* Loads the V packs of a row that a thread holds: from column `first` on, every blockDim.x-th pack. */
 template <typename T, bool WIDE, int V>
 static __device__ __forceinline__ void span_fetch(Packed<T, WIDE> (&v)[V], const T *row,
                                                   int64_t first, int64_t end)
@@ -301,8 +300,7 @@ static __device__ __forceinline__ void pack_ask(const Backward<T> &a, Packed<T, 
     copy_chunk(shared_address(to + pack_at(DRES, k)), a.dres + r.at + c, inside);
 }
 
-/* Writes the block's row of the workspace: for each column the sum of the threads' shares, in
- * order. */
+/* Writes the block's row of the workspace: for each column the sum of the threads' shares, in order. */
 template <int P>
 static __device__ __forceinline__ void shares_join(float *shares, const float (&dw)[PER][P],
                                                    float *part, int64_t d)
@@ -413,8 +411,7 @@ static __global__ __launch_bounds__(ROWS_THREADS) void rmsnorm_bwd_span_kernel(B
             dx[0] += rstd * w[0] * dy[0] - shrink * x[0];
             store<false>(a.dx + r.x + col, dx);
             if (a.part == NULL) continue;
-            /* The block's first row overwrites what the workspace held. Each thread meets only its
-             * own columns. */
+            /* The block's first row overwrites what the workspace held. Each thread meets only its own columns. */
             float *part = a.part + blockIdx.x * d + col;
             *part = (row < gridDim.x ? 0 : *part) + dy[0] * x[0] * rstd;
         }

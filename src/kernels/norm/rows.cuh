@@ -34,8 +34,7 @@ static __device__ __forceinline__ void fetch(Packed<T, WIDE> &to, const T *at)
     to.bits = read_const(reinterpret_cast<const typename Packed<T, WIDE>::Bits *>(at));
 }
 
-/* For data that is not read again while it would be in caches, and for data that this thread will
- * overwrite. */
+/* For data that is not read again while it would be in caches, and for data that this thread will overwrite. */
 template <typename T, bool WIDE>
 static __device__ __forceinline__ void fetch_once(Packed<T, WIDE> &to, const T *at)
 {
@@ -82,8 +81,7 @@ static __device__ __forceinline__ void add_pack(const Packed<T, WIDE> &from, flo
     for (int k = 0; k < P; k++) sum[k] += v[k];
 }
 
-/* A grid for n rows of `packs` packs: x lies along a row, y over rows. A thread takes one pack of
- * EACH rows. */
+/* A grid for n rows of `packs` packs: x lies along a row, y over rows. A thread takes one pack of EACH rows. */
 struct RowGrid {
     dim3 grid, block;
 };
@@ -118,11 +116,10 @@ static __device__ __forceinline__ void row_groups(int64_t n, int64_t d, F run)
     }
 }
 
-/* Sum over the blockDim.x threads of a row: a power of two below a warp, or whole warps. All of
- * them get the same result, in an order that depends on blockDim.x alone. All threads of the block
- * must call it. `room`: shared memory for BLOCK_WARPS numbers; two consecutive calls need different
- * rooms. APART: rows of a block do not wait for each other, because each has its own barrier. A
- * block has 15 of these barriers, so it may have at most 15 rows. */
+/* Sum over the blockDim.x threads of a row: a power of two below a warp, or whole warps. All of them get the same
+ * result, in an order that depends on blockDim.x alone. All threads of the block must call it. `room`: shared memory
+ * for BLOCK_WARPS numbers; two consecutive calls need different rooms. APART: rows of a block do not wait for each
+ * other, because each has its own barrier. A block has 15 of these barriers, so it may have at most 15 rows. */
 template <bool APART = false> static __device__ __forceinline__ float row_sum(float v, float *room)
 {
     int lanes = (int)blockDim.x, warps = lanes / WARP;

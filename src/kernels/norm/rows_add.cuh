@@ -7,9 +7,8 @@
 
 enum { ADD_SIDE = 32 }; /* columns of a block, and rows of threads that share a column's sum */
 
-/* to += the sum of part (blocks, d) over blocks. Threads along x are neighbouring columns. Row k of
- * the threads adds blocks k, k + ADD_SIDE, and so on; then the first row adds the rows' sums in
- * order. */
+/* to += the sum of part (blocks, d) over blocks. Threads along x are neighbouring columns. Row k of the threads adds
+ * blocks k, k + ADD_SIDE, and so on; then the first row adds the rows' sums in order. */
 static __global__ void rows_add_kernel(const float *part, float *to, int64_t blocks, int64_t d)
 {
     __shared__ float sums[ADD_SIDE][ADD_SIDE];

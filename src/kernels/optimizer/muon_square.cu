@@ -94,8 +94,7 @@ template <typename Types, bool ALONG> struct Square : Types {
         for (int k = 0; k < N; k++) x[k] = factor * v[k] + (add != NULL ? linear * e[k] : 0.0f);
         put<Types::WIDE>(out + (t.first + i) * n + c, n - c, x);
         if (t.col == row_of(t)) return 0;
-        /* Left of the diagonal all N columns exist. Threads with neighbouring rows write neighbours
-         * here. */
+        /* Left of the diagonal all N columns exist. Threads with neighbouring rows write neighbours here. */
         T *turned = out + (t.expert * n + c) * n + r;
 #pragma unroll
         for (int k = 0; k < N; k++) turned[k * n] = from_f32<T>(x[k]);

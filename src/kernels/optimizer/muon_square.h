@@ -22,8 +22,7 @@ typedef struct MuonSquare {
 extern "C" {
 #endif
 
-/* Runs the first kernel that can (product_kernels.c). The bits of one result do not depend on the
- * others. */
+/* Runs the first kernel that can (product_kernels.c). The bits of one result do not depend on the others. */
 Status muon_square_gpu(struct Exec *ex, const MuonSquare *s);
 
 #ifdef __cplusplus

@@ -111,8 +111,7 @@ Status clip_scale_cpu(Exec *ex, const ClipScale *a)
     return OK;
 }
 
-/* clip is declared as partly written, so that the guard ignores it: NaN there means a skipped
- * step. */
+/* clip is declared as partly written, so that the guard ignores it: NaN there means a skipped step. */
 OP_PORTS(clip_scale, IN(ClipScale, sum), OUT(ClipScale, norm), OUT_PART(ClipScale, clip),
          IN_OPT(ClipScale, overflow), IN_OPT(ClipScale, scale), IN_OPT(ClipScale, limit));
 

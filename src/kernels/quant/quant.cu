@@ -29,8 +29,7 @@ extern "C" size_t quantize_gpu_workspace(const struct Exec *, const void *args)
 
 static int64_t matrices_of(const Tensor *t) { return t->rank == 3 ? t->dim[0] : 1; }
 
-/* The job of one or both operands of a call, in blocks of shape S. `space` begins with the amax of
- * quant. */
+/* The job of one or both operands of a call, in blocks of shape S. `space` begins with the amax of quant. */
 template <typename S>
 static quant::Job job_of(const Quantize *a, bool rows, bool columns, void *space)
 {

@@ -46,9 +46,8 @@ typedef struct Quantize {
     const char *of; /* for errors: the product whose operand x is; NULL: not known */
 } Quantize;
 
-/* 8-bit copies of an output, for ops that make what products read: what quantize makes of the plain
- * output (N, D) in its type, bit by bit. The plain output may then be absent: it has a shape and a
- * type, but no data. */
+/* 8-bit copies of an output, for ops that make what products read: what quantize makes of the plain output (N, D) in
+ * its type, bit by bit. The plain output may then be absent: it has a shape and a type, but no data. */
 typedef struct QuantOut {
     Operand rows, columns; /* out (N, D) and (D, N), each optional, as in Quantize */
     bool pow2;

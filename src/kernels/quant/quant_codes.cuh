@@ -49,8 +49,7 @@ template <typename C, bool PACKED_A> struct Codes {
         return isnan(v) ? v : v * scale[row * cols + col / TILE];
     }
 
-    /* Lanes along a row have the same rows. Each finds some of them, and the others get them from
-     * it. */
+    /* Lanes along a row have the same rows. Each finds some of them, and the others get them from it. */
     template <typename S>
     __device__ __forceinline__ void load(const Job &job, const Strip &s, const Place<S> &at,
                                          int64_t col, Patch &p) const

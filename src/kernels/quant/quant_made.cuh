@@ -113,8 +113,7 @@ template <typename G> struct Made {
     }
 };
 
-/* Can the copies of an output be made without the plain one? Their scales must lie in one block of
- * threads. */
+/* Can the copies of an output be made without the plain one? Their scales must lie in one block of threads. */
 static inline bool made_fits(const QuantOut &q_out, const Tensor *plain)
 {
     const Operand *rows = &q_out.rows, *columns = &q_out.columns;

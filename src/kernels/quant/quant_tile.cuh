@@ -267,8 +267,7 @@ static __device__ __forceinline__ bool row_scale_make(const Job &job, int64_t co
     return !(sh.row_scale[k].x >= LEAST_SCALE);
 }
 
-/* The same for columns. A strip that makes no columns may lie where columns without rows are: their
- * scale is 1. */
+/* The same for columns. A strip that makes no columns may lie where columns without rows are: their scale is 1. */
 template <typename F, typename S>
 static __device__ __forceinline__ bool column_scale_make(const Job &job, int64_t col, Shared &sh)
 {
@@ -390,8 +389,7 @@ static __device__ __forceinline__ float patch_at(const Patch &p, int i, int k)
     return __uint_as_float(k % 2 == 0 ? word << 16 : word & 0xFFFF0000u);
 }
 
-/* Keeps the compiler from holding what it computed from the patch: that would take twice the
- * registers. */
+/* Keeps the compiler from holding what it computed from the patch: that would take twice the registers. */
 static __device__ __forceinline__ void patch_forget(Patch &p)
 {
 #pragma unroll
@@ -416,8 +414,7 @@ static __device__ __forceinline__ uint4 pack_read(const Rounded *x)
     return word;
 }
 
-/* Lanes along a row have the same rows. Each reads the tokens of some of them, and the others get
- * them from it. */
+/* Lanes along a row have the same rows. Each reads the tokens of some of them, and the others get them from it. */
 template <typename T, typename S>
 static __device__ __forceinline__ void
 patch_gather(const Job &job, const Strip &s, const Place<S> &at, const T *x, int live, Patch &p)
@@ -461,8 +458,7 @@ static __device__ __forceinline__ void patch_load(const Job &job, const T *x, co
         if (!inside) p.word[i] = make_uint4(0, 0, 0, 0);
 }
 
-/* A source of numbers: a tensor. number() is that of a strip's row r; with PACKED a thread can load
- * its patch. */
+/* A source of numbers: a tensor. number() is that of a strip's row r; with PACKED a thread can load its patch. */
 template <typename T, bool PACKED_A> struct Values {
     typedef quant::Patch Patch;
     static constexpr bool PACKED = PACKED_A;
@@ -639,9 +635,8 @@ static __device__ __forceinline__ void columns_write(const Job &job, int64_t col
 
 /* ---- the kernels ---- */
 
-/* Where a block is, and the strip of this thread's rows: a warp has rows of one strip. Blocks are
- * short, so what stands before their first load counts: 64-bit divisions and a barrier cost 15 % on
- * an H200. */
+/* Where a block is, and the strip of this thread's rows: a warp has rows of one strip. Blocks are short, so what
+ * stands before their first load counts: 64-bit divisions and a barrier cost 15 % on an H200. */
 typedef struct Begin {
     int64_t col;
     Strip strip;
@@ -664,8 +659,7 @@ template <typename S> static __device__ __forceinline__ Begin block_open(const J
     return b;
 }
 
-/* The block's largest magnitudes. Returns: must it be written number by number? Without
- * X::PACKED it must always. */
+/* The block's largest magnitudes. Returns: must it be written number by number? Without X::PACKED it must always. */
 template <typename X, typename S, bool ROWS, bool COLUMNS>
 static __device__ __forceinline__ bool block_most(const Job &job, const X &x, const Begin &b,
                                                   Shared &sh, typename X::Patch &p)

@@ -1,6 +1,5 @@
-/* scale: kernels that multiply each row by its factor. Both directions are bound by memory. Threads
- * are laid out along a row if rows are wide. In backward the threads of a row sum over it, in one
- * order. */
+/* scale: kernels that multiply each row by its factor. Both directions are bound by memory. Threads are laid out along
+ * a row if rows are wide. In backward the threads of a row sum over it, in one order. */
 #include "kernels/norm/rows.cuh"
 
 extern "C" {

@@ -97,10 +97,9 @@ void route_scores(RouteScore kind, const float *logits, int64_t E, float *p)
     for (int64_t e = 0; e < E; e++) p[e] *= inverse;
 }
 
-/* The best `most` entries so far, by falling key. Of equal keys the one offered first stays ahead,
- * so offering in rising order breaks ties towards the lower id. A NaN is larger than no other key:
- * it is listed only while there is room. So a token always gets `most` entries, even if its scores
- * are NaN. */
+/* The best `most` entries so far, by falling key. Of equal keys the one offered first stays ahead, so offering in
+ * rising order breaks ties towards the lower id. A NaN is larger than no other key: it is listed only while there is
+ * room. So a token always gets `most` entries, even if its scores are NaN. */
 typedef struct Top {
     float *key;
     int32_t *id;
@@ -120,9 +119,8 @@ static void top_offer(Top *top, float key, int64_t id)
     top->id[at] = (int32_t)id;
 }
 
-/* open[g] = 1 for the top_groups groups with the largest sum of their best choices. The list of a
- * group's experts and the list of groups take turns in the same memory: only sums are kept from the
- * first. */
+/* open[g] = 1 for the top_groups groups with the largest sum of their best choices. The list of a group's experts and
+ * the list of groups take turns in the same memory: only sums are kept from the first. */
 static void open_groups(const RouteRule *r, int64_t E, Scratch *s)
 {
     int64_t per = E / r->groups;
@@ -223,8 +221,7 @@ static Partial partial_at(char *at, const Shape *s, const RouteFwd *a)
     return p;
 }
 
-/* Routes token n: writes its rows of index, weight and score, and leaves p in the scratch for the
- * auxiliary loss. */
+/* Routes token n: writes its rows of index, weight and score, and leaves p in the scratch for the auxiliary loss. */
 static void fwd_token(const RouteFwd *a, const Shape *s, int64_t n, Scratch *at)
 {
     int32_t *index = (int32_t *)a->index.data + n * s->K;
@@ -313,8 +310,7 @@ static double group_loss(const Shape *s, const int32_t *count, const Partial *pa
     return loss;
 }
 
-/* Adds the auxiliary loss of all groups, or this rank's part of it, if groups span `parts`
- * ranks. */
+/* Adds the auxiliary loss of all groups, or this rank's part of it, if groups span `parts` ranks. */
 static void add_aux_loss(const Shape *s, const RouteRule *r, const int32_t *count,
                          const Partial *part, int64_t parts, float *loss)
 {
@@ -509,8 +505,7 @@ size_t route_bwd_workspace(const Exec *ex, const RouteBwd *a)
 
 /* Checks, costs, descriptors */
 
-/* If top_k were larger than the number of experts that may be chosen, entries of index would stay
- * unwritten. */
+/* If top_k were larger than the number of experts that may be chosen, entries of index would stay unwritten. */
 static Status rule_check(const char *op, const RouteRule *r, int64_t E)
 {
     if (r->groups < 1 || E % r->groups != 0) {

@@ -87,8 +87,7 @@ static Status shape_check(const char *op, const RouteShape *s)
                 (int)MOST_CHOSEN);
 }
 
-/* Calls run(PER) for the smallest power of two that holds a lane's experts; run launches the
- * kernel. */
+/* Calls run(PER) for the smallest power of two that holds a lane's experts; run launches the kernel. */
 template <int PER = 1, typename F> static Status launch_per(const char *op, int each, F run)
 {
     if constexpr (PER < MOST_OF_A_LANE) {
@@ -153,8 +152,7 @@ static __device__ __forceinline__ void row_put(float *row, const RouteShape &s, 
     }
 }
 
-/* v = 1 / (1 + e^-v). If any result of the warp is tiny or 0, all use the slow, exact
- * reciprocal. */
+/* v = 1 / (1 + e^-v). If any result of the warp is tiny or 0, all use the slow, exact reciprocal. */
 template <int PER> static __device__ __forceinline__ void sigmoids(float (&v)[PER])
 {
     bool far = false;
@@ -446,9 +444,8 @@ static __device__ bool is_last(unsigned *ticket)
     return last;
 }
 
-/* Computes seq_count, q, load and score_sum from the chunks. The threads are split into `parts`.
- * Part p takes every parts-th chunk of an expert, and the first part adds up what the others
- * found. */
+/* Computes seq_count, q, load and score_sum from the chunks. The threads are split into `parts`. Part p takes every
+ * parts-th chunk of an expert, and the first part adds up what the others found. */
 static __device__ void add_chunks(const RouteForward &a, double *sums, int32_t *counts)
 {
     int E = (int)a.s.E, chunks = (int)a.s.chunks, all = (int)a.s.B * E;
@@ -744,8 +741,7 @@ static __device__ __forceinline__ void bwd_token(const RouteBackward &a, int64_t
     row_put(a.dlogits + n * a.s.E, a.s, me, dp);
 }
 
-/* Blocks have the same chunks as in forward. Each first sums n_ge, of its sequence or of the
- * batch. */
+/* Blocks have the same chunks as in forward. Each first sums n_ge, of its sequence or of the batch. */
 template <int PER>
 static __global__ __launch_bounds__(THREADS<PER>, 1) void route_bwd_kernel(RouteBackward a)
 {

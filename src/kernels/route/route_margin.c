@@ -66,8 +66,7 @@ Status route_margins_check(const RouteMargins *a)
     return op_expect(op, "margins", &a->margins, E, MARGIN_BINS, DTYPE_I32);
 }
 
-/* FLOPs for each logit: its score (route_fwd_cost), a sum and a difference. A counter is read and
- * written for each. */
+/* FLOPs for each logit: its score (route_fwd_cost), a sum and a difference. A counter is read and written for each. */
 OpCost route_margins_cost(const RouteMargins *a)
 {
     double elems = (double)tensor_elems(&a->logits);

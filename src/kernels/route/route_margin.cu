@@ -1,8 +1,7 @@
-/* route_margin: the kernel that counts margins. A warp handles a token and keeps its c in shared
- * memory. Counters are added to in L2: lanes of a warp have different experts, so only tokens of
- * different warps meet, and 8192 tokens are spread over some ten bins of an expert. Scores have the
- * CPU's bits for a sigmoid. A softmax's sum has another order, so a margin at an edge of two bins may
- * be counted in the other. */
+/* route_margin: the kernel that counts margins. A warp handles a token and keeps its c in shared memory. Counters are
+ * added to in L2: lanes of a warp have different experts, so only tokens of different warps meet, and 8192 tokens are
+ * spread over some ten bins of an expert. Scores have the CPU's bits for a sigmoid. A softmax's sum has another order,
+ * so a margin at an edge of two bins may be counted in the other. */
 #include "kernels/core/cpu_math.cuh"
 #include "kernels/core/kernel.cuh"
 

@@ -54,6 +54,26 @@ Status part_fact(Text *out, const char *name, const char *value, const char *fmt
                        value, small);
 }
 
+Status part_broad(Text *out, const SvgChart *chart, const SvgBars *bars)
+{
+    enum { NARROW = 526, LOW = 230 };
+    for (int narrow = 0; narrow < 2; narrow++) {
+        TRY(text_printf(out, "<div class=\"%s\">\n", narrow ? "narrow" : "broad"));
+        if (chart != NULL) {
+            SvgChart c = *chart;
+            if (narrow) c.width = NARROW;
+            if (narrow) c.height = LOW;
+            TRY(svg_chart(out, &c));
+        } else {
+            SvgBars b = *bars;
+            if (narrow) b.width = NARROW;
+            TRY(svg_bars(out, &b));
+        }
+        TRY(text_printf(out, "</div>\n"));
+    }
+    return OK;
+}
+
 Status part_figure(Text *out, const SvgChart *c)
 {
     TRY(text_markup(out, "<figure><h3>%s</h3>\n", c->title));

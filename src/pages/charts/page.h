@@ -24,6 +24,9 @@ __attribute__((format(printf, 4, 5))) Status part_fact(Text *out, const char *na
                                                        const char *value, const char *fmt, ...);
 /* A chart below its title. */
 Status part_figure(Text *out, const SvgChart *c);
+/* A chart, or bars, over the whole width of a page, and again for a narrow page, which shows the second one: an
+ * SVG that is made smaller has letters that nobody can read. */
+Status part_broad(Text *out, const SvgChart *chart, const SvgBars *bars);
 /* A paragraph below a heading or a plot; `text` is markup. */
 Status part_note(Text *out, const char *text);
 

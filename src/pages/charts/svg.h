@@ -114,6 +114,9 @@ int svg_log_ticks(double lo, double hi, double tick[SVG_TICKS_MAX]);
  * ms", "40 %". */
 const char *svg_tick_text(char out[32], double v, double step, SvgUnit unit);
 /* The text of a single value, to four digits; "-" if it is not finite. */
+/* Would a linear axis of all these series show only the largest values? Only positive ones count: a log axis shows no
+ * others. */
+bool svg_has_wide_range(const SvgSeries *s, int n);
 const char *svg_value_text(char out[32], double v, SvgUnit unit);
 
 #endif

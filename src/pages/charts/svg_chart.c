@@ -159,6 +159,20 @@ static Status chart_legend(Text *out, const SvgChart *c, double *height)
 
 /* ---- parts ---- */
 
+bool svg_has_wide_range(const SvgSeries *s, int n)
+{
+    const double WIDE = 30;
+    double lo = HUGE_VAL, hi = 0;
+    for (int i = 0; i < n; i++) {
+        for (int p = 0; p < s[i].n; p++) {
+            if (!(s[i].y[p] > 0)) continue;
+            lo = fmin(lo, s[i].y[p]);
+            hi = fmax(hi, s[i].y[p]);
+        }
+    }
+    return hi > lo * WIDE;
+}
+
 /* Horizontal lines over the whole width, but only short marks below the x axis: the eye compares
  * heights. */
 static Status chart_grid(Text *out, const Frame *f, const SvgChart *c)

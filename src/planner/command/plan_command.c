@@ -308,7 +308,7 @@ static Status run_words(int argc, char **argv)
         { "--write", OPTION_TEXT, &c.write, "FILE",
           .help = "write the layout, or row N of --top N, as YAML for plan and train" },
         { "--row", OPTION_INT, &c.row, "N",
-          .help = "write this row instead; rows of the front count on behind the best", .min = 1,
+          .help = "write this row instead; the front's numbers follow those of the best", .min = 1,
           .max = SEARCH_TOP_MAX + SEARCH_FRONT_MAX },
         { "--scale", OPTION_TEXT, &c.scale, "N,N...",
           .help = "compare these numbers of GPUs at the same batch" },

@@ -229,10 +229,9 @@ static Status basis_part(const PlanPage *p, Text *out)
 
 static Status bars_section(Text *out, const char *id, const SvgBars *bars)
 {
-    TRY(text_printf(out, "<section id=\"%s\"><h2>%s</h2>\n<div class=\"wide full\">\n", id,
-                    bars->title));
-    TRY(svg_bars(out, bars));
-    return text_printf(out, "</div></section>\n");
+    TRY(text_printf(out, "<section id=\"%s\"><h2>%s</h2>\n", id, bars->title));
+    TRY(part_broad(out, NULL, bars));
+    return text_printf(out, "</section>\n");
 }
 
 /* Kinds of each rank against what may be used, and what the GPU has. Of many ranks some, evenly chosen. */

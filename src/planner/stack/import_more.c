@@ -120,6 +120,7 @@ static double option_of(const PlanImport *more, const char *name)
 Status plan_import_stack(const PlanImport *more, const char *stack, Arena *a, const char **out)
 {
     double sync_free = option_of(more, "sync_free"), deepep = option_of(more, "deepep");
+    const double least = -(strcmp(stack, "megatron") != 0); /* 0: off, whatever its sheet guesses */
     if (option_of(more, "turbo") == 0) sync_free = deepep = 0;
     if (sync_free >= 2) deepep = 1;
     const SheetGiven option[] = {
@@ -133,8 +134,8 @@ Status plan_import_stack(const PlanImport *more, const char *stack, Arena *a, co
         { .name = "main_size", .value = option_of(more, "main_size") },
         { .name = "moment_size", .value = option_of(more, "moment_size") },
         { .name = "grad_overlap", .value = option_of(more, "grad_overlap") },
-        { .name = "graphs", .value = option_of(more, "graphs") },
-        { .name = "tp_overlap", .value = option_of(more, "tp_overlap") },
+        { .name = "graphs", .value = fmax(least, option_of(more, "graphs")) },
+        { .name = "tp_overlap", .value = fmax(least, option_of(more, "tp_overlap")) },
         { .name = "fp8_params", .value = fmax(0, option_of(more, "fp8_params")) },
         { .name = "offload_overlap", .value = option_of(more, "offload_overlap") },
         { .name = "flash", .value = option_of(more, "flash") },

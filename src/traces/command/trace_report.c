@@ -142,9 +142,9 @@ static Status say_counts(const Loaded *l, Text *out)
                   l->crossing_dropped ? "calls outlive their caller and were dropped"
                                       : "calls outlive their caller and were cut"));
     if (alone > 0)
-        TRY(text_printf(out, "  %s device events of %.3f ms have no launch in the trace and %s\n",
+        TRY(text_printf(out, "  %s device events of %.3f ms have no launch in the trace: %s\n",
                         text_thousands(work, alone), ms,
-                        r->gpus > 0 && r->o->linked_only ? "do not count" : "count all the same"));
+                        r->gpus > 0 && r->o->linked_only ? "left out" : "in the totals"));
     TRY(report_doubts(&l->e, &l->tree, out));
     if (c->truncated) TRY(text_printf(out, "  the file ends early: this is what was whole\n"));
     return OK;

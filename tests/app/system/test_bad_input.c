@@ -33,7 +33,14 @@ static void unknown_commands_and_options_name_the_nearest(void **state)
         { { "train" }, { "CONFIG is missing" } },
         { { "train", "nothing.yaml" }, { "nothing.yaml" } },
         { { "train", "../tiny.yaml", "--dry-rum" }, { "--dry-rum", "--dry-run" } },
-        { { "train", "../tiny.yaml", "--lr", "1" }, { "--lr", "no dashes: optimizer.lr=1e-3" } },
+        { { "train", "../tiny.yaml", "--lr", "1" }, { "--lr", "write optimizer.lr=1" } },
+        { { "train", "../tiny.yml" }, { "did you mean ../tiny.yaml?" } },
+        { { "train", "../tiny.yaml", "mesh.ep=2", "mesh.pp=2" },
+          { "mesh.pp=2 with mesh.ep=2 needs 4 ranks: add --ranks 4" } },
+        { { "train", "../tiny.yaml", "--dry-run", "mesh.ep=2" },
+          { "mesh.ep=2 needs 2 ranks: add --ranks 2" } },
+        { { "supervise", "../tiny.yaml", "--ranks", "2" }, { "after --, as in -- --ranks 2" } },
+        { { "eval", "run", "--tasks", "hellaswag" }, { "switchyard serve", "--choices" } },
         { { "generate", "run" }, { "--prompt" } },
         { { "generate", "run", "--prompt", "x", "--top-p", "2" }, { "--top-p", "2", "1" } },
         { { "generate", "run", "--prompt", "x", "--seed", "abc" }, { "--seed", "abc" } },
@@ -44,6 +51,9 @@ static void unknown_commands_and_options_name_the_nearest(void **state)
     Outcome o = RUN(*state, "words", "trian");
     CHECK_EXIT(o, 2);
     CHECK_SAYS(o.err, "no command \"trian\", did you mean train?");
+    o = lab_run(*state, &(Launch){ .cell = "words", .args = ARGS("--quiet") });
+    CHECK_REFUSED(o, 2, "switchyard needs a command: one of the list above");
+    CHECK_SAYS(o.out, "\n  train        train a model");
 }
 
 /* ---- settings ---- */
@@ -78,7 +88,7 @@ static void sizes_that_do_not_fit_each_other_are_refused_with_both(void **state)
 {
     static const Refusal table[] = {
         { { "train", "../tiny.yaml", "model.hiden=3" }, { "model.hiden", "model.hidden" } },
-        { { "train", "../tiny.yaml", "model.hidden=abc" }, { "model.hidden=abc", "\"abc\"" } },
+        { { "train", "../tiny.yaml", "model.hidden=abc" }, { "model.hidden is", "\"abc\"" } },
         { { "train", "../tiny.yaml", "model.hidden" }, { "model.hidden", "=" } },
         { { "train", "../tiny.yaml", "train.micro_batch=3" },
           { "train.micro_batch 3", "train.batch 4" } },
@@ -228,10 +238,17 @@ static void corpora_that_cannot_be_read_are_named(void **state)
 #define PREPARE "data", "prepare", "--tokenizer=../tokenizer.json", "--out=a"
     static const Refusal table[] = {
         { { PREPARE, "cut.jsonl.gz" }, { "cut.jsonl.gz is damaged before byte", "gzip -t" } },
-        { { PREPARE, "x.parquet" }, { "x.parquet is Parquet", "pandas.read_parquet" } },
-        { { PREPARE, "parquet" }, { "parquet/x.parquet is Parquet", "pandas.read_parquet" } },
-        { { PREPARE, "parquet/*.par*" }, { "parquet/x.parquet is Parquet" } },
-        { { PREPARE, "parquet/y.jsonl" }, { "parquet/y.jsonl is Parquet" } },
+        { { PREPARE, "x.parquet" }, { "x.parquet is no whole Parquet file", "copy it again" } },
+        { { PREPARE, "parquet" }, { "parquet/x.parquet is no whole Parquet file" } },
+        { { PREPARE, "parquet/*.par*" }, { "parquet/x.parquet is no whole Parquet file" } },
+        { { PREPARE, "parquet/y.jsonl" }, { "parquet/y.jsonl is no whole Parquet file" } },
+        { { "data", "parquet", "--field=text", "x.parquet" }, { "x.parquet is no whole Parquet" } },
+        { { "data", "parquet", "x.parquet" }, { "--field" } },
+        { { PREPARE, "cmd: cat x.parquet" },
+          { "cmd: cat x.parquet is Parquet", "switchyard data parquet --field NAME /dev/stdin" } },
+        { { PREPARE, "--command-timeout=1", "cmd: echo asks >&2; sleep 100" },
+          { "printed nothing for 1 s", "its stderr ends with: asks" } },
+        { { PREPARE, "cmd:" }, { "names no command" } },
         { { "data", "prepare", "--tokenizer=../tokenizer.json", "--out=held", "a.jsonl" },
           { "held is being prepared by process ", "wait for it, or give another --out" } },
         { { PREPARE, "none/" }, { "the folder none/ holds no .jsonl" } },
@@ -536,6 +553,7 @@ static void a_model_that_no_host_holds_is_refused_before_anything_is_written(voi
     CHECK_EXIT(o, 0);
     CHECK_SAYS(o.out, "\n  total ");
     CHECK_SAYS(o.out, "\n  available ");
+    CHECK_SAYS(o.out, "\nfits        no, on this machine: the plan takes ");
 }
 
 static void a_second_process_in_the_same_folder_is_refused(void **state)

@@ -448,14 +448,13 @@ static bool was_called(const Tried *t)
 
 static bool warns(const char *err) { return strstr(err, "warning: ") != NULL; }
 
-/* The system's words, which a table may have, or the name of the kind of failure where a library only says that it has
- * no memory. */
+/* The system's words, which a table may have, or ours where a library only says that it has no memory. */
 static bool names_reason(const Outcome *o, const How *how)
 {
     const char *reason = strerror(how->error);
     return strstr(o->err, reason) != NULL || strstr(o->out, reason) != NULL ||
-           strstr(o->err, "[out of memory]") != NULL || strstr(o->err, "no memory left") != NULL ||
-           strstr(o->err, "the system refused to reserve") != NULL;
+           strstr(o->err, "no memory") != NULL || strstr(o->err, "no room for") != NULL ||
+           strstr(o->err, "zlib cannot start") != NULL || strstr(o->err, "refused") != NULL;
 }
 
 static void judge(const Command *c, const Kind *k, const How *how, const Tried *t,

@@ -1,36 +1,6 @@
 /* What `make install` and `make deb` leave on a machine, and what is made of the tables of --help:
- * man pages and completions. The scripts get ROOT (the project), MAKE (with the build's switches),
- * BUILT (the folder of the build) and PROGRAM. */
-#include "harness/program.h"
-
-static Outcome shell(Lab *lab, const char *cell, const char *script)
-{
-    char root[FILE_PATH_MAX], built[FILE_PATH_MAX] = "", whole[8192], ours[FILE_PATH_MAX];
-    CHECK(getcwd(root, sizeof root) != NULL);
-    lab_find_build(built);
-    int n = snprintf(whole, sizeof whole,
-                     "unset MAKEFLAGS MAKELEVEL MFLAGS\n"
-                     "ROOT='%s' BUILT='%s' PROGRAM='%s'\n"
-                     "MAKE=\"make -s -C $ROOT CONFIG=release%s%s\"\n"
-                     "set -eu\n%s",
-                     root, built, lab->program, strstr(built, "-cuda") == NULL ? "" : " CUDA=1",
-                     strstr(built, "-mpi") == NULL ? "" : " MPI=1", script);
-    CHECK(n > 0 && n < (int)sizeof whole);
-    memcpy(ours, lab->program, sizeof ours);
-    snprintf(lab->program, sizeof lab->program, "/bin/sh");
-    Outcome o = lab_run(lab, &(Launch){ .cell = cell, .args = ARGS("-c", whole) });
-    memcpy(lab->program, ours, sizeof ours);
-    return o;
-}
-
-static void skip_without(Lab *lab, const char *tool)
-{
-    char script[128];
-    snprintf(script, sizeof script, "command -v %s", tool);
-    if (shell(lab, "cell", script).code == 0) return;
-    print_message("skip: there is no %s\n", tool);
-    skip();
-}
+ * man pages and completions. */
+#include "harness/shell.h"
 
 /* ---- install ---- */
 
@@ -56,11 +26,12 @@ static void what_is_installed_runs_and_goes_again(void **state)
         "./opt/yard/bin/switchyard-trace-compat\n",
         "./opt/yard/bin/switchyard-trace-diff\n",
         "./opt/yard/bin/switchyard-trace-replay\n",
+        "./opt/yard/include/switchyard.h\n",
         "./opt/yard/include/switchyard_trace.h\n",
-        "./opt/yard/lib/libswitchyard_trace.a\n",
-        "./opt/yard/lib/libswitchyard_trace.so\n",
-        "./opt/yard/lib/libswitchyard_trace.so.1\n",
-        "./opt/yard/lib/pkgconfig/switchyard-trace.pc\n",
+        "./opt/yard/lib/libswitchyard.a\n",
+        "./opt/yard/lib/libswitchyard.so\n",
+        "./opt/yard/lib/libswitchyard.so.1\n",
+        "./opt/yard/lib/pkgconfig/switchyard.pc\n",
         "./opt/yard/share/bash-completion/completions/switchyard\n",
         "./opt/yard/share/doc/switchyard/LICENSE\n",
         "./opt/yard/share/doc/switchyard/NOTICE\n",
@@ -86,14 +57,14 @@ static void a_program_finds_the_library_by_pkg_config(void **state)
     Outcome o = shell(lab, "prefix",
                       "$MAKE install PREFIX=\"$PWD\"\n"
                       "export PKG_CONFIG_PATH=lib/pkgconfig\n"
-                      "pkg-config --modversion switchyard-trace | cmp - $ROOT/VERSION\n"
+                      "pkg-config --modversion switchyard | cmp - $ROOT/VERSION\n"
                       "gcc share/doc/switchyard/examples/trace_summary.c -o summary"
-                      " $(pkg-config --cflags --libs switchyard-trace)\n"
+                      " $(pkg-config --cflags --libs switchyard)\n"
                       "gcc share/doc/switchyard/examples/trace_summary.c -o static $(pkg-config"
-                      " --cflags switchyard-trace) lib/libswitchyard_trace.a"
-                      " $(pkg-config --static --libs-only-l switchyard-trace"
-                      " | sed s/-lswitchyard_trace//)\n"
-                      "rm lib/libswitchyard_trace.so # the one of the soname is enough to run\n"
+                      " --cflags switchyard) lib/libswitchyard.a"
+                      " $(pkg-config --static --libs-only-l switchyard"
+                      " | sed s/-lswitchyard//)\n"
+                      "rm lib/libswitchyard.so # the one of the soname is enough to run\n"
                       "LD_LIBRARY_PATH=lib ./summary none || test $? = 1\n"
                       "./static none || test $? = 1\n");
     CHECK_EXIT(o, 0);
@@ -273,11 +244,64 @@ static void bash_completes_commands_options_presets_and_settings(void **state)
     check_offer(lab, "train quickstart plan.im", "\n");
 }
 
+static void bash_completes_values(void **state)
+{
+    Lab *lab = *state;
+    skip_without(lab, "bash");
+    check_offer(lab, "train quickstart mesh.schedule = z", "zb-h1 zbv\n");
+    check_offer(lab, "plan quickstart search.schedule = du", "dualpipe dualpipe-v\n");
+    check_offer(lab, "train quickstart moe.exchange = h", "hier\n");
+    check_offer(lab, "train quickstart data.tokenizer = x", "x.yaml\n");
+    check_offer(lab, "train quickstart run.dir = x", "x.yaml\n");
+    check_offer(lab, "train quickstart model.name = x", "\n");
+    check_offer(lab, "train quickstart train.steps = ''", "\n");
+    check_offer(lab, "train quickstart --resume --change mesh.p", "mesh.pp\n");
+    check_offer(lab, "plan quickstart --cluster h2", "h200:\n");
+    check_offer(lab, "supervise x.yaml --cluster mi32", "mi325x\n");
+    check_offer(lab, "trace report x.json --gpu b3", "b300\n");
+    check_offer(lab, "plan calibrate x --base x", "x.yaml\n");
+    check_offer(lab, "plan calibrate x --base h10", "h100\n");
+    check_offer(lab, "plan quickstart --why ''", "peak step comm bubble\n");
+    check_offer(lab, "plan quickstart --from to", "torchtitan\n");
+}
+
 static void zsh_can_read_its_completion(void **state)
 {
     Lab *lab = *state;
     skip_without(lab, "zsh");
     CHECK_EXIT(shell(lab, "cell", "zsh -n $BUILT/completion/_switchyard"), 0);
+}
+
+/* zsh's own functions, which need a terminal, print what they are given. */
+static void zsh_completes_values(void **state)
+{
+    Lab *lab = *state;
+    skip_without(lab, "zsh");
+    Outcome o = shell(
+        lab, "zsh",
+        "cat >try <<'END'\n"
+        "compset() { [[ ${words[CURRENT]} == *=* ]] && IPREFIX=\"${words[CURRENT]%%=*}=\" }\n"
+        "compadd() { print -r -- ${@:#-*} }\n"
+        "_files() { print files }\n"
+        "_describe() { print settings }\n"
+        "_arguments() { print -rl -- \"$@\" }\n"
+        "words=(switchyard train x.yaml '') CURRENT=4\n"
+        ". $1 >/dev/null\n"
+        "for word in mesh.schedule=z run.compute= run.tune= run.dir= train.steps= mesh.s; do\n"
+        "    words[4]=$word\n"
+        "    print -r -- \"$word $(_switchyard_setting)\"\n"
+        "done\n"
+        "_switchyard_plan | grep -e '--cluster=' -e '--why='\n"
+        "_switchyard_plan_calibrate | grep -e '--base='\n"
+        "END\n"
+        "zsh -f try $BUILT/completion/_switchyard\n");
+    CHECK_EXIT(o, 0);
+    CHECK_SAYS(o.out, "mesh.schedule=z gpipe 1f1b interleaved 1f1b-overlap zb-h1 zbv dualpipe ");
+    CHECK_SAYS(o.out, "run.compute= f32 bf16 f16\nrun.tune= true false\nrun.dir= files\n"
+                      "train.steps= \nmesh.s settings\n");
+    CHECK_SAYS(o.out, ":word:{ compadd -S \"\" -- a100\\: b200\\:");
+    CHECK_SAYS(o.out, ":word:(peak step comm bubble)");
+    CHECK_SAYS(o.out, "mi450; _files }");
 }
 
 /* ---- packages ---- */
@@ -291,7 +315,7 @@ static void the_debian_package_installs_runs_and_goes_again(void **state)
     if (geteuid() != 0) skip_without(lab, "fakeroot");
     Outcome o = shell(
         lab, "deb",
-        "$MAKE install DESTDIR=\"$PWD/tree\" PREFIX=/usr LIBDIR=/usr/lib/x86_64-linux-gnu\n"
+        "$MAKE install DESTDIR=\"$PWD/tree\" PREFIX=/usr LIBDIR=/usr/lib/$(gcc -print-multiarch)\n"
         "$ROOT/packaging/make_deb tree out\n"
         "deb=$(ls out/*.deb)\n"
         "mkdir -p root/var/lib/dpkg/info root/var/lib/dpkg/updates root/var/lib/dpkg/triggers\n"
@@ -310,14 +334,14 @@ static void the_debian_package_installs_runs_and_goes_again(void **state)
         "(cd root && md5sum --quiet -c var/lib/dpkg/info/switchyard.md5sums)\n"
         "package --purge switchyard\n"
         "find root -path root/var/lib/dpkg -prune -o -not -type d -print | sed 's/^/left: /'\n"
-        "run=$(sed -n \"s/^RUN='\\(.*\\)'/\\1/p\" $ROOT/tools/packages)\n"
+        "run=$($ROOT/tools/packages names run | tr '\\n' ' ')\n"
         "for name in $(dpkg-deb -f $deb Depends | sed 's/([^)]*)//g; s/,/ /g'); do\n"
         "    case \" libc6 $run \" in *\" $name \"*) ;; *) echo \"run lacks $name\" ;; esac\n"
         "done\n");
     CHECK_EXIT(o, 0);
     CHECK_SAYS(o.out, "out/switchyard_");
     CHECK_SAYS(o.out, "usage: switchyard COMMAND");
-    CHECK_SAYS(o.out, "root/usr/lib/x86_64-linux-gnu/libswitchyard_trace.so.1\n");
+    CHECK_SAYS(o.out, "-linux-gnu/libswitchyard.so.1\n");
     CHECK_SAYS(o.out, "root/usr/share/doc/switchyard/copyright\n");
     CHECK_SAYS(o.out, "root/usr/share/man/man1/switchyard-train.1.gz\n");
     if (strstr(o.out, "left: ") != NULL) fail_msg("%s", o.out);
@@ -357,7 +381,9 @@ int main(void)
         LAB_TEST(commands_without_a_page_of_their_own_end_the_walk),
         LAB_TEST(man_pages_are_well_formed),
         LAB_TEST(bash_completes_commands_options_presets_and_settings),
+        LAB_TEST(bash_completes_values),
         LAB_TEST(zsh_can_read_its_completion),
+        LAB_TEST(zsh_completes_values),
         LAB_TEST(the_debian_package_installs_runs_and_goes_again),
         LAB_TEST(containers_are_built_of_what_is_there),
     };

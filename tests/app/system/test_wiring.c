@@ -5,10 +5,10 @@
 #include "corpus/shard/holdout.h"
 #include "harness/run_folder.h"
 
-#include "app/generate.h"
 #include "corpus/shard/shard.h"
 #include "corpus/tokenizer/tokenizer.h"
 #include "engine/step/engine.h"
+#include "serve/generate.h"
 
 #define XXH_INLINE_ALL
 #include <xxhash.h>
@@ -166,7 +166,7 @@ static void what_is_said_of_a_step_is_what_is_written(void **state)
                     "data.validation=0.3", SHARDS);
     CHECK_EXIT(o, 0);
     const char *m = run_metrics(lab, "said");
-    snprintf(want[0], sizeof want[0], "step 1/1  loss %.4f  lr %.2e  norm %.2f  ",
+    snprintf(want[0], sizeof want[0], "step 1/1  128 tokens  loss %.4f  lr %.2e  norm %.2f  ",
              number_of(m, "step", 1, "loss"), number_of(m, "step", 1, "lr"),
              number_of(m, "step", 1, "grad_norm"));
     snprintf(want[1], sizeof want[1], "step 1: held-out loss %.4f, %.4f bits a byte",
@@ -419,7 +419,8 @@ static void bench_names_both_counts_of_flops(void **state)
     double one = 0;
     Outcome text = RUN(lab, "bench", "bench", "step", "--steps=1", "../tiny.yaml");
     CHECK_EXIT(text, 0);
-    CHECK_SAYS(text.out, "(causal: of each op, in attention the pairs under the diagonal)");
+    CHECK_SAYS(text.out,
+               "(causal: of each op, in attention the pairs that documents and windows leave)");
     CHECK_SAYS(text.out,
                "(TorchTitan's: 6 N + 6 l h (qk + v) t a token, all pairs, frozen or not)");
     for (int r = 0; r < 2; r++) {

@@ -69,11 +69,109 @@ static void random_tokens_may_come_in_documents(void **state)
     CHECK(eight > 4 && eight < 12);
     Outcome o = RUN(lab, "documents", STEP, "--steps=2", "--documents=4", "data.sequence=64");
     CHECK_EXIT(o, 0);
-    CHECK_SAYS(o.out, "keys on average, 32.5 without documents; FLOPs are counted without");
+    CHECK_SAYS(o.out, "keys on average, 32.5 without documents\n");
     o = RUN(lab, "documents", STEP, "--data", "--documents=4");
-    CHECK_REFUSED(o, 2, "--data has documents of its own");
+    CHECK_REFUSED(o, 2, "--data has tokens and documents of its own");
     o = RUN(lab, "documents", STEP, "--documents=0");
     CHECK_REFUSED(o, 2, "--documents");
+}
+
+/* Means over steps of the busiest expert's rows, over the mean: of 64 sequences' ids. Of uniform ids it nears 1. */
+static double busiest_expert_of(Lab *lab, const char *how)
+{
+    Outcome o = RUN(lab, "zipf", "bench", "step", "deepseek-v2-lite", "--shrink", "--steps=2",
+                    "--json", "train.batch=64", "train.micro_batch=64", "run.compute=f32", how);
+    CHECK_EXIT(o, 0);
+    return number(o.out, "\"expert_worst_layer\":");
+}
+
+static void few_ids_are_frequent_by_zipfs_law(void **state)
+{
+    Lab *lab = *state;
+    double even = busiest_expert_of(lab, "--documents=1000"),
+           zipf = busiest_expert_of(lab, "--zipf");
+    if (!(even < 1.3 && zipf > even + 0.2)) fail_msg("even %g, by Zipf's law %g", even, zipf);
+    Outcome o = RUN(lab, "documents", STEP, "--data", "--zipf");
+    CHECK_REFUSED(o, 2, "--data has tokens and documents of its own");
+}
+
+/* Layers are wide enough that a lost exchange would change the fourth digit. */
+static void the_first_losses_are_the_same_on_any_mesh(void **state)
+{
+    Lab *lab = *state;
+    static const char *const mesh[] = { "mesh.pp=1", "mesh.ep=2", "mesh.zero=3" };
+    double first[3];
+    for (size_t i = 0; i < sizeof mesh / sizeof *mesh; i++) {
+        Outcome o = RUN(lab, "losses", "bench", "step", "deepseek-v2-lite", "--shrink", "--steps=1",
+                        "--json", "run.compute=f32", "model.hidden=256", "moe.ffn=256",
+                        "model.vocab=512", mesh[i], i == 0 ? "--ranks=1" : "--ranks=2");
+        CHECK_EXIT(o, 0);
+        const char *at = behind(o.out, "\"losses\":[");
+        for (int k = 0; k < 3; k++) {
+            char *end = NULL;
+            double loss = strtod(at, &end);
+            CHECK(*end == (k < 2 ? ',' : ']'));
+            if (i == 0) first[k] = loss;
+            CHECK_NEAR(loss / first[k], 1, 1e-6);
+            at = end + 1;
+        }
+    }
+    CHECK(fabs(first[0] - first[1]) > 1e-3 && fabs(first[1] - first[2]) > 1e-3);
+}
+
+typedef struct Counted {
+    double context, causal, torchtitan;
+} Counted;
+
+static Counted counted(Lab *lab, const char *mask, const char *window)
+{
+    Outcome o = RUN(lab, "counted", STEP, "--steps=3", "--json", "data.sequence=64",
+                    "--documents=6", mask, window, "train.micro_batch=4");
+    CHECK_EXIT(o, 0);
+    return (Counted){ number(o.out, "\"mean_context\":"),
+                      number(behind(o.out, "\"causal\":"), "\"flops\":"),
+                      number(behind(o.out, "\"torchtitan\":"), "\"flops\":") };
+}
+
+/* Three layers of two heads, 12 and 8 wide: seven products a pair, of 4 x 12 + 3 x 8 multiply-adds. A token that sees
+ * itself alone loses nothing. */
+static void flops_are_of_pairs_that_documents_leave(void **state)
+{
+    Lab *lab = *state;
+    Counted apart = counted(lab, "attention.document_mask=true", "attention.window=0"),
+            open = counted(lab, "attention.document_mask=false", "attention.window=0"),
+            alone = counted(lab, "attention.document_mask=true", "attention.window=1"),
+            few = counted(lab, "attention.document_mask=true", "attention.window=8"),
+            more = counted(lab, "attention.document_mask=false", "attention.window=8");
+    double pairs = (open.context - apart.context) * 4 * 64;
+    CHECK(pairs > 256);
+    CHECK_NEAR(open.causal - apart.causal, 2 * pairs * 3 * 2 * (4 * 12 + 3 * 8),
+               1e-4 * open.causal);
+    CHECK_NEAR(open.torchtitan, apart.torchtitan, 0);
+    CHECK_NEAR(alone.causal,
+               counted(lab, "attention.document_mask=false", "attention.window=1").causal, 0);
+    CHECK(more.causal - few.causal > 0 && more.causal - few.causal < open.causal - apart.causal);
+}
+
+/* A run's rate, too: share x peak x seconds is what a step counts. */
+static void a_run_counts_no_pairs_that_documents_hide(void **state)
+{
+    Lab *lab = *state;
+    static const char *const mask[] = { "attention.document_mask=true",
+                                        "attention.document_mask=false" };
+    static const char *const folder[] = { "apart", "open" };
+    double flops[2];
+    for (int i = 0; i < 2; i++) {
+        Outcome o = RUN(lab, folder[i], "train", "../tiny.yaml", "train.steps=1", mask[i],
+                        "data.sequence=128");
+        CHECK_EXIT(o, 0);
+        const char *line =
+            behind(lab_read(lab, lab_path(lab, "%s/run/metrics.jsonl", folder[i]), NULL),
+                   "{\"kind\":\"step\",\"step\":1,");
+        flops[i] = number(line, "\"roof_share\":") * number(line, "\"roof_flops\":") *
+                   number(line, "\"step_s\":");
+    }
+    CHECK(flops[0] < 0.999 * flops[1] && flops[0] > 0.5 * flops[1]);
 }
 
 static void exposed_time_is_told_by_kind_of_traffic(void **state)
@@ -174,6 +272,78 @@ static void a_ladder_goes_up_to_all_ranks(void **state)
     CHECK(strstr(o.out, "mesh.") == NULL); /* no rung asks for more ranks than it has */
 }
 
+/* What follows from the two steps that were timed, and their FLOPs as `bench step` counts them. */
+static void a_slope_is_the_difference_of_two_depths(void **state)
+{
+    Lab *lab = *state;
+    double flops[2], s[2];
+    const char *const depth[] = { "model.layers=2", "model.layers=12" };
+    for (int i = 0; i < 2; i++) {
+        Outcome o = RUN(lab, "slope", STEP, depth[i], "--json", "--steps=1");
+        const char *at = behind(o.out, "\"flops\":");
+        CHECK(at != NULL);
+        flops[i] = atof(at);
+    }
+    Outcome o = RUN(lab, "slope", STEP, "--slope=2,12", "--json", "--steps=3");
+    CHECK_EXIT(o, 0);
+    const double tokens = number(o.out, "\"tokens\":"),
+                 layer = number(o.out, "\"layer_token_s\":") * tokens;
+    const char *steps = behind(o.out, "\"step_p50_s\":[");
+    CHECK(steps != NULL);
+    CHECK_INT(sscanf(steps, "%lf,%lf", &s[0], &s[1]), 2);
+    CHECK_NEAR(layer * 10 / (s[1] - s[0]), 1, 1e-5);
+    CHECK_NEAR((number(o.out, "\"rest_s\":") + 2 * layer) / s[0], 1, 1e-5);
+    CHECK_NEAR(number(o.out, "\"layer_flops_per_s\":") * (s[1] - s[0]) / (flops[1] - flops[0]), 1,
+               1e-5);
+    o = RUN(lab, "slope", STEP, "--slope=2,12", "--steps=1", "--ranks=2", "train.batch=4",
+            "train.micro_batch=1");
+    CHECK_EXIT(o, 0);
+    CHECK_SAYS(o.out, ", 12 layers: ");
+    CHECK_SAYS(o.out, "\nslope        ");
+    static const char *const wrong[] = { "--slope=6", "--slope=6,4", "--slope=a,b", "--slope=0,4",
+                                         "--slope=2,4," };
+    for (int i = 0; i < 5; i++)
+        CHECK_REFUSED(RUN(lab, "slope", STEP, wrong[i]), 2,
+                      "give two numbers of layers, the smaller first");
+    CHECK_REFUSED(RUN(lab, "slope", STEP, "--slope=2,4", "--ops"), 2, "leave out --ops");
+}
+
+/* The parts of one step add up: their times and what is outside of them to the step's, their FLOPs to the step's. */
+static void parts_add_up_to_the_step(void **state)
+{
+    Lab *lab = *state;
+    static const char *const more[] = { "train.micro_batch=4", "train.micro_batch=1",
+                                        "recompute.layers=[0-2]" };
+    for (int i = 0; i < 3; i++) {
+        Outcome o =
+            RUN(lab, "parts", STEP, "--parts", "--json", "--steps=1", "train.batch=4", more[i]);
+        CHECK_EXIT(o, 0);
+        double ms = number(o.out, "\"outside_parts_ms\":"), flops = 0, again_ms = 0;
+        CHECK(ms >= 0);
+        for (const char *at = strstr(o.out, "\"part\":"); at != NULL;
+             at = strstr(at + 1, "\"part\":")) {
+            const double part_ms = number(at, "\"ms\":");
+            const double pieces = number(at, "\"forward_ms\":") + number(at, "\"again_ms\":") +
+                                  number(at, "\"input_ms\":") + number(at, "\"weight_ms\":");
+            CHECK(pieces == 0 || fabs(pieces - part_ms) < 1e-4 * part_ms);
+            CHECK(part_ms > 0 && strncmp(behind(at, "\"lane\":"), "\"compute\"", 9) == 0);
+            ms += part_ms;
+            again_ms += number(at, "\"again_ms\":");
+            flops += 1e-3 * part_ms * number(at, "\"flops_per_s\":");
+        }
+        CHECK_NEAR(ms / (1e3 * number(o.out, "\"step_p50_s\":")), 1, 1e-4);
+        if (i < 2) CHECK_NEAR(flops / number(o.out, "\"flops\":"), 1, 1e-4);
+        if (i < 2) CHECK(again_ms == 0);
+        if (i == 2) CHECK(again_ms > 0 && flops > 1.1 * number(o.out, "\"flops\":"));
+    }
+    Outcome o = RUN(lab, "parts", STEP, "--parts", "--steps=2");
+    CHECK_EXIT(o, 0);
+    CHECK_SAYS(o.out, "(means of 2 steps)\n");
+    CHECK_SAYS(o.out, "\n  compute  moe experts ");
+    CHECK_SAYS(o.out, "\n  compute  outside of parts ");
+    CHECK_REFUSED(RUN(lab, "parts", STEP, "--slope=2,4", "--parts"), 2, "leave out --ops, --parts");
+}
+
 /* On a CPU: the batches, then the rungs that need no GPU. */
 static void a_ladder_of_features_has_its_rungs(void **state)
 {
@@ -251,9 +421,15 @@ int main(void)
     const struct CMUnitTest tests[] = {
         LAB_TEST(steps_run_on_the_tokens_of_the_configuration),
         LAB_TEST(random_tokens_may_come_in_documents),
+        LAB_TEST(few_ids_are_frequent_by_zipfs_law),
+        LAB_TEST(the_first_losses_are_the_same_on_any_mesh),
+        LAB_TEST(flops_are_of_pairs_that_documents_leave),
+        LAB_TEST(a_run_counts_no_pairs_that_documents_hide),
         LAB_TEST(exposed_time_is_told_by_kind_of_traffic),
         LAB_TEST(forced_balance_is_said),
         LAB_TEST(a_ladder_goes_up_to_all_ranks),
+        LAB_TEST(a_slope_is_the_difference_of_two_depths),
+        LAB_TEST(parts_add_up_to_the_step),
         LAB_TEST(a_ladder_of_features_has_its_rungs),
         LAB_TEST(communication_is_measured),
         LAB_TEST(ops_are_timed_beside_communication),

@@ -179,14 +179,9 @@ static void what_the_peak_leaves_is_told_op_by_op(void **state)
 static void the_table_is_a_calibration(void **state)
 {
     (void)state;
-    static const OpWork works[] = { WORK_GEMM,
-                                    WORK_GEMM_MIXED,
-                                    WORK_HEAD,
-                                    WORK_GROUPED,
-                                    WORK_GROUPED_INPUT,
-                                    WORK_GROUPED_WEIGHT,
-                                    WORK_ATTENTION_PLAIN,
-                                    WORK_ATTENTION_PLAIN_BACKWARD };
+    static const OpWork works[] = { WORK_GEMM,      WORK_GEMM_MIXED,       WORK_HEAD,
+                                    WORK_GROUPED,   WORK_GROUPED_INPUT,    WORK_GROUPED_WEIGHT,
+                                    WORK_ATTENTION, WORK_ATTENTION_ORDERED };
     Arena a = { 0 }, b = { 0 };
     Text out;
     Hardware h;

@@ -321,7 +321,7 @@ static void pairs_of_rotated_columns_are_reordered(void **state)
                               .positions = 17,
                               .domains = 1,
                               .threads = 1,
-                              .cache = true,
+                              .cache = 1,
                               .logit_rows = 17 };
         c.run_device = DEVICE_CPU;
         CHECK_OK(infer_open(&e, &c, &shape, lab->checkpoint, false, &lab->arena, &info));

@@ -123,9 +123,11 @@ static void other_kinds_of_files_are_named_with_what_to_do(void **state)
     static const struct {
         const char *bytes, *sentence;
     } CASES[] = {
-        { "PAR1\x15\x04", "a.gz is Parquet, which is not read: convert it: python3" },
-        { "BZh91AY", "a.gz is bzip2, which is not read: pipe it: bzip2 -dc" },
-        { "\xFD\x37zXZ", "a.gz is xz, which is not read: pipe it: xz -dc" },
+        { "PAR1\x15\x04", "a.gz is Parquet, which is not read: its index is at its end" },
+        { "BZh91AY",
+          "a.gz is bzip2, which is not read: name the command that reads it: \"cmd: bzip2 -dc" },
+        { "\xFD\x37zXZ",
+          "a.gz is xz, which is not read: name the command that reads it: \"cmd: xz -dc" },
         { "PK\x03\x04..", "a zip archive, which is not read: unpack it" },
         { "\x04\x22\x4D\x18", "lz4" },
     };
@@ -149,7 +151,7 @@ static void a_file_goes_on_at_any_byte(void **state)
             Input in = { 0 };
             char got[100];
             size_t n = 0;
-            CHECK_OK(input_open(&in, p->path));
+            CHECK_OK(input_open(&in, p->path, &(InputHow){ 0 }));
             CHECK_OK(input_seek(&in, at));
             CHECK_OK(input_read(&in, got, sizeof got, &n));
             CHECK(at == TEXT ? n == 0 : n > 0 && memcmp(got, p->text_of + at, n) == 0);
@@ -224,7 +226,7 @@ static void a_seek_gives_the_same_blocks(void **state)
     for (int i = 0; i < 5; i++) CHECK_OK(blocks_next(&b, &p->text, &first, &more));
     blocks_close(&b);
     CHECK_OK(blocks_open(&b, p->path, &o));
-    CHECK_OK(blocks_seek(&b, first.begin));
+    CHECK_OK(blocks_seek(&b, first.begin, &p->text));
     CHECK_OK(blocks_next(&b, &p->text, &again, &more));
     CHECK(more && again.bytes == first.bytes && again.end.lines == first.end.lines);
     CHECK(memcmp(again.text, p->text_of + first.begin.bytes, again.bytes) == 0);
@@ -264,7 +266,7 @@ static void a_compressed_file_that_holds_no_text_is_refused(void **state)
     static const struct {
         const char *bytes, *sentence;
     } CASES[] = {
-        { "PAR1\x15\x04", "a.jsonl holds Parquet, which is not read: convert it" },
+        { "PAR1\x15\x04", "a.jsonl holds Parquet, which is not read: its index" },
         { "\x1F\x8B\x08", "a.jsonl holds gzip, which is not read: decompress it once" },
         { "PK\x03\x04", "a.jsonl holds a zip archive" },
     };
@@ -282,7 +284,7 @@ static void a_compressed_file_that_holds_no_text_is_refused(void **state)
     }
 }
 
-/* Encrypted and empty files have other first bytes. */
+/* Encrypted and empty files have other first bytes. The program that reads Parquet does not lie beside this one. */
 static void a_name_in_parquet_is_parquet(void **state)
 {
     static const char *const HELD[] = { "", "PARE", "text" };
@@ -291,7 +293,11 @@ static void a_name_in_parquet_is_parquet(void **state)
     CHECK_OK(file_join(p->path, p->folder, "a.parquet"));
     for (int i = 0; i < 3; i++) {
         write_text(p->path, HELD[i]);
-        CHECK_FAILS(input_open(&in, p->path), ERR_FORMAT, "a.parquet is Parquet, which is not");
+        CHECK_FAILS(input_open(&in, p->path, &(InputHow){ .field = "text" }), ERR_ARG,
+                    "a.parquet cannot start /");
+        CHECK(strstr(status_message(), "/switchyard-data-parquet: No such file") != NULL);
+        CHECK_FAILS(input_open(&in, p->path, &(InputHow){ 0 }), ERR_FORMAT,
+                    "a.parquet is Parquet, of which only columns are read");
     }
 }
 

@@ -108,7 +108,9 @@ static void a_slower_kernel_is_said_once_by_op(void **state)
     CHECK_OK(arena_init(&a, "test", MEM_HOST, (size_t)1 << 28));
     const char *table = run(&a, "moe.ffn=100");
     for (size_t i = 0; i < sizeof odd / sizeof *odd; i++) CHECK_INT(times_in(table, odd[i]), 1);
-    for (size_t i = 0; i < sizeof on_hopper / sizeof *on_hopper && info.major == 9; i++)
+    for (size_t i = 0;
+         i < sizeof on_hopper / sizeof *on_hopper && gpu_code_lacks() == NULL && info.major == 9;
+         i++)
         CHECK_INT(times_in(table, on_hopper[i]), 1);
     CHECK_INT(times_in(run(&a, "model.vocab=1032"), "a slower kernel runs"), 0);
     arena_free(&a);

@@ -128,7 +128,7 @@ static void context_ranks_attend_through_hopper(void **state)
     (void)state;
     GpuInfo info;
     if (!gpu_built() || gpu_devices() < 2 || gpu_info(0, &info) != OK || info.major != 9 ||
-        op_vendor != VENDOR_NVIDIA) {
+        op_vendor != VENDOR_NVIDIA || gpu_code_lacks() != NULL) {
         printf("skip: needs two Hopper GPUs and a build with CUDA=1\n");
         skip();
     }

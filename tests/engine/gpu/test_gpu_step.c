@@ -142,7 +142,7 @@ static void open_generator(Engine *e, const Config *c)
                                 .positions = 12,
                                 .domains = 1,
                                 .threads = 2,
-                                .cache = true,
+                                .cache = 1,
                                 .logit_rows = 1 };
     EnginePlan plan;
     CHECK_OK(engine_plan(c, ENGINE_INFER, &shape, &plan));
@@ -169,6 +169,46 @@ static void generation_gives_the_cpu_s_logits(void **state)
             for (int64_t v = 0; v < t[0].config.model_vocab; v++) {
                 CHECK_NEAR((double)logits[1][v], (double)logits[0][v], 1e-4);
             }
+        }
+        for (int i = 0; i < 2; i++) {
+            engine_close(&e[i]);
+            tiny_close(&t[i]);
+        }
+    }
+}
+
+/* Two sequences in one cache: a piece of a prompt behind a cached one, beside a single token. */
+static void sequences_in_one_cache_give_the_cpu_s_logits(void **state)
+{
+    NEEDS_GPU();
+    static const int32_t ids[] = { 5, 0, 17, 60, 17, 3, 9 };
+    static const CachePart calls[][2] = { { { 0, 0, 3 }, { 1, 0, 4 } },
+                                          { { 1, 4, 1 }, { 0, 3, 6 } } };
+    for (int k = 0; k < 2; k++) {
+        Tiny t[2];
+        Engine e[2];
+        EnginePlan plan[2];
+        tiny_open_also(&t[0], kinds[k], TINY(ON_CPU));
+        tiny_open_also(&t[1], kinds[k], TINY(ON_GPU));
+        for (int i = 0; i < 2; i++) {
+            const EngineShape shape = { .batch = 1,
+                                        .micro_batch = 1,
+                                        .sequence = 7,
+                                        .positions = 12,
+                                        .domains = 1,
+                                        .threads = 2,
+                                        .cache = 2,
+                                        .logit_rows = 7 };
+            CHECK_OK(engine_plan(&t[i].config, ENGINE_INFER, &shape, &plan[i]));
+            CHECK_OK(engine_open(&e[i], &t[i].config, ENGINE_INFER, &shape, &plan[i]));
+            CHECK_OK(engine_init_weights(&e[i].params, 42));
+        }
+        for (int call = 0; call < 2; call++) {
+            const float *logits[2] = { NULL, NULL };
+            for (int i = 0; i < 2; i++)
+                CHECK_OK(engine_cached_logits(&e[i], calls[call], 2, ids, &logits[i]));
+            for (int64_t v = 0; v < 7 * t[0].config.model_vocab; v++)
+                CHECK_NEAR((double)logits[1][v], (double)logits[0][v], 1e-4);
         }
         for (int i = 0; i < 2; i++) {
             engine_close(&e[i]);
@@ -290,6 +330,7 @@ int main(void)
         cmocka_unit_test(checkpoints_move_between_cpu_and_gpu),
         cmocka_unit_test(evaluation_gives_the_cpu_s_losses),
         cmocka_unit_test(generation_gives_the_cpu_s_logits),
+        cmocka_unit_test(sequences_in_one_cache_give_the_cpu_s_logits),
         cmocka_unit_test(planned_and_used_bytes_are_equal),
         cmocka_unit_test(a_save_reads_parts_larger_than_the_staging_block),
         cmocka_unit_test(a_large_save_comes_straight_from_the_gpu),

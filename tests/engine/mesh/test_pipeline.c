@@ -142,8 +142,8 @@ static void a_pipeline_without_its_ranks_is_refused(void **state)
 {
     (void)state;
     Tiny t;
-    CHECK_FAILS(tiny_make(&t, TINY("mesh.pp=2"), NULL), ERR_UNSUPPORTED,
-                "mesh.pp is 2, ranks are 1: start 2");
+    CHECK_FAILS(tiny_make(&t, TINY("mesh.pp=2"), NULL), ERR_ARG,
+                "mesh.pp=2 needs 2 ranks: add --ranks 2");
     tiny_close(&t);
 }
 

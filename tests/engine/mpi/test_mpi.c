@@ -23,7 +23,7 @@ static Status is_lost(Comm *c, Arena *a)
 {
     (void)a;
     if (c->rank != 1) return comm_barrier(c);
-    nanosleep(&(struct timespec){ .tv_sec = 30 }, NULL);
+    nanosleep(&(struct timespec){ .tv_sec = 10 }, NULL);
     return FAIL(ERR_COMM, "slept long enough");
 }
 
@@ -98,7 +98,7 @@ int main(int argc, char **argv)
     Comm *c = NULL;
     signal(SIGTERM, on_signal);
     Status s = arena_init(&a, "mpi", MEM_HOST, (size_t)64 << 20);
-    if (s == OK) s = comm_mpi(&a, strcmp(name, "lost") == 0 ? DEADLINE_S : 30, &c);
+    if (s == OK) s = comm_processes(&a, strcmp(name, "lost") == 0 ? DEADLINE_S : 30, "test", &c);
     if (s == OK) s = run(name, c, &a);
     if (s != OK) {
         status_sentence(why, sizeof why);

@@ -240,6 +240,8 @@ static void wrong_shapes_are_errors_with_the_limit(void **state)
     CHECK_FAILS(schedule_find("round robin", &d), ERR_ARG, "there is no \"round robin\"");
     CHECK_FAILS(schedule_find("zb1p", &d), ERR_ARG,
                 "schedule zb1p was removed after 0.9.0: zb-h1 has the same bubble and memory");
+    CHECK_FAILS(schedule_find("Interleaved1F1B", &d), ERR_ARG,
+                "schedule Interleaved1F1B is called interleaved [");
     CHECK_FAILS(schedule_find("v-half", &d), ERR_ARG, "removed after 0.9.0: take zb-h1, ");
     CHECK_FAILS(schedule_find("v-min", &d), ERR_ARG, "removed after 0.9.0: take zb-h1, ");
     CHECK_OK(schedule_find("interleaved", &d));

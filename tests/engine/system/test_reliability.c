@@ -1,5 +1,5 @@
-/* What others do to a run while it runs, and what limits of the system do: docs/reliability.md lists
- * the attacks and names these tests. */
+/* What others do to a run while it runs, and what limits of the system do: docs/reliability.md and
+ * docs/notes/reliability-tests.md name these tests. */
 #include "harness/forge.h"
 #include "harness/run_folder.h"
 

@@ -30,6 +30,7 @@ static void dry_run_tells_what_it_would_take_and_writes_nothing(void **state)
         "128 tokens",
         "precision   f32\n",
         "balance     groups of 1 sequence, 32 tokens each\n",
+        "\nfits        on this host: the plan takes ",
     };
     Outcome o = RUN(*state, "dry", "train", "--dry-run", "../tiny.yaml");
     CHECK_EXIT(o, 0);
@@ -42,6 +43,35 @@ static void dry_run_tells_what_it_would_take_and_writes_nothing(void **state)
     CHECK_INT(n, 0);
     o = RUN(*state, "dry", "train", "--dry-run", "../tiny.yaml", "optimizer.moments=bf16");
     CHECK_SAYS(o.out, "precision   f32; bf16 moments\n");
+    o = RUN(*state, "dry", "train", "--dry-run", "../tiny.yaml", "--ranks", "2");
+    CHECK_SAYS(o.out, "\nmemory of rank 0 of 2\n");
+    const char *one = strstr(o.out, "\n  total "),
+               *both = strstr(o.out, "2 ranks like rank 0 take ");
+    double total = 0, take = 0;
+    CHECK(one != NULL && both != NULL);
+    CHECK_INT(sscanf(one, " total %lf MiB", &total), 1);
+    CHECK_INT(sscanf(both, "2 ranks like rank 0 take %lf MiB", &take), 1);
+    CHECK_NEAR(take / total, 2, 0.1); /* pages of data files aside */
+    CHECK_REFUSED(RUN(*state, "dry", "train", "--all", "../tiny.yaml"), 2,
+                  "--all is for --dry-run");
+}
+
+/* What is printed of the settings makes the same run, whether it is what differs from defaults or all. */
+static void settings_of_a_dry_run_read_back(void **state)
+{
+    Outcome o = RUN(*state, "read", "train", "--dry-run", "../tiny.yaml", "train.clip_norm=2");
+    CHECK_SAYS(o.out, "\ntrain:\n");
+    CHECK_SAYS(o.out, "\n  clip_norm: 2\n");
+    CHECK(strstr(o.out, "beta2") == NULL);
+    o = SHELL(
+        *state, "read",
+        "say() { \"$0\" train --dry-run \"$@\" | sed '/  available /d; /^fits/d'; };"
+        "say ../tiny.yaml train.clip_norm=2 >plain; say ../tiny.yaml train.clip_norm=2 --all >all;"
+        "sed '/^#/q' plain >plain.yaml; sed '/^$/q' all >all.yaml; grep -c : plain.yaml all.yaml;"
+        "grep -q '^  beta2: 0.95$' all && say plain.yaml | cmp - plain && say plain.yaml --all | "
+        "cmp - all &&"
+        "say all.yaml | cmp - plain");
+    CHECK_EXIT(o, 0);
 }
 
 /* ---- what a run leaves ---- */
@@ -314,7 +344,7 @@ static void metrics_have_a_line_a_step_and_an_evaluation(void **state)
 /* The configuration that was run, printed by --dry-run up to the empty line. */
 static const char *printed_config(Lab *lab, const char *config)
 {
-    Outcome o = RUN(lab, "look", "train", "--dry-run", config);
+    Outcome o = RUN(lab, "look", "train", "--dry-run", "--all", config);
     CHECK_EXIT(o, 0);
     const char *end = strstr(o.out, "\n\n"), *out = NULL;
     CHECK(end != NULL);
@@ -639,6 +669,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         LAB_TEST(dry_run_tells_what_it_would_take_and_writes_nothing),
+        LAB_TEST(settings_of_a_dry_run_read_back),
         LAB_TEST(steps_that_ran_twice_are_told_and_counted),
         LAB_TEST(a_run_whose_steps_run_twice_takes_more_room),
         LAB_TEST(under_guard_steps_run_twice_too),

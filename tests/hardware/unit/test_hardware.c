@@ -222,12 +222,17 @@ static void a_kernel_for_attention_may_have_rates_of_its_own(void **state)
     CHECK_OK(hardware_parse(&other, &arena, "other", OTHER, sizeof OTHER - 1));
     h.attention_kernels_plain = other.attention_kernels_plain = base.attention_kernels_plain;
     base = h;
+    base.attention_kernels_source = other.attention_kernels_source;
     hardware_drop_steps(&h, &base);
     hardware_drop_steps(&other, &base);
     CHECK(hardware_kernel_rate(&h, "plain", false, 2000, &rate));
     CHECK(!hardware_kernel_rate(&other, "plain", false, 2000, &rate));
     other.attention_kernels_plain = base.attention_kernels_plain;
     other.attention_kernels_plain.at[1].tflops = 90; /* its own, of as many points */
+    hardware_drop_steps(&other, &base);
+    CHECK(hardware_kernel_rate(&other, "plain", false, 2000, &rate));
+    other.attention_kernels_plain = base.attention_kernels_plain;
+    other.attention_kernels_source = "another file's"; /* who names a source means the numbers */
     hardware_drop_steps(&other, &base);
     CHECK(hardware_kernel_rate(&other, "plain", false, 2000, &rate));
 }

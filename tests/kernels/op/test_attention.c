@@ -607,19 +607,12 @@ static void costs_count_the_pairs_that_a_causal_mask_leaves(void **state)
     CHECK_NEAR(cost.bytes, 4 * (2 * (192 + 96 + 72) + 2 * 144 + 24), 0);
 }
 
-static OpWork work_of(Dtype act, int64_t T, int64_t dk, AttentionKernel kernel, bool backward)
+static OpCost cost_of(Dtype act, int64_t T, int64_t dk, AttentionKernel kernel, bool backward)
 {
     Tensor q = { NULL, act, 4, { 1, T, 4, dk } }, k = { NULL, act, 4, { 1, T, 2, dk } };
     AttentionFwd a = { .q = q, .k = k, .v = k, .kernel = kernel };
     AttentionBwd b = { .q = q, .k = k, .v = k, .kernel = kernel };
-    const OpCost c = backward ? attention_bwd_cost(&b) : attention_fwd_cost(&a);
-    const bool plain = c.work == WORK_ATTENTION_PLAIN || c.work == WORK_ATTENTION_PLAIN_BACKWARD;
-    if (kernel != ATTENTION_AUTO)
-        CHECK_TEXT(c.kernel->name, attention_words[kernel].name);
-    else if (act == DTYPE_BF16)
-        CHECK_TEXT(c.kernel->name, plain ? "plain" : "hopper");
-    CHECK(c.kernel->skips);
-    return c.work;
+    return backward ? attention_bwd_cost(&b) : attention_fwd_cost(&a);
 }
 
 static void a_cost_names_the_kernels_that_run(void **state)
@@ -628,26 +621,30 @@ static void a_cost_names_the_kernels_that_run(void **state)
     static const struct {
         Dtype act;
         int64_t T, dk;
-        AttentionKernel kernel;
-        bool plain;
+        AttentionKernel kernel, runs;
+        bool plain; /* its rate */
     } call[] = {
-        { DTYPE_BF16, 4096, 128, ATTENTION_AUTO, false },
-        { DTYPE_BF16, 4096, 128, ATTENTION_PLAIN, true },
-        { DTYPE_F32, 4096, 128, ATTENTION_PLAIN, false },
-        { DTYPE_BF16, 64, 128, ATTENTION_AUTO, false },
-        { DTYPE_BF16, 63, 128, ATTENTION_AUTO, true },
-        { DTYPE_BF16, 4096, 136, ATTENTION_AUTO, true }, /* values are at most 128 wide */
-        { DTYPE_BF16, 4096, 124, ATTENTION_AUTO, true },
-        { DTYPE_BF16, 1 << 20, 128, ATTENTION_AUTO, false },
-        { DTYPE_BF16, 4096, 128, ATTENTION_MATRIX, false },
+        { DTYPE_BF16, 4096, 128, ATTENTION_AUTO, ATTENTION_HOPPER, false },
+        { DTYPE_BF16, 4096, 128, ATTENTION_PLAIN, ATTENTION_PLAIN, true },
+        { DTYPE_F32, 4096, 128, ATTENTION_PLAIN, ATTENTION_PLAIN, false },
+        { DTYPE_BF16, 64, 128, ATTENTION_AUTO, ATTENTION_HOPPER, false },
+        { DTYPE_BF16, 63, 128, ATTENTION_AUTO, ATTENTION_MMA, false },
+        { DTYPE_BF16, 4096, 136, ATTENTION_AUTO, ATTENTION_MMA, false }, /* v is at most 128 wide */
+        { DTYPE_BF16, 4096, 256, ATTENTION_AUTO, ATTENTION_MMA, false },
+        { DTYPE_BF16, 4096, 124, ATTENTION_AUTO, ATTENTION_PLAIN, true },
+        { DTYPE_BF16, 1 << 20, 128, ATTENTION_AUTO, ATTENTION_HOPPER, false },
+        { DTYPE_BF16, 4096, 128, ATTENTION_MATRIX, ATTENTION_MATRIX, false },
+        { DTYPE_BF16, 4096, 128, ATTENTION_MMA, ATTENTION_MMA, false },
     };
     for (size_t i = 0; i < sizeof call / sizeof *call; i++) {
         for (int back = 0; back < 2; back++) {
             OpWork own = back ? WORK_ATTENTION_PLAIN_BACKWARD : WORK_ATTENTION_PLAIN;
             OpWork f32 = back ? WORK_ATTENTION_BACKWARD : WORK_ATTENTION;
             OpWork fast = back && call[i].act == DTYPE_BF16 ? WORK_ATTENTION_ORDERED : f32;
-            CHECK_INT(work_of(call[i].act, call[i].T, call[i].dk, call[i].kernel, back),
-                      call[i].plain ? own : fast);
+            OpCost c = cost_of(call[i].act, call[i].T, call[i].dk, call[i].kernel, back);
+            CHECK_TEXT(c.kernel->name, attention_words[call[i].runs].name);
+            CHECK(c.kernel->skips);
+            CHECK_INT(c.work, call[i].plain ? own : fast);
         }
     }
 }

@@ -1,9 +1,17 @@
-/* attention by Hopper's kernels, forced, against the CPU: skipped without a Hopper GPU. */
+/* attention by the kernels for Hopper and for all of NVIDIA's GPUs, forced, against the CPU: skipped without one. */
 #include "harness/optest.h"
 #include "kernels/op/attention_case.h"
 
 #include "engine/backend/backend.h"
 #include "kernels/core/kernels.h"
+
+static AttentionKernel kernel;
+
+static bool runs_here(void)
+{
+    if (kernel == ATTENTION_HOPPER) return mirror_hopper();
+    return mirror.device_memory != NULL && op_vendor == VENDOR_NVIDIA;
+}
 
 typedef struct Sizes {
     int64_t B, T, H, G, dk, dv;
@@ -33,7 +41,7 @@ static AttentionFwd make_fwd(OpTest *t, const Sizes *s, bool packed)
                            .o = optest_poisoned(t, act, DIMS(s->B, s->T, s->H, s->dv)),
                            .lse = optest_poisoned(t, DTYPE_F32, DIMS(s->B, s->H, s->T)),
                            .scale = 1 / sqrtf((float)s->dk),
-                           .kernel = ATTENTION_HOPPER };
+                           .kernel = kernel };
 }
 
 /* The mirror compares, and fails where the kernel does not do it. */
@@ -46,19 +54,19 @@ static void check_both(OpTest *t, const Sizes *s, bool packed, const int64_t win
     CHECK_OK(attention_bwd(&t->ex, a));
 }
 
-static void hopper_agrees_with_the_cpu(void **state)
+static void agrees_with_the_cpu(void **state)
 {
     OpTest *t = *state;
-    static const Sizes sizes[] = { { 2, 256, 4, 4, 192, 128 },
-                                   { 1, 331, 4, 2, 128, 128 },
-                                   { 3, 100, 2, 2, 64, 64 },
-                                   { 1, 1024, 2, 1, 192, 128 } };
+    static const Sizes sizes[] = { { 2, 256, 4, 4, 192, 128 }, { 1, 331, 4, 2, 128, 128 },
+                                   { 3, 100, 2, 2, 64, 64 },   { 1, 1024, 2, 1, 192, 128 },
+                                   { 2, 150, 4, 2, 256, 256 }, { 1, 77, 2, 1, 80, 200 } };
     /* none, two keys (of one dq is 0), less than a tile, more; chunks; both; what hides nothing */
     static const int64_t masks[][2] = { { 0, 0 },  { 2, 0 },   { 37, 0 },        { 200, 0 },
                                         { 0, 90 }, { 50, 90 }, { 1024, 1 << 20 } };
-    enum { CASES = 4 * 2, MASKS = sizeof masks / sizeof *masks };
-    if (!mirror_hopper()) skip();
-    for (int i = 0; i < CASES * MASKS; i++) {
+    enum { CASES = 6 * 2, MASKS = sizeof masks / sizeof *masks };
+    const int cases = kernel == ATTENTION_HOPPER ? 4 * 2 : CASES; /* it takes no wider heads */
+    if (!runs_here()) skip();
+    for (int i = 0; i < cases * MASKS; i++) {
         ArenaMark mark = arena_mark(&t->arena);
         check_both(t, &sizes[i / 2 / MASKS], i % 2 == 1, masks[i / 2 % MASKS]);
         arena_release(&t->arena, mark);
@@ -137,7 +145,7 @@ static void every_pair_of_ranks_agrees_with_the_cpu(void **state)
                                    { 1, 330, 4, 2, 128, 128 },
                                    { 3, 130, 2, 1, 64, 64 },
                                    { 1, 512, 1, 1, 192, 128 } };
-    if (!mirror_hopper()) skip();
+    if (!runs_here()) skip();
     optest_unguard(t); /* rows without a key have lse -infinity */
     for (int i = 0; i < 4 * 3 * 4; i++) {
         const Sizes *s = &sizes[i / 12];
@@ -154,7 +162,7 @@ static void every_pair_of_ranks_agrees_with_the_cpu(void **state)
 static void a_large_call_is_done_in_parts(void **state)
 {
     OpTest *t = *state;
-    if (!mirror_hopper()) skip();
+    if (!runs_here()) skip();
     const Sizes s = { 2, 4096, 40, 8, 16, 8 };
     check_both(t, &s, true, (const int64_t[2]){ 0, 0 });
     optest_unguard(t); /* as above */
@@ -190,7 +198,7 @@ static void check_repeats(OpTest *t, const AttentionFwd *f)
 static void backward_gives_the_same_bits_every_time(void **state)
 {
     OpTest *t = *state;
-    if (!mirror_hopper()) skip();
+    if (!runs_here()) skip();
     const Sizes s = { 2, 1024, 8, 4, 128, 128 };
     for (int64_t k = 0; k < 4;
          k++) { /* the whole sequence; the own, a later and an earlier block */
@@ -233,7 +241,7 @@ static void nothing_behind_the_workspace_is_touched(void **state)
                                    { 3, 65, 2, 2, 64, 64 },
                                    { 2, 200, 6, 2, 80, 40 },
                                    { 1, 1000, 4, 4, 128, 128 } };
-    if (!mirror_hopper()) skip();
+    if (!runs_here()) skip();
     optest_unguard(t);
     for (int i = 0; i < 4 * 5; i++) {
         const Sizes *s = &sizes[i / 5];
@@ -264,6 +272,7 @@ static void check_note(const char *op, const char *begins)
 static void what_hopper_cannot_do_is_an_error_with_the_reason(void **state)
 {
     OpTest *t = *state;
+    kernel = ATTENTION_HOPPER;
     if (!mirror_hopper()) skip();
     AttentionFwd f = make_fwd(t, &(Sizes){ 1, 64, 1, 1, 12, 16 }, false);
     CHECK_FAILS(attention_fwd(&t->ex, f), ERR_UNSUPPORTED,
@@ -273,7 +282,7 @@ static void what_hopper_cannot_do_is_an_error_with_the_reason(void **state)
     f.kernel = ATTENTION_AUTO;
     CHECK_OK(attention_fwd(&t->ex, f));
     check_note("attention_fwd",
-               "a slower kernel runs, plain instead of hopper: 33 tokens a sequence");
+               "a slower kernel runs, mma instead of hopper: 33 tokens a sequence");
     AttentionFwd cut = make_fwd(t, &(Sizes){ 1, 126, 1, 1, 16, 16 }, false);
     cut.pieces = pieces_of(63, 2, 1, 0);
     CHECK_FAILS(attention_fwd(&t->ex, cut), ERR_UNSUPPORTED, "63 tokens a sequence's piece");
@@ -284,15 +293,38 @@ static void what_hopper_cannot_do_is_an_error_with_the_reason(void **state)
     CHECK_OK(attention_fwd(&t->ex, f));
 }
 
+#define WITH_EACH(test)                                                                            \
+    static void hopper_##test(void **state)                                                        \
+    {                                                                                              \
+        kernel = ATTENTION_HOPPER;                                                                 \
+        test(state);                                                                               \
+    }                                                                                              \
+    static void mma_##test(void **state)                                                           \
+    {                                                                                              \
+        kernel = ATTENTION_MMA;                                                                    \
+        test(state);                                                                               \
+    }
+
+WITH_EACH(agrees_with_the_cpu)
+WITH_EACH(a_large_call_is_done_in_parts)
+WITH_EACH(every_pair_of_ranks_agrees_with_the_cpu)
+WITH_EACH(backward_gives_the_same_bits_every_time)
+WITH_EACH(nothing_behind_the_workspace_is_touched)
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         OP_TEST(hopper_agrees_with_the_cpu, 8),
-        OP_TEST(a_large_call_is_done_in_parts, 8),
-        OP_TEST(every_pair_of_ranks_agrees_with_the_cpu, 8),
-        OP_TEST(backward_gives_the_same_bits_every_time, 8),
-        OP_TEST(nothing_behind_the_workspace_is_touched, 8),
+        OP_TEST(hopper_a_large_call_is_done_in_parts, 8),
+        OP_TEST(hopper_every_pair_of_ranks_agrees_with_the_cpu, 8),
+        OP_TEST(hopper_backward_gives_the_same_bits_every_time, 8),
+        OP_TEST(hopper_nothing_behind_the_workspace_is_touched, 8),
         OP_TEST(what_hopper_cannot_do_is_an_error_with_the_reason, 1),
+        OP_TEST(mma_agrees_with_the_cpu, 8),
+        OP_TEST(mma_a_large_call_is_done_in_parts, 8),
+        OP_TEST(mma_every_pair_of_ranks_agrees_with_the_cpu, 8),
+        OP_TEST(mma_backward_gives_the_same_bits_every_time, 8),
+        OP_TEST(mma_nothing_behind_the_workspace_is_touched, 8),
     };
     return TEST_RUN(tests);
 }

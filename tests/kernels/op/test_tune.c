@@ -122,7 +122,7 @@ static void timed_products_of_8_bit_operands_match_the_cpu(void **state)
         CHECK_OK(exec_tune(&mirror.gpu, false));
         CHECK_OK(linear_fwd(&t.ex, a));
     }
-    if (gpu_limit(GPU_CAPABILITY_MAJOR) == 9)
+    if (gpu_limit(GPU_CAPABILITY_MAJOR) == 9 && gpu_code_lacks() == NULL)
         CHECK_INT(count(exec_choices(&mirror.gpu), CHOICE_TIMED) - before, 8);
     optest_close(&t);
 }

@@ -176,6 +176,12 @@ static void a_device_is_refused_with_the_reason(void **state)
     d.capability = 100;
     CHECK(!kernel_can(&hopper, &d, NULL, &why) && why.expected);
     CHECK_TEXT(why.text, "compute capability is 10.0, 9.0 is the most");
+    d.capability = 90;
+    d.lacks_code = "no code of sm_90a is in use";
+    CHECK(!kernel_can(&hopper, &d, NULL, &why) && !why.expected);
+    CHECK_TEXT(why.text, "no code of sm_90a is in use");
+    const KernelDesc anywhere = { .name = "mma", .vendor = VENDOR_NVIDIA, .capability_least = 80 };
+    CHECK(kernel_can(&anywhere, &d, NULL, &why));
     d.vendor = VENDOR_ANY;
     CHECK(!kernel_can(&hopper, &d, NULL, &why));
     CHECK_TEXT(why.text, "there is no GPU");
@@ -193,11 +199,11 @@ static void check_attention(AttentionBwd a, const char *hopper, bool expected, c
     const KernelDesc *row = attention_bwd_kernels.row;
     KernelWhy why;
     CHECK_TEXT(row[0].name, "hopper");
-    CHECK_TEXT(row[2].name, "plain");
+    CHECK_TEXT(row[3].name, "plain");
     CHECK_INT(kernel_can(&row[0], &kernel_device_full, &a, &why), hopper == NULL);
     if (hopper != NULL) CHECK_TEXT(why.text, hopper);
     if (hopper != NULL) CHECK_INT(why.expected, expected);
-    CHECK_INT(kernel_can(&row[2], &kernel_device_full, &a, &why), plain == NULL);
+    CHECK_INT(kernel_can(&row[3], &kernel_device_full, &a, &why), plain == NULL);
     if (plain != NULL) CHECK_TEXT(why.text, plain);
 }
 
@@ -238,7 +244,30 @@ static void attention_on_hopper_is_for_hopper_alone(void **state)
         bool is = d.capability == 90;
         CHECK_INT(kernel_can(&attention_fwd_kernels.row[0], &d, &f, &why), is);
         CHECK_INT(kernel_can(&attention_bwd_kernels.row[0], &d, &a, &why), is);
-        CHECK_TEXT(kernels_first(&attention_bwd_kernels, &d, 0, &a)->name, is ? "hopper" : "plain");
+        CHECK_TEXT(kernels_first(&attention_bwd_kernels, &d, 0, &a)->name, is ? "hopper" : "mma");
+        CHECK_INT(attention_kernel_of(d.capability), is ? ATTENTION_HOPPER : ATTENTION_MMA);
+    }
+}
+
+static void attention_by_mma_takes_wide_heads_and_no_caches(void **state)
+{
+    (void)state;
+    static const struct {
+        int64_t Tq, d;
+        const char *why;
+    } call[] = {
+        { 64, 256, NULL },
+        { 1, 8, "1 queries and 64 keys: it is used where all are new" },
+        { 64, 264, "heads are 264 and 264 wide, it takes multiples of 8 up to 256 and 256" },
+        { 64, 124, "heads are 124 and 124 wide, it takes multiples of 8 up to 256 and 256" }
+    };
+    for (size_t i = 0; i < sizeof call / sizeof *call; i++) {
+        AttentionBwd a = call_of(DTYPE_BF16, call[i].Tq, 64, call[i].d);
+        KernelWhy why;
+        CHECK_TEXT(attention_bwd_kernels.row[1].name, "mma");
+        CHECK_INT(kernel_can(&attention_bwd_kernels.row[1], &kernel_device_full, &a, &why),
+                  call[i].why == NULL);
+        if (call[i].why != NULL) CHECK_TEXT(why.text, call[i].why);
     }
 }
 
@@ -247,8 +276,8 @@ static void check_matrix(AttentionBwd a, int64_t dv, bool expected, const char *
     const KernelDevice amd = { .vendor = VENDOR_AMD };
     KernelWhy why;
     a.v.dim[3] = dv;
-    CHECK_TEXT(attention_bwd_kernels.row[1].name, "matrix");
-    CHECK_INT(kernel_can(&attention_bwd_kernels.row[1], &amd, &a, &why), want == NULL);
+    CHECK_TEXT(attention_bwd_kernels.row[2].name, "matrix");
+    CHECK_INT(kernel_can(&attention_bwd_kernels.row[2], &amd, &a, &why), want == NULL);
     if (want != NULL) CHECK_TEXT(why.text, want);
     if (want != NULL) CHECK_INT(why.expected, expected);
 }
@@ -267,7 +296,7 @@ static void amds_matrix_kernel_takes_pairs_of_widths(void **state)
     check_matrix(call_of(DTYPE_F32, 64, 64, 64), 64, true, "tensors are f32, it takes bf16");
     AttentionBwd a = call_of(DTYPE_BF16, 64, 64, 64);
     KernelWhy why;
-    CHECK(!kernel_can(&attention_bwd_kernels.row[1], &kernel_device_full, &a, &why));
+    CHECK(!kernel_can(&attention_bwd_kernels.row[2], &kernel_device_full, &a, &why));
     CHECK_TEXT(why.text, "it is made for another vendor's GPUs");
 }
 
@@ -703,6 +732,7 @@ int main(void)
         TEST(a_device_is_refused_with_the_reason),
         TEST(limits_of_attention_are_exact),
         TEST(attention_on_hopper_is_for_hopper_alone),
+        TEST(attention_by_mma_takes_wide_heads_and_no_caches),
         TEST(amds_matrix_kernel_takes_pairs_of_widths),
         TEST(dense_products_go_to_the_library_where_it_has_the_types),
         TEST(dense_products_on_amd_go_to_the_library_if_it_is_there),

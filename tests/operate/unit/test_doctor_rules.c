@@ -196,7 +196,7 @@ static void the_guide_has_every_limit(void **state)
     (void)state;
     char *guide = NULL;
     size_t bytes = 0;
-    CHECK_OK(file_read_all("docs/guides/check-a-machine.md", &arena, &guide, &bytes));
+    CHECK_OK(file_read_all("docs/reference/doctor.md", &arena, &guide, &bytes));
     for (DoctorCheck c = 0; c < DOCTOR_CHECKS; c++) {
         Text line = { 0 };
         CHECK_OK(text_init(&line, &arena));

@@ -202,7 +202,8 @@ static void a_wide_heat_map_shows_the_expert_farthest_from_uniform(void **state)
     has(r, "One cell stands for 4 neighbouring experts");
     has(r, "layer 3, expert 777: 0.00 ×");
     has_not(r, "layer 3, expert 776:");
-    CHECK_INT(count(r->page, "<title>layer "), 10 * 2000 / 4 + 2 * 10); /* and the curves */
+    CHECK_INT(count(r->page, "<title>layer "),
+              10 * 2000 / 4 + 2 * 2 * 10); /* and the curves, twice */
 }
 
 /* ---- resumed and broken files ---- */

@@ -156,7 +156,8 @@ static void activations_of_a_step_fall_with_tp(void **state)
 static void tokens_are_gathered_and_summed_over_ranks_of_tp(void **state)
 {
     (void)state;
-    static const char *const stacks[] = { "megatron", "megatron,tp_overlap=1,hide_tp=0.25" };
+    static const char *const stacks[] = { "megatron,tp_overlap=0",
+                                          "megatron,tp_overlap=1,hide_tp=0.25" };
     const double bytes = 8192.0 * 4096 * 2;
     for (int i = 0; i < 2; i++) {
         Question q;

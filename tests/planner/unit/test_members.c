@@ -342,6 +342,7 @@ static void gradients_and_weights_are_as_the_file_says(void **state)
     CHECK_INT(config.fp8_recipe, RECIPE_TENSOR);
     CHECK_OK(plan_import_stack(&more, "megatron", &arena, &stack));
     CHECK(strstr(stack, ",fp8_params=0") != NULL);
+    CHECK(strstr(stack, ",graphs=0") != NULL && strstr(stack, ",tp_overlap=0") != NULL);
     CHECK_OK(import("megatron", "fp8_param_gather: true", "fp8: hybrid; fp8_recipe: tensorwise"));
     CHECK_INT(config.mesh_reduce, REDUCE_F32);
     CHECK_OK(plan_import_stack(&more, "megatron", &arena, &stack));

@@ -93,7 +93,8 @@ static void measured_steps_are_foretold(void **state)
         PlanPrice price;
         open_plan(&q, told[i].set, told[i].gpus, "switchyard", 1);
         price = price_by_list(&q);
-        CHECK_NEAR(price.tokens_per_s_per_gpu * told[i].gpus / told[i].measured, 1, 0.045);
+        /* with cuDNN's attention; our own makes steps 2 to 3 % shorter */
+        CHECK_NEAR(price.tokens_per_s_per_gpu * told[i].gpus / told[i].measured, 1.02, 0.04);
         if (told[i].gib > 0) CHECK_NEAR(price.peak_bytes / PLAN_GIB / told[i].gib, 1, 0.01);
         question_close(&q);
     }
@@ -396,8 +397,8 @@ static void attention_is_priced_as_it_runs(void **state)
         const char *stack, *mesh;
         double forward, backward; /* seconds of 1e12 FLOPs: plain kernels' less Hopper's */
     } row[] = {
-        { "switchyard", "mesh.ep=2", 1 / 47.0 - 1 / 444.0, 1 / 28.0 - 1 / 278.0 },
-        { "switchyard", "mesh.cp=2", 1 / 34.5 - 1 / 377.5, 1 / 26.5 - 1 / 253.0 },
+        { "switchyard", "mesh.ep=2", 1 / 47.0 - 1 / 537.0, 1 / 28.0 - 1 / 324.0 },
+        { "switchyard", "mesh.cp=2", 1 / 34.5 - 1 / 446.5, 1 / 26.5 - 1 / 277.0 },
         { "torchtitan", "mesh.ep=2", 0, 0 },
     };
     for (size_t i = 0; i < sizeof row / sizeof *row; i++) {

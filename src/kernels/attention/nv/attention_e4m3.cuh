@@ -17,13 +17,13 @@
  * Keys that a query does not see are hidden one by one in blocks that some query of a warp does not
  * see whole: at the diagonal, and where documents, windows or chunks begin. Blocks that no query
  * sees are not loaded. Blocks of threads take jobs from a counter, head by head, so that keys stay in
- * L2; a head's last queries, which see most keys, come first. The operands of the next job are loaded
- * while the last one ends.
+ * L2; a head's queries that see most keys come first. The operands of the next job are loaded while the
+ * last one ends.
  *
- * Measured on an H200, 4 sequences of 4,096 tokens, causal, casts included: 679 TFLOP/s with 16 heads
- * of 192 and 128, 642 with 32 heads of 128. The exponentials bound it, not the products. Starting
- * q k^T before p v of the block before it: 657 and 594. Without turns: 686 and 631. An eighth of the
- * exponentials as polynomials: no gain. Results written 4 bytes a thread: 505.
+ * Measured on an H200, 4 sequences of 4,096 tokens, causal, casts included: 655 TFLOP/s with 16 heads
+ * of 192 and 128, 614 with 32 heads of 128. The exponentials bound it, not the products. Of an earlier version, at
+ * 679 and 642: starting q k^T before p v of the block before it: 657 and 594. Without turns: 686 and 631. An eighth of
+ * the exponentials as polynomials: no gain. Results written 4 bytes a thread: 505.
  */
 #ifndef KERNELS_ATTENTION_NV_ATTENTION_E4M3_CUH
 #define KERNELS_ATTENTION_NV_ATTENTION_E4M3_CUH
@@ -39,28 +39,23 @@ extern "C" {
 namespace e4m3
 {
 
-enum {
-    BOX = TILE * hopper::ROW_BYTES,
-    STAGES = 3,
-    BLOCK_THREADS = 3 * hopper::WARPGROUP,
-    WARP_ROOM = 2048 /* bytes, for results of a warp */
-};
-static const float log2_e = 1.44269504088896341f, ln_2 = 0.693147180559945309f;
+enum { BOX = TILE * hopper::ROW_BYTES, STAGES = 3 };
+using flash::Job, flash::ln_2, flash::log2_e;
+typedef flash::Place<STAGES> Place;
 
 typedef struct Args {
     CUtensorMap q, k, v;
+    AttentionTiles tiles;
     const float2 *scales; /* of each tile of keys: of k, of v */
-    Bf16 *o;
+    flash::Results o;
     float *lse;
-    const int32_t *doc;
-    int64_t Tq, Tk, q_tiles, k_tiles, H, G, window, chunk;
+    int H, share, k_tiles; /* share: heads that share keys */
     float scale;
     unsigned jobs, *ticket; /* ticket: gpu_exec.h */
 } Args;
 
-/* Shared memory: barriers, then operands from a multiple of 1024 bytes on. CB: pieces of 128 bytes
- * of a row of q and k; the last one may be half empty. GIVEN: q in bf16. A warp's results take the
- * place of its own q. */
+/* Shared memory: barriers, then operands from a multiple of 1024 bytes on. CB: pieces of 128 bytes of a row of q and
+ * k; the last one may be half empty. GIVEN: q in bf16. A warp's results take the place of its own q. */
 template <int DK> struct Room {
     static constexpr int CB = (DK + hopper::ROW_BYTES - 1) / hopper::ROW_BYTES;
     static constexpr int PACKS = DK / 64; /* boxes of q in bf16; packs of a row for each lane */
@@ -69,106 +64,49 @@ template <int DK> struct Room {
     static constexpr int BYTES = V + STAGES * BOX;
 };
 
-/* 128 queries of a head, and the tiles [begin, end) of keys that they see. */
-typedef struct Job {
-    int b, h, g, query; /* g: the matrix of keys; query: the first one, below 0: there is no job */
-    int begin, end;
-} Job;
-
 typedef struct Shared {
-    uint64_t q_full, q_empty, k_full[STAGES], k_empty[STAGES], v_full[STAGES], v_empty[STAGES];
-    Job job; /* the one whose q is loaded */
+    flash::Desk desk;
+    flash::Ring<STAGES> k, v;
     float q_scale[TILE];
     int first[TILE]; /* the first key that a query sees */
+
+    __device__ __forceinline__ void init()
+    {
+        desk.init();
+        k.init();
+        v.init();
+    }
 } Shared;
 
-/* A place in the ring of operands. */
-typedef struct Place {
-    int stage;
-    uint32_t turn;
-
-    __device__ __forceinline__ void next()
-    {
-        if (++stage < STAGES) return;
-        stage = 0, turn ^= 1;
-    }
-} Place;
-
-static __device__ __forceinline__ uint32_t barrier_of(uint64_t *at, int i)
+/* The matrix of a head's keys, and of its values. */
+static __device__ __forceinline__ int keys_of(const Args &a, const Job &j)
 {
-    return shared_address(at + i);
+    return (j.b * a.H + j.head) / a.share;
 }
 
-/* The first key that a query sees. */
-static __device__ __forceinline__ int first_key(const Args &a, int b, int64_t query)
-{
-    int64_t doc = a.doc == NULL ? 0 : a.doc[b * a.Tq + query];
-    return (int)attention_first_seen(a.window, a.chunk, doc, query + a.Tk - a.Tq);
-}
-
-/* Job `number`, computed by a warp. */
-static __device__ __forceinline__ Job job_of(const Args &a, unsigned number)
-{
-    Job j = {};
-    unsigned tiles = (unsigned)a.q_tiles, head = number / tiles;
-    j.query = -1;
-    if (number >= a.jobs) return j;
-    j.b = (int)(head / a.H), j.h = (int)(head % a.H);
-    j.g = (int)(j.b * a.G + j.h * a.G / a.H);
-    j.query = (int)(tiles - 1 - number % tiles) * TILE;
-    int64_t end = min((int64_t)j.query + TILE, a.Tq);
-    j.end = (int)((end + a.Tk - a.Tq + TILE - 1) / TILE);
-    if (a.doc == NULL && a.window == 0 && a.chunk == 0) return j;
-    int first = INT32_MAX;
-    for (int64_t i = j.query + threadIdx.x; i < end; i += 32)
-        first = min(first, first_key(a, j.b, i));
-    j.begin = __reduce_min_sync(ALL_LANES, first) / TILE;
-    return j;
-}
-
-/* Loads the operands of a job. */
-template <int DK>
-static __device__ __forceinline__ void load_job(const Args &a, const Job &j, Shared *s,
-                                                uint32_t room, Place &at)
-{
-    typedef Room<DK> R;
-    uint32_t q = shared_address(&s->q_full);
-    hopper::arrive_expect(q, R::PACKS * BOX);
-    for (int c = 0; c < R::PACKS; c++)
-        hopper::box_load(room + R::GIVEN + c * BOX, &a.q, j.h * DK + c * hopper::BLOCK, j.query,
-                         j.b, q);
-    for (int tile = j.begin; tile < j.end; tile++, at.next()) {
-        uint32_t full = barrier_of(s->k_full, at.stage);
-        hopper::wait(barrier_of(s->k_empty, at.stage), at.turn ^ 1);
-        hopper::arrive_expect(full, R::CB * BOX);
-        for (int c = 0; c < R::CB; c++)
-            hopper::box_load(room + R::K + (at.stage * R::CB + c) * BOX, &a.k,
-                             c * hopper::ROW_BYTES, tile * TILE, j.g, full);
-        full = barrier_of(s->v_full, at.stage);
-        hopper::wait(barrier_of(s->v_empty, at.stage), at.turn ^ 1);
-        hopper::arrive_expect(full, BOX);
-        hopper::box_load(room + R::V + at.stage * BOX, &a.v, tile * TILE, 0, j.g, full);
-    }
-}
-
-/* One warp takes jobs until there are none. The counter is 0 again behind the last block. */
+/* Loads the operands of jobs until there are none. By one warp. */
 template <int DK>
 static __device__ __forceinline__ void load(const Args &a, Shared *s, uint32_t room)
 {
-    Place at = {};
+    typedef Room<DK> R;
+    Place at;
     for (uint32_t turn = 1;; turn ^= 1) {
-        unsigned number = 0;
-        if (threadIdx.x == 0) number = atomicInc(a.ticket, a.jobs + gridDim.x - 1);
-        Job j = job_of(a, lane_get(number, 0));
+        Job j = flash::queries_job(a.tiles, a.H, a.jobs, flash::next_number(a.ticket, a.jobs));
         if (threadIdx.x == 0) {
-            hopper::wait(shared_address(&s->q_empty), turn);
-            s->job = j;
-            if (j.query < 0)
-                hopper::arrive(shared_address(&s->q_full));
-            else
-                load_job<DK>(a, j, s, room, at);
+            uint32_t q = s->desk.put(j, turn, R::PACKS * BOX);
+            for (int c = 0; c < R::PACKS && j.b >= 0; c++)
+                hopper::box_load(room + R::GIVEN + c * BOX, &a.q, j.head * DK + c * hopper::BLOCK,
+                                 j.tile * TILE, j.b, q);
+            for (int key = j.span.begin / TILE * TILE; key < j.span.end; key += TILE, at.next()) {
+                uint32_t full = s->k.claim(at, R::CB * BOX);
+                for (int c = 0; c < R::CB; c++)
+                    hopper::box_load(room + R::K + (at.stage * R::CB + c) * BOX, &a.k,
+                                     c * hopper::ROW_BYTES, key, keys_of(a, j), full);
+                full = s->v.claim(at, BOX);
+                hopper::box_load(room + R::V + at.stage * BOX, &a.v, key, 0, keys_of(a, j), full);
+            }
         }
-        if (j.query < 0) return;
+        if (j.b < 0) return;
     }
 }
 
@@ -181,29 +119,20 @@ typedef struct Rows {
     float max[2], sum[2], kept[2];  /* kept: what o is multiplied by before the next p v */
 } Rows;
 
-/* The last key that a query sees; queries past the end see none. */
-static __device__ __forceinline__ int last_key(const Args &a, int query)
-{
-    return query < a.Tq ? query + (int)(a.Tk - a.Tq) : -1;
-}
-
 static __device__ __forceinline__ Rows rows_of(const Args &a, const Job &j, Shared *sh)
 {
     Rows r = {};
-    int first[2];
-    r.row = (int)(threadIdx.x - hopper::WARPGROUP) / 32 * 16 + (int)threadIdx.x % 32 / 4;
-    r.query = j.query + r.row;
+    r.row = flash::own_row();
+    r.query = j.tile * TILE + r.row;
+    flash::Seen seen = flash::seen_by(a.tiles, j.b, r.query);
     for (int i = 0; i < 2; i++) {
-        int query = r.query + 8 * i;
-        first[i] = query < a.Tq ? first_key(a, j.b, query) : 0;
-        sh->first[r.row + 8 * i] = first[i]; /* the lanes of a row write the same */
+        sh->first[r.row + 8 * i] = seen.first[i]; /* the lanes of a row write the same */
         r.factor[i] = sh->q_scale[r.row + 8 * i] * a.scale * log2_e;
         r.max[i] = -INFINITY;
     }
     __syncwarp();
-    int last = min(last_key(a, r.query), last_key(a, r.query + 8));
-    r.hidden_before = __reduce_max_sync(ALL_LANES, max(first[0], first[1]));
-    r.hidden_from = __reduce_min_sync(ALL_LANES, last) + 1;
+    r.hidden_before = seen.hidden_before;
+    r.hidden_from = seen.hidden_from;
     return r;
 }
 
@@ -229,20 +158,16 @@ static __device__ __forceinline__ void multiply_values(float (&part)[64], const 
     hopper::products_close();
 }
 
-/* Hides the scores of keys that are not seen. Row i of a thread has elements 4 c + 2 i and the next
- * one, of columns 8 c + 2 (lane % 4). */
-static __device__ __forceinline__ void hide(const Args &a, const Shared *sh, const Rows &r,
-                                            int tile, float (&s)[64])
+/* Hides the scores of keys that are not seen. Bounds are fetched again, as registers are few. */
+static __device__ __forceinline__ void hide(const Args &a, const Shared *sh, const Rows &r, int key,
+                                            float (&s)[64])
 {
-    if (tile * TILE >= r.hidden_before && (tile + 1) * TILE <= r.hidden_from) return;
-    int key = tile * TILE + (int)threadIdx.x % 4 * 2;
-    int first[2] = { sh->first[r.row], sh->first[r.row + 8] };
-    int last[2] = { last_key(a, r.query), last_key(a, r.query + 8) };
-#pragma unroll
-    for (int k = 0; k < 64; k++) {
-        int at = key + k / 4 * 8 + k % 2, i = k / 2 % 2;
-        if (at < first[i] || at > last[i]) s[k] = -INFINITY;
-    }
+    flash::Seen seen = { { sh->first[r.row], sh->first[r.row + 8] },
+                         { attention_last_key(a.tiles, r.query),
+                           attention_last_key(a.tiles, r.query + 8) },
+                         r.hidden_before,
+                         r.hidden_from };
+    flash::hide(seen, key, s);
 }
 
 /* Turns scores into 2^8 p. v_change: the last block's scale of v over this one's. */
@@ -288,15 +213,10 @@ static __device__ __forceinline__ void add_part(const float (&kept)[2], const fl
     for (int k = 0; k < 64; k++) o[k] = fmaf(o[k], kept[k / 2 % 2], part[k]);
 }
 
-/* Through 16 rows x 128 bytes of shared memory of each warp, so that whole lines are written. room:
- * of the warpgroup. */
 static __device__ __forceinline__ void store(const Args &a, const Job &j, Rows &r, float v_scale,
                                              uint32_t room, float (&o)[64])
 {
-    int lane = (int)threadIdx.x % 32;
-    int64_t first = r.query - lane / 4;
-    uint4 *to = (uint4 *)(a.o + ((j.b * a.Tq + first) * a.H + j.h) * TILE);
-    room += threadIdx.x % hopper::WARPGROUP / 32 * WARP_ROOM;
+    int lane = (int)threadIdx.x % WARP;
     float factor[2];
 #pragma unroll
     for (int i = 0; i < 2; i++) {
@@ -304,33 +224,12 @@ static __device__ __forceinline__ void store(const Args &a, const Job &j, Rows &
         sum += lane_get_xor(sum, 1);
         sum += lane_get_xor(sum, 2);
         factor[i] = sum == 0 ? 0 : v_scale / sum;
-        if (lane % 4 == 0 && r.query + 8 * i < a.Tq)
-            a.lse[(j.b * a.H + j.h) * a.Tq + r.query + 8 * i] = (r.max[i] - 8) * ln_2 + logf(sum);
+        if (lane % 4 == 0 && r.query + 8 * i < a.tiles.Tq)
+            a.lse[(int64_t)(j.b * a.H + j.head) * a.tiles.Tq + r.query + 8 * i] =
+                (r.max[i] - 8) * ln_2 + logf(sum);
     }
-#pragma unroll
-    for (int k = 0; k < 64; k++) o[k] *= factor[k / 2 % 2];
-#pragma unroll
-    for (int half = 0; half < 2; half++) {
-#pragma unroll
-        for (int k = 0; k < 4; k++)
-            hopper::results_put(room, k, o + half * 32 + 8 * k, o + half * 32 + 8 * k + 4);
-        __syncwarp();
-#pragma unroll
-        for (int i = 0; i < 4; i++) {
-            int row = i * 4 + lane / 8, chunk = lane % 8;
-            uint4 v =
-                hopper::shared_get(room + row * hopper::ROW_BYTES + ((chunk ^ (row & 7)) << 4));
-            if (first + row < a.Tq) to[row * a.H * 16 + half * 8 + chunk] = v;
-        }
-        __syncwarp();
-    }
-}
-
-/* A warp has read an operand. */
-static __device__ __forceinline__ void release(uint64_t *barriers, int stage)
-{
-    __syncwarp();
-    if (threadIdx.x % 32 == 0) hopper::arrive(barrier_of(barriers, stage));
+    flash::scale_rows(factor, o);
+    flash::store_rows(a.o, j, r.query - lane / 4, a.tiles.Tq, flash::warp_room(room), o);
 }
 
 /* Quantises a warp's 16 rows of q; eight lanes share a row, as in CastTile. No other warp reads or
@@ -341,7 +240,7 @@ template <int DK> static __device__ __forceinline__ void quantise_queries(Shared
     int lane = (int)threadIdx.x % 32, chunk = lane % LANES;
 #pragma unroll
     for (int pass = 0; pass < 4; pass++) {
-        int row = (int)(threadIdx.x - hopper::WARPGROUP) / 32 * 16 + pass * 4 + lane / LANES;
+        int row = (int)(threadIdx.x - hopper::WARPGROUP) / WARP * 16 + pass * 4 + lane / LANES;
         uint32_t line = room + row * hopper::ROW_BYTES, most = 0;
         uint4 pack[R::PACKS];
 #pragma unroll
@@ -366,13 +265,13 @@ static __device__ __forceinline__ void last_values(Shared *sh, uint32_t room, in
                                                    const Place &at, const uint32_t (&p)[16],
                                                    float (&part)[64])
 {
-    hopper::wait(barrier_of(sh->v_full, at.stage), at.turn);
+    sh->v.wait(at);
     flash::turn_take(group);
     multiply_values(part, p, room + Room<DK>::V + at.stage * BOX);
     flash::turn_give(group);
     hopper::products_wait<0>();
     hopper::sums_ready(part);
-    release(sh->v_empty, at.stage);
+    sh->v.release(at);
 }
 
 template <int DK>
@@ -382,41 +281,41 @@ static __device__ __forceinline__ void attend(const Args &a, const Job &j, Share
     typedef Room<DK> R;
     uint32_t p[16], q = room + group * hopper::BLOCK_BYTES;
     float s[64], part[64], o[64];
-    const float2 *scales = a.scales + j.g * a.k_tiles;
-    float2 scale = scales[j.begin];
-#pragma unroll
-    for (int k = 0; k < 64; k++) o[k] = 0;
+    const float2 *scales = a.scales + (int64_t)keys_of(a, j) * a.k_tiles;
+    int key = j.span.begin / TILE * TILE;
+    float2 scale = scales[key / TILE];
+    flash::clear(o);
     quantise_queries<DK>(sh, room);
-    release(&sh->q_empty, 0);
-    hopper::wait(barrier_of(sh->k_full, at.stage), at.turn);
+    flash::warp_arrives(&sh->desk.empty);
+    sh->k.wait(at);
     flash::turn_take(group);
     multiply_scores<DK>(s, q, room + R::K + at.stage * R::CB * BOX);
     flash::turn_give(group);
     Rows r = rows_of(a, j, sh);
     hopper::products_wait<0>();
     hopper::sums_ready(s);
-    release(sh->k_empty, at.stage);
-    hide(a, sh, r, j.begin, s);
+    sh->k.release(at);
+    hide(a, sh, r, key, s);
     exponentials(r, scale.x, 1, s);
     pack(s, p);
-    for (int tile = j.begin + 1; tile < j.end; tile++) {
+    for (key += TILE; key < j.span.end; key += TILE) {
         Place before = at;
         at.next();
-        float2 next = scales[tile];
-        hopper::wait(barrier_of(sh->k_full, at.stage), at.turn);
-        hopper::wait(barrier_of(sh->v_full, before.stage), before.turn);
+        float2 next = scales[key / TILE];
+        sh->k.wait(at);
+        sh->v.wait(before);
         flash::turn_take(group);
         multiply_values(part, p, room + R::V + before.stage * BOX);
         multiply_scores<DK>(s, q, room + R::K + at.stage * R::CB * BOX);
         flash::turn_give(group);
         hopper::products_wait<1>();
         hopper::sums_ready(part);
-        release(sh->v_empty, before.stage);
+        sh->v.release(before);
         add_part(r.kept, part, o);
         hopper::products_wait<0>();
         hopper::sums_ready(s);
-        release(sh->k_empty, at.stage);
-        hide(a, sh, r, tile, s);
+        sh->k.release(at);
+        hide(a, sh, r, key, s);
         exponentials(r, next.x, scale.y * fast_reciprocal(next.y), s);
         pack(s, p);
         scale = next;
@@ -424,51 +323,26 @@ static __device__ __forceinline__ void attend(const Args &a, const Job &j, Share
     last_values<DK>(sh, room, group, at, p, part);
     at.next();
     add_part(r.kept, part, o);
-    store(a, j, r, scale.y, q, o);
-}
-
-template <int DK>
-static __device__ __forceinline__ void multiply(const Args &a, Shared *s, uint32_t room)
-{
-    int group = (int)threadIdx.x / hopper::WARPGROUP - 1;
-    Place at = {};
-    if (group == 1) flash::turn_give(1);
-    for (uint32_t turn = 0;; turn ^= 1) {
-        hopper::wait(shared_address(&s->q_full), turn);
-        Job j = s->job;
-        if (j.query < 0) return;
-        attend<DK>(a, j, s, room, group, at);
-    }
+    store(a, j, r, scale.y, room, o);
 }
 
 template <int DK> static __device__ __forceinline__ void run(const Args &a, unsigned char *memory)
 {
-    enum { WARPS = 8 }; /* that read operands */
     Shared *s = (Shared *)memory;
-    uint32_t room = (shared_address(memory + sizeof(Shared)) + 1023) & ~1023u;
-    if (threadIdx.x == 0) {
-        hopper::barrier_init(shared_address(&s->q_full), 1);
-        hopper::barrier_init(shared_address(&s->q_empty), WARPS);
-        for (int i = 0; i < STAGES; i++) {
-            hopper::barrier_init(barrier_of(s->k_full, i), 1);
-            hopper::barrier_init(barrier_of(s->v_full, i), 1);
-            hopper::barrier_init(barrier_of(s->k_empty, i), WARPS);
-            hopper::barrier_init(barrier_of(s->v_empty, i), WARPS);
-        }
-        hopper::barriers_publish();
-    }
-    __syncthreads();
+    uint32_t room = flash::block_begin(s);
     if (threadIdx.x < hopper::WARPGROUP) {
         hopper::registers_give<24>();
-        if (threadIdx.x < 32) load<DK>(a, s, room);
-    } else {
-        hopper::registers_take<240>();
-        multiply<DK>(a, s, room);
+        if (threadIdx.x < WARP) load<DK>(a, s, room);
+        return;
     }
+    hopper::registers_take<240>();
+    flash::consume<Place>(
+        s, [&](const Job &j, int consumer, Place &at) { attend<DK>(a, j, s, room, consumer, at); });
 }
 
 template <int DK>
-static __global__ __launch_bounds__(BLOCK_THREADS, 1) void kernel(const __grid_constant__ Args a)
+static __global__ __launch_bounds__(flash::BLOCK_THREADS,
+                                    1) void kernel(const __grid_constant__ Args a)
 {
     extern __shared__ __align__(1024) unsigned char memory[];
     if constexpr (hopper::COMPILED) run<DK>(a, memory);

@@ -10,9 +10,8 @@
 #ifndef KERNELS_ATTENTION_NV_ATTENTION_HOPPER_CUH
 #define KERNELS_ATTENTION_NV_ATTENTION_HOPPER_CUH
 
-#include "kernels/attention/attention_tiles.cuh"
+#include "kernels/attention/nv/attention_parts.cuh"
 #include "kernels/attention/nv/products.cuh"
-#include "kernels/core/pack.cuh"
 
 namespace flash
 {
@@ -25,7 +24,6 @@ enum {
     WARP_ROOM = 16 * hopper::ROW_BYTES, /* for a warp's results: 16 rows of 64 columns */
     SHARED_EXTRA = 2048                 /* barriers, and what aligns the operands */
 };
-static const float log2_e = 1.44269504088896341f, ln_2 = 0.693147180559945309f;
 
 /* A place in a ring of STAGES operands. */
 template <int STAGES> struct Place {
@@ -213,6 +211,14 @@ template <int S> static __device__ __forceinline__ void clear(float (&c)[S])
     for (int k = 0; k < S; k++) c[k] = 0;
 }
 
+/* A thread has two rows of each result. */
+template <int S>
+static __device__ __forceinline__ void scale_rows(const float (&by)[2], float (&o)[S])
+{
+#pragma unroll
+    for (int k = 0; k < S; k++) o[k] *= by[k / 2 % 2];
+}
+
 /* Which consumer this is: 0 or 1. The same in a warp, which the compiler cannot see from threadIdx. */
 static __device__ __forceinline__ int consumer_of()
 {
@@ -304,12 +310,6 @@ template <int S> static __device__ __forceinline__ void hide(const Seen &r, int 
         if (at < r.first[i] || at > r.last[i]) s[k] = -INFINITY;
     }
 }
-
-/* Results of a head: (B, rows, heads, width). */
-typedef struct Results {
-    Bf16 *at;
-    int rows, heads, width;
-} Results;
 
 /* Writes a warp's 16 rows from `row` on through its room, so that whole lines go out. end: rows that exist. */
 template <int S>

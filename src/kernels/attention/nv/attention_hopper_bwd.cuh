@@ -28,42 +28,6 @@ typedef struct BwdArgs {
     unsigned jobs, *ticket;
 } BwdArgs;
 
-/* ---- delta ---- */
-
-typedef struct DeltaArgs {
-    const Bf16 *d_o, *o; /* (B, o_rows, H, width) */
-    const float *lse;    /* (B, H, o_rows) */
-    float *lse_out, *delta;
-    int q_at, Tq, rows, o_rows, H, width; /* Tq: of the rectangle; rows: tiles.rows */
-} DeltaArgs;
-
-enum { DELTA_THREADS = 256, DELTA_LANES = 16, DELTA_ROWS = 64 };
-
-/* delta = sum of do * o, and lse log2 e. A block has 64 queries of a head, 16 lanes one of them. */
-static __global__ __launch_bounds__(DELTA_THREADS) void attention_delta_kernel(const DeltaArgs a)
-{
-    int lane = (int)threadIdx.x % DELTA_LANES, head = (int)blockIdx.y % a.H;
-    int64_t b = (int)blockIdx.y / a.H;
-    for (int i = (int)threadIdx.x / DELTA_LANES; i < DELTA_ROWS; i += DELTA_THREADS / DELTA_LANES) {
-        int row = (int)blockIdx.x * DELTA_ROWS + i;
-        float sum = 0, lse = INFINITY, x[8], y[8];
-        if (row < a.Tq && lane * 8 < a.width) {
-            int64_t at = ((b * a.o_rows + a.q_at + row) * a.H + head) * a.width + lane * 8;
-            load_const<true>(a.d_o + at, x);
-            load_const<true>(a.o + at, y);
-#pragma unroll
-            for (int k = 0; k < 8; k++) sum = fmaf(x[k], y[k], sum);
-            lse = a.lse[(int64_t)blockIdx.y * a.o_rows + a.q_at + row] * log2_e;
-        }
-#pragma unroll
-        for (int bits = 1; bits < DELTA_LANES; bits *= 2) sum += lane_get_xor(sum, bits);
-        if (lane != 0) continue;
-        int64_t to = (int64_t)blockIdx.y * a.rows + row;
-        a.lse_out[to] = lse == -INFINITY ? INFINITY : lse;
-        a.delta[to] = sum;
-    }
-}
-
 /* ---- dq ---- */
 
 /* KEYS: of a tile. More read shared memory less often; 96 are what registers bear beside sums of 192 columns. */
@@ -310,8 +274,7 @@ dkv_load(const BwdArgs &a, DkvShared<DkvRoom<DK, DV>::STAGES> *s, uint32_t room)
     }
 }
 
-/* Hides the scores of keys that queries from `query` on do not see; columns are queries. first: in shared
- * memory. */
+/* Hides the scores of keys that queries from `query` on do not see; columns are queries. first: in shared memory. */
 template <int S>
 static __device__ __forceinline__ void hide_columns(const AttentionTiles &t, uint32_t first,
                                                     int query, int key, float (&s)[S])

@@ -80,13 +80,6 @@ static __device__ __forceinline__ void exponentials(Softmax &r, float factor, fl
 }
 
 template <int S>
-static __device__ __forceinline__ void scale_rows(const float (&by)[2], float (&o)[S])
-{
-#pragma unroll
-    for (int k = 0; k < S; k++) o[k] *= by[k / 2 % 2];
-}
-
-template <int S>
 static __device__ __forceinline__ void fwd_store(const FwdArgs &a, const Job &j, const Softmax &r,
                                                  uint32_t room, float (&o)[S])
 {

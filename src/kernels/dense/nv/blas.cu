@@ -146,8 +146,7 @@ static Status operand_make(Call *c, cublasLtMatrixLayoutOpaque_t *layout, const 
                            const char *what)
 {
     cublasOperation_t op = x.turned ? CUBLAS_OP_T : CUBLAS_OP_N;
-    /* Rows and columns of the matrix in memory as cuBLASLt counts them: our rows are its
-     * columns. */
+    /* Rows and columns of the matrix in memory as cuBLASLt counts them: our rows are its columns. */
     uint64_t high = (uint64_t)(x.turned ? rows : cols), wide = (uint64_t)(x.turned ? cols : rows);
     TRY(blas_status(c->lt, c->lt->MatmulDescSetAttribute(&c->op, transposes, &op, sizeof op),
                     what));
@@ -232,8 +231,7 @@ static Status cublaslt_propose(ProductCall *product, ProductAlgos *out)
     cublasStatus_t e = call->lt->MatmulAlgoGetHeuristic(
         blas_of(call->ex)->handle, &call->op, &call->left, &call->right, &call->c, &call->c,
         &limits, TUNER_VARIANTS, proposal, &n);
-    /* Both say that the library has nothing for this product. That is no failure: our own kernel
-     * runs. */
+    /* Both say that the library has nothing for this product. That is no failure: our own kernel runs. */
     if (e == CUBLAS_STATUS_NOT_SUPPORTED || e == CUBLAS_STATUS_INVALID_VALUE) return OK;
     TRY(blas_status(call->lt, e, "choice of an algorithm"));
     for (int i = 0; i < n; i++) {

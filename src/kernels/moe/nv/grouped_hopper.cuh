@@ -82,8 +82,7 @@ template <typename P> static inline size_t hopper_shared_bytes(int64_t experts)
            (size_t)(COUNTS * (experts + 1)) * sizeof(int32_t);
 }
 
-/* The last terms of a sum over rows are followed by another expert's rows. In 8-bit operands zeros
- * follow them. */
+/* The last terms of a sum over rows are followed by another expert's rows. In 8-bit operands zeros follow them. */
 template <typename P> constexpr bool TAILS = P::SUMS && !P::EIGHT;
 
 /* Does the whole loading warpgroup copy data by cp.async? If not, one of its threads starts all TMA
@@ -105,8 +104,7 @@ template <typename P> static __device__ __forceinline__ void stage_close(uint32_
     }
 }
 
-/* Waits for the ticket of this block's tile number `turn`. All threads that need the ticket call
- * it. */
+/* Waits for the ticket of this block's tile number `turn`. All threads that need the ticket call it. */
 static __device__ __forceinline__ const Ticket *ticket_wait(const HopperShared *s,
                                                             const Barriers &b, int turn)
 {
@@ -149,9 +147,8 @@ static __device__ __forceinline__ void reads_load(const HopperArgs<P> &args, con
     }
 }
 
-/* Takes the next number from the counter. Every block takes one number for each of its tiles and
- * two beyond the last tile. So the block that takes the very last number knows it, and resets the
- * counter to 0. */
+/* Takes the next number from the counter. Every block takes one number for each of its tiles and two beyond the last
+ * tile. So the block that takes the very last number knows it, and resets the counter to 0. */
 static __device__ __forceinline__ unsigned number_take(unsigned *counter, int32_t tiles)
 {
     unsigned number = atomicAdd(counter, 1u);
@@ -273,8 +270,7 @@ static __device__ __forceinline__ void lanes_turn(float (&v)[8])
     }
 }
 
-/* Collects the N columns of unit u for the policy's `store`, from row half h of this lane's
- * sums. */
+/* Collects the N columns of unit u for the policy's `store`, from row half h of this lane's sums. */
 template <int N, int REGISTERS>
 static __device__ __forceinline__ void unit_take(const float (&c)[REGISTERS], int h, int u,
                                                  float (&v)[N])
@@ -294,10 +290,9 @@ static __device__ __forceinline__ void unit_take(const float (&c)[REGISTERS], in
     }
 }
 
-/* Passes row i of the tile, of which this lane has a quarter, to the policy's `store`. What `store`
- * reads is loaded two units ahead; two units are one line of memory. If `store` overwrites what it
- * reads, a store would otherwise wait for a load of the same line (the kernel then takes 2.4 times
- * as long). */
+/* Passes row i of the tile, of which this lane has a quarter, to the policy's `store`. What `store` reads is loaded
+ * two units ahead; two units are one line of memory. If `store` overwrites what it reads, a store would otherwise wait
+ * for a load of the same line (the kernel then takes 2.4 times as long). */
 template <typename P, typename S>
 static __device__ __forceinline__ void row_finish(const P &p, const GroupTile &t, int64_t i, int h,
                                                   const float (&c)[S::COLS / 2],
@@ -398,9 +393,8 @@ static __device__ __forceinline__ void rows_store(const P &p, const GroupTile &t
     }
 }
 
-/* Adds a warp's 16 rows of sums to memory, or overwrites memory with them, 8 rows x ADD_COLS
- * columns at a time. The warp has two buffers: the copy engine works on one while the other is
- * filled. */
+/* Adds a warp's 16 rows of sums to memory, or overwrites memory with them, 8 rows x ADD_COLS columns at a time. The
+ * warp has two buffers: the copy engine works on one while the other is filled. */
 template <typename P, typename S>
 static __device__ __forceinline__ void rows_add(const HopperArgs<P> &args, const GroupTile &t,
                                                 int first_row, const float (&c)[S::COLS / 2],

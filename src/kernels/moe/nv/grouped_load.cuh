@@ -93,10 +93,9 @@ template <typename T, int WIDTH> struct Gather<T, true, WIDTH> {
     }
 };
 
-/* Rows of memory are terms of the sum. A warp reads 16 rows a stage. Lane l < 16 looks up where the
- * l-th of them begins, AHEAD stages ahead, so that the look-up's latency is hidden. The copies of a
- * stage start only when the ring has room, so each should cost few instructions: a begin is one
- * number, in chunks. */
+/* Rows of memory are terms of the sum. A warp reads 16 rows a stage. Lane l < 16 looks up where the l-th of them
+ * begins, AHEAD stages ahead, so that the look-up's latency is hidden. The copies of a stage start only when the ring
+ * has room, so each should cost few instructions: a begin is one number, in chunks. */
 template <typename T, int WIDTH> struct Gather<T, false, WIDTH> {
     static constexpr int ACROSS = WIDTH / CHUNK, DOWN = hopper::WARPGROUP / ACROSS;
     static constexpr int MINE = hopper::BLOCK / DOWN, AT_ONCE = 32 / ACROSS, AHEAD = 4;
@@ -133,8 +132,7 @@ template <typename T, int WIDTH> struct Gather<T, false, WIDTH> {
     {
         int chunk = (int)threadIdx.x % ACROSS, term = (int)threadIdx.x / ACROSS;
         uint32_t block = room + chunk / 8 * hopper::BLOCK_BYTES + term * hopper::ROW_BYTES;
-        /* A thread's terms are DOWN apart, and 2 DOWN is a multiple of 8, so only two swizzles
-         * occur. */
+        /* A thread's terms are DOWN apart, and 2 DOWN is a multiple of 8, so only two swizzles occur. */
         uint32_t even = block + ((chunk % 8 ^ (term & 7)) << 4);
         uint32_t odd = block + ((chunk % 8 ^ (term + DOWN & 7)) << 4);
 #pragma unroll

@@ -21,6 +21,7 @@
 #ifndef KERNELS_MOE_NV_GROUPED_MMA_CUH
 #define KERNELS_MOE_NV_GROUPED_MMA_CUH
 
+#include "kernels/core/nv/mma.cuh"
 #include "kernels/moe/grouped.cuh"
 
 namespace grouped
@@ -121,24 +122,6 @@ template <typename T> struct Feed<T, false> {
     }
 };
 
-/* Four 8 x 8 squares; lane l gives the address of row l % 8 of square l / 8. TURN: each square is
- * transposed on the way. */
-template <bool TURN>
-static __device__ __forceinline__ void squares_load(uint32_t at, uint32_t &a, uint32_t &b,
-                                                    uint32_t &c, uint32_t &d)
-{
-    if constexpr (TURN)
-        asm volatile("ldmatrix.sync.aligned.m8n8.x4.trans.shared.b16 {%0, %1, %2, %3}, [%4];"
-                     : "=r"(a), "=r"(b), "=r"(c), "=r"(d)
-                     : "r"(at)
-                     : "memory");
-    else
-        asm volatile("ldmatrix.sync.aligned.m8n8.x4.shared.b16 {%0, %1, %2, %3}, [%4];"
-                     : "=r"(a), "=r"(b), "=r"(c), "=r"(d)
-                     : "r"(at)
-                     : "memory");
-}
-
 /*
  * 16 rows from `first` on x 16 terms from `term` on, as four squares in the order
  *
@@ -155,16 +138,7 @@ static __device__ __forceinline__ void fragment_load(uint32_t room, int first, i
     int lane = (int)threadIdx.x % 32;
     int down = ALONG ? first + lane % 16 : term + lane % 8 + lane / 16 * 8;
     int chunk = ALONG ? term / CHUNK + lane / 16 : first / CHUNK + lane / 8 % 2;
-    squares_load<!ALONG>(room + chunk_at<ALONG>(down, chunk), f[0], f[1], f[2], f[3]);
-}
-
-static __device__ __forceinline__ void multiply_add(float (&c)[4], const uint32_t (&a)[4],
-                                                    uint32_t b0, uint32_t b1)
-{
-    asm("mma.sync.aligned.m16n8k16.row.col.f32.bf16.bf16.f32 "
-        "{%0, %1, %2, %3}, {%4, %5, %6, %7}, {%8, %9}, {%0, %1, %2, %3};"
-        : "+f"(c[0]), "+f"(c[1]), "+f"(c[2]), "+f"(c[3])
-        : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b0), "r"(b1));
+    mma::squares_load<!ALONG>(room + chunk_at<ALONG>(down, chunk), f[0], f[1], f[2], f[3]);
 }
 
 /* A warp's 64 x 64 as 4 x 8 pieces of 16 x 8. */
@@ -187,7 +161,7 @@ static __device__ __forceinline__ void mma_step(uint32_t room, MmaSums &sum)
         for (int i = 0; i < 4; i++) {
 #pragma unroll
             for (int j = 0; j < 8; j++) {
-                multiply_add(sum[i][j], a[i], b[j / 2][j % 2], b[j / 2][j % 2 + 2]);
+                mma::multiply_add(sum[i][j], a[i], b[j / 2][j % 2], b[j / 2][j % 2 + 2]);
             }
         }
     }

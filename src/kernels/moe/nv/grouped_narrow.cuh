@@ -418,8 +418,7 @@ static __device__ __forceinline__ void warps_meet()
     hopper::threads_meet<NARROW_MEET, 2 * hopper::WARPGROUP>();
 }
 
-/* Scales and codes of the columns of a block from f on. low, high: the gradients of this lane's two
- * rows. */
+/* Scales and codes of the columns of a block from f on. low, high: the gradients of this lane's two rows. */
 template <typename P, typename S>
 static __device__ __forceinline__ void
 columns_narrow(const P &p, const GroupTile &t, int64_t f, int first_row, NarrowPairs (&low)[2],

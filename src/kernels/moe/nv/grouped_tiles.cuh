@@ -100,8 +100,7 @@ static __device__ __forceinline__ int32_t tiles_of_expert(const P &p, int64_t e)
     return (int32_t)(tiles_of(max(rows, (int64_t)0), S::ROWS) * across);
 }
 
-/* before[e] = the sum of count(i) over all experts i before e. One warp computes it, 32 experts at a
- * time. */
+/* before[e] = the sum of count(i) over all experts i before e. One warp computes it, 32 experts at a time. */
 template <typename F>
 static __device__ __forceinline__ void counts_add(int64_t experts, int32_t *before, F count)
 {
@@ -148,8 +147,7 @@ static __device__ __forceinline__ longlong2 tile_place(int64_t number, int64_t a
     }
 }
 
-/* Tile `number`. Its expert is *e or a later one, because a block's numbers only grow; *e is
- * updated. */
+/* Tile `number`. Its expert is *e or a later one, because a block's numbers only grow; *e is updated. */
 template <typename P, typename S>
 static __device__ Ticket ticket_of(const P &p, const int32_t *before, int64_t number, int64_t *e)
 {

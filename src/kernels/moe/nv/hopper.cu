@@ -1,8 +1,7 @@
 /* hopper: the host's side of kernels for sm_90a (hopper.cuh): grids and tensor maps. */
 #include "kernels/moe/nv/hopper.cuh"
 
-/* Persistent blocks: one for each multiprocessor, which takes tile after tile, or fewer if there
- * are fewer tiles. */
+/* Persistent blocks: one for each multiprocessor, which takes tile after tile, or fewer if there are fewer tiles. */
 extern "C" unsigned hopper_blocks(const struct Exec *, int64_t tiles)
 {
     int64_t most = gpu_limit(GPU_PROCESSORS);

@@ -35,8 +35,7 @@ enum {
     WARPGROUP = 128 /* threads */
 };
 
-/* Barriers: a phase ends when the expected number of threads, and all expected bytes, have
- * arrived. */
+/* Barriers: a phase ends when the expected number of threads, and all expected bytes, have arrived. */
 
 static __device__ __forceinline__ void barrier_init(uint32_t barrier, uint32_t arrivals)
 {
@@ -210,9 +209,8 @@ static __device__ __forceinline__ void shared_put(uint32_t at, uint2 v)
     asm volatile("st.shared.v2.u32 [%0], {%1, %2};" ::"r"(at), "r"(v.x), "r"(v.y) : "memory");
 }
 
-/* Writes 16 rows x 16 results of a product, as bf16, to columns from 16 k on of a warp's buffer of
- * 16 rows x 128 bytes, swizzled as above. left: this lane's results of two rows in the first 8
- * columns, right: in the other 8. */
+/* Writes 16 rows x 16 results of a product, as bf16, to columns from 16 k on of a warp's buffer of 16 rows x 128
+ * bytes, swizzled as above. left: this lane's results of two rows in the first 8 columns, right: in the other 8. */
 static __device__ __forceinline__ void results_put(uint32_t room, int k, const float *left,
                                                    const float *right)
 {

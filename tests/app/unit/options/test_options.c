@@ -124,13 +124,58 @@ static void an_unknown_option_names_the_nearest(void **state)
     CHECK_FAILS(parse(&v, WORDS("-x")), ERR_ARG, "has no option -x");
 }
 
+/* `takes` is what the command calls its arguments. */
+static void check_unknown(const char *takes, const char *word, const char *next, const char *says)
+{
+    bool help = false;
+    int n = 0;
+    int64_t tokens = 0;
+    char name[] = "do", first[64], second[64];
+    char *argv[] = { name, first, second, NULL };
+    const Option table[] = { { "--tokens", OPTION_INT, &tokens, "N", .help = "tokens" } };
+    const Command c = { .name = "yard do", .arguments = takes, OPTIONS(table, 0, 9) };
+    snprintf(first, sizeof first, "%s", word);
+    snprintf(second, sizeof second, "%s", next == NULL ? "" : next);
+    CHECK_FAILS(options_parse(&c, next == NULL ? 2 : 3, argv, &n, &help), ERR_ARG, says);
+}
+
+static void an_option_of_another_trainer_is_answered_with_ours(void **state)
+{
+    (void)state;
+    static const char settings[] = "CONFIG [section.key=value ...]";
+    static const char launcher[] = "CONFIG [section.key=value ...] -- LAUNCHER";
+    check_unknown(settings, "--lr", "1e-3",
+                  "yard do has no option --lr: write optimizer.lr=1e-3 [");
+    check_unknown(settings, "--lr=1e-3", "x", "no option --lr: write optimizer.lr=1e-3 [");
+    check_unknown(settings, "--lr", NULL, "no option --lr: write optimizer.lr=VALUE [");
+    check_unknown(settings, "--lr", "--bf16", "no option --lr: write optimizer.lr=VALUE [");
+    check_unknown(settings, "--optimizer.lr", "1e-3", ": write optimizer.lr=1e-3 [");
+    check_unknown(
+        settings, "--mesh.tp_pieces=8", NULL,
+        "has no option --mesh.tp_pieces: settings have no dashes, write mesh.tp_pieces=8 [");
+    check_unknown(settings, "--bf16", NULL, ": write run.compute=bf16 [");
+    check_unknown(settings, "--swiglu", NULL, "no option --swiglu: MLPs are SwiGLU");
+    check_unknown("FROM", "--lr", "1e-3", ": for `switchyard train` write optimizer.lr=1e-3 [");
+    check_unknown("FROM", "--mesh.tp_pieces=8", NULL,
+                  "has no option --mesh.tp_pieces (see yard do");
+    check_unknown("FROM", "--max-new-tokens", "7",
+                  "no option --max-new-tokens: write --tokens=7 [");
+    check_unknown("FROM", "--nproc_per_node", "7",
+                  "no option --nproc_per_node (see yard do --help)");
+    check_unknown(
+        launcher, "--ranks", "2",
+        "no option --ranks: how ranks start is written after --, as in -- --ranks 2 (see");
+}
+
 static void values_are_checked(void **state)
 {
     (void)state;
     Values v;
     CHECK_FAILS(parse(&v, WORDS("--tokens", "five")), ERR_ARG, "--tokens is \"five\"");
     CHECK_FAILS(parse(&v, WORDS("--tokens", "5x")), ERR_ARG, "must be a whole number");
-    CHECK_FAILS(parse(&v, WORDS("--tokens=")), ERR_ARG, "must be a whole number");
+    CHECK_FAILS(parse(&v, WORDS("--tokens=")), ERR_ARG, "must be a whole number [");
+    CHECK_FAILS(parse(&v, WORDS("--tokens", "1_0")), ERR_ARG, "number: write 10 [");
+    CHECK_FAILS(parse(&v, WORDS("--tokens", "1e2")), ERR_ARG, "number: write 100 [");
     CHECK_FAILS(parse(&v, WORDS("--tokens", "99999999999999999999")), ERR_ARG, "whole number");
     CHECK_FAILS(parse(&v, WORDS("--tokens", "0")), ERR_ARG, "must be from 1 to 1000");
     CHECK_FAILS(parse(&v, WORDS("--tokens", "1001")), ERR_ARG, "--tokens is 1001");
@@ -278,6 +323,7 @@ int main(void)
         TEST(every_kind_of_value_reaches_its_target),
         TEST(what_is_not_given_keeps_its_default),
         TEST(an_unknown_option_names_the_nearest),
+        TEST(an_option_of_another_trainer_is_answered_with_ours),
         TEST(values_are_checked),
         TEST(what_is_empty_is_refused_by_name),
         TEST(every_command_takes_the_general_options),

@@ -51,6 +51,7 @@ bool gpu_built(void) { return true; }
 int gpu_runtime_version(void) { return 13000; }
 int gpu_devices(void) { return MADE_UP + 1; }
 int gpu_limit(GpuLimit which) { return (int)which; }
+const char *gpu_code_lacks(void) { return "no code of sm_90a"; }
 Status gpu_current(int *device)
 {
     *device = MADE_UP;
@@ -353,6 +354,7 @@ static void libraries_answer_for_their_exec(void **state)
     fake.said[0] = '\0';
     CHECK(g.ex.device->lacks[LIBRARY_PRODUCTS] == NULL);
     CHECK_INT(g.ex.device->capability, 10 * GPU_CAPABILITY_MAJOR + GPU_CAPABILITY_MINOR);
+    CHECK_TEXT(g.ex.device->lacks_code, "no code of sm_90a");
 }
 
 static void a_missing_library_says_so_and_is_not_closed(void **state)

@@ -353,6 +353,41 @@ static void a_flush_goes_on_where_a_full_disk_stopped_it(void **state)
 
 /* ---- reading ---- */
 
+static void a_missing_file_names_the_nearest_beside_it(void **state)
+{
+    Place *p = *state;
+    static const char *const there[] = { "mine.yaml", "mine.yamd", "mint.yaml", "other" };
+    static const struct {
+        const char *asked, *hint;
+    } cases[] = {
+        { "mine.yamx", "mine.yamd" }, /* as near as mine.yaml, and before it */
+        { "mine.yml", "mine.yaml" },
+        { "mint.yml", "mint.yaml" },
+        { "othr", "other" },
+        { "nothing.txt", NULL },
+        { "ot", NULL },
+    };
+    char folder[FILE_PATH_MAX], path[FILE_PATH_MAX], says[2 * FILE_PATH_MAX];
+    FileMap m = { 0 };
+    (void)snprintf(folder, sizeof folder, "%s", p->path);
+    CHECK_OK(file_make_folders(folder));
+    for (size_t i = 0; i < sizeof there / sizeof *there; i++) {
+        CHECK_OK(file_join(path, folder, there[i]));
+        CHECK_OK(file_write_whole(path, "", 0));
+    }
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        CHECK_OK(file_join(path, folder, cases[i].asked));
+        (void)snprintf(says, sizeof says, "No such file or directory%s%s%s%s",
+                       cases[i].hint == NULL ? " [" : ", did you mean ",
+                       cases[i].hint == NULL ? "" : folder, cases[i].hint == NULL ? "" : "/",
+                       cases[i].hint == NULL ? "" : cases[i].hint);
+        CHECK_FAILS(file_map(path, &m), ERR_IO, says);
+    }
+    CHECK_FAILS(file_map("s3://a/b", &m), ERR_IO,
+                "data prepare reads it as 'cmd: aws s3 cp ADDRESS -'");
+    CHECK_OK(file_remove_tree(folder));
+}
+
 static void a_missing_file_is_an_error_with_path_and_reason(void **state)
 {
     Place *p = *state;
@@ -706,6 +741,7 @@ int main(void)
         PLACE_TEST(a_commit_that_fails_keeps_the_old_file),
         PLACE_TEST(a_flush_goes_on_where_a_full_disk_stopped_it),
         PLACE_TEST(a_missing_file_is_an_error_with_path_and_reason),
+        PLACE_TEST(a_missing_file_names_the_nearest_beside_it),
         PLACE_TEST(a_folder_is_not_a_file),
         PLACE_TEST(an_empty_file_maps_to_nothing),
         PLACE_TEST(a_large_file_is_read_whole),

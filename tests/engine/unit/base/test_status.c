@@ -82,6 +82,9 @@ static void brackets_inside_the_sentence_stay(void **state)
     CHECK_INT(FAIL(ERR_ARG, "slot [3] of [0, 2) is taken"), ERR_ARG);
     status_sentence(sentence, sizeof sentence);
     CHECK_TEXT(sentence, "slot [3] of [0, 2) is taken");
+    CHECK_INT(FAIL(ERR_ARG, "a pattern ends:\n  [a [b\n     ^"), ERR_ARG);
+    status_sentence(sentence, sizeof sentence);
+    CHECK_TEXT(sentence, "a pattern ends:\n  [a [b\n     ^");
 }
 
 static void a_long_sentence_is_cut_to_the_room_given(void **state)

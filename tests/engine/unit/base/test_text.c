@@ -239,6 +239,16 @@ static void thousands_are_separated(void **state)
     CHECK_TEXT(text_thousands(out, 999), "999");
     CHECK_TEXT(text_thousands(out, 1234), "1,234");
     CHECK_TEXT(text_thousands(out, -123456), "-123,456");
+    CHECK_TEXT(text_duration(out, 0.0314159), "0.0314 s");
+    CHECK_TEXT(text_duration(out, 59.4), "59.4 s");
+    CHECK_TEXT(text_duration(out, 59.99), "60 s");
+    CHECK_TEXT(text_duration(out, 61), "1 min 01 s");
+    CHECK_TEXT(text_duration(out, 3599.4), "59 min 59 s");
+    CHECK_TEXT(text_duration(out, 3599.6), "1 h 00 min");
+    CHECK_TEXT(text_duration(out, 172799), "47 h 59 min");
+    CHECK_TEXT(text_duration(out, 269000), "3 d 02 h");
+    CHECK_TEXT(text_duration(out, INFINITY), "unknown");
+    CHECK_TEXT(text_duration(out, NAN), "unknown");
     CHECK_TEXT(text_thousands(out, 1000000), "1,000,000");
     CHECK_TEXT(text_thousands(out, INT64_MIN), "-9,223,372,036,854,775,808");
 }

@@ -123,12 +123,12 @@ static void a_wrong_file_is_told_with_its_place(void **state)
     } cases[] = {
         { "train:\n  stepz: 5\n", ERR_ARG,
           "a.yaml:2:3: there is no setting train.stepz, did you mean train.steps?" },
-        { "train:\n  lr: 5\n", ERR_ARG, "no setting train.lr, did you mean optimizer.lr?" },
+        { "train:\n  lr: 5\n", ERR_ARG, "no setting train.lr: it is optimizer.lr here" },
         { "train:\n  wholly_else: 5\n", ERR_ARG,
-          "no setting train.wholly_else (docs/reference/config.md" },
+          "no setting train.wholly_else (`switchyard train --settings`" },
         { "\nmodle:\n  layers: 5\n", ERR_ARG,
           "a.yaml:2:1: there is no section modle, did you mean model?" },
-        { "lr: 5\n", ERR_ARG, "did you mean optimizer.lr?" },
+        { "lr: 5\n", ERR_ARG, "a.yaml:1:1: there is no setting lr: it is optimizer.lr here" },
         { "train:\n  steps: lots\n", ERR_ARG,
           "a.yaml:2:10: train.steps is the text \"lots\", must be a whole number from 0 to 9e+15" },
         { "train:\n  steps: 2.5\n", ERR_ARG, "train.steps is 2.5, must be a whole number" },
@@ -271,12 +271,9 @@ static void a_wrong_override_is_told_as_it_was_typed(void **state)
     CHECK_FAILS(config_override(&c, &arena, "=5"), ERR_ARG, "must be section.key=value");
     CHECK_FAILS(config_override(&c, &arena, "train.stepz=5"), ERR_ARG,
                 "override train.stepz=5: there is no setting train.stepz, did you mean");
-    CHECK_FAILS(config_override(&c, &arena, "steps=5"), ERR_ARG, "did you mean train.steps?");
-    CHECK_FAILS(
-        config_override(&c, &arena, "mesh.dp=2"), ERR_ARG,
-        "there is no setting mesh.dp: what is left of the ranks is data parallel, ranks / ");
+    CHECK_FAILS(config_override(&c, &arena, "steps=5"), ERR_ARG, "write train.steps=5");
     CHECK_FAILS(config_override(&c, &arena, "train.steps=five"), ERR_ARG,
-                "override train.steps=five: train.steps is the text \"five\"");
+                "train.steps is the text \"five\"");
     CHECK_FAILS(config_override(&c, &arena, "train.steps="), ERR_ARG, "train.steps is empty");
     CHECK_FAILS(config_override(&c, &arena, "run.dir=\xff"), ERR_ARG, "not UTF-8");
     CHECK_FAILS(config_override(&c, &arena, "run.trace_steps=[1"), ERR_FORMAT, "not YAML");
@@ -378,7 +375,7 @@ static void a_source_that_is_neither_names_the_nearest_preset(void **state)
     CHECK_FAILS(config_load(&c, &arena, "quikstart", NULL, 0), ERR_ARG,
                 "there is neither a file nor a preset quikstart, did you mean quickstart?");
     CHECK_FAILS(config_load(&c, &arena, "/no/such/file.yaml", NULL, 0), ERR_ARG,
-                "/no/such/file.yaml (docs/reference/config.md");
+                "/no/such/file.yaml (`switchyard train --settings`");
     CHECK_FAILS(config_load(&c, &arena, "src", NULL, 0), ERR_ARG,
                 "CONFIG is a folder: give a YAML file, such as config.yaml in it; and there is no "
                 "preset src");

@@ -25,9 +25,22 @@ static void a_mesh_wants_its_ranks(void **state)
     const char *stages[] = { "mesh.pp=2", "mesh.ep=2" };
     Config c;
     CHECK_OK(config_load(&c, &arena, NULL, stages, 2));
-    CHECK_OK(config_check_ops(&c, 2));
-    CHECK_FAILS(config_check_ops(&c, 1), ERR_UNSUPPORTED,
-                "mesh.pp is 2, ranks are 1: start 2 with --ranks 2 or mpirun");
+    CHECK_OK(config_check_ops(&c, 4));
+    CHECK_FAILS(config_check_ops(&c, 2), ERR_ARG,
+                "mesh.pp=2 with mesh.ep=2 needs 4 ranks, not 2: start them with --ranks 4 (or "
+                "mpirun -n 4)");
+    CHECK_FAILS(config_check_ops(&c, 1), ERR_ARG,
+                "mesh.pp=2 with mesh.ep=2 needs 4 ranks: add --ranks 4 (or mpirun -n 4)");
+    const struct {
+        int64_t pp, ep, etp, cp, tp, least;
+    } meshes[] = { { 1, 1, 1, 1, 1, 1 },  { 1, 2, 1, 1, 1, 2 },  { 1, 4, 1, 2, 2, 4 },
+                   { 1, 6, 1, 2, 2, 12 }, { 3, 2, 2, 1, 8, 24 }, { 2, 3, 2, 1, 1, 12 } };
+    for (size_t i = 0; i < sizeof meshes / sizeof *meshes; i++) {
+        c.mesh_pp = meshes[i].pp, c.mesh_ep = meshes[i].ep, c.mesh_etp = meshes[i].etp;
+        c.mesh_cp = meshes[i].cp, c.mesh_tp = meshes[i].tp;
+        CHECK_OK(config_check_ranks(&c, meshes[i].least));
+        if (meshes[i].least > 1) CHECK_INT(config_check_ranks(&c, meshes[i].least - 1), ERR_ARG);
+    }
     config_alone(&c);
     CHECK_OK(config_check_ops(&c, 1));
 }

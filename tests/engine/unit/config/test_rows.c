@@ -1,4 +1,4 @@
-/* The table of settings as people read it: help, levels, docs/reference/config.md. */
+/* The table of settings as people read it: help and levels. */
 #include "harness/arena.h"
 
 #include "engine/base/file.h"
@@ -120,18 +120,6 @@ static void settings_stand_under_their_level(void **state)
     }
 }
 
-static void docs_reference_config_md_is_current_else_run_make_docs(void **state)
-{
-    (void)state;
-    char *have = NULL;
-    size_t bytes = 0;
-    Text want;
-    CHECK_OK(file_read_all("docs/reference/config.md", &arena, &have, &bytes));
-    CHECK_OK(text_init(&want, &arena));
-    CHECK_OK(config_markdown(&want));
-    CHECK(strcmp(have, want.data) == 0);
-}
-
 /* The rule is free where no bias moves. */
 static void quantile_balancing_is_refused_where_tokens_do_not_choose_freely(void **state)
 {
@@ -159,7 +147,6 @@ int main(void)
         TEST(arguments_of_plan_have_sections_of_their_own),
         TEST(a_training_has_no_argument_of_plan),
         TEST(settings_stand_under_their_level),
-        TEST(docs_reference_config_md_is_current_else_run_make_docs),
         TEST(quantile_balancing_is_refused_where_tokens_do_not_choose_freely),
     };
     return ARENA_RUN(tests);

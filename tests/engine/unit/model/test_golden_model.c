@@ -139,7 +139,7 @@ static void open_inference(Model *m, const char *name, int64_t logit_rows)
                                .positions = m->tokens,
                                .domains = 1,
                                .threads = 2,
-                               .cache = true,
+                               .cache = 1,
                                .logit_rows = logit_rows });
 }
 

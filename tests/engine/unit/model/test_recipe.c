@@ -150,8 +150,8 @@ static void a_gpu_without_8_bit_products_is_refused_with_what_it_has_and_needs(v
     (void)state;
     const char *set[] = { "fp8.recipe=tensor" };
     Model m;
-    RecipeGpu old = { "GPU 1 (NVIDIA A100)", 80, VENDOR_NVIDIA },
-              ada = { "GPU 0 (NVIDIA L40S)", 89, VENDOR_NVIDIA };
+    RecipeGpu old = { "GPU 1 (NVIDIA A100)", 80, VENDOR_NVIDIA, NULL },
+              ada = { "GPU 0 (NVIDIA L40S)", 89, VENDOR_NVIDIA, NULL };
     build("quickstart", set, 1, &m);
     CHECK_FAILS(recipe_check_gpu(&m.spec, &m.table, &old, 2048), ERR_UNSUPPORTED,
                 "fp8.recipe=tensor: GPU 1 (NVIDIA A100) has compute capability 8.0, 8-bit products "
@@ -161,9 +161,13 @@ static void a_gpu_without_8_bit_products_is_refused_with_what_it_has_and_needs(v
     build("quickstart", block, 2, &m);
     CHECK_FAILS(recipe_check_gpu(&m.spec, &m.table, &ada, 2048), ERR_UNSUPPORTED,
                 "fp8.kept=fp8: GPU 0 (NVIDIA L40S) has compute capability 8.9");
+    RecipeGpu translated = { "GPU 0 (NVIDIA H200)", 90, VENDOR_NVIDIA, "no code of sm_90a" };
+    CHECK_FAILS(recipe_check_gpu(&m.spec, &m.table, &translated, 2048), ERR_UNSUPPORTED,
+                "fp8.kept=fp8: GPU 0 (NVIDIA H200): no code of sm_90a; or set fp8.kept=plain");
     block[1] = "fp8.kept=plain";
     build("quickstart", block, 2, &m);
     CHECK_OK(recipe_check_gpu(&m.spec, &m.table, &ada, 2048));
+    CHECK_OK(recipe_check_gpu(&m.spec, &m.table, &translated, 2048));
     build("quickstart", NULL, 0, &m);
     CHECK_OK(recipe_check_gpu(&m.spec, &m.table, &old, 2048));
 }
@@ -173,13 +177,17 @@ static void a_gpu_without_a_kernel_for_8_bit_attention_is_refused(void **state)
     (void)state;
     const char *set[] = { "fp8.attention=true", "run.compute=bf16" };
     Model m;
-    RecipeGpu ada = { "GPU 0 (NVIDIA L40S)", 89, VENDOR_NVIDIA },
-              hopper = { "GPU 0 (NVIDIA H200)", 90, VENDOR_NVIDIA };
+    RecipeGpu ada = { "GPU 0 (NVIDIA L40S)", 89, VENDOR_NVIDIA, NULL },
+              hopper = { "GPU 0 (NVIDIA H200)", 90, VENDOR_NVIDIA, NULL };
     build("deepseek-v2-lite", set, 2, &m);
     CHECK_OK(recipe_check_gpu(&m.spec, &m.table, &hopper, 2048));
     CHECK_FAILS(recipe_check_gpu(&m.spec, &m.table, &ada, 2048), ERR_UNSUPPORTED,
                 "fp8.attention: GPU 0 (NVIDIA L40S) has no kernel for attention of layer 0 (mla): "
                 "compute capability is 8.9, 9.0 is the least; run.device=cpu emulates it");
+    hopper.lacks_code = "no code of sm_90a";
+    CHECK_FAILS(recipe_check_gpu(&m.spec, &m.table, &hopper, 2048), ERR_UNSUPPORTED,
+                "layer 0 (mla): no code of sm_90a; run.device=cpu emulates it");
+    hopper.lacks_code = NULL;
     build("quickstart", set, 2, &m);
     CHECK_FAILS(recipe_check_gpu(&m.spec, &m.table, &hopper, 2048), ERR_UNSUPPORTED,
                 "(mla): heads are 48 and 32 wide, it takes 192 or 128 and 128");
@@ -194,8 +202,8 @@ static void scales_of_1x32_are_refused_on_every_gpu(void **state)
     (void)state;
     const char *set[] = { "fp8.recipe=mx", "fp8.format=e2m1" };
     Model m;
-    RecipeGpu old = { "GPU 0 (NVIDIA H200)", 90, VENDOR_NVIDIA },
-              new = { "GPU 2 (NVIDIA B200)", 100, VENDOR_NVIDIA };
+    RecipeGpu old = { "GPU 0 (NVIDIA H200)", 90, VENDOR_NVIDIA, NULL },
+              new = { "GPU 2 (NVIDIA B200)", 100, VENDOR_NVIDIA, NULL };
     build("quickstart", set, 2, &m);
     CHECK_FAILS(
         recipe_check_gpu(&m.spec, &m.table, &old, 2048), ERR_UNSUPPORTED,
@@ -214,7 +222,7 @@ static void a_width_that_no_kernel_takes_names_the_parameter(void **state)
     const char *head[] = { "fp8.recipe=row", "attention.v_dim=33", "fp8.layers=[2]" };
     const char *wide[] = { "fp8.recipe=row", "fp8.wgrad=bf16" };
     Model m;
-    RecipeGpu gpu = { "GPU 0 (NVIDIA H200)", 90, VENDOR_NVIDIA };
+    RecipeGpu gpu = { "GPU 0 (NVIDIA H200)", 90, VENDOR_NVIDIA, NULL };
     build("quickstart", odd, 2, &m);
     CHECK_FAILS(recipe_check_gpu(&m.spec, &m.table, &gpu, 2048), ERR_ARG,
                 "mlp.shared_experts.down_proj.weight is in a matrix of 256 x 200: 8-bit products");

@@ -157,7 +157,7 @@ static void a_norm_behind_the_projections_is_an_error(void **state)
     Tiny t = { 0 };
     CHECK_FAILS(tiny_config(&t, TINY(GQA, "attention.qk_norm=rms")), ERR_ARG,
                 "optimizer.qk_clip 1000000 scales the weights of queries and keys, which "
-                "attention.qk_norm normalises behind them: it would change nothing; set");
+                "attention.qk_norm normalises after them: it would change nothing; set");
     arena_free(&t.arena);
 }
 

@@ -127,6 +127,9 @@ static StepMetrics step_of(RunPlace *p, int64_t step)
                           .step_s = 0.5,
                           .tokens_per_s = 192,
                           .mfu = 0.125,
+                          .seen = 96.0 * (double)step,
+                          .run_s = 59 * (double)step,
+                          .left_s = 7500,
                           .taken = taken,
                           .result = tiny_steps(&p->t, step, 1) };
 }
@@ -314,6 +317,42 @@ static void the_page_needs_nothing_else_and_is_loaded_again(void **state)
     CHECK_INT(count_of(page, "<h3>Busiest expert over the mean</h3>"), 1);
     CHECK(strstr(page, "data-name=\"we&quot;b\"") != NULL);
     CHECK(strstr(page, "step 2 of ") != NULL);
+    static const char *const facts[] = { "<p>Training run ",
+                                         "<dt>Tokens so far</dt><dd>192<small></small>",
+                                         "<dt>Time since the start</dt><dd>1 min 58 s<small>",
+                                         "<dt>Time to the last step</dt><dd>2 h 05 min<small>",
+                                         "<dt>Share of the data sheet's peak</dt><dd>12.5 %<small>",
+                                         "<dt>Training loss</dt>",
+                                         "<dt>Tokens a second</dt><dd>192<small>all ranks</small>",
+                                         "<dt>Seconds of a step</dt><dd>0.5 s<small>",
+                                         "<small>nats a token</small>" };
+    for (size_t i = 0; i < sizeof facts / sizeof *facts; i++)
+        if (strstr(page, facts[i]) == NULL) fail_msg("%s is not in the page", facts[i]);
+}
+
+/* Norms from 1e-3 to 10 on an axis of powers of ten, a rate of the same range on a linear one: it may not. */
+static void an_axis_is_logarithmic_where_values_and_figure_are_made_for_it(void **state)
+{
+    RunPlace *p = *state;
+    serve(p);
+    for (int i = 1; i <= 40; i++) {
+        StepMetrics m = step_of(p, i);
+        m.result.grad_norm = i < 30 ? 1e-3 : 10;
+        m.lr = i < 30 ? 1e-3 : 10;
+        CHECK_OK(metrics_step(&p->metrics, &m));
+    }
+    const char *page = ask(p, "GET /");
+    const char *norm = strstr(page, "<h3>Gradient norm before clipping</h3>");
+    const char *rate = strstr(page, "<h3>Learning rate</h3>"),
+               *again = strstr(page, "<h3>Steps that ran twice</h3>");
+    CHECK(norm != NULL && rate != NULL && again != NULL);
+    CHECK(strstr(norm, ">0.01</text>") != NULL &&
+          strstr(norm, ">0.01</text>") < strstr(norm, "</svg>"));
+    CHECK(strstr(rate, ">0.01</text>") == NULL ||
+          strstr(rate, ">0.01</text>") > strstr(rate, "</svg>"));
+    /* a counter that is 0 has no axis below 0 */
+    CHECK(strstr(again, ">-1</text>") == NULL ||
+          strstr(again, ">-1</text>") > strstr(again, "</svg>"));
 }
 
 static void only_get_of_two_paths_from_this_machine_is_answered(void **state)
@@ -394,7 +433,7 @@ static void a_long_run_keeps_every_part_of_its_curves(void **state)
     CHECK_INT(close(fd), 0);
     p->t.config.run_http = port;
     CHECK_OK(series_make(&t, (SeriesLabels[EACH_LABELLED]){ 0 }, &p->t.arena));
-    CHECK_OK(live_open(&l, port, "m", 1000, &t, look, &p->t.arena));
+    CHECK_OK(live_open(&l, &p->t.config, "m", &t, look, &p->t.arena));
     for (int64_t step = 1; step <= 1000; step++) {
         series_set(&t, FIGURE_LOSS, 0, (double)step * 2);
         live_put(l, step, &t);
@@ -476,6 +515,7 @@ int main(void)
         PLACE_TEST(an_evaluation_is_an_event_with_its_figures_alone),
         PLACE_TEST(prometheus_reads_the_last_figures),
         PLACE_TEST(the_page_needs_nothing_else_and_is_loaded_again),
+        PLACE_TEST(an_axis_is_logarithmic_where_values_and_figure_are_made_for_it),
         PLACE_TEST(only_get_of_two_paths_from_this_machine_is_answered),
         PLACE_TEST(it_listens_at_loopback_alone),
         PLACE_TEST(a_port_in_use_is_an_error_that_names_it),

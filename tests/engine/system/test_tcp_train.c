@@ -1,0 +1,158 @@
+/* Training as processes that meet over TCP, with no launcher on this machine: the bits of threads; what cannot start. */
+#include "harness/tcp_job.h"
+
+#define SETTINGS                                                                                   \
+    "train", "../tiny.yaml", "train.micro_batch=1", "moe.buffers=worst", "mesh.ep=2",              \
+        "mesh.zero=2", "run.threads=1", "optimizer.decay_steps=100", "comm.timeout_s=60"
+enum { STEPS = 4 };
+
+/* No program is found by its name: neither mpirun nor a shell. */
+static void hide_programs(void) { CHECK(setenv("PATH", "/nowhere", 1) == 0); }
+
+static void processes_have_the_bits_of_threads(void **state)
+{
+    Lab *lab = *state;
+    for (int ranks = 2; ranks <= 8; ranks *= 2) {
+        char text[16], threads[32], tcp[32];
+        TcpJob job = { .ranks = ranks };
+        snprintf(text, sizeof text, "%d", ranks);
+        snprintf(threads, sizeof threads, "threads-%d", ranks);
+        snprintf(tcp, sizeof tcp, "tcp-%d", ranks);
+        const char *pp = ranks == 8 ? "mesh.pp=2" : "mesh.pp=1";
+        Outcome o = RUN(lab, threads, SETTINGS, pp, "train.steps=4", "--ranks", text);
+        CHECK_EXIT(o, 0);
+        job_start(lab, &job, tcp, ARGS(SETTINGS, pp, "train.steps=4"));
+        job_wait(lab, &job);
+        job_check(&job, -1, 0, "");
+        CHECK_SAYS(job.end[0].err, "waits at ");
+        check_same_steps(lab, threads, tcp, 1, STEPS);
+        check_same_checkpoint(lab, threads, tcp, STEPS);
+    }
+}
+
+static void a_rank_with_other_settings_ends_all(void **state)
+{
+    Lab *lab = *state;
+    TcpJob job = { .ranks = 2 };
+    job_start_rank(lab, &job, 0, &(Launch){ .cell = "other", .args = ARGS(SETTINGS) });
+    job_start_rank(lab, &job, 1,
+                   &(Launch){ .cell = "other", .args = ARGS(SETTINGS, "optimizer.lr=0.01") });
+    job_wait(lab, &job);
+    job_check(&job, -1, 2, "rank 1: the configuration is not rank 0's: line");
+}
+
+static void threads_under_a_launcher(void **state)
+{
+    Lab *lab = *state;
+    TcpJob job = { .ranks = 2 };
+    job_start(lab, &job, "both", ARGS(SETTINGS, "--ranks", "2"));
+    job_wait(lab, &job);
+    job_check(&job, -1, 2, "--ranks 2 starts ranks on one host, and a launcher started 2 already");
+}
+
+static void half_of_the_variables_are_refused(void **state)
+{
+    Lab *lab = *state;
+    CHECK(setenv("RANK", "0", 1) == 0 && setenv("WORLD_SIZE", "2", 1) == 0);
+    Outcome o = RUN(lab, "half", SETTINGS);
+    CHECK_EXIT(o, 2);
+    CHECK_SAYS(o.err, "the environment has RANK, WORLD_SIZE, but not MASTER_ADDR, MASTER_PORT: ");
+    CHECK(unsetenv("RANK") == 0 && unsetenv("WORLD_SIZE") == 0);
+    CHECK(!file_exists(lab_path(lab, "half/run")));
+}
+
+/* Without LOCAL_RANK each takes the host, and its first GPU, for its own. */
+static void two_pods_on_one_host_are_refused(void **state)
+{
+    Lab *lab = *state;
+    TcpJob job = { .ranks = 2, .is_pod = true };
+    job_start(lab, &job, "pods", ARGS(SETTINGS));
+    job_wait(lab, &job);
+    job_check(&job, -1, 2, "ranks 0 and 1 are both on host ");
+    job_check(&job, -1, 2, "give each process its LOCAL_RANK");
+    CHECK_INT(run_count_steps(lab, "pods"), 0);
+}
+
+/* One of the ranks hears the signal; all end after the same step. */
+static void a_signal_to_one_rank_saves_and_ends_all(void **state)
+{
+    Lab *lab = *state;
+    TcpJob job = { .ranks = 2 };
+    job_start(lab, &job, "signal", ARGS(SETTINGS, "train.steps=2000"));
+    while (run_count_steps(lab, "signal") < 3 && child_runs(&job.rank[0])) child_sleep();
+    kill(job.rank[1].pid, SIGTERM);
+    job_wait(lab, &job);
+    job_check(&job, -1, 0, "");
+    CHECK_SAYS(job.end[0].err, "stopped by signal 15 after step");
+    CHECK(run_count_checkpoints(lab, "signal", true) == 1);
+}
+
+/* As Kubernetes stops pods. A rank that is late then makes the others wait, and nobody fails. */
+static void a_signal_to_all_ranks_saves_although_one_is_slow(void **state)
+{
+    Lab *lab = *state;
+    TcpJob job = { .ranks = 2 };
+    job_start(lab, &job, "all", ARGS(SETTINGS, "train.steps=2000"));
+    while (run_count_steps(lab, "all") < 3 && child_runs(&job.rank[0])) child_sleep();
+    kill(job.rank[1].pid, SIGSTOP);
+    for (int r = 0; r < 2; r++) kill(job.rank[r].pid, SIGTERM);
+    usleep(1000000);
+    kill(job.rank[1].pid, SIGCONT);
+    job_wait(lab, &job);
+    job_check(&job, -1, 0, "");
+    CHECK_INT(run_count_checkpoints(lab, "all", true), 1);
+}
+
+static void a_signal_while_ranks_meet_ends_at_once(void **state)
+{
+    Lab *lab = *state;
+    TcpJob job = { .ranks = 2 };
+    job_start_rank(lab, &job, 1, &(Launch){ .cell = "early", .args = ARGS(SETTINGS) });
+    usleep(300000);
+    kill(job.rank[1].pid, SIGTERM);
+    job.end[1] = lab_wait(lab, &job.rank[1]);
+    CHECK(job.end[1].code == 130 || job.end[1].code == 128 + SIGTERM);
+}
+
+static void supervise_is_not_for_ranks(void **state)
+{
+    Lab *lab = *state;
+    TcpJob job = { .ranks = 2 };
+    job_start(lab, &job, "supervise", ARGS("supervise", "../tiny.yaml", "--", "--ranks", "2"));
+    job_wait(lab, &job);
+    job_check(&job, -1, 2, "supervise: it starts ranks itself");
+    job_check(&job, -1, 2, "train --resume=auto");
+}
+
+static void doctor_says_how_ranks_met(void **state)
+{
+    Lab *lab = *state;
+    TcpJob job = { .ranks = 2 };
+    job_start(lab, &job, "doctor", ARGS("doctor", ".", "--shrink", "100"));
+    job_wait(lab, &job);
+    CHECK_SAYS(job.end[0].out, "TCP");
+}
+
+static int open_all(void **state)
+{
+    if (lab_open(state) != 0) return 1;
+    hide_programs();
+    return 0;
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        LAB_TEST(processes_have_the_bits_of_threads),
+        LAB_TEST(a_rank_with_other_settings_ends_all),
+        LAB_TEST(threads_under_a_launcher),
+        LAB_TEST(half_of_the_variables_are_refused),
+        LAB_TEST(two_pods_on_one_host_are_refused),
+        LAB_TEST(a_signal_to_one_rank_saves_and_ends_all),
+        LAB_TEST(a_signal_to_all_ranks_saves_although_one_is_slow),
+        LAB_TEST(a_signal_while_ranks_meet_ends_at_once),
+        LAB_TEST(supervise_is_not_for_ranks),
+        LAB_TEST(doctor_says_how_ranks_met),
+    };
+    return cmocka_run_group_tests(tests, open_all, lab_close);
+}
