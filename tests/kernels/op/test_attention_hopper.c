@@ -59,12 +59,13 @@ static void agrees_with_the_cpu(void **state)
     OpTest *t = *state;
     static const Sizes sizes[] = { { 2, 256, 4, 4, 192, 128 }, { 1, 331, 4, 2, 128, 128 },
                                    { 3, 100, 2, 2, 64, 64 },   { 1, 1024, 2, 1, 192, 128 },
-                                   { 2, 150, 4, 2, 256, 256 }, { 1, 77, 2, 1, 80, 200 } };
-    /* none, two keys (of one dq is 0), less than a tile, more; chunks; both; what hides nothing */
-    static const int64_t masks[][2] = { { 0, 0 },  { 2, 0 },   { 37, 0 },        { 200, 0 },
-                                        { 0, 90 }, { 50, 90 }, { 1024, 1 << 20 } };
-    enum { CASES = 6 * 2, MASKS = sizeof masks / sizeof *masks };
-    const int cases = kernel == ATTENTION_HOPPER ? 4 * 2 : CASES; /* it takes no wider heads */
+                                   { 2, 419, 4, 1, 64, 48 },   { 2, 150, 4, 2, 256, 256 },
+                                   { 1, 77, 2, 1, 80, 200 } };
+    /* none, two keys (of one dq is 0), less than a tile, a tile, more; chunks; both; what hides nothing */
+    static const int64_t masks[][2] = { { 0, 0 },   { 2, 0 },  { 37, 0 },  { 128, 0 },
+                                        { 200, 0 }, { 0, 90 }, { 50, 90 }, { 1024, 1 << 20 } };
+    enum { CASES = 7 * 2, MASKS = sizeof masks / sizeof *masks };
+    const int cases = kernel == ATTENTION_HOPPER ? 5 * 2 : CASES; /* it takes no wider heads */
     if (!runs_here()) skip();
     for (int i = 0; i < cases * MASKS; i++) {
         ArenaMark mark = arena_mark(&t->arena);
@@ -165,7 +166,8 @@ static void a_large_call_is_done_in_parts(void **state)
     if (!runs_here()) skip();
     const Sizes s = { 2, 4096, 40, 8, 16, 8 };
     check_both(t, &s, true, (const int64_t[2]){ 0, 0 });
-    optest_unguard(t); /* as above */
+    check_both(t, &s, true, (const int64_t[2]){ 100, 0 }); /* a block of threads has many jobs */
+    optest_unguard(t);                                     /* as above */
     check_ranks(t, &s, 2, 1, 0);
 }
 

@@ -65,7 +65,8 @@ template <int DK> struct Room {
 };
 
 typedef struct Shared {
-    flash::Desk desk;
+    static constexpr int JOBS = 1, STAGES = e4m3::STAGES;
+    flash::Desk<JOBS> desk;
     flash::Ring<STAGES> k, v;
     float q_scale[TILE];
     int first[TILE]; /* the first key that a query sees */
@@ -90,10 +91,11 @@ static __device__ __forceinline__ void load(const Args &a, Shared *s, uint32_t r
 {
     typedef Room<DK> R;
     Place at;
-    for (uint32_t turn = 1;; turn ^= 1) {
+    flash::Place<1> desk;
+    for (;; desk.next()) {
         Job j = flash::queries_job(a.tiles, a.H, a.jobs, flash::next_number(a.ticket, a.jobs));
         if (threadIdx.x == 0) {
-            uint32_t q = s->desk.put(j, turn, R::PACKS * BOX);
+            uint32_t q = s->desk.put(desk, j, R::PACKS * BOX);
             for (int c = 0; c < R::PACKS && j.b >= 0; c++)
                 hopper::box_load(room + R::GIVEN + c * BOX, &a.q, j.head * DK + c * hopper::BLOCK,
                                  j.tile * TILE, j.b, q);
@@ -286,7 +288,7 @@ static __device__ __forceinline__ void attend(const Args &a, const Job &j, Share
     float2 scale = scales[key / TILE];
     flash::clear(o);
     quantise_queries<DK>(sh, room);
-    flash::warp_arrives(&sh->desk.empty);
+    sh->desk.release(j);
     sh->k.wait(at);
     flash::turn_take(group);
     multiply_scores<DK>(s, q, room + R::K + at.stage * R::CB * BOX);
@@ -336,7 +338,7 @@ template <int DK> static __device__ __forceinline__ void run(const Args &a, unsi
         return;
     }
     hopper::registers_take<240>();
-    flash::consume<Place>(
+    flash::consume(
         s, [&](const Job &j, int consumer, Place &at) { attend<DK>(a, j, s, room, consumer, at); });
 }
 

@@ -30,15 +30,15 @@ static Status run_jobs(struct Exec *ex, const char *op, K *kernel, size_t bytes,
     return kernel_status(op);
 }
 
-template <int DK, int DV>
+template <int DK, int DV, int KEYS = TILE>
 static Status forward(struct Exec *ex, const AttentionFwd *f, const Call *c)
 {
     const char *op = "attention_fwd";
     bool part = in_blocks(f);
     FwdArgs a = {};
     TRY(head_map(op, &f->q, TILE, &a.q));
-    TRY(head_map(op, &f->k, TILE, &a.k));
-    TRY(head_map(op, &f->v, TILE, &a.v));
+    TRY(head_map(op, &f->k, KEYS, &a.k));
+    TRY(head_map(op, &f->v, KEYS, &a.v));
     a.tiles = c->tiles;
     a.o = results_of(part, c->o, c->rect.Tq, &f->o, c->rect.q);
     a.lse = part ? c->part_lse : (float *)f->lse.data;
@@ -46,13 +46,15 @@ static Status forward(struct Exec *ex, const AttentionFwd *f, const Call *c)
     a.q_at = (int)c->rect.q, a.k_at = (int)c->rect.k;
     a.H = (int)f->q.dim[2], a.share = (int)(f->q.dim[2] / f->k.dim[2]);
     a.factor = f->scale * log2_e;
-    return run_jobs(ex, op, attention_fwd_kernel<DK, DV>, FwdRoom<DK, DV>::BYTES, &a,
+    return run_jobs(ex, op, attention_fwd_kernel<DK, DV, KEYS>, FwdRoom<DK, DV, KEYS>::BYTES, &a,
                     f->q.dim[0] * a.H * a.tiles.q_tiles);
 }
 
 static Status launch_fwd(struct Exec *ex, const AttentionFwd *f, const Call *c)
 {
     int64_t dk = f->q.dim[3], dv = f->v.dim[3];
+    bool narrow = c->tiles.first != NULL && f->window > 0 && f->window <= TILE;
+    if (dk <= 64 && dv <= 64 && narrow) return forward<64, 64, HALF>(ex, f, c);
     if (dk <= 64 && dv <= 64) return forward<64, 64>(ex, f, c);
     return dk <= 128 ? forward<128, 128>(ex, f, c) : forward<192, 128>(ex, f, c);
 }

@@ -76,46 +76,51 @@ template <int STAGES> struct Ring {
     }
 };
 
-/* A tile of 128 rows of a head, and what it sees or is seen by. b below 0: there is no job. */
+/* A tile of 128 rows of a head, and what it sees or is seen by. b below 0: there is no job. place: on the desk. */
 typedef struct Job {
-    int b, head, tile;
+    int b, head, tile, place;
     AttentionSpan span;
 } Job;
 
-/* What the loader hands to the consumers: a job, and its operands that stay for all of it. */
-struct Desk {
-    uint64_t full, empty;
-    Job job;
+/* What the loader hands to the consumers: jobs, and of each the operands that stay for all of it. With room for two
+ * the next job's are loaded while this one runs. */
+template <int JOBS> struct Desk {
+    uint64_t full[JOBS], empty[JOBS];
+    Job job[JOBS];
 
     __device__ __forceinline__ void init()
     {
-        hopper::barrier_init(shared_address(&full), 1);
-        hopper::barrier_init(shared_address(&empty), READERS);
+        for (int i = 0; i < JOBS; i++) {
+            hopper::barrier_init(shared_address(full + i), 1);
+            hopper::barrier_init(shared_address(empty + i), READERS);
+        }
     }
-    /* Waits until the last job's operands were read, puts a job there and announces bytes. */
-    __device__ __forceinline__ uint32_t put(const Job &j, uint32_t turn, int bytes)
+    /* Waits until the operands of the job before it at this place were read, puts a job there and announces bytes. */
+    __device__ __forceinline__ uint32_t put(const Place<JOBS> &at, const Job &j, int bytes)
     {
-        hopper::wait(shared_address(&empty), turn);
-        job = j;
+        uint32_t barrier = shared_address(full + at.stage);
+        hopper::wait(shared_address(empty + at.stage), at.turn ^ 1);
+        job[at.stage] = j;
+        job[at.stage].place = at.stage;
         if (j.b < 0)
-            hopper::arrive(shared_address(&full));
+            hopper::arrive(barrier);
         else
-            hopper::arrive_expect(shared_address(&full), bytes);
-        return shared_address(&full);
+            hopper::arrive_expect(barrier, bytes);
+        return barrier;
     }
-    __device__ __forceinline__ Job get(uint32_t turn)
+    __device__ __forceinline__ Job get(const Place<JOBS> &at)
     {
-        hopper::wait(shared_address(&full), turn);
-        return job;
+        hopper::wait(shared_address(full + at.stage), at.turn);
+        return job[at.stage];
     }
+    __device__ __forceinline__ void release(const Job &j) { warp_arrives(empty + j.place); }
 };
 
 /* What a block that walks keys shares. */
-enum { KV_STAGES = 2 };
-typedef Place<KV_STAGES> KvPlace;
-struct KvShared {
-    Desk desk;
-    Ring<KV_STAGES> k, v;
+template <int JOBS_, int STAGES_> struct KvShared {
+    static constexpr int JOBS = JOBS_, STAGES = STAGES_;
+    Desk<JOBS> desk;
+    Ring<STAGES> k, v;
 
     __device__ __forceinline__ void init()
     {
@@ -245,14 +250,14 @@ static __device__ __forceinline__ void turns_end(int consumer)
 }
 
 /* A consumer's jobs, one after the other. work(job, consumer, place in the ring) */
-template <typename P, typename S, typename F>
-static __device__ __forceinline__ void consume(S *s, F work)
+template <typename S, typename F> static __device__ __forceinline__ void consume(S *s, F work)
 {
     int consumer = consumer_of();
-    P at;
+    Place<S::JOBS> desk;
+    Place<S::STAGES> at;
     turns_begin(consumer);
-    for (uint32_t turn = 0;; turn ^= 1) {
-        Job j = s->desk.get(turn);
+    for (;; desk.next()) {
+        Job j = s->desk.get(desk);
         if (j.b < 0) break;
         work(j, consumer, at);
     }
@@ -286,13 +291,13 @@ static __device__ __forceinline__ Seen seen_by(const AttentionTiles &t, int b, i
 
 /* The largest of a row's scores, in all of its four lanes. Chains are short, as a warp has nothing
  * else to do while it waits for a result. */
-static __device__ __forceinline__ float row_most(const float (&s)[64], int i)
+template <int S> static __device__ __forceinline__ float row_most(const float (&s)[S], int i)
 {
     float most[4];
 #pragma unroll
     for (int k = 0; k < 4; k++) most[k] = fmaxf(s[4 * k + 2 * i], s[4 * k + 2 * i + 1]);
 #pragma unroll
-    for (int k = 4; k < 16; k++)
+    for (int k = 4; k < S / 4; k++)
         most[k % 4] = fmaxf(most[k % 4], fmaxf(s[4 * k + 2 * i], s[4 * k + 2 * i + 1]));
     float all = fmaxf(fmaxf(most[0], most[1]), fmaxf(most[2], most[3]));
     all = fmaxf(all, lane_get_xor(all, 1));

@@ -30,6 +30,10 @@ typedef struct BwdArgs {
 
 /* ---- dq ---- */
 
+enum { DQ_STAGES = 2 };
+typedef Place<DQ_STAGES> DqPlace;
+typedef KvShared<1, DQ_STAGES> DqShared;
+
 /* KEYS: of a tile. More read shared memory less often; 96 are what registers bear beside sums of 192 columns. */
 template <int DK, int DV> struct DqRoom {
     static constexpr int KEYS = DK == 192 ? 96 : 128;
@@ -37,21 +41,22 @@ template <int DK, int DV> struct DqRoom {
     static constexpr int DO_BYTES = DV / 64 * TILE * hopper::ROW_BYTES;
     static constexpr int K_BYTES = DK / 64 * KEYS * hopper::ROW_BYTES;
     static constexpr int V_BYTES = DV / 64 * KEYS * hopper::ROW_BYTES;
-    static constexpr int D_O = Q_BYTES, K = D_O + DO_BYTES, V = K + KV_STAGES * K_BYTES;
-    static constexpr int OUT = V + KV_STAGES * V_BYTES;
+    static constexpr int D_O = Q_BYTES, K = D_O + DO_BYTES, V = K + DQ_STAGES * K_BYTES;
+    static constexpr int OUT = V + DQ_STAGES * V_BYTES;
     static constexpr int BYTES = OUT + READERS * WARP_ROOM + SHARED_EXTRA;
 };
 
 template <int DK, int DV>
-static __device__ __forceinline__ void dq_load(const BwdArgs &a, KvShared *s, uint32_t room)
+static __device__ __forceinline__ void dq_load(const BwdArgs &a, DqShared *s, uint32_t room)
 {
     typedef DqRoom<DK, DV> R;
-    KvPlace at;
-    for (uint32_t turn = 1;; turn ^= 1) {
+    DqPlace at;
+    Place<DqShared::JOBS> desk;
+    for (;; desk.next()) {
         Job j = queries_job(a.tiles, a.H, a.jobs, next_number(a.ticket, a.jobs));
         if (threadIdx.x == 0) {
             int row = a.q_at + j.tile * TILE, group = j.head / a.share;
-            uint32_t q = s->desk.put(j, turn, R::Q_BYTES + R::DO_BYTES);
+            uint32_t q = s->desk.put(desk, j, R::Q_BYTES + R::DO_BYTES);
             if (j.b >= 0) load_head<DK / 64, TILE>(room, &a.q, j.head, row, j.b, q);
             if (j.b >= 0) load_head<DV / 64, TILE>(room + R::D_O, &a.d_o, j.head, row, j.b, q);
             for (int key = j.span.begin / R::KEYS * R::KEYS; key < j.span.end;
@@ -86,8 +91,8 @@ static __device__ __forceinline__ Rows rows_of(const BwdArgs &a, const Job &j)
 /* A tile of keys: adds ds k of the tile before, unless this is the first, and makes ds of this one. */
 template <int DK, int DV>
 static __device__ __forceinline__ void
-dq_step(const BwdArgs &a, KvShared *sh, uint32_t room, int consumer, const Rows &r,
-        const KvPlace &at, const KvPlace &before, int key, bool is_first,
+dq_step(const BwdArgs &a, DqShared *sh, uint32_t room, int consumer, const Rows &r,
+        const DqPlace &at, const DqPlace &before, int key, bool is_first,
         uint32_t (&ds)[DqRoom<DK, DV>::KEYS / 4], float (&dq)[DK / 2])
 {
     typedef DqRoom<DK, DV> R;
@@ -120,14 +125,14 @@ dq_step(const BwdArgs &a, KvShared *sh, uint32_t room, int consumer, const Rows 
 }
 
 template <int DK, int DV>
-static __device__ __forceinline__ void dq_attend(const BwdArgs &a, const Job &j, KvShared *sh,
-                                                 uint32_t room, int consumer, KvPlace &at)
+static __device__ __forceinline__ void dq_attend(const BwdArgs &a, const Job &j, DqShared *sh,
+                                                 uint32_t room, int consumer, DqPlace &at)
 {
     typedef DqRoom<DK, DV> R;
     uint32_t ds[R::KEYS / 4];
     float dq[DK / 2];
     Rows r = rows_of(a, j);
-    KvPlace before = at;
+    DqPlace before = at;
     int begin = j.span.begin / R::KEYS * R::KEYS;
     clear(dq);
     for (int key = begin; key < j.span.end; key += R::KEYS) {
@@ -135,7 +140,7 @@ static __device__ __forceinline__ void dq_attend(const BwdArgs &a, const Job &j,
         before = at;
         at.next();
     }
-    warp_arrives(&sh->desk.empty);
+    sh->desk.release(j);
     if (begin < j.span.end) {
         hopper::products_begin();
         multiply_packed<R::KEYS>(dq, ds, room + R::K + before.stage * R::K_BYTES);
@@ -152,7 +157,7 @@ static __device__ __forceinline__ void dq_attend(const BwdArgs &a, const Job &j,
 template <int DK, int DV>
 static __device__ __forceinline__ void dq_run(const BwdArgs &a, unsigned char *memory)
 {
-    KvShared *s = (KvShared *)memory;
+    DqShared *s = (DqShared *)memory;
     uint32_t room = block_begin(s);
     if (threadIdx.x < hopper::WARPGROUP) {
         hopper::registers_give<40>();
@@ -160,7 +165,7 @@ static __device__ __forceinline__ void dq_run(const BwdArgs &a, unsigned char *m
         return;
     }
     hopper::registers_take<232>();
-    consume<KvPlace>(s, [&](const Job &j, int consumer, KvPlace &at) {
+    consume(s, [&](const Job &j, int consumer, DqPlace &at) {
         dq_attend<DK, DV>(a, j, s, room, consumer, at);
     });
 }
@@ -193,8 +198,9 @@ template <int DK, int DV> struct DkvRoom {
     static constexpr int BYTES = OUT + READERS * WARP_ROOM + SHARED_EXTRA;
 };
 
-template <int STAGES> struct DkvShared {
-    Desk desk; /* with k and v */
+template <int STAGES_> struct DkvShared {
+    static constexpr int JOBS = 1, STAGES = STAGES_;
+    Desk<JOBS> desk; /* with k and v */
     Ring<STAGES> q;
     bool hides[STAGES]; /* does any query of the stage not see some key? */
 
@@ -260,11 +266,12 @@ dkv_load(const BwdArgs &a, DkvShared<DkvRoom<DK, DV>::STAGES> *s, uint32_t room)
 {
     typedef DkvRoom<DK, DV> R;
     Place<R::STAGES> at;
-    for (uint32_t turn = 1;; turn ^= 1) {
+    Place<1> desk;
+    for (;; desk.next()) {
         Job j = keys_job(a, next_number(a.ticket, a.jobs));
         if (threadIdx.x == 0) {
             int row = a.k_at + j.tile * TILE;
-            uint32_t kv = s->desk.put(j, turn, R::K_BYTES + R::V_BYTES);
+            uint32_t kv = s->desk.put(desk, j, R::K_BYTES + R::V_BYTES);
             if (j.b >= 0) load_head<DK / 64, TILE>(room, &a.k, j.head, row, j.b, kv);
             if (j.b >= 0) load_head<DV / 64, TILE>(room + R::V, &a.v, j.head, row, j.b, kv);
             for (int i = 0; i < a.share && j.b >= 0; i++)
@@ -360,7 +367,7 @@ dkv_step(const BwdArgs &a, DkvShared<DkvRoom<DK, DV>::STAGES> *sh, uint32_t room
     hopper::products_wait<1>();
     hopper::product_ready(s);
     if (sh->hides[at.stage])
-        hide_columns(a.tiles, stage + R::FIRST, query, sh->desk.job.tile * TILE + own_row(), s);
+        hide_columns(a.tiles, stage + R::FIRST, query, sh->desk.job[0].tile * TILE + own_row(), s);
     column_probabilities(stage + R::LSE, a.factor, s);
     hopper::products_wait<0>();
     hopper::product_ready(dp);
@@ -394,7 +401,7 @@ dkv_attend(const BwdArgs &a, const Job &j, DkvShared<DkvRoom<DK, DV>::STAGES> *s
         sums.add_last(room + R::STAGE + before.stage * R::STAGE_BYTES);
         sh->q.release(before);
     }
-    warp_arrives(&sh->desk.empty);
+    sh->desk.release(j);
 #pragma unroll
     for (int k = 0; k < DK / 2; k++) sums.dk[k] *= a.scale;
     int row = j.tile * TILE + own_row() - (int)threadIdx.x % WARP / 4;
@@ -415,7 +422,7 @@ static __device__ __forceinline__ void dkv_run(const BwdArgs &a, unsigned char *
     }
     hopper::registers_take<240>();
     typedef Place<DkvRoom<DK, DV>::STAGES> At;
-    consume<At>(s, [&](const Job &j, int consumer, At &at) {
+    consume(s, [&](const Job &j, int consumer, At &at) {
         dkv_attend<DK, DV>(a, j, s, room, consumer, at);
     });
 }

@@ -1,7 +1,11 @@
 /*
  * attention_hopper_fwd: the kernel for the forward pass in bf16 on Hopper. A block has 128 queries of a head and
- * walks the tiles of 128 keys that they see, as in FlashAttention-3 (arXiv:2407.08608). Scores of the next tile are
+ * walks the tiles of keys that they see, as in FlashAttention-3 (arXiv:2407.08608). Scores of the next tile are
  * multiplied before the values of the last one, so that the softmax runs beside products. P stays in registers.
+ *
+ * A tile has 128 keys, or 64 where a window is narrow: then each consumer leaves out the tiles that its 64 queries
+ * do not see. Short jobs wait for memory more than they compute, so the next job's queries are loaded before this
+ * one ends where there is room.
  */
 #ifndef KERNELS_ATTENTION_NV_ATTENTION_HOPPER_FWD_CUH
 #define KERNELS_ATTENTION_NV_ATTENTION_HOPPER_FWD_CUH
@@ -22,32 +26,39 @@ typedef struct FwdArgs {
     unsigned jobs, *ticket;
 } FwdArgs;
 
-template <int DK, int DV> struct FwdRoom {
-    static constexpr int BLOCK_BYTES = TILE * hopper::ROW_BYTES;
-    static constexpr int K_BYTES = DK / 64 * BLOCK_BYTES, V_BYTES = DV / 64 * BLOCK_BYTES;
-    static constexpr int K = K_BYTES /* q's */, V = K + KV_STAGES * K_BYTES;
-    static constexpr int OUT = V + KV_STAGES * V_BYTES;
+template <int DK, int DV, int KEYS_> struct FwdRoom {
+    static constexpr int KEYS = KEYS_, JOBS = DK == 192 ? 1 : 2, STAGES = DK == 64 ? 4 : 2;
+    static constexpr int Q_BYTES = DK / 64 * TILE * hopper::ROW_BYTES;
+    static constexpr int K_BYTES = DK / 64 * KEYS * hopper::ROW_BYTES;
+    static constexpr int V_BYTES = DV / 64 * KEYS * hopper::ROW_BYTES;
+    static constexpr int K = JOBS * Q_BYTES, V = K + STAGES * K_BYTES;
+    static constexpr int OUT = V + STAGES * V_BYTES;
     static constexpr int BYTES = OUT + READERS * WARP_ROOM + SHARED_EXTRA;
+    typedef KvShared<JOBS, STAGES> Shared;
+    typedef Place<STAGES> At;
 };
 
-template <int DK, int DV>
-static __device__ __forceinline__ void fwd_load(const FwdArgs &a, KvShared *s, uint32_t room)
+template <int DK, int DV, typename R>
+static __device__ __forceinline__ void fwd_load(const FwdArgs &a, typename R::Shared *s,
+                                                uint32_t room)
 {
-    typedef FwdRoom<DK, DV> R;
-    KvPlace at;
-    for (uint32_t turn = 1;; turn ^= 1) {
+    typename R::At at;
+    Place<R::JOBS> desk;
+    for (;; desk.next()) {
         Job j = queries_job(a.tiles, a.H, a.jobs, next_number(a.ticket, a.jobs));
         if (threadIdx.x == 0) {
-            uint32_t q = s->desk.put(j, turn, R::K_BYTES);
+            uint32_t q = s->desk.put(desk, j, R::Q_BYTES);
             if (j.b >= 0)
-                load_head<DK / 64, TILE>(room, &a.q, j.head, a.q_at + j.tile * TILE, j.b, q);
-            for (int key = j.span.begin / TILE * TILE; key < j.span.end; key += TILE, at.next()) {
-                load_head<DK / 64, TILE>(room + R::K + at.stage * R::K_BYTES, &a.k,
-                                         j.head / a.share, a.k_at + key, j.b,
-                                         s->k.claim(at, R::K_BYTES));
-                load_head<DV / 64, TILE>(room + R::V + at.stage * R::V_BYTES, &a.v,
-                                         j.head / a.share, a.k_at + key, j.b,
-                                         s->v.claim(at, R::V_BYTES));
+                load_head<DK / 64, TILE>(room + desk.stage * R::Q_BYTES, &a.q, j.head,
+                                         a.q_at + j.tile * TILE, j.b, q);
+            for (int key = j.span.begin / R::KEYS * R::KEYS; key < j.span.end;
+                 key += R::KEYS, at.next()) {
+                load_head<DK / 64, R::KEYS>(room + R::K + at.stage * R::K_BYTES, &a.k,
+                                            j.head / a.share, a.k_at + key, j.b,
+                                            s->k.claim(at, R::K_BYTES));
+                load_head<DV / 64, R::KEYS>(room + R::V + at.stage * R::V_BYTES, &a.v,
+                                            j.head / a.share, a.k_at + key, j.b,
+                                            s->v.claim(at, R::V_BYTES));
             }
         }
         if (j.b < 0) return;
@@ -59,7 +70,8 @@ typedef struct Softmax {
 } Softmax;
 
 /* Turns scores into probabilities times e^max. */
-static __device__ __forceinline__ void exponentials(Softmax &r, float factor, float (&s)[64])
+template <int S>
+static __device__ __forceinline__ void exponentials(Softmax &r, float factor, float (&s)[S])
 {
     float down[2], sum[4] = {};
 #pragma unroll
@@ -71,7 +83,7 @@ static __device__ __forceinline__ void exponentials(Softmax &r, float factor, fl
         r.max[i] = most;
     }
 #pragma unroll
-    for (int k = 0; k < 64; k++) {
+    for (int k = 0; k < S; k++) {
         s[k] = fast_exp2(fmaf(s[k], factor, down[k / 2 % 2]));
         sum[k % 4] += s[k];
     }
@@ -101,10 +113,9 @@ static __device__ __forceinline__ void fwd_store(const FwdArgs &a, const Job &j,
 
 /* Scores of a tile become P. The tile's turn of products has begun, and scores are its first group; LEFT groups
  * follow. */
-template <int LEFT>
-static __device__ __forceinline__ void fwd_softmax(const FwdArgs &a, KvShared *sh, const Seen &seen,
-                                                   const KvPlace &at, int key, Softmax &r,
-                                                   float (&s)[64])
+template <int LEFT, typename Shared, typename At, int S>
+static __device__ __forceinline__ void fwd_softmax(const FwdArgs &a, Shared *sh, const Seen &seen,
+                                                   const At &at, int key, Softmax &r, float (&s)[S])
 {
     hopper::products_wait<LEFT>();
     hopper::product_ready(s);
@@ -113,33 +124,63 @@ static __device__ __forceinline__ void fwd_softmax(const FwdArgs &a, KvShared *s
     exponentials(r, a.factor, s);
 }
 
-/* All tiles of a job but the values of the last one, whose P is in p. */
-template <int DK, int DV>
-static __device__ __forceinline__ void fwd_walk(const FwdArgs &a, const Job &j, KvShared *sh,
-                                                uint32_t room, int consumer, KvPlace &at,
-                                                Softmax &r, uint32_t (&p)[32], float (&o)[DV / 2])
+/* The keys that a consumer's 64 queries see, from the begin of a tile on. None: both are past the job's, so that all
+ * tiles are left out. */
+template <typename R>
+static __device__ __forceinline__ AttentionSpan fwd_own(const FwdArgs &a, const Job &j,
+                                                        int consumer)
 {
-    typedef FwdRoom<DK, DV> R;
-    uint32_t q = room + consumer * hopper::BLOCK_BYTES;
+    const AttentionTiles &t = a.tiles;
+    int begin = j.span.begin, end = j.span.end, query = j.tile * TILE + consumer * HALF;
+    if (R::KEYS < TILE) {
+        begin = max(begin, t.firsts[((int64_t)j.b * t.rows + query) / HALF].begin);
+        end = min(end, attention_last_key(t, min(query + HALF, t.Tq) - 1) + 1);
+    }
+    if (begin >= end) begin = end = (j.span.end + R::KEYS - 1) / R::KEYS * R::KEYS;
+    return { begin / R::KEYS * R::KEYS, end };
+}
+
+/* Leaves out tiles from `key` to before `end`, in turn with the other consumer. */
+template <typename R>
+static __device__ __forceinline__ void fwd_leave_out(typename R::Shared *sh, int consumer, int key,
+                                                     int end, typename R::At &at)
+{
+    for (; key < end; key += R::KEYS, at.next()) {
+        sh->k.wait(at);
+        turn_take(consumer);
+        turn_give(consumer);
+        sh->k.release(at);
+        sh->v.wait(at);
+        sh->v.release(at);
+    }
+}
+
+/* All tiles from `key` to before `end` but the values of the last one, whose P is in p. */
+template <int DK, int DV, typename R>
+static __device__ __forceinline__ void fwd_walk(const FwdArgs &a, const Job &j,
+                                                typename R::Shared *sh, uint32_t room, int consumer,
+                                                int key, int end, typename R::At &at, Softmax &r,
+                                                uint32_t (&p)[R::KEYS / 4], float (&o)[DV / 2])
+{
+    uint32_t q = room + j.place * R::Q_BYTES + consumer * hopper::BLOCK_BYTES;
     Seen seen = seen_by(a.tiles, j.b, j.tile * TILE + own_row());
-    int key = j.span.begin / TILE * TILE;
-    float s[64];
+    float s[R::KEYS / 2];
     sh->k.wait(at);
     turn_take(consumer);
     hopper::products_begin();
-    multiply_rows<DK, TILE, TILE>(s, q, room + R::K + at.stage * R::K_BYTES);
+    multiply_rows<DK, TILE, R::KEYS>(s, q, room + R::K + at.stage * R::K_BYTES);
     turn_give(consumer);
     fwd_softmax<0>(a, sh, seen, at, key, r, s);
     pack(s, p);
-    for (key += TILE; key < j.span.end; key += TILE) {
-        KvPlace before = at;
+    for (key += R::KEYS; key < end; key += R::KEYS) {
+        typename R::At before = at;
         at.next();
         sh->k.wait(at);
         turn_take(consumer);
         hopper::products_begin();
-        multiply_rows<DK, TILE, TILE>(s, q, room + R::K + at.stage * R::K_BYTES);
+        multiply_rows<DK, TILE, R::KEYS>(s, q, room + R::K + at.stage * R::K_BYTES);
         sh->v.wait(before);
-        multiply_packed<TILE>(o, p, room + R::V + before.stage * R::V_BYTES);
+        multiply_packed<R::KEYS>(o, p, room + R::V + before.stage * R::V_BYTES);
         turn_give(consumer);
         fwd_softmax<1>(a, sh, seen, at, key, r, s);
         hopper::products_wait<0>();
@@ -150,52 +191,58 @@ static __device__ __forceinline__ void fwd_walk(const FwdArgs &a, const Job &j, 
     }
 }
 
-template <int DK, int DV>
-static __device__ __forceinline__ void fwd_attend(const FwdArgs &a, const Job &j, KvShared *sh,
-                                                  uint32_t room, int consumer, KvPlace &at)
+template <int DK, int DV, typename R>
+static __device__ __forceinline__ void fwd_attend(const FwdArgs &a, const Job &j,
+                                                  typename R::Shared *sh, uint32_t room,
+                                                  int consumer, typename R::At &at)
 {
-    typedef FwdRoom<DK, DV> R;
-    bool some = j.span.begin < j.span.end;
+    AttentionSpan own = fwd_own<R>(a, j, consumer);
+    bool some = own.begin < own.end;
     Softmax r = { { -INFINITY, -INFINITY } };
-    uint32_t p[32];
+    uint32_t p[R::KEYS / 4];
     float o[DV / 2];
     clear(o);
-    if (some) fwd_walk<DK, DV>(a, j, sh, room, consumer, at, r, p, o);
-    warp_arrives(&sh->desk.empty);
+    if (R::KEYS < TILE)
+        fwd_leave_out<R>(sh, consumer, j.span.begin / R::KEYS * R::KEYS, min(own.begin, j.span.end),
+                         at);
+    if (some) fwd_walk<DK, DV, R>(a, j, sh, room, consumer, own.begin, own.end, at, r, p, o);
+    sh->desk.release(j);
     if (some) {
         sh->v.wait(at);
         hopper::products_begin();
-        multiply_packed<TILE>(o, p, room + R::V + at.stage * R::V_BYTES);
+        multiply_packed<R::KEYS>(o, p, room + R::V + at.stage * R::V_BYTES);
         hopper::products_wait<0>();
         hopper::product_ready(o);
         sh->v.release(at);
         at.next();
     }
+    if (R::KEYS < TILE)
+        fwd_leave_out<R>(sh, consumer, (own.end + R::KEYS - 1) / R::KEYS * R::KEYS, j.span.end, at);
     fwd_store(a, j, r, warp_room(room + R::OUT), o);
 }
 
-template <int DK, int DV>
+template <int DK, int DV, typename R>
 static __device__ __forceinline__ void fwd_run(const FwdArgs &a, unsigned char *memory)
 {
-    KvShared *s = (KvShared *)memory;
+    typename R::Shared *s = (typename R::Shared *)memory;
     uint32_t room = block_begin(s);
     if (threadIdx.x < hopper::WARPGROUP) {
         hopper::registers_give<40>();
-        if (threadIdx.x < WARP) fwd_load<DK, DV>(a, s, room);
+        if (threadIdx.x < WARP) fwd_load<DK, DV, R>(a, s, room);
         return;
     }
     hopper::registers_take<232>();
-    consume<KvPlace>(s, [&](const Job &j, int consumer, KvPlace &at) {
-        fwd_attend<DK, DV>(a, j, s, room, consumer, at);
+    consume(s, [&](const Job &j, int consumer, typename R::At &at) {
+        fwd_attend<DK, DV, R>(a, j, s, room, consumer, at);
     });
 }
 
-template <int DK, int DV>
+template <int DK, int DV, int KEYS>
 static __global__ __launch_bounds__(BLOCK_THREADS,
                                     1) void attention_fwd_kernel(const __grid_constant__ FwdArgs a)
 {
     extern __shared__ __align__(1024) unsigned char memory[];
-    if constexpr (hopper::COMPILED) fwd_run<DK, DV>(a, memory);
+    if constexpr (hopper::COMPILED) fwd_run<DK, DV, FwdRoom<DK, DV, KEYS>>(a, memory);
 }
 
 } // namespace flash
