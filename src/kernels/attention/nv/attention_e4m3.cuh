@@ -91,10 +91,9 @@ static __device__ __forceinline__ void load(const Args &a, Shared *s, uint32_t r
 {
     typedef Room<DK> R;
     Place at;
-    flash::Place<1> desk;
-    for (;; desk.next()) {
-        Job j = flash::queries_job(a.tiles, a.H, a.jobs, flash::next_number(a.ticket, a.jobs));
-        if (threadIdx.x == 0) {
+    auto find = [&](unsigned number) { return flash::queries_job(a.tiles, a.H, a.jobs, number); };
+    flash::load_jobs<1, false>(
+        a.ticket, a.jobs, find, [&](const Job &j, const flash::Place<1> &desk) {
             uint32_t q = s->desk.put(desk, j, R::PACKS * BOX);
             for (int c = 0; c < R::PACKS && j.b >= 0; c++)
                 hopper::box_load(room + R::GIVEN + c * BOX, &a.q, j.head * DK + c * hopper::BLOCK,
@@ -107,9 +106,7 @@ static __device__ __forceinline__ void load(const Args &a, Shared *s, uint32_t r
                 full = s->v.claim(at, BOX);
                 hopper::box_load(room + R::V + at.stage * BOX, &a.v, key, 0, keys_of(a, j), full);
             }
-        }
-        if (j.b < 0) return;
-    }
+        });
 }
 
 /* A thread's two rows, and its part of a warpgroup's results. */

@@ -113,7 +113,9 @@ template <int JOBS> struct Desk {
         hopper::wait(shared_address(full + at.stage), at.turn);
         return job[at.stage];
     }
-    __device__ __forceinline__ void release(const Job &j) { warp_arrives(empty + j.place); }
+    __device__ __forceinline__ void release(const Job &j) { warp_arrives(empty + place_of(j)); }
+    /* Where there is one place, its number takes no register. */
+    static __device__ __forceinline__ int place_of(const Job &j) { return JOBS == 1 ? 0 : j.place; }
 };
 
 /* What a block that walks keys shares. */
@@ -141,12 +143,31 @@ template <typename S> static __device__ __forceinline__ uint32_t block_begin(S *
     return (shared_address(s + 1) + 1023) & ~1023u;
 }
 
-/* The next job's number, in all lanes of the loader. The counter is 0 again after the last block. */
-static __device__ __forceinline__ unsigned next_number(unsigned *ticket, unsigned jobs)
+/* The number of another job, in lane 0 of the loader. The counter is 0 again once each block has drawn a number
+ * that is past the jobs. */
+static __device__ __forceinline__ unsigned draw_number(unsigned *ticket, unsigned jobs)
 {
-    unsigned number = 0;
-    if (threadIdx.x == 0) number = atomicInc(ticket, jobs + gridDim.x - 1);
-    return lane_get(number, 0);
+    return threadIdx.x == 0 ? atomicInc(ticket, jobs + gridDim.x - 1) : 0;
+}
+
+/* Loads operands of jobs until there are none. By one warp: find(number) is of all lanes, load(job, place on the desk)
+ * of one, and gets a last job that is none. AHEAD: what the next job needs of memory is under way before this one's
+ * loads wait, which short jobs need and which takes registers. */
+template <int JOBS, bool AHEAD, typename Find, typename Load>
+static __device__ __forceinline__ void load_jobs(unsigned *ticket, unsigned jobs, Find find,
+                                                 Load load)
+{
+    Place<JOBS> desk;
+    Job j = find(lane_get(draw_number(ticket, jobs), 0));
+    unsigned drawn = AHEAD && j.b >= 0 ? draw_number(ticket, jobs) : 0;
+    for (;; desk.next()) {
+        Job after = j;
+        if (AHEAD && j.b >= 0) after = find(lane_get(drawn, 0));
+        if (AHEAD && after.b >= 0) drawn = draw_number(ticket, jobs);
+        if (threadIdx.x == 0) load(j, desk);
+        if (j.b < 0) return;
+        j = AHEAD ? after : find(lane_get(draw_number(ticket, jobs), 0));
+    }
 }
 
 /* A head's queries, those that see most keys first; heads that share keys are neighbours. */

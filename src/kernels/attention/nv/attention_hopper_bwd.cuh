@@ -51,24 +51,20 @@ static __device__ __forceinline__ void dq_load(const BwdArgs &a, DqShared *s, ui
 {
     typedef DqRoom<DK, DV> R;
     DqPlace at;
-    Place<DqShared::JOBS> desk;
-    for (;; desk.next()) {
-        Job j = queries_job(a.tiles, a.H, a.jobs, next_number(a.ticket, a.jobs));
-        if (threadIdx.x == 0) {
-            int row = a.q_at + j.tile * TILE, group = j.head / a.share;
-            uint32_t q = s->desk.put(desk, j, R::Q_BYTES + R::DO_BYTES);
-            if (j.b >= 0) load_head<DK / 64, TILE>(room, &a.q, j.head, row, j.b, q);
-            if (j.b >= 0) load_head<DV / 64, TILE>(room + R::D_O, &a.d_o, j.head, row, j.b, q);
-            for (int key = j.span.begin / R::KEYS * R::KEYS; key < j.span.end;
-                 key += R::KEYS, at.next()) {
-                load_head<DK / 64, R::KEYS>(room + R::K + at.stage * R::K_BYTES, &a.k, group,
-                                            a.k_at + key, j.b, s->k.claim(at, R::K_BYTES));
-                load_head<DV / 64, R::KEYS>(room + R::V + at.stage * R::V_BYTES, &a.v, group,
-                                            a.k_at + key, j.b, s->v.claim(at, R::V_BYTES));
-            }
+    auto find = [&](unsigned number) { return queries_job(a.tiles, a.H, a.jobs, number); };
+    load_jobs<1, true>(a.ticket, a.jobs, find, [&](const Job &j, const Place<1> &desk) {
+        int row = a.q_at + j.tile * TILE, group = j.head / a.share;
+        uint32_t q = s->desk.put(desk, j, R::Q_BYTES + R::DO_BYTES);
+        if (j.b >= 0) load_head<DK / 64, TILE>(room, &a.q, j.head, row, j.b, q);
+        if (j.b >= 0) load_head<DV / 64, TILE>(room + R::D_O, &a.d_o, j.head, row, j.b, q);
+        for (int key = j.span.begin / R::KEYS * R::KEYS; key < j.span.end;
+             key += R::KEYS, at.next()) {
+            load_head<DK / 64, R::KEYS>(room + R::K + at.stage * R::K_BYTES, &a.k, group,
+                                        a.k_at + key, j.b, s->k.claim(at, R::K_BYTES));
+            load_head<DV / 64, R::KEYS>(room + R::V + at.stage * R::V_BYTES, &a.v, group,
+                                        a.k_at + key, j.b, s->v.claim(at, R::V_BYTES));
         }
-        if (j.b < 0) return;
-    }
+    });
 }
 
 /* A thread's two queries. */
@@ -266,19 +262,15 @@ dkv_load(const BwdArgs &a, DkvShared<DkvRoom<DK, DV>::STAGES> *s, uint32_t room)
 {
     typedef DkvRoom<DK, DV> R;
     Place<R::STAGES> at;
-    Place<1> desk;
-    for (;; desk.next()) {
-        Job j = keys_job(a, next_number(a.ticket, a.jobs));
-        if (threadIdx.x == 0) {
-            int row = a.k_at + j.tile * TILE;
-            uint32_t kv = s->desk.put(desk, j, R::K_BYTES + R::V_BYTES);
-            if (j.b >= 0) load_head<DK / 64, TILE>(room, &a.k, j.head, row, j.b, kv);
-            if (j.b >= 0) load_head<DV / 64, TILE>(room + R::V, &a.v, j.head, row, j.b, kv);
-            for (int i = 0; i < a.share && j.b >= 0; i++)
-                dkv_load_queries<DK, DV>(a, j, j.head * a.share + i, s, room, at);
-        }
-        if (j.b < 0) return;
-    }
+    auto find = [&](unsigned number) { return keys_job(a, number); };
+    load_jobs<1, false>(a.ticket, a.jobs, find, [&](const Job &j, const Place<1> &desk) {
+        int row = a.k_at + j.tile * TILE;
+        uint32_t kv = s->desk.put(desk, j, R::K_BYTES + R::V_BYTES);
+        if (j.b >= 0) load_head<DK / 64, TILE>(room, &a.k, j.head, row, j.b, kv);
+        if (j.b >= 0) load_head<DV / 64, TILE>(room + R::V, &a.v, j.head, row, j.b, kv);
+        for (int i = 0; i < a.share && j.b >= 0; i++)
+            dkv_load_queries<DK, DV>(a, j, j.head * a.share + i, s, room, at);
+    });
 }
 
 /* Hides the scores of keys that queries from `query` on do not see; columns are queries. first: in shared memory. */

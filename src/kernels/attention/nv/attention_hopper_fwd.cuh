@@ -43,26 +43,20 @@ static __device__ __forceinline__ void fwd_load(const FwdArgs &a, typename R::Sh
                                                 uint32_t room)
 {
     typename R::At at;
-    Place<R::JOBS> desk;
-    for (;; desk.next()) {
-        Job j = queries_job(a.tiles, a.H, a.jobs, next_number(a.ticket, a.jobs));
-        if (threadIdx.x == 0) {
-            uint32_t q = s->desk.put(desk, j, R::Q_BYTES);
-            if (j.b >= 0)
-                load_head<DK / 64, TILE>(room + desk.stage * R::Q_BYTES, &a.q, j.head,
-                                         a.q_at + j.tile * TILE, j.b, q);
-            for (int key = j.span.begin / R::KEYS * R::KEYS; key < j.span.end;
-                 key += R::KEYS, at.next()) {
-                load_head<DK / 64, R::KEYS>(room + R::K + at.stage * R::K_BYTES, &a.k,
-                                            j.head / a.share, a.k_at + key, j.b,
-                                            s->k.claim(at, R::K_BYTES));
-                load_head<DV / 64, R::KEYS>(room + R::V + at.stage * R::V_BYTES, &a.v,
-                                            j.head / a.share, a.k_at + key, j.b,
-                                            s->v.claim(at, R::V_BYTES));
-            }
+    auto find = [&](unsigned number) { return queries_job(a.tiles, a.H, a.jobs, number); };
+    load_jobs<R::JOBS, true>(a.ticket, a.jobs, find, [&](const Job &j, const Place<R::JOBS> &desk) {
+        uint32_t q = s->desk.put(desk, j, R::Q_BYTES);
+        if (j.b >= 0)
+            load_head<DK / 64, TILE>(room + desk.stage * R::Q_BYTES, &a.q, j.head,
+                                     a.q_at + j.tile * TILE, j.b, q);
+        for (int key = j.span.begin / R::KEYS * R::KEYS; key < j.span.end;
+             key += R::KEYS, at.next()) {
+            load_head<DK / 64, R::KEYS>(room + R::K + at.stage * R::K_BYTES, &a.k, j.head / a.share,
+                                        a.k_at + key, j.b, s->k.claim(at, R::K_BYTES));
+            load_head<DV / 64, R::KEYS>(room + R::V + at.stage * R::V_BYTES, &a.v, j.head / a.share,
+                                        a.k_at + key, j.b, s->v.claim(at, R::V_BYTES));
         }
-        if (j.b < 0) return;
-    }
+    });
 }
 
 typedef struct Softmax {
@@ -162,7 +156,7 @@ static __device__ __forceinline__ void fwd_walk(const FwdArgs &a, const Job &j,
                                                 int key, int end, typename R::At &at, Softmax &r,
                                                 uint32_t (&p)[R::KEYS / 4], float (&o)[DV / 2])
 {
-    uint32_t q = room + j.place * R::Q_BYTES + consumer * hopper::BLOCK_BYTES;
+    uint32_t q = room + sh->desk.place_of(j) * R::Q_BYTES + consumer * hopper::BLOCK_BYTES;
     Seen seen = seen_by(a.tiles, j.b, j.tile * TILE + own_row());
     float s[R::KEYS / 2];
     sh->k.wait(at);
