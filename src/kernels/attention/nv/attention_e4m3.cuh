@@ -92,21 +92,20 @@ static __device__ __forceinline__ void load(const Args &a, Shared *s, uint32_t r
     typedef Room<DK> R;
     Place at;
     auto find = [&](unsigned number) { return flash::queries_job(a.tiles, a.H, a.jobs, number); };
-    flash::load_jobs<1, false>(
-        a.ticket, a.jobs, find, [&](const Job &j, const flash::Place<1> &desk) {
-            uint32_t q = s->desk.put(desk, j, R::PACKS * BOX);
-            for (int c = 0; c < R::PACKS && j.b >= 0; c++)
-                hopper::box_load(room + R::GIVEN + c * BOX, &a.q, j.head * DK + c * hopper::BLOCK,
-                                 j.tile * TILE, j.b, q);
-            for (int key = j.span.begin / TILE * TILE; key < j.span.end; key += TILE, at.next()) {
-                uint32_t full = s->k.claim(at, R::CB * BOX);
-                for (int c = 0; c < R::CB; c++)
-                    hopper::box_load(room + R::K + (at.stage * R::CB + c) * BOX, &a.k,
-                                     c * hopper::ROW_BYTES, key, keys_of(a, j), full);
-                full = s->v.claim(at, BOX);
-                hopper::box_load(room + R::V + at.stage * BOX, &a.v, key, 0, keys_of(a, j), full);
-            }
-        });
+    flash::load_jobs<1>(a.ticket, a.jobs, find, [&](const Job &j, const flash::Place<1> &desk) {
+        uint32_t q = s->desk.put(desk, j, R::PACKS * BOX);
+        for (int c = 0; c < R::PACKS && j.b >= 0; c++)
+            hopper::box_load(room + R::GIVEN + c * BOX, &a.q, j.head * DK + c * hopper::BLOCK,
+                             j.tile * TILE, j.b, q);
+        for (int key = j.span.begin / TILE * TILE; key < j.span.end; key += TILE, at.next()) {
+            uint32_t full = s->k.claim(at, R::CB * BOX);
+            for (int c = 0; c < R::CB; c++)
+                hopper::box_load(room + R::K + (at.stage * R::CB + c) * BOX, &a.k,
+                                 c * hopper::ROW_BYTES, key, keys_of(a, j), full);
+            full = s->v.claim(at, BOX);
+            hopper::box_load(room + R::V + at.stage * BOX, &a.v, key, 0, keys_of(a, j), full);
+        }
+    });
 }
 
 /* A thread's two rows, and its part of a warpgroup's results. */

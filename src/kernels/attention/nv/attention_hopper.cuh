@@ -151,22 +151,16 @@ static __device__ __forceinline__ unsigned draw_number(unsigned *ticket, unsigne
 }
 
 /* Loads operands of jobs until there are none. By one warp: find(number) is of all lanes, load(job, place on the desk)
- * of one, and gets a last job that is none. AHEAD: what the next job needs of memory is under way before this one's
- * loads wait, which short jobs need and which takes registers. */
-template <int JOBS, bool AHEAD, typename Find, typename Load>
+ * of one, and gets a last job that is none. A job that is drawn earlier waits for this block while others end:
+ * 2 to 7 % slower. */
+template <int JOBS, typename Find, typename Load>
 static __device__ __forceinline__ void load_jobs(unsigned *ticket, unsigned jobs, Find find,
                                                  Load load)
 {
-    Place<JOBS> desk;
-    Job j = find(lane_get(draw_number(ticket, jobs), 0));
-    unsigned drawn = AHEAD && j.b >= 0 ? draw_number(ticket, jobs) : 0;
-    for (;; desk.next()) {
-        Job after = j;
-        if (AHEAD && j.b >= 0) after = find(lane_get(drawn, 0));
-        if (AHEAD && after.b >= 0) drawn = draw_number(ticket, jobs);
+    for (Place<JOBS> desk;; desk.next()) {
+        Job j = find(lane_get(draw_number(ticket, jobs), 0));
         if (threadIdx.x == 0) load(j, desk);
         if (j.b < 0) return;
-        j = AHEAD ? after : find(lane_get(draw_number(ticket, jobs), 0));
     }
 }
 

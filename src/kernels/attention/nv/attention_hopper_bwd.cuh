@@ -52,7 +52,7 @@ static __device__ __forceinline__ void dq_load(const BwdArgs &a, DqShared *s, ui
     typedef DqRoom<DK, DV> R;
     DqPlace at;
     auto find = [&](unsigned number) { return queries_job(a.tiles, a.H, a.jobs, number); };
-    load_jobs<1, true>(a.ticket, a.jobs, find, [&](const Job &j, const Place<1> &desk) {
+    load_jobs<1>(a.ticket, a.jobs, find, [&](const Job &j, const Place<1> &desk) {
         int row = a.q_at + j.tile * TILE, group = j.head / a.share;
         uint32_t q = s->desk.put(desk, j, R::Q_BYTES + R::DO_BYTES);
         if (j.b >= 0) load_head<DK / 64, TILE>(room, &a.q, j.head, row, j.b, q);
@@ -263,7 +263,7 @@ dkv_load(const BwdArgs &a, DkvShared<DkvRoom<DK, DV>::STAGES> *s, uint32_t room)
     typedef DkvRoom<DK, DV> R;
     Place<R::STAGES> at;
     auto find = [&](unsigned number) { return keys_job(a, number); };
-    load_jobs<1, false>(a.ticket, a.jobs, find, [&](const Job &j, const Place<1> &desk) {
+    load_jobs<1>(a.ticket, a.jobs, find, [&](const Job &j, const Place<1> &desk) {
         int row = a.k_at + j.tile * TILE;
         uint32_t kv = s->desk.put(desk, j, R::K_BYTES + R::V_BYTES);
         if (j.b >= 0) load_head<DK / 64, TILE>(room, &a.k, j.head, row, j.b, kv);

@@ -27,7 +27,7 @@ typedef struct FwdArgs {
 } FwdArgs;
 
 template <int DK, int DV, int KEYS_> struct FwdRoom {
-    static constexpr int KEYS = KEYS_, JOBS = DK == 192 ? 1 : 2, STAGES = DK == 64 ? 4 : 2;
+    static constexpr int KEYS = KEYS_, JOBS = DK == 64 ? 2 : 1, STAGES = DK == 64 ? 4 : 2;
     static constexpr int Q_BYTES = DK / 64 * TILE * hopper::ROW_BYTES;
     static constexpr int K_BYTES = DK / 64 * KEYS * hopper::ROW_BYTES;
     static constexpr int V_BYTES = DV / 64 * KEYS * hopper::ROW_BYTES;
@@ -44,7 +44,7 @@ static __device__ __forceinline__ void fwd_load(const FwdArgs &a, typename R::Sh
 {
     typename R::At at;
     auto find = [&](unsigned number) { return queries_job(a.tiles, a.H, a.jobs, number); };
-    load_jobs<R::JOBS, true>(a.ticket, a.jobs, find, [&](const Job &j, const Place<R::JOBS> &desk) {
+    load_jobs<R::JOBS>(a.ticket, a.jobs, find, [&](const Job &j, const Place<R::JOBS> &desk) {
         uint32_t q = s->desk.put(desk, j, R::Q_BYTES);
         if (j.b >= 0)
             load_head<DK / 64, TILE>(room + desk.stage * R::Q_BYTES, &a.q, j.head,
