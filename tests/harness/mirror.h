@@ -159,7 +159,8 @@ static inline bool mirror_scaled(const OpDesc *op, const void *args)
  * and a query that sees two keys has no other. Tests that know their operands are stricter. */
 static inline double mirror_limit(const OpDesc *op, const void *args, const Tensor *out)
 {
-    if (mirror_scaled(op, args)) return 1e-2;
+    /* of the head's logits, rounded twice, a few more codes turn */
+    if (mirror_scaled(op, args)) return strcmp(op->name, "head_loss") == 0 ? 5e-2 : 1e-2;
     /* dx sums a term for each row of w, which test_head.c explains */
     if (strcmp(op->name, "head_loss") == 0 && out->dtype == DTYPE_F32)
         return optest_limit(LIMIT_PLAIN, DTYPE_F32) +

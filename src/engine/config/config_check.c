@@ -165,6 +165,32 @@ static Status check_recompute(const Config *c)
     return OK;
 }
 
+/* Scales of a tensor, a row or a column would cover a chunk of the loss, so they would depend on its size. */
+static Status check_fp8_head(const Config *c)
+{
+    enum { BLOCK = 128, STEP = 16 };
+    const int64_t vocab = c->model_vocab;
+    if (!c->fp8_head) return OK;
+    if (c->fp8_recipe != RECIPE_BLOCK)
+        return FAIL(ERR_ARG,
+                    "fp8.head has scales of 1 x %d: set fp8.recipe=block, or "
+                    "fp8.head=false",
+                    BLOCK);
+    if (c->model_tied)
+        return FAIL(ERR_ARG, "fp8.head needs a matrix of its own, and model.tied=true shares the "
+                             "embedding's: set model.tied=false, or fp8.head=false");
+    if (vocab % STEP != 0)
+        return FAIL(ERR_ARG,
+                    "fp8.head: model.vocab %lld is not a multiple of %d, as rows of 8-bit "
+                    "numbers must be; %lld is the next that is, or set fp8.head=false",
+                    (long long)vocab, STEP, (long long)(vocab + STEP - vocab % STEP));
+    if (c->model_loss_chunk % BLOCK == 0) return OK;
+    return FAIL(ERR_ARG,
+                "model.loss_chunk %lld is not a multiple of %d, tokens that share a scale "
+                "of fp8.head: set such a multiple, or 0 to have it chosen",
+                (long long)c->model_loss_chunk, BLOCK);
+}
+
 /* Refuses what is set of a recipe without a recipe, and layers that are not there. */
 static Status check_fp8(const Config *c)
 {
@@ -179,6 +205,7 @@ static Status check_fp8(const Config *c)
         { "fp8.dispatch", c->fp8_dispatch != DISPATCH_AUTO },
         { "fp8.layers", c->fp8_layers.n > 0 },
         { "fp8.wgrad", c->fp8_wgrad != WGRAD_FP8 },
+        { "fp8.head", c->fp8_head },
     };
     for (size_t i = 0; c->fp8_recipe == RECIPE_NONE && i < sizeof details / sizeof *details; i++) {
         if (!details[i].set) continue;
@@ -395,6 +422,7 @@ Status config_check(const Config *c)
     TRY(check_slots(c));
     TRY(check_recompute(c));
     TRY(check_fp8(c));
+    TRY(check_fp8_head(c));
     TRY(check_f16(c));
     TRY(check_device(c));
     TRY(check_peer(c));

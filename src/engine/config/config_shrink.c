@@ -83,6 +83,10 @@ void config_shrink(Config *c)
         *size = least(*size, sizes[i].most);
     }
     c->train_batch_ramp.n = 0;
+    if (c->fp8_head) { /* which is not padded (config_check) */
+        c->model_vocab -= c->model_vocab % 16;
+        c->model_loss_chunk = 0;
+    }
     shrink_heads(c);
     shrink_experts(c);
     shrink_layers(c);

@@ -178,8 +178,8 @@ static Status make_weights(const ModelSpec *s, const LayerSpec *layer, Arena *no
     TRY(params_build(&one, alone.rank, NULL, scratch, table));
     TRY(params_alloc(&one, table, nowhere, nowhere, true, &memory));
     TRY(params_bind(&one, table, &memory, scratch, out));
-    if (!s->recipe.per_use) TRY(recipe_alloc(&one, &alone, nowhere, *out));
-    return borrow_weights(s, layer, nowhere, *out);
+    TRY(borrow_weights(s, layer, nowhere, *out));
+    return s->recipe.per_use ? OK : recipe_alloc(&one, &alone, nowhere, *out);
 }
 
 static Status count_layer(Counter *c, const ModelSpec *s, const LayerSpec *layer, int64_t b,

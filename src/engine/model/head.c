@@ -7,8 +7,8 @@
  * serves the modules of multi-token prediction (next.c).
  */
 #include "kernels/head/head.h"
+#include "engine/model/recipe.h"
 #include "engine/model/stream.h"
-#include "kernels/dense/linear.h"
 
 typedef struct HeadState {
     StreamState stream;
@@ -40,7 +40,6 @@ Status layer_loss(LayerRun *r, int depth, Tensor y, Tensor *dy)
     Tensor sum = r->record->loss;
     if (depth > 0) sum = tensor_rows(&r->record->next_loss, depth - 1, 1);
     HeadLoss loss = { .x = y,
-                      .w = r->weights->w[ROLE_HEAD],
                       .target = batch_target(r->batch, depth),
                       .scale = tensor_rows(&r->head.scale, depth, 1),
                       .loss = r->head.loss,
@@ -48,8 +47,13 @@ Status layer_loss(LayerRun *r, int depth, Tensor y, Tensor *dy)
                       .chunk = head_chunk(spec->loss.chunk, r->ex->gpu != NULL, rows, spec->act),
                       .vocab_first = spec->ranks.tp_rank * rows,
                       .ranks = spec->ranks.tp,
-                      .silent = spec->ranks.tp_rank > 0 };
+                      .silent = spec->ranks.tp_rank > 0,
+                      .pow2 = spec->recipe.pow2,
+                      .plain_dw = !spec->recipe.weight_gradients,
+                      .gradient = spec->recipe.gradient };
+    TRY(recipe_weight(r, ROLE_HEAD, false, &loss.w));
     if (r->training) {
+        if (spec->recipe.head) TRY(recipe_weight(r, ROLE_HEAD, true, &loss.turned));
         TRY(tensor_new2(r->keep, spec->act, r->tokens, spec->hidden, dy));
         loss.dx = *dy;
         loss.dw = r->weights->dw[ROLE_HEAD];
@@ -67,10 +71,10 @@ static Status head_forward(LayerRun *r)
     TRY(layer_norm_forward(r, &s->stream.norm, loss_norm));
     if (r->head.logits.data != NULL) {
         int64_t rows = r->head.logits.dim[0];
-        return linear_fwd(r->ex, (LinearFwd){ .x = operand_plain(
-                                                  tensor_rows(&s->stream.norm.y.x, n - rows, rows)),
-                                              .w = r->weights->w[ROLE_HEAD],
-                                              .y = r->head.logits });
+        Tensor last = tensor_rows(&s->stream.norm.y.x, n - rows, rows);
+        Operand x;
+        TRY(recipe_rows(r, ROLE_HEAD, SIDE_FORWARD, last, NULL, &x));
+        return recipe_forward(r, ROLE_HEAD, x, (Tensor){ 0 }, r->head.logits);
     }
     return layer_loss(r, r->layer->depth, s->stream.norm.y.x, &s->dy);
 }

@@ -34,6 +34,7 @@ static const char *const operand_names[ROLE_COUNT][SIDE_WEIGHT + 1] = {
     [ROLE_DOWN] = SIDES("the MLP's down projection"),
     [ROLE_EXPERT_GATE_UP] = SIDES("the experts' gate and up projections"),
     [ROLE_EXPERT_DOWN] = SIDES("the experts' down projections"),
+    [ROLE_HEAD] = SIDES("the head"),
 };
 #undef SIDES
 
@@ -41,6 +42,7 @@ bool recipe_quantises(const ModelSpec *s, const LayerSpec *l, ParamRole role)
 {
     bool routed = role == ROLE_EXPERT_GATE_UP || role == ROLE_EXPERT_DOWN;
     bool wanted = routed ? s->recipe.grouped : s->recipe.dense;
+    if (role == ROLE_HEAD) return s->recipe.head;
     return s->recipe.kind != RECIPE_NONE && wanted && l->eight_bit &&
            operand_names[role][0] != NULL;
 }
@@ -228,7 +230,8 @@ Status recipe_alloc(const ModelSpec *s, const LayerSpec *l, Arena *a, LayerWeigh
 {
     for (int role = 0; role < ROLE_COUNT; role++) {
         const Tensor *data = &w->w[role].data;
-        if (data->data == NULL || !recipe_quantises(s, l, (ParamRole)role)) continue;
+        if (data->data == NULL || w->scaled[0][role].data.data != NULL) continue;
+        if (!recipe_quantises(s, l, (ParamRole)role)) continue;
         for (int t = 0; t < 2; t++) TRY(new_weight(s, a, data, t == 1, &w->scaled[t][role]));
     }
     return OK;

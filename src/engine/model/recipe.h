@@ -14,7 +14,8 @@
  * experts are quantised once, at their token's rank. These 8-bit rows travel, products read them, and
  * columns are made from them. Scales are powers of two, so a column's code is the row's but for
  * numbers that are subnormal in the column's block.
- * Not quantised: embedding, head, router, norms, attention itself, the projection of multi-token
+ * With recipe.head so are the head's products (kernels/head/head.h). Other layers that read its matrix share its copies.
+ * Not quantised: embedding, router, norms, attention itself, the projection of multi-token
  * prediction, main weights, sums of gradients.
  */
 #ifndef ENGINE_MODEL_RECIPE_H
@@ -86,7 +87,7 @@ Status recipe_undispatched(LayerRun *r, Operand x, Tensor *out);
 Status recipe_columns(LayerRun *r, ParamRole role, RecipeSide side, Operand from,
                       const RecipeGroups *groups, Operand *out);
 
-/* Allocates the 8-bit copies of a layer's matrices, both orientations, in `a`. */
+/* Allocates the 8-bit copies of a layer's matrices, both orientations, in `a`, except those that `w` already has. */
 Status recipe_alloc(const ModelSpec *s, const LayerSpec *l, Arena *a, LayerWeights *w);
 /* Bytes that recipe_alloc takes for a matrix of `role`, as arenas round them; 0: it is not quantised. */
 size_t recipe_bytes(const ModelSpec *s, const LayerSpec *l, ParamRole role, const Matrix *m);

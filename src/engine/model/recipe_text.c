@@ -127,11 +127,11 @@ static Status print_patterns(const ModelSpec *s, const ParamTable *t, bool atten
     TRY(find_patterns(s, t, a, &found, &n));
     for (int i = 0; i < n; i++) elems += found[i].elems;
     TRY(text_printf(out,
-                    "            not quantised: embedding, head, router, norms, biases, %smain "
+                    "            not quantised: embedding, %srouter, norms, biases, %smain "
                     "weights, sums of gradients\n"
                     "            quantised: %s parameters of %s\n",
-                    attention ? "" : "attention itself, ", text_thousands(share, elems),
-                    text_thousands(total, t->total)));
+                    s->recipe.head ? "" : "head, ", attention ? "" : "attention itself, ",
+                    text_thousands(share, elems), text_thousands(total, t->total)));
     for (int i = 0; i < n; i++)
         TRY(text_printf(out, "            %7" PRId64 "  %s\n", found[i].n, found[i].name));
     return OK;
@@ -179,9 +179,10 @@ static Status check_widths(const ModelSpec *s, const ParamTable *t)
         if (rows % WIDTH_STEP == 0 && cols % WIDTH_STEP == 0) continue;
         return FAIL(ERR_ARG,
                     "%s is in a matrix of %lld x %lld: 8-bit products on a GPU need multiples of "
-                    "%d on both sides; change the width, leave its layer out of fp8.layers, or set "
-                    "run.device=cpu",
-                    name_of(t, m), (long long)rows, (long long)cols, WIDTH_STEP);
+                    "%d on both sides; change the width, %s, or set run.device=cpu",
+                    name_of(t, m), (long long)rows, (long long)cols, WIDTH_STEP,
+                    m->role == ROLE_HEAD ? "set fp8.head=false"
+                                         : "leave its layer out of fp8.layers");
     }
     return OK;
 }

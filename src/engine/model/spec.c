@@ -215,6 +215,7 @@ static RecipeSpec recipe_of(const Config *c)
                          .some_layers = c->fp8_layers.n > 0,
                          .dense = c->fp8_products != PRODUCTS_GROUPED,
                          .grouped = c->fp8_products != PRODUCTS_DENSE,
+                         .head = c->fp8_head,
                          .attention = c->fp8_attention };
 }
 

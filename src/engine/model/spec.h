@@ -126,6 +126,7 @@ typedef struct RecipeSpec {
     bool keep;               /* activations that wait for backward may have 8 bits */
     bool some_layers;        /* not all layers follow the recipe */
     bool dense, grouped;     /* which products: all but routed experts'; routed experts' */
+    bool head;               /* those of the head, too */
     bool per_use;            /* planning: weights are quantised for each product (ZeRO-3) */
     bool packed;             /* planning: memory as hardware would hold operands (operand_bytes) */
 } RecipeSpec;

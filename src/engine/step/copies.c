@@ -20,12 +20,17 @@ static Status copy_bucket(EngineParams *w, const ParamBucket *k)
     return tensor_elems(&main) == 0 ? OK : cast(w->ex, (Cast){ main, copy });
 }
 
-/* Weights that are gathered for each use (ZeRO-3) have no lasting 8-bit copies. */
+/* Weights that are gathered for each use (ZeRO-3) have no lasting 8-bit copies. The head is the last layer: others
+ * that read its matrix share its copies. */
 Status copies_alloc(EngineParams *w)
 {
+    const LayerWeights *head = &w->layer[w->spec->n_layers - 1];
     if (w->table.sharded[BUF_WEIGHT]) return OK;
-    for (int i = 0; i < w->spec->n_layers; i++)
+    for (int i = w->spec->n_layers - 1; i >= 0; i--) {
+        for (int t = 0; t < 2 && w->layer[i].w[ROLE_HEAD].data.data != NULL; t++)
+            w->layer[i].scaled[t][ROLE_HEAD] = head->scaled[t][ROLE_HEAD];
         TRY(recipe_alloc(w->spec, &w->spec->layers[i], &w->arenas->at[ENGINE_RUN], &w->layer[i]));
+    }
     return OK;
 }
 

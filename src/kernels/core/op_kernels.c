@@ -25,14 +25,16 @@ static Status visit_dense(const char *what, GemmArgs g, KernelVisit *visit, void
     return visit(self, what, &dense_kernels, 0, &call);
 }
 
+static Status visit_scaled(const char *what, ScaledArgs s, KernelVisit *visit, void *self)
+{
+    ScaledCall call = { .s = &s };
+    return visit(self, what, &scaled_kernels, 0, &call);
+}
+
 /* If f32 meets bf16, a GPU splits the f32 side and multiplies bf16 parts into f32 sums (linear.cu). */
 static Status visit_linear(const Linear *l, KernelVisit *visit, void *self)
 {
-    if (linear_is_scaled(l)) {
-        ScaledArgs s = linear_scaled_args(l);
-        ScaledCall call = { .s = &s };
-        return visit(self, "", &scaled_kernels, 0, &call);
-    }
+    if (linear_is_scaled(l)) return visit_scaled("", linear_scaled_args(l), visit, self);
     GemmArgs g = linear_product(l).g;
     if (product_mixed(&g)) {
         g.a.type = g.b.type = DTYPE_BF16;
@@ -41,13 +43,22 @@ static Status visit_linear(const Linear *l, KernelVisit *visit, void *self)
     return visit_dense("", g, visit, self);
 }
 
+static Status visit_product(const char *what, const HeadProduct *p, KernelVisit *visit, void *self)
+{
+    return head_is_scaled(p) ? visit_scaled(what, head_scaled(p), visit, self)
+                             : visit_dense(what, p->g, visit, self);
+}
+
 /* The three products of one chunk; a call without gradients has the first alone. */
 static Status visit_head(const HeadLoss *a, KernelVisit *visit, void *self)
 {
-    HeadProducts p = head_products(a, NULL, 0, head_chunk_rows(a));
-    TRY(visit_dense("logits", p.logits, visit, self));
-    if (a->dx.data != NULL) TRY(visit_dense("dx", p.dx, visit, self));
-    return a->dw.data == NULL ? OK : visit_dense("dw", p.dw, visit, self);
+    char *at = a->x.data;
+    int64_t n = head_chunk_rows(a);
+    HeadCopies c = head_copies(a, n, &at);
+    HeadProducts p = head_products(a, NULL, &c, 0, n);
+    TRY(visit_product("logits", &p.logits, visit, self));
+    if (a->dx.data != NULL) TRY(visit_product("dx", &p.dx, visit, self));
+    return a->dw.data == NULL ? OK : visit_product("dw", &p.dw, visit, self);
 }
 
 static Status visit_experts(MoeProduct p, KernelVisit *visit, void *self)

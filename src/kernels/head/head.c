@@ -15,6 +15,23 @@ static int64_t vocabulary(const HeadLoss *a)
     return tensor_elems(&a->w.data) / tensor_cols(&a->w.data);
 }
 
+/* The matrix in 8 bits, as both products read it; the other products' operands are made here. */
+static Status check_scaled(const HeadLoss *a, int64_t V, int64_t D)
+{
+    const char *op = "head_loss";
+    bool scaled = a->w.kind != OPERAND_PLAIN, turned = a->turned.data.data != NULL;
+    if (turned != (scaled && a->dx.data != NULL))
+        return FAIL(ERR_ARG, "%s: turned is %s, but w has %sscales and dx is %s", op,
+                    turned ? "given" : "absent", scaled ? "" : "no ",
+                    a->dx.data == NULL ? "absent" : "given");
+    if (!turned) return OK;
+    if (!a->turned.transposed || a->w.transposed)
+        return FAIL(ERR_ARG, "%s: turned must be transposed, and w must not", op);
+    if (!dtype_is_narrow(a->gradient))
+        return FAIL(ERR_SHAPE, "%s: gradients are %s, wanted 8 bits", op, dtype_name(a->gradient));
+    return operand_expect(op, "turned", &a->turned, D, V, 1 << OPERAND_128X128);
+}
+
 Status head_loss_check(const HeadLoss *a)
 {
     const char *op = "head_loss";
@@ -32,7 +49,9 @@ Status head_loss_check(const HeadLoss *a)
                     op, (long long)V, (long long)a->vocab_first, (long long)ranks);
     }
     TRY(op_expect_act(op, "x", &a->x, N, D));
-    TRY(operand_expect_type(op, "w", &a->w, V, D, a->x.dtype, OPERANDS_PLAIN));
+    TRY(operand_expect_type(op, "w", &a->w, V, D, a->x.dtype,
+                            OPERANDS_PLAIN | 1 << OPERAND_128X128));
+    TRY(check_scaled(a, V, D));
     TRY(op_expect(op, "target", &a->target, N, -1, DTYPE_I32));
     TRY(op_expect(op, "scale", &a->scale, 1, 1, DTYPE_F32));
     TRY(op_expect(op, "loss", &a->loss, N, -1, DTYPE_F32));
@@ -43,8 +62,8 @@ Status head_loss_check(const HeadLoss *a)
     return op_expect(op, "dw", &a->dw, V, D, DTYPE_F32);
 }
 
-/* FLOPs of the products alone: 2NVD each for logits, dx and dw. Logits are not counted in the
- * bytes: at best they never leave the chip. Of a split vocabulary ranks all-reduce three floats a
+/* FLOPs of the products alone: 2NVD each for logits, dx and dw. Logits and 8-bit copies of a chunk are not counted
+ * in the bytes: at best they never leave the chip. A dw in x's type gives its rate to all three. Of a split vocabulary ranks all-reduce three floats a
  * token; links carry 2 (ranks - 1) / ranks of each. */
 OpCost head_loss_cost(const HeadLoss *a)
 {
@@ -55,12 +74,13 @@ OpCost head_loss_cost(const HeadLoss *a)
                      .comm_bytes = 2 * (ranks - 1) / ranks * 3 * sizeof(float) * rows,
                      .axis = AXIS_TP,
                      .work = WORK_HEAD,
-                     .dtype = a->x.dtype,
+                     .dtype = a->plain_dw ? a->x.dtype : a->w.data.dtype,
                      .size = (double)(D < a->chunk ? D : a->chunk) };
 }
 
 /* The three products of a chunk. dw adds over chunks (beta 1), the others write their own rows. */
-HeadProducts head_products(const HeadLoss *a, void *logits, int64_t first, int64_t n)
+HeadProducts head_products(const HeadLoss *a, void *logits, const HeadCopies *c, int64_t first,
+                           int64_t n)
 {
     Dtype act = a->x.dtype;
     int64_t D = tensor_cols(&a->w.data), V = vocabulary(a);
@@ -69,10 +89,67 @@ HeadProducts head_products(const HeadLoss *a, void *logits, int64_t first, int64
     GemmOperand w = { a->w.data.data, act, D, false }, w_turned = { a->w.data.data, act, D, true };
     GemmOperand dlogits = { logits, act, V, false }, dlogits_turned = { logits, act, V, true };
     return (HeadProducts){
-        .logits = { n, V, D, x, w_turned, { logits, act, V }, 0 },
-        .dx = { n, D, V, dlogits, w, { dx, act, D }, 0 },
-        .dw = { V, D, n, dlogits_turned, x, { a->dw.data, DTYPE_F32, D }, 1 },
+        .logits = { { n, V, D, x, w_turned, { logits, act, V }, 0 }, c->x.rows, a->w },
+        .dx = { { n, D, V, dlogits, w, { dx, act, D }, 0 }, c->dlogits.rows, a->turned },
+        .dw = { { V, D, n, dlogits_turned, x, { a->dw.data, DTYPE_F32, D }, 1 },
+                c->dlogits.columns,
+                c->x.columns },
     };
+}
+
+ScaledArgs head_scaled(const HeadProduct *p)
+{
+    const GemmArgs *g = &p->g;
+    return (ScaledArgs){ .m = g->m,
+                         .n = g->n,
+                         .k = g->k,
+                         .a = { .q = &p->a },
+                         .b = { .q = &p->b },
+                         .c = g->c,
+                         .r = g->beta == 0 ? NULL : g->c.at };
+}
+
+static Operand copy_at(Dtype type, int64_t rows, int64_t cols, char **at)
+{
+    Operand q = operand_shape(OPERAND_1X128, type, 2, (const int64_t[]){ rows, cols });
+    q.data.data = *at;
+    *at += arena_rounded(tensor_bytes(&q.data));
+    q.scale.data = *at;
+    *at += arena_rounded(tensor_bytes(&q.scale));
+    return q;
+}
+
+HeadCopies head_copies(const HeadLoss *a, int64_t n, char **at)
+{
+    const int64_t D = tensor_cols(&a->w.data), V = vocabulary(a);
+    HeadCopies c = { { .pow2 = a->pow2, .of = "the input of the head" },
+                     { .pow2 = a->pow2, .of = "the gradient of the logits" } };
+    if (a->w.kind == OPERAND_PLAIN) return c;
+    c.x.rows = copy_at(a->w.data.dtype, n, D, at);
+    if (a->dx.data != NULL) c.dlogits.rows = copy_at(a->gradient, n, V, at);
+    if (a->dw.data == NULL || a->plain_dw) return c;
+    c.x.columns = copy_at(a->w.data.dtype, D, n, at);
+    c.dlogits.columns = copy_at(a->gradient, V, n, at);
+    c.x.columns.transposed = c.dlogits.columns.transposed = true;
+    return c;
+}
+
+size_t head_copies_bytes(const HeadLoss *a)
+{
+    char *first = a->x.data, *end = first;
+    (void)head_copies(a, head_chunk_rows(a), &end);
+    return (size_t)(end - first);
+}
+
+Tensor head_rows(const HeadLoss *a, int64_t first, int64_t n)
+{
+    int64_t D = tensor_cols(&a->w.data);
+    return (Tensor){ tensor_at(&a->x, first * D), a->x.dtype, 2, { n, D } };
+}
+
+Tensor head_logits(const HeadLoss *a, void *at, int64_t n)
+{
+    return (Tensor){ at, a->x.dtype, 2, { n, vocabulary(a) } };
 }
 
 int64_t head_chunk(int64_t chosen, bool gpu, int64_t vocab, Dtype act)
@@ -123,18 +200,39 @@ Status head_reduce(Exec *ex, const HeadLoss *a, float *at, int64_t n, ReduceOp o
                 c == NULL ? 0 : c->size);
 }
 
+static size_t product_space(const Exec *ex, const HeadProduct *p)
+{
+    if (!head_is_scaled(p)) return gemm_workspace(ex, &p->g);
+    ScaledArgs s = head_scaled(p);
+    return scaled_workspace(ex, &s);
+}
+
+static Status product_run(Exec *ex, const HeadProduct *p, void *space)
+{
+    if (!head_is_scaled(p)) return gemm_run(ex, &p->g, space);
+    ScaledArgs s = head_scaled(p);
+    return scaled_run(ex, &s, space);
+}
+
 size_t head_loss_workspace(const Exec *ex, const HeadLoss *a)
 {
-    HeadProducts p = head_products(a, NULL, 0, head_chunk_rows(a));
-    size_t most = gemm_workspace(ex, &p.logits);
-    if (a->dx.data != NULL) {
-        size_t dx = gemm_workspace(ex, &p.dx), dw = gemm_workspace(ex, &p.dw);
-        if (dx > most) most = dx;
-        if (dw > most) most = dw;
-    }
-    /* A row of f32 for each thread. It shares memory with the products' scratch: never used at once. */
-    size_t wide = (size_t)(ex->threads * vocabulary(a)) * sizeof(float);
-    return head_logits_bytes(a) + head_share_bytes(a) + (most > wide ? most : wide);
+    char *at = a->x.data; /* any address: nothing is written */
+    int64_t n = head_chunk_rows(a);
+    const Tensor x = head_rows(a, 0, n), logits = head_logits(a, at, n);
+    HeadCopies c = head_copies(a, n, &at);
+    HeadProducts p = head_products(a, NULL, &c, 0, n);
+    size_t each[] = {
+        product_space(ex, &p.logits),
+        a->dx.data != NULL ? product_space(ex, &p.dx) : 0,
+        a->dx.data != NULL ? product_space(ex, &p.dw) : 0,
+        /* A row of f32 for each thread. It shares memory with the others: no two are used at once. */
+        (size_t)(ex->threads * vocabulary(a)) * sizeof(float),
+        quant_out_workspace(ex, &c.x, &x),
+        quant_out_workspace(ex, &c.dlogits, &logits),
+    };
+    size_t most = 0;
+    for (size_t i = 0; i < sizeof each / sizeof *each; i++) most = each[i] > most ? each[i] : most;
+    return head_logits_bytes(a) + head_share_bytes(a) + head_copies_bytes(a) + most;
 }
 
 /* The softmax of a row: its largest logit, the sum of e^(logit - max), and the target's logit. */
@@ -255,19 +353,24 @@ Status head_loss_cpu(Exec *ex, const HeadLoss *a)
 {
     TRY(check_targets(a));
     int64_t N = tensor_elems(&a->target), rows = head_chunk_rows(a);
-    void *gemm_space = (char *)ex->workspace + head_logits_bytes(a) + head_share_bytes(a);
-    Tensor logits = { ex->workspace, a->x.dtype, 2, { rows, vocabulary(a) } };
+    char *copies = (char *)ex->workspace + head_logits_bytes(a) + head_share_bytes(a);
+    char *space = copies + head_copies_bytes(a);
     for (int64_t first = 0; first < N; first += rows) {
         int64_t n = N - first < rows ? N - first : rows;
-        HeadProducts p = head_products(a, logits.data, first, n);
+        char *at = copies;
+        const HeadCopies c = head_copies(a, n, &at);
+        const Tensor x = head_rows(a, first, n), logits = head_logits(a, ex->workspace, n);
+        HeadProducts p = head_products(a, logits.data, &c, first, n);
         HeadShare share = head_share(a, logits.data, n);
         bool split = head_ranks(a) > 1;
-        logits.dim[0] = n;
-        TRY(gemm_run(ex, &p.logits, gemm_space));
-        if (split) TRY(share_sums(ex, a, &logits, first, &share, gemm_space));
-        loss_and_gradient(a, &logits, first, split ? &share : NULL, gemm_space, ex->threads);
-        if (a->dx.data != NULL) TRY(gemm_run(ex, &p.dx, gemm_space));
-        if (a->dw.data != NULL) TRY(gemm_run(ex, &p.dw, gemm_space));
+        TRY(quant_out_cpu(ex, &c.x, &x, space));
+        TRY(product_run(ex, &p.logits, space));
+        if (split) TRY(share_sums(ex, a, &logits, first, &share, (float *)(void *)space));
+        loss_and_gradient(a, &logits, first, split ? &share : NULL, (float *)(void *)space,
+                          ex->threads);
+        TRY(quant_out_cpu(ex, &c.dlogits, &logits, space));
+        if (a->dx.data != NULL) TRY(product_run(ex, &p.dx, space));
+        if (a->dw.data != NULL) TRY(product_run(ex, &p.dw, space));
     }
     if (a->silent) return OK;
     double sum = 0; /* losses are added in the order of tokens, whatever the chunks */
@@ -276,6 +379,7 @@ Status head_loss_cpu(Exec *ex, const HeadLoss *a)
     return OK;
 }
 
-OP_PORTS(head_loss, IN(HeadLoss, x), IN_OPERAND(HeadLoss, w), IN(HeadLoss, target),
+OP_PORTS(head_loss, IN(HeadLoss, x), IN_OPERAND(HeadLoss, w),
+         OPERAND(HeadLoss, turned, PORT_IN_OPT, PORT_IN_SCALE), IN(HeadLoss, target),
          IN(HeadLoss, scale), OUT(HeadLoss, loss), ADD(HeadLoss, loss_sum), OUT_OPT(HeadLoss, dx),
          ADD_OPT(HeadLoss, dw));

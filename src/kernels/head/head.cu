@@ -297,26 +297,56 @@ static Status rows_run(struct Exec *ex, const HeadLoss *a, void *logits, int64_t
     return wide ? rows_launch<T, true>(ex, rows) : rows_launch<T, false>(ex, rows);
 }
 
-extern "C" size_t head_loss_gpu_workspace(const struct Exec *, const void *args)
+static size_t product_space(const HeadProduct *p)
+{
+    if (!head_is_scaled(p)) return DENSE_WORKSPACE;
+    ScaledArgs s = head_scaled(p);
+    return scaled_dense_workspace(&s);
+}
+
+static Status product_run(struct Exec *ex, const HeadProduct *p, void *space)
+{
+    if (!head_is_scaled(p)) return dense_run(ex, &p->g, NULL, space);
+    ScaledArgs s = head_scaled(p);
+    return scaled_dense_run(ex, "head_loss", &s, space);
+}
+
+extern "C" size_t head_loss_gpu_workspace(const struct Exec *ex, const void *args)
 {
     const HeadLoss *a = (const HeadLoss *)args;
-    return head_logits_bytes(a) + head_share_bytes(a) + DENSE_WORKSPACE;
+    char *at = (char *)a->x.data; /* any address: nothing is written */
+    int64_t n = head_chunk_rows(a);
+    const Tensor x = head_rows(a, 0, n), logits = head_logits(a, at, n);
+    HeadCopies c = head_copies(a, n, &at);
+    HeadProducts p = head_products(a, NULL, &c, 0, n);
+    size_t most = DENSE_WORKSPACE;
+    for (size_t bytes : { product_space(&p.logits), product_space(&p.dx), product_space(&p.dw),
+                          quant_out_gpu_workspace(ex, &c.x, &x),
+                          quant_out_gpu_workspace(ex, &c.dlogits, &logits) })
+        most = bytes > most ? bytes : most;
+    return head_logits_bytes(a) + head_share_bytes(a) + head_copies_bytes(a) + most;
 }
 
 extern "C" Status head_loss_gpu(struct Exec *ex, const void *args)
 {
     const HeadLoss *a = (const HeadLoss *)args;
     int64_t N = tensor_elems(&a->target), rows = head_chunk_rows(a);
-    char *logits = (char *)exec_workspace(ex);
-    char *blas_space = logits + head_logits_bytes(a) + head_share_bytes(a);
+    char *at_logits = (char *)exec_workspace(ex);
+    char *copies = at_logits + head_logits_bytes(a) + head_share_bytes(a);
+    char *space = copies + head_copies_bytes(a);
     for (int64_t first = 0; first < N; first += rows) {
         int64_t n = N - first < rows ? N - first : rows;
-        HeadProducts p = head_products(a, logits, first, n);
-        TRY(dense_run(ex, &p.logits, NULL, blas_space));
-        TRY(a->x.dtype == DTYPE_F32 ? rows_run<float>(ex, a, logits, first, n)
-                                    : rows_run<Bf16>(ex, a, logits, first, n));
-        if (a->dx.data != NULL) TRY(dense_run(ex, &p.dx, NULL, blas_space));
-        if (a->dw.data != NULL) TRY(dense_run(ex, &p.dw, NULL, blas_space));
+        char *at = copies;
+        const HeadCopies c = head_copies(a, n, &at);
+        const Tensor x = head_rows(a, first, n), logits = head_logits(a, at_logits, n);
+        HeadProducts p = head_products(a, logits.data, &c, first, n);
+        TRY(quant_out_gpu(ex, &c.x, &x, space));
+        TRY(product_run(ex, &p.logits, space));
+        TRY(a->x.dtype == DTYPE_F32 ? rows_run<float>(ex, a, logits.data, first, n)
+                                    : rows_run<Bf16>(ex, a, logits.data, first, n));
+        TRY(quant_out_gpu(ex, &c.dlogits, &logits, space));
+        if (a->dx.data != NULL) TRY(product_run(ex, &p.dx, space));
+        if (a->dw.data != NULL) TRY(product_run(ex, &p.dw, space));
     }
     if (a->silent) return OK;
     head_sum_kernel<<<1, THREADS, 0, exec_stream(ex)>>>(

@@ -26,6 +26,10 @@
  * The loss has the same bits on all ranks. dx is this rank's part of the sum over the vocabulary:
  * the caller adds the ranks' parts. dw is complete. All ranks must have the same chunk.
  *
+ * With scales in w all three products are 8-bit (kernels/core/operand.h). Rows of x and of dlogits have scales of
+ * 1 x 128, and so have their columns, over which dw sums. All are made chunk by chunk, from x and from dlogits in
+ * x's type. If chunks are multiples of 128 tokens, no scale depends on the chunk.
+ *
  * A target of -1 is ignored: loss 0, gradient 0. scale is 1 / the number of targets of the global
  * batch, so gradients of micro-batches and ranks simply add up. It changes, so it is device memory.
  */
@@ -38,7 +42,8 @@
 
 typedef struct HeadLoss {
     Tensor x;            /* in  (N, D) act */
-    Operand w;           /* in  (V, D) act, x's type; one with scales is refused so far */
+    Operand w;           /* in  (V, D) act, x's type; or 8-bit with scales of 128 x 128 */
+    Operand turned;      /* in  (D, V): w transposed, for dx; if w has scales, else absent */
     Tensor target;       /* in  (N) i32, numbers in the whole vocabulary */
     Tensor scale;        /* in  (1) f32 */
     Tensor loss;         /* out (N) f32, nats */
@@ -49,6 +54,9 @@ typedef struct HeadLoss {
     int64_t vocab_first; /* number of w's first row in the vocabulary */
     int64_t ranks; /* ranks of AXIS_TP that have the parts of the vocabulary; 0 or 1: w is whole */
     bool silent;   /* adds nothing to loss_sum: another rank of AXIS_TP does */
+    /* If w has scales: those of dlogits and x are powers of two; dw is a product in x's type; and dlogits' 8-bit type. */
+    bool pow2, plain_dw;
+    Dtype gradient;
 } HeadLoss;
 
 /* Tokens in a chunk: `chosen` (model.loss_chunk), if it is not 0. Else 512 on a CPU; on a GPU the

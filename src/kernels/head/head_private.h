@@ -4,13 +4,25 @@
 #define KERNELS_HEAD_HEAD_PRIVATE_H
 
 #include "engine/comm/comm.h"
-#include "kernels/dense/gemm.h"
+#include "kernels/dense/scaled.h"
 #include "kernels/head/head.h"
+#include "kernels/quant/quant.h"
+
+/* The 8-bit operands of a chunk, which its products read if w has scales; else nothing is wanted. */
+typedef struct HeadCopies {
+    QuantOut x, dlogits;
+} HeadCopies;
+
+/* a, b: the 8-bit operands; without data: the product is g. */
+typedef struct HeadProduct {
+    GemmArgs g;
+    Operand a, b;
+} HeadProduct;
 
 /* The three products of head_loss for tokens [first, first + n). Logits are rows of V elements of
  * x's type; their gradient replaces them. */
 typedef struct HeadProducts {
-    GemmArgs logits, dx, dw;
+    HeadProduct logits, dx, dw;
 } HeadProducts;
 
 /* With a split vocabulary: numbers for each of the n rows of a chunk (head.h has the maths). */
@@ -25,7 +37,17 @@ typedef struct HeadShare {
 extern "C" {
 #endif
 
-HeadProducts head_products(const HeadLoss *a, void *logits, int64_t first, int64_t n);
+HeadProducts head_products(const HeadLoss *a, void *logits, const HeadCopies *c, int64_t first,
+                           int64_t n);
+static inline bool head_is_scaled(const HeadProduct *p) { return p->a.data.data != NULL; }
+ScaledArgs head_scaled(const HeadProduct *p);
+
+/* Of n tokens, from `at` on. *at becomes the end. Memory is not touched. */
+HeadCopies head_copies(const HeadLoss *a, int64_t n, char **at);
+size_t head_copies_bytes(const HeadLoss *a); /* of a chunk; behind the share */
+/* Rows [first, first + n) of x; logits of n tokens. */
+Tensor head_rows(const HeadLoss *a, int64_t first, int64_t n);
+Tensor head_logits(const HeadLoss *a, void *at, int64_t n);
 int64_t head_chunk_rows(const HeadLoss *a);
 size_t head_logits_bytes(const HeadLoss *a); /* of a chunk */
 

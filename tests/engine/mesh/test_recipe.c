@@ -22,6 +22,7 @@
 #include "harness/mesh_cases.h"
 
 #define FORCED "moe.forced_balance=true"
+#define HEAD   "fp8.recipe=block", "fp8.head=true", "model.vocab=128", "model.loss_chunk=128"
 
 static const double SAME = 1e-5, TURNED = 2e-3, TURNED_SHORT = 2e-2, ROUNDED = 0.15, SHORT = 0.3;
 
@@ -103,6 +104,15 @@ static const RecipeCase cases[] = {
         2,
         { MLA, BATCH, WORST, "mesh.ep=2", "fp8.recipe=row", "fp8.wgrad=bf16" } } },
     { TURNED, { "cp 2, gqa", 2, { GQA, BATCH, "mesh.cp=2", "fp8.recipe=block" } } },
+    { SAME, { "dp 2, zero 3, the head", 2, { MLA, BATCH, "mesh.zero=3", HEAD } } },
+    { SAME,
+      { "pp 2, dp 2, zero 1, the head, next tokens",
+        4,
+        { MLA, BATCH, "mesh.pp=2", "mesh.zero=1", "mtp.layers=1", HEAD } } },
+    { ROUNDED,
+      { "tp 2, the head",
+        2,
+        { GQA, BATCH, "mesh.tp=2", "mesh.tp_pieces=1", "attention.kv_heads=2", HEAD } } },
     { ROUNDED, { "tp 2", 2, { MLA, BATCH, TP2, "fp8.recipe=block" } } },
     { TURNED,
       { "tp 2, dp 2, zero 3, recompute",

@@ -42,19 +42,24 @@ static void a_recipe_goes_on_bitwise_and_cannot_be_changed_on_the_way(void **sta
 {
     static const char *const recipes[] = { "fp8.recipe=block", "fp8.recipe=row",
                                            "fp8.recipe=tensor" };
+    static const char *const heads[] = { "fp8.head=true", "fp8.head=false", "fp8.head=false" };
     static const char until[] = "optimizer.decay_steps=4";
     Lab *lab = *state;
     for (int i = 0; i < 3; i++) {
         char whole[16], parts[16];
         (void)snprintf(whole, sizeof whole, "whole%d", i);
         (void)snprintf(parts, sizeof parts, "parts%d", i);
-        CHECK_EXIT(RUN(lab, whole, "train", "../tiny.yaml", recipes[i], until, "train.steps=4"), 0);
-        CHECK_EXIT(RUN(lab, parts, "train", "../tiny.yaml", recipes[i], until, "train.steps=2"), 0);
-        Outcome o = RUN(lab, parts, "train", "../tiny.yaml", recipes[(i + 1) % 3], until,
-                        "train.steps=4", "--resume");
+        CHECK_EXIT(
+            RUN(lab, whole, "train", "../tiny.yaml", recipes[i], heads[i], until, "train.steps=4"),
+            0);
+        CHECK_EXIT(
+            RUN(lab, parts, "train", "../tiny.yaml", recipes[i], heads[i], until, "train.steps=2"),
+            0);
+        Outcome o = RUN(lab, parts, "train", "../tiny.yaml", recipes[(i + 1) % 3],
+                        heads[(i + 1) % 3], until, "train.steps=4", "--resume");
         CHECK_REFUSED(o, 2, "fp8.recipe");
-        o = RUN(lab, parts, "train", "../tiny.yaml", recipes[i], until, "train.steps=4", "--resume",
-                "--change", "train.steps");
+        o = RUN(lab, parts, "train", "../tiny.yaml", recipes[i], heads[i], until, "train.steps=4",
+                "--resume", "--change", "train.steps");
         CHECK_EXIT(o, 0);
         check_same_checkpoint(lab, whole, parts, 4);
     }

@@ -27,12 +27,14 @@ static inline int operands_refused(OpTest *t, OpId id, const void *args)
         if (p[1].dir != PORT_IN_SCALE) continue;
         memcpy(changed, args, op->args_bytes);
         Operand *q = (Operand *)(void *)(changed + p->offset);
+        if (q->data.data == NULL) continue;
         *q = operand_scaled(t, q->data);
         Status s = op_run(&t->ex, id, changed);
         CHECK(s == ERR_UNSUPPORTED || s == ERR_ARG);
         CHECK(strncmp(status_message(), op->name, strlen(op->name)) == 0);
         CHECK(strstr(status_message(), "is of kind") != NULL ||
               strstr(status_message(), "must be transposed") != NULL ||
+              strstr(status_message(), "turned is absent") != NULL ||
               strstr(status_message(), "8-bit results need") != NULL);
         operands++;
     }

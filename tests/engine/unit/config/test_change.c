@@ -51,7 +51,7 @@ static void other_mathematics_and_other_data_are_not_free(void **state)
         "fp8.scales=pow2",    "fp8.layers=[1]",
         "fp8.wgrad=bf16",     "fp8.products=dense",
         "fp8.kept=plain",     "fp8.dispatch=bf16",
-        "fp8.attention=true",
+        "fp8.attention=true", "fp8.head=true",
     };
     static const char *const taken[] = {
         "run.dir=x",          "run.threads=3",

@@ -145,6 +145,32 @@ static void a_dry_run_shows_the_table_and_each_kind_of_parameter_once(void **sta
     CHECK(strstr(text, "fp8.recipe") == NULL);
 }
 
+/* The head alone is added, however its layer's number stands to fp8.layers. */
+static void the_head_is_quantised_if_it_is_asked_for(void **state)
+{
+    (void)state;
+    const char *set[] = { "fp8.recipe=block", "fp8.layers=[0]", "fp8.head=true",
+                          "fp8.products=grouped" };
+    Model without, with;
+    for (int n = 2; n <= 4; n += 2) {
+        const char *plain[] = { set[0], set[1], n == 4 ? set[3] : "fp8.products=all" };
+        build("deepseek-v3", plain, 3, &without);
+        build("deepseek-v3", set, n == 4 ? 4 : 3, &with);
+        CHECK_INT(quantised(&with), quantised(&without) + (int64_t)129280 * 7168);
+    }
+    const char *text = printed("deepseek-v3", set, 4);
+    CHECK(strstr(text, "not quantised: embedding, router,") != NULL);
+    CHECK(strstr(text, "      1  lm_head.weight\n") != NULL);
+    CHECK(strstr(printed("deepseek-v3", set, 2), "embedding, head, router,") != NULL);
+    RecipeGpu gpu = { "GPU 0 (NVIDIA H200)", 90, VENDOR_NVIDIA, NULL };
+    with.spec.ranks.tp = 1;
+    for (int i = 0; i < with.table.n_matrices; i++)
+        if (with.table.matrix[i].role == ROLE_HEAD) with.table.matrix[i].dim[0] = 129280 / 16 + 1;
+    CHECK_FAILS(recipe_check_gpu(&with.spec, &with.table, &gpu, 2048), ERR_ARG,
+                "lm_head.weight is in a matrix of 8081 x 7168: 8-bit products on a GPU need "
+                "multiples of 16 on both sides; change the width, set fp8.head=false, or");
+}
+
 static void a_gpu_without_8_bit_products_is_refused_with_what_it_has_and_needs(void **state)
 {
     (void)state;
@@ -266,6 +292,7 @@ int main(void)
         TEST(pre_activations_wait_in_8_bits_under_conditions),
         TEST(a_dry_run_shows_the_table_and_each_kind_of_parameter_once),
         TEST(rows_go_to_experts_in_8_bits_if_a_power_of_two_moves_them),
+        TEST(the_head_is_quantised_if_it_is_asked_for),
         TEST(a_gpu_without_8_bit_products_is_refused_with_what_it_has_and_needs),
         TEST(a_gpu_without_a_kernel_for_8_bit_attention_is_refused),
         TEST(scales_of_1x32_are_refused_on_every_gpu),

@@ -10,6 +10,8 @@
 
 enum { SETTINGS_MAX = 8 };
 
+#define HEAD_8_BIT "fp8.recipe=block", "fp8.head=true", "model.vocab=64", "model.loss_chunk=128"
+
 /* Models that differ in what is quantised, and how: each option of a recipe at least once. */
 static const char *const models[][SETTINGS_MAX] = {
     { "fp8.recipe=block", "moe.shared=1", "attention.q_rank=9" },
@@ -30,6 +32,9 @@ static const char *const models[][SETTINGS_MAX] = {
     { "fp8.recipe=block", "fp8.format=hybrid", "fp8.wgrad=bf16", "run.compute=bf16",
       "moe.expert_bias=true", "moe.score_input=true", "moe.top_k=1", "moe.score=sigmoid" },
     { "fp8.recipe=block", "fp8.dispatch=bf16", "moe.shared=1" },
+    { HEAD_8_BIT, "mtp.layers=1", "run.compute=bf16" },
+    { "fp8.recipe=block", "fp8.head=true", "model.vocab=80", "model.loss_chunk=0",
+      "fp8.format=hybrid", "fp8.wgrad=bf16" },
 };
 enum { MODELS = sizeof models / sizeof *models };
 
@@ -89,20 +94,23 @@ static void recompute_does_not_change_a_bit(void **state)
                    pieces[(i + i / 4 * 2) % 4]);
 }
 
+#define BLOCK "fp8.recipe=block", "moe.ffn=128", "model.vocab=64", "model.loss_chunk=128"
+
 static void every_setting_of_a_recipe_changes_the_step(void **state)
 {
     (void)state;
     static const char *const change[] = {
         "fp8.recipe=none",  "fp8.recipe=row",    "fp8.recipe=tensor",  "fp8.format=hybrid",
         "fp8.scales=exact", "fp8.layers=[1]",    "fp8.wgrad=bf16",     "fp8.products=grouped",
-        "fp8.kept=plain",   "fp8.dispatch=bf16", "fp8.attention=true", "fp8.recipe=mx"
+        "fp8.kept=plain",   "fp8.dispatch=bf16", "fp8.attention=true", "fp8.recipe=mx",
+        "fp8.head=true"
     };
     Tiny plain;
-    tiny_open(&plain, TINY("fp8.recipe=block", "moe.ffn=128"));
+    tiny_open(&plain, TINY(BLOCK));
     tiny_steps(&plain, 0, 1);
     for (size_t i = 0; i < sizeof change / sizeof *change; i++) {
         Tiny t;
-        tiny_open(&t, TINY("fp8.recipe=block", "moe.ffn=128", change[i]));
+        tiny_open(&t, TINY(BLOCK, change[i]));
         tiny_steps(&t, 0, 1);
         CHECK(!tiny_same_state(&plain, &t));
         tiny_close(&t);
@@ -154,19 +162,20 @@ static void what_is_quantised_has_no_bf16_copy(void **state)
 {
     (void)state;
     static const struct {
-        const char *settings[3];
+        const char *settings[5];
         int64_t elems; /* of BUF_WEIGHT; -1: as many as main weights */
     } rows[] = {
         { { "run.compute=bf16", "fp8.recipe=block" }, 2 * 1984 + 3 * 128 + 4 * 64 + 2 * 192 },
         { { "run.compute=bf16", "fp8.recipe=row", "moe.shared_gate=true" },
           2 * 1984 + 3 * 128 + 4 * 64 + 2 * 192 + 2 * (64 + 1280 + 640) },
         { { "run.compute=bf16", "fp8.recipe=none" }, -1 },
+        { { "run.compute=bf16", HEAD_8_BIT }, 2048 + 3 * 128 + 4 * 64 + 2 * 192 },
         { { "run.compute=f32", "fp8.recipe=block" }, -1 },
     };
     for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
         Tiny t;
         const char *const *s = rows[i].settings;
-        tiny_open(&t, TINY("moe.shared=1", s[0], s[1], s[2]));
+        tiny_open(&t, TINY("moe.shared=1", s[0], s[1], s[2], s[3], s[4]));
         const EngineParams *w = &t.engine.params;
         int64_t all = tensor_elems(&w->memory.buffer[BUF_MAIN]);
         int64_t have = tensor_elems(&w->memory.buffer[BUF_WEIGHT]);
@@ -348,6 +357,7 @@ static void gradients_of_the_first_step_are_close_to_those_without_a_recipe(void
         { "fp8.recipe=block", "fp8.layers=[2, 3]", 0.99 },
         { "fp8.recipe=row", "fp8.layers=[2, 3]", 0.99 },
         { "fp8.recipe=tensor", "fp8.layers=[2, 3]", 0.99 },
+        { "fp8.recipe=block", "fp8.head=true", 0.975 },
         { "fp8.recipe=mx", "fp8.format=e4m3", 0.97 },
         { "fp8.recipe=mx", "fp8.format=e2m3", 0.97 },
         { "fp8.recipe=mx", "fp8.format=e3m2", 0.9 },
@@ -373,13 +383,14 @@ static void gradients_of_the_first_step_are_close_to_those_without_a_recipe(void
 }
 
 /* The mean loss of the last ten of fifty steps. */
-static double late_loss(const char *recipe)
+static double late_loss(const char *recipe, const char *head)
 {
     enum { STEPS = 50, LATE = 10 };
     Tiny t;
     double sum = 0;
-    tiny_open(&t, TINY("run.compute=bf16", "model.hidden=64", "train.batch=16",
-                       "train.micro_batch=16", recipe));
+    tiny_open(&t,
+              TINY("run.compute=bf16", "model.hidden=64", "train.batch=16", "train.micro_batch=16",
+                   "model.vocab=64", "model.loss_chunk=128", recipe, head));
     for (int64_t i = 0; i < STEPS; i++) {
         StepResult r;
         write_text(&t, i);
@@ -397,9 +408,10 @@ static void fifty_steps_learn_as_much_as_without_a_recipe(void **state)
     (void)state;
     static const char *const recipes[] = { "fp8.recipe=block", "fp8.recipe=row",
                                            "fp8.recipe=tensor" };
-    double plain = late_loss("fp8.recipe=none");
-    CHECK(plain < 0.8 * log(61));
-    for (int i = 0; i < RUNS(3, 1); i++) CHECK_NEAR(late_loss(recipes[i]) / plain, 1, 0.01);
+    double plain = late_loss("fp8.recipe=none", NULL);
+    CHECK(plain < 0.8 * log(64));
+    for (int i = 0; i < RUNS(3, 1); i++) CHECK_NEAR(late_loss(recipes[i], NULL) / plain, 1, 0.01);
+    CHECK_NEAR(late_loss(recipes[0], "fp8.head=true") / plain, 1, 0.01);
 }
 
 int main(void)
