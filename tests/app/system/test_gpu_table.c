@@ -129,6 +129,7 @@ static void what_fails_or_hangs_says_so_and_the_rest_goes_on(void **state)
     open_folder(lab,
                 "bad\\t2\\tqwen3-8b\\t\\tmesh.zero=3\\tbf16\\t-\\trandom\\t8\\t\\n"
                 "late\\t2\\tllama3-8b\\t\\tmesh.zero=3\\tbf16\\t-\\trandom\\t8\\t\\n"
+                "deep\\t2\\tllama-7b\\t\\tmesh.pp=2 mesh.vpp=4\\tbf16\\t-\\trandom\\t8\\t\\n"
                 "wide\\t2\\tllama2-7b\\t\\tmesh.zero=3\\tbf16\\t-\\trandom\\t8\\t\\n" ROW("last"),
                 2);
     CHECK_INT(run_script(lab, "export FAILS='qwen3-8b run.compute=bf16 mesh.zero=3 --ranks'"
@@ -141,6 +142,8 @@ static void what_fails_or_hangs_says_so_and_the_rest_goes_on(void **state)
     CHECK_TEXT(value(lab, "table.tsv", "wide", "state"), "does not fit by its plan");
     CHECK_TEXT(value(lab, "table.tsv", "last", "state"), "ok");
     says_not(text(lab, "calls"), "bench step llama2-7b");
+    /* The shrunk model has a layer for each stage. */
+    CHECK_SAYS(text(lab, "calls"), "run.tune=false model.layers=8 train.batch=8 --steps 1");
     CHECK_SAYS(text(lab, "out/table.md"),
                "- bad: failed: exit code 3: error: rank 1: device out of memory\n");
     /* Neither what is there nor what failed is run again; --again runs what failed. */
