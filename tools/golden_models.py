@@ -228,9 +228,22 @@ def gpt_oss():
     return transformers.GptOssForCausalLM, config, rows
 
 
+def qwen3_next():
+    """Gated delta nets and dense MLPs: with experts nearly every seed has a token between two of them. A large epsilon:
+    the norm behind the recurrence makes gradients of small outputs steep, so that both sides' roundings show."""
+    config = transformers.Qwen3NextConfig(
+        **dict(SIZES, rms_norm_eps=0.01), num_attention_heads=3, num_key_value_heads=1, head_dim=8, layer_types=["linear_attention"] * 3,
+        linear_num_key_heads=2, linear_num_value_heads=4, linear_key_head_dim=6, linear_value_head_dim=5,
+        linear_conv_kernel_dim=4, mlp_only_layers=[0, 1, 2])
+    rows = dict(attention=dict(kind="gqa", heads=3, kv_heads=1, head_dim=8, rope_interleaved=False),
+                delta=dict(full_every=4, key_heads=2, heads=4, key_dim=6, value_dim=5, taps=4),
+                model=dict(dense_layers=3, norm_eps=0.01))
+    return transformers.Qwen3NextForCausalLM, config, rows
+
+
 MODELS = [deepseek_v2_lite, deepseek_v2, deepseek_v3, llama, qwen3_moe, deepseek_v3_yarn, llama_linear,
           llama_yarn, llama3, glm4_moe, olmoe, mixtral, qwen2_moe, llama4,
-          gpt_oss, llama_chunks]
+          gpt_oss, llama_chunks, qwen3_next]
 
 
 def settings(name, rows):
@@ -284,6 +297,18 @@ def masks_of(config, doc):
     return documents
 
 
+def logits_of(model, id, doc):
+    """The class that has no documents gets them one by one."""
+    if doc is None or model.config.model_type != "qwen3_next":
+        return model(input_ids=id, attention_mask=masks_of(model.config, doc), use_cache=False).logits
+    rows = []
+    for tokens, first in zip(id, doc):
+        ends = torch.unique(first, sorted=True).tolist()[1:] + [len(tokens)]
+        parts = [tokens[b:e] for b, e in zip([0] + ends, ends)]
+        rows.append(torch.cat([model(input_ids=part[None], use_cache=False).logits[0] for part in parts]))
+    return torch.stack(rows)
+
+
 def run(model, id, doc):
     """Logits, and the sorted experts of every token in every MoE layer."""
     chosen, hooks = [], []
@@ -294,7 +319,7 @@ def run(model, id, doc):
         if name.endswith("feed_forward.router"):
             hooks.append(module.register_forward_hook(
                 lambda m, i, o: chosen.append(o[1].argmax(-1))))
-    logits = model(input_ids=id, attention_mask=masks_of(model.config, doc), use_cache=False).logits
+    logits = logits_of(model, id, doc)
     for hook in hooks:
         hook.remove()
     return logits, chosen
@@ -332,6 +357,8 @@ def by_file_name(name, value, fused=False):
     turned = "feed_forward" in name and "experts." in name  # (in, out)
     name = name.replace("feed_forward", "mlp").replace("router.weight", "gate.weight")
     name = name.replace("shared_expert.", "shared_experts.")
+    if name.endswith("conv1d.weight"):
+        value = value.squeeze(1)
     if turned:
         value = value.transpose(1, 2)
     if fused and ".experts." in name:
@@ -370,7 +397,9 @@ def one_model(build, seed):
     fused = cls is transformers.GptOssForCausalLM
     for name, p in model.named_parameters():
         assert p.grad is not None, name
-        for part, value in by_file_name(name, p, fused):
+        # norms of Qwen3-Next multiply by 1 + w, but for those of gated delta nets; ours multiply by w
+        centred = config.model_type == "qwen3_next" and name.endswith("norm.weight") and "linear_attn" not in name
+        for part, value in by_file_name(name, p + 1 if centred else p, fused):
             arrays[f"weight/{part}"] = value
         for part, value in by_file_name(name, p.grad, fused):
             if not value.any():

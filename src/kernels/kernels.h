@@ -19,6 +19,9 @@
 #include "kernels/core/vendor.h"
 #include "kernels/core/work.h"
 
+/* delta: the gated delta rule with its convolution and norm */
+#include "kernels/delta/delta.h"
+
 /* dense: matrix products on CPUs and GPUs */
 #include "kernels/dense/linear.h"
 #include "kernels/dense/product.h"

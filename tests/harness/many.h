@@ -21,6 +21,11 @@
 
 /* A sanitizer watches how memory and threads are used, and that is alike from the second step on. */
 enum { MANY_STEPS = RUNS(10, 2) };
+/* Gated delta nets in two of three blocks. */
+#define DELTA                                                                                      \
+    "delta.full_every=3", "delta.key_heads=2", "delta.heads=4", "delta.key_dim=6",                 \
+        "delta.value_dim=5", "model.norm_eps=0.01"
+
 enum { MANY_SETTINGS = 56, MANY_MORE = 16 };
 
 typedef struct ManyCase {

@@ -176,6 +176,9 @@ int64_t config_rotated(const Config *c);
 bool config_has_experts(const Config *c, int64_t block);
 int64_t config_moe_layers(const Config *c);
 
+/* Does a block have a gated delta net (true) or attention? */
+bool config_has_delta(const Config *c, int64_t block);
+
 /* ERR_ARG unless part divides whole; the error names the nearest divisors. */
 Status config_divides(const char *part_name, int64_t part, const char *whole_name, int64_t whole);
 
@@ -193,6 +196,9 @@ Status config_check_ranks(const Config *c, int64_t ranks);
 
 /* ERR_UNSUPPORTED if the engine cannot run a setting, which can be planned; else config_check_ranks. */
 Status config_check_ops(const Config *c, int ranks);
+
+/* ERR_UNSUPPORTED: no GPU runs this model. config_check asks where run.device says GPU, the engine where auto found one. */
+Status config_check_gpu(const Config *c);
 
 /* Does the list contain the number, or the word? */
 bool config_has_int(const ConfigInts *list, int64_t value);

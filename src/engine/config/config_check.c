@@ -118,6 +118,31 @@ static Status check_attention(const Config *c)
                           c->attention_heads);
 }
 
+/* What is not built yet for gated delta nets. */
+static Status check_delta(const Config *c)
+{
+    if (c->delta_full_every == 0) return OK;
+    TRY(config_divides("delta.key_heads", c->delta_key_heads, "delta.heads", c->delta_heads));
+    if (c->delta_full_every == 1)
+        return FAIL(ERR_ARG, "delta.full_every 1 leaves no layer for a gated delta net: set it to "
+                             "2 or more, or to 0 for attention in all layers");
+    if (c->fp8_recipe == RECIPE_NONE) return OK;
+    return FAIL(ERR_ARG,
+                "delta.full_every %lld: gated delta nets have no 8-bit products yet: set "
+                "fp8.recipe=none",
+                (long long)c->delta_full_every);
+}
+
+/* Ranks of `axis` would share the sequences or heads of gated delta nets. */
+static Status check_delta_ranks(const Config *c, const char *axis, int64_t ranks)
+{
+    if (c->delta_full_every == 0 || ranks == 1) return OK;
+    return FAIL(ERR_ARG,
+                "mesh.%s %lld: ranks do not share the sequences or heads of gated delta nets "
+                "(delta.full_every %lld) yet: set mesh.%s=1",
+                axis, (long long)ranks, (long long)c->delta_full_every, axis);
+}
+
 static Status check_moe(const Config *c)
 {
     if (c->moe_score_input && c->moe_top_k > 1)
@@ -248,10 +273,20 @@ static Status check_f16(const Config *c)
                          "8-bit operands hold none: set run.compute=bf16, or fp8.recipe=none");
 }
 
+Status config_check_gpu(const Config *c)
+{
+    if (c->delta_full_every == 0) return OK;
+    return FAIL(ERR_UNSUPPORTED,
+                "delta.full_every %lld: gated delta nets have no kernels on a GPU yet: set "
+                "run.device=cpu",
+                (long long)c->delta_full_every);
+}
+
 /* A kernel that was chosen by name must not silently be replaced by another one. */
 static Status check_device(const Config *c)
 {
     const AttentionWord *kernel = &attention_words[c->attention_kernel];
+    if (c->run_device >= DEVICE_GPU) TRY(config_check_gpu(c));
     if (!attention_kernel_wants_gpu((AttentionKernel)c->attention_kernel)) return OK;
     if (c->run_device == DEVICE_CPU)
         return FAIL(ERR_ARG, "attention.kernel=%s needs a GPU, run.device is cpu: leave it auto",
@@ -304,6 +339,7 @@ static Status check_optimizer(const Config *c)
  * mask later pieces cost more. Hence 2 * cp pieces. */
 Status config_check_cp(const Config *c, int64_t cp)
 {
+    TRY(check_delta_ranks(c, "cp", cp));
     if (cp > 1 && c->fp8_attention)
         return FAIL(ERR_ARG,
                     "fp8.attention works on whole sequences, and mesh.cp %lld cuts them: set "
@@ -329,6 +365,7 @@ Status config_check_tp(const Config *c, int64_t tp, int64_t cp)
         { "model.ffn", config_moe_layers(c) < c->model_layers ? c->model_ffn : 0 },
         { "the tokens of a sequence on a context rank,", c->data_sequence / cp },
     };
+    TRY(check_delta_ranks(c, "tp", tp));
     for (size_t i = 0; tp > 1 && i < sizeof parts / sizeof *parts; i++)
         TRY(config_divides("mesh.tp", tp, parts[i].name, parts[i].n));
     const int64_t keys = c->attention_kind == ATTENTION_MLA ? tp : c->attention_kv_heads;
@@ -414,6 +451,7 @@ Status config_check(const Config *c)
     TRY(ramp_divides(c, 1, c->train_micro_batch));
     TRY(at_most("model.dense_layers", c->model_dense_layers, "model.layers", c->model_layers));
     TRY(check_attention(c));
+    TRY(check_delta(c));
     if (config_moe_layers(c) > 0) TRY(check_moe(c));
     if (c->mesh_ep > 1) TRY(config_divides("mesh.ep", c->mesh_ep, "moe.experts", c->moe_experts));
     TRY(check_expert_parts(c));
@@ -490,6 +528,13 @@ bool config_has_experts(const Config *c, int64_t block)
 {
     if (c->model_dense_layers >= c->model_layers) return false; /* also for modules of MTP */
     return block >= c->model_dense_layers && (block + 1) % c->moe_every == 0;
+}
+
+/* Modules of multi-token prediction have attention. */
+bool config_has_delta(const Config *c, int64_t block)
+{
+    return c->delta_full_every > 0 && block < c->model_layers &&
+           (block + 1) % c->delta_full_every != 0;
 }
 
 int64_t config_moe_layers(const Config *c)

@@ -17,22 +17,12 @@ static const struct {
     {                                                                                              \
         offsetof(Config, name), most                                                               \
     }
-    MOST(model_vocab, 509),
-    MOST(model_hidden, 40),
-    MOST(model_ffn, 72),
-    MOST(attention_head_dim, 16),
-    MOST(attention_q_rank, 28),
-    MOST(attention_kv_rank, 20),
-    MOST(attention_nope_dim, 12),
-    MOST(attention_rope_dim, 8),
-    MOST(attention_v_dim, 12),
-    MOST(attention_chunk, 16),
-    MOST(attention_window, 12),
-    MOST(attention_temper_floor, 8),
-    MOST(moe_ffn, 24),
-    MOST(data_sequence, 48),
-    MOST(train_micro_batch, 1),
-    MOST(train_batch, 4),
+    MOST(model_vocab, 509),       MOST(model_hidden, 40),      MOST(model_ffn, 72),
+    MOST(attention_head_dim, 16), MOST(attention_q_rank, 28),  MOST(attention_kv_rank, 20),
+    MOST(attention_nope_dim, 12), MOST(attention_rope_dim, 8), MOST(attention_v_dim, 12),
+    MOST(attention_chunk, 16),    MOST(attention_window, 12),  MOST(attention_temper_floor, 8),
+    MOST(delta_key_dim, 12),      MOST(delta_value_dim, 10),   MOST(moe_ffn, 24),
+    MOST(data_sequence, 48),      MOST(train_micro_batch, 1),  MOST(train_batch, 4),
     MOST(model_loss_chunk, 64),
 #undef MOST
 };
@@ -52,6 +42,9 @@ static void shrink_heads(Config *c)
     c->attention_kv_heads =
         scaled_divisor(least(c->attention_kv_heads, c->attention_heads), c->attention_heads, heads);
     c->attention_heads = heads;
+    heads = least(c->delta_heads, 4);
+    c->delta_key_heads = scaled_divisor(c->delta_key_heads, c->delta_heads, heads);
+    c->delta_heads = heads;
 }
 
 /* Makes groups of two experts and keeps the share of groups that a token may choose from. */
@@ -70,7 +63,7 @@ static void shrink_layers(Config *c)
 {
     bool all_dense = config_moe_layers(c) == 0;
     int64_t dense = least(c->model_dense_layers, 1), every = most(2, c->attention_full_every);
-    every = most(every, most(c->attention_nope_every, c->moe_every));
+    every = most(every, most(c->attention_nope_every, most(c->moe_every, c->delta_full_every)));
     c->model_layers = least(c->model_layers, dense + every);
     c->model_dense_layers = all_dense ? c->model_layers : dense;
 }

@@ -180,6 +180,8 @@ typedef struct LayerDesc {
     bool (*alike)(const LayerSpec *a, const LayerSpec *b);
     /* Widths of the keys and values that a token leaves in a KvCache. NULL: it leaves none. */
     void (*cache)(const LayerSpec *l, int64_t *k, int64_t *v);
+    /* It reads earlier tokens and leaves nothing for a KvCache yet: models with it do not generate. */
+    bool uncached;
     /* The layer's heads, and which rows of a matrix QK-clip scales (kernels/optimizer/qk_clip.h). NULL: none. */
     QkRows (*clips)(const LayerSpec *l, ParamRole role);
     /* Runs after the optimizer, once a step, on the ranks that hold the layer. NULL: nothing. */

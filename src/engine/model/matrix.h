@@ -20,26 +20,29 @@
 
 /* What a layer uses a matrix for. */
 typedef enum ParamRole {
-    ROLE_TABLE,               /* embedding (V, D) */
-    ROLE_NORM,                /* (D): the norm that a layer begins with, or the last one */
-    ROLE_Q,                   /* mla without q rank: (H*dqk, D) */
-    ROLE_A,                   /* mla: [q_a |] kv_a down-projections; gqa: q, k, v */
-    ROLE_A_BIAS,              /* one number for each row of ROLE_A */
-    ROLE_Q_NORM,              /* mla: of the latent; gqa: of each head */
-    ROLE_KV_NORM,             /* mla: of the latent of keys and values; gqa: of k's heads */
-    ROLE_Q_B,                 /* mla: (H*dqk, q rank) */
-    ROLE_KV_B,                /* mla: (H*(nope+v), kv rank) */
-    ROLE_O,                   /* (D, H*dv) */
-    ROLE_O_BIAS,              /* (D) */
-    ROLE_SINKS,               /* (H) */
-    ROLE_GATE_UP,             /* (2F, D) */
-    ROLE_DOWN,                /* (D, F) */
-    ROLE_ROUTER,              /* (E, D): f32 */
-    ROLE_ROUTER_BIAS,         /* steers the choice; not trained */
-    ROLE_ROUTER_SHIFT,        /* trained: a bias of the logits */
-    ROLE_SHARED_GATE,         /* (1, D) */
-    ROLE_EXPERT_GATE_UP,      /* (E, 2F, D) */
-    ROLE_EXPERT_DOWN,         /* (E, D, F) */
+    ROLE_TABLE,          /* embedding (V, D) */
+    ROLE_NORM,           /* (D): the norm that a layer begins with, or the last one */
+    ROLE_Q,              /* mla without q rank: (H*dqk, D) */
+    ROLE_A,              /* mla: [q_a |] kv_a down-projections; gqa: q, k, v; delta: all it reads */
+    ROLE_A_BIAS,         /* one number for each row of ROLE_A */
+    ROLE_Q_NORM,         /* mla: of the latent; gqa: of each head */
+    ROLE_KV_NORM,        /* mla: of the latent of keys and values; gqa: of k's heads */
+    ROLE_Q_B,            /* mla: (H*dqk, q rank) */
+    ROLE_KV_B,           /* mla: (H*(nope+v), kv rank) */
+    ROLE_O,              /* (D, H*dv) */
+    ROLE_O_BIAS,         /* (D) */
+    ROLE_SINKS,          /* (H) */
+    ROLE_CONV,           /* delta: (columns of q, k and v, taps) */
+    ROLE_DECAY,          /* delta: A of each value head, then dt */
+    ROLE_DELTA_NORM,     /* delta: (Dv), which all heads share */
+    ROLE_GATE_UP,        /* (2F, D) */
+    ROLE_DOWN,           /* (D, F) */
+    ROLE_ROUTER,         /* (E, D): f32 */
+    ROLE_ROUTER_BIAS,    /* steers the choice; not trained */
+    ROLE_ROUTER_SHIFT,   /* trained: a bias of the logits */
+    ROLE_SHARED_GATE,    /* (1, D) */
+    ROLE_EXPERT_GATE_UP, /* (E, 2F, D) */
+    ROLE_EXPERT_DOWN,    /* (E, D, F) */
     ROLE_EXPERT_GATE_UP_BIAS, /* (E, 2F) */
     ROLE_EXPERT_DOWN_BIAS,    /* (E, D) */
     ROLE_ENORM,               /* multi-token prediction: norm of the next token's embedding */

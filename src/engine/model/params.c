@@ -6,6 +6,7 @@
 
 #include <assert.h>
 #include <float.h>
+#include <math.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -218,6 +219,16 @@ ParamPiece param_piece(const ParamTable *t, const Param *p, const ParamMemory *m
                          tensor_rows(&m->buffer[b], local, end - first) };
 }
 
+/* Draws have 32 bits; half a step more keeps the logarithm of 0 finite. */
+static void fill_decay(const Param *p, uint64_t seed, uint64_t first, int64_t n, float *out)
+{
+    for (int64_t k = 0; k < n; k++) {
+        const double u = rng_uniform(seed, rng_stream(p->name), first + (uint64_t)k) + 0x1p-33;
+        const double step = 0.001 * pow(100, u);
+        out[k] = (float)(p->init == INIT_DECAY ? log(16 * u) : log(expm1(step)));
+    }
+}
+
 /* Piece by run, because the elements of a run have neighbouring numbers and one call fills them. */
 void param_fill(const Param *p, uint64_t seed, const Piece *in, int64_t i, int64_t n, float *out)
 {
@@ -226,6 +237,8 @@ void param_fill(const Param *p, uint64_t seed, const Piece *in, int64_t i, int64
         if (p->init == INIT_NORMAL) {
             rng_fill_normal(out, run, seed, rng_stream(p->name), (uint64_t)piece_element(in, i),
                             (double)p->init_std);
+        } else if (p->init >= INIT_DECAY) {
+            fill_decay(p, seed, (uint64_t)piece_element(in, i), run, out);
         } else {
             for (int64_t k = 0; k < run; k++) out[k] = p->init == INIT_ONE ? 1 : 0;
         }

@@ -118,7 +118,9 @@ static inline int64_t bucket_own_elems(const ParamBucket *k)
  * that hold a bucket's main weights whole quantise those. */
 static inline bool bucket_staged(const ParamBucket *k) { return k->weight < 0 && k->ranks > 1; }
 
-typedef enum ParamInit { INIT_NORMAL, INIT_ONE, INIT_ZERO } ParamInit;
+/* Of a gated delta net, whose state first decays by e^(-A dt) a token (as Mamba-2, arXiv:2405.21060). INIT_DECAY: log(A),
+ * A even between 0 and 16. INIT_STEP: x with softplus(x) = dt, whose logarithm is even between those of 0.001 and 0.1. */
+typedef enum ParamInit { INIT_NORMAL, INIT_ONE, INIT_ZERO, INIT_DECAY, INIT_STEP } ParamInit;
 
 /* How ranks of tp split a parameter: not at all, by rows (a vector: by elements), or by columns. */
 typedef enum ParamSplit { SPLIT_NONE, SPLIT_ROWS, SPLIT_COLS } ParamSplit;

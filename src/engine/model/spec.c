@@ -239,13 +239,26 @@ static LayerSpec *append_layer(ModelSpec *s, LayerKind kind, int block, unsigned
     return l;
 }
 
-/* A block is attention and an MLP or MoE. A module of multi-token prediction has LAYER_NEXT in front. */
+static DeltaSpec delta_of(const Config *c)
+{
+    return (DeltaSpec){ .dims = { .key_heads = c->delta_key_heads,
+                                  .heads = c->delta_heads,
+                                  .key = c->delta_key_dim,
+                                  .value = c->delta_value_dim },
+                        .taps = c->delta_taps,
+                        .document_mask = c->attention_document_mask };
+}
+
+/* A block is attention or a gated delta net, and an MLP or MoE. A module of multi-token prediction has LAYER_NEXT in front. */
 static void add_block(ModelSpec *s, const Config *c, int block)
 {
     unsigned recompute = recompute_of(c, block);
     s->block_first[block] = s->n_layers;
     if (block >= s->blocks) append_layer(s, LAYER_NEXT, block, 0);
-    append_layer(s, LAYER_ATTENTION, block, recompute)->as.attention = attention_of(c, block);
+    if (config_has_delta(c, block))
+        append_layer(s, LAYER_DELTA, block, recompute)->as.delta = delta_of(c);
+    else
+        append_layer(s, LAYER_ATTENTION, block, recompute)->as.attention = attention_of(c, block);
     if (!config_has_experts(c, block)) {
         append_layer(s, LAYER_MLP, block, recompute)->as.ffn = c->model_ffn / c->mesh_tp;
     } else {

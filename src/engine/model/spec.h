@@ -14,6 +14,7 @@
 #include "engine/model/matrix.h"
 #include "engine/model/rotary.h"
 #include "kernels/core/kinds.h"
+#include "kernels/delta/delta.h"
 #include "kernels/route/route.h"
 
 typedef enum LayerKind {
@@ -75,6 +76,12 @@ typedef struct MoeSpec {
     bool forced_balance; /* for benchmarks: positions choose experts */
 } MoeSpec;
 
+typedef struct DeltaSpec {
+    DeltaDims dims;
+    int64_t taps; /* tokens that the convolution joins */
+    bool document_mask;
+} DeltaSpec;
+
 enum {
     BLOCK_LAYERS_MAX = 3
 }; /* layers of a block at most, and buffers for gradients of the stream */
@@ -94,6 +101,7 @@ typedef struct LayerSpec {
     int load; /* its row in Record.load, counted over layers with experts; -1: it has none */
     union {
         AttentionSpec attention;
+        DeltaSpec delta;
         MoeSpec moe;
         int64_t ffn; /* of one rank of tp */
     } as;

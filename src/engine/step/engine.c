@@ -85,6 +85,11 @@ static Status make_cache(EngineArenas *m, const ModelSpec *s, KvCache *out)
     for (int i = 0; i < s->n_layers; i++) {
         const LayerSpec *l = &s->layers[i];
         const LayerDesc *desc = layer_desc(l->kind);
+        if (desc->uncached)
+            return FAIL(ERR_UNSUPPORTED,
+                        "layer %d is a %s, whose state generation does not keep yet: train such "
+                        "models, or eval their held-out loss",
+                        l->block, desc->title);
         if (desc->cache == NULL) continue;
         desc->cache(l, &k, &v);
         TRY(tensor_new2(run, s->act, rows, k, &out->k[i]));

@@ -5,6 +5,7 @@
 
 #include "kernels/attention/attention.h"
 #include "kernels/attention/rope.h"
+#include "kernels/delta/delta.h"
 #include "kernels/dense/linear.h"
 #include "kernels/exchange/exchange.h"
 #include "kernels/head/embed.h"

@@ -67,7 +67,15 @@ static const ManyCase shared[] = {
     { .ranks = 8, .settings = { PARTS, "mesh.zero=2", "mesh.pp=2", "mesh.ep=2", "mesh.etp=2" } },
 };
 
+/* Gated delta nets: vectors of a head, a convolution, a matrix that four ranks cut. */
+static const ManyCase delta[] = {
+    { .ranks = 1, .settings = { DELTA, "mesh.zero=0" } },
+    { .ranks = 4, .settings = { DELTA, "mesh.zero=3", "mesh.ep=2" } },
+    { .ranks = 4, .settings = { DELTA, "mesh.zero=1", "mesh.pp=2", "run.compute=bf16" } },
+};
+
 enum {
+    DELTAS = sizeof delta / sizeof *delta,
     LAYOUTS = sizeof layouts / sizeof *layouts,
     DIVIDED = sizeof divided / sizeof *divided,
     SHARED = sizeof shared / sizeof *shared
@@ -148,6 +156,7 @@ static void parts_of_experts_go_from_mesh_to_mesh(void **state)
 {
     (void)state;
     check_pairs(shared, SHARED, "moe.shared=1", "moe.shared=1", LOADED);
+    check_pairs(delta, DELTAS, "moe.shared=1", "moe.shared=1", LOADED);
     check_pairs(shared, SHARED, "moe.expert_bias=true", "moe.expert_bias=true", LOADED + 1);
 }
 
@@ -552,6 +561,7 @@ static void a_resumed_run_goes_on_with_the_same_bits(void **state)
     for (int k = 0; k < ALL * LAYOUTS; k += RESUMED) check_resumed(&layouts[k / ALL], all[k % ALL]);
     for (int k = 0; k < ALL * DIVIDED; k += RESUMED) check_resumed(&divided[k / ALL], all[k % ALL]);
     for (int k = 1; k < SHARED; k++) check_resumed(&shared[k], all[k - 1]);
+    for (int k = 0; k < DELTAS; k++) check_resumed(&delta[k], all[k]);
 }
 
 /* ---- what goes wrong ---- */

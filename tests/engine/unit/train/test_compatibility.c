@@ -50,6 +50,7 @@ static const Feature features[] = {
     { "attention.sinks", "sinks", { "attention.sinks=true" } },
     { "attention.window", "window", { "attention.window=8" } },
     { "attention.qk_norm", "qk", { "attention.kind=gqa", "attention.qk_norm=rms" } },
+    { "delta.full_every", "delta", { "delta.full_every=2" } },
     { "attention.kind=mla", "kind", { "attention.kind=mla" } },
     { "attention.kernel=hopper",
       "kernel",

@@ -1,0 +1,173 @@
+/*
+ * delta: h_out = h + W_O y, y the gated delta net of norm(h) (Gated DeltaNet, arXiv:2412.06464), as Qwen3-Next has it
+ * in three of four layers.
+ *
+ *     x = W_A norm(h)      [q | k | v] = silu(conv(x))      o = delta rule(q, k, v, b and a of x)
+ *     y = norm(o) silu(z of x), head by head
+ *
+ * The ops are kernels/delta/delta.h's. Kept for backward: norm(h), x, q, k and v, o, y. Its state needs whole
+ * sequences, and its ops have no GPU versions: config_check and engine_device.c refuse the rest.
+ */
+#include "engine/model/norm.h"
+
+#include "kernels/delta/delta.h"
+
+typedef struct DeltaState {
+    NormState norm;
+    Tensor x, qkv, o, y; /* forward */
+    Tensor dx;           /* ring, backward: the gradient of x */
+} DeltaState;
+
+static const DeltaSpec *spec_of(const LayerRun *r) { return &r->layer->as.delta; }
+
+static Tensor weight(const LayerRun *r, ParamRole role) { return r->weights->w[role].data; }
+
+static Tensor documents(const LayerRun *r)
+{
+    return spec_of(r)->document_mask ? r->batch->doc : (Tensor){ 0 };
+}
+
+static Status delta_params(const ModelSpec *s, const LayerSpec *l, ParamList *out)
+{
+    const DeltaSpec *a = &l->as.delta;
+    const int64_t heads = a->dims.heads, values = heads * a->dims.value, d = s->hidden;
+    const struct {
+        ParamAdd add;
+        const char *name;
+    } params[] = {
+        { { ROLE_NORM, -1, 0, d, INIT_ONE, .keep_f32 = true }, "input_layernorm.weight" },
+        { { ROLE_A, -1, delta_x_cols(&a->dims) - 2 * heads, d, INIT_NORMAL, .decay = true },
+          "linear_attn.in_proj_qkvz.weight" },
+        { { ROLE_A, -1, 2 * heads, d, INIT_NORMAL, .decay = true },
+          "linear_attn.in_proj_ba.weight" },
+        { { ROLE_CONV, -1, delta_qkv_cols(&a->dims), a->taps, INIT_NORMAL, .keep_f32 = true },
+          "linear_attn.conv1d.weight" },
+        { { ROLE_DECAY, -1, 0, heads, INIT_DECAY, .keep_f32 = true }, "linear_attn.A_log" },
+        { { ROLE_DECAY, -1, 0, heads, INIT_STEP, .keep_f32 = true }, "linear_attn.dt_bias" },
+        { { ROLE_DELTA_NORM, -1, 0, a->dims.value, INIT_ONE, .keep_f32 = true },
+          "linear_attn.norm.weight" },
+        { { ROLE_O, -1, d, values, INIT_NORMAL, .decay = true }, "linear_attn.out_proj.weight" },
+    };
+    for (size_t i = 0; i < sizeof params / sizeof *params; i++)
+        TRY(params_add(out, params[i].add, "model.layers.%d.%s", l->block, params[i].name));
+    return OK;
+}
+
+/* The arguments of the ops, forward. */
+static DeltaConvFwd conv_args(const LayerRun *r, Tensor y)
+{
+    const DeltaState *s = r->state;
+    return (DeltaConvFwd){ .x = s->x,
+                           .w = weight(r, ROLE_CONV),
+                           .doc = documents(r),
+                           .y = y,
+                           .dims = spec_of(r)->dims,
+                           .sequence = r->batch->t };
+}
+
+static DeltaRuleFwd rule_args(const LayerRun *r, Tensor o)
+{
+    const DeltaState *s = r->state;
+    return (DeltaRuleFwd){ .qkv = s->qkv,
+                           .x = s->x,
+                           .decay = weight(r, ROLE_DECAY),
+                           .doc = documents(r),
+                           .o = o,
+                           .dims = spec_of(r)->dims,
+                           .sequence = r->batch->t };
+}
+
+static DeltaNormFwd norm_args(const LayerRun *r, Tensor y)
+{
+    const DeltaState *s = r->state;
+    return (DeltaNormFwd){ .o = s->o,
+                           .x = s->x,
+                           .w = weight(r, ROLE_DELTA_NORM),
+                           .y = y,
+                           .dims = spec_of(r)->dims,
+                           .eps = r->spec->eps };
+}
+
+static const NormUse norm_use = { .role = ROLE_A, .plain = true };
+
+/* x, q, k and v of norm(h). */
+static Status make_qkv(LayerRun *r, Arena *arena)
+{
+    const DeltaSpec *a = spec_of(r);
+    DeltaState *s = r->state;
+    TRY(tensor_new2(arena, r->spec->act, r->tokens, delta_x_cols(&a->dims), &s->x));
+    TRY(recipe_forward(r, ROLE_A, operand_plain(s->norm.y.x), (Tensor){ 0 }, s->x));
+    TRY(tensor_new2(arena, r->spec->act, r->tokens, delta_qkv_cols(&a->dims), &s->qkv));
+    return delta_conv_fwd(r->ex, conv_args(r, s->qkv));
+}
+
+static Status make_y(LayerRun *r, Arena *arena)
+{
+    DeltaState *s = r->state;
+    TRY(tensor_new2(arena, r->spec->act, r->tokens, tensor_cols(&s->o), &s->y));
+    return delta_norm_fwd(r->ex, norm_args(r, s->y));
+}
+
+/* A second forward (recomputing) stops at y, because backward does not read h_out. */
+static Status delta_forward(LayerRun *r)
+{
+    const DeltaDims *d = &spec_of(r)->dims;
+    DeltaState *s = r->state;
+    TRY(layer_norm_forward(r, &s->norm, norm_use));
+    TRY(make_qkv(r, layer_arena(r, RECOMPUTE_ATTN_UP)));
+    TRY(tensor_new2(r->keep, r->spec->act, r->tokens, d->heads * d->value, &s->o));
+    TRY(delta_rule_fwd(r->ex, rule_args(r, s->o)));
+    TRY(make_y(r, layer_arena(r, RECOMPUTE_ACT)));
+    if (r->recomputing) return OK;
+    return recipe_forward(r, ROLE_O, operand_plain(s->y), r->h, r->h_out);
+}
+
+/* From dy, which becomes the gradient of o, to s->dx. */
+static Status ops_backward(LayerRun *r, Tensor dy)
+{
+    const DeltaState *s = r->state;
+    const Tensor *dw = r->weights->dw;
+    Tensor dqkv;
+    TRY(tensor_new2(r->scratch, r->spec->act, r->tokens, tensor_cols(&s->qkv), &dqkv));
+    TRY(delta_norm_bwd(r->ex, (DeltaNormBwd){ norm_args(r, dy), dy, s->dx, dw[ROLE_DELTA_NORM] }));
+    TRY(delta_rule_bwd(r->ex, (DeltaRuleBwd){ rule_args(r, dy), dqkv, s->dx, dw[ROLE_DECAY] }));
+    return delta_conv_bwd(r->ex, (DeltaConvBwd){ conv_args(r, dqkv), s->dx, dw[ROLE_CONV] });
+}
+
+static Status delta_backward_input(LayerRun *r)
+{
+    DeltaState *s = r->state;
+    Tensor dy, dnorm;
+    TRY(layer_norm_recompute(r, &s->norm, norm_use));
+    if (layer_arena(r, RECOMPUTE_ATTN_UP) == r->ring) TRY(make_qkv(r, r->ring));
+    if (layer_arena(r, RECOMPUTE_ACT) == r->ring) TRY(make_y(r, r->ring));
+    TRY(tensor_new2(r->ring, r->spec->act, r->tokens, tensor_cols(&s->x), &s->dx));
+    TRY(tensor_new2(r->scratch, r->spec->act, r->tokens, tensor_cols(&s->o), &dy));
+    TRY(recipe_backward_input(r, ROLE_O, operand_plain(r->dh_out), (Tensor){ 0 }, dy));
+    TRY(ops_backward(r, dy));
+    TRY(layer_norm_new_gradient(r, &dnorm));
+    TRY(recipe_backward_input(r, ROLE_A, operand_plain(s->dx), (Tensor){ 0 }, dnorm));
+    return layer_norm_backward(r, &s->norm, dnorm);
+}
+
+static Status delta_backward_weight(LayerRun *r)
+{
+    const DeltaState *s = r->state;
+    TRY(recipe_backward_weight(r, ROLE_A, operand_plain(s->dx), operand_plain(s->norm.y.x)));
+    return recipe_backward_weight(r, ROLE_O, operand_plain(r->dh_out), operand_plain(s->y));
+}
+
+static const Phase phases[] = {
+    { "delta", LANE_COMPUTE, delta_forward, delta_backward_input, delta_backward_weight,
+      .part = PHASE_ATTENTION },
+};
+
+const LayerDesc layer_delta = {
+    .name = "delta",
+    .title = "gated delta net",
+    .state_bytes = sizeof(DeltaState),
+    .params = delta_params,
+    .phases = phases,
+    .n_phases = sizeof phases / sizeof *phases,
+    .uncached = true,
+};
