@@ -214,25 +214,26 @@ static Status product_run(Exec *ex, const HeadProduct *p, void *space)
     return scaled_run(ex, &s, space);
 }
 
-size_t head_loss_workspace(const Exec *ex, const HeadLoss *a)
+size_t head_space(const Exec *ex, const HeadLoss *a, HeadSpace *product,
+                  size_t (*copy)(const Exec *, const QuantOut *, const Tensor *), size_t most)
 {
     char *at = a->x.data; /* any address: nothing is written */
     int64_t n = head_chunk_rows(a);
     const Tensor x = head_rows(a, 0, n), logits = head_logits(a, at, n);
     HeadCopies c = head_copies(a, n, &at);
     HeadProducts p = head_products(a, NULL, &c, 0, n);
-    size_t each[] = {
-        product_space(ex, &p.logits),
-        a->dx.data != NULL ? product_space(ex, &p.dx) : 0,
-        a->dx.data != NULL ? product_space(ex, &p.dw) : 0,
-        /* A row of f32 for each thread. It shares memory with the others: no two are used at once. */
-        (size_t)(ex->threads * vocabulary(a)) * sizeof(float),
-        quant_out_workspace(ex, &c.x, &x),
-        quant_out_workspace(ex, &c.dlogits, &logits),
-    };
-    size_t most = 0;
-    for (size_t i = 0; i < sizeof each / sizeof *each; i++) most = each[i] > most ? each[i] : most;
+    size_t each[] = { copy(ex, &c.x, &x), copy(ex, &c.dlogits, &logits), product(ex, &p.logits),
+                      product(ex, &p.dx), product(ex, &p.dw) };
+    int count = a->dx.data != NULL ? 5 : 3;
+    for (int i = 0; i < count; i++) most = each[i] > most ? each[i] : most;
     return head_logits_bytes(a) + head_share_bytes(a) + head_copies_bytes(a) + most;
+}
+
+/* A row of f32 for each thread shares memory with the products' scratch: they are never used at once. */
+size_t head_loss_workspace(const Exec *ex, const HeadLoss *a)
+{
+    size_t wide = (size_t)(ex->threads * vocabulary(a)) * sizeof(float);
+    return head_space(ex, a, product_space, quant_out_workspace, wide);
 }
 
 /* The softmax of a row: its largest logit, the sum of e^(logit - max), and the target's logit. */
