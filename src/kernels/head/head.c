@@ -62,9 +62,9 @@ Status head_loss_check(const HeadLoss *a)
     return op_expect(op, "dw", &a->dw, V, D, DTYPE_F32);
 }
 
-/* FLOPs of the products alone: 2NVD each for logits, dx and dw. Logits and 8-bit copies of a chunk are not counted
- * in the bytes: at best they never leave the chip. A dw in x's type gives its rate to all three. Of a split vocabulary ranks all-reduce three floats a
- * token; links carry 2 (ranks - 1) / ranks of each. */
+/* FLOPs of the products alone: 2NVD each for logits, dx and dw. Bytes of a chunk's logits and 8-bit copies are not
+ * counted: at best they never leave the chip. A dw in x's type gives its rate to all three. Of a split vocabulary
+ * ranks all-reduce three floats a token; links carry 2 (ranks - 1) / ranks of each. */
 OpCost head_loss_cost(const HeadLoss *a)
 {
     int64_t D = tensor_cols(&a->w.data), products = 1 + (a->dx.data != NULL) + (a->dw.data != NULL);
