@@ -62,9 +62,9 @@ Status head_loss_check(const HeadLoss *a)
     return op_expect(op, "dw", &a->dw, V, D, DTYPE_F32);
 }
 
-/* FLOPs of the products alone: 2NVD each for logits, dx and dw. Logits and 8-bit copies of a chunk are not counted
- * in the bytes: at best they never leave the chip. A dw in x's type gives its rate to all three. Of a split vocabulary ranks all-reduce three floats a
- * token; links carry 2 (ranks - 1) / ranks of each. */
+/* FLOPs of the products alone: 2NVD each for logits, dx and dw. Bytes of a chunk's logits and 8-bit copies are not
+ * counted: at best they never leave the chip. A dw in x's type gives its rate to all three. Of a split vocabulary
+ * ranks all-reduce three floats a token; links carry 2 (ranks - 1) / ranks of each. */
 OpCost head_loss_cost(const HeadLoss *a)
 {
     int64_t D = tensor_cols(&a->w.data), products = 1 + (a->dx.data != NULL) + (a->dw.data != NULL);
@@ -214,25 +214,26 @@ static Status product_run(Exec *ex, const HeadProduct *p, void *space)
     return scaled_run(ex, &s, space);
 }
 
-size_t head_loss_workspace(const Exec *ex, const HeadLoss *a)
+size_t head_space(const Exec *ex, const HeadLoss *a, HeadSpace *product,
+                  size_t (*copy)(const Exec *, const QuantOut *, const Tensor *), size_t most)
 {
     char *at = a->x.data; /* any address: nothing is written */
     int64_t n = head_chunk_rows(a);
     const Tensor x = head_rows(a, 0, n), logits = head_logits(a, at, n);
     HeadCopies c = head_copies(a, n, &at);
     HeadProducts p = head_products(a, NULL, &c, 0, n);
-    size_t each[] = {
-        product_space(ex, &p.logits),
-        a->dx.data != NULL ? product_space(ex, &p.dx) : 0,
-        a->dx.data != NULL ? product_space(ex, &p.dw) : 0,
-        /* A row of f32 for each thread. It shares memory with the others: no two are used at once. */
-        (size_t)(ex->threads * vocabulary(a)) * sizeof(float),
-        quant_out_workspace(ex, &c.x, &x),
-        quant_out_workspace(ex, &c.dlogits, &logits),
-    };
-    size_t most = 0;
-    for (size_t i = 0; i < sizeof each / sizeof *each; i++) most = each[i] > most ? each[i] : most;
+    size_t each[] = { copy(ex, &c.x, &x), copy(ex, &c.dlogits, &logits), product(ex, &p.logits),
+                      product(ex, &p.dx), product(ex, &p.dw) };
+    int count = a->dx.data != NULL ? 5 : 3;
+    for (int i = 0; i < count; i++) most = each[i] > most ? each[i] : most;
     return head_logits_bytes(a) + head_share_bytes(a) + head_copies_bytes(a) + most;
+}
+
+/* A row of f32 for each thread shares memory with the products' scratch: they are never used at once. */
+size_t head_loss_workspace(const Exec *ex, const HeadLoss *a)
+{
+    size_t wide = (size_t)(ex->threads * vocabulary(a)) * sizeof(float);
+    return head_space(ex, a, product_space, quant_out_workspace, wide);
 }
 
 /* The softmax of a row: its largest logit, the sum of e^(logit - max), and the target's logit. */

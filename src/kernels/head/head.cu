@@ -297,7 +297,7 @@ static Status rows_run(struct Exec *ex, const HeadLoss *a, void *logits, int64_t
     return wide ? rows_launch<T, true>(ex, rows) : rows_launch<T, false>(ex, rows);
 }
 
-static size_t product_space(const HeadProduct *p)
+static size_t product_space(const struct Exec *, const HeadProduct *p)
 {
     if (!head_is_scaled(p)) return DENSE_WORKSPACE;
     ScaledArgs s = head_scaled(p);
@@ -313,18 +313,8 @@ static Status product_run(struct Exec *ex, const HeadProduct *p, void *space)
 
 extern "C" size_t head_loss_gpu_workspace(const struct Exec *ex, const void *args)
 {
-    const HeadLoss *a = (const HeadLoss *)args;
-    char *at = (char *)a->x.data; /* any address: nothing is written */
-    int64_t n = head_chunk_rows(a);
-    const Tensor x = head_rows(a, 0, n), logits = head_logits(a, at, n);
-    HeadCopies c = head_copies(a, n, &at);
-    HeadProducts p = head_products(a, NULL, &c, 0, n);
-    size_t most = DENSE_WORKSPACE;
-    for (size_t bytes : { product_space(&p.logits), product_space(&p.dx), product_space(&p.dw),
-                          quant_out_gpu_workspace(ex, &c.x, &x),
-                          quant_out_gpu_workspace(ex, &c.dlogits, &logits) })
-        most = bytes > most ? bytes : most;
-    return head_logits_bytes(a) + head_share_bytes(a) + head_copies_bytes(a) + most;
+    return head_space(ex, (const HeadLoss *)args, product_space, quant_out_gpu_workspace,
+                      DENSE_WORKSPACE);
 }
 
 extern "C" Status head_loss_gpu(struct Exec *ex, const void *args)

@@ -42,6 +42,12 @@ HeadProducts head_products(const HeadLoss *a, void *logits, const HeadCopies *c,
 static inline bool head_is_scaled(const HeadProduct *p) { return p->a.data.data != NULL; }
 ScaledArgs head_scaled(const HeadProduct *p);
 
+/* Bytes of the workspace. product, copy: what a product and quantising take; most: the least of that. */
+typedef size_t HeadSpace(const struct Exec *ex, const HeadProduct *p);
+size_t head_space(const struct Exec *ex, const HeadLoss *a, HeadSpace *product,
+                  size_t (*copy)(const struct Exec *, const QuantOut *, const Tensor *),
+                  size_t most);
+
 /* Of n tokens, from `at` on. *at becomes the end. Memory is not touched. */
 HeadCopies head_copies(const HeadLoss *a, int64_t n, char **at);
 size_t head_copies_bytes(const HeadLoss *a); /* of a chunk; behind the share */

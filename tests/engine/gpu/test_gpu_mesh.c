@@ -158,6 +158,9 @@ static void experts_read_8_bit_rows_of_other_gpus(void **state)
         { "hier over 2 hosts",
           2,
           { EXPERTS_8_BIT, WORST, HIER, "mesh.ranks_per_host=1", "recompute.layers=[0,1,2,3]" } },
+        { "the head, too",
+          2,
+          { EXPERTS_8_BIT, WORST, "fp8.head=true", "model.vocab=128", "model.loss_chunk=128" } },
     };
     int wrong = 0;
     if (!gpu_built() || gpu_devices() < 2) skip();

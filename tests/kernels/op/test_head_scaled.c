@@ -23,8 +23,9 @@ static const ScaledForm *const forms[] = { &scaled_forms[2], &scaled_forms[3] };
 
 enum { SIZES = sizeof sizes / sizeof *sizes };
 
-/* A turned code is off by 1/16 or 1/8 of a number, and many logits have the same one. */
-static const double GRADIENT_LIMIT = 5e-2;
+/* A turned code is off by 1/16 or 1/8 of a number, and many logits of a row have the same one. Few rows have such a
+ * code. Where all codes are others, as with other scales or another type, gradients are off by 3 % or more. */
+static const double ROW_LIMIT = 5e-2, WHOLE_LIMIT = 1e-2;
 
 static Tensor powers(OpTest *t, Dtype act, int64_t rows, int64_t cols)
 {
@@ -98,12 +99,24 @@ static void add_gradients(OpTest *t, const HeadLoss *a, const double *w, Tensor 
     }
 }
 
+static void check_gradient(const Tensor *have, const double *want)
+{
+    double error = 0, norm = 0;
+    for (int64_t i = 0; i < tensor_elems(have); i++) {
+        error += pow(optest_get(have, i) - want[i], 2);
+        norm += want[i] * want[i];
+    }
+    CHECK_NEAR(sqrt(error / norm), 0, WHOLE_LIMIT);
+    CHECK_TENSOR_WITHIN(have, want, ROW_LIMIT);
+}
+
 static void check_call(OpTest *t, const HeadLoss *a)
 {
     int64_t N = tensor_elems(&a->target), D = tensor_cols(&a->x), V = a->w.data.dim[0];
     Tensor plain = scaled_plain(t, &a->w, 0);
     double *w = optest_read(t, &plain), *loss = optest_doubles(t, N);
     double *dx = optest_doubles(t, N * D), *dw = optest_read(t, &a->dw);
+    const double *before = optest_read(t, &a->dw);
     double sum = optest_get(&a->loss_sum, 0), limit = a->pow2 ? 2e-6 : 1e-2;
     for (int64_t first = 0; first < N; first += a->chunk) {
         int64_t n = N - first < a->chunk ? N - first : a->chunk;
@@ -117,8 +130,12 @@ static void check_call(OpTest *t, const HeadLoss *a)
         sum += optest_get(&a->scale, 0) * loss[n];
     }
     CHECK_NEAR(optest_get(&a->loss_sum, 0), sum, 5 * limit * (1 + fabs(sum)));
-    CHECK_TENSOR_WITHIN(&a->dx, dx, GRADIENT_LIMIT);
-    CHECK_TENSOR_WITHIN(&a->dw, dw, GRADIENT_LIMIT);
+    check_gradient(&a->dx, dx);
+    for (int64_t i = 0; i < V * D; i++) { /* without what was there before */
+        dw[i] -= before[i];
+        optest_set(&a->dw, i, optest_get(&a->dw, i) - before[i]);
+    }
+    check_gradient(&a->dw, dw);
 }
 
 static void loss_and_gradients_match_double(void **state)

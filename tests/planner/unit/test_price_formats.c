@@ -44,6 +44,33 @@ static void narrow_formats_take_less_memory_and_time(void **state)
     }
 }
 
+/* Its products have the rate of 8 bits. Copies in both orientations take the place of one in bf16; they are made of
+ * main weights, 6 bytes a number instead of the 2 that the update writes. */
+static void an_8_bit_head_is_priced_by_its_rate(void **state)
+{
+    (void)state;
+    static const char *const heads[] = { "fp8.head=false", "fp8.head=true" };
+    const double tokens = 32 * 4096, matrix = 102400.0 * 2048;
+    PlanPrice p[2];
+    double rate[2];
+    for (int i = 0; i < 2; i++) {
+        const char *const set[] = {
+            "run.compute=bf16", "fp8.recipe=block",    "model.layers=6", "data.sequence=4096",
+            "train.batch=32",   "train.micro_batch=4", heads[i]
+        };
+        Question q;
+        open_plan(&q, "deepseek-v2-lite", "h200", 1, "switchyard", set, 7);
+        CHECK_OK(planner_price(q.planner, &q.layout, &p[i]));
+        CHECK_OK(hardware_rate(&q.hardware, WORK_HEAD, i == 0 ? HARDWARE_BF16 : HARDWARE_FP8, 2048,
+                               &rate[i]));
+        question_close(&q);
+    }
+    double saved = 6 * tokens * matrix * (1 / rate[0] - 1 / rate[1]);
+    CHECK_NEAR((p[0].part_s[PLAN_COMPUTE] - p[1].part_s[PLAN_COMPUTE]) / saved, 1, 1e-6);
+    CHECK_NEAR(p[1].memory[PLAN_WEIGHTS] / p[0].memory[PLAN_WEIGHTS], 1, 1e-3);
+    CHECK(p[1].part_s[PLAN_UPDATE] > p[0].part_s[PLAN_UPDATE]);
+}
+
 static void f16_costs_what_bf16_does(void **state)
 {
     (void)state;
@@ -248,6 +275,7 @@ int main(void)
         TEST(tokens_that_no_kernel_takes_are_refused_as_a_run_refuses_them),
         TEST(each_width_has_its_peak),
         TEST(narrow_formats_take_less_memory_and_time),
+        TEST(an_8_bit_head_is_priced_by_its_rate),
         TEST(f16_costs_what_bf16_does),
         TEST(attention_runs_by_mma_where_no_faster_kernel_does),
         TEST(buffers_of_megatron_have_the_types_that_are_sent),

@@ -341,6 +341,12 @@ static void what_tp_does_not_divide_is_refused(void **state)
           2,
           "8-bit products on a GPU need multiples of 16" },
         { { "train.batch=32", "model.ffn=14368", "fp8.recipe=row", "run.compute=bf16" }, 2, NULL },
+        { { "train.batch=32", "model.vocab=128032", "fp8.recipe=block", "fp8.head=true" },
+          2,
+          NULL },
+        { { "train.batch=32", "model.vocab=128016", "fp8.recipe=block", "fp8.head=true" },
+          2,
+          "lm_head.weight is in a matrix of 64008 x 4096: 8-bit products on a GPU need" },
     };
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
         Question q;

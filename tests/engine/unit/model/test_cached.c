@@ -4,13 +4,14 @@
 
 enum { SEQUENCES = 3, CALL = 16, LONGEST = 14 };
 
-static const char *const kinds[][4] = {
+static const char *const kinds[][5] = {
     { "attention.kind=mla" },
     { "attention.kind=mla", "attention.q_rank=16" },
     { "attention.kind=gqa", "attention.qk_norm=rms" },
     { "attention.kind=gqa", "attention.sinks=true" },
     { "attention.kind=gqa", "attention.window=5" },
     { "attention.kind=gqa", "attention.chunk=4", "attention.rope_interleaved=false" },
+    { "fp8.recipe=block", "fp8.head=true", "model.vocab=64", "model.loss_chunk=128" },
 };
 enum { KINDS = sizeof kinds / sizeof *kinds };
 

@@ -171,6 +171,31 @@ static void the_head_is_quantised_if_it_is_asked_for(void **state)
                 "multiples of 16 on both sides; change the width, set fp8.head=false, or");
 }
 
+static void an_8_bit_head_needs_blocks_and_a_matrix_that_fits(void **state)
+{
+    (void)state;
+    static const struct {
+        const char *overrides[3], *part;
+    } cases[] = {
+        { { "fp8.head=true" }, "fp8.head is a detail of 8-bit products" },
+        { { "fp8.head=true", "fp8.recipe=row" }, "fp8.head has scales of 1 x 128: set fp8.recipe" },
+        { { "fp8.head=true", "fp8.recipe=block", "model.tied=true" },
+          "fp8.head needs a matrix of its own, and model.tied=true shares the embedding's" },
+        { { "fp8.head=true", "fp8.recipe=block", "model.vocab=4100" },
+          "model.vocab 4100 is not a multiple of 16, as rows of 8-bit numbers must be; 4112 is" },
+        { { "fp8.head=true", "fp8.recipe=block", "model.loss_chunk=192" },
+          "model.loss_chunk 192 is not a multiple of 128, tokens that share a scale of fp8.head" },
+    };
+    Config c;
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        int n = 0;
+        while (n < 3 && cases[i].overrides[n] != NULL) n++;
+        CHECK_FAILS(config_load(&c, &arena, NULL, cases[i].overrides, n), ERR_ARG, cases[i].part);
+    }
+    const char *fits[] = { "fp8.head=true", "fp8.recipe=block", "model.loss_chunk=256" };
+    CHECK_OK(config_load(&c, &arena, NULL, fits, 3));
+}
+
 static void a_gpu_without_8_bit_products_is_refused_with_what_it_has_and_needs(void **state)
 {
     (void)state;
@@ -292,6 +317,7 @@ int main(void)
         TEST(pre_activations_wait_in_8_bits_under_conditions),
         TEST(a_dry_run_shows_the_table_and_each_kind_of_parameter_once),
         TEST(rows_go_to_experts_in_8_bits_if_a_power_of_two_moves_them),
+        TEST(an_8_bit_head_needs_blocks_and_a_matrix_that_fits),
         TEST(the_head_is_quantised_if_it_is_asked_for),
         TEST(a_gpu_without_8_bit_products_is_refused_with_what_it_has_and_needs),
         TEST(a_gpu_without_a_kernel_for_8_bit_attention_is_refused),
