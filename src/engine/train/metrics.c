@@ -77,7 +77,7 @@ Status metrics_watch(Metrics *m, const char *run_dir, LivePage *page)
     if (c->run_http > 0)
         log_info("the run can be watched at http://127.0.0.1:%" PRId64 "/", c->run_http);
     if (!c->run_tensorboard) return OK;
-    return event_file_open(&m->events, run_dir, &m->series, &m->watch_arena);
+    return event_file_open(&m->events, run_dir, c, &m->series, &m->watch_arena);
 }
 
 void metrics_close(Metrics *m)
