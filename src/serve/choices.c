@@ -118,7 +118,7 @@ Status choices_measure(const char *checkpoint, const char *file, bool average, T
     Status s = arena_reserve(&arena, "choices", (size_t)16 << 30);
     if (s == OK) s = ARENA_ZEROED(&arena, 1, &q);
     if (s == OK) {
-        q->reader = (QuestionReader){ .file = file, .arena = &arena };
+        q->reader = (QuestionReader){ .file = file, .arena = &arena, .kept = &arena };
         q->manner = (Manner){ .echo = true };
         s = measure(q, &e, checkpoint, average, &t);
     }

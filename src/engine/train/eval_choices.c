@@ -6,34 +6,20 @@
 #include <math.h>
 #include <string.h>
 
-/* Copies a question from the reader's arena. */
-static Status keep_question(const Question *from, Arena *a, Question *to)
-{
-    *to = *from;
-    TRY(ARENA_NEW(a, from->n, &to->choice));
-    for (int i = 0; i < from->n; i++) {
-        Choice *c = &to->choice[i];
-        *c = from->choice[i];
-        TRY(ARENA_NEW(a, c->n, &c->id));
-        memcpy(c->id, from->choice[i].id, (size_t)c->n * sizeof *c->id);
-    }
-    return OK;
-}
-
 /* A question for each line, at most. */
-static Status read_all(QuestionReader *r, const char *text, size_t bytes, Arena *a, Questions *out)
+static Status read_all(QuestionReader *r, const char *text, size_t bytes, Questions *out)
 {
     int64_t lines = 1;
     for (size_t i = 0; i < bytes; i++) lines += text[i] == '\n';
-    TRY(ARENA_NEW(a, lines, &out->question));
+    TRY(ARENA_NEW(r->kept, lines, &out->question));
     for (const char *at = text, *end = text + bytes; at < end;) {
         const ArenaMark mark = arena_mark(r->arena);
         const char *stop = memchr(at, '\n', (size_t)(end - at));
         const size_t n = (size_t)((stop == NULL ? end : stop) - at);
-        Question q;
-        TRY(question_read(r, at, n, &q));
-        if (q.n > 0) TRY(keep_question(&q, a, &out->question[out->n++]));
-        out->choices += q.n;
+        Question *q = &out->question[out->n];
+        TRY(question_read(r, at, n, q));
+        out->n += q->n > 0;
+        out->choices += q->n;
         arena_release(r->arena, mark);
         at += n + 1;
     }
@@ -49,10 +35,8 @@ static Status read_file(const Config *c, Arena *scratch, Arena *a, Questions *ou
     TRY(file_sum(out->file, out->sum));
     TRY(file_read_input(out->file, scratch, &text, &bytes));
     TRY(tokenizer_load(c->data_tokenizer, scratch, &t));
-    QuestionReader r = {
-        .file = out->file, .tokenizer = t, .context = c->data_sequence, .arena = scratch
-    };
-    const Status s = read_all(&r, text, bytes, a, out);
+    QuestionReader r = { out->file, t, c->data_sequence, 0, .arena = scratch, .kept = a };
+    const Status s = read_all(&r, text, bytes, out);
     tokenizer_free(t);
     return s;
 }

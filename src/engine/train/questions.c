@@ -43,7 +43,7 @@ static Status encode_choice(const QuestionReader *r, const char *prompt, const c
                     "%s:%" PRId64 ": prompt and choice have %" PRId64 " tokens, the model's "
                     "sequence has %" PRId64 ": shorten the prompt",
                     r->file, r->line, out->n + begins, r->context);
-    TRY(ARENA_NEW(r->arena, out->n + begins, &out->id));
+    TRY(ARENA_NEW(r->kept, out->n + begins, &out->id));
     out->id[0] = end;
     memcpy(out->id + begins, found, (size_t)out->n * sizeof *found);
     out->first += begins;
@@ -74,7 +74,7 @@ Status question_read(QuestionReader *r, const char *line, size_t n, Question *ou
         !(answer->number >= 0 && answer->number < (double)count))
         return bad_line(r, "answer is no index of a choice, which counts from 0");
     out->answer = (int)answer->number;
-    TRY(ARENA_ZEROED(r->arena, count, &out->choice));
+    TRY(ARENA_ZEROED(r->kept, count, &out->choice));
     for (const Json *c = json_first(choices); c != NULL; c = c->next) {
         const char *text = json_string(c);
         if (text == NULL || *text == '\0') return bad_line(r, "a choice is no text, or empty");

@@ -41,7 +41,7 @@ typedef struct QuestionReader {
     const char *file; /* for errors */
     const Tokenizer *tokenizer;
     int64_t context, line; /* most tokens of prompt and choice; the line read last */
-    Arena *arena;
+    Arena *arena, *kept;   /* of what is only used inside; of questions */
 } QuestionReader;
 
 /* Reads the next line, of `n` bytes; an empty one leaves out->n 0. ERR_FORMAT: it is no question, or too long; the
