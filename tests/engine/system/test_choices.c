@@ -1,7 +1,7 @@
 /* eval.choices: questions that a run asks while it trains, beside `eval --choices`, which asks its last checkpoint. */
 #include "harness/run_folder.h"
 
-enum { QUESTIONS = 40 };
+enum { QUESTIONS = 300 };
 
 /* Three choices of one to four words, so the three measures differ. Whether they are right is chance. */
 static void write_questions(Lab *lab)
@@ -71,7 +71,7 @@ static void a_run_asks_as_eval_does(void **state)
         const char *cell = i == 0 ? "packed" : "alone";
         Outcome o = TRAIN(lab, cell, masks[i], "optimizer.lr=0.01");
         CHECK_EXIT(o, 0);
-        CHECK_SAYS(o.err, "step 40: 40 questions, acc 0.");
+        CHECK_SAYS(o.err, "step 40: 300 questions, acc 0.");
         o = RUN(lab, cell, "eval", "run", "--choices", "../questions.jsonl");
         CHECK_EXIT(o, 0);
         shares_are_those_of(lab, cell, o.out);
