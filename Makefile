@@ -538,6 +538,7 @@ LEARNERS := $(call test_of,tests/fuzz/fuzz_tiktoken.c tests/corpus/unit/test_*.c
 $(LEARNERS): $(BESIDE_OBJ.tokenizer)
 $(addprefix $B/tests/fuzz/fuzz_,chat template): $(BESIDE_OBJ.chat)
 $B/tests/fuzz/fuzz_parquet: $(BESIDE_OBJ.parquet)
+$B/tests/fuzz/fuzz_pickle: $(BESIDE_OBJ.dcp)
 $(addprefix $B/tests/convert/unit/test_,convert folders): $(BESIDE_OBJ.hf)
 $(addprefix $B/tests/,fuzz/fuzz_timeline fuzz/fuzz_scaling engine/mesh/test_pipeline pages/unit/test_timeline): $(BESIDE_OBJ.viz)
 

@@ -15,6 +15,8 @@ every tensor (Shard(0), the experts' last one Shard(1)); deepseek_v3 by one, in 
                                            layers have experts, mixed: the first has none
     tests/golden/dcp/megatron/KIND.f32     its own logits (13, 64) for ids (7 i i + 3) % 31
     tests/golden/dcp/megatron/KIND.yaml    written by hand: the same model in our settings
+    tests/golden/dcp/megatron/moments, mtp the tensors of `alike`, and keys as Megatron-Core's optimizer and its modules of
+                                           multi-token prediction name theirs
 """
 import contextlib
 import os
@@ -200,6 +202,19 @@ def make_megatron(folder, kind):
     logits.numpy().tofile(f"{folder}/megatron/{kind}.f32")
 
 
+def add_keys(folder):
+    from torch.distributed.checkpoint.metadata import TensorStorageMetadata
+    alike, table = f"{folder}/megatron/alike", "embedding.word_embeddings.weight"
+    known = dcp.FileSystemReader(alike).read_metadata().state_dict_metadata
+    state = {k: torch.empty(m.size, dtype=m.properties.dtype) for k, m in known.items()
+             if isinstance(m, TensorStorageMetadata)}
+    dcp.load(state, checkpoint_id=alike, no_dist=True)
+    moments = {f"optimizer.state.{s}.{table}": state[table] * 0.5 for s in ("exp_avg", "exp_avg_sq", "fp32_param")}
+    for name, more in (("moments", moments), ("mtp", {"mtp.layers.0.enorm.weight": torch.ones(24)})):
+        shutil.rmtree(f"{folder}/megatron/{name}", ignore_errors=True)
+        dcp.save({**state, **more}, checkpoint_id=f"{folder}/megatron/{name}", no_dist=True)
+
+
 def make_megatrons(folder):
     from megatron.core import parallel_state
     os.environ.update(MASTER_ADDR="127.0.0.1", MASTER_PORT="29513")
@@ -208,6 +223,7 @@ def make_megatrons(folder):
     on_cpus()
     for kind in ("alike", "mixed"):
         make_megatron(folder, kind)
+    add_keys(folder)
 
 
 if __name__ == "__main__":

@@ -3,6 +3,7 @@
 
 #include "engine/host/host_memory.h"
 #include "engine/model/recipe_text.h"
+#include "engine/train/eval_choices.h"
 #include "engine/train/fits.h"
 #include "engine/train/train.h"
 
@@ -188,12 +189,14 @@ Status dry_run(const Config *c, int ranks, bool all, Arena *a, Text *out)
     TrainPlan plan;
     MeshShape shape;
     const int32_t *token_bytes = NULL;
+    Questions *questions = NULL;
     /* Refuses what only a plan has. The mesh may be larger than this machine. */
     TRY(config_check_ops(c, INT_MAX));
     TRY(train_mesh(c, ranks > 0 ? ranks : 1, &shape));
     Mesh mesh = mesh_alone(&shape, 0);
     TRY(train_plan(c, ranks > 1 ? &mesh : NULL, ranks > 0 ? ranks : 1, &plan));
     if (c->data_sources.n > 0) TRY(train_token_bytes(c, true, a, &token_bytes));
+    TRY(questions_load(c, a, &questions));
     TRY(all ? config_print(c, out) : print_changed(c, a, out));
     TRY(text_append(out, "\n", 1));
     if (ranks > 1) TRY(mesh_print(&shape, out));

@@ -88,11 +88,13 @@
 
 /* train: the run around the steps: metrics, evaluation, what watches a run */
 #include "engine/train/eval.h"
+#include "engine/train/eval_choices.h"
 #include "engine/train/fits.h"
 #include "engine/train/heartbeat.h"
 #include "engine/train/infer.h"
 #include "engine/train/live.h"
 #include "engine/train/peak.h"
+#include "engine/train/questions.h"
 #include "engine/train/ranks.h"
 #include "engine/train/recorder.h"
 #include "engine/train/train.h"

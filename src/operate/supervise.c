@@ -112,6 +112,7 @@ static Status command_of(Supervisor *s, ProcessWords *out)
     TRY(process_word(out, s->token));
     if (o->init != NULL) TRY(process_word(out, "--init"));
     if (o->init != NULL) TRY(process_word(out, o->init));
+    if (o->commands) TRY(process_word(out, "--allow-commands"));
     for (int i = 0; s->launch.kind == LAUNCH_RANKS && i < o->n_launcher; i++)
         TRY(process_word(out, o->launcher[i]));
     return OK;

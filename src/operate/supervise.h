@@ -24,6 +24,7 @@ typedef struct SuperviseOptions {
     const char *const *launcher; /* what stands behind -- */
     int n_launcher;
     const char *init;                   /* as train has it, or NULL */
+    bool commands;                      /* --allow-commands, as train has it */
     const char *spare;                  /* hosts, "c,d", or NULL */
     const char *cluster;                /* hardware for the choice of another mesh */
     double hang_s;                      /* without a heartbeat; 0: supervise_hang_s */

@@ -91,6 +91,8 @@ Status cli_supervise(int argc, char **argv)
           .help = "hardware by which the planner chooses a mesh for the hosts that are left "
                   "(h100)" },
         { "--init", OPTION_TEXT, &o.init, "CKPT", .help = "passed to train" },
+        { "--allow-commands", OPTION_FLAG, &o.commands, NULL,
+          .help = "passed to train: commands that CONFIG has may run" },
     };
     const Command command = {
         .name = "switchyard supervise",

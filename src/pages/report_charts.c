@@ -56,6 +56,25 @@ static Status bits_chart(Text *out, const RunData *d)
     return part_figure(out, &chart);
 }
 
+/* The shares of right answers to eval.choices. */
+static Status choices_chart(Text *out, const RunData *d)
+{
+    const SvgSeries s[] = {
+        series_of("acc", &d->curve[RUN_CHOICES_ACC], 0, SVG_DOTS),
+        series_of("acc_norm", &d->curve[RUN_CHOICES_NORM], 1, SVG_DOTS),
+        series_of("acc_bytes", &d->curve[RUN_CHOICES_BYTES], 2, SVG_DOTS),
+    };
+    const SvgChart chart = { "Right answers to eval.choices",
+                             "step",
+                             "",
+                             s,
+                             3,
+                             REPORT_HALF,
+                             HALF_HEIGHT,
+                             .y_unit = SVG_PERCENT };
+    return part_figure(out, &chart);
+}
+
 /* A row of the table of evaluations: [0] is the first, [1] the last one; `n` of them are shown. */
 static Status eval_row(Text *out, const char *name, int n, const double loss[2],
                        const double bits[2])
@@ -102,6 +121,7 @@ Status loss_write(Text *out, const Report *r)
     TRY(text_printf(out, "<div class=\"two\">\n"));
     if (has_points(&d->curve[RUN_EVAL_BITS])) TRY(bits_chart(out, d));
     TRY(eval_table(out, d));
+    if (has_points(&d->curve[RUN_CHOICES_ACC])) TRY(choices_chart(out, d));
     return text_printf(out, "</div>\n");
 }
 

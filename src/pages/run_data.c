@@ -511,6 +511,8 @@ static Status take_eval(Build *b, const Line *line)
     d->evals++;
     curve_put(&d->curve[RUN_EVAL_LOSS], line->step, eval.loss);
     curve_put(&d->curve[RUN_EVAL_BITS], line->step, eval.bits_per_byte);
+    for (int c = RUN_CHOICES_ACC; c <= RUN_CHOICES_BYTES; c++)
+        curve_put(&d->curve[c], line->step, line->curve[c]);
     if (line->domains != NULL) TRY(take_eval_domains(b, line->domains, &eval));
     if (d->first_eval.step < 0 || eval.step < d->first_eval.step) d->first_eval = eval;
     if (eval.step < d->last_eval.step) return OK;

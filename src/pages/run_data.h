@@ -35,7 +35,8 @@ extern const struct RunSpan {
 /* Evaluations are few: their points are drawn as dots, and not smoothed. */
 static inline bool run_curve_held_out(RunCurve c)
 {
-    return c == RUN_EVAL_LOSS || c == RUN_EVAL_BITS;
+    return c == RUN_EVAL_LOSS || c == RUN_EVAL_BITS ||
+           (c >= RUN_CHOICES_ACC && c <= RUN_CHOICES_BYTES);
 }
 
 typedef struct RunEval {

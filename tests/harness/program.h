@@ -22,6 +22,7 @@
 
 #include <fcntl.h>
 #include <libgen.h>
+#include <limits.h>
 #include <signal.h>
 #include <stdlib.h>
 #include <sys/prctl.h>
@@ -423,6 +424,16 @@ static inline int lab_close(void **state)
 
 #define LAB_TEST(name)     cmocka_unit_test_setup(name, lab_forget)
 #define LAB_RUN_ALL(tests) cmocka_run_group_tests((tests), lab_open, lab_close)
+
+/* Copies a file or folder of the tree into a cell. */
+static inline void lab_copy(Lab *lab, const char *cell, const char *from, const char *to)
+{
+    char whole[PATH_MAX], line[PATH_MAX + 64];
+    CHECK(realpath(from, whole) != NULL);
+    (void)snprintf(line, sizeof line, "cp -r '%s' %s", whole, to);
+    Outcome o = SHELL(lab, cell, line);
+    CHECK_EXIT(o, 0);
+}
 
 /* A shell's line (a literal without ') in a cell whose folder disk is a file system of 64 KiB. Where this user may not
  * mount one, there is nothing to test. */

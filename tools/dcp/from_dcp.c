@@ -34,6 +34,7 @@ typedef struct FromDcp {
     char moments[32];       /* before the keys of moments: "optimizer.state." */
     unsigned family;        /* for names of transformers */
     bool pairs;             /* how the folder stores rotated columns */
+    bool left;              /* moments of Megatron-Core's optimizer, which are not taken */
     Config alone;           /* the configuration on one rank */
     ModelSpec spec;
     ParamTable params;
@@ -179,7 +180,7 @@ static Status find_view(FromDcp *f, const Param *p, View *out)
 }
 
 /* A key that nobody uses means that the model would be computed wrongly. */
-static Status check_rest(const FromDcp *f)
+static Status check_rest(FromDcp *f)
 {
     char shown[DCP_TEXT_BYTES];
     const char *first = NULL;
@@ -188,7 +189,15 @@ static Status check_rest(const FromDcp *f)
         const DcpTensor *t = &f->dcp.at[i];
         const bool trainer = dcp_layout_leaves_out(t->name);
         if (!t->taken && trainer && t->type != NULL && n++ == 0) first = t->name;
+        f->left = f->left || (f->layout->padded && strstr(t->name, "exp_avg") != NULL);
         if (t->taken || trainer) continue;
+        if (f->layout->padded &&
+            text_starts(t->name + (text_starts(t->name, f->prefix) ? strlen(f->prefix) : 0),
+                        "mtp."))
+            return FAIL(ERR_UNSUPPORTED,
+                        "%s has %s: modules of multi-token prediction of Megatron-Core are not "
+                        "read; save the model without them (--mtp-num-layers)",
+                        f->o->folder, t->name);
         return FAIL(ERR_FORMAT, "%s: the model of the configuration has no tensor %s, which is %s",
                     f->o->folder, t->name, dcp_text(shown, t));
     }
@@ -361,5 +370,8 @@ Status convert_from_dcp(const ConvertFromDcp *o, Arena *a, Text *said)
     if (f.new.moments)
         TRY(text_printf(said, ", with moments after %" PRId64 " updates",
                         f.new.info.moment_steps[AGE_MODEL]));
+    if (f.left && !o->weights)
+        TRY(text_printf(said, "; moments are left out: the number of their updates is in "
+                              "Megatron-Core's common.pt, which is not read"));
     return text_append(said, "\n", 1);
 }

@@ -40,7 +40,7 @@ static const Field fields[] = {
     { "temperature", FIELD_REAL, AT(temperature), 0, 100 },
     { "top_p", FIELD_REAL, AT(top_p), 0, 1 },
     { "top_k", FIELD_WHOLE, AT(top_k), 0, 1e9 },
-    { "seed", FIELD_WHOLE, AT(seed), -9007199254740992.0, 9007199254740992.0 },
+    { "seed", FIELD_WHOLE, AT(seed), 0, 9007199254740992.0 },
     { "user", FIELD_TEXT, AT(model), 1, 1 },
     /* what would change the answer in a way that this server has not */
     { "n", FIELD_WHOLE, AT(one), 1, 1 },
@@ -291,7 +291,7 @@ Status request_read(char *body, size_t bytes, const RequestLimits *l, Arena *a, 
                                       .temperature = f.temperature,
                                       .top_k = (int64_t)f.top_k,
                                       .top_p = f.top_p,
-                                      .seed = (uint64_t)(int64_t)f.seed },
+                                      .seed = (uint64_t)f.seed },
                             .logprobs = (int64_t)f.logprobs,
                             .echo = f.echo };
     TRY(read_stops(f.stop, &out->manner));

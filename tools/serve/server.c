@@ -14,6 +14,7 @@
 
 enum {
     IDLE_S = 10,
+    HEAD_S = 15,
     BODY_S = 60,
     OTHER_CONNECTIONS = 64, /* beyond those that wait */
     BODY_MAX = 4 << 20,
@@ -21,17 +22,25 @@ enum {
     SENTENCE_BYTES = 1024
 };
 
+/* A connection whose request has not come whole. */
+typedef struct Guest {
+    int fd;         /* 0: this place is free */
+    double since_s; /* 0: its header is there */
+} Guest;
+
 struct Server {
     Http http;
     ServerOptions options;
     bool loopback;
     struct MHD_Daemon *daemon;
-    pthread_mutex_t lock; /* guards the members up to `finishing`, and Job.finished */
+    pthread_mutex_t lock; /* guards the members up to `guests`, and Job.finished */
     pthread_cond_t arrived;
     Job *first, **last;
     int64_t waiting, number;
     int64_t open; /* jobs that exist */
     bool refuses;
+    Guest *guest; /* (guests) */
+    int guests;
     /* of the library's thread alone */
     Arena arena;
     Text text;
@@ -101,6 +110,59 @@ static bool refuse_early(Server *s, struct MHD_Connection *c, const char *url, c
     if (code == 0) return false;
     *sent = refuse(s, c, code, more, why);
     return true;
+}
+
+/* ---- connections ---- */
+
+static int fd_of(const Server *s, struct MHD_Connection *c)
+{
+    return s->http.info(c, MHD_CONNECTION_INFO_CONNECTION_FD)->connect_fd;
+}
+
+/* Notes when a connection began to send a header; 0: it is there. The first call for a connection takes a place. */
+static void note_header(Server *s, struct MHD_Connection *c, double since_s)
+{
+    const int fd = fd_of(s, c);
+    int at = 0;
+    pthread_mutex_lock(&s->lock);
+    while (at < s->guests && s->guest[at].fd != fd) at++;
+    for (int i = 0; i < s->guests && at == s->guests; i++) at = s->guest[i].fd == 0 ? i : at;
+    if (at < s->guests) s->guest[at] = (Guest){ fd, since_s };
+    pthread_mutex_unlock(&s->lock);
+}
+
+static void forget(Server *s, struct MHD_Connection *c)
+{
+    const int fd = fd_of(s, c);
+    pthread_mutex_lock(&s->lock);
+    for (int i = 0; i < s->guests; i++) {
+        if (s->guest[i].fd == fd) s->guest[i] = (Guest){ 0 };
+    }
+    pthread_mutex_unlock(&s->lock);
+}
+
+/* The library calls this before it closes a socket, so a number in the table is never another file's. */
+static void on_connection(void *state, struct MHD_Connection *c, void **socket,
+                          enum MHD_ConnectionNotificationCode code)
+{
+    (void)socket;
+    if (code == MHD_CONNECTION_NOTIFY_STARTED)
+        note_header(state, c, clock_s());
+    else
+        forget(state, c);
+}
+
+/* The library's timeout begins again with every byte, so a header byte by byte would hold a connection for hours. The
+ * library closes what was shut down. The lock is held. */
+static void drop_slow(Server *s)
+{
+    const double now_s = clock_s();
+    for (int i = 0; i < s->guests; i++) {
+        Guest *g = &s->guest[i];
+        if (g->fd == 0 || g->since_s == 0 || now_s < g->since_s + HEAD_S) continue;
+        (void)shutdown(g->fd, SHUT_RDWR);
+        g->since_s = 0;
+    }
 }
 
 /* ---- jobs ---- */
@@ -185,6 +247,7 @@ static enum MHD_Result answer(void *state, struct MHD_Connection *c, const char 
     enum MHD_Result sent = MHD_NO;
     (void)version;
     if (job == NULL) {
+        note_header(s, c, 0);
         if (refuse_early(s, c, url, method, &sent)) return sent;
         return strcmp(method, "GET") == 0 ? send_models(s, c) : begin_job(s, c, request);
     }
@@ -206,7 +269,8 @@ static void end_job(void *state, struct MHD_Connection *c, void **request,
 {
     Server *s = state;
     Job *job = *request;
-    (void)c, (void)code;
+    (void)code;
+    note_header(s, c, clock_s()); /* of the next request of this connection */
     if (job == NULL) return;
     *request = NULL;
     Arena arena = job->arena;
@@ -223,6 +287,7 @@ Job *server_take(Server *s, double seconds)
 {
     const struct timespec until = clock_after(seconds);
     pthread_mutex_lock(&s->lock);
+    drop_slow(s);
     while (s->first == NULL && seconds > 0 &&
            pthread_cond_timedwait(&s->arrived, &s->lock, &until) != ETIMEDOUT) {}
     Job *job = s->first;
@@ -290,13 +355,16 @@ Status server_open(Server **out, const ServerOptions *o, Arena *a)
     pthread_mutex_init(&s->lock, NULL);
     clock_cond_init(&s->arrived);
     say_where(s, fd);
-    Status done = arena_init(&s->arena, "server text", MEM_HOST, TEXT_BYTES);
+    s->guests = (int)o->waiting + OTHER_CONNECTIONS;
+    Status done = ARENA_ZEROED(a, s->guests, &s->guest);
+    if (done == OK) done = arena_init(&s->arena, "server text", MEM_HOST, TEXT_BYTES);
     if (done == OK) done = text_init(&s->text, &s->arena);
     const HttpUse use = { .setting = "--port",
                           .answer = answer,
                           .completed = end_job,
+                          .connects = on_connection,
                           .state = s,
-                          .connections = (unsigned)o->waiting + OTHER_CONNECTIONS,
+                          .connections = (unsigned)s->guests,
                           .idle_s = IDLE_S };
     if (done == OK) done = http_start(&s->http, fd, &use, &s->daemon);
     *out = s;

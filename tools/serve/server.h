@@ -10,7 +10,8 @@
  *   413 the body is too large             429 too many requests wait
  *   503 the server ends
  *
- * A connection that sends nothing for ten seconds is closed, and so is one whose body takes more than a minute.
+ * A connection that sends or reads nothing for ten seconds is closed. So is one whose header takes more than fifteen
+ * seconds, or whose body takes more than a minute.
  */
 #ifndef SERVE_SERVER_H
 #define SERVE_SERVER_H

@@ -58,7 +58,10 @@ static Status take_temp(OutFolder *f)
             "%s is in the way, and this program did not make it: remove it, or give another "
             "folder than %s",
             f->temp, f->path);
-    TRY(file_lock(mark, &lock, &held, &holder));
+    Status locked = file_lock(mark, &lock, &held, &holder);
+    if (locked != OK && made)
+        (void)rmdir(f->temp); /* without a mark it would be in the way for ever */
+    TRY(locked);
     if (!held)
         return FAIL(ERR_ARG,
                     "%s is being written by process %ld: wait for it, or give another folder",

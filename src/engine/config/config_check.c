@@ -436,6 +436,20 @@ static Status check_context(const Config *c)
                 mean);
 }
 
+/* Nobody would miss a curve that a run never draws. */
+static Status check_choices(const Config *c)
+{
+    if (c->eval_choices[0] == '\0') return OK;
+    if (c->train_eval_every == 0)
+        return FAIL(ERR_ARG,
+                    "eval.choices %s is asked in evaluations, and train.eval_every is 0: "
+                    "set the steps between them",
+                    c->eval_choices);
+    if (c->data_tokenizer[0] != '\0') return OK;
+    return FAIL(ERR_ARG, "eval.choices %s is text: set data.tokenizer to the tokenizer of the data",
+                c->eval_choices);
+}
+
 /* Runs after all settings are known, once for each configuration. What depends on the number of
  * ranks is checked later, when that is known (config_check_ops, mesh_shape). */
 Status config_check(const Config *c)
@@ -464,6 +478,7 @@ Status config_check(const Config *c)
     TRY(check_f16(c));
     TRY(check_device(c));
     TRY(check_peer(c));
+    TRY(check_choices(c));
     return check_optimizer(c);
 }
 

@@ -26,6 +26,7 @@ Status http_open(const char *what, const char *advice, Http *out)
         { "MHD_lookup_connection_value", .offset = offsetof(Http, value) },
         { "MHD_suspend_connection", .offset = offsetof(Http, suspend) },
         { "MHD_resume_connection", .offset = offsetof(Http, resume) },
+        { "MHD_get_connection_info", .offset = offsetof(Http, info) },
         { "MHD_get_version", .offset = offsetof(Http, version) },
     };
     const Library library = { .file = "libmicrohttpd.so.12",
@@ -83,7 +84,7 @@ Status http_start(const Http *h, int fd, const HttpUse *use, struct MHD_Daemon *
                     NULL, NULL, use->answer, use->state, MHD_OPTION_LISTEN_SOCKET, fd,
                     MHD_OPTION_CONNECTION_LIMIT, use->connections, MHD_OPTION_CONNECTION_TIMEOUT,
                     use->idle_s, MHD_OPTION_NOTIFY_COMPLETED, use->completed, use->state,
-                    MHD_OPTION_END);
+                    MHD_OPTION_NOTIFY_CONNECTION, use->connects, use->state, MHD_OPTION_END);
     pthread_sigmask(SIG_SETMASK, &before, NULL);
     if (*out != NULL) return OK;
     (void)close(fd);

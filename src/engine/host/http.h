@@ -18,6 +18,7 @@ typedef struct Http {
     __typeof__(&MHD_lookup_connection_value) value;
     __typeof__(&MHD_suspend_connection) suspend;
     __typeof__(&MHD_resume_connection) resume;
+    __typeof__(&MHD_get_connection_info) info;
     __typeof__(&MHD_get_version) version;
 } Http;
 
@@ -34,7 +35,8 @@ typedef struct HttpUse {
     const char *setting; /* for the error */
     MHD_AccessHandlerCallback answer;
     MHD_RequestCompletedCallback completed; /* NULL: none */
-    void *state;                            /* of both */
+    MHD_NotifyConnectionCallback connects;  /* begins and ends of connections; NULL: none */
+    void *state;                            /* of all three */
     unsigned connections, idle_s; /* how many at once; when one that sends nothing is closed */
 } HttpUse;
 

@@ -18,8 +18,9 @@ typedef struct Evaluator {
     EvalSum *sums;              /* (ranks, CONFIG_SOURCES_MAX) */
     /* By source and held-out document (loader_held_document), where eval_documents asked for it. */
     EvalSum *document[CONFIG_SOURCES_MAX];
-    Progress *bar;   /* NULL: none is shown */
-    Heartbeat *beat; /* NULL: none */
+    struct Questions *questions; /* of eval.choices (eval_choices.h); NULL: none */
+    Progress *bar;               /* NULL: none is shown */
+    Heartbeat *beat;             /* NULL: none */
 } Evaluator;
 
 /* token_bytes NULL: there are no bits a byte. It must outlive the Evaluator. */

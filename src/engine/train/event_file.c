@@ -5,12 +5,17 @@
 #include "engine/base/clock.h"
 
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 #include <time.h>
 #include <unistd.h>
 
 enum { VARINT, EIGHT_BYTES, LENGTH, FOUR_BYTES = 5 };
 enum { HEADER_BYTES = 12, FIELDS_BYTES = 64, VALUE_BYTES = 32, BUFFER_BYTES = 64 << 10 };
+enum {
+    WIDE_BYTES = 5,
+    SETTING_BYTES = 256
+}; /* of a length before it is known; besides the text of a setting */
 
 /* CRC-32C (Castagnoli), reflected, masked as records want it: a checksum of bytes that hold their own
  * checksum would be weak. */
@@ -48,6 +53,21 @@ static uint8_t *put_bytes(uint8_t *at, int field, const void *data, size_t n)
     at = put_varint(put_field(at, field, LENGTH), n);
     memcpy(at, data, n);
     return at + n;
+}
+
+/* A message whose length is not known yet. close_message gets what this returned. */
+static uint8_t *open_message(uint8_t *at, int field)
+{
+    return put_field(at, field, LENGTH) + WIDE_BYTES;
+}
+
+/* A varint may be longer than it must be. */
+static uint8_t *close_message(uint8_t *from, uint8_t *at)
+{
+    for (int i = 0; i < WIDE_BYTES; i++)
+        from[i - WIDE_BYTES] =
+            (uint8_t)(((size_t)(at - from) >> 7 * i & 0x7F) | (i < WIDE_BYTES - 1 ? 0x80 : 0));
+    return at;
 }
 
 /* The length of a tag: NAME, or NAME/KEY_LABEL. */
@@ -90,14 +110,103 @@ static Status write_event(EventFile *f, int64_t step, int field, const void *dat
     return file_write(&f->file, f->event, (size_t)(at - f->event));
 }
 
-Status event_file_open(EventFile *f, const char *run_dir, const SeriesTable *t, Arena *a)
+/* ---- the configuration ---- */
+
+/* A tensor of one string for the plugin of texts. A page shows it as Markdown, so the YAML stands between fences. */
+static uint8_t *put_yaml(uint8_t *at, const Text *yaml)
+{
+    static const char tag[] = "configuration/text_summary", fence[] = "```\n";
+    static const uint8_t plugin[] = {
+        9 << 3 | LENGTH, 8, 1 << 3 | LENGTH, 6, 1 << 3 | LENGTH, 4, 't', 'e', 'x', 't'
+    };
+    static const uint8_t one_string[] = { 1 << 3 | VARINT, 7, 2 << 3 | LENGTH, 4,
+                                          2 << 3 | LENGTH, 2, 1 << 3 | VARINT, 1 };
+    uint8_t *value = open_message(at, 1);
+    at = put_bytes(value, 1, tag, sizeof tag - 1);
+    at = (uint8_t *)memcpy(at, plugin, sizeof plugin) + sizeof plugin;
+    uint8_t *tensor = open_message(at, 8);
+    at = (uint8_t *)memcpy(tensor, one_string, sizeof one_string) + sizeof one_string;
+    uint8_t *text = open_message(at, 8);
+    at = (uint8_t *)memcpy(text, fence, sizeof fence - 1) + sizeof fence - 1;
+    at = (uint8_t *)memcpy(at, yaml->data, yaml->used) + yaml->used;
+    at = (uint8_t *)memcpy(at, fence, sizeof fence - 1) + sizeof fence - 1;
+    return close_message(value, close_message(tensor, close_message(text, at)));
+}
+
+/* An entry of SessionStartInfo's map: a name, and a number, a bool or a text. `printed` is the value as YAML. */
+static uint8_t *put_setting(uint8_t *at, const ConfigRow *row, const Config *c, const char *printed)
+{
+    uint8_t *entry = open_message(at, 1);
+    uint8_t *value = open_message(put_bytes(entry, 1, row->name, strlen(row->name)), 2);
+    if (row->type == CONFIG_TEXT)
+        printed = *(const char *const *)(const void *)((const char *)c + row->offset);
+    if (row->type == CONFIG_INT || row->type == CONFIG_REAL) {
+        const double number = strtod(printed, NULL);
+        uint64_t bits;
+        memcpy(&bits, &number, sizeof bits);
+        at = put_little(put_field(value, 2, EIGHT_BYTES), bits, 8);
+    } else if (row->type == CONFIG_BOOL) {
+        at = put_varint(put_field(value, 4, VARINT), *printed == 't');
+    } else {
+        at = put_bytes(value, 3, printed, strlen(printed));
+    }
+    return close_message(entry, close_message(value, at));
+}
+
+/* The settings that most people choose, and others that have not their defaults, for the plugin of hyperparameters: as
+ * the start of a session, which lies in the plugin's content. */
+static Status put_settings(uint8_t **at, const Config *c, const ConfigChange *changed, int n,
+                           Text *text)
+{
+    static const char tag[] = "_hparams_/session_start_info", plugin[] = "hparams";
+    uint8_t *value = open_message(*at, 1);
+    uint8_t *metadata = open_message(put_bytes(value, 1, tag, sizeof tag - 1), 9);
+    uint8_t *data = open_message(metadata, 1);
+    uint8_t *content = open_message(put_bytes(data, 1, plugin, sizeof plugin - 1), 2);
+    uint8_t *info = open_message(content, 3), *to = info;
+    for (const ConfigRow *row = config_rows; row < config_rows + config_row_count; row++) {
+        text->used = 0;
+        TRY(config_print_value(row, c, text));
+        const bool differs = n > 0 && changed->row == row;
+        if (differs) changed++, n--;
+        if (row->level == CONFIG_PLAN || (row->level == CONFIG_EXPERT && !differs)) continue;
+        to = put_setting(to, row, c, text->data);
+    }
+    to = close_message(data, close_message(content, close_message(info, to)));
+    *at = close_message(value, close_message(metadata, to));
+    return OK;
+}
+
+/* Made once, for the first event. No text of a setting is longer than the YAML. */
+static Status make_about(EventFile *f, const Config *c, Arena *a)
+{
+    Text yaml = { 0 }, text = { 0 };
+    Config plain;
+    const ConfigChange *changed = NULL;
+    int n = 0;
+    TRY(config_default(&plain, a));
+    TRY(config_changes(&plain, c, a, &changed, &n));
+    TRY(text_init(&yaml, a));
+    TRY(config_print(c, &yaml));
+    TRY(ARENA_NEW(a, 2 * (int64_t)yaml.used + (1 + config_row_count) * SETTING_BYTES, &f->about));
+    TRY(text_init(&text, a));
+    uint8_t *at = put_yaml(f->about, &yaml);
+    TRY(put_settings(&at, c, changed, n, &text));
+    f->about_bytes = (size_t)(at - f->about);
+    return OK;
+}
+
+Status event_file_open(EventFile *f, const char *run_dir, const Config *c, const SeriesTable *t,
+                       Arena *a)
 {
     char host[256] = "", name[FILE_PATH_MAX], path[FILE_PATH_MAX];
     void *buffer = NULL;
     size_t bytes = 0;
     for (int i = 0; i < t->n; i++) bytes += tag_bytes(&t->all[i]) + VALUE_BYTES;
     TRY(ARENA_NEW(a, bytes, &f->summary));
-    TRY(ARENA_NEW(a, bytes + FIELDS_BYTES, &f->event));
+    TRY(make_about(f, c, a));
+    const size_t most = bytes > f->about_bytes ? bytes : f->about_bytes;
+    TRY(ARENA_NEW(a, most + FIELDS_BYTES, &f->event));
     TRY(arena_alloc(a, BUFFER_BYTES, &buffer));
     (void)gethostname(host, sizeof host - 1);
     (void)snprintf(name, sizeof name, "events.out.tfevents.%010lld.%s.%ld", (long long)time(NULL),
@@ -113,6 +222,7 @@ Status event_file_put(EventFile *f, int64_t step, const SeriesTable *t)
     static const uint8_t start[] = { 1 << 3 | VARINT, 1 }; /* SessionLog: status 1 is START */
     uint8_t *at = f->summary;
     if (!f->begun) TRY(write_event(f, step, 7, start, sizeof start));
+    if (!f->begun) TRY(write_event(f, step, 5, f->about, f->about_bytes));
     f->begun = true;
     for (int i = 0; i < t->n; i++) {
         if (t->all[i].fresh) at = put_value(at, &t->all[i]);

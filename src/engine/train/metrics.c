@@ -77,7 +77,7 @@ Status metrics_watch(Metrics *m, const char *run_dir, LivePage *page)
     if (c->run_http > 0)
         log_info("the run can be watched at http://127.0.0.1:%" PRId64 "/", c->run_http);
     if (!c->run_tensorboard) return OK;
-    return event_file_open(&m->events, run_dir, &m->series, &m->watch_arena);
+    return event_file_open(&m->events, run_dir, c, &m->series, &m->watch_arena);
 }
 
 void metrics_close(Metrics *m)
@@ -481,13 +481,24 @@ const char *eval_text(const EvalSum *s, const char *between, char out[EVAL_TEXT_
 static Status watch_eval(Metrics *m, const EvalMetrics *v, const EvalSum *all)
 {
     SeriesTable *t = &m->series;
-    series_set(t, FIGURE_EVAL_LOSS, 0, eval_loss(all));
+    if (all->targets > 0) series_set(t, FIGURE_EVAL_LOSS, 0, eval_loss(all));
     if (all->bytes > 0) series_set(t, FIGURE_EVAL_BITS, 0, eval_bits_per_byte(all));
     for (int d = 0; d < v->n_domains; d++) {
         if (v->domain[d].targets > 0)
             series_set(t, FIGURE_SOURCE_EVAL_LOSS, d, eval_loss(&v->domain[d]));
     }
+    for (Measure by = BY_SUM; by < MEASURES && v->answers.questions > 0; by++)
+        series_set(t, (Figure)(FIGURE_CHOICES_ACC + by), 0, answers_share(&v->answers, by));
     return watch_put(m, v->step);
+}
+
+static Status put_answers(Text *t, const Answers *a)
+{
+    if (a->questions == 0) return OK;
+    TRY(text_printf(t, ",\"choices\":%" PRId64, a->questions));
+    for (Measure by = BY_SUM; by < MEASURES; by++)
+        TRY(text_json(t, ",%s:%g", figure_rows[FIGURE_CHOICES_ACC + by].key, answers_share(a, by)));
+    return OK;
 }
 
 /* Domains without targets have losses of NaN, which JSON writes as null (text_json). */
@@ -508,7 +519,8 @@ Status metrics_eval(Metrics *m, const EvalMetrics *v)
                       s->targets, s->bytes));
     }
     TRY(text_append(t, "}", 1));
-    TRY(put_load_by_domain(m, (Load){ .eval = v->load }));
+    if (v->load != NULL) TRY(put_load_by_domain(m, (Load){ .eval = v->load }));
+    TRY(put_answers(t, &v->answers));
     TRY(end_line(m));
     return watch_eval(m, v, &all);
 }

@@ -12,6 +12,7 @@
 #include "engine/train/alert.h"
 #include "engine/train/event_file.h"
 #include "engine/train/live.h"
+#include "engine/train/questions.h"
 #include "engine/train/ranks.h"
 
 /* An open metrics.jsonl. Engine and loader must outlive it. */
@@ -60,7 +61,8 @@ typedef struct EvalMetrics {
     int64_t step;
     int n_domains;
     EvalSum domain[CONFIG_SOURCES_MAX];
-    const int64_t *load; /* (MoE layers, domains, E) over the held-out text */
+    const int64_t *load; /* (MoE layers, domains, E) over the held-out text; NULL: there is none */
+    Answers answers;     /* to eval.choices; questions 0: none were asked */
 } EvalMetrics;
 
 /* Opens RUN/metrics.jsonl for appending. A half line of a killed run is ended first. */

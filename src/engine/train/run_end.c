@@ -2,6 +2,7 @@
 #include "engine/base/log.h"
 #include "engine/step/agree.h"
 #include "engine/step/verify.h"
+#include "engine/train/eval_choices.h"
 #include "engine/train/run_parts.h"
 
 #include <inttypes.h>
@@ -129,21 +130,33 @@ static Status end_early(Trainer *t)
 
 const RunHook run_hook_early_end = { .after_step = end_early };
 
+static void log_evaluation(const EvalMetrics *v)
+{
+    char figures[EVAL_TEXT_BYTES];
+    const EvalSum all = eval_total(v);
+    if (all.targets > 0)
+        log_info("step %" PRId64 ": held-out %s", v->step, eval_text(&all, ", ", figures));
+    if (v->answers.questions > 0)
+        log_info("step %" PRId64 ": %" PRId64 " questions, acc %.4f, acc_norm %.4f", v->step,
+                 v->answers.questions, answers_share(&v->answers, BY_SUM),
+                 answers_share(&v->answers, BY_CHARACTER));
+}
+
 Status run_evaluate(Trainer *t)
 {
-    EvalMetrics v;
-    char figures[EVAL_TEXT_BYTES];
-    if (!t->holds_out) return OK;
+    EvalMetrics v = { .step = t->at.step };
+    const bool asks = t->evaluator.questions != NULL;
+    if (!t->holds_out && !asks) return OK;
     heartbeat_phase(&t->beat, HEARTBEAT_EVALUATING);
-    Status s =
-        eval_run(&t->evaluator, t->loader, t->config.own.train_eval_sequences, t->at.step, &v);
+    Status s = OK;
+    if (t->holds_out)
+        s = eval_run(&t->evaluator, t->loader, t->config.own.train_eval_sequences, t->at.step, &v);
     if (s == ERR_CHANGED) return save_before_failing(t, s);
     TRY(s);
+    if (asks) TRY(questions_ask(&t->evaluator, t->at.step, &v.answers));
     if (!t->is_rank0) return OK;
-    TRY(metrics_eval(&t->metrics, &v));
-    EvalSum all = eval_total(&v);
-    log_info("step %" PRId64 ": held-out %s", t->at.step, eval_text(&all, ", ", figures));
-    return OK;
+    log_evaluation(&v);
+    return metrics_eval(&t->metrics, &v);
 }
 
 static Status evaluate_if_due(Trainer *t)

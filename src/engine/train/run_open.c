@@ -10,6 +10,7 @@
 #include "engine/base/log.h"
 #include "engine/host/host_memory.h"
 #include "engine/step/agree.h"
+#include "engine/train/eval_choices.h"
 #include "engine/train/fits.h"
 #include "engine/train/run_parts.h"
 #include "kernels/core/libraries.h"
@@ -50,6 +51,7 @@ static Status check_settings(Trainer *t)
     int here = t->ranks.world == NULL ? 1 : comm_local_ranks(t->ranks.world);
     TRY(train_plan(c, run_mesh(&t->ranks), here, &t->plan));
     TRY(train_token_bytes(c, t->is_rank0, &t->arena, &t->token_bytes));
+    TRY(questions_load(c, &t->arena, &t->evaluator.questions));
     return train_check_gpu(c, &t->plan.shape, &t->plan.engine, &t->plan.gpu);
 }
 
@@ -73,7 +75,8 @@ static Status start_text(Trainer *t, Text *begin, Text *data)
         TRY(text_printf(data, "%s\n", sources->at[i].name));
         TRY(fingerprint_shard(sources->at[i].path, data, t->config.sums[i]));
     }
-    return OK;
+    if (t->evaluator.questions == NULL) return OK;
+    return text_printf(data, "%s: %s\n", t->evaluator.questions->file, t->evaluator.questions->sum);
 }
 
 /* Held out is a document of one source. The same document of another one would be trained on. */

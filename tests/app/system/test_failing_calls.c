@@ -143,7 +143,18 @@ static const Command commands[] = {
     MAKES("documents", "eval", "eval", "../made/run", "--documents", "documents"),
     MAKES("logits", "logits", "logits", "../made/run", "../made/tokens", "logits"),
     MAKES("hf", "convert-to-hf", "convert", "to-hf", "../made/run", "hf"),
-    MAKES("run", "convert-from-hf", "convert", "from-hf", "../made/hf", "run"),
+    { .name = "convert-from-hf",
+      .words = { "convert", "from-hf", "../made/hf", "run" },
+      .results = { "run" },
+      .marks = true },
+    { .name = "convert-from-dcp",
+      .words = { "convert", "from-dcp", "../made/dcp/alike", "run", "--config", "../tiny.yaml",
+                 "model.vocab=64", "model.hidden=24", "model.layers=2", "model.dense_layers=0",
+                 "attention.kind=gqa", "attention.heads=4", "attention.kv_heads=2",
+                 "attention.head_dim=6", "attention.qk_norm=rms", "moe.experts=3", "moe.shared=0",
+                 "moe.ffn=11" },
+      .results = { "run" },
+      .marks = true },
     MAKES("tokenizer.json", "data-tokenizer", "data", "tokenizer", "train", "--vocab", "300",
           "--out", "tokenizer.json", "../books.txt"),
     MAKES("parts.jsonl", "data-chat", "data", "chat", "--template", "../made/chat.jinja", "--out",
@@ -251,6 +262,7 @@ static void make_inputs(Lab *l)
     lab_write(l, lab_path(l, "made/tokens"), (int32_t[]){ 5, 6, 7 }, 12);
     Outcome o = SHELL(l, "made", made);
     CHECK_EXIT(o, 0);
+    lab_copy(l, "made", "tests/golden/dcp/megatron", "dcp");
 }
 
 /* ---- a run ---- */

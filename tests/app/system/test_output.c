@@ -17,6 +17,7 @@ static void make_inputs(Lab *lab)
     CHECK_OK(file_make_folders(lab_path(lab, "cell/")));
     if (file_exists(lab_path(lab, "cell/trace.json"))) return;
     lab_write_text(lab, lab_path(lab, "cell/trace.json"), TRACE);
+    lab_copy(lab, "cell", "tests/golden/dcp/megatron", "dcp");
     Outcome o = RUN(lab, "cell", "train", "../tiny.yaml", "train.steps=1");
     CHECK_EXIT(o, 0);
 }
@@ -38,6 +39,7 @@ static const char *const printing[] = {
     "trace report trace.json --out report%d",
     "bench trace trace.json --steps 1",
     "convert to-hf run hf%d",
+    "convert from-dcp dcp/alike dcp%d --config dcp/alike.yaml",
     "data inspect ../web",
     "data prepare --tokenizer ../tokenizer.json --out shard%d ../web.jsonl",
     "data batches ../tiny.yaml --steps 1 --out batches%d",

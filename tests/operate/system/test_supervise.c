@@ -131,6 +131,29 @@ static void what_the_run_refuses_is_not_tried_again(void **state)
     CHECK_INT(text_count(run_journal(lab, "other"), "\"kind\":\"start\""), 1);
 }
 
+/* One restart: the run has leave each time. */
+static void commands_of_a_file_run_where_supervise_allows_them(void **state)
+{
+    Lab *lab = *state;
+    size_t n = 0;
+    char text[8192];
+    (void)snprintf(text, sizeof text, "%s\ncheckpoint: {after: 'echo ran {folder}'}\n",
+                   lab_read(lab, lab_path(lab, "tiny.yaml"), &n));
+    lab_write_text(lab, lab_path(lab, "code.yaml"), text);
+    Outcome o = RUN(lab, "code", "supervise", "../code.yaml", "train.steps=5", "checkpoint.every=5",
+                    "--", "--ranks", "1");
+    CHECK_EXIT(o, 2);
+    CHECK_SAYS(o.err, "give --allow-commands if it may run");
+    o = disturbed(lab, "code",
+                  ARGS("supervise", "../code.yaml", "train.steps=60", "checkpoint.every=5",
+                       "--allow-commands", "--", "--ranks", "1"),
+                  SIGKILL, (const int[]){ 12 }, 1);
+    CHECK_EXIT(o, 0);
+    CHECK_INT(text_count(run_journal(lab, "code"), "\"end\":\"killed\""), 1);
+    CHECK_SAYS(lab_read(lab, lab_path(lab, "code/run/after.jsonl"), &n),
+               "\"said\":\"ran run/checkpoints/step-0000000060\"");
+}
+
 static void a_signal_to_stop_saves_and_ends_with_0(void **state)
 {
     Lab *lab = *state;
@@ -259,6 +282,7 @@ int main(void)
         LAB_TEST(the_same_failure_twice_ends_with_its_sentence),
         LAB_TEST(what_cannot_be_supervised_is_refused),
         LAB_TEST(what_the_run_refuses_is_not_tried_again),
+        LAB_TEST(commands_of_a_file_run_where_supervise_allows_them),
         LAB_TEST(a_signal_to_stop_saves_and_ends_with_0),
         LAB_TEST(a_run_that_stops_early_is_started_again),
         LAB_TEST(a_launcher_that_does_nothing_is_no_run_that_is_done),

@@ -2,9 +2,12 @@
  * and its end. */
 #include "harness/program.h"
 
+#include "engine/base/clock.h"
 #include "engine/base/json.h"
 
 #include <arpa/inet.h>
+#include <dirent.h>
+#include <errno.h>
 #include <math.h>
 #include <sys/socket.h>
 
@@ -303,6 +306,9 @@ static void bad_requests_are_refused_by_name(void **state)
         { COMPLETIONS, "{\"prompt\":[1],\"max_tokens\":\"5\"}", 400, "max_tokens must be" },
         { COMPLETIONS, "{\"prompt\":[1],\"logprobs\":21}", 400, "logprobs is 21" },
         { COMPLETIONS, "{\"prompt\":[1],\"n\":2}", 400, "n is 2" },
+        { COMPLETIONS, "{\"prompt\":[1],\"seed\":-1}", 400,
+          "seed is -1: it must be between 0 and" },
+        { COMPLETIONS, "{\"prompt\":[1],\"seed\":0.5}", 400, "seed is 0.5" },
         { COMPLETIONS, "{\"prompt\":[1],\"stream\":true}", 400, "stream is true" },
         { COMPLETIONS, "{\"prompt\":[1],\"suffix\":\"b\"}", 400, "suffix" },
         { COMPLETIONS, "{\"prompt\":[1],\"stop\":[\"\"]}", 400, "stop 0 is empty" },
@@ -368,6 +374,130 @@ static void what_cannot_wait_is_told_so(void **state)
         told += code == 429;
     }
     CHECK(told > 0 && told < 15);
+    stop(&s);
+}
+
+typedef struct Slow {
+    const char *sends;      /* a byte a second */
+    double least_s, most_s; /* when the server closes it */
+    int fd;
+    double ended_s;
+} Slow;
+
+/* Sends each client's next byte. A client whose connection is closed gets the time. */
+static void send_slowly(Slow *slow, int n, int second, double since_s)
+{
+    char byte;
+    for (int i = 0; i < n; i++) {
+        Slow *c = &slow[i];
+        if (c->ended_s > 0) continue;
+        if (recv(c->fd, &byte, 1, MSG_DONTWAIT) >= 0 || (errno != EAGAIN && errno != EINTR))
+            c->ended_s = clock_s() - since_s;
+        else if (second < (int)strlen(c->sends))
+            (void)send(c->fd, c->sends + second, 1, MSG_NOSIGNAL);
+    }
+}
+
+/* Whoever says nothing is closed after ten seconds, and a header that does not end after fifteen. Meanwhile others are
+ * answered at once. */
+static void slow_clients_are_closed_and_delay_nobody(void **state)
+{
+    Service s = SERVE(*state, "--name", "tiny");
+    Slow slow[] = { { "", 9, 14, 0, 0 },
+                    { "POST /v1/completions HTTP/1.1", 14, 19, 0, 0 },
+                    { "GET", 12, 17, 0, 0 },
+                    { "GET /v1/models HTTP/1.1\r\n", 14, 19, 0, 0 } };
+    enum { SLOW = sizeof slow / sizeof *slow };
+    const double since_s = clock_s();
+    for (int i = 0; i < SLOW; i++) slow[i].fd = reach(s.port);
+    for (int second = 0; second < 20; second++) {
+        const double asked_s = clock_s();
+        send_slowly(slow, SLOW, second, since_s);
+        written(&s, "{\"prompt\":[1],\"max_tokens\":1}", 0);
+        CHECK(clock_s() < asked_s + 5);
+        while (clock_s() < asked_s + 1) child_sleep();
+    }
+    for (int i = 0; i < SLOW; i++) {
+        if (!(slow[i].ended_s >= slow[i].least_s && slow[i].ended_s <= slow[i].most_s))
+            fail_msg("\"%s\" was closed after %g s", slow[i].sends, slow[i].ended_s);
+        close(slow[i].fd);
+    }
+    stop(&s);
+}
+
+static int open_files(pid_t pid)
+{
+    char path[64];
+    int n = 0;
+    snprintf(path, sizeof path, "/proc/%d/fd", (int)pid);
+    DIR *folder = opendir(path);
+    CHECK(folder != NULL);
+    while (readdir(folder) != NULL) n++;
+    closedir(folder);
+    return n;
+}
+
+/* The bytes that are left to be read, and what the header says of them. */
+static size_t drain(int fd, size_t *length)
+{
+    static char text[1 << 17];
+    size_t bytes = 0;
+    for (ssize_t got; (got = read(fd, text, sizeof text - 1)) > 0; bytes += (size_t)got) {
+        const char *name = bytes == 0 ? strstr(text, "Content-Length: ") : NULL;
+        if (name != NULL) (void)sscanf(name, "Content-Length: %zu", length);
+    }
+    close(fd);
+    return bytes;
+}
+
+/* Its answer is larger than what sockets buffer, so after ten seconds it is given up. */
+static void a_client_that_reads_nothing_delays_nobody(void **state)
+{
+    Service s = SERVE(*state, "--context", "4000");
+    const int before = open_files(s.child.pid);
+    int fd = reach(s.port);
+    size_t length = 0;
+    send_request(fd, COMPLETIONS,
+                 "{\"prompt\":[[1],[2],[3],[4],[5],[6],[7],[8],[9],[10],[11],[12],[13],[14],[15]],"
+                 "\"max_tokens\":800,\"temperature\":0,\"logprobs\":20}");
+    const double since_s = clock_s();
+    do {
+        const double asked_s = clock_s();
+        written(&s, "{\"prompt\":[1],\"max_tokens\":1}", 0);
+        CHECK(clock_s() < asked_s + 8);
+        usleep(200000);
+    } while (open_files(s.child.pid) > before && clock_s() < since_s + 60);
+    CHECK(clock_s() < since_s + 60);
+    const size_t bytes = drain(fd, &length);
+    CHECK(length > 5000000 && bytes < length);
+    stop(&s);
+}
+
+/* More connections than there may be: those that are kept out are not answered, and the others are. */
+static void too_many_connections_keep_others_out_only_for_a_while(void **state)
+{
+    Lab *lab = *state;
+    Service s = SERVE(lab, "--waiting", "1", "--places", "1");
+    int silent[100], code = 0, kept = 0;
+    for (int i = 0; i < 100; i++) silent[i] = reach(s.port);
+    int fd = reach(s.port);
+    if (fd >= 0) {
+        send_request(fd, "GET /v1/models", "");
+        read_answer(lab, fd, &code);
+    }
+    for (int i = 0; i < 100; i++) {
+        kept += silent[i] >= 0;
+        if (silent[i] >= 0) close(silent[i]);
+    }
+    CHECK(kept >= 65);
+    const double until_s = clock_s() + 10;
+    for (code = 0; code != 200 && clock_s() < until_s;) {
+        fd = reach(s.port);
+        if (fd < 0) continue;
+        send_request(fd, "GET /v1/models", "");
+        read_answer(lab, fd, &code);
+    }
+    CHECK_INT(code, 200);
     stop(&s);
 }
 
@@ -446,6 +576,9 @@ int main(void)
         LAB_TEST(bad_requests_are_refused_by_name),
         LAB_TEST(a_token_is_asked_for),
         LAB_TEST(what_cannot_wait_is_told_so),
+        LAB_TEST(slow_clients_are_closed_and_delay_nobody),
+        LAB_TEST(a_client_that_reads_nothing_delays_nobody),
+        LAB_TEST(too_many_connections_keep_others_out_only_for_a_while),
         LAB_TEST(a_signal_ends_it_without_losing_an_answer),
         LAB_TEST(a_port_in_use_is_refused),
         LAB_TEST(choices_are_scored_as_the_server_scores_them),

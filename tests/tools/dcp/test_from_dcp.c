@@ -283,6 +283,21 @@ static void moments_are_only_taken_by_adamw(void **state)
     compare_checkpoints(p, false, STEP);
 }
 
+/* Both have the model of `alike`, and one thing more. */
+static void what_megatron_has_more_is_named(void **state)
+{
+    Place *p = *state;
+    snprintf(p->yaml, sizeof p->yaml, "tests/golden/dcp/megatron/alike.yaml");
+    CHECK_OK(from_dcp(p, golden("megatron", "moments"), (ConvertFromDcp){ 0 }, NULL,
+                      "; moments are left out: the number of their updates is in Megatron-Core's "
+                      "common.pt"));
+    CHECK_OK(file_remove_tree(p->dcp));
+    CHECK_FAILS(from_dcp(p, golden("megatron", "mtp"), (ConvertFromDcp){ 0 }, NULL, ""),
+                ERR_UNSUPPORTED,
+                "mtp has mtp.layers.0.enorm.weight: modules of multi-token prediction of "
+                "Megatron-Core are not read");
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -291,6 +306,7 @@ int main(void)
         PLACE_TEST(logits_do_not_depend_on_how_columns_are_rotated),
         PLACE_TEST(what_does_not_fit_the_configuration_is_refused_by_its_key),
         PLACE_TEST(folders_of_megatron_hold_the_models_that_it_computed_with),
+        PLACE_TEST(what_megatron_has_more_is_named),
         PLACE_TEST(moments_are_only_taken_by_adamw),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -64,10 +64,15 @@ static void read_fields(const uint8_t *at, const uint8_t *end, int level, Scalar
         } else if (level == 0 && field == 7) {
             read_fields(at, at + bytes, 1, s, n); /* SessionLog */
         } else if (level == 2 && field == 1) {
+            s[*n].value = NAN;
             read_fields(at, at + bytes, 3, s, n); /* Value */
             CHECK(*n < SCALARS - 1);
-            s[*n + 1] = (Scalar){ .step = s[*n].step };
-            ++*n;
+            if (isnan(
+                    s[*n]
+                        .value)) /* the configuration: tests/engine/system/test_events.c reads it */
+                s[*n].tag[0] = '\0';
+            else
+                s[++*n] = (Scalar){ .step = s[*n - 1].step };
         } else if (level == 3 && field == 1) {
             CHECK(bytes < sizeof s->tag);
             memcpy(s[*n].tag, at, bytes);
@@ -163,7 +168,7 @@ static void tensorboard_reads_every_figure_of_a_step(void **state)
     CHECK_INT(s[1].session, 1); /* START, after the file's version */
     CHECK_INT(s[1].step, 7);
     static const char *const first[] = { "loss", "aux_loss", "lr", "grad_norm" };
-    for (int i = 0; i < 4; i++) CHECK_TEXT(s[2 + i].tag, first[i]);
+    for (int i = 0; i < 4; i++) CHECK_TEXT(s[3 + i].tag, first[i]); /* s[2]: the configuration */
     load_of(m.result.load, 1, &most, &even);
     const struct {
         const char *tag;
