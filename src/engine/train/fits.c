@@ -267,8 +267,7 @@ Status train_check_gpu(const Config *c, const EngineShape *shape, const EnginePl
                                engine_arena_names[i], text_bytes(arena, (double)plan->bytes[i]));
     }
     TRY(nearest_that_fits(c, shape, &m, hint));
-    return FAIL(ERR_ARG,
-                "GPU %d (%s) has %s, of which %s are in use; the plan needs %s in all (%s): %s",
+    return FAIL(ERR_ARG, "GPU %d (%s) has %s, %s of it in use; the plan needs %s in all (%s): %s",
                 (int)c->run_gpu, p->gpu.name, text_bytes(have, (double)p->gpu.total_bytes),
                 text_bytes(used, (double)p->context_bytes),
                 text_bytes(need, (double)p->total_bytes), list, hint);

@@ -42,7 +42,7 @@ static const struct {
       "foo is neither an input nor a definition; it has reserve workspace" },
     { LITE " --cluster mi355x:8 --stack primus,deeep=1", "did you mean deepep?" },
     { LITE " --cluster mi355x:8 --stack primus,deepep", "deepep is not NAME=NUMBER" },
-    { LITE " --cluster mi355x:8 --stack primus,deepep=nan", "a decimal number is wanted" },
+    { LITE " --cluster mi355x:8 --stack primus,deepep=nan", "a decimal number is expected" },
     { LITE " --cluster mi355x:8 --stack primus,deepep=1e999", "the value is not finite" },
     { LITE " --cluster mi355x:8 --stack primus,reserve=-1e13",
       "reserve is -1e+13, it must be at least 0" },
