@@ -48,8 +48,8 @@ static Status speed_chart(const Study *s, const StudyRow *const *row, int n, Tex
     }
     const SvgChart chart = { s->kind->title, s->kind->axis, "tokens/s/GPU",   series, curves, WIDTH,
                              HEIGHT,         .log_x = true, .from_zero = true };
-    TRY(text_printf(out, "<section><h2>Speed</h2><div class=\"wide full\">\n"));
-    TRY(svg_chart(out, &chart));
+    TRY(text_printf(out, "<section><h2>Speed</h2><div class=\"wide\">\n"));
+    TRY(part_broad(out, &chart, NULL));
     return text_printf(out, "</div></section>\n");
 }
 

@@ -343,7 +343,7 @@ static Status layouts_plot(const PlanPage *p, const Rows *rows, Text *out)
         "Memory over speed", "tokens/s/GPU",  "GiB",      series, 2, WIDTH, 360,
         .from_zero = true,   .guide = &guide, .guides = 1
     };
-    return svg_chart(out, &chart);
+    return part_broad(out, &chart, NULL);
 }
 
 static Status layout_row(Text *out, const Rows *rows, int i)
