@@ -113,6 +113,22 @@ static void check_deps_says_what_installs_them_here(void **state)
     }
 }
 
+/* gcc takes one file for one -o. */
+static void make_compilers_gives_gcc_one_file_at_a_time(void **state)
+{
+    Outcome o = shell(*state, "compilers",
+                      "mkdir -p bin\n"
+                      "cat >bin/gcc-one <<'END'\n#!/bin/sh\n"
+                      "case $1 in -dumpmachine) exec gcc -dumpmachine ;; esac\n"
+                      "n=0\nfor a; do case $a in *.c) n=$((n + 1)) ;; esac; done\n"
+                      "[ $n -eq 1 ] || exit 1\nEND\n"
+                      "chmod +x bin/gcc-one\n"
+                      "PATH=$PWD/bin:$PATH $ROOT/tools/check_compilers gcc-one gcc-none\n");
+    CHECK_EXIT(o, 0);
+    CHECK_SAYS(o.out, "ok     all files by gcc-one ");
+    CHECK_SAYS(o.out, "skip   all files by gcc-none: it is not installed\n1 passed, 0 failed, 1 ");
+}
+
 static void libraries_of_a_prefix_are_taken(void **state)
 {
     Lab *lab = *state;
@@ -243,6 +259,7 @@ int main(void)
         LAB_TEST(make_prints_a_short_line_the_command_or_nothing),
         LAB_TEST(a_missing_library_is_named_before_anything_is_compiled),
         LAB_TEST(check_deps_says_what_installs_them_here),
+        LAB_TEST(make_compilers_gives_gcc_one_file_at_a_time),
         LAB_TEST(libraries_of_a_prefix_are_taken),
         LAB_TEST(the_system_is_what_os_release_says),
         LAB_TEST(every_system_names_every_library),
