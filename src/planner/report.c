@@ -410,7 +410,7 @@ Status plan_report_text(const PlanReport *r, Text *out)
     TRY(plan_report_basis(q, r->whole, out));
     if (r->search != NULL) TRY(print_search(r, out));
     if (r->search != NULL && r->search->n_best == 0) return OK;
-    TRY((r->whole ? print_layout : print_below_rows)(r, out));
+    TRY((r->whole || r->search == NULL ? print_layout : print_below_rows)(r, out));
     if (r->tokens > 0) TRY(print_goodput(r, out));
     if (r->formula == NULL) return OK;
     const PlanFormula *f = r->formula;

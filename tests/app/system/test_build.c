@@ -61,6 +61,8 @@ static void a_missing_library_is_named_before_anything_is_compiled(void **state)
                       ONE LESS "$MAKE BUILD=$b CC=less-gcc $object 2>&1 || echo \"code $?\"\n"
                                "find b -name '*.o'\n"
                                "$MAKE CC=less-gcc check-deps 2>&1 || echo \"code $?\"\n"
+                               "printf '#!/bin/sh\\nexit 1\\n' >bin/old-gcc\nchmod +x bin/old-gcc\n"
+                               "CC=old-gcc $ROOT/tools/packages check 2>&1 || echo \"code $?\"\n"
                                "$MAKE CC=no-such-gcc check-deps 2>&1 || echo \"code $?\"\n");
     CHECK_EXIT(o, 0);
     CHECK_SAYS(o.out, "check-deps: yaml-0.1 is missing, with its header yaml.h\n"
@@ -71,6 +73,7 @@ static void a_missing_library_is_named_before_anything_is_compiled(void **state)
     CHECK_SAYS(o.out, "conda install -c conda-forge c-compiler ");
     CHECK_SAYS(o.out, "make PREFIX_LIBS=$CONDA_PREFIX\n");
     CHECK_SAYS(o.out, "check-deps: there is no compiler no-such-gcc: ");
+    CHECK_SAYS(o.out, "check-deps: old-gcc is too old: it takes gcc 12 or later, or clang, ");
     if (strstr(o.out, ".c.o\n") != NULL || strstr(o.out, "pcre2 ") == NULL) fail_msg("%s", o.out);
 }
 
@@ -85,7 +88,7 @@ static void check_deps_says_what_installs_them_here(void **state)
           "libc6-dev libyaml-dev libpcre2-dev libutf8proc-dev libxxhash-dev libhwloc-dev "
           "libmicrohttpd-dev zlib1g-dev libzstd-dev libreadline8\n" },
         { "ID=debian\\nVERSION_ID=13\\n", " zlib1g-dev libzstd-dev libreadline8t64\n" },
-        { "ID=ubuntu\\nVERSION_ID=22.04\\n", " zlib1g-dev libzstd-dev libreadline8\n" },
+        { "ID=ubuntu\\nVERSION_ID=22.04\\n", " -y gcc-12 make " },
         { "ID=ubuntu\\nVERSION_ID=24.04\\n", " zlib1g-dev libzstd-dev libreadline8t64\n" },
         { "ID=fedora\\nVERSION_ID=42\\n",
           "check-deps: as root: dnf install -y gcc make pkgconf-pkg-config glibc-devel diffutils "
