@@ -119,7 +119,7 @@ static Status print_memory(const TrainPlan *p, int ranks, Text *out)
     HostMemory there;
     host_memory("/proc", "/sys/fs/cgroup", &there);
     bool known = there.available_bytes != UINT64_MAX;
-    const NeedRow host[] = { { "total", p->total_bytes, "beside the empty program" },
+    const NeedRow host[] = { { "total", p->total_bytes, "without the program itself" },
                              { "available", there.available_bytes, known ? there.limit : NULL } };
     return print_rows(out, host, 2);
 }

@@ -75,7 +75,8 @@ Status bench_runner_counter(BenchRunner *r, Arena *scratch, Exec *out)
 Status bench_machine(const Config *c, char out[GPU_NAME_MAX])
 {
     GpuInfo gpu = { .name = "" };
-    (void)snprintf(gpu.name, sizeof gpu.name, "%d threads", train_threads(c));
+    const int threads = train_threads(c);
+    (void)snprintf(gpu.name, sizeof gpu.name, "%d thread%s", threads, threads == 1 ? "" : "s");
     if (engine_wants_gpu(c)) TRY(gpu_info((int)c->run_gpu, &gpu));
     memcpy(out, gpu.name, sizeof gpu.name);
     return OK;

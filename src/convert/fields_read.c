@@ -219,7 +219,7 @@ static Status read_first(const Reading *r, const Field *f)
         first = first && at->type == JSON_NUMBER && at->number == n++;
     if (first) return assign_number(r, f, f->setting, n);
     return FAIL(ERR_UNSUPPORTED,
-                "%s: %s must list the first layers in order: a layer without experts behind one "
+                "%s: %s must list the first layers in order: a layer without experts after one "
                 "with experts is not supported",
                 r->path, f->key);
 }
@@ -467,9 +467,8 @@ static Status find_text(const char *path, const Json *json, const Json **out)
     if (!json_is(json, JSON_OBJECT)) return FAIL(ERR_FORMAT, "%s is not a JSON object", path);
     for (int i = 0; i < family_count && *out == text && type != NULL; i++) {
         if (strcmp(type, families[i].type) == 0)
-            return FAIL(ERR_FORMAT,
-                        "%s: text_config stands in the file of a %s model, which has none", path,
-                        type);
+            return FAIL(ERR_FORMAT, "%s: text_config is in the file of a %s model, which has none",
+                        path, type);
     }
     return OK;
 }

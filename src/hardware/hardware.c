@@ -208,7 +208,7 @@ static Status check_curve(const Hardware *h, const HardwareCurve *c, const char 
     double peak = hardware_peak(h, dtype) / 1e12;
     for (int i = 0; i < c->n; i++) {
         if (i > 0 && c->at[i].size <= c->at[i - 1].size)
-            return FAIL(ERR_ARG, "%s: sizes of %s.%s must rise, %g stands behind %g", h->name,
+            return FAIL(ERR_ARG, "%s: sizes of %s.%s must rise, %g comes after %g", h->name,
                         section, name, c->at[i].size, c->at[i - 1].size);
         if (c->at[i].tflops <= peak) continue;
         if (peak <= 0)
@@ -229,7 +229,7 @@ static Status check_tiers(const Hardware *h)
                         "%s: a tier of scale_out.tiers lets through a share of %g, at most 1",
                         h->name, t->at[i].share);
         if (i > 0 && t->at[i].gpus <= t->at[i - 1].gpus)
-            return FAIL(ERR_ARG, "%s: GPUs of scale_out.tiers must rise, %g stands behind %g",
+            return FAIL(ERR_ARG, "%s: GPUs of scale_out.tiers must rise, %g comes after %g",
                         h->name, t->at[i].gpus, t->at[i - 1].gpus);
     }
     return OK;
@@ -246,7 +246,7 @@ static Status check_crowd(const Hardware *h)
             continue;
         }
         return FAIL(ERR_ARG,
-                    "%s: scale_out.crowd has %g domains with a share of %g behind %g with %g; "
+                    "%s: scale_out.crowd has %g domains with a share of %g after %g with %g; "
                     "domains must rise from 2 and shares fall from 1",
                     h->name, p.size, p.tflops, before.size, before.tflops);
     }

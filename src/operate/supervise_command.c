@@ -49,7 +49,7 @@ static Status run_supervise(void *state, int n, char **arguments, Arena *a, Text
         return FAIL(
             ERR_ARG,
             "supervise: it starts ranks itself, and %d are started already%s: write mpirun or "
-            "srun behind --, not before supervise, or let torchrun or Kubernetes start and "
+            "srun after --, not before supervise, or let torchrun or Kubernetes start and "
             "restart switchyard train --resume=auto",
             comm_launched(), comm_launched_how());
     TRY(config_load_as(&c, a, CONFIG_RUN, arguments[0], (const char *const *)(arguments + 1),

@@ -191,11 +191,10 @@ static Status kind_of(const char *word, LaunchKind *out)
         if (strcmp(name, mpi[i]) == 0) return *out = LAUNCH_MPIRUN, OK;
     if (strcmp(name, "srun") == 0) return *out = LAUNCH_SRUN, OK;
     if (text_starts(word, "--ranks")) return *out = LAUNCH_RANKS, OK;
-    return FAIL(
-        ERR_ARG,
-        "supervise: %.80s behind -- is no launcher: write --ranks N, or mpirun or srun with "
-        "its options; the command itself is not written there",
-        word);
+    return FAIL(ERR_ARG,
+                "supervise: %.80s after -- is no launcher: write --ranks N, or mpirun or srun with "
+                "its options; the command itself is not written there",
+                word);
 }
 
 /* mpirun takes a rank for each slot, srun the same number of ranks on each node. */
@@ -225,7 +224,7 @@ Status launch_read(const char *const *words, int n, const char *spare, Arena *a,
     Counts c = { 0 };
     *out = (Launch){ 0 };
     if (n == 0)
-        return FAIL(ERR_ARG, "supervise: there is nothing behind --: write --ranks N, or mpirun or "
+        return FAIL(ERR_ARG, "supervise: there is nothing after --: write --ranks N, or mpirun or "
                              "srun with its options");
     TRY(kind_of(words[0], &out->kind));
     TRY(ARENA_NEW(a, LAUNCH_HOSTS_MAX, &out->host));
@@ -234,12 +233,12 @@ Status launch_read(const char *const *words, int n, const char *spare, Arena *a,
         const LaunchOption *o = option_of(out->kind, words[i], &value);
         TRY(process_word(&out->words, words[i]));
         if (o == NULL && out->kind == LAUNCH_RANKS)
-            return FAIL(ERR_ARG, "supervise: %.80s behind --ranks N: nothing else stands there",
+            return FAIL(ERR_ARG, "supervise: %.80s after --ranks N: nothing else belongs there",
                         words[i]);
         if (o == NULL) TRY(process_word(&out->rest, words[i]));
         if (o == NULL) continue;
         if (value == NULL && i + 1 == n)
-            return FAIL(ERR_ARG, "supervise: %s behind -- lacks its value", words[i]);
+            return FAIL(ERR_ARG, "supervise: %s after -- lacks its value", words[i]);
         if (value == NULL) TRY(process_word(&out->words, value = words[++i]));
         TRY(take(out, o, value, &c, a));
     }

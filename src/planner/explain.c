@@ -196,7 +196,7 @@ static Status explain_shards(Explained *x, const ParamShards *s)
                     (long long)s->expert, s->zero, (long long)key->micro_batch,
                     parts ? tokens : rows));
     if (parts)
-        TRY(text_printf(x->out, ", of which %lld x %lld are this rank's rows of the stream",
+        TRY(text_printf(x->out, "; %lld x %lld of them are this rank's rows of the stream",
                         (long long)key->micro_batch, rows));
     return text_printf(x->out, "\n");
 }
@@ -259,7 +259,7 @@ static Status print_layer(const Explained *x, const LayerPrice *l, bool all)
         if (all || !computes) TRY(print_op(x, &l->op[k]));
     }
     if (!all || more_s < 1e-9) return OK;
-    return text_printf(x->out, "    bytes of the stack's own layers beside ours = %.4f ms\n",
+    return text_printf(x->out, "    bytes of the stack's own layers more than ours = %.4f ms\n",
                        1e3 * more_s);
 }
 
@@ -273,7 +273,7 @@ static Status print_part(const Explained *x, PlanPart part, double layers_s)
     TRY(text_printf(x->out, "  %s %.3f s = all layers %.4f ms x %g micro-batches / %g ranks",
                     plan_part_words[part], price->part_s[part], 1e3 * layers_s, micros, pp));
     if (fabs(more_s) > 1e-7)
-        TRY(text_printf(x->out, more_s < 0 ? " - %.4f s beside compute" : " + %.4f s %s",
+        TRY(text_printf(x->out, more_s < 0 ? " - %.4f s overlapped with compute" : " + %.4f s %s",
                         fabs(more_s), what));
     return text_printf(x->out, "\n");
 }
@@ -369,10 +369,10 @@ static Status explain_gradients(Explained *x)
     for (int i = 0; i < t.calls; i++) TRY(print_call(x, &t.call[i]));
     const double added = t.replicate + t.twins, shown_s = price_gradients_s(&t);
     TRY(text_printf(x->out,
-                    "  reduced %.4f ms - %.4f ms behind backward, at least 0 = %.4f ms x %g\n"
-                    "  added up %.4f ms - %.4f ms behind the rest of it = %.4f ms x 1\n"
-                    "  gathered %.4f ms - %.4f ms behind passes = %.4f ms x %g\n"
-                    "  passes beside them take %.4f ms longer\n",
+                    "  reduced %.4f ms - %.4f ms hidden by backward, at least 0 = %.4f ms x %g\n"
+                    "  added up %.4f ms - %.4f ms hidden by the rest of it = %.4f ms x 1\n"
+                    "  gathered %.4f ms - %.4f ms hidden by passes = %.4f ms x %g\n"
+                    "  passes at the same time take %.4f ms longer\n",
                     1e3 * t.reduce, 1e3 * t.behind_backward, 1e3 * t.shown_reduce, t.reductions,
                     1e3 * added, 1e3 * (added - t.shown_replicate), 1e3 * t.shown_replicate,
                     1e3 * t.gather, 1e3 * (t.gather - t.shown_gather), 1e3 * t.shown_gather,
@@ -412,12 +412,12 @@ static Status explain_comm(Explained *x)
         TRY(text_printf(
             x->out,
             "  a collective holds %d of %g multiprocessors, a transfer between stages %d: "
-            "what computes beside them takes %.3f s longer\n",
+            "what computes at the same time takes %.3f s longer\n",
             COMM_BLOCKS, h->gpu_multiprocessors, COMM_FEW_BLOCKS,
             x->r->price->part_s[PLAN_SLOWED]));
     if (h->contention_blocks > 0)
         TRY(text_printf(x->out,
-                        "  beside %g: products x %.3f, grouped x %.3f, attention x %.3f, memory x "
+                        "  next to %g: products x %.3f, grouped x %.3f, attention x %.3f, memory x "
                         "%.3f (%s)\n",
                         h->contention_blocks, h->contention_gemm, h->contention_grouped,
                         h->contention_attention, h->contention_memory, h->contention_source));

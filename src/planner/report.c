@@ -182,10 +182,11 @@ static Status print_search(const PlanReport *r, Text *out)
                            plan_layout_text(layout, &s->nearest.layout, &s->nearest.price),
                            (s->nearest.price.peak_bytes - plan_room_bytes(r->request)) / PLAN_GIB);
     TRY(print_rows(out, "best", 1, s->best, s->n_best));
+    if (!r->whole) return OK;
     return print_rows(out, "front of memory and time", s->n_best + 1, s->front, s->n_front);
 }
 
-Status plan_report_basis(const PlanRequest *q, Text *out)
+static Status print_rates(const PlanRequest *q, Text *out)
 {
     HardwareRates rates[HARDWARE_SECTIONS_MAX];
     const int n = hardware_bases(q->hardware, rates);
@@ -199,7 +200,12 @@ Status plan_report_basis(const PlanRequest *q, Text *out)
         }
         if (*between == ',') before = "; ";
     }
-    TRY(text_printf(out, " (gpu.measured: %s)\n", q->hardware->gpu_measured ? "true" : "false"));
+    return text_printf(out, " (gpu.measured: %s)\n", q->hardware->gpu_measured ? "true" : "false");
+}
+
+Status plan_report_basis(const PlanRequest *q, bool rates, Text *out)
+{
+    if (rates) TRY(print_rates(q, out));
     if (plan_attends_slower(q))
         TRY(text_printf(out, "note        attention runs by attention.kernel=mma, made for all of "
                              "NVIDIA's GPUs and measured on an H200 alone\n"));
@@ -211,8 +217,7 @@ Status plan_report_basis(const PlanRequest *q, Text *out)
         q->stack->name, q->hardware->gpu_vendor);
 }
 
-static Status print_interval(const char *stack, const PlanPrice *p, const PlanInterval *v,
-                             Text *out)
+static Status print_interval(const PlanPrice *p, const PlanInterval *v, Text *out)
 {
     const char *before = "; by rates and constants of";
     TRY(text_printf(
@@ -224,12 +229,18 @@ static Status print_interval(const char *stack, const PlanPrice *p, const PlanIn
         TRY(text_printf(out, "%s %s %.0f %%", before, interval_names[i], 100 * v->by[i]));
         before = ",";
     }
-    TRY(text_printf(out, "\n"));
+    return text_printf(out, "\n");
+}
+
+/* What the interval is wide for: options that nobody gave, links that nobody measured. */
+static Status print_assumed(const PlanReport *r, Text *out)
+{
+    const PlanInterval *v = &r->interval;
     const SheetGiven *o = &v->option;
     if (o->name != NULL && fabs(v->option_step - 1) >= 0.02)
         TRY(text_printf(out,
                         "note        options assumed: with --stack %s,%s=%g a step takes %.2f x\n",
-                        stack, o->name, o->value, v->option_step));
+                        r->stack, o->name, o->value, v->option_step));
     if (!v->assumed || v->by[INTERVAL_LINKS] < 0.005) return OK;
     return text_printf(out,
                        "note        links assumed: %g to %g of the sheet's network, because "
@@ -330,24 +341,12 @@ Status plan_report_notes(const PlanReport *r, Text *out)
     return print_planned_only(r, out);
 }
 
-/* Order of the page: the question, the search, the layout, memory, time, speed. A search without a
- * result ends after its own lines. */
-Status plan_report_text(const PlanReport *r, Text *out)
+/* The layout, its memory, time and speed. */
+static Status print_layout(const PlanReport *r, Text *out)
 {
-    const PlanRequest *q = r->request;
-    const Config *c = q->config;
+    const Config *c = r->request->config;
     const PlanPrice *p = r->price;
     char layout[PLAN_LAYOUT_BYTES], precision[PRECISION_BYTES];
-    TRY(text_printf(out,
-                    "training    %s, %" PRId64 " x %" PRId64 " tokens a step, on %" PRId64
-                    " x %s, stack %s\n",
-                    c->model_name, c->train_batch, c->data_sequence, q->gpus,
-                    q->hardware->gpu_title, r->stack));
-    if (c->moe_forced_balance)
-        TRY(text_printf(out, "benchmark   moe.forced_balance: positions choose experts\n"));
-    TRY(plan_report_basis(q, out));
-    if (r->search != NULL) TRY(print_search(r, out));
-    if (r->search != NULL && r->search->n_best == 0) return OK;
     const PlanLayout *l = r->layout;
     int64_t micros = c->train_batch / l->dp / l->micro_batch;
     TRY(text_printf(out,
@@ -360,7 +359,7 @@ Status plan_report_text(const PlanReport *r, Text *out)
                    p->worst_rank);
     TRY(print_parts(out, title, plan_kind_names, p->memory, PLAN_KINDS, p->peak_bytes, PLAN_GIB));
     TRY(text_printf(out, "  %-12s %10.3f GiB of %.1f: %s (plan.margin %g)\n", "all",
-                    p->peak_bytes / PLAN_GIB, q->hardware->memory_gib, plan_fit_word(p),
+                    p->peak_bytes / PLAN_GIB, r->request->hardware->memory_gib, plan_fit_word(p),
                     c->plan_margin));
     TRY(print_room(p, c->plan_imbalance, out));
     TRY(print_parts(out, "time        of a step", plan_part_words, p->part_s, PLAN_PARTS, p->step_s,
@@ -371,16 +370,47 @@ Status plan_report_text(const PlanReport *r, Text *out)
                     "speed       %.1f tokens/s/GPU in %s, %.1f %% of the bf16 peak (MFU)\n",
                     "all", p->step_s, 100 * p->bubble, p->tokens_per_s_per_gpu,
                     precision_text(precision, p), 100 * p->mfu));
-    TRY(print_interval(r->stack, p, &r->interval, out));
+    TRY(print_interval(p, &r->interval, out));
+    TRY(print_assumed(r, out));
     if (r->unbalanced > 0)
         TRY(text_printf(
             out,
             "balance     %.1f tokens/s/GPU if the busiest rank has %g times the rows of "
             "this plan (plan.imbalance %g)\n",
             r->unbalanced, PLAN_UNBALANCED, c->plan_imbalance));
-    if (r->slope_s != 0)
-        TRY(text_printf(out, "slope       %.3f ms of a step and %.3f GiB of a GPU for a layer %s\n",
-                        1e3 * r->slope_s, r->slope_bytes / PLAN_GIB, r->slope_of));
+    if (r->slope_s == 0) return OK;
+    return text_printf(out, "slope       %.3f ms of a step and %.3f GiB of a GPU for a layer %s\n",
+                       1e3 * r->slope_s, r->slope_bytes / PLAN_GIB, r->slope_of);
+}
+
+/* What a reader of a search's rows must know of the first, and where the rest is. */
+static Status print_below_rows(const PlanReport *r, Text *out)
+{
+    TRY(plan_report_notes(r, out));
+    TRY(print_assumed(r, out));
+    return text_printf(out,
+                       "more        --all: memory and time of row 1, and the front of memory and "
+                       "time (%d rows)\n",
+                       r->search->n_front);
+}
+
+/* Order of the page: the question, the search, the layout, memory, time, speed. A search prints its best rows, and
+ * the rest with --all; without a result it ends after its own lines. */
+Status plan_report_text(const PlanReport *r, Text *out)
+{
+    const PlanRequest *q = r->request;
+    const Config *c = q->config;
+    TRY(text_printf(out,
+                    "training    %s, %" PRId64 " x %" PRId64 " tokens a step, on %" PRId64
+                    " x %s, stack %s\n",
+                    c->model_name, c->train_batch, c->data_sequence, q->gpus,
+                    q->hardware->gpu_title, r->stack));
+    if (c->moe_forced_balance)
+        TRY(text_printf(out, "benchmark   moe.forced_balance: positions choose experts\n"));
+    TRY(plan_report_basis(q, r->whole, out));
+    if (r->search != NULL) TRY(print_search(r, out));
+    if (r->search != NULL && r->search->n_best == 0) return OK;
+    TRY((r->whole || r->search == NULL ? print_layout : print_below_rows)(r, out));
     if (r->tokens > 0) TRY(print_goodput(r, out));
     if (r->formula == NULL) return OK;
     const PlanFormula *f = r->formula;

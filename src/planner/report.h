@@ -19,6 +19,7 @@ typedef struct PlanReport {
     const PlanFormula *formula; /* NULL: not requested */
     const char *formula_name;
     const SearchResult *search;  /* NULL: there was no search */
+    bool whole;                  /* not the best rows of a search alone */
     int64_t asked;               /* GPUs of the question, if the report is for fewer; else 0 */
     SearchBatch batch;           /* the batch that the GPUs could use */
     PlanInterval interval;       /* of the layout */
@@ -40,9 +41,9 @@ typedef struct PlanScale {
     Goodput goodput; /* of --tokens; full_s 0: not asked */
 } PlanScale;
 
-/* Two lines for people: which rates of the GPU are measured, published or assumed; and, on GPUs where the stack
- * never ran, that it did not. */
-Status plan_report_basis(const PlanRequest *q, Text *out);
+/* Lines for people: with `rates`, which rates of the GPU are measured, published or assumed; and, on GPUs where the
+ * stack never ran, that it did not. */
+Status plan_report_basis(const PlanRequest *q, bool rates, Text *out);
 /* A line for each thing that a reader of the layout's figures must know. Lines of a report begin with a word and
  * spaces, PLAN_LINE_WORD characters in all. */
 enum { PLAN_LINE_WORD = 12 };

@@ -7,8 +7,8 @@
 
 typedef struct TcpJob {
     int ranks, port;
-    bool
-        is_pod; /* each rank is started as in a pod of PyTorchJob, without LOCAL_RANK and LOCAL_WORLD_SIZE */
+    bool is_pod;       /* as in a pod of PyTorchJob: without LOCAL_RANK and LOCAL_WORLD_SIZE */
+    bool in_one_place; /* all have LOCAL_RANK 0 */
     Child rank[TCP_RANKS];
     Outcome end[TCP_RANKS];
 } TcpJob;
@@ -29,7 +29,7 @@ static inline void job_start_rank(Lab *lab, TcpJob *job, int rank, const Launch 
     if (job->port == 0) job->port = tcp_free_port();
     job_set("RANK", rank);
     job_set("WORLD_SIZE", job->ranks);
-    if (!job->is_pod) job_set("LOCAL_RANK", rank);
+    if (!job->is_pod) job_set("LOCAL_RANK", job->in_one_place ? 0 : rank);
     if (!job->is_pod) job_set("LOCAL_WORLD_SIZE", job->ranks);
     job_set("MASTER_PORT", job->port);
     CHECK(setenv("MASTER_ADDR", "localhost", 1) == 0);

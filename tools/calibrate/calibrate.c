@@ -220,7 +220,7 @@ Status calibrate(const char *name, const char *bench, Arena *a, Hardware *h)
     if (c.contended > 0) set_contention(&c, contention, h);
     if (c.rows + c.contended > 0) return check_result(name, h, a);
     return FAIL(ERR_FORMAT,
-                "%s: no op of `switchyard bench ops` or `bench contention` on a GPU stands there",
+                "%s: no op of `switchyard bench ops` or `bench contention` on a GPU is there",
                 name);
 }
 
@@ -268,7 +268,7 @@ static Status read_exchange(const char *text, Exchange *e)
     return FAIL(ERR_ARG,
                 "--exchange %.80s: write 2 GPUs or more, bytes (B to GiB) and a time (us, ms, s), "
                 "as in \"16 GPUs, 64 MiB, 3.1 ms\", or the GPUs and a line of alltoall_perf, whose "
-                "rates are those of so many",
+                "rates are those of that many GPUs",
                 text);
 }
 

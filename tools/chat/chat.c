@@ -275,7 +275,7 @@ static Status special_token(Walk *w, const char *name, const char *value, Value 
 {
     if (w->live && value == NULL)
         return FAIL(ERR_FORMAT,
-                    "%s asks for %s, which no tokenizer_config.json beside the tokenizer tells",
+                    "%s asks for %s, which no tokenizer_config.json next to the tokenizer has",
                     w->t->name, name);
     *out = text_value(value == NULL ? "" : value);
     return OK;
@@ -672,7 +672,7 @@ static Status find_answer(const ChatTemplate *t, const ChatMessage *m, int i, co
     if (begins && first < end) return OK;
     return FAIL(ERR_FORMAT,
                 "%s does not tell where message %d, an answer, begins: what it writes of the "
-                "messages before it, with add_generation_prompt, does not go on with the answer",
+                "messages before it, with add_generation_prompt, does not continue with the answer",
                 t->name, i + 1);
 }
 

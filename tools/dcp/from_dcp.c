@@ -102,7 +102,7 @@ static Status check_tensor(const FromDcp *f, const FamilyTensor *want, const Dcp
         same = same && (t->dim[i] == want->dim[i] || (longer && t->dim[i] > want->dim[i]));
     }
     if (same && want->rank > 0 && t->dim[0] > want->dim[0])
-        log_info("%s: %s has %" PRId64 " rows; those behind the vocabulary of %" PRId64
+        log_info("%s: %s has %" PRId64 " rows; those after the vocabulary of %" PRId64
                  " are left out",
                  f->o->folder, t->name, t->dim[0], want->dim[0]);
     if (same && t->type != NULL && t->type->dtype >= 0) return OK;

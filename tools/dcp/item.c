@@ -167,7 +167,7 @@ static Status find_entry(const Item *item, const char *name, size_t *at, size_t 
     const uint8_t *local = item->data + e.local;
     const uint64_t head = LOCAL_BYTES + number(local + 26, 2) + number(local + 28, 2);
     if (head > n - e.local || e.bytes > n - e.local - head)
-        return wrong(item, "has an entry that ends behind the archive");
+        return wrong(item, "has an entry that ends after the archive");
     *at = e.local + head;
     *bytes = e.bytes;
     return OK;

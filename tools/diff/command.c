@@ -87,7 +87,7 @@ static Status say_left_out(const Events *e, const Tree *t, Text *out)
         { "elements are not JSON and were left out", n->malformed },
         { "events lack a time or a name and were left out", n->incomplete },
         { "calls outlive their caller", t->dropped },
-        { "device events have no launch in the trace and are in no tree", t->unlinked },
+        { "device events have no matching launch event and are in no tree", t->unlinked },
     };
     TRY(text_printf(out, "%s: %lld events\n", e->path, (long long)e->n));
     for (size_t i = 0; i < sizeof row / sizeof *row; i++) {
@@ -97,7 +97,9 @@ static Status say_left_out(const Events *e, const Tree *t, Text *out)
     if (report_need_work(e) != OK)
         TRY(text_printf(out, "  it has no device events: only its calls and their times on the "
                              "host are compared\n"));
-    return n->truncated ? text_printf(out, "  the file ends early: this is what was whole\n") : OK;
+    return n->truncated
+               ? text_printf(out, "  the file ends early: this covers its complete events\n")
+               : OK;
 }
 
 /* The order matters: both trees before the matching, the matching before its tables. */
@@ -154,7 +156,7 @@ static Status run_diff(void *state, int n, char **path, Arena *a, Text *out)
     arena_free(&x.scratch);
     TRY(trace_out_end(&c->out, s));
     if (!cut[0] && !cut[1]) return OK;
-    return FAIL(ERR_PARTIAL, "%s ends early%s: the comparison is of what was whole",
+    return FAIL(ERR_PARTIAL, "%s ends early%s: it compares the complete events",
                 path[cut[0] ? 0 : 1], cut[0] && cut[1] ? ", and so does the other" : "");
 }
 

@@ -69,7 +69,7 @@ static Status read_deltas(Parquet *p, int64_t most)
     uint64_t last = (uint64_t)thrift_zigzag(&t);
     const bool fits = parts > 0 && block > 0 && block <= 1 << 20 && block % parts == 0 &&
                       block / parts % 8 == 0 && n >= 0 && n <= most;
-    if (t.bad || !fits) return parquet_damaged(p, "packed numbers are not as many as it says");
+    if (t.bad || !fits) return parquet_damaged(p, "packed numbers are more or fewer than it says");
     const int64_t each = block / parts;
     arena_release(&p->number_arena, (ArenaMark){ 0 });
     TRY(ARENA_NEW(&p->number_arena, n + 1, &p->number));

@@ -71,7 +71,7 @@ static Status write_lists(ReplayCall *c, const char *path, Events *e, Arena *a, 
         TRY(text_printf(out, "%lld launches by calls without recorded arguments are left out\n",
                         (long long)r.other));
     if (e->counts.truncated)
-        return FAIL(ERR_PARTIAL, "%s ends early: the lists are of what was whole", path);
+        return FAIL(ERR_PARTIAL, "%s ends early: the lists cover the complete events", path);
     return OK;
 }
 

@@ -375,7 +375,7 @@ static const char *why_not(const OpArg *arg, int n, const char *schema)
         const bool tensor = is_tensor(a->type);
         (void)next_param(&schema, &p);
         if (strcmp(a->type, "TensorList") == 0)
-            return "a list of tensors, of which the trace has no sizes or types";
+            return "a list of tensors whose sizes or types are not in the trace";
         if (tensor && type_of(a->type) == NULL)
             return "a tensor of a type that the replayer does not know";
         if (tensor && a->dims[0] != '[') return "a tensor without sizes";

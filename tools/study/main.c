@@ -31,9 +31,6 @@ static Status check_options(const StudyCall *c)
             return FAIL(ERR_ARG, "plan: --study %s has no %s: that is an option of --study scale",
                         c->name, only[i].name);
     }
-    if (c->json && c->csv) return FAIL(ERR_ARG, "plan: --json and --csv exclude each other");
-    if (c->cluster != NULL && c->hardware != NULL)
-        return FAIL(ERR_ARG, "plan: --cluster and --hardware exclude each other");
     if (c->html == NULL || text_ends(c->html, ".html")) return OK;
     return FAIL(ERR_ARG, "plan: --html %.200s: a study is a page: its name ends in .html", c->html);
 }
@@ -114,8 +111,12 @@ Status beside_run(int argc, char **argv)
         { "--csv", OPTION_FLAG, &c.csv, .help = "print one CSV line per row" },
         { "--html", OPTION_TEXT, &c.html, "FILE", .help = "draw the study as a page (.html)" },
     };
+    static const OptionPair pairs[] = { { "--json", OPTION_APART, "--csv" },
+                                        { "--cluster", OPTION_APART, "--hardware" },
+                                        { NULL, OPTION_APART, NULL } };
     const Command command = {
         .name = "switchyard plan",
+        .pairs = pairs,
         .arguments = "CONFIG --study NAME [section.key=value ...]",
         .what = "Compare layouts that differ in one thing, a row each: micro-batches, ranks of "
                 "experts (ep), numbers of GPUs (scale), recomputed modules, precision of products, "

@@ -48,8 +48,8 @@ static Status speed_chart(const Study *s, const StudyRow *const *row, int n, Tex
     }
     const SvgChart chart = { s->kind->title, s->kind->axis, "tokens/s/GPU",   series, curves, WIDTH,
                              HEIGHT,         .log_x = true, .from_zero = true };
-    TRY(text_printf(out, "<section><h2>Speed</h2><div class=\"wide full\">\n"));
-    TRY(svg_chart(out, &chart));
+    TRY(text_printf(out, "<section><h2>Speed</h2><div class=\"wide\">\n"));
+    TRY(part_broad(out, &chart, NULL));
     return text_printf(out, "</div></section>\n");
 }
 
@@ -144,7 +144,7 @@ static Status page_body(const Study *s, const char *says, Text *out)
     const int n = legal_rows(s, row);
     Text basis;
     TRY(text_init(&basis, s->a));
-    TRY(plan_report_basis(&s->base, &basis));
+    TRY(plan_report_basis(&s->base, true, &basis));
     (void)snprintf(title, sizeof title, "%.60s on %s x %.60s: %s", s->base.config->model_name,
                    text_thousands(gpus, s->base.gpus), s->base.hardware->gpu_title, s->kind->title);
     TRY(page_begin(out, title));

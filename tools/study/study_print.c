@@ -35,7 +35,7 @@ static Status print_question(const Study *s, Text *out)
     TRY(text_printf(out, "training    %s, %s x %" PRId64 " tokens a step, on %s x %s, stack %s\n",
                     c->model_name, text_thousands(batch, c->train_batch), c->data_sequence,
                     text_thousands(gpus, q->gpus), q->hardware->gpu_title, s->stack));
-    TRY(plan_report_basis(q, out));
+    TRY(plan_report_basis(q, true, out));
     return text_printf(out, "study       %s\n", s->kind->name);
 }
 

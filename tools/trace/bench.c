@@ -123,5 +123,6 @@ Status bench_trace(const char *path, const BenchTrace *o, Arena *a, Text *out)
     if (!o->json)
         TRY(text_printf(out, "%llu bytes of text, %lld events\n", (unsigned long long)t.bytes,
                         (long long)t.events));
-    return t.cut ? FAIL(ERR_PARTIAL, "%s ends early: the times are of what was whole", path) : OK;
+    return t.cut ? FAIL(ERR_PARTIAL, "%s ends early: the times cover the complete events", path)
+                 : OK;
 }

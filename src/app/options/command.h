@@ -53,6 +53,13 @@ typedef struct Option {
     double min, max; /* INT, REAL, INTS: both ends included; equal: no limit */
 } Option;
 
+/* An option, and those that it excludes, or all of which it needs: "--json|--csv". */
+typedef struct OptionPair {
+    const char *name;
+    enum { OPTION_APART, OPTION_NEEDS } how;
+    const char *others;
+} OptionPair;
+
 /* A row of a command that has subcommands ("data prepare"). argv[1] chooses the row by its name. */
 typedef struct Subcommand {
     const char *name, *what;
@@ -66,6 +73,7 @@ typedef struct Command {
     const char *example;   /* complete lines; NULL: none */
     const Option *options;
     int n_options;
+    const OptionPair *pairs;            /* the last has no name; NULL: none */
     int min_positional, max_positional; /* max -1: any number */
     const Subcommand *below;            /* a command below this one ("plan calibrate"), or NULL */
 } Command;

@@ -239,6 +239,21 @@ static Status check_required(const Command *c, const bool *seen, int n_positiona
     return OK;
 }
 
+static Status check_pairs(const Command *c, const bool *seen)
+{
+    for (const OptionPair *p = c->pairs; p != NULL && p->name != NULL; p++) {
+        const bool needs = p->how == OPTION_NEEDS,
+                   asked = seen[find_option(c, p->name) - c->options];
+        for (int i = 0; asked && i < c->n_options; i++) {
+            const char *other = c->options[i].name;
+            if (text_word_index(p->others, other) >= 0 && seen[i] != needs)
+                return FAIL(ERR_ARG, needs ? "%s: %s needs %s" : "%s: %s and %s exclude each other",
+                            c->name, p->name, other);
+        }
+    }
+    return OK;
+}
+
 /* ---- help ---- */
 
 enum { HELP_INDENT = 31, HELP_COLUMNS = 100 };
@@ -363,6 +378,7 @@ Status options_parse(const Command *c, int argc, char **argv, int *n_positional,
         argv[++n] = argv[i];
     }
     TRY(check_required(c, seen, n));
+    TRY(check_pairs(c, seen));
     *n_positional = n;
     return OK;
 }

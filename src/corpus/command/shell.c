@@ -59,7 +59,7 @@ Status shell_fill(const char *command, const char *folder, Text *out)
                     command);
     if (folder[strspn(folder, SAFE)] != '\0')
         return FAIL(ERR_ARG,
-                    "%s cannot stand in a command as {folder}: name it with letters, digits and %s",
+                    "%s cannot be in a command as {folder}: name it with letters, digits and %s",
                     folder, SAFE + 62);
     for (const char *next; (next = strstr(at, PLACE)) != NULL; at = next + sizeof PLACE - 1)
         TRY(text_printf(out, "%.*s%s", (int)(next - at), at, folder));

@@ -142,7 +142,7 @@ static Status pass_over(Blocks *b, BlockPlace place, Text *room)
     return FAIL(
         ERR_CHANGED,
         "%s now prints other data in its first %lld bytes than before the interruption: delete "
-        "the .journal, and all begins anew",
+        "the .journal to begin from the start",
         b->input.path, (long long)place.bytes);
 }
 

@@ -64,7 +64,7 @@ static Status start_rows(Input *in, const InputHow *how)
     if (how->field == NULL)
         return FAIL(
             ERR_FORMAT,
-            "%s is Parquet, of which only columns are read: write its lines with `switchyard "
+            "%s is Parquet, and only columns of it are read: write its lines with `switchyard "
             "data parquet --field NAME %s >%s.jsonl` (--field may be repeated)",
             in->path, in->path, in->path);
     TRY(ARENA_ZEROED(&in->arena, 1, &in->shell));

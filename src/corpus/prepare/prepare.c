@@ -91,7 +91,7 @@ static Status resume_writer(Preparer *p)
     prepare_journaled(p);
     p->state.stats.resumed_bytes = j->stats.text_bytes;
     char done[32];
-    log_info("%s.journal: an earlier run has written %s of text, this one goes on from there",
+    log_info("%s.journal: an earlier run has written %s of text, this one continues there",
              p->config->out, text_bytes(done, (double)j->stats.text_bytes));
     return OK;
 }
@@ -119,7 +119,8 @@ static Status open_writer(Preparer *p)
     if (s == OK || s == ERR_MEMORY) return s;
     char why[512];
     status_sentence(why, sizeof why);
-    log_warn("the journal of an earlier run is of no use, all begins anew: %s", why);
+    log_warn("the journal of an earlier run cannot be used, this one begins from the start: %s",
+             why);
     status_clear();
     shard_writer_close(&p->writer);
     dedup_close(&p->dedup, false);

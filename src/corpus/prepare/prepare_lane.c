@@ -195,7 +195,7 @@ void prepare_journaled(Preparer *p)
 {
     p->journaled = true;
     p->journaled_at = p->state.stats.text_bytes;
-    p->bar.left = "the same command goes on from here";
+    p->bar.left = "the same command continues from here";
 }
 
 static Status write_journal(Preparer *p)

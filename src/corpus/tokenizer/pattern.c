@@ -377,7 +377,7 @@ static Status read_assertion(PatternReader *r, const PatternFlags *f, size_t fro
 static Status read_escape(PatternReader *r, const PatternFlags *f, Piece *p)
 {
     size_t from = r->at++;
-    if (r->at >= r->n) return pattern_refuse(r, r->n, "a \\ has nothing behind it");
+    if (r->at >= r->n) return pattern_refuse(r, r->n, "a \\ has nothing after it");
     char c = r->text[r->at];
     CharSet set;
     bool is = false;

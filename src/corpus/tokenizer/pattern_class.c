@@ -248,7 +248,7 @@ static Status read_end(PatternReader *r, const PatternFlags *f, CharSet *set, ui
         return OK;
     }
     r->at++;
-    if (r->at >= r->n) return pattern_refuse(r, r->n, "a \\ has nothing behind it");
+    if (r->at >= r->n) return pattern_refuse(r, r->n, "a \\ has nothing after it");
     TRY(pattern_class_escape(r, f, from, true, set, is));
     return *is ? OK : pattern_character_escape(r, from, true, c);
 }
@@ -298,7 +298,7 @@ static Status read_part(PatternReader *r, const PatternFlags *f, int depth, bool
         TRY(read_end(r, f, &part, &low, &is));
     }
     if (is && begins_range(r))
-        return pattern_refuse(r, r->at, "is a - behind a set; write \\- for the sign");
+        return pattern_refuse(r, r->at, "is a - after a set; write \\- for the sign");
     high = low;
     if (!is && begins_range(r)) {
         r->at++;
@@ -306,7 +306,7 @@ static Status read_part(PatternReader *r, const PatternFlags *f, int depth, bool
             return pattern_refuse(r, from, "is a range that ends with a class; write \\[");
         TRY(read_end(r, f, &part, &high, &is));
         if (is || high < low)
-            return pattern_refuse(r, from, "is a range whose end is no character behind its start");
+            return pattern_refuse(r, from, "is a range whose end does not come after its start");
     }
     return is ? charset_combine(r->scratch, *set, part, CHARSET_OR, set)
               : add_range(r->scratch, low, high, set);

@@ -246,7 +246,7 @@ static Status read_pre_tokenizer(const Reader *r, const Json *item, bool alone, 
         return add_regex(r, get_flag(item, "individual_digits", false) ? "\\p{N}" : "\\p{N}+");
     return FAIL(ERR_UNSUPPORTED,
                 "%s: pre_tokenizer of type \"%.*s\" is not supported here: Split and Digits are, "
-                "ByteLevel at the end, and Metaspace by itself",
+                "ByteLevel at the end, and Metaspace alone",
                 r->name, SHOWN, type);
 }
 

@@ -73,7 +73,7 @@ static Status verify_file(const char *folder, const char *file, const ManifestEn
         TRY(manifest_read_entry(NULL, folder, &entry[i], &(ParamPiece){ .in = entry[i].piece },
                                 scratch));
     }
-    return named ? OK : FAIL(ERR_FORMAT, "%s/%s is not in the manifest beside it", folder, file);
+    return named ? OK : FAIL(ERR_FORMAT, "%s/%s is not in its manifest", folder, file);
 }
 
 /* Entries come file by file. */

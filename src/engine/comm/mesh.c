@@ -280,7 +280,7 @@ Status mesh_print(const MeshShape *s, Text *out)
         { "tp", tp, 1, "each matrix, and the rows of the stream" },
         { "ep", s->ep, 1, "the experts of a layer, within shard x cp x tp" },
     };
-    TRY(text_printf(out, "%-10s %5s %7s  %s\n", "axis", "size", "stride", "its ranks share out"));
+    TRY(text_printf(out, "%-10s %5s %7s  %s\n", "axis", "size", "stride", "what its ranks divide"));
     for (size_t i = 0; i < sizeof row / sizeof *row; i++) {
         TRY(text_printf(out, "%-10s %5d %7d  %s\n", row[i].name, row[i].size, row[i].stride,
                         row[i].shares));

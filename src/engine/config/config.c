@@ -104,8 +104,9 @@ Status config_row_find(const char *place, const char *name, const char *value, b
     for (int i = 0; i < ROW_COUNT; i++) {
         if (strcmp(config_rows[i].name, name) != 0) continue;
         if (run && config_rows[i].level == CONFIG_PLAN)
-            return FAIL(ERR_ARG, "%s: %s is an argument of `switchyard plan`, not of a training",
-                        place, name);
+            return FAIL(ERR_ARG,
+                        "%s: %s is an argument of `switchyard plan`, not of a training run", place,
+                        name);
         *out = &config_rows[i];
         return OK;
     }

@@ -315,7 +315,7 @@ static Status check_optimizer(const Config *c)
         if (slow[i].value <= most) continue;
         return FAIL(ERR_ARG,
                     "optimizer.%s %.15g is more than %.15g, the most for optimizer.moments=bf16: a "
-                    "bf16 %s cannot change by less than 1/512 of itself and would stand still; set "
+                    "bf16 %s cannot change by less than 1/512 of itself and would not change; set "
                     "optimizer.%s=0.95 or optimizer.moments=f32",
                     slow[i].name, slow[i].value, most, slow[i].what, slow[i].name);
     }

@@ -173,12 +173,12 @@ Status config_key_text(ConfigDoc *d, const yaml_node_t *map, const yaml_node_pai
     const yaml_node_t *key = config_node(d, pair->key);
     config_place(place, d, key->start_mark);
     if (key->type != YAML_SCALAR_NODE || config_scalar_text(key) == NULL)
-        return FAIL(ERR_ARG, "%s: a name of a setting is wanted here", place);
+        return FAIL(ERR_ARG, "%s: a name of a setting is expected here", place);
     const char *text = config_scalar_text(key);
     for (const yaml_node_pair_t *p = map->data.mapping.pairs.start; p < pair; p++) {
         const yaml_node_t *earlier = config_node(d, p->key);
         if (strcmp((const char *)earlier->data.scalar.value, text) == 0)
-            return FAIL(ERR_ARG, "%s: %.*s stands here a second time, first in line %zu", place,
+            return FAIL(ERR_ARG, "%s: %.*s is here a second time, first in line %zu", place,
                         CONFIG_SHOWN_CHARS, text, earlier->start_mark.line + 1);
     }
     *out = text;

@@ -45,7 +45,7 @@ RowCapacity capacity_least(const Config *c, int64_t ep)
 const char *capacity_rows_text(const RowCapacity *capacity, char out[64])
 {
     (void)snprintf(out, 64, "%g times the mean", capacity->rows);
-    return capacity->rows > 0 ? out : "all that can come to it";
+    return capacity->rows > 0 ? out : "the worst case";
 }
 
 bool capacity_same(const RowCapacity *a, const RowCapacity *b)

@@ -49,7 +49,7 @@ typedef struct Shortage {
 Status capacity_grow(const Config *c, const RowCapacity *now, Shortage of, CapacityFits *fits,
                      void *self, RowCapacity *out);
 
-/* The capacity for rows that are not kept: "all that can come to it", or a multiple of the mean. */
+/* The capacity for rows that are not kept: "the worst case", or a multiple of the mean. */
 const char *capacity_rows_text(const RowCapacity *capacity, char out[64]);
 
 /* Are all four numbers equal? Then no new plan is needed. */

@@ -47,7 +47,7 @@ Status process_become(const char *name, char **argv)
     /* NOLINTNEXTLINE(concurrency-mt-unsafe): a command has only one thread yet */
     (void)setenv("SWITCHYARD_LOG", levels[log_level()], 1);
     (void)execv(path, argv);
-    return FAIL(ERR_IO, "%s cannot be started: %s; it belongs beside this program", path,
+    return FAIL(ERR_IO, "%s cannot be started: %s; it belongs in the folder of this program", path,
                 strerror_r(errno, why, sizeof why));
 }
 

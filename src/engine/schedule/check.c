@@ -184,7 +184,7 @@ static Status check_beside(const Check *s, const Action *a, const Progress *g)
     if (!at->overlap_ok || g->comm <= seen) return OK;
     const bool alone = !at[-1].tensor || g->comm_first + 1 == a->first;
     if (alone && g->comm_before <= seen) return OK;
-    return BAD(s, PASS " does not wait for what runs before the exchange beside it", OF(a));
+    return BAD(s, PASS " does not wait for what runs before the exchange at its side", OF(a));
 }
 
 static void note_comm(const Check *s, const Action *a, Progress *g)

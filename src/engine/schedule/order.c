@@ -181,7 +181,7 @@ Status order_run(const Program *like, const ScheduleShape *s, const Order *ranks
         if (next[r] == ranks[r].n) continue;
         const Pass *p = &ranks[r].at[next[r]];
         return FAIL(ERR_ARG,
-                    "schedule: rank %d waits for ever before %s of micro-batch %d, chunk %d", r,
+                    "schedule: rank %d waits forever before %s of micro-batch %d, chunk %d", r,
                     action_name(p->kind), p->micro, p->chunk);
     }
     *out = t;

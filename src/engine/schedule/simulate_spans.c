@@ -339,7 +339,7 @@ static Status check_done(const Run *run)
             if (i < 0) continue;
             const Action *a = &s->p->at[i];
             return FAIL(ERR_ARG,
-                        "pipeline: rank %d waits for ever before action %d, %s of micro-batch %d, "
+                        "pipeline: rank %d waits forever before action %d, %s of micro-batch %d, "
                         "chunk %d",
                         r, i, action_name(a->kind), a->micro, a->chunk);
         }

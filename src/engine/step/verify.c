@@ -15,7 +15,7 @@
 enum { NAMED_MOST = 4, NAME_BYTES = 192 };
 
 #define WHAT_NOW                                                                                   \
-    "run `switchyard doctor` on that host, leave it out if it fails, and go on with --resume"
+    "run `switchyard doctor` on that host, leave it out if it fails, and continue with --resume"
 
 static const char *const point_names[VERIFY_POINTS] = {
     [VERIFY_OWN] = "its own gradients",

@@ -118,7 +118,7 @@ Status train_check_bytes(const char *what, size_t bytes, const HostMemory *m, co
 /* What a rank plans to take, and what it sees of its host. Ranks exchange these structs as bytes. */
 typedef struct Need {
     char host[HOST_BYTES];
-    bool takes_all; /* no launcher says that other ranks are on its host */
+    int place; /* its LOCAL_RANK; below 0: the launcher's own matter */
     uint64_t planned;
     HostMemory memory;
 } Need;
@@ -148,11 +148,12 @@ static Status check_host(const Config *c, const TrainPlan *p, const Need *all, i
     for (int r = 0; r < n; r++) {
         if (strcmp(all[r].host, all[i].host) != 0) continue;
         if (r < i) return OK;
-        if (r > i && all[i].takes_all && all[r].takes_all)
+        if (r > i && all[i].place >= 0 && all[r].place == all[i].place)
             return FAIL(ERR_ARG,
-                        "ranks %d and %d are both on host %s, and each takes all of it: give each "
-                        "process its LOCAL_RANK, and LOCAL_WORLD_SIZE",
-                        i, r, all[i].host);
+                        "ranks %d and %d are both on host %s with LOCAL_RANK %d: give each process "
+                        "of a host its own LOCAL_RANK, and LOCAL_WORLD_SIZE; hosts need different "
+                        "names",
+                        i, r, all[i].host, all[i].place);
         sum.planned += all[r].planned;
         if (all[r].memory.available_bytes < sum.memory.available_bytes) sum.memory = all[r].memory;
         ranks++;
@@ -170,7 +171,7 @@ Status train_check_host(const Config *c, const TrainPlan *p, Comm *world, const 
 {
     Need mine = { .planned = p->total_bytes - p->need[NEED_DATA], .memory = *m }, *all = &mine;
     int n = world == NULL ? 1 : world->size;
-    mine.takes_all = n > 1 && comm_local_ranks(world) == 1;
+    mine.place = n == 1 || comm_launched_by_mpi() ? -1 : comm_local_rank(world);
     (void)gethostname(mine.host, sizeof mine.host - 1);
     if (n > 1) {
         Tensor in = { &mine, DTYPE_U8, 1, { sizeof mine } };
@@ -267,8 +268,7 @@ Status train_check_gpu(const Config *c, const EngineShape *shape, const EnginePl
                                engine_arena_names[i], text_bytes(arena, (double)plan->bytes[i]));
     }
     TRY(nearest_that_fits(c, shape, &m, hint));
-    return FAIL(ERR_ARG,
-                "GPU %d (%s) has %s, of which %s are in use; the plan needs %s in all (%s): %s",
+    return FAIL(ERR_ARG, "GPU %d (%s) has %s, %s of it in use; the plan needs %s in all (%s): %s",
                 (int)c->run_gpu, p->gpu.name, text_bytes(have, (double)p->gpu.total_bytes),
                 text_bytes(used, (double)p->context_bytes),
                 text_bytes(need, (double)p->total_bytes), list, hint);

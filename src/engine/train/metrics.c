@@ -289,8 +289,8 @@ static void watch_alerts(Metrics *m, int64_t step, double loss)
     for (int i = 1; i < m->spec->n_moe; i++)
         if (most[i].now > worst->now) worst = &most[i];
     if (c->run_alert_loss > 0 && band_leaves(&m->loss, loss, end)) {
-        log_warn("step %" PRId64 ": loss %.4f has left its band, which ends at %.4f: mean %.4f and "
-                 "run.alert_loss=%g deviations of the steps before",
+        log_warn("step %" PRId64 ": loss %.4f is out of range, above %.4f: the mean %.4f and "
+                 "run.alert_loss=%g standard deviations of the steps before",
                  step, loss, end, m->loss.mean, c->run_alert_loss);
         m->alerts++;
     }

@@ -523,8 +523,8 @@ Status train_capacity_text(const EngineShape *shape, const EnginePlan *plan, Tex
     const RowCapacity *capacity = &shape->capacity;
     if (shape->retry == NULL) return OK;
     return text_printf(out,
-                       "pools for %g times the balanced rows keep what backward needs of them, %s; "
-                       "what is not kept of a layer's rows has room for %s",
+                       "pools for %g times the balanced number of rows keep what backward needs, "
+                       "%s; buffers of a layer have room for %s",
                        capacity->pool, text_bytes(bytes, (double)plan->pool_bytes),
                        capacity_rows_text(capacity, rows));
 }

@@ -141,7 +141,7 @@ static Status warn_of(Ranks *r, int rank)
     const double own = (double)r->all[rank].of[RANK_OWN_S],
                  median = (double)r->spread.median.of[RANK_OWN_S];
     log_warn(
-        "rank %d is slow (host %s): %.3f s of its own in each of the last %d steps or more, %.2f "
+        "rank %d is slow (host %s): %.3f s of computing in each of the last %d steps or more, %.2f "
         "times the median rank's %.3f s%s",
         rank, host.text, own, (int)SLOW_STEPS, own / median, median, cause);
     return OK;

@@ -193,7 +193,7 @@ static Status save_at_end(Trainer *t)
     TRY(save_last(t));
     checkpoint_give_back(&t->saver);
     if (stop > 0) {
-        log_info("stopped by signal %d after step %" PRId64 "; go on with --resume", stop,
+        log_info("stopped by signal %d after step %" PRId64 "; continue with --resume", stop,
                  t->at.step);
     }
     return OK;

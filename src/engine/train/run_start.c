@@ -172,15 +172,15 @@ static Status start_resumed(Trainer *t)
     CheckpointInfo info;
     bool from_memory = false;
     if (t->options->init != NULL && t->is_rank0)
-        log_info("--init %s is not used: the run goes on from a checkpoint of its own",
+        log_info("--init %s is not used: the run continues from its own checkpoint",
                  t->options->init);
     TRY(load_copy(t, &gate, &info, &from_memory));
     if (from_memory) return go_on_from(t, &info);
     if (t->saver.n_steps == 0 && t->options->or_begin) return start_fresh(t);
     if (t->saver.n_steps == 0) {
         return FAIL(ERR_ARG,
-                    "%s holds no checkpoint to go on from: begin without --resume, or with "
-                    "--resume=auto, which then begins anew",
+                    "%s holds no checkpoint to continue from: begin without --resume, or with "
+                    "--resume=auto, which then begins from the start",
                     t->saver.folder);
     }
     TRY(checkpoint_load_newest(&t->engine.params, t->config.own.run_dir, &gate, &t->saver.arena,

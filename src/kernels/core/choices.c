@@ -210,7 +210,7 @@ static Status choices_parse(Choices *c, const char *name, const char *text, int 
     }
     int n = (int)(body - 1 - machine);
     if ((size_t)n != strlen(c->machine) || memcmp(machine, c->machine, (size_t)n) != 0) {
-        log_warn("%s: matrix products were chosen for %.*s, this is %s: they are chosen anew, and "
+        log_warn("%s: matrix products were chosen for %.*s, this is %s: they are chosen again, and "
                  "sums may differ in their last bits",
                  name, n < CHOICE_MACHINE_MAX ? n : CHOICE_MACHINE_MAX, machine, c->machine);
         return OK;

@@ -169,20 +169,20 @@ void amx_tile_run(const Tile *t)
 
 /* Without AMX amx_ask returns false, so the other functions are never called. */
 bool amx_ask(void) { return false; }
-void amx_begin(void) { assert(!"AMX was not lent"); }
-void amx_end(void) { assert(!"AMX was not lent"); }
+void amx_begin(void) { assert(!"AMX was not available"); }
+void amx_end(void) { assert(!"AMX was not available"); }
 
 /* NOLINTNEXTLINE(readability-non-const-parameter): the one above writes */
 void amx_rows_pack(float *to, const PackSource *from)
 {
     (void)to, (void)from;
-    assert(!"AMX was not lent");
+    assert(!"AMX was not available");
 }
 
 void amx_tile_run(const Tile *t)
 {
     (void)t;
-    assert(!"AMX was not lent");
+    assert(!"AMX was not available");
 }
 
 #endif

@@ -24,7 +24,7 @@ typedef struct PlanCall {
     const char *cluster, *hardware, *stack, *formula, *tokens, *html, *why, *from, *scale, *write;
     const char *study;      /* for --help: switchyard-plan-study reads it */
     int64_t gpus, top, row; /* 0: not given */
-    bool json, csv, program, rows;
+    bool json, csv, program, rows, all;
     PlanVerify verify;
     const char *const *words; /* the configuration and its settings */
     int n_words;
@@ -123,7 +123,7 @@ static Status print_scaling(PlanCall *c)
     }
     Text basis;
     TRY(text_init(&basis, c->arena));
-    TRY(plan_report_basis(&c->question.request, &basis));
+    TRY(plan_report_basis(&c->question.request, true, &basis));
     (void)fputs(basis.data, stderr);
     double room = plan_room_bytes(&c->question.request);
     TRY(c->json ? plan_scale_json(row, n, c->out) : plan_scale_text(row, n, room, c->out));
@@ -183,6 +183,7 @@ static Status print_report(PlanCall *c)
     TRY(plan_answer_report(a, c->arena, &r));
     const int all = a->found.n_best; /* a new ranking needs more rows than are printed */
     if (a->searched && all > rows_asked(c)) a->found.n_best = a->top = rows_asked(c);
+    r.whole = !a->searched || c->all;
     r.stack = c->stack;
     r.tokens = c->question.tokens;
     if (c->formula != NULL) {
@@ -217,47 +218,6 @@ static Status print_answer(PlanCall *c)
     return c->program ? print_program(c) : print_report(c);
 }
 
-/* Options that would mix two formats on stdout, or that one of them would ignore, are refused before
- * anything is computed. */
-static Status check_options(const PlanCall *c)
-{
-    enum { CLUSTER, HARDWARE, SEARCH, TOP, ROW, SCALE, FORMULA };
-    enum { JSON = FORMULA + 1, CSV, WHY, PROGRAM, HTML, WRITE };
-    const struct {
-        const char *name;
-        bool given;
-    } x[] = { { "--cluster", c->cluster != NULL },
-              { "--hardware", c->hardware != NULL },
-              { "--search", c->question.search },
-              { "--top", c->top > 0 },
-              { "--row", c->row > 0 },
-              { "--scale", c->scale != NULL },
-              { "--formula", c->formula != NULL },
-              { "--json", c->json },
-              { "--csv", c->csv },
-              { "--why", c->why != NULL },
-              { "--program", c->program },
-              { "--html", c->html != NULL },
-              { "--write", c->write != NULL } };
-    static const int apart[][2] = {
-        { CLUSTER, HARDWARE }, { JSON, CSV },      { JSON, WHY },        { CSV, WHY },
-        { PROGRAM, JSON },     { PROGRAM, CSV },   { PROGRAM, WHY },     { PROGRAM, HTML },
-        { PROGRAM, SCALE },    { PROGRAM, WRITE }, { PROGRAM, FORMULA }, { SCALE, CSV },
-        { SCALE, WHY },        { SCALE, WRITE },   { SCALE, FORMULA }
-    };
-    static const int needs[][2] = { { TOP, SEARCH }, { ROW, SEARCH }, { ROW, WRITE } };
-    for (size_t i = 0; i < sizeof apart / sizeof *apart; i++) {
-        if (x[apart[i][0]].given && x[apart[i][1]].given)
-            return FAIL(ERR_ARG, "plan: %s and %s exclude each other", x[apart[i][0]].name,
-                        x[apart[i][1]].name);
-    }
-    for (size_t i = 0; i < sizeof needs / sizeof *needs; i++) {
-        if (x[needs[i][0]].given && !x[needs[i][1]].given)
-            return FAIL(ERR_ARG, "plan: %s needs %s", x[needs[i][0]].name, x[needs[i][1]].name);
-    }
-    return c->html != NULL ? pipeline_check_path("plan: --html", c->html) : OK;
-}
-
 static Status run_plan(void *state, int n, char **arguments, Arena *a, Text *out)
 {
     PlanCall *c = state;
@@ -265,11 +225,7 @@ static Status run_plan(void *state, int n, char **arguments, Arena *a, Text *out
     if (c->rows) return config_help(true, out);
     if (n < 1)
         return FAIL(ERR_ARG, "switchyard plan: CONFIG is missing; see switchyard plan --help");
-    TRY(check_options(c));
-    if (c->verify.layouts > 0 && (c->csv || c->scale != NULL || c->from != NULL || c->program))
-        return FAIL(ERR_ARG,
-                    "plan: --verify runs the layouts of one plan of our own trainer: leave "
-                    "out --csv, --scale, --from and --program");
+    if (c->html != NULL) TRY(pipeline_check_path("plan: --html", c->html));
     TRY(load_question(c, arguments, n));
     Status s = print_answer(c);
     plan_answer_free(&c->answer);
@@ -289,6 +245,19 @@ static const char plan_example[] =
     "    --cluster mi325x:512 --tokens 15T\n"
     "switchyard plan moe-2t run.compute=bf16 --cluster mi300x:768 --search";
 
+/* What would mix two formats on stdout, or what one of the two would ignore. */
+static const OptionPair pairs[] = { { "--cluster", OPTION_APART, "--hardware" },
+                                    { "--json", OPTION_APART, "--csv|--why|--all" },
+                                    { "--csv", OPTION_APART, "--why|--all" },
+                                    { "--program", OPTION_APART,
+                                      "--json|--csv|--why|--html|--scale|--write|--formula" },
+                                    { "--scale", OPTION_APART, "--csv|--why|--write|--formula" },
+                                    { "--verify", OPTION_APART, "--csv|--scale|--from|--program" },
+                                    { "--top", OPTION_NEEDS, "--search" },
+                                    { "--all", OPTION_NEEDS, "--search" },
+                                    { "--row", OPTION_NEEDS, "--search|--write" },
+                                    { NULL, OPTION_APART, NULL } };
+
 static Status run_words(int argc, char **argv)
 {
     PlanCall c = { .verify = { .steps = 10, .limit_s = 600 } };
@@ -305,6 +274,8 @@ static Status run_words(int argc, char **argv)
         { "--search", OPTION_FLAG, &c.question.search, NULL, .help = "search for the best layout" },
         { "--top", OPTION_INT, &c.top, "N", .help = "list the N best layouts; 10 without it",
           .min = 1, .max = SEARCH_TOP_MAX },
+        { "--all", OPTION_FLAG, &c.all,
+          .help = "with --search: also print the front, and memory and time of row 1" },
         { "--write", OPTION_TEXT, &c.write, "FILE",
           .help = "write the layout, or row N of --top N, as YAML for plan and train" },
         { "--row", OPTION_INT, &c.row, "N",
@@ -313,8 +284,7 @@ static Status run_words(int argc, char **argv)
         { "--scale", OPTION_TEXT, &c.scale, "N,N...",
           .help = "compare these numbers of GPUs at the same batch" },
         { "--study", OPTION_TEXT, &c.study, "NAME",
-          .help =
-              "micro-batch, ep, scale, recompute, precision or memory; see --study NAME --help" },
+          .help = "micro-batch, ep, scale, recompute, precision or memory; --study NAME --help" },
         { "--verify", OPTION_INT, &c.verify.layouts, "N",
           .help = "run the best N layouts of --search here, and rank again by what they took",
           .min = 1, .max = VERIFY_MAX },
@@ -340,14 +310,13 @@ static Status run_words(int argc, char **argv)
           .help = "draw the plan, or the curve of --scale, as a page (.html) or a picture (.svg)" },
         { "--settings", OPTION_FLAG, &c.rows, .help = "list all plan.key and search.key" },
     };
-    const Command command = {
-        .name = "switchyard plan",
-        .arguments = "CONFIG [section.key=value ...]",
-        .what = plan_what,
-        .example = plan_example,
-        OPTIONS(table, 0, -1),
-        .below = &CALIBRATE,
-    };
+    const Command command = { .name = "switchyard plan",
+                              .arguments = "CONFIG [section.key=value ...]",
+                              .what = plan_what,
+                              .example = plan_example,
+                              .pairs = pairs,
+                              .below = &CALIBRATE,
+                              OPTIONS(table, 0, -1) };
     return options_run(&command, argc, argv, run_plan, &c);
 }
 

@@ -60,7 +60,7 @@ static Status comparison_part(Text *out, const PipelineView *v)
             100 * (t->step_s / v->timeline->step_s - 1), 100 * t->bubble, 100 * t->theory, memory));
     }
     TRY(text_printf(out, "</tbody></table></div>\n"));
-    TRY(part_note(out, "Bubbles are the mean of all ranks; beside them that of 1F1B with equal "
+    TRY(part_note(out, "Bubbles are the mean of all ranks, compared with that of 1F1B with equal "
                        "passes and free communication. Timelines share one time axis."));
     return text_printf(out, "</section>\n");
 }

@@ -92,8 +92,7 @@ static Status draw_group(Text *out, const Hosts *h, const PlanGroup *g, int y)
         if (hosts++ < h->across)
             TRY(draw_host(out, h, g, host, shown++ * (h->wide + GAP), y + NAME));
     }
-    if (hosts > shown)
-        (void)snprintf(more, sizeof more, ", the first %d of which are shown", shown);
+    if (hosts > shown) (void)snprintf(more, sizeof more, "; the first %d are shown", shown);
     return text_printf(
         out,
         "<text x=\"0\" y=\"%d\">%s: %lld ranks, stride %lld: the first group lies on "

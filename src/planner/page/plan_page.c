@@ -212,7 +212,7 @@ static Status basis_part(const PlanPage *p, Text *out)
     Text lines;
     int n = 0;
     TRY(text_init(&lines, p->arena));
-    TRY(plan_report_basis(&p->answer->request, &lines));
+    TRY(plan_report_basis(&p->answer->request, true, &lines));
     TRY(plan_answer_limits(p->answer, &lines));
     TRY(plan_report_notes(p->report, &lines));
     TRY(text_printf(out, "<section id=\"basis\"><h2>What this rests on</h2>\n<dl>\n"));
@@ -343,7 +343,7 @@ static Status layouts_plot(const PlanPage *p, const Rows *rows, Text *out)
         "Memory over speed", "tokens/s/GPU",  "GiB",      series, 2, WIDTH, 360,
         .from_zero = true,   .guide = &guide, .guides = 1
     };
-    return svg_chart(out, &chart);
+    return part_broad(out, &chart, NULL);
 }
 
 static Status layout_row(Text *out, const Rows *rows, int i)
@@ -500,7 +500,7 @@ Status plan_page_scaling(const PlanQuestion *q, const PlanScale *row, int n, con
     TRY(text_printf(&about, "%s sequences of %s tokens a step on all numbers of GPUs; %s; ",
                     text_thousands(batch, c->train_batch), text_thousands(length, c->data_sequence),
                     q->request.stack->name));
-    TRY(plan_report_basis(&q->request, &about));
+    TRY(plan_report_basis(&q->request, true, &about));
     for (size_t i = 0; i + 1 < about.used; i++) /* its lines become one */
         if (about.data[i] == '\n') about.data[i] = ';';
     const PipelineView v = { .title = title, .about = about.data, .scaling = &s, .scalings = 1 };

@@ -261,7 +261,7 @@ Status price_gradients(const Planner *p, const PlanLayout *l, const PriceEntry *
     for (int i = 0; i < 3; i++) TRY(add_gradients(p, e, &kinds[i], t));
     if (l->schedule->placement == PLACE_BOTH) {
         OpCost c = cost_of_shared(COMM_ALL_REDUCE, 2, 4 * price_updated_elems(&shards, r));
-        const GradientCall twins = { "twins added up", c, 2, l->pp * stage / 2, 0 };
+        const GradientCall twins = { "replicas of both added up", c, 2, l->pp * stage / 2, 0 };
         TRY(add_call(p, e, twins, t, &t->twins));
     }
     TRY(add_copies(p, l, e, &shards, r->sum.copies, t));

@@ -147,7 +147,7 @@ static Status read_whole(const Import *m, const char *key, int64_t otherwise, in
     *out = text == NULL ? otherwise : strtoll(text, &end, 10);
     if (text == NULL || (end != text && *end == '\0' && *out >= -1 && *out <= NUMBER_MAX))
         return OK;
-    return fail_at_key(m, key, FAIL(ERR_ARG, "a whole number up to %d is wanted", NUMBER_MAX));
+    return fail_at_key(m, key, FAIL(ERR_ARG, "a whole number up to %d is expected", NUMBER_MAX));
 }
 
 static Status add_note(Import *m, const char *what, const char *value)
@@ -237,7 +237,7 @@ static Status pad_vocabulary(Import *m)
     const char *key = "make_vocab_size_divisible_by";
     int64_t each = 1;
     TRY(read_whole(m, key, 1, &each));
-    if (each < 1) return fail_at_key(m, key, FAIL(ERR_ARG, "a number above 0 is wanted"));
+    if (each < 1) return fail_at_key(m, key, FAIL(ERR_ARG, "a number above 0 is expected"));
     each *= m->c->mesh_tp;
     m->c->model_vocab = (m->c->model_vocab + each - 1) / each * each;
     return OK;
@@ -296,7 +296,7 @@ static Status fill_moe(Import *m)
     if (strcmp(freq, "1") != 0 && (ones == NULL || dense + moe != c->model_layers))
         return fail_at_key(m, "moe_layer_freq",
                            FAIL(ERR_UNSUPPORTED,
-                                "1 or ([0]*DENSE+[1]*MOE) is wanted, %lld layers in all",
+                                "1 or ([0]*DENSE+[1]*MOE) is expected, %lld layers in all",
                                 (long long)c->model_layers));
     return set_whole(m, "moe_layer_freq", "model.dense_layers", dense);
 }
@@ -341,7 +341,7 @@ static Status read_period(const Import *m, const char *key, int64_t *every)
         place++;
         if (*at == '0' && *every == 0) *every = place;
         if (*every > 0 && (place % *every == 0) != (*at == '0'))
-            return fail_at_key(m, key, FAIL(ERR_UNSUPPORTED, "every N-th 0 is wanted"));
+            return fail_at_key(m, key, FAIL(ERR_UNSUPPORTED, "every N-th 0 is expected"));
     }
     return OK;
 }
@@ -547,7 +547,7 @@ static Status read_replicas(Import *m, const char *key)
 {
     TRY(read_whole(m, key, 1, &m->more->replicas));
     if (m->more->replicas < 1)
-        return fail_at_key(m, key, FAIL(ERR_ARG, "a number above 0 is wanted"));
+        return fail_at_key(m, key, FAIL(ERR_ARG, "a number above 0 is expected"));
     const Setting *s = settings_find(&m->settings, key);
     m->more->replicas_key = key;
     m->more->replicas_place = s == NULL ? m->path : s->place;
@@ -681,8 +681,8 @@ static Status read_titan(Import *m)
     const int64_t replicas = m->more->replicas;
     const char *exchange = value_of(m, "parallelism.expert_parallel_comm_backend");
     if (shard == 0 || shard * replicas > NUMBER_MAX)
-        return fail_at_key(m, shards,
-                           FAIL(ERR_ARG, "-1 or 1 to %d over all replicas is wanted", NUMBER_MAX));
+        return fail_at_key(
+            m, shards, FAIL(ERR_ARG, "-1 or 1 to %d over all replicas is expected", NUMBER_MAX));
     if (exchange != NULL && strcasecmp(exchange, "standard") != 0)
         import_add_word(&m->more->options, "deepep", "1");
     TRY(read_whole(m, "training.global_batch_size", -1, &batch));

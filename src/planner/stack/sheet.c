@@ -84,7 +84,7 @@ Status sheet_give_text(SheetGivens *g, const char *sheet, const char *const *nam
         one.value = strtod(number, &end);
         /* strtod alone takes hexadecimal, too */
         if (end != at || end == number || strspn(number, "0123456789.eE+-") < (size_t)(at - number))
-            return FAIL(ERR_ARG, "%s: %s=%.*s: a decimal number is wanted behind the =", sheet,
+            return FAIL(ERR_ARG, "%s: %s=%.*s: a decimal number is expected after the =", sheet,
                         one.name, (int)(at - number), number);
         if (!isfinite(one.value))
             return FAIL(ERR_ARG, "%s: %s=%.*s: the value is not finite", sheet, one.name,

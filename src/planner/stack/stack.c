@@ -64,7 +64,7 @@ static Status find_stack(const char *name, StackKind *out)
     }
     return FAIL(ERR_ARG, "there is no stack %.60s: megatron, primus, switchyard, torchtitan are%s",
                 name,
-                file ? "; files were removed after 0.9.0: give numbers behind the name, "
+                file ? "; files were removed after 0.9.0: give numbers after the name, "
                        "--stack primus,NAME=NUMBER"
                      : text_hint(hint, name, names, STACK_OF_COUNT, ""));
 }

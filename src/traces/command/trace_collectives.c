@@ -52,10 +52,11 @@ static Status run_collectives(void *state, int n, char **path, Arena *a, Text *o
     for (int i = n - 1; i >= 0 && s == OK; i--) {
         if (c.ranks[i].counts.truncated) first = c.ranks[i].path, cut++;
     }
-    return cut == 0 ? s
-                    : FAIL(ERR_PARTIAL,
-                           "%s ends early (%d of %d traces do): the report is of what was whole",
-                           first, cut, n);
+    return cut == 0
+               ? s
+               : FAIL(ERR_PARTIAL,
+                      "%s ends early (%d of %d traces do): the report covers the complete events",
+                      first, cut, n);
 }
 
 Status cli_trace_collectives(const Compat *tracelens, int argc, char **argv)

@@ -142,11 +142,12 @@ static Status say_counts(const Loaded *l, Text *out)
                   l->crossing_dropped ? "calls outlive their caller and were dropped"
                                       : "calls outlive their caller and were cut"));
     if (alone > 0)
-        TRY(text_printf(out, "  %s device events of %.3f ms have no launch in the trace: %s\n",
+        TRY(text_printf(out, "  %s device events of %.3f ms have no matching launch event: %s\n",
                         text_thousands(work, alone), ms,
-                        r->gpus > 0 && r->o->linked_only ? "left out" : "in the totals"));
+                        r->gpus > 0 && r->o->linked_only ? "left out" : "included in the totals"));
     TRY(report_doubts(&l->e, &l->tree, out));
-    if (c->truncated) TRY(text_printf(out, "  the file ends early: this is what was whole\n"));
+    if (c->truncated)
+        TRY(text_printf(out, "  the file ends early: this covers its complete events\n"));
     return OK;
 }
 
@@ -250,7 +251,7 @@ static Status run_report(void *state, int n, char **path, Arena *a, Text *out)
     s = trace_out_end(&c->out, s);
     if (s == OK && c->out.folder != NULL) s = text_printf(out, "tables are in %s\n", c->out.folder);
     if (s == OK && c->cuts > 0)
-        return FAIL(ERR_PARTIAL, "%s ends early%s: the report is of what was whole", c->cut,
+        return FAIL(ERR_PARTIAL, "%s ends early%s: the report covers the complete events", c->cut,
                     c->cuts > 1 ? ", and so do others" : "");
     return s;
 }

@@ -133,13 +133,13 @@ static Status put_left_out(const Collectives *c, Text *out)
         int64_t n;
         const char *what;
     } lines[] = {
-        { partial, "collectives that are not in all members' traces: in no sum" },
-        { border, "outliers at a window's border: in no sum" },
-        { outlier, "outliers within: in the sums, flagged" },
+        { partial, "collectives missing from some ranks' traces: not counted" },
+        { border, "outliers at a window's border: not counted" },
+        { outlier, "outliers inside a window: counted, flagged" },
         { peers, "sends and receives whose peer is not known: not matched" },
         { malformed, "malformed events, skipped" },
         { incomplete, "events without a time or a name" },
-        { cut, "traces that end early: what was whole is here" },
+        { cut, "traces that end early: their complete events are included" },
     };
     TRY(text_printf(out, "\n"));
     for (size_t i = 0; i < sizeof lines / sizeof *lines && !c->options.rules->all_count; i++) {

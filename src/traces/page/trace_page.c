@@ -29,7 +29,7 @@ static const struct {
     [BUCKETS +
         IDLE_DEPENDENCY] = { "idle: dependency", "enqueued work waited for a stream or an event" },
     [BUCKETS + IDLE_UNLINKED] = { "idle: launch not in the trace",
-                                  "the trace does not say who launched the next work" },
+                                  "the trace has no launch event of the next work" },
     [BUCKETS + IDLE_DATA_LOADER] = { "idle: data loader", "the host waited for a batch" },
 };
 

@@ -148,7 +148,7 @@ static Status point_label(const Point *x, Arena *a, const char **out)
 {
     char label[TRACE_PAGE_NAME + 160], share[48] = "";
     if (x->roof_share > 0)
-        (void)snprintf(share, sizeof share, ", %.1f %% of its roof", x->roof_share);
+        (void)snprintf(share, sizeof share, ", %.1f %% of the roofline", x->roof_share);
     int n = snprintf(label, sizeof label, "%s: %.4g FLOP/byte, %.4g TFLOP/s%s, %.4g us in all",
                      x->name, x->intensity, x->rate, share, x->time);
     return arena_text(a, label, (size_t)n, out);
@@ -202,9 +202,9 @@ static int make_roofs(const PerfPeaks *p, const Point *at, int64_t n, Roof roof[
     const struct {
         const char *name;
         double tflops;
-    } x[ROOFS] = { { "roof in bf16", p->bf16 },
-                   { "roof in f32", p->f32 },
-                   { "roof in fp8", most > p->bf16 ? p->fp8 : 0 } };
+    } x[ROOFS] = { { "peak in bf16", p->bf16 },
+                   { "peak in f32", p->f32 },
+                   { "peak in fp8", most > p->bf16 ? p->fp8 : 0 } };
     int roofs = 0;
     for (int i = 0; i < ROOFS; i++) {
         if (!(x[i].tflops > 0 && p->gb_s > 0)) continue;
@@ -228,8 +228,8 @@ static Status roofline_note(Text *out, const TracePage *p, int64_t drawn, int64_
         return text_printf(out, " Lines: what the data sheet allows, by memory and by products."
                                 "</p>\n");
     return text_markup(out,
-                       " There is no roof, because no data sheet is known for %s: --gpu NAME names "
-                       "one.</p>\n",
+                       " There is no roofline, because no data sheet is known for %s: --gpu NAME "
+                       "names one.</p>\n",
                        p->device == 0 ? "the GPU, which the trace does not name"
                                       : strings_text(&p->rank_names, p->device));
 }

@@ -103,10 +103,10 @@ typedef struct ReadCounts {
     int64_t malformed;  /* not JSON, skipped to the next event */
     int64_t incomplete; /* X without ts or name, or with a duration below 0 */
     int64_t unused;     /* phases and categories that no analysis reads (B, E, C, instants) */
-    int64_t cut;    /* device events that reached over the next of their stream (events_cut.h) */
-    double cut_us;  /* by how much, in all */
-    bool truncated; /* the text ended early; what was whole is here (exit code 3) */
-    uint64_t bytes; /* of text */
+    int64_t cut;        /* device events that overlapped the next of their stream (events_cut.h) */
+    double cut_us;      /* by how much, in all */
+    bool truncated;     /* the text ended early; what was whole is here (exit code 3) */
+    uint64_t bytes;     /* of text */
 } ReadCounts;
 
 /* One trace. Columns and tables are the reader's and are freed by events_free; analyses only

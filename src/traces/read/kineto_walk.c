@@ -104,7 +104,7 @@ static Status read_top(Walk *w, const char *p, const char **out)
     w->batch.ended = false;
     if (*p == '"') TRY(read_member(w, p, out));
     if (*out != p || w->batch.ended || w->where != AT_TOP) return OK;
-    if (!w->found) return not_json(w, "what stands before its events is not JSON");
+    if (!w->found) return not_json(w, "what comes before its events is not JSON");
     w->e->counts.malformed++;
     w->behind = true;
     w->where = AT_DONE;
@@ -201,7 +201,7 @@ static Status drop_oversized(Walk *w)
 {
     bool member = w->where == AT_TOP;
     if (w->giant || (!member && w->where != AT_EVENTS))
-        return not_json(w, "what stands around its events is longer than 16 MiB");
+        return not_json(w, "what surrounds its events is longer than 16 MiB");
     w->e->counts.malformed++;
     w->giant = member;
     if (member) return OK;

@@ -39,12 +39,12 @@ Status sheet_trace_counts(Report *r, Table *out)
         { "device events", device, -1 },
         { "device events that are linked", device - t->unlinked, -1 },
         { "device events that count", r->gpus, us },
-        { "of these without a launch in the trace", chosen_alone, alone_us },
-        { "device events that reached over the next of their stream", e->counts.cut,
+        { "of these without a matching launch event", chosen_alone, alone_us },
+        { "device events that overlapped the next of their stream", e->counts.cut,
           e->counts.cut_us },
         { "device events that start before their launch", t->early, -1 },
         { "processes that make calls", t->processes, -1 },
-        { "device events of which the process is a guess", t->guessed, -1 },
+        { "device events whose process is a guess", t->guessed, -1 },
     };
     TRY(sheet_columns(r, "what|count|time ms", out));
     for (size_t k = 0; k < sizeof row / sizeof *row; k++)
@@ -58,7 +58,7 @@ Status report_doubts(const Events *e, const Tree *t, Text *out)
     char n[32];
     if (e->counts.cut > 0)
         TRY(text_printf(out,
-                        "  %s device events reach over the next one of their stream, by %.3f ms in "
+                        "  %s device events overlap the next one of their stream, by %.3f ms in "
                         "all, and were cut there\n",
                         text_thousands(n, e->counts.cut), e->counts.cut_us / 1e3));
     if (t->early > 0)

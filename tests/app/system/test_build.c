@@ -61,6 +61,8 @@ static void a_missing_library_is_named_before_anything_is_compiled(void **state)
                       ONE LESS "$MAKE BUILD=$b CC=less-gcc $object 2>&1 || echo \"code $?\"\n"
                                "find b -name '*.o'\n"
                                "$MAKE CC=less-gcc check-deps 2>&1 || echo \"code $?\"\n"
+                               "printf '#!/bin/sh\\nexit 1\\n' >bin/old-gcc\nchmod +x bin/old-gcc\n"
+                               "CC=old-gcc $ROOT/tools/packages check 2>&1 || echo \"code $?\"\n"
                                "$MAKE CC=no-such-gcc check-deps 2>&1 || echo \"code $?\"\n");
     CHECK_EXIT(o, 0);
     CHECK_SAYS(o.out, "check-deps: yaml-0.1 is missing, with its header yaml.h\n"
@@ -71,7 +73,63 @@ static void a_missing_library_is_named_before_anything_is_compiled(void **state)
     CHECK_SAYS(o.out, "conda install -c conda-forge c-compiler ");
     CHECK_SAYS(o.out, "make PREFIX_LIBS=$CONDA_PREFIX\n");
     CHECK_SAYS(o.out, "check-deps: there is no compiler no-such-gcc: ");
+    CHECK_SAYS(o.out, "check-deps: old-gcc is too old: it takes gcc 12 or later, or clang, ");
     if (strstr(o.out, ".c.o\n") != NULL || strstr(o.out, "pcre2 ") == NULL) fail_msg("%s", o.out);
+}
+
+/* Each system is told what installs all of it there; one that nobody knows, how it goes without root. */
+static void check_deps_says_what_installs_them_here(void **state)
+{
+    static const struct {
+        const char *release, *says;
+    } on[] = {
+        { "ID=debian\\nVERSION_ID=12\\n",
+          "check-deps: as root: apt-get install --no-install-recommends -y gcc make pkg-config "
+          "libc6-dev libyaml-dev libpcre2-dev libutf8proc-dev libxxhash-dev libhwloc-dev "
+          "libmicrohttpd-dev zlib1g-dev libzstd-dev libreadline8\n" },
+        { "ID=debian\\nVERSION_ID=13\\n", " zlib1g-dev libzstd-dev libreadline8t64\n" },
+        { "ID=ubuntu\\nVERSION_ID=22.04\\n", " -y gcc-12 make " },
+        { "ID=ubuntu\\nVERSION_ID=24.04\\n", " zlib1g-dev libzstd-dev libreadline8t64\n" },
+        { "ID=fedora\\nVERSION_ID=42\\n",
+          "check-deps: as root: dnf install -y gcc make pkgconf-pkg-config glibc-devel diffutils "
+          "perl libyaml-devel pcre2-devel utf8proc-devel xxhash-devel hwloc-devel "
+          "libmicrohttpd-devel zlib-devel libzstd-devel readline\n" },
+        { "ID=arch\\n",
+          "check-deps: as root: pacman -S --needed --noconfirm gcc make pkgconf glibc diffutils "
+          "perl libyaml pcre2 libutf8proc xxhash hwloc libmicrohttpd zlib zstd readline\n" },
+        { "ID=alpine\\n", NULL },
+    };
+    for (size_t i = 0; i < sizeof on / sizeof *on; i++) {
+        char script[2048];
+        snprintf(script, sizeof script,
+                 LESS "printf '%s' >os\n"
+                      "OS_RELEASE=os CC=less-gcc $ROOT/tools/packages check 2>&1 || echo code $?\n",
+                 on[i].release);
+        Outcome o = shell(*state, "deps", script);
+        CHECK_EXIT(o, 0);
+        CHECK_SAYS(o.out, "code 1\n");
+        CHECK_SAYS(o.out, "packages: without root: conda install -c conda-forge c-compiler make "
+                          "pkg-config perl yaml pcre2 libutf8proc xxhash libhwloc libmicrohttpd "
+                          "zlib zstd readline\n");
+        if (on[i].says != NULL) CHECK_SAYS(o.out, on[i].says);
+        if (on[i].says == NULL) CHECK(strstr(o.out, "as root: ") == NULL);
+    }
+}
+
+/* gcc takes one file for one -o. */
+static void make_compilers_gives_gcc_one_file_at_a_time(void **state)
+{
+    Outcome o = shell(*state, "compilers",
+                      "mkdir -p bin\n"
+                      "cat >bin/gcc-one <<'END'\n#!/bin/sh\n"
+                      "case $1 in -dumpmachine) exec gcc -dumpmachine ;; esac\n"
+                      "n=0\nfor a; do case $a in *.c) n=$((n + 1)) ;; esac; done\n"
+                      "[ $n -eq 1 ] || exit 1\nEND\n"
+                      "chmod +x bin/gcc-one\n"
+                      "PATH=$PWD/bin:$PATH $ROOT/tools/check_compilers gcc-one gcc-none\n");
+    CHECK_EXIT(o, 0);
+    CHECK_SAYS(o.out, "ok     all files by gcc-one ");
+    CHECK_SAYS(o.out, "skip   all files by gcc-none: it is not installed\n1 passed, 0 failed, 1 ");
 }
 
 static void libraries_of_a_prefix_are_taken(void **state)
@@ -203,6 +261,8 @@ int main(void)
         LAB_TEST(a_warning_ends_a_build_only_where_that_is_asked_for),
         LAB_TEST(make_prints_a_short_line_the_command_or_nothing),
         LAB_TEST(a_missing_library_is_named_before_anything_is_compiled),
+        LAB_TEST(check_deps_says_what_installs_them_here),
+        LAB_TEST(make_compilers_gives_gcc_one_file_at_a_time),
         LAB_TEST(libraries_of_a_prefix_are_taken),
         LAB_TEST(the_system_is_what_os_release_says),
         LAB_TEST(every_system_names_every_library),

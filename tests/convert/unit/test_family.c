@@ -293,7 +293,7 @@ static void what_is_not_there_is_refused_by_its_name(void **state)
           "config.json: type is \"dynamic\": rope.scaling is the text \"dynamic\", must be one of",
           ERR_ARG },
         { LLAMA_JSON ",\"text_config\":" MIXTRAL_JSON "}}",
-          "text_config stands in the file of a llama model", ERR_FORMAT },
+          "text_config is in the file of a llama model", ERR_FORMAT },
         { BASE("qwen3") ",\"rope_parameters\":{\"full_attention\":{\"rope_theta\":7.0}}}",
           "rope_parameters.full_attention is an object", ERR_UNSUPPORTED },
         { LLAMA_JSON ",\"mlp_bias\":true}",

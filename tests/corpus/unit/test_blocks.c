@@ -297,7 +297,7 @@ static void a_name_in_parquet_is_parquet(void **state)
                     "a.parquet cannot start /");
         CHECK(strstr(status_message(), "/switchyard-data-parquet: No such file") != NULL);
         CHECK_FAILS(input_open(&in, p->path, &(InputHow){ 0 }), ERR_FORMAT,
-                    "a.parquet is Parquet, of which only columns are read");
+                    "a.parquet is Parquet, and only columns of it are read");
     }
 }
 

@@ -117,7 +117,7 @@ static void run_folders_that_are_not_one(void **state)
 static void a_resume_without_a_checkpoint(void **state)
 {
     Outcome o = RUN_MPI(*state, 2, "d", TINY, "--resume");
-    CHECK_ONE_SAYS(o, "holds no checkpoint to go on from");
+    CHECK_ONE_SAYS(o, "holds no checkpoint to continue from");
 }
 
 int main(void)

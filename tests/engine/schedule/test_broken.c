@@ -219,7 +219,7 @@ static void a_deadlock_is_found(void **state)
     at[F1] = at[RECV0], at[SEND1] = at[B0];
     at[RECV0] = f1, at[B0] = send1;
     CHECK_OK(schedule_check(&p.rank[0], &scratch));
-    CHECK_FAILS(schedule_check_all(&p, &scratch), ERR_ARG, "rank 0 waits for ever before action 4");
+    CHECK_FAILS(schedule_check_all(&p, &scratch), ERR_ARG, "rank 0 waits forever before action 4");
 }
 
 static Pipeline by_phases(void)

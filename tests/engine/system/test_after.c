@@ -81,7 +81,7 @@ static void what_cannot_be_filled_in_is_refused_at_the_start(void **state)
     Outcome o = RUN(lab, "none", "train", "../tiny.yaml", "checkpoint.after=aws s3 sync . s3://b");
     CHECK_REFUSED(o, 2, "the command \"aws s3 sync . s3://b\" has no {folder}");
     o = RUN(lab, "none", "train", "../tiny.yaml", "checkpoint.after=ls {folder}", "run.dir=a b");
-    CHECK_REFUSED(o, 2, "a b cannot stand in a command as {folder}");
+    CHECK_REFUSED(o, 2, "a b cannot be in a command as {folder}");
 }
 
 int main(void)

@@ -275,7 +275,7 @@ static void settings_and_options_without_effect_are_said(void **state)
     o = RUN(lab, "idle", "train", "../tiny.yaml", "train.steps=2", "optimizer.warmup_steps=50",
             "optimizer.decay_steps=10", "--resume", "--init", "elsewhere");
     CHECK_EXIT(o, 0);
-    CHECK_SAYS(o.err, "--init elsewhere is not used: the run goes on from a checkpoint of its own");
+    CHECK_SAYS(o.err, "--init elsewhere is not used: the run continues from its own checkpoint");
 }
 
 /* ---- signals and limits ---- */

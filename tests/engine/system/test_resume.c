@@ -188,7 +188,7 @@ static void resume_auto_begins_anew_where_there_is_no_checkpoint(void **state)
     Lab *lab = *state;
     const char *const again[] = { "train", "../tiny.yaml", "train.steps=3", "--resume=auto", NULL };
     Outcome o = RUN(lab, "auto", "train", "../tiny.yaml", "train.steps=3", "--resume");
-    CHECK_REFUSED(o, 2, "--resume=auto, which then begins anew");
+    CHECK_REFUSED(o, 2, "--resume=auto, which then begins from the start");
     CHECK_OK(file_make_folders(lab_path(lab, "auto/run/checkpoints/step-0000000002.tmp")));
     lab_write_text(lab, lab_path(lab, "auto/run/checkpoints/step-0000000002.tmp/rank-00000.bin"),
                    "half");

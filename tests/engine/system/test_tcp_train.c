@@ -69,8 +69,19 @@ static void two_pods_on_one_host_are_refused(void **state)
     job_start(lab, &job, "pods", ARGS(SETTINGS));
     job_wait(lab, &job);
     job_check(&job, -1, 2, "ranks 0 and 1 are both on host ");
-    job_check(&job, -1, 2, "give each process its LOCAL_RANK");
+    job_check(&job, -1, 2, " with LOCAL_RANK 0: give each process of a host its own LOCAL_RANK");
     CHECK_INT(run_count_steps(lab, "pods"), 0);
+}
+
+/* They would share a GPU, the same cores and a line of the heartbeat. */
+static void a_local_rank_twice_is_refused(void **state)
+{
+    Lab *lab = *state;
+    TcpJob job = { .ranks = 2, .in_one_place = true };
+    job_start(lab, &job, "place", ARGS(SETTINGS));
+    job_wait(lab, &job);
+    job_check(&job, -1, 2, "ranks 0 and 1 are both on host ");
+    CHECK_INT(run_count_steps(lab, "place"), 0);
 }
 
 /* One of the ranks hears the signal; all end after the same step. */
@@ -148,6 +159,7 @@ int main(void)
         LAB_TEST(threads_under_a_launcher),
         LAB_TEST(half_of_the_variables_are_refused),
         LAB_TEST(two_pods_on_one_host_are_refused),
+        LAB_TEST(a_local_rank_twice_is_refused),
         LAB_TEST(a_signal_to_one_rank_saves_and_ends_all),
         LAB_TEST(a_signal_to_all_ranks_saves_although_one_is_slow),
         LAB_TEST(a_signal_while_ranks_meet_ends_at_once),

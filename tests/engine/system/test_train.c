@@ -197,7 +197,7 @@ static void steps_that_ran_twice_are_told_and_counted(void **state)
     CHECK_EXIT(o, 0);
     CHECK_SAYS(o.out, "ran twice    9 of 9 steps");
     CHECK_SAYS(o.out,
-               "rows         pools for 2 times the balanced rows keep what backward needs of");
+               "rows         pools for 2 times the balanced number of rows keep what backward");
     o = RUN(lab, "twice", "bench", "step", "../tiny.yaml", "--steps=2", "--ranks=2", "mesh.ep=2",
             "moe.top_k=1", "moe.buffers=worst");
     CHECK_EXIT(o, 0);
@@ -302,7 +302,7 @@ static void the_exchange_that_is_chosen_says_why(void **state)
     CHECK_EXIT(o, 0);
     CHECK_SAYS(o.out, "exchange    moe.exchange=auto takes alltoall;");
     CHECK_SAYS(o.out,
-               "rows        pools for 2 times the balanced rows keep what backward needs of");
+               "rows        pools for 2 times the balanced number of rows keep what backward");
     o = RUN(lab, "one", "train", "../tiny.yaml", "train.batch=8", "train.micro_batch=1",
             "train.steps=1", "--ranks=4", "mesh.ep=4", "moe.exchange=auto", "moe.top_k=2");
     CHECK_EXIT(o, 0);

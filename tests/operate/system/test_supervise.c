@@ -102,9 +102,9 @@ static void what_cannot_be_supervised_is_refused(void **state)
     Lab *lab = *state;
     CHECK_REFUSED(RUN(lab, "bad", "supervise", "../tiny.yaml", "--", "--ranks", "1"), 2,
                   "checkpoint.every is 0, so each restart would lose all of train.steps 40");
-    CHECK_REFUSED(RUN(lab, "bad", "supervise", SETTINGS), 2, "nothing behind --");
+    CHECK_REFUSED(RUN(lab, "bad", "supervise", SETTINGS), 2, "nothing after --");
     CHECK_REFUSED(RUN(lab, "bad", "supervise", SETTINGS, "--", "python3", "train.py"), 2,
-                  "python3 behind -- is no launcher");
+                  "python3 after -- is no launcher");
     CHECK_REFUSED(RUN(lab, "bad", "supervise", SETTINGS, "--", "--ranks", "x"), 2,
                   "--ranks x is not a number");
     CHECK(!file_exists(lab_path(lab, "bad/run")));

@@ -197,12 +197,12 @@ static void what_is_no_launcher_or_no_number_is_refused(void **state)
 {
     (void)state;
     Launch l;
-    CHECK_FAILS(read_line("", NULL, &arena, &l), ERR_ARG, "nothing behind --");
+    CHECK_FAILS(read_line("", NULL, &arena, &l), ERR_ARG, "nothing after --");
     CHECK_FAILS(read_line("bash run.sh", NULL, &arena, &l), ERR_ARG,
-                "bash behind -- is no launcher");
+                "bash after -- is no launcher");
     CHECK_FAILS(read_line("--ranks 0", NULL, &arena, &l), ERR_ARG, "--ranks 0 is not a number");
-    CHECK_FAILS(read_line("--ranks 2 x", NULL, &arena, &l), ERR_ARG, "x behind --ranks N");
-    CHECK_FAILS(read_line("mpirun -n", NULL, &arena, &l), ERR_ARG, "-n behind -- lacks its value");
+    CHECK_FAILS(read_line("--ranks 2 x", NULL, &arena, &l), ERR_ARG, "x after --ranks N");
+    CHECK_FAILS(read_line("mpirun -n", NULL, &arena, &l), ERR_ARG, "-n after -- lacks its value");
     CHECK_FAILS(read_line("mpirun --host a:x", NULL, &arena, &l), ERR_ARG, "--host x is not");
     CHECK_FAILS(read_line("mpirun --host a,,b", NULL, &arena, &l), ERR_ARG, "an empty name");
     CHECK_FAILS(read_line("srun -w a[1-4]", NULL, &arena, &l), ERR_ARG, "has brackets");

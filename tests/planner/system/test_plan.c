@@ -126,7 +126,7 @@ static void every_row_is_simulated_and_the_same_when_planned_alone(void **state)
 {
     int n = 0;
     const cJSON *row = NULL, *last = NULL;
-    Outcome o = RUN(*state, "marks", ON_8, "--search", "--top", "3");
+    Outcome o = RUN(*state, "marks", ON_8, "--search", "--top", "3", "--all");
     CHECK_EXIT(o, 0);
     CHECK(strstr(o.out, "~") == NULL);
     Outcome rows = RUN(*state, "marks", ON_8, "--search", "--top", "3", "--json");
@@ -138,6 +138,30 @@ static void every_row_is_simulated_and_the_same_when_planned_alone(void **state)
     check_alone(state, last, n);
     check_alone(state, member(plan, "front")->child, 4);
     cJSON_Delete(plan);
+}
+
+/* Lines that begin with blanks are rows. */
+static void a_search_prints_its_rows_and_says_where_the_rest_is(void **state)
+{
+    static const char *const more[] = { "\nfront of memory", "\nmemory ", "\ntime ",
+                                        "\nrates ",          "\nlayout ", "\ninterval " };
+    Outcome o = RUN(*state, "few", ON_8, "--search", "--top", "3", "--tokens", "15T");
+    CHECK_EXIT(o, 0);
+    int rows = 0;
+    for (const char *at = o.out; (at = strstr(at, "\n  ")) != NULL; at++) rows++;
+    CHECK_INT(rows, 3);
+    for (size_t i = 0; i < sizeof more / sizeof *more; i++)
+        if (strstr(o.out, more[i]) != NULL) fail_msg("%s:%s", more[i], o.out);
+    CHECK_SAYS(o.out,
+               "\nmore        --all: memory and time of row 1, and the front of memory and ");
+    CHECK_SAYS(o.out, "\nduration ");
+    o = RUN(*state, "few", ON_8, "--search", "--top", "3", "--all");
+    CHECK_EXIT(o, 0);
+    for (size_t i = 0; i < sizeof more / sizeof *more; i++) CHECK_SAYS(o.out, more[i]);
+    CHECK(strstr(o.out, "\nmore ") == NULL);
+    o = RUN(*state, "few", ON_8, "--search", "--top", "1", "--stack", "primus");
+    CHECK_EXIT(o, 0);
+    CHECK_SAYS(o.out, "\nnote        options assumed: ");
 }
 
 static void forced_balance_is_said(void **state)
@@ -572,6 +596,7 @@ int main(void)
         LAB_TEST(schedules_that_cost_the_same_share_a_row),
         LAB_TEST(a_search_lists_the_best_and_the_front),
         LAB_TEST(every_row_is_simulated_and_the_same_when_planned_alone),
+        LAB_TEST(a_search_prints_its_rows_and_says_where_the_rest_is),
         LAB_TEST(forced_balance_is_said),
         LAB_TEST(bounds_are_said_and_only_where_there_are_some),
         LAB_TEST(a_screen_says_model_memory_time_and_why),

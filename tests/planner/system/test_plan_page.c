@@ -186,6 +186,8 @@ static void a_search_is_whole_and_its_points_lead_to_rows(void **state)
     CHECK(found(&o, "links") > 2 * 9);
     CHECK(strstr(o.out, "id=\"timeline8\"") != NULL);
     CHECK(strstr(o.out, "id=\"timeline9\"") == NULL);
+    CHECK_SAYS(o.out,
+               "viewBox=\"0 0 526 230\""); /* the chart of a narrow page, with words of full size */
     (void)browse_at(lab, "search", "--window-size=700,900"); /* no layout is cut */
 }
 

@@ -131,7 +131,7 @@ static void what_cannot_be_verified_is_a_sentence(void **state)
         { { "plan", "quickstart", "--cluster", "cpu:2", "--verify", "2" }, "add --search" },
         { { TINY, "--verify", "2", "--ranks", "3" }, "the 2 GPUs that are planned" },
         { { TINY, "--verify", "2", "--stack", "primus" }, "cannot verify --stack primus" },
-        { { TINY, "--verify", "2", "--csv" }, "leave out --csv" },
+        { { TINY, "--verify", "2", "--csv" }, "--verify and --csv exclude each other" },
         { { TINY, "--verify", "2", "--launcher", "./none" }, "cannot start ./none" },
         { { "plan", "quickstart", "--search", "--verify", "2" }, "no GPUs are given" },
     };

@@ -288,7 +288,7 @@ static void communication_multiplies_out(void **state)
         explain(&q, "comm");
         double shown =
             shown_of(&q, "reduced") + shown_of(&q, "added up") + shown_of(&q, "gathered");
-        const char *at = line_of(&q, "passes beside them take");
+        const char *at = line_of(&q, "passes at the same time take");
         const double slowed = quantity(&at);
         at = line_of(&q, "gradients");
         at = strstr(at, " = ") + 3;
@@ -301,7 +301,7 @@ static void communication_multiplies_out(void **state)
         CHECK_NEAR(quantity(&at), calls_of(&q, "weights gathered"), 5e-6);
         at = line_of(&q, "added up");
         CHECK_NEAR(quantity(&at),
-                   calls_of(&q, "replicas added up") + calls_of(&q, "twins added up") +
+                   calls_of(&q, "replicas added up") + calls_of(&q, "replicas of both added up") +
                        calls_of(&q, "copies of tp added up"),
                    5e-6);
         close_case(&q);

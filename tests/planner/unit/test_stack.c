@@ -163,9 +163,9 @@ static void wrong_names_and_numbers_are_told(void **state)
         { "primus,hidden=1", "hidden is neither" }, /* an input is the configuration's to say */
         { "primus,odd=1", "odd is neither an input nor a definition; it has loss_fusion deepep " },
         { "primus,deepep", "stack primus: deepep is not NAME=NUMBER" },
-        { "primus,deepep=", "stack primus: deepep=: a decimal number is wanted" },
-        { "primus,deepep=1x", "deepep=1x: a decimal number is wanted" },
-        { "primus,deepep=0x1", "deepep=0x1: a decimal number is wanted" },
+        { "primus,deepep=", "stack primus: deepep=: a decimal number is expected" },
+        { "primus,deepep=1x", "deepep=1x: a decimal number is expected" },
+        { "primus,deepep=0x1", "deepep=0x1: a decimal number is expected" },
         { "primus,deepep=1e999", "deepep=1e999: the value is not finite" },
     };
     PlanStack s = { .kind = STACK_OF_COUNT };

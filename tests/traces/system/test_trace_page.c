@@ -89,12 +89,13 @@ static void a_roofline_has_its_roof_or_says_that_it_has_none(void **state)
     const char *page = page_on(lab, "h200", "NVIDIA H200");
     CHECK_SAYS(page, "1 of 1 operators, those of at least 0.1 % of the time");
     CHECK_SAYS(page, "Lines: what the data sheet allows");
-    const char *roof = strstr(page, "data-name=\"roof in bf16: 989.4 TFLOP/s, 4.8 TB/s\"");
-    CHECK(roof != NULL && strstr(page, "There is no roof") == NULL);
+    const char *roof = strstr(page, "data-name=\"peak in bf16: 989.4 TFLOP/s, 4.8 TB/s\"");
+    CHECK(roof != NULL && strstr(page, "There is no roofline") == NULL);
     CHECK_SAYS(page, ">FLOP/s</text>");
     page = page_on(lab, "other", "A100-PG509-200");
-    CHECK_SAYS(page, "There is no roof, because no data sheet is known for A100-PG509-200: --gpu");
-    CHECK(strstr(page, "data-name=\"roof") == NULL);
+    CHECK_SAYS(page,
+               "There is no roofline, because no data sheet is known for A100-PG509-200: --gpu");
+    CHECK(strstr(page, "data-name=\"peak") == NULL);
 }
 
 /* Both names are cut in their middle, with a sign; the pointer shows them whole. */

@@ -373,7 +373,7 @@ static void what_is_no_trace_is_refused_in_a_sentence(void **state)
         { "{\"traceEvents\":{}}", "it is JSON without traceEvents" },
         { "{\"traceEv", "it ends before its events" },
         { "{\"a\":1,\"traceEvents\":", "it ends before its events" },
-        { "{hello}", "what stands before its events is not JSON" },
+        { "{hello}", "what comes before its events is not JSON" },
         { "[]", "it is a JSON array without events" },
         { "[1,2,{\"a\":3}]", "it is a JSON array without events" },
     };
@@ -580,7 +580,7 @@ static void a_giant_is_passed_over_in_bounded_memory(void **state)
     Events e;
     sprintf(text, "{\"%s\":1," TRACE(A), name);
     CHECK_FAILS(trace_read(text, &(ReadAs){ .block = 700, .element_max = 5000 }, &e), ERR_FORMAT,
-                "what stands around its events is longer than 16 MiB");
+                "what surrounds its events is longer than 16 MiB");
     free(name);
     free(text);
 }

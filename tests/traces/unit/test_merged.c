@@ -324,8 +324,8 @@ static void a_duration_ends_where_the_next_kernel_begins(void **state)
     CHECK_INT(l.e.counts.cut, 1);
     CHECK_OK(text_init(&said, &arena));
     CHECK_OK(report_doubts(&l.e, &l.tree, &said));
-    CHECK(strstr(said.data,
-                 "1 device events reach over the next one of their stream, by 0.500 ms") != NULL);
+    CHECK(strstr(said.data, "1 device events overlap the next one of their stream, by 0.500 ms") !=
+          NULL);
     events_free(&l.e);
 }
 

@@ -31,7 +31,11 @@ static Status parse(Values *v, const char **words)
         { "--key", OPTION_TEXTS, &v->keys, "KEY", .help = "keys" },
         { "--again", OPTION_SWITCH, &v->again, "auto|late", .help = "once more" },
     };
+    static const OptionPair pairs[] = { { "--again", OPTION_APART, "--dry-run|--key" },
+                                        { "--key", OPTION_NEEDS, "--out|--mode" },
+                                        { NULL, OPTION_APART, NULL } };
     const Command command = { .name = "yard do",
+                              .pairs = pairs,
                               .arguments = "FROM [TO]",
                               .what = "Do it.",
                               .example = "yard do --out a b",
@@ -98,6 +102,20 @@ static void every_kind_of_value_reaches_its_target(void **state)
     CHECK_INT(v.n, 2);
     CHECK_TEXT(words[0], "from");
     CHECK_TEXT(words[1], "to");
+}
+
+static void options_exclude_or_need_each_other(void **state)
+{
+    (void)state;
+    Values v;
+    CHECK_FAILS(parse(&v, WORDS("--again=auto", "--dry-run", "--out=o", "from")), ERR_ARG,
+                "yard do: --again and --dry-run exclude each other");
+    CHECK_FAILS(parse(&v, WORDS("--key=k", "--again", "--out=o", "from")), ERR_ARG,
+                "yard do: --again and --key exclude each other");
+    CHECK_FAILS(parse(&v, WORDS("--key=1", "--out=o", "from")), ERR_ARG,
+                "yard do: --key needs --mode");
+    CHECK_OK(parse(&v, WORDS("--key=1", "--mode=ask", "--out=o", "from")));
+    CHECK_OK(parse(&v, WORDS("--mode=ask", "--dry-run", "--key=k", "--out=o", "from")));
 }
 
 static void what_is_not_given_keeps_its_default(void **state)
@@ -321,6 +339,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         TEST(a_switch_takes_a_word_only_behind_an_equals_sign),
         TEST(every_kind_of_value_reaches_its_target),
+        TEST(options_exclude_or_need_each_other),
         TEST(what_is_not_given_keeps_its_default),
         TEST(an_unknown_option_names_the_nearest),
         TEST(an_option_of_another_trainer_is_answered_with_ours),

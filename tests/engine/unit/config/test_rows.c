@@ -80,7 +80,7 @@ static void a_training_has_no_argument_of_plan(void **state)
         CHECK_FAILS(config_load_as(&c, &arena, CONFIG_RUN | i, NULL, set + i, 1), ERR_ARG,
                     i == 0
                         ? "override plan.imbalance=2: plan.imbalance is an argument of `switchyard "
-                          "plan`, not of a training"
+                          "plan`, not of a training run"
                         : "search.pp is an argument of `switchyard plan`");
     snprintf(path, sizeof path, "/tmp/switchyard_arguments_%ld.yaml", (long)getpid());
     CHECK_OK(file_write_whole(path, few, strlen(few)));

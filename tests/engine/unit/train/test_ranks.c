@@ -354,7 +354,7 @@ static void a_slow_rank_is_named_with_its_host_and_the_cause(void **state)
           NULL,
           { 0 } },
         { { { [RANK_OWN_S] = 1, [RANK_CLOCK_MHZ] = 1200, [RANK_THROTTLE] = 0x24 } },
-          "1.000 s of its own in each of the last 3 steps or more, 1.00 times the median rank's "
+          "1.000 s of computing in each of the last 3 steps or more, 1.00 times the median rank's "
           "1.000 s; "
           "its clock is 1200 MHz, the median 1980, throttled by sw_power_cap sw_thermal\n",
           { 0 } },
