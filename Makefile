@@ -91,7 +91,7 @@ ASSEMBLE ?= 1
 B      := $O$(if $(filter 1,$(PARSE)),-parse)$(if $(filter 1,$(CUDA)),-cuda)$(if $(filter 0,$(ASSEMBLE)),-ptx)$(if $(filter 1,$(HIP)),-hip)$(if $(filter 1,$(MPI)),-mpi)$(if $(filter v3,$(ISA)),-v3)$(if $(ABSENT),-part)
 PROGRAM := $(if $(filter release-all-,$(CONFIG)-$(ISA)-$(CROSS)),$(BUILD)/switchyard,$B/switchyard)
 BESIDE  := data-batches data-chat data-ngram data-pack data-parquet data-tokenizer $(if $(filter pages,$(HOUSES)),report) $(if $(filter serve,$(HOUSES)),serve) $(if $(filter traces,$(HOUSES)),trace-compat trace-diff trace-replay) $(if $(filter planner,$(HOUSES)),plan-calibrate) \
-           $(if $(ABSENT),,bench-contention bench-ladder bench-shapes bench-trace convert-from-dcp convert-to-hf data-inspect plan-study viz why-spike)
+           $(if $(ABSENT),,bench-comm bench-contention bench-ladder bench-shapes bench-trace convert-from-dcp convert-to-hf data-inspect plan-study viz why-spike)
 
 NVCC   ?= nvcc
 # ASSEMBLE=0: kernels stay PTX that nobody optimised, so that what takes minutes to assemble is linked in one.
@@ -523,7 +523,7 @@ endef
 $(foreach name,$(BESIDE),$(eval $(call BESIDE_RULES,$(name),$(lastword $(subst -, ,$(name))))))
 $B/switchyard: | $(BESIDE:%=$B/switchyard-%)
 $B/switchyard-bench-contention $(BESIDE_TESTS.contention) $B/tests/engine/gpu/test_gpu_bench: $(BESIDE_OBJ.shapes)
-$B/tests/engine/gpu/test_gpu_bench: $(BESIDE_OBJ.contention)
+$B/tests/engine/gpu/test_gpu_bench: $(BESIDE_OBJ.contention) $(BESIDE_OBJ.comm)
 $B/tests/fuzz/fuzz_sheets: $(BESIDE_OBJ.replay)
 $B/tests/fuzz/fuzz_metrics: $(BESIDE_OBJ.report)
 $B/tests/fuzz/fuzz_request: $(BESIDE_OBJ.serve)

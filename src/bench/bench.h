@@ -150,16 +150,5 @@ Status bench_exposed(const Config *c, Comm *world, const BenchStep *options,
  * both, and of the difference the time of a token in a layer and its FLOP/s; and what is left for the rest. */
 Status bench_slope(const Config *shallow, const Config *deep, Comm *world, const BenchStep *options,
                    Text *out);
-enum { BENCH_COMM_ALL, BENCH_COMM_COLLECTIVES, BENCH_COMM_EXCHANGE };
-
-typedef struct BenchComm {
-    int only;       /* BENCH_COMM_ALL ... */
-    int64_t shrink; /* divides bytes and tokens */
-    bool json;
-} BenchComm;
-
-/* Times collectives by size and exchanges of tokens by kind, between all ranks of the world: one
- * line, or one JSON object, for each row. ERR_ARG: fewer than two ranks. */
-Status bench_comm(const Config *c, Comm *world, const BenchComm *options, Text *out);
 
 #endif

@@ -1,4 +1,4 @@
-/* bench: `switchyard bench ops`, `step` and `comm`: parses, calls bench/, prints. It measures nothing
+/* bench: `switchyard bench ops` and `step`: parses, calls bench/, prints. It measures nothing
  * itself. One table has the options of all benches, each with the benches that take it. */
 #include "bench/bench.h"
 
@@ -11,14 +11,13 @@
 #include <stdlib.h>
 #include <string.h>
 
-typedef enum BenchKind { BENCH_OPS, BENCH_STEP, BENCH_COMM } BenchKind;
+typedef enum BenchKind { BENCH_OPS, BENCH_STEP } BenchKind;
 
 /* A call of a bench: the targets of its options. */
 typedef struct Bench {
     BenchKind kind;
     int64_t ranks;
-    BenchStep step; /* step.steps also serves ops */
-    BenchComm comm;
+    BenchStep step;     /* step.steps also serves ops */
     bool small, ops;    /* --shrink of the model; --ops of `bench step` */
     const char *slope;  /* --slope of `bench step`: two depths */
     Config deep;        /* with the second one */
@@ -52,17 +51,11 @@ static Status run_step(const Bench *b, const Config *c, Comm *world, Arena *a, T
     return bench_ops(c, b->step.steps, a, out);
 }
 
-static Status run_comm(const Bench *b, const Config *c, Comm *world, Arena *a, Text *out)
-{
-    return (void)a, bench_comm(c, world, &b->comm, out);
-}
-
-/* model: the first argument is a model; else it is a setting. ranks: the bench runs on every
- * rank. */
+/* ranks: the bench runs on every rank. */
 static const struct {
     Command command;
     BenchFn *fn;
-    bool model, ranks;
+    bool ranks;
 } benches[] = {
     [BENCH_OPS] = { { .name = "switchyard bench ops",
                       .arguments = "[MODEL [section.key=value ...]]",
@@ -73,7 +66,6 @@ static const struct {
                               "still gain.",
                       .example = "switchyard bench ops quickstart run.compute=bf16" },
                     run_ops,
-                    true,
                     false },
     [BENCH_STEP] = { { .name = "switchyard bench step",
                        .arguments = "MODEL [section.key=value ...]",
@@ -84,19 +76,6 @@ static const struct {
                                "its clock, its power and what limits them.",
                        .example = "switchyard bench step quickstart --steps 50" },
                      run_step,
-                     true,
-                     true },
-    [BENCH_COMM] = { { .name = "switchyard bench comm",
-                       .arguments = "[section.key=value ...]",
-                       .what = "Time communication between ranks of this host or of mpirun: every "
-                               "collective by "
-                               "size, and every token exchange with balanced and skewed routing. "
-                               "Rows have time, "
-                               "algorithm bandwidth and bus bandwidth, and on a known GPU the "
-                               "share of its links.",
-                       .example = "switchyard bench comm run.compute=bf16 --ranks 4" },
-                     run_comm,
-                     false,
                      true },
 };
 
@@ -112,7 +91,7 @@ static Status load_model(const Bench *b, int64_t layers, int n, char **arguments
 {
     char depth[48];
     const char **set = NULL;
-    const bool model = n > 0 && benches[b->kind].model;
+    const bool model = n > 0;
     TRY(ARENA_NEW(a, n + 1, &set));
     for (int i = model; i < n; i++) set[i - model] = arguments[i];
     (void)snprintf(depth, sizeof depth, "model.layers=%" PRId64, layers);
@@ -153,7 +132,7 @@ static Status run_bench(void *state, int n, char **arguments, Arena *a, Text *ou
 }
 
 /* Bits of the benches that take an option. */
-enum { OPS = 1 << BENCH_OPS, STEP = 1 << BENCH_STEP, COMM = 1 << BENCH_COMM };
+enum { OPS = 1 << BENCH_OPS, STEP = 1 << BENCH_STEP };
 
 /* An option, the benches that take it, and the member of Bench that it sets: option.target of the
  * row is NULL, because each call has a Bench of its own. */
@@ -172,25 +151,15 @@ static const BenchOption bench_options[] = {
       OF_CALL(small),
       { "--shrink", OPTION_FLAG, NULL,
         .help = "shrink the model but keep its structure; settings are applied after that" } },
-    { STEP | COMM,
+    { STEP,
       OF_CALL(ranks),
       { "--ranks", OPTION_INT, NULL, "N", "run N ranks on this host, each on its own GPU", .min = 1,
         .max = 1024 } },
-    { COMM,
-      OF_CALL(comm.only),
-      { "--only", OPTION_CHOICE, NULL, "all|collectives|exchange", .help = "run only one part" } },
-    { COMM,
-      OF_CALL(comm.shrink),
-      { "--shrink", OPTION_INT, NULL, "N", "divide all bytes and tokens by N", .min = 1,
-        .max = 1e6 } },
     { STEP,
       OF_CALL(step.timeline),
       { "--timeline", OPTION_TEXT, NULL, "FOLDER",
         .help = "write the last step for `switchyard viz`: passes by stage, or by lane" } },
     { STEP, OF_CALL(step.json), { "--json", OPTION_FLAG, NULL, .help = "print one JSON object" } },
-    { COMM,
-      OF_CALL(comm.json),
-      { "--json", OPTION_FLAG, NULL, .help = "print one JSON object per line" } },
     { OPS,
       OF_CALL(why),
       { "--why", OPTION_FLAG, NULL,
@@ -239,7 +208,7 @@ static Status parse_bench(int argc, char **argv)
     enum { N = sizeof bench_options / sizeof *bench_options };
     int kind = BENCH_OPS;
     while (strcmp(benches[kind].command.name + sizeof "switchyard bench", argv[0]) != 0) kind++;
-    Bench b = { .kind = (BenchKind)kind, .step.steps = 20, .comm.shrink = 1 };
+    Bench b = { .kind = (BenchKind)kind, .step.steps = 20 };
     Option own[N];
     Command command = benches[kind].command;
     command.options = own;
@@ -260,7 +229,7 @@ Status cli_bench(int argc, char **argv)
         { "step", "time whole training steps", parse_bench },
         { "ladder", "measure what each feature or each further rank brings", NULL },
         { "shapes", "time single ops without a model", NULL },
-        { "comm", "time collectives and token exchange between ranks", parse_bench },
+        { "comm", "time collectives and token exchange between ranks", NULL },
         { "contention", "time ops during communication", NULL },
         { "trace", "time the reader and the report of traces", NULL },
     };

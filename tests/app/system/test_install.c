@@ -15,6 +15,7 @@ static void what_is_installed_runs_and_goes_again(void **state)
     static const char *const PARTS[] = {
         "usage: switchyard COMMAND",
         "./opt/yard/bin/switchyard\n",
+        "./opt/yard/bin/switchyard-bench-comm\n",
         "./opt/yard/bin/switchyard-bench-contention\n",
         "./opt/yard/bin/switchyard-bench-ladder\n",
         "./opt/yard/bin/switchyard-bench-shapes\n",

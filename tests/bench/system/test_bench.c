@@ -382,7 +382,7 @@ static void ops_are_timed_beside_communication(void **state)
     Outcome o = RUN(lab, "contention", "--quiet", "bench", "contention", "--ranks=2",
                     "--shrink=512", "run.device=cpu", "run.threads=1");
     CHECK_EXIT(o, 0);
-    CHECK_SAYS(o.out, "2 ranks, 1 threads: ops and calls run one after the other here");
+    CHECK_SAYS(o.out, "2 ranks, 1 thread: ops and calls run one after the other here");
     CHECK(strstr(behind(o.out, "swiglu"), "swiglu") == NULL); /* one rank speaks */
     CHECK_TEXT(o.err, "");
 }

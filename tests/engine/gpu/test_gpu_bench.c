@@ -1,6 +1,7 @@
 /* bench ops on a GPU: a row for every op that a step runs, with numbers that can be. Skipped where
  * there is no GPU. */
 #include "bench/bench.h"
+#include "comm/comm.h"
 #include "contention/contention.h"
 #include "harness/gpu.h"
 #include "harness/test.h"

@@ -1,6 +1,6 @@
 /* comm_rows: the rows of `bench comm`: memory that either all ranks get or none, the time of a call
  * as single launches and as a graph, and printing. The calls are in comm.c and comm_exchange.c. */
-#include "bench/comm.h"
+#include "comm/comm.h"
 
 #include "engine/backend/backend.h"
 #include "engine/step/agree.h"

@@ -3,8 +3,8 @@
 #include "harness/bench_ranks.h"
 #include "harness/json_lines.h"
 
-#include "bench/bench.h"
 #include "bench/null.h"
+#include "comm/comm.h"
 #include "hardware/hardware.h"
 #include "kernels/exchange/exchange.h"
 

@@ -13,7 +13,7 @@
  * compares with a link's rate for every number of ranks n. Bytes are those of the larger of input
  * and output.
  */
-#include "bench/comm.h"
+#include "comm/comm.h"
 
 #include "engine/backend/backend.h"
 #include "engine/step/agree.h"

@@ -9,7 +9,7 @@
  * the experts of all ranks, so it knows how many rows arrive without communication. Hidden states
  * are ones: the sum that comes back is the number of rows, which is checked.
  */
-#include "bench/comm.h"
+#include "comm/comm.h"
 #include "kernels/exchange/exchange.h"
 
 #include "engine/base/rng.h"

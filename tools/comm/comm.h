@@ -1,10 +1,22 @@
-/* comm: what the files of `bench comm` share; private to bench/. comm.c opens the ranks and has the
- * collectives, comm_exchange.c has the exchange of tokens, comm_rows.c times and prints a row. */
-#ifndef BENCH_COMM_H
-#define BENCH_COMM_H
+/* comm: `switchyard bench comm`. comm.c opens the ranks and has the collectives, comm_exchange.c has the exchange of
+ * tokens, comm_rows.c times and prints a row. */
+#ifndef TOOLS_COMM_COMM_H
+#define TOOLS_COMM_COMM_H
 
 #include "bench/bench.h"
 #include "bench/runner.h"
+
+enum { BENCH_COMM_ALL, BENCH_COMM_COLLECTIVES, BENCH_COMM_EXCHANGE };
+
+typedef struct BenchComm {
+    int only;       /* BENCH_COMM_ALL ... */
+    int64_t shrink; /* divides bytes and tokens */
+    bool json;
+} BenchComm;
+
+/* Times collectives by size and exchanges of tokens by kind, between all ranks of the world: one
+ * line, or one JSON object, for each row. ERR_ARG: fewer than two ranks. */
+Status bench_comm(const Config *c, Comm *world, const BenchComm *options, Text *out);
 
 typedef struct CommBench {
     const BenchComm *options;
