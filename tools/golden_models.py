@@ -230,7 +230,8 @@ def gpt_oss():
 
 def qwen3_next():
     """Gated delta nets and dense MLPs: with experts nearly every seed has a token between two of them. A large epsilon:
-    the norm behind the recurrence makes gradients of small outputs steep, so that both sides' roundings show."""
+    the norm after the recurrence makes gradients of small outputs steep. With 1e-6 the embedding's gradient of
+    transformers in f32 is 3e-3 from its own in f64 for this seed; with 0.01 it is 3e-5."""
     config = transformers.Qwen3NextConfig(
         **dict(SIZES, rms_norm_eps=0.01), num_attention_heads=3, num_key_value_heads=1, head_dim=8, layer_types=["linear_attention"] * 3,
         linear_num_key_heads=2, linear_num_value_heads=4, linear_key_head_dim=6, linear_value_head_dim=5,
