@@ -156,7 +156,7 @@ static Status run_diff(void *state, int n, char **path, Arena *a, Text *out)
     arena_free(&x.scratch);
     TRY(trace_out_end(&c->out, s));
     if (!cut[0] && !cut[1]) return OK;
-    return FAIL(ERR_PARTIAL, "%s ends early%s: it compares the complete events",
+    return FAIL(ERR_PARTIAL, "%s ends early%s: only complete events are compared",
                 path[cut[0] ? 0 : 1], cut[0] && cut[1] ? ", and so does the other" : "");
 }
 

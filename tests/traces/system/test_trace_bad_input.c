@@ -211,7 +211,7 @@ static void what_ends_early_is_done_and_said(void **state)
           "cut.json ends early (1 of 2 traces do)",
           "o3/clocks.csv" },
         { { "trace", "diff", "r0.json", "cut.json.gz", "--out", "o4" },
-          "cut.json.gz ends early: the comparison",
+          "cut.json.gz ends early: only complete events",
           "o4/diff_ops.csv" },
         { { "trace", "diff", "cut.json", "cut.json", "--out", "o5" },
           "cut.json ends early, and so does the other",
