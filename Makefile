@@ -253,7 +253,7 @@ SHORT_TESTS := $(SHORTER:%=$B/short/tests/%)
 WHOLE_TESTS := $(SHORTER:%=$B/tests/%)
 # Under the address sanitizer, what parses comes first. These read through the engine or the ops:
 PARSE_LATER := $(addprefix $B/tests/,convert/unit/test_convert convert/unit/test_family convert/unit/test_folders \
-               pages/unit/test_plan_page $(addprefix fuzz/fuzz_,calibrate hardware manifest peer request words))
+               pages/unit/test_plan_page $(addprefix fuzz/fuzz_,calibrate hardware manifest peer pickle request words))
 PARSE_TESTS := $(filter-out $(PARSE_LATER),$(call test_of,$(addprefix tests/,engine/unit/base/test_*.c app/unit/options/test_*.c \
                engine/unit/config/test_*.c corpus/unit/test_*.c tools/chat/test_*.c tools/parquet/test_*.c tools/tokenizer/test_*.c convert/unit/test_*.c traces/unit/test_*.c library/unit/test_trace_library.c hardware/unit/test_*.c \
                pages/unit/test_*.c tools/report/test_*.c tools/diff/test_*.c planner/unit/test_stack.c planner/unit/test_import.c planner/unit/test_members.c \

@@ -282,7 +282,7 @@ static void a_part_of_contention_keeps_the_base(void **state)
     CHECK_NEAR(h.contention_attention, 1.4, 0);
     CHECK_NEAR(h.contention_grouped, 1, 0);
     CHECK_FAILS(calibrate("x.txt",
-                          "2 ranks, 1 threads: ops and calls run one after the other here\n"
+                          "2 ranks, 1 thread: ops and calls run one after the other here\n"
                           "dense product 800.0 1.500 1.400 1.040 gemm.f32\n",
                           &a, &h),
                 ERR_FORMAT,

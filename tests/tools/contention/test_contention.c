@@ -66,7 +66,7 @@ static void a_host_says_that_nothing_runs_beside_an_op(void **state)
     (void)state;
     BenchRanks r;
     run(&r, 2, false);
-    CHECK(strstr(r.out.data, "2 ranks, 1 threads: ops and calls run one after the other here"));
+    CHECK(strstr(r.out.data, "2 ranks, 1 thread: ops and calls run one after the other here"));
     CHECK(strstr(r.out.data, "too low") == NULL);
     arena_free(&r.arena);
 }
