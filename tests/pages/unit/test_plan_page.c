@@ -227,7 +227,7 @@ static void a_search_has_a_plot_a_table_and_timelines(void **state)
     for (int i = 1; i <= rows; i++) {
         char link[32];
         (void)snprintf(link, sizeof link, "<a href=\"#row%d\"", i);
-        CHECK_INT(count(page, link), 1);
+        CHECK_INT(count(page, link), 2);
     }
     CHECK_INT(count(page, "~"), 0); /* every row is simulated */
     CHECK_INT(count(page, "<td>front</td>"), rows - 3);
