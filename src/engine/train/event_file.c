@@ -188,7 +188,8 @@ static Status make_about(EventFile *f, const Config *c, Arena *a)
     TRY(config_changes(&plain, c, a, &changed, &n));
     TRY(text_init(&yaml, a));
     TRY(config_print(c, &yaml));
-    TRY(ARENA_NEW(a, 2 * (int64_t)yaml.used + (1 + config_row_count) * SETTING_BYTES, &f->about));
+    const int64_t settings = 1 + config_row_count;
+    TRY(ARENA_NEW(a, 2 * (int64_t)yaml.used + settings * SETTING_BYTES, &f->about));
     TRY(text_init(&text, a));
     uint8_t *at = put_yaml(f->about, &yaml);
     TRY(put_settings(&at, c, changed, n, &text));
