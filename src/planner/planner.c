@@ -115,11 +115,10 @@ static Status planner_setup(Planner *p, const PlanRequest *q)
     p->moe_layers = config_moe_layers(c);
     TRY(choose_attention(q, c));
     if (c->delta_full_every > 0 && stack_is_ours(q->stack))
-        return FAIL(
-            ERR_ARG,
-            "delta.full_every %lld: the engine of this program runs gated delta nets on CPUs "
-            "alone yet: plan another stack, as --stack megatron, or set delta.full_every=0",
-            (long long)c->delta_full_every);
+        return FAIL(ERR_ARG,
+                    "delta.full_every %lld: our engine runs gated delta nets on CPUs alone yet: "
+                    "plan another stack, as --stack megatron, or set delta.full_every=0",
+                    (long long)c->delta_full_every);
     if (q->gpus < 1)
         return FAIL(ERR_ARG, "plan: %lld GPUs, at least 1 is needed", (long long)q->gpus);
     TRY(arena_reserve(&p->scratch, "plan scratch", KEPT_BYTES));

@@ -67,7 +67,9 @@ static Status context_s(const Roofline *r, const OpCost *c, RooflineTime *out)
     CollectiveGroup g = roofline_group(r->hardware, ranks, c->axis == AXIS_CP ? n->tp : 1);
     CollectiveCost cost;
     TRY(roofline_collective(r->hardware, c, &g, &cost));
-    out->lane = c->axis == AXIS_TP ? ROOFLINE_TENSOR : ROOFLINE_CONTEXT;
+    out->lane = c->axis == AXIS_TP   ? ROOFLINE_TENSOR
+                : c->axis == AXIS_DP ? ROOFLINE_EXCHANGE /* loads of experts, for their balance */
+                                     : ROOFLINE_CONTEXT;
     out->s = cost.s / r->stack->at[STACK_share_links];
     return OK;
 }

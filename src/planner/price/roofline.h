@@ -13,8 +13,8 @@
 #include "planner/price/collective.h"
 #include "planner/stack/stack.h"
 
-/* The kinds of time: compute, the exchange of tokens, and other collectives of a layer: of context and of tensor
- * parallelism. */
+/* The kinds of time: compute, the exchange of tokens with sums of experts' loads, and other collectives of a layer: of
+ * context and of tensor parallelism. */
 typedef enum RooflineLane {
     ROOFLINE_COMPUTE,
     ROOFLINE_EXCHANGE,

@@ -53,7 +53,7 @@ static const struct {
     { LITE " --cluster b200:8 run.compute=bf16 fp8.recipe=block fp8.attention=true",
       "fp8.attention=true: it is made for compute capability 9.0, b200 has 10.0" },
     { ON " delta.full_every=4",
-      "the engine of this program runs gated delta nets on CPUs alone yet: plan another stack" },
+      "our engine runs gated delta nets on CPUs alone yet: plan another stack" },
     { ON " mesh.pp=3", "mesh.pp" },
     { ON " mesh.pp=16", "mesh.pp 16" },
     { ON " mesh.pp=nan", "mesh.pp" },

@@ -250,7 +250,7 @@ static void a_global_group_costs_a_sum_of_counts(void **state)
         const char *pp;
     } cases[] = { { 8, "mesh.pp=1" }, { 16, "mesh.pp=1" }, { 8, "mesh.pp=8" } };
     for (int i = 0; i < 3; i++) {
-        double context_s[2];
+        double exchange_s[2];
         Question q;
         for (int global = 0; global < 2; global++) {
             const char *const set[] = { "train.batch=64", "train.micro_batch=2", cases[i].pp,
@@ -258,15 +258,15 @@ static void a_global_group_costs_a_sum_of_counts(void **state)
             PlanPrice p;
             open_plan(&q, "qwen3-30b-a3b", "h200", cases[i].gpus, "switchyard", set, 4);
             CHECK_OK(planner_price(q.planner, &q.layout, &p));
-            context_s[global] = p.part_s[PLAN_CONTEXT];
+            exchange_s[global] = p.part_s[PLAN_EXCHANGE];
             if (global == 0) question_close(&q);
         }
         CollectiveCost sum;
         CollectiveGroup g = roofline_group(&q.hardware, q.layout.dp, 1);
         CHECK_OK(collective_cost(&q.hardware, COLLECTIVE_ALL_REDUCE, &g, 2 * 128 * 4, &sum));
         double want = 48 * 64 / (2 * (double)q.layout.dp) * sum.s;
-        CHECK_NEAR(context_s[0], 0, 0);
-        CHECK_NEAR(context_s[1], q.layout.dp == 1 ? 0 : want, 1e-6 * want);
+        CHECK_NEAR(exchange_s[0], 0, 0);
+        CHECK_NEAR(exchange_s[1], q.layout.dp == 1 ? 0 : want, 1e-6 * want);
         question_close(&q);
     }
 }
