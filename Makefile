@@ -678,8 +678,8 @@ convergence: $(PROGRAM)
 	tools/quickstart --data
 	$(PYTHON) tools/convergence.py
 
-docs: $(PROGRAM) lib $O/tests/engine/unit/train/test_compatibility $O/tests/bench/unit/test_bench_why
-	$(PROGRAM) train --settings-markdown >docs/reference/config.md.tmp
+docs: $(PROGRAM) lib $O/tests/app/unit/test_settings_page $O/tests/engine/unit/train/test_compatibility $O/tests/bench/unit/test_bench_why
+	$O/tests/app/unit/test_settings_page --write >docs/reference/config.md.tmp
 	mv docs/reference/config.md.tmp docs/reference/config.md
 	tools/make_help $(PROGRAM) page docs/reference/command-line.md
 	$O/tests/engine/unit/train/test_compatibility --write >docs/explain/compatibility.md.tmp

@@ -5,7 +5,6 @@
 #include "app/dry_run.h"
 #include "app/options/cli.h"
 #include "app/options/options.h"
-#include "app/settings_page.h"
 #include "convert/convert.h"
 #include "corpus/corpus.h"
 #include "engine/base/file.h"
@@ -71,7 +70,7 @@ enum { RESUME_NOT, RESUME_ALWAYS, RESUME_AUTO }; /* of OPTION_SWITCH: none, --re
 
 /* A call: the targets of its options, then what ranks share. */
 typedef struct Call {
-    bool dry, all, small, rows, markdown, commands;
+    bool dry, all, small, rows, commands;
     int resume;
     const char *init, *supervised;
     OptionTexts change;
@@ -202,7 +201,6 @@ static Status run_train(void *state, int n, char **arguments, Arena *a, Text *ou
 {
     Call *call = state;
     Config c;
-    if (call->markdown) return settings_page(out);
     if (call->rows) return config_help(false, out);
     if (n < 1)
         return FAIL(ERR_ARG, "switchyard train: CONFIG is missing; see switchyard train --help");
@@ -264,8 +262,6 @@ Status cli_train(int argc, char **argv)
                   "COMMAND {folder}'" },
         { "--settings", OPTION_FLAG, &c.rows,
           .help = "list the presets, and every section.key with its default" },
-        { "--settings-markdown", OPTION_FLAG, &c.markdown,
-          .help = "print the settings as a page (docs/reference/config.md)" },
     };
     const Command command = {
         .name = "switchyard train",
