@@ -61,7 +61,14 @@ class Ours:
     def __init__(self, program, args):
         words = [program, "serve", "run", "--port", "0", "--name", "m", "--places", str(max(args.batches))]
         self.server = subprocess.Popen(words, stderr=subprocess.PIPE, text=True)
-        self.address = next(line.split(" at ")[1].split(",")[0] for line in self.server.stderr if "http://" in line)
+        self.address, said = None, ""
+        while self.address is None:
+            line = self.server.stderr.readline()
+            said += line
+            if not line:
+                raise SystemExit("bench_generation: the server ended before it listened: " + (said.strip() or "it said nothing"))
+            if "http://" in line:
+                self.address = line.split(" at ")[1].split(",")[0]
 
     def generate(self, prompts, tokens):
         body = {"prompt": prompts, "max_tokens": tokens, "temperature": 0}

@@ -119,6 +119,7 @@ AttentionTiles attention_tiles_of(const AttentionRect *rect, int64_t Tq, int64_t
     t.q_tiles = tiles_of(rect->Tq), t.k_tiles = tiles_of(rect->Tk);
     t.rows = (tiles_of(Tq) + 1) * ATTENTION_TILE;
     t.causal = rect->causal;
+    t.window = ATTENTION_NO_WINDOW;
     t.shift = rect->Tq == Tq && rect->Tk == Tk ? (int)(Tk - Tq) : 0;
     return t;
 }

@@ -5,7 +5,8 @@
  * together. Documents, windows, chunks and the rectangles of mesh.cp differ in these bounds alone. Nothing
  * waits for the host.
  *
- * A call makes its own tiles: 10 to 20 us on an H200, less in a graph.
+ * A call makes its own tiles: 10 to 20 us on an H200, less in a graph. Where a window alone hides keys, forward
+ * computes the bounds where it needs them.
  */
 #ifndef KERNELS_ATTENTION_ATTENTION_TILES_CUH
 #define KERNELS_ATTENTION_ATTENTION_TILES_CUH
@@ -16,7 +17,7 @@ extern "C" {
 #include "kernels/attention/attention.h"
 }
 
-enum { ATTENTION_TILE = 128, ATTENTION_HALF = ATTENTION_TILE / 2 };
+enum { ATTENTION_TILE = 128, ATTENTION_HALF = ATTENTION_TILE / 2, ATTENTION_NO_WINDOW = 1 << 30 };
 
 /* Keys or queries of a rectangle, from begin to before end; none: both 0. */
 typedef struct AttentionSpan {
@@ -25,11 +26,12 @@ typedef struct AttentionSpan {
 
 /*
  * What the queries of a rectangle see. Query i sees keys first[i] to i + shift, or to the last one if the
- * rectangle is not causal. Without `first` it sees all before, and there are no arrays: bounds follow from
- * the numbers.
+ * rectangle is not causal. Without `first` it sees the last `window` keys, and there are no arrays: bounds
+ * follow from the numbers.
  */
 typedef struct AttentionTiles {
     int Tq, Tk, shift, q_tiles, k_tiles;
+    int window; /* ATTENTION_NO_WINDOW: all keys before */
     int rows; /* what arrays have for a sequence: Tq in tiles of 128, and one more for tiles of other widths */
     bool causal;
     int32_t *first;         /* (B, rows): INT32_MAX past the end */
@@ -73,7 +75,16 @@ static __device__ __forceinline__ int attention_last_key(const AttentionTiles &t
 static __device__ __forceinline__ int attention_tile_first(const AttentionTiles &t, int b,
                                                            int query)
 {
-    return t.first == NULL ? 0 : t.first[(int64_t)b * t.rows + query];
+    if (t.first != NULL) return t.first[(int64_t)b * t.rows + query];
+    return max(query + t.shift + 1 - t.window, 0);
+}
+
+/* The first key that any of the 64 queries around `query` sees, or of those from it on. */
+static __device__ __forceinline__ int attention_half_first(const AttentionTiles &t, int b,
+                                                           int query)
+{
+    if (t.first == NULL) return attention_tile_first(t, b, query);
+    return t.firsts[((int64_t)b * t.rows + query) / ATTENTION_HALF].begin;
 }
 
 /* The keys that a tile of queries sees. */
@@ -81,7 +92,8 @@ static __device__ __forceinline__ AttentionSpan attention_keys_of(const Attentio
                                                                   int tile)
 {
     if (t.first != NULL) return t.q_spans[(int64_t)b * t.q_tiles + tile];
-    return { 0, attention_last_key(t, min((tile + 1) * ATTENTION_TILE, t.Tq) - 1) + 1 };
+    return { attention_tile_first(t, b, tile * ATTENTION_TILE),
+             attention_last_key(t, min((tile + 1) * ATTENTION_TILE, t.Tq) - 1) + 1 };
 }
 
 /* The queries that see a tile of keys. */

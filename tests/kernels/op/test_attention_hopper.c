@@ -262,6 +262,95 @@ static void nothing_behind_the_workspace_is_touched(void **state)
     }
 }
 
+static void run_on_device(const OpDesc *op, const void *device)
+{
+    ArenaMark mark = arena_mark(&mirror.scratch);
+    Exec *gpu = &mirror.gpu;
+    CHECK_OK(arena_alloc(&mirror.scratch, op->gpu_workspace(gpu, device), &gpu->workspace));
+    CHECK_OK(op->gpu(gpu, device));
+    CHECK_OK(gpu->backend->sync(gpu));
+    arena_release(&mirror.scratch, mark);
+}
+
+static void fetch(const Tensor *to, const Tensor *device)
+{
+    Exec *gpu = &mirror.gpu;
+    CHECK_OK(gpu->backend->copy(gpu, to->data, device->data, tensor_bytes(to)));
+    CHECK_OK(gpu->backend->sync(gpu));
+}
+
+/* Sequence b of a tensor (B, ...). */
+static Tensor sequence_of(const Tensor *x, int64_t b)
+{
+    Tensor one = *x;
+    if (x->data == NULL) return one;
+    one.dim[0] = 1;
+    one.data = (char *)x->data + (size_t)b * tensor_bytes(&one);
+    return one;
+}
+
+/* Makes each tensor its sequence b, and poisons results. */
+static void keep_sequence(Tensor *const inputs[], Tensor *const results[3], int64_t b)
+{
+    Exec *gpu = &mirror.gpu;
+    for (int i = 0; inputs[i] != NULL; i++) *inputs[i] = sequence_of(inputs[i], b);
+    for (int i = 0; i < 3 && results[i] != NULL; i++) {
+        *results[i] = sequence_of(results[i], b);
+        CHECK_OK(gpu->backend->fill(gpu, results[i]->data, MARK, tensor_bytes(results[i])));
+    }
+}
+
+static void check_sequence(OpTest *t, const Tensor *all, const Tensor *device, int64_t b)
+{
+    Tensor want = sequence_of(all, b), got = poisoned_like(t, &want);
+    fetch(&got, device);
+    CHECK_SAME(&got, &want);
+}
+
+/* Sequence b alone has the bits that it has among all, in both passes. */
+static void check_alone(OpTest *t, const Sizes *s, int64_t window, int64_t b)
+{
+    AttentionFwd f = make_fwd(t, s, window == 0), df;
+    f.window = window;
+    CHECK_OK(mirror_args(op_desc(OP_ATTENTION_FWD), &f, (char *)&df));
+    run_on_device(op_desc(OP_ATTENTION_FWD), &df);
+    fetch(&f.o, &df.o);
+    fetch(&f.lse, &df.lse);
+    AttentionBwd a = make_bwd(t, &f), da;
+    CHECK_OK(mirror_args(op_desc(OP_ATTENTION_BWD), &a, (char *)&da));
+    run_on_device(op_desc(OP_ATTENTION_BWD), &da);
+    fetch(&a.dq, &da.dq);
+    fetch(&a.dk, &da.dk);
+    fetch(&a.dv, &da.dv);
+
+    keep_sequence((Tensor *[]){ &df.q, &df.k, &df.v, &df.doc, NULL },
+                  (Tensor *[]){ &df.o, &df.lse, NULL }, b);
+    run_on_device(op_desc(OP_ATTENTION_FWD), &df);
+    check_sequence(t, &f.o, &df.o, b);
+    check_sequence(t, &f.lse, &df.lse, b);
+    keep_sequence((Tensor *[]){ &da.d_o, &da.q, &da.k, &da.v, &da.doc, &da.o, &da.lse, NULL },
+                  (Tensor *[]){ &da.dq, &da.dk, &da.dv }, b);
+    run_on_device(op_desc(OP_ATTENTION_BWD), &da);
+    check_sequence(t, &a.dq, &da.dq, b);
+    check_sequence(t, &a.dk, &da.dk, b);
+    check_sequence(t, &a.dv, &da.dv, b);
+}
+
+/* 400 jobs on all multiprocessors, and 10 of them on as many. */
+static void bits_do_not_hang_on_the_number_of_blocks(void **state)
+{
+    OpTest *t = *state;
+    static const Sizes sizes[] = { { 40, 640, 2, 1, 64, 64 }, { 40, 601, 2, 2, 192, 128 } };
+    if (!runs_here()) skip();
+    optest_unguard(t);
+    for (int i = 0; i < 2 * 3; i++) {
+        ArenaMark mark = arena_mark(&t->arena), device = arena_mark(&mirror.device);
+        check_alone(t, &sizes[i / 3], (const int64_t[]){ 0, 100, 1000 }[i % 3], 39 - i);
+        arena_release(&mirror.device, device);
+        arena_release(&t->arena, mark);
+    }
+}
+
 static void check_note(const char *op, const char *begins)
 {
     const ExecNotes *notes = &mirror.gpu.notes;
@@ -312,6 +401,7 @@ WITH_EACH(a_large_call_is_done_in_parts)
 WITH_EACH(every_pair_of_ranks_agrees_with_the_cpu)
 WITH_EACH(backward_gives_the_same_bits_every_time)
 WITH_EACH(nothing_behind_the_workspace_is_touched)
+WITH_EACH(bits_do_not_hang_on_the_number_of_blocks)
 
 int main(void)
 {
@@ -321,12 +411,14 @@ int main(void)
         OP_TEST(hopper_every_pair_of_ranks_agrees_with_the_cpu, 8),
         OP_TEST(hopper_backward_gives_the_same_bits_every_time, 8),
         OP_TEST(hopper_nothing_behind_the_workspace_is_touched, 8),
+        OP_TEST(hopper_bits_do_not_hang_on_the_number_of_blocks, 1),
         OP_TEST(what_hopper_cannot_do_is_an_error_with_the_reason, 1),
         OP_TEST(mma_agrees_with_the_cpu, 8),
         OP_TEST(mma_a_large_call_is_done_in_parts, 8),
         OP_TEST(mma_every_pair_of_ranks_agrees_with_the_cpu, 8),
         OP_TEST(mma_backward_gives_the_same_bits_every_time, 8),
         OP_TEST(mma_nothing_behind_the_workspace_is_touched, 8),
+        OP_TEST(mma_bits_do_not_hang_on_the_number_of_blocks, 1),
     };
     return TEST_RUN(tests);
 }

@@ -46,13 +46,17 @@ static inline char *take(Call *c, char *base, bool wanted, int64_t elems, size_t
 
 /* Sizes follow the whole call, so that all ranks of mesh.cp plan the same. attention.def ensures that there is a
  * rectangle. */
-static inline Call call_of(const AttentionFwd *a, char *base)
+static inline Call call_of(const AttentionFwd *a, char *base, bool backward)
 {
     Call c = {};
     int64_t B = a->q.dim[0];
     (void)attention_rect(&a->pieces, a->q.dim[1], a->k.dim[1], &c.rect);
     c.tiles = attention_tiles_of(&c.rect, a->q.dim[1], a->k.dim[1]);
     if (!attention_tiles_listed(a)) return c;
+    if (!backward && a->doc.data == NULL && a->pieces.length == 0 && a->chunk == 0) {
+        c.tiles.window = (int)a->window;
+        return c;
+    }
     attention_tiles_place(&c.tiles, B, base);
     c.bytes = attention_tiles_bytes(&c.tiles, B);
     return c;
@@ -60,7 +64,7 @@ static inline Call call_of(const AttentionFwd *a, char *base)
 
 static inline Call fwd_call(const AttentionFwd *a, char *base)
 {
-    Call c = call_of(a, base);
+    Call c = call_of(a, base, false);
     bool parts = in_blocks(a);
     c.part_lse = (float *)take(&c, base, parts, tensor_elems(&a->lse), sizeof *c.part_lse);
     c.o = (Bf16 *)take(&c, base, parts, tensor_elems(&a->o), sizeof *c.o);
@@ -70,7 +74,7 @@ static inline Call fwd_call(const AttentionFwd *a, char *base)
 static inline Call bwd_call(const AttentionBwd *a, char *base)
 {
     AttentionFwd f = attention_seen_in(a);
-    Call c = call_of(&f, base);
+    Call c = call_of(&f, base, true);
     int64_t numbers = a->q.dim[0] * a->q.dim[2] * c.tiles.rows;
     bool dq = is_part(&a->dq, &a->dq_before), dk = is_part(&a->dk, &a->dk_before);
     bool dv = is_part(&a->dv, &a->dv_before);

@@ -324,26 +324,16 @@ static __device__ __forceinline__ void attend(const Args &a, const Job &j, Share
     store(a, j, r, scale.y, room, o);
 }
 
-template <int DK> static __device__ __forceinline__ void run(const Args &a, unsigned char *memory)
-{
-    Shared *s = (Shared *)memory;
-    uint32_t room = flash::block_begin(s);
-    if (threadIdx.x < hopper::WARPGROUP) {
-        hopper::registers_give<24>();
-        if (threadIdx.x < WARP) load<DK>(a, s, room);
-        return;
-    }
-    hopper::registers_take<240>();
-    flash::consume(
-        s, [&](const Job &j, int consumer, Place &at) { attend<DK>(a, j, s, room, consumer, at); });
-}
-
 template <int DK>
 static __global__ __launch_bounds__(flash::BLOCK_THREADS,
                                     1) void kernel(const __grid_constant__ Args a)
 {
     extern __shared__ __align__(1024) unsigned char memory[];
-    if constexpr (hopper::COMPILED) run<DK>(a, memory);
+    auto fill = [&](auto *s, uint32_t room) { load<DK>(a, s, room); };
+    auto work = [&](auto *s, uint32_t room, const Job &j, int consumer, auto &at) {
+        attend<DK>(a, j, s, room, consumer, at);
+    };
+    if constexpr (hopper::COMPILED) flash::block_run<Shared, 24, 240>(memory, fill, work);
 }
 
 } // namespace e4m3

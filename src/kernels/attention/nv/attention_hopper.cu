@@ -53,7 +53,7 @@ static Status forward(struct Exec *ex, const AttentionFwd *f, const Call *c)
 static Status launch_fwd(struct Exec *ex, const AttentionFwd *f, const Call *c)
 {
     int64_t dk = f->q.dim[3], dv = f->v.dim[3];
-    bool narrow = c->tiles.first != NULL && f->window > 0 && f->window <= TILE;
+    bool narrow = f->window > 0 && f->window <= TILE;
     if (dk <= 64 && dv <= 64 && narrow) return forward<64, 64, HALF>(ex, f, c);
     if (dk <= 64 && dv <= 64) return forward<64, 64>(ex, f, c);
     return dk <= 128 ? forward<128, 128>(ex, f, c) : forward<192, 128>(ex, f, c);

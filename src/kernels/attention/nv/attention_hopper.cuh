@@ -279,6 +279,24 @@ template <typename S, typename F> static __device__ __forceinline__ void consume
     turns_end(consumer);
 }
 
+/* One warp of the first warpgroup loads, the other two warpgroups work. LOADS, WORKS: registers of their threads.
+ * load(shared part, operands); work(shared part, operands, job, consumer, place in the ring) */
+template <typename S, int LOADS, int WORKS, typename Load, typename Work>
+static __device__ __forceinline__ void block_run(unsigned char *memory, Load load, Work work)
+{
+    S *s = (S *)memory;
+    uint32_t room = block_begin(s);
+    if (threadIdx.x < hopper::WARPGROUP) {
+        hopper::registers_give<LOADS>();
+        if (threadIdx.x < WARP) load(s, room);
+        return;
+    }
+    hopper::registers_take<WORKS>();
+    consume(s, [&](const Job &j, int consumer, Place<S::STAGES> &at) {
+        work(s, room, j, consumer, at);
+    });
+}
+
 /* A thread has rows own_row() and own_row() + 8 of a tile, and of each 8 columns own_column() and the next. */
 static __device__ __forceinline__ int own_row()
 {

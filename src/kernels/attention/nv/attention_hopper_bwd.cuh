@@ -151,27 +151,15 @@ static __device__ __forceinline__ void dq_attend(const BwdArgs &a, const Job &j,
 }
 
 template <int DK, int DV>
-static __device__ __forceinline__ void dq_run(const BwdArgs &a, unsigned char *memory)
-{
-    DqShared *s = (DqShared *)memory;
-    uint32_t room = block_begin(s);
-    if (threadIdx.x < hopper::WARPGROUP) {
-        hopper::registers_give<40>();
-        if (threadIdx.x < WARP) dq_load<DK, DV>(a, s, room);
-        return;
-    }
-    hopper::registers_take<232>();
-    consume(s, [&](const Job &j, int consumer, DqPlace &at) {
-        dq_attend<DK, DV>(a, j, s, room, consumer, at);
-    });
-}
-
-template <int DK, int DV>
 static __global__ __launch_bounds__(BLOCK_THREADS,
                                     1) void attention_dq_kernel(const __grid_constant__ BwdArgs a)
 {
     extern __shared__ __align__(1024) unsigned char memory[];
-    if constexpr (hopper::COMPILED) dq_run<DK, DV>(a, memory);
+    auto load = [&](auto *s, uint32_t room) { dq_load<DK, DV>(a, s, room); };
+    auto work = [&](auto *s, uint32_t room, const Job &j, int consumer, auto &at) {
+        dq_attend<DK, DV>(a, j, s, room, consumer, at);
+    };
+    if constexpr (hopper::COMPILED) block_run<DqShared, 40, 232>(memory, load, work);
 }
 
 /* ---- dk and dv ---- */
@@ -402,29 +390,16 @@ dkv_attend(const BwdArgs &a, const Job &j, DkvShared<DkvRoom<DK, DV>::STAGES> *s
 }
 
 template <int DK, int DV>
-static __device__ __forceinline__ void dkv_run(const BwdArgs &a, unsigned char *memory)
-{
-    typedef DkvShared<DkvRoom<DK, DV>::STAGES> Shared;
-    Shared *s = (Shared *)memory;
-    uint32_t room = block_begin(s);
-    if (threadIdx.x < hopper::WARPGROUP) {
-        hopper::registers_give<24>();
-        if (threadIdx.x < WARP) dkv_load<DK, DV>(a, s, room);
-        return;
-    }
-    hopper::registers_take<240>();
-    typedef Place<DkvRoom<DK, DV>::STAGES> At;
-    consume(s, [&](const Job &j, int consumer, At &at) {
-        dkv_attend<DK, DV>(a, j, s, room, consumer, at);
-    });
-}
-
-template <int DK, int DV>
 static __global__ __launch_bounds__(BLOCK_THREADS,
                                     1) void attention_dkv_kernel(const __grid_constant__ BwdArgs a)
 {
     extern __shared__ __align__(1024) unsigned char memory[];
-    if constexpr (hopper::COMPILED) dkv_run<DK, DV>(a, memory);
+    typedef DkvShared<DkvRoom<DK, DV>::STAGES> Shared;
+    auto load = [&](auto *s, uint32_t room) { dkv_load<DK, DV>(a, s, room); };
+    auto work = [&](auto *s, uint32_t room, const Job &j, int consumer, auto &at) {
+        dkv_attend<DK, DV>(a, j, s, room, consumer, at);
+    };
+    if constexpr (hopper::COMPILED) block_run<Shared, 24, 240>(memory, load, work);
 }
 
 } // namespace flash

@@ -127,7 +127,7 @@ static __device__ __forceinline__ AttentionSpan fwd_own(const FwdArgs &a, const 
     const AttentionTiles &t = a.tiles;
     int begin = j.span.begin, end = j.span.end, query = j.tile * TILE + consumer * HALF;
     if (R::KEYS < TILE) {
-        begin = max(begin, t.firsts[((int64_t)j.b * t.rows + query) / HALF].begin);
+        begin = max(begin, attention_half_first(t, j.b, query));
         end = min(end, attention_last_key(t, min(query + HALF, t.Tq) - 1) + 1);
     }
     if (begin >= end) begin = end = (j.span.end + R::KEYS - 1) / R::KEYS * R::KEYS;
@@ -215,28 +215,17 @@ static __device__ __forceinline__ void fwd_attend(const FwdArgs &a, const Job &j
     fwd_store(a, j, r, warp_room(room + R::OUT), o);
 }
 
-template <int DK, int DV, typename R>
-static __device__ __forceinline__ void fwd_run(const FwdArgs &a, unsigned char *memory)
-{
-    typename R::Shared *s = (typename R::Shared *)memory;
-    uint32_t room = block_begin(s);
-    if (threadIdx.x < hopper::WARPGROUP) {
-        hopper::registers_give<40>();
-        if (threadIdx.x < WARP) fwd_load<DK, DV, R>(a, s, room);
-        return;
-    }
-    hopper::registers_take<232>();
-    consume(s, [&](const Job &j, int consumer, typename R::At &at) {
-        fwd_attend<DK, DV, R>(a, j, s, room, consumer, at);
-    });
-}
-
 template <int DK, int DV, int KEYS>
 static __global__ __launch_bounds__(BLOCK_THREADS,
                                     1) void attention_fwd_kernel(const __grid_constant__ FwdArgs a)
 {
     extern __shared__ __align__(1024) unsigned char memory[];
-    if constexpr (hopper::COMPILED) fwd_run<DK, DV, FwdRoom<DK, DV, KEYS>>(a, memory);
+    typedef FwdRoom<DK, DV, KEYS> R;
+    auto load = [&](auto *s, uint32_t room) { fwd_load<DK, DV, R>(a, s, room); };
+    auto work = [&](auto *s, uint32_t room, const Job &j, int consumer, auto &at) {
+        fwd_attend<DK, DV, R>(a, j, s, room, consumer, at);
+    };
+    if constexpr (hopper::COMPILED) block_run<typename R::Shared, 40, 232>(memory, load, work);
 }
 
 } // namespace flash

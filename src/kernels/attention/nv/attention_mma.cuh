@@ -187,8 +187,7 @@ template <int ROWS> static __device__ __forceinline__ Job queries_job(const Args
     Job j = { p.b, p.head, tile * ATTENTION_TILE + (PARTS - 1 - p.part) * ROWS, span.begin,
               span.end };
     j.end = min(j.end, attention_last_key(t, min(j.row + ROWS, t.Tq) - 1) + 1);
-    if (t.first != NULL && PARTS > 1)
-        j.begin = max(j.begin, t.firsts[(int64_t)j.b * (t.rows / HALF) + j.row / HALF].begin);
+    if (PARTS > 1) j.begin = max(j.begin, attention_half_first(t, j.b, j.row));
     return j;
 }
 
