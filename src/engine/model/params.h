@@ -97,6 +97,7 @@ typedef struct ParamBucket {
     int layer;
     ShardGroup shard_group;
     const OptimizerDesc *rule; /* NULL: frozen roles */
+    bool biases;               /* of experts whose matrices are read in 8 bits */
     int64_t first, n;          /* in the flat space */
     int begin, end;            /* its parameters are among these of the table, its layer's */
     int64_t weight; /* first element in BUF_WEIGHT; -1: products read lasting 8-bit copies alone */

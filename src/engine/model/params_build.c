@@ -208,7 +208,7 @@ Status spec_like(const Config *c, const ModelSpec *like, Arena *a, ModelSpec *ou
 Status spec_build(const Config *c, Arena *a, ModelSpec *out) { return spec_like(c, NULL, a, out); }
 
 /* The order of buckets: by falling number of state buffers. So a buffer needs only the beginning of the flat space. */
-enum { BUCKET_RULES = OPTIMIZER_RULES + 1 };
+enum { BUCKET_RULES = OPTIMIZER_RULES + 1, LAYER_BUCKETS = BUCKET_RULES * (SHARD_GROUPS + 1) };
 static void rules_in_order(const ModelSpec *s, const OptimizerDesc *out[BUCKET_RULES])
 {
     out[0] = s->optimizer.rule[1], out[1] = s->optimizer.rule[0], out[2] = NULL;
@@ -265,9 +265,11 @@ static bool in_bucket(const ModelSpec *s, const Param *p, const ParamBucket *k)
                              : p->expert >= 0 ? SHARD_EXPERT
                              : part           ? SHARD_PART
                                               : SHARD_DENSE;
-    bool frozen = role_frozen(&s->layers[k->layer], p->role);
-    const OptimizerDesc *rule = frozen ? NULL : rule_of(s, p);
-    return p->first[BUF_STATE] < 0 && shard_group == k->shard_group && rule == k->rule;
+    const LayerSpec *layer = &s->layers[k->layer];
+    const OptimizerDesc *rule = role_frozen(layer, p->role) ? NULL : rule_of(s, p);
+    bool biases = p->expert >= 0 && p->rank == 1 && recipe_quantises(s, layer, ROLE_EXPERT_DOWN);
+    return p->first[BUF_STATE] < 0 && shard_group == k->shard_group && rule == k->rule &&
+           biases == k->biases;
 }
 
 /* Adds a parameter at an element of its bucket (or of BUF_STATE) to the matrix of its role. */
@@ -381,18 +383,20 @@ void spaces_add(ParamSpaces *sum, const ParamSpaces *more)
     }
 }
 
-/* Makes the buckets of a layer, whose parameters are [first, end) of the table. */
+/* Makes the buckets of a layer, whose parameters are [first, end) of the table. Experts' biases are no 8-bit operands:
+ * in one bucket with their matrices they would keep copies of all in run.compute's type. */
 static Status place_layer(ParamTable *t, const ModelSpec *s, int first, int end, Arena *a)
 {
     const OptimizerDesc *rules[BUCKET_RULES];
     ParamBucket k = { .layer = t->at[first].layer, .ranks = 1 };
     ParamSpaces layer = { 0 };
     rules_in_order(s, rules);
-    for (int i = 0; i < BUCKET_RULES * SHARD_GROUPS; i++) {
-        int r = i / SHARD_GROUPS;
+    for (int i = 0; i < LAYER_BUCKETS; i++) {
+        int r = i / (SHARD_GROUPS + 1), group = i % (SHARD_GROUPS + 1);
         if (r > 0 && rules[r] == rules[r - 1]) continue;
         k.rule = rules[r];
-        k.shard_group = (ShardGroup)(i % SHARD_GROUPS);
+        k.biases = group == SHARD_GROUPS;
+        k.shard_group = k.biases ? SHARD_EXPERT : (ShardGroup)group;
         TRY(fill_bucket(t, s, first, end, k, &layer, a));
     }
     spaces_add(&t->spaces, &layer);
@@ -405,7 +409,7 @@ static Status place_layer(ParamTable *t, const ModelSpec *s, int first, int end,
 /* The table has the parameters of a layer next to each other, because params_build adds them layer by layer. */
 static Status place_params(ParamTable *t, const ModelSpec *s, Arena *a)
 {
-    TRY(ARENA_NEW(a, s->n_layers * BUCKET_RULES * SHARD_GROUPS, &t->bucket));
+    TRY(ARENA_NEW(a, s->n_layers * LAYER_BUCKETS, &t->bucket));
     TRY(ARENA_NEW(a, s->n_layers * ROLE_COUNT, &t->matrix));
     for (int i = 0, end = 0; i < t->n; i = end) {
         while (end < t->n && t->at[end].layer == t->at[i].layer) end++;

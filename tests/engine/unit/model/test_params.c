@@ -216,6 +216,28 @@ static void biases_of_experts_are_rows_in_the_order_of_their_matrices(void **sta
     tiny_close(&t);
 }
 
+/* In one bucket with biases, which products read in bf16, 8-bit matrices would keep a copy in bf16, too. */
+static void biases_of_experts_keep_no_copy_of_their_matrices(void **state)
+{
+    (void)state;
+    for (int eight = 0; eight < 2; eight++) {
+        Tiny t;
+        tiny_open(&t, TINY("moe.expert_bias=true", "run.compute=bf16",
+                           eight ? "fp8.recipe=block" : "fp8.recipe=none"));
+        const ParamTable *p = &t.engine.params.table;
+        int biases = 0, matrices = 0;
+        for (int i = 0; i < p->n_buckets; i++) {
+            const ParamBucket *k = &p->bucket[i];
+            if (k->shard_group != SHARD_EXPERT) continue;
+            (k->biases ? biases++ : matrices++);
+            CHECK((k->weight < 0) == (eight == 1 && !k->biases));
+        }
+        CHECK(matrices > 0);
+        CHECK_INT(biases, eight ? matrices : 0);
+        tiny_close(&t);
+    }
+}
+
 static void no_two_parameters_overlap(void **state)
 {
     (void)state;
@@ -289,6 +311,7 @@ int main(void)
         TEST(names_and_shapes_are_those_of_hugging_face),
         TEST(parameters_of_a_role_lie_without_a_gap),
         TEST(biases_of_experts_are_rows_in_the_order_of_their_matrices),
+        TEST(biases_of_experts_keep_no_copy_of_their_matrices),
         TEST(no_two_parameters_overlap),
         TEST(a_bucket_knows_where_its_parameters_are),
         TEST(initial_values_depend_on_seed_and_name_only),
