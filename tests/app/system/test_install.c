@@ -257,6 +257,7 @@ static void bash_completes_values(void **state)
     check_offer(lab, "train quickstart eval.choices = x", "x.yaml\n");
     check_offer(lab, "train quickstart model.name = x", "\n");
     check_offer(lab, "train quickstart --resume =", "auto\n");
+    check_offer(lab, "train quickstart --resume = a", "auto\n");
     check_offer(lab, "train quickstart --resume run.see", "run.seed=\n");
     check_offer(lab, "supervise x.yaml -- ''", "--ranks mpirun srun\n");
     check_offer(lab, "supervise x.yaml -- m", "mpirun\n");
