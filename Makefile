@@ -314,9 +314,6 @@ $B/houses: always
 	@mkdir -p $(@D)
 	@echo '$(HOUSES)' | cmp -s - $@ || echo '$(HOUSES)' >$@
 
-# gcc 12 unrolls xxhash's long path over a text of one byte, and warns of it
-$O/src/corpus/tokenizer/tokenizer.c.o: CFLAGS += $(if $(filter aarch64,$(MACHINE)),-Wno-array-bounds)
-
 # one object of a set, in which its table alone is visible
 $O/v4/%.c.o: %.c | $(DEPS)
 	@mkdir -p $(@D)

@@ -28,7 +28,7 @@ static inline int lab_open(void **state)
     CHECK_OK(file_join(lab.hf, lab.folder, "hf"));
     CHECK_OK(file_join(lab.checkpoint, lab.folder, "checkpoint"));
     CHECK_OK(file_join(lab.back, lab.folder, "back"));
-    return arena_init(&lab.arena, "test", MEM_HOST, (size_t)64 << 30);
+    return arena_init(&lab.arena, "test", MEM_HOST, (size_t)4 << 30);
 }
 
 static inline int lab_close(void **state)

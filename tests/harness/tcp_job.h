@@ -7,8 +7,9 @@
 
 typedef struct TcpJob {
     int ranks, port;
-    bool is_pod;       /* as in a pod of PyTorchJob: without LOCAL_RANK and LOCAL_WORLD_SIZE */
-    bool in_one_place; /* all have LOCAL_RANK 0 */
+    bool is_pod;         /* as in a pod of PyTorchJob: without LOCAL_RANK and LOCAL_WORLD_SIZE */
+    bool in_one_place;   /* all have LOCAL_RANK 0 */
+    const char *address; /* MASTER_ADDR; NULL: localhost */
     Child rank[TCP_RANKS];
     Outcome end[TCP_RANKS];
 } TcpJob;
@@ -32,7 +33,7 @@ static inline void job_start_rank(Lab *lab, TcpJob *job, int rank, const Launch 
     if (!job->is_pod) job_set("LOCAL_RANK", job->in_one_place ? 0 : rank);
     if (!job->is_pod) job_set("LOCAL_WORLD_SIZE", job->ranks);
     job_set("MASTER_PORT", job->port);
-    CHECK(setenv("MASTER_ADDR", "localhost", 1) == 0);
+    CHECK(setenv("MASTER_ADDR", job->address != NULL ? job->address : "localhost", 1) == 0);
     job->rank[rank] = lab_start(lab, l);
     for (size_t i = 0; i < sizeof names / sizeof *names; i++) unsetenv(names[i]);
 }

@@ -22,7 +22,7 @@ static bool is_help(const char *word)
 /* Does `word` ("--out" or "--out=x") name this option? */
 static bool names_option(const Option *o, const char *word)
 {
-    size_t n = strlen(o->name);
+    const size_t n = strlen(o->name);
     return strncmp(word, o->name, n) == 0 && (word[n] == '\0' || word[n] == '=');
 }
 
@@ -51,9 +51,8 @@ static bool apply_general(const char *word)
 /* The option that a word names; NULL: there is none. Tables are short, so a scan is enough. */
 static const Option *find_option(const Command *c, const char *word)
 {
-    for (int i = 0; i < c->n_options; i++) {
+    for (int i = 0; i < c->n_options; i++)
         if (names_option(&c->options[i], word)) return &c->options[i];
-    }
     return NULL;
 }
 
@@ -71,6 +70,11 @@ static Status fail_foreign_option(const Command *c, const char *bare, const char
     const char *value = equals != NULL ? equals + 1 : next != NULL && *next != '-' ? next : NULL;
     const bool settings = takes_settings(c);
     const Synonym *s = synonym_of(name);
+    const char *dot = s == NULL || settings ? NULL : strchr(s->ours, '.');
+    char own[64] = "--"; /* a command without settings may have the same as an option */
+    if (dot != NULL) (void)snprintf(own, sizeof own, "--%.*s", (int)strcspn(dot + 1, "="), dot + 1);
+    if (find_option(c, own) != NULL)
+        return FAIL(ERR_ARG, "%s has no option %s: it is %s here", c->name, bare, own);
     if (s == NULL && settings && strchr(name, '.') != NULL)
         return FAIL(ERR_ARG, "%s has no option %s: settings have no dashes, write %s=%.60s",
                     c->name, bare, name, value == NULL ? "VALUE" : value);
@@ -213,10 +217,9 @@ static Status store_value(const Option *o, const char *value)
 static Status parse_option(const Option *o, int argc, char **argv, int *i)
 {
     const char *equals = argv[*i][strlen(o->name)] == '=' ? argv[*i] + strlen(o->name) + 1 : NULL;
-    if (o->kind == OPTION_FLAG) {
-        if (equals != NULL) return FAIL(ERR_ARG, "%s takes no value", o->name);
-        return store_value(o, "");
-    }
+    if (o->kind == OPTION_FLAG && equals != NULL)
+        return FAIL(ERR_ARG, "%s takes no value", o->name);
+    if (o->kind == OPTION_FLAG) return store_value(o, "");
     if (equals != NULL || o->kind == OPTION_SWITCH) return store_value(o, equals);
     if (*i + 1 >= argc || text_starts(argv[*i + 1], "--"))
         return FAIL(ERR_ARG, "%s needs a value: %s", o->name, o->value);
@@ -228,11 +231,10 @@ static Status parse_option(const Option *o, int argc, char **argv, int *i)
  * argument. */
 static Status check_required(const Command *c, const bool *seen, int n_positional)
 {
-    for (int i = 0; i < c->n_options; i++) {
+    for (int i = 0; i < c->n_options; i++)
         if (c->options[i].required && !seen[i])
             return FAIL(ERR_ARG, "%s needs %s %s (see %s --help)", c->name, c->options[i].name,
                         c->options[i].value, c->name);
-    }
     if (n_positional < c->min_positional)
         return FAIL(ERR_ARG, "%s needs %s, got %d (see %s --help)", c->name, c->arguments,
                     n_positional, c->name);
@@ -350,14 +352,9 @@ Status options_parse(const Command *c, int argc, char **argv, int *n_positional,
             continue;
         }
         bool is_option = !only_positional && argv[i][0] == '-' && argv[i][1] != '\0';
-        if (is_option && help_table_asked(argv[i])) {
-            *help = true;
-            return help_table_command(c);
-        }
-        if (is_option && is_help(argv[i])) {
-            *help = true;
-            return print_help(help_command, c);
-        }
+        const bool table = is_option && help_table_asked(argv[i]);
+        *help = table || (is_option && is_help(argv[i]));
+        if (*help) return table ? help_table_command(c) : print_help(help_command, c);
         if (is_option && apply_general(argv[i])) continue;
         if (is_option) {
             const Option *o = find_option(c, argv[i]);
@@ -435,6 +432,9 @@ Status options_dispatch(const char *program, const Subcommand *rows, int n, int 
             return run_row(program, &rows[i], argc - 1, argv + 1);
         known[n_known++] = rows[i].name;
     }
+    const Synonym *s = synonym_of(argv[1]);
+    if (s != NULL && *s->ours == '\0')
+        return FAIL(ERR_ARG, "%s has no command \"%s\": %s", program, argv[1], s->note);
     for (int i = 0; i < N_GENERAL; i++) known[n_known++] = GENERAL[i].name;
     known[n_known++] = HELP_OPTION;
     char hint[TEXT_HINT_BYTES], help[TEXT_HINT_BYTES];

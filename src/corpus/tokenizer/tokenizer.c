@@ -78,7 +78,8 @@ static int32_t find_hashed(const Tokenizer *t, const char *bytes, int32_t n, uin
     }
 }
 
-int32_t tokenizer_find(const Tokenizer *t, const char *bytes, int32_t n)
+/* Not inline: over a text of known size gcc warns of xxhash's paths for longer ones. */
+__attribute__((noinline)) int32_t tokenizer_find(const Tokenizer *t, const char *bytes, int32_t n)
 {
     return find_hashed(t, bytes, n, XXH3_64bits(bytes, (size_t)n));
 }
@@ -99,8 +100,7 @@ Status tokenizer_find_bytes(Tokenizer *t, const char *name)
         t->byte_id[b] = tokenizer_find(t, text, n);
         if (t->byte_id[b] == TOKENIZER_NO_TOKEN)
             return FAIL(ERR_UNSUPPORTED,
-                        "%s has no token for the byte %d; only vocabularies with all 256 bytes are "
-                        "supported",
+                        "%s has no token for the byte %d: a vocabulary must have all 256 bytes",
                         name, b);
     }
     return OK;

@@ -79,11 +79,10 @@ static Status unknown_row(const char *place, const char *name, const char *value
                *meant = name;
     char hint[TEXT_HINT_BYTES], answer[SYNONYM_BYTES];
     int n = 0;
-    for (size_t i = 0; i < sizeof removed / sizeof *removed; i++) {
+    for (size_t i = 0; i < sizeof removed / sizeof *removed; i++)
         if (strcmp(removed[i].name, name) == 0)
             return FAIL(ERR_ARG, "%s: %s was removed after 0.9.0: %s", place, name,
                         removed[i].instead);
-    }
     const Synonym *known = synonym_of(name);
     if (known != NULL)
         return FAIL(ERR_ARG, "%s: there is no setting %.*s: %s", place, CONFIG_SHOWN_CHARS, name,
@@ -240,19 +239,17 @@ Status config_parse(Config *c, Arena *a, const char *name, const char *yaml, siz
     return OK;
 }
 
-/* `source` is no file. A folder is a common mistake and gets its own sentence. */
+/* `source` is no file. A folder is a common mistake and gets its own sentence. A path is near other files first. */
 static Status load_preset(Config *c, Arena *a, const char *source)
 {
     char near[FILE_HINT_BYTES], inside[FILE_PATH_MAX];
-    const bool path = strpbrk(source, "./") != NULL; /* presets are near other words */
-    if (path && !file_exists(source) && *file_hint(near, source) != '\0')
+    if (strpbrk(source, "./") != NULL && !file_exists(source) && *file_hint(near, source) != '\0')
         return FAIL(ERR_ARG, "there is neither a file nor a preset %s%s", source, near);
     if (file_join(inside, source, "config.json") == OK && file_exists(inside))
-        return FAIL(
-            ERR_ARG,
-            "CONFIG is a Hugging Face folder: `switchyard convert from-hf %.200s OUT` writes "
-            "OUT/config.yaml, and train --init OUT begins with its weights",
-            source);
+        return FAIL(ERR_ARG,
+                    "CONFIG is a Hugging Face folder: `switchyard convert from-hf %.200s OUT` "
+                    "writes OUT/config.yaml, and train --init OUT begins with its weights",
+                    source);
     return apply_preset(c, a, source,
                         file_exists(source)
                             ? "CONFIG is a folder: give a YAML file, such as config.yaml in "

@@ -298,6 +298,8 @@ static Status read_source(const Target *t, const yaml_node_t *n, ConfigSource *o
 static Status read_sources(const Target *t, const yaml_node_t *n, ConfigSources *out)
 {
     char place[CONFIG_PLACE_BYTES], name[CONFIG_FOUND_BYTES];
+    if (n == NULL || n->type != YAML_SEQUENCE_NODE)
+        return wrong_value(t, n, "a list of shards: [{name: web, path: data/web}]");
     TRY(list_length(t, n, CONFIG_SOURCES_MAX, &out->n));
     for (int i = 0; i < out->n; i++) {
         const yaml_node_t *item = item_at(t, n, i);

@@ -46,7 +46,8 @@ Status config_preset_find(const ConfigPreset *presets, int n, const char *name, 
         *out = &presets[i];
         return OK;
     }
-    return FAIL(ERR_ARG, "%s %s%s", what, name, text_hint(hint, name, names, n, otherwise));
+    const char *slash = strrchr(name, '/'), *model = slash == NULL ? name : slash + 1;
+    return FAIL(ERR_ARG, "%s %s%s", what, name, text_hint(hint, model, names, n, otherwise));
 }
 
 /* ---- documents ---- */

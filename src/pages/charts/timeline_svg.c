@@ -282,9 +282,9 @@ static Status timeline_head(Text *out, const Timeline *t, double width, double a
     char step[32];
     TRY(svg_open(out, "pipe", width, timeline_svg_height(t), t->title));
     TRY(timeline_data(out, axis_s, 0));
-    TRY(text_markup(out,
-                    "<text class=\"head\" x=\"0\" y=\"14\">%s: step %s, bubble %.2f %%</text>\n",
-                    t->title, svg_value_text(step, t->step_s, SVG_SECONDS), 100 * t->bubble));
+    TRY(text_markup(out, "<text class=\"head\" x=\"0\" y=\"14\">%s: %s %s, bubble %.2f %%</text>\n",
+                    t->title, t->pipeline_s > 0 ? "ends after" : "step",
+                    svg_value_text(step, t->step_s, SVG_SECONDS), 100 * t->bubble));
     TRY(svg_text(out, "end dim", width - RIGHT + BUBBLE, 14, "bubble"));
     return svg_text(out, "end dim", width, 14, t->peak_rank >= 0 ? "memory" : "");
 }

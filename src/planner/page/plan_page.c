@@ -181,7 +181,6 @@ static Status answer_facts(const PlanPage *p, Text *out)
     char value[64], name[32], a[32];
     (void)snprintf(value, sizeof value, "%.1f", price->tokens_per_s_per_gpu);
     const PlanInterval *v = &p->report->interval;
-    const double bytes = 1 + v->bytes;
     TRY(part_fact(out, "Speed, tokens/s/GPU", value,
                   "interval %.0f to %.0f%s; %.1f %% of the bf16 peak (MFU)",
                   price->tokens_per_s_per_gpu / (1 + v->time),
@@ -198,8 +197,8 @@ static Status answer_facts(const PlanPage *p, Text *out)
     TRY(part_fact(out, name, value,
                   "interval up to %.1f; pipeline rank %d, the fullest; the GPU has %.1f GiB, "
                   "plan.margin is %g",
-                  price->peak_bytes * bytes / PLAN_GIB, price->worst_rank, q->hardware->memory_gib,
-                  q->config->plan_margin));
+                  price->peak_bytes * (1 + v->bytes) / PLAN_GIB, price->worst_rank,
+                  q->hardware->memory_gib, q->config->plan_margin));
     if (!price->fits) TRY(text_printf(out, "</div>"));
     TRY(training_fact(p, out));
     return cost_fact(p, out);
@@ -387,17 +386,18 @@ static Status layouts_section(const PlanPage *p, Text *out)
 
 /* ---- the page ---- */
 
-/* A timeline of passes alone ends before the step does. All timelines are those of a mean GPU. */
+/* All timelines are those of a mean GPU. Those of stacks that run no list have passes alone. */
 static Status timeline_part(const Drawn *d, double axis_s, Text *out)
 {
-    double drawn_s = d->timeline.step_s, step_s = d->price->step_s;
+    const double drawn_s = d->timeline.step_s, step_s = d->price->step_s;
+    const double more_s = d->price->part_s[PLAN_SLOWEST];
+    const bool all = drawn_s + more_s > 0.995 * step_s;
     TRY(pipeline_timeline(out, &d->timeline, axis_s));
-    const double slowest_s = d->price->part_s[PLAN_SLOWEST];
-    if (drawn_s + slowest_s > 0.999 * step_s) return OK;
+    if (drawn_s > 0.999 * step_s) return OK;
     return text_printf(out,
-                       "<p class=\"note\">The last pass ends after %.4g s. The step takes %.4g s, "
-                       "with gradients, update and waits that are not drawn.</p>\n",
-                       drawn_s, step_s);
+                       "<p class=\"note\">This is a mean GPU. The step takes %.4g s: it waits %.3g "
+                       "s for the slowest GPU%s.</p>\n",
+                       step_s, more_s, all ? "" : "; gradients, update and waits are not drawn");
 }
 
 /* The answer's timeline, then those of further rows. All share one time axis. */

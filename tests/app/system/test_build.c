@@ -207,6 +207,18 @@ static void every_system_names_every_library(void **state)
     CHECK_INT(lines, 14);
 }
 
+/* pacman installs nothing at all if one name is in the AUR alone, or excludes what is installed. */
+static void arch_is_asked_only_for_what_pacman_installs(void **state)
+{
+    static const char *const absent[] = { "slurm", "munge", "mandoc" };
+    Outcome o = shell(*state, "cell", "$ROOT/tools/packages names test arch\n");
+    CHECK_EXIT(o, 0);
+    CHECK_SAYS(o.out, "cmocka\n");
+    for (size_t i = 0; i < sizeof absent / sizeof *absent; i++) {
+        if (strstr(o.out, absent[i]) != NULL) fail_msg("%s in: %s", absent[i], o.out);
+    }
+}
+
 /* Of the system that runs the test; lists of packages may be absent. */
 static void the_names_are_those_of_this_system(void **state)
 {
@@ -266,6 +278,7 @@ int main(void)
         LAB_TEST(libraries_of_a_prefix_are_taken),
         LAB_TEST(the_system_is_what_os_release_says),
         LAB_TEST(every_system_names_every_library),
+        LAB_TEST(arch_is_asked_only_for_what_pacman_installs),
         LAB_TEST(the_names_are_those_of_this_system),
         LAB_TEST(a_compiler_for_aarch64_has_a_folder_and_tools_of_its_own),
     };

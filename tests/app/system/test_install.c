@@ -254,7 +254,13 @@ static void bash_completes_values(void **state)
     check_offer(lab, "train quickstart moe.exchange = h", "hier\n");
     check_offer(lab, "train quickstart data.tokenizer = x", "x.yaml\n");
     check_offer(lab, "train quickstart run.dir = x", "x.yaml\n");
+    check_offer(lab, "train quickstart eval.choices = x", "x.yaml\n");
     check_offer(lab, "train quickstart model.name = x", "\n");
+    check_offer(lab, "train quickstart --resume =", "auto\n");
+    check_offer(lab, "train quickstart --resume = a", "auto\n");
+    check_offer(lab, "train quickstart --resume run.see", "run.seed=\n");
+    check_offer(lab, "supervise x.yaml -- ''", "--ranks mpirun srun\n");
+    check_offer(lab, "supervise x.yaml -- m", "mpirun\n");
     check_offer(lab, "train quickstart train.steps = ''", "\n");
     check_offer(lab, "train quickstart --resume --change mesh.p", "mesh.pp\n");
     check_offer(lab, "plan quickstart --cluster h2", "h200:\n");
@@ -294,6 +300,7 @@ static void zsh_completes_values(void **state)
         "done\n"
         "_switchyard_plan | grep -e '--cluster=' -e '--why='\n"
         "_switchyard_plan_calibrate | grep -e '--base='\n"
+        "_switchyard_train | grep -e '--resume='\n"
         "END\n"
         "zsh -f try $BUILT/completion/_switchyard\n");
     CHECK_EXIT(o, 0);
@@ -303,6 +310,8 @@ static void zsh_completes_values(void **state)
     CHECK_SAYS(o.out, ":word:{ compadd -S \"\" -- a100\\: b200\\:");
     CHECK_SAYS(o.out, ":word:(peak step comm bubble)");
     CHECK_SAYS(o.out, "mi450; _files }");
+    CHECK_SAYS(o.out, "--resume=-[");
+    CHECK_SAYS(o.out, "::word:(auto)\n");
 }
 
 /* ---- packages ---- */

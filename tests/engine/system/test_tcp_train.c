@@ -41,6 +41,92 @@ static void a_rank_with_other_settings_ends_all(void **state)
     job_check(&job, -1, 2, "rank 1: the configuration is not rank 0's: line");
 }
 
+/* One name, other contents, as on hosts without a common file system: each rank works in a folder of its own. */
+static void a_rank_with_other_questions_ends_all(void **state)
+{
+    Lab *lab = *state;
+    TcpJob job = { .ranks = 2 };
+    for (int r = 0; r < 2; r++) {
+        char cell[16], line[80];
+        (void)snprintf(cell, sizeof cell, "asked-%d", r);
+        (void)snprintf(line, sizeof line,
+                       "{\"prompt\":\"a\",\"choices\":[\" b\",\" c\"],\"answer\":%d}\n", r);
+        CHECK_OK(file_make_folders(lab_path(lab, "%s", cell)));
+        lab_write_text(lab, lab_path(lab, "%s/q.jsonl", cell), line);
+        job_start_rank(
+            lab, &job, r,
+            &(Launch){ .cell = cell,
+                       .args = ARGS(SETTINGS, "train.eval_every=2", "eval.choices=q.jsonl") });
+    }
+    job_wait(lab, &job);
+    job_check(&job, -1, 2, "rank 1: the data is not rank 0's: line ");
+    job_check(&job, -1, 2, " is \"q.jsonl: ");
+    for (int r = 0; r < 2; r++) CHECK_INT(run_count_steps(lab, r == 0 ? "asked-0" : "asked-1"), 0);
+}
+
+static void a_rank_of_another_build_ends_all(void **state)
+{
+    Lab *lab = *state;
+    TcpJob job = { .ranks = 2 };
+    char own[FILE_PATH_MAX];
+    size_t n = 0;
+    const char *data = lab_read(lab, lab->program, &n), *other = lab_path(lab, "other-build");
+    lab_write(lab, other, data, n);
+    FILE *f = fopen(other, "a");
+    CHECK(f != NULL && fputc('x', f) == 'x' && fclose(f) == 0 && chmod(other, 0755) == 0);
+    const Launch l = { .cell = "build", .args = ARGS(SETTINGS) };
+    job_start_rank(lab, &job, 0, &l);
+    memcpy(own, lab->program, sizeof own);
+    (void)snprintf(lab->program, sizeof lab->program, "%s", other);
+    job_start_rank(lab, &job, 1, &l);
+    memcpy(lab->program, own, sizeof own);
+    job_wait(lab, &job);
+    job_check(&job, -1, 2, "rank 1: the program is not rank 0's");
+}
+
+/* Three processes, two of which are rank 1. */
+static void a_rank_twice_ends_all(void **state)
+{
+    Lab *lab = *state;
+    TcpJob job = { .ranks = 3 };
+    const Launch l = { .cell = "twice", .args = ARGS(SETTINGS) };
+    job_start_rank(lab, &job, 0, &l);
+    TcpJob again = { .ranks = 3, .port = job.port };
+    job_start_rank(lab, &job, 1, &l);
+    job_start_rank(lab, &again, 1, &l);
+    job.rank[2] = again.rank[1];
+    job_wait(lab, &job);
+    job_check(&job, -1, 2, "rank 1 comes twice, from ");
+}
+
+static void an_address_that_does_not_resolve_is_each_ranks_sentence(void **state)
+{
+    Lab *lab = *state;
+    TcpJob job = { .ranks = 2, .address = "no-such-host.invalid" };
+    job_start(lab, &job, "name", ARGS(SETTINGS, "comm.timeout_s=1"));
+    job_wait(lab, &job);
+    job_check(&job, -1, 2, "error: MASTER_ADDR no-such-host.invalid does not resolve: ");
+}
+
+/* Rank 0 knows at once. The other rank cannot know whether rank 0 still comes. */
+static void a_port_of_another_program_is_each_ranks_sentence(void **state)
+{
+    Lab *lab = *state;
+    TcpJob job = { .ranks = 2 };
+    struct sockaddr_in at = { .sin_family = AF_INET, .sin_addr = { htonl(INADDR_LOOPBACK) } };
+    socklen_t n = sizeof at;
+    int fd = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
+    CHECK(fd >= 0 && bind(fd, (struct sockaddr *)&at, n) == 0 && listen(fd, 8) == 0);
+    CHECK(getsockname(fd, (struct sockaddr *)&at, &n) == 0);
+    job.port = ntohs(at.sin_port);
+    job.address = "127.0.0.1";
+    job_start(lab, &job, "port", ARGS(SETTINGS, "comm.timeout_s=2"));
+    job_wait(lab, &job);
+    close(fd);
+    job_check(&job, 1, 2, "another program has this port, choose another one");
+    job_check(&job, 0, 3, "what listens there is no rank 0 of this program");
+}
+
 static void threads_under_a_launcher(void **state)
 {
     Lab *lab = *state;
@@ -156,6 +242,11 @@ int main(void)
     const struct CMUnitTest tests[] = {
         LAB_TEST(processes_have_the_bits_of_threads),
         LAB_TEST(a_rank_with_other_settings_ends_all),
+        LAB_TEST(a_rank_with_other_questions_ends_all),
+        LAB_TEST(a_rank_of_another_build_ends_all),
+        LAB_TEST(a_rank_twice_ends_all),
+        LAB_TEST(an_address_that_does_not_resolve_is_each_ranks_sentence),
+        LAB_TEST(a_port_of_another_program_is_each_ranks_sentence),
         LAB_TEST(threads_under_a_launcher),
         LAB_TEST(half_of_the_variables_are_refused),
         LAB_TEST(two_pods_on_one_host_are_refused),

@@ -185,6 +185,25 @@ static void an_option_of_another_trainer_is_answered_with_ours(void **state)
         "no option --ranks: how ranks start is written after --, as in -- --ranks 2 (see");
 }
 
+/* The command has no settings, but an option of the setting's name. */
+static void an_option_of_another_trainer_may_be_the_commands_own(void **state)
+{
+    (void)state;
+    bool help = false;
+    int n = 0;
+    const char *path = NULL;
+    char words[][32] = { "do", "--tokenizer-model", "a.json" };
+    char *argv[] = { words[0], words[1], words[2], NULL };
+    const Option table[] = { { "--tokenizer", OPTION_TEXT, &path, "FILE", .help = "tokenizer" } };
+    Command c = { .name = "yard do", .arguments = "FILE...", OPTIONS(table, 0, 9) };
+    CHECK_FAILS(options_parse(&c, 3, argv, &n, &help), ERR_ARG,
+                "yard do has no option --tokenizer-model: it is --tokenizer here [");
+    c.arguments = "CONFIG [section.key=value ...]";
+    CHECK_FAILS(options_parse(&c, 3, argv, &n, &help), ERR_ARG, ": write data.tokenizer=a.json (");
+    c.arguments = "FILE...", c.n_options = 0;
+    CHECK_FAILS(options_parse(&c, 3, argv, &n, &help), ERR_ARG, ": for `switchyard train` write ");
+}
+
 static void values_are_checked(void **state)
 {
     (void)state;
@@ -325,12 +344,19 @@ static void a_subcommand_gets_its_own_arguments(void **state)
 static void an_unknown_subcommand_names_the_nearest(void **state)
 {
     (void)state;
-    char words[][16] = { "data", "trian", "zzzzzzzz" };
+    char words[][24] = { "data", "trian", "zzzzzzzz", "mine.yaml", "preprocess_data.py", "lr" };
     char *argv[] = { words[0], words[1] };
     CHECK_FAILS(options_dispatch("yard data", ROWS, 2, 2, argv), ERR_ARG,
                 "yard data has no command \"trian\", did you mean train?");
     argv[1] = words[2];
     CHECK_FAILS(options_dispatch("yard data", ROWS, 2, 2, argv), ERR_ARG, "see yard data --help");
+    argv[1] = words[3];
+    CHECK_FAILS(options_dispatch("yard", ROWS, 2, 2, argv), ERR_ARG,
+                "yard has no command \"mine.yaml\": a command comes first: switchyard train");
+    argv[1] = words[4];
+    CHECK_FAILS(options_dispatch("yard", ROWS, 2, 2, argv), ERR_ARG, "`switchyard data prepare`");
+    argv[1] = words[5];
+    CHECK_FAILS(options_dispatch("yard", ROWS, 2, 2, argv), ERR_ARG, "see yard --help");
     CHECK_FAILS(options_dispatch("yard data", ROWS, 2, 1, argv), ERR_ARG, "needs a command");
 }
 
@@ -343,6 +369,7 @@ int main(void)
         TEST(what_is_not_given_keeps_its_default),
         TEST(an_unknown_option_names_the_nearest),
         TEST(an_option_of_another_trainer_is_answered_with_ours),
+        TEST(an_option_of_another_trainer_may_be_the_commands_own),
         TEST(values_are_checked),
         TEST(what_is_empty_is_refused_by_name),
         TEST(every_command_takes_the_general_options),

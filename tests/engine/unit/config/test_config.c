@@ -185,7 +185,7 @@ static void a_wrong_source_is_told_with_its_number(void **state)
     static const struct {
         const char *value, *part;
     } cases[] = {
-        { "a", "data.sources is the text \"a\", must be a list" },
+        { "a", "data.sources is the text \"a\", must be a list of shards: [{name: web, path: " },
         { "[a]", "data.sources[0] is the text \"a\", must be {name: NAME, path: PATH}" },
         { "[{name: a, path: b}, {name: b}]", "data.sources[1] has no path" },
         { "[{path: b}]", "data.sources[0] has no name" },
@@ -374,6 +374,8 @@ static void a_source_that_is_neither_names_the_nearest_preset(void **state)
     Config c;
     CHECK_FAILS(config_load(&c, &arena, "quikstart", NULL, 0), ERR_ARG,
                 "there is neither a file nor a preset quikstart, did you mean quickstart?");
+    CHECK_FAILS(config_load(&c, &arena, "deepseek-ai/DeepSeek-V2-Lite", NULL, 0), ERR_ARG,
+                "preset deepseek-ai/DeepSeek-V2-Lite, did you mean deepseek-v2-lite?");
     CHECK_FAILS(config_load(&c, &arena, "/no/such/file.yaml", NULL, 0), ERR_ARG,
                 "/no/such/file.yaml (`switchyard train --settings`");
     CHECK_FAILS(config_load(&c, &arena, "src", NULL, 0), ERR_ARG,
