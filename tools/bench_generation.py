@@ -8,8 +8,9 @@ A model of random weights is saved by `train train.steps=0` and exported by `con
 folder. Both continue the same prompts of random tokens by the same number of tokens, always the likeliest one, with
 the same number of threads and the same type (f32; bf16 with --gpu). They take turns, ours first, after one call of
 each that is not counted; a call is timed from the prompts to the last token, ours over HTTP. What is printed are
-medians over the rounds, their spread, and ours over theirs; then how many of the texts are the same, and the load of
-the machine before. transformers generates with its dynamic cache, which is its default, under inference_mode.
+medians over the rounds; the median over rounds of ours over theirs, and its spread; the same by time of processors,
+which with --threads 1 hardly depends on what else runs; how many texts are the same, and the load of the machine
+before. transformers generates with its dynamic cache, which is its default, under inference_mode.
 
 Needs transformers and torch. The last line is `N passed, M failed, 0 skipped`: of the batches with the same texts. With
 --gpu random weights and bf16 let close logits change places, so texts are only counted.
@@ -77,6 +78,11 @@ class Ours:
         self.written = got["usage"]["completion_tokens"]
         return [c["text"] for c in got["choices"]]
 
+    def cpu_s(self):
+        with open(f"/proc/{self.server.pid}/stat", encoding="utf-8") as f:
+            times = f.read().rsplit(")", 1)[1].split()[11:13]
+        return sum(map(int, times)) / os.sysconf("SC_CLK_TCK")
+
     def close(self):
         self.server.terminate()
         self.server.wait()
@@ -102,29 +108,34 @@ class Theirs:
         self.written = sum(len(row) for row in out)
         return self.tokenizer.batch_decode(out, clean_up_tokenization_spaces=False)
 
+    def cpu_s(self):
+        return time.process_time()
+
 
 def timed(side, prompts, tokens):
-    begin = time.monotonic()
+    """Tokens a second, a second of processors, and the texts."""
+    begin, cpu = time.monotonic(), side.cpu_s()
     texts = side.generate(prompts, tokens)
-    return side.written / (time.monotonic() - begin), texts
+    return side.written / (time.monotonic() - begin), side.written / max(0.01, side.cpu_s() - cpu), texts
 
 
 def compare(ours, theirs, batch, args):
     rng = random.Random(batch)
     prompts = [[rng.randrange(300, VOCAB - 300) for _ in range(args.prompt)] for _ in range(batch)]
-    rates = {ours: [], theirs: []}
+    rates, of_cpu = {ours: [], theirs: []}, {ours: [], theirs: []}
     for r in range(args.rounds + 1):
         texts = []
         for side in (ours, theirs):
-            rate, text = timed(side, prompts, args.tokens)
+            rate, by_cpu, text = timed(side, prompts, args.tokens)
             texts.append(text)
             if r > 0:
                 rates[side].append(rate)
+                of_cpu[side].append(by_cpu)
     same = sum(a == b for a, b in zip(*texts, strict=True))
     mine, other = (statistics.median(rates[side]) for side in (ours, theirs))
-    spread = " to ".join(f"{f(a / b for a, b in zip(rates[ours], rates[theirs], strict=True)):.2f}" for f in (min, max))
-    print(f"batch {batch:4}  ours {mine:8.1f} tokens/s  transformers {other:8.1f} tokens/s  ours / theirs {mine / other:.2f} "
-          f"({spread} in {args.rounds} rounds)  same text {same} of {batch}", flush=True)
+    ratios, cpu = ([a / b for a, b in zip(r[ours], r[theirs], strict=True)] for r in (rates, of_cpu))
+    print(f"batch {batch:4}  ours {mine:8.1f} tokens/s  transformers {other:8.1f} tokens/s  ours / theirs "
+          f"{statistics.median(ratios):.2f} ({min(ratios):.2f} to {max(ratios):.2f} in {args.rounds} rounds)  by CPU time {statistics.median(cpu):.2f}  same text {same} of {batch}", flush=True)
     return {"batch": batch, "ours": rates[ours], "theirs": rates[theirs], "same": same}
 
 

@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """Folders of torch.distributed.checkpoint for the tests of `switchyard convert from-dcp`.
 
-    golden_dcp.py [FOLDER]      needs torch, transformers, torchtitan 0.3.0 with spmd_types, megatron-core 0.16; no GPU
+    golden_dcp.py [FOLDER]      needs torch, transformers, torchtitan 0.3.0 with spmd_types; no GPU
 
     tests/golden/dcp/NAME/hf       a tiny model as transformers saves it
     tests/golden/dcp/qwen3_moe/plain   the state_dict of the class of transformers, under "model"
@@ -10,15 +10,7 @@
 TorchTitan's optimizer has a first moment that is half of each weight and a second that is its square, so
 that a test knows them from the weights. llama is written by one process; qwen3_moe by two, which shard
 every tensor (Shard(0), the experts' last one Shard(1)); deepseek_v3 by one, in bfloat16.
-
-    tests/golden/dcp/megatron/KIND         a model of Megatron-Core as its dist_checkpointing saves it; alike: all
-                                           layers have experts, mixed: the first has none
-    tests/golden/dcp/megatron/KIND.f32     its own logits (13, 64) for ids (7 i i + 3) % 31
-    tests/golden/dcp/megatron/KIND.yaml    written by hand: the same model in our settings
-    tests/golden/dcp/megatron/moments, mtp the tensors of `alike`, and keys as Megatron-Core's optimizer and its modules of
-                                           multi-token prediction name theirs
 """
-import contextlib
 import os
 import shutil
 import sys
@@ -152,92 +144,7 @@ def make(folder, name):
     os.remove(f"{folder}/{name}/hf/generation_config.json")
 
 
-def on_cpus():
-    """Takes what asks for a GPU out of Megatron-Core."""
-    import megatron.core.tensor_parallel.random as random
-    import megatron.core.transformer.moe.moe_utils as moe_utils
-    moe_utils.te_general_gemm = None
-    random.CudaRNGStatesTracker.fork = lambda self, name=None: contextlib.nullcontext()
-    torch.cuda.synchronize = lambda *a: None
-    torch.cuda.current_device = lambda: "cpu"
-
-
-def megatron_model(kind):
-    from megatron.core.models.gpt import GPTModel
-    from megatron.core.models.gpt.gpt_layer_specs import get_gpt_decoder_block_spec
-    from megatron.core.transformer.transformer_config import TransformerConfig
-    sizes = dict(num_layers=2, hidden_size=24, num_attention_heads=4, ffn_hidden_size=20, num_moe_experts=3,
-                 moe_ffn_hidden_size=11, moe_router_topk=2, moe_router_load_balancing_type="none",
-                 use_cpu_initialization=True, gated_linear_unit=True, activation_func=torch.nn.functional.silu,
-                 add_bias_linear=False, normalization="RMSNorm", params_dtype=torch.float32,
-                 bias_activation_fusion=False, bias_dropout_fusion=False, apply_rope_fusion=False,
-                 masked_softmax_fusion=False, gradient_accumulation_fusion=False, persist_layer_norm=False,
-                 layernorm_epsilon=1e-6, hidden_dropout=0, attention_dropout=0)
-    sizes.update(num_query_groups=2, kv_channels=6, qk_layernorm=kind == "alike")
-    if kind == "mixed":
-        sizes.update(moe_layer_freq=[0, 1], moe_router_score_function="sigmoid", moe_router_enable_expert_bias=True,
-                     moe_shared_expert_intermediate_size=22, moe_router_topk_scaling_factor=2.5)
-    config = TransformerConfig(**sizes)
-    spec = get_gpt_decoder_block_spec(config, use_transformer_engine=False, normalization="RMSNorm")
-    return GPTModel(config=config, transformer_layer_spec=spec, vocab_size=64, max_sequence_length=32,
-                    position_embedding_type="rope", rotary_base=10000, share_embeddings_and_output_weights=False)
-
-
-def hide_place(path, saved):
-    """Megatron-Core writes where it saved. As many letters keep the pickle whole."""
-    name = os.path.abspath(saved).encode()
-    with open(path, "rb") as f:
-        data = f.read()
-    with open(path, "wb") as f:
-        f.write(data.replace(name, b"/" + b"x" * (len(name) - 1)))
-
-
-def make_megatron(folder, kind):
-    from megatron.core import dist_checkpointing
-    torch.manual_seed(1)
-    model = megatron_model(kind).eval()
-    with torch.no_grad():
-        for name, p in [*model.named_parameters(), *model.named_buffers()]:
-            if p.is_floating_point() and "inv_freq" not in name:
-                p.copy_(p + 0.1 * torch.randn_like(p))
-        ids = torch.tensor([(7 * i * i + 3) % 31 for i in range(13)])[None]
-        hidden = torch.triu(torch.ones(13, 13), 1).bool()[None, None]
-        logits = model(ids, torch.arange(13)[None], hidden)[0]
-    shutil.rmtree(f"{folder}/megatron/{kind}", ignore_errors=True)
-    os.makedirs(f"{folder}/megatron/{kind}")
-    dist_checkpointing.save(model.sharded_state_dict(prefix="", metadata={}), f"{folder}/megatron/{kind}")
-    hide_place(f"{folder}/megatron/{kind}/.metadata", f"{folder}/megatron/{kind}")
-    for name in ("common.pt", "metadata.json"):
-        os.remove(f"{folder}/megatron/{kind}/{name}")
-    logits.numpy().tofile(f"{folder}/megatron/{kind}.f32")
-
-
-def add_keys(folder):
-    from torch.distributed.checkpoint.metadata import TensorStorageMetadata
-    alike, table = f"{folder}/megatron/alike", "embedding.word_embeddings.weight"
-    known = dcp.FileSystemReader(alike).read_metadata().state_dict_metadata
-    state = {k: torch.empty(m.size, dtype=m.properties.dtype) for k, m in known.items()
-             if isinstance(m, TensorStorageMetadata)}
-    dcp.load(state, checkpoint_id=alike, no_dist=True)
-    moments = {f"optimizer.state.{s}.{table}": state[table] * 0.5 for s in ("exp_avg", "exp_avg_sq", "fp32_param")}
-    for name, more in (("moments", moments), ("mtp", {"mtp.layers.0.enorm.weight": torch.ones(24)})):
-        shutil.rmtree(f"{folder}/megatron/{name}", ignore_errors=True)
-        dcp.save({**state, **more}, checkpoint_id=f"{folder}/megatron/{name}", no_dist=True)
-
-
-def make_megatrons(folder):
-    from megatron.core import parallel_state
-    os.environ.update(MASTER_ADDR="127.0.0.1", MASTER_PORT="29513")
-    dist.init_process_group("gloo", rank=0, world_size=1)
-    parallel_state.initialize_model_parallel(1, 1)
-    on_cpus()
-    for kind in ("alike", "mixed"):
-        make_megatron(folder, kind)
-    add_keys(folder)
-
-
 if __name__ == "__main__":
     out = sys.argv[1] if len(sys.argv) > 1 else "tests/golden/dcp"
     for model_name in MODELS:
         make(out, model_name)
-    make_megatrons(out)

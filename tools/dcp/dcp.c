@@ -306,7 +306,7 @@ static Status map_file(Dcp *d, int file, const uint8_t **out)
 static Status open_chunk(Dcp *d, const DcpTensor *t, DcpChunk *c, const uint8_t *file)
 {
     ItemTensor found = { 0 };
-    const Item item = { d->file[c->file], t->name, file + c->at, c->bytes };
+    const Item item = { d->file[c->file], t->name, file + c->at, c->bytes, NULL };
     TRY(item_tensor(&item, d->arena, &found));
     bool same = found.type == t->type && found.rank == t->rank;
     for (int i = 0; same && i < t->rank; i++) same = found.dim[i] == c->dim[i];
@@ -366,27 +366,6 @@ Status dcp_read(Dcp *d, DcpTensor *t, int64_t first, int64_t n, float *out)
     return OK;
 }
 
-/* One element of any type. */
-static bool element_number(const ItemType *type, const uint8_t *at, double *out)
-{
-    float f = 0;
-    int64_t i = 0;
-    uint8_t room[sizeof i] = { 0 };
-    memcpy(room, at, (size_t)type->bytes);
-    if (type->dtype >= 0) {
-        dtype_to_f32(&f, room, (Dtype)type->dtype, 1);
-        *out = (double)f;
-    } else if (strcmp(type->name, "torch.float64") == 0) {
-        memcpy(out, room, sizeof *out);
-    } else if (type->bytes == sizeof i || type->bytes == 4) {
-        memcpy(&i, room, sizeof i);
-        *out = type->bytes == 4 ? (double)(int32_t)i : (double)i;
-    } else {
-        return false;
-    }
-    return true;
-}
-
 Status dcp_number(Dcp *d, const char *name, bool *found, double *out)
 {
     const uint8_t *at = NULL;
@@ -400,13 +379,13 @@ Status dcp_number(Dcp *d, const char *name, bool *found, double *out)
     bool good = t->type != NULL && dcp_elems(t) == 1;
     if (good) {
         TRY(find_run(d, t, zero, &at, &run));
-        good = element_number(t->type, at, out);
+        good = item_element(t->type, at, out);
     } else if (t->type == NULL) {
         TRY(map_file(d, t->chunk->file, &at));
-        const Item item = { d->file[t->chunk->file], name, at + t->chunk->at, t->chunk->bytes };
+        const Item item = { d->file[t->chunk->file], name, at + t->chunk->at, t->chunk->bytes,
+                            NULL };
         TRY(item_value(&item, d->arena, &p));
-        good = p->kind == PICKLE_INT || p->kind == PICKLE_REAL;
-        *out = p->kind == PICKLE_INT ? (double)p->number : p->real;
+        good = item_number(&item, p, out);
     }
     arena_release(d->arena, mark);
     return good ? OK : wrong(d, name, "should be one number");

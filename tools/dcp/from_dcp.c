@@ -4,6 +4,7 @@
 
 #include "convert/new_checkpoint.h"
 #include "convert/rotated.h"
+#include "dcp/common.h"
 #include "dcp/dcp.h"
 #include "dcp/layouts.h"
 #include "engine/base/log.h"
@@ -21,6 +22,7 @@ enum { COPY_ELEMS = 1 << 16, KEY_BYTES = 512 };
  * apart. */
 typedef struct View {
     DcpTensor *tensor;
+    DcpTensor *whole;                    /* the optimizer's copy with all bits; NULL: none */
     DcpTensor *moment[OPTIMIZER_STATES]; /* of the same shape */
     Rotated rotated;
     int64_t first, row_step, col_step, block, stride;
@@ -34,7 +36,7 @@ typedef struct FromDcp {
     char moments[32];       /* before the keys of moments: "optimizer.state." */
     unsigned family;        /* for names of transformers */
     bool pairs;             /* how the folder stores rotated columns */
-    bool left;              /* moments of Megatron-Core's optimizer, which are not taken */
+    DcpCommon common;       /* of Megatron-Core */
     Config alone;           /* the configuration on one rank */
     ModelSpec spec;
     ParamTable params;
@@ -97,7 +99,7 @@ static Status check_tensor(const FromDcp *f, const FamilyTensor *want, const Dcp
     bool same = t->rank == want->rank;
     for (int i = 0; i < want->rank; i++) {
         w.dim[i] = want->dim[i];
-        const bool longer = i == 0 && f->layout->padded && want->layout == 0 && want->rank == 2 &&
+        const bool longer = i == 0 && f->layout->megatron && want->layout == 0 && want->rank == 2 &&
                             strstr(t->name, "layers.") == NULL;
         same = same && (t->dim[i] == want->dim[i] || (longer && t->dim[i] > want->dim[i]));
     }
@@ -140,6 +142,57 @@ static DcpTensor *take(FromDcp *f, const char *before, const char *name, const c
     return n < KEY_BYTES ? dcp_take(&f->dcp, key) : NULL;
 }
 
+/* State of the optimizer. Its name stands behind the parameter's in TorchTitan, before it in Megatron-Core, which may
+ * have several optimizers. */
+static DcpTensor *take_state(FromDcp *f, const char *name, const char *state)
+{
+    enum { OPTIMIZERS = 16 };
+    char before[2 * KEY_BYTES];
+    DcpTensor *found = NULL;
+    if (!f->layout->megatron) {
+        (void)snprintf(before, sizeof before, ".%s", state);
+        return take(f, f->moments, name, before);
+    }
+    (void)snprintf(before, sizeof before, "optimizer.state.%s.%s", state, f->prefix);
+    found = take(f, before, name, "");
+    for (int i = 0; i < OPTIMIZERS && found == NULL; i++) {
+        (void)snprintf(before, sizeof before, "chained_%d.optimizer.state.%s.%s", i, state,
+                       f->prefix);
+        found = take(f, before, name, "");
+    }
+    return found;
+}
+
+/* Before 0.16 Megatron-Core also saved the parts of its ranks, each without its shape. */
+static Status check_flat(const FromDcp *f, const FamilyTensor *want, const DcpTensor *t)
+{
+    char found[DCP_TEXT_BYTES];
+    if (!f->layout->megatron || t->rank != want->rank + 1) return OK;
+    return FAIL(ERR_UNSUPPORTED,
+                "%s: %s is %s, flat parts as fully_sharded_model_space has them: load it with "
+                "Megatron-Core and save it with --dist-ckpt-optim-fully-reshardable, or leave out "
+                "the moments (--weights-only)",
+                f->o->folder, t->name, dcp_text(found, t));
+}
+
+/* Moments, and in Megatron-Core the weights of which the model's are rounded copies. */
+static Status find_states(FromDcp *f, const FamilyTensor *want, View *out)
+{
+    static const char *const names[OPTIMIZER_STATES] = { "exp_avg", "exp_avg_sq" };
+    for (int i = 0; i < OPTIMIZER_STATES; i++) {
+        out->moment[i] = take_state(f, want->name, names[i]);
+        if (out->moment[i] == NULL)
+            return FAIL(ERR_FORMAT, "%s has no %s of %s%s: --weights-only leaves out the moments",
+                        f->o->folder, names[i], f->prefix, want->name);
+        TRY(check_flat(f, want, out->moment[i]));
+        TRY(check_tensor(f, want, out->moment[i]));
+    }
+    if (!f->layout->megatron) return OK;
+    out->whole = take_state(f, want->name, "fp32_param");
+    if (out->whole == NULL) out->whole = take_state(f, want->name, "param");
+    return out->whole == NULL ? OK : check_tensor(f, want, out->whole);
+}
+
 /* All names that the layout has for a parameter are tried. */
 static Status find_view(FromDcp *f, const Param *p, View *out)
 {
@@ -168,15 +221,7 @@ static Status find_view(FromDcp *f, const Param *p, View *out)
     out->col_step = want.col_step;
     out->rotated = rotated_rows(c, p->name, f->pairs);
     set_fused(c, want.layout, out);
-    static const char *const names[OPTIMIZER_STATES] = { ".exp_avg", ".exp_avg_sq" };
-    for (int i = 0; i < OPTIMIZER_STATES && f->new.moments &&is_trained(p); i++) {
-        out->moment[i] = take(f, f->moments, want.name, names[i]);
-        if (out->moment[i] == NULL)
-            return FAIL(ERR_FORMAT, "%s has no %s%s%s: --weights-only leaves out the moments",
-                        f->o->folder, f->moments, want.name, names[i]);
-        TRY(check_tensor(f, &want, out->moment[i]));
-    }
-    return OK;
+    return f->new.moments &&is_trained(p) ? find_states(f, &want, out) : OK;
 }
 
 /* A key that nobody uses means that the model would be computed wrongly. */
@@ -189,15 +234,7 @@ static Status check_rest(FromDcp *f)
         const DcpTensor *t = &f->dcp.at[i];
         const bool trainer = dcp_layout_leaves_out(t->name);
         if (!t->taken && trainer && t->type != NULL && n++ == 0) first = t->name;
-        f->left = f->left || (f->layout->padded && strstr(t->name, "exp_avg") != NULL);
         if (t->taken || trainer) continue;
-        if (f->layout->padded &&
-            text_starts(t->name + (text_starts(t->name, f->prefix) ? strlen(f->prefix) : 0),
-                        "mtp."))
-            return FAIL(ERR_UNSUPPORTED,
-                        "%s has %s: modules of multi-token prediction of Megatron-Core are not "
-                        "read; save the model without them (--mtp-num-layers)",
-                        f->o->folder, t->name);
         return FAIL(ERR_FORMAT, "%s: the model of the configuration has no tensor %s, which is %s",
                     f->o->folder, t->name, dcp_text(shown, t));
     }
@@ -209,24 +246,40 @@ static Status check_rest(FromDcp *f)
 
 /* ---- moments ---- */
 
+/* Megatron-Core's other ways to save its distributed optimizer have the order of its buffers, which depends on how many
+ * ranks there were. */
+static Status refuse_buckets(const FromDcp *f)
+{
+    for (int64_t i = 0; i < f->dcp.n && f->layout->megatron; i++) {
+        const char *key = f->dcp.at[i].name;
+        if (strstr(key, "optimizer.distributed.") == NULL) continue;
+        return FAIL(ERR_UNSUPPORTED,
+                    "%s: %s is state of the optimizer in the order of its buffers, not by "
+                    "parameter: save with --dist-ckpt-optim-fully-reshardable, or leave out the "
+                    "moments (--weights-only)",
+                    f->o->folder, key);
+    }
+    return OK;
+}
+
 /* Moments are taken from AdamW to AdamW. The key of the embedding's first moment says where they are. */
 static Status find_moments(FromDcp *f)
 {
     static const char *const before[] = { "optimizer.state.", "optim.state.", "state." };
     DcpTensor *found = NULL, *third = NULL;
-    size_t i = 0;
-    for (; i < sizeof before / sizeof *before; i++) {
+    const size_t places = f->layout->megatron ? 1 : sizeof before / sizeof *before;
+    for (size_t i = 0; i < places && found == NULL; i++) {
         (void)snprintf(f->moments, sizeof f->moments, "%s", before[i]);
-        found = take(f, before[i], f->layout->embedding, ".exp_avg");
-        if (found != NULL) break;
+        found = take_state(f, f->layout->embedding, "exp_avg");
     }
-    if (found == NULL || f->o->weights) return OK;
+    if (f->o->weights) return OK;
+    if (found == NULL) return refuse_buckets(f);
     if (f->o->config->optimizer_kind != OPTIMIZER_ADAMW) {
         log_info("%s has moments of AdamW, which are left out: optimizer.kind is another one",
                  f->o->folder);
         return OK;
     }
-    third = take(f, f->moments, f->layout->embedding, ".max_exp_avg_sq");
+    third = take_state(f, f->layout->embedding, "max_exp_avg_sq");
     if (third != NULL)
         return FAIL(ERR_UNSUPPORTED,
                     "%s: the moments are of AdamW with amsgrad, which is not supported: "
@@ -238,11 +291,11 @@ static Status find_moments(FromDcp *f)
 
 static bool is_count(double x) { return x >= 0 && x <= 1e15 && x == floor(x); }
 
-/* The updates that the moments have had, which their correction depends on: the same for all of them. */
-static Status find_updates(FromDcp *f)
+/* Of TorchTitan: a number for each tensor. */
+static Status read_updates(FromDcp *f, double *out)
 {
     double updates = -1;
-    for (int i = 0; i < f->params.n && f->new.moments; i++) {
+    for (int i = 0; i < f->params.n; i++) {
         char key[KEY_BYTES];
         double now = 0;
         bool found = false;
@@ -258,6 +311,35 @@ static Status find_updates(FromDcp *f)
                         f->o->folder, key, found ? "another number" : "missing");
         updates = now;
     }
+    *out = updates;
+    return OK;
+}
+
+/* Megatron-Core has the updates and the step in a file of its own. Without moments neither is needed. */
+static Status read_common(FromDcp *f)
+{
+    const Status s = dcp_common_read(f->o->folder, f->arena, &f->common);
+    if (s == OK || !f->o->weights) return s;
+    char why[KEY_BYTES];
+    status_sentence(why, sizeof why);
+    log_info("%s; the step is taken to be 0", why);
+    status_clear();
+    return OK;
+}
+
+/* The updates that the moments have had, which their correction depends on: the same for all of them. */
+static Status find_updates(FromDcp *f)
+{
+    double updates = 0;
+    if (f->layout->megatron) TRY(read_common(f));
+    if (!f->new.moments) return OK;
+    if (!f->layout->megatron) TRY(read_updates(f, &updates));
+    if (f->layout->megatron) updates = f->common.updates;
+    if (!is_count(updates))
+        return FAIL(ERR_FORMAT,
+                    "%s/" DCP_COMMON " does not have one count of updates for all groups of the "
+                    "optimizer: --weights-only leaves out the moments",
+                    f->o->folder);
     for (int i = 0; i < AGE_COUNT && updates > 0; i++)
         f->new.info.moment_steps[i] = (int64_t)updates;
     return OK;
@@ -268,10 +350,11 @@ static Status find_step(FromDcp *f)
     double step = 0;
     bool found = false;
     TRY(dcp_number(&f->dcp, "train_state.step", &found, &step));
+    if (f->common.has_step) found = true, step = f->common.step;
     if (!found) step = (double)f->new.info.moment_steps[AGE_MODEL];
     if (!is_count(step))
-        return FAIL(ERR_FORMAT, "%s: train_state.step is %g; it must be a whole number >= 0",
-                    f->o->folder, step);
+        return FAIL(ERR_FORMAT, "%s: the step is %g; it must be a whole number >= 0", f->o->folder,
+                    step);
     f->new.info.step = (int64_t)step;
     return OK;
 }
@@ -318,7 +401,9 @@ static Status read_part(void *self, const NewPart *part, float *out)
     FromDcp *f = self;
     const View *v = &f->view[part->param];
     const bool moment = buffer_is_optimizers(part->buffer);
-    DcpTensor *t = moment ? v->moment[buffer_state(part->buffer)] : v->tensor;
+    DcpTensor *t = moment             ? v->moment[buffer_state(part->buffer)]
+                   : v->whole != NULL ? v->whole
+                                      : v->tensor;
     for (int64_t i = 0, n = 0; i < part->rows; i += n) {
         const int64_t at = row_place(f, v, part->row + i);
         float *to = out + i * part->cols;
@@ -370,8 +455,5 @@ Status convert_from_dcp(const ConvertFromDcp *o, Arena *a, Text *said)
     if (f.new.moments)
         TRY(text_printf(said, ", with moments after %" PRId64 " updates",
                         f.new.info.moment_steps[AGE_MODEL]));
-    if (f.left && !o->weights)
-        TRY(text_printf(said, "; moments are left out: the number of their updates is in "
-                              "Megatron-Core's common.pt, which is not read"));
     return text_append(said, "\n", 1);
 }

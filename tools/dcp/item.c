@@ -181,7 +181,8 @@ Status item_value(const Item *item, Arena *a, const Pickle **out)
         return wrong(item, "was written by a processor with another order of bytes");
     TRY(find_entry(item, "data.pkl", &at, &bytes));
     if (bytes == SIZE_MAX) return wrong(item, "has no data.pkl");
-    const PickleSource source = { item->path, item->data + at, bytes, globals };
+    const PickleSource source = { item->path, item->data + at, bytes,
+                                  item->globals != NULL ? item->globals : globals };
     return pickle_read(&source, a, out);
 }
 
@@ -211,13 +212,11 @@ static Status read_storage(const Item *item, const Pickle *p, ItemTensor *t, cha
     return OK;
 }
 
-Status item_tensor(const Item *item, Arena *a, ItemTensor *out)
+/* p: what rebuilds the tensor. */
+static Status find_tensor(const Item *item, const Pickle *p, ItemTensor *out)
 {
-    const Pickle *p = NULL;
     int64_t stride[ITEM_RANK_MAX] = { 0 }, elems = 0;
     char entry[80];
-    ArenaMark mark = arena_mark(a);
-    TRY(item_value(item, a, &p));
     const Pickle *args = pickle_is_object(p, "torch._utils._rebuild_tensor_v2") ? p->item[1] : NULL;
     if (args == NULL || args->n < 4) return wrong(item, "holds no plain tensor");
     TRY(read_storage(item, args->item[0], out, entry, sizeof entry));
@@ -228,7 +227,6 @@ Status item_tensor(const Item *item, Arena *a, ItemTensor *out)
         !is_contiguous(out, stride, &elems))
         return wrong(item,
                      "has a tensor that does not lie row by row from its storage's beginning");
-    arena_release(a, mark);
     TRY(find_entry(item, entry, &out->at, &out->bytes));
     if (out->bytes == SIZE_MAX) return wrong(item, "lacks the elements of its tensor");
     if (elems <= INT64_MAX / out->type->bytes && (int64_t)out->bytes == elems * out->type->bytes)
@@ -237,4 +235,49 @@ Status item_tensor(const Item *item, Arena *a, ItemTensor *out)
                 "%s: the archive of %.200s has %zu bytes of elements, but its tensor has %" PRId64
                 " elements of %s",
                 item->path, item->name, out->bytes, elems, out->type->name);
+}
+
+Status item_tensor(const Item *item, Arena *a, ItemTensor *out)
+{
+    const Pickle *p = NULL;
+    ArenaMark mark = arena_mark(a);
+    TRY(item_value(item, a, &p));
+    TRY(find_tensor(item, p, out));
+    arena_release(a, mark);
+    return OK;
+}
+
+/* ---- numbers ---- */
+
+bool item_element(const ItemType *type, const uint8_t *at, double *out)
+{
+    float f = 0;
+    int64_t i = 0;
+    uint8_t room[sizeof i] = { 0 };
+    memcpy(room, at, (size_t)type->bytes);
+    if (type->dtype >= 0) {
+        dtype_to_f32(&f, room, (Dtype)type->dtype, 1);
+        *out = (double)f;
+    } else if (strcmp(type->name, "torch.float64") == 0) {
+        memcpy(out, room, sizeof *out);
+    } else if (type->bytes == sizeof i || type->bytes == 4) {
+        memcpy(&i, room, sizeof i);
+        *out = type->bytes == 4 ? (double)(int32_t)i : (double)i;
+    } else {
+        return false;
+    }
+    return true;
+}
+
+bool item_number(const Item *item, const Pickle *p, double *out)
+{
+    ItemTensor t = { 0 };
+    if (p->kind == PICKLE_INT) *out = (double)p->number;
+    if (p->kind == PICKLE_REAL) *out = p->real;
+    if (p->kind == PICKLE_INT || p->kind == PICKLE_REAL) return true;
+    if (!pickle_is(p, PICKLE_OBJECT)) return false;
+    if (find_tensor(item, p, &t) == OK && t.bytes == (size_t)t.type->bytes)
+        return item_element(t.type, item->data + t.at, out);
+    status_clear();
+    return false;
 }

@@ -38,6 +38,7 @@ typedef struct Item {
     const char *path, *name; /* the file, and the key in the checkpoint; for messages */
     const uint8_t *data;
     size_t bytes;
+    const char *const *globals; /* what its pickle may name; NULL: what a tensor needs */
 } Item;
 
 /* Reads the pickle of an archive; values lie in `a`. ERR_FORMAT: it is damaged; the sentence has the file and
@@ -45,5 +46,9 @@ typedef struct Item {
 Status item_value(const Item *item, Arena *a, const Pickle **out);
 /* Finds the tensor of an archive. `a` is only used inside. */
 Status item_tensor(const Item *item, Arena *a, ItemTensor *out);
+/* A number in an archive's pickle: a plain one, or a tensor of one element. False: it is something else. */
+bool item_number(const Item *item, const Pickle *p, double *out);
+/* The number in the bytes of one element; false: its type has none. */
+bool item_element(const ItemType *type, const uint8_t *at, double *out);
 
 #endif

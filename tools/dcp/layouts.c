@@ -8,9 +8,11 @@
 #include <stdlib.h>
 #include <string.h>
 
-#define LAYERS "layers."
-#define OURS   "model." LAYERS "#."
-#define EXPERT OURS "mlp.experts.#."
+#define LAYERS  "layers."
+#define OURS    "model." LAYERS "#."
+#define EXPERT  OURS "mlp.experts.#."
+#define DECODER "decoder." LAYERS
+#define MODULES "mtp." LAYERS
 
 /* ---- TorchTitan ---- */
 
@@ -70,14 +72,20 @@ static const TensorRule titan[] = {
 
 /* Layers that are all alike lie in one tensor; others have their numbers. */
 #define MEGATRON(ours, theirs, layout)                                                             \
-    { 1, OURS ours, "decoder.layers." theirs, LAYOUT_LAYERS | (layout) },                          \
+    { 1, OURS ours, DECODER theirs, LAYOUT_LAYERS | (layout) },                                    \
     {                                                                                              \
-        1, OURS ours, "decoder.layers.#." theirs, layout                                           \
+        1, OURS ours, DECODER "#." theirs, layout                                                  \
     }
 #define MEGATRON_MLP(ours, theirs, layout)                                                         \
     MEGATRON(ours "gate_proj.weight", theirs "linear_fc1.weight", LAYOUT_GATE | (layout)),         \
         MEGATRON(ours "up_proj.weight", theirs "linear_fc1.weight", LAYOUT_UP | (layout)),         \
         MEGATRON(ours "down_proj.weight", theirs "linear_fc2.weight", layout)
+
+/* Only modules of multi-token prediction have it. */
+#define MEGATRON_MODULE(ours, theirs)                                                              \
+    {                                                                                              \
+        1, OURS ours, MODULES "#." theirs, 0                                                       \
+    }
 
 /* Norms lie in the product behind them where Transformer Engine computes both. */
 static const TensorRule megatron[] = {
@@ -114,6 +122,10 @@ static const TensorRule megatron[] = {
     MEGATRON_MLP("mlp.shared_experts.", "mlp.shared_experts.", 0),
     MEGATRON("mlp.shared_expert_gate.weight", "mlp.shared_experts.gate_weight", 0),
     MEGATRON_MLP("mlp.experts.#.", "mlp.experts.experts.", LAYOUT_STACKED),
+    MEGATRON_MODULE("enorm.weight", "enorm.weight"),
+    MEGATRON_MODULE("hnorm.weight", "hnorm.weight"),
+    MEGATRON_MODULE("eh_proj.weight", "eh_proj.weight"),
+    MEGATRON_MODULE("shared_head.norm.weight", "final_layernorm.weight"),
 };
 
 const DcpLayout dcp_layouts[] = {
@@ -133,17 +145,33 @@ bool dcp_layout_pairs(const DcpLayout *l, const Config *c, bool hf_pairs)
     return latent || (l->rule == titan && c->attention_qk_norm == QK_NORM_NONE);
 }
 
-/* Modules of multi-token prediction have numbers of their own in TorchTitan. */
-static void number_module(int64_t layers, FamilyTensor *t)
+/* Modules of multi-token prediction have numbers of their own. `before` becomes `after`, and `inner` follows the
+ * number. */
+static void number_module(int64_t layers, const char *before, const char *after, const char *inner,
+                          FamilyTensor *t)
 {
     char rest[PARAM_NAME_MAX], *end = NULL;
-    const char *name = t->name;
-    if (!text_starts(name, LAYERS)) return;
-    const int64_t layer = strtoll(name + sizeof LAYERS - 1, &end, 10);
+    if (!text_starts(t->name, before)) return;
+    const int64_t layer = strtoll(t->name + strlen(before), &end, 10);
     if (layer < layers) return;
     (void)snprintf(rest, sizeof rest, "%s", end);
-    (void)snprintf(t->name, sizeof t->name, "mtp_" LAYERS "%lld%.64s", (long long)(layer - layers),
-                   rest);
+    (void)text_add(t->name, sizeof t->name, 0, "%s%lld%s%s", after, (long long)(layer - layers),
+                   inner, rest);
+}
+
+/* Modules are never stacked. Of two names for the layer inside the second is that of versions after 0.16. */
+static bool megatron_module(const DcpLayout *l, const Param *p, const Config *c, int choice,
+                            FamilyTensor *out)
+{
+    int left = choice / 2, i = 0;
+    for (;; i++) {
+        if (family_rule(l->rule, l->rules, 1, p, c->moe_experts, i, out) <= i) return false;
+        if ((out->layout & LAYOUT_LAYERS) == 0 && left-- == 0) break;
+    }
+    number_module(c->model_layers, DECODER, MODULES,
+                  choice % 2 == 0 ? ".transformer_layer" : ".mtp_model_layer", out);
+    number_module(c->model_layers, MODULES, MODULES, "", out);
+    return true;
 }
 
 /* The rows of all heads are one tensor; a view of it is made by the caller. */
@@ -167,10 +195,14 @@ bool dcp_layout_tensor(const DcpLayout *l, unsigned family, const Param *p, cons
 {
     const int64_t block = param_block(p->name);
     if (l->rule == NULL) return family_tensor(family, p, c->moe_experts, choice, out);
-    if (family_rule(l->rule, l->rules, 1, p, c->moe_experts, choice, out) <= choice) return false;
+    if (l->rule == megatron && block >= c->model_layers) {
+        if (!megatron_module(l, p, c, choice, out)) return false;
+    } else if (family_rule(l->rule, l->rules, 1, p, c->moe_experts, choice, out) <= choice) {
+        return false;
+    }
     if ((out->layout & (LAYOUT_QUERY | LAYOUT_KEY | LAYOUT_VALUE)) != 0) fuse_heads(c, out);
     if ((out->layout & LAYOUT_LAYERS) != 0) stack_layers(c, block, out);
-    if (l->rule == titan) number_module(c->model_layers, out);
+    if (l->rule == titan) number_module(c->model_layers, LAYERS, "mtp_" LAYERS, "", out);
     return true;
 }
 
@@ -188,6 +220,7 @@ bool dcp_layout_leaves_out(const char *key)
                                          "opt_param_scheduler",
                                          "checkpoint_version",
                                          "iteration" };
+    if (text_starts(key, "chained_")) key += strcspn(key, ".") + 1;
     for (size_t i = 0; i < sizeof parts / sizeof *parts; i++)
         if (text_starts(key, parts[i])) return true;
     return strstr(key, "_extra_state") != NULL || text_ends(key, "tokens_per_expert") ||

@@ -25,7 +25,8 @@ typedef struct DcpLayout {
     const char *embedding; /* its name for model.embed_tokens.weight; what tells layouts apart */
     const TensorRule *rule;
     int rules;
-    bool padded; /* the embedding and the head may have more rows than the vocabulary */
+    bool
+        megatron; /* tables may have rows after the vocabulary; names of states stand before those of weights */
 } DcpLayout;
 
 extern const DcpLayout dcp_layouts[];

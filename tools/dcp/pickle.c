@@ -234,7 +234,8 @@ static Status push_global(Reader *r, const char *module, int module_n, const cha
     char whole[NAME_BYTES], *text = NULL;
     const int n = snprintf(whole, sizeof whole, "%.*s.%.*s", module_n, module, name_n, name);
     for (const char *const *g = r->source->globals; n < NAME_BYTES && *g != NULL; g++) {
-        if (strcmp(*g, whole) != 0) continue;
+        const size_t same = strcspn(*g, "*");
+        if (strncmp(*g, whole, (*g)[same] == '*' ? same : NAME_BYTES) != 0) continue;
         TRY(copy_text(r, whole, (size_t)n, &text));
         return push_value(r, (Pickle){ .kind = PICKLE_GLOBAL, .text = text, .n = n }, NULL);
     }
@@ -272,7 +273,7 @@ static Status op_stack_global(Reader *r, int unused)
     return push_global(r, module->text, NAME_BYTES, name->text, NAME_BYTES);
 }
 
-/* A call becomes a value that says what would be called. Only an OrderedDict becomes a dict. */
+/* A call becomes a value that says what would be called. Only dictionaries of `collections` become a dict. */
 static Status op_object(Reader *r, int unused)
 {
     Pickle *items[3] = { NULL }, made = { .kind = PICKLE_OBJECT };
@@ -281,7 +282,8 @@ static Status op_object(Reader *r, int unused)
     TRY(pop(r, &items[0]));
     if (items[0]->kind != PICKLE_GLOBAL || items[1]->kind != PICKLE_TUPLE)
         return damaged(r, "a call has no function, or no arguments");
-    if (strcmp(items[0]->text, "collections.OrderedDict") == 0 && items[1]->n == 0)
+    if ((strcmp(items[0]->text, "collections.OrderedDict") == 0 && items[1]->n == 0) ||
+        strcmp(items[0]->text, "collections.defaultdict") == 0)
         return op_plain(r, PICKLE_DICT);
     TRY(add_items(r, &made, items, 3));
     return push_value(r, made, NULL);

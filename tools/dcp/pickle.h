@@ -36,7 +36,8 @@ typedef struct Pickle {
     struct Pickle **item;
 } Pickle;
 
-/* A pickle in memory. `globals`: the classes and functions that it may name; ends with NULL. */
+/* A pickle in memory. `globals`: the classes and functions that it may name; ends with NULL. In "torch.*" any name may
+ * follow. */
 typedef struct PickleSource {
     const char *path; /* for messages */
     const uint8_t *data;

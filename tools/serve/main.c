@@ -19,7 +19,8 @@ static const double POLL_S = 0.2; /* how soon a signal is seen by an idle server
 typedef struct Running {
     Job *job;
     Request request;
-    int begun, left; /* sequences that have had a place; that are not done */
+    int begun;  /* sequences that have had a place */
+    Sent *sent; /* (request.n) of a stream; NULL: the answer is one piece */
 } Running;
 
 typedef struct Serve {
@@ -35,6 +36,8 @@ typedef struct Serve {
     RequestLimits limits;
     Running **running; /* (places + 1), the oldest first */
     int n_running;
+    Arena event_arena;
+    Text events; /* of one call of the engine, for one request */
 } Serve;
 
 /* ---- requests ---- */
@@ -45,11 +48,22 @@ static Status check_model(const Serve *v, const Request *r)
     return FAIL(ERR_IO, "there is no model %.64s: this server has %s", r->model, v->options.model);
 }
 
-static void finish(Serve *v, const Running *r)
+static Status add_events(Serve *v, Running *r, bool ends, bool *gone)
+{
+    v->events.used = 0;
+    TRY(answer_events(&r->request, v->tokenizer, v->options.model, r->job->number, r->sent,
+                      &v->events));
+    if (ends) TRY(answer_end(&r->request, v->options.model, r->job->number, &v->events));
+    return job_add(r->job, &v->events, gone);
+}
+
+static void finish(Serve *v, Running *r)
 {
     Job *job = r->job;
-    Status s = text_init(&job->answer, &job->arena);
-    if (s == OK)
+    bool gone = false;
+    Status s =
+        r->sent != NULL ? add_events(v, r, true, &gone) : text_init(&job->answer, &job->arena);
+    if (s == OK && r->sent == NULL)
         s = answer_completion(&r->request, v->tokenizer, v->options.model, job->number,
                               &job->answer);
     job_finish(job, s, s == OK ? 200 : 500);
@@ -63,9 +77,10 @@ static Status begin(Serve *v, Job *job, Running **out)
     TRY(request_read(job->body, (size_t)job->bytes, &v->limits, &job->arena, &r->request));
     TRY(check_model(v, &r->request));
     r->job = job;
-    for (int i = 0; i < r->request.n; i++) r->left += !r->request.sequence[i].done;
     *out = r;
-    return OK;
+    if (!r->request.stream) return OK;
+    TRY(ARENA_ZEROED(&job->arena, r->request.n, &r->sent));
+    return job_stream(job);
 }
 
 /* Gives places to the sequences of a request. True: all have had one. */
@@ -122,6 +137,30 @@ static void finish_done(Serve *v)
     v->n_running = kept;
 }
 
+/* Frees the places of a request that nobody waits for. */
+static void drop(Serve *v, Running *r)
+{
+    for (int i = 0; i < r->request.n; i++) {
+        Sequence *s = &r->request.sequence[i];
+        for (int k = 0; k < v->batcher.places; k++)
+            if (v->batcher.place[k] == s) v->batcher.place[k] = NULL;
+        s->done = true;
+    }
+}
+
+/* After a call of the engine. What a client has left behind is not computed any further. */
+static Status send_events(Serve *v)
+{
+    for (int i = 0; i < v->n_running; i++) {
+        Running *r = v->running[i];
+        bool gone = false;
+        if (r->sent == NULL) continue;
+        TRY(add_events(v, r, false, &gone));
+        if (gone) drop(v, r);
+    }
+    return OK;
+}
+
 /* A call that failed answers all requests that took part. Numbers that are not finite come of these tokens; after any
  * other failure the server ends. */
 static Status fail_all(Serve *v, Status s)
@@ -142,7 +181,8 @@ static Status run_server(Serve *v)
     while (interrupt_signal() == 0 || v->n_running > 0) {
         if (interrupt_signal() != 0) server_refuse(v->server);
         fill_places(v, POLL_S);
-        const Status s = batcher_step(&v->batcher);
+        Status s = batcher_step(&v->batcher);
+        if (s == OK) s = send_events(v);
         if (s != OK) TRY(fail_all(v, s));
         finish_done(v);
     }
@@ -201,6 +241,8 @@ static Status serve(Serve *v, const char *checkpoint, Arena *a)
     if (v->options.model == NULL) v->options.model = checkpoint;
     TRY(read_token(v, a));
     TRY(open_model(v, checkpoint, a));
+    TRY(arena_reserve(&v->event_arena, "events", (size_t)1 << 30));
+    TRY(text_init(&v->events, &v->event_arena));
     interrupt_catch();
     TRY(server_open(&v->server, &v->options, a));
     return run_server(v);
@@ -213,6 +255,7 @@ static Status run_serve(void *state, int n, char **arguments, Arena *a, Text *ou
     const Status s = serve(v, arguments[0], a);
     if (v->server != NULL) server_refuse(v->server);
     server_close(v->server);
+    arena_free(&v->event_arena);
     engine_close(&v->engine);
     tokenizer_free(v->tokenizer);
     return s;

@@ -17,9 +17,9 @@ static const char *const type_names[] = { "a string", "true or false", "a whole 
 /* What a request may have. A number is a double here. */
 typedef struct Fields {
     const char *model;
-    char *prompt, *stop, *logit_bias;
+    char *prompt, *stop, *stream_options, *logit_bias;
     bool echo, stream;
-    double logprobs, max_tokens, temperature, top_p, top_k, seed, one, none;
+    double logprobs, max_tokens, temperature, top_p, top_k, seed, n, best_of, none;
 } Fields;
 
 typedef struct Field {
@@ -41,11 +41,12 @@ static const Field fields[] = {
     { "top_p", FIELD_REAL, AT(top_p), 0, 1 },
     { "top_k", FIELD_WHOLE, AT(top_k), 0, 1e9 },
     { "seed", FIELD_WHOLE, AT(seed), 0, 9007199254740992.0 },
+    { "n", FIELD_WHOLE, AT(n), 1, CHOICES_MAX },
+    { "best_of", FIELD_WHOLE, AT(best_of), 1, CHOICES_MAX },
+    { "stream", FIELD_BOOL, AT(stream), 0, 1 },
+    { "stream_options", FIELD_RAW, AT(stream_options), 0, 0 },
     { "user", FIELD_TEXT, AT(model), 1, 1 },
     /* what would change the answer in a way that this server has not */
-    { "n", FIELD_WHOLE, AT(one), 1, 1 },
-    { "best_of", FIELD_WHOLE, AT(one), 1, 1 },
-    { "stream", FIELD_BOOL, AT(stream), 0, 0 },
     { "suffix", FIELD_TEXT, AT(model), 0, -1 },
     { "frequency_penalty", FIELD_REAL, AT(none), 0, 0 },
     { "presence_penalty", FIELD_REAL, AT(none), 0, 0 },
@@ -95,14 +96,7 @@ static Status read_value(Scan *s, const Field *f, Fields *out)
         if (f->max == 0) *(const char **)(void *)to = text;
         return OK;
     }
-    case FIELD_BOOL: {
-        const bool yes = *scan_skip(s) == 't';
-        if (yes && f->max == 0)
-            return FAIL(ERR_ARG, "%s is true: this server answers in one piece: leave it out",
-                        f->name);
-        *(bool *)(void *)to = yes;
-        return OK;
-    }
+    case FIELD_BOOL: *(bool *)(void *)to = *scan_skip(s) == 't'; return OK;
     case FIELD_WHOLE:
     case FIELD_REAL: {
         const double v = scan_number(s);
@@ -179,31 +173,48 @@ typedef struct PromptReader {
     Arena *arena;
     Request *out;
     int64_t room; /* of out->sequence */
+    int prompts;
 } PromptReader;
+
+/* The choices of a prompt. Each has ids of its own, to which it appends. */
+static Status add_choices(PromptReader *p, const char *text, int32_t *ids, int64_t n)
+{
+    Request *r = p->out;
+    if (r->n + r->each > SEQUENCES_MAX)
+        return FAIL(
+            ERR_ARG,
+            "prompt %d: n is %d, and all prompts together have more than %d choices, the most "
+            "at once: send fewer prompts",
+            p->prompts, r->each, SEQUENCES_MAX);
+    TRY(ARENA_GROW(p->arena, r->n + r->each, &p->room, &r->sequence));
+    for (int k = 0; k < r->each; k++) {
+        int32_t *own = ids;
+        if (k > 0) TRY(ARENA_NEW(p->arena, p->limits->context + 1, &own));
+        if (k > 0) memcpy(own, ids, (size_t)n * sizeof *own);
+        TRY(sequence_make(&r->sequence[r->n], &r->manner[k], own, n, p->arena));
+        r->sequence[r->n++].text = text;
+    }
+    p->prompts++;
+    return OK;
+}
 
 /* The model runs over all tokens but the last new one. */
 static Status add_prompt(PromptReader *p, const char *text, int32_t *ids, int64_t n)
 {
-    const int64_t context = p->limits->context, most = p->out->manner.draw.tokens;
-    Request *r = p->out;
-    if (n == 0) return FAIL(ERR_ARG, "prompt %d is empty: it must have at least one token", r->n);
+    const int64_t context = p->limits->context, most = p->out->manner->draw.tokens;
+    const int at = p->prompts;
+    if (n == 0) return FAIL(ERR_ARG, "prompt %d is empty: it must have at least one token", at);
     if (n > context)
         return FAIL(ERR_ARG,
                     "prompt %d has more than %lld tokens, the context of this model: "
                     "shorten it",
-                    r->n, (long long)context);
+                    at, (long long)context);
     if (n + most > context + 1)
         return FAIL(ERR_ARG,
                     "prompt %d has %lld tokens, and max_tokens is %lld: together at most %lld fit "
                     "the context of this model",
-                    r->n, (long long)n, (long long)most, (long long)context + 1);
-    if (r->n == PROMPTS_MAX)
-        return FAIL(ERR_ARG, "prompt has more than %d prompts, the most that are taken at once",
-                    PROMPTS_MAX);
-    TRY(ARENA_GROW(p->arena, r->n + 1, &p->room, &r->sequence));
-    TRY(sequence_make(&r->sequence[r->n], &r->manner, ids, n, p->arena));
-    r->sequence[r->n++].text = text;
-    return OK;
+                    at, (long long)n, (long long)most, (long long)context + 1);
+    return add_choices(p, text, ids, n);
 }
 
 static Status read_text(PromptReader *p, Scan *s)
@@ -233,7 +244,7 @@ static Status read_ids(PromptReader *p, Scan *s)
             return FAIL(ERR_ARG,
                         "prompt %d: token %lld is no id: ids are whole numbers from 0 to "
                         "%lld",
-                        p->out->n, (long long)n, (long long)p->limits->vocab - 1);
+                        p->prompts, (long long)n, (long long)p->limits->vocab - 1);
         if (n <= p->limits->context) ids[n] = (int32_t)id;
         n++;
     }
@@ -279,22 +290,59 @@ static Status check_bias(char *value)
     return FAIL(ERR_ARG, "logit_bias: this server cannot do that: leave it out");
 }
 
+/* Whether a last piece of a stream has the usage. */
+static Status read_stream_options(const Fields *f, Request *out)
+{
+    if (f->stream_options == NULL) return OK;
+    Scan s = scan_begin(f->stream_options);
+    if (!f->stream)
+        return FAIL(ERR_ARG, "stream_options is there, but stream is not true: leave it out");
+    scan_object(&s);
+    for (char *key = scan_key(&s); key != NULL; key = scan_key(&s)) {
+        const char first = scan_peek(&s);
+        if (strcmp(key, "include_usage") != 0 || !fits_type(first, FIELD_BOOL))
+            return FAIL(ERR_ARG,
+                        "stream_options has %.*s: it takes only include_usage, true or false",
+                        NAME_SHOWN, key);
+        out->stream_usage = *scan_skip(&s) == 't';
+    }
+    return s.bad ? FAIL(ERR_ARG, "stream_options must be a JSON object") : OK;
+}
+
+/* Choices differ by their seeds alone. */
+static Status make_manners(const Fields *f, Arena *a, Request *out)
+{
+    Manner m = { .draw = { .tokens = (int64_t)f->max_tokens,
+                           .temperature = f->temperature,
+                           .top_k = (int64_t)f->top_k,
+                           .top_p = f->top_p,
+                           .seed = (uint64_t)f->seed },
+                 .logprobs = (int64_t)f->logprobs,
+                 .echo = f->echo };
+    if (!isnan(f->best_of) && f->best_of != f->n)
+        return FAIL(ERR_ARG,
+                    "best_of is %g, and n is %g: this server answers all that it writes, so leave "
+                    "best_of out",
+                    f->best_of, f->n);
+    if (isnan(f->seed)) m.draw.seed = (uint64_t)(clock_date_s() * 1e6); /* another one each time */
+    TRY(read_stops(f->stop, &m));
+    out->each = (int)f->n;
+    TRY(ARENA_NEW(a, out->each, &out->manner));
+    for (int k = 0; k < out->each; k++, m.draw.seed++) out->manner[k] = m;
+    return OK;
+}
+
 Status request_read(char *body, size_t bytes, const RequestLimits *l, Arena *a, Request *out)
 {
-    Fields f = { .logprobs = -1, .max_tokens = 16, .temperature = 1, .top_p = 1, .seed = NAN };
-    *out = (Request){ 0 };
+    Fields f = { .logprobs = -1, .max_tokens = 16, .temperature = 1, .top_p = 1, .n = 1 };
+    f.seed = f.best_of = NAN;
+    *out = (Request){ .created = (int64_t)clock_date_s() };
     TRY(read_fields(body, bytes, &f));
     TRY(check_bias(f.logit_bias));
-    if (isnan(f.seed)) f.seed = floor(clock_date_s() * 1e6); /* another one each time */
+    TRY(read_stream_options(&f, out));
+    TRY(make_manners(&f, a, out));
     out->model = f.model;
-    out->manner = (Manner){ .draw = { .tokens = (int64_t)f.max_tokens,
-                                      .temperature = f.temperature,
-                                      .top_k = (int64_t)f.top_k,
-                                      .top_p = f.top_p,
-                                      .seed = (uint64_t)f.seed },
-                            .logprobs = (int64_t)f.logprobs,
-                            .echo = f.echo };
-    TRY(read_stops(f.stop, &out->manner));
+    out->stream = f.stream;
     PromptReader p = { .limits = l, .arena = a, .out = out };
     return read_prompts(f.prompt, &p);
 }

@@ -10,14 +10,16 @@
 
 #include "serve/batch.h"
 
-enum { PROMPTS_MAX = 1024 };
+enum { SEQUENCES_MAX = 1024, CHOICES_MAX = 128 };
 
 /* Everything lies in the arena of request_read. */
 typedef struct Request {
-    Manner manner;
+    Manner *manner;    /* (each) choice k of a prompt draws with the request's seed + k */
     const char *model; /* NULL: not named */
     Sequence *sequence;
-    int n;
+    int n, each; /* sequences; of each prompt, one behind the other */
+    bool stream, stream_usage;
+    int64_t created; /* seconds since 1970 */
 } Request;
 
 typedef struct RequestLimits {

@@ -19,6 +19,7 @@ enum {
     OTHER_CONNECTIONS = 64, /* beyond those that wait */
     BODY_MAX = 4 << 20,
     TEXT_BYTES = 1 << 20,
+    STREAM_BLOCK = 4096, /* most bytes that the library asks for at once */
     SENTENCE_BYTES = 1024
 };
 
@@ -33,7 +34,7 @@ struct Server {
     ServerOptions options;
     bool loopback;
     struct MHD_Daemon *daemon;
-    pthread_mutex_t lock; /* guards the members up to `guests`, and Job.finished */
+    pthread_mutex_t lock; /* guards the members up to `guests`, Job.finished, and streams */
     pthread_cond_t arrived;
     Job *first, **last;
     int64_t waiting, number;
@@ -230,6 +231,43 @@ static enum MHD_Result send_answer(Server *s, const Job *job)
     return send_json(s, job->connection, job->code, plain, &job->answer);
 }
 
+/* The library asks for the next bytes of a stream. A connection that has all there are sleeps until there are more. */
+static ssize_t next_of_stream(void *state, uint64_t at, char *to, size_t most)
+{
+    Job *job = state;
+    Server *s = job->server;
+    (void)at;
+    pthread_mutex_lock(&s->lock);
+    const size_t left = job->stream.used - job->stream_sent;
+    ssize_t n = (ssize_t)(left < most ? left : most);
+    if (n > 0) {
+        memcpy(to, job->stream.data + job->stream_sent, (size_t)n);
+        job->stream_sent += (size_t)n;
+    } else if (job->finished) {
+        n = MHD_CONTENT_READER_END_OF_STREAM;
+    } else {
+        s->http.suspend(job->connection);
+        job->sleeps = true;
+    }
+    pthread_mutex_unlock(&s->lock);
+    return n;
+}
+
+static enum MHD_Result send_stream(const Server *s, Job *job)
+{
+    static const char *const header[][2] = { { "Content-Type", "text/event-stream" },
+                                             { "Cache-Control", "no-store" },
+                                             { "X-Content-Type-Options", "nosniff" } };
+    struct MHD_Response *r =
+        s->http.make_stream(MHD_SIZE_UNKNOWN, STREAM_BLOCK, next_of_stream, job, NULL);
+    bool ok = r != NULL;
+    for (int i = 0; i < 3 && ok; i++)
+        ok = s->http.add_header(r, header[i][0], header[i][1]) == MHD_YES;
+    const enum MHD_Result sent = ok ? s->http.queue(job->connection, 200, r) : MHD_NO;
+    if (r != NULL) s->http.drop(r);
+    return sent;
+}
+
 static enum MHD_Result send_models(Server *s, struct MHD_Connection *c)
 {
     s->text.used = 0;
@@ -257,13 +295,23 @@ static enum MHD_Result answer(void *state, struct MHD_Connection *c, const char 
         return sent;
     }
     pthread_mutex_lock(&s->lock);
-    const bool finished = job->finished;
+    const bool finished = job->finished, streams = job->streams;
     pthread_mutex_unlock(&s->lock);
+    if (streams) return send_stream(s, job);
     return finished ? send_answer(s, job) : queue_job(s, job);
 }
 /* NOLINTEND(readability-function-size,readability-non-const-parameter) */
 
-/* The library calls this once for each request, also where the client has gone. The job lies in its arena. */
+/* The job lies in its arena. */
+static void free_job(Job *job)
+{
+    Arena arena = job->arena;
+    arena_free(&job->stream_arena);
+    arena_free(&arena);
+}
+
+/* The library calls this once for each request, also where the client has gone. A stream that is not finished is still
+ * the other thread's. */
 static void end_job(void *state, struct MHD_Connection *c, void **request,
                     enum MHD_RequestTerminationCode code)
 {
@@ -273,12 +321,13 @@ static void end_job(void *state, struct MHD_Connection *c, void **request,
     note_header(s, c, clock_s()); /* of the next request of this connection */
     if (job == NULL) return;
     *request = NULL;
-    Arena arena = job->arena;
-    arena_free(&arena);
     pthread_mutex_lock(&s->lock);
+    job->gone = job->streams && !job->finished;
+    const bool keep = job->gone;
     s->open--;
     pthread_cond_signal(&s->arrived);
     pthread_mutex_unlock(&s->lock);
+    if (!keep) free_job(job);
 }
 
 /* ---- for the thread that drives the engine ---- */
@@ -300,22 +349,62 @@ Job *server_take(Server *s, double seconds)
     return job;
 }
 
+Status job_stream(Job *job)
+{
+    TRY(arena_reserve(&job->stream_arena, "stream", (size_t)1 << 30));
+    TRY(text_init(&job->stream, &job->stream_arena));
+    pthread_mutex_lock(&job->server->lock);
+    job->streams = true;
+    pthread_mutex_unlock(&job->server->lock);
+    job->server->http.resume(job->connection);
+    return OK;
+}
+
+/* The lock is held, so the connection has not ended. */
+static void wake(Job *job)
+{
+    if (job->sleeps) job->server->http.resume(job->connection);
+    job->sleeps = false;
+}
+
+Status job_add(Job *job, const Text *t, bool *gone)
+{
+    pthread_mutex_lock(&job->server->lock);
+    if (job->stream_sent == job->stream.used) job->stream_sent = job->stream.used = 0;
+    const Status s = text_append(&job->stream, t->data, t->used);
+    if (t->used > 0) wake(job);
+    *gone = job->gone;
+    pthread_mutex_unlock(&job->server->lock);
+    return s;
+}
+
+/* An error that comes after the header is an event. */
+static Status put_error(Job *job, unsigned code)
+{
+    char why[SENTENCE_BYTES];
+    bool gone = false;
+    status_sentence(why, sizeof why);
+    TRY(text_init(&job->answer, &job->arena));
+    if (job->streams) TRY(text_printf(&job->answer, "data: "));
+    TRY(answer_error((int)code, why, &job->answer));
+    if (!job->streams) return OK;
+    TRY(text_append(&job->answer, "\n", 1));
+    return job_add(job, &job->answer, &gone);
+}
+
 void job_finish(Job *job, Status status, unsigned code)
 {
     Server *s = job->server;
-    char why[SENTENCE_BYTES];
-    if (status != OK) {
-        status_sentence(why, sizeof why);
-        if (text_init(&job->answer, &job->arena) != OK ||
-            answer_error((int)code, why, &job->answer) != OK)
-            job->answer = (Text){ 0 };
-        status_clear();
-    }
+    if (status != OK && put_error(job, code) != OK) job->answer = (Text){ 0 };
+    if (status != OK) status_clear();
     pthread_mutex_lock(&s->lock);
     job->code = code;
     job->finished = true;
+    const bool gone = job->gone, streams = job->streams;
+    if (streams && !gone) wake(job);
     pthread_mutex_unlock(&s->lock);
-    s->http.resume(job->connection);
+    if (gone) free_job(job); /* else the library's thread frees it, perhaps already */
+    if (!streams) s->http.resume(job->connection);
 }
 
 void server_refuse(Server *s)

@@ -3,7 +3,8 @@
  *
  * A thread of libmicrohttpd reads requests and writes answers; it never touches the engine. A request that may be
  * answered becomes a job: its connection is suspended, the other thread takes the job, and finishes it. Errors that
- * need no engine are answered at once. Nothing is kept of a client between its requests.
+ * need no engine are answered at once. Nothing is kept of a client between its requests. The answer is one piece, or a
+ * stream to which the other thread adds: then the connection is suspended whenever all of it has been sent.
  *
  *   401 the token is missing or wrong     403 another host's name, or a page of another site
  *   404 no such address                   405 another method
@@ -41,6 +42,11 @@ typedef struct Job {
     unsigned code;
     Text answer;
     struct Job *next;
+    /* of a stream; its server's lock guards them */
+    bool streams, sleeps, gone; /* sleeps: suspended; gone: the client has left */
+    Arena stream_arena;
+    Text stream; /* of which the first stream_sent bytes were sent */
+    size_t stream_sent;
 } Job;
 
 /* Listens, and says where in the log. Everything lies in `a`. ERR_ARG: the address or port cannot be used. */
@@ -49,7 +55,13 @@ Status server_open(Server **out, const ServerOptions *o, Arena *a);
 /* The job that came first, or NULL if `seconds` pass without one. */
 Job *server_take(Server *s, double seconds);
 
-/* Sends job->answer, or, if the status is not OK, its sentence with the code; the job is gone. */
+/* Begins a stream: the answer has code 200 from now on. */
+Status job_stream(Job *job);
+/* Adds to the stream. *gone: the client has left, so nobody reads it. */
+Status job_add(Job *job, const Text *t, bool *gone);
+
+/* Ends the stream, or sends job->answer, or, if the status is not OK, its sentence with the code, in a stream as its
+ * last event; the job is gone. */
 void job_finish(Job *job, Status status, unsigned code);
 
 /* From now on requests are refused, with 503; also those that wait. */

@@ -177,13 +177,13 @@ static Status check_moe(const Config *c)
                 (long long)c->moe_groups, (long long)c->moe_experts);
 }
 
-static Status check_recompute(const Config *c)
+static Status check_layer_list(const Config *c, const char *setting, const ConfigInts *list)
 {
-    for (int i = 0; i < c->recompute_layers.n; i++) {
+    for (int i = 0; i < list->n; i++) {
         int64_t layers = c->model_layers + c->mtp_layers;
-        if (c->recompute_layers.at[i] < layers) continue;
-        return FAIL(ERR_ARG, "recompute.layers names layer %lld, %s is %lld (0 is the first)",
-                    (long long)c->recompute_layers.at[i],
+        if (list->at[i] < layers) continue;
+        return FAIL(ERR_ARG, "%s names layer %lld, %s is %lld (0 is the first)", setting,
+                    (long long)list->at[i],
                     c->mtp_layers > 0 ? "model.layers + mtp.layers" : "model.layers",
                     (long long)layers);
     }
@@ -254,15 +254,7 @@ static Status check_fp8(const Config *c)
             "fp8.dispatch=fp8 makes columns from rows that are already 8-bit, which only "
             "scales of blocks that are powers of two allow: set fp8.recipe=block with "
             "fp8.scales=auto and fp8.products=all (or grouped), or leave fp8.dispatch auto");
-    for (int i = 0; i < c->fp8_layers.n; i++) {
-        int64_t layers = c->model_layers + c->mtp_layers;
-        if (c->fp8_layers.at[i] < layers) continue;
-        return FAIL(ERR_ARG, "fp8.layers names layer %lld, %s is %lld (0 is the first)",
-                    (long long)c->fp8_layers.at[i],
-                    c->mtp_layers > 0 ? "model.layers + mtp.layers" : "model.layers",
-                    (long long)layers);
-    }
-    return OK;
+    return check_layer_list(c, "fp8.layers", &c->fp8_layers);
 }
 
 /* An overflow of f16 gradients is an infinity, which skips the step. 8-bit operands have none. */
@@ -472,7 +464,7 @@ Status config_check(const Config *c)
     TRY(config_check_cp(c, c->mesh_cp));
     TRY(config_check_tp(c, c->mesh_tp, c->mesh_cp));
     TRY(check_slots(c));
-    TRY(check_recompute(c));
+    TRY(check_layer_list(c, "recompute.layers", &c->recompute_layers));
     TRY(check_fp8(c));
     TRY(check_fp8_head(c));
     TRY(check_f16(c));

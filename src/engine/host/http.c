@@ -20,6 +20,7 @@ Status http_open(const char *what, const char *advice, Http *out)
         { "MHD_start_daemon", .offset = offsetof(Http, start) },
         { "MHD_stop_daemon", .offset = offsetof(Http, stop) },
         { "MHD_create_response_from_buffer", .offset = offsetof(Http, make) },
+        { "MHD_create_response_from_callback", .offset = offsetof(Http, make_stream) },
         { "MHD_add_response_header", .offset = offsetof(Http, add_header) },
         { "MHD_queue_response", .offset = offsetof(Http, queue) },
         { "MHD_destroy_response", .offset = offsetof(Http, drop) },

@@ -12,6 +12,7 @@ typedef struct Http {
     __typeof__(&MHD_start_daemon) start;
     __typeof__(&MHD_stop_daemon) stop;
     __typeof__(&MHD_create_response_from_buffer) make;
+    __typeof__(&MHD_create_response_from_callback) make_stream;
     __typeof__(&MHD_add_response_header) add_header;
     __typeof__(&MHD_queue_response) queue;
     __typeof__(&MHD_destroy_response) drop;

@@ -283,19 +283,151 @@ static void moments_are_only_taken_by_adamw(void **state)
     compare_checkpoints(p, false, STEP);
 }
 
-/* Both have the model of `alike`, and one thing more. */
-static void what_megatron_has_more_is_named(void **state)
+static bool same_elements(Place *p, const char *a, const char *b, const char *checkpoint)
+{
+    int64_t n = 0, m = 0;
+    const float *x = elements(p, checkpoint, a, BUF_MAIN, &n);
+    const float *y = elements(p, checkpoint, b, BUF_MAIN, &m);
+    return n == m && memcmp(x, y, (size_t)n * sizeof *x) == 0;
+}
+
+/* All elements are `value` but for what three steps have changed. */
+static void check_norm(Place *p, const char *param, float value)
+{
+    int64_t n = 0;
+    const float *x = elements(p, p->dcp, param, BUF_MAIN, &n);
+    CHECK_INT(n, 24);
+    for (int64_t i = 0; i < n; i++) CHECK_NEAR(x[i], value, 0.02);
+}
+
+/* As golden_megatron.py made it: the module's layer is the last one of the model. */
+static void check_module(Place *p)
+{
+    static const char last[] = "model.layers.1.", module[] = "model.layers.2.";
+    CheckpointInfo info;
+    ManifestEntry *e = NULL;
+    int64_t entries = 0, same = 0, n = 0;
+    char twin[PARAM_NAME_MAX];
+    CHECK_OK(manifest_read(p->dcp, &p->arena, &info, &e, &entries));
+    for (int64_t i = 0; i < entries; i++) {
+        if (e[i].buffer != BUF_MAIN || !text_starts(e[i].param, last)) continue;
+        snprintf(twin, sizeof twin, "%s%s", module, e[i].param + strlen(last));
+        if (!same_elements(p, e[i].param, twin, p->dcp)) fail_msg("%s differs", twin);
+        same++;
+    }
+    CHECK_INT(same, 18);
+    check_norm(p, "model.layers.2.enorm.weight", 2);
+    check_norm(p, "model.layers.2.hnorm.weight", 3);
+    check_norm(p, "model.layers.2.shared_head.norm.weight", 4);
+    (void)elements(p, p->dcp, "model.layers.2.eh_proj.weight", BUF_MAIN, &n);
+    CHECK_INT(n, 24 * 48);
+}
+
+/* A model in bfloat16: with moments the weights are the optimizer's own, without them their rounded copies. */
+static void moments_of_megatron_come_with_the_weights_that_they_belong_to(void **state)
 {
     Place *p = *state;
+    CheckpointInfo info;
+    ManifestEntry *e = NULL;
+    int64_t entries = 0, rounded = 0, n = 0;
     snprintf(p->yaml, sizeof p->yaml, "tests/golden/dcp/megatron/alike.yaml");
-    CHECK_OK(from_dcp(p, golden("megatron", "moments"), (ConvertFromDcp){ 0 }, NULL,
-                      "; moments are left out: the number of their updates is in Megatron-Core's "
-                      "common.pt"));
     CHECK_OK(file_remove_tree(p->dcp));
-    CHECK_FAILS(from_dcp(p, golden("megatron", "mtp"), (ConvertFromDcp){ 0 }, NULL, ""),
-                ERR_UNSUPPORTED,
-                "mtp has mtp.layers.0.enorm.weight: modules of multi-token prediction of "
-                "Megatron-Core are not read");
+    CHECK_OK(from_dcp(p, golden("megatron", "trained"), (ConvertFromDcp){ 0 }, "mtp.layers=1",
+                      "Megatron-Core, step 7, 17028 parameters in 61 tensors, with moments after 3 "
+                      "updates\n"));
+    check_module(p);
+    CHECK_OK(manifest_read(p->dcp, &p->arena, &info, &e, &entries));
+    CHECK_INT(entries, 3 * 61);
+    CHECK_INT(info.step, STEP);
+    CHECK_INT(info.moment_steps[AGE_MODEL], 3);
+    CHECK_OK(file_remove_tree(p->hf));
+    CHECK_OK(file_rename(p->dcp, p->hf));
+    CHECK_OK(from_dcp(p, golden("megatron", "trained"), (ConvertFromDcp){ .weights = true },
+                      "mtp.layers=1", "step 7, 17028 parameters in 61 tensors\n"));
+    for (int64_t i = 0; i < entries; i++) {
+        const float *x = elements(p, p->hf, e[i].param, e[i].buffer, &n);
+        const float *w = elements(p, p->hf, e[i].param, BUF_MAIN, &n);
+        const float *bf16 = elements(p, p->dcp, e[i].param, BUF_MAIN, &n);
+        for (int64_t j = 0; j < n; j++) {
+            if (e[i].buffer == BUF_OPTIMIZER) CHECK_NEAR(x[j], w[j] * 0.5F, 0);
+            if (e[i].buffer == BUF_OPTIMIZER + 1) CHECK_NEAR(x[j], w[j] * w[j], 0);
+            CHECK_NEAR(bf16[j], w[j], fabs((double)w[j]) / 256);
+            rounded += bf16[j] != w[j];
+        }
+    }
+    CHECK(rounded > 10000);
+}
+
+/* Without moments the model is read all the same. */
+static void states_that_are_not_by_parameter_are_refused_by_name(void **state)
+{
+    static const char *const rows[][3] = {
+        { "buckets", "megatron/buckets.yaml", "optimizer.distributed.dp_group_idx_0" },
+        { "flat", "megatron/alike.yaml",
+          "exp_avg.embedding.word_embeddings.weight is torch.float32 (1, 1, 1536)" },
+    };
+    Place *p = *state;
+    for (int i = 0; i < 2; i++) {
+        CHECK_OK(file_remove_tree(p->dcp));
+        snprintf(p->yaml, sizeof p->yaml, "tests/golden/dcp/%s", rows[i][1]);
+        CHECK_FAILS(from_dcp(p, golden("megatron", rows[i][0]), (ConvertFromDcp){ 0 }, NULL, ""),
+                    ERR_UNSUPPORTED, rows[i][2]);
+        CHECK_FAILS(from_dcp(p, golden("megatron", rows[i][0]), (ConvertFromDcp){ 0 }, NULL, ""),
+                    ERR_UNSUPPORTED, "--dist-ckpt-optim-fully-reshardable");
+        CHECK(!file_exists(p->dcp));
+        CHECK_OK(from_dcp(p, golden("megatron", rows[i][0]), (ConvertFromDcp){ .weights = true },
+                          NULL, "Megatron-Core, step "));
+    }
+}
+
+/* A copy of `trained` whose common.pt has `was` in place of `is`, which are equally long; is NULL: it has none. */
+static void change_common(Place *p, char copy[FILE_PATH_MAX], const char *is, const char *was)
+{
+    static const char *const files[] = { ".metadata", "__0_0.distcp", "__0_1.distcp", "common.pt" };
+    CHECK_OK(file_join(copy, p->folder, "changed"));
+    CHECK_OK(file_remove_tree(copy));
+    CHECK_OK(file_make_folders(copy));
+    for (int i = 0; i < (is == NULL ? 3 : 4); i++) {
+        char from[FILE_PATH_MAX], to[FILE_PATH_MAX], *data = NULL;
+        size_t n = 0;
+        CHECK_OK(file_join(from, golden("megatron", "trained"), files[i]));
+        CHECK_OK(file_join(to, copy, files[i]));
+        CHECK_OK(file_read_all(from, &p->arena, &data, &n));
+        if (i == 3) {
+            char *at = memmem(data, n, is, strlen(is));
+            CHECK(at != NULL);
+            memcpy(at, was, strlen(is));
+        }
+        CHECK_OK(file_write_whole(to, data, n));
+    }
+}
+
+/* Nothing of a pickle is run: a name that no such file needs is refused. */
+static void the_count_of_updates_must_be_there_once(void **state)
+{
+    static const struct {
+        const char *is, *was, *says;
+    } rows[] = {
+        { NULL, NULL, "common.pt does not have one count of updates" },
+        { "step", "stop", "common.pt does not have one count of updates" },
+        { "cargparse\nNamespace", "cposix__\nsystem___", "names posix__.system___" },
+        { "iteration", "iterating", NULL },
+    };
+    Place *p = *state;
+    char copy[FILE_PATH_MAX];
+    snprintf(p->yaml, sizeof p->yaml, "tests/golden/dcp/megatron/alike.yaml");
+    for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
+        CHECK_OK(file_remove_tree(p->dcp));
+        change_common(p, copy, rows[i].is, rows[i].was);
+        if (rows[i].says == NULL) { /* the step is then the count of updates */
+            CHECK_OK(from_dcp(p, copy, (ConvertFromDcp){ 0 }, "mtp.layers=1", "step 3, "));
+            continue;
+        }
+        CHECK_FAILS(from_dcp(p, copy, (ConvertFromDcp){ 0 }, "mtp.layers=1", ""), ERR_FORMAT,
+                    rows[i].says);
+        CHECK_OK(from_dcp(p, copy, (ConvertFromDcp){ .weights = true }, "mtp.layers=1",
+                          "Megatron-Core, step "));
+    }
 }
 
 int main(void)
@@ -306,7 +438,9 @@ int main(void)
         PLACE_TEST(logits_do_not_depend_on_how_columns_are_rotated),
         PLACE_TEST(what_does_not_fit_the_configuration_is_refused_by_its_key),
         PLACE_TEST(folders_of_megatron_hold_the_models_that_it_computed_with),
-        PLACE_TEST(what_megatron_has_more_is_named),
+        PLACE_TEST(moments_of_megatron_come_with_the_weights_that_they_belong_to),
+        PLACE_TEST(states_that_are_not_by_parameter_are_refused_by_name),
+        PLACE_TEST(the_count_of_updates_must_be_there_once),
         PLACE_TEST(moments_are_only_taken_by_adamw),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
