@@ -99,13 +99,6 @@ enum { BENCH_SHAPE_MAX = 56 };
 /* Writes the sizes of the first two tensors: for a product these say everything. */
 void bench_shape_text(const OpDesc *op, const void *args, char out[BENCH_SHAPE_MAX]);
 
-/* For each call of a step that has several kernels: which one runs, and why the others do not.
- * Nothing is executed. sheet: the GPU of a hardware file; NULL: this machine's GPU, if it has
- * one. */
-Status bench_why(const Config *c, const char *sheet, Text *out);
-/* All these kernels and which calls they take, as the table of docs/explain/kernels.md. */
-Status bench_kernels_table(Text *out);
-
 /* Prints an empty line, then a line for each op with a note. */
 Status bench_print_notes(const ExecNotes *notes, Text *out);
 

@@ -5,6 +5,7 @@
 /* attention: attention with its masks, sinks and gradients; rotary positions */
 #include "kernels/attention/attention.h"
 #include "kernels/attention/attention_kernels.h"
+#include "kernels/attention/gate.h"
 #include "kernels/attention/rope.h"
 
 /* core: `op.h`, the list of ops (`ops.def`), the table of kernels, the tuner, sets of CPU instructions */
@@ -14,7 +15,6 @@
 #include "kernels/core/kinds.h"
 #include "kernels/core/libraries.h"
 #include "kernels/core/op.h"
-#include "kernels/core/op_kernels.h"
 #include "kernels/core/operand.h"
 #include "kernels/core/vendor.h"
 #include "kernels/core/work.h"

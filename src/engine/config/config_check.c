@@ -54,6 +54,9 @@ static Status check_mla(const Config *c)
                     "attention.nope_every %lld is for attention.kind gqa: all layers of mla have "
                     "rotated columns; set attention.nope_every=0",
                     (long long)c->attention_nope_every);
+    if (c->attention_gate)
+        return FAIL(ERR_ARG, "attention.gate is for attention.kind gqa: its gates come with "
+                             "queries of whole heads; set attention.gate=false");
     return even("attention.rope_dim", c->attention_rope_dim);
 }
 
@@ -114,6 +117,10 @@ static Status check_attention(const Config *c)
                     (long long)c->attention_temper_floor);
     if (c->attention_kind == ATTENTION_MLA) return check_mla(c);
     TRY(check_rotary(c));
+    if (c->attention_gate && c->attention_qk_norm != QK_NORM_RMS)
+        return FAIL(ERR_ARG,
+                    "attention.gate is built for heads that are normalised with weights: set "
+                    "attention.qk_norm=rms, or attention.gate=false");
     return config_divides("attention.kv_heads", c->attention_kv_heads, "attention.heads",
                           c->attention_heads);
 }
@@ -177,13 +184,13 @@ static Status check_moe(const Config *c)
                 (long long)c->moe_groups, (long long)c->moe_experts);
 }
 
-static Status check_recompute(const Config *c)
+static Status check_layers(const Config *c, const char *name, const ConfigInts *list)
 {
-    for (int i = 0; i < c->recompute_layers.n; i++) {
-        int64_t layers = c->model_layers + c->mtp_layers;
-        if (c->recompute_layers.at[i] < layers) continue;
-        return FAIL(ERR_ARG, "recompute.layers names layer %lld, %s is %lld (0 is the first)",
-                    (long long)c->recompute_layers.at[i],
+    const int64_t layers = c->model_layers + c->mtp_layers;
+    for (int i = 0; i < list->n; i++) {
+        if (list->at[i] < layers) continue;
+        return FAIL(ERR_ARG, "%s names layer %lld, %s is %lld (0 is the first)", name,
+                    (long long)list->at[i],
                     c->mtp_layers > 0 ? "model.layers + mtp.layers" : "model.layers",
                     (long long)layers);
     }
@@ -254,15 +261,7 @@ static Status check_fp8(const Config *c)
             "fp8.dispatch=fp8 makes columns from rows that are already 8-bit, which only "
             "scales of blocks that are powers of two allow: set fp8.recipe=block with "
             "fp8.scales=auto and fp8.products=all (or grouped), or leave fp8.dispatch auto");
-    for (int i = 0; i < c->fp8_layers.n; i++) {
-        int64_t layers = c->model_layers + c->mtp_layers;
-        if (c->fp8_layers.at[i] < layers) continue;
-        return FAIL(ERR_ARG, "fp8.layers names layer %lld, %s is %lld (0 is the first)",
-                    (long long)c->fp8_layers.at[i],
-                    c->mtp_layers > 0 ? "model.layers + mtp.layers" : "model.layers",
-                    (long long)layers);
-    }
-    return OK;
+    return check_layers(c, "fp8.layers", &c->fp8_layers);
 }
 
 /* An overflow of f16 gradients is an infinity, which skips the step. 8-bit operands have none. */
@@ -275,6 +274,9 @@ static Status check_f16(const Config *c)
 
 Status config_check_gpu(const Config *c)
 {
+    if (c->attention_gate)
+        return FAIL(ERR_UNSUPPORTED, "attention.gate: gates of attention have no kernels on a GPU "
+                                     "yet: set run.device=cpu");
     if (c->delta_full_every == 0) return OK;
     return FAIL(ERR_UNSUPPORTED,
                 "delta.full_every %lld: gated delta nets have no kernels on a GPU yet: set "
@@ -472,7 +474,7 @@ Status config_check(const Config *c)
     TRY(config_check_cp(c, c->mesh_cp));
     TRY(config_check_tp(c, c->mesh_tp, c->mesh_cp));
     TRY(check_slots(c));
-    TRY(check_recompute(c));
+    TRY(check_layers(c, "recompute.layers", &c->recompute_layers));
     TRY(check_fp8(c));
     TRY(check_fp8_head(c));
     TRY(check_f16(c));

@@ -57,35 +57,22 @@ static Status delta_params(const ModelSpec *s, const LayerSpec *l, ParamList *ou
 static DeltaConvFwd conv_args(const LayerRun *r, Tensor y)
 {
     const DeltaState *s = r->state;
-    return (DeltaConvFwd){ .x = s->x,
-                           .w = weight(r, ROLE_CONV),
-                           .doc = documents(r),
-                           .y = y,
-                           .dims = spec_of(r)->dims,
-                           .sequence = r->batch->t };
+    return (DeltaConvFwd){ s->x, weight(r, ROLE_CONV), documents(r),
+                           y,    spec_of(r)->dims,     r->batch->t };
 }
 
 static DeltaRuleFwd rule_args(const LayerRun *r, Tensor o)
 {
     const DeltaState *s = r->state;
-    return (DeltaRuleFwd){ .qkv = s->qkv,
-                           .x = s->x,
-                           .decay = weight(r, ROLE_DECAY),
-                           .doc = documents(r),
-                           .o = o,
-                           .dims = spec_of(r)->dims,
-                           .sequence = r->batch->t };
+    return (DeltaRuleFwd){ s->qkv,           s->x,       weight(r, ROLE_DECAY), documents(r), o,
+                           spec_of(r)->dims, r->batch->t };
 }
 
 static DeltaNormFwd norm_args(const LayerRun *r, Tensor y)
 {
     const DeltaState *s = r->state;
-    return (DeltaNormFwd){ .o = s->o,
-                           .x = s->x,
-                           .w = weight(r, ROLE_DELTA_NORM),
-                           .y = y,
-                           .dims = spec_of(r)->dims,
-                           .eps = r->spec->eps };
+    return (
+        DeltaNormFwd){ s->o, s->x, weight(r, ROLE_DELTA_NORM), y, spec_of(r)->dims, r->spec->eps };
 }
 
 static const NormUse norm_use = { .role = ROLE_A, .plain = true };

@@ -4,6 +4,7 @@
 #define KERNELS_CORE_OPS_H
 
 #include "kernels/attention/attention.h"
+#include "kernels/attention/gate.h"
 #include "kernels/attention/rope.h"
 #include "kernels/delta/delta.h"
 #include "kernels/dense/linear.h"

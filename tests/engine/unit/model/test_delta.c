@@ -126,6 +126,32 @@ static void what_is_not_built_yet_is_refused(void **state)
     tiny_close(&gpu);
 }
 
+static void gates_that_are_not_built_are_refused(void **state)
+{
+    (void)state;
+    static const struct {
+        const char *set[3], *part;
+        Status status;
+    } cases[] = {
+        { { "attention.gate=true" }, "attention.gate is for attention.kind gqa", ERR_ARG },
+        { { "attention.gate=true", "attention.kind=gqa" }, "set attention.qk_norm=rms", ERR_ARG },
+        { { "attention.gate=true", "attention.kind=gqa", "attention.qk_norm=l2" },
+          "set attention.qk_norm=rms",
+          ERR_ARG },
+    };
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        Tiny t = { 0 };
+        CHECK_FAILS(tiny_config(&t, TINY(cases[i].set[0], cases[i].set[1], cases[i].set[2])),
+                    cases[i].status, cases[i].part);
+        arena_free(&t.arena);
+    }
+    Tiny gpu = { 0 };
+    CHECK_FAILS(tiny_config(&gpu, TINY("attention.kind=gqa", "attention.qk_norm=rms",
+                                       "attention.gate=true", "run.device=gpu")),
+                ERR_UNSUPPORTED, "attention.gate: gates of attention have no kernels on a GPU yet");
+    arena_free(&gpu.arena);
+}
+
 static void generation_is_refused(void **state)
 {
     (void)state;
@@ -152,6 +178,7 @@ int main(void)
         cmocka_unit_test(a_state_first_decays_slowly),
         cmocka_unit_test(a_document_does_not_see_the_one_before),
         cmocka_unit_test(what_is_not_built_yet_is_refused),
+        cmocka_unit_test(gates_that_are_not_built_are_refused),
         cmocka_unit_test(generation_is_refused),
     };
     return TEST_RUN(tests);
