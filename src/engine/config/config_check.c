@@ -54,9 +54,6 @@ static Status check_mla(const Config *c)
                     "attention.nope_every %lld is for attention.kind gqa: all layers of mla have "
                     "rotated columns; set attention.nope_every=0",
                     (long long)c->attention_nope_every);
-    if (c->attention_gate)
-        return FAIL(ERR_ARG, "attention.gate is for attention.kind gqa: its gates come with "
-                             "queries of whole heads; set attention.gate=false");
     return even("attention.rope_dim", c->attention_rope_dim);
 }
 
@@ -115,12 +112,13 @@ static Status check_attention(const Config *c)
                     "attention.temper_floor %lld is for layers without positions: set "
                     "attention.nope_every, or attention.temper_floor=0",
                     (long long)c->attention_temper_floor);
+    const bool heads = c->attention_kind == ATTENTION_GQA && c->attention_qk_norm == QK_NORM_RMS;
+    if (c->attention_gate && !heads)
+        return FAIL(ERR_ARG,
+                    "attention.gate is built for attention.kind=gqa with attention.qk_norm=rms: "
+                    "set both, or attention.gate=false");
     if (c->attention_kind == ATTENTION_MLA) return check_mla(c);
     TRY(check_rotary(c));
-    if (c->attention_gate && c->attention_qk_norm != QK_NORM_RMS)
-        return FAIL(ERR_ARG,
-                    "attention.gate is built for heads that are normalised with weights: set "
-                    "attention.qk_norm=rms, or attention.gate=false");
     return config_divides("attention.kv_heads", c->attention_kv_heads, "attention.heads",
                           c->attention_heads);
 }

@@ -14,15 +14,10 @@ typedef struct RopeMlaDims {
 
 typedef struct RopeGqaDims {
     int64_t heads, kv_heads, head, rotary; /* H, G, width d of a head, dr columns of it */
-    bool interleaved, gated; /* gated: behind each query head lies its gate, which is skipped */
-    int64_t temper_floor;    /* 0: queries are not scaled */
+    bool interleaved;
+    int64_t temper_floor; /* 0: queries are not scaled */
     float temper_scale;
+    bool gated; /* behind each query head lies its gate, which is skipped */
 } RopeGqaDims;
-
-/* Columns of the fused projection that make queries, and their gates. */
-static inline int64_t rope_query_cols(const RopeGqaDims *m)
-{
-    return m->heads * m->head * (m->gated ? 2 : 1);
-}
 
 #endif

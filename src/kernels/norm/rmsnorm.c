@@ -21,11 +21,12 @@ typedef struct Shape {
     int64_t width, col, step; /* of x, where the window begins, from a head to the next */
 } Shape;
 
-static Shape shape_of(const RmsnormFwd *a)
+static Shape shape_of(const Tensor *x, int64_t x_col, int64_t x_step, const Tensor *y,
+                      const Tensor *rstd)
 {
-    int64_t heads = tensor_row_elems(&a->rstd), d = tensor_row_elems(&a->y) / heads;
-    return (Shape){ a->x.dim[0] * heads,     heads,    d,
-                    tensor_row_elems(&a->x), a->x_col, a->x_step > 0 ? a->x_step : d };
+    int64_t heads = tensor_row_elems(rstd), d = tensor_row_elems(y) / heads;
+    return (
+        Shape){ x->dim[0] * heads, heads, d, tensor_row_elems(x), x_col, x_step > 0 ? x_step : d };
 }
 
 /* First element of a row in x. */
@@ -114,7 +115,7 @@ static void rmsnorm_forward_row(const RmsnormFwd *a, const Shape *s, int64_t row
 
 Status rmsnorm_fwd_cpu(Exec *ex, const RmsnormFwd *a)
 {
-    Shape s = shape_of(a);
+    Shape s = shape_of(&a->x, a->x_col, a->x_step, &a->y, &a->rstd);
     RmsnormFwd open = *a;
     open.y = quant_out_open(&a->quant, a->y, ex->workspace);
 #pragma omp parallel for num_threads(ex->threads) schedule(static)
@@ -128,25 +129,17 @@ OP_PORTS(rmsnorm_fwd, IN(RmsnormFwd, x), IN_OPT(RmsnormFwd, w), OUT_OPT(RmsnormF
 
 /* Backward. */
 
-/* The arguments that both directions have. */
-static RmsnormFwd forward_of(const RmsnormBwd *a)
-{
-    return (RmsnormFwd){
-        .x = a->x, .w = a->w, .y = a->dy, .rstd = a->rstd, .x_col = a->x_col, .x_step = a->x_step
-    };
-}
-
 static Shape backward_shape(const RmsnormBwd *a)
 {
-    const RmsnormFwd of = forward_of(a);
-    return shape_of(&of);
+    return shape_of(&a->x, a->x_col, a->x_step, &a->dy, &a->rstd);
 }
 
 Status rmsnorm_bwd_check(const RmsnormBwd *a)
 {
     const char *op = "rmsnorm_bwd";
     int64_t n = a->x.dim[0], width = tensor_row_elems(&a->x);
-    const RmsnormFwd of = forward_of(a);
+    RmsnormFwd of = { .x = a->x, .w = a->w, .y = a->dy, .rstd = a->rstd, .x_col = a->x_col };
+    of.x_step = a->x_step;
     TRY(norm_check(op, &of, "dy"));
     TRY(op_expect(op, "dx", &a->dx, n, width, a->x.dtype));
     if (a->dw.data != NULL) TRY(op_expect(op, "dw", &a->dw, 1, backward_shape(a).d, DTYPE_F32));

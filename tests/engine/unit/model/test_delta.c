@@ -133,10 +133,12 @@ static void gates_that_are_not_built_are_refused(void **state)
         const char *set[3], *part;
         Status status;
     } cases[] = {
-        { { "attention.gate=true" }, "attention.gate is for attention.kind gqa", ERR_ARG },
-        { { "attention.gate=true", "attention.kind=gqa" }, "set attention.qk_norm=rms", ERR_ARG },
+        { { "attention.gate=true" }, "set both, or attention.gate=false", ERR_ARG },
+        { { "attention.gate=true", "attention.kind=gqa" },
+          "set both, or attention.gate=false",
+          ERR_ARG },
         { { "attention.gate=true", "attention.kind=gqa", "attention.qk_norm=l2" },
-          "set attention.qk_norm=rms",
+          "set both, or attention.gate=false",
           ERR_ARG },
     };
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
@@ -152,24 +154,6 @@ static void gates_that_are_not_built_are_refused(void **state)
     arena_free(&gpu.arena);
 }
 
-static void generation_is_refused(void **state)
-{
-    (void)state;
-    Tiny t = { 0 };
-    CHECK_OK(tiny_config(&t, TINY(DELTA)));
-    const EngineShape shape = { .batch = 1,
-                                .micro_batch = 1,
-                                .sequence = 8,
-                                .positions = 8,
-                                .domains = 1,
-                                .threads = 1,
-                                .cache = 1,
-                                .logit_rows = 1 };
-    CHECK_FAILS(engine_plan(&t.config, ENGINE_INFER, &shape, &t.plan), ERR_UNSUPPORTED,
-                "layer 0 is a gated delta net, whose state generation does not keep yet");
-    arena_free(&t.arena);
-}
-
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -179,7 +163,6 @@ int main(void)
         cmocka_unit_test(a_document_does_not_see_the_one_before),
         cmocka_unit_test(what_is_not_built_yet_is_refused),
         cmocka_unit_test(gates_that_are_not_built_are_refused),
-        cmocka_unit_test(generation_is_refused),
     };
     return TEST_RUN(tests);
 }
