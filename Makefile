@@ -91,7 +91,7 @@ ASSEMBLE ?= 1
 B      := $O$(if $(filter 1,$(PARSE)),-parse)$(if $(filter 1,$(CUDA)),-cuda)$(if $(filter 0,$(ASSEMBLE)),-ptx)$(if $(filter 1,$(HIP)),-hip)$(if $(filter 1,$(MPI)),-mpi)$(if $(filter v3,$(ISA)),-v3)$(if $(ABSENT),-part)
 PROGRAM := $(if $(filter release-all-,$(CONFIG)-$(ISA)-$(CROSS)),$(BUILD)/switchyard,$B/switchyard)
 BESIDE  := data-batches data-chat data-ngram data-pack data-parquet data-tokenizer $(if $(filter pages,$(HOUSES)),report) $(if $(filter serve,$(HOUSES)),serve) $(if $(filter traces,$(HOUSES)),trace-compat trace-diff trace-replay) $(if $(filter planner,$(HOUSES)),plan-calibrate) \
-           $(if $(ABSENT),,bench-comm bench-contention bench-ladder bench-shapes bench-trace convert-from-dcp convert-to-hf data-inspect plan-study viz why-spike)
+           $(if $(ABSENT),,bench-comm bench-contention bench-ladder bench-shapes bench-trace bench-why convert-from-dcp convert-to-hf data-inspect plan-study viz why-spike)
 
 NVCC   ?= nvcc
 # ASSEMBLE=0: kernels stay PTX that nobody optimised, so that what takes minutes to assemble is linked in one.
@@ -675,13 +675,13 @@ convergence: $(PROGRAM)
 	tools/quickstart --data
 	$(PYTHON) tools/convergence.py
 
-docs: $(PROGRAM) lib $O/tests/app/unit/test_settings_page $O/tests/engine/unit/train/test_compatibility $O/tests/bench/unit/test_bench_why
+docs: $(PROGRAM) lib $O/tests/app/unit/test_settings_page $O/tests/engine/unit/train/test_compatibility $O/tests/tools/why/test_bench_why
 	$O/tests/app/unit/test_settings_page --write >docs/reference/config.md.tmp
 	mv docs/reference/config.md.tmp docs/reference/config.md
 	tools/make_help $(PROGRAM) page docs/reference/command-line.md
 	$O/tests/engine/unit/train/test_compatibility --write >docs/explain/compatibility.md.tmp
 	mv docs/explain/compatibility.md.tmp docs/explain/compatibility.md
-	$O/tests/bench/unit/test_bench_why --write >docs/explain/kernels.table.tmp
+	$O/tests/tools/why/test_bench_why --write >docs/explain/kernels.table.tmp
 	sed -i -e '/^<!-- kernels:/r docs/explain/kernels.table.tmp' -e '/^<!-- kernels:/,/^<!-- end -->/{/^|/d}' docs/explain/kernels.md
 	rm docs/explain/kernels.table.tmp
 	tools/names page >docs/guides/names.tmp

@@ -2,6 +2,8 @@
 
     tests/golden/hf/mixtral/           a tiny Mixtral as transformers saves it: two shards and an index
     tests/golden/hf/mixtral.golden.zst id (T), logits (T, V)
+    tests/golden/hf/qwen3_next/        a tiny Qwen3-Next: a gated delta net, gated attention, a gated delta net
+    tests/golden/hf/qwen3_next.golden.zst  as mixtral's
     tests/golden/hf/mxfp4/             a tiny gpt-oss with experts in MXFP4, of all scales whose products are finite
     tests/golden/hf/mxfp4.golden.zst   LAYER.gate_up_proj, LAYER.down_proj: what transformers makes of them, in f32
     tests/golden/hf/NAME.json          config.json of the model of tests/golden/model/NAME.golden.zst, whose
@@ -29,6 +31,19 @@ def mixtral():
         max_position_embeddings=32, tie_word_embeddings=False)
     config._attn_implementation = config._experts_implementation = "eager"
     return transformers.MixtralForCausalLM(config).float().eval()
+
+
+def qwen3_next():
+    """A large epsilon, as in golden_models.py."""
+    config = transformers.Qwen3NextConfig(
+        vocab_size=31, hidden_size=12, num_hidden_layers=3, intermediate_size=14, num_attention_heads=3,
+        num_key_value_heads=1, head_dim=12, layer_types=["linear_attention", "full_attention", "linear_attention"],
+        linear_num_key_heads=2, linear_num_value_heads=6, linear_key_head_dim=5, linear_value_head_dim=3,
+        linear_conv_kernel_dim=3, num_experts=7, num_experts_per_tok=2, moe_intermediate_size=5,
+        shared_expert_intermediate_size=10, rms_norm_eps=0.01, max_position_embeddings=32,
+        rope_parameters=dict(rope_type="default", rope_theta=1e4, partial_rotary_factor=0.5))
+    config._attn_implementation = config._experts_implementation = "eager"
+    return transformers.Qwen3NextForCausalLM(config).float().eval()
 
 
 def mxfp4(folder, made_by):
@@ -69,15 +84,17 @@ def mxfp4(folder, made_by):
 
 def make(folder, made_by):
     os.makedirs(folder, exist_ok=True)
-    rng = np.random.default_rng(0)
-    model = mixtral()
-    golden_models.randomise(model, rng)
-    shutil.rmtree(f"{folder}/mixtral", ignore_errors=True)
-    model.save_pretrained(f"{folder}/mixtral", max_shard_size="24KB")
-    id = rng.integers(0, 31, 11)
-    with torch.no_grad():
-        logits = model(input_ids=torch.tensor(id)[None], use_cache=False).logits[0]
-    golden_format.write(f"{folder}/mixtral.golden.zst", made_by, dict(id=id, logits=logits.numpy()))
+    for build, most in (mixtral, "24KB"), (qwen3_next, "5GB"):
+        rng, model, path = np.random.default_rng(0), build(), f"{folder}/{build.__name__}"
+        golden_models.randomise(model, rng)
+        for p in model.parameters():  # norms that are 1 + w here go there and back to the bit
+            p.data = (p.data * 65536).round() / 65536 if build is qwen3_next and p.ndim == 1 else p.data
+        shutil.rmtree(path, ignore_errors=True)
+        model.save_pretrained(path, max_shard_size=most)
+        id = rng.integers(0, 31, 11)
+        with torch.no_grad():
+            logits = model(input_ids=torch.tensor(id)[None], use_cache=False).logits[0]
+        golden_format.write(f"{path}.golden.zst", made_by, dict(id=id, logits=logits.numpy()))
     mxfp4(folder, made_by)
     for build in golden_models.MODELS:
         _, config, _ = build()

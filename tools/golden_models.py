@@ -229,15 +229,17 @@ def gpt_oss():
 
 
 def qwen3_next():
-    """Gated delta nets and dense MLPs: with experts nearly every seed has a token between two of them. A large epsilon:
+    """Two gated delta nets, then gated attention, and dense MLPs: with experts nearly every seed has a token between two of them. A large epsilon:
     the norm after the recurrence makes gradients of small outputs steep. With 1e-6 the embedding's gradient of
     transformers in f32 is 3e-3 from its own in f64 for this seed; with 0.01 it is 3e-5."""
     config = transformers.Qwen3NextConfig(
-        **dict(SIZES, rms_norm_eps=0.01), num_attention_heads=3, num_key_value_heads=1, head_dim=8, layer_types=["linear_attention"] * 3,
+        **dict(SIZES, rms_norm_eps=0.01), num_attention_heads=3, num_key_value_heads=1, head_dim=8, layer_types=["linear_attention"] * 2 + ["full_attention"],
+        rope_parameters=dict(rope_type="default", rope_theta=10000.0, partial_rotary_factor=0.5),
         linear_num_key_heads=2, linear_num_value_heads=4, linear_key_head_dim=6, linear_value_head_dim=5,
         linear_conv_kernel_dim=4, mlp_only_layers=[0, 1, 2])
-    rows = dict(attention=dict(kind="gqa", heads=3, kv_heads=1, head_dim=8, rope_interleaved=False),
-                delta=dict(full_every=4, key_heads=2, heads=4, key_dim=6, value_dim=5, taps=4),
+    rows = dict(attention=dict(kind="gqa", heads=3, kv_heads=1, head_dim=8, rope_interleaved=False,
+                               rotary=0.5, qk_norm="rms", gate=True),
+                delta=dict(full_every=3, key_heads=2, heads=4, key_dim=6, value_dim=5, taps=4),
                 model=dict(dense_layers=3, norm_eps=0.01))
     return transformers.Qwen3NextForCausalLM, config, rows
 

@@ -83,8 +83,8 @@ def steady(model, id, doc, rng, moved):
 
 
 def decays(name, p):
-    """Matrices, experts' as well, which are stacked."""
-    return p.ndim >= 2 and not name.endswith("bias")
+    """Matrices, experts' as well, which are stacked; no convolution."""
+    return p.ndim >= 2 and not name.endswith(("bias", "conv1d.weight"))
 
 
 def optimizer_of(model, o):

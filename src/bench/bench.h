@@ -99,13 +99,6 @@ enum { BENCH_SHAPE_MAX = 56 };
 /* Writes the sizes of the first two tensors: for a product these say everything. */
 void bench_shape_text(const OpDesc *op, const void *args, char out[BENCH_SHAPE_MAX]);
 
-/* For each call of a step that has several kernels: which one runs, and why the others do not.
- * Nothing is executed. sheet: the GPU of a hardware file; NULL: this machine's GPU, if it has
- * one. */
-Status bench_why(const Config *c, const char *sheet, Text *out);
-/* All these kernels and which calls they take, as the table of docs/explain/kernels.md. */
-Status bench_kernels_table(Text *out);
-
 /* Prints an empty line, then a line for each op with a note. */
 Status bench_print_notes(const ExecNotes *notes, Text *out);
 
@@ -138,8 +131,13 @@ Status bench_parts_print(const BenchModel *m, BenchParts *p, bool json, Text *ou
 
 /* Tokens a second, spread of step times, MFU, memory, clock. Tokens are those of all ranks; rank
  * 0's text is printed. FLOPs are those of one rank, by two formulas: the costs of its ops
- * (train_model_flops), and TorchTitan's (train_torchtitan_flops). */
+ * (train_model_flops), and TorchTitan's (bench_torchtitan_flops). */
 Status bench_step(const Config *c, Comm *world, const BenchStep *options, Text *out);
+/* FLOPs of a token of the whole model by TorchTitan's formula (torchtitan/models/utils.py):
+ * 6 N + 6 t x the sum over attention layers of heads x (width of a query + width of a value), where
+ * N are the active parameters without the input embedding, and t the tokens of a sequence. All pairs
+ * of a query and a key count, also those above the diagonal and across documents. */
+Status bench_torchtitan_flops(const Config *c, double *out);
 /* For every kind of traffic that the mesh has, and for all together: what it adds to a step that
  * took `with`, and how much of that compute lanes wait for it (exposed.c). _check: ERR_ARG if there
  * is no traffic to measure. */

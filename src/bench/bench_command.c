@@ -4,6 +4,7 @@
 
 #include "app/options/cli.h"
 #include "app/options/options.h"
+#include "engine/host/process.h"
 
 #include <inttypes.h>
 #include <stddef.h>
@@ -17,24 +18,23 @@ typedef enum BenchKind { BENCH_OPS, BENCH_STEP } BenchKind;
 typedef struct Bench {
     BenchKind kind;
     int64_t ranks;
-    BenchStep step;     /* step.steps also serves ops */
-    bool small, ops;    /* --shrink of the model; --ops of `bench step` */
-    const char *slope;  /* --slope of `bench step`: two depths */
-    Config deep;        /* with the second one */
-    bool why;           /* --why: which kernels run, instead of times */
-    const char *device; /* --device: a GPU that --why assumes */
+    BenchStep step;    /* step.steps also serves ops */
+    bool small, ops;   /* --shrink of the model; --ops of `bench step` */
+    const char *slope; /* --slope of `bench step`: two depths */
+    Config deep;       /* with the second one */
+    bool why;          /* for --help: switchyard-bench-why reads both */
+    const char *device;
 } Bench;
 
 /* Runs a bench on this rank. world NULL: one rank. */
 typedef Status BenchFn(const Bench *b, const Config *c, Comm *world, Arena *a, Text *out);
 
-/* --device only makes sense with --why, which executes nothing. */
 static Status run_ops(const Bench *b, const Config *c, Comm *world, Arena *a, Text *out)
 {
     (void)world;
-    if (b->device != NULL && !b->why)
+    if (b->device != NULL)
         return FAIL(ERR_ARG, "bench ops: --device names a GPU for --why: add it, or leave it out");
-    return b->why ? bench_why(c, b->device, out) : bench_ops(c, b->step.steps, a, out);
+    return bench_ops(c, b->step.steps, a, out);
 }
 
 static Status run_step(const Bench *b, const Config *c, Comm *world, Arena *a, Text *out)
@@ -208,6 +208,8 @@ static Status parse_bench(int argc, char **argv)
     enum { N = sizeof bench_options / sizeof *bench_options };
     int kind = BENCH_OPS;
     while (strcmp(benches[kind].command.name + sizeof "switchyard bench", argv[0]) != 0) kind++;
+    for (int i = 1; kind == BENCH_OPS && i < argc; i++)
+        if (strcmp(argv[i], "--why") == 0) return process_become("bench-why", argv);
     Bench b = { .kind = (BenchKind)kind, .step.steps = 20 };
     Option own[N];
     Command command = benches[kind].command;

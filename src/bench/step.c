@@ -104,6 +104,29 @@ static void fullest_rank(const Report *r, double *used, double *planned)
     }
 }
 
+/* `alone`: the configuration without a mesh. */
+static Status torchtitan_flops(const Config *alone, Arena *a, double *out)
+{
+    ModelSpec spec;
+    ParamTable table;
+    TRY(spec_build(alone, a, &spec));
+    TRY(params_build(&spec, 0, NULL, a, &table));
+    const int64_t met = table.active - spec.vocab * spec.hidden;
+    *out = 6 * (double)(met + spec_attention_width(&spec) * alone->data_sequence);
+    return OK;
+}
+
+Status bench_torchtitan_flops(const Config *c, double *out)
+{
+    Config alone = *c;
+    Arena a = { 0 };
+    config_alone(&alone);
+    TRY(arena_reserve(&a, "parameters", (size_t)4 << 30));
+    Status s = torchtitan_flops(&alone, &a, out);
+    arena_free(&a);
+    return s;
+}
+
 /* Both counts are of one rank: TorchTitan's formula is a token's, so it is scaled by this rank's
  * tokens. */
 static Status count_flops(const BenchModel *m, Report *r)
@@ -112,7 +135,7 @@ static Status count_flops(const BenchModel *m, Report *r)
     double a_token = 0;
     int ranks = m->world == NULL ? 1 : m->world->size;
     TRY(bench_step_flops(m, &r->flops[BY_OURS]));
-    TRY(train_torchtitan_flops(c, &a_token));
+    TRY(bench_torchtitan_flops(c, &a_token));
     r->flops[BY_TORCHTITAN] = a_token * r->tokens / ranks;
     if (m->plan.apart) TRY(hardware_sheet_flops(m->gpu.gpu.name, m->engine.spec.act, &r->sheet));
     return OK;

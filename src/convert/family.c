@@ -19,6 +19,7 @@ const Family families[] = {
     { "qwen3_moe", "Qwen3MoeForCausalLM", QWEN3_MOE },
     { "olmoe", "OlmoeForCausalLM", OLMOE },
     { "qwen2_moe", "Qwen2MoeForCausalLM", QWEN2_MOE },
+    { "qwen3_next", "Qwen3NextForCausalLM", QWEN3_NEXT },
     { "deepseek_v2", "DeepseekV2ForCausalLM", DEEPSEEK_V2 },
     { "deepseek_v3", "DeepseekV3ForCausalLM", DEEPSEEK_V3 },
     { "kimi_k2", NULL, DEEPSEEK_V3 },
@@ -50,6 +51,11 @@ const int family_count = sizeof families / sizeof *families;
             LAYOUT_STACKED | (both)                                                                \
     }
 
+#define CENTRED(name)                                                                              \
+    {                                                                                              \
+        QWEN3_NEXT, name ".weight", name ".weight", LAYOUT_CENTRED                                 \
+    }
+
 /* A reader tries a parameter's rules in this order; to-hf writes the first. The stacked rules of the
  * last block are how transformers 5 holds experts in memory. */
 static const TensorRule rules[] = {
@@ -61,7 +67,7 @@ static const TensorRule rules[] = {
     STACKED(LLAMA4, "weight", "feed_forward.experts.", "", 0, LAYOUT_TRANSPOSED),
     MLP(LLAMA4, LAYER "mlp.shared_experts.", LAYER "feed_forward.shared_expert."),
     MLP(LLAMA4, LAYER "mlp.", LAYER "feed_forward."),
-    MLP(QWEN2_MOE, LAYER "mlp.shared_experts.", LAYER "mlp.shared_expert."),
+    MLP(QWEN2_MOE | QWEN3_NEXT, LAYER "mlp.shared_experts.", LAYER "mlp.shared_expert."),
     { GPT_OSS, LAYER "mlp.gate.weight", LAYER "mlp.router.weight", 0 },
     STACKED(GPT_OSS, "weight", "mlp.experts.", "", LAYOUT_ALTERNATE, LAYOUT_TRANSPOSED),
     STACKED(GPT_OSS, "weight", "mlp.experts.", "_blocks", LAYOUT_ALTERNATE, LAYOUT_MXFP4),
@@ -69,6 +75,13 @@ static const TensorRule rules[] = {
     MLP(FAMILY_MOE & ~(MIXTRAL | LLAMA4 | GPT_OSS), EXPERT, EXPERT),
     STACKED(FAMILY_MOE & ~(LLAMA4 | GPT_OSS), "weight", "mlp.experts.", "", 0, 0),
     { MIXTRAL, LAYER "mlp.gate.weight", LAYER "mlp.gate.weight", 0 },
+    CENTRED(LAYER "input_layernorm"),
+    CENTRED(LAYER "post_attention_layernorm"),
+    CENTRED(LAYER "self_attn.q_norm"),
+    CENTRED(LAYER "self_attn.k_norm"),
+    CENTRED("model.norm"),
+    { QWEN3_NEXT, LAYER "linear_attn.conv1d.weight", LAYER "linear_attn.conv1d.weight",
+      LAYOUT_CHANNELS },
 };
 
 enum { RULES = sizeof rules / sizeof *rules };
@@ -80,6 +93,7 @@ static const struct {
 } left_out[] = {
     { FAMILY_ALL, "*.rotary_emb.inv_freq" },
     { LLAMA4, "vision_model.*" },
+    { QWEN3_NEXT, "mtp.*" },
     { LLAMA4, "multi_modal_projector.*" },
 };
 
@@ -138,6 +152,7 @@ static void set_layout(const Param *p, unsigned layout, int64_t experts, long ex
         t->expert = expert;
     }
     t->dim[t->rank++] = flipped ? t->cols : outputs;
+    if (layout & LAYOUT_CHANNELS) t->dim[t->rank++] = 1;
     if (matrix) t->dim[t->rank++] = flipped ? outputs : t->cols;
     if ((layout & LAYOUT_MXFP4) == 0) return;
     t->dim[t->rank - 1] = t->cols / WEIGHTS_GROUP;

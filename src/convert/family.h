@@ -27,9 +27,10 @@ typedef enum FamilyBit {
     GPT_OSS = 256,
     OLMOE = 512,
     QWEN2_MOE = 1024,
+    QWEN3_NEXT = 2048,
     FAMILY_MLA = DEEPSEEK_V2 | DEEPSEEK_V3,
     FAMILY_DENSE = QWEN3 | LLAMA,
-    FAMILY_ALL = 2047,
+    FAMILY_ALL = 4095,
     FAMILY_GQA = FAMILY_ALL & ~FAMILY_MLA,
     FAMILY_MOE = FAMILY_ALL & ~FAMILY_DENSE
 } FamilyBit;
@@ -50,6 +51,8 @@ enum {
     LAYOUT_UP = 4,          /* the second half */
     LAYOUT_ALTERNATE = 8,   /* with GATE or UP: even and odd outputs instead of halves */
     LAYOUT_TRANSPOSED = 16, /* (in, out) */
+    LAYOUT_CENTRED = 64,    /* of a norm that multiplies by 1 + w: ours begins at 1, theirs at 0 */
+    LAYOUT_CHANNELS = 128,  /* (channels, 1, taps) */
     LAYOUT_MXFP4 = 32 /* (out, in / 32, 16) bytes of two elements each; in % 32 = 0 (weights.h) */
 };
 

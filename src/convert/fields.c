@@ -20,9 +20,9 @@
 #define ORIGINAL                                                                                   \
     "original_max_position_embeddings|+~original_max_position_embeddings|max_position_embeddings"
 
-#define BIASED      (LLAMA | QWEN3 | QWEN3_MOE | OLMOE | GPT_OSS | LLAMA4)
+#define BIASED      (LLAMA | QWEN3 | QWEN3_MOE | OLMOE | GPT_OSS | LLAMA4 | QWEN3_NEXT)
 #define SHARES      (DEEPSEEK_V2 | DEEPSEEK_V3 | GLM4_MOE)
-#define SPARSE_STEP (QWEN2_MOE | QWEN3_MOE)
+#define SPARSE_STEP (QWEN2_MOE | QWEN3_MOE | QWEN3_NEXT)
 #define EPS_5       (OLMOE | MIXTRAL | GLM4_MOE | LLAMA4 | GPT_OSS)
 
 const Field fields[] = {
@@ -49,6 +49,8 @@ const Field fields[] = {
     { QWEN3, SET, "num_key_value_heads", "attention.kv_heads", "32", NULL },
     { QWEN3_MOE, SET, "num_key_value_heads", "attention.kv_heads", "4", NULL },
     { QWEN2_MOE, SET, "num_key_value_heads", "attention.kv_heads", "16", NULL },
+    { QWEN3_NEXT, SET, "num_key_value_heads", "attention.kv_heads", "2", NULL },
+    { QWEN3_NEXT, SET, "head_dim", "attention.head_dim", "256", NULL },
     { FAMILY_MLA, WRITE, "num_key_value_heads", "attention.heads", NULL, NULL },
     { LLAMA | MIXTRAL | QWEN3_MOE | QWEN2_MOE | GLM4_MOE, SET, "head_dim", "attention.head_dim",
       HEAD, NULLABLE },
@@ -73,7 +75,15 @@ const Field fields[] = {
     { LLAMA | DEEPSEEK_V2, IS, "mlp_bias", NULL, "false", NULL },
     { OLMOE, IS, "clip_qkv", NULL, "null", NULL },
     { OLMOE, CONST, NULL, "attention.qk_norm", "width", NULL },
-    { QWEN3 | QWEN3_MOE, CONST, NULL, "attention.qk_norm", "rms", NULL },
+    { QWEN3 | QWEN3_MOE | QWEN3_NEXT, CONST, NULL, "attention.qk_norm", "rms", NULL },
+    { QWEN3_NEXT, CONST, NULL, "attention.gate", "true", NULL },
+    { QWEN3_NEXT, SET, "full_attention_interval", "delta.full_every", "4", "1=0" },
+    { QWEN3_NEXT, LINEARS, "layer_types", "delta.full_every", NULL, NULL },
+    { QWEN3_NEXT, SET, "linear_num_key_heads", "delta.key_heads", "16", NULL },
+    { QWEN3_NEXT, SET, "linear_num_value_heads", "delta.heads", "32", NULL },
+    { QWEN3_NEXT, SET, "linear_key_head_dim", "delta.key_dim", "128", NULL },
+    { QWEN3_NEXT, SET, "linear_value_head_dim", "delta.value_dim", "128", NULL },
+    { QWEN3_NEXT, SET, "linear_conv_kernel_dim", "delta.taps", "4", NULL },
     { GLM4_MOE, SET, "use_qk_norm", "attention.qk_norm", "false", "true=rms|false=none" },
     { LLAMA4, SET, "use_qk_norm", "attention.qk_norm", "true", "true=l2|false=none" },
     { MIXTRAL, SET, "sliding_window", "attention.window", "0", "null=0" },
@@ -100,7 +110,8 @@ const Field fields[] = {
     { DEEPSEEK_V3, SET, "rope_interleave", "attention.rope_interleaved", "true", NULL },
     { FAMILY_GQA & ~LLAMA4, CONST, NULL, "attention.rope_interleaved", "false", NULL },
     { GLM4_MOE, SET, SHARE, "attention.rotary", "0.5", "1=1|null=1" },
-    { FAMILY_ALL & ~GLM4_MOE, IS, SHARE, NULL, "1", NULL },
+    { QWEN3_NEXT, SET, SHARE, "attention.rotary", "0.25", "1=1|null=1" },
+    { FAMILY_ALL & ~(GLM4_MOE | QWEN3_NEXT), IS, SHARE, NULL, "1", NULL },
     { FAMILY_ALL, SET, "~rope_type|~type", "rope.scaling", "none", "default=none" },
     { FAMILY_ALL, SET, "~factor", "rope.factor", REQUIRED, "linear|yarn|llama3" },
     { FAMILY_ALL, SET, ORIGINAL, "rope.original", REQUIRED, "yarn|llama3" },
@@ -128,7 +139,7 @@ const Field fields[] = {
     { DEEPSEEK_V3 | GLM4_MOE, SET, "num_local_experts|+n_routed_experts", "moe.experts", REQUIRED,
       NULL },
     { QWEN3_MOE | OLMOE, SET, "num_local_experts|+num_experts", "moe.experts", REQUIRED, NULL },
-    { QWEN2_MOE, SET, "num_experts", "moe.experts", REQUIRED, NULL },
+    { QWEN2_MOE | QWEN3_NEXT, SET, "num_experts", "moe.experts", REQUIRED, NULL },
     { MIXTRAL | GPT_OSS, SET, "num_experts|+num_local_experts", "moe.experts", REQUIRED, NULL },
     { LLAMA4, SET, "num_local_experts", "moe.experts", REQUIRED, NULL },
     { DEEPSEEK_V2, SET, "n_shared_experts", "moe.shared", "2", NULL },
@@ -138,8 +149,9 @@ const Field fields[] = {
     { FAMILY_MOE, SET, "num_experts_per_tok", "moe.top_k", REQUIRED, NULL },
     { SHARES | SPARSE_STEP, SET, "moe_intermediate_size", "moe.ffn", REQUIRED, NULL },
     { MIXTRAL | OLMOE | LLAMA4 | GPT_OSS, SET, "intermediate_size", "moe.ffn", REQUIRED, NULL },
-    { QWEN2_MOE, WIDTH, "shared_expert_intermediate_size", "moe.shared", REQUIRED, NULL },
-    { QWEN2_MOE, CONST, NULL, "moe.shared_gate", "true", NULL },
+    { QWEN2_MOE | QWEN3_NEXT, WIDTH, "shared_expert_intermediate_size", "moe.shared", REQUIRED,
+      NULL },
+    { QWEN2_MOE | QWEN3_NEXT, CONST, NULL, "moe.shared_gate", "true", NULL },
     { DEEPSEEK_V2, IS, "scoring_func", NULL, "softmax", NULL },
     { DEEPSEEK_V3, IS, "scoring_func", NULL, "sigmoid", NULL },
     { DEEPSEEK_V3, IS, "topk_method", NULL, "noaux_tc", NULL },
@@ -152,7 +164,8 @@ const Field fields[] = {
     { DEEPSEEK_V3 | GLM4_MOE, CONST, NULL, "moe.group_score_top", "2", NULL },
     { DEEPSEEK_V2, IS, "norm_topk_prob", NULL, "false", NULL },
     { DEEPSEEK_V3 | GLM4_MOE, SET, "norm_topk_prob", "moe.normalise", "true", NULL },
-    { SPARSE_STEP | OLMOE, SET, "norm_topk_prob", "moe.normalise", "false", NULL },
+    { QWEN2_MOE | QWEN3_MOE | OLMOE, SET, "norm_topk_prob", "moe.normalise", "false", NULL },
+    { QWEN3_NEXT, SET, "norm_topk_prob", "moe.normalise", "true", NULL },
     { MIXTRAL | GPT_OSS, CONST, NULL, "moe.normalise", "true", NULL },
     { DEEPSEEK_V2 | GLM4_MOE, SET, "routed_scaling_factor", "moe.scaling", "1", NULL },
     { DEEPSEEK_V3, SET, "routed_scaling_factor", "moe.scaling", "2.5", NULL },

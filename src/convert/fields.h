@@ -32,7 +32,8 @@ typedef enum FieldKind {
     TEMPER, /* whether layers without positions multiply their queries */
     QUANT,  /* quantization_config: read, never written */
     MOES,   /* the list of layers with experts */
-    NOPES   /* a list with 0 for each layer without positions */
+    NOPES,  /* a list with 0 for each layer without positions */
+    LINEARS /* the list layer_types of a family with gated delta nets */
 } FieldKind;
 
 /* A row of the table. `key` NULL: the file has no such member; `setting` NULL: we have no such

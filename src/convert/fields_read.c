@@ -236,45 +236,54 @@ static bool at_interval(const bool *has, int64_t layers, int64_t first, int64_t 
     return i == layers;
 }
 
-/* has[i]: does the list name layer i? */
-static Status read_layer_list(const char *path, const Json *list, bool zeros, int64_t layers,
-                              bool *has)
+/* "full_attention" (true), or "linear_attention". */
+static bool read_word(const Json *v, bool *has)
+{
+    const char *word = json_string(v);
+    *has = word != NULL && strcmp(word, "full_attention") == 0;
+    return *has || (word != NULL && strcmp(word, "linear_attention") == 0);
+}
+
+/* has[i]: does the list name layer i? each: the list says it of each layer, by 0 and 1 or by words. */
+static Status read_layer_list(const char *path, const Json *list, bool each, bool words,
+                              int64_t layers, bool *has)
 {
     int64_t n = 0;
     bool good = json_is(list, JSON_ARRAY);
-    for (const Json *at = json_first(list); at != NULL; at = at->next) {
-        double x = at->number;
-        good = good && at->type == JSON_NUMBER && x == floor(x) && x >= 0 && (!zeros || x <= 1);
-        if (!good) break;
-        if (!zeros && x < (double)layers) has[(int64_t)x] = true;
-        if (zeros && n < layers) has[n] = x == 0;
-        n++;
+    for (const Json *at = json_first(list); at != NULL && good; at = at->next, n++) {
+        const double x = at->number;
+        bool named = x == 0;
+        good = words ? read_word(at, &named)
+                     : at->type == JSON_NUMBER && x == floor(x) && x >= 0 && (!each || x <= 1);
+        if (good && !each && x < (double)layers) has[(int64_t)x] = true;
+        if (good && each && n < layers) has[n] = named;
     }
     if (!good)
         return FAIL(ERR_FORMAT, "%s: %s must be a list of %s", path, list->name,
-                    zeros ? "0 and 1" : "layer numbers");
-    if (!zeros || n >= layers) return OK;
+                    words  ? "full_attention and linear_attention"
+                    : each ? "0 and 1"
+                           : "layer numbers");
+    if (!each || n >= layers) return OK;
     return FAIL(ERR_FORMAT, "%s: %s has %lld entries for %lld layers", path, list->name,
                 (long long)n, (long long)layers);
 }
 
-/* Finds the interval of a list of layer numbers, or with `zeros` of a list that has a 0 for each of
- * them and a 1 for the others. out->every: an interval that is tried first. An empty list gives
+/* Finds the interval of a list of layer numbers, or with `each` of a list that says it of each layer. out->every: an interval that is tried first. An empty list gives
  * `layers` + 1. Numbers from `layers` on are ignored. ERR_FORMAT: not such a list. ERR_UNSUPPORTED:
  * the layers have no interval. The sentence begins with the path and the list's name. */
-static Status layers_list(const char *path, const Json *list, bool zeros, int64_t layers, Arena *a,
-                          LayersList *out)
+static Status layers_list(const char *path, const Json *list, bool each, bool words, int64_t layers,
+                          Arena *a, LayersList *out)
 {
     int64_t every = out->every, first = 0;
     bool *has = NULL;
     TRY(ARENA_ZEROED(a, layers + 1, &has));
-    TRY(read_layer_list(path, list, zeros, layers, has));
+    TRY(read_layer_list(path, list, each, words, layers, has));
     if (at_interval(has, layers, 0, every)) {
         out->first = 0;
         return OK;
     }
     for (every = 1; every <= layers && !at_interval(has, layers, 0, every);) every++;
-    if (!zeros && !at_interval(has, layers, 0, every)) {
+    if (!each && !at_interval(has, layers, 0, every)) {
         while (first < layers && !has[first]) first++;
         for (every = 1; every <= layers && !at_interval(has, layers, first, every);) every++;
     }
@@ -289,14 +298,16 @@ static Status layers_list(const char *path, const Json *list, bool zeros, int64_
  * experts may come first. */
 static Status read_layers(const Reading *r, const Field *f)
 {
-    const bool zeros = f->kind == NOPES;
+    const bool zeros = f->kind == NOPES, words = f->kind == LINEARS;
     const Json *list = member_of(r, f);
     LayersList l = { .every = zeros ? r->c->attention_nope_every : r->c->moe_every };
+    if (words) l.every = r->c->delta_full_every > 0 ? r->c->delta_full_every : 1;
     if (l.every < 1)
         return FAIL(ERR_UNSUPPORTED, "%s: no_rope_layer_interval is 0; it must be 1 or more",
                     r->path);
     if (is_absent(list) || (zeros && list->type == JSON_ARRAY && list->child == NULL)) return OK;
-    TRY(layers_list(r->path, list, zeros, r->c->model_layers, r->arena, &l));
+    TRY(layers_list(r->path, list, zeros || words, words, r->c->model_layers, r->arena, &l));
+    if (words) return assign_number(r, f, f->setting, l.every == 1 ? 0 : l.every);
     TRY(assign_number(r, f, f->setting, l.every));
     if (zeros) return assign_number(r, f, "attention.full_every", l.every);
     return assign_number(r, f, "model.dense_layers", l.first);
@@ -402,6 +413,7 @@ static Status read_field(const Reading *r, const Field *f)
     case TEMPER: return read_temper(r, f);
     case QUANT: return read_quant(r, f);
     case MOES:
+    case LINEARS:
     case NOPES: return read_layers(r, f);
     case SET:
     case TRAIN:

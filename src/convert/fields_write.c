@@ -92,6 +92,7 @@ static Status write_field(const Config *c, const Field *f, unsigned family, Aren
     case CONST:
     case TYPES:
     case NOPES:
+    case LINEARS:
     case QUANT: return OK;
     case FIRST: return write_list(c, f->key, false, a, json);
     case MOES: return c->model_dense_layers > 0 ? write_list(c, f->key, true, a, json) : OK;
@@ -156,6 +157,9 @@ static void forget_idle_settings(Config *c)
 {
     forget_attention(c);
     forget_rope(c);
+    if (c->delta_full_every == 0)
+        c->delta_key_heads = c->delta_heads = c->delta_key_dim = c->delta_value_dim =
+            c->delta_taps = 0;
     if (c->moe_groups == 1) c->moe_top_groups = c->moe_group_score_top = 1;
     if (c->moe_activation != ACTIVATION_CLAMPED) c->moe_limit = 0;
 }
@@ -169,7 +173,8 @@ static bool makes_the_model(const ConfigRow *row, bool dense)
         if (strcmp(row->name, training[i]) == 0) return false;
     }
     return text_starts(row->name, "model.") || text_starts(row->name, "attention.") ||
-           text_starts(row->name, "rope.") || (!dense && text_starts(row->name, "moe."));
+           text_starts(row->name, "rope.") || text_starts(row->name, "delta.") ||
+           (!dense && text_starts(row->name, "moe."));
 }
 
 /* If only the family has a router bias, zeros are written. If only the model has one, it would be

@@ -196,7 +196,8 @@ static Status find_view(FromHf *f, const Param *p, WeightsView *out)
                           .cols = want.cols,
                           .first = want.first + want.expert * part,
                           .row_step = want.row_step,
-                          .col_step = want.col_step };
+                          .col_step = want.col_step,
+                          .added = want.layout & LAYOUT_CENTRED ? 1 : 0 };
     return OK;
 }
 
@@ -233,7 +234,7 @@ static Status check_copy(FromHf *f, const char *name, const char *of)
     FamilyTensor want = { .rank = 2, .dim = { p->dim[0], p->dim[1] } };
     TRY(check_tensor(f, &want, t));
     const WeightsView *view = &f->view[i];
-    WeightsView copy = { t, NULL, view->rows, view->cols, 0, view->cols, 1 };
+    WeightsView copy = { t, NULL, view->rows, view->cols, 0, view->cols, 1, 0 };
     ArenaMark mark = arena_mark(f->arena);
     int64_t most = view->cols < COPY_ELEMS ? COPY_ELEMS / view->cols : 1;
     for (int k = 0; k < 2; k++) TRY(ARENA_NEW(f->arena, most * view->cols, &room[k]));

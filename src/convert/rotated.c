@@ -10,11 +10,12 @@ Rotated rotated_rows(const Config *c, const char *name, bool their_pairs)
     int64_t r = c->attention_rope_dim, nope = c->attention_nope_dim, rank = c->attention_kv_rank;
     const Rotated latent = { nope + r, nope, r };
     const Rotated head = { c->attention_head_dim, 0, config_rotated(c) };
+    const Rotated query = { head.group * (c->attention_gate ? 2 : 1), 0, head.rope };
     const struct {
         const char *name;
         Rotated rows;
     } table[] = {
-        { ".self_attn.q_proj.", c->attention_kind == ATTENTION_MLA ? latent : head },
+        { ".self_attn.q_proj.", c->attention_kind == ATTENTION_MLA ? latent : query },
         { ".self_attn.q_b_proj.", latent },
         { ".self_attn.kv_a_proj_with_mqa.", { rank + r, rank, r } },
         { ".self_attn.k_proj.", head },

@@ -289,6 +289,7 @@ Status weights_read(Weights *w, const WeightsView *v, int64_t row, int64_t n, fl
         const uint8_t *from = data + (v->first + r * v->row_step) * (int64_t)dtype_bytes(type);
         gather_row(from, type, v->col_step, v->cols, to);
         if (scale != NULL) scale_row(scale, r, v->cols, to);
+        for (int64_t c = 0; v->added != 0 && c < v->cols; c++) to[c] += v->added;
     }
     return OK;
 }

@@ -53,6 +53,7 @@ void weights_scales_name(char *out, size_t bytes, const char *blocks);
 typedef struct WeightsView {
     const SafeTensor *tensor, *scale; /* scale NULL: none; else col_step is 1 */
     int64_t rows, cols, first, row_step, col_step;
+    float added; /* to each element */
 } WeightsView;
 
 /* Reads rows [row, row + n) as f32. */

@@ -83,6 +83,28 @@ int doctor_ranks_here(const Doctor *d)
     return here;
 }
 
+/* Version 2 of cgroups has both numbers in one file: "200000 100000". Version 1 has a file for each. */
+static void lower_quota(void *state, const char *folder, int version)
+{
+    double *cpus = state;
+    char text[CGROUP_FILE_BYTES], second[CGROUP_FILE_BYTES];
+    uint64_t quota = 0, period = 0;
+    if (!cgroup_read(folder, version == 2 ? "cpu.max" : "cpu.cfs_quota_us", text)) return;
+    const char *rest = version == 2 ? strchr(text, ' ') : second;
+    if (version == 1 && !cgroup_read(folder, "cpu.cfs_period_us", second)) return;
+    if (rest == NULL || !cgroup_number(text, "", &quota) || !cgroup_number(rest, "", &period))
+        return;
+    double here = period == 0 ? 0 : (double)quota / (double)period;
+    if (here > 0 && (*cpus == 0 || here < *cpus)) *cpus = here;
+}
+
+double doctor_cpu_quota(const char *proc, const char *cgroups)
+{
+    double cpus = 0;
+    cgroup_visit(proc, cgroups, "cpu", lower_quota, &cpus);
+    return cpus;
+}
+
 /* Before this rank takes its share of the cores, which binds it. */
 static Status meet_ranks(Doctor *d)
 {
@@ -90,7 +112,7 @@ static Status meet_ranks(Doctor *d)
     if (gethostname(mine.host.text, sizeof mine.host.text - 1) != 0)
         return FAIL(ERR_IO, "rank %d cannot read its host's name", d->rank);
     mine.cores_known = bind_cores(&mine.cores);
-    mine.quota = (float)cgroup_cpus("/proc", "/sys/fs/cgroup");
+    mine.quota = (float)doctor_cpu_quota("/proc", "/sys/fs/cgroup");
     TRY(ARENA_NEW(d->a, d->ranks, &d->all));
     TRY(doctor_gather(d, &mine, sizeof mine, d->all));
     number_hosts(d);

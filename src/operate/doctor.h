@@ -127,6 +127,8 @@ Status doctor_print_limits(const DoctorRule *rule, Text *out);
  * doctor_rounds(n) rounds; -1: none. */
 int doctor_partner(int rank, int n, int round);
 int doctor_rounds(int n);
+/* How many processors' time the least quota of these cgroups allows; 0: no quota. */
+double doctor_cpu_quota(const char *proc, const char *cgroups);
 
 typedef struct DoctorOptions {
     const char *folder;   /* where the disk is measured */

@@ -114,11 +114,11 @@ static Status planner_setup(Planner *p, const PlanRequest *q)
         c->moe_buffers = BUFFERS_WORST, c->plan_counted_rows = true;
     p->moe_layers = config_moe_layers(c);
     TRY(choose_attention(q, c));
-    if (c->delta_full_every > 0 && stack_is_ours(q->stack))
+    if ((c->delta_full_every > 0 || c->attention_gate) && stack_is_ours(q->stack))
         return FAIL(ERR_ARG,
-                    "delta.full_every %lld: our engine runs gated delta nets on CPUs alone yet: "
-                    "plan another stack, as --stack megatron, or set delta.full_every=0",
-                    (long long)c->delta_full_every);
+                    "%s: our engine runs it on CPUs alone yet: plan another stack, as "
+                    "--stack megatron, or leave it out",
+                    c->attention_gate ? "attention.gate" : "delta.full_every");
     if (q->gpus < 1)
         return FAIL(ERR_ARG, "plan: %lld GPUs, at least 1 is needed", (long long)q->gpus);
     TRY(arena_reserve(&p->scratch, "plan scratch", KEPT_BYTES));

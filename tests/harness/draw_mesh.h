@@ -25,6 +25,7 @@ static const char *const alternatives[][ALTERNATIVES] = {
     { "", "attention.q_rank=10", "attention.q_rank=10 attention.latent_eps=1e-5",
       "attention.kind=gqa",
       "attention.kind=gqa attention.kv_heads=2 attention.qk_norm=rms attention.bias=true",
+      "attention.kind=gqa attention.qk_norm=rms attention.gate=true attention.rotary=0.5",
       "attention.kind=gqa attention.qk_norm=width attention.out_bias=true attention.rotary=0.5",
       "attention.kind=gqa attention.window=5 attention.full_every=2 attention.sinks=true",
       "attention.kind=gqa attention.chunk=7 attention.full_every=2 attention.nope_every=2" },

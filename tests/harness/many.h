@@ -21,6 +21,8 @@
 
 /* A sanitizer watches how memory and threads are used, and that is alike from the second step on. */
 enum { MANY_STEPS = RUNS(10, 2) };
+/* Gates on attention, as Qwen3-Next has them. */
+#define GATE "attention.qk_norm=rms", "attention.gate=true", "attention.rotary=0.5"
 /* Gated delta nets in two of three blocks. */
 #define DELTA                                                                                      \
     "delta.full_every=3", "delta.key_heads=2", "delta.heads=4", "delta.key_dim=6",                 \

@@ -25,6 +25,7 @@ enum { PIECE_ELEMS = 1 << 16 }; /* elements that are converted at a time */
 typedef struct Part {
     int param;
     int64_t tensor, expert, rows, cols, first, row_step, col_step;
+    unsigned layout;
 } Part;
 
 typedef struct ToHf {
@@ -236,7 +237,7 @@ static Status add_part(ToHf *h, Names *names, int i, const char *copy)
         for (int d = 0; d < t.rank; d++) s->dim[d] = t.dim[d];
     }
     h->part[h->parts++] =
-        (Part){ i, at, t.expert, t.rows, t.cols, t.first, t.row_step, t.col_step };
+        (Part){ i, at, t.expert, t.rows, t.cols, t.first, t.row_step, t.col_step, t.layout };
     return OK;
 }
 
@@ -274,17 +275,11 @@ static int64_t tensor_size(const SafeTensor *t)
     return safetensors_elems(t) * (int64_t)dtype_bytes((Dtype)t->dtype);
 }
 
-/* A stacked tensor has one dimension more than the parameter: the experts. */
-static bool is_stacked(const ToHf *h, const Part *p)
-{
-    return h->tensor[p->tensor].rank > h->params.at[p->param].rank;
-}
-
 /* Elements of one expert in a stacked tensor; of the whole tensor if it is not stacked. */
 static int64_t slab_elems(const ToHf *h, const Part *p)
 {
     const SafeTensor *t = &h->tensor[p->tensor];
-    return safetensors_elems(t) / (is_stacked(h, p) ? t->dim[0] : 1);
+    return safetensors_elems(t) / ((p->layout & LAYOUT_STACKED) != 0 ? t->dim[0] : 1);
 }
 
 /* Files are filled in order. A tensor begins the next file if the current one would grow over
@@ -331,12 +326,15 @@ static Status read_param(ToHf *h, const Part *p)
     return OK;
 }
 
-/* Copies the parameter to its elements of the slab, with rotated rows reordered if needed. */
+/* Copies the parameter to its elements of the slab, with rotated rows reordered if needed. A norm that begins at 0
+ * there begins at 1 here. */
 static void place_param(ToHf *h, const Part *p)
 {
     bool ours = h->config.attention_rope_interleaved;
     const Rotated k =
         rotated_rows(&h->config, h->params.at[p->param].name, h->theirs.attention_rope_interleaved);
+    const bool centred = (p->layout & LAYOUT_CENTRED) != 0;
+    for (int64_t i = 0; centred && i < p->rows * p->cols; i++) h->param[i] -= 1;
     for (int64_t r = 0; r < p->rows; r++) {
         const float *from = h->param + r * p->cols;
         float *to = h->slab + p->first + rotated_row(k, ours, r) * p->row_step;

@@ -112,6 +112,11 @@ static Status check_attention(const Config *c)
                     "attention.temper_floor %lld is for layers without positions: set "
                     "attention.nope_every, or attention.temper_floor=0",
                     (long long)c->attention_temper_floor);
+    const bool heads = c->attention_kind == ATTENTION_GQA && c->attention_qk_norm == QK_NORM_RMS;
+    if (c->attention_gate && !heads)
+        return FAIL(ERR_ARG,
+                    "attention.gate is built for attention.kind=gqa with attention.qk_norm=rms: "
+                    "set both, or attention.gate=false");
     if (c->attention_kind == ATTENTION_MLA) return check_mla(c);
     TRY(check_rotary(c));
     return config_divides("attention.kv_heads", c->attention_kv_heads, "attention.heads",
@@ -177,12 +182,12 @@ static Status check_moe(const Config *c)
                 (long long)c->moe_groups, (long long)c->moe_experts);
 }
 
-static Status check_layer_list(const Config *c, const char *setting, const ConfigInts *list)
+static Status check_layers(const Config *c, const char *name, const ConfigInts *list)
 {
+    const int64_t layers = c->model_layers + c->mtp_layers;
     for (int i = 0; i < list->n; i++) {
-        int64_t layers = c->model_layers + c->mtp_layers;
         if (list->at[i] < layers) continue;
-        return FAIL(ERR_ARG, "%s names layer %lld, %s is %lld (0 is the first)", setting,
+        return FAIL(ERR_ARG, "%s names layer %lld, %s is %lld (0 is the first)", name,
                     (long long)list->at[i],
                     c->mtp_layers > 0 ? "model.layers + mtp.layers" : "model.layers",
                     (long long)layers);
@@ -254,7 +259,7 @@ static Status check_fp8(const Config *c)
             "fp8.dispatch=fp8 makes columns from rows that are already 8-bit, which only "
             "scales of blocks that are powers of two allow: set fp8.recipe=block with "
             "fp8.scales=auto and fp8.products=all (or grouped), or leave fp8.dispatch auto");
-    return check_layer_list(c, "fp8.layers", &c->fp8_layers);
+    return check_layers(c, "fp8.layers", &c->fp8_layers);
 }
 
 /* An overflow of f16 gradients is an infinity, which skips the step. 8-bit operands have none. */
@@ -267,6 +272,9 @@ static Status check_f16(const Config *c)
 
 Status config_check_gpu(const Config *c)
 {
+    if (c->attention_gate)
+        return FAIL(ERR_UNSUPPORTED, "attention.gate: gates of attention have no kernels on a GPU "
+                                     "yet: set run.device=cpu");
     if (c->delta_full_every == 0) return OK;
     return FAIL(ERR_UNSUPPORTED,
                 "delta.full_every %lld: gated delta nets have no kernels on a GPU yet: set "
@@ -464,7 +472,7 @@ Status config_check(const Config *c)
     TRY(config_check_cp(c, c->mesh_cp));
     TRY(config_check_tp(c, c->mesh_tp, c->mesh_cp));
     TRY(check_slots(c));
-    TRY(check_layer_list(c, "recompute.layers", &c->recompute_layers));
+    TRY(check_layers(c, "recompute.layers", &c->recompute_layers));
     TRY(check_fp8(c));
     TRY(check_fp8_head(c));
     TRY(check_f16(c));

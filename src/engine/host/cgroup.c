@@ -103,25 +103,3 @@ void cgroup_visit(const char *proc, const char *cgroups, const char *controller,
         line += *line == '\n';
     }
 }
-
-/* Version 2 has both numbers in one file: "200000 100000". Version 1 has a file for each. */
-static void lower_quota(void *state, const char *folder, int version)
-{
-    double *cpus = state;
-    char text[CGROUP_FILE_BYTES], second[CGROUP_FILE_BYTES];
-    uint64_t quota = 0, period = 0;
-    if (!cgroup_read(folder, version == 2 ? "cpu.max" : "cpu.cfs_quota_us", text)) return;
-    const char *rest = version == 2 ? strchr(text, ' ') : second;
-    if (version == 1 && !cgroup_read(folder, "cpu.cfs_period_us", second)) return;
-    if (rest == NULL || !cgroup_number(text, "", &quota) || !cgroup_number(rest, "", &period))
-        return;
-    double here = period == 0 ? 0 : (double)quota / (double)period;
-    if (here > 0 && (*cpus == 0 || here < *cpus)) *cpus = here;
-}
-
-double cgroup_cpus(const char *proc, const char *cgroups)
-{
-    double cpus = 0;
-    cgroup_visit(proc, cgroups, "cpu", lower_quota, &cpus);
-    return cpus;
-}

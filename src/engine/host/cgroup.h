@@ -21,7 +21,4 @@ typedef void CgroupVisit(void *state, const char *folder, int version);
 void cgroup_visit(const char *proc, const char *cgroups, const char *controller, CgroupVisit *visit,
                   void *state);
 
-/* How many processors' time the least quota of these cgroups allows; 0: no quota. */
-double cgroup_cpus(const char *proc, const char *cgroups);
-
 #endif

@@ -14,6 +14,7 @@
 #include "engine/model/attention.h"
 
 #include "kernels/attention/attention.h"
+#include "kernels/attention/gate.h"
 #include "kernels/dense/linear.h"
 #include "kernels/norm/bias.h"
 #include "kernels/norm/rmsnorm.h"
@@ -83,6 +84,12 @@ static Status attention_project_weight(LayerRun *r, Tensor dy, Operand dy_column
     return recipe_backward_weight(r, role, dy_columns, x);
 }
 
+/* From a head of a to the next: gates lie between those of queries. 0: no more than a head. */
+static int64_t norm_step(const AttentionSpec *a, ParamRole role)
+{
+    return a->gated && role == ROLE_Q_NORM ? 2 * a->head : 0;
+}
+
 Status attention_norm(LayerRun *r, ParamRole role, int64_t col, const NormState *n)
 {
     const AttentionState *s = r->state;
@@ -93,6 +100,7 @@ Status attention_norm(LayerRun *r, ParamRole role, int64_t col, const NormState 
                                      .y = n->y.x,
                                      .rstd = n->rstd,
                                      .x_col = col,
+                                     .x_step = norm_step(attention_spec(r), role),
                                      .eps = attention_spec(r)->norm_eps,
                                      .quant = recipe_output(r, reader, SIDE_FORWARD, &n->y) });
 }
@@ -107,7 +115,8 @@ Status attention_norm_backward(LayerRun *r, ParamRole role, int64_t col, const N
                                             .rstd = n->rstd,
                                             .dx = s->da.x,
                                             .dw = r->weights->dw[role],
-                                            .x_col = col });
+                                            .x_col = col,
+                                            .x_step = norm_step(attention_spec(r), role) });
 }
 
 Status attention_new_kv(LayerRun *r, Arena *arena, Tensor *k, Tensor *v)
@@ -119,38 +128,22 @@ Status attention_new_kv(LayerRun *r, Arena *arena, Tensor *k, Tensor *v)
 }
 
 Status attention_param(ParamList *out, const LayerSpec *l, ParamRole role, int64_t rows,
-                       int64_t cols, const char *name)
-{
-    bool norm = rows == 0;
-    ParamInit init = norm ? INIT_ONE : INIT_NORMAL;
-    return params_add(out,
-                      (ParamAdd){ role, -1, rows, cols, init, .decay = !norm, .keep_f32 = norm },
-                      "model.layers.%d.self_attn.%s.weight", l->block, name);
-}
-
-Status attention_bias(ParamList *out, const LayerSpec *l, ParamRole role, int64_t n,
-                      const char *name)
-{
-    return params_add(out, (ParamAdd){ role, -1, 0, n, INIT_ZERO, .keep_f32 = true },
-                      "model.layers.%d.self_attn.%s.bias", l->block, name);
-}
-
-Status attention_split(ParamList *out, const LayerSpec *l, ParamRole role, int64_t rows,
                        int64_t cols, int64_t parts, const char *name)
 {
-    return params_add(out,
-                      (ParamAdd){ role, -1, rows, cols, INIT_NORMAL, .decay = true,
-                                  .split = SPLIT_ROWS, .parts = parts },
-                      "model.layers.%d.self_attn.%s.weight", l->block, name);
-}
-
-Status attention_split_bias(ParamList *out, const LayerSpec *l, ParamRole role, int64_t n,
-                            int64_t parts, const char *name)
-{
-    return params_add(out,
-                      (ParamAdd){ role, -1, 0, n, INIT_ZERO, .keep_f32 = true, .split = SPLIT_ROWS,
-                                  .parts = parts },
-                      "model.layers.%d.self_attn.%s.bias", l->block, name);
+    const bool bias = cols == 0, norm = rows == 0, matrix = !bias && !norm;
+    const ParamAdd add = { .role = role,
+                           .expert = -1,
+                           .rows = bias ? 0 : rows,
+                           .cols = bias ? rows : cols,
+                           .init = bias   ? INIT_ZERO
+                                   : norm ? INIT_ONE
+                                          : INIT_NORMAL,
+                           .decay = matrix,
+                           .keep_f32 = !matrix,
+                           .split = parts > 0 ? SPLIT_ROWS : SPLIT_NONE,
+                           .parts = parts };
+    return params_add(out, add, "model.layers.%d.self_attn.%s.%s", l->block, name,
+                      bias ? "bias" : "weight");
 }
 
 /* Both kinds have the norm before attention and the projection after it. */
@@ -165,7 +158,7 @@ static Status attention_params(const ModelSpec *s, const LayerSpec *l, ParamList
                    (ParamAdd){ ROLE_O, -1, s->hidden, heads * attention_v_dim(a), INIT_NORMAL,
                                .decay = true, .split = SPLIT_COLS },
                    "model.layers.%d.self_attn.o_proj.weight", l->block));
-    if (a->out_bias) TRY(attention_bias(out, l, ROLE_O_BIAS, s->hidden, "o_proj"));
+    if (a->out_bias) TRY(attention_param(out, l, ROLE_O_BIAS, s->hidden, 0, 0, "o_proj"));
     if (!a->sinks) return OK;
     return params_add(
         out,
@@ -385,6 +378,16 @@ static Status sinks_backward(LayerRun *r, Tensor d_o)
                                                          .dsinks = r->weights->dw[ROLE_SINKS] });
 }
 
+/* *to = `from` times the sigmoid of the gate, in an arena; without a gate `from` itself. */
+static Status gated(LayerRun *r, Tensor from, Arena *arena, Tensor *to)
+{
+    const AttentionState *s = r->state;
+    *to = from;
+    if (!attention_spec(r)->gated) return OK;
+    TRY(tensor_new2(arena, r->spec->act, from.dim[0], tensor_cols(&from), to));
+    return gate_fwd(r->ex, (GateFwd){ s->a, from, *to, attention_spec(r)->heads });
+}
+
 /* o and lse are kept: backward makes the probabilities again from q, k and lse. */
 static Status core_forward(LayerRun *r)
 {
@@ -397,8 +400,9 @@ static Status core_forward(LayerRun *r)
     TRY(attend(r));
     if (r->recomputing) return OK;
     Activation o;
-    Tensor residual, out;
-    TRY(recipe_operands(r, ROLE_O, SIDE_FORWARD, s->o, r->scratch, NULL, &o));
+    Tensor residual, out, y;
+    TRY(gated(r, s->o, r->scratch, &y));
+    TRY(recipe_operands(r, ROLE_O, SIDE_FORWARD, y, r->scratch, NULL, &o));
     TRY(stream_out(r, &residual, &out));
     if (layer_splits(r)) return recipe_forward(r, ROLE_O, o.rows, residual, out);
     return project_plus_bias(r, o.rows, ROLE_O, residual, out);
@@ -452,20 +456,21 @@ static Status core_backward_input(LayerRun *r)
     AttentionState *s = r->state;
     bool over_ranks = attention_over_ranks(r);
     int64_t n = r->tokens, blocks = blocks_of(r);
-    Tensor d_o, dq_sum;
+    Tensor d_y, dq_sum;
     Activation dout;
     TRY(layer_norm_recompute(r, &s->stream.norm, norm_use(r)));
     TRY(kind->recompute(r));
-    TRY(tensor_new2(r->scratch, r->spec->act, n, tensor_cols(&s->o), &d_o));
+    TRY(tensor_new2(r->scratch, r->spec->act, n, tensor_cols(&s->o), &d_y));
     TRY(recipe_operands(r, ROLE_O, SIDE_GRADIENT, stream_gradient(r), r->scratch, r->ring, &dout));
     s->dout = dout.columns;
-    TRY(recipe_backward_input(r, ROLE_O, dout.rows, (Tensor){ 0 }, d_o));
-    if (attention_spec(r)->sinks) TRY(sinks_backward(r, d_o));
+    TRY(recipe_backward_input(r, ROLE_O, dout.rows, (Tensor){ 0 }, d_y));
+    TRY(gated(r, d_y, r->ring, &s->d_o));
+    if (attention_spec(r)->sinks) TRY(sinks_backward(r, s->d_o));
     TRY(tensor_new2(r->ring, r->spec->act, n, tensor_cols(&s->q), &s->dq));
     TRY(over_ranks ? kind->open_backward(r) : attention_new_kv(r, r->ring, &s->dk, &s->dv));
     TRY(sum_buffer(r, s->dq, &dq_sum));
     for (int64_t i = 1; i <= blocks; i++) {
-        TRY(attend_block_backward(r, i % blocks, d_o, dq_sum));
+        TRY(attend_block_backward(r, i % blocks, s->d_o, dq_sum));
         if (over_ranks) TRY(kind->block_backward(r, i % blocks));
     }
     return OK;
@@ -475,7 +480,9 @@ static Status core_backward_weight(LayerRun *r)
 {
     const AttentionState *s = r->state;
     Activation o;
-    TRY(recipe_operands(r, ROLE_O, SIDE_FORWARD, s->o, NULL, r->scratch, &o));
+    Tensor y;
+    TRY(gated(r, s->o, r->scratch, &y));
+    TRY(recipe_operands(r, ROLE_O, SIDE_FORWARD, y, NULL, r->scratch, &o));
     return attention_project_weight(r, r->dh_out, s->dout, o.columns, ROLE_O);
 }
 

@@ -18,6 +18,7 @@ typedef struct AttentionState {
     Tensor a;                  /* y projected by ROLE_A, which both kinds have */
     Tensor q, k, v; /* (N, heads * width); k, v of block 0, or of mla's current block over ranks */
     Tensor o, lse;  /* lse: (B, H, T, 1) */
+    Tensor d_o;     /* in ring if the layer is gated: qkv's backward_input reads it */
     Tensor dq, dk, dv; /* core makes them, qkv reads them; dk, dv of the current block */
     Activation da; /* gradient of a: qkv's backward_input makes it, its backward_weight reads it */
     Operand dout;  /* ring, backward: columns of dh_out */
@@ -72,23 +73,21 @@ extern const AttentionKindDesc attention_mla, attention_gqa;
 Status attention_nothing(LayerRun *r);
 
 const AttentionSpec *attention_spec(const LayerRun *r);
+/* gqa: rows of the projection that make queries, and their gates. */
+static inline int64_t attention_query_cols(const AttentionSpec *a)
+{
+    return a->heads * a->head * (a->gated ? 2 : 1);
+}
 /* Do other ranks have parts of these sequences? Not with a cache: generation runs on one rank. */
 bool attention_over_ranks(const LayerRun *r);
 
 /* Allocates keys and values of this rank's tokens, or their gradients. With a cache they are its next rows. */
 Status attention_new_kv(LayerRun *r, Arena *arena, Tensor *k, Tensor *v);
 
-/* Adds self_attn.NAME.weight to the table: a matrix, which has weight decay, or with rows 0 the
- * weights of a norm, of which every rank has all. attention_bias adds self_attn.NAME.bias. The others add
- * those whose rows are split over `parts` ranks of tp. */
+/* Adds self_attn.NAME.weight to the table: a matrix, which has weight decay, or with rows 0 the weights of a norm; with
+ * cols 0 self_attn.NAME.bias. `parts` ranks of tp have different rows; 0: every rank has all. */
 Status attention_param(ParamList *out, const LayerSpec *l, ParamRole role, int64_t rows,
-                       int64_t cols, const char *name);
-Status attention_bias(ParamList *out, const LayerSpec *l, ParamRole role, int64_t n,
-                      const char *name);
-Status attention_split(ParamList *out, const LayerSpec *l, ParamRole role, int64_t rows,
                        int64_t cols, int64_t parts, const char *name);
-Status attention_split_bias(ParamList *out, const LayerSpec *l, ParamRole role, int64_t n,
-                            int64_t parts, const char *name);
 
 /* out = W x + b in `arena`, from rows of x;  dW += dy^T x from columns, db += dy summed up. b: if the
  * model has one; only then dy is read. */

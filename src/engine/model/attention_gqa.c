@@ -15,25 +15,27 @@
  * block's owner and end at the owner.
  */
 #include "engine/model/attention.h"
+#include "kernels/attention/gate.h"
 #include "kernels/attention/rope.h"
 
 static Status gqa_params(const ModelSpec *s, const LayerSpec *l, ParamList *out)
 {
     const AttentionSpec *a = &l->as.attention;
-    int64_t tp = s->ranks.tp, q = tp * a->heads * a->head;
+    int64_t tp = s->ranks.tp, q = tp * attention_query_cols(a);
     int64_t parts = s->ranks.key_parts, k = parts * a->kv_heads * a->head;
-    TRY(attention_split(out, l, ROLE_A, q, s->hidden, tp, "q_proj"));
-    TRY(attention_split(out, l, ROLE_A, k, s->hidden, parts, "k_proj"));
-    TRY(attention_split(out, l, ROLE_A, k, s->hidden, parts, "v_proj"));
+    TRY(attention_param(out, l, ROLE_A, q, s->hidden, tp, "q_proj"));
+    TRY(attention_param(out, l, ROLE_A, k, s->hidden, parts, "k_proj"));
+    TRY(attention_param(out, l, ROLE_A, k, s->hidden, parts, "v_proj"));
     if (a->bias) {
-        TRY(attention_split_bias(out, l, ROLE_A_BIAS, q, tp, "q_proj"));
-        TRY(attention_split_bias(out, l, ROLE_A_BIAS, k, parts, "k_proj"));
-        TRY(attention_split_bias(out, l, ROLE_A_BIAS, k, parts, "v_proj"));
+        TRY(attention_param(out, l, ROLE_A_BIAS, q, 0, tp, "q_proj"));
+        TRY(attention_param(out, l, ROLE_A_BIAS, k, 0, parts, "k_proj"));
+        TRY(attention_param(out, l, ROLE_A_BIAS, k, 0, parts, "v_proj"));
     }
     if (a->qk_norm == QK_NORM_NONE || a->qk_norm == QK_NORM_L2) return OK;
     bool width = a->qk_norm == QK_NORM_WIDTH;
-    TRY(attention_param(out, l, ROLE_Q_NORM, 0, width ? q : a->head, "q_norm"));
-    return attention_param(out, l, ROLE_KV_NORM, 0, width ? k : a->head, "k_norm");
+    TRY(attention_param(out, l, ROLE_Q_NORM, 0, width ? tp * a->heads * a->head : a->head, 0,
+                        "q_norm"));
+    return attention_param(out, l, ROLE_KV_NORM, 0, width ? k : a->head, 0, "k_norm");
 }
 
 static RopeGqaDims rope_dims(const AttentionSpec *a)
@@ -43,6 +45,7 @@ static RopeGqaDims rope_dims(const AttentionSpec *a)
                           .head = a->head,
                           .rotary = a->rotary,
                           .interleaved = a->interleaved,
+                          .gated = a->gated,
                           .temper_floor = a->temper_floor,
                           .temper_scale = a->temper_scale };
 }
@@ -87,7 +90,7 @@ static Status norm_heads(LayerRun *r, ParamRole role, int64_t col, int64_t heads
     return attention_norm(r, role, col, norm);
 }
 
-/* Backward of a norm of heads reads a. */
+/* Backward of a norm of heads reads a, and so does that of a gate, which only layers with such a norm have. */
 static bool norms_heads(const LayerRun *r) { return attention_spec(r)->qk_norm != QK_NORM_NONE; }
 
 static Arena *gqa_arena_of_a(const LayerRun *r)
@@ -102,7 +105,7 @@ static Status make_qkv(LayerRun *r, Arena *arena)
     AttentionState *s = r->state;
     TRY(alloc_qkv(r, arena));
     if (norms_heads(r)) {
-        int64_t k_col = a->heads * a->head;
+        int64_t k_col = attention_query_cols(a);
         TRY(norm_heads(r, ROLE_Q_NORM, 0, a->heads, arena, &s->q_norm));
         TRY(norm_heads(r, ROLE_KV_NORM, k_col, a->kv_heads, arena, &s->kv_norm));
     }
@@ -177,7 +180,7 @@ static Status gqa_backward(LayerRun *r, Tensor dy)
 {
     const AttentionSpec *a = attention_spec(r);
     AttentionState *s = r->state;
-    int64_t n = r->tokens, q = a->heads * a->head, k = a->kv_heads * a->head;
+    int64_t n = r->tokens, q = attention_query_cols(a), k = a->kv_heads * a->head;
     bool norm = a->qk_norm != QK_NORM_NONE;
     RopeGqaBwd rope = { .dq_out = s->dq,
                         .dk_out = s->dk,
@@ -194,11 +197,12 @@ static Status gqa_backward(LayerRun *r, Tensor dy)
         &s->da));
     rope.dqkv = s->da.x;
     if (!norm) rope.quant = recipe_output(r, ROLE_A, SIDE_GRADIENT, &s->da);
-    if (norm) TRY(tensor_new2(r->scratch, r->spec->act, n, q, &rope.dq));
+    if (norm) TRY(tensor_new2(r->scratch, r->spec->act, n, a->heads * a->head, &rope.dq));
     if (norm) TRY(tensor_new2(r->scratch, r->spec->act, n, k, &rope.dk));
     TRY(rope_gqa_bwd(r->ex, rope));
     if (norm) TRY(attention_norm_backward(r, ROLE_Q_NORM, 0, &s->q_norm, rope.dq));
     if (norm) TRY(attention_norm_backward(r, ROLE_KV_NORM, q, &s->kv_norm, rope.dk));
+    if (a->gated) TRY(gate_bwd(r->ex, (GateBwd){ s->a, s->o, s->d_o, s->da.x, a->heads }));
     if (norm) TRY(recipe_quantise(r, ROLE_A, SIDE_GRADIENT, &s->da));
     return recipe_backward_input(r, ROLE_A, s->da.rows, (Tensor){ 0 }, dy);
 }

@@ -24,18 +24,19 @@ static Status mla_params(const ModelSpec *s, const LayerSpec *l, ParamList *out)
 {
     const AttentionSpec *a = &l->as.attention;
     int64_t tp = s->ranks.tp, heads = tp * a->heads, q = heads * (a->nope + a->rope);
-    if (a->q_rank == 0) TRY(attention_split(out, l, ROLE_Q, q, s->hidden, tp, "q_proj"));
-    if (a->q_rank > 0) TRY(attention_param(out, l, ROLE_A, a->q_rank, s->hidden, "q_a_proj"));
-    TRY(attention_param(out, l, ROLE_A, a->kv_rank + a->rope, s->hidden, "kv_a_proj_with_mqa"));
-    if (a->bias && a->q_rank > 0) TRY(attention_bias(out, l, ROLE_A_BIAS, a->q_rank, "q_a_proj"));
+    if (a->q_rank == 0) TRY(attention_param(out, l, ROLE_Q, q, s->hidden, tp, "q_proj"));
+    if (a->q_rank > 0) TRY(attention_param(out, l, ROLE_A, a->q_rank, s->hidden, 0, "q_a_proj"));
+    TRY(attention_param(out, l, ROLE_A, a->kv_rank + a->rope, s->hidden, 0, "kv_a_proj_with_mqa"));
+    if (a->bias && a->q_rank > 0)
+        TRY(attention_param(out, l, ROLE_A_BIAS, a->q_rank, 0, 0, "q_a_proj"));
     if (a->bias)
-        TRY(attention_bias(out, l, ROLE_A_BIAS, a->kv_rank + a->rope, "kv_a_proj_with_mqa"));
+        TRY(attention_param(out, l, ROLE_A_BIAS, a->kv_rank + a->rope, 0, 0, "kv_a_proj_with_mqa"));
     if (a->q_rank > 0) {
-        TRY(attention_param(out, l, ROLE_Q_NORM, 0, a->q_rank, "q_a_layernorm"));
-        TRY(attention_split(out, l, ROLE_Q_B, q, a->q_rank, tp, "q_b_proj"));
+        TRY(attention_param(out, l, ROLE_Q_NORM, 0, a->q_rank, 0, "q_a_layernorm"));
+        TRY(attention_param(out, l, ROLE_Q_B, q, a->q_rank, tp, "q_b_proj"));
     }
-    TRY(attention_param(out, l, ROLE_KV_NORM, 0, a->kv_rank, "kv_a_layernorm"));
-    return attention_split(out, l, ROLE_KV_B, heads * (a->nope + a->v), a->kv_rank, tp,
+    TRY(attention_param(out, l, ROLE_KV_NORM, 0, a->kv_rank, 0, "kv_a_layernorm"));
+    return attention_param(out, l, ROLE_KV_B, heads * (a->nope + a->v), a->kv_rank, tp,
                            "kv_b_proj");
 }
 

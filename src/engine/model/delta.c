@@ -6,7 +6,8 @@
  *     y = norm(o) silu(z of x), head by head
  *
  * The ops are kernels/delta/delta.h's. Kept for backward: norm(h), x, q, k and v, o, y. Its state needs whole
- * sequences, and its ops have no GPU versions: config_check and engine_device.c refuse the rest.
+ * sequences, and its ops have no GPU versions: config_check and engine_device.c refuse the rest. A cache has of each
+ * sequence the last rows of x, which the convolution joins, and the states.
  */
 #include "engine/model/norm.h"
 
@@ -57,35 +58,23 @@ static Status delta_params(const ModelSpec *s, const LayerSpec *l, ParamList *ou
 static DeltaConvFwd conv_args(const LayerRun *r, Tensor y)
 {
     const DeltaState *s = r->state;
-    return (DeltaConvFwd){ .x = s->x,
-                           .w = weight(r, ROLE_CONV),
-                           .doc = documents(r),
-                           .y = y,
-                           .dims = spec_of(r)->dims,
-                           .sequence = r->batch->t };
+    return (DeltaConvFwd){ s->x, weight(r, ROLE_CONV), documents(r),
+                           y,    spec_of(r)->dims,     r->batch->t };
 }
 
 static DeltaRuleFwd rule_args(const LayerRun *r, Tensor o)
 {
     const DeltaState *s = r->state;
-    return (DeltaRuleFwd){ .qkv = s->qkv,
-                           .x = s->x,
-                           .decay = weight(r, ROLE_DECAY),
-                           .doc = documents(r),
-                           .o = o,
-                           .dims = spec_of(r)->dims,
-                           .sequence = r->batch->t };
+    return (DeltaRuleFwd){ s->qkv,       s->x, weight(r, ROLE_DECAY),
+                           documents(r), o,    spec_of(r)->dims,
+                           r->batch->t,  { 0 } };
 }
 
 static DeltaNormFwd norm_args(const LayerRun *r, Tensor y)
 {
     const DeltaState *s = r->state;
-    return (DeltaNormFwd){ .o = s->o,
-                           .x = s->x,
-                           .w = weight(r, ROLE_DELTA_NORM),
-                           .y = y,
-                           .dims = spec_of(r)->dims,
-                           .eps = r->spec->eps };
+    return (
+        DeltaNormFwd){ s->o, s->x, weight(r, ROLE_DELTA_NORM), y, spec_of(r)->dims, r->spec->eps };
 }
 
 static const NormUse norm_use = { .role = ROLE_A, .plain = true };
@@ -97,6 +86,7 @@ static Status make_qkv(LayerRun *r, Arena *arena)
     DeltaState *s = r->state;
     TRY(tensor_new2(arena, r->spec->act, r->tokens, delta_x_cols(&a->dims), &s->x));
     TRY(recipe_forward(r, ROLE_A, operand_plain(s->norm.y.x), (Tensor){ 0 }, s->x));
+    if (r->cache != NULL) return OK;
     TRY(tensor_new2(arena, r->spec->act, r->tokens, delta_qkv_cols(&a->dims), &s->qkv));
     return delta_conv_fwd(r->ex, conv_args(r, s->qkv));
 }
@@ -108,6 +98,45 @@ static Status make_y(LayerRun *r, Arena *arena)
     return delta_norm_fwd(r->ex, norm_args(r, s->y));
 }
 
+/* One part of a call with a cache: rows [first, first + n) go on from what their sequence left. */
+static Status cached_part(LayerRun *r, const CachePart *p, int64_t first)
+{
+    const DeltaState *s = r->state;
+    const DeltaSpec *a = spec_of(r);
+    const int64_t layer = r->layer - r->spec->layers, past = a->taps - 1, n = p->n;
+    const Backend *on = r->ex->backend;
+    const Tensor before = tensor_rows(&r->cache->k[layer], p->sequence, 1),
+                 state = tensor_rows(&r->cache->v[layer], p->sequence, 1),
+                 own = tensor_rows(&s->x, first, n), o = tensor_rows(&s->o, first, n);
+    const size_t row = tensor_bytes(&own) / (size_t)n;
+    Tensor x, qkv;
+    if (p->used == 0) TRY(on->fill(r->ex, before.data, 0, tensor_bytes(&before)));
+    if (p->used == 0) TRY(on->fill(r->ex, state.data, 0, tensor_bytes(&state)));
+    TRY(tensor_new2(r->scratch, r->spec->act, past + n, delta_x_cols(&a->dims), &x));
+    TRY(on->copy(r->ex, x.data, before.data, (size_t)past * row));
+    TRY(on->copy(r->ex, (char *)x.data + (size_t)past * row, own.data, (size_t)n * row));
+    TRY(on->copy(r->ex, before.data, (char *)x.data + (size_t)n * row, (size_t)past * row));
+    TRY(tensor_new2(r->scratch, r->spec->act, past + n, delta_qkv_cols(&a->dims), &qkv));
+    TRY(delta_conv_fwd(r->ex,
+                       (DeltaConvFwd){ x, weight(r, ROLE_CONV), { 0 }, qkv, a->dims, past + n }));
+    return delta_rule_fwd(
+        r->ex,
+        (DeltaRuleFwd){
+            tensor_rows(&qkv, past, n), own, weight(r, ROLE_DECAY), { 0 }, o, a->dims, n, state });
+}
+
+static Status cached_forward(LayerRun *r)
+{
+    int64_t first = 0;
+    for (const CachePart *p = r->cache->part; p < r->cache->part + r->cache->parts;
+         first += p++->n) {
+        ArenaMark mark = arena_mark(r->scratch);
+        TRY(cached_part(r, p, first));
+        arena_release(r->scratch, mark);
+    }
+    return OK;
+}
+
 /* A second forward (recomputing) stops at y, because backward does not read h_out. */
 static Status delta_forward(LayerRun *r)
 {
@@ -116,7 +145,7 @@ static Status delta_forward(LayerRun *r)
     TRY(layer_norm_forward(r, &s->norm, norm_use));
     TRY(make_qkv(r, layer_arena(r, RECOMPUTE_ATTN_UP)));
     TRY(tensor_new2(r->keep, r->spec->act, r->tokens, d->heads * d->value, &s->o));
-    TRY(delta_rule_fwd(r->ex, rule_args(r, s->o)));
+    TRY(r->cache != NULL ? cached_forward(r) : delta_rule_fwd(r->ex, rule_args(r, s->o)));
     TRY(make_y(r, layer_arena(r, RECOMPUTE_ACT)));
     if (r->recomputing) return OK;
     return recipe_forward(r, ROLE_O, operand_plain(s->y), r->h, r->h_out);
@@ -157,6 +186,13 @@ static Status delta_backward_weight(LayerRun *r)
     return recipe_backward_weight(r, ROLE_O, operand_plain(r->dh_out), operand_plain(s->y));
 }
 
+static void cache_widths(const LayerSpec *l, int64_t *k, int64_t *v)
+{
+    const DeltaSpec *a = &l->as.delta;
+    *k = a->taps * delta_x_cols(&a->dims);
+    *v = a->dims.heads * a->dims.key * a->dims.value;
+}
+
 static const Phase phases[] = {
     { "delta", LANE_COMPUTE, delta_forward, delta_backward_input, delta_backward_weight,
       .part = PHASE_ATTENTION },
@@ -169,5 +205,6 @@ const LayerDesc layer_delta = {
     .params = delta_params,
     .phases = phases,
     .n_phases = sizeof phases / sizeof *phases,
-    .uncached = true,
+    .cache = cache_widths,
+    .stateful = true,
 };

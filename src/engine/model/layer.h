@@ -69,9 +69,12 @@ typedef struct CachePart {
 
 /* Keys and values of the tokens so far. */
 typedef struct KvCache {
-    Tensor *k, *v;    /* by layer of the spec: (sequences * capacity, LayerDesc.cache) act */
+    Tensor *k,
+        *v; /* by layer of the spec: (sequences * capacity, LayerDesc.cache) act; of a layer with a
+                       * state (sequences, LayerDesc.cache) act and f32 */
     int64_t capacity; /* tokens of a sequence */
     int64_t used;     /* tokens of the first sequence, for engine_next_logits */
+    int64_t *stated; /* by sequence: tokens that its states have seen; NULL: no layer has a state */
     const CachePart
         *part; /* of this call: the batch has their new tokens, one part behind the other */
     int parts;
@@ -180,8 +183,8 @@ typedef struct LayerDesc {
     bool (*alike)(const LayerSpec *a, const LayerSpec *b);
     /* Widths of the keys and values that a token leaves in a KvCache. NULL: it leaves none. */
     void (*cache)(const LayerSpec *l, int64_t *k, int64_t *v);
-    /* It reads earlier tokens and leaves nothing for a KvCache yet: models with it do not generate. */
-    bool uncached;
+    bool
+        stateful; /* they are of a sequence, not of a token, and only go on behind its last token */
     /* The layer's heads, and which rows of a matrix QK-clip scales (kernels/optimizer/qk_clip.h). NULL: none. */
     QkRows (*clips)(const LayerSpec *l, ParamRole role);
     /* Runs after the optimizer, once a step, on the ranks that hold the layer. NULL: nothing. */

@@ -101,6 +101,7 @@ static AttentionSpec attention_of(const Config *c, int block)
         .bias = c->attention_bias,
         .out_bias = c->attention_out_bias,
         .sinks = c->attention_sinks,
+        .gated = c->attention_gate,
     };
     if (a.kind == ATTENTION_MLA) {
         a.kv_heads = a.heads;

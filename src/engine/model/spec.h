@@ -57,6 +57,7 @@ typedef struct AttentionSpec {
      * alone; 0: without such a limit. */
     int64_t window, chunk;
     bool sinks;                      /* each head has a trained logit in its softmax */
+    bool gated;                      /* gqa: of each head's output (kernels/attention/gate.h) */
     bool interleaved, document_mask; /* rope rotates neighbouring columns; documents are separate */
     AttentionKernel kernel;
 } AttentionSpec;

@@ -85,15 +85,12 @@ static Status make_cache(EngineArenas *m, const ModelSpec *s, KvCache *out)
     for (int i = 0; i < s->n_layers; i++) {
         const LayerSpec *l = &s->layers[i];
         const LayerDesc *desc = layer_desc(l->kind);
-        if (desc->uncached)
-            return FAIL(ERR_UNSUPPORTED,
-                        "layer %d is a %s, whose state generation does not keep yet: train such "
-                        "models, or eval their held-out loss",
-                        l->block, desc->title);
         if (desc->cache == NULL) continue;
         desc->cache(l, &k, &v);
-        TRY(tensor_new2(run, s->act, rows, k, &out->k[i]));
-        TRY(tensor_new2(run, s->act, rows, v, &out->v[i]));
+        const int64_t n = desc->stateful ? m->shape->cache : rows;
+        if (n != rows && out->stated == NULL) TRY(ARENA_ZEROED(m->tables, n, &out->stated));
+        TRY(tensor_new2(run, s->act, n, k, &out->k[i]));
+        TRY(tensor_new2(run, desc->stateful ? DTYPE_F32 : s->act, n, v, &out->v[i]));
     }
     return OK;
 }
@@ -732,6 +729,13 @@ static Status put_parts(Engine *e, const CachePart *part, int parts, const int32
                         "generate: %lld tokens after %lld: at most %lld fit at a time, %lld in all",
                         (long long)(*n + p->n), (long long)p->used, (long long)s->sequence,
                         (long long)s->positions);
+        int64_t *stated = e->io.kv.stated == NULL ? NULL : &e->io.kv.stated[p->sequence];
+        if (stated != NULL && p->used != 0 && p->used != *stated)
+            return FAIL(ERR_UNSUPPORTED,
+                        "generate: token %lld: the states of gated delta nets go on after token "
+                        "%lld alone",
+                        (long long)p->used, (long long)*stated);
+        if (stated != NULL) *stated = p->used + p->n;
         for (int64_t i = 0; i < p->n; i++) {
             at[*n + i] = id[*n + i];
             pos[*n + i] = (int32_t)(p->used + i);

@@ -353,43 +353,22 @@ static size_t total_bytes(const TrainPlan *p)
 /* Counts of the whole model, independent of the mesh. */
 typedef struct Whole {
     int64_t params, active, frozen;
-    double torchtitan; /* FLOPs a token */
 } Whole;
 
-/* TorchTitan's formula: 6 (N + l h (qk + v) t) FLOPs a token, N the active parameters without the
- * embedding table. */
-static Status whole_model(const Config *c, Arena *a, Whole *out)
+static Status count_whole(const Config *c, Whole *out)
 {
     Config alone = *c;
     ModelSpec spec;
     ParamTable table;
-    config_alone(&alone);
-    TRY(spec_build(&alone, a, &spec));
-    TRY(params_build(&spec, 0, NULL, a, &table));
-    TRY(params_check_frozen(&spec, &table));
-    double met = (double)(table.active - spec.vocab * spec.hidden);
-    out->params = table.total;
-    out->frozen = table.frozen;
-    out->active = table.active;
-    out->torchtitan = 6 * (met + (double)(spec_attention_width(&spec) * c->data_sequence));
-    return OK;
-}
-
-static Status count_whole(const Config *c, Whole *out)
-{
     Arena a = { 0 };
+    config_alone(&alone);
     TRY(arena_reserve(&a, "parameters", (size_t)4 << 30));
-    Status s = whole_model(c, &a, out);
+    Status s = spec_build(&alone, &a, &spec);
+    if (s == OK) s = params_build(&spec, 0, NULL, &a, &table);
+    if (s == OK) s = params_check_frozen(&spec, &table);
+    if (s == OK) *out = (Whole){ table.total, table.active, table.frozen };
     arena_free(&a);
     return s;
-}
-
-Status train_torchtitan_flops(const Config *c, double *out)
-{
-    Whole whole;
-    TRY(count_whole(c, &whole));
-    *out = whole.torchtitan;
-    return OK;
 }
 
 /* The plans that a search for a capacity changes, and what they must fit into. */

@@ -122,12 +122,6 @@ Status train_model_flops(const Config *c, const EngineShape *shape, const Engine
  * has them, since a plan knows no documents; a step's rate is without them. */
 double train_hidden_flops(const ModelSpec *s, int pp_rank, const Batch *b);
 
-/* FLOPs of a token of the whole model by TorchTitan's formula (torchtitan/models/utils.py):
- * 6 N + 6 t x the sum over attention layers of heads x (width of a query + width of a value), where
- * N are the active parameters without the input embedding, and t the tokens of a sequence. All pairs
- * of a query and a key count, also those above the diagonal and across documents. */
-Status train_torchtitan_flops(const Config *c, double *out);
-
 /* Number of sequences over which the auxiliary loss counts tokens together. */
 int64_t train_aux_sequences(const Config *c, int64_t data_ranks);
 

@@ -123,18 +123,19 @@ static Rope gqa_parts(const Tensor *qkv, const Tensor *q, const Tensor *k, const
                       const Tensor *k_out, const Tensor *v_out, const RopeGqaDims *m)
 {
     int64_t H = m->heads, G = m->kv_heads, d = m->head, dr = m->rotary;
-    int64_t k_col = k->data != NULL ? 0 : H * d;
+    int64_t q_cols = H * d * (m->gated ? 2 : 1), q_step = q->data != NULL ? d : q_cols / H;
+    int64_t k_col = k->data != NULL ? 0 : q_cols;
     bool tempered = m->temper_floor > 0;
     if (q->data == NULL) q = qkv;
     if (k->data == NULL) k = qkv;
     return (Rope){
         .gqa = m,
         .interleaved = m->interleaved,
-        .part = { { q, q_out, 0, d, 0, d, H, dr, .turned = true },
-                  { q, q_out, dr, d, dr, d, H, d - dr, .tempered = tempered },
+        .part = { { q, q_out, 0, q_step, 0, d, H, dr, .turned = true },
+                  { q, q_out, dr, q_step, dr, d, H, d - dr, .tempered = tempered },
                   { k, k_out, k_col, d, 0, d, G, dr, .turned = true },
                   { k, k_out, k_col + dr, d, dr, d, G, d - dr, .turned = false },
-                  { qkv, v_out, (H + G) * d, d, 0, d, G, d, .turned = false } },
+                  { qkv, v_out, q_cols + G * d, d, 0, d, G, d, .turned = false } },
     };
 }
 
@@ -226,7 +227,8 @@ static Status check_gqa(const Rope *r)
     const Tensor *q = r->part[0].wide, *k = r->part[2].wide, *qkv = r->part[4].wide;
     int64_t n = qkv->dim[0], d = m->head;
     if (!rope_wants(r, qkv)) return FAIL(ERR_ARG, "%s: dqkv is not set", r->op);
-    TRY(op_expect_act(r->op, port_of(r, "dqkv"), qkv, n, (m->heads + 2 * m->kv_heads) * d));
+    const int64_t q_heads = m->gated ? 2 * m->heads : m->heads;
+    TRY(op_expect_act(r->op, port_of(r, "dqkv"), qkv, n, (q_heads + 2 * m->kv_heads) * d));
     if (q != qkv) TRY(op_expect(r->op, port_of(r, "dq"), q, n, m->heads * d, qkv->dtype));
     if (k != qkv) TRY(op_expect(r->op, port_of(r, "dk"), k, n, m->kv_heads * d, qkv->dtype));
     TRY(check_heads(r, "dq_out", r->part[0].heads, m->heads * d));

@@ -20,7 +20,7 @@
  *
  * GQA (arXiv:2305.13245): qkv = [q heads | k heads | v heads] of one fused projection. q and k may
  * be given as tensors of their own instead (heads that were normalised). Then their columns of qkv
- * are not read, and those of dqkv not written. The first `rotary` columns of a head are rotated,
+ * are not read, and those of dqkv not written. A gated head has d more columns (kernels/attention/gate.h). The first `rotary` columns of a head are rotated,
  * the others are copied. If none is rotated, queries may be scaled by position instead, so that
  * attention over many keys stays sharp (Llama 4; Nakanishi, arXiv:2501.19399):
  *   q_out = q (1 + temper_scale ln(1 + floor((p + 1) / temper_floor)))

@@ -17,6 +17,7 @@ typedef struct RopeGqaDims {
     bool interleaved;
     int64_t temper_floor; /* 0: queries are not scaled */
     float temper_scale;
+    bool gated; /* behind each query head lies its gate, which is skipped */
 } RopeGqaDims;
 
 #endif

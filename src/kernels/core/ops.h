@@ -1,9 +1,10 @@
-/* ops: the headers of all ops, for the few files that make a table or a test of every op. All other
- * files include the headers of the ops that they call. */
+/* ops: the headers of all ops: part of the door of the kernels (kernels/kernels.h), and for the few files that make a
+ * table or a test of every op. All other files include the headers of the ops that they call. */
 #ifndef KERNELS_CORE_OPS_H
 #define KERNELS_CORE_OPS_H
 
 #include "kernels/attention/attention.h"
+#include "kernels/attention/gate.h"
 #include "kernels/attention/rope.h"
 #include "kernels/delta/delta.h"
 #include "kernels/dense/linear.h"

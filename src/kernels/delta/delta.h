@@ -65,7 +65,7 @@ typedef struct DeltaConvFwd {
     Tensor x; /* in  (N, columns of x) act */
     Tensor w; /* in  (columns of y, taps) f32 */
     Tensor
-        doc; /* in  (B, T) i32, optional, as attention has it: the position of a document's first token */
+        doc;  /* in  (B, T) i32, optional: the position of a document's first token (attention.h) */
     Tensor y; /* out (N, q | k | v) act */
     DeltaDims dims;
     int64_t sequence; /* T */
@@ -86,6 +86,8 @@ typedef struct DeltaRuleFwd {
     Tensor o;     /* out (N, H Dv) act */
     DeltaDims dims;
     int64_t sequence;
+    Tensor
+        state; /* add (1, H Dk Dv) f32, optional, forward: S of one sequence, which goes on from it */
 } DeltaRuleFwd;
 
 typedef struct DeltaRuleBwd {

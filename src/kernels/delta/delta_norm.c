@@ -3,9 +3,7 @@
 #include "kernels/core/cpu_math.h"
 #include "kernels/delta/delta_check.h"
 
-enum {
-    ROW_BLOCK = 64
-}; /* tokens with a partial sum of dw of their own: a constant, for constant bits */
+enum { ROW_BLOCK = 64 }; /* tokens that have their own sum of dw: a constant, for constant bits */
 
 static Status norm_check(const char *op, const DeltaNormFwd *a, const char *y)
 {

@@ -27,7 +27,10 @@ static Status rule_check(const char *op, const DeltaRuleFwd *a, const char *o)
     TRY(delta_check_doc(op, &a->x, &a->doc, a->sequence));
     TRY(op_expect(op, "qkv", &a->qkv, a->x.dim[0], delta_qkv_cols(d), a->x.dtype));
     TRY(op_expect(op, o, &a->o, a->x.dim[0], d->heads * d->value, a->x.dtype));
-    return op_expect(op, "decay", &a->decay, 1, 2 * d->heads, DTYPE_F32);
+    TRY(op_expect(op, "decay", &a->decay, 1, 2 * d->heads, DTYPE_F32));
+    if (a->state.data == NULL) return OK;
+    return op_expect(op, "state", &a->state, a->x.dim[0] / a->sequence,
+                     d->heads * d->key * d->value, DTYPE_F32);
 }
 
 /* Three products of a state with a vector for each token and head: S^T k, k (beta e)^T, S^T q. Backward has six, and
@@ -82,11 +85,17 @@ static Head head_make(const DeltaRuleFwd *a, Floats *of)
                    .update = take(of, d->value) };
 }
 
-static void head_choose(Head *f, int64_t b, int64_t h)
+/* Its state begins as zeros, or as the one that is given, to which `back` then writes it. */
+static void head_choose(Head *f, int64_t b, int64_t h, bool back)
 {
+    const int64_t n = f->a.dims.key * f->a.dims.value;
+    float *given = f->a.state.data;
     f->b = b, f->h = h;
     assert(f->state != NULL);
-    memset(f->state, 0, (size_t)(f->a.dims.key * f->a.dims.value) * sizeof *f->state);
+    if (given == NULL && !back) memset(f->state, 0, (size_t)n * sizeof *given);
+    if (given != NULL) given += (b * f->a.dims.heads + h) * n;
+    if (given != NULL)
+        memcpy(back ? given : f->state, back ? f->state : given, (size_t)n * sizeof *given);
 }
 
 static float dot(const float *x, const float *y, int64_t n)
@@ -139,7 +148,8 @@ static void load_token(Head *f, int64_t t)
     f->beta = 1 / (1 + exp_f32(-b));
     f->log_alpha = -exp_f32(decay[f->h]) * (a > 20 ? a : log1pf(exp_f32(a)));
     f->gate = 1 / (1 + exp_f32(-a));
-    f->alpha = delta_first(&f->a.doc, row) == t ? 0 : exp_f32(f->log_alpha);
+    const bool begins = f->a.state.data == NULL && delta_first(&f->a.doc, row) == t;
+    f->alpha = begins ? 0 : exp_f32(f->log_alpha);
 }
 
 /* state = alpha state,  e = v - state^T k,  state += k (beta e)^T. Leaves e in f->v and beta e in f->update. */
@@ -203,19 +213,20 @@ Status delta_rule_fwd_cpu(Exec *ex, const DeltaRuleFwd *a)
         Head f = head_make(a, &own);
 #pragma omp for schedule(static)
         for (int64_t i = 0; i < sequences * heads; i++) {
-            head_choose(&f, i / heads, i % heads);
+            head_choose(&f, i / heads, i % heads, false);
             for (int64_t t = 0; t < a->sequence; t++) {
                 load_token(&f, t);
                 step_state(&f);
                 read_state(&f);
             }
+            head_choose(&f, i / heads, i % heads, true);
         }
     }
     return OK;
 }
 
 OP_PORTS(delta_rule_fwd, IN(DeltaRuleFwd, qkv), IN(DeltaRuleFwd, x), IN(DeltaRuleFwd, decay),
-         IN_OPT(DeltaRuleFwd, doc), OUT(DeltaRuleFwd, o));
+         IN_OPT(DeltaRuleFwd, doc), OUT(DeltaRuleFwd, o), ADD_OPT(DeltaRuleFwd, state));
 
 /* Backward. */
 
@@ -364,7 +375,7 @@ static void pull_head(Backward *f, int64_t b, int64_t h, float *sums)
 {
     const int64_t state = f->a->of.dims.key * f->a->of.dims.value, sequence = f->a->of.sequence;
     const size_t bytes = (size_t)state * sizeof *f->dstate;
-    head_choose(&f->f, b, h);
+    head_choose(&f->f, b, h, false);
     for (int64_t t = 0; t < sequence; t++) {
         if (t % CHUNK == 0) memcpy(f->begin + t / CHUNK * state, f->f.state, bytes);
         load_token(&f->f, t);

@@ -1,5 +1,5 @@
 /* head_private: the matrix products of head_loss, the sizes of its chunks and what ranks share of
- * them, for both backends and for the table that names the kernels of an op (op_kernels.c). */
+ * them, for both backends and for the table that names the kernels of an op (tools/why/op_kernels.c). */
 #ifndef KERNELS_HEAD_HEAD_PRIVATE_H
 #define KERNELS_HEAD_HEAD_PRIVATE_H
 

@@ -18,20 +18,21 @@ enum {
 /* Row i is head i % heads of token i / heads. */
 typedef struct Shape {
     int64_t rows, heads, d;
-    int64_t width, col; /* of x, and where the window begins */
+    int64_t width, col, step; /* of x, where the window begins, from a head to the next */
 } Shape;
 
-static Shape shape_of(const Tensor *x, int64_t x_col, const Tensor *y, const Tensor *rstd)
+static Shape shape_of(const Tensor *x, int64_t x_col, int64_t x_step, const Tensor *y,
+                      const Tensor *rstd)
 {
-    int64_t heads = tensor_row_elems(rstd);
-    return (Shape){ x->dim[0] * heads, heads, tensor_row_elems(y) / heads, tensor_row_elems(x),
-                    x_col };
+    int64_t heads = tensor_row_elems(rstd), d = tensor_row_elems(y) / heads;
+    return (
+        Shape){ x->dim[0] * heads, heads, d, tensor_row_elems(x), x_col, x_step > 0 ? x_step : d };
 }
 
 /* First element of a row in x. */
 static int64_t x_at(const Shape *s, int64_t row)
 {
-    return row / s->heads * s->width + s->col + row % s->heads * s->d;
+    return row / s->heads * s->width + s->col + row % s->heads * s->step;
 }
 
 /* n weights from column `col` on; ones if there is no w. */
@@ -54,7 +55,7 @@ static Status norm_check(const char *op, const RmsnormFwd *a, const char *y)
                     "%s: rstd has %lld heads, which do not divide the %lld columns of %s", op,
                     (long long)heads, (long long)span, y);
     }
-    TRY(op_expect_window(op, "x", &a->x, a->x_col, span));
+    TRY(op_expect_window(op, "x", &a->x, a->x_col, a->x_step > 0 ? heads * a->x_step : span));
     return a->w.data == NULL ? OK : op_expect(op, "w", &a->w, 1, span / heads, DTYPE_F32);
 }
 
@@ -114,7 +115,7 @@ static void rmsnorm_forward_row(const RmsnormFwd *a, const Shape *s, int64_t row
 
 Status rmsnorm_fwd_cpu(Exec *ex, const RmsnormFwd *a)
 {
-    Shape s = shape_of(&a->x, a->x_col, &a->y, &a->rstd);
+    Shape s = shape_of(&a->x, a->x_col, a->x_step, &a->y, &a->rstd);
     RmsnormFwd open = *a;
     open.y = quant_out_open(&a->quant, a->y, ex->workspace);
 #pragma omp parallel for num_threads(ex->threads) schedule(static)
@@ -130,7 +131,7 @@ OP_PORTS(rmsnorm_fwd, IN(RmsnormFwd, x), IN_OPT(RmsnormFwd, w), OUT_OPT(RmsnormF
 
 static Shape backward_shape(const RmsnormBwd *a)
 {
-    return shape_of(&a->x, a->x_col, &a->dy, &a->rstd);
+    return shape_of(&a->x, a->x_col, a->x_step, &a->dy, &a->rstd);
 }
 
 Status rmsnorm_bwd_check(const RmsnormBwd *a)
@@ -138,6 +139,7 @@ Status rmsnorm_bwd_check(const RmsnormBwd *a)
     const char *op = "rmsnorm_bwd";
     int64_t n = a->x.dim[0], width = tensor_row_elems(&a->x);
     RmsnormFwd of = { .x = a->x, .w = a->w, .y = a->dy, .rstd = a->rstd, .x_col = a->x_col };
+    of.x_step = a->x_step;
     TRY(norm_check(op, &of, "dy"));
     TRY(op_expect(op, "dx", &a->dx, n, width, a->x.dtype));
     if (a->dw.data != NULL) TRY(op_expect(op, "dw", &a->dw, 1, backward_shape(a).d, DTYPE_F32));

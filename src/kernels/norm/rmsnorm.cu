@@ -40,18 +40,19 @@ enum {
 /* Where the rows of a window of x lie: row i is head i % heads of token i / heads. */
 struct Window {
     int64_t rows, heads, d;
-    int64_t width; /* from token to token */
+    int64_t width, step; /* from token to token, from head to head */
 };
 
 static __device__ __forceinline__ int64_t x_at(const Window &w, int64_t row)
 {
-    return w.heads == 1 ? row * w.width : row / w.heads * w.width + row % w.heads * w.d;
+    return w.heads == 1 ? row * w.width : row / w.heads * w.width + row % w.heads * w.step;
 }
 
-static Window window_of(const Tensor &x, const Tensor &y, const Tensor &rstd)
+/* step: from head to head; 0: heads lie side by side. */
+static Window window_of(const Tensor &x, const Tensor &y, const Tensor &rstd, int64_t step)
 {
-    int64_t heads = tensor_row_elems(&rstd);
-    return Window{ x.dim[0] * heads, heads, tensor_row_elems(&y) / heads, tensor_row_elems(&x) };
+    int64_t heads = tensor_row_elems(&rstd), d = tensor_row_elems(&y) / heads;
+    return Window{ x.dim[0] * heads, heads, d, tensor_row_elems(&x), step > 0 ? step : d };
 }
 
 /* w NULL: ones. */
@@ -211,7 +212,7 @@ struct MakeNormed {
 /* x is read again for it, which is what an absent y saves. */
 static bool forward_made(const RmsnormFwd *a)
 {
-    Window w = window_of(a->x, a->y, a->rstd);
+    Window w = window_of(a->x, a->y, a->rstd, a->x_step);
     return a->y.data == NULL && quant::made_fits(a->quant, &a->y) &&
            packs_fit<Bf16>({ tensor_at(&a->x, a->x_col), a->w.data }, { w.d, w.width });
 }
@@ -224,10 +225,10 @@ extern "C" size_t rmsnorm_fwd_gpu_workspace(const struct Exec *ex, const void *a
 
 static Status forward_run(struct Exec *ex, const RmsnormFwd *a, void *y)
 {
-    Window window = window_of(a->x, a->y, a->rstd);
+    Window window = window_of(a->x, a->y, a->rstd, a->x_step);
     const void *x = tensor_at(&a->x, a->x_col), *w = a->w.data;
-    return launch_packed(ex, "rmsnorm_fwd", a->x.dtype, { x, w, y }, { window.d, window.width },
-                         [&](auto t, auto wide) {
+    return launch_packed(ex, "rmsnorm_fwd", a->x.dtype, { x, w, y },
+                         { window.d, window.width, window.step }, [&](auto t, auto wide) {
                              typedef decltype(t) T;
                              Forward<T> f = {};
                              f.x = (const T *)x;
@@ -250,7 +251,7 @@ extern "C" Status rmsnorm_fwd_gpu(struct Exec *ex, const void *args)
         return quant::made_run(ex, "rmsnorm_fwd", a->quant, &a->y,
                                MakeNormed{ (const Bf16 *)tensor_at(&a->x, a->x_col),
                                            (const float *)a->w.data, (const float *)a->rstd.data,
-                                           window_of(a->x, a->y, a->rstd) });
+                                           window_of(a->x, a->y, a->rstd, a->x_step) });
     }
     TRY(forward_run(ex, a, y.data));
     return quant_out_gpu(ex, &a->quant, &y, space);
@@ -428,7 +429,7 @@ extern "C" size_t rmsnorm_bwd_gpu_workspace(const struct Exec *, const void *arg
 {
     const RmsnormBwd *a = (const RmsnormBwd *)args;
     if (a->dw.data == NULL) return 0;
-    Window w = window_of(a->x, a->dy, a->rstd);
+    Window w = window_of(a->x, a->dy, a->rstd, a->x_step);
     return (size_t)(most_blocks(w.rows) * w.d) * sizeof(float);
 }
 
@@ -461,7 +462,7 @@ static Status backward_launch(LaunchStream stream, const Backward<T> &b, unsigne
 extern "C" Status rmsnorm_bwd_gpu(struct Exec *ex, const void *args)
 {
     const RmsnormBwd *a = (const RmsnormBwd *)args;
-    Window window = window_of(a->x, a->dy, a->rstd);
+    Window window = window_of(a->x, a->dy, a->rstd, a->x_step);
     const void *dy = a->dy.data, *x = tensor_at(&a->x, a->x_col), *w = a->w.data;
     const void *dres = a->dres.data;
     void *dx = tensor_at(&a->dx, a->x_col);
@@ -471,7 +472,7 @@ extern "C" Status rmsnorm_bwd_gpu(struct Exec *ex, const void *args)
     /* A grid without blocks is an error in CUDA, and dw gets nothing from no rows. */
     if (window.rows == 0) return OK;
     Status s = launch_packed(ex, "rmsnorm_bwd", a->x.dtype, { dy, x, w, dres, dx, part },
-                             { window.d, window.width }, [&](auto t, auto wide) {
+                             { window.d, window.width, window.step }, [&](auto t, auto wide) {
                                  typedef decltype(t) T;
                                  Backward<T> b = {};
                                  b.dy = (const T *)dy;

@@ -19,24 +19,25 @@
 #include "kernels/quant/quant.h"
 
 typedef struct RmsnormFwd {
-    Tensor x;      /* in  (N, W) act */
-    Tensor w;      /* in  (1, D) f32, optional */
-    Tensor y;      /* out (N, H*D) act; optional with `quant` */
-    Tensor rstd;   /* out (N, H) f32 */
-    int64_t x_col; /* first column of the window */
+    Tensor x;       /* in  (N, W) act */
+    Tensor w;       /* in  (1, D) f32, optional */
+    Tensor y;       /* out (N, H*D) act; optional with `quant` */
+    Tensor rstd;    /* out (N, H) f32 */
+    int64_t x_col;  /* first column of the window */
+    int64_t x_step; /* columns from a head to the next; 0: D. Without `quant` */
     float eps;
     QuantOut quant; /* of y */
 } RmsnormFwd;
 
 typedef struct RmsnormBwd {
-    Tensor dy;     /* in  (N, H*D) act */
-    Tensor x;      /* in  (N, W) act, as in forward */
-    Tensor w;      /* in  (1, D) f32, as in forward */
-    Tensor rstd;   /* in  (N, H) f32 */
-    Tensor dres;   /* in  (N, H*D) act, optional; only where W = H*D */
-    Tensor dx;     /* out (N, W) act: only the window's columns are written */
-    Tensor dw;     /* add (1, D) f32, optional */
-    int64_t x_col; /* first column of the window, in x and dx */
+    Tensor dy;             /* in  (N, H*D) act */
+    Tensor x;              /* in  (N, W) act, as in forward */
+    Tensor w;              /* in  (1, D) f32, as in forward */
+    Tensor rstd;           /* in  (N, H) f32 */
+    Tensor dres;           /* in  (N, H*D) act, optional; only where W = H*D */
+    Tensor dx;             /* out (N, W) act: only the window's columns are written */
+    Tensor dw;             /* add (1, D) f32, optional */
+    int64_t x_col, x_step; /* of the window, in x and dx */
 } RmsnormBwd;
 
 #define OPS_RMSNORM

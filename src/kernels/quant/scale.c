@@ -8,7 +8,6 @@
 
 enum { PIECE = 1024 }; /* columns that a thread works on at a time */
 
-/* Columns left in the row from `first` on, at most a piece. */
 /* s_n of scale.h. */
 static float factor_of(const Tensor *w, int64_t row, bool sigmoid)
 {

@@ -121,6 +121,20 @@ static void a_folder_of_transformers_goes_there_and_back(void **state)
     CHECK(file_exists(path));
 }
 
+/* Norms that begin at 0, a convolution of three dimensions, projections that hold queries with their gates, and all
+ * that a gated delta net reads. */
+static void a_qwen3_next_folder_goes_there_and_back(void **state)
+{
+    Lab *lab = fresh(state);
+    copy_folder(lab, "tests/golden/hf/qwen3_next");
+    CHECK_OK(from_hf(lab));
+    Golden g = golden_open("tests/golden/hf/qwen3_next.golden.zst");
+    compare_logits(lab, &g, 2e-6);
+    golden_close(&g);
+    CHECK_OK(to_hf(lab, lab->back, -1, 1000000));
+    compare_folders(lab, lab->hf, lab->back);
+}
+
 /* Experts in four bits are, bit by bit, what transformers makes of them, denormal numbers and signs of
  * zeros included; out they go in bf16. */
 static void mxfp4_becomes_what_transformers_makes_of_it(void **state)
@@ -486,6 +500,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         TEST(logits_are_those_of_transformers_and_tensors_come_back),
         TEST(a_folder_of_transformers_goes_there_and_back),
+        TEST(a_qwen3_next_folder_goes_there_and_back),
         TEST(modules_of_multi_token_prediction_go_there_and_back),
         TEST(modules_that_are_only_counted_are_none),
         TEST(a_module_that_lacks_a_tensor_is_refused),

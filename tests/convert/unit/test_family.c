@@ -74,6 +74,17 @@ static const struct {
       "\"router_aux_loss_coef\":0.001,\"shared_expert_intermediate_size\":5632,"
       "\"sliding_window\":32768,\"tie_word_embeddings\":false,"
       "\"use_sliding_window\":false,\"vocab_size\":151936}" },
+    { "qwen3-next-80b-a3b",
+      "{\"model_type\":\"qwen3_next\",\"decoder_sparse_step\":1,\"full_attention_interval\":4,"
+      "\"head_dim\":256,\"hidden_act\":\"silu\",\"hidden_size\":2048,\"intermediate_size\":5120,"
+      "\"linear_conv_kernel_dim\":4,\"linear_key_head_dim\":128,\"linear_num_key_heads\":16,"
+      "\"linear_num_value_heads\":32,\"linear_value_head_dim\":128,\"mlp_only_layers\":[],"
+      "\"moe_intermediate_size\":512,\"norm_topk_prob\":true,\"num_attention_heads\":16,"
+      "\"num_experts\":512,\"num_experts_per_tok\":10,\"num_hidden_layers\":48,"
+      "\"num_key_value_heads\":2,\"partial_rotary_factor\":0.25,\"rms_norm_eps\":1e-06,"
+      "\"rope_scaling\":null,\"rope_theta\":10000000,\"router_aux_loss_coef\":0.001,"
+      "\"shared_expert_intermediate_size\":512,\"tie_word_embeddings\":false,"
+      "\"use_sliding_window\":false,\"vocab_size\":151936}" },
     { "qwen2-57b-a14b",
       "{\"model_type\":\"qwen2_moe\",\"decoder_sparse_step\":1,\"hidden_act\":\"silu\","
       "\"hidden_size\":3584,\"intermediate_size\":18944,\"max_window_layers\":28,"

@@ -85,7 +85,7 @@ static const struct {
     { "olmoe", "olmoe-1b-7b" },       { "qwen2_moe", "qwen1.5-moe-a2.7b" },
     { "deepseek_v2", "deepseek-v2" }, { "deepseek_v3", "deepseek-v3" },
     { "glm4_moe", "glm-4.5-air" },    { "llama4_text", "llama4-scout" },
-    { "gpt_oss", "gpt-oss-20b" },
+    { "gpt_oss", "gpt-oss-20b" },     { "qwen3_next", "qwen3-next-80b-a3b" },
 };
 /* These belong to one kind of attention. */
 static const char *const latent[] = { "attention.q_rank",
@@ -122,7 +122,8 @@ static char export_with_change(int base, const ConfigRow *row)
     const int64_t layers = config_moe_layers(&c);
     const bool idle = text_starts(row->name, "moe.") ? layers == 0 : layers == c.model_layers;
     const bool other_kind = is_in(c.attention_kind == ATTENTION_MLA ? grouped : latent, row->name);
-    if (never || other_kind || is_in(may_change, row->name)) return 'F';
+    const bool no_delta = c.delta_full_every == 0 && text_starts(row->name, "delta.");
+    if (never || other_kind || no_delta || is_in(may_change, row->name)) return 'F';
     if (idle && (layers == 0 || strcmp(row->name, "model.ffn") == 0)) return 'F';
     if (strcmp(ours.data, other.data) != 0)
         fail_msg("%s: %s goes out and %s comes back", row->name, ours.data, other.data);
@@ -141,7 +142,8 @@ static void every_setting_is_carried_or_refused_by_every_family(void **state)
         const ConfigRow *row = &config_rows[i];
         char line[256];
         bool model = text_starts(row->name, "model.") || text_starts(row->name, "moe.") ||
-                     text_starts(row->name, "attention.") || text_starts(row->name, "rope.");
+                     text_starts(row->name, "attention.") || text_starts(row->name, "rope.") ||
+                     text_starts(row->name, "delta.");
         if (!model || row->mark != CONFIG_MATH) continue;
         int used = snprintf(line, sizeof line, "%-26s", row->name);
         for (int k = 0; k < BASES; k++) {

@@ -275,8 +275,8 @@ static void check_rule(OpTest *t, const Case *c)
     const DeltaDims d = dims_of(&c->s);
     const Tensor x = only(t, c, gate_column),
                  d_o = optest_normal(t, c->x.dtype, DIMS(rows_of(&c->s), o_cols(&c->s)));
-    DeltaRuleFwd f = { c->qkv, x, c->decay, c->doc, like(t, &d_o), d, c->s.T };
-    DeltaRuleBwd b = { { c->qkv, x, c->decay, c->doc, d_o, d, c->s.T },
+    DeltaRuleFwd f = { c->qkv, x, c->decay, c->doc, like(t, &d_o), d, c->s.T, { 0 } };
+    DeltaRuleBwd b = { { c->qkv, x, c->decay, c->doc, d_o, d, c->s.T, { 0 } },
                        like(t, &c->qkv),
                        like(t, &x),
                        optest_copy(t, &c->decay) };
@@ -367,10 +367,39 @@ static void documents_are_sequences_of_their_own(void **state)
         qkv[i] = optest_poisoned(t, DTYPE_F32, DIMS(n, qkv_cols(&s)));
         o[i] = optest_poisoned(t, DTYPE_F32, DIMS(n, o_cols(&s)));
         CHECK_OK(delta_conv_fwd(&t->ex, (DeltaConvFwd){ x, w, of, qkv[i], d, sequence }));
-        CHECK_OK(delta_rule_fwd(&t->ex, (DeltaRuleFwd){ qkv[i], x, decay, of, o[i], d, sequence }));
+        CHECK_OK(delta_rule_fwd(&t->ex,
+                                (DeltaRuleFwd){ qkv[i], x, decay, of, o[i], d, sequence, { 0 } }));
     }
     CHECK_SAME(&qkv[1], &qkv[0]);
     CHECK_SAME(&o[1], &o[0]);
+}
+
+/* 9 tokens at once, and as 4 that leave a state for 5. */
+static void a_state_goes_on(void **state)
+{
+    OpTest *t = *state;
+    const Sizes s = { 1, 9, 1, 3, 4, 2, 3, 0 };
+    const DeltaDims d = dims_of(&s);
+    const Tensor x = optest_normal(t, DTYPE_F32, DIMS(s.T, x_cols(&s))),
+                 qkv = optest_normal(t, DTYPE_F32, DIMS(s.T, qkv_cols(&s))),
+                 decay = optest_normal(t, DTYPE_F32, DIMS(1, 2 * s.H)),
+                 whole = optest_poisoned(t, DTYPE_F32, DIMS(s.T, o_cols(&s))),
+                 parts = optest_poisoned(t, DTYPE_F32, DIMS(s.T, o_cols(&s))),
+                 S = optest_poisoned(t, DTYPE_F32, DIMS(1, s.H * s.Dk * s.Dv));
+    memset(S.data, 0, tensor_bytes(&S));
+    CHECK_OK(delta_rule_fwd(&t->ex, (DeltaRuleFwd){ qkv, x, decay, { 0 }, whole, d, s.T, { 0 } }));
+    for (int64_t first = 0, n = 4; first < s.T; first += n, n = 5) {
+        const Tensor o = tensor_rows(&parts, first, n);
+        CHECK_OK(delta_rule_fwd(&t->ex, (DeltaRuleFwd){ tensor_rows(&qkv, first, n),
+                                                        tensor_rows(&x, first, n),
+                                                        decay,
+                                                        { 0 },
+                                                        o,
+                                                        d,
+                                                        n,
+                                                        S }));
+    }
+    CHECK_TENSOR(&parts, optest_read(t, &whole));
 }
 
 static void bits_do_not_depend_on_threads(void **state)
@@ -388,7 +417,7 @@ static void bits_do_not_depend_on_threads(void **state)
         Tensor dqkv = like(t, &c.qkv);
         t->ex.threads = threads;
         const DeltaNormFwd norm = { c.o, c.x, c.norm_w, c.o, d, 1 };
-        const DeltaRuleFwd rule = { c.qkv, c.x, c.decay, c.doc, out[4], d, c.s.T };
+        const DeltaRuleFwd rule = { c.qkv, c.x, c.decay, c.doc, out[4], d, c.s.T, { 0 } };
         const DeltaConvFwd conv = { c.x, c.w, c.doc, dqkv, d, c.s.T };
         CHECK_OK(delta_norm_bwd(&t->ex, (DeltaNormBwd){ norm, out[4], dx, out[3] }));
         CHECK_OK(delta_rule_bwd(&t->ex, (DeltaRuleBwd){ rule, dqkv, dx, out[2] }));
@@ -405,7 +434,7 @@ static void wrong_shapes_are_errors_with_a_message(void **state)
     OpTest *t = *state;
     const Case c = case_of(t, 4);
     const DeltaDims d = dims_of(&c.s);
-    const DeltaRuleFwd good = { c.qkv, c.x, c.decay, c.doc, c.o, d, c.s.T };
+    const DeltaRuleFwd good = { c.qkv, c.x, c.decay, c.doc, c.o, d, c.s.T, { 0 } };
     const DeltaConvFwd conv = { c.x, c.w, c.doc, c.qkv, d, c.s.T };
     DeltaRuleFwd a = good;
     a.dims.key_heads = 3;
@@ -420,6 +449,8 @@ static void wrong_shapes_are_errors_with_a_message(void **state)
                 "delta_rule_fwd: qkv is (67, 26) f32, wanted (67, 14)");
     a = good, a.decay = optest_normal(t, DTYPE_BF16, DIMS(1, 4));
     CHECK_FAILS(delta_rule_fwd(&t->ex, a), ERR_SHAPE, "delta_rule_fwd: decay is (1, 4) bf16");
+    a = good, a.state = optest_normal(t, DTYPE_F32, DIMS(1, 23));
+    CHECK_FAILS(delta_rule_fwd(&t->ex, a), ERR_SHAPE, "state is (1, 23) f32, wanted (1, 24)");
     DeltaConvFwd b = conv;
     b.w = optest_normal(t, DTYPE_F32, DIMS(14, 9));
     CHECK_FAILS(delta_conv_fwd(&t->ex, b), ERR_SHAPE, "w joins 9 tokens, at most 8");
@@ -433,7 +464,7 @@ static void costs_are_products_of_the_state(void **state)
 {
     OpTest *t = *state;
     const Case c = case_of(t, 4);
-    const DeltaRuleFwd a = { c.qkv, c.x, c.decay, c.doc, c.o, dims_of(&c.s), c.s.T };
+    const DeltaRuleFwd a = { c.qkv, c.x, c.decay, c.doc, c.o, dims_of(&c.s), c.s.T, { 0 } };
     const DeltaRuleBwd b = { .of = a };
     CHECK_NEAR(op_desc(OP_DELTA_RULE_FWD)->cost(&a).flops, 67 * 2 * 6 * 12, 0);
     CHECK_NEAR(op_desc(OP_DELTA_RULE_FWD)->cost(&a).bytes, 67 * (14 + 8 + 4) * 4 + 4 * 4, 0);
@@ -448,6 +479,7 @@ int main(void)
         OP_TEST(the_norm_matches_double, 2),
         OP_TEST(two_tokens_worked_by_hand, 1),
         OP_TEST(documents_are_sequences_of_their_own, 2),
+        OP_TEST(a_state_goes_on, 2),
         OP_TEST(bits_do_not_depend_on_threads, 1),
         OP_TEST(wrong_shapes_are_errors_with_a_message, 1),
         OP_TEST(costs_are_products_of_the_state, 1),

@@ -277,7 +277,7 @@ static const Gqa gqas[] = {
     { 2, { 7, 2, 16, 16, .interleaved = false } },  { 7, { 3, 1, 13, 6, .interleaved = false } },
     { 7, { 3, 1, 13, 6, .interleaved = true } },    { 3, { 5, 2, 48, 16, .interleaved = false } },
     { 3, { 5, 2, 48, 32, .interleaved = true } },   { 7, { 3, 1, 11, 0, .interleaved = false } },
-    { 7, { 3, 1, 11, 0, false, 5, 0.3f } },         { 5, { 2, 2, 1040, 0, true, 1, 0.5f } },
+    { 7, { 3, 1, 11, 0, false, 5, 0.3f, false } },  { 5, { 2, 2, 1040, 0, true, 1, 0.5f, false } },
 };
 
 enum { GQAS = sizeof gqas / sizeof *gqas };

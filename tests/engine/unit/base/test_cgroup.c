@@ -1,7 +1,7 @@
 /* The quota of processors that cgroups leave, from files made here. */
 #include "engine/base/file.h"
-#include "engine/host/cgroup.h"
 #include "harness/test.h"
+#include "operate/doctor.h"
 
 static char root[] = "/tmp/switchyard_test_XXXXXX";
 
@@ -20,7 +20,7 @@ static void check_cpus(double want)
     char proc[64], cgroups[64];
     snprintf(proc, sizeof proc, "%s/proc", root);
     snprintf(cgroups, sizeof cgroups, "%s/cg", root);
-    CHECK_NEAR(cgroup_cpus(proc, cgroups), want, 1e-9);
+    CHECK_NEAR(doctor_cpu_quota(proc, cgroups), want, 1e-9);
 }
 
 static int clear(void **state)

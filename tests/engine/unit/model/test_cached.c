@@ -12,8 +12,11 @@ static const char *const kinds[][5] = {
     { "attention.kind=gqa", "attention.window=5" },
     { "attention.kind=gqa", "attention.chunk=4", "attention.rope_interleaved=false" },
     { "fp8.recipe=block", "fp8.head=true", "model.vocab=64", "model.loss_chunk=128" },
+    { "attention.kind=gqa", "attention.qk_norm=rms", "attention.gate=true" },
+    { "delta.full_every=3", "delta.key_dim=6", "delta.value_dim=5", "model.norm_eps=0.01" },
+    { "delta.full_every=2", "delta.taps=1", "delta.heads=4", "model.norm_eps=0.01" },
 };
-enum { KINDS = sizeof kinds / sizeof *kinds };
+enum { KINDS = sizeof kinds / sizeof *kinds, STATES = KINDS - 2 };
 
 static const int64_t lengths[SEQUENCES] = { LONGEST, 9, 12 };
 
@@ -108,8 +111,8 @@ static void parts_give_each_sequence_s_own_logits(void **state)
         call(&lab, want, first, 3);
         call(&lab, want, second, 2);
         call(&lab, want, third, 2);
-        call(&lab, want, again, 2);
-        call(&lab, want, &again[1], 1);
+        if (kind < STATES) call(&lab, want, again, 2);
+        if (kind < STATES) call(&lab, want, &again[1], 1);
         for (int a = 0; a < ENGINE_ARENAS; a++)
             CHECK(engine_peak_bytes(&lab.engine, (EngineArena)a) <= lab.plan.bytes[a]);
         close_lab(&lab);
@@ -133,10 +136,27 @@ static void what_does_not_fit_is_refused(void **state)
     close_lab(&lab);
 }
 
+static void states_only_go_on_behind_their_last_token(void **state)
+{
+    (void)state;
+    Lab lab;
+    const float *logits = NULL;
+    const int32_t id[] = { 3, 1, 4, 1, 5, 9 };
+    const CachePart begin = { 1, 0, 4 }, on = { 1, 4, 2 }, back = { 1, 3, 2 };
+    open_lab(&lab, STATES, 2, CALL);
+    CHECK_OK(engine_cached_logits(&lab.engine, &begin, 1, id, &logits));
+    CHECK_OK(engine_cached_logits(&lab.engine, &on, 1, id + 4, &logits));
+    CHECK_FAILS(engine_cached_logits(&lab.engine, &back, 1, id, &logits), ERR_UNSUPPORTED,
+                "token 3: the states of gated delta nets go on after token 6 alone");
+    CHECK_OK(engine_cached_logits(&lab.engine, &begin, 1, id, &logits));
+    close_lab(&lab);
+}
+
 int main(void)
 {
     static const struct CMUnitTest tests[] = {
         cmocka_unit_test(parts_give_each_sequence_s_own_logits),
+        cmocka_unit_test(states_only_go_on_behind_their_last_token),
         cmocka_unit_test(what_does_not_fit_is_refused),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -126,22 +126,32 @@ static void what_is_not_built_yet_is_refused(void **state)
     tiny_close(&gpu);
 }
 
-static void generation_is_refused(void **state)
+static void gates_that_are_not_built_are_refused(void **state)
 {
     (void)state;
-    Tiny t = { 0 };
-    CHECK_OK(tiny_config(&t, TINY(DELTA)));
-    const EngineShape shape = { .batch = 1,
-                                .micro_batch = 1,
-                                .sequence = 8,
-                                .positions = 8,
-                                .domains = 1,
-                                .threads = 1,
-                                .cache = 1,
-                                .logit_rows = 1 };
-    CHECK_FAILS(engine_plan(&t.config, ENGINE_INFER, &shape, &t.plan), ERR_UNSUPPORTED,
-                "layer 0 is a gated delta net, whose state generation does not keep yet");
-    arena_free(&t.arena);
+    static const struct {
+        const char *set[3], *part;
+        Status status;
+    } cases[] = {
+        { { "attention.gate=true" }, "set both, or attention.gate=false", ERR_ARG },
+        { { "attention.gate=true", "attention.kind=gqa" },
+          "set both, or attention.gate=false",
+          ERR_ARG },
+        { { "attention.gate=true", "attention.kind=gqa", "attention.qk_norm=l2" },
+          "set both, or attention.gate=false",
+          ERR_ARG },
+    };
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        Tiny t = { 0 };
+        CHECK_FAILS(tiny_config(&t, TINY(cases[i].set[0], cases[i].set[1], cases[i].set[2])),
+                    cases[i].status, cases[i].part);
+        arena_free(&t.arena);
+    }
+    Tiny gpu = { 0 };
+    CHECK_FAILS(tiny_config(&gpu, TINY("attention.kind=gqa", "attention.qk_norm=rms",
+                                       "attention.gate=true", "run.device=gpu")),
+                ERR_UNSUPPORTED, "attention.gate: gates of attention have no kernels on a GPU yet");
+    arena_free(&gpu.arena);
 }
 
 int main(void)
@@ -152,7 +162,7 @@ int main(void)
         cmocka_unit_test(a_state_first_decays_slowly),
         cmocka_unit_test(a_document_does_not_see_the_one_before),
         cmocka_unit_test(what_is_not_built_yet_is_refused),
-        cmocka_unit_test(generation_is_refused),
+        cmocka_unit_test(gates_that_are_not_built_are_refused),
     };
     return TEST_RUN(tests);
 }

@@ -30,6 +30,8 @@ static const char *const models[][OPTIONS_MAX] = {
       "moe.shared=1" },
     { "mtp.layers=1", "mtp.loss=1", "moe.score=sigmoid", "moe.bias_rate=0.01" },
     { "mtp.layers=2", "mtp.loss=2", "attention.kind=gqa", "model.tied=true" },
+    { "attention.kind=gqa", "attention.qk_norm=rms", "attention.gate=true", "attention.rotary=0.5",
+      "model.dense_layers=3" },
     { "delta.full_every=3", "delta.key_heads=2", "delta.heads=4", "delta.key_dim=6",
       "delta.value_dim=5", "model.norm_eps=0.01", "model.init_std=0.15" },
 };

@@ -2,6 +2,7 @@
  * how much of them it computes. */
 #include "harness/place.h"
 
+#include "bench/bench.h"
 #include "corpus/shard/shard.h"
 #include "engine/config/config.h"
 #include "engine/train/train.h"
@@ -230,7 +231,7 @@ static void torchtitan_counts_a_token_as_torchtitan_does(void **state)
     CHECK_OK(arena_init(&a, "test", MEM_HOST, (size_t)1 << 30));
     for (size_t i = 0; i < sizeof row / sizeof *row; i++) {
         CHECK_OK(config_load(&c, &a, row[i].model, &row[i].sequence, 1));
-        CHECK_OK(train_torchtitan_flops(&c, &flops));
+        CHECK_OK(bench_torchtitan_flops(&c, &flops));
         CHECK_NEAR(flops / 1e9 / row[i].gflop, 1, 5e-4);
     }
     CHECK_OK(config_default(&c, &a));
@@ -240,7 +241,7 @@ static void torchtitan_counts_a_token_as_torchtitan_does(void **state)
     int64_t attention = 2 * 32 * 32 + 2 * 16 * 32 + 32, dense = 3 * 48 * 32 + 32;
     int64_t experts = 3 * 3 * 16 * 32 + 4 * 32 + 32, head = 100 * 32 + 32;
     int64_t met = 2 * attention + dense + experts + head;
-    CHECK_OK(train_torchtitan_flops(&c, &flops));
+    CHECK_OK(bench_torchtitan_flops(&c, &flops));
     CHECK_NEAR(flops, 6.0 * (double)(met + 2 * 4 * 16 * 8), 0);
     arena_free(&a);
 }

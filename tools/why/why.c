@@ -1,13 +1,15 @@
 /* why: `bench ops --why`: which kernel takes each call of a model on a GPU, and why the others do
  * not (kernels/core/kernels.h). A step of the model is counted, not run, so the GPU may be one that this
  * machine does not have. The table of docs/explain/kernels.md is made here, too. */
+#include "why/why.h"
+
 #include "bench/bench.h"
 
 #include "bench/runner.h"
 #include "engine/backend/backend.h"
 #include "engine/count/layer_count.h"
 #include "hardware/hardware.h"
-#include "kernels/core/op_kernels.h"
+#include "why/op_kernels.h"
 
 #include <assert.h>
 #include <inttypes.h>

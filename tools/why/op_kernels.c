@@ -1,6 +1,6 @@
 /* op_kernels: turns the arguments of an op into the calls that candidates (kernels/core/kernels.h) judge, for
  * `bench ops --why` and its tests. Ops that run do not come here. */
-#include "kernels/core/op_kernels.h"
+#include "why/op_kernels.h"
 
 #include "kernels/attention/attention_kernels.h"
 #include "kernels/dense/linear.h"

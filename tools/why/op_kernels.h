@@ -1,7 +1,7 @@
 /* op_kernels: which candidates (kernels/core/kernels.h) an op's call has, for code that lists them. Running
  * an op does not need this file. */
-#ifndef KERNELS_CORE_OP_KERNELS_H
-#define KERNELS_CORE_OP_KERNELS_H
+#ifndef WHY_OP_KERNELS_H
+#define WHY_OP_KERNELS_H
 
 #include "kernels/core/kernels.h"
 

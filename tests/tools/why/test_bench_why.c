@@ -2,8 +2,8 @@
  * docs/explain/kernels.md, which `--write` prints (make docs). */
 #include "harness/arena.h"
 
-#include "bench/bench.h"
 #include "engine/base/file.h"
+#include "why/why.h"
 
 static void why_of(const char *gpu, const char *setting, Text *out)
 {
