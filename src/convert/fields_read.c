@@ -268,9 +268,9 @@ static Status read_layer_list(const char *path, const Json *list, bool each, boo
                 (long long)n, (long long)layers);
 }
 
-/* Finds the interval of a list of layer numbers, or with `each` of a list that says it of each layer. out->every: an interval that is tried first. An empty list gives
- * `layers` + 1. Numbers from `layers` on are ignored. ERR_FORMAT: not such a list. ERR_UNSUPPORTED:
- * the layers have no interval. The sentence begins with the path and the list's name. */
+/* Finds the interval of a list of layer numbers, or with `each` of a list that says it of each layer. out->every: an
+ * interval that is tried first. An empty list gives `layers` + 1. Numbers from `layers` on are ignored. ERR_FORMAT: not
+ * such a list. ERR_UNSUPPORTED: the layers have no interval. The sentence begins with the path and the list's name. */
 static Status layers_list(const char *path, const Json *list, bool each, bool words, int64_t layers,
                           Arena *a, LayersList *out)
 {
