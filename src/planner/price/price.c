@@ -5,6 +5,7 @@
 #include "engine/count/capacity.h"
 #include "engine/count/engine_count.h"
 #include "kernels/exchange/exchange.h"
+#include "kernels/norm/elementwise.h"
 
 #include <math.h>
 #include <string.h>
@@ -218,6 +219,14 @@ static Status add_copies(const Planner *p, const PlanLayout *l, const PriceEntry
     return add_call(p, e, call, t, own ? &t->twins : &t->replicate);
 }
 
+/* Behind each reduction our own engine adds this rank's part to its sums, on the same lane (shards_reduce). */
+static double added_s(const Planner *p, const PriceEntry *e, double elems)
+{
+    const Roofline roof = { p->q.hardware, &e->stack, &e->spec, 0, 1 };
+    const Tensor one = { .dtype = DTYPE_F32, .rank = 1, .dim = { 1 } };
+    return roofline_memory_s(&roof, elems * op_desc(OP_ADD)->cost(&(Add){ one, one }).bytes);
+}
+
 /* With ZeRO-2 gradients are reduced in every micro-batch, with ZeRO-3 weights are also gathered in every one;
  * otherwise once a step. Only the time beyond that of the pass that hides it shows. Under DualPipe the
  * replica stage has the same parameters, and gradients of its own passes. */
@@ -243,6 +252,8 @@ Status price_gradients(const Planner *p, const PlanLayout *l, const PriceEntry *
     *t = (GradientTimes){ .reductions = l->zero < 2 ? 1 : micros,
                           .gathers = l->zero < 3 ? 1 : 2 * micros }; /* for either pass */
     for (int i = 0; i < 3; i++) TRY(add_gradients(p, e, &kinds[i], t));
+    if (e->own && shards.zero >= 2) t->sums = added_s(p, e, price_updated_elems(&shards, r));
+    t->reduce += t->sums;
     if (l->schedule->placement == PLACE_BOTH) {
         OpCost c = of_kind(COMM_ALL_REDUCE, 4 * price_updated_elems(&shards, r));
         const GradientCall twins = { "replicas of both added up", c, 2, l->pp * stage / 2, 0 };
