@@ -128,11 +128,9 @@ static Status explain_buffers(Explained *x, const EstimateRank *of)
     for (int i = 0; i < BUFFER_TERMS; i++)
         TRY(text_printf(x->out, "%s %s %.2f MiB", i > 0 ? " +" : "", names[i], term[i] / MIB));
     return text_printf(x->out,
-                       "; transfers: %d entries x %.2f MiB\n"
-                       "  workspace %.3f GiB = of the largest layer %.2f MiB + of libraries %.2f "
-                       "MiB\n"
-                       "  reserve %.3f GiB = of the process %.2f MiB + of NCCL's groups and links "
-                       "%.2f MiB\n",
+                       "; transfers: %d entries x %.2f MiB\n  workspace %.3f GiB = of the "
+                       "largest layer %.2f MiB + of libraries %.2f MiB\n  reserve %.3f GiB = of "
+                       "the process %.2f MiB + of NCCL's groups and links %.2f MiB\n",
                        of->entries, (double)x->entry->plain[0].count.stream / MIB,
                        price->memory[PLAN_WORKSPACE] / PLAN_GIB, r->scratch / MIB, stack,
                        price->memory[PLAN_RESERVE] / PLAN_GIB,
@@ -338,13 +336,12 @@ static Status print_call(Explained *x, const GradientCall *call)
     CollectiveCost c;
     CollectiveGroup g = roofline_group(x->p->q.hardware, call->ranks, call->stride);
     TRY(roofline_collective(x->p->q.hardware, &call->cost, &g, &c));
-    return text_printf(
-        x->out,
-        "    %-18s %9.3f GiB over %lld ranks, %lld a domain, %s: %.3f ms + %.3f GB up "
-        "and %.3f GB out of a GPU = %.3f ms\n",
-        call->what, call->cost.size / PLAN_GIB, (long long)g.ranks, (long long)g.local,
-        collective_way_name(c.way), 1e3 * c.latency_s, c.up_bytes / 1e9, c.out_bytes / 1e9,
-        1e3 * call->s);
+    return text_printf(x->out,
+                       "    %-18s %9.3f GiB over %lld ranks, %lld a domain, %s: %.3f ms + %.3f "
+                       "GB up and %.3f GB out of a GPU = %.3f ms\n",
+                       call->what, call->cost.size / PLAN_GIB, (long long)g.ranks,
+                       (long long)g.local, collective_way_name(c.way), 1e3 * c.latency_s,
+                       c.up_bytes / 1e9, c.out_bytes / 1e9, 1e3 * call->s);
 }
 
 /* Explains the rank with the longest gradients: the step has its time. */
@@ -367,6 +364,7 @@ static Status explain_gradients(Explained *x)
                     x->entry->own && x->entry->key.tp > 1 ? "then those that tp splits, " : "",
                     1e3 * rank->backward_s, 1e3 * rank->forward_s));
     for (int i = 0; i < t.calls; i++) TRY(print_call(x, &t.call[i]));
+    if (t.sums > 0) TRY(text_printf(x->out, "    added to sums %.4f ms\n", 1e3 * t.sums));
     const double added = t.replicate + t.twins, shown_s = price_gradients_s(&t);
     TRY(text_printf(x->out,
                     "  reduced %.4f ms - %.4f ms hidden by backward, at least 0 = %.4f ms x %g\n"
@@ -392,13 +390,12 @@ static Status explain_comm(Explained *x)
     const PlanLayout *l = x->r->layout;
     CollectiveGroup ep = roofline_group(h, plan_expert_ranks(l), 1),
                     dp = roofline_group(h, l->dp * l->cp, l->tp);
-    TRY(text_printf(
-        x->out,
-        "\nexperts: group of %lld, %lld in a domain; gradients: %lld, %lld in a domain\n"
-        "  up %g GB/s (%s)\n  out %g GB/s (%s)\n",
-        (long long)ep.ranks, (long long)ep.local, (long long)dp.ranks, (long long)dp.local,
-        h->scale_up_achieved_gb_s, h->scale_up_source, h->scale_out_achieved_gb_s,
-        h->scale_out_source));
+    TRY(text_printf(x->out,
+                    "\nexperts: group of %lld, %lld in a domain; gradients: %lld, %lld in a "
+                    "domain\n  up %g GB/s (%s)\n  out %g GB/s (%s)\n",
+                    (long long)ep.ranks, (long long)ep.local, (long long)dp.ranks,
+                    (long long)dp.local, h->scale_up_achieved_gb_s, h->scale_up_source,
+                    h->scale_out_achieved_gb_s, h->scale_out_source));
     if (l->tp > 1)
         TRY(text_printf(x->out, "  rows of the stream: group of %d, %lld in a domain\n", l->tp,
                         (long long)roofline_group(h, l->tp, 1).local));
@@ -409,12 +406,11 @@ static Status explain_comm(Explained *x)
         TRY(text_printf(x->out, "  gathers and reduce-scatters up %g GB/s\n",
                         h->scale_up_shard_gb_s));
     if (planner_runs_list(x->p) && h->gpu_multiprocessors > 0)
-        TRY(text_printf(
-            x->out,
-            "  a collective holds %d of %g multiprocessors, a transfer between stages %d: "
-            "what computes at the same time takes %.3f s longer\n",
-            COMM_BLOCKS, h->gpu_multiprocessors, COMM_FEW_BLOCKS,
-            x->r->price->part_s[PLAN_SLOWED]));
+        TRY(text_printf(x->out,
+                        "  a collective holds %d of %g multiprocessors, a transfer between stages "
+                        "%d: what computes at the same time takes %.3f s longer\n",
+                        COMM_BLOCKS, h->gpu_multiprocessors, COMM_FEW_BLOCKS,
+                        x->r->price->part_s[PLAN_SLOWED]));
     if (h->contention_blocks > 0)
         TRY(text_printf(x->out,
                         "  next to %g: products x %.3f, grouped x %.3f, attention x %.3f, memory x "

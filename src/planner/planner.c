@@ -14,6 +14,25 @@
 #include <stdio.h>
 #include <string.h>
 
+const char *const plan_kind_names[PLAN_KINDS] = { [PLAN_WEIGHTS] = "weights",
+                                                  [PLAN_GRADS] = "grads",
+                                                  [PLAN_MAIN] = "main",
+                                                  [PLAN_OPTIMIZER] = "optimizer",
+                                                  [PLAN_ACTIVATIONS] = "activations",
+                                                  [PLAN_BUFFERS] = "buffers",
+                                                  [PLAN_WORKSPACE] = "workspace",
+                                                  [PLAN_RESERVE] = "reserve" };
+
+#define PART_WORDS(bubble)                                                                         \
+    {                                                                                              \
+        [PLAN_COMPUTE] = "compute", [PLAN_SLOWED] = "slowed", [PLAN_SLOWEST] = "slowest",          \
+        [PLAN_EXCHANGE] = "exchange", [PLAN_CONTEXT] = "context", [PLAN_TENSOR] = "tensor",        \
+        [PLAN_SEND] = "send", [PLAN_BUBBLE] = (bubble), [PLAN_GRADIENTS] = "gradients",            \
+        [PLAN_UPDATE] = "update", [PLAN_HOST] = "host", [PLAN_CHECKPOINT] = "checkpoint",          \
+    }
+const char *const plan_part_names[PLAN_PARTS] = PART_WORDS("bubble");
+const char *const plan_part_words[PLAN_PARTS] = PART_WORDS("idle");
+
 static const size_t KEPT_BYTES = (size_t)64 << 30; /* reserved; only what is written counts */
 static const size_t ESTIMATE_BYTES = (size_t)4 << 30;
 static const size_t STEP_BYTES = (size_t)64 << 30;

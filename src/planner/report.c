@@ -210,11 +210,10 @@ Status plan_report_basis(const PlanRequest *q, bool rates, Text *out)
         TRY(text_printf(out, "note        attention runs by attention.kernel=mma, made for all of "
                              "NVIDIA's GPUs and measured on an H200 alone\n"));
     if (stack_is_proven(q->stack, q->hardware)) return OK;
-    return text_printf(
-        out,
-        "note        %s has never run on a GPU of %s: its kernels ran in an interpreter "
-        "(docs/amd.md)\n",
-        q->stack->name, q->hardware->gpu_vendor);
+    return text_printf(out,
+                       "note        %s has never run on a GPU of %s: its kernels ran in an "
+                       "interpreter (docs/amd.md)\n",
+                       q->stack->name, q->hardware->gpu_vendor);
 }
 
 static Status print_interval(const PlanPrice *p, const PlanInterval *v, Text *out)
@@ -304,11 +303,10 @@ static Status print_planned_only(const PlanReport *r, Text *out)
     char words[CONFIG_PLANNED_BYTES];
     const double domain = r->request->hardware->scale_up_gpus;
     if (r->layout->tp > domain)
-        TRY(text_printf(
-            out,
-            "warning     mesh.tp %d spans more GPUs than a scale-up domain has, %g: each "
-            "layer sends its tokens over the network between domains\n",
-            r->layout->tp, domain));
+        TRY(text_printf(out,
+                        "warning     mesh.tp %d spans more GPUs than a scale-up domain has, %g: "
+                        "each layer sends its tokens over the network between domains\n",
+                        r->layout->tp, domain));
     Config c = *r->request->config;
     c.mesh_tp = r->layout->tp;
     if (*config_planned_only(&c, words) != '\0')
@@ -328,9 +326,8 @@ Status plan_report_notes(const PlanReport *r, Text *out)
                         "stack %s runs it today\n",
                         r->layout->schedule->name, r->stack));
     if (r->price->bounded)
-        TRY(text_printf(out,
-                        "note        products and attention have upper bounds for rates, from the "
-                        "instructions of our kernels: nothing was measured\n"));
+        TRY(text_printf(out, "note        products and attention have upper bounds for rates, from "
+                             "the instructions of our kernels: nothing was measured\n"));
     const Config *c = r->request->config;
     if (c->plan_mean_context > 0)
         TRY(text_printf(out,

@@ -1,6 +1,8 @@
 /* action: names and kinds of actions, the way of a micro-batch through stages, and the queues of a rank. */
 #include "engine/schedule/action.h"
 
+#include <string.h>
+
 const char *action_name(ActionKind kind)
 {
     static const char *const names[ACTION_KIND_COUNT] = {
@@ -35,21 +37,9 @@ Action action_make(ActionKind kind)
 {
     bool comm = action_is_transfer(kind) || kind == ACTION_GATHER_WEIGHTS ||
                 kind == ACTION_REDUCE_GRADS || kind == ACTION_SUM_GRADS;
-    Action a = { .kind = kind,
-                 .lane = comm ? LANE_COMM : LANE_COMPUTE,
-                 .chunk = -1,
-                 .first = -1,
-                 .end = -1,
-                 .peer = -1,
-                 .layer = -1,
-                 .half = -1,
-                 .micro = -1,
-                 .slot = -1,
-                 .in = -1,
-                 .out = -1,
-                 .signal = -1,
-                 .early = -1 };
-    for (int i = 0; i < ACTION_WAITS; i++) a.wait[i] = -1;
+    Action a;
+    memset(&a, -1, sizeof a); /* all numbers are -1 */
+    a.kind = kind, a.lane = comm ? LANE_COMM : LANE_COMPUTE, a.apart = 0;
     return a;
 }
 

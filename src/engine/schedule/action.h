@@ -52,18 +52,18 @@ typedef enum ActionKind {
 enum { ACTION_WAITS = 6 }; /* events that one action waits for, at most */
 
 typedef struct Action {
-    ActionKind kind;
-    Lane lane;
+    ActionKind kind : 8;
+    Lane lane : 4;
+    unsigned apart : 4; /* 1: a backward whose weight gradients are a pass of their own */
     short chunk, first, end, peer; /* -1: none, as in the fields below; peer: a pipeline rank */
     short layer, half;             /* of gathers and reductions: number in the model; its half */
-    int apart; /* 1: of a backward whose input and weight gradients are passes of their own (an int: lists are
-                  compared by bytes) */
     int micro, slot, in, out;
     int wait[ACTION_WAITS], signal;
     /* Of a backward: an event between the input and the weight gradients of its last layer. Rows that ranks of tp
      * add up, norm and gather need no weight gradients, and so run in parallel with these. -1: none. */
     int early;
 } Action;
+_Static_assert(sizeof(Action) == 64, "a list is read by cache lines, and compared by bytes");
 
 /* Which chunk follows which. Hop h of a micro-batch's way is
  * LOOP: chunk h / stages of rank h mod stages;
@@ -121,6 +121,8 @@ int queue_count(const Program *p);
  * ends. */
 int transfer_link(const Program *p, const Action *a);
 int transfer_links(const Program *p);
+
+static inline double later_of(double a, double b) { return a > b ? a : b; } /* fmax is a call */
 
 /* Forward or one of the backwards. */
 static inline bool action_is_pass(ActionKind kind)

@@ -13,7 +13,7 @@
 enum { TABLE = 1 << 14, SHARES = 24 };
 
 /* Of lists; more are made again when they are needed. */
-static const size_t KEPT_BYTES = (size_t)48 << 20;
+static const size_t KEPT_BYTES = (size_t)96 << 20;
 
 /* Only reserved: memory is used as far as the orders of the largest shape need. */
 static const size_t SCRATCH_BYTES = (size_t)4 << 30;
@@ -369,13 +369,12 @@ static Status find_passes(Estimator *e, const EstimateInput *in, int micros, Pas
 typedef struct Walk {
     const EstimateInput *in;
     const double *cost;
+    ChunkTimes *block; /* of one block, by rank * chunks + chunk */
     double (*lane)[2]; /* by rank: when compute and exchanges are free again */
     double *way;       /* by link (cost_of / 2): when the last input arrived */
     double *end;       /* by pass */
     bool alone;        /* inputs are always there */
 } Walk;
-
-static double later_of(double x, double y) { return x > y ? x : y; }
 
 static int cost_of(const Walk *w, const ListedPass *x)
 {
@@ -401,21 +400,24 @@ static void walk_phases(const Walk *w, const ListedPass *x, int n, double *end)
         int back = x[k].cost != COST_FORWARD;
         left_out[0] |= x[k].cost == COST_WEIGHT;
         left_out[1] |= x[k].cost == COST_INPUT;
-        time[back] = &w->in->time[cost_of(w, &x[k]) / COSTS];
+        time[back] = &w->block[cost_of(w, &x[k]) / COSTS];
         at[back] = input_arrives(w, &x[k]);
     }
     at[0] = later_of(at[0], lane[1]); /* the forward before it still uses the same memory */
-    for (int i = 0; i < w->in->blocks * BLOCK_PHASES; i++) {
-        const BlockPhase *p = &block_phases[i % BLOCK_PHASES];
-        bool back = p->kind != ACTION_FORWARD, weight = p->kind == ACTION_BACKWARD_WEIGHT;
-        if (time[back] == NULL || (back && left_out[weight])) continue;
-        const double *of = !back ? time[0]->forward : weight ? time[1]->weight : time[1]->input;
-        double *free = &lane[p->phase % 2], start = weight ? *free : later_of(*free, at[back]);
-        /* it reuses the memory of the weight gradients of the block before it */
-        if (p->kind == ACTION_BACKWARD_INPUT && p->phase == PHASE_COMBINE)
-            start = later_of(start, lane[0]);
-        *free = start + of[p->phase] / w->in->blocks;
-        if (!weight) at[back] = *free;
+    for (int b = 0; b < w->in->blocks; b++) {
+#pragma GCC unroll 10
+        for (int i = 0; i < BLOCK_PHASES; i++) {
+            const BlockPhase *p = &block_phases[i];
+            bool back = p->kind != ACTION_FORWARD, weight = p->kind == ACTION_BACKWARD_WEIGHT;
+            if (time[back] == NULL || (back && left_out[weight])) continue;
+            const double *of = !back ? time[0]->forward : weight ? time[1]->weight : time[1]->input;
+            double *free = &lane[p->phase % 2], start = weight ? *free : later_of(*free, at[back]);
+            /* it reuses the memory of the weight gradients of the block before it */
+            if (p->kind == ACTION_BACKWARD_INPUT && p->phase == PHASE_COMBINE)
+                start = later_of(start, lane[0]);
+            *free = start + of[p->phase];
+            if (!weight) at[back] = *free;
+        }
     }
     for (int k = 0; k < n; k++) end[k] = at[x[k].cost != COST_FORWARD];
 }
@@ -446,6 +448,11 @@ static Status walk_list(const EstimateInput *in, const Passes *l, bool alone, Ar
     double *cost = NULL;
     TRY(make_costs(in, scratch, &cost));
     w.cost = cost;
+    TRY(ARENA_NEW(scratch, in->stages * in->chunks, &w.block));
+    for (int i = 0; i < in->stages * in->chunks; i++)
+        for (int k = 0; k < CHUNK_PASSES * PHASES; k++)
+            w.block[i].of[k / PHASES][k % PHASES] =
+                in->time[i].of[k / PHASES][k % PHASES] / in->blocks;
     TRY(ARENA_ZEROED(scratch, in->stages, &w.lane));
     TRY(ARENA_ZEROED(scratch, in->stages * in->chunks * COSTS / 2, &w.way));
     TRY(ARENA_NEW(scratch, l->n, &w.end));

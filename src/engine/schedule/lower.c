@@ -334,14 +334,6 @@ static void append_phases(Lowering *l, Part *t, ActionKind kind, int first, int 
     }
 }
 
-const BlockPhase block_phases[BLOCK_PHASES] = {
-    { ACTION_BACKWARD_INPUT, PHASE_COMBINE },   { ACTION_FORWARD, PHASE_ATTENTION },
-    { ACTION_FORWARD, PHASE_DISPATCH },         { ACTION_BACKWARD_INPUT, PHASE_EXPERTS },
-    { ACTION_BACKWARD_INPUT, PHASE_DISPATCH },  { ACTION_BACKWARD_WEIGHT, PHASE_EXPERTS },
-    { ACTION_FORWARD, PHASE_EXPERTS },          { ACTION_FORWARD, PHASE_COMBINE },
-    { ACTION_BACKWARD_INPUT, PHASE_ATTENTION }, { ACTION_BACKWARD_WEIGHT, PHASE_ATTENTION },
-};
-
 /* Phases of this kind: forward, input or weight gradients. A whole backward has the last two. */
 static bool pass_has(const Pass *p, ActionKind kind)
 {

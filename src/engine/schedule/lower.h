@@ -30,7 +30,14 @@ typedef struct BlockPhase {
 } BlockPhase;
 
 enum { BLOCK_PHASES = 2 * PHASES + 2 };
-extern const BlockPhase block_phases[BLOCK_PHASES];
+/* Here, so that loops over it are unrolled. */
+static const BlockPhase block_phases[BLOCK_PHASES] = {
+    { ACTION_BACKWARD_INPUT, PHASE_COMBINE },   { ACTION_FORWARD, PHASE_ATTENTION },
+    { ACTION_FORWARD, PHASE_DISPATCH },         { ACTION_BACKWARD_INPUT, PHASE_EXPERTS },
+    { ACTION_BACKWARD_INPUT, PHASE_DISPATCH },  { ACTION_BACKWARD_WEIGHT, PHASE_EXPERTS },
+    { ACTION_FORWARD, PHASE_EXPERTS },          { ACTION_FORWARD, PHASE_COMBINE },
+    { ACTION_BACKWARD_INPUT, PHASE_ATTENTION }, { ACTION_BACKWARD_WEIGHT, PHASE_ATTENTION },
+};
 
 /* Makes the Programs of all ranks from their orders. All copy the sizes and placement of `like`. */
 Status schedule_lower(const Program *like, const ScheduleShape *s, const Order *ranks, Arena *a,

@@ -111,7 +111,7 @@ static int run_next(const ScheduleShape *s, const Order *o, OrderTimes *t, int r
     for (const Pass *p = &o->at[i]; p < &o->at[i + n]; p++) {
         double there = arrives(t, (StageAt){ rank, p->chunk }, p);
         if (isnan(there)) return 0;
-        when = fmax(when, there);
+        when = there > when ? there : when;
     }
     for (int k = i; k < i + n; k++) when += pass_duration(s, o->at[k].kind);
     for (const Pass *p = &o->at[i]; p < &o->at[i + n]; p++) {
@@ -121,7 +121,7 @@ static int run_next(const ScheduleShape *s, const Order *o, OrderTimes *t, int r
         else if (p->kind != ACTION_BACKWARD_WEIGHT)
             t->input[at] = when;
     }
-    t->step = fmax(t->step, when);
+    t->step = when > t->step ? when : t->step;
     *now = when;
     return n;
 }

@@ -90,19 +90,16 @@ static bool head_ready(const RankState *s, int queue, SimSpan *out)
     if (blocker >= 0 && isnan(s->span[blocker].end)) return false;
     const Action *a = &s->p->at[s->head[queue]];
     SimSpan at = { 0, NAN, 0, -1, -1 };
-    int before[1 + ACTION_WAITS] = { s->last[queue] };
-    for (int i = 0; i < ACTION_WAITS; i++) {
-        before[i + 1] = a->wait[i] < 0 ? -1 : s->of_event[a->wait[i]];
-        if (a->wait[i] < 0) continue;
-        if (before[i + 1] >= 0 && !isnan(s->span[before[i + 1]].end)) continue;
-        s->blocker[queue] = before[i + 1];
-        return false;
-    }
-    for (int i = 0; i < 1 + ACTION_WAITS; i++) {
-        if (before[i] < 0 || s->span[before[i]].end < at.start) continue;
-        at.start = s->span[before[i]].end;
-        at.cause_rank = s->p->rank;
-        at.cause = before[i];
+    for (int i = -1; i < ACTION_WAITS; i++) {
+        if (i < 0 ? s->last[queue] < 0 : a->wait[i] < 0) continue;
+        const int before = i < 0 ? s->last[queue] : s->of_event[a->wait[i]];
+        const double end = before < 0 ? (double)NAN : s->span[before].end;
+        if (isnan(end)) {
+            s->blocker[queue] = before;
+            return false;
+        }
+        if (end < at.start) continue;
+        at.start = end, at.cause_rank = s->p->rank, at.cause = before;
     }
     *out = at;
     return true;
@@ -142,9 +139,11 @@ static double pace_of(const RankState *s, int queue)
     const SimUse *own = &s->use[queue];
     SimUse other = use_of_others(s, queue);
     /* beyond that real kernels would wait for each other instead of slowing down more */
-    double held = fmin(other.blocks, 0.9), link = 0;
-    for (int l = 0; l < SIM_LINKS; l++)
-        link = fmax(link, fmax(own->into[l] * other.into[l], own->out[l] * other.out[l]));
+    double held = other.blocks < 0.9 ? other.blocks : 0.9, link = 0;
+    for (int l = 0; l < SIM_LINKS; l++) {
+        link = later_of(link, own->into[l] * other.into[l]);
+        link = later_of(link, own->out[l] * other.out[l]);
+    }
     return 1 + own->bound * held / (1 - held) + link;
 }
 
@@ -201,7 +200,7 @@ static void set_use(Run *run, int rank, int queue, SimUse use)
         bool transfer = action_is_transfer(a->kind);
         RankState *peer = transfer ? other_end(run, s, a, &other) : NULL;
         double pace = pace_of(s, q);
-        if (transfer) pace = fmax(pace, pace_of(peer, other));
+        if (transfer) pace = later_of(pace, pace_of(peer, other));
         if (pace == s->pace[q]) continue;
         set_pace(run, s, q, pace);
         if (!transfer) continue;
@@ -270,7 +269,7 @@ static Status begin_transfer(Run *run, int rank, int queue, SimSpan mine)
     double own_s = run->cost->duration(run->cost->ctx, sends ? rank : to.rank, sends ? a : b);
     set_use(run, rank, queue, use);
     set_use(run, to.rank, other, use_of(run, to.rank, b));
-    double pace = fmax(pace_of(s, queue), pace_of(peer, other));
+    double pace = later_of(pace_of(s, queue), pace_of(peer, other));
     begin_span(run, rank, queue, span, own_s, pace);
     begin_span(run, to.rank, other, span, own_s, pace);
     copy_times(s, queue, peer, other);
@@ -296,6 +295,7 @@ static Status start_queue(Run *run, int rank, int queue)
 /* Sets the end of a leaf of the tree. */
 static void set_end(Run *run, int leaf, double end)
 {
+    if (run->end[leaf] == end) return;
     run->end[leaf] = end;
     for (ptrdiff_t i = leaf / 2; i > 0; i /= 2) {
         const double left = run->end[2 * i], right = run->end[2 * i + 1];

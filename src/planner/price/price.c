@@ -5,31 +5,13 @@
 #include "engine/count/capacity.h"
 #include "engine/count/engine_count.h"
 #include "kernels/exchange/exchange.h"
+#include "kernels/norm/elementwise.h"
 
 #include <math.h>
 #include <string.h>
 
 /* Plans of memory are off by so much: a layout that takes at most this times what may be used is tight. */
 static const double TIGHT = 1.05;
-
-const char *const plan_kind_names[PLAN_KINDS] = { [PLAN_WEIGHTS] = "weights",
-                                                  [PLAN_GRADS] = "grads",
-                                                  [PLAN_MAIN] = "main",
-                                                  [PLAN_OPTIMIZER] = "optimizer",
-                                                  [PLAN_ACTIVATIONS] = "activations",
-                                                  [PLAN_BUFFERS] = "buffers",
-                                                  [PLAN_WORKSPACE] = "workspace",
-                                                  [PLAN_RESERVE] = "reserve" };
-
-#define PART_WORDS(bubble)                                                                         \
-    {                                                                                              \
-        [PLAN_COMPUTE] = "compute", [PLAN_SLOWED] = "slowed", [PLAN_SLOWEST] = "slowest",          \
-        [PLAN_EXCHANGE] = "exchange", [PLAN_CONTEXT] = "context", [PLAN_TENSOR] = "tensor",        \
-        [PLAN_SEND] = "send", [PLAN_BUBBLE] = (bubble), [PLAN_GRADIENTS] = "gradients",            \
-        [PLAN_UPDATE] = "update", [PLAN_HOST] = "host", [PLAN_CHECKPOINT] = "checkpoint",          \
-    }
-const char *const plan_part_names[PLAN_PARTS] = PART_WORDS("bubble");
-const char *const plan_part_words[PLAN_PARTS] = PART_WORDS("idle");
 
 /* ---- a chunk ---- */
 
@@ -116,13 +98,17 @@ static OpCost cost_of_shared(OpComm kind, int64_t ranks, double bytes)
     return c;
 }
 
-/* A group of one rank, or nothing to send, costs nothing and is not listed. */
+static OpCost of_kind(OpComm kind, double bytes) { return (OpCost){ .comm = kind, .size = bytes }; }
+
+/* Of call.cost only `comm` and `size` are set: its kind and bytes. A group of one rank, or nothing to send, costs nothing
+ * and is not listed. */
 static Status add_call(const Planner *p, const PriceEntry *e, GradientCall call, GradientTimes *t,
                        double *sum)
 {
+    if (call.ranks <= 1 || call.cost.size <= 0) return OK;
     CollectiveGroup g = roofline_group(p->q.hardware, call.ranks, call.stride);
     CollectiveCost c;
-    if (call.ranks <= 1 || call.cost.size <= 0) return OK;
+    call.cost = cost_of_shared(call.cost.comm, call.ranks, call.cost.size);
     TRY(roofline_collective(p->q.hardware, &call.cost, &g, &c));
     call.s = c.s / e->stack.at[STACK_share_links];
     *sum += call.s;
@@ -148,12 +134,11 @@ static Status add_gradients(const Planner *p, const PriceEntry *e, const SharedP
     /* Parts that are whole matrices differ in length, so all ranks get the sum (params.h, CUT_MATRICES). */
     OpComm kind = e->spec.optimizer.rule[0]->whole_matrices ? COMM_ALL_REDUCE : COMM_REDUCE_SCATTER;
     const GradientCall each[] = {
-        { "gradients reduced", cost_of_shared(kind, shards, x->reduced * size), shards, x->stride,
+        { "gradients reduced", of_kind(kind, x->reduced * size), shards, x->stride, 0 },
+        { "replicas added up", of_kind(COMM_ALL_REDUCE, part * size), replicas, x->stride * shards,
           0 },
-        { "replicas added up", cost_of_shared(COMM_ALL_REDUCE, replicas, part * size), replicas,
-          x->stride * shards, 0 },
-        { "weights gathered", cost_of_shared(COMM_ALL_GATHER, shards, x->gathered * x->weight),
-          shards, x->stride, 0 },
+        { "weights gathered", of_kind(COMM_ALL_GATHER, x->gathered * x->weight), shards, x->stride,
+          0 },
     };
     double *const sum[] = { &t->reduce, &t->replicate, &t->gather };
     for (int i = 0; i < 3; i++) TRY(add_call(p, e, each[i], t, sum[i]));
@@ -230,8 +215,16 @@ static Status add_copies(const Planner *p, const PlanLayout *l, const PriceEntry
     const int ranks = own ? price_keys(&e->spec) : l->tp;
     if (own && s->zero > 0) elems /= (double)s->part;
     const GradientCall call = { own ? "heads of keys added up" : "copies of tp added up",
-                                cost_of_shared(COMM_ALL_REDUCE, ranks, 4 * elems), ranks, 1, 0 };
+                                of_kind(COMM_ALL_REDUCE, 4 * elems), ranks, 1, 0 };
     return add_call(p, e, call, t, own ? &t->twins : &t->replicate);
+}
+
+/* Behind each reduction our own engine adds this rank's part to its sums, on the same lane (shards_reduce). */
+static double added_s(const Planner *p, const PriceEntry *e, double elems)
+{
+    const Roofline roof = { p->q.hardware, &e->stack, &e->spec, 0, 1 };
+    const Tensor one = { .dtype = DTYPE_F32, .rank = 1, .dim = { 1 } };
+    return roofline_memory_s(&roof, elems * op_desc(OP_ADD)->cost(&(Add){ one, one }).bytes);
 }
 
 /* With ZeRO-2 gradients are reduced in every micro-batch, with ZeRO-3 weights are also gathered in every one;
@@ -259,8 +252,10 @@ Status price_gradients(const Planner *p, const PlanLayout *l, const PriceEntry *
     *t = (GradientTimes){ .reductions = l->zero < 2 ? 1 : micros,
                           .gathers = l->zero < 3 ? 1 : 2 * micros }; /* for either pass */
     for (int i = 0; i < 3; i++) TRY(add_gradients(p, e, &kinds[i], t));
+    if (e->own && shards.zero >= 2) t->sums = added_s(p, e, price_updated_elems(&shards, r));
+    t->reduce += t->sums;
     if (l->schedule->placement == PLACE_BOTH) {
-        OpCost c = cost_of_shared(COMM_ALL_REDUCE, 2, 4 * price_updated_elems(&shards, r));
+        OpCost c = of_kind(COMM_ALL_REDUCE, 4 * price_updated_elems(&shards, r));
         const GradientCall twins = { "replicas of both added up", c, 2, l->pp * stage / 2, 0 };
         TRY(add_call(p, e, twins, t, &t->twins));
     }
@@ -606,10 +601,12 @@ static void price_parts(const PlanLayout *l, const PriceEntry *e, const PriceRan
 
 /* The memory of the fullest rank decides whether the layout fits. */
 static Status price_memory(Planner *p, const PlanLayout *l, const PriceEntry *e,
-                           const PriceRanks *n, const EstimateRank *slots, PlanPrice *out)
+                           const PriceRanks *n, const EstimateInput *in, PlanPrice *out)
 {
+    EstimateRank *slots = NULL;
     AlikeBytes alike = { .comm = price_comm_bytes(l, e) };
     double memory[PLAN_KINDS] = { 0 };
+    TRY(estimate_memory(&p->estimator, in, &slots));
     TRY(price_step_bytes(p, l, e, &alike.step));
     for (int r = 0; r < l->pp; r++) {
         double sum = 0;
@@ -687,7 +684,6 @@ static Status price_with(Planner *p, const PlanLayout *l, const PlanLimit *limit
     PriceRanks n;
     Estimate t;
     EstimateInput in;
-    EstimateRank *slots = NULL;
     PlanPrice ends = { 0 };
     TRY(price_entry(p, l, &e));
     TRY(price_input(p, l, e, &n, &in));
@@ -706,8 +702,7 @@ static Status price_with(Planner *p, const PlanLayout *l, const PlanLimit *limit
     TRY(price_ends(p, l, e, &n, &ends));
     TRY(price_shared_s(p, l, e, &shared_s));
     ends.part_s[PLAN_SLOWEST] = price_slowest_s(p, l, n.compute_s);
-    TRY(estimate_memory(&p->estimator, &in, &slots));
-    TRY(price_memory(p, l, e, &n, slots, out));
+    TRY(price_memory(p, l, e, &n, &in, out));
     if (limit != NULL) {
         double least_s;
         TRY(price_least_s(p, l, e, &n, &least_s));
@@ -739,14 +734,12 @@ static Status room_fits(void *self, const RowCapacity *room, bool *fits)
     const PriceEntry *e = NULL;
     PriceRanks n;
     EstimateInput in;
-    EstimateRank *slots = NULL;
     PlanPrice price = { 0 };
     x->l.room = *room;
     ArenaMark mark = arena_mark(&p->scratch);
     TRY(price_entry(p, &x->l, &e));
     TRY(price_input(p, &x->l, e, &n, &in));
-    TRY(estimate_memory(&p->estimator, &in, &slots));
-    TRY(price_memory(p, &x->l, e, &n, slots, &price));
+    TRY(price_memory(p, &x->l, e, &n, &in, &price));
     arena_release(&p->scratch, mark);
     *fits = price.fits;
     return OK;

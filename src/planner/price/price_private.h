@@ -125,13 +125,14 @@ typedef struct GradientCall {
 
 enum { GRADIENT_CALLS = 11 };
 
-/* Seconds, each once: to reduce gradients over the sharding group and over its replicas, and to gather weights. twins:
+/* Seconds, each once: to reduce gradients over the sharding group and over its replicas, and to gather weights. sums: the
+ * part of `reduce` in which our own engine adds what was reduced in a pass to its sums. twins:
  * over the two stages with the same layers (DualPipe), and over ranks of tp with the same heads of keys. shown_: the
  * part that no pass hides. reductions, gathers: how often they come in a step. */
 typedef struct GradientTimes {
     GradientCall call[GRADIENT_CALLS];
     int calls;
-    double reduce, replicate, twins, gather;
+    double reduce, replicate, twins, gather, sums;
     double behind_backward; /* seconds of a backward pass that may hide them, reductions first */
     double shown_reduce, shown_replicate, shown_gather;
     double reductions, gathers;

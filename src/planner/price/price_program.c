@@ -60,21 +60,6 @@ static double pass_duration(void *ctx, int rank, const Action *a)
     return price_phases_s(part) + (a->kind == ACTION_BACKWARD ? price_phases_s(t->weight) : 0);
 }
 
-/* Made from the shape that the estimate used, so both time the same Programs. */
-static Status simulate_passes(Planner *p, const PlanLayout *l, bool memory, Arena *a, PlanStep *out)
-{
-    const PriceEntry *e = NULL;
-    PriceRanks ranks;
-    EstimateInput in;
-    ProgramCost c = { .in = &in };
-    TRY(price_entry(p, l, &e));
-    TRY(price_input(p, l, e, &ranks, &in));
-    ScheduleShape shape = estimate_shape(&in);
-    TRY(schedule_make(l->schedule, &shape, a, &p->scratch, &out->pipeline));
-    SimCost cost = { .ctx = &c, .duration = pass_duration, .slot = memory ? slot_of : NULL };
-    return simulate_run(&out->pipeline, &cost, a, &out->sim);
-}
-
 /* ---- the list that train runs ---- */
 
 /* Seconds of phases of one pass, the part that multiprocessors bound, and that of links (LayerPrice). */
@@ -299,25 +284,28 @@ static bool tokens_leave(const Planner *p, const PlanLayout *l)
     return out || (l->tp > 1 && roofline_group(p->q.hardware, rows, 1).local < rows);
 }
 
-/* The list is the one that `train` makes for this layout; only times are the plan's. */
-static Status simulate_list(Planner *p, const PlanLayout *l, bool memory, Arena *a, PlanStep *out)
+/* The list is the one that `train` makes for this layout; only times are the plan's. Passes alone are made from the shape
+ * that the estimate used, so both time the same Programs. */
+static Status simulate_program(Planner *p, const PlanLayout *l, bool list, bool memory, Arena *a,
+                               PlanStep *out)
 {
     const PriceEntry *e = NULL;
     PriceRanks ranks;
     EstimateInput in;
     ProgramCost c = { .in = &in };
-    ScheduleShape shape;
     TRY(price_entry(p, l, &e));
     TRY(price_input(p, l, e, &ranks, &in));
-    TRY(list_shape(p, l, e, a, &c, &shape));
-    TRY(update_times(p, l, e, &ranks, a, &c));
+    ScheduleShape shape = estimate_shape(&in);
+    if (list) TRY(list_shape(p, l, e, a, &c, &shape));
+    if (list) TRY(update_times(p, l, e, &ranks, a, &c));
     TRY(schedule_make(l->schedule, &shape, a, &p->scratch, &out->pipeline));
     c.program = out->pipeline.rank;
     c.multiprocessors = p->q.hardware->gpu_multiprocessors;
     c.tokens_out = tokens_leave(p, l);
     c.sends_out = price_sends_out(p, l);
-    SimCost cost = { &c, action_duration, action_use, memory ? slot_of : NULL,
-                     (double)e->plain[0].count.stream };
+    SimCost cost = { &c, pass_duration, NULL, memory ? slot_of : NULL, 0 };
+    if (list) cost.duration = action_duration, cost.use = action_use;
+    if (list) cost.entry_bytes = (double)e->plain[0].count.stream;
     return simulate_run(&out->pipeline, &cost, a, &out->sim);
 }
 
@@ -327,7 +315,7 @@ static Status simulate_step(Planner *p, const PlanLayout *l, bool list, bool mem
 {
     TRY(planner_legal(p, l));
     ArenaMark mark = arena_mark(&p->scratch);
-    Status s = (list ? simulate_list : simulate_passes)(p, l, memory, a, out);
+    Status s = simulate_program(p, l, list, memory, a, out);
     arena_release(&p->scratch, mark);
     return s;
 }
@@ -439,8 +427,9 @@ static Status simulate_time(Planner *p, const PlanLayout *l, bool list, StepTime
     const int micros = (int)price_micros(p, l), period = estimate_period(l->schedule, l->pp);
     bool done = false;
     int enough;
-    for (int n = ESTIMATE_PERIODS;
-         3 * (enough = estimate_enough(l->schedule, l->pp, micros, n)) < 2 * micros; n *= 2) {
+    for (int n = ESTIMATE_PERIODS - (l->vpp == 1 && !l->schedule->phases);
+         3 * (enough = estimate_enough(l->schedule, l->pp, micros, n)) < 2 * micros;
+         n += n < ESTIMATE_PERIODS ? 1 : n) {
         TRY(simulate_micros(p, l, list, enough, (micros - enough) / period, out, &done));
         if (done) return OK;
     }

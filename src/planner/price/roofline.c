@@ -1,5 +1,6 @@
 /* roofline: the time of an op from its cost and the rates of the hardware; exchanges go through collective.c. */
 #include "planner/price/roofline.h"
+#include "kernels/exchange/exchange.h"
 
 #include <math.h>
 
@@ -42,6 +43,10 @@ static Status exchange_s(const Roofline *r, const MoeSpec *m, const OpCost *c, R
     TRY(collective_dispatch(r->hardware, &g, &d, &cost));
     double links = r->stack->at[STACK_share_links], busiest = r->spec->ranks.imbalance;
     out->s = (cost.latency_s + (cost.s - cost.latency_s) * busiest) / links;
+    /* Kernels of their own copy rows into blocks and add up those that return. direct moves rows from where they are. */
+    const ExchangeDesc *own = exchange_kinds[r->spec->ranks.exchange];
+    if (r->stack->at[STACK_list] != 0 && own->offsets && !own->compact)
+        out->s += roofline_memory_s(r, c->bytes) * busiest + r->stack->at[STACK_kernel_s];
     out->nic = (CollectiveLoad){ cost.nic_s * busiest / links, cost.flows, g.span };
     return OK;
 }

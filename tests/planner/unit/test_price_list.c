@@ -287,6 +287,30 @@ static void gradients_of_twins_are_added_up(void **state)
     }
 }
 
+/* With ZeRO-2 each of two ranks sends half of a layer's f32 gradients and adds the other half to its sums: it reads both
+ * and writes one. Two micro-batches do so. */
+static void reductions_of_every_pass_are_added_to_sums(void **state)
+{
+    (void)state;
+    static const char *const set[] = { "model.layers=8", "mesh.zero=2", "train.batch=16",
+                                       "train.micro_batch=4", NULL };
+    Question q;
+    PlanPrice price;
+    PlanStep step;
+    double sum = 0;
+    open_plan(&q, set, 2, "switchyard", 1);
+    q.hardware.scale_up_latency_us = q.hardware.scale_up_issue_us = 0;
+    CHECK_OK(planner_price_list(q.planner, &q.layout, &q.arena, &price, &step));
+    for (int k = 0; k < step.pipeline.rank[0].n; k++) {
+        const SimSpan *x = &step.sim.rank[0].span[k];
+        if (step.pipeline.rank[0].at[k].kind == ACTION_REDUCE_GRADS) sum += x->end - x->start;
+    }
+    const double link_s = 1e-9 / q.hardware.scale_up_shard_gb_s;
+    const double memory_s = 1e-9 / q.hardware.memory_achieved_gb_s;
+    CHECK_NEAR(sum / (2 * price.memory[PLAN_GRADS] * (link_s + 3 * memory_s)), 1, 0.001);
+    question_close(&q);
+}
+
 /* The lists that train runs, by what their compute lanes wait for: only for traffic that the mesh has. */
 static void lists_wait_for_what_their_meshes_send(void **state)
 {
@@ -430,6 +454,7 @@ int main(void)
         TEST(transfers_take_multiprocessors_from_products_alone),
         TEST(measured_contention_counts),
         TEST(gradients_of_twins_are_added_up),
+        TEST(reductions_of_every_pass_are_added_to_sums),
         TEST(lists_wait_for_what_their_meshes_send),
         TEST(lists_of_many_micro_batches_are_extended),
         TEST(lists_that_repeat_nearly_are_extended),

@@ -239,6 +239,29 @@ static void an_exchange_takes_as_long_as_its_busiest_rank(void **state)
     arena_free(&b.arena);
 }
 
+/* Our own engine copies rows into blocks and adds up what returns; `direct` does neither, and an all-gather sends rows
+ * from where they lie. */
+static void blocks_of_rows_are_copied(void **state)
+{
+    (void)state;
+    static const bool copies[EXCHANGE_KINDS] = {
+        [EXCHANGE_ALLTOALL] = true, [EXCHANGE_HIER] = true
+    };
+    const double copied_s = 1e9 / (0.5e9 * 4260) + KERNEL_S; /* share and rate of memory */
+    OpCost c = { .work = WORK_COMM, .comm = COMM_EXCHANGE, .size = 1e6, .bytes = 1e9 };
+    Bench b;
+    open_bench(&b);
+    b.stack.at[STACK_dispatch] = -1;
+    for (int kind = 0; kind < EXCHANGE_KINDS; kind++) {
+        b.spec.ranks.exchange = (ExchangeKind)kind;
+        b.stack.at[STACK_list] = 0;
+        const double theirs_s = time_of(&b, c).s;
+        b.stack.at[STACK_list] = 1;
+        CHECK_NEAR(time_of(&b, c).s - theirs_s, copies[kind] ? copied_s : 0, 1e-9);
+    }
+    arena_free(&b.arena);
+}
+
 /* A stack that does not say how tokens travel sends them as moe.exchange says: 32 ranks are four
  * domains. */
 static void an_exchange_is_that_of_the_configuration(void **state)
@@ -287,6 +310,7 @@ int main(void)
         TEST(weight_gradients_of_several_micro_batches_may_be_one_product),
         TEST(an_exchange_takes_as_long_as_its_busiest_rank),
         TEST(an_exchange_is_that_of_the_configuration),
+        TEST(blocks_of_rows_are_copied),
     };
     return TEST_RUN(tests);
 }
