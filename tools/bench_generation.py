@@ -135,7 +135,8 @@ def compare(ours, theirs, batch, args):
     mine, other = (statistics.median(rates[side]) for side in (ours, theirs))
     ratios, cpu = ([a / b for a, b in zip(r[ours], r[theirs], strict=True)] for r in (rates, of_cpu))
     print(f"batch {batch:4}  ours {mine:8.1f} tokens/s  transformers {other:8.1f} tokens/s  ours / theirs "
-          f"{statistics.median(ratios):.2f} ({min(ratios):.2f} to {max(ratios):.2f} in {args.rounds} rounds)  by CPU time {statistics.median(cpu):.2f}  same text {same} of {batch}", flush=True)
+          f"{statistics.median(ratios):.2f} ({min(ratios):.2f} to {max(ratios):.2f} in {args.rounds} rounds)  by CPU time "
+          f"{statistics.median(cpu):.2f}  same text {same} of {batch}", flush=True)
     return {"batch": batch, "ours": rates[ours], "theirs": rates[theirs], "same": same}
 
 

@@ -53,7 +53,8 @@ enum {
     LAYOUT_TRANSPOSED = 16, /* (in, out) */
     LAYOUT_CENTRED = 64,    /* of a norm that multiplies by 1 + w: ours begins at 1, theirs at 0 */
     LAYOUT_CHANNELS = 128,  /* (channels, 1, taps) */
-    LAYOUT_MXFP4 = 32 /* (out, in / 32, 16) bytes of two elements each; in % 32 = 0 (weights.h) */
+    LAYOUT_MXFP4 = 32, /* (out, in / 32, 16) bytes of two elements each; in % 32 = 0 (weights.h) */
+    LAYOUT_MORE = 256  /* bits from here on are free for others (tools/dcp/layouts.h) */
 };
 
 typedef struct FamilyTensor {

@@ -12,11 +12,11 @@
 
 /* More bits of FamilyTensor.layout. */
 enum {
-    LAYOUT_LAYERS = 64, /* dim 0 counts layers, before experts */
+    LAYOUT_LAYERS = LAYOUT_MORE, /* dim 0 counts layers, before experts */
     /* Rows of a fused matrix: for each key head its queries, then the key, then the value. */
-    LAYOUT_QUERY = 128,
-    LAYOUT_KEY = 256,
-    LAYOUT_VALUE = 512
+    LAYOUT_QUERY = LAYOUT_MORE * 2,
+    LAYOUT_KEY = LAYOUT_MORE * 4,
+    LAYOUT_VALUE = LAYOUT_MORE * 8
 };
 
 /* Who wrote a folder. */

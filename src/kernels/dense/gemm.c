@@ -21,13 +21,14 @@
 #include <string.h>
 
 #ifdef HOSTILE
-enum { BLOCK_WORDS = 3, BLOCK_TILES = 2, BLOCK_COLS = 2 * TILE_COLS, SUM_ROWS = 5 };
+enum { BLOCK_WORDS = 3, BLOCK_TILES = 2, BLOCK_COLS = 2 * TILE_COLS, SUM_ROWS = 5, FEW_ROWS = 4 };
 #else
 enum {
     BLOCK_WORDS = 256, /* words along k: a panel of B stays in the L1 cache (32 KiB) */
     BLOCK_TILES = 12,  /* tiles of rows of A: 168 rows stay in L2 (168 KiB) */
-    BLOCK_COLS = 512,  /* columns of B: they stay in L2 and L3 (512 KiB) */
-    SUM_ROWS = 1008    /* rows of C at a time if sums of several blocks are rounded at their end */
+    FEW_ROWS = 4,
+    BLOCK_COLS = 512, /* columns of B: they stay in L2 and L3 (512 KiB) */
+    SUM_ROWS = 1008   /* rows of C at a time if sums of several blocks are rounded at their end */
 };
 #endif
 enum { LINE_BYTES = 64 };
@@ -160,16 +161,17 @@ static void terms_run(const GemmArgs *g, Word word, float *a, float *b)
     }
 }
 
-/* One thread's part of a product. */
+/* One thread's part of a product. With few rows of A most time goes into packing B, which is faster in small parts. */
 static void part_run(const GemmArgs *g, Word word, char *space)
 {
+    const int64_t cols = g->m <= FEW_ROWS ? least(4 * TILE_COLS, BLOCK_COLS) : BLOCK_COLS;
     Walk w = walk_of(g, word);
     float *a = (float *)(void *)space, *b = (float *)(void *)(space + w.a_bytes);
     float *sums = (float *)(void *)(space + w.a_bytes + w.b_bytes);
     if (word == WORD_BF16_AMX) amx_begin();
-    for (int64_t col = 0; col < g->n; col += BLOCK_COLS) {
+    for (int64_t col = 0; col < g->n; col += cols) {
         for (int64_t row = 0; row < g->m; row += w.rows) {
-            GemmArgs part = cols_of(gemm_rows(*g, row, w.rows), col, BLOCK_COLS), to = part;
+            GemmArgs part = cols_of(gemm_rows(*g, row, w.rows), col, cols), to = part;
             if (w.sums) {
                 to.c = (GemmResult){ sums, DTYPE_F32, part.n };
                 to.beta = 0;
