@@ -131,13 +131,12 @@ Status attention_param(ParamList *out, const LayerSpec *l, ParamRole role, int64
                        int64_t cols, int64_t parts, const char *name)
 {
     const bool bias = cols == 0, norm = rows == 0, matrix = !bias && !norm;
+    const ParamInit init = bias ? INIT_ZERO : norm ? INIT_ONE : INIT_NORMAL;
     const ParamAdd add = { .role = role,
                            .expert = -1,
                            .rows = bias ? 0 : rows,
                            .cols = bias ? rows : cols,
-                           .init = bias   ? INIT_ZERO
-                                   : norm ? INIT_ONE
-                                          : INIT_NORMAL,
+                           .init = init,
                            .decay = matrix,
                            .keep_f32 = !matrix,
                            .split = parts > 0 ? SPLIT_ROWS : SPLIT_NONE,

@@ -119,19 +119,17 @@ static Status cached_part(LayerRun *r, const CachePart *p, int64_t first)
     TRY(tensor_new2(r->scratch, r->spec->act, past + n, delta_qkv_cols(&a->dims), &qkv));
     TRY(delta_conv_fwd(r->ex,
                        (DeltaConvFwd){ x, weight(r, ROLE_CONV), { 0 }, qkv, a->dims, past + n }));
+    qkv = tensor_rows(&qkv, past, n);
     return delta_rule_fwd(
-        r->ex,
-        (DeltaRuleFwd){
-            tensor_rows(&qkv, past, n), own, weight(r, ROLE_DECAY), { 0 }, o, a->dims, n, state });
+        r->ex, (DeltaRuleFwd){ qkv, own, weight(r, ROLE_DECAY), { 0 }, o, a->dims, n, state });
 }
 
 static Status cached_forward(LayerRun *r)
 {
     int64_t first = 0;
-    for (const CachePart *p = r->cache->part; p < r->cache->part + r->cache->parts;
-         first += p++->n) {
+    for (int i = 0; i < r->cache->parts; first += r->cache->part[i++].n) {
         ArenaMark mark = arena_mark(r->scratch);
-        TRY(cached_part(r, p, first));
+        TRY(cached_part(r, &r->cache->part[i], first));
         arena_release(r->scratch, mark);
     }
     return OK;

@@ -3,6 +3,7 @@
 #include "harness/arena.h"
 
 #include "convert/family.h"
+#include "convert/rotated.h"
 
 static Status read_text(const char *text, Config *c, const Family **family)
 {
@@ -531,6 +532,20 @@ static void layouts_put_elements_where_files_have_them(void **state)
     CHECK(!family_tensor(LLAMA, &p, 7, 1, &t));
 }
 
+/* Where pairs change places, gates between queries stay. */
+static void gates_are_not_rotated(void **state)
+{
+    static const char *const set[] = { "attention.rope_interleaved=true", "attention.head_dim=12",
+                                       "attention.rotary=0.5" };
+    Config c;
+    (void)state;
+    CHECK_OK(config_load(&c, &arena, "qwen3-next-80b-a3b", set, 3));
+    const Rotated q = rotated_rows(&c, "model.layers.3.self_attn.q_proj.weight", false);
+    const Rotated k = rotated_rows(&c, "model.layers.3.self_attn.k_proj.weight", false);
+    CHECK(q.group == 24 && q.first == 0 && q.rope == config_rotated(&c));
+    CHECK(k.group == 12 && k.first == 0 && k.rope == q.rope);
+}
+
 static void tensors_are_left_out_by_name(void **state)
 {
     Config c;
@@ -559,6 +574,7 @@ int main(void)
         TEST(members_of_a_wrong_type_are_refused_with_their_value),
         TEST(members_of_olmoe_and_qwen2_moe_are_read),
         TEST(layouts_put_elements_where_files_have_them),
+        TEST(gates_are_not_rotated),
         TEST(tensors_are_left_out_by_name),
     };
     return ARENA_RUN(tests);

@@ -144,11 +144,14 @@ static void states_only_go_on_behind_their_last_token(void **state)
     const int32_t id[] = { 3, 1, 4, 1, 5, 9 };
     const CachePart begin = { 1, 0, 4 }, on = { 1, 4, 2 }, back = { 1, 3, 2 };
     open_lab(&lab, STATES, 2, CALL);
+    float first[61];
     CHECK_OK(engine_cached_logits(&lab.engine, &begin, 1, id, &logits));
+    memcpy(first, logits + 3 * lab.vocab, sizeof first);
     CHECK_OK(engine_cached_logits(&lab.engine, &on, 1, id + 4, &logits));
     CHECK_FAILS(engine_cached_logits(&lab.engine, &back, 1, id, &logits), ERR_UNSUPPORTED,
                 "token 3: the states of gated delta nets go on after token 6 alone");
     CHECK_OK(engine_cached_logits(&lab.engine, &begin, 1, id, &logits));
+    for (int i = 0; i < 61; i++) CHECK(logits[3 * lab.vocab + i] == first[i]);
     close_lab(&lab);
 }
 
