@@ -152,6 +152,8 @@ static void tiles_run(const GemmArgs *g, Word word, const float *a, const float 
 static void terms_run(const GemmArgs *g, Word word, float *a, float *b)
 {
     PackSource right = { g->b.at, g->b.ld, g->n, g->k, word, g->b.turned };
+    const Tile whole = { .a = g->a.at, .c = g->c.at, .c_type = g->c.type, .add = g->beta != 0 };
+    if (g->m == 1 && !g->a.turned && row_run(&whole, &right)) return;
     panels_pack(b, &right, TILE_COLS);
     for (int64_t row = 0; row < g->m; row += block_rows(word)) {
         GemmArgs block = gemm_rows(*g, row, block_rows(word));

@@ -258,6 +258,27 @@ static inline __attribute__((always_inline)) void rows_run(const Tile *t, float 
     }
 }
 
+/* Squares of op(B) are transposed in registers and multiplied at once. Sums are those of registers_run. */
+bool row_run(const Tile *t, const PackSource *b)
+{
+    float *c = t->c;
+    const int64_t part = b->lines % VECTOR_LANES + b->elems % VECTOR_LANES;
+    if (!b->along_k || b->word != WORD_F32 || t->c_type != DTYPE_F32 || part > 0) return false;
+    for (int64_t line = 0; line < b->lines; line += VECTOR_LANES) {
+        Vector sum = { 0 }, v[VECTOR_LANES];
+        for (int64_t k = 0; k < b->elems; k += VECTOR_LANES) {
+            square_read_whole(v, b, line, k);
+            square_turn(v);
+#pragma GCC unroll 16
+            for (int64_t i = 0; i < VECTOR_LANES; i++)
+                sum = vector_add_product(sum, t->a[k + i], v[i]);
+        }
+        VectorAt *to = (VectorAt *)(c + line);
+        *to = t->add ? *to + sum : sum;
+    }
+    return true;
+}
+
 /* Computes a tile of f32 results in whole vectors of columns. */
 static void vectors_run(const Tile *t, float *c, int64_t ldc, bool add)
 {

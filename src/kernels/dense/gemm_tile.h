@@ -143,6 +143,10 @@ typedef struct Tile {
     bool add;     /* the product is added to C */
 } Tile;
 
+/* Multiplies one row of f32, t->a, by an op(B) that is not packed. False: it cannot, as op(B) does not lie along k, or
+ * not in whole squares of vectors. */
+bool row_run(const Tile *t, const PackSource *b);
+
 /* Multiplies on vectors; gemm_amx.h has tiles of WORD_BF16_AMX. */
 void tile_run(const Tile *t);
 
