@@ -147,7 +147,7 @@ static void check_file(char *const col[COLUMNS], int *planned)
     Arena own = { 0 };
     PlanAnswer answer = { 0 };
     char says[1024] = "";
-    CHECK_OK(arena_init(&own, "file", MEM_HOST, (size_t)1 << 36));
+    CHECK_OK(arena_init(&own, "file", MEM_HOST, (size_t)4 << 30));
     put_experiment(col);
     Status s = plan_experiment(col, &own, &answer);
     bool want = strcmp(col[FILE_WANT], "planned") == 0;

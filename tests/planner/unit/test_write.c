@@ -101,7 +101,7 @@ static void a_written_row_has_the_same_price_and_layout(void **state)
         Asked q;
         PlanAnswer *found = NULL;
         PlanReport report;
-        CHECK_OK(arena_init(&arena, "test", MEM_HOST, (size_t)1 << 36));
+        CHECK_OK(arena_init(&arena, "test", MEM_HOST, (size_t)4 << 30));
         for (int k = 0; k < 6 && searches[i].set[k] != NULL; k++) set[n++] = searches[i].set[k];
         CHECK_OK(config_load(&q.config, &arena, "deepseek-v2-lite", set, n));
         ask(&q, searches[i].gpu, searches[i].gpus, searches[i].stack, true, TOP);
@@ -130,7 +130,7 @@ static void a_row_that_is_not_there_is_named(void **state)
     PlanAnswer *one = NULL;
     PlanReport report;
     Text yaml;
-    CHECK_OK(arena_init(&arena, "test", MEM_HOST, (size_t)1 << 36));
+    CHECK_OK(arena_init(&arena, "test", MEM_HOST, (size_t)4 << 30));
     CHECK_OK(config_load(&q.config, &arena, "deepseek-v2-lite", NULL, 0));
     ask(&q, "h200", 8, "switchyard", false, 1);
     CHECK_OK(ARENA_ZEROED(&arena, 1, &one));
@@ -155,7 +155,7 @@ static void every_preset_has_a_price_on_every_gpu(void **state)
             const char *set[] = { "train.batch=64", "train.micro_batch=1", types[k % 2] };
             Asked q;
             PlanAnswer *one = NULL;
-            CHECK_OK(arena_init(&arena, "test", MEM_HOST, (size_t)1 << 36));
+            CHECK_OK(arena_init(&arena, "test", MEM_HOST, (size_t)4 << 30));
             CHECK_OK(config_load(&q.config, &arena, config_presets[i].name, set, 2));
             const bool is_large = q.config.model_hidden >= 1024;
             if (is_large && q.config.run_compute != COMPUTE_BF16)
