@@ -71,6 +71,11 @@ static Status read_hf_config(FromHf *f)
     char path[FILE_PATH_MAX];
     Json *json = NULL;
     TRY(file_join(path, f->dir, "config.json"));
+    if (!file_exists(path))
+        return FAIL(ERR_IO,
+                    "there is no %.300s: give a Hugging Face folder. Nothing is downloaded; `hf "
+                    "download NAME --local-dir FOLDER` fetches a model of the hub",
+                    path);
     TRY(folder_json(f->dir, "config.json", f->arena, &json));
     TRY(config_default(&f->config, f->arena));
     TRY(family_read(path, json, f->arena, &f->config, &f->family));

@@ -464,7 +464,8 @@ static void broken_shards_are_named(void **state)
     CHECK(unlink(index) == 0);
     CHECK_FAILS(from_hf(lab), ERR_IO, "has neither model.safetensors nor model.safetensors.index");
     CHECK(unlink(config) == 0);
-    CHECK_FAILS(from_hf(lab), ERR_IO, "config.json");
+    CHECK_FAILS(from_hf(lab), ERR_IO,
+                "config.json: give a Hugging Face folder. Nothing is downloaded");
     nothing_is_left_behind(lab);
 }
 
