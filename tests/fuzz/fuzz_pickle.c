@@ -35,7 +35,7 @@ static Status read_tree(Fuzz *f)
 static Status read_archive(Fuzz *f)
 {
     ItemTensor t;
-    const Item item = { "fuzz", "key", f->data, f->bytes };
+    const Item item = { "fuzz", "key", f->data, f->bytes, NULL };
     TRY(item_tensor(&item, f->a, &t));
     need(t.rank >= 0 && t.rank <= ITEM_RANK_MAX);
     need(t.at <= f->bytes && t.bytes <= f->bytes - t.at);

@@ -21,14 +21,16 @@ static Status look(Fuzz *f)
     memcpy(body, f->data, f->bytes);
     body[f->bytes] = '\0';
     TRY(request_read(body, f->bytes, &limits, f->a, &r));
-    const Manner *m = &r.manner;
-    need(r.n <= PROMPTS_MAX && m->logprobs >= -1 && m->logprobs <= LOGPROBS_MAX);
+    const Manner *m = r.manner;
+    need(r.each >= 1 && r.each <= CHOICES_MAX && r.n % r.each == 0);
+    need(r.n <= SEQUENCES_MAX && m->logprobs >= -1 && m->logprobs <= LOGPROBS_MAX);
     need(m->draw.temperature >= 0 && m->draw.top_p >= 0 && m->draw.top_p <= 1);
     for (int k = 0; k < m->stops; k++) need(*m->stop[k] != '\0');
     for (int i = 0; i < r.n; i++) {
         const Sequence *s = &r.sequence[i];
         need(s->n_prompt > 0 && s->n_prompt + m->draw.tokens <= CONTEXT + 1);
         need((s->logprob != NULL) == (m->logprobs >= 0));
+        need(s->manner == &r.manner[i % r.each]);
         for (int64_t k = 0; k < s->n_prompt; k++) need(s->id[k] >= 0 && s->id[k] < VOCAB);
     }
     return OK;

@@ -9,7 +9,7 @@
 
 #include <stdlib.h>
 
-enum { RANKS_MOST = 8, ALTERNATIVES = 8, TEXT_BYTES = 2048 };
+enum { RANKS_MOST = 8, ALTERNATIVES = 9, TEXT_BYTES = 2048 };
 
 /* Of each row one, evenly; several settings are parted by blanks. The first MODEL_ROWS are the model's,
  * the others a run's. Capacities are not drawn: equal tokens have equal weights, so that a last bit decides

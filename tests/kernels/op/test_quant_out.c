@@ -266,7 +266,8 @@ static void both_gradients_of_rope_may_lie_in_the_workspace(void **state)
 static void rope_makes_copies_of_gradients_of_a_fused_projection(void **state)
 {
     OpTest *t = *state;
-    static const RopeGqaDims dims[] = { { 3, 1, 7, 4, true, 0, 0 }, { 4, 2, 48, 48, false, 0, 0 } };
+    static const RopeGqaDims dims[] = { { 3, 1, 7, 4, true, 0, 0, false },
+                                        { 4, 2, 48, 48, false, 0, 0, false } };
     for (int i = 0; i < 4; i++) {
         const RopeGqaDims *m = &dims[i / 2];
         int64_t n = i / 2 == 0 ? 131 : 144, q = m->heads * m->head, k = m->kv_heads * m->head;
@@ -307,7 +308,7 @@ static void copies_that_do_not_fit_are_an_error(void **state)
     operands_new(t, &both, 16, 17, &b.quant.rows, &b.quant.columns);
     CHECK_FAILS(swiglu_fwd(&t->ex, b), ERR_SHAPE, "swiglu_fwd: y is (16, 17)");
     RopeGqaBwd r = { .dq_out = y, .dk_out = y, .dv_out = y, .pos = pos, .cos = rstd, .sin = rstd };
-    r.dims = (RopeGqaDims){ 1, 1, 16, 2, true, 0, 0 };
+    r.dims = (RopeGqaDims){ 1, 1, 16, 2, true, 0, 0, false };
     r.dqkv = optest_poisoned(t, DTYPE_BF16, DIMS(16, 48));
     r.dq = y;
     operands_new(t, &both, 16, 48, &r.quant.rows, &r.quant.columns);

@@ -208,7 +208,7 @@ static void rotations_give_the_same_bits_at_any_address(void **state)
                                 { 32, 4, 128, 128, .interleaved = true },
                                 { 5, 1, 12, 12, .interleaved = false },
                                 { 32, 4, 128, 64, .interleaved = false },
-                                { 32, 4, 128, 0, false, 3, 0.3f } };
+                                { 32, 4, 128, 0, false, 3, 0.3f, false } };
     for (int i = 0; i < 5 * 4; i++) {
         ArenaMark mark = arena_mark(&t->arena);
         Dtype act = i % 2 == 0 ? DTYPE_F32 : DTYPE_BF16;
