@@ -73,8 +73,8 @@ static Status read_hf_config(FromHf *f)
     TRY(file_join(path, f->dir, "config.json"));
     if (!file_exists(path))
         return FAIL(ERR_IO,
-                    "there is no %.300s: give a Hugging Face folder. Nothing is downloaded; `hf "
-                    "download NAME --local-dir FOLDER` fetches a model of the hub",
+                    "there is no %.300s: give a Hugging Face folder, as `hf download NAME "
+                    "--local-dir FOLDER` makes it (nothing is downloaded here)",
                     path);
     TRY(folder_json(f->dir, "config.json", f->arena, &json));
     TRY(config_default(&f->config, f->arena));

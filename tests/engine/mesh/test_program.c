@@ -55,7 +55,8 @@ static Status compare(void *state, Comm *world)
     ManyRank r = { .device = world->rank };
     Planned p = { 0 };
     Status s = many_open(&r, c, world);
-    if (s == OK && r.t.config.delta_full_every > 0) return many_close(&r), OK; /* not planned yet */
+    const bool planned = r.t.config.delta_full_every == 0 && !r.t.config.attention_gate;
+    if (s == OK && !planned) return many_close(&r), OK;
     if (s == OK) s = plan_of(&r.t.config, c->ranks, &p);
     if (s == OK) {
         const Program *have = &p.step.pipeline.rank[r.t.engine.shape.pp_rank];

@@ -79,7 +79,16 @@ struct Lists {
         t.Tq = c.Tq, t.Tk = c.Tk, t.q_tiles = tiles(c.Tq), t.k_tiles = tiles(c.Tk);
         t.rows = (tiles(c.T) + 1) * ATTENTION_TILE;
         t.causal = c.causal;
+        t.window = ATTENTION_NO_WINDOW;
         if (c.listed()) list(c);
+    }
+    /* Where a window alone hides keys, forward has no lists (attention_call.cuh). */
+    AttentionTiles forward(const Case &c) const
+    {
+        AttentionTiles alone = t;
+        if (c.window == 0 || c.document > 0) return t;
+        alone.first = NULL, alone.window = c.window;
+        return alone;
     }
     void list(const Case &c)
     {
@@ -237,12 +246,13 @@ template <int DK, int DV> static void run_kernels(Problem &p)
     a.k = p.k.side(c.k, c.Tk), a.v = p.v.side(c.k, c.Tk);
     a.o = p.o.results(c.q), a.dq = p.dq.results(c.q);
     a.dk = p.dk.results(c.k), a.dv = p.dv.results(c.k);
-    a.tiles = t;
+    a.tiles = p.lists.forward(c);
     a.H = c.H, a.share = c.H / c.G, a.sequences = (unsigned)c.B;
     a.scale = (float)p.scale, a.factor = (float)p.scale * flash::log2_e;
     a.lse = p.lse_got.data();
     run_all<fwd_run<DK, DV>>(a, c.B * c.H * t.q_tiles * (ATTENTION_TILE / Fwd<DK, DV>::ROWS), TEAM);
     make_delta(p);
+    a.tiles = t;
     a.lse = p.lse_log2.data(), a.delta = p.delta.data();
     run_all<dq_run<DK, DV>>(a, 2 * c.B * c.H * t.q_tiles, TEAM);
     run_all<dkv_run<DK, DV>>(a, 2 * c.B * c.G * t.k_tiles, TEAM * Bwd<DK, DV>::SPLIT);
