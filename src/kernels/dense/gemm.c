@@ -166,7 +166,7 @@ static void terms_run(const GemmArgs *g, Word word, float *a, float *b)
 /* One thread's part of a product. With few rows of A most time goes into packing B, which is faster in small parts. */
 static void part_run(const GemmArgs *g, Word word, char *space)
 {
-    const int64_t cols = g->m <= FEW_ROWS ? least(4 * TILE_COLS, BLOCK_COLS) : BLOCK_COLS;
+    const int64_t cols = g->m <= FEW_ROWS ? least((int64_t)4 * TILE_COLS, BLOCK_COLS) : BLOCK_COLS;
     Walk w = walk_of(g, word);
     float *a = (float *)(void *)space, *b = (float *)(void *)(space + w.a_bytes);
     float *sums = (float *)(void *)(space + w.a_bytes + w.b_bytes);
