@@ -464,8 +464,7 @@ static void broken_shards_are_named(void **state)
     CHECK(unlink(index) == 0);
     CHECK_FAILS(from_hf(lab), ERR_IO, "has neither model.safetensors nor model.safetensors.index");
     CHECK(unlink(config) == 0);
-    CHECK_FAILS(from_hf(lab), ERR_IO,
-                "config.json: give a Hugging Face folder, as `hf download");
+    CHECK_FAILS(from_hf(lab), ERR_IO, "config.json: give a Hugging Face folder, as `hf download");
     nothing_is_left_behind(lab);
 }
 
