@@ -113,6 +113,7 @@ static const RecipeCase cases[] = {
       { "ep 2, rows alone",
         2,
         { MLA, BATCH, WORST, "mesh.ep=2", "fp8.recipe=row", "fp8.wgrad=bf16" } } },
+    { SAME, { "dp 2, zero 2, gates", 2, { GQA, BATCH, GATE, "mesh.zero=2", "fp8.recipe=block" } } },
     { TURNED, { "cp 2, gqa", 2, { GQA, BATCH, "mesh.cp=2", "fp8.recipe=block" } } },
     { SAME, { "dp 2, zero 3, the head", 2, { MLA, BATCH, "mesh.zero=3", HEAD } } },
     { SAME,

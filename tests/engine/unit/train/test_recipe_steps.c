@@ -33,6 +33,7 @@ static const char *const models[][SETTINGS_MAX] = {
       "moe.expert_bias=true", "moe.score_input=true", "moe.top_k=1", "moe.score=sigmoid" },
     { "fp8.recipe=block", "fp8.dispatch=bf16", "moe.shared=1" },
     { HEAD_8_BIT, "mtp.layers=1", "run.compute=bf16" },
+    { "fp8.recipe=block", "attention.kind=gqa", "attention.qk_norm=rms", "attention.gate=true" },
     { "fp8.recipe=block", "fp8.head=true", "model.vocab=80", "model.loss_chunk=0",
       "fp8.format=hybrid", "fp8.wgrad=bf16" },
 };
