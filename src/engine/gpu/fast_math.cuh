@@ -12,4 +12,10 @@ static __device__ __forceinline__ float sigmoid_fast(float x)
     return fast_reciprocal(1.0f + fast_exp2(-x * 1.4426950408889634f));
 }
 
+/* For results of type T: in f32 with the exact functions. 0 and 1 far away, where e^-x is infinite and 0. */
+template <typename T> static __device__ __forceinline__ float sigmoid_for(float x)
+{
+    return sizeof(T) == sizeof(float) ? 1 / (1 + expf(-x)) : sigmoid_fast(x);
+}
+
 #endif

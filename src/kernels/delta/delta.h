@@ -27,7 +27,7 @@
 #include "engine/base/tensor.h"
 
 /* The most tokens that a convolution joins, and the widest head. */
-enum { DELTA_TAPS_MAX = 8, DELTA_WIDTH_MAX = 1024 };
+enum { DELTA_TAPS_MAX = 8, DELTA_WIDTH_MAX = 256 };
 
 typedef struct DeltaDims {
     int64_t key_heads, heads; /* G divides H */

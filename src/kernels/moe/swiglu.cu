@@ -11,24 +11,16 @@
 #include "kernels/moe/swiglu.cuh"
 #include "kernels/moe/swiglu.h"
 
-enum { FORWARD_ROWS = 4, BACKWARD_ROWS = 2 }; /* 128 and 96 bytes on their way for each thread */
+#include "engine/gpu/fast_math.cuh"
 
-/* 1 / (1 + e^-g): 0 and 1 far away, where e^-g is infinite and 0. */
-template <typename T> static __device__ __forceinline__ float sigmoid(float g)
-{
-    if constexpr (std::is_same<T, float>::value) {
-        return 1 / (1 + expf(-g));
-    } else {
-        return fast_reciprocal(1 + fast_exp2(g * -1.44269504f)); /* 1 / ln 2 */
-    }
-}
+enum { FORWARD_ROWS = 4, BACKWARD_ROWS = 2 }; /* 128 and 96 bytes on their way for each thread */
 
 /* act = g s u, s = 1 / (1 + e^-g); CLAMPED: the other form */
 template <typename T, bool CLAMPED>
 static __device__ __forceinline__ float act_of(float g, float u, float limit)
 {
-    if constexpr (CLAMPED) return swiglu_clamped(g, u, limit, sigmoid<T>).act;
-    return u * (g * sigmoid<T>(g));
+    if constexpr (CLAMPED) return swiglu_clamped(g, u, limit, sigmoid_for<T>).act;
+    return u * (g * sigmoid_for<T>(g));
 }
 
 /* dg = dy u s (1 + g (1 - s)),   du = dy g s, in x and y */
@@ -36,10 +28,10 @@ template <typename T, bool CLAMPED>
 static __device__ __forceinline__ float2 slopes_of(float dy, float g, float u, float limit)
 {
     if constexpr (CLAMPED) {
-        Clamped c = swiglu_clamped(g, u, limit, sigmoid<T>);
+        Clamped c = swiglu_clamped(g, u, limit, sigmoid_for<T>);
         return make_float2(dy * c.by_gate, dy * c.by_up);
     }
-    float s = sigmoid<T>(g);
+    float s = sigmoid_for<T>(g);
     return make_float2(dy * u * s * (1 + g * (1 - s)), dy * g * s);
 }
 

@@ -62,6 +62,8 @@ static inline float bf16_widen(Bf16 h)
     return f;
 }
 
+static inline Bf16 bf16_narrow(float f) { return bf16_of(f); }
+
 static inline __nv_bfloat162 __floats2bfloat162_rn(float a, float b)
 {
     return { bf16_of(a), bf16_of(b) };
@@ -172,6 +174,20 @@ static inline float lane_get_xor(float v, int bits)
     memcpy(&got, boxes()[lane_here() ^ bits], sizeof got);
     __syncwarp();
     return got;
+}
+
+enum { BLOCK_WARPS = 32 };
+
+/* That of kernel.cuh. */
+static inline float block_sum(float v, float *room)
+{
+    for (int bits = WARP / 2; bits > 0; bits /= 2) v += lane_get_xor(v, bits);
+    if (lane_here() == 0) room[block.now / WARP] = v;
+    __syncthreads();
+    v = 0;
+    for (int i = 0; i < block.threads / WARP; i++) v += room[i];
+    __syncthreads();
+    return v;
 }
 
 static inline int lanes_fold(int v, bool most)

@@ -1,0 +1,214 @@
+/*
+ * delta_conv: kernels of the short causal convolution, bound by memory. A thread has a pack of channels and ROWS tokens,
+ * one after the other. It fetches these and the tokens that they join first: the TAPS - 1 before, and backward as many
+ * behind. Backward makes the slopes of all of them, and sums of dw over SPAN rows; a second kernel adds these up.
+ */
+#include "kernels/norm/rows_add.cuh"
+
+#include "kernels/delta/delta_call.cuh"
+
+#include "engine/gpu/fast_math.cuh"
+
+enum { ROWS = 8, SPAN = 16 * ROWS, THREADS = 128 };
+
+template <typename T> struct Conv {
+    DeltaShape s;
+    const T *x;
+    const float *w;
+    T *y;         /* backward: read as dy */
+    T *dx;
+    float *part;  /* (spans, channels, taps) */
+    int64_t taps;
+};
+
+/* The column of x that channel c of y is made of. A head's q, its k, and v of all heads that share these are neighbours. */
+static __device__ __forceinline__ int64_t column_of(const DeltaShape &s, int64_t c)
+{
+    int64_t keys = (int64_t)s.key_heads * s.key, values = (int64_t)s.shared * s.value;
+    if (c < keys) return c / s.key * s.head_cols + c % s.key;
+    c -= keys;
+    if (c < keys) return c / s.key * s.head_cols + s.key + c % s.key;
+    c -= keys;
+    return c / values * s.head_cols + 2 * s.key + c % values;
+}
+
+/* Weights of P channels: tap k is that of the token k before. */
+template <int TAPS, int P, typename T>
+static __device__ __forceinline__ void load_taps(const Conv<T> &a, int64_t c, float (&w)[TAPS][P])
+{
+#pragma unroll
+    for (int k = 0; k < TAPS; k++) {
+#pragma unroll
+        for (int p = 0; p < P; p++)
+            w[k][p] = k < a.taps ? a.w[(c + p) * a.taps + a.taps - 1 - k] : 0.0f;
+    }
+}
+
+/* How many tokens before the row's own are of its document. */
+static __device__ __forceinline__ int64_t seen_of(const DeltaShape &s, int64_t row)
+{
+    return row % s.sequence - delta_first_of(s, row);
+}
+
+/* u = sum of w_k x of k tokens before; held[at] is the row's own. */
+template <int TAPS, int HELD, int P, typename T, bool WIDE>
+static __device__ __forceinline__ void convolve(const Packed<T, WIDE> (&held)[HELD], int at,
+                                                int64_t seen, const float (&w)[TAPS][P],
+                                                float (&u)[P])
+{
+#pragma unroll
+    for (int p = 0; p < P; p++) u[p] = 0;
+#pragma unroll
+    for (int k = 0; k < TAPS; k++) {
+        float x[P];
+        if (k > seen) break;
+        widen(held[at - k], x);
+#pragma unroll
+        for (int p = 0; p < P; p++) u[p] += w[k][p] * x[p];
+    }
+}
+
+/* Rows first .. first + HELD, those that exist; others are zeros. */
+template <int HELD, typename T, bool WIDE>
+static __device__ __forceinline__ void fetch_rows(Packed<T, WIDE> (&held)[HELD], const T *at,
+                                                  int64_t first, int64_t rows, int64_t stride)
+{
+#pragma unroll
+    for (int i = 0; i < HELD; i++) {
+        clear(held[i]);
+        if (first + i >= 0 && first + i < rows) fetch(held[i], at + (first + i) * stride);
+    }
+}
+
+template <typename T, bool WIDE, int TAPS>
+static __global__ __launch_bounds__(THREADS) void delta_conv_fwd_kernel(Conv<T> a)
+{
+    constexpr int P = Packed<T, WIDE>::P, BEFORE = TAPS - 1;
+    int64_t c = ((int64_t)blockIdx.y * THREADS + threadIdx.x) * P;
+    int64_t first = (int64_t)blockIdx.x * ROWS;
+    Packed<T, WIDE> held[ROWS + BEFORE];
+    float w[TAPS][P];
+    if (c >= a.s.qkv_cols) return;
+    fetch_rows(held, a.x + column_of(a.s, c), first - BEFORE, a.s.rows, a.s.x_cols);
+    load_taps<TAPS, P>(a, c, w);
+#pragma unroll
+    for (int i = 0; i < ROWS; i++) {
+        float u[P];
+        if (first + i >= a.s.rows) return;
+        convolve<TAPS>(held, i + BEFORE, seen_of(a.s, first + i), w, u);
+#pragma unroll
+        for (int p = 0; p < P; p++) u[p] *= sigmoid_for<T>(u[p]);
+        store<WIDE>(a.y + (first + i) * a.s.qkv_cols + c, u);
+    }
+}
+
+/* dx_t = sum over k of w_k du_(t + k),  dw_k += du_(t + k) x_t, for tokens t + k of t's document. */
+template <typename T, bool WIDE, int TAPS>
+static __global__ __launch_bounds__(THREADS) void delta_conv_bwd_kernel(Conv<T> a)
+{
+    constexpr int P = Packed<T, WIDE>::P, MORE = TAPS - 1, SLOPES = ROWS + MORE;
+    int64_t c = ((int64_t)blockIdx.y * THREADS + threadIdx.x) * P;
+    float w[TAPS][P], dw[TAPS][P] = {};
+    if (c >= a.s.qkv_cols) return;
+    load_taps<TAPS, P>(a, c, w);
+    int64_t span = (int64_t)blockIdx.x * SPAN, column = column_of(a.s, c);
+    for (int64_t first = span; first < min(span + SPAN, a.s.rows); first += ROWS) {
+        Packed<T, WIDE> held[SLOPES + MORE], slopes[SLOPES];
+        float du[SLOPES][P];
+        fetch_rows(held, a.x + column, first - MORE, a.s.rows, a.s.x_cols);
+        fetch_rows(slopes, a.y + c, first, a.s.rows, a.s.qkv_cols);
+#pragma unroll
+        for (int i = 0; i < SLOPES; i++) {
+            float u[P] = {};
+            bool there = first + i < a.s.rows;
+            if (there) convolve<TAPS>(held, i + MORE, seen_of(a.s, first + i), w, u);
+            widen(slopes[i], du[i]);
+#pragma unroll
+            for (int p = 0; p < P; p++) {
+                float s = sigmoid_for<T>(u[p]);
+                du[i][p] *= s * (1 + u[p] * (1 - s));
+            }
+        }
+#pragma unroll
+        for (int i = 0; i < ROWS; i++) {
+            float x[P], sum[P] = {};
+            int64_t row = first + i, t = row % a.s.sequence;
+            if (row >= a.s.rows) break;
+            widen(held[i + MORE], x);
+#pragma unroll
+            for (int k = 0; k < TAPS; k++) {
+                if (t + k >= a.s.sequence || delta_first_of(a.s, row + k) > t) break;
+#pragma unroll
+                for (int p = 0; p < P; p++) {
+                    sum[p] += w[k][p] * du[i + k][p];
+                    dw[k][p] += du[i + k][p] * x[p];
+                }
+            }
+            store<WIDE>(a.dx + row * a.s.x_cols + column, sum);
+        }
+    }
+    float *to = a.part + ((int64_t)blockIdx.x * a.s.qkv_cols + c) * a.taps;
+#pragma unroll
+    for (int k = 0; k < TAPS; k++) {
+#pragma unroll
+        for (int p = 0; p < P; p++)
+            if (k < a.taps) to[p * a.taps + a.taps - 1 - k] = dw[k][p];
+    }
+}
+
+/* Calls run(T(), wide, taps): 4 or DELTA_TAPS_MAX. */
+template <typename F> static Status launch_conv(struct Exec *ex, const DeltaConvFwd *f, F run)
+{
+    const DeltaDims *d = &f->dims;
+    return launch_packed(ex, "delta_conv", f->x.dtype, { f->x.data, f->y.data },
+                         { d->key, d->value, delta_x_cols(d) }, [&](auto t, auto wide) {
+                             if (tensor_cols(&f->w) <= 4)
+                                 run(t, wide, std::integral_constant<int, 4>());
+                             else
+                                 run(t, wide, std::integral_constant<int, DELTA_TAPS_MAX>());
+                         });
+}
+
+template <typename T> static Conv<T> conv_of(const DeltaConvFwd *f)
+{
+    Conv<T> a = {};
+    a.s = delta_shape(&f->x, &f->y, &f->doc, &f->dims, f->sequence);
+    a.x = (const T *)f->x.data, a.w = (const float *)f->w.data, a.y = (T *)f->y.data;
+    a.taps = tensor_cols(&f->w);
+    return a;
+}
+
+extern "C" Status delta_conv_fwd_gpu(struct Exec *ex, const void *args)
+{
+    const DeltaConvFwd *f = (const DeltaConvFwd *)args;
+    return launch_conv(ex, f, [&](auto t, auto wide, auto taps) {
+        typedef decltype(t) T;
+        Conv<T> a = conv_of<T>(f);
+        dim3 grid(grid_of(a.s.rows, ROWS), grid_of(a.s.qkv_cols, THREADS * Packed<T, wide>::P));
+        delta_conv_fwd_kernel<T, wide, taps><<<grid, THREADS, 0, exec_stream(ex)>>>(a);
+    });
+}
+
+extern "C" size_t delta_conv_bwd_gpu_workspace(const struct Exec *, const void *args)
+{
+    const DeltaConvFwd *f = &((const DeltaConvBwd *)args)->of;
+    return grid_of(f->x.dim[0], SPAN) * (size_t)tensor_elems(&f->w) * sizeof(float);
+}
+
+extern "C" Status delta_conv_bwd_gpu(struct Exec *ex, const void *args)
+{
+    const DeltaConvBwd *b = (const DeltaConvBwd *)args;
+    int64_t spans = grid_of(b->of.x.dim[0], SPAN), cols = tensor_elems(&b->of.w);
+    float *part = (float *)exec_workspace(ex);
+    TRY(launch_conv(ex, &b->of, [&](auto t, auto wide, auto taps) {
+        typedef decltype(t) T;
+        Conv<T> a = conv_of<T>(&b->of);
+        a.dx = (T *)b->dx.data, a.part = part;
+        dim3 grid((unsigned)spans, grid_of(a.s.qkv_cols, THREADS * Packed<T, wide>::P));
+        delta_conv_bwd_kernel<T, wide, taps><<<grid, THREADS, 0, exec_stream(ex)>>>(a);
+    }));
+    if (b->dw.data == NULL) return OK;
+    rows_add_kernel<<<grid_of(cols, ADD_SIDE), dim3(ADD_SIDE, ADD_SIDE), 0, exec_stream(ex)>>>(
+        part, (float *)b->dw.data, spans, cols);
+    return kernel_status("delta_conv_bwd");
+}
