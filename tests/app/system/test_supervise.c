@@ -170,6 +170,18 @@ static void commands_of_a_file_run_where_supervise_allows_them(void **state)
                "\"said\":\"ran run/checkpoints/step-0000000060\"");
 }
 
+/* The first word of a process in lists of processes. */
+static bool is_listed_as(pid_t pid, const char *ending)
+{
+    char path[64], word[4096] = "";
+    (void)snprintf(path, sizeof path, "/proc/%d/cmdline", (int)pid);
+    FILE *f = fopen(path, "r");
+    CHECK(f != NULL && fread(word, 1, sizeof word - 1, f) > 0);
+    fclose(f);
+    const size_t n = strlen(word), tail = strlen(ending);
+    return n > tail && strcmp(word + n - tail, ending) == 0;
+}
+
 static void a_signal_to_stop_saves_and_ends_with_0(void **state)
 {
     Lab *lab = *state;
@@ -177,6 +189,7 @@ static void a_signal_to_stop_saves_and_ends_with_0(void **state)
     for (int i = 0; i < 3; i++) {
         Child c = START(lab, "asked", "supervise", SETTINGS, "--", "--ranks", "1");
         wait_for_steps(lab, "asked", &c, 7 + 10 * i);
+        CHECK(is_listed_as(c.pid, "/switchyard-supervise"));
         kill(c.pid, SIGUSR1);
         kill(c.pid, signals[i]);
         Outcome o = lab_wait(lab, &c);
