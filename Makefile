@@ -90,7 +90,7 @@ PARSE  ?= 0
 ASSEMBLE ?= 1
 B      := $O$(if $(filter 1,$(PARSE)),-parse)$(if $(filter 1,$(CUDA)),-cuda)$(if $(filter 0,$(ASSEMBLE)),-ptx)$(if $(filter 1,$(HIP)),-hip)$(if $(filter 1,$(MPI)),-mpi)$(if $(filter v3,$(ISA)),-v3)$(if $(ABSENT),-part)
 PROGRAM := $(if $(filter release-all-,$(CONFIG)-$(ISA)-$(CROSS)),$(BUILD)/switchyard,$B/switchyard)
-BESIDE  := data-batches data-chat data-ngram data-pack data-parquet data-tokenizer $(if $(filter pages,$(HOUSES)),report) $(if $(filter serve,$(HOUSES)),serve) $(if $(filter traces,$(HOUSES)),trace-compat trace-diff trace-replay) $(if $(filter planner,$(HOUSES)),plan-calibrate) \
+BESIDE  := data-batches data-chat data-ngram data-pack data-parquet data-tokenizer $(if $(filter pages,$(HOUSES)),report) $(if $(filter serve,$(HOUSES)),serve) $(if $(filter traces,$(HOUSES)),trace-compat trace-diff trace-replay) $(if $(filter planner,$(HOUSES)),plan-calibrate supervise) \
            $(if $(ABSENT),,bench-comm bench-contention bench-ladder bench-shapes bench-trace bench-why convert-from-dcp convert-to-hf data-inspect plan-study viz why-spike)
 
 NVCC   ?= nvcc
@@ -202,10 +202,12 @@ OBJ := $(OWN:%=$B/%.o) $(SETS:%=$O/set_%.o) $(patsubst %,$O/%.o,$(filter-out $(O
 # PARSE=1: what reads files and text, and what it calls, without the ops and the engine over them. Sanitizers look at it
 # in a quarter of the time (test-parse); a test that needs more does not link, and belongs to test-rest.
 PARSE_SRC := $(addprefix src/,corpus/% traces/% pages/% convert/% hardware/% engine/base/% engine/host/% app/options/% \
-             engine/config/% engine/trace/% planner/stack/% planner/page/% operate/supervise_% operate/doctor_rules.c \
+             engine/config/% engine/trace/% planner/stack/% planner/page/% operate/doctor_rules.c \
              engine/schedule/% engine/comm/comm.c engine/comm/launch.c engine/comm/mpi_off.c engine/checkpoint/checkpoint_folder.c engine/train/heartbeat.c \
              engine/model/figure.c engine/model/matrix.c engine/model/params.c engine/model/piece.c kernels/core/names.c kernels/core/choices.c)
+NOT_PARSED := # of programs beside
 ifeq ($(PARSE),1)
+NOT_PARSED := $(addprefix tools/supervise/,mesh.c supervise.c)
 OBJ := $(filter $(PARSE_SRC:%=$O/%.o) $O/gen/%,$(OBJ))
 endif
 LIB := $B/libswitchyard.a
@@ -243,7 +245,7 @@ FUZZ   := $(call test_of,tests/fuzz/fuzz_*.c)
 # rest are short (RUNS of harness/test.h, as under sanitizers), and whole in test-whole.
 LATER   := $(GPU) $(WARP) $(filter $B/tests/tools/gfxrun/%,$(UNIT)) $(addprefix $B/tests/,engine/system/test_kill engine/system/test_reliability \
            engine/system/test_resume app/system/test_failing_calls app/system/test_gpu_report app/system/test_gpu_table app/system/test_install \
-           app/system/test_wiring app/system/test_build engine/system/test_tcp_train engine/system/test_memory operate/system/test_doctor operate/system/test_supervise \
+           app/system/test_wiring app/system/test_build engine/system/test_tcp_train engine/system/test_memory operate/system/test_doctor app/system/test_supervise \
            planner/system/test_scoreboard planner/system/test_plan_verify planner/system/test_plan_page planner/unit/test_bound \
            planner/unit/test_search_narrow planner/unit/test_write kernels/op/test_moe_bias engine/unit/train/test_recipe_steps \
            tools/shapes/test_bench_shapes)
@@ -257,7 +259,7 @@ PARSE_LATER := $(addprefix $B/tests/,convert/unit/test_convert convert/unit/test
 PARSE_TESTS := $(filter-out $(PARSE_LATER),$(call test_of,$(addprefix tests/,engine/unit/base/test_*.c app/unit/options/test_*.c \
                engine/unit/config/test_*.c corpus/unit/test_*.c tools/chat/test_*.c tools/parquet/test_*.c tools/tokenizer/test_*.c convert/unit/test_*.c traces/unit/test_*.c library/unit/test_trace_library.c hardware/unit/test_*.c \
                pages/unit/test_*.c tools/report/test_*.c tools/diff/test_*.c planner/unit/test_stack.c planner/unit/test_import.c planner/unit/test_members.c \
-               planner/unit/test_formula.c operate/unit/test_supervise_hosts.c operate/unit/test_heartbeat.c operate/unit/test_doctor_rules.c)))
+               planner/unit/test_formula.c tools/supervise/test_supervise_hosts.c tools/supervise/test_heartbeat.c operate/unit/test_doctor_rules.c)))
 PARSE_FUZZ  := $(filter-out $(PARSE_LATER),$(FUZZ))
 FIRST        := $(filter-out $(LATER) $(WHOLE_TESTS),$(SYSTEM) $(MESH) $(SCHEDULE) $(OPS) $(UNIT))
 REST.release := $(LATER)
@@ -510,7 +512,7 @@ gfxrun: $O/gfxrun.a $(GFXRUN_TESTS) $(GFXRUN_HIP) $(GFXRUN_BLAS)
 
 # Programs beside switchyard (tools/beside): switchyard-$(1) is made of tools/$(2), its tests are tests/tools/$(2).
 define BESIDE_RULES
-BESIDE_OBJ.$(2) := $$(patsubst %,$O/%.o,$$(filter-out %/main.c,$$(wildcard tools/$(2)/*.c)))
+BESIDE_OBJ.$(2) := $$(patsubst %,$O/%.o,$$(filter-out %/main.c $(NOT_PARSED),$$(wildcard tools/$(2)/*.c)))
 BESIDE_TESTS.$(2) := $$(call test_of,tests/tools/$(2)/test_*.c)
 $$(BESIDE_TESTS.$(2)): $$(BESIDE_OBJ.$(2))
 $B/switchyard-$(1): $O/tools/beside/main.c.o $O/tools/$(2)/main.c.o $$(BESIDE_OBJ.$(2)) $(LIB)
@@ -524,6 +526,7 @@ $B/tests/engine/gpu/test_gpu_bench: $(BESIDE_OBJ.contention) $(BESIDE_OBJ.comm)
 $B/tests/fuzz/fuzz_sheets: $(BESIDE_OBJ.replay)
 $B/tests/fuzz/fuzz_metrics: $(BESIDE_OBJ.report)
 $B/tests/fuzz/fuzz_request: $(BESIDE_OBJ.serve)
+$(addprefix $B/tests/fuzz/fuzz_,beats launch): $(BESIDE_OBJ.supervise)
 $(addprefix $B/tests/,fuzz/fuzz_calibrate bench/unit/test_bench_ops planner/unit/test_interval): $(BESIDE_OBJ.calibrate)
 COMPAT_TESTS := fuzz/fuzz_sheets fuzz/fuzz_collectives fuzz/fuzz_diff engine/system/test_recording $(addprefix traces/unit/test_,collectives perf report) library/unit/test_trace_library
 $(COMPAT_TESTS:%=$B/tests/%) $(BESIDE_TESTS.diff): $(BESIDE_OBJ.compat)

@@ -19,7 +19,7 @@ static Status cli_help(int argc, char **argv);
 
 static const Subcommand COMMANDS[] = {
     { "train", "train a model, or show what a run would need (--dry-run)", cli_train },
-    { "supervise", "start a run, watch it and restart it", cli_supervise },
+    { "supervise", "start a run, watch it and restart it", NULL },
     { "generate", "continue a prompt with a trained model", cli_generate },
     { "serve", "answer HTTP requests for completions with a trained model", NULL },
     { "eval", "measure a checkpoint's loss on held-out text", cli_eval },

@@ -1,4 +1,4 @@
-/* operate: the door of what keeps trainings alive: the commands `supervise` and `doctor`. */
+/* operate: the door of the command `doctor`, which checks machines before a run. */
 #ifndef OPERATE_OPERATE_H
 #define OPERATE_OPERATE_H
 

@@ -1,7 +1,7 @@
 /* Any bytes as the lines of ranks in a heartbeat: lines of them, and a verdict. Each line of the input is filled up with
  * blanks to the size of a line there. */
 #include "harness/fuzz.h"
-#include "operate/supervise_files.h"
+#include "supervise/files.h"
 
 static void judge(const Beats *b)
 {

@@ -2,7 +2,7 @@
  * for the others can be read again. The first line names spare hosts; from a line of %% on it is a hostfile, for which
  * HOSTFILE stands. */
 #include "harness/fuzz.h"
-#include "operate/supervise_hosts.h"
+#include "supervise/hosts.h"
 
 enum { WORDS_MAX = 64 };
 

@@ -12,7 +12,6 @@
 
 /* The subcommands of main.c. */
 Status cli_train(int argc, char **argv);
-Status cli_supervise(int argc, char **argv);
 Status cli_generate(int argc, char **argv);
 Status cli_eval(int argc, char **argv);
 Status cli_logits(int argc, char **argv);

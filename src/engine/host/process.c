@@ -46,7 +46,10 @@ Status process_become(const char *name, char **argv)
     (void)snprintf(path + (n > 0 ? n : 0), 64, "-%s", name);
     /* NOLINTNEXTLINE(concurrency-mt-unsafe): a command has only one thread yet */
     (void)setenv("SWITCHYARD_LOG", levels[log_level()], 1);
+    char *word = argv[0];
+    argv[0] = path; /* so that lists of processes name the program */
     (void)execv(path, argv);
+    argv[0] = word;
     return FAIL(ERR_IO, "%s cannot be started: %s; it belongs in the folder of this program", path,
                 strerror_r(errno, why, sizeof why));
 }

@@ -91,7 +91,7 @@ static void say_difference(Engine *e, char out[NAME_BYTES])
     }
 }
 
-/* `supervise` reads the rank out of this sentence (operate/supervise_rules.c). */
+/* `supervise` reads the rank out of this sentence (tools/supervise/rules.c). */
 Status verify_explain(Engine *e, int64_t step)
 {
     char mine[NAME_BYTES], list[NAME_BYTES * (NAMED_MOST + 1)];

@@ -117,6 +117,22 @@ static void what_cannot_be_supervised_is_refused(void **state)
                "to a folder that all hosts share [bad argument]\n"); /* supervise reads the kind */
 }
 
+/* What runs is the program that became the supervisor, whatever its name. */
+static void a_program_of_another_name_supervises_itself(void **state)
+{
+    Lab *lab = *state;
+    Outcome o =
+        SHELL(lab, "named",
+              "cp \"$0\" yard && cp \"$0-supervise\" yard-supervise && cp yard-supervise alone && "
+              "exec ./yard supervise ../tiny.yaml train.steps=5 checkpoint.every=5 -- --ranks 1");
+    CHECK_EXIT(o, 0);
+    CHECK_SAYS(run_journal(lab, "named"), "/named/yard train ../tiny.yaml");
+    o = SHELL(lab, "named", "exec ./alone ../tiny.yaml checkpoint.every=5 -- --ranks 1");
+    CHECK_REFUSED(o, 2,
+                  "/named/alone, whose name tells no program to start: rename it to "
+                  "switchyard-supervise, in the folder of switchyard");
+}
+
 /* The run's own refusal, here of another learning rate, ends it at once. */
 static void what_the_run_refuses_is_not_tried_again(void **state)
 {
@@ -154,6 +170,18 @@ static void commands_of_a_file_run_where_supervise_allows_them(void **state)
                "\"said\":\"ran run/checkpoints/step-0000000060\"");
 }
 
+/* The first word of a process in lists of processes. */
+static bool is_listed_as(pid_t pid, const char *ending)
+{
+    char path[64], word[4096] = "";
+    (void)snprintf(path, sizeof path, "/proc/%d/cmdline", (int)pid);
+    FILE *f = fopen(path, "r");
+    CHECK(f != NULL && fread(word, 1, sizeof word - 1, f) > 0);
+    fclose(f);
+    const size_t n = strlen(word), tail = strlen(ending);
+    return n > tail && strcmp(word + n - tail, ending) == 0;
+}
+
 static void a_signal_to_stop_saves_and_ends_with_0(void **state)
 {
     Lab *lab = *state;
@@ -161,6 +189,7 @@ static void a_signal_to_stop_saves_and_ends_with_0(void **state)
     for (int i = 0; i < 3; i++) {
         Child c = START(lab, "asked", "supervise", SETTINGS, "--", "--ranks", "1");
         wait_for_steps(lab, "asked", &c, 7 + 10 * i);
+        CHECK(is_listed_as(c.pid, "/switchyard-supervise"));
         kill(c.pid, SIGUSR1);
         kill(c.pid, signals[i]);
         Outcome o = lab_wait(lab, &c);
@@ -281,6 +310,7 @@ int main(void)
         LAB_TEST(a_launcher_that_misses_the_end_of_a_rank_is_ended),
         LAB_TEST(the_same_failure_twice_ends_with_its_sentence),
         LAB_TEST(what_cannot_be_supervised_is_refused),
+        LAB_TEST(a_program_of_another_name_supervises_itself),
         LAB_TEST(what_the_run_refuses_is_not_tried_again),
         LAB_TEST(commands_of_a_file_run_where_supervise_allows_them),
         LAB_TEST(a_signal_to_stop_saves_and_ends_with_0),

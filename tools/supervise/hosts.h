@@ -1,12 +1,12 @@
-/* supervise_hosts: the words of a launcher as hosts and ranks, and a launcher's words for other hosts.
+/* hosts: the words of a launcher as hosts and ranks, and a launcher's words for other hosts.
  *
  * Words stay as they are until a host is left out. Then those that name hosts and counts are replaced:
  * mpirun gets --host a:2,c:2 -n 4, srun --nodelist=a,c -N 2 -n 4. */
-#ifndef OPERATE_SUPERVISE_HOSTS_H
-#define OPERATE_SUPERVISE_HOSTS_H
+#ifndef SUPERVISE_SUPERVISE_HOSTS_H
+#define SUPERVISE_SUPERVISE_HOSTS_H
 
 #include "engine/host/process.h"
-#include "operate/supervise_rules.h"
+#include "supervise/rules.h"
 
 enum { LAUNCH_HOSTS_MAX = 4096 };
 

@@ -1,5 +1,5 @@
-/* supervise_rules: no processes, no files, no clock. */
-#include "operate/supervise_rules.h"
+/* rules: no processes, no files, no clock. */
+#include "supervise/rules.h"
 
 #include <inttypes.h>
 #include <math.h>

@@ -3,7 +3,7 @@
 
 #include "engine/base/clock.h"
 #include "engine/train/heartbeat.h"
-#include "operate/supervise_files.h"
+#include "supervise/files.h"
 
 #include <unistd.h>
 

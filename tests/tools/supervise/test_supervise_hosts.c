@@ -2,7 +2,7 @@
 #include "harness/test.h"
 
 #include "engine/base/text.h"
-#include "operate/supervise_hosts.h"
+#include "supervise/hosts.h"
 
 #include <unistd.h>
 

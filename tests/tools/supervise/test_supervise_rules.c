@@ -1,7 +1,7 @@
 /* What a supervisor concludes from how a run ended. */
 #include "harness/test.h"
 
-#include "operate/supervise.h"
+#include "supervise/supervise.h"
 
 #include <signal.h>
 

@@ -1,6 +1,6 @@
-/* supervise_mesh: another mesh for the ranks that are left, chosen by the planner among those that fit the batch. */
-#ifndef OPERATE_SUPERVISE_MESH_H
-#define OPERATE_SUPERVISE_MESH_H
+/* mesh: another mesh for the ranks that are left, chosen by the planner among those that fit the batch. */
+#ifndef SUPERVISE_MESH_H
+#define SUPERVISE_MESH_H
 
 #include "engine/host/process.h"
 #include "planner/report.h"

@@ -1,19 +1,19 @@
 /* supervise: starts a training run, watches its heartbeat, and restarts it from the newest whole checkpoint.
  *
  * The run is `switchyard train CONFIG ... --resume=auto`, under a launcher or as threads, in a process group of its own.
- * It is watched by RUN/heartbeat (engine/train/heartbeat.h). What to do after it ended is supervise_rules.h's; a host that
- * failed twice is left out (supervise_hosts.h, supervise_mesh.h). RUN/journal.jsonl has a line for each start and end.
+ * It is watched by RUN/heartbeat (engine/train/heartbeat.h). What to do after it ended is rules.h's; a host that
+ * failed twice is left out (hosts.h, mesh.h). RUN/journal.jsonl has a line for each start and end.
  *
  * A signal to stop reaches the run as one that its launcher passes on: SIGUSR2 through mpirun and srun, which end ranks
  * at SIGTERM, else SIGTERM. The kernel sends the same signal to the run if the supervisor is killed: it then saves and
  * ends. Processes that a launcher leaves behind are killed before the next start.
  *
- * Not here: options and what is printed at the end (operate/supervise_command.c). */
-#ifndef OPERATE_SUPERVISE_H
-#define OPERATE_SUPERVISE_H
+ * Not here: options and what is printed at the end (main.c). */
+#ifndef SUPERVISE_SUPERVISE_H
+#define SUPERVISE_SUPERVISE_H
 
 #include "engine/config/config.h"
-#include "operate/supervise_hosts.h"
+#include "supervise/hosts.h"
 
 #include <signal.h>
 

@@ -1,5 +1,5 @@
-/* supervise_hosts: two tables of options, one for each launcher, and lists of hosts. */
-#include "operate/supervise_hosts.h"
+/* hosts: two tables of options, one for each launcher, and lists of hosts. */
+#include "supervise/hosts.h"
 
 #include "engine/base/file.h"
 #include "engine/base/text.h"

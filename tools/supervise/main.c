@@ -1,8 +1,9 @@
 /* supervise: `switchyard supervise`: parses, hears signals, and prints what the supervision came to. What is done is
- * operate/supervise.h's. */
-#include "app/options/cli.h"
+ * supervise.h's. The command becomes this program (beside/beside.h), which starts `switchyard train`. */
 #include "app/options/options.h"
-#include "operate/supervise.h"
+#include "beside/beside.h"
+#include "engine/comm/comm.h"
+#include "supervise/supervise.h"
 
 #include <inttypes.h>
 #include <string.h>
@@ -71,7 +72,7 @@ static int words_before(int argc, char **argv)
     return argc;
 }
 
-Status cli_supervise(int argc, char **argv)
+Status beside_run(int argc, char **argv)
 {
     const int own = words_before(argc, argv);
     SuperviseOptions o = { .cluster = "h100",

@@ -1,5 +1,5 @@
-/* supervise_mesh: a search, as `plan --search` makes it. */
-#include "operate/supervise_mesh.h"
+/* mesh: a search, as `plan --search` makes it. */
+#include "supervise/mesh.h"
 
 #include "planner/answer.h"
 #include "planner/search/verify.h"

@@ -1,9 +1,9 @@
-/* supervise_files: what a supervisor reads and writes in a run's folder: the heartbeat of its ranks, its checkpoints,
+/* files: what a supervisor reads and writes in a run's folder: the heartbeat of its ranks, its checkpoints,
  * the journal of incidents. */
-#ifndef OPERATE_SUPERVISE_FILES_H
-#define OPERATE_SUPERVISE_FILES_H
+#ifndef SUPERVISE_FILES_H
+#define SUPERVISE_FILES_H
 
-#include "operate/supervise_hosts.h"
+#include "supervise/hosts.h"
 
 /* The last lines of all ranks, by rising rank. */
 typedef struct Beats {

@@ -2,7 +2,7 @@
 #include "harness/test.h"
 
 #include "engine/base/text.h"
-#include "operate/supervise_mesh.h"
+#include "supervise/mesh.h"
 
 static Arena arena;
 

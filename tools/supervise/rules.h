@@ -1,4 +1,4 @@
-/* supervise_rules: what a supervisor concludes from data alone: which host is to blame, what to do after an incident,
+/* rules: what a supervisor concludes from data alone: which host is to blame, what to do after an incident,
  * how long to pause, and goodput.
  *
  * | what happened                                                   | what to do                          |
@@ -13,8 +13,8 @@
  * Failures of its own are errors of a rank but those of communication, signals of a program's own fault (SIGSEGV), and
  * launchers that end before any rank came. A rank that was killed, a hang, and an error of communication come from
  * elsewhere: they restart without end. */
-#ifndef OPERATE_SUPERVISE_RULES_H
-#define OPERATE_SUPERVISE_RULES_H
+#ifndef SUPERVISE_RULES_H
+#define SUPERVISE_RULES_H
 
 #include "engine/base/status.h"
 #include "engine/train/heartbeat.h"

@@ -1,5 +1,5 @@
-/* supervise_files: lines of JSON. */
-#include "operate/supervise_files.h"
+/* files: lines of JSON. */
+#include "supervise/files.h"
 
 #include "engine/base/clock.h"
 #include "engine/base/json.h"
