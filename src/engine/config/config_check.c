@@ -123,7 +123,6 @@ static Status check_attention(const Config *c)
                           c->attention_heads);
 }
 
-/* What is not built yet for gated delta nets. */
 static Status check_delta(const Config *c)
 {
     if (c->delta_full_every == 0) return OK;
@@ -131,21 +130,7 @@ static Status check_delta(const Config *c)
     if (c->delta_full_every == 1)
         return FAIL(ERR_ARG, "delta.full_every 1 leaves no layer for a gated delta net: set it to "
                              "2 or more, or to 0 for attention in all layers");
-    if (c->fp8_recipe == RECIPE_NONE) return OK;
-    return FAIL(ERR_ARG,
-                "delta.full_every %lld: gated delta nets have no 8-bit products yet: set "
-                "fp8.recipe=none",
-                (long long)c->delta_full_every);
-}
-
-/* Ranks of `axis` would share the sequences or heads of gated delta nets. */
-static Status check_delta_ranks(const Config *c, const char *axis, int64_t ranks)
-{
-    if (c->delta_full_every == 0 || ranks == 1) return OK;
-    return FAIL(ERR_ARG,
-                "mesh.%s %lld: ranks do not share the sequences or heads of gated delta nets "
-                "(delta.full_every %lld) yet: set mesh.%s=1",
-                axis, (long long)ranks, (long long)c->delta_full_every, axis);
+    return OK;
 }
 
 static Status check_moe(const Config *c)
@@ -339,7 +324,11 @@ static Status check_optimizer(const Config *c)
  * mask later pieces cost more. Hence 2 * cp pieces. */
 Status config_check_cp(const Config *c, int64_t cp)
 {
-    TRY(check_delta_ranks(c, "cp", cp));
+    if (cp > 1 && c->delta_full_every > 0)
+        return FAIL(ERR_ARG,
+                    "mesh.cp %lld: ranks do not share the sequences of gated delta nets "
+                    "(delta.full_every %lld) yet: set mesh.cp=1",
+                    (long long)cp, (long long)c->delta_full_every);
     if (cp > 1 && c->fp8_attention)
         return FAIL(ERR_ARG,
                     "fp8.attention works on whole sequences, and mesh.cp %lld cuts them: set "
@@ -362,10 +351,10 @@ Status config_check_tp(const Config *c, int64_t tp, int64_t cp)
         int64_t n;
     } parts[] = {
         { "attention.heads", c->attention_heads },
+        { "delta.key_heads", c->delta_full_every > 0 ? c->delta_key_heads : 0 },
         { "model.ffn", config_moe_layers(c) < c->model_layers ? c->model_ffn : 0 },
         { "the tokens of a sequence on a context rank,", c->data_sequence / cp },
     };
-    TRY(check_delta_ranks(c, "tp", tp));
     for (size_t i = 0; tp > 1 && i < sizeof parts / sizeof *parts; i++)
         TRY(config_divides("mesh.tp", tp, parts[i].name, parts[i].n));
     const int64_t keys = c->attention_kind == ATTENTION_MLA ? tp : c->attention_kv_heads;
