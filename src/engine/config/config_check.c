@@ -320,15 +320,22 @@ static Status check_optimizer(const Config *c)
                 c->optimizer_min_lr, c->optimizer_lr);
 }
 
+/* The convolution of a piece joins tokens of the piece before it, and of no others. */
+static Status check_delta_runs(const Config *c, int64_t cp)
+{
+    const int64_t tokens = c->data_sequence / (2 * cp), past = c->delta_taps - 1;
+    if (c->delta_full_every == 0 || tokens >= past) return OK;
+    return FAIL(ERR_ARG,
+                "mesh.cp %lld cuts sequences into pieces of %lld tokens, and delta.taps %lld joins "
+                "%lld before each: set mesh.cp=%lld or less",
+                (long long)cp, (long long)tokens, (long long)c->delta_taps, (long long)past,
+                (long long)(c->data_sequence / 2 / past));
+}
+
 /* Each rank gets one piece from the front and one from the back of the sequence, because under a causal
  * mask later pieces cost more. Hence 2 * cp pieces. */
 Status config_check_cp(const Config *c, int64_t cp)
 {
-    if (cp > 1 && c->delta_full_every > 0)
-        return FAIL(ERR_ARG,
-                    "mesh.cp %lld: ranks do not share the sequences of gated delta nets "
-                    "(delta.full_every %lld) yet: set mesh.cp=1",
-                    (long long)cp, (long long)c->delta_full_every);
     if (cp > 1 && c->fp8_attention)
         return FAIL(ERR_ARG,
                     "fp8.attention works on whole sequences, and mesh.cp %lld cuts them: set "
@@ -336,7 +343,7 @@ Status config_check_cp(const Config *c, int64_t cp)
                     (long long)cp);
     int64_t sequence = c->data_sequence, pieces = 2 * cp, below = sequence / pieces * pieces,
             above = below + pieces;
-    if (cp == 1 || below == sequence) return OK;
+    if (cp == 1 || below == sequence) return cp == 1 ? OK : check_delta_runs(c, cp);
     return FAIL(ERR_ARG,
                 "data.sequence %lld is not a multiple of %lld, two pieces for each rank of mesh.cp "
                 "%lld; %lld is the nearest that is",

@@ -106,14 +106,16 @@ static void what_is_not_built_yet_is_refused(void **state)
         const char *set, *part;
     } cases[] = {
         { "mesh.tp=4", "mesh.tp 4 does not divide delta.key_heads 2; 2 is the nearest" },
-        { "mesh.cp=2", "mesh.cp 2: ranks do not share" },
+        { "mesh.cp=6",
+          "mesh.cp 6 cuts sequences into pieces of 2 tokens, and delta.taps 4 joins 3 before "
+          "each: set mesh.cp=4 or less" },
         { "delta.full_every=1", "delta.full_every 1 leaves no layer" },
         { "delta.key_heads=3", "delta.key_heads 3 does not divide delta.heads 4; 2 and 4" },
     };
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
         Tiny t = { 0 };
-        CHECK_FAILS(tiny_config(&t, TINY(DELTA, cases[i].set, "attention.heads=4")), ERR_ARG,
-                    cases[i].part);
+        CHECK_FAILS(tiny_config(&t, TINY(DELTA, "delta.taps=4", cases[i].set, "attention.heads=4")),
+                    ERR_ARG, cases[i].part);
         arena_free(&t.arena);
     }
     Tiny gpu = { 0 };
