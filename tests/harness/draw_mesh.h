@@ -128,6 +128,11 @@ static inline void draw_case(int i, int mesh, int most, Drawn *c)
         push(c, "%s", drawn);
         if (i % 3 == 0 && strstr(drawn, "qk_norm=rms") != NULL) push(c, "attention.gate=true");
     }
+    if (i % 4 == 3)
+        push(c,
+             "delta.full_every=%d delta.key_heads=4 delta.heads=%d delta.key_dim=6 "
+             "delta.value_dim=5 delta.taps=%d",
+             i % 8 == 3 ? 2 : 3, i % 3 == 0 ? 4 : 8, 1 + i % 5);
     /* sizes that ranks of tp divide, also where this mesh has none: another loads its checkpoint */
     if (parts_most(i) > 1) push(c, "model.vocab=68 model.ffn=28");
     if (parts_most(i) > 2) push(c, "attention.heads=4");

@@ -123,7 +123,6 @@ static Status check_attention(const Config *c)
                           c->attention_heads);
 }
 
-/* What is not built yet for gated delta nets. */
 static Status check_delta(const Config *c)
 {
     if (c->delta_full_every == 0) return OK;
@@ -131,21 +130,7 @@ static Status check_delta(const Config *c)
     if (c->delta_full_every == 1)
         return FAIL(ERR_ARG, "delta.full_every 1 leaves no layer for a gated delta net: set it to "
                              "2 or more, or to 0 for attention in all layers");
-    if (c->fp8_recipe == RECIPE_NONE) return OK;
-    return FAIL(ERR_ARG,
-                "delta.full_every %lld: gated delta nets have no 8-bit products yet: set "
-                "fp8.recipe=none",
-                (long long)c->delta_full_every);
-}
-
-/* Ranks of `axis` would share the sequences or heads of gated delta nets. */
-static Status check_delta_ranks(const Config *c, const char *axis, int64_t ranks)
-{
-    if (c->delta_full_every == 0 || ranks == 1) return OK;
-    return FAIL(ERR_ARG,
-                "mesh.%s %lld: ranks do not share the sequences or heads of gated delta nets "
-                "(delta.full_every %lld) yet: set mesh.%s=1",
-                axis, (long long)ranks, (long long)c->delta_full_every, axis);
+    return OK;
 }
 
 static Status check_moe(const Config *c)
@@ -272,14 +257,11 @@ static Status check_f16(const Config *c)
 
 Status config_check_gpu(const Config *c)
 {
-    if (c->attention_gate)
-        return FAIL(ERR_UNSUPPORTED, "attention.gate: gates of attention have no kernels on a GPU "
-                                     "yet: set run.device=cpu");
-    if (c->delta_full_every == 0) return OK;
+    if (c->delta_full_every == 0 || c->mesh_cp == 1) return OK;
     return FAIL(ERR_UNSUPPORTED,
-                "delta.full_every %lld: gated delta nets have no kernels on a GPU yet: set "
-                "run.device=cpu",
-                (long long)c->delta_full_every);
+                "mesh.cp %lld: ranks on GPUs do not share the sequences of gated delta nets "
+                "(delta.full_every %lld) yet: set mesh.cp=1, or run.device=cpu",
+                (long long)c->mesh_cp, (long long)c->delta_full_every);
 }
 
 /* A kernel that was chosen by name must not silently be replaced by another one. */
@@ -335,11 +317,22 @@ static Status check_optimizer(const Config *c)
                 c->optimizer_min_lr, c->optimizer_lr);
 }
 
+/* The convolution of a piece joins tokens of the piece before it, and of no others. */
+static Status check_delta_runs(const Config *c, int64_t cp)
+{
+    const int64_t tokens = c->data_sequence / (2 * cp), past = c->delta_taps - 1;
+    if (c->delta_full_every == 0 || tokens >= past) return OK;
+    return FAIL(ERR_ARG,
+                "mesh.cp %lld cuts sequences into pieces of %lld tokens, and delta.taps %lld joins "
+                "%lld before each: set mesh.cp=%lld or less",
+                (long long)cp, (long long)tokens, (long long)c->delta_taps, (long long)past,
+                (long long)(c->data_sequence / 2 / past));
+}
+
 /* Each rank gets one piece from the front and one from the back of the sequence, because under a causal
  * mask later pieces cost more. Hence 2 * cp pieces. */
 Status config_check_cp(const Config *c, int64_t cp)
 {
-    TRY(check_delta_ranks(c, "cp", cp));
     if (cp > 1 && c->fp8_attention)
         return FAIL(ERR_ARG,
                     "fp8.attention works on whole sequences, and mesh.cp %lld cuts them: set "
@@ -347,7 +340,7 @@ Status config_check_cp(const Config *c, int64_t cp)
                     (long long)cp);
     int64_t sequence = c->data_sequence, pieces = 2 * cp, below = sequence / pieces * pieces,
             above = below + pieces;
-    if (cp == 1 || below == sequence) return OK;
+    if (cp == 1 || below == sequence) return cp == 1 ? OK : check_delta_runs(c, cp);
     return FAIL(ERR_ARG,
                 "data.sequence %lld is not a multiple of %lld, two pieces for each rank of mesh.cp "
                 "%lld; %lld is the nearest that is",
@@ -362,10 +355,10 @@ Status config_check_tp(const Config *c, int64_t tp, int64_t cp)
         int64_t n;
     } parts[] = {
         { "attention.heads", c->attention_heads },
+        { "delta.key_heads", c->delta_full_every > 0 ? c->delta_key_heads : 0 },
         { "model.ffn", config_moe_layers(c) < c->model_layers ? c->model_ffn : 0 },
         { "the tokens of a sequence on a context rank,", c->data_sequence / cp },
     };
-    TRY(check_delta_ranks(c, "tp", tp));
     for (size_t i = 0; tp > 1 && i < sizeof parts / sizeof *parts; i++)
         TRY(config_divides("mesh.tp", tp, parts[i].name, parts[i].n));
     const int64_t keys = c->attention_kind == ATTENTION_MLA ? tp : c->attention_kv_heads;

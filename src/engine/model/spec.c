@@ -242,8 +242,8 @@ static LayerSpec *append_layer(ModelSpec *s, LayerKind kind, int block, unsigned
 
 static DeltaSpec delta_of(const Config *c)
 {
-    return (DeltaSpec){ .dims = { .key_heads = c->delta_key_heads,
-                                  .heads = c->delta_heads,
+    return (DeltaSpec){ .dims = { .key_heads = c->delta_key_heads / c->mesh_tp,
+                                  .heads = c->delta_heads / c->mesh_tp,
                                   .key = c->delta_key_dim,
                                   .value = c->delta_value_dim },
                         .taps = c->delta_taps,

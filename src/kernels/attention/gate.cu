@@ -64,8 +64,7 @@ extern "C" Status gate_gpu(struct Exec *ex, const Gate *g)
                               width };
             RowGrid grid = row_grid(a.n, d / Packed<T, wide>::P, EACH);
             if (g->o == NULL)
-                gate_kernel<T, wide, false>
-                    <<<grid.grid, grid.block, 0, exec_stream(ex)>>>(a);
+                gate_kernel<T, wide, false><<<grid.grid, grid.block, 0, exec_stream(ex)>>>(a);
             else
                 gate_kernel<T, wide, true><<<grid.grid, grid.block, 0, exec_stream(ex)>>>(a);
         });

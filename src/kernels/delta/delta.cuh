@@ -10,6 +10,8 @@ typedef struct DeltaShape {
     int64_t head_cols; /* of x: q, k, v and z of a key head */
     int key_heads, heads, shared, key, value;
     const int32_t *doc; /* or NULL */
+    int64_t first[2];   /* positions of the first tokens of even and odd runs */
+    bool given;         /* there is a state before each run */
 } DeltaShape;
 
 static __device__ __forceinline__ int64_t delta_b_of(const DeltaShape &s, int head)
@@ -17,10 +19,15 @@ static __device__ __forceinline__ int64_t delta_b_of(const DeltaShape &s, int he
     return s.key_heads * s.head_cols + head / s.shared * 2 * s.shared + head % s.shared;
 }
 
-/* The first token that the token of a row sees. */
+static __device__ __forceinline__ int64_t delta_position_of(const DeltaShape &s, int64_t row)
+{
+    return s.first[row / s.sequence % 2] + row % s.sequence;
+}
+
+/* The position of the first token that the token of a row sees; -1: of what a state has seen. */
 static __device__ __forceinline__ int64_t delta_first_of(const DeltaShape &s, int64_t row)
 {
-    return s.doc == NULL ? 0 : s.doc[row];
+    return s.doc != NULL ? s.doc[row] : s.given ? -1 : 0;
 }
 
 typedef struct DeltaGates {

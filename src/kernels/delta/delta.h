@@ -15,11 +15,20 @@
  *
  * Each document begins with S = 0, and its first tokens convolve no tokens before it.
  *
+ * Rows may be runs of sequences that ranks share (first, before, state): of R ranks rank c has runs c and 2 R - 1 - c of
+ * each sequence. What a run does to the state before it is linear, so that ranks need not wait for each other:
+ *
+ *   delta_span   S_end = M S_begin + B, M (Dk, Dk) and B (Dk, Dv) of each run and head. Backward: C in place of B,
+ *                dS_begin = M^T dS_end + C
+ *   delta_join   of all runs' M and B: the state before each run of this rank. back: of M and C, the gradient of the
+ *                state behind it
+ *
  *   backward of the rule, dS from the tokens behind:
  *                dq = S do,  dS += q do^T,  du = dS^T k,  dbeta = du . e,  dv = beta du
  *                dk = dS (beta e) - S' dv,  dS' = dS - k dv^T,  d log(alpha) = <dS', S'>,  dS = alpha dS'
  *
- * Gradients of x are written by three ops: each writes the columns that its forward reads.
+ * Gradients of x are written by three ops: each writes the columns that its forward reads. Ops of runs (first other
+ * than zeros, before, dbefore, dstate, delta_span, delta_join) have no GPU versions.
  */
 #ifndef KERNELS_DELTA_DELTA_H
 #define KERNELS_DELTA_DELTA_H
@@ -68,7 +77,9 @@ typedef struct DeltaConvFwd {
         doc;  /* in  (B, T) i32, optional: the position of a document's first token (attention.h) */
     Tensor y; /* out (N, q | k | v) act */
     DeltaDims dims;
-    int64_t sequence; /* T */
+    int64_t sequence; /* T, or the tokens of a run */
+    int64_t first[2]; /* the positions at which runs of even and of odd number begin */
+    Tensor before; /* in  (runs (taps - 1), columns of x) act, optional: the rows before each run */
 } DeltaConvFwd;
 
 /* Backward ops have the arguments of forward, but for its output: there they read the gradient of that. */
@@ -76,6 +87,7 @@ typedef struct DeltaConvBwd {
     DeltaConvFwd of; /* in  y: dy */
     Tensor dx;       /* out (N, columns of x) act: q, k and v of each head */
     Tensor dw;       /* add (columns of y, taps) f32, optional */
+    Tensor dbefore;  /* out (like before), with it: q, k and v of each head */
 } DeltaConvBwd;
 
 typedef struct DeltaRuleFwd {
@@ -87,7 +99,8 @@ typedef struct DeltaRuleFwd {
     DeltaDims dims;
     int64_t sequence;
     Tensor
-        state; /* add (1, H Dk Dv) f32, optional, forward: S of one sequence, which goes on from it */
+        state; /* add (runs, H Dk Dv) f32, optional: S, which goes on from it. Backward: in, S before each run */
+    int64_t first[2];
 } DeltaRuleFwd;
 
 typedef struct DeltaRuleBwd {
@@ -95,7 +108,28 @@ typedef struct DeltaRuleBwd {
     Tensor dqkv;     /* out (N, q | k | v) act */
     Tensor dx;       /* out (N, columns of x) act: b and a of each head */
     Tensor ddecay;   /* add (1, 2 H) f32, optional */
+    Tensor
+        dstate; /* add (like state) f32, optional: the gradient of S behind each run, then of S before it */
 } DeltaRuleBwd;
+
+typedef struct DeltaSpanFwd {
+    DeltaRuleFwd of; /* in  without o and state */
+    Tensor
+        span; /* out (runs, H Dk (Dv + Dk)) f32: for each head a row of B, one of M, the next of B ... */
+} DeltaSpanFwd;
+
+typedef struct DeltaSpanBwd {
+    DeltaRuleFwd of; /* in  o: do */
+    Tensor span;     /* out as forward left it: C in place of B */
+} DeltaSpanBwd;
+
+typedef struct DeltaJoin {
+    Tensor span;  /* in  (R runs, H Dk (Dv + Dk)) f32: of all ranks, one behind the other */
+    Tensor state; /* out (runs, H Dk Dv) f32 */
+    DeltaDims dims;
+    int64_t ranks, rank;
+    bool back;
+} DeltaJoin;
 
 typedef struct DeltaNormFwd {
     Tensor o; /* in  (N, H Dv) act */

@@ -6,7 +6,7 @@
 #include "kernels/delta/delta.h"
 
 static inline DeltaShape delta_shape(const Tensor *x, const Tensor *qkv, const Tensor *doc,
-                                     const DeltaDims *d, int64_t sequence)
+                                     const DeltaDims *d, int64_t sequence, const int64_t first[2])
 {
     DeltaShape s = {};
     s.rows = x->dim[0], s.sequence = sequence;
@@ -15,6 +15,15 @@ static inline DeltaShape delta_shape(const Tensor *x, const Tensor *qkv, const T
     s.shared = (int)delta_shared(d), s.key = (int)d->key, s.value = (int)d->value;
     s.head_cols = 2 * (d->key + delta_shared(d) * d->value);
     s.doc = (const int32_t *)doc->data;
+    s.first[0] = first[0], s.first[1] = first[1];
+    return s;
+}
+
+/* That of the rule. */
+static inline DeltaShape delta_rule_shape(const DeltaRuleFwd *f)
+{
+    DeltaShape s = delta_shape(&f->x, &f->qkv, &f->doc, &f->dims, f->sequence, f->first);
+    s.given = f->state.data != NULL;
     return s;
 }
 

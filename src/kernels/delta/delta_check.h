@@ -12,7 +12,11 @@ Status delta_check_doc(const char *op, const Tensor *x, const Tensor *doc, int64
 Status delta_check_dx(const char *op, const Tensor *x, const Tensor *dx, const Tensor *w,
                       const Tensor *dw);
 
-/* The first token that token `row % sequence` of its sequence sees. */
+/* The position of a row in its sequence, and that of the first token that it sees. */
+static inline int64_t delta_position(const int64_t first[2], int64_t row, int64_t sequence)
+{
+    return first[row / sequence % 2] + row % sequence;
+}
 static inline int64_t delta_first(const Tensor *doc, int64_t row)
 {
     return doc->data == NULL ? 0 : ((const int32_t *)doc->data)[row];

@@ -37,6 +37,9 @@ Status delta_check_dx(const char *op, const Tensor *x, const Tensor *dx, const T
                : op_expect(op, "the gradient of w", dw, w->dim[0], tensor_cols(w), DTYPE_F32);
 }
 
+/* Rows before each run that its tokens may join. */
+static int64_t past_of(const DeltaConvFwd *a) { return tensor_cols(&a->w) - 1; }
+
 static Status conv_check(const char *op, const DeltaConvFwd *a, const char *y)
 {
     const int64_t channels = delta_qkv_cols(&a->dims);
@@ -44,9 +47,12 @@ static Status conv_check(const char *op, const DeltaConvFwd *a, const char *y)
     TRY(delta_check_doc(op, &a->x, &a->doc, a->sequence));
     TRY(op_expect(op, y, &a->y, a->x.dim[0], channels, a->x.dtype));
     TRY(op_expect(op, "w", &a->w, channels, -1, DTYPE_F32));
-    if (tensor_cols(&a->w) <= DELTA_TAPS_MAX) return OK;
-    return FAIL(ERR_SHAPE, "%s: w joins %lld tokens, at most %d", op, (long long)tensor_cols(&a->w),
-                DELTA_TAPS_MAX);
+    if (tensor_cols(&a->w) > DELTA_TAPS_MAX)
+        return FAIL(ERR_SHAPE, "%s: w joins %lld tokens, at most %d", op,
+                    (long long)tensor_cols(&a->w), DELTA_TAPS_MAX);
+    if (a->before.data == NULL) return OK;
+    return op_expect(op, "before", &a->before, past_of(a) * (a->x.dim[0] / a->sequence),
+                     tensor_cols(&a->x), a->x.dtype);
 }
 
 /* At most PIECE channels that are neighbours in x and y. */
@@ -74,15 +80,30 @@ static void for_channels(const Exec *ex, const DeltaConvFwd *a, ConvRun *run, co
     }
 }
 
+/* Where token t of a run lies, in rows or, of tokens before the run, in `before`: the first element of its channels. */
+static int64_t token_at(const Channels *c, int64_t run, int64_t t)
+{
+    const int64_t row = t < 0 ? (run + 1) * past_of(c->a) + t : run * c->a->sequence + t;
+    return row * tensor_cols(&c->a->x) + c->x;
+}
+
+/* Tokens before a row that it joins. */
+static int64_t seen_by(const DeltaConvFwd *a, int64_t row)
+{
+    const int64_t seen = delta_position(a->first, row, a->sequence) - delta_first(&a->doc, row);
+    return a->before.data != NULL ? seen : least(seen, row % a->sequence);
+}
+
 /* u of the token of a row. */
 static void convolve(const Channels *c, int64_t row, float *u)
 {
     float buffer[PIECE];
-    const int64_t seen = row % c->a->sequence - delta_first(&c->a->doc, row);
+    const int64_t seen = seen_by(c->a, row), run = row / c->a->sequence, t = row % c->a->sequence;
     memset(u, 0, PIECE * sizeof *u);
     for (int64_t k = 0; k < c->taps && k <= seen; k++) {
-        const int64_t at = (row - k) * tensor_cols(&c->a->x) + c->x;
-        const float *x = row_load(&c->a->x, at, c->n, buffer), *w = c->w + c->taps - 1 - k;
+        const Tensor *of = k > t ? &c->a->before : &c->a->x;
+        const float *x = row_load(of, token_at(c, run, t - k), c->n, buffer);
+        const float *w = c->w + c->taps - 1 - k;
         for (int64_t i = 0; i < c->n; i++) u[i] += w[i * c->taps] * x[i];
     }
 }
@@ -120,13 +141,16 @@ Status delta_conv_fwd_cpu(Exec *ex, const DeltaConvFwd *a)
 }
 
 OP_PORTS(delta_conv_fwd, IN(DeltaConvFwd, x), IN(DeltaConvFwd, w), IN_OPT(DeltaConvFwd, doc),
-         OUT(DeltaConvFwd, y));
+         IN_OPT(DeltaConvFwd, before), OUT(DeltaConvFwd, y));
 
 /* Backward. */
 
 Status delta_conv_bwd_check(const DeltaConvBwd *a)
 {
     TRY(conv_check("delta_conv_bwd", &a->of, "dy"));
+    if (a->of.before.data != NULL)
+        TRY(op_expect("delta_conv_bwd", "dbefore", &a->dbefore, a->of.before.dim[0],
+                      tensor_cols(&a->of.x), a->of.x.dtype));
     return delta_check_dx("delta_conv_bwd", &a->of.x, &a->dx, &a->of.w, &a->dw);
 }
 
@@ -150,37 +174,41 @@ static void slope_row(const Channels *c, int64_t row, float *du)
     }
 }
 
-/* dx_t = sum over k of w_(taps-1-k) du_(t+k),  dw_(taps-1-k) = sum over t of du_(t+k) x_t, of the tokens t + k whose
- * document has begun by t. */
-static void pull_row(const DeltaConvBwd *a, const Channels *c, int64_t row, float du[][PIECE],
-                     double *dw)
+/* dx_t = sum over k of w_(taps-1-k) du_(t+k),  dw_(taps-1-k) = sum over t of du_(t+k) x_t, of the tokens t + k of the
+ * run that see t, which may lie before the run. */
+static void pull_input(const DeltaConvBwd *a, const Channels *c, int64_t run, int64_t t,
+                       float du[][PIECE], double *dw)
 {
-    const int64_t t = row % a->of.sequence, at = row * tensor_cols(&a->dx) + c->x;
+    const Tensor *from = t < 0 ? &a->of.before : &a->of.x, *to = t < 0 ? &a->dbefore : &a->dx;
+    const int64_t at = token_at(c, run, t), row = run * a->of.sequence;
     float x_buffer[PIECE], buffer[PIECE], sum[PIECE] = { 0 };
-    const float *x = row_load(&a->of.x, at, c->n, x_buffer);
-    for (int64_t k = 0; k < c->taps && t + k < a->of.sequence; k++) {
-        if (delta_first(&a->of.doc, row + k) > t) break;
-        const float *from = du[(row + k) % DELTA_TAPS_MAX];
+    const float *x = row_load(from, at, c->n, x_buffer);
+    for (int64_t k = most(0, -t); k < c->taps && t + k < a->of.sequence; k++) {
+        if (seen_by(&a->of, row + t + k) < k) break;
+        const float *slope = du[(t + k) % DELTA_TAPS_MAX];
         for (int64_t i = 0; i < c->n; i++) {
             const int64_t tap = i * c->taps + c->taps - 1 - k;
-            sum[i] += c->w[tap] * from[i];
-            dw[tap] += (double)(from[i] * x[i]);
+            sum[i] += c->w[tap] * slope[i];
+            dw[tap] += (double)(slope[i] * x[i]);
         }
     }
-    float *dx = row_open(&a->dx, at, buffer);
+    float *dx = row_open(to, at, buffer);
     memcpy(dx, sum, (size_t)c->n * sizeof *dx);
-    row_store(&a->dx, at, c->n, dx);
+    row_store(to, at, c->n, dx);
 }
 
-/* From the last token to the first: dx_t needs du of the tokens behind it. */
+/* From the last token of a run to the first: dx_t needs du of the tokens behind it. */
 static void conv_backward(const void *args, const Channels *c)
 {
     const DeltaConvBwd *a = args;
+    const int64_t n = a->of.sequence, past = a->of.before.data == NULL ? 0 : past_of(&a->of);
     float du[DELTA_TAPS_MAX][PIECE], *sum = (float *)a->dw.data + c->y * c->taps;
     double dw[PIECE * DELTA_TAPS_MAX] = { 0 };
-    for (int64_t row = a->of.x.dim[0] - 1; row >= 0; row--) {
-        slope_row(c, row, du[row % DELTA_TAPS_MAX]);
-        pull_row(a, c, row, du, dw);
+    for (int64_t run = a->of.x.dim[0] / n - 1; run >= 0; run--) {
+        for (int64_t t = n - 1; t >= -past; t--) {
+            if (t >= 0) slope_row(c, run * n + t, du[t % DELTA_TAPS_MAX]);
+            pull_input(a, c, run, t, du, dw);
+        }
     }
     for (int64_t i = 0; a->dw.data != NULL && i < c->n * c->taps; i++) sum[i] += (float)dw[i];
 }
@@ -192,5 +220,6 @@ Status delta_conv_bwd_cpu(Exec *ex, const DeltaConvBwd *a)
 }
 
 OP_PORTS(delta_conv_bwd, { "dy", offsetof(DeltaConvBwd, of.y), PORT_IN }, IN(DeltaConvBwd, of.x),
-         IN(DeltaConvBwd, of.w), IN_OPT(DeltaConvBwd, of.doc), OUT_PART(DeltaConvBwd, dx),
-         ADD_OPT(DeltaConvBwd, dw));
+         IN(DeltaConvBwd, of.w), IN_OPT(DeltaConvBwd, of.doc), IN_OPT(DeltaConvBwd, of.before),
+         OUT_PART(DeltaConvBwd, dx), ADD_OPT(DeltaConvBwd, dw),
+         OUT_PART_OPT(DeltaConvBwd, dbefore));

@@ -15,9 +15,10 @@ template <typename T> struct Conv {
     DeltaShape s;
     const T *x;
     const float *w;
-    T *y;         /* backward: read as dy */
-    T *dx;
-    float *part;  /* (spans, channels, taps) */
+    T *y; /* backward: read as dy */
+    T *dx, *dbefore;
+    const T *before; /* or NULL */
+    float *part;     /* (spans, channels, taps) */
     int64_t taps;
 };
 
@@ -44,18 +45,28 @@ static __device__ __forceinline__ void load_taps(const Conv<T> &a, int64_t c, fl
     }
 }
 
-/* How many tokens before the row's own are of its document. */
-static __device__ __forceinline__ int64_t seen_of(const DeltaShape &s, int64_t row)
+/* How many tokens before the row's own it joins, at most. */
+template <typename T>
+static __device__ __forceinline__ int64_t seen_of(const Conv<T> &a, int64_t row)
 {
-    return row % s.sequence - delta_first_of(s, row);
+    int64_t seen = delta_position_of(a.s, row) - delta_first_of(a.s, row);
+    return a.before != NULL ? seen : min(seen, row % a.s.sequence);
+}
+
+/* The offset in `before` of the token k before the first of a row's run. */
+template <typename T>
+static __device__ __forceinline__ int64_t before_at(const Conv<T> &a, int64_t row, int64_t k)
+{
+    return ((row / a.s.sequence + 1) * (a.taps - 1) - k) * a.s.x_cols;
 }
 
 /* u = sum of w_k x of k tokens before; held[at] is the row's own. */
 template <int TAPS, int HELD, int P, typename T, bool WIDE>
-static __device__ __forceinline__ void convolve(const Packed<T, WIDE> (&held)[HELD], int at,
-                                                int64_t seen, const float (&w)[TAPS][P],
-                                                float (&u)[P])
+static __device__ __forceinline__ void
+convolve(const Conv<T> &a, const Packed<T, WIDE> (&held)[HELD], int at, int64_t row, int64_t column,
+         const float (&w)[TAPS][P], float (&u)[P])
 {
+    int64_t seen = seen_of(a, row), t = row % a.s.sequence;
 #pragma unroll
     for (int p = 0; p < P; p++) u[p] = 0;
 #pragma unroll
@@ -63,6 +74,7 @@ static __device__ __forceinline__ void convolve(const Packed<T, WIDE> (&held)[HE
         float x[P];
         if (k > seen) break;
         widen(held[at - k], x);
+        if (k > t && k < a.taps) load_const<WIDE>(a.before + before_at(a, row, k - t) + column, x);
 #pragma unroll
         for (int p = 0; p < P; p++) u[p] += w[k][p] * x[p];
     }
@@ -89,20 +101,40 @@ static __global__ __launch_bounds__(THREADS) void delta_conv_fwd_kernel(Conv<T> 
     Packed<T, WIDE> held[ROWS + BEFORE];
     float w[TAPS][P];
     if (c >= a.s.qkv_cols) return;
-    fetch_rows(held, a.x + column_of(a.s, c), first - BEFORE, a.s.rows, a.s.x_cols);
+    int64_t column = column_of(a.s, c);
+    fetch_rows(held, a.x + column, first - BEFORE, a.s.rows, a.s.x_cols);
     load_taps<TAPS, P>(a, c, w);
 #pragma unroll
     for (int i = 0; i < ROWS; i++) {
         float u[P];
         if (first + i >= a.s.rows) return;
-        convolve<TAPS>(held, i + BEFORE, seen_of(a.s, first + i), w, u);
+        convolve<TAPS>(a, held, i + BEFORE, first + i, column, w, u);
 #pragma unroll
         for (int p = 0; p < P; p++) u[p] *= sigmoid_for<T>(u[p]);
         store<WIDE>(a.y + (first + i) * a.s.qkv_cols + c, u);
     }
 }
 
-/* dx_t = sum over k of w_k du_(t + k),  dw_k += du_(t + k) x_t, for tokens t + k of t's document. */
+/* dx_t = sum over k of w_k du_(t + k),  dw_k += du_(t + k) x_t, for tokens t + k of the run that see t. `row`: of token
+ * t, or where it would be before its run, which then begins `back` tokens behind it; du[0] is of token t + back. */
+template <int TAPS, int SLOPES, int P, typename T>
+static __device__ __forceinline__ void
+pull_token(const Conv<T> &a, int64_t row, int back, int at, const float (&du)[SLOPES][P],
+           const float (&x)[P], const float (&w)[TAPS][P], float (&dw)[TAPS][P], float (&dx)[P])
+{
+    int64_t t = (row + back) % a.s.sequence - back;
+#pragma unroll
+    for (int k = 0; k < TAPS; k++) {
+        if (k < back) continue;
+        if (t + k >= a.s.sequence || k >= a.taps || seen_of(a, row + k) < k) break;
+#pragma unroll
+        for (int p = 0; p < P; p++) {
+            dx[p] += w[k][p] * du[at + k - back][p];
+            dw[k][p] += du[at + k - back][p] * x[p];
+        }
+    }
+}
+
 template <typename T, bool WIDE, int TAPS>
 static __global__ __launch_bounds__(THREADS) void delta_conv_bwd_kernel(Conv<T> a)
 {
@@ -121,7 +153,7 @@ static __global__ __launch_bounds__(THREADS) void delta_conv_bwd_kernel(Conv<T> 
         for (int i = 0; i < SLOPES; i++) {
             float u[P] = {};
             bool there = first + i < a.s.rows;
-            if (there) convolve<TAPS>(held, i + MORE, seen_of(a.s, first + i), w, u);
+            if (there) convolve<TAPS>(a, held, i + MORE, first + i, column, w, u);
             widen(slopes[i], du[i]);
 #pragma unroll
             for (int p = 0; p < P; p++) {
@@ -131,20 +163,22 @@ static __global__ __launch_bounds__(THREADS) void delta_conv_bwd_kernel(Conv<T> 
         }
 #pragma unroll
         for (int i = 0; i < ROWS; i++) {
-            float x[P], sum[P] = {};
-            int64_t row = first + i, t = row % a.s.sequence;
+            float x[P], dx[P] = {};
+            int64_t row = first + i;
             if (row >= a.s.rows) break;
             widen(held[i + MORE], x);
+            pull_token<TAPS>(a, row, 0, i, du, x, w, dw, dx);
+            store<WIDE>(a.dx + row * a.s.x_cols + column, dx);
+            if (a.before == NULL || row % a.s.sequence > 0) continue;
 #pragma unroll
-            for (int k = 0; k < TAPS; k++) {
-                if (t + k >= a.s.sequence || delta_first_of(a.s, row + k) > t) break;
-#pragma unroll
-                for (int p = 0; p < P; p++) {
-                    sum[p] += w[k][p] * du[i + k][p];
-                    dw[k][p] += du[i + k][p] * x[p];
-                }
+            for (int back = 1; back <= MORE; back++) {
+                float d[P] = {};
+                int64_t at = before_at(a, row, back) + column;
+                if (back >= a.taps) break;
+                load_const<WIDE>(a.before + at, x);
+                pull_token<TAPS>(a, row - back, back, i, du, x, w, dw, d);
+                store<WIDE>(a.dbefore + at, d);
             }
-            store<WIDE>(a.dx + row * a.s.x_cols + column, sum);
         }
     }
     float *to = a.part + ((int64_t)blockIdx.x * a.s.qkv_cols + c) * a.taps;
@@ -160,7 +194,7 @@ static __global__ __launch_bounds__(THREADS) void delta_conv_bwd_kernel(Conv<T> 
 template <typename F> static Status launch_conv(struct Exec *ex, const DeltaConvFwd *f, F run)
 {
     const DeltaDims *d = &f->dims;
-    return launch_packed(ex, "delta_conv", f->x.dtype, { f->x.data, f->y.data },
+    return launch_packed(ex, "delta_conv", f->x.dtype, { f->x.data, f->y.data, f->before.data },
                          { d->key, d->value, delta_x_cols(d) }, [&](auto t, auto wide) {
                              if (tensor_cols(&f->w) <= 4)
                                  run(t, wide, std::integral_constant<int, 4>());
@@ -172,7 +206,8 @@ template <typename F> static Status launch_conv(struct Exec *ex, const DeltaConv
 template <typename T> static Conv<T> conv_of(const DeltaConvFwd *f)
 {
     Conv<T> a = {};
-    a.s = delta_shape(&f->x, &f->y, &f->doc, &f->dims, f->sequence);
+    a.s = delta_shape(&f->x, &f->y, &f->doc, &f->dims, f->sequence, f->first);
+    a.before = (const T *)f->before.data;
     a.x = (const T *)f->x.data, a.w = (const float *)f->w.data, a.y = (T *)f->y.data;
     a.taps = tensor_cols(&f->w);
     return a;
@@ -203,7 +238,7 @@ extern "C" Status delta_conv_bwd_gpu(struct Exec *ex, const void *args)
     TRY(launch_conv(ex, &b->of, [&](auto t, auto wide, auto taps) {
         typedef decltype(t) T;
         Conv<T> a = conv_of<T>(&b->of);
-        a.dx = (T *)b->dx.data, a.part = part;
+        a.dx = (T *)b->dx.data, a.dbefore = (T *)b->dbefore.data, a.part = part;
         dim3 grid((unsigned)spans, grid_of(a.s.qkv_cols, THREADS * Packed<T, wide>::P));
         delta_conv_bwd_kernel<T, wide, taps><<<grid, THREADS, 0, exec_stream(ex)>>>(a);
     }));

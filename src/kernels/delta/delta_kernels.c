@@ -20,7 +20,8 @@ static bool chunk_fits(const DeltaRuleFwd *a, KernelWhy *why)
     if (d->key <= CHUNK_WIDTH && d->value <= CHUNK_WIDTH && d->key % CHUNK_STEP == 0 &&
         d->value % CHUNK_STEP == 0)
         return true;
-    return kernel_refuses(why, false, "heads are %lld and %lld wide, it takes multiples of %d up to %d",
+    return kernel_refuses(why, false,
+                          "heads are %lld and %lld wide, it takes multiples of %d up to %d",
                           (long long)d->key, (long long)d->value, CHUNK_STEP, CHUNK_WIDTH);
 }
 
@@ -42,7 +43,7 @@ size_t delta_chunk_fwd_workspace(const void *call), delta_chunk_bwd_workspace(co
 size_t delta_plain_fwd_workspace(const void *call), delta_plain_bwd_workspace(const void *call);
 OpRun delta_chunk_fwd, delta_chunk_bwd, delta_plain_fwd, delta_plain_bwd;
 
-#define ROW_PAIR(way)                                                                                  \
+#define ROW_PAIR(way)                                                                              \
     {                                                                                              \
         { .name = "chunk",                                                                         \
           .vendor = VENDOR_NVIDIA,                                                                 \

@@ -9,7 +9,11 @@
 
 #include "engine/gpu/fast_math.cuh"
 
-enum { LANES = 32, THREADS = 256, HEADS = 512 /* heads of rows whose parts of dw one block sums */ };
+enum {
+    LANES = 32,
+    THREADS = 256,
+    HEADS = 512 /* heads of rows whose parts of dw one block sums */
+};
 
 template <typename T> struct Norm {
     DeltaShape s;
@@ -130,7 +134,8 @@ template <typename T> static Norm<T> norm_of(const DeltaNormFwd *f)
 {
     Norm<T> a = {};
     Tensor none = {};
-    a.s = delta_shape(&f->x, &f->o, &none, &f->dims, 1);
+    const int64_t first[2] = {};
+    a.s = delta_shape(&f->x, &f->o, &none, &f->dims, 1, first);
     a.o = (const T *)f->o.data, a.x = (const T *)f->x.data, a.w = (const float *)f->w.data;
     a.y = (T *)f->y.data, a.eps = f->eps;
     return a;
@@ -189,8 +194,7 @@ extern "C" Status delta_norm_bwd_gpu(struct Exec *ex, const void *args)
         dim3 block = block_of(cols / P);
         a.d_o = (T *)b->d_o.data, a.dx = (T *)b->dx.data, a.part = part;
         if (cols <= LANES * P)
-            delta_norm_bwd_kernel<T, wide, 1>
-                <<<(unsigned)blocks, block, 0, exec_stream(ex)>>>(a);
+            delta_norm_bwd_kernel<T, wide, 1><<<(unsigned)blocks, block, 0, exec_stream(ex)>>>(a);
         else
             delta_norm_bwd_kernel<T, wide, MOST>
                 <<<(unsigned)blocks, block, 0, exec_stream(ex)>>>(a);

@@ -23,7 +23,7 @@ enum {
 
 /* R rows and C columns of S for each thread; tokens of a batch. */
 template <int R> constexpr int COLUMNS = R <= 16 ? 4 : 2;
-template <int R> constexpr int PARTS = 2 * R * LANES + 2; /* of a token: dq, dk, dbeta, dlog alpha */
+template <int R> constexpr int PARTS = 2 * R *LANES + 2; /* of a token: dq, dk, dbeta, dlog alpha */
 template <int R> constexpr int BATCH = R <= 16 ? 16 : 8;
 
 template <typename T> struct Call {
@@ -31,8 +31,8 @@ template <typename T> struct Call {
     const T *qkv, *x, *d_o;
     const float *decay;
     T *o, *dqkv;
-    float *state, *begins, *before, *parts, *slopes;
-    int64_t unit;          /* the first head of the slab */
+    float *state, *dstate, *begins, *before, *parts, *slopes;
+    int64_t unit;               /* the first head of the slab */
     int64_t groups, parts_cols; /* blocks of a head; PARTS */
     float q_scale;
 };
@@ -54,8 +54,7 @@ static __device__ __forceinline__ const T *q_at(const Call<T> &a, int64_t row, i
     return a.qkv + row * a.s.qkv_cols + (int64_t)(head / a.s.shared) * a.s.key;
 }
 
-template <typename T>
-static __device__ __forceinline__ float unit_scale(const T *x, int width)
+template <typename T> static __device__ __forceinline__ float unit_scale(const T *x, int width)
 {
     float sum = 0;
     for (int i = (int)threadIdx.x % WARP; i < width; i += WARP) sum += to_f32(x[i]) * to_f32(x[i]);
@@ -79,7 +78,7 @@ static __device__ __forceinline__ void load_batch(const Call<T> &a, const Batch<
         if (threadIdx.x % WARP > 0) continue;
         const T *x = a.x + row * a.s.x_cols + delta_b_of(a.s, head);
         DeltaGates g = delta_gates(a.s, a.decay, head, to_f32(x[0]), to_f32(x[a.s.shared]));
-        bool begins = a.state == NULL && delta_first_of(a.s, row) == t + i;
+        bool begins = delta_first_of(a.s, row) == delta_position_of(a.s, row);
         to.gates[2 * i] = begins ? 0.0f : expf(g.log_alpha);
         to.gates[2 * i + 1] = g.beta;
     }
@@ -98,8 +97,7 @@ struct Own {
     int64_t unit, b, group, column; /* column: the first; others are SIDE apart */
     int head, lane;
 
-    template <typename T, int C>
-    static __device__ __forceinline__ Own of(const Call<T> &a)
+    template <typename T, int C> static __device__ __forceinline__ Own of(const Call<T> &a)
     {
         Own o;
         o.unit = blockIdx.x / a.groups, o.group = blockIdx.x % a.groups;
@@ -273,10 +271,9 @@ static __device__ __forceinline__ void store_shares(Share<R> &own, float *room, 
 }
 
 template <typename T, int R, int C>
-static __device__ __forceinline__ void pull_token(const Call<T> &a, const Own &own,
-                                                  const Batch<R> &batch, int i, int64_t t,
-                                                  const float (&S)[C][R], float (&d)[C][R],
-                                                  float *room)
+static __device__ __forceinline__ void
+pull_token(const Call<T> &a, const Own &own, const Batch<R> &batch, int i, int64_t t,
+           const float (&S)[C][R], float (&d)[C][R], float *room)
 {
     Share<R> sum = {};
     int64_t row = own.b * a.s.sequence + t;
@@ -287,9 +284,9 @@ static __device__ __forceinline__ void pull_token(const Call<T> &a, const Own &o
         int64_t v = row * a.s.qkv_cols + 2 * (int64_t)a.s.key_heads * a.s.key +
                     (int64_t)own.head * a.s.value + j;
         int64_t o = (row * a.s.heads + own.head) * a.s.value + j;
-        float dv = pull_column<R>(batch, i, own.lane, a.q_scale, S[c],
-                                  inside ? to_f32(a.qkv[v]) : 0.0f,
-                                  inside ? to_f32(a.d_o[o]) : 0.0f, d[c], sum);
+        float dv =
+            pull_column<R>(batch, i, own.lane, a.q_scale, S[c], inside ? to_f32(a.qkv[v]) : 0.0f,
+                           inside ? to_f32(a.d_o[o]) : 0.0f, d[c], sum);
         if (own.lane == 0 && inside) a.dqkv[v] = from_f32<T>(dv);
     }
     store_shares<R>(sum, room, a.parts + (blockIdx.x * a.s.sequence + t) * PARTS<R>);
@@ -303,6 +300,7 @@ static __global__ __launch_bounds__(THREADS) void delta_plain_bwd_kernel(const C
     Own own = Own::of<T, C>(a);
     int64_t pieces = (a.s.sequence + PIECE - 1) / PIECE;
     float d[C][R] = {}, S[C][R];
+    if (a.dstate != NULL) move_state<false>(a.s, own, a.dstate, d);
     for (int64_t piece = pieces - 1; piece >= 0; piece--) {
         int64_t t = piece * PIECE, n = min((int64_t)PIECE, a.s.sequence - t);
         note_state<false>(a.begins, blockIdx.x * pieces + piece, S);
@@ -316,6 +314,7 @@ static __global__ __launch_bounds__(THREADS) void delta_plain_bwd_kernel(const C
             }
         }
     }
+    if (a.dstate != NULL) move_state<true>(a.s, own, a.dstate, d);
 }
 
 /* What is left of a vector's gradient: (d - u (u . d)) / |x| for u = x / |x|. A warp has a vector. */
@@ -339,7 +338,8 @@ static __device__ __forceinline__ void store_unit(const Call<T> &a, int64_t unit
 }
 
 /* Gradients of q and k, and slopes: a warp has a token of a key head. */
-template <typename T> static __global__ __launch_bounds__(THREADS) void delta_parts_kernel(Call<T> a)
+template <typename T>
+static __global__ __launch_bounds__(THREADS) void delta_parts_kernel(Call<T> a)
 {
     int64_t t = (int64_t)blockIdx.x * WARPS + threadIdx.x / WARP, unit = blockIdx.y * a.s.shared;
     if (t >= a.s.sequence) return;
@@ -389,7 +389,7 @@ static Rooms rooms_of(const DeltaRuleFwd *f)
 template <typename T> static Call<T> call_of(const DeltaRuleFwd *f)
 {
     Call<T> a = {};
-    a.s = delta_shape(&f->x, &f->qkv, &f->doc, &f->dims, f->sequence);
+    a.s = delta_rule_shape(f);
     a.qkv = (const T *)f->qkv.data, a.x = (const T *)f->x.data;
     a.decay = (const float *)f->decay.data, a.state = (float *)f->state.data;
     a.q_scale = 1 / sqrtf((float)f->dims.key);
@@ -436,7 +436,8 @@ extern "C" Status delta_plain_fwd(struct Exec *ex, const void *args)
         typedef decltype(t) T;
         Call<T> a = call_of<T>(f);
         a.o = (T *)f->o.data;
-        s = narrow(&f->dims) ? walk_forward<16, 1>(ex, a, units) : walk_forward<32, 1>(ex, a, units);
+        s = narrow(&f->dims) ? walk_forward<16, 1>(ex, a, units)
+                             : walk_forward<32, 1>(ex, a, units);
     }));
     return s;
 }
@@ -448,7 +449,7 @@ template <typename T> static Status backward(struct Exec *ex, const DeltaRuleBwd
     int64_t units = f->x.dim[0] / f->sequence * f->dims.heads;
     Call<T> a = call_of<T>(f);
     a.d_o = (const T *)f->o.data, a.dqkv = (T *)b->dqkv.data;
-    a.slopes = room, a.groups = r.groups;
+    a.slopes = room, a.groups = r.groups, a.dstate = (float *)b->dstate.data;
     a.begins = room + delta_finish_bytes(f) / sizeof(float);
     a.before = a.begins + r.begins, a.parts = a.before + r.before;
     for (; a.unit < units; a.unit += r.slab) {
@@ -501,7 +502,7 @@ size_t delta_finish_bytes(const DeltaRuleFwd *f)
 Status delta_finish(struct Exec *ex, const DeltaRuleBwd *b, float *slopes)
 {
     const DeltaRuleFwd *f = &b->of;
-    DeltaShape s = delta_shape(&f->x, &f->qkv, &f->doc, &f->dims, f->sequence);
+    DeltaShape s = delta_rule_shape(f);
     int64_t blocks = grid_of(s.rows, FINISH_ROWS), cols = 2 * (int64_t)s.heads;
     float *part = slopes + s.rows * cols;
     TRY(launch_typed("delta_rule_bwd", f->x.dtype, [&](auto t) {

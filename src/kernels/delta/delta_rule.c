@@ -20,27 +20,34 @@ enum { CHUNK = 64 };
 
 static const float NORM_EPS = 1e-6f; /* of q and k, as Qwen3-Next's */
 
+/* Of each run and head (Dk, width), or none. */
+static Status state_check(const char *op, const char *name, const DeltaRuleFwd *a, const Tensor *t,
+                          int64_t width)
+{
+    if (t->data == NULL) return OK;
+    return op_expect(op, name, t, a->x.dim[0] / a->sequence, a->dims.heads * a->dims.key * width,
+                     DTYPE_F32);
+}
+
 static Status rule_check(const char *op, const DeltaRuleFwd *a, const char *o)
 {
     const DeltaDims *d = &a->dims;
     TRY(delta_check_x(op, &a->x, d));
     TRY(delta_check_doc(op, &a->x, &a->doc, a->sequence));
     TRY(op_expect(op, "qkv", &a->qkv, a->x.dim[0], delta_qkv_cols(d), a->x.dtype));
-    TRY(op_expect(op, o, &a->o, a->x.dim[0], d->heads * d->value, a->x.dtype));
+    if (o != NULL) TRY(op_expect(op, o, &a->o, a->x.dim[0], d->heads * d->value, a->x.dtype));
     TRY(op_expect(op, "decay", &a->decay, 1, 2 * d->heads, DTYPE_F32));
-    if (a->state.data == NULL) return OK;
-    return op_expect(op, "state", &a->state, a->x.dim[0] / a->sequence,
-                     d->heads * d->key * d->value, DTYPE_F32);
+    return state_check(op, "state", a, &a->state, d->value);
 }
 
-/* Three products of a state with a vector for each token and head: S^T k, k (beta e)^T, S^T q. Backward has six, and
- * makes the states again with two. tensors: how often qkv, o and the gates cross memory. */
-static OpCost rule_cost(const DeltaRuleFwd *a, double products, double tensors)
+/* Three products of a state of so many columns with a vector for each token and head: S^T k, k (beta e)^T, S^T q.
+ * Backward has six, and makes the states again with two. tensors: how often qkv, o and the gates cross memory. */
+static OpCost rule_cost(const DeltaRuleFwd *a, double products, int64_t width, double tensors)
 {
     const DeltaDims *d = &a->dims;
     const double rows = (double)a->x.dim[0], heads = (double)d->heads;
     const double gates = 2 * heads * rows * (double)dtype_bytes(a->x.dtype);
-    return (OpCost){ .flops = products * 2 * rows * heads * (double)(d->key * d->value),
+    return (OpCost){ .flops = products * 2 * rows * heads * (double)(d->key * width),
                      .bytes = tensors * (double)(tensor_bytes(&a->qkv) + tensor_bytes(&a->o)) +
                               tensors * gates + (double)tensor_bytes(&a->decay),
                      .work = WORK_GEMM,
@@ -51,9 +58,9 @@ static OpCost rule_cost(const DeltaRuleFwd *a, double products, double tensors)
 /* One value head of a sequence: its state, and what it reads of the current token. */
 typedef struct Head {
     DeltaRuleFwd a;
-    int64_t b, h;
-    float *state;                        /* (Dk, Dv) */
-    float *q, *k, *v, *update;           /* (Dk), (Dk), (Dv), (Dv); update: beta e */
+    int64_t b, h, width;                 /* of the state: Dv, of a span Dv + Dk */
+    float *state;                        /* (Dk, width) */
+    float *q, *k, *v, *update;           /* (Dk), (Dk), (width), (width); update: beta e */
     float q_scale, q_inverse, k_inverse; /* of q and k: 1 / length; q is scaled by Dk^-1/2, too */
     float alpha, log_alpha, beta, gate;  /* gate: sigmoid(a + dt), the slope of softplus */
     int64_t q_at, k_at, v_at, b_at, a_at, o_at; /* first elements in qkv, x and o */
@@ -73,16 +80,17 @@ static float *take(Floats *of, int64_t n)
     return out;
 }
 
-static Head head_make(const DeltaRuleFwd *a, Floats *of)
+static Head head_make(const DeltaRuleFwd *a, int64_t width, Floats *of)
 {
     const DeltaDims *d = &a->dims;
     return (Head){ .a = *a,
+                   .width = width,
                    .q_scale = 1 / sqrtf((float)d->key),
-                   .state = take(of, d->key * d->value),
+                   .state = take(of, d->key * width),
                    .q = take(of, d->key),
                    .k = take(of, d->key),
-                   .v = take(of, d->value),
-                   .update = take(of, d->value) };
+                   .v = take(of, width),
+                   .update = take(of, width) };
 }
 
 /* Its state begins as zeros, or as the one that is given, to which `back` then writes it. */
@@ -148,14 +156,16 @@ static void load_token(Head *f, int64_t t)
     f->beta = 1 / (1 + exp_f32(-b));
     f->log_alpha = -exp_f32(decay[f->h]) * (a > 20 ? a : log1pf(exp_f32(a)));
     f->gate = 1 / (1 + exp_f32(-a));
-    const bool begins = f->a.state.data == NULL && delta_first(&f->a.doc, row) == t;
+    const bool given = f->a.doc.data == NULL && f->a.state.data != NULL;
+    const int64_t position = delta_position(f->a.first, row, f->a.sequence);
+    const bool begins = !given && delta_first(&f->a.doc, row) == position;
     f->alpha = begins ? 0 : exp_f32(f->log_alpha);
 }
 
 /* state = alpha state,  e = v - state^T k,  state += k (beta e)^T. Leaves e in f->v and beta e in f->update. */
 static void step_state(Head *f)
 {
-    const int64_t key = f->a.dims.key, value = f->a.dims.value;
+    const int64_t key = f->a.dims.key, value = f->width;
     float *e = f->v, *update = f->update;
     for (int64_t i = 0; i < key; i++) {
         float *row = f->state + i * value;
@@ -179,12 +189,12 @@ static void step_state(Head *f)
 
 Status delta_rule_fwd_check(const DeltaRuleFwd *a) { return rule_check("delta_rule_fwd", a, "o"); }
 
-OpCost delta_rule_fwd_cost(const DeltaRuleFwd *a) { return rule_cost(a, 3, 1); }
+OpCost delta_rule_fwd_cost(const DeltaRuleFwd *a) { return rule_cost(a, 3, a->dims.value, 1); }
 
 size_t delta_rule_fwd_workspace(const Exec *ex, const DeltaRuleFwd *a)
 {
     Floats each = { 0 };
-    (void)head_make(a, &each);
+    (void)head_make(a, a->dims.value, &each);
     return (size_t)(ex->threads * each.used) * sizeof(float);
 }
 
@@ -206,11 +216,11 @@ Status delta_rule_fwd_cpu(Exec *ex, const DeltaRuleFwd *a)
 {
     const int64_t heads = a->dims.heads, sequences = a->x.dim[0] / a->sequence;
     Floats each = { 0 };
-    (void)head_make(a, &each);
+    (void)head_make(a, a->dims.value, &each);
 #pragma omp parallel num_threads(ex->threads)
     {
         Floats own = { .at = (float *)ex->workspace + omp_get_thread_num() * each.used };
-        Head f = head_make(a, &own);
+        Head f = head_make(a, a->dims.value, &own);
 #pragma omp for schedule(static)
         for (int64_t i = 0; i < sequences * heads; i++) {
             head_choose(&f, i / heads, i % heads, false);
@@ -248,7 +258,7 @@ static int64_t chunks_of(const DeltaRuleBwd *a) { return (a->of.sequence + CHUNK
 static Backward backward_make(const DeltaRuleBwd *a, Floats *of)
 {
     const int64_t key = a->of.dims.key, value = a->of.dims.value;
-    return (Backward){ .f = head_make(&a->of, of),
+    return (Backward){ .f = head_make(&a->of, value, of),
                        .a = a,
                        .begin = take(of, chunks_of(a) * key * value),
                        .states = take(of, (CHUNK + 1) * key * value),
@@ -264,11 +274,15 @@ Status delta_rule_bwd_check(const DeltaRuleBwd *a)
 {
     const char *op = "delta_rule_bwd";
     TRY(rule_check(op, &a->of, "d_o"));
+    TRY(state_check(op, "dstate", &a->of, &a->dstate, a->of.dims.value));
     TRY(op_expect(op, "dqkv", &a->dqkv, a->of.x.dim[0], tensor_cols(&a->of.qkv), a->of.x.dtype));
     return delta_check_dx(op, &a->of.x, &a->dx, &a->of.decay, &a->ddecay);
 }
 
-OpCost delta_rule_bwd_cost(const DeltaRuleBwd *a) { return rule_cost(&a->of, 6, 2); }
+OpCost delta_rule_bwd_cost(const DeltaRuleBwd *a)
+{
+    return rule_cost(&a->of, 6, a->of.dims.value, 2);
+}
 
 /* Sums of dA and ddt, two for each head of each sequence, lie before the threads' memory. */
 static int64_t decay_sums(const DeltaRuleFwd *a)
@@ -381,10 +395,14 @@ static void pull_head(Backward *f, int64_t b, int64_t h, float *sums)
         load_token(&f->f, t);
         step_state(&f->f);
     }
+    float *behind = f->a->dstate.data;
+    if (behind != NULL) behind += (b * f->a->of.dims.heads + h) * state;
     memset(f->dstate, 0, bytes);
+    if (behind != NULL) memcpy(f->dstate, behind, bytes);
     f->dA = f->ddt = 0;
     for (int64_t chunk = chunks_of(f->a) - 1; chunk >= 0; chunk--)
         pull_chunk(f, chunk * CHUNK, least(chunk * CHUNK + CHUNK, sequence));
+    if (behind != NULL) memcpy(behind, f->dstate, bytes);
     sums[h] = f->dA;
     sums[f->a->of.dims.heads + h] = f->ddt;
 }
@@ -439,4 +457,130 @@ Status delta_rule_bwd_cpu(Exec *ex, const DeltaRuleBwd *a)
 
 OP_PORTS(delta_rule_bwd, { "d_o", offsetof(DeltaRuleBwd, of.o), PORT_IN }, IN(DeltaRuleBwd, of.qkv),
          IN(DeltaRuleBwd, of.x), IN(DeltaRuleBwd, of.decay), IN_OPT(DeltaRuleBwd, of.doc),
-         OUT(DeltaRuleBwd, dqkv), OUT_PART(DeltaRuleBwd, dx), ADD_OPT(DeltaRuleBwd, ddecay));
+         IN_OPT(DeltaRuleBwd, of.state), OUT(DeltaRuleBwd, dqkv), OUT_PART(DeltaRuleBwd, dx),
+         ADD_OPT(DeltaRuleBwd, ddecay), ADD_OPT(DeltaRuleBwd, dstate));
+
+/* Spans: all runs of a head with B and M as one state of Dv + Dk columns, which begins as zeros and ones. A row of M is
+ * a value that no token brings, so it is what the state before the run becomes. */
+
+static int64_t span_width(const DeltaDims *d) { return d->value + d->key; }
+
+Status delta_span_fwd_check(const DeltaSpanFwd *a)
+{
+    TRY(rule_check("delta_span_fwd", &a->of, NULL));
+    return state_check("delta_span_fwd", "span", &a->of, &a->span, span_width(&a->of.dims));
+}
+
+OpCost delta_span_fwd_cost(const DeltaSpanFwd *a)
+{
+    OpCost cost = rule_cost(&a->of, 2, span_width(&a->of.dims), 1);
+    cost.bytes += (double)tensor_bytes(&a->span);
+    return cost;
+}
+
+size_t delta_span_fwd_workspace(const Exec *ex, const DeltaSpanFwd *a)
+{
+    Floats each = { 0 };
+    (void)head_make(&a->of, span_width(&a->of.dims), &each);
+    return (size_t)(ex->threads * each.used) * sizeof(float);
+}
+
+static void span_forward(Head *f, float *span)
+{
+    const int64_t key = f->a.dims.key, value = f->a.dims.value, width = f->width;
+    memset(f->state, 0, (size_t)(key * width) * sizeof *span);
+    for (int64_t i = 0; i < key; i++) f->state[i * width + value + i] = 1;
+    for (int64_t t = 0; t < f->a.sequence; t++) {
+        load_token(f, t);
+        memset(f->v + value, 0, (size_t)key * sizeof *span);
+        step_state(f);
+    }
+    memcpy(span, f->state, (size_t)(key * width) * sizeof *span);
+}
+
+/* d_o becomes what a token reads, and f->state the gradient of the state before the run: C. */
+static void span_backward(Head *f, float *span)
+{
+    const int64_t key = f->a.dims.key, value = f->a.dims.value;
+    float *d_o = f->v, *dv = f->update;
+    memset(f->state, 0, (size_t)(key * value) * sizeof *span);
+    for (int64_t t = f->a.sequence - 1; t >= 0; t--) {
+        load_token(f, t);
+        load(&f->a.o, f->o_at, value, d_o);
+        memset(dv, 0, (size_t)value * sizeof *dv);
+        for (int64_t i = 0; i < key; i++) {
+            float *d = f->state + i * value;
+            const float q = f->q[i], k = f->k[i] * f->beta;
+#pragma omp simd
+            for (int64_t j = 0; j < value; j++) {
+                d[j] += q * d_o[j];
+                dv[j] += k * d[j];
+            }
+        }
+        for (int64_t i = 0; i < key; i++) {
+            float *d = f->state + i * value;
+            const float k = f->k[i], alpha = f->alpha;
+#pragma omp simd
+            for (int64_t j = 0; j < value; j++) d[j] = alpha * (d[j] - k * dv[j]);
+        }
+    }
+    for (int64_t i = 0; i < key; i++)
+        memcpy(span + i * (value + key), f->state + i * value, (size_t)value * sizeof *span);
+}
+
+/* For each head of each run. */
+static void for_spans(Exec *ex, const DeltaRuleFwd *a, int64_t width, const Tensor *span,
+                      void (*run)(Head *f, float *span))
+{
+    const int64_t heads = a->dims.heads, n = a->x.dim[0] / a->sequence * heads;
+    const int64_t size = a->dims.key * span_width(&a->dims);
+    Floats each = { 0 };
+    (void)head_make(a, width, &each);
+#pragma omp parallel num_threads(ex->threads)
+    {
+        Floats own = { .at = (float *)ex->workspace + omp_get_thread_num() * each.used };
+        Head f = head_make(a, width, &own);
+#pragma omp for schedule(static)
+        for (int64_t i = 0; i < n; i++) {
+            f.b = i / heads, f.h = i % heads;
+            run(&f, (float *)span->data + i * size);
+        }
+    }
+}
+
+Status delta_span_fwd_cpu(Exec *ex, const DeltaSpanFwd *a)
+{
+    for_spans(ex, &a->of, span_width(&a->of.dims), &a->span, span_forward);
+    return OK;
+}
+
+OP_PORTS(delta_span_fwd, IN(DeltaSpanFwd, of.qkv), IN(DeltaSpanFwd, of.x),
+         IN(DeltaSpanFwd, of.decay), IN_OPT(DeltaSpanFwd, of.doc), OUT(DeltaSpanFwd, span));
+
+Status delta_span_bwd_check(const DeltaSpanBwd *a)
+{
+    TRY(rule_check("delta_span_bwd", &a->of, "d_o"));
+    return state_check("delta_span_bwd", "span", &a->of, &a->span, span_width(&a->of.dims));
+}
+
+OpCost delta_span_bwd_cost(const DeltaSpanBwd *a)
+{
+    OpCost cost = rule_cost(&a->of, 3, a->of.dims.value, 1);
+    cost.bytes += (double)tensor_bytes(&a->span);
+    return cost;
+}
+
+size_t delta_span_bwd_workspace(const Exec *ex, const DeltaSpanBwd *a)
+{
+    return delta_rule_fwd_workspace(ex, &a->of);
+}
+
+Status delta_span_bwd_cpu(Exec *ex, const DeltaSpanBwd *a)
+{
+    for_spans(ex, &a->of, a->of.dims.value, &a->span, span_backward);
+    return OK;
+}
+
+OP_PORTS(delta_span_bwd, { "d_o", offsetof(DeltaSpanBwd, of.o), PORT_IN }, IN(DeltaSpanBwd, of.qkv),
+         IN(DeltaSpanBwd, of.x), IN(DeltaSpanBwd, of.decay), IN_OPT(DeltaSpanBwd, of.doc),
+         ADD(DeltaSpanBwd, span));

@@ -67,11 +67,14 @@ static const ManyCase shared[] = {
     { .ranks = 8, .settings = { PARTS, "mesh.zero=2", "mesh.pp=2", "mesh.ep=2", "mesh.etp=2" } },
 };
 
-/* Gated delta nets: vectors of a head, a convolution, a matrix that four ranks cut. */
+/* Gated delta nets: vectors of a head, a convolution that ranks of tp hold whole, a matrix that four ranks cut. */
 static const ManyCase delta[] = {
-    { .ranks = 1, .settings = { DELTA, "mesh.zero=0" } },
-    { .ranks = 4, .settings = { DELTA, "mesh.zero=3", "mesh.ep=2" } },
-    { .ranks = 4, .settings = { DELTA, "mesh.zero=1", "mesh.pp=2", "run.compute=bf16" } },
+    { .ranks = 1, .settings = { DELTA, "model.vocab=64", "mesh.zero=0" } },
+    { .ranks = 4, .settings = { DELTA, "model.vocab=64", "mesh.zero=3", "mesh.ep=2" } },
+    { .ranks = 4,
+      .settings = { DELTA, "model.vocab=64", "mesh.zero=1", "mesh.pp=2", "run.compute=bf16" } },
+    { .ranks = 4,
+      .settings = { DELTA, "model.vocab=64", "mesh.zero=1", "mesh.tp=2", "run.compute=bf16" } },
 };
 
 enum {

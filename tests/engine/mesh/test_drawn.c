@@ -29,10 +29,19 @@ static void in_bf16_their_gradients_point_the_same_way(void **state)
               (Many){ .steps = 1, .limit = 0.1, .cosine = 0.5, .also = TINY("run.compute=bf16") });
 }
 
+/* What a mesh rounds otherwise is test_recipe's: here only what no mesh may lose. */
+static void in_8_bits_their_gradients_point_the_same_way(void **state)
+{
+    (void)state;
+    run_drawn(RUNS(12, 4), RANKS_MOST,
+              (Many){ .steps = 1, .limit = 0.1, .cosine = 0.5, .also = TINY("fp8.recipe=block") });
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = { TEST(drawn_models_on_drawn_meshes_are_one_rank_s),
                                         TEST(cases_that_failed_once_are_one_rank_s),
-                                        TEST(in_bf16_their_gradients_point_the_same_way) };
+                                        TEST(in_bf16_their_gradients_point_the_same_way),
+                                        TEST(in_8_bits_their_gradients_point_the_same_way) };
     return TEST_RUN(tests);
 }

@@ -258,8 +258,10 @@ static void check_conv(OpTest *t, const Case *c)
     const DeltaDims d = dims_of(&c->s);
     const Tensor x = only(t, c, conv_column),
                  dy = optest_normal(t, c->x.dtype, DIMS(rows_of(&c->s), qkv_cols(&c->s)));
-    DeltaConvFwd f = { x, c->w, c->doc, like(t, &dy), d, c->s.T };
-    DeltaConvBwd b = { { x, c->w, c->doc, dy, d, c->s.T }, like(t, &x), optest_copy(t, &c->w) };
+    DeltaConvFwd f = { x, c->w, c->doc, like(t, &dy), d, .sequence = c->s.T };
+    DeltaConvBwd b = { { x, c->w, c->doc, dy, d, .sequence = c->s.T },
+                       like(t, &x),
+                       .dw = optest_copy(t, &c->w) };
     const Loss l = loss_of(t, c, 0, (const Tensor *[]){ &c->x, &c->w, NULL }, &dy);
     optest_unguard(t);
     CHECK_OK(delta_conv_fwd(&t->ex, f));
@@ -275,11 +277,11 @@ static void check_rule(OpTest *t, const Case *c)
     const DeltaDims d = dims_of(&c->s);
     const Tensor x = only(t, c, gate_column),
                  d_o = optest_normal(t, c->x.dtype, DIMS(rows_of(&c->s), o_cols(&c->s)));
-    DeltaRuleFwd f = { c->qkv, x, c->decay, c->doc, like(t, &d_o), d, c->s.T, { 0 } };
-    DeltaRuleBwd b = { { c->qkv, x, c->decay, c->doc, d_o, d, c->s.T, { 0 } },
+    DeltaRuleFwd f = { c->qkv, x, c->decay, c->doc, like(t, &d_o), d, .sequence = c->s.T };
+    DeltaRuleBwd b = { { c->qkv, x, c->decay, c->doc, d_o, d, .sequence = c->s.T },
                        like(t, &c->qkv),
                        like(t, &x),
-                       optest_copy(t, &c->decay) };
+                       .ddecay = optest_copy(t, &c->decay) };
     const Loss l = loss_of(t, c, 1, (const Tensor *[]){ &c->qkv, &c->x, &c->decay }, &d_o);
     CHECK_OK(delta_rule_fwd(&t->ex, f));
     CHECK_TENSOR(&f.o, l.y);
@@ -327,8 +329,9 @@ static void check_all(OpTest *t, void (*check)(OpTest *t, const Case *c))
 
 /* Sizes that a GPU's kernel takes by chunks, and those that it just does not: the GPU against the CPU (mirror.h). */
 static const Sizes chunks[] = {
-    { 2, 70, 1, 2, 64, 64, 4, 0 },   { 1, 200, 2, 2, 128, 128, 4, 3 }, { 3, 16, 1, 3, 40, 24, 4, 2 },
-    { 1, 131, 1, 2, 72, 128, 4, 1 }, { 1, 65, 1, 1, 136, 64, 4, 0 },   { 1, 15, 1, 2, 64, 64, 4, 0 },
+    { 2, 70, 1, 2, 64, 64, 4, 0 },  { 1, 200, 2, 2, 128, 128, 4, 3 },
+    { 3, 16, 1, 3, 40, 24, 4, 2 },  { 1, 131, 1, 2, 72, 128, 4, 1 },
+    { 1, 65, 1, 1, 136, 64, 4, 0 }, { 1, 15, 1, 2, 64, 64, 4, 0 },
     { 2, 129, 2, 4, 16, 8, 4, 20 },
 };
 
@@ -345,12 +348,19 @@ static void chunks_match_the_recurrence(void **state)
                      qkv = optest_normal(t, DTYPE_BF16, DIMS(n, qkv_cols(&s))),
                      decay = optest_normal(t, DTYPE_F32, DIMS(1, 2 * s.H)),
                      o = optest_normal(t, DTYPE_BF16, DIMS(n, o_cols(&s)));
-        const DeltaRuleFwd f = { qkv, x, decay, doc, like(t, &o), d, s.T, { 0 } };
+        const DeltaRuleFwd f = { .qkv = qkv,
+                                 .x = x,
+                                 .decay = decay,
+                                 .doc = doc,
+                                 .o = like(t, &o),
+                                 .dims = d,
+                                 .sequence = s.T };
+        DeltaRuleBwd b = {
+            .of = f, .dqkv = like(t, &qkv), .dx = like(t, &x), .ddecay = optest_copy(t, &decay)
+        };
+        b.of.o = o;
         CHECK_OK(delta_rule_fwd(&t->ex, f));
-        CHECK_OK(delta_rule_bwd(&t->ex, (DeltaRuleBwd){ { qkv, x, decay, doc, o, d, s.T, { 0 } },
-                                                        like(t, &qkv),
-                                                        like(t, &x),
-                                                        optest_copy(t, &decay) }));
+        CHECK_OK(delta_rule_bwd(&t->ex, b));
         arena_release(&t->arena, mark);
     }
 }
@@ -396,9 +406,10 @@ static void documents_are_sequences_of_their_own(void **state)
         const Tensor of = i == 0 ? (Tensor){ 0 } : doc;
         qkv[i] = optest_poisoned(t, DTYPE_F32, DIMS(n, qkv_cols(&s)));
         o[i] = optest_poisoned(t, DTYPE_F32, DIMS(n, o_cols(&s)));
-        CHECK_OK(delta_conv_fwd(&t->ex, (DeltaConvFwd){ x, w, of, qkv[i], d, sequence }));
-        CHECK_OK(delta_rule_fwd(&t->ex,
-                                (DeltaRuleFwd){ qkv[i], x, decay, of, o[i], d, sequence, { 0 } }));
+        CHECK_OK(
+            delta_conv_fwd(&t->ex, (DeltaConvFwd){ x, w, of, qkv[i], d, .sequence = sequence }));
+        CHECK_OK(delta_rule_fwd(
+            &t->ex, (DeltaRuleFwd){ qkv[i], x, decay, of, o[i], d, .sequence = sequence }));
     }
     CHECK_SAME(&qkv[1], &qkv[0]);
     CHECK_SAME(&o[1], &o[0]);
@@ -417,7 +428,8 @@ static void a_state_goes_on(void **state)
                  parts = optest_poisoned(t, DTYPE_F32, DIMS(s.T, o_cols(&s))),
                  S = optest_poisoned(t, DTYPE_F32, DIMS(1, s.H * s.Dk * s.Dv));
     memset(S.data, 0, tensor_bytes(&S));
-    CHECK_OK(delta_rule_fwd(&t->ex, (DeltaRuleFwd){ qkv, x, decay, { 0 }, whole, d, s.T, { 0 } }));
+    CHECK_OK(
+        delta_rule_fwd(&t->ex, (DeltaRuleFwd){ qkv, x, decay, { 0 }, whole, d, .sequence = s.T }));
     for (int64_t first = 0, n = 4; first < s.T; first += n, n = 5) {
         const Tensor o = tensor_rows(&parts, first, n);
         CHECK_OK(delta_rule_fwd(&t->ex, (DeltaRuleFwd){ tensor_rows(&qkv, first, n),
@@ -426,10 +438,222 @@ static void a_state_goes_on(void **state)
                                                         { 0 },
                                                         o,
                                                         d,
-                                                        n,
-                                                        S }));
+                                                        .sequence = n,
+                                                        .state = S }));
     }
     CHECK_TENSOR(&parts, optest_read(t, &whole));
+}
+
+/* Of R ranks, each of which has two runs of n tokens of each of two sequences. */
+enum { RUN_RANKS = 2, RUN_ROWS = 5, RUN_COUNT = 4 * RUN_RANKS };
+
+typedef struct Runs {
+    OpTest *t;
+    Case c;
+    Tensor d_o;         /* of whole sequences */
+    Tensor o, dqkv, dx; /* of all ranks' runs, put where the whole sequences have them */
+    Tensor before[RUN_RANKS], span[RUN_RANKS], spans;
+    Tensor dw, ddecay;
+} Runs;
+
+/* The first row, in whole sequences, of a rank's run. */
+static int64_t run_row(int rank, int64_t run)
+{
+    const int64_t last = 2 * RUN_RANKS - 1;
+    return (run / 2 * (last + 1) + (run % 2 == 0 ? rank : last - rank)) * RUN_ROWS;
+}
+
+/* A rank's rows of `whole`, or back into it. */
+static Tensor own_rows(Runs *r, const Tensor *whole, int rank)
+{
+    const int64_t cols = tensor_cols(whole);
+    Tensor out = optest_poisoned(r->t, whole->dtype, DIMS(4 * RUN_ROWS, cols));
+    for (int64_t i = 0; i < 4 * RUN_ROWS * cols; i++)
+        optest_set(
+            &out, i,
+            optest_get(whole, (run_row(rank, i / cols / RUN_ROWS) + i / cols % RUN_ROWS) * cols +
+                                  i % cols));
+    return out;
+}
+static void put_rows(const Tensor *own, int rank, Tensor *whole)
+{
+    const int64_t cols = tensor_cols(whole);
+    for (int64_t i = 0; i < 4 * RUN_ROWS * cols; i++)
+        optest_set(whole,
+                   (run_row(rank, i / cols / RUN_ROWS) + i / cols % RUN_ROWS) * cols + i % cols,
+                   optest_get(own, i));
+}
+
+static DeltaRuleFwd run_rule(Runs *r, int rank, const Tensor *qkv, Tensor o)
+{
+    const Case *c = &r->c;
+    DeltaRuleFwd a = { .qkv = own_rows(r, qkv, rank),
+                       .x = own_rows(r, &c->x, rank),
+                       .decay = c->decay,
+                       .o = o,
+                       .dims = dims_of(&c->s),
+                       .sequence = RUN_ROWS,
+                       .first = { run_row(rank, 0), run_row(rank, 1) } };
+    if (c->doc.data == NULL) return a;
+    Tensor doc = tensor_as4(&c->doc, 1, 1, rows_of(&c->s), 1);
+    doc.rank = 2, doc.dim[0] = rows_of(&c->s), doc.dim[1] = 1;
+    a.doc = own_rows(r, &doc, rank);
+    a.doc.dim[0] = 4, a.doc.dim[1] = RUN_ROWS;
+    return a;
+}
+
+/* The rows before each of a rank's runs; zeros before a sequence. */
+static Tensor rows_before(Runs *r, int rank)
+{
+    const int64_t past = r->c.s.taps - 1, cols = x_cols(&r->c.s);
+    Tensor out = optest_poisoned(r->t, r->c.x.dtype, DIMS(4 * past, cols));
+    for (int64_t i = 0; i < 4 * past * cols; i++) {
+        const int64_t run = i / cols / past, row = run_row(rank, run) - past + i / cols % past;
+        const bool none = run_row(rank, run) % r->c.s.T == 0;
+        optest_set(&out, i, none ? 0 : optest_get(&r->c.x, row * cols + i % cols));
+    }
+    return out;
+}
+
+/* Adds the gradients of rows before runs to those of the rows. */
+static void add_before(const Runs *r, int rank, const Tensor *dbefore, Tensor *dx)
+{
+    const int64_t past = r->c.s.taps - 1, cols = x_cols(&r->c.s);
+    for (int64_t i = 0; i < 4 * past * cols; i++) {
+        const int64_t run = i / cols / past, row = run_row(rank, run) - past + i / cols % past;
+        if (run_row(rank, run) % r->c.s.T == 0) continue;
+        const double more = optest_get(dbefore, i);
+        if (isnan(more)) continue; /* columns of other ops */
+        optest_set(dx, row * cols + i % cols, optest_get(dx, row * cols + i % cols) + more);
+    }
+}
+
+static Tensor join(Runs *r, int rank, bool back)
+{
+    const DeltaDims d = dims_of(&r->c.s);
+    Tensor state = optest_poisoned(r->t, DTYPE_F32, DIMS(4, d.heads * d.key * d.value));
+    CHECK_OK(delta_join(&r->t->ex, (DeltaJoin){ r->spans, state, d, RUN_RANKS, rank, back }));
+    return state;
+}
+
+static void run_forward(Runs *r, int rank, const Tensor *qkv)
+{
+    Tensor state = join(r, rank, false),
+           o = optest_poisoned(r->t, r->d_o.dtype, DIMS(4 * RUN_ROWS, o_cols(&r->c.s)));
+    DeltaRuleFwd a = run_rule(r, rank, qkv, o);
+    a.state = state;
+    CHECK_OK(delta_rule_fwd(&r->t->ex, a));
+    put_rows(&o, rank, &r->o);
+}
+
+static void run_backward(Runs *r, int rank, const Tensor *qkv, Tensor begin)
+{
+    DeltaRuleBwd b = { .of = run_rule(r, rank, qkv, own_rows(r, &r->d_o, rank)),
+                       .ddecay = r->ddecay,
+                       .dstate = join(r, rank, true) };
+    b.of.state = begin;
+    b.dqkv = like(r->t, &b.of.qkv), b.dx = like(r->t, &b.of.x);
+    CHECK_OK(delta_rule_bwd(&r->t->ex, b));
+    put_rows(&b.dqkv, rank, &r->dqkv);
+    put_rows(&b.dx, rank, &r->dx);
+}
+
+/* Ranks one after the other, with what a mesh would bring them, have what one rank has of whole sequences. */
+static void check_runs(OpTest *t, const Case *c, const Tensor *d_o)
+{
+    const DeltaDims d = dims_of(&c->s);
+    const int64_t spans = d.heads * d.key * (d.key + d.value);
+    Runs r = { .t = t,
+               .c = *c,
+               .d_o = *d_o,
+               .o = like(t, d_o),
+               .dqkv = like(t, &c->qkv),
+               .dx = like(t, &c->x),
+               .ddecay = optest_copy(t, &c->decay),
+               .spans = optest_poisoned(t, DTYPE_F32, DIMS(RUN_COUNT, spans)) };
+    Tensor begin[RUN_RANKS];
+    DeltaRuleFwd f = { c->qkv, c->x, c->decay, c->doc, like(t, d_o), d, .sequence = c->s.T };
+    DeltaRuleBwd b = { { c->qkv, c->x, c->decay, c->doc, *d_o, d, .sequence = c->s.T },
+                       like(t, &c->qkv),
+                       like(t, &c->x),
+                       .ddecay = optest_copy(t, &c->decay) };
+    CHECK_OK(delta_rule_fwd(&t->ex, f));
+    CHECK_OK(delta_rule_bwd(&t->ex, b));
+    for (int i = 0; i < RUN_RANKS; i++) {
+        r.span[i] = tensor_rows(&r.spans, 4 * i, 4);
+        CHECK_OK(delta_span_fwd(
+            &t->ex, (DeltaSpanFwd){ run_rule(&r, i, &c->qkv, (Tensor){ 0 }), r.span[i] }));
+    }
+    for (int i = 0; i < RUN_RANKS; i++) begin[i] = join(&r, i, false);
+    for (int i = 0; i < RUN_RANKS; i++) run_forward(&r, i, &c->qkv);
+    for (int i = 0; i < RUN_RANKS; i++)
+        CHECK_OK(delta_span_bwd(
+            &t->ex, (DeltaSpanBwd){ run_rule(&r, i, &c->qkv, own_rows(&r, d_o, i)), r.span[i] }));
+    for (int i = 0; i < RUN_RANKS; i++) run_backward(&r, i, &c->qkv, begin[i]);
+    CHECK_TENSOR(&r.o, optest_read(t, &f.o));
+    CHECK_TENSOR(&r.dqkv, optest_read(t, &b.dqkv));
+    CHECK_TENSOR(&r.ddecay, optest_read(t, &b.ddecay));
+    for (int64_t i = 0; i < tensor_elems(&b.dx); i++)
+        if (!isnan(optest_get(&b.dx, i)))
+            CHECK_NEAR(optest_get(&r.dx, i), optest_get(&b.dx, i), 1e-4);
+}
+
+/* The convolution of runs that see the rows before them. */
+static void check_conv_runs(OpTest *t, const Case *c)
+{
+    const DeltaDims d = dims_of(&c->s);
+    const Tensor dy = optest_normal(t, DTYPE_F32, DIMS(rows_of(&c->s), qkv_cols(&c->s)));
+    Runs r = {
+        .t = t, .c = *c, .dw = optest_copy(t, &c->w), .dqkv = like(t, &dy), .dx = like(t, &c->x)
+    };
+    DeltaConvFwd f = { c->x, c->w, c->doc, like(t, &dy), d, .sequence = c->s.T };
+    DeltaConvBwd b = { { c->x, c->w, c->doc, dy, d, .sequence = c->s.T },
+                       like(t, &c->x),
+                       .dw = optest_copy(t, &c->w) };
+    Tensor dbefore[RUN_RANKS];
+    CHECK_OK(delta_conv_fwd(&t->ex, f));
+    CHECK_OK(delta_conv_bwd(&t->ex, b));
+    for (int i = 0; i < RUN_RANKS; i++) {
+        const DeltaRuleFwd rule = run_rule(&r, i, &dy, (Tensor){ 0 });
+        DeltaConvFwd own = { rule.x,
+                             c->w,
+                             rule.doc,
+                             like(t, &rule.qkv),
+                             d,
+                             RUN_ROWS,
+                             { rule.first[0], rule.first[1] },
+                             rows_before(&r, i) };
+        CHECK_OK(delta_conv_fwd(&t->ex, own));
+        put_rows(&own.y, i, &r.dqkv);
+        own.y = rule.qkv;
+        DeltaConvBwd back = { own, like(t, &own.x), r.dw, dbefore[i] = like(t, &own.before) };
+        CHECK_OK(delta_conv_bwd(&t->ex, back));
+        put_rows(&back.dx, i, &r.dx);
+    }
+    for (int i = 0; i < RUN_RANKS; i++) add_before(&r, i, &dbefore[i], &r.dx);
+    CHECK_TENSOR(&r.dqkv, optest_read(t, &f.y));
+    CHECK_TENSOR(&r.dw, optest_read(t, &b.dw));
+    for (int64_t i = 0; i < tensor_elems(&b.dx); i++)
+        if (!isnan(optest_get(&b.dx, i)))
+            CHECK_NEAR(optest_get(&r.dx, i), optest_get(&b.dx, i), 1e-4);
+}
+
+static void runs_of_all_ranks_are_whole_sequences(void **state)
+{
+    OpTest *t = *state;
+    optest_unguard(t);
+    for (int documents_of = 0; documents_of < 6; documents_of += 2) {
+        const Sizes s = { 2, 2 * RUN_RANKS * RUN_ROWS, 2, 4, 3, 5, 4, documents_of };
+        Case c = { .s = s,
+                   .x = optest_normal(t, DTYPE_F32, DIMS(rows_of(&s), x_cols(&s))),
+                   .doc = documents(t, &s),
+                   .w = optest_normal(t, DTYPE_F32, DIMS(qkv_cols(&s), s.taps)),
+                   .decay = optest_normal(t, DTYPE_F32, DIMS(1, 2 * s.H)),
+                   .qkv = optest_normal(t, DTYPE_F32, DIMS(rows_of(&s), qkv_cols(&s))) };
+        const Tensor d_o = optest_normal(t, DTYPE_F32, DIMS(rows_of(&s), o_cols(&s)));
+        check_runs(t, &c, &d_o);
+        check_conv_runs(t, &c);
+    }
 }
 
 static void bits_do_not_depend_on_threads(void **state)
@@ -447,11 +671,11 @@ static void bits_do_not_depend_on_threads(void **state)
         Tensor dqkv = like(t, &c.qkv);
         t->ex.threads = threads;
         const DeltaNormFwd norm = { c.o, c.x, c.norm_w, c.o, d, 1 };
-        const DeltaRuleFwd rule = { c.qkv, c.x, c.decay, c.doc, out[4], d, c.s.T, { 0 } };
-        const DeltaConvFwd conv = { c.x, c.w, c.doc, dqkv, d, c.s.T };
+        const DeltaRuleFwd rule = { c.qkv, c.x, c.decay, c.doc, out[4], d, .sequence = c.s.T };
+        const DeltaConvFwd conv = { c.x, c.w, c.doc, dqkv, d, .sequence = c.s.T };
         CHECK_OK(delta_norm_bwd(&t->ex, (DeltaNormBwd){ norm, out[4], dx, out[3] }));
-        CHECK_OK(delta_rule_bwd(&t->ex, (DeltaRuleBwd){ rule, dqkv, dx, out[2] }));
-        CHECK_OK(delta_conv_bwd(&t->ex, (DeltaConvBwd){ conv, dx, dw }));
+        CHECK_OK(delta_rule_bwd(&t->ex, (DeltaRuleBwd){ rule, dqkv, dx, .ddecay = out[2] }));
+        CHECK_OK(delta_conv_bwd(&t->ex, (DeltaConvBwd){ conv, dx, .dw = dw }));
         for (int i = 0; i < 5; i++) {
             if (threads == 1) first[i] = out[i];
             CHECK_SAME(&out[i], &first[i]);
@@ -464,8 +688,8 @@ static void wrong_shapes_are_errors_with_a_message(void **state)
     OpTest *t = *state;
     const Case c = case_of(t, 4);
     const DeltaDims d = dims_of(&c.s);
-    const DeltaRuleFwd good = { c.qkv, c.x, c.decay, c.doc, c.o, d, c.s.T, { 0 } };
-    const DeltaConvFwd conv = { c.x, c.w, c.doc, c.qkv, d, c.s.T };
+    const DeltaRuleFwd good = { c.qkv, c.x, c.decay, c.doc, c.o, d, .sequence = c.s.T };
+    const DeltaConvFwd conv = { c.x, c.w, c.doc, c.qkv, d, .sequence = c.s.T };
     DeltaRuleFwd a = good;
     a.dims.key_heads = 3;
     CHECK_FAILS(delta_rule_fwd(&t->ex, a), ERR_SHAPE, "3 key heads do not divide 2 value heads");
@@ -494,7 +718,7 @@ static void costs_are_products_of_the_state(void **state)
 {
     OpTest *t = *state;
     const Case c = case_of(t, 4);
-    const DeltaRuleFwd a = { c.qkv, c.x, c.decay, c.doc, c.o, dims_of(&c.s), c.s.T, { 0 } };
+    const DeltaRuleFwd a = { c.qkv, c.x, c.decay, c.doc, c.o, dims_of(&c.s), .sequence = c.s.T };
     const DeltaRuleBwd b = { .of = a };
     CHECK_NEAR(op_desc(OP_DELTA_RULE_FWD)->cost(&a).flops, 67 * 2 * 6 * 12, 0);
     CHECK_NEAR(op_desc(OP_DELTA_RULE_FWD)->cost(&a).bytes, 67 * (14 + 8 + 4) * 4 + 4 * 4, 0);
@@ -511,6 +735,7 @@ int main(void)
         OP_TEST(two_tokens_worked_by_hand, 1),
         OP_TEST(documents_are_sequences_of_their_own, 2),
         OP_TEST(a_state_goes_on, 2),
+        OP_TEST(runs_of_all_ranks_are_whole_sequences, 1),
         OP_TEST(bits_do_not_depend_on_threads, 1),
         OP_TEST(wrong_shapes_are_errors_with_a_message, 1),
         OP_TEST(costs_are_products_of_the_state, 1),

@@ -45,9 +45,9 @@ struct Problem {
     Case c;
     int R, x_cols, qkv_cols, chunks;
     Numbers16 qkv, x, o, d_o, dqkv;
-    std::vector<float> decay, slopes, state;
+    std::vector<float> decay, slopes, state, dstate;
     std::vector<int32_t> doc;
-    Doubles want_slopes, want_state;
+    Doubles want_slopes, want_state, want_dstate;
 
     explicit Problem(const Case &of)
         : c(of), R(of.H / of.G), x_cols(2 * (of.G * of.dk + of.H * (of.dv + 1))),
@@ -57,8 +57,9 @@ struct Problem {
           d_o((size_t)(of.B * of.T * of.H * of.dv), true),
           dqkv((size_t)(of.B * of.T * qkv_cols), false), decay((size_t)(2 * of.H)),
           slopes((size_t)(of.B * of.T * of.H * 2), NAN),
-          state((size_t)(of.B * of.H * of.dk * of.dv)), doc((size_t)(of.B * of.T)),
-          want_slopes(slopes.size()), want_state(state.size())
+          state((size_t)(of.B * of.H * of.dk * of.dv)), dstate(state.size()),
+          doc((size_t)(of.B * of.T)), want_slopes(slopes.size()), want_state(state.size()),
+          want_dstate(state.size())
     {
         for (float &v : decay) v = (float)drawn();
         for (float &v : state) v = of.state ? (float)drawn() : 0;
@@ -66,7 +67,9 @@ struct Problem {
             bool begins = of.document > 0 && drand48() * of.document < 1;
             doc[(size_t)i] = i % of.T == 0 ? 0 : begins ? i % of.T : doc[(size_t)i - 1];
         }
+        for (float &v : dstate) v = of.state ? (float)drawn() : 0;
         for (size_t i = 0; i < state.size(); i++) want_state[i] = (double)state[i];
+        for (size_t i = 0; i < state.size(); i++) want_dstate[i] = (double)dstate[i];
     }
     size_t q_at(int row, int h) const { return (size_t)(row * qkv_cols + h / R * c.dk); }
     size_t v_at(int row, int h) const
@@ -102,7 +105,7 @@ static Token forward_token(Problem &p, int row, int h, const Doubles &S)
     double a = p.x.exact[(size_t)(b_at + p.R)] + (double)p.decay[(size_t)(c.H + h)];
     t.beta = 1 / (1 + exp(-p.x.exact[(size_t)b_at]));
     t.log_alpha = -exp((double)p.decay[(size_t)h]) * log1p(exp(a));
-    t.begins = p.doc[(size_t)row] == row % c.T && !(c.state && p.doc[(size_t)row] == 0);
+    t.begins = p.doc[(size_t)row] == row % c.T && (c.document > 0 || !c.state);
     t.alpha = t.begins ? 0 : exp(t.log_alpha);
     t.q = unit(p.qkv.exact, p.q_at(row, h), c.dk, &t.q_length);
     t.k = unit(p.qkv.exact, p.q_at(row, h) + (size_t)(c.G * c.dk), c.dk, &t.k_length);
@@ -177,9 +180,10 @@ static void solve(Problem &p)
                 S = tokens.back().after;
             }
             std::copy(S.begin(), S.end(), p.want_state.begin() + from);
-            Doubles dS(size);
+            Doubles dS(p.want_dstate.begin() + from, p.want_dstate.begin() + from + (long)size);
             for (int t = c.T - 1; t >= 0; t--)
                 backward_token(p, b * c.T + t, h, tokens[(size_t)t], dS);
+            std::copy(dS.begin(), dS.end(), p.want_dstate.begin() + from);
         }
 }
 
@@ -208,12 +212,23 @@ template <int D> static void run_kernels(Problem &p)
         X(slots * CHUNK * CHUNK);
     std::vector<float> marks(slots * MARKS * CHUNK);
     Args a = {};
-    a.s = { c.B * c.T, c.T, p.x_cols, p.qkv_cols, 2 * (c.dk + p.R * c.dv), c.G, c.H, p.R, c.dk,
-            c.dv, c.document > 0 ? p.doc.data() : NULL };
+    a.s = { c.B * c.T,
+            c.T,
+            p.x_cols,
+            p.qkv_cols,
+            2 * (c.dk + p.R * c.dv),
+            c.G,
+            c.H,
+            p.R,
+            c.dk,
+            c.dv,
+            c.document > 0 ? p.doc.data() : NULL,
+            { 0, 0 },
+            c.state };
     a.qkv = p.qkv.at.data(), a.x = p.x.at.data(), a.d_o = p.d_o.at.data();
     a.decay = p.decay.data();
     a.o = p.o.at.data(), a.dqkv = p.dqkv.at.data(), a.slopes = p.slopes.data();
-    a.state = c.state ? p.state.data() : NULL;
+    a.state = c.state ? p.state.data() : NULL, a.dstate = c.state ? p.dstate.data() : NULL;
     a.chunks = p.chunks, a.q_scale = 1 / sqrtf((float)c.dk);
     a.W = W.data(), a.U = U.data(), a.S = S.data(), a.X = X.data();
     a.dU = dU.data(), a.dS = dS.data(), a.marks = marks.data();
@@ -269,6 +284,7 @@ static void check_case(const Case &c)
     check(c, "the gradient of b", slopes[0], want[0], 1.2e-2);
     check(c, "the gradient of log alpha", slopes[1], want[1], 1.2e-2);
     if (c.state) check(c, "the state", p.state, p.want_state, 8e-3);
+    if (c.state) check(c, "its gradient", p.dstate, p.want_dstate, 8e-3);
 }
 
 static void tokens_that_no_chunk_divides(void **)

@@ -8,7 +8,7 @@ using namespace delta;
 
 #define KERNEL(name, threads)                                                                      \
     template <int D>                                                                               \
-    static __global__ __launch_bounds__(threads) void delta_##name##_kernel(const Args a)         \
+    static __global__ __launch_bounds__(threads) void delta_##name##_kernel(const Args a)          \
     {                                                                                              \
         extern __shared__ __align__(128) unsigned char memory[];                                   \
         name##_run<D>(a, memory);                                                                  \
@@ -54,7 +54,7 @@ static Plan plan_of(const DeltaRuleFwd *f, bool back)
 static Args args_of(const DeltaRuleFwd *f, const Plan *p, bool back, char *at)
 {
     Args a = {};
-    a.s = delta_shape(&f->x, &f->qkv, &f->doc, &f->dims, f->sequence);
+    a.s = delta_rule_shape(f);
     a.qkv = (const Bf16 *)f->qkv.data, a.x = (const Bf16 *)f->x.data;
     a.decay = (const float *)f->decay.data, a.state = (float *)f->state.data;
     a.chunks = p->chunks, a.q_scale = 1 / sqrtf((float)f->dims.key);
@@ -135,6 +135,7 @@ extern "C" Status delta_chunk_bwd(struct Exec *ex, const void *args)
     float *slopes = (float *)exec_workspace(ex);
     Args a = args_of(&b->of, &p, true, (char *)slopes + delta_finish_bytes(&b->of));
     a.d_o = (const Bf16 *)b->of.o.data, a.dqkv = (Bf16 *)b->dqkv.data, a.slopes = slopes;
+    a.dstate = (float *)b->dstate.data;
     TRY(p.width == 64 ? backward<64>(ex, &p, a) : backward<128>(ex, &p, a));
     return delta_finish(ex, b, slopes);
 }

@@ -48,19 +48,20 @@ typedef struct Args {
     const Bf16 *qkv, *x, *d_o;
     const float *decay;
     Bf16 *o, *dqkv;
-    float *slopes;       /* (rows, H, 2): gradients of b and of log alpha */
-    float *state;        /* (B, H Dk Dv), or NULL */
+    float *slopes;         /* (rows, H, 2): gradients of b and of log alpha */
+    float *state, *dstate; /* (B, H Dk Dv), or NULL */
     int64_t unit;
     int chunks;
     float q_scale;
-    Bf16 *W, *U, *S, *X, *dU, *dS; /* tile, turned tile, turned states, (64, 64), turned tile, turned states */
+    Bf16 *W, *U, *S, *X, *dU,
+        *dS; /* tile, turned tile, turned states, (64, 64), turned tile, turned states */
     float *marks;
 } Args;
 
 /* ---- where things are ---- */
 
 typedef struct Here {
-    int64_t row, slot; /* of the chunk's first token */
+    int64_t row, slot;            /* of the chunk's first token */
     int head, key_head, n, first; /* n: its tokens; first: the token's number in its sequence */
     int64_t b;
 } Here;
@@ -101,11 +102,10 @@ static __device__ __forceinline__ float *marks_of(const Args &a, const Here &h, 
 }
 
 /* The document of token i of the chunk, by its first token, counted from the chunk's: below 0 if it sees the state. Of the
- * last token if there is no token i. A state that is given is seen by the sequence's first document. */
+ * last token if there is no token i. */
 static __device__ __forceinline__ int document_of(const Args &a, const Here &h, int i)
 {
-    int first = (int)delta_first_of(a.s, h.row + min(i, h.n - 1));
-    return first == 0 && a.state != NULL ? -1 : first - h.first;
+    return (int)(delta_first_of(a.s, h.row + min(i, h.n - 1)) - delta_position_of(a.s, h.row));
 }
 
 /* ---- tiles in shared memory ---- */
@@ -250,8 +250,8 @@ static __device__ __forceinline__ void pack(const float (&c)[N][4], uint32_t (&p
 #pragma unroll
     for (int i = 0; i < 2 * N; i++) {
         int k = i / 4, r = i % 4;
-        __nv_bfloat162 two = __floats2bfloat162_rn(c[2 * k + r / 2][r % 2 * 2],
-                                                   c[2 * k + r / 2][r % 2 * 2 + 1]);
+        __nv_bfloat162 two =
+            __floats2bfloat162_rn(c[2 * k + r / 2][r % 2 * 2], c[2 * k + r / 2][r % 2 * 2 + 1]);
         memcpy(&p[k][r], &two, sizeof two);
     }
 }
@@ -301,8 +301,8 @@ static __device__ __forceinline__ float row_fold(float v)
 
 /* For calls about the pairs of tokens of a chunk: in powers of two, and documents. */
 typedef struct Pairs {
-    const float *g;       /* shared (64) */
-    const int *document;  /* shared (64): the first token of each, counted from the chunk's first */
+    const float *g;      /* shared (64) */
+    const int *document; /* shared (64): the first token of each, counted from the chunk's first */
 } Pairs;
 
 /* e^(g_i - g_j) if i sees j, else 0. */
@@ -523,12 +523,12 @@ template <int N> static __device__ __forceinline__ void scale(float (&c)[N][4], 
 
 /* The state of a sequence that is given, or zeros; (Dk, Dv) in memory, turned here. */
 template <int N>
-static __device__ __forceinline__ void load_state(const Args &a, const Here &h, int row,
-                                                  float (&S)[N][4])
+static __device__ __forceinline__ void load_state(const Args &a, const Here &h, const float *from,
+                                                  int row, float (&S)[N][4])
 {
     clear(S);
-    if (a.state == NULL) return;
-    const float *from = a.state + (h.b * a.s.heads + h.head) * (int64_t)a.s.key * a.s.value;
+    if (from == NULL) return;
+    from += (h.b * a.s.heads + h.head) * (int64_t)a.s.key * a.s.value;
 #pragma unroll
     for (int i = 0; i < 4 * N; i++) {
         int v = row + own_row() + i / 2 % 2 * 8, k = i / 4 * 8 + own_column() + i % 2;
@@ -537,11 +537,11 @@ static __device__ __forceinline__ void load_state(const Args &a, const Here &h, 
 }
 
 template <int N>
-static __device__ __forceinline__ void store_state(const Args &a, const Here &h, int row,
+static __device__ __forceinline__ void store_state(const Args &a, const Here &h, float *to, int row,
                                                    const float (&S)[N][4])
 {
-    if (a.state == NULL) return;
-    float *to = a.state + (h.b * a.s.heads + h.head) * (int64_t)a.s.key * a.s.value;
+    if (to == NULL) return;
+    to += (h.b * a.s.heads + h.head) * (int64_t)a.s.key * a.s.value;
 #pragma unroll
     for (int i = 0; i < 4 * N; i++) {
         int v = row + own_row() + i / 2 % 2 * 8, k = i / 4 * 8 + own_column() + i % 2;
@@ -557,7 +557,7 @@ static __device__ __forceinline__ void pass_run(const Args &a, unsigned char *me
     int64_t unit = blockIdx.x / PARTS;
     int row = (int)(blockIdx.x % PARTS) * PASS_ROWS + warp_of() * 16;
     float S[D / 8][4];
-    load_state(a, here_of(a, unit, 0), row, S);
+    load_state(a, here_of(a, unit, 0), a.state, row, S);
     for (int i = 0; i < STAGES - 1; i++) {
         if (i < a.chunks) load_stage<D>(a, here_of(a, unit, i), base + i * Pass<D>::STAGE);
         copies_close();
@@ -587,7 +587,7 @@ static __device__ __forceinline__ void pass_run(const Args &a, unsigned char *me
         pack(u, left_u);
         multiply_packed<TERMS_DOWN, D>(S, left_u, K);
     }
-    store_state(a, here_of(a, unit, 0), row, S);
+    if (a.o != NULL) store_state(a, here_of(a, unit, 0), a.state, row, S);
 }
 
 /* ---- out ---- */

@@ -63,7 +63,7 @@ static __device__ __forceinline__ void back_run(const Args &a, unsigned char *me
     int64_t unit = blockIdx.x / PARTS;
     int row = (int)(blockIdx.x % PARTS) * PASS_ROWS + warp_of() * 16;
     float dS[D / 8][4];
-    clear(dS);
+    load_state(a, here_of(a, unit, 0), a.dstate, row, dS);
     for (int i = 0; i < STAGES - 1; i++) {
         if (i < a.chunks)
             load_stage<D>(a, here_of(a, unit, a.chunks - 1 - i), base + i * Pass<D>::STAGE);
@@ -99,6 +99,7 @@ static __device__ __forceinline__ void back_run(const Args &a, unsigned char *me
             dS[e / 4][e % 4] = fmaf(dS[e / 4][e % 4], keep, s[e / 4][e % 4]);
         multiply_packed<TERMS_DOWN, D>(dS, left_u, W);
     }
+    store_state(a, here_of(a, unit, 0), a.dstate, row, dS);
 }
 
 /* ---- slope ---- */
@@ -251,9 +252,9 @@ static __device__ __forceinline__ void make_pairs(const Args &a, const Here &h,
 /* dq += diag(e^g) dO S^T + D_P K,  dk += diag(carry) U dS^T - diag(beta e^g) dX S^T + F K + F^T K + D_P^T Q, for this
  * warp's quarter of rows and half of columns. */
 template <int D>
-static __device__ __forceinline__ void
-make_dqk(const Args &a, const Here &h, unsigned char *memory, const Numbers &n, const Sums &sums,
-         const Own &own, float (&dq)[D / 16][4], float (&dk)[D / 16][4])
+static __device__ __forceinline__ void make_dqk(const Args &a, const Here &h, unsigned char *memory,
+                                                const Numbers &n, const Sums &sums, const Own &own,
+                                                float (&dq)[D / 16][4], float (&dk)[D / 16][4])
 {
     typedef Slope<D> R;
     uint32_t base = shared_address(memory);
@@ -326,10 +327,9 @@ static __device__ __forceinline__ void store_slopes(const Args &a, const Here &h
 
 /* From the gradient of a unit vector u to that of x: (d - u (u . d)) / |x|. `scale`: the length of what the tile has. */
 template <int D>
-static __device__ __forceinline__ void store_unit(const Args &a, const Here &h, Bf16 *to,
-                                                  float (&d)[D / 16][4], unsigned char *tile,
-                                                  const float *length, float scale_of, float *room,
-                                                  const Own &own)
+static __device__ __forceinline__ void
+store_unit(const Args &a, const Here &h, Bf16 *to, float (&d)[D / 16][4], unsigned char *tile,
+           const float *length, float scale_of, float *room, const Own &own)
 {
     float along[2];
     row_products<D>(d, tile, own, along);

@@ -53,7 +53,7 @@ static void draw_model(Case *c)
             draw_int(&drawn, 0, blocks - 1));
     set_row(&c->config, &arena, "run.device=cpu");
     set_row(&c->config, &arena, "mtp.layers=%d", draw_int(&drawn, 0, DEPTHS));
-    if (tp > 1 || draw_int(&drawn, 0, 2) > 0) return;
+    if (draw_int(&drawn, 0, 2) > 0) return;
     set_row(&c->config, &arena, "delta.full_every=%d", draw_int(&drawn, 2, 4));
     set_row(&c->config, &arena, "delta.key_dim=%d", draw_int(&drawn, 1, 9));
 }
