@@ -66,6 +66,7 @@ typedef struct UpdateRange {
     Tensor
         low; /* the copy that products read, which the update writes, too; data NULL: f32, none */
     QuantOut scaled; /* of a whole matrix, or of those of all experts: 8-bit copies, as low */
+    int block;       /* of scaled, for errors */
     Tensor average;  /* data NULL: none is kept */
     bool decay;      /* weight decay applies */
     MomentAge age;

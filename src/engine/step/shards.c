@@ -262,6 +262,7 @@ static void add_ranges(EngineParams *w, const ParamBucket *k, UpdateRange all, i
         if (m->first > at) add_range(w, part_of(all, at - first, m->first - at));
         UpdateRange whole = part_of(all, m->first - first, n);
         whole.scaled = recipe_copies(w->spec, &w->layer[m->layer], m->role);
+        whole.block = w->spec->layers[m->layer].block;
         add_range(w, whole);
         at = m->first + n;
     }

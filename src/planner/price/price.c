@@ -266,13 +266,19 @@ Status price_gradients(const Planner *p, const PlanLayout *l, const PriceEntry *
 
 /* Bytes that the 8-bit copies of weights take to make, once a step: both orientations are written. What they
  * are made of is read once: main weights, or a bf16 copy. Main weights are twice as long, but the update
- * writes no copy of them, which engine_update_bytes counts. */
-static double copies_bytes_a_step(const PriceEntry *e, const RankPrice *r)
+ * writes no copy of them, which engine_update_bytes counts. Where our update makes the copies, it reads nothing for
+ * them (shards_update_copies). */
+static double copies_bytes_a_step(const PriceEntry *e, const ParamShards *shards,
+                                  const RankPrice *r)
 {
     const RecipeSpec *q = &e->spec.recipe;
     double scaled = q->per_use ? 0 : (double)r->sum.params.scaled;
     double each = q->packed ? operand_element_bytes(OPERAND_1X32, q->forward) : 1;
-    return scaled + scaled / (2 * each) * (double)dtype_bytes(e->spec.act);
+    double low = scaled / (2 * each) * (double)dtype_bytes(e->spec.act);
+    bool whole = shards->zero == 0 || (shards->dense == 1 && shards->expert == 1);
+    bool update = e->own && !e->offload && q->kind == RECIPE_BLOCK && whole &&
+                  e->spec.optimizer.rule[0]->writes_copies;
+    return scaled + (update ? -low : low);
 }
 
 /* The update is bound by memory: bytes of one parameter times the parameters of this rank. Where it takes whole
@@ -281,8 +287,8 @@ static double rank_update_s(const Planner *p, const PriceEntry *e, const ParamSh
                             const RankPrice *r)
 {
     Roofline roof = { p->q.hardware, &e->stack, &e->spec, 0, 1 };
-    double bytes =
-        price_updated_elems(shards, r) * engine_update_bytes(&e->spec) + copies_bytes_a_step(e, r);
+    double bytes = price_updated_elems(shards, r) * engine_update_bytes(&e->spec) +
+                   copies_bytes_a_step(e, shards, r);
     const double *whole = r->sum.whole_s;
     double n = shards->zero == 0 ? 1 : (double)shards->part;
     double n_expert = shards->zero == 0 ? 1 : (double)shards->expert;
