@@ -263,13 +263,12 @@ template <typename M> struct Updated {
     }
 };
 
+enum { SQUARE = quant::Square::THREADS, SQUARES = quant::WIDE_PATCH / SQUARE };
+
 /* A skipped step leaves weights and copies as they are. */
 template <typename M>
-static __global__
-__launch_bounds__(quant::Square::THREADS,
-                  quant::WIDE_PATCH /
-                      quant::Square::THREADS) void adamw_copies_kernel(const quant::Job job,
-                                                                       const Updated<M> x)
+static __global__ __launch_bounds__(SQUARE, SQUARES) void adamw_copies_kernel(const quant::Job job,
+                                                                              const Updated<M> x)
 {
     if (!isfinite(*x.u.clip)) return;
     quant::quantize_block<Updated<M>, E4M3, quant::Square, true, true>(job, x);
@@ -308,22 +307,11 @@ static bool copies_fit(const Adamw *a)
                            { tensor_cols(&rows->data) });
 }
 
-static quant::Job copies_job(const Adamw *a)
-{
-    const Tensor *w = &a->copies.rows.data;
-    quant::Job call = {};
-    call.matrices = w->rank == 3 ? w->dim[0] : 1;
-    call.d = tensor_cols(w);
-    call.n = tensor_elems(w) / call.d / call.matrices;
-    call.pow2 = a->copies.pow2;
-    return quant::job_for<quant::Square>(call, &a->copies.rows, &a->copies.columns, NULL);
-}
-
 extern "C" size_t adamw_gpu_workspace(const struct Exec *ex, const void *args)
 {
     const Adamw *a = (const Adamw *)args;
     const Tensor w = adamw_matrices(a);
-    return quant_out_wanted(&a->copies) ? quant_out_gpu_workspace(ex, &a->copies, &w) : 0;
+    return quant_out_gpu_workspace(ex, &a->copies, &w);
 }
 
 extern "C" Status adamw_gpu(struct Exec *ex, const void *args)
@@ -337,10 +325,11 @@ extern "C" Status adamw_gpu(struct Exec *ex, const void *args)
             adamw_kernel<M><<<grid_of(u.n, THREADS * PACK<M>), THREADS, 0, exec_stream(ex)>>>(u);
             return;
         }
-        const quant::Job job = copies_job(a);
+        const QuantOut &q = a->copies;
+        const quant::Job job = quant::job_for<quant::Square>(quant::job_over(&q.rows.data, q.pow2),
+                                                             &q.rows, &q.columns, NULL);
         adamw_copies_kernel<M>
-            <<<(unsigned)quant::blocks_of(job), quant::Square::THREADS, 0, exec_stream(ex)>>>(
-                job, Updated<M>{ u });
+            <<<(unsigned)quant::blocks_of(job), SQUARE, 0, exec_stream(ex)>>>(job, Updated<M>{ u });
     }));
     const Tensor w = adamw_matrices(a);
     return together ? OK : quant_out_gpu(ex, &a->copies, &w, exec_workspace(ex));

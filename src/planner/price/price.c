@@ -264,21 +264,18 @@ Status price_gradients(const Planner *p, const PlanLayout *l, const PriceEntry *
     return OK;
 }
 
-/* Bytes that the 8-bit copies of weights take to make, once a step: both orientations are written. What they
- * are made of is read once: main weights, or a bf16 copy. Main weights are twice as long, but the update
- * writes no copy of them, which engine_update_bytes counts. Where our update makes the copies, it reads nothing for
- * them (shards_update_copies). */
-static double copies_bytes_a_step(const PriceEntry *e, const ParamShards *shards,
-                                  const RankPrice *r)
+/* Bytes that the 8-bit copies of weights take to make, once a step: both orientations are written. What they are made
+ * of is read once: main weights, or a bf16 copy. Main weights are twice as long, but the update writes no copy of them,
+ * which engine_update_bytes counts. Where the update makes them it reads nothing more (shards_update_copies). */
+static double copies_bytes_a_step(const PriceEntry *e, const ParamShards *z, const RankPrice *r)
 {
     const RecipeSpec *q = &e->spec.recipe;
     double scaled = q->per_use ? 0 : (double)r->sum.params.scaled;
     double each = q->packed ? operand_element_bytes(OPERAND_1X32, q->forward) : 1;
     double low = scaled / (2 * each) * (double)dtype_bytes(e->spec.act);
-    bool whole = shards->zero == 0 || (shards->dense == 1 && shards->expert == 1);
-    bool update = e->own && !e->offload && q->kind == RECIPE_BLOCK && whole &&
-                  e->spec.optimizer.rule[0]->writes_copies;
-    return scaled + (update ? -low : low);
+    bool whole = z->zero == 0 || (z->dense == 1 && z->expert == 1);
+    bool update = whole && e->spec.optimizer.rule[0]->writes_copies && q->kind == RECIPE_BLOCK;
+    return e->own && update && !e->offload ? scaled - low : scaled + low;
 }
 
 /* The update is bound by memory: bytes of one parameter times the parameters of this rank. Where it takes whole
