@@ -21,8 +21,7 @@ enum {
     EACH = 4,        /* floats: 16 bytes */
     BLOCK = 1 << 14, /* elements of one partial sum */
     JOIN_THREADS = 1024,
-    RUNS = 160,   /* 24 bytes each: a launch takes 4 KiB of arguments */
-    TOGETHER = 2, /* rows of a patch that adamw updates in one turn */
+    RUNS = 160, /* 24 bytes each: a launch takes 4 KiB of arguments */
 };
 
 /* Runs of one launch. */
@@ -226,40 +225,54 @@ template <typename M> struct Updated {
         return to_f32(Rounded{ u.w[quant::source_row(job, s, r) * job.d + col] });
     }
 
-    __device__ __forceinline__ uint4 update(int64_t i, const Rates &r) const
+    struct Row {
+        float w[quant::PACK_COLS], g[quant::PACK_COLS];
+        M m[quant::PACK_COLS], v[quant::PACK_COLS];
+    };
+
+    __device__ __forceinline__ void fetch(int64_t i, Row &row) const
     {
-        float w[quant::PACK_COLS], g[quant::PACK_COLS], m[quant::PACK_COLS], v[quant::PACK_COLS];
-        ::load<true>(u.w + i, w);
-        ::load<true>(u.g + i, g);
-        ::load<true>(u.m + i, m);
-        ::load<true>(u.v + i, v);
-        adamw_pack(u, r, w, g, m, v);
-        ::store<true>(u.w + i, w);
-        ::store<true>(u.m + i, m);
-        ::store<true>(u.v + i, v);
-        if (u.w_low != NULL) ::store<true>(u.w_low + i, w);
-        return quant::pack_of(w);
+        elements_get<false, true>(u.w + i, row.w);
+        elements_get<false, true>(u.g + i, row.g);
+        elements_get<false, true>(u.m + i, row.m);
+        elements_get<false, true>(u.v + i, row.v);
     }
 
-    /* Rows pass through the patch, TOGETHER at a time: all 16 unrolled are 170 KB of code. */
+    __device__ __forceinline__ uint4 update(int64_t i, Row &row, const Rates &r) const
+    {
+        float m[quant::PACK_COLS], v[quant::PACK_COLS];
+#pragma unroll
+        for (int k = 0; k < quant::PACK_COLS; k++) m[k] = to_f32(row.m[k]), v[k] = to_f32(row.v[k]);
+        adamw_pack(u, r, row.w, row.g, m, v);
+        ::store<true>(u.w + i, row.w);
+        ::store<true>(u.m + i, m);
+        ::store<true>(u.v + i, v);
+        if (u.w_low != NULL) ::store<true>(u.w_low + i, row.w);
+        return quant::pack_of(row.w);
+    }
+
+    /* The next row is on its way while one is updated. Until all are, they lie in shared memory: with a patch in
+     * registers there would be none for the next row, and 16 rows unrolled are 166 KB of code. */
     template <typename S>
     __device__ __forceinline__ void load(const quant::Job &job, const quant::Strip &s,
                                          const quant::Place<S> &at, int64_t col, Patch &p) const
     {
+        __shared__ uint4 made[quant::ROWS_EACH][S::THREADS];
         int first = at.row % S::HIGH;
         int64_t column = col + at.pack * quant::PACK_COLS;
-        int live = column < job.d ? s.live - first : 0;
+        int live = column < job.d ? min(s.live - first, (int)quant::ROWS_EACH) : 0;
         int64_t i = quant::source_row(job, s, first) * job.d + column;
         const Rates r = rates_of(u);
-#pragma unroll 1
-        for (int row = 0; row < quant::ROWS_EACH; row += TOGETHER, i += TOGETHER * job.d) {
-#pragma unroll
-            for (int k = 0; k + TOGETHER < quant::ROWS_EACH; k++) p.word[k] = p.word[k + TOGETHER];
-#pragma unroll
-            for (int k = 0; k < TOGETHER; k++)
-                p.word[quant::ROWS_EACH - TOGETHER + k] =
-                    row + k < live ? update(i + k * job.d, r) : make_uint4(0, 0, 0, 0);
+        Row row, next;
+        if (live > 0) fetch(i, next);
+#pragma unroll 2
+        for (int k = 0; k < quant::ROWS_EACH; k++, i += job.d) {
+            row = next;
+            if (k + 1 < live) fetch(i + job.d, next);
+            made[k][threadIdx.x] = k < live ? update(i, row, r) : make_uint4(0, 0, 0, 0);
         }
+#pragma unroll
+        for (int k = 0; k < quant::ROWS_EACH; k++) p.word[k] = made[k][threadIdx.x];
     }
 };
 
