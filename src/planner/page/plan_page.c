@@ -294,8 +294,7 @@ typedef struct ListRows {
 
 static void collect_rows(const SearchResult *found, ListRows *out)
 {
-    out->n = 0;
-    for (int i = 0; i < found->n_best; i++) out->at[out->n++] = &found->best[i];
+    for (out->n = 0; out->n < found->n_best; out->n++) out->at[out->n] = &found->best[out->n];
     out->n_best = out->n;
     for (int i = 0; i < found->n_front; i++) {
         bool known = false;
@@ -372,8 +371,7 @@ static Status layouts_section(const PlanPage *p, Text *out)
     TRY(text_printf(out,
                     "<section id=\"layouts\"><h2>Layouts</h2>\n<p class=\"note\">%s legal layouts, "
                     "%s simulated: the best, and the front, on which less memory costs speed. A "
-                    "point leads to its "
-                    "row.</p>\n",
+                    "point leads to its row.</p>\n",
                     text_thousands(a, found->count.legal),
                     text_thousands(b, found->count.simulated)));
     TRY(layouts_plot(p, rows, out));

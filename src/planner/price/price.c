@@ -286,11 +286,10 @@ static double rank_update_s(const Planner *p, const PriceEntry *e, const ParamSh
     Roofline roof = { p->q.hardware, &e->stack, &e->spec, 0, 1 };
     double bytes = price_updated_elems(shards, r) * engine_update_bytes(&e->spec) +
                    copies_bytes_a_step(e, shards, r);
-    const double *whole = r->sum.whole_s;
     double n = shards->zero == 0 ? 1 : (double)shards->part;
     double n_expert = shards->zero == 0 ? 1 : (double)shards->expert;
     double update_s = roofline_memory_s(&roof, bytes) +
-                      fmax(r->sum.longest_s, whole[0] / n + whole[1] / n_expert);
+                      fmax(r->sum.longest_s, r->sum.whole_s[0] / n + r->sum.whole_s[1] / n_expert);
     return e->offload ? price_offload_s(p, e, shards, r, update_s) : update_s;
 }
 
