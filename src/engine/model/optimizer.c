@@ -27,7 +27,12 @@ static void adamw_scalars(const Config *c, double lr, double updates, float out[
 
 static Adamw adamw_args(const UpdateRange *r)
 {
-    return (Adamw){ .w = r->w, .g = r->g, .m = r->state[0], .v = r->state[1], .w_low = r->low };
+    return (Adamw){ .w = r->w,
+                    .g = r->g,
+                    .m = r->state[0],
+                    .v = r->state[1],
+                    .w_low = r->low,
+                    .copies = r->scaled };
 }
 
 static OpCost adamw_cost_of(const OptimizerSpec *o, const UpdateRange *r)
@@ -54,6 +59,7 @@ const OptimizerDesc optimizer_adamw = {
     .name = "adamw",
     .n_states = 2,
     .state = { { "moment1", -FLT_MAX }, { "moment2", 0 } }, /* AdamW takes the second one's root */
+    .writes_copies = true,
     .scalars = adamw_scalars,
     .cost = adamw_cost_of,
     .run = adamw_run,

@@ -14,6 +14,7 @@
 
 #include "engine/config/config.h"
 #include "kernels/core/op.h"
+#include "kernels/quant/quant.h"
 
 enum {
     OPTIMIZER_STATES = 2,  /* state buffers of a rule, at most */
@@ -64,8 +65,10 @@ typedef struct UpdateRange {
     Tensor w, g, state[OPTIMIZER_STATES];
     Tensor
         low; /* the copy that products read, which the update writes, too; data NULL: f32, none */
-    Tensor average; /* data NULL: none is kept */
-    bool decay;     /* weight decay applies */
+    QuantOut scaled; /* of a whole matrix, or of those of all experts: 8-bit copies, as low */
+    int block;       /* of scaled, for errors */
+    Tensor average;  /* data NULL: none is kept */
+    bool decay;      /* weight decay applies */
     MomentAge age;
     /* Where ranks split the matrices, these tensors hold this rank's parts, and all of these
      * ranks update the same range at the same time. ranks 0 or 1: the matrices are whole. */
@@ -79,6 +82,7 @@ struct OptimizerDesc {
     int n_states;
     BufferDesc state[OPTIMIZER_STATES];
     bool whole_matrices; /* it cannot update a part of a matrix */
+    bool writes_copies;  /* its op takes UpdateRange.scaled */
     /* The rule for everything but the matrices of hidden layers: vectors, the embedding, the head.
      * NULL: this rule. `others` has at least as many states as the rules that name it. */
     const OptimizerDesc *others;

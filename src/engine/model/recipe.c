@@ -253,15 +253,19 @@ size_t recipe_bytes(const ModelSpec *s, const LayerSpec *l, ParamRole role, cons
 }
 
 /* Main weights are rounded as a copy of them would be: where it lies does not change the bits. */
+QuantOut recipe_copies(const ModelSpec *s, const LayerWeights *w, ParamRole role)
+{
+    return (QuantOut){ .rows = w->scaled[0][role],
+                       .columns = w->scaled[1][role],
+                       .round = copies_type(&s->weights),
+                       .pow2 = s->recipe.pow2,
+                       .of = operand_names[role][SIDE_WEIGHT] };
+}
+
 Status recipe_refresh(Exec *ex, const ModelSpec *s, const LayerWeights *w, ParamRole role)
 {
-    if (w->scaled[0][role].data.data == NULL) return OK;
-    return quantize(ex, (Quantize){ .x = w->w[role],
-                                    .round = copies_type(&s->weights),
-                                    .quant = w->scaled[0][role],
-                                    .transposed = w->scaled[1][role],
-                                    .pow2 = s->recipe.pow2,
-                                    .of = operand_names[role][SIDE_WEIGHT] });
+    const QuantOut copies = recipe_copies(s, w, role);
+    return quant_out_wanted(&copies) ? quantize(ex, quant_out_call(&copies, w->w[role].data)) : OK;
 }
 
 Status recipe_weight(LayerRun *r, ParamRole role, bool transposed, Operand *out)

@@ -91,7 +91,9 @@ Status recipe_columns(LayerRun *r, ParamRole role, RecipeSide side, Operand from
 Status recipe_alloc(const ModelSpec *s, const LayerSpec *l, Arena *a, LayerWeights *w);
 /* Bytes that recipe_alloc takes for a matrix of `role`, as arenas round them; 0: it is not quantised. */
 size_t recipe_bytes(const ModelSpec *s, const LayerSpec *l, ParamRole role, const Matrix *m);
-/* Quantises the matrix of `role`, if it has such copies: after a load, and once a step. */
+/* The lasting copies of the matrix of `role`, for the op that makes them; no data: it has none. */
+QuantOut recipe_copies(const ModelSpec *s, const LayerWeights *w, ParamRole role);
+/* Quantises the matrix of `role`, if it has such copies: after a load, and once a step unless the update does. */
 Status recipe_refresh(Exec *ex, const ModelSpec *s, const LayerWeights *w, ParamRole role);
 
 /* The matrix of `role`, for the product of forward (transposed false) or of backward to the input. */

@@ -34,10 +34,10 @@ Status copies_alloc(EngineParams *w)
     return OK;
 }
 
-Status copies_quantise(EngineParams *w)
+Status copies_quantise(EngineParams *w, bool all)
 {
     for (int i = 0; i < w->table.n_buckets; i++) {
-        if (!bucket_staged(&w->table.bucket[i])) TRY(shards_quantise(w, i));
+        if (!bucket_staged(&w->table.bucket[i])) TRY(shards_quantise(w, i, all));
     }
     w->ex->layer = -1;
     w->copies_old = false;
@@ -51,6 +51,6 @@ Status copies_refresh(EngineParams *w)
         TRY(copy_bucket(w, &w->table.bucket[i]));
     }
     TRY(shards_gather_all(w));
-    TRY(copies_quantise(w));
+    TRY(copies_quantise(w, true));
     return engine_wait(w->arenas);
 }

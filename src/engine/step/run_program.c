@@ -25,7 +25,7 @@ static Status zero_sums(Engine *e)
             TRY(engine_zero(&e->arenas, &at));
     }
     bool evaluates = e->list->program.evaluates;
-    if (!evaluates || e->params.copies_old) TRY(copies_quantise(&e->params));
+    if (!evaluates || e->params.copies_old) TRY(copies_quantise(&e->params, false));
     return evaluates ? OK : shards_begin(&e->params);
 }
 

@@ -89,7 +89,8 @@ static void add_range(EngineParams *w, UpdateRange r)
     Tensor *grown[RANGE_TENSORS], *more[RANGE_TENSORS];
     tensors_of(&r, more);
     bool joined = last != NULL && last->rule == r.rule && !r.rule->whole_matrices &&
-                  last->decay == r.decay && last->age == r.age;
+                  last->decay == r.decay && last->age == r.age &&
+                  !quant_out_wanted(&last->scaled) && !quant_out_wanted(&r.scaled);
     if (joined) tensors_of(last, grown);
     for (int i = 0; i < RANGE_TENSORS && joined; i++) joined = lies_behind(grown[i], more[i]);
     if (!joined) {
@@ -235,6 +236,39 @@ static bool holds_first(const EngineParams *w, const Param *p)
     return p->copies == 1 || w->ex->mesh == NULL || w->ex->mesh->at.tp % p->copies == 0;
 }
 
+bool shards_update_copies(const EngineParams *w, const Matrix *m)
+{
+    const ParamBucket *k = m->bucket < 0 ? NULL : &w->table.bucket[m->bucket];
+    const LayerDesc *desc = layer_desc(w->spec->layers[m->layer].kind);
+    const QuantOut copies = recipe_copies(w->spec, &w->layer[m->layer], m->role);
+    const bool later = w->spec->optimizer.qk_clip > 0 && desc->clips != NULL;
+    if (k == NULL || k->rule == NULL || !k->rule->writes_copies || !quant_out_wanted(&copies))
+        return false;
+    return w->training && (replicated(w, k) || k->ranks == 1) && !later &&
+           !w->config->optimizer_offload;
+}
+
+/* Adds the range of elements that begin at `first` of the bucket. A matrix whose copies the update writes is a range of
+ * its own. */
+static void add_ranges(EngineParams *w, const ParamBucket *k, UpdateRange all, int64_t first)
+{
+    const int64_t end = first + all.w.dim[0];
+    int64_t at = first;
+    for (int i = 0; i < w->table.n_matrices; i++) {
+        const Matrix *m = &w->table.matrix[i];
+        const int64_t n = matrix_elems(m);
+        if (m->bucket != k - w->table.bucket || m->first < at || m->first + n > end) continue;
+        if (!shards_update_copies(w, m)) continue;
+        if (m->first > at) add_range(w, part_of(all, at - first, m->first - at));
+        UpdateRange whole = part_of(all, m->first - first, n);
+        whole.scaled = recipe_copies(w->spec, &w->layer[m->layer], m->role);
+        whole.block = w->spec->layers[m->layer].block;
+        add_range(w, whole);
+        at = m->first + n;
+    }
+    if (end > at) add_range(w, part_of(all, at - first, end - at));
+}
+
 /* Adds elements [first, end) of the bucket, which follow one rule: the part that this rank updates, and the
  * part that it counts in the norm. last: the last parameter there. */
 static void add_run(EngineParams *w, const ParamBucket *k, const Param *last, int64_t first,
@@ -253,7 +287,10 @@ static void add_run(EngineParams *w, const ParamBucket *k, const Param *last, in
     all = part_of(all, first, (whole && padded - own < end ? padded - own : end) - first);
     all.decay = last->decay;
     all.age = age_of(w, last);
-    add_range(w, whole ? matrices_of(all, last) : all);
+    if (whole)
+        add_range(w, matrices_of(all, last));
+    else
+        add_ranges(w, k, all, own + first);
     if (in_norm(w, k) && holds_first(w, last))
         add_norm(w, k, tensor_rows(&g, first, end - first), own + first);
 }
@@ -295,7 +332,8 @@ static void add_bucket(EngineParams *w, int bucket)
 Status shards_make(EngineParams *w)
 {
     const ParamTable *t = &w->table;
-    TRY(ARENA_NEW(w->tables, t->n + t->n_buckets, &w->ranges));
+    TRY(ARENA_NEW(w->tables, 2 * t->n + t->n_buckets,
+                  &w->ranges)); /* matrices, and what is between */
     TRY(ARENA_NEW(w->tables, t->n + t->n_buckets, &w->norm.at));
     TRY(ARENA_NEW(w->tables, t->n + t->n_buckets, &w->norm.runs));
     for (int i = 0; i < t->n_buckets && w->training; i++) {
@@ -363,13 +401,14 @@ static int trained_buckets(const EngineParams *w, int layer, int *first)
     return end;
 }
 
-Status shards_quantise(EngineParams *w, int bucket)
+Status shards_quantise(EngineParams *w, int bucket, bool all)
 {
     const ParamTable *t = &w->table;
     w->ex->layer = w->spec->layers[t->bucket[bucket].layer].block;
     for (int i = 0; i < t->n_matrices; i++) {
         const Matrix *m = &t->matrix[i];
-        if (m->bucket == bucket) TRY(recipe_refresh(w->ex, w->spec, &w->layer[m->layer], m->role));
+        if (m->bucket != bucket || (!all && shards_update_copies(w, m))) continue;
+        TRY(recipe_refresh(w->ex, w->spec, &w->layer[m->layer], m->role));
     }
     return OK;
 }
@@ -384,7 +423,7 @@ static Status gather_bucket(EngineParams *w, int bucket)
     Tensor main = bucket_own(&w->table, &w->memory, k, BUF_MAIN);
     if (bucket_staged(k) && tensor_elems(&own) > 0) TRY(cast(w->ex, (Cast){ main, own }));
     TRY(gather_parts(w, k, own, whole));
-    return bucket_staged(k) ? shards_quantise(w, bucket) : OK;
+    return bucket_staged(k) ? shards_quantise(w, bucket, true) : OK;
 }
 
 static Status gather_buckets(EngineParams *w, int first, int end)

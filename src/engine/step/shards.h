@@ -32,8 +32,12 @@ Status shards_make(EngineParams *w);
 bool shards_updated(const EngineParams *w, const Matrix *m, Tensor *main, Tensor *low,
                     int64_t *first);
 
-/* Makes the lasting 8-bit copies of a bucket's matrices (engine/model/recipe.h). */
-Status shards_quantise(EngineParams *w, int bucket);
+/* Does the update write the lasting 8-bit copies of a matrix? It must update all of it, and nothing may change the
+ * matrix after it. */
+bool shards_update_copies(const EngineParams *w, const Matrix *m);
+/* Makes the lasting 8-bit copies of a bucket's matrices (engine/model/recipe.h): of all, or only those that the update
+ * does not write. */
+Status shards_quantise(EngineParams *w, int bucket, bool all);
 /* Gathers the weights of a layer from the ranks of their group, and quantises what is staged. */
 Status shards_gather(EngineParams *w, int layer);
 /* Before a step: sets gradients to zero. Expert weight gradients, which are most of them, stay as they

@@ -31,6 +31,7 @@ static Status update_range(EngineParams *w, const StepTensors *io, const UpdateR
 {
     int rule = r->rule == w->spec->optimizer.rule[0] ? 0 : 1;
     Tensor scalars = tensor_rows(&io->hyper, scalars_at(rule, (int)r->age), OPTIMIZER_SCALARS);
+    w->ex->layer = quant_out_wanted(&r->scaled) ? r->block : -1;
     return r->rule->run(w->ex, w->config, r, io->record.clip, scalars);
 }
 

@@ -127,14 +127,41 @@ Status adamw_check(const Adamw *a)
     if (a->w_low.data != NULL) TRY(op_expect("adamw", "w_low", &a->w_low, n, 1, low));
     TRY(op_expect("adamw", "clip", &a->clip, 1, 1, DTYPE_F32));
     TRY(op_expect("adamw", "hyper", &a->hyper, 3, 1, DTYPE_F32));
-    return op_expect("adamw", "w", &a->w, n, 1, DTYPE_F32);
+    TRY(op_expect("adamw", "w", &a->w, n, 1, DTYPE_F32));
+    if (!quant_out_wanted(&a->copies)) return OK;
+    if (tensor_elems(&a->copies.rows.data) != n)
+        return FAIL(ERR_SHAPE, "adamw: copies.rows has %lld numbers, w has %lld",
+                    (long long)tensor_elems(&a->copies.rows.data), (long long)n);
+    const Quantize q = quant_out_call(&a->copies, adamw_matrices(a));
+    return quantize_check(&q);
+}
+
+Tensor adamw_matrices(const Adamw *a)
+{
+    Tensor w = a->copies.rows.data;
+    w.data = a->w.data;
+    w.dtype = a->w.dtype;
+    return w;
 }
 
 OpCost adamw_cost(const Adamw *a)
 {
     double n = (double)tensor_elems(&a->w);
     double low = a->w_low.data != NULL ? 2 * n : 0, moment = (double)dtype_bytes(a->m.dtype);
-    return (OpCost){ .flops = 15 * n, .bytes = (3 * 4 + 4 * moment) * n + low };
+    OpCost cost = { .flops = 15 * n, .bytes = (3 * 4 + 4 * moment) * n + low };
+    if (!quant_out_wanted(&a->copies)) return cost;
+    const Quantize q = quant_out_call(&a->copies, adamw_matrices(a));
+    const OpCost made = quantize_cost(&q);
+    cost.flops += made.flops;
+    cost.bytes += made.bytes;
+    if (a->copies.rows.kind == OPERAND_128X128) cost.bytes -= 4 * n; /* it has the new w at hand */
+    return cost;
+}
+
+size_t adamw_workspace(const Exec *ex, const Adamw *a)
+{
+    const Tensor w = adamw_matrices(a);
+    return quant_out_workspace(ex, &a->copies, &w);
 }
 
 /* Formulas in optimizer.h; hyper = lr, 1 / c1, 1 / c2, where c = 1 - beta^t. */
@@ -170,10 +197,12 @@ Status adamw_cpu(Exec *ex, const Adamw *a)
     for (int64_t first = 0; first < n; first += PIECE) {
         adamw_piece(a, first, n - first < PIECE ? n - first : PIECE);
     }
-    return OK;
+    const Tensor w = adamw_matrices(a);
+    return quant_out_cpu(ex, &a->copies, &w, ex->workspace);
 }
 
 OP_PORTS(adamw, ADD(Adamw, w), IN(Adamw, g), ADD(Adamw, m), ADD(Adamw, v), OUT_OPT(Adamw, w_low),
+         OUT_OPERAND_OPT(Adamw, copies.rows), OUT_OPERAND_OPT(Adamw, copies.columns),
          IN(Adamw, clip), IN(Adamw, hyper));
 
 /* weight_average */

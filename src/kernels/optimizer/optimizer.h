@@ -22,12 +22,15 @@
  * f32 and rounded to nearest, ties to even. The update of w uses the values before rounding. A bf16
  * v does not move if it would change by less than 1/512 of itself, so b2 must be at most 0.99.
  *
+ * With `copies` w is one matrix, or several of one shape, and their 8-bit operands are made of the new w. Their bits
+ * are those of quantize (kernels/quant/quant.h). A skipped step leaves them as they are.
+ *
  * weight_average: e = (1 - r) e + r w, with r = rate. Nothing changes if clip is not finite.
  */
 #ifndef KERNELS_OPTIMIZER_OPTIMIZER_H
 #define KERNELS_OPTIMIZER_OPTIMIZER_H
 
-#include "engine/base/tensor.h"
+#include "kernels/quant/quant.h"
 
 #if defined(__CUDACC__) || defined(__HIP__)
 #define SQUARE_SHARED static inline __host__ __device__
@@ -81,14 +84,24 @@ typedef struct ClipScale {
 } ClipScale;
 
 typedef struct Adamw {
-    Tensor w;     /* add (n) f32 */
-    Tensor g;     /* in  (n) f32 */
-    Tensor m, v;  /* add (n) f32, or both bf16 */
-    Tensor w_low; /* out (n) bf16 or f16, optional: the rounded weights that compute reads */
-    Tensor clip;  /* in  (1) f32 */
-    Tensor hyper; /* in  (3) f32: lr, 1/c1, 1/c2 */
+    Tensor w;        /* add (n) f32 */
+    Tensor g;        /* in  (n) f32 */
+    Tensor m, v;     /* add (n) f32, or both bf16 */
+    Tensor w_low;    /* out (n) bf16 or f16, optional: the rounded weights that compute reads */
+    QuantOut copies; /* out, optional; copies.rows has the shape of the matrices */
+    Tensor clip;     /* in  (1) f32 */
+    Tensor hyper;    /* in  (3) f32: lr, 1/c1, 1/c2 */
     float beta1, beta2, eps, decay;
 } Adamw;
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+/* w in the shape of its matrices, where there are copies. */
+Tensor adamw_matrices(const Adamw *a);
+#ifdef __cplusplus
+}
+#endif
 
 typedef struct WeightAverage {
     Tensor e;    /* add (n) f32 */

@@ -548,6 +548,7 @@ OpCost dequantize_cost(const Dequantize *a)
 Quantize quant_out_call(const QuantOut *q, Tensor plain)
 {
     return (Quantize){ .x = operand_plain(plain),
+                       .round = q->round,
                        .quant = q->rows,
                        .transposed = q->columns,
                        .pow2 = q->pow2,

@@ -50,6 +50,7 @@ typedef struct Quantize {
  * its type, bit by bit. The plain output may then be absent: it has a shape and a type, but no data. */
 typedef struct QuantOut {
     Operand rows, columns; /* out (N, D) and (D, N), each optional, as in Quantize */
+    Dtype round;           /* as in Quantize, of a plain output in f32 */
     bool pow2;
     const char *of; /* as in Quantize */
 } QuantOut;

@@ -158,12 +158,10 @@ static Status source_run(struct Exec *ex, const char *op, const QuantOut &q, con
                          const X &x)
 {
     const Operand *any = given(&q.rows) ? &q.rows : &q.columns;
-    Job call = {};
+    Job call = job_over(plain, q.pow2);
+    call.n *= call.matrices;
     call.matrices = 1;
-    call.d = tensor_cols(plain);
-    call.n = call.d == 0 ? 0 : tensor_elems(plain) / call.d;
     call.fold = call.d / 2;
-    call.pow2 = q.pow2;
     return any->data.dtype == DTYPE_E4M3 ? made_sides<E4M3>(ex, op, call, q, x)
                                          : made_sides<E5M2>(ex, op, call, q, x);
 }

@@ -40,6 +40,17 @@ static inline Side side_of(const Operand *q, int64_t groups, void *amax)
 
 static inline int64_t tiles_of(int64_t n) { return operand_whole_blocks(n) / OPERAND_BLOCK; }
 
+/* A job over a tensor of one or several matrices, to be completed by job_for. */
+static inline Job job_over(const Tensor *x, bool pow2)
+{
+    Job job = {};
+    job.matrices = x->rank == 3 ? x->dim[0] : 1;
+    job.d = tensor_cols(x);
+    job.n = job.d == 0 ? 0 : tensor_elems(x) / job.d / job.matrices;
+    job.pow2 = pow2;
+    return job;
+}
+
 /* Completes a job for its operands, in blocks of shape S: matrices, n, d, groups are known. Without
  * data an operand is not asked for. */
 template <typename S>

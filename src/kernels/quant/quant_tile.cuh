@@ -686,9 +686,7 @@ static __device__ __forceinline__ void packs_write(const Job &job, int64_t col, 
 }
 
 template <typename X, typename F, typename S, bool ROWS, bool COLUMNS>
-static __global__ __launch_bounds__(S::THREADS,
-                                    X::RESIDENT / S::THREADS) void quantize_kernel(const Job job,
-                                                                                   const X x)
+static __device__ __forceinline__ void quantize_block(const Job &job, const X &x)
 {
     __shared__ Shared sh;
     typename X::Patch p;
@@ -705,6 +703,14 @@ static __global__ __launch_bounds__(S::THREADS,
         else
             packs_write<F, S, false, ROWS, COLUMNS>(job, b.col, p, sh);
     }
+}
+
+template <typename X, typename F, typename S, bool ROWS, bool COLUMNS>
+static __global__ __launch_bounds__(S::THREADS,
+                                    X::RESIDENT / S::THREADS) void quantize_kernel(const Job job,
+                                                                                   const X x)
+{
+    quantize_block<X, F, S, ROWS, COLUMNS>(job, x);
 }
 
 /* Raises the largest magnitudes of scales that cover several blocks. */

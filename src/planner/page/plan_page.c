@@ -287,15 +287,14 @@ static Status time_section(const PlanPage *p, Text *out)
 /* ---- layouts of a search ---- */
 
 /* The best rows, then those of the front that are not among them. */
-typedef struct Rows {
+typedef struct ListRows {
     const SearchRow *at[ROWS_MOST];
     int n, n_best;
-} Rows;
+} ListRows;
 
-static void collect_rows(const SearchResult *found, Rows *out)
+static void collect_rows(const SearchResult *found, ListRows *out)
 {
-    out->n = 0;
-    for (int i = 0; i < found->n_best; i++) out->at[out->n++] = &found->best[i];
+    for (out->n = 0; out->n < found->n_best; out->n++) out->at[out->n] = &found->best[out->n];
     out->n_best = out->n;
     for (int i = 0; i < found->n_front; i++) {
         bool known = false;
@@ -314,7 +313,7 @@ typedef struct Points {
 } Points;
 
 /* Memory over speed: what more memory buys. Each point leads to its row. */
-static Status layouts_plot(const PlanPage *p, const Rows *rows, Text *out)
+static Status layouts_plot(const PlanPage *p, const ListRows *rows, Text *out)
 {
     Points *at = NULL;
     const int best = rows->n_best;
@@ -345,7 +344,7 @@ static Status layouts_plot(const PlanPage *p, const Rows *rows, Text *out)
     return part_broad(out, &chart, NULL);
 }
 
-static Status layout_row(Text *out, const Rows *rows, int i)
+static Status layout_row(Text *out, const ListRows *rows, int i)
 {
     const PlanPrice *price = &rows->at[i]->price;
     char layout[PLAN_LAYOUT_BYTES], also[PLAN_ALSO_BYTES], timeline[48] = "";
@@ -365,15 +364,14 @@ static Status layouts_section(const PlanPage *p, Text *out)
 {
     const SearchResult *found = &p->answer->found;
     char a[32], b[32];
-    Rows *rows = NULL;
+    ListRows *rows = NULL;
     if (best_rows(p) == 0) return OK;
     TRY(ARENA_NEW(p->arena, 1, &rows));
     collect_rows(found, rows);
     TRY(text_printf(out,
                     "<section id=\"layouts\"><h2>Layouts</h2>\n<p class=\"note\">%s legal layouts, "
                     "%s simulated: the best, and the front, on which less memory costs speed. A "
-                    "point leads to its "
-                    "row.</p>\n",
+                    "point leads to its row.</p>\n",
                     text_thousands(a, found->count.legal),
                     text_thousands(b, found->count.simulated)));
     TRY(layouts_plot(p, rows, out));

@@ -264,15 +264,18 @@ Status price_gradients(const Planner *p, const PlanLayout *l, const PriceEntry *
     return OK;
 }
 
-/* Bytes that the 8-bit copies of weights take to make, once a step: both orientations are written. What they
- * are made of is read once: main weights, or a bf16 copy. Main weights are twice as long, but the update
- * writes no copy of them, which engine_update_bytes counts. */
-static double copies_bytes_a_step(const PriceEntry *e, const RankPrice *r)
+/* Bytes that the 8-bit copies of weights take to make, once a step: both orientations are written. What they are made
+ * of is read once: main weights, or a bf16 copy. Main weights are twice as long, but the update writes no copy of them,
+ * which engine_update_bytes counts. Where the update makes them it reads nothing more (shards_update_copies). */
+static double copies_bytes_a_step(const PriceEntry *e, const ParamShards *z, const RankPrice *r)
 {
     const RecipeSpec *q = &e->spec.recipe;
     double scaled = q->per_use ? 0 : (double)r->sum.params.scaled;
     double each = q->packed ? operand_element_bytes(OPERAND_1X32, q->forward) : 1;
-    return scaled + scaled / (2 * each) * (double)dtype_bytes(e->spec.act);
+    double low = scaled / (2 * each) * (double)dtype_bytes(e->spec.act);
+    bool whole = z->zero == 0 || (z->dense == 1 && z->expert == 1);
+    bool update = whole && e->spec.optimizer.rule[0]->writes_copies && q->kind == RECIPE_BLOCK;
+    return e->own && update && !e->offload ? scaled - low : scaled + low;
 }
 
 /* The update is bound by memory: bytes of one parameter times the parameters of this rank. Where it takes whole
@@ -281,13 +284,12 @@ static double rank_update_s(const Planner *p, const PriceEntry *e, const ParamSh
                             const RankPrice *r)
 {
     Roofline roof = { p->q.hardware, &e->stack, &e->spec, 0, 1 };
-    double bytes =
-        price_updated_elems(shards, r) * engine_update_bytes(&e->spec) + copies_bytes_a_step(e, r);
-    const double *whole = r->sum.whole_s;
+    double bytes = price_updated_elems(shards, r) * engine_update_bytes(&e->spec) +
+                   copies_bytes_a_step(e, shards, r);
     double n = shards->zero == 0 ? 1 : (double)shards->part;
     double n_expert = shards->zero == 0 ? 1 : (double)shards->expert;
     double update_s = roofline_memory_s(&roof, bytes) +
-                      fmax(r->sum.longest_s, whole[0] / n + whole[1] / n_expert);
+                      fmax(r->sum.longest_s, r->sum.whole_s[0] / n + r->sum.whole_s[1] / n_expert);
     return e->offload ? price_offload_s(p, e, shards, r, update_s) : update_s;
 }
 

@@ -434,6 +434,107 @@ static void rounded_weights_are_optional_and_change_no_bit(void **state)
     CHECK_SAME(&b.v, &a.v);
 }
 
+/* Matrices of a shape whose copies an update writes. tiny: numbers whose scales are below 2^-60. */
+typedef struct CopiesCase {
+    int rank;
+    int64_t dim[3];
+    OperandKind kind;
+    Dtype moment, round;
+    bool pow2, tiny;
+} CopiesCase;
+
+/* Tails of 16 rows and columns, several matrices, and what a GPU's blocks of 128 x 128 do not take: odd widths, other
+ * kinds of scales, no rounding. */
+static const CopiesCase copies_cases[] = {
+    { 2, { 144, 272 }, OPERAND_128X128, DTYPE_F32, DTYPE_BF16, true, false },
+    { 3, { 3, 272, 144 }, OPERAND_128X128, DTYPE_BF16, DTYPE_BF16, true, false },
+    { 3, { 2, 128, 48 }, OPERAND_128X128, DTYPE_F32, DTYPE_BF16, false, false },
+    { 2, { 144, 144 }, OPERAND_128X128, DTYPE_BF16, DTYPE_BF16, true, true },
+    { 2, { 130, 144 }, OPERAND_128X128, DTYPE_F32, DTYPE_BF16, true, false },
+    { 2, { 7, 33 }, OPERAND_128X128, DTYPE_F32, DTYPE_F32, true, false },
+    { 2, { 48, 160 }, OPERAND_ROW, DTYPE_F32, DTYPE_BF16, true, false },
+    { 3, { 2, 16, 32 }, OPERAND_TENSOR, DTYPE_F32, DTYPE_BF16, false, false },
+};
+enum { COPIES_CASES = sizeof copies_cases / sizeof *copies_cases };
+
+static QuantOut copies_new(OpTest *t, const CopiesCase *c)
+{
+    QuantOut out = { .round = c->round, .pow2 = c->pow2 };
+    int64_t turned[3] = { c->dim[0], c->dim[1], c->dim[2] };
+    turned[c->rank - 2] = c->dim[c->rank - 1], turned[c->rank - 1] = c->dim[c->rank - 2];
+    CHECK_OK(operand_new(&t->arena, c->kind, DTYPE_E4M3, c->rank, c->dim, &out.rows));
+    CHECK_OK(operand_new(&t->arena, c->kind, DTYPE_E4M3, c->rank, turned, &out.columns));
+    out.columns.transposed = true;
+    return out;
+}
+
+static Adamw copies_args(OpTest *t, const CopiesCase *c)
+{
+    const int64_t n = c->dim[0] * c->dim[1] * (c->rank == 3 ? c->dim[2] : 1);
+    Adamw a = adamw_typed(t, n, c->moment);
+    adamw_set_step(&a, 2);
+    for (int64_t i = 0; i < n && c->tiny; i++) optest_set(&a.w, i, optest_get(&a.w, i) * 1e-30);
+    if (c->tiny) optest_set(&a.hyper, 0, 0);
+    return a;
+}
+
+static void copies_are_those_that_quantize_makes(void **state)
+{
+    OpTest *t = *state;
+    mirror_gives();
+    for (int i = 0; i < COPIES_CASES; i++) {
+        Adamw a = copies_args(t, &copies_cases[i]), b = a;
+        b.w = optest_copy(t, &a.w), b.m = optest_copy(t, &a.m), b.v = optest_copy(t, &a.v);
+        b.w_low = optest_copy(t, &a.w_low);
+        a.copies = copies_new(t, &copies_cases[i]);
+        b.copies = copies_new(t, &copies_cases[i]);
+        const QuantOut want = b.copies;
+        const Tensor w = adamw_matrices(&b);
+        b.copies = (QuantOut){ 0 };
+        CHECK_OK(adamw(&t->ex, a));
+        CHECK_OK(adamw(&t->ex, b));
+        CHECK_OK(quantize(&t->ex, (Quantize){ .x = operand_plain(w),
+                                              .round = want.round,
+                                              .quant = want.rows,
+                                              .transposed = want.columns,
+                                              .pow2 = want.pow2 }));
+        const Tensor *old[] = { &b.w,
+                                &b.m,
+                                &b.v,
+                                &b.w_low,
+                                &want.rows.data,
+                                &want.rows.scale,
+                                &want.columns.data,
+                                &want.columns.scale };
+        const Tensor *new[] = { &a.w,
+                                &a.m,
+                                &a.v,
+                                &a.w_low,
+                                &a.copies.rows.data,
+                                &a.copies.rows.scale,
+                                &a.copies.columns.data,
+                                &a.copies.columns.scale };
+        for (int k = 0; k < 8; k++) CHECK_SAME(new[k], old[k]);
+    }
+}
+
+static void a_void_step_leaves_the_copies(void **state)
+{
+    OpTest *t = *state;
+    optest_unguard(t);
+    for (int i = 0; i < COPIES_CASES; i++) {
+        Adamw a = copies_args(t, &copies_cases[i]);
+        a.copies = copies_new(t, &copies_cases[i]);
+        CHECK_OK(adamw(&t->ex, a));
+        Tensor rows = optest_copy(t, &a.copies.rows.data);
+        Tensor scales = optest_copy(t, &a.copies.columns.scale);
+        optest_set(&a.clip, 0, (double)NAN);
+        CHECK_OK(adamw(&t->ex, a));
+        CHECK_SAME(&a.copies.rows.data, &rows);
+        CHECK_SAME(&a.copies.columns.scale, &scales);
+    }
+}
+
 /* ---- errors and costs ---- */
 
 static void wrong_shapes_are_errors_with_a_message(void **state)
@@ -470,6 +571,9 @@ static void wrong_shapes_are_errors_with_a_message(void **state)
     CHECK_FAILS(adamw(&t->ex, mixed), ERR_SHAPE, "v is (9) f32");
     mixed.m = good.m, mixed.v = half;
     CHECK_FAILS(adamw(&t->ex, mixed), ERR_SHAPE, "v is (9) bf16");
+    Adamw other = good;
+    other.copies = copies_new(t, &copies_cases[0]);
+    CHECK_FAILS(adamw(&t->ex, other), ERR_SHAPE, "copies.rows has 39168 numbers, w has 9");
 }
 
 static void costs_are_every_tensor_once(void **state)
@@ -482,6 +586,11 @@ static void costs_are_every_tensor_once(void **state)
     CHECK_NEAR(op_desc(OP_ADAMW)->cost(&a).bytes, 10 * 7 * 4, 0);
     a = adamw_typed(t, 10, DTYPE_BF16);
     CHECK_NEAR(op_desc(OP_ADAMW)->cost(&a).bytes, 10 * (3 * 4 + 4 * 2 + 2), 0);
+    a = copies_args(t, &copies_cases[0]);
+    a.w_low = (Tensor){ 0 };
+    a.copies = copies_new(t, &copies_cases[0]); /* 30 bytes an element, and 2 x 3 scales twice */
+    CHECK_NEAR(op_desc(OP_ADAMW)->cost(&a).bytes, 144 * 272 * 30 + 2 * 6 * 4, 0);
+    a = adamw_typed(t, 10, DTYPE_BF16);
     SquareSum s = { .x = a.w, .sum = scalar(t, 0) };
     CHECK_NEAR(op_desc(OP_SQUARE_SUM)->cost(&s).bytes, 40, 0);
     CHECK_NEAR(op_desc(OP_SQUARE_SUM)->cost(&s).flops, 20, 0);
@@ -506,6 +615,8 @@ int main(void)
         OP_TEST(decay_acts_on_weights_alone, 1),
         OP_TEST(a_void_step_changes_nothing, 2),
         OP_TEST(rounded_weights_are_optional_and_change_no_bit, 2),
+        OP_TEST(copies_are_those_that_quantize_makes, 2),
+        OP_TEST(a_void_step_leaves_the_copies, 2),
         OP_TEST(wrong_shapes_are_errors_with_a_message, 1),
         OP_TEST(costs_are_every_tensor_once, 1),
     };

@@ -2,6 +2,7 @@
  * infinity is named, and gradients point where those of f32 do. */
 #include "engine/model/recipe.h"
 #include "engine/step/copies.h"
+#include "engine/step/shards.h"
 #include "harness/param_view.h"
 #include "harness/tiny.h"
 #include "kernels/quant/quant.h"
@@ -120,15 +121,17 @@ static void every_setting_of_a_recipe_changes_the_step(void **state)
 }
 
 /* 8-bit copies are those of the weights that the last update left: a step from loaded weights has the bits
- * of a step behind another one. */
+ * of a step behind another one, whether the update writes them or the step's beginning does. */
 static void copies_follow_the_update(void **state)
 {
     (void)state;
+    static const char *const updates[] = { "optimizer.kind=adamw", "optimizer.offload=true",
+                                           "optimizer.kind=muon" };
     for (int m = 0; m < 3; m++) {
         Tiny one, two;
         StepResult a, b;
-        open_with(&one, m, "run.threads=1", NULL);
-        open_with(&two, m, "run.threads=1", NULL);
+        open_with(&one, m, "run.threads=1", updates[m]);
+        open_with(&two, m, "run.threads=1", updates[m]);
         tiny_steps(&one, 0, 1);
         CHECK_OK(engine_init_weights(&two.engine.params, 7)); /* with copies of other weights */
         for (int k = 0; k < BUF_COUNT; k++) {
@@ -136,6 +139,7 @@ static void copies_follow_the_update(void **state)
             if (from->data != NULL)
                 memcpy(two.engine.params.memory.buffer[k].data, from->data, tensor_bytes(from));
         }
+        CHECK_OK(copies_refresh(&two.engine.params));
         a = tiny_steps(&one, 1, 1);
         b = tiny_steps(&two, 1, 1);
         CHECK_NEAR(a.loss, b.loss, 0);
@@ -224,19 +228,39 @@ static void check_head(const EngineParams *w)
     }
 }
 
+/* After a step, as the next one will find them. Returns how many matrices' copies the update wrote. */
+static int check_step(int model, const char *more)
+{
+    Tiny t;
+    int written = 0;
+    open_with(&t, model, "run.compute=bf16", more);
+    const EngineParams *w = &t.engine.params;
+    tiny_steps(&t, 0, 1);
+    CHECK_OK(copies_quantise(&t.engine.params, false));
+    for (int k = 0; k < w->table.n_matrices; k++) {
+        check_copies(&t, &w->table.matrix[k]);
+        written += shards_update_copies(w, &w->table.matrix[k]);
+    }
+    check_head(w);
+    tiny_close(&t);
+    return written;
+}
+
 static void copies_are_those_of_main_weights_in_the_type_of_compute(void **state)
 {
     (void)state;
-    for (int i = 0; i < MODELS; i += MANY_EVERY) {
-        Tiny t;
-        open_with(&t, i, "run.compute=bf16", NULL);
-        tiny_steps(&t, 0, 1);
-        CHECK_OK(copies_quantise(&t.engine.params));
-        for (int k = 0; k < t.engine.params.table.n_matrices; k++)
-            check_copies(&t, &t.engine.params.table.matrix[k]);
-        check_head(&t.engine.params);
-        tiny_close(&t);
-    }
+    for (int i = 0; i < MODELS; i += MANY_EVERY) (void)check_step(i, NULL);
+}
+
+/* What changes weights after the update, or takes their states in pieces, leaves copies to the next step's beginning. */
+static void the_update_writes_copies_of_what_it_takes_whole(void **state)
+{
+    (void)state;
+    int all = check_step(0, NULL), clipped = check_step(0, "optimizer.qk_clip=0.000001");
+    CHECK(all > 10 && clipped > 0 && clipped < all);
+    CHECK_INT(check_step(0, "optimizer.offload=true"), 0);
+    CHECK(check_step(14, "optimizer.kind=muon") > 0); /* its head alone follows AdamW */
+    CHECK(check_step(14, "optimizer.kind=muon") < all);
 }
 
 /* An evaluation behind a step reads copies of the weights that the step left. */
@@ -247,20 +271,21 @@ static void an_evaluation_reads_copies_of_the_last_weights(void **state)
     Tiny t;
     const float *losses = NULL;
     float before[TOKENS];
-    open_with(&t, 0, "run.threads=1", NULL);
+    open_with(&t, 0, "run.threads=1",
+              "optimizer.offload=true"); /* so that no update writes copies */
     tiny_steps(&t, 0, 1);
     t.batch.domain.dim[0] = t.shape.micro_batch;
     for (int i = 0; i < 2; i++) { /* the second finds copies that are new */
         CHECK_OK(engine_losses(&t.engine, &t.batch, &losses));
         memcpy(before, losses, sizeof before);
-        CHECK_OK(copies_quantise(&t.engine.params));
+        CHECK_OK(copies_quantise(&t.engine.params, true));
         CHECK_OK(engine_losses(&t.engine, &t.batch, &losses));
         CHECK(memcmp(before, losses, sizeof before) == 0 && isfinite(before[0]));
     }
     tiny_close(&t);
 }
 
-/* The product of kv_b overflows, and attention's output with it. */
+/* The update makes the copies of an infinite weight. Then a product overflows, and the MLP's activations with it. */
 static void an_infinity_is_named_by_step_layer_product_and_place(void **state)
 {
     (void)state;
@@ -276,6 +301,7 @@ static void an_infinity_is_named_by_step_layer_product_and_place(void **state)
     ((float *)w.data)[3] = 0;
     Tensor down = t.engine.params.layer[2].w[ROLE_GATE_UP].data;
     for (int64_t i = 0; i < tensor_elems(&down); i++) ((float *)down.data)[i] = FLT_MAX / 2;
+    CHECK_OK(copies_refresh(&t.engine.params));
     CHECK_FAILS(engine_step(&t.engine, &t.batch, 1e-2, 2, &r), ERR_NUMERIC,
                 "step 2, layer 0: quantize: x, the input of the MLP's down projection is infinite");
     tiny_close(&t);
@@ -438,6 +464,7 @@ int main(void)
         TEST(copies_follow_the_update),
         TEST(what_is_quantised_has_no_bf16_copy),
         TEST(copies_are_those_of_main_weights_in_the_type_of_compute),
+        TEST(the_update_writes_copies_of_what_it_takes_whole),
         TEST(an_evaluation_reads_copies_of_the_last_weights),
         TEST(an_infinity_is_named_by_step_layer_product_and_place),
         TEST(fifty_steps_learn_as_much_as_without_a_recipe),
