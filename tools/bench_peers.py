@@ -18,6 +18,8 @@ What PyTorch runs (all in bf16, gradients of weights in f32):
                torch.use_deterministic_algorithms; `bare` is backward in any order. With a window: cuDNN
                through its Python frontend, where nvidia-cudnn-frontend is installed. With documents:
                flex_attention, compiled, which skips blocks that its mask hides
+    delta      chunk_gated_delta_rule of flash-linear-attention's Triton kernels, where that package is
+               installed: q and k normalised inside, decays given. Convolution and norm: torch.compile
     head       in chunks of 4096 tokens: product, compiled cross-entropy and its gradient, two products
     adamw      torch.optim.AdamW(fused=True); adamw_low also copies the weights to bf16
     others     torch.compile; router and sort as in layers; quant has no counterpart
@@ -34,7 +36,7 @@ import time
 
 import peer_torch
 
-GROUPS = ["products", "layers", "routing", "norm", "swiglu", "rope", "attention", "head", "quant",
+GROUPS = ["products", "layers", "routing", "norm", "swiglu", "rope", "attention", "delta", "head", "quant",
           "adamw"]
 DRAWN = ["products", "layers"]  # groups that --seed draws shapes of
 BY_BYTES = {"routing", "norm", "swiglu", "rope", "quant", "adamw"}
@@ -70,7 +72,7 @@ class Case:
 
     def __init__(self, row, device, compiled):
         self.device, self.compiled, self.bare = device, compiled, None
-        for size in (*"ndfekbth", "window", "tokens"):
+        for size in (*"ndfekbth", "window", "tokens", "shared"):
             setattr(self, size, row[size])
         if row["rows"]:
             self.route(row["rows"])
@@ -293,6 +295,75 @@ class Case:
 
         self.run = run if self.tokens else ordered
         self.bare = None if self.tokens else run
+
+    def delta_rule(self):
+        """The peer's output, and its inputs: q, k, v, log decays, beta. A row's documents are sequences."""
+        from fla.ops.gated_delta_rule import chunk_gated_delta_rule
+
+        b, t, h, documents = self.b, self.t, self.h, None
+        if self.tokens:
+            starts = [i * t + j for i in range(b) for j in range(0, t, self.tokens)] + [b * t]
+            documents = torch.tensor(starts, device=self.device)
+            b, t = 1, b * t
+        keys = [self.random(b, t, h // self.shared, self.d).repeat_interleave(self.shared, 2)
+                for _ in range(2)]
+        inputs = [*keys, self.random(b, t, h, self.f),
+                  F.logsigmoid(self.random(b, t, h, dtype=torch.float32)),
+                  self.random(b, t, h).sigmoid()]
+        inputs = [x.requires_grad_() for x in inputs]
+        return (lambda: chunk_gated_delta_rule(*inputs, use_qk_l2norm_in_kernel=True,
+                                               cu_seqlens=documents)[0], inputs)
+
+    def delta_rule_fwd(self):
+        function, _ = self.delta_rule()
+
+        def run():
+            with torch.no_grad():
+                return function()
+
+        self.run = run
+
+    def delta_rule_bwd(self):
+        function, inputs = self.delta_rule()
+        out = function()
+        dout = torch.randn_like(out)
+        self.run = lambda: torch.autograd.grad(out, inputs, dout, retain_graph=True)
+
+    def delta_conv(self):
+        width = (2 * self.d // self.shared + self.f) * self.h
+        x = self.random(self.b, width, self.t)
+        weight = self.random(width, 1, 4)
+
+        def convolve(x, weight):
+            return F.silu(F.conv1d(x, weight, groups=width, padding=3)[..., :self.t])
+
+        return convolve, [x, weight]
+
+    def delta_conv_fwd(self):
+        function, inputs = self.delta_conv()
+        compiled = self.compiled(function)
+        self.run = lambda: compiled(*inputs)
+
+    def delta_conv_bwd(self):
+        function, inputs = self.delta_conv()
+        self.gradients(function, inputs, [0, 1])
+
+    def delta_norm(self):
+        def normed(o, z, w):
+            return F.rms_norm(o.float(), (self.f,), w, 1e-6) * F.silu(z.float())
+
+        return (lambda o, z, w: normed(o, z, w).to(o.dtype),
+                [self.random(self.n, self.h, self.f), self.random(self.n, self.h, self.f),
+                 self.random(self.f, dtype=torch.float32)])
+
+    def delta_norm_fwd(self):
+        function, inputs = self.delta_norm()
+        compiled = self.compiled(function)
+        self.run = lambda: compiled(*inputs)
+
+    def delta_norm_bwd(self):
+        function, inputs = self.delta_norm()
+        self.gradients(function, inputs, [0, 1, 2])
 
     def head_loss(self):
         x, w = self.random(self.n, self.d), self.random(self.e, self.d, scale=0.02)

@@ -45,6 +45,7 @@ enum {
     ROPE,
     ATTENTION,
     CONTEXT,
+    DELTA,
     HEAD,
     QUANT,
     ADAMW,
@@ -52,8 +53,9 @@ enum {
     ELEMENTWISE
 };
 
-const char bench_groups[] = "all|products|products_8bit|layers|routing|norm|swiglu|rope|attention|"
-                            "context|head|quant|adamw|linear|elementwise"; /* in their order */
+const char bench_groups[] =
+    "all|products|products_8bit|layers|routing|norm|swiglu|rope|attention|"
+    "context|delta|head|quant|adamw|linear|elementwise"; /* in their order */
 
 typedef struct Shape {
     int group;
@@ -238,8 +240,8 @@ static Status print_json(const Bench *b, const Row *r, const ShapeSet *set)
     TRY(text_json(b->out, ",\"error\":%g,\"verdict\":%s", r->error, verdict(b, r)));
     for (int i = 0; i < SHAPE_LETTERS; i++)
         TRY(text_json(b->out, ",\"%c\":%lld", shape_letters[i], (long long)*shape_size(&s, i)));
-    TRY(text_json(b->out, ",\"window\":%lld,\"tokens\":%lld,\"rows\":[", (long long)s.window,
-                  (long long)s.tokens));
+    TRY(text_json(b->out, ",\"window\":%lld,\"tokens\":%lld,\"shared\":%lld,\"rows\":[",
+                  (long long)s.window, (long long)s.tokens, (long long)s.shared));
     for (int64_t e = 0; offsets != NULL && e < s.e; e++)
         TRY(text_json(b->out, e == 0 ? "%d" : ",%d", offsets[e + 1] - offsets[e]));
     if (b->options->list != NULL)

@@ -55,8 +55,15 @@ typedef struct ShapeSizes {
     int64_t n, d, f, e, k, b, t, h; /* shapes.def */
     int64_t cp, rank, keys, window; /* shapes.def */
     int64_t tokens;                 /* of a document */
+    int64_t shared;                 /* value heads that share a key head */
     int64_t r;                      /* routed rows */
 } ShapeSizes;
+
+/* Key heads of a gated delta net. */
+static inline int64_t shape_key_heads(const ShapeSizes *s)
+{
+    return s->shared > 0 ? s->h / s->shared : 0;
+}
 
 /* Sizes that files name by a letter: shape_letters[i] is size i of ShapeSizes. */
 enum { SHAPE_LETTERS = 8 };

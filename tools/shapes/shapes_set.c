@@ -4,6 +4,7 @@
 #include "kernels/attention/attention_kernels.h"
 #include "kernels/attention/rope.h"
 #include "kernels/core/operand.h"
+#include "kernels/delta/delta.h"
 #include "kernels/head/head.h"
 #include "kernels/moe/moe.h"
 #include "kernels/norm/rmsnorm.h"
@@ -127,7 +128,7 @@ static Status make_tensor(ShapeSet *set, int id, PortDir dir, Tensor *out)
         int64_t dim[TENSOR_MAX_RANK];
         /* With every size given the tensor has its full rank: fewer means that a size is
          * missing. */
-        const ShapeSizes all = { 999, 999, 999, 999, 999, 999, 999, 999, 0, 0, 0, 0, 999, 999 };
+        const ShapeSizes all = { 999, 999, 999, 999, 999, 999, 999, 999, 0, 0, 0, 0, 999, 999, 1 };
         int want = sizes_of(&all, id, dim), rank = sizes_of(&set->s, id, dim);
         int type = tensors[id].dtype;
         if (rank == 0 && dir == PORT_IN_OPT) return OK;
@@ -169,6 +170,10 @@ static void set_options(const ShapeSet *set, OpId op, void *args)
     AttentionBwd *backward = args;
     Adamw *adamw = args;
     HeadLoss *head = args;
+    DeltaRuleFwd *recurrence = args;
+    DeltaConvFwd *conv = args;
+    DeltaNormFwd *norm = args;
+    const DeltaDims delta = { shape_key_heads(s), s->h, s->d, s->f };
     switch (op) {
     case OP_ATTENTION_FWD:
         forward->scale = scale;
@@ -183,6 +188,12 @@ static void set_options(const ShapeSet *set, OpId op, void *args)
         backward->pieces = sequence_pieces(s);
         backward->window = s->window;
         break;
+    case OP_DELTA_RULE_FWD: /* those of backward begin with forward's */
+    case OP_DELTA_RULE_BWD: recurrence->dims = delta, recurrence->sequence = s->t; break;
+    case OP_DELTA_CONV_FWD:
+    case OP_DELTA_CONV_BWD: conv->dims = delta, conv->sequence = s->t; break;
+    case OP_DELTA_NORM_FWD:
+    case OP_DELTA_NORM_BWD: norm->dims = delta, norm->eps = 1e-6F; break;
     case OP_RMSNORM_FWD: ((RmsnormFwd *)args)->eps = 1e-6F; break;
     case OP_ROPE_MLA_FWD: ((RopeMlaFwd *)args)->dims = turn; break;
     case OP_ROPE_MLA_BWD: ((RopeMlaBwd *)args)->dims = turn; break;
