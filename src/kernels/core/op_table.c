@@ -32,20 +32,15 @@ static const OpCpu *cpu_op(const Exec *ex, OpId id)
     { VIEWED(View, stem); return family##_gpu(ex, a); }
 #include "kernels/core/ops.def"
 
-/* The words of ops.def for workspaces: its own, the same as the CPU's, or none; and whether a GPU runs the op. */
+/* The words of ops.def for workspaces: its own, the same as the CPU's, or none. */
 #define SPACE(own, cpu)  own
 #define SAME(own, cpu)   cpu
 #define NONE(own, cpu)   NULL
-#define ABSENT(own, cpu) NULL
-#define RUNS_SPACE(gpu)  gpu
-#define RUNS_SAME(gpu)   gpu
-#define RUNS_NONE(gpu)   gpu
-#define RUNS_ABSENT(gpu) NULL
 
 static const OpDesc table[OP_ID_COUNT] = {
 #define OP(ID, Args, stem, space, gpu_space)                                                       \
     { #stem, sizeof(Args), stem##_ports, stem##_check_any, stem##_cost_any,                        \
-      space(stem##_workspace_any, NULL), stem##_cpu_any, GPU_OP(RUNS_##gpu_space(stem##_gpu)),                       \
+      space(stem##_workspace_any, NULL), stem##_cpu_any, GPU_OP(stem##_gpu),                       \
       GPU_OP(gpu_space(stem##_gpu_workspace, stem##_workspace_any)) },
 #include "kernels/core/ops.def"
 };

@@ -27,8 +27,7 @@
  *                dq = S do,  dS += q do^T,  du = dS^T k,  dbeta = du . e,  dv = beta du
  *                dk = dS (beta e) - S' dv,  dS' = dS - k dv^T,  d log(alpha) = <dS', S'>,  dS = alpha dS'
  *
- * Gradients of x are written by three ops: each writes the columns that its forward reads. Ops of runs (first other
- * than zeros, before, dbefore, dstate, delta_span, delta_join) have no GPU versions.
+ * Gradients of x are written by three ops: each writes the columns that its forward reads.
  */
 #ifndef KERNELS_DELTA_DELTA_H
 #define KERNELS_DELTA_DELTA_H

@@ -9,8 +9,10 @@
 
 enum { CHUNK_WIDTH = 128, CHUNK_STEP = 8, CHUNK_TOKENS = 16 };
 
-static bool chunk_fits(const DeltaRuleFwd *a, KernelWhy *why)
+/* All four ops begin with the arguments of forward. */
+static bool chunk_can(const void *call, KernelWhy *why)
 {
+    const DeltaRuleFwd *a = call;
     const DeltaDims *d = &a->dims;
     if (a->x.dtype != DTYPE_BF16)
         return kernel_refuses(why, true, "tensors are %s, it takes bf16", dtype_name(a->x.dtype));
@@ -25,13 +27,6 @@ static bool chunk_fits(const DeltaRuleFwd *a, KernelWhy *why)
                           (long long)d->key, (long long)d->value, CHUNK_STEP, CHUNK_WIDTH);
 }
 
-static bool chunk_fwd_can(const void *call, KernelWhy *why) { return chunk_fits(call, why); }
-
-static bool chunk_bwd_can(const void *call, KernelWhy *why)
-{
-    return chunk_fits(&((const DeltaRuleBwd *)call)->of, why);
-}
-
 static void chunk_needs(char out[KERNEL_NEEDS_MAX])
 {
     (void)snprintf(out, KERNEL_NEEDS_MAX,
@@ -39,49 +34,37 @@ static void chunk_needs(char out[KERNEL_NEEDS_MAX])
                    CHUNK_WIDTH, CHUNK_TOKENS);
 }
 
-size_t delta_chunk_fwd_workspace(const void *call), delta_chunk_bwd_workspace(const void *call);
-size_t delta_plain_fwd_workspace(const void *call), delta_plain_bwd_workspace(const void *call);
-OpRun delta_chunk_fwd, delta_chunk_bwd, delta_plain_fwd, delta_plain_bwd;
-
-#define ROW_PAIR(way)                                                                              \
-    {                                                                                              \
+/* Of an op: both rows, the table, and what the table of ops names. */
+#define OP_KERNELS(op, way, plain_workspace)                                                       \
+    size_t delta_chunk_##way##_workspace(const void *call);                                        \
+    size_t delta_plain_##way##_workspace(const void *call);                                        \
+    OpRun delta_chunk_##way, delta_plain_##way;                                                    \
+    static const KernelDesc way##_rows[] = {                                                       \
         { .name = "chunk",                                                                         \
           .vendor = VENDOR_NVIDIA,                                                                 \
           .capability_least = 80,                                                                  \
           .needs = chunk_needs,                                                                    \
-          .can = chunk_##way##_can,                                                                \
+          .can = chunk_can,                                                                        \
           .workspace = VENDOR_NVIDIA_OP(delta_chunk_##way##_workspace),                            \
           .run = VENDOR_NVIDIA_OP(delta_chunk_##way),                                              \
           .work = WORK_GEMM },                                                                     \
-        {                                                                                          \
-            .name = "plain", .vendor = VENDOR_ANY,                                                 \
-            .workspace = GPU_OP(delta_plain_##way##_workspace), .run = GPU_OP(delta_plain_##way),  \
-            .work = WORK_GEMM                                                                      \
-        }                                                                                          \
+        { .name = "plain",                                                                         \
+          .vendor = VENDOR_ANY,                                                                    \
+          .workspace = plain_workspace,                                                            \
+          .run = GPU_OP(delta_plain_##way),                                                        \
+          .work = WORK_GEMM },                                                                     \
+    };                                                                                             \
+    static const KernelTable way##_kernels = { NULL, way##_rows, 2 };                              \
+    Status op##_gpu(Exec *ex, const void *args)                                                    \
+    {                                                                                              \
+        return kernels_run(ex, &way##_kernels, #op, 0, args);                                      \
+    }                                                                                              \
+    size_t op##_gpu_workspace(const Exec *ex, const void *args)                                    \
+    {                                                                                              \
+        (void)ex;                                                                                  \
+        return kernels_workspace(&way##_kernels, 0, args);                                         \
     }
-static const KernelDesc fwd_rows[] = ROW_PAIR(fwd);
-static const KernelDesc bwd_rows[] = ROW_PAIR(bwd);
-
-static const KernelTable fwd_kernels = { NULL, fwd_rows, 2 }, bwd_kernels = { NULL, bwd_rows, 2 };
-
-Status delta_rule_fwd_gpu(Exec *ex, const void *args)
-{
-    return kernels_run(ex, &fwd_kernels, "delta_rule_fwd", 0, args);
-}
-
-Status delta_rule_bwd_gpu(Exec *ex, const void *args)
-{
-    return kernels_run(ex, &bwd_kernels, "delta_rule_bwd", 0, args);
-}
-
-size_t delta_rule_fwd_gpu_workspace(const Exec *ex, const void *args)
-{
-    (void)ex;
-    return kernels_workspace(&fwd_kernels, 0, args);
-}
-
-size_t delta_rule_bwd_gpu_workspace(const Exec *ex, const void *args)
-{
-    (void)ex;
-    return kernels_workspace(&bwd_kernels, 0, args);
-}
+OP_KERNELS(delta_rule_fwd, fwd, NULL)
+OP_KERNELS(delta_rule_bwd, bwd, GPU_OP(delta_plain_bwd_workspace))
+OP_KERNELS(delta_span_fwd, span_fwd, NULL)
+OP_KERNELS(delta_span_bwd, span_bwd, NULL)

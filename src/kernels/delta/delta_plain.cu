@@ -31,7 +31,7 @@ template <typename T> struct Call {
     const T *qkv, *x, *d_o;
     const float *decay;
     T *o, *dqkv;
-    float *state, *dstate, *begins, *before, *parts, *slopes;
+    float *state, *dstate, *span, *begins, *before, *parts, *slopes;
     int64_t unit;               /* the first head of the slab */
     int64_t groups, parts_cols; /* blocks of a head; PARTS */
     float q_scale;
@@ -126,6 +126,23 @@ static __device__ __forceinline__ void move_state(const DeltaShape &s, const Own
     }
 }
 
+/* The same to the columns of a span: B or C, and M behind them. */
+template <int R, int C>
+static __device__ __forceinline__ void store_span(const DeltaShape &s, const Own &own, float *span,
+                                                  int columns, const float (&S)[C][R])
+{
+    int64_t width = s.key + s.value;
+    span += (own.b * s.heads + own.head) * s.key * width;
+#pragma unroll
+    for (int r = 0; r < R; r++) {
+#pragma unroll
+        for (int c = 0; c < C; c++) {
+            int64_t i = r * LANES + own.lane, j = own.column + c * SIDE;
+            if (i < s.key && j < columns) span[i * width + j] = S[c][r];
+        }
+    }
+}
+
 /* Notes what this thread has of the block's n-th state, or takes it. */
 template <bool STORE, int R, int C>
 static __device__ __forceinline__ void note_state(float *notes, int64_t n, float (&S)[C][R])
@@ -196,11 +213,16 @@ static __global__ __launch_bounds__(THREADS) void delta_plain_fwd_kernel(const C
     int64_t tokens = a.s.sequence, pieces = (tokens + PIECE - 1) / PIECE;
     float S[C][R] = {};
     if (a.state != NULL) move_state<false>(a.s, own, a.state, S);
+#pragma unroll
+    for (int i = 0; i < C * R; i++) /* columns behind v, of M, begin as ones and see no v */
+        if (a.span != NULL && own.column + i / R * SIDE == a.s.value + i % R * LANES + own.lane)
+            S[i / R][i % R] = 1;
     for (int64_t t = 0; t < tokens; t += PIECE) {
         if (a.begins != NULL) note_state<true>(a.begins, blockIdx.x * pieces + t / PIECE, S);
         walk<false>(a, own, batch, t, min((int64_t)PIECE, tokens - t), S);
     }
     if (a.state != NULL && a.o != NULL) move_state<true>(a.s, own, a.state, S);
+    if (a.span != NULL) store_span(a.s, own, a.span, a.s.value + a.s.key, S);
 }
 
 /* What a thread adds to the sums of a token over columns. */
@@ -317,6 +339,37 @@ static __global__ __launch_bounds__(THREADS) void delta_plain_bwd_kernel(const C
     if (a.dstate != NULL) move_state<true>(a.s, own, a.dstate, d);
 }
 
+/* C of a span: the walk back of a state's gradient alone, which needs no state. */
+template <typename T, int R>
+static __global__ __launch_bounds__(THREADS) void delta_plain_span_kernel(const Call<T> a)
+{
+    extern __shared__ float room[];
+    Batch<R> batch(room);
+    Own own = Own::of<T, 1>(a);
+    float d[1][R] = {};
+    for (int64_t first = (a.s.sequence - 1) / BATCH<R> * BATCH<R>; first >= 0; first -= BATCH<R>) {
+        int many = (int)min((int64_t)BATCH<R>, a.s.sequence - first);
+        load_batch<T, R>(a, batch, own.b, own.head, first, many);
+        for (int i = many - 1; i >= 0; i--) {
+            const float *q = batch.q + i * batch.WIDTH + own.lane,
+                        *k = batch.k + i * batch.WIDTH + own.lane;
+            int64_t row = own.b * a.s.sequence + first + i;
+            const T *at = a.d_o + (row * a.s.heads + own.head) * a.s.value + own.column;
+            float d_o = own.column < a.s.value ? to_f32(*at) : 0.0f, du = 0;
+#pragma unroll
+            for (int r = 0; r < R; r++) {
+                d[0][r] += q[r * LANES] * d_o;
+                du += k[r * LANES] * d[0][r];
+            }
+            float dv = batch.gates[2 * i + 1] * lanes_add(du);
+#pragma unroll
+            for (int r = 0; r < R; r++)
+                d[0][r] = batch.gates[2 * i] * (d[0][r] - k[r * LANES] * dv);
+        }
+    }
+    store_span(a.s, own, a.span, a.s.value, d);
+}
+
 /* What is left of a vector's gradient: (d - u (u . d)) / |x| for u = x / |x|. A warp has a vector. */
 template <typename T>
 static __device__ __forceinline__ void store_unit(const Call<T> &a, int64_t unit, int64_t t,
@@ -400,7 +453,7 @@ template <typename T> static Call<T> call_of(const DeltaRuleFwd *f)
 template <int R, int C, typename T>
 static Status walk_forward(struct Exec *ex, Call<T> a, int64_t units)
 {
-    a.groups = grid_of(a.s.value, SIDE * C);
+    a.groups = grid_of(a.s.value + (a.span != NULL ? a.s.key : 0), SIDE * C);
     TRY(kernel_shared("delta_rule", delta_plain_fwd_kernel<T, R, C>, Batch<R>::BYTES));
     delta_plain_fwd_kernel<T, R, C>
         <<<(unsigned)(units * a.groups), THREADS, Batch<R>::BYTES, exec_stream(ex)>>>(a);
@@ -418,8 +471,6 @@ static Status walk_back(struct Exec *ex, const Call<T> &a, int64_t units)
     return kernel_status("delta_rule");
 }
 
-extern "C" size_t delta_plain_fwd_workspace(const void *) { return 0; }
-
 extern "C" size_t delta_plain_bwd_workspace(const void *args)
 {
     const DeltaRuleFwd *f = &((const DeltaRuleBwd *)args)->of;
@@ -427,17 +478,53 @@ extern "C" size_t delta_plain_bwd_workspace(const void *args)
     return delta_finish_bytes(f) + (size_t)(r.begins + r.before + r.parts) * sizeof(float);
 }
 
-extern "C" Status delta_plain_fwd(struct Exec *ex, const void *args)
+/* Forward, or of a span its B and M. */
+static Status forward(struct Exec *ex, const DeltaRuleFwd *f, float *span)
 {
-    const DeltaRuleFwd *f = (const DeltaRuleFwd *)args;
     int64_t units = f->x.dim[0] / f->sequence * f->dims.heads;
     Status s = OK;
     TRY(launch_typed("delta_rule_fwd", f->x.dtype, [&](auto t) {
         typedef decltype(t) T;
         Call<T> a = call_of<T>(f);
-        a.o = (T *)f->o.data;
+        a.o = span == NULL ? (T *)f->o.data : NULL, a.span = span;
         s = narrow(&f->dims) ? walk_forward<16, 1>(ex, a, units)
                              : walk_forward<32, 1>(ex, a, units);
+    }));
+    return s;
+}
+
+extern "C" Status delta_plain_fwd(struct Exec *ex, const void *args)
+{
+    return forward(ex, (const DeltaRuleFwd *)args, NULL);
+}
+
+extern "C" Status delta_plain_span_fwd(struct Exec *ex, const void *args)
+{
+    const DeltaSpanFwd *f = (const DeltaSpanFwd *)args;
+    return forward(ex, &f->of, (float *)f->span.data);
+}
+
+template <int R, typename T>
+static Status span_back(struct Exec *ex, const Call<T> &a, int64_t units)
+{
+    TRY(kernel_shared("delta_span_bwd", delta_plain_span_kernel<T, R>, Batch<R>::BYTES));
+    delta_plain_span_kernel<T, R>
+        <<<(unsigned)(units * a.groups), THREADS, Batch<R>::BYTES, exec_stream(ex)>>>(a);
+    return kernel_status("delta_span_bwd");
+}
+
+extern "C" Status delta_plain_span_bwd(struct Exec *ex, const void *args)
+{
+    const DeltaSpanBwd *b = (const DeltaSpanBwd *)args;
+    const DeltaRuleFwd *f = &b->of;
+    int64_t units = f->x.dim[0] / f->sequence * f->dims.heads;
+    Status s = OK;
+    TRY(launch_typed("delta_span_bwd", f->x.dtype, [&](auto t) {
+        typedef decltype(t) T;
+        Call<T> a = call_of<T>(f);
+        a.d_o = (const T *)f->o.data, a.span = (float *)b->span.data;
+        a.groups = grid_of(a.s.value, SIDE);
+        s = narrow(&f->dims) ? span_back<16>(ex, a, units) : span_back<32>(ex, a, units);
     }));
     return s;
 }

@@ -237,7 +237,7 @@ template <int D> static void run_kernels(Problem &p)
         if (a.unit >= c.B * c.H) break;
         int blocks = units * a.chunks, parts = units * D / PASS_ROWS;
         run_all<prepare_run<D>>(a, blocks, TILE_THREADS);
-        run_all<pass_run<D>>(a, parts, PASS_THREADS);
+        run_all<pass_run<D, false>>(a, parts, PASS_THREADS);
         run_all<out_run<D>>(a, blocks, TILE_THREADS);
         run_all<pull_run<D>>(a, blocks, TILE_THREADS);
         run_all<back_run<D>>(a, parts, PASS_THREADS);

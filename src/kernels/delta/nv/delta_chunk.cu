@@ -6,19 +6,20 @@
 
 using namespace delta;
 
-#define KERNEL(name, threads)                                                                      \
+#define KERNEL(name, threads, ...)                                                                 \
     template <int D>                                                                               \
     static __global__ __launch_bounds__(threads) void delta_##name##_kernel(const Args a)          \
     {                                                                                              \
         extern __shared__ __align__(128) unsigned char memory[];                                   \
-        name##_run<D>(a, memory);                                                                  \
+        __VA_ARGS__(a, memory);                                                                    \
     }
-KERNEL(prepare, TILE_THREADS)
-KERNEL(pass, PASS_THREADS)
-KERNEL(out, TILE_THREADS)
-KERNEL(pull, TILE_THREADS)
-KERNEL(back, PASS_THREADS)
-KERNEL(slope, SLOPE_THREADS)
+KERNEL(prepare, TILE_THREADS, prepare_run<D>)
+KERNEL(pass, PASS_THREADS, pass_run<D, false>)
+KERNEL(span, PASS_THREADS, pass_run<D, true>)
+KERNEL(out, TILE_THREADS, out_run<D>)
+KERNEL(pull, TILE_THREADS, pull_run<D>)
+KERNEL(back, PASS_THREADS, back_run<D>)
+KERNEL(slope, SLOPE_THREADS, slope_run<D>)
 #undef KERNEL
 
 /* A slab has at least this many heads, or all, so that `pass` fills the GPU; and more while it fits the bytes. */
@@ -78,32 +79,58 @@ static Status run(struct Exec *ex, K *kernel, int64_t blocks, unsigned threads, 
     return kernel_status("delta_rule");
 }
 
-/* The chunks of n heads from a->unit on, with their states. */
-template <int D> static Status run_states(struct Exec *ex, const Args *a, int64_t n)
+/* What is run for n heads from a->unit on. */
+typedef Status Part(struct Exec *ex, const Args *a, int64_t n);
+
+template <int D> static Status run_prepare(struct Exec *ex, const Args *a, int64_t n)
 {
-    TRY(run(ex, delta_prepare_kernel<D>, n * a->chunks, TILE_THREADS, Prepare<D>::BYTES, a));
+    return run(ex, delta_prepare_kernel<D>, n * a->chunks, TILE_THREADS, Prepare<D>::BYTES, a);
+}
+
+template <int D> static Status run_pass(struct Exec *ex, const Args *a, int64_t n)
+{
+    TRY(run_prepare<D>(ex, a, n));
     return run(ex, delta_pass_kernel<D>, n * D / PASS_ROWS, PASS_THREADS, Pass<D>::BYTES, a);
 }
 
-template <int D> static Status forward(struct Exec *ex, const Plan *p, Args a)
+/* P^T dO and what follows from chunk to chunk. */
+template <int D> static Status run_back(struct Exec *ex, const Args *a, int64_t n)
 {
-    for (; a.unit < p->units; a.unit += p->slab) {
-        int64_t n = p->units - a.unit < p->slab ? p->units - a.unit : p->slab;
-        TRY(run_states<D>(ex, &a, n));
-        TRY(run(ex, delta_out_kernel<D>, n * a.chunks, TILE_THREADS, Out<D>::BYTES, &a));
-    }
-    return OK;
+    TRY(run(ex, delta_pull_kernel<D>, n * a->chunks, TILE_THREADS, Pull<D>::BYTES, a));
+    return run(ex, delta_back_kernel<D>, n * D / PASS_ROWS, PASS_THREADS, Pass<D>::BYTES, a);
 }
 
-template <int D> static Status backward(struct Exec *ex, const Plan *p, Args a)
+template <int D> static Status forward(struct Exec *ex, const Args *a, int64_t n)
+{
+    TRY(run_pass<D>(ex, a, n));
+    return run(ex, delta_out_kernel<D>, n * a->chunks, TILE_THREADS, Out<D>::BYTES, a);
+}
+
+template <int D> static Status backward(struct Exec *ex, const Args *a, int64_t n)
+{
+    TRY(run_pass<D>(ex, a, n));
+    TRY(run_back<D>(ex, a, n));
+    return run(ex, delta_slope_kernel<D>, n / a->s.shared * a->chunks, SLOPE_THREADS,
+               Slope<D>::BYTES, a);
+}
+
+template <int D> static Status span_forward(struct Exec *ex, const Args *a, int64_t n)
+{
+    TRY(run_prepare<D>(ex, a, n));
+    return run(ex, delta_span_kernel<D>, 2 * n * D / PASS_ROWS, PASS_THREADS, Pass<D>::BYTES, a);
+}
+
+template <int D> static Status span_backward(struct Exec *ex, const Args *a, int64_t n)
+{
+    TRY(run_prepare<D>(ex, a, n));
+    return run_back<D>(ex, a, n);
+}
+
+static Status run_slabs(struct Exec *ex, const Plan *p, Args a, Part *narrow, Part *wide)
 {
     for (; a.unit < p->units; a.unit += p->slab) {
         int64_t n = p->units - a.unit < p->slab ? p->units - a.unit : p->slab;
-        TRY(run_states<D>(ex, &a, n));
-        TRY(run(ex, delta_pull_kernel<D>, n * a.chunks, TILE_THREADS, Pull<D>::BYTES, &a));
-        TRY(run(ex, delta_back_kernel<D>, n * D / PASS_ROWS, PASS_THREADS, Pass<D>::BYTES, &a));
-        TRY(run(ex, delta_slope_kernel<D>, n / a.s.shared * a.chunks, SLOPE_THREADS,
-                Slope<D>::BYTES, &a));
+        TRY((p->width == 64 ? narrow : wide)(ex, &a, n));
     }
     return OK;
 }
@@ -125,7 +152,7 @@ extern "C" Status delta_chunk_fwd(struct Exec *ex, const void *args)
     Plan p = plan_of(f, false);
     Args a = args_of(f, &p, false, (char *)exec_workspace(ex));
     a.o = (Bf16 *)f->o.data;
-    return p.width == 64 ? forward<64>(ex, &p, a) : forward<128>(ex, &p, a);
+    return run_slabs(ex, &p, a, forward<64>, forward<128>);
 }
 
 extern "C" Status delta_chunk_bwd(struct Exec *ex, const void *args)
@@ -136,6 +163,34 @@ extern "C" Status delta_chunk_bwd(struct Exec *ex, const void *args)
     Args a = args_of(&b->of, &p, true, (char *)slopes + delta_finish_bytes(&b->of));
     a.d_o = (const Bf16 *)b->of.o.data, a.dqkv = (Bf16 *)b->dqkv.data, a.slopes = slopes;
     a.dstate = (float *)b->dstate.data;
-    TRY(p.width == 64 ? backward<64>(ex, &p, a) : backward<128>(ex, &p, a));
+    TRY(run_slabs(ex, &p, a, backward<64>, backward<128>));
     return delta_finish(ex, b, slopes);
+}
+
+extern "C" size_t delta_chunk_span_fwd_workspace(const void *args)
+{
+    return plan_of(&((const DeltaSpanFwd *)args)->of, false).bytes;
+}
+
+extern "C" size_t delta_chunk_span_bwd_workspace(const void *args)
+{
+    return plan_of(&((const DeltaSpanBwd *)args)->of, true).bytes;
+}
+
+extern "C" Status delta_chunk_span_fwd(struct Exec *ex, const void *args)
+{
+    const DeltaSpanFwd *f = (const DeltaSpanFwd *)args;
+    Plan p = plan_of(&f->of, false);
+    Args a = args_of(&f->of, &p, false, (char *)exec_workspace(ex));
+    a.span = (float *)f->span.data;
+    return run_slabs(ex, &p, a, span_forward<64>, span_forward<128>);
+}
+
+extern "C" Status delta_chunk_span_bwd(struct Exec *ex, const void *args)
+{
+    const DeltaSpanBwd *b = (const DeltaSpanBwd *)args;
+    Plan p = plan_of(&b->of, true);
+    Args a = args_of(&b->of, &p, true, (char *)exec_workspace(ex));
+    a.d_o = (const Bf16 *)b->of.o.data, a.span = (float *)b->span.data;
+    return run_slabs(ex, &p, a, span_backward<64>, span_backward<128>);
 }

@@ -50,6 +50,8 @@ typedef struct Args {
     Bf16 *o, *dqkv;
     float *slopes;         /* (rows, H, 2): gradients of b and of log alpha */
     float *state, *dstate; /* (B, H Dk Dv), or NULL */
+    float
+        *span; /* (B, H Dk (Dv + Dk)), or NULL: what chunks do to a state is wanted (delta_span) */
     int64_t unit;
     int chunks;
     float q_scale;
@@ -536,28 +538,51 @@ static __device__ __forceinline__ void load_state(const Args &a, const Here &h, 
     }
 }
 
+/* The same back, to rows of `stride` elements: columns of v below `columns`. */
+template <int N>
+static __device__ __forceinline__ void store_turned(const Args &a, float *to, int64_t stride,
+                                                    int columns, int row, const float (&S)[N][4])
+{
+#pragma unroll
+    for (int i = 0; i < 4 * N; i++) {
+        int v = row + own_row() + i / 2 % 2 * 8, k = i / 4 * 8 + own_column() + i % 2;
+        if (v < columns && k < a.s.key) to[k * stride + v] = S[i / 4][i % 4];
+    }
+}
+
 template <int N>
 static __device__ __forceinline__ void store_state(const Args &a, const Here &h, float *to, int row,
                                                    const float (&S)[N][4])
 {
-    if (to == NULL) return;
-    to += (h.b * a.s.heads + h.head) * (int64_t)a.s.key * a.s.value;
-#pragma unroll
-    for (int i = 0; i < 4 * N; i++) {
-        int v = row + own_row() + i / 2 % 2 * 8, k = i / 4 * 8 + own_column() + i % 2;
-        if (v < a.s.value && k < a.s.key) to[(int64_t)k * a.s.value + v] = S[i / 4][i % 4];
-    }
+    int64_t head = h.b * a.s.heads + h.head;
+    if (to != NULL) store_turned(a, to + head * a.s.key * a.s.value, a.s.value, a.s.value, row, S);
 }
 
-template <int D>
+/* B or C of a span (offset 0), or M, whose columns are columns of a state that begins as 1. */
+template <int N>
+static __device__ __forceinline__ void store_span(const Args &a, const Here &h, bool map, int row,
+                                                  const float (&S)[N][4])
+{
+    int64_t head = h.b * a.s.heads + h.head, width = a.s.key + a.s.value;
+    store_turned(a, a.span + head * a.s.key * width + (map ? a.s.value : 0), width,
+                 map ? a.s.key : a.s.value, row, S);
+}
+
+/* SPAN: nothing is wanted but the last state; parts behind the first PARTS begin with ones and see no values. */
+template <int D, bool SPAN>
 static __device__ __forceinline__ void pass_run(const Args &a, unsigned char *memory)
 {
-    constexpr int PARTS = D / PASS_ROWS;
+    constexpr int PARTS = D / PASS_ROWS, ALL = SPAN ? 2 * PARTS : PARTS;
     uint32_t base = shared_address(memory);
-    int64_t unit = blockIdx.x / PARTS;
+    int64_t unit = blockIdx.x / ALL;
+    bool map = (int)(blockIdx.x % ALL) >= PARTS;
     int row = (int)(blockIdx.x % PARTS) * PASS_ROWS + warp_of() * 16;
     float S[D / 8][4];
-    load_state(a, here_of(a, unit, 0), a.state, row, S);
+    load_state(a, here_of(a, unit, 0), SPAN ? NULL : a.state, row, S);
+#pragma unroll
+    for (int i = 0; i < D / 2; i++)
+        if (map && row + own_row() + i / 2 % 2 * 8 == i / 4 * 8 + own_column() + i % 2)
+            S[i / 4][i % 4] = 1;
     for (int i = 0; i < STAGES - 1; i++) {
         if (i < a.chunks) load_stage<D>(a, here_of(a, unit, i), base + i * Pass<D>::STAGE);
         copies_close();
@@ -567,8 +592,9 @@ static __device__ __forceinline__ void pass_run(const Args &a, unsigned char *me
         uint32_t W = base + i % STAGES * Pass<D>::STAGE, K = W + CHUNK * D * 2, packed[D / 16][4];
         float u[CHUNK / 8][4], ws[CHUNK / 8][4];
         Bf16 *U = a.U + (h.slot * D + row) * CHUNK;
-        load_part(U, CHUNK, u);
-        store_part(a.S + (h.slot * D + row) * D, D, 16, D, S);
+        clear(u);
+        if (!map) load_part(U, CHUNK, u);
+        if (!SPAN) store_part(a.S + (h.slot * D + row) * D, D, 16, D, S);
         pack(S, packed);
         copies_wait<STAGES - 2>();
         __syncthreads();
@@ -580,14 +606,15 @@ static __device__ __forceinline__ void pass_run(const Args &a, unsigned char *me
         multiply_packed<TERMS_ACROSS, D>(ws, packed, W);
 #pragma unroll
         for (int e = 0; e < CHUNK / 2; e++) u[e / 4][e % 4] -= ws[e / 4][e % 4];
-        store_part(U, CHUNK, 16, CHUNK, u);
+        if (!SPAN) store_part(U, CHUNK, 16, CHUNK, u);
         scale_columns(u, marks_of(a, h, CARRY));
         scale(S, marks_of(a, h, SEEN)[CHUNK - 1]);
         uint32_t left_u[CHUNK / 16][4];
         pack(u, left_u);
         multiply_packed<TERMS_DOWN, D>(S, left_u, K);
     }
-    if (a.o != NULL) store_state(a, here_of(a, unit, 0), a.state, row, S);
+    if (SPAN) store_span(a, here_of(a, unit, 0), map, row, S);
+    if (!SPAN && a.o != NULL) store_state(a, here_of(a, unit, 0), a.state, row, S);
 }
 
 /* ---- out ---- */

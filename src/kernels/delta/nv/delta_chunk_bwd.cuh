@@ -99,7 +99,10 @@ static __device__ __forceinline__ void back_run(const Args &a, unsigned char *me
             dS[e / 4][e % 4] = fmaf(dS[e / 4][e % 4], keep, s[e / 4][e % 4]);
         multiply_packed<TERMS_DOWN, D>(dS, left_u, W);
     }
-    store_state(a, here_of(a, unit, 0), a.dstate, row, dS);
+    if (a.span != NULL)
+        store_span(a, here_of(a, unit, 0), false, row, dS);
+    else
+        store_state(a, here_of(a, unit, 0), a.dstate, row, dS);
 }
 
 /* ---- slope ---- */
