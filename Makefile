@@ -13,7 +13,7 @@
 # make test-tcp     ranks as processes that meet over TCP, on one host and two, and of srun without PMIx
 # make failing-calls BOUND=25 fails library calls one by one, 2 x BOUND of each kind in each command
 # make kills N=1000 SIGKILL at random moments of supervised runs; CUDA=1: on two GPUs, SIGSTOP too: N passed, M failed, K skipped
-# make test-HOUSE   the tests of one house: engine, kernels, corpus, hardware, traces, pages, planner, bench, operate, convert, library, app
+# make test-HOUSE   the tests of one house: engine, kernels, corpus, hardware, traces, pages, planner, bench, convert, library, app
 # make ptx          the GPU code as PTX, which says whether it compiles; without ptxas
 # make houses       links each part of src/ against those that src/houses lets it use
 # make HOUSES="engine kernels corpus app"  a trainer without the other houses
@@ -76,7 +76,7 @@ endif
 OBJCOPY ?= objcopy
 # HOUSES="engine kernels corpus app": a trainer without the rest. Houses that others need come along (src/houses); the
 # commands of those that are absent say so (src/app/NAME_off.c).
-OPTIONAL := hardware traces pages planner bench operate convert serve
+OPTIONAL := hardware traces pages planner bench convert serve
 ifneq ($(origin HOUSES),undefined)
 override HOUSES := $(sort $(shell tools/houses_needed $(HOUSES)))
 endif
@@ -90,7 +90,7 @@ PARSE  ?= 0
 ASSEMBLE ?= 1
 B      := $O$(if $(filter 1,$(PARSE)),-parse)$(if $(filter 1,$(CUDA)),-cuda)$(if $(filter 0,$(ASSEMBLE)),-ptx)$(if $(filter 1,$(HIP)),-hip)$(if $(filter 1,$(MPI)),-mpi)$(if $(filter v3,$(ISA)),-v3)$(if $(ABSENT),-part)
 PROGRAM := $(if $(filter release-all-,$(CONFIG)-$(ISA)-$(CROSS)),$(BUILD)/switchyard,$B/switchyard)
-BESIDE  := data-batches data-chat data-ngram data-pack data-parquet data-tokenizer $(if $(filter pages,$(HOUSES)),report) $(if $(filter serve,$(HOUSES)),serve) $(if $(filter traces,$(HOUSES)),trace-compat trace-diff trace-replay) $(if $(filter planner,$(HOUSES)),plan-calibrate supervise) \
+BESIDE  := data-batches data-chat data-ngram data-pack data-parquet data-tokenizer $(if $(filter pages,$(HOUSES)),report) $(if $(filter serve,$(HOUSES)),serve) $(if $(filter traces,$(HOUSES)),trace-compat trace-diff trace-replay) $(if $(filter planner,$(HOUSES)),plan-calibrate supervise) $(if $(filter bench,$(HOUSES)),doctor) \
            $(if $(ABSENT),,bench-comm bench-contention bench-ladder bench-shapes bench-trace bench-why convert-from-dcp convert-to-hf data-inspect plan-study viz why-spike)
 
 NVCC   ?= nvcc
@@ -202,12 +202,12 @@ OBJ := $(OWN:%=$B/%.o) $(SETS:%=$O/set_%.o) $(patsubst %,$O/%.o,$(filter-out $(O
 # PARSE=1: what reads files and text, and what it calls, without the ops and the engine over them. Sanitizers look at it
 # in a quarter of the time (test-parse); a test that needs more does not link, and belongs to test-rest.
 PARSE_SRC := $(addprefix src/,corpus/% traces/% pages/% convert/% hardware/% engine/base/% engine/host/% app/options/% \
-             engine/config/% engine/trace/% planner/stack/% planner/page/% operate/doctor_rules.c \
+             engine/config/% engine/trace/% planner/stack/% planner/page/% \
              engine/schedule/% engine/comm/comm.c engine/comm/launch.c engine/comm/mpi_off.c engine/checkpoint/checkpoint_folder.c engine/train/heartbeat.c \
              engine/model/figure.c engine/model/matrix.c engine/model/params.c engine/model/piece.c kernels/core/names.c kernels/core/choices.c)
 NOT_PARSED := # of programs beside
 ifeq ($(PARSE),1)
-NOT_PARSED := $(addprefix tools/supervise/,mesh.c supervise.c)
+NOT_PARSED := $(addprefix tools/supervise/,mesh.c supervise.c) $(addprefix tools/doctor/,doctor.c gpu.c host.c pairs.c text.c)
 OBJ := $(filter $(PARSE_SRC:%=$O/%.o) $O/gen/%,$(OBJ))
 endif
 LIB := $B/libswitchyard.a
@@ -245,7 +245,7 @@ FUZZ   := $(call test_of,tests/fuzz/fuzz_*.c)
 # rest are short (RUNS of harness/test.h, as under sanitizers), and whole in test-whole.
 LATER   := $(GPU) $(WARP) $(filter $B/tests/tools/gfxrun/%,$(UNIT)) $(addprefix $B/tests/,engine/system/test_kill engine/system/test_reliability \
            engine/system/test_resume app/system/test_failing_calls app/system/test_gpu_report app/system/test_gpu_table app/system/test_install \
-           app/system/test_wiring app/system/test_build engine/system/test_tcp_train engine/system/test_memory operate/system/test_doctor app/system/test_supervise \
+           app/system/test_wiring app/system/test_build engine/system/test_tcp_train engine/system/test_memory app/system/test_doctor app/system/test_supervise \
            planner/system/test_scoreboard planner/system/test_plan_verify planner/system/test_plan_page planner/unit/test_bound \
            planner/unit/test_search_narrow planner/unit/test_write kernels/op/test_moe_bias engine/unit/train/test_recipe_steps \
            tools/shapes/test_bench_shapes)
@@ -259,7 +259,7 @@ PARSE_LATER := $(addprefix $B/tests/,convert/unit/test_convert convert/unit/test
 PARSE_TESTS := $(filter-out $(PARSE_LATER),$(call test_of,$(addprefix tests/,engine/unit/base/test_*.c app/unit/options/test_*.c \
                engine/unit/config/test_*.c corpus/unit/test_*.c tools/chat/test_*.c tools/parquet/test_*.c tools/tokenizer/test_*.c convert/unit/test_*.c traces/unit/test_*.c library/unit/test_trace_library.c hardware/unit/test_*.c \
                pages/unit/test_*.c tools/report/test_*.c tools/diff/test_*.c planner/unit/test_stack.c planner/unit/test_import.c planner/unit/test_members.c \
-               planner/unit/test_formula.c tools/supervise/test_supervise_hosts.c tools/supervise/test_heartbeat.c operate/unit/test_doctor_rules.c)))
+               planner/unit/test_formula.c tools/supervise/test_supervise_hosts.c tools/supervise/test_heartbeat.c tools/doctor/test_doctor_rules.c)))
 PARSE_FUZZ  := $(filter-out $(PARSE_LATER),$(FUZZ))
 FIRST        := $(filter-out $(LATER) $(WHOLE_TESTS),$(SYSTEM) $(MESH) $(SCHEDULE) $(OPS) $(UNIT))
 REST.release := $(LATER)
@@ -522,6 +522,8 @@ endef
 $(foreach name,$(BESIDE),$(eval $(call BESIDE_RULES,$(name),$(lastword $(subst -, ,$(name))))))
 $B/switchyard: | $(BESIDE:%=$B/switchyard-%)
 $B/switchyard-bench-contention $(BESIDE_TESTS.contention) $B/tests/engine/gpu/test_gpu_bench: $(BESIDE_OBJ.shapes)
+$B/switchyard-doctor: $O/gen/version.c.o
+$B/tests/engine/gpu/test_gpu_doctor: $(BESIDE_OBJ.doctor)
 $B/tests/engine/gpu/test_gpu_bench: $(BESIDE_OBJ.contention) $(BESIDE_OBJ.comm)
 $B/tests/fuzz/fuzz_sheets: $(BESIDE_OBJ.replay)
 $B/tests/fuzz/fuzz_metrics: $(BESIDE_OBJ.report)
@@ -573,7 +575,7 @@ test-$(1): build-test-$(1)
 	$Qtools/run_tests $$(HOUSE_TESTS.$(1))
 .PHONY: build-test-$(1) test-$(1)
 endef
-$(foreach house,engine kernels corpus hardware traces pages planner bench operate convert library app,$(eval $(call HOUSE_RULES,$(house))))
+$(foreach house,engine kernels corpus hardware traces pages planner bench convert library app,$(eval $(call HOUSE_RULES,$(house))))
 
 # build-X only builds what X then runs and counts; what takes longest begins first
 build-unit: $(UNIT)

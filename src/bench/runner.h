@@ -1,4 +1,4 @@
-/* runner: what `bench comm`, `doctor` and two programs beside (tools/shapes, tools/contention) share:
+/* runner: what benches and four programs beside (tools/comm, contention, doctor, shapes) share:
  * the device, memory for one row, one timing loop, and the experts of random tokens. It knows neither
  * ops nor models, and prints nothing. */
 #ifndef BENCH_RUNNER_H

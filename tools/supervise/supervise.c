@@ -360,21 +360,6 @@ static Status run_once(Supervisor *s, bool *more)
     return pause_before(s, v.pause_s);
 }
 
-/* The ranks run the program that became this one. It lies beside this file, without the ending of its name. */
-static Status find_program(Supervisor *s)
-{
-    static const char ending[] = "-supervise";
-    const char *self = NULL;
-    TRY(process_self(s->arena, &self));
-    const size_t n = strlen(self), tail = sizeof ending - 1;
-    if (n > tail && strcmp(self + n - tail, ending) == 0)
-        return arena_text(s->arena, self, n - tail, &s->program);
-    return FAIL(ERR_ARG,
-                "supervise: this program is %s, whose name tells no program to start: rename it to "
-                "switchyard-supervise, in the folder of switchyard",
-                self);
-}
-
 static Status run_all(Supervisor *s)
 {
     const SuperviseOptions *o = s->o;
@@ -382,7 +367,7 @@ static Status run_all(Supervisor *s)
     TRY(launch_read(o->launcher, o->n_launcher, o->spare, s->arena, &s->launch));
     TRY(file_make_folders(s->run_dir));
     TRY(take_lock(s, "supervise.lock", "another supervise", 0, &s->lock_fd));
-    TRY(find_program(s));
+    TRY(process_before("supervise", s->arena, &s->program)); /* the ranks run it */
     TRY(arena_init(&s->look, "heartbeat", MEM_HOST, (size_t)1 << 30));
     process_adopt();
     while (more) TRY(run_once(s, &more));

@@ -19,7 +19,6 @@ Status cli_data(int argc, char **argv);
 Status cli_convert(int argc, char **argv);
 Status cli_bench(int argc, char **argv);
 Status cli_plan(int argc, char **argv);
-Status cli_doctor(int argc, char **argv);
 Status cli_trace(int argc, char **argv);
 Status cli_version(int argc, char **argv);
 

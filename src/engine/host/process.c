@@ -54,6 +54,20 @@ Status process_become(const char *name, char **argv)
                 strerror_r(errno, why, sizeof why));
 }
 
+Status process_before(const char *name, Arena *a, const char **out)
+{
+    const char *self = NULL;
+    TRY(process_self(a, &self));
+    const size_t n = strlen(self), tail = strlen(name) + 1;
+    if (n > tail && self[n - tail] == '-' && strcmp(self + n - tail + 1, name) == 0)
+        return arena_text(a, self, n - tail, out);
+    return FAIL(
+        ERR_ARG,
+        "%s: this program is %s, whose name does not say which program it belongs to: rename it "
+        "to switchyard-%s, in the folder of switchyard",
+        name, self, name);
+}
+
 /* A part of a pipeline ends when its reader has gone, and SIGTERM ends it. A thread of ours may block all signals. */
 static bool leave_terminal(void)
 {

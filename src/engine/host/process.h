@@ -25,6 +25,8 @@ Status process_self(Arena *a, const char **out);
 /* Replaces this process by the program of that name that lies beside it, "switchyard-viz" for `name` viz
  * (tools/beside), which logs at this one's level. argv: its words, NULL last. Returns only if that fails. */
 Status process_become(const char *name, char **argv);
+/* The file of the program that became this one under that name, in `a`. ERR_ARG: this file's name does not end in it. */
+Status process_before(const char *name, Arena *a, const char **out);
 
 /* A running command, and the last half of PROCESS_SAID_BYTES or more of what it printed. */
 typedef struct Process {

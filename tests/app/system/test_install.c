@@ -20,6 +20,7 @@ static void what_is_installed_runs_and_goes_again(void **state)
         "./opt/yard/bin/switchyard-bench-ladder\n",
         "./opt/yard/bin/switchyard-bench-shapes\n",
         "./opt/yard/bin/switchyard-data-ngram\n",
+        "./opt/yard/bin/switchyard-doctor\n",
         "./opt/yard/bin/switchyard-plan-calibrate\n",
         "./opt/yard/bin/switchyard-plan-study\n",
         "./opt/yard/bin/switchyard-quickstart\n",

@@ -129,8 +129,8 @@ static void a_program_of_another_name_supervises_itself(void **state)
     CHECK_SAYS(run_journal(lab, "named"), "/named/yard train ../tiny.yaml");
     o = SHELL(lab, "named", "exec ./alone ../tiny.yaml checkpoint.every=5 -- --ranks 1");
     CHECK_REFUSED(o, 2,
-                  "/named/alone, whose name tells no program to start: rename it to "
-                  "switchyard-supervise, in the folder of switchyard");
+                  "/named/alone, whose name does not say which program it belongs to: rename it "
+                  "to switchyard-supervise, in the folder of switchyard");
 }
 
 /* The run's own refusal, here of another learning rate, ends it at once. */

@@ -1,8 +1,8 @@
 /* The doctor on a GPU, and between all that there are: every row is measured, and memory and sums are right. Rates are
  * not looked at: sizes are small, and an interpreter may run the kernels. */
+#include "doctor/doctor.h"
 #include "harness/gpu.h"
 #include "harness/test.h"
-#include "operate/doctor.h"
 
 enum { SHRINK = 1000, RANKS_MAX = 8 };
 

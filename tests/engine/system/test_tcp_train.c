@@ -1,4 +1,5 @@
 /* Training as processes that meet over TCP, with no launcher on this machine: the bits of threads; what cannot start. */
+#include "harness/doctor_table.h"
 #include "harness/tcp_job.h"
 
 #define SETTINGS                                                                                   \
@@ -64,24 +65,51 @@ static void a_rank_with_other_questions_ends_all(void **state)
     for (int r = 0; r < 2; r++) CHECK_INT(run_count_steps(lab, r == 0 ? "asked-0" : "asked-1"), 0);
 }
 
-static void a_rank_of_another_build_ends_all(void **state)
+/* A program's copy with so many bytes more. */
+static void copy_program(Lab *lab, const char *from, const char *to, int more)
 {
-    Lab *lab = *state;
-    TcpJob job = { .ranks = 2 };
-    char own[FILE_PATH_MAX];
     size_t n = 0;
-    const char *data = lab_read(lab, lab->program, &n), *other = lab_path(lab, "other-build");
-    lab_write(lab, other, data, n);
-    FILE *f = fopen(other, "a");
-    CHECK(f != NULL && fputc('x', f) == 'x' && fclose(f) == 0 && chmod(other, 0755) == 0);
-    const Launch l = { .cell = "build", .args = ARGS(SETTINGS) };
-    job_start_rank(lab, &job, 0, &l);
+    const char *data = lab_read(lab, from, &n);
+    lab_write(lab, to, data, n);
+    FILE *f = fopen(to, "a");
+    CHECK(f != NULL && chmod(to, 0755) == 0);
+    while (more-- > 0) CHECK(fputc('x', f) == 'x');
+    CHECK(fclose(f) == 0);
+}
+
+/* Rank 1 is another build of switchyard, beside which lies the same doctor. */
+static TcpJob run_two_builds(Lab *lab, const Launch *l)
+{
+    TcpJob job = { .ranks = 2 };
+    char own[FILE_PATH_MAX], doctor[FILE_PATH_MAX + 8];
+    const char *other = lab_path(lab, "other-build");
+    (void)snprintf(doctor, sizeof doctor, "%s-doctor", lab->program);
+    copy_program(lab, lab->program, other, 1);
+    copy_program(lab, doctor, lab_path(lab, "other-build-doctor"), 0);
+    job_start_rank(lab, &job, 0, l);
     memcpy(own, lab->program, sizeof own);
     (void)snprintf(lab->program, sizeof lab->program, "%s", other);
-    job_start_rank(lab, &job, 1, &l);
+    job_start_rank(lab, &job, 1, l);
     memcpy(lab->program, own, sizeof own);
     job_wait(lab, &job);
+    return job;
+}
+
+static void a_rank_of_another_build_ends_all(void **state)
+{
+    TcpJob job = run_two_builds(*state, &(Launch){ .cell = "build", .args = ARGS(SETTINGS) });
     job_check(&job, -1, 2, "rank 1: the program is not rank 0's");
+}
+
+/* The program that trains counts, not the doctor that it became. */
+static void doctor_names_a_rank_of_another_build(void **state)
+{
+    TcpJob job = run_two_builds(
+        *state, &(Launch){ .cell = "builds", .args = ARGS("doctor", ".", "--shrink", "100") });
+    const Outcome *o = &job.end[0];
+    CHECK_EXIT(*o, 3);
+    doctor_check_named(doctor_row(*state, o, "program and libraries"), "rank 1 (host ");
+    CHECK_SAYS(o->out, "bad: it has \"sum ");
 }
 
 /* Three processes, two of which are rank 1. */
@@ -256,6 +284,7 @@ int main(void)
         LAB_TEST(a_signal_while_ranks_meet_ends_at_once),
         LAB_TEST(supervise_is_not_for_ranks),
         LAB_TEST(doctor_says_how_ranks_met),
+        LAB_TEST(doctor_names_a_rank_of_another_build),
     };
     return cmocka_run_group_tests(tests, open_all, lab_close);
 }

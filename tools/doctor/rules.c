@@ -1,6 +1,6 @@
-/* doctor_rules: what is ok, slow and bad, as a table, and the verdicts that follow from it. Pure: nothing here
+/* rules: what is ok, slow and bad, as a table, and the verdicts that follow from it. Pure: nothing here
  * measures. docs/reference/doctor.md has the same table; a test compares them. */
-#include "operate/doctor.h"
+#include "doctor/doctor.h"
 
 #include "engine/base/order.h"
 

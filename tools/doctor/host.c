@@ -1,4 +1,5 @@
-/* doctor_host: processor, memory, disk, clock and builds of each rank. */
+/* host: processor, memory, disk, clock and builds of each rank. */
+#include "doctor/doctor_private.h"
 #include "engine/base/clock.h"
 #include "engine/base/file.h"
 #include "engine/base/interrupt.h"
@@ -9,8 +10,6 @@
 #include "engine/host/host_memory.h"
 #include "engine/step/agree.h"
 #include "engine/train/peak.h"
-#include "engine/train/ranks.h"
-#include "operate/doctor_private.h"
 
 #include <errno.h>
 #include <math.h>
@@ -306,11 +305,10 @@ static void first_difference(const char **x, const char **y)
 /* This rank's lines, as name and value. */
 static void list_builds(const Doctor *d, char *out, size_t out_bytes)
 {
-    char sum[64] = "", mpi[COMM_MPI_VERSION_BYTES];
+    char mpi[COMM_MPI_VERSION_BYTES];
     comm_mpi_version(mpi);
-    if (ranks_build(sum, sizeof sum) != OK) status_clear();
-    (void)snprintf(out, out_bytes, "%sprocessor %s\ngpu %s\nmpi library %s\n%s",
-                   d->options->versions, d->cpu_text, d->gpu_text, mpi, sum);
+    (void)snprintf(out, out_bytes, "%sprocessor %s\ngpu %s\nmpi library %s\n", d->options->versions,
+                   d->cpu_text, d->gpu_text, mpi);
 }
 
 static Status note_build(Doctor *d, int rank, const char *own, const char *common)

@@ -1,5 +1,5 @@
 /* doctor: measures in a fixed order on all ranks, collects the samples, judges and prints (doctor.h). */
-#include "operate/doctor_private.h"
+#include "doctor/doctor_private.h"
 
 #include "engine/base/interrupt.h"
 #include "engine/host/cgroup.h"

@@ -2,8 +2,8 @@
  * library. One run measures all; each test looks for one of them. */
 #include "harness/test.h"
 
+#include "doctor/doctor.h"
 #include "engine/train/peak.h"
-#include "operate/doctor.h"
 
 #include <sched.h>
 #include <sys/syscall.h>

@@ -1,8 +1,8 @@
 /* Verdicts over samples made here: by a value, by the others, by a data sheet; and who is named first. */
 #include "harness/test.h"
 
+#include "doctor/doctor.h"
 #include "engine/base/file.h"
-#include "operate/doctor.h"
 
 enum { MOST = 64 };
 

@@ -1,9 +1,9 @@
-/* doctor_gpu: the GPU of each rank, and what lies between GPUs.
+/* gpu: the GPU of each rank, and what lies between GPUs.
  *
  * All ranks load their GPUs at the same time, for 3 seconds. The second half counts, when the power
  * limit has set the clock. Ranks without a GPU take part in what is collective. If one rank's GPU does not
  * start, NCCL is not measured, since all ranks would wait for that one. */
-#include "operate/doctor_pairs.h"
+#include "doctor/pairs.h"
 
 #include "bench/runner.h"
 #include "engine/base/clock.h"

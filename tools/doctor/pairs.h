@@ -1,8 +1,8 @@
-/* doctor_pairs: tournaments of ranks over one kind of memory, for doctor_pairs.c and doctor_gpu.c. */
-#ifndef OPERATE_DOCTOR_PAIRS_H
-#define OPERATE_DOCTOR_PAIRS_H
+/* pairs: tournaments of ranks over one kind of memory, for pairs.c and gpu.c. */
+#ifndef DOCTOR_PAIRS_H
+#define DOCTOR_PAIRS_H
 
-#include "operate/doctor_private.h"
+#include "doctor/doctor_private.h"
 
 /* Memory that is exchanged: two blocks of `large` f32 numbers. */
 typedef struct DoctorWire DoctorWire;

@@ -3,16 +3,15 @@
  *
  * Each rank measures samples: one number for a check, of itself or of a pair of ranks. A number that
  * cannot be had is NAN, with the reason. Rules judge all samples of a check together and give one
- * verdict. Judging is pure (doctor_rules.c); measuring is in doctor_host.c, doctor_pairs.c and
- * doctor_gpu.c; doctor_text.c prints.
+ * verdict. Judging is pure (rules.c); measuring is in host.c, pairs.c and gpu.c; text.c prints.
  *
  * Ranks measure processor, memory and GPU at the same time, as a training uses them. So a rank that
  * shares a core with another one shows it in its rates, too.
  *
  * Not here: the speed of a training (bench/), and whether a model fits (engine/train/fits.h, src/planner).
  */
-#ifndef OPERATE_DOCTOR_H
-#define OPERATE_DOCTOR_H
+#ifndef DOCTOR_DOCTOR_H
+#define DOCTOR_DOCTOR_H
 
 #include "engine/base/text.h"
 #include "engine/comm/comm.h"

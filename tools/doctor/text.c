@@ -1,5 +1,5 @@
-/* doctor_text: the doctor's table as text and as JSON. */
-#include "operate/doctor_private.h"
+/* text: the doctor's table as text and as JSON. */
+#include "doctor/doctor_private.h"
 
 #include <inttypes.h>
 #include <math.h>

@@ -1,7 +1,7 @@
 /* The quota of processors that cgroups leave, from files made here. */
+#include "doctor/doctor.h"
 #include "engine/base/file.h"
 #include "harness/test.h"
-#include "operate/doctor.h"
 
 static char root[] = "/tmp/switchyard_test_XXXXXX";
 

@@ -1,10 +1,13 @@
-/* doctor: `switchyard doctor`: parses, runs operate/doctor.h on every rank, prints rank 0's table. */
-#include "operate/doctor.h"
-
+/* doctor: `switchyard doctor`: parses, runs doctor.h on every rank, prints rank 0's table. The command becomes this
+ * program (beside/beside.h). */
 #include "app/options/cli.h"
 #include "app/options/options.h"
+#include "beside/beside.h"
+#include "doctor/doctor.h"
+#include "engine/base/file.h"
 #include "engine/base/interrupt.h"
 #include "engine/base/out.h"
+#include "engine/host/process.h"
 
 static const double TIMEOUT_S = 30; /* of one wait: a rank that does not answer is named */
 
@@ -41,15 +44,28 @@ static Status run_rank(void *state, Comm *world)
     return s;
 }
 
+/* Ranks compare these lines: what --version prints, and the checksum of the program that trains, which became this one.
+ * Two builds with one version number still differ there. */
+static Status list_versions(Arena *a, const char **out)
+{
+    char sum[FILE_SUM_BYTES];
+    const char *program = NULL;
+    Text versions = { 0 };
+    TRY(process_before("doctor", a, &program));
+    TRY(file_sum(program, sum));
+    TRY(text_init(&versions, a));
+    TRY(cli_print_versions(false, &versions));
+    TRY(text_printf(&versions, "sum %s\n", sum));
+    *out = versions.data;
+    return OK;
+}
+
 /* The table is printed before the failure that follows from it. */
 static Status run_doctor(void *state, int n, char **arguments, Arena *a, Text *out)
 {
     DoctorCall *call = state;
-    Text versions = { 0 };
-    TRY(text_init(&versions, a));
-    TRY(cli_print_versions(false, &versions));
+    TRY(list_versions(a, &call->options.versions));
     call->options.folder = n > 0 ? arguments[0] : ".";
-    call->options.versions = versions.data;
     call->out = out;
     interrupt_catch();
     TRY(cli_ranks(call->ranks, TIMEOUT_S, a, run_rank, call));
@@ -63,7 +79,7 @@ static Status run_doctor(void *state, int n, char **arguments, Arena *a, Text *o
                 call->verdict == DOCTOR_BAD ? "bad" : "slow");
 }
 
-Status cli_doctor(int argc, char **argv)
+Status beside_run(int argc, char **argv)
 {
     DoctorCall call = { .options.shrink = 1 };
     const Option table[] = {

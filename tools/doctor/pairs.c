@@ -1,4 +1,4 @@
-/* doctor_pairs: rate and latency between pairs of ranks, over the transport that a training takes: threads,
+/* pairs: rate and latency between pairs of ranks, over the transport that a training takes: threads,
  * MPI, and NCCL between GPUs.
  *
  * All pairs of a host are measured, and between hosts the pairs of ranks with the same number on their
@@ -7,7 +7,7 @@
  * in all rounds, so that pairs stay comparable.
  *
  * One exchange sends in both directions at once. Rates are of one direction. */
-#include "operate/doctor_pairs.h"
+#include "doctor/pairs.h"
 
 #include "engine/base/clock.h"
 #include "engine/base/interrupt.h"

@@ -1,10 +1,10 @@
 /* doctor_private: what the files of the doctor share: the ranks, and notes of what was measured. */
-#ifndef OPERATE_DOCTOR_PRIVATE_H
-#define OPERATE_DOCTOR_PRIVATE_H
+#ifndef DOCTOR_DOCTOR_PRIVATE_H
+#define DOCTOR_DOCTOR_PRIVATE_H
 
+#include "doctor/doctor.h"
 #include "engine/comm/bind.h"
 #include "engine/config/config.h"
-#include "operate/doctor.h"
 
 /* What ranks tell each other first. It travels as 32-bit numbers. */
 typedef struct DoctorRank {
