@@ -528,7 +528,7 @@ $B/tests/engine/gpu/test_gpu_bench: $(BESIDE_OBJ.contention) $(BESIDE_OBJ.comm)
 $B/tests/fuzz/fuzz_sheets: $(BESIDE_OBJ.replay)
 $B/tests/fuzz/fuzz_metrics: $(BESIDE_OBJ.report)
 $B/tests/fuzz/fuzz_request: $(BESIDE_OBJ.serve)
-$(addprefix $B/tests/fuzz/fuzz_,beats launch): $(BESIDE_OBJ.supervise)
+$(addprefix $B/tests/,fuzz/fuzz_beats fuzz/fuzz_launch engine/mpi/test_mpi_kill): $(BESIDE_OBJ.supervise)
 $(addprefix $B/tests/,fuzz/fuzz_calibrate bench/unit/test_bench_ops planner/unit/test_interval): $(BESIDE_OBJ.calibrate)
 COMPAT_TESTS := fuzz/fuzz_sheets fuzz/fuzz_collectives fuzz/fuzz_diff engine/system/test_recording $(addprefix traces/unit/test_,collectives perf report) library/unit/test_trace_library
 $(COMPAT_TESTS:%=$B/tests/%) $(BESIDE_TESTS.diff): $(BESIDE_OBJ.compat)

@@ -6,6 +6,7 @@
 #include "engine/base/log.h"
 #include "supervise/files.h"
 #include "supervise/mesh.h"
+#include "supervise/orphans.h"
 
 #include <inttypes.h>
 #include <math.h>
@@ -211,7 +212,7 @@ static bool stands_still(Supervisor *s, Pulse *p)
 /* Open MPI's mpirun may miss the end of a rank that dies as it starts. It then waits for that rank without end. */
 static bool launcher_hangs(const Supervisor *s, Pulse *p)
 {
-    const pid_t ended = process_unreaped(&s->process);
+    const pid_t ended = s->process.ended ? 0 : orphans_unreaped(s->process.pid);
     p->looks = ended != 0 && ended == p->ended ? p->looks + 1 : 0;
     p->ended = ended;
     return p->looks > UNREAPED_LOOKS;
@@ -243,7 +244,7 @@ static bool watch(Supervisor *s)
         if (*s->o->shows != s->shown) log_goodput(s);
         s->shown = *s->o->shows;
     }
-    const int killed = process_end_adopted(LAST_WORDS_S);
+    const int killed = orphans_end(LAST_WORDS_S);
     if (killed > 0) log_debug("supervise: %d processes were left behind and are killed", killed);
     (void)stands_still(s, &p); /* the last lines */
     return hung;
@@ -369,7 +370,7 @@ static Status run_all(Supervisor *s)
     TRY(take_lock(s, "supervise.lock", "another supervise", 0, &s->lock_fd));
     TRY(process_before("supervise", s->arena, &s->program)); /* the ranks run it */
     TRY(arena_init(&s->look, "heartbeat", MEM_HOST, (size_t)1 << 30));
-    process_adopt();
+    orphans_adopt();
     while (more) TRY(run_once(s, &more));
     return OK;
 }

@@ -4,9 +4,7 @@
 #include "engine/base/clock.h"
 #include "engine/base/fd.h"
 #include "engine/base/log.h"
-#include "engine/host/cgroup.h"
 
-#include <dirent.h>
 #include <errno.h>
 #include <fcntl.h>
 #include <poll.h>
@@ -206,50 +204,4 @@ void process_end(Process *p, int signal, double grace_s)
 int process_code(const Process *p)
 {
     return WIFEXITED(p->status) ? WEXITSTATUS(p->status) : 128 + WTERMSIG(p->status);
-}
-
-/* /proc/PID/stat: "PID (NAME) STATE PARENT ..."; a name may have parentheses. */
-static bool is_unreaped(pid_t pid, pid_t parent)
-{
-    char folder[64], line[CGROUP_FILE_BYTES];
-    (void)snprintf(folder, sizeof folder, "/proc/%d", (int)pid);
-    const char *end = cgroup_read(folder, "stat", line) ? strrchr(line, ')') : NULL;
-    return end != NULL && strncmp(end, ") Z ", 4) == 0 && strtol(end + 4, NULL, 10) == parent;
-}
-
-pid_t process_unreaped(const Process *p)
-{
-    pid_t found = 0;
-    DIR *d = p->ended ? NULL : opendir("/proc");
-    /* NOLINTNEXTLINE(concurrency-mt-unsafe): the stream is this call's own */
-    for (struct dirent *e; d != NULL && found == 0 && (e = readdir(d)) != NULL;) {
-        const pid_t pid = (pid_t)strtol(e->d_name, NULL, 10);
-        if (pid > 1 && is_unreaped(pid, p->pid)) found = pid;
-    }
-    if (d != NULL) (void)closedir(d);
-    return found;
-}
-
-void process_adopt(void) { (void)prctl(PR_SET_CHILD_SUBREAPER, 1); }
-
-/* Kills and waits for one child; false: there is none. */
-static bool kill_child(void)
-{
-    char folder[64], line[CGROUP_FILE_BYTES] = "", *end = line;
-    (void)snprintf(folder, sizeof folder, "/proc/self/task/%d", (int)gettid());
-    (void)cgroup_read(folder, "children", line);
-    const pid_t pid = (pid_t)strtol(line, &end, 10);
-    return end != line && kill(pid, SIGKILL) == 0 && waitpid(pid, NULL, 0) == pid;
-}
-
-/* The end of one may leave its own children here. */
-int process_end_adopted(double grace_s)
-{
-    const double end_s = clock_s() + grace_s;
-    pid_t pid;
-    int killed = 0;
-    while ((pid = waitpid(-1, NULL, WNOHANG)) >= 0 && clock_s() < end_s)
-        if (pid == 0) (void)poll(NULL, 0, LOOK_MS);
-    while (kill_child()) killed++;
-    return killed;
 }

@@ -65,12 +65,4 @@ void process_end(Process *p, int signal, double grace_s);
 /* The exit code, or 128 + the signal that ended it, as a shell has it. */
 int process_code(const Process *p);
 
-/* A child of the command that has ended, but that the command has not waited for; 0: none. */
-pid_t process_unreaped(const Process *p);
-
-/* After process_adopt, what a command leaves behind becomes a child of this process. process_end_adopted waits up to
- * grace_s for the end of all children that there are, then kills them, and returns how many it killed. */
-void process_adopt(void);
-int process_end_adopted(double grace_s);
-
 #endif

@@ -4,7 +4,7 @@
 #include "harness/processes.h"
 
 #include "engine/base/clock.h"
-#include "engine/host/process.h"
+#include "supervise/orphans.h"
 
 enum {
     RANKS = 4,
@@ -130,10 +130,8 @@ static void a_rank_that_stands_still_is_named_within_the_deadline(void **state)
 /* Open MPI's mpirun may miss the end of a rank that ends as it starts, and waits for it without end. False: it does. */
 static bool mpirun_ends(Child *mpirun)
 {
-    static Process p;
-    p.pid = mpirun->pid;
     for (int looks = 0; child_runs(mpirun); usleep(200000)) {
-        looks = process_unreaped(&p) != 0 ? looks + 1 : 0;
+        looks = orphans_unreaped(mpirun->pid) != 0 ? looks + 1 : 0;
         if (looks > 50) return false;
     }
     return true;

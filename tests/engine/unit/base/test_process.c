@@ -5,7 +5,6 @@
 #include "engine/host/process.h"
 
 #include <signal.h>
-#include <sys/prctl.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -93,28 +92,13 @@ static void its_parent_s_death_is_told(void **state)
     close(ends[1]);
 }
 
-/* Its children have groups of their own, as those of mpirun: one ends by itself, the other does not. */
-static void what_it_leaves_behind_is_ended(void **state)
-{
-    (void)state;
-    skip_under_emulator("no process adopts orphans");
-    int one = 0, two = 0;
-    process_adopt();
-    start("setsid sleep 0.3 & echo $!; setsid sleep 1000 & echo $!; sleep 0.1", 0);
-    while (!process_look(&process, 50)) {}
-    CHECK(sscanf(process.said, "%d %d", &one, &two) == 2 && lives(one) && lives(two));
-    CHECK_INT(process_end_adopted(1), 1);
-    CHECK(!lives(one) && !lives(two));
-    CHECK_INT(process_end_adopted(1), 0);
-    CHECK(prctl(PR_SET_CHILD_SUBREAPER, 0) == 0);
-}
-
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        TEST(words_and_the_code_are_read),       TEST(what_cannot_start_is_named),
-        TEST(an_end_is_one_for_its_whole_group), TEST(its_parent_s_death_is_told),
-        TEST(what_it_leaves_behind_is_ended),
+        TEST(words_and_the_code_are_read),
+        TEST(what_cannot_start_is_named),
+        TEST(an_end_is_one_for_its_whole_group),
+        TEST(its_parent_s_death_is_told),
     };
     return TEST_RUN(tests);
 }
