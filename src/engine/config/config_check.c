@@ -226,7 +226,7 @@ static Status check_fp8(const Config *c)
         if (!details[i].set) continue;
         return FAIL(ERR_ARG,
                     "%s is a detail of 8-bit products, and fp8.recipe=none has none: set "
-                    "fp8.recipe=block (or row, tensor), or leave %s out",
+                    "fp8.recipe=block, or leave %s out",
                     details[i].name, details[i].name);
     }
     if (c->fp8_format >= FORMAT_E2M1 && c->fp8_recipe != RECIPE_MX)

@@ -177,7 +177,7 @@ static void an_8_bit_head_needs_blocks_and_a_matrix_that_fits(void **state)
     static const struct {
         const char *overrides[3], *part;
     } cases[] = {
-        { { "fp8.head=true" }, "fp8.head is a detail of 8-bit products" },
+        { { "fp8.head=true" }, "none has none: set fp8.recipe=block, or leave fp8.head out" },
         { { "fp8.head=true", "fp8.recipe=row" }, "fp8.head has scales of 1 x 128: set fp8.recipe" },
         { { "fp8.head=true", "fp8.recipe=block", "model.tied=true" },
           "fp8.head needs a matrix of its own, and model.tied=true shares the embedding's" },

@@ -252,6 +252,14 @@ static void copies_are_those_of_main_weights_in_the_type_of_compute(void **state
     for (int i = 0; i < MODELS; i += MANY_EVERY) (void)check_step(i, NULL);
 }
 
+/* Matrices that are ranges of their own leave out nothing that lies between them, and change no bit. */
+static void the_update_has_the_bits_of_one_without_copies(void **state)
+{
+    (void)state;
+    for (int i = 0; i < MODELS; i++)
+        check_same(i, "optimizer.offload=true", "optimizer.offload=false", NULL);
+}
+
 /* What changes weights after the update, or takes their states in pieces, leaves copies to the next step's beginning. */
 static void the_update_writes_copies_of_what_it_takes_whole(void **state)
 {
@@ -465,6 +473,7 @@ int main(void)
         TEST(what_is_quantised_has_no_bf16_copy),
         TEST(copies_are_those_of_main_weights_in_the_type_of_compute),
         TEST(the_update_writes_copies_of_what_it_takes_whole),
+        TEST(the_update_has_the_bits_of_one_without_copies),
         TEST(an_evaluation_reads_copies_of_the_last_weights),
         TEST(an_infinity_is_named_by_step_layer_product_and_place),
         TEST(fifty_steps_learn_as_much_as_without_a_recipe),
