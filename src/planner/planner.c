@@ -133,11 +133,6 @@ static Status planner_setup(Planner *p, const PlanRequest *q)
         c->moe_buffers = BUFFERS_WORST, c->plan_counted_rows = true;
     p->moe_layers = config_moe_layers(c);
     TRY(choose_attention(q, c));
-    if ((c->delta_full_every > 0 || c->attention_gate) && stack_is_ours(q->stack))
-        return FAIL(ERR_ARG,
-                    "%s: our engine runs it on CPUs alone yet: plan another stack, as "
-                    "--stack megatron, or leave it out",
-                    c->attention_gate ? "attention.gate" : "delta.full_every");
     if (q->gpus < 1)
         return FAIL(ERR_ARG, "plan: %lld GPUs, at least 1 is needed", (long long)q->gpus);
     TRY(arena_reserve(&p->scratch, "plan scratch", KEPT_BYTES));
@@ -382,6 +377,7 @@ static Status check_other_tensor(const Planner *p, int tp, int cp)
     } parts[] = {
         { "attention.heads", c->attention_heads },
         { "attention.kv_heads", c->attention_kind == ATTENTION_MLA ? 0 : c->attention_kv_heads },
+        { "delta.key_heads", c->delta_full_every > 0 ? c->delta_key_heads : 0 },
         { "model.ffn", p->moe_layers < c->model_layers ? c->model_ffn : 0 },
         { "moe.shared x moe.ffn", p->moe_layers > 0 ? c->moe_shared * c->moe_ffn : 0 },
         { "the tokens of a sequence on a context rank,", c->data_sequence / cp },
@@ -473,6 +469,7 @@ Status planner_legal(const Planner *p, const PlanLayout *l)
     TRY(config_divides("mesh.pp x mesh.cp x mesh.tp", (int64_t)l->pp * l->cp * l->tp,
                        "the number of GPUs,", p->q.gpus));
     TRY(config_check_cp(c, l->cp));
+    if (stack_is_ours(p->q.stack)) TRY(config_check_gpu(c, l->cp));
     TRY(check_tensor(p, l));
     TRY(check_experts(p, l));
     if (!plan_reaches(&p->q, plan_expert_ranks(l)))

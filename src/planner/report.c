@@ -209,6 +209,9 @@ Status plan_report_basis(const PlanRequest *q, bool rates, Text *out)
     if (plan_attends_slower(q))
         TRY(text_printf(out, "note        attention runs by attention.kernel=mma, made for all of "
                              "NVIDIA's GPUs and measured on an H200 alone\n"));
+    if (q->config->delta_full_every > 0 && q->hardware->delta_bf16.n == 0)
+        TRY(text_printf(out, "note        gated delta nets: 0.05 of the peak is assumed for their "
+                             "rule, as the GPU's file has no section delta\n"));
     if (stack_is_proven(q->stack, q->hardware)) return OK;
     return text_printf(out,
                        "note        %s has never run on a GPU of %s: its kernels ran in an "

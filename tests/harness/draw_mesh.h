@@ -128,10 +128,11 @@ static inline void draw_case(int i, int mesh, int most, Drawn *c)
         push(c, "%s", drawn);
         if (i % 3 == 0 && strstr(drawn, "qk_norm=rms") != NULL) push(c, "attention.gate=true");
     }
+    /* with a large eps, as norms of what few tokens have written enlarge roundings */
     if (i % 4 == 3)
         push(c,
              "delta.full_every=%d delta.key_heads=4 delta.heads=%d delta.key_dim=6 "
-             "delta.value_dim=5 delta.taps=%d",
+             "delta.value_dim=5 delta.taps=%d model.norm_eps=0.01",
              i % 8 == 3 ? 2 : 3, i % 3 == 0 ? 4 : 8, 1 + i % 5);
     /* sizes that ranks of tp divide, also where this mesh has none: another loads its checkpoint */
     if (parts_most(i) > 1) push(c, "model.vocab=68 model.ffn=28");

@@ -164,10 +164,16 @@ static NormUse norm_use(const LayerRun *r)
                       .all_tokens = true };
 }
 
-static Status make_x(LayerRun *r, Operand rows, Arena *arena)
+static Status new_x(LayerRun *r, Arena *arena)
 {
     DeltaState *s = r->state;
-    TRY(tensor_new2(arena, r->spec->act, r->tokens, delta_x_cols(&spec_of(r)->dims), &s->x));
+    return tensor_new2(arena, r->spec->act, r->tokens, delta_x_cols(&spec_of(r)->dims), &s->x);
+}
+
+static Status make_x(LayerRun *r, Operand rows, Arena *arena)
+{
+    const DeltaState *s = r->state;
+    TRY(new_x(r, arena));
     return recipe_forward(r, ROLE_A, rows, (Tensor){ 0 }, s->x);
 }
 
@@ -231,10 +237,19 @@ static Status cached_forward(LayerRun *r)
     return OK;
 }
 
+static Status own_forward(LayerRun *r)
+{
+    const DeltaState *s = r->state;
+    if (!stream_begins(r, ROLE_A)) return OK;
+    TRY(new_x(r, layer_arena(r, RECOMPUTE_ATTN_UP)));
+    return stream_product(r, ROLE_A, true, s->x);
+}
+
 static Status in_forward(LayerRun *r)
 {
     DeltaState *s = r->state;
     TRY(layer_norm_forward(r, &s->stream.norm, norm_use(r)));
+    if (stream_begins(r, ROLE_A)) return stream_product(r, ROLE_A, false, s->x);
     return make_x(r, s->stream.norm.y.rows, layer_arena(r, RECOMPUTE_ATTN_UP));
 }
 
@@ -445,11 +460,12 @@ static void cache_widths(const LayerSpec *l, int64_t *k, int64_t *v)
     *v = a->dims.heads * a->dims.key * a->dims.value;
 }
 
-enum { NORM, GATHER, IN, EDGE, SPAN, PASS, CORE, SCATTER };
+enum { NORM, GATHER, OWN, IN, EDGE, SPAN, PASS, CORE, SCATTER };
 
 static const Phase phases[] = {
     [NORM] = STREAM_NORM(PHASE_ATTENTION),
     [GATHER] = STREAM_GATHER(PHASE_ATTENTION),
+    [OWN] = STREAM_OWN(own_forward, PHASE_ATTENTION),
     [IN] = { "in", LANE_COMPUTE, in_forward, in_backward_input, in_backward_weight,
              .part = PHASE_ATTENTION },
     [EDGE] = { "edge", LANE_COMM, edge_forward, edge_backward, NULL, .part = PHASE_ATTENTION },

@@ -135,7 +135,7 @@ typedef struct LayerRun {
     bool recomputing; /* a second forward, before backward (RECOMPUTE_LAYER) */
 } LayerRun;
 
-enum { LAYER_PHASES_MAX = 8 };
+enum { LAYER_PHASES_MAX = 9 };
 
 typedef Status PhaseFn(LayerRun *r);
 

@@ -101,23 +101,13 @@ static Status mlp_params(const ModelSpec *s, const LayerSpec *l, ParamList *out)
 
 static const NormUse norm_use = { .role = ROLE_GATE_UP, .all_tokens = true };
 
-/* gu of this rank's rows, or of the others'. */
-static Status mlp_pre_activation_runs(LayerRun *r, const MlpState *m, bool own)
-{
-    Operand x;
-    Tensor gu;
-    for (int64_t i = 0; stream_next_run(r, own, &i, m->gu, &x, &gu);)
-        TRY(recipe_forward(r, ROLE_GATE_UP, x, (Tensor){ 0 }, gu));
-    return OK;
-}
-
 static Status dense_own(LayerRun *r)
 {
     MlpLayerState *s = r->state;
     const int64_t columns = r->weights->w[ROLE_GATE_UP].data.dim[0];
     if (!stream_begins(r, ROLE_GATE_UP)) return OK;
     TRY(tensor_new2(layer_arena(r, 0), r->spec->act, r->tokens, columns, &s->mlp.gu));
-    return mlp_pre_activation_runs(r, &s->mlp, true);
+    return stream_product(r, ROLE_GATE_UP, true, s->mlp.gu);
 }
 
 static Status dense_forward(LayerRun *r)
@@ -127,7 +117,7 @@ static Status dense_forward(LayerRun *r)
     TRY(layer_norm_forward(r, &s->stream.norm, norm_use));
     TRY(stream_out(r, &residual, &out));
     if (stream_begins(r, ROLE_GATE_UP)) {
-        TRY(mlp_pre_activation_runs(r, &s->mlp, false));
+        TRY(stream_product(r, ROLE_GATE_UP, false, s->mlp.gu));
         return mlp_from_pre_activation(r, &s->mlp, residual, out, RECOMPUTE_ACT);
     }
     return mlp_forward(r, &s->mlp, s->stream.norm.y.rows, residual, out, 0);

@@ -53,6 +53,15 @@ bool stream_next_run(const LayerRun *r, bool own, int64_t *i, Tensor outs, Opera
     return false;
 }
 
+Status stream_product(LayerRun *r, ParamRole role, bool own, Tensor outs)
+{
+    Operand x;
+    Tensor out;
+    for (int64_t i = 0; stream_next_run(r, own, &i, outs, &x, &out);)
+        TRY(recipe_forward(r, role, x, (Tensor){ 0 }, out));
+    return OK;
+}
+
 /* Adds up the parts of dy, of which this rank keeps its rows. */
 Status stream_gather_backward(LayerRun *r)
 {

@@ -37,6 +37,9 @@ bool stream_begins(const LayerRun *r, ParamRole role);
  * are no more. *i begins with 0. */
 bool stream_next_run(const LayerRun *r, bool own, int64_t *i, Tensor outs, Operand *x, Tensor *out);
 
+/* The product with the matrix of `role` for these runs. */
+Status stream_product(LayerRun *r, ParamRole role, bool own, Tensor outs);
+
 /* Entries of a layer's table of phases. `of`: the BlockPart that the phase belongs to. */
 #define STREAM_NORM(of)                                                                            \
     {                                                                                              \

@@ -9,6 +9,7 @@
  * is a section of a hardware file.
  *   gemm            matrix products whose operands have one type
  *   gemm_mixed      products of f32 and bf16: the router's, if activations are bf16
+ *   delta           the gated delta rule: products of a state with vectors, whatever form a kernel gives them
  *   head            the products of head_loss, with the kernel between them
  *   grouped         products by expert, forward
  *   grouped_input   the same for the gradients of rows
@@ -19,7 +20,7 @@
  *   own_...         no op's work, but rates of gemm, grouped and attention that this program reaches within steps */
 /* clang-format off */
 #define OP_RATES(RATE)                                                                             \
-    RATE(GEMM, gemm) RATE(GEMM_MIXED, gemm_mixed) RATE(HEAD, head)                                 \
+    RATE(GEMM, gemm) RATE(GEMM_MIXED, gemm_mixed) RATE(DELTA, delta) RATE(HEAD, head)              \
     RATE(GROUPED, grouped) RATE(GROUPED_INPUT, grouped_input) RATE(GROUPED_WEIGHT, grouped_weight) \
     RATE(ATTENTION, attention) RATE(ATTENTION_BACKWARD, attention_backward)                        \
     RATE(ATTENTION_ORDERED, attention_ordered) RATE(ATTENTION_PLAIN, attention_plain)              \

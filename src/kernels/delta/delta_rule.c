@@ -50,7 +50,7 @@ static OpCost rule_cost(const DeltaRuleFwd *a, double products, int64_t width, d
     return (OpCost){ .flops = products * 2 * rows * heads * (double)(d->key * width),
                      .bytes = tensors * (double)(tensor_bytes(&a->qkv) + tensor_bytes(&a->o)) +
                               tensors * gates + (double)tensor_bytes(&a->decay),
-                     .work = WORK_GEMM,
+                     .work = WORK_DELTA,
                      .dtype = a->x.dtype,
                      .size = (double)least(d->key, d->value) };
 }

@@ -65,6 +65,7 @@ static Status narrow_model(const ModelSpec *s, int layer, int tp, Arena *a, Mode
     LayerSpec *l = &out->layers[layer];
     out->vocab = (s->vocab + tp - 1) / tp;
     if (l->kind == LAYER_ATTENTION) l->as.attention.heads /= tp, l->as.attention.kv_heads /= tp;
+    if (l->kind == LAYER_DELTA) l->as.delta.dims.key_heads /= tp, l->as.delta.dims.heads /= tp;
     if (l->kind == LAYER_MLP) l->as.ffn /= tp;
     if (l->kind == LAYER_MOE) l->as.moe.shared_ffn /= tp;
     return OK;

@@ -34,7 +34,7 @@ static double least_balanced(const Config *c)
 
 /* The sections of a GPU's file that belong to an input. */
 static const char *const sections[INTERVAL_INPUTS] = {
-    [INTERVAL_PRODUCTS] = "gemm|gemm_mixed|head|grouped|grouped_input|grouped_weight|"
+    [INTERVAL_PRODUCTS] = "gemm|gemm_mixed|delta|head|grouped|grouped_input|grouped_weight|"
                           "own_gemm|own_grouped",
     [INTERVAL_ATTENTION] = "attention|attention_backward|attention_ordered|"
                            "attention_plain|attention_plain_backward|own_attention|"

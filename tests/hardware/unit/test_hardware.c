@@ -166,6 +166,10 @@ static void what_has_no_curve_takes_the_nearest_one(void **state)
     CHECK_NEAR(rate_of(&h, WORK_GROUPED_WEIGHT, HARDWARE_BF16, 1000), 400, 1e-9);
     CHECK_NEAR(rate_of(&h, WORK_HEAD, HARDWARE_BF16, 1000), 400, 1e-9);
     CHECK_NEAR(rate_of(&h, WORK_GEMM, HARDWARE_FP8, 1000), 800, 1e-9);
+    CHECK_NEAR(rate_of(&h, WORK_DELTA, HARDWARE_BF16, 128),
+               0.05 * hardware_peak(&h, HARDWARE_BF16) / 1e12, 1e-9);
+    CHECK_FAILS(hardware_rate(&h, WORK_DELTA, HARDWARE_F32, 128, &rate), ERR_ARG,
+                "a.yaml has no rate for delta in f32");
     CHECK_FAILS(hardware_rate(&h, WORK_GEMM, HARDWARE_F32, 1000, &rate), ERR_ARG,
                 "a.yaml has no rate for gemm in f32: give gemm.f32 or peak.f32");
     CHECK_FAILS(hardware_rate(&h, WORK_GEMM_MIXED, HARDWARE_BF16, 1000, &rate), ERR_ARG,
@@ -181,7 +185,8 @@ static void each_kind_of_work_has_its_own_curve(void **state)
     static const struct {
         const char *line;
         OpWork work;
-    } row[] = { { "gemm_mixed: {bf16: [[1000, 123]], source: s}", WORK_GEMM_MIXED },
+    } row[] = { { "delta: {bf16: [[128, 123]], source: s}", WORK_DELTA },
+                { "gemm_mixed: {bf16: [[1000, 123]], source: s}", WORK_GEMM_MIXED },
                 { "head: {bf16: [[1000, 123]], source: s}", WORK_HEAD },
                 { "grouped: {bf16: [[1000, 123]], source: s}", WORK_GROUPED },
                 { "grouped_input: {bf16: [[1000, 123]], source: s}", WORK_GROUPED_INPUT },

@@ -162,8 +162,7 @@ static void every_preset_has_a_price_on_every_gpu(void **state)
                 fail_msg("%s is not in bf16", config_presets[i].name);
             large += is_large;
             CHECK_OK(config_override(&q.config, &arena, set[2]));
-            const bool ours = q.config.delta_full_every == 0; /* else on CPUs alone */
-            ask(&q, hardware_presets[k / 2].name, 64, ours ? "switchyard" : "megatron", false, 1);
+            ask(&q, hardware_presets[k / 2].name, 64, "switchyard", false, 1);
             CHECK_OK(ARENA_ZEROED(&arena, 1, &one));
             Status s = plan_answer(&q.question, &arena, one);
             if (s != OK)

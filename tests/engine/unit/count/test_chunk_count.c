@@ -56,6 +56,9 @@ static void draw_model(Case *c)
     if (draw_int(&drawn, 0, 2) > 0) return;
     set_row(&c->config, &arena, "delta.full_every=%d", draw_int(&drawn, 2, 4));
     set_row(&c->config, &arena, "delta.key_dim=%d", draw_int(&drawn, 1, 9));
+    if (draw_int(&drawn, 0, 1) == 0) return;
+    set_row(&c->config, &arena, "mesh.cp=2");
+    set_row(&c->config, &arena, "data.sequence=%d", 4 * tp * draw_int(&drawn, 3, 10));
 }
 
 static const ScheduleDesc *draw_mesh(Case *c)
@@ -167,12 +170,12 @@ static void layers_add_up_to_every_arena(void **state)
         const Config *o = &c.config;
         c.shape = (EngineShape){ .batch = o->train_batch,
                                  .micro_batch = o->train_micro_batch,
-                                 .sequence = o->data_sequence,
+                                 .sequence = o->data_sequence / o->mesh_cp,
                                  .positions = o->data_sequence,
                                  .domains = 1,
                                  .threads = 1 };
         for (int i = 0; i < c.spec.n_layers; i++) {
-            CHECK_OK(layer_count(&c.spec, i, o->train_micro_batch, o->data_sequence, NULL, &scratch,
+            CHECK_OK(layer_count(&c.spec, i, o->train_micro_batch, c.shape.sequence, NULL, &scratch,
                                  &c.count[i]));
         }
         for (int r = 0; r < p.stages; r++) {
