@@ -22,4 +22,7 @@
 #include "kernels/dense/product.h"
 #include "kernels/dense/product_algo.h"
 
+/* moe: the numbers of gated activations */
+#include "kernels/moe/glu.h"
+
 #endif

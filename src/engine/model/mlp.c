@@ -20,7 +20,7 @@ static Status mlp_activation(LayerRun *r, MlpState *m, ActivationArenas at)
     return swiglu_fwd(r->ex,
                       (SwigluFwd){ .gu = m->gu,
                                    .y = m->act.x,
-                                   .limit = m->limit,
+                                   .glu = m->glu,
                                    .quant = recipe_output(r, ROLE_DOWN, SIDE_FORWARD, &m->act) });
 }
 
@@ -64,7 +64,7 @@ Status mlp_backward_input(LayerRun *r, MlpState *m, Operand y, Tensor dout, Tens
                    (SwigluBwd){ .dy = dact,
                                 .gu = m->gu,
                                 .dgu = dgu.x,
-                                .limit = m->limit,
+                                .glu = m->glu,
                                 .quant = recipe_output(r, ROLE_GATE_UP, SIDE_GRADIENT, &dgu) }));
     m->dout = out.columns, m->dgu = dgu.columns;
     return recipe_backward_input(r, ROLE_GATE_UP, dgu.rows, (Tensor){ 0 }, dy);

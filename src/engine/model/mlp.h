@@ -9,7 +9,7 @@ typedef struct MlpState {
     Tensor gu;
     Activation act;
     Operand dout, dgu; /* ring, backward: columns for backward_weight */
-    float limit;       /* of the clamped form, set by the layer; 0: the plain one */
+    Glu glu;           /* set by the layer; zeros: SwiGLU */
 } MlpState;
 /* out = mlp(y) + residual (optional), from the rows of y. gu_piece: the recompute module of the
  * pre-activation; 0: none. */

@@ -432,7 +432,7 @@ static Status shared_forward(LayerRun *r)
     const MoeSpec *m = &r->layer->as.moe;
     int64_t n = r->rows, d = r->spec->hidden;
     if (m->shared_ffn == 0) return OK;
-    s->shared.mlp.limit = m->limit;
+    s->shared.mlp.glu = m->glu;
     TRY(tensor_new2(m->shared_gate ? r->keep : r->ring, r->spec->act, n, d, &s->shared.gated));
     Operand y = s->norm.y.rows;
     if (!recipe_quantises(r->spec, r->layer, ROLE_GATE_UP)) y = operand_plain(s->norm.y.x);

@@ -61,7 +61,7 @@ Status moe_experts_forward(LayerRun *r)
                                       .act = act,
                                       .bias = r->weights->w[ROLE_EXPERT_GATE_UP_BIAS].data,
                                       .rows = rows,
-                                      .limit = m->limit,
+                                      .glu = m->glu,
                                       .pow2 = r->spec->recipe.pow2,
                                       .f32 = r->spec->act == DTYPE_F32 }));
     if (r->recomputing) return OK;
@@ -108,7 +108,7 @@ Status moe_experts_backward_input(LayerRun *r)
                                               .bias = r->weights->w[ROLE_EXPERT_DOWN_BIAS].data,
                                               .dpre_columns = is_narrow(r) ? s->experts.dpre : none,
                                               .rows = rows,
-                                              .limit = m->limit,
+                                              .glu = m->glu,
                                               .pow2 = r->spec->recipe.pow2,
                                               .f32 = r->spec->act == DTYPE_F32 }));
     TRY(tensor_new2(r->ring, r->spec->act, rows.bound, r->spec->hidden, &s->experts.dx));

@@ -134,7 +134,8 @@ static MoeSpec moe_of(const Config *c)
         .shared_gate = c->moe_shared_gate,
         .score_input = c->moe_score_input,
         .expert_bias = c->moe_expert_bias,
-        .limit = c->moe_activation == ACTIVATION_CLAMPED ? (float)c->moe_limit : 0,
+        .glu =
+            c->moe_activation == ACTIVATION_CLAMPED ? glu_clamped((float)c->moe_limit) : (Glu){ 0 },
         .bias_rule = c->moe_bias_rule,
         .capacity = c->moe_capacity,
         .forced_balance = c->moe_forced_balance,

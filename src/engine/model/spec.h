@@ -15,6 +15,7 @@
 #include "engine/model/rotary.h"
 #include "kernels/core/kinds.h"
 #include "kernels/delta/delta.h"
+#include "kernels/moe/glu.h"
 #include "kernels/route/route.h"
 
 typedef enum LayerKind {
@@ -71,10 +72,10 @@ typedef struct MoeSpec {
     bool score_input;        /* the routing weight multiplies an expert's input */
     float bias_rate;         /* how far the expert bias moves a step */
     bool expert_bias;        /* both products of a routed expert add a trained bias */
-    float limit;         /* of the clamped SwiGLU of routed and shared experts; 0: the plain one */
-    int bias_rule;       /* BIAS_SIGN, _CENTRED or _QUANTILE */
-    double capacity;     /* a factor on the mean of an expert's tokens; 0: none is dropped */
-    bool forced_balance; /* for benchmarks: positions choose experts */
+    Glu glu;                 /* of routed and shared experts */
+    int bias_rule;           /* BIAS_SIGN, _CENTRED or _QUANTILE */
+    double capacity;         /* a factor on the mean of an expert's tokens; 0: none is dropped */
+    bool forced_balance;     /* for benchmarks: positions choose experts */
 } MoeSpec;
 
 typedef struct DeltaSpec {

@@ -19,7 +19,7 @@
 #define KERNELS_CORE_CPU_MATH_H
 
 #include "engine/base/tensor.h"
-#include "kernels/moe/swiglu_slope.h"
+#include "kernels/moe/glu.h"
 
 #include <math.h>
 #include <string.h>
@@ -54,27 +54,29 @@ static inline float exp_f32(float x)
     return p * first * second;
 }
 
-/* The clamped SwiGLU of one gate and up (kernels/moe/swiglu.h), and its derivatives. NaN stays NaN. */
-typedef struct Clamped {
+/* A gated activation of one gate and up (kernels/moe/glu.h), and its derivatives. NaN stays NaN. */
+typedef struct GluSlopes {
     float act, by_gate, by_up; /* y, dy/dgate, dy/dup */
-} Clamped;
+} GluSlopes;
 
-static inline Clamped swiglu_clamped(float gate, float up, float limit)
+static inline GluSlopes glu_slopes(Glu k, float gate, float up)
 {
-    float g = gate > limit ? limit : gate, u = up > limit ? limit : up < -limit ? -limit : up;
-    float s = 1 / (1 + exp_f32(-SWIGLU_SLOPE * g)), glu = g * s;
-    float slope = (u + 1) * s * (1 + SWIGLU_SLOPE * g * (1 - s));
-    return (Clamped){ .act = (u + 1) * glu,
-                      .by_gate = gate > limit ? 0 : slope,
-                      .by_up = up > limit || up < -limit ? 0 : glu };
+    float g = gate > k.limit ? k.limit : gate;
+    float u = up > k.limit ? k.limit : up < -k.limit ? -k.limit : up;
+    float q = g > k.reach ? k.reach : g < -k.reach ? -k.reach : g, bend = k.cube * q * q;
+    float s = 1 / (1 + exp_f32(-q * (k.slope + bend))), glu = g * s;
+    float slope = (u + k.shift) * s * (1 + q * (k.slope + 3 * bend) * (1 - s));
+    return (GluSlopes){ .act = (u + k.shift) * glu,
+                        .by_gate = gate > k.limit ? 0 : slope,
+                        .by_up = up > k.limit || up < -k.limit ? 0 : glu };
 }
 
-/* y = silu(gate) * up, or the clamped form with a limit above 0; y may be gate or up. */
-static inline void swiglu_f32(float *y, const float *gate, const float *up, int64_t n, float limit)
+/* y = silu(gate) * up, or another Glu; y may be gate or up. */
+static inline void glu_f32(float *y, const float *gate, const float *up, int64_t n, Glu glu)
 {
-    if (limit > 0) {
+    if (glu.limit > 0) {
 #pragma omp simd
-        for (int64_t i = 0; i < n; i++) y[i] = swiglu_clamped(gate[i], up[i], limit).act;
+        for (int64_t i = 0; i < n; i++) y[i] = glu_slopes(glu, gate[i], up[i]).act;
     } else {
 #pragma omp simd
         for (int64_t i = 0; i < n; i++) y[i] = gate[i] / (1 + exp_f32(-gate[i])) * up[i];

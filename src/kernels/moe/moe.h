@@ -22,8 +22,8 @@
  *     moe_up_bwd_input     dx_r = dpre_r W1_e
  *     moe_up_bwd_weight    dW1_e += sum over r of dpre_r^T x[row_token[r]]
  *     moe_bias_bwd         db1_e += sum over r of dpre_r,  db2_e += sum over r of w_r dy[row_token[r]]
- *   moe_combine without weights then sums the dx_r of a token. Biases b are optional. With a limit,
- *   act is the clamped SwiGLU (kernels/moe/swiglu.h).
+ *   moe_combine without weights then sums the dx_r of a token. Biases b are optional. With a `glu`,
+ *   act is another gated activation (glu.h).
  *
  * Operands of products are Operands (kernels/core/operand.h): all plain and of one type, or all 8-bit with
  * scales. 8-bit weights of backward are transposed. 8-bit operands of weight gradients are
@@ -42,6 +42,7 @@
 
 #include "engine/base/tensor.h"
 #include "kernels/core/operand.h"
+#include "kernels/moe/glu.h"
 
 #include <stdbool.h>
 
@@ -90,9 +91,9 @@ typedef struct MoeUpFwd {
     Operand act;      /* out (R, F) act, or 8-bit */
     Tensor bias;      /* in  (E, 2F) act, optional */
     Rows rows;
-    float limit; /* of the clamped SwiGLU; 0: the plain one */
-    bool pow2;   /* scales of pre and act, if they have 8 bits, are powers of two */
-    bool f32;    /* act's type if pre and act have 8 bits: f32 instead of bf16 */
+    Glu glu;
+    bool pow2; /* scales of pre and act, if they have 8 bits, are powers of two */
+    bool f32;  /* act's type if pre and act have 8 bits: f32 instead of bf16 */
 } MoeUpFwd;
 
 typedef struct MoeDownFwd {
@@ -134,7 +135,7 @@ typedef struct MoeDownBwdInput {
     Tensor bias;      /* in  (E, D) act, optional: what moe_down_fwd added */
     Operand dpre_columns; /* out (2F, columns of groups), optional: dpre, 8-bit and transposed */
     Rows rows;
-    float limit;    /* as in moe_up_fwd, */
+    Glu glu;        /* as in moe_up_fwd, */
     bool pow2, f32; /* as are these; f32: if pre, dpre and wact have 8 bits */
 } MoeDownBwdInput;
 

@@ -17,7 +17,7 @@ enum { PIECE = 256 }; /* columns that a thread holds on the stack */
  *   y = sum of w_r out_r                           dweight = <dy_r, out_r> = <da_r, act_r> + <dy_r, b_e>
  *   act = silu(g) u, s = 1 / (1 + e^-g)            dg = w da u s (1 + g (1 - s))
  *                                                  du = w da g s
- * The clamped form has the slopes of kernels/moe/swiglu.h.
+ * Other gated activations have the slopes of glu.h.
  */
 
 static int64_t width_of(const MoeDownBwdInput *a) { return tensor_cols(&a->pre.data) / 2; }
@@ -34,10 +34,10 @@ static float bwd_piece(const MoeDownBwdInput *a, int64_t row, int64_t f, int64_t
     float *dgate = row_open(&a->dpre.data, at, gate_buffer);
     float *dup = row_open(&a->dpre.data, at + F, up_buffer);
     float *wact = row_open(&a->wact.data, row * F + f, wact_buffer);
-    if (a->limit > 0) {
+    if (a->glu.limit > 0) {
 #pragma omp simd reduction(+ : dot)
         for (int64_t i = 0; i < n; i++) {
-            Clamped c = swiglu_clamped(gate[i], up[i], a->limit);
+            GluSlopes c = glu_slopes(a->glu, gate[i], up[i]);
             float wda = weight * da[f + i];
             dot += da[f + i] * c.act;
             wact[i] = weight * c.act;

@@ -26,14 +26,14 @@ template <typename Types, bool PLAIN> struct UpNarrow : UpForward<Types, PLAIN> 
 };
 
 /* kept: pre, which is read; rows and columns: dpre; inner: wact, in columns. dpre has the format of dy. */
-template <typename Types, bool CLAMPED> struct DownNarrow : DownBackward<Types, CLAMPED> {
+template <typename Types, bool GENERAL> struct DownNarrow : DownBackward<Types, GENERAL> {
     static constexpr bool NARROW = true;
     typedef typename std::conditional<std::is_same<typename Types::A, E5M2Bits>::value, E5M2,
                                       E4M3>::type Gradient;
     NarrowRows kept, rows, columns, inner;
 
     DownNarrow(const MoeProduct &p, const MoeDownBwdInput *a, float *shares)
-        : DownBackward<Types, CLAMPED>(p, a, shares), kept(narrow_rows(a->pre)),
+        : DownBackward<Types, GENERAL>(p, a, shares), kept(narrow_rows(a->pre)),
           rows(narrow_rows(a->dpre)), columns(narrow_rows(a->dpre_columns)),
           inner(narrow_rows(a->wact))
     {
@@ -77,8 +77,8 @@ static Status tail(struct Exec *ex, const MoeProduct &p, const Operand &q)
 template <Kernel KERNEL> static Status backward(struct Exec *ex, const MoeProduct &p)
 {
     const MoeDownBwdInput *a = (const MoeDownBwdInput *)p.args;
-    TRY(a->limit > 0 ? (swiglu_backward<KERNEL, true, true, DownNarrow>(ex, p, a))
-                     : (swiglu_backward<KERNEL, true, false, DownNarrow>(ex, p, a)));
+    TRY(a->glu.limit > 0 ? (swiglu_backward<KERNEL, true, true, DownNarrow>(ex, p, a))
+                         : (swiglu_backward<KERNEL, true, false, DownNarrow>(ex, p, a)));
     TRY(tail(ex, p, a->dpre_columns));
     return tail(ex, p, a->wact);
 }
@@ -88,8 +88,9 @@ template <Kernel KERNEL> static Status narrow(struct Exec *ex, const void *call)
     const MoeProduct &p = *(const MoeProduct *)((const GroupedCall *)call)->product;
     if (p.epilogue == MOE_SWIGLU_BACKWARD) return backward<KERNEL>(ex, p);
     const MoeUpFwd *a = (const MoeUpFwd *)p.args;
-    return moe_product_biased(&p) || a->limit > 0 ? swiglu<KERNEL, true, false, UpNarrow>(ex, p, a)
-                                                  : swiglu<KERNEL, true, true, UpNarrow>(ex, p, a);
+    return moe_product_biased(&p) || a->glu.limit > 0
+               ? swiglu<KERNEL, true, false, UpNarrow>(ex, p, a)
+               : swiglu<KERNEL, true, true, UpNarrow>(ex, p, a);
 }
 
 /* Entries for each kernel, which product_kernels.c names. */

@@ -11,7 +11,7 @@
  *              from a tile of da. A row's shares, one for each range of its columns, go to the workspace,
  *              and a second launch adds them from left to right.
  *
- * Biases and the clamped SwiGLU are separate policies, so calls without them do not pay for them.
+ * Biases and other gated activations are separate policies, so calls without them do not pay for them.
  */
 #ifndef KERNELS_MOE_MOE_PRODUCT_CUH
 #define KERNELS_MOE_MOE_PRODUCT_CUH
@@ -154,7 +154,7 @@ template <bool WIDE, typename C, int N> struct Pre {
 };
 
 /* pre_r = c_r,  act_r = silu(pre_r[:F]) * pre_r[F:]. Not PLAIN: pre_r = c_r + b_e if there are
- * biases, and act_r is clamped if there is a limit. */
+ * biases, and act_r is another gated activation if `glu` says so. */
 template <typename Types, bool PLAIN> struct UpForward : RowProduct<Types, true, true, true> {
     typedef typename Types::B B;
     typedef typename Types::C C;
@@ -168,11 +168,11 @@ template <typename Types, bool PLAIN> struct UpForward : RowProduct<Types, true,
     C *act;
     int64_t F;
     const C *bias; /* or NULL */
-    float limit;   /* or 0 */
+    Glu glu;
 
     UpForward(const MoeProduct &p, const MoeUpFwd *a)
         : RowProduct<Types, true, true, true>(p), act((C *)p.result->data), F(p.width),
-          bias((const C *)a->bias.data), limit(a->limit)
+          bias((const C *)a->bias.data), glu(a->glu)
     {
         this->n = (F + 7) / 8 * 16; /* 2F rounded up to whole pairs of 8 */
     }
@@ -198,7 +198,7 @@ template <typename Types, bool PLAIN> struct UpForward : RowProduct<Types, true,
 
     __device__ __forceinline__ float act_of(float gate, float up) const
     {
-        if (!PLAIN && limit > 0) return swiglu_clamped(gate, up, limit, sigmoid<C>).act;
+        if (!PLAIN && glu.limit > 0) return glu_slopes(glu, gate, up, sigmoid<C>).act;
         return gate * sigmoid<C>(gate) * up;
     }
 
@@ -231,11 +231,11 @@ template <typename Types, bool PLAIN> struct UpForward : RowProduct<Types, true,
  *                                                  dweight = <dy_r, out_r> = <da_r, act_r>
  *   act = silu(g) u, s = 1 / (1 + e^-g)            dg = w da u s (1 + g (1 - s))
  *                                                  du = w da g s
- * or the derivatives of the CLAMPED form. A bias adds <dy_r, b_e> to dweight in a separate launch.
+ * or GENERAL: the slopes of glu.h. A bias adds <dy_r, b_e> to dweight in a separate launch.
  * dpre may be pre: a thread reads its columns before it writes them, and no other thread reads
  * them.
  */
-template <typename Types, bool CLAMPED>
+template <typename Types, bool GENERAL>
 struct DownBackward : RowProduct<Types, Types::EIGHT, true, false> {
     typedef typename Types::C C;
     typedef typename ShapesOf<Types::EIGHT, true, TileShapes<TILE_IN_TURN>>::Type Shapes;
@@ -249,13 +249,13 @@ struct DownBackward : RowProduct<Types, Types::EIGHT, true, false> {
     const C *pre;
     C *dpre, *wact;
     float *share; /* (parts, bound) */
-    float limit;
+    Glu glu;
 
     DownBackward(const MoeProduct &p, const MoeDownBwdInput *a, float *shares)
         : RowProduct<Types, Types::EIGHT, true, false>(p),
           row_slot((const int32_t *)a->row_slot.data), weight((const float *)a->weight.data),
           rows_pre(tensor_elems(&a->pre.data) / (2 * p.O)), pre((const C *)a->pre.data.data),
-          dpre((C *)a->dpre.data.data), wact((C *)a->wact.data.data), share(shares), limit(a->limit)
+          dpre((C *)a->dpre.data.data), wact((C *)a->wact.data.data), share(shares), glu(a->glu)
     {
     }
 
@@ -291,8 +291,8 @@ struct DownBackward : RowProduct<Types, Types::EIGHT, true, false> {
                                                float (&out)[3]) const
     {
         float wda = scale * da;
-        if constexpr (CLAMPED) {
-            Clamped c = swiglu_clamped(g, u, limit, sigmoid<C>);
+        if constexpr (GENERAL) {
+            GluSlopes c = glu_slopes(glu, g, u, sigmoid<C>);
             out[0] = wda * c.by_gate;
             out[1] = wda * c.by_up;
             out[2] = scale * c.act;
@@ -452,7 +452,7 @@ static Status swiglu(struct Exec *ex, const MoeProduct &p, const MoeUpFwd *a)
         p, [&](auto types) { return launch(ex, p.op, Policy<decltype(types), PLAIN>(p, a)); });
 }
 
-template <Kernel KERNEL, bool EIGHT, bool CLAMPED,
+template <Kernel KERNEL, bool EIGHT, bool GENERAL,
           template <typename, bool> class Policy = DownBackward>
 static Status swiglu_backward(struct Exec *ex, const MoeProduct &p, const MoeDownBwdInput *a)
 {
@@ -461,7 +461,7 @@ static Status swiglu_backward(struct Exec *ex, const MoeProduct &p, const MoeDow
     }
     if (p.rows->bound == 0) return OK;
     return product_types<KERNEL, EIGHT, true, false>(p, [&](auto types) {
-        Policy<decltype(types), CLAMPED> kernel(p, a, (float *)exec_workspace(ex));
+        Policy<decltype(types), GENERAL> kernel(p, a, (float *)exec_workspace(ex));
         TRY(launch(ex, p.op, kernel));
         moe_dweight_kernel<<<grid_of(p.rows->bound, 256), 256, 0, exec_stream(ex)>>>(
             kernel.groups, kernel.share, dot_parts(kernel), kernel.row_slot,
@@ -480,11 +480,11 @@ template <Kernel KERNEL, bool EIGHT> static Status product(struct Exec *ex, cons
     bool biased = moe_product_biased(&p);
     switch (p.epilogue) {
     case MOE_SWIGLU:
-        return biased || up->limit > 0 ? swiglu<KERNEL, EIGHT, false>(ex, p, up)
-                                       : swiglu<KERNEL, EIGHT, true>(ex, p, up);
+        return biased || up->glu.limit > 0 ? swiglu<KERNEL, EIGHT, false>(ex, p, up)
+                                           : swiglu<KERNEL, EIGHT, true>(ex, p, up);
     case MOE_SWIGLU_BACKWARD:
-        return down->limit > 0 ? swiglu_backward<KERNEL, EIGHT, true>(ex, p, down)
-                               : swiglu_backward<KERNEL, EIGHT, false>(ex, p, down);
+        return down->glu.limit > 0 ? swiglu_backward<KERNEL, EIGHT, true>(ex, p, down)
+                                   : swiglu_backward<KERNEL, EIGHT, false>(ex, p, down);
     default:
         return biased              ? store_biased<KERNEL, EIGHT>(ex, p)
                : EIGHT || p.turned ? store<KERNEL, EIGHT, true>(ex, p)

@@ -6,7 +6,7 @@
 
 enum { PIECE = 256 }; /* columns that a thread holds on the stack */
 
-/* act_r = silu(pre_r[:F]) * pre_r[F:], or the clamped form */
+/* act_r = silu(pre_r[:F]) * pre_r[F:], or another gated activation */
 static Status up_finish(const void *args, int64_t expert, int64_t row, const float *pre)
 {
     (void)expert;
@@ -15,7 +15,7 @@ static Status up_finish(const void *args, int64_t expert, int64_t row, const flo
     for (int64_t first = 0; first < F; first += PIECE) {
         int64_t n = F - first < PIECE ? F - first : PIECE;
         float buffer[PIECE], *y = row_open(&a->act.data, row * F + first, buffer);
-        swiglu_f32(y, pre + first, pre + F + first, n, a->limit);
+        glu_f32(y, pre + first, pre + F + first, n, a->glu);
         row_store(&a->act.data, row * F + first, n, y);
     }
     row_store(&a->pre.data, (row + moe_first(a->rows.first)) * 2 * F, 2 * F, pre);

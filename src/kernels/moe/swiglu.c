@@ -7,6 +7,11 @@
 
 enum { PIECE = 1024 }; /* columns that a thread works on at a time */
 
+Glu glu_clamped(float limit)
+{
+    return (Glu){ .limit = limit, .shift = 1, .slope = 1.702f, .reach = INFINITY };
+}
+
 Status swiglu_fwd_check(const SwigluFwd *a)
 {
     int64_t n = a->gu.dim[0], f = tensor_row_elems(&a->gu) / 2;
@@ -36,7 +41,7 @@ static void swiglu_forward_piece(const SwigluFwd *a, int64_t row, int64_t f, int
     const float *g = row_load(&a->gu, row * 2 * f + col, n, g_buffer);
     const float *u = row_load(&a->gu, row * 2 * f + f + col, n, u_buffer);
     float *y = row_open(&a->y, row * f + col, u_buffer);
-    swiglu_f32(y, g, u, n, a->limit);
+    glu_f32(y, g, u, n, a->glu);
     row_store(&a->y, row * f + col, n, y);
 }
 
@@ -89,10 +94,10 @@ static void swiglu_backward_piece(const SwigluBwd *a, int64_t row, int64_t f, in
     const float *g = row_load(&a->gu, at_g, n, g_buffer);
     const float *u = row_load(&a->gu, at_u, n, u_buffer);
     float *dg = row_open(&a->dgu, at_g, g_buffer), *du = row_open(&a->dgu, at_u, u_buffer);
-    if (a->limit > 0) {
+    if (a->glu.limit > 0) {
 #pragma omp simd
         for (int64_t i = 0; i < n; i++) {
-            Clamped c = swiglu_clamped(g[i], u[i], a->limit);
+            GluSlopes c = glu_slopes(a->glu, g[i], u[i]);
             float d = dy[i];
             dg[i] = d * c.by_gate;
             du[i] = d * c.by_up;

@@ -15,30 +15,30 @@
 
 enum { FORWARD_ROWS = 4, BACKWARD_ROWS = 2 }; /* 128 and 96 bytes on their way for each thread */
 
-/* act = g s u, s = 1 / (1 + e^-g); CLAMPED: the other form */
-template <typename T, bool CLAMPED>
-static __device__ __forceinline__ float act_of(float g, float u, float limit)
+/* act = g s u, s = 1 / (1 + e^-g); GENERAL: another Glu */
+template <typename T, bool GENERAL>
+static __device__ __forceinline__ float act_of(float g, float u, const Glu &glu)
 {
-    if constexpr (CLAMPED) return swiglu_clamped(g, u, limit, sigmoid_for<T>).act;
+    if constexpr (GENERAL) return glu_slopes(glu, g, u, sigmoid_for<T>).act;
     return u * (g * sigmoid_for<T>(g));
 }
 
 /* dg = dy u s (1 + g (1 - s)),   du = dy g s, in x and y */
-template <typename T, bool CLAMPED>
-static __device__ __forceinline__ float2 slopes_of(float dy, float g, float u, float limit)
+template <typename T, bool GENERAL>
+static __device__ __forceinline__ float2 slopes_of(float dy, float g, float u, const Glu &glu)
 {
-    if constexpr (CLAMPED) {
-        Clamped c = swiglu_clamped(g, u, limit, sigmoid_for<T>);
+    if constexpr (GENERAL) {
+        GluSlopes c = glu_slopes(glu, g, u, sigmoid_for<T>);
         return make_float2(dy * c.by_gate, dy * c.by_up);
     }
     float s = sigmoid_for<T>(g);
     return make_float2(dy * u * s * (1 + g * (1 - s)), dy * g * s);
 }
 
-template <typename T, bool WIDE, bool CLAMPED>
+template <typename T, bool WIDE, bool GENERAL>
 static __global__ __launch_bounds__(ROWS_THREADS) void swiglu_fwd_kernel(const T *gu, T *y,
                                                                          int64_t n, int64_t f,
-                                                                         float limit)
+                                                                         Glu glu)
 {
     constexpr int EACH = FORWARD_ROWS, P = Packed<T, WIDE>::P;
     row_groups<EACH, P>(n, f, [&](int64_t col, int64_t row, int64_t step) {
@@ -57,16 +57,16 @@ static __global__ __launch_bounds__(ROWS_THREADS) void swiglu_fwd_kernel(const T
             widen(gate[j], g);
             widen(up[j], u);
 #pragma unroll
-            for (int k = 0; k < P; k++) u[k] = act_of<T, CLAMPED>(g[k], u[k], limit);
+            for (int k = 0; k < P; k++) u[k] = act_of<T, GENERAL>(g[k], u[k], glu);
             store<WIDE>(y + (row + j * step) * f + col, u);
         }
     });
 }
 
-template <typename T, bool WIDE, bool CLAMPED>
+template <typename T, bool WIDE, bool GENERAL>
 static __global__ __launch_bounds__(ROWS_THREADS) void swiglu_bwd_kernel(const T *dy, const T *gu,
                                                                          T *dgu, int64_t n,
-                                                                         int64_t f, float limit)
+                                                                         int64_t f, Glu glu)
 {
     constexpr int EACH = BACKWARD_ROWS, P = Packed<T, WIDE>::P;
     row_groups<EACH, P>(n, f, [&](int64_t col, int64_t row, int64_t step) {
@@ -89,7 +89,7 @@ static __global__ __launch_bounds__(ROWS_THREADS) void swiglu_bwd_kernel(const T
             widen(up[j], u);
 #pragma unroll
             for (int k = 0; k < P; k++) {
-                float2 slopes = slopes_of<T, CLAMPED>(d[k], g[k], u[k], limit);
+                float2 slopes = slopes_of<T, GENERAL>(d[k], g[k], u[k], glu);
                 g[k] = slopes.x, u[k] = slopes.y;
             }
             store<WIDE>(at, g);
@@ -99,11 +99,11 @@ static __global__ __launch_bounds__(ROWS_THREADS) void swiglu_bwd_kernel(const T
 }
 
 /* A maker of y, for copies of 1 x 128 (quant_made.cuh). */
-template <bool CLAMPED> struct MakeForward {
+template <bool GENERAL> struct MakeForward {
     static constexpr int EACH = 4;
     const Bf16 *gu;
     int64_t f;
-    float limit;
+    Glu glu;
 
     template <bool WIDE> struct Rest {
         Packed<Bf16, WIDE> up;
@@ -132,7 +132,7 @@ template <bool CLAMPED> struct MakeForward {
         float u[P];
         widen(in.up, u);
 #pragma unroll
-        for (int k = 0; k < P; k++) v[k] = act_of<Bf16, CLAMPED>(v[k], u[k], limit);
+        for (int k = 0; k < P; k++) v[k] = act_of<Bf16, GENERAL>(v[k], u[k], glu);
     }
 };
 
@@ -140,14 +140,14 @@ template <bool CLAMPED> struct MakeForward {
  * and of that of up share the work: each makes both gradients of half of the 16 rows, and they
  * exchange what the other keeps. So all is read once, and a sigmoid is made once: with both made in
  * tiles of their own, the gradient took 476 us instead of 302. */
-template <bool CLAMPED> struct Slopes {
+template <bool GENERAL> struct Slopes {
     typedef quant::Patch Patch;
     static constexpr bool PACKED = true, FOLDED = true;
     static constexpr int RESIDENT = quant::WIDE_PATCH, HALF = quant::ROWS_EACH / 2;
     const Bf16 *dy, *gu;
     Bf16 *dgu; /* or NULL; may be gu */
     int64_t f;
-    float limit;
+    Glu glu;
 
     /* The gradients of a block are written when another thread of it asks for one. */
     __device__ __forceinline__ float number(const quant::Job &job, const quant::Strip &s, int r,
@@ -156,8 +156,8 @@ template <bool CLAMPED> struct Slopes {
         int64_t row = s.first + r, c = col < f ? col : col - f;
         if (dgu != NULL) return to_f32(dgu[row * job.d + col]);
         const Bf16 *gate = gu + row * job.d + c;
-        float2 slopes = slopes_of<Bf16, CLAMPED>(to_f32(dy[row * f + c]), to_f32(*gate),
-                                                 to_f32(gate[f]), limit);
+        float2 slopes =
+            slopes_of<Bf16, GENERAL>(to_f32(dy[row * f + c]), to_f32(*gate), to_f32(gate[f]), glu);
         return to_f32(from_f32<Bf16>(col < f ? slopes.x : slopes.y));
     }
 
@@ -214,7 +214,7 @@ template <bool CLAMPED> struct Slopes {
         widen(up, u);
 #pragma unroll
         for (int k = 0; k < P; k++) {
-            float2 slopes = slopes_of<Bf16, CLAMPED>(d[k], g[k], u[k], limit);
+            float2 slopes = slopes_of<Bf16, GENERAL>(d[k], g[k], u[k], glu);
             g[k] = slopes.x, u[k] = slopes.y;
         }
         by_gate = quant::pack_of(g);
@@ -255,9 +255,9 @@ extern "C" Status swiglu_fwd_gpu(struct Exec *ex, const void *args)
     Tensor y = quant_out_open(&a->quant, a->y, space);
     int64_t n = a->gu.dim[0], f = tensor_row_elems(&a->gu) / 2;
     if (forward_made(a)) {
-        if (a->limit > 0)
+        if (a->glu.limit > 0)
             return quant::made_run(ex, "swiglu_fwd", a->quant, &a->y,
-                                   MakeForward<true>{ (const Bf16 *)gu, f, a->limit });
+                                   MakeForward<true>{ (const Bf16 *)gu, f, a->glu });
         return quant::made_run(ex, "swiglu_fwd", a->quant, &a->y,
                                MakeForward<false>{ (const Bf16 *)gu, f, 0 });
     }
@@ -265,8 +265,8 @@ extern "C" Status swiglu_fwd_gpu(struct Exec *ex, const void *args)
         typedef decltype(t) T;
         RowGrid g = row_grid(n, f / (wide ? PACK<T> : 1), FORWARD_ROWS);
         auto *kernel =
-            a->limit > 0 ? swiglu_fwd_kernel<T, wide, true> : swiglu_fwd_kernel<T, wide, false>;
-        kernel<<<g.grid, g.block, 0, exec_stream(ex)>>>((const T *)gu, (T *)y.data, n, f, a->limit);
+            a->glu.limit > 0 ? swiglu_fwd_kernel<T, wide, true> : swiglu_fwd_kernel<T, wide, false>;
+        kernel<<<g.grid, g.block, 0, exec_stream(ex)>>>((const T *)gu, (T *)y.data, n, f, a->glu);
     }));
     return quant_out_gpu(ex, &a->quant, &y, space);
 }
@@ -281,20 +281,20 @@ extern "C" Status swiglu_bwd_gpu(struct Exec *ex, const void *args)
     if (backward_made(a)) {
         const Bf16 *d = (const Bf16 *)dy, *g = (const Bf16 *)gu;
         Bf16 *to = (Bf16 *)a->dgu.data;
-        if (a->limit > 0)
+        if (a->glu.limit > 0)
             return quant::source_run(ex, "swiglu_bwd", a->quant, &a->dgu,
-                                     Slopes<true>{ d, g, to, f, a->limit });
+                                     Slopes<true>{ d, g, to, f, a->glu });
         return quant::source_run(ex, "swiglu_bwd", a->quant, &a->dgu,
                                  Slopes<false>{ d, g, to, f, 0 });
     }
-    TRY(launch_packed(
-        ex, "swiglu_bwd", dgu.dtype, { dy, gu, dgu.data }, { f }, [&](auto t, auto wide) {
-            typedef decltype(t) T;
-            RowGrid g = row_grid(n, f / (wide ? PACK<T> : 1), BACKWARD_ROWS);
-            auto *kernel =
-                a->limit > 0 ? swiglu_bwd_kernel<T, wide, true> : swiglu_bwd_kernel<T, wide, false>;
-            kernel<<<g.grid, g.block, 0, exec_stream(ex)>>>((const T *)dy, (const T *)gu,
-                                                            (T *)dgu.data, n, f, a->limit);
-        }));
+    TRY(launch_packed(ex, "swiglu_bwd", dgu.dtype, { dy, gu, dgu.data }, { f },
+                      [&](auto t, auto wide) {
+                          typedef decltype(t) T;
+                          RowGrid g = row_grid(n, f / (wide ? PACK<T> : 1), BACKWARD_ROWS);
+                          auto *kernel = a->glu.limit > 0 ? swiglu_bwd_kernel<T, wide, true>
+                                                          : swiglu_bwd_kernel<T, wide, false>;
+                          kernel<<<g.grid, g.block, 0, exec_stream(ex)>>>(
+                              (const T *)dy, (const T *)gu, (T *)dgu.data, n, f, a->glu);
+                      }));
     return quant_out_gpu(ex, &a->quant, &dgu, space);
 }

@@ -120,6 +120,8 @@ static inline Moe moe_make(OpTest *t, Dtype act, MoeSizes s, const int64_t *grou
     return m;
 }
 
+static inline Glu glu_of(float limit) { return limit > 0 ? glu_clamped(limit) : (Glu){ 0 }; }
+
 /* Makes gpt-oss' experts of m. Without `given` they keep no biases. */
 static inline void moe_form(OpTest *t, Moe *m, bool given, float limit)
 {
@@ -150,7 +152,7 @@ static inline MoeUpFwd moe_up_fwd_of(const Moe *m)
                        .act = operand_plain(m->act_rows),
                        .bias = m->b1,
                        .rows = m->rows,
-                       .limit = m->limit };
+                       .glu = glu_of(m->limit) };
 }
 
 static inline MoeDownFwd moe_down_fwd_of(const Moe *m)
@@ -177,7 +179,7 @@ static inline MoeDownBwdInput moe_down_bwd_input_of(const Moe *m)
                               .dweight = m->dweight,
                               .bias = m->b2,
                               .rows = m->rows,
-                              .limit = m->limit };
+                              .glu = glu_of(m->limit) };
 }
 
 static inline MoeDownBwdWeight moe_down_bwd_weight_of(const Moe *m)

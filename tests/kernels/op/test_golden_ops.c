@@ -354,11 +354,12 @@ static void run_experts(Bench *b, const char *name, float limit)
     Rows rows = rows_of(b, name);
     run_case(b, joined(group, "sort", name), OP_MOE_SORT, &(MoeSort){ 0 });
     run_case(b, joined(group, "up_fwd", name), OP_MOE_UP_FWD,
-             &(MoeUpFwd){ .rows = rows, .limit = limit });
+             &(MoeUpFwd){ .rows = rows, .glu = limit > 0 ? glu_clamped(limit) : (Glu){ 0 } });
     run_case(b, joined(group, "down_fwd", name), OP_MOE_DOWN_FWD, &(MoeDownFwd){ .rows = rows });
     run_case(b, joined(group, "combine", name), OP_MOE_COMBINE, &(MoeCombine){ 0 });
-    run_case(b, joined(group, "down_bwd_input", name), OP_MOE_DOWN_BWD_INPUT,
-             &(MoeDownBwdInput){ .rows = rows, .limit = limit });
+    run_case(
+        b, joined(group, "down_bwd_input", name), OP_MOE_DOWN_BWD_INPUT,
+        &(MoeDownBwdInput){ .rows = rows, .glu = limit > 0 ? glu_clamped(limit) : (Glu){ 0 } });
     run_case(b, joined(group, "down_bwd_weight", name), OP_MOE_DOWN_BWD_WEIGHT,
              &(MoeDownBwdWeight){ .rows = rows });
     run_case(b, joined(group, "up_bwd_input", name), OP_MOE_UP_BWD_INPUT,

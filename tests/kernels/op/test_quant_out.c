@@ -150,7 +150,7 @@ static void swiglu_makes_copies_of_y(void **state)
         ArenaMark mark = arena_mark(&t->arena);
         SwigluFwd a = { .gu = outliers(t, act_of(i), DIMS(n, 2 * f)),
                         .y = optest_poisoned(t, act_of(i), DIMS(n, f)),
-                        .limit = i / 2 == 2 ? 1.5f : 0 };
+                        .glu = i / 2 == 2 ? glu_clamped(1.5f) : (Glu){ 0 } };
         const Producer p = { OP_SWIGLU_FWD, &a, offsetof(SwigluFwd, y), offsetof(SwigluFwd, quant),
                              NO_SECOND };
         check_producer(t, &p, i == 2 * SHAPES - 2);
@@ -167,7 +167,7 @@ static void swiglu_makes_copies_of_its_gradient(void **state)
         SwigluBwd a = { .dy = outliers(t, act_of(i), DIMS(n, f)),
                         .gu = outliers(t, act_of(i), DIMS(n, 2 * f)),
                         .dgu = optest_poisoned(t, act_of(i), DIMS(n, 2 * f)),
-                        .limit = i / 2 == 2 ? 1.5f : 0 };
+                        .glu = i / 2 == 2 ? glu_clamped(1.5f) : (Glu){ 0 } };
         const Producer p = { OP_SWIGLU_BWD, &a, offsetof(SwigluBwd, dgu),
                              offsetof(SwigluBwd, quant), NO_SECOND };
         check_producer(t, &p, i == 2 * SHAPES - 2);

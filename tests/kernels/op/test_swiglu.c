@@ -52,11 +52,13 @@ static Tensor gates(OpTest *t, Dtype dtype, const Sizes *s)
     return gu;
 }
 
+static Glu glu_of(double limit) { return limit > 0 ? glu_clamped((float)limit) : (Glu){ 0 }; }
+
 static SwigluFwd forward_args(OpTest *t, const Sizes *s, Dtype dtype)
 {
     return (SwigluFwd){ .gu = gates(t, dtype, s),
                         .y = optest_poisoned(t, dtype, DIMS(s->N, s->F)),
-                        .limit = (float)s->limit };
+                        .glu = glu_of(s->limit) };
 }
 
 static SwigluBwd backward_args(OpTest *t, const Sizes *s, Dtype dtype)
@@ -64,7 +66,7 @@ static SwigluBwd backward_args(OpTest *t, const Sizes *s, Dtype dtype)
     return (SwigluBwd){ .dy = optest_normal(t, dtype, DIMS(s->N, s->F)),
                         .gu = gates(t, dtype, s),
                         .dgu = optest_poisoned(t, dtype, DIMS(s->N, 2 * s->F)),
-                        .limit = (float)s->limit };
+                        .glu = glu_of(s->limit) };
 }
 
 static void forward_matches_double(void **state)
@@ -120,11 +122,11 @@ static void a_clamped_row_worked_by_hand(void **state)
     float gu[10] = { 2, 5, 0, 2, 2, 3, 0, -2, -9, 2 }, y[5], dy[5] = { 1, 1, 1, 1, 1 }, dgu[10];
     CHECK_OK(swiglu_fwd(&t->ex, (SwigluFwd){ .gu = { gu, DTYPE_F32, 2, { 1, 10 } },
                                              .y = { y, DTYPE_F32, 2, { 1, 5 } },
-                                             .limit = 2 }));
+                                             .glu = glu_clamped(2) }));
     CHECK_OK(swiglu_bwd(&t->ex, (SwigluBwd){ .dy = { dy, DTYPE_F32, 2, { 1, 5 } },
                                              .gu = { gu, DTYPE_F32, 2, { 1, 10 } },
                                              .dgu = { dgu, DTYPE_F32, 2, { 1, 10 } },
-                                             .limit = 2 }));
+                                             .glu = glu_clamped(2) }));
     const double slope = s + 2 * 1.702 * s * (1 - s);
     const double want[] = { 6 * s, 2 * s, 0, -2 * s, 6 * s };
     const double by_gate[] = { 3 * slope, 0, -0.5, -slope, 3 * slope };
