@@ -118,6 +118,15 @@ static AttentionSpec attention_of(const Config *c, int block)
     return a;
 }
 
+static Glu glu_of(const Config *c)
+{
+    switch (c->moe_activation) {
+    case ACTIVATION_CLAMPED: return glu_clamped((float)c->moe_limit);
+    case ACTIVATION_GELU: return glu_gelu();
+    default: return (Glu){ 0 };
+    }
+}
+
 static MoeSpec moe_of(const Config *c)
 {
     /* A group of the auxiliary loss is a sequence or a micro-batch. An AUX_GLOBAL group is as many
@@ -134,8 +143,7 @@ static MoeSpec moe_of(const Config *c)
         .shared_gate = c->moe_shared_gate,
         .score_input = c->moe_score_input,
         .expert_bias = c->moe_expert_bias,
-        .glu =
-            c->moe_activation == ACTIVATION_CLAMPED ? glu_clamped((float)c->moe_limit) : (Glu){ 0 },
+        .glu = glu_of(c),
         .bias_rule = c->moe_bias_rule,
         .capacity = c->moe_capacity,
         .forced_balance = c->moe_forced_balance,

@@ -23,6 +23,9 @@ extern "C" {
 #endif
 /* gpt-oss' clamped form (arXiv:2508.10925): y = (u' + 1) g' sigmoid(1.702 g') */
 Glu glu_clamped(float limit);
+/* GEGLU (arXiv:2002.05202) with the tanh form of GELU (arXiv:1606.08415): (1 + tanh(x)) / 2 is 1 / (1 + e^(-2x)), so
+ * y = u g sigmoid(2 sqrt(2 / pi) (g + 0.044715 g^3)). In f32 s is 1 from 12 on, and 0 up to -12. */
+Glu glu_gelu(void);
 #ifdef __cplusplus
 }
 #endif

@@ -12,6 +12,14 @@ Glu glu_clamped(float limit)
     return (Glu){ .limit = limit, .shift = 1, .slope = 1.702f, .reach = INFINITY };
 }
 
+Glu glu_gelu(void)
+{
+    const double twice = 2 * sqrt(2 / M_PI);
+    return (Glu){
+        .limit = INFINITY, .slope = (float)twice, .cube = (float)(twice * 0.044715), .reach = 12
+    };
+}
+
 Status swiglu_fwd_check(const SwigluFwd *a)
 {
     int64_t n = a->gu.dim[0], f = tensor_row_elems(&a->gu) / 2;

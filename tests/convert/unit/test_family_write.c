@@ -16,6 +16,8 @@ static void a_model_of_no_family_is_refused_with_what_differs(void **state)
         { { "attention.kind=gqa", "moe.shared=0", "attention.qk_norm=rms",
             "moe.forced_balance=true" },
           "the nearest is qwen3_moe, but moe.forced_balance is true here and false there" },
+        { { "attention.kind=gqa", "attention.qk_norm=rms", "moe.shared=0", "moe.activation=gelu" },
+          "the nearest is qwen3_moe, but moe.activation is gelu here and swiglu there" },
         { { "attention.kind=gqa", "attention.qk_norm=width", "moe.shared=0", "model.dense_layers=0",
             "attention.head_dim=30" },
           "the nearest is qwen3_moe, but attention.qk_norm is width here and rms there" },

@@ -15,8 +15,8 @@ typedef struct MoeSizes {
     int64_t pad; /* rows of every buffer past the last routed one */
 } MoeSizes;
 
-/* All tensors of the ops. Without b1, b2 there are no biases, with limit 0 SwiGLU is the plain one:
- * moe_form gives both. */
+/* All tensors of the ops. Without b1, b2 there are no biases, with limit 0 the activation is SwiGLU
+ * and with an infinite one GELU: moe_form gives both. */
 typedef struct Moe {
     MoeSizes s;
     Dtype act;
@@ -120,7 +120,10 @@ static inline Moe moe_make(OpTest *t, Dtype act, MoeSizes s, const int64_t *grou
     return m;
 }
 
-static inline Glu glu_of(float limit) { return limit > 0 ? glu_clamped(limit) : (Glu){ 0 }; }
+static inline Glu glu_of(float limit)
+{
+    return isinf(limit) ? glu_gelu() : limit > 0 ? glu_clamped(limit) : (Glu){ 0 };
+}
 
 /* Makes gpt-oss' experts of m. Without `given` they keep no biases. */
 static inline void moe_form(OpTest *t, Moe *m, bool given, float limit)
@@ -264,6 +267,15 @@ static inline double sigmoid(double g) { return 1 / (1 + exp(-g)); }
 /* act of a gate and an up. Its slopes, where they are wanted. */
 static inline double activation(double limit, double gate, double up, double slope[2])
 {
+    if (isinf(limit)) {
+        double c = sqrt(2 / M_PI), th = tanh(c * (gate + 0.044715 * gate * gate * gate));
+        double inner = c * (1 + 3 * 0.044715 * gate * gate);
+        if (slope != NULL) {
+            slope[0] = up * ((1 + th) / 2 + gate / 2 * (1 - th * th) * inner);
+            slope[1] = gate * (1 + th) / 2;
+        }
+        return up * gate * (1 + th) / 2;
+    }
     double L = limit > 0 ? limit : (double)INFINITY, a = limit > 0 ? 1.702 : 1,
            one = limit > 0 ? 1 : 0;
     double g = fmin(gate, L), u = fmax(-L, fmin(up, L)), s = sigmoid(a * g);

@@ -2,13 +2,13 @@
  * in double (moe_case.h), and the gradient of the biases by itself. */
 #include "moe_case.h"
 
-/* Biases, a limit that many gates and ups reach, both. */
+/* Biases, a limit that many gates and ups reach, both; biases with GELU. */
 typedef struct Form {
     bool given;
     float limit;
 } Form;
 
-static const Form forms[] = { { true, 0 }, { false, 0.75f }, { true, 1.25f } };
+static const Form forms[] = { { true, 0 }, { false, 0.75f }, { true, 1.25f }, { true, INFINITY } };
 
 enum { FORMS = sizeof forms / sizeof *forms, BOTH = 2 };
 

@@ -2,29 +2,43 @@
 #include "harness/optest.h"
 #include "kernels/moe/swiglu.h"
 
+#define GELU ((double)INFINITY)
+
 typedef struct Sizes {
     int64_t N, F;
-    double limit; /* of the clamped form; 0: the plain one */
+    double limit; /* of the clamped form; 0: SwiGLU; infinity: GELU */
 } Sizes;
 
 /* 1, primes, one past a tile, one past the pieces that rows are worked on in; rows that a GPU reads
  * 16 bytes at a time. */
 static const Sizes sizes[] = {
-    { 1, 1, 0 },      { 7, 13, 0 },   { 129, 65, 0 },   { 3, 1025, 0 },
-    { 2, 2051, 0 },   { 5, 264, 0 },  { 3, 2056, 0 },   { 1, 1, 7 },
-    { 129, 65, 1.5 }, { 3, 1025, 2 }, { 5, 264, 1.25 }, { 3, 2056, 2.5 },
+    { 1, 1, 0 },       { 7, 13, 0 },      { 129, 65, 0 },   { 3, 1025, 0 },
+    { 2, 2051, 0 },    { 5, 264, 0 },     { 3, 2056, 0 },   { 1, 1, 7 },
+    { 129, 65, 1.5 },  { 3, 1025, 2 },    { 5, 264, 1.25 }, { 3, 2056, 2.5 },
+    { 129, 65, GELU }, { 3, 1025, GELU }, { 5, 264, GELU }, { 3, 2056, GELU },
 };
 
 enum { SIZES = sizeof sizes / sizeof *sizes };
 
 static double sigmoid(double g) { return 1 / (1 + exp(-g)); }
 
+/* u gelu(g) and its slopes, in the form with tanh. */
+static double gelu(double g, double u, double slope[2])
+{
+    const double c = sqrt(2 / M_PI), th = tanh(c * (g + 0.044715 * g * g * g));
+    slope[1] = g * (1 + th) / 2;
+    slope[0] = u * ((1 + th) / 2 + g / 2 * (1 - th * th) * c * (1 + 3 * 0.044715 * g * g));
+    return u * slope[1];
+}
+
 static void forward_double(const Sizes *s, const double *gu, double *y)
 {
     for (int64_t i = 0; i < s->N * s->F; i++) {
         const double *g = gu + i / s->F * 2 * s->F + i % s->F, *u = g + s->F, L = s->limit;
-        double gate = fmin(*g, L), up = fmax(-L, fmin(*u, L));
-        y[i] = L > 0 ? (up + 1) * gate * sigmoid(1.702 * gate) : *g * sigmoid(*g) * *u;
+        double gate = fmin(*g, L), up = fmax(-L, fmin(*u, L)), slope[2];
+        y[i] = isinf(L) ? gelu(*g, *u, slope)
+               : L > 0  ? (up + 1) * gate * sigmoid(1.702 * gate)
+                        : *g * sigmoid(*g) * *u;
     }
 }
 
@@ -36,6 +50,12 @@ static void backward_double(const Sizes *s, const double *gu, const double *dy, 
         dgu[at] = dy[i] * u * sig * (1 + g * (1 - sig));
         dgu[at + s->F] = dy[i] * g * sig;
         if (s->limit == 0) continue;
+        if (isinf(s->limit)) {
+            double by[2];
+            (void)gelu(g, u, by);
+            dgu[at] = dy[i] * by[0], dgu[at + s->F] = dy[i] * by[1];
+            continue;
+        }
         double gate = fmin(g, s->limit), up = fmax(-s->limit, fmin(u, s->limit));
         sig = sigmoid(1.702 * gate);
         double slope = (up + 1) * (sig + gate * 1.702 * sig * (1 - sig));
@@ -52,7 +72,10 @@ static Tensor gates(OpTest *t, Dtype dtype, const Sizes *s)
     return gu;
 }
 
-static Glu glu_of(double limit) { return limit > 0 ? glu_clamped((float)limit) : (Glu){ 0 }; }
+static Glu glu_of(double limit)
+{
+    return isinf(limit) ? glu_gelu() : limit > 0 ? glu_clamped((float)limit) : (Glu){ 0 };
+}
 
 static SwigluFwd forward_args(OpTest *t, const Sizes *s, Dtype dtype)
 {
@@ -138,6 +161,30 @@ static void a_clamped_row_worked_by_hand(void **state)
     }
 }
 
+/* PyTorch's gelu(g, approximate="tanh") * u and its gradients, in f64. Far away they are 0 and g, without a NaN. */
+static void a_gelu_row_of_pytorch(void **state)
+{
+    OpTest *t = *state;
+    float gu[12] = { 0, 1, -1, 3, -1e30f, 1e30f, 1, 2, -3, 0.5f, 4, 0.5f }, y[6], dgu[12],
+          dy[6] = { 1, 1, 1, 1, 1, 1 };
+    CHECK_OK(swiglu_fwd(&t->ex, (SwigluFwd){ .gu = { gu, DTYPE_F32, 2, { 1, 12 } },
+                                             .y = { y, DTYPE_F32, 2, { 1, 6 } },
+                                             .glu = glu_gelu() }));
+    CHECK_OK(swiglu_bwd(&t->ex, (SwigluBwd){ .dy = { dy, DTYPE_F32, 2, { 1, 6 } },
+                                             .gu = { gu, DTYPE_F32, 2, { 1, 12 } },
+                                             .dgu = { dgu, DTYPE_F32, 2, { 1, 12 } },
+                                             .glu = glu_gelu() }));
+    const double want[] = { 0, 1.682383981216554, 0.476424028175170, 1.498181303959113, 0, 5e29 };
+    const double slope[] = {
+        0.5, 2.165928167691565, 0.248892251537348,  0.505792083315485, 0, 0.5,
+        0,   0.841191990608277, -0.158808009391723, 2.996362607918227, 0, 1e30
+    };
+    for (int i = 0; i < 12; i++) {
+        if (i < 6) CHECK_NEAR(y[i], want[i], 1e-6 * fmax(1, want[i]));
+        CHECK_NEAR(dgu[i], slope[i], 1e-6 * fmax(1, slope[i]));
+    }
+}
+
 typedef struct Loss {
     const Sizes *s;
     const double *dy;
@@ -156,8 +203,8 @@ static double loss(const void *context, const double *gu)
 static void backward_is_the_slope_of_forward(void **state)
 {
     OpTest *t = *state;
-    const Sizes forms[] = { { 5, 11, 0 }, { 5, 11, 1.5 } };
-    for (int i = 0; i < 2; i++) {
+    const Sizes forms[] = { { 5, 11, 0 }, { 5, 11, 1.5 }, { 5, 11, GELU } };
+    for (int i = 0; i < 3; i++) {
         const Sizes s = forms[i];
         SwigluBwd a = backward_args(t, &s, DTYPE_F32);
         Loss l = { &s, optest_read(t, &a.dy), optest_doubles(t, s.N * s.F) };
@@ -238,6 +285,7 @@ int main(void)
         OP_TEST(backward_matches_double, 2),
         OP_TEST(a_row_worked_by_hand, 1),
         OP_TEST(a_clamped_row_worked_by_hand, 1),
+        OP_TEST(a_gelu_row_of_pytorch, 1),
         OP_TEST(backward_is_the_slope_of_forward, 2),
         OP_TEST(dgu_may_be_gu, 2),
         OP_TEST(large_gates_saturate, 1),

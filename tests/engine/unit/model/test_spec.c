@@ -151,6 +151,30 @@ static void grouped_attention_and_the_loss_of_a_batch_have_their_own(void **stat
 }
 
 /* Blocks 1 and 3 have no positions, block 2 sees all keys: the two say nothing of each other. */
+/* Numbers of kernels/moe/glu.h. */
+static void an_activation_reaches_the_experts(void **state)
+{
+    static const struct {
+        const char *word;
+        float limit, slope, cube;
+    } rows[] = {
+        { "moe.activation=swiglu", 0, 0, 0 },
+        { "moe.activation=clamped", 7, 1.702f, 0 },
+        { "moe.activation=gelu", INFINITY, 1.5957691f, 0.07135481f },
+    };
+    (void)state;
+    for (int i = 0; i < 3; i++) {
+        Arena a;
+        ModelSpec s;
+        build(&a, SETTINGS("model.layers=2", "model.dense_layers=0", rows[i].word), &s);
+        const Glu glu = s.layers[2].as.moe.glu;
+        CHECK(glu.limit == rows[i].limit); /* infinity, too */
+        CHECK_NEAR(glu.slope, rows[i].slope, 1e-6);
+        CHECK_NEAR(glu.cube, rows[i].cube, 1e-7);
+        arena_free(&a);
+    }
+}
+
 static void layers_without_positions_are_not_those_that_see_all_keys(void **state)
 {
     (void)state;
@@ -272,6 +296,7 @@ int main(void)
         TEST(every_number_of_the_model_arrives),
         TEST(depths_stand_before_the_head),
         TEST(grouped_attention_and_the_loss_of_a_batch_have_their_own),
+        TEST(an_activation_reaches_the_experts),
         TEST(layers_without_positions_are_not_those_that_see_all_keys),
         TEST(the_layers_that_are_listed_are_recomputed),
         TEST(each_piece_has_its_own_word),
