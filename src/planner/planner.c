@@ -469,7 +469,6 @@ Status planner_legal(const Planner *p, const PlanLayout *l)
     TRY(config_divides("mesh.pp x mesh.cp x mesh.tp", (int64_t)l->pp * l->cp * l->tp,
                        "the number of GPUs,", p->q.gpus));
     TRY(config_check_cp(c, l->cp));
-    if (stack_is_ours(p->q.stack)) TRY(config_check_gpu(c, l->cp));
     TRY(check_tensor(p, l));
     TRY(check_experts(p, l));
     if (!plan_reaches(&p->q, plan_expert_ranks(l)))

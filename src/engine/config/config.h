@@ -197,10 +197,6 @@ Status config_check_ranks(const Config *c, int64_t ranks);
 /* ERR_UNSUPPORTED if the engine cannot run a setting, which can be planned; else config_check_ranks. */
 Status config_check_ops(const Config *c, int ranks);
 
-/* ERR_UNSUPPORTED: no GPU runs this model with cp context ranks. config_check asks where run.device says GPU, the engine
- * where auto found one, and a plan of this program for each layout. */
-Status config_check_gpu(const Config *c, int64_t cp);
-
 /* Does the list contain the number, or the word? */
 bool config_has_int(const ConfigInts *list, int64_t value);
 bool config_has_text(const ConfigTexts *list, const char *word);

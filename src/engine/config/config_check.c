@@ -255,20 +255,10 @@ static Status check_f16(const Config *c)
                          "8-bit operands hold none: set run.compute=bf16, or fp8.recipe=none");
 }
 
-Status config_check_gpu(const Config *c, int64_t cp)
-{
-    if (c->delta_full_every == 0 || cp == 1) return OK;
-    return FAIL(ERR_UNSUPPORTED,
-                "mesh.cp %lld: ranks on GPUs do not share the sequences of gated delta nets "
-                "(delta.full_every %lld) yet: set mesh.cp=1, or run.device=cpu",
-                (long long)cp, (long long)c->delta_full_every);
-}
-
 /* A kernel that was chosen by name must not silently be replaced by another one. */
 static Status check_device(const Config *c)
 {
     const AttentionWord *kernel = &attention_words[c->attention_kernel];
-    if (c->run_device >= DEVICE_GPU) TRY(config_check_gpu(c, c->mesh_cp));
     if (!attention_kernel_wants_gpu((AttentionKernel)c->attention_kernel)) return OK;
     if (c->run_device == DEVICE_CPU)
         return FAIL(ERR_ARG, "attention.kernel=%s needs a GPU, run.device is cpu: leave it auto",

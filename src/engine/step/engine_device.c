@@ -55,7 +55,6 @@ Status engine_check_device(const Config *c)
     if (!engine_wants_gpu(c)) return OK;
     TRY(check_word(c));
     TRY(check_exchange(c));
-    TRY(config_check_gpu(c, c->mesh_cp));
     if (c->run_compute != COMPUTE_F16) return OK;
     return FAIL(ERR_UNSUPPORTED, "run.compute=f16 has no kernels on a GPU: set run.compute=bf16, "
                                  "whose range needs no scale of the loss, or run.device=cpu");

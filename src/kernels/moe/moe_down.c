@@ -34,10 +34,11 @@ static float bwd_piece(const MoeDownBwdInput *a, int64_t row, int64_t f, int64_t
     float *dgate = row_open(&a->dpre.data, at, gate_buffer);
     float *dup = row_open(&a->dpre.data, at + F, up_buffer);
     float *wact = row_open(&a->wact.data, row * F + f, wact_buffer);
-    if (a->glu.limit > 0) {
+    const Glu glu = a->glu;
+    if (glu.limit > 0) {
 #pragma omp simd reduction(+ : dot)
         for (int64_t i = 0; i < n; i++) {
-            GluSlopes c = glu_slopes(a->glu, gate[i], up[i]);
+            GluSlopes c = glu_slopes(glu, gate[i], up[i]);
             float wda = weight * da[f + i];
             dot += da[f + i] * c.act;
             wact[i] = weight * c.act;

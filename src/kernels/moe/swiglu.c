@@ -102,10 +102,11 @@ static void swiglu_backward_piece(const SwigluBwd *a, int64_t row, int64_t f, in
     const float *g = row_load(&a->gu, at_g, n, g_buffer);
     const float *u = row_load(&a->gu, at_u, n, u_buffer);
     float *dg = row_open(&a->dgu, at_g, g_buffer), *du = row_open(&a->dgu, at_u, u_buffer);
-    if (a->glu.limit > 0) {
+    const Glu glu = a->glu; /* a load in the loop, where stores may alias, keeps it from vectors */
+    if (glu.limit > 0) {
 #pragma omp simd
         for (int64_t i = 0; i < n; i++) {
-            GluSlopes c = glu_slopes(a->glu, g[i], u[i]);
+            GluSlopes c = glu_slopes(glu, g[i], u[i]);
             float d = dy[i];
             dg[i] = d * c.by_gate;
             du[i] = d * c.by_up;

@@ -52,8 +52,6 @@ static const struct {
       "attention.kernel=hopper: it is made for compute capability 9.0, a100 has 8.0" },
     { LITE " --cluster b200:8 run.compute=bf16 fp8.recipe=block fp8.attention=true",
       "fp8.attention=true: it is made for compute capability 9.0, b200 has 10.0" },
-    { ON " delta.full_every=4 mesh.cp=2",
-      "mesh.cp 2: ranks on GPUs do not share the sequences of gated delta nets" },
     { ON " delta.full_every=4 mesh.tp=8", "mesh.tp 8 does not divide delta.key_heads 4" },
     { ON " delta.full_every=4 --stack megatron mesh.tp=8",
       "mesh.tp 8 does not divide delta.key_heads 4" },

@@ -118,13 +118,6 @@ static void what_is_not_built_yet_is_refused(void **state)
                     ERR_ARG, cases[i].part);
         arena_free(&t.arena);
     }
-    Tiny gpu = { 0 };
-    CHECK_FAILS(tiny_config(&gpu, TINY(DELTA, "run.device=gpu", "mesh.cp=2")), ERR_UNSUPPORTED,
-                "mesh.cp 2: ranks on GPUs do not share the sequences of gated delta nets");
-    gpu.config.run_device = DEVICE_CUDA; /* as where auto finds one */
-    CHECK_FAILS(tiny_start(&gpu, NULL), ERR_UNSUPPORTED,
-                "mesh.cp 2: ranks on GPUs do not share the sequences of gated delta nets");
-    tiny_close(&gpu);
 }
 
 static void gates_that_are_not_built_are_refused(void **state)
