@@ -3,6 +3,7 @@
 #include "why/op_kernels.h"
 
 #include "kernels/attention/attention_kernels.h"
+#include "kernels/delta/delta_kernels.h"
 #include "kernels/dense/linear.h"
 #include "kernels/dense/product_kernels.h"
 #include "kernels/head/head_private.h"
@@ -10,6 +11,7 @@
 const OpKernels op_kernels[OP_KERNELS] = {
     { "attention", &attention_fwd_kernels },
     { "8-bit attention, forward", &attention_e4m3_kernels },
+    { "the gated delta rule", &delta_rule_fwd_kernels },
     { "dense products", &dense_kernels },
     { "8-bit dense products", &scaled_kernels },
     { "products of experts", &moe_product_kernels },
@@ -91,6 +93,10 @@ Status op_kernels_visit(OpId id, const void *args, KernelVisit *visit, void *sel
     case OP_ATTENTION_BWD:
         return visit(self, "", &attention_bwd_kernels, (int)((const AttentionBwd *)args)->kernel,
                      args);
+    case OP_DELTA_RULE_FWD: return visit(self, "", &delta_rule_fwd_kernels, 0, args);
+    case OP_DELTA_RULE_BWD: return visit(self, "", &delta_rule_bwd_kernels, 0, args);
+    case OP_DELTA_SPAN_FWD: return visit(self, "", &delta_span_fwd_kernels, 0, args);
+    case OP_DELTA_SPAN_BWD: return visit(self, "", &delta_span_bwd_kernels, 0, args);
     case OP_MOE_UP_FWD: return visit_experts(moe_up_fwd_view(args), visit, self);
     case OP_MOE_DOWN_FWD: return visit_experts(moe_down_fwd_view(args), visit, self);
     case OP_MOE_UP_BWD_INPUT: return visit_experts(moe_up_bwd_input_view(args), visit, self);

@@ -18,7 +18,7 @@ typedef struct OpKernels {
     const KernelTable *table;
 } OpKernels;
 
-enum { OP_KERNELS = 8 };
+enum { OP_KERNELS = 9 };
 extern const OpKernels op_kernels[OP_KERNELS];
 
 #endif

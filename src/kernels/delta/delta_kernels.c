@@ -2,7 +2,8 @@
  * delta_kernels: which kernel runs the gated delta rule on a GPU. `chunk` makes matrix products of chunks of 64 tokens
  * (nv/delta_chunk.cuh); `plain` walks the recurrence token by token, for all GPUs and types (delta_plain.cu).
  */
-#include "kernels/core/kernels.h"
+#include "kernels/delta/delta_kernels.h"
+
 #include "kernels/delta/delta.h"
 
 #include <stdio.h>
@@ -47,22 +48,22 @@ static void chunk_needs(char out[KERNEL_NEEDS_MAX])
           .can = chunk_can,                                                                        \
           .workspace = VENDOR_NVIDIA_OP(delta_chunk_##way##_workspace),                            \
           .run = VENDOR_NVIDIA_OP(delta_chunk_##way),                                              \
-          .work = WORK_GEMM },                                                                     \
+          .work = WORK_DELTA },                                                                    \
         { .name = "plain",                                                                         \
           .vendor = VENDOR_ANY,                                                                    \
           .workspace = plain_workspace,                                                            \
           .run = GPU_OP(delta_plain_##way),                                                        \
-          .work = WORK_GEMM },                                                                     \
+          .work = WORK_DELTA },                                                                    \
     };                                                                                             \
-    static const KernelTable way##_kernels = { NULL, way##_rows, 2 };                              \
+    const KernelTable op##_kernels = { NULL, way##_rows, 2 };                                      \
     Status op##_gpu(Exec *ex, const void *args)                                                    \
     {                                                                                              \
-        return kernels_run(ex, &way##_kernels, #op, 0, args);                                      \
+        return kernels_run(ex, &op##_kernels, #op, 0, args);                                       \
     }                                                                                              \
     size_t op##_gpu_workspace(const Exec *ex, const void *args)                                    \
     {                                                                                              \
         (void)ex;                                                                                  \
-        return kernels_workspace(&way##_kernels, 0, args);                                         \
+        return kernels_workspace(&op##_kernels, 0, args);                                          \
     }
 OP_KERNELS(delta_rule_fwd, fwd, NULL)
 OP_KERNELS(delta_rule_bwd, bwd, GPU_OP(delta_plain_bwd_workspace))
