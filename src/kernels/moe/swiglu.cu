@@ -259,7 +259,7 @@ extern "C" Status swiglu_fwd_gpu(struct Exec *ex, const void *args)
             return quant::made_run(ex, "swiglu_fwd", a->quant, &a->y,
                                    MakeForward<true>{ (const Bf16 *)gu, f, a->glu });
         return quant::made_run(ex, "swiglu_fwd", a->quant, &a->y,
-                               MakeForward<false>{ (const Bf16 *)gu, f, 0 });
+                               MakeForward<false>{ (const Bf16 *)gu, f, a->glu });
     }
     TRY(launch_packed(ex, "swiglu_fwd", y.dtype, { gu, y.data }, { f }, [&](auto t, auto wide) {
         typedef decltype(t) T;
@@ -285,7 +285,7 @@ extern "C" Status swiglu_bwd_gpu(struct Exec *ex, const void *args)
             return quant::source_run(ex, "swiglu_bwd", a->quant, &a->dgu,
                                      Slopes<true>{ d, g, to, f, a->glu });
         return quant::source_run(ex, "swiglu_bwd", a->quant, &a->dgu,
-                                 Slopes<false>{ d, g, to, f, 0 });
+                                 Slopes<false>{ d, g, to, f, a->glu });
     }
     TRY(launch_packed(ex, "swiglu_bwd", dgu.dtype, { dy, gu, dgu.data }, { f },
                       [&](auto t, auto wide) {
