@@ -199,6 +199,26 @@ static void the_table_is_a_calibration(void **state)
     arena_free(&a);
 }
 
+/* A GPU's file may lack the section, which a bench of such a model then writes. */
+static void the_table_calibrates_the_gated_delta_rule(void **state)
+{
+    (void)state;
+    Arena a = { 0 }, b = { 0 };
+    Text out;
+    Hardware h;
+    double assumed = 0, measured = 0;
+    run(&a, "delta.full_every=2", &out);
+    CHECK_OK(arena_init(&b, "hardware", MEM_HOST, (size_t)1 << 28));
+    CHECK_OK(hardware_load(&h, &b, "h200"));
+    CHECK_OK(hardware_rate(&h, WORK_DELTA, HARDWARE_F32, 32, &assumed));
+    CHECK_OK(calibrate("bench.txt", out.data, &b, &h));
+    CHECK_OK(hardware_rate(&h, WORK_DELTA, HARDWARE_F32, 32, &measured));
+    CHECK(measured > 0 && measured < assumed); /* this machine's */
+    CHECK(strstr(*hardware_source(&h, WORK_DELTA), "bench.txt") != NULL);
+    arena_free(&b);
+    arena_free(&a);
+}
+
 static void what_ops_had_to_say_is_told_once(void **state)
 {
     (void)state;
@@ -230,6 +250,7 @@ int main(void)
         TEST(every_op_has_its_rows_and_its_share_of_the_time),
         TEST(what_the_peak_leaves_is_told_op_by_op),
         TEST(the_table_is_a_calibration),
+        TEST(the_table_calibrates_the_gated_delta_rule),
         TEST(what_ops_had_to_say_is_told_once),
     };
     return TEST_RUN(tests);
