@@ -32,7 +32,7 @@ Status delta_join_check(const DeltaJoin *a)
 OpCost delta_join_cost(const DeltaJoin *a)
 {
     const DeltaDims *d = &a->dims;
-    const double products = (double)(a->state.dim[0] / 2 * d->heads * (2 * a->ranks - 2));
+    const double products = (double)(a->state.dim[0] * d->heads * (a->ranks - 1));
     return (OpCost){ .flops = 2 * products * (double)(d->key * d->key * d->value),
                      .bytes = (double)(tensor_bytes(&a->span) + tensor_bytes(&a->state)),
                      .work = WORK_GEMM,

@@ -226,7 +226,6 @@ static bool sizes_divide(const PlanRequest *q, const PlanLayout *l)
 {
     const Config *c = q->config;
     if (l->cp > 1 && c->fp8_attention) return false; /* config_check_cp has both reasons */
-    if (l->cp > 1 && c->delta_full_every > 0 && search_is_ours(q)) return false;
     int64_t pieces = l->cp > 1 ? 2 * l->cp : 1;
     int64_t ranks = (int64_t)l->pp * l->cp * l->tp;
     if (q->gpus % ranks != 0 || c->data_sequence % pieces != 0) return false;
