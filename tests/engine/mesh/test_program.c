@@ -55,8 +55,6 @@ static Status compare(void *state, Comm *world)
     ManyRank r = { .device = world->rank };
     Planned p = { 0 };
     Status s = many_open(&r, c, world);
-    const bool planned = r.t.config.delta_full_every == 0 || r.t.config.mesh_cp == 1; /* of GPUs */
-    if (s == OK && !planned) return many_close(&r), OK;
     if (s == OK) s = plan_of(&r.t.config, c->ranks, &p);
     if (s == OK) {
         const Program *have = &p.step.pipeline.rank[r.t.engine.shape.pp_rank];
