@@ -12,7 +12,7 @@
 enum {
     LANES = 32,
     THREADS = 256,
-    HEADS = 512 /* heads of rows whose parts of dw one block sums */
+    HEADS = 128 /* heads of rows whose parts of dw one block sums */
 };
 
 template <typename T> struct Norm {

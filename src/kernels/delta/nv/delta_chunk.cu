@@ -90,14 +90,14 @@ template <int D> static Status run_prepare(struct Exec *ex, const Args *a, int64
 template <int D> static Status run_pass(struct Exec *ex, const Args *a, int64_t n)
 {
     TRY(run_prepare<D>(ex, a, n));
-    return run(ex, delta_pass_kernel<D>, n * D / PASS_ROWS, PASS_THREADS, Pass<D>::BYTES, a);
+    return run(ex, delta_pass_kernel<D>, n * D / PASS_ROWS, PASS_THREADS, Pass<D, false>::BYTES, a);
 }
 
 /* P^T dO and what follows from chunk to chunk. */
 template <int D> static Status run_back(struct Exec *ex, const Args *a, int64_t n)
 {
     TRY(run(ex, delta_pull_kernel<D>, n * a->chunks, TILE_THREADS, Pull<D>::BYTES, a));
-    return run(ex, delta_back_kernel<D>, n * D / PASS_ROWS, PASS_THREADS, Pass<D>::BYTES, a);
+    return run(ex, delta_back_kernel<D>, n * D / PASS_ROWS, PASS_THREADS, Pass<D, true>::BYTES, a);
 }
 
 template <int D> static Status forward(struct Exec *ex, const Args *a, int64_t n)
@@ -117,7 +117,8 @@ template <int D> static Status backward(struct Exec *ex, const Args *a, int64_t 
 template <int D> static Status span_forward(struct Exec *ex, const Args *a, int64_t n)
 {
     TRY(run_prepare<D>(ex, a, n));
-    return run(ex, delta_span_kernel<D>, 2 * n * D / PASS_ROWS, PASS_THREADS, Pass<D>::BYTES, a);
+    return run(ex, delta_span_kernel<D>, 2 * n * D / PASS_ROWS, PASS_THREADS, Pass<D, false>::BYTES,
+               a);
 }
 
 template <int D> static Status span_backward(struct Exec *ex, const Args *a, int64_t n)

@@ -35,7 +35,7 @@ namespace delta
 
 enum { CHUNK = 64, HALF = CHUNK / 2, PIECE = 8 /* elements of 16 bytes */, PASS_ROWS = 32 };
 enum { PASS_THREADS = 2 * WARP, TILE_THREADS = 4 * WARP, SLOPE_THREADS = 8 * WARP };
-enum { PITCH = CHUNK + 4 /* floats of a row of f32 in shared memory */, STAGES = 3 };
+enum { PITCH = CHUNK + 4 /* floats of a row of f32 in shared memory */ };
 
 /* Numbers of a chunk's tokens in f32, a row of 64 each. G in powers of two; SEEN: e^g, or 0; CARRY: e^(g_last - g)
  * / |k|, or 0. SEEN of token 63 is what S is multiplied by. */
@@ -482,26 +482,51 @@ static __device__ __forceinline__ void prepare_run(const Args &a, unsigned char 
 
 /* ---- pass ---- */
 
-template <int D> struct Pass {
-    static constexpr int STAGE = 2 * CHUNK * D * 2, BYTES = STAGES * STAGE;
+/* A stage: W and K of a chunk, this block's rows of U (of dU, and of dO^T Q), CARRY and SEEN. */
+template <int D, bool BACK> struct Pass {
+    static constexpr int W = 0, K = W + CHUNK * D * 2, U = K + CHUNK * D * 2,
+                         S = U + PASS_ROWS * CHUNK * 2, MARK = S + (BACK ? PASS_ROWS * D * 2 : 0),
+                         STAGE = MARK + 2 * CHUNK * 4, STAGES = BACK ? 2 : 3,
+                         BYTES = STAGES * STAGE;
 };
 
-/* What a block of 32 rows of turned states walks: stage i has W and K of chunk i. */
-template <int D>
-static __device__ __forceinline__ void load_stage(const Args &a, const Here &h, uint32_t to)
+/* `row`: the block's first of the turned state. */
+template <int D, bool BACK>
+static __device__ __forceinline__ void load_stage(const Args &a, const Here &h, int row,
+                                                  uint32_t to)
 {
-    load_whole<CHUNK, D, PASS_THREADS>(to, a.W + h.slot * CHUNK * D);
-    load_tile<CHUNK, D, PASS_THREADS>(to + CHUNK * D * 2, k_of(a, h), a.s.qkv_cols, h.n, a.s.key);
+    typedef Pass<D, BACK> R;
+    const Bf16 *U = BACK ? a.dU : a.U;
+    int i = (int)threadIdx.x;
+    load_whole<CHUNK, D, PASS_THREADS>(to + R::W, a.W + h.slot * CHUNK * D);
+    load_tile<CHUNK, D, PASS_THREADS>(to + R::K, k_of(a, h), a.s.qkv_cols, h.n, a.s.key);
+    load_whole<PASS_ROWS, CHUNK, PASS_THREADS>(to + R::U, U + (h.slot * D + row) * CHUNK);
+    if (BACK) load_whole<PASS_ROWS, D, PASS_THREADS>(to + R::S, a.dS + (h.slot * D + row) * D);
+    if (i < CHUNK / 2) /* SEEN and CARRY are neighbours */
+        copy_chunk(to + R::MARK + i * 16, marks_of(a, h, SEEN) + 4 * i, true);
+    copies_close();
 }
 
-/* A thread's pairs of a turned tile of N x 8 columns, whose first row of this warp is *at. */
-template <int N>
-static __device__ __forceinline__ void load_part(const Bf16 *at, int64_t stride, float (&c)[N][4])
+/* An empty group, so that the number of groups is that of steps. */
+template <int D, bool BACK>
+static __device__ __forceinline__ void load_next(const Args &a, int64_t unit, int i, int row,
+                                                 uint32_t base)
+{
+    typedef Pass<D, BACK> R;
+    if (i < a.chunks)
+        load_stage<D, BACK>(a, here_of(a, unit, BACK ? a.chunks - 1 - i : i), row,
+                            base + i % R::STAGES * R::STAGE);
+    else
+        copies_close();
+}
+
+/* A thread's pairs of 16 rows, from m on, of a tile in shared memory. */
+template <int D, int N>
+static __device__ __forceinline__ void get_part(unsigned char *tile, int m, float (&c)[N][4])
 {
 #pragma unroll
     for (int i = 0; i < 2 * N; i++) {
-        float2 v = widen(*(const __nv_bfloat162 *)(at + (own_row() + i % 2 * 8) * stride +
-                                                   i / 2 * 8 + own_column()));
+        float2 v = widen(*pair_at<D>(tile, m + own_row() + i % 2 * 8, i / 2 * 8 + own_column()));
         c[i / 2][i % 2 * 2] = v.x, c[i / 2][i % 2 * 2 + 1] = v.y;
     }
 }
@@ -572,46 +597,41 @@ static __device__ __forceinline__ void store_span(const Args &a, const Here &h, 
 template <int D, bool SPAN>
 static __device__ __forceinline__ void pass_run(const Args &a, unsigned char *memory)
 {
+    typedef Pass<D, false> R;
     constexpr int PARTS = D / PASS_ROWS, ALL = SPAN ? 2 * PARTS : PARTS;
     uint32_t base = shared_address(memory);
     int64_t unit = blockIdx.x / ALL;
     bool map = (int)(blockIdx.x % ALL) >= PARTS;
-    int row = (int)(blockIdx.x % PARTS) * PASS_ROWS + warp_of() * 16;
+    int part = (int)(blockIdx.x % PARTS) * PASS_ROWS, row = part + warp_of() * 16;
     float S[D / 8][4];
     load_state(a, here_of(a, unit, 0), SPAN ? NULL : a.state, row, S);
 #pragma unroll
     for (int i = 0; i < D / 2; i++)
         if (map && row + own_row() + i / 2 % 2 * 8 == i / 4 * 8 + own_column() + i % 2)
             S[i / 4][i % 4] = 1;
-    for (int i = 0; i < STAGES - 1; i++) {
-        if (i < a.chunks) load_stage<D>(a, here_of(a, unit, i), base + i * Pass<D>::STAGE);
-        copies_close();
-    }
+    for (int i = 0; i < R::STAGES - 1; i++) load_next<D, false>(a, unit, i, part, base);
     for (int i = 0; i < a.chunks; i++) {
         Here h = here_of(a, unit, i);
-        uint32_t W = base + i % STAGES * Pass<D>::STAGE, K = W + CHUNK * D * 2, packed[D / 16][4];
+        int at = i % R::STAGES * R::STAGE;
+        const float *mark = (const float *)(memory + at + R::MARK);
+        uint32_t packed[D / 16][4], left_u[CHUNK / 16][4];
         float u[CHUNK / 8][4], ws[CHUNK / 8][4];
-        Bf16 *U = a.U + (h.slot * D + row) * CHUNK;
-        clear(u);
-        if (!map) load_part(U, CHUNK, u);
         if (!SPAN) store_part(a.S + (h.slot * D + row) * D, D, 16, D, S);
         pack(S, packed);
-        copies_wait<STAGES - 2>();
+        copies_wait<R::STAGES - 2>();
         __syncthreads();
-        if (i + STAGES - 1 < a.chunks)
-            load_stage<D>(a, here_of(a, unit, i + STAGES - 1),
-                          base + (i + STAGES - 1) % STAGES * Pass<D>::STAGE);
-        copies_close();
+        load_next<D, false>(a, unit, i + R::STAGES - 1, part, base);
         clear(ws);
-        multiply_packed<TERMS_ACROSS, D>(ws, packed, W);
+        multiply_packed<TERMS_ACROSS, D>(ws, packed, base + at + R::W);
+        clear(u);
+        if (!map) get_part<CHUNK>(memory + at + R::U, warp_of() * 16, u);
 #pragma unroll
         for (int e = 0; e < CHUNK / 2; e++) u[e / 4][e % 4] -= ws[e / 4][e % 4];
-        if (!SPAN) store_part(U, CHUNK, 16, CHUNK, u);
-        scale_columns(u, marks_of(a, h, CARRY));
-        scale(S, marks_of(a, h, SEEN)[CHUNK - 1]);
-        uint32_t left_u[CHUNK / 16][4];
+        if (!SPAN) store_part(a.U + (h.slot * D + row) * CHUNK, CHUNK, 16, CHUNK, u);
+        scale_columns(u, mark + CHUNK);
+        scale(S, mark[CHUNK - 1]);
         pack(u, left_u);
-        multiply_packed<TERMS_DOWN, D>(S, left_u, K);
+        multiply_packed<TERMS_DOWN, D>(S, left_u, base + at + R::K);
     }
     if (SPAN) store_span(a, here_of(a, unit, 0), map, row, S);
     if (!SPAN && a.o != NULL) store_state(a, here_of(a, unit, 0), a.state, row, S);

@@ -58,46 +58,40 @@ static __device__ __forceinline__ void pull_run(const Args &a, unsigned char *me
 template <int D>
 static __device__ __forceinline__ void back_run(const Args &a, unsigned char *memory)
 {
+    typedef Pass<D, true> R;
     constexpr int PARTS = D / PASS_ROWS;
     uint32_t base = shared_address(memory);
     int64_t unit = blockIdx.x / PARTS;
-    int row = (int)(blockIdx.x % PARTS) * PASS_ROWS + warp_of() * 16;
+    int part = (int)(blockIdx.x % PARTS) * PASS_ROWS, row = part + warp_of() * 16;
     float dS[D / 8][4];
     load_state(a, here_of(a, unit, 0), a.dstate, row, dS);
-    for (int i = 0; i < STAGES - 1; i++) {
-        if (i < a.chunks)
-            load_stage<D>(a, here_of(a, unit, a.chunks - 1 - i), base + i * Pass<D>::STAGE);
-        copies_close();
-    }
+    for (int i = 0; i < R::STAGES - 1; i++) load_next<D, true>(a, unit, i, part, base);
     for (int i = 0; i < a.chunks; i++) {
         Here h = here_of(a, unit, a.chunks - 1 - i);
-        uint32_t W = base + i % STAGES * Pass<D>::STAGE, K = W + CHUNK * D * 2, packed[D / 16][4];
+        int at = i % R::STAGES * R::STAGE;
+        const float *mark = (const float *)(memory + at + R::MARK);
+        uint32_t packed[D / 16][4], left_u[CHUNK / 16][4];
         float u[CHUNK / 8][4], more[CHUNK / 8][4], s[D / 8][4];
-        Bf16 *of_u = a.dU + (h.slot * D + row) * CHUNK, *of_s = a.dS + (h.slot * D + row) * D;
-        load_part(of_u, CHUNK, u);
-        load_part(of_s, D, s);
-        store_part(of_s, D, 16, D, dS);
         pack(dS, packed);
-        copies_wait<STAGES - 2>();
+        copies_wait<R::STAGES - 2>();
         __syncthreads();
-        if (i + STAGES - 1 < a.chunks)
-            load_stage<D>(a, here_of(a, unit, a.chunks - i - STAGES),
-                          base + (i + STAGES - 1) % STAGES * Pass<D>::STAGE);
-        copies_close();
+        load_next<D, true>(a, unit, i + R::STAGES - 1, part, base);
         clear(more);
-        multiply_packed<TERMS_ACROSS, D>(more, packed, K);
-        scale_columns(more, marks_of(a, h, CARRY));
+        multiply_packed<TERMS_ACROSS, D>(more, packed, base + at + R::K);
+        scale_columns(more, mark + CHUNK);
+        get_part<CHUNK>(memory + at + R::U, warp_of() * 16, u);
 #pragma unroll
         for (int e = 0; e < CHUNK / 2; e++) u[e / 4][e % 4] += more[e / 4][e % 4];
-        store_part(of_u, CHUNK, 16, CHUNK, u);
+        store_part(a.dU + (h.slot * D + row) * CHUNK, CHUNK, 16, CHUNK, u);
+        store_part(a.dS + (h.slot * D + row) * D, D, 16, D, dS);
         scale(u, -1);
-        uint32_t left_u[CHUNK / 16][4];
         pack(u, left_u);
-        float keep = marks_of(a, h, SEEN)[CHUNK - 1];
+        get_part<D>(memory + at + R::S, warp_of() * 16, s);
+        float keep = mark[CHUNK - 1];
 #pragma unroll
         for (int e = 0; e < D / 2; e++)
             dS[e / 4][e % 4] = fmaf(dS[e / 4][e % 4], keep, s[e / 4][e % 4]);
-        multiply_packed<TERMS_DOWN, D>(dS, left_u, W);
+        multiply_packed<TERMS_DOWN, D>(dS, left_u, base + at + R::W);
     }
     if (a.span != NULL)
         store_span(a, here_of(a, unit, 0), false, row, dS);
