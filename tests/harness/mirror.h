@@ -168,7 +168,7 @@ static inline double mirror_limit(const OpDesc *op, const void *args, const Tens
                2 * 0x1p-24 * sqrt((double)((const HeadLoss *)args)->w.data.dim[0]);
     /* chunks round the same products in another order, and gradients of A and dt are made of rounded ones */
     if (strncmp(op->name, "delta_rule", 10) == 0)
-        return 2 * optest_limit(LIMIT_ATTENTION, op_port_tensor(op->ports, args)->dtype);
+        return 4 * optest_limit(LIMIT_ATTENTION, op_port_tensor(op->ports, args)->dtype);
     if (strncmp(op->name, "attention", 9) != 0) return optest_limit(LIMIT_PLAIN, out->dtype);
     if (strcmp(op->name, "attention_fwd") == 0 && ((const AttentionFwd *)args)->e4m3)
         return out->rank == 4 ? 0.1 : 1e-3;

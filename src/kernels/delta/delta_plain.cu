@@ -18,7 +18,7 @@ enum {
     WARPS = THREADS / WARP,
     PIECE = 64,      /* tokens whose states are noted at a time */
     SLAB = 32,       /* heads at a time, backward */
-    FINISH_ROWS = 64 /* rows whose sums of ddecay one block makes */
+    FINISH_ROWS = 16 /* rows whose sums of ddecay one block makes */
 };
 
 /* R rows and C columns of S for each thread; tokens of a batch. */

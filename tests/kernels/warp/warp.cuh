@@ -71,7 +71,7 @@ static inline __nv_bfloat162 __floats2bfloat162_rn(float a, float b)
 
 /* ---- fibers ---- */
 
-enum { WARP = 32, WARPS_MOST = 8, THREADS_MOST = WARPS_MOST * WARP, STACK_BYTES = 1 << 17 };
+enum { WARP = 32, WARPS_MOST = 16, THREADS_MOST = WARPS_MOST * WARP, STACK_BYTES = 1 << 17 };
 enum { SHARED_BYTES = 1 << 18 };
 
 /* Saves what a call keeps, and the stack, at *save; goes on at another stack. */

@@ -34,7 +34,7 @@ namespace delta
 {
 
 enum { CHUNK = 64, HALF = CHUNK / 2, PIECE = 8 /* elements of 16 bytes */, PASS_ROWS = 32 };
-enum { PASS_THREADS = 2 * WARP, TILE_THREADS = 4 * WARP, SLOPE_THREADS = 8 * WARP };
+enum { PASS_THREADS = 2 * WARP, TILE_THREADS = 4 * WARP, SLOPE_THREADS = 16 * WARP };
 enum { PITCH = CHUNK + 4 /* floats of a row of f32 in shared memory */ };
 
 /* Numbers of a chunk's tokens in f32, a row of 64 each. G in powers of two; SEEN: e^g, or 0; CARRY: e^(g_last - g)
@@ -81,6 +81,15 @@ static __device__ __forceinline__ Here here_of(const Args &a, int64_t unit, int 
     return h;
 }
 
+/* The same head's chunk number `chunk`, without here_of's divisions. */
+static __device__ __forceinline__ Here chunk_of(const Args &a, Here h, int chunk)
+{
+    int more = chunk * CHUNK - h.first;
+    h.first += more, h.row += more, h.slot += more / CHUNK;
+    h.n = (int)min((int64_t)CHUNK, a.s.sequence - h.first);
+    return h;
+}
+
 static __device__ __forceinline__ const Bf16 *q_of(const Args &a, const Here &h)
 {
     return a.qkv + h.row * a.s.qkv_cols + (int64_t)h.key_head * a.s.key;
@@ -117,24 +126,29 @@ template <int D> static __device__ __forceinline__ uint32_t place(int row, int p
     return (uint32_t)(row * D * 2 + ((piece ^ (row & 7)) << 4));
 }
 
-/* N rows of D columns; those from `rows` and from `width` on are zeros. */
-template <int N, int D, int THREADS>
+/* N rows of D columns; those from `rows` and from `width` on are zeros. WHOLE: there are none. A thread has every STEP-th
+ * row of a piece. */
+template <int N, int D, int THREADS, bool WHOLE = false>
 static __device__ __forceinline__ void load_tile(uint32_t to, const Bf16 *from, int64_t stride,
                                                  int rows, int width)
 {
-#pragma unroll 4
-    for (int at = (int)threadIdx.x; at < N * D / PIECE; at += THREADS) {
-        int r = at / (D / PIECE), piece = at % (D / PIECE);
-        bool inside = r < rows && piece * PIECE < width;
-        copy_chunk(to + place<D>(r, piece), inside ? from + r * stride + piece * PIECE : from,
-                   inside);
+    constexpr int STEP = THREADS / (D / PIECE);
+    int first = (int)threadIdx.x / (D / PIECE), piece = (int)threadIdx.x % (D / PIECE);
+    bool there = piece * PIECE < width;
+    const Bf16 *at = from + first * stride + piece * PIECE;
+#pragma unroll
+    for (int i = 0; i < (N + STEP - 1) / STEP; i++, at += STEP * stride) {
+        int r = first + i * STEP;
+        if (N % STEP != 0 && r >= N) break;
+        bool inside = WHOLE || (there && r < rows);
+        copy_chunk(to + place<D>(r, piece), inside ? at : from, inside);
     }
 }
 
 template <int N, int D, int THREADS>
 static __device__ __forceinline__ void load_whole(uint32_t to, const Bf16 *from)
 {
-    load_tile<N, D, THREADS>(to, from, D, N, D);
+    load_tile<N, D, THREADS, true>(to, from, D, N, D);
 }
 
 static __device__ __forceinline__ float2 widen(__nv_bfloat162 v)
@@ -237,7 +251,7 @@ template <Side SA, int DA, Side SB, int DB, int K, int N>
 static __device__ __forceinline__ void multiply(float (&c)[N][4], uint32_t one, int m, uint32_t two,
                                                 int n)
 {
-#pragma unroll
+#pragma unroll 2
     for (int k = 0; k < K; k += 16) {
         uint32_t a[4];
         left<SA, DA>(a, one, m, k);
@@ -267,16 +281,17 @@ static __device__ __forceinline__ void multiply_packed(float (&c)[N][4], const u
 }
 
 /* Accumulators to a row-major bf16 matrix whose element (0, 0) of this warp is *to; only rows below `rows` and columns
- * below `columns`. */
-template <int N>
+ * below `columns`. WHOLE: all are. */
+template <bool WHOLE = false, int N>
 static __device__ __forceinline__ void store_part(Bf16 *to, int64_t stride, int rows, int columns,
                                                   const float (&c)[N][4])
 {
+    Bf16 *own = to + own_row() * stride + own_column();
 #pragma unroll
     for (int i = 0; i < 2 * N; i++) {
         int row = own_row() + i % 2 * 8, column = i / 2 * 8 + own_column();
-        if (row < rows && column < columns)
-            *(__nv_bfloat162 *)(to + row * stride + column) =
+        if (WHOLE || (row < rows && column < columns))
+            *(__nv_bfloat162 *)(own + i % 2 * 8 * stride + i / 2 * 8) =
                 __floats2bfloat162_rn(c[i / 2][i % 2 * 2], c[i / 2][i % 2 * 2 + 1]);
     }
 }
@@ -377,10 +392,17 @@ static __device__ __forceinline__ void make_a(uint32_t k, const Numbers &n, floa
     clear(c);
     multiply<TERMS_ACROSS, D, TERMS_ACROSS, D, D>(c, k, m, k, 0);
 #pragma unroll
-    for (int e = 0; e < CHUNK / 2; e++) {
+    for (int e = 0; e < CHUNK / 2;
+         e++) { /* stores come later: to the compiler they could change n */
         int i = m + own_row() + e / 2 % 2 * 8, j = e / 4 * 8 + own_column() + e % 2;
-        A[i * PITCH + j] =
-            c[e / 4][e % 4] * kept(p, i, j, false) * n.beta[i] * n.length[i] * n.length[j];
+        c[e / 4][e % 4] *= kept(p, i, j, false) * n.beta[i] * n.length[i] * n.length[j];
+    }
+#pragma unroll
+    for (int e = 0; e < CHUNK / 4; e++) {
+        int i = m + own_row() + e % 2 * 8, j = e / 2 * 8 + own_column();
+        float2 two;
+        two.x = c[e / 2][e % 2 * 2], two.y = c[e / 2][e % 2 * 2 + 1];
+        *(float2 *)(A + i * PITCH + j) = two;
     }
 }
 
@@ -391,9 +413,10 @@ static __device__ __forceinline__ void invert_square(const float *A, float *X, i
     const float *own = A + c / HALF * HALF * (PITCH + 1);
 #pragma unroll
     for (int i = 0; i < HALF; i++) {
-        float sum = i == c % HALF ? 1 : 0;
+        float sum = i == c % HALF ? 1 : 0, row[HALF];
+        memcpy(row, __builtin_assume_aligned(own + i * PITCH, 16), sizeof row);
 #pragma unroll
-        for (int j = 0; j < i; j++) sum -= own[i * PITCH + j] * x[j];
+        for (int j = 0; j < i; j++) sum -= row[j] * x[j];
         x[i] = sum;
         X[(c / HALF * HALF + i) * PITCH + c] = sum;
     }
@@ -407,9 +430,10 @@ static __device__ __forceinline__ void square_product(float *to, float sign, con
     float c[8] = {};
 #pragma unroll 4
     for (int k = 0; k < HALF; k++) {
-        float v = one[row * PITCH + k];
+        float v = one[row * PITCH + k], of[8];
+        memcpy(of, __builtin_assume_aligned(two + k * PITCH + column, 16), sizeof of);
 #pragma unroll
-        for (int j = 0; j < 8; j++) c[j] += v * two[k * PITCH + column + j];
+        for (int j = 0; j < 8; j++) c[j] += v * of[j];
     }
 #pragma unroll
     for (int j = 0; j < 8; j++) to[row * PITCH + column + j] = sign * c[j];
@@ -431,15 +455,19 @@ static __device__ __forceinline__ void invert(const float *A, float *X)
 static __device__ __forceinline__ void split_inverse(const float *X, const Numbers &n, Bf16 *to,
                                                      unsigned char *of_v, unsigned char *of_k)
 {
-    for (int e = (int)threadIdx.x; e < CHUNK * HALF; e += TILE_THREADS) {
-        int i = e / HALF, j = e % HALF * 2;
-        float x = j <= i ? X[i * PITCH + j] : 0, y = j + 1 <= i ? X[i * PITCH + j + 1] : 0;
-        float u = x * n.beta[j], v = y * n.beta[j + 1];
-        float f = n.document[j] < 0 ? fast_exp2(n.g[j]) * n.length[j] : 0,
-              g = n.document[j + 1] < 0 ? fast_exp2(n.g[j + 1]) * n.length[j + 1] : 0;
+    int j = (int)threadIdx.x % HALF * 2;
+    float by[2], seen[2];
+    for (int r = 0; r < 2; r++) {
+        by[r] = n.beta[j + r];
+        seen[r] = n.document[j + r] < 0 ? by[r] * fast_exp2(n.g[j + r]) * n.length[j + r] : 0.0f;
+    }
+#pragma unroll 4
+    for (int i = (int)threadIdx.x / HALF; i < CHUNK; i += TILE_THREADS / HALF) {
+        float2 two = *(const float2 *)(X + i * PITCH + j);
+        float x = j <= i ? two.x : 0, y = j + 1 <= i ? two.y : 0;
         *(__nv_bfloat162 *)(to + i * CHUNK + j) = __floats2bfloat162_rn(x, y);
-        *pair_at<CHUNK>(of_v, i, j) = __floats2bfloat162_rn(u, v);
-        *pair_at<CHUNK>(of_k, i, j) = __floats2bfloat162_rn(u * f, v * g);
+        *pair_at<CHUNK>(of_v, i, j) = __floats2bfloat162_rn(x * by[0], y * by[1]);
+        *pair_at<CHUNK>(of_k, i, j) = __floats2bfloat162_rn(x * seen[0], y * seen[1]);
     }
 }
 
@@ -472,11 +500,11 @@ static __device__ __forceinline__ void prepare_run(const Args &a, unsigned char 
     clear(c);
     multiply<TERMS_ACROSS, CHUNK, TERMS_DOWN, D, CHUNK>(c, base + R::A + CHUNK * CHUNK * 2, m,
                                                         base + R::K, 0);
-    store_part(a.W + (h.slot * CHUNK + m) * D, D, 16, D, c);
+    store_part<true>(a.W + (h.slot * CHUNK + m) * D, D, 16, D, c);
     for (; m < D; m += CHUNK) {
         clear(turned);
         multiply<TERMS_DOWN, D, TERMS_ACROSS, CHUNK, CHUNK>(turned, base + R::V, m, base + R::A, 0);
-        store_part(a.U + (h.slot * D + m) * CHUNK, CHUNK, 16, CHUNK, turned);
+        store_part<true>(a.U + (h.slot * D + m) * CHUNK, CHUNK, 16, CHUNK, turned);
     }
 }
 
@@ -509,12 +537,12 @@ static __device__ __forceinline__ void load_stage(const Args &a, const Here &h, 
 
 /* An empty group, so that the number of groups is that of steps. */
 template <int D, bool BACK>
-static __device__ __forceinline__ void load_next(const Args &a, int64_t unit, int i, int row,
+static __device__ __forceinline__ void load_next(const Args &a, const Here &h, int i, int row,
                                                  uint32_t base)
 {
     typedef Pass<D, BACK> R;
     if (i < a.chunks)
-        load_stage<D, BACK>(a, here_of(a, unit, BACK ? a.chunks - 1 - i : i), row,
+        load_stage<D, BACK>(a, chunk_of(a, h, BACK ? a.chunks - 1 - i : i), row,
                             base + i % R::STAGES * R::STAGE);
     else
         copies_close();
@@ -603,38 +631,39 @@ static __device__ __forceinline__ void pass_run(const Args &a, unsigned char *me
     int64_t unit = blockIdx.x / ALL;
     bool map = (int)(blockIdx.x % ALL) >= PARTS;
     int part = (int)(blockIdx.x % PARTS) * PASS_ROWS, row = part + warp_of() * 16;
+    Here h = here_of(a, unit, 0);
     float S[D / 8][4];
-    load_state(a, here_of(a, unit, 0), SPAN ? NULL : a.state, row, S);
+    load_state(a, h, SPAN ? NULL : a.state, row, S);
 #pragma unroll
     for (int i = 0; i < D / 2; i++)
         if (map && row + own_row() + i / 2 % 2 * 8 == i / 4 * 8 + own_column() + i % 2)
             S[i / 4][i % 4] = 1;
-    for (int i = 0; i < R::STAGES - 1; i++) load_next<D, false>(a, unit, i, part, base);
+    for (int i = 0; i < R::STAGES - 1; i++) load_next<D, false>(a, h, i, part, base);
     for (int i = 0; i < a.chunks; i++) {
-        Here h = here_of(a, unit, i);
+        h = chunk_of(a, h, i);
         int at = i % R::STAGES * R::STAGE;
         const float *mark = (const float *)(memory + at + R::MARK);
         uint32_t packed[D / 16][4], left_u[CHUNK / 16][4];
         float u[CHUNK / 8][4], ws[CHUNK / 8][4];
-        if (!SPAN) store_part(a.S + (h.slot * D + row) * D, D, 16, D, S);
+        if (!SPAN) store_part<true>(a.S + (h.slot * D + row) * D, D, 16, D, S);
         pack(S, packed);
         copies_wait<R::STAGES - 2>();
         __syncthreads();
-        load_next<D, false>(a, unit, i + R::STAGES - 1, part, base);
+        load_next<D, false>(a, h, i + R::STAGES - 1, part, base);
         clear(ws);
         multiply_packed<TERMS_ACROSS, D>(ws, packed, base + at + R::W);
         clear(u);
         if (!map) get_part<CHUNK>(memory + at + R::U, warp_of() * 16, u);
 #pragma unroll
         for (int e = 0; e < CHUNK / 2; e++) u[e / 4][e % 4] -= ws[e / 4][e % 4];
-        if (!SPAN) store_part(a.U + (h.slot * D + row) * CHUNK, CHUNK, 16, CHUNK, u);
+        if (!SPAN) store_part<true>(a.U + (h.slot * D + row) * CHUNK, CHUNK, 16, CHUNK, u);
         scale_columns(u, mark + CHUNK);
         scale(S, mark[CHUNK - 1]);
         pack(u, left_u);
         multiply_packed<TERMS_DOWN, D>(S, left_u, base + at + R::K);
     }
-    if (SPAN) store_span(a, here_of(a, unit, 0), map, row, S);
-    if (!SPAN && a.o != NULL) store_state(a, here_of(a, unit, 0), a.state, row, S);
+    if (SPAN) store_span(a, h, map, row, S);
+    if (!SPAN && a.o != NULL) store_state(a, h, a.state, row, S);
 }
 
 /* ---- out ---- */

@@ -45,10 +45,10 @@ static __device__ __forceinline__ void pull_run(const Args &a, unsigned char *me
     for (; m < D; m += CHUNK) {
         clear(p);
         multiply<TERMS_DOWN, D, TERMS_DOWN, CHUNK, CHUNK>(p, base + R::D_O, m, base + R::P, 0);
-        store_part(a.dU + (h.slot * D + m) * CHUNK, CHUNK, 16, CHUNK, p);
+        store_part<true>(a.dU + (h.slot * D + m) * CHUNK, CHUNK, 16, CHUNK, p);
         clear(s);
         multiply<TERMS_DOWN, D, TERMS_DOWN, D, CHUNK>(s, base + R::D_O, m, base + R::Q, 0);
-        store_part(a.dS + (h.slot * D + m) * D, D, 16, D, s);
+        store_part<true>(a.dS + (h.slot * D + m) * D, D, 16, D, s);
     }
 }
 
@@ -63,11 +63,12 @@ static __device__ __forceinline__ void back_run(const Args &a, unsigned char *me
     uint32_t base = shared_address(memory);
     int64_t unit = blockIdx.x / PARTS;
     int part = (int)(blockIdx.x % PARTS) * PASS_ROWS, row = part + warp_of() * 16;
+    Here h = here_of(a, unit, 0);
     float dS[D / 8][4];
-    load_state(a, here_of(a, unit, 0), a.dstate, row, dS);
-    for (int i = 0; i < R::STAGES - 1; i++) load_next<D, true>(a, unit, i, part, base);
+    load_state(a, h, a.dstate, row, dS);
+    for (int i = 0; i < R::STAGES - 1; i++) load_next<D, true>(a, h, i, part, base);
     for (int i = 0; i < a.chunks; i++) {
-        Here h = here_of(a, unit, a.chunks - 1 - i);
+        h = chunk_of(a, h, a.chunks - 1 - i);
         int at = i % R::STAGES * R::STAGE;
         const float *mark = (const float *)(memory + at + R::MARK);
         uint32_t packed[D / 16][4], left_u[CHUNK / 16][4];
@@ -75,15 +76,15 @@ static __device__ __forceinline__ void back_run(const Args &a, unsigned char *me
         pack(dS, packed);
         copies_wait<R::STAGES - 2>();
         __syncthreads();
-        load_next<D, true>(a, unit, i + R::STAGES - 1, part, base);
+        load_next<D, true>(a, h, i + R::STAGES - 1, part, base);
         clear(more);
         multiply_packed<TERMS_ACROSS, D>(more, packed, base + at + R::K);
         scale_columns(more, mark + CHUNK);
         get_part<CHUNK>(memory + at + R::U, warp_of() * 16, u);
 #pragma unroll
         for (int e = 0; e < CHUNK / 2; e++) u[e / 4][e % 4] += more[e / 4][e % 4];
-        store_part(a.dU + (h.slot * D + row) * CHUNK, CHUNK, 16, CHUNK, u);
-        store_part(a.dS + (h.slot * D + row) * D, D, 16, D, dS);
+        store_part<true>(a.dU + (h.slot * D + row) * CHUNK, CHUNK, 16, CHUNK, u);
+        store_part<true>(a.dS + (h.slot * D + row) * D, D, 16, D, dS);
         scale(u, -1);
         pack(u, left_u);
         get_part<D>(memory + at + R::S, warp_of() * 16, s);
@@ -94,72 +95,87 @@ static __device__ __forceinline__ void back_run(const Args &a, unsigned char *me
         multiply_packed<TERMS_DOWN, D>(dS, left_u, base + at + R::W);
     }
     if (a.span != NULL)
-        store_span(a, here_of(a, unit, 0), false, row, dS);
+        store_span(a, h, false, row, dS);
     else
-        store_state(a, here_of(a, unit, 0), a.dstate, row, dS);
+        store_state(a, h, a.dstate, row, dS);
 }
 
 /* ---- slope ---- */
 
-/* D_P: dP e^(g_i - g_j); F: da e^(g_i - g_j); both (64, 64). D_X takes the place of dU, F that of X. */
+/* Warps of 16 rows, and of a part of the columns: 32 of D, 16 of 64. */
+enum {
+    PARTS = SLOPE_THREADS / WARP / 4,
+    PAIR_COLUMNS = CHUNK / PARTS,
+    PAIR_TILES = PAIR_COLUMNS / 8
+};
+
+/* D_P: dP e^(g_i - g_j); F: da e^(g_i - g_j); both (64, 64). F takes the place of X. */
 template <int D> struct Slope {
     static constexpr int TILE = CHUNK * D * 2, SQUARE = CHUNK * CHUNK * 2;
     static constexpr int Q = 0, K = Q + TILE, D_O = K + TILE, U = D_O + TILE, D_U = U + TILE,
                          S = D_U + TILE, D_S = S + D * D * 2, X = D_S + D * D * 2, D_P = X + SQUARE,
                          D_X = D_P + SQUARE, NUMBERS = D_X + TILE, SUMS = NUMBERS + 6 * CHUNK * 4,
-                         BYTES = SUMS + (2 + 4 + 2 + 2 + 1) * CHUNK * 4;
+                         BYTES = SUMS + (3 * PARTS + 5) * CHUNK * 4;
 };
 
-/* Sums of a chunk, from warps of 16 rows (quarter) and half of the columns: f32 in shared memory. */
+/* Sums of a chunk, from warps of 16 rows and a part of the columns: f32 in shared memory. */
 typedef struct Sums {
-    float *row;    /* (2, 64): of dP P + da a, by half */
-    float *column; /* (4, 64): of the same, by quarter */
-    float *seen;   /* (2, 64): of terms with S, by half */
-    float *carry;  /* (2, 64): of terms with dS */
+    float *row;    /* (PARTS, 64): of dP P + da a */
+    float *column; /* (4, 64): of the same, by warps of the same rows */
+    float *seen;   /* (PARTS, 64): of terms with S */
+    float *carry;  /* (PARTS, 64): of terms with dS */
     float *room;   /* (64) */
 } Sums;
 
 static __device__ __forceinline__ Sums sums_at(unsigned char *at)
 {
     float *f = (float *)at;
-    return { f, f + 2 * CHUNK, f + 6 * CHUNK, f + 8 * CHUNK, f + 10 * CHUNK };
+    return { f, f + PARTS * CHUNK, f + (PARTS + 4) * CHUNK, f + (2 * PARTS + 4) * CHUNK,
+             f + (3 * PARTS + 4) * CHUNK };
 }
 
-/* The warp's quarter of rows, its half of columns, and what a thread has of its rows. */
+/* The warp's rows, its part of the columns, and a thread's rows. */
 typedef struct Own {
-    int m, half, i; /* rows m .., this thread's i and i + 8 */
+    int m, part, i; /* rows m .., this thread's i and i + 8 */
 } Own;
 
 static __device__ __forceinline__ Own own_of()
 {
     Own o;
-    o.m = warp_of() % 4 * 16, o.half = warp_of() / 4, o.i = o.m + own_row();
+    o.m = warp_of() % 4 * 16, o.part = warp_of() / 4, o.i = o.m + own_row();
     return o;
+}
+
+static __device__ __forceinline__ float part_sum(const float *of, int i)
+{
+    float sum = 0;
+    for (int part = 0; part < PARTS; part++) sum += of[part * CHUNK + i];
+    return sum;
 }
 
 /* sum = what the pairs (i, j) of this warp add to rows and columns; z: dP P + da a. */
 static __device__ __forceinline__ void add_pairs(const Sums &to, const Own &own,
-                                                 const float (&z)[4][4])
+                                                 const float (&z)[PAIR_TILES][4])
 {
     float up = 0, low = 0;
 #pragma unroll
-    for (int n = 0; n < 4; n++) up += z[n][0] + z[n][1], low += z[n][2] + z[n][3];
+    for (int n = 0; n < PAIR_TILES; n++) up += z[n][0] + z[n][1], low += z[n][2] + z[n][3];
     up = row_fold(up), low = row_fold(low);
     if (lane_of() % 4 == 0) {
-        to.row[own.half * CHUNK + own.i] = up;
-        to.row[own.half * CHUNK + own.i + 8] = low;
+        to.row[own.part * CHUNK + own.i] = up;
+        to.row[own.part * CHUNK + own.i + 8] = low;
     }
 #pragma unroll
-    for (int e = 0; e < 8; e++) {
+    for (int e = 0; e < 2 * PAIR_TILES; e++) {
         float sum = z[e / 2][e % 2] + z[e / 2][2 + e % 2];
         for (int bits = 4; bits < WARP; bits *= 2) sum += lane_get_xor(sum, bits);
         if (lane_of() < 4)
-            to.column[own.m / 16 * CHUNK + own.half * HALF + e / 2 * 8 + own_column() + e % 2] =
-                sum;
+            to.column[own.m / 16 * CHUNK + own.part * PAIR_COLUMNS + e / 2 * 8 + own_column() +
+                      e % 2] = sum;
     }
 }
 
-/* to[half][i] = the product of rows of c and of the tile, over this warp's columns, plus what `add` says. */
+/* The products of this thread's two rows of c with those of the tile, over this warp's columns. */
 template <int D, int N>
 static __device__ __forceinline__ void row_products(const float (&c)[N][4], unsigned char *tile,
                                                     const Own &own, float (&sum)[2])
@@ -167,7 +183,7 @@ static __device__ __forceinline__ void row_products(const float (&c)[N][4], unsi
     sum[0] = sum[1] = 0;
 #pragma unroll
     for (int n = 0; n < N; n++) {
-        int column = own.half * N * 8 + n * 8 + own_column();
+        int column = own.part * N * 8 + n * 8 + own_column();
         float2 up = widen(*pair_at<D>(tile, own.i, column)),
                low = widen(*pair_at<D>(tile, own.i + 8, column));
         sum[0] += c[n][0] * up.x + c[n][1] * up.y;
@@ -179,8 +195,8 @@ static __device__ __forceinline__ void row_products(const float (&c)[N][4], unsi
 static __device__ __forceinline__ void keep_rows(float *to, const Own &own, const float (&sum)[2])
 {
     if (lane_of() % 4 != 0) return;
-    to[own.half * CHUNK + own.i] = sum[0];
-    to[own.half * CHUNK + own.i + 8] = sum[1];
+    to[own.part * CHUNK + own.i] = sum[0];
+    to[own.part * CHUNK + own.i + 8] = sum[1];
 }
 
 template <int N>
@@ -197,14 +213,14 @@ static __device__ __forceinline__ void make_dx(const Args &a, const Here &h, uns
 {
     typedef Slope<D> R;
     uint32_t base = shared_address(memory);
-    float c[D / 16][4];
+    float c[D / 8 / PARTS][4];
     clear(c);
     multiply<TERMS_DOWN, CHUNK, TERMS_ACROSS, CHUNK, CHUNK>(c, base + R::X, own.m, base + R::D_U,
-                                                            own.half * D / 2);
-    put_part<D>(memory + R::D_X, own.m, own.half * D / 2, c);
+                                                            own.part * D / PARTS);
+    put_part<D>(memory + R::D_X, own.m, own.part * D / PARTS, c);
     scale_own(c, n.beta[own.i], n.beta[own.i + 8]);
-    store_part(a.dqkv + v_at(a, h) + own.m * a.s.qkv_cols + own.half * D / 2, a.s.qkv_cols,
-               h.n - own.m, a.s.value - own.half * D / 2, c);
+    store_part(a.dqkv + v_at(a, h) + own.m * a.s.qkv_cols + own.part * D / PARTS, a.s.qkv_cols,
+               h.n - own.m, a.s.value - own.part * D / PARTS, c);
 }
 
 /* D_P and F, the sums over their pairs, and the gradient of b. q and k have unit length here, q is scaled. */
@@ -216,14 +232,14 @@ static __device__ __forceinline__ void make_pairs(const Args &a, const Here &h,
     typedef Slope<D> R;
     uint32_t base = shared_address(memory);
     Pairs of = { n.g, n.document };
-    float d[4][4], s[4][4], z[4][4];
-    int from = own.half * HALF;
+    float d[PAIR_TILES][4], s[PAIR_TILES][4], z[PAIR_TILES][4];
+    int from = own.part * PAIR_COLUMNS;
     clear(d);
     clear(s);
     multiply<TERMS_ACROSS, D, TERMS_DOWN, CHUNK, D>(d, base + R::D_O, own.m, base + R::U, from);
     multiply<TERMS_ACROSS, D, TERMS_ACROSS, D, D>(s, base + R::Q, own.m, base + R::K, from);
 #pragma unroll
-    for (int e = 0; e < 16; e++) {
+    for (int e = 0; e < 4 * PAIR_TILES; e++) {
         int i = own.i + e / 2 % 2 * 8, j = from + e / 4 * 8 + own_column() + e % 2;
         d[e / 4][e % 4] *= kept(of, i, j, true);
         z[e / 4][e % 4] = d[e / 4][e % 4] * s[e / 4][e % 4];
@@ -234,7 +250,7 @@ static __device__ __forceinline__ void make_pairs(const Args &a, const Here &h,
     multiply<TERMS_ACROSS, D, TERMS_DOWN, CHUNK, D>(d, base + R::D_X, own.m, base + R::U, from);
     multiply<TERMS_ACROSS, D, TERMS_ACROSS, D, D>(s, base + R::K, own.m, base + R::K, from);
 #pragma unroll
-    for (int e = 0; e < 16; e++) {
+    for (int e = 0; e < 4 * PAIR_TILES; e++) {
         int i = own.i + e / 2 % 2 * 8, j = from + e / 4 * 8 + own_column() + e % 2;
         float y = d[e / 4][e % 4];
         if (i == j && i < h.n)
@@ -247,16 +263,16 @@ static __device__ __forceinline__ void make_pairs(const Args &a, const Here &h,
 }
 
 /* dq += diag(e^g) dO S^T + D_P K,  dk += diag(carry) U dS^T - diag(beta e^g) dX S^T + F K + F^T K + D_P^T Q, for this
- * warp's quarter of rows and half of columns. */
+ * warp's rows and columns. */
 template <int D>
-static __device__ __forceinline__ void make_dqk(const Args &a, const Here &h, unsigned char *memory,
-                                                const Numbers &n, const Sums &sums, const Own &own,
-                                                float (&dq)[D / 16][4], float (&dk)[D / 16][4])
+static __device__ __forceinline__ void
+make_dqk(const Args &a, const Here &h, unsigned char *memory, const Numbers &n, const Sums &sums,
+         const Own &own, float (&dq)[D / 8 / PARTS][4], float (&dk)[D / 8 / PARTS][4])
 {
     typedef Slope<D> R;
     uint32_t base = shared_address(memory);
-    float c[D / 16][4], of_q[2], of_k[2], last = n.g[CHUNK - 1];
-    int from = own.half * D / 2, i = own.i, begins = n.document[CHUNK - 1];
+    float c[D / 8 / PARTS][4], of_q[2], of_k[2], last = n.g[CHUNK - 1];
+    int from = own.part * D / PARTS, i = own.i, begins = n.document[CHUNK - 1];
     float seen = marks_of(a, h, SEEN)[i], seen_low = marks_of(a, h, SEEN)[i + 8];
     clear(c);
     multiply<TERMS_ACROSS, D, TERMS_DOWN, D, D>(c, base + R::D_O, own.m, base + R::S, from);
@@ -306,10 +322,10 @@ static __device__ __forceinline__ void store_slopes(const Args &a, const Here &h
     int i = (int)threadIdx.x;
     float *of_g = n.log_alpha, *carried = sums.room;
     if (i < CHUNK) {
-        float pairs = sums.row[i] + sums.row[CHUNK + i];
+        float pairs = part_sum(sums.row, i);
         for (int quarter = 0; quarter < 4; quarter++) pairs -= sums.column[quarter * CHUNK + i];
-        carried[i] = sums.carry[i] + sums.carry[CHUNK + i];
-        of_g[i] = pairs + sums.seen[i] + sums.seen[CHUNK + i] - carried[i];
+        carried[i] = part_sum(sums.carry, i);
+        of_g[i] = pairs + part_sum(sums.seen, i) - carried[i];
     }
     __syncthreads();
     if (i >= h.n) return;
@@ -325,19 +341,19 @@ static __device__ __forceinline__ void store_slopes(const Args &a, const Here &h
 /* From the gradient of a unit vector u to that of x: (d - u (u . d)) / |x|. `scale`: the length of what the tile has. */
 template <int D>
 static __device__ __forceinline__ void
-store_unit(const Args &a, const Here &h, Bf16 *to, float (&d)[D / 16][4], unsigned char *tile,
-           const float *length, float scale_of, float *room, const Own &own)
+store_unit(const Args &a, const Here &h, Bf16 *to, float (&d)[D / 8 / PARTS][4],
+           unsigned char *tile, const float *length, float scale_of, float *room, const Own &own)
 {
     float along[2];
     row_products<D>(d, tile, own, along);
     keep_rows(room, own, along);
     __syncthreads();
-    int from = own.half * D / 2;
+    int from = own.part * D / PARTS;
 #pragma unroll
-    for (int e = 0; e < D / 4; e++) {
+    for (int e = 0; e < D / 2 / PARTS; e++) {
         int i = own.i + e / 2 % 2 * 8, column = from + e / 4 * 8 + own_column() + e % 2;
         float2 two = widen(*pair_at<D>(tile, i, column - e % 2));
-        float u = e % 2 == 0 ? two.x : two.y, dot = room[i] + room[CHUNK + i];
+        float u = e % 2 == 0 ? two.x : two.y, dot = part_sum(room, i);
         d[e / 4][e % 4] =
             length[i] * scale_of * (d[e / 4][e % 4] - u * dot / (scale_of * scale_of));
     }
@@ -370,7 +386,8 @@ static __device__ __forceinline__ void slope_run(const Args &a, unsigned char *m
     Here h = here_of(a, unit, chunk);
     Numbers n = numbers_at(memory + R::NUMBERS);
     Sums sums = sums_at(memory + R::SUMS);
-    float *of_q = (float *)(memory + R::NUMBERS) + 5 * CHUNK, dq[D / 16][4], dk[D / 16][4];
+    float *of_q = (float *)(memory + R::NUMBERS) + 5 * CHUNK, dq[D / 8 / PARTS][4],
+          dk[D / 8 / PARTS][4];
     Own own = own_of();
     load_tile<CHUNK, D, SLOPE_THREADS>(base + R::Q, q_of(a, h), a.s.qkv_cols, h.n, a.s.key);
     load_tile<CHUNK, D, SLOPE_THREADS>(base + R::K, k_of(a, h), a.s.qkv_cols, h.n, a.s.key);
