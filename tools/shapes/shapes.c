@@ -300,6 +300,7 @@ static void shrink_sizes(ShapeSizes *s, int64_t by)
         if (*row[i].size > 0) *row[i].size = n > row[i].step ? n : row[i].step;
     }
     if (s->k > s->e / 2) s->k = s->e / 2;
+    if (s->shared > 0) s->n = s->b * s->t;
 }
 
 /* Runs the cases of a shape's group. Most run with even routing, products also with a skewed one,
