@@ -39,7 +39,7 @@ static const struct {
     { ON " --gpus 0", "--gpus is 0" },
     { ON " --stack foo", "there is no stack foo" },
     { ON " --stack switchyard,foo=2",
-      "foo is neither an input nor a definition; it has reserve workspace" },
+      "foo is neither an input nor a definition; it has reserve delta_token" },
     { LITE " --cluster mi355x:8 --stack primus,deeep=1", "did you mean deepep?" },
     { LITE " --cluster mi355x:8 --stack primus,deepep", "deepep is not NAME=NUMBER" },
     { LITE " --cluster mi355x:8 --stack primus,deepep=nan", "a decimal number is expected" },
