@@ -12,6 +12,7 @@ static const PlanInputs inputs = { .gpus = 8,
                                    .top_k = 6,
                                    .experts = 64,
                                    .tokens = 4096,
+                                   .tp = 1,
                                    .routed = 24576,
                                    .sync_s = 5e-5,
                                    .launch_s = 4e-6 };
@@ -53,6 +54,25 @@ static void what_a_stack_does_not_define_is_as_in_our_engine(void **state)
     CHECK_NEAR(v.at[STACK_reserve], 0.75 * 0x1p30, 0);
     CHECK_NEAR(v.at[STACK_wait_step], 5e-5, 0);
     CHECK_NEAR(v.at[STACK_grad_size], 4, 0);
+}
+
+/* Chunks of 64 tokens, each with 124,160 bytes (1,940 a token) and 8 bytes a token: of all heads; of what 1 GiB has;
+ * of 32 heads where one sequence of them takes more. */
+static void gated_delta_nets_keep_their_chunks(void **state)
+{
+    (void)state;
+    PlanStack s = load("switchyard");
+    const double cases[][4] = { { 4096, 4096, 1, 1948.0 * 4096 * 16 },
+                                { 65536, 4096, 1, 0x1p30 },
+                                { 131072, 131072, 0.5, 32 * 1948.0 * 131072 } };
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        PlanInputs in = inputs;
+        StackValues v = { { 0 } };
+        in.tokens = cases[i][0], in.sequence = cases[i][1], in.tp = cases[i][2];
+        in.delta_heads = i < 2 ? 16 : 64, in.delta_dim = 128;
+        CHECK_OK(stack_values(&s, &in, &v));
+        CHECK_NEAR(v.at[STACK_workspace], 0.0625 * 0x1p30 + cases[i][3], 1);
+    }
 }
 
 /* Worked by hand: 2 bytes of 4096 tokens x (hidden + queries + keys + values + output), and 4 bytes a
@@ -260,6 +280,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         TEST(what_a_stack_does_not_define_is_as_in_our_engine),
+        TEST(gated_delta_nets_keep_their_chunks),
         TEST(a_definition_is_computed_from_the_inputs),
         TEST(numbers_behind_the_name_replace_definitions),
         TEST(stacks_of_nvidia_have_constants_of_their_own),
