@@ -1,6 +1,7 @@
 /*
  * delta_kernels: which kernel runs the gated delta rule on a GPU. `chunk` makes matrix products of chunks of 64 tokens
- * (nv/delta_chunk.cuh); `plain` walks the recurrence token by token, for all GPUs and types (delta_plain.cu).
+ * (nv/delta_chunk.cuh), and its gradients take 181 KB of shared memory, which Hopper and Blackwell's data centre
+ * GPUs have; `plain` walks the recurrence token by token, for all GPUs and types (delta_plain.cu).
  */
 #include "kernels/delta/delta_kernels.h"
 
@@ -30,9 +31,10 @@ static bool chunk_can(const void *call, KernelWhy *why)
 
 static void chunk_needs(char out[KERNEL_NEEDS_MAX])
 {
-    (void)snprintf(out, KERNEL_NEEDS_MAX,
-                   "bf16; heads multiples of %d up to %d wide; %d tokens or more", CHUNK_STEP,
-                   CHUNK_WIDTH, CHUNK_TOKENS);
+    (void)snprintf(
+        out, KERNEL_NEEDS_MAX,
+        "bf16; heads multiples of %d up to %d wide; %d tokens or more; 181 KB of shared memory",
+        CHUNK_STEP, CHUNK_WIDTH, CHUNK_TOKENS);
 }
 
 /* Of an op: both rows, the table, and what the table of ops names. */
@@ -43,7 +45,8 @@ static void chunk_needs(char out[KERNEL_NEEDS_MAX])
     static const KernelDesc way##_rows[] = {                                                       \
         { .name = "chunk",                                                                         \
           .vendor = VENDOR_NVIDIA,                                                                 \
-          .capability_least = 80,                                                                  \
+          .capability_least = 90,                                                                  \
+          .capability_most = 109,                                                                  \
           .needs = chunk_needs,                                                                    \
           .can = chunk_can,                                                                        \
           .workspace = VENDOR_NVIDIA_OP(delta_chunk_##way##_workspace),                            \
