@@ -1,8 +1,5 @@
-/*
- * delta_kernels: which kernel runs the gated delta rule on a GPU. `chunk` makes matrix products of chunks of 64 tokens
- * (nv/delta_chunk.cuh), and its gradients take 181 KB of shared memory, which Hopper and Blackwell's data centre
- * GPUs have; `plain` walks the recurrence token by token, for all GPUs and types (delta_plain.cu).
- */
+/* delta_kernels: which kernel runs the gated delta rule on a GPU: `chunk`, products of chunks of 64 tokens, whose
+ * gradients take 181 KB of shared memory (nv/delta_chunk.cuh); or `plain`, token by token, for all (delta_plain.cu). */
 #include "kernels/delta/delta_kernels.h"
 
 #include "kernels/delta/delta.h"
@@ -31,10 +28,9 @@ static bool chunk_can(const void *call, KernelWhy *why)
 
 static void chunk_needs(char out[KERNEL_NEEDS_MAX])
 {
-    (void)snprintf(
-        out, KERNEL_NEEDS_MAX,
-        "bf16; heads multiples of %d up to %d wide; %d tokens or more; 181 KB of shared memory",
-        CHUNK_STEP, CHUNK_WIDTH, CHUNK_TOKENS);
+    (void)snprintf(out, KERNEL_NEEDS_MAX,
+                   "bf16; heads multiples of %d up to %d wide; from %d tokens on; 181 KB shared",
+                   CHUNK_STEP, CHUNK_WIDTH, CHUNK_TOKENS);
 }
 
 /* Of an op: both rows, the table, and what the table of ops names. */
