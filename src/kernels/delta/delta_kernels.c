@@ -50,7 +50,7 @@ static void chunk_needs(char out[KERNEL_NEEDS_MAX])
           .work = WORK_DELTA },                                                                    \
         { .name = "plain",                                                                         \
           .vendor = VENDOR_ANY,                                                                    \
-          .workspace = plain_workspace,                                                            \
+          .workspace = (plain_workspace),                                                          \
           .run = GPU_OP(delta_plain_##way),                                                        \
           .work = WORK_DELTA },                                                                    \
     };                                                                                             \
