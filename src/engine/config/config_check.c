@@ -312,11 +312,13 @@ static Status check_delta_runs(const Config *c, int64_t cp)
 {
     const int64_t tokens = c->data_sequence / (2 * cp), past = c->delta_taps - 1;
     if (c->delta_full_every == 0 || tokens >= past) return OK;
+    int64_t most = c->data_sequence / 2 / past;
+    while (most > 1 && c->data_sequence % (2 * most) != 0) most--;
     return FAIL(ERR_ARG,
                 "mesh.cp %lld cuts sequences into pieces of %lld tokens, and delta.taps %lld joins "
                 "%lld before each: set mesh.cp=%lld or less",
                 (long long)cp, (long long)tokens, (long long)c->delta_taps, (long long)past,
-                (long long)(c->data_sequence / 2 / past));
+                (long long)most);
 }
 
 /* Each rank gets one piece from the front and one from the back of the sequence, because under a causal

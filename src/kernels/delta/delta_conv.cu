@@ -215,13 +215,15 @@ static __global__ __launch_bounds__(THREADS) void delta_conv_bwd_kernel(Conv<T> 
     }
 }
 
-/* Calls run(T(), wide, taps): 4 or DELTA_TAPS_MAX. */
-template <typename F> static Status launch_conv(struct Exec *ex, const DeltaConvFwd *f, F run)
+/* Calls run(T(), wide, taps): 4 or DELTA_TAPS_MAX. Forward has no gradients in b. */
+template <typename F> static Status launch_conv(struct Exec *ex, const DeltaConvBwd &b, F run)
 {
-    const DeltaDims *d = &f->dims;
-    return launch_packed(ex, "delta_conv", f->x.dtype, { f->x.data, f->y.data, f->before.data },
-                         { d->key, d->value, delta_x_cols(d) }, [&](auto t, auto wide) {
-                             if (tensor_cols(&f->w) <= 4)
+    const DeltaConvFwd &f = b.of;
+    return launch_packed(ex, "delta_conv", f.x.dtype,
+                         { f.x.data, f.w.data, f.y.data, f.before.data, b.dx.data, b.dbefore.data },
+                         { f.dims.key, f.dims.value, delta_x_cols(&f.dims) },
+                         [&](auto t, auto wide) {
+                             if (tensor_cols(&f.w) <= 4)
                                  run(t, wide, std::integral_constant<int, 4>());
                              else
                                  run(t, wide, std::integral_constant<int, DELTA_TAPS_MAX>());
@@ -241,7 +243,8 @@ template <typename T> static Conv<T> conv_of(const DeltaConvFwd *f)
 extern "C" Status delta_conv_fwd_gpu(struct Exec *ex, const void *args)
 {
     const DeltaConvFwd *f = (const DeltaConvFwd *)args;
-    return launch_conv(ex, f, [&](auto t, auto wide, auto taps) {
+    const DeltaConvBwd b = { *f, {}, {}, {} };
+    return launch_conv(ex, b, [&](auto t, auto wide, auto taps) {
         typedef decltype(t) T;
         Conv<T> a = conv_of<T>(f);
         dim3 grid(grid_of(a.s.rows, SPAN), grid_of(a.s.qkv_cols, THREADS * Packed<T, wide>::P));
@@ -260,7 +263,7 @@ extern "C" Status delta_conv_bwd_gpu(struct Exec *ex, const void *args)
     const DeltaConvBwd *b = (const DeltaConvBwd *)args;
     int64_t spans = grid_of(b->of.x.dim[0], BACK_SPAN), cols = tensor_elems(&b->of.w);
     float *part = (float *)exec_workspace(ex);
-    TRY(launch_conv(ex, &b->of, [&](auto t, auto wide, auto taps) {
+    TRY(launch_conv(ex, *b, [&](auto t, auto wide, auto taps) {
         typedef decltype(t) T;
         Conv<T> a = conv_of<T>(&b->of);
         a.dx = (T *)b->dx.data, a.dbefore = (T *)b->dbefore.data, a.part = part;

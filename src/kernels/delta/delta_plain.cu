@@ -94,16 +94,16 @@ static __device__ __forceinline__ float lanes_add(float v)
 
 /* Where a thread's columns and rows are. */
 struct Own {
-    int64_t unit, b, group, column; /* column: the first; others are SIDE apart */
+    int64_t b, column; /* column: the first; others are SIDE apart */
     int head, lane;
 
     template <typename T, int C> static __device__ __forceinline__ Own of(const Call<T> &a)
     {
         Own o;
-        o.unit = blockIdx.x / a.groups, o.group = blockIdx.x % a.groups;
-        o.b = (a.unit + o.unit) / a.s.heads, o.head = (int)((a.unit + o.unit) % a.s.heads);
+        int64_t unit = a.unit + blockIdx.x / a.groups;
+        o.b = unit / a.s.heads, o.head = (int)(unit % a.s.heads);
         o.lane = (int)threadIdx.x % LANES;
-        o.column = o.group * SIDE * C + threadIdx.x / LANES;
+        o.column = blockIdx.x % a.groups * SIDE * C + threadIdx.x / LANES;
         return o;
     }
 };
