@@ -143,6 +143,8 @@ static Status planner_setup(Planner *p, const PlanRequest *q)
     TRY(estimator_init(&p->estimator, ESTIMATE_BYTES));
     /* the same digits on each processor that plans */
     TRY(exec_init(&p->exec, &p->kept, &p->scratch, 1, op_set_base.isa));
+    if (q->hardware->gpu_vendor != NULL)
+        p->exec.device = &kernel_device_full; /* as an engine counts */
     TRY(price_classes(p));
     TRY(check_recipe(p));
     TRY(check_offload(q));

@@ -335,9 +335,9 @@ size_t moe_narrow_workspace(const Exec *ex, const MoeProduct *p, size_t shares)
 {
     GroupedCall call = moe_product_call(p);
     const KernelTable *t = grouped_kernels(&call, false);
-    if (!p->narrow || kernels_first(t, ex->device, 0, &call) != &narrow_rows[NARROW - 1])
-        return shares;
-    return moe_apart_workspace(ex, p);
+    bool made =
+        ex->device != NULL && kernels_first(t, ex->device, 0, &call) != &narrow_rows[NARROW - 1];
+    return !p->narrow || made ? shares : moe_apart_workspace(ex, p);
 }
 
 const KernelTable *grouped_kernels(const GroupedCall *c, bool sums)

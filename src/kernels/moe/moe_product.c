@@ -143,8 +143,7 @@ Status moe_product_cpu(Exec *ex, const MoeProduct *p)
 
 size_t moe_product_workspace(const Exec *ex, const MoeProduct *p)
 {
-    if (p->narrow) return moe_apart_workspace(ex, p);
-    return (size_t)ex->threads * space_of(ex, p).total;
+    return moe_narrow_workspace(ex, p, (size_t)ex->threads * space_of(ex, p).total);
 }
 
 Dtype moe_act_type(const Operand *a, const Operand *b, const Operand *c, bool f32)

@@ -88,7 +88,7 @@ Status moe_apart_run(struct Exec *ex, const MoeProduct *p);
 #ifdef __cplusplus
 extern "C" {
 #endif
-/* Bytes of workspace on a GPU, where kernels need `shares` if they make all results themselves. */
+/* Bytes of workspace: `shares` where one kernel of the device, or of the GPU of a plan, makes all results. */
 size_t moe_narrow_workspace(const struct Exec *ex, const MoeProduct *p, size_t shares);
 #ifdef __cplusplus
 }

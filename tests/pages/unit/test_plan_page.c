@@ -85,8 +85,8 @@ static void a_page_says_what_it_is_for_and_what_comes_out(void **state)
     (void)snprintf(speed, sizeof speed, "<dt>Speed, tokens/s/GPU</dt><dd>%.1f<small>",
                    a.price.tokens_per_s_per_gpu);
     check_in(page, speed);
-    check_in(page, "133.4 GiB may be used");
-    check_in(page, "the GPU has 140.4 GiB");
+    check_in(page, "132.8 GiB may be used");
+    check_in(page, "the GPU has 139.8 GiB");
     CHECK(strstr(page, "verdict\"") == NULL && strstr(page, "id=\"layouts\"") == NULL);
     CHECK(strstr(page, "http") == NULL && strstr(page, "src=") == NULL);
     plan_answer_free(&a);
