@@ -141,10 +141,9 @@ static Status planner_setup(Planner *p, const PlanRequest *q)
     TRY(ARENA_ZEROED(&p->kept, PRICE_ENTRIES, &p->entry));
     TRY(ARENA_ZEROED(&p->kept, PRICE_PARTITIONS, &p->partition));
     TRY(estimator_init(&p->estimator, ESTIMATE_BYTES));
-    /* the same digits on each processor that plans */
+    /* the same digits on each processor that plans, and workspaces as an engine on a GPU counts them */
     TRY(exec_init(&p->exec, &p->kept, &p->scratch, 1, op_set_base.isa));
-    if (q->hardware->gpu_vendor != NULL)
-        p->exec.device = &kernel_device_full; /* as an engine counts */
+    if (q->hardware->gpu_vendor != NULL) p->exec.device = &kernel_device_full;
     TRY(price_classes(p));
     TRY(check_recipe(p));
     TRY(check_offload(q));
