@@ -2,11 +2,9 @@
  * and tokens are arbitrary: what is measured is time. What is printed is in step.c and ops.c. */
 #include "bench/bench.h"
 
-#include "bench/runner.h"
 #include "engine/base/clock.h"
 #include "engine/base/order.h"
 #include "engine/base/rng.h"
-#include "engine/step/engine_memory.h"
 
 #include <math.h>
 #include <string.h>

@@ -13,8 +13,6 @@
  */
 #include "bench/null.h"
 
-#include <string.h>
-
 static const CommTable table;
 
 Comm *null_real(Comm *c) { return c != NULL && c->mirror ? c->own : c; }

@@ -1,8 +1,6 @@
 /* folder: reads and writes JSON files of a Hugging Face folder, and has the list of copied files. */
 #include "convert/folder.h"
 
-#include <string.h>
-
 /* Files that only transformers reads are copied, too, so that a folder survives both conversions.
  * The first ones only from-hf copies: to-hf writes its own. */
 enum { WRITTEN = 2 };

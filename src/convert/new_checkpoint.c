@@ -5,8 +5,6 @@
 #include "engine/checkpoint/numbers.h"
 #include "engine/host/progress.h"
 
-#include <string.h>
-
 #define SHARD "rank-00000.bin"
 
 /* ENTRY_ELEMS: elements of one entry of the checkpoint, which are in memory at a time. */

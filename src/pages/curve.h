@@ -8,7 +8,6 @@
 
 #include "engine/base/arena.h"
 
-#include <stdbool.h>
 #include <stdint.h>
 
 typedef struct Curve {

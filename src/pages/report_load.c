@@ -4,7 +4,6 @@
 
 #include <math.h>
 #include <stdio.h>
-#include <string.h>
 
 enum {
     LAYERS_BY_NAME = SVG_COLORS, /* more layers than these are grey lines with their envelope */

@@ -7,7 +7,6 @@
 #include "engine/base/arena.h"
 
 #include <stdbool.h>
-#include <stdint.h>
 
 enum { NORMALIZE_STEPS_MAX = 8, NORMALIZE_GROWTH_MAX = 64 };
 

@@ -6,7 +6,6 @@
 #include "engine/base/json.h"
 
 #include <math.h>
-#include <stdio.h>
 #include <string.h>
 
 static const char PRE_TOKENIZER[] = "pre_tokenizer";

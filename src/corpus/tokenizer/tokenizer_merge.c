@@ -6,8 +6,6 @@
  * long piece pairs are in a heap, so n bytes take n log n steps. */
 #include "corpus/tokenizer/tokenizer_private.h"
 
-#include <string.h>
-
 #ifdef HOSTILE
 enum { SHORT_IDS = 3 };
 #else

@@ -12,7 +12,6 @@
 
 #include "engine/base/status.h"
 
-#include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
 

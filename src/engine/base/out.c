@@ -2,7 +2,6 @@
 #include "engine/base/out.h"
 
 #include "engine/base/fd.h"
-#include "engine/base/file.h"
 
 #include <errno.h>
 #include <fcntl.h>

@@ -4,7 +4,6 @@
 #include "engine/checkpoint/peer.h"
 #include "engine/step/agree.h"
 
-#include <inttypes.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>

@@ -92,6 +92,7 @@ int gpu_share_make(void *base, GpuShare *out);
 int gpu_share_open(const GpuShare *share, void **out);
 void gpu_share_close(void *at);
 int gpu_peer_open(int device); /* the current device may then use memory of that one */
+bool gpu_all_reach(void);      /* can each GPU that this process sees use memory of every other? */
 const char *gpu_error_text(int code);
 
 /* Streams and events */

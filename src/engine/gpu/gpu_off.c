@@ -35,6 +35,7 @@ Status gpu_alloc_pinned(size_t bytes, void **out) { return no_gpu_built(); }
 void gpu_free_pinned(void *at) {}
 Status gpu_pin(int device, void *at, size_t bytes) { return no_gpu_built(); }
 void gpu_unpin(void *at) {}
+bool gpu_all_reach(void) { return false; }
 Status gpu_copy(void *dst, const void *src, size_t bytes, GpuStream s) { return no_gpu_built(); }
 Status gpu_fill(void *dst, int byte, size_t bytes, GpuStream s) { return no_gpu_built(); }
 

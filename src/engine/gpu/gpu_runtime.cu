@@ -152,6 +152,16 @@ int gpu_peer_open(int device)
     return code == RT(ErrorPeerAccessAlreadyEnabled) ? 0 : code;
 }
 
+bool gpu_all_reach(void)
+{
+    const int n = gpu_devices();
+    int reaches = 1;
+    for (int i = 0; i < n * n && reaches; i++)
+        if (i / n != i % n && CALL(DeviceCanAccessPeer)(&reaches, i / n, i % n) != RT(Success))
+            return false;
+    return reaches;
+}
+
 /* Streams and events */
 
 /* Non-blocking: the stream does not wait for the legacy default stream, on which libraries may

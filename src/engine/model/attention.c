@@ -15,7 +15,6 @@
 
 #include "kernels/attention/attention.h"
 #include "kernels/attention/gate.h"
-#include "kernels/dense/linear.h"
 #include "kernels/norm/bias.h"
 #include "kernels/norm/rmsnorm.h"
 

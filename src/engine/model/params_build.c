@@ -13,7 +13,6 @@
 #include <fnmatch.h>
 #include <stdarg.h>
 #include <stdio.h>
-#include <string.h>
 
 struct ParamList {
     ParamTable *table;

@@ -5,7 +5,6 @@
 #include "kernels/exchange/exchange.h"
 
 #include <math.h>
-#include <string.h>
 
 int64_t attention_qk_dim(const AttentionSpec *a)
 {

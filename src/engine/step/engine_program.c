@@ -6,7 +6,6 @@
 #include "engine/schedule/layout.h"
 #include "engine/step/run_program.h"
 #include "engine/step/shards.h"
-#include "engine/step/slots.h"
 
 #include <assert.h>
 #include <string.h>

@@ -8,7 +8,6 @@
 #include "engine/step/agree.h"
 #include "engine/step/copies.h"
 #include "engine/step/engine_memory.h"
-#include "engine/step/shards.h"
 
 /* All threads draw the elements of a piece. A value depends on its index alone, so neither threads nor
  * shards change it. */

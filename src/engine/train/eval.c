@@ -1,11 +1,9 @@
 /* eval: runs the held-out documents through the model and adds up losses by domain. */
 #include "engine/train/eval.h"
 
-#include "engine/base/log.h"
 #include "engine/step/agree.h"
 #include "engine/step/engine_memory.h"
 
-#include <inttypes.h>
 #include <math.h>
 #include <string.h>
 

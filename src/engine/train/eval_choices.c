@@ -1,8 +1,6 @@
 /* eval_choices: see eval_choices.h. */
 #include "engine/train/eval_choices.h"
 
-#include "engine/step/engine_memory.h"
-
 #include <math.h>
 #include <string.h>
 

@@ -14,7 +14,6 @@
 #include "engine/backend/backend.h"
 #include "engine/config/ramp.h"
 #include "engine/schedule/schedule.h"
-#include "engine/step/engine_memory.h"
 #include "kernels/exchange/exchange.h"
 
 #include <inttypes.h>

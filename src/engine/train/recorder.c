@@ -4,7 +4,6 @@
 
 #include "engine/base/clock.h"
 #include "engine/step/agree.h"
-#include "engine/step/engine_memory.h"
 
 #include <limits.h>
 #include <math.h>

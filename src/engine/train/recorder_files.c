@@ -3,7 +3,6 @@
 #include "engine/train/recorder.h"
 
 #include "engine/base/file.h"
-#include "engine/step/engine_program.h"
 
 #include <inttypes.h>
 #include <stdio.h>

@@ -1,7 +1,6 @@
 /* verify: chooses layouts, writes their settings, and fits factors to their times; verify_run.c runs them. */
 #include "planner/search/verify.h"
 
-#include <inttypes.h>
 #include <math.h>
 #include <string.h>
 

@@ -6,7 +6,6 @@
 #include "engine/schedule/layout.h"
 #include "engine/schedule/schedule.h"
 #include "planner/stack/import_private.h"
-#include "planner/stack/stack.h"
 
 #include <ctype.h>
 #include <math.h>

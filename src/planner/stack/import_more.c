@@ -6,7 +6,6 @@
 #include "planner/stack/stack.h"
 
 #include <math.h>
-#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <strings.h>

@@ -14,8 +14,6 @@
 #include "engine/base/arena.h"
 #include "engine/base/text.h"
 
-#include <stdbool.h>
-
 enum { SHEET_ROWS_MAX = 160, SHEET_GIVEN_MAX = 64 };
 
 /* A number that replaces a value of a sheet. */

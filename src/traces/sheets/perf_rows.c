@@ -4,7 +4,6 @@
 #include "traces/sheets/perf_work.h"
 
 #include <math.h>
-#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 

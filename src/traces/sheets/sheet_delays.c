@@ -3,9 +3,6 @@
  * one with an empty queue means that the device waits for the host (sheet_idle.c says why). */
 #include "traces/sheets/report.h"
 
-#include <math.h>
-#include <stdlib.h>
-
 /* Returns how many numbers of a sorted list are below t. The depth of the queue at time t is the
  * number of launches before t minus the number of starts before t. */
 static int64_t count_below(const double *sorted, int64_t n, double t)

@@ -5,7 +5,6 @@
 #include "traces/sheets/report.h"
 
 #include <math.h>
-#include <stdlib.h>
 #include <string.h>
 
 /* The calls that a sheet lists: operators, or (backward) the gradients of operators. */

@@ -11,7 +11,6 @@
 #include "traces/sheets/report.h"
 
 #include <math.h>
-#include <string.h>
 
 /* An entry is an operator with all work below it, or a kernel that no listed operator has, with its
  * launcher. */

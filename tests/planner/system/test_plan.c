@@ -389,7 +389,7 @@ static void options_of_a_primus_file_are_the_stacks(void **state)
 static void a_plan_takes_the_exchange_that_hosts_ask_for(void **state)
 {
     static const char *const want[][3] = { { "mesh.ep=16", "moe.exchange=auto", "hier" },
-                                           { "mesh.ep=8", "moe.exchange=auto", "alltoall" },
+                                           { "mesh.ep=8", "moe.exchange=auto", "direct" },
                                            { "mesh.ep=16", "moe.exchange=hier", "hier" },
                                            { "mesh.ep=16", "moe.exchange=alltoall", "alltoall" } };
     double exchange_s[4];
