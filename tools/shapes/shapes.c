@@ -49,13 +49,14 @@ enum {
     HEAD,
     QUANT,
     ADAMW,
+    COPIES,
     LINEAR,
     ELEMENTWISE
 };
 
 const char bench_groups[] =
     "all|products|products_8bit|layers|routing|norm|swiglu|rope|attention|"
-    "context|delta|head|quant|adamw|linear|elementwise"; /* in their order */
+    "context|delta|head|quant|adamw|adamw_8bit|linear|elementwise"; /* in their order */
 
 typedef struct Shape {
     int group;
@@ -304,7 +305,8 @@ static void shrink_sizes(ShapeSizes *s, int64_t by)
 }
 
 /* Runs the cases of a shape's group. Most run with even routing, products also with a skewed one,
- * drawn shapes with all three. A products shape serves the groups of 8 bits and of layers, too. */
+ * drawn shapes with all three. A products shape serves the groups of 8 bits, of layers and of
+ * copies, too. */
 static Status run_shape(Bench *b, Shape shape)
 {
     const BenchShapes *o = b->options;
@@ -312,7 +314,7 @@ static Status run_shape(Bench *b, Shape shape)
     shape.s.r = shape.s.n * shape.s.k;
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
         int of = cases[i].group, last = of == PRODUCTS || of == EIGHT ? DIRICHLET : EVEN;
-        bool serves = shape.group == PRODUCTS && (of == LAYERS || of == EIGHT);
+        bool serves = shape.group == PRODUCTS && (of == LAYERS || of == EIGHT || of == COPIES);
         if (of != shape.group && !serves) continue;
         if (o->group != ALL && o->group != of) continue;
         /* 8-bit results have whole blocks of columns */

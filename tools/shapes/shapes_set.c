@@ -169,6 +169,7 @@ static void set_options(const ShapeSet *set, OpId op, void *args)
     AttentionFwd *forward = args;
     AttentionBwd *backward = args;
     Adamw *adamw = args;
+    Quantize *quantize = args;
     HeadLoss *head = args;
     DeltaRuleFwd *recurrence = args;
     DeltaConvFwd *conv = args;
@@ -205,7 +206,17 @@ static void set_options(const ShapeSet *set, OpId op, void *args)
         head->chunk = head_chunk(c->model_loss_chunk, set->ex->gpu != NULL, head->w.data.dim[0],
                                  head->x.dtype);
         break;
-    case OP_ADAMW: adamw->beta1 = 0.9F, adamw->beta2 = 0.95F, adamw->eps = 1e-8F; break;
+    case OP_ADAMW:
+        adamw->beta1 = 0.9F, adamw->beta2 = 0.95F, adamw->eps = 1e-8F;
+        adamw->copies.round = DTYPE_BF16;
+        adamw->copies.pow2 = true;
+        break;
+    case OP_QUANTIZE:
+        if (quantize->x.data.rank < 3) break;
+        quantize->rows = (Rows){ 0 }; /* weights, of which all are in use */
+        quantize->round = DTYPE_BF16;
+        quantize->pow2 = true;
+        break;
     default: break;
     }
 }
@@ -220,13 +231,14 @@ static bool names_scale(const OpPort *p, const void *args)
 }
 
 /* How a call's operand with scales lies: weights, which have three dimensions, by blocks, and
- * transposed for the gradient of rows. Columns of groups are transposed, too. */
-static void set_scales(OpId op, ShapeAxis axis, Operand *q)
+ * transposed for the gradient of rows. Columns, of groups or of weights, are transposed, too. */
+static void set_scales(OpId op, const OpPort *p, ShapeAxis axis, Operand *q)
 {
     bool input = op == OP_MOE_UP_BWD_INPUT || op == OP_MOE_DOWN_BWD_INPUT,
          weight = q->data.rank == 3;
     q->kind = weight ? OPERAND_128X128 : OPERAND_1X128;
-    q->transposed = axis == OVER_WHOLE || (input && weight);
+    bool columns = strstr(p->name, "columns") != NULL || strstr(p->name, "transposed") != NULL;
+    q->transposed = axis == OVER_WHOLE || columns || (input && weight);
 }
 
 /* Fills the argument struct of a call: the table's tensors go to the op's ports in order. */
@@ -242,7 +254,7 @@ static Status set_call(ShapeSet *set, int nth)
         else if ((!is_scale(p) || names_scale(p, set->args[nth])) && *id++ != T_NONE)
             TRY(make_tensor(set, id[-1], p->dir, (Tensor *)(void *)at));
         if (is_scale(p) && names_scale(p, set->args[nth]))
-            set_scales(set->what->call[nth].op, shape_axis(id[-1]),
+            set_scales(set->what->call[nth].op, p, shape_axis(id[-1]),
                        (Operand *)(void *)(at - offsetof(Operand, scale)));
     }
     set_options(set, set->what->call[nth].op, set->args[nth]);

@@ -1,6 +1,5 @@
 /*
- * pack: reads and writes rows of f32 or bf16 16 bytes (a pack) at a time, if their alignment
- * allows.
+ * pack: reads and writes rows of f32 or bf16 16 bytes (a pack) at a time, if their alignment allows.
  *
  * Row-wise ops are bound by memory, and a thread that moves 2 bytes an access cannot saturate it.
  * So their kernels have two versions. WIDE needs every row to begin at a multiple of 16 bytes and
@@ -28,24 +27,16 @@
 template <typename T> constexpr int PACK = 16 / (int)sizeof(T);
 
 /* The unit in which BYTES bytes are moved. */
-template <int BYTES> struct Unit {
-    typedef uint4 type;
-};
-template <> struct Unit<8> {
-    typedef uint2 type;
-};
-template <> struct Unit<4> {
-    typedef uint32_t type;
-};
-template <> struct Unit<2> {
-    typedef uint16_t type;
-};
+template <int BYTES>
+using Unit = std::conditional_t<
+    BYTES == 2, uint16_t,
+    std::conditional_t<BYTES == 4, uint32_t, std::conditional_t<BYTES == 8, uint2, uint4>>>;
 
 template <bool CONSTANT, bool WIDE, typename T, int N>
 static __device__ __forceinline__ void elements_get(const T *at, T (&v)[N])
 {
     if constexpr (WIDE) {
-        typedef typename Unit<N *(int)sizeof(T)>::type U;
+        typedef Unit<N *(int)sizeof(T)> U;
         constexpr int UNITS = N * (int)sizeof(T) / (int)sizeof(U);
         U u[UNITS];
 #pragma unroll
@@ -64,7 +55,7 @@ template <bool WIDE, typename T, int N>
 static __device__ __forceinline__ void elements_put(T *at, const T (&v)[N])
 {
     if constexpr (WIDE) {
-        typedef typename Unit<N *(int)sizeof(T)>::type U;
+        typedef Unit<N *(int)sizeof(T)> U;
         constexpr int UNITS = N * (int)sizeof(T) / (int)sizeof(U);
         U u[UNITS];
         memcpy(u, v, sizeof v);
@@ -94,16 +85,23 @@ static __device__ __forceinline__ void load_const(const T *at, float (&out)[N])
     for (int k = 0; k < N; k++) out[k] = to_f32(v[k]);
 }
 
+/* Up to a pack in bf16. */
+template <int N> static __device__ __forceinline__ Unit<2 * N> pack_of(const float (&v)[N])
+{
+    Bf16Pair pair[N / 2];
+    Unit<2 * N> word;
+    static_assert(sizeof word == sizeof pair, "no unit has so many bytes");
+#pragma unroll
+    for (int k = 0; k < N / 2; k++) pair[k] = pair_from_f32(v[2 * k], v[2 * k + 1]);
+    memcpy(&word, pair, sizeof word);
+    return word;
+}
+
 template <bool WIDE, typename T, int N>
 static __device__ __forceinline__ void store(T *at, const float (&in)[N])
 {
     if constexpr (WIDE && std::is_same<T, Bf16>::value) {
-        Bf16Pair pairs[N / 2];
-        Bf16 v[N];
-#pragma unroll
-        for (int k = 0; k < N / 2; k++) pairs[k] = pair_from_f32(in[2 * k], in[2 * k + 1]);
-        memcpy(v, pairs, sizeof v);
-        elements_put<WIDE>(at, v);
+        write_whole(reinterpret_cast<Unit<2 * N> *>(at), pack_of(in));
     } else {
         T v[N];
 #pragma unroll

@@ -225,54 +225,73 @@ template <typename M> struct Updated {
         return to_f32(Rounded{ u.w[quant::source_row(job, s, r) * job.d + col] });
     }
 
+    /* Of eight neighbours, lanes q and q + 4 each have one half of the packs q and q + 4. So the eight access runs of
+     * 128 bytes of f32. With a pack for each lane, two stores would touch each 32-byte sector. */
+    enum { HALF = quant::PACK_COLS / 2, APART = 4, ACROSS = APART * quant::PACK_COLS };
+
     struct Row {
-        float w[quant::PACK_COLS], g[quant::PACK_COLS];
-        M m[quant::PACK_COLS], v[quant::PACK_COLS];
+        float w[2][HALF], g[2][HALF];
+        M m[2][HALF], v[2][HALF];
     };
 
-    __device__ __forceinline__ void fetch(int64_t i, Row &row) const
+    /* Row k, whose first half is at i. live: rows of each half. */
+    __device__ __forceinline__ void fetch(int64_t i, int k, const int (&live)[2], Row &row) const
     {
-        elements_get<false, true>(u.w + i, row.w);
-        elements_get<false, true>(u.g + i, row.g);
-        elements_get<false, true>(u.m + i, row.m);
-        elements_get<false, true>(u.v + i, row.v);
+#pragma unroll
+        for (int j = 0; j < 2; j++, i += ACROSS) {
+            if (k >= live[j]) continue;
+            elements_get<false, true>(u.w + i, row.w[j]);
+            elements_get<false, true>(u.g + i, row.g[j]);
+            elements_get<false, true>(u.m + i, row.m[j]);
+            elements_get<false, true>(u.v + i, row.v[j]);
+        }
     }
 
-    __device__ __forceinline__ uint4 update(int64_t i, Row &row, const Rates &r) const
+    __device__ __forceinline__ uint2 update(int64_t i, int j, Row &row, const Rates &r) const
     {
-        float m[quant::PACK_COLS], v[quant::PACK_COLS];
+        float m[HALF], v[HALF];
 #pragma unroll
-        for (int k = 0; k < quant::PACK_COLS; k++) m[k] = to_f32(row.m[k]), v[k] = to_f32(row.v[k]);
-        adamw_pack(u, r, row.w, row.g, m, v);
-        ::store<true>(u.w + i, row.w);
+        for (int k = 0; k < HALF; k++) m[k] = to_f32(row.m[j][k]), v[k] = to_f32(row.v[j][k]);
+        adamw_pack(u, r, row.w[j], row.g[j], m, v);
+        ::store<true>(u.w + i, row.w[j]);
         ::store<true>(u.m + i, m);
         ::store<true>(u.v + i, v);
-        if (u.w_low != NULL) ::store<true>(u.w_low + i, row.w);
-        return quant::pack_of(row.w);
+        if (u.w_low != NULL) ::store<true>(u.w_low + i, row.w[j]);
+        return pack_of(row.w[j]);
     }
 
-    /* The next row is on its way while one is updated. Until all are, they lie in shared memory: with a patch in
-     * registers there would be none for the next row, and 16 rows unrolled are 166 KB of code. */
+    /* The next row is on its way while one is updated. Until all are, they lie in shared memory, where the halves of a
+     * pack meet. With a patch in registers there would be none for the next row, and 16 rows unrolled are 166 KB of code. */
     template <typename S>
     __device__ __forceinline__ void load(const quant::Job &job, const quant::Strip &s,
                                          const quant::Place<S> &at, int64_t col, Patch &p) const
     {
-        __shared__ uint4 made[quant::ROWS_EACH][S::THREADS];
-        int first = at.row % S::HIGH;
-        int64_t column = col + at.pack * quant::PACK_COLS;
-        int live = column < job.d ? min(s.live - first, (int)quant::ROWS_EACH) : 0;
+        static_assert(S::ACROSS == 2 * APART, "lanes along a row share packs in pairs");
+        __shared__ uint2 made[quant::ROWS_EACH][S::THREADS][2];
+        const int first = at.row % S::HIGH, rows = min(s.live - first, (int)quant::ROWS_EACH);
+        const int side = at.pack / APART % 2;
+        const int lower = (int)threadIdx.x - side * APART; /* of the two threads */
+        const int64_t column = col + (at.pack - side * APART) * quant::PACK_COLS + side * HALF;
+        const int live[] = { column < job.d ? rows : 0, column + ACROSS < job.d ? rows : 0 };
         int64_t i = quant::source_row(job, s, first) * job.d + column;
         const Rates r = rates_of(u);
         Row row, next;
-        if (live > 0) fetch(i, next);
+        fetch(i, 0, live, next);
 #pragma unroll 2
         for (int k = 0; k < quant::ROWS_EACH; k++, i += job.d) {
             row = next;
-            if (k + 1 < live) fetch(i + job.d, next);
-            made[k][threadIdx.x] = k < live ? update(i, row, r) : make_uint4(0, 0, 0, 0);
-        }
+            fetch(i + job.d, k + 1, live, next);
 #pragma unroll
-        for (int k = 0; k < quant::ROWS_EACH; k++) p.word[k] = made[k][threadIdx.x];
+            for (int j = 0; j < 2; j++)
+                made[k][lower + j * APART][side] =
+                    k < live[j] ? update(i + j * ACROSS, j, row, r) : make_uint2(0, 0);
+        }
+        lanes_sync();
+#pragma unroll
+        for (int k = 0; k < quant::ROWS_EACH; k++) {
+            const uint2 *half = made[k][threadIdx.x];
+            p.word[k] = make_uint4(half[0].x, half[0].y, half[1].x, half[1].y);
+        }
     }
 };
 

@@ -114,21 +114,16 @@ static Status format_run(struct Exec *ex, const Quantize *a, void *space)
                   (COLUMNS && a->transposed.kind == OPERAND_128X128);
     bool packed = packs_fit<Bf16>({ x, rows, columns }, { d }) && width % 16 == 0;
     bool wide = a->x.data.dtype == DTYPE_F32, rounded = wide && a->round == DTYPE_BF16;
-    if (wide && !rounded)
-        return blocks_run<F, quant::Square, ROWS, COLUMNS>(
-            ex, a, space, quant::Values<float, false>{ (const float *)x });
+    const auto squares = [&](const auto &from) {
+        return blocks_run<F, quant::Square, ROWS, COLUMNS>(ex, a, space, from);
+    };
+    if (wide && !rounded) return squares(quant::Values<float, false>{ (const float *)x });
     if (!packed && d >= OPERAND_BLOCK) exec_note_once(ex, "quantize", UNPACKED);
-    if (rounded && packed)
-        return blocks_run<F, quant::Square, ROWS, COLUMNS>(
-            ex, a, space, quant::Values<Rounded, true>{ (const Rounded *)x });
-    if (rounded)
-        return blocks_run<F, quant::Square, ROWS, COLUMNS>(
-            ex, a, space, quant::Values<Rounded, false>{ (const Rounded *)x });
-    if (!packed)
-        return blocks_run<F, quant::Square, ROWS, COLUMNS>(
-            ex, a, space, quant::Values<Bf16, false>{ (const Bf16 *)x });
+    if (rounded && packed) return squares(quant::Values<Rounded, true>{ (const Rounded *)x });
+    if (rounded) return squares(quant::Values<Rounded, false>{ (const Rounded *)x });
+    if (!packed) return squares(quant::Values<Bf16, false>{ (const Bf16 *)x });
     const quant::Values<Bf16, true> packs = { (const Bf16 *)x };
-    if (square) return blocks_run<F, quant::Square, ROWS, COLUMNS>(ex, a, space, packs);
+    if (square) return squares(packs);
     return blocks_run<F, Long, ROWS, COLUMNS>(ex, a, space, packs);
 }
 

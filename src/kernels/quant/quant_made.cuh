@@ -33,16 +33,6 @@ extern "C" {
 namespace quant
 {
 
-static __device__ __forceinline__ uint4 pack_of(const float (&v)[PACK_COLS])
-{
-    Bf16Pair pair[PACK_COLS / 2];
-    uint4 word;
-#pragma unroll
-    for (int k = 0; k < PACK_COLS / 2; k++) pair[k] = pair_from_f32(v[2 * k], v[2 * k + 1]);
-    memcpy(&word, pair, sizeof word);
-    return word;
-}
-
 template <typename G> struct Made {
     typedef quant::Patch Patch;
     static constexpr bool PACKED = true, FOLDED = false;

@@ -406,12 +406,10 @@ static __device__ __forceinline__ uint4 pack_read(const Bf16 *x)
 }
 static __device__ __forceinline__ uint4 pack_read(const Rounded *x)
 {
-    float4 a = read_once((const float4 *)x), b = read_once((const float4 *)x + 1);
-    Bf16Pair pairs[4] = { pair_from_f32(a.x, a.y), pair_from_f32(a.z, a.w), pair_from_f32(b.x, b.y),
-                          pair_from_f32(b.z, b.w) };
-    uint4 word;
-    memcpy(&word, pairs, sizeof word);
-    return word;
+    const float4 half[2] = { read_once((const float4 *)x), read_once((const float4 *)x + 1) };
+    float v[PACK_COLS];
+    memcpy(v, half, sizeof v);
+    return pack_of(v);
 }
 
 /* Lanes along a row have the same rows. Each reads the tokens of some of them, and the others get them from it. */

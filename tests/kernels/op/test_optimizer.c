@@ -522,6 +522,7 @@ static void a_void_step_leaves_the_copies(void **state)
 {
     OpTest *t = *state;
     optest_unguard(t);
+    mirror_gives();
     for (int i = 0; i < COPIES_CASES; i++) {
         Adamw a = copies_args(t, &copies_cases[i]);
         a.copies = copies_new(t, &copies_cases[i]);
