@@ -33,6 +33,7 @@ from dataclasses import dataclass, replace
 
 import torchtitan_compat as compat
 
+compat.end_with_parent()
 compat.stand_in_for_absent_packages()
 
 import torch  # noqa: E402
@@ -230,7 +231,6 @@ def trainer_config(spec):
 
 
 def main():
-    compat.end_with_parent()
     compat.prepare_torchtitan(ON_CPU)
     init_logger()
     TimedTrainer(trainer_config(model_spec())).train()
