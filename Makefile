@@ -244,7 +244,7 @@ FUZZ   := $(call test_of,tests/fuzz/fuzz_*.c)
 # In release, tests that take long or wait, tests of GPUs and of their interpreter come later; the longest of the
 # rest are short (RUNS of harness/test.h, as under sanitizers), and whole in test-whole.
 LATER   := $(GPU) $(WARP) $(filter $B/tests/tools/gfxrun/%,$(UNIT)) $(addprefix $B/tests/,engine/system/test_kill engine/system/test_reliability \
-           engine/system/test_resume app/system/test_failing_calls app/system/test_gpu_report app/system/test_gpu_table app/system/test_install \
+           engine/system/test_resume app/system/test_failing_calls app/system/test_gpu_report app/system/test_gpu_table app/system/test_gpu_peers app/system/test_install \
            app/system/test_wiring app/system/test_build engine/system/test_tcp_train engine/system/test_memory app/system/test_doctor app/system/test_supervise \
            planner/system/test_scoreboard planner/system/test_plan_verify planner/system/test_plan_page planner/unit/test_bound \
            planner/unit/test_search_narrow planner/unit/test_write kernels/op/test_moe_bias engine/unit/train/test_recipe_steps \

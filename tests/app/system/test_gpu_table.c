@@ -243,6 +243,16 @@ static void peers_are_asked_row_by_row(void **state)
     CHECK_INT(run_script(lab, "rm $CALLS.question; table --peer tests/app/system/gpu_table; test ! "
                               "-e $CALLS.question"),
               0);
+    /* The peers that the project has. */
+    CHECK_INT(run_script(lab, "mkdir -p $LAB/packages/torchtitan; touch "
+                              "$LAB/packages/torchtitan/__init__.py;"
+                              "cp tests/app/system/gpu_peers/torchrun $LAB/bin; export "
+                              "SWITCHYARD_PEERS=$LAB/packages;"
+                              "table --peer tools/peers --out $LAB/other"),
+              0);
+    page = text(lab, "other/table.md");
+    CHECK_SAYS(page, "| one | torchtitan 0.3.0 | 5,000 | 16.00 | 101.5 | FSDP over 2 GPUs, ");
+    CHECK_SAYS(page, "| one | megatron-core |  |  |  | not run: it needs Transformer Engine");
 }
 
 /* Only what was measured becomes a section, between its markers. */
@@ -340,6 +350,9 @@ static void a_pack_measures_two_ranks_of_the_processor(void **state)
     CHECK(strtod(value(lab, "table.tsv", "tiny", "tokens_s_gpu"), NULL) > 0);
     CHECK(value(lab, "table.tsv", "tiny", "exposed_ep_s")[0] != 0);
     CHECK_SAYS(text(lab, "said"), "1 of 1 rows are in out/table.md");
+    CHECK_INT(run_script(lab, "$LAB/there/tools/peers/peer --help >/dev/null &&"
+                              "test -e $LAB/there/tools/peers/torchtitan_step.py"),
+              0);
 }
 
 int main(void)
