@@ -22,7 +22,6 @@
 #include "kernels/moe/glu.h"
 
 #include <math.h>
-#include <string.h>
 
 /*
  * e^x = 2^n e^r with n = round(x / ln 2), |r| <= ln 2 / 2; ln 2 in two parts so that r is exact to
