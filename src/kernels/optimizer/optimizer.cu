@@ -257,7 +257,7 @@ template <typename M> struct Updated {
         ::store<true>(u.m + i, m);
         ::store<true>(u.v + i, v);
         if (u.w_low != NULL) ::store<true>(u.w_low + i, row.w[j]);
-        return pack_of(row.w[j]);
+        return bf16_word<uint2>(row.w[j]);
     }
 
     /* The next row is on its way while one is updated. Until all are, they lie in shared memory, where the halves of a
