@@ -1,10 +1,9 @@
 /*
  * pack: reads and writes rows of f32 or bf16 16 bytes (a pack) at a time, if their alignment allows.
  *
- * Row-wise ops are bound by memory, and a thread that moves 2 bytes an access cannot saturate it.
- * So their kernels have two versions. WIDE needs every row to begin at a multiple of 16 bytes and
- * all widths to be whole packs (packs_fit, which the launcher checks once). The other version moves
- * one element at a time. Arithmetic is in f32 in both:
+ * Row-wise ops are bound by memory, and a thread that moves 2 bytes an access cannot saturate it. So their kernels have
+ * two versions. WIDE needs every row to begin at a multiple of 16 bytes and all widths to be whole packs (packs_fit,
+ * which the launcher checks once). The other version moves one element at a time. Arithmetic is in f32 in both:
  *
  *     constexpr int P = WIDE ? PACK<T> : 1;
  *     float v[P];
