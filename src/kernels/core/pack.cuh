@@ -1,10 +1,9 @@
 /*
  * pack: reads and writes rows of f32 or bf16 16 bytes (a pack) at a time, if their alignment allows.
  *
- * Row-wise ops are bound by memory, and a thread that moves 2 bytes an access cannot saturate it.
- * So their kernels have two versions. WIDE needs every row to begin at a multiple of 16 bytes and
- * all widths to be whole packs (packs_fit, which the launcher checks once). The other version moves
- * one element at a time. Arithmetic is in f32 in both:
+ * Row-wise ops are bound by memory, and a thread that moves 2 bytes an access cannot saturate it. So their kernels have
+ * two versions. WIDE needs every row to begin at a multiple of 16 bytes and all widths to be whole packs (packs_fit,
+ * which the launcher checks once). The other version moves one element at a time. Arithmetic is in f32 in both:
  *
  *     constexpr int P = WIDE ? PACK<T> : 1;
  *     float v[P];
@@ -85,12 +84,12 @@ static __device__ __forceinline__ void load_const(const T *at, float (&out)[N])
     for (int k = 0; k < N; k++) out[k] = to_f32(v[k]);
 }
 
-/* Up to a pack in bf16. */
-template <int N> static __device__ __forceinline__ Unit<2 * N> pack_of(const float (&v)[N])
+/* In bf16, as a W of 2 N bytes. */
+template <typename W, int N> static __device__ __forceinline__ W bf16_word(const float (&v)[N])
 {
     Bf16Pair pair[N / 2];
-    Unit<2 * N> word;
-    static_assert(sizeof word == sizeof pair, "no unit has so many bytes");
+    W word;
+    static_assert(sizeof word == sizeof pair, "a W of other bytes");
 #pragma unroll
     for (int k = 0; k < N / 2; k++) pair[k] = pair_from_f32(v[2 * k], v[2 * k + 1]);
     memcpy(&word, pair, sizeof word);
@@ -101,7 +100,10 @@ template <bool WIDE, typename T, int N>
 static __device__ __forceinline__ void store(T *at, const float (&in)[N])
 {
     if constexpr (WIDE && std::is_same<T, Bf16>::value) {
-        write_whole(reinterpret_cast<Unit<2 * N> *>(at), pack_of(in));
+        struct Row {
+            Bf16 v[N];
+        };
+        elements_put<WIDE>(at, bf16_word<Row>(in).v);
     } else {
         T v[N];
 #pragma unroll

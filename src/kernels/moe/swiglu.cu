@@ -217,8 +217,8 @@ template <bool GENERAL> struct Slopes {
             float2 slopes = slopes_of<Bf16, GENERAL>(d[k], g[k], u[k], glu);
             g[k] = slopes.x, u[k] = slopes.y;
         }
-        by_gate = pack_of(g);
-        by_up = pack_of(u);
+        by_gate = bf16_word<uint4>(g);
+        by_up = bf16_word<uint4>(u);
     }
 };
 

@@ -1,7 +1,6 @@
 /*
- * muon: the update of matrices on a GPU. Products, which take nearly all of the time, run as dense
- * candidates (product_kernels.c), for several matrices at a time; what lies between them is bound by
- * memory.
+ * muon: the update of matrices on a GPU. Products, which take nearly all of the time, run as dense candidates
+ * (product_kernels.c), for several matrices at a time; what lies between them is bound by memory.
  *
  * Matrices go through the workspace in groups (muon_group), so that many experts need no more of it
  * than a few. Sums of squares are added in double, by blocks of a fixed size. So the bits

@@ -10,6 +10,7 @@
  *
  * adamw with copies in blocks of 128 x 128: a block of threads updates such a block of w, and quantises it from
  * registers. 4 bytes an element less are read than by adamw and then quantize: 30 instead of 34 with moments in f32.
+ * H200, 369 M weights: 3,842 GB/s, where adamw alone moves 4,194. So it saves 0.3 % of a step, not 1.8 %.
  */
 #include "kernels/core/flat.cuh"
 #include "kernels/quant/quant_made.cuh"
@@ -257,7 +258,7 @@ template <typename M> struct Updated {
         ::store<true>(u.m + i, m);
         ::store<true>(u.v + i, v);
         if (u.w_low != NULL) ::store<true>(u.w_low + i, row.w[j]);
-        return pack_of(row.w[j]);
+        return bf16_word<uint2>(row.w[j]);
     }
 
     /* The next row is on its way while one is updated. Until all are, they lie in shared memory, where the halves of a
@@ -269,8 +270,7 @@ template <typename M> struct Updated {
         static_assert(S::ACROSS == 2 * APART, "lanes along a row share packs in pairs");
         __shared__ uint2 made[quant::ROWS_EACH][S::THREADS][2];
         const int first = at.row % S::HIGH, rows = min(s.live - first, (int)quant::ROWS_EACH);
-        const int side = at.pack / APART % 2;
-        const int lower = (int)threadIdx.x - side * APART; /* of the two threads */
+        const int side = at.pack / APART % 2, lower = (int)threadIdx.x - side * APART;
         const int64_t column = col + (at.pack - side * APART) * quant::PACK_COLS + side * HALF;
         const int live[] = { column < job.d ? rows : 0, column + ACROSS < job.d ? rows : 0 };
         int64_t i = quant::source_row(job, s, first) * job.d + column;

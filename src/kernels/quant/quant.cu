@@ -3,11 +3,10 @@
  * CPU, NaNs included. The device cannot report an infinity: the scale of its block and all bytes of
  * the block become NaN.
  *
- * Scales of 1 x 128 and 128 x 128 need no more of x than a block of threads holds
- * (quant_tile.cuh), so x is read once, also for both operands. A scale for a whole row or tensor
- * needs a pass before, which finds the largest magnitudes, so x is read twice. That pass uses
- * atomic maxima of integers: magnitudes have the order of their bits, and a maximum is the same in
- * any order.
+ * Scales of 1 x 128 and 128 x 128 need no more of x than a block of threads holds (quant_tile.cuh), so x is read once,
+ * also for both operands. A scale for a whole row or tensor needs a pass before, which finds the largest magnitudes,
+ * so x is read twice. That pass uses atomic maxima of integers: magnitudes have the order of their bits, and a maximum
+ * is the same in any order.
  */
 #include "kernels/quant/quant_codes.cuh"
 #include "kernels/quant/quant_run.cuh"

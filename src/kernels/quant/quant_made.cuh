@@ -99,7 +99,7 @@ template <typename G> struct Made {
         own.bits = word;
         widen(own, v);
         make.compute(v, rest, note, here);
-        word = pack_of(v);
+        word = bf16_word<uint4>(v);
     }
 };
 

@@ -409,7 +409,7 @@ static __device__ __forceinline__ uint4 pack_read(const Rounded *x)
     const float4 half[2] = { read_once((const float4 *)x), read_once((const float4 *)x + 1) };
     float v[PACK_COLS];
     memcpy(v, half, sizeof v);
-    return pack_of(v);
+    return bf16_word<uint4>(v);
 }
 
 /* Lanes along a row have the same rows. Each reads the tokens of some of them, and the others get them from it. */

@@ -130,13 +130,12 @@ static Status add_gradients(const Planner *p, const PriceEntry *e, const SharedP
 {
     double size = p->config.mesh_reduce == REDUCE_BF16 ? 2 : 4; /* of a gradient */
     int64_t shards = x->shards, replicas = x->ranks / shards;
-    double part = x->reduced / (double)shards;
     /* Parts that are whole matrices differ in length, so all ranks get the sum (params.h, CUT_MATRICES). */
     OpComm kind = e->spec.optimizer.rule[0]->whole_matrices ? COMM_ALL_REDUCE : COMM_REDUCE_SCATTER;
     const GradientCall each[] = {
         { "gradients reduced", of_kind(kind, x->reduced * size), shards, x->stride, 0 },
-        { "replicas added up", of_kind(COMM_ALL_REDUCE, part * size), replicas, x->stride * shards,
-          0 },
+        { "replicas added up", of_kind(COMM_ALL_REDUCE, x->reduced / (double)shards * size),
+          replicas, x->stride * shards, 0 },
         { "weights gathered", of_kind(COMM_ALL_GATHER, x->gathered * x->weight), shards, x->stride,
           0 },
     };
@@ -145,14 +144,16 @@ static Status add_gradients(const Planner *p, const PriceEntry *e, const SharedP
     return OK;
 }
 
+/* Of dense parameters that ranks of tp do not split. */
+static double dense_elems(const ParamSizes *z) { return (double)(z->flat - z->part - z->expert); }
+
 /* Number of parameters that this rank updates: those whose summed gradients it holds. */
 double price_updated_elems(const ParamShards *s, const RankPrice *r)
 {
     const ParamSizes *own = &r->sum.params.of[BUF_GRAD];
-    double expert = (double)own->expert, part = (double)own->part;
-    double dense = (double)own->flat - expert - part;
     if (s->zero == 0) return (double)own->flat;
-    return dense / (double)s->dense + part / (double)s->part + expert / (double)s->expert;
+    return dense_elems(own) / (double)s->dense + (double)own->part / (double)s->part +
+           (double)own->expert / (double)s->expert;
 }
 
 /* Mean bytes of a weight in the form that products read. */
@@ -202,9 +203,6 @@ static void show_gradients(const Hardware *h, const PlanLayout *l, const PriceEn
                     (t->gather - t->shown_gather) * t->gathers;
     t->slowed = e->stack.at[STACK_contend] * fmax(0, h->contention_gemm - 1) * beside;
 }
-
-/* Of dense parameters that ranks of tp do not split. */
-static double dense_elems(const ParamSizes *z) { return (double)(z->flat - z->part - z->expert); }
 
 /* Gradients of parameters that ranks of tp hold together. Our own engine adds up those of heads of keys with the twins:
  * behind all reductions, of what this rank updates. */
@@ -264,18 +262,20 @@ Status price_gradients(const Planner *p, const PlanLayout *l, const PriceEntry *
     return OK;
 }
 
-/* Bytes that the 8-bit copies of weights take to make, once a step: both orientations are written. What they are made
- * of is read once: main weights, or a bf16 copy. Main weights are twice as long, but the update writes no copy of them,
- * which engine_update_bytes counts. Where the update makes them it reads nothing more (shards_update_copies). */
+/* Bytes that 8-bit copies of weights take to make, once a step: both orientations are written, and main weights or a
+ * bf16 copy are read. Main weights are twice as long, but the update writes no copy of them, which engine_update_bytes
+ * counts. An update that makes copies (shards_update_copies) reads nothing more. But its bytes, all but the norm's,
+ * move at SHARE of the rate of memory (H200: 3,842 GB/s; AdamW alone 4,194). */
 static double copies_bytes_a_step(const PriceEntry *e, const ParamShards *z, const RankPrice *r)
 {
     const RecipeSpec *q = &e->spec.recipe;
+    const double SHARE = 0.916, update = engine_update_bytes(&e->spec) - sizeof(float);
     double scaled = q->per_use ? 0 : (double)r->sum.params.scaled;
     double each = q->packed ? operand_element_bytes(OPERAND_1X32, q->forward) : 1;
-    double low = scaled / (2 * each) * (double)dtype_bytes(e->spec.act);
-    bool whole = z->zero == 0 || (z->dense == 1 && z->expert == 1);
-    bool update = whole && e->spec.optimizer.rule[0]->writes_copies && q->kind == RECIPE_BLOCK;
-    return e->own && update && !e->offload ? scaled - low : scaled + low;
+    double n = scaled / (2 * each), low = n * (double)dtype_bytes(e->spec.act);
+    bool whole = e->own && !e->offload && (z->zero == 0 || (z->dense == 1 && z->expert == 1));
+    bool makes = whole && e->spec.optimizer.rule[0]->writes_copies && q->kind == RECIPE_BLOCK;
+    return makes ? scaled - low + (1 / SHARE - 1) * update * n : scaled + low;
 }
 
 /* The update is bound by memory: bytes of one parameter times the parameters of this rank. Where it takes whole
