@@ -286,8 +286,9 @@ static Status check_hardware(const Hardware *h)
     } rate[] = { { "achieved_gb_s", "memory", h->memory_achieved_gb_s, h->memory_gb_s },
                  { "achieved_gb_s", "scale_up", h->scale_up_achieved_gb_s, h->scale_up_gb_s },
                  { "shard_gb_s", "scale_up", h->scale_up_shard_gb_s, h->scale_up_gb_s },
+                 { "pair_gb_s", "scale_up", h->scale_up_pair_gb_s, h->scale_up_gb_s },
                  { "achieved_gb_s", "scale_out", h->scale_out_achieved_gb_s, h->scale_out_gb_s } };
-    for (int i = 0; i < 4; i++) {
+    for (size_t i = 0; i < sizeof rate / sizeof *rate; i++) {
         if (rate[i].achieved <= rate[i].sheet) continue;
         return FAIL(ERR_ARG, "%s: %s.%s is %g GB/s, more than %s.gb_s %g", h->name, rate[i].link,
                     rate[i].name, rate[i].achieved, rate[i].link, rate[i].sheet);
@@ -534,9 +535,8 @@ static Status read_section(Reader *r, const char *section, const yaml_node_t *ma
 static bool is_given(const Row *r, const Hardware *h);
 static Status load_preset(Hardware *h, Arena *a, const char *name, const char *what);
 
-/* `extends: GPU` names a preset: rows that the file does not give have that GPU's values.
- * Rows of the preset count as given, so a file that extends one need not give any row itself. Its
- * name stays. */
+/* `extends: GPU` names a preset: rows that the file does not give have that GPU's values. Rows of the preset count as
+ * given, so a file that extends one need not give any row itself. Its name stays. */
 static Status extend_preset(Reader *r, const yaml_node_t *preset)
 {
     const char *name = config_scalar_text(preset), *own = r->h->name;
@@ -691,7 +691,8 @@ void hardware_slow(Hardware *h, const char *section, double times)
         void *at = (char *)h + rows[i].offset;
         if (strcmp(rows[i].section, section) != 0) continue;
         if (rows[i].type == TIME) *(double *)at *= times;
-        if (rows[i].type == RATE && text_word_index("achieved_gb_s|shard_gb_s", rows[i].name) >= 0)
+        if (rows[i].type == RATE &&
+            text_word_index("achieved_gb_s|shard_gb_s|pair_gb_s", rows[i].name) >= 0)
             *(double *)at /= times;
         HardwareCurve *curve = at;
         for (int k = 0; rows[i].type == CURVE && k < curve->n; k++) curve->at[k].tflops /= times;

@@ -86,9 +86,8 @@ typedef struct Hardware {
 #undef HW
 } Hardware;
 
-/* `source` is a file or a preset's name. ERR_ARG or ERR_FORMAT: it is neither (with the nearest name); or a
- * number is missing, not positive or above its limit (with its position and meaning). Texts live in the
- * arena. */
+/* `source` is a file or a preset's name. ERR_ARG or ERR_FORMAT: it is neither (with the nearest name); or a number is
+ * missing, not positive or above its limit (with its position and meaning). Texts live in the arena. */
 Status hardware_load(Hardware *h, Arena *a, const char *source);
 /* The same from a YAML text in memory; messages use `name` as its file name. */
 Status hardware_parse(Hardware *h, Arena *a, const char *name, const char *yaml, size_t yaml_bytes);

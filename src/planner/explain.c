@@ -402,9 +402,10 @@ static Status explain_comm(Explained *x)
     TRY(text_printf(x->out, "  latency up %g us and %g a peer, out %g us and %g a peer\n",
                     h->scale_up_latency_us, h->scale_up_issue_us, h->scale_out_latency_us,
                     h->scale_out_issue_us));
-    if (h->scale_up_shard_gb_s > 0)
-        TRY(text_printf(x->out, "  gathers and reduce-scatters up %g GB/s\n",
-                        h->scale_up_shard_gb_s));
+    const double all = h->scale_up_shard_gb_s, two = h->scale_up_pair_gb_s;
+    if (all > 0)
+        TRY(text_printf(x->out, "  gathers and reduce-scatters up %g GB/s, of two GPUs %g\n", all,
+                        two > 0 ? two : all));
     if (planner_runs_list(x->p) && h->gpu_multiprocessors > 0)
         TRY(text_printf(x->out,
                         "  a collective holds %d of %g multiprocessors, a transfer between stages "

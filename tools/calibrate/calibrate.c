@@ -298,6 +298,7 @@ Status calibrate_exchange(const char *text, Arena *a, Hardware *h)
         *(cost.s > e.s ? &least : &most) = *rate;
     }
     if (!far) h->scale_up_shard_gb_s *= *rate / before; /* 0: the file has none */
+    if (!far) h->scale_up_pair_gb_s *= *rate / before;
     (void)snprintf(said, sizeof said, "measured: an all-to-all of %g GPUs, %s of each in %.4g ms",
                    e.gpus, text_bytes(bytes, e.bytes), 1e3 * e.s);
     return arena_text(a, said, strlen(said), far ? &h->scale_out_source : &h->scale_up_source);

@@ -29,7 +29,6 @@
 #include "corpus/shard/origin.h"
 #include "engine/base/file.h"
 #include "engine/base/file_changed.h"
-#include "engine/base/text.h"
 
 enum { SHARD_FILES = 3 }; /* .bin, .idx, .mask */
 

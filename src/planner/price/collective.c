@@ -182,10 +182,12 @@ static CollectiveCost gather_cost(const Links *l, double m)
     return best;
 }
 
-/* Gathers and reduce-scatters may have a measured rate of their own. */
+/* Gathers and reduce-scatters may have a measured rate of their own, and two GPUs alone one below it. */
 static Links shard_links(const Hardware *h, Links l)
 {
-    if (h->scale_up_shard_gb_s > 0) l.up *= h->scale_up_shard_gb_s / h->scale_up_achieved_gb_s;
+    const double pair = l.n == 2 ? h->scale_up_pair_gb_s : 0;
+    const double rate = pair > 0 ? pair : h->scale_up_shard_gb_s;
+    if (rate > 0) l.up *= rate / h->scale_up_achieved_gb_s;
     l.ring = fmin(l.ring, l.up);
     return l;
 }

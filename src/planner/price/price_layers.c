@@ -401,8 +401,9 @@ static bool takes_direct(const Planner *p, const Config *c)
 {
     const Hardware *h = p->q.hardware;
     const int64_t ranks = config_expert_ranks(c);
-    return stack_is_ours(p->q.stack) && h->gpu_capability > 0 &&
-           h->scale_up_fabric == FABRIC_SWITCH && ranks > 1 && ranks == c->mesh_ranks_per_host &&
+    bool gpus = h->gpu_capability > 0 && h->scale_up_fabric == FABRIC_SWITCH;
+    return p->q.config->moe_exchange == EXCHANGE_AUTO && stack_is_ours(p->q.stack) && gpus &&
+           ranks > 1 && ranks == c->mesh_ranks_per_host &&
            ranks <= exchange_kinds[EXCHANGE_DIRECT]->ranks_most;
 }
 
@@ -414,8 +415,7 @@ static Status fill_entry(Planner *p, PriceEntry *e, const PriceEntry *like, cons
     c->train_micro_batch = e->key.micro_batch;
     /* A hierarchical exchange reads this. In a plan a host is a scale-up domain. */
     c->mesh_ranks_per_host = roofline_group(p->q.hardware, config_expert_ranks(c), 1).local;
-    const int64_t asked = c->moe_exchange;
-    if (asked == EXCHANGE_AUTO && takes_direct(p, c)) c->moe_exchange = EXCHANGE_DIRECT;
+    c->moe_exchange = takes_direct(p, c) ? EXCHANGE_DIRECT : p->q.config->moe_exchange;
     /* price_tensor.c narrows the whole layers of other stacks. Their sheets ask for mesh.tp, too. */
     e->own = stack_is_ours(p->q.stack);
     c->mesh_tp = e->own ? e->key.tp : 1;
@@ -424,7 +424,6 @@ static Status fill_entry(Planner *p, PriceEntry *e, const PriceEntry *like, cons
         e->spec = like->spec;
     else
         TRY(spec_like(c, &p->spec, &p->kept, &e->spec));
-    c->moe_exchange = asked;
     c->mesh_tp = e->key.tp;
     spec_set_capacity(&e->spec,
                       &(RowCapacity){ .rows = e->key.rows_room, .blocks = e->key.block_room });

@@ -70,6 +70,10 @@ static void gathers_have_a_rate_of_their_own(void **state)
     CollectiveCost c = cost_of(&h, COLLECTIVE_ALL_GATHER, 64, 8, 64e9);
     CHECK_INT(c.way, COLLECTIVE_RING);
     CHECK_NEAR((c.s - c.latency_s) / (far - c.latency_s), 320.0 / 300, 1e-9);
+    h.scale_up_pair_gb_s = 200; /* of two GPUs alone */
+    CHECK_NEAR(cost_of(&h, COLLECTIVE_ALL_GATHER, 2, 2, 600e6).s, 0.3 / 200 + 10e-6, 1e-12);
+    CHECK_NEAR(cost_of(&h, COLLECTIVE_ALL_GATHER, 8, 8, 800e6).s, 0.7 / 300 + 16e-6, 1e-12);
+    h.scale_up_pair_gb_s = 0;
     h.scale_up_fabric = FABRIC_MESH; /* two of eight GPUs have one of seven links */
     CHECK_NEAR(cost_of(&h, COLLECTIVE_ALL_GATHER, 2, 2, 600e6).s, 7 * 0.3 / 300 + 10e-6, 1e-12);
 }

@@ -69,7 +69,7 @@ static void open_plan(Question *q, const char *const *more, int gpus, const char
     while (*more != NULL) set[n++] = *more++;
     question_load(q, "deepseek-v2-lite", "h200", gpus, stack, set, n);
     q->hardware.scale_up_achieved_gb_s *= links;
-    q->hardware.scale_up_shard_gb_s *= links;
+    q->hardware.scale_up_shard_gb_s *= links, q->hardware.scale_up_pair_gb_s *= links;
     question_open(q);
     CHECK_OK(plan_spread_evenly(&q->config, &q->arena, &q->layout));
 }
@@ -305,7 +305,7 @@ static void reductions_of_every_pass_are_added_to_sums(void **state)
         const SimSpan *x = &step.sim.rank[0].span[k];
         if (step.pipeline.rank[0].at[k].kind == ACTION_REDUCE_GRADS) sum += x->end - x->start;
     }
-    const double link_s = 1e-9 / q.hardware.scale_up_shard_gb_s;
+    const double link_s = 1e-9 / q.hardware.scale_up_pair_gb_s;
     const double memory_s = 1e-9 / q.hardware.memory_achieved_gb_s;
     CHECK_NEAR(sum / (2 * price.memory[PLAN_GRADS] * (link_s + 3 * memory_s)), 1, 0.001);
     question_close(&q);
