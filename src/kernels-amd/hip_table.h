@@ -57,6 +57,7 @@ enum {
     CALL(DeviceGetName, hipDeviceGetName, (char *, int, int))                                      \
     CALL(DeviceGetPCIBusId, hipDeviceGetPCIBusId, (char *, int, int))                              \
     CALL(DeviceEnablePeerAccess, hipDeviceEnablePeerAccess, (int, unsigned))                       \
+    CALL(DeviceCanAccessPeer, hipDeviceCanAccessPeer, (int *, int, int))                           \
     CALL(DeviceGetStreamPriorityRange, hipDeviceGetStreamPriorityRange, (int *, int *))            \
     CALL(MemGetInfo, hipMemGetInfo, (size_t *, size_t *))                                          \
     CALL(GetLastError, hipGetLastError, (void))                                                    \

@@ -100,10 +100,12 @@ template <bool WIDE, typename T, int N>
 static __device__ __forceinline__ void store(T *at, const float (&in)[N])
 {
     if constexpr (WIDE && std::is_same<T, Bf16>::value) {
-        struct Row {
-            Bf16 v[N];
-        };
-        elements_put<WIDE>(at, bf16_word<Row>(in).v);
+        Bf16Pair pairs[N / 2];
+        Bf16 v[N];
+#pragma unroll
+        for (int k = 0; k < N / 2; k++) pairs[k] = pair_from_f32(in[2 * k], in[2 * k + 1]);
+        memcpy(v, pairs, sizeof v);
+        elements_put<WIDE>(at, v);
     } else {
         T v[N];
 #pragma unroll

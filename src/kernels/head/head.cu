@@ -1,15 +1,13 @@
 /*
- * head_loss: chunk by chunk, as on the CPU. The products run as dense candidates
- * (product_kernels.c) over logits in the workspace. The kernel between them turns a row of logits
- * into its loss and its gradient.
+ * head_loss: chunk by chunk, as on the CPU. The products run as dense candidates (product_kernels.c) over logits in
+ * the workspace. The kernel between them turns a row of logits into its loss and its gradient.
  *
- * That kernel is bound by memory: a row must be read once and written once. So a block keeps a row
- * in shared memory between the sum over it and the gradient: 205 KB for 102400 logits in bf16. What
- * does not fit is read again, from L2. One such block fills a multiprocessor, and no other block
- * keeps memory busy while it computes. So a thread that has written a part of the gradient at once
- * fetches that part of the block's next row into the same shared memory. A thread reads only what
- * it fetched itself, so this needs no barrier. Exponentials in bf16 use the GPU's own instruction.
- * Two for each logit take half the time of the memory traffic (predicted for an H200 at 4 TB/s).
+ * That kernel is bound by memory: a row must be read once and written once. So a block keeps a row in shared memory
+ * between the sum over it and the gradient: 205 KB for 102400 logits in bf16. What does not fit is read again, from
+ * L2. One such block fills a multiprocessor, and no other block keeps memory busy while it computes. So a thread that
+ * has written a part of the gradient at once fetches that part of the block's next row into the same shared memory. A
+ * thread reads only what it fetched itself, so this needs no barrier. Exponentials in bf16 use the GPU's own
+ * instruction. Two for each logit take half the time of the memory traffic (predicted for an H200 at 4 TB/s).
  *
  * Rows that do not begin at multiples of 16 bytes are walked twice in memory, element by element.
  *
@@ -17,8 +15,7 @@
  * this rank's maximum and sum of each row; the sum times e^(m_r - m); loss and gradient. A row is
  * read from memory twice, as shared memory does not outlive a kernel.
  *
- * The device cannot report a target outside the vocabulary: its loss is NaN, so the step is
- * skipped.
+ * The device cannot report a target outside the vocabulary: its loss is NaN, so the step is skipped.
  */
 #include "kernels/core/kernel.cuh"
 #include "kernels/norm/rows.cuh"

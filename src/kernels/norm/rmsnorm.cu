@@ -7,20 +7,17 @@
  * 2048 columns of bf16 are handled by one warp without a barrier, and 7168 columns by four warps. A
  * multiprocessor holds 1024 threads with 128 bytes each.
  *
- * backward: a thread has PER packs of a row and always the same columns. So their weights and their
- * shares of dw stay in registers for all rows of the block. The data of its next AHEAD rows is
- * being copied to shared memory that only this thread reads. So loads never pause, though each row
- * waits for a sum over its threads. A row of a block waits only for its own threads. A thread with
- * few packs spends its time on the fixed cost of a row: the sum, addresses, the loop. With one pack
- * for each thread, a row of 7168 columns took 2.3 us; its bytes need 1.35 us. Threads of one column
- * add up their shares in shared memory. A block's sum goes to the workspace, and a second kernel
- * adds up the blocks. The number of blocks is a constant, not the GPU's size, so that bits are the
- * same everywhere: two for each of the 132 multiprocessors of an H200. Every GPU since sm_80 has
- * the 96 KB of a block.
+ * backward: a thread has PER packs of a row and always the same columns. So their weights and their shares of dw stay
+ * in registers for all rows of the block. The data of its next AHEAD rows is being copied to shared memory that only
+ * this thread reads. So loads never pause, though each row waits for a sum over its threads. A row of a block waits
+ * only for its own threads. A thread with few packs spends its time on the fixed cost of a row: the sum, addresses,
+ * the loop. With one pack for each thread, a row of 7168 columns took 2.3 us; its bytes need 1.35 us. Threads of one
+ * column add up their shares in shared memory. A block's sum goes to the workspace, and a second kernel adds up the
+ * blocks. The number of blocks is a constant, not the GPU's size, so that bits are the same everywhere: two for each
+ * of the 132 multiprocessors of an H200. Every GPU since sm_80 has the 96 KB of a block.
  *
- * A row that is too wide for its threads (16384 columns forward, 8192 backward, in bf16) is read
- * twice. In backward so is a row that is not aligned, and dw is then kept in the workspace. Both
- * are correct, and slower.
+ * A row that is too wide for its threads (16384 columns forward, 8192 backward, in bf16) is read twice. In backward so
+ * is a row that is not aligned, and dw is then kept in the workspace. Both are correct, and slower.
  */
 #include "kernels/norm/rows_add.cuh"
 #include "kernels/quant/quant_made.cuh"

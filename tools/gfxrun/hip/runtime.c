@@ -169,6 +169,12 @@ hipError_t hipDeviceEnablePeerAccess(int device, unsigned flags)
     return failed(ERROR_UNSUPPORTED);
 }
 
+hipError_t hipDeviceCanAccessPeer(int *can, int device, int peer)
+{
+    (void)device, (void)peer;
+    return *can = 0, hipSuccess;
+}
+
 hipError_t hipDeviceGetStreamPriorityRange(int *least, int *greatest)
 {
     return *least = *greatest = 0, hipSuccess;
