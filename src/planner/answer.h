@@ -1,7 +1,6 @@
 /*
- * answer: the answer of a plan to a question: the layout that a configuration gives, or the best one that a
- * search finds, with its price; why nothing fits, and what would; the same training on several numbers of
- * GPUs.
+ * answer: the answer of a plan to a question: the layout that a configuration gives, or the best one that a search
+ * finds, with its price; why nothing fits, and what would; the same training on several numbers of GPUs.
  *
  * Not here: options and files of the command (planner/command/plan_command.c), how an answer is printed (report.h, explain.c).
  */

@@ -419,8 +419,7 @@ static Status explain_comm(Explained *x)
                         h->contention_blocks, h->contention_gemm, h->contention_grouped,
                         h->contention_attention, h->contention_memory, h->contention_source));
     TRY(print_ops(x, false));
-    TRY(explain_gradients(x));
-    return OK;
+    return explain_gradients(x);
 }
 
 /* The ideal bubble of 1F1B is (p-1)/(p-1+m v) (arXiv:2104.04473); unequal stages and transfers make it larger. */

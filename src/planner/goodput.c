@@ -70,8 +70,7 @@ static double interval_steps(const GoodputCase *c)
     double want = c->interval_s > 0 ? c->interval_s : best_interval(c);
     double steps = isfinite(want) ? floor(want / c->step_s * (1 + 1e-9)) : all;
     if (c->interval_s <= 0 && steps < all) {
-        double less = fmax(1, steps);
-        double cost = segment(c, less * c->step_s).mean / less;
+        double less = fmax(1, steps), cost = segment(c, less * c->step_s).mean / less;
         steps = segment(c, (less + 1) * c->step_s).mean / (less + 1) < cost ? less + 1 : less;
     }
     return fmin(fmax(steps, least), fmax(all, 1));
@@ -156,8 +155,7 @@ void plan_goodput(const PlanRequest *q, const PlanPrice *p, double tokens, Goodp
     const Config *c = q->config;
     double gpus = (double)q->gpus, step = p->step_s;
     double full = tokens / (p->tokens_per_s_per_gpu * gpus) + ramp_more_s(c, p, tokens);
-    double bytes = saved_bytes(p);
-    double write = bytes / (1e9 * c->plan_storage_gb_s);
+    double bytes = saved_bytes(p), write = bytes / (1e9 * c->plan_storage_gb_s);
     bool apart = c->plan_checkpoint_s > 0; /* the training goes on while it is written */
     GoodputCase of = { .work_s = full,
                        .step_s = step,

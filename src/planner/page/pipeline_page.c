@@ -216,9 +216,8 @@ static Status memory_legend(Text *out, const Timeline *t)
 /* Is the i-th of n ranks one of the PANELS that are drawn at first, evenly chosen? */
 static bool drawn_at_first(int i, int n)
 {
-    for (int k = 0; k < PANELS && n > 1; k++) {
+    for (int k = 0; k < PANELS && n > 1; k++)
         if (i == k * (n - 1) / (PANELS - 1)) return true;
-    }
     return n <= PANELS;
 }
 

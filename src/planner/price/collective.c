@@ -148,8 +148,7 @@ static CollectiveCost direct_cost(const Links *l, double m, double share)
 {
     double up = m * (l->g - 1) / l->n, out = m * (l->n - l->g) / l->n;
     double up_s = messages_s(l->up_s, l->up_more_s, l->g - 1);
-    double out_s = messages_s(l->out_s, l->out_more_s, l->n - l->g);
-    double rate = l->mixed * share;
+    double out_s = messages_s(l->out_s, l->out_more_s, l->n - l->g), rate = l->mixed * share;
     CollectiveCost c = collective_cost_of(COLLECTIVE_DIRECT, fmax(up_s, out_s),
                                           fmax(up / l->up, out / rate), up, out);
     return with_nics(c, rate, l->n - l->g);
@@ -296,8 +295,7 @@ Status collective_dispatch(const Hardware *h, const CollectiveGroup *g, const Di
         return collective_cost(h, COLLECTIVE_ALL_TO_ALL, g, rows * copies, out);
     /* One copy goes to each other domain. Inside a domain, all copies cross its links except those for the
      * GPU at which a row arrives. */
-    double far = rows * domains * (l.d - 1) / l.d;
-    double near = rows * ranks * (l.g - 1) / l.g;
+    double far = rows * domains * (l.d - 1) / l.d, near = rows * ranks * (l.g - 1) / l.g;
     /* If rows are forwarded as they arrive, both kinds of links are busy at the same time. */
     double up_s = near / l.up, out_s = far / l.out;
     double transfer_s = d->kind == DISPATCH_HOST ? fmax(up_s, out_s) : up_s + out_s;

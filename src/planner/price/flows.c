@@ -6,9 +6,8 @@
 
 static bool crosses(const FlowClass *c, int link)
 {
-    for (int i = 0; i < c->hops; i++) {
+    for (int i = 0; i < c->hops; i++)
         if (c->link[i] == link) return true;
-    }
     return false;
 }
 
@@ -41,13 +40,11 @@ void flows_share(const Flows *f, double *rate)
             if (level < least) least = level, full = i;
         }
         if (full < 0) break;
-        for (int c = 0; c < f->classes; c++) {
+        for (int c = 0; c < f->classes; c++)
             if (still_rises(rate[c]) && crosses(&f->of[c], full)) rate[c] = least;
-        }
     }
-    for (int c = 0; c < f->classes; c++) {
+    for (int c = 0; c < f->classes; c++)
         if (still_rises(rate[c])) rate[c] = INFINITY;
-    }
 }
 
 /* The class that ends next keeps no bytes, whatever rounding leaves: so each round ends one. */

@@ -1,9 +1,8 @@
 /* groups: what pages ask of a layout beside its price: memory of each pipeline rank, and which groups of GPUs
  * exchange how much in a step.
  *
- * The order of ranks is engine/comm/mesh.h's, with tp innermost: then come cp, dp and pp. Groups of ep lie over tp, cp
- * and dp.
- * Prices of the exchanges are price.c's and roofline.c's. */
+ * The order of ranks is engine/comm/mesh.h's, with tp innermost: then come cp, dp and pp. Groups of ep lie over tp,
+ * cp and dp. Prices of the exchanges are price.c's and roofline.c's. */
 #include "planner/price/price_private.h"
 
 #include <assert.h>

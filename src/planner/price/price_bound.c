@@ -113,8 +113,7 @@ Status price_least_s(Planner *p, const PlanLayout *l, const PriceEntry *e, const
 /* The least number of slots of rank 0. */
 static double slots_bound(const PlanLayout *l, double micros)
 {
-    double stages = l->pp, most = micros;
-    double slots = floor(stages * l->schedule->least.slots);
+    double stages = l->pp, most = micros, slots = floor(stages * l->schedule->least.slots);
     if (l->schedule->placement == PLACE_LOOP && l->vpp > 1) most *= l->vpp;
     if (slots == 0) slots = stages * (l->vpp + 1) - (l->schedule->phases ? 0 : 1);
     return fmin(slots, most);
@@ -125,8 +124,7 @@ static double bytes_bound(const Planner *p, const PlanLayout *l, const PriceEntr
                           const BoundSums *s)
 {
     const double *part = s->slot;
-    double bytes = 0;
-    double memory[PLAN_KINDS] = { 0 }, micros = (double)price_micros(p, l);
+    double bytes = 0, memory[PLAN_KINDS] = { 0 }, micros = (double)price_micros(p, l);
     double waits = e->stack.at[STACK_waiting]; /* of a slot, while its weight gradients wait */
     double share = waits < 0 ? 1 : fmin(1, waits), grads = waits < 0 ? part[SLOT_GRADS] : 0;
     bool whole = (l->schedule->least.passes & CHUNK_SPLIT) == 0;

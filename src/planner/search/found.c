@@ -24,9 +24,8 @@ static bool is_better(const Found *f, const SearchRow *a, const SearchRow *b)
         domains_of(f, l->cp, l->tp) - domains_of(f, m->cp, m->tp),
         domains_of(f, l->pp, l->dp * l->cp * l->tp) - domains_of(f, m->pp, m->dp * m->cp * m->tp)
     };
-    for (int i = 0; i < 3; i++) {
+    for (int i = 0; i < 3; i++)
         if (more[i] != 0) return more[i] < 0;
-    }
     if (a->price.peak_bytes != b->price.peak_bytes)
         return a->price.peak_bytes < b->price.peak_bytes;
     return a->id < b->id;

@@ -33,9 +33,8 @@ static void add_value(ConfigInts *list, int64_t value)
 /* Rising divisors of `of`, up to `max`. */
 static void add_divisors(ConfigInts *list, int64_t of, int64_t max)
 {
-    for (int64_t d = 1; d <= of && d <= max; d++) {
+    for (int64_t d = 1; d <= of && d <= max; d++)
         if (of % d == 0) add_value(list, d);
-    }
 }
 
 static bool has_experts(const Config *c) { return config_moe_layers(c) > 0; }
@@ -106,9 +105,8 @@ static void fill_axis(const PlanRequest *q, SearchAxis axis, ConfigInts *list)
         most = q->stack != NULL && q->stack->has[STACK_tp_most] ? TP_MAX : 1;
         /* mesh.ep shares out most parameters of a model with experts, so its searches stay four times shorter. */
         if (search_is_ours(q) && has_experts(c)) most = 1;
-        for (int64_t n = 1; n <= most; n *= 2) {
+        for (int64_t n = 1; n <= most; n *= 2)
             if (n <= (int64_t)q->hardware->scale_up_gpus) add_value(list, n);
-        }
         break;
     case SEARCH_EP: add_divisors(list, has_experts(c) ? c->moe_experts : 1, q->gpus); break;
     case SEARCH_VPP:
@@ -226,8 +224,7 @@ static bool sizes_divide(const PlanRequest *q, const PlanLayout *l)
 {
     const Config *c = q->config;
     if (l->cp > 1 && c->fp8_attention) return false; /* config_check_cp has both reasons */
-    int64_t pieces = l->cp > 1 ? 2 * l->cp : 1;
-    int64_t ranks = (int64_t)l->pp * l->cp * l->tp;
+    int64_t pieces = l->cp > 1 ? 2 * l->cp : 1, ranks = (int64_t)l->pp * l->cp * l->tp;
     if (q->gpus % ranks != 0 || c->data_sequence % pieces != 0) return false;
     int64_t wide = q->gpus / l->pp;
     if (wide % plan_expert_ranks(l) != 0 || (l->ep > 1 && c->moe_experts % l->ep != 0))
