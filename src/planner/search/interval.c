@@ -6,11 +6,9 @@
 #include <math.h>
 #include <string.h>
 
-const char *const interval_names[INTERVAL_INPUTS] = { "products",  "small 8-bit products",
-                                                      "attention", "memory",
-                                                      "links",     "host",
-                                                      "stack",     "spread",
-                                                      "balance",   "options" };
+const char *const interval_names[INTERVAL_INPUTS] = { "products", "attention", "memory",
+                                                      "links",    "host",      "stack",
+                                                      "spread",   "balance",   "options" };
 
 /* By how much numbers are off, by where they are from. Measured: our plans of layouts on H200s. Published and assumed:
  * the spread of the scoreboard's runs (docs/reference/planning.md). Of our own bytes only those of libraries are not
@@ -69,27 +67,12 @@ static bool is_assumed_network(const HardwareRates *r)
     return r->basis == BASIS_ASSUMED && strcmp(r->section, "scale_out") == 0;
 }
 
-/* 8-bit products below the smallest size of their curve have half their rates. */
-static void slow_small(Hardware *h)
-{
-    HardwareCurve *const curves[] = { &h->gemm_fp8,          &h->grouped_fp8,
-                                      &h->grouped_input_fp8, &h->grouped_weight_fp8,
-                                      &h->own_gemm_fp8,      &h->own_grouped_fp8 };
-    for (size_t i = 0; i < sizeof curves / sizeof *curves; i++) {
-        HardwarePoint *at = curves[i]->at;
-        if (curves[i]->n == 0 || curves[i]->n == HARDWARE_POINTS_MAX) continue;
-        memmove(at + 1, at, (size_t)curves[i]->n++ * sizeof *at);
-        *at = (HardwarePoint){ 0.999 * at[1].size, at[1].tflops / 2 };
-    }
-}
-
 /* Changes the rates of one input. */
 static void change_input(int what, Hardware *h, PlanStack *stack)
 {
     HardwareRates rates[HARDWARE_SECTIONS_MAX];
     const bool better = what == BETTER_LINKS;
     const int n = hardware_bases(h, rates), input = better ? INTERVAL_LINKS : what;
-    if (what == INTERVAL_SMALL) slow_small(h);
     for (int i = 0; i < n && sections[input] != NULL; i++) {
         if (text_word_index(sections[input], rates[i].section) < 0) continue;
         double slower = 1 + rate_off[rates[i].basis], faster = slower;
@@ -156,7 +139,7 @@ Status plan_intervals(const PlanRequest *q, const PlanLayout *const *l, int n, P
             double more = worse[k].peak_bytes / price[k].peak_bytes - 1;
             out[k].by[i] = fmax(0, worse[k].step_s / price[k].step_s - 1);
             out[k].time = hypot(out[k].time, out[k].by[i]);
-            if (i != INTERVAL_BALANCE && i != INTERVAL_SMALL && (i != INTERVAL_LINKS || !assumed))
+            if (i != INTERVAL_BALANCE && (i != INTERVAL_LINKS || !assumed))
                 out[k].faster = hypot(out[k].faster, out[k].by[i]);
             if (i != INTERVAL_BALANCE) out[k].bytes = fmax(out[k].bytes, more);
         }

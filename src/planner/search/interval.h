@@ -19,9 +19,6 @@
  * 1.04 times its mean over a large batch, an auxiliary loss 1.5 to 1.7 (arXiv:2408.15664, table 2). Without either
  * nothing bounds it: balancing losses of 2 to 4 in logs need an expert of at least twice the mean.
  *
- * Small 8-bit products: below a file's smallest size, rates are taken as proportional to it. On an H200 five layers of
- * width 512, experts of 256, were 2.5 % faster than planned in bf16, 21 % slower in 8 bits: as if such rates were half.
- *
  * Options of a stack that the question does not name (graphs, a dispatcher) are each priced the other way, too.
  *
  * Not here: what no input says, such as a slow filesystem; networks with a fault.
@@ -34,7 +31,6 @@
 
 typedef enum IntervalInput {
     INTERVAL_PRODUCTS,
-    INTERVAL_SMALL,
     INTERVAL_ATTENTION,
     INTERVAL_MEMORY,
     INTERVAL_LINKS,

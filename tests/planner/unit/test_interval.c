@@ -202,31 +202,6 @@ static void an_assumed_network_is_wide_and_a_measured_one_is_narrow(void **state
     CHECK(measured.faster < v.by[INTERVAL_LINKS] / 3);
 }
 
-/* An H200's file begins at experts of 768 in 8 bits. What is smaller may be slower, and not faster. */
-static void small_products_in_8_bits_widen_the_slow_side(void **state)
-{
-    (void)state;
-    static const struct {
-        const char *recipe, *hidden, *ffn;
-        double least, most;
-    } row[] = { { "fp8.recipe=block", "model.hidden=512", "moe.ffn=256", 0.05, 0.6 },
-                { "fp8.recipe=block", "model.hidden=2048", "moe.ffn=1408", 0, 0.05 },
-                { "fp8.recipe=none", "model.hidden=512", "moe.ffn=256", 0, 0 } };
-    for (int i = 0; i < 3; i++) {
-        const char *set[] = { "run.compute=bf16",      row[i].recipe,
-                              row[i].hidden,           row[i].ffn,
-                              "attention.kv_rank=512", "attention.nope_dim=128",
-                              "attention.rope_dim=64", "attention.v_dim=128",
-                              "model.ffn=2048",        "moe.experts=32",
-                              "train.batch=64",        "train.micro_batch=64" };
-        question_load(&asked, "quickstart", "h200", 1, "switchyard", set, 12);
-        PlanInterval v = interval_asked(1);
-        CHECK(v.by[INTERVAL_SMALL] >= row[i].least && v.by[INTERVAL_SMALL] <= row[i].most);
-        CHECK(v.time >= v.by[INTERVAL_SMALL] && v.faster < 0.06);
-        question_close(&asked);
-    }
-}
-
 /* Without DeepEP a step is slower: on the slow side alone. Given behind the stack's name it is sure. */
 static void an_option_that_is_not_given_may_be_the_other_one(void **state)
 {
@@ -337,7 +312,6 @@ int main(void)
         TEST(the_spread_of_gpus_is_an_input_of_its_own),
         TEST(rows_of_the_busiest_rank_widen_the_slow_side),
         TEST(an_assumed_network_is_wide_and_a_measured_one_is_narrow),
-        TEST(small_products_in_8_bits_widen_the_slow_side),
         TEST(an_option_that_is_not_given_may_be_the_other_one),
         TEST(a_schedule_with_two_copies_of_the_model_has_an_interval),
         TEST(options_of_a_model_are_set_the_other_way),
