@@ -183,7 +183,7 @@ static Status op_rate(const Roofline *r, const LayerSpec *layer, const OpCost *c
 static double few_blocks(const Roofline *r, const OpCost *c)
 {
     const double most = 0.77, all = r->hardware->gpu_multiprocessors;
-    const double blocks = c->sum_bytes / (128 * 256 * sizeof(float));
+    const double blocks = c->sum_bytes / (128 * 256.0 * sizeof(float));
     if (c->work != WORK_GEMM || c->sum_bytes == 0 || r->stack->at[STACK_list] == 0) return INFINITY;
     if (dtype_bits(c->dtype) != 8 || blocks >= all) return INFINITY;
     return most * hardware_peak(r->hardware, HARDWARE_FP8) * fmax(blocks, 1) / all;
