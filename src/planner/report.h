@@ -26,7 +26,8 @@ typedef struct PlanReport {
     bool skips_documents;        /* planner_skips_documents */
     double slope_s, slope_bytes; /* of one layer more: of a step, of a GPU; slope_s 0: unknown */
     const char *slope_of;        /* "with experts": the commonest kind */
-    double unbalanced; /* tokens/s/GPU at PLAN_UNBALANCED times the rows; 0: no expert ranks */
+    /* Tokens/s/GPU with PLAN_UNBALANCED times the rows on the busiest rank; 0: no ranks of experts. */
+    double unbalanced;
 } PlanReport;
 
 /* An untrained router of gpt-oss-20b on two ranks of experts gave the busiest rank 1.17 times the mean. */

@@ -304,7 +304,8 @@ static void shrink_sizes(ShapeSizes *s, int64_t by)
     if (s->shared > 0) s->n = s->b * s->t;
 }
 
-/* An update's rate is that of 50 M weights and more. The CPU that checks would take a minute for all of a layer. */
+/* The weights of eight experts, 25 to 400 M, bring an update to its full rate. The CPU that checks it would take a
+ * minute for those of a whole layer. */
 enum { COPIES_EXPERTS = 8 };
 
 /* Runs the cases of a shape's group. Most run with even routing, products also with a skewed one,

@@ -148,7 +148,8 @@ static CollectiveCost direct_cost(const Links *l, double m, double share)
 {
     double up = m * (l->g - 1) / l->n, out = m * (l->n - l->g) / l->n;
     double up_s = messages_s(l->up_s, l->up_more_s, l->g - 1);
-    double out_s = messages_s(l->out_s, l->out_more_s, l->n - l->g), rate = l->mixed * share;
+    double out_s = messages_s(l->out_s, l->out_more_s, l->n - l->g);
+    double rate = l->mixed * share;
     CollectiveCost c = collective_cost_of(COLLECTIVE_DIRECT, fmax(up_s, out_s),
                                           fmax(up / l->up, out / rate), up, out);
     return with_nics(c, rate, l->n - l->g);

@@ -3,8 +3,8 @@
  * full; its flows keep that rate, the others rise on (Bertsekas, Gallager, "Data Networks", 1992, 6.5.2).
  *
  * A class is a number of equal flows over the same links: symmetric traffic of any number of GPUs is one class. On
- * one link of rate C two classes with m and n flows of a and b bytes each have a closed form. Each flow gets C / (m +
- * n). If a <= b the first class ends after a (m + n) / C, the second after (m a + n b) / C.
+ * one link of rate C two classes with m and n flows of a and b bytes each have a closed form. Each flow gets
+ * C / (m + n). If a <= b the first class ends after a (m + n) / C, the second after (m a + n b) / C.
  *
  * Not here: latencies, and which links a transfer crosses (collective.c). */
 #ifndef PLANNER_PRICE_FLOWS_H

@@ -113,7 +113,8 @@ Status price_least_s(Planner *p, const PlanLayout *l, const PriceEntry *e, const
 /* The least number of slots of rank 0. */
 static double slots_bound(const PlanLayout *l, double micros)
 {
-    double stages = l->pp, most = micros, slots = floor(stages * l->schedule->least.slots);
+    double stages = l->pp, most = micros;
+    double slots = floor(stages * l->schedule->least.slots);
     if (l->schedule->placement == PLACE_LOOP && l->vpp > 1) most *= l->vpp;
     if (slots == 0) slots = stages * (l->vpp + 1) - (l->schedule->phases ? 0 : 1);
     return fmin(slots, most);

@@ -179,7 +179,8 @@ static Status op_rate(const Roofline *r, const LayerSpec *layer, const OpCost *c
 
 /* The most that a dense weight gradient in 8 bits reaches. A block of our kernel makes 128 x 256 of the result, of all
  * tokens. One multiprocessor reaches 0.77 of its share of the peak: two products of V2-Lite with 40 and 64 blocks took
- * 94 and 102 us on an H200, or 0.73 and 0.79 us for 128 tokens. */
+ * 94 and 102 us on an H200, or 0.73 and 0.79 us for 128 tokens. So it was with fp8.recipe=block; other recipes and GPUs
+ * are assumed to be alike, and a file without gpu.multiprocessors has no such bound. */
 static double few_blocks(const Roofline *r, const OpCost *c)
 {
     const double most = 0.77, all = r->hardware->gpu_multiprocessors;
