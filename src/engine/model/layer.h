@@ -1,19 +1,17 @@
 /*
  * layer: what one layer does, phase by phase.
  *
- * A layer is a row of phases. A phase is what a schedule can move. It has forward, backward_input
- * (gradients of what it read) and backward_weight (gradients of its parameters), straight-line C
- * over ops. The engine runs phases forwards, then backwards (engine/step/run_layers.c). A layer allocates
- * by lifetime:
+ * A layer is a row of phases. A phase is what a schedule can move. It has forward, backward_input (gradients of what it
+ * read) and backward_weight (gradients of its parameters), straight-line C over ops. The engine runs phases forwards,
+ * then backwards (engine/step/run_layers.c). A layer allocates by lifetime:
  *
  *   keep     the slot: from the first forward to the last backward of this micro-batch
  *   ring     across the phases of this layer, in one direction: released when its forward (or
  *            backward) is over
  *   scratch  within one phase function: the engine releases it after each
  *
- * With RECOMPUTE_LAYER the engine gives back all of `keep` after forward. Before backward it calls
- * the forward phases a second time, with `recomputing` set. Then routing is neither decided nor
- * counted, and h_out is not wanted.
+ * With RECOMPUTE_LAYER the engine gives back all of `keep` after forward. Before backward it calls the forward phases a
+ * second time, with `recomputing` set. Then routing is neither decided nor counted, and h_out is not wanted.
  */
 #ifndef ENGINE_MODEL_LAYER_H
 #define ENGINE_MODEL_LAYER_H

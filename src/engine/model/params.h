@@ -2,14 +2,12 @@
  * params: the only list of weights. Initialisation, the optimizer, checkpoints, conversion and the
  * planner are loops over it.
  *
- * Names and shapes are those of Hugging Face's files (DeepSeek's for MLA and MoE), (out, in). All
- * parameters lie one after the other in a flat space, at the same offset in each buffer: weights as
- * products read them, f32 gradients, f32 main weights, and the optimizer's state buffers (f32 or
- * bf16). With f32 compute the weight buffer *is* the main buffer. With an 8-bit recipe it lacks the
- * buckets that products read in 8 bits alone (ParamBucket.weight). Parameters of one role in one
- * layer (gate and up; q_a and kv_a; the experts) lie without a gap, so that a layer sees them as
- * one fused matrix. Each role starts at a multiple of PARAM_ALIGN elements, and the padding stays
- * zero.
+ * Names and shapes are those of Hugging Face's files (DeepSeek's for MLA and MoE), (out, in). All parameters lie one
+ * after the other in a flat space, at the same offset in each buffer: weights as products read them, f32 gradients, f32
+ * main weights, and the optimizer's state buffers (f32 or bf16). With f32 compute the weight buffer *is* the main
+ * buffer. With an 8-bit recipe it lacks the buckets that products read in 8 bits alone (ParamBucket.weight). Parameters
+ * of one role in one layer (gate and up; q_a and kv_a; the experts) lie without a gap, so that a layer sees them as one
+ * fused matrix. Each role starts at a multiple of PARAM_ALIGN elements, and the padding stays zero.
  *
  * A layer has up to five buckets: parameters that every rank holds whole (small ones, which stay
  * in f32), dense ones, of either those that ranks of tp split, and experts. It has these for each rule of
@@ -17,10 +15,9 @@
  * In the flat space the buckets of the rule with the most state buffers come first, and frozen ones
  * last. So gradients and state buffers need only the beginning of the flat space.
  *
- * ZeRO (arXiv:1910.02054) cuts each bucket into a part for each rank of the sharding group, so that
- * one collective serves a whole bucket. Parts are equal, or, where a rule needs whole matrices,
- * they end between matrices. A sharded buffer holds only this rank's parts, one after the other:
- * the shard space.
+ * ZeRO (arXiv:1910.02054) cuts each bucket into a part for each rank of the sharding group, so that one collective
+ * serves a whole bucket. Parts are equal, or, where a rule needs whole matrices, they end between matrices. A sharded
+ * buffer holds only this rank's parts, one after the other: the shard space.
  *
  * Buffers without gradient (the router's bias) are in the table too, in a state buffer of their
  * own, and count in no total.

@@ -8,15 +8,13 @@
  *   block    1 x 128             128 x 128        128 x 1
  *   mx       1 x 32              1 x 32           32 x 1
  *
- * block is DeepSeek-V3's (arXiv:2412.19437, section 3.3), mx that of OCP Microscaling (MX) v1.0.
- * Every operand is quantised from the tensor in run.compute's type, never from another 8-bit
- * operand, with scales of the call at hand. But with recipe.dispatch the rows that go to routed
- * experts are quantised once, at their token's rank. These 8-bit rows travel, products read them, and
- * columns are made from them. Scales are powers of two, so a column's code is the row's but for
- * numbers that are subnormal in the column's block.
- * With recipe.head so are the head's products (kernels/head/head.h). Other layers that read its matrix share its copies.
- * Not quantised: embedding, router, norms, attention itself, the projection of multi-token
- * prediction, main weights, sums of gradients.
+ * block is DeepSeek-V3's (arXiv:2412.19437, section 3.3), mx that of OCP Microscaling (MX) v1.0. Every operand is
+ * quantised from the tensor in run.compute's type, never from another 8-bit operand, with scales of the call at hand.
+ * But with recipe.dispatch the rows that go to routed experts are quantised once, at their token's rank. These 8-bit
+ * rows travel, products read them, and columns are made from them. Scales are powers of two, so a column's code is the
+ * row's but for numbers that are subnormal in the column's block. With recipe.head so are the head's products
+ * (kernels/head/head.h). Other layers that read its matrix share its copies. Not quantised: embedding, router, norms,
+ * attention itself, the projection of multi-token prediction, main weights, sums of gradients.
  */
 #ifndef ENGINE_MODEL_RECIPE_H
 #define ENGINE_MODEL_RECIPE_H

@@ -69,8 +69,7 @@ static Status new_stream(const LayerRun *r, Arena *a, Tensor *out)
     return tensor_new2(a, r->spec->act, r->rows, r->spec->hidden, out);
 }
 
-/* An entry has room for a whole micro-batch; an evaluation of fewer sequences uses its first
- * rows. */
+/* An entry has room for a whole micro-batch; an evaluation of fewer sequences uses its first rows. */
 static Tensor entry_of(const ChunkPass *p, int i)
 {
     return tensor_rows(&p->e->mode->entries[i], 0, p->r.rows);
@@ -144,8 +143,7 @@ static Status prepare_layer(LayerRun *r)
     return desc->prepare == NULL ? OK : desc->prepare(r);
 }
 
-/* A layer's output is the next layer's input, so it is found in the next slot. One slot more has
- * the last output. */
+/* A layer's output is the next layer's input, so it is found in the next slot. One slot more has the last output. */
 static void select_layer(ChunkPass *p, int i)
 {
     LayerSlot *at = &p->s->at[i];
@@ -258,8 +256,7 @@ static Status start_forward(ChunkPass *p)
     return copy_stream(p->r.ex, h, &in);
 }
 
-/* Runs the phases of one action. A pass may be several actions, so begin and end are found by the
- * row. */
+/* Runs the phases of one action. A pass may be several actions, so begin and end are found by the row. */
 static Status forward_pass(ChunkPass *p)
 {
     if (p->a->first == 0) TRY(start_forward(p));
@@ -278,9 +275,8 @@ static Status forward_pass(ChunkPass *p)
 
 /* Backward. */
 
-/* The gradient of h after layer i - 1. It alternates between block_layers buffers, because weight
- * gradients may still read the one before. Where all weight gradients wait, each has memory of its
- * own. The chunk's lies in an entry. */
+/* The gradient of h after layer i - 1. It alternates between block_layers buffers, because weight gradients may still
+ * read the one before. Where all weight gradients wait, each has memory of its own. The chunk's lies in an entry. */
 static Status new_gradient(ChunkPass *p, int i)
 {
     Tensor *dh = &p->s->at[i].dh;
@@ -395,8 +391,7 @@ static void end_backward(ChunkPass *p)
         arena_release(&p->e->mode->ring[p->mode->ring], (ArenaMark){ 0 });
 }
 
-/* With a pool, what waits for weight gradients goes to the pool's arena; else it stays in the slot
- * and the ring. */
+/* With a pool, what waits for weight gradients goes to the pool's arena; else it stays in the slot and the ring. */
 static Status backward_pass(ChunkPass *p)
 {
     if (p->a->first == 0 && p->input) TRY(start_backward(p));

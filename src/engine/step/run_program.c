@@ -29,8 +29,7 @@ static Status zero_sums(Engine *e)
     return evaluates ? OK : shards_begin(&e->params);
 }
 
-/* Called by a wait that failed, on the thread that runs the list: "step 7: backward of micro-batch
- * 3 on chunk 0". */
+/* Called by a wait that failed, on the thread that runs the list: "step 7: backward of micro-batch 3 on chunk 0". */
 void run_say_place(void *engine, char *out, int out_bytes)
 {
     const Engine *e = engine;

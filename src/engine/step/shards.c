@@ -55,9 +55,8 @@ static Tensor reduced_sum(const EngineParams *w, const ParamBucket *k)
     return bucket_own(&w->table, &w->memory, k, BUF_GRAD);
 }
 
-/* Does another stage hold the same bucket? In DualPipe two ranks hold the same two stages; with a
- * tied table both ends of a pipeline hold the table. Each has the gradients of its own passes, and
- * both get the sum. */
+/* Does another stage hold the same bucket? In DualPipe two ranks hold the same two stages; with a tied table both ends
+ * of a pipeline hold the table. Each has the gradients of its own passes, and both get the sum. */
 static bool on_two_stages(const EngineParams *w, const ParamBucket *k)
 {
     if (w->groups->group[GROUP_REPLICA_STAGE] == NULL) return false;
@@ -236,6 +235,32 @@ static bool holds_first(const EngineParams *w, const Param *p)
     return p->copies == 1 || w->ex->mesh == NULL || w->ex->mesh->at.tp % p->copies == 0;
 }
 
+/* Does p begin a new run after the parameter before it? Runs continue while rule, decay, copies and age are the same,
+ * and of rules on whole matrices while they are equal parts of one fused matrix, split alike. */
+static bool begins_run(const EngineParams *w, const Param *before, const Param *p)
+{
+    const bool whole = p->rule != NULL && p->rule->whole_matrices;
+    return p->decay != before->decay || p->rule != before->rule || p->copies != before->copies ||
+           age_of(w, p) != age_of(w, before) ||
+           (whole && (p->role != before->role || p->split != before->split ||
+                      p->dim[0] != before->dim[0] || p->dim[1] != before->dim[1]));
+}
+
+/* Do all parameters of a matrix follow one rule, so that a range can have it whole? With more ranks of tp than heads of
+ * keys, q has other copies than k and v. */
+static bool in_one_run(const EngineParams *w, const ParamBucket *k, const Matrix *m)
+{
+    const Param *before = NULL;
+    for (int i = k->begin; i < k->end; i++) {
+        const Param *p = &w->table.at[i];
+        const int64_t at = p->first[BUF_MAIN] - k->first - m->first;
+        if (p->bucket != m->bucket || at < 0 || at >= matrix_elems(m)) continue;
+        if (before != NULL && begins_run(w, before, p)) return false;
+        before = p;
+    }
+    return true;
+}
+
 bool shards_update_copies(const EngineParams *w, const Matrix *m)
 {
     const ParamBucket *k = m->bucket < 0 ? NULL : &w->table.bucket[m->bucket];
@@ -245,7 +270,7 @@ bool shards_update_copies(const EngineParams *w, const Matrix *m)
     if (k == NULL || k->rule == NULL || !k->rule->writes_copies || !quant_out_wanted(&copies))
         return false;
     return w->training && (replicated(w, k) || k->ranks == 1) && !later &&
-           !w->config->optimizer_offload;
+           !w->config->optimizer_offload && in_one_run(w, k, m);
 }
 
 /* Adds the range of elements that begin at `first` of the bucket. A matrix whose copies the update writes is a range of
@@ -295,19 +320,7 @@ static void add_run(EngineParams *w, const ParamBucket *k, const Param *last, in
         add_norm(w, k, tensor_rows(&g, first, end - first), own + first);
 }
 
-/* Does p begin a new run after the parameter before it? Runs continue while rule, decay, copies and age are the same,
- * and of rules on whole matrices while they are equal parts of one fused matrix, split alike. */
-static bool begins_run(const EngineParams *w, const Param *before, const Param *p)
-{
-    const bool whole = p->rule != NULL && p->rule->whole_matrices;
-    return p->decay != before->decay || p->rule != before->rule || p->copies != before->copies ||
-           age_of(w, p) != age_of(w, before) ||
-           (whole && (p->role != before->role || p->split != before->split ||
-                      p->dim[0] != before->dim[0] || p->dim[1] != before->dim[1]));
-}
-
-/* Divides a bucket into runs. The padding behind a parameter belongs to its run: it stays zero under
- * any rule. */
+/* Divides a bucket into runs. The padding behind a parameter belongs to its run: it stays zero under any rule. */
 static void add_bucket(EngineParams *w, int bucket)
 {
     const ParamBucket *k = &w->table.bucket[bucket];
@@ -327,8 +340,7 @@ static void add_bucket(EngineParams *w, int bucket)
     add_run(w, k, rule, at, k->n);
 }
 
-/* Each bucket gives a range for each run of parameters, joined over buckets where memory is
- * adjacent. */
+/* Each bucket gives a range for each run of parameters, joined over buckets where memory is adjacent. */
 Status shards_make(EngineParams *w)
 {
     const ParamTable *t = &w->table;

@@ -49,8 +49,7 @@ static Status start_transfer(Transfers *t, int action)
     return transfers_post(t, a, transfers_entry(t, a), &t->event[a->signal].request);
 }
 
-/* On the host a transfer ends when this thread notices it, so its span can be too long, never too
- * short. */
+/* On the host a transfer ends when this thread notices it, so its span can be too long, never too short. */
 static void finish_transfer(Transfers *t, int action)
 {
     t->event[t->program->at[action].signal].signalled = true;
